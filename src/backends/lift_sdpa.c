@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "shape/strides.h"
+#include "facts/strides.h"
 
 enum { MASK = 3, DROPOUT, CAUSAL, SCALE, GQA, SOFTCAP, LOWER, UPPER, PARAMS }; /* of scaled_dot_product_attention */
 enum { LIFT_MASK = 1, LIFT_HEAD = 2, LIFT_QUERY = 4, LIFT_KEY = 8, LIFT_VALUE = 16, LIFT_ALL = 31 };
@@ -147,9 +147,7 @@ static bool call_of(Lift *l)
     l->call = (SdpaCall){.has_mask = operand(l->n, MASK) != NULL,
                          .causal = causal && causal->i,
                          .gqa = gqa && gqa->i,
-                         .dropout = !p                    ? 0
-                                    : p->kind == EX_FLOAT ? p->f
-                                                          : (double)p->i};
+                         .dropout = !p ? 0 : ex_number(p)};
     bool ok = tensor(l, 0, &l->call.q) && tensor(l, 1, &l->call.k) && tensor(l, 2, &l->call.v) &&
               (!l->call.has_mask || tensor(l, MASK, &l->call.mask));
     return ok &&

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/number.h"
-#include "shape/strides.h"
+#include "facts/strides.h"
 
 enum { MAX_CONDITIONS = SDPA_RULES + 8, FLASH_HEAD = 256, CUDNN_DIM = 65535, VECTOR_BYTES = 16, MAX_PRINTED = 16 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "generalize/build.h"
 #include "base/mem.h"
+#include "facts/axes.h"
 
 /* ------------------------------------------------------------------ holes */
 
@@ -175,13 +176,6 @@ static int slice_axis(const Node *n)
     return n->op->id == OP_slice_Tensor ? 1 : n->op->id == OP_slice_scatter ? 2 : -1;
 }
 
-static bool same_shape(const Value *x, const Value *y)
-{
-    bool same = x->rank == y->rank;
-    for (int i = 0; same && i < x->rank; i++) same = x->dim[i] == y->dim[i];
-    return same;
-}
-
 /* What was cut from such a tensor before and goes on here, or ends where this begins: x[:n], x[n:]. */
 static void other_part(const Build *b, const Value *x, int64_t axis, const int64_t *start, const int64_t *end,
                        Cands *from, Cands *to)
@@ -189,7 +183,7 @@ static void other_part(const Build *b, const Value *x, int64_t axis, const int64
     int k = 0;
     for (const Node *n = b->g->last; n && k < NEAR_SLICES; n = n->prev, k++) {
         int at = slice_axis(n);
-        if (at < 0 || !same_shape(n->arg[0].v, x) || !ex_equals_int(n->arg[at].e, axis)) continue;
+        if (at < 0 || !same_dims(n->arg[0].v, x) || !ex_equals_int(n->arg[at].e, axis)) continue;
         if (!ex_is_const(n->arg[at + 1].e)) cand_add(b, to, end, n->arg[at + 1].e, 1);
         if (!ex_is_const(n->arg[at + 2].e)) cand_add(b, from, start, n->arg[at + 2].e, 1);
     }

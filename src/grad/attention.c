@@ -97,7 +97,7 @@ static bool probabilities(Grad *d, Attention *a)
                              ex_make(d->ex, EX_SQRT, ex_make(d->ex, EX_TOFLOAT, D, NULL, NULL), NULL, NULL), NULL);
     a->scaled = gd_scale(d, grouped(d, a, a->q), a->scale);
     Value *s = ungrouped(d, a, gd_matmul(d, a->scaled, gd_swap(d, a->k, -1, -2)));
-    double cap = softcap->e->kind == EX_FLOAT ? softcap->e->f : (double)softcap->e->i;
+    double cap = ex_number(softcap->e);
     if (cap > 0) {
         a->capped = GD(d, tanh, V(GD(d, div_Tensor, V(s), *softcap)));
         s = gd_scale(d, a->capped, softcap->e);

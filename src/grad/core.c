@@ -172,7 +172,7 @@ static Value *norm_of(Grad *d, Value *x, double p, const bool *set)
 static bool order_of(const Arg *a, double *p)
 {
     if (a->kind != ARG_EXPR || !ex_is_const(a->e)) return false;
-    *p = a->e->kind == EX_FLOAT ? a->e->f : (double)a->e->i;
+    *p = ex_number(a->e);
     return true;
 }
 

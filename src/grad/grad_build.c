@@ -5,8 +5,8 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include "facts/views.h"
 #include "grad/grad_impl.h"
-#include "rewrite/build.h"
 
 enum { RECENT = 48, MAX_PARAMS = 16 };
 
@@ -47,34 +47,21 @@ Value *gd_add_node(Grad *d, OpId op, int n, const Arg *args)
 Expr *gd_int(Grad *d, int64_t i) { return ex_int(d->ex, i); }
 Expr *gd_float(Grad *d, double x) { return ex_float(d->ex, x); }
 
-bool gd_same_dims(const Value *v, int rank, Expr *const *dim)
-{
-    if (v->rank != rank) return false;
-    for (int i = 0; i < rank; i++)
-        if (v->dim[i] != dim[i]) return false;
-    return true;
-}
+Expr *gd_product(Grad *d, int n, Expr *const *dim) { return product_of(d->ex, n, dim); }
 
-Expr *gd_product(Grad *d, int n, Expr *const *dim)
+static bool repeats(const Node *n, const void *user)
 {
-    Expr *e = gd_int(d, 1);
-    for (int i = 0; i < n; i++) e = ex_mul(d->ex, e, dim[i]);
-    return e;
+    (void)user;
+    return n->op->id == OP_expand || n->op->id == OP_reshape;
 }
 
 /* Is every element the same constant? */
 static bool filled(const Value *v, double *c)
 {
-    for (; v && v->kind == V_NODE; v = v->def->arg[0].v) {
-        const Arg *a = v->def->arg;
-        if (v->def->op->id == OP_full) {
-            if (a[1].kind != ARG_EXPR || !ex_is_const(a[1].e)) return false;
-            *c = a[1].e->kind == EX_FLOAT ? a[1].e->f : (double)a[1].e->i;
-            return true;
-        }
-        if (v->def->op->id != OP_expand && v->def->op->id != OP_reshape) return false;
-    }
-    return false;
+    const Node *n = value_below(v, repeats, NULL)->def;
+    if (!n || n->op->id != OP_full || n->arg[1].kind != ARG_EXPR || !ex_is_const(n->arg[1].e)) return false;
+    *c = ex_number(n->arg[1].e);
+    return true;
 }
 
 Value *gd_scale(Grad *d, Value *a, Expr *c)
@@ -88,9 +75,9 @@ Value *gd_mul(Grad *d, Value *a, Value *b)
 {
     double c;
     if (!a || !b) return NULL;
-    if (filled(b, &c) && b->dtype == a->dtype && (gd_same_dims(a, b->rank, b->dim) || !b->rank))
+    if (filled(b, &c) && b->dtype == a->dtype && (has_dims(a, b->rank, b->dim) || !b->rank))
         return gd_scale(d, a, gd_float(d, c));
-    if (filled(a, &c) && b->dtype == a->dtype && (gd_same_dims(a, b->rank, b->dim) || !a->rank))
+    if (filled(a, &c) && b->dtype == a->dtype && (has_dims(a, b->rank, b->dim) || !a->rank))
         return gd_scale(d, b, gd_float(d, c));
     return GD(d, mul_Tensor, V(a), V(b));
 }
@@ -108,7 +95,7 @@ Value *gd_zeros(Grad *d, DType t, int rank, Expr *const *dim) { return gd_full(d
 
 Value *gd_reshape(Grad *d, Value *v, int rank, Expr *const *dim)
 {
-    if (!v || gd_same_dims(v, rank, dim)) return v;
+    if (!v || has_dims(v, rank, dim)) return v;
     return GD(d, reshape, V(v), arg_exprs(d->g, rank, dim));
 }
 
@@ -144,7 +131,7 @@ Value *gd_swap(Grad *d, Value *v, int a, int b)
 
 Value *gd_expand(Grad *d, Value *v, int rank, Expr *const *dim)
 {
-    if (!v || gd_same_dims(v, rank, dim)) return v;
+    if (!v || has_dims(v, rank, dim)) return v;
     return GD(d, expand, V(v), arg_exprs(d->g, rank, dim));
 }
 
@@ -179,7 +166,7 @@ Value *gd_mean(Grad *d, Value *v, int n, const int *dims, bool keep)
 Value *gd_sum_to(Grad *d, Value *v, int rank, Expr *const *dim)
 {
     int dims[MAX_RANK], n = 0;
-    if (!v || gd_same_dims(v, rank, dim)) return v;
+    if (!v || has_dims(v, rank, dim)) return v;
     int lead = v->rank - rank;
     bool wider = lead < 0;
     for (int i = 0; i < v->rank; i++) {

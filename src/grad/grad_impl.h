@@ -1,6 +1,7 @@
 /* What the files of src/grad share: the node that is being differentiated, and builders of nodes after it. */
 #ifndef QKV_GRAD_GRAD_IMPL_H
 #define QKV_GRAD_GRAD_IMPL_H
+#include "facts/axes.h"
 #include "grad/grad.h"
 
 /* Part of a value's gradient: of x[.., start : start + n, ..] along an axis. Parts that tile the axis are joined, others padded. */
@@ -82,7 +83,6 @@ Value *gd_sum_to(Grad *d, Value *v, int rank,
 Value *gd_keep_axes(Grad *d, Value *v, int rank, const bool *gone); /* axes of 1 put back where a reduction took them */
 Value *gd_arange(Grad *d, Expr *n);                                 /* 0 .. n - 1, i64 */
 Value *gd_where(Grad *d, Value *cond, Value *x, double otherwise);
-bool gd_same_dims(const Value *v, int rank, Expr *const *dim);
 Expr *gd_product(Grad *d, int n, Expr *const *dim);
 Expr *gd_int(Grad *d, int64_t i);
 Expr *gd_float(Grad *d, double x);

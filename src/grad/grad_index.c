@@ -65,7 +65,7 @@ bool grad_scatter(Grad *d)
 {
     Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3);
     bool add = d->node->op->id == OP_scatter_add;
-    if (gd_wants(d, src) && !gd_same_dims(src, index->rank, index->dim))
+    if (gd_wants(d, src) && !has_dims(src, index->rank, index->dim))
         return gd_refuse(d, "its source is larger than its index");
     if (gd_wants(d, x))
         TRY(gd_send(
@@ -107,7 +107,7 @@ bool grad_scatter_reduce(Grad *d)
     const Arg *axis = &d->node->arg[1];
     const char *reduce = d->node->arg[4].s;
     bool self = gd_truth(d, 5);
-    if (!gd_same_dims(src, index->rank, index->dim)) return gd_refuse(d, "its source is larger than its index");
+    if (!has_dims(src, index->rank, index->dim)) return gd_refuse(d, "its source is larger than its index");
     if (!strcmp(reduce, "prod")) return gd_refuse(d, "not written yet: products by index");
     if (!strcmp(reduce, "mean")) {
         Value *start = self ? gd_full(d, 1, grad->dtype, x->rank, x->dim) : zeros_like(d, x);

@@ -43,7 +43,7 @@ bool grad_pow(Grad *d)
         return gd_send(
             d, y, gd_formula(d, "where(logical_and(eq(self, 0), ge(exponent, 0)), 0, grad * (result * log(self)))"));
     if (!ex_is_const(xe)) return gd_refuse(d, "its base is a size");
-    double base = xe->kind == EX_FLOAT ? xe->f : (double)xe->i;
+    double base = ex_number(xe);
     return gd_send(d, y, gd_scale(d, gd_mul(d, d->grad, d->node->out[0]), gd_float(d, base == 0 ? 0 : log(base))));
 }
 

@@ -133,7 +133,7 @@ bool grad_vector_norm(Grad *d)
     bool set[MAX_RANK];
     gd_dims(&a[2], x->rank, set);
     if (!ex_is_const(a[1].e)) return gd_refuse(d, "its order is a size");
-    double p = a[1].e->kind == EX_FLOAT ? a[1].e->f : (double)a[1].e->i;
+    double p = ex_number(a[1].e);
     Value *grad = kept(d, x, set), *norm = result_kept(d, x, set), *sign = GD(d, sign, V(x)), *each;
     if (p == 0) return true;
     if (p == 1) return gd_send(d, x, gd_mul(d, sign, grad));
@@ -182,7 +182,7 @@ bool grad_cdist(Grad *d)
     Value *x = gd_value(d, 0), *y = gd_value(d, 1), *norm = d->node->out[0];
     const Arg *a = &d->node->arg[2];
     if (a->kind != ARG_EXPR || !ex_is_const(a->e)) return gd_refuse(d, "its order is a size");
-    double p = a->e->kind == EX_FLOAT ? a->e->f : (double)a->e->i;
+    double p = ex_number(a->e);
     if (x->rank >= MAX_RANK || y->rank >= MAX_RANK) return gd_refuse(d, "its operands have rank %d", x->rank);
     if (p == 0) return true;
     Value *apart = gd_minus(d, gd_insert_axis(d, x, x->rank - 1), gd_insert_axis(d, y, y->rank - 2)), *each;

@@ -86,6 +86,22 @@ Arg arg_ints(Graph *g, int n, const int64_t *v)
     return a;
 }
 
+bool arg_same(const Arg *a, const Arg *b)
+{
+    if (a->kind != b->kind) return false;
+    switch (a->kind) {
+    case ARG_NONE: return true;
+    case ARG_VALUE: return a->v == b->v;
+    case ARG_EXPR: return a->e == b->e;
+    case ARG_STR: return !strcmp(a->s, b->s);
+    case ARG_DTYPE: return a->dtype == b->dtype;
+    case ARG_GRAPH: return a->g == b->g;
+    case ARG_VALUES: return a->n == b->n && (!a->n || !memcmp(a->vs, b->vs, (size_t)a->n * sizeof *a->vs));
+    case ARG_EXPRS: return a->n == b->n && (!a->n || !memcmp(a->es, b->es, (size_t)a->n * sizeof *a->es));
+    }
+    return false;
+}
+
 /* ------------------------------------------------------------------ values */
 
 static const char *unique_name(Graph *g, const char *name)
@@ -104,7 +120,7 @@ static Value *new_value(Graph *g, ValueKind kind, const char *name, DType t, int
 {
     Value *v = arena_new(g->arena, Value);
     const char *unique = unique_name(g, name);
-    Expr **d = arena_array(g->arena, Expr *, rank + 1);
+    Expr **d = arena_array(g->arena, Expr *, rank);
     if (!v || !unique || !d) return NULL;
     *v = (Value){.name = unique, .kind = kind, .dtype = t, .rank = rank, .dim = d, .id = g->next_id++};
     for (int i = 0; i < rank; i++) d[i] = dim[i];
@@ -339,7 +355,7 @@ Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, 
     const Op *op = op_get(id);
     const char *dot = strchr(op->name, '.'), *end = dot ? strrchr(dot + 1, '.') : NULL;
     Node *n = arena_new(g->arena, Node);
-    if (n) n->arg = arena_array(g->arena, Arg, op->schema->nparams + 1);
+    if (n) n->arg = arena_array(g->arena, Arg, op->schema->nparams);
     if (n && n->arg)
         n->name = name ? arena_strdup(g->arena, name) : arena_strndup(g->arena, dot + 1, (size_t)(end - dot - 1));
     if (!n || !n->arg || !n->name) {
@@ -382,7 +398,7 @@ Node *graph_add(Graph *g, OpId op, int nargs, const Arg *args, const char *name,
 bool graph_set_nout(Graph *g, Node *n, int nout, Err *err)
 {
     n->nout = nout;
-    n->out = arena_array(g->arena, Value *, nout + 1);
+    n->out = arena_array(g->arena, Value *, nout);
     return n->out || oom(err);
 }
 

@@ -154,6 +154,7 @@ Arg arg_bool(Graph *g, bool v);
 Arg arg_dtype(DType t);
 Arg arg_str(Graph *g, const char *s);
 Arg arg_graph(Graph *g, Graph *body); /* g owns the body from now on; none when out of memory (the body is freed) */
+bool arg_same(const Arg *a, const Arg *b);
 
 /* args in the form that the schema promises, defaults filled in; out has op->schema->nparams elements. Errors name the argument. */
 bool op_fit_args(Graph *g, const Op *op, int nargs, const Arg *args, Arg *out, Err *err);

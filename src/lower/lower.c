@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include "base/number.h"
+#include "facts/axes.h"
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
@@ -117,13 +118,6 @@ Node *lower_emit_node(Lower *L, OpId op, int n, const Arg *args)
     return graph_add(L->g, op, n, args, L->name, L->err);
 }
 
-static bool has_sizes(const Value *v, const Arg *sizes)
-{
-    bool same = sizes->kind == ARG_EXPRS && sizes->n == v->rank;
-    for (int i = 0; same && i < v->rank; i++) same = sizes->es[i] == v->dim[i];
-    return same;
-}
-
 Value *lower_emit(Lower *L, OpId op, int n, const Arg *args)
 {
     for (int i = 0; i < n; i++) { /* a NULL from an earlier emit: the error is set already */
@@ -131,7 +125,7 @@ Value *lower_emit(Lower *L, OpId op, int n, const Arg *args)
         if (lost && L->err->code == E_OK) fail(L->err, E_LIMIT, "a size expression is too large");
         if (lost) return NULL;
     }
-    if (op == OP_expand && has_sizes(args[0].v, &args[1])) return args[0].v;
+    if (op == OP_expand && args[1].kind == ARG_EXPRS && has_dims(args[0].v, args[1].n, args[1].es)) return args[0].v;
     Node *node = lower_emit_node(L, op, n, args);
     return node ? node->out[0] : NULL;
 }

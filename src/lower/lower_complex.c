@@ -7,6 +7,7 @@
  *
  * So a rotary embedding by complex factors runs in the kernels for reals.
  */
+#include "facts/axes.h"
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
@@ -92,9 +93,7 @@ bool lower_complex(Lower *L)
 {
     Value *re = lower_value(L, 0), *im = lower_value(L, 1);
     if (!re || !im) return false;
-    bool same = re->rank == im->rank;
-    for (int i = 0; same && i < re->rank; i++) same = re->dim[i] == im->dim[i];
-    if (same) return lower_return(L, joined(L, re, im));
+    if (same_dims(re, im)) return lower_return(L, joined(L, re, im));
     return lower_return(L, joined(L, plus(L, re, zero_like(L, im)), plus(L, im, zero_like(L, re))));
 }
 

@@ -13,7 +13,7 @@ static bool want(Lower *L, Value **x)
 /* size * scale, rounded towards 0; exactly where the scale is a whole number. */
 static Expr *scaled_size(Lower *L, Expr *size, Expr *scale)
 {
-    double f = ex_is_const(scale) ? (scale->kind == EX_FLOAT ? scale->f : (double)scale->i) : 0.5;
+    double f = ex_is_const(scale) ? ex_number(scale) : 0.5;
     if (fabs(f) < 0x1p62 && f == floor(f)) return ex_mul(L->ex, size, ex_int(L->ex, (int64_t)f));
     return ex_make(L->ex, EX_TRUNC, ex_mul(L->ex, ex_make(L->ex, EX_TOFLOAT, size, NULL, NULL), scale), NULL, NULL);
 }

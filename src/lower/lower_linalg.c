@@ -79,14 +79,16 @@ bool lower_grouped_mm(Lower *L)
 
 static bool is_number(const Arg *a, double v)
 {
-    return a->kind == ARG_NONE
-               ? v == 1
-               : a->kind == ARG_EXPR && ex_is_const(a->e) && (a->e->kind == EX_FLOAT ? a->e->f : (double)a->e->i) == v;
+    return a->kind == ARG_NONE ? v == 1 : a->kind == ARG_EXPR && ex_is_const(a->e) && ex_number(a->e) == v;
 }
 
+/* v * by; integers by the integer part of a float */
 static Value *scaled(Lower *L, Value *v, const Arg *by)
 {
-    return !v || is_number(by, 1) ? v : EMIT(L, mul_Tensor, arg_value(v), *by);
+    if (!v || is_number(by, 1)) return v;
+    bool cut = !dtype_is_float(v->dtype) && !dtype_is_complex(v->dtype) && by->kind == ARG_EXPR &&
+               by->e->kind == EX_FLOAT;
+    return EMIT(L, mul_Tensor, arg_value(v), cut ? arg_int(L->g, (int64_t)by->e->f) : *by);
 }
 
 /* beta * self + alpha * c; beta 0 ignores self, NaN included, as ATen does */

@@ -54,7 +54,7 @@ static double number(Lower *L, const char *name, double otherwise)
 {
     int at = op_param(L->op, name);
     const Expr *e = at < 0 ? NULL : lower_expr(L, at);
-    return !e || !ex_is_const(e) ? otherwise : e->kind == EX_FLOAT ? e->f : (double)e->i;
+    return !e || !ex_is_const(e) ? otherwise : ex_number(e);
 }
 
 static const double pi = 3.14159265358979323846;

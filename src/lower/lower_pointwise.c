@@ -6,6 +6,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include "facts/axes.h"
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
@@ -104,7 +105,7 @@ bool lower_alias(Lower *L) { return again(L, L->op->alias_of, L->arg); }
 
 /* ------------------------------------------------------------------ arithmetic */
 
-static bool is_one(const Arg *a)
+static bool alpha_is_one(const Arg *a)
 {
     return a->kind != ARG_EXPR || (a->e->kind == EX_INT && a->e->i == 1) || (a->e->kind == EX_FLOAT && a->e->f == 1);
 }
@@ -113,7 +114,7 @@ static bool is_one(const Arg *a)
 static bool scaled(Lower *L, const Arg *other, const Arg *alpha, Arg *out)
 {
     *out = *other;
-    if (is_one(alpha)) return true;
+    if (alpha_is_one(alpha)) return true;
     if (other->kind == ARG_EXPR) {
         *out = arg_expr(ex_mul(L->ex, other->e, alpha->e));
         return out->e || fail(L->err, E_LIMIT, "a number expression is too large");
@@ -162,7 +163,7 @@ bool lower_pow(Lower *L)
 {
     const Expr *e = lower_expr(L, 1);
     Value *x = lower_value(L, 0);
-    double p = e && ex_is_const(e) ? (e->kind == EX_FLOAT ? e->f : (double)e->i) : NAN;
+    double p = e && ex_is_const(e) ? ex_number(e) : NAN;
     bool is_float = x && dtype_is_float(x->dtype);
     if (is_float && p == 2) return lower_return(L, EMIT(L, square, arg_value(x)));
     if (is_float && p == 0.5) return lower_return(L, EMIT(L, sqrt, arg_value(x)));
@@ -207,7 +208,7 @@ bool lower_addcmul(Lower *L)
     if (divides && !dtype_is_float(t)) t = DT_F32;
     TRY(cast_args(L, arg, 0, 3, t));
     Value *p = lower_emit(L, divides ? OP_div_Tensor : OP_mul_Tensor, 2, &arg[1]);
-    if (!is_one(&L->arg[3])) p = times(L, p, L->arg[3]);
+    if (!alpha_is_one(&L->arg[3])) p = times(L, p, L->arg[3]);
     return p && lower_return(L, EMIT(L, add_Tensor, arg[0], arg_value(p)));
 }
 
@@ -221,8 +222,7 @@ bool lower_fma(Lower *L)
 bool lower_lerp(Lower *L)
 {
     Arg a = L->arg[0], b = L->arg[1], w = L->arg[2], rest;
-    bool number = w.kind == ARG_EXPR,
-         large = number && ex_is_const(w.e) && fabs(w.e->kind == EX_FLOAT ? w.e->f : (double)w.e->i) >= 0.5;
+    bool number = w.kind == ARG_EXPR, large = number && ex_is_const(w.e) && fabs(ex_number(w.e)) >= 0.5;
     rest = number ? arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), w.e))
                   : arg_value(AS(L, sub_Tensor, arg_int(L->g, 1), w));
     Value *d = AS(L, sub_Tensor, b, a);
@@ -341,7 +341,7 @@ bool lower_selu(Lower *L)
 bool lower_celu(Lower *L)
 {
     Expr *a = lower_expr(L, 1);
-    double alpha = a && ex_is_const(a) ? (a->kind == EX_FLOAT ? a->f : (double)a->i) : NAN;
+    double alpha = a && ex_is_const(a) ? ex_number(a) : NAN;
     if (!(alpha != 0)) return lower_fail(L, 1, "must be a constant other than 0");
     return lower_return(
         L, EMIT(L, elu, L->arg[0], arg_float(L->g, alpha), arg_float(L->g, 1), arg_float(L->g, 1 / alpha)));
@@ -422,9 +422,7 @@ bool lower_to(Lower *L)
 
 static Value *expand_to(Lower *L, Value *v, const Value *like)
 {
-    bool same = v && v->rank == like->rank;
-    for (int i = 0; same && i < v->rank; i++) same = v->dim[i] == like->dim[i];
-    return !v || same ? v : EMIT(L, expand, arg_value(v), arg_exprs(L->g, like->rank, like->dim));
+    return !v || same_dims(v, like) ? v : EMIT(L, expand, arg_value(v), arg_exprs(L->g, like->rank, like->dim));
 }
 
 /* copy(self, src): src in self's shape and dtype */
@@ -518,7 +516,7 @@ bool lower_eye(Lower *L)
 static double dropout_p(Lower *L, int i)
 {
     const Expr *p = lower_expr(L, i);
-    return p->kind == EX_FLOAT ? p->f : (double)p->i;
+    return ex_number(p);
 }
 
 static bool dropout_rate(Lower *L, int i)

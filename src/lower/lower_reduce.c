@@ -286,7 +286,7 @@ bool lower_linalg_norm(Lower *L)
         set[dim[i]] = true;
     }
     if (number && !ex_is_const(o->e)) return lower_fail(L, 1, "must be constant");
-    Value *y = matrix_norm(L, x, nuclear ? NAN : o->e->kind == EX_FLOAT ? o->e->f : (double)o->e->i, dim[0], dim[1]);
+    Value *y = matrix_norm(L, x, nuclear ? NAN : ex_number(o->e), dim[0], dim[1]);
     Expr *left[MAX_RANK];
     int m = 0;
     for (int i = 0; i < x->rank; i++)

@@ -1,5 +1,6 @@
 /* Key padding masks. Contract in key_mask.h. */
 #include "padding/key_mask.h"
+#include "facts/band.h"
 #include "facts/truth.h"
 #include "facts/views.h"
 #include <stdio.h>
@@ -26,7 +27,7 @@ static bool expands(const Node *n, const void *user)
     return n->op->id == OP_expand;
 }
 
-/* The same numbers, one by one, along axes of 1 that come, go or spread. */
+/* The same values, one by one, along axes of 1 that come, go or spread. */
 static bool spreads(const Node *n, const void *user)
 {
     (void)user;
@@ -65,16 +66,23 @@ static bool only_leading(Reader *r, const Node *n)
             four->dim[0] == r->B);
 }
 
+static bool narrow(Reader *r, const Band *b)
+{
+    r->m->lower = b->lower;
+    r->m->upper = b->upper;
+    return true;
+}
+
 /* A bool mask that shows a key where it is `wanted`. */
 static bool shows(Reader *r, Value *v, bool wanted, int depth)
 {
-    Expr **lower = &r->m->lower, **upper = &r->m->upper;
+    Band b = band_within(r->rw->g, r->N, r->M, r->m->lower, r->m->upper);
     v = value_below(v, expands, NULL);
     const Node *n = v->def;
     const Arg *a = n ? n->arg : NULL;
     double x;
-    if (constant_of(r->rw, &(Arg){.kind = ARG_VALUE, .v = v}, &x) && (x != 0) == wanted) return true;
-    if (mask_band(r->rw, v, wanted, r->N, r->M, lower, upper)) return true;
+    if (constant_value(r->rw->g, v, &x) && (x != 0) == wanted) return true;
+    if (band_of(&b, v, wanted)) return narrow(r, &b);
     if (of_keys(r, v)) return add_part(r, (KeyPart){.v = v, .negated = !wanted});
     if (!n || depth > MAX_DEPTH) return no(r, "the mask is not made of padding and positions", v);
     Truth part[2];
@@ -84,7 +92,7 @@ static bool shows(Reader *r, Value *v, bool wanted, int depth)
         return shows(r, part[0].v, part[0].wanted, depth + 1) && shows(r, part[1].v, part[1].wanted, depth + 1);
     switch (n->op->id) {
     case OP_to_copy:
-        if (mask_zero_one(r->rw->g, a[0].v)) return shows(r, a[0].v, wanted, depth + 1);
+        if (zero_or_one(r->rw->g, a[0].v)) return shows(r, a[0].v, wanted, depth + 1);
         break;
     case OP_reshape:
         if (only_leading(r, n)) return shows(r, a[0].v, wanted, depth + 1);
@@ -102,11 +110,11 @@ static bool two_values(Reader *r, const Value *v)
     if (!n || n->op->id != OP_mul_Tensor) return false;
     for (int i = 0; i < 2; i++) {
         const Node *s = n->arg[i].kind == ARG_VALUE ? n->arg[i].v->def : NULL;
-        if (!constant_of(r->rw, &n->arg[1 - i], &low) || !(low <= HIDES) || !s || s->op->id != OP_sub_Tensor ||
+        if (!constant_of(r->rw->g, &n->arg[1 - i], &low) || !(low <= HIDES) || !s || s->op->id != OP_sub_Tensor ||
             !is_one(s->arg[2].e))
             continue;
         const Value *x = s->arg[1].kind == ARG_VALUE ? value_below(s->arg[1].v, spreads, NULL) : NULL;
-        if (x && !dtype_is_float(x->dtype) && constant_of(r->rw, &s->arg[0], &one) && one == 1) return true;
+        if (x && !dtype_is_float(x->dtype) && constant_of(r->rw->g, &s->arg[0], &one) && one == 1) return true;
     }
     return false;
 }
@@ -114,21 +122,22 @@ static bool two_values(Reader *r, const Value *v)
 static bool adds(Reader *r, Value *v, int depth)
 {
     double x, y;
+    Band b = band_within(r->rw->g, r->N, r->M, r->m->lower, r->m->upper);
     v = value_below(v, expands, NULL);
     const Node *n = v->def;
     const Arg *a = n ? n->arg : NULL;
-    if (constant_of(r->rw, &(Arg){.kind = ARG_VALUE, .v = v}, &x) && x == 0) return true;
-    if (mask_additive_band(r->rw, v, r->N, r->M, &r->m->lower, &r->m->upper)) return true;
-    bool fixed = n && n->op->id == OP_where_self && a[0].kind == ARG_VALUE && constant_of(r->rw, &a[1], &x) &&
-                 constant_of(r->rw, &a[2], &y);
+    if (constant_value(r->rw->g, v, &x) && x == 0) return true;
+    if (band_of_bias(&b, v)) return narrow(r, &b);
+    bool fixed = n && n->op->id == OP_where_self && a[0].kind == ARG_VALUE && constant_of(r->rw->g, &a[1], &x) &&
+                 constant_of(r->rw->g, &a[2], &y);
     if (fixed && x == 0 && y <= HIDES) return shows(r, a[0].v, true, depth + 1);
     if (fixed && y == 0 && x <= HIDES) return shows(r, a[0].v, false, depth + 1);
     if (n && n->op->id == OP_to_copy && dtype_is_float(a[0].v->dtype)) return adds(r, a[0].v, depth + 1);
     if (n && only_leading(r, n) && !of_keys(r, v)) return adds(r, a[0].v, depth + 1);
     if (n && n->op->id == OP_reshape && of_keys(r, v)) { /* where(padding, -inf, 0) seen as (B, 1, 1, S) */
         const Node *w = a[0].v->def;
-        bool inside = w && w->op->id == OP_where_self && constant_of(r->rw, &w->arg[1], &x) &&
-                      constant_of(r->rw, &w->arg[2], &y) && ((x == 0 && y <= HIDES) || (y == 0 && x <= HIDES));
+        bool inside = w && w->op->id == OP_where_self && constant_of(r->rw->g, &w->arg[1], &x) &&
+                      constant_of(r->rw->g, &w->arg[2], &y) && ((x == 0 && y <= HIDES) || (y == 0 && x <= HIDES));
         return add_part(r, (KeyPart){.v = v, .additive = true, .biased = !inside && !two_values(r, v)});
     }
     if (n && n->op->id == OP_add_Tensor && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && is_one(a[2].e) &&
@@ -257,11 +266,11 @@ static void witness(Rewrite *rw, const Value *v, unsigned char sign, unsigned ch
             break;
         case OP_ne_Tensor:
         case OP_eq_Tensor:
-            if (!constant_of(rw, &n->arg[1], &c) || (c != 0 && (c != 1 || !counts))) return;
+            if (!constant_of(rw->g, &n->arg[1], &c) || (c != 0 && (c != 1 || !counts))) return;
             if ((n->op->id == OP_eq_Tensor) == (c == 0)) sign ^= 3;
             break;
         case OP_gt_Tensor:
-            if (!counts || !constant_of(rw, &n->arg[1], &c) || c != 0) return;
+            if (!counts || !constant_of(rw->g, &n->arg[1], &c) || c != 0) return;
             break;
         default: return;
         }
@@ -280,7 +289,7 @@ const Value *key_mask_witnesses(Rewrite *rw, const KeyMask *m, unsigned char *se
         if (p->additive) v = value_below(v, spreads, NULL);
         if (p->additive && v->def && v->def->op->id == OP_where_self && v->def->arg[0].kind == ARG_VALUE) {
             double x;
-            sign = constant_of(rw, &v->def->arg[1], &x) && x == 0 ? 1 : 2;
+            sign = constant_of(rw->g, &v->def->arg[1], &x) && x == 0 ? 1 : 2;
             witness(rw, v->def->arg[0].v, sign, set, &first);
         } else if (p->additive && v->def && v->def->op->id == OP_mul_Tensor) {
             for (int k = 0; k < 2; k++) {

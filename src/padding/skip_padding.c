@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "facts/views.h"
 #include "padding/skip_prove.h"
 
 enum { MAX_MASKS = 16, MAX_STOPS = 256, MAX_ROUNDS = 64 };
@@ -226,7 +227,15 @@ static bool find_region(Skip *s)
 static bool number_is(Skip *s, const Arg *a, double x)
 {
     double c;
-    return constant_of(&s->rw, a, &c) && c == x;
+    return constant_of(s->rw.g, a, &c) && c == x;
+}
+
+/* Has it the tokens of its operand, and says nothing of the mask itself? */
+static bool shows_tokens(const Node *n, const void *user)
+{
+    const Skip *s = user;
+    return (n->op->id == OP_reshape || n->op->id == OP_expand) && s->witness[n->out[0]->id] == 0 &&
+           tagged(s, n->out[0]);
 }
 
 /* Is v, whose axes are known, 0 wherever its token is padding? */
@@ -244,9 +253,7 @@ static bool zero_at_padding(Skip *s, const Value *v, int depth)
         return false;
     case OP_where_self: {
         const Value *c = a[0].kind == ARG_VALUE ? a[0].v : NULL;
-        while (c && c->def && s->witness[c->id] == 0 && (c->def->op->id == OP_reshape || c->def->op->id == OP_expand) &&
-               tagged(s, c))
-            c = c->def->arg[0].v;
+        c = value_below(c, shows_tokens, s);
         if (!c || c->id >= s->t.nvalues || !tagged(s, c)) return false;
         return (s->witness[c->id] == 1 && number_is(s, &a[2], 0)) || (s->witness[c->id] == 2 && number_is(s, &a[1], 0));
     }

@@ -3,31 +3,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "base/mem.h"
+#include "base/splitmix.h"
 #include "extract/extract.h"
 #include "shape/solve.h"
 
 enum Kind { ALL_REAL, BEHIND, BEFORE, HOLES, ONE_EMPTY, KINDS };
 
-static uint64_t next(uint64_t *x)
-{
-    *x += 0x9e3779b97f4a7c15u;
-    uint64_t z = (*x ^ (*x >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-static double uniform(uint64_t *x) { return (double)(next(x) >> 11) * 0x1p-53; }
-
 /* Which of (B, S) tokens are real. */
 static void draw_mask(int kind, int64_t B, int64_t S, bool *real, uint64_t *x)
 {
     for (int64_t b = 0; b < B; b++) {
-        int64_t n = 1 + (int64_t)(uniform(x) * (double)S);
+        int64_t n = 1 + (int64_t)(splitmix_uniform(x) * (double)S);
         if (n > S) n = S;
         for (int64_t i = 0; i < S; i++) {
             bool r = true;
             if (kind == BEHIND) r = i < n;
             if (kind == BEFORE) r = i >= S - n;
-            if (kind == HOLES) r = uniform(x) < 0.6;
+            if (kind == HOLES) r = splitmix_uniform(x) < 0.6;
             if (kind == ONE_EMPTY) r = b != B / 2 && i < n;
             real[b * S + i] = r;
         }
@@ -50,10 +42,13 @@ static bool fill(const SkipClaim *s, Tensor *t, const bool *real, int64_t tokens
         char *at = (char *)t->data + (size_t)i * size;
         bool on = mask && (sign == 2 ? !real[i] : real[i]);
         if (mask && sign == 0 && dtype_is_float(t->dtype))
-            store_f64(t->dtype, at, real[i] ? -uniform(x) : t->dtype == DT_F16 ? -6e4 : -1e30); /* added to scores */
-        else if (dtype_is_float(t->dtype)) store_f64(t->dtype, at, mask ? on : uniform(x) * 4 - 2);
-        else if (t->dtype == DT_BOOL) *at = mask ? on : (char)(next(x) & 1);
-        else store_i64(t->dtype, at, mask ? on : (int64_t)(next(x) & 1));
+            store_f64(t->dtype, at,
+                      real[i]              ? -splitmix_uniform(x)
+                      : t->dtype == DT_F16 ? -6e4
+                                           : -1e30); /* added to scores */
+        else if (dtype_is_float(t->dtype)) store_f64(t->dtype, at, mask ? on : splitmix_uniform(x) * 4 - 2);
+        else if (t->dtype == DT_BOOL) *at = mask ? on : (char)(splitmix_next(x) & 1);
+        else store_i64(t->dtype, at, mask ? on : (int64_t)(splitmix_next(x) & 1));
     }
     return true;
 }

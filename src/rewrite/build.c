@@ -9,42 +9,7 @@ enum { MADE_PER_NODE = 16, MADE_BUILTIN = 64, MADE_FROM_ONE = 400 };
 
 /* ------------------------------------------------------------------ arguments */
 
-bool exprs_same(int n, Expr *const *a, Expr *const *b) { return !n || !memcmp(a, b, (size_t)n * sizeof *a); }
-bool is_one(const Expr *e) { return ex_equals_int(e, 1); }
 enum { MAX_NESTED = 16 };
-
-double number_value(const Expr *e) { return e->kind == EX_FLOAT ? e->f : (double)e->i; }
-
-bool arg_same(const Arg *a, const Arg *b)
-{
-    if (a->kind != b->kind) return false;
-    switch (a->kind) {
-    case ARG_NONE: return true;
-    case ARG_VALUE: return a->v == b->v;
-    case ARG_EXPR: return a->e == b->e;
-    case ARG_STR: return !strcmp(a->s, b->s);
-    case ARG_DTYPE: return a->dtype == b->dtype;
-    case ARG_GRAPH: return a->g == b->g;
-    case ARG_VALUES: return a->n == b->n && (!a->n || !memcmp(a->vs, b->vs, (size_t)a->n * sizeof *a->vs));
-    case ARG_EXPRS: return a->n == b->n && exprs_same(a->n, a->es, b->es);
-    }
-    return false;
-}
-
-Expr *product_of(ExprPool *p, int n, Expr *const *dim)
-{
-    Expr *e = ex_int(p, 1);
-    for (int i = 0; i < n; i++) e = ex_mul(p, e, dim[i]);
-    return e;
-}
-
-bool permutation_of(const Node *n, int *perm)
-{
-    if (n->op->id != OP_permute) return false;
-    for (int i = 0; i < n->arg[1].n; i++)
-        perm[i] = (int)(n->arg[1].es[i]->i < 0 ? n->arg[1].es[i]->i + n->arg[1].n : n->arg[1].es[i]->i);
-    return true;
-}
 
 /* ------------------------------------------------------------------ making nodes once */
 
@@ -217,32 +182,6 @@ Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
 
 /* ------------------------------------------------------------------ views */
 
-int axis_groups(ExprPool *p, int nfrom, Expr *const *from, int nto, Expr *const *to, int *f, int *t)
-{
-    int groups = 0, i = 0, j = 0;
-    f[0] = t[0] = 0;
-    while (i < nfrom || j < nto) {
-        Expr *a = ex_int(p, 1);
-        bool found = false;
-        for (int k = i; k <= nfrom && !found; k++) {
-            if (k > i) a = ex_mul(p, a, from[k - 1]);
-            Expr *b = ex_int(p, 1);
-            for (int l = j; l <= nto && !found; l++) {
-                if (l > j) b = ex_mul(p, b, to[l - 1]);
-                if (a != b || (k == i && l == j)) continue;
-                if (k == i && !(i == nfrom || is_one(to[j]))) continue;
-                i = k;
-                j = l;
-                found = true;
-            }
-        }
-        if (!found) return -1;
-        f[++groups] = i;
-        t[groups] = j;
-    }
-    return groups;
-}
-
 /* reshape(permute(x)) that splits axes, or merges those that are neighbours in x, is permute(reshape(x)). */
 static Value *reshape_below(Rewrite *rw, Value *v, int rank, Expr *const *dim)
 {
@@ -265,23 +204,6 @@ static Value *reshape_below(Rewrite *rw, Value *v, int rank, Expr *const *dim)
     for (int g = 0; g < groups; g++)
         for (int j = t[g]; j < t[g + 1]; j++) outer[j] = at[g] + j - t[g];
     return rw_permute(rw, rw_reshape(rw, v->def->arg[0].v, rank, inner), outer);
-}
-
-/* Axes other than 1, in order. */
-static int wide_axes(const Value *v, int *axis)
-{
-    int n = 0;
-    for (int i = 0; i < v->rank; i++)
-        if (!is_one(v->dim[i])) axis[n++] = i;
-    return n;
-}
-
-bool same_but_ones(const Value *x, const Value *y)
-{
-    int a[MAX_RANK], b[MAX_RANK], n = wide_axes(x, a), m = wide_axes(y, b);
-    bool same = n == m;
-    for (int i = 0; same && i < m; i++) same = x->dim[a[i]] == y->dim[b[i]];
-    return same;
 }
 
 /* A permute that keeps the order of all axes but those of 1. */
@@ -467,95 +389,4 @@ Value *rw_binary(Rewrite *rw, OpId op, Value *v, Arg other)
 {
     if (!v || (other.kind == ARG_VALUE && !other.v)) return NULL;
     return rw_add(rw, op, 2, (Arg[]){arg_value(v), other});
-}
-
-/* The number as dtype t holds it. */
-static Expr *number_as(Rewrite *rw, Expr *e, DType t)
-{
-    if (!e || dtype_is_complex(t)) return NULL;
-    if (!ex_is_const(e))
-        return e->is_bool == (t == DT_BOOL) && (e->is_float ? t == DT_F32 || t == DT_F64 : t != DT_F16 && t != DT_BF16)
-                   ? e
-                   : NULL;
-    double x = number_value(e);
-    double held;
-    if (t == DT_BOOL) return ex_int(rw->ex, x != 0);
-    if (!dtype_is_float(t)) return fabs(x) < 9e15 ? ex_int(rw->ex, e->is_float ? (int64_t)x : e->i) : NULL;
-    store_f64(t, &held, x);
-    return ex_float(rw->ex, load_f64(t, &held));
-}
-
-bool op_of_number(OpId op, double x, double *y)
-{
-    switch (op) {
-    case OP_neg: *y = -x; return true;
-    case OP_square: *y = x * x; return true;
-    case OP_sqrt: *y = sqrt(x); return true;
-    case OP_rsqrt: *y = 1 / sqrt(x); return true;
-    case OP_reciprocal: *y = 1 / x; return true;
-    case OP_exp: *y = exp(x); return true;
-    case OP_log: *y = log(x); return true;
-    default: return false;
-    }
-}
-
-bool op_of_numbers(OpId op, double a, double b, double *y)
-{
-    switch (op) {
-    case OP_add_Tensor: *y = a + b; return true;
-    case OP_sub_Tensor: *y = a - b; return true;
-    case OP_mul_Tensor: *y = a * b; return true;
-    case OP_div_Tensor: *y = a / b; return true;
-    case OP_pow_Tensor_Tensor: *y = pow(a, b); return true;
-    default: return false;
-    }
-}
-
-/* budget: how many values are looked at. */
-static Expr *number_in(Rewrite *rw, const Arg *a, int *budget)
-{
-    if (a->kind == ARG_EXPR) return a->e;
-    if (a->kind != ARG_VALUE || --*budget < 0) return NULL;
-    const Value *v = a->v;
-    if (v->kind == V_WEIGHT) {
-        for (int i = 0; i < v->rank; i++)
-            if (!is_one(v->dim[i])) return NULL;
-        if (!v->data || !v->data->data || graph_writes(rw->g, v) || dtype_is_complex(v->dtype)) return NULL;
-        double x = tensor_get(v->data, 0);
-        return dtype_is_float(v->dtype) ? ex_float(rw->ex, x) : ex_int(rw->ex, (int64_t)x);
-    }
-    if (!v->def) return NULL;
-    const Node *n = v->def;
-    switch (n->op->id) {
-    case OP_full: return number_as(rw, n->arg[1].e, v->dtype);
-    case OP_to_copy: return number_as(rw, number_in(rw, &n->arg[0], budget), v->dtype);
-    case OP_reshape:
-    case OP_expand:
-    case OP_permute: return number_in(rw, &n->arg[0], budget);
-    default: break;
-    }
-    double p = 0, q = 0, alpha = 1, y;
-    bool two = n->op->id == OP_pow_Tensor_Tensor || n->op->flags & OPF_ARITHMETIC;
-    if (!two && !op_of_number(n->op->id, 1, &y)) return NULL;
-    for (int i = 0; i < (two ? 2 : 1); i++) {
-        Expr *x = number_in(rw, &n->arg[i], budget);
-        if (!x || !ex_is_const(x)) return NULL;
-        *(i ? &q : &p) = number_value(x);
-    }
-    if (two && n->op->schema->nparams > 2) {
-        if (!ex_is_const(n->arg[2].e)) return NULL;
-        alpha = number_value(n->arg[2].e);
-    }
-    return (two ? op_of_numbers(n->op->id, p, alpha * q, &y) : op_of_number(n->op->id, p, &y)) ? ex_float(rw->ex, y)
-                                                                                               : NULL;
-}
-
-Expr *number_of(Rewrite *rw, const Arg *a) { return number_in(rw, a, &(int){100}); }
-
-bool constant_of(Rewrite *rw, const Arg *a, double *v)
-{
-    Expr *e = number_of(rw, a);
-    if (!e || !ex_is_const(e)) return false;
-    *v = number_value(e);
-    return true;
 }

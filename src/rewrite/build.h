@@ -6,6 +6,8 @@
  */
 #ifndef QKV_REWRITE_BUILD_H
 #define QKV_REWRITE_BUILD_H
+#include "facts/axes.h"
+#include "facts/constant.h"
 #include "rewrite/rewrite.h"
 
 /* The node made before with this op and these arguments, NULL when there is none; and how one becomes such a node. */
@@ -23,21 +25,4 @@ Value *rw_pad_rank(Rewrite *rw, Value *v, int rank);         /* axes of 1 in fro
 /* x over axes from[] as the same elements over to[]; both have the same product, x broadcasts to from[] (+ `tail` more axes, kept). Axes
  * of 1 stay 1 wherever a whole group of axes is 1. */
 Value *rw_regroup(Rewrite *rw, Value *x, int nfrom, Expr *const *from, int nto, Expr *const *to, int tail);
-
-bool arg_same(const Arg *a, const Arg *b);
-/* A number, or a tensor of one element whose value follows from constants; NULL otherwise. */
-Expr *number_of(Rewrite *rw, const Arg *a);
-double number_value(const Expr *e);                     /* of a constant */
-bool constant_of(Rewrite *rw, const Arg *a, double *v); /* number_of and a constant */
-/* What an op makes of numbers; false: it is none of those that are worked out ahead. */
-bool op_of_number(OpId op, double x, double *y);
-bool op_of_numbers(OpId op, double a, double b, double *y);
-bool exprs_same(int n, Expr *const *a, Expr *const *b);
-bool is_one(const Expr *e);
-bool same_but_ones(const Value *x, const Value *y); /* the same axes in order, but for those of 1 */
-/* Groups of axes with equal products: from[f[i] .. f[i + 1]) and to[t[i] .. t[i + 1]). The number of groups, or -1. */
-int axis_groups(ExprPool *p, int nfrom, Expr *const *from, int nto, Expr *const *to, int *f, int *t);
-Expr *product_of(ExprPool *p, int n, Expr *const *dim);
-/* The permutation of a permute node, axes from the front; false if n is none. */
-bool permutation_of(const Node *n, int *perm);
 #endif

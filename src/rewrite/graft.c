@@ -12,11 +12,11 @@ static bool math(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has,
     Arg a, b = arg_none();
     TRY(rewrite_graft(rw, t->sub[0], bound, has, &a));
     if (t->n > 1) TRY(rewrite_graft(rw, t->sub[1], bound, has, &b));
-    Expr *x = number_of(rw, &a), *y = t->n > 1 ? number_of(rw, &b) : NULL;
+    Expr *x = number_of(rw->g, &a), *y = t->n > 1 ? number_of(rw->g, &b) : NULL;
     if (!x || (t->n > 1 && !y)) return rewrite_refuse(rw, "not a number that is known");
     bool whole = ex_is_int(x) && y && ex_is_int(y) && t->text[0] != '/'; /* stays a whole number, for sizes */
     bool constant = ex_is_const(x) && (!y || ex_is_const(y)) && !whole;
-    double p = constant ? number_value(x) : 0, q = constant && y ? number_value(y) : 0;
+    double p = constant ? ex_number(x) : 0, q = constant && y ? ex_number(y) : 0;
     Expr *e = NULL;
     switch (t->text[0]) {
     case '+': e = constant ? ex_float(rw->ex, p + q) : ex_add(rw->ex, x, y); break;

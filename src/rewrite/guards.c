@@ -6,7 +6,7 @@
 static bool guard_number(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
-    return number_of(rw, &a[0]) ||
+    return number_of(rw->g, &a[0]) ||
            rewrite_refuse(rw, "'%s' is not a known number", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
 }
 
@@ -14,7 +14,8 @@ static bool guard_number(Rewrite *rw, int n, const Arg *a)
 static bool guard_close(Rewrite *rw, int n, const Arg *a)
 {
     double x, y, tolerance = 1e-3;
-    if (!constant_of(rw, &a[0], &x) || !constant_of(rw, &a[1], &y) || (n > 2 && !constant_of(rw, &a[2], &tolerance)))
+    if (!constant_of(rw->g, &a[0], &x) || !constant_of(rw->g, &a[1], &y) ||
+        (n > 2 && !constant_of(rw->g, &a[2], &tolerance)))
         return rewrite_refuse(rw, "'%s' is not a known number", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
     double d = x - y, size = y < 0 ? -y : y;
     return (d < 0 ? -d : d) <= tolerance * size || rewrite_refuse(rw, "the number is %g, expected %g", x, y);
@@ -46,7 +47,7 @@ static bool guard_rank(Rewrite *rw, int n, const Arg *a)
 {
     double want;
     (void)n;
-    if (a[0].kind != ARG_VALUE || !constant_of(rw, &a[1], &want)) return rewrite_refuse(rw, "not a tensor");
+    if (a[0].kind != ARG_VALUE || !constant_of(rw->g, &a[1], &want)) return rewrite_refuse(rw, "not a tensor");
     return a[0].v->rank == (int)want ||
            rewrite_refuse(rw, "'%s' has %d axes, expected %d", a[0].v->name, a[0].v->rank, (int)want);
 }
@@ -56,7 +57,7 @@ static bool guard_is(Rewrite *rw, int n, const Arg *a)
 {
     double x, y;
     (void)n;
-    return (constant_of(rw, &a[0], &x) && constant_of(rw, &a[1], &y) && x == y) ||
+    return (constant_of(rw->g, &a[0], &x) && constant_of(rw->g, &a[1], &y) && x == y) ||
            rewrite_refuse(rw, "not the number that the rule wants");
 }
 
@@ -139,7 +140,7 @@ static bool guard_count(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
     const Value *x = a[1].kind == ARG_VALUE ? a[1].v : NULL;
-    Expr *have = number_of(rw, &a[0]), *want = ex_int(rw->ex, 1);
+    Expr *have = number_of(rw->g, &a[0]), *want = ex_int(rw->ex, 1);
     if (!x || !have || a[2].kind != ARG_EXPRS || !a[2].n) return rewrite_refuse(rw, "not a known number of elements");
     for (int i = 0; i < a[2].n; i++) {
         int64_t d = ex_is_int(a[2].es[i]) ? a[2].es[i]->i + (a[2].es[i]->i < 0 ? x->rank : 0) : -1;
@@ -147,7 +148,7 @@ static bool guard_count(Rewrite *rw, int n, const Arg *a)
         want = ex_mul(rw->ex, want, x->dim[d]);
     }
     bool same = want &&
-                (have == want || (ex_is_const(have) && ex_is_const(want) && number_value(have) == number_value(want)));
+                (have == want || (ex_is_const(have) && ex_is_const(want) && ex_number(have) == ex_number(want)));
     return same || rewrite_refuse(rw, "the sum is divided by something else than its number of elements");
 }
 

@@ -35,11 +35,11 @@ static int64_t from_front(int64_t d, const Value *of) { return d < 0 ? d + (of->
 
 static bool number_matches(Matching *m, const Goal *goal)
 {
-    Expr *e = number_of(m->rw, goal->a);
+    Expr *e = number_of(m->rw->g, goal->a);
     if (!e || !ex_is_const(e)) return false;
     if (goal->axes_of && e->kind == EX_INT && fabs(goal->p->number) < MAX_RANK)
         return from_front(e->i, goal->axes_of) == from_front((int64_t)goal->p->number, goal->axes_of);
-    return number_value(e) == goal->p->number;
+    return ex_number(e) == goal->p->number;
 }
 
 static bool bind(Matching *m, int slot, const Arg *a, const Goal *rest)

@@ -5,14 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/splitmix.h"
+#include "rewrite/family.h"
 #include "shape/solve.h"
 
 enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6, MAX_CHAIN = 4000 };
 
 typedef struct Cone {
     const Claim *claim;
-    unsigned char *before, *seen,
-        *mask; /* by value id: what is replaced depends on it (2: and it depends on an input); visited; feeds an attention mask */
+    const Family *const *families;
+    /* by value id: what is replaced depends on it (2: and it depends on an input); visited; who draws it: 1 + family */
+    unsigned char *before, *seen, *drawn;
     Value *leaf[MAX_LEAVES];  /* random tensors */
     bool touched[MAX_LEAVES]; /* what is replaced reads it directly */
     int nleaves;
@@ -22,7 +25,7 @@ typedef struct Cone {
     int nnodes, nfrom, cap; /* the first nfrom compute what is replaced */
     int depth;              /* of the searches below; beyond MAX_CHAIN a claim is too large to be proven */
     double allowed;         /* largest difference of the first result, relative to its peak */
-    bool one_hides;         /* one tensor hides keys at a time: large numbers of several could cancel */
+    bool one_drawn;         /* families draw one tensor of floats at a time: large numbers of several could cancel */
     bool ok;
 } Cone;
 
@@ -133,8 +136,8 @@ static void collect(Cone *c, Value *v)
     c->node[c->nnodes++] = v->def;
 }
 
-/* Leaves that what is replaced reads only through others (the mask of an earlier layer, say) are not common inputs: they are computed from
- * what comes before them. False when there was one. */
+/* Leaves that what is replaced reads only through others are not common inputs: they are computed from what comes
+ * before them. False when there was one. */
 static bool all_touched(Cone *c)
 {
     bool all = true;
@@ -178,17 +181,18 @@ static bool drop_dependent(Cone *c, size_t n)
     return any;
 }
 
-static void mark_mask(Cone *c, const Value *v, int depth)
+/* What v is made of is drawn by a family. */
+static void mark_drawn(Cone *c, const Value *v, unsigned char family, int depth)
 {
-    if (c->mask[v->id] || depth > 64) return;
-    if (!is_leaf(c, v) && v->def && v->def->op->flags & OPF_PRODUCT) return; /* a bias that is computed */
-    c->mask[v->id] = 1;
+    if (c->drawn[v->id] || depth > 64) return;
+    if (!is_leaf(c, v) && v->def && v->def->op->flags & OPF_PRODUCT) return; /* computed from any numbers */
+    c->drawn[v->id] = family;
     if (!v->def || is_leaf(c, v)) return;
     for (int i = 0; i < v->def->op->schema->nparams; i++) {
         const Arg *a = &v->def->arg[i];
-        if (a->kind == ARG_VALUE) mark_mask(c, a->v, depth + 1);
+        if (a->kind == ARG_VALUE) mark_drawn(c, a->v, family, depth + 1);
         for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
-            if (a->vs[k]) mark_mask(c, a->vs[k], depth + 1);
+            if (a->vs[k]) mark_drawn(c, a->vs[k], family, depth + 1);
     }
 }
 
@@ -261,48 +265,23 @@ static Graph *concrete(const Cone *c, const Binding *b, Err *err)
 
 /* ------------------------------------------------------------------ random tensors */
 
-static uint64_t next(uint64_t *s)
-{
-    *s += 0x9e3779b97f4a7c15u;
-    uint64_t z = (*s ^ (*s >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static double uniform(uint64_t *s) { return (double)(next(s) >> 11) * 0x1p-53; }
-static double normal(uint64_t *s) { return sqrt(-2 * log(uniform(s) + 0x1p-60)) * cos(6.283185307179586 * uniform(s)); }
-
-typedef struct Hiding {
-    double low;   /* what hides a key in an additive mask; finite unless rows of -inf may differ */
-    bool somehow; /* every row shows a key, whichever of true and false hides */
-} Hiding;
-
-/* * Seed 0: everything visible and plain; 1: masks that hide much, down to whole rows; then both mixed. */
-static void randomise(Tensor *t, bool mask, const Hiding *h, int seed, uint64_t *s)
+static void randomise(Tensor *t, uint64_t *s)
 {
     int64_t n = tensor_numel(t), row = t->rank ? t->shape[t->rank - 1] : 1;
-    double hide = 0;
-    bool all = false;
     for (int64_t i = 0; i < n; i++) {
-        if (row && i % row == 0) {
-            all = mask && seed > 0 && uniform(s) < 0.3 && !h->somehow;
-            hide = uniform(s);
-        }
         char *at = (char *)t->data + (size_t)i * dtype_size(t->dtype);
-        bool hidden = mask && (seed > 0 || h->somehow) && (all || uniform(s) < hide);
-        if (h->somehow && i % row < 2) hidden = t->dtype == DT_BOOL && i % row == 1;
-        if (t->dtype == DT_BOOL) *at = mask ? (char)(seed % 3 == 2 ? hidden : !hidden) : (char)(next(s) & 1);
-        else if (dtype_is_float(t->dtype)) store_f64(t->dtype, at, hidden ? h->low : normal(s));
-        else store_i64(t->dtype, at, (int64_t)(next(s) & 1));
+        if (i % row == 0) splitmix_next(s); /* as where a family draws: one for the row */
+        if (dtype_is_float(t->dtype)) store_f64(t->dtype, at, splitmix_normal(s));
+        else store_i64(t->dtype, at, (int64_t)(splitmix_next(s) & 1));
     }
 }
 
 static bool make_inputs(const Cone *c, const Graph *g, int seed, Tensor *in, Err *err)
 {
     uint64_t s = 0x1234567 + (uint64_t)seed * 7919;
-    int masks = 0, hiding;
-    for (int i = 0; i < g->ninput; i++) masks += c->mask[c->leaf[i]->id] != 0;
-    hiding = masks ? seed % masks : 0;
+    int ndrawn = 0, others;
+    for (int i = 0; i < g->ninput; i++) ndrawn += c->drawn[c->leaf[i]->id] != 0;
+    others = ndrawn ? seed % ndrawn : 0;
     for (int i = 0; i < g->ninput; i++) {
         const Value *v = g->input[i];
         int64_t shape[MAX_RANK];
@@ -313,13 +292,10 @@ static bool make_inputs(const Cone *c, const Graph *g, int seed, Tensor *in, Err
         in[i] = tensor_of(v->dtype, v->rank, shape, mem_zeroed(bytes + 64, 1));
         if (!in[i].data) return oom(err);
         if (dtype_is_complex(v->dtype)) return fail(err, E_UNSUPPORTED, "complex tensors");
-        bool mask = c->mask[c->leaf[i]->id] != 0;
-        randomise(&in[i], mask && (!c->one_hides || v->dtype == DT_BOOL || hiding-- == 0),
-                  &(Hiding){c->claim->masked_rows == 1 ? -INFINITY
-                            : v->dtype == DT_F16       ? -6e4
-                                                       : -1e30,
-                            c->claim->masked_rows == 2},
-                  seed, &s);
+        int family = c->drawn[c->leaf[i]->id];
+        if (family && (!c->one_drawn || v->dtype == DT_BOOL || others-- == 0))
+            c->families[family - 1]->draw(&in[i], seed, c->claim->waiver, &s);
+        else randomise(&in[i], &s);
     }
     return true;
 }
@@ -340,9 +316,9 @@ static bool agree(const Cone *c, const Tensor *from, const Tensor *to, Proof *p)
     for (int64_t i = 0; i < n; i++) {
         double a = tensor_get(from, i), b = tensor_get(to, i);
         if (isfinite(a) && fabs(a) > peak) peak = fabs(a);
-        if (c->claim->masked_rows == 1 && b == 0) { /* what sdpa gives where no key is allowed */
+        if (c->claim->waiver == WAIVE_ZEROS && b == 0) {
             double d = isnan(a) ? INFINITY : fabs(a);
-            if (d > p->masked_abs) p->masked_abs = d;
+            if (d > p->waived_abs) p->waived_abs = d;
             continue;
         }
         if (isnan(a) != isnan(b) || (isinf(a) != isinf(b))) fine = false;
@@ -461,12 +437,13 @@ static void find_functions(Cone *c, size_t n)
     c->nfrom = c->nnodes;
     for (int i = 0; i < claim->n; i++) collect(c, claim->to[i]);
     find_tolerance(c, n);
-    memset(c->mask, 0, n);
+    memset(c->drawn, 0, n);
     for (int i = 0; i < c->nnodes; i++) {
         const Node *x = c->node[i];
-        OpId id = x->op->id;
-        int mask = id == OP_scaled_dot_product_attention || id == OP_sdpa_lse ? 3 : id == OP_sdpa_backward ? 6 : -1;
-        if (mask >= 0 && x->arg[mask].kind == ARG_VALUE) mark_mask(c, x->arg[mask].v, 0);
+        for (int f = 0; c->families && c->families[f]; f++) {
+            const Value *v = c->families[f]->drawn ? c->families[f]->drawn(x) : NULL;
+            if (v) mark_drawn(c, v, (unsigned char)(f + 1), 0);
+        }
         if (x->op->flags & OPF_RANDOM) c->ok = false;
     }
 }
@@ -477,8 +454,8 @@ static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
     bool ok = true;
     *p = (Proof){0};
     if (!c->ok) snprintf(p->why, sizeof p->why, "too large, or random");
-    for (int k = c->claim->masked_rows == 2; ok && c->ok && k < MAX_BINDINGS;
-         k++) { /* the smallest sizes have rows of one key */
+    /* the smallest sizes may have no inputs but those that are waived */
+    for (int k = c->claim->waiver == WAIVE_INPUTS; ok && c->ok && k < MAX_BINDINGS; k++) {
         Binding b;
         ok = binding_init(&b, c->claim->g->ex, err);
         if (ok && choose(c->claim->g, k, &b)) ok = try_binding(prover, c, &b, p, err);
@@ -487,7 +464,7 @@ static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
     return ok;
 }
 
-/* A difference may come from numbers that the model never has there (negative ones behind an abs): what the common inputs are computed from
+/* A difference may come from values that the model never has there (negative ones after an abs): what the common inputs are computed from
  * takes their place. False when that is nothing, or too large; the functions are as before then. */
 static bool step_back(Cone *c, size_t n)
 {
@@ -517,10 +494,14 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
     const Prover *prover = user;
     Prover quiet = *prover; /* saves nothing: the difference may turn out to be none */
     size_t n = (size_t)claim->g->next_id + 1;
-    Cone c = {
-        .claim = claim, .before = mem_zeroed(n, 1), .seen = mem_zeroed(n, 1), .mask = mem_zeroed(n, 1), .ok = true};
+    Cone c = {.claim = claim,
+              .families = prover->families,
+              .before = mem_zeroed(n, 1),
+              .seen = mem_zeroed(n, 1),
+              .drawn = mem_zeroed(n, 1),
+              .ok = true};
     Err e = {0};
-    bool ok = c.before && c.seen && c.mask;
+    bool ok = c.before && c.seen && c.drawn;
     if (!ok) oom(&e);
     quiet.save = NULL;
     if (ok) ancestors(&c);
@@ -528,7 +509,7 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
     if (ok) {
         find_functions(&c, n);
         ok = evaluate(&quiet, &c, p, &e);
-        c.one_hides = !ok;
+        c.one_drawn = !ok;
         if (!ok && e.code == E_MISMATCH) ok = evaluate(&quiet, &c, p, &e);
         for (int step = 0; !ok && e.code == E_MISMATCH && step < MAX_STEPS_BACK && step_back(&c, n); step++)
             ok = evaluate(&quiet, &c, p, &e);
@@ -538,7 +519,7 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
     if (!ok) *err = e;
     mem_free(c.before);
     mem_free(c.seen);
-    mem_free(c.mask);
+    mem_free(c.drawn);
     mem_free(c.node);
     return ok;
 }

@@ -1,7 +1,7 @@
 /* Proofs by evaluation: what a rule replaces and what it puts there, as two functions of the same tensors, run on random numbers for
- * several bindings of every size symbol and several seeds, rows without an allowed key among them.
+ * several bindings of every size symbol and several seeds. A family may draw inputs that matter to its ops itself (family.h).
  *
- *     Prover p = {.eval = eval, .seeds = 3};
+ *     Prover p = {.eval = eval, .seeds = 3, .families = families_all};
  *     RewriteOptions o = {.prove = prove_claim, .prove_user = &p};
  */
 #ifndef QKV_REWRITE_PROVE_H
@@ -19,7 +19,8 @@ typedef struct Prover {
     void (*release)(void *user); /* the last graph goes away; may be NULL */
     SaveFn *save;                /* may be NULL */
     void *user;
-    int seeds; /* per binding; 0 = 3 */
+    int seeds;                     /* per binding; 0 = 3 */
+    const Family *const *families; /* whose draws count: NULL after the last; may be NULL */
 } Prover;
 
 ProveFn prove_claim; /* user is a Prover */

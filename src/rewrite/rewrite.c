@@ -369,7 +369,7 @@ static bool worth_it(Firer *f, const Rule *rule)
     if (f->ok && f->cost >= before)
         f->ok = rewrite_refuse(rw, "it would not make the graph smaller (cost %d, was %d)", f->cost, before);
     if (f->ok && rw->o->prove) {
-        Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->masked_rows};
+        Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->waiver};
         f->ok = rw->o->prove(rw->o->prove_user, &c, &proof, rw->err);
         if (!f->ok) {
             within(rw->err, "rule '%s' at '%s'", rule->name, f->from[0]->name);
@@ -393,7 +393,7 @@ static bool fire_rule(Rewrite *rw, const Rule *rule, Node *const *root, const Ar
     f->root = root;
     f->n = rule->nroots;
     rw->note = NULL;
-    rw->masked_rows = 0;
+    rw->waiver = WAIVE_NOTHING;
     f->gone = NULL;
     return build(f, rule, bound, has) && worth_it(f, rule) && commit(f);
 }

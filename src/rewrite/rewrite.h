@@ -17,10 +17,9 @@
 
 typedef struct Proof {
     double max_abs, max_rel; /* largest difference, and relative to the largest value */
-    double
-        masked_abs; /* the same in rows without an allowed key, which only count when the firing is said to be exact there */
-    int runs;       /* bindings times seeds */
-    bool skipped; /* nothing could be evaluated; `why` says why */
+    double waived_abs;       /* the same where a difference is waived (WAIVE_ZEROS) */
+    int runs;                /* bindings times seeds */
+    bool skipped;            /* nothing could be evaluated; `why` says why */
     char why[256];
 } Proof;
 
@@ -33,22 +32,29 @@ typedef struct Firing {
     Proof proof;
 } Firing;
 
+/* Where a replacement may differ from what it replaces; the firing's note says so. */
+typedef enum Waiver {
+    WAIVE_NOTHING,
+    WAIVE_ZEROS, /* elements for which the replacement gives 0 */
+    WAIVE_INPUTS /* results of inputs that the family leaves out of its draws (family.h) */
+} Waiver;
+
 /* What `prove` is asked: do from[i] and to[i] always have the same value? */
 typedef struct Claim {
     const Graph *g;
     const char *rule;
     int n;
     Value *const *from, *const *to;
-    int masked_rows; /* 1: rows where the replacement gives 0 may differ; 2: rows without an allowed key may differ (the firing's note says so) */
+    Waiver waiver;
 } Claim;
 /* False: they differ (E_MISMATCH) or something else failed. */
 typedef bool ProveFn(void *user, const Claim *c, Proof *p, Err *err);
 
 typedef struct RewriteOptions {
     const RuleSet *rules;
-    bool exact_masked_rows; /* rows without an allowed key keep the source's answer */
-    unsigned phases;        /* bits of Phase; 0 = all */
-    ProveFn *prove;         /* NULL: no proofs */
+    bool exact;      /* no firing may waive anything */
+    unsigned phases; /* bits of Phase; 0 = all */
+    ProveFn *prove;  /* NULL: no proofs */
     void *prove_user;
     void (*progress)(void *user, int done, int total);
     void *progress_user;
@@ -56,9 +62,9 @@ typedef struct RewriteOptions {
 typedef enum Phase { PHASE_RECOMPOSE, PHASE_CONVERT, PHASE_FUSE, PHASES } Phase;
 const char *phase_name(Phase p);
 
-/* An attention that is still spelled out. */
+/* A compound that a family knows and that is still spelled out. */
 typedef struct Left {
-    const char *node;    /* the softmax */
+    const char *node;    /* what it is named after */
     const char *at;      /* the node where recognition stopped */
     const char *rule;    /* the rule that came furthest; NULL when none matches the node */
     const char *matched; /* what was recognised up to there */
@@ -72,7 +78,7 @@ typedef struct RewriteLog {
     int *uses; /* per rule of the set: firings, or equal forms that it gave */
     int nleft;
     Left *left;
-    int fused; /* what families count as fused in the result: attention ops */
+    int fused; /* what families count as fused in the result */
     int nodes_before, nodes_after;
 } RewriteLog;
 
@@ -117,9 +123,8 @@ struct Rewrite {
     int *bucket, *chain, nbuckets; /* hash of ghost nodes: index + 1 */
     const Rule *rule;              /* being tried */
     const char *note;              /* set by a graft function for the firing's log */
-    int masked_rows;               /* see Claim */
+    Waiver waiver;                 /* set by a graft function; see Claim */
     int nested;                    /* views being folded into each other */
-    int budget;                    /* steps left to a search through operands */
     char why[256];
     bool hard; /* err holds a failure that must end everything */
     RewriteLog *log;

@@ -1,24 +1,15 @@
 /* Random inputs of a session: for benchmarks and for comparing two models. Same seed, same bytes. */
 #include <stdlib.h>
+#include "base/splitmix.h"
 #include "run/session.h"
 #include "facts/views.h"
 #include "run/session_impl.h"
 
-/* splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t next(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static double uniform(uint64_t *state) { return (double)(next(state) >> 11) * 0x1p-53; }
-
 /* Sum of four uniforms, scaled to variance 1: close to normal, the same on every machine. */
 static double normalish(uint64_t *state)
 {
-    double s = uniform(state) + uniform(state) + uniform(state) + uniform(state) - 2;
+    double s = splitmix_uniform(state) + splitmix_uniform(state) + splitmix_uniform(state) + splitmix_uniform(state) -
+               2;
     return s * 1.7320508075688772;
 }
 
@@ -65,8 +56,9 @@ static void fill(Tensor *t, Range r, uint64_t *state)
     for (int64_t i = 0; i < n; i++) {
         void *p = (char *)t->data + (size_t)i * size;
         if (dtype_is_float(t->dtype)) store_f64(t->dtype, p, normalish(state));
-        else if (t->dtype == DT_BOOL) store_i64(t->dtype, p, row && i % row == 0 ? 1 : (int64_t)(next(state) >> 63));
-        else store_i64(t->dtype, p, r.lo + (int64_t)(next(state) % (uint64_t)(r.hi - r.lo + 1)));
+        else if (t->dtype == DT_BOOL)
+            store_i64(t->dtype, p, row && i % row == 0 ? 1 : (int64_t)(splitmix_next(state) >> 63));
+        else store_i64(t->dtype, p, r.lo + (int64_t)(splitmix_next(state) % (uint64_t)(r.hi - r.lo + 1)));
     }
 }
 

@@ -189,13 +189,12 @@ static void check_lengths(Check *c, const Graph *g, int ninput)
  * it is something else. */
 static const Expr *largest_index(const Graph *g, const Value *v, int depth)
 {
+    v = through_casts(v);
     if (!v || v->kind != V_NODE || depth > 12) return NULL;
     const Node *n = v->def;
     const Arg *a = n->arg;
     if (n->op->id == OP_arange_start_step && a[0].kind == ARG_EXPR && a[1].kind == ARG_EXPR && ex_equals_int(a[2].e, 1))
         return ex_sub(g->ex, a[1].e, ex_int(g->ex, 1));
-    if ((n->op->flags & OPF_VIEW || n->op->id == OP_to_copy) && a[0].kind == ARG_VALUE)
-        return largest_index(g, a[0].v, depth + 1);
     if (n->op->id == OP_add_Tensor && a[0].kind == ARG_VALUE && a[1].kind == ARG_EXPR && a[1].e->kind == EX_INT) {
         const Expr *e = largest_index(g, a[0].v, depth + 1);
         return e ? ex_add(g->ex, (Expr *)(uintptr_t)e, a[1].e) : NULL;

@@ -10,7 +10,7 @@
  *     --- rules                  only these rules; `--- rules added`: after the built-in ones; neither: the built-in ones
  *     (rule r (neg (neg ?x)) ?x)
  *     --- options exact-masked-rows recompose convert fuse unproven skip-padding
- *     --- graph                  as in docs/IR.md; result types, "aten." and overloads may be left out, and a weight's numbers follow "="
+ *     --- graph                  as in docs/IR.md; result types, "aten." and overloads may be left out, and a weight's values follow "="
  *     input %x: f32[s0, 4]
  *     weight %w: f32[4] = 1 2 3 4
  *     %e = exp(%x)
@@ -447,10 +447,10 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
     Err err = {0};
     Map known = {0};
     Session *session = NULL;
-    Prover prover = {.eval = eval, .release = release, .user = &session, .seeds = 2};
+    Prover prover = {.eval = eval, .release = release, .user = &session, .seeds = 2, .families = families_all};
     RewriteOptions o = {.rules = rules, .prove = prove ? prove_claim : NULL, .prove_user = &prover};
     if (options) {
-        o.exact_masked_rows = has_word(options->arg, "exact-masked-rows");
+        o.exact = has_word(options->arg, "exact-masked-rows");
         o.phases = phases_of(options->arg);
         if (has_word(options->arg, "unproven")) o.prove = NULL;
     }

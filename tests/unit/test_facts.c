@@ -1,6 +1,11 @@
 /* Questions about values (src/facts), asked of small graphs. */
 #include "unit_graph.h"
 #include "facts/attention.h"
+#include "facts/axes.h"
+#include "facts/band.h"
+#include "facts/constant.h"
+#include "facts/positions.h"
+#include "facts/range.h"
 #include "facts/truth.h"
 #include "facts/views.h"
 #include "program/describe.h"
@@ -123,9 +128,119 @@ static void test_truth(void **state)
     graph_free(g);
 }
 
+static void test_axes(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("symbol N in [1, 8]\n"
+                          "input %x: f32[N, 1, 6]\n"
+                          "%p: f32[6, N, 1] = aten.permute.default(%x, [-1, 0, 1])\n"
+                          "%r: f32[N, 6] = aten.reshape.default(%x, [N, 6])\n"
+                          "%s: f32[2*N, 3] = aten.reshape.default(%x, [2*N, 3])\n"
+                          "output p = %p\noutput r = %r\noutput s = %s\n");
+    const Value *x = named(g, "x"), *p = named(g, "p"), *r = named(g, "r"), *s = named(g, "s");
+    int perm[MAX_RANK], from[2 * MAX_RANK + 2], to[2 * MAX_RANK + 2];
+    assert_true(same_dims(x, x) && has_dims(r, 2, r->dim));
+    assert_false(same_dims(x, r) || same_dims(r, s));
+    assert_true(same_but_ones(x, r));
+    assert_false(same_but_ones(x, p) || same_but_ones(r, s));
+    assert_true(permutation_of(p->def, perm) && perm[0] == 2 && perm[1] == 0 && perm[2] == 1);
+    assert_false(permutation_of(r->def, perm));
+    assert_ptr_equal(product_of(g->ex, 2, r->dim), product_of(g->ex, 2, s->dim));
+    assert_int_equal(axis_groups(g->ex, 3, x->dim, 2, r->dim, from, to), 3);
+    assert_true(from[2] == 2 && to[1] == 1 && to[2] == 1 && to[3] == 2); /* the axis of 1 goes alone */
+    assert_int_equal(axis_groups(g->ex, 2, r->dim, 2, s->dim, from, to), 1);
+    assert_int_equal(axis_groups(g->ex, 2, r->dim, 1, r->dim, from, to), -1);
+    graph_free(g);
+}
+
+static void test_constants(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("input %x: f32[4]\nweight %w: f32[1, 4, 1] = parameter \"f32[1, 4, 1]\"\n"
+                          "%four: f32[2] = aten.full.default([2], 16.0)\n"
+                          "%root: f32[2] = aten.sqrt.default(%four)\n"
+                          "%wide: f32[3, 2] = aten.expand.default(%root, [3, 2])\n"
+                          "%of: f32[3, 2] = aten.div.Tensor(1.0, %wide)\n"
+                          "%sum: f32[1, 4, 1] = aten.add.Tensor(%w, 1.0, alpha=2.0)\n"
+                          "%flat: f32[4] = aten.reshape.default(%sum, [4])\n"
+                          "%one: f32[2, 2] = aten.full.default([2, 2], 1.0)\n"
+                          "%low: f32[2, 2] = aten.tril.default(%one)\n"
+                          "%not: f32[4] = aten.mul.Tensor(%x, %flat)\n"
+                          "output of = %of\noutput low = %low\noutput not = %not\n");
+    float bytes[4] = {1, 2, 3, 4};
+    Tensor data = tensor_of(DT_F32, 3, (int64_t[]){1, 4, 1}, bytes);
+    Value *w = named(g, "flat")->def->arg[0].v->def->arg[0].v;
+    double x = 0, each[4];
+    Err why = {0};
+    assert_true(constant_value(g, named(g, "of"), &x) && x == 0.25);
+    assert_false(constant_value(g, named(g, "x"), &x) || constant_value(g, named(g, "flat"), &x));
+    assert_true(zero_or_one(g, named(g, "low")));
+    assert_false(zero_or_one(g, named(g, "of")) || zero_or_one(g, named(g, "x")));
+    assert_null(constant_tensor(g, named(g, "x")));
+    w->data = &data;
+    assert_ptr_equal(constant_tensor(g, w), &data);
+    assert_true(constant_numbers(g, named(g, "flat"), 4, each, &why) && each[0] == 3 && each[3] == 6);
+    assert_false(constant_numbers(g, named(g, "not"), 4, each, &why));
+    assert_string_equal(why.msg, "'x' is not a constant");
+    graph_free(g);
+}
+
+static void test_range(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("input %m: bool[4]\ninput %x: f32[4]\n"
+                          "%f: f32[4] = aten._to_copy.default(%m, dtype=f32)\n"
+                          "%not: f32[4] = aten.sub.Tensor(1.0, %f)\n"
+                          "%mask: f32[4] = aten.mul.Tensor(%not, -10000.0)\n"
+                          "%far: f32[4] = aten.mul.Tensor(%x, 5000.0)\n"
+                          "%log: f32[4] = aten.log.default(%f)\n"
+                          "%e: f32[4] = aten.exp.default(%x)\n"
+                          "output mask = %mask\noutput far = %far\noutput log = %log\noutput e = %e\n");
+    assert_true(largest_of(g, named(g, "mask")) == 0 && largest_of(g, named(g, "far")) == 5000);
+    assert_true(largest_of(g, named(g, "f")) == 1 && largest_of(g, named(g, "e")) == 100); /* unknown */
+    assert_true(may_be_minus_inf(g, named(g, "log")) && may_be_minus_inf(g, named(g, "x")));
+    assert_false(may_be_minus_inf(g, named(g, "mask")) || may_be_minus_inf(g, named(g, "m")));
+    graph_free(g);
+}
+
+static void test_positions(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("symbol N in [1, 64]\nsymbol M in [1, 64]\ninput %x: f32[N, M]\n"
+                          "%i: i64[N] = aten.arange.start_step(0, N, 1)\n"
+                          "%j: i64[M] = aten.arange.start_step(0, M, 1)\n"
+                          "%row: i64[N, 1] = aten.reshape.default(%i, [N, 1])\n"
+                          "%more: i64[N, 1] = aten.add.Tensor(%row, 2)\n"
+                          "%d: i64[N, M] = aten.sub.Tensor(%j, %more)\n"
+                          "%seen: bool[N, M] = aten.le.Tensor(%j, %more)\n"
+                          "%near: bool[N, M] = aten.gt.Tensor(%j, %row)\n"
+                          "%both: bool[N, M] = aten.logical_and.default(%seen, %near)\n"
+                          "%low: f32[N, M] = aten.full.default([N, M], -inf)\n"
+                          "%bias: f32[N, M] = aten.triu.default(%low, 1)\n"
+                          "%of: bool[N, M] = aten.gt.Tensor(%x, 0)\n"
+                          "output d = %d\noutput both = %both\noutput bias = %bias\noutput of = %of\n");
+    Expr *N = named(g, "seen")->dim[0], *M = named(g, "seen")->dim[1];
+    Linear l;
+    int budget = 100;
+    assert_true(linear_in_positions(g, &(Arg){.kind = ARG_VALUE, .v = named(g, "d")}, &l, &budget));
+    assert_true(ex_equals_int(l.c, -2) && l.factor[0] == 1 && l.factor[1] == -1 && budget < 100);
+    assert_false(linear_in_positions(g, &(Arg){.kind = ARG_VALUE, .v = named(g, "x")}, &l, &budget));
+    Band b = band_within(g, N, M, NULL, NULL);
+    assert_false(band_of(&b, named(g, "of"), true) || b.upper || b.lower);
+    assert_true(band_of(&b, named(g, "both"), true));
+    assert_true(ex_equals_int(b.upper, 2) && ex_equals_int(b.lower, 1));
+    b = band_within(g, N, M, NULL, NULL);
+    assert_true(band_of(&b, named(g, "seen"), false) && ex_equals_int(b.lower, 3) && !b.upper);
+    b = band_within(g, N, M, NULL, ex_int(g->ex, 7));
+    assert_true(band_of_bias(&b, named(g, "bias")) && ex_equals_int(b.upper, 0));
+    graph_free(g);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_views), cmocka_unit_test(test_attention),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_views),     cmocka_unit_test(test_axes),
+                                       cmocka_unit_test(test_constants), cmocka_unit_test(test_range),
+                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_attention),
                                        cmocka_unit_test(test_described), cmocka_unit_test(test_truth)};
     return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
 }

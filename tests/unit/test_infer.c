@@ -2,7 +2,7 @@
 #include "unit_graph.h"
 #include "ir/text.h"
 #include "shape/shape.h"
-#include "shape/strides.h"
+#include "facts/strides.h"
 
 static const char *const inputs = "symbol s0 in [1, inf]\n"
                                   "symbol s1 in [1, inf]\n"

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/number.h"
+#include "facts/views.h"
 #include "onnx/read/read_impl.h"
 
 const char *plain_name(OnnxImport *im, const char *name)
@@ -255,12 +256,14 @@ static bool one_element(const Value *v)
     return true;
 }
 
-/* The number that v is another shape of: what is read twice is one size. */
-static Value *source_number(Value *v)
+static bool of_one_element(const Node *n, const void *user)
 {
-    while (v->kind == V_NODE && v->def->op->id == OP_reshape && one_element(v->def->arg[0].v)) v = v->def->arg[0].v;
-    return v;
+    (void)user;
+    return n->op->id == OP_reshape && one_element(n->arg[0].v);
 }
+
+/* The number that v is another shape of: what is read twice is one size. */
+static Value *source_number(const Value *v) { return value_below(v, of_one_element, NULL); }
 
 static Expr *read_before(const OnnxOp *o, const Value *v)
 {

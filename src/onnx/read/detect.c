@@ -129,7 +129,7 @@ bool onnx_non_max_suppression(OnnxOp *o)
     const Cell *limit = op_known(o, 3);
     if (op_has(o, 3) && (!limit || limit->n != 1 || !ex_is_const(limit->e[0])))
         return op_unsupported(o, "input 3 '%.100s' is computed; give its value when loading", o->node->input[3]);
-    if (limit) overlap = limit->e[0]->kind == EX_FLOAT ? limit->e[0]->f : (double)limit->e[0]->i;
+    if (limit) overlap = ex_number(limit->e[0]);
     if (!ex_is_int(scores->dim[0]) || !ex_is_int(scores->dim[1]))
         return op_unsupported(o, "the number of images or classes varies; only fixed ones are supported");
     int64_t images = scores->dim[0]->i, classes = scores->dim[1]->i;

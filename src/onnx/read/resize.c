@@ -31,7 +31,7 @@ static Value *f64(OnnxOp *o, Value *x) { return lower_cast(&o->L, x, DT_F64); }
 /* floor(in * scale), as ONNX has it: exact where the scale is a whole number or one over it */
 static Expr *scaled(OnnxOp *o, Expr *in, Expr *scale)
 {
-    double f = ex_is_const(scale) ? (scale->kind == EX_FLOAT ? scale->f : (double)scale->i) : 0;
+    double f = ex_is_const(scale) ? ex_number(scale) : 0;
     if (f == floor(f) && f > 0) return ex_mul(o->ex, in, num(o, (int64_t)f));
     if (f > 0 && f < 1 && 1 / f == floor(1 / f)) return ex_floordiv(o->ex, in, num(o, (int64_t)(1 / f)));
     return ex_make(o->ex, EX_FLOOR, ex_mul(o->ex, ex_make(o->ex, EX_TOFLOAT, in, NULL, NULL), scale), NULL, NULL);
@@ -240,7 +240,7 @@ static Expr *reach_of(OnnxOp *o, const Resize *r, int axis, Expr *in)
     const Expr *s = r->scale[axis];
     int64_t width = is(r->mode, "cubic") ? 2 : 1;
     if (!r->antialias) return num(o, width);
-    double f = s && ex_is_const(s) ? (s->kind == EX_FLOAT ? s->f : (double)s->i) : 0;
+    double f = s && ex_is_const(s) ? ex_number(s) : 0;
     if (f > 1.0 / (1 << 20)) return num(o, width * (int64_t)(f < 1 ? ceil(1 / f) : 1) + 1);
     Expr *out = ex_max(o->ex, r->out[axis], num(o, 1)),
          *ratio = ex_floordiv(o->ex, ex_sub(o->ex, ex_add(o->ex, in, out), num(o, 1)), out);

@@ -375,7 +375,7 @@ static Expr *cast_element(OnnxOp *o, Expr *e, DType from, DType to)
                               : ex_make(o->ex, EX_NE, e, ex_int(o->ex, 0), NULL);
     }
     if (dtype_is_float(to)) {
-        if (ex_is_const(e)) return ex_float(o->ex, rounded(to, e->kind == EX_FLOAT ? e->f : (double)e->i));
+        if (ex_is_const(e)) return ex_float(o->ex, rounded(to, ex_number(e)));
         return (to == DT_F32 || to == DT_F64) && !was_float && from != DT_BOOL
                    ? ex_make(o->ex, EX_TOFLOAT, e, NULL, NULL)
                : was_float && to == from ? e

@@ -18,8 +18,6 @@ Ref arg_ref(Onnx *o, const Node *n, int i)
     return v ? ref(o, v) : none();
 }
 
-static double value_of(const Expr *x) { return x->kind == EX_FLOAT ? x->f : (double)x->i; }
-
 Ref operand(Onnx *o, const Node *n, int i, DType t)
 {
     if (n->arg[i].kind == ARG_VALUE) return cast(o, ref(o, n->arg[i].v), t);
@@ -27,7 +25,7 @@ Ref operand(Onnx *o, const Node *n, int i, DType t)
     Expr *x = n->arg[i].e;
     if (!ex_is_const(x)) return size_scalar(o, x, t);
     if (t == DT_I64 && x->kind != EX_FLOAT) return integer(o, x->i);
-    return number(o, t, value_of(x));
+    return number(o, t, ex_number(x));
 }
 
 int64_t arg_i(Onnx *o, const Node *n, int i, int64_t otherwise)
@@ -45,7 +43,7 @@ double arg_f(Onnx *o, const Node *n, int i, double otherwise)
 {
     Expr *x = arg_e(n, i);
     if (!x) return otherwise;
-    if (ex_is_const(x)) return value_of(x);
+    if (ex_is_const(x)) return ex_number(x);
     refuse(o, "argument '%s' must be a constant", n->op->schema->params[i].name);
     return otherwise;
 }

@@ -104,7 +104,7 @@ static Ref scale_of(const Attention *a)
 static bool scale_is_one(const Attention *a)
 {
     const Expr *s = arg_e(a->n, SCALE);
-    return s && ex_is_const(s) && (s->kind == EX_FLOAT ? s->f : (double)s->i) == 1;
+    return s && ex_is_const(s) && ex_number(s) == 1;
 }
 
 static void write_out(const Attention *a)
@@ -163,7 +163,7 @@ static void as_op(const Attention *a, bool causal)
     if (*mask.name && mask.t != DT_BOOL) mask = cast(o, mask, q.t);
     if (causal) attr_int(o, "is_causal", 1);
     Expr *s = arg_e(a->n, SCALE);
-    if (s) attr_float(o, "scale", s->kind == EX_FLOAT ? s->f : (double)s->i);
+    if (s) attr_float(o, "scale", ex_number(s));
     if (a->softcap > 0) attr_float(o, "softcap", a->softcap);
     if (q.t == DT_F16 || q.t == DT_BF16) attr_int(o, "softmax_precision", ONNX_FLOAT);
     o->attention_ops++;
@@ -229,7 +229,7 @@ void out_sdpa(Onnx *o, const Node *n, const char *text)
                    .upper = optional(n, "upper")};
     const Expr *cap = optional(n, "softcap");
     bool causal = arg_b(n, CAUSAL);
-    a.softcap = !cap ? 0 : cap->kind == EX_FLOAT ? cap->f : (double)cap->i;
+    a.softcap = !cap ? 0 : ex_number(cap);
     bool half = a.q->dtype == DT_F16 || a.q->dtype == DT_BF16;
     a.t = half && o->opt.profile != ONNX_FOR_TENSORRT ? DT_F32 : a.q->dtype;
     if (a.q->rank != 4) {

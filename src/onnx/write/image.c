@@ -24,7 +24,7 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
     bool by_scale = scales->kind == ARG_EXPRS && scales->n == v->rank - 2 && !corners;
     for (int i = 0; by_scale && i < scales->n; i++) {
         by_scale = ex_is_const(scales->es[i]);
-        factor[2 + i] = (float)(scales->es[i]->kind == EX_FLOAT ? scales->es[i]->f : (double)scales->es[i]->i);
+        factor[2 + i] = (float)ex_number(scales->es[i]);
     }
     if (smooth && (o->opt.opset < 18 || corners)) {
         refuse(o, corners ? "antialiasing with align_corners: runtimes do not agree"

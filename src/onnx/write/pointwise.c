@@ -451,8 +451,7 @@ void out_clamp(Onnx *o, const Node *n, const char *text)
     DType t = n->out[0]->dtype;
     Ref x = operand(o, n, 0, t), lo = operand(o, n, 1, t), hi = operand(o, n, 2, t);
     const Expr *a = arg_e(n, 1), *b = arg_e(n, 2);
-    bool ordered = a && b && ex_is_const(a) && ex_is_const(b) &&
-                   (a->kind == EX_FLOAT ? a->f : (double)a->i) <= (b->kind == EX_FLOAT ? b->f : (double)b->i);
+    bool ordered = a && b && ex_is_const(a) && ex_is_const(b) && ex_number(a) <= ex_number(b);
     if (ordered && dtype_is_float(t)) {
         give(o, n, 0, NODE(o, "Clip", t, x, lo, hi));
         return;

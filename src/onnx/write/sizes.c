@@ -275,7 +275,7 @@ Ref size_of(Onnx *o, Expr *x)
 Ref size_scalar(Onnx *o, Expr *x, DType t)
 {
     if (ex_is_const(x) && x->kind != EX_FLOAT && t == DT_I64) return integer(o, x->i);
-    if (ex_is_const(x)) return number(o, t, x->kind == EX_FLOAT ? x->f : (double)x->i);
+    if (ex_is_const(x)) return number(o, t, ex_number(x));
     char *key = arena_printf(o->a, "scalar %u %s", x->id, dtype_name(t));
     Ref *done = key ? map_get(&o->shapes, key) : NULL;
     if (done) return *done;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "facts/axes.h"
 #include "lower/autocast.h"
 #include "facts/views.h"
 #include "pt2/read/read_impl.h"
@@ -485,9 +486,7 @@ static bool in_place(Import *im, Scope *s, const Call0 *c, Lower *L, const char 
     if (!v) return fail(im->err, E_FORMAT, "%s gives no tensor", pure->name);
     bool reshapes = pure->schema->params[0].aliased && is_view_of(v, self) && v != self;
     if (!reshapes) {
-        bool same = v->rank == self->rank;
-        for (int i = 0; same && i < v->rank; i++) same = v->dim[i] == self->dim[i];
-        if (!same) TRY(v = EMIT(L, expand, arg_value(v), arg_exprs(im->g, self->rank, self->dim)));
+        if (!same_dims(v, self)) TRY(v = EMIT(L, expand, arg_value(v), arg_exprs(im->g, self->rank, self->dim)));
         TRY(v = lower_cast(L, v, self->dtype));
         TRY(ref_write(im->g, c->self, v, im->err));
     }

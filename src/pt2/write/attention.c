@@ -6,7 +6,7 @@
  */
 #include <math.h>
 #include "pt2/write/write_impl.h"
-#include "shape/strides.h"
+#include "facts/strides.h"
 
 enum { MASK = 3, CAUSAL = 5, SCALE = 6, GQA = 7, SOFTCAP, LOWER, UPPER };
 
@@ -192,7 +192,7 @@ bool spell_attention(Emit *e, const Node *n)
     bool causal = n->arg[CAUSAL].kind == ARG_EXPR && n->arg[CAUSAL].e->i;
     Arg args[16] = {{0}};
     for (int i = 0; i <= GQA; i++) args[i] = n->arg[i];
-    double cap = !softcap ? 0 : softcap->kind == EX_FLOAT ? softcap->f : (double)softcap->i;
+    double cap = !softcap ? 0 : ex_number(softcap);
     bool alone = causal || (a.upper &&
                             ex_equals_int(a.upper, 0)); /* ATen's is_causal expresses it, where there is nothing else */
     if (cap <= 0 && !a.mask && !a.lower && alone && (!causal || !a.upper)) {
@@ -227,7 +227,7 @@ static Attention pair_of(Emit *e, const Node *n, int first, bool *causal, double
                    optional(n, "upper"),
                    n->arg[op_param(n->op, "scale")]};
     const Expr *cap = optional(n, "softcap"), *is_causal = optional(n, "is_causal");
-    *softcap = !cap ? 0 : cap->kind == EX_FLOAT ? cap->f : (double)cap->i;
+    *softcap = !cap ? 0 : ex_number(cap);
     if (is_causal && is_causal->i) a.upper = a.upper ? ex_min(p, a.upper, ex_int(p, 0)) : ex_int(p, 0);
     *causal = !a.mask && !a.lower && a.upper && ex_equals_int(a.upper, 0);
     return a;

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "facts/axes.h"
 #include "pt2/write/write_impl.h"
 
 bool core_open(Emit *e)
@@ -61,42 +62,29 @@ static Value *clone(Emit *e, Value *x)
 {
     Value *v = emit_value(e, x) ? new_value(e, x->name, x->dtype, x->rank, x->dim) : NULL;
     if (!v) return NULL;
-    char *inputs = arena_printf(
-        e->arena,
-        "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"memory_format\", \"arg\": {\"as_memory_format\": 1}, \"kind\": 2}",
-        e->name[x->id]);
-    char *output = arena_printf(e->arena, "{\"as_tensor\": {\"name\": \"%s\"}}", e->name[v->id]);
-    if (!inputs || !output) {
-        oom(e->err);
-        return NULL;
-    }
-    put_node(e, "torch.ops.aten.clone.default", inputs, output, e->name[v->id]);
+    Buf inputs = {0}, output = {0};
+    jw_put(&inputs, "{'name': 'self', 'arg': {'as_tensor': {'name': %s}}, 'kind': 1}", e->name[x->id]);
+    jw_put(&inputs, "{'name': 'memory_format', 'arg': {'as_memory_format': 1}, 'kind': 2}");
+    put_tensor(&output, e->name[v->id]);
+    put_node(e, "torch.ops.aten.clone.default", &inputs, &output, e->name[v->id]);
     e->written[v->id] = true;
     return put_meta(e, v) ? v : NULL;
 }
 
 static Value *dense(Emit *e, Value *x) { return !x || contiguous(e, x) ? x : clone(e, x); }
 
-static bool same_dims(const Value *x, int rank, Expr *const *dim)
-{
-    bool same = x->rank == rank;
-    for (int i = 0; same && i < rank; i++) same = x->dim[i] == dim[i];
-    return same;
-}
-
 /* x of other sizes, as a value that only the file has. */
 static Value *viewed(Emit *e, Value *x, int rank, Expr *const *dim)
 {
-    if (!x || same_dims(x, rank, dim)) return x;
+    if (!x || has_dims(x, rank, dim)) return x;
     x = dense(e, x);
     return x ? PUT(e, view, "view", x->dtype, rank, dim, arg_value(x), sizes(rank, dim)) : NULL;
 }
 
 static Value *expanded(Emit *e, Value *x, int rank, Expr *const *dim)
 {
-    return !x || same_dims(x, rank, dim)
-               ? x
-               : PUT(e, expand, "expand", x->dtype, rank, dim, arg_value(x), sizes(rank, dim));
+    return !x || has_dims(x, rank, dim) ? x
+                                        : PUT(e, expand, "expand", x->dtype, rank, dim, arg_value(x), sizes(rank, dim));
 }
 
 /* The sizes of n's result, of v or of a clone. */
@@ -175,7 +163,7 @@ static bool spell_matmul(Emit *e, const Node *n)
     dim[0] = all;
     dim[rank - 2] = a->dim[rank - 2];
     dim[rank - 1] = b->dim[rank - 1];
-    if (same_dims(out, rank, dim)) return write_node(e, op_get(op), (Arg[2]){arg_value(a), arg_value(b)}, 1, n->out);
+    if (has_dims(out, rank, dim)) return write_node(e, op_get(op), (Arg[2]){arg_value(a), arg_value(b)}, 1, n->out);
     return (y = put(e, op, 2, (Arg[2]){arg_value(a), arg_value(b)}, "product", out->dtype, rank, dim)) &&
            finish_view(e, n, y);
 }
@@ -242,7 +230,7 @@ static bool spell_upsample(Emit *e, const Node *n)
     return write_node(e, op_get(OP_upsample_nearest2d_vec), (Arg[3]){n->arg[0], size, scales}, 1, n->out);
 }
 
-/* The mask that dropout draws: the same numbers of the same generator. */
+/* The mask that dropout draws: the same values of the same generator. */
 static bool spell_bernoulli(Emit *e, const Node *n)
 {
     Value *x = n->arg[0].v, *all[2] = {new_value(e, "dropped", x->dtype, x->rank, x->dim),

@@ -5,6 +5,7 @@
 #include "rewrite/attention/scores.h"
 #include <math.h>
 #include <string.h>
+#include "facts/range.h"
 
 /* What replaces a masked score must be so far below all others that its exponential vanishes: how far is a matter of belief for a finite
  * one. -10000 is the highest that models use; divided by sqrt(d) afterwards it must still be below FILL_SCALED, and a large scale says that
@@ -26,7 +27,7 @@ bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
                   p[5].e->i != 0,
                   (int)p[6].e->i,
                   v->dtype,
-                  number_value(p[8].e),
+                  ex_number(p[8].e),
                   v};
     return true;
 }
@@ -68,7 +69,7 @@ bool scores_give(Rewrite *rw, const Scores *s, Arg *out)
     return v != NULL;
 }
 
-bool scores_capped(const Scores *s) { return !(ex_is_const(s->softcap.e) && number_value(s->softcap.e) == 0); }
+bool scores_capped(const Scores *s) { return !(ex_is_const(s->softcap.e) && ex_number(s->softcap.e) == 0); }
 
 bool scores_before_softmax(Rewrite *rw, const Scores *s)
 {
@@ -78,7 +79,7 @@ bool scores_before_softmax(Rewrite *rw, const Scores *s)
 /* Do finite fills still vanish? */
 static bool fill_holds(Rewrite *rw, const Scores *s)
 {
-    double scale = ex_is_const(s->scale.e) ? fabs(number_value(s->scale.e)) : 1;
+    double scale = ex_is_const(s->scale.e) ? fabs(ex_number(s->scale.e)) : 1;
     if (s->fill == 0 || (s->fill <= FILL_SCALED && -s->fill >= FILL_PER_SCALE * scale)) return true;
     return rewrite_refuse(rw, "masked scores are %g where scores are products times %g: not surely below all of them",
                           s->fill, scale);
@@ -88,7 +89,7 @@ static bool fill_holds(Rewrite *rw, const Scores *s)
 static Arg times(Rewrite *rw, Arg a, Expr *b, bool divide)
 {
     if (ex_is_const(a.e) && ex_is_const(b)) {
-        double x = number_value(a.e), y = number_value(b);
+        double x = ex_number(a.e), y = ex_number(b);
         return arg_float(rw->g, divide ? x / y : x * y);
     }
     return arg_expr(divide ? ex_make(rw->ex, EX_TRUEDIV, a.e, b, NULL) : ex_mul(rw->ex, a.e, b));
@@ -106,11 +107,11 @@ Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
     case OP_mul_Tensor:
     case OP_div_Tensor:
         for (int side = 0; side < (n->op->id == OP_mul_Tensor ? 2 : 1); side++) {
-            Expr *c = number_of(rw, &a[1 - side]);
+            Expr *c = number_of(rw->g, &a[1 - side]);
             if (!c || a[side].kind != ARG_VALUE || a[side].v->rank != v->rank ||
                 !exprs_same(v->rank, a[side].v->dim, v->dim) || a[side].v->dtype != v->dtype)
                 continue;
-            if (ex_is_const(c) && !(fabs(number_value(c)) > 0)) continue;
+            if (ex_is_const(c) && !(fabs(ex_number(c)) > 0)) continue;
             Arg product = times(rw, *scale, c, n->op->id == OP_div_Tensor);
             if (!product.e) return v;
             *scale = product;
@@ -174,22 +175,22 @@ static bool scale_by(Rewrite *rw, const Arg *a, bool divide, Arg *out)
 {
     Scores s = {0};
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
-    Expr *c = number_of(rw, &a[1]);
+    Expr *c = number_of(rw->g, &a[1]);
     if (!c) return a[1].kind == ARG_VALUE && scale_operand(rw, &s, a[1].v, divide) && scores_give(rw, &s, out);
     if (scores_capped(&s) && !ex_is_const(c))
         return rewrite_refuse(rw, "a factor that depends on sizes after the softcap");
-    if (ex_is_const(c) && (!(fabs(number_value(c)) > 0) || isinf(number_value(c))))
-        return rewrite_refuse(rw, "the factor is %g", number_value(c));
-    if (s.mask && !(ex_is_const(c) && number_value(c) > 0))
+    if (ex_is_const(c) && (!(fabs(ex_number(c)) > 0) || isinf(ex_number(c))))
+        return rewrite_refuse(rw, "the factor is %g", ex_number(c));
+    if (s.mask && !(ex_is_const(c) && ex_number(c) > 0))
         return rewrite_refuse(rw, "a mask is multiplied by a factor that is not known to be positive");
     if (s.mask && s.mask->dtype != DT_BOOL)
         s.mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s.mask, arg_expr(c));
     s.scale = times(rw, s.scale, c, divide);
-    if (s.fill != 0) s.fill = divide ? s.fill / number_value(c) : s.fill * number_value(c);
+    if (s.fill != 0) s.fill = divide ? s.fill / ex_number(c) : s.fill * ex_number(c);
     if (!s.scale.e) return rewrite_refuse(rw, "the scale is too large an expression");
     TRY(fill_holds(rw, &s));
     if (scores_capped(&s))
-        s.softcap = times(rw, s.softcap, ex_float(rw->ex, fabs(number_value(c))),
+        s.softcap = times(rw, s.softcap, ex_float(rw->ex, fabs(ex_number(c))),
                           divide); /* -f tanh(s / f) = f tanh(-s / f) */
     return scores_give(rw, &s, out);
 }
@@ -232,18 +233,18 @@ static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
 {
     Scores s = {0};
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
-    Expr *c = number_of(rw, &a[1]);
-    if (c && ex_is_const(c) && number_value(c) == 0) return scores_give(rw, &s, out);
+    Expr *c = number_of(rw->g, &a[1]);
+    if (c && ex_is_const(c) && ex_number(c) == 0) return scores_give(rw, &s, out);
     Value *m = c                        ? RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_expr(c), arg_dtype(s.dtype))
                : a[1].kind == ARG_VALUE ? a[1].v
                                         : NULL;
     TRY(m);
-    if (c && !(ex_is_const(c) && fabs(number_value(c)) <= SHIFT_LIMIT))
+    if (c && !(ex_is_const(c) && fabs(ex_number(c)) <= SHIFT_LIMIT))
         return rewrite_refuse(rw, "a number that is not small is added to all scores");
     if (!c && s.masked_rows == 4) s.masked_rows = 2;
     if (!dtype_is_float(m->dtype)) return rewrite_refuse(rw, "what is added is %s", dtype_name(m->dtype));
     if (subtract) TRY(m = RW(rw, neg, arg_value(m)));
-    if (s.fill != 0 && !(largest_of(rw, m) <= -s.fill * FILL_LIFTED))
+    if (s.fill != 0 && !(largest_of(rw->g, m) <= -s.fill * FILL_LIFTED))
         return rewrite_refuse(rw, "what is added to masked scores of %g may lift them again", s.fill);
     s.mask = both_masks(rw, s.mask, m);
     return s.mask && scores_give(rw, &s, out);
@@ -273,7 +274,7 @@ static bool zero_where_masked(Rewrite *rw, Scores *s, Value *allow, double fill,
     if (!m || m->op->id != OP_where_self || m->arg[0].v != allow)
         return rewrite_refuse(rw, "it comes after the softmax, with another condition than the scores' mask");
     if (m->arg[1].kind != ARG_VALUE) return false;
-    bool alone = constant_of(rw, &m->arg[1], &kept) && kept == 0;
+    bool alone = constant_of(rw->g, &m->arg[1], &kept) && kept == 0;
     s->mask = alone ? allow
                     : RW(rw, where_self, arg_value(allow), m->arg[1],
                          arg_value(scores_number(rw, -INFINITY, s->mask->dtype)));
@@ -290,7 +291,8 @@ static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Ar
     Scores s = {0};
     double fill;
     TRY(scores_of(rw, scores, &s));
-    if (!constant_of(rw, number, &fill)) return rewrite_refuse(rw, "what masked scores become is not a known number");
+    if (!constant_of(rw->g, number, &fill))
+        return rewrite_refuse(rw, "what masked scores become is not a known number");
     if (s.normalized) return zero_where_masked(rw, &s, allow, fill, times, out);
     if (!(fill <= FILL_LIMIT))
         return rewrite_refuse(
@@ -340,9 +342,9 @@ bool make_scores_floor(Rewrite *rw, int n, const Arg *a, Arg *out)
     double low;
     (void)n;
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
-    if (!constant_of(rw, &a[1], &low) || !(low <= (s.dtype == DT_F16 ? -6e4 : -1e30)))
+    if (!constant_of(rw->g, &a[1], &low) || !(low <= (s.dtype == DT_F16 ? -6e4 : -1e30)))
         return rewrite_refuse(rw, "the scores are cut at a number that they may reach");
-    if (rw->o->exact_masked_rows)
+    if (rw->o->exact)
         return rewrite_refuse(rw,
                               "rows without an allowed key would give another average of values (exact_masked_rows)");
     s.masked_rows = 2;
@@ -400,7 +402,7 @@ bool make_softmax_sink(Rewrite *rw, int n, const Arg *a, Arg *out)
     Expr *d[MAX_RANK], *one = ex_int(rw->ex, 1);
     memcpy(d, x->dim, (size_t)x->rank * sizeof *d);
     d[r - 1] = one;
-    if (constant_of(rw, &a[2], &c)) {
+    if (constant_of(rw->g, &a[2], &c)) {
         if (plain && !(c > 0)) return rewrite_refuse(rw, "what joins the sum is not an exponential");
         column = RW(rw, full, arg_exprs(rw->g, r, d), arg_float(rw->g, plain ? log(c) : c), arg_dtype(x->dtype));
     } else {
@@ -440,7 +442,7 @@ bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
     TRY(zero);
     s.k = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){k, zero} : (Value *[]){zero, k}), arg_int(rw->g, r - 2));
     double by;
-    bool zeros = constant_of(rw, &(Arg){.kind = ARG_VALUE, .v = more}, &by) && by == 0;
+    bool zeros = constant_value(rw->g, more, &by) && by == 0;
     if (!s.mask && zeros) return s.k && scores_give(rw, &s, out);
     Value *mask = s.mask ? s.mask : scores_number(rw, 0, s.dtype);
     if (mask && mask->dtype == DT_BOOL)
@@ -462,7 +464,7 @@ bool make_scores_pad(Rewrite *rw, int n, const Arg *a, Arg *out)
     (void)n;
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     if (a[1].kind != ARG_EXPRS || a[1].n != 2 || scores_capped(&s) ||
-        (a[2].kind != ARG_NONE && !constant_of(rw, &a[2], &value)))
+        (a[2].kind != ARG_NONE && !constant_of(rw->g, &a[2], &value)))
         return rewrite_refuse(rw, "scores are padded in another way");
     if (s.masked_rows == 4) s.masked_rows = 2;
     Expr *zero = ex_int(rw->ex, 0), **by = a[1].es, *md[MAX_RANK];

@@ -44,8 +44,6 @@ GraftFn make_flat_product;         /* a reshaped product, its factors */
 GraftFn make_grouped;              /* a scaled_dot_product_attention */
 /* a scaled_dot_product_attention: numbers that its queries or keys are multiplied by become part of its scale */
 GraftFn make_attention_scale;
-/* Upper bound of the elements of v: from constants, and guesses for what is not known (bounds.c); infinite when v is too large a question. */
-double largest_of(Rewrite *rw, Value *v);
 /* v before an upcast from `t`, through views; v itself when it is of dtype t, NULL when it is neither. */
 Value *before_upcast(Rewrite *rw, Value *v, DType t);
 

@@ -165,7 +165,7 @@ bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     x.N = s.v->dim[r - 2];
     x.M = s.v->dim[r - 1];
     bool swapped = is_one(x.M) && !is_one(x.N) && !s.normalized;
-    if (swapped) { /* one key: the same numbers in the same order as one query */
+    if (swapped) { /* one key: the same values in the same order as one query */
         Value *q = s.q;
         s.q = s.k;
         s.k = q;

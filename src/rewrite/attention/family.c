@@ -1,6 +1,7 @@
 /* The tables of the attention family. */
 #include "rewrite/attention/family.h"
 #include "rewrite/attention/attention.h"
+#include "rewrite/attention/draw.h"
 #include "rewrite/attention/mask.h"
 #include "rewrite/attention/rotary.h"
 #include "rewrite/attention/sdpa_pair.h"
@@ -12,7 +13,7 @@ extern const char *const attention_rules[]; /* the .rules files of this folder (
 static bool guard_zero_one(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
-    return (a[0].kind == ARG_VALUE && mask_zero_one(rw->g, a[0].v)) ||
+    return (a[0].kind == ARG_VALUE && zero_or_one(rw->g, a[0].v)) ||
            rewrite_refuse(rw, "'%s' is not known to hold zeros and ones only",
                           a[0].kind == ARG_VALUE ? a[0].v->name : "?");
 }
@@ -91,4 +92,6 @@ const Family attention_family = {.name = "attention",
                                  .cost = cost,
                                  .settled = settled,
                                  .leftovers = leftovers,
-                                 .fused = fused};
+                                 .fused = fused,
+                                 .drawn = attention_drawn,
+                                 .draw = attention_draw};

@@ -3,13 +3,11 @@
  * Leading axes are brought to (batch, heads): none or one is padded, more are merged; B * H that a reshape made is split again; heads that
  * keys share (repeated, or an axis of their own) become grouped-query attention.
  */
-#include <float.h>
 #include <math.h>
 #include <string.h>
+#include "facts/range.h"
 #include "rewrite/attention/attention.h"
 #include "rewrite/attention/scores.h"
-
-enum { MAX_SEARCHED = 500 };
 
 typedef struct Heads {
     Rewrite *rw;
@@ -156,40 +154,6 @@ Value *before_upcast(Rewrite *rw, Value *v, DType t)
     return rw_permute(rw, x, perm);
 }
 
-/* Can an additive mask be -inf? What it is computed from says so: an input, -inf among its constants, or two numbers whose sum is below the
- * least (*low counts those at its half or further). rw->budget: how many values are looked at, shared ones each time; beyond it, it can. */
-static bool may_hide(Rewrite *rw, const Value *v, int *low)
-{
-    double least = v->dtype == DT_F64 ? -DBL_MAX : v->dtype == DT_F16 ? -65504 : -FLT_MAX;
-    if (--rw->budget < 0) return true;
-    if (v->kind == V_INPUT) return dtype_is_float(v->dtype);
-    if (v->kind == V_WEIGHT) {
-        int64_t n = v->data && v->data->data && dtype_is_float(v->dtype) ? tensor_numel(v->data) : 0;
-        if (n > 1 << 20 || graph_writes(rw->g, v)) return true;
-        bool any = false;
-        for (int64_t i = 0; i < n; i++) {
-            double x = tensor_get(v->data, i);
-            if (isinf(x)) return true;
-            any |= x < least / 2;
-        }
-        *low += any;
-        return false;
-    }
-    const Node *n = v->def;
-    if (!dtype_is_float(v->dtype)) return false;
-    if (n->op->id == OP_log) return true;
-    if (n->op->id == OP_scaled_dot_product_attention || n->op->id == OP_matmul || n->op->id == OP_linear) return false;
-    for (int i = 0; i < n->op->schema->nparams; i++) {
-        const Arg *a = &n->arg[i];
-        if (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f)) return true;
-        *low += a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && a->e->f < least / 2;
-        if (a->kind == ARG_VALUE && may_hide(rw, a->v, low)) return true;
-        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
-            if (a->vs[k] && may_hide(rw, a->vs[k], low)) return true;
-    }
-    return *low > 1 && n->op->flags & OPF_ARITHMETIC;
-}
-
 static const char *note_of(int masked_rows)
 {
     switch (masked_rows) {
@@ -208,9 +172,8 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
     Heads h = {.rw = rw, .q = s[0].v, .k = s[1].v, .v = v, .mask = s[2].kind == ARG_VALUE ? s[2].v : NULL};
     int masked_rows = (int)s[6].e->i;
     DType t = v->dtype;
-    rw->budget = MAX_SEARCHED;
-    if (masked_rows == 3 && !may_hide(rw, s[2].v, &(int){0})) masked_rows = 0;
-    if (rw->o->exact_masked_rows && masked_rows >= 1 && masked_rows <= 3)
+    if (masked_rows == 3 && !may_be_minus_inf(rw->g, s[2].v)) masked_rows = 0;
+    if (rw->o->exact && masked_rows >= 1 && masked_rows <= 3)
         return rewrite_refuse(rw, "rows without an allowed key would give %s (exact_masked_rows)",
                               masked_rows == 2 ? "another average of values" : "0 instead of NaN");
     h.rank = form->rank > v->rank ? form->rank : v->rank;
@@ -245,7 +208,7 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
                   arg_float(rw->g, 0), arg_bool(rw->g, false), s[3], arg_bool(rw->g, h.grouped), s[4]);
     y = rw_cast(rw, rw_reshape(rw, y, like->rank, like->dim), result);
     rw->note = note_of(masked_rows);
-    rw->masked_rows = masked_rows == 2 ? 2 : masked_rows == 1 || masked_rows == 3;
+    rw->waiver = masked_rows == 2 ? WAIVE_INPUTS : masked_rows == 1 || masked_rows == 3 ? WAIVE_ZEROS : WAIVE_NOTHING;
     *out = arg_value(y);
     return y != NULL;
 }
@@ -288,7 +251,7 @@ bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
     for (int i = 0; i < node->op->schema->nparams; i++) {
         const Value *x = arg[i].kind == ARG_VALUE ? arg[i].v : NULL;
         double c;
-        if (x && x != a[1].v && x->rank && constant_of(rw, &arg[i], &c)) { /* zeros of all sizes: one is enough */
+        if (x && x != a[1].v && x->rank && constant_of(rw->g, &arg[i], &c)) { /* zeros of all sizes: one is enough */
             arg[i] = arg_value(scores_number(rw, c, x->dtype));
             if (!arg[i].v) return false;
             continue;
@@ -304,7 +267,7 @@ bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
         for (int i = 1; i < 3; i++) {
             double c;
             if (arg[i].kind == ARG_VALUE && arg[i].v == a[1].v) continue;
-            if (!constant_of(rw, &arg[i], &c) || c != 0)
+            if (!constant_of(rw->g, &arg[i], &c) || c != 0)
                 return rewrite_refuse(rw, "rows of probabilities are replaced by another number than 0");
         }
     TRY(attention(rw, a[1].v, a[2].v, &product));

@@ -258,7 +258,7 @@ static Value *comparable(Rewrite *rw, Value *x, const Value *like, double *scale
     int r = like->rank;
     Arg c = arg_float(rw->g, 1);
     if (!x || x->rank > r || !(x = without_scale(rw, rw_pad_rank(rw, x, r), &c, 0)) || !ex_is_const(c.e)) return NULL;
-    *scale = number_value(c.e);
+    *scale = ex_number(c.e);
     memcpy(dim, like->dim, (size_t)(r - 2) * sizeof *dim);
     memcpy(dim + r - 2, x->dim + r - 2, 2 * sizeof *dim);
     return folded(rw, rw_expand(rw, x, r, dim), 0);
@@ -297,7 +297,7 @@ static void extend(Pair *p, Root *r)
                  div = n && n->op->id == OP_div_Tensor && n->arg[0].kind == ARG_VALUE && n->arg[0].v == r->from;
             int side = mul && n->arg[0].kind == ARG_VALUE && n->arg[0].v == r->from ? 1 : mul ? 0 : 1;
             const Value *y = n ? n->out[0] : NULL;
-            if ((!mul && !div) || !constant_of(rw, &n->arg[side], &c) || c == 0 || y->dtype != r->from->dtype ||
+            if ((!mul && !div) || !constant_of(rw->g, &n->arg[side], &c) || c == 0 || y->dtype != r->from->dtype ||
                 y->rank != r->from->rank || !exprs_same(y->rank, y->dim, r->from->dim))
                 return;
             r->factor = div ? r->factor / c : r->factor * c;
@@ -397,7 +397,7 @@ static bool masked_again(Pair *p, const Seen *s, const Node *n)
     int kept = n->arg[1].kind == ARG_VALUE && n->arg[1].v == s->v ? 1 : 2;
     const Arg *f = s->p.v->def->arg;
     Value *c = n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL, *mask = f[2].kind == ARG_VALUE ? f[2].v : NULL;
-    if (!c || !mask || !constant_of(p->rw, &n->arg[3 - kept], &zero) || zero != 0 || s->transposed) return false;
+    if (!c || !mask || !constant_of(p->rw->g, &n->arg[3 - kept], &zero) || zero != 0 || s->transposed) return false;
     if (kept == 2) {
         bool negated = c->def && (c->def->op->id == OP_logical_not || c->def->op->id == OP_bitwise_not);
         c = negated ? c->def->arg[0].v : RW(p->rw, logical_not, arg_value(c));
@@ -429,7 +429,7 @@ static bool reader(Pair *p, const Seen *s, Node *n)
     y.v = n->nout ? n->out[0] : NULL;
     if (s->grad && (n->op->id == OP_mul_Tensor || n->op->id == OP_div_Tensor) && y.v->rank == s->v->rank) {
         bool first = n->arg[0].kind == ARG_VALUE && n->arg[0].v == s->v;
-        if ((first || n->op->id == OP_mul_Tensor) && constant_of(rw, &n->arg[first ? 1 : 0], &c) && c != 0) {
+        if ((first || n->op->id == OP_mul_Tensor) && constant_of(rw->g, &n->arg[first ? 1 : 0], &c) && c != 0) {
             y.factor = n->op->id == OP_mul_Tensor ? y.factor * c : y.factor / c;
             return follow(p, y);
         }
@@ -500,7 +500,7 @@ static bool find_pair(Pair *p, Value *form)
     Seen s = {.v = p->ds, .views = p->p, .p = p->form, .dp = p->grad_form, .grad = true, .factor = 1};
     const Arg *arg = f->def->arg;
     if (scores_capped(&(Scores){.softcap = arg[4]})) return rewrite_refuse(rw, "the scores have a softcap");
-    if (!ex_is_const(arg[3].e) || number_value(arg[3].e) == 0 || !ex_is_const(d->def->arg[3].e))
+    if (!ex_is_const(arg[3].e) || ex_number(arg[3].e) == 0 || !ex_is_const(d->def->arg[3].e))
         return rewrite_refuse(rw, "the scale is not a known number");
     while (is_view(p->base->def) &&
            rewrite_form(rw, p->base->def->arg[0].v, OP_scores)) { /* to what the softmax gave */
@@ -527,7 +527,7 @@ static Value *spread(Rewrite *rw, const Node *n, int i)
 static double scale_of(const Node *n)
 {
     const Expr *size = n->arg[Q].v->dim[3];
-    if (n->arg[SCALE].kind == ARG_EXPR) return ex_is_const(n->arg[SCALE].e) ? number_value(n->arg[SCALE].e) : 0;
+    if (n->arg[SCALE].kind == ARG_EXPR) return ex_is_const(n->arg[SCALE].e) ? ex_number(n->arg[SCALE].e) : 0;
     return ex_is_int(size) && size->i > 0 ? 1 / sqrt((double)size->i) : 0;
 }
 
@@ -541,7 +541,7 @@ static bool merges_groups(Rewrite *rw, const Node *x, const Node *n)
     return q->dim[2] == ex_mul(rw->ex, ex_floordiv(rw->ex, of->dim[1], k->dim[1]), of->dim[2]);
 }
 
-/* Do two attentions give the same numbers in the same order? Their masks may be expanded to different sizes. */
+/* Do two attentions give the same values in the same order? Their masks may be expanded to different sizes. */
 static bool same_attention(Rewrite *rw, const Node *x, const Node *n)
 {
     double scale = scale_of(n);
@@ -572,14 +572,19 @@ static const Node *in_graph(Rewrite *rw, const Node *n)
     return NULL;
 }
 
+static bool reshapes(const Node *n, const void *user)
+{
+    (void)user;
+    return n->op->id == OP_reshape;
+}
+
 /* The attention of P and the values as scaled_dot_product_attention. */
 static const Node *attention_of(Pair *p)
 {
     Rewrite *rw = p->rw;
     Arg y;
     TRY(make_attention(rw, 2, (Arg[]){arg_value(p->base), p->grad_form.v->def->arg[1]}, &y));
-    const Value *v = y.v;
-    while (v->def && v->def->op->id == OP_reshape) v = v->def->arg[0].v;
+    const Value *v = value_below(y.v, reshapes, NULL);
     if (!v->def || v->def->op->id != OP_scaled_dot_product_attention || v->dtype != p->base->dtype) {
         rewrite_refuse(rw, "the gradient would be rounded in another way");
         return NULL;
@@ -668,7 +673,7 @@ static Value *incoming(Pair *p, const Value *o, double *scale)
     Value *own = p->dout ? rw_reshape(rw, p->dout, 4, o->dim) : NULL,
           *bare = own ? without_scale(rw, own, &c, 0) : NULL;
     if (!x || !bare || !ex_is_const(c.e) || !alike(bare, x, 0)) return x;
-    *scale = number_value(c.e);
+    *scale = ex_number(c.e);
     return own;
 }
 
@@ -723,7 +728,7 @@ static bool build_pair(Pair *p, Made *m, Value **to)
         return rewrite_refuse(rw,
                               "there is no attention of the same queries, keys, values and mask in the forward pass");
     TRY(make_pair(p, attention, m));
-    double come = number_value(p->grad_form.v->def->arg[3].e) / m->scale, by = number_value(p->form.v->def->arg[3].e);
+    double come = ex_number(p->grad_form.v->def->arg[3].e) / m->scale, by = ex_number(p->form.v->def->arg[3].e);
     for (int i = 0; i < p->nroots; i++) {
         Root *r = &p->root[i];
         Value *grad = m->backward->out[r->which];
@@ -766,19 +771,19 @@ static bool may_swallow(Rewrite *rw, const Node *lse)
     double shown, hidden;
     if (!m || m->dtype == DT_BOOL) return false;
     n = m->def;
-    return !n || n->op->id != OP_where_self || !constant_of(rw, &n->arg[1], &shown) ||
-           !constant_of(rw, &n->arg[2], &hidden) || shown != 0 || !isinf(hidden);
+    return !n || n->op->id != OP_where_self || !constant_of(rw->g, &n->arg[1], &shown) ||
+           !constant_of(rw->g, &n->arg[2], &hidden) || shown != 0 || !isinf(hidden);
 }
 
 static void note_rows(Pair *p, const Node *lse)
 {
     Rewrite *rw = p->rw;
     int rows = (int)p->form.v->def->arg[6].e->i;
-    bool zero = rw->masked_rows == 1,
-         other = rw->masked_rows == 2 || (p->masked_again && rows == 4) || may_swallow(rw, lse);
+    bool zero = rw->waiver == WAIVE_ZEROS,
+         other = rw->waiver == WAIVE_INPUTS || (p->masked_again && rows == 4) || may_swallow(rw, lse);
     rw->note = NULL;
-    rw->masked_rows = (zero || other) && !shows_a_key(lse) ? 2 : 0;
-    if (!rw->masked_rows) return;
+    rw->waiver = (zero || other) && !shows_a_key(lse) ? WAIVE_INPUTS : WAIVE_NOTHING;
+    if (!rw->waiver) return;
     rw->note =
         zero
             ? "gradients of a row without an allowed key are 0; the source gives NaN there, and in all keys and values that the row meets"
@@ -793,11 +798,11 @@ static bool fire_pair(Pair *p, const Rule *backward, const Rule *forward)
     Made m = {0};
     rw->rule = backward;
     rw->note = NULL;
-    rw->masked_rows = 0;
+    rw->waiver = WAIVE_NOTHING;
     rw->made_before = rw->nghosts;
     TRY(build_pair(p, &m, to));
     note_rows(p, m.lse);
-    if (rw->masked_rows && rw->o->exact_masked_rows)
+    if (rw->waiver && rw->o->exact)
         return rewrite_refuse(rw, "gradients of rows without an allowed key would be others (exact_masked_rows)");
     int n = merge_roots(p, to);
     for (int i = 0; i < n; i++) {
@@ -805,10 +810,10 @@ static bool fire_pair(Pair *p, const Rule *backward, const Rule *forward)
         root[i] = from[i]->def;
     }
     TRY(rewrite_fire(rw, backward, n, root, from, to, p->base));
-    int rows = rw->masked_rows;
+    Waiver waiver = rw->waiver;
     rw->rule = forward;
     rw->note = NULL;
-    rw->masked_rows = rows;
+    rw->waiver = waiver;
     Node *old = (Node *)(uintptr_t)m.forward;
     rewrite_fire(rw, forward, 1, &old, old->out, &m.result, NULL);
     return true;
@@ -829,7 +834,7 @@ static void join_forward(Rewrite *rw, const Rule *rule, Node *lse, bool *changed
         if (!same && x->arg[MASK].kind == ARG_VALUE && make_banded(rw, 1, (Arg[]){arg_value(x->out[0])}, &y))
             same = same_attention(rw, y.v->def, plain->def);
         rw->note = NULL;
-        rw->masked_rows = 0;
+        rw->waiver = WAIVE_NOTHING;
         Value *result = same ? rw_reshape(rw, lse->out[0], x->out[0]->rank, x->out[0]->dim) : NULL;
         if (!result || !rewrite_fire(rw, rule, 1, &x, x->out, &result, NULL)) continue;
         *changed = true;

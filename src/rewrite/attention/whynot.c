@@ -40,8 +40,8 @@ static const char *describe(Rewrite *rw, RewriteLog *log, Value *v)
     Buf b = {0};
     buf_printf(&b, "%squeries '%s' times keys '%s'", a[5].e->i ? "softmax of " : "", name_of(rw, a[0].v),
                name_of(rw, a[1].v));
-    if (ex_is_const(a[3].e) && number_value(a[3].e) != 1) buf_printf(&b, " times %g", number_value(a[3].e));
-    if (ex_is_const(a[4].e) && number_value(a[4].e) != 0) buf_printf(&b, ", softcap %g", number_value(a[4].e));
+    if (ex_is_const(a[3].e) && ex_number(a[3].e) != 1) buf_printf(&b, " times %g", ex_number(a[3].e));
+    if (ex_is_const(a[4].e) && ex_number(a[4].e) != 0) buf_printf(&b, ", softcap %g", ex_number(a[4].e));
     if (a[2].kind == ARG_VALUE) buf_printf(&b, ", mask '%s'", name_of(rw, a[2].v));
     const char *text = b.data ? arena_strdup(log->arena, b.data) : NULL;
     buf_free(&b);

@@ -118,7 +118,7 @@ bool make_folded_norm(Rewrite *rw, int n, const Arg *a, Arg *out)
     double *numbers[4]; /* weight, bias, mean, variance */
     TRY(n == 6 && product_of_value(rw, &a[0], &p));
     if (p.axis != 1) return rewrite_refuse(rw, "the norm is over another axis than the channels of the product");
-    if (!constant_of(rw, &a[5], &eps)) return rewrite_refuse(rw, "the epsilon is not a known number");
+    if (!constant_of(rw->g, &a[5], &eps)) return rewrite_refuse(rw, "the epsilon is not a known number");
     Value *from[6] = {p.w, p.b};
     for (int i = 0; i < 4; i++) {
         if (!(numbers[i] = arena_array(rw->scratch, double, p.n))) return false;
@@ -138,7 +138,7 @@ static bool numbers_of(Rewrite *rw, const Product *p, const Arg *a, double *out)
 {
     double x;
     if (a->kind == ARG_VALUE) return per_channel(rw, p, a->v, out);
-    if (!constant_of(rw, a, &x) || !isfinite(x)) return rewrite_refuse(rw, "not a known number");
+    if (!constant_of(rw->g, a, &x) || !isfinite(x)) return rewrite_refuse(rw, "not a known number");
     for (int64_t c = 0; c < p->n; c++) out[c] = x;
     return true;
 }

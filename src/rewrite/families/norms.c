@@ -90,7 +90,8 @@ static bool give(Rewrite *rw, Value *x, const bool *set, const Arg *eps, const A
 {
     Norm n;
     double e = 0;
-    if (eps->kind != ARG_NONE && !constant_of(rw, eps, &e)) return rewrite_refuse(rw, "the epsilon is not a known number");
+    if (eps->kind != ARG_NONE && !constant_of(rw->g, eps, &e))
+        return rewrite_refuse(rw, "the epsilon is not a known number");
     if (!(e >= 0)) return rewrite_refuse(rw, "the epsilon is %g", e);
     TRY(normalise(rw, x, set, &n));
     Arg shape = arg_exprs(rw->g, n.x->rank - n.first, n.x->dim + n.first), epsilon = arg_float(rw->g, e),

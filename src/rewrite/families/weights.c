@@ -1,9 +1,8 @@
 /* New weights. Contract in weights.h. */
 #include "rewrite/families/weights.h"
-#include <math.h>
 #include <string.h>
 
-enum { MAX_FROM = 8, MAX_SEARCHED = 500 };
+enum { MAX_FROM = 8 };
 
 typedef struct NewWeight {
     const char *how;
@@ -12,16 +11,10 @@ typedef struct NewWeight {
     struct NewWeight *next;
 } NewWeight;
 
-static bool constant(Rewrite *rw, const Value *v)
-{
-    if (v->kind != V_WEIGHT || !v->data || !v->data->data) return rewrite_refuse(rw, "'%s' is not a weight", v->name);
-    if (graph_writes(rw->g, v)) return rewrite_refuse(rw, "a run changes '%s'", v->name);
-    return true;
-}
-
 bool weight_own(Rewrite *rw, const Value *v)
 {
-    TRY(constant(rw, v));
+    Err why = {0};
+    if (!constant_weight(rw->g, v, &why)) return rewrite_refuse(rw, "%s", why.msg);
     if (rewrite_info(rw, v)->uses != 1)
         return rewrite_refuse(rw, "the weight '%s' is used %d times", v->name, rewrite_info(rw, v)->uses);
     for (int i = 0; i < rw->g->nweight; i++) {
@@ -91,49 +84,8 @@ const char *weight_sibling(Rewrite *rw, const Value *w, const char *name)
     return arena_printf(rw->g->arena, "%.*s%s", dot ? (int)(dot - fqn + 1) : 0, fqn, name);
 }
 
-/* ------------------------------------------------------------------ numbers along one axis */
-
-/* Element c of v; every value on the way varies along one axis at most, so the elements that meet in an op are those of the same index. */
-static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, double *out)
-{
-    bool one = true;
-    for (int i = 0; i < v->rank; i++) {
-        if (is_one(v->dim[i])) continue;
-        if (!one || !ex_equals_int(v->dim[i], n))
-            return rewrite_refuse(rw, "'%s' varies along other axes than the channels", v->name);
-        one = false;
-    }
-    if (--rw->budget < 0 || !dtype_is_float(v->dtype))
-        return rewrite_refuse(rw, "'%s' is not a constant along the channels", v->name);
-    if (v->kind == V_WEIGHT) {
-        TRY(constant(rw, v));
-        *out = tensor_get(v->data, one ? 0 : c);
-        return true;
-    }
-    const Node *node = v->def;
-    double x = 0, y = 0, alpha = 1;
-    for (int i = 0; node && i < 2 && i < node->op->schema->nparams; i++) {
-        const Arg *a = &node->arg[i];
-        double *to = i ? &y : &x;
-        if (a->kind == ARG_VALUE) TRY(number_at(rw, a->v, n, c, to));
-        if (a->kind == ARG_EXPR && !constant_of(rw, a, to)) return rewrite_refuse(rw, "'%s' depends on sizes", v->name);
-    }
-    if (!node) return rewrite_refuse(rw, "'%s' is not a constant", v->name);
-    if (node->op->id == OP_full) return constant_of(rw, &node->arg[1], out);
-    *out = x;
-    if (node->op->flags & OPF_REARRANGES || node->op->id == OP_to_copy) return true;
-    if ((node->op->id == OP_add_Tensor || node->op->id == OP_sub_Tensor) && !constant_of(rw, &node->arg[2], &alpha))
-        return false;
-    return op_of_number(node->op->id, x, out) || op_of_numbers(node->op->id, x, alpha * y, out) ||
-           rewrite_refuse(rw, "'%s' is not a constant", v->name);
-}
-
 bool weight_numbers(Rewrite *rw, const Value *v, int64_t n, double *out)
 {
-    for (int64_t c = 0; c < n; c++) {
-        rw->budget = MAX_SEARCHED;
-        TRY(number_at(rw, v, n, c, &out[c]));
-        if (!isfinite(out[c])) return rewrite_refuse(rw, "'%s' is not finite", v->name);
-    }
-    return true;
+    Err why = {0};
+    return constant_numbers(rw->g, v, n, out, &why) || (why.msg[0] && rewrite_refuse(rw, "%s", why.msg));
 }

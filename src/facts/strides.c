@@ -1,5 +1,6 @@
 /* Strides in PyTorch. Contract in strides.h. */
-#include "shape/strides.h"
+#include "facts/strides.h"
+#include "facts/axes.h"
 
 enum { MAX_CHAIN = 200 };
 
@@ -41,9 +42,7 @@ static const Value *same_sizes(const Node *n, const Value *v)
 {
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Value *x = n->arg[i].kind == ARG_VALUE ? n->arg[i].v : NULL;
-        bool same = x && x->rank == v->rank;
-        for (int k = 0; same && k < v->rank; k++) same = x->dim[k] == v->dim[k];
-        if (same) return x;
+        if (x && same_dims(x, v)) return x;
     }
     return NULL;
 }

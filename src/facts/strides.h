@@ -7,8 +7,8 @@
  * Views move the strides of their operand; a reshape that cannot is a copy; what computes element by element follows the first operand of its sizes
  * (TensorIterator keeps the order of memory); everything else is contiguous.
  */
-#ifndef QKV_SHAPE_STRIDES_H
-#define QKV_SHAPE_STRIDES_H
+#ifndef QKV_FACTS_STRIDES_H
+#define QKV_FACTS_STRIDES_H
 #include "ir/graph.h"
 
 /* stride: room for v->rank. False when out of memory. */

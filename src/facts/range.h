@@ -1,0 +1,16 @@
+/* How large the elements of a value can get, as far as constants, masks and arithmetic say.
+ *
+ *     (1 - m) * -10000      m of bool: at most 0        b * 5000     b an input: at most 5000
+ *
+ * What is not known is guessed: an input of floats is from -1 to 1 (factors that models scale by huge numbers are masks).
+ */
+#ifndef QKV_FACTS_RANGE_H
+#define QKV_FACTS_RANGE_H
+#include "ir/graph.h"
+
+/* Upper bound of the elements of v; infinite when v is too large a question. */
+double largest_of(const Graph *g, Value *v);
+/* Can v hold -inf? What it is computed from says so: an input, -inf among its constants, or two numbers whose sum is
+ * below the least one. Yes when v is too large a question. */
+bool may_be_minus_inf(const Graph *g, const Value *v);
+#endif
