@@ -89,7 +89,8 @@ static void gate_open(Gate *g)
 
 static void arrive(Team *t)
 {
-    if (atomic_fetch_add(&t->arrived, 1) + 1 < t->size) return;
+    int size = t->size; /* read first: once all have arrived, the team may be another region's */
+    if (atomic_fetch_add(&t->arrived, 1) + 1 < size) return;
     atomic_store(&t->arrived, 0);
     gate_open(&t->passed);
 }
