@@ -13,17 +13,6 @@
 
 /* ------------------------------------------------------------------ tolerances */
 
-static double share_of_peak(qkv_dtype t)
-{
-    switch (t) {
-    case QKV_F32: return 2e-5;
-    case QKV_F64: return 1e-12;
-    case QKV_F16: return 4e-3;
-    case QKV_BF16: return 3e-2;
-    default: return 0;
-    }
-}
-
 /* "1e-4" or "output_0:1e-4". The name's length is 0 when there is none. */
 static bool parse_tolerance(const char *text, int *name_len, double *value)
 {
@@ -91,7 +80,7 @@ int compare(const VerifyOptions *o, const char *name, const qkv_tensor *got, con
     out->d.index = -1;
     if (!out->same_shape) return 0;
     double rtol = tolerance(&o->rtol, name), atol = tolerance(&o->atol, name);
-    double share = fmax(share_of_peak(got->dtype), share_of_peak(expected->dtype));
+    double share = fmax(qkv_tolerance(got->dtype), qkv_tolerance(expected->dtype));
     out->rtol = rtol < 0 ? 0 : rtol;
     out->atol = atol >= 0 ? atol : share > 0 ? slack * share * peak_of(expected) : 0;
     qkv_status s = qkv_compare(got, expected, out->atol, out->rtol, &out->d, &e);

@@ -357,6 +357,8 @@ typedef struct qkv_difference {
 /* a against the expected b. QKV_USAGE when the shapes differ (dtypes may differ); QKV_MISMATCH when d->failed > 0. */
 QKV_API qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d,
                                qkv_error *err);
+/* What qkv verify takes for equal, as a share of the largest expected value: 2e-5 for QKV_F32; 0 but for floats. */
+QKV_API double qkv_tolerance(qkv_dtype t);
 
 /* ---------------------------------------------------------------- files */
 

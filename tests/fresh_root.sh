@@ -45,7 +45,7 @@ for release in "${releases[@]}"; do
   step "make demo" "make demo"
   step "make check" "make check"
   step "make deb, installed" "make deb && dpkg -i dist/qkv_*.deb && cd / && qkv inspect /root/qkv/demo/digits_vit.pt2"
-  within "gcc --version | head -1; python3 --version; dpkg-query -W libdnnl-dev; ls -l build/libqkv.so.0.1.0" 2>/dev/null | sed 's/^/# /'
+  within "gcc --version | head -1; python3 --version; dpkg-query -W libdnnl-dev; ls -l build/libqkv.so.\$(cat VERSION)" 2>/dev/null | sed 's/^/# /'
   unmount
   [ -n "${KEEP:-}" ] || rm -rf "$root"
 done

@@ -45,6 +45,7 @@ suite_c() { programs c build "$@"; }
 suite_layers() { python3 tools/layers.py; }
 suite_oplists() { python3 tools/oplists.py; }
 suite_checksrc() { python3 tools/checksrc.py; }
+suite_checktext() { python3 tools/checktext.py; }
 suite_changelog() { python3 tools/changelog.py --check; }
 suite_commits() { python3 tools/commits.py --check; }
 suite_documents() { python3 tools/opsdoc.py --check; }
@@ -73,7 +74,7 @@ for level in ref gen avx2 avx512 avx512bf16; do
   eval "suite_level_$level() { QKV_CPU=$level programs level_$level build --suite ops --suite rules --suite models --suite cli \"\$@\"; }"
 done
 
-quick="c layers oplists checksrc changelog commits documents findings install wheel"
+quick="c layers oplists checksrc checktext changelog commits documents findings install wheel"
 # longest first, so that the two lanes end together
 large="python_1 python_2 spellings models asan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend opinfo golden onnx_types"
 

@@ -30,7 +30,6 @@ from .train import Step, Trainer
 __all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "Session",
            "Step", "Trainer", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace",
            "library_path", "version"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name):  # import torch only for export
@@ -38,6 +37,8 @@ def __getattr__(name):  # import torch only for export
         from . import _export
 
         return getattr(_export, name)
+    if name == "__version__":
+        return version()
     if name == "trace":
         from ._trace import trace
 

@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/version.h"
 #include "program/describe.h"
 #include "onnx/write/write.h"
 #include "pt2/write/write.h"
@@ -18,6 +19,7 @@
 #include "program/pack.h"
 #include "run/session.h"
 #include "shape/solve.h"
+#include "tensor/tolerance.h"
 #include "verify/compare.h"
 
 _Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F4E2M1 == (int)DT_F4E2M1,
@@ -52,7 +54,7 @@ void *api_no_memory(qkv_error *to)
 
 qkv_status api_give(const Err *from, qkv_error *to) { return give(from, to); }
 
-const char *qkv_version(void) { return "0.1.0"; }
+const char *qkv_version(void) { return QKV_VERSION; }
 const char *qkv_cpu(void) { return cpu_level_name(cpu_level()); }
 void qkv_free(void *p) { mem_free(p); }
 
@@ -677,6 +679,11 @@ void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *use
 }
 
 /* ------------------------------------------------------------------ comparing */
+
+double qkv_tolerance(qkv_dtype t)
+{
+    return (int)t >= 0 && (int)t < DT_COUNT ? tolerance_of(TOLERANCE_MODEL, (DType)t) : 0;
+}
 
 qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d,
                        qkv_error *err)

@@ -59,11 +59,6 @@ static double peak_of(const qkv_tensor *t)
     return peak;
 }
 
-static double share_of_peak(qkv_dtype t)
-{
-    return t == QKV_F64 ? 1e-12 : t == QKV_F16 ? 4e-3 : t == QKV_BF16 ? 3e-2 : t == QKV_F32 ? 2e-5 : 0;
-}
-
 static bool compare_outputs(Checks *c, qkv_session *other, int n, Check *k, qkv_error *e)
 {
     for (int i = 0; i < n; i++) {
@@ -71,7 +66,7 @@ static bool compare_outputs(Checks *c, qkv_session *other, int n, Check *k, qkv_
         qkv_difference d;
         if (qkv_session_output(c->session, i, &got, e) || qkv_session_output(other, i, &want, e)) return false;
         double peak = peak_of(&want);
-        qkv_status s = qkv_compare(&got, &want, share_of_peak(want.dtype) * peak, 0, &d, e);
+        qkv_status s = qkv_compare(&got, &want, qkv_tolerance(want.dtype) * peak, 0, &d, e);
         if (s && s != QKV_MISMATCH) return false;
         if (d.max_abs_over_peak > k->of_peak) k->of_peak = d.max_abs_over_peak;
         if (s != QKV_MISMATCH) continue;

@@ -6,6 +6,7 @@
 #include "base/splitmix.h"
 #include "extract/extract.h"
 #include "shape/solve.h"
+#include "tensor/tolerance.h"
 
 enum Kind { ALL_REAL, BEHIND, BEFORE, HOLES, ONE_EMPTY, KINDS };
 
@@ -53,11 +54,6 @@ static bool fill(const SkipClaim *s, Tensor *t, const bool *real, int64_t tokens
     return true;
 }
 
-static double tolerance(DType t)
-{
-    return t == DT_F64 ? 1e-10 : t == DT_F32 ? 2e-5 : t == DT_F16 ? 1e-2 : t == DT_BF16 ? 5e-2 : 0;
-}
-
 /* dense and padded agree at real tokens; padded is 0 elsewhere. */
 static bool agree(Tag in, const Tensor *dense, const Tensor *padded, const bool *real, int64_t S, Proof *p)
 {
@@ -83,7 +79,7 @@ static bool agree(Tag in, const Tensor *dense, const Tensor *padded, const bool 
     }
     if (worst > p->max_abs) p->max_abs = worst;
     if (peak > 0 && worst / peak > p->max_rel) p->max_rel = worst / peak;
-    return worst <= tolerance(dense->dtype) * peak;
+    return worst <= tolerance_of(TOLERANCE_PADDING, dense->dtype) * peak;
 }
 
 static bool symbol_sizes(const Graph *g, int k, Binding *b)

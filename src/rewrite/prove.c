@@ -8,6 +8,7 @@
 #include "base/splitmix.h"
 #include "rewrite/family.h"
 #include "shape/solve.h"
+#include "tensor/tolerance.h"
 
 enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6, MAX_CHAIN = 4000 };
 
@@ -302,15 +303,10 @@ static bool make_inputs(const Cone *c, const Graph *g, int seed, Tensor *in, Err
 
 /* ------------------------------------------------------------------ comparing */
 
-static double tolerance(DType t)
-{
-    return t == DT_F64 ? 1e-10 : t == DT_F32 ? 2e-5 : t == DT_F16 ? 5e-3 : t == DT_BF16 ? 4e-2 : 0;
-}
-
 static bool agree(const Cone *c, const Tensor *from, const Tensor *to, Proof *p)
 {
     int64_t n = tensor_numel(from);
-    double peak = 0, worst = 0, allowed = tolerance(from->dtype);
+    double peak = 0, worst = 0, allowed = tolerance_of(TOLERANCE_RULE, from->dtype);
     bool fine = true;
     if (c->allowed > allowed) allowed = c->allowed;
     for (int64_t i = 0; i < n; i++) {
@@ -415,7 +411,7 @@ static void find_tolerance(Cone *c, size_t n)
             DType t = x->out[k]->dtype;
             if (!c->seen[x->out[k]->id] || !dtype_is_float(t)) continue;
             used = true;
-            if (tolerance(t) > c->allowed) c->allowed = tolerance(t);
+            c->allowed = fmax(c->allowed, tolerance_of(TOLERANCE_RULE, t));
         }
         if (used) node_each_operand(x, reaches, c);
     }

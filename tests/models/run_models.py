@@ -9,9 +9,8 @@ model; then the same with ONNX for ONNX Runtime and OpenVINO (convert_models.py)
     run_models.py --no-save          without saving, which needs torch
 
 Reading and comparing is done here with NumPy alone, so that a fault of qkv's own reader or comparison cannot hide.
-Equal means: same names, dtypes and shapes; NaN and infinities in the same places; for float32 and float64 max |a-b|
-<= 5e-5 * max(1, max|b|) and 2e-5 * max|b|; float16 and bfloat16 within 4e-3 and 3e-2 of the largest value; integers
-and bools exactly.
+Equal means: same names, dtypes and shapes; NaN and infinities in the same places; floats within the row TORCH of
+src/tensor/tolerance.def, and float32 and float64 also within 5e-5 * max(1, max|b|); integers and bools exactly.
 """
 import argparse
 import concurrent.futures
@@ -27,10 +26,13 @@ import tempfile
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from tolerance import tolerance  # noqa: E402
+
 QKV = os.environ.get("QKV", str(HERE.parent.parent / "build" / "qkv"))
 DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
           "BOOL": "?"}
-RELATIVE = {"F32": 2e-5, "F64": 2e-5, "F16": 4e-3, "BF16": 3e-2}
+RELATIVE = {k.upper(): v for k, v in tolerance("TORCH").items()}
 
 
 def read(path):
@@ -74,7 +76,7 @@ def differ(got, want, tol):
         peak, err = np.abs(b[~odd]).max(initial=0), np.abs(np.where(odd, 0, a - b))
         worst = max(worst, err.max() / peak if peak else err.max())
         rel = tol or RELATIVE[de]
-        limit = min(5e-5 * max(1, peak), rel * peak) if rel <= 2e-5 else rel * peak
+        limit = min(5e-5 * max(1, peak), rel * peak) if rel <= RELATIVE["F32"] else rel * peak
         if err.max() > limit + 1e-30 and err.max() > 1e-12:
             i = int(np.argmax(err.ravel()))
             return f"{k}: [{i}] {a.ravel()[i]:.9g} instead of {b.ravel()[i]:.9g}: {err.max():.3g} > {limit:.3g}", worst

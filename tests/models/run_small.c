@@ -12,20 +12,15 @@
 #include "qkv_tools.h"
 #include "folder.h"
 #include "tap.h"
+#include "tensor/tolerance.h"
 
 enum { MAX_VARIANTS = 8, MAX_OUTPUTS = 32 };
 
 /* Largest error relative to the largest value that counts as equal. */
 static double tolerance(const char *model, qkv_dtype t)
 {
-    if (strstr(model, "autocast")) return 3e-2; /* rounding to bfloat16 inside */
-    switch (t) {
-    case QKV_F32:
-    case QKV_F64: return 2e-5;
-    case QKV_F16: return 4e-3;
-    case QKV_BF16: return 3e-2;
-    default: return 0;
-    }
+    if (strstr(model, "autocast")) t = QKV_BF16; /* rounding to bfloat16 inside */
+    return tolerance_of(TOLERANCE_TORCH, (DType)t);
 }
 
 static int compare(const char *name, int variant, const char *how, qkv_session *s, const qkv_model *m,

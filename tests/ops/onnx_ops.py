@@ -5,11 +5,12 @@
     onnx_ops.py WRITE_ONNX --opset 23 --unlike 18    only files that differ from opset 18's in more than that number
 
 A case that the writer refuses counts as refused; an op whose cases are all refused must say one of the reasons of the
-op table, LATER or KNOWN; so must a difference. Tolerances are those of run_ops.c.
+op table, LATER or KNOWN; so must a difference.
 """
 import argparse
 import collections
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,10 @@ from ml_dtypes import bfloat16
 from safetensors import safe_open
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOLERANCE = {"float64": 1e-10, "float32": 2e-5, "float16": 2e-3, "bfloat16": 2e-2}
+sys.path.insert(0, str(HERE.parent))
+from tolerance import tolerance  # noqa: E402
+
+TOLERANCE = {re.sub("^(b?)f", r"\1float", k): v for k, v in tolerance("OP").items()}
 FAMILIES = ("view", "pointwise", "reduce", "index", "image", "linalg")
 
 # What differs in ONNX Runtime and why: (op, in the case's call or its difference) -> reason;

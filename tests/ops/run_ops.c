@@ -14,6 +14,7 @@
 #include "golden.h"
 #include "run/session.h"
 #include "tap.h"
+#include "tensor/tolerance.h"
 
 typedef enum Answer { SAME, DIFFERENT, REFUSED } Answer;
 
@@ -22,18 +23,6 @@ static struct {
     int cases, failed;
     char first[1600];
 } seen[OP_COUNT];
-
-/* Largest difference relative to the largest expected value that counts as equal. */
-static double tolerance(DType t)
-{
-    switch (t) {
-    case DT_F64: return 1e-10;
-    case DT_F32: return 2e-5;
-    case DT_F16: return 2e-3;
-    case DT_BF16: return 2e-2;
-    default: return 0;
-    }
-}
 
 static bool compare(const Tensor *found, const Tensor *expected, int k, Err *err)
 {
@@ -62,7 +51,9 @@ static bool compare(const Tensor *found, const Tensor *expected, int k, Err *err
             continue;
         }
         double g = tensor_get(got, i), w = tensor_get(want, i);
-        bool equal = isnan(w) ? isnan(g) : isinf(w) ? g == w : fabs(g - w) <= tolerance(want->dtype) * peak;
+        bool equal = isnan(w)   ? isnan(g)
+                     : isinf(w) ? g == w
+                                : fabs(g - w) <= tolerance_of(TOLERANCE_OP, want->dtype) * peak;
         if (!equal)
             return fail(err, E_MISMATCH, "output %d: element %lld is %.9g, expected %.9g", k, (long long)i, g, w);
     }

@@ -10,6 +10,9 @@ torch = pytest.importorskip("torch")
 import qkv  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
+from tolerance import tolerance  # noqa: E402
+
+TOLERANCE = tolerance("TORCH")["f32"]
 
 SMALL = pathlib.Path(__file__).resolve().parents[1] / "models" / "small"
 B, S = Dim("b", min=1, max=8), Dim("s", min=2, max=32)
@@ -58,7 +61,7 @@ def close(a, b):
     assert a.shape == b.shape
     finite = np.isfinite(b)
     assert np.array_equal(finite, np.isfinite(a)) and np.abs(a[finite]
-                                                             - b[finite]).max(initial=0) <= 2e-5 * np.abs(b[finite]).max(initial=1e-6)
+                                                             - b[finite]).max(initial=0) <= TOLERANCE * np.abs(b[finite]).max(initial=1e-6)
 
 
 def norms(model):

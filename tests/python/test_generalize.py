@@ -12,6 +12,9 @@ torch = pytest.importorskip("torch")
 import qkv  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
+from tolerance import tolerance  # noqa: E402
+
+TOLERANCE = tolerance("TORCH")["f32"]
 
 CASES = {}
 
@@ -58,7 +61,7 @@ def close(got, want):
     finite = np.isfinite(want)
     assert (np.isfinite(got) == finite).all()
     if finite.any():
-        assert np.abs(got[finite] - want[finite]).max() <= 2e-5 * max(np.abs(want[finite]).max(), 1e-30)
+        assert np.abs(got[finite] - want[finite]).max() <= TOLERANCE * max(np.abs(want[finite]).max(), 1e-30)
 
 
 def agree(path, expected, in_torch=True):

@@ -17,6 +17,9 @@ from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
+from tolerance import tolerance  # noqa: E402
+
+TOLERANCE = tolerance("TORCH")["f32"]
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QKV = os.environ.get("QKV", str(ROOT / "build" / "qkv"))
@@ -41,7 +44,7 @@ def run_openvino(path, inputs):
     return [result[o] for o in model.outputs]
 
 
-def close(got, want, tol=2e-5):
+def close(got, want, tol=TOLERANCE):
     want = want.detach().numpy()
     assert got.shape == want.shape and got.dtype == want.dtype
     if not np.issubdtype(want.dtype, np.floating):

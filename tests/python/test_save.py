@@ -10,6 +10,9 @@ from parts import B, R, S, fn  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
+from tolerance import tolerance  # noqa: E402
+
+TOLERANCE = tolerance("TORCH")["f32"]
 
 
 def leaves(out):
@@ -20,7 +23,7 @@ def close(a, b):
     assert a.shape == b.shape and a.dtype == b.dtype, (a.shape, b.shape, a.dtype, b.dtype)
     if a.dtype.is_floating_point and a.numel():
         assert torch.equal(torch.isfinite(a), torch.isfinite(b))
-        assert (torch.nan_to_num(a - b, 0, 0, 0)).abs().max() <= 2e-5 * max(1e-6,
+        assert (torch.nan_to_num(a - b, 0, 0, 0)).abs().max() <= TOLERANCE * max(1e-6,
                                                                             torch.nan_to_num(b, 0, 0, 0).abs().max())
     else:
         assert torch.equal(a, b)

@@ -11,6 +11,9 @@ from torch._decomp import core_aten_decompositions  # noqa: E402
 from torch._inductor.decomposition import decompositions as inductor  # noqa: E402
 from torch.export import Dim  # noqa: E402
 from torch.export.exported_program import _decompose_exported_program  # noqa: E402
+from tolerance import tolerance  # noqa: E402
+
+TOLERANCE = tolerance("TORCH")["f32"]
 
 N, M = Dim("n", min=3, max=64), Dim("m", min=3, max=64)
 TABLES = {"none": lambda: {}, "core": core_aten_decompositions, "inductor": lambda: inductor}
@@ -71,7 +74,7 @@ def exported(module, kind, dynamic):
 
 def close(got, want, name):
     got, want = np.asarray(got), want.detach().numpy()
-    assert got.shape == want.shape and np.abs(got - want).max() <= 2e-5 * max(np.abs(want).max(), 1e-3), name
+    assert got.shape == want.shape and np.abs(got - want).max() <= TOLERANCE * max(np.abs(want).max(), 1e-3), name
 
 
 def check(model, module, kind, sizes, path):

@@ -75,6 +75,25 @@ def test_commit_messages(tmp_path, capsys):
     assert refused(capsys, lambda: commits.main(["--check"], tmp_path, "2090-01-01T00:00:00Z")) == []
 
 
+def test_text(tmp_path, capsys):
+    import checktext
+    root = tree(tmp_path, {
+        "a.c": 'int behind; // nothing\n/* This is no\n * comment */\nputs("other numbers of nobody");\n',
+        "b.py": "behind = 1  # stands behind it\nprint('it is no longer, and there is no other')\n",
+        "c.md": "| " + "wide " * 40 + "|\n" + "x" * 200 + "\n" + "long " * 30 + "\n",
+        "d.sh": "# " + "long " * 30 + "\n" + "# " + "long " * 30 + "\n",
+        "tools/long_lines.txt": "1 d.sh\n"})
+    git(root, "init", "-q")
+    git(root, "add", "a.c", "b.py", "c.md", "d.sh")
+    found = refused(capsys, lambda: checktext.main([], root))
+    assert [f.split(" columns")[0] for f in found[:2]] == ["c.md: 1 lines of more than 120",
+                                                           "d.sh: 2 lines of more than 120"]
+    assert [f.split("': ")[0] for f in found[2:]] == ["a.c:2: 'is no * comment", "a.c:4: 'nobody",
+                                                      "a.c:4: 'other numbers", "b.py:1: 'behind"]
+    checktext.main(["--lower"], root)
+    assert (root / "tools" / "long_lines.txt").read_text() == "1 c.md\n2 d.sh\n"
+
+
 def test_wrapping_is_not_a_change():
     """tests/share.py runs the groups that a commit changes; lines that were wrapped and comments do not count."""
     import share

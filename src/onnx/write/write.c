@@ -3,6 +3,7 @@
 #include "onnx/write/write_impl.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
+#include "base/version.h"
 #include "format/json.h"
 
 static const struct {
@@ -351,7 +352,7 @@ static bool write_model(Onnx *o, OnnxValueInfo *output, int noutput, const char 
     if (!pairs) return oom(o->err);
     OnnxModel model = {.ir_version = ir_version(o->opt.opset),
                        .producer = "qkv",
-                       .producer_version = "0.1.0",
+                       .producer_version = QKV_VERSION,
                        .domain = "",
                        .doc = "",
                        .opset = &opset,
