@@ -8,11 +8,13 @@
 # make install     [PREFIX=/usr/local DESTDIR=]; make uninstall takes the same files away; make deb writes dist/qkv_*.deb
 # make abidiff     compares the interface with the last release's (needs abigail-tools)
 # make wheel       a wheel of the Python package for any Linux with glibc 2.28 into dist/ (tools/wheels.py makes others)
+# make release     VERSION=0.2.0: changelog, wheels, deb, source archive, SBOM and hashes in dist/, and the tag
 # make asan | fuzz | bench | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
-.PHONY: all tests demo demo-minilm check check-all coverage-attention tutorial abidiff asan-build asan fuzz bench wheel prefixed install uninstall deb clean
+.PHONY: all tests demo demo-minilm check check-all coverage-attention tutorial abidiff asan-build asan fuzz bench
+.PHONY: wheel prefixed install uninstall deb release clean
 all: build/build.ninja
 	@ninja -C build $(NINJAFLAGS) product
 	@test -e build/qkv || ln -s cli/qkv build/qkv
@@ -93,5 +95,8 @@ deb:
 	@$(MAKE) --no-print-directory prefixed PREFIX=/usr
 	@tools/package.sh deb
 
+release:
+	@tools/release.sh "$(VERSION)"
+
 clean:
-	@rm -rf build build-asan build-wheel* dist
+	@rm -rf build build-asan build-wheel* build-release dist

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The Python package as a wheel holds it. In any build: its library and command are linked from what is built already,
-# laid out as a wheel does, and used from a clean folder. Where the tools of `make wheel` are installed: the wheel
-# itself, in a clean venv. TAP.
+# The Python package as a wheel holds it. In any build: its library and command, laid out as a wheel does, and used from
+# a clean folder. Where the tools of `make wheel` are installed: the wheel itself, in a clean venv. TAP.
 #
 #   tests/wheel.sh          seconds; as long as a build with the tools and nothing built
 #   WHEEL=1 tests/wheel.sh  with the tools missing it fails; builds twice and compares
@@ -24,11 +23,15 @@ model=$PWD/tests/models/small/mha_self.pt2
 [ ! -x .venv/bin/python ] || python=$PWD/.venv/bin/python
 python=${python:-python3}
 laid_out() {
-  { [ -e build/python/qkv ] || ninja -C build package; } && mkdir -p "$dir/site/qkv/bin" && cp -r python/qkv python/qkv_command.py "$dir/site" &&
-    cp build/python/libqkv.so "$dir/site/qkv" && cp build/python/qkv "$dir/site/qkv/bin"
+  { [ -e build/python/qkv ] || ninja -C build package; } && mkdir -p "$dir/site/qkv/bin" &&
+    cp -r python/qkv python/qkv_command.py "$dir/site" && cp build/python/libqkv.so "$dir/site/qkv" &&
+    cp build/python/qkv "$dir/site/qkv/bin"
 }
-elsewhere() { (cd "$dir" && env -u QKV_LIBRARY PYTHONPATH="$dir/site" "$@"); } # COMMAND...: with that package, and none of the checkout
-command_of_module() { [ "$(elsewhere "$python" -m qkv --version | cut -d' ' -f1)" = qkv ] && elsewhere "$python" -m qkv inspect "$model"; }
+# COMMAND...: with that package, and nothing of the checkout
+elsewhere() { (cd "$dir" && env -u QKV_LIBRARY PYTHONPATH="$dir/site" "$@"); }
+command_of_module() {
+  [ "$(elsewhere "$python" -m qkv --version | cut -d' ' -f1)" = qkv ] && elsewhere "$python" -m qkv inspect "$model"
+}
 exit_codes() { elsewhere "$python" -m qkv nonsense; [ $? = 2 ]; }
 exports() { ! nm -D --defined-only "$dir/site/qkv/libqkv.so" | awk '$2 ~ /[A-Z]/ {print $3}' | grep -v '^qkv_'; }
 same_level() { [ "$(elsewhere "$dir/site/qkv/bin/qkv" --version)" = "$(build/qkv --version)" ]; }
@@ -48,23 +51,27 @@ END
 # The process has another library of that name already, whose functions answer nothing and whose names come first.
 two_libraries() {
   nm -D --defined-only "$dir/site/qkv/libqkv.so" | awk '{print "void *" $3 "(void) { return 0; }"}' >"$dir/other.c"
-  gcc -shared -fPIC -Wl,-soname,libqkv.so "$dir/other.c" -o "$dir/other.so" && ! readelf -rW "$dir/site/qkv/libqkv.so" | grep ' qkv_' &&
+  gcc -shared -fPIC -Wl,-soname,libqkv.so "$dir/other.c" -o "$dir/other.so" &&
+    ! readelf -rW "$dir/site/qkv/libqkv.so" | grep ' qkv_' &&
     runs "import ctypes; ctypes.CDLL('$dir/other.so', ctypes.RTLD_GLOBAL)"
 }
 older_library() {
   local said
   echo 'const char *qkv_version(void) { return "0.0.7"; }' | gcc -shared -fPIC -xc - -o "$dir/libqkv-old.so" || return
-  said=$(cd "$dir" && QKV_LIBRARY="$dir/libqkv-old.so" PYTHONPATH="$dir/site" "$python" -c 'import qkv; qkv.Model("x.pt2")' 2>&1)
+  said=$(cd "$dir" && QKV_LIBRARY="$dir/libqkv-old.so" PYTHONPATH="$dir/site" \
+    "$python" -c 'import qkv; qkv.Model("x.pt2")' 2>&1)
   echo "$said"
   grep -q "qkv 0.0.7, older than this package" <<<"$said"
 }
 wheel() { ls -t dist/qkv-*manylinux*_x86_64.whl | head -1; }
 again() { # the same bytes from a build of its own
   local first
-  first=$(sha256sum "$(wheel)") && rm -rf build-wheel-linux-x86_64 && tools/wheels.py && [ "$first" = "$(sha256sum "$(wheel)")" ]
+  first=$(sha256sum "$(wheel)") && rm -rf build-wheel-linux-x86_64 && tools/wheels.py &&
+    [ "$first" = "$(sha256sum "$(wheel)")" ]
 }
 sbom() {
-  "$python" -m zipfile -e "$(wheel)" "$dir/unpacked" && "$python" -m json.tool "$dir"/unpacked/*.dist-info/sboms/qkv.cdx.json | grep libjpeg-turbo &&
+  "$python" -m zipfile -e "$(wheel)" "$dir/unpacked" &&
+    "$python" -m json.tool "$dir"/unpacked/*.dist-info/sboms/qkv.cdx.json | grep libjpeg-turbo &&
     ls "$dir"/unpacked/*.dist-info/licenses/zlib.txt
 }
 in_clean_venv() {
@@ -73,7 +80,10 @@ in_clean_venv() {
   (cd "$dir" && env -i "$dir/venv/bin/qkv" inspect "$model" && env -i "$dir/venv/bin/python" -m qkv --version) && runs
 }
 finds_level() { [ "$("$dir/venv/bin/qkv" --version)" = "$(build/qkv --version)" ]; }
-without_avx2() { (cd "$dir" && for level in gen ref; do QKV_CPU=$level "$dir/venv/bin/qkv" run "$model" -D s77=2 -D s27=3 || exit 1; done); }
+without_avx2() {
+  local level
+  for level in gen ref; do QKV_CPU=$level "$dir/venv/bin/qkv" run "$model" -D s77=2 -D s27=3 || return; done
+}
 ok "the package is linked and laid out" laid_out
 ok "python -m qkv is the command" command_of_module
 ok "whose exit code is handed on" exit_codes
@@ -94,7 +104,7 @@ if [ -n "${WHEEL:-}" ] || build-wheel/venv/bin/python -c 'import mesonpy, ziglan
   ok "on a CPU without AVX2" without_avx2
   [ -z "${WHEEL:-}" ] || ok "two builds, one hash" again
 else
-  echo "# make wheel is not tried: build-wheel/venv has no meson-python and ziglang (tools/setup.sh wheel installs them)"
+  echo "# make wheel is not tried: there is no build-wheel/venv with meson-python and ziglang (tools/setup.sh wheel)"
 fi
 echo "1..$n"
 exit $failed

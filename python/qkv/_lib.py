@@ -158,8 +158,8 @@ def _declare(lib, functions):
         f = getattr(lib, "qkv_" + name, None)
         if f is None:
             lib.qkv_version.restype = C.c_char_p
-            raise Error(f"'{lib._name}' is qkv {lib.qkv_version().decode()}, older than this package: it has no qkv_{name}; "
-                        "install the library of the package's release, or unset QKV_LIBRARY", 3)
+            raise Error(f"'{lib._name}' is qkv {lib.qkv_version().decode()}, older than this package: "
+                        f"it has no qkv_{name}; install the library of the package's release, or unset QKV_LIBRARY", 3)
         f.restype, f.argtypes = result, args
     return lib
 

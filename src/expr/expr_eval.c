@@ -114,7 +114,7 @@ static bool binary(const Expr *e, Scalar x, Scalar y, Scalar *out, Err *err)
     case EX_RSHIFT:
         if (y.i < 0 || y.i > 62) return fail(err, E_USAGE, "shift by %lld in a size", (long long)y.i);
         if (e->kind == EX_RSHIFT) *out = of_int(x.i >> y.i);
-        else ok = mul_i64(x.i, 1LL << y.i, &r), *out = of_int(r);
+        else ok = mul_i64(x.i, (int64_t)1 << y.i, &r), *out = of_int(r);
         break;
     case EX_EQ: *out = of_bool(f ? a == c : x.i == y.i); break;
     case EX_NE: *out = of_bool(f ? a != c : x.i != y.i); break;

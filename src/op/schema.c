@@ -158,11 +158,7 @@ static void parse_schema(const char *op, const char *text, Schema *schema)
     schema->returns_list = strstr(s, "[]") != NULL;
     if (!strstr(s, "()")) {
         schema->nreturns = 1;
-        int depth = 0;
-        for (s += 2; *s; s++) {
-            depth += *s == '(' ? 1 : *s == ')' ? -1 : 0;
-            if (*s == ',') schema->nreturns++;
-        }
+        for (s += 2; *s; s++) schema->nreturns += *s == ',';
     }
 }
 

@@ -1,6 +1,6 @@
-/* Threads of parallel regions without an OpenMP runtime (-Dopenmp=disabled). gcc turns `#pragma omp` into calls of
- * GOMP_parallel and a few more functions, which are defined here; whatever is missing for a pragma that was not used
- * before fails to link.
+/* Threads of parallel regions without an OpenMP runtime (-Dopenmp=disabled, or a compiler that has none). gcc turns
+ * `#pragma omp` into calls of GOMP_parallel and a few more functions, clang into calls of __kmpc_fork_call and others,
+ * which are defined here; what a pragma needs that was never used before fails to link.
  *
  *     #pragma omp parallel for num_threads(4)           GOMP_parallel(body, &variables, 4, 0)
  *
@@ -12,10 +12,13 @@
  */
 #include "omp.h"
 #include "base/cpu.h"
+#include <assert.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { WORKERS = 255, TEAMS = 64, LOOKS = 1000 };
 
@@ -91,13 +94,13 @@ static void gate_open(Gate *g)
 
 static void arrive(Team *t)
 {
-    if (atomic_fetch_add(&t->arrived, 1) + 1 < t->size) return;
+    int size = t->size; /* read first: once all have arrived, the team may be another region's */
+    if (atomic_fetch_add(&t->arrived, 1) + 1 < size) return;
     atomic_store(&t->arrived, 0);
     gate_open(&t->passed);
 }
 
-void GOMP_barrier(void);
-void GOMP_barrier(void)
+static void barrier(void)
 {
     Team *t = self.team;
     unsigned old = atomic_load(&t->passed.count);
@@ -178,14 +181,13 @@ static int enlist(Worker **w, int n)
     return got;
 }
 
-void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned flags);
-void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned flags)
+/* A region of that many threads; 0: as many as the thread's regions have. */
+static void region(void (*run)(void *), void *data, int threads)
 {
-    (void)flags;
     struct Self outer = self;
     Team alone = {.passed = CLOSED};
     Worker *w[WORKERS];
-    int want = outer.team ? 1 : threads ? (int)threads : omp_get_max_threads(), got = 0;
+    int want = outer.team ? 1 : threads ? threads : omp_get_max_threads(), got = 0;
     Team *t = want > 1 ? team_take() : NULL;
     if (t) got = enlist(w, want - 1);
     else t = &alone;
@@ -196,40 +198,30 @@ void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned f
     }
     self = (struct Self){.team = t, .wanted = outer.wanted};
     run(data);
-    if (got) GOMP_barrier();
+    if (got) barrier();
     self = outer;
     atomic_store(&t->taken, false);
 }
 
-bool GOMP_loop_nonmonotonic_dynamic_next(long *from, long *to);
-bool GOMP_loop_nonmonotonic_dynamic_next(long *from, long *to)
+/* A loop whose iterations [start, end) are handed out `chunk` at a time. The first thread that arrives begins it. */
+static void loop_begin(long start, long end, long chunk)
+{
+    Team *t = self.team;
+    pthread_mutex_lock(&t->passed.lock);
+    if (t->loops == self.loops++) {
+        t->loops++, t->end = end, t->chunk = chunk;
+        atomic_store(&t->next, start);
+    }
+    pthread_mutex_unlock(&t->passed.lock);
+}
+
+static bool loop_next(long *from, long *to)
 {
     Team *t = self.team;
     *from = atomic_fetch_add(&t->next, t->chunk);
     *to = *from + t->chunk < t->end ? *from + t->chunk : t->end;
     return *from < t->end;
 }
-
-/* Loops count upwards. The first thread that arrives begins the loop. */
-bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step, long chunk, long *from, long *to);
-bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step, long chunk, long *from, long *to)
-{
-    Team *t = self.team;
-    pthread_mutex_lock(&t->passed.lock);
-    if (t->loops == self.loops++) {
-        t->loops++, t->end = end, t->chunk = step * chunk;
-        atomic_store(&t->next, start);
-    }
-    pthread_mutex_unlock(&t->passed.lock);
-    return GOMP_loop_nonmonotonic_dynamic_next(from, to);
-}
-
-void GOMP_loop_end(void);
-void GOMP_loop_end(void) { GOMP_barrier(); }
-void GOMP_atomic_start(void);
-void GOMP_atomic_start(void) { pthread_mutex_lock(&atomics); }
-void GOMP_atomic_end(void);
-void GOMP_atomic_end(void) { pthread_mutex_unlock(&atomics); }
 
 void omp_set_num_threads(int n) { self.wanted = n; }
 int omp_get_max_threads(void)
@@ -240,3 +232,181 @@ int omp_get_max_threads(void)
 int omp_get_num_threads(void) { return self.team ? self.team->size : 1; }
 int omp_get_thread_num(void) { return self.id; }
 int omp_pause_resource_all(omp_pause_resource_t kind) { return kind == omp_pause_soft ? 0 : 1; }
+
+#ifndef __clang__ /* ------------------------------------------------- what gcc calls; loops count upwards */
+
+void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned flags);
+void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned flags)
+{
+    (void)flags;
+    region(run, data, (int)threads);
+}
+
+bool GOMP_loop_nonmonotonic_dynamic_next(long *from, long *to);
+bool GOMP_loop_nonmonotonic_dynamic_next(long *from, long *to) { return loop_next(from, to); }
+
+bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step, long chunk, long *from, long *to);
+bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step, long chunk, long *from, long *to)
+{
+    loop_begin(start, end, step * chunk);
+    return loop_next(from, to);
+}
+
+void GOMP_barrier(void);
+void GOMP_barrier(void) { barrier(); }
+void GOMP_loop_end(void);
+void GOMP_loop_end(void) { barrier(); }
+void GOMP_atomic_start(void);
+void GOMP_atomic_start(void) { pthread_mutex_lock(&atomics); }
+void GOMP_atomic_end(void);
+void GOMP_atomic_end(void) { pthread_mutex_unlock(&atomics); }
+
+#else /* -------------------------- what clang calls; loops count from 0 by 1, and name their last iteration */
+
+enum { ARGUMENTS = 32, STATIC_CHUNKED = 33 };
+typedef struct Place Place; /* in the source */
+typedef void Body(int32_t *thread, int32_t *zero, ...);
+typedef struct Call {
+    Body *body;
+    void *a[ARGUMENTS];
+} Call;
+static _Thread_local int pushed;    /* threads of the next region */
+static _Thread_local Team serial;   /* of regions whose `if` says no, */
+static _Thread_local int in_serial; /* of which so many are open; */
+static _Thread_local struct Self outside;
+
+/* Clang's body takes its variables one by one; those that it has not are ignored. */
+static void call_body(void *call)
+{
+    Call *c = call;
+    void **a = c->a;
+    int32_t thread = self.id, zero = 0;
+    typedef void All(int32_t *, int32_t *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
+                     void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
+                     void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *);
+    ((All *)c->body)(&thread, &zero, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12],
+                     a[13], a[14], a[15], a[16], a[17], a[18], a[19], a[20], a[21], a[22], a[23], a[24], a[25], a[26],
+                     a[27], a[28], a[29], a[30], a[31]);
+}
+
+void __kmpc_fork_call(Place *at, int32_t n, Body *body, ...);
+void __kmpc_fork_call(Place *at, int32_t n, Body *body, ...)
+{
+    (void)at;
+    assert(n <= ARGUMENTS);
+    Call call = {.body = body};
+    int threads = pushed;
+    va_list args;
+    va_start(args, body);
+    for (int i = 0; i < n; i++) call.a[i] = va_arg(args, void *);
+    va_end(args);
+    pushed = 0;
+    region(call_body, &call, threads);
+}
+
+void __kmpc_serialized_parallel(Place *at, int32_t thread);
+void __kmpc_serialized_parallel(Place *at, int32_t thread)
+{
+    (void)at, (void)thread;
+    pushed = 0;
+    if (in_serial++) return;
+    outside = self;
+    serial = (Team){.size = 1, .passed = CLOSED};
+    self = (struct Self){.team = &serial, .wanted = outside.wanted};
+}
+
+void __kmpc_end_serialized_parallel(Place *at, int32_t thread);
+void __kmpc_end_serialized_parallel(Place *at, int32_t thread)
+{
+    (void)at, (void)thread;
+    if (!--in_serial) self = outside;
+}
+
+/* This thread's part of [*lower, *upper]. */
+static void share(int32_t schedule, int32_t *last, int64_t *lower, int64_t *upper, int64_t *stride, int64_t chunk)
+{
+    int64_t n = omp_get_num_threads(), id = self.id, count = *upper - *lower + 1, each = count / n, more = count % n;
+    if (schedule == STATIC_CHUNKED) {
+        *last = (count - 1) / chunk % n == id;
+        *lower += id * chunk;
+        *upper = *lower + chunk - 1;
+        *stride = n * chunk;
+    } else {
+        *last = id == n - 1;
+        *lower += id * each + (id < more ? id : more);
+        *upper = *lower + each - (id < more ? 0 : 1);
+        *stride = count;
+    }
+}
+
+#define STATIC_INIT(name, type)                                                                                        \
+    void name(Place *at, int32_t thread, int32_t schedule, int32_t *last, type *lower, type *upper, type *stride,      \
+              type by, type chunk);                                                                                    \
+    void name(Place *at, int32_t thread, int32_t schedule, int32_t *last, type *lower, type *upper, type *stride,      \
+              type by, type chunk)                                                                                     \
+    {                                                                                                                  \
+        (void)at, (void)thread, (void)by;                                                                              \
+        int64_t l = (int64_t)*lower, u = (int64_t)*upper, s = 0;                                                       \
+        share(schedule, last, &l, &u, &s, (int64_t)chunk);                                                             \
+        *lower = (type)l, *upper = (type)u, *stride = (type)s;                                                         \
+    }
+STATIC_INIT(__kmpc_for_static_init_4, int32_t)
+STATIC_INIT(__kmpc_for_static_init_8, int64_t)
+STATIC_INIT(__kmpc_for_static_init_8u, uint64_t)
+void __kmpc_for_static_fini(Place *at, int32_t thread);
+void __kmpc_for_static_fini(Place *at, int32_t thread) { (void)at, (void)thread; }
+
+void __kmpc_dispatch_init_8(Place *at, int32_t thread, int32_t schedule, int64_t lower, int64_t upper, int64_t by,
+                            int64_t chunk);
+void __kmpc_dispatch_init_8(Place *at, int32_t thread, int32_t schedule, int64_t lower, int64_t upper, int64_t by,
+                            int64_t chunk)
+{
+    (void)at, (void)thread, (void)schedule, (void)by;
+    loop_begin(lower, upper + 1, chunk);
+}
+
+int32_t __kmpc_dispatch_next_8(Place *at, int32_t thread, int32_t *last, int64_t *lower, int64_t *upper,
+                               int64_t *stride);
+int32_t __kmpc_dispatch_next_8(Place *at, int32_t thread, int32_t *last, int64_t *lower, int64_t *upper,
+                               int64_t *stride)
+{
+    (void)at, (void)thread;
+    long from, to;
+    bool more = loop_next(&from, &to);
+    *last = more && to == self.team->end;
+    *lower = from, *upper = to - 1, *stride = 1;
+    return more;
+}
+
+/* 1: the caller adds its part, and says when it is done. */
+int32_t __kmpc_reduce_nowait(Place *at, int32_t thread, int32_t n, size_t size, void *data, void (*add)(void *, void *),
+                             void *lock);
+int32_t __kmpc_reduce_nowait(Place *at, int32_t thread, int32_t n, size_t size, void *data, void (*add)(void *, void *),
+                             void *lock)
+{
+    (void)at, (void)thread, (void)n, (void)size, (void)data, (void)add, (void)lock;
+    pthread_mutex_lock(&atomics);
+    return 1;
+}
+void __kmpc_end_reduce_nowait(Place *at, int32_t thread, void *lock);
+void __kmpc_end_reduce_nowait(Place *at, int32_t thread, void *lock)
+{
+    (void)at, (void)thread, (void)lock;
+    pthread_mutex_unlock(&atomics);
+}
+
+void __kmpc_barrier(Place *at, int32_t thread);
+void __kmpc_barrier(Place *at, int32_t thread)
+{
+    (void)at, (void)thread;
+    barrier();
+}
+int32_t __kmpc_global_thread_num(Place *at);
+int32_t __kmpc_global_thread_num(Place *at) { return (void)at, self.id; }
+void __kmpc_push_num_threads(Place *at, int32_t thread, int32_t n);
+void __kmpc_push_num_threads(Place *at, int32_t thread, int32_t n)
+{
+    (void)at, (void)thread;
+    pushed = n;
+}
+#endif

@@ -1,5 +1,5 @@
-/* Threads of our own (src/team), linked instead of the compiler's OpenMP runtime whatever the rest of the
- * build takes. */
+/* Threads of our own (src/team), linked instead of the compiler's OpenMP runtime whatever the rest of the build takes.
+ */
 #include "unit.h"
 #include "team/omp.h"
 #include <pthread.h>
@@ -18,9 +18,11 @@ static void each_index_once(void **state)
         int seen[N] = {0}, thread_seen[MOST] = {0}, wrong = 0;
 #pragma omp parallel for num_threads(threads)
         for (int i = 0; i < N; i++) seen[i]++;
+#pragma omp parallel for num_threads(threads) if (threads > 4) schedule(static, 1)
+        for (int i = 0; i < N; i++) seen[i]++;
 #pragma omp parallel num_threads(threads)
         thread_seen[omp_get_thread_num()] += omp_get_num_threads() <= threads;
-        for (int i = 0; i < N; i++) wrong += seen[i] != 1;
+        for (int i = 0; i < N; i++) wrong += seen[i] != 2;
         for (int i = 0; i < threads; i++) wrong += thread_seen[i] != 1;
         assert_int_equal(wrong, 0);
     }
@@ -33,9 +35,9 @@ static void loops_in_turn(void **state)
 #pragma omp parallel num_threads(4)
     {
 #pragma omp for schedule(dynamic, 3)
-        for (int i = 0; i < N; i++) a[i]++;
+        for (int64_t i = 0; i < N; i++) a[i]++;
 #pragma omp for schedule(dynamic, 1)
-        for (int i = 0; i < N; i++) b[i] = a[N - 1 - i]; /* all of the first loop is done */
+        for (int64_t i = 0; i < N; i++) b[i] = a[N - 1 - i]; /* all of the first loop is done */
     }
     for (int i = 0; i < N; i++) wrong += a[i] != 1 || b[i] != 1;
     assert_int_equal(wrong, 0);
