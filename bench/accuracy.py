@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""How far bf16 is from float32: qkv's outputs and torch autocast's, both against eager float32, for the models of bench/models.py.
+"""How far bf16 is from float32: qkv's outputs and torch autocast's, both against eager float32,
+for the models of bench/models.py.
 
-  accuracy.py [--models models,padded] [--draws 3] [--qkv build/qkv] [--cache DIR] [--threads 1] [--markdown OUT] [--json OUT]
+  accuracy.py [--models models,padded] [--draws 3] [--qkv build/qkv] [--cache DIR] [--threads 1] [--markdown OUT]
+  [--json OUT]
 
-Two measures over all outputs and several draws of inputs together: max = max |a - b| / max |b|, and rms = sqrt(mean (a - b)^2) / sqrt(mean b^2); an
-output of few numbers says little by itself: one draw of four logits of CLIP can be worse than autocast's while its embeddings are better. Where a model
-has a key padding mask, only real positions count: what is computed for padding is nobody's. Exit code 1 when qkv's max is above 2e-2 or
-its rms above torch autocast's: the largest of few numbers is luck, their mean square is not; both are printed.
+Two measures over all outputs and several draws of inputs together: max = max |a - b| / max |b|, and rms = sqrt(mean
+(a - b)^2) / sqrt(mean b^2); an output of few numbers says little by itself: one draw of four logits of CLIP can be
+worse than autocast's while its embeddings are better. Where a model has a key padding mask, only real positions
+count: what is computed for padding does not count. Exit code 1 when qkv's max is above 2e-2 or its rms above torch
+autocast's: the largest of few numbers is luck, their mean square is not; both are printed.
 """
 import argparse, json, os, subprocess, sys, tempfile
 
@@ -27,13 +30,14 @@ def real_rows(inputs, shape):
 
 
 def drawn(x, i):
-    """Draw i of the inputs x: other numbers, the same tokens in another order, the same masks; draw 0 is x."""
+    """Draw i of the inputs x: other values, the same tokens in another order, the same masks; draw 0 is x."""
     import torch
     if i == 0:
         return x
     g = torch.Generator().manual_seed(i)
     is_mask = lambda t: t.dtype == torch.bool or bool(((t == 0) | (t == 1)).all())
-    return tuple(torch.randn(t.shape, generator=g) if t.is_floating_point() else t if is_mask(t) else t[..., torch.randperm(t.shape[-1], generator=g)]
+    return tuple(torch.randn(t.shape, generator=g) if t.is_floating_point() else t if is_mask(t)
+                 else t[..., torch.randperm(t.shape[-1], generator=g)]
                  for t in x)
 
 
@@ -53,7 +57,8 @@ def run(qkv, base, x, dtype, threads, skip):
     with tempfile.TemporaryDirectory() as d:
         out, given = os.path.join(d, "y.safetensors"), os.path.join(d, "x.safetensors")
         save_file({n: t.contiguous() for n, t in zip(json.load(open(base + ".json"))["inputs"], x)}, given)
-        r = subprocess.run([qkv, "run", base + ".pt2", "-i", given, "-o", out, "--threads", str(threads), "--dtype", dtype, "-q"]
+        r = subprocess.run([qkv, "run", base + ".pt2", "-i", given, "-o", out, "--threads", str(threads), "--dtype",
+                            dtype, "-q"]
                            + (["--skip-padding"] if skip else []), capture_output=True, text=True)
         if r.returncode:
             raise RuntimeError(peers.last_line(r.stderr))
@@ -106,7 +111,8 @@ def main():
     p.add_argument("--qkv", default="build/qkv")
     p.add_argument("--cache", default=os.path.expanduser("~/.cache/qkv-peers"))
     p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--skip-padding", action="store_true", help="also qkv --skip-padding, for models with a padding mask")
+    p.add_argument("--skip-padding", action="store_true",
+                   help="also qkv --skip-padding, for models with a padding mask")
     p.add_argument("--markdown")
     p.add_argument("--json")
     a = p.parse_args()

@@ -1,9 +1,12 @@
-"""The gradient of attention beside PyTorch's CPU kernel for it, the two in turn in one process: least times of each, rows of bench/RESULTS.md.
+"""The gradient of attention beside PyTorch's CPU kernel for it, the two in turn in one process:
+least times of each, rows of bench/RESULTS.md.
 
-    make && .venv/bin/python bench/attention_backward.py [--dtype bf16] [--threads 1] [--seconds 2] [1_12_512_64 1_12_512_64c ...]      B_H_N_D, c: causal
+    make && .venv/bin/python bench/attention_backward.py [--dtype bf16] [--threads 1] [--seconds 2] [SHAPE ...]
+                                                    SHAPE: B_H_N_D such as 1_12_512_64, with a c at the end causal
 
-Both get PyTorch's output and logsumexp. 5 products of N x N x D, half of them for causal ones; the share is of the rung's multiply-add loop on registers (src/kernel/peak.h), of f32 where it
-has none of bf16. `differs`: the largest relative distance of dq, dk and dv from PyTorch's. QKV_CPU chooses the rung.
+Both get PyTorch's output and logsumexp. 5 products of N x N x D, half of them for causal ones; the share is of the
+rung's multiply-add loop on registers (src/kernel/peak.h), of f32 where it has none of bf16. `differs`: the largest
+relative distance of dq, dk and dv from PyTorch's. QKV_CPU chooses the rung.
 """
 import argparse, ctypes as C, os, subprocess, tempfile, time
 
@@ -50,7 +53,8 @@ def built(folder):
     source, made = os.path.join(folder, "k.c"), os.path.join(folder, "k.so")
     open(source, "w").write(KERNEL)
     libraries = "-lz -lminizip -ldnnl -lm".split()
-    subprocess.run(["cc", "-O2", "-std=gnu17", "-fPIC", "-shared", "-fopenmp", "-Isrc", source, "-Wl,--start-group", "build/libqkv_plain.a", *libraries, "-Wl,--end-group", "-o", made], check=True)
+    subprocess.run(["cc", "-O2", "-std=gnu17", "-fPIC", "-shared", "-fopenmp", "-Isrc", source, "-Wl,--start-group",
+                    "build/libqkv_plain.a", *libraries, "-Wl,--end-group", "-o", made], check=True)
     lib = C.CDLL(made)
     lib.peak.restype = lib.backward.restype = C.c_double
     lib.rung.restype = C.c_char_p

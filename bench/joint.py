@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Times forward and backward of a model with a loss: the joint graph of `qkv joint` beside PyTorch eager, interleaved, in one run.
+"""Times forward and backward of a model with a loss: the joint graph of `qkv joint` beside PyTorch eager,
+interleaved, in one run.
 
-  joint.py [--models digits,minilm,vit_b,swin_t,llama] [--threads 1] [--qkv build/qkv] [--cache DIR] [--rounds 5] [--iterations 3] [--json OUT] [--markdown OUT]
+  joint.py [--models digits,minilm,vit_b,swin_t,llama] [--threads 1] [--qkv build/qkv] [--cache DIR] [--rounds 5]
+  [--iterations 3] [--json OUT] [--markdown OUT]
 
-PyTorch runs loss = module(*inputs) and loss.backward() with gradients set to None before, qkv runs the file that `qkv joint --loss output_0` writes;
-both compute the loss and the gradients of all parameters, without dropout. Rounds go around the two, so noise hits both alike, and each figure is the
-minimum over all rounds. The share of peak takes PyTorch's count of floating-point operations of products, convolutions and attention of both passes.
-The largest difference of a gradient, relative to its own largest element (or a thousandth of the largest of all), is printed too.
+PyTorch runs loss = module(*inputs) and loss.backward() with gradients set to None before, qkv runs the file that `qkv
+joint --loss output_0` writes; both compute the loss and the gradients of all parameters, without dropout. Rounds go
+around the two, so noise hits both alike, and each figure is the minimum over all rounds. The share of peak takes
+PyTorch's count of floating-point operations of products, convolutions and attention of both passes. The largest
+difference of a gradient, relative to its own largest element (or a thousandth of the largest of all), is printed too.
 Needs: torch, transformers, safetensors; cc for the peak.
 """
 import argparse, datetime, json, os, subprocess, sys
@@ -19,13 +22,15 @@ MODELS = ["digits", "minilm", "vit_b", "swin_t", "llama"]
 
 
 def build(name):
-    """(module, inputs): positional inputs, the loss comes out; the same weights and inputs in every process. NAME_B is NAME at batch B."""
+    """(module, inputs): positional inputs, the loss comes out; the same weights and inputs in every process.
+    NAME_B is NAME at batch B."""
     import torch, transformers as tf
     from torch import nn
     tf.logging.set_verbosity_error()
     torch.manual_seed(0)
     torch.backends.mha.set_fastpath_enabled(False)
-    known = next((m for m in sorted(MODELS, key=len, reverse=True) if name.startswith(m)), None) or sys.exit(f"unknown model {name}: expected one of {', '.join(MODELS)}, and _B for a batch")
+    known = next((m for m in sorted(MODELS, key=len, reverse=True) if name.startswith(m)),
+                 None) or sys.exit(f"unknown model {name}: expected one of {', '.join(MODELS)}, and _B for a batch")
     batch = int(name[len(known) + 1:] or {"digits": 64, "minilm": 8, "vit_b": 2, "swin_t": 2, "llama": 2}[known])
 
     class Loss(nn.Module):
@@ -50,21 +55,28 @@ def build(name):
     pictures, classes = torch.randn(batch, 3, 224, 224), torch.randint(0, 1000, (batch,))
     if known == "digits":                             # the demo's model, as demo/train_digits.py trains it
         from train_digits import DigitsViT
-        return Loss(DigitsViT(), nn.Identity(), label_smoothing=0.05).eval(), (torch.rand(batch, 1, 8, 8), torch.randint(0, 10, (batch,)))
+        return Loss(DigitsViT(), nn.Identity(), label_smoothing=0.05).eval(), (torch.rand(batch, 1, 8, 8),
+                                                                               torch.randint(0, 10, (batch,)))
     if known == "minilm":                             # MiniLM-L6's sizes, a class of each text
-        c = tf.BertConfig(attn_implementation="sdpa", hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
-        return Loss(tf.BertModel(c, add_pooling_layer=False), First(384, 10)).eval(), (torch.randint(5, 30000, (batch, 128)), classes % 10)
+        c = tf.BertConfig(attn_implementation="sdpa", hidden_size=384, num_hidden_layers=6, num_attention_heads=12,
+                          intermediate_size=1536)
+        return Loss(tf.BertModel(c, add_pooling_layer=False),
+                    First(384, 10)).eval(), (torch.randint(5, 30000, (batch, 128)), classes % 10)
     if known == "vit_b":
-        return Loss(tf.ViTModel(tf.ViTConfig(attn_implementation="sdpa"), add_pooling_layer=False), First(768, 1000)).eval(), (pictures, classes)
+        return Loss(tf.ViTModel(tf.ViTConfig(attn_implementation="sdpa"), add_pooling_layer=False),
+                    First(768, 1000)).eval(), (pictures, classes)
     if known == "swin_t":
         return Loss(tf.SwinModel(tf.SwinConfig(), add_pooling_layer=False), Mean(768, 1000)).eval(), (pictures, classes)
-    c = tf.LlamaConfig(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=4, intermediate_size=1408, vocab_size=8000,
+    c = tf.LlamaConfig(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=4,
+                       intermediate_size=1408, vocab_size=8000,
                        attn_implementation="sdpa", use_cache=False)
-    return Loss(tf.LlamaModel(c), nn.Linear(512, 8000, bias=False)).eval(), (torch.randint(0, 8000, (batch, 128)), torch.randint(0, 8000, (batch, 128)))
+    return Loss(tf.LlamaModel(c), nn.Linear(512, 8000, bias=False)).eval(), (torch.randint(0, 8000, (batch, 128)),
+                                                                             torch.randint(0, 8000, (batch, 128)))
 
 
 def flops(module, inputs):
-    """Products, convolutions and attention of both passes; attention's backward is five products of the forward pass's two."""
+    """Products, convolutions and attention of both passes; attention's backward is five products of the forward
+    pass's two."""
     from torch.utils.flop_counter import FlopCounterMode
     import torch
 
@@ -76,7 +88,8 @@ def flops(module, inputs):
         return attention(q, k, v, dropout, is_causal) * 5 // 2
 
     ops = torch.ops.aten
-    known = {ops._scaled_dot_product_flash_attention_for_cpu: attention, ops._scaled_dot_product_flash_attention_for_cpu_backward: backward}
+    known = {ops._scaled_dot_product_flash_attention_for_cpu: attention,
+             ops._scaled_dot_product_flash_attention_for_cpu_backward: backward}
     with FlopCounterMode(display=False, custom_mapping=known) as f:
         module(*inputs).backward()
     module.zero_grad()
@@ -95,9 +108,11 @@ def prepare(name, a):
         save_file(dict(zip(ep.graph_signature.user_inputs, x)), base + ".inputs.safetensors")
         count = flops(m, x)
         m(*x).backward()
-        save_file({"grad." + n: p.grad for n, p in m.named_parameters() if p.grad is not None}, base + ".grads.safetensors")
+        save_file({"grad." + n: p.grad for n, p in m.named_parameters() if p.grad is not None},
+                  base + ".grads.safetensors")
         json.dump({"flops": count}, open(base + ".json", "w"))
-    subprocess.run([a.qkv, "joint", base + ".pt2", "--loss", "output_0", "-o", base + ".joint.pt2"], check=True, capture_output=True)
+    subprocess.run([a.qkv, "joint", base + ".pt2", "--loss", "output_0", "-o", base + ".joint.pt2"], check=True,
+                   capture_output=True)
     return base, json.load(open(base + ".json"))["flops"]
 
 
@@ -105,7 +120,8 @@ def difference(base, a):
     from safetensors.numpy import load_file
     import numpy as np
     out = base + ".step.safetensors"
-    subprocess.run([a.qkv, "run", base + ".joint.pt2", "-i", base + ".inputs.safetensors", "-o", out], check=True, capture_output=True)
+    subprocess.run([a.qkv, "run", base + ".joint.pt2", "-i", base + ".inputs.safetensors", "-o", out], check=True,
+                   capture_output=True)
     ours, theirs = load_file(out), load_file(base + ".grads.safetensors")
     floor = 1e-3 * max(np.abs(t).max() for t in theirs.values())
     return max(float(np.abs(ours[n] - t).max() / max(np.abs(t).max(), floor)) for n, t in theirs.items() if n in ours)
@@ -124,7 +140,8 @@ def worker(name, threads):
 
 
 def ours(base, n, a):
-    r = subprocess.run([a.qkv, "bench", base + ".joint.pt2", "-i", base + ".inputs.safetensors", "--threads", str(a.threads), "--iterations", str(n), "--json"],
+    r = subprocess.run([a.qkv, "bench", base + ".joint.pt2", "-i", base + ".inputs.safetensors", "--threads",
+                        str(a.threads), "--iterations", str(n), "--json"],
                        check=True, capture_output=True, text=True)
     r = json.loads(r.stdout)
     return r["min_ms"], r.get("peak_bytes")
@@ -132,7 +149,8 @@ def ours(base, n, a):
 
 def compare(name, a, peak):
     base, count = prepare(name, a)
-    p = subprocess.Popen([sys.executable, HERE, "--worker", name, str(a.threads)], env=dict(os.environ, OMP_NUM_THREADS=str(a.threads)),
+    p = subprocess.Popen([sys.executable, HERE, "--worker", name, str(a.threads)],
+                         env=dict(os.environ, OMP_NUM_THREADS=str(a.threads)),
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     if p.stdout.readline() != "ready\n":
         sys.exit(f"{name}: PyTorch's process died")
@@ -145,13 +163,16 @@ def compare(name, a, peak):
         peak.measure()
     p.stdin.close()
     p.wait(30)
-    return {"flops": count, "torch_ms": torch_ms, "qkv_ms": qkv_ms, "torch_over_qkv": torch_ms / qkv_ms, "difference": difference(base, a)}
+    return {"flops": count, "torch_ms": torch_ms, "qkv_ms": qkv_ms, "torch_over_qkv": torch_ms / qkv_ms,
+            "difference": difference(base, a)}
 
 
 def markdown(out):
     lines = [f"### {out['date']}, {out['threads']} thread{'s' * (out['threads'] > 1)}", "",
-             f"Machine: {out['machine']}; {out['peak_gflops']:.0f} GFLOP/s a core in f32 at best. {out['qkv']}.", "", f"    {out['command']}", "",
-             "| model | GFLOP | PyTorch eager ms | qkv ms | x PyTorch | of peak | largest difference of a gradient |", "|---|---|---|---|---|---|---|"]
+             f"Machine: {out['machine']}; {out['peak_gflops']:.0f} GFLOP/s a core in f32 at best. {out['qkv']}.", "",
+             f"    {out['command']}", "",
+             "| model | GFLOP | PyTorch eager ms | qkv ms | x PyTorch | of peak | largest difference of a gradient |",
+             "|---|---|---|---|---|---|---|"]
     for name, m in out["models"].items():
         share = f"{100 * m['share_of_peak']:.1f} %" if m["share_of_peak"] else ""
         lines.append(f"| {name} | {m['flops'] / 1e9:.2f} | {m['torch_ms']:.2f} | {m['qkv_ms']:.2f} | {m['torch_over_qkv']:.2f} | {share} | {m['difference']:.1e} |")
@@ -162,7 +183,7 @@ def main():
     if len(sys.argv) > 1 and sys.argv[1] == "--worker":
         return worker(sys.argv[2], int(sys.argv[3]))
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--models", default=",".join(MODELS), help="names, each with _B behind it for a batch of B")
+    p.add_argument("--models", default=",".join(MODELS), help="names, each followed by _B for a batch of B")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--qkv", default="build/qkv")
     p.add_argument("--cache", default=os.path.expanduser("~/.cache/qkv-joint"))
@@ -179,8 +200,8 @@ def main():
         return
     with machine.Peak() as peak:
         version = subprocess.run([a.qkv, "--version"], capture_output=True, text=True).stdout.strip()
-        out = {"date": datetime.date.today().isoformat(), "machine": machine.describe(), "qkv": version, "threads": a.threads,
-               "command": " ".join(["bench/joint.py"] + sys.argv[1:]), "models": {}}
+        out = {"date": datetime.date.today().isoformat(), "machine": machine.describe(), "qkv": version,
+               "threads": a.threads, "command": " ".join(["bench/joint.py"] + sys.argv[1:]), "models": {}}
         for name in a.models.split(","):
             m = out["models"][name] = compare(name, a, peak)
             out["peak_gflops"] = peak.top[0]

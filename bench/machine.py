@@ -4,8 +4,8 @@
         f32, bf16 = peak.measure()          GFLOP/s of one core now, about 60 ms; 0 where it cannot be told
         peak.top                            the most seen so far
 
-bf16 is by AMX tiles where the machine has them, else by AVX-512-BF16. A virtual machine's peak moves with its neighbours: measure it between the
-things that are compared with it and take the most seen.
+bf16 is by AMX tiles where the machine has them, else by AVX-512-BF16. A virtual machine's peak moves with its
+neighbours: measure it between the things that are compared with it and take the most seen.
 """
 import os, platform, subprocess, sys, tempfile, time
 
@@ -89,8 +89,10 @@ def serve(run):
 def describe():
     """One sentence for a table's head: CPU, how many, instruction sets, compiler, versions."""
     info = open("/proc/cpuinfo").read()
-    model = next((l.split(":", 1)[1].strip() for l in info.splitlines() if l.startswith("model name")), platform.machine())
-    sets = [t for f, t in (("avx2", "AVX2"), ("avx512f", "AVX-512"), ("avx512_bf16", "AVX-512-BF16"), ("avx512_fp16", "AVX-512-FP16"), ("amx_bf16", "AMX"))
+    model = next((l.split(":", 1)[1].strip() for l in info.splitlines() if l.startswith("model name")),
+                 platform.machine())
+    sets = [t for f, t in (("avx2", "AVX2"), ("avx512f", "AVX-512"), ("avx512_bf16", "AVX-512-BF16"),
+                           ("avx512_fp16", "AVX-512-FP16"), ("amx_bf16", "AMX"))
             if f" {f} " in info.replace("\n", " ")]
     return f"{model}, {os.cpu_count()} CPUs, {', '.join(sets) or platform.machine()}; {', '.join(versions())}"
 

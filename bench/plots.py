@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Cost against size: measures and draws bench/attention.svg (time of attention over the number of tokens) and bench/padding.svg (time of a batch of
-texts over the share of padding).
+"""Cost against size: measures and draws bench/attention.svg (time of attention over the number of tokens) and
+bench/padding.svg (time of a batch of texts over the share of padding).
 
-  plots.py [attention] [padding] [--peers ort,ov,ov-bf16,qkv,qkv-bf16] [--rounds 5] [--sizes 128,256,...] [--shares 0,10,...] [--threads 1]
+  plots.py [attention] [padding] [--peers ort,ov,ov-bf16,qkv,qkv-bf16] [--rounds 5] [--sizes 128,256,...] [--shares
+  0,10,...] [--threads 1]
            [--qkv build/qkv] [--cache DIR] [--out bench]
-  plots.py --draw                            draws again from bench/attention.json and bench/padding.json, where the figures are kept
+  plots.py --draw                            draws again from bench/attention.json and bench/padding.json,
+                                             where the figures are kept
 
-Attention is sdpa_1_12_N_64: one sequence, 12 heads of 64. The batches are BERT base with 8 texts and MiniLM with 16, at most 128 tokens
-(bench/models.py). Measured as bench/peers.py does: all peers in turn, the least of all rounds. The SVG has no scripts and takes its colours from the
-reader's scheme, light or dark.
+Attention is sdpa_1_12_N_64: one sequence, 12 heads of 64. The batches are BERT base with 8 texts and MiniLM with 16,
+at most 128 tokens (bench/models.py). Measured as bench/peers.py does: all peers in turn, the least of all rounds. The
+SVG has no scripts and takes its colours from the reader's scheme, light or dark.
 """
 import argparse, json, math, os, sys
 
@@ -18,9 +20,10 @@ import machine, models, peers
 
 SIZES = "128,256,512,1024,2048,4096,8192,16384"
 SHARES = "0,10,20,30,40,50,60,70,80,90"
-NAMES = {"torch": "PyTorch", "compile": "torch.compile", "ort": "ONNX Runtime", "ov": "OpenVINO", "qkv": "qkv", "qkv-skip": "qkv --skip-padding"}
-COLOURS = {"torch": ("#b5532b", "#f0946b"), "compile": ("#9a3f8f", "#df8fd5"), "ort": ("#2d7d46", "#6fcf8b"), "ov": ("#2a66b8", "#7db1f5"),
-           "qkv": ("#c01530", "#ff7f8e"), "qkv-skip": ("#8a6d00", "#e8c547")}
+NAMES = {"torch": "PyTorch", "compile": "torch.compile", "ort": "ONNX Runtime", "ov": "OpenVINO", "qkv": "qkv",
+         "qkv-skip": "qkv --skip-padding"}
+COLOURS = {"torch": ("#b5532b", "#f0946b"), "compile": ("#9a3f8f", "#df8fd5"), "ort": ("#2d7d46", "#6fcf8b"),
+           "ov": ("#2a66b8", "#7db1f5"), "qkv": ("#c01530", "#ff7f8e"), "qkv-skip": ("#8a6d00", "#e8c547")}
 
 
 # ------------------------------------------------------------------ measuring
@@ -32,7 +35,8 @@ def measure(names, wanted, a, peak):
         r = peers.compare(name, a, peak)
         out[name] = {p: row.get("min_ms") for p, row in r["peers"].items()}
         errors = {p: row["error"] for p, row in r["peers"].items() if "error" in row}
-        print(name, " ".join(f"{p} {t:.3f}" for p, t in out[name].items() if t), *(f"{p}: {e}" for p, e in errors.items()), flush=True)
+        print(name, " ".join(f"{p} {t:.3f}" for p, t in out[name].items() if t),
+              *(f"{p}: {e}" for p, e in errors.items()), flush=True)
     return out
 
 
@@ -73,9 +77,11 @@ W, H, LEFT, TOP, RIGHT, BOTTOM = 520, 360, 62, 44, 22, 44
 def style(kinds):
     light = "".join(f".{k}{{--c:{COLOURS[k][0]}}}" for k in kinds)
     dark = "".join(f".{k}{{--c:{COLOURS[k][1]}}}" for k in kinds)
-    return ("<style>svg{--ink:#1f2328;--grid:#d8dee4;--paper:#ffffff}" + light + "text{font:12px system-ui,sans-serif;fill:var(--ink)}.title{font-weight:600;"
+    return ("<style>svg{--ink:#1f2328;--grid:#d8dee4;--paper:#ffffff}" + light
+            + "text{font:12px system-ui,sans-serif;fill:var(--ink)}.title{font-weight:600;"
             "font-size:13px}.grid{stroke:var(--grid)}.line{fill:none;stroke:var(--c);stroke-width:2}.dot{fill:var(--c)}.half{stroke-dasharray:5 4}"
-            ".paper{fill:var(--paper)}@media (prefers-color-scheme:dark){svg{--ink:#e6edf3;--grid:#373e47;--paper:#0d1117}" + dark + "}</style>")
+            ".paper{fill:var(--paper)}@media "
+            "(prefers-color-scheme:dark){svg{--ink:#e6edf3;--grid:#373e47;--paper:#0d1117}" + dark + "}</style>")
 
 
 def number(v):
@@ -83,7 +89,8 @@ def number(v):
 
 
 def decades(low, high):
-    return [m * 10.0 ** e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for m in (1, 2, 5) if low <= m * 10.0 ** e <= high]
+    return [m * 10.0 ** e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            for m in (1, 2, 5) if low <= m * 10.0 ** e <= high]
 
 
 def rounded(step):
@@ -151,20 +158,26 @@ def draw_attention(d, out):
     rate = series_of(f, lambda n, ms: 4 * 12 * n * n * 64 / ms / 1e6)
     kinds = list(dict.fromkeys(k for k, _, _ in time))
     body = (panel(0, 30, "attention of 12 heads of 64", "tokens", ticks, "ms", time, True, True)
-            + panel(W, 30, "the same as operations a second", "tokens", ticks, "GFLOP/s", rate, True, False) + legend(LEFT, 24, kinds, any(h for _, h, _ in time))
+            + panel(W, 30, "the same as operations a second", "tokens", ticks, "GFLOP/s", rate, True,
+                    False) + legend(LEFT, 24, kinds, any(h for _, h, _ in time))
             + f'<text x="{LEFT}" y="{H + 48}">{d["machine"]}; {d["threads"]} thread{"s" * (d["threads"] > 1)}, {d["date"]}</text>')
-    open(os.path.join(out, "attention.svg"), "w").write(svg(2 * W, H + 62, kinds, body, "Time of attention over the number of tokens"))
+    open(os.path.join(out, "attention.svg"), "w").write(svg(2 * W, H + 62, kinds, body,
+                                                            "Time of attention over the number of tokens"))
 
 
 def draw_padding(d, out):
     body, kinds, halves = "", [], False
-    for i, (model, title) in enumerate((("bert_b", "BERT base, 8 texts of at most 128 tokens"), ("minilm", "MiniLM, 16 texts of at most 128 tokens"))):
+    for i, (model, title) in enumerate((("bert_b", "BERT base, 8 texts of at most 128 tokens"),
+                                        ("minilm", "MiniLM, 16 texts of at most 128 tokens"))):
         s = series_of(d["figures"][model])
         kinds = list(dict.fromkeys(kinds + [k for k, _, _ in s]))
         halves |= any(h for _, h, _ in s)
-        body += panel(i * W, 30, title, "share of padding", [(float(x), f"{x} %") for x in d["figures"][model]], "ms", s, False, False)
-    body += legend(LEFT, 24, kinds, halves) + f'<text x="{LEFT}" y="{H + 48}">{d["machine"]}; {d["threads"]} thread{"s" * (d["threads"] > 1)}, {d["date"]}</text>'
-    open(os.path.join(out, "padding.svg"), "w").write(svg(2 * W, H + 62, kinds, body, "Time of a batch over the share of padding"))
+        body += panel(i * W, 30, title, "share of padding", [(float(x), f"{x} %") for x in d["figures"][model]], "ms",
+                      s, False, False)
+    body += legend(LEFT, 24, kinds,
+                   halves) + f'<text x="{LEFT}" y="{H + 48}">{d["machine"]}; {d["threads"]} thread{"s" * (d["threads"] > 1)}, {d["date"]}</text>'
+    open(os.path.join(out, "padding.svg"), "w").write(svg(2 * W, H + 62, kinds, body,
+                                                          "Time of a batch over the share of padding"))
 
 
 DRAW = {"attention": draw_attention, "padding": draw_padding}
@@ -192,8 +205,9 @@ def main():
         kept = os.path.join(a.out, what + ".json")
         if not a.draw:
             with machine.Peak() as peak:
-                d = {"machine": machine.describe().split(";")[0], "date": datetime.date.today().isoformat(), "threads": a.threads,
-                     "command": " ".join(["bench/plots.py"] + sys.argv[1:]), "figures": MEASURE[what](a, peak)}
+                d = {"machine": machine.describe().split(";")[0], "date": datetime.date.today().isoformat(),
+                     "threads": a.threads, "command": " ".join(["bench/plots.py"] + sys.argv[1:]),
+                     "figures": MEASURE[what](a, peak)}
             json.dump(d, open(kept, "w"), indent=1)
         DRAW[what](json.load(open(kept)), a.out)
 

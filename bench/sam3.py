@@ -4,10 +4,13 @@
     python -m qkv.recipes.sam3 -o full.pt2          (3.4 GB; random weights, or --checkpoint DIR)
     bench/sam3.py full.pt2 --threads 2 --markdown out.md
 
-Each peer is a process of its own: it opens the file, runs a picture of noise with one prompt, runs it again, and (qkv) with another prompt on the same picture, which is kept. A figure is the
-least of the two runs. PyTorch runs the same file by torch.export.load, in float32 and under bf16 autocast; differences are the largest from its float32. Peak memory is the process's
-largest resident size; PyTorch's counts what loading takes, the other figure is what it holds after the runs.
-Stages are told by the names of the weights (qkv_session_on_progress): what has no weights counts to the stage before it."""
+Each peer is a process of its own: it opens the file, runs a picture of noise with one prompt, runs it again, and
+(qkv) with another prompt on the same picture, which is kept. A figure is the least of the two runs. PyTorch runs the
+same file by torch.export.load, in float32 and under bf16 autocast; differences are the largest from its float32. Peak
+memory is the process's largest resident size; PyTorch's counts what loading takes, the other figure is what it holds
+after the runs.
+Stages are told by the names of the weights (qkv_session_on_progress):
+what has no weights counts to the stage before it."""
 import argparse
 import ctypes
 import json
@@ -21,7 +24,8 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ["torch", "torch-bf16", "qkv", "qkv-bf16"]
-STAGES = {"vision": "image encoder", "text": "text encoder", "geometry": "geometry", "detr_encoder": "fusion encoder", "detr_decoder": "decoder", "dot": "decoder", "mask": "mask head"}
+STAGES = {"vision": "image encoder", "text": "text encoder", "geometry": "geometry", "detr_encoder": "fusion encoder",
+          "detr_decoder": "decoder", "dot": "decoder", "mask": "mask head"}
 OUTPUTS = ("pred_logits", "pred_boxes", "pred_masks", "presence_logit_dec")
 
 
@@ -51,7 +55,8 @@ def run_qkv(a, result):
     m = qkv.Model(a.model, threads=a.threads, compute="bf16" if a.peer.endswith("bf16") else None)
     result["open"] = time.perf_counter() - start
     seen = []
-    told = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double)(lambda _, module, done: seen.append((time.perf_counter(), module)))
+    told = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p,
+                            ctypes.c_double)(lambda _, module, done: seen.append((time.perf_counter(), module)))
     on_progress = _lib.lib().qkv_session_on_progress
     on_progress.argtypes, on_progress.restype = [ctypes.c_void_p, type(told), ctypes.c_void_p], None
     session = m.session()
@@ -84,7 +89,8 @@ def run_torch(a, result):
     torch.set_num_threads(a.threads)
     start = time.perf_counter()
     module = torch.export.load(a.model).module()
-    for n in [n for n in module.graph.nodes if n.target == torch.ops.aten._assert_tensor_metadata.default]:  # autocast has other dtypes
+    # autocast has other dtypes
+    for n in [n for n in module.graph.nodes if n.target == torch.ops.aten._assert_tensor_metadata.default]:
         module.graph.erase_node(n)
     module.recompile()
     result["open"] = time.perf_counter() - start
@@ -108,9 +114,11 @@ def child(a):
 
 
 def table(results, outs):
-    lines = ["| peer | open, s | picture and prompt, s | another prompt, s | peak MiB | after the runs | logits, boxes, masks, presence differ by |", "|---|---|---|---|---|---|---|"]
+    lines = ["| peer | open, s | picture and prompt, s | another prompt, s | peak MiB | after the runs | logits, "
+             "boxes, masks, presence differ by |", "|---|---|---|---|---|---|---|"]
     for peer, r in results.items():
-        far = " ".join(f"{np.abs(x - y).max():.1e}" for x, y in zip(outs[peer], outs["torch"])) if "torch" in outs else ""
+        far = " ".join(f"{np.abs(x - y).max():.1e}" for x, y in zip(outs[peer],
+                                                                    outs["torch"])) if "torch" in outs else ""
         lines.append(f"| {peer} | {r['open']:.2f} | {r['seconds']:.2f} | {format(r['prompt'], '.2f') if 'prompt' in r else ''} | {r['peak']:.0f} | {r['resident']:.0f} | {far} |")
     timed = {peer: r["stages"] for peer, r in results.items() if "stages" in r}
     names = sorted({s for t in timed.values() for s in t}, key=lambda s: (list(STAGES.values()) + [s]).index(s))
@@ -138,8 +146,10 @@ def main():
     with tempfile.TemporaryDirectory() as d:
         for peer in a.peers.split(","):
             out = f"{d}/{peer}.npz"
-            command = [sys.executable, __file__, a.model, "--threads", str(a.threads), "--size", str(a.size), "--vocab", str(a.vocab), "--peer", peer, "--out", out] + ([] if a.prompts else ["--no-prompts"])
-            results[peer] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+            command = [sys.executable, __file__, a.model, "--threads", str(a.threads), "--size", str(a.size),
+                       "--vocab", str(a.vocab), "--peer", peer, "--out", out] + ([] if a.prompts else ["--no-prompts"])
+            results[peer] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE,
+                                                      text=True).stdout.splitlines()[-1])
             outs[peer] = list(np.load(out).values())
             print(peer, f"{results[peer]['seconds']:.2f} s", file=sys.stderr, flush=True)
     text = table(results, outs)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Start and memory beside ONNX Runtime: until a session is there, until its first output is, and what activations take. Interleaved, minimum.
+"""Start and memory beside ONNX Runtime: until a session is there, until its first output is,
+and what activations take. Interleaved, minimum.
 
     bench/start.py MODEL.onnx MODEL.pt2 [MODEL.qkv ...]      --qkv build/qkv --rounds 6 --threads 1
 
-The second run is told too: weights are packed for keeps in it. ONNX Runtime does not tell the size of its arena: anonymous memory of a process of its own after
-the first run less that before it, weights being there by then.
+The second run is told too: weights are packed for keeps in it. ONNX Runtime does not tell the size of its arena:
+anonymous memory of a process of its own after the first run less that before it, weights being there by then.
 Of qkv: what it planned, results and scratch.
 """
 import argparse
@@ -43,12 +44,15 @@ def main():
     a = p.parse_args()
     found = {}
     for _ in range(a.rounds):
-        run = subprocess.run([sys.executable, "-c", ORT, a.onnx, str(a.threads)], capture_output=True, text=True, check=True)
+        run = subprocess.run([sys.executable, "-c", ORT, a.onnx, str(a.threads)], capture_output=True, text=True,
+                             check=True)
         found.setdefault("ONNX Runtime", []).append([float(x) for x in run.stdout.split()])
         for m in a.models:
-            run = subprocess.run([a.qkv, "bench", m, "--threads", str(a.threads), "--warmup", "1", "--iterations", "1", "--json", "-q"], capture_output=True, text=True, check=True)
+            run = subprocess.run([a.qkv, "bench", m, "--threads", str(a.threads), "--warmup", "1", "--iterations",
+                                  "1", "--json", "-q"], capture_output=True, text=True, check=True)
             d = json.loads(run.stdout)
-            found.setdefault(m, []).append([d["load_ms"], d["load_ms"] + d["first_ms"], d["min_ms"], d["activation_mb"] + d["scratch_mb"]])
+            found.setdefault(m, []).append([d["load_ms"], d["load_ms"] + d["first_ms"], d["min_ms"],
+                                            d["activation_mb"] + d["scratch_mb"]])
     print("| file | session ms | first output ms | second run ms | activations MiB |\n|---|---|---|---|---|")
     for name, rows in found.items():
         best = [min(r[i] for r in rows) for i in range(4)]

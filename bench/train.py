@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Training beside PyTorch: the demo's Vision Transformer on scikit-learn's digits, from the same weights, in the same order of examples.
+"""Training beside PyTorch: the demo's Vision Transformer on scikit-learn's digits, from the same weights,
+in the same order of examples.
 
-    bench/train.py                            loss curves, accuracy, and the time of a step: PyTorch eager with foreach and with fused AdamW, and qkv
+    bench/train.py                            loss curves, accuracy, and the time of a step:
+                                              PyTorch eager with foreach and with fused AdamW, and qkv
     bench/train.py --epochs 3 --threads 2 --json
 
-Epochs of the three take turns in one process; a step's time is the least epoch's over its steps. Dropout is off, so that the curves can be compared: the largest
-difference of a step's loss is printed. Needs torch, scikit-learn.
+Epochs of the three take turns in one process; a step's time is the least epoch's over its steps. Dropout is off, so
+that the curves can be compared: the largest difference of a step's loss is printed. Needs torch, scikit-learn.
 """
 import argparse
 import json
@@ -26,7 +28,8 @@ def main():
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--lr", type=float, default=1e-3)
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--cpu-time", action="store_true", help="time of the processor instead of the clock's: for one thread on a machine that others use")
+    p.add_argument("--cpu-time", action="store_true",
+                   help="time of the processor instead of the clock's: for one thread on a machine that others use")
     p.add_argument("--json", action="store_true")
     o = p.parse_args()
     clock = time.process_time if o.cpu_time else time.perf_counter
@@ -58,12 +61,14 @@ def main():
 
     with tempfile.TemporaryDirectory() as d:
         batch = Dim("batch", min=1, max=4096)
-        torch.export.save(torch.export.export(WithLoss().eval(), (xs[:3], ys[:3]), dynamic_shapes=({0: batch}, {0: batch})), d + "/m.pt2")
+        torch.export.save(torch.export.export(WithLoss().eval(), (xs[:3], ys[:3]),
+                                              dynamic_shapes=({0: batch}, {0: batch})), d + "/m.pt2")
         qkv.joint(d + "/m.pt2", loss="output_0", path=d + "/j.pt2")
         trainer = qkv.Trainer(d + "/j.pt2", lr=o.lr, seed=o.seed, threads=o.threads)
         g, losses, seconds, steps = torch.Generator().manual_seed(o.seed), {}, {}, 0
         modules = {name: WithLoss().eval() for name in ("torch foreach", "torch fused")}
-        optimizers = {name: torch.optim.AdamW(m.parameters(), o.lr, **{name.split()[1]: True}) for name, m in modules.items()}
+        optimizers = {name: torch.optim.AdamW(m.parameters(), o.lr, **{name.split()[1]: True})
+                      for name, m in modules.items()}
         feeds = {"image": xs.numpy(), "target": ys.numpy()}
         for _ in range(o.epochs):
             order = torch.randperm(len(xs), generator=g).split(o.batch)
@@ -88,8 +93,8 @@ def main():
         accuracy["qkv"] = float((found.argmax(1) == yv.numpy()).mean())
     apart = float(np.abs(np.array(losses["qkv"]) - np.array(losses["torch foreach"])).max())
     ms = {name: 1e3 * min(s) / steps for name, s in seconds.items()}
-    result = {"threads": o.threads, "epochs": o.epochs, "batch": o.batch, "step_ms": ms, "accuracy": accuracy, "largest_loss_difference": apart,
-              "last_loss": {k: v[-1] for k, v in losses.items()}}
+    result = {"threads": o.threads, "epochs": o.epochs, "batch": o.batch, "step_ms": ms, "accuracy": accuracy,
+              "largest_loss_difference": apart, "last_loss": {k: v[-1] for k, v in losses.items()}}
     if o.json:
         print(json.dumps(result))
         return

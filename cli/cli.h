@@ -93,7 +93,7 @@ void table_free(Table *t);
 
 /* A bar on stderr, only when that is a terminal; with the time left after two seconds. */
 typedef struct Progress {
-    const char *what, *stage; /* stage: what is being done of it, shown behind; NULL: nothing */
+    const char *what, *stage; /* stage: what is being done of it, shown after it; NULL: nothing */
     int64_t total;            /* 1: shown in percent */
     double start, shown;
     bool on, drawn;
@@ -113,9 +113,14 @@ json_t *json_text(const char *s); /* null for NULL; file names need not be UTF-8
 const char *text_at(const json_t *object, const char *key); /* "" where there is no text */
 void utf8_clean(char *s);                                   /* those bytes, in place */
 json_t *json_shape(const qkv_tensor *t);
-json_t *json_index(const qkv_tensor *t, int64_t flat);         /* of a row-major element */
-void json_print(json_t *v);                                    /* to stdout, and drops the reference */
-char *shape_text(const qkv_tensor *t, char *buf, size_t size); /* "(2, 3)" */
+json_t *json_index(const qkv_tensor *t, int64_t flat); /* of a row-major element */
+void json_print(json_t *v);                            /* to stdout, and drops the reference */
+/* A report's text (report.c) */
+void report_print(const char *text);                                       /* to stdout, laid out as json_print does */
+json_t *report_head(const char *text);                                     /* all members but lists */
+size_t report_list(const char *text, const char *key, const char **first); /* how many elements it has */
+json_t *report_next(const char **at);                                      /* an element, and goes on to the next one */
+char *shape_text(const qkv_tensor *t, char *buf, size_t size);             /* "(2, 3)" */
 char *index_text(const qkv_tensor *t, int64_t flat, char *buf, size_t size);
 char *count_text(int64_t n, char *buf, size_t size);    /* "22 713 216" */
 char *bytes_text(double bytes, char *buf, size_t size); /* "86.6 MiB" */
@@ -140,6 +145,19 @@ bool passes_upto(const ModelOptions *o, const char *last, char *list, size_t siz
 /* --trace: from now on, with room for so many runs; and written. Nothing without a path. */
 int trace_start(const char *path, Loaded *m, int64_t runs);
 int trace_finish(const char *path, Loaded *m);
+/* The value of a choice by its name, and a sum of such values by "a,b"; text NULL leaves *out. Usage, with the names
+ * that there are: CHOICE("--schedule", o->schedule, schedule, &t->schedule) */
+#define CHOICE(option, text, choice, out)                                                                              \
+    (!(text) || qkv_##choice##_from_name((text), (out)) ? 0                                                            \
+                                                        : bad_choice((option), (text), NAMES_OF(choice, 0, 1, 2, 3)))
+#define CHOICES(option, text, choice, out) sum_of_choices((option), (text), NAMES_OF(choice, 1, 2, 4, 8), (out))
+#define NAMES_OF(choice, a, b, c, d)                                                                                   \
+    ((const char *const[]){qkv_##choice##_name(a), qkv_##choice##_name(b), qkv_##choice##_name(c),                     \
+                           qkv_##choice##_name(d), NULL})
+int bad_choice(const char *option, const char *found, const char *const *names);
+int sum_of_choices(const char *option, const char *text, const char *const *names, unsigned *out);
+/* *m becomes `by`, which was made from it; NULL: the error is printed, and *m stays. */
+int replace_model(qkv_model **m, qkv_model *by, const qkv_error *e);
 int cudnn_of(const char *version, int *out);       /* --cudnn, as the library counts; 0 without it */
 int model_bf16(const ModelOptions *o, bool *bf16); /* --dtype */
 int model_can_write(const WriteOptions *w);        /* are -o, --target ... well formed, before anything is read? */
@@ -148,7 +166,7 @@ bool ends_in(const char *path, const char *end);
 bool is_tensor_file(const char *path); /* by its ending */
 int convert_tensors(const char *from, const char *to);
 int write_weights(const char *path, bool all, const qkv_model *m); /* all: not only those of the state dict */
-int give_weights(qkv_model *m, const char *path);                  /* those of a tensor file, by name */
+int give_weights(qkv_model **m, const char *path);                 /* those of a tensor file, by name */
 
 typedef struct Inputs {
     qkv_tensors *file;

@@ -73,6 +73,15 @@ static bool same_rule(const json_t *a, const json_t *b)
     return !strcmp(text_at(a, "rule"), text_at(b, "rule")) && !strcmp(text_at(a, "when"), text_at(b, "when"));
 }
 
+/* Rules that rewriting can satisfy. */
+static bool lifts(const char *rule)
+{
+    static const char *const rules[] = {"rank", "batch", "mask_shape", "head_same", "head_multiple", "last_stride"};
+    size_t i = 0;
+    while (i < sizeof rules / sizeof *rules && strcmp(rule, rules[i])) i++;
+    return i < sizeof rules / sizeof *rules;
+}
+
 /* A rule once, with all kernels that ask for it. */
 static void print_rule(const json_t *list, size_t at, const json_t *why)
 {
@@ -87,7 +96,8 @@ static void print_rule(const json_t *list, size_t at, const json_t *why)
     }
     printf(" %s: %s", n > 1 ? "ask" : "asks", text_at(why, "what"));
     if (*text_at(why, "when")) printf("; so where %s", text_at(why, "when"));
-    printf(" (%s)\n    to change: %s\n", text_at(why, "rule"), text_at(why, "change"));
+    printf(" (%s)\n    to change: %s%s\n", text_at(why, "rule"), text_at(why, "change"),
+           lifts(text_at(why, "rule")) ? ": qkv rewrite --lift-sdpa" : "");
 }
 
 /* What keeps attentions from a better kernel, once for all that have the same. */

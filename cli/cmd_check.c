@@ -70,7 +70,6 @@ static int cmd_check(const void *options)
     char *text = NULL;
     qkv_check_options call = {
         .struct_size = sizeof call,
-        .targets = o->target,
         .security = o->security,
         .full = o->full,
         .strict = o->strict,
@@ -78,6 +77,8 @@ static int cmd_check(const void *options)
     if (o->explain) return explain(o->explain);
     if (!o->common.narg)
         return problem(QKV_USAGE, "an argument is missing: qkv check MODEL; 'qkv help check' says more");
+    int code = CHOICES("--target", o->target, target, &call.targets);
+    if (code) return code;
     qkv_status status = qkv_check(o->common.arg[0], &call, &text, &e);
     if (text) utf8_clean(text);
     json_t *j = text ? json_loads(text, 0, NULL) : NULL;

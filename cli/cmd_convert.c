@@ -39,11 +39,10 @@ static void tell(const json_t *report)
             note("'%s' (%s): %s", text_at(x, "node"), text_at(x, "op"), text_at(x, "reason"));
 }
 
-static int rewritten(const ConvertOptions *o, qkv_model *m)
+static int rewritten(const ConvertOptions *o, qkv_model **m)
 {
     qkv_error e;
-    if (!o->rewrite) return 0;
-    return qkv_model_rewrite(m, NULL, NULL, &e) == QKV_OK ? 0 : problem_of(&e);
+    return o->rewrite ? replace_model(m, qkv_model_rewrite(*m, NULL, NULL, &e), &e) : 0;
 }
 
 static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m, qkv_onnx_profile profile)
@@ -113,8 +112,8 @@ static int cmd_convert(const void *options)
     if (is_tensor_file(o->write.output)) return convert_tensors(o->common.arg[0], o->write.output);
     int code = model_can_write(&o->write);
     if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
-    if (!code && o->weights) code = give_weights(m, o->weights);
-    if (!code) code = rewritten(o, m);
+    if (!code && o->weights) code = give_weights(&m, o->weights);
+    if (!code) code = rewritten(o, &m);
     if (!code) code = model_write(&o->write, &o->common, m);
     qkv_model_free(m);
     return code;

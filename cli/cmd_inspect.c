@@ -43,20 +43,23 @@ static void heading(const char *name, size_t n)
     else printf("\n%s%s%s: none\n", color_on(BOLD), name, color_off(BOLD));
 }
 
-/* A table of the objects in list, one column a key. */
-static void print_objects(const char *title, const json_t *list, int nkeys, const char *const *keys,
+/* A table of the objects in the report's list, one column a key. */
+static void print_objects(const char *title, const char *report, const char *list, int nkeys, const char *const *keys,
                           const char *const *head)
 {
     static const char align[] = "llllllll";
+    const char *at;
     char buf[512];
-    size_t i;
-    json_t *x;
-    heading(title, json_array_size(list));
-    if (!json_array_size(list)) return;
+    size_t n = report_list(report, list, &at);
+    heading(title, n);
+    if (!n) return;
     Table *t = table_new(align + 8 - nkeys);
     for (int k = 0; k < nkeys; k++) table_cell(t, "%s", head[k]);
-    json_array_foreach(list, i, x) for (int k = 0; k < nkeys; k++)
-        table_cell(t, "%s", operand_text(json_object_get(x, keys[k]), buf, sizeof buf));
+    for (; n; n--) {
+        json_t *x = report_next(&at);
+        for (int k = 0; k < nkeys; k++) table_cell(t, "%s", operand_text(json_object_get(x, keys[k]), buf, sizeof buf));
+        json_decref(x);
+    }
     table_print(t);
 }
 
@@ -74,23 +77,24 @@ static void print_weights(const json_t *j, const char *label, const char *kind)
            bytes_text(size, bytes, sizeof bytes));
 }
 
-static void print_symbols(const json_t *list)
+static void print_symbols(const char *report)
 {
-    size_t i;
-    json_t *s;
-    heading("sizes", json_array_size(list));
-    if (!json_array_size(list)) return;
+    const char *at;
+    size_t n = report_list(report, "symbols", &at);
+    heading("sizes", n);
+    if (!n) return;
     Table *t = table_new("lrrl");
     static const char *const head[] = {"symbol", "min", "max", "from"};
     for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
-    json_array_foreach(list, i, s)
-    {
+    for (; n; n--) {
+        json_t *s = report_next(&at);
         char min[32], max[32];
         const json_t *lo = json_object_get(s, "min"), *hi = json_object_get(s, "max");
         table_cell(t, "%s", text_of(json_object_get(s, "name")));
         table_cell(t, "%s", json_is_integer(lo) ? operand_text(lo, min, sizeof min) : "any");
         table_cell(t, "%s", json_is_integer(hi) ? operand_text(hi, max, sizeof max) : "any");
         table_cell(t, "%s", text_of(json_object_get(s, "bound_by")));
+        json_decref(s);
     }
     table_print(t);
 }
@@ -112,23 +116,27 @@ static void print_ops(json_t *ops)
     table_print(t);
 }
 
-static void print_lines(const char *title, const json_t *list)
+static void print_lines(const char *title, const char *report, const char *list)
 {
-    size_t i;
-    json_t *x;
-    if (!json_array_size(list)) return;
-    heading(title, json_array_size(list));
-    json_array_foreach(list, i, x) printf("%s\n", text_of(x));
+    const char *at;
+    size_t n = report_list(report, list, &at);
+    if (n) heading(title, n);
+    for (; n; n--) {
+        json_t *x = report_next(&at);
+        printf("%s\n", text_of(x));
+        json_decref(x);
+    }
 }
 
-static void print_text(json_t *j)
+static void print_text(const char *report)
 {
     static const char *const value_keys[] = {"name", "dtype", "shape", "value"}, *const value_head[] = {
                                                                                      "name", "dtype", "shape", "value"};
     static const char *const attention_keys[] = {"node", "op", "query", "key", "value", "mask", "causal", "scale"};
     static const char *const require_keys[] = {"condition", "where"};
     static const char *const scalar_keys[] = {"name", "value"};
-    const json_t *scalars = json_object_get(j, "scalar_inputs"), *requirements = json_object_get(j, "requirements");
+    const char *first;
+    json_t *j = report_head(report);
     char made[128];
     long long opset = (long long)json_integer_value(json_object_get(j, "opset"));
     const char *producer = text_of(json_object_get(j, "producer"));
@@ -141,35 +149,36 @@ static void print_text(json_t *j)
     print_weights(j, "parameters", "parameter");
     print_weights(j, "buffers", "buffer");
     print_weights(j, "constants", "constant");
-    print_objects("inputs", json_object_get(j, "inputs"), 3, value_keys, value_head);
-    if (json_array_size(scalars)) print_objects("inputs that are not tensors", scalars, 2, scalar_keys, scalar_keys);
-    print_symbols(json_object_get(j, "symbols"));
-    print_objects("outputs", json_object_get(j, "outputs"), 4, value_keys, value_head);
-    print_objects("attentions", json_object_get(j, "attentions"), 8, attention_keys, attention_keys);
+    print_objects("inputs", report, "inputs", 3, value_keys, value_head);
+    if (report_list(report, "scalar_inputs", &first))
+        print_objects("inputs that are not tensors", report, "scalar_inputs", 2, scalar_keys, scalar_keys);
+    print_symbols(report);
+    print_objects("outputs", report, "outputs", 4, value_keys, value_head);
+    print_objects("attentions", report, "attentions", 8, attention_keys, attention_keys);
     print_ops(json_object_get(j, "ops"));
-    if (json_array_size(requirements))
-        print_objects("conditions on sizes", requirements, 2, require_keys, require_keys);
-    print_lines("buffers that a run changes", json_object_get(j, "written_buffers"));
-    print_lines("entries of the file that are ignored", json_object_get(j, "ignored_entries"));
+    if (report_list(report, "requirements", &first))
+        print_objects("conditions on sizes", report, "requirements", 2, require_keys, require_keys);
+    print_lines("buffers that a run changes", report, "written_buffers");
+    print_lines("entries of the file that are ignored", report, "ignored_entries");
+    json_decref(j);
 }
 
 static int cmd_inspect(const void *options)
 {
     const InspectOptions *o = options;
     qkv_error e;
-    json_error_t where;
     qkv_model *m;
     int code = model_load(&o->model, o->common.arg[0], false, true, &m);
     if (code) return code;
     char *text = qkv_model_describe(m, &e);
-    if (text) utf8_clean(text);
-    json_t *j = text ? json_loads(text, 0, &where) : NULL;
-    code = !text ? problem_of(&e) : !j ? problem(EXIT_INTERNAL, "description: %s", where.text) : 0;
-    if (!code && !o->common.json) print_text(j);
-    if (!code && o->common.json) json_print(json_incref(j));
-    json_decref(j);
-    qkv_free(text);
     qkv_model_free(m);
+    code = text ? 0 : problem_of(&e);
+    if (!code) {
+        utf8_clean(text);
+        if (o->common.json) report_print(text);
+        else print_text(text);
+    }
+    qkv_free(text);
     return code;
 }
 

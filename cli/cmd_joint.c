@@ -79,14 +79,14 @@ static int cmd_joint(const void *options)
     code = sizes_of_dims(&o->dim, &dims);
     qkv_joint_options call = {.struct_size = sizeof call,
                               .loss = o->loss,
-                              .decompose = o->decompose,
                               .inputs = inputs.name,
                               .n_inputs = inputs.n,
                               .inputs_only = o->inputs_only,
-                              .recompute = o->recompute,
                               .dim_names = (const char *const *)dims.name,
                               .dims = dims.value,
                               .n_dims = dims.n};
+    if (!code) code = CHOICE("--decompose", o->decompose, decompose, &call.decompose);
+    if (!code) code = CHOICE("--recompute", o->recompute, recompute, &call.recompute);
     if (!code) {
         joint = qkv_model_joint(m, &call, &text, &e);
         code = joint ? model_write(&o->write, &o->common, joint) : problem_of(&e);

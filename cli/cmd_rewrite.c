@@ -15,23 +15,6 @@ typedef struct RewriteOptions {
     bool lift_sdpa, prove, why_not, require_fused, exact_masked_rows, no_builtin;
 } RewriteOptions;
 
-static int phases_of(const RewriteOptions *o, unsigned *phases)
-{
-    static const char *const names[] = {"recompose", "convert", "fuse"};
-    *phases = 0;
-    for (const char *s = o->phases; s && *s;) {
-        size_t n = strcspn(s, ",");
-        int k = 0;
-        while (k < 3 && (strlen(names[k]) != n || strncmp(s, names[k], n))) k++;
-        if (k == 3)
-            return problem(QKV_USAGE, "option '--phases': found '%.*s', expected some of recompose,convert,fuse",
-                           (int)n, s);
-        *phases |= 1u << k;
-        s += n + (s[n] == ',');
-    }
-    return 0;
-}
-
 static void on_progress(void *user, int done, int total)
 {
     Progress *p = user;
@@ -115,7 +98,7 @@ static int cmd_rewrite(const void *options)
                                 .skip_padding = o->model.skip_padding,
                                 .progress = on_progress,
                                 .progress_user = &progress};
-    int code = phases_of(o, &call.phases);
+    int code = CHOICES("--phases", o->phases, phase, &call.phases);
     if (!code && !o->lift_sdpa && (o->device.device || o->device.cudnn))
         code = problem(QKV_USAGE, "options '--device' and '--cudnn' go with --lift-sdpa");
     if (!code) code = cudnn_of(o->device.cudnn, &call.cudnn);
@@ -125,19 +108,19 @@ static int cmd_rewrite(const void *options)
     ModelOptions plain = o->model;
     plain.skip_padding = false; /* comes with the rewriting here */
     if ((code = model_load(&plain, o->common.arg[0], false, false, &m))) return code;
-    qkv_status status = qkv_model_rewrite(m, &call, &text, &e);
+    qkv_model *made = qkv_model_rewrite(m, &call, &text, &e);
     progress_end(&progress);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
-    if (status != QKV_OK) {
+    if (!made) {
         code = problem_of(&e);
-        if (status == QKV_MISMATCH) note("the tensors are in %s; the model was not written", call.counterexample);
-    } else if (o->output && qkv_model_save(m, o->output, &e) != QKV_OK) {
+        if (e.code == QKV_MISMATCH) note("the tensors are in %s; the model was not written", call.counterexample);
+    } else if (o->output && qkv_model_save(made, o->output, &e) != QKV_OK) {
         code = problem_of(&e);
     }
     if (report && o->common.json) {
         json_object_set_new(report, "model", json_text(o->common.arg[0]));
         json_object_set_new(report, "output", code ? json_null() : json_text(o->output));
-        json_object_set_new(report, "error", status == QKV_OK ? json_null() : json_text(e.message));
+        json_object_set_new(report, "error", made ? json_null() : json_text(e.message));
         json_print(json_incref(report));
     } else if (report && !code) {
         print_report(o, report);
@@ -149,6 +132,7 @@ static int cmd_rewrite(const void *options)
                        left == 1 ? " is" : "s are");
     json_decref(report);
     qkv_free(text);
+    qkv_model_free(made);
     qkv_model_free(m);
     return code;
 }

@@ -125,15 +125,18 @@ static int options_of(const TrainOptions *o, qkv_train_options *t)
                    {o->clip_norm, &t->clip_norm},
                    {o->gamma, &t->gamma},
                    {o->lr_end, &t->lr_end}};
-    if (qkv_train_defaults(t, o->optimizer, &e)) return problem_of(&e);
+    qkv_optimizer optimizer = QKV_OPTIMIZER_ADAMW;
+    int code = CHOICE("--optimizer", o->optimizer, optimizer, &optimizer);
+    if (code) return code;
+    if (qkv_train_defaults(t, optimizer, &e)) return problem_of(&e);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].given >= 0) *numbers[i].to = numbers[i].given;
     t->nesterov = o->nesterov;
-    t->schedule = o->schedule;
     t->warmup = o->warmup_steps;
     t->step_size = o->step_size;
     t->seed = (uint64_t)o->seed;
-    return o->betas ? parse_betas(o->betas, t) : 0;
+    code = CHOICE("--schedule", o->schedule, schedule, &t->schedule);
+    return !code && o->betas ? parse_betas(o->betas, t) : code;
 }
 
 /* What can be said before anything is read. */
@@ -206,8 +209,10 @@ static int save_trained(const Run *r)
             n += kind == QKV_PARAMETER || (kind == QKV_BUFFER && persistent);
         }
         code = model_load(&o->model, o->into, false, false, &into);
-        if (!code && (qkv_model_set_weights(into, name, tensor, n, &e) || qkv_model_save(into, o->save, &e)))
-            code = problem(e.code, "%s: %s", o->into, e.message);
+        qkv_model *made = code ? NULL : qkv_model_with_weights(into, name, tensor, n, &e);
+        if (!code && (!made || qkv_model_save(made, o->save, &e)))
+            code = problem((int)e.code, "%s: %s", o->into, e.message);
+        qkv_model_free(made);
         free(name);
         free(tensor);
     } else if (!code && qkv_model_save(trained, o->save, &e)) {

@@ -76,7 +76,7 @@ int write_weights(const char *path, bool all, const qkv_model *m)
     return code;
 }
 
-int give_weights(qkv_model *m, const char *path)
+int give_weights(qkv_model **m, const char *path)
 {
     qkv_error e;
     qkv_tensors *file = qkv_tensors_open(path, &e);
@@ -88,7 +88,8 @@ int give_weights(qkv_model *m, const char *path)
         name[i] = qkv_tensors_name(file, i);
         tensor[i] = *qkv_tensors_at(file, i);
     }
-    int code = qkv_model_set_weights(m, name, tensor, n, &e) ? problem((int)e.code, "%s: %s", path, e.message) : 0;
+    qkv_model *made = qkv_model_with_weights(*m, name, tensor, n, &e);
+    int code = made ? replace_model(m, made, &e) : problem((int)e.code, "%s: %s", path, e.message);
     free(name);
     free(tensor);
     qkv_tensors_free(file);

@@ -96,12 +96,20 @@ void print_skipped(const json_t *report)
     }
 }
 
-static int skip_padding(qkv_model *m)
+int replace_model(qkv_model **m, qkv_model *by, const qkv_error *e)
+{
+    if (!by) return problem_of(e);
+    qkv_model_free(*m);
+    *m = by;
+    return 0;
+}
+
+static int skip_padding(qkv_model **m)
 {
     qkv_rewrite_options options = {.struct_size = sizeof options, .skip_padding = 1};
     qkv_error e;
     char *text = NULL;
-    int code = qkv_model_rewrite(m, &options, &text, &e) == QKV_OK ? 0 : problem_of(&e);
+    int code = replace_model(m, qkv_model_rewrite(*m, &options, &text, &e), &e);
     json_t *report = text && !code ? json_loads(text, 0, NULL) : NULL;
     if (report) print_skipped(report);
     json_decref(report);
@@ -130,7 +138,7 @@ int model_load(const ModelOptions *o, const char *path, bool bf16, bool no_fuse,
     *out = code ? NULL : qkv_model_load(path, &load, &e);
     if (!code && !*out) code = problem_of(&e);
     fixed_free(&f);
-    if (!code && o->skip_padding && (code = skip_padding(*out))) {
+    if (!code && o->skip_padding && (code = skip_padding(out))) {
         qkv_model_free(*out);
         *out = NULL;
     }

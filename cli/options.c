@@ -253,3 +253,27 @@ bool ends_in(const char *path, const char *end)
     size_t n = strlen(path), k = strlen(end);
     return n > k && !strcmp(path + n - k, end);
 }
+
+/* ------------------------------------------------------------------ values that have names */
+
+int bad_choice(const char *option, const char *found, const char *const *names)
+{
+    char all[160] = "";
+    for (size_t i = 0, at = 0; names[i]; i++)
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", !i ? "" : names[i + 1] ? ", " : " or ", names[i]);
+    return problem(QKV_USAGE, "option '%s': found '%s', expected %s", option, found, all);
+}
+
+int sum_of_choices(const char *option, const char *text, const char *const *names, unsigned *out)
+{
+    for (const char *s = text; s && *s;) {
+        char name[32];
+        size_t n = strcspn(s, ","), i = 0;
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), s);
+        while (names[i] && strcmp(names[i], name)) i++;
+        if (!names[i]) return bad_choice(option, name, names);
+        *out |= 1u << i;
+        s += n + (s[n] == ',');
+    }
+    return 0;
+}

@@ -131,10 +131,12 @@ void detail(const char *fmt, ...)
 
 /* ------------------------------------------------------------------ tables */
 
+/* Cells are one after the other, each with its NUL: a model may have a million rows. */
 struct Table {
     const char *align;
-    char **cell;
-    Color *color;
+    char *text;
+    unsigned char *color;
+    size_t len, room;
     int n, cap;
 };
 
@@ -147,19 +149,26 @@ Table *table_new(const char *align)
 
 void table_cell(Table *t, const char *fmt, ...)
 {
-    if (t->n == t->cap) {
-        t->cap = t->cap ? t->cap * 2 : 64;
-        t->cell = must(realloc(t->cell, (size_t)t->cap * sizeof *t->cell));
-        t->color = must(realloc(t->color, (size_t)t->cap * sizeof *t->color));
-    }
     va_list ap;
     va_start(ap, fmt);
-    t->cell[t->n] = shown(fmt, ap);
+    char *cell = shown(fmt, ap);
     va_end(ap);
+    size_t size = strlen(cell) + 1;
+    if (t->n == t->cap) {
+        t->cap = t->cap ? t->cap * 2 : 64;
+        t->color = must(realloc(t->color, (size_t)t->cap));
+    }
+    if (size > t->room - t->len) {
+        t->room = 2 * t->room + size;
+        t->text = must(realloc(t->text, t->room));
+    }
+    memcpy(t->text + t->len, cell, size);
+    t->len += size;
     t->color[t->n++] = PLAIN;
+    free(cell);
 }
 
-void table_color(Table *t, Color c) { t->color[t->n - 1] = c; }
+void table_color(Table *t, Color c) { t->color[t->n - 1] = (unsigned char)c; }
 
 /* Code points, which is columns for all but wide scripts. */
 static int width(const char *s)
@@ -173,14 +182,16 @@ void table_print(Table *t)
 {
     int cols = (int)strlen(t->align);
     int *wide = must(calloc((size_t)cols + 1, sizeof *wide));
-    for (int i = 0; i < t->n; i++)
-        if (width(t->cell[i]) > wide[i % cols]) wide[i % cols] = width(t->cell[i]);
-    for (int i = 0; i < t->n; i++) {
-        int c = i % cols, pad = wide[c] - width(t->cell[i]);
-        Color color = i < cols ? BOLD : t->color[i];
+    const char *cell = t->text;
+    for (int i = 0; i < t->n; i++, cell += strlen(cell) + 1)
+        if (width(cell) > wide[i % cols]) wide[i % cols] = width(cell);
+    cell = t->text;
+    for (int i = 0; i < t->n; i++, cell += strlen(cell) + 1) {
+        int c = i % cols, pad = wide[c] - width(cell);
+        Color color = i < cols ? BOLD : (Color)t->color[i];
         bool last = c == cols - 1, left = t->align[c] == 'l';
-        printf("%*s%s%s%s%*s%s", left ? 0 : pad, "", color_on(color), t->cell[i], color_off(color),
-               left && !last ? pad : 0, "", last ? "\n" : "  ");
+        printf("%*s%s%s%s%*s%s", left ? 0 : pad, "", color_on(color), cell, color_off(color), left && !last ? pad : 0,
+               "", last ? "\n" : "  ");
     }
     free(wide);
     table_free(t);
@@ -188,8 +199,7 @@ void table_print(Table *t)
 
 void table_free(Table *t)
 {
-    for (int i = 0; i < t->n; i++) free(t->cell[i]);
-    free(t->cell);
+    free(t->text);
     free(t->color);
     free(t);
 }

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Trains the demo's Vision Transformer on scikit-learn's digits and exports it: digits_vit.pt2, labels.txt, digits/*.png.
+"""Trains the demo's Vision Transformer on scikit-learn's digits and exports it:
+digits_vit.pt2, labels.txt, digits/*.png.
 
     python demo/train_digits.py        (needs torch 2.13, scikit-learn, Pillow; about a minute on one core)
 
-Input: (batch, 1, 8, 8) float32 in [0, 1], a picture of one handwritten digit; output: (batch, 10) logits. The test part of the data
-(every fifth picture) is never trained on; twenty of its pictures become the demo's PNG files, with the true label in their names.
+Input: (batch, 1, 8, 8) float32 in [0, 1], a picture of one handwritten digit; output: (batch, 10) logits. The test
+part of the data (every fifth picture) is never trained on; twenty of its pictures become the demo's PNG files, with
+the true label in their names.
 """
 import json
 import os
@@ -42,7 +44,8 @@ def jittered(x, generator):
     """The training set is small: its pictures get noise, and a tenth of them is moved by one pixel."""
     y = x + 0.08 * torch.randn(x.shape, generator=generator)
     move = torch.rand(len(x), generator=generator) < 0.1
-    return torch.where(move[:, None, None, None], torch.roll(y, int(torch.randint(-1, 2, (1,), generator=generator)), 3), y)
+    return torch.where(move[:, None, None, None], torch.roll(y, int(torch.randint(-1, 2, (1,), generator=generator)),
+                                                             3), y)
 
 
 def train(model, x, y, epochs=90, batch=64):
@@ -86,7 +89,8 @@ def main():
     torch.backends.mha.set_fastpath_enabled(False)
     with torch.no_grad():
         right = (model(x[test]).argmax(1) == y[test]).float().mean().item()
-        program = torch.export.export(model, (x[:3],), dynamic_shapes={"image": {0: torch.export.Dim("batch", min=1, max=1024)}}, strict=False)
+        program = torch.export.export(model, (x[:3],), dynamic_shapes={"image": {0: torch.export.Dim("batch", min=1,
+            max=1024)}}, strict=False)
     print(f"accuracy on {int(test.sum())} test pictures: {right:.4f}")
     path = os.path.join(HERE, "digits_vit.pt2")
     torch.export.save(program, path)

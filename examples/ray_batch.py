@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs a model over a folder of images with two Ray workers. Each opens the file once, and they share its mapped weights.
+"""Runs a model over a folder of images with two Ray workers.
+Each opens the file once, and they share its mapped weights.
 
     pip install "ray[data]" pillow
     PYTHONPATH=python python examples/ray_batch.py                  the demo's digits; or pass MODEL FOLDER
@@ -24,7 +25,8 @@ def main(model=os.path.join(DEMO, "digits_vit.pt2"), folder=os.path.join(DEMO, "
     """{path: digit}"""
     found = ray.data.read_images(folder, mode="L", include_paths=True).map_batches(prepare).map_batches(
         qkv.BatchPredictor,
-        fn_constructor_kwargs={"path": os.path.abspath(model), "outputs": {"output_0": "scores"}, "passthrough": ["path"], "threads": 1},
+        fn_constructor_kwargs={"path": os.path.abspath(model), "outputs": {"output_0": "scores"},
+                               "passthrough": ["path"], "threads": 1},
         batch_size=8, concurrency=2, num_cpus=0.5)  # half a CPU each leaves one for reading on a machine with two
     return {row["path"]: int(row["scores"].argmax()) for row in found.iter_rows()}
 

@@ -1,8 +1,8 @@
 /* qkv: runs PyTorch attention models without Python.
  *
- * A qkv_model is a file that was read and understood; any number of threads may share it once qkv_model_rewrite and
- * qkv_model_set_weights, which alone change it, have returned. A qkv_session runs one model: it owns memory and threads,
- * and belongs to one thread at a time.
+ * A qkv_model is a file that was read and understood. No function changes it, so any number of threads may share it;
+ * what rewrites a model or replaces its weights returns a new one. A qkv_session runs one model: it owns memory and
+ * threads, and belongs to one thread at a time.
  *
  *     qkv_error e;
  *     qkv_model *m = qkv_model_load("vit.pt2", NULL, &e);
@@ -137,7 +137,9 @@ typedef struct qkv_load_options {
 
 /* Reads a .pt2 or an ONNX model. options may be NULL. */
 QKV_API qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err);
-QKV_API void qkv_model_free(qkv_model *m); /* sessions must be freed first; NULL is fine */
+/* Its sessions must be freed first. Models that were made from it share its file and weights, which stay as long as the
+ * last of them. NULL is fine. */
+QKV_API void qkv_model_free(qkv_model *m);
 
 QKV_API int qkv_model_input_count(const qkv_model *m);
 QKV_API const char *qkv_model_input_name(const qkv_model *m, int i); /* NULL out of range */

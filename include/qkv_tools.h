@@ -1,7 +1,7 @@
 /* qkv beyond loading and running: describing, converting, rewriting, checking and profiling models.
  *
- *     qkv_model_rewrite(m, NULL, &report, &e);          attention in any spelling becomes one op
- *     qkv_model_save_onnx(m, "vit.onnx", NULL, NULL, &e);
+ *     qkv_model *r = qkv_model_rewrite(m, NULL, &report, &e);      attention in any spelling becomes one op
+ *     qkv_model_save_onnx(r, "vit.onnx", NULL, NULL, &e);
  */
 #ifndef QKV_TOOLS_H
 #define QKV_TOOLS_H
@@ -43,10 +43,10 @@ QKV_API const char *qkv_weight_kind_name(qkv_weight_kind k); /* "parameter" */
 QKV_API int qkv_model_weight_count(const qkv_model *m);
 QKV_API const char *qkv_model_weight(const qkv_model *m, int i, qkv_tensor *out, qkv_weight_kind *kind,
                                      int *persistent);
-/* Replaces the values of the named weights, all or none; dtypes and sizes must be the same, values are copied. No
- * session of m may exist. QKV_USAGE for a name that the model does not have. */
-QKV_API qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n,
-                                         qkv_error *err);
+/* The model with other values of the named weights; it shares the rest with m. Dtypes and sizes must be the same,
+ * values are copied. NULL with QKV_USAGE for a name that the model does not have. */
+QKV_API qkv_model *qkv_model_with_weights(const qkv_model *m, const char *const *names, const qkv_tensor *tensors,
+                                          int n, qkv_error *err);
 
 /* ---------------------------------------------------------------- other files */
 
@@ -89,12 +89,17 @@ QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, con
 
 /* ---------------------------------------------------------------- rewriting */
 
+/* Sums of phases choose which rules are tried. */
+typedef enum qkv_phase { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 } qkv_phase;
+QKV_API const char *qkv_phase_name(qkv_phase p);                   /* "recompose" */
+QKV_API int qkv_phase_from_name(const char *name, qkv_phase *out); /* 0: no phase has this name */
+
 typedef struct qkv_rewrite_options {
     size_t struct_size;            /* sizeof(qkv_rewrite_options) */
     const char *const *rule_files; /* more rules (docs/RULES.md); one with the name of a built-in rule replaces it */
     int rule_file_count;
     int no_builtin_rules;       /* 1: use only those files */
-    unsigned phases;            /* QKV_RECOMPOSE | QKV_CONVERT | QKV_FUSE; 0 = all */
+    unsigned phases;            /* a sum of qkv_phase; 0 = all */
     int prove;                  /* 1: before each replacement, evaluate both sides on random tensors at several sizes */
     int seeds;                  /* per proof and size, 0 = 3 */
     const char *counterexample; /* where a failed proof writes its tensors (.safetensors, .npz); NULL: nowhere */
@@ -107,18 +112,18 @@ typedef struct qkv_rewrite_options {
     const char *lift_sdpa;
     int cudnn; /* with lift_sdpa */
 } qkv_rewrite_options;
-enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
 
-/* Rewrites the model's graph: attention in any spelling becomes scaled_dot_product_attention, other compounds become
- * their op. options may be NULL. No session of m may exist. *report (may be NULL; qkv_free it; set also when a proof
- * fails): one JSON object with attentions_fused (ops in the result), attentions_left (softmax(QK)V still spelled out),
- * nodes_before, nodes_after, proven, ms, firings [{rule, phase, result, op, nodes, note, max_abs, max_rel_peak,
- * max_abs_masked_rows, runs, not_proven}] and left [{node, at, rule, matched, reason, advice}]. With skip_padding,
- * outputs at real positions are as before and at padded positions 0 (docs/SKIP_PADDING.md); the report has skip_padding
- * {nothing (why there is no mask, or null), masks [{mask, applied, why, attentions, nodes, stops [{node, op, value,
- * why}], max_abs, max_rel_peak, runs, not_proven}]}. QKV_MISMATCH when a proof fails; the model is then as it was
- * before that firing. */
-QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err);
+/* The model with a rewritten graph: attention in any spelling becomes scaled_dot_product_attention, other compounds
+ * become their op. It shares weights and file with m, which stays as it is. options may be NULL. NULL with QKV_MISMATCH
+ * when a proof fails. *report (may be NULL; qkv_free it; set also when a proof fails): one JSON object with
+ * attentions_fused (ops in the result), attentions_left (softmax(QK)V still spelled out), nodes_before, nodes_after,
+ * proven, ms, firings [{rule, phase, result, op, nodes, note, max_abs, max_rel_peak, max_abs_masked_rows, runs,
+ * not_proven}] and left [{node, at, rule, matched, reason, advice}]. With skip_padding, outputs at real positions are
+ * as before and at padded positions 0 (docs/SKIP_PADDING.md); the report has skip_padding {nothing (why there is no
+ * mask, or null), masks [{mask, applied, why, attentions, nodes, stops [{node, op, value, why}], max_abs, max_rel_peak,
+ * runs, not_proven}]}. */
+QKV_API qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *options, char **report,
+                                     qkv_error *err);
 
 /* ---------------------------------------------------------------- which kernel PyTorch uses for an attention */
 
@@ -159,8 +164,7 @@ typedef struct qkv_backends_options {
  * it), as one JSON object; qkv_free it. Keys: device, cudnn (null on the CPU), train, attentions [{node, path, op,
  * query, key, value, mask [sizes, or null], dtype, causal, gqa, dropout, fixed (the backend that the op names, or
  * null), choice [{backend, when (a condition on sizes; null: otherwise), rule}], refused [{backend, rule, what, change,
- * source, when (what would have to hold, or null: no size helps)}]}]. options may be NULL. Not while another thread
- * uses m. */
+ * source, when (what would have to hold, or null: no size helps)}]}]. options may be NULL. */
 QKV_API char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options, qkv_error *err);
 
 /* ---------------------------------------------------------------- static exports made dynamic */
@@ -190,21 +194,33 @@ QKV_API qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, c
 
 /* ---------------------------------------------------------------- gradients */
 
+typedef enum qkv_decompose {
+    QKV_DECOMPOSE_NONE, /* attention stays one op, and the backward pass recomputes its probabilities */
+    QKV_DECOMPOSE_CORE, /* as math, and everything else in ATen's core ops */
+    QKV_DECOMPOSE_MATH  /* products and a softmax, whose result the backward pass reads */
+} qkv_decompose;
+QKV_API const char *qkv_decompose_name(qkv_decompose d); /* "none" */
+QKV_API int qkv_decompose_from_name(const char *name, qkv_decompose *out);
+
+/* What the backward pass recomputes instead of reading kept results of the forward pass. */
+typedef enum qkv_recompute {
+    QKV_RECOMPUTE_NONE,
+    QKV_RECOMPUTE_CHEAP, /* norms, activations, softmax and the like where their inputs are kept anyway */
+    QKV_RECOMPUTE_BLOCKS /* everything between a few cuts, as torch.utils.checkpoint */
+} qkv_recompute;
+QKV_API const char *qkv_recompute_name(qkv_recompute r); /* "none" */
+QKV_API int qkv_recompute_from_name(const char *name, qkv_recompute *out);
+
 typedef struct qkv_joint_options {
     size_t struct_size; /* sizeof(qkv_joint_options) */
     const char *loss;   /* the output to differentiate, a single value; NULL: the only output */
-    /* NULL or "none": attention stays one op, and the backward pass recomputes its probabilities; "math": products and
-     * a softmax, whose result the backward pass reads; "core": the same, and everything else in ATen's core ops */
-    const char *decompose;
+    qkv_decompose decompose;
     /* n_inputs names of inputs whose gradients are wanted, besides those that required one when the model was exported;
      * "*": all floating-point inputs */
     const char *const *inputs;
     int n_inputs;
     int inputs_only; /* 1: no gradients of parameters */
-    /* NULL or "none": the backward pass reads kept results of the forward pass; "cheap": it recomputes norms,
-     * activations, softmax and the like where their inputs are kept anyway; "blocks": it recomputes everything between
-     * a few cuts, as torch.utils.checkpoint */
-    const char *recompute;
+    qkv_recompute recompute;
     /* n_dims sizes that recompute and the report assume, as in qkv_backends_options; other sizes are those of the
      * file's examples */
     const char *const *dim_names;
@@ -214,23 +230,33 @@ typedef struct qkv_joint_options {
 
 /* The model and the gradients of its loss as one model: the model's outputs, then the gradient "grad.NAME" of every
  * parameter that requires one and reaches the loss, in the order of the state dict, then those of inputs. It runs, and
- * is written as .pt2 or ONNX, like any model; docs/JOINT.md. It borrows the weights of m, which must outlive it. NULL
- * with QKV_USAGE for a loss that is missing or not a single value, for integer parameters, and when there is nothing to
- * differentiate; with QKV_UNSUPPORTED for an op without a gradient: the message names it and its path to the loss.
- * options may be NULL. *report (may be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after,
- * gradients [{output, parameter or input, dtype, shape}], without [parameters that do not reach the loss]; with
- * recompute also recompute {how, sizes, without, with}, each of the two {memory (bytes of results alive at once),
- * flops, bytes} of a run at those sizes, or null where they depend on data. */
+ * is written as .pt2 or ONNX, like any model; docs/JOINT.md. It shares the weights of m. NULL with QKV_USAGE for a loss
+ * that is missing or not a single value, for integer parameters, and when there is nothing to differentiate; with
+ * QKV_UNSUPPORTED for an op without a gradient: the message names it and its path to the loss. options may be NULL.
+ * *report (may be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after, gradients [{output,
+ * parameter or input, dtype, shape}], without [parameters that do not reach the loss]; with recompute also recompute
+ * {how, sizes, without, with}, each of the two {memory (bytes of results alive at once), flops, bytes} of a run at
+ * those sizes, or null where they depend on data. */
 QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err);
 
 /* ---------------------------------------------------------------- checking */
 
+/* What is to run a model: a sum of these. */
+typedef enum qkv_target {
+    QKV_TARGET_QKV = 1,
+    QKV_TARGET_ORT = 2,
+    QKV_TARGET_OPENVINO = 4,
+    QKV_TARGET_TENSORRT = 8
+} qkv_target;
+QKV_API const char *qkv_target_name(qkv_target t); /* "qkv" */
+QKV_API int qkv_target_from_name(const char *name, qkv_target *out);
+
 typedef struct qkv_check_options {
-    size_t struct_size;  /* sizeof(qkv_check_options) */
-    const char *targets; /* NULL, or some of "qkv,ort,openvino,tensorrt": also report what these would refuse */
-    int security;        /* 1: also check the container itself, and pickles and code in it */
-    int full;            /* 1: also check the checksums of weights */
-    int strict;          /* 1: warnings count as errors in the status */
+    size_t struct_size; /* sizeof(qkv_check_options) */
+    unsigned targets;   /* a sum of qkv_target: also report what these would refuse */
+    int security;       /* 1: also check the container itself, and pickles and code in it */
+    int full;           /* 1: also check the checksums of weights */
+    int strict;         /* 1: warnings count as errors in the status */
 } qkv_check_options;
 
 /* Checks a model file without running it: schema, types, sizes, names, weights, masks. options may be NULL. QKV_OK: no
@@ -249,7 +275,7 @@ QKV_API const char *qkv_check_id(int i); /* "Q100", ...; NULL after the last */
  * by `to` (n_to 0: the outputs). These become its inputs and outputs and keep their names, sizes and ranges; the
  * weights, buffers and conditions on sizes that matter are included. Names are those of qkv_model_graph_text, of inputs
  * and outputs, or of the ONNX file. NULL with QKV_USAGE for an unknown name, and for an input that a result needs but
- * `from` does not name. It borrows the weights of m, which must outlive it. */
+ * `from` does not name. It shares the weights of m. */
 QKV_API qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to,
                                      int n_to, qkv_error *err);
 

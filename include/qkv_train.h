@@ -7,30 +7,40 @@
 extern "C" {
 #endif
 
+typedef enum qkv_optimizer { QKV_OPTIMIZER_ADAMW, QKV_OPTIMIZER_ADAM, QKV_OPTIMIZER_SGD } qkv_optimizer;
+QKV_API const char *qkv_optimizer_name(qkv_optimizer o);                   /* "adamw" */
+QKV_API int qkv_optimizer_from_name(const char *name, qkv_optimizer *out); /* 0: no optimizer has this name */
+
+typedef enum qkv_schedule {
+    QKV_SCHEDULE_CONSTANT,
+    QKV_SCHEDULE_LINEAR, /* LinearLR down to lr_end */
+    QKV_SCHEDULE_COSINE, /* CosineAnnealingLR down to lr_end */
+    QKV_SCHEDULE_STEP    /* StepLR, times gamma every step_size steps */
+} qkv_schedule;
+QKV_API const char *qkv_schedule_name(qkv_schedule s); /* "constant" */
+QKV_API int qkv_schedule_from_name(const char *name, qkv_schedule *out);
+
 /* Results are those of PyTorch's torch.optim and torch.optim.lr_scheduler; options have the same names.
  * qkv_train_defaults sets all of them. */
 typedef struct qkv_train_options {
-    size_t struct_size;    /* sizeof(qkv_train_options) */
-    const char *optimizer; /* "adamw", "adam" or "sgd" */
+    size_t struct_size; /* sizeof(qkv_train_options) */
+    qkv_optimizer optimizer;
     double lr;
     double beta1, beta2, eps;   /* adamw, adam */
     double weight_decay;        /* adamw: decoupled; adam, sgd: added to the gradient */
     double momentum, dampening; /* sgd */
     int nesterov;
     double clip_norm; /* torch.nn.utils.clip_grad_norm_; 0: none */
-    /* "constant"; "linear": LinearLR down to lr_end; "cosine": CosineAnnealingLR down to lr_end; "step": StepLR, times
-     * gamma every step_size steps */
-    const char *schedule;
+    qkv_schedule schedule;
     int64_t warmup; /* warm-up steps, in which the rate grows: LinearLR(start_factor=1/warmup, total_iters=warmup) */
-    int64_t steps;  /* over which "linear" and "cosine" fall, including warm-up; 0: all those of qkv_session_fit */
+    int64_t steps;  /* over which linear and cosine fall, including warm-up; 0: all those of qkv_session_fit */
     int64_t step_size;
     /* of the order of data; for dropout and other random ops, as torch.manual_seed */
     double gamma, lr_end;
     uint64_t seed;
 } qkv_train_options;
-/* PyTorch's defaults for an optimizer (NULL: adamw), a constant rate, no clipping, seed 0; set o->struct_size first.
- * QKV_USAGE: an unknown name. */
-QKV_API qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_error *err);
+/* PyTorch's defaults for an optimizer, a constant rate, no clipping, seed 0; set o->struct_size first. */
+QKV_API qkv_status qkv_train_defaults(qkv_train_options *o, qkv_optimizer optimizer, qkv_error *err);
 
 typedef struct qkv_step {
     size_t struct_size; /* sizeof(qkv_step) */
@@ -56,7 +66,7 @@ QKV_API qkv_status qkv_session_set_weight(qkv_session *s, const char *name, cons
 QKV_API qkv_status qkv_session_save(qkv_session *s, const char *path, qkv_error *err);
 QKV_API qkv_status qkv_session_load(qkv_session *s, const char *path, qkv_error *err);
 /* The model without gradients, with a copy of the weights as they are now in this session: to run it, save it, or read
- * it by qkv_model_weight. It borrows what did not train from the session's model, which must outlive it. */
+ * it by qkv_model_weight. What did not train it shares with the session's model. */
 QKV_API qkv_model *qkv_session_trained(const qkv_session *s, qkv_error *err);
 
 typedef struct qkv_fit_event {

@@ -3,7 +3,7 @@
 #
 #   tests/fresh_root.sh [RELEASE ...]      bookworm trixie; needs root, debootstrap and the network; 15 minutes a release on two cores
 #
-# ROOTS (build/roots) holds a log for each release; the roots themselves are made anew and removed at the end, unless KEEP is set. MIRROR is where Debian comes
+# ROOTS (build/roots) holds a log for each release; the roots themselves are made each time and removed at the end, unless KEEP is set. MIRROR is where Debian comes
 # from (http://deb.debian.org/debian). What this machine's pip is configured for is copied, and folders that it reads packages from (PIP_FOLDERS) are lent.
 # The last line of each release's output says what was measured; the exit code says whether all passed. TAP.
 set -uo pipefail

@@ -1,17 +1,22 @@
 """Which entries of a large suite a commit runs, and the exports that torch need not make twice.
 
-    names = share(names, {"mask_2d": "masks"})       with QKV_SHARE=5: a fifth, another one for each commit, and the groups that were changed
-    meta = exported("models", name, out, make)       make(folder) writes NAME.*; a copy is kept by the hash of versions and sources
+    names = share(names, {"mask_2d": "masks"})       with QKV_SHARE=5: a fifth, another one for each commit,
+                                                     and the groups that were changed
+    meta = exported("models", name, out, make)       make(folder) writes NAME.*;
+                                                     a copy is kept by the hash of versions and sources
 
-The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry whose group has the name of a file
-that was changed within a day before the commit (tests/spellings/masks.py, attention/masks.rules) runs in any case.
+The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry whose
+group has the name of a file that was changed within a day before the commit (tests/spellings/masks.py,
+attention/masks.rules) runs in any case.
 """
+import ast
 import functools
 import hashlib
 import importlib.metadata
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -25,12 +30,29 @@ def git(*args):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def meaning(name, text):
+    """A file of Python or rules without its layout and comments, so that wrapping lines changes nothing."""
+    if name.endswith(".rules"):
+        return re.sub(r";[^\n]*", "", text).split()
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    return ast.dump(tree)
+
+
 def changed_stems():
-    """Names without ending of the files that were added or edited (not just moved) within a day before the commit."""
-    day = 86400
-    when = int(git("log", "-1", "--format=%ct") or 0)
-    log = git("log", f"--since={when - day}", "--format=", "--name-status", "-M", "--diff-filter=AM")
-    return {pathlib.PurePosixPath(line.split("\t")[-1]).stem for line in log.splitlines() if line}
+    """Names without ending of the files that were added or edited (not just moved or wrapped) within a day before the
+    commit."""
+    since = int(git("log", "-1", "--format=%ct") or 0) - 86400
+    log = git("log", f"--since={since}", "--format=", "--name-status", "-M", "--diff-filter=AM")
+    before = git("rev-list", "-1", f"--before={since}", "HEAD")
+    stems = set()
+    for name in {line.split("\t")[-1] for line in log.splitlines() if line}:
+        old = git("show", f"{before}:{name}") if before and name.endswith((".py", ".rules")) else ""
+        if not old or meaning(name, old) != meaning(name, git("show", f"HEAD:{name}")):
+            stems.add(pathlib.PurePosixPath(name).stem)
+    return stems
 
 
 def share(names, group):
@@ -40,23 +62,26 @@ def share(names, group):
         return list(names)
     commit = git("rev-parse", "HEAD") or "0"
     part, changed = int(commit[:8], 16) % of, changed_stems()
-    return [n for n in names if int(hashlib.sha1(n.encode()).hexdigest()[:8], 16) % of == part or group.get(n) in changed]
+    return [n for n in names if int(hashlib.sha1(n.encode()).hexdigest()[:8], 16) % of == part
+            or group.get(n) in changed]
 
 
 @functools.cache
-def key(folder):
-    """The hash of everything that an export depends on: versions, and the sources that make it."""
+def key(made_by):
+    """The hash of everything that an export depends on: versions, and the sources (a folder of tests/, or a file)."""
     h = hashlib.sha256(sys.version.encode())
     for package in ("torch", "transformers"):
         h.update(f"{package} {importlib.metadata.version(package)}\n".encode())
-    for f in sorted([pathlib.Path(__file__), *(ROOT / "tests" / folder).glob("*.py")]):
+    source = ROOT / "tests" / made_by
+    for f in sorted([pathlib.Path(__file__), *(source.glob("*.py") if source.is_dir() else [source])]):
         h.update(f.name.encode() + b"\0" + f.read_bytes())
     return h.hexdigest()[:16]
 
 
-def exported(folder, name, out, make):
+def exported(made_by, name, out, make):
     """Puts the files of one entry into out, made by make(folder) or kept from before; returns what make returned."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "qkv" / "exports" / folder / key(folder)
+    caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
+    cache = caches / "qkv" / "exports" / made_by / key(made_by)
     kept = cache / name
     if not kept.is_dir():
         cache.mkdir(parents=True, exist_ok=True)

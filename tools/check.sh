@@ -38,13 +38,16 @@ python_files() { # PART: the files of one half; the standard's own tests of ONNX
 }
 
 # A suite is a function; what it needs of Python is named in needs.
-declare -A needs=([python_1]="pytest numpy" [python_2]="pytest numpy" [golden]=torch [models]=torch [spellings]=torch [onnx_types]="onnxruntime ml_dtypes"
+declare -A needs=([python_1]="pytest numpy" [python_2]="pytest numpy" [golden]=torch [models]=torch [spellings]=torch [opinfo]="torch expecttest" [onnx_types]="onnxruntime ml_dtypes"
   [onnx_ops]="onnxruntime ml_dtypes" [onnx_ops_23]="onnxruntime ml_dtypes onnx" [onnx_models]="torch onnx onnxscript"
   [onnx_backend]="pytest onnx ml_dtypes" [onnx_graphs]="pytest onnx onnxruntime")
 suite_c() { programs c build "$@"; }
 suite_layers() { python3 tools/layers.py; }
 suite_oplists() { python3 tools/oplists.py; }
 suite_checksrc() { python3 tools/checksrc.py; }
+suite_checktext() { python3 tools/checktext.py; }
+suite_changelog() { python3 tools/changelog.py --check; }
+suite_commits() { python3 tools/commits.py --check; }
 suite_documents() { python3 tools/opsdoc.py --check; }
 suite_findings() { python3 tools/checkdoc.py --check; }
 suite_install() { bash tests/install.sh; }
@@ -58,6 +61,7 @@ suite_python_2() { pytest --durations=20 ${@:-$(python_files 0)}; }
 suite_golden() { $python tools/golden.py --check "$@"; }
 suite_models() { $python tests/models/run_models.py --jobs 1 "$@"; }
 suite_spellings() { $python tests/spellings/run.py --jobs 1 "$@"; }
+suite_opinfo() { $python tests/ops/opinfo.py "$@"; }
 suite_onnx_types() { $python tools/onnx_types.py --check "$@"; }
 suite_onnx_ops() { $python tests/ops/onnx_ops.py build/tests/ops/write_onnx "$@"; }
 suite_onnx_ops_23() { $python tests/ops/onnx_ops.py build/tests/ops/write_onnx --opset 23 --unlike 18 "$@"; }
@@ -69,9 +73,9 @@ for level in ref gen avx2 avx512 avx512bf16; do
   eval "suite_level_$level() { QKV_CPU=$level programs level_$level build --suite ops --suite rules --suite models --suite cli \"\$@\"; }"
 done
 
-quick="c layers oplists checksrc documents findings install"
+quick="c layers oplists checksrc checktext changelog commits documents findings install"
 # longest first, so that the two lanes end together
-large="python_1 python_2 spellings models asan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend golden onnx_types"
+large="python_1 python_2 spellings models asan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend opinfo golden onnx_types"
 
 run() { # SUITE ARGUMENT...: its output into a log, its exit code, time and processor time remembered
   local name=$1 code=0 start=$SECONDS log

@@ -2,10 +2,13 @@
 """qkv check beside onnx.checker and ONNX Runtime, over the onnx package's test models: the figures of docs/CHECK.md.
 
     .venv/bin/python tools/check_agreement.py valid            the models as they are: no errors
-    .venv/bin/python tools/check_agreement.py edits 3000 1     so many random edits from that seed: what onnx.checker refuses must be an error
-    .venv/bin/python tools/check_agreement.py ort              --target ort against whether ONNX Runtime makes a session of it
+    .venv/bin/python tools/check_agreement.py edits 3000 1     so many random edits from that seed:
+                                                               what onnx.checker refuses must be an error
+    .venv/bin/python tools/check_agreement.py ort              --target ort against whether ONNX Runtime makes a
+                                                               session of it
 
-Prints each disagreement, then the counts. onnx.checker itself dies of some edits (an assertion in its shape inference); another seed avoids them.
+Prints each disagreement, then the counts. onnx.checker itself dies of some edits (an assertion in its shape
+inference); another seed avoids them.
 """
 import collections
 import copy
@@ -66,7 +69,8 @@ def edit(m, rng, ops):
     if kind == 0 and a:
         n.attribute.remove(a)
     elif kind == 1:
-        n.attribute.append(h.make_attribute(rng.choice(["axis", "to", "zzz", "perm", "epsilon"]), rng.choice([1, 1.5, "a", [1, 2]])))
+        n.attribute.append(h.make_attribute(rng.choice(["axis", "to", "zzz", "perm", "epsilon"]),
+                                            rng.choice([1, 1.5, "a", [1, 2]])))
     elif kind == 2 and n.input:
         n.input[rng.randrange(len(n.input))] = rng.choice(["", "nowhere", n.output[0] if n.output else "q"])
     elif kind == 3 and n.input:
@@ -158,7 +162,8 @@ def run_ort(folder):
 def main():
     what = sys.argv[1] if len(sys.argv) > 1 else "valid"
     with tempfile.TemporaryDirectory() as folder:
-        runs = {"valid": lambda: run_valid(folder), "ort": lambda: run_ort(folder), "edits": lambda: run_edits(folder, *map(int, sys.argv[2:4]))}
+        runs = {"valid": lambda: run_valid(folder), "ort": lambda: run_ort(folder),
+                "edits": lambda: run_edits(folder, *map(int, sys.argv[2:4]))}
         for text, n in sorted(collections.Counter(runs[what]()).items()):
             print(f"{n:6} {text}")
 

@@ -6,7 +6,8 @@
 """
 import pathlib
 import re
-import sys
+
+import tap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOCALE = "follows the program's locale; use {} of base/number.h"
@@ -19,7 +20,8 @@ FLOAT = r'\s*\((?:[^;"]|' + STRING + r')*?"(?:\\.|[^"\\\n])*?(?<!%)%[-+#0*\d.]*[
 # name, what the code may not have (comments are left out), folders, files that may, why and what to use instead
 BANNED = [
     ("strtod", r"\b(?:strto(?:d|f|ld)|atof)\s*\(", ["src"], NUMBER, LOCALE.format("parse_double")),
-    ("strtol", r"\b(?:strto(?:l|ll|imax)|ato(?:i|l|ll))\s*\(", ["src"], [], "use parse_int of base/number.h, which saturates"),
+    ("strtol", r"\b(?:strto(?:l|ll|imax)|ato(?:i|l|ll))\s*\(", ["src"], [],
+     "use parse_int of base/number.h, which saturates"),
     ("printf of a double", r"\b(?:[fd]|sn?|as)?printf" + FLOAT, ["src"], NUMBER, LOCALE.format("text_printf")),
     ("vprintf", r"\bv(?:[fd]|sn?|as)?printf\s*\(", ["src"], NUMBER, LOCALE.format("text_vprintf")),
     ("scanf of a double", r"\b[fs]?scanf" + FLOAT, ["src"], [], LOCALE.format("parse_double")),
@@ -28,8 +30,10 @@ BANNED = [
     ("strcoll", r"\b(?:strcoll|strxfrm)\s*\(", ["src", "cli"], [], "sorts by the user's locale; use strcmp"),
     ("options of the command", STRING_WITH + r"--[a-z]", ["src", "vision"], [],
      "the library knows no command line: say what is wanted, and let hint() of cli/term.c name the option"),
+    ("JSON by hand", r'\\"[A-Za-z_]+\\"\s*:', ["src", "vision"], [], "use jw_put and the rest of base/jsonw.h"),
     ("setlocale", r"\bsetlocale\s*\(", ["src", "cli"], [],
-     "the locale belongs to the program that embeds us; the command stays in the \"C\" locale, so that its printf writes points"),
+     "the locale belongs to the program that embeds us; the command stays in the \"C\" locale, so that its printf "
+     "writes points"),
 ]
 COMMENT = re.compile(STRING + r"|/\*.*?\*/|//[^\n]*", re.S)
 
@@ -41,19 +45,15 @@ def code(path):
 
 
 def main():
-    paths = [p for folder in ("src", "vision", "cli") for p in sorted((ROOT / folder).rglob("*.[ch]"))]
+    paths = [p for folder in ("src", "vision", "cli") for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".c", ".h", ".def")]
     files = {str(p.relative_to(ROOT)): code(p) for p in paths}
-    failed = False
-    print(f"1..{len(BANNED)}")
-    for k, (name, pattern, folders, allowed, why) in enumerate(BANNED, 1):
+    checks = []
+    for name, pattern, folders, allowed, why in BANNED:
         found = [f"{f}:{text.count(chr(10), 0, m.start()) + 1} {m[0].split('(')[0]}: {why}"
                  for f, text in files.items() if f.split("/")[0] in folders and f not in allowed
                  for m in re.finditer(pattern, text)]
-        failed |= bool(found)
-        print(f"{'not ' if found else ''}ok {k} - checksrc: {name}")
-        for line in found:
-            print(f"# {line}")
-    sys.exit(failed)
+        checks.append((name, found))
+    tap.report("checksrc", checks)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 """Adds up all suites. Each argument is a log NAME=FILE or NAME=FILE:EXIT (the suite's exit code); prints a table and
 "N passed, N failed" as its last line; exits 1 when anything failed.
 
-Understands TAP (ok / not ok), pytest summaries ("3 passed, 1 failed in 0.1s"), and meson's testlog.json (one object a line, whose
-stdout is TAP). A suite that ended badly without a failed test to show for it counts as one failed; one that printed no test and ended
-well counts as one passed.
+Understands TAP (ok / not ok), pytest summaries ("3 passed, 1 failed in 0.1s"), and meson's testlog.json (one object a
+line, whose stdout is TAP). A suite that ended badly without a failed test to show for it counts as one failed; one
+that printed no test and ended well counts as one passed.
 
     tools/count.py c=build/meson-logs/testlog.json python=build/check/python.log:0
 """

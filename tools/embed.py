@@ -12,7 +12,8 @@ def main():
     for k, name in enumerate(files):
         data = open(name, "rb").read() + b"\0"
         lines.append(f"static const char file{k}[] = {{")
-        lines += ["    " + ", ".join(str(b if b < 128 else b - 256) for b in data[i:i + 32]) + "," for i in range(0, len(data), 32)]
+        lines += ["    " + ", ".join(str(b if b < 128 else b - 256) for b in data[i:i + 32]) + ","
+                  for i in range(0, len(data), 32)]
         lines.append("};")
     lines.append(f"const char *const {symbol}[] = {{{', '.join(f'file{k}' for k in range(len(files)))}, NULL}};")
     open(out, "w").write("\n".join(lines) + "\n")

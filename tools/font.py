@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Writes vision/font.h: letters of the X Window System's font 6x10 (misc-fixed, "Public domain font. Share and enjoy.") for overlays.
+"""Writes vision/font.h: letters of the X Window System's font 6x10 (misc-fixed, "Public domain font.
+Share and enjoy.") for overlays.
 
     apt-get download xfonts-base; dpkg-deb -x xfonts-base_*.deb x
     tools/font.py x/usr/share/fonts/X11/misc/6x10.pcf.gz
 
-Run it only to change the ranges below. A glyph is 60 bits, six a row from the top, the lowest on the left; a character of a range that the font lacks is 0.
+Run it only to change the ranges below. A glyph is 60 bits, six a row from the top, the lowest on the left;
+a character of a range that the font lacks is 0.
 """
 import gzip
 import pathlib
 import struct
 import sys
 
-RANGES = ((0x20, 0x7E, "ASCII"), (0xA0, 0x17F, "Latin-1, Latin Extended-A"), (0x192, 0x192, "florin"), (0x218, 0x21B, "Romanian"), (0x386, 0x3CE, "Greek"), (0x401, 0x45F, "Cyrillic"),
-          (0x490, 0x491, "Ukrainian"), (0x2010, 0x2026, "dashes and quotes"), (0x20AC, 0x20AC, "euro"), (0x2212, 0x2212, "minus"),
+RANGES = ((0x20, 0x7E, "ASCII"), (0xA0, 0x17F, "Latin-1, Latin Extended-A"), (0x192, 0x192, "florin"),
+          (0x218, 0x21B, "Romanian"), (0x386, 0x3CE, "Greek"), (0x401, 0x45F, "Cyrillic"),
+          (0x490, 0x491, "Ukrainian"), (0x2010, 0x2026, "dashes and quotes"), (0x20AC, 0x20AC, "euro"),
+          (0x2212, 0x2212, "minus"),
           (0xFFFD, 0xFFFD, "what is not here"))
 METRICS, BITMAPS, ENCODINGS = 4, 8, 32
 WIDTH, HEIGHT, ASCENT = 6, 10, 8
@@ -75,8 +79,10 @@ def main():
                 line = "   "
             line += f" {w},"
         rows.append(line + "\n")
-    text = ("/* Written by tools/font.py from the X Window System's font 6x10 (misc-fixed), which is in the public domain. A letter is 6 dots wide and 10 high, 60 bits, six a row\n"
-            " * from the top, the lowest on the left; 0: the font lacks it. */\n#ifndef QKV_PICTURE_FONT_H\n#define QKV_PICTURE_FONT_H\n#include <stdint.h>\n\n"
+    text = ("/* Written by tools/font.py from the X Window System's font 6x10 (misc-fixed), which is in the public "
+            "domain. A letter is 6 dots wide and 10 high, 60 bits, six a row\n"
+            " * from the top, the lowest on the left; 0: the font lacks it. */\n#ifndef QKV_PICTURE_FONT_H\n#define "
+            "QKV_PICTURE_FONT_H\n#include <stdint.h>\n\n"
             f"enum {{ FONT_WIDTH = {WIDTH}, FONT_HEIGHT = {HEIGHT} }};\n\n"
             "static const struct {\n    uint16_t first, last, at;\n} font_range[] = {\n" + "".join(ranges) + "};\n\n"
             f"static const uint64_t font_glyph[{at}] = {{\n" + "".join(rows) + "};\n#endif\n")

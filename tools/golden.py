@@ -6,10 +6,10 @@
     tools/golden.py --check     says whether the committed cases are what this program writes; TAP
     tools/golden.py --missing   rows of ops.def without a case
 
-A case is one line, `name: aten.add.Tensor(%0, %1, alpha=2)`; %k is tensor `name.ink` of the safetensors file and the expected results
-are `name.out0`, .... The grammar is src/ir/text.h's. `# static` at the end of a line: sizes must be constants (they are arguments of
-the call, so a symbolic run would contradict them). `# fixed 0.1 1`: axis 1 of %0 and all axes of %1 must be. What is called lives in
-golden_cases/, one file a family.
+A case is one line, `name: aten.add.Tensor(%0, %1, alpha=2)`; %k is tensor `name.ink` of the safetensors file and the
+expected results are `name.out0`, .... The grammar is src/ir/text.h's. `# static` at the end of a line: sizes must be
+constants (they are arguments of the call, so a symbolic run would contradict them). `# fixed 0.1 1`: axis 1 of %0 and
+all axes of %1 must be. What is called lives in golden_cases/, one file a family.
 """
 import argparse
 import importlib
@@ -30,14 +30,17 @@ f32, f64, f16, bf16 = torch.float32, torch.float64, torch.float16, torch.bfloat1
 i64, i32, i16, i8, u8, b8 = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool
 FLOATS, INTS = [f32, f64, f16, bf16], [i64, i32, u8, i16, i8]
 ALL = FLOATS + INTS + [b8]
-SHORT = {f32: "f32", f64: "f64", f16: "f16", bf16: "bf16", i64: "i64", i32: "i32", i16: "i16", i8: "i8", u8: "u8", b8: "bool", torch.complex64: "complex64", torch.complex128: "complex128",
-         torch.float8_e4m3fn: "f8e4m3fn", torch.float8_e5m2: "f8e5m2", torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64"}
+SHORT = {f32: "f32", f64: "f64", f16: "f16", bf16: "bf16", i64: "i64", i32: "i32", i16: "i16", i8: "i8", u8: "u8",
+         b8: "bool", torch.complex64: "complex64", torch.complex128: "complex128",
+         torch.float8_e4m3fn: "f8e4m3fn", torch.float8_e5m2: "f8e5m2", torch.uint16: "u16", torch.uint32: "u32",
+         torch.uint64: "u64"}
 G = torch.Generator()
 inf, nan = float("inf"), float("nan")
 
 
 def t(*shape, dt=f32, lo=-3.0, hi=3.0):
-    """Random tensor: floats uniform in [lo, hi); integers in the same range, at least 0 when unsigned; bools half true."""
+    """Random tensor: floats uniform in [lo, hi); integers in the same range, at least 0 when unsigned;
+    bools half true."""
     shape = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else list(shape)
     if dt is b8:
         return torch.rand(shape, generator=G) > 0.5
@@ -55,11 +58,13 @@ def idx(n, *shape, lo=0, dt=i64):
 
 def special(dt=f32):
     """Zeros of both signs, infinities, NaN, halves, large and small numbers."""
-    return torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, inf, -inf, nan, 1e-4, -7.25, 30.0, -30.0]).to(dt)
+    return torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, inf, -inf, nan, 1e-4, -7.25, 30.0,
+                         -30.0]).to(dt)
 
 
 class Family:
-    """Collects cases; `family.op(name)` gives a function that adds one, `.maybe` one that PyTorch may refuse (a dtype it lacks)."""
+    """Collects cases; `family.op(name)` gives a function that adds one,
+    `.maybe` one that PyTorch may refuse (a dtype it lacks)."""
     def __init__(self):
         self.cases, self.tensors, self.count = [], {}, {}
 
@@ -81,7 +86,9 @@ class Family:
         keys = {}
         for key in self.tensors:
             keys.setdefault(key.rsplit(".", 1)[0], []).append(key)
-        return {op: ("".join(c + "\n" for _, c in cases), {k: self.tensors[k] for name, _ in cases for k in keys.get(name, [])}) for op, cases in out.items()}
+        return {op: ("".join(c + "\n" for _, c in cases),
+                     {k: self.tensors[k] for name, _ in cases for k in keys.get(name, [])})
+                for op, cases in out.items()}
 
     def own(self, name, f):
         """An op that torch itself does not carry, by its definition in Python."""
@@ -121,7 +128,8 @@ class Recorder:
         results = list(result) if isinstance(result, (tuple, list)) else [result]
         k = self.family.count[self.name] = self.family.count.get(self.name, -1) + 1
         name = f"{self.name.split('.', 1)[1].replace('.default', '').replace('.', '_')}_{k}"
-        self.family.cases.append(f"{name}: {self.name}({call})" + ("  # static" if static else f"  # fixed {fixed}" if fixed else ""))
+        self.family.cases.append(f"{name}: {self.name}({call})" + ("  # static" if static else f"  # fixed {fixed}"
+                                                                   if fixed else ""))
         for i, x in enumerate(tensors):
             self.family.tensors[f"{name}.in{i}"] = x
         for i, x in enumerate(results[:outs]):
@@ -160,7 +168,8 @@ def main():
     if a.missing:
         for n in missing:
             print(f"{rows[n].family:10s} {n}{rows[n].schema}")
-        print(f"# {len(missing)} rows without a case; {len(covered - set(rows))} ops with cases but without a row:", *sorted(covered - set(rows)))
+        print(f"# {len(missing)} rows without a case; {len(covered - set(rows))} ops with cases but without a row:",
+              *sorted(covered - set(rows)))
         return
     bad = False
     print(f"1..{len(families)}") if a.check else None
@@ -168,7 +177,8 @@ def main():
         files = f.files()
         have = {p.stem for p in (OUT / name).glob("*.cases")}
         if a.check:
-            differ = sorted(have ^ set(files)) + [op for op in have & set(files) if (OUT / name / f"{op}.cases").read_text() != files[op][0]]
+            differ = sorted(have ^ set(files)) + [op for op in have & set(files)
+                                                  if (OUT / name / f"{op}.cases").read_text() != files[op][0]]
             bad |= bool(differ)
             print(f"{'not ' if differ else ''}ok {k} - golden: tests/ops/{name} is what tools/golden.py writes {' '.join(differ)}")
             continue

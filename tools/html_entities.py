@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes vision/html_entities.def from Python's html.entities.html5: the names that HTML 5 gives to characters, sorted by bytes.
+"""Writes vision/html_entities.def from Python's html.entities.html5:
+the names that HTML 5 gives to characters, sorted by bytes.
 
     tools/html_entities.py > vision/html_entities.def
 """

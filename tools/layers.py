@@ -3,13 +3,15 @@
 
     tools/layers.py        not ok 3 - layers: ir: src/ir/graph.c:5 includes plan/plan.h
 
-A room is a folder below src/ that holds C files (src/kernel with all that is in it), vision/ or cli/. Its row names the rooms that it may
-include besides itself; a name ending in '.h' is a single header. The rows must stand in an order in which no room includes a later one, so
-that there is no cycle. A foreign header may be included where the second table names it.
+A room is a folder below src/ that holds C files (src/kernel with all that is in it), vision/ or cli/. Its row names
+the rooms that it may include besides itself; a name ending in '.h' is a single header. The rows must stand in an
+order in which no room includes a later one, so that there is no cycle. A foreign header may be included where the
+second table names it.
 """
 import pathlib
 import re
-import sys
+
+import tap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
@@ -68,17 +70,13 @@ def main():
     rooms, foreign = tables()
     have = {str(p.parent.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("*.[ch]")}
     have = {"kernel" if r.split("/")[0] == "kernel" else r for r in have} | {"cli", "vision"}
-    results = [("every room has a row, and every row a room", sorted(f"{r}: only {'a row' if r in rooms else 'a folder'}" for r in have ^ set(rooms)))]
+    results = [("every room has a row, and every row a room",
+                sorted(f"{r}: only {'a row' if r in rooms else 'a folder'}" for r in have ^ set(rooms)))]
     order = list(rooms)
     late = [f"{r} includes {x}, whose row comes later" for k, r in enumerate(order) for x in rooms[r] if x in order[k:]]
     results.append(("no cycle", late))
     results += [(r, list(violations(r, rooms, foreign))) for r in rooms if r in have]
-    print(f"1..{len(results)}")
-    for k, (name, bad) in enumerate(results, 1):
-        print(f"{'not ' if bad else ''}ok {k} - layers: {name}")
-        for b in bad:
-            print(f"# {b}")
-    sys.exit(any(bad for _, bad in results))
+    tap.report("layers", results)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Writes src/onnx/check/schemas.def and ort_kernels.def: every version of every ONNX op, from the onnx package, and com.microsoft's from ONNX Runtime.
+"""Writes src/onnx/check/schemas.def and ort_kernels.def: every version of every ONNX op, from the onnx package,
+and com.microsoft's from ONNX Runtime.
 
     .venv/bin/python tools/onnx_schemas.py            writes the file
     .venv/bin/python tools/onnx_schemas.py --check    fails when it would be another
 
-A row: ONNX_OP("domain", "name", since, deprecated, min_in, max_in, min_out, max_out, "inputs", "outputs", "attributes", "types")
-  inputs, outputs   "T,?T2,*V,~V,int64": the type's name or an element type; ? optional, * variadic, ~ variadic of different types
+A row: ONNX_OP("domain", "name", since, deprecated, min_in, max_in, min_out, max_out, "inputs", "outputs",
+"attributes", "types")
+  inputs, outputs   "T,?T2,*V,~V,int64": the type's name or an element type;
+                    ? optional, * variadic, ~ variadic of different types
   attributes        "axis:i !to:i": name and kind (f i s t g F I S T G p y); ! required; *:i any other
-  ort_kernels.def   ORT_KERNEL("domain:name", from, to, "T:0x402 U:0x202"): what ONNX Runtime's CPU provider computes, bits as below; ONNX_FUNCTION("domain:name@since"): ops that the standard spells in others
-  types             "T:3,T2:17": index of ONNX_TYPES(index, tensor, sequence, optional, optional sequence, other) whose bits are TensorProto.DataType
+  ort_kernels.def   ORT_KERNEL("domain:name", from, to, "T:0x402 U:0x202"): what ONNX Runtime's CPU provider computes,
+                    bits as below; ONNX_FUNCTION("domain:name@since"): ops that the standard spells in others
+  types             "T:3,T2:17": index of ONNX_TYPES(index, tensor, sequence, optional, optional sequence,
+                    other) whose bits are TensorProto.DataType
 """
 import pathlib
 import sys
@@ -19,8 +24,9 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATH = ROOT / "src" / "onnx" / "check" / "schemas.def"
-KINDS = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "FLOATS": "F", "INTS": "I", "STRINGS": "S", "TENSORS": "T", "GRAPHS": "G",
-         "SPARSE_TENSOR": "p", "SPARSE_TENSORS": "P", "TYPE_PROTO": "y", "TYPE_PROTOS": "Y"}
+KINDS = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "FLOATS": "F", "INTS": "I",
+         "STRINGS": "S", "TENSORS": "T", "GRAPHS": "G", "SPARSE_TENSOR": "p", "SPARSE_TENSORS": "P",
+         "TYPE_PROTO": "y", "TYPE_PROTOS": "Y"}
 KERNELS = ROOT / "src" / "onnx" / "check" / "ort_kernels.def"
 DOMAINS = ["", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training", "com.microsoft"]
 MANY = 0x7fffffff
@@ -34,7 +40,8 @@ def element(name):
 def bits(strings):
     masks = [0, 0, 0, 0, 0]
     for s in strings:
-        for i, (head, tail) in enumerate([("tensor(", ")"), ("seq(tensor(", "))"), ("optional(tensor(", "))"), ("optional(seq(tensor(", ")))")]):
+        for i, (head, tail) in enumerate([("tensor(", ")"), ("seq(tensor(", "))"), ("optional(tensor(", "))"),
+                                          ("optional(seq(tensor(", ")))")]):
             if s.startswith(head):
                 code = element(s[len(head):-len(tail)])
                 if code is not None:
@@ -68,7 +75,8 @@ def option(p):
 
 def kernels():
     """Merged by op and version: kernels that differ in one type alone become one row each of their types."""
-    functions = {f"{s.domain}:{s.name}@{s.since_version}" for s in onnx.defs.get_all_schemas_with_history() if s.has_function or s.has_context_dependent_function}
+    functions = {f"{s.domain}:{s.name}@{s.since_version}" for s in onnx.defs.get_all_schemas_with_history()
+                 if s.has_function or s.has_context_dependent_function}
     rows = {}
     for k in ort.get_all_opkernel_def():
         if k.domain not in DOMAINS:
@@ -86,13 +94,15 @@ def kernels():
     for (domain, name, start, end), group in sorted(rows.items()):
         for types in group:
             text += f'ORT_KERNEL("{domain}:{name}", {start}, {end}, "{" ".join(f"{n}:{m:#x}" for n, m in types.items() if m)}")\n'
-    text += "#endif\n#ifdef ONNX_FUNCTION\n" + "".join(f'ONNX_FUNCTION("{f}")\n' for f in sorted(functions)) + "#endif\n"
+    text += "#endif\n#ifdef ONNX_FUNCTION\n" + "".join(f'ONNX_FUNCTION("{f}")\n'
+                                                       for f in sorted(functions)) + "#endif\n"
     return text
 
 
 def main():
     types, rows = {}, []
-    schemas = [s for s in onnx.defs.get_all_schemas_with_history()] + [s for s in ort.get_all_operator_schema() if s.domain == "com.microsoft"]
+    schemas = [s for s in onnx.defs.get_all_schemas_with_history()] + [s for s in ort.get_all_operator_schema()
+                                                                       if s.domain == "com.microsoft"]
     for s in sorted(schemas, key=lambda s: (DOMAINS.index(s.domain), s.name, s.since_version)):
         constraints = {}
         for t in s.type_constraints:
@@ -103,10 +113,12 @@ def main():
             text = p.type_str if hasattr(p, "type_str") else p.typeStr
             if text not in constraints:
                 constraints[text] = types.setdefault(bits([text]), len(types))
-            return option(p) + text.replace("tensor(", "").replace(")", "") if text.startswith("tensor(") else option(p) + text
+            return option(p) + text.replace("tensor(",
+                                            "").replace(")", "") if text.startswith("tensor(") else option(p) + text
 
         ins, outs = [",".join(parameter(p) for p in ps) for ps in (s.inputs, s.outputs)]
-        names = {k.replace("tensor(", "").replace(")", "") if k.startswith("tensor(") else k: v for k, v in constraints.items()}
+        names = {k.replace("tensor(", "").replace(")", "") if k.startswith("tensor(") else k: v
+                 for k, v in constraints.items()}
         attrs = " ".join(f"{'!' if a.required else ''}{n}:{KINDS[getattr(a.type, 'name', str(a.type)).split('.')[-1]]}" for n, a in sorted(s.attributes.items()))
         attrs += " *:i" * unchecked(s)
         limit = [min(MANY, v) for v in (s.min_input, s.max_input, s.min_output, s.max_output)]

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes src/onnx/write/types.def: which dtypes an ONNX op takes, by the standard's schemas (onnx.defs) and by what ONNX Runtime makes a CPU session of.
+"""Writes src/onnx/write/types.def: which dtypes an ONNX op takes, by the standard's schemas (onnx.defs) and by what
+ONNX Runtime makes a CPU session of.
 
     tools/onnx_types.py             writes the file
     tools/onnx_types.py --check     exit code 1 when the file is not what would be written
@@ -17,10 +18,14 @@ from onnx import TensorProto as T
 from onnx import helper
 
 FILE = pathlib.Path(__file__).resolve().parent.parent / "src" / "onnx" / "write" / "types.def"
-DTYPES = dict(F32=T.FLOAT, F64=T.DOUBLE, F16=T.FLOAT16, BF16=T.BFLOAT16, I64=T.INT64, I32=T.INT32, I16=T.INT16, I8=T.INT8, U8=T.UINT8, BOOL=T.BOOL, U16=T.UINT16,
+DTYPES = dict(F32=T.FLOAT, F64=T.DOUBLE, F16=T.FLOAT16, BF16=T.BFLOAT16, I64=T.INT64, I32=T.INT32, I16=T.INT16,
+              I8=T.INT8, U8=T.UINT8, BOOL=T.BOOL, U16=T.UINT16,
               U32=T.UINT32, U64=T.UINT64)
-SPELLED = {"tensor(" + n + ")": k for n, k in (("float", "F32"), ("double", "F64"), ("float16", "F16"), ("bfloat16", "BF16"), ("int64", "I64"), ("int32", "I32"), ("int16", "I16"),
-                                                ("int8", "I8"), ("uint8", "U8"), ("bool", "BOOL"), ("uint16", "U16"), ("uint32", "U32"), ("uint64", "U64"))}
+SPELLED = {"tensor(" + n + ")": k for n, k in (("float", "F32"), ("double", "F64"), ("float16", "F16"),
+                                               ("bfloat16", "BF16"), ("int64", "I64"), ("int32", "I32"),
+                                               ("int16", "I16"),
+                                                ("int8", "I8"), ("uint8", "U8"), ("bool", "BOOL"), ("uint16", "U16"),
+                                                ("uint32", "U32"), ("uint64", "U64"))}
 OPSETS = (17, 18, 20, 22, 23)
 M, IMAGE = [2, 3], [2, 2, 3, 3]
 
@@ -29,27 +34,42 @@ def i64(*v):
     return np.array(v, np.int64)
 
 
-# op -> (inputs: "T" = of the dtype in question with SHAPE, a list = of the dtype with that shape, an array = a constant, "" = left out), attributes, SHAPE
+# op -> (inputs: "T" = of the dtype in question with SHAPE, a list = of the dtype with that shape,
+# an array = a constant, "" = left out), attributes, SHAPE
 OPS = {op: (["T"], {}, M) for op in (
-    "Abs Neg Sign Relu Exp Log Sqrt Reciprocal Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Sigmoid Erf Floor Ceil Round IsNaN IsInf Not Softplus HardSigmoid "
-    "HardSwish Elu LeakyRelu BitwiseNot Softmax LogSoftmax Mish ThresholdedRelu Softsign Gelu ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp "
-    "ReduceSumSquare ArgMax ArgMin Transpose Trilu EyeLike NonZero Bernoulli RandomUniformLike Clip Selu Celu Hardmax Unique").split()}
+    "Abs Neg Sign Relu Exp Log Sqrt Reciprocal Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Sigmoid "
+    "Erf Floor Ceil Round IsNaN IsInf Not Softplus HardSigmoid "
+    "HardSwish Elu LeakyRelu BitwiseNot Softmax LogSoftmax Mish ThresholdedRelu Softsign Gelu ReduceMax ReduceMin "
+    "ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceLogSumExp "
+    "ReduceSumSquare ArgMax ArgMin Transpose Trilu EyeLike NonZero Bernoulli RandomUniformLike Clip Selu Celu "
+    "Hardmax Unique").split()}
 OPS |= {op: (["T", "T"], {}, M) for op in (
-    "Add Sub Mul Div Pow Mod Max Min Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor BitwiseAnd BitwiseOr BitwiseXor PRelu Sum").split()}
+    "Add Sub Mul Div Pow Mod Max Min Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor BitwiseAnd BitwiseOr "
+    "BitwiseXor PRelu Sum").split()}
 OPS |= {
-    "Where": ([np.array([True, False, True]), "T", "T"], {}, M), "ReduceSum": (["T", i64(1)], {}, M), "CumSum": (["T", np.array(0)], {}, M), "TopK": (["T", i64(2)], {}, M),
-    "MatMul": (["T", "T"], {}, [3, 3]), "Gemm": (["T"] * 3, {}, [3, 3]), "Conv": (["T", "T"], {}, IMAGE), "ConvTranspose": (["T", "T"], {}, IMAGE),
-    "MaxPool": (["T"], {"kernel_shape": [2, 2]}, IMAGE), "AveragePool": (["T"], {"kernel_shape": [2, 2]}, IMAGE), "GlobalAveragePool": (["T"], {}, IMAGE),
-    "LayerNormalization": (["T", [3]], {}, M), "BatchNormalization": (["T"] + [[2]] * 4, {}, [2, 2, 3]), "InstanceNormalization": (["T", [2], [2]], {}, [2, 2, 3]),
-    "GroupNormalization": (["T", [2], [2]], {"num_groups": 2}, [2, 2, 3]), "RMSNormalization": (["T", [3]], {}, M), "Attention": (["T"] * 3, {}, [1, 2, 3, 4]),
-    "RotaryEmbedding": (["T", [1, 3, 2], [1, 3, 2]], {}, [1, 2, 3, 4]), "Reshape": (["T", i64(-1)], {}, M), "Concat": (["T", "T"], {"axis": 0}, M),
-    "Expand": (["T", i64(2, 2, 3)], {}, M), "Slice": (["T", i64(0), i64(1), i64(0)], {}, M), "Tile": (["T", i64(2, 1)], {}, M), "Gather": (["T", i64(0, 1)], {}, M),
-    "GatherElements": (["T", i64([0, 1, 0])], {}, M), "GatherND": (["T", i64([0, 1])], {}, M), "ScatterElements": (["T", i64([0, 1, 0]), [1, 3]], {}, M),
-    "ScatterND": (["T", i64([0, 1], [1, 1]), [2]], {}, M), "Pad": (["T", i64(0, 0, 1, 1)], {}, M), "Squeeze": (["T", i64(0)], {}, [1, 3]), "Unsqueeze": (["T", i64(0)], {}, M),
-    "Range": ([[], [], []], {}, []), "Resize": (["T", "", "", i64(1, 1, 4, 4)], {}, [1, 1, 2, 2]), "GridSample": (["T", "T"], {}, [1, 2, 3, 2]),
-    "Einsum": (["T", "T"], {"equation": "ij,ij->i"}, M), "Split": (["T"], {"num_outputs": 2}, [2, 2]), "LSTM": ([[2, 1, 3], [1, 4, 3], [1, 4, 1]], {"hidden_size": 1}, M),
-    "GRU": ([[2, 1, 3], [1, 3, 3], [1, 3, 1]], {"hidden_size": 1}, M), "RNN": ([[2, 1, 3], [1, 1, 3], [1, 1, 1]], {"hidden_size": 1}, M), "Det": (["T"], {}, [2, 2]),
-    "RoiAlign": (["T", [2, 4], i64(0, 0)], {}, [1, 1, 3, 3]), "BitShift": (["T", "T"], {"direction": "LEFT"}, M), "Col2Im": (["T", i64(4, 4), i64(2, 2)], {}, [1, 4, 9]),
+    "Where": ([np.array([True, False, True]), "T", "T"], {}, M), "ReduceSum": (["T", i64(1)], {}, M),
+    "CumSum": (["T", np.array(0)], {}, M), "TopK": (["T", i64(2)], {}, M),
+    "MatMul": (["T", "T"], {}, [3, 3]), "Gemm": (["T"] * 3, {}, [3, 3]), "Conv": (["T", "T"], {}, IMAGE),
+    "ConvTranspose": (["T", "T"], {}, IMAGE), "MaxPool": (["T"], {"kernel_shape": [2, 2]}, IMAGE),
+    "AveragePool": (["T"], {"kernel_shape": [2, 2]}, IMAGE), "GlobalAveragePool": (["T"], {}, IMAGE),
+    "LayerNormalization": (["T", [3]], {}, M), "BatchNormalization": (["T"] + [[2]] * 4, {}, [2, 2, 3]),
+    "InstanceNormalization": (["T", [2], [2]], {}, [2, 2, 3]), "GroupNormalization": (["T", [2], [2]],
+        {"num_groups": 2}, [2, 2, 3]), "RMSNormalization": (["T", [3]], {}, M),
+    "Attention": (["T"] * 3, {}, [1, 2, 3, 4]),
+    "RotaryEmbedding": (["T", [1, 3, 2], [1, 3, 2]], {}, [1, 2, 3, 4]), "Reshape": (["T", i64(-1)], {}, M),
+    "Concat": (["T", "T"], {"axis": 0}, M), "Expand": (["T", i64(2, 2, 3)], {}, M),
+    "Slice": (["T", i64(0), i64(1), i64(0)], {}, M), "Tile": (["T", i64(2, 1)], {}, M),
+    "Gather": (["T", i64(0, 1)], {}, M), "GatherElements": (["T", i64([0, 1, 0])], {}, M),
+    "GatherND": (["T", i64([0, 1])], {}, M), "ScatterElements": (["T", i64([0, 1, 0]), [1, 3]], {}, M),
+    "ScatterND": (["T", i64([0, 1], [1, 1]), [2]], {}, M), "Pad": (["T", i64(0, 0, 1, 1)], {}, M),
+    "Squeeze": (["T", i64(0)], {}, [1, 3]), "Unsqueeze": (["T", i64(0)], {}, M),
+    "Range": ([[], [], []], {}, []), "Resize": (["T", "", "", i64(1, 1, 4, 4)], {}, [1, 1, 2, 2]),
+    "GridSample": (["T", "T"], {}, [1, 2, 3, 2]), "Einsum": (["T", "T"], {"equation": "ij,ij->i"}, M),
+    "Split": (["T"], {"num_outputs": 2}, [2, 2]), "LSTM": ([[2, 1, 3], [1, 4, 3], [1, 4, 1]], {"hidden_size": 1}, M),
+    "GRU": ([[2, 1, 3], [1, 3, 3], [1, 3, 1]], {"hidden_size": 1}, M),
+    "RNN": ([[2, 1, 3], [1, 1, 3], [1, 1, 1]], {"hidden_size": 1}, M), "Det": (["T"], {}, [2, 2]),
+    "RoiAlign": (["T", [2, 4], i64(0, 0)], {}, [1, 1, 3, 3]), "BitShift": (["T", "T"], {"direction": "LEFT"}, M),
+    "Col2Im": (["T", i64(4, 4), i64(2, 2)], {}, [1, 4, 9]),
 }
 # "Could not run" comes late: an LSTM of float64 loads, Clip of bf16 is written out into ops that are not there
 FIXED = {"LSTM": {"F64"}, "GRU": {"F64"}, "Clip": {"BF16"}}
@@ -76,8 +96,11 @@ def loads(op, dtype, opset):
         attributes = {}
     node = helper.make_node(op, names, [f"o{k}" for k in range(max(1, schema(op, opset).min_output))], **attributes)
     try:
-        graph = helper.make_graph([node], "g", graph_inputs, [onnx.ValueInfoProto(name=o) for o in node.output], constants)
-        model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), strict_mode=True)
+        graph = helper.make_graph([node], "g", graph_inputs, [onnx.ValueInfoProto(name=o) for o in node.output],
+                                  constants)
+        model = onnx.shape_inference.infer_shapes(helper.make_model(graph,
+                                                                    opset_imports=[helper.make_opsetid("", opset)],
+                                                                    ir_version=10), strict_mode=True)
         ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         return True
     except Exception:  # the standard or the runtime says no
@@ -105,7 +128,8 @@ def row(op):
     for j, i in enumerate(s.inputs):
         if i.type_str == name:
             mask |= 0xffffffff if i.option == onnx.defs.OpSchema.FormalParameterOption.Variadic else 1 << j
-    sets = ("(" + " | ".join(d for d in DTYPES if d in x) + ")" if x else "0" for x in (early, early | allowed(op, OPSETS[-1]), ours))
+    sets = ("(" + " | ".join(d for d in DTYPES if d in x) + ")" if x else "0"
+            for x in (early, early | allowed(op, OPSETS[-1]), ours))
     return f"TYPES({op}, 0x{SAME.get(op, mask):x}, {'true' if s.outputs[0].type_str == name else 'false'}, {', '.join(sets)})"
 
 

@@ -16,7 +16,8 @@ Arrays that are indexed by a number of axes, {OP_avg_pool1d, OP_avg_pool2d, OP_a
 """
 import pathlib
 import re
-import sys
+
+import tap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MOST = 3
@@ -46,13 +47,9 @@ def main():
             if len(set(ops)) > MOST:
                 bad.append((p.relative_to(ROOT), text.count("\n", 0, at) + 1, kind, ops))
     folders = sorted({str(p.parent.relative_to(ROOT)) for p in files})
-    print(f"1..{len(folders)}")
-    for k, folder in enumerate(folders, 1):
-        here = [b for b in bad if str(b[0].parent) == folder]
-        print(f"{'not ' if here else ''}ok {k} - oplists: {folder}")
-        for path, line, kind, ops in here:
-            print(f"# {path}:{line} {kind} {len(ops)} ops: {', '.join(ops[:4])}{' ...' if len(ops) > 4 else ''}")
-    sys.exit(bool(bad))
+    tap.report("oplists", [
+        (folder, [f"{path}:{line} {kind} {len(ops)} ops: {', '.join(ops[:4])}{' ...' if len(ops) > 4 else ''}"
+                  for path, line, kind, ops in bad if str(path.parent) == folder]) for folder in folders])
 
 
 if __name__ == "__main__":

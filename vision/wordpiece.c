@@ -132,7 +132,7 @@ static bool clean(const Tokenizer *t, const char *text, Buf *out, Err *err)
     while (left > 0) {
         utf8proc_int32_t c;
         utf8proc_ssize_t n = utf8proc_iterate(p, left, &c);
-        if (n < 0) { /* a byte that is no UTF-8 becomes U+FFFD, which is dropped */
+        if (n < 0) { /* a byte that is not UTF-8 becomes U+FFFD, which is dropped */
             n = 1;
             c = 0xFFFD;
         }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Step 1 of docs/KEY_PADDING_MASK.md: nn.TransformerEncoder with src_key_padding_mask, exported for any batch and any length.
+"""Step 1 of docs/KEY_PADDING_MASK.md: nn.TransformerEncoder with src_key_padding_mask,
+exported for any batch and any length.
 
     python examples/key_padding/export.py FOLDER [--float] [--inside]
 
-writes FOLDER/encoder.pt2, sequences of different lengths (sequences.safetensors: "0", "1", ... each (length, 32)), and the results of eager
-PyTorch for each of them alone, without padding (expected.safetensors). --float: the mask is float, -inf where padded, instead of bool.
---inside: the model takes lengths and makes the mask itself.
+writes FOLDER/encoder.pt2, sequences of different lengths (sequences.safetensors: "0", "1", ... each (length, 32)),
+and the results of eager PyTorch for each of them alone, without padding (expected.safetensors). --float: the mask is
+float, -inf where padded, instead of bool. --inside: the model takes lengths and makes the mask itself.
 """
 import os
 import sys

@@ -84,8 +84,10 @@ def main():
         src, mask = torch.zeros(BATCH, LONGEST, options.width), torch.zeros(BATCH, LONGEST, dtype=torch.bool)
         both = {0: batch, 1: length}
         fixed = save(eager, (src, mask), None, os.path.join(folder, "fixed.pt2"))
-        dynamic = save(eager, (src[:2, :9].contiguous(), mask[:2, :9].contiguous()), (both, both), os.path.join(folder, "dynamic.pt2"))
-        inside = save(Inside(eager), (src[:2, :9].contiguous(), torch.tensor([9, 4])), (both, {0: batch}), os.path.join(folder, "inside.pt2"))
+        dynamic = save(eager, (src[:2, :9].contiguous(), mask[:2, :9].contiguous()), (both, both),
+                       os.path.join(folder, "dynamic.pt2"))
+        inside = save(Inside(eager), (src[:2, :9].contiguous(), torch.tensor([9, 4])), (both, {0: batch}),
+                      os.path.join(folder, "inside.pt2"))
 
     def longest(b):
         return max(map(len, b))
@@ -95,9 +97,11 @@ def main():
 
     ways = {
         "fixed": lambda b: fixed.run({"src": padded(b, LONGEST), "padding": mask_of(sizes(b), LONGEST)})["output_0"],
-        "dynamic": lambda b: dynamic.run({"src": padded(b, longest(b)), "padding": mask_of(sizes(b), longest(b))})["output_0"],
+        "dynamic": lambda b: dynamic.run({"src": padded(b, longest(b)),
+                                          "padding": mask_of(sizes(b), longest(b))})["output_0"],
         "inside": lambda b: inside.run({"src": padded(b, longest(b)), "lengths": sizes(b)})["output_0"],
-        "one by one": lambda b: [dynamic.run({"src": s[None], "padding": np.zeros((1, len(s)), bool)})["output_0"][0] for s in b],
+        "one by one": lambda b: [dynamic.run({"src": s[None], "padding": np.zeros((1, len(s)), bool)})["output_0"][0]
+                                 for s in b],
     }
     used = int(lengths.sum())
     computed = {"fixed": BATCHES * BATCH * LONGEST, "one by one": used}
@@ -109,7 +113,8 @@ def main():
         seconds, results = fastest(way, batches)
         ms = 1e3 * seconds / BATCHES
         base = base or ms
-        worst = max(float(np.abs(np.asarray(y)[:len(w)] - w).max()) for r, a in zip(results, alone) for y, w in zip(r, a))
+        worst = max(float(np.abs(np.asarray(y)[:len(w)] - w).max()) for r, a in zip(results, alone)
+                    for y, w in zip(r, a))
         share = used / computed.get(name, sum(BATCH * longest(b) for b in batches))
         print(f"{name:<12}{ms:13.2f}{ms / base:10.2f}{100 * share:15.0f}%{worst:20.1e}")
 

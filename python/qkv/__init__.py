@@ -4,16 +4,16 @@
     model = qkv.Model("vit.pt2")
     out = model.run({"pixel_values": array})["output_0"]
 
-    report = qkv.export(module, (x, mask), dynamic_shapes={...}, path="model.pt2")     # needs torch
-    qkv.nn.replace_mha(module)                                                         # before export, for data-dependent sizes
-    qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")                                   # static exports at two sizes become one for all sizes
-    qkv.joint("model.pt2", loss="output_0", path="joint.pt2")                          # the model and the gradients of its loss
-    qkv.Trainer("joint.pt2", lr=1e-3).fit({"x": x, "target": y}, epochs=10)                # trains its parameters
-    qkv.check("model.onnx", target="ort")                                              # errors and warnings, as a Report
-    qkv.backends("model.pt2", device="cuda-sm90")                                      # which kernel PyTorch takes for each attention
-    qkv.BatchPredictor("model.pt2")                                                    # picklable, on dicts of columns: multiprocessing, ray.data
-    qkv.Segmenter("sam3.pt2", ["red car"])(image)                                      # every instance of a text: boxes, masks
-    qkv.trace(module, (x, mask), "trace.safetensors")                                  # for `qkv verify --per-node`
+    report = qkv.export(module, (x, mask), dynamic_shapes={...}, path="model.pt2")  # needs torch
+    qkv.nn.replace_mha(module)                          # before export, for data-dependent sizes
+    qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")    # static exports at two sizes become one for all sizes
+    qkv.joint("model.pt2", loss="output_0", path="joint.pt2")  # the model and the gradients of its loss
+    qkv.Trainer("joint.pt2", lr=1e-3).fit({"x": x, "target": y}, epochs=10)  # trains its parameters
+    qkv.check("model.onnx", target="ort")               # errors and warnings, as a Report
+    qkv.backends("model.pt2", device="cuda-sm90")       # which kernel PyTorch takes for each attention
+    qkv.BatchPredictor("model.pt2")                     # picklable, on dicts of columns: multiprocessing, ray.data
+    qkv.Segmenter("sam3.pt2", ["red car"])(image)       # every instance of a text: boxes, masks
+    qkv.trace(module, (x, mask), "trace.safetensors")   # for `qkv verify --per-node`
 
 `Model` needs only NumPy. Inputs are not copied (NumPy, torch, anything with __dlpack__). Outputs are `Output` arrays,
 which NumPy reads and which support DLPack.
@@ -27,7 +27,9 @@ from .model import InferenceSession, Model, Output, Session, joint
 from .segment import Segmenter
 from .train import Step, Trainer
 
-__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "Session", "Step", "Trainer", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace", "library_path", "version"]
+__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "Session",
+           "Step", "Trainer", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace",
+           "library_path", "version"]
 __version__ = "0.1.0"
 
 

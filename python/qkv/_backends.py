@@ -5,8 +5,9 @@ import json
 from ._lib import CError, CTensor, DTYPES, Error, SdpaCall, check, lib, text
 
 BACKENDS = ("math", "flash", "efficient", "cudnn")  # by PyTorch's enum values
-_LONG = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
-         "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2", "complex64": "c64"}
+_LONG = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
+         "int16": "i16", "int8": "i8", "uint8": "u8", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2",
+         "complex64": "c64"}
 
 
 def cudnn_number(version):
@@ -18,7 +19,8 @@ def cudnn_number(version):
 
 
 def _tensor(t, keep):
-    """A torch tensor or an array (NumPy), or (shape, dtype) or (shape, strides, dtype): as sizes, strides in elements, and dtype."""
+    """A torch tensor or an array (NumPy), or (shape, dtype) or (shape, strides, dtype):
+    as sizes, strides in elements, and dtype."""
     if isinstance(t, tuple):
         shape, strides, dtype = t if len(t) == 3 else (t[0], None, t[1])
     else:
@@ -33,26 +35,34 @@ def _tensor(t, keep):
     return CTensor(DTYPES.index(name), len(shape), sizes[0], None if strides is None else sizes[1], None)
 
 
-def sdpa_choice(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, enable_gqa=False, device="cpu", cudnn=None, requires_grad=None,
+def sdpa_choice(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, enable_gqa=False, device="cpu",
+                cudnn=None, requires_grad=None,
                 mask_requires_grad=None, report=False):
-    """The backend that PyTorch 2.13 picks for this call of scaled_dot_product_attention on a device ("cpu", "cuda-sm80", "cuda-sm90", ...): "flash", "efficient",
-    "cudnn" or "math". Tensors are torch's, NumPy's, or (shape, dtype), (shape, strides, dtype). report=True returns a dict with backend and refused:
-    [{backend, rule, what, change, source}], the rules that keep the call from a better backend. requires_grad=None: as set on the tensors."""
+    """The backend that PyTorch 2.13 picks for this call of scaled_dot_product_attention on a device ("cpu",
+    "cuda-sm80", "cuda-sm90", ...): "flash", "efficient", "cudnn" or "math". Tensors are torch's, NumPy's, or (shape,
+    dtype), (shape, strides, dtype). report=True returns a dict with backend and refused: [{backend, rule, what,
+    change, source}], the rules that keep the call from a better backend. requires_grad=None: as set on the
+    tensors."""
     keep = []
-    asks = requires_grad if requires_grad is not None else any(bool(getattr(t, "requires_grad", False)) for t in (query, key, value))
-    mask_asks = mask_requires_grad if mask_requires_grad is not None else bool(getattr(attn_mask, "requires_grad", False))
+    asks = requires_grad if requires_grad is not None else any(bool(getattr(t, "requires_grad", False))
+                                                               for t in (query, key, value))
+    mask_asks = mask_requires_grad if mask_requires_grad is not None else bool(getattr(attn_mask, "requires_grad",
+        False))
     mask = None if attn_mask is None else C.pointer(_tensor(attn_mask, keep))
     offset = [t.storage_offset() if callable(getattr(t, "storage_offset", None)) else 0 for t in (query, key, value)]
-    call = SdpaCall(C.sizeof(SdpaCall), _tensor(query, keep), _tensor(key, keep), _tensor(value, keep), mask, mask_asks, asks, is_causal, enable_gqa, dropout_p,
+    call = SdpaCall(C.sizeof(SdpaCall), _tensor(query, keep), _tensor(key, keep), _tensor(value, keep), mask,
+                    mask_asks, asks, is_causal, enable_gqa, dropout_p,
                     (C.c_int64 * 3)(*offset))
     e, out, found = CError(), C.c_int(), C.c_void_p()
-    check(lib().qkv_sdpa_choice(C.byref(call), device.encode(), cudnn_number(cudnn), C.byref(out), C.byref(found) if report else None, C.byref(e)) == 0, e)
+    check(lib().qkv_sdpa_choice(C.byref(call), device.encode(), cudnn_number(cudnn), C.byref(out),
+                                C.byref(found) if report else None, C.byref(e)) == 0, e)
     return json.loads(text(found.value, e)) if report else BACKENDS[out.value]
 
 
 def backends(model, device="cpu", dims=None, train=False, cudnn=None):
-    """Which kernel PyTorch 2.13 picks, and why, for every attention of a model (a path or a qkv.Model) as its file has it: the output of
-    `qkv backends --json` as a dict. dims: known sizes, {"batch": 8}. Other sizes stay symbols, and the choice is then a list of cases."""
+    """Which kernel PyTorch 2.13 picks, and why, for every attention of a model (a path or a qkv.Model) as its file
+    has it: the output of `qkv backends --json` as a dict. dims: known sizes, {"batch": 8}. Other sizes stay symbols,
+    and the choice is then a list of cases."""
     from .model import Model
 
     return (model if isinstance(model, Model) else Model(model)).backends(device, dims, train, cudnn)

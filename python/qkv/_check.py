@@ -3,7 +3,7 @@ import ctypes as C
 import json
 import os
 
-from ._lib import CError, CheckOptions, check as raise_unless, lib
+from ._lib import CError, CheckOptions, check as raise_unless, choice, lib
 
 
 class Finding(dict):
@@ -19,7 +19,8 @@ class Report:
     def __init__(self, data):
         self.data = data
         self.findings = [Finding(f) for f in data["findings"]]
-        self.errors, self.warnings, self.notes = ([f for f in self.findings if f["severity"] == s] for s in ("error", "warning", "note"))
+        self.errors, self.warnings, self.notes = ([f for f in self.findings if f["severity"] == s]
+                                                  for s in ("error", "warning", "note"))
         self.readable = data["readable"]
 
     def __bool__(self):
@@ -30,12 +31,14 @@ class Report:
 
 
 def check(path, target=None, security=False, full=False):
-    """Looks for errors in a .pt2 or ONNX file without running it. Returns a Report, also for a file that cannot be read.
+    """Looks for errors in a .pt2 or ONNX file without running it.
+    Returns a Report, also for a file that cannot be read.
 
-    target: one or more of qkv, ort, openvino, tensorrt; also reports what these would refuse. Ids: docs/CHECK.md, `qkv check --explain ID`.
+    target: one or more of qkv, ort, openvino, tensorrt; also reports what these would refuse.
+    Ids: docs/CHECK.md, `qkv check --explain ID`.
     """
-    targets = ",".join(target) if isinstance(target, (list, tuple)) else target
-    options = CheckOptions(C.sizeof(CheckOptions), targets.encode() if targets else None, security, full, 0)
+    names = target or [] if not isinstance(target, str) else target.split(",")
+    options = CheckOptions(C.sizeof(CheckOptions), sum({choice("target", name) for name in names}), security, full, 0)
     error, out = CError(), C.c_void_p()
     status = lib().qkv_check(os.fsencode(path), C.byref(options), C.byref(out), C.byref(error))
     if not out.value:

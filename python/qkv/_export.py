@@ -1,4 +1,5 @@
-"""export: writes a module as a .pt2 that runs at every declared size, and compares the C library with PyTorch at several."""
+"""export: writes a module as a .pt2 that runs at every declared size,
+and compares the C library with PyTorch at several."""
 import inspect
 import itertools
 import json
@@ -19,8 +20,8 @@ from .model import Model
 
 
 class ExportReport:
-    """What was checked. `differences`: [(sizes, largest absolute, largest relative to the output's peak)]; `narrowed`: declared sizes that
-    guards exclude, as sentences; `notes`: changes made to the example."""
+    """What was checked. `differences`: [(sizes, largest absolute, largest relative to the output's peak)];
+    `narrowed`: declared sizes that guards exclude, as sentences; `notes`: changes made to the example."""
 
     def __init__(self, path):
         self.path, self.differences, self.narrowed, self.notes = path, [], [], []
@@ -44,7 +45,8 @@ class ExportReport:
 
 
 class _Hint:
-    """An axis left to torch (Dim.AUTO, Dim.DYNAMIC, with or without a range): free until the exported program constrains it."""
+    """An axis left to torch (Dim.AUTO, Dim.DYNAMIC, with or without a range):
+    free until the exported program constrains it."""
 
     def __init__(self, name, hint):
         self.__name__ = name
@@ -65,13 +67,15 @@ def _flat_specs(args, kwargs, dynamic_shapes, module):
         if not isinstance(dim, type(Dim.AUTO)):
             return dim
         hint = _Hint(f"{name}.{axis}", dim)
-        return specialised.setdefault(size, hint) if size < 2 else hint  # sizes of 0 and 1 are replaced, equal ones together
+        # sizes of 0 and 1 are replaced, equal ones together
+        return specialised.setdefault(size, hint) if size < 2 else hint
 
     def walk(value, spec, name):
         if isinstance(value, torch.Tensor):
             axes = dict(enumerate(spec)) if isinstance(spec, (list, tuple)) else dict(spec or {})
             static = (None, Dim.STATIC)
-            out.append((name, value, {a: free(d, name, a, value.shape[a]) for a, d in axes.items() if d not in static and not isinstance(d, int)}))
+            out.append((name, value, {a: free(d, name, a, value.shape[a]) for a, d in axes.items() if d not in static
+                                      and not isinstance(d, int)}))
         elif isinstance(value, dict):
             for k, v in value.items():
                 walk(v, (spec or {}).get(k) if isinstance(spec, dict) else None, f"{name}_{k}")
@@ -99,9 +103,9 @@ def _bounds(root):
 
 
 def _choose(specs, apart=True, scaled=False):
-    """Example sizes per root Dim: the caller's where torch does not specialise them, else fresh ones. torch fixes sizes 0 and 1, and
-    sizes that coincide with another may be taken for the same (apart=False keeps those). scaled=True: axes left to torch grow with the
-    sizes that were replaced, as a mask of H*W does."""
+    """Example sizes per root Dim: the caller's where torch does not specialise them, else fresh ones. torch fixes
+    sizes 0 and 1, and sizes that coincide with another may be taken for the same (apart=False keeps those).
+    scaled=True: axes left to torch grow with the sizes that were replaced, as a mask of H*W does."""
     given, notes, used = {}, [], set()
     for name, tensor, axes in specs:
         for axis, dim in axes.items():
@@ -115,18 +119,22 @@ def _choose(specs, apart=True, scaled=False):
         if value >= 2 and lo <= value <= hi and (not apart or isinstance(root, _Hint) or value not in sizes.values()):
             sizes[name] = value
             continue
-        pool = [v for v in itertools.chain(range(max(lo, 3), min(hi, 200) + 1), range(max(lo, 2), min(hi, 3) + 1)) if v >= 2]
+        pool = [v for v in itertools.chain(range(max(lo, 3), min(hi, 200) + 1), range(max(lo, 2), min(hi, 3) + 1))
+                if v >= 2]
         fresh = next((v for v in pool if v not in sizes.values() and v not in used), pool[0] if pool else value)
         notes.append(f"size {name} = {value} of the example would be taken for a constant: {fresh} was used instead")
         sizes[name] = fresh
     if scaled:
-        new, old = (math.prod(x) for x in zip(*[(sizes[n], max(v, 1)) for n, (_, v) in given.items() if sizes[n] != v], (1, 1)))
-        sizes.update({n: sizes[n] * new // old for n, (root, v) in given.items() if isinstance(root, _Hint) and sizes[n] == v})
+        new, old = (math.prod(x)
+                    for x in zip(*[(sizes[n], max(v, 1)) for n, (_, v) in given.items() if sizes[n] != v], (1, 1)))
+        sizes.update({n: sizes[n] * new // old for n, (root, v) in given.items() if isinstance(root, _Hint)
+                      and sizes[n] == v})
     return {n: given[n][0] for n in given}, sizes, notes
 
 
 def _like(tensor, shape, seed):
-    """A tensor of another shape with similar values: floats with the same spread, integers and bools drawn from the given ones."""
+    """A tensor of another shape with similar values: floats with the same spread,
+    integers and bools drawn from the given ones."""
     if tuple(shape) == tuple(tensor.shape):
         return tensor.detach().clone()
     g = torch.Generator().manual_seed(seed)
@@ -134,7 +142,8 @@ def _like(tensor, shape, seed):
         finite = tensor[torch.isfinite(tensor)].double()
         spread = float(finite.std()) if finite.numel() > 1 else 1.0
         out = torch.randn(shape, generator=g, dtype=torch.float64) * (spread or 1.0)
-        if finite.numel() < tensor.numel():  # an additive mask: its infinities go into the last column, never a whole row
+        # an additive mask: its infinities go into the last column, never a whole row
+        if finite.numel() < tensor.numel():
             out = torch.zeros(shape, dtype=torch.float64)
             if out.ndim and out.shape[-1] > 1:
                 out[..., -1] = float("-inf")
@@ -194,8 +203,10 @@ class _Sized:
 
 
 def _tied(program, args, kwargs, module, specs, at):
-    """`at` with the sizes that a guard makes equal to an expression of others: mask.size(0) == (image.size(2)//14)*(image.size(3)//14)."""
-    equalities = [g.split(" == ") for g in getattr(program, "_guards_code", None) or [] if re.fullmatch(r"[^=!<>]+ == [^=!<>]+", g)]
+    """`at` with the sizes that a guard makes equal to an expression of others:
+    mask.size(0) == (image.size(2)//14)*(image.size(3)//14)."""
+    equalities = [g.split(" == ") for g in getattr(program, "_guards_code", None) or []
+                  if re.fullmatch(r"[^=!<>]+ == [^=!<>]+", g)]
     axes_of = {name: axes for name, _, axes in specs}
     out = dict(at)
 
@@ -226,8 +237,10 @@ def _tied(program, args, kwargs, module, specs, at):
 
 
 def _followed(program, specs, at):
-    """`at` with the axes left to torch as the program ties them: its symbols take the named sizes, then the wanted ones inside their ranges."""
-    shapes = {n.name: n.meta["val"].shape for n in program.graph.nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.Tensor)}
+    """`at` with the axes left to torch as the program ties them: its symbols take the named sizes,
+    then the wanted ones inside their ranges."""
+    shapes = {n.name: n.meta["val"].shape for n in program.graph.nodes if n.op == "placeholder"
+              and isinstance(n.meta.get("val"), torch.Tensor)}
     values, out, hints = {}, dict(at), []
     for name, _, axes in specs:
         for axis, dim in axes.items():
@@ -304,7 +317,8 @@ def _refusals(text):
             n = len(m.groups()) // 2
             names = [g for g in (m[n + 1], m[1]) if g and not _SIZE.fullmatch(g)]
             out.append(f"{_where(m[1], m[2])} always equals {_where(m[n + 1], m[n + 2])}: declare {names[0] if names else 'Dim.AUTO'} for both")
-        elif m := re.match(rf"The values of {_AT} must always be related to the values of .* by (.+) = (.+?)\.?$", line):
+        elif m := re.match(rf"The values of {_AT} must always be related to the values of .* by (.+) = (.+?)\.?$",
+                           line):
             out.append(f"{_where(m[1], m[2])} is always {_readable(m[m.lastindex])}: declare {_readable(m[m.lastindex])} for it")
         elif m := re.match(rf"Not all values of {_AT} in the specified range (.+?) satisfy the generated guard (.+?)\.?$", line):
             fix = f"{m[1]} = {suggested[m[1]]}" if m[1] in suggested else "a range that keeps it"
@@ -318,10 +332,12 @@ def _explained(error, notes):
     text = str(error)
     if m := re.search(r"Could not guard on data-dependent expression (.+?)(?: \(unhinted: (.+?)\))?\.  ", text):
         frames = [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(error.__traceback__)]
-        own = [f"{file}:{n}" for file, n in frames if not (file.startswith("<") or file == __file__ or os.sep + "torch" + os.sep in file)]
+        own = [f"{file}:{n}" for file, n in frames if not (file.startswith("<") or file == __file__
+                                                           or os.sep + "torch" + os.sep in file)]
         of_nn = any(file in (nn.functional.__file__, nn.modules.transformer.__file__) for file, _ in frames)
         at = f" ({own[-1]})" if own else ""
-        todo = "call qkv.nn.replace_mha(model) before" if of_nn else "state with torch._check what is known about it, or compute both ways and take torch.where"
+        todo = ("call qkv.nn.replace_mha(model) before" if of_nn
+                else "state with torch._check what is known about it, or compute both ways and take torch.where")
         return f"the module branches on a data-dependent size or value, {m[2] or m[1]}{at}: {todo}"
     sentences = _refusals(text)
     if sentences:
@@ -333,7 +349,8 @@ def _explained(error, notes):
 
 
 def _exported(module, args, kwargs, dynamic_shapes, specs):
-    """The program, the roots, the example's sizes and notes. Sizes that are equal in the example are made different where the module allows it."""
+    """The program, the roots, the example's sizes and notes.
+    Sizes that are equal in the example are made different where the module allows it."""
     tried, first = [], None
     for apart, scaled in ((True, False), (False, False), (False, True)):
         roots, sizes, notes = _choose(specs, apart, scaled)
@@ -342,10 +359,12 @@ def _exported(module, args, kwargs, dynamic_shapes, specs):
         tried.append(sizes)
         for oblivious in (False, True):
             a, k = _resized(args, kwargs, specs, sizes, 0)
-            # strides of tensors of size 1 are compared while tracing; torch can leave that undecided, at the price of other conditions
+            # strides of tensors of size 1 are compared while tracing; torch can leave that undecided,
+            # at the price of other conditions
             try:
                 with torch.fx.experimental._config.patch(backed_size_oblivious=oblivious):
-                    return torch.export.export(module, a, k, dynamic_shapes=dynamic_shapes, strict=False), roots, sizes, notes
+                    return torch.export.export(module, a, k, dynamic_shapes=dynamic_shapes,
+                                               strict=False), roots, sizes, notes
             except Exception as e:
                 if not oblivious and not scaled:
                     first = (e, notes)
@@ -362,7 +381,8 @@ def _exported(module, args, kwargs, dynamic_shapes, specs):
 
 
 def strip_metadata(path):
-    """Node metadata (stack traces with this machine's paths) and sample inputs (a pickle) are removed from the archive; weights keep their alignment."""
+    """Node metadata (stack traces with this machine's paths) and sample inputs (a pickle) are removed from the
+    archive; weights keep their alignment."""
     with zipfile.ZipFile(path) as z:
         model = [n for n in z.namelist() if n.endswith(".json") and "/models/" in n][0]
         program = json.loads(z.read(model))
@@ -413,7 +433,8 @@ def _compare(expected, got):
             raise Error(f"output_{i}: PyTorch gives {t.dtype} {tuple(t.shape)}, the C library {y.dtype} {tuple(y.shape)}", 1)
         a, b = y.double(), t.double()
         finite = torch.isfinite(b)
-        if not torch.equal(torch.nan_to_num(a[~finite], 7.0), torch.nan_to_num(b[~finite], 7.0)) or not torch.isfinite(a[finite]).all():
+        if not torch.equal(torch.nan_to_num(a[~finite], 7.0),
+                           torch.nan_to_num(b[~finite], 7.0)) or not torch.isfinite(a[finite]).all():
             raise Error(f"output_{i}: NaN and infinities differ", 1)
         if finite.any():
             d = float((a - b)[finite].abs().max())
@@ -422,12 +443,12 @@ def _compare(expected, got):
 
 
 def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", checks=2, tolerance=None):
-    """Exports `module` with torch.export, saves it to `path`, runs the file in the C library at the example's sizes and at `checks` more, and
-    compares with eager PyTorch. Returns an ExportReport. Raises qkv.Error if results differ by more than `tolerance` relative to an output's
-    largest value (default 2e-5; 2e-2 if an output is bf16 or f16).
+    """Exports `module` with torch.export, saves it to `path`, runs the file in the C library at the example's sizes
+    and at `checks` more, and compares with eager PyTorch. Returns an ExportReport. Raises qkv.Error if results differ
+    by more than `tolerance` relative to an output's largest value (default 2e-5; 2e-2 if an output is bf16 or f16).
 
-    Dynamic sizes of the example that torch would specialize (0, 1, outside the Dim's range, two equal ones) are replaced. Tensors that are
-    passed twice are copied, since export would merge them into one input.
+    Dynamic sizes of the example that torch would specialize (0, 1, outside the Dim's range, two equal ones) are
+    replaced. Tensors that are passed twice are copied, since export would merge them into one input.
     """
     args, kwargs = tuple(args), dict(kwargs or {})
     module = module.eval()
@@ -448,7 +469,8 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
             torch.export.save(program, str(path))
             strip_metadata(str(path))
             model = Model(path)
-            names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT" and hasattr(s.arg, "name")]
+            names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"
+                     and hasattr(s.arg, "name")]
             tried = [sizes] + _more_sizes(roots, sizes, checks)
             for n, at in enumerate(tried):
                 at = _tied(program, args, kwargs, module, specs, _followed(program, specs, at))
@@ -470,12 +492,14 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
                     continue
                 worst, rel = _compare(expected, got)
                 report.differences.append((dict(at), worst, rel))
-                half = any(t.dtype in (torch.bfloat16, torch.float16) for t in pytree.tree_leaves(expected) if isinstance(t, torch.Tensor))
+                half = any(t.dtype in (torch.bfloat16, torch.float16) for t in pytree.tree_leaves(expected)
+                           if isinstance(t, torch.Tensor))
                 limit = tolerance if tolerance is not None else (2e-2 if half else 2e-5)
                 if rel > limit:
                     raise Error(f"{path}: at {at} the C library differs from PyTorch by {worst:.3e} ({rel:.3e} of the peak, allowed {limit:g})", 1)
             if len(report.differences) == 1 and len(tried) > 1:
-                report.notes.append("no other size was checked: the module refuses those that were tried, or some sizes depend on the inputs' values")
+                report.notes.append("no other size was checked: the module refuses those that were tried, or some "
+                                    "sizes depend on the inputs' values")
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
     return report

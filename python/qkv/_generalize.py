@@ -34,7 +34,8 @@ def _texts(items):
 
 
 def generalize(*files, path=None, dims=None, dynamic=(), check=(), apart=False):
-    """files: paths or Models of static exports (no dynamic_shapes) at two or more sizes. Writes the result to path if given.
+    """files: paths or Models of static exports (no dynamic_shapes) at two or more sizes.
+    Writes the result to path if given.
 
     dims      {"batch": ["x.0", "mask.0"]}: names for sizes
     dynamic   axes ("x.0") that must be variable in the result
@@ -47,7 +48,8 @@ def generalize(*files, path=None, dims=None, dynamic=(), check=(), apart=False):
     checks = [f if isinstance(f, Model) else Model(f) for f in check]
     names = [f"{name}={','.join([axes] if isinstance(axes, str) else axes)}" for name, axes in (dims or {}).items()]
     pointers = lambda ms: (C.c_void_p * max(len(ms), 1))(*[m._model for m in ms])
-    options = GeneralizeOptions(C.sizeof(GeneralizeOptions), _texts(names), len(names), _texts(list(dynamic)), len(dynamic), int(apart),
+    options = GeneralizeOptions(C.sizeof(GeneralizeOptions), _texts(names), len(names), _texts(list(dynamic)),
+                                len(dynamic), int(apart),
                                 C.cast(pointers(checks), C.POINTER(C.c_void_p)), len(checks))
     e, text = CError(), C.c_void_p()
     made = lib().qkv_model_generalize(pointers(models), len(models), C.byref(options), C.byref(text), C.byref(e))

@@ -24,31 +24,38 @@ class CError(C.Structure):
 
 
 class CTensor(C.Structure):
-    _fields_ = [("dtype", C.c_int), ("rank", C.c_int), ("shape", C.POINTER(C.c_int64)), ("strides", C.POINTER(C.c_int64)),
-                ("data", C.c_void_p)]
+    _fields_ = [("dtype", C.c_int), ("rank", C.c_int), ("shape", C.POINTER(C.c_int64)),
+                ("strides", C.POINTER(C.c_int64)), ("data", C.c_void_p)]
 
 
 class LoadOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("compute", C.c_int), ("no_fuse", C.c_int), ("fixed_names", C.POINTER(C.c_char_p)),
-                ("fixed", C.POINTER(CTensor)), ("n_fixed", C.c_int), ("skip_padding", C.c_int)]
+    _fields_ = [("struct_size", C.c_size_t), ("compute", C.c_int), ("no_fuse", C.c_int),
+                ("fixed_names", C.POINTER(C.c_char_p)), ("fixed", C.POINTER(CTensor)), ("n_fixed", C.c_int),
+                ("skip_padding", C.c_int)]
 
 
 class SessionOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t), ("no_optimize", C.c_int), ("train", C.c_void_p), ("passes", C.c_char_p)]
+    _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t),
+                ("no_optimize", C.c_int), ("train", C.c_void_p), ("passes", C.c_char_p)]
 
 
 class TrainOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("optimizer", C.c_char_p), *((name, C.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "momentum", "dampening")),
-                ("nesterov", C.c_int), ("clip_norm", C.c_double), ("schedule", C.c_char_p), ("warmup", C.c_int64), ("steps", C.c_int64), ("step_size", C.c_int64),
+    _fields_ = [("struct_size", C.c_size_t), ("optimizer", C.c_int),
+                *((name, C.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "momentum",
+                                                  "dampening")),
+                ("nesterov", C.c_int), ("clip_norm", C.c_double), ("schedule", C.c_int), ("warmup",
+                    C.c_int64), ("steps", C.c_int64), ("step_size", C.c_int64),
                 ("gamma", C.c_double), ("lr_end", C.c_double), ("seed", C.c_uint64)]
 
 
 class CStep(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("step", C.c_int64), ("loss", C.c_double), ("lr", C.c_double), ("grad_norm", C.c_double)]
+    _fields_ = [("struct_size", C.c_size_t), ("step", C.c_int64), ("loss", C.c_double), ("lr", C.c_double),
+                ("grad_norm", C.c_double)]
 
 
 class CFitEvent(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("epoch_end", C.c_int), ("replayed", C.c_int), ("epoch", C.c_int64), ("step", C.c_int64), ("steps", C.c_int64), ("loss", C.c_double),
+    _fields_ = [("struct_size", C.c_size_t), ("epoch_end", C.c_int), ("replayed", C.c_int), ("epoch", C.c_int64),
+                ("step", C.c_int64), ("steps", C.c_int64), ("loss", C.c_double),
                 ("lr", C.c_double), ("grad_norm", C.c_double), ("val_loss", C.c_double), ("val_accuracy", C.c_double)]
 
 
@@ -56,9 +63,11 @@ FIT_CALLBACK = C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(CFitEvent))
 
 
 class FitOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("names", C.POINTER(C.c_char_p)), ("tensors", C.POINTER(CTensor)), ("n", C.c_int), ("val_names", C.POINTER(C.c_char_p)),
-                ("val_tensors", C.POINTER(CTensor)), ("n_val", C.c_int), ("epochs", C.c_int64), ("batch", C.c_int64), ("drop_last", C.c_int), ("in_order", C.c_int),
-                ("checkpoint", C.c_char_p), ("checkpoint_every", C.c_int64), ("resume", C.c_char_p), ("logits", C.c_char_p), ("labels", C.c_char_p), ("tell", FIT_CALLBACK),
+    _fields_ = [("struct_size", C.c_size_t), ("names", C.POINTER(C.c_char_p)), ("tensors", C.POINTER(CTensor)),
+                ("n", C.c_int), ("val_names", C.POINTER(C.c_char_p)), ("val_tensors", C.POINTER(CTensor)),
+                ("n_val", C.c_int), ("epochs", C.c_int64), ("batch", C.c_int64), ("drop_last", C.c_int),
+                ("in_order", C.c_int), ("checkpoint", C.c_char_p), ("checkpoint_every", C.c_int64),
+                ("resume", C.c_char_p), ("logits", C.c_char_p), ("labels", C.c_char_p), ("tell", FIT_CALLBACK),
                 ("user", C.c_void_p)]
 
 
@@ -66,14 +75,14 @@ PROGRESS = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_int)
 
 
 class RewriteOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("rule_files", C.POINTER(C.c_char_p)), ("rule_file_count", C.c_int), ("no_builtin_rules", C.c_int),
-                ("phases", C.c_uint), ("prove", C.c_int), ("seeds", C.c_int), ("counterexample", C.c_char_p), ("exact_masked_rows", C.c_int),
-                ("progress", PROGRESS), ("progress_user", C.c_void_p), ("skip_padding", C.c_int), ("lift_sdpa", C.c_char_p),
-                ("cudnn", C.c_int)]
+    _fields_ = [("struct_size", C.c_size_t), ("rule_files", C.POINTER(C.c_char_p)), ("rule_file_count", C.c_int),
+                ("no_builtin_rules", C.c_int), ("phases", C.c_uint), ("prove", C.c_int), ("seeds", C.c_int),
+                ("counterexample", C.c_char_p), ("exact_masked_rows", C.c_int),
+                ("progress", PROGRESS), ("progress_user", C.c_void_p), ("skip_padding", C.c_int),
+                ("lift_sdpa", C.c_char_p), ("cudnn", C.c_int)]
 
 
 OUTPUT_MEMORY = C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_int, C.POINTER(CTensor))
-PROFILES = ("ort", "spec", "openvino", "tensorrt")  # qkv_onnx_profile
 
 
 class OnnxOptions(C.Structure):
@@ -81,42 +90,57 @@ class OnnxOptions(C.Structure):
 
 
 class GeneralizeOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("dims", C.POINTER(C.c_char_p)), ("n_dims", C.c_int), ("dynamic", C.POINTER(C.c_char_p)),
-                ("n_dynamic", C.c_int), ("apart", C.c_int), ("check", C.POINTER(C.c_void_p)), ("n_check", C.c_int)]
+    _fields_ = [("struct_size", C.c_size_t), ("dims", C.POINTER(C.c_char_p)), ("n_dims", C.c_int),
+                ("dynamic", C.POINTER(C.c_char_p)), ("n_dynamic", C.c_int), ("apart", C.c_int),
+                ("check", C.POINTER(C.c_void_p)), ("n_check", C.c_int)]
 
 
 class JointOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("loss", C.c_char_p), ("decompose", C.c_char_p), ("inputs", C.POINTER(C.c_char_p)), ("n_inputs", C.c_int),
-                ("inputs_only", C.c_int), ("recompute", C.c_char_p), ("dim_names", C.POINTER(C.c_char_p)), ("dims", C.POINTER(C.c_int64)), ("n_dims", C.c_int)]
+    _fields_ = [("struct_size", C.c_size_t), ("loss", C.c_char_p), ("decompose", C.c_int),
+                ("inputs", C.POINTER(C.c_char_p)), ("n_inputs", C.c_int),
+                ("inputs_only", C.c_int), ("recompute", C.c_int), ("dim_names", C.POINTER(C.c_char_p)), ("dims",
+                    C.POINTER(C.c_int64)), ("n_dims", C.c_int)]
 
 
 class CheckOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("targets", C.c_char_p), ("security", C.c_int), ("full", C.c_int), ("strict", C.c_int)]
+    _fields_ = [("struct_size", C.c_size_t), ("targets", C.c_uint), ("security", C.c_int), ("full", C.c_int),
+                ("strict", C.c_int)]
 
 
 class SegmentOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("tokenizer", C.c_char_p), ("processor", C.c_char_p), ("threshold", C.c_double), ("tile", C.c_int),
-                ("overlap", C.c_int), ("progress", PROGRESS), ("progress_user", C.c_void_p), ("batch", C.c_int)]
+    _fields_ = [("struct_size", C.c_size_t), ("tokenizer", C.c_char_p), ("processor", C.c_char_p),
+                ("threshold", C.c_double), ("tile", C.c_int), ("overlap", C.c_int), ("progress", PROGRESS),
+                ("progress_user", C.c_void_p), ("batch", C.c_int)]
 
 
 class CInstance(C.Structure):
-    _fields_ = [("prompt", C.c_int), ("score", C.c_double), ("box", C.c_double * 4), ("area", C.c_int64), ("counts", C.c_char_p)]
+    _fields_ = [("prompt", C.c_int), ("score", C.c_double), ("box", C.c_double * 4), ("area", C.c_int64),
+                ("counts", C.c_char_p)]
 
 
 class SdpaCall(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("query", CTensor), ("key", CTensor), ("value", CTensor), ("mask", C.POINTER(CTensor)), ("mask_requires_grad", C.c_int),
-                ("requires_grad", C.c_int), ("is_causal", C.c_int), ("enable_gqa", C.c_int), ("dropout_p", C.c_double), ("offset", C.c_int64 * 3)]
+    _fields_ = [("struct_size", C.c_size_t), ("query", CTensor), ("key", CTensor), ("value", CTensor),
+                ("mask", C.POINTER(CTensor)), ("mask_requires_grad", C.c_int),
+                ("requires_grad", C.c_int), ("is_causal", C.c_int), ("enable_gqa", C.c_int),
+                ("dropout_p", C.c_double), ("offset", C.c_int64 * 3)]
 
 
 class BackendsOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("device", C.c_char_p), ("cudnn", C.c_int), ("train", C.c_int), ("dim_names", C.POINTER(C.c_char_p)), ("dims", C.POINTER(C.c_int64)),
+    _fields_ = [("struct_size", C.c_size_t), ("device", C.c_char_p), ("cudnn", C.c_int), ("train", C.c_int),
+                ("dim_names", C.POINTER(C.c_char_p)), ("dims", C.POINTER(C.c_int64)),
                 ("n_dims", C.c_int)]
 
 
+CHOICES = ("onnx_profile", "optimizer", "schedule", "decompose", "recompute", "phase", "target")
+SUMS = ("phase", "target")  # whose values are bits
+
+
 def library_path():
-    """QKV_LIBRARY, the library inside the wheel, that of a checkout's build/, or the one that the system's loader finds."""
+    """QKV_LIBRARY, the library inside the wheel, that of a checkout's build/,
+    or the one that the system's loader finds."""
     root = os.path.dirname(os.path.dirname(HERE))
-    for path in (os.environ.get("QKV_LIBRARY"), os.path.join(HERE, "libqkv.so"), os.path.join(root, "build", "libqkv.so")):
+    for path in (os.environ.get("QKV_LIBRARY"), os.path.join(HERE, "libqkv.so"),
+                 os.path.join(root, "build", "libqkv.so")):
         if path and os.path.exists(path):
             return path
     return "libqkv.so.0"
@@ -125,7 +149,8 @@ def library_path():
 def vision_path(path):
     """libqkv_vision beside libqkv: of the same folder, with the same ending."""
     folder, name = os.path.split(path)
-    return os.path.join(folder, name.replace("libqkv.so", "libqkv_vision.so", 1) if name.startswith("libqkv.so") else "libqkv_vision.so")
+    return os.path.join(folder, name.replace("libqkv.so", "libqkv_vision.so", 1) if name.startswith("libqkv.so")
+                        else "libqkv_vision.so")
 
 
 def _declare(lib, functions):
@@ -140,13 +165,16 @@ def _functions():
     i64, tensor = C.POINTER(C.c_int64), C.POINTER(CTensor)
     return (
             ("version", s), ("cpu", s), ("free", None, p),
+            *((f"{c}_name", s, i) for c in CHOICES), *((f"{c}_from_name", i, s, C.POINTER(i)) for c in CHOICES),
             ("model_load", p, s, C.POINTER(LoadOptions), e), ("model_free", None, p),
-            ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i), ("model_input_rank", i, p, i),
+            ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i),
+            ("model_input_rank", i, p, i),
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
             ("model_state", C.c_uint, p), ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
-            ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_graph_text_after", p, p, s, e), ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
+            ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_graph_text_after", p, p, s, e),
+            ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
-            ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
+            ("model_rewrite", p, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),
             ("model_joint", p, p, C.POINTER(JointOptions), C.POINTER(p), e),
             ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
@@ -154,22 +182,28 @@ def _functions():
             ("sdpa_choice", i, C.POINTER(SdpaCall), s, i, C.POINTER(i), C.POINTER(p), e),
             ("check", i, s, C.POINTER(CheckOptions), C.POINTER(p), e), ("check_explain", s, s), ("check_id", s, i),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
-            ("session_set_input", i, p, s, tensor, e), ("session_keep", i, p, s, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
+            ("session_set_input", i, p, s, tensor, e), ("session_keep", i, p, s, e), ("session_run", i, p, e),
+            ("session_output", i, p, i, tensor, e),
             ("session_output_by_name", i, p, s, tensor, e),
             ("session_output_memory", None, p, OUTPUT_MEMORY, p),
             ("session_reset", None, p), ("session_clear_inputs", None, p),
-            ("train_defaults", i, C.POINTER(TrainOptions), s, e), ("session_step", i, p, C.POINTER(CStep), e), ("session_weight", i, p, s, tensor, e),
-            ("session_set_weight", i, p, s, tensor, e), ("session_save", i, p, s, e), ("session_load", i, p, s, e), ("session_trained", p, p, e),
-            ("session_fit", i, p, C.POINTER(FitOptions), C.POINTER(i), e), ("model_weight_count", i, p), ("model_weight", s, p, i, tensor, C.POINTER(i), C.POINTER(i)),
-            ("model_set_weights", i, p, C.POINTER(s), tensor, i, e))
+            ("train_defaults", i, C.POINTER(TrainOptions), i, e), ("session_step", i, p, C.POINTER(CStep),
+                e), ("session_weight", i, p, s, tensor, e),
+            ("session_set_weight", i, p, s, tensor, e), ("session_save", i, p, s, e), ("session_load", i, p, s,
+                e), ("session_trained", p, p, e),
+            ("session_fit", i, p, C.POINTER(FitOptions), C.POINTER(i), e), ("model_weight_count", i,
+                p), ("model_weight", s, p, i, tensor, C.POINTER(i), C.POINTER(i)),
+            ("model_with_weights", p, p, C.POINTER(s), tensor, i, e))
 
 
 def _vision_functions():
     p, i, s, e = C.c_void_p, C.c_int, C.c_char_p, C.POINTER(CError)
     return (
-            ("picture_read", p, s, e), ("picture_create", p, p, i, i, i, e), ("picture_free", None, p), ("picture_width", i, p), ("picture_height", i, p),
+            ("picture_read", p, s, e), ("picture_create", p, p, i, i, i, e), ("picture_free", None, p),
+            ("picture_width", i, p), ("picture_height", i, p),
             ("picture_rgb", p, p),
-            ("segmenter_create", p, p, p, C.POINTER(SegmentOptions), e), ("segmenter_free", None, p), ("segmenter_threshold", C.c_double, p),
+            ("segmenter_create", p, p, p, C.POINTER(SegmentOptions), e), ("segmenter_free", None, p),
+            ("segmenter_threshold", C.c_double, p),
             ("segmenter_context", i, p), ("segmenter_prompts", i, p, C.POINTER(s), i, C.POINTER(i), e),
             ("segmenter_run_many", i, p, C.POINTER(p), i, C.POINTER(p), e),
             ("instances_free", None, p), ("instances_count", i, p), ("instances_at", C.POINTER(CInstance), p, i),
@@ -186,7 +220,8 @@ def lib():
         try:
             _loaded = _declare(C.CDLL(path), _functions())
         except OSError as e:
-            raise Error(f"cannot load the C library '{path}': {e}; build it with `make`, or set QKV_LIBRARY", 3) from None
+            raise Error(f"cannot load the C library '{path}': {e}; build it with `make`, or set QKV_LIBRARY",
+                        3) from None
     return _loaded
 
 
@@ -210,6 +245,16 @@ def check(ok, error):
     """Raises `error` unless ok."""
     if not ok:
         raise Error(error.message.decode(errors="replace"), error.code)
+
+
+def choice(kind, name):
+    """The value of qkv_<kind> that has this name."""
+    value = C.c_int()
+    if getattr(lib(), f"qkv_{kind}_from_name")(name.encode(), C.byref(value)):
+        return value.value
+    name_of, values = getattr(lib(), f"qkv_{kind}_name"), range(8) if kind not in SUMS else (1 << i for i in range(8))
+    names = [n.decode() for n in map(name_of, values) if n]
+    raise Error(f"{kind.split('_')[-1]} '{name}': expected {', '.join(names[:-1])} or {names[-1]}", 2)
 
 
 def text(pointer, error):

@@ -1,4 +1,5 @@
-"""What a process opens once for all equal objects: a predictor that is unpickled for every task opens its model only for the first one.
+"""What a process opens once for all equal objects: a predictor that is unpickled for every task opens its model only
+for the first one.
 
     opened = shared(make, path, options)        make(path, options), or the one that is already open
 """
@@ -20,7 +21,8 @@ atexit.register(_forget)  # while everything needed to free them still exists
 
 
 def shared(make, path, *args):
-    """The object lives while it is in use, or until another one is requested. A file that was rewritten is opened again."""
+    """The object lives while it is in use, or until another one is requested.
+    A file that was rewritten is opened again."""
     global _latest
     try:
         status = os.stat(path)

@@ -1,4 +1,5 @@
-"""A pool of one model's sessions for several threads: each is lent to one thread at a time, created if none is free, and reused.
+"""A pool of one model's sessions for several threads: each is lent to one thread at a time,
+created if none is free, and reused.
 
     pool = Sessions(make, state)                make() returns a session, which has a method close()
     with pool.lend() as session: ...            any of them: for runs that leave no state
@@ -16,7 +17,7 @@ WRITES_BUFFERS, DRAWS_RANDOM = 1, 2  # qkv_state
 
 class Sessions:
     def __init__(self, make, state):
-        self._make, self.state = make, state
+        self.make, self.state = make, state
         self._all, self._free = set(), []
         self._turn, self._lent, self._held, self._closing = threading.Condition(), 0, 0, False
         self._forget()
@@ -38,7 +39,7 @@ class Sessions:
         with self._turn:
             if self._free:
                 return self._free.pop()
-        session = self._make()
+        session = self.make()
         with self._turn:
             self._all.add(session)
         return session
@@ -94,7 +95,8 @@ class Sessions:
 
     @contextlib.contextmanager
     def only(self, keeps=False, begin=False):
-        """keeps: the state that this run leaves belongs to this thread; its use by other threads is an error until one with `begin`."""
+        """keeps: the state that this run leaves belongs to this thread;
+        its use by other threads is an error until one with `begin`."""
         me = threading.current_thread()
         with self._inside(), self._lock:
             if self._one is None:
@@ -104,7 +106,8 @@ class Sessions:
             elif self._owner not in (None, me):
                 what = "buffers that it writes" if self.state & WRITES_BUFFERS else "inputs that it keeps"
                 raise Error(f"this model continues from the state of its last run ({what}), which belongs to thread '{self._owner.name}': use one "
-                            "session per thread, model.session(), or call model.reset() before another thread starts", 2)
+                            "session per thread, model.session(), or call model.reset() before another thread starts",
+                            2)
             elif keeps or self.state & WRITES_BUFFERS:
                 self._owner = me
             yield self._one

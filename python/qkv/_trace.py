@@ -3,9 +3,11 @@ import torch
 
 
 def trace(program, args, path, kwargs=None):
-    """Runs an ExportedProgram (or the .pt2 at a path) in PyTorch and writes the result tensor of each node, by node name, to a .safetensors.
+    """Runs an ExportedProgram (or the .pt2 at a path) in PyTorch and writes the result tensor of each node,
+    by node name, to a .safetensors.
 
-    args, kwargs: inputs as the module takes them. Returns the number of tensors written. Nodes inside subgraphs are not traced.
+    args, kwargs: inputs as the module takes them. Returns the number of tensors written.
+    Nodes inside subgraphs are not traced.
     """
     from safetensors.torch import save_file
 

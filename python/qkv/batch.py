@@ -1,6 +1,8 @@
-"""BatchPredictor: runs a model on dicts of columns, as ray.data.Dataset.map_batches passes them, in one process or in many.
+"""BatchPredictor: runs a model on dicts of columns, as ray.data.Dataset.map_batches passes them,
+in one process or in many.
 
-    predict = qkv.BatchPredictor("sam3.pt2", fixed_inputs={"token_ids": ids}, outputs={"output_0": "logits"}, passthrough=["name"])
+    predict = qkv.BatchPredictor("sam3.pt2", fixed_inputs={"token_ids": ids}, outputs={"output_0":
+    "logits"}, passthrough=["name"])
     predict({"patch_batch": images, "name": names})            {"logits": (B, P, ...), "name": names}
 """
 import ast
@@ -16,12 +18,13 @@ from .model import Model, _numpy_type
 
 # ------------------------------------------------------------------ sizes
 
-_OPERATORS = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b, ast.FloorDiv: lambda a, b: a // b,
-              ast.Mod: lambda a, b: a % b, ast.Pow: lambda a, b: a ** b}
+_OPERATORS = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
+              ast.FloorDiv: lambda a, b: a // b, ast.Mod: lambda a, b: a % b, ast.Pow: lambda a, b: a ** b}
 
 
 def _size(size, symbols):
-    """The value of a size as the model describes it (3, "s0*s1", "14*s1 + 1"); None if it depends on more than `symbols`."""
+    """The value of a size as the model describes it (3, "s0*s1", "14*s1 + 1");
+    None if it depends on more than `symbols`."""
 
     def value(node):
         if isinstance(node, ast.Constant):
@@ -73,7 +76,8 @@ def _type(spec):
 
 
 def _unfit(row, spec):
-    """Why a row does not fit the input, or None. Values are widened, never narrowed, and integers do not become floats."""
+    """Why a row does not fit the input, or None. Values are widened, never narrowed,
+    and integers do not become floats."""
     shape, want = spec["shape"][1:], _type(spec)
     same_kind = row.dtype.kind == want.kind or {row.dtype.kind, want.kind} == {"i", "u"}
     if row.dtype != want and not (same_kind and np.can_cast(row.dtype, want, "safe")):
@@ -108,31 +112,38 @@ def _column(name, a, spec):
 
 
 class BatchPredictor(Lazy):
-    """Runs a model on a dict of arrays, each with a leading axis of rows, and returns such a dict. It pickles as a path and
+    """Runs a model on a dict of arrays, each with a leading axis of rows, and returns such a dict.
+    It pickles as a path and
     options. In the receiving process the file is opened and its weights are mapped at the first call, with one session
     per process for all equal predictors.
 
-        ray.data.read_parquet(...).map_batches(qkv.BatchPredictor, fn_constructor_kwargs={"path": "model.pt2"}, compute=ray.data.ActorPoolStrategy(size=2))
+        ray.data.read_parquet(...).map_batches(qkv.BatchPredictor, fn_constructor_kwargs={"path":
+        "model.pt2"}, compute=ray.data.ActorPoolStrategy(size=2))
 
     fixed_inputs  {input: array}: the same for every batch, such as prompts. What depends only on them is computed once.
     columns       {input: column}, if their names differ.
     outputs       which to return, all by default: a list of names, or {output: name of the column}.
     passthrough   columns of the batch to return unchanged: a list, or True for all that are not inputs.
     fixed_first   row p * B + b of an output belongs to row b of the batch. By default row b * P + p does.
-    threads, compute and further options are qkv.Model's. threads=None: OMP_NUM_THREADS, which Ray sets to the actor's num_cpus.
+    threads, compute and further options are qkv.Model's. threads=None:
+    OMP_NUM_THREADS, which Ray sets to the actor's num_cpus.
 
-    A contiguous array of the input's dtype is read in place, even if Ray shares it between processes. Integers and floats
-    are widened to the input's dtype; anything else is an error. Outputs that have a multiple of the batch's rows (B * P,
+    A contiguous array of the input's dtype is read in place, even if Ray shares it between processes.
+    Integers and floats
+    are widened to the input's dtype; anything else is an error.
+    Outputs that have a multiple of the batch's rows (B * P,
     where the batch binds B and fixed inputs bind P) become (B, P, ...). bfloat16 outputs become float32.
     """
 
-    def __init__(self, path, *, fixed_inputs=None, columns=None, outputs=None, passthrough=False, fixed_first=False, **options):
+    def __init__(self, path, *, fixed_inputs=None, columns=None, outputs=None, passthrough=False, fixed_first=False,
+                 **options):
         self.path = os.path.abspath(path)
         self.fixed_inputs = {name: np.asarray(x) for name, x in (fixed_inputs or {}).items()}
         self.columns = dict(columns or {})
         outputs = [outputs] if isinstance(outputs, str) else outputs
         self.outputs = outputs if outputs is None or isinstance(outputs, dict) else {name: name for name in outputs}
-        self.passthrough = [passthrough] if isinstance(passthrough, str) else passthrough if isinstance(passthrough, bool) else list(passthrough)
+        self.passthrough = [passthrough] if isinstance(passthrough, str) else passthrough if isinstance(passthrough,
+            bool) else list(passthrough)
         self.fixed_first, self.options = fixed_first, options
 
     def __repr__(self):
@@ -172,7 +183,8 @@ class BatchPredictor(Lazy):
         return feeds, used
 
     def _factors(self, o, feeds):
-        """{output: its rows per row of the batch; 0: as many rows as the batch}, from the sizes that the model declares."""
+        """{output: its rows per row of the batch; 0: as many rows as the batch},
+        from the sizes that the model declares."""
         symbols, of_rows, n, fixed_rows = {}, set(), len(next(iter(feeds.values()))), True
         for name, a in {**self.fixed_inputs, **feeds}.items():
             shape = o.inputs[name]["shape"] if name in o.inputs else ()

@@ -11,26 +11,31 @@ import threading
 import numpy as np
 
 from ._backends import cudnn_number
-from ._lib import DTYPES, OUTPUT_MEMORY, PROFILES, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
+from ._lib import DTYPES, OUTPUT_MEMORY, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, choice, lib, text
 from ._sessions import WRITES_BUFFERS, Sessions
 
-NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
-         "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "c64": np.complex64, "c128": np.complex128}
+NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16,
+         "i8": np.int8, "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+         "c64": np.complex64, "c128": np.complex128}
 CODES = {np.dtype(t): DTYPES.index(name) for name, t in NUMPY.items()}
 # What NumPy itself lacks: its name in ml_dtypes, and the plain type of its bytes where ml_dtypes is not installed
-EXTRA = {"f8e4m3fn": ("float8_e4m3fn", np.uint8), "f8e5m2": ("float8_e5m2", np.uint8), "f8e4m3fnuz": ("float8_e4m3fnuz", np.uint8),
-         "f8e5m2fnuz": ("float8_e5m2fnuz", np.uint8), "f8e8m0fnu": ("float8_e8m0fnu", np.uint8), "i4": ("int4", np.int8), "u4": ("uint4", np.uint8),
+EXTRA = {"f8e4m3fn": ("float8_e4m3fn", np.uint8), "f8e5m2": ("float8_e5m2", np.uint8),
+         "f8e4m3fnuz": ("float8_e4m3fnuz", np.uint8), "f8e5m2fnuz": ("float8_e5m2fnuz", np.uint8),
+         "f8e8m0fnu": ("float8_e8m0fnu", np.uint8), "i4": ("int4", np.int8), "u4": ("uint4", np.uint8),
          "i2": ("int2", np.int8), "u2": ("uint2", np.uint8), "f4e2m1": ("float4_e2m1fn", np.uint8)}
 QKV_OF_EXTRA = {name: t for t, (name, _) in EXTRA.items()}
 # DLPack's (type code, bits) <-> qkv names; the struct layouts are dlpack.h's
-DLPACK = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 64): "i64", (0, 32): "i32", (0, 16): "i16", (0, 8): "i8",
-          (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6, 8): "bool"}
+DLPACK = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 64): "i64", (0, 32): "i32",
+          (0, 16): "i16", (0, 8): "i8", (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6,
+              8): "bool", (5, 32): "c32",
+          (5, 64): "c64", (5, 128): "c128"}
 CODE_OF = {name: code for code, name in DLPACK.items()}
 
 
 class _DLTensor(C.Structure):
-    _fields_ = [("data", C.c_void_p), ("device_type", C.c_int), ("device_id", C.c_int), ("ndim", C.c_int), ("code", C.c_uint8), ("bits", C.c_uint8),
-                ("lanes", C.c_uint16), ("shape", C.POINTER(C.c_int64)), ("strides", C.POINTER(C.c_int64)), ("byte_offset", C.c_uint64)]
+    _fields_ = [("data", C.c_void_p), ("device_type", C.c_int), ("device_id", C.c_int), ("ndim", C.c_int),
+                ("code", C.c_uint8), ("bits", C.c_uint8), ("lanes", C.c_uint16), ("shape", C.POINTER(C.c_int64)),
+                ("strides", C.POINTER(C.c_int64)), ("byte_offset", C.c_uint64)]
 
 
 class _DLManaged(C.Structure):
@@ -64,7 +69,8 @@ class _Borrowed:
 
 
 def _borrow(x):
-    """NumPy arrays and Python numbers by their buffer, everything else by DLPack; contiguous and strided memory is not copied."""
+    """NumPy arrays and Python numbers by their buffer, everything else by DLPack;
+    contiguous and strided memory is not copied."""
     if isinstance(x, Output):
         return _Borrowed(x.dtype, x.shape, _contiguous(x.shape), x._raw.ctypes.data, x)
     if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__"):
@@ -76,7 +82,8 @@ def _borrow(x):
         if t.device_type != 1 or t.lanes != 1 or name is None:
             raise Error(f"a tensor on device type {t.device_type} with DLPack type ({t.code}, {t.bits}); give one in CPU memory", 2)
         shape = t.shape[:t.ndim]
-        return _Borrowed(name, shape, t.strides[:t.ndim] if t.strides else _contiguous(shape), (t.data or 0) + t.byte_offset, (x, capsule))
+        return _Borrowed(name, shape, t.strides[:t.ndim] if t.strides else _contiguous(shape),
+                         (t.data or 0) + t.byte_offset, (x, capsule))
     a = np.asarray(x)
     if str(a.dtype) == "bfloat16":  # ml_dtypes
         return _Borrowed("bf16", a.shape, [s // 2 for s in a.strides], a.ctypes.data, a)
@@ -117,14 +124,16 @@ def _array_of(t):
     item = np.dtype(np.uint16 if dtype == "bf16" else _numpy_type(dtype))
     if 0 in shape:
         return np.empty(shape, item)
-    raw = np.ctypeslib.as_array(C.cast(t.data, C.POINTER(C.c_uint8)), (sum((n - 1) * s for n, s in zip(shape, strides)) * item.itemsize + item.itemsize,))
+    raw = np.ctypeslib.as_array(C.cast(t.data, C.POINTER(C.c_uint8)),
+                                (sum((n - 1) * s for n, s in zip(shape, strides)) * item.itemsize + item.itemsize,))
     a = np.lib.stride_tricks.as_strided(raw.view(item), shape, [s * item.itemsize for s in strides])
     return (a.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else a.copy()
 
 
 class Output:
-    """One result. np.asarray(o) gives a NumPy array without a copy. bf16, which NumPy lacks, becomes float32. Types of at most 8 bits that NumPy
-    lacks become ml_dtypes' types, or plain bytes if it is not installed. torch.from_dlpack(o) keeps the dtype."""
+    """One result. np.asarray(o) gives a NumPy array without a copy. bf16, which NumPy lacks, becomes float32. Types
+    of at most 8 bits that NumPy lacks become ml_dtypes' types, or plain bytes if it is not installed.
+    torch.from_dlpack(o) keeps the dtype."""
 
     def __init__(self, dtype, shape, raw):
         self.dtype, self.shape, self._raw = dtype, tuple(shape), raw
@@ -146,7 +155,8 @@ class Output:
     def __dlpack__(self, stream=None, **_):
         code, bits = CODE_OF[self.dtype]
         shape, strides = _ints(self.shape), _ints(_contiguous(self.shape))
-        managed = _DLManaged(_DLTensor(self._raw.ctypes.data, 1, 0, len(self.shape), code, bits, 1, shape, strides, 0), None, _release)
+        managed = _DLManaged(_DLTensor(self._raw.ctypes.data, 1, 0, len(self.shape), code, bits, 1, shape, strides,
+                                       0), None, _release)
         _exported[C.addressof(managed)] = (managed, shape, strides, self._raw)
         return _new_capsule(C.addressof(managed), b"dltensor", None)
 
@@ -235,8 +245,8 @@ def _names(keep):
 
 class Session(_Runs):
     """What Model.session() returns: it has its own written buffers, kept inputs and random generator, and shares the
-    model's weights. Any thread may use it, one at a time; concurrent use is an Error. Model.rewrite and Model.set_weights
-    need all sessions closed."""
+    model's weights. Any thread may use it, one at a time; concurrent use is an Error. Model.rewrite and
+    Model.set_weights need all sessions closed."""
 
     def __init__(self, model):
         self._model, self._lock, self._kept = model, threading.Lock(), False
@@ -246,7 +256,8 @@ class Session(_Runs):
     @contextlib.contextmanager
     def _use(self):
         if not self._lock.acquire(blocking=False):
-            raise Error("another thread is using this session: use one session per thread, model.session(), or let one thread "
+            raise Error("another thread is using this session: use one session per thread, model.session(), or let "
+                        "one thread "
                         "wait for the other", 2)
         try:
             if self._opened is None:
@@ -289,22 +300,22 @@ class Session(_Runs):
 
 
 class Model(_Runs):
-    """An open model file. Any number of threads may run it at once: each run has a session to itself, a free one or a new
-    one. Sessions share the mapped weights. From its second run on, each keeps its own packed copy of them, unless the file
-    is packed (Model.pack).
+    """An open model file. Any number of threads may run it at once: each run has a session to itself, a free one or a
+    new one. Sessions share the mapped weights. From its second run on, each keeps its own packed copy of them, unless
+    the file is packed (Model.pack).
 
-    State that one run leaves to the next is never mixed. Inputs that a thread keeps (keep=[...]) belong to that thread. A
-    model that writes buffers (a StaticCache) has one such state, which belongs to the thread that ran it first, until
-    reset(). Until then a run in another thread is an Error; session() gives each thread its own state. A model that draws
-    random numbers runs in one thread at a time, so that no two runs draw the same ones.
+    State that one run leaves to the next is never mixed. Inputs that a thread keeps (keep=[...]) belong to that
+    thread. A model that writes buffers (a StaticCache) has one such state, which belongs to the thread that ran it
+    first, until reset(). Until then a run in another thread is an Error; session() gives each thread its own state. A
+    model that draws random numbers runs in one thread at a time, so that no two runs draw the same ones.
 
-    compute="bf16" runs matrix products, convolutions and attention in bfloat16, accumulated in float32; outputs keep their
-    dtypes. threads=None takes QKV_NUM_THREADS, OMP_NUM_THREADS, or the CPUs that this process may use.
+    compute="bf16" runs matrix products, convolutions and attention in bfloat16, accumulated in float32; outputs keep
+    their dtypes. threads=None takes QKV_NUM_THREADS, OMP_NUM_THREADS, or the CPUs that this process may use.
     fixed={name: array} turns inputs of an ONNX model into constants, so that shapes and axes may depend on them.
     optimize=False runs the nodes of the file unchanged. Otherwise a rewritten copy runs, in which each spelling of
-    attention, norms and activations is one op; the model itself, and what save writes, do not change. skip_padding=True:
-    where a key padding mask marks tokens, the network runs on the real ones only, and padded positions of outputs are 0
-    (model.rewrite(skip_padding=True) reports what it found).
+    attention, norms and activations is one op; the model itself, and what save writes, do not change.
+    skip_padding=True: where a key padding mask marks tokens, the network runs on the real ones only, and padded
+    positions of outputs are 0 (model.rewrite(skip_padding=True) reports what it found).
     """
 
     def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None, optimize=True, skip_padding=False):
@@ -314,11 +325,12 @@ class Model(_Runs):
         borrowed = [_borrow(x) for x in (fixed or {}).values()]
         names = (C.c_char_p * len(borrowed))(*[name.encode() for name in fixed or {}])
         tensors = (CTensor * len(borrowed))(*[b.c for b in borrowed])
-        options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1, names, tensors, len(borrowed),
+        options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1, names,
+                              tensors, len(borrowed),
                               skip_padding)
         self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
         check(self._model, e)
-        self._rewrites = []
+        self._rewrites, self._before = [], []
         self._open_sessions()
         self._list_ends()
 
@@ -328,21 +340,31 @@ class Model(_Runs):
         self.outputs = [lib().qkv_model_output_name(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
 
     def _open_sessions(self):
-        make = functools.partial(_Opened, self._model, self._args[2], self._args[5])
-        self._sessions = Sessions(make, lib().qkv_model_state(self._model))
+        self._sessions = Sessions(self._maker(), lib().qkv_model_state(self._model))
         self._sessions.warm()
+
+    def _maker(self):
+        return functools.partial(_Opened, self._model, self._args[2], self._args[5])
+
+    def _become(self, made):
+        """The library's models do not change; this one stands for another from now on."""
+        self._before.append(self._model)  # a Trainer may still run it
+        self._model = made
+        self._sessions.make = self._maker()
 
     def __del__(self):
         if getattr(self, "_sessions", None):
             self._sessions.close()
         if getattr(self, "_model", None):
-            lib().qkv_model_free(self._model)
+            for model in (self._model, *self._before):
+                lib().qkv_model_free(model)
 
     @classmethod
-    def _of(cls, pointer, keep):
-        """A model that the library made in memory; keep: the owner of its weights' memory."""
+    def _of(cls, pointer, keep=None):
+        """A model that the library made in memory; keep: owners of its weights' memory, where it does not share it."""
         m = cls.__new__(cls)
-        m._model, m._sessions, m._keep, m.path, m._args, m._rewrites = pointer, None, keep, None, (None, None, None, True, None, True), []
+        m._model, m._sessions, m._keep, m.path, m._rewrites, m._before = pointer, None, keep, None, [], []
+        m._args = (None, None, None, True, None, True)
         m._open_sessions()
         m._list_ends()
         return m
@@ -370,79 +392,93 @@ class Model(_Runs):
         e = CError()
         return text(lib().qkv_model_graph_text(self._model, C.byref(e)), e)
 
-    def rewrite(self, prove=False, rules=(), phases=("recompose", "convert", "fuse"), exact_masked_rows=False, counterexample=None,
+    def rewrite(self, prove=False, rules=(), phases=("recompose", "convert", "fuse"), exact_masked_rows=False,
+                counterexample=None,
                 skip_padding=False, lift_sdpa=None, cudnn=None):
-        """Turns every spelling of attention into scaled_dot_product_attention, and norms, activations and others into one op
-        each. Returns the report of `qkv rewrite --json` as a dict. prove=True evaluates every replacement first; one that
-        differs raises Error (code 1). skip_padding=True: afterwards, where a key padding mask marks tokens, the network runs
-        on the real ones only (docs/SKIP_PADDING.md). lift_sdpa="cpu", "cuda-sm90" ...: afterwards, attention is changed so
-        that PyTorch takes a better kernel on that device (docs/BACKENDS.md)."""
+        """Turns every spelling of attention into scaled_dot_product_attention, and norms, activations and others into
+        one op each. Returns the report of `qkv rewrite --json` as a dict. prove=True evaluates every replacement
+        first; one that differs raises Error (code 1). skip_padding=True: afterwards, where a key padding mask marks
+        tokens, the network runs on the real ones only (docs/SKIP_PADDING.md). lift_sdpa="cpu", "cuda-sm90" ...:
+        afterwards, attention is changed so that PyTorch takes a better kernel on that device (docs/BACKENDS.md). In
+        the library this is a new model, which this object stands for from now on; a Trainer or joint() made before
+        keeps the one it was made of."""
         e, report = CError(), C.c_void_p()
         files = (C.c_char_p * max(len(rules), 1))(*[os.fsencode(r) for r in rules])
-        bits = sum({"recompose": 1, "convert": 2, "fuse": 4}[p] for p in phases)
-        options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0, os.fsencode(counterexample) if counterexample else None,
+        bits = sum(choice("phase", p) for p in phases)
+        options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0,
+                                 os.fsencode(counterexample) if counterexample else None,
                                  exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
         with self._sessions.closed():
-            ok = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e)) == 0
+            made = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e))
             found = json.loads(text(report.value, e)) if report.value else None
-        check(ok, e)
-        self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa, cudnn=cudnn))
+            check(made, e)
+            self._become(made)
+        self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows,
+                                   skip_padding=skip_padding, lift_sdpa=lift_sdpa, cudnn=cudnn))
         return found
 
     def backends(self, device="cpu", dims=None, train=False, cudnn=None):
         """qkv.backends of this model."""
         e, dims = CError(), dims or {}
         names = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims])
-        options = BackendsOptions(C.sizeof(BackendsOptions), device.encode(), cudnn_number(cudnn), train, names, (C.c_int64 * max(len(dims), 1))(*dims.values()), len(dims))
+        options = BackendsOptions(C.sizeof(BackendsOptions), device.encode(), cudnn_number(cudnn), train, names,
+                                  (C.c_int64 * max(len(dims), 1))(*dims.values()), len(dims))
         return json.loads(text(lib().qkv_model_backends(self._model, C.byref(options), C.byref(e)), e))
 
     def save(self, path):
-        """Writes a .pt2 that torch.export.load and qkv.Model read, with the same inputs, outputs, weights and results."""
+        """Writes a .pt2 that torch.export.load and qkv.Model read, with the same inputs, outputs,
+        weights and results."""
         e = CError()
         check(lib().qkv_model_save(self._model, os.fsencode(path), C.byref(e)) == 0, e)
 
     def pack(self, path):
-        """Writes the model as this machine runs it (.qkv), with weights packed for this CPU. qkv.Model maps the file; other CPUs refuse it."""
+        """Writes the model as this machine runs it (.qkv), with weights packed for this CPU.
+        qkv.Model maps the file; other CPUs refuse it."""
         e = CError()
         check(lib().qkv_model_pack(self._model, os.fsencode(path), None, C.byref(e)) == 0, e)
 
     def save_onnx(self, path, opset=None, profile="ort", external_data=None):
-        """Writes ONNX for a runtime: profile "ort", "openvino", "tensorrt", or "spec" for the standard. external_data: True
-        writes weights to a separate file, False never does, None does above 2 GiB. Returns the report of
+        """Writes ONNX for a runtime: profile "ort", "openvino", "tensorrt", or "spec" for the standard.
+        external_data: True writes weights to a separate file, False never does, None does above 2 GiB. Returns the
+        report of
         `qkv convert --json` as a dict. What ONNX cannot express raises Error with code 4, naming every node."""
-        if profile not in PROFILES:
-            raise Error(f"profile '{profile}': expected one of {', '.join(PROFILES)}", 2)
         e, report = CError(), C.c_void_p()
-        options = OnnxOptions(C.sizeof(OnnxOptions), opset or 0, PROFILES.index(profile), 0 if external_data is None else 1 if external_data else -1)
-        ok = lib().qkv_model_save_onnx(self._model, os.fsencode(path), C.byref(options), C.byref(report), C.byref(e)) == 0
+        options = OnnxOptions(C.sizeof(OnnxOptions), opset or 0, choice("onnx_profile", profile),
+                              0 if external_data is None else 1 if external_data else -1)
+        ok = lib().qkv_model_save_onnx(self._model, os.fsencode(path), C.byref(options), C.byref(report),
+                                       C.byref(e)) == 0
         found = json.loads(text(report.value, e)) if report.value else None
         check(ok, e)
         return found
 
     def extract(self, start=(), end=()):
-        """A new model: the part between the values named by start (none: the inputs that are needed) and those named by end
-        (none: the outputs), which become its inputs and outputs. Names are those of graph_text()."""
-        e, names = CError(), [[start] if isinstance(start, str) else list(start), [end] if isinstance(end, str) else list(end)]
+        """A new model: the part between the values named by start (none: the inputs that are needed) and those named
+        by end (none: the outputs), which become its inputs and outputs. Names are those of graph_text()."""
+        e, names = CError(), [[start] if isinstance(start, str) else list(start),
+                              [end] if isinstance(end, str) else list(end)]
         texts = [(C.c_char_p * max(len(n), 1))(*[x.encode() for x in n]) for n in names]
         made = lib().qkv_model_extract(self._model, texts[0], len(names[0]), texts[1], len(names[1]), C.byref(e))
         check(made, e)
-        return Model._of(made, self)
+        return Model._of(made)
 
     def joint(self, loss=None, inputs=(), parameters=True, decompose="none", recompute="none", dims=None):
-        """The model and the gradients of its output `loss` (a scalar; None: the only output) as one model: its outputs, then
-        grad.NAME of every parameter with requires_grad, and of inputs that had requires_grad at export or are named here
-        ("*": all float inputs). decompose="math" writes attention as products and a softmax, whose result the backward pass
-        reads; "core" writes everything in ATen's core ops. recompute="cheap" or "blocks" trades time for memory
-        (docs/JOINT.md), decided at the sizes `dims` ({"batch": 8}; others are the file's examples). The result's
-        `joint_report` is the report of `qkv joint --json`."""
+        """The model and the gradients of its output `loss` (a scalar; None: the only output) as one model: its
+        outputs, then grad.NAME of every parameter with requires_grad, and of inputs that had requires_grad at export
+        or are named here ("*": all float inputs). decompose="math" writes attention as products and a softmax, whose
+        result the backward pass reads; "core" writes everything in ATen's core ops. recompute="cheap" or "blocks"
+        trades time for memory (docs/JOINT.md), decided at the sizes `dims` ({"batch": 8}; others are the file's
+        examples). The result's `joint_report` is the report of `qkv joint --json`."""
         e, report, names = CError(), C.c_void_p(), [inputs] if isinstance(inputs, str) else list(inputs)
         texts = (C.c_char_p * max(len(names), 1))(*[n.encode() for n in names])
         dims = dims or {}
-        sizes = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims]), (C.c_int64 * max(len(dims), 1))(*dims.values())
-        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None, decompose.encode(), texts, len(names), not parameters, recompute.encode(), *sizes, len(dims))
+        sizes = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims]), (C.c_int64 * max(len(dims),
+            1))(*dims.values())
+        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None,
+                               choice("decompose", decompose), texts, len(names), not parameters, choice("recompute",
+                                   recompute), *sizes, len(dims))
         made = lib().qkv_model_joint(self._model, C.byref(options), C.byref(report), C.byref(e))
         check(made, e)
-        model = Model._of(made, self)
+        model = Model._of(made)
         model.joint_report = json.loads(text(report.value, e))
         return model
 
@@ -460,8 +496,10 @@ class Model(_Runs):
         e, borrowed = CError(), [_borrow(x) for x in weights.values()]
         names = (C.c_char_p * max(len(borrowed), 1))(*[name.encode() for name in weights])
         with self._sessions.closed():
-            ok = lib().qkv_model_set_weights(self._model, names, (CTensor * max(len(borrowed), 1))(*[b.c for b in borrowed]), len(borrowed), C.byref(e)) == 0
-        check(ok, e)
+            values = (CTensor * max(len(borrowed), 1))(*[b.c for b in borrowed])
+            made = lib().qkv_model_with_weights(self._model, names, values, len(borrowed), C.byref(e))
+            check(made, e)
+            self._become(made)
 
     def _run(self, feeds, keep):
         sessions = self._sessions
@@ -476,7 +514,8 @@ class Model(_Runs):
         """run, in one of asyncio's threads. State that one run leaves to the next (buffers that the model writes, keep)
         needs a session: await model.session().arun(...)."""
         if self._sessions.state & WRITES_BUFFERS:
-            raise Error("this model continues from the buffers that its last run wrote: create a model.session() and await its arun", 2)
+            raise Error("this model continues from the buffers that its last run wrote: create a model.session() "
+                        "and await its arun", 2)
 
         def run():
             sessions = self._sessions

@@ -4,10 +4,11 @@
     n = qkv.nn.replace_mha(model)          # in place; model itself may be an nn.MultiheadAttention; n = number replaced
     qkv.export(model, args, dynamic_shapes=..., path="model.pt2")
 
-    attention = qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha)     # one module, with its own copy of the weights
+    attention = qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha)  # one module, with a copy of the weights
 
-nn.MultiheadAttention compares sizes in Python, which stops an export with data-dependent sizes. nn.TransformerEncoder and
-nn.TransformerDecoder read the values of a mask to see whether it is causal, which stops every export. The classes here do neither.
+nn.MultiheadAttention compares sizes in Python, which stops an export with data-dependent sizes. nn.TransformerEncoder
+and nn.TransformerDecoder read the values of a mask to see whether it is causal, which stops every export. The classes
+here do neither.
 """
 import copy
 import functools
@@ -30,18 +31,19 @@ __all__ = ["ExportFriendlyMultiheadAttention", "ExportFriendlyTransformerDecoder
 class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
     """nn.MultiheadAttention with another forward: same constructor, options, parameters, state_dict and results.
 
-    A row whose keys are all masked: with need_weights=False attention gives zeros, so the output is out_proj.bias; with
-    need_weights=True the output and the weights are NaN. nn.MultiheadAttention gives the same outside its inference fast path (there: NaN).
+    A row whose keys are all masked: with need_weights=False attention gives zeros, so the output is out_proj.bias;
+    with need_weights=True the output and the weights are NaN. nn.MultiheadAttention gives the same outside its
+    inference fast path (there: NaN).
 
-    Sizes are never compared in Python. A mask is expanded to the size it must have, which eager mode checks and torch.export records as a
-    condition for run time. A mask with an axis of size 1 is therefore broadcast.
+    Sizes are never compared in Python. A mask is expanded to the size it must have, which eager mode checks and
+    torch.export records as a condition for run time. A mask with an axis of size 1 is therefore broadcast.
     """
 
     @classmethod
     def from_nn_mha(cls, mha, share=False):
-        """An attention like `mha` (options, dtype, device, mode, hooks). It has its own copy of the weights; with share=True it uses the
-        same Parameter objects, so that optimizers and tied modules keep working. A subclass of nn.MultiheadAttention keeps its
-        methods, including a forward that calls super().forward."""
+        """An attention like `mha` (options, dtype, device, mode, hooks). It has its own copy of the weights; with
+        share=True it uses the same Parameter objects, so that optimizers and tied modules keep working. A subclass of
+        nn.MultiheadAttention keeps its methods, including a forward that calls super().forward."""
         if not isinstance(mha, nn.MultiheadAttention):
             raise TypeError(f"from_nn_mha takes an nn.MultiheadAttention, not {type(mha).__name__}")
         if not isinstance(mha, cls) and not _reaches(mha, nn.MultiheadAttention):
@@ -52,12 +54,16 @@ class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
         _become(new, cls)
         return new
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
-        if query.is_nested or key.is_nested or value.is_nested:  # nn.TransformerEncoder makes them from padded batches, only in eager inference
-            return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
+                average_attn_weights=True, is_causal=False):
+        # nn.TransformerEncoder makes them from padded batches, only in eager inference
+        if query.is_nested or key.is_nested or value.is_nested:
+            return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights,
+                                   is_causal)
         batched = _is_batched(query, key, value, key_padding_mask, attn_mask)
         if is_causal and attn_mask is None:
-            raise RuntimeError("is_causal=True means that attn_mask is causal: pass attn_mask too (nn.Transformer.generate_square_subsequent_mask)")
+            raise RuntimeError("is_causal=True means that attn_mask is causal: pass attn_mask too "
+                               "(nn.Transformer.generate_square_subsequent_mask)")
         causal = is_causal and key_padding_mask is None and not need_weights  # only then can the hint replace the mask
         if causal:
             attn_mask = None
@@ -65,7 +71,8 @@ class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
         q, k, v = (_split_heads(self, x) for x in _project(self, query, key, value))
         mask = _merge_masks(self, attn_mask, key_padding_mask, q.size(0), q.size(2), k.size(2), query.dtype)
         if self.bias_k is not None:  # one additional key and value, learned
-            k, v = (torch.cat([x, _split_heads(self, b).expand(x.size(0), -1, -1, -1)], 2) for x, b in ((k, self.bias_k), (v, self.bias_v)))
+            k, v = (torch.cat([x, _split_heads(self, b).expand(x.size(0), -1, -1, -1)], 2)
+                    for x, b in ((k, self.bias_k), (v, self.bias_v)))
         if self.add_zero_attn:
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
 
@@ -123,7 +130,8 @@ def _join_heads(mha, x, batched):
 
 
 def _merge_masks(mha, attn_mask, key_padding_mask, b, n, m, dtype):
-    """One mask that broadcasts to (B, H, N, keys): bool if both are (True = masked), otherwise additive; None if there is none."""
+    """One mask that broadcasts to (B, H, N, keys): bool if both are (True = masked), otherwise additive;
+    None if there is none."""
     masks = []
     if attn_mask is not None and attn_mask.dim() == 3:
         masks.append(attn_mask.unflatten(0, (b, mha.num_heads)).expand(b, mha.num_heads, n, m))
@@ -177,7 +185,8 @@ def _additive(mask, dtype):
 
 
 class ExportFriendlyTransformerEncoderLayer(nn.TransformerEncoderLayer):
-    """nn.TransformerEncoderLayer that torch.export traces op by op, never as the single op of its inference fast path."""
+    """nn.TransformerEncoderLayer that torch.export traces op by op,
+    never as the single op of its inference fast path."""
 
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
         if not torch.compiler.is_exporting():
@@ -190,8 +199,8 @@ class ExportFriendlyTransformerEncoderLayer(nn.TransformerEncoderLayer):
 
 
 class ExportFriendlyTransformerEncoder(nn.TransformerEncoder):
-    """nn.TransformerEncoder that, under torch.export, neither reads the mask's values to see whether it is causal nor packs rows into nested
-    tensors: the mask is applied as it is, which gives the same results."""
+    """nn.TransformerEncoder that, under torch.export, neither reads the mask's values to see whether it is causal nor
+    packs rows into nested tensors: the mask is applied as it is, which gives the same results."""
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
         if not torch.compiler.is_exporting():
@@ -205,11 +214,13 @@ class ExportFriendlyTransformerEncoder(nn.TransformerEncoder):
 class ExportFriendlyTransformerDecoder(nn.TransformerDecoder):
     """nn.TransformerDecoder that, under torch.export, does not read the mask's values to see whether it is causal."""
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=None,
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
+                memory_key_padding_mask=None, tgt_is_causal=None,
                 memory_is_causal=False):
         if tgt_is_causal is None and torch.compiler.is_exporting():
             tgt_is_causal = False
-        return super().forward(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal)
+        return super().forward(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
+                               tgt_is_causal, memory_is_causal)
 
 
 _VARIANTS = {
@@ -221,18 +232,20 @@ _VARIANTS = {
 
 
 def replace_mha(model, verbose=False):
-    """Turns every nn.MultiheadAttention in `model` into an ExportFriendlyMultiheadAttention, and returns how many there were.
+    """Turns every nn.MultiheadAttention in `model` into an ExportFriendlyMultiheadAttention,
+    and returns how many there were.
 
-    A module keeps its identity: only its class changes. Parameters, hooks, optimizers, modules used in several places and
-    outside references are not affected, and `model` itself may be an attention. Subclasses of nn.MultiheadAttention stay
-    instances of their class. Their own forward keeps its code around super().forward, which is now the replacement's. One
-    that does not call it (found by a call on a copy, with small tensors) is left alone with a warning.
-    nn.TransformerEncoder, its layers and nn.TransformerDecoder (nn.Transformer has them) change only during export; they
-    are not counted. A second call finds nothing to do. verbose=True prints one line per module.
+    A module keeps its identity: only its class changes. Parameters, hooks, optimizers, modules used in several places
+    and outside references are not affected, and `model` itself may be an attention. Subclasses of
+    nn.MultiheadAttention stay instances of their class. Their own forward keeps its code around super().forward,
+    which is now the replacement's. One that does not call it (found by a call on a copy, with small tensors) is left
+    alone with a warning. nn.TransformerEncoder, its layers and nn.TransformerDecoder (nn.Transformer has them) change
+    only during export; they are not counted. A second call finds nothing to do. verbose=True prints one line per
+    module.
 
-    Eager results stay equal, also on the fast path of nn.TransformerEncoderLayer (which treats additive masks as bool) and
-    with the nested tensors of nn.TransformerEncoder (which zero padded rows). Exported programs use neither: compare them
-    with torch.backends.mha.set_fastpath_enabled(False), as qkv.export does.
+    Eager results stay equal, also on the fast path of nn.TransformerEncoderLayer (which treats additive masks as
+    bool) and with the nested tensors of nn.TransformerEncoder (which zero padded rows). Exported programs use
+    neither: compare them with torch.backends.mha.set_fastpath_enabled(False), as qkv.export does.
     """
     count = 0
     for name, module in model.named_modules():
@@ -259,8 +272,8 @@ class _Reached(BaseException):
 
 
 def _reaches(module, of):
-    """Whether the module's forward calls that of torch's class `of`. A forward of its own is called on a copy, and stopped
-    when it gets there. If it fails earlier, as small meaningless tensors may well cause, its code decides."""
+    """Whether the module's forward calls that of torch's class `of`. A forward of its own is called on a copy, and
+    stopped when it gets there. If it fails earlier, as small meaningless tensors may well cause, its code decides."""
     if "forward" in vars(module):
         return False
     if type(module).forward is of.forward:
@@ -306,13 +319,14 @@ def _become(module, friendly):
         module.__class__ = _variant(cls, friendly)
     elif not isinstance(module, friendly):  # torch's class for parametrized modules stays outermost
         members = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
-        module.__class__ = types.new_class(cls.__name__, (_variant(cls.__bases__[0], friendly),), {}, lambda namespace: namespace.update(members))
+        module.__class__ = types.new_class(cls.__name__, (_variant(cls.__bases__[0], friendly),), {},
+                                           lambda namespace: namespace.update(members))
 
 
 @functools.lru_cache(maxsize=None)
 def _variant(cls, friendly):
-    """The new class for a module of class `cls`: `friendly` for torch's own; for a user's subclass, one that derives from both,
-    so that its super() is `friendly`."""
+    """The new class for a module of class `cls`: `friendly` for torch's own; for a user's subclass,
+    one that derives from both, so that its super() is `friendly`."""
     if issubclass(cls, friendly):
         return cls
     if cls in _VARIANTS:
@@ -323,7 +337,8 @@ def _variant(cls, friendly):
         return (_revive, (cls, friendly), *state)
 
     members = {"__module__": cls.__module__, "__doc__": cls.__doc__, "__reduce_ex__": reduce}
-    both = types.new_class(f"ExportFriendly{cls.__name__}", (cls, friendly), {}, lambda namespace: namespace.update(members))
+    both = types.new_class(f"ExportFriendly{cls.__name__}", (cls, friendly), {},
+                           lambda namespace: namespace.update(members))
     return both
 
 

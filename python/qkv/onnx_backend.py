@@ -2,14 +2,15 @@
 
     from qkv.onnx_backend import Backend
     rep = Backend.prepare(onnx.load("model.onnx"))
-    out = rep.run([ids, mask])                       # in the order of the graph's inputs, or {name: array}; a named tuple
+    out = rep.run([ids, mask])                       # in the order of the graph's inputs, or {name: array};
+                                                     a named tuple
 
     BackendTest(Backend, __name__)                   # onnx.backend.test; tests/python/test_onnx_backend.py
 
-Needs the packages onnx and ml_dtypes in addition to numpy. A model is first loaded without fixed inputs. If the library reports that an
-input's value decides the graph (the axes of a reduction, the length of a sequence), the model is loaded again with the values of the call,
-as `qkv --fix` does; `rep.fixed` names those inputs. Nodes run as the file has them, rounding where the standard rounds: an optimised model
-rounds fewer times in float16.
+Needs the packages onnx and ml_dtypes in addition to numpy. A model is first loaded without fixed inputs. If the
+library reports that an input's value decides the graph (the axes of a reduction, the length of a sequence), the model
+is loaded again with the values of the call, as `qkv --fix` does; `rep.fixed` names those inputs. Nodes run as the
+file has them, rounding where the standard rounds: an optimised model rounds fewer times in float16.
 """
 import os
 import re
@@ -52,7 +53,8 @@ def _parts(name, values):
 
 
 def _with_values(model, values):
-    """A copy of the model in which inputs that are not numeric tensors are known: strings as initializers, sequences by their length."""
+    """A copy of the model in which inputs that are not numeric tensors are known:
+    strings as initializers, sequences by their length."""
     out = onnx.ModelProto()
     out.CopyFrom(model)
     graph, nodes = out.graph, []
@@ -70,7 +72,8 @@ def _with_values(model, values):
             nodes.append(helper.make_node("Optional", [], [info.name], type=info.type.optional_type.elem_type))
         else:
             for part, v in zip(_parts(info.name, value), value):
-                graph.input.append(helper.make_tensor_value_info(part, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape))
+                graph.input.append(helper.make_tensor_value_info(part, helper.np_dtype_to_tensor_dtype(v.dtype),
+                                                                 v.shape))
             nodes.append(helper.make_node("SequenceConstruct", _parts(info.name, value), [info.name]) if value else
                          helper.make_node("SequenceEmpty", [], [info.name], dtype=TensorProto.FLOAT))
     for node in reversed(nodes):
@@ -97,7 +100,8 @@ class Rep(BackendRep):
     def _for_values(self, feeds):
         """Loads the model, fixing the inputs that the library asks for one after the other."""
         proto, fixed = self._proto, {}
-        if not all(_is_plain(v) for v in feeds.values()) or any(i.type.HasField("optional_type") for i in proto.graph.input):
+        if not all(_is_plain(v) for v in feeds.values()) or any(i.type.HasField("optional_type")
+                                                                for i in proto.graph.input):
             proto = _with_values(proto, feeds)
             try:
                 return _load(proto, None)
@@ -168,7 +172,8 @@ class Backend(Base):
     def run_node(cls, node, inputs, device="CPU", outputs_info=None, **kwargs):
         feeds = dict(inputs) if isinstance(inputs, dict) else dict(zip([n for n in node.input if n], inputs))
         feeds = {n: np.asarray(v) for n, v in feeds.items()}
-        ins = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in feeds.items()]
+        ins = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+               for n, v in feeds.items()]
         outs = [helper.make_value_info(n, TypeProto()) for n in node.output if n]
         opsets = [helper.make_opsetid("", kwargs.get("opset_version", onnx.defs.onnx_opset_version()))]
         if node.domain:

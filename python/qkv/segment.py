@@ -1,4 +1,5 @@
-"""Segmenter: every instance of a text in images, using qkv_segmenter_*; the model is a grounding model as qkv.recipes.sam3 exports it.
+"""Segmenter: every instance of a text in images, using qkv_segmenter_*;
+the model is a grounding model as qkv.recipes.sam3 exports it.
 
     find = qkv.Segmenter("sam3.pt2", ["red car", "person"])
     found = find(image)                     (height, width, 3) uint8, or the path of a PNG or JPEG
@@ -32,7 +33,8 @@ class Instance:
     __slots__ = "text", "prompt", "score", "box", "area", "size", "counts"
 
     def __init__(self, text, prompt, score, box, area, size, counts):
-        self.text, self.prompt, self.score, self.box, self.area, self.size, self.counts = text, prompt, score, box, area, size, counts
+        self.text, self.prompt, self.score, self.box, self.area, self.size, self.counts = (text, prompt, score, box,
+            area, size, counts)
 
     def __reduce__(self):
         return Instance, tuple(getattr(self, name) for name in self.__slots__)
@@ -40,7 +42,8 @@ class Instance:
     @property
     def mask(self):
         runs, shift, value = [], 0, 0
-        for c in self.counts.encode():  # COCO's maskApi.c, rleFrString: 5 bits per byte; from the third on, the difference to the one two before
+        # COCO's maskApi.c, rleFrString: 5 bits per byte; from the third on, the difference to the one two before
+        for c in self.counts.encode():
             value |= (c - 48 & 31) << shift
             shift += 5
             if c - 48 & 32:
@@ -116,7 +119,8 @@ class _Picture:
     def pixels(self):
         """A view, valid as long as this object."""
         height, width = self.size
-        return np.frombuffer((C.c_uint8 * (3 * height * width)).from_address(vision().qkv_picture_rgb(self.pointer)), np.uint8).reshape(height, width, 3)
+        return np.frombuffer((C.c_uint8 * (3 * height * width)).from_address(vision().qkv_picture_rgb(self.pointer)),
+                             np.uint8).reshape(height, width, 3)
 
     def __del__(self):
         if self.pointer:
@@ -133,7 +137,8 @@ class _Opened:
         self.session = self.model.session()
         pointer = self.session._opened.pointer
         lib().qkv_session_output_memory(pointer, OUTPUT_MEMORY(), None)  # outputs are read in C
-        given = SegmentOptions(C.sizeof(SegmentOptions), os.fsencode(tokenizer) if tokenizer else None, os.fsencode(processor) if processor else None, threshold or 0, tile,
+        given = SegmentOptions(C.sizeof(SegmentOptions), os.fsencode(tokenizer) if tokenizer else None,
+                               os.fsencode(processor) if processor else None, threshold or 0, tile,
                                tile // 5 if overlap is None else overlap, batch=batch)
         self.segmenter = vision().qkv_segmenter_create(self.model._model, pointer, C.byref(given), C.byref(e))
         check(self.segmenter, e)
@@ -144,11 +149,13 @@ class _Opened:
             return
         self.texts, e, n = None, CError(), len(texts)
         tokens = (C.c_int * max(n, 1))()
-        check(vision().qkv_segmenter_prompts(self.segmenter, (C.c_char_p * max(n, 1))(*[t.encode() for t in texts]), n, tokens, C.byref(e)) == 0, e)
+        check(vision().qkv_segmenter_prompts(self.segmenter, (C.c_char_p * max(n, 1))(*[t.encode() for t in texts]),
+                                             n, tokens, C.byref(e)) == 0, e)
         self.texts, context = texts, vision().qkv_segmenter_context(self.segmenter)
         for text, need in zip(texts, tokens):
             if need > context:
-                warnings.warn(f"'{text:.40}' is {need} tokens long; the model reads {context}, the rest is cut off", stacklevel=4)
+                warnings.warn(f"'{text:.40}' is {need} tokens long; the model reads {context}, the rest is cut off",
+                              stacklevel=4)
 
     def run(self, pictures, texts):
         e, n = CError(), len(pictures)
@@ -157,8 +164,10 @@ class _Opened:
         check(vision().qkv_segmenter_run_many(self.segmenter, given, n, found, C.byref(e)) == 0, e)
         results = []
         for p, f in zip(pictures, [_Found(pointer) for pointer in found]):
-            items = [vision().qkv_instances_at(f.pointer, k).contents for k in range(vision().qkv_instances_count(f.pointer))]
-            results.append(Instances([Instance(texts[i.prompt], i.prompt, i.score, tuple(i.box), i.area, p.size, i.counts.decode()) for i in items], texts, p.size, f))
+            items = [vision().qkv_instances_at(f.pointer, k).contents
+                     for k in range(vision().qkv_instances_count(f.pointer))]
+            results.append(Instances([Instance(texts[i.prompt], i.prompt, i.score, tuple(i.box), i.area, p.size,
+                                               i.counts.decode()) for i in items], texts, p.size, f))
         return results
 
     def __del__(self):
@@ -167,7 +176,8 @@ class _Opened:
 
 
 class Segmenter(Lazy):
-    """Finds every instance of each text in images, as `qkv segment` does. It pickles as a path and options, like BatchPredictor.
+    """Finds every instance of each text in images, as `qkv segment` does.
+    It pickles as a path and options, like BatchPredictor.
 
     texts              what to look for; a call may pass others. They are encoded once for all images that follow.
     threshold          keep scores above this; None: the processor's
@@ -178,20 +188,25 @@ class Segmenter(Lazy):
     compute, threads and further options are qkv.Model's.
     """
 
-    def __init__(self, path, texts=(), *, threshold=None, tile=0, overlap=None, batch=0, tokenizer=None, processor=None, **options):
+    def __init__(self, path, texts=(), *, threshold=None, tile=0, overlap=None, batch=0, tokenizer=None,
+                 processor=None, **options):
         self.path = os.path.abspath(path)
         self.texts = _texts(texts)
-        self._args = options, threshold, tile, overlap, batch, *(os.path.abspath(p) if p else None for p in (tokenizer, processor))
+        self._args = options, threshold, tile, overlap, batch, *(os.path.abspath(p) if p else None
+                                                                 for p in (tokenizer, processor))
 
     @property
     def threshold(self):
         return self._mine(_Opened, *self._args).threshold
 
     def __call__(self, images, texts=None):
-        """The Instances of one image, (height, width, 3) of uint8 or a path. For a list of images, or (N, height, width, 3), a list."""
+        """The Instances of one image, (height, width, 3) of uint8 or a path.
+        For a list of images, or (N, height, width, 3), a list."""
         texts = self.texts if texts is None else _texts(texts)
-        many = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4 or getattr(images, "dtype", None) == object
-        pictures = [_Picture(image, f"image {i}" if many else "the image") for i, image in enumerate(images if many else [images])]
+        many = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4 or getattr(images, "dtype",
+            None) == object
+        pictures = [_Picture(image, f"image {i}" if many else "the image")
+                    for i, image in enumerate(images if many else [images])]
         o = self._mine(_Opened, *self._args)
         with o.lock:
             o.look_for(texts)

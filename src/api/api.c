@@ -169,21 +169,29 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
     return api_null(&e, err);
 }
 
+static bool finish(qkv_model *m, const char *name, Err *err)
+{
+    m->path = mem_strdup(name);
+    return (m->path && input_texts(m) && !mem_ran_out()) || oom(err);
+}
+
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err)
 {
     qkv_model *m = mem_zeroed(1, sizeof *m);
-    if (!m || !program_of_graph(&m->program, g, like->program.source, err)) {
-        if (!m) graph_free(g);
-        qkv_model_free(m);
-        if (err->code == E_OK) oom(err);
-        return NULL;
-    }
-    m->program.compute = like->program.no_fuse ? DT_NONE /* the graph itself has its casts */
-                                               : like->program.compute;
-    m->path = mem_strdup(name);
-    if (m->path && input_texts(m) && !mem_ran_out()) return m;
+    if (!m) graph_free(g);
+    bool ok = m ? program_of_graph(&m->program, g, &like->program, err) : oom(err);
+    if (ok && !like->program.no_fuse) m->program.compute = like->program.compute; /* else the graph has its casts */
+    if (ok && finish(m, name, err)) return m;
     qkv_model_free(m);
-    oom(err);
+    return NULL;
+}
+
+qkv_model *api_model_copy(const qkv_model *m, Err *err)
+{
+    qkv_model *copy = mem_zeroed(1, sizeof *copy);
+    bool ok = copy ? program_copy(&copy->program, &m->program, err) : oom(err);
+    if (ok && finish(copy, m->path, err)) return copy;
+    qkv_model_free(copy);
     return NULL;
 }
 
@@ -201,14 +209,14 @@ void qkv_model_free(qkv_model *m)
     mem_free(m);
 }
 
-qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err)
+qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err)
 {
     qkv_rewrite_options q = {0};
     Err e = api_begin();
     if (report) *report = NULL;
     if (!GIVEN(m) || !VERSIONED_TAKE(qkv_rewrite_options, cudnn, &q, options, &e) ||
         !GIVEN_TEXTS(q.rule_files, q.rule_file_count))
-        return give(&e, err);
+        return api_null(&e, err);
     OptimiseOptions o = {.rule_file = q.rule_files,
                          .nrule_files = q.rule_file_count,
                          .no_builtin = q.no_builtin_rules != 0,
@@ -223,10 +231,13 @@ qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, c
                          .progress = q.progress,
                          .progress_user = q.progress_user};
     Buf b = {0};
-    bool ok = program_rewrite(&m->program, &o, &b, &e);
+    qkv_model *made = api_model_copy(m, &e);
+    bool ok = api_whole(made && program_rewrite(&made->program, &o, &b, &e), &e);
     if (report) *report = b.failed ? NULL : b.data;
     if (!report || b.failed) buf_free(&b);
-    return ok ? QKV_OK : give(&e, err);
+    if (ok) return made;
+    qkv_model_free(made);
+    return api_null(&e, err);
 }
 
 static const Graph *graph_of(const qkv_model *m) { return m->program.graph; }
@@ -376,10 +387,7 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
     if (!GIVEN(m) || !GIVEN(path) || !VERSIONED_TAKE(qkv_onnx_options, external_data, &o, options, &e))
         return give(&e, err);
     const OnnxProfile *profile = api_onnx_profile(o.profile);
-    if (!profile) {
-        fail(&e, E_USAGE, "profile %d is none of qkv_onnx_profile", (int)o.profile);
-        return give(&e, err);
-    }
+    if (!api_known(qkv_onnx_profile_name(o.profile), "qkv_onnx_profile", (int)o.profile, &e)) return give(&e, err);
     OnnxOptions to = {.opset = o.opset,
                       .profile = *profile,
                       .torch_version = m->program.source->torch_version,

@@ -54,11 +54,15 @@ static inline Err api_begin(void)
 static inline bool api_whole(bool ok, Err *e) { return ok && mem_ran_out() ? oom(e) : ok; }
 qkv_status api_give(const Err *from, qkv_error *to);     /* hands an internal error out */
 const OnnxProfile *api_onnx_profile(qkv_onnx_profile p); /* names.c; NULL: there is none */
+/* names.c: the name of a choice was found; otherwise the error says that its enum does not have the value. */
+bool api_known(const char *name, const char *choice, int value, Err *err);
 void *api_null(const Err *from, qkv_error *to);          /* the same, for who returns a pointer: NULL */
 void *api_no_memory(qkv_error *to);
 /* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
  * of products its runs have. */
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
+/* A copy whose graph may be changed; see program_copy. */
+qkv_model *api_model_copy(const qkv_model *m, Err *err);
 struct Session *api_session(const qkv_session *s);
 bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err);
 void api_tensor_out(const Tensor *t, Shown *shown, qkv_tensor *q);

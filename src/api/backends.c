@@ -2,10 +2,10 @@
 #include <string.h>
 #include "api/api_impl.h"
 #include "backends/sdpa_choice.h"
-#include "base/buf.h"
+#include "base/jsonw.h"
 #include "base/mem.h"
 #include "facts/views.h"
-#include "format/json.h"
+#include "program/describe.h"
 #include "shape/solve.h"
 #include "facts/strides.h"
 
@@ -15,43 +15,26 @@ _Static_assert((int)QKV_SDPA_MATH == (int)SDPA_MATH && (int)QKV_SDPA_FLASH == (i
 
 /* ------------------------------------------------------------------ JSON */
 
-static void put_key(Buf *b, const char *key, const char *text)
-{
-    buf_printf(b, "\"%s\": ", key);
-    if (text) json_put_string(b, text);
-    else buf_puts(b, "null");
-}
-
 static void put_condition(Buf *b, ExprPool *p, const Expr *c)
 {
     Buf text = {0};
     if (c && expr_truth(p, c) < 0) sdpa_print_condition(p, c, &text);
-    put_key(b, "when", text.data);
     b->failed |= text.failed;
+    jw_text(b, "when", text.data);
     buf_free(&text);
 }
 
 static void put_refusals(Buf *b, ExprPool *p, const SdpaChoice *c, bool conditions)
 {
-    buf_puts(b, "\"refused\": [");
+    jw_open(b, "refused", '[');
     for (int i = 0; i < c->nrefusals; i++) {
         const SdpaRuleText *r = sdpa_rule(c->refusal[i].rule);
-        const char *const key[] = {"backend", "rule", "what", "change", "source"}, *const text[] = {
-                                                                                       sdpa_backend_name(
-                                                                                           c->refusal[i].backend),
-                                                                                       r->name, r->what, r->change,
-                                                                                       r->source};
-        for (int k = 0; k < 5; k++) {
-            buf_puts(b, k ? ", " : i ? ", {" : "{");
-            put_key(b, key[k], text[k]);
-        }
-        if (conditions) {
-            buf_puts(b, ", ");
-            put_condition(b, p, c->refusal[i].condition);
-        }
-        buf_puts(b, "}");
+        jw_put(b, "{'backend': %s, 'rule': %s, 'what': %s, 'change': %s, 'source': %s",
+               sdpa_backend_name(c->refusal[i].backend), r->name, r->what, r->change, r->source);
+        if (conditions) put_condition(b, p, c->refusal[i].condition);
+        jw_close(b, "}");
     }
-    buf_puts(b, "]");
+    jw_close(b, "]");
 }
 
 /* ------------------------------------------------------------------ one call, in numbers */
@@ -107,11 +90,10 @@ qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cu
     if (ok && out) *out = (qkv_sdpa_backend)c.when[0].backend;
     if (ok && report) {
         Buf b = {0};
-        buf_puts(&b, JSON_REPORT);
-        put_key(&b, "backend", sdpa_backend_name(c.when[0].backend));
-        buf_puts(&b, ", ");
+        jw_report(&b);
+        jw_text(&b, "backend", sdpa_backend_name(c.when[0].backend));
         put_refusals(&b, p, &c, false);
-        buf_puts(&b, "}");
+        jw_close(&b, "}");
         ok = !b.failed || oom(&e);
         if (ok) *report = b.data;
         else buf_free(&b);
@@ -234,17 +216,8 @@ static const char *fixed_backend(const FileAttention *a)
 
 static void put_sizes(const Model *m, Buf *b, const char *name, const SdpaTensor *t)
 {
-    buf_printf(b, "\"%s\": ", name);
-    for (int i = 0; t && i < t->rank; i++) {
-        Buf text = {0};
-        buf_puts(b, i ? ", " : "[");
-        ex_print(m->g->ex, t->dim[i], &text);
-        if (text.failed) b->failed = true;
-        else if (ex_is_int(t->dim[i])) buf_puts(b, text.data);
-        else json_put_string(b, text.data ? text.data : "");
-        buf_free(&text);
-    }
-    buf_puts(b, !t ? "null, " : t->rank ? "], " : "[], ");
+    if (t) describe_sizes(m->g, name, t->rank, t->dim, b);
+    else jw_text(b, name, NULL);
 }
 
 static bool put_attention(const Model *m, const FileAttention *a, Buf *b)
@@ -254,42 +227,31 @@ static bool put_attention(const Model *m, const FileAttention *a, Buf *b)
     const char *fixed = fixed_backend(a);
     TRY(call_of(m, a, &c));
     if (!fixed) TRY(sdpa_choose(m->device, &c, m->g->ex, &choice, m->err) || within(m->err, "node '%s'", a->node));
-    buf_puts(b, "{");
-    put_key(b, "node", a->node);
-    buf_puts(b, ", ");
-    put_key(b, "path", a->path);
-    buf_puts(b, ", ");
-    put_key(b, "op", a->op->name);
-    buf_puts(b, ", ");
+    jw_line(b);
+    jw_put(b, "{'node': %s, 'path': %s, 'op': %s", a->node, a->path, a->op->name);
     put_sizes(m, b, "query", &c.q);
     put_sizes(m, b, "key", &c.k);
     put_sizes(m, b, "value", &c.v);
     put_sizes(m, b, "mask", c.has_mask ? &c.mask : NULL);
-    buf_printf(b, "\"dtype\": \"%s\", \"causal\": %s, \"gqa\": %s, \"dropout\": ", dtype_name(c.q.dtype),
-               c.causal ? "true" : "false", c.gqa ? "true" : "false");
-    json_put_number(b, c.dropout);
-    buf_puts(b, ", ");
-    put_key(b, "fixed", fixed);
-    buf_puts(b, ", \"choice\": [");
+    jw_text(b, "dtype", dtype_name(c.q.dtype));
+    jw_bool(b, "causal", c.causal);
+    jw_bool(b, "gqa", c.gqa);
+    jw_put(b, "'dropout': %g, 'fixed': %s, 'choice': [", c.dropout, fixed);
     for (int i = 0; i < choice.nwhen; i++) {
-        buf_puts(b, i ? ", {" : "{");
-        put_key(b, "backend", sdpa_backend_name(choice.when[i].backend));
-        buf_puts(b, ", ");
+        jw_put(b, "{'backend': %s", sdpa_backend_name(choice.when[i].backend));
         put_condition(b, m->g->ex, choice.when[i].condition);
-        buf_puts(b, ", ");
-        put_key(b, "rule", choice.when[i].rule < SDPA_RULES ? sdpa_rule(choice.when[i].rule)->name : NULL);
-        buf_puts(b, "}");
+        jw_text(b, "rule", choice.when[i].rule < SDPA_RULES ? sdpa_rule(choice.when[i].rule)->name : NULL);
+        jw_close(b, "}");
     }
-    buf_puts(b, "], ");
+    jw_close(b, "]");
     put_refusals(b, m->g->ex, &choice, true);
-    buf_puts(b, "}");
+    jw_close(b, "}");
     return true;
 }
 
 /* In a graph that has no record of its file: rewritten, cut, from ONNX. */
 static bool put_nodes(const Model *m, Buf *b)
 {
-    bool first = true;
     for (const Node *n = m->g->first; n; n = n->next) {
         if (n->op->id != OP_scaled_dot_product_attention) continue;
         FileAttention a = {.node = n->name,
@@ -300,8 +262,6 @@ static bool put_nodes(const Model *m, Buf *b)
                            .v.value = n->arg[2].v,
                            .mask.value = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL,
                            .out = n->out[0]};
-        buf_puts(b, first ? "\n" : ",\n");
-        first = false;
         TRY(put_attention(m, &a, b));
     }
     return true;
@@ -310,13 +270,10 @@ static bool put_nodes(const Model *m, Buf *b)
 static bool describe(const Source *s, Model *m, Buf *b)
 {
     mark_learning(m);
-    buf_puts(b, "\"attentions\": [");
+    jw_open(b, "attentions", '[');
     if (!s->nattention) TRY(put_nodes(m, b));
-    for (int i = 0; i < s->nattention; i++) {
-        buf_puts(b, i ? ",\n" : "\n");
-        TRY(put_attention(m, &s->attention[i], b));
-    }
-    buf_puts(b, "]}");
+    for (int i = 0; i < s->nattention; i++) TRY(put_attention(m, &s->attention[i], b));
+    jw_close(b, "]}");
     return !b->failed || oom(m->err);
 }
 
@@ -330,7 +287,9 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
     if (!GIVEN(m) || !VERSIONED_TAKE(qkv_backends_options, n_dims, &o, options, &e) ||
         !GIVEN_TEXTS(o.dim_names, o.n_dims) || !GIVEN_LIST(o.dims, o.n_dims))
         return api_null(&e, err);
-    Graph *g = m->program.graph;
+    Program own; /* conditions are expressions of its graph */
+    if (!program_copy(&own, &m->program, &e)) return api_null(&e, err);
+    Graph *g = own.graph;
     const char *device = o.device ? o.device : "cpu";
     Model state = {.g = g,
                    .device = &d,
@@ -343,17 +302,20 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
     ok = ok && sdpa_device(device, o.cudnn, &d, &e) && binding_init(&bound, g->ex, &e) &&
          bind_named(g, o.dim_names, o.dims, o.n_dims, &bound, &e);
     if (ok) {
-        buf_puts(&b, JSON_REPORT);
-        put_key(&b, "device", device);
-        buf_printf(&b, ", \"pytorch\": \"2.13\", \"cudnn\": ");
-        if (d.cuda) buf_printf(&b, "\"%d.%d.%d\"", d.cudnn / 10000, d.cudnn / 100 % 100, d.cudnn % 100);
-        else buf_puts(&b, "null");
-        buf_printf(&b, ", \"train\": %s, ", state.train ? "true" : "false");
-        ok = describe(m->program.source, &state, &b);
+        Buf cudnn = {0};
+        if (d.cuda) buf_printf(&cudnn, "%d.%d.%d", d.cudnn / 10000, d.cudnn / 100 % 100, d.cudnn % 100);
+        jw_report(&b);
+        jw_put(&b, "'device': %s, 'pytorch': '2.13'", device);
+        b.failed |= cudnn.failed;
+        jw_text(&b, "cudnn", cudnn.data);
+        buf_free(&cudnn);
+        jw_bool(&b, "train", state.train);
+        ok = describe(own.source, &state, &b);
     }
     binding_free(&bound);
     mem_free(state.learns);
     if (state.arena) arena_destroy(state.arena);
+    program_close(&own);
     if (ok) return b.data;
     buf_free(&b);
     return api_null(&e, err);

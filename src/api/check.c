@@ -1,4 +1,4 @@
-/* Checking, behind the public interface. Contracts in include/qkv_tools.h. */
+/* Checking, as the public interface has it. Contracts in include/qkv_tools.h. */
 #include <stdio.h>
 #include <string.h>
 #include "api/api_impl.h"
@@ -7,24 +7,6 @@
 
 const char *qkv_check_explain(const char *id) { return id ? finding_explained(id) : NULL; }
 const char *qkv_check_id(int i) { return finding_name(i); }
-
-/* "ort,openvino" as bits. */
-static bool read_targets(const char *list, unsigned *out, Err *err)
-{
-    *out = 0;
-    while (list && *list) {
-        char name[16];
-        size_t n = strcspn(list, ",");
-        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), list);
-        unsigned bit = target_of(name);
-        if (!bit)
-            return fail(err, E_USAGE, "no target is called '%.*s'; there are qkv, ort, openvino and tensorrt",
-                        (int)(n < 100 ? n : 100), list);
-        *out |= bit;
-        list += n + (list[n] == ',');
-    }
-    return true;
-}
 
 qkv_status qkv_check(const char *path, const qkv_check_options *options, char **report, qkv_error *err)
 {
@@ -37,7 +19,9 @@ qkv_status qkv_check(const char *path, const qkv_check_options *options, char **
     if (!GIVEN(path) || !VERSIONED_TAKE(qkv_check_options, strict, &given, options, &e)) return api_give(&e, err);
     o.security = given.security;
     o.full = given.full;
-    bool ok = read_targets(given.targets, &o.targets, &e) && model_check(path, &o, &text, &n, &e);
+    o.targets = given.targets;
+    bool ok = (!(o.targets & ~(unsigned)TARGETS) || fail(&e, E_USAGE, "%u is not a sum of qkv_target", o.targets)) &&
+              model_check(path, &o, &text, &n, &e);
     ok = api_whole(ok, &e) && (!text.failed || oom(&e));
     int bad = n.errors + (given.strict ? n.warnings : 0);
     if (ok && bad)

@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/api_impl.h"
-#include "base/buf.h"
+#include "base/jsonw.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "format/json.h"
 #include "generalize/generalize.h"
 
 enum { MAX_CHECKS = 3 * GEN_FILES };
@@ -222,89 +221,63 @@ static void check_elsewhere(Checks *c)
 
 /* ------------------------------------------------------------------ report */
 
-static void put_field(Buf *b, const char *key, const char *text, bool first)
-{
-    buf_printf(b, "%s\"%s\": ", first ? "{" : ", ", key);
-    if (text) json_put_string(b, text);
-    else buf_puts(b, "null");
-}
-
-static void put_texts(Buf *b, const char *key, const char *const *text, int n)
-{
-    buf_printf(b, ", \"%s\": [", key);
-    for (int i = 0; i < n; i++) {
-        if (i) buf_puts(b, ", ");
-        json_put_string(b, text[i]);
-    }
-    buf_puts(b, "]");
-}
-
 static void put_sizes(Buf *b, const Generalized *r)
 {
-    buf_puts(b, ", \"sizes\": [");
+    jw_open(b, "sizes", '[');
     for (int i = 0; i < r->nsize; i++) {
         const GenSize *z = &r->size[i];
-        if (i) buf_puts(b, ", ");
-        put_field(b, "name", z->related ? NULL : z->name, true);
-        put_field(b, "expr", z->expr, false);
-        put_field(b, "axes", z->axes, false);
-        buf_puts(b, ", \"values\": [");
-        for (int f = 0; f < r->nfiles; f++) buf_printf(b, "%s%lld", f ? ", " : "", (long long)z->value[f]);
-        buf_printf(b, "], \"tied\": %s}", z->tied ? "true" : "false");
+        jw_open(b, NULL, '{');
+        jw_text(b, "name", z->related ? NULL : z->name);
+        jw_put(b, "'expr': %s, 'axes': %s", z->expr, z->axes);
+        jw_ints(b, "values", z->value, r->nfiles);
+        jw_bool(b, "tied", z->tied);
+        jw_close(b, "}");
     }
-    buf_puts(b, "]");
+    jw_close(b, "]");
 }
 
 static void put_numbers(Buf *b, const Generalized *r, bool solved)
 {
-    bool any = false;
-    buf_printf(b, ", \"%s\": [", solved ? "numbers" : "unsolved");
+    jw_open(b, solved ? "numbers" : "unsolved", '[');
     for (int i = 0; i < r->nnumber; i++) {
         const GenSolved *n = &r->number[i];
         if ((n->expr != NULL) != solved) continue;
-        if (any) buf_puts(b, ", ");
-        any = true;
-        put_field(b, "node", n->node, true);
-        put_field(b, "op", n->op, false);
-        put_field(b, "argument", n->argument, false);
-        put_texts(b, "values", n->value, n->value[0] ? r->nfiles : 0);
-        if (solved) {
-            put_field(b, "expr", n->expr, false);
-            put_field(b, "also", n->also, false);
-        } else put_field(b, "why", n->why, false);
-        buf_printf(b, ", \"places\": %d}", n->places);
+        jw_put(b, "{'node': %s, 'op': %s, 'argument': %s", n->node, n->op, n->argument);
+        jw_texts(b, "values", n->value, n->value[0] ? r->nfiles : 0);
+        if (solved) jw_put(b, "'expr': %s, 'also': %s", n->expr, n->also);
+        else jw_text(b, "why", n->why);
+        jw_put(b, "'places': %d}", n->places);
     }
-    buf_puts(b, "]");
+    jw_close(b, "]");
 }
 
 static void put_checks(Buf *b, const Checks *c)
 {
-    buf_puts(b, ", \"checks\": [");
+    jw_open(b, "checks", '[');
     for (int i = 0; i < c->n; i++) {
         const Check *k = &c->check[i];
-        if (i) buf_puts(b, ", ");
-        put_field(b, "against", k->against, true);
-        buf_puts(b, ", \"sizes\": [");
-        for (int s = 0; k->sized && s < c->r->nsize; s++) buf_printf(b, "%s%lld", s ? ", " : "", (long long)k->size[s]);
-        buf_printf(b, "], \"agrees\": %s, \"max_abs_over_peak\": ", k->agrees ? "true" : "false");
-        if (k->against && !k->problem[0]) json_put_number(b, k->of_peak);
-        else buf_puts(b, "null");
-        put_field(b, "problem", k->problem[0] ? k->problem : NULL, false);
-        buf_puts(b, "}");
+        jw_put(b, "{'against': %s", k->against);
+        jw_ints(b, "sizes", k->size, k->sized ? c->r->nsize : 0);
+        jw_bool(b, "agrees", k->agrees);
+        jw_number(b, "max_abs_over_peak", k->against && !k->problem[0] ? k->of_peak : NAN);
+        jw_text(b, "problem", k->problem[0] ? k->problem : NULL);
+        jw_close(b, "}");
     }
-    buf_puts(b, "]}");
+    jw_close(b, "]");
 }
 
 static char *report_json(const Generalized *r, const Checks *c, const char *const *name, bool solved)
 {
     Buf b = {0};
-    buf_printf(&b, JSON_REPORT "\"solved\": %s", solved ? "true" : "false");
-    put_texts(&b, "files", name, r->nfiles);
+    jw_report(&b);
+    jw_bool(&b, "solved", solved);
+    jw_texts(&b, "files", name, r->nfiles);
     put_sizes(&b, r);
     put_numbers(&b, r, true);
     put_numbers(&b, r, false);
-    put_texts(&b, "notes", r->note, r->nnote);
+    jw_texts(&b, "notes", r->note, r->nnote);
     put_checks(&b, c);
+    jw_close(&b, "}");
     if (!b.failed) return b.data;
     buf_free(&b);
     return NULL;

@@ -1,29 +1,15 @@
 /* qkv_model_joint: a model and its gradients as one model. */
 #include <string.h>
 #include "api/api_impl.h"
-#include "base/buf.h"
+#include "base/jsonw.h"
 #include "base/mem.h"
-#include "format/json.h"
 #include "grad/grad.h"
 #include "ir/copy.h"
+#include "program/describe.h"
 #include "program/passes.h"
 #include "program/prepare.h"
 #include "plan/plan.h"
 #include "shape/solve.h"
-
-static void put_dims(const Graph *g, const Value *v, Buf *out)
-{
-    buf_puts(out, "[");
-    for (int i = 0; i < v->rank; i++) {
-        Buf one = {0};
-        ex_print(g->ex, v->dim[i], &one);
-        if (i) buf_puts(out, ", ");
-        if (ex_is_int(v->dim[i])) buf_puts(out, one.data);
-        else json_put_string(out, one.data ? one.data : "");
-        buf_free(&one);
-    }
-    buf_puts(out, "]");
-}
 
 static bool has_gradient(const Graph *g, const Value *v)
 {
@@ -78,7 +64,7 @@ static bool example_sizes(const Graph *g, const qkv_joint_options *o, Binding *b
     return false;
 }
 
-/* Of the graph as a session would run it; unknown where sizes come out of data. */
+/* Of the graph as a session would run it; unknown where sizes are data-dependent. */
 static bool cost_of(const Program *p, const qkv_joint_options *o, Cost *c, Err *err)
 {
     const Graph *g;
@@ -109,70 +95,35 @@ static bool cost_of(const Program *p, const qkv_joint_options *o, Cost *c, Err *
 
 static void put_cost(const char *key, const Cost *c, Buf *out)
 {
-    buf_printf(out, ", \"%s\": ", key);
-    if (c->known)
-        buf_printf(out, "{\"memory\": %.0f, \"flops\": %.0f, \"bytes\": %.0f}", c->memory, c->flops, c->bytes);
-    else buf_puts(out, "null");
+    jw_key(out, key);
+    if (c->known) jw_put(out, "{'memory': %.0f, 'flops': %.0f, 'bytes': %.0f}", c->memory, c->flops, c->bytes);
+    else jw_raw(out, NULL, "null");
 }
 
 /* But for the brace at the end. */
 static void put_report(const Graph *g, int before, bool inputs_only, Buf *out)
 {
-    const char *comma = "";
+    jw_report(out);
     for (int i = 0; i < g->noutput; i++)
-        if (g->output[i].loss) {
-            buf_puts(out, JSON_REPORT "\"loss\": ");
-            json_put_string(out, g->output[i].name);
-        }
-    buf_printf(out, ", \"nodes_before\": %d, \"nodes_after\": %d, \"gradients\": [", before, g->nnodes);
+        if (g->output[i].loss) jw_text(out, "loss", g->output[i].name);
+    jw_put(out, "'nodes_before': %d, 'nodes_after': %d, 'gradients': [", before, g->nnodes);
     for (int i = 0; i < g->noutput; i++) {
         const Value *v = g->output[i].value, *of = g->output[i].gradient_of;
         if (!of) continue;
-        buf_printf(out, "%s{\"output\": ", comma);
-        json_put_string(out, g->output[i].name);
-        buf_printf(out, ", \"%s\": ", of->kind == V_INPUT ? "input" : "parameter");
-        json_put_string(out, of->kind == V_INPUT ? value_label(of) : of->fqn ? of->fqn : of->name);
-        buf_printf(out, ", \"dtype\": \"%s\", \"shape\": ", dtype_name(v->dtype));
-        put_dims(g, v, out);
-        buf_puts(out, "}");
-        comma = ", ";
+        jw_put(out, "{'output': %s", g->output[i].name);
+        if (of->kind == V_INPUT) jw_text(out, "input", value_label(of));
+        else jw_text(out, "parameter", of->fqn ? of->fqn : of->name);
+        jw_text(out, "dtype", dtype_name(v->dtype));
+        describe_sizes(g, "shape", v->rank, v->dim, out);
+        jw_close(out, "}");
     }
-    buf_puts(out, "], \"without\": [");
-    comma = "";
+    jw_put(out, "], 'without': [");
     for (int i = 0; i < g->nweight && !inputs_only; i++) {
         const Value *w = g->weight[i];
         if (w->weight != W_PARAMETER || w->frozen || has_gradient(g, w) || is_tied(g, w)) continue;
-        buf_puts(out, comma);
-        json_put_string(out, w->fqn ? w->fqn : w->name);
-        comma = ", ";
+        jw_text(out, NULL, w->fqn ? w->fqn : w->name);
     }
-    buf_puts(out, "]");
-}
-
-static bool read_decompose(const char *name, Decompose *out, Err *err)
-{
-    static const char *const names[] = {
-        [DECOMPOSE_NONE] = "none", [DECOMPOSE_CORE] = "core", [DECOMPOSE_MATH] = "math"};
-    *out = DECOMPOSE_NONE;
-    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i])) {
-            *out = (Decompose)i;
-            return true;
-        }
-    return !name || fail(err, E_USAGE, "decompose: found '%s', expected none, core or math", name);
-}
-
-static bool read_recompute(const char *name, Recompute *out, Err *err)
-{
-    static const char *const names[] = {
-        [RECOMPUTE_NONE] = "none", [RECOMPUTE_CHEAP] = "cheap", [RECOMPUTE_BLOCKS] = "blocks"};
-    *out = RECOMPUTE_NONE;
-    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i])) {
-            *out = (Recompute)i;
-            return true;
-        }
-    return !name || fail(err, E_USAGE, "recompute: found '%s', expected none, cheap or blocks", name);
+    jw_close(out, "]");
 }
 
 /* The joint graph of m as a model; NULL on error. */
@@ -191,7 +142,7 @@ static qkv_model *joint_of(const qkv_model *m, const JointOptions *options, cons
     return NULL;
 }
 
-/* What --recompute saves and costs: `made` beside the same graph without it. */
+/* What recomputing saves and costs: `made` beside the same graph without it. */
 static bool put_recompute(const qkv_model *m, qkv_model *made, const JointOptions *options, const qkv_joint_options *o,
                           Buf *out, Err *e)
 {
@@ -202,18 +153,15 @@ static bool put_recompute(const qkv_model *m, qkv_model *made, const JointOption
     bool ok = plain && cost_of(&plain->program, o, &cost[0], e) && cost_of(&made->program, o, &cost[1], e);
     Binding b;
     if (ok && example_sizes(made->program.graph, o, &b, e)) {
-        const char *comma = "";
-        buf_printf(out, ", \"recompute\": {\"how\": \"%s\", \"sizes\": {", o->recompute);
+        jw_put(out, "'recompute': {'how': %s, 'sizes': {", qkv_recompute_name(o->recompute));
         for (int i = 0; i < expr_symbol_count(made->program.graph->ex); i++) {
             const Symbol *s = expr_symbol(made->program.graph->ex, i);
-            if (s->source != SYM_INPUT || i >= b.n || !b.bound[i]) continue;
-            buf_printf(out, "%s\"%s\": %lld", comma, s->name, (long long)b.value[i]);
-            comma = ", ";
+            if (s->source == SYM_INPUT && i < b.n && b.bound[i]) jw_int(out, s->name, b.value[i]);
         }
-        buf_puts(out, "}");
+        jw_close(out, "}");
         put_cost("without", &cost[0], out);
         put_cost("with", &cost[1], out);
-        buf_puts(out, "}");
+        jw_close(out, "}");
         binding_free(&b);
     } else {
         ok = false;
@@ -230,8 +178,14 @@ qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options,
     if (!GIVEN(m) || !VERSIONED_TAKE(qkv_joint_options, n_dims, &o, options, &e) ||
         !GIVEN_TEXTS(o.inputs, o.n_inputs) || !GIVEN_TEXTS(o.dim_names, o.n_dims) || !GIVEN_LIST(o.dims, o.n_dims))
         return api_null(&e, err);
-    JointOptions joint = {.loss = o.loss, .inputs = o.inputs, .ninputs = o.n_inputs, .inputs_only = o.inputs_only != 0};
-    if (!read_decompose(o.decompose, &joint.decompose, &e) || !read_recompute(o.recompute, &joint.recompute, &e))
+    JointOptions joint = {.loss = o.loss,
+                          .decompose = (Decompose)o.decompose,
+                          .recompute = (Recompute)o.recompute,
+                          .inputs = o.inputs,
+                          .ninputs = o.n_inputs,
+                          .inputs_only = o.inputs_only != 0};
+    if (!api_known(qkv_decompose_name(o.decompose), "qkv_decompose", (int)o.decompose, &e) ||
+        !api_known(qkv_recompute_name(o.recompute), "qkv_recompute", (int)o.recompute, &e))
         return api_null(&e, err);
     const Graph *from = m->program.graph;
     if (from->bodies || m->program.source->prepared) {

@@ -1,28 +1,13 @@
-/* Profiles, traces and the machine's peak, behind the public interface. Contracts in include/qkv_tools.h. */
+/* Profiles, traces and the machine's peak, as the public interface has them. Contracts in include/qkv_tools.h. */
 #include <stdio.h>
 #include <string.h>
 #include "api/api_impl.h"
 #include "base/mem.h"
-#include "base/buf.h"
+#include "base/jsonw.h"
 #include "base/cpu.h"
 #include "base/file.h"
-#include "format/json.h"
 #include "run/peak.h"
 #include "run/session.h"
-
-static void put(Buf *b, const char *key, const char *text)
-{
-    buf_printf(b, "\"%s\": ", key);
-    json_put_string(b, text);
-    buf_puts(b, ", ");
-}
-
-static void put_number(Buf *b, const char *key, double x, const char *after)
-{
-    buf_printf(b, "\"%s\": ", key);
-    json_put_number(b, x);
-    buf_puts(b, after);
-}
 
 /* ------------------------------------------------------------------ profile */
 
@@ -40,13 +25,9 @@ typedef struct Rows {
 
 static void put_row(Buf *b, const char *node, const char *op, const char *result, long calls, double ms, double min_ms)
 {
-    buf_puts(b, b->len > 1 ? ",\n{" : "{");
-    put(b, "node", node);
-    put(b, "op", op);
-    put(b, "shape", result);
-    buf_printf(b, "\"calls\": %ld, ", calls);
-    put_number(b, "total_ms", ms, ", ");
-    put_number(b, "min_ms", min_ms, "");
+    if (b->len > 1) jw_line(b);
+    jw_put(b, "{'node': %s, 'op': %s, 'shape': %s, 'calls': %ld, 'total_ms': %g, 'min_ms': %g", node, op, result, calls,
+           ms, min_ms);
 }
 
 static void put_step(void *user, const Step *step)
@@ -55,11 +36,8 @@ static void put_step(void *user, const Step *step)
     if (!step->calls || !step->info) return;
     const StepInfo *i = &r->p->info[step->info - 1];
     put_row(&r->b, i->node, i->op, i->result, step->calls, step->ms, step->min_ms);
-    buf_puts(&r->b, ", ");
-    put(&r->b, "operands", i->operands);
-    put(&r->b, "arithmetic", i->work.half ? "bf16" : "f32");
-    put_number(&r->b, "flops", i->work.flops, ", ");
-    put_number(&r->b, "bytes", i->work.bytes, "}");
+    jw_put(&r->b, "'operands': %s, 'arithmetic': %s, 'flops': %g, 'bytes': %g}", i->operands,
+           i->work.half ? "bf16" : "f32", i->work.flops, i->work.bytes);
 }
 
 char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
@@ -67,14 +45,14 @@ char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
     Err e = api_begin();
     if (!api_enter(s, &e)) return api_null(&e, err);
     Rows r = {.p = session_profile_of(api_session(s))};
-    buf_puts(&r.b, "[");
+    jw_open(&r.b, NULL, '[');
     session_each_step(api_session(s), put_step, &r);
     for (int i = 0; i < PARTS && r.p->runs; i++) {
         if (r.p->part_ms[i] <= 0) continue;
         put_row(&r.b, "", part_name(i), "", r.p->runs, r.p->part_ms[i], r.p->part_min[i]);
-        buf_puts(&r.b, "}");
+        jw_close(&r.b, "}");
     }
-    buf_puts(&r.b, "]");
+    jw_close(&r.b, "]");
     if (r.b.failed) oom(&e);
     if (api_done(s, !r.b.failed, &e, err) == QKV_OK) return r.b.data;
     buf_free(&r.b);
@@ -97,37 +75,30 @@ static void put_event(Buf *b, const Profile *p, const TraceEvent *t, int run)
     Part part = t->what < 0 && t->what != TRACE_RUN ? (Part)(-1 - t->what) : PARTS;
     char name[32];
     snprintf(name, sizeof name, "run %d", run);
-    buf_puts(b, ",\n{\"ph\": \"X\", \"pid\": 1, \"tid\": 1, ");
-    put(b, "name", i ? i->node : part < PARTS ? part_name(part) : name);
-    put(b, "cat", i ? i->op : part < PARTS ? "session" : "run");
-    buf_printf(b, "\"ts\": %.3f, \"dur\": %.3f, \"args\": {", t->start * 1e3, t->ms * 1e3);
+    const char *what = i ? i->node : part < PARTS ? part_name(part) : name;
+    const char *category = i ? i->op : part < PARTS ? "session" : "run";
+    buf_puts(b, ",\n");
+    jw_put(b, "{'ph': 'X', 'pid': 1, 'tid': 1, 'name': %s, 'cat': %s, 'ts': %.3f, 'dur': %.3f, 'args': {", what,
+           category, t->start * 1e3, t->ms * 1e3);
     if (i) {
-        put(b, "node", i->node);
-        put(b, "op", i->op);
-        put(b, "operands", i->operands);
-        put(b, "result", i->result);
-        put(b, "dtype", i->dtype);
-        put(b, "arithmetic", i->work.half ? "bf16" : "f32");
-        put_number(b, "flops", i->work.flops, ", ");
-        put_number(b, "bytes", i->work.bytes, ", ");
-        put_number(b, "GFLOP/s", t->ms > 0 ? i->work.flops / t->ms / 1e6 : 0, ", ");
-        put_number(b, "GB/s", t->ms > 0 ? i->work.bytes / t->ms / 1e6 : 0, "");
-    } else if (part < PARTS) {
-        buf_puts(b, "\"what\": ");
-        json_put_string(b, part_what(part));
-    }
-    buf_puts(b, "}}");
+        jw_put(b, "'node': %s, 'op': %s, 'operands': %s, 'result': %s, 'dtype': %s, 'arithmetic': %s", i->node, i->op,
+               i->operands, i->result, i->dtype, i->work.half ? "bf16" : "f32");
+        jw_put(b, "'flops': %g, 'bytes': %g, 'GFLOP/s': %g, 'GB/s': %g", i->work.flops, i->work.bytes,
+               t->ms > 0 ? i->work.flops / t->ms / 1e6 : 0, t->ms > 0 ? i->work.bytes / t->ms / 1e6 : 0);
+    } else if (part < PARTS) jw_text(b, "what", part_what(part));
+    jw_close(b, "}}");
 }
 
 static void put_head(Buf *b, const Profile *p, int threads)
 {
-    buf_puts(b, "{\"displayTimeUnit\": \"ms\", \"otherData\": {");
-    put(b, "version", qkv_version());
-    put(b, "cpu", qkv_cpu());
-    buf_printf(b, "\"threads\": %d, \"dropped\": %lld},\n\"traceEvents\": [\n", threads, (long long)p->dropped);
-    buf_puts(b, "{\"ph\": \"M\", \"pid\": 1, \"name\": \"process_name\", \"args\": {\"name\": \"qkv\"}},\n");
-    buf_puts(b,
-             "{\"ph\": \"M\", \"pid\": 1, \"tid\": 1, \"name\": \"thread_name\", \"args\": {\"name\": \"session\"}}");
+    jw_put(b, "{'displayTimeUnit': 'ms', 'otherData': {'version': %s, 'cpu': %s, 'threads': %d, 'dropped': %lld}",
+           qkv_version(), qkv_cpu(), threads, (long long)p->dropped);
+    jw_line(b);
+    jw_open(b, "traceEvents", '[');
+    jw_line(b);
+    jw_put(b, "{'ph': 'M', 'pid': 1, 'name': 'process_name', 'args': {'name': 'qkv'}}");
+    jw_line(b);
+    jw_put(b, "{'ph': 'M', 'pid': 1, 'tid': 1, 'name': 'thread_name', 'args': {'name': 'session'}}");
 }
 
 static bool flush(Buf *b, OutFile *f, Err *err)
@@ -138,7 +109,7 @@ static bool flush(Buf *b, OutFile *f, Err *err)
     return ok;
 }
 
-/* A run's own event was kept when it ended, behind its pieces: it goes before them, so that starts never fall. */
+/* A run's own event was kept when it ended, after its pieces: it goes before them, so that starts never fall. */
 static bool write_events(const Profile *p, Buf *b, OutFile *f, Err *err)
 {
     int run = 0;

@@ -17,39 +17,22 @@ typedef struct Training {
 
 /* ------------------------------------------------------------------ options */
 
-static int word(const char *given, const char *const *names, int n)
+static bool known_optimizer(qkv_optimizer o, Err *err)
 {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(given, names[i])) return i;
-    return -1;
+    return api_known(qkv_optimizer_name(o), "qkv_optimizer", (int)o, err);
 }
 
-static const char *const optimizers[] = {
-    [OPTIMIZER_ADAMW] = "adamw", [OPTIMIZER_ADAM] = "adam", [OPTIMIZER_SGD] = "sgd"};
-static const char *const schedules[] = {
-    [SCHEDULE_CONSTANT] = "constant", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_STEP] = "step"};
-
-static bool optimizer_called(const char *name, OptimizerKind *out, Err *err)
-{
-    int k = name ? word(name, optimizers, 3) : OPTIMIZER_ADAMW;
-    if (k < 0) return fail(err, E_USAGE, "optimizer '%s': expected adamw, adam or sgd", name);
-    *out = (OptimizerKind)k;
-    return true;
-}
-
-qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_error *err)
+qkv_status qkv_train_defaults(qkv_train_options *o, qkv_optimizer optimizer, qkv_error *err)
 {
     Err e = api_begin();
-    OptimizerKind kind = OPTIMIZER_ADAMW;
-    if (!GIVEN(o) || !VERSIONED_WANTED(qkv_train_options, seed, o, &e) || !optimizer_called(optimizer, &kind, &e))
+    if (!GIVEN(o) || !VERSIONED_WANTED(qkv_train_options, seed, o, &e) || !known_optimizer(optimizer, &e))
         return api_give(&e, err);
-    qkv_train_options all = {.optimizer = optimizers[kind],
+    qkv_train_options all = {.optimizer = optimizer,
                              .lr = 1e-3,
                              .beta1 = 0.9,
                              .beta2 = 0.999,
                              .eps = 1e-8,
-                             .weight_decay = kind == OPTIMIZER_ADAMW ? 1e-2 : 0,
-                             .schedule = "constant",
+                             .weight_decay = optimizer == QKV_OPTIMIZER_ADAMW ? 1e-2 : 0,
                              .gamma = 0.1};
     versioned_give(o, &all, sizeof all);
     return QKV_OK;
@@ -58,21 +41,23 @@ qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_e
 static bool options_of(const qkv_train_options *q, TrainOptions *out, Err *err)
 {
     qkv_train_options o = {.struct_size = sizeof o};
-    qkv_train_defaults(&o, NULL, NULL);
+    qkv_train_defaults(&o, QKV_OPTIMIZER_ADAMW, NULL);
     TRY(VERSIONED_TAKE(qkv_train_options, seed, &o, q, err));
-    int schedule = o.schedule ? word(o.schedule, schedules, 4) : SCHEDULE_CONSTANT;
-    if (schedule < 0) return fail(err, E_USAGE, "schedule '%s': expected constant, linear, cosine or step", o.schedule);
-    *out = (TrainOptions){.optimizer = {.beta1 = o.beta1,
-                                        .beta2 = o.beta2,
-                                        .eps = o.eps,
-                                        .weight_decay = o.weight_decay,
-                                        .momentum = o.momentum,
-                                        .dampening = o.dampening,
-                                        .nesterov = o.nesterov != 0,
-                                        .clip_norm = o.clip_norm},
-                          .schedule = {(ScheduleKind)schedule, o.lr, o.lr_end, o.gamma, o.warmup, o.steps, o.step_size},
-                          .seed = o.seed};
-    return optimizer_called(o.optimizer, &out->optimizer.kind, err);
+    TRY(known_optimizer(o.optimizer, err) &&
+        api_known(qkv_schedule_name(o.schedule), "qkv_schedule", (int)o.schedule, err));
+    *out = (TrainOptions){
+        .optimizer = {.kind = (OptimizerKind)o.optimizer,
+                      .beta1 = o.beta1,
+                      .beta2 = o.beta2,
+                      .eps = o.eps,
+                      .weight_decay = o.weight_decay,
+                      .momentum = o.momentum,
+                      .dampening = o.dampening,
+                      .nesterov = o.nesterov != 0,
+                      .clip_norm = o.clip_norm},
+        .schedule = {(ScheduleKind)o.schedule, o.lr, o.lr_end, o.gamma, o.warmup, o.steps, o.step_size},
+        .seed = o.seed};
+    return true;
 }
 
 bool api_training_create(qkv_session *s, const qkv_train_options *o, int threads, size_t memory_limit, Err *err)
@@ -172,31 +157,35 @@ static bool give_numbers(Graph *g, Value *v, const Tensor *x, Err *err)
     return true;
 }
 
-static bool set_weight(qkv_model *m, const char *name, const qkv_tensor *q, bool check, Err *err)
+static bool set_weight(qkv_model *m, const char *name, const qkv_tensor *q, Err *err)
 {
     Tensor x;
     Graph *g = m->program.graph;
     const Value *v = weight_called(g, name, err);
     TRY(v && (api_tensor(q, &x, err) || within(err, "weight '%s'", name)) && same_form(&x, v->data, name, err));
     const void *tied = v->data->data;
-    for (int i = 0; i < g->nweight && !check; i++) /* other names of the same memory follow */
+    for (int i = 0; i < g->nweight; i++) /* other names of the same memory follow */
         if (g->weight[i] == v ||
             (tied && g->weight[i]->data->data == tied && same_form(&x, g->weight[i]->data, name, &(Err){0})))
             TRY(give_numbers(g, g->weight[i], &x, err));
     return true;
 }
 
-qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n,
-                                 qkv_error *err)
+qkv_model *qkv_model_with_weights(const qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n,
+                                  qkv_error *err)
 {
     Err e = api_begin();
-    if (!GIVEN(m) || !GIVEN_TEXTS(names, n) || !GIVEN_LIST(tensors, n)) return api_give(&e, err);
-    bool ok = !m->program.source->prepared ||
-              fail(&e, E_UNSUPPORTED, "a packed model's weights cannot be changed: take the model that was packed");
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; ok && i < n; i++) ok = set_weight(m, names[i], &tensors[i], pass == 0, &e);
-    if (ok) program_forget_runs(&m->program);
-    return ok ? QKV_OK : api_give(&e, err);
+    if (!GIVEN(m) || !GIVEN_TEXTS(names, n) || !GIVEN_LIST(tensors, n)) return api_null(&e, err);
+    if (m->program.source->prepared) {
+        fail(&e, E_UNSUPPORTED, "a packed model's weights cannot be changed: take the model that was packed");
+        return api_null(&e, err);
+    }
+    qkv_model *made = api_model_copy(m, &e);
+    bool ok = made != NULL;
+    for (int i = 0; ok && i < n; i++) ok = set_weight(made, names[i], &tensors[i], &e);
+    if (api_whole(ok, &e)) return made;
+    qkv_model_free(made);
+    return api_null(&e, err);
 }
 
 /* ------------------------------------------------------------------ the model without gradients */

@@ -1,4 +1,4 @@
-/* Attention in the form for which PyTorch has a fast kernel: what keeps it from one is changed, where the numbers stay.
+/* Attention in the form for which PyTorch has a fast kernel: what keeps it from one is changed, where the values stay.
  *
  *     RewriteLog log = {0};
  *     lift_rank(g, &source, prover, &log, err)        attention of other axes, which import made (batch, heads, length, size)

@@ -87,7 +87,7 @@ static void *large(Arena *a, size_t n)
 void *arena_alloc(Arena *a, size_t count, size_t size)
 {
     size_t n;
-    if (!mul_size(count, size, &n) || !add_size(n, ALIGN, &n)) return no_memory(a);
+    if (!mul_size(count, size, &n) || !add_size(n ? n : 1, ALIGN - 1, &n)) return no_memory(a);
     n = n / ALIGN * ALIGN;
     Block *b = a->blocks;
     if (!b || b->size - b->used < n) {

@@ -32,5 +32,7 @@ static inline bool is_alpha(int c) { return is_upper(c) || (c >= 'a' && c <= 'z'
 static inline bool is_alnum(int c) { return is_alpha(c) || is_digit(c); }
 static inline bool is_space(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 static inline int to_lower(int c) { return is_upper(c) ? c + ('a' - 'A') : c; }
+/* Bytes of the UTF-8 character at text, 0 where there is none (overlong forms, surrogates, above U+10FFFF). */
+int utf8_length(const char *text);
 bool same_word(const char *a, const char *b); /* equal but for the case of ASCII letters */
 #endif

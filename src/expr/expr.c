@@ -6,6 +6,7 @@
 #include "expr/expr_impl.h"
 #include <math.h>
 #include <string.h>
+#include "base/map.h"
 #include "base/mem.h"
 
 enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200, MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, SEARCHED = 1 << 14 };
@@ -39,12 +40,11 @@ Symbol *expr_find_symbol(const ExprPool *p, const char *name) { return map_get(&
 
 static uint64_t hash_node(const Expr *e)
 {
-    uint64_t h = (uint64_t)e->kind * 0x9e3779b97f4a7c15u ^ (uint64_t)e->i * 0xff51afd7ed558ccdu;
-    uint64_t bits;
-    memcpy(&bits, &e->f, 8);
-    h ^= bits * 0xc4ceb9fe1a85ec53u;
-    for (int i = 0; i < e->nargs; i++) h = (h ^ e->args[i]->id) * 0x100000001b3u;
-    return h ^ h >> 29;
+    uint64_t own[3] = {(uint64_t)e->kind, (uint64_t)e->i, 0};
+    memcpy(&own[2], &e->f, 8);
+    uint64_t h = hash_keyed(own, sizeof own);
+    for (int i = 0; i < e->nargs; i++) h = hash_keyed((uint64_t[]){h, e->args[i]->id}, 16);
+    return h;
 }
 
 static bool same_node(const Expr *a, const Expr *b)

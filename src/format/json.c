@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
-#include "base/buf.h"
+#include "base/jsonw.h"
 #include "base/number.h"
 #include "base/map.h"
 
@@ -78,19 +78,6 @@ static json_t *put(Reader *r, JsonType t, const char *text)
     json_t *v = r->next++;
     *v = (json_t){.at = text ? (uint32_t)(text - (const char *)v) : 0, .type = (unsigned)t & 7, .span = 1};
     return v;
-}
-
-/* Bytes of the UTF-8 character at s, 0 where there is none: no overlong form, no surrogate, nothing above U+10FFFF. */
-static int utf8_length(const char *text)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    if (s[0] < 0x80) return 1;
-    int n = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
-    for (int i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    bool bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-               (s[0] == 0xf4 && s[1] > 0x8f);
-    return bad ? 0 : n;
 }
 
 bool json_is_utf8(const char *s)
@@ -231,7 +218,7 @@ static uint32_t *table_of(const json_t *obj, uint32_t n) { return (uint32_t *)(u
 /* Where `key` stands or would stand. */
 static uint32_t *slot_of(const json_t *obj, uint32_t *table, uint32_t n, const char *key, size_t length)
 {
-    for (uint64_t i = hash_bytes(key, length);; i++) {
+    for (uint64_t i = hash_keyed(key, length);; i++) {
         uint32_t *slot = &table[i & (n - 1)];
         if (!*slot || !strcmp(json_string_value(obj + *slot), key)) return slot;
     }
@@ -466,57 +453,30 @@ bool json_want_union(const json_t *obj, const char **tag, json_t **value, Err *e
 
 /* ------------------------------------------------------------------ writing */
 
-void json_put_string(Buf *b, const char *s)
+void json_put(Buf *b, const char *key, const json_t *v)
 {
-    buf_puts(b, "\"");
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') buf_printf(b, "\\%c", c);
-        else if (c == '\n') buf_puts(b, "\\n");
-        else if (c == '\t') buf_puts(b, "\\t");
-        else if (c < 0x20) buf_printf(b, "\\u%04x", c);
-        else buf_add(b, s, 1);
-    }
-    buf_puts(b, "\"");
-}
-
-void json_put_number(Buf *b, double v)
-{
-    char s[DOUBLE_TEXT] = "null";
-    if (isfinite(v)) print_double(s, v);
-    buf_puts(b, s);
-}
-
-void json_put(Buf *b, const json_t *v)
-{
-    static const char *const words[] = {[JSON_TRUE] = "true", [JSON_FALSE] = "false", [JSON_NULL] = "null"};
-    const char *key;
+    const char *name;
     json_t *below;
     size_t i;
     switch (json_typeof(v)) {
     case JSON_OBJECT:
-        i = 0;
-        json_object_foreach(v, key, below)
-        {
-            buf_puts(b, i++ ? "," : "{");
-            json_put_string(b, key);
-            buf_puts(b, ":");
-            json_put(b, below);
-        }
-        buf_puts(b, i ? "}" : "{}");
+        jw_open(b, key, '{');
+        json_object_foreach(v, name, below) json_put(b, name, below);
+        jw_close(b, "}");
         break;
     case JSON_ARRAY:
-        buf_puts(b, "[");
-        json_array_foreach(v, i, below)
-        {
-            if (i) buf_puts(b, ",");
-            json_put(b, below);
-        }
-        buf_puts(b, "]");
+        jw_open(b, key, '[');
+        json_array_foreach(v, i, below) json_put(b, NULL, below);
+        jw_close(b, "]");
         break;
-    case JSON_STRING: json_put_string(b, json_string_value(v)); break;
+    case JSON_STRING: jw_text(b, key, json_string_value(v)); break;
     case JSON_INTEGER:
-    case JSON_REAL: buf_add(b, (const char *)v + v->at, number_length((const char *)v + v->at)); break;
-    default: buf_puts(b, words[json_typeof(v)]);
+    case JSON_REAL:
+        jw_key(b, key);
+        buf_add(b, (const char *)v + v->at, number_length((const char *)v + v->at));
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE: jw_bool(b, key, json_is_true(v)); break;
+    default: jw_text(b, key, NULL);
     }
 }

@@ -110,10 +110,6 @@ bool json_want_bool(const json_t *obj, const char *key, bool *out, Err *err);
 bool json_want_union(const json_t *obj, const char **tag, json_t **value, Err *err);
 
 struct Buf;
-/* Appends a JSON string literal with escapes / a number (NaN and infinities as null; shortest that reads back). */
-void json_put_string(struct Buf *b, const char *s);
-/* How every report begins that the library hands out: the version of its keys (docs/schema), raised when one goes or changes. */
-#define JSON_REPORT "{\"schema\": 1, "
-void json_put_number(struct Buf *b, double v);
-void json_put(struct Buf *b, const json_t *v); /* without spaces, numbers as they were read */
+/* Appends what was read, its numbers as they were. */
+void json_put(struct Buf *b, const char *key, const json_t *v);
 #endif

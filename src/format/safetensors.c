@@ -2,6 +2,7 @@
  * https://github.com/huggingface/safetensors#format */
 #include <stdlib.h>
 #include <string.h>
+#include "base/jsonw.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/tensors_impl.h"
@@ -157,16 +158,19 @@ static bool check_names(const char *const *names, size_t n, Err *err)
 
 static void put_header(Buf *h, const char *const *names, const Tensor *tensors, const uint64_t *begin, size_t n)
 {
-    buf_puts(h, "{");
+    jw_open(h, NULL, '{');
     for (size_t i = 0; i < n; i++) {
-        buf_puts(h, i ? "," : "");
-        json_put_string(h, names[i]);
-        buf_printf(h, ":{\"dtype\":\"%s\",\"shape\":[", dtype_safetensors(tensors[i].dtype));
-        for (int k = 0; k < tensors[i].rank; k++) buf_printf(h, "%s%lld", k ? "," : "", (long long)tensors[i].shape[k]);
-        buf_printf(h, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin[i],
-                   (unsigned long long)(begin[i] + tensor_bytes(&tensors[i])));
+        const Tensor *t = &tensors[i];
+        jw_open(h, names[i], '{');
+        jw_text(h, "dtype", dtype_safetensors(t->dtype));
+        jw_ints(h, "shape", t->shape, t->rank);
+        jw_open(h, "data_offsets", '[');
+        jw_int(h, NULL, (int64_t)begin[i]);
+        jw_int(h, NULL, (int64_t)(begin[i] + tensor_bytes(t)));
+        jw_close(h, "]}");
     }
-    buf_puts(h, "}");
+    jw_close(h, "}");
+    jw_compact(h);
     while (!h->failed && h->len % 8) buf_puts(h, " ");
 }
 

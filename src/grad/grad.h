@@ -44,7 +44,7 @@ bool graph_joint(Graph *g, const JointOptions *o, Err *err);
 /* The same for a joint graph: border is the last node of its forward pass. E_LIMIT. */
 bool graph_recompute(Graph *g, const Node *border, Recompute how, const Binding *sizes, Err *err);
 
-/* For formats without a gradient of attention: every qkv.sdpa_backward becomes products and a softmax, and each qkv.sdpa_lse whose logarithms nobody else
+/* For formats without a gradient of attention: every qkv.sdpa_backward becomes products and a softmax, and each qkv.sdpa_lse whose logarithms nothing else
  * reads becomes scaled_dot_product_attention. Errors: E_LIMIT. */
 bool attention_written_out(Graph *g, Err *err);
 

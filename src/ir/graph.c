@@ -120,7 +120,7 @@ static Value *new_value(Graph *g, ValueKind kind, const char *name, DType t, int
 {
     Value *v = arena_new(g->arena, Value);
     const char *unique = unique_name(g, name);
-    Expr **d = arena_array(g->arena, Expr *, rank + 1);
+    Expr **d = arena_array(g->arena, Expr *, rank);
     if (!v || !unique || !d) return NULL;
     *v = (Value){.name = unique, .kind = kind, .dtype = t, .rank = rank, .dim = d, .id = g->next_id++};
     for (int i = 0; i < rank; i++) d[i] = dim[i];
@@ -355,7 +355,7 @@ Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, 
     const Op *op = op_get(id);
     const char *dot = strchr(op->name, '.'), *end = dot ? strrchr(dot + 1, '.') : NULL;
     Node *n = arena_new(g->arena, Node);
-    if (n) n->arg = arena_array(g->arena, Arg, op->schema->nparams + 1);
+    if (n) n->arg = arena_array(g->arena, Arg, op->schema->nparams);
     if (n && n->arg)
         n->name = name ? arena_strdup(g->arena, name) : arena_strndup(g->arena, dot + 1, (size_t)(end - dot - 1));
     if (!n || !n->arg || !n->name) {
@@ -398,7 +398,7 @@ Node *graph_add(Graph *g, OpId op, int nargs, const Arg *args, const char *name,
 bool graph_set_nout(Graph *g, Node *n, int nout, Err *err)
 {
     n->nout = nout;
-    n->out = arena_array(g->arena, Value *, nout + 1);
+    n->out = arena_array(g->arena, Value *, nout);
     return n->out || oom(err);
 }
 

@@ -1,4 +1,4 @@
-/* oneDNN 2 or 3 behind gemm_impl.h: every primitive, attribute and query of oneDNN is in this file, what the versions differ in is in onednn_api.h.
+/* oneDNN 2 or 3 as gemm_impl.h declares it: every primitive, attribute and query of oneDNN is in this file, what the versions differ in is in onednn_api.h.
  * Weights: the primitive is asked which layout it wants (format tag any), and constant weights are reordered into it once, those of a convolution that change in every run.
  */
 #include "kernel/gemm_impl.h"

@@ -39,7 +39,7 @@ typedef bool LowerFn(Lower *L);
 /* Lowers one op by its table row. */
 bool lower_op(Lower *L);
 
-/* x, through aten.detach where a parameter that is trained, or an input of floats, is behind it. NULL on error. */
+/* x, through aten.detach where a parameter that is trained, or an input of floats, is what it comes from. NULL on error. */
 Value *detached(Graph *g, Value *x, Err *err);
 /* When a graph is complete: attentions whose logarithms of sums (qkv.sdpa_lse) are not read become
  * scaled_dot_product_attention. */

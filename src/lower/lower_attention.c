@@ -36,7 +36,8 @@ static Value *spread(Lower *L, Value *v, Expr *batch, Expr *heads)
     return EMIT(L, expand, arg_value(v), arg_exprs(L->g, 4, dim));
 }
 
-/* own: softcap, lower, upper, which a packed model has; NULL: none. lse: the logarithms of the sums are wanted, too; NULL: they are not. */
+/* own: softcap, lower, upper, which a packed model has; NULL: none. lse: the logarithms of the sums are wanted, too;
+ * NULL: they are not. */
 static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg causal, Arg scale, Arg gqa,
                       const Arg *own, Value **lse)
 {
@@ -143,8 +144,9 @@ bool lower_sdpa_other(Lower *L)
     return lower_return_values(L, L->op->schema->nreturns, (Value *[16]){L->result.v, lse});
 }
 
-/* The logarithms as sdpa_backward takes them, (B, H, N): cuDNN has one axis more, the efficient kernel pads N. Weights in their place, (B, H, N, M), are what PyTorch's
- * decomposition of the forward op alone leaves there: they are computed again then. */
+/* The logarithms as sdpa_backward takes them, (B, H, N): cuDNN has one axis more, the efficient kernel pads N. Weights
+ * in their place, (B, H, N, M), are what PyTorch's decomposition of the forward op alone leaves there: they are
+ * computed again then. */
 static Value *logarithms(Lower *L, Value *lse, Value *const *x, Arg mask, Arg causal, Arg scale)
 {
     Value *q = x[1], *k = x[2];
@@ -195,7 +197,8 @@ static bool kernel_operand(Lower *L, int i, Value **x)
     return (*x = heads_first(L, v)) != NULL;
 }
 
-/* No dropout, no window of the efficient kernel, and one sequence a batch: nothing that says where others begin or end. */
+/* No dropout, no window of the efficient kernel, and one sequence a batch: nothing that says where others begin or
+ * end. */
 static bool plain_kernel(Lower *L)
 {
     static const char *const refused[] = {"cu_seqlens_q", "cu_seqlens_k", "cum_seq_q",    "cum_seq_k",
@@ -221,8 +224,10 @@ static Expr *window_side(Lower *L, const char *name)
     return e && ex_is_const(e) && e->i < 0 ? NULL : e;
 }
 
-/* Which keys j a query i sees, i + lower <= j <= i + upper. The kernels align the last query with the last key, but custom_mask_type 1 the first ones. bound: is_causal, lower, upper.
- * Sources: aten/src/ATen/native/transformers/cuda/attention.cu, flash_attn/src/mask.h, mem_eff_attention/kernel_forward.h (CustomMaskType). */
+/* Which keys j a query i sees, i + lower <= j <= i + upper. The kernels align the last query with the last key, but
+ * custom_mask_type 1 the first ones. bound: is_causal, lower, upper. Sources:
+ * aten/src/ATen/native/transformers/cuda/attention.cu, flash_attn/src/mask.h, mem_eff_attention/kernel_forward.h
+ * (CustomMaskType). */
 static bool kernel_bounds(Lower *L, const Value *q, const Value *k, Arg *bound)
 {
     int type = op_param(L->op, "custom_mask_type");

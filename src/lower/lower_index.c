@@ -139,6 +139,10 @@ bool lower_masked_select(Lower *L)
     if (!m) return lower_fail(L, 1, "expected a tensor");
     Value *wide = broadcast_with(L, x, m);
     TRY(wide);
+    if (!wide->rank) { /* a number: one element of a vector, or none */
+        Expr *one = ex_int(L->ex, 1);
+        TRY((wide = lower_reshape(L, wide, 1, &one)) && (m = lower_reshape(L, m, 1, &one)));
+    }
     if (m->rank != wide->rank) TRY(m = EMIT(L, expand, arg_value(m), arg_exprs(L->g, wide->rank, wide->dim)));
     Arg list;
     TRY(plain_indices(L, &(Arg){.kind = ARG_VALUES, .n = 1, .vs = &m}, &list));
@@ -163,6 +167,7 @@ bool lower_take_along(Lower *L)
         }
         x = EMIT(L, expand, arg_value(x), arg_exprs(L->g, x->rank, dx));
         i = EMIT(L, expand, arg_value(i), arg_exprs(L->g, i->rank, di));
+        i = i ? AS(L, remainder_Scalar, arg_value(i), arg_expr(x->dim[d])) : NULL; /* -1 is the last */
         return x && i && lower_return(L, EMIT(L, gather, arg_value(x), L->arg[2], arg_value(i)));
     }
     Expr *n = ex_int(L->ex, 1), *m = n;
@@ -640,15 +645,19 @@ bool lower_reflect_alias(Lower *L)
     return lower_return(L, lower_emit(L, reflect ? OP_reflection_pad1d : OP_replication_pad1d, 2, L->arg));
 }
 
-/* circular: the end before the start, the start after the end */
+/* circular: negative sizes cut off; then the end before the start, the start after the end */
 static bool circular(Lower *L, Value *x, const Arg *pad)
 {
+    Expr *zero = ex_int(L->ex, 0);
     for (int k = 0; x && 2 * k + 1 < pad->n; k++) {
         int d = x->rank - 1 - k;
         if (d < 0) return lower_fail(L, 1, "more pairs than the %d dims", x->rank);
-        Expr *n = x->dim[d], *zero = ex_int(L->ex, 0);
-        Value *list[3] = {part(L, x, d, ex_sub(L->ex, n, pad->es[2 * k]), n), x,
-                          part(L, x, d, zero, pad->es[2 * k + 1])};
+        Expr *before = pad->es[2 * k], *after = pad->es[2 * k + 1], *first = zero, *n = x->dim[d];
+        if (ex_is_int(before) && before->i < 0) first = ex_neg(L->ex, before), before = zero;
+        if (ex_is_int(after) && after->i < 0) n = ex_add(L->ex, n, after), after = zero;
+        if (first != zero || n != x->dim[d]) TRY(x = part(L, x, d, first, n));
+        n = x->dim[d];
+        Value *list[3] = {part(L, x, d, ex_sub(L->ex, n, before), n), x, part(L, x, d, zero, after)};
         x = list[0] && list[2] ? EMIT(L, cat, arg_values(L->g, 3, list), arg_int(L->g, d)) : NULL;
     }
     return lower_return(L, x);

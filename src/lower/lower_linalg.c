@@ -66,9 +66,13 @@ bool lower_grouped_mm(Lower *L)
     return lower_return(L, c && whole && L->arg[4].kind == ARG_DTYPE ? lower_cast(L, c, L->arg[4].dtype) : c);
 }
 
+/* v * by; integers by the integer part of a float */
 static Value *scaled(Lower *L, Value *v, const Arg *by)
 {
-    return !v || lower_is_number(by, 1) ? v : EMIT(L, mul_Tensor, arg_value(v), *by);
+    if (!v || lower_is_number(by, 1)) return v;
+    bool cut = !dtype_is_float(v->dtype) && !dtype_is_complex(v->dtype) && by->kind == ARG_EXPR &&
+               by->e->kind == EX_FLOAT;
+    return EMIT(L, mul_Tensor, arg_value(v), cut ? arg_int(L->g, (int64_t)by->e->f) : *by);
 }
 
 /* beta * self + alpha * c; beta 0 ignores self, NaN included, as ATen does */

@@ -224,19 +224,29 @@ bool lower_unsqueeze(Lower *L)
     return lower_return(L, lower_reshape(L, x, n, dim));
 }
 
-bool lower_atleast(Lower *L)
+static Value *atleast(Lower *L, Value *x, int n)
 {
-    Value *x;
     Expr *one = ex_int(L->ex, 1), *dim[3] = {one, one, one};
-    TRY(want(L, &x));
-    int n = L->op->id == OP_atleast_1d ? 1 : L->op->id == OP_atleast_2d ? 2 : 3;
-    if (x->rank >= n) return lower_return(L, x);
+    if (x->rank >= n) return x;
     if (x->rank == 1) dim[1] = x->dim[0]; /* (n) -> (1, n) -> (1, n, 1) */
     if (x->rank == 2) {
         dim[0] = x->dim[0];
         dim[1] = x->dim[1];
     }
-    return lower_return(L, lower_reshape(L, x, n, dim));
+    return lower_reshape(L, x, n, dim);
+}
+
+/* one tensor, or each of a list */
+bool lower_atleast(Lower *L)
+{
+    int n = L->op->name[sizeof "aten.atleast_" - 1] - '0';
+    const Arg *a = &L->arg[0];
+    if (a->kind == ARG_VALUE) return lower_return(L, atleast(L, a->v, n));
+    Arg list = {.kind = ARG_VALUES, .n = a->n, .vs = arena_array(L->g->arena, Value *, a->n + 1)};
+    if (!list.vs) return oom(L->err);
+    for (int i = 0; i < a->n; i++) TRY(list.vs[i] = atleast(L, a->vs[i], n));
+    L->result = list;
+    return true;
 }
 
 /* ------------------------------------------------------------------ permute */

@@ -6,10 +6,11 @@
  */
 #ifndef QKV_MODEL_SOURCE_H
 #define QKV_MODEL_SOURCE_H
+#include <stdatomic.h>
 #include "base/file.h"
 #include "onnx/wire/onnx.h"
 #include "format/zip.h"
-#include "ir/graph.h"
+#include "ir/copy.h"
 
 /* A weight that a .qkv holds as matrix products take it (kernel/gemm.h). */
 typedef struct PackedWeight {
@@ -37,7 +38,8 @@ typedef struct FileAttention {
 } FileAttention;
 
 typedef struct Source {
-    MappedFile file; /* of a .pt2 or a .qkv */
+    struct Source *origin; /* NULL: it owns the file; otherwise what its graph was made from, which stays open */
+    MappedFile file;       /* of a .pt2 or a .qkv */
     Zip *zip;
     OnnxFile *onnx;
     Graph *graph;
@@ -59,6 +61,7 @@ typedef struct Source {
     int ninputs; /* of the file; after pt2_open_watched the graph may have more */
     int nguards,
         nguards_ignored; /* guards_code: how many were read, how many say nothing about sizes that the graph needs */
+    atomic_int users; /* closings until it ends: of who opened it, and of sources whose origin it is; the last member */
 } Source;
 
 /* Receives each node that does not fit, and each declared type, while an import goes on. */
@@ -69,6 +72,11 @@ typedef struct SourceWatch {
 } SourceWatch;
 
 Source *source_new(Err *err); /* with nothing in it */
+/* `from` with a copy of its graph: the file and the weights are shared, and stay until the last of the two is closed. */
+Source *source_copy(Source *from, Err *err);
+/* A graph that was made from `from`, which keeps the weights it borrows; takes the graph, in any case. Of the file only
+ * versions and producer are told. */
+Source *source_of_graph(Graph *g, Source *from, Err *err);
 void source_close(Source *s); /* NULL is fine */
 
 /* Files that came with a model, which mean nothing to it: ARCHIVE/extra/NAME of a .pt2 (torch.export.save's extra_files), or what a .qkv carries of them. */

@@ -27,7 +27,7 @@ static bool expands(const Node *n, const void *user)
     return n->op->id == OP_expand;
 }
 
-/* The same numbers, one by one, along axes of 1 that come, go or spread. */
+/* The same values, one by one, along axes of 1 that come, go or spread. */
 static bool spreads(const Node *n, const void *user)
 {
     (void)user;

@@ -7,7 +7,7 @@
  *     skip_log_free(&log);
  *
  * A region is what hangs together through ops that treat tokens one by one, attentions with that mask among them. It is rebuilt on packed
- * tensors, (T, ...) for the T real tokens; at its borders values are dense again, zeros at padding. That is right at real tokens if nobody outside
+ * tensors, (T, ...) for the T real tokens; at its borders values are dense again, zeros at padding. That is right at real tokens if nothing outside
  * reads padded positions: an output may (zeros by definition), one token of each sample may be picked, an attention may that hides them, and
  * anybody where the dense value is 0 there, too (multiplied by the mask before it is summed). Where somebody else does, the region stays
  * dense, and the log says who. With a prover, every region's borders are evaluated, dense and packed, on random inputs, with masks of

@@ -2,7 +2,7 @@
  *
  *     linear(layer_norm(x (B, S, E)))    ->    linear(layer_norm(index_select(x (B*S, E), 0, real)))      (T, ...)
  *
- * A packed value has the T real tokens, batch by batch, as its first axis, and the others of the dense one behind it in their order.
+ * A packed value has the T real tokens, batch by batch, as its first axis, and the others of the dense one after it in their order.
  */
 #ifndef QKV_PADDING_SKIP_TOKENS_H
 #define QKV_PADDING_SKIP_TOKENS_H

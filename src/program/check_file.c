@@ -6,9 +6,9 @@
 #include "program/check_file.h"
 #include <string.h>
 #include "base/file.h"
+#include "base/jsonw.h"
 #include "base/mem.h"
 #include "onnx/write/write.h"
-#include "format/json.h"
 #include "onnx/read/read.h"
 #include "pt2/read/read.h"
 #include "verify/check_graph.h"
@@ -161,22 +161,19 @@ static bool check_file(Run *r, const char *path, Err *err)
 
 static void put_report(const Run *r, const char *path, bool readable, Buf *out)
 {
-    buf_puts(out, JSON_REPORT "\"file\": ");
-    json_put_string(out, path);
-    buf_printf(out, ", \"format\": \"%s\", \"readable\": %s, \"targets\": [", r->format, readable ? "true" : "false");
-    const char *comma = "";
-    for (unsigned bit = 1; bit <= r->c.targets; bit <<= 1) {
-        if (!(r->c.targets & bit)) continue;
-        buf_printf(out, "%s\"%s\"", comma, target_name(bit));
-        comma = ", ";
-    }
-    buf_printf(
-        out,
-        "], \"security\": %s, \"full\": %s, \"nodes\": %d, \"weights\": %d, \"errors\": %d, \"warnings\": %d, \"notes\": %d, \"findings\": ",
-        r->c.security ? "true" : "false", r->c.full ? "true" : "false", r->nodes, r->weights,
-        r->c.count[SEVERITY_ERROR], r->c.count[SEVERITY_WARNING], r->c.count[SEVERITY_NOTE]);
-    check_json(&r->c, out);
-    buf_puts(out, "}");
+    jw_report(out);
+    jw_put(out, "'file': %s, 'format': %s", path, r->format);
+    jw_bool(out, "readable", readable);
+    jw_open(out, "targets", '[');
+    for (unsigned bit = 1; bit <= r->c.targets; bit <<= 1)
+        if (r->c.targets & bit) jw_text(out, NULL, target_name(bit));
+    jw_close(out, "]");
+    jw_bool(out, "security", r->c.security);
+    jw_bool(out, "full", r->c.full);
+    jw_put(out, "'nodes': %d, 'weights': %d, 'errors': %d, 'warnings': %d, 'notes': %d", r->nodes, r->weights,
+           r->c.count[SEVERITY_ERROR], r->c.count[SEVERITY_WARNING], r->c.count[SEVERITY_NOTE]);
+    check_json(&r->c, "findings", out);
+    jw_close(out, "}");
 }
 
 bool model_check(const char *path, const CheckOptions *o, Buf *report, CheckCounts *counts, Err *err)

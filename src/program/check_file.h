@@ -1,4 +1,4 @@
-/* qkv check: one file read, its records checked, imported and checked again; behind qkv_check. */
+/* qkv check: one file read, its records checked, imported and checked again; for qkv_check. */
 #ifndef QKV_PROGRAM_CHECK_FILE_H
 #define QKV_PROGRAM_CHECK_FILE_H
 #include "base/buf.h"

@@ -4,4 +4,6 @@
 #include "model/source.h"
 
 void describe_model(const char *path, const Source *p, Buf *out);
+/* "shape": [2, "s0", "2*s0"] */
+void describe_sizes(const Graph *g, const char *key, int rank, Expr *const *dim, Buf *out);
 #endif

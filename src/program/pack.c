@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
+#include "base/jsonw.h"
 #include "base/mem.h"
-#include "format/json.h"
 #include "format/packfile.h"
 #include "ir/copy.h"
 #include "kernel/gemm.h"
@@ -100,7 +100,7 @@ bool pack_fold(Graph *g, Session **folder, Err *err)
 
 /* ------------------------------------------------------------------ which products pack what */
 
-/* The weight that begins at an address, or that it lies in; *at: how far behind its begin. */
+/* The weight that begins at an address, or that it lies in; *at: how far after its begin. */
 static int weight_at(const Packer *k, const void *data, int64_t *at)
 {
     int found = -1;
@@ -232,34 +232,43 @@ static bool place_weights(Packer *k)
     return true;
 }
 
+static void put_place(Buf *b, const PackBlob *at)
+{
+    jw_put(b, "'offset': %llu, 'size': %llu}", (unsigned long long)at->offset, (unsigned long long)at->size);
+}
+
 static void put_weights(Packer *k)
 {
     Buf *b = &k->json;
-    buf_puts(b, "\"weights\": [");
+    jw_open(b, "weights", '[');
     for (int i = 0; i < k->nweight; i++) {
         const Tensor *w = &k->plain[i];
-        buf_printf(b, "%s\n{\"dtype\": \"%s\", \"shape\": [", i ? "," : "", dtype_name(w->dtype));
-        for (int d = 0; d < w->rank; d++) buf_printf(b, "%s%lld", d ? ", " : "", (long long)w->shape[d]);
-        buf_printf(b, "], \"offset\": %llu}", (unsigned long long)k->blobs.blob[k->blob_of[i]].offset);
+        jw_line(b);
+        jw_put(b, "{'dtype': %s", dtype_name(w->dtype));
+        jw_ints(b, "shape", w->shape, w->rank);
+        jw_int(b, "offset", (int64_t)k->blobs.blob[k->blob_of[i]].offset);
+        jw_close(b, "}");
     }
-    buf_puts(b, "],\n\"packed\": [");
+    jw_close(b, "]");
+    jw_line(b);
+    jw_open(b, "packed", '[');
     const char *line = k->packed.data, *end;
-    for (bool first = true; line && *line; line = end + 1, first = false) {
+    for (; line && *line; line = end + 1) {
         int blob, which, rounded, at = 0;
         long long from, K, N, rs, cs;
         end = strchr(line, '\n');
         sscanf(line, "%d %d %lld %lld %lld %lld %lld %d %n", &blob, &which, &from, &K, &N, &rs, &cs, &rounded, &at);
-        char *layout = mem_strndup(line + at, (size_t)(end - line - at));
-        buf_printf(
-            b,
-            "%s\n{\"weight\": %d, \"at\": %lld, \"k\": %lld, \"n\": %lld, \"row\": %lld, \"column\": %lld, \"rounded\": %s, \"layout\": ",
-            first ? "" : ",", which, from, K, N, rs, cs, rounded ? "true" : "false");
-        json_put_string(b, layout ? layout : "");
-        buf_printf(b, ", \"offset\": %llu, \"size\": %llu}", (unsigned long long)k->blobs.blob[blob].offset,
-                   (unsigned long long)k->blobs.blob[blob].size);
-        mem_free(layout);
+        Buf layout = {0};
+        buf_add(&layout, line + at, (size_t)(end - line - at));
+        jw_line(b);
+        jw_put(b, "{'weight': %d, 'at': %lld, 'k': %lld, 'n': %lld, 'row': %lld, 'column': %lld", which, from, K, N, rs,
+               cs);
+        jw_bool(b, "rounded", rounded);
+        jw_take(b, "layout", &layout);
+        put_place(b, &k->blobs.blob[blob]);
     }
-    buf_puts(b, "],\n");
+    jw_close(b, "]");
+    jw_line(b);
 }
 
 /* The source's extra files: blobs like any other. */
@@ -278,15 +287,14 @@ static bool place_extras(Packer *k, const Source *from)
 static void put_extras(Packer *k)
 {
     Buf *b = &k->json;
-    buf_puts(b, "\"extra\": [");
+    jw_open(b, "extra", '[');
     for (int i = 0; i < k->extra.n; i++) {
-        const PackBlob *blob = &k->blobs.blob[k->blob_of_extra[i]];
-        buf_puts(b, i ? ",\n{\"name\": " : "\n{\"name\": ");
-        json_put_string(b, k->extra.file[i].name);
-        buf_printf(b, ", \"offset\": %llu, \"size\": %llu}", (unsigned long long)blob->offset,
-                   (unsigned long long)blob->size);
+        jw_line(b);
+        jw_put(b, "{'name': %s", k->extra.file[i].name);
+        put_place(b, &k->blobs.blob[k->blob_of_extra[i]]);
     }
-    buf_puts(b, "],\n");
+    jw_close(b, "]");
+    jw_line(b);
 }
 
 static int input_number(const Graph *g, const Value *v)
@@ -300,54 +308,43 @@ static void put_sizes(Packer *k)
 {
     Buf *b = &k->json;
     const Graph *g = k->g;
-    bool first = true;
-    buf_puts(b, "\"sizes\": [");
+    jw_open(b, "sizes", '[');
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         const Symbol *s = expr_symbol(g->ex, i);
         if (s->source != SYM_INPUT) continue;
-        buf_puts(b, first ? "{\"name\": " : ", {\"name\": ");
-        first = false;
-        json_put_string(b, s->name);
-        buf_printf(b, ", \"input\": %d, \"axis\": %d}", input_number(g, s->value), s->dim);
+        jw_put(b, "{'name': %s, 'input': %d, 'axis': %d}", s->name, input_number(g, s->value), s->dim);
     }
-    buf_puts(b, "],\n\"scalars\": [");
+    jw_close(b, "]");
+    jw_line(b);
+    jw_open(b, "scalars", '[');
     for (int i = 0; i < g->nscalar_input; i++) {
         const ScalarInput *s = &g->scalar_input[i];
-        buf_puts(b, i ? ", {\"name\": " : "{\"name\": ");
-        json_put_string(b, s->name);
-        buf_printf(b, ", \"at\": %d", s->at);
-        if (s->value.kind == ARG_STR) {
-            buf_puts(b, ", \"text\": ");
-            json_put_string(b, s->value.s);
-        } else if (s->value.kind == ARG_EXPR) {
+        jw_put(b, "{'name': %s, 'at': %d", s->name, s->at);
+        if (s->value.kind == ARG_STR) jw_text(b, "text", s->value.s);
+        else if (s->value.kind == ARG_EXPR) {
             Buf e = {0};
             ex_print(g->ex, s->value.e, &e);
-            buf_puts(b, ", \"number\": ");
-            json_put_string(b, e.data ? e.data : "");
-            b->failed |= e.failed;
-            buf_free(&e);
+            jw_take(b, "number", &e);
         }
-        buf_puts(b, "}");
+        jw_close(b, "}");
     }
-    buf_puts(b, "]");
+    jw_close(b, "]");
 }
 
 static bool write_file(Packer *k, const Source *from, const char *path)
 {
     Buf *b = &k->json;
     TRY(packfile_place(k->blobs.blob, k->blobs.n, k->err));
-    buf_puts(b, "{\"cpu\": ");
-    json_put_string(b, k->info->cpu);
-    buf_puts(b, ",\n\"source\": {\"torch\": ");
-    json_put_string(b, from->torch_version);
-    buf_puts(b, ", \"producer\": ");
-    json_put_string(b, from->producer);
-    buf_printf(b, ", \"schema_major\": %d, \"schema_minor\": %d, \"opset\": %lld},\n", from->schema_major,
-               from->schema_minor, (long long)from->opset);
+    jw_put(b, "{'cpu': %s", k->info->cpu);
+    jw_line(b);
+    jw_put(b, "'source': {'torch': %s, 'producer': %s, 'schema_major': %d, 'schema_minor': %d, 'opset': %lld}",
+           from->torch_version, from->producer, from->schema_major, from->schema_minor, (long long)from->opset);
+    jw_line(b);
     put_weights(k);
     put_extras(k);
     put_sizes(k);
-    buf_puts(b, "}\n");
+    jw_close(b, "}");
+    buf_puts(b, "\n");
     if (b->failed || k->packed.failed || !b->data || mem_ran_out()) return oom(k->err);
     return packfile_write(path, b->data, k->text.data, k->blobs.blob, k->blobs.n, k->err);
 }

@@ -1,4 +1,4 @@
-/* Packing: a program as one file that opens by mapping alone (.qkv, docs/PACK.md), behind qkv_model_pack. */
+/* Packing: a program as one file that opens by mapping alone (.qkv, docs/PACK.md), for qkv_model_pack. */
 #ifndef QKV_PROGRAM_PACK_H
 #define QKV_PROGRAM_PACK_H
 #include "program/program.h"

@@ -28,8 +28,8 @@ static bool fuse(Pipeline *s, Err *err);
 
 static const Pass passes[PASSES] = {
     [PASS_IMPORT] = {"import", import, ORDINARY}, /* a file becomes a plain graph: pure ops, sizes as expressions */
-    [PASS_JOINT] = {"joint", joint, INTERNAL},    /* the gradients of a loss stand behind the model */
-    [PASS_TRAIN] = {"train", train, INTERNAL},    /* weights with a gradient are no constants any more */
+    [PASS_JOINT] = {"joint", joint, INTERNAL},    /* the gradients of a loss follow the model */
+    [PASS_TRAIN] = {"train", train, INTERNAL},    /* weights with a gradient are not constants any more */
     [PASS_RANKS] = {"ranks", ranks, INTERNAL},    /* attention of the file that had other than 4 axes says so */
     [PASS_DETACH] = {"detach", detach, ORDINARY}, /* aten.detach, which only gradients look at, goes */
     [PASS_REWRITE] = {"rewrite", rewrite,

@@ -3,8 +3,8 @@
 #include <string.h>
 #include <time.h>
 #include "base/file.h"
+#include "base/jsonw.h"
 #include "base/mem.h"
-#include "format/json.h"
 #include "format/tensors.h"
 #include "ir/copy.h"
 #include "program/passes.h"
@@ -67,120 +67,73 @@ static bool save(void *user, const char *rule, const Graph *g, const Tensor *con
 
 /* ------------------------------------------------------------------ the report */
 
-static void put_text(Buf *b, const char *key, const char *text)
+/* What a replacement differs by from what it replaces. */
+static void put_proof(Buf *b, const Proof *p, bool masked_rows)
 {
-    buf_printf(b, "\"%s\": ", key);
-    if (text) json_put_string(b, text);
-    else buf_puts(b, "null");
-}
-
-static void put_number(Buf *b, const char *key, double v)
-{
-    buf_printf(b, ", \"%s\": ", key);
-    json_put_number(b, v);
+    jw_put(b, "'max_abs': %g, 'max_rel_peak': %g", p->max_abs, p->max_rel);
+    if (masked_rows) jw_number(b, "max_abs_masked_rows", p->waived_abs);
+    jw_int(b, "runs", p->runs);
+    jw_text(b, "not_proven", !p->skipped ? NULL : p->why[0] ? p->why : "no sizes could be chosen");
 }
 
 static void put_firing(Buf *b, const Firing *f, bool proven)
 {
-    buf_puts(b, "{");
-    put_text(b, "rule", f->rule);
-    buf_puts(b, ", ");
-    put_text(b, "phase", f->phase);
-    buf_puts(b, ", ");
-    put_text(b, "result", f->result);
-    buf_puts(b, ", ");
-    put_text(b, "op", f->op);
-    buf_puts(b, ", \"nodes\": [");
-    for (int i = 0; i < f->nnodes; i++) {
-        buf_puts(b, i ? ", " : "");
-        json_put_string(b, f->node[i]);
-    }
-    buf_puts(b, "], ");
-    put_text(b, "note", f->note);
-    if (proven) {
-        put_number(b, "max_abs", f->proof.max_abs);
-        put_number(b, "max_rel_peak", f->proof.max_rel);
-        put_number(b, "max_abs_masked_rows", f->proof.waived_abs);
-        buf_printf(b, ", \"runs\": %d, ", f->proof.runs);
-        put_text(b, "not_proven",
-                 f->proof.skipped ? f->proof.why[0] ? f->proof.why : "no sizes could be chosen" : NULL);
-    }
-    buf_puts(b, "}");
+    jw_line(b);
+    jw_put(b, "{'rule': %s, 'phase': %s, 'result': %s, 'op': %s", f->rule, f->phase, f->result, f->op);
+    jw_texts(b, "nodes", f->node, f->nnodes);
+    jw_text(b, "note", f->note);
+    if (proven) put_proof(b, &f->proof, true);
+    jw_close(b, "}");
 }
 
 static void put_left(Buf *b, const Left *l)
 {
-    const char *const key[] = {"node", "at", "rule", "matched", "reason", "advice"};
-    const char *const text[] = {l->node, l->at, l->rule, l->matched, l->reason, l->advice};
-    for (int i = 0; i < 6; i++) {
-        buf_puts(b, i ? ", " : "{");
-        put_text(b, key[i], text[i]);
-    }
-    buf_puts(b, "}");
+    jw_line(b);
+    jw_put(b, "{'node': %s, 'at': %s, 'rule': %s, 'matched': %s, 'reason': %s, 'advice': %s}", l->node, l->at, l->rule,
+           l->matched, l->reason, l->advice);
 }
 
 static void put_skip(Buf *b, const SkipMask *m, bool proven)
 {
-    buf_puts(b, "{");
-    put_text(b, "mask", m->mask);
-    buf_printf(b, ", \"applied\": %s, ", m->applied ? "true" : "false");
-    put_text(b, "why", m->why);
-    buf_printf(b, ", \"attentions\": %d, \"nodes\": %d, \"stops\": [", m->applied ? m->attentions : 0,
-               m->applied ? m->nodes : 0);
+    jw_put(b, "{'mask': %s", m->mask);
+    jw_bool(b, "applied", m->applied);
+    jw_put(b, "'why': %s, 'attentions': %d, 'nodes': %d, 'stops': [", m->why, (m->applied ? m->attentions : 0),
+           (m->applied ? m->nodes : 0));
     for (int i = 0; m->applied && i < m->nstops; i++) {
-        const char *const key[] = {"node", "op", "value", "why"};
-        const char *const text[] = {m->stop[i].node, m->stop[i].op, m->stop[i].value, m->stop[i].why};
-        for (int k = 0; k < 4; k++) {
-            buf_puts(b, k ? ", " : i ? ", {" : "{");
-            put_text(b, key[k], text[k]);
-        }
-        buf_puts(b, "}");
+        jw_put(b, "{'node': %s, 'op': %s, 'value': %s, 'why': %s}", m->stop[i].node, m->stop[i].op, m->stop[i].value,
+               m->stop[i].why);
     }
-    buf_puts(b, "]");
-    if (m->applied && proven) {
-        put_number(b, "max_abs", m->proof.max_abs);
-        put_number(b, "max_rel_peak", m->proof.max_rel);
-        buf_printf(b, ", \"runs\": %d, ", m->proof.runs);
-        put_text(b, "not_proven",
-                 m->proof.skipped ? m->proof.why[0] ? m->proof.why : "no sizes could be chosen" : NULL);
-    }
-    buf_puts(b, "}");
+    jw_close(b, "]");
+    if (m->applied && proven) put_proof(b, &m->proof, false);
+    jw_close(b, "}");
 }
 
 static void put_skips(Buf *b, const SkipLog *skip, bool proven)
 {
-    buf_puts(b, ", \"skip_padding\": {");
-    put_text(b, "nothing", skip->nothing);
-    buf_puts(b, ", \"masks\": [");
+    jw_put(b, "'skip_padding': {'nothing': %s, 'masks': [", skip->nothing);
     for (int i = 0; i < skip->nmasks; i++) {
-        buf_puts(b, i ? ",\n" : "");
+        if (i) jw_line(b);
         put_skip(b, &skip->mask[i], proven);
     }
-    buf_puts(b, "]}");
+    jw_close(b, "]}");
 }
 
 static void put_report(Buf *b, const RewriteLog *log, const RewriteLog *lifted, const SkipLog *skip, bool proven,
                        double ms)
 {
-    buf_printf(
-        b,
-        JSON_REPORT
-        "\"attentions_fused\": %d, \"attentions_left\": %d, \"nodes_before\": %d, \"nodes_after\": %d, \"proven\": %s, \"ms\": ",
-        log->fused, log->nleft, log->nodes_before, log->nodes_after, proven ? "true" : "false");
-    json_put_number(b, ms);
-    buf_puts(b, ", \"firings\": [");
-    for (int i = 0; i < log->nfirings + lifted->nfirings; i++) {
-        buf_puts(b, i ? ",\n" : "\n");
-        put_firing(b, i < log->nfirings ? &log->firing[i] : &lifted->firing[i - log->nfirings], proven);
-    }
-    buf_puts(b, "], \"left\": [");
-    for (int i = 0; i < log->nleft; i++) {
-        buf_puts(b, i ? ",\n" : "\n");
-        put_left(b, &log->left[i]);
-    }
-    buf_puts(b, "]");
+    jw_report(b);
+    jw_put(b, "'attentions_fused': %d, 'attentions_left': %d, 'nodes_before': %d, 'nodes_after': %d", log->fused,
+           log->nleft, log->nodes_before, log->nodes_after);
+    jw_bool(b, "proven", proven);
+    jw_number(b, "ms", ms);
+    jw_open(b, "firings", '[');
+    for (int i = 0; i < log->nfirings; i++) put_firing(b, &log->firing[i], proven);
+    for (int i = 0; i < lifted->nfirings; i++) put_firing(b, &lifted->firing[i], proven);
+    jw_put(b, "], 'left': [");
+    for (int i = 0; i < log->nleft; i++) put_left(b, &log->left[i]);
+    jw_close(b, "]");
     if (skip) put_skips(b, skip, proven);
-    buf_puts(b, "}");
+    jw_close(b, "}");
 }
 
 /* ------------------------------------------------------------------ */
@@ -219,7 +172,6 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
     bool ok = o->no_builtin || rules_builtin(rules, err);
     for (int i = 0; ok && i < o->nrule_files; i++) ok = read_rules(rules, o->rule_file[i], err);
     ok = ok && (!o->lift || sdpa_device(o->lift, o->cudnn, &device, err));
-    program_forget_runs(p);
     if (ok) {
         unsigned list = PASSES_REWRITE;
         Pipeline s = {.graph = p->graph,

@@ -1,4 +1,4 @@
-/* Rewriting a program: rules, proofs and the report, behind qkv_model_rewrite. */
+/* Rewriting a program: rules, proofs and the report, for qkv_model_rewrite. */
 #ifndef QKV_PROGRAM_PREPARE_H
 #define QKV_PROGRAM_PREPARE_H
 #include "base/buf.h"
@@ -21,7 +21,7 @@ typedef struct OptimiseOptions {
     void *progress_user;
 } OptimiseOptions;
 
-/* Sessions of the program must not exist. report: JSON, see qkv_model_rewrite in qkv_tools.h; filled also when a proof failed. */
+/* Changes p, of which there are no sessions yet. report: JSON, see qkv_model_rewrite in qkv_tools.h; filled also when a proof failed. */
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err);
 
 /* A program's graph as far as a list of passes (program/passes.h) takes it. */

@@ -70,22 +70,28 @@ bool program_open(Program *p, const char *path, const OpenOptions *options, Err 
     return false;
 }
 
-bool program_of_graph(Program *p, Graph *g, const Source *like, Err *err)
+bool program_of_graph(Program *p, Graph *g, const Program *like, Err *err)
 {
-    bool ok = program_init(p, err);
-    p->source = ok ? source_new(err) : NULL;
-    if (!p->source) {
+    if (!program_init(p, err)) {
         graph_free(g);
         return false;
     }
-    p->source->graph = g;
-    p->source->torch_version = arena_strdup(g->arena, like->torch_version);
-    p->source->producer = arena_strdup(g->arena, like->producer);
-    p->source->schema_major = like->schema_major;
-    p->source->schema_minor = like->schema_minor;
-    p->source->opset = like->opset;
+    p->source = source_of_graph(g, like->source, err);
+    TRY(p->source);
     p->graph = g;
-    return p->source->torch_version && p->source->producer && graph_check(g, err);
+    return graph_check(g, err);
+}
+
+bool program_copy(Program *p, const Program *from, Err *err)
+{
+    if (!program_init(p, err) || !(p->source = source_copy(from->source, err))) {
+        program_close(p);
+        return false;
+    }
+    p->graph = p->source->graph;
+    p->no_fuse = from->no_fuse;
+    p->compute = from->compute;
+    return true;
 }
 
 void program_close(Program *p)

@@ -26,8 +26,11 @@ typedef struct OpenOptions {
 } OpenOptions;
 /* A .pt2, an ONNX model or a packed one, told by its first bytes. */
 bool program_open(Program *p, const char *path, const OpenOptions *options, Err *err);
-/* The same for a graph that was made in memory; takes it, in any case. like: what it was made from. */
-bool program_of_graph(Program *p, Graph *g, const Source *like, Err *err);
+/* The same for a graph that was made in memory; takes it, in any case. like: what it was made from, and whose weights it
+ * borrows; these stay until both programs are closed. */
+bool program_of_graph(Program *p, Graph *g, const Program *like, Err *err);
+/* A copy whose graph may be changed; file and weights are shared, and stay until both are closed. `from` is only read. */
+bool program_copy(Program *p, const Program *from, Err *err);
 /* The first pass of passes.c. */
 bool program_import(Program *p, const char *path, const OpenOptions *options, Err *err);
 void program_close(Program *p);

@@ -464,7 +464,7 @@ static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
     return ok;
 }
 
-/* A difference may come from numbers that the model never has there (negative ones behind an abs): what the common inputs are computed from
+/* A difference may come from values that the model never has there (negative ones after an abs): what the common inputs are computed from
  * takes their place. False when that is nothing, or too large; the functions are as before then. */
 static bool step_back(Cone *c, size_t n)
 {

@@ -21,8 +21,8 @@ typedef struct Range {
     int64_t lo, hi;
 } Range;
 
-/* Integers that index something are below its size: the smallest table that they look into. Integers that are read as a size are the
- * least one allowed, so that sizes multiplied from them stay small. */
+/* Integers that index something are below its size: the smallest table that they look into. Integers that are read as
+ * a size are the least one allowed, so that sizes multiplied from them stay small. */
 static Range integer_range(const Graph *g, const Value *input, const Binding *binding)
 {
     Range r = {0, 1};

@@ -253,18 +253,32 @@ static double pixel_padded(const double *plane, double y, double x, int64_t h, i
     return pixel(plane, whole(y), whole(x), h, w);
 }
 
+static double step(DType t, double a, double x, double b) { return rounded(t, rounded(t, a * x) + b); }
+
+/* cubic_far and cubic_near of the distances x + 1, x, 1 - x, 2 - x, rounded as PyTorch does for half types */
+static void cubic_weights(DType t, double x, double w[4])
+{
+    const double a = -0.75, distance[4] = {x + 1, x, 1 - x, 2 - x};
+    for (int i = 0; i < 4; i++) {
+        double d = rounded(t, distance[i]);
+        if (i == 0 || i == 3) w[i] = step(t, step(t, step(t, a, d, -5 * a), d, 8 * a), d, -4 * a);
+        else w[i] = step(t, rounded(t, step(t, a + 2, d, -(a + 3)) * d), d, 1);
+    }
+}
+
 /* One point of a picture, bicubic (mode 2) or nearest (1). */
 static double sample(const double *plane, double gy, double gx, int64_t h, int64_t w, int64_t mode, const Placing *p)
 {
     if (mode == 2) {
-        double x = unnormalize(gx, w, p), y = unnormalize(gy, h, p), x0 = floor(x), y0 = floor(y), tx = x - x0,
-               ty = y - y0, s = 0;
-        double wx[4] = {cubic_far(tx + 1, -0.75), cubic_near(tx, -0.75), cubic_near(1 - tx, -0.75),
-                        cubic_far(2 - tx, -0.75)};
-        double wy[4] = {cubic_far(ty + 1, -0.75), cubic_near(ty, -0.75), cubic_near(1 - ty, -0.75),
-                        cubic_far(2 - ty, -0.75)};
-        for (int j = 0; j < 4; j++)
-            for (int i = 0; i < 4; i++) s += wy[j] * wx[i] * pixel_padded(plane, y0 - 1 + j, x0 - 1 + i, h, w, p);
+        DType t = dtype_size(p->type) == 2 ? p->type : DT_F64;
+        double x = unnormalize(gx, w, p), y = unnormalize(gy, h, p), x0 = floor(x), y0 = floor(y), wx[4], wy[4], s = 0;
+        cubic_weights(t, x - x0, wx);
+        cubic_weights(t, y - y0, wy);
+        for (int j = 0; j < 4; j++) {
+            double row = 0;
+            for (int i = 0; i < 4; i++) row = step(t, wx[i], pixel_padded(plane, y0 - 1 + j, x0 - 1 + i, h, w, p), row);
+            s = step(t, wy[j], row, s);
+        }
         return s;
     }
     double x = grid_place(gx, w, p), y = grid_place(gy, h, p);

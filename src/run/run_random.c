@@ -1,5 +1,5 @@
 /* Random numbers, as ATen's CPU kernels draw them (aten/src/ATen/core/DistributionsHelper.h, native/cpu/DistributionTemplates.h):
- * after the same seed the same numbers, so that a model exported in training mode can be compared with PyTorch. */
+ * after the same seed the same values, so that a model exported in training mode can be compared with PyTorch. */
 #include <math.h>
 #include "run/rng.h"
 #include "run/run_table.h"

@@ -1,5 +1,5 @@
-/* A session's memory, for the files that it is made of: session.c (making and running), data_sizes.c (data-dependent sizes),
- * random_inputs.c. */
+/* A session's memory, for the files that it is made of: session.c (making and running), data_sizes.c (data-dependent
+ * sizes), random_inputs.c. */
 #ifndef QKV_RUN_SESSION_IMPL_H
 #define QKV_RUN_SESSION_IMPL_H
 #include "base/pages.h"

@@ -2,6 +2,7 @@
 #include "verify/check.h"
 #include <stdio.h>
 #include <string.h>
+#include "base/jsonw.h"
 #include "base/mem.h"
 #include "base/number.h"
 
@@ -64,18 +65,11 @@ static const struct {
     unsigned bit;
 } targets[] = {{"qkv", TARGET_QKV}, {"ort", TARGET_ORT}, {"openvino", TARGET_OPENVINO}, {"tensorrt", TARGET_TENSORRT}};
 
-unsigned target_of(const char *name)
-{
-    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-        if (!strcmp(name, targets[i].name)) return targets[i].bit;
-    return 0;
-}
-
 const char *target_name(unsigned bit)
 {
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
         if (targets[i].bit == bit) return targets[i].name;
-    return "?";
+    return NULL;
 }
 
 bool check_begin(Check *c, Err *err)
@@ -150,48 +144,32 @@ void check_add(Check *c, FindingId id, const char *place, const char *fmt, ...)
 /* ------------------------------------------------------------------ JSON */
 
 /* Names of a file need not be UTF-8; JSON must: other bytes become '?'. */
-static void put_string(Buf *b, const char *s)
+static void put_clean(Buf *b, const char *key, const char *s)
 {
-    buf_puts(b, "\"");
-    for (const unsigned char *p = (const unsigned char *)s; *p;) {
-        int n = *p < 0x80                 ? 1
-                : *p >= 0xc2 && *p < 0xe0 ? 2
-                : *p >= 0xe0 && *p < 0xf0 ? 3
-                : *p >= 0xf0 && *p < 0xf5 ? 4
-                                          : 0,
-            k = 1;
-        while (k < n && (p[k] & 0xc0) == 0x80) k++;
-        bool odd = n >= 3 && k == n &&
-                   ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] >= 0xa0) || (*p == 0xf0 && p[1] < 0x90) ||
-                    (*p == 0xf4 && p[1] >= 0x90));
-        if (!n || k < n || odd || *p < ' ' || *p == 0x7f) {
-            buf_puts(b, "?");
-            p++;
-            continue;
-        }
-        if (*p == '"' || *p == '\\') buf_puts(b, "\\");
-        buf_add(b, p, (size_t)n);
-        p += n;
+    Buf clean = {0};
+    for (; *s; s += utf8_length(s) ? utf8_length(s) : 1) {
+        bool odd = !utf8_length(s) || (unsigned char)*s < ' ' || *s == 0x7f;
+        buf_add(&clean, odd ? "?" : s, odd ? 1 : (size_t)utf8_length(s));
     }
-    buf_puts(b, "\"");
+    jw_take(b, key, &clean);
 }
 
 static void put_finding(Buf *b, bool first, const FindingText *what, const char *place, const char *text)
 {
-    buf_printf(b, "%s{\"id\": \"Q%d\", \"severity\": \"%s\", \"place\": ", first ? "" : ",\n", (int)what->id,
-               severity_name(what->severity));
-    put_string(b, place);
-    buf_puts(b, ", \"message\": ");
-    put_string(b, text);
-    buf_puts(b, ", \"remedy\": ");
-    put_string(b, what->remedy);
-    buf_puts(b, "}");
+    char id[16];
+    text_printf(id, sizeof id, "Q%d", (int)what->id);
+    if (!first) jw_line(b);
+    jw_put(b, "{'id': %s, 'severity': %s", id, severity_name(what->severity));
+    put_clean(b, "place", place);
+    put_clean(b, "message", text);
+    jw_text(b, "remedy", what->remedy);
+    jw_close(b, "}");
 }
 
-void check_json(const Check *c, Buf *out)
+void check_json(const Check *c, const char *key, Buf *out)
 {
     bool first = true;
-    buf_puts(out, "[");
+    jw_open(out, key, '[');
     for (int s = SEVERITY_ERROR; s >= SEVERITY_NOTE; s--)
         for (int i = 0; i < c->n; i++) {
             const Finding *f = &c->finding[i];
@@ -204,5 +182,5 @@ void check_json(const Check *c, Buf *out)
         snprintf(text, sizeof text, "%d more", c->dropped);
         put_finding(out, first, finding_text(FINDING_198), "model", text);
     }
-    buf_puts(out, "]");
+    jw_close(out, "]");
 }

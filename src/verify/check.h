@@ -3,7 +3,7 @@
  *     Check c = {.security = true};
  *     check_begin(&c, err);
  *     check_add(&c, Q(304), check_place(&c, "weight '%s'", name), "%lld of %lld values are NaN", bad, all);
- *     check_json(&c, &buf);
+ *     check_json(&c, NULL, &buf);
  *     check_end(&c);
  *
  * A finding has a number (Q304) whose severity, meaning and remedy stand in findings.def, a place, and one sentence. Checks go on after a
@@ -43,9 +43,8 @@ typedef struct Finding {
     const char *place, *text;
 } Finding;
 
-enum Target { TARGET_QKV = 1, TARGET_ORT = 2, TARGET_OPENVINO = 4, TARGET_TENSORRT = 8 };
-unsigned target_of(const char *name); /* 0 when unknown */
-const char *target_name(unsigned bit);
+enum Target { TARGET_QKV = 1, TARGET_ORT = 2, TARGET_OPENVINO = 4, TARGET_TENSORRT = 8, TARGETS = 15 };
+const char *target_name(unsigned bit); /* NULL when unknown */
 
 typedef struct Check {
     unsigned targets; /* bits of Target */
@@ -63,7 +62,7 @@ void check_add(Check *c, FindingId id, const char *place, /* copied */ const cha
 const char *check_place(Check *c, const char *fmt, ...) QKV_PRINTF(2, 3); /* text that lives as long as the findings */
 bool check_is_wrong(const Check *c, const char *place);                   /* is it one of those? */
 /* The findings as a JSON array: [{"id": "Q304", "severity", "place", "message", "remedy"}]; worst first, otherwise in order of finding. */
-void check_json(const Check *c, Buf *out);
+void check_json(const Check *c, const char *key, Buf *out);
 
 /* ------------------------------------------------------------------ the checks, one file each */
 

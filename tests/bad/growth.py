@@ -1,14 +1,16 @@
-"""Memory and time of `qkv inspect` and `qkv check` on model files that grow: what they take must be in proportion to the file.
+"""Memory and time of `qkv inspect` and `qkv check` on model files that grow:
+what they take must be in proportion to the file.
 
     python3 growth.py QKV [--mb 1 10 100] [--kind NAME ...]
 
-Makes a file of each kind and size with Python's standard library, runs each command on it and prints a table. A run fails where it takes more
-than 4 times the file and 64 MiB, more than 2 s of CPU per 10 MB (and no less than 2 s), or ends other than with 0, 1, 3, 4 or 5. TAP.
+Makes a file of each kind and size with Python's standard library, runs each command on it and prints a table. A run
+fails where it takes more than 4 times the file and 64 MiB, more than 2 s of CPU per 10 MB (and no less than 2 s), or
+ends other than with 0, 1, 3, 4 or 5. TAP.
 """
 import argparse, json, os, subprocess, sys, tempfile, zipfile
 
-TENSOR = {"dtype": 7, "sizes": [{"as_int": 4}], "requires_grad": False, "device": {"type": "cpu", "index": None}, "strides": [{"as_int": 1}],
-          "storage_offset": {"as_int": 0}, "layout": 7}
+TENSOR = {"dtype": 7, "sizes": [{"as_int": 4}], "requires_grad": False, "device": {"type": "cpu", "index": None},
+          "strides": [{"as_int": 1}], "storage_offset": {"as_int": 0}, "layout": 7}
 SPEC = '[1, {"type": "builtins.tuple", "context": "null", "children_spec": []}]'
 
 
@@ -17,38 +19,47 @@ def tensor(name):
 
 
 def archive(path, nodes=(), values=(), inputs=(), outputs=(), weights=(), deflate=False):
-    """A .pt2 with one input x of 4 numbers; `values` names more tensors, `weights` more parameters of one shared entry."""
+    """A .pt2 with one input x of 4 numbers; `values` names more tensors,
+    `weights` more parameters of one shared entry."""
     specs = [{"user_input": {"arg": tensor("x")}}] + list(inputs)
-    graph = {"inputs": [], "outputs": [], "nodes": list(nodes), "tensor_values": {n: TENSOR for n in ["x", *values, *weights]}, "sym_int_values": {},
+    graph = {"inputs": [], "outputs": [], "nodes": list(nodes),
+             "tensor_values": {n: TENSOR for n in ["x", *values, *weights]}, "sym_int_values": {},
              "sym_bool_values": {}, "sym_float_values": {}, "is_single_tensor_return": False, "custom_obj_values": {}}
     specs += [{"parameter": {"arg": {"name": w}, "parameter_name": w}} for w in weights]
-    call = {"fqn": "", "signature": {"inputs": [], "outputs": [], "in_spec": SPEC, "out_spec": SPEC, "forward_arg_names": ["x"]}}
-    program = {"graph_module": {"graph": graph, "signature": {"input_specs": specs, "output_specs": list(outputs)}, "module_call_graph": [call], "metadata": {},
-                                "treespec_namedtuple_fields": {}},
-               "opset_version": {"aten": 10}, "range_constraints": {}, "schema_version": {"major": 8, "minor": 14}, "verifiers": [], "torch_version": "2.13.0",
-               "guards_code": []}
-    config = {"config": {w: {"path_name": "weight_0", "is_param": True, "use_pickle": False, "tensor_meta": TENSOR} for w in weights}}
+    call = {"fqn": "", "signature": {"inputs": [], "outputs": [], "in_spec": SPEC, "out_spec": SPEC,
+                                     "forward_arg_names": ["x"]}}
+    program = {"graph_module": {"graph": graph, "signature": {"input_specs": specs, "output_specs": list(outputs)},
+                                "module_call_graph": [call], "metadata": {}, "treespec_namedtuple_fields": {}},
+               "opset_version": {"aten": 10}, "range_constraints": {}, "schema_version": {"major": 8, "minor": 14},
+               "verifiers": [], "torch_version": "2.13.0", "guards_code": []}
+    config = {"config": {w: {"path_name": "weight_0", "is_param": True, "use_pickle": False, "tensor_meta": TENSOR}
+                         for w in weights}}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED if deflate else zipfile.ZIP_STORED) as z:
-        for name, text in {"archive_format": "pt2", "archive_version": "0", "byteorder": "little", "models/model.json": json.dumps(program),
-                           "data/weights/model_weights_config.json": json.dumps(config), "data/constants/model_constants_config.json": '{"config": {}}',
+        for name, text in {"archive_format": "pt2", "archive_version": "0", "byteorder": "little",
+                           "models/model.json": json.dumps(program),
+                           "data/weights/model_weights_config.json": json.dumps(config),
+                           "data/constants/model_constants_config.json": '{"config": {}}',
                            "data/weights/weight_0": b"\0" * 16}.items():
             z.writestr("m/" + name, text)
 
 
 def relu(i, of):
-    return {"target": "torch.ops.aten.relu.default", "inputs": [{"name": "self", "arg": tensor(of), "kind": 1}], "outputs": [tensor(f"r{i}")], "metadata": {},
-            "is_hop_single_tensor_return": None}
+    return {"target": "torch.ops.aten.relu.default", "inputs": [{"name": "self", "arg": tensor(of), "kind": 1}],
+            "outputs": [tensor(f"r{i}")], "metadata": {}, "is_hop_single_tensor_return": None}
 
 
 def nodes(path, n):
-    archive(path, [relu(i, f"r{i - 1}" if i else "x") for i in range(n)], [f"r{i}" for i in range(n)], outputs=[{"user_output": {"arg": tensor(f"r{n - 1}")}}])
+    archive(path, [relu(i, f"r{i - 1}" if i else "x") for i in range(n)], [f"r{i}" for i in range(n)],
+            outputs=[{"user_output": {"arg": tensor(f"r{n - 1}")}}])
 
 
 def bomb(path, n):
     """Objects without members, deflated to a hundredth and less: refused, or read within the bound."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
-        for name, text in {"archive_format": "pt2", "archive_version": "0", "models/model.json": '{"a": [' + ",".join(["{}"] * n) + "]}",
-                           "data/weights/model_weights_config.json": '{"config": {}}', "data/constants/model_constants_config.json": '{"config": {}}'}.items():
+        for name, text in {"archive_format": "pt2", "archive_version": "0",
+                           "models/model.json": '{"a": [' + ",".join(["{}"] * n) + "]}",
+                           "data/weights/model_weights_config.json": '{"config": {}}',
+                           "data/constants/model_constants_config.json": '{"config": {}}'}.items():
             z.writestr("m/" + name, text)
 
 
@@ -81,7 +92,8 @@ def onnx_outputs(path, n):
 
 
 def onnx_chain(path, n):
-    body = b"".join(field(1, field(1, f"r{i - 1}" if i else "x") + field(2, f"r{i}") + field(4, "Relu")) for i in range(n))
+    body = b"".join(field(1, field(1, f"r{i - 1}" if i else "x") + field(2, f"r{i}") + field(4, "Relu"))
+                    for i in range(n))
     onnx(path, body + field(2, "g") + field(11, value_info("x")) + field(12, value_info(f"r{n - 1}")))
 
 
@@ -89,26 +101,27 @@ def onnx_chain(path, n):
 KINDS = {
     "unused tensor_values": (lambda p, n: archive(p, values=[f"t{i}" for i in range(n)]), 222),
     "nodes": (nodes, 420),
-    "scalar inputs": (lambda p, n: archive(p, inputs=[{"constant_input": {"name": f"c{i}", "value": {"as_int": i}}} for i in range(n)]), 65),
-    "scalar outputs": (lambda p, n: archive(p, outputs=[{"user_output": {"arg": {"as_int": i}}} for i in range(n)]), 45),
+    "scalar inputs": (lambda p, n: archive(p, inputs=[{"constant_input": {"name": f"c{i}", "value": {"as_int": i}}}
+                                                      for i in range(n)]), 65),
+    "scalar outputs": (lambda p, n: archive(p, outputs=[{"user_output": {"arg": {"as_int": i}}} for i in range(n)]),
+                       45),
     "weights on one entry": (lambda p, n: archive(p, weights=[f"w{i}" for i in range(n)]), 620),
-    "deflated objects": (bomb, 3),
-}
-# what is still above the bound (lists, cells, names and values of a node of 25 bytes take 860): measured by --kind, no test
-MORE = {
     "outputs of one value": (lambda p, n: archive(p, outputs=[{"user_output": {"arg": tensor("x")}}] * n), 56),
+    "deflated objects": (bomb, 3),
     "ONNX outputs": (onnx_outputs, 19),
     "ONNX chain": (onnx_chain, 24),
 }
 
 
 def measure(command):
-    """Exit code, MB and CPU seconds of one run: the peak of resource usage of children is the largest of all, so each gets a process of its own."""
+    """Exit code, MB and CPU seconds of one run: the peak of resource usage of children is the largest of all,
+    so each gets a process of its own."""
     code = ("import resource, subprocess, sys\n"
             "p = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
             "u = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
             "print(p.returncode, u.ru_maxrss, u.ru_utime + u.ru_stime)")
-    out = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=True).stdout.split()
+    out = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True,
+                         check=True).stdout.split()
     return int(out[0]), int(out[1]) / 1024, float(out[2])
 
 
@@ -121,7 +134,7 @@ def main():
     count, failed = 0, 0
     with tempfile.TemporaryDirectory() as folder:
         for kind in a.kind:
-            make, each = {**KINDS, **MORE}[kind]
+            make, each = KINDS[kind]
             for mb in a.mb:
                 path = os.path.join(folder, "m.onnx" if "ONNX" in kind else "m.pt2")
                 make(path, int(mb * 1e6 / each))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes hostile .onnx files, field by field, named by what must happen to them.
 
-    onnx_edits.py OUT_FOLDER      writes OUT_FOLDER/reject_*.onnx, accept_*.onnx, any_*.onnx and data files; Python's standard library only
+    onnx_edits.py OUT_FOLDER      writes OUT_FOLDER/reject_*.onnx, accept_*.onnx, any_*.onnx and data files;
+                                  Python's standard library only
 
 reject: loading, or running with random inputs, must say what is wrong. accept: must load and run. any: must not crash.
 A message is a list of encoded fields; i() is a number, b() are bytes or a message or text, f() is a float.
@@ -51,7 +52,8 @@ def value(name, dims, type=FLOAT):
 
 
 def node(op, inputs, outputs, *attrs, domain=None):
-    return [b(1, x) for x in inputs] + [b(2, x) for x in outputs] + [b(4, op)] + [b(5, a) for a in attrs] + ([b(7, domain)] if domain else [])
+    return [b(1, x) for x in inputs] + [b(2, x) for x in outputs] + [b(4, op)] + [b(5, a)
+        for a in attrs] + ([b(7, domain)] if domain else [])
 
 
 def attr_i(name, n): return [b(1, name), i(3, n), i(20, 2)]
@@ -60,7 +62,8 @@ def attr_g(name, g): return [b(1, name), b(6, g), i(20, 5)]
 
 
 def graph(nodes, inputs=(), outputs=(), inits=(), more=()):
-    return [b(1, n) for n in nodes] + [b(2, "g")] + [b(5, t) for t in inits] + [b(11, v) for v in inputs] + [b(12, v) for v in outputs] + list(more)
+    return [b(1, n) for n in nodes] + [b(2, "g")] + [b(5, t) for t in inits] + [b(11, v) for v in inputs] + [b(12, v)
+        for v in outputs] + list(more)
 
 
 def model(g, opsets=(("", 21),), more=()):
@@ -77,7 +80,8 @@ ADD = node("Add", ["x", "w"], ["y"])
 
 def with_weight(kind, what, t, **more): write(kind, what, model(graph([ADD], [X], [Y], [t], **more)))
 def with_graph(kind, what, g, **more): write(kind, what, model(g, **more))
-def with_nodes(kind, what, nodes, inputs=(X,), inits=(W,), **more): write(kind, what, model(graph(nodes, inputs, [Y], inits), **more))
+def with_nodes(kind, what, nodes, inputs=(X,), inits=(W,), **more):
+    write(kind, what, model(graph(nodes, inputs, [Y], inits), **more))
 
 
 GOOD = graph([ADD], [X], [Y], [W])
@@ -93,7 +97,7 @@ write("accept", "fields_reversed", [b(8, [i(2, 21)]), b(7, GOOD), i(1, 10)])
 # ------------------------------------------------------------------ the wire
 write("reject", "empty", b"")
 write("reject", "zeros", bytes(64))
-write("reject", "text", b"this is no model\n" * 40)
+write("reject", "text", b"this is not a model\n" * 40)
 write("reject", "varint_11_bytes", [b"\x08" + b"\xff" * 10 + b"\x01"] + model(GOOD))
 write("reject", "varint_65_bits", [b"\x08" + b"\xff" * 9 + b"\x7f"] + model(GOOD))
 write("reject", "varint_cut", good + b"\x08\xff")
@@ -128,9 +132,11 @@ t = b(1, [i(1, 1)])
 for _ in range(10000):
     t = b(4, [b(1, t)])
 write("reject", "types_10000_deep", model(graph([ADD], [[b(1, "x"), b(2, t)]], [Y], [W])))
-for what, one in {"nodes": b(1, b""), "initializers": b(5, b""), "inputs": b(11, b""), "value_infos": b(13, b"")}.items():
+for what, one in {"nodes": b(1, b""), "initializers": b(5, b""), "inputs": b(11, b""),
+                  "value_infos": b(13, b"")}.items():
     write("reject", "million_empty_" + what, model(graph([ADD], [X], [Y], [W], [one * 2_000_000])))
-write("reject", "million_attributes", model(graph([node("Add", ["x", "w"], ["y"]) + [b(5, b"") * 2_000_000]], [X], [Y], [W])))
+write("reject", "million_attributes",
+      model(graph([node("Add", ["x", "w"], ["y"]) + [b(5, b"") * 2_000_000]], [X], [Y], [W])))
 
 # ------------------------------------------------------------------ tensors
 with_weight("reject", "dims_product", tensor("w", [4194305, 4194305, 211106198978564], floats(1)))
@@ -151,10 +157,13 @@ with_weight("reject", "strings_raw", tensor("w", [3], b"abc", STRING))
 with_weight("reject", "segment", tensor("w", [3], floats(1, 2, 3), FLOAT, b(3, [i(1, 0), i(2, 3)])))
 
 
-def sparse(index): return b(15, [b(1, tensor("w", [2], floats(1, 2))), b(2, tensor("", [2], struct.pack("<2q", *index), INT64)), i(3, 3)])
+def sparse(index):
+    return b(15, [b(1, tensor("w", [2], floats(1, 2))), b(2, tensor("", [2], struct.pack("<2q", *index), INT64)),
+                  i(3, 3)])
 
 
-for what, index in {"beyond": (0, 3), "negative": (-1, 1), "twice": (1, 1), "unsorted": (2, 0), "huge": (0, 1 << 62)}.items():
+for what, index in {"beyond": (0, 3), "negative": (-1, 1), "twice": (1, 1), "unsorted": (2, 0),
+                    "huge": (0, 1 << 62)}.items():
     with_graph("reject", "sparse_" + what, graph([ADD], [X], [Y], [], [sparse(index)]))
 with_graph("any", "sparse_good", graph([ADD], [X], [Y], [], [sparse((0, 2))]))
 
@@ -170,8 +179,10 @@ os.mkfifo(OUT / "fifo.bin")
 at = lambda location, *more: outside("w", [3], ("location", location), *more)
 with_weight("accept", "external", at("data.bin", ("offset", "4"), ("length", "12")))
 with_weight("accept", "external_folder", at("sub/data.bin"))
-for what, location in {"parent": f"../{OUT.name}.outside", "parent_inside": "sub/../data.bin", "absolute": str(OUT / "data.bin"), "device": "/dev/zero", "symlink": "soft.bin",
-                       "symlink_folder": "way/data.bin", "hard_link": "hard.bin", "fifo": "fifo.bin", "folder": "sub", "missing": "nothing.bin", "empty": "", "itself": "reject_external_itself.onnx/",
+for what, location in {"parent": f"../{OUT.name}.outside", "parent_inside": "sub/../data.bin",
+                       "absolute": str(OUT / "data.bin"), "device": "/dev/zero", "symlink": "soft.bin",
+                       "symlink_folder": "way/data.bin", "hard_link": "hard.bin", "fifo": "fifo.bin", "folder": "sub",
+                       "missing": "nothing.bin", "empty": "", "itself": "reject_external_itself.onnx/",
                        "long": "x" * 5000}.items():
     with_weight("reject" if what != "itself" else "any", "external_" + what, at(location))
 with_weight("reject", "external_beyond", at("data.bin", ("offset", "8")))
@@ -194,7 +205,8 @@ def function(name, nodes, inputs=("a",), outputs=("b",), domain="here", *more):
 
 
 def with_functions(kind, what, *functions, nodes=None):
-    write(kind, what, model(graph(nodes or [node("F", ["x"], ["y"], domain="here")], [X], [Y]), (("", 21), ("here", 1)), functions))
+    write(kind, what, model(graph(nodes or [node("F", ["x"], ["y"], domain="here")], [X], [Y]),
+                            (("", 21), ("here", 1)), functions))
 
 
 call = lambda name, x, y: node(name, [x], [y], domain="here")
@@ -202,18 +214,31 @@ boolean = node("Constant", [], ["c"], [b(1, "value"), b(5, tensor("", [], b"\1",
 with_functions("accept", "function", function("F", [node("Relu", ["a"], ["b"])]))
 with_functions("reject", "function_itself", function("F", [call("F", "a", "b")]))
 with_functions("reject", "function_mutual", function("F", [call("G", "a", "b")]), function("G", [call("F", "a", "b")]))
-with_functions("reject", "function_through_if", function("F", [boolean, node("If", ["c"], ["b"], attr_g("then_branch", graph([call("F", "a", "z")], [], [value("z", ["n", 3])])),
-                                                                                attr_g("else_branch", graph([node("Relu", ["a"], ["z"])], [], [value("z", ["n", 3])])))]))
-with_functions("reject", "function_twice", function("F", [node("Relu", ["a"], ["b"])]), function("F", [node("Abs", ["a"], ["b"])]))
+with_functions("reject", "function_through_if", function("F",
+                                                         [boolean, node("If", ["c"], ["b"],
+                                                                        attr_g("then_branch",
+                                                                               graph([call("F", "a", "z")], [],
+                                                                                   [value("z", ["n", 3])])),
+                                                                                attr_g("else_branch",
+                                                                                    graph([node("Relu", ["a"],
+                                                                                        ["z"])], [],
+                                                                                        [value("z", ["n", 3])])))]))
+with_functions("reject", "function_twice", function("F", [node("Relu", ["a"], ["b"])]),
+               function("F", [node("Abs", ["a"], ["b"])]))
 with_functions("reject", "function_missing", function("H", [node("Relu", ["a"], ["b"])]))
 with_functions("reject", "function_output_missing", function("F", [node("Relu", ["a"], ["q"])]))
 # each calls the next one twice: 2^40 nodes
-with_functions("reject", "function_doubling", *[function(f"F{k}" if k else "F", [call(f"F{k + 1}", "a", "m"), call(f"F{k + 1}", "m", "b")] if k < 29 else [node("Relu", ["a"], ["b"])])
+with_functions("reject", "function_doubling", *[function(f"F{k}" if k else "F", [call(f"F{k + 1}", "a", "m"),
+    call(f"F{k + 1}", "m", "b")] if k < 29 else [node("Relu", ["a"], ["b"])])
                                                 for k in range(30)])
-loop = graph([node("Identity", ["q"], ["cond_out"]), node("Identity", ["a"], ["a_out"])], [value("it", [], INT64), value("q", [], 9), value("a", ["n", 3])], [value("cond_out", [], 9), value("a_out", ["n", 3])])
-with_nodes("any", "loop_2_62", [node("Constant", [], ["m"], [b(1, "value"), b(5, tensor("", [], struct.pack("<q", 1 << 62), INT64)), i(20, 4)]), boolean,
-                                node("Loop", ["m", "c", "x"], ["y"], attr_g("body", loop))])
-for what, opsets in {"none": [], "zero": [("", 0)], "negative": [("", -1)], "huge": [("", 10 ** 9)], "twice": [("", 21), ("ai.onnx", 13)], "unknown_domain": [("", 21), ("x.y", 1)]}.items():
+loop = graph([node("Identity", ["q"], ["cond_out"]), node("Identity", ["a"], ["a_out"])], [value("it", [], INT64),
+    value("q", [], 9), value("a", ["n", 3])], [value("cond_out", [], 9), value("a_out", ["n", 3])])
+with_nodes("any", "loop_2_62",
+           [node("Constant", [], ["m"], [b(1, "value"), b(5, tensor("", [], struct.pack("<q", 1 << 62), INT64)),
+                                         i(20, 4)]), boolean,
+            node("Loop", ["m", "c", "x"], ["y"], attr_g("body", loop))])
+for what, opsets in {"none": [], "zero": [("", 0)], "negative": [("", -1)], "huge": [("", 10 ** 9)],
+                     "twice": [("", 21), ("ai.onnx", 13)], "unknown_domain": [("", 21), ("x.y", 1)]}.items():
     write("any" if what == "unknown_domain" else "reject", "opset_" + what, model(GOOD, opsets))
 with_nodes("reject", "op_unknown", [node("Nothing", ["x", "w"], ["y"])])
 with_nodes("reject", "op_empty", [node("", ["x", "w"], ["y"])])
@@ -248,42 +273,57 @@ with_nodes("reject", "input_type_none", [ADD], ([b(1, "x")],))
 with_nodes("any", "input_odd_names", [ADD], (value("x", ["a\nb 'c' \\ %s", 3]),))
 shape = lambda *d: tensor("s", [len(d)], struct.pack(f"<{len(d)}q", *d), INT64)
 for what, dims in {"2_63": (1 << 62, 1 << 62), "negative": (-2, 3), "two_unknown": (-1, -1), "zero": (0, 0, 0)}.items():
-    with_nodes("any" if what == "zero" else "reject", "reshape_" + what, [node("Reshape", ["x", "s"], ["y"])], inits=(shape(*dims),))
-with_nodes("reject", "gather_beyond", [node("Gather", ["x", "k"], ["y"], attr_i("axis", 1))], inits=(tensor("k", [1], struct.pack("<q", 3), INT64),))
+    with_nodes("any" if what == "zero" else "reject", "reshape_" + what, [node("Reshape", ["x", "s"], ["y"])],
+               inits=(shape(*dims),))
+with_nodes("reject", "gather_beyond", [node("Gather", ["x", "k"], ["y"], attr_i("axis", 1))],
+           inits=(tensor("k", [1], struct.pack("<q", 3), INT64),))
 with_nodes("any", "expand_huge", [node("Expand", ["w", "s"], ["y"])], inits=(W, shape(1 << 40, 3)))
 # ------------------------------------------------------------------ numbers of any size
 P = value("x", ["n", 1, 5, 5])
 int64 = lambda name, dims, *v: tensor(name, dims, struct.pack(f"<{len(v)}q", *v), INT64)
 for what, n in {"2_40": 1 << 40, "min": -(1 << 63), "max": (1 << 63) - 1}.items():
     for op in ("DepthToSpace", "SpaceToDepth"):
-        write("reject", f"{op}_{what}", model(graph([node(op, ["x"], ["y"], attr_i("blocksize", n))], [P], [value("y", "ncij")])))
+        write("reject", f"{op}_{what}",
+              model(graph([node(op, ["x"], ["y"], attr_i("blocksize", n))], [P], [value("y", "ncij")])))
 ends = lambda *v: [int64(name, [], n) for name, n in zip("asd", v)]
-for what, v in {"min": (-(1 << 63), 5, 1), "far": (5, (1 << 63) - 1, 1), "back": (5, -(1 << 63), -(1 << 63)), "step": (0, 5, -(1 << 63))}.items():
-    write("any", "range_" + what, model(graph([node("Range", ["a", "s", "d"], ["y"])], [], [value("y", ["n"], INT64)], ends(*v))))
-for what, box in {"1e5": (-1e5, -1e5, 1e5, 1e5), "1e30": (-1e30, -1e30, 1e30, 1e30), "nan": (float("nan"),) * 4, "inf": (float("-inf"), 0, 0, float("inf"))}.items():
+for what, v in {"min": (-(1 << 63), 5, 1), "far": (5, (1 << 63) - 1, 1), "back": (5, -(1 << 63), -(1 << 63)),
+                "step": (0, 5, -(1 << 63))}.items():
+    write("any", "range_" + what,
+          model(graph([node("Range", ["a", "s", "d"], ["y"])], [], [value("y", ["n"], INT64)], ends(*v))))
+for what, box in {"1e5": (-1e5, -1e5, 1e5, 1e5), "1e30": (-1e30, -1e30, 1e30, 1e30), "nan": (float("nan"),) * 4,
+                  "inf": (float("-inf"), 0, 0, float("inf"))}.items():
     for kind, ratio in (("accept", 0), ("accept", 2), ("reject", 1 << 40)):
-        roi = node("RoiAlign", ["x", "r", "k"], ["y"], attr_i("output_height", 2), attr_i("output_width", 2), attr_i("sampling_ratio", ratio))
+        roi = node("RoiAlign", ["x", "r", "k"], ["y"], attr_i("output_height", 2), attr_i("output_width", 2),
+                   attr_i("sampling_ratio", ratio))
         if kind == "accept" and what in ("nan", "inf"):
             kind = "any"    # it runs; the checker minds the weight
-        write(kind, f"roi_{what}_{ratio}", model(graph([roi], [P], [value("y", [1, 1, 2, 2])], [tensor("r", [1, 4], floats(*box)), int64("k", [1], 0)])))
+        write(kind, f"roi_{what}_{ratio}", model(graph([roi], [P], [value("y", [1, 1, 2, 2])],
+                                                       [tensor("r", [1, 4], floats(*box)), int64("k", [1], 0)])))
 
 Q = value("x", ["b", "h", "n", 8])
-for what, attrs in {"heads_zero": [A("q_num_heads", 0), A("kv_num_heads", 0)], "heads_negative": [A("q_num_heads", -1), A("kv_num_heads", -1)],
-                    "heads_2_31": [A("q_num_heads", 1 << 31), A("kv_num_heads", 1 << 31)], "softmax_type": [A("softmax_precision", 999)]}.items():
+for what, attrs in {"heads_zero": [A("q_num_heads", 0), A("kv_num_heads", 0)],
+                    "heads_negative": [A("q_num_heads", -1), A("kv_num_heads", -1)],
+                    "heads_2_31": [A("q_num_heads", 1 << 31), A("kv_num_heads", 1 << 31)],
+                    "softmax_type": [A("softmax_precision", 999)]}.items():
     nodes3 = [node("Attention", ["x", "x", "x"], ["y"], *attrs)]
-    write("reject", "attention_" + what, model(graph(nodes3, [value("x", ["b", "n", 8])], [value("y", ["b", "n", 8])]), (("", 23),)))
-for what, attrs in {"scale_nan": [attr_f("scale", float("nan"))], "scale_inf": [attr_f("scale", float("inf"))], "softcap_inf": [attr_f("softcap", float("inf"))],
-                    "softcap_negative": [attr_f("softcap", -1.0)], "causal_2": [A("is_causal", 2)], "mode_9": [A("qk_matmul_output_mode", 9)]}.items():
-    write("any", "attention_" + what, model(graph([node("Attention", ["x", "x", "x"], ["y"], *attrs)], [Q], [value("y", ["b", "h", "n", 8])]), (("", 23),)))
+    write("reject", "attention_" + what,
+          model(graph(nodes3, [value("x", ["b", "n", 8])], [value("y", ["b", "n", 8])]), (("", 23),)))
+for what, attrs in {"scale_nan": [attr_f("scale", float("nan"))], "scale_inf": [attr_f("scale", float("inf"))],
+                    "softcap_inf": [attr_f("softcap", float("inf"))], "softcap_negative": [attr_f("softcap", -1.0)],
+                    "causal_2": [A("is_causal", 2)], "mode_9": [A("qk_matmul_output_mode", 9)]}.items():
+    write("any", "attention_" + what, model(graph([node("Attention", ["x", "x", "x"], ["y"], *attrs)], [Q],
+                                                  [value("y", ["b", "h", "n", 8])]), (("", 23),)))
 
 # ------------------------------------------------------------------ much of one thing: time must grow with the file
 names = [f"n{k}" for k in range(60_000)]
 write("reject", "many_opsets", model(GOOD, [("", 21)] + [(n, 1) for n in names]))
-with_functions("any", "many_functions", *[function(n, [node("Relu", ["a"], ["b"])]) for n in ["F"] + names[:10_000]], nodes=[call("F", "x", "t")] + [call(n, "x", n) for n in names[:9_999]] + [call("n9999", "x", "y")])
+with_functions("any", "many_functions", *[function(n, [node("Relu", ["a"], ["b"])]) for n in ["F"] + names[:10_000]],
+               nodes=[call("F", "x", "t")] + [call(n, "x", n) for n in names[:9_999]] + [call("n9999", "x", "y")])
 with_nodes("any", "many_inputs", [ADD], [X] + [value(n, [n + "d"]) for n in names[:8000]])
 with_nodes("any", "many_weights", [ADD], inits=[W] + [tensor(n, [1], floats(1)) for n in names])
 with_nodes("any", "many_nodes", [ADD] + [node("Relu", ["x"], [n]) for n in names[:20_000]])
-with_nodes("any", "many_chained", [node("Relu", [a], [b_]) for a, b_ in zip(["x"] + names[:9_999], names[:9_999] + ["y"])])
+with_nodes("any", "many_chained",
+           [node("Relu", [a], [b_]) for a, b_ in zip(["x"] + names[:9_999], names[:9_999] + ["y"])])
 with_nodes("any", "many_unknown_ops", [node("Op" + n, ["x"], [n]) for n in names[:20_000]])
 with_nodes("any", "many_attributes", [node("Softmax", ["x"], ["y"], *[attr_i(n, 1) for n in names])])
 write("any", "many_metadata", model(GOOD, more=[pair(14, n, n) for n in names]))

@@ -118,7 +118,7 @@ Q102  warning: an op of an unknown domain
 Q103  error: a required argument or attribute is missing
 Q104  error: an unknown argument or attribute
 $ qkv check affine.pt2 --target nowhere
-! qkv: error: no target is called 'nowhere'; there are qkv, ort, openvino and tensorrt
+! qkv: error: option '--target': found 'nowhere', expected qkv, ort, openvino or tensorrt
 ? 2
 $ qkv check
 ! qkv: error: an argument is missing: qkv check MODEL; 'qkv help check' says more

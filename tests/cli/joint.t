@@ -75,7 +75,7 @@ $ qkv joint train.pt2 --loss output_0 -o no.txt
 ! qkv: error: option '-o': found 'no.txt', expected a file that ends in .onnx or .pt2
 ? 2
 $ qkv joint train.pt2 --loss output_0 --decompose all -o no.pt2
-! qkv: error: decompose: found 'all', expected none, core or math
+! qkv: error: option '--decompose': found 'all', expected none, core or math
 ? 2
 $ qkv joint train.pt2 --loss output_0 --json -q -o joint.pt2 | head -12
 {

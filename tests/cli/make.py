@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Makes small files for the command's tests, with the standard library alone.
 
-    make.py png OUT WIDTHxHEIGHT PIXELS          PIXELS: rows separated by '/', pixels by ',': 0..255 gray or rrggbb; the last is repeated
-    make.py st OUT NAME:DTYPE:SHAPE:VALUES ...   a .safetensors; DTYPE f32, i64, bool; SHAPE 2x3; VALUES by ',', the last is repeated
+    make.py png OUT WIDTHxHEIGHT PIXELS          PIXELS: rows separated by '/', pixels by ',': 0..255 gray or rrggbb;
+                                                 the last is repeated
+    make.py st OUT NAME:DTYPE:SHAPE:VALUES ...   a .safetensors; DTYPE f32, i64, bool; SHAPE 2x3;
+                                                 VALUES by ',', the last is repeated
     make.py npy OUT SHAPE VALUES                 a .npy of f32
     make.py cut FILE BYTES                       keeps the first BYTES of a file
     make.py flip FILE OFFSET                     flips one bit
@@ -57,7 +59,8 @@ def npy(path, shape, values):
     head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(dims)}, }}".encode()
     head += b" " * (-(len(head) + 11) % 64) + b"\n"
     with open(path, "wb") as f:
-        f.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + struct.pack(f"<{count}f", *map(float, repeated(values.split(","), count))))
+        f.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + struct.pack(f"<{count}f",
+            *map(float, repeated(values.split(","), count))))
 
 
 def main():

@@ -125,7 +125,7 @@ silu_by_hand     aten.silu.default                          mul           2
 matmul_1: a row without an allowed key gives 0; the source gives NaN there
 1 attention fused, 0 left; 17 nodes, were 28
 $ qkv rewrite eager.pt2 --phases early
-! qkv: error: option '--phases': found 'early', expected some of recompose,convert,fuse
+! qkv: error: option '--phases': found 'early', expected recompose, convert or fuse
 ? 2
 # Rules of one's own, after the built-in ones or alone.
 $ printf '; swish, as a model of ours has it\n(rule our_swish (mul ?x (sigmoid ?x)) (silu ?x))\n' > ours.rules; qkv rewrite eager.pt2 --rules ours.rules --no-builtin-rules --prove

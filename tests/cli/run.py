@@ -8,8 +8,9 @@
 
     run.py QKV [--bless] [NAME ...]       prints TAP; --bless writes what was printed into the files instead
 
-Every file runs in a fresh folder that holds copies of models/, with `qkv`, `make` (make.py) and `trace` (trace.py) as commands. Lines that begin with '#'
-are comments. Measured times, memory and the CPU's name are replaced by N; other numbers with a fraction may differ by 2e-4, because
+Every file runs in a fresh folder that holds copies of models/, with `qkv`, `make` (make.py) and `trace` (trace.py) as
+commands. Lines that begin with '#' are comments. Measured times, memory and the CPU's name are replaced by N; all
+else with a fraction may differ by 2e-4, because
 kernels differ from CPU to CPU.
 """
 import os
@@ -46,7 +47,8 @@ def same_line(a, b):
     if NUMBER.sub("0", re.sub(" +", " ", a)) != NUMBER.sub("0", re.sub(" +", " ", b)):
         return False
     for x, y in zip(NUMBER.findall(a), NUMBER.findall(b)):
-        if x != y and ("." not in x + y and "e" not in x + y or abs(float(x) - float(y)) > 2e-4 * max(1, abs(float(x)))):
+        if x != y and ("." not in x + y and "e" not in x + y or abs(float(x) - float(y)) > 2e-4 * max(1,
+            abs(float(x)))):
             return False
     return True
 
@@ -85,9 +87,11 @@ def run_file(path, exe, bless):
             (bin / tool).write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE}/{tool}.py" "$@"\n')
             (bin / tool).chmod(0o755)
         env = {k: v for k, v in os.environ.items() if not k.startswith(("QKV_NUM", "OMP_NUM"))}
-        env.update(PATH=f"{bin}:{env['PATH']}", QKV_NUM_THREADS="1", TERM="dumb", LC_ALL="C.UTF-8", MAN=str(HERE.parent.parent / "man"))
+        env.update(PATH=f"{bin}:{env['PATH']}", QKV_NUM_THREADS="1", TERM="dumb", LC_ALL="C.UTF-8",
+                   MAN=str(HERE.parent.parent / "man"))
         for head, command, expected in cases:
-            r = subprocess.run(["bash", "-c", command], cwd=work, env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+            r = subprocess.run(["bash", "-c", command], cwd=work, env=env, capture_output=True, text=True,
+                               timeout=300, stdin=subprocess.DEVNULL)
             got = render(r.stdout, r.stderr, r.returncode)
             while expected and not expected[-1]:
                 expected = expected[:-1]

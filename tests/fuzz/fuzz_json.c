@@ -64,9 +64,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     ask(v);
     Buf text = {0}, twice = {0};
-    json_put(&text, v);
+    json_put(&text, NULL, v);
     json_t *again = json_read(text.data, text.len, "again", &err);
-    if (again) json_put(&twice, again);
+    if (again) json_put(&twice, NULL, again);
     fuzz_check(again && twice.len == text.len && !memcmp(twice.data, text.data, text.len),
                "a text that was read reads the same when written");
     json_free(again);

@@ -1,4 +1,4 @@
-/* The whole of loading a packed model, and one run of what loads with random inputs. Its checksum is put right, so that what is behind it is reached. */
+/* The whole of loading a packed model, and one run of what loads with random inputs. Its checksum is put right, so that what comes after it is reached. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -137,7 +137,7 @@ static bool value_at(const char *text, size_t k, char *name, size_t cap)
     return false;
 }
 
-/* The parts before and behind a value, and between it and another. */
+/* The parts before and after a value, and between it and another. */
 static void cut(const qkv_model *m, const char *text, size_t size)
 {
     char a[300], b[300];

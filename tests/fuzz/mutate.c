@@ -228,7 +228,7 @@ size_t json_mutate(uint8_t *data, size_t size, size_t max)
 {
     json_t *root = fuzz_random(8) ? json_loadb((const char *)data, size, 0, NULL) : NULL;
     if (!root) return LLVMFuzzerMutate(data, size, max);
-    for (size_t i = fuzz_random(3) + 1; i; i--) { /* places are found anew: an edit may have freed some */
+    for (size_t i = fuzz_random(3) + 1; i; i--) { /* places are found again: an edit may have freed some */
         Places all = {0};
         collect(&all, root);
         if (all.n) edit(&all, &all.place[fuzz_random(all.n)]);

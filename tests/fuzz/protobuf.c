@@ -14,7 +14,7 @@ static size_t put_varint(uint8_t *out, uint64_t v)
     return n;
 }
 
-/* Where each field begins, and where the last one ends; 0 fields when it is no message. */
+/* Where each field begins, and where the last one ends; 0 fields when it is not a message. */
 static size_t fields(const uint8_t *data, size_t size, size_t *begin)
 {
     Err ignored;

@@ -140,7 +140,7 @@ static void test_rotary(void **state)
         }
 }
 
-/* Rows of bf16 are those that the same numbers in float32 give, rounded. */
+/* Rows of bf16 are those that the same values in float32 give, rounded. */
 static void test_rotary_narrow(void **state)
 {
     static const int64_t widths[] = {2, 6, 16, 30, 64, 66, 128, ROTARY_WIDEST};

@@ -140,7 +140,7 @@ static void test_sdpa_steep(void **state)
     }
 }
 
-/* bf16 and f16 in and out, out (B, N, H, E) with gaps, which nobody writes to. Weights may be bf16 there: 2^-9 of each term, and the result is
+/* bf16 and f16 in and out, out (B, N, H, E) with gaps, which nothing writes to. Weights may be bf16 there: 2^-9 of each term, and the result is
  * rounded. */
 static void check_typed(CpuLevel l, const Sdpa *f, const Sdpa *a, const char *mask)
 {

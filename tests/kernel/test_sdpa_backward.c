@@ -83,7 +83,7 @@ static Want expected(const SdpaBackward *g)
     return w;
 }
 
-/* Results into rooms 12 to 15, rows one gap apart, which nobody writes to. */
+/* Results into rooms 12 to 15, rows one gap apart, which nothing writes to. */
 static void run(CpuLevel l, SdpaBackward *g, int threads)
 {
     const SdpaKernels *k = &kernels_at(l)->sdpa;
@@ -206,7 +206,7 @@ static void test_backward(void **state)
             }
 }
 
-/* The same bits for any number of threads, and with results that nobody wants left out. */
+/* The same bits for any number of threads, and with results that no caller wants left out. */
 static void test_backward_threads(void **state)
 {
     static const int64_t large[][7] = {{1, 1, 1, 120, 400, 8, 9}, {1, 4, 2, 77, 130, 16, 16}, {3, 3, 3, 20, 90, 8, 8}};

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Converts every model that generate.py made to ONNX, runs it in ONNX Runtime (profile openvino: in OpenVINO) at every size, and compares with
-PyTorch's eager outputs. TAP, one line a model.
+"""Converts every model that generate.py made to ONNX, runs it in ONNX Runtime (profile openvino:
+in OpenVINO) at every size, and compares with PyTorch's eager outputs. TAP, one line a model.
 
-    convert_models.py --dir DIR [--opset 18] [--profile ort] [--rewrite] [--check] [NAME ..]      --check: onnx.checker with full_check, too
+    convert_models.py --dir DIR [--opset 18] [--profile ort] [--rewrite] [--check] [NAME ..]
+                                                                  --check: onnx.checker with full_check, too
 
-Models that ONNX or the runtime cannot say are in REFUSED with what the refusal says; a model there that converts fails the test.
+Models that ONNX or the runtime cannot say are in REFUSED with what the refusal says;
+a model there that converts fails the test.
 """
 import argparse
 import concurrent.futures
@@ -24,19 +26,23 @@ sys.path[:0] = [str(HERE), str(HERE.parent.parent / "python")]
 import qkv
 from run_models import differ, read
 
-NAMES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"}
+NAMES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
+         "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"}
 REFUSED = {
-    "order": "counts equal elements", "recurrent": "LSTM with a projection", "tower_f64": "no Erf of f64", "wide_activations_f64": "no Erf of f64",
-    "volumes_sampled": "windows that end outside", "wide_binary": "next representable", "wide_made": "Bessel", "wide_shapes": "look at f32 as i32",
+    "order": "counts equal elements", "recurrent": "LSTM with a projection", "tower_f64": "no Erf of f64",
+    "wide_activations_f64": "no Erf of f64", "volumes_sampled": "windows that end outside",
+    "wide_binary": "next representable", "wide_made": "Bessel", "wide_shapes": "look at f32 as i32",
     "wide_special": "gamma function", "wide_unary": "gamma function",
 }
 # What a runtime works out otherwise: (profile, model) -> why
 DIFFERENT = {
-    ("openvino", "lstm_gru"): "stacked LSTMs of both directions", ("openvino", "wide_reduce"): "nanmedian", ("openvino", "wide_reduce_core"): "nanmedian",
-    ("openvino", "wide_products"): "it ends the process",
+    ("openvino", "lstm_gru"): "stacked LSTMs of both directions", ("openvino", "wide_reduce"): "nanmedian",
+    ("openvino", "wide_reduce_core"): "nanmedian", ("openvino", "wide_products"): "it ends the process",
     # ONNX Runtime on files for the standard (opset 23): docs/ONNX.md
-    **{("spec", name): "it refuses masks whose query axis is 1" for name in ("encoder_padding", "mha_cross_padding", "transformer_full")},
-    **{("spec", name): "it takes rows of the lowest float32 for rows of -inf" for name in ("sdpa_finfo_mask", "timesfm_sdpa")},
+    **{("spec", name): "it refuses masks whose query axis is 1" for name in ("encoder_padding", "mha_cross_padding",
+                                                                             "transformer_full")},
+    **{("spec", name): "it takes rows of the lowest float32 for rows of -inf"
+       for name in ("sdpa_finfo_mask", "timesfm_sdpa")},
 }
 
 
@@ -53,7 +59,8 @@ class OnnxRuntime:
         for i in self.session.get_inputs():
             dtype, x = inputs[i.name]
             make = self.ort.OrtValue.ortvalue_from_numpy
-            feeds[i.name] = self.ort.OrtValue.ortvalue_from_numpy_with_onnx_type(x.astype(bfloat16).view(np.uint16), 16) if dtype == "BF16" else make(np.array(x, order="C"))
+            feeds[i.name] = self.ort.OrtValue.ortvalue_from_numpy_with_onnx_type(x.astype(bfloat16).view(np.uint16),
+                16) if dtype == "BF16" else make(np.array(x, order="C"))
         names = [o.name for o in self.session.get_outputs()]
         out = {}
         for name, value in zip(names, self.session.run_with_ort_values(names, feeds)):
@@ -72,7 +79,8 @@ class OpenVino:
         import openvino as ov
         graph = onnx.load(path, load_external_data=False).graph
         self.ov, self.inputs, self.outputs = ov, [i.name for i in graph.input], [o.name for o in graph.output]
-        self.model = ov.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
+        self.model = ov.Core().compile_model(path, "CPU",
+                                             {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
 
     def tensor(self, dtype, x):
         if dtype != "BF16":
@@ -85,7 +93,8 @@ class OpenVino:
         for name, o in zip(self.outputs, self.model.outputs):
             x = result[o]
             wide = o.get_element_type() == self.ov.Type.bf16
-            out[name] = ("BF16", x.view(np.uint16).view(bfloat16).astype(np.float32)) if wide else (NAMES[str(x.dtype)], x)
+            out[name] = ("BF16",
+                         x.view(np.uint16).view(bfloat16).astype(np.float32)) if wide else (NAMES[str(x.dtype)], x)
         return out
 
 
@@ -135,7 +144,8 @@ def main():
     ap.add_argument("--check", action="store_true")
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()
-    models = [m for m in (json.loads(f.read_text()) for f in sorted(a.dir.glob("*.json"))) if not a.names or m["name"] in a.names]
+    models = [m for m in (json.loads(f.read_text()) for f in sorted(a.dir.glob("*.json"))) if not a.names
+              or m["name"] in a.names]
     print(f"1..{len(models)}")
     bad = refused = 0
     with tempfile.TemporaryDirectory() as tmp:

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the test models with torch: NAME.pt2, NAME.vK.in.safetensors, NAME.vK.out.safetensors (eager outputs) and NAME.json.
+"""Makes the test models with torch: NAME.pt2, NAME.vK.in.safetensors,
+NAME.vK.out.safetensors (eager outputs) and NAME.json.
 
     generate.py --out DIR [--only NAME ...] [--jobs 2]      all models of zoo_nn, zoo_misc, zoo_hf
     generate.py --list
     generate.py --small     the committed few of tests/models/small
 
-Every file is deterministic. Without --only, QKV_SHARE chooses a part (tests/share.py). Stack traces are left out of the archives (most of their bytes, and they hold paths of this machine).
+Every file is deterministic. Without --only, QKV_SHARE chooses a part (tests/share.py).
+Stack traces are left out of the archives (most of their bytes, and they hold paths of this machine).
 """
 import argparse
 import json
@@ -19,9 +21,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from share import exported, share  # noqa: E402
 
-SMALL = ["mha_self", "mha_cross_padding", "sdpa_gqa", "sdpa_dead_rows_core", "hand_rope", "encoder_prenorm_gelu", "storage_zoo",
-         "autocast_region_bf16", "no_grad_region", "write_select_copy_add", "write_index_put", "kv_cache_slice", "unbacked_item", "unbacked_nonzero",
-         "derived_14", "derived_from_one", "size_arithmetic", "outputs_nested", "inputs_of_every_kind", "tower_bf16", "resnet_small", "pyramid_small", "mask_lies_otherwise"]
+SMALL = ["mha_self", "mha_cross_padding", "sdpa_gqa", "sdpa_dead_rows_core", "hand_rope", "encoder_prenorm_gelu",
+         "storage_zoo", "autocast_region_bf16", "no_grad_region", "write_select_copy_add", "write_index_put",
+         "kv_cache_slice", "unbacked_item", "unbacked_nonzero", "derived_14", "derived_from_one", "size_arithmetic",
+         "outputs_nested", "inputs_of_every_kind", "tower_bf16", "resnet_small", "pyramid_small", "mask_lies_otherwise"]
 
 
 def load(hf=True):
@@ -33,7 +36,8 @@ def load(hf=True):
     if hf:
         import zoo_hf   # noqa: F401
     torch.set_num_threads(1)
-    torch.backends.mha.set_fastpath_enabled(False)  # eager's fast path zeroes padded rows; an exported graph never takes it
+    # eager's fast path zeroes padded rows; an exported graph never takes it
+    torch.backends.mha.set_fastpath_enabled(False)
     logging.disable(logging.WARNING)
     return zoo
 
@@ -53,7 +57,8 @@ def leaves(tree, prefix=""):
 
 def tensors(out):
     import torch
-    return {f"output_{i}": x.detach().contiguous().clone() for i, x in enumerate(y for y in torch.utils._pytree.tree_leaves(out) if isinstance(y, torch.Tensor))}
+    return {f"output_{i}": x.detach().contiguous().clone()
+            for i, x in enumerate(y for y in torch.utils._pytree.tree_leaves(out) if isinstance(y, torch.Tensor))}
 
 
 def copies(tree):
@@ -93,7 +98,8 @@ def make(zoo, maker, out, small):
     for i, (v, e) in enumerate(zip(variants, expected)):
         save_file({k: x.contiguous().clone() for k, x in leaves(v).items()}, f"{base}.v{i}.in.safetensors")
         save_file(e, f"{base}.v{i}.out.safetensors")
-    json.dump(dict(name=maker.name, torch=torch.__version__, variants=len(variants), tol=maker.tol), open(base + ".json", "w"))
+    json.dump(dict(name=maker.name, torch=torch.__version__, variants=len(variants), tol=maker.tol),
+              open(base + ".json", "w"))
     return len(variants)
 
 
@@ -140,7 +146,8 @@ def main():
     if a.jobs <= 1 or a.only:
         sys.exit(run(names, a.out, True) > 0)
     parts = [names[k::a.jobs] for k in range(a.jobs)]
-    started = [subprocess.Popen([sys.executable, __file__, "--out", a.out, "--jobs", "1"] + [x for n in p for x in ("--only", n)]) for p in parts]
+    started = [subprocess.Popen([sys.executable, __file__, "--out", a.out, "--jobs",
+                                 "1"] + [x for n in p for x in ("--only", n)]) for p in parts]
     sys.exit(max(p.wait() for p in started))
 
 

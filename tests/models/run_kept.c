@@ -1,9 +1,9 @@
-/* Runs the small committed models with some of their inputs kept from run to run: the numbers are those of a run without keeping, bit for bit. TAP.
+/* Runs the small committed models with some of their inputs kept from run to run: the values are those of a run without keeping, bit for bit. TAP.
  *
  *     run_kept tests/models/small
  *
  * Every input alone, and all but the last. At each size: a first run; a run in which the kept inputs are not given, and their memory is spoiled; a
- * run with other numbers for the other inputs.
+ * run with other values for the other inputs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -89,8 +89,8 @@ static const char *differs(const qkv_model *m, qkv_session *s, qkv_session *full
     if (qkv_session_stats(s, &a, e) || qkv_session_stats(full, &b, e)) what = "qkv_session_stats";
     *fewer += b.steps - a.steps;
     if (b.kept_bytes) what = "memory where nothing is kept";
-    bool taken = !what && run(full, &mixed, 0, e); /* other numbers may be none that the model takes */
-    if (taken && (!run(s, &mixed, kept, e) || !same(m, s, full))) what = "other numbers for the others";
+    bool taken = !what && run(full, &mixed, 0, e); /* other values may be ones that the model refuses */
+    if (taken && (!run(s, &mixed, kept, e) || !same(m, s, full))) what = "other values for the others";
     if (!what && !run(full, &again, 0, e)) what = "a full run";
     for (int i = 0; i < first.n; i++)
         if (kept >> i & 1) memset(first.t[i].data, 0x3c, count(&first.t[i]) * qkv_dtype_size(first.t[i].dtype));

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Runs `qkv run` on every model that generate.py makes, at every size, and compares with PyTorch's eager outputs. TAP, one line a variant.
-Packs every model (`qkv pack`) and runs what comes of it in the same way, one line a model.
-Then saves every model with qkv and compares what PyTorch and qkv make of the result (save_models.py), one line a model; then the same with
-ONNX for ONNX Runtime and OpenVINO (convert_models.py), where those are installed.
+"""Runs `qkv run` on every model that generate.py makes, at every size, and compares with PyTorch's eager outputs.
+TAP, one line a variant. Packs every model (`qkv pack`) and runs what comes of it in the same way, one line a model.
+Then saves every model with qkv and compares what PyTorch and qkv make of the result (save_models.py), one line a
+model; then the same with ONNX for ONNX Runtime and OpenVINO (convert_models.py), where those are installed.
 
     run_models.py                    makes the models in a temporary folder first (needs .venv with torch, transformers)
     run_models.py --dir DIR [NAME..] models made before
     run_models.py --no-save          without saving, which needs torch
 
-Reading and comparing is done here with NumPy alone, so that a fault of qkv's own reader or comparison cannot hide. Equal means: same
-names, dtypes and shapes; NaN and infinities in the same places; for float32 and float64 max |a-b| <= 5e-5 * max(1, max|b|) and
-2e-5 * max|b|; float16 and bfloat16 within 4e-3 and 3e-2 of the largest value; integers and bools exactly.
+Reading and comparing is done here with NumPy alone, so that a fault of qkv's own reader or comparison cannot hide.
+Equal means: same names, dtypes and shapes; NaN and infinities in the same places; for float32 and float64 max |a-b|
+<= 5e-5 * max(1, max|b|) and 2e-5 * max|b|; float16 and bfloat16 within 4e-3 and 3e-2 of the largest value; integers
+and bools exactly.
 """
 import argparse
 import concurrent.futures
@@ -27,7 +28,8 @@ import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 QKV = os.environ.get("QKV", str(HERE.parent.parent / "build" / "qkv"))
-DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
+DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
+          "BOOL": "?"}
 RELATIVE = {"F32": 2e-5, "F64": 2e-5, "F16": 4e-3, "BF16": 3e-2}
 
 
@@ -115,13 +117,16 @@ def packed(folder, name, variants, tol, tmp):
 def onnx_profiles():
     """Profiles whose runtime is installed."""
     have = [m for m in ("onnx", "onnxruntime", "ml_dtypes", "openvino") if importlib.util.find_spec(m)]
-    return [p for p, needs in (("ort", {"onnxruntime", "ml_dtypes"}), ("openvino", {"onnx", "openvino", "ml_dtypes"})) if needs <= set(have)]
+    return [p for p, needs in (("ort", {"onnxruntime", "ml_dtypes"}), ("openvino", {"onnx", "openvino", "ml_dtypes"}))
+            if needs <= set(have)]
 
 
 def saved(folder, names, jobs, script="save_models.py", word="save", *options):
-    """Lines of save_models.py or convert_models.py without their numbers: (right, text). A model that ends its process is not right."""
+    """Lines of save_models.py or convert_models.py without their numbers: (right, text).
+    A model that ends its process is not right."""
     parts = [p for p in (names[k::jobs] for k in range(jobs)) if p]
-    started = [subprocess.Popen([sys.executable, str(HERE / script), "--dir", str(folder), *p, *options], stdout=subprocess.PIPE, text=True) for p in parts]
+    started = [subprocess.Popen([sys.executable, str(HERE / script), "--dir", str(folder), *p, *options],
+                                stdout=subprocess.PIPE, text=True) for p in parts]
     for part, process in zip(parts, started):
         missing = list(part)
         for line in process.stdout:
@@ -145,7 +150,8 @@ def main():
         folder, unmade = a.dir, ""
         if not folder:
             folder = pathlib.Path(tmp) / "models"
-            made = subprocess.run([sys.executable, str(HERE / "generate.py"), "--out", str(folder)], stdout=subprocess.PIPE, text=True)
+            made = subprocess.run([sys.executable, str(HERE / "generate.py"), "--out", str(folder)],
+                                  stdout=subprocess.PIPE, text=True)
             unmade = made.stdout
         jobs, names, whole = [], [], []
         for f in sorted(folder.glob("*.json")):
@@ -160,11 +166,13 @@ def main():
             for (name, v, tol), (what, err) in zip(jobs, pool.map(lambda j: one(folder, j[0], j[1], j[2], tmp), jobs)):
                 k += 1
                 bad += bool(what)
-                print(f"{'not ' if what else ''}ok {k} - model: {name} v{v} " + (what.replace(chr(10), " ") if what else f"{err:.1e}"), flush=True)
+                print(f"{'not ' if what else ''}ok {k} - model: {name} v{v} "
+                      + (what.replace(chr(10), " ") if what else f"{err:.1e}"), flush=True)
             for (name, _, _), (what, err) in zip(whole, pool.map(lambda j: packed(folder, *j, tmp), whole)):
                 k += 1
                 bad += bool(what)
-                print(f"{'not ' if what else ''}ok {k} - pack: {name} " + (what.replace(chr(10), " ") if what else f"{err:.1e}"), flush=True)
+                print(f"{'not ' if what else ''}ok {k} - pack: {name} "
+                      + (what.replace(chr(10), " ") if what else f"{err:.1e}"), flush=True)
         for right, what in () if a.no_save else saved(folder, names, a.jobs):
             k += 1
             bad += not right

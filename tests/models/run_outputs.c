@@ -1,4 +1,4 @@
-/* Runs the small committed models with outputs in memory of the caller's: the numbers are those of a run without, bit for bit, and nothing beside it is
+/* Runs the small committed models with outputs in memory of the caller's: the values are those of a run without, bit for bit, and nothing beside it is
  * written. TAP.
  *
  *     run_outputs tests/models/small
@@ -54,11 +54,11 @@ static const char *wrong(const qkv_model *m, qkv_session *s, qkv_session *own, c
         qkv_difference d;
         if (qkv_session_output(s, i, &x, NULL) != QKV_OK || qkv_session_output(own, i, &y, NULL) != QKV_OK)
             return "no output";
-        if (x.dtype != y.dtype || qkv_compare(&x, &y, 0, 0, &d, NULL) != QKV_OK) return "other numbers";
+        if (x.dtype != y.dtype || qkv_compare(&x, &y, 0, 0, &d, NULL) != QKV_OK) return "other values";
         if (g && x.data != g->memory[i]) return "another address";
         for (int k = 0; g && k < GUARD; k++)
-            if (g->memory[i][g->size[i] + (size_t)k] != 0xa5) return "written behind the memory";
-        if (!g && d.failed) return "other numbers in its own memory";
+            if (g->memory[i][g->size[i] + (size_t)k] != 0xa5) return "written after the memory's end";
+        if (!g && d.failed) return "other values in its own memory";
     }
     return NULL;
 }

@@ -181,7 +181,7 @@ enum {
     CRC = 72
 };
 
-/* The checksum as it should be: the parsers behind it must stand on their own. */
+/* The checksum as it should be: the parsers after it must stand on their own. */
 static void mend(Bytes *b)
 {
     uint64_t json = u64_at(b, JSON), nj = u64_at(b, JSON_SIZE), text = u64_at(b, TEXT), nt = u64_at(b, TEXT_SIZE);

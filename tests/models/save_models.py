@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Saves every model that generate.py made with qkv, loads the result with torch.export.load and with qkv, and compares both with PyTorch's
-eager outputs at every size. TAP, one line a model; `text` says that the graph reads back as the same text.
+"""Saves every model that generate.py made with qkv, loads the result with torch.export.load and with qkv, and
+compares both with PyTorch's eager outputs at every size. TAP, one line a model; `text` says that the graph reads back
+as the same text.
 
     save_models.py --dir DIR [NAME ..]      run_models.py calls it; the rules of comparing are there
 """
@@ -22,15 +23,17 @@ from run_models import differ, read
 def arrays(tensors):
     """{name: (dtype, array)} as run_models.read gives it."""
     import torch
-    names = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.int32: "I32",
-             torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
+    names = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16",
+             torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+             torch.bool: "BOOL"}
     return {k: (names[t.dtype], (t.float() if t.dtype == torch.bfloat16 else t).numpy()) for k, t in tensors.items()}
 
 
 def arguments(ep, inputs):
     """(args, kwargs) from tensors by placeholder; other inputs are what they were at export."""
     import torch
-    user = [s.arg for s in ep.graph_signature.input_specs if s.kind == torch.export.graph_signature.InputKind.USER_INPUT]
+    user = [s.arg for s in ep.graph_signature.input_specs
+            if s.kind == torch.export.graph_signature.InputKind.USER_INPUT]
     flat = [a.value if isinstance(a, torch.export.graph_signature.ConstantArgument) else inputs[a.name] for a in user]
     return torch.utils._pytree.tree_unflatten(flat, ep.call_spec.in_spec)
 
@@ -55,7 +58,8 @@ def one(folder, name, tol, variants, tmp):
         args, kwargs = arguments(ep, inputs)
         with torch.no_grad():
             eager = generate.tensors(module(*args, **kwargs))
-        for k, (who, got) in enumerate((("PyTorch", arrays(eager)), ("qkv", arrays({n: torch.from_dlpack(o) for n, o in results.items()})))):
+        for k, (who, got) in enumerate((("PyTorch", arrays(eager)),
+                                        ("qkv", arrays({n: torch.from_dlpack(o) for n, o in results.items()})))):
             what, err = differ(got, want, tol)
             worst[k] = max(worst[k], err)
             if what:
@@ -70,7 +74,8 @@ def main():
     a = ap.parse_args()
     with contextlib.redirect_stdout(sys.stderr):
         generate.load()  # results' types of models and transformers become known to PyTorch
-    models = [m for m in (json.loads(f.read_text()) for f in sorted(a.dir.glob("*.json"))) if not a.names or m["name"] in a.names]
+    models = [m for m in (json.loads(f.read_text()) for f in sorted(a.dir.glob("*.json"))) if not a.names
+              or m["name"] in a.names]
     print(f"1..{len(models)}")
     bad = 0
     with tempfile.TemporaryDirectory() as tmp:

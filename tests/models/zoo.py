@@ -4,9 +4,10 @@
     def _():
         return seeded(MyModule), [dict(x=R(2, 5, 16)), dict(x=R(3, 9, 16))], dict(x={0: Dim("b"), 1: Dim("s")})
 
-A maker gives the module, the inputs of each variant (the first one is exported with), and the dynamic shapes. Options of @model:
-grad (export with gradients on, so that no_grad regions stay), autocast (a dtype: ambient autocast around export and eager run),
-decompose (run_decompositions: core ATen), tol (relative to the largest value, instead of the dtype's own), nd (expect refusal).
+A maker gives the module, the inputs of each variant (the first one is exported with), and the dynamic shapes. Options
+of @model: grad (export with gradients on, so that no_grad regions stay), autocast (a dtype: ambient autocast around
+export and eager run), decompose (run_decompositions: core ATen), tol (relative to the largest value, instead of the
+dtype's own), nd (expect refusal).
 """
 import os
 import warnings
@@ -24,7 +25,8 @@ MODELS = {}
 
 class Maker:
     def __init__(self, name, build, grad=False, autocast=None, decompose=False, tol=None, strict=False):
-        self.name, self.build, self.grad, self.autocast, self.decompose, self.tol, self.strict = name, build, grad, autocast, decompose, tol, strict
+        self.name, self.build, self.grad, self.autocast, self.decompose, self.tol, self.strict = (name, build, grad,
+            autocast, decompose, tol, strict)
 
 
 def model(name, **options):
@@ -61,7 +63,8 @@ def seeded(make, std=None):
 
 
 def fn(f, *parts, std=None):
-    """A module whose forward is f(self, ...), with the given submodules as self.m0, self.m1, ...; parts are made seeded."""
+    """A module whose forward is f(self, ...), with the given submodules as self.m0, self.m1, ...;
+    parts are made seeded."""
     def make():
         class Module(nn.Module):
             forward = f
@@ -89,17 +92,19 @@ def keep_mask(b, s):
 
 
 def strengthen(m):
-    """Library initialisation (std 0.02, zero biases) makes attention uniform, so that a wrong mask or scale would not show: draws
-    every parameter anew such that logits spread over a few units."""
+    """Library initialisation (std 0.02, zero biases) makes attention uniform, so that a wrong mask or scale would not
+    show: draws every parameter again such that logits spread over a few units."""
     g = gen(1)
     with torch.no_grad():
         for name, p in m.named_parameters():
             r = torch.randn(p.shape, generator=g)
             low = name.lower()
             if p.dim() >= 2:
-                table = any(w in low for w in ("embed", "token", "rel_pos", "relative", "bias_table", "shared", "wte", "wpe", "query_position")) \
+                table = any(w in low for w in ("embed", "token", "rel_pos", "relative", "bias_table", "shared", "wte",
+                                               "wpe", "query_position")) \
                     and not any(w in low for w in ("proj", "attention.self", "conv"))
-                logits = any(w in low for w in ("q_proj", "k_proj", ".query", ".key", "qkv", "c_attn", "in_proj", ".q.", ".k."))
+                logits = any(w in low for w in ("q_proj", "k_proj", ".query", ".key", "qkv", "c_attn", "in_proj",
+                                                ".q.", ".k."))
                 p.copy_(r * 0.5 if table else r * ((1.7 if logits else 1.0) * p[0].numel() ** -0.5))
             elif "norm" in low and low.endswith("weight"):
                 p.copy_(1 + 0.1 * r)

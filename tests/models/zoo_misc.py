@@ -1,4 +1,5 @@
-"""What exported files may hold besides attention: storage, writes through views, caches, autocast, unbacked sizes, odd inputs and outputs."""
+"""What exported files may hold besides attention: storage, writes through views, caches, autocast, unbacked sizes,
+odd inputs and outputs."""
 import dataclasses
 
 from zoo import *
@@ -30,8 +31,10 @@ def _():
             self.register_buffer("short", torch.arange(8, dtype=torch.int16))
             self.plain = torch.tensor([1, 2, 3, 4, 5, 6, 7, 8])
         def forward(self, ids):
-            x = self.emb(ids) + self.d64.float().sum(0) + self.h + self.bf + self.flags + self.wide.sum(0) * 0.1 + self.none.sum(0) + self.one
-            x = x + self.plain * 0.1 + self.bytes * 0.01 + self.small * 0.1 + self.short * 0.1 + torch.tensor([.1] * 8) + self.last.sum() + self.steps.mean(0)
+            x = (self.emb(ids) + self.d64.float().sum(0) + self.h + self.bf + self.flags + self.wide.sum(0) * 0.1
+                 + self.none.sum(0) + self.one)
+            x = x + self.plain * 0.1 + self.bytes * 0.01 + self.small * 0.1 + self.short * 0.1 + torch.tensor([.1]
+                * 8) + self.last.sum() + self.steps.mean(0)
             y = torch.softmax((x @ self.a) @ (x @ self.b).mT / 8, -1) @ (x @ self.c)
             return self.head(x + y), self.last.contiguous() * 2, self.wide + 1
     return seeded(M), [dict(ids=I(11, 1, n)) for n in (4, 9, 2)], dict(ids={1: Dim("n", min=2, max=9)})
@@ -49,7 +52,8 @@ def _():
         def __init__(self):
             super().__init__()
             self.a, self.w = nn.Parameter(torch.randn(3, 8)), nn.Parameter(torch.randn(8, 5))
-        def forward(self, x): return torch.bmm(self.a[None].expand(x.shape[0], -1, -1), self.w[None].expand(x.shape[0], -1, -1)) + x
+        def forward(self, x):
+            return torch.bmm(self.a[None].expand(x.shape[0], -1, -1), self.w[None].expand(x.shape[0], -1, -1)) + x
     return seeded(M), [dict(x=R(2, 3, 5)), dict(x=R(4, 3, 5)), dict(x=R(1, 3, 5))], dict(x={0: batch()})
 
 
@@ -68,7 +72,8 @@ def _():
 def _():
     def f(self, x):
         with torch.autocast("cpu", enabled=False):
-            return F.scaled_dot_product_attention(*(self.m0(x).unflatten(-1, (2, 12)).transpose(1, 2).float().chunk(3, -1)), is_causal=True).transpose(1, 2).flatten(2)
+            return F.scaled_dot_product_attention(*(self.m0(x).unflatten(-1, (2, 12)).transpose(1, 2).float().chunk(3,
+                -1)), is_causal=True).transpose(1, 2).flatten(2)
     return fn(f, lambda: nn.Linear(8, 24)), [dict(x=R(2, 5, 8)), dict(x=R(3, 8, 8))], dict(x={0: batch(), 1: seq()})
 
 
@@ -82,9 +87,11 @@ def _half_region(self, x):
 
 
 model("autocast_region_bf16", grad=True, tol=2e-2)(
-    lambda: (fn(_half_region, lambda: nn.Linear(8, 8), lambda: nn.Linear(8, 8)), [dict(x=R(2, 5, 8)), dict(x=R(3, 8, 8))], dict(x={0: batch(), 1: seq()})))
+    lambda: (fn(_half_region, lambda: nn.Linear(8, 8), lambda: nn.Linear(8, 8)),
+             [dict(x=R(2, 5, 8)), dict(x=R(3, 8, 8))], dict(x={0: batch(), 1: seq()})))
 model("autocast_region_bf16_nograd", tol=2e-2)(
-    lambda: (fn(_half_region, lambda: nn.Linear(8, 8), lambda: nn.Linear(8, 8)), [dict(x=R(2, 5, 8)), dict(x=R(3, 8, 8))], dict(x={0: batch(), 1: seq()})))
+    lambda: (fn(_half_region, lambda: nn.Linear(8, 8), lambda: nn.Linear(8, 8)),
+             [dict(x=R(2, 5, 8)), dict(x=R(3, 8, 8))], dict(x={0: batch(), 1: seq()})))
 
 
 @model("autocast_ambient_bf16", autocast=torch.bfloat16, tol=2e-2)
@@ -92,8 +99,10 @@ def _():
     def f(self, x):
         h = F.gelu(self.m0(x))
         q, k, v = (t.unflatten(-1, (2, 4)).transpose(1, 2) for t in self.m1(h).chunk(3, -1))
-        return self.m2(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2) + x).float().log_softmax(-1), F.conv1d(x.mT, self.m2.weight[:, :, None])
-    return fn(f, lambda: nn.Linear(8, 8), lambda: nn.Linear(8, 24), lambda: nn.Linear(8, 8)), [dict(x=R(2, 5, 8)), dict(x=R(3, 8, 8))], dict(x={0: batch(), 1: seq()})
+        return self.m2(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+                       + x).float().log_softmax(-1), F.conv1d(x.mT, self.m2.weight[:, :, None])
+    return fn(f, lambda: nn.Linear(8, 8), lambda: nn.Linear(8, 24), lambda: nn.Linear(8, 8)), [dict(x=R(2, 5, 8)),
+        dict(x=R(3, 8, 8))], dict(x={0: batch(), 1: seq()})
 
 
 # ------------------------------------------------------------------ whole models in other dtypes
@@ -111,7 +120,8 @@ for _name, _dt in (("f64", torch.float64), ("f16", torch.float16), ("bf16", torc
 def _():
     def f(self, a, b):
         q = torch.div(a, b, rounding_mode="floor")
-        return q, a % b, a // b, torch.fmod(a, b), a / b, (a > b) & (a != 2), a.cumsum(0), torch.bincount(b, minlength=9)[:9], a.max(), a.argmin(-1), a ** 2, a.float().mean(), ~a, a << 1
+        return q, a % b, a // b, torch.fmod(a, b), a / b, (a > b) & (a != 2), a.cumsum(0), torch.bincount(b,
+            minlength=9)[:9], a.max(), a.argmin(-1), a ** 2, a.float().mean(), ~a, a << 1
     mk = lambda n: dict(a=I(50, n, lo=-50), b=I(9, n, lo=1))
     n = seq()
     return fn(f), [mk(6), mk(11)], dict(a={0: n}, b={0: n})
@@ -119,7 +129,9 @@ def _():
 
 @model("booleans")
 def _():
-    def f(self, m, x): return m & (x > 0), m | ~m, m.any(1), m.all(0), m.sum(), m.float() @ x.mT.float(), torch.where(m, x, -1), m.long().cumsum(1), m.logical_xor(x < 1)
+    def f(self, m, x):
+        return m & (x > 0), m | ~m, m.any(1), m.all(0), m.sum(), m.float() @ x.mT.float(), torch.where(m, x,
+            -1), m.long().cumsum(1), m.logical_xor(x < 1)
     mk = lambda n: dict(m=B(n, 4), x=R(n, 4))
     n = seq()
     return fn(f), [mk(6), mk(3)], dict(m={0: n}, x={0: n})
@@ -127,7 +139,8 @@ def _():
 
 # ------------------------------------------------------------------ writes through views
 def writes(name, f, shape=(3, 4, 5), second=(5, 4, 5)):
-    model("write_" + name)(lambda: (fn(f), [dict(x=R(*shape)), dict(x=R(*second))], dict(x={0: Dim("n", min=3, max=9)})))
+    model("write_" + name)(lambda: (fn(f), [dict(x=R(*shape)), dict(x=R(*second))],
+                                    dict(x={0: Dim("n", min=3, max=9)})))
 
 
 def _f(self, x):
@@ -230,7 +243,8 @@ def _():
             self.v[:, :, pos] = v
             self.calls += 1
             mask = torch.arange(8)[None] <= pos[:, None]
-            return F.scaled_dot_product_attention(q, self.k, self.v, attn_mask=mask).transpose(1, 2).flatten(2), self.calls + 0
+            return F.scaled_dot_product_attention(q, self.k, self.v, attn_mask=mask).transpose(1,
+                2).flatten(2), self.calls + 0
     mk = lambda p, n: dict(x=R(1, n, 8, seed=p), pos=torch.arange(p, p + n))
     n = Dim("n", min=2, max=8)
     return seeded(M), [mk(0, 3), mk(2, 2), mk(3, 5)], dict(x={1: n}, pos={0: n})
@@ -283,7 +297,8 @@ def _():
         k = n.item()
         torch._check(k >= 1), torch._check(k <= x.shape[0])
         return x[:k].sum(0), torch.arange(k) * 2
-    return fn(f), [dict(x=R(6, 4), n=torch.tensor(3)), dict(x=R(9, 4), n=torch.tensor(9)), dict(x=R(6, 4), n=torch.tensor(1))], dict(x={0: seq()}, n=None)
+    return fn(f), [dict(x=R(6, 4), n=torch.tensor(3)), dict(x=R(9, 4), n=torch.tensor(9)),
+                   dict(x=R(6, 4), n=torch.tensor(1))], dict(x={0: seq()}, n=None)
 
 
 def _patches(p):
@@ -302,7 +317,8 @@ def _patches(p):
             return t.transpose(1, 2).reshape(b, c, h, w)
     mk = lambda b, h, w: dict(image=R(b, 1, p * h, p * w))
     h, w = Dim("h", min=2, max=6), Dim("w", min=2, max=6)
-    return seeded(M), [mk(2, 3, 4), mk(3, 2, 6), mk(2, 5, 2)], dict(image={0: Dim("batch", min=2, max=8), 2: p * h, 3: p * w})
+    return seeded(M), [mk(2, 3, 4), mk(3, 2, 6), mk(2, 5, 2)], dict(image={0: Dim("batch", min=2, max=8), 2: p * h,
+                                                                           3: p * w})
 
 
 model("derived_14")(lambda: _patches(14))
@@ -327,7 +343,8 @@ def _():
         return torch.softmax(groups, 0), y[:1] * groups, y[:1].expand(groups.shape[0], -1) + groups
     h = Dim("h", min=1, max=6)
     mk = lambda h, n: dict(x=R(14 * h, 4), y=R(n, 4))
-    return fn(f), [mk(3, 5), mk(1, 2), mk(6, 1), mk(2, 9)], dict(x={0: 14 * h}, y={0: Dim("n", max=9)})  # without a minimum, y[:1] is Min(n, 1) long
+    # without a minimum, y[:1] is Min(n, 1) long
+    return fn(f), [mk(3, 5), mk(1, 2), mk(6, 1), mk(2, 9)], dict(x={0: 14 * h}, y={0: Dim("n", max=9)})
 
 
 @model("size_arithmetic")
@@ -336,7 +353,8 @@ def _():
         n = x.shape[0]
         y = F.pad(x, (0, 0, 0, 4)).unflatten(0, (-1, 4))
         half = n // 2
-        return y.sum(1), x[:half], x[half:], x.new_zeros(2 * n + 1), torch.arange(n, 0, -1), torch.full((max(n, 7),), 2.0), x.repeat(2, 1)[: n + 1], x.sum() / n, x * (n ** 0.5)
+        return y.sum(1), x[:half], x[half:], x.new_zeros(2 * n + 1), torch.arange(n, 0, -1), torch.full((max(n, 7),),
+            2.0), x.repeat(2, 1)[: n + 1], x.sum() / n, x * (n ** 0.5)
     return fn(f), [dict(x=R(4 * n, 3)) for n in (2, 3, 5)], dict(x={0: 4 * Dim("n", min=2, max=40)})
 
 
@@ -369,9 +387,11 @@ def _():
         y = x * k * scale if flag else x
         y = y + pair[0] if mode == "add" else y - pair[0]
         return y @ pair[1] + named["bias"], named["unused"]
-    mk = lambda n: dict(x=R(n, 4), none=None, k=3, scale=0.5, flag=True, mode="add", pair=[R(n, 4, seed=1), R(4, 2, seed=2)], named={"bias": R(2, seed=3), "unused": R(n, seed=4)})
+    mk = lambda n: dict(x=R(n, 4), none=None, k=3, scale=0.5, flag=True, mode="add", pair=[R(n, 4, seed=1),
+        R(4, 2, seed=2)], named={"bias": R(2, seed=3), "unused": R(n, seed=4)})
     n = seq()
-    return fn(f), [mk(3), mk(6)], dict(x={0: n}, none=None, k=None, scale=None, flag=None, mode=None, pair=[{0: n}, None], named={"bias": None, "unused": {0: n}})
+    return fn(f), [mk(3), mk(6)], dict(x={0: n}, none=None, k=None, scale=None, flag=None, mode=None,
+                                       pair=[{0: n}, None], named={"bias": None, "unused": {0: n}})
 
 
 @model("input_views_and_zero_sizes")
@@ -384,7 +404,9 @@ def _():
 
 @model("strides_in")
 def _():
-    def f(self, x): return x.permute(2, 0, 1).reshape(-1, 3) @ torch.ones(3, 2), x.transpose(0, 1).contiguous().view(-1), x.mT.flatten(), x.unfold(1, 3, 2).sum(-1), x.as_strided((2, 2), (3, 1), 1)
+    def f(self, x):
+        return x.permute(2, 0, 1).reshape(-1, 3) @ torch.ones(3, 2), x.transpose(0,
+            1).contiguous().view(-1), x.mT.flatten(), x.unfold(1, 3, 2).sum(-1), x.as_strided((2, 2), (3, 1), 1)
     return fn(f), [dict(x=R(3, 7, 4))], None
 
 
@@ -395,18 +417,21 @@ def _():
     class Block(nn.Module):
         def __init__(self, a, b, s):
             super().__init__()
-            self.c1, self.n1, self.c2, self.n2 = nn.Conv2d(a, b, 3, s, 1, bias=False), nn.BatchNorm2d(b), nn.Conv2d(b, b, 3, 1, 1), nn.BatchNorm2d(b)
+            self.c1, self.n1, self.c2, self.n2 = nn.Conv2d(a, b, 3, s, 1, bias=False), nn.BatchNorm2d(b), nn.Conv2d(b,
+                b, 3, 1, 1), nn.BatchNorm2d(b)
             self.down = nn.Sequential(nn.Conv2d(a, b, 1, s), nn.BatchNorm2d(b))
         def forward(self, x): return F.relu(self.n2(self.c2(F.relu(self.n1(self.c1(x)), inplace=True))) + self.down(x))
     def make():
-        m = nn.Sequential(nn.Conv2d(3, 8, 7, 2, 3), nn.BatchNorm2d(8), nn.ReLU(True), nn.MaxPool2d(3, 2, 1), Block(8, 8, 1), Block(8, 12, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 5))
+        m = nn.Sequential(nn.Conv2d(3, 8, 7, 2, 3), nn.BatchNorm2d(8), nn.ReLU(True), nn.MaxPool2d(3, 2, 1),
+                          Block(8, 8, 1), Block(8, 12, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 5))
         for b in m.modules():
             if isinstance(b, nn.BatchNorm2d):
                 b.running_mean.normal_(), b.running_var.uniform_(0.5, 2)
         return m
     m = seeded(make)
     mk = lambda b, h, w: dict(input=R(b, 3, h, w))
-    return m, [mk(2, 32, 48), mk(1, 40, 40)], dict(input={0: batch(), 2: Dim("h", min=32, max=64), 3: Dim("w", min=32, max=64)})
+    return m, [mk(2, 32, 48), mk(1, 40, 40)], dict(input={0: batch(), 2: Dim("h", min=32, max=64),
+                                                          3: Dim("w", min=32, max=64)})
 
 
 @model("pyramid_small")  # channels-last all the way: two levels, one up again, joined, pooled, as tokens
@@ -416,17 +441,21 @@ def _():
         b = F.gelu(self.m1(F.max_pool2d(a, 3, 2, 1, ceil_mode=True)))
         up = F.interpolate(self.m2(b), size=x.shape[2:], mode="bilinear", align_corners=False)
         y = F.silu(self.m3(torch.cat([a, up, torch.sigmoid(a) * 2 - up], 1)) + a)
-        return y, self.m4(y.flatten(2).transpose(1, 2)), F.avg_pool2d(y, 3, 2, 1, count_include_pad=False), F.adaptive_avg_pool2d(y, (2, 3))
-    m = fn(f, lambda: nn.Conv2d(3, 20, 3, 1, 1), lambda: nn.Conv2d(20, 36, 3, 2, 1), lambda: nn.Conv2d(36, 20, 1), lambda: nn.Conv2d(60, 20, 1), lambda: nn.Linear(20, 7))
+        return y, self.m4(y.flatten(2).transpose(1, 2)), F.avg_pool2d(y, 3, 2, 1,
+                                                                      count_include_pad=False), F.adaptive_avg_pool2d(y, (2, 3))
+    m = fn(f, lambda: nn.Conv2d(3, 20, 3, 1, 1), lambda: nn.Conv2d(20, 36, 3, 2, 1), lambda: nn.Conv2d(36, 20, 1),
+           lambda: nn.Conv2d(60, 20, 1), lambda: nn.Linear(20, 7))
     mk = lambda b, h, w: dict(x=R(b, 3, h, w))
-    return m, [mk(2, 16, 24), mk(1, 32, 20)], dict(x={0: batch(), 2: 4 * Dim("h", min=4, max=16), 3: 4 * Dim("w", min=4, max=16)})
+    return m, [mk(2, 16, 24), mk(1, 32, 20)], dict(x={0: batch(), 2: 4 * Dim("h", min=4, max=16),
+                                                      3: 4 * Dim("w", min=4, max=16)})
 
 @model("no_minimum_declared")
 def _():
     class M(nn.Module):
         def __init__(self):
             super().__init__()
-            self.words, self.places, self.layer = nn.Embedding(40, 16), nn.Embedding(24, 16), nn.TransformerEncoderLayer(16, 2, 24, batch_first=True)
+            self.words, self.places, self.layer = nn.Embedding(40, 16), nn.Embedding(24,
+                16), nn.TransformerEncoderLayer(16, 2, 24, batch_first=True)
 
         def forward(self, ids, seen):
             x = self.words(ids) + self.places.weight[:ids.shape[1]]
@@ -438,7 +467,8 @@ def _():
         return dict(ids=I(40, b, n), seen=seen)
 
     # torch writes 2 to infinity for the batch and 2 to 24 for the length, and runs 1 of either
-    return seeded(M), [mk(2, 6), mk(1, 9), mk(3, 1), mk(1, 1)], dict(ids={0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, seen={0: Dim.DYNAMIC, 1: Dim.DYNAMIC})
+    return seeded(M), [mk(2, 6), mk(1, 9), mk(3, 1), mk(1, 1)], dict(ids={0: Dim.DYNAMIC, 1: Dim.DYNAMIC},
+                                                                     seen={0: Dim.DYNAMIC, 1: Dim.DYNAMIC})
 
 
 
@@ -448,9 +478,11 @@ def _():
         bias = table.permute(2, 0, 1).unsqueeze(0) + x[:, None, None]
         y = F.relu(table.permute(2, 0, 1)[None] * 2 - x[:, None, None])
         return F.scaled_dot_product_attention(q, k, v, bias), y @ v, y.softmax(-1)
-    mk = lambda b, n, m: dict(x=R(b, m), table=R(n, m, 4, seed=1), q=R(b, 4, n, 8, seed=2), k=R(b, 4, m, 8, seed=3), v=R(b, 4, m, 6, seed=4))
+    mk = lambda b, n, m: dict(x=R(b, m), table=R(n, m, 4, seed=1), q=R(b, 4, n, 8, seed=2), k=R(b, 4, m, 8, seed=3),
+                              v=R(b, 4, m, 6, seed=4))
     rows, keys = Dim("rows", max=32), Dim("keys", max=32)
-    dyn = dict(x={0: batch(), 1: keys}, table={0: rows, 1: keys}, q={0: batch(), 2: rows}, k={0: batch(), 2: keys}, v={0: batch(), 2: keys})
+    dyn = dict(x={0: batch(), 1: keys}, table={0: rows, 1: keys}, q={0: batch(), 2: rows}, k={0: batch(), 2: keys},
+               v={0: batch(), 2: keys})
     return fn(f), [mk(2, 3, 5), mk(1, 1, 2), mk(1, 3, 1), mk(1, 1, 7), mk(1, 5, 3), mk(3, 1, 1)], dyn
 
 
@@ -463,30 +495,43 @@ def _():
         d = F.interpolate(b, scale_factor=2, mode="nearest")
         e = F.pixel_shuffle(torch.cat([c, d, a], 1), 2)
         return F.hardswish(e), F.instance_norm(a), F.mish(b), F.softplus(c)
-    return (fn(f, lambda: nn.Conv2d(3, 8, 3, padding=1), lambda: nn.GroupNorm(4, 8), lambda: nn.Conv2d(8, 16, 3, padding="same", groups=2), lambda: nn.ConvTranspose2d(16, 8, 2, 2)),
-            [dict(x=R(2, 3, 8, 12)), dict(x=R(1, 3, 16, 8))], dict(x={0: batch(), 2: 2 * Dim("h", min=2, max=9), 3: 2 * Dim("w", min=2, max=9)}))
+    return (fn(f, lambda: nn.Conv2d(3, 8, 3, padding=1), lambda: nn.GroupNorm(4, 8),
+               lambda: nn.Conv2d(8, 16, 3, padding="same", groups=2), lambda: nn.ConvTranspose2d(16, 8, 2, 2)),
+            [dict(x=R(2, 3, 8, 12)), dict(x=R(1, 3, 16, 8))],
+            dict(x={0: batch(), 2: 2 * Dim("h", min=2, max=9), 3: 2 * Dim("w", min=2, max=9)}))
 
 
 @model("window_attention_roll")
 def _():
     def f(self, x):
         b, h, w, c = x.shape
-        y = torch.roll(x, (-2, -2), (1, 2)).view(b, h // 4, 4, w // 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 16, c)
+        y = torch.roll(x, (-2, -2), (1, 2)).view(b, h // 4, 4, w // 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 16,
+            c)
         y = self.m0(y, y, y, need_weights=False)[0]
-        return torch.roll(y.view(b, h // 4, w // 4, 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(b, h, w, c), (2, 2), (1, 2))
-    return fn(f, lambda: nn.MultiheadAttention(8, 2, batch_first=True)), [dict(x=R(2, 8, 12, 8)), dict(x=R(3, 8, 12, 8))], dict(x={0: batch()})
+        return torch.roll(y.view(b, h // 4, w // 4, 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(b, h, w, c), (2, 2),
+                          (1, 2))
+    return fn(f, lambda: nn.MultiheadAttention(8, 2, batch_first=True)), [dict(x=R(2, 8, 12, 8)),
+                                                                          dict(x=R(3, 8, 12, 8))], dict(x={0: batch()})
 
 
 @model("sampling_grid")
 def _():
-    def f(self, x, grid): return F.grid_sample(x, grid, align_corners=False), F.grid_sample(x, grid, "nearest", "border", True), F.fold(F.unfold(x, 3, padding=1), x.shape[-2:], 3, padding=1)
-    return fn(f), [dict(x=R(2, 3, 5, 6), grid=R(2, 4, 4, 2)), dict(x=R(1, 3, 5, 6), grid=R(1, 4, 4, 2))], dict(x={0: (b := batch())}, grid={0: b})
+    def f(self, x, grid):
+        return F.grid_sample(x, grid, align_corners=False), F.grid_sample(x, grid, "nearest", "border",
+                                                                          True), F.fold(F.unfold(x, 3, padding=1),
+                                                                              x.shape[-2:], 3, padding=1)
+    return fn(f), [dict(x=R(2, 3, 5, 6), grid=R(2, 4, 4, 2)),
+                   dict(x=R(1, 3, 5, 6), grid=R(1, 4, 4, 2))], dict(x={0: (b := batch())}, grid={0: b})
 
 
 @model("conv1d_audio")
 def _():
-    def f(self, x): return self.m1(F.gelu(self.m0(x.unsqueeze(1)))).transpose(1, 2), F.pad(x, (3, 3), mode="reflect"), x.unfold(-1, 16, 8).abs().amax(-1)
-    return (fn(f, lambda: nn.Conv1d(1, 8, 10, 5), lambda: nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 8, 4, padding=2, groups=2))),
+    def f(self, x):
+        return self.m1(F.gelu(self.m0(x.unsqueeze(1)))).transpose(1, 2), F.pad(x, (3, 3),
+                                                                               mode="reflect"), x.unfold(-1, 16,
+                                                                                   8).abs().amax(-1)
+    return (fn(f, lambda: nn.Conv1d(1, 8, 10, 5),
+               lambda: nn.utils.parametrizations.weight_norm(nn.Conv1d(8, 8, 4, padding=2, groups=2))),
             [dict(x=R(2, 80)), dict(x=R(3, 96))], dict(x={0: batch(), 1: Dim("n", min=40, max=400)}))
 
 
@@ -496,7 +541,8 @@ def _():
         a, (h, c) = self.m0(x)
         b, g = self.m1(x)
         return a, h, c, b, g
-    return fn(f, lambda: nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True), lambda: nn.GRU(4, 5, batch_first=True)), [dict(x=R(2, 5, 4))], None
+    return fn(f, lambda: nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True),
+              lambda: nn.GRU(4, 5, batch_first=True)), [dict(x=R(2, 5, 4))], None
 
 
 @model("recurrent")
@@ -508,14 +554,18 @@ def _():
         return y, h, c, z, g, r, self.m3(x[:, 0]), self.m4(x[:, 1], g[0])
     mk = lambda b: dict(x=R(b, 5, 4), h=R(4, b, 3, seed=1), c=R(4, b, 6, seed=2))
     b = batch()
-    return (fn(f, lambda: nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True, proj_size=3), lambda: nn.GRU(6, 7, 2, batch_first=True, bias=False), lambda: nn.RNN(4, 5, nonlinearity="relu"),
+    return (fn(f, lambda: nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True, proj_size=3),
+               lambda: nn.GRU(6, 7, 2, batch_first=True, bias=False), lambda: nn.RNN(4, 5, nonlinearity="relu"),
                lambda: nn.LSTMCell(4, 6), lambda: nn.GRUCell(4, 7)), [mk(2), mk(5)], dict(x={0: b}, h={1: b}, c={1: b}))
 
 
 @model("order")
 def _():
-    def f(self, x): return (*x.median(1), x.median(), *x.nanmedian(-1), *x.kthvalue(3, 1), *x.mode(-1), *(x * 2).round().mode(1), *x.cummax(1), *x.cummin(0), x.logcumsumexp(1),
-                            torch.linalg.matrix_norm(x), torch.linalg.matrix_norm(x, "nuc"), torch.cdist(x, x[:1], 1.0), x[0].trace(), x.rot90(1, (1, 2)))
+    def f(self, x):
+        return (*x.median(1), x.median(), *x.nanmedian(-1), *x.kthvalue(3, 1), *x.mode(-1), *(x * 2).round().mode(1),
+                *x.cummax(1), *x.cummin(0), x.logcumsumexp(1),
+                            torch.linalg.matrix_norm(x), torch.linalg.matrix_norm(x, "nuc"),
+                            torch.cdist(x, x[:1], 1.0), x[0].trace(), x.rot90(1, (1, 2)))
     return fn(f), [dict(x=R(2, 5, 8)), dict(x=R(3, 7, 8))], dict(x={0: batch(), 1: seq(mn=3, mx=25)})
 
 
@@ -523,8 +573,10 @@ def _():
 def _():
     def f(self, x, theta):
         grid = F.affine_grid(theta, x.shape, align_corners=False)
-        return (F.grid_sample(x, grid, align_corners=False), F.grid_sample(x, grid, "nearest", "reflection", True), F.interpolate(x, scale_factor=1.5, mode="trilinear"), F.interpolate(x, (3, 4, 9)),
-                *F.max_pool3d(x, 2, return_indices=True), *F.adaptive_max_pool3d(x, (2, 1, 3), return_indices=True), F.avg_pool3d(x, 3, 2, 1, ceil_mode=True), F.adaptive_avg_pool3d(x, 2))
+        return (F.grid_sample(x, grid, align_corners=False), F.grid_sample(x, grid, "nearest", "reflection", True),
+                F.interpolate(x, scale_factor=1.5, mode="trilinear"), F.interpolate(x, (3, 4, 9)),
+                *F.max_pool3d(x, 2, return_indices=True), *F.adaptive_max_pool3d(x, (2, 1, 3), return_indices=True),
+                F.avg_pool3d(x, 3, 2, 1, ceil_mode=True), F.adaptive_avg_pool3d(x, 2))
     mk = lambda b: dict(x=R(b, 2, 4, 5, 6), theta=R(b, 3, 4, seed=1) * 0.5)
     b = batch()
     return fn(f), [mk(2), mk(3)], dict(x={0: b}, theta={0: b})
@@ -538,11 +590,15 @@ def _():
         for e, expert in enumerate((self.m1, self.m2, self.m3)):
             y = y + expert(x) * (w * (i == e)).sum(-1, keepdim=True)
         return y, torch.gather(self.m0(x), 1, i), i, F.one_hot(i, 3).sum(1)
-    return fn(f, *[lambda n=n: nn.Linear(6, n) for n in (3, 6, 6, 6)], std=0.5), [dict(x=R(5, 6)), dict(x=R(8, 6))], dict(x={0: seq()})
+    return fn(f, *[lambda n=n: nn.Linear(6, n) for n in (3, 6, 6, 6)], std=0.5), [dict(x=R(5, 6)),
+        dict(x=R(8, 6))], dict(x={0: seq()})
 
 
 @model("norms_and_losses")
 def _():
-    def f(self, x): return (F.rms_norm(x, (8,), self.m0.weight), F.normalize(x, dim=1), F.cosine_similarity(x[:, :1], x, -1), torch.cdist(x, x), x.std(1), x.var((1, 2), unbiased=False),
-                            F.log_softmax(x, 1), torch.linalg.vector_norm(x, dim=-1), x.sort(-1)[0], x.median(-1)[0], F.glu(x), torch.cumprod(x, 1), x.tril(), torch.nan_to_num(x / 0))
+    def f(self, x):
+        return (F.rms_norm(x, (8,), self.m0.weight), F.normalize(x, dim=1), F.cosine_similarity(x[:, :1], x, -1),
+                torch.cdist(x, x), x.std(1), x.var((1, 2), unbiased=False),
+                            F.log_softmax(x, 1), torch.linalg.vector_norm(x, dim=-1), x.sort(-1)[0], x.median(-1)[0],
+                            F.glu(x), torch.cumprod(x, 1), x.tril(), torch.nan_to_num(x / 0))
     return fn(f, lambda: nn.LayerNorm(8)), [dict(x=R(2, 5, 8)), dict(x=R(3, 7, 8))], dict(x={0: batch(), 1: seq(mx=25)})

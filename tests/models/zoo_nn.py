@@ -24,9 +24,11 @@ def far(*shape, seed=0):
     return m
 
 
-mha("mha_self", lambda self, x: self.mha(x, x, x, need_weights=False)[0], lambda b, s: dict(x=R(b, s, 16)), [(2, 5), (1, 2), (3, 11)],
+mha("mha_self", lambda self, x: self.mha(x, x, x, need_weights=False)[0], lambda b, s: dict(x=R(b, s, 16)),
+    [(2, 5), (1, 2), (3, 11)],
     lambda: dict(x={0: batch(), 1: seq()}), batch_first=True)
-mha("mha_seq_first", lambda self, x: self.mha(x, x, x)[0], lambda b, s: dict(x=R(s, b, 16)), [(2, 5), (3, 9)], lambda: dict(x={0: seq(), 1: batch()}))
+mha("mha_seq_first", lambda self, x: self.mha(x, x, x)[0], lambda b, s: dict(x=R(s, b, 16)), [(2, 5), (3, 9)],
+    lambda: dict(x={0: seq(), 1: batch()}))
 
 
 def _forward(self, q, kv, mask): return self.mha(q, kv, kv, key_padding_mask=mask, need_weights=False)[0]
@@ -35,21 +37,25 @@ def _dims():
     return dict(q={0: b, 1: seq()}, kv={0: b, 1: t}, mask={0: b, 1: t})
 
 
-mha("mha_cross_padding", _forward, lambda b, s, t: dict(q=R(b, s, 16), kv=R(b, t, 16, seed=1), mask=keep_mask(b, t) == 0), [(2, 5, 7), (3, 4, 9), (1, 3, 3)],
+mha("mha_cross_padding", _forward, lambda b, s, t: dict(q=R(b, s, 16), kv=R(b, t, 16, seed=1),
+                                                        mask=keep_mask(b, t) == 0), [(2, 5, 7), (3, 4, 9), (1, 3, 3)],
     _dims, batch_first=True)
 
 
 def _forward(self, q, kv, mask): return self.mha(q, kv, kv, key_padding_mask=mask)
 
 
-mha("mha_padding_float_weights", _forward, lambda b, s, t: dict(q=R(b, s, 16), kv=R(b, t, 16, seed=1), mask=torch.where(keep_mask(b, t) == 0, -torch.inf, 0.0)),
+mha("mha_padding_float_weights", _forward, lambda b, s, t: dict(q=R(b, s, 16), kv=R(b, t, 16, seed=1),
+                                                                mask=torch.where(keep_mask(b, t) == 0, -torch.inf,
+                                                                    0.0)),
     [(2, 5, 7), (3, 4, 9)], _dims, batch_first=True, decompose=False)
 
 
 def _forward(self, x, mask): return self.mha(x, x, x, attn_mask=mask, need_weights=False)[0]
 
 
-mha("mha_mask_per_head", _forward, lambda b, s: dict(x=R(b, s, 16), mask=far(2 * b, s, s)), [(2, 5)], None, batch_first=True, decompose=False)
+mha("mha_mask_per_head", _forward, lambda b, s: dict(x=R(b, s, 16), mask=far(2 * b, s, s)), [(2, 5)], None,
+    batch_first=True, decompose=False)
 
 
 def _dims():
@@ -57,27 +63,34 @@ def _dims():
     return dict(x={0: batch(), 1: s}, mask={0: s, 1: s})
 
 
-mha("mha_mask_bool", _forward, lambda b, s: dict(x=R(b, s, 16), mask=far(s, s)), [(2, 5), (3, 8)], _dims, batch_first=True)
+mha("mha_mask_bool", _forward, lambda b, s: dict(x=R(b, s, 16), mask=far(s, s)), [(2, 5), (3, 8)], _dims,
+    batch_first=True)
 
 
 def _forward(self, x, mask): return self.mha(x, x, x, attn_mask=mask, is_causal=True, need_weights=False)[0]
 
 
-mha("mha_causal_seq_first", _forward, lambda b, s: dict(x=R(s, b, 16), mask=torch.triu(torch.ones(s, s, dtype=torch.bool), 1)), [(2, 5), (3, 9)],
+mha("mha_causal_seq_first", _forward,
+    lambda b, s: dict(x=R(s, b, 16), mask=torch.triu(torch.ones(s, s, dtype=torch.bool), 1)), [(2, 5), (3, 9)],
     lambda: (lambda s: dict(x={0: s, 1: batch()}, mask={0: s, 1: s}))(seq()), decompose=False)
-mha("mha_bias_kv_zero_attn", lambda self, x: self.mha(x, x, x, need_weights=False)[0], lambda b, s: dict(x=R(b, s, 16)), [(2, 5), (3, 9)],
+mha("mha_bias_kv_zero_attn", lambda self, x: self.mha(x, x, x, need_weights=False)[0],
+    lambda b, s: dict(x=R(b, s, 16)), [(2, 5), (3, 9)],
     lambda: dict(x={0: batch(), 1: seq()}), batch_first=True, add_bias_kv=True, add_zero_attn=True)
-mha("mha_weights_per_head", lambda self, x: self.mha(x, x, x, average_attn_weights=False), lambda b, s: dict(x=R(b, s, 16)), [(2, 5), (3, 9)],
+mha("mha_weights_per_head", lambda self, x: self.mha(x, x, x, average_attn_weights=False),
+    lambda b, s: dict(x=R(b, s, 16)), [(2, 5), (3, 9)],
     lambda: dict(x={0: batch(), 1: seq()}), batch_first=True, decompose=False)
-mha("mha_kdim_vdim_no_bias", lambda self, q, k, v: self.mha(q, k, v, need_weights=False)[0], lambda: dict(q=R(2, 5, 16), k=R(2, 7, 12, seed=1), v=R(2, 7, 10, seed=2)),
+mha("mha_kdim_vdim_no_bias", lambda self, q, k, v: self.mha(q, k, v, need_weights=False)[0],
+    lambda: dict(q=R(2, 5, 16), k=R(2, 7, 12, seed=1), v=R(2, 7, 10, seed=2)),
     [()], None, batch_first=True, kdim=12, vdim=10, bias=False, decompose=False)
-mha("mha_unbatched", lambda self, x: self.mha(x, x, x), lambda s: dict(x=R(s, 16)), [(5,), (9,)], lambda: dict(x={0: seq()}), decompose=False)
+mha("mha_unbatched", lambda self, x: self.mha(x, x, x), lambda s: dict(x=R(s, 16)), [(5,), (9,)],
+    lambda: dict(x={0: seq()}), decompose=False)
 
 
 # ------------------------------------------------------------------ nn.Transformer
 @model("encoder_padding")
 def _():
-    m = lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2, enable_nested_tensor=False)
+    m = lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2,
+                                      enable_nested_tensor=False)
     def f(self, src, mask): return self.m0(src, src_key_padding_mask=mask)
     b, s = batch(), seq()
     mk = lambda b, s: dict(src=R(b, s, 16), mask=keep_mask(b, s) == 0)
@@ -87,7 +100,8 @@ def _():
 @model("encoder_prenorm_gelu_core", decompose=True)
 @model("encoder_prenorm_gelu")
 def _():
-    m = lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, activation="gelu", norm_first=True), 2, norm=nn.LayerNorm(16), enable_nested_tensor=False)
+    m = lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, activation="gelu", norm_first=True), 2,
+                                      norm=nn.LayerNorm(16), enable_nested_tensor=False)
     def f(self, src): return self.m0(src)
     mk = lambda b, s: dict(src=R(s, b, 16))
     return fn(f, m), [mk(2, 5), mk(3, 9)], dict(src={0: seq(), 1: batch()})
@@ -96,8 +110,10 @@ def _():
 @model("decoder_causal_memory")
 def _():
     m = lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 2, 32, batch_first=True), 2)
-    def f(self, tgt, memory, mask): return self.m0(tgt, memory, tgt_mask=mask, tgt_is_causal=True, memory_is_causal=False)
-    mk = lambda b, s, t: dict(tgt=R(b, t, 16), memory=R(b, s, 16, seed=1), mask=nn.Transformer.generate_square_subsequent_mask(t))
+    def f(self, tgt, memory, mask):
+        return self.m0(tgt, memory, tgt_mask=mask, tgt_is_causal=True, memory_is_causal=False)
+    mk = lambda b, s, t: dict(tgt=R(b, t, 16), memory=R(b, s, 16, seed=1),
+                              mask=nn.Transformer.generate_square_subsequent_mask(t))
     b, t = batch(), seq("tgt")
     return fn(f, m), [mk(2, 5, 4), mk(3, 9, 6)], dict(tgt={0: b, 1: t}, memory={0: b, 1: seq()}, mask={0: t, 1: t})
 
@@ -105,10 +121,13 @@ def _():
 @model("transformer_full")
 def _():
     m = lambda: nn.Transformer(16, 2, 2, 2, 32, batch_first=True)
-    def f(self, src, tgt, mask, pad): return self.m0(src, tgt, tgt_mask=mask, memory_key_padding_mask=pad, tgt_is_causal=False)
-    mk = lambda b, s, t: dict(src=R(b, s, 16), tgt=R(b, t, 16, seed=1), mask=torch.triu(torch.ones(t, t, dtype=torch.bool), 1), pad=keep_mask(b, s) == 0)
+    def f(self, src, tgt, mask, pad):
+        return self.m0(src, tgt, tgt_mask=mask, memory_key_padding_mask=pad, tgt_is_causal=False)
+    mk = lambda b, s, t: dict(src=R(b, s, 16), tgt=R(b, t, 16, seed=1),
+                              mask=torch.triu(torch.ones(t, t, dtype=torch.bool), 1), pad=keep_mask(b, s) == 0)
     b, s, t = batch(), seq(), seq("tgt")
-    return fn(f, m), [mk(2, 5, 4), mk(3, 9, 6)], dict(src={0: b, 1: s}, tgt={0: b, 1: t}, mask={0: t, 1: t}, pad={0: b, 1: s})
+    return fn(f, m), [mk(2, 5, 4), mk(3, 9, 6)], dict(src={0: b, 1: s}, tgt={0: b, 1: t}, mask={0: t, 1: t},
+                                                      pad={0: b, 1: s})
 
 
 # ------------------------------------------------------------------ F.scaled_dot_product_attention
@@ -153,12 +172,14 @@ def _mask_dims():
 
 def _f(self, q, k, v, mask): return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 sdpa("dead_rows", _f, _dead, [(2, 5, 7), (3, 4, 3)], _mask_dims)
-sdpa("float_mask", _f, lambda b, s, t: dict(qkv(b, s, t), mask=R(b, 1, s, t, seed=3)), [(2, 5, 7), (3, 4, 3)], _mask_dims)
-def _f(self, q, k, v, mask): return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.where(mask, 0.0, torch.finfo(q.dtype).min))
+sdpa("float_mask", _f, lambda b, s, t: dict(qkv(b, s, t), mask=R(b, 1, s, t, seed=3)), [(2, 5, 7), (3, 4, 3)],
+     _mask_dims)
+def _f(self, q, k, v, mask):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.where(mask, 0.0, torch.finfo(q.dtype).min))
 sdpa("finfo_mask", _f, _dead, [(2, 5, 7), (3, 4, 3)], _mask_dims)
 
 
-# ------------------------------------------------------------------ attention by hand
+# ------------------------------------------------------------------ decomposed attention
 def by_hand(name, core, parts=0, shapes=((2, 6), (3, 9)), H=2, D=8, **options):
     """core(self, q, k, v) with q, k, v (B, H, N, D) projected from x (B, N, H*D)."""
     def build():
@@ -176,19 +197,31 @@ def by_hand(name, core, parts=0, shapes=((2, 6), (3, 9)), H=2, D=8, **options):
 
 
 by_hand("matmul", lambda m, q, k, v: torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(8), -1) @ v)
-by_hand("einsum", lambda m, q, k, v: torch.einsum("bhqk,bhkd->bhqd", torch.einsum("bhqd,bhkd->bhqk", q * 8 ** -0.5, k).softmax(-1), v))
-by_hand("exp_sum", lambda m, q, k, v: (lambda e: (e / e.sum(-1, keepdim=True)) @ v)(torch.exp((lambda s: s - s.amax(-1, keepdim=True))(q @ k.mT * 0.35))))
-by_hand("softcap_window", lambda m, q, k, v: (lambda n: (20 * torch.tanh(q @ k.mT / 20)).masked_fill((torch.arange(n)[:, None] - torch.arange(n)[None]).abs() > 2, -1e9)
-                                              .softmax(-1) @ v)(q.shape[2]))
-by_hand("alibi", lambda m, q, k, v: (q @ k.mT * 0.35 - (torch.arange(q.shape[2])[None] - torch.arange(q.shape[2])[:, None]).abs() * torch.tensor([0.5, 0.25])[:, None, None])
+by_hand("einsum", lambda m, q, k, v: torch.einsum("bhqk,bhkd->bhqd",
+                                                  torch.einsum("bhqd,bhkd->bhqk", q * 8 ** -0.5, k).softmax(-1), v))
+by_hand("exp_sum", lambda m, q, k, v: (lambda e: (e / e.sum(-1, keepdim=True))
+                                       @ v)(torch.exp((lambda s: s - s.amax(-1, keepdim=True))(q @ k.mT * 0.35))))
+by_hand("softcap_window",
+        lambda m, q, k, v: (lambda n: (20 * torch.tanh(q @ k.mT / 20)).masked_fill((torch.arange(n)[:,
+            None] - torch.arange(n)[None]).abs() > 2, -1e9)
+                            .softmax(-1) @ v)(q.shape[2]))
+by_hand("alibi", lambda m, q, k, v: (q @ k.mT * 0.35 - (torch.arange(q.shape[2])[None] - torch.arange(q.shape[2])[:,
+    None]).abs() * torch.tensor([0.5, 0.25])[:, None, None])
         .softmax(-1) @ v)
-by_hand("cosine", lambda m, q, k, v: (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * m.extra.exp().clamp(max=9.0)).softmax(-1) @ v)
-by_hand("linear_elu", lambda m, q, k, v: (lambda a, c: (a @ (c.mT @ v)) / (a @ c.sum(2)[..., None] + 1e-6))(F.elu(q) + 1, F.elu(k) + 1))
-by_hand("baddbmm", lambda m, q, k, v: (lambda f: torch.bmm(torch.baddbmm(torch.zeros(1), f(q), f(k).mT, alpha=0.35).softmax(-1), f(v)).unflatten(0, (-1, 2)))(lambda t: t.flatten(0, 1)))
+by_hand("cosine", lambda m, q, k, v: (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+                                      * m.extra.exp().clamp(max=9.0)).softmax(-1) @ v)
+by_hand("linear_elu", lambda m, q, k, v: (lambda a, c: (a @ (c.mT @ v)) / (a @ c.sum(2)[..., None] + 1e-6))(F.elu(q)
+    + 1, F.elu(k) + 1))
+by_hand("baddbmm", lambda m, q, k, v: (lambda f: torch.bmm(torch.baddbmm(torch.zeros(1), f(q), f(k).mT,
+                                                                         alpha=0.35).softmax(-1), f(v)).unflatten(0,
+                                                                             (-1, 2)))(lambda t: t.flatten(0, 1)))
 by_hand("talking_relu", lambda m, q, k, v: F.relu(q @ k.mT * 0.35).square() / q.shape[2] @ v)
-by_hand("topk_sparse", lambda m, q, k, v: (lambda s: s.masked_fill(s < s.topk(3, -1)[0][..., -1:], -torch.inf).softmax(-1) @ v)(q @ k.mT * 0.35))
+by_hand("topk_sparse", lambda m, q, k, v: (lambda s: s.masked_fill(s < s.topk(3, -1)[0][..., -1:],
+                                                                   -torch.inf).softmax(-1) @ v)(q @ k.mT * 0.35))
 by_hand("logsumexp", lambda m, q, k, v: (lambda s: (s - s.logsumexp(-1, keepdim=True)).exp() @ v)(q @ k.mT * 0.35))
-by_hand("sink", lambda m, q, k, v: (lambda s: torch.cat([s, m.extra.reshape(1, 2, 1, 1).expand(s.shape[0], -1, s.shape[2], -1)], -1).softmax(-1)[..., :-1] @ v)(q @ k.mT * 0.35), parts=2)
+by_hand("sink",
+        lambda m, q, k, v: (lambda s: torch.cat([s, m.extra.reshape(1, 2, 1, 1).expand(s.shape[0], -1, s.shape[2],
+            -1)], -1).softmax(-1)[..., :-1] @ v)(q @ k.mT * 0.35), parts=2)
 
 
 def _rope(m, q, k, v):

@@ -63,7 +63,7 @@ typedef struct World {
 
 static void path_to(char *to, const char *folder, const char *name) { snprintf(to, 600, "%s/%s", folder, name); }
 
-/* Takes text; a report's milliseconds, which are no part of the result, are cut out. */
+/* Takes text; a report's milliseconds, which are not part of the result, are cut out. */
 static qkv_status say(World *w, char *text)
 {
     for (char *ms = text; ms && (ms = strstr(ms, "\"ms\": ")); ms++) {
@@ -149,12 +149,12 @@ static qkv_status rewrite(World *w, qkv_error *e)
 {
     qkv_model *m = qkv_model_load(w->pt2, NULL, e);
     char *report = NULL;
-    qkv_status r = m ? qkv_model_rewrite(m, &(qkv_rewrite_options){sizeof(qkv_rewrite_options), .prove = 1, .seeds = 1},
-                                         &report, e)
-                     : e->code;
-    if (r == QKV_OK) r = say(w, report);
-    else qkv_free(report);
-    qkv_model_free(m);
+    qkv_rewrite_options o = {sizeof o, .prove = 1, .seeds = 1};
+    qkv_model *made = m ? qkv_model_rewrite(m, &o, &report, e) : NULL;
+    qkv_status r = made ? say(w, report) : e->code;
+    if (!made) qkv_free(report);
+    qkv_model_free(m); /* before what was made from it */
+    qkv_model_free(made);
     return r;
 }
 
@@ -164,9 +164,10 @@ static qkv_status read_rules(World *w, qkv_error *e)
     const char *files[] = {w->rules};
     qkv_rewrite_options o = {sizeof o, .rule_files = files, .rule_file_count = 1, .no_builtin_rules = 1};
     char *report = NULL;
-    qkv_status r = m ? qkv_model_rewrite(m, &o, &report, e) : e->code;
-    if (r == QKV_OK) r = say(w, report);
-    else qkv_free(report);
+    qkv_model *made = m ? qkv_model_rewrite(m, &o, &report, e) : NULL;
+    qkv_status r = made ? say(w, report) : e->code;
+    if (!made) qkv_free(report);
+    qkv_model_free(made);
     qkv_model_free(m);
     return r;
 }
@@ -196,7 +197,7 @@ static qkv_status pack(World *w, qkv_error *e)
 static qkv_status train(World *w, qkv_error *e)
 {
     qkv_train_options o = {.struct_size = sizeof o};
-    qkv_status r = qkv_train_defaults(&o, NULL, e);
+    qkv_status r = qkv_train_defaults(&o, QKV_OPTIMIZER_ADAMW, e);
     qkv_model *m = r == QKV_OK ? qkv_model_joint(w->trains, NULL, NULL, e) : NULL;
     qkv_session *s = m ? qkv_session_create(
                              m, &(qkv_session_options){sizeof(qkv_session_options), .threads = 1, .train = &o}, e)

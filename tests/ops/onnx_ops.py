@@ -2,10 +2,10 @@
 """Golden op cases as ONNX, run by ONNX Runtime and held against PyTorch's answers. TAP, one line an op.
 
     onnx_ops.py WRITE_ONNX [--opset N] [--profile ort] [WORD ...]       with words: every case that fails, too
-    onnx_ops.py WRITE_ONNX --opset 23 --unlike 18                       only files that differ from opset 18's in more than that number
+    onnx_ops.py WRITE_ONNX --opset 23 --unlike 18    only files that differ from opset 18's in more than that number
 
-A case that the writer refuses counts as refused; an op whose cases are all refused must say one of the reasons of the op table, LATER or
-KNOWN; so must a difference. Tolerances are those of run_ops.c.
+A case that the writer refuses counts as refused; an op whose cases are all refused must say one of the reasons of the
+op table, LATER or KNOWN; so must a difference. Tolerances are those of run_ops.c.
 """
 import argparse
 import collections
@@ -23,17 +23,23 @@ HERE = pathlib.Path(__file__).resolve().parent
 TOLERANCE = {"float64": 1e-10, "float32": 2e-5, "float16": 2e-3, "bfloat16": 2e-2}
 FAMILIES = ("view", "pointwise", "reduce", "index", "image", "linalg")
 
-# What differs in ONNX Runtime and why: (op, in the case's call or its difference) -> reason; "" is all of the op's cases
-RANDOM = ("aten.dropout.default", "aten.feature_dropout.default", "aten.native_dropout.default", "aten.rand.default", "aten.rand_like.default", "aten.randn.default",
-          "aten.randn_like.default", "aten.randint.default", "aten.randint.low", "aten.randint_like.default", "aten.bernoulli.p")
-COMPLEX = ("aten.view_as_complex.default", "aten.view_as_real.default", "aten.polar.default", "aten.complex.default", "aten.imag.default", "aten.angle.default", "aten._conj.default")
+# What differs in ONNX Runtime and why: (op, in the case's call or its difference) -> reason;
+# "" is all of the op's cases
+RANDOM = ("aten.dropout.default", "aten.feature_dropout.default", "aten.native_dropout.default", "aten.rand.default",
+          "aten.rand_like.default", "aten.randn.default",
+          "aten.randn_like.default", "aten.randint.default", "aten.randint.low", "aten.randint_like.default",
+          "aten.bernoulli.p")
+COMPLEX = ("aten.view_as_complex.default", "aten.view_as_real.default", "aten.polar.default", "aten.complex.default",
+           "aten.imag.default", "aten.angle.default", "aten._conj.default")
 KNOWN = {
     ("aten.max_pool2d.default", "expected nan"): "ONNX Runtime's maximum of a window passes over NaN",
     ("aten.max_pool2d_with_indices.default", "expected nan"): "the same",
     ("aten.kthvalue.default", "output_1"): "which of equal elements: PyTorch's choice is that of its sorting",
-    ("aten.scaled_dot_product_attention.default", "(float64)"): "ONNX Runtime folds the scale into its product as a float32",
+    ("aten.scaled_dot_product_attention.default",
+     "(float64)"): "ONNX Runtime folds the scale into its product as a float32",
     ("aten.scaled_dot_product_attention.default", ", 0.3,"): "dropout",
-    ("aten.scaled_dot_product_attention.default", "attn_mask->Shape()"): "ONNX Runtime refuses masks whose query axis is 1 (profile spec)",
+    ("aten.scaled_dot_product_attention.default",
+     "attn_mask->Shape()"): "ONNX Runtime refuses masks whose query axis is 1 (profile spec)",
     ("aten.signbit.default", "(bool)"): "the sign of NaN",
     ("aten.view.dtype", "look at"): "ONNX does not reinterpret bytes",
     ("aten.grid_sampler_3d.default", "from opset 20"): "volumes",
@@ -42,7 +48,8 @@ KNOWN = {
     **{(op, "no tensors of"): "no runtime takes complex tensors" for op in COMPLEX},
     **{(op, ""): "random numbers are the runtime's" for op in RANDOM},
 }
-LATER = ("from opset ", "up to opset ", "runtimes do not agree")  # an op whose cases are all refused for one of these is as it should be
+# an op whose cases are all refused for one of these is as it should be
+LATER = ("from opset ", "up to opset ", "runtimes do not agree")
 
 
 def tensors():
@@ -67,7 +74,8 @@ def differ(got, want):
     g, w = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(w)
     peak = np.abs(w[finite]).max() if finite.any() else 0
-    same = np.where(np.isnan(w), np.isnan(g), np.where(np.isinf(w), g == w, np.abs(g - w) <= TOLERANCE[str(want.dtype)] * peak))
+    same = np.where(np.isnan(w), np.isnan(g), np.where(np.isinf(w), g == w,
+                                                       np.abs(g - w) <= TOLERANCE[str(want.dtype)] * peak))
     if same.all():
         return ""
     at = np.argwhere(~same)[0]
@@ -135,13 +143,16 @@ def main():
     ap.add_argument("words", nargs="*")
     a = ap.parse_args()
     ort.set_default_logger_severity(4)
-    data, ops, never = tensors(), collections.defaultdict(lambda: dict(cases=0, refused=0, failed=0, absent=0, known=0, same=0, first="", why="")), {}
+    data, ops, never = tensors(), collections.defaultdict(lambda: dict(cases=0, refused=0, failed=0, absent=0,
+                                                                       known=0, same=0, first="", why="")), {}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None) as tmp:
         other = pathlib.Path(tmp) / "unlike"
         other.mkdir()
         if a.unlike:
-            subprocess.run([a.write_onnx, HERE, other, a.profile, str(a.unlike), *a.words], stdout=subprocess.DEVNULL, check=True)
-        written = subprocess.run([a.write_onnx, HERE, tmp, a.profile, str(a.opset), *a.words], text=True, capture_output=True)
+            subprocess.run([a.write_onnx, HERE, other, a.profile, str(a.unlike), *a.words], stdout=subprocess.DEVNULL,
+                           check=True)
+        written = subprocess.run([a.write_onnx, HERE, tmp, a.profile, str(a.opset), *a.words], text=True,
+                                 capture_output=True)
         for line in written.stdout.splitlines():
             if line.startswith("# "):
                 never.update([line[2:].split("\t")])
@@ -173,11 +184,14 @@ def main():
     for op, s in ops.items():
         if s["failed"]:
             lines.append((False, f"{op}: {s['failed']} of {s['cases']} differ: {s['first']}"))
-        elif s["refused"] == s["cases"] and not known(op, s["why"]) and not any(why in s["why"] for why in (*never.values(), *LATER)):
+        elif s["refused"] == s["cases"] and not known(op, s["why"]) and not any(why in s["why"]
+                                                                                for why in (*never.values(), *LATER)):
             lines.append((False, f"{op}: all refused: {s['why']}"))
         else:
             lines.append((True, f"{op}: {s['cases']} cases" + "".join(f", {s[k]} {text}" for k, text in
-                                                                      (("refused", "refused"), ("absent", "not in ONNX Runtime"), ("known", "known to differ"),
+                                                                      (("refused", "refused"),
+                                                                       ("absent", "not in ONNX Runtime"),
+                                                                       ("known", "known to differ"),
                                                                        ("same", f"as opset {a.unlike}")) if s[k])))
     print(f"1..{len(lines)}")
     for k, (ok, text) in enumerate(lines, 1):

@@ -1,4 +1,5 @@
-"""Which kernel PyTorch takes for an attention: qkv's table for the CPU against PyTorch's own choice, call by call; models; what --lift-sdpa changes.
+"""Which kernel PyTorch takes for an attention: qkv's table for the CPU against PyTorch's own choice, call by call;
+models; what --lift-sdpa changes.
 
 The table for CUDA has no such truth here: its cases are PyTorch's source read by hand.
 """
@@ -33,7 +34,8 @@ def layouts(shape, dtype):
 def grid():
     """(what, q, k, v, mask, dropout, causal, gqa)"""
     f32 = torch.float32
-    for shape in [(2, 3, 5, 8), (1, 1, 1, 1), (2, 3, 5, 20), (2, 4, 7, 512), (3, 5, 8), (5, 8), (1, 2, 3, 4, 8), (2, 3, 1, 16), (2, 3, 0, 8), (2, 3, 5, 1), (0, 2, 3, 8)]:
+    for shape in [(2, 3, 5, 8), (1, 1, 1, 1), (2, 3, 5, 20), (2, 4, 7, 512), (3, 5, 8), (5, 8), (1, 2, 3, 4, 8),
+                  (2, 3, 1, 16), (2, 3, 0, 8), (2, 3, 5, 1), (0, 2, 3, 8)]:
         for dtype in (f32, torch.float64, torch.float16, torch.bfloat16):
             for (a, q), (b, k), (c, v) in itertools.product(layouts(shape, dtype), repeat=3):
                 if a == "contiguous" or (a == b == c) or b == c == "contiguous":
@@ -46,7 +48,8 @@ def grid():
             for axes in itertools.product(*[(1, s) for s in (1, B, H, N, M)[5 - rank:]]):
                 for dtype in (f32, torch.bool, torch.float64):
                     for causal in (False, True):
-                        yield f"{tuple(q.shape)} mask {axes} {dtype} causal {causal}", q, k, v, new(*axes, dtype=dtype), 0.0, causal, False
+                        yield f"{tuple(q.shape)} mask {axes} {dtype} causal {causal}", q, k, v, new(*axes,
+                            dtype=dtype), 0.0, causal, False
         for wrong in [(N + 1, M), (N, M + 1), (B + 1, H, N, M), (B, H + 1, N, M), (B, 1, N + 2, M)]:
             yield f"{tuple(q.shape)} mask {wrong}", q, k, v, new(*wrong), 0.0, False, False
         yield "a mask turned", q, k, v, new(M, N).transpose(0, 1), 0.0, False, False
@@ -69,7 +72,8 @@ def grid():
         yield "mixed ranks", q, k[0], v[0], None, 0.0, False, False
         for hk, hv in itertools.product((1, 2, 3, 4, 8), repeat=2):
             for gqa in (False, True):
-                yield f"heads {hk} {hv} gqa {gqa}", new(B, 8, N, D), new(B, hk, M, D), new(B, hv, M, D), None, 0.0, False, gqa
+                yield f"heads {hk} {hv} gqa {gqa}", new(B, 8, N, D), new(B, hk, M, D), new(B, hv, M,
+                    D), None, 0.0, False, gqa
 
 
 def test_cpu_table():
@@ -89,7 +93,8 @@ def test_cpu_table():
 
 
 def cuda(device, q, k=None, v=None, mask=None, dtype="f16", cudnn=None, **call):
-    return qkv.sdpa_choice((q, dtype), (k or q, dtype), (v or k or q, dtype), None if mask is None else (mask, dtype), device=device, cudnn=cudnn, **call)
+    return qkv.sdpa_choice((q, dtype), (k or q, dtype), (v or k or q, dtype), None if mask is None else (mask, dtype),
+                           device=device, cudnn=cudnn, **call)
 
 
 @pytest.mark.parametrize("want, device, call", [
@@ -136,14 +141,16 @@ def test_cuda_table(want, device, call):
 
 
 def test_cuda_strides():
-    turned, offset = ((2, 8, 128, 64), (65536, 8192, 1, 128), "f16"), torch.empty(2, 8, 128, 65, dtype=torch.float16)[..., 1:]
+    turned, offset = ((2, 8, 128, 64), (65536, 8192, 1, 128), "f16"), torch.empty(2, 8, 128, 65,
+        dtype=torch.float16)[..., 1:]
     assert qkv.sdpa_choice(turned, turned, turned, device="cuda-sm80") == "math"
     mask = ((128, 128), (1, 128), "f16")
     q = ((2, 8, 128, 64), "f16")
     assert qkv.sdpa_choice(q, q, q, mask, device="cuda-sm80") == "math"
     assert qkv.sdpa_choice(q, q, q, mask) == "flash"
     assert qkv.sdpa_choice(offset, q, q, ((128, 128), "f16"), device="cuda-sm80") == "math"
-    assert [r["rule"] for r in qkv.sdpa_choice(offset, q, q, ((128, 128), "f16"), device="cuda-sm80", report=True)["refused"]] == ["no_mask", "alignment"]
+    assert [r["rule"] for r in qkv.sdpa_choice(offset, q, q, ((128, 128), "f16"), device="cuda-sm80",
+                                               report=True)["refused"]] == ["no_mask", "alignment"]
 
 
 def test_every_rule_is_documented():
@@ -262,15 +269,18 @@ def test_paths_and_cases(tmp_path):
     Dim = torch.export.Dim
     batch, n, m = Dim("batch", min=1, max=1 << 20), Dim("n", min=1, max=100), Dim("m", min=1, max=100)
     path = str(tmp_path / "cross.pt2")
-    torch.export.save(torch.export.export(Outer(), (q, k), dynamic_shapes={"q": {0: batch, 2: n}, "k": {0: batch, 2: m}}), path)
+    torch.export.save(torch.export.export(Outer(), (q, k),
+                                          dynamic_shapes={"q": {0: batch, 2: n}, "k": {0: batch, 2: m}}), path)
     report = qkv.backends(path, device="cuda-sm90")
     B, H, N, D = report["attentions"][0]["query"]
     M = report["attentions"][0]["key"][2]
     assert [a["path"] for a in report["attentions"]] == ["layers.0", "layers.1"] and (H, D) == (4, 64)
     assert [(c["backend"], c["when"], c["rule"]) for c in report["attentions"][1]["choice"]] == [
-        ("cudnn", f"{B} <= 65535 and {M} != 1", "many"), ("flash", f"{N} == {M}", "causal_square"), ("efficient", None, None)]
+        ("cudnn", f"{B} <= 65535 and {M} != 1", "many"), ("flash", f"{N} == {M}", "causal_square"),
+        ("efficient", None, None)]
     some = qkv.backends(path, device="cuda-sm90", dims={"batch": 70000, "k.2": 9})["attentions"][0]
-    assert [(c["backend"], c["when"], c["rule"]) for c in some["choice"]] == [("flash", f"{N} == 9", "causal_square"), ("efficient", None, None)]
+    assert [(c["backend"], c["when"], c["rule"]) for c in some["choice"]] == [("flash", f"{N} == 9", "causal_square"),
+                                                                              ("efficient", None, None)]
     assert some["refused"][0]["rule"] == "many" and some["refused"][0]["when"] is None
     with pytest.raises(qkv.Error, match="no size is called"):
         qkv.backends(path, dims={"nothing": 3})
@@ -280,7 +290,8 @@ def test_paths_and_cases(tmp_path):
 
 
 def test_lift(kinds, tmp_path):
-    """What is left with math on the CPU is what changes numbers or needs another model: a mask that asks for a gradient."""
+    """What is left with math on the CPU is what changes numbers or needs another model:
+    a mask that asks for a gradient."""
     path, args = kinds
     module = torch.export.load(path).module()
     model, out = qkv.Model(path), str(tmp_path / "lifted.pt2")
@@ -288,8 +299,11 @@ def test_lift(kinds, tmp_path):
     report = model.rewrite(prove=True, lift_sdpa="cpu")
     lifts = [f for f in report["firings"] if f["rule"].startswith("lift")]
     assert all(f["runs"] > 0 and f["not_proven"] is None for f in lifts), lifts
-    assert {f["note"] for f in lifts} >= {"2 axes became (batch, heads, length, size)", "3 axes became (batch, heads, length, size)", "5 axes became (batch, heads, length, size)",
-                                          "batch and heads that broadcast are written out", "head sizes 4, 8 padded to 8, 8"}
+    assert {f["note"] for f in lifts} >= {"2 axes became (batch, heads, length, size)",
+                                          "3 axes became (batch, heads, length, size)",
+                                          "5 axes became (batch, heads, length, size)",
+                                          "batch and heads that broadcast are written out",
+                                          "head sizes 4, 8 padded to 8, 8"}
     assert any("contiguous" in f["note"] for f in lifts)
     model.save(out)
     seen, got = picked(torch.export.load(out).module(), args)
@@ -297,7 +311,8 @@ def test_lift(kinds, tmp_path):
     assert (got - want).abs().max() <= 2e-5 * want.abs().max()
     assert seen.count("math") == 3 and before.count("math") > 8  # self.bias, self.bias[None], self.whole
     told = qkv.backends(out)["attentions"]
-    assert [a["choice"][0]["backend"] for a in told] == seen == [a["choice"][0]["backend"] for a in model.backends()["attentions"]]
+    assert [a["choice"][0]["backend"] for a in told] == seen == [a["choice"][0]["backend"]
+                                                                 for a in model.backends()["attentions"]]
     assert {r["rule"] for a in told for r in a["refused"]} == {"mask_grad"}
 
 
@@ -306,7 +321,8 @@ class Heads(nn.Module):
 
     def forward(self, x, mask):
         q = x.unflatten(-1, (2, 18)).transpose(1, 2)
-        return F.scaled_dot_product_attention(q, q, q, mask).transpose(1, 2).flatten(2) + F.scaled_dot_product_attention(q, q, q[..., :9], is_causal=True).mean()
+        return F.scaled_dot_product_attention(q, q, q, mask).transpose(1,
+                                                                       2).flatten(2) + F.scaled_dot_product_attention(q, q, q[..., :9], is_causal=True).mean()
 
 
 @pytest.mark.parametrize("device, size", [("cuda-sm80", 20), ("cuda-sm90", 20), ("cuda-sm75", 18)])
@@ -315,7 +331,8 @@ def test_lift_for_cuda(device, size, tmp_path):
     path, out = str(tmp_path / "heads.pt2"), str(tmp_path / "lifted.pt2")
     batch, n = torch.export.Dim("batch", min=1), torch.export.Dim("n", min=2)
     args = torch.randn(3, 5, 36), torch.randn(5, 5)
-    torch.export.save(torch.export.export(Heads(), args, dynamic_shapes={"x": {0: batch, 1: n}, "mask": {0: n, 1: n}}), path)
+    torch.export.save(torch.export.export(Heads(), args,
+                                          dynamic_shapes={"x": {0: batch, 1: n}, "mask": {0: n, 1: n}}), path)
     model = qkv.Model(path)
     report = model.rewrite(prove=True, lift_sdpa=device)
     assert all(f["not_proven"] is None for f in report["firings"])

@@ -1,4 +1,5 @@
-"""qkv.BatchPredictor without Ray: rows, sizes, columns, copies, pickling, processes, threads. Models of tests/cli/models; NumPy alone."""
+"""qkv.BatchPredictor without Ray: rows, sizes, columns, copies, pickling, processes, threads.
+Models of tests/cli/models; NumPy alone."""
 import ctypes as C
 import multiprocessing
 import os
@@ -46,7 +47,8 @@ def test_rows_of_images_and_prompts(n, prompts):
 
 
 def test_fixed_first():
-    """The batch's rows are prompts, the image is fixed: row b * P + p of the outputs is image b with prompt p, so that batch rows come second."""
+    """The batch's rows are prompts, the image is fixed: row b * P + p of the outputs is image b with prompt p,
+    so that batch rows come second."""
     x = images(2)
     got = predictor(fixed_inputs={"patch_batch": x}, fixed_first=True)({"token_ids": IDS})
     want = expected(x)["output_2"].reshape(2, 3, 2, 16, 16)
@@ -57,7 +59,8 @@ def test_fixed_first():
 def test_no_fixed_inputs():
     ids = np.arange(6, dtype=np.int64).reshape(2, 3)
     ones = np.ones((2, 3), np.int64)
-    got = qkv.BatchPredictor(MODELS / "words.pt2")({"input_ids": ids, "attention_mask": ones, "token_type_ids": 0 * ones})
+    got = qkv.BatchPredictor(MODELS / "words.pt2")({"input_ids": ids, "attention_mask": ones,
+                                                    "token_type_ids": 0 * ones})
     assert [a.shape for a in got.values()] == [(2, 3, 8), (2, 8)]
 
 
@@ -88,7 +91,8 @@ def test_rows_as_arrays_of_their_own():
     for i in range(3):
         column[i] = x[i]
     for rows in (column, list(x), tuple(x)):
-        np.testing.assert_array_equal(predictor()({"patch_batch": rows})["output_0"], predictor()({"patch_batch": x})["output_0"])
+        np.testing.assert_array_equal(predictor()({"patch_batch": rows})["output_0"],
+                                      predictor()({"patch_batch": x})["output_0"])
 
 
 def test_widening():
@@ -100,7 +104,8 @@ def test_widening():
 
 
 def test_no_copies(monkeypatch):
-    monkeypatch.setattr(_lib.lib(), "qkv_session_clear_inputs", lambda session: None)  # what the last run read can be asked for
+    # what the last run read can be asked for
+    monkeypatch.setattr(_lib.lib(), "qkv_session_clear_inputs", lambda session: None)
     x = images(2)
     x.flags.writeable = False  # as Ray gives it
     p = predictor()
@@ -109,16 +114,20 @@ def test_no_copies(monkeypatch):
     lib, t, e = _lib.lib(), _lib.CTensor(), _lib.CError()
     lib.qkv_session_input.argtypes = [C.c_void_p, C.c_int, C.POINTER(_lib.CTensor), C.POINTER(_lib.CError)]
     session = p._session[1].session._opened.pointer
-    assert lib.qkv_session_input(session, 0, C.byref(t), C.byref(e)) == 0 and t.data == x.ctypes.data  # the library read the column itself
+    # the library read the column itself
+    assert lib.qkv_session_input(session, 0, C.byref(t), C.byref(e)) == 0 and t.data == x.ctypes.data
     for i, a in enumerate(got.values()):
         assert lib.qkv_session_output(session, i, C.byref(t), C.byref(e)) == 0
         size = a.size * a.itemsize
-        assert t.data == a.ctypes.data and np.shares_memory(a, np.frombuffer((C.c_uint8 * size).from_address(t.data), np.uint8))  # and wrote the result
+        # and wrote the result
+        assert t.data == a.ctypes.data and np.shares_memory(a, np.frombuffer((C.c_uint8 * size).from_address(t.data),
+                                                                             np.uint8))
 
 
 def test_strided_columns_are_read_right():
     x = images(4)
-    np.testing.assert_array_equal(predictor()({"patch_batch": x[::2]})["output_0"], predictor()({"patch_batch": x[::2].copy()})["output_0"])
+    np.testing.assert_array_equal(predictor()({"patch_batch": x[::2]})["output_0"],
+                                  predictor()({"patch_batch": x[::2].copy()})["output_0"])
 
 
 # ------------------------------------------------------------------ errors
@@ -126,7 +135,8 @@ def test_strided_columns_are_read_right():
 
 def ragged():
     rows = np.empty(3, object)
-    rows[0], rows[1], rows[2] = np.zeros((3, 32, 32), np.float32), np.zeros((3, 32, 32), np.float32), np.zeros((3, 31, 32), np.float32)
+    rows[0], rows[1], rows[2] = np.zeros((3, 32, 32), np.float32), np.zeros((3, 32, 32), np.float32), np.zeros((3, 31,
+        32), np.float32)
     return rows
 
 
@@ -138,22 +148,35 @@ def mixed():
 
 @pytest.mark.parametrize("options,columns,message", [
     ({}, {"image": images(1)}, "the batch has no column 'patch_batch' for input 'patch_batch'; it has image"),
-    ({}, {"patch_batch": images(1).astype(np.float64)}, "column 'patch_batch': row 0 is float64, input 'patch_batch' takes float32"),
-    ({}, {"patch_batch": (images(1) * 255).astype(np.uint8)}, "column 'patch_batch': row 0 is uint8, input 'patch_batch' takes float32"),
-    ({}, {"patch_batch": images(2).transpose(0, 2, 3, 1)}, r"column 'patch_batch': row 0 has shape \(32, 32, 3\), input 'patch_batch' takes \(3, 32, 32\)"),
+    ({}, {"patch_batch": images(1).astype(np.float64)},
+     "column 'patch_batch': row 0 is float64, input 'patch_batch' takes float32"),
+    ({}, {"patch_batch": (images(1) * 255).astype(np.uint8)},
+     "column 'patch_batch': row 0 is uint8, input 'patch_batch' takes float32"),
+    ({}, {"patch_batch": images(2).transpose(0, 2, 3, 1)},
+     r"column 'patch_batch': row 0 has shape \(32, 32, 3\), input 'patch_batch' takes \(3, 32, 32\)"),
     ({}, {"patch_batch": images(2)[0, 0]}, r"column 'patch_batch': row 0 has shape \(32,\), input"),
-    ({}, {"patch_batch": ragged()}, r"column 'patch_batch': row 2 has shape \(3, 31, 32\), input 'patch_batch' takes \(3, 32, 32\)"),
+    ({}, {"patch_batch": ragged()},
+     r"column 'patch_batch': row 2 has shape \(3, 31, 32\), input 'patch_batch' takes \(3, 32, 32\)"),
     ({}, {"patch_batch": mixed()}, "column 'patch_batch': row 2 is float64, input 'patch_batch' takes float32"),
     ({}, {"patch_batch": images(2)[:0]}, "column 'patch_batch': has no rows"),
-    ({"passthrough": ["name"]}, {"patch_batch": images(1)}, "the batch has no column 'name' to pass through; it has patch_batch"),
-    ({"passthrough": True, "outputs": {"output_0": "name"}}, {"patch_batch": images(1), "name": [1]}, "column 'name' is passed through, and an output has that name"),
-    ({"fixed_inputs": {}}, {"patch_batch": images(2), "token_ids": IDS}, "column 'token_ids' has 3 rows, column 'patch_batch' 2"),
-    ({"fixed_inputs": {}}, {"patch_batch": images(3), "token_ids": IDS}, r"output 'output_0' has s\d+\*s\d+ rows, which is not a fixed number per row of the batch; choose others"),
-    ({"fixed_inputs": {"text": IDS}}, {"patch_batch": images(1)}, "fixed input 'text': the model has patch_batch, token_ids"),
-    ({"columns": {"image": "x"}}, {"patch_batch": images(1)}, "columns: input 'image': the model has patch_batch, token_ids"),
-    ({"outputs": ["logits"]}, {"patch_batch": images(1)}, "output 'logits': the model has output_0, output_1, output_2, output_3"),
-    ({"fixed_inputs": {"patch_batch": images(1), "token_ids": IDS}}, {}, "every input is fixed; nothing is left for a batch's columns"),
-    ({"fixed_inputs": {"token_ids": IDS.astype(np.int32)}}, {"patch_batch": images(1)}, "input 'token_ids': dtype is i32, expected i64"),
+    ({"passthrough": ["name"]}, {"patch_batch": images(1)},
+     "the batch has no column 'name' to pass through; it has patch_batch"),
+    ({"passthrough": True, "outputs": {"output_0": "name"}}, {"patch_batch": images(1), "name": [1]},
+     "column 'name' is passed through, and an output has that name"),
+    ({"fixed_inputs": {}}, {"patch_batch": images(2), "token_ids": IDS},
+     "column 'token_ids' has 3 rows, column 'patch_batch' 2"),
+    ({"fixed_inputs": {}}, {"patch_batch": images(3), "token_ids": IDS},
+     r"output 'output_0' has s\d+\*s\d+ rows, which is not a fixed number per row of the batch; choose others"),
+    ({"fixed_inputs": {"text": IDS}}, {"patch_batch": images(1)},
+     "fixed input 'text': the model has patch_batch, token_ids"),
+    ({"columns": {"image": "x"}}, {"patch_batch": images(1)},
+     "columns: input 'image': the model has patch_batch, token_ids"),
+    ({"outputs": ["logits"]}, {"patch_batch": images(1)},
+     "output 'logits': the model has output_0, output_1, output_2, output_3"),
+    ({"fixed_inputs": {"patch_batch": images(1), "token_ids": IDS}}, {},
+     "every input is fixed; nothing is left for a batch's columns"),
+    ({"fixed_inputs": {"token_ids": IDS.astype(np.int32)}}, {"patch_batch": images(1)},
+     "input 'token_ids': dtype is i32, expected i64"),
 ])
 def test_errors(options, columns, message):
     with pytest.raises(qkv.Error, match=message) as e:
@@ -232,7 +255,8 @@ def test_multiprocessing(method):
 
 def test_threads():
     p, x, got = predictor(), [images(1 + i % 3, i) for i in range(12)], {}
-    threads = [threading.Thread(target=lambda i=i: got.update({i: p({"patch_batch": x[i]})["output_1"]})) for i in range(12)]
+    threads = [threading.Thread(target=lambda i=i: got.update({i: p({"patch_batch": x[i]})["output_1"]}))
+               for i in range(12)]
     [t.start() for t in threads]
     [t.join() for t in threads]
     for i in range(12):
@@ -274,7 +298,8 @@ def test_processes_share_the_weights(tmp_path):
             return super().forward(x)
 
     cases = []
-    for name, module, x in (("table", Table(8192, 512), torch.arange(8192)[None]), ("product", Product(2048, 2048), torch.ones(8, 2048))):
+    for name, module, x in (("table", Table(8192, 512), torch.arange(8192)[None]),
+                            ("product", Product(2048, 2048), torch.ones(8, 2048))):
         path = tmp_path / f"{name}.pt2"
         dims = {0: torch.export.Dim("b", min=1)}
         torch.export.save(torch.export.export(module.eval(), (x.repeat(2, 1),), dynamic_shapes=(dims,)), path)

@@ -68,7 +68,8 @@ class Top:
 def test_tables(tmp_path):
     row = lambda ms, ratio=None: {"min_ms": ms} | ({"best_peer_over_qkv": ratio} if ratio else {})
     out = {"date": "2026-01-02", "machine": "M", "qkv": "qkv 1", "threads": 2, "command": "peers.py", "models": {
-        "a": {"flops": 4e9, "peak": [], "peers": {"ov": row(20.0), "qkv": row(10.0, 2.0), "qkv-bf16": {"error": "no such thing"}}},
+        "a": {"flops": 4e9, "peak": [], "peers": {"ov": row(20.0), "qkv": row(10.0, 2.0),
+                                                  "qkv-bf16": {"error": "no such thing"}}},
         "b": {"flops": 8e9, "peak": [], "peers": {"ov": row(20.0), "qkv": row(40.0, 0.5), "ov-bf16": row(8.0)}}}}
 
     class A:
@@ -93,7 +94,8 @@ def numbers(element):
 def test_drawings(what, tmp_path):
     figures = {"128": {"ov": 1.0, "qkv": 0.5, "qkv-bf16": None}, "1024": {"ov": 64.0, "qkv": 32.0, "qkv-bf16": 8.0}}
     texts = {"0": {"ov": 900.0, "qkv": 800.0, "qkv-skip": 810.0}, "87": {"ov": 900.0, "qkv": 800.0, "qkv-skip": 110.0}}
-    plots.DRAW[what]({"machine": "M", "threads": 1, "date": "2026-01-02", "figures": figures if what == "attention" else {"bert_b": texts, "minilm": texts}},
+    plots.DRAW[what]({"machine": "M", "threads": 1, "date": "2026-01-02",
+                      "figures": figures if what == "attention" else {"bert_b": texts, "minilm": texts}},
                      str(tmp_path))
     svg = ElementTree.parse(tmp_path / f"{what}.svg").getroot()
     width, height = (float(v) for v in svg.attrib["viewBox"].split()[2:])

@@ -1,4 +1,5 @@
-"""CLIP's tokenizer of the library (qkv_tokenizer_clip) against transformers' CLIPTokenizer, on random texts; the merges are CLIP's first 500."""
+"""CLIP's tokenizer of the library (qkv_tokenizer_clip) against transformers' CLIPTokenizer, on random texts;
+the merges are CLIP's first 500."""
 import ctypes as C
 import html
 import pathlib
@@ -10,9 +11,12 @@ import pytest
 from qkv import _lib
 
 MERGES = pathlib.Path(__file__).parent / "clip_merges.txt"
-WORDS = ("a red car person don't I'll WE'VE they're café CAFÉ naïve ΟΔΟΣ İstanbul straße 日本語 русский 😀 👨‍👩‍👧 🇩🇪 ½ ² ٣ 10 2024 … — ° ™ e\u0301 \u0301 Å "
-         "<b> !!! ?! a.b,c #tag @me http://x.y/z 's 'T 'lll \u200d \u00a0 \t \n \u2028 \u00ad <|endoftext|> <|STARTOFTEXT|>!! ininin").split(" ")
-RANGES = [(32, 127), (160, 0x250), (0x370, 0x600), (0x2000, 0x2200), (0x3040, 0x3100), (0x4e00, 0x9fff), (0x1f300, 0x1f700), (1, 0x30000)]
+WORDS = ("a red car person don't I'll WE'VE they're café CAFÉ naïve ΟΔΟΣ İstanbul straße 日本語 русский 😀 👨‍👩‍👧 🇩🇪 ½ ² "
+         "٣ 10 2024 … — ° ™ e\u0301 \u0301 Å "
+         "<b> !!! ?! a.b,c #tag @me http://x.y/z 's 'T 'lll \u200d \u00a0 \t \n \u2028 \u00ad <|endoftext|> "
+         "<|STARTOFTEXT|>!! ininin").split(" ")
+RANGES = [(32, 127), (160, 0x250), (0x370, 0x600), (0x2000, 0x2200), (0x3040, 0x3100), (0x4e00, 0x9fff),
+          (0x1f300, 0x1f700), (1, 0x30000)]
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +61,11 @@ def test_transformers(transformers_clip):
 
 
 def test_meta_unescapes(transformers_clip):
-    """Where no special token, quote or width is in the text, SAM 3's own tokenizer is transformers' on the text without entities. ftfy, too, unescapes
-    some, but not in a text with a '<'."""
+    """Where no special token, quote or width is in the text, SAM 3's own tokenizer is transformers' on the text
+    without entities. ftfy, too, unescapes some, but not in a text with a '<'."""
     encode, r = clip(0), random.Random(6)
-    parts = ["a ", "red", "car's ", "I'LL ", "café", "&amp;", "&amp;amp;", "&lt;b&gt;", "&eacute", "&#39;s", "&#x4E2D;", "&notit;", "&", ";", "#", "中文 ", "10", "😀", "&copy2"]
+    parts = ["a ", "red", "car's ", "I'LL ", "café", "&amp;", "&amp;amp;", "&lt;b&gt;", "&eacute", "&#39;s",
+             "&#x4E2D;", "&notit;", "&", ";", "#", "中文 ", "10", "😀", "&copy2"]
     for _ in range(2000):
         text = "<" + "".join(r.choice(parts) for _ in range(r.randrange(10)))
         assert encode(text) == transformers_clip(html.unescape(html.unescape(text)))["input_ids"], ascii(text)

@@ -1,4 +1,5 @@
-"""qkv check against onnx.checker: valid models, and models that one edit made wrong. Every finding is made by a test here or in test_check_pt2.py."""
+"""qkv check against onnx.checker: valid models, and models that one edit made wrong.
+Every finding is made by a test here or in test_check_pt2.py."""
 import os
 import pathlib
 import re
@@ -36,8 +37,10 @@ def model(nodes, inputs, outputs, init=(), opset=18, info=(), ir=10, functions=(
 def mlp():
     """x (b, 4) -> y (b, 3), and a cast, a reshape, a softmax between."""
     nodes = [h.make_node("MatMul", ["x", "w"], ["h"], name="first"), h.make_node("Add", ["h", "b"], ["s"], name="bias"),
-             h.make_node("Softmax", ["s"], ["p"], name="soft", axis=-1), h.make_node("Reshape", ["p", "shape"], ["y"], name="flat")]
-    return model(nodes, [value("x", "n", 4)], [value("y", "n", 3)], [weight("w", 4, 3), weight("b", 3), ints("shape", -1, 3)], info=[value("h", "n", 3)])
+             h.make_node("Softmax", ["s"], ["p"], name="soft", axis=-1),
+             h.make_node("Reshape", ["p", "shape"], ["y"], name="flat")]
+    return model(nodes, [value("x", "n", 4)], [value("y", "n", 3)],
+                 [weight("w", 4, 3), weight("b", 3), ints("shape", -1, 3)], info=[value("h", "n", 3)])
 
 
 def attention(mask=("b", 1, "s", "s"), elem=T.FLOAT, opset=23, **attributes):
@@ -48,21 +51,25 @@ def attention(mask=("b", 1, "s", "s"), elem=T.FLOAT, opset=23, **attributes):
 
 def padded(fill, opset=18, guard=False):
     """softmax(where(keep, q k^T, fill)) v, the classical key padding mask."""
-    nodes = [h.make_node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]), h.make_node("MatMul", ["q", "t"], ["s"]), h.make_node("Where", ["m", "s", "fill"], ["f"], name="fill_in"),
+    nodes = [h.make_node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]), h.make_node("MatMul", ["q", "t"], ["s"]),
+             h.make_node("Where", ["m", "s", "fill"], ["f"], name="fill_in"),
              h.make_node("Softmax", ["f"], ["p"], name="soft", axis=-1), h.make_node("MatMul", ["p", "v"], ["y"])]
     q = [value(n, "b", 4, "s", 32) for n in "qkv"]
-    return model(nodes, q + [value("m", "b", 1, 1, "s", elem=T.BOOL)], [value("y", "b", 4, "s", 32)], [numpy_helper.from_array(np.float32(fill), "fill")], opset=opset)
+    return model(nodes, q + [value("m", "b", 1, 1, "s", elem=T.BOOL)], [value("y", "b", 4, "s", 32)],
+                 [numpy_helper.from_array(np.float32(fill), "fill")], opset=opset)
 
 
 def branches():
     then = h.make_graph([h.make_node("Neg", ["x"], ["a"])], "then", [], [value("a", "n")])
     other = h.make_graph([h.make_node("Abs", ["x"], ["c"])], "else", [], [value("c", "n")])
-    return model([h.make_node("If", ["cond"], ["y"], name="choose", then_branch=then, else_branch=other)], [value("cond", elem=T.BOOL), value("x", "n")], [value("y", "n")])
+    return model([h.make_node("If", ["cond"], ["y"], name="choose", then_branch=then, else_branch=other)],
+                 [value("cond", elem=T.BOOL), value("x", "n")], [value("y", "n")])
 
 
 def function(op="Relu", version=18):
     f = h.make_function("mine", "f", ["a"], ["c"], [h.make_node(op, ["a"], ["c"])], [h.make_opsetid("", version)])
-    return model([h.make_node("f", ["x"], ["y"], domain="mine", name="call")], [value("x", "n")], [value("y", "n")], functions=[f], domains=[("mine", 1)])
+    return model([h.make_node("f", ["x"], ["y"], domain="mine", name="call")], [value("x", "n")], [value("y", "n")],
+                 functions=[f], domains=[("mine", 1)])
 
 
 def sparse_and_optional():
@@ -70,8 +77,10 @@ def sparse_and_optional():
     return model(nodes, [value("x", "n", 2)], [value("y", "n", 2)], [numpy_helper.from_array(np.float32(1), "top")])
 
 
-VALID = {"mlp": mlp, "attention": attention, "padded": lambda: padded(-1e9), "branches": branches, "function": function, "optional": sparse_and_optional,
-         "old": lambda: model([h.make_node("Dropout", ["x"], ["y"], ratio=0.5)], [value("x", "n")], [value("y", "n")], opset=7, ir=3)}
+VALID = {"mlp": mlp, "attention": attention, "padded": lambda: padded(-1e9), "branches": branches,
+         "function": function, "optional": sparse_and_optional,
+         "old": lambda: model([h.make_node("Dropout", ["x"], ["y"], ratio=0.5)], [value("x", "n")], [value("y", "n")],
+                              opset=7, ir=3)}
 
 
 def run(m, tmp_path, **options):
@@ -102,7 +111,8 @@ def test_valid(name, tmp_path):
     assert report and not report.warnings, str(report)
 
 
-# ------------------------------------------------------------------ one edit each: (what, finding, model, edit); "more": onnx.checker takes it
+# ------------------------------------------------------------------ one edit each: (what, finding, model, edit);
+# "more": onnx.checker takes it
 
 
 def node(m, name): return next(n for n in m.graph.node if n.name == name)
@@ -121,7 +131,8 @@ def swap(m):
 
 
 def retype(m, name, elem):
-    next(v for v in [*m.graph.input, *m.graph.output, *m.graph.value_info] if v.name == name).type.tensor_type.elem_type = elem
+    next(v for v in [*m.graph.input, *m.graph.output, *m.graph.value_info]
+         if v.name == name).type.tensor_type.elem_type = elem
 
 
 def reshape_info(m, name, *shape):
@@ -141,30 +152,37 @@ def recursion(m):
 
 EDITS = [
     ("unknown op", "Q101", mlp, lambda m: put(node(m, "soft"), op_type="Softmux")),
-    ("op of another domain", "Q102", mlp, lambda m: (put(node(m, "soft"), domain="mine"), m.opset_import.append(h.make_opsetid("mine", 1))), "more"),
-    ("attribute missing", "Q103", lambda: model([h.make_node("Cast", ["x"], ["y"], to=1)], [value("x", 2)], [value("y", 2)]), lambda m: m.graph.node[0].ClearField("attribute")),
+    ("op of another domain", "Q102", mlp, lambda m: (put(node(m, "soft"), domain="mine"),
+                                                     m.opset_import.append(h.make_opsetid("mine", 1))), "more"),
+    ("attribute missing", "Q103", lambda: model([h.make_node("Cast", ["x"], ["y"], to=1)], [value("x", 2)],
+                                                [value("y", 2)]), lambda m: m.graph.node[0].ClearField("attribute")),
     ("input left out", "Q103", mlp, lambda m: node(m, "first").input.__setitem__(1, "")),
     ("attribute unknown", "Q104", mlp, lambda m: node(m, "soft").attribute.append(h.make_attribute("axes", 1))),
-    ("attribute of a later version", "Q104", lambda: attention(opset=23), lambda m: node(m, "attend").attribute.append(h.make_attribute("left_window_size", 4))),
+    ("attribute of a later version", "Q104", lambda: attention(opset=23),
+     lambda m: node(m, "attend").attribute.append(h.make_attribute("left_window_size", 4))),
     ("attribute kind", "Q105", mlp, lambda m: node(m, "soft").attribute[0].CopyFrom(h.make_attribute("axis", [1]))),
-    ("attribute kind float", "Q105", mlp, lambda m: node(m, "soft").attribute[0].CopyFrom(h.make_attribute("axis", 1.0))),
+    ("attribute kind float", "Q105", mlp,
+     lambda m: node(m, "soft").attribute[0].CopyFrom(h.make_attribute("axis", 1.0))),
     ("attribute twice", "Q106", mlp, lambda m: node(m, "soft").attribute.append(h.make_attribute("axis", 1))),
     ("too many inputs", "Q107", mlp, lambda m: node(m, "soft").input.append("b")),
     ("too few inputs", "Q107", mlp, lambda m: node(m, "first").input.pop()),
     ("too many outputs", "Q107", mlp, lambda m: node(m, "soft").output.append("extra")),
     ("nothing in or out", "Q107", mlp, lambda m: m.graph.node.append(h.make_node("Relu", [], []))),
     ("undefined", "Q108", mlp, lambda m: node(m, "bias").input.__setitem__(0, "nowhere")),
-    ("undefined in a branch", "Q108", branches, lambda m: m.graph.node[0].attribute[0].g.node[0].input.__setitem__(0, "nowhere")),
+    ("undefined in a branch", "Q108", branches, lambda m: m.graph.node[0].attribute[0].g.node[0].input.__setitem__(0,
+        "nowhere")),
     ("used before", "Q109", mlp, swap),
     ("own output", "Q109", mlp, lambda m: node(m, "bias").input.__setitem__(0, "s")),
     ("defined twice", "Q110", mlp, lambda m: rename_output(m, "s", "h")),
     ("weight's name defined again", "Q110", mlp, lambda m: rename_output(m, "s", "w")),
     ("inputs of one name", "Q110", mlp, lambda m: m.graph.input.append(value("x", 2))),
     ("weights of one name", "Q110", mlp, lambda m: m.graph.initializer.append(weight("w", 4, 3))),
-    ("a branch shadows", "Q110", branches, lambda m: (m.graph.node[0].attribute[0].g.node[0].output.__setitem__(0, "x"), put(m.graph.node[0].attribute[0].g.output[0], name="x"))),
+    ("a branch shadows", "Q110", branches, lambda m: (m.graph.node[0].attribute[0].g.node[0].output.__setitem__(0,
+        "x"), put(m.graph.node[0].attribute[0].g.output[0], name="x"))),
     ("functions of one name", "Q110", function, lambda m: m.functions.append(m.functions[0])),
     ("output not computed", "Q111", mlp, lambda m: put(m.graph.output[0], name="nowhere")),
-    ("output of a branch from outside", "Q111", branches, lambda m: put(m.graph.node[0].attribute[0].g.output[0], name="x")),
+    ("output of a branch from outside", "Q111", branches,
+     lambda m: put(m.graph.node[0].attribute[0].g.output[0], name="x")),
     ("graph without a name", "Q112", mlp, lambda m: put(m.graph, name="")),
     ("op without a name", "Q112", mlp, lambda m: put(node(m, "soft"), op_type="")),
     ("weight without a name", "Q112", mlp, lambda m: put(m.graph.initializer[0], name="")),
@@ -173,25 +191,35 @@ EDITS = [
     ("input without an element type", "Q114", mlp, lambda m: m.graph.input[0].type.tensor_type.ClearField("elem_type")),
     ("input without a shape", "Q114", mlp, lambda m: m.graph.input[0].type.tensor_type.ClearField("shape")),
     ("attribute without a type", "Q114", mlp, lambda m: node(m, "soft").attribute[0].ClearField("type")),
-    ("attribute refers to nothing", "Q114", mlp, lambda m: (node(m, "soft").attribute[0].ClearField("i"), put(node(m, "soft").attribute[0], ref_attr_name="a")), "more"),
+    ("attribute refers to nothing", "Q114", mlp, lambda m: (node(m, "soft").attribute[0].ClearField("i"),
+                                                            put(node(m, "soft").attribute[0], ref_attr_name="a")),
+     "more"),
     ("old IR without inputs for weights", "Q114", mlp, lambda m: put(m, ir_version=3)),
     ("recursive function", "Q118", function, recursion),
-    ("heads 0", "Q120", lambda: attention(q_num_heads=4, kv_num_heads=4), lambda m: put(node(m, "attend").attribute[0], i=0), "more"),
-    ("heads 2^31", "Q120", lambda: attention(q_num_heads=4, kv_num_heads=4), lambda m: put(node(m, "attend").attribute[0], i=1 << 31), "more"),
-    ("scale NaN", "Q120", lambda: attention(scale=1.0), lambda m: put(node(m, "attend").attribute[0], f=float("nan")), "more"),
-    ("softcap infinite", "Q120", lambda: attention(softcap=1.0), lambda m: put(node(m, "attend").attribute[0], f=float("inf")), "more"),
-    ("Cast to nothing", "Q120", lambda: model([h.make_node("Cast", ["x"], ["y"], to=1)], [value("x", 2)], [value("y", 2)]), lambda m: put(m.graph.node[0].attribute[0], i=99)),
+    ("heads 0", "Q120", lambda: attention(q_num_heads=4, kv_num_heads=4),
+     lambda m: put(node(m, "attend").attribute[0], i=0), "more"),
+    ("heads 2^31", "Q120", lambda: attention(q_num_heads=4, kv_num_heads=4),
+     lambda m: put(node(m, "attend").attribute[0], i=1 << 31), "more"),
+    ("scale NaN", "Q120", lambda: attention(scale=1.0), lambda m: put(node(m, "attend").attribute[0], f=float("nan")),
+     "more"),
+    ("softcap infinite", "Q120", lambda: attention(softcap=1.0),
+     lambda m: put(node(m, "attend").attribute[0], f=float("inf")), "more"),
+    ("Cast to nothing", "Q120", lambda: model([h.make_node("Cast", ["x"], ["y"], to=1)], [value("x", 2)],
+                                              [value("y", 2)]), lambda m: put(m.graph.node[0].attribute[0], i=99)),
     ("domain not imported", "Q121", function, lambda m: m.opset_import.pop()),
     ("nothing imported", "Q121", mlp, lambda m: m.ClearField("opset_import")),
     ("opset 0", "Q122", mlp, lambda m: put(m.opset_import[0], version=0)),
     ("opset 10^9", "Q122", mlp, lambda m: put(m.opset_import[0], version=10**9), "more"),
     ("IR version missing", "Q123", mlp, lambda m: m.ClearField("ir_version")),
     ("IR version 99", "Q123", mlp, lambda m: put(m, ir_version=99)),
-    ("deprecated op", "Q124", lambda: model([h.make_node("Upsample", ["x", "k"], ["y"], mode="nearest")], [value("x", 1, 1, 2, 2)], [value("y", 1, 1, 4, 4)], [weight("k", 4)], opset=9),
+    ("deprecated op", "Q124", lambda: model([h.make_node("Upsample", ["x", "k"], ["y"], mode="nearest")],
+                                            [value("x", 1, 1, 2, 2)], [value("y", 1, 1, 4, 4)], [weight("k", 4)],
+                                            opset=9),
      lambda m: put(m.opset_import[0], version=10)),
     ("op newer than the opset", "Q125", attention, lambda m: put(m.opset_import[0], version=22)),
     ("domain imported twice", "Q126", mlp, lambda m: m.opset_import.append(h.make_opsetid("", 17)), "more"),
-    ("metadata twice", "Q126", mlp, lambda m: m.metadata_props.extend([onnx.StringStringEntryProto(key="a", value="1"), onnx.StringStringEntryProto(key="a", value="2")])),
+    ("metadata twice", "Q126", mlp, lambda m: m.metadata_props.extend([onnx.StringStringEntryProto(key="a",
+        value="1"), onnx.StringStringEntryProto(key="a", value="2")])),
     ("function of another opset", "Q128", lambda: function("Gelu", 20), lambda m: None),
     ("declared type", "Q201", mlp, lambda m: retype(m, "h", T.DOUBLE)),
     ("declared output type", "Q201", mlp, lambda m: retype(m, "y", T.INT64)),
@@ -200,11 +228,17 @@ EDITS = [
     ("matmul sizes", "Q204", mlp, lambda m: replace_weight(m, "w", weight("w", 5, 3))),
     ("broadcast sizes", "Q204", mlp, lambda m: replace_weight(m, "b", weight("b", 2))),
     ("axis out of range", "Q204", mlp, lambda m: put(node(m, "soft").attribute[0], i=7)),
-    ("reshape", "Q204", lambda: model([h.make_node("Reshape", ["x", "s"], ["y"])], [value("x", 2, 3)], [value("y", 3, 2)], [ints("s", 3, 2)]),
+    ("reshape", "Q204", lambda: model([h.make_node("Reshape", ["x", "s"], ["y"])], [value("x", 2, 3)],
+                                      [value("y", 3, 2)], [ints("s", 3, 2)]),
      lambda m: (replace_weight(m, "s", ints("s", 4, 2)), reshape_info(m, "y", 4, 2)), "more"),
-    ("concat sizes", "Q204", lambda: model([h.make_node("Concat", ["x", "z"], ["y"], axis=0)], [value("x", 2, 3), value("z", 2, 3)], [value("y", 4, 3)]), lambda m: reshape_info(m, "z", 2, 4)),
-    ("perm", "Q204", lambda: model([h.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], [value("x", 2, 3)], [value("y", 3, 2)]), lambda m: m.graph.node[0].attribute[0].ints.__setitem__(0, 0)),
-    ("gemm ranks", "Q204", lambda: model([h.make_node("Gemm", ["x", "w"], ["y"])], [value("x", "n", 4)], [value("y", "n", 3)], [weight("w", 4, 3)]), lambda m: reshape_info(m, "x", "n", 2, 4)),
+    ("concat sizes", "Q204", lambda: model([h.make_node("Concat", ["x", "z"], ["y"], axis=0)],
+                                           [value("x", 2, 3), value("z", 2, 3)], [value("y", 4, 3)]),
+     lambda m: reshape_info(m, "z", 2, 4)),
+    ("perm", "Q204", lambda: model([h.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], [value("x", 2, 3)],
+                                   [value("y", 3, 2)]), lambda m: m.graph.node[0].attribute[0].ints.__setitem__(0, 0)),
+    ("gemm ranks", "Q204", lambda: model([h.make_node("Gemm", ["x", "w"], ["y"])], [value("x", "n", 4)],
+                                         [value("y", "n", 3)], [weight("w", 4, 3)]),
+     lambda m: reshape_info(m, "x", "n", 2, 4)),
     ("inputs of two types", "Q205", mlp, lambda m: replace_weight(m, "w", weight("w", 4, 3, dtype=np.float64))),
     ("a type that the op does not take", "Q205", mlp, lambda m: retype(m, "x", T.BOOL)),
     ("size -1", "Q206", mlp, lambda m: reshape_info(m, "x", -1, 4), "more"),
@@ -224,7 +258,8 @@ def test_edit(case, tmp_path):
         assert not report
 
 
-OPS = "Abs Add And Cast Clip Concat Equal Exp Gather Gemm Identity MatMul Mul Neg Not Pow Relu Reshape Softmax Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
+OPS = ("Abs Add And Cast Clip Concat Equal Exp Gather Gemm Identity MatMul Mul Neg Not Pow Relu Reshape Softmax "
+       "Sqrt Squeeze Sub Transpose Unsqueeze Where".split())
 
 
 def mutate(m, rng):
@@ -309,7 +344,8 @@ def tensor(m, **fields):
             setattr(t, k, v)
 
 
-@pytest.mark.parametrize("fields", [{"raw_data": b"\0" * 8}, {"dims": [1 << 40, 1 << 40]}, {"dims": [-1, 3]}, {"data_type": None}, {"data_type": 0}, {"float_data": [1.0]}, {"data_type": 8}],
+@pytest.mark.parametrize("fields", [{"raw_data": b"\0" * 8}, {"dims": [1 << 40, 1 << 40]}, {"dims": [-1, 3]},
+                                    {"data_type": None}, {"data_type": 0}, {"float_data": [1.0]}, {"data_type": 8}],
                          ids=str)
 def test_damaged_tensors_cannot_be_read(fields, tmp_path):
     m = mlp()
@@ -333,14 +369,18 @@ def calls(n, callee, twice=False):
         first = h.make_node(callee(i), ["a"], ["c" if twice else "b"], domain="mine")
         return [first, h.make_node(callee(i), ["c"], ["b"], domain="mine")] if twice else [first]
 
-    functions = [h.make_function("mine", f"f{i}", ["a"], ["b"], body(i), [h.make_opsetid("mine", 1), h.make_opsetid("", 18)]) for i in range(n)]
-    return model([h.make_node("f0", ["x"], ["y"], domain="mine")], [value("x", 2)], [value("y", 2)], functions=functions, domains=[("mine", 1)])
+    functions = [h.make_function("mine", f"f{i}", ["a"], ["b"], body(i),
+                                 [h.make_opsetid("mine", 1), h.make_opsetid("", 18)]) for i in range(n)]
+    return model([h.make_node("f0", ["x"], ["y"], domain="mine")], [value("x", 2)], [value("y", 2)],
+                 functions=functions, domains=[("mine", 1)])
 
 
 def nested(depth):
     g = h.make_graph([h.make_node("Relu", ["x"], ["z"])], "leaf", [], [value("z", 2)])
     for i in range(depth):
-        g = h.make_graph([h.make_node("If", ["c"], [f"z{i}"], name="if", then_branch=g, else_branch=h.make_graph([h.make_node("Relu", ["x"], ["w"])], "e", [], [value("w", 2)]))], "g", [], [value(f"z{i}", 2)])
+        g = h.make_graph([h.make_node("If", ["c"], [f"z{i}"], name="if", then_branch=g,
+                                      else_branch=h.make_graph([h.make_node("Relu", ["x"], ["w"])], "e", [],
+                                                               [value("w", 2)]))], "g", [], [value(f"z{i}", 2)])
     return model(list(g.node), [value("x", 2), value("c", elem=T.BOOL)], [value(f"z{depth - 1}", 2)])
 
 
@@ -349,10 +389,14 @@ HOSTILE = {
     "a circle of functions": lambda: calls(3000, lambda i: f"f{(i + 1) % 3000}"),
     "a chain of functions": lambda: calls(3000, lambda i: f"f{i + 1}" if i < 2999 else None),
     "graphs in graphs": lambda: nested(31),
-    "50 000 undefined values": lambda: model([h.make_node("Relu", [f"u{i}"], [f"x{i}"]) for i in range(50000)], [value("x", 2)], [value("x1", 2)]),
-    "one output 50 000 times": lambda: model([h.make_node("Relu", ["x"], ["y"], name="n") for i in range(50000)], [value("x", 2)], [value("y", 2)]),
-    "20 000 attributes": lambda: model([h.make_node("Relu", ["x"], ["y"], **{f"a{i}": i for i in range(20000)})], [value("x", 2)], [value("y", 2)]),
-    "20 000 inputs": lambda: model([h.make_node("Sum", [f"i{k}" for k in range(20000)], ["y"])], [value(f"i{k}", 2) for k in range(20000)], [value("y", 2)]),
+    "50 000 undefined values": lambda: model([h.make_node("Relu", [f"u{i}"], [f"x{i}"]) for i in range(50000)],
+                                             [value("x", 2)], [value("x1", 2)]),
+    "one output 50 000 times": lambda: model([h.make_node("Relu", ["x"], ["y"], name="n") for i in range(50000)],
+                                             [value("x", 2)], [value("y", 2)]),
+    "20 000 attributes": lambda: model([h.make_node("Relu", ["x"], ["y"], **{f"a{i}": i for i in range(20000)})],
+                                       [value("x", 2)], [value("y", 2)]),
+    "20 000 inputs": lambda: model([h.make_node("Sum", [f"i{k}" for k in range(20000)], ["y"])],
+                                   [value(f"i{k}", 2) for k in range(20000)], [value("y", 2)]),
     "a name of a megabyte": lambda: model([h.make_node("R" * 1000000, ["x"], ["y"])], [value("x", 2)], [value("y", 2)]),
 }
 
@@ -401,7 +445,9 @@ def test_what_is_said_of_masked_rows():
     keep = np.ones((2, 1, 1, 3), bool)
     keep[1] = False
 
-    def y(m, mask): return ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"q": q, "k": k, "v": v, "m": mask})[0]
+    def y(m, mask):
+        return ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None,
+            {"q": q, "k": k, "v": v, "m": mask})[0]
 
     assert np.isnan(y(padded(-np.inf), keep)[1]).all() and np.isfinite(y(padded(-np.inf), keep)[0]).all()
     assert np.allclose(y(padded(-1e9), keep)[1], v[1].mean(1, keepdims=True), atol=1e-5)
@@ -434,7 +480,8 @@ def test_torch_exports(tmp_path):
     b, s = torch.export.Dim("b", min=2, max=8), torch.export.Dim("s", min=2, max=64)
     for opset, finding in ((18, "Q501"), (23, "Q503")):
         path = tmp_path / f"{opset}.onnx"
-        torch.onnx.export(Model(), (torch.randn(3, 5, 16), torch.zeros(3, 5, dtype=torch.bool)), str(path), dynamo=True, opset_version=opset, verbose=False,
+        torch.onnx.export(Model(), (torch.randn(3, 5, 16), torch.zeros(3, 5, dtype=torch.bool)), str(path),
+                          dynamo=True, opset_version=opset, verbose=False,
                           dynamic_shapes={"x": {0: b, 1: s}, "mask": {0: b, 1: s}})
         onnx.checker.check_model(str(path), full_check=True)
         report = qkv.check(path)
@@ -444,7 +491,8 @@ def test_torch_exports(tmp_path):
 
 def test_baked_sizes(tmp_path):
     def shaped(*target, out):
-        return model([h.make_node("Reshape", ["x", "s"], ["y"], name="view")], [value("x", "batch", "seq", 32)], [value("y", *out)], [ints("s", *target)])
+        return model([h.make_node("Reshape", ["x", "s"], ["y"], name="view")], [value("x", "batch", "seq", 32)],
+                     [value("y", *out)], [ints("s", *target)])
 
     def ids(m):
         return {f["id"] for f in run(m, tmp_path).findings}
@@ -466,10 +514,14 @@ def test_targets(tmp_path):
     assert "Q603" in ids(attention(mask=("b", 1, 1, "s")), "ort") and "Q603" not in ids(attention(), "ort")
     assert "Q603" not in ids(attention(mask=("b", 1, 1, "s")), "openvino")
     assert "Q604" in ids(attention(), "tensorrt")
-    assert "Q602" in ids(attention(elem=T.BFLOAT16), "ort") or "Q602" in ids(model([h.make_node("MatMul", ["x", "x"], ["y"])], [value("x", 2, 2, elem=T.BFLOAT16)], [value("y", 2, 2, elem=T.BFLOAT16)]), "ort")
-    assert "Q607" in ids(model([h.make_node("Neg", ["x"], ["y"])], [value("x", 2, elem=T.DOUBLE)], [value("y", 2, elem=T.DOUBLE)]), ["tensorrt"])
-    assert "Q602" in ids(model([h.make_node("Neg", ["x"], ["y"])], [value("x", 2, elem=T.INT16)], [value("y", 2, elem=T.INT16)]), ["tensorrt"])
-    gelu = model([h.make_node("FastGelu", ["x"], ["y"], domain="com.microsoft")], [value("x", "n", 4)], [value("y", "n", 4)], domains=[("com.microsoft", 1)])
+    assert "Q602" in ids(attention(elem=T.BFLOAT16), "ort") or "Q602" in ids(model([h.make_node("MatMul", ["x", "x"],
+        ["y"])], [value("x", 2, 2, elem=T.BFLOAT16)], [value("y", 2, 2, elem=T.BFLOAT16)]), "ort")
+    assert "Q607" in ids(model([h.make_node("Neg", ["x"], ["y"])], [value("x", 2, elem=T.DOUBLE)],
+                               [value("y", 2, elem=T.DOUBLE)]), ["tensorrt"])
+    assert "Q602" in ids(model([h.make_node("Neg", ["x"], ["y"])], [value("x", 2, elem=T.INT16)],
+                               [value("y", 2, elem=T.INT16)]), ["tensorrt"])
+    gelu = model([h.make_node("FastGelu", ["x"], ["y"], domain="com.microsoft")], [value("x", "n", 4)],
+                 [value("y", "n", 4)], domains=[("com.microsoft", 1)])
     assert "Q601" in ids(gelu, "tensorrt") and not {"Q601", "Q602"} & ids(gelu, "ort")
     assert "Q606" in ids(model([h.make_node("Relu", ["x"], ["y"])], [value("x", 2)], [value("y", 2)], opset=28), "ort")
     with pytest.raises(qkv.Error):
@@ -479,10 +531,12 @@ def test_targets(tmp_path):
 def test_ort_loads_what_the_target_allows(tmp_path):
     ort = pytest.importorskip("onnxruntime")
     for elem in (T.FLOAT, T.FLOAT16, T.BFLOAT16, T.DOUBLE, T.INT32, T.INT8, T.UINT8, T.BOOL):
-        for op, n in (("MatMul", 2), ("Add", 2), ("Softmax", 1), ("Relu", 1), ("Gather", 2), ("Where", 3), ("LayerNormalization", 2)):
+        for op, n in (("MatMul", 2), ("Add", 2), ("Softmax", 1), ("Relu", 1), ("Gather", 2), ("Where", 3),
+                      ("LayerNormalization", 2)):
             names = ["x", "z", "u"][:n]
             kinds = {"Gather": [elem, T.INT64], "Where": [T.BOOL, elem, elem]}.get(op, [elem] * n)
-            m = model([h.make_node(op, names, ["y"])], [value(a, 4, 4, elem=k) for a, k in zip(names, kinds)], [value("y", *([4, 4, 4] if op == "Gather" else [4, 4]), elem=elem)])
+            m = model([h.make_node(op, names, ["y"])], [value(a, 4, 4, elem=k) for a, k in zip(names, kinds)],
+                      [value("y", *([4, 4, 4] if op == "Gather" else [4, 4]), elem=elem)])
             report = run(m, tmp_path, target="ort")
             if refused(m):
                 assert not report

@@ -1,4 +1,5 @@
-"""qkv check on .pt2 files that one edit made wrong, and on containers that hold what they should not. Python's standard library and NumPy alone."""
+"""qkv check on .pt2 files that one edit made wrong, and on containers that hold what they should not.
+Python's standard library and NumPy alone."""
 import io
 import json
 import pathlib
@@ -11,7 +12,8 @@ import qkv
 
 SMALL = pathlib.Path(__file__).resolve().parent.parent / "models" / "small"
 # what the tests below make (test_check.py holds the whole table against both files)
-FINDINGS = set("Q117 Q198 Q199 Q206 Q207 Q208 Q301 Q302 Q308 Q309 Q310 Q311 Q901 Q902 Q903 Q904 Q905 Q906 Q907 Q908 Q909 Q910 Q911 Q913 Q914 Q915".split())
+FINDINGS = set("Q117 Q198 Q199 Q206 Q207 Q208 Q301 Q302 Q308 Q309 Q310 Q311 Q901 Q902 Q903 Q904 Q905 Q906 Q907 Q908 "
+               "Q909 Q910 Q911 Q913 Q914 Q915".split())
 MADE = set()
 
 
@@ -84,7 +86,8 @@ EDITS = {
     "Q204": lambda d: first(d, "transpose")["inputs"][1].update(arg={"as_int": 99}),
     "Q206": lambda d: values(d)["x"]["sizes"].__setitem__(0, expr("import os")),
     "Q207": lambda d: [r.update(min_val=9, max_val=3) for r in d["range_constraints"].values()],
-    "Q208": lambda d: values(d)[result(first(d, "linear"))]["sizes"].__setitem__(0, expr("Add(%s, Integer(1))" % values(d)["x"]["sizes"][0]["as_expr"]["expr_str"])),
+    "Q208": lambda d: values(d)[result(first(d, "linear"))]["sizes"].__setitem__(0,
+        expr("Add(%s, Integer(1))" % values(d)["x"]["sizes"][0]["as_expr"]["expr_str"])),
 }
 
 
@@ -112,12 +115,15 @@ def test_all_findings_are_listed(tmp_path):
 
 
 def test_the_list_ends(tmp_path):
-    assert "Q198" in edited(tmp_path, lambda d: first(d, "linear")["inputs"].extend({"name": f"no_{i}", "arg": {"as_int": 1}} for i in range(10050)))
+    assert "Q198" in edited(tmp_path, lambda d: first(d, "linear")["inputs"].extend({"name": f"no_{i}",
+        "arg": {"as_int": 1}} for i in range(10050)))
 
 
 def test_weights(tmp_path):
     weights = dict(end="data/weights/model_weights_config.json")
-    assert "Q301" in edited(tmp_path, lambda d: some_config(d)["tensor_meta"].update(storage_offset={"as_int": 1 << 40}), **weights)
+    assert "Q301" in edited(tmp_path,
+                            lambda d: some_config(d)["tensor_meta"].update(storage_offset={"as_int": 1 << 40}),
+                            **weights)
     assert {"Q302", "Q309"} <= edited(tmp_path, lambda d: some_config(d).update(path_name="weight_999"), **weights)
     assert "Q310" in edited(tmp_path, lambda d: some_config(d)["tensor_meta"].update(dtype=99), **weights)
     assert "Q307" in edited(tmp_path, lambda d: d["config"].update(spare=some_config(d)), **weights)
@@ -155,7 +161,8 @@ def test_pickles(protocol, tmp_path):
     assert "Q902" in add(tmp_path, "extra/a.pkl", pickle.dumps([1, "x", Evil()], protocol))
     found = add(tmp_path, "extra/a.pkl", pickle.dumps({"a": Odd()}, protocol))
     assert "Q915" in found and "Q902" not in found
-    assert not add(tmp_path, "extra/a.pkl", pickle.dumps({"a": [1, 2.5, None, True, b"x", "y" * 300, 1 << 70]}, protocol)) & {"Q902", "Q915", "Q199"}
+    assert not add(tmp_path, "extra/a.pkl", pickle.dumps({"a": [1, 2.5, None, True, b"x", "y" * 300, 1 << 70]},
+                                                         protocol)) & {"Q902", "Q915", "Q199"}
 
 
 def test_pickles_elsewhere(tmp_path):
@@ -199,8 +206,10 @@ def test_container(tmp_path):
     assert "Q908" in patched(entry + 8, struct.pack("<H", 1))
     assert "Q910" in patched(entry + 46, b"X")
     assert "Q913" in patched(entry + 10, struct.pack("<H", 99))
-    assert "Q907" in check(archive({**files, "bomb": b" " * (64 << 20)}, zipfile.ZIP_DEFLATED), tmp_path, security=True)[1]
-    assert "Q909" in check(archive({**files, "link": b"/etc"}, attributes={"link": 0o120777 << 16}), tmp_path, security=True)[1]
+    assert "Q907" in check(archive({**files, "bomb": b" " * (64 << 20)}, zipfile.ZIP_DEFLATED), tmp_path,
+                           security=True)[1]
+    assert "Q909" in check(archive({**files, "link": b"/etc"}, attributes={"link": 0o120777 << 16}), tmp_path,
+                           security=True)[1]
     assert "Q911" in check(b"#!/bin/sh\n" + plain, tmp_path, security=True)[1]
     assert "Q100" in check(plain[:-30], tmp_path, security=True)[1]
     assert not check(plain, tmp_path, security=True)[1] - {"Q901"}

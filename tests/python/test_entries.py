@@ -19,6 +19,7 @@ def test_entries_beside_the_root(tmp_path):
         z.writestr("abcdefgh/extra/mine", b"1")
         z.writestr("12345678/extra/other", b"2")
         z.writestr("z", b"3")
-    found = json.loads(subprocess.run([QKV, "inspect", tmp_path / "m.pt2", "--json"], capture_output=True, check=True).stdout)
+    found = json.loads(subprocess.run([QKV, "inspect", tmp_path / "m.pt2", "--json"], capture_output=True,
+                                      check=True).stdout)
     assert "extra/mine (extra file)" in found["ignored_entries"]
     assert not [e for e in found["ignored_entries"] if "other" in e]

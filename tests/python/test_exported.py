@@ -21,7 +21,9 @@ class Exported:
 
     def __init__(self, folder, f, inputs, dynamic=None):
         self.module, given, saved = module(f), folder / "given.pt2", folder / "saved.pt2"
-        torch.export.save(torch.export.export(self.module, inputs, dynamic_shapes=dynamic and (dynamic if isinstance(f, nn.Module) else (tuple(dynamic),))), given)
+        torch.export.save(torch.export.export(self.module, inputs,
+                                              dynamic_shapes=dynamic and (dynamic if isinstance(f, nn.Module)
+                                                                          else (tuple(dynamic),))), given)
         self.models = [qkv.Model(given), qkv.Model(given, optimize=False)]
         self.models[0].save(saved)
         self.models.append(qkv.Model(saved))
@@ -32,7 +34,8 @@ class Exported:
             with torch.no_grad():
                 want = tree_leaves(self.module(*inputs))
                 again = tree_leaves(self.reloaded(*inputs))
-            runs = [[torch.from_numpy(np.array(y)) for y in m.run([x.numpy() for x in inputs]).values()] for m in self.models]
+            runs = [[torch.from_numpy(np.array(y)) for y in m.run([x.numpy() for x in inputs]).values()]
+                    for m in self.models]
             for got in (*runs, again):
                 for a, b in zip(got, want, strict=True):
                     torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
@@ -87,7 +90,9 @@ def test_size_that_a_region_without_gradients_hands_out(tmp_path, numbers_only):
                 q = torch.ones(m - n + 1)
             return (x * self.w).sum(-1, keepdim=True) * p.view(1, 1, n) * q.sum(), torch.zeros(m)
 
-    Exported(tmp_path, Positions(), (torch.randn(2, 5, 4),), ({0: Dim("b"), 1: Dim("n", min=2)},)).agrees(*[(torch.randn(b, n, 4),) for b, n in ((2, 5), (3, 2), (1, 9))])
+    Exported(tmp_path, Positions(), (torch.randn(2, 5, 4),), ({0: Dim("b"), 1: Dim("n", min=2)},
+                                                              )).agrees(*[(torch.randn(b, n, 4),)
+                                                                          for b, n in ((2, 5), (3, 2), (1, 9))])
 
 
 def test_mask_whose_query_axis_the_file_knows_to_be_one(tmp_path):
@@ -98,10 +103,12 @@ def test_mask_whose_query_axis_the_file_knows_to_be_one(tmp_path):
         return nn.functional.scaled_dot_product_attention(q, k, k, attn_mask=bias)
 
     def inputs(b, n, m):
-        return torch.randn(b, 2, n, 8), torch.randn(b, 2, m, 8), (torch.arange(m) < m - 1).float().expand(b, m).contiguous()
+        return torch.randn(b, 2, n, 8), torch.randn(b, 2, m, 8), (torch.arange(m) < m - 1).float().expand(b,
+            m).contiguous()
 
     free = {0: Dim.AUTO, 2: Dim.AUTO}
-    Exported(tmp_path, f, inputs(2, 16, 5), ({0: Dim.AUTO}, free, {0: Dim.AUTO, 1: Dim.AUTO})).agrees(inputs(2, 16, 5), inputs(3, 16, 2), inputs(5, 16, 16))
+    Exported(tmp_path, f, inputs(2, 16, 5), ({0: Dim.AUTO}, free, {0: Dim.AUTO, 1: Dim.AUTO})).agrees(inputs(2, 16,
+        5), inputs(3, 16, 2), inputs(5, 16, 16))
 
 
 def test_places_of_what_is_not_zero(tmp_path):
@@ -124,4 +131,5 @@ def test_views_and_logic_in_place(tmp_path):
         z.mul_(3)
         return y, m, z, y.clone().transpose_(0, 1), y.clone().squeeze_(0), y.clone().swapaxes_(1, 2)
 
-    Exported(tmp_path, f, (torch.randn(4, 5),), ({0: Dim("n", min=2)},)).agrees((torch.randn(4, 5),), (torch.randn(7, 5),))
+    Exported(tmp_path, f, (torch.randn(4, 5),), ({0: Dim("n", min=2)},)).agrees((torch.randn(4, 5),),
+                                                                                (torch.randn(7, 5),))

@@ -1,4 +1,4 @@
-"""Parts of a model: their numbers are those of the whole, in qkv, in PyTorch after saving, and as ONNX."""
+"""Parts of a model: their values are those of the whole, in qkv, in PyTorch after saving, and as ONNX."""
 import gc
 import pathlib
 import re
@@ -17,7 +17,8 @@ B, S = Dim("b", min=1, max=8), Dim("s", min=2, max=32)
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
-    """Two encoder layers with a padding mask, exported with variable batch and length; the values of every node as PyTorch computes them."""
+    """Two encoder layers with a padding mask, exported with variable batch and length;
+    the values of every node as PyTorch computes them."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).train(False)
@@ -56,7 +57,8 @@ def encoder(tmp_path_factory):
 def close(a, b):
     assert a.shape == b.shape
     finite = np.isfinite(b)
-    assert np.array_equal(finite, np.isfinite(a)) and np.abs(a[finite] - b[finite]).max(initial=0) <= 2e-5 * np.abs(b[finite]).max(initial=1e-6)
+    assert np.array_equal(finite, np.isfinite(a)) and np.abs(a[finite]
+                                                             - b[finite]).max(initial=0) <= 2e-5 * np.abs(b[finite]).max(initial=1e-6)
 
 
 def norms(model):
@@ -76,14 +78,16 @@ def test_every_value_from_the_inputs(encoder):
 
 
 def test_block_saved(encoder, tmp_path):
-    """Half a block: from the sum before one norm to the next norm; as .pt2 in PyTorch, as .onnx in ONNX Runtime, with another batch."""
+    """Half a block: from the sum before one norm to the next norm; as .pt2 in PyTorch, as .onnx in ONNX Runtime,
+    with another batch."""
     path, values = encoder
     model = qkv.Model(path)
     first, last = norms(model)[1], norms(model)[2]
     assert first in values and last in values
     with pytest.raises(qkv.Error, match="need the input|needs the size"):
         model.extract([first], [last])  # the residual goes around the norm
-    added = re.search(rf"%{first}: \S+ = aten.layer_norm.default\(%(\w+)", model.graph_text().replace(", ", ",")).group(1)
+    added = re.search(rf"%{first}: \S+ = aten.layer_norm.default\(%(\w+)",
+                      model.graph_text().replace(", ", ",")).group(1)
     part = model.extract(added, last)
     assert part.inputs == [added] and part.outputs == [last]
     feeds = {i: values[i] for i in part.inputs}
@@ -137,12 +141,14 @@ def listed(text):
         if line.startswith("%"):
             left, right = line.split(" = ", 1)
             nodes.append((re.findall(r"%([\w.]+): ", left), re.findall(r"%([\w.]+)", right)))
-    return nodes, re.findall(r"^input %([\w.]+):", text, re.M), list(dict.fromkeys(re.findall(r"^output \S+ = %([\w.]+)", text, re.M)))
+    return nodes, re.findall(r"^input %([\w.]+):", text,
+                             re.M), list(dict.fromkeys(re.findall(r"^output \S+ = %([\w.]+)", text, re.M)))
 
 
 @pytest.mark.parametrize("path", sorted(p for p in SMALL.glob("*.pt2") if "bf16" not in p.name), ids=lambda p: p.stem)
 def test_cut_in_two(path, tmp_path):
-    """Everything that is alive between two nodes is where the model is cut: the second part, in memory, as .pt2 and as .onnx, gives what the whole gives."""
+    """Everything that is alive between two nodes is where the model is cut: the second part, in memory,
+    as .pt2 and as .onnx, gives what the whole gives."""
     load_file = pytest.importorskip("safetensors.numpy").load_file
     model = qkv.Model(path, fuse=False)
     feeds = load_file(path.with_name(path.stem + ".v0.in.safetensors"))

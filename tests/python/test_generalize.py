@@ -1,7 +1,7 @@
-"""qkv.generalize: static exports at two sizes become one file, which gives eager's numbers at sizes that no export saw.
+"""qkv.generalize: static exports at two sizes become one file, which gives eager's values at sizes that no export saw.
 
-A case is a module, a function from sizes to inputs, and sizes: the first two are exported, all are checked, through the written file in
-qkv and in PyTorch.
+A case is a module, a function from sizes to inputs, and sizes: the first two are exported, all are checked,
+through the written file in qkv and in PyTorch.
 """
 import math
 
@@ -67,7 +67,8 @@ def agree(path, expected, in_torch=True):
     program = torch.export.load(path).module() if in_torch else None
     for args, want in expected:
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
-        feeds = dict(zip(model.inputs, tensors)) | {n: np.asarray(a) for n, a in zip(scalars, [a for a in args if not isinstance(a, torch.Tensor)])}
+        feeds = dict(zip(model.inputs, tensors)) | {n: np.asarray(a) for n, a in zip(scalars,
+            [a for a in args if not isinstance(a, torch.Tensor)])}
         for got, w in zip(model.run(feeds).values(), want, strict=True):
             close(got, w)
         if program:
@@ -127,8 +128,10 @@ CASES |= {
     "encoder, one export of batch 1": (fixed(encoder, sequence), [(1, 8), (3, 13), (2, 4), (5, 17)]),
     "key mask": (fixed(lambda: KeyMask(False), with_mask), QUERIES_KEYS),
     "key mask, weights": (fixed(lambda: KeyMask(True), with_mask), QUERIES_KEYS),
-    "key mask, bias and zero attention": (fixed(lambda: KeyMask(True, add_bias_kv=True, add_zero_attn=True), with_mask), QUERIES_KEYS),
-    "mask of every head": (fixed(HeadMask, lambda b, s: (torch.randn(b, s, 32), torch.randn(4 * b, s, s))), [(2, 5), (3, 8), (1, 2), (4, 20)]),
+    "key mask, bias and zero attention": (fixed(lambda: KeyMask(True, add_bias_kv=True, add_zero_attn=True),
+                                                with_mask), QUERIES_KEYS),
+    "mask of every head": (fixed(HeadMask, lambda b, s: (torch.randn(b, s, 32), torch.randn(4 * b, s, s))),
+                           [(2, 5), (3, 8), (1, 2), (4, 20)]),
 }
 
 
@@ -183,7 +186,8 @@ def masked(how):
     return build
 
 
-for how in ("tril", "triu of full", "slice of a buffer", "window of aranges", "scaled by the length", "baked additive", "baked bool", "baked window",
+for how in ("tril", "triu of full", "slice of a buffer", "window of aranges", "scaled by the length",
+            "baked additive", "baked bool", "baked window",
             "baked positions", "baked alibi", "baked halves"):
     CASES[f"mask: {how}"] = (masked(how), BATCH_LENGTH)
 
@@ -191,11 +195,13 @@ for how in ("tril", "triu of full", "slice of a buffer", "window of aranges", "s
 class Language(nn.Module):
     def __init__(self):
         super().__init__()
-        self.token, self.position, self.encoder, self.head = nn.Embedding(50, 32), nn.Embedding(64, 32), encoder(), nn.Linear(32, 50)
+        self.token, self.position, self.encoder, self.head = nn.Embedding(50, 32), nn.Embedding(64,
+            32), encoder(), nn.Linear(32, 50)
 
     def forward(self, ids):
         x = self.token(ids) + self.position(torch.arange(ids.shape[1]))
-        return self.head(self.encoder(x, mask=nn.Transformer.generate_square_subsequent_mask(ids.shape[1]), is_causal=True))[:, -1]
+        return self.head(self.encoder(x, mask=nn.Transformer.generate_square_subsequent_mask(ids.shape[1]),
+                                      is_causal=True))[:, -1]
 
 
 class Both(nn.Module):
@@ -204,7 +210,8 @@ class Both(nn.Module):
         self.t = nn.Transformer(32, 4, 2, 2, 48, batch_first=True)
 
     def forward(self, src, tgt):
-        return self.t(src, tgt, tgt_mask=nn.Transformer.generate_square_subsequent_mask(tgt.shape[1]), tgt_is_causal=True)
+        return self.t(src, tgt, tgt_mask=nn.Transformer.generate_square_subsequent_mask(tgt.shape[1]),
+                      tgt_is_causal=True)
 
 
 class Chunked(nn.Module):
@@ -250,7 +257,8 @@ class Middle(nn.Module):
 
 
 class Pairs(nn.Module):
-    """Distances from every pair of positions to every position, as Funnel pools: 2*ceil(s/2) - 1 comes from no size that is there."""
+    """Distances from every pair of positions to every position, as Funnel pools:
+    2*ceil(s/2) - 1 comes from no size that is there."""
 
     def forward(self, x):
         s = x.shape[1]
@@ -262,7 +270,8 @@ class Pairs(nn.Module):
 class Waves(nn.Module):
     def __init__(self):
         super().__init__()
-        self.a, self.b, self.layer = nn.Conv1d(1, 8, 10, 5), nn.Conv1d(8, 8, 3, 2), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.a, self.b, self.layer = nn.Conv1d(1, 8, 10, 5), nn.Conv1d(8, 8, 3, 2), nn.TransformerEncoderLayer(8, 2,
+            16, batch_first=True)
 
     def forward(self, x):
         return self.layer(self.b(F.gelu(self.a(x[:, None]))).transpose(1, 2))
@@ -282,7 +291,8 @@ class Numbers(nn.Module):
 small = lambda b, s: (torch.randn(b, s, 16),)
 CASES |= {
     "language model": (fixed(Language, lambda b, s: (torch.randint(0, 50, (b, s)),)), BATCH_LENGTH),
-    "nn.Transformer": (fixed(Both, lambda b, s, t: (torch.randn(b, s, 32), torch.randn(b, t, 32))), [(2, 7, 5), (3, 12, 8), (1, 4, 9), (5, 25, 2)]),
+    "nn.Transformer": (fixed(Both, lambda b, s, t: (torch.randn(b, s, 32), torch.randn(b, t, 32))),
+                       [(2, 7, 5), (3, 12, 8), (1, 4, 9), (5, 25, 2)]),
     "chunks": (fixed(Chunked, small), [(2, 9), (3, 18), (1, 4), (5, 27)]),
     "relative shift": (fixed(RelativeShift, small), [(2, 9), (3, 16), (1, 4), (5, 27)]),
     "middle of a table": (fixed(Middle, small), [(2, 9), (3, 16), (1, 4), (5, 27)]),
@@ -290,7 +300,8 @@ CASES |= {
     "pairs, both sizes doubled": (fixed(Pairs, small), [(2, 8), (4, 16), (3, 6), (5, 18)]),
     "no batch": (fixed(Alone, lambda s: (torch.randn(s, 16),)), [(7,), (12,), (4,), (25,)]),
     "waves": (fixed(Waves, lambda b, s: (torch.randn(b, s),)), [(2, 200), (3, 333), (1, 120), (5, 401)]),
-    "numbers as inputs": (fixed(Numbers, lambda b, h, w: (torch.randn(b, h * w, 8), h, w)), [(2, 3, 5), (3, 4, 7), (1, 2, 3), (4, 6, 5)]),
+    "numbers as inputs": (fixed(Numbers, lambda b, h, w: (torch.randn(b, h * w, 8), h, w)),
+                          [(2, 3, 5), (3, 4, 7), (1, 2, 3), (4, 6, 5)]),
 }
 
 # ---------------------------------------------------------------- images
@@ -323,9 +334,12 @@ CASES |= {
     "vit": (fixed(Vit, image), IMAGES),
     "vit, square": (fixed(Vit, image), [(2, 42, 42), (3, 70, 70), (1, 28, 28), (4, 84, 84)]),
     "vit, height and width change places": (fixed(Vit, image), [(2, 42, 70), (3, 70, 42), (1, 28, 56), (4, 84, 42)]),
-    "vit, grid as high as the batch is large": (fixed(Vit, image), [(2, 28, 56), (3, 42, 70), (1, 28, 42), (4, 84, 30)]),
-    "vit, patches by reshape": (fixed(lambda: Vit(4, "reshape"), image), [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
-    "vit, positions by scale": (fixed(lambda: Vit(14, "scale"), image), [(2, 42, 70), (3, 56, 98), (1, 28, 42), (4, 84, 28)]),
+    "vit, grid as high as the batch is large": (fixed(Vit, image),
+                                                [(2, 28, 56), (3, 42, 70), (1, 28, 42), (4, 84, 30)]),
+    "vit, patches by reshape": (fixed(lambda: Vit(4, "reshape"), image),
+                                [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
+    "vit, positions by scale": (fixed(lambda: Vit(14, "scale"), image),
+                                [(2, 42, 70), (3, 56, 98), (1, 28, 42), (4, 84, 28)]),
 }
 
 
@@ -382,7 +396,8 @@ class RelativeIndex(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.patch, self.table, self.qkv, self.index = nn.Conv2d(3, 16, 4, 4), nn.Parameter(torch.randn(961, 2)), nn.Linear(16, 48), {}
+        self.patch, self.table, self.qkv, self.index = nn.Conv2d(3, 16, 4, 4), nn.Parameter(torch.randn(961,
+            2)), nn.Linear(16, 48), {}
 
     def bake(self, h, w):
         c = torch.stack(torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")).flatten(1)
@@ -410,7 +425,8 @@ def relative_index():
 class Pyramid(nn.Module):
     def __init__(self, pool):
         super().__init__()
-        self.pool, self.a, self.b, self.lateral = pool, nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 16, 3, 2, 1), nn.Conv2d(8, 16, 1)
+        self.pool, self.a, self.b, self.lateral = pool, nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 16, 3, 2,
+            1), nn.Conv2d(8, 16, 1)
 
     def forward(self, x):
         a = F.relu(self.a(x))
@@ -469,8 +485,10 @@ class Unfolded(nn.Module):
         b, c, h, w = y.shape
         n, m = -(-h // 2), -(-w // 2)
         y = F.interpolate(y, size=(2 * n, 2 * m), mode="bilinear", align_corners=False)
-        y = y.reshape(b * c * n, 2, m, 2).transpose(1, 2).reshape(b, c, n * m, 4).transpose(1, 3).reshape(b * 4, n * m, c)
-        y = self.layer(y).view(b, 4, n * m, c).transpose(1, 3).reshape(b * c * n, m, 2, 2).transpose(1, 2).reshape(b, c, 2 * n, 2 * m)
+        y = y.reshape(b * c * n, 2, m, 2).transpose(1, 2).reshape(b, c, n * m, 4).transpose(1, 3).reshape(b * 4,
+            n * m, c)
+        y = self.layer(y).view(b, 4, n * m, c).transpose(1, 3).reshape(b * c * n, m, 2, 2).transpose(1, 2).reshape(b,
+            c, 2 * n, 2 * m)
         return F.interpolate(y, size=(h, w), mode="bilinear", align_corners=False)
 
 
@@ -492,13 +510,15 @@ CASES |= {
     "windows, mask in place": (windows(False), [(2, 22, 26), (3, 30, 44), (1, 18, 40), (4, 34, 20)]),
     "windows, mask baked": (windows(True), [(2, 22, 26), (3, 30, 44), (1, 18, 40), (4, 34, 20)]),
     "points of a grid": (fixed(Points, image), [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
-    "points of a grid as high as the batch is large": (fixed(Points, image), [(3, 12, 20), (4, 16, 28), (1, 8, 12), (4, 24, 16)]),
+    "points of a grid as high as the batch is large": (fixed(Points, image),
+                                                       [(3, 12, 20), (4, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "patches unfolded": (fixed(Unfolded, image), [(2, 8, 12), (3, 12, 20), (1, 16, 24), (4, 28, 12)]),
     "windows folded": (fixed(Folded, image), [(2, 8, 12), (3, 12, 20), (1, 16, 24), (4, 28, 12)]),
     "relative index": (relative_index, [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "pyramid, pool over all": (fixed(lambda: Pyramid("window"), image), ODD),
-    "pyramid, mean by hand": (fixed(lambda: Pyramid("sum"), image), ODD),
-    "same padding, twice": (fixed(lambda: SamePadding(2), image), [(2, 64, 97), (3, 93, 160), (1, 64, 64), (4, 127, 95)]),
+    "pyramid, decomposed mean": (fixed(lambda: Pyramid("sum"), image), ODD),
+    "same padding, twice": (fixed(lambda: SamePadding(2), image),
+                            [(2, 64, 97), (3, 93, 160), (1, 64, 64), (4, 127, 95)]),
     "same padding": (fixed(SamePadding, image), ODD),
     "u-net": (fixed(Up, image), ODD),
 }
@@ -531,8 +551,10 @@ def tokens(b, s):
     return torch.randint(0, 60, (b, s)), mask
 
 
-TEXT = dict(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=64)
-PICTURE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=32, patch_size=8)
+TEXT = dict(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+            max_position_embeddings=64)
+PICTURE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=32,
+               patch_size=8)
 SWIN = dict(embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, image_size=64, patch_size=2)
 VIT_SIZES = [(2, 48, 64), (3, 64, 80), (1, 24, 40), (4, 72, 48)]
 SWIN_SIZES = [(2, 44, 52), (3, 60, 70), (1, 34, 80), (4, 72, 38)]
@@ -541,12 +563,17 @@ look = lambda m, x: m(x, interpolate_pos_encoding=True).last_hidden_state
 TRANSFORMERS = {
     "Bert": ("sdpa", TEXT, tokens, read, BATCH_LENGTH),
     "Bert, eager": ("eager", TEXT, tokens, read, BATCH_LENGTH),
-    "Llama": ("sdpa", TEXT | {"num_key_value_heads": 2}, tokens, lambda m, i, a: m(input_ids=i, attention_mask=a, use_cache=False).last_hidden_state, BATCH_LENGTH),
-    "T5": ("eager", dict(vocab_size=60, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4), lambda b, s, t: (tokens(b, s)[0], tokens(b, t)[0]),
-           lambda m, i, d: m(input_ids=i, decoder_input_ids=d, use_cache=False).last_hidden_state, [(2, 7, 5), (3, 12, 8), (1, 4, 9), (5, 25, 3)]),
-    "DebertaV2": ("eager", TEXT | dict(relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8, max_relative_positions=16, share_att_key=True),
+    "Llama": ("sdpa", TEXT | {"num_key_value_heads": 2}, tokens,
+              lambda m, i, a: m(input_ids=i, attention_mask=a, use_cache=False).last_hidden_state, BATCH_LENGTH),
+    "T5": ("eager", dict(vocab_size=60, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4),
+           lambda b, s, t: (tokens(b, s)[0], tokens(b, t)[0]),
+           lambda m, i, d: m(input_ids=i, decoder_input_ids=d, use_cache=False).last_hidden_state,
+           [(2, 7, 5), (3, 12, 8), (1, 4, 9), (5, 25, 3)]),
+    "DebertaV2": ("eager", TEXT | dict(relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8,
+                                       max_relative_positions=16, share_att_key=True),
                   tokens, read, BATCH_LENGTH),
-    "MobileViT": ("eager", dict(image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 8, 16, 16, 16, 32], num_attention_heads=2), image,
+    "MobileViT": ("eager", dict(image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 8, 16, 16, 16, 32],
+                                num_attention_heads=2), image,
                   lambda m, x: m(x).last_hidden_state, [(2, 64, 96), (3, 96, 160), (1, 64, 64), (4, 128, 96)]),
     "ViT": ("sdpa", PICTURE, image, look, VIT_SIZES),
     "ViT, eager": ("eager", PICTURE, image, look, VIT_SIZES),
@@ -590,13 +617,17 @@ def pair(module, inputs, sizes, tmp_path):
 def test_sizes_are_named_tied_and_told_apart(tmp_path):
     paths, _ = pair(lambda: KeyMask(False), with_mask, [(2, 9, 9), (3, 13, 13)], tmp_path)
     found = qkv.generalize(*paths)
-    assert [(s["axes"], s["values"], s["tied"]) for s in found.sizes] == [("q.0, k.0, mask.0", [2, 3], True), ("q.1, k.1, mask.1", [9, 13], True)]
+    assert [(s["axes"], s["values"], s["tied"]) for s in found.sizes] == [("q.0, k.0, mask.0", [2, 3], True),
+                                                                          ("q.1, k.1, mask.1", [9, 13], True)]
     apart = qkv.generalize(*paths, apart=True, dims={"batch": ["q.0", "k.0", "mask.0"], "keys": "k.1"})
-    assert {s["axes"]: s["expr"] for s in apart.sizes} == {"q.0, k.0, mask.0": "batch", "k.1": "keys", "q.1": "q_1", "mask.1": "keys"}
+    assert {s["axes"]: s["expr"] for s in apart.sizes} == {"q.0, k.0, mask.0": "batch", "k.1": "keys", "q.1": "q_1",
+                                                           "mask.1": "keys"}
     q, k, m = with_mask(4, 6, 10)
     assert apart.model.run([q, k, m])["output_0"].shape == (4, 6, 32)
-    for wrong, text in ((dict(dims={"batch": ["q.7"]}), "'q.7' is not an axis"), (dict(dims={"x": ["q.0", "q.1"]}), "their sizes differ"),
-                        (dict(dims={"c": ["q.2"]}), "is 32 in every file"), (dict(dynamic=["q.2"]), "add a file in which it differs")):
+    for wrong, text in ((dict(dims={"batch": ["q.7"]}), "'q.7' is not an axis"),
+                        (dict(dims={"x": ["q.0", "q.1"]}), "their sizes differ"),
+                        (dict(dims={"c": ["q.2"]}), "is 32 in every file"),
+                        (dict(dynamic=["q.2"]), "add a file in which it differs")):
         with pytest.raises(qkv.Error, match=text) as e:
             qkv.generalize(*paths, **wrong)
         assert e.value.code == 2
@@ -694,15 +725,18 @@ def test_constants_without_a_pattern_are_listed_by_node(tmp_path):
     with pytest.raises(qkv.Error) as e:
         qkv.generalize(*paths)
     unsolved = {u["op"]: u for u in e.value.report.unsolved}
-    assert unsolved["aten.mul.Tensor"]["values"] == ["f32[5]", "f32[9]"] and "no pattern" in unsolved["aten.mul.Tensor"]["why"]
+    assert unsolved["aten.mul.Tensor"]["values"] == ["f32[5]",
+                                                     "f32[9]"] and "no pattern" in unsolved["aten.mul.Tensor"]["why"]
     assert unsolved["aten.add.Tensor"]["values"] == ["137", "911"]
 
 
 def test_files_that_are_dynamic_or_alike(tmp_path):
     dynamic = tmp_path / "dynamic.pt2"
-    torch.export.save(torch.export.export(Layer().eval(), (torch.randn(2, 8),), dynamic_shapes=({0: torch.export.Dim("b")},)), dynamic)
+    torch.export.save(torch.export.export(Layer().eval(), (torch.randn(2, 8),),
+                                          dynamic_shapes=({0: torch.export.Dim("b")},)), dynamic)
     alike = export(Layer().eval(), (torch.randn(2, 8),), tmp_path / "alike.pt2")
-    for files, text in (((alike, dynamic), "variable already"), ((alike, alike), "nothing to generalize"), ((alike,), "expected 2 to 8")):
+    for files, text in (((alike, dynamic), "variable already"), ((alike, alike), "nothing to generalize"),
+                        ((alike,), "expected 2 to 8")):
         with pytest.raises(qkv.Error, match=text) as e:
             qkv.generalize(*files)
         assert e.value.code == 2

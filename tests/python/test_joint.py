@@ -1,4 +1,5 @@
-"""Joint graphs: gradients are torch.autograd's, in qkv and in PyTorch after saving, for sizes that the example did not have."""
+"""Joint graphs: gradients are torch.autograd's, in qkv and in PyTorch after saving,
+for sizes that the example did not have."""
 import copy
 import ctypes as C
 import sys
@@ -21,7 +22,8 @@ B, S = Dim("b", min=1, max=8), Dim("s", min=3, max=32)
 
 
 class Attention(nn.Module):
-    """Embedding (a row of padding, a tied head), grouped heads, causal or masked or biased attention, norms, an MLP, cross entropy."""
+    """Embedding (a row of padding, a tied head), grouped heads, causal or masked or biased attention, norms, an MLP,
+    cross entropy."""
 
     def __init__(self, kind):
         super().__init__()
@@ -96,7 +98,8 @@ def close(got, want, dtype, name):
 
 def all_core(program):
     """Every node is a core op of ATen, a number out of sizes, or an assert."""
-    others = {str(n.target) for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload) and torch.Tag.core not in n.target.tags}
+    others = {str(n.target) for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload)
+              and torch.Tag.core not in n.target.tags}
     assert others <= {"aten._assert_scalar.default"}, others
 
 
@@ -122,13 +125,17 @@ class Composite(nn.Module):
     def forward(self, x):
         h = self.slope(self.conv(self.rms(self.fc(x))))
         h = F.silu(h) + F.mish(h) + F.softplus(h) + F.hardswish(h) + F.logsigmoid(h) + F.hardshrink(h) + F.softshrink(h)
-        h = h + torch.logaddexp(h, -h) + torch.xlogy(h.abs() + 1, h.abs() + 2) + torch.hypot(h, h + 3) + torch.nan_to_num(h) + torch.special.ndtr(h) + torch.frac(h)
-        n = torch.linalg.vector_norm(h, dim=-1) + torch.linalg.vector_norm(h, ord=3, dim=-1) + torch.logsumexp(h, -1) + torch.cdist(h, h + 1).sum(-1)
+        h = h + torch.logaddexp(h, -h) + torch.xlogy(h.abs() + 1, h.abs() + 2) + torch.hypot(h,
+            h + 3) + torch.nan_to_num(h) + torch.special.ndtr(h) + torch.frac(h)
+        n = torch.linalg.vector_norm(h, dim=-1) + torch.linalg.vector_norm(h, ord=3, dim=-1) + torch.logsumexp(h,
+            -1) + torch.cdist(h, h + 1).sum(-1)
         d = torch.diagonal(h @ h.mT, 1, 1, 2)
         seen = torch.eye(3, dtype=torch.bool) | (torch.tril(h @ h.mT) > 0).all(-1, keepdim=True)
         s = F.softmax((h @ h.mT).masked_fill(~seen, float("-inf")), -1)
         up = F.interpolate(h[:, None], scale_factor=2.0, mode="bilinear") * torch.linspace(0, 1, 12)
-        return n.sum() + d.square().sum() + (torch.triu(s) @ h).square().mean() + up.square().mean() + torch.where(h > 0, 1.0, 2.0).mul(h).mean()
+        return n.sum() + d.square().sum() + (torch.triu(s)
+                                             @ h).square().mean() + up.square().mean() + torch.where(h > 0, 1.0,
+                                                 2.0).mul(h).mean()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -142,7 +149,8 @@ def test_core_ops_alone(dtype, tmp_path):
     for x in (x, torch.randn(5, 3, 6, dtype=dtype)):
         loss = module(x)
         want = [loss, *torch.autograd.grad(loss, list(module.parameters()))]
-        for got in (joint.run([x.numpy()]).values(), qkv.Model(tmp_path / "j.pt2").run([x.numpy()]).values(), loaded.module()(x)):
+        for got in (joint.run([x.numpy()]).values(), qkv.Model(tmp_path / "j.pt2").run([x.numpy()]).values(),
+                    loaded.module()(x)):
             for g, w, name in zip(got, want, ["loss", *dict(module.named_parameters())], strict=True):
                 close(g.detach() if torch.is_tensor(g) else g, w, dtype, name)
 
@@ -162,7 +170,8 @@ def test_no_core_form(tmp_path):
     assert e.value.code == 4 and not (tmp_path / "j.pt2").exists()
 
 
-@pytest.mark.parametrize("dtype, decompose", [(torch.float32, "none"), (torch.float64, "math"), (torch.float64, "core")])
+@pytest.mark.parametrize("dtype, decompose", [(torch.float32, "none"), (torch.float64, "math"),
+                                              (torch.float64, "core")])
 @pytest.mark.parametrize("name", CASES)
 def test_autograd(name, dtype, decompose, tmp_path):
     make, inputs, dynamic, wanted = CASES[name]
@@ -175,7 +184,8 @@ def test_autograd(name, dtype, decompose, tmp_path):
         all_core(loaded)
     signature = loaded.graph_signature
     for args in (inputs(2, 6, dtype), inputs(3, 6 if name == "picture" else 9, dtype)):
-        leaves = {n: p for n, p in module.named_parameters() if p.requires_grad and n not in joint.joint_report["without"]}
+        leaves = {n: p for n, p in module.named_parameters() if p.requires_grad
+                  and n not in joint.joint_report["without"]}
         floats = {n: a.requires_grad_() for n, a in zip(joint.inputs, args) if a.is_floating_point()}
         result = module(*args)
         loss = result["loss"] if isinstance(result, dict) else result
@@ -183,21 +193,26 @@ def test_autograd(name, dtype, decompose, tmp_path):
         args = [a.detach() for a in args]
         feeds = {n: a.numpy() for n, a in zip(joint.inputs, args)}
         for run in (joint.run(feeds), written.run(feeds)):
-            assert list(run) == ["output_0", *(["output_1"] if isinstance(result, dict) else []), *("grad." + n for n in want)]
+            assert list(run) == ["output_0", *(["output_1"] if isinstance(result, dict) else []),
+                                 *("grad." + n for n in want)]
             close(run["output_0"], loss, dtype, "loss")
             for n, g in want.items():
                 close(run["grad." + n], g, dtype, n)
         values = loaded.module()(*args)
-        assert [s.kind.name for s in signature.output_specs] == ["LOSS_OUTPUT", *(["USER_OUTPUT"] if isinstance(result, dict) else []), *["GRADIENT_TO_PARAMETER"] * len(leaves),
+        assert [s.kind.name for s in signature.output_specs] == ["LOSS_OUTPUT",
+                                                                 *(["USER_OUTPUT"] if isinstance(result, dict)
+                                                                   else []), *["GRADIENT_TO_PARAMETER"] * len(leaves),
                                                                  *["GRADIENT_TO_USER_INPUT"] * len(floats)]
         for s, v in zip(signature.output_specs, values):
-            close(v.detach().numpy(), loss if s.kind.name == "LOSS_OUTPUT" else want[s.target] if s.target else result["logits"], dtype, s)
+            close(v.detach().numpy(), loss if s.kind.name == "LOSS_OUTPUT" else want[s.target] if s.target
+                  else result["logits"], dtype, s)
     assert joint.joint_report["without"] == {"picture": [], "bias": ["unused"]}.get(name, ["bias", "unused"])
     assert set(signature.backward_signature.gradients_to_parameters.values()) == set(leaves)
 
 
 def test_buffers_dropout_and_given_masks(tmp_path):
-    """A buffer that changes comes first and is not taken for the loss; a mask of dropout that is an input; loss of shape (1,)."""
+    """A buffer that changes comes first and is not taken for the loss; a mask of dropout that is an input;
+    loss of shape (1,)."""
 
     class Counting(nn.Module):
         def __init__(self):
@@ -214,7 +229,8 @@ def test_buffers_dropout_and_given_masks(tmp_path):
     joint = qkv.joint(tmp_path / "m.pt2", "output_1", path=tmp_path / "j.pt2")
     assert list(joint.outputs) == ["output_0", "output_1", "grad.fc.weight", "grad.fc.bias", "grad.x"]
     ep = torch.export.load(tmp_path / "j.pt2")
-    assert [s.kind.name for s in ep.graph_signature.output_specs][:3] == ["BUFFER_MUTATION", "USER_OUTPUT", "LOSS_OUTPUT"]
+    assert [s.kind.name for s in ep.graph_signature.output_specs][:3] == ["BUFFER_MUTATION", "USER_OUTPUT",
+                                                                          "LOSS_OUTPUT"]
     loss = module(x, keep)[1]
     loss.sum().backward()
     run = joint.run([x.detach().numpy(), keep.numpy()])
@@ -223,7 +239,8 @@ def test_buffers_dropout_and_given_masks(tmp_path):
 
 
 def test_dropout_of_a_seed(tmp_path):
-    """In training mode, attention's dropout included: numbers and gradients are PyTorch's after torch.manual_seed (0 for a new session)."""
+    """In training mode, attention's dropout included: numbers and gradients are PyTorch's after torch.manual_seed (0
+    for a new session)."""
 
     class Dropping(nn.Module):
         def __init__(self):
@@ -232,7 +249,8 @@ def test_dropout_of_a_seed(tmp_path):
 
         def forward(self, x):
             q = F.dropout(F.relu(self.a(x)), 0.3, True).reshape(2, 3, 2, 8).transpose(1, 2)
-            return self.b(F.scaled_dot_product_attention(q, q, q, dropout_p=0.2).transpose(1, 2).flatten(2)).square().mean()
+            return self.b(F.scaled_dot_product_attention(q, q, q, dropout_p=0.2).transpose(1,
+                2).flatten(2)).square().mean()
 
     module, x = Dropping(), torch.randn(2, 3, 8)
     torch.export.save(torch.export.export(module, (x,)), tmp_path / "m.pt2")
@@ -253,9 +271,11 @@ def test_dropout_of_a_seed(tmp_path):
 
 @pytest.mark.parametrize("functional", [False, True])
 def test_batch_norm_in_training(functional, tmp_path):
-    """Statistics of the batch, running ones moved after each run, as PyTorch does; also as its functional form, and written again."""
+    """Statistics of the batch, running ones moved after each run, as PyTorch does;
+    also as its functional form, and written again."""
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 2), nn.BatchNorm2d(3, momentum=0.3, affine=False)).double()
+    module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 2),
+                           nn.BatchNorm2d(3, momentum=0.3, affine=False)).double()
     x = torch.randn(2, 2, 6, 5, dtype=torch.float64)
 
     class Loss(nn.Module):
@@ -284,8 +304,9 @@ def test_batch_norm_in_training(functional, tmp_path):
 
 
 class Stats(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("plan_ms", C.c_double), ("activation_bytes", C.c_size_t), ("constant_bytes", C.c_size_t),
-                ("packed_bytes", C.c_size_t), ("scratch_bytes", C.c_size_t), ("steps", C.c_int), ("plans", C.c_int), ("threads", C.c_int),
+    _fields_ = [("struct_size", C.c_size_t), ("plan_ms", C.c_double), ("activation_bytes", C.c_size_t),
+                ("constant_bytes", C.c_size_t), ("packed_bytes", C.c_size_t), ("scratch_bytes", C.c_size_t),
+                ("steps", C.c_int), ("plans", C.c_int), ("threads", C.c_int),
                 ("kept_bytes", C.c_size_t)]
 
 
@@ -294,8 +315,10 @@ class Blocks(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList(nn.ModuleDict({"norm": nn.LayerNorm(16), "qkv": nn.Linear(16, 48), "out": nn.Linear(16, 16), "last": nn.RMSNorm(16), "up": nn.Linear(16, 64),
-                                                   "down": nn.Linear(64, 16)}) for _ in range(6))
+        self.layers = nn.ModuleList(nn.ModuleDict({"norm": nn.LayerNorm(16), "qkv": nn.Linear(16, 48),
+                                                   "out": nn.Linear(16, 16), "last": nn.RMSNorm(16),
+                                                   "up": nn.Linear(16, 64), "down": nn.Linear(64, 16)})
+                                    for _ in range(6))
 
     def forward(self, x):
         for layer in self.layers:
@@ -307,7 +330,7 @@ class Blocks(nn.Module):
 
 @pytest.mark.parametrize("decompose", ["none", "math", "core"])
 def test_recompute(decompose, tmp_path):
-    """Less memory by the plan, also of the written file; the same numbers, and the masks of dropout drawn once."""
+    """Less memory by the plan, also of the written file; the same values, and the masks of dropout drawn once."""
     torch.manual_seed(0)
     module, x = Blocks(), torch.randn(2, 32, 16)
     torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: B, 1: S},)), tmp_path / "m.pt2")
@@ -325,7 +348,8 @@ def test_recompute(decompose, tmp_path):
             written.run([torch.randn(4, 32, 16).numpy()])
             stats = Stats(C.sizeof(Stats))
             assert lib().qkv_session_stats(C.c_void_p(written._opened.pointer), C.byref(stats), None) == 0
-            assert 0 < stats.activation_bytes < 1.05 * memory[how]["with"]["memory"] + (48 << 10)  # the room of kernels themselves, which is a thread's
+            # the room of kernels themselves, which is a thread's
+            assert 0 < stats.activation_bytes < 1.05 * memory[how]["with"]["memory"] + (48 << 10)
     torch.manual_seed(0)
     loss = module(x)
     loss.backward()
@@ -369,7 +393,8 @@ def test_detach(decompose, tmp_path):
         own, at = copy.deepcopy(module), x.clone().requires_grad_()
         loss = own(at)
         want = torch.autograd.grad(loss, [*own.parameters(), at])
-        for step in (qkv.joint(tmp_path / "m.pt2", loss="output_0", inputs=["x"], decompose=decompose).run([x.numpy()]), qkv.Model(tmp_path / "j.pt2").run([x.numpy()])):
+        for step in (qkv.joint(tmp_path / "m.pt2", loss="output_0", inputs=["x"],
+                               decompose=decompose).run([x.numpy()]), qkv.Model(tmp_path / "j.pt2").run([x.numpy()])):
             close(step["output_0"], loss, torch.float64, "loss")
             for name, w in zip([*dict(own.named_parameters()), "x"], want, strict=True):
                 close(step["grad." + name], w, torch.float64, name)
@@ -395,18 +420,23 @@ def test_grid_sample(tmp_path):
     class Samples(nn.Module):
         def forward(self, x, grid):
             loss = 0
-            for mode, padding, aligned in (("bilinear", "reflection", True), ("nearest", "reflection", False), ("bicubic", "zeros", False), ("bicubic", "border", True),
+            for mode, padding, aligned in (("bilinear", "reflection", True), ("nearest", "reflection", False),
+                                           ("bicubic", "zeros", False), ("bicubic", "border", True),
                                            ("bicubic", "reflection", False)):
                 loss = loss * 0.9 + F.grid_sample(x, grid, mode, padding, aligned).tanh().sum()
             places = torch.cat([grid, grid[..., :1] * 0.7], -1)[:, :, :, None]
             return loss + F.grid_sample(x[:, None], places, padding_mode="border", align_corners=False).tanh().sum()
 
     def inputs(batch, size, places):
-        return torch.randn(batch, 3, size, size + 1, dtype=torch.float64), torch.randn(batch, places, 3, 2, dtype=torch.float64) * 1.5
+        return torch.randn(batch, 3, size, size + 1, dtype=torch.float64), torch.randn(batch, places, 3, 2,
+            dtype=torch.float64) * 1.5
 
     torch.manual_seed(0)
     size = Dim("size", min=2, max=20)
-    torch.export.save(torch.export.export(Samples(), inputs(2, 4, 3), dynamic_shapes={"x": {0: B, 2: size, 3: size + 1}, "grid": {0: B, 1: Dim("places", min=2, max=20)}}), tmp_path / "m.pt2")
+    torch.export.save(torch.export.export(Samples(), inputs(2, 4, 3),
+                                          dynamic_shapes={"x": {0: B, 2: size, 3: size + 1},
+                                                          "grid": {0: B, 1: Dim("places", min=2, max=20)}}),
+                      tmp_path / "m.pt2")
     joint = qkv.joint(tmp_path / "m.pt2", "output_0", path=tmp_path / "j.pt2", inputs=["x", "grid"])
     loaded = torch.export.load(tmp_path / "j.pt2").module()
     for args in (inputs(2, 4, 3), inputs(3, 7, 5)):
@@ -421,7 +451,8 @@ def test_grid_sample(tmp_path):
 
 @pytest.mark.parametrize("sampling, aligned", [(-1, False), (2, True)])
 def test_roi_align(sampling, aligned, tmp_path):
-    """Box prompts: the gradient is torchvision's op in the .pt2, two products in ONNX; against autograd through those products of the forward pass."""
+    """Box prompts: the gradient is torchvision's op in the .pt2, two products in ONNX;
+    against autograd through those products of the forward pass."""
     ort = pytest.importorskip("onnxruntime")
     from qkv.recipes import _sam3_module as sam3
 
@@ -436,11 +467,14 @@ def test_roi_align(sampling, aligned, tmp_path):
 
     def inputs(batch, boxes, size):
         corner = torch.rand(boxes, 2) * size
-        return torch.randn(batch, 3, size, size + 2), torch.cat([torch.arange(boxes).float()[:, None] % batch, corner, corner + torch.rand(boxes, 2) * size], 1)
+        return torch.randn(batch, 3, size, size + 2), torch.cat([torch.arange(boxes).float()[:, None] % batch, corner,
+                                                                 corner + torch.rand(boxes, 2) * size], 1)
 
     torch.manual_seed(0)
     module, n, size = Boxes(), Dim("n", min=2, max=9), Dim("size", min=4, max=20)
-    torch.export.save(torch.export.export(module, inputs(2, 5, 7), dynamic_shapes={"image": {0: B, 2: size, 3: size + 2}, "rois": {0: n}}), tmp_path / "m.pt2")
+    torch.export.save(torch.export.export(module, inputs(2, 5, 7),
+                                          dynamic_shapes={"image": {0: B, 2: size, 3: size + 2}, "rois": {0: n}}),
+                      tmp_path / "m.pt2")
     joint = qkv.joint(tmp_path / "m.pt2", "output_0", path=tmp_path / "j.pt2", inputs=["image"])
     joint.save_onnx(tmp_path / "j.onnx")
     written, loaded = qkv.Model(tmp_path / "j.pt2"), torch.export.load(tmp_path / "j.pt2").module()
@@ -452,7 +486,8 @@ def test_roi_align(sampling, aligned, tmp_path):
         want = [loss, *torch.autograd.grad(loss, [module.conv.weight, module.conv.bias, args[0]])]
         args = [a.detach() for a in args]
         feeds = {n: a.numpy() for n, a in zip(joint.inputs, args)}
-        for got in (joint.run(feeds).values(), written.run(feeds).values(), [v.detach().numpy() for v in loaded(*args)], session.run(None, feeds)):
+        for got in (joint.run(feeds).values(), written.run(feeds).values(),
+                    [v.detach().numpy() for v in loaded(*args)], session.run(None, feeds)):
             for g, w in zip(got, want, strict=True):
                 close(g, w, torch.float32, "roi_align")
 
@@ -468,8 +503,12 @@ def test_refused(tmp_path):
 
     torch.export.save(torch.export.export(Odd(), (torch.rand(5),)), tmp_path / "m.pt2")
     model = qkv.Model(tmp_path / "m.pt2")
-    for options, code, words in (({"loss": "output_0"}, 4, "histc -> exp -> sum_1 -> the loss"), ({"loss": "output_1"}, 2, r"its shape is \(5\), expected a scalar"),
-                                 ({}, 2, "which output is the loss"), ({"loss": "output_9"}, 2, "no output 'output_9'"), ({"loss": "output_0", "decompose": "x"}, 2, "none, core or math"), ({"loss": "output_0", "recompute": "x"}, 2, "none, cheap or blocks")):
+    for options, code, words in (({"loss": "output_0"}, 4, "histc -> exp -> sum_1 -> the loss"),
+                                 ({"loss": "output_1"}, 2, r"its shape is \(5\), expected a scalar"),
+                                 ({}, 2, "which output is the loss"), ({"loss": "output_9"}, 2,
+                                                                       "no output 'output_9'"),
+                                 ({"loss": "output_0", "decompose": "x"}, 2, "none, core or math"),
+                                 ({"loss": "output_0", "recompute": "x"}, 2, "none, cheap or blocks")):
         with pytest.raises(qkv.Error, match=words) as e:
             model.joint(**options)
         assert e.value.code == code

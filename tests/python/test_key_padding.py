@@ -27,16 +27,19 @@ def run(*args, code=0):
 def exported(request, tmp_path_factory):
     """Steps 1 and 2: encoder.pt2, and ONNX for each runtime."""
     folder = tmp_path_factory.mktemp("padding")
-    run(sys.executable, "-W", "ignore", os.path.join(EXAMPLE, "export.py"), folder, *([request.param] if request.param != "bool" else []))
+    run(sys.executable, "-W", "ignore", os.path.join(EXAMPLE, "export.py"), folder,
+        *([request.param] if request.param != "bool" else []))
     for profile in ("ort", "openvino", "spec"):
-        run(QKV, "convert", folder / "encoder.pt2", "-o", folder / f"{profile}.onnx", "--target", profile, "--opset", 23 if profile == "spec" else 18)
+        run(QKV, "convert", folder / "encoder.pt2", "-o", folder / f"{profile}.onnx", "--target", profile, "--opset",
+            23 if profile == "spec" else 18)
     return request.param, folder
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     out = tmp_path_factory.mktemp("c") / "encode"
-    run("gcc", "-std=c17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT}/include", os.path.join(EXAMPLE, "encode.c"), f"-L{LIBRARY}", "-lqkv",
+    run("gcc", "-std=c17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT}/include",
+        os.path.join(EXAMPLE, "encode.c"), f"-L{LIBRARY}", "-lqkv",
         f"-Wl,-rpath,{LIBRARY}", "-o", out)
     return out
 
@@ -70,14 +73,15 @@ def runtimes(folder):
         return s.run(None, dict(zip([i.name for i in s.get_inputs()], args)))[0]
 
     def by_openvino(*args):
-        return ov.Core().compile_model(ov.Core().read_model(folder / "openvino.onnx"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(list(args))[0]
+        return ov.Core().compile_model(ov.Core().read_model(folder / "openvino.onnx"), "CPU",
+                                       {"INFERENCE_PRECISION_HINT": "f32"})(list(args))[0]
 
     def by_qkv(name):
         model = qkv.Model(str(folder / name), threads=1)
         return lambda *args: model.run(dict(zip(model.inputs, args)))["output_0"]
 
-    return {"torch": by_torch, "ort": by_ort, "openvino": by_openvino, "qkv .pt2": by_qkv("encoder.pt2"), "qkv ort.onnx": by_qkv("ort.onnx"),
-            "qkv spec.onnx": by_qkv("spec.onnx")}
+    return {"torch": by_torch, "ort": by_ort, "openvino": by_openvino, "qkv .pt2": by_qkv("encoder.pt2"),
+            "qkv ort.onnx": by_qkv("ort.onnx"), "qkv spec.onnx": by_qkv("spec.onnx")}
 
 
 def test_every_runtime_equals_eager_without_padding(exported):
@@ -120,11 +124,13 @@ def test_c_program(exported, program, tmp_path):
 
 
 def test_row_of_padding_alone(exported):
-    """A sample without any position: attention gives 0, the layers around it stay finite, and no other sample notices."""
+    """A sample without any position: attention gives 0, the layers around it stay finite,
+    and no other sample notices."""
     form, folder = exported
     sequences, alone = files(folder)
     x, second = batch_of(form, sequences[:2])
-    x, second = np.concatenate([x, np.ones_like(x[:1])]), np.concatenate([second, np.full_like(second[:1], {"bool": True, "--float": -np.inf, "--inside": 0}[form])])
+    x, second = np.concatenate([x, np.ones_like(x[:1])]), np.concatenate([second, np.full_like(second[:1],
+        {"bool": True, "--float": -np.inf, "--inside": 0}[form])])
     rows = {}
     for name, f in runtimes(folder).items():
         y = f(x, second)

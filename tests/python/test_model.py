@@ -29,7 +29,8 @@ def test_rows_of_a_batch_are_independent(model, pixels):
 
 
 def test_a_large_batch_is_as_its_rows(tmp_path):
-    """Products of many rows may be summed otherwise than those of few (x86/product_amx_f32.c), but not because the batch is large."""
+    """Products of many rows may be summed otherwise than those of few (x86/product_amx_f32.c),
+    but not because the batch is large."""
     torch = pytest.importorskip("torch")
     m = torch.nn.TransformerEncoderLayer(64, 4, 160, batch_first=True).eval()
     ep = torch.export.export(m, (torch.zeros(3, 40, 64),), dynamic_shapes=({0: torch.export.Dim("b", min=1, max=64)},))

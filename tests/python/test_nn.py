@@ -1,4 +1,5 @@
-"""qkv.nn against torch.nn: the same numbers, gradients and state; exports that torch.nn's own modules do not survive, run in C."""
+"""qkv.nn against torch.nn: the same values, gradients and state;
+exports that torch.nn's own modules do not survive, run in C."""
 import copy
 import io
 import itertools
@@ -22,7 +23,8 @@ def same(got, expected, tolerance=2e-6):
         assert got is None
         return
     assert got.shape == expected.shape and got.dtype == expected.dtype
-    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance * max(1.0, float(expected.detach().nan_to_num().abs().max())), equal_nan=True)
+    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance
+                               * max(1.0, float(expected.detach().nan_to_num().abs().max())), equal_nan=True)
 
 
 def attention(seed=0, heads=H, **options):
@@ -44,14 +46,15 @@ OPTIONS = {
     "everything": dict(kdim=E, vdim=6, add_bias_kv=True, add_zero_attn=True, batch_first=True),
     "one_head": dict(heads=1, batch_first=True, add_bias_kv=True, add_zero_attn=True),
 }
-MASKS = ["none", "pad_bool", "pad_float", "bool", "float", "bool3d", "float3d", "pad_bool+bool", "pad_float+float3d", "pad_bool+float", "pad_float+bool3d",
-         "causal", "causal+pad_bool"]
+MASKS = ["none", "pad_bool", "pad_float", "bool", "float", "bool3d", "float3d", "pad_bool+bool", "pad_float+float3d",
+         "pad_bool+float", "pad_float+bool3d", "causal", "causal+pad_bool"]
 
 
 def inputs(mha, kind, batch, n, m):
     """query, key, value: all one tensor, key and value one, or three; batch None = unbatched."""
     def one(length, width):
-        shape = (length, width) if batch is None else (batch, length, width) if mha.batch_first else (length, batch, width)
+        shape = (length, width) if batch is None else (batch, length, width) if mha.batch_first else (length, batch,
+            width)
         return torch.randn(shape, requires_grad=True)
     if kind == "self":
         x = one(n, E)
@@ -95,7 +98,8 @@ def compare(mha, new, args, options, seed=None):
             if weights is not None:
                 loss = loss + (weights * torch.linspace(1, -2, weights.numel()).reshape(weights.shape)).sum()
             named = dict(module.named_parameters())
-            grads.append(dict(zip([*named, *range(len(leaves))], torch.autograd.grad(loss, [*named.values(), *leaves]))))
+            grads.append(dict(zip([*named, *range(len(leaves))],
+                                  torch.autograd.grad(loss, [*named.values(), *leaves]))))
     same(outs[1][0], outs[0][0])
     same(outs[1][1], outs[0][1])
     assert grads[0].keys() == grads[1].keys()
@@ -109,7 +113,8 @@ def test_same_as_torch(option, spec):
     mha = attention(**OPTIONS[option])
     new = qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha)
     kinds = ["self", "cross", "apart"] if mha._qkv_same_embed_dim else ["apart"]
-    for kind, batch, (need, average) in itertools.product(kinds, (3, None), ((False, True), (True, True), (True, False))):
+    for kind, batch, (need, average) in itertools.product(kinds, (3, None),
+                                                          ((False, True), (True, True), (True, False))):
         n, m = (5, 5) if kind == "self" else (4, 7)
         args = inputs(mha, kind, batch, n, m)
         compare(mha, new, args, dict(masks(spec, mha, batch, n, m), need_weights=need, average_attn_weights=average))
@@ -119,7 +124,8 @@ def test_fully_masked_rows():
     mha = attention(batch_first=True)
     new = qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha)
     x = torch.randn(2, 3, E)
-    for mask in (dict(key_padding_mask=torch.tensor([[True] * 3, [False, True, True]])), dict(attn_mask=torch.eye(3).eq(0).logical_or(torch.eye(3).eq(1)[:1]))):
+    for mask in (dict(key_padding_mask=torch.tensor([[True] * 3, [False, True, True]])),
+                 dict(attn_mask=torch.eye(3).eq(0).logical_or(torch.eye(3).eq(1)[:1]))):
         out = new(x, x, x, need_weights=False, **mask)[0]
         same(out, mha(x, x, x, need_weights=False, **mask)[0])
         same(out[0, 0], mha.out_proj.bias)
@@ -149,7 +155,8 @@ def test_autocast_and_bfloat16(spec):
     args, options = inputs(mha, "apart", 3, 4, 7), masks(spec, mha, 3, 4, 7)
     for need in (False, True):
         with torch.autocast("cpu", torch.bfloat16):
-            for got, expected in zip(new(*args, need_weights=need, **options), mha(*args, need_weights=need, **options)):
+            for got, expected in zip(new(*args, need_weights=need, **options),
+                                     mha(*args, need_weights=need, **options)):
                 same(got, expected, 2e-2)
     mha, new = mha.bfloat16(), new.bfloat16()
     args = [a.bfloat16() for a in args]
@@ -164,8 +171,10 @@ def test_wrong_shapes_and_options_are_refused():
     x, y = torch.randn(2, 5, E), torch.randn(2, 7, E)
     for options, error in (
             (dict(attn_mask=torch.zeros(7, 5)), RuntimeError), (dict(attn_mask=torch.zeros(H, 5, 7)), RuntimeError),
-            (dict(attn_mask=torch.zeros(2, H, 5, 7)), RuntimeError), (dict(key_padding_mask=torch.zeros(2, 5)), RuntimeError),
-            (dict(key_padding_mask=torch.zeros(7)), AssertionError), (dict(attn_mask=torch.zeros(5, 7, dtype=torch.long)), AssertionError),
+            (dict(attn_mask=torch.zeros(2, H, 5, 7)), RuntimeError),
+            (dict(key_padding_mask=torch.zeros(2, 5)), RuntimeError),
+            (dict(key_padding_mask=torch.zeros(7)), AssertionError),
+            (dict(attn_mask=torch.zeros(5, 7, dtype=torch.long)), AssertionError),
             (dict(is_causal=True), RuntimeError)):
         for need in (False, True):
             with pytest.raises(error):
@@ -245,10 +254,14 @@ def test_replace_keeps_identity_and_reports(capsys):
     with pytest.warns(UserWarning, match=r"ignores \(IgnoresSuper\) has its own forward, which does not call super"):
         assert qkv.nn.replace_mha(model, verbose=True) == 4
     printed = capsys.readouterr().out
-    assert all(line in printed for line in ("layer.self_attn (MultiheadAttention): now ExportFriendlyMultiheadAttention", "list.1 (Inherits)", "own (OwnForward)"))
+    assert all(line in printed
+               for line in ("layer.self_attn (MultiheadAttention): now ExportFriendlyMultiheadAttention",
+                            "list.1 (Inherits)", "own (OwnForward)"))
     friendly = qkv.nn.ExportFriendlyMultiheadAttention
-    assert model.shared is model.layer.self_attn and isinstance(model.shared, friendly) and isinstance(model.list[0], friendly)
-    assert isinstance(model.list[1], Inherits) and isinstance(model.list[1], friendly) and model.list[1]._project() == "the user's"
+    assert model.shared is model.layer.self_attn and isinstance(model.shared, friendly) and isinstance(model.list[0],
+        friendly)
+    assert isinstance(model.list[1], Inherits) and isinstance(model.list[1],
+                                                              friendly) and model.list[1]._project() == "the user's"
     assert isinstance(model.own, OwnForward) and isinstance(model.own, friendly) and type(model.ignores) is IgnoresSuper
     same(model(x), before(x))
     assert seen == [model.list[0]]
@@ -295,7 +308,8 @@ def test_parametrized_and_pruned_attention():
     twin = copy.deepcopy(mha)
     assert qkv.nn.replace_mha(mha) == 1 and isinstance(mha, qkv.nn.ExportFriendlyMultiheadAttention)
     assert not isinstance(twin, qkv.nn.ExportFriendlyMultiheadAttention)
-    for m in (mha, copy.deepcopy(mha), qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha), qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(twin)):
+    for m in (mha, copy.deepcopy(mha), qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha),
+              qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(twin)):
         same(m(x, x, x)[0], expected)
     parametrize.remove_parametrizations(mha, "in_proj_weight")
     same(mha(x, x, x)[0], expected)
@@ -312,7 +326,8 @@ def test_transformers_stay_equal(batch_first, mode):
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        dropout = 0.0 if batch_first else 0.2  # torch's output has other strides there, and the layers' dropout draws in memory order
+        # torch's output has other strides there, and the layers' dropout draws in memory order
+        dropout = 0.0 if batch_first else 0.2
         model = nn.Transformer(E, H, 2, 2, 32, batch_first=batch_first, dropout=dropout).train(mode == "train")
     new = copy.deepcopy(model)
     assert qkv.nn.replace_mha(new) == 6
@@ -321,8 +336,10 @@ def test_transformers_stay_equal(batch_first, mode):
     if not batch_first:
         s, t = s.transpose(0, 1), t.transpose(0, 1)
     causal, some = torch.ones(5, 5, dtype=torch.bool).triu(1), torch.eye(6, dtype=torch.bool)
-    for options in ({}, dict(src_key_padding_mask=padding, memory_key_padding_mask=padding), dict(src_mask=some, tgt_mask=causal),
-                    dict(src_mask=some, tgt_mask=nn.Transformer.generate_square_subsequent_mask(5), tgt_is_causal=True)):
+    for options in ({}, dict(src_key_padding_mask=padding, memory_key_padding_mask=padding),
+                    dict(src_mask=some, tgt_mask=causal),
+                    dict(src_mask=some, tgt_mask=nn.Transformer.generate_square_subsequent_mask(5),
+                         tgt_is_causal=True)):
         results = []
         for m in (model, new):
             torch.manual_seed(5)
@@ -333,7 +350,8 @@ def test_transformers_stay_equal(batch_first, mode):
 
 def test_nn_is_imported_when_asked_for():
     code = "import sys, qkv; assert 'torch' not in sys.modules; qkv.nn.replace_mha; assert 'torch' in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(p for p in sys.path if p), "PATH": ""})
+    subprocess.run([sys.executable, "-c", code], check=True,
+                   env={"PYTHONPATH": ":".join(p for p in sys.path if p), "PATH": ""})
 
 
 # ------------------------------------------------------------------ exports, run in C at sizes that export never saw
@@ -359,7 +377,8 @@ class Calls(nn.Module):
         self.patches, self.table = nn.Conv2d(3, E, 14, 14), nn.Parameter(torch.randn(H, 201))
         for p in self.parameters():
             nn.init.normal_(p, std=0.3)
-        nn.init.normal_(self.patches.weight, std=0.04)  # 588 terms a patch: tokens of about 1, or scores of some hundreds would amplify any rounding
+        # 588 terms a patch: tokens of about 1, or scores of some hundreds would amplify any rounding
+        nn.init.normal_(self.patches.weight, std=0.04)
 
     def forward(self, *args):
         return self.function(self, *args)
@@ -396,7 +415,8 @@ def some(*shape):
 
 
 def cells(rows, columns):
-    row, column = torch.arange(rows)[:, None].expand(rows, columns).flatten(), torch.arange(columns).expand(rows, columns).flatten()
+    row, column = torch.arange(rows)[:, None].expand(rows, columns).flatten(), torch.arange(columns).expand(rows,
+        columns).flatten()
     return row[:, None] - row, column[:, None] - column
 
 
@@ -422,9 +442,11 @@ IMAGE_SIZES = [(3, 2, 3), (2, 5, 2), (4, 3, 7), (5, 8, 8)]
 
 @pytest.mark.parametrize("form,kind,batch", [
     *(("14*h", kind, "dynamic") for kind in ("none", "weights", "cross", "mask", "mask3d", "computed", "per_head")),
-    ("14*h", "mask3d", "static"), ("plain", "computed", "dynamic"), ("auto", "mask3d", "dynamic"), ("auto", "per_head", "static")])
+    ("14*h", "mask3d", "static"), ("plain", "computed", "dynamic"), ("auto", "mask3d", "dynamic"),
+    ("auto", "per_head", "static")])
 def test_images(form, kind, batch, tmp_path):
-    size = {"14*h": {2: 14 * h, 3: 14 * w}, "plain": {2: Dim("H", min=28, max=120), 3: Dim("W", min=28, max=120)}, "auto": {2: AUTO, 3: AUTO}}[form]
+    size = {"14*h": {2: 14 * h, 3: 14 * w}, "plain": {2: Dim("H", min=28, max=120), 3: Dim("W", min=28, max=120)},
+            "auto": {2: AUTO, 3: AUTO}}[form]
     first = {0: AUTO if form == "auto" else b} if batch == "dynamic" else {}
     shapes = [first | size]
     if kind in ("mask", "weights"):
@@ -437,18 +459,22 @@ def test_images(form, kind, batch, tmp_path):
     def make(n, rows, columns):
         n, area = 2 if batch == "static" else n, rows * columns
         image = torch.randn(n, 3, 14 * rows + (form == "plain") * 5, 14 * columns)
-        more = {"mask": lambda: some(area, area), "weights": lambda: torch.randn(area, area), "mask3d": lambda: torch.randn(n * H, area, area),
+        more = {"mask": lambda: some(area, area), "weights": lambda: torch.randn(area, area),
+                "mask3d": lambda: torch.randn(n * H, area, area),
                 "cross": lambda: torch.randn(n, rows + 3, E)}.get(kind)
         return (image,) if more is None else (image, more())
-    one = form == "14*h" and kind not in ("computed", "per_head")  # torch guards against 1 where a size is left to it or expanded to
+    # torch guards against 1 where a size is left to it or expanded to
+    one = form == "14*h" and kind not in ("computed", "per_head")
     sizes = IMAGE_SIZES + ([(1, 1, 4), (2, 3, 1)] if one else [])
-    runs_in_c(Calls(lambda m, image, *more: attend(m, image, kind, *more)), make, sizes, tuple(shapes), tmp_path / "m.pt2")
+    runs_in_c(Calls(lambda m, image, *more: attend(m, image, kind, *more)), make, sizes, tuple(shapes),
+              tmp_path / "m.pt2")
 
 
 def test_images_of_336(tmp_path):
     model = Calls(lambda m, image: attend(m, image, "computed"))
     model.patches = nn.Conv2d(3, E, 112, 112)
-    runs_in_c(model, lambda n, rows, columns: (torch.randn(n, 3, 336 * rows, 336 * columns),), [(3, 2, 3), (1, 3, 2), (2, 1, 2), (1, 1, 1)],
+    runs_in_c(model, lambda n, rows, columns: (torch.randn(n, 3, 336 * rows, 336 * columns),),
+              [(3, 2, 3), (1, 3, 2), (2, 1, 2), (1, 1, 1)],
               ({0: b, 2: 336 * h, 3: 336 * w},), tmp_path / "m.pt2")
 
 
@@ -466,11 +492,15 @@ def slopes(m, x, shape):
 
 FROM_DATA = {
     "mask": (lambda m, x, at: m.mha(x, x, x, attn_mask=grid(m, x, at), need_weights=False)[0], {}),
-    "mask_weights": (lambda m, x, at: m.mha(x, x, x, attn_mask=grid(m, x, at), average_attn_weights=False), dict(add_bias_kv=True, add_zero_attn=True)),
+    "mask_weights": (lambda m, x, at: m.mha(x, x, x, attn_mask=grid(m, x, at), average_attn_weights=False),
+                     dict(add_bias_kv=True, add_zero_attn=True)),
     "per_head": (lambda m, x, at: m.mha(x, x, x, attn_mask=slopes(m, x, at), need_weights=False)[0], {}),
     "unbatched": (lambda m, x, at: m.mha(x[0], x[0], x[0], attn_mask=grid(m, x, at))[0], {}),
-    "padding": (lambda m, x, at: m.mha(x, x, x, attn_mask=grid(m, x, at), key_padding_mask=torch.arange(at.prod().item()).eq(1).expand(x.shape[0], -1))[0], {}),
-    "reshaped": (lambda m, x, at: m.mha(x.reshape(x.shape[0], at.tolist()[0] * at.tolist()[1], E), x, x, attn_mask=grid(m, x, at))[0], {}),
+    "padding": (lambda m, x, at: m.mha(x, x, x, attn_mask=grid(m, x, at),
+                                       key_padding_mask=torch.arange(at.prod().item()).eq(1).expand(x.shape[0],
+                                           -1))[0], {}),
+    "reshaped": (lambda m, x, at: m.mha(x.reshape(x.shape[0], at.tolist()[0] * at.tolist()[1], E), x, x,
+                                        attn_mask=grid(m, x, at))[0], {}),
     "first": (lambda m, x, at: m.mha(x[:, :1] * torch.ones(at.prod().item(), 1), x, x, need_weights=False)[0], {}),
     "encoder": (lambda m, x, at: m.encoder(x, grid(m, x, at)), {}),
 }
@@ -478,12 +508,16 @@ SELECTED = {
     "keys": (lambda m, x, keep: m.mha(x, x[:, keep], x[:, keep], need_weights=False)[0], {}),
     "all": (lambda m, x, keep: (lambda y: m.mha(y, y, y, need_weights=False)[0])(x[:, keep]), {}),
     "options": (lambda m, x, keep: m.mha(x, x[:, keep], x[:, keep]), dict(add_bias_kv=True, add_zero_attn=True)),
-    "masked": (lambda m, x, keep: m.mha(x, x[:, keep], x[:, keep], attn_mask=torch.eye(x.shape[1])[:, keep], need_weights=False)[0], {}),
-    "padding": (lambda m, x, keep: m.mha(x, x[:, keep], x[:, keep], need_weights=False, key_padding_mask=(torch.arange(x.shape[1]) % 4 == 0)[keep].expand(
+    "masked": (lambda m, x, keep: m.mha(x, x[:, keep], x[:, keep], attn_mask=torch.eye(x.shape[1])[:, keep],
+                                        need_weights=False)[0], {}),
+    "padding": (lambda m, x, keep: m.mha(x, x[:, keep], x[:, keep], need_weights=False,
+                                         key_padding_mask=(torch.arange(x.shape[1]) % 4 == 0)[keep].expand(
         x.shape[0], -1))[0], dict(add_zero_attn=True)),
     "encoder": (lambda m, x, keep: m.encoder(x[:, keep]), {}),
-    "decoder": (lambda m, x, keep: m.decoder(x, x[:, keep], tgt_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1])), {}),
-    "causal": (lambda m, x, keep: (lambda y: m.transformer(x, y, tgt_mask=nn.Transformer.generate_square_subsequent_mask(y.shape[1])))(x[:, keep]), {}),
+    "decoder": (lambda m, x, keep: m.decoder(x, x[:, keep],
+                                             tgt_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1])), {}),
+    "causal": (lambda m, x, keep: (lambda y: m.transformer(x, y,
+                                                           tgt_mask=nn.Transformer.generate_square_subsequent_mask(y.shape[1])))(x[:, keep]), {}),
 }
 GRIDS = [(3, 3, 4), (1, 2, 5), (4, 1, 2), (2, 7, 5), (1, 1, 1)]
 
@@ -491,15 +525,18 @@ GRIDS = [(3, 3, 4), (1, 2, 5), (4, 1, 2), (2, 7, 5), (1, 1, 1)]
 @pytest.mark.parametrize("case,strict", [*((case, False) for case in FROM_DATA), ("per_head", True)])
 def test_sizes_that_come_out_of_a_tensor(case, strict, tmp_path):
     function, options = FROM_DATA[case]
-    sizes = GRIDS[:-1] if case == "padding" else GRIDS  # torch asserts that an item which equals the length is 2 or more, as the traced length
-    runs_in_c(Calls(function, **options), lambda n, rows, columns: (torch.randn(n, rows * columns, E), torch.tensor([rows, columns])), sizes,
+    # torch asserts that an item which equals the length is 2 or more, as the traced length
+    sizes = GRIDS[:-1] if case == "padding" else GRIDS
+    runs_in_c(Calls(function, **options), lambda n, rows, columns: (torch.randn(n, rows * columns, E),
+                                                                    torch.tensor([rows, columns])), sizes,
               ({0: b, 1: s}, None), tmp_path / "m.pt2", strict)
 
 
 @pytest.mark.parametrize("case,strict", [*((case, False) for case in SELECTED), ("masked", True)])
 def test_keys_selected_by_a_mask(case, strict, tmp_path):
     function, options = SELECTED[case]
-    runs_in_c(Calls(function, **options), lambda n, rows, columns: (torch.randn(n, rows * columns, E), torch.arange(rows * columns) % 3 != 1), GRIDS,
+    runs_in_c(Calls(function, **options), lambda n, rows, columns: (torch.randn(n, rows * columns, E),
+                                                                    torch.arange(rows * columns) % 3 != 1), GRIDS,
               ({0: b, 1: s}, {0: s}), tmp_path / "m.pt2", strict)
 
 
@@ -508,29 +545,39 @@ def padding(n, length):
 
 
 TRANSFORMERS = {
-    "masks": (lambda m, x, y, xm, ym: m.transformer(x, y, src_mask=xm, tgt_mask=ym), lambda n, i, j: (some(i, i), torch.randn(j, j)), ({0: s, 1: s}, {0: t, 1: t})),
-    "causal": (lambda m, x, y: m.transformer(x, y, tgt_mask=nn.Transformer.generate_square_subsequent_mask(y.shape[1])), lambda n, i, j: (), ()),
-    "hint": (lambda m, x, y, ym: m.transformer(x, y, tgt_mask=ym, tgt_is_causal=True), lambda n, i, j: (torch.full((j, j), -INF).triu(1),), ({0: t, 1: t},)),
+    "masks": (lambda m, x, y, xm, ym: m.transformer(x, y, src_mask=xm, tgt_mask=ym),
+              lambda n, i, j: (some(i, i), torch.randn(j, j)), ({0: s, 1: s}, {0: t, 1: t})),
+    "causal": (lambda m, x, y: m.transformer(x, y,
+                                             tgt_mask=nn.Transformer.generate_square_subsequent_mask(y.shape[1])),
+               lambda n, i, j: (), ()),
+    "hint": (lambda m, x, y, ym: m.transformer(x, y, tgt_mask=ym, tgt_is_causal=True),
+             lambda n, i, j: (torch.full((j, j), -INF).triu(1),), ({0: t, 1: t},)),
     "all": (lambda m, x, y, *masks: m.transformer(x, y, *masks),
-            lambda n, i, j: (some(i, i), torch.full((j, j), -INF).triu(1), torch.randn(j, i), padding(n, i), torch.randn(n, j), padding(n, i)),
+            lambda n, i, j: (some(i, i), torch.full((j, j), -INF).triu(1), torch.randn(j, i), padding(n, i),
+                             torch.randn(n, j), padding(n, i)),
             ({0: s, 1: s}, {0: t, 1: t}, {0: t, 1: s}, {0: b, 1: s}, {0: b, 1: t}, {0: b, 1: s})),
-    "encoder": (lambda m, x, y, xm, p: m.encoder(x, xm, p) + y[:, :1], lambda n, i, j: (some(i, i), padding(n, i)), ({0: s, 1: s}, {0: b, 1: s})),
-    "padded": (lambda m, x, y, p: m.encoder(x, src_key_padding_mask=p) + y[:, :1], lambda n, i, j: (padding(n, i),), ({0: b, 1: s},)),
-    "decoder": (lambda m, x, y, ym: m.decoder(y, x, tgt_mask=ym), lambda n, i, j: (torch.randn(j, j),), ({0: t, 1: t},)),
+    "encoder": (lambda m, x, y, xm, p: m.encoder(x, xm, p) + y[:, :1], lambda n, i, j: (some(i, i), padding(n, i)),
+                ({0: s, 1: s}, {0: b, 1: s})),
+    "padded": (lambda m, x, y, p: m.encoder(x, src_key_padding_mask=p) + y[:, :1], lambda n, i, j: (padding(n, i),),
+               ({0: b, 1: s},)),
+    "decoder": (lambda m, x, y, ym: m.decoder(y, x, tgt_mask=ym), lambda n, i, j: (torch.randn(j, j),),
+                ({0: t, 1: t},)),
     "layer": (lambda m, x, y, xm: m.layer(x, xm) + y[:, :1], lambda n, i, j: (torch.randn(i, i),), ({0: s, 1: s},)),
 }
 
 
-@pytest.mark.parametrize("case,strict,grad", [*((case, False, False) for case in TRANSFORMERS), ("masks", False, True), ("masks", True, False),
-                                              ("padded", True, False)])
+@pytest.mark.parametrize("case,strict,grad", [*((case, False, False) for case in TRANSFORMERS),
+                                              ("masks", False, True), ("masks", True, False), ("padded", True, False)])
 def test_transformers_with_masks(case, strict, grad, tmp_path):
     function, masks_of, shapes = TRANSFORMERS[case]
-    program = runs_in_c(Calls(function), lambda n, i, j: (torch.randn(n, i, E), torch.randn(n, j, E), *masks_of(n, i, j)), [(3, 6, 5), (1, 9, 7), (5, 2, 13),
+    program = runs_in_c(Calls(function), lambda n, i, j: (torch.randn(n, i, E), torch.randn(n, j, E),
+                                                          *masks_of(n, i, j)), [(3, 6, 5), (1, 9, 7), (5, 2, 13),
                         (2, 1, 1), (2, 30, 2)], ({0: b, 1: s}, {0: b, 1: t}, *shapes), tmp_path / "m.pt2", strict, grad)
     assert "aten.scaled_dot_product_attention.default" in {str(n.target) for n in program.graph.nodes}
 
 
-# ------------------------------------------------------------------ qkv.export: what torch refuses becomes possible, or a sentence
+# ------------------------------------------------------------------ qkv.export:
+# what torch refuses becomes possible, or a sentence
 
 
 class Attends(nn.Module):
@@ -551,7 +598,8 @@ def images(*more):
 @pytest.mark.parametrize("name,image,shape,mask", [
     ("root of 1", (2, 3, 28, 14), {0: b, 2: 14 * h, 3: 14 * w}, None),
     ("below the minimum", (2, 3, 28, 14), {2: 14 * Dim("h", min=2, max=6), 3: 14 * Dim("w", min=2, max=6)}, None),
-    ("plain from one patch on", (1, 3, 28, 45), {0: b, 2: Dim("H", min=14, max=120), 3: Dim("W", min=14, max=120)}, None),
+    ("plain from one patch on", (1, 3, 28, 45), {0: b, 2: Dim("H", min=14, max=120), 3: Dim("W", min=14, max=120)},
+     None),
     ("mask in the exact range", (2, 3, 28, 42), {0: b, 2: 14 * h, 3: 14 * w}, Dim("hw", min=1, max=64)),
     ("mask left to torch", (2, 3, 28, 42), {0: b, 2: 14 * h, 3: 14 * w}, AUTO),
     ("mask left to torch, root of 1", (2, 3, 28, 14), {0: b, 2: 14 * h, 3: 14 * w}, AUTO),
@@ -569,11 +617,14 @@ def test_export_of_images(name, image, shape, mask, tmp_path):
 @pytest.mark.parametrize("name,args,shapes,sentence", [
     ("two names for one size", (torch.randn(3, 5, E), some(5, 5)), ({0: b, 1: s}, {0: t, 1: t}),
      r"input 'mask' axis 0 \(t\) always equals input 'x' axis 1 \(s\): declare s for both"),
-    ("batch times heads", (torch.randn(3, 5, E), torch.randn(3 * H, 5, 5)), ({0: b, 1: s}, {0: Dim("bh", max=40), 1: s, 2: s}),
+    ("batch times heads", (torch.randn(3, 5, E), torch.randn(3 * H, 5, 5)),
+     ({0: b, 1: s}, {0: Dim("bh", max=40), 1: s, 2: s}),
      r"input 'mask' axis 0 \(bh\) is always 4\*b: declare 4\*b for it"),
-    ("batch times heads left to torch", (torch.randn(3, 5, E), torch.randn(3 * H, 5, 5)), ({0: b, 1: s}, {0: AUTO, 1: s, 2: s}),
+    ("batch times heads left to torch", (torch.randn(3, 5, E), torch.randn(3 * H, 5, 5)),
+     ({0: b, 1: s}, {0: AUTO, 1: s, 2: s}),
      r"input 'mask' axis 0 is always 4\*b: declare 4\*b for it"),
-    ("fixed by the mask", (torch.randn(3, 5, E), some(5, 5)), ({0: b, 1: s}, None), r"s is always 5 in this module: leave it out of dynamic_shapes, or make"),
+    ("fixed by the mask", (torch.randn(3, 5, E), some(5, 5)), ({0: b, 1: s}, None),
+     r"s is always 5 in this module: leave it out of dynamic_shapes, or make"),
 ])
 def test_export_says_what_to_declare(name, args, shapes, sentence, tmp_path):
     model = Attends()
@@ -585,20 +636,24 @@ def test_export_says_what_to_declare(name, args, shapes, sentence, tmp_path):
 
 def test_export_says_what_range_to_declare(tmp_path):
     hw = Dim("hw", max=20000)
-    with pytest.raises(qkv.Error, match=r"\(hw\) is declared as hw <= 20000, and the module needs .*<= 64: declare hw = Dim\('hw', max=64\), or Dim.AUTO"):
-        qkv.export(images(), (torch.randn(2, 3, 28, 42), some(6, 6)), dynamic_shapes=(({0: b, 2: 14 * h, 3: 14 * w}, {0: hw, 1: hw}),), path=tmp_path / "m.pt2")
+    with pytest.raises(qkv.Error,
+                       match=r"\(hw\) is declared as hw <= 20000, and the module needs .*<= 64: declare hw = Dim\('hw', max=64\), or Dim.AUTO"):
+        qkv.export(images(), (torch.randn(2, 3, 28, 42), some(6, 6)),
+                   dynamic_shapes=(({0: b, 2: 14 * h, 3: 14 * w}, {0: hw, 1: hw}),), path=tmp_path / "m.pt2")
 
 
 def test_export_names_the_remedy_for_sizes_from_data(tmp_path):
     shapes = (({0: b, 1: s}, None),)
     args = (torch.randn(2, 12, E), torch.tensor([3, 4]))
     model = Calls(FROM_DATA["mask"][0])
-    with pytest.raises(qkv.Error, match=r"branches on a data-dependent size or value, .*test_nn.py:\d+\): call qkv.nn.replace_mha\(model\) before"):
+    with pytest.raises(qkv.Error,
+                       match=r"branches on a data-dependent size or value, .*test_nn.py:\d+\): call qkv.nn.replace_mha\(model\) before"):
         qkv.export(model, args, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
     qkv.nn.replace_mha(model)
     assert qkv.export(model, args, dynamic_shapes=shapes, path=tmp_path / "m.pt2").max_rel < 2e-5
     with pytest.raises(qkv.Error, match="torch._check"):
-        qkv.export(Calls(lambda m, x, at: x if at[0].item() > 2 else -x), args, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
+        qkv.export(Calls(lambda m, x, at: x if at[0].item() > 2 else -x), args, dynamic_shapes=shapes,
+                   path=tmp_path / "m.pt2")
 
 
 # ------------------------------------------------------------------ subclasses with a forward of their own

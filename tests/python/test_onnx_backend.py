@@ -1,4 +1,5 @@
-"""The standard's own tests (onnx.backend.test): every test of one node whose op transformers use. `-rA` lists them by name.
+"""The standard's own tests (onnx.backend.test): every test of one node whose op transformers use.
+`-rA` lists them by name.
 
     .venv/bin/python -m pytest -q tests/python/test_onnx_backend.py -k layer_normalization
 """
@@ -24,12 +25,14 @@ RMSNormalization Range Reciprocal ReduceL2 ReduceMax ReduceMean ReduceMin Reduce
 ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax SpaceToDepth Split Sqrt Squeeze Sub Swish Tanh TensorScatter Tile TopK
 Transpose Trilu Unsqueeze Where Xor""".split())
 EXCLUDED = {}  # name: why
-EXPANDED = re.compile("test_(attention|rotary_embedding|rms_normalization|layer_normalization).*_expanded$")  # the same, as the op's own function body
+# the same, as the op's own function body
+EXPANDED = re.compile("test_(attention|rotary_embedding|rms_normalization|layer_normalization).*_expanded$")
 COUNT = {"1.23.2": (885, 139)}  # of one op, and expanded (93 of them Attention), by version of the package onnx
 
 warnings.filterwarnings("ignore")
 ALL = list(load_model_tests(kind="node"))
-SINGLE = {t.name for t in ALL if len(t.model.graph.node) == 1 and t.model.graph.node[0].op_type in OPS and not t.name.endswith("_expanded")}
+SINGLE = {t.name for t in ALL if len(t.model.graph.node) == 1 and t.model.graph.node[0].op_type in OPS
+          and not t.name.endswith("_expanded")}
 BODIES = {t.name for t in ALL if EXPANDED.match(t.name)}
 NAMES = SINGLE | BODIES
 
@@ -47,4 +50,6 @@ for case in tests.test_cases.values():
 
 def test_the_list_is_complete():
     assert set(EXCLUDED) <= NAMES
-    assert (len(SINGLE), len(BODIES)) == COUNT.get(onnx.__version__, (len(SINGLE), len(BODIES))) and len(SINGLE) > 800 and len(BODIES) > 100
+    assert (len(SINGLE), len(BODIES)) == COUNT.get(onnx.__version__,
+                                                   (len(SINGLE),
+                                                    len(BODIES))) and len(SINGLE) > 800 and len(BODIES) > 100

@@ -31,7 +31,7 @@ def check(tmp_path, text, *feeds, ops=(), not_ops=()):
             g = np.asarray(mine.run(feed)[name])
             assert g.shape == w.shape and g.dtype == w.dtype, (name, g.shape, w.shape)
             np.testing.assert_allclose(g, w, atol=1e-5, rtol=1e-5)
-    written = str(tmp_path / "w.onnx")  # and out again: the same numbers, in ONNX Runtime and read back
+    written = str(tmp_path / "w.onnx")  # and out again: the same values, in ONNX Runtime and read back
     mine.save_onnx(written)
     onnx.checker.check_model(onnx.load(written), full_check=True)
     session, mine = ort.InferenceSession(written, providers=["CPUExecutionProvider"]), qkv.Model(written, threads=1)
@@ -65,7 +65,8 @@ def test_loop_count_from_data(tmp_path):
             { more = Identity(go)  c = Add(a, w)  d = Mul(a, c) }>
     }"""
     for n in (1, 5, 100):
-        check(tmp_path, text, *[{"n": np.array(n), "x": floats(b, 3), "w": floats(3)} for b in (2, 4)], ops=["qkv.loop"])
+        check(tmp_path, text, *[{"n": np.array(n), "x": floats(b, 3), "w": floats(3)} for b in (2, 4)],
+              ops=["qkv.loop"])
 
 
 def test_loop_of_many_known_turns(tmp_path):
@@ -122,7 +123,8 @@ def test_scan_of_any_length(tmp_path, direction):
             scan_output_directions = [{direction}], body = b (float[B, 3] a, float[B, 4] p) => (float[B, 3] c, float[B, 3] d)
             {{ q = MatMul(p, w)  r = MatMul(a, u)  s = Add(q, r)  c = Tanh(s)  d = Identity(c) }}>(h, x)
     }}"""
-    feeds = [{"x": floats(b, s, 4), "h": floats(b, 3), "w": floats(4, 3), "u": floats(3, 3)} for b, s in ((2, 5), (3, 1), (1, 90))]
+    feeds = [{"x": floats(b, s, 4), "h": floats(b, 3), "w": floats(4, 3), "u": floats(3, 3)}
+             for b, s in ((2, 5), (3, 1), (1, 90))]
     check(tmp_path, text, *feeds, ops=["qkv.loop"])
 
 
@@ -147,7 +149,8 @@ def test_if_from_data(tmp_path):
         y = If(cc) <then_branch = t () => (float[M] a) { one = Constant<value_ints = [1]>()  idx = Reshape(k, one)  a = Gather(x, idx) },
                     else_branch = e () => (float[M] b) { b = Add(x, x) }>
     }"""
-    text = text.replace("kk = Reshape(k, zero_shape)", "ones = Constant<value_ints = [1]>()\n        kk = Reshape(k, ones)")
+    text = text.replace("kk = Reshape(k, zero_shape)",
+                        "ones = Constant<value_ints = [1]>()\n        kk = Reshape(k, ones)")
     check(tmp_path, text, {"x": floats(4), "k": np.array(2)}, {"x": floats(3), "k": np.array(9)}, ops=["qkv.branch"])
 
 
@@ -184,7 +187,8 @@ def test_nodes_out_of_order(tmp_path):
     model.graph.node.extend(reversed(nodes))
     onnx.save(model, tmp_path / "m.onnx")
     x = floats(4)
-    np.testing.assert_allclose(np.asarray(qkv.Model(str(tmp_path / "m.onnx")).run({"x": x})["y"]), 2 * x * x - 2 * x, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(qkv.Model(str(tmp_path / "m.onnx")).run({"x": x})["y"]), 2 * x * x - 2 * x,
+                               rtol=1e-6)
     model.graph.node[2].input[0] = "b"
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(qkv.Error, match="is not computed before this node"):

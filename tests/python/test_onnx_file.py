@@ -1,4 +1,5 @@
-"""ONNX files against the onnx package: tensors of every type in every form are read as it reads them, and what is written is what it would write."""
+"""ONNX files against the onnx package: tensors of every type in every form are read as it reads them,
+and what is written is what it would write."""
 import numpy as np
 import pytest
 
@@ -7,8 +8,10 @@ ml_dtypes = pytest.importorskip("ml_dtypes")
 import qkv  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-TYPES = [n for n in ("FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 BOOL FLOAT16 DOUBLE UINT32 UINT64 BFLOAT16 FLOAT8E4M3FN FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ "
-                     "UINT4 INT4 FLOAT4E2M1 FLOAT8E8M0 UINT2 INT2").split() if n in TensorProto.DataType.keys()]
+TYPES = [n
+         for n in ("FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 BOOL FLOAT16 DOUBLE UINT32 UINT64 BFLOAT16 "
+                   "FLOAT8E4M3FN FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ "
+                   "UINT4 INT4 FLOAT4E2M1 FLOAT8E8M0 UINT2 INT2").split() if n in TensorProto.DataType.keys()]
 
 
 def values(kind, shape):
@@ -83,7 +86,8 @@ def test_types(form, tmp_path):
             same(numpy_helper.to_array(t), a)
             tensors.append(t)
             want[name + "_out"] = a
-    outside = dict(save_as_external_data=True, location="data.bin", size_threshold=0, convert_attribute=False) if form == "external" else {}
+    outside = dict(save_as_external_data=True, location="data.bin", size_threshold=0,
+                   convert_attribute=False) if form == "external" else {}
     model(tensors, tmp_path / "m.onnx", **outside)
     got = qkv.Model(tmp_path / "m.onnx").run_dlpack({})
     assert set(got) == set(want)
@@ -94,10 +98,12 @@ def test_types(form, tmp_path):
 @pytest.mark.parametrize("external", [False, True])
 def test_written(external, tmp_path):
     """What qkv writes is byte for byte what protobuf would write of it, and the checker takes it."""
-    tensors = [numpy_helper.from_array(values(k, (30, 40)), k.lower()) for k in ("FLOAT", "INT64", "BFLOAT16", "DOUBLE")]
+    tensors = [numpy_helper.from_array(values(k, (30, 40)), k.lower())
+               for k in ("FLOAT", "INT64", "BFLOAT16", "DOUBLE")]
     model(tensors, tmp_path / "in.onnx")
     for n in ("a", "b"):
-        qkv.Model(tmp_path / "in.onnx").save_onnx(tmp_path / f"{n}.onnx", opset=23, profile="spec", external_data=external)
+        qkv.Model(tmp_path / "in.onnx").save_onnx(tmp_path / f"{n}.onnx", opset=23, profile="spec",
+                                                  external_data=external)
     path = tmp_path / "a.onnx"
     data = path.read_bytes()
     assert onnx.load(path, load_external_data=False).SerializeToString() == data
@@ -122,9 +128,11 @@ def test_same_refusals(tmp_path):
     for location in ("../outside.bin", str(tmp_path / "outside.bin"), "link.bin", "hard.bin", "missing.bin"):
         out = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3, 5], data_location=TensorProto.EXTERNAL)
         out.external_data.add(key="location", value=location)
-        graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 5])], [out])
+        graph = helper.make_graph([helper.make_node("Identity", ["w"], ["y"])], "g", [],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 5])], [out])
         path = tmp_path / "in" / "m.onnx"
-        path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString())
+        path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)],
+                                           ir_version=10).SerializeToString())
         with pytest.raises(Exception):
             onnx.load(path)
         with pytest.raises(qkv.Error) as e:

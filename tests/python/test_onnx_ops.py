@@ -1,5 +1,6 @@
-"""ONNX models beyond the standard's tests of single ops: every axis a symbol, several sizes at one loading, older opsets, branches, loops,
-functions, initializers as inputs, external data. Truth is the standard's expected output, or ONNX Runtime."""
+"""ONNX models beyond the standard's tests of single ops: every axis a symbol, several sizes at one loading, older
+opsets, branches, loops, functions, initializers as inputs, external data. Truth is the standard's expected output, or
+ONNX Runtime."""
 import re
 import warnings
 
@@ -25,7 +26,8 @@ CASES = {t.name: t for t in load_model_tests(kind="node") if t.name in NAMES}
 FIXED = {  # what cannot vary, and why
     r"_conv": "sizes of a kernel are fixed in every op of its kind",
     r"rotary_embedding": "how much of a head turns decides the graph",
-    r"gathernd_example_(int32|float32)$|scatternd_.*_element_indices": "the length of an index decides how many axes are looked up",
+    r"gathernd_example_(int32|float32)$|scatternd_.*_element_indices": "the length of an index decides how many "
+                                                                       "axes are looked up",
     r"reduce_(min|max)_empty_set": "that an axis is empty must be known",
 }
 
@@ -45,7 +47,8 @@ def test_with_symbols(name):
     try:
         rep = Rep(m)
         for inputs, want in t.data_sets:
-            Runner.assert_similar_outputs([_normalize_tensor(x) for x in want], rep.run([_normalize_tensor(x) for x in inputs]), rtol=t.rtol, atol=t.atol)
+            Runner.assert_similar_outputs([_normalize_tensor(x) for x in want],
+                                          rep.run([_normalize_tensor(x) for x in inputs]), rtol=t.rtol, atol=t.atol)
     except qkv.Error as e:
         assert fixed and ("constant" in str(e) or "no elements" in str(e) or "axis -1" in str(e)), str(e)
 
@@ -77,7 +80,8 @@ def check(m, tmp_path, *all_feeds, atol=2e-5):
         for a, b in zip(got, want):
             assert a.dtype == b.dtype and a.shape == b.shape, (a.dtype, a.shape, b.dtype, b.shape)
             if b.dtype.kind == "f":
-                np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-4, atol=atol * max(1.0, np.abs(b).max() if b.size else 0))
+                np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-4,
+                                           atol=atol * max(1.0, np.abs(b).max() if b.size else 0))
             else:
                 np.testing.assert_array_equal(a, b)
     return loaded
@@ -276,16 +280,31 @@ def test_written(what, tmp_path):
 
 
 OLD = {  # forms that later opsets changed
-    "reductions with attributes": (13, "g (float[B, S, 3] x) => (float[a, c] y, float[d, e, f] z, float[h, i] s) { y = ReduceMean<axes = [-1], keepdims = 0>(x) z = ReduceMax<axes = [1]>(x)"
+    "reductions with attributes": (13,
+                                   "g (float[B, S, 3] x) => (float[a, c] y, float[d, e, f] z, float[h, i] s) { y = "
+                                   "ReduceMean<axes = [-1], keepdims = 0>(x) z = ReduceMax<axes = [1]>(x)"
                                    " axes = Constant<value_ints = [1]>() s = ReduceSum<keepdims = 0>(x, axes) }"),
-    "squeezes with attributes": (11, "g (float[B, S, 3] x) => (float[a, c, d, e] y, float[B, S, 3] z) { y = Unsqueeze<axes = [1]>(x) z = Squeeze<axes = [1]>(y) }"),
-    "splits with attributes": (11, "g (float[B, S, 3] x) => (float[B, S, 1] y, float[B, S, 2] z) { y, z = Split<axis = 2, split = [1, 2]>(x) }"),
-    "a softmax of what follows": (11, "g (float[B, S, 3] x) => (float[B, S, 3] y, float[B, S, 3] z) { y = Softmax<axis = 1>(x) z = LogSoftmax(x) }"),
-    "slices, pads, clips with attributes": (9, "g (float[B, S, 3] x) => (float[a, c, d] y, float[e, f, h] z, float[B, S, 3] u) {"
-                                            " y = Slice<starts = [1], ends = [100], axes = [1]>(x) z = Pad<pads = [0, 1, 0, 0, 2, 0], value = 0.5>(x) u = Clip<min = -0.5, max = 0.5>(x) }"),
-    "top and dropout": (9, "g (float[B, S, 3] x) => (float[B, S, 2] y, int64[B, S, 2] z, float[B, S, 3] d) { y, z = TopK<k = 2>(x) d = Dropout<ratio = 0.3>(x) }"),
+    "squeezes with attributes": (11,
+                                 "g (float[B, S, 3] x) => (float[a, c, d, e] y, float[B, S, 3] z) { y = "
+                                 "Unsqueeze<axes = [1]>(x) z = Squeeze<axes = [1]>(y) }"),
+    "splits with attributes": (11,
+                               "g (float[B, S, 3] x) => (float[B, S, 1] y, float[B, S, 2] z) { y, z = Split<axis = "
+                               "2, split = [1, 2]>(x) }"),
+    "a softmax of what follows": (11,
+                                  "g (float[B, S, 3] x) => (float[B, S, 3] y, float[B, S, 3] z) { y = Softmax<axis "
+                                  "= 1>(x) z = LogSoftmax(x) }"),
+    "slices, pads, clips with attributes": (9,
+                                            "g (float[B, S, 3] x) => (float[a, c, d] y, float[e, f, h] z, float[B, "
+                                            "S, 3] u) {"
+                                            " y = Slice<starts = [1], ends = [100], axes = [1]>(x) z = Pad<pads = "
+                                            "[0, 1, 0, 0, 2, 0], value = 0.5>(x) u = Clip<min = -0.5, max = 0.5>(x) }"),
+    "top and dropout": (9,
+                        "g (float[B, S, 3] x) => (float[B, S, 2] y, int64[B, S, 2] z, float[B, S, 3] d) { y, z = "
+                        "TopK<k = 2>(x) d = Dropout<ratio = 0.3>(x) }"),
     "a hardmax of what follows": (11, "g (float[B, S, 3] x) => (float[B, S, 3] y) { y = Hardmax<axis = 1>(x) }"),
-    "an upsampling": (9, "g (float[B, 1, S, 3] x) => (float[a, b, c, d] y) { s = Constant<value = float[4] {1.0, 1.0, 2.0, 2.0}>() y = Upsample<mode = \"nearest\">(x, s) }"),
+    "an upsampling": (9,
+                      "g (float[B, 1, S, 3] x) => (float[a, b, c, d] y) { s = Constant<value = float[4] {1.0, 1.0, "
+                      "2.0, 2.0}>() y = Upsample<mode = \"nearest\">(x, s) }"),
 }
 
 
@@ -310,8 +329,10 @@ def test_initializers_as_inputs(tmp_path):
     """A default that is used, and one that is given when loading."""
     from onnx import TensorProto, helper, numpy_helper
     w = F(4, 3, seed=1)
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("ReduceSum", ["t", "axes"], ["y"], keepdims=0)], "g",
-                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", 4]), helper.make_tensor_value_info("w", TensorProto.FLOAT, [4, 3]),
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["t"]),
+                               helper.make_node("ReduceSum", ["t", "axes"], ["y"], keepdims=0)], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", 4]),
+                               helper.make_tensor_value_info("w", TensorProto.FLOAT, [4, 3]),
                                helper.make_tensor_value_info("axes", TensorProto.INT64, [1])],
                               [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
                               [numpy_helper.from_array(w, "w"), numpy_helper.from_array(np.array([0]), "axes")])
@@ -320,16 +341,20 @@ def test_initializers_as_inputs(tmp_path):
     x = F(5, 4)
     np.testing.assert_allclose(qkv.Model(path).run([x])["y"], (x @ w).sum(0), rtol=1e-5, atol=1e-5)
     other = F(4, 3, seed=2)
-    np.testing.assert_allclose(qkv.Model(path, fixed=dict(w=other, axes=np.array([1]))).run([x])["y"], (x @ other).sum(1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(qkv.Model(path, fixed=dict(w=other, axes=np.array([1]))).run([x])["y"],
+                               (x @ other).sum(1), rtol=1e-5, atol=1e-5)
 
 
 def test_external_data(tmp_path):
     from onnx import TensorProto, helper, numpy_helper
     w = F(64, 32, seed=1)
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", 64])],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["B", 32])], [numpy_helper.from_array(w, "w")])
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", 64])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["B", 32])],
+                              [numpy_helper.from_array(w, "w")])
     path = str(tmp_path / "m.onnx")
-    onnx.save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path, save_as_external_data=True, location="m.data", size_threshold=0)
+    onnx.save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path,
+                    save_as_external_data=True, location="m.data", size_threshold=0)
     assert (tmp_path / "m.data").stat().st_size >= w.nbytes
     for n in (1, 5):
         x = F(n, 64)
@@ -339,7 +364,8 @@ def test_external_data(tmp_path):
 def test_an_op_that_is_not_known():
     with pytest.raises(qkv.Error, match="Unheard"):
         from onnx import TensorProto, helper
-        graph = helper.make_graph([helper.make_node("Unheard", ["x"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        graph = helper.make_graph([helper.make_node("Unheard", ["x"], ["y"])], "g",
+                                  [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
                                   [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])])
         Rep(helper.make_model(graph))
 
@@ -374,7 +400,8 @@ def test_few_bits_out_and_in_again(tmp_path):
     assert loaded.graph_text().count("qkv.quantize_linear") == 5
     loaded.save_onnx(str(tmp_path / "b.onnx"), opset=21)
     again = onnx.load(str(tmp_path / "b.onnx"))
-    assert sorted(n.op_type for n in again.graph.node if "Quant" in n.op_type or "quant" in n.op_type).count("QuantizeLinear") == 5
+    assert sorted(n.op_type for n in again.graph.node if "Quant" in n.op_type
+                  or "quant" in n.op_type).count("QuantizeLinear") == 5
     loaded.save(str(tmp_path / "c.pt2"))
     program = torch.export.load(str(tmp_path / "c.pt2")).module()
     for b, s in SIZES:
@@ -382,7 +409,8 @@ def test_few_bits_out_and_in_again(tmp_path):
         want, own = runtime(model(FEW_BITS, 21), dict(x=x)), list(loaded.run([x]).values())
         assert np.abs(own[4].astype(np.float32) - want[4]).max() < 0.051
         want[4] = own[4]  # the quotient is rounded to float16, as the standard says; ONNX Runtime does not
-        for got in (own, qkv.Model(str(tmp_path / "b.onnx")).run([x]).values(), qkv.Model(str(tmp_path / "c.pt2")).run([x]).values(),
+        for got in (own, qkv.Model(str(tmp_path / "b.onnx")).run([x]).values(),
+                    qkv.Model(str(tmp_path / "c.pt2")).run([x]).values(),
                     [t.numpy() for t in program(torch.from_numpy(x))]):
             for g, w in zip(got, want):
                 np.testing.assert_array_equal(g, w)
@@ -399,12 +427,14 @@ def test_blocks_of_few_bits_out_and_in_again(tmp_path):
     loaded = qkv.Model(path)
     loaded.save_onnx(str(tmp_path / "b.onnx"), opset=21)
     loaded.save(str(tmp_path / "c.pt2"))
-    feeds = dict(x=F(4, 7), w=I(127, 7, 5, low=-128, dtype=np.int8), s=np.abs(F(3, 5, seed=1)), z=I(9, 3, 5, low=-9, dtype=np.int8))
+    feeds = dict(x=F(4, 7), w=I(127, 7, 5, low=-128, dtype=np.int8), s=np.abs(F(3, 5, seed=1)),
+                 z=I(9, 3, 5, low=-9, dtype=np.int8))
     want = runtime(model(text, 21), feeds)[0]
     for other in (loaded, qkv.Model(str(tmp_path / "b.onnx")), qkv.Model(str(tmp_path / "c.pt2"))):
         np.testing.assert_allclose(list(other.run(list(feeds.values())).values())[0], want, rtol=1e-5, atol=1e-4)
     program = torch.export.load(str(tmp_path / "c.pt2")).module()
-    np.testing.assert_allclose(program(*[torch.from_numpy(v) for v in feeds.values()])[0].numpy(), want, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(program(*[torch.from_numpy(v) for v in feeds.values()])[0].numpy(), want, rtol=1e-5,
+                               atol=1e-4)
 
 
 QUANTIZED = """g (float[B, S, 8] x) => (float[B, S, 16] y) {
@@ -426,7 +456,8 @@ def test_quantized_by_onnx_runtime(how, tmp_path):
     quantization = pytest.importorskip("onnxruntime.quantization")
     logging.disable(logging.WARNING)
     m = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]>\n{QUANTIZED}')
-    m.graph.initializer.extend(numpy_helper.from_array(F(*shape, seed=ord(name)), name) for name, shape in (("w", (8, 8)), ("u", (8, 8)), ("b", (8,))))
+    m.graph.initializer.extend(numpy_helper.from_array(F(*shape, seed=ord(name)), name)
+                               for name, shape in (("w", (8, 8)), ("u", (8, 8)), ("b", (8,))))
     plain, path = str(tmp_path / "plain.onnx"), str(tmp_path / "q.onnx")
     onnx.save(m, plain)
 
@@ -445,7 +476,8 @@ def test_quantized_by_onnx_runtime(how, tmp_path):
         quantization.quantize_static(plain, path, Samples(), quant_format=kind, per_channel=True, reduce_range=True)
     options = ort.SessionOptions()
     options.log_severity_level = 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED if "fused" in how else ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = (ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED if "fused" in how
+                                        else ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
     if "fused" in how:
         options.optimized_model_filepath = str(tmp_path / "fused.onnx")
     session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -455,4 +487,5 @@ def test_quantized_by_onnx_runtime(how, tmp_path):
         got, want = loaded.run([x])["y"], session.run(None, dict(x=x))[0]
         # a sum that lies on the edge between two steps may fall to either side: few elements, by one step
         off = np.abs(got - want) > 1e-5 * np.abs(want).max()
-        assert off.mean() < (0.02 if how != "pairs" else 0.1) and np.abs(got - want).max() < 0.1, (off.mean(), np.abs(got - want).max())
+        assert off.mean() < (0.02 if how != "pairs" else 0.1) and np.abs(got - want).max() < 0.1, (off.mean(),
+            np.abs(got - want).max())

@@ -1,4 +1,5 @@
-"""qkv.Model.save_onnx and `qkv convert` against PyTorch: what is written loads in ONNX Runtime and OpenVINO, and gives eager's numbers."""
+"""qkv.Model.save_onnx and `qkv convert` against PyTorch: what is written loads in ONNX Runtime and OpenVINO,
+and gives eager's values."""
 import json
 import os
 import pathlib
@@ -51,7 +52,8 @@ def close(got, want, tol=2e-5):
     assert np.abs(np.nan_to_num(got - want)).max(initial=0) <= tol * max(peak, 1e-6)
 
 
-FORMS = [("ort", o) for o in range(17, 26)] + [("spec", 18), ("spec", 21), ("openvino", 18), ("openvino", 23), ("tensorrt", 18)]
+FORMS = [("ort", o) for o in range(17, 26)] + [("spec", 18), ("spec", 21), ("openvino", 18), ("openvino", 23),
+                                               ("tensorrt", 18)]
 
 
 def out_and_compare(folder, module, variants, dynamic, profile, opset, rewrite=False):
@@ -65,7 +67,8 @@ def out_and_compare(folder, module, variants, dynamic, profile, opset, rewrite=F
         with torch.no_grad():
             want = [x for x in tree_leaves(module(*inputs)) if isinstance(x, torch.Tensor)]
         flat = [x.numpy() for x in tree_leaves(inputs)]
-        for a, b in zip((run_openvino if profile == "openvino" else run_ort)(folder / "m.onnx", flat), want, strict=True):
+        for a, b in zip((run_openvino if profile == "openvino" else run_ort)(folder / "m.onnx", flat), want,
+                        strict=True):
             close(a, b)
     return report
 
@@ -92,9 +95,11 @@ def padding(b, s):
 @pytest.mark.parametrize("profile,opset", FORMS)
 def test_encoder_layer(tmp_path, profile, opset):
     torch.backends.mha.set_fastpath_enabled(False)
-    report = out_and_compare(tmp_path, Block().eval(), [(R(b, s, 16, seed=b), padding(b, s)) for b, s in ((2, 6), (1, 3), (4, 9))],
+    report = out_and_compare(tmp_path, Block().eval(),
+                             [(R(b, s, 16, seed=b), padding(b, s)) for b, s in ((2, 6), (1, 3), (4, 9))],
                              ({0: B, 1: S}, {0: B, 1: S}), profile, opset)
-    as_op = profile == "spec" and opset >= 23  # the mask is a float one: ONNX Runtime would take rows of the lowest number for rows of -inf
+    # the mask is a float one: ONNX Runtime would take rows of the lowest number for rows of -inf
+    as_op = profile == "spec" and opset >= 23
     assert report["attentions"] == {"op": int(as_op), "decomposed": int(not as_op)}
 
 
@@ -128,16 +133,19 @@ def test_masks_and_dead_rows(tmp_path, profile, opset, mask, form):
     def inputs(b, n, m):
         keep = dead_rows(b, n, m)
         keep = keep[:, 0, 0] if mask == "row" else keep
-        return qkv_inputs(b, n, m, torch.where(keep, R(*keep.shape, seed=3), -torch.inf) if mask == "float" else keep, kv_heads=kv)
+        return qkv_inputs(b, n, m, torch.where(keep, R(*keep.shape, seed=3), -torch.inf) if mask == "float" else keep,
+                          kv_heads=kv)
     axes = {0: B, 2: N}, {0: B, 2: M}, {0: B, 2: M}, {0: B, 1: M} if mask == "row" else {0: B, 2: N, 3: M}
-    report = out_and_compare(tmp_path, attention(mask == "row", **kw), [inputs(2, 5, 7), inputs(3, 8, 4), inputs(1, 2, 2)], axes, profile, opset)
+    report = out_and_compare(tmp_path, attention(mask == "row", **kw),
+                             [inputs(2, 5, 7), inputs(3, 8, 4), inputs(1, 2, 2)], axes, profile, opset)
     assert sum(report["attentions"].values()) == 1
 
 
 @pytest.mark.parametrize("profile,opset", [("ort", 18), ("ort", 23), ("spec", 23), ("openvino", 18)])
 def test_causal_is_top_left(tmp_path, profile, opset):
     model = fn(lambda self, q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
-    out_and_compare(tmp_path, model, [qkv_inputs(2, n, m, None)[:3] for n, m in ((5, 7), (6, 3), (4, 4))], ({0: B, 2: N}, {0: B, 2: M}, {0: B, 2: M}), profile, opset)
+    out_and_compare(tmp_path, model, [qkv_inputs(2, n, m, None)[:3] for n, m in ((5, 7), (6, 3), (4, 4))],
+                    ({0: B, 2: N}, {0: B, 2: M}, {0: B, 2: M}), profile, opset)
 
 
 def hand_written(self, q, k, v):
@@ -151,7 +159,9 @@ def hand_written(self, q, k, v):
 @pytest.mark.parametrize("profile,opset", [("ort", 18), ("ort", 23), ("spec", 23), ("openvino", 18), ("tensorrt", 18)])
 @pytest.mark.parametrize("rewrite", [False, True])
 def test_softcap_and_window(tmp_path, profile, opset, rewrite):
-    report = out_and_compare(tmp_path, fn(hand_written), [tuple(R(b, 4, n, 8, seed=i) for i in range(3)) for b, n in ((2, 6), (1, 9))], ({0: B, 2: N},) * 3, profile, opset,
+    report = out_and_compare(tmp_path, fn(hand_written),
+                             [tuple(R(b, 4, n, 8, seed=i) for i in range(3)) for b, n in ((2, 6), (1, 9))],
+                             ({0: B, 2: N},) * 3, profile, opset,
                              rewrite)
     assert sum(report["attentions"].values()) == rewrite
 
@@ -159,7 +169,8 @@ def test_softcap_and_window(tmp_path, profile, opset, rewrite):
 def sizes(self, x):
     b, s, d = x.shape
     y = x.reshape(b, s // 2, 2, d).mean(2).reshape(b * (s // 2), d)
-    return y, F.pad(x, (0, 0, s // 2, 1)), torch.arange(s + b, dtype=torch.float32), torch.full((b, 2 * s), s / (b + 1)), x[:, s // 3:s - 1], x.new_zeros(b, s) + torch.eye(s)[:1]
+    return y, F.pad(x, (0, 0, s // 2, 1)), torch.arange(s + b, dtype=torch.float32), torch.full((b, 2 * s),
+        s / (b + 1)), x[:, s // 3:s - 1], x.new_zeros(b, s) + torch.eye(s)[:1]
 
 
 @pytest.mark.parametrize("profile,opset", [("ort", 17), ("ort", 18), ("ort", 23), ("openvino", 18)])
@@ -232,6 +243,26 @@ def test_state_goes_in_and_out(tmp_path):
         feeds = {"seen": state}
 
 
+def test_state_that_is_overwritten_first_may_be_left_out(tmp_path):
+    """No node reads what the file holds for it (a StaticCache's position), but the input keeps its default."""
+    class Position(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("at", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x, p):
+            self.at.copy_(p[0])
+            y = x * self.at
+            self.at.add_(1)
+            return y
+    exported(tmp_path, Position().eval(), (R(2, 3), torch.tensor([2])), ({0: B}, None)).save_onnx(tmp_path / "m.onnx")
+    session = ort.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    x = R(2, 3)
+    y, at = session.run(None, {"x": x.numpy(), "p": np.array([2])})
+    close(y, x * 2)
+    assert at == 3
+
+
 @pytest.mark.parametrize("opset", [18, 23])
 def test_bf16_runs_in_onnx_runtime(tmp_path, opset):
     torch.manual_seed(0)
@@ -262,9 +293,11 @@ def test_tensorrt_rules(tmp_path):
     exported(tmp_path, bad, tuple(R(1, 2, 4, 12, seed=i) for i in range(3)))
     ran = convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--target", "tensorrt", "--json")
     report = json.loads(ran.stdout)
-    assert ran.returncode == 0 and {w["rule"] for w in report["warnings"]} == {"dtype", "head-size"} and "head size is 12" in ran.stderr
+    assert ran.returncode == 0 and {w["rule"] for w in report["warnings"]} == {"dtype",
+                                                                               "head-size"} and "head size is 12" in ran.stderr
     assert all(w["node"] for w in report["warnings"])
-    assert convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--target", "tensorrt", "--strict", "-q").returncode == 1
+    assert convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--target", "tensorrt", "--strict",
+                   "-q").returncode == 1
     exported(tmp_path, bad, tuple(R(1, 2, 4, 32, seed=i).half() for i in range(3)))
     ran = convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--target", "tensorrt", "--strict")
     assert ran.returncode == 0, ran.stderr
@@ -278,13 +311,14 @@ def test_command(tmp_path):
     assert ran.returncode == 0 and "opset 20, target ort" in ran.stdout
     assert convert(tmp_path / "model.pt2", "-o", tmp_path / "again.pt2").returncode == 0
     assert qkv.Model(tmp_path / "again.pt2").graph_text() == qkv.Model(tmp_path / "model.pt2").graph_text()
-    for args in (("-o", tmp_path / "m.txt"), (), ("-o", tmp_path / "x.pt2", "--opset", 18), ("-o", tmp_path / "m.onnx", "--target", "orrt")):
+    for args in (("-o", tmp_path / "m.txt"), (), ("-o", tmp_path / "x.pt2", "--opset", 18),
+                 ("-o", tmp_path / "m.onnx", "--target", "orrt")):
         assert convert(tmp_path / "model.pt2", *args).returncode == 2
 
 
 @pytest.mark.parametrize("opset", [18, 23])
 def test_comes_back(tmp_path, opset):
-    """qkv reads its own file, gives eager's numbers, and writes what it read as it was."""
+    """qkv reads its own file, gives eager's values, and writes what it read as it was."""
     torch.backends.mha.set_fastpath_enabled(False)
     model = exported(tmp_path, Block().eval(), (R(2, 6, 16), padding(2, 6)), ({0: B, 1: S}, {0: B, 1: S}))
     model.save_onnx(tmp_path / "a.onnx", opset=opset)
@@ -306,13 +340,18 @@ def control_model(path):
     from onnx import TensorProto as T
     from onnx import helper as h
     f, node, info = [T.FLOAT, ["n"]], h.make_node, h.make_tensor_value_info
-    body = h.make_graph([node("Mul", ["x_in", "two"], ["x_out"]), node("ReduceSum", ["x_out"], ["s"], keepdims=0), node("Less", ["s", "hundred"], ["go"])], "body",
-                        [info("i", T.INT64, []), info("go_in", T.BOOL, []), info("x_in", *f)], [info("go", T.BOOL, []), info("x_out", *f), info("s", T.FLOAT, [])])
-    yes, no = (h.make_graph([node(op, [a], [out])], out, [], [info(out, *f)]) for op, a, out in (("Identity", "y", "a"), ("Neg", "x", "b")))
-    nodes = [node("Loop", ["n", "", "x"], ["y", "sums"], body=body), node("ReduceSum", ["x"], ["total"], keepdims=0), node("Greater", ["total", "two"], ["positive"]),
+    body = h.make_graph([node("Mul", ["x_in", "two"], ["x_out"]), node("ReduceSum", ["x_out"], ["s"], keepdims=0),
+                         node("Less", ["s", "hundred"], ["go"])], "body",
+                        [info("i", T.INT64, []), info("go_in", T.BOOL, []), info("x_in", *f)],
+                        [info("go", T.BOOL, []), info("x_out", *f), info("s", T.FLOAT, [])])
+    yes, no = (h.make_graph([node(op, [a], [out])], out, [], [info(out, *f)])
+               for op, a, out in (("Identity", "y", "a"), ("Neg", "x", "b")))
+    nodes = [node("Loop", ["n", "", "x"], ["y", "sums"], body=body), node("ReduceSum", ["x"], ["total"], keepdims=0),
+             node("Greater", ["total", "two"], ["positive"]),
              node("If", ["positive"], ["z"], then_branch=yes, else_branch=no)]
     values = [onnx.numpy_helper.from_array(np.float32(v), name) for name, v in (("two", 2), ("hundred", 100))]
-    g = h.make_graph(nodes, "g", [info("x", *f), info("n", T.INT64, [])], [info("y", *f), info("sums", T.FLOAT, ["turns"]), info("z", *f)], values)
+    g = h.make_graph(nodes, "g", [info("x", *f), info("n", T.INT64, [])],
+                     [info("y", *f), info("sums", T.FLOAT, ["turns"]), info("z", *f)], values)
     onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 18)], ir_version=8), path)
 
 
@@ -323,6 +362,7 @@ def test_loops_and_branches(tmp_path, opset):
     onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
     for x, n in ((np.arange(4), 9), (-np.arange(3), 2), (np.arange(5), 0)):
         feeds = {"x": x.astype(np.float32), "n": np.array(n)}
-        a, b = (ort.InferenceSession(str(tmp_path / f), providers=["CPUExecutionProvider"]).run(None, feeds) for f in ("given.onnx", "m.onnx"))
+        a, b = (ort.InferenceSession(str(tmp_path / f), providers=["CPUExecutionProvider"]).run(None, feeds)
+                for f in ("given.onnx", "m.onnx"))
         for want, got in zip(a, b, strict=True):
             assert want.shape == got.shape and np.allclose(want, got)

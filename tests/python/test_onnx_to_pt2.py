@@ -1,4 +1,5 @@
-"""ONNX -> .pt2 -> PyTorch: loads with torch.export.load, eager's numbers at other sizes, weights by name, trainable; and read back by qkv, the same text."""
+"""ONNX -> .pt2 -> PyTorch: loads with torch.export.load, eager's values at other sizes, weights by name, trainable;
+and read back by qkv, the same text."""
 import os
 import subprocess
 
@@ -27,7 +28,9 @@ class Encoder(torch.nn.Module):
 
 def inputs(batch, length):
     torch.manual_seed(batch)
-    return torch.randn(batch, length, 32), torch.arange(length)[None, :] >= torch.tensor([length - i % 3 for i in range(batch)])[:, None]
+    return torch.randn(batch, length, 32), torch.arange(length)[None,
+                                                                :] >= torch.tensor([length - i % 3
+                                                                    for i in range(batch)])[:, None]
 
 
 def convert(source, target):
@@ -46,9 +49,11 @@ def written(request, tmp_path_factory):
     names = {0: "batch", 1: "length"}
     if kind == "dynamo":
         dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
-        torch.onnx.export(model, inputs(2, 7), str(folder / "m.onnx"), opset_version=int(opset), dynamo=True, dynamic_shapes=(dims, dims), external_data=False)
+        torch.onnx.export(model, inputs(2, 7), str(folder / "m.onnx"), opset_version=int(opset), dynamo=True,
+                          dynamic_shapes=(dims, dims), external_data=False)
     else:
-        torch.onnx.export(model, inputs(2, 7), str(folder / "m.onnx"), opset_version=int(opset), dynamo=False, input_names=["x", "padding"],
+        torch.onnx.export(model, inputs(2, 7), str(folder / "m.onnx"), opset_version=int(opset), dynamo=False,
+                          input_names=["x", "padding"],
                           dynamic_axes={"x": names, "padding": names})
     convert(folder / "m.onnx", folder / "m.pt2")
     return model, folder
@@ -57,7 +62,8 @@ def written(request, tmp_path_factory):
 def test_same_numbers_at_other_sizes(written):
     model, folder = written
     loaded = torch.export.load(folder / "m.pt2").module()
-    for size in ((2, 7),) if "torchscript" in folder.name else ((2, 7), (3, 4), (1, 33)):  # the tracing exporter fixes sizes in Reshapes of MHA
+    # the tracing exporter fixes sizes in Reshapes of MHA
+    for size in ((2, 7),) if "torchscript" in folder.name else ((2, 7), (3, 4), (1, 33)):
         args = inputs(*size)
         np.testing.assert_allclose(loaded(*args)[0].detach().numpy(), model(*args).detach().numpy(), atol=3e-6)
 
@@ -109,8 +115,10 @@ def test_names_that_python_would_not_take(tmp_path):
     for i, name in enumerate(list(weights)[1:] + ["a"]):
         nodes.append(helper.make_node("Add", [last, name], [f"s/{i}"]))
         last = f"s/{i}"
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("in-put:0", TensorProto.FLOAT, ["batch-size", 4])],
-                              [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["batch-size", 4])], [numpy_helper.from_array(x, n) for n, x in weights.items()])
+    graph = helper.make_graph(nodes, "g",
+                              [helper.make_tensor_value_info("in-put:0", TensorProto.FLOAT, ["batch-size", 4])],
+                              [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["batch-size", 4])],
+                              [numpy_helper.from_array(x, n) for n, x in weights.items()])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
     convert(tmp_path / "m.onnx", tmp_path / "m.pt2")
     x = rng.standard_normal((3, 4), dtype=np.float32)
@@ -118,7 +126,8 @@ def test_names_that_python_would_not_take(tmp_path):
     program = torch.export.load(tmp_path / "m.pt2")
     assert set(program.state_dict) == set(weights) - {"a"} | {"a_1"}  # "a.b" makes "a" a module
     np.testing.assert_allclose(program.module()(torch.from_numpy(x))[0].detach().numpy(), want, atol=1e-5)
-    np.testing.assert_allclose(np.asarray(qkv.Model(str(tmp_path / "m.onnx")).run({"in-put:0": x})[last]), want, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(qkv.Model(str(tmp_path / "m.onnx")).run({"in-put:0": x})[last]), want,
+                               atol=1e-5)
 
 
 def test_ranges_and_derived_sizes_survive_onnx(tmp_path):
@@ -130,13 +139,16 @@ def test_ranges_and_derived_sizes_survive_onnx(tmp_path):
     n = torch.export.Dim("n", min=3, max=20)
     batch = torch.export.Dim("b", min=1, max=9)
     args = torch.randn(2, 8), torch.randn(2, 4)
-    torch.export.save(torch.export.export(Pairs(), args, dynamic_shapes=({0: batch, 1: 2 * n}, {0: batch, 1: n})), tmp_path / "a.pt2")
+    torch.export.save(torch.export.export(Pairs(), args, dynamic_shapes=({0: batch, 1: 2 * n}, {0: batch, 1: n})),
+                      tmp_path / "a.pt2")
     convert(tmp_path / "a.pt2", tmp_path / "a.onnx")
     convert(tmp_path / "a.onnx", tmp_path / "b.pt2")
     first, last = (torch.export.load(tmp_path / name) for name in ("a.pt2", "b.pt2"))
-    assert [s.arg.name for s in first.graph_signature.input_specs] == [s.arg.name for s in last.graph_signature.input_specs] == ["x", "y"]
+    assert [s.arg.name for s in first.graph_signature.input_specs] == [s.arg.name
+                                                                       for s in last.graph_signature.input_specs] == ["x", "y"]
     assert {(int(r.lower), int(r.upper)) for r in last.range_constraints.values()} == {(1, 9), (3, 20)}
     x, y = torch.randn(5, 14), torch.randn(5, 7)
     assert torch.equal(last.module()(x, y)[0], Pairs()(x, y))
     with pytest.raises(qkv.Error, match="allowed"):
-        qkv.Model(str(tmp_path / "a.onnx")).run({"x": np.zeros((2, 42), np.float32), "y": np.zeros((2, 21), np.float32)})
+        qkv.Model(str(tmp_path / "a.onnx")).run({"x": np.zeros((2, 42), np.float32),
+                                                 "y": np.zeros((2, 21), np.float32)})

@@ -1,5 +1,6 @@
-"""compute="bf16" against eager float32: within 2e-2, and as a root mean square no further off than torch's autocast; for .pt2 and ONNX files, with and
-without the rewriting of runs. And that a run's rewriting changes no number of float32."""
+"""compute="bf16" against eager float32: within 2e-2, and as a root mean square no further off than torch's autocast;
+for .pt2 and ONNX files, with and without the rewriting of runs. And that a run's rewriting changes no number of
+float32."""
 import warnings
 
 import numpy as np
@@ -29,14 +30,16 @@ class Written(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.qkv, self.up, self.gate, self.down = nn.Linear(64, 192), nn.Linear(64, 96), nn.Linear(64, 96), nn.Linear(96, 64)
+        self.qkv, self.up, self.gate, self.down = nn.Linear(64, 192), nn.Linear(64, 96), nn.Linear(64,
+            96), nn.Linear(96, 64)
         self.register_buffer("freq", 1 / 100 ** (torch.arange(8) / 8))
 
     def forward(self, x):
         B, N, _ = x.shape
         angle = torch.arange(N, dtype=torch.float32)[:, None] @ self.freq[None]
         q, k, v = self.qkv(x).reshape(B, N, 3, 4, 16).permute(2, 0, 3, 1, 4)
-        turn = lambda t: torch.cat([t[..., :8] * angle.cos() - t[..., 8:] * angle.sin(), t[..., 8:] * angle.cos() + t[..., :8] * angle.sin()], -1)
+        turn = lambda t: torch.cat([t[..., :8] * angle.cos() - t[..., 8:] * angle.sin(),
+                                    t[..., 8:] * angle.cos() + t[..., :8] * angle.sin()], -1)
         a = torch.softmax(turn(q) @ turn(k).transpose(-1, -2) / 4, -1) @ v
         y = x + a.transpose(1, 2).reshape(B, N, 64)
         y = (y - y.mean(-1, keepdim=True)) / torch.sqrt(y.var(-1, keepdim=True, unbiased=False) + 1e-5)
@@ -44,12 +47,14 @@ class Written(nn.Module):
 
 
 def bert():
-    c = transformers.BertConfig(vocab_size=50, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128)
+    c = transformers.BertConfig(vocab_size=50, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
+                                intermediate_size=128)
     return First(transformers.BertModel(c, add_pooling_layer=False)), lambda n: torch.randint(1, 50, n)
 
 
 def llama():
-    c = transformers.LlamaConfig(vocab_size=50, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96, use_cache=False)
+    c = transformers.LlamaConfig(vocab_size=50, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
+                                 num_key_value_heads=2, intermediate_size=96, use_cache=False)
     return First(transformers.LlamaModel(c)), lambda n: torch.randint(1, 50, n)
 
 
@@ -64,7 +69,9 @@ def model(request, tmp_path_factory):
     m.eval()
     path = str(tmp_path_factory.mktemp("precision") / "m.pt2")
     with torch.no_grad():
-        torch.export.save(torch.export.export(m, (inputs((2, 8)),), dynamic_shapes=({0: D("b", max=64), 1: D("n", min=2, max=64)},), strict=False), path)
+        torch.export.save(torch.export.export(m, (inputs((2, 8)),),
+                                              dynamic_shapes=({0: D("b", max=64), 1: D("n", min=2, max=64)},),
+                                              strict=False), path)
     return m, inputs, path
 
 
@@ -120,7 +127,8 @@ class Trained(nn.Module):
     def __init__(self, causal):
         super().__init__()
         self.causal = causal
-        self.q, self.k, self.v, self.out = nn.Linear(64, 64), nn.Linear(64, 32, bias=False), nn.Linear(64, 32), nn.Linear(64, 64)
+        self.q, self.k, self.v, self.out = nn.Linear(64, 64), nn.Linear(64, 32, bias=False), nn.Linear(64,
+            32), nn.Linear(64, 64)
 
     def forward(self, x, mask):
         heads = lambda y: y.unflatten(-1, (-1, 16)).transpose(1, 2)
@@ -134,7 +142,8 @@ class Trained(nn.Module):
 def test_bf16_of_gradients(causal, tmp_path):
     """A joint model of one that computes in bf16 does, too; so does one that was written. Gradients are float32."""
     torch.manual_seed(0)
-    m, inputs = Trained(causal), lambda b, n: (torch.randn(b, n, 64), torch.arange(n) < torch.randint(n // 2, n, (b, 1)))
+    m, inputs = Trained(causal), lambda b, n: (torch.randn(b, n, 64),
+                                               torch.arange(n) < torch.randint(n // 2, n, (b, 1)))
     sizes = {0: D("b", max=8), 1: D("n", min=4, max=128)}
     torch.export.save(torch.export.export(m, inputs(2, 8), dynamic_shapes=(sizes, sizes)), tmp_path / "m.pt2")
     made = qkv.Model(tmp_path / "m.pt2", compute="bf16").joint()

@@ -47,7 +47,8 @@ def test_export_follows_sizes_left_to_torch(tmp_path):
             return (a + b).reshape(a.shape[0], 2, -1).sum(1)
 
     auto, path = Dim.AUTO, tmp_path / "m.pt2"
-    report = qkv.export(Sum(), (torch.randn(1, 8), torch.randn(1, 8)), dynamic_shapes=({0: auto, 1: auto(min=2, max=20)}, {0: auto, 1: auto}), path=path)
+    report = qkv.export(Sum(), (torch.randn(1, 8), torch.randn(1, 8)),
+                        dynamic_shapes=({0: auto, 1: auto(min=2, max=20)}, {0: auto, 1: auto}), path=path)
     assert len(report.differences) == 3 and report.max_rel < 2e-5
     assert len({tuple(d[0].values()) for d in report.differences}) == 3
     assert all(d[0]["a.1"] == d[0]["b.1"] and d[0]["a.1"] % 2 == 0 for d in report.differences)
@@ -88,6 +89,19 @@ def test_dlpack_both_ways_and_bfloat16(tmp_path):
     out = qkv.Model(tmp_path / "m.pt2").run_dlpack([x])
     assert torch.equal(torch.from_dlpack(out["output_0"]), x * 2)
     assert np.allclose(np.asarray(out["output_1"]), (x.float() + 1).numpy())
+
+
+def test_dlpack_of_complex_results(tmp_path):
+    x = torch.randn(3, 4, 2)
+
+    class Complex(nn.Module):
+        def forward(self, x):
+            return torch.view_as_complex(x), torch.view_as_complex(x.double())
+
+    qkv.export(Complex(), (x,), path=tmp_path / "m.pt2")
+    out = qkv.Model(tmp_path / "m.pt2").run_dlpack([x])
+    assert torch.equal(torch.from_dlpack(out["output_0"]), torch.view_as_complex(x))
+    assert torch.equal(torch.from_dlpack(out["output_1"]), torch.view_as_complex(x.double()))
 
 
 def test_strided_input_and_unknown_name(tmp_path):

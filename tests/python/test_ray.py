@@ -1,4 +1,5 @@
-"""qkv.BatchPredictor in ray.data.Dataset.map_batches: one machine, two actors; and examples/ray_batch.py. Ray is started once, small and without network."""
+"""qkv.BatchPredictor in ray.data.Dataset.map_batches: one machine, two actors; and examples/ray_batch.py.
+Ray is started once, small and without network."""
 import importlib.util
 import os
 import pathlib
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 # read by the import; the token is this cluster's own, not the user's
-os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_memory_monitor_refresh_ms="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=uuid.uuid4().hex)
+os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_memory_monitor_refresh_ms="0", RAY_AUTH_MODE="token",
+                  RAY_AUTH_TOKEN=uuid.uuid4().hex)
 ray = pytest.importorskip("ray")
 pytest.importorskip("pyarrow")
 import qkv  # noqa: E402
@@ -22,10 +24,13 @@ IDS[:, 0], IDS[:, 1], IDS[:, 2] = 520, [513, 516, 519], 521
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    with pytest.MonkeyPatch.context() as env, tempfile.TemporaryDirectory(prefix="qkv-ray-", ignore_cleanup_errors=True) as folder:  # paths of sockets are short
+    # paths of sockets are short
+    with pytest.MonkeyPatch.context() as env, tempfile.TemporaryDirectory(prefix="qkv-ray-",
+                                                                          ignore_cleanup_errors=True) as folder:
         env.setenv("PYTHONPATH", str(ROOT / "python"))
         env.setenv("QKV_LIBRARY", qkv.library_path())
-        ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20, log_to_driver=False, _node_ip_address="127.0.0.1", _temp_dir=folder)
+        ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20,
+                 log_to_driver=False, _node_ip_address="127.0.0.1", _temp_dir=folder)
         ray.data.DataContext.get_current().enable_progress_bars = False
         yield
         ray.shutdown()
@@ -42,9 +47,10 @@ def test_two_actors():
 
     x = np.random.default_rng(0).random((14, 3, 32, 32), dtype=np.float32)
     table = ray.data.from_items([{"image": x[i], "name": f"image {i}"} for i in range(len(x))], override_num_blocks=4)
-    options = {"path": str(GROUND), "fixed_inputs": {"token_ids": IDS}, "columns": {"patch_batch": "image"}, "passthrough": ["name"],
-               "outputs": {"output_0": "logits", "output_2": "masks"}}
-    rows = table.map_batches(Watched, fn_constructor_kwargs=options, batch_size=3, compute=ray.data.ActorPoolStrategy(size=2)).take_all()
+    options = {"path": str(GROUND), "fixed_inputs": {"token_ids": IDS}, "columns": {"patch_batch": "image"},
+               "passthrough": ["name"], "outputs": {"output_0": "logits", "output_2": "masks"}}
+    rows = table.map_batches(Watched, fn_constructor_kwargs=options, batch_size=3,
+                             compute=ray.data.ActorPoolStrategy(size=2)).take_all()
     want = qkv.Model(GROUND).run({"patch_batch": x, "token_ids": IDS})
     assert sorted(rows[0]) == ["logits", "masks", "name", "process", "rows"]
     found = {r["name"]: r for r in rows}
@@ -61,7 +67,9 @@ def test_two_actors():
 def test_an_error_is_told():
     table = ray.data.from_numpy(np.zeros((2, 3, 32, 32)))
     with pytest.raises(Exception, match="column 'data': row 0 is float64, input 'patch_batch' takes float32"):
-        table.map_batches(qkv.BatchPredictor, fn_constructor_kwargs={"path": str(GROUND), "fixed_inputs": {"token_ids": IDS}, "columns": {"patch_batch": "data"}},
+        table.map_batches(qkv.BatchPredictor, fn_constructor_kwargs={"path": str(GROUND),
+                                                                     "fixed_inputs": {"token_ids": IDS},
+                                                                     "columns": {"patch_batch": "data"}},
                           concurrency=1).take_all()
 
 

@@ -1,4 +1,5 @@
-"""What qkv writes of a model it reads again, whatever the numbers in the file: slices from the end are bounded once more when a packed model is read."""
+"""What qkv writes of a model it reads again, whatever the numbers in the file:
+slices from the end are bounded once more when a packed model is read."""
 import json
 import os
 import pathlib

@@ -1,4 +1,5 @@
-"""SAM 3's recipe on the tiny model: the module against transformers' Sam3Model, the file against the module, in PyTorch, in C and as ONNX."""
+"""SAM 3's recipe on the tiny model: the module against transformers' Sam3Model, the file against the module,
+in PyTorch, in C and as ONNX."""
 import json
 import os
 import subprocess
@@ -33,7 +34,8 @@ def tokens(text, merges):
     for word in text.lower().split():
         parts = [*word[:-1], word[-1] + "</w>"]
         while True:
-            ranks = [merges.index(f"{a} {b}") if f"{a} {b}" in merges else len(merges) for a, b in zip(parts, parts[1:])]
+            ranks = [merges.index(f"{a} {b}") if f"{a} {b}" in merges else len(merges)
+                     for a, b in zip(parts, parts[1:])]
             if not ranks or min(ranks) == len(merges):
                 break
             k = ranks.index(min(ranks))
@@ -59,7 +61,8 @@ def holds_in_c(path, module, cases, limit=1e-4):
 
 
 FILES = {  # the options of make(), which checks against eager PyTorch where pairs are given
-    "text": {}, "bf16": dict(dtype=torch.bfloat16, pairs=()), "boxes and sizes": dict(contract="hf", boxes=True, dynamic=True, pairs=())}
+    "text": {}, "bf16": dict(dtype=torch.bfloat16, pairs=()),
+    "boxes and sizes": dict(contract="hf", boxes=True, dynamic=True, pairs=())}
 
 
 @pytest.fixture(scope="module")
@@ -70,19 +73,22 @@ def exported(tmp_path_factory):
     def get(name):
         path, said = folder / f"{name.replace(' ', '_')}.pt2", []
         if name not in made:
-            made[name] = path, as_is(path) if name == "transformers" else sam3.make(str(path), tiny=True, say=said.append, **FILES[name]), said
+            made[name] = path, as_is(path) if name == "transformers" else sam3.make(str(path), tiny=True,
+                say=said.append, **FILES[name]), said
         return made[name]
 
     return get
 
 
 def as_is(path):
-    """Sam3Model.forward untouched, every prompt on every image, exported to `path`; transformers' classes are as they were: the recipe patches none."""
+    """Sam3Model.forward untouched, every prompt on every image, exported to `path`;
+    transformers' classes are as they were: the recipe patches none."""
     module = AsIs(sam3.random_model(tiny=True)).eval()
     module.boxes = False
     x = sam3.sample(module.model, 2, 3)
     dims = {0: torch.export.Dim("batch", min=1)}, {0: torch.export.Dim("prompts", min=1)}
-    program = torch.export.export(module, tuple(x.values()), dynamic_shapes=dims, strict=False)  # with gradients, or it refuses a size from data
+    # with gradients, or it refuses a size from data
+    program = torch.export.export(module, tuple(x.values()), dynamic_shapes=dims, strict=False)
     ops = sam3._ops(program)
     assert ops["aten.item.default"] and any("wrap_with_set_grad" in name for name in ops)
     torch.export.save(program, path)
@@ -94,7 +100,8 @@ def transformers_outputs(model, x, boxes=None, labels=None):
     batch, prompts = len(x["patch_batch"]), len(x["token_ids"])
     mask = (x["token_ids"] != 0).long().repeat(batch, 1)
     with torch.no_grad():
-        o = model(pixel_values=x["patch_batch"].repeat_interleave(prompts, 0), input_ids=x["token_ids"].repeat(batch, 1), attention_mask=mask,
+        o = model(pixel_values=x["patch_batch"].repeat_interleave(prompts, 0),
+                  input_ids=x["token_ids"].repeat(batch, 1), attention_mask=mask,
                   input_boxes=boxes, input_boxes_labels=labels)
     return o.pred_logits, o.pred_boxes, o.pred_masks, o.presence_logits
 
@@ -107,7 +114,8 @@ def with_roi_align(monkeypatch):
         rois = torch.cat([torch.cat([torch.full((len(b), 1), float(i)), b], 1) for i, b in enumerate(boxes)])
         return torch.ops.torchvision.roi_align(features, rois, 1.0, size, size, -1, False)
 
-    monkeypatch.setattr(hf, "torchvision", types.SimpleNamespace(ops=types.SimpleNamespace(roi_align=roi_align)), raising=False)
+    monkeypatch.setattr(hf, "torchvision", types.SimpleNamespace(ops=types.SimpleNamespace(roi_align=roi_align)),
+                        raising=False)
 
 
 # ------------------------------------------------------------------ the module against transformers
@@ -162,7 +170,8 @@ def test_presence_is_clamped_for_hf_alone(model):
 def test_roi_align_is_the_definition():
     torch.manual_seed(0)
     features = torch.randn(2, 3, 6, 9)
-    rois = torch.tensor([[0, 1.0, 1.5, 7.2, 4.9], [1, -4.1, -3.0, 2.0, 30.0], [1, 5.0, 2.0, 5.1, 2.1], [0, 20.0, 20.0, 30.0, 30.0], [0, 0.0, 0.0, 9.0, 6.0]])
+    rois = torch.tensor([[0, 1.0, 1.5, 7.2, 4.9], [1, -4.1, -3.0, 2.0, 30.0], [1, 5.0, 2.0, 5.1, 2.1],
+                         [0, 20.0, 20.0, 30.0, 30.0], [0, 0.0, 0.0, 9.0, 6.0]])
 
     def at(image, y, x):
         h, w = image.shape[1:]
@@ -171,7 +180,8 @@ def test_roi_align_is_the_definition():
         y, x = min(max(y, 0.0), h - 1.0), min(max(x, 0.0), w - 1.0)
         y0, x0 = int(y), int(x)
         y1, x1, fy, fx = min(y0 + 1, h - 1), min(x0 + 1, w - 1), y - y0, x - x0
-        return (image[:, y0, x0] * (1 - fx) + image[:, y0, x1] * fx) * (1 - fy) + (image[:, y1, x0] * (1 - fx) + image[:, y1, x1] * fx) * fy
+        return (image[:, y0, x0] * (1 - fx) + image[:, y0, x1] * fx) * (1 - fy) + (image[:, y1,
+            x0] * (1 - fx) + image[:, y1, x1] * fx) * fy
 
     want = torch.zeros(len(rois), 3, 7, 7, dtype=torch.float64)
     for k, (b, x0, y0, x1, y1) in enumerate(rois.double().tolist()):
@@ -179,7 +189,8 @@ def test_roi_align_is_the_definition():
         nh, nw = -int(-bh // 1), -int(-bw // 1)
         for p in range(7):
             for q in range(7):
-                s = sum(at(features[int(b)].double(), y0 + p * bh + (i + 0.5) * bh / nh, x0 + q * bw + (j + 0.5) * bw / nw)
+                s = sum(at(features[int(b)].double(), y0 + p * bh + (i + 0.5) * bh / nh,
+                           x0 + q * bw + (j + 0.5) * bw / nw)
                         for i in range(nh) for j in range(nw))
                 want[k, :, p, q] = s / (nh * nw)
     got = torch.ops.torchvision.roi_align(features, rois, 1.0, 7, 7, -1, False)
@@ -199,7 +210,8 @@ def test_file_in_pytorch_and_in_c(exported, tmp_path):
     assert "21 attentions fused, 0 left" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for batch, prompts, name in ((0, 1, "patch_batch"), (1, 0, "token_ids")):
         with pytest.raises(qkv.Error, match=name):
-            qkv.Model(path).run_dlpack({"patch_batch": torch.zeros(batch, 3, 112, 112), "token_ids": torch.zeros(prompts, 32, dtype=torch.long)})
+            qkv.Model(path).run_dlpack({"patch_batch": torch.zeros(batch, 3, 112, 112),
+                                        "token_ids": torch.zeros(prompts, 32, dtype=torch.long)})
 
     extra = {"qkv/tokenizer.bpe": "", "qkv/processor.json": ""}
     torch.export.load(path, extra_files=extra)
@@ -211,8 +223,8 @@ def test_file_in_pytorch_and_in_c(exported, tmp_path):
     assert len(merges) == 1024 - 514 and merges[:3] == ["i n", "t h", "a n"]
     given = json.loads(text["qkv/processor.json"])
     assert given["contract"] == "meta" and given["box_format"] == "cxcywh" and given["outputs"] == list(sam3.OUTPUTS)
-    assert given["image"]["height"] == 112 and given["text"] == {"length": 32, "vocabulary": 1024, "start": 1022, "end": 1023, "pad": 0,
-                                                                 "merges": "qkv/tokenizer.bpe"}
+    assert given["image"]["height"] == 112 and given["text"] == {"length": 32, "vocabulary": 1024, "start": 1022,
+                                                                 "end": 1023, "pad": 0, "merges": "qkv/tokenizer.bpe"}
 
     # the whole way in C: text and picture in, scores and boxes out
     image = torch.randint(0, 256, (112, 112, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
@@ -221,10 +233,12 @@ def test_file_in_pytorch_and_in_c(exported, tmp_path):
     ids = torch.tensor([tokens(t, merges) for t in texts])
     with torch.no_grad():
         logits, boxes, _, presence = module((image.permute(2, 0, 1)[None] / 255 - 0.5) / 0.5, ids)
-    scores, boxes = (logits[..., 0].sigmoid() * presence.sigmoid()).flatten(), (_sam3_module.corners(boxes) * 112).flatten(0, 1)
+    scores, boxes = (logits[..., 0].sigmoid() * presence.sigmoid()).flatten(), (_sam3_module.corners(boxes)
+                                                                                * 112).flatten(0, 1)
     limit = float(scores.sort().values[-6:-4].mean())  # five are above
     command = [QKV, "segment", str(path), "--image", str(tmp_path / "a.png"), "--threshold", str(limit), "--json"]
-    out = subprocess.run(command + sum((["--text", t] for t in texts), []), capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(command + sum((["--text", t] for t in texts), []), capture_output=True, text=True,
+                         check=True).stdout
     found = sorted(json.loads(out)["annotations"], key=lambda a: -a["score"])
     assert len(found) == 5
     for a, k in zip(found, scores.argsort(descending=True)):
@@ -234,7 +248,8 @@ def test_file_in_pytorch_and_in_c(exported, tmp_path):
 
 
 def as_near_as_autocast(module, cases):
-    """Of all cases [(inputs, outputs)] together: a prompt's presence is one number, of which bf16 keeps three digits."""
+    """Of all cases [(inputs, outputs)] together: a prompt's presence is one number,
+    of which bf16 keeps three digits."""
     exactly, each = _sam3_module.Grounding(module.model), []
     with torch.no_grad():
         for x, got in cases:
@@ -312,12 +327,14 @@ def in_openvino(path):
     return lambda x: [compiled(x)[i] for i in range(4)]
 
 
-@pytest.mark.parametrize("name,opset,profile", [(n, o, "ort") for n in (*FILES, "transformers") for o in (18, 23)] + [("boxes and sizes", 23, "openvino")])
+@pytest.mark.parametrize("name,opset,profile", [(n, o, "ort") for n in (*FILES, "transformers") for o in (18, 23)]
+                         + [("boxes and sizes", 23, "openvino")])
 def test_onnx(exported, tmp_path, name, opset, profile):
     """The file as ONNX in another runtime, at any number of images and prompts; and in qkv again."""
     path, module, _ = exported(name)
     onnx = str(tmp_path / "sam3.onnx")
-    subprocess.run([QKV, "convert", path, "-o", onnx, "--opset", str(opset), "--target", profile], check=True, capture_output=True)
+    subprocess.run([QKV, "convert", path, "-o", onnx, "--opset", str(opset), "--target", profile], check=True,
+                   capture_output=True)
     run = (in_onnx_runtime if profile == "ort" else in_openvino)(onnx)
     sizes = [(168, 112), (112, 168), (560, 112), (112, 112)] if "sizes" in name else [None] * 4
     inputs = [sam3.sample(module.model, b, p, module.boxes, size, seed=3) for (b, p), size in zip(sam3.SIZES, sizes)]
@@ -330,7 +347,8 @@ def test_onnx(exported, tmp_path, name, opset, profile):
         assert [t.shape for t in got] == [t.shape for t in want]
         assert max(differences(want, got)) < 1e-4
     holds_in_c(onnx, module, [(3, 2, sizes[2])])
-    verified = subprocess.run([QKV, "verify", onnx, path, "-D", "patch_batch.0=2", "-D", "token_ids.0=3"], capture_output=True, text=True)
+    verified = subprocess.run([QKV, "verify", onnx, path, "-D", "patch_batch.0=2", "-D", "token_ids.0=3"],
+                              capture_output=True, text=True)
     assert "all outputs agree" in verified.stdout, verified
 
 
@@ -343,7 +361,8 @@ def checkpoint(tmp_path_factory, model):
     sam3.random_model(tiny=True, seed=5).save_pretrained(folder)
     lines = "\n".join(f"a {chr(97 + i % 26)}{i}" for i in range(600))
     (folder / "merges.txt").write_text(f"#version: 0.2\n{lines}\n")
-    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.4, 0.5, 0.6],
+                                                                 "image_std": [0.2, 0.3, 0.4]}))
     return folder
 
 
@@ -363,17 +382,20 @@ def test_checkpoint_of_the_video_model(checkpoint, tmp_path):
     from safetensors.torch import load_file, save_file
 
     config = json.loads((checkpoint / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "sam3_video", "detector_config": config, "tracker_config": {}}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "sam3_video", "detector_config": config,
+                                                      "tracker_config": {}}))
     tensors = {f"detector_model.{k}": v for k, v in load_file(checkpoint / "model.safetensors").items()}
-    save_file({**tensors, "tracker_model.no_memory_embedding": torch.zeros(3)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    save_file({**tensors, "tracker_model.no_memory_embedding": torch.zeros(3)}, tmp_path / "model.safetensors",
+              metadata={"format": "pt"})
     got, want = sam3.load_checkpoint(str(tmp_path)).state_dict(), sam3.random_model(tiny=True, seed=5).state_dict()
     assert all(torch.equal(want[k], got[k]) for k in want)
 
 
 @pytest.mark.parametrize("change,sentence", [
     ({"model_type": "bert"}, "a checkpoint of model_type 'bert'; this recipe takes 'sam3' or 'sam3_video'"),
-    ({"detr_decoder_config": {"model_type": "sam3_detr_decoder", "num_layers": 3, "num_queries": 20, "hidden_size": 32, "intermediate_size": 64,
-                              "num_attention_heads": 4}}, "of the model's tensors are not in the checkpoint, 'detr_decoder.layers.2"),
+    ({"detr_decoder_config": {"model_type": "sam3_detr_decoder", "num_layers": 3, "num_queries": 20,
+                              "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}},
+     "of the model's tensors are not in the checkpoint, 'detr_decoder.layers.2"),
 ])
 def test_another_architecture_is_refused(checkpoint, tmp_path, change, sentence):
     config = json.loads((checkpoint / "config.json").read_text())
@@ -384,7 +406,8 @@ def test_another_architecture_is_refused(checkpoint, tmp_path, change, sentence)
 
 
 def test_no_checkpoint_is_one_sentence(tmp_path):
-    with pytest.raises(SystemExit, match="^sam3: .*no config.json in it; a checkpoint is a folder with config.json and"):
+    with pytest.raises(SystemExit,
+                       match="^sam3: .*no config.json in it; a checkpoint is a folder with config.json and"):
         sam3.main(["--checkpoint", str(tmp_path), "-o", str(tmp_path / "x.pt2")])
     (tmp_path / "config.json").write_text("[")
     with pytest.raises(qkv.Error, match="config.json is not a JSON object"):

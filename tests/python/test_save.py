@@ -1,4 +1,4 @@
-"""qkv.Model.save against PyTorch: what is written loads there and here, with the same numbers and the same graph."""
+"""qkv.Model.save against PyTorch: what is written loads there and here, with the same values and the same graph."""
 import copy
 
 import numpy as np
@@ -20,7 +20,8 @@ def close(a, b):
     assert a.shape == b.shape and a.dtype == b.dtype, (a.shape, b.shape, a.dtype, b.dtype)
     if a.dtype.is_floating_point and a.numel():
         assert torch.equal(torch.isfinite(a), torch.isfinite(b))
-        assert (torch.nan_to_num(a - b, 0, 0, 0)).abs().max() <= 2e-5 * max(1e-6, torch.nan_to_num(b, 0, 0, 0).abs().max())
+        assert (torch.nan_to_num(a - b, 0, 0, 0)).abs().max() <= 2e-5 * max(1e-6,
+                                                                            torch.nan_to_num(b, 0, 0, 0).abs().max())
     else:
         assert torch.equal(a, b)
 
@@ -70,7 +71,8 @@ def test_static(tmp_path):
 
 def test_dynamic_attention_with_padding(tmp_path):
     torch.manual_seed(0)
-    m = fn(lambda self, x, mask: self.mha(x, x, x, key_padding_mask=mask), mha=nn.MultiheadAttention(16, 2, batch_first=True))
+    m = fn(lambda self, x, mask: self.mha(x, x, x, key_padding_mask=mask),
+           mha=nn.MultiheadAttention(16, 2, batch_first=True))
 
     def inputs(b, s):
         mask = torch.zeros(b, s, dtype=torch.bool)
@@ -83,7 +85,8 @@ def test_dynamic_attention_with_padding(tmp_path):
 def test_grouped_causal(tmp_path):
     def forward(self, x):
         b, s, _ = x.shape
-        q, k, v = self.q(x).view(b, s, 4, 8).transpose(1, 2), self.k(x).view(b, s, 2, 8).transpose(1, 2), self.v(x).view(b, s, 2, 8).transpose(1, 2)
+        q, k, v = self.q(x).view(b, s, 4, 8).transpose(1, 2), self.k(x).view(b, s, 2, 8).transpose(1,
+            2), self.v(x).view(b, s, 2, 8).transpose(1, 2)
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3, enable_gqa=True)
         return y.transpose(1, 2).reshape(b, s, -1)
 
@@ -100,7 +103,8 @@ def test_encoder(tmp_path):
 
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.1, activation="gelu", batch_first=True, norm_first=True)
-    m = fn(forward, embed=nn.Embedding(50, 16), place=nn.Embedding(64, 16), encoder=nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+    m = fn(forward, embed=nn.Embedding(50, 16), place=nn.Embedding(64, 16),
+           encoder=nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
     torch.backends.mha.set_fastpath_enabled(False)
 
     def inputs(b, s):
@@ -113,8 +117,10 @@ def test_encoder(tmp_path):
 
 def test_convolutions(tmp_path):
     torch.manual_seed(0)
-    m = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1, groups=2),
-                      nn.Upsample(scale_factor=2, mode="bilinear"), nn.ConvTranspose2d(8, 4, 2, 2), nn.GroupNorm(2, 4), nn.Conv2d(4, 2, 1),
+    m = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+                      nn.Conv2d(8, 8, 3, padding=1, groups=2),
+                      nn.Upsample(scale_factor=2, mode="bilinear"), nn.ConvTranspose2d(8, 4, 2, 2),
+                      nn.GroupNorm(2, 4), nn.Conv2d(4, 2, 1),
                       nn.AdaptiveAvgPool2d(3), nn.Flatten()).eval()
     h, w = Dim("h", min=2, max=20), Dim("w", min=2, max=20)
     Saved(tmp_path, m, (R(2, 3, 32, 40),), ({0: B, 2: 8 * h, 3: 8 * w},)).check((R(2, 3, 32, 40),), (R(3, 3, 16, 24),))
@@ -124,11 +130,13 @@ def test_convolutions(tmp_path):
 def test_resampling(tmp_path, mode):
     def forward(self, x, y):
         f = nn.functional.interpolate
-        return f(x, scale_factor=1.7, mode=mode), f(x, size=y.shape[2:], mode=mode), f(x, scale_factor=(0.5, 2), mode=mode, recompute_scale_factor=True)
+        return f(x, scale_factor=1.7, mode=mode), f(x, size=y.shape[2:], mode=mode), f(x, scale_factor=(0.5, 2),
+            mode=mode, recompute_scale_factor=True)
 
     h, w = Dim("h", min=4, max=20), Dim("w", min=4, max=20)
     dims = {2: Dim("k", min=2, max=30), 3: Dim("l", min=2, max=30)}
-    Saved(tmp_path, fn(forward), (R(1, 2, 4, 6), R(1, 1, 9, 5)), ({2: h, 3: w}, dims)).check((R(1, 2, 4, 6), R(1, 1, 9, 5)), (R(1, 2, 7, 8), R(1, 1, 3, 11)))
+    Saved(tmp_path, fn(forward), (R(1, 2, 4, 6), R(1, 1, 9, 5)),
+          ({2: h, 3: w}, dims)).check((R(1, 2, 4, 6), R(1, 1, 9, 5)), (R(1, 2, 7, 8), R(1, 1, 3, 11)))
 
 
 def test_tied_and_strided_weights(tmp_path):
@@ -147,12 +155,16 @@ def test_tied_and_strided_weights(tmp_path):
             self.scale = nn.Parameter(R(6).half(), requires_grad=False)
 
         def forward(self, ids):
-            return self.out(self.embed(ids)), self.turned.sum(0), self.part * self.scratch, self.wide * self.scale, self.none.sum(0)
+            return (self.out(self.embed(ids)), self.turned.sum(0), self.part * self.scratch, self.wide * self.scale,
+                    self.none.sum(0))
 
-    saved = Saved(tmp_path, Tied(), (torch.arange(5),), ({0: Dim("n", min=2, max=11)},)).check((torch.arange(5),), (torch.arange(9),))
+    saved = Saved(tmp_path, Tied(), (torch.arange(5),), ({0: Dim("n", min=2, max=11)},)).check((torch.arange(5),),
+        (torch.arange(9),))
     state, given = saved.ep.state_dict, torch.export.load(tmp_path / "given.pt2").state_dict
-    assert list(state) == list(given) and all(torch.equal(state[k], given[k]) and type(state[k]) is type(given[k]) for k in given)
-    assert all(state[k].stride() == given[k].stride() and state[k].requires_grad == given[k].requires_grad for k in given)
+    assert list(state) == list(given) and all(torch.equal(state[k], given[k]) and type(state[k]) is type(given[k])
+                                              for k in given)
+    assert all(state[k].stride() == given[k].stride() and state[k].requires_grad == given[k].requires_grad
+               for k in given)
     assert state["embed.weight"].data_ptr() == state["out.weight"].data_ptr() and state["turned"].untyped_storage().data_ptr() == state["part"].untyped_storage().data_ptr()
     assert saved.ep.graph_signature.non_persistent_buffers == ("scratch",) and "scratch" not in state
 
@@ -219,15 +231,18 @@ def test_derived_sizes(tmp_path):
         b, c, y, x = h.shape
         f = h.flatten(2).transpose(1, 2)
         far = (torch.arange(y * x)[:, None] // x - torch.arange(y * x)[None] // x).abs()
-        return f @ f.transpose(1, 2) + far + mask[..., : y * x].sum(), torch.zeros(y + 2 * x - 1, max(x, 3)), f.reshape(b, y, x, c)[:, 1:]
+        return f @ f.transpose(1, 2) + far + mask[..., : y * x].sum(), torch.zeros(y + 2 * x - 1,
+            max(x, 3)), f.reshape(b, y, x, c)[:, 1:]
 
     h, w = Dim("h", min=2, max=6), Dim("w", min=2, max=6)
     torch.manual_seed(0)
     m = fn(forward, conv=nn.Conv2d(1, 4, 14, 14))
     spec = ({0: B, 2: 14 * h, 3: 14 * w}, {1: Dim("m", min=40, max=80)})
-    saved = Saved(tmp_path, m, (R(2, 1, 42, 56), R(2, 50)), spec).check((R(2, 1, 42, 56), R(2, 50)), (R(3, 1, 28, 84), R(2, 41)))
+    saved = Saved(tmp_path, m, (R(2, 1, 42, 56), R(2, 50)), spec).check((R(2, 1, 42, 56), R(2, 50)),
+                                                                        (R(3, 1, 28, 84), R(2, 41)))
     ranges = {str(k): (v.lower, v.upper) for k, v in saved.ep.range_constraints.items()}
-    assert sorted(ranges.values()) == [(1, 8), (2, 6), (2, 6), (40, 80)] or sorted(ranges.values())[1:] == [(2, 6), (2, 6), (40, 80)]
+    assert sorted(ranges.values()) == [(1, 8), (2, 6), (2, 6), (40, 80)] or sorted(ranges.values())[1:] == [(2, 6),
+        (2, 6), (40, 80)]
 
 
 def test_sizes_out_of_data(tmp_path):

@@ -1,5 +1,5 @@
-"""Joint graphs that PyTorch wrote, and ours: forward and backward attention, decomposed or PyTorch's own ops, become qkv.sdpa_lse and qkv.sdpa_backward, proven; gradients stay
-torch.autograd's here, saved and in PyTorch."""
+"""Joint graphs that PyTorch wrote, and ours: forward and backward attention, decomposed or PyTorch's own ops, become
+qkv.sdpa_lse and qkv.sdpa_backward, proven; gradients stay torch.autograd's here, saved and in PyTorch."""
 import numpy as np
 import pytest
 
@@ -17,18 +17,21 @@ TABLES = {"none": lambda: {}, "core": core_aten_decompositions, "inductor": lamb
 
 
 class Heads(nn.Module):
-    """Projections around one attention: heads of queries and keys (None: no axis of heads), sizes of keys and values."""
+    """Projections around one attention: heads of queries and keys (None:
+    no axis of heads), sizes of keys and values."""
 
     def __init__(self, heads=None, shared=None, D=4, E=None, bias=None, **how):
         super().__init__()
         self.heads, self.shared, self.D, self.E, self.how = heads, shared or heads, D, E or D, how
-        self.q, self.k, self.v = (nn.Linear(6, size * (n or 1)) for size, n in ((D, heads), (D, self.shared), (self.E, self.shared)))
+        self.q, self.k, self.v = (nn.Linear(6, size * (n or 1)) for size, n in ((D, heads), (D, self.shared),
+                                                                                (self.E, self.shared)))
         self.bias = nn.Parameter(torch.randn(*bias)) if bias else None
 
     def forward(self, x, y, *mask):
         q, k, v = self.q(x), self.k(y), self.v(y)
         if self.heads:
-            q, k, v = (t.unflatten(-1, (n, -1)).transpose(1, 2) for t, n in ((q, self.heads), (k, self.shared), (v, self.shared)))
+            q, k, v = (t.unflatten(-1, (n, -1)).transpose(1, 2) for t, n in ((q, self.heads), (k, self.shared),
+                                                                             (v, self.shared)))
         o = F.scaled_dot_product_attention(q, k, v, mask[0] if mask else self.bias, **self.how)
         return (o * o.sin()).mean()
 
@@ -94,8 +97,9 @@ def ops(path):
 
 
 # Each of PyTorch's tables with what it writes in its own way.
-PYTORCHS = [("three axes", "none"), ("three axes, a mask", "core"), ("other sizes of values", "inductor"), ("heads share keys", "none"), ("a bias is learnt", "core"),
-            ("PyTorch's kernel, causal", "core"), ("PyTorch's kernel, a mask", "none")]
+PYTORCHS = [("three axes", "none"), ("three axes, a mask", "core"), ("other sizes of values", "inductor"),
+            ("heads share keys", "none"), ("a bias is learnt", "core"), ("PyTorch's kernel, causal", "core"),
+            ("PyTorch's kernel, a mask", "none")]
 
 
 @pytest.mark.parametrize("name, table", PYTORCHS)
@@ -103,7 +107,9 @@ def test_pytorchs_joint_graphs(name, table, tmp_path):
     make, kind, dynamic = CASES[name]
     torch.manual_seed(0)
     module = make()
-    program = _decompose_exported_program(exported(module, kind, dynamic), cia_to_decomp={}, python_decomp_table=TABLES[table](), joint_loss_index=0, decompose_custom_triton_ops=False)
+    program = _decompose_exported_program(exported(module, kind, dynamic), cia_to_decomp={},
+                                          python_decomp_table=TABLES[table](), joint_loss_index=0,
+                                          decompose_custom_triton_ops=False)
     torch.export.save(program, tmp_path / "j.pt2")
     model = qkv.Model(tmp_path / "j.pt2")
     report = model.rewrite(prove=True)
@@ -115,8 +121,10 @@ def test_pytorchs_joint_graphs(name, table, tmp_path):
     check(model, module, kind, [(5, 7), (4, 9)] if dynamic else [(5, 7)], tmp_path / "out.pt2")
 
 
-@pytest.mark.parametrize("name, decompose", [("three axes, causal, a scale", "math"), ("heads share keys, causal", "math"), ("heads share keys, a mask", "math"),
-                                             ("all heads share a key, a bias is learnt", "math"), ("a bias is learnt", "none")])
+@pytest.mark.parametrize("name, decompose", [("three axes, causal, a scale", "math"), ("heads share keys, causal",
+    "math"), ("heads share keys, a mask", "math"),
+                                             ("all heads share a key, a bias is learnt", "math"),
+                                             ("a bias is learnt", "none")])
 def test_our_joint_graphs(name, decompose, tmp_path):
     make, kind, dynamic = CASES[name]
     torch.manual_seed(0)
@@ -124,13 +132,15 @@ def test_our_joint_graphs(name, decompose, tmp_path):
     torch.export.save(exported(module, kind, dynamic), tmp_path / "m.pt2")
     model = qkv.joint(tmp_path / "m.pt2", loss="output_0", path=tmp_path / "j.pt2", decompose=decompose)
     report = model.rewrite(prove=True)
-    assert report["attentions_left"] == 0 and (decompose == "none" or any(f["rule"] == "sdpa_backward" for f in report["firings"]))
+    assert report["attentions_left"] == 0 and (decompose == "none"
+                                               or any(f["rule"] == "sdpa_backward" for f in report["firings"]))
     model.save(tmp_path / "out.pt2")
     check(model, module, kind, [(5, 7), (4, 9)] if dynamic else [(5, 7)], tmp_path / "out.pt2")
 
 
 class Kernels(nn.Module):
-    """The kernels beneath PyTorch's ops, operands (batch, rows, heads, size): the backward one reads the random state of the forward one."""
+    """The kernels beneath PyTorch's ops, operands (batch, rows, heads, size):
+    the backward one reads the random state of the forward one."""
 
     def __init__(self, dropout=0.0, **how):
         super().__init__()
@@ -138,14 +148,17 @@ class Kernels(nn.Module):
 
     def forward(self, g, q, k, v):
         n, m, aten = q.shape[1], k.shape[1], torch.ops.aten
-        o, lse, state, unused, _ = aten._flash_attention_forward(q, k, v, None, None, n, m, self.dropout, True, False, **self.how)
-        return o, *aten._flash_attention_backward(g, q, k, v, o, lse, None, None, n, m, self.dropout, True, state, unused,
+        o, lse, state, unused, _ = aten._flash_attention_forward(q, k, v, None, None, n, m, self.dropout, True, False,
+                                                                 **self.how)
+        return o, *aten._flash_attention_backward(g, q, k, v, o, lse, None, None, n, m, self.dropout, True, state,
+                                                  unused,
                                                   **{k: a for k, a in self.how.items() if k.startswith("window")})
 
 
 def kernels(path, n=5, m=7, **how):
     x = [torch.randn(2, size, heads, 8) for size, heads in ((n, 4), (n, 4), (m, 2), (m, 2))]
-    torch.export.save(torch.export.export(Kernels(**how), tuple(x), dynamic_shapes=({1: N}, {1: N}, {1: M}, {1: M}), strict=False), path)
+    torch.export.save(torch.export.export(Kernels(**how), tuple(x), dynamic_shapes=({1: N}, {1: N}, {1: M}, {1: M}),
+                                          strict=False), path)
 
 
 @pytest.mark.parametrize("how", [{}, {"window_size_left": 2, "window_size_right": 0}])
@@ -158,7 +171,8 @@ def test_kernels_beneath(how, tmp_path):
         seen = (ahead <= 0) & (ahead >= -how.get("window_size_left", m))
         with torch.enable_grad():
             leaves = [a.requires_grad_() for a in (q, k, v)]
-            o = F.scaled_dot_product_attention(*(a.transpose(1, 2) for a in leaves), attn_mask=seen, enable_gqa=True).transpose(1, 2)
+            o = F.scaled_dot_product_attention(*(a.transpose(1, 2) for a in leaves), attn_mask=seen,
+                                               enable_gqa=True).transpose(1, 2)
             want = [o, *torch.autograd.grad(o, leaves, g)]
         got = model.run([a.detach().numpy() for a in x])
         assert len(got) == 4

@@ -1,5 +1,6 @@
-"""`qkv segment` against the reference: pre- and post-processing written with PyTorch (torchvision's resize on uint8, the post-processing of
-facebookresearch/sam3 and of transformers' Sam3ImageProcessor), around tests/cli/models/ground.pt2 run by PyTorch."""
+"""`qkv segment` against the reference: pre- and post-processing written with PyTorch (torchvision's resize on uint8,
+the post-processing of facebookresearch/sam3 and of transformers' Sam3ImageProcessor), around
+tests/cli/models/ground.pt2 run by PyTorch."""
 import ctypes as C
 import importlib.util
 import json
@@ -28,7 +29,8 @@ def picture(seed, width, height, mode="RGB"):
     """Something with edges, gradients and noise."""
     r = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width]
-    a = np.stack([x * 255 / width, y * 255 / height, 128 + 120 * np.sin(x / 7) * np.cos(y / 5)], -1) + r.normal(0, 20, (height, width, 3))
+    a = np.stack([x * 255 / width, y * 255 / height, 128 + 120 * np.sin(x / 7) * np.cos(y / 5)], -1) + r.normal(0, 20,
+        (height, width, 3))
     a[height // 3:height // 2 + 1, width // 4:width // 2 + 1] = r.integers(0, 256, 3)
     return Image.fromarray(a.clip(0, 255).astype(np.uint8)).convert(mode)
 
@@ -45,13 +47,16 @@ def qkv_input(path, size):
     assert p, err.message
     out = np.empty((3, *size), np.float32)
     half = (C.c_float * 3)(0.5, 0.5, 0.5)
-    assert lib.qkv_picture_input(C.c_void_p(p), size[0], size[1], half, half, out.ctypes.data_as(C.c_void_p), C.byref(err)) == 0, err.message
+    assert lib.qkv_picture_input(C.c_void_p(p), size[0], size[1], half, half, out.ctypes.data_as(C.c_void_p),
+                                 C.byref(err)) == 0, err.message
     lib.qkv_picture_free(C.c_void_p(p))
     return torch.from_numpy(out)
 
 
-@pytest.mark.parametrize("width,height,size", [(40, 30, (32, 32)), (32, 32, (32, 32)), (1, 1, (56, 56)), (1, 200, (24, 24)), (5, 3, (112, 112)), (641, 479, (112, 112)),
-                                               (1300, 37, (56, 70)), (100, 900, (252, 252)), (31, 33, (32, 32)), (2000, 1500, (1008, 1008))])
+@pytest.mark.parametrize("width,height,size", [(40, 30, (32, 32)), (32, 32, (32, 32)), (1, 1, (56, 56)),
+                                               (1, 200, (24, 24)), (5, 3, (112, 112)), (641, 479, (112, 112)),
+                                               (1300, 37, (56, 70)), (100, 900, (252, 252)), (31, 33, (32, 32)),
+                                               (2000, 1500, (1008, 1008))])
 def test_input(tmp_path, width, height, size):
     image = picture(width, width, height)
     image.save(tmp_path / "a.png")
@@ -79,7 +84,8 @@ def test_16_bits(tmp_path):
     assert torch.equal(qkv_input(tmp_path / "a.png", (40, 50)), want)
 
 
-@pytest.mark.parametrize("damage,sentence,code", [(lambda p: picture(1, 30, 20, "CMYK").save(p), "CMYK", 4), (lambda p: p.write_bytes(b""), "PNG", 3), (None, "Premature end", 3)])
+@pytest.mark.parametrize("damage,sentence,code", [(lambda p: picture(1, 30, 20, "CMYK").save(p), "CMYK", 4),
+                                                  (lambda p: p.write_bytes(b""), "PNG", 3), (None, "Premature end", 3)])
 def test_unreadable(tmp_path, damage, sentence, code):
     path = tmp_path / "a.jpg"
     if damage:
@@ -92,7 +98,8 @@ def test_unreadable(tmp_path, damage, sentence, code):
     lib.qkv_picture_read.restype = C.c_void_p
     assert not lib.qkv_picture_read(str(path).encode(), C.byref(err))
     assert str(path) in err.message.decode() and sentence in err.message.decode()
-    command = subprocess.run([QKV, "segment", str(MODELS / "ground.pt2"), "--image", str(path), "--text", "red"], capture_output=True, text=True)
+    command = subprocess.run([QKV, "segment", str(MODELS / "ground.pt2"), "--image", str(path), "--text", "red"],
+                             capture_output=True, text=True)
     assert command.returncode == code and command.stdout == "" and command.stderr == f"qkv: error: {err.message.decode()}\n"
 
 
@@ -113,7 +120,8 @@ def test_orientation(tmp_path, order, mode):
         shape = lib.qkv_picture_height(p), lib.qkv_picture_width(p), 3
         got = np.ctypeslib.as_array(C.cast(lib.qkv_picture_rgb(p), C.POINTER(C.c_uint8)), shape).copy()
         lib.qkv_picture_free(p)
-        assert got.shape == want.shape and np.abs(got.astype(int) - want).max() <= 2, value  # two versions of libjpeg may round their IDCT otherwise
+        # two versions of libjpeg may round their IDCT otherwise
+        assert got.shape == want.shape and np.abs(got.astype(int) - want).max() <= 2, value
 
 
 def decode(segmentation):
@@ -149,7 +157,8 @@ def reference(image, ids, contract, threshold):
     else:
         big = F.interpolate(masks.sigmoid(), (h, w), mode="bilinear", align_corners=False)
     boxes = boxes * torch.tensor([w, h, w, h])
-    return [(p, float(scores[p, q]), boxes[p, q].numpy(), big[p, q].numpy()) for p in range(len(ids)) for q in scores[p].argsort(descending=True, stable=True).tolist()
+    return [(p, float(scores[p, q]), boxes[p, q].numpy(), big[p, q].numpy()) for p in range(len(ids))
+            for q in scores[p].argsort(descending=True, stable=True).tolist()
             if scores[p, q] > threshold]
 
 
@@ -158,13 +167,16 @@ def reference(image, ids, contract, threshold):
 def test_instances(tmp_path, contract, width, height):
     image = picture(width, width, height)
     image.save(tmp_path / "a.png")
-    (tmp_path / "p.json").write_text(json.dumps({"contract": contract, "image": {"height": 32, "width": 32}, "text": {"length": 16}, "score_threshold": 0.02}))
+    (tmp_path / "p.json").write_text(json.dumps({"contract": contract, "image": {"height": 32, "width": 32},
+                                                 "text": {"length": 16}, "score_threshold": 0.02}))
     words = {"red": 512 + 1, "green": 512 + 4, "blue": 512 + 7}
     ids = torch.zeros(3, 16, dtype=torch.int64) if contract == "meta" else torch.full((3, 16), 521)
     for i, word in enumerate(words.values()):
         ids[i, :3] = torch.tensor([520, word, 521])
-    command = [QKV, "segment", str(MODELS / "ground.pt2"), "--image", "a.png", "--processor", "p.json", "--masks", "m", "-o", "over.png", "--json"]
-    out = subprocess.run([*command, *sum((["--text", w] for w in words), [])], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    command = [QKV, "segment", str(MODELS / "ground.pt2"), "--image", "a.png", "--processor", "p.json", "--masks",
+               "m", "-o", "over.png", "--json"]
+    out = subprocess.run([*command, *sum((["--text", w] for w in words), [])], cwd=tmp_path, capture_output=True,
+                         text=True, check=True).stdout
     got, want = json.loads(out)["annotations"], reference(image, ids, contract, 0.02)
     assert len(got) == len(want) > 1
     cut = 0
@@ -199,7 +211,8 @@ def test_texts_are_encoded_once(tmp_path):
     m = qkv.Model(MODELS / "ground.pt2")
     session = m.session()
     core.qkv_session_profile(C.c_void_p(session._opened.pointer), 1)
-    g = C.c_void_p(lib.qkv_segmenter_create(C.c_void_p(m._model), C.c_void_p(session._opened.pointer), None, C.byref(err)))
+    g = C.c_void_p(lib.qkv_segmenter_create(C.c_void_p(m._model), C.c_void_p(session._opened.pointer), None,
+                                            C.byref(err)))
     assert g, err.message
     p = C.c_void_p(lib.qkv_picture_read(str(tmp_path / "a.png").encode(), C.byref(err)))
     calls = []
@@ -220,21 +233,27 @@ def test_texts_are_encoded_once(tmp_path):
 def test_models_that_take_two_pictures(tmp_path, batch):
     """A batch that the file fixes, or a range from 2: five pictures, the last runs filled up."""
     make = load(MODELS / "make.py")
-    dims = {"patch_batch": {0: torch.export.Dim("b", min=2, max=3)} if batch else None, "token_ids": {0: torch.export.Dim("p", min=1)}}
-    program = torch.export.export(make.Ground().eval(), (torch.zeros(2, 3, 32, 32), torch.zeros(3, 16, dtype=torch.int64)), dynamic_shapes=dims)
-    extra = {"qkv/tokenizer.bpe": "\n".join(make.MERGES), "qkv/processor.json": json.dumps({"contract": "meta", "score_threshold": 0.02})}
+    dims = {"patch_batch": {0: torch.export.Dim("b", min=2, max=3)} if batch else None,
+            "token_ids": {0: torch.export.Dim("p", min=1)}}
+    program = torch.export.export(make.Ground().eval(), (torch.zeros(2, 3, 32, 32),
+                                                         torch.zeros(3, 16, dtype=torch.int64)), dynamic_shapes=dims)
+    extra = {"qkv/tokenizer.bpe": "\n".join(make.MERGES),
+             "qkv/processor.json": json.dumps({"contract": "meta", "score_threshold": 0.02})}
     torch.export.save(program, tmp_path / "two.pt2", extra_files=extra)
     (tmp_path / "in").mkdir()
     for i in range(5):
         picture(i, 40 + i, 30).save(tmp_path / "in" / f"{i}.png")
     found = []
     for name, n in ((MODELS / "ground.pt2", 1), ("two.pt2", 1), ("two.pt2", 9)):
-        command = [QKV, "segment", str(name), "--images", "in", "--text", "red", "--text", "blue", "--threshold", "0.02", "--batch-size", str(n), "--output-dir", f"out{len(found)}", "--json"]
-        found.append(json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout))
+        command = [QKV, "segment", str(name), "--images", "in", "--text", "red", "--text", "blue", "--threshold",
+                   "0.02", "--batch-size", str(n), "--output-dir", f"out{len(found)}", "--json"]
+        found.append(json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True,
+                                               check=True).stdout))
     assert len(found[0]["annotations"]) > 5
     for other in found[1:]:
         for a, b in zip(found[0]["annotations"], other["annotations"], strict=True):
-            assert a["segmentation"] == b["segmentation"] and abs(a["score"] - b["score"]) < 1e-6 and a["image_id"] == b["image_id"]
+            assert a["segmentation"] == b["segmentation"] and abs(a["score"]
+                                                                  - b["score"]) < 1e-6 and a["image_id"] == b["image_id"]
 
 
 def test_progress(tmp_path):
@@ -244,7 +263,8 @@ def test_progress(tmp_path):
     for i in range(6):
         large.save(tmp_path / "in" / f"{i}.jpg", quality=50)
     (tmp_path / "in" / "3.jpg").write_bytes(b"")
-    command = [QKV, "segment", str(MODELS / "ground.pt2"), "--images", "in", "--text", "red", "--batch-size", "1", "--output-dir", "out"]
+    command = [QKV, "segment", str(MODELS / "ground.pt2"), "--images", "in", "--text", "red", "--batch-size", "1",
+               "--output-dir", "out"]
     ours, theirs = pty.openpty()
     child = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
@@ -274,11 +294,13 @@ def test_tutorial_blocks():
     """Output with a blank line in it belongs to its command as a whole: written again, the page stays as it is."""
     tutorial = load(ROOT / "tools" / "tutorial.py")
     page = "Text.\n\n    $ a\n    one\n\n    two\n\n    $ b\n\nText.\n    code\n"
-    assert tutorial.blocks(page) == [["Text.", []], ["", []], ["    $ a", ["one", "", "two"]], ["", []], ["    $ b", []], ["", []], ["Text.", []], ["    code", []]]
+    assert tutorial.blocks(page) == [["Text.", []], ["", []], ["    $ a", ["one", "", "two"]], ["", []],
+                                     ["    $ b", []], ["", []], ["Text.", []], ["    code", []]]
 
 
 def test_tutorial(tmp_path):
-    """docs/TUTORIAL-SAM3.md holds what its commands print and draw; those that need Python, or depend on Pillow's JPEGs or on random weights, are left out."""
+    """docs/TUTORIAL-SAM3.md holds what its commands print and draw; those that need Python,
+    or depend on Pillow's JPEGs or on random weights, are left out."""
     tutorial, tests = load(ROOT / "tools" / "tutorial.py"), load(ROOT / "tests" / "cli" / "run.py")
     (tmp_path / "work").mkdir()
     tutorial.prepare(tmp_path / "work", Image.open(ROOT / "docs" / "tutorial" / "scene.png"))
@@ -291,5 +313,6 @@ def test_tutorial(tmp_path):
         ran += 1
     assert ran >= 8
     for name in ("overlay.png", "mask.png", "tiles.png"):
-        shown, made = (np.array(Image.open(f / name)).astype(int) for f in (ROOT / "docs" / "tutorial", tmp_path / "work"))
+        shown, made = (np.array(Image.open(f / name)).astype(int)
+                       for f in (ROOT / "docs" / "tutorial", tmp_path / "work"))
         assert shown.shape == made.shape and (shown != made).mean() < 0.001, name

@@ -1,4 +1,5 @@
-"""qkv.Segmenter against `qkv segment` on the same pictures (test_segment.py holds that against the reference), given as arrays."""
+"""qkv.Segmenter against `qkv segment` on the same pictures (test_segment.py holds that against the reference),
+given as arrays."""
 import ctypes as C
 import json
 import os
@@ -33,16 +34,18 @@ def picture(seed, width, height):
 def test_as_the_command(tmp_path, options):
     image = picture(0, 150, 110)
     Image.fromarray(image).save(tmp_path / "a.png")
-    command = [QKV, "segment", str(GROUND), "--image", "a.png", "--threshold", "0.2", "--json", "-o", "over.png", *sum((["--text", w] for w in WORDS), []),
-               *sum(([f"--{k}", str(v)] for k, v in options.items()), [])]
-    want = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout)["annotations"]
+    command = [QKV, "segment", str(GROUND), "--image", "a.png", "--threshold", "0.2", "--json", "-o", "over.png",
+               *sum((["--text", w] for w in WORDS), []), *sum(([f"--{k}", str(v)] for k, v in options.items()), [])]
+    want = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True,
+                                     check=True).stdout)["annotations"]
     found = qkv.Segmenter(GROUND, WORDS, threshold=0.2, threads=2, **options)(image)
     assert len(found) == len(want) > 2 and found.size == (110, 150)
     for one, a in zip(found, want):
         x0, y0, x1, y1 = one.box
         assert (one.prompt, one.text, one.area) == (a["category_id"] - 1, WORDS[a["category_id"] - 1], a["area"])
         assert one.counts == a["segmentation"]["counts"] and list(one.size) == a["segmentation"]["size"]
-        np.testing.assert_allclose([x0, y0, x1 - x0, y1 - y0, one.score], [*a["bbox"], a["score"]], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose([x0, y0, x1 - x0, y1 - y0, one.score], [*a["bbox"], a["score"]], rtol=1e-6,
+                                   atol=1e-6)
         assert one.mask.dtype == bool and one.mask.shape == (110, 150) and one.mask.sum() == one.area
     np.testing.assert_array_equal(found.overlay(image), np.array(Image.open(tmp_path / "over.png")))
 
@@ -97,8 +100,10 @@ def test_pickle():
 
 
 @pytest.mark.parametrize("model,texts,image,message", [
-    (GROUND, WORDS, np.zeros((4, 4, 3)), r"the image is float64 of shape \(4, 4, 3\); expected uint8 \(height, width, 3\)"),
-    (GROUND, WORDS, [np.zeros((4, 4, 3), np.uint8), np.zeros((3, 4, 5), np.uint8)], r"image 1 is uint8 of shape \(3, 4, 5\)"),
+    (GROUND, WORDS, np.zeros((4, 4, 3)),
+     r"the image is float64 of shape \(4, 4, 3\); expected uint8 \(height, width, 3\)"),
+    (GROUND, WORDS, [np.zeros((4, 4, 3), np.uint8), np.zeros((3, 4, 5), np.uint8)],
+     r"image 1 is uint8 of shape \(3, 4, 5\)"),
     (GROUND, WORDS, np.zeros((0, 4, 3), np.uint8), "0 x 4 pixels: a picture has 1 to"),
     (GROUND, WORDS, "nowhere.png", "nowhere.png"),
     (GROUND, (), np.zeros((4, 4, 3), np.uint8), "no text to look for"),
@@ -115,7 +120,8 @@ def test_errors(model, texts, image, message):
 
 
 def test_what_the_model_tells():
-    """The two functions by which libqkv_vision looks into a model: its extra files, and the table that ids are looked up in."""
+    """The two functions by which libqkv_vision looks into a model:
+    its extra files, and the table that ids are looked up in."""
     lib, m, e, size = _lib.lib(), qkv.Model(GROUND), _lib.CError(), C.c_size_t()
     lib.qkv_model_extra_file.restype = C.c_void_p
     extra = lib.qkv_model_extra_file(C.c_void_p(m._model), b"qkv/processor.json", C.byref(size), C.byref(e))
@@ -126,7 +132,8 @@ def test_what_the_model_tells():
     assert (e.code, e.message.decode()) == (2, f"{GROUND}: holds no 'qkv/nothing'")
     name, rows, found = C.c_char_p(), C.c_int64(), {}
     for i in range(lib.qkv_model_input_count(m._model)):
-        assert lib.qkv_model_input_table(C.c_void_p(m._model), i, C.byref(name), C.byref(rows), C.byref(e)) == 0, e.message
+        assert lib.qkv_model_input_table(C.c_void_p(m._model), i, C.byref(name), C.byref(rows),
+                                         C.byref(e)) == 0, e.message
         found[lib.qkv_model_input_rank(m._model, i)] = name.value, rows.value
     assert found[4] == (None, 0) and found[2][0].endswith(b".weight") and found[2][1] > 514
     assert lib.qkv_model_input_table(C.c_void_p(m._model), 9, C.byref(name), C.byref(rows), C.byref(e)) == 2
@@ -144,8 +151,10 @@ def test_library_missing(tmp_path):
             qkv.Segmenter({str(GROUND)!r}, ["red"])(np.zeros((4, 4, 3), np.uint8))
         except qkv.Error as e:
             print(e.code, e)"""
-    environment = {**os.environ, "QKV_LIBRARY": str(tmp_path / "libqkv.so"), "PYTHONPATH": str(pathlib.Path(qkv.__file__).parents[1])}
-    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+    environment = {**os.environ, "QKV_LIBRARY": str(tmp_path / "libqkv.so"),
+                   "PYTHONPATH": str(pathlib.Path(qkv.__file__).parents[1])}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True,
+                          check=True).stdout
     assert said.startswith(f"3 cannot load '{tmp_path / 'libqkv_vision.so'}', which pictures and segmenters need: "), said
 
 

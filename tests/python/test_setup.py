@@ -17,7 +17,8 @@ def setup(folder, target, **programs):
         (folder / name.replace("_", "-")).write_text(f"#!{shutil.which('sh')}\n{script}\n")
         (folder / name.replace("_", "-")).chmod(0o755)
     env = {k: v for k, v in os.environ.items() if k not in ("CC", "PATH")}
-    return subprocess.run([shutil.which("bash"), str(ROOT / "tools" / "setup.sh"), target], env={**env, "PATH": str(folder)}, capture_output=True, text=True)
+    return subprocess.run([shutil.which("bash"), str(ROOT / "tools" / "setup.sh"), target],
+                          env={**env, "PATH": str(folder)}, capture_output=True, text=True)
 
 
 def test_without_apt(tmp_path):
@@ -48,5 +49,6 @@ def test_onednn_is_optional(tmp_path):
 
 def test_installs_by_sudo(tmp_path):
     every = {name: "exit 0" for name in ("cc", "meson", "ninja")}
-    done = setup(tmp_path, "build", id="echo 1000", apt_get="echo apt-get $* >&2", sudo='"$@"', env="shift; exec \"$@\"", pkg_config='[ "$2" != jansson ]', **every)
+    done = setup(tmp_path, "build", id="echo 1000", apt_get="echo apt-get $* >&2", sudo='"$@"',
+                 env="shift; exec \"$@\"", pkg_config='[ "$2" != jansson ]', **every)
     assert done.returncode == 0 and "apt-get install -y -qq --no-install-recommends libjansson-dev" in done.stderr

@@ -1,4 +1,5 @@
-"""--skip-padding against eager PyTorch: real positions are the dense model's, padded ones 0, for every kind of padding; and where it must not apply."""
+"""--skip-padding against eager PyTorch: real positions are the dense model's, padded ones 0,
+for every kind of padding; and where it must not apply."""
 import json
 import os
 import subprocess
@@ -14,7 +15,8 @@ from torch import nn  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 QKV = os.environ.get("QKV", os.path.join(ROOT, "build", "qkv"))
-SMALL = dict(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, max_position_embeddings=64)
+SMALL = dict(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+             max_position_embeddings=64)
 SIZES = [(1, 7), (3, 16), (5, 33)]
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
@@ -29,8 +31,8 @@ def masks(B, S):
     holes = torch.rand(B, S, generator=g) < 0.6
     empty = behind.clone()
     empty[B // 2] = False
-    return {"none": torch.ones(B, S, dtype=torch.bool), "behind": behind, "before": before, "holes": holes, "one empty": empty,
-            "all empty": torch.zeros(B, S, dtype=torch.bool)}
+    return {"none": torch.ones(B, S, dtype=torch.bool), "behind": behind, "before": before, "holes": holes,
+            "one empty": empty, "all empty": torch.zeros(B, S, dtype=torch.bool)}
 
 
 class Hidden(nn.Module):
@@ -54,7 +56,8 @@ class Decoder(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.e = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, batch_first=True), 2, enable_nested_tensor=False)
+        self.e = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, batch_first=True), 2,
+                                       enable_nested_tensor=False)
 
     def forward(self, x, padding):
         causal = torch.full((x.shape[1], x.shape[1]), float("-inf")).triu(1)
@@ -69,7 +72,8 @@ class Inside(nn.Module):
     def __init__(self):
         super().__init__()
         self.table, self.l = nn.Embedding(50, 32), nn.Linear(32, 32)
-        self.e = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, batch_first=True), 1, enable_nested_tensor=False)
+        self.e = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 48, batch_first=True), 1,
+                                       enable_nested_tensor=False)
 
     def forward(self, ids):
         return self.l(self.e(self.table(ids), src_key_padding_mask=ids == 0))
@@ -80,27 +84,35 @@ def hf(make, implementation, wrap=Hidden):
 
 
 def bert(a, **kw):
-    return transformers.BertModel(transformers.BertConfig(attn_implementation=a, **{**SMALL, **kw}), add_pooling_layer=False)
+    return transformers.BertModel(transformers.BertConfig(attn_implementation=a, **{**SMALL, **kw}),
+                                  add_pooling_layer=False)
 
 
 def distilbert(a):
-    return transformers.DistilBertModel(transformers.DistilBertConfig(vocab_size=50, dim=32, n_layers=2, n_heads=4, hidden_dim=40, max_position_embeddings=64, attn_implementation=a))
+    return transformers.DistilBertModel(transformers.DistilBertConfig(vocab_size=50, dim=32, n_layers=2, n_heads=4,
+                                                                      hidden_dim=40, max_position_embeddings=64,
+                                                                      attn_implementation=a))
 
 
 def roberta(a):
-    return transformers.RobertaModel(transformers.RobertaConfig(attn_implementation=a, pad_token_id=1, **{**SMALL, "max_position_embeddings": 80}), add_pooling_layer=False)
+    return transformers.RobertaModel(transformers.RobertaConfig(attn_implementation=a, pad_token_id=1,
+                                                                **{**SMALL, "max_position_embeddings": 80}),
+                                     add_pooling_layer=False)
 
 
 def gpt2(a):
-    return transformers.GPT2Model(transformers.GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=2, n_head=4, use_cache=False, attn_implementation=a))
+    return transformers.GPT2Model(transformers.GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=2,
+                                                          n_head=4, use_cache=False, attn_implementation=a))
 
 
 def llama(a):
-    return transformers.LlamaModel(transformers.LlamaConfig(num_key_value_heads=2, use_cache=False, attn_implementation=a, **SMALL))
+    return transformers.LlamaModel(transformers.LlamaConfig(num_key_value_heads=2, use_cache=False,
+                                                            attn_implementation=a, **SMALL))
 
 
 def clip(a):
-    return transformers.CLIPTextModel(transformers.CLIPTextConfig(attn_implementation=a, projection_dim=32, eos_token_id=2, **SMALL))
+    return transformers.CLIPTextModel(transformers.CLIPTextConfig(attn_implementation=a, projection_dim=32,
+                                                                  eos_token_id=2, **SMALL))
 
 
 def ids_and_mask(real):
@@ -129,11 +141,13 @@ class Encoder(nn.Module):
 
 
 MODELS = {
-    "bert_sdpa": (hf(bert, "sdpa"), ids_and_mask), "bert_eager": (hf(bert, "eager"), ids_and_mask), "bert_mean": (hf(bert, "sdpa", MeanPooled), ids_and_mask),
-    "distilbert": (hf(distilbert, "sdpa"), ids_and_mask), "roberta": (hf(roberta, "sdpa"), ids_and_mask),
-    "gpt2_eager": (hf(gpt2, "eager"), ids_and_mask), "llama": (hf(llama, "sdpa"), ids_and_mask), "clip_text": (hf(clip, "sdpa"), ids_and_mask),
+    "bert_sdpa": (hf(bert, "sdpa"), ids_and_mask), "bert_eager": (hf(bert, "eager"), ids_and_mask),
+    "bert_mean": (hf(bert, "sdpa", MeanPooled), ids_and_mask), "distilbert": (hf(distilbert, "sdpa"), ids_and_mask),
+    "roberta": (hf(roberta, "sdpa"), ids_and_mask), "gpt2_eager": (hf(gpt2, "eager"), ids_and_mask),
+    "llama": (hf(llama, "sdpa"), ids_and_mask), "clip_text": (hf(clip, "sdpa"), ids_and_mask),
     "encoder_bool": (Encoder, floats_and(lambda real: ~real)), "encoder_float": (Encoder, floats_and(additive)),
-    "decoder": (Decoder, floats_and(additive)), "inside": (Inside, lambda real: (torch.randint(1, 50, real.shape) * real,)),
+    "decoder": (Decoder, floats_and(additive)),
+    "inside": (Inside, lambda real: (torch.randint(1, 50, real.shape) * real,)),
 }
 
 
@@ -179,7 +193,8 @@ def test_real_positions_are_eager_and_padded_ones_zero(exported, compute):
             check_tokens(y[0], e[0], real, 1e-5 if compute is None else 3e-2, f"{kind}, {B} x {S}")
             for a, b in zip(y[1:], e[1:]):  # pooled
                 some = real.any(1).numpy()
-                np.testing.assert_allclose(a[some], b[some], rtol=0, atol=(1e-5 if compute is None else 3e-2) * np.abs(b).max(), err_msg=f"{kind}, {B} x {S}")
+                np.testing.assert_allclose(a[some], b[some], rtol=0, atol=(1e-5 if compute is None else 3e-2)
+                                           * np.abs(b).max(), err_msg=f"{kind}, {B} x {S}")
 
 
 def test_it_is_proven(exported):
@@ -224,10 +239,12 @@ def test_command(exported, tmp_path):
     x = inputs(real)
     names = qkv.Model(path, threads=1).inputs
     np.savez(tmp_path / "in.npz", **{n: a.numpy() for n, a in zip(names, x)})
-    done = subprocess.run([QKV, "run", path, "-i", tmp_path / "in.npz", "--skip-padding", "-o", tmp_path / "out.npz"], capture_output=True, text=True)
+    done = subprocess.run([QKV, "run", path, "-i", tmp_path / "in.npz", "--skip-padding", "-o", tmp_path / "out.npz"],
+                          capture_output=True, text=True)
     assert done.returncode == 0 and "run on real tokens" in done.stderr, done.stderr
     check_tokens(np.load(tmp_path / "out.npz")["output_0"], expected(m, x)[0], real, 1e-5, "command")
-    done = subprocess.run([QKV, "bench", path, "-i", tmp_path / "in.npz", "--skip-padding", "--json", "--iterations", "2"], capture_output=True, text=True)
+    done = subprocess.run([QKV, "bench", path, "-i", tmp_path / "in.npz", "--skip-padding", "--json", "--iterations",
+                           "2"], capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["min_ms"] > 0, done.stderr
 
 
@@ -242,7 +259,8 @@ def test_verify(exported, tmp_path):
         if wrong:
             e[0][0, 0, 0] += 1
         np.savez(tmp_path / "e.npz", **dict(zip(model.outputs, e)))
-        done = subprocess.run([QKV, "verify", path, "-i", tmp_path / "in.npz", "-e", tmp_path / "e.npz", "--skip-padding"], capture_output=True, text=True)
+        done = subprocess.run([QKV, "verify", path, "-i", tmp_path / "in.npz", "-e", tmp_path / "e.npz",
+                               "--skip-padding"], capture_output=True, text=True)
         assert done.returncode == wrong, done.stdout + done.stderr
     if e[0].ndim == 3:
         assert f"{int((~real).sum())} of {real.numel()} rows are 0" in done.stderr

@@ -1,4 +1,5 @@
-"""Training against PyTorch: optimizers, schedules, order of examples, loss curves, resuming to the same bits, interruption, and what is refused."""
+"""Training against PyTorch: optimizers, schedules, order of examples, loss curves, resuming to the same bits,
+interruption, and what is refused."""
 import json
 import os
 import pathlib
@@ -30,7 +31,8 @@ class Classifier(nn.Module):
 
     def __init__(self, dropout=0.0):
         super().__init__()
-        self.inside, self.q, self.head = nn.Linear(6, 16), nn.Linear(16, 48, bias=False), nn.Linear(16, 4)  # a key's bias has a gradient of rounding alone
+        # a key's bias has a gradient of rounding alone
+        self.inside, self.q, self.head = nn.Linear(6, 16), nn.Linear(16, 48, bias=False), nn.Linear(16, 4)
         self.norm = nn.LayerNorm(16)
         self.register_buffer("mean", torch.zeros(16))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
@@ -57,7 +59,8 @@ def data(n=45, seed=0):
 
 def exported(path, module, args=None):
     args = args or tuple(v[:3] for v in data().values())
-    torch.export.save(torch.export.export(module, args, dynamic_shapes=tuple({0: Dim("b", min=1, max=512)} for _ in args)), path)
+    torch.export.save(torch.export.export(module, args,
+                                          dynamic_shapes=tuple({0: Dim("b", min=1, max=512)} for _ in args)), path)
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +95,19 @@ def run(*args, code=0, **kwargs):
 
 
 def weights(path):
-    return {k: v for k, v in np.load(path).items()} if str(path).endswith(".npz") else __import__("safetensors.numpy", fromlist=["load_file"]).load_file(path)
+    return {k: v for k, v in np.load(path).items()} if str(path).endswith(".npz") else __import__("safetensors.numpy",
+        fromlist=["load_file"]).load_file(path)
 
 
 OPTIMIZERS = {
     "adamw": (dict(), lambda p: torch.optim.AdamW(p, 3e-3)),
-    "adam": (dict(weight_decay=0.1, betas=(0.8, 0.95), eps=1e-6), lambda p: torch.optim.Adam(p, 3e-3, (0.8, 0.95), 1e-6, 0.1)),
+    "adam": (dict(weight_decay=0.1, betas=(0.8, 0.95), eps=1e-6),
+             lambda p: torch.optim.Adam(p, 3e-3, (0.8, 0.95), 1e-6, 0.1)),
     "sgd": (dict(), lambda p: torch.optim.SGD(p, 3e-3)),
-    "momentum": (dict(optimizer="sgd", momentum=0.9, dampening=0.2, weight_decay=0.05), lambda p: torch.optim.SGD(p, 3e-3, 0.9, 0.2, 0.05)),
-    "nesterov": (dict(optimizer="sgd", momentum=0.9, nesterov=True, clip_norm=0.05), lambda p: torch.optim.SGD(p, 3e-3, 0.9, nesterov=True)),
+    "momentum": (dict(optimizer="sgd", momentum=0.9, dampening=0.2, weight_decay=0.05),
+                 lambda p: torch.optim.SGD(p, 3e-3, 0.9, 0.2, 0.05)),
+    "nesterov": (dict(optimizer="sgd", momentum=0.9, nesterov=True, clip_norm=0.05),
+                 lambda p: torch.optim.SGD(p, 3e-3, 0.9, nesterov=True)),
 }
 
 
@@ -157,11 +164,15 @@ def test_optimizer_numbers_in_float64(tmp_path):
 
 SCHEDULES = {
     "constant": (dict(), lambda o: torch.optim.lr_scheduler.ConstantLR(o, 1.0)),
-    "linear": (dict(schedule="linear", steps=40, lr_end=0.001), lambda o: torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.1, 40)),
-    "cosine": (dict(schedule="cosine", steps=40, lr_end=0.002), lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 40, 0.002)),
+    "linear": (dict(schedule="linear", steps=40, lr_end=0.001),
+               lambda o: torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.1, 40)),
+    "cosine": (dict(schedule="cosine", steps=40, lr_end=0.002),
+               lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 40, 0.002)),
     "step": (dict(schedule="step", step_size=7, gamma=0.5), lambda o: torch.optim.lr_scheduler.StepLR(o, 7, 0.5)),
     "warm": (dict(schedule="linear", steps=40, warmup=8),
-             lambda o: torch.optim.lr_scheduler.SequentialLR(o, [torch.optim.lr_scheduler.LinearLR(o, 1 / 8, 1.0, 8), torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.0, 32)], [8])),
+             lambda o: torch.optim.lr_scheduler.SequentialLR(o, [torch.optim.lr_scheduler.LinearLR(o, 1 / 8, 1.0, 8),
+                                                                 torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.0, 32)],
+                                                             [8])),
 }
 
 
@@ -179,10 +190,13 @@ def test_schedules(made, name):
 
 
 def test_epochs_as_in_pytorch(made, tmp_path):
-    """Same seed, same order: the loss of every step, the accuracy, buffers; the result as weights and as a model that PyTorch runs."""
+    """Same seed, same order: the loss of every step, the accuracy, buffers;
+    the result as weights and as a model that PyTorch runs."""
     folder, module = made
-    r = run("train", folder / "j.pt2", "--data", folder / "train.npz", "--val", folder / "val.npz", "--logits", "output_1", "--label-input", "target", "--epochs", 6, "--batch-size", 8, "--lr", 0.005,
-            "--schedule", "cosine", "--seed", 5, "--clip-norm", 1, "--log", tmp_path / "l.jsonl", "--plot", tmp_path / "l.svg", "--save", tmp_path / "w.safetensors", "--json")
+    r = run("train", folder / "j.pt2", "--data", folder / "train.npz", "--val", folder / "val.npz", "--logits",
+            "output_1", "--label-input", "target", "--epochs", 6, "--batch-size", 8, "--lr", 0.005,
+            "--schedule", "cosine", "--seed", 5, "--clip-norm", 1, "--log", tmp_path / "l.jsonl", "--plot",
+            tmp_path / "l.svg", "--save", tmp_path / "w.safetensors", "--json")
     lines = [json.loads(s) for s in open(tmp_path / "l.jsonl")]
     steps, epochs = [x for x in lines if "lr" in x], [x for x in lines if "val_loss" in x]
     other, d, v = module_like(module), data(), data(23, 9)
@@ -196,7 +210,8 @@ def test_epochs_as_in_pytorch(made, tmp_path):
             loss.backward()
             nn.utils.clip_grad_norm_(other.parameters(), 1)
             opt.step()
-            assert steps[at]["step"] == at + 1 and abs(steps[at]["loss"] - loss.item()) < 1e-3 and abs(steps[at]["lr"] - scheduler.get_last_lr()[0]) < 1e-9
+            assert steps[at]["step"] == at + 1 and abs(steps[at]["loss"] - loss.item()) < 1e-3 and abs(steps[at]["lr"]
+                - scheduler.get_last_lr()[0]) < 1e-9
             scheduler.step()
             at += 1
     assert at == len(steps) == 36 and len(epochs) == 6 and json.loads(r.stdout)["steps"] == 36
@@ -234,11 +249,13 @@ def test_models_come_out(made, tmp_path):
         copy = Classifier()
         copy.load_state_dict(other.state_dict())
         want = copy.train(mode.training)(*args)
-        assert len(found) == 2 and torch.allclose(found[0], want[0], atol=1e-5) and torch.allclose(found[1], want[1], atol=1e-5)
+        assert len(found) == 2 and torch.allclose(found[0], want[0], atol=1e-5) and torch.allclose(found[1], want[1],
+            atol=1e-5)
 
 
 def test_resume_has_the_same_bits(tmp_path):
-    """Stopped at any step, within an epoch and at its end, with dropout, buffers, momenta and a schedule; in Python and by the command."""
+    """Stopped at any step, within an epoch and at its end, with dropout, buffers, momenta and a schedule;
+    in Python and by the command."""
     torch.manual_seed(2)
     exported(tmp_path / "m.pt2", Classifier(0.3).train())
     qkv.joint(tmp_path / "m.pt2", loss="output_0", path=tmp_path / "j.pt2")
@@ -252,14 +269,18 @@ def test_resume_has_the_same_bits(tmp_path):
     assert sum(not e.epoch_end for e in events) == 9
     for stop in range(1, 10):
         first = qkv.Trainer(tmp_path / "j.pt2", **options)
-        assert first.fit(d, checkpoint=tmp_path / "c.safetensors", tell=lambda e: e.step == stop and not e.epoch_end, **fit)
+        assert first.fit(d, checkpoint=tmp_path / "c.safetensors", tell=lambda e: e.step == stop and not e.epoch_end,
+                         **fit)
         second, again = qkv.Trainer(tmp_path / "j.pt2", threads=2, **options), []
         assert not second.fit(d, resume=tmp_path / "c.safetensors", tell=again.append, **fit)
-        assert [(e.loss, e.val_loss, e.val_accuracy) for e in again if e.epoch_end] == [(e.loss, e.val_loss, e.val_accuracy) for e in events if e.epoch_end], stop
-        assert [(e.step, e.loss) for e in again] == [(e.step, e.loss) for e in events] and sum(e.replayed for e in again) >= stop
+        assert [(e.loss, e.val_loss, e.val_accuracy) for e in again
+                if e.epoch_end] == [(e.loss, e.val_loss, e.val_accuracy) for e in events if e.epoch_end], stop
+        assert [(e.step, e.loss) for e in again] == [(e.step, e.loss) for e in events] and sum(e.replayed
+            for e in again) >= stop
         assert all(np.array_equal(x, want[k]) for k, x in second.weights().items()), stop
     # steps by hand: weights, optimizer, generator
-    a, b = qkv.Trainer(tmp_path / "j.pt2", **dict(options, steps=9)), qkv.Trainer(tmp_path / "j.pt2", **dict(options, steps=9))
+    a, b = qkv.Trainer(tmp_path / "j.pt2", **dict(options, steps=9)), qkv.Trainer(tmp_path / "j.pt2",
+        **dict(options, steps=9))
     for _ in range(3):
         a.step(d)
     a.save(tmp_path / "s.safetensors")
@@ -270,17 +291,22 @@ def test_resume_has_the_same_bits(tmp_path):
 
 def test_interrupt_leaves_a_checkpoint(made, tmp_path):
     folder, _ = made
-    common = ["train", folder / "j.pt2", "--data", folder / "train.npz", "--epochs", 400, "--batch-size", 4, "--seed", 8]
-    p = subprocess.Popen([EXE, *map(str, [*common, "--checkpoint", tmp_path / "c.safetensors", "--log", tmp_path / "l.jsonl", "--save", tmp_path / "no.safetensors"])], stderr=subprocess.PIPE,
+    common = ["train", folder / "j.pt2", "--data", folder / "train.npz", "--epochs", 400, "--batch-size", 4, "--seed",
+              8]
+    p = subprocess.Popen([EXE, *map(str, [*common, "--checkpoint", tmp_path / "c.safetensors", "--log",
+                                          tmp_path / "l.jsonl", "--save", tmp_path / "no.safetensors"])],
+                         stderr=subprocess.PIPE,
                          stdout=subprocess.PIPE, text=True)
     for _ in range(2000):
-        if p.poll() is not None or (os.path.exists(tmp_path / "l.jsonl") and os.path.getsize(tmp_path / "l.jsonl") > 2000):
+        if p.poll() is not None or (os.path.exists(tmp_path / "l.jsonl")
+                                    and os.path.getsize(tmp_path / "l.jsonl") > 2000):
             break
         time.sleep(0.005)
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=60)
     assert p.returncode == 130 and "interrupted after step" in err, (out, err)
-    assert not os.path.exists(tmp_path / "no.safetensors") and [f for f in os.listdir(tmp_path) if f != "l.jsonl"] == ["c.safetensors"]
+    assert not os.path.exists(tmp_path / "no.safetensors") and [f for f in os.listdir(tmp_path)
+                                                                if f != "l.jsonl"] == ["c.safetensors"]
     run(*common, "--resume", tmp_path / "c.safetensors", "--save", tmp_path / "a.safetensors")
     run(*common, "--save", tmp_path / "b.safetensors")
     a, b = weights(tmp_path / "a.safetensors"), weights(tmp_path / "b.safetensors")
@@ -305,13 +331,16 @@ def test_not_finite_names_step_and_node(tmp_path):
     x = np.full((12, 4), 0.5, np.float32)
     x[9, 2] = -1  # its logarithm is NaN, in the third step
     np.savez(tmp_path / "d.npz", x=x)
-    r = run("train", tmp_path / "j.pt2", "--data", tmp_path / "d.npz", "--batch-size", 4, "--in-order", "--checkpoint", tmp_path / "c.safetensors", code=1)
+    r = run("train", tmp_path / "j.pt2", "--data", tmp_path / "d.npz", "--batch-size", 4, "--in-order",
+            "--checkpoint", tmp_path / "c.safetensors", code=1)
     assert "step 3: the loss is not finite: node 'log' (aten.log.default) made the first NaN" in r.stderr, r.stderr
     held = weights(tmp_path / "c.safetensors")
     trainer = qkv.Trainer(tmp_path / "j.pt2")
     for i in range(2):
         trainer.step({"x": x[4 * i:4 * i + 4]})
-    assert held["steps"] == 2 and np.array_equal(held["weight.w"], trainer.weights()["w"]) and np.array_equal(held["weight.seen"], trainer.weights()["seen"])
+    assert held["steps"] == 2 and np.array_equal(held["weight.w"],
+                                                 trainer.weights()["w"]) and np.array_equal(held["weight.seen"],
+                                                     trainer.weights()["seen"])
     before = trainer.weights()
     with pytest.raises(qkv.Error, match="step 3: .* node 'log'"):
         trainer.step({"x": x[8:]})
@@ -358,7 +387,9 @@ def test_refused(made, tmp_path):
         qkv.Trainer(folder / "j.pt2").set_weights({"nobody": np.zeros(1)})
     trainer = qkv.Trainer(folder / "j.pt2")
     trainer.set_weights({"head.bias": np.full(4, 2, np.float32)})
-    assert np.array_equal(trainer.weights()["head.bias"], np.full(4, 2)) and np.array_equal(qkv.Trainer(folder / "j.pt2").weights()["head.bias"], module.head.bias.detach())
+    assert np.array_equal(trainer.weights()["head.bias"],
+                          np.full(4, 2)) and np.array_equal(qkv.Trainer(folder / "j.pt2").weights()["head.bias"],
+                                                            module.head.bias.detach())
     fixed = torch.export.export(module_like(module), tuple(v[:6] for v in data().values()))
     torch.export.save(fixed, tmp_path / "f.pt2")
     qkv.joint(tmp_path / "f.pt2", loss="output_0", path=tmp_path / "fj.pt2")

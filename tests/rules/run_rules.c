@@ -10,7 +10,7 @@
  *     --- rules                  only these rules; `--- rules added`: after the built-in ones; neither: the built-in ones
  *     (rule r (neg (neg ?x)) ?x)
  *     --- options exact-masked-rows recompose convert fuse unproven skip-padding
- *     --- graph                  as in docs/IR.md; result types, "aten." and overloads may be left out, and a weight's numbers follow "="
+ *     --- graph                  as in docs/IR.md; result types, "aten." and overloads may be left out, and a weight's values follow "="
  *     input %x: f32[s0, 4]
  *     weight %w: f32[4] = 1 2 3 4
  *     %e = exp(%x)

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The figures of `make coverage-attention`: runs the spellings and the survey, prints the result, and writes it into docs/ATTENTION.md.
+"""The figures of `make coverage-attention`: runs the spellings and the survey, prints the result,
+and writes it into docs/ATTENTION.md.
 
     coverage.py                            exports everything in a temporary folder first (takes half an hour)
     coverage.py --spellings DIR --models DIR        from folders made earlier by generate.py and survey.py --out
-    coverage.py --failures FILE            writes what failed, one paragraph per spelling or model, with the rewriter's reasons
+    coverage.py --failures FILE            writes what failed, one paragraph per spelling or model,
+                                           with the rewriter's reasons
     coverage.py --dry                      does not write docs/ATTENTION.md
 """
 import argparse
@@ -51,12 +53,14 @@ def pairs(models):
 
 
 def found(r):
-    return "-" if r is None else f"{min(r['fused'], r['attentions'])}/{r['attentions']}" + ("" if r["right"] else " wrong")
+    return "-" if r is None else f"{min(r['fused'], r['attentions'])}/{r['attentions']}" + ("" if r["right"]
+        else " wrong")
 
 
 def figures(spelled, models):
     s = summary(spelled)
-    by_impl = {impl: [m for m in models if (m["name"].rpartition("_")[2] if m["name"].rpartition("_")[2] in ("eager", "sdpa") else "") == impl] for impl in ("eager", "sdpa", "")}
+    by_impl = {impl: [m for m in models if (m["name"].rpartition("_")[2] if m["name"].rpartition("_")[2] in ("eager",
+        "sdpa") else "") == impl] for impl in ("eager", "sdpa", "")}
     total = lambda ms: share(sum(min(m["fused"], m["attentions"]) for m in ms), sum(m["attentions"] for m in ms))
     whole = lambda ms: share(sum(m["ok"] for m in ms), len(ms))
     big = max(models, key=lambda m: m["nodes_before"])
@@ -72,7 +76,8 @@ def figures(spelled, models):
         f"| largest difference, relative to the largest value (float32) | {max((m['error'] for m in models + spelled if m['right'] and m['wide']), default=0):.1e} |",
         f"| biggest graph | {big['name']}: {big['nodes_before']} to {big['nodes_after']} nodes, {big['ms']:.0f} ms with the proof |",
         "", f"{cpu()}, `make coverage-attention`.", "",
-        "| model | attentions | eager | sdpa | largest difference | nodes before | after |", "|---|--:|--:|--:|--:|--:|--:|"]
+        "| model | attentions | eager | sdpa | largest difference | nodes before | after |",
+        "|---|--:|--:|--:|--:|--:|--:|"]
     for name, impls in sorted(pairs(models).items()):
         first = impls.get("eager") or impls.get("") or impls["sdpa"]
         lines.append(f"| {name} | {first['attentions']} | {found(impls.get('eager') or impls.get(''))} | {found(impls.get('sdpa'))} | {max(m['error'] for m in impls.values()):.0e} | {first['nodes_before']} | {first['nodes_after']} |")
@@ -81,10 +86,12 @@ def figures(spelled, models):
 
 def failures(spelled, models, unmade):
     out = []
-    for r in sorted(spelled, key=lambda r: (r["right"], r["kind"] == "legit", r["group"])) + sorted(models, key=lambda r: r["right"]):
+    for r in sorted(spelled, key=lambda r: (r["right"], r["kind"] == "legit", r["group"])) + sorted(models,
+        key=lambda r: r["right"]):
         if not r["ok"]:
             out.append(f"{r['name']} ({r.get('kind', 'model')}, {'numbers right' if r['right'] else 'NUMBERS WRONG'}): {r['why']}")
-            out += [f"    left {x['node']}: {x['rule']}: {x['reason']}" + (f" ({x['advice']})" if x["advice"] else "") for x in r["reasons"][:3]]
+            out += [f"    left {x['node']}: {x['rule']}: {x['reason']}" + (f" ({x['advice']})" if x["advice"] else "")
+                    for x in r["reasons"][:3]]
     return "\n".join(out + unmade) + "\n"
 
 
@@ -103,7 +110,8 @@ def main():
         open(a.failures, "w").write(failures(spelled, models, unmade + more))
     if not a.dry:
         page = PAGE.read_text()
-        PAGE.write_text(re.sub(r"(<!-- figures -->\n).*(<!-- end of figures -->)", lambda m: m.group(1) + text + "\n" + m.group(2), page, flags=re.S))
+        PAGE.write_text(re.sub(r"(<!-- figures -->\n).*(<!-- end of figures -->)",
+                               lambda m: m.group(1) + text + "\n" + m.group(2), page, flags=re.S))
     for line in unmade + more:
         print(line)
     sys.exit(bool(s["traps_wrong"] or s["legitimate_wrong_numbers"] or any(not m["right"] for m in models)))

@@ -1,4 +1,5 @@
-"""Attention as the code of well-known libraries and papers writes it: diffusers, timm, torchvision, lucidrains' ViTs, AlphaFold, Whisper, graph networks ..."""
+"""Attention as the code of well-known libraries and papers writes it: diffusers, timm, torchvision, lucidrains' ViTs,
+AlphaFold, Whisper, graph networks ..."""
 from spell import *
 
 E, H, D = 32, 4, 8
@@ -11,7 +12,8 @@ class Diffusers(nn.Module):
     """head_to_batch_dim, baddbmm into an empty tensor with beta 0 or into the mask, batch_to_head_dim."""
     def __init__(self, upcast=False):
         super().__init__()
-        self.to_q, self.to_k, self.to_v, self.to_out = nn.Linear(E, E, False), nn.Linear(E, E, False), nn.Linear(E, E, False), nn.Linear(E, E)
+        self.to_q, self.to_k, self.to_v, self.to_out = nn.Linear(E, E, False), nn.Linear(E, E, False), nn.Linear(E, E,
+            False), nn.Linear(E, E)
         self.upcast = upcast
 
     def heads(self, t):
@@ -54,7 +56,8 @@ class DiffusersUpcast(Diffusers):
 class DiffusersSliced(Diffusers):
     """Sliced attention: one head at a time into a preallocated result."""
     def forward(self, x):
-        q, k, v = self.heads(self.to_q(x)).unflatten(0, (-1, H)), self.heads(self.to_k(x)).unflatten(0, (-1, H)), self.heads(self.to_v(x)).unflatten(0, (-1, H))
+        q, k, v = self.heads(self.to_q(x)).unflatten(0, (-1, H)), self.heads(self.to_k(x)).unflatten(0,
+            (-1, H)), self.heads(self.to_v(x)).unflatten(0, (-1, H))
         o = torch.zeros_like(q)
         for i in range(H):
             o[:, i] = torch.bmm((torch.bmm(q[:, i], k[:, i].mT) * D ** -0.5).softmax(-1), v[:, i])
@@ -71,7 +74,8 @@ class LatentDiffusion(nn.Module):
     """CompVis' CrossAttention: einops' rearrange and einsum over (b h)."""
     def __init__(self):
         super().__init__()
-        self.q, self.k, self.v, self.o = nn.Linear(E, E, False), nn.Linear(E, E, False), nn.Linear(E, E, False), nn.Linear(E, E)
+        self.q, self.k, self.v, self.o = nn.Linear(E, E, False), nn.Linear(E, E, False), nn.Linear(E, E,
+            False), nn.Linear(E, E)
 
     def forward(self, x, y, keep):
         f = lambda t: t.unflatten(-1, (H, D)).permute(0, 2, 1, 3).flatten(0, 1)
@@ -86,7 +90,8 @@ S("latent_diffusion_cross", LatentDiffusion, **X, keep=padding())
 
 
 class QkvLegacy(nn.Module):
-    """Guided diffusion's QKVAttentionLegacy: channels first, both sides scaled by the fourth root, softmax in float32."""
+    """Guided diffusion's QKVAttentionLegacy: channels first, both sides scaled by the fourth root,
+    softmax in float32."""
     def __init__(self):
         super().__init__()
         self.norm, self.qkv, self.proj = nn.GroupNorm(4, E), nn.Conv1d(E, 3 * E, 1), nn.Conv1d(E, E, 1)
@@ -115,7 +120,8 @@ S("guided_diffusion_new", QkvNew, x=add("bcn"), ranges=dict(n=(2, 63)), sizes=SI
 
 
 class Joint(nn.Module):
-    """Stable Diffusion 3's and Flux's: text and image tokens with projections of their own, one attention over both, split again."""
+    """Stable Diffusion 3's and Flux's: text and image tokens with projections of their own, one attention over both,
+    split again."""
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Linear(E, 3 * E), nn.Linear(E, 3 * E)
@@ -130,15 +136,22 @@ class Joint(nn.Module):
 
 
 S("joint_text_image", Joint, x=add("bnc"), y=add("bmc"))
-S("dit_modulated", lambda self, x, t: (lambda s, b, g: x + g[:, None] * self.out((lambda q, k, v: soft((q * D ** -0.5) @ k.mT) @ v)(*self.qkv(self.norm(x) * (1 + s[:, None]) + b[:, None]).unflatten(-1, (3, H, D)).permute(2, 0, 3, 1, 4)).transpose(1, 2).flatten(2)))(
-    *self.ada(F.silu(t)).chunk(3, -1)), **X, t=add("bc"), parts=dict(ada=lin(E, 3 * E), qkv=lin(E, 3 * E), out=lin(), norm=lambda: nn.LayerNorm(E, elementwise_affine=False)))
+S("dit_modulated",
+  lambda self, x, t: (lambda s, b, g: x + g[:, None] * self.out((lambda q, k, v: soft((q * D ** -0.5) @ k.mT)
+                                                                 @ v)(*self.qkv(self.norm(x) * (1 + s[:, None]) + b[:,
+                                                                     None]).unflatten(-1, (3, H, D)).permute(2, 0, 3,
+                                                                         1, 4)).transpose(1, 2).flatten(2)))(
+    *self.ada(F.silu(t)).chunk(3, -1)), **X, t=add("bc"), parts=dict(ada=lin(E, 3 * E), qkv=lin(E, 3 * E), out=lin(),
+                                                                     norm=lambda: nn.LayerNorm(E,
+                                                                         elementwise_affine=False)))
 
 
 class Timm(nn.Module):
     """timm's Attention without the fused path: q, k norms, q scaled, attention dropout."""
     def __init__(self):
         super().__init__()
-        self.qkv, self.q_norm, self.k_norm, self.attn_drop, self.proj = nn.Linear(E, 3 * E), nn.LayerNorm(D), nn.LayerNorm(D), nn.Dropout(0.1), nn.Linear(E, E)
+        self.qkv, self.q_norm, self.k_norm, self.attn_drop, self.proj = nn.Linear(E,
+            3 * E), nn.LayerNorm(D), nn.LayerNorm(D), nn.Dropout(0.1), nn.Linear(E, E)
 
     def forward(self, x):
         b, n, c = x.shape
@@ -150,13 +163,25 @@ class Timm(nn.Module):
 
 
 S("timm_attention", Timm, **X)
-S("lucidrains_vit", lambda self, x: (lambda q, k, v: self.out((self.drop((q @ k.transpose(-1, -2) * D ** -0.5).softmax(-1)) @ v).transpose(1, 2).reshape(x.shape[0], -1, E)))(
-    *(t.reshape(t.shape[0], t.shape[1], H, D).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, dim=-1))), **X, parts=dict(norm=lambda: nn.LayerNorm(E), qkv=lin(E, 3 * E, False), out=lin(), drop=lambda: nn.Dropout(0.1)))
-S("lucidrains_null_key", lambda self, x: (lambda q, k, v: self.out((soft(torch.einsum("bhid,bjd->bhij", q * D ** -0.5, k)) @ v[:, None]).transpose(1, 2).flatten(2)))(
-    self.q(x).unflatten(-1, (H, D)).transpose(1, 2), *(torch.cat([n.expand(x.shape[0], 1, D), t], 1) for n, t in zip(self.null, self.kv(x).chunk(2, -1)))), **X,
-  parts=dict(q=lin(E, E, False), kv=lin(E, 2 * D, False), out=lin(), null=lambda: nn.Parameter(rows(2, D))), note="Imagen's: one key and value for nothing, multi-query")
-S("lucidrains_cosine", lambda self, x: (lambda q, k, v: self.out((soft(torch.einsum("bhid,bhjd->bhij", F.normalize(q, dim=-1) * self.qs, F.normalize(k, dim=-1) * self.ks) * 8) @ v).transpose(1, 2).flatten(2)))(
-    *(t.unflatten(-1, (H, D)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))), **X, parts=dict(qkv=lin(E, 3 * E, False), out=lin(), qs=lambda: nn.Parameter(rows(D).abs() + 0.5), ks=lambda: nn.Parameter(rows(D, seed=1).abs() + 0.5)))
+S("lucidrains_vit",
+  lambda self, x: (lambda q, k, v: self.out((self.drop((q @ k.transpose(-1, -2) * D ** -0.5).softmax(-1))
+                                             @ v).transpose(1, 2).reshape(x.shape[0], -1, E)))(
+    *(t.reshape(t.shape[0], t.shape[1], H, D).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, dim=-1))), **X,
+  parts=dict(norm=lambda: nn.LayerNorm(E), qkv=lin(E, 3 * E, False), out=lin(), drop=lambda: nn.Dropout(0.1)))
+S("lucidrains_null_key",
+  lambda self, x: (lambda q, k, v: self.out((soft(torch.einsum("bhid,bjd->bhij", q * D ** -0.5, k)) @ v[:,
+      None]).transpose(1, 2).flatten(2)))(
+    self.q(x).unflatten(-1, (H, D)).transpose(1, 2),
+    *(torch.cat([n.expand(x.shape[0], 1, D), t], 1) for n, t in zip(self.null, self.kv(x).chunk(2, -1)))), **X,
+  parts=dict(q=lin(E, E, False), kv=lin(E, 2 * D, False), out=lin(), null=lambda: nn.Parameter(rows(2, D))),
+  note="Imagen's: one key and value for nothing, multi-query")
+S("lucidrains_cosine",
+  lambda self, x: (lambda q, k, v: self.out((soft(torch.einsum("bhid,bhjd->bhij", F.normalize(q, dim=-1) * self.qs,
+                                                               F.normalize(k, dim=-1) * self.ks) * 8)
+                                             @ v).transpose(1, 2).flatten(2)))(
+    *(t.unflatten(-1, (H, D)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))), **X,
+  parts=dict(qkv=lin(E, 3 * E, False), out=lin(), qs=lambda: nn.Parameter(rows(D).abs() + 0.5),
+             ks=lambda: nn.Parameter(rows(D, seed=1).abs() + 0.5)))
 
 
 class TorchvisionSwin(nn.Module):
@@ -177,7 +202,8 @@ class TorchvisionSwin(nn.Module):
         y = torch.roll(F.pad(x, (0, 0, 0, 0, 0, 0)), shifts=(-s, -s), dims=(1, 2))
         windows = (hh // w) * (ww // w)
         y = y.view(b, hh // w, w, ww // w, w, c).permute(0, 1, 3, 2, 4, 5).reshape(b * windows, w * w, c)
-        qkv = F.linear(y, self.qkv.weight, self.qkv.bias).reshape(y.size(0), y.size(1), 3, H, c // H).permute(2, 0, 3, 1, 4)
+        qkv = F.linear(y, self.qkv.weight, self.qkv.bias).reshape(y.size(0), y.size(1), 3, H, c // H).permute(2, 0, 3,
+            1, 4)
         q, k, v = qkv[0], qkv[1], qkv[2]
         attn = (q * (c // H) ** -0.5).matmul(k.transpose(-2, -1))
         attn = attn + self.table[self.index].view(w * w, w * w, -1).permute(2, 0, 1).contiguous().unsqueeze(0)
@@ -209,7 +235,8 @@ class Grid(nn.Module):
 
     def one(self, p, t):                                            # (B, windows, P, C)
         q, k, v = p(t).unflatten(-1, (3, H, D)).permute(3, 0, 1, 4, 2, 5).unbind(0)
-        return (F.softmax(torch.einsum("BGHID,BGHJD->BGHIJ", q, k * D ** -0.5) + self.bias.unsqueeze(0), dim=-1) @ v).permute(0, 1, 3, 2, 4).flatten(3)
+        return (F.softmax(torch.einsum("BGHID,BGHJD->BGHIJ", q, k * D ** -0.5) + self.bias.unsqueeze(0),
+                          dim=-1) @ v).permute(0, 1, 3, 2, 4).flatten(3)
 
     def forward(self, x):                                           # (B, 8, 12, C)
         b, hh, ww, c = x.shape
@@ -262,7 +289,8 @@ class Mvit(nn.Module):
     def forward(self, x):                                           # (B, 24, C): 4 x 6
         b, n, c = x.shape
         ts = self.qkv(x).reshape(b, n, 3, H, D).permute(2, 0, 3, 1, 4)
-        q, k, v = (p(t.reshape(b * H, 4, 6, D).permute(0, 3, 1, 2)).flatten(2).mT.reshape(b, H, -1, D) for p, t in zip(self.pool, ts))
+        q, k, v = (p(t.reshape(b * H, 4, 6, D).permute(0, 3, 1, 2)).flatten(2).mT.reshape(b, H, -1, D)
+                   for p, t in zip(self.pool, ts))
         return self.out((((q * D ** -0.5) @ k.mT).softmax(-1) @ v + q).transpose(1, 2).flatten(2))
 
 
@@ -274,7 +302,8 @@ class AlphaFold(nn.Module):
     """Gated attention over rows with a pair bias and a mask bias; (B, S, N, C)."""
     def __init__(self):
         super().__init__()
-        self.q, self.k, self.v, self.g, self.o = nn.Linear(E, E, False), nn.Linear(E, E, False), nn.Linear(E, E, False), nn.Linear(E, E), nn.Linear(E, E)
+        self.q, self.k, self.v, self.g, self.o = nn.Linear(E, E, False), nn.Linear(E, E, False), nn.Linear(E, E,
+            False), nn.Linear(E, E), nn.Linear(E, E)
         self.norm, self.z = nn.LayerNorm(6), nn.Linear(6, H, False)
 
     def forward(self, x, z, keep):                                  # (B, 3, N, C), (B, N, N, 6), (B, 3, N)
@@ -290,14 +319,17 @@ class AlphaFold(nn.Module):
         return self.o(o.reshape(*x.shape[:-1], E))
 
 
-S("alphafold_row", AlphaFold, x=add("b3nc"), z=add("bnn6"), keep=In("b3n", lambda g, s: (torch.rand(s, generator=g) < 0.7).index_fill(-1, torch.tensor([0]), True)))
+S("alphafold_row", AlphaFold, x=add("b3nc"), z=add("bnn6"),
+  keep=In("b3n", lambda g, s: (torch.rand(s, generator=g) < 0.7).index_fill(-1, torch.tensor([0]), True)))
 
 
 class Whisper(nn.Module):
-    """OpenAI's own: both sides times d^-1/4, an additive buffer sliced to the length, softmax in float32, scores returned."""
+    """OpenAI's own: both sides times d^-1/4, an additive buffer sliced to the length, softmax in float32,
+    scores returned."""
     def __init__(self):
         super().__init__()
-        self.query, self.key, self.value, self.out = nn.Linear(E, E), nn.Linear(E, E, False), nn.Linear(E, E), nn.Linear(E, E)
+        self.query, self.key, self.value, self.out = nn.Linear(E, E), nn.Linear(E, E, False), nn.Linear(E,
+            E), nn.Linear(E, E)
         self.register_buffer("mask", torch.full((64, 64), -INF).triu_(1), persistent=False)
 
     def forward(self, x):
@@ -312,18 +344,35 @@ class Whisper(nn.Module):
 
 
 S("whisper_openai", Whisper, **X)
-S("nanogpt_slow", lambda self, x: (lambda q, k, v: self.out((lambda a: self.drop(F.softmax(a.masked_fill(self.bias[:, :, : x.size(1), : x.size(1)] == 0, -INF), dim=-1)) @ v)((q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))).transpose(1, 2).contiguous().view(x.size(0), x.size(1), E)))(
-    *(t.view(x.size(0), x.size(1), H, E // H).transpose(1, 2) for t in self.qkv(x).split(E, dim=2))), **X, parts=dict(qkv=lin(E, 3 * E), out=lin(), drop=lambda: nn.Dropout(0.1), bias=lambda: torch.tril(torch.ones(64, 64)).view(1, 1, 64, 64)))
-S("annotated_transformer", lambda self, x, pad: (lambda q, k, v: self.out((lambda s: F.softmax(s.masked_fill(pad[:, None, None, :].int() == 0, -1e9), dim=-1) @ v)(torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))).transpose(1, 2).contiguous().view(x.size(0), -1, H * D)))(
-    *(l(t).view(x.size(0), -1, H, D).transpose(1, 2) for l, t in zip((self.q, self.k, self.v), (x, x, x)))), **X, pad=In("bn", padding().draw), parts=QKVO)
-S("llama_original", lambda self, x: (lambda a: (lambda turn, n: (lambda q, k, v: self.out((F.softmax((torch.matmul(q, k.transpose(2, 3)) / math.sqrt(D) + torch.triu(torch.full((n, n), -INF), diagonal=1)).float(), dim=-1).type_as(q) @ v).transpose(1, 2).contiguous().view(x.shape[0], n, -1)))(
-    turn(self.q(x).view(x.shape[0], n, H, D)).transpose(1, 2), turn(self.k(x).view(x.shape[0], n, H, D)).transpose(1, 2), self.v(x).view(x.shape[0], n, H, D).transpose(1, 2)))(
-    lambda t: torch.view_as_real(torch.view_as_complex(t.float().reshape(*t.shape[:-1], -1, 2)) * torch.polar(torch.ones_like(a), a)[None, :, None]).flatten(3).type_as(t), x.shape[1]))(
-    torch.outer(torch.arange(x.shape[1]).float(), 1.0 / (100.0 ** (torch.arange(0, D, 2).float() / D)))), **X, parts=QKVO)
+S("nanogpt_slow",
+  lambda self, x: (lambda q, k, v: self.out((lambda a: self.drop(F.softmax(a.masked_fill(self.bias[:, :, : x.size(1),
+      : x.size(1)] == 0, -INF), dim=-1)) @ v)((q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))).transpose(1,
+          2).contiguous().view(x.size(0), x.size(1), E)))(
+    *(t.view(x.size(0), x.size(1), H, E // H).transpose(1, 2) for t in self.qkv(x).split(E, dim=2))), **X,
+  parts=dict(qkv=lin(E, 3 * E), out=lin(), drop=lambda: nn.Dropout(0.1),
+             bias=lambda: torch.tril(torch.ones(64, 64)).view(1, 1, 64, 64)))
+S("annotated_transformer",
+  lambda self, x, pad: (lambda q, k, v: self.out((lambda s: F.softmax(s.masked_fill(pad[:, None, None, :].int() == 0,
+      -1e9), dim=-1) @ v)(torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))).transpose(1,
+          2).contiguous().view(x.size(0), -1, H * D)))(
+    *(l(t).view(x.size(0), -1, H, D).transpose(1, 2) for l, t in zip((self.q, self.k, self.v), (x, x, x)))), **X,
+  pad=In("bn", padding().draw), parts=QKVO)
+S("llama_original",
+  lambda self, x: (lambda a: (lambda turn, n: (lambda q, k, v: self.out((F.softmax((torch.matmul(q,
+      k.transpose(2, 3)) / math.sqrt(D) + torch.triu(torch.full((n, n), -INF), diagonal=1)).float(),
+      dim=-1).type_as(q) @ v).transpose(1, 2).contiguous().view(x.shape[0], n, -1)))(
+    turn(self.q(x).view(x.shape[0], n, H, D)).transpose(1, 2),
+    turn(self.k(x).view(x.shape[0], n, H, D)).transpose(1, 2), self.v(x).view(x.shape[0], n, H, D).transpose(1, 2)))(
+    lambda t: torch.view_as_real(torch.view_as_complex(t.float().reshape(*t.shape[:-1], -1, 2))
+                                 * torch.polar(torch.ones_like(a), a)[None, :, None]).flatten(3).type_as(t),
+        x.shape[1]))(
+    torch.outer(torch.arange(x.shape[1]).float(), 1.0 / (100.0 ** (torch.arange(0, D, 2).float() / D)))), **X,
+  parts=QKVO)
 
 
 class SetTransformer(nn.Module):
-    """MAB over inducing points, ISAB and PMA: heads by splitting and stacking on the batch, scaled by the full width."""
+    """MAB over inducing points, ISAB and PMA: heads by splitting and stacking on the batch,
+    scaled by the full width."""
     def __init__(self):
         super().__init__()
         mk = lambda: nn.ModuleDict({n: nn.Linear(E, E) for n in "qkvo"})
@@ -344,23 +393,50 @@ class SetTransformer(nn.Module):
 
 
 S("set_transformer", SetTransformer, **X, count=3)
-S("graphormer_bias", lambda self, x, hops, keep: (lambda q, k, v: self.out((soft((q @ k.mT * D ** -0.5 + self.table(hops).permute(0, 3, 1, 2)).masked_fill(~keep[:, None, None], -INF)) @ v).transpose(1, 2).flatten(2)))(
-    *(l(x).unflatten(-1, (H, D)).transpose(1, 2) for l in (self.q, self.k, self.v))), **X, hops=integer("bnn", 6), keep=In("bn", padding().draw), parts=dict(table=lambda: nn.Embedding(6, H), **QKVO))
-S("reformer_shared_qk", lambda self, x: (lambda q, v: (lambda k: self.out((soft((q @ k.mT * D ** -0.5).masked_fill(torch.eye(x.shape[1], dtype=torch.bool), -1e5)) @ v).transpose(1, 2).flatten(2)))(F.normalize(q, dim=-1)))(
-    *(l(x).unflatten(-1, (H, D)).transpose(1, 2) for l in (self.q, self.v))), **X, sizes=[dict(b=3, n=5), dict(b=2, n=9)], parts={n: QKVO[n] for n in ("q", "v", "out")}, note="keys are the normalised queries; none attends to itself")
-S("differential", lambda self, q, k, v: (lambda a, b: (soft(a * 0.5) - 0.3 * soft(b * 0.5)) @ v)(q[..., :4] @ k[..., :4].mT, q[..., 4:] @ k[..., 4:].mT), kind="trap", note="two softmaxes, one product with the values")
-S("differential_split", lambda q, k, v: soft(q[..., :4] @ k[..., :4].mT * 0.5) @ v - 0.3 * (soft(q[..., 4:] @ k[..., 4:].mT * 0.5) @ v), count=2)
-S("gat_additive", lambda self, x, keep: (lambda h: soft(F.leaky_relu(self.a(h) + self.b(h).mT, 0.2).masked_fill(~keep, -INF)) @ h)(self.w(x)), kind="trap", x=add("bnc"), keep=keep("bnn"), parts=dict(w=lin(), a=lin(E, 1), b=lin(E, 1)), note="a graph attention: sums, not products")
-other("retention", lambda q, k, v: (q @ k.mT * torch.where(torch.arange(q.shape[2])[:, None] >= torch.arange(k.shape[2]), 0.9 ** (torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])).float(), 0.0)) @ v, k=add("bhnd"), v=add("bhne"))
-other("attention_free", lambda q, k, v: torch.sigmoid(q) * ((k.exp() * v).sum(2, keepdim=True) / k.exp().sum(2, keepdim=True)), v=add("bhmd"))
-other("performer", lambda self, q, k, v: (lambda a, c: (a @ (c.mT @ v)) / (a @ c.sum(2)[..., None]))(*((t @ self.w - (t * t).sum(-1, keepdim=True) / 2).exp() for t in (q * 0.5, k * 0.5))), parts=dict(w=lambda: rows(8, 16)))
-S("memory_network", lambda self, x: (lambda p: p @ self.values)(soft(self.q(x) @ self.keys.T * 0.3)), x=add("bnc"), parts=dict(q=lin(), keys=lambda: nn.Parameter(rows(11, 32)), values=lambda: nn.Parameter(rows(11, 6, seed=1))),
+S("graphormer_bias",
+  lambda self, x, hops, keep: (lambda q, k, v: self.out((soft((q @ k.mT * D ** -0.5 + self.table(hops).permute(0, 3,
+      1, 2)).masked_fill(~keep[:, None, None], -INF)) @ v).transpose(1, 2).flatten(2)))(
+    *(l(x).unflatten(-1, (H, D)).transpose(1, 2) for l in (self.q, self.k, self.v))), **X, hops=integer("bnn", 6),
+  keep=In("bn", padding().draw), parts=dict(table=lambda: nn.Embedding(6, H), **QKVO))
+S("reformer_shared_qk",
+  lambda self, x: (lambda q, v: (lambda k: self.out((soft((q @ k.mT * D ** -0.5).masked_fill(torch.eye(x.shape[1],
+      dtype=torch.bool), -1e5)) @ v).transpose(1, 2).flatten(2)))(F.normalize(q, dim=-1)))(
+    *(l(x).unflatten(-1, (H, D)).transpose(1, 2) for l in (self.q, self.v))), **X, sizes=[dict(b=3, n=5),
+        dict(b=2, n=9)], parts={n: QKVO[n] for n in ("q", "v", "out")},
+  note="keys are the normalised queries; none attends to itself")
+S("differential", lambda self, q, k, v: (lambda a, b: (soft(a * 0.5) - 0.3 * soft(b * 0.5)) @ v)(q[..., :4] @ k[...,
+    :4].mT, q[..., 4:] @ k[..., 4:].mT), kind="trap", note="two softmaxes, one product with the values")
+S("differential_split", lambda q, k, v: soft(q[..., :4] @ k[..., :4].mT * 0.5) @ v - 0.3
+  * (soft(q[..., 4:] @ k[..., 4:].mT * 0.5) @ v), count=2)
+S("gat_additive", lambda self, x, keep: (lambda h: soft(F.leaky_relu(self.a(h) + self.b(h).mT, 0.2).masked_fill(~keep,
+    -INF)) @ h)(self.w(x)), kind="trap", x=add("bnc"), keep=keep("bnn"),
+  parts=dict(w=lin(), a=lin(E, 1), b=lin(E, 1)), note="a graph attention: sums, not products")
+other("retention",
+      lambda q, k, v: (q @ k.mT * torch.where(torch.arange(q.shape[2])[:, None] >= torch.arange(k.shape[2]),
+                                              0.9 ** (torch.arange(q.shape[2])[:,
+                                                                               None] - torch.arange(k.shape[2])).float(), 0.0)) @ v, k=add("bhnd"), v=add("bhne"))
+other("attention_free", lambda q, k, v: torch.sigmoid(q)
+      * ((k.exp() * v).sum(2, keepdim=True) / k.exp().sum(2, keepdim=True)), v=add("bhmd"))
+other("performer", lambda self, q, k, v: (lambda a, c: (a @ (c.mT @ v)) / (a @ c.sum(2)[...,
+    None]))(*((t @ self.w - (t * t).sum(-1, keepdim=True) / 2).exp() for t in (q * 0.5, k * 0.5))),
+      parts=dict(w=lambda: rows(8, 16)))
+S("memory_network", lambda self, x: (lambda p: p @ self.values)(soft(self.q(x) @ self.keys.T * 0.3)), x=add("bnc"),
+  parts=dict(q=lin(), keys=lambda: nn.Parameter(rows(11, 32)), values=lambda: nn.Parameter(rows(11, 6, seed=1))),
   note="keys and values are weights")
-S("prototype_softmax", lambda self, x: soft(F.linear(x, self.keys) * 0.3) @ self.keys, x=add("bnc"), parts=dict(keys=lambda: nn.Parameter(rows(11, 32))))
-S("pointer_decoder", lambda q, k, v, drop: (lambda s: (soft(s) @ v, F.log_softmax(s, -1)))((q @ k.mT * 0.4).masked_fill(drop, -1e9)), drop=drop("b1nm"), note="the scores are a pointer, too")
-S("two_towers_shared_keys", lambda q, k, v, w: (soft(q @ k.mT * 0.4) @ v, soft(w @ k.mT * 0.4) @ v), w=add("bhnd"), count=2)
-S("chain_of_two", lambda q, k, v: (lambda o: soft(o @ v.mT * 0.4) @ v)(soft(q @ k.mT * 0.4) @ v), v=add("bhmd"), count=2, note="the result asks again")
-S("residual_scores", lambda q, k, v, w: (lambda s: (lambda t: (soft(s) @ v, soft(t) @ v))(s + w @ k.mT * 0.4))(q @ k.mT * 0.4), w=add("bhnd"), count=2, note="RealFormer: the second layer's scores are added to the first's")
-S("chunked_queries", lambda q, k, v: torch.cat([soft(c @ k.mT * 0.4) @ v for c in q.split(3, 2)], 2), q=add("bh9d", 1.2), dynamic="bm", count=3, note="queries in three pieces")
-S("unfolded_neighbours", lambda q, k, v: (lambda f: (soft((q.unsqueeze(3) @ f(k).transpose(-1, -2).mT.transpose(-1, -2)) * 0.4) @ f(v)).squeeze(3))(lambda t: F.pad(t, (0, 0, 1, 1)).unfold(2, 3, 1).mT), k=add("bhnd", 1.2), v=add("bhne"),
+S("prototype_softmax", lambda self, x: soft(F.linear(x, self.keys) * 0.3) @ self.keys, x=add("bnc"),
+  parts=dict(keys=lambda: nn.Parameter(rows(11, 32))))
+S("pointer_decoder", lambda q, k, v, drop: (lambda s: (soft(s) @ v, F.log_softmax(s,
+    -1)))((q @ k.mT * 0.4).masked_fill(drop, -1e9)), drop=drop("b1nm"), note="the scores are a pointer, too")
+S("two_towers_shared_keys", lambda q, k, v, w: (soft(q @ k.mT * 0.4) @ v, soft(w @ k.mT * 0.4) @ v), w=add("bhnd"),
+  count=2)
+S("chain_of_two", lambda q, k, v: (lambda o: soft(o @ v.mT * 0.4) @ v)(soft(q @ k.mT * 0.4) @ v), v=add("bhmd"),
+  count=2, note="the result asks again")
+S("residual_scores", lambda q, k, v, w: (lambda s: (lambda t: (soft(s) @ v, soft(t) @ v))(s + w @ k.mT * 0.4))(q
+    @ k.mT * 0.4), w=add("bhnd"), count=2, note="RealFormer: the second layer's scores are added to the first's")
+S("chunked_queries", lambda q, k, v: torch.cat([soft(c @ k.mT * 0.4) @ v for c in q.split(3, 2)], 2),
+  q=add("bh9d", 1.2), dynamic="bm", count=3, note="queries in three pieces")
+S("unfolded_neighbours",
+  lambda q, k, v: (lambda f: (soft((q.unsqueeze(3) @ f(k).transpose(-1, -2).mT.transpose(-1, -2)) * 0.4)
+                              @ f(v)).squeeze(3))(lambda t: F.pad(t, (0, 0, 1, 1)).unfold(2, 3, 1).mT),
+  k=add("bhnd", 1.2), v=add("bhne"),
   note="each query sees its three neighbours, cut out by unfold")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Exports the attention spellings: NAME.pt2, NAME.vK.in.safetensors, NAME.vK.out.safetensors (eager outputs), for entries that may mask whole rows
-NAME.vK.dead.safetensors (the rows of output_0 that are), and index.json, one object per spelling.
+"""Exports the attention spellings: NAME.pt2, NAME.vK.in.safetensors, NAME.vK.out.safetensors (eager outputs), for
+entries that may mask whole rows NAME.vK.dead.safetensors (the rows of output_0 that are), and index.json, one object
+per spelling.
 
     generate.py --out DIR [--only PATTERN ...] [--jobs 2]
     generate.py --list
@@ -21,7 +22,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from share import exported, share  # noqa: E402
 
-FILES = ["scores", "masks", "softmaxes", "layouts", "einsums", "grouped", "positions", "inductor", "decomposed", "projections", "modules", "families", "traps", "found", "mixtures"]
+FILES = ["scores", "masks", "softmaxes", "layouts", "einsums", "grouped", "positions", "inductor", "decomposed",
+         "projections", "modules", "families", "traps", "found", "mixtures"]
 
 
 def load():
@@ -29,7 +31,8 @@ def load():
     import spell
     import torch
     torch.set_num_threads(1)
-    torch.backends.mha.set_fastpath_enabled(False)  # eager's fast path zeroes padded rows; an exported graph never takes it
+    # eager's fast path zeroes padded rows; an exported graph never takes it
+    torch.backends.mha.set_fastpath_enabled(False)
     logging.disable(logging.WARNING)
     for f in FILES:
         if (HERE / f"{f}.py").exists():
@@ -40,7 +43,8 @@ def load():
 
 def tensors(out):
     import torch
-    return {f"output_{i}": x.detach().contiguous().clone() for i, x in enumerate(y for y in torch.utils._pytree.tree_leaves(out) if isinstance(y, torch.Tensor))}
+    return {f"output_{i}": x.detach().contiguous().clone()
+            for i, x in enumerate(y for y in torch.utils._pytree.tree_leaves(out) if isinstance(y, torch.Tensor))}
 
 
 def copies(inputs):
@@ -50,7 +54,9 @@ def copies(inputs):
 def close(a, b):
     """Loosely: is the exported program the eager one at all?"""
     import torch
-    return len(a) == len(b) and all(x.shape == y.shape and torch.allclose(x.double(), y.double(), 2e-2, 2e-2, equal_nan=True) for x, y in zip(a.values(), b.values()))
+    return len(a) == len(b) and all(x.shape == y.shape and torch.allclose(x.double(), y.double(), 2e-2, 2e-2,
+                                                                          equal_nan=True)
+                                    for x, y in zip(a.values(), b.values()))
 
 
 def make(spell, e, out):
@@ -91,8 +97,10 @@ def make(spell, e, out):
         save_file(want, f"{base}.v{i}.out.safetensors")
         if e.dead:
             d = e.dead(**v)
-            save_file(dict(output_0=d.expand(torch.broadcast_shapes(d.shape, want["output_0"].shape)).contiguous()), f"{base}.v{i}.dead.safetensors")
-    return dict(name=e.name, group=e.group, kind=e.kind, attentions=e.count, dead_rows=bool(e.dead), variants=len(kept), tol=e.tol, note=e.note)
+            save_file(dict(output_0=d.expand(torch.broadcast_shapes(d.shape, want["output_0"].shape)).contiguous()),
+                      f"{base}.v{i}.dead.safetensors")
+    return dict(name=e.name, group=e.group, kind=e.kind, attentions=e.count, dead_rows=bool(e.dead),
+                variants=len(kept), tol=e.tol, note=e.note)
 
 
 def run(names, out):
@@ -126,7 +134,8 @@ def main():
     if a.jobs > 1:
         parts = [os.path.join(a.out, f"index.part{k}") for k in range(a.jobs)]
         more = [x for p in a.only or [] for x in ("--only", p)]
-        started = [subprocess.Popen([sys.executable, __file__, "--out", a.out, "--part", f"{k}/{a.jobs}", *more]) for k in range(a.jobs)]
+        started = [subprocess.Popen([sys.executable, __file__, "--out", a.out, "--part", f"{k}/{a.jobs}", *more])
+                   for k in range(a.jobs)]
         bad = sum(p.wait() for p in started)
         index = {}
         for p in parts:

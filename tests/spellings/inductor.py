@@ -1,4 +1,5 @@
-"""The thirty forms that torch._inductor's own matcher knows (its fuse_attention.py numbers them), each at several lengths, dropout at rest."""
+"""The thirty forms that torch._inductor's own matcher knows (its fuse_attention.py numbers them),
+each at several lengths, dropout at rest."""
 from spell import *
 
 BN = dict(q=add("bnhd", 1.2), k=add("bmhd", 1.2), v=add("bmhd"))
@@ -22,7 +23,8 @@ p(2, lambda q, k, v: torch.matmul(q, k.transpose(-2, -1)).mul(0.4).softmax(dim=-
 p(3, lambda q, k, v: rest(torch.matmul(q, k.transpose(-2, -1)).div(STEP).softmax(dim=-1)).matmul(v))
 p(4, lambda q, k, v: rest(torch.matmul(q, k.transpose(-2, -1)).mul(0.4).softmax(dim=-1)).matmul(v))
 p(5, lambda q, k, v, mask: torch.softmax(q @ k.transpose(-2, -1) / STEP + mask, dim=-1) @ v, **MASK)
-p(6, lambda q, k, v, mask: torch.dropout(torch.softmax(q @ k.transpose(-2, -1) / STEP + mask, dim=-1), 0.0, True) @ v, **MASK)
+p(6, lambda q, k, v, mask: torch.dropout(torch.softmax(q @ k.transpose(-2, -1) / STEP + mask, dim=-1), 0.0, True) @ v,
+  **MASK)
 
 
 def _half(q, k, v, before, drop):
@@ -44,7 +46,8 @@ def _plain(q, k, v, f=lambda t: t):
 
 p(11, lambda q, k, v: _plain(q, k, v), **BN)
 p(12, lambda q, k, v: _plain(q, k, v, rest), **BN)
-p(13, lambda q, k, v: torch.bmm(rest(torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)), v), q=add("bnd", 0.5), k=add("bmd", 1.2), v=add("bmd"))
+p(13, lambda q, k, v: torch.bmm(rest(torch.bmm(q, k.transpose(1, 2)).softmax(dim=-1)), v), q=add("bnd", 0.5),
+  k=add("bmd", 1.2), v=add("bmd"))
 
 
 def _bert(q, k, v, mask, f=lambda t: t):
@@ -60,7 +63,8 @@ def _distil(q, k, v, pad, before, f=lambda t: t):
     q, k, v = heads(q, k, v)
     s = (q.div(STEP) @ k.transpose(-2, -1)) if before else (q @ k.transpose(-2, -1)).div(STEP)
     fill = torch.full((), -float("inf"), dtype=q.dtype, device=q.device)
-    return f(torch.softmax(s.masked_fill((pad == 0).view((q.size(0), 1, 1, k.size(-2))).expand_as(s), fill), dim=-1)) @ v
+    return f(torch.softmax(s.masked_fill((pad == 0).view((q.size(0), 1, 1, k.size(-2))).expand_as(s), fill),
+                           dim=-1)) @ v
 
 
 p(15, lambda q, k, v, pad: _distil(q, k, v, pad, False), **BN, **KEEP)
@@ -90,9 +94,11 @@ def _t5(q, k, v, mask, f, more):
 
 
 _small = {**BN, "q": add("bnhd", 0.5)}
-for _n, _masked, _f, _more in ((21, True, lambda t: t, False), (22, True, lambda t: t, True), (25, True, rest, False), (26, True, rest, True)):
+for _n, _masked, _f, _more in ((21, True, lambda t: t, False), (22, True, lambda t: t, True), (25, True, rest, False),
+                               (26, True, rest, True)):
     p(_n, lambda q, k, v, mask, f=_f, more=_more: _t5(q, k, v, mask, f, more), **_small, **MASK)
-    S(f"sfdp_{_n}_bf16", lambda q, k, v, mask, f=_f, more=_more: _t5(q, k, v, mask, f, more), **_small, **MASK, dtype=torch.bfloat16)
+    S(f"sfdp_{_n}_bf16", lambda q, k, v, mask, f=_f, more=_more: _t5(q, k, v, mask, f, more), **_small, **MASK,
+      dtype=torch.bfloat16)
 p(23, lambda q, k, v: _t5(q, k, v, None, lambda t: t, True), **_small)
 p(27, lambda q, k, v: _t5(q, k, v, None, rest, True), **_small)
 
@@ -105,7 +111,8 @@ def _mbart(q, k, v, mask):
 
 
 p(24, _mbart, q=add("bhnd", 0.5), v=add("bhmd"), **MASK)
-p(28, lambda q, k, v: rest(torch.matmul(q.mT, k).mul(0.4).softmax(dim=-1)).matmul(v.mT), q=add("bhdn", 1.2), k=add("bhdm", 1.2), v=add("bhdm"), note="q, k, v are not contiguous")
+p(28, lambda q, k, v: rest(torch.matmul(q.mT, k).mul(0.4).softmax(dim=-1)).matmul(v.mT), q=add("bhdn", 1.2),
+  k=add("bhdm", 1.2), v=add("bhdm"), note="q, k, v are not contiguous")
 
 
 def _math(q, k, v, mask=None):

@@ -1,4 +1,5 @@
-"""Attentions put together by chance: one way of each kind (layout, heads, scale, product, mask, softmax, values, result), always the same two hundred.
+"""Attentions put together by chance: one way of each kind (layout, heads, scale, product, mask, softmax, values,
+result), always the same two hundred.
 
 Some are exported after run_decompositions(), some in bfloat16. A hundred more are broken in one place: traps.
 """
@@ -41,7 +42,8 @@ PRODUCTS = {
     "einsum": lambda q, k: torch.einsum("bhid,bhjd->bhij", q, k),
     "bmm": lambda q, k: torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT).view(q.shape[0], H, q.shape[2], k.shape[2]),
     "swapped": lambda q, k: (k @ q.mT).mT,
-    "baddbmm": lambda q, k: torch.baddbmm(torch.zeros(1, dtype=q.dtype), q.reshape(-1, q.shape[2], D), k.reshape(-1, k.shape[2], D).mT).unflatten(0, (-1, H)),
+    "baddbmm": lambda q, k: torch.baddbmm(torch.zeros(1, dtype=q.dtype), q.reshape(-1, q.shape[2], D),
+                                          k.reshape(-1, k.shape[2], D).mT).unflatten(0, (-1, H)),
 }
 # scores, mask inputs -> scores; what the inputs are; whether queries and keys are of one length
 MASKS = {
@@ -51,18 +53,27 @@ MASKS = {
     "fill": (lambda s, drop: s.masked_fill(drop, -INF), dict(drop=drop("b1nm")), False),
     "fill_min": (lambda s, keep: s.masked_fill(keep == 0, torch.finfo(s.dtype).min), dict(keep=keep("bhnm")), False),
     "where": (lambda s, keep: torch.where(keep, s, torch.finfo(s.dtype).min), dict(keep=keep("11nm")), False),
-    "one_minus": (lambda s, pad: s + (1.0 - pad[:, None, None].to(s.dtype)) * -1e4, dict(pad=padding(torch.int64)), False),
+    "one_minus": (lambda s, pad: s + (1.0 - pad[:, None, None].to(s.dtype)) * -1e4, dict(pad=padding(torch.int64)),
+                  False),
     "padding": (lambda s, pad: s.masked_fill(~pad[:, None, None], -INF), dict(pad=padding()), False),
     "causal": (lambda s: s.masked_fill(torch.ones(s.shape[2], s.shape[3], dtype=torch.bool).triu(1), -INF), {}, True),
-    "causal_tril": (lambda s: torch.where(torch.tril(torch.ones(s.shape[2], s.shape[3])) > 0, s, torch.finfo(s.dtype).min), {}, True),
+    "causal_tril": (lambda s: torch.where(torch.tril(torch.ones(s.shape[2], s.shape[3])) > 0, s,
+                                          torch.finfo(s.dtype).min), {}, True),
     "causal_add": (lambda s: s + torch.full((s.shape[2], s.shape[3]), -INF, dtype=s.dtype).triu(1), {}, True),
-    "causal_arange": (lambda s: s.masked_fill(torch.arange(s.shape[3])[None] > torch.arange(s.shape[2])[:, None], -1e4), {}, True),
-    "window": (lambda s: (lambda i: s.masked_fill((i[:, None] - i[None]).abs() > 2, -INF))(torch.arange(s.shape[2])), {}, True),
-    "causal_padding": (lambda s, pad: s.masked_fill(torch.ones(s.shape[2], s.shape[3], dtype=torch.bool).triu(1) | ~pad[:, None, None], torch.finfo(s.dtype).min), dict(pad=In("bm", lambda g, s: torch.ones(s, dtype=torch.bool).index_fill(1, torch.tensor([s[1] - 1]), s[1] == 1))), True),
+    "causal_arange": (lambda s: s.masked_fill(torch.arange(s.shape[3])[None] > torch.arange(s.shape[2])[:, None],
+                                              -1e4), {}, True),
+    "window": (lambda s: (lambda i: s.masked_fill((i[:, None] - i[None]).abs() > 2, -INF))(torch.arange(s.shape[2])),
+               {}, True),
+    "causal_padding": (lambda s, pad: s.masked_fill(torch.ones(s.shape[2], s.shape[3], dtype=torch.bool).triu(1)
+                                                    | ~pad[:, None, None], torch.finfo(s.dtype).min),
+                       dict(pad=In("bm", lambda g, s: torch.ones(s, dtype=torch.bool).index_fill(1,
+                           torch.tensor([s[1] - 1]), s[1] == 1))), True),
     "two": (lambda s, mask, drop: (s + mask).masked_fill(drop, -INF), dict(mask=add("1hnm"), drop=drop("b1nm")), False),
     "softcap": (lambda s: 4.0 * torch.tanh(s / 4.0), {}, False),
-    "softcap_causal": (lambda s: (4.0 * torch.tanh(s / 4.0)).masked_fill(torch.ones(s.shape[2], s.shape[3], dtype=torch.bool).triu(1), -INF), {}, True),
-    "alibi": (lambda s: s - (torch.arange(s.shape[3])[None] - torch.arange(s.shape[2])[:, None]).abs() * torch.tensor([0.5, 0.25, 0.125, 0.06], dtype=s.dtype)[:, None, None], {}, True),
+    "softcap_causal": (lambda s: (4.0 * torch.tanh(s / 4.0)).masked_fill(torch.ones(s.shape[2], s.shape[3],
+        dtype=torch.bool).triu(1), -INF), {}, True),
+    "alibi": (lambda s: s - (torch.arange(s.shape[3])[None] - torch.arange(s.shape[2])[:, None]).abs()
+              * torch.tensor([0.5, 0.25, 0.125, 0.06], dtype=s.dtype)[:, None, None], {}, True),
 }
 # scores -> weights
 SOFTMAXES = {
@@ -118,7 +129,8 @@ FIXED.update(C=H * D, K=H * D, V=H * E)
 
 
 def mixture(i, dice, broken=None):
-    layout, heads, scale, product, mask, softmax, values, result = (dice.choice(list(t)) for t in (LAYOUTS, HEADS, SCALES, PRODUCTS, MASKS, SOFTMAXES, VALUES, RESULTS))
+    layout, heads, scale, product, mask, softmax, values, result = (dice.choice(list(t)) for t in (LAYOUTS, HEADS,
+        SCALES, PRODUCTS, MASKS, SOFTMAXES, VALUES, RESULTS))
     letters, bring = LAYOUTS[layout]
     masking, more, square = MASKS[mask]
     before, after = SCALES[scale]
@@ -140,14 +152,17 @@ def mixture(i, dice, broken=None):
 
     def letters_of(word, std):
         word = word.replace("g", "h" if kv == H else "g")
-        return In("".join("n" if l == "m" and square else l for l in word), lambda g, s, w=word: torch.randn([sizes.get(l, n) for l, n in zip(w, s)], generator=g) * std)
+        return In("".join("n" if l == "m" and square else l for l in word),
+                  lambda g, s, w=word: torch.randn([sizes.get(l, n) for l, n in zip(w, s)], generator=g) * std)
 
     inputs = dict(zip("qkv", (letters_of(w, std) for w, std in zip(letters, (1.2, 1.2, 1.0)))))
     inputs.update({n: In(m.letters.replace("m", "n") if square else m.letters, m.draw) for n, m in more.items()})
     core, half = dice.random() < 0.2, dice.random() < 0.1
     core &= not half       # decomposed, PyTorch rounds where eager does not
-    S(f"{'trap_' if broken else ''}mix_{i:03d}{'_core' if core else ''}", scope["f"], kind="trap" if broken else "legit", decompose=core, dtype=torch.bfloat16 if half else torch.float32, **inputs,
-      note=" ".join(([broken + ":"] if broken else []) + [layout, heads, scale, product, mask + " before the scale" * late, softmax, values, result]))
+    S(f"{'trap_' if broken else ''}mix_{i:03d}{'_core' if core else ''}", scope["f"],
+      kind="trap" if broken else "legit", decompose=core, dtype=torch.bfloat16 if half else torch.float32, **inputs,
+      note=" ".join(([broken + ":"] if broken else []) + [layout, heads, scale, product,
+                                                          mask + " before the scale" * late, softmax, values, result]))
 
 
 _dice = random.Random(7)

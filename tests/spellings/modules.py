@@ -1,4 +1,5 @@
-"""torch.nn's attention modules with their options, as exported and decomposed; Swin's and SAM's blocks; layers of transformers."""
+"""torch.nn's attention modules with their options, as exported and decomposed; Swin's and SAM's blocks;
+layers of transformers."""
 import itertools
 
 from spell import *
@@ -15,7 +16,8 @@ class Mha(nn.Module):
 def mha(name, forward, core=False, options=None, **more):
     """forward(self, ...) calls self.mha, made with the options."""
     def build():
-        return type("Module", (Mha,), dict(forward=forward, __init__=lambda self: Mha.__init__(self, **(options or {}))))
+        return type("Module", (Mha,),
+                    dict(forward=forward, __init__=lambda self: Mha.__init__(self, **(options or {}))))
     S("mha_" + name, build(), **more)
     if core:
         S("core_mha_" + name, build(), decompose=True, **more)
@@ -30,7 +32,8 @@ masks = {
     "attn_float": dict(attn_mask=add("nm")),
     "padding_bool": dict(key_padding_mask=In("bm", lambda g, s: ~padding().draw(g, s))),
     "padding_float": dict(key_padding_mask=In("bm", lambda g, s: torch.where(padding().draw(g, s), 0.0, -INF))),
-    "both_bool": dict(attn_mask=In("nm", lambda g, s: drop("nm").draw(g, s).index_fill(-1, torch.tensor([0]), False)), key_padding_mask=In("bm", lambda g, s: ~padding().draw(g, s))),
+    "both_bool": dict(attn_mask=In("nm", lambda g, s: drop("nm").draw(g, s).index_fill(-1, torch.tensor([0]), False)),
+                      key_padding_mask=In("bm", lambda g, s: ~padding().draw(g, s))),
 }
 
 
@@ -57,7 +60,8 @@ def square(i):
 for (_m, _mask), _w in itertools.product(masks.items(), ("no", "mean", "each")):
     _core = _w != "each" and _m in ("none", "attn_bool", "padding_bool")
     mha(f"cross_{_m}_weights_{_w}", crossing(_w, _mask), core=_core, options=F_, **Q, **_mask)
-    mha(f"self_{_m}_weights_{_w}", selfish(_w, _mask), core=_core, options=F_, x=add("bnc"), **{k: square(i) for k, i in _mask.items()})
+    mha(f"self_{_m}_weights_{_w}", selfish(_w, _mask), core=_core, options=F_, x=add("bnc"),
+        **{k: square(i) for k, i in _mask.items()})
 for _w in ("no", "mean"):
     mha(f"seq_first_cross_weights_{_w}", crossing(_w, {}), core=True, **Q_SEQ)
     mha(f"seq_first_self_weights_{_w}", selfish(_w, {}), core=True, x=add("nbc"))
@@ -65,21 +69,38 @@ for _w in ("no", "mean"):
     mha(f"no_bias_weights_{_w}", selfish(_w, {}), options=dict(bias=False, **F_), x=add("bnc"))
     mha(f"bias_kv_weights_{_w}", crossing(_w, {}), options=dict(add_bias_kv=True, **F_), **Q)
     mha(f"zero_attn_weights_{_w}", crossing(_w, {}), options=dict(add_zero_attn=True, **F_), **Q)
-    mha(f"bias_kv_zero_attn_weights_{_w}", crossing(_w, {}), core=True, options=dict(add_bias_kv=True, add_zero_attn=True, **F_), **Q)
-    mha(f"bias_kv_padding_weights_{_w}", crossing(_w, masks["padding_bool"]), options=dict(add_bias_kv=True, **F_), q=add("bnc"), kv=add("b7c"), key_padding_mask=In("b7", masks["padding_bool"]["key_padding_mask"].draw), dynamic="bn")
-    mha(f"zero_attn_mask_weights_{_w}", crossing(_w, masks["attn_float"]), options=dict(add_zero_attn=True, **F_), **Q, **masks["attn_float"])
-    mha(f"kdim_vdim_weights_{_w}", {"no": lambda self, q, k, v: self.mha(q, k, v, need_weights=False)[0], "mean": lambda self, q, k, v: self.mha(q, k, v)}[_w], core=True, options=dict(kdim=16, vdim=24, **F_),
+    mha(f"bias_kv_zero_attn_weights_{_w}", crossing(_w, {}), core=True,
+        options=dict(add_bias_kv=True, add_zero_attn=True, **F_), **Q)
+    mha(f"bias_kv_padding_weights_{_w}", crossing(_w, masks["padding_bool"]), options=dict(add_bias_kv=True, **F_),
+        q=add("bnc"), kv=add("b7c"), key_padding_mask=In("b7", masks["padding_bool"]["key_padding_mask"].draw),
+        dynamic="bn")
+    mha(f"zero_attn_mask_weights_{_w}", crossing(_w, masks["attn_float"]), options=dict(add_zero_attn=True, **F_),
+        **Q, **masks["attn_float"])
+    mha(f"kdim_vdim_weights_{_w}", {"no": lambda self, q, k, v: self.mha(q, k, v, need_weights=False)[0],
+                                    "mean": lambda self, q, k, v: self.mha(q, k, v)}[_w], core=True,
+        options=dict(kdim=16, vdim=24, **F_),
         q=add("bnc"), k=add("bmf"), v=add("bmw"))
-    mha(f"three_tensors_weights_{_w}", {"no": lambda self, q, k, v: self.mha(q, k, v, need_weights=False)[0], "mean": lambda self, q, k, v: self.mha(q, k, v)}[_w], options=F_, q=add("bnc"), k=add("bmc"), v=add("bmc"))
-    mha(f"mask_per_head_weights_{_w}", selfish(_w, dict(attn_mask=0)), options=F_, x=add("3nc"), attn_mask=add("xnn", 1.5), dynamic="n")
+    mha(f"three_tensors_weights_{_w}", {"no": lambda self, q, k, v: self.mha(q, k, v, need_weights=False)[0],
+                                        "mean": lambda self, q, k, v: self.mha(q, k, v)}[_w], options=F_,
+        q=add("bnc"), k=add("bmc"), v=add("bmc"))
+    mha(f"mask_per_head_weights_{_w}", selfish(_w, dict(attn_mask=0)), options=F_, x=add("3nc"),
+        attn_mask=add("xnn", 1.5), dynamic="n")
     mha(f"unbatched_weights_{_w}", selfish(_w, {}), x=add("nc"), dynamic="n")
     mha(f"dropout_eval_weights_{_w}", selfish(_w, {}), options=dict(dropout=0.2, **F_), x=add("bnc"))
 FIXED.update(w=24, x=12)
-mha("causal_hint", lambda self, x: self.mha(x, x, x, attn_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]), is_causal=True, need_weights=False)[0], core=True, options=F_, x=add("bnc"))
-mha("causal_no_hint", lambda self, x: self.mha(x, x, x, attn_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]), need_weights=False)[0], options=F_, x=add("bnc"))
-mha("causal_weights", lambda self, x: self.mha(x, x, x, attn_mask=torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)), core=True, options=F_, x=add("bnc"))
-mha("learned_query", lambda self, y: self.mha(y.mean(1, keepdim=True), y, y, need_weights=False)[0], options=F_, dynamic="bm", note="attention pool")
-mha("image_tokens", lambda self, x: self.mha(*[x.flatten(2).transpose(1, 2)] * 3, need_weights=False)[0], options=F_, x=add("bc45"), dynamic="b")
+mha("causal_hint",
+    lambda self, x: self.mha(x, x, x, attn_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]),
+                             is_causal=True, need_weights=False)[0], core=True, options=F_, x=add("bnc"))
+mha("causal_no_hint", lambda self, x: self.mha(x, x, x,
+                                               attn_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]),
+                                               need_weights=False)[0], options=F_, x=add("bnc"))
+mha("causal_weights", lambda self, x: self.mha(x, x, x, attn_mask=torch.ones(x.shape[1], x.shape[1],
+                                                                             dtype=torch.bool).triu(1)), core=True,
+    options=F_, x=add("bnc"))
+mha("learned_query", lambda self, y: self.mha(y.mean(1, keepdim=True), y, y, need_weights=False)[0], options=F_,
+    dynamic="bm", note="attention pool")
+mha("image_tokens", lambda self, x: self.mha(*[x.flatten(2).transpose(1, 2)] * 3, need_weights=False)[0], options=F_,
+    x=add("bc45"), dynamic="b")
 mha("bf16", selfish("no", {}), options=F_, x=add("bnc"), dtype=torch.bfloat16)
 mha("f16_weights", selfish("mean", {}), options=F_, x=add("bnc"), dtype=torch.float16)
 
@@ -102,15 +123,21 @@ encoder = lambda **o: (lambda: nn.TransformerEncoderLayer(E, H, 48, batch_first=
 decoder = lambda **o: (lambda: nn.TransformerDecoderLayer(E, H, 48, batch_first=True, **o))
 layer("encoder", encoder(), lambda self, x: self.m(x), x=add("bnc"))
 layer("encoder_prenorm", encoder(norm_first=True, activation="gelu"), lambda self, x: self.m(x), x=add("bnc"))
-layer("encoder_padding", encoder(), lambda self, x, pad: self.m(x, src_key_padding_mask=~pad), x=add("bnc"), pad=In("bn", padding().draw))
+layer("encoder_padding", encoder(), lambda self, x, pad: self.m(x, src_key_padding_mask=~pad), x=add("bnc"),
+      pad=In("bn", padding().draw))
 layer("encoder_mask", encoder(), lambda self, x, mask: self.m(x, src_mask=mask), x=add("bnc"), mask=add("nn"))
-layer("encoder_causal", encoder(), lambda self, x: self.m(x, src_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]), is_causal=True), x=add("bnc"))
+layer("encoder_causal", encoder(), lambda self, x: self.m(x,
+                                                          src_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]), is_causal=True), x=add("bnc"))
 layer("encoder_seq_first", lambda: nn.TransformerEncoderLayer(E, H, 48), lambda self, x: self.m(x), x=add("nbc"))
 layer("encoder_bf16", encoder(), lambda self, x: self.m(x), core=False, x=add("bnc"), dtype=torch.bfloat16, tol=4e-2)
-layer("encoder_three", lambda: nn.TransformerEncoder(encoder()(), 3, enable_nested_tensor=False), lambda self, x, pad: self.m(x, src_key_padding_mask=~pad), core=False, x=add("bnc"), pad=In("bn", padding().draw), count=3)
+layer("encoder_three", lambda: nn.TransformerEncoder(encoder()(), 3, enable_nested_tensor=False),
+      lambda self, x, pad: self.m(x, src_key_padding_mask=~pad), core=False, x=add("bnc"),
+      pad=In("bn", padding().draw), count=3)
 layer("decoder", decoder(), lambda self, x, y: self.m(x, y), x=add("bnc"), count=2)
-layer("decoder_causal", decoder(), lambda self, x, y: self.m(x, y, tgt_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]), tgt_is_causal=True), x=add("bnc"), count=2)
-layer("decoder_masks", decoder(norm_first=True), lambda self, x, y, mask, pad: self.m(x, y, tgt_mask=mask, memory_key_padding_mask=~pad), x=add("bnc"), mask=add("nn"), count=2)
+layer("decoder_causal", decoder(), lambda self, x, y: self.m(x, y,
+                                                             tgt_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1]), tgt_is_causal=True), x=add("bnc"), count=2)
+layer("decoder_masks", decoder(norm_first=True), lambda self, x, y, mask, pad: self.m(x, y, tgt_mask=mask,
+    memory_key_padding_mask=~pad), x=add("bnc"), mask=add("nn"), count=2)
 
 
 # ------------------------------------------------------------------ Swin's block, windows and shift
@@ -190,7 +217,8 @@ class SwinBlockInf(SwinBlock):
 
 class SwinBlockSdpa(SwinBlock):
     def attend(self, q, k, v, windows):
-        m = (self.bias()[None, None] + self.mask[None, :, None]).expand(q.shape[0] // windows, -1, -1, -1, -1).reshape(-1, H, 16, 16)
+        m = (self.bias()[None, None] + self.mask[None, :, None]).expand(q.shape[0] // windows, -1, -1, -1,
+                                                                        -1).reshape(-1, H, 16, 16)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=m)
 
 
@@ -203,7 +231,8 @@ class SwinV2Block(SwinBlock):
         self.register_buffer("coords", rows((2 * self.W - 1) ** 2, 2))
 
     def bias(self):
-        return 16 * torch.sigmoid(self.net(self.coords)[self.index].view(self.W ** 2, self.W ** 2, H).permute(2, 0, 1).contiguous())
+        return 16 * torch.sigmoid(self.net(self.coords)[self.index].view(self.W ** 2, self.W ** 2, H).permute(2, 0,
+            1).contiguous())
 
     def attend(self, q, k, v, windows):
         s = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1)
@@ -215,7 +244,8 @@ class SwinV2Block(SwinBlock):
 
 GRID = dict(x=In("bkyc", add("bkyc").draw), dynamic="b")
 FIXED.update(k=8, y=12)
-for _n, _c in (("swin_block", SwinBlock), ("swin_block_still", SwinBlockStill), ("swin_block_inf", SwinBlockInf), ("swin_block_sdpa", SwinBlockSdpa), ("swin_v2_block", SwinV2Block)):
+for _n, _c in (("swin_block", SwinBlock), ("swin_block_still", SwinBlockStill), ("swin_block_inf", SwinBlockInf),
+               ("swin_block_sdpa", SwinBlockSdpa), ("swin_v2_block", SwinV2Block)):
     S(_n, _c, **GRID)
     S("core_" + _n, _c, decompose=True, **GRID)
 
@@ -234,12 +264,17 @@ class SamAttention(nn.Module):
 
     def forward(self, x):
         b, hh, ww, _ = x.shape
-        q, k, v = self.qkv(x).reshape(b, hh * ww, 3, H, -1).permute(2, 0, 3, 1, 4).reshape(3, b * H, hh * ww, -1).unbind(0)
+        q, k, v = self.qkv(x).reshape(b, hh * ww, 3, H, -1).permute(2, 0, 3, 1, 4).reshape(3, b * H, hh * ww,
+            -1).unbind(0)
         s = (q * 8 ** -0.5) @ k.transpose(-2, -1)
         rh, rw = self.tables(hh, ww)
         r = q.reshape(b * H, hh, ww, 8)
-        s = (s.view(-1, hh, ww, hh, ww) + torch.einsum("bhwc,hkc->bhwk", r, rh)[:, :, :, :, None] + torch.einsum("bhwc,wkc->bhwk", r, rw)[:, :, :, None, :]).view(-1, hh * ww, hh * ww)
-        o = (F.softmax(s, dtype=torch.float32, dim=-1).to(q.dtype) @ v).view(b, H, hh, ww, -1).permute(0, 2, 3, 1, 4).reshape(b, hh, ww, -1)
+        s = (s.view(-1, hh, ww, hh, ww) + torch.einsum("bhwc,hkc->bhwk", r, rh)[:, :, :, :,
+                                                                                None] + torch.einsum("bhwc,wkc->bhwk",
+                                                                                    r, rw)[:, :, :, None, :]).view(-1,
+                                                                                        hh * ww, hh * ww)
+        o = (F.softmax(s, dtype=torch.float32, dim=-1).to(q.dtype) @ v).view(b, H, hh, ww, -1).permute(0, 2, 3, 1,
+            4).reshape(b, hh, ww, -1)
         return self.proj(o)
 
 
@@ -270,13 +305,14 @@ S("sam_two_way", SamTwoWay, x=add("bnc"), place=add("bmc"), count=3)
 S("core_sam_two_way", SamTwoWay, x=add("bnc"), place=add("bmc"), count=3, decompose=True)
 
 
-# ------------------------------------------------------------------ layers of well-known models, by hand
+# ------------------------------------------------------------------ layers of well-known models, written out
 class Llama(nn.Module):
     """RMSNorm, rotary grouped-query attention, SwiGLU; causal and padded."""
     def __init__(self):
         super().__init__()
         self.n1, self.n2 = nn.RMSNorm(E), nn.RMSNorm(E)
-        self.q_proj, self.k_proj, self.v_proj, self.o = nn.Linear(E, E, False), nn.Linear(E, 16, False), nn.Linear(E, 16, False), nn.Linear(E, E, False)
+        self.q_proj, self.k_proj, self.v_proj, self.o = nn.Linear(E, E, False), nn.Linear(E, 16, False), nn.Linear(E,
+            16, False), nn.Linear(E, E, False)
         self.gate, self.up, self.down = nn.Linear(E, 48, False), nn.Linear(E, 48, False), nn.Linear(48, E, False)
 
     def scores(self, q, k):

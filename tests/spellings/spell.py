@@ -4,15 +4,16 @@
     S("mask_add", lambda q, k, v, mask: soft(q @ k.mT / 2.5 + mask) @ v, mask=add("bhnm"))
     trap("axis_1", lambda q, k, v: (q @ k.mT).softmax(1) @ v)
 
-Arguments are inputs, described by one letter a dimension: b, n, m (batch, queries, keys) are symbolic and bound anew for each variant;
-h heads, g key/value heads (r = h/g), d head size, e value size, c = h*d, f = g*d, and digits for themselves. `self` as a first argument is the module:
-`parts` puts submodules, parameters and buffers there. A class in place of a function is an nn.Module of its own.
+Arguments are inputs, described by one letter a dimension: b, n, m (batch, queries, keys) are symbolic and bound again
+for each variant; h heads, g key/value heads (r = h/g), d head size, e value size, c = h*d, f = g*d, and digits for
+themselves. `self` as a first argument is the module: `parts` puts submodules, parameters and buffers there. A class
+in place of a function is an nn.Module of its own.
 
 kind   legit  an attention: `count` of them must be fused, none left
-       trap   looks like one: whatever happens, the numbers stay
+       trap   looks like one: whatever happens, the values stay
        other  not attention at all: none may be fused
-dead   a function of the inputs giving the fully masked rows of output_0 (broadcastable): only the other rows must agree, unless the rewriter is told
-       --exact-masked-rows
+dead   a function of the inputs giving the fully masked rows of output_0 (broadcastable):
+       only the other rows must agree, unless the rewriter is told --exact-masked-rows
 """
 import inspect
 import math
@@ -44,11 +45,14 @@ GROUP = [""]
 
 
 class Entry:
-    def __init__(self, name, f, inputs, kind="legit", count=1, dead=None, decompose=False, dtype=torch.float32, sizes=None, parts=None, tol=None, grad=False,
+    def __init__(self, name, f, inputs, kind="legit", count=1, dead=None, decompose=False, dtype=torch.float32,
+                 sizes=None, parts=None, tol=None, grad=False,
                  dynamic="bnm", ranges=None, strict=False, note=""):
-        self.name, self.f, self.inputs, self.kind, self.count, self.dead, self.decompose, self.dtype = name, f, inputs, kind, count, dead, decompose, dtype
+        self.name, self.f, self.inputs, self.kind, self.count, self.dead, self.decompose, self.dtype = (name, f,
+            inputs, kind, count, dead, decompose, dtype)
         self.ranges = ranges or {}      # of a letter: the smallest and largest size, where not 1 and 63
-        self.sizes, self.parts, self.tol, self.grad, self.dynamic, self.strict, self.note, self.group = sizes, parts or {}, tol, grad, dynamic, strict, note, GROUP[0]
+        self.sizes, self.parts, self.tol, self.grad, self.dynamic, self.strict, self.note, self.group = (sizes,
+            parts or {}, tol, grad, dynamic, strict, note, GROUP[0])
 
     def names(self):
         f = self.f.forward if inspect.isclass(self.f) else self.f
@@ -86,8 +90,10 @@ class Entry:
 
     def dims(self):
         """dynamic_shapes of torch.export: a letter is one Dim wherever it stands."""
-        dims = {l: Dim({"b": "batch", "n": "queries", "m": "keys"}[l], min=self.ranges.get(l, (1, 63))[0], max=self.ranges.get(l, (1, 63))[1]) for l in self.dynamic}
-        return {name: {i: dims[l] for i, l in enumerate(self.input(name).letters) if l in dims} for name in self.names()}
+        dims = {l: Dim({"b": "batch", "n": "queries", "m": "keys"}[l], min=self.ranges.get(l, (1, 63))[0],
+                       max=self.ranges.get(l, (1, 63))[1]) for l in self.dynamic}
+        return {name: {i: dims[l] for i, l in enumerate(self.input(name).letters) if l in dims}
+                for name in self.names()}
 
 
 class In:
@@ -142,14 +148,16 @@ def padding(dtype=torch.bool, left=False):
     return In("bm", draw)
 
 
-DEFAULT = dict(q=add("bhnd", 1.2), k=add("bhmd", 1.2), v=add("bhme", 1.0), x=add("bnc", 1.0), y=add("bmc", 1.0), mask=add("b1nm"), keep=keep("b1nm"), drop=drop("b1nm"),
+DEFAULT = dict(q=add("bhnd", 1.2), k=add("bhmd", 1.2), v=add("bhme", 1.0), x=add("bnc", 1.0), y=add("bmc", 1.0),
+               mask=add("b1nm"), keep=keep("b1nm"), drop=drop("b1nm"),
                pad=padding())
 
 
 def S(name, f, kind="legit", **options):
     assert name not in ENTRIES, name
     known = inspect.signature(Entry).parameters
-    ENTRIES[name] = Entry(name, f, {k: v for k, v in options.items() if k not in known}, kind, **{k: v for k, v in options.items() if k in known})
+    ENTRIES[name] = Entry(name, f, {k: v for k, v in options.items() if k not in known}, kind,
+                          **{k: v for k, v in options.items() if k in known})
 
 
 def trap(name, f, **options):

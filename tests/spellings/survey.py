@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Rewrites the attention models of transformers and torch.nn, and counts: how many attentions each holds, how many became sdpa, how many are left.
+"""Rewrites the attention models of transformers and torch.nn, and counts:
+how many attentions each holds, how many became sdpa, how many are left.
 
-    survey.py                      exports the models in a temporary folder first (needs .venv with torch and transformers)
+    survey.py                      exports the models in a temporary folder first (needs .venv with torch and
+                                   transformers)
     survey.py --out DIR            exports them and stops
     survey.py --dir DIR [PATTERN]  models exported before
     survey.py --report FILE        what happened to each, as JSON
 
-The number of attentions is counted by watching eager run: every softmax whose scores come out of a product of two activations and whose weights go into
-another one that sums over the same axis, and every fused attention kernel, as far as the outputs depend on it. TAP, one line a model: ok when at least as many are fused, none is left, and the numbers are eager's at every size.
+The number of attentions is counted by watching eager run: every softmax whose scores come out of a product of two
+activations and whose weights go into another one that sums over the same axis, and every fused attention kernel, as
+far as the outputs depend on it. TAP, one line a model: ok when at least as many are fused, none is left, and the
+numbers are eager's at every size.
 """
 import argparse
 import fnmatch
@@ -28,20 +32,26 @@ ABSENT = "does not support an attention implementation through"
 
 
 def counter():
-    """A dispatch mode that follows products and softmaxes through what only rearranges or changes them element by element."""
+    """A dispatch mode that follows products and softmaxes through what only rearranges or changes them element
+    by element."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     leaf = torch.utils._pytree.tree_leaves
     PRODUCTS = {"bmm", "mm", "addmm", "baddbmm", "matmul", "addbmm", "mv", "dot"}
-    ENDS = {"convolution", "native_layer_norm", "embedding", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit_no_training", "grid_sampler_2d", "topk", "sort", "argmax", "max_pool2d_with_indices"}
+    ENDS = {"convolution", "native_layer_norm", "embedding", "native_group_norm", "native_batch_norm",
+            "_native_batch_norm_legit_no_training", "grid_sampler_2d", "topk", "sort", "argmax",
+            "max_pool2d_with_indices"}
 
     class Count(TorchDispatchMode):
         def __init__(self, module):
             super().__init__()
             self.weights = {t.untyped_storage().data_ptr() for t in list(module.parameters()) + list(module.buffers())}
-            self.alive, self.parents = [], {}           # every tensor, or an id would be used again; of each result, what it was made of
-            self.product, self.softmax = set(), {}      # ids of tensors: scores (maybe), weights (by which softmax, over how many)
-            self.kernels, self.ends = [], []            # fused attentions; products that weights go into, with their softmaxes
+            # every tensor, or an id would be used again; of each result, what it was made of
+            self.alive, self.parents = [], {}
+            # ids of tensors: scores (maybe), weights (by which softmax, over how many)
+            self.product, self.softmax = set(), {}
+            # fused attentions; products that weights go into, with their softmaxes
+            self.kernels, self.ends = [], []
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
@@ -49,8 +59,10 @@ def counter():
             tensors = [t for t in leaf((args, kwargs)) if isinstance(t, torch.Tensor)]
             results = [t for t in leaf(out) if isinstance(t, torch.Tensor)]
             self.alive += tensors + results
-            for t in results:                           # what is written through a view shows in everything of that memory
-                self.parents.setdefault(id(t), [-t.untyped_storage().data_ptr()]).extend(id(x) for x in tensors if x is not t)
+            # what is written through a view shows in everything of that memory
+            for t in results:
+                self.parents.setdefault(id(t), [-t.untyped_storage().data_ptr()]).extend(id(x) for x in tensors
+                    if x is not t)
             if name.endswith("_") and tensors:
                 results = results + tensors[:1]
                 self.parents.setdefault(-tensors[0].untyped_storage().data_ptr(), []).extend(id(x) for x in tensors)
@@ -58,7 +70,8 @@ def counter():
             if name.startswith("_scaled_dot_product"):
                 self.kernels.append(id(results[0]))
             elif name in PRODUCTS:
-                keys = tensors[-2].shape[-1]            # what the product sums over must be what the softmax went over; a sink column is one more
+                # what the product sums over must be what the softmax went over; a sink column is one more
+                keys = tensors[-2].shape[-1]
                 sources = {s for s in sources if s[1] - keys in (0, 1)}
                 if sources:
                     self.ends.append((id(results[0]), sources))
@@ -127,8 +140,8 @@ def fixed(maker):
 
 
 def noise(maker, g):
-    """How far eager's float32 outputs move, relative to the largest value, when weights move by a rounding (three times) and when all is float64: what no
-    rewriting can be held to."""
+    """How far eager's float32 outputs move, relative to the largest value, when weights move by a rounding (three
+    times) and when all is float64: what no rewriting can be held to."""
     import torch
     wide = lambda t: t.double() if isinstance(t, torch.Tensor) and t.dtype == torch.float32 else t
     module, variants, _ = maker.build()
@@ -149,13 +162,16 @@ def noise(maker, g):
                     b = g.tensors(m(**torch.utils._pytree.tree_map(cast, g.copies(v))))
                 except (RuntimeError, TypeError):
                     continue    # a model that cannot be widened
-                worst = max([worst] + [((x.double() - b[k].double()).abs().max() / b[k].double().abs().max().clamp(min=1e-30)).item()
-                                       for k, x in a.items() if x.dtype == torch.float32 and x.numel() and b[k].isfinite().all()])
+                worst = max([worst] + [((x.double() - b[k].double()).abs().max()
+                                        / b[k].double().abs().max().clamp(min=1e-30)).item()
+                                       for k, x in a.items() if x.dtype == torch.float32 and x.numel()
+                                       and b[k].isfinite().all()])
     return worst
 
 
 def same_as_eager(out, name, count):
-    """The sizes at which PyTorch's own exported program gives eager's numbers (transformers may branch on a mask's values): keeps those, returns how many."""
+    """The sizes at which PyTorch's own exported program gives eager's values (transformers may branch on a mask's
+    values): keeps those, returns how many."""
     import torch
     module, kept = torch.export.load(os.path.join(out, name + ".pt2")).module(), 0
     for v in range(count):
@@ -164,7 +180,8 @@ def same_as_eager(out, name, count):
             got = module(**spellings.inputs(os.path.join(out, name), v))
         want = read(base + ".out.safetensors")
         leaves = [x for x in torch.utils._pytree.tree_leaves(got) if isinstance(x, torch.Tensor)]
-        if all(torch.allclose(x.double(), torch.from_numpy(want[f"output_{i}"][1].copy()).double(), 1e-2, 1e-2, equal_nan=True) for i, x in enumerate(leaves)):
+        if all(torch.allclose(x.double(), torch.from_numpy(want[f"output_{i}"][1].copy()).double(), 1e-2, 1e-2,
+                              equal_nan=True) for i, x in enumerate(leaves)):
             for end in (".in.safetensors", ".out.safetensors"):
                 os.replace(base + end, os.path.join(out, f"{name}.v{kept}{end}"))
             kept += 1
@@ -189,8 +206,10 @@ def export(names, out, counts_only=False):
             path = os.path.join(out, name + ".json")
             e = json.load(open(path))
             error = noise(zoo.MODELS[name], g)
-            tol = e["tol"] or (4 * error if 4 * error > 2e-5 else None)     # four such differences, where that is more than the usual
-            json.dump(dict(e, attentions=attentions, sdpa=fused, variants=same_as_eager(out, name, e["variants"]), tol=tol), open(path, "w"))
+            # four such differences, where that is more than the usual
+            tol = e["tol"] or (4 * error if 4 * error > 2e-5 else None)
+            json.dump(dict(e, attentions=attentions, sdpa=fused, variants=same_as_eager(out, name, e["variants"]),
+                           tol=tol), open(path, "w"))
         except Exception as e:  # one model that torch or transformers refuses must not hide the others
             if ABSENT not in str(e):    # a model without that spelling is none to survey
                 bad += 1
@@ -206,7 +225,8 @@ def models():
 def check(e, folder, tmp, original):
     """One model, as run.check() does a spelling."""
     source, target = folder / (e["name"] + ".pt2"), pathlib.Path(tmp) / (e["name"] + ".pt2")
-    r = dict(name=e["name"], attentions=e["attentions"], sdpa=e["sdpa"], ok=False, right=False, why="", fused=0, left=0, error=0.0, ms=0.0, nodes_before=0, nodes_after=0, reasons=[])
+    r = dict(name=e["name"], attentions=e["attentions"], sdpa=e["sdpa"], ok=False, right=False, why="", fused=0,
+             left=0, error=0.0, ms=0.0, nodes_before=0, nodes_after=0, reasons=[])
     if original:
         r["why"], r["error"], _ = spellings.numbers(source, e, folder, False)
         r["ok"] = r["right"] = not r["why"]
@@ -215,8 +235,10 @@ def check(e, folder, tmp, original):
     if code or said is None:
         r["why"] = f"exit {code}: {stderr[-400:]}"
         return r
-    r.update(fused=said["attentions_fused"], left=said["attentions_left"], ms=said.get("ms", wall), nodes_before=said["nodes_before"], nodes_after=said["nodes_after"])
-    r["reasons"] = [{k: str(x.get(k) or "") for k in ("node", "rule", "matched", "reason", "advice")} for x in said["left"]]
+    r.update(fused=said["attentions_fused"], left=said["attentions_left"], ms=said.get("ms", wall),
+             nodes_before=said["nodes_before"], nodes_after=said["nodes_after"])
+    r["reasons"] = [{k: str(x.get(k) or "") for k in ("node", "rule", "matched", "reason", "advice")}
+                    for x in said["left"]]
     what, r["error"], _ = spellings.numbers(target, e, folder, False)
     r["right"], r["wide"] = not what, e["tol"] is None and spellings.wide(e, folder)
     if what:
@@ -232,7 +254,8 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--dir", type=pathlib.Path)
     ap.add_argument("--out")
-    ap.add_argument("--counts", action="store_true", help="only count the attentions; exports nothing, but corrects the counts of --dir")
+    ap.add_argument("--counts", action="store_true",
+                    help="only count the attentions; exports nothing, but corrects the counts of --dir")
     ap.add_argument("--original", action="store_true")
     ap.add_argument("--report")
     ap.add_argument("--jobs", type=int, default=2)
@@ -250,7 +273,8 @@ def main():
         if not folder:
             folder = pathlib.Path(a.out or os.path.join(tmp, "models"))
             folder.mkdir(parents=True, exist_ok=True)
-            started = [subprocess.Popen([sys.executable, __file__, "--out", str(folder), "--part", f"{k}/{a.jobs}", *a.patterns], stdout=subprocess.PIPE, text=True) for k in range(a.jobs)]
+            started = [subprocess.Popen([sys.executable, __file__, "--out", str(folder), "--part", f"{k}/{a.jobs}",
+                                         *a.patterns], stdout=subprocess.PIPE, text=True) for k in range(a.jobs)]
             unmade = [line for p in started for line in p.communicate()[0].splitlines()]
             if a.out:
                 print(*unmade, sep="\n")

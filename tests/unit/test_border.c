@@ -135,8 +135,8 @@ STATUS(input_table, qkv_model_input_table(N(0, model), 0, N(1, &table), N(2, &ta
 STATUS(model_save, qkv_model_save(N(0, model), N(1, P("o.pt2")), e))
 STATUS(model_pack, qkv_model_pack(N(0, model), N(1, P("o.qkv")), NULL, e))
 STATUS(save_onnx, qkv_model_save_onnx(N(0, model), N(1, P("o.onnx")), NULL, NULL, e))
-STATUS(rewrite, qkv_model_rewrite(N(0, model), NULL, NULL, e))
-STATUS(rewrite_files, qkv_model_rewrite(model,
+OBJECT(rewrite, qkv_model_rewrite(N(0, model), NULL, NULL, e))
+OBJECT(rewrite_files, qkv_model_rewrite(model,
                                         &(qkv_rewrite_options){.struct_size = sizeof(qkv_rewrite_options),
                                                                .rule_files = N(0, NAMES(N(1, "rules"))),
                                                                .rule_file_count = 1},
@@ -156,8 +156,8 @@ NOTHING(check_explain, qkv_check_explain(N(0, "Q100")))
 OBJECT(extract, qkv_model_extract(N(0, model), N(1, NAMES(N(2, "x"))), 1, N(3, NAMES(N(4, "y"))), 1, e))
 NOTHING(weight_count, qkv_model_weight_count(N(0, model)))
 NOTHING(model_weight, qkv_model_weight(N(0, model), 0, NULL, NULL, NULL))
-STATUS(set_weights, qkv_model_set_weights(N(0, model), N(1, NAMES(N(2, "w"))), N(3, &x), 1, e))
-STATUS(train_defaults, qkv_train_defaults(N(0, &train), "none", e))
+OBJECT(with_weights, qkv_model_with_weights(N(0, model), N(1, NAMES(N(2, "w"))), N(3, &x), 1, e))
+STATUS(train_defaults, qkv_train_defaults(N(0, &train), QKV_OPTIMIZER_ADAMW, e))
 OBJECT(session_create, qkv_session_create(N(0, model), NULL, e))
 VOID(session_free, qkv_session_free(N(0, session)))
 STATUS(set_input, qkv_session_set_input(N(0, session), N(1, "x"), N(2, &x), e))
@@ -170,6 +170,12 @@ VOID(output_memory, qkv_session_output_memory(N(0, session), NULL, NULL))
 STATUS(random_inputs, qkv_session_random_inputs(N(0, session), N(1, NAMES(N(2, "batch"))), N(3, DIMS), 1, 0, e))
 STATUS(output_by_name, qkv_session_output_by_name(N(0, session), N(1, "y"), N(2, &out), e))
 NOTHING(profile_from_name, qkv_onnx_profile_from_name(N(0, "ort"), NULL))
+NOTHING(optimizer_from_name, qkv_optimizer_from_name(N(0, "sgd"), NULL))
+NOTHING(schedule_from_name, qkv_schedule_from_name(N(0, "step"), NULL))
+NOTHING(decompose_from_name, qkv_decompose_from_name(N(0, "math"), NULL))
+NOTHING(recompute_from_name, qkv_recompute_from_name(N(0, "cheap"), NULL))
+NOTHING(phase_from_name, qkv_phase_from_name(N(0, "fuse"), NULL))
+NOTHING(target_from_name, qkv_target_from_name(N(0, "ort"), NULL))
 STATUS(input, qkv_session_input(N(0, session), 0, N(1, &out), e))
 VOID(reset, qkv_session_reset(N(0, session)))
 VOID(seed, qkv_session_seed(N(0, session), 0))
@@ -267,7 +273,7 @@ static const Row rows[] = {
     ROW(extract, 5),
     ROW(weight_count, 1),
     ROW(model_weight, 1),
-    ROW(set_weights, 4),
+    ROW(with_weights, 4),
     ROW(train_defaults, 1),
     ROW(session_create, 1),
     ROW(session_free, 1),
@@ -282,6 +288,12 @@ static const Row rows[] = {
     ROW(input, 2),
     ROW(output_by_name, 3),
     ROW(profile_from_name, 1),
+    ROW(optimizer_from_name, 1),
+    ROW(schedule_from_name, 1),
+    ROW(decompose_from_name, 1),
+    ROW(recompute_from_name, 1),
+    ROW(phase_from_name, 1),
+    ROW(target_from_name, 1),
     ROW(reset, 1),
     ROW(seed, 1),
     ROW(step, 1),
@@ -379,6 +391,20 @@ static void test_output_by_name(void **state)
     assert_true(strstr(e.message, "'logits'") && strstr(e.message, name));
 }
 
+/* The names of a choice, in order, and back. */
+#define CHOICE(choice, names, first, next)                                                                             \
+    do {                                                                                                               \
+        char all[64] = "";                                                                                             \
+        qkv_##choice back;                                                                                             \
+        for (int i = (first); qkv_##choice##_name((qkv_##choice)i); i = (next)) {                                      \
+            strcat(strcat(all, qkv_##choice##_name((qkv_##choice)i)), " ");                                            \
+            assert_true(qkv_##choice##_from_name(qkv_##choice##_name((qkv_##choice)i), &back) && (int)back == i);      \
+        }                                                                                                              \
+        assert_string_equal(all, names);                                                                               \
+        assert_false(qkv_##choice##_from_name("other", NULL));                                                         \
+        assert_null(qkv_##choice##_name((qkv_##choice) - 1));                                                          \
+    } while (0)
+
 static void test_names(void **state)
 {
     (void)state;
@@ -388,11 +414,13 @@ static void test_names(void **state)
     assert_null(qkv_sdpa_backend_name((qkv_sdpa_backend)4));
     assert_string_equal(qkv_weight_kind_name(QKV_BUFFER), "buffer");
     assert_null(qkv_weight_kind_name((qkv_weight_kind)-1));
-    int n = 0;
-    for (qkv_onnx_profile p, q = 0; qkv_onnx_profile_name(q); q++, n++)
-        assert_true(qkv_onnx_profile_from_name(qkv_onnx_profile_name(q), &p) && p == q);
-    assert_int_equal(n, 4);
-    assert_false(qkv_onnx_profile_from_name("tflite", NULL));
+    CHOICE(onnx_profile, "ort spec openvino tensorrt ", 0, i + 1);
+    CHOICE(optimizer, "adamw adam sgd ", 0, i + 1);
+    CHOICE(schedule, "constant linear cosine step ", 0, i + 1);
+    CHOICE(decompose, "none core math ", 0, i + 1);
+    CHOICE(recompute, "none cheap blocks ", 0, i + 1);
+    CHOICE(phase, "recompose convert fuse ", 1, 2 * i);
+    CHOICE(target, "qkv ort openvino tensorrt ", 1, 2 * i);
     int by_default = -1;
     assert_string_equal(qkv_pass_name(0, NULL), "import");
     assert_true(qkv_pass_name(0, &by_default) && by_default == 1);
@@ -452,13 +480,13 @@ static void test_no_size(void **state)
     NO_SIZE(qkv_load_options, MADE(qkv_model_load(P("relu.onnx"), &empty, &e)));
     NO_SIZE(qkv_pack_info, qkv_model_pack(model, P("o.qkv"), &empty, &e));
     NO_SIZE(qkv_onnx_options, qkv_model_save_onnx(model, P("o.onnx"), &empty, NULL, &e));
-    NO_SIZE(qkv_rewrite_options, qkv_model_rewrite(model, &empty, NULL, &e));
+    NO_SIZE(qkv_rewrite_options, MADE(qkv_model_rewrite(model, &empty, NULL, &e)));
     NO_SIZE(qkv_sdpa_call, qkv_sdpa_choice(&empty, NULL, 0, NULL, NULL, &e));
     NO_SIZE(qkv_backends_options, MADE(qkv_model_backends(model, &empty, &e)));
     NO_SIZE(qkv_generalize_options, MADE(qkv_model_generalize(NULL, 0, &empty, NULL, &e)));
     NO_SIZE(qkv_joint_options, MADE(qkv_model_joint(model, &empty, NULL, &e)));
     NO_SIZE(qkv_check_options, qkv_check(P("relu.onnx"), &empty, NULL, &e));
-    NO_SIZE(qkv_train_options, qkv_train_defaults(&empty, NULL, &e));
+    NO_SIZE(qkv_train_options, qkv_train_defaults(&empty, QKV_OPTIMIZER_ADAMW, &e));
     NO_SIZE(qkv_session_options, MADE(qkv_session_create(model, &empty, &e)));
     NO_SIZE(qkv_train_options,
             MADE(qkv_session_create(

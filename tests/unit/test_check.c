@@ -273,14 +273,14 @@ static void test_list(void **state)
     check_add(&c, Q(115), "a \"place\"\n\xff", "a note with \\ and \xc3\xa9");
     check_add(&c, Q(204), "n", "an error");
     assert_true(check_is_wrong(&c, "n") && !check_is_wrong(&c, "m"));
-    check_json(&c, &b);
+    check_json(&c, NULL, &b);
     assert_true(strstr(b.data, "Q204") < strstr(b.data, "Q115"));
     assert_non_null(strstr(b.data, "a \\\"place\\\"??"));
     assert_non_null(strstr(b.data, "a note with \\\\ and \xc3\xa9"));
     for (int i = 0; i < MAX_FINDINGS + 5; i++) check_add(&c, Q(115), "n", "again");
     assert_int_equal(c.n, MAX_FINDINGS);
     b.len = 0;
-    check_json(&c, &b);
+    check_json(&c, NULL, &b);
     assert_non_null(strstr(b.data, "Q198"));
     buf_free(&b);
     check_end(&c);

@@ -192,7 +192,7 @@ static void test_data(void **state)
            "%neg: i64[n, 1] = aten.neg.default(%nonzero)\n"
            "require n < 3 \"assert: few\"\n"
            "output neg = %neg\n");
-    /* behind the data, the size is that of an input */
+    /* after the data, the size is that of an input */
     expect(data, (Want){{"nonzero"}, {"neg"}},
            "symbol n in [0, inf]\n"
            "input %nonzero: i64[n, 1]\n"

@@ -3,16 +3,20 @@
 #include <math.h>
 #include <jpeglib.h>
 #include <png.h>
+#include <time.h>
 #include <zlib.h>
 #include "base/file.h"
+#include "base/map.h"
+#include "expr/expr.h"
 #include "vision/image.h"
+#include "base/jsonw.h"
 #include "format/json.h"
 #include "format/tensors.h"
 #include "format/zip.h"
 
 /* ------------------------------------------------------------------ JSON: list B */
 
-/* Same answers as Python's json.loads with duplicate keys refused, but for what json.h says: a top that is no container, numbers out
+/* Same answers as Python's json.loads with duplicate keys refused, but for what json.h says: a top that is not a container, numbers out
  * of range, lone surrogates and NUL in strings. */
 static void test_json_list(void **state)
 {
@@ -136,6 +140,65 @@ static void test_json_large(void **state)
     free(s);
 }
 
+enum { PIECES = 15, PIECE = 4, LOW = 20 };
+
+/* Pieces a and b with which FNV-1a, once the hash of every table here, goes on to the same low bits: 2^15 keys put together from them
+ * would all begin to search at one slot. */
+static uint64_t collide(uint64_t h, char a[PIECE + 1], char b[PIECE + 1])
+{
+    static uint32_t seen[1 << LOW];
+    memset(seen, 0, sizeof seen);
+    for (uint32_t n = 1;; n++) {
+        uint64_t to = h;
+        for (int i = 0; i < PIECE; i++) {
+            b[i] = (char)('a' + (n >> 4 * i & 15));
+            to = (to ^ (unsigned char)b[i]) * 0x100000001b3u;
+        }
+        uint32_t *before = &seen[to & ((1 << LOW) - 1)];
+        for (int i = 0; i < PIECE; i++) a[i] = (char)('a' + (*before >> 4 * i & 15));
+        if (*before) return to;
+        *before = n;
+    }
+}
+
+/* Keys that a file chooses may not make look-ups quadratic: with FNV-1a, each of these three takes seconds. */
+static void test_colliding_keys(void **state)
+{
+    (void)state;
+    enum { N = 1 << PIECES, LENGTH = PIECES * PIECE };
+    char piece[PIECES][2][PIECE + 1] = {0};
+    uint64_t h = 0xcbf29ce484222325u;
+    for (int i = 0; i < PIECES; i++) h = collide(h, piece[i][0], piece[i][1]);
+    char(*keys)[LENGTH + 1] = calloc(N, sizeof *keys);
+    Buf b = {0};
+    for (int k = 0; k < N; k++) {
+        for (int i = 0; i < PIECES; i++) memcpy(keys[k] + i * PIECE, piece[i][k >> i & 1], PIECE);
+        buf_printf(&b, "%s\"%s\": %d", k ? ", " : "{", keys[k], k);
+    }
+    buf_puts(&b, "}");
+    assert_true((hash_bytes(keys[1], LENGTH) & 0xfffff) == (hash_bytes(keys[N - 1], LENGTH) & 0xfffff));
+    Err err = {0};
+    clock_t start = clock();
+    json_t *j = json_read(b.data, b.len, "keys", &err);
+    OK(j);
+    Map m = {0};
+    Arena *arena = arena_create(0);
+    ExprPool *pool = expr_pool(arena);
+    for (int64_t k = 0; k < N; k++) {
+        assert_int_equal(json_integer_value(json_object_get(j, keys[k])), k);
+        assert_true(map_put(&m, keys[k], keys[k]));
+        assert_non_null(ex_int(pool, k << 47)); /* equal in the bits that a product keeps at the bottom */
+    }
+    assert_true(m.count == N && expr_node_count(pool) == N);
+    if (clock() - start > CLOCKS_PER_SEC) STOP("%g s for %d keys", (double)(clock() - start) / CLOCKS_PER_SEC, N);
+    json_free(j);
+    map_free(&m);
+    expr_pool_free(pool);
+    arena_destroy(arena);
+    buf_free(&b);
+    free(keys);
+}
+
 static void test_json_fields(void **state)
 {
     (void)state;
@@ -217,6 +280,44 @@ static void test_json_many(void **state)
     buf_free(&b);
 }
 
+static void test_json_write(void **state)
+{
+    (void)state;
+    Buf b = {0}, inner = {0}, text = {0};
+    static const int64_t shape[] = {2, -3};
+    static const char *const names[] = {"a, [", "b\""};
+    jw_put(&b, "{'node': %s, 'n': %d, 'big': %lld, 'x': %g, 'ms': %.3f", "it's", 3, 1LL << 40, 0.1, 1.0 / 3);
+    jw_text(&b, "none", NULL);
+    jw_bool(&b, "yes", true);
+    jw_ints(&b, "shape", shape, 2);
+    jw_texts(&b, "key \"1\"", names, 2);
+    jw_open(&b, "empty", '{');
+    jw_put(&b, "}, 'rows': [");
+    for (int i = 0; i < 2; i++) {
+        jw_line(&b);
+        jw_int(&b, NULL, i);
+    }
+    jw_text(&inner, NULL, NULL);
+    jw_put(&inner, "{'k': 1}");
+    buf_puts(&text, "a\tb");
+    jw_close(&b, "]");
+    jw_list(&b, "list", '[', &inner);
+    jw_take(&b, "text", &text);
+    jw_close(&b, "}");
+    assert_null(text.data);
+    assert_string_equal(b.data,
+                        "{\"node\": \"it's\", \"n\": 3, \"big\": 1099511627776, \"x\": 0.1, \"ms\": 0.333, "
+                        "\"none\": null, \"yes\": true, \"shape\": [2, -3], \"key \\\"1\\\"\": [\"a, [\", \"b\\\"\"], "
+                        "\"empty\": {}, \"rows\": [\n0,\n1], \"list\": [null, {\"k\": 1}], \"text\": \"a\\tb\"}");
+    b.len = 0;
+    jw_put(&b, "{'a b': [1, 'c \\\" d\\\\', {}]}");
+    jw_line(&b);
+    jw_compact(&b);
+    assert_string_equal(b.data, "{\"a b\":[1,\"c \\\" d\\\\\",{}]},");
+    buf_free(&b);
+    buf_free(&inner);
+}
+
 static void test_json_put(void **state)
 {
     (void)state;
@@ -224,22 +325,18 @@ static void test_json_put(void **state)
     static const double numbers[] = {0, -1.5, 0.1, 1e300, 5e-324, 1.0 / 3, 16777217, 1e22, -123456789.123};
     static const char odd[] = "a\"b\\c\n\t\x01\x1f\xc3\xa9/";
     Buf b = {0};
-    buf_puts(&b, "[");
-    json_put_string(&b, odd);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        buf_puts(&b, ",");
-        json_put_number(&b, numbers[i]);
-    }
-    buf_puts(&b, ",");
-    json_put_number(&b, (double)NAN);
-    buf_puts(&b, "]");
+    jw_open(&b, NULL, '[');
+    jw_text(&b, NULL, odd);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) jw_number(&b, NULL, numbers[i]);
+    jw_number(&b, NULL, (double)NAN);
+    jw_close(&b, "]");
     json_t *j = json_read(b.data, b.len, "put", &err);
     OK(j);
     assert_string_equal(json_string_value(json_array_get(j, 0)), odd);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         assert_true(json_number_value(json_array_get(j, i + 1)) == numbers[i]);
     assert_true(json_is_null(json_array_get(j, json_array_size(j) - 1)));
-    assert_non_null(strstr(b.data, ",0.1,")); /* the shortest that reads back */
+    assert_non_null(strstr(b.data, ", 0.1, ")); /* the shortest that reads back */
     json_free(j);
     buf_free(&b);
 }
@@ -782,9 +879,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_list),
+        cmocka_unit_test(test_colliding_keys),
         cmocka_unit_test(test_json_large),
         cmocka_unit_test(test_json_fields),
         cmocka_unit_test(test_json_many),
+        cmocka_unit_test(test_json_write),
         cmocka_unit_test(test_json_put),
         cmocka_unit_test(test_tensor_round_trip),
         cmocka_unit_test(test_tensor_small_types),

@@ -91,7 +91,7 @@ static const Case cases[] = {
     {"slice_scatter", -1, 1, X "input %z: f64[2, 2]\n%y: f64[2, 3] = aten.slice_scatter.default(%x, %z, 1, 0, 2, 1)\n"},
     {"select_scatter", -1, 1, X "input %z: f64[3]\n%y: f64[2, 3] = aten.select_scatter.default(%x, %z, 0, 1)\n"},
     {"diagonal_scatter", -1, 1, X "input %z: f64[2]\n%y: f64[2, 3] = aten.diagonal_scatter.default(%x, %z, 1)\n"},
-    /* pointwise rows that are no formula */
+    /* pointwise rows that are not formulas */
     {"gelu", -2, 2, X "%y: f64[2, 3] = aten.gelu.default(%x)\n"},
     {"gelu", -2, 2, X "%y: f64[2, 3] = aten.gelu.default(%x, approximate=\"tanh\")\n"},
     {"clamp", -1, 1, X "%y: f64[2, 3] = aten.clamp.default(%x, -0.3, 0.4)\n"},
@@ -163,7 +163,7 @@ static const Case cases[] = {
     {"linear", -1, 1, "input %x: f64[4]\ninput %w: f64[5, 4]\n%y: f64[5] = aten.linear.default(%x, %w)\n"},
     {"matmul", -1, 1, X3 "input %w: f64[4, 2]\n%y: f64[2, 3, 2] = aten.matmul.default(%x, %w)\n"},
     {"matmul", -1, 1, X3 "input %w: f64[3, 1, 4, 2]\n%y: f64[3, 2, 3, 2] = aten.matmul.default(%x, %w)\n"},
-    {"grouped_mm", -1, 1, /* groups of 0, 1 and 2 rows; one row behind them */
+    {"grouped_mm", -1, 1, /* groups of 0, 1 and 2 rows; one row after them */
      "input %x: f64[4, 3]\ninput %w: f64[3, 3, 2]\n%a: i64[3] = aten.arange.start_step(0, 3)\n%b: i64[3] = aten.mul.Tensor(%a, %a)\n"
      "%d: i64[3] = aten.clamp.default(%b, none, 3)\n%e: i32[3] = aten._to_copy.default(%d, dtype=i32)\n%y: f64[4, 2] = aten._grouped_mm.default(%x, %w, %e)\n"},
     {"convolution", -1, 1,

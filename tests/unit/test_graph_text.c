@@ -94,7 +94,7 @@ static void test_bodies(void **state)
                 "output all = %stack\n");
 }
 
-/* Sizes that come out of data, under the text's names for them; requirements keep their order whatever nodes require themselves. */
+/* Data-dependent sizes, under the text's names for them; requirements keep their order whatever nodes require themselves. */
 static void test_symbols(void **state)
 {
     (void)state;

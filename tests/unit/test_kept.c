@@ -1,4 +1,4 @@
-/* Inputs that are kept from run to run: what depends on them alone is computed once, and the numbers are those of a run without keeping. */
+/* Inputs that are kept from run to run: what depends on them alone is computed once, and the values are those of a run without keeping. */
 #include <math.h>
 #include "plan/fuse.h"
 #include "run/session.h"
@@ -7,7 +7,7 @@
 typedef struct Pair {
     Graph *g;
     Fusion *fusion;
-    Session *kept, *full; /* full: nothing is kept, every input is set anew */
+    Session *kept, *full; /* full: nothing is kept, every input is set again */
 } Pair;
 
 static Pair pair(const char *text, const char *keep)
@@ -110,7 +110,7 @@ static void test_sizes(void **state)
     session_stats(p.kept, &st);
     assert_int_equal(st.kept_bytes, 48);
     assert_int_equal(st.plans, 6);
-    a = matrix(5, 4, y, 7); /* another size, other numbers */
+    a = matrix(5, 4, y, 7); /* another size, other values */
     set(p.kept, 0, &a);
     set(p.full, 0, &a);
     run_both(&p);

@@ -45,7 +45,7 @@ static float at(const Tensor *t, int64_t a, int64_t b, int64_t c, int64_t d)
     return *((const float *)t->data + a * t->stride[0] + b * t->stride[1] + c * t->stride[2] + d * t->stride[3]);
 }
 
-/* Heads are the last axis of what is padded: a row of zeros before and two behind. */
+/* Heads are the last axis of what is padded: a row of zeros before and two after. */
 static void test_pad(void **state)
 {
     (void)state;

@@ -39,7 +39,7 @@ static void expect(const char *const *name, const char *want)
     const char **module = modules_of(g);
     assert_non_null(module);
     for (const Node *n = g->first; n; n = n->next)
-        if (n->op->id == OP_relu) { /* of the product before it, which finds its weight behind a view */
+        if (n->op->id == OP_relu) { /* of the product before it, which finds its weight through a view */
             assert_string_equal(module[n->out[0]->id], module[n->arg[0].v->id]);
             strcat(got, module[n->out[0]->id]);
             strcat(got, "|");

@@ -466,7 +466,7 @@ static const Tensor *named(const Plan *p, const Graph *g, const char *name)
 static bool lies_last(const Tensor *t) { return tensor_channels_last(t) && !tensor_contiguous(t); }
 
 /* Convolutions write channels-last, what follows pixel by pixel keeps that, tokens are a view of it; what leaves is contiguous. A residual
- * that nobody needs any more gives its place to the sum. */
+ * that nothing needs any more gives its place to the sum. */
 static void test_layout(void **state)
 {
     (void)state;
@@ -506,7 +506,7 @@ static void test_layout(void **state)
     assert_true(t.index != r.index); /* the convolution reads t */
     assert_true(u.index == h.index && u.home == HOME_ARENA);
     plan_free(p);
-    in.fusion = NULL; /* node by node: nothing is laid out anew */
+    in.fusion = NULL; /* node by node: nothing is laid out again */
     p = plan_build(&in, &b, &err);
     OK(p);
     assert_true(tensor_contiguous(named(p, g, "c")) && p->place[graph_find_value(g, "i")->id].home == HOME_ARENA);

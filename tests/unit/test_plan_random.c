@@ -119,7 +119,7 @@ static Graph *random_graph(uint64_t seed)
     return g;
 }
 
-/* Who wrote each byte: a value's id; -1 nobody. */
+/* Who wrote each byte: a value's id; -1 nothing. */
 typedef struct Region {
     unsigned char *start;
     size_t size;
@@ -238,7 +238,7 @@ static void run_plan(const Graph *g, Plan *p, const unsigned char *wanted, int *
     plan_place(p, arena, input);
     for (int i = 0; i < p->nsteps; i++)
         if (p->step[i].constant) run_step(&w, &p->step[i]);
-    for (int i = 0; i < p->nconst; i++) /* freed: nobody may read them again */
+    for (int i = 0; i < p->nconst; i++) /* freed: nothing may read them again */
         for (size_t k = 0; !p->const_kept[i] && k < p->const_size[i]; k++) w.region[1 + g->ninput + i].owner[k] = -2;
     for (int again = 0; again < 4; again++) {
         Err err = {0};

@@ -42,7 +42,7 @@ static void test_products(void **state)
            "output p = %d\n");
 }
 
-/* Behind convolutions activations, pooling and sums stay narrow, but not with values that are not narrow by themselves. */
+/* After convolutions, activations, pooling and sums stay narrow, but not with values that are not narrow by themselves. */
 static void test_convolutions(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Graphs written as .pt2 and read again: the same numbers, with rows and arguments that no file of PyTorch holds. PyTorch's own reading of
+/* Graphs written as .pt2 and read again: the same values, with rows and arguments that no file of PyTorch holds. PyTorch's own reading of
  * such files is tested in tests/python/test_save.py. */
 #include <math.h>
 #include "pt2/write/write.h"

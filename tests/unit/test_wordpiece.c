@@ -1,4 +1,4 @@
-/* BERT's WordPiece: ids equal to BertTokenizer's (wordpiece_cases.h), vocabularies, and texts that are no UTF-8. */
+/* BERT's WordPiece: ids equal to BertTokenizer's (wordpiece_cases.h), vocabularies, and texts that are not UTF-8. */
 #include "unit.h"
 #include "vision/wordpiece.h"
 #include "wordpiece_cases.h"
@@ -72,7 +72,7 @@ static void test_vocabulary(void **state)
         expect_ids(t, "ab", 8, 3, u); /* no ##b */
         wordpiece_free(t);
     }
-    Tokenizer *t = open_text("[UNK]\n[CLS]\n[SEP]\n\na\n", true); /* an empty line counts, and is no token */
+    Tokenizer *t = open_text("[UNK]\n[CLS]\n[SEP]\n\na\n", true); /* an empty line counts, and is not a token */
     expect_ids(t, "a", 8, 3, (int[]){1, 4, 2});
     expect_ids(t, "", 8, 2, (int[]){1, 2});
     wordpiece_free(t);
@@ -84,7 +84,7 @@ static void test_vocabulary(void **state)
     wordpiece_free(NULL);
 }
 
-/* Bytes that are no UTF-8 vanish; nothing reads past the end of a text. */
+/* Bytes that are not UTF-8 vanish; nothing reads past the end of a text. */
 static void test_bytes(void **state)
 {
     (void)state;

@@ -52,7 +52,9 @@ def pools(F):
     F.op("aten.avg_pool3d.default")(t(2, 4, 5, 6), [2, 3, 1], [1, 2, 2], [0, 1, 0], False, True, 5)
     F.op("aten.max_pool1d_with_indices.default")(t(3, 9), [2], [1], [0], [2], True)
     F.op("aten.max_pool3d_with_indices.default")(t(1, 2, 4, 5, 6), [2, 2, 2], [1, 2, 1], [1, 0, 0])
-    for n, s, o in (("1d", (2, 3, 7), [[3], [1], [7], [10]]), ("2d", (2, 3, 7, 6), [[1, 1], [3, 4], [7, 6], [9, 5], [2, 1]]), ("3d", (1, 2, 4, 5, 6), [[1, 1, 1], [2, 3, 4]])):
+    for n, s, o in (("1d", (2, 3, 7), [[3], [1], [7], [10]]),
+                    ("2d", (2, 3, 7, 6), [[1, 1], [3, 4], [7, 6], [9, 5], [2, 1]]),
+                    ("3d", (1, 2, 4, 5, 6), [[1, 1, 1], [2, 3, 4]])):
         for out in o:
             F.op(f"aten.adaptive_avg_pool{n}.default")(t(s), out)
             F.op(f"aten._adaptive_avg_pool{n}.default").maybe(t(s), out) if n != "1d" else None
@@ -63,7 +65,8 @@ def pools(F):
 
 def resamples(F):
     sizes = ((5, 9), (3, 2), (8, 4), (4, 7))
-    for mode, extra in (("nearest", ()), ("bilinear", (False,)), ("bilinear", (True,)), ("bicubic", (False,)), ("bicubic", (True,)), ("_nearest_exact", ())):
+    for mode, extra in (("nearest", ()), ("bilinear", (False,)), ("bilinear", (True,)), ("bicubic", (False,)),
+                        ("bicubic", (True,)), ("_nearest_exact", ())):
         name = f"aten.{'_upsample_nearest_exact' if mode[0] == '_' else 'upsample_' + mode}2d"
         v, d = F.op(name + ".vec"), F.op(name + ".default")
         for h, w in sizes:
@@ -103,21 +106,24 @@ def grids(F):
         for n in ("grid_sampler", "grid_sampler_2d"):
             for interp in (0, 1, 2):
                 for pad in (0, 1, 2):
-                    F.op(f"aten.{n}.default")(t(2, 2, 4, 5, dt=dt), t(2, 3, 4, 2, dt=dt, lo=-1.4, hi=1.4), interp, pad, interp % 2 == 0)
+                    F.op(f"aten.{n}.default")(t(2, 2, 4, 5, dt=dt), t(2, 3, 4, 2, dt=dt, lo=-1.4, hi=1.4), interp,
+                                              pad, interp % 2 == 0)
     c = F.op("aten.grid_sampler_2d.default")
     c(t(1, 1, 3, 3), torch.tensor([[[[-1.0, -1.0], [1, 1], [0, 0], [5, -5]]]]), 0, 0, False)
     c(t(1, 1, 3, 3), torch.tensor([[[[-1.0, -1.0], [1, 1], [0, 0], [5, -5]]]]), 0, 0, True)
     for h, w, n in ((7, 14, 27), (8, 33, 65)):   # many points halfway between two pixels
         c(t(1, 2, h, w), torch.linspace(-1, 1, n)[None, None, :, None].expand(1, 1, n, 2), 1, 1, True)
     for dt in (f16, bf16):
-        for interp in (0, 1):
+        for interp in (0, 1, 2):
             for pad in (0, 1, 2):
                 for align in (False, True):
                     c(t(1, 2, 9, 33, dt=dt), t(1, 3, 20, 2, dt=dt, lo=-1.4, hi=1.4), interp, pad, align)
     for interp in (0, 1):
         for pad in (0, 1):
-            F.op("aten.grid_sampler_3d.default")(t(1, 2, 3, 9, 33, dt=bf16), t(1, 2, 5, 3, 3, dt=bf16, lo=-1.2, hi=1.2), interp, pad, True)
-            F.op("aten.grid_sampler_3d.default")(t(1, 2, 3, 4, 5), t(1, 2, 2, 3, 3, lo=-1.2, hi=1.2), interp, pad, False)
+            F.op("aten.grid_sampler_3d.default")(t(1, 2, 3, 9, 33, dt=bf16),
+                                                 t(1, 2, 5, 3, 3, dt=bf16, lo=-1.2, hi=1.2), interp, pad, True)
+            F.op("aten.grid_sampler_3d.default")(t(1, 2, 3, 4, 5), t(1, 2, 2, 3, 3, lo=-1.2, hi=1.2), interp, pad,
+                                                 False)
     F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], False, static=True)
     F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], True, static=True)
     for dt in (f32, f64):
@@ -125,7 +131,8 @@ def grids(F):
             F.op("aten.affine_grid_generator.default")(t(2, 3, 4, dt=dt), [2, 5, 3, 1, 4], align, static=True)
             for interp in (0, 1):
                 for pad in (0, 1, 2):
-                    F.op("aten.grid_sampler.default")(t(2, 2, 3, 4, 5, dt=dt), t(2, 2, 3, 2, 3, dt=dt, lo=-1.4, hi=1.4), interp, pad, align)
+                    F.op("aten.grid_sampler.default")(t(2, 2, 3, 4, 5, dt=dt),
+                                                      t(2, 2, 3, 2, 3, dt=dt, lo=-1.4, hi=1.4), interp, pad, align)
     c = F.op("aten.im2col.default")
     c(t(2, 3, 6, 7), [2, 3], [1, 1], [0, 0], [1, 1])
     c(t(2, 3, 6, 7), [3, 3], [2, 1], [1, 1], [2, 2])
@@ -162,7 +169,8 @@ def roi_align(x, boxes, scale, ph, pw, sampling, aligned):
         else:
             x1 = x0 + 1
         ly, lx = y - y0, xx - x0
-        return (1 - ly) * (1 - lx) * img[:, y0, x0] + (1 - ly) * lx * img[:, y0, x1] + ly * (1 - lx) * img[:, y1, x0] + ly * lx * img[:, y1, x1]
+        return (1 - ly) * (1 - lx) * img[:, y0, x0] + (1 - ly) * lx * img[:, y0, x1] + ly * (1 - lx) * img[:, y1,
+            x0] + ly * lx * img[:, y1, x1]
     off = 0.5 if aligned else 0.0
     for r, b in enumerate(boxes.double().tolist()):
         x1, y1, x2, y2 = (v * scale - off for v in b[1:])
@@ -186,7 +194,8 @@ def roi_align(x, boxes, scale, ph, pw, sampling, aligned):
 def rois(F):
     c = F.own("torchvision.roi_align.default", roi_align)
     boxes = lambda k: torch.cat([idx(2, k, 1).float(), t(k, 2, lo=0, hi=6), t(k, 2, lo=6, hi=14)], 1)
-    for scale, ph, pw, sampling, aligned in ((1.0, 2, 3, 2, False), (0.5, 2, 2, 2, True), (0.5, 3, 3, -1, False), (1.0, 2, 2, 0, True), (0.25, 7, 7, 1, False)):
+    for scale, ph, pw, sampling, aligned in ((1.0, 2, 3, 2, False), (0.5, 2, 2, 2, True), (0.5, 3, 3, -1, False),
+                                             (1.0, 2, 2, 0, True), (0.25, 7, 7, 1, False)):
         c(t(2, 3, 8, 9), boxes(4), scale, ph, pw, sampling, aligned)
     c(t(2, 3, 8, 9, dt=f64), boxes(3).double(), 1.0, 2, 2, 2, True)
     c(t(2, 1, 4, 4), torch.tensor([[0, -3.0, -3, 2, 2], [1, 2, 2, 9, 9], [0, 3, 3, 1, 1]]), 1.0, 2, 2, 2, False)
@@ -227,10 +236,12 @@ def roi_align_backward(g, boxes, scale, ph, pw, batch, channels, h, w, sampling,
 def rois_backward(F):
     c = F.own("torchvision._roi_align_backward.default", roi_align_backward)
     boxes = lambda k: torch.cat([idx(2, k, 1).float(), t(k, 2, lo=0, hi=6), t(k, 2, lo=6, hi=14)], 1)
-    for scale, ph, pw, sampling, aligned in ((1.0, 2, 3, 2, False), (0.5, 2, 2, 2, True), (0.5, 3, 3, -1, False), (1.0, 2, 2, 0, True), (0.25, 7, 7, 1, False)):
+    for scale, ph, pw, sampling, aligned in ((1.0, 2, 3, 2, False), (0.5, 2, 2, 2, True), (0.5, 3, 3, -1, False),
+                                             (1.0, 2, 2, 0, True), (0.25, 7, 7, 1, False)):
         c(t(4, 3, ph, pw), boxes(4), scale, ph, pw, 2, 3, 8, 9, sampling, aligned)
     c(t(3, 3, 2, 2, dt=f64), boxes(3).double(), 1.0, 2, 2, 3, 3, 8, 9, 2, True)
-    c(t(3, 40, 2, 2), torch.tensor([[0, -3.0, -3, 2, 2], [1, 2, 2, 9, 9], [0, 3, 3, 1, 1]]), 1.0, 2, 2, 2, 40, 4, 4, 2, False)
+    c(t(3, 40, 2, 2), torch.tensor([[0, -3.0, -3, 2, 2], [1, 2, 2, 9, 9], [0, 3, 3, 1, 1]]), 1.0, 2, 2, 2, 40, 4, 4,
+      2, False)
     c(t(0, 3, 2, 2), boxes(4)[:0], 1.0, 2, 2, 2, 3, 8, 9, 2, True)
 
 

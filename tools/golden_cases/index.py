@@ -11,7 +11,8 @@ def gathers(F):
     c(t(7, 5), idx(7, 2, 3), 1)
     c(t(7, 5), idx(7, 0, 3))
     c(t(7, 16, dt=i64), idx(7, 3))
-    F.op("aten.embedding_bag.padding_idx").maybe(t(7, 5), idx(7, 6), torch.tensor([0, 2, 4]), False, 0, False, None, False, None, static=True)
+    F.op("aten.embedding_bag.padding_idx").maybe(t(7, 5), idx(7, 6), torch.tensor([0, 2, 4]), False, 0, False, None,
+                                                 False, None, static=True)
     c = F.op("aten.index_select.default")
     for dt in (f32, bf16, i64, b8):
         c(t(4, 5, dt=dt), 0, idx(4, 6))
@@ -31,6 +32,7 @@ def gathers(F):
     c(t(4, 5), idx(5, 4, 2), 1)
     c(t(4, 5), idx(20, 3))
     c(t(4, 5), idx(5, 1, 2), 1)
+    c(t(4, 5), torch.tensor([[-1, 0, -5]]), 1)
     c = F.op("aten.index.Tensor")
     x = lambda: t(4, 5, 6)
     for dt in (f32, bf16, i64, b8):
@@ -53,6 +55,8 @@ def gathers(F):
     F.op("aten.masked_select.default")(t(4, 5), t(4, 5, dt=b8))
     F.op("aten.masked_select.default")(t(4, 5), t(5, dt=b8))
     F.op("aten.masked_select.default")(t(4, dt=i64), torch.zeros(4, dtype=b8))
+    F.op("aten.masked_select.default")(t(()), torch.tensor(True))
+    F.op("aten.masked_select.default")(t(()), torch.tensor(False))
     for n in ("argwhere", "nonzero_numpy", "where"):
         for dt in (b8, f32, i64):
             F.op(f"aten.{n}.default")(t(3, 4, dt=dt, lo=-1, hi=1))
@@ -234,6 +238,8 @@ def pads(F):
         if mode != "reflect":
             c(t(2, 3, 4, 3, 3), [1, 1, 1, 1, 1, 1], mode)
         c(t(2, 3, 6, dt=f64), [1, 1], mode)
+    c(t(1, 3, 4, 5), [-1, 1, -2, 1], "circular")
+    c(t(1, 3, 5), [2, -1], "circular")
     for k, s, p in ((1, (2, 3, 6), [2, 1]), (2, (2, 3, 6, 5), [1, 2, 2, 1]), (3, (1, 2, 4, 4, 4), [1, 2, 0, 1, 1, 1])):
         F.op(f"aten.reflection_pad{k}d.default")(t(s), p)
         F.op(f"aten.replication_pad{k}d.default")(t(s), p)
@@ -251,7 +257,8 @@ def pads(F):
         F.op(f"aten.{n}.default")(3, 4)
         F.op(f"aten.{n}.default")(4, 3, 1)
         F.op(f"aten.{n}.default")(3, 3, -1, dtype=i32)
-        for a in ((3, 5, 2), (5, 3, -2), (2, 6, -1), (6, 2, 1), (3, 4, 9), (3, 4, -9), (0, 4), (4, 0), (1, 1), (4, 4, 3), (4, 4, -3), (5, 2, -3)):
+        for a in ((3, 5, 2), (5, 3, -2), (2, 6, -1), (6, 2, 1), (3, 4, 9), (3, 4, -9), (0, 4), (4, 0), (1, 1),
+                  (4, 4, 3), (4, 4, -3), (5, 2, -3)):
             F.op(f"aten.{n}.default")(*a)
     c = F.op("aten.diag.default")
     for a in ((t(3),), (t(3), 1), (t(3, 4),), (t(3, 4), -1)):
@@ -280,13 +287,15 @@ def pads(F):
 
 def makes(F):
     c = F.op("aten.arange.default")
-    for a, kw in (((5,), {}), ((5.0,), {}), ((4.5,), {}), ((0,), {}), ((5,), dict(dtype=f32)), ((5,), dict(dtype=i32)), ((5,), dict(dtype=bf16))):
+    for a, kw in (((5,), {}), ((5.0,), {}), ((4.5,), {}), ((0,), {}), ((5,), dict(dtype=f32)),
+                  ((5,), dict(dtype=i32)), ((5,), dict(dtype=bf16))):
         c(*a, **kw)
     c = F.op("aten.arange.start")
     for a, kw in (((2, 7), {}), ((-1.5, 3), {}), ((2, 7), dict(dtype=f64))):
         c(*a, **kw)
     c = F.op("aten.arange.start_step")
-    for a, kw in (((0, 10, 3), {}), ((10, 0, -4), {}), ((0.0, 1.0, 0.1), {}), ((0, 10, 2), dict(dtype=f32)), ((1, 2, 0.25), {}), ((0, 8, 2), dict(dtype=i32))):
+    for a, kw in (((0, 10, 3), {}), ((10, 0, -4), {}), ((0.0, 1.0, 0.1), {}), ((0, 10, 2), dict(dtype=f32)),
+                  ((1, 2, 0.25), {}), ((0, 8, 2), dict(dtype=i32))):
         c(*a, **kw)
     for dt in (i64, i32, u8):    # int64 counts in whole numbers, the others count what lies between the floats
         c.maybe(0.1, 7.9, 4.0, dtype=dt)
@@ -298,7 +307,8 @@ def makes(F):
     for n, start, step, dt in ((5, 0, 1, i64), (4, 2, 3, i64), (3, 7, -2, i32), (0, 0, 1, i64)):
         c(n, start=start, step=step, dtype=dt, device=torch.device("cpu"), requires_grad=False)
     c = F.op("aten.linspace.default")
-    for a, kw in (((0, 1, 5), {}), ((-1.0, 1.0, 7), {}), ((3, 3, 1), {}), ((3, 5, 1), {}), ((0, 10, 4), dict(dtype=i64)), ((5, -5, 6), dict(dtype=f64)), ((0, 1, 33), {}), ((0, 1, 0), {})):
+    for a, kw in (((0, 1, 5), {}), ((-1.0, 1.0, 7), {}), ((3, 3, 1), {}), ((3, 5, 1), {}),
+                  ((0, 10, 4), dict(dtype=i64)), ((5, -5, 6), dict(dtype=f64)), ((0, 1, 33), {}), ((0, 1, 0), {})):
         c(*a, **kw)
     F.op("aten.logspace.default")(0, 2, 5)
     F.op("aten.logspace.default")(0, 3, 4, 2.0)
@@ -308,7 +318,8 @@ def makes(F):
     F.op("aten.logspace.default")(2, 3, 1)
     F.op("aten.logspace.default")(2, 3, 0)
     c = F.op("aten.full.default")
-    for v, kw in ((2, {}), (2.5, {}), (True, {}), (-inf, {}), (1, dict(dtype=f32)), (1.0, dict(dtype=i64)), (0, dict(dtype=b8)), (2, dict(dtype=bf16)), (nan, {})):
+    for v, kw in ((2, {}), (2.5, {}), (True, {}), (-inf, {}), (1, dict(dtype=f32)), (1.0, dict(dtype=i64)),
+                  (0, dict(dtype=b8)), (2, dict(dtype=bf16)), (nan, {})):
         c([2, 3], v, **kw)
     c([], 3)
     c([0, 2], 1.0)
@@ -355,7 +366,8 @@ def makes(F):
     F.own("aten.empty_like.default", torch.zeros_like)(t(2, 3, dt=i32))
     F.own("aten.empty_like.default", torch.zeros_like)(t(2, 3), dtype=f64)
     F.own("aten.new_empty.default", zero(bf16))(t(2, dt=bf16), [3, 2])
-    F.own("aten.new_empty_strided.default", lambda x, size, stride: torch.zeros(size, dtype=x.dtype))(t(2), [3, 2], [2, 1])
+    F.own("aten.new_empty_strided.default", lambda x, size, stride: torch.zeros(size, dtype=x.dtype))(t(2), [3, 2],
+        [2, 1])
     for n in ("hann_window", "hamming_window", "bartlett_window", "blackman_window", "kaiser_window"):
         for k in (0, 1, 3, 7, 400):
             F.op(f"aten.{n}.default")(k)

@@ -4,8 +4,10 @@ from golden import *
 
 def products(F):
     c = F.op("aten.matmul.default")
-    for a, b in (((4, 5), (5, 6)), ((5,), (5,)), ((4, 5), (5,)), ((5,), (5, 6)), ((2, 4, 5), (5, 6)), ((2, 4, 5), (2, 5, 6)), ((2, 4, 5), (5,)), ((5,), (2, 5, 6)),
-                 ((4, 5), (3, 5, 6)), ((2, 1, 4, 5), (3, 5, 6)), ((2, 3, 4, 5), (2, 3, 5, 7)), ((1, 1), (1, 1)), ((4, 0), (0, 3)), ((0, 4), (4, 3)), ((33, 17), (17, 65)),
+    for a, b in (((4, 5), (5, 6)), ((5,), (5,)), ((4, 5), (5,)), ((5,), (5, 6)), ((2, 4, 5), (5, 6)),
+                 ((2, 4, 5), (2, 5, 6)), ((2, 4, 5), (5,)), ((5,), (2, 5, 6)),
+                 ((4, 5), (3, 5, 6)), ((2, 1, 4, 5), (3, 5, 6)), ((2, 3, 4, 5), (2, 3, 5, 7)), ((1, 1), (1, 1)),
+                 ((4, 0), (0, 3)), ((0, 4), (4, 3)), ((33, 17), (17, 65)),
                  ((2, 3, 9, 33), (2, 3, 33, 9))):
         c(t(a), t(b))
     for dt in FLOATS + INTS:
@@ -14,8 +16,10 @@ def products(F):
     x = t(3, 4)
     x[0, 1], x[1, 2] = inf, nan
     c(x, t(4, 2))
-    for n, a, b in (("mm", (4, 5), (5, 3)), ("bmm", (2, 4, 5), (2, 5, 3)), ("mv", (4, 5), (5,)), ("dot", (9,), (9,)), ("vdot", (9,), (9,)), ("outer", (3,), (4,)),
-                    ("ger", (3,), (4,)), ("inner", (2, 5), (3, 5)), ("kron", (2, 3), (3, 2)), ("linalg_vecdot", (3, 5), (3, 5)), ("linalg_matmul", (2, 4, 5), (5, 3))):
+    for n, a, b in (("mm", (4, 5), (5, 3)), ("bmm", (2, 4, 5), (2, 5, 3)), ("mv", (4, 5), (5,)), ("dot", (9,), (9,)),
+                    ("vdot", (9,), (9,)), ("outer", (3,), (4,)),
+                    ("ger", (3,), (4,)), ("inner", (2, 5), (3, 5)), ("kron", (2, 3), (3, 2)),
+                    ("linalg_vecdot", (3, 5), (3, 5)), ("linalg_matmul", (2, 4, 5), (5, 3))):
         c = F.op(f"aten.{n}.default")
         c(t(a), t(b))
         for dt in FLOATS[1:] + [i64]:
@@ -43,14 +47,19 @@ def products(F):
         c(t(1, 6) if n == "addbmm" else t(2, 1, 6), t(2, 4, 5), t(2, 5, 6), beta=0.5, alpha=-1.5)
         c(t(s, dt=bf16), t(2, 4, 5, dt=bf16), t(2, 5, 6, dt=bf16))
         c(torch.full(s, nan), t(2, 4, 5), t(2, 5, 6), beta=0)
+        c(t(s, dt=i64), t(2, 4, 5, dt=i64), t(2, 5, 6, dt=i64), beta=-1.9, alpha=2.7)
     F.op("aten.addmv.default")(t(4), t(4, 5), t(5), beta=0.5, alpha=2)
     F.op("aten._addmm_activation.default")(t(6), t(4, 5), t(5, 6))
     F.op("aten._addmm_activation.default")(t(6), t(4, 5), t(5, 6), use_gelu=True)
     c = F.op("aten.einsum.default")
-    for eq, *s in (("ij,jk->ik", (3, 4), (4, 5)), ("bhqd,bhkd->bhqk", (2, 2, 3, 4), (2, 2, 5, 4)), ("bhqk,bhkd->bqhd", (2, 2, 3, 4), (2, 2, 4, 5)), ("ii->i", (3, 3)), ("ii", (3, 3)),
-                   ("ij->ji", (3, 4)), ("ij->", (3, 4)), ("i,j->ij", (3,), (4,)), ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)), ("bchw,bnc->bnhw", (2, 3, 4, 5), (2, 6, 3)),
-                   ("bqc,bchw->bqhw", (2, 3, 4), (2, 4, 2, 3)), ("ij,ij->i", (3, 4), (3, 4)), ("ab,bc,cd->ad", (2, 3), (3, 4), (4, 2)), ("...d,d->...", (2, 3, 4), (4,)),
-                   ("bhwc,hkc->bhwk", (2, 3, 4, 5), (3, 6, 5)), ("bij,bjk", (2, 3, 4), (2, 4, 2)), ("n,d->nd", (5,), (2,)), ("i,i->", (4,), (4,)), ("bn,bnd->bd", (2, 3), (2, 3, 4))):
+    for eq, *s in (("ij,jk->ik", (3, 4), (4, 5)), ("bhqd,bhkd->bhqk", (2, 2, 3, 4), (2, 2, 5, 4)),
+                   ("bhqk,bhkd->bqhd", (2, 2, 3, 4), (2, 2, 4, 5)), ("ii->i", (3, 3)), ("ii", (3, 3)),
+                   ("ij->ji", (3, 4)), ("ij->", (3, 4)), ("i,j->ij", (3,), (4,)),
+                   ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)), ("bchw,bnc->bnhw", (2, 3, 4, 5), (2, 6, 3)),
+                   ("bqc,bchw->bqhw", (2, 3, 4), (2, 4, 2, 3)), ("ij,ij->i", (3, 4), (3, 4)),
+                   ("ab,bc,cd->ad", (2, 3), (3, 4), (4, 2)), ("...d,d->...", (2, 3, 4), (4,)),
+                   ("bhwc,hkc->bhwk", (2, 3, 4, 5), (3, 6, 5)), ("bij,bjk", (2, 3, 4), (2, 4, 2)),
+                   ("n,d->nd", (5,), (2,)), ("i,i->", (4,), (4,)), ("bn,bnd->bd", (2, 3), (2, 3, 4))):
         c(eq, [t(x) for x in s])
     c("ij,jk->ik", [t(3, 4, dt=bf16), t(4, 5, dt=bf16)])
     c("i,j->ij", [t(3, dt=i64), t(4, dt=i64)])
@@ -135,7 +144,8 @@ def convolutions(F):
     c(t(2, 4, 5, 4), t(4, 3, 2, 2), t(3), [2, 2], [0, 0], [1, 1], True, [1, 1], 1)
     c(t(0, 4, 5, 4), t(3, 4, 2, 2), t(3), [2, 2], [0, 0], [1, 1], False, [0, 0], 1)
     c(t(2, 4, 7, 6), t(6, 4, 3, 3), t(6), [2], [0], [1], False, [0], 1)  # as conv2d with padding "valid" decomposes
-    conv("aten._convolution.default")(t(2, 4, 9), t(6, 4, 3), t(6), [1], [0], [1], False, [0], 1, False, False, True, True)
+    conv("aten._convolution.default")(t(2, 4, 9), t(6, 4, 3), t(6), [1], [0], [1], False, [0], 1, False, False, True,
+                                      True)
     F.op("aten.conv_tbc.default")(t(5, 2, 3), t(3, 3, 4), t(4), 1)
 
 
@@ -170,7 +180,9 @@ def attention(F):
     c(q(1, 2, 33, 16), q(1, 2, 70, 16), q(1, 2, 70, 16))
     c(q(1, 2, 1, 1), q(1, 2, 1, 1), q(1, 2, 1, 1))
     c(q(2, 1, 5, 8), q(1, 3, 7, 8), q(2, 3, 7, 8))      # batch dims broadcast
-    c(*k3(), torch.full((5, 7), -1e30).masked_fill(t(5, 7, dt=b8), -inf).index_fill(1, torch.tensor(2), -1e30).index_fill(0, torch.tensor(3), 0.0))  # rows hidden by a number
+    # rows hidden by a number
+    c(*k3(), torch.full((5, 7), -1e30).masked_fill(t(5, 7, dt=b8), -inf).index_fill(1, torch.tensor(2),
+        -1e30).index_fill(0, torch.tensor(3), 0.0))
     c = F.op("aten._scaled_dot_product_flash_attention_for_cpu.default")
     for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(scale=0.4)):
         c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), **kw)
@@ -181,23 +193,27 @@ def attention(F):
     F.own("aten._scaled_dot_product_flash_attention.default", flash)(*k3(), 0.0, True, scale=0.4, outs=1)
     efficient = lambda q, k, v, bias, lse, p=0.0, is_causal=False, **kw: math(q, k, v, bias, p, is_causal, **kw)
     F.own("aten._scaled_dot_product_efficient_attention.default", efficient)(*k3(), None, False, outs=1)
-    F.own("aten._scaled_dot_product_efficient_attention.default", efficient)(*k3(), t(2, 2, 5, 7), False, scale=0.4, outs=1)
+    F.own("aten._scaled_dot_product_efficient_attention.default", efficient)(*k3(), t(2, 2, 5, 7), False, scale=0.4,
+                                                                             outs=1)
     F.own("aten._scaled_dot_product_cudnn_attention.default", efficient)(*k3(), t(2, 2, 5, 7), False, outs=1)
     c = F.op("aten._scaled_dot_product_attention_math.default")
     for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(scale=0.4)):
         c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), outs=1, **kw)
-    F.op("aten._native_multi_head_attention.default").maybe(q(2, 5, 8), q(2, 5, 8), q(2, 5, 8), 8, 2, t(24, 8), t(24), t(8, 8), t(8), None, False, static=True)
+    F.op("aten._native_multi_head_attention.default").maybe(q(2, 5, 8), q(2, 5, 8), q(2, 5, 8), 8, 2, t(24, 8), t(24),
+                                                            t(8, 8), t(8), None, False, static=True)
 
 
 def trained(F):
-    """Attention with the logarithms of its sums, and its gradient: PyTorch's autograd over products and a softmax in float64."""
+    """Attention with the logarithms of its sums, and its gradient:
+    PyTorch's autograd over products and a softmax in float64."""
     def scores(q, k, mask, is_causal, scale, softcap, lower, upper):
         N, M = q.shape[2], k.shape[2]
         s = q @ k.mT * (q.shape[3] ** -0.5 if scale is None else scale)
         if softcap:
             s = softcap * torch.tanh(s / softcap)
         d = torch.arange(M) - torch.arange(N)[:, None]
-        hidden = (d < (-9999 if lower is None else lower)) | (d > min(0 if is_causal else 9999, 9999 if upper is None else upper))
+        hidden = (d < (-9999 if lower is None else lower)) | (d > min(0 if is_causal else 9999,
+                                                                      9999 if upper is None else upper))
         if mask is not None:
             s = s.masked_fill(~mask, -inf) if mask.dtype == b8 else s + mask
         return s.masked_fill(hidden, -inf)
@@ -216,12 +232,15 @@ def trained(F):
         y, lse = attend(wide(q), wide(k), wide(v), wide(mask), is_causal, scale, softcap, lower, upper)
         return y.to(q.dtype), lse.to(f64 if q.dtype == f64 else f32)
 
-    def backward(grad, q, k, v, y, lse, mask=None, is_causal=False, scale=None, softcap=0.0, lower=None, upper=None, grad_mask=False):
+    def backward(grad, q, k, v, y, lse, mask=None, is_causal=False, scale=None, softcap=0.0, lower=None, upper=None,
+                 grad_mask=False):
         with torch.enable_grad():
-            x = [wide(a).clone().requires_grad_() for a in (q, k, v)] + [mask if mask is None or mask.dtype == b8 else wide(mask).clone().requires_grad_()]
+            x = [wide(a).clone().requires_grad_() for a in (q, k, v)] + [mask if mask is None or mask.dtype == b8
+                                                                         else wide(mask).clone().requires_grad_()]
             out, _ = attend(*x, is_causal, scale, softcap, lower, upper)
             g = torch.autograd.grad(out, x[:3] + ([x[3]] if grad_mask else []), wide(grad))
-        return tuple(a.to(q.dtype) for a in g[:3]) + ((g[3].to(mask.dtype),) if grad_mask else (torch.empty(0, dtype=q.dtype),))
+        return tuple(a.to(q.dtype) for a in g[:3]) + ((g[3].to(mask.dtype),) if grad_mask
+                                                      else (torch.empty(0, dtype=q.dtype),))
 
     one, back = F.own("qkv.sdpa_lse.default", forward), F.own("qkv.sdpa_backward.default", backward)
     q = lambda *s, dt=f32: t(*s, dt=dt, lo=-2, hi=2)
@@ -231,7 +250,8 @@ def trained(F):
         y, lse = forward(q, k, v, *mask, **{n: x for n, x in kw.items() if n != "grad_mask"})
         back(t(*y.shape, dt=y.dtype), q, k, v, y, lse, *mask, **kw)
 
-    three = lambda N=5, M=7, H=2, kv=2, D=8, E=8, dt=f32: (q(2, H, N, D, dt=dt), q(2, kv, M, D, dt=dt), q(2, kv, M, E, dt=dt))
+    three = lambda N=5, M=7, H=2, kv=2, D=8, E=8, dt=f32: (q(2, H, N, D, dt=dt), q(2, kv, M, D, dt=dt),
+                                                           q(2, kv, M, E, dt=dt))
     for dt in FLOATS:
         both(*three(dt=dt, E=6))
         both(*three(dt=dt, N=7), is_causal=True)
@@ -257,25 +277,35 @@ def backends(F):
     c = F.op("aten._scaled_dot_product_flash_attention_for_cpu_backward.default")
     for dt in FLOATS:
         x = q(2, 2, 5, 8, dt=dt), q(2, 2, 7, 8, dt=dt), q(2, 2, 7, 8, dt=dt)
-        for causal, kw in ((False, {}), (True, {}), (False, dict(attn_mask=t(2, 1, 5, 7, dt=dt))), (False, dict(scale=0.4))):
+        for causal, kw in ((False, {}), (True, {}), (False, dict(attn_mask=t(2, 1, 5, 7, dt=dt))),
+                           (False, dict(scale=0.4))):
             c(t(2, 2, 5, 8, dt=dt), *x, *forward(*x, 0.0, causal, **kw), 0.0, causal, **kw)
     x = q(2, 4, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8)
     c(t(2, 4, 5, 8), *x, *forward(*x), 0.0, False)
 
     def gradients(grad, q, k, v, bias, is_causal, scale=None):
         with torch.enable_grad():
-            x = [a.double().requires_grad_() for a in (q, k, v)] + ([] if bias is None else [bias.double().requires_grad_()])
-            y = torch.ops.aten._scaled_dot_product_attention_math.default(*x[:3], x[3] if bias is not None else None, 0.0, is_causal, scale=scale)[0]
+            x = [a.double().requires_grad_() for a in (q, k, v)] + ([] if bias is None
+                                                                    else [bias.double().requires_grad_()])
+            y = torch.ops.aten._scaled_dot_product_attention_math.default(*x[:3], x[3] if bias is not None else None,
+                                                                          0.0, is_causal, scale=scale)[0]
             return [g.to(grad.dtype) for g in torch.autograd.grad(y, x, grad.double())]
 
-    flash = lambda g, q, k, v, out, lse, a, b, n, m, p, causal, seed, offset, **kw: gradients(g, q, k, v, None, causal, **kw)
-    cudnn = lambda g, q, k, v, out, lse, seed, offset, bias, a, b, n, m, p, causal, **kw: gradients(g, q, k, v, bias, causal, **kw)[:3]
-    efficient = lambda g, q, k, v, bias, out, lse, seed, offset, p, wanted, causal=False, **kw: gradients(g, q, k, v, bias, causal, **kw)
+    flash = lambda g, q, k, v, out, lse, a, b, n, m, p, causal, seed, offset, **kw: gradients(g, q, k, v, None,
+        causal, **kw)
+    cudnn = lambda g, q, k, v, out, lse, seed, offset, bias, a, b, n, m, p, causal, **kw: gradients(g, q, k, v, bias,
+        causal, **kw)[:3]
+    efficient = lambda g, q, k, v, bias, out, lse, seed, offset, p, wanted, causal=False, **kw: gradients(g, q, k, v,
+        bias, causal, **kw)
     y, lse = forward(*(x := (q(2, 2, 5, 8), q(2, 2, 5, 8), q(2, 2, 5, 8))), 0.0, True, scale=0.4)
-    F.own("aten._scaled_dot_product_flash_attention_backward.default", flash)(t(2, 2, 5, 8), *x, y, lse, None, None, 5, 5, 0.0, True, None, None, scale=0.4, static=True)
+    F.own("aten._scaled_dot_product_flash_attention_backward.default", flash)(t(2, 2, 5, 8), *x, y, lse, None, None,
+                                                                              5, 5, 0.0, True, None, None, scale=0.4,
+                                                                              static=True)
     bias = t(1, 2, 5, 5)
     y, lse = forward(*x, attn_mask=bias)
-    F.own("aten._scaled_dot_product_cudnn_attention_backward.default", cudnn)(t(2, 2, 5, 8), *x, y, lse[..., None], None, None, bias, None, None, 5, 5, 0.0, False, static=True)
+    F.own("aten._scaled_dot_product_cudnn_attention_backward.default", cudnn)(t(2, 2, 5, 8), *x, y, lse[..., None],
+                                                                              None, None, bias, None, None, 5, 5, 0.0,
+                                                                              False, static=True)
     padded = torch.cat([lse, torch.full((2, 2, 27), inf)], 2)  # to a multiple of 32
     c = F.own("aten._scaled_dot_product_efficient_attention_backward.default", efficient)
     c(t(2, 2, 5, 8), *x, bias, y, padded, None, None, 0.0, [True, True, True, True], static=True)
@@ -284,7 +314,8 @@ def backends(F):
 
 
 def kernels(F):
-    """The kernels beneath CUDA's ops, (batch, rows, heads, size), by their meaning in float64: causal and windows count from the last query and the last key, custom_mask_type 1 from the first."""
+    """The kernels beneath CUDA's ops, (batch, rows, heads, size), by their meaning in float64:
+    causal and windows count from the last query and the last key, custom_mask_type 1 from the first."""
     q = lambda *s, dt=f32: t(*s, dt=dt, lo=-2, hi=2)
 
     def attend(x, bias, scale, top, left, right):
@@ -297,7 +328,8 @@ def kernels(F):
         hidden |= ahead > right if right is not None else hidden
         hidden |= ahead < -left if left is not None else hidden
         s = s.masked_fill(hidden, -inf)
-        return (torch.softmax(s, -1).masked_fill(hidden.all(-1)[:, None], 0) @ c).transpose(1, 2), torch.logsumexp(s, -1)
+        return (torch.softmax(s, -1).masked_fill(hidden.all(-1)[:, None], 0) @ c).transpose(1, 2), torch.logsumexp(s,
+            -1)
 
     def gradients(grad, x, bias, *how):
         with torch.enable_grad():
@@ -307,30 +339,42 @@ def kernels(F):
         return [a.to(grad.dtype) for a in g]
 
     side = lambda w: None if w is None or w < 0 else w
-    def flash_how(causal, scale=None, window_size_left=None, window_size_right=None): return scale, False, side(window_size_left), 0 if causal else side(window_size_right)
+    def flash_how(causal, scale=None, window_size_left=None, window_size_right=None):
+        return scale, False, side(window_size_left), 0 if causal else side(window_size_right)
     def efficient_how(kind, scale=None): return scale, kind == 1, None, 0 if kind else None
     def rounded(x, y): return y[0].to(x.dtype), y[1].float()
-    flash = lambda q, k, v, a, b, n, m, p, causal, debug, **kw: rounded(q, attend((q, k, v), None, *flash_how(causal, **kw)))
-    efficient = lambda q, k, v, bias, a, b, n, m, p, kind, lse, **kw: rounded(q, attend((q, k, v), bias, *efficient_how(kind, **kw)))
-    flash_back = lambda g, q, k, v, o, lse, a, b, n, m, p, causal, r, u, **kw: gradients(g, (q, k, v), None, *flash_how(causal, **kw))
-    efficient_back = lambda g, q, k, v, bias, o, a, b, n, m, lse, p, r, u, kind, wanted, **kw: gradients(g, (q, k, v), bias, *efficient_how(kind, **kw))[:4 if wanted else 3]
-    forward, backward = F.own("aten._flash_attention_forward.default", flash), F.own("aten._flash_attention_backward.default", flash_back)
-    x, few, wide = (q(2, 5, 4, 8), q(2, 7, 2, 8), q(2, 7, 2, 8)), (q(2, 7, 3, 8), q(2, 5, 3, 8), q(2, 5, 3, 8)), (q(2, 5, 2, 8), q(2, 5, 2, 8), q(2, 5, 2, 8))
-    for y, causal, kw in ((x, False, {}), (x, True, dict(scale=0.4)), (x, False, dict(window_size_left=2, window_size_right=1)), (x, True, dict(window_size_left=3, window_size_right=-1)),
+    flash = lambda q, k, v, a, b, n, m, p, causal, debug, **kw: rounded(q, attend((q, k, v), None,
+        *flash_how(causal, **kw)))
+    efficient = lambda q, k, v, bias, a, b, n, m, p, kind, lse, **kw: rounded(q, attend((q, k, v), bias,
+        *efficient_how(kind, **kw)))
+    flash_back = lambda g, q, k, v, o, lse, a, b, n, m, p, causal, r, u, **kw: gradients(g, (q, k, v), None,
+        *flash_how(causal, **kw))
+    efficient_back = lambda g, q, k, v, bias, o, a, b, n, m, lse, p, r, u, kind, wanted, **kw: gradients(g, (q, k, v),
+        bias, *efficient_how(kind, **kw))[:4 if wanted else 3]
+    forward, backward = F.own("aten._flash_attention_forward.default",
+                              flash), F.own("aten._flash_attention_backward.default", flash_back)
+    x, few, wide = (q(2, 5, 4, 8), q(2, 7, 2, 8), q(2, 7, 2, 8)), (q(2, 7, 3, 8), q(2, 5, 3, 8),
+                                                                   q(2, 5, 3, 8)), (q(2, 5, 2, 8), q(2, 5, 2, 8),
+                                                                       q(2, 5, 2, 8))
+    for y, causal, kw in ((x, False, {}), (x, True, dict(scale=0.4)),
+                          (x, False, dict(window_size_left=2, window_size_right=1)),
+                          (x, True, dict(window_size_left=3, window_size_right=-1)),
                           (few, False, dict(window_size_left=-1, window_size_right=2)), (wide, True, {})):
         n, m = y[0].shape[1], y[1].shape[1]
         args = (*y, None, None, n, m, 0.0, causal, False)
         forward(*args, outs=2, **kw)
         backward(t(*y[0].shape), *y, *flash(*args, **kw), None, None, n, m, 0.0, causal, None, None, **kw)
     forward(*few, None, None, 7, 5, 0.0, True, False, outs=1)  # queries before every key: 0
-    forward, backward = F.own("aten._efficient_attention_forward.default", efficient), F.own("aten._efficient_attention_backward.default", efficient_back)
+    forward, backward = F.own("aten._efficient_attention_forward.default",
+                              efficient), F.own("aten._efficient_attention_backward.default", efficient_back)
     x = q(2, 5, 2, 8), q(2, 7, 2, 8), q(2, 7, 2, 6)
     for bias, kind, kw in ((None, 0, {}), (t(2, 2, 5, 7), 0, dict(scale=0.4)), (None, 1, {}), (t(2, 2, 5, 7), 2, {})):
         args = (*x, bias, None, None, None, None, 0.0, kind, True)
         y, lse = efficient(*args, **kw)
         forward(*args, outs=2, **kw)
         padded = torch.cat([lse, torch.full((2, 2, 27), inf)], 2)  # to a multiple of 32
-        backward(t(*y.shape), *x, bias, y, None, None, 5, 7, padded, 0.0, None, None, kind, bias is not None, static=True, **kw)
+        backward(t(*y.shape), *x, bias, y, None, None, 5, 7, padded, 0.0, None, None, kind, bias is not None,
+                 static=True, **kw)
 
 
 def sequences(F):
@@ -338,14 +382,18 @@ def sequences(F):
     def varlen(q, k, v, qo, ko, key_bias=None, scale=None, softcap=0.0, lower=None, upper=None):
         out = torch.zeros(q.shape[0], q.shape[1], v.shape[2], dtype=q.dtype)
         for b in range(len(qo) - 1):
-            x, y, z = q[qo[b]:qo[b + 1]].transpose(0, 1), k[ko[b]:ko[b + 1]].transpose(0, 1), v[ko[b]:ko[b + 1]].transpose(0, 1)
+            x, y, z = q[qo[b]:qo[b + 1]].transpose(0, 1), k[ko[b]:ko[b + 1]].transpose(0,
+                1), v[ko[b]:ko[b + 1]].transpose(0, 1)
             per = x.shape[0] // y.shape[0]
             y, z = y.repeat_interleave(per, 0), z.repeat_interleave(per, 0)
             N, M = x.shape[1], y.shape[1]
             d = torch.arange(M) - torch.arange(N)[:, None]
-            mask = torch.zeros(N, M, dtype=q.dtype) if key_bias is None else key_bias[ko[b]:ko[b + 1]].to(q.dtype).expand(N, M)
-            mask = mask.masked_fill((d < (-9999 if lower is None else lower)) | (d > (9999 if upper is None else upper)), -inf)
-            out[qo[b]:qo[b + 1]] = torch.nn.functional.scaled_dot_product_attention(x[None], y[None], z[None], mask, scale=scale)[0].transpose(0, 1)
+            mask = torch.zeros(N, M, dtype=q.dtype) if key_bias is None else key_bias[ko[b]:ko[b
+                + 1]].to(q.dtype).expand(N, M)
+            mask = mask.masked_fill((d < (-9999 if lower is None else lower))
+                                    | (d > (9999 if upper is None else upper)), -inf)
+            out[qo[b]:qo[b + 1]] = torch.nn.functional.scaled_dot_product_attention(x[None], y[None], z[None], mask,
+                scale=scale)[0].transpose(0, 1)
         return out
 
     c = F.own("qkv.sdpa_varlen.default", varlen)
@@ -355,14 +403,16 @@ def sequences(F):
         c(q(9, 2, 8, dt=dt), q(9, 2, 8, dt=dt), q(9, 2, 6, dt=dt), at(0, 4, 9), at(0, 4, 9))
         c(q(9, 2, 8, dt=dt), q(11, 2, 8, dt=dt), q(11, 2, 8, dt=dt), at(0, 1, 9), at(0, 8, 11), t(11, dt=dt))
         c(q(9, 2, 8, dt=dt), q(9, 2, 8, dt=dt), q(9, 2, 8, dt=dt), at(0, 4, 9), at(0, 4, 9), upper=0)
-    c(q(9, 4, 8), q(9, 2, 8), q(9, 2, 6), at(0, 4, 4, 9), at(0, 4, 4, 9), scale=0.3, fixed="0.1 1.1 2.1")     # one sequence is empty
-    c(q(9, 2, 8), q(5, 2, 8), q(5, 2, 8), at(0, 4, 9), at(0, 5, 5), t(5))                                     # one has queries and no key: 0
+    # one sequence is empty
+    c(q(9, 4, 8), q(9, 2, 8), q(9, 2, 6), at(0, 4, 4, 9), at(0, 4, 4, 9), scale=0.3, fixed="0.1 1.1 2.1")
+    # one has queries and no key: 0
+    c(q(9, 2, 8), q(5, 2, 8), q(5, 2, 8), at(0, 4, 9), at(0, 5, 5), t(5))
     c(q(70, 2, 16), q(70, 2, 16), q(70, 2, 16), at(0, 1, 40, 70), at(0, 1, 40, 70), lower=-3, upper=2)
     c(q(0, 2, 8), q(0, 2, 8), q(0, 2, 8), at(0, 0, 0), at(0, 0, 0))
 
 
 def grouped(F):
-    """Rows behind the last group are undefined in PyTorch: the last offset is the number of rows."""
+    """Rows after the last group are undefined in PyTorch: the last offset is the number of rows."""
     offs = lambda *n: torch.tensor(n, dtype=i32)
     c = F.op("aten._grouped_mm.default")
     for dt in FLOATS[:1] + [bf16]:
@@ -393,11 +443,13 @@ def recurrent(F):
         out = []
         for k in range(layers):
             for _ in range(1 + both):
-                out += [t(gates * h, i if k == 0 else (proj or h) * (1 + both), dt=dt, lo=-1, hi=1), t(gates * h, proj or h, dt=dt, lo=-1, hi=1)]
+                out += [t(gates * h, i if k == 0 else (proj or h) * (1 + both), dt=dt, lo=-1, hi=1),
+                        t(gates * h, proj or h, dt=dt, lo=-1, hi=1)]
                 out += [t(gates * h, dt=dt), t(gates * h, dt=dt)] if bias else []
                 out += [t(proj, h, dt=dt, lo=-1, hi=1)] if proj else []
         return out
-    shapes = (dict(), dict(both=True), dict(layers=2), dict(layers=3, both=True), dict(bias=False), dict(layers=2, both=True, bias=False))
+    shapes = (dict(), dict(both=True), dict(layers=2), dict(layers=3, both=True), dict(bias=False),
+              dict(layers=2, both=True, bias=False))
     for name, gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)):
         c = F.op(f"aten.{name}.input")
         lstm = name == "lstm"
@@ -406,7 +458,8 @@ def recurrent(F):
         def case(T, B, h, first=False, dt=f32, **kw):
             n, both = kw.get("layers", 1), kw.get("both", False)
             x = t(B, T, i, dt=dt) if first else t(T, B, i, dt=dt)
-            c(x, state(n * (1 + both), B, h, kw.get("proj", 0), dt), weights(gates, h, dt=dt, **kw), kw.get("bias", True), n, 0.0, False, both, first)
+            c(x, state(n * (1 + both), B, h, kw.get("proj", 0), dt), weights(gates, h, dt=dt, **kw),
+              kw.get("bias", True), n, 0.0, False, both, first)
         for kw in shapes:
             case(5, 2, 4, **kw)
             case(4, 3, 5, True, **kw)
@@ -422,7 +475,8 @@ def recurrent(F):
         cell = F.op(f"aten.{name}_cell.default")
         for dt in FLOATS:
             for bias in (True, False):
-                cell.maybe(t(2, i, dt=dt), [t(2, 4, dt=dt), t(2, 4, dt=dt)] if lstm else t(2, 4, dt=dt), *weights(gates, 4, bias=bias, dt=dt))
+                cell.maybe(t(2, i, dt=dt), [t(2, 4, dt=dt), t(2, 4, dt=dt)] if lstm else t(2, 4, dt=dt),
+                           *weights(gates, 4, bias=bias, dt=dt))
 
 
 def other_products(F):
@@ -433,10 +487,12 @@ def other_products(F):
     c(torch.full((3, 4), nan), t(3), t(4), beta=0)
     c(t(3, 4, dt=i64), t(3, dt=i64), t(4, dt=i64), beta=2, alpha=3)
     c = F.op("aten.inner.default")
-    for a, b in (((5,), (5,)), ((2, 3, 5), (4, 5)), ((2, 5), (5,)), ((), (3,)), ((2, 3), ()), ((), ()), ((2, 0), (3, 0))):
+    for a, b in (((5,), (5,)), ((2, 3, 5), (4, 5)), ((2, 5), (5,)), ((), (3,)), ((2, 3), ()), ((), ()),
+                 ((2, 0), (3, 0))):
         c(t(a), t(b))
     c = F.op("aten.kron.default")
-    for a, b in (((3,), (2,)), ((2, 3), (4,)), ((2,), (2, 3, 2)), ((), (2, 3)), ((2, 1, 2), (1, 3, 2)), ((0, 2), (2, 2))):
+    for a, b in (((3,), (2,)), ((2, 3), (4,)), ((2,), (2, 3, 2)), ((), (2, 3)), ((2, 1, 2), (1, 3, 2)),
+                 ((0, 2), (2, 2))):
         c(t(a), t(b))
     c(t(2, 2, dt=i64), t(2, 2))
     for n in ("cross", "linalg_cross"):

@@ -2,11 +2,14 @@
 from golden import *
 
 # name -> range of inputs where the function is defined
-UNARY = {n: (-3, 3) for n in """abs absolute atan arctan ceil cos cosh deg2rad erf erfc exp exp2 expm1 fix floor frac isfinite isinf isnan isneginf
+UNARY = {n: (-3, 3)
+         for n in """abs absolute atan arctan ceil cos cosh deg2rad erf erfc exp exp2 expm1 fix floor frac isfinite isinf isnan isneginf
 isposinf logical_not neg negative positive rad2deg reciprocal relu relu6 round sgn sigmoid sign signbit silu sin sinc sinh square tan tanh trunc
 asinh arcsinh hardswish hardsigmoid hardtanh leaky_relu elu selu celu gelu softplus mish log_sigmoid hardshrink softshrink nan_to_num
 special_expit special_ndtr special_exp2 special_erf special_erfc special_expm1 special_sinc i0 special_i0 special_i1""".split()}
-UNARY |= {n: (0.05, 4) for n in "log log10 log1p log2 rsqrt sqrt special_log1p lgamma digamma special_gammaln special_digamma special_psi".split()}
+UNARY |= {n: (0.05, 4)
+          for n in "log log10 log1p log2 rsqrt sqrt special_log1p lgamma digamma special_gammaln special_digamma "
+                   "special_psi".split()}
 UNARY |= {n: (-0.95, 0.95) for n in "acos arccos asin arcsin atanh arctanh erfinv special_erfinv".split()}
 UNARY |= {n: (1, 4) for n in "acosh arccosh".split()}
 UNARY |= {n: (0.05, 0.95) for n in "logit special_logit special_entr".split()}
@@ -52,7 +55,8 @@ def unary(F):
             continue
         for s in SHAPES:
             c.maybe(t(s, lo=lo, hi=hi))
-        odd = lambda dt=f32: special(dt) if n != "gelu" else special(dt)[:9]     # PyTorch's gelu(inf) is NaN or inf by the CPU
+        # PyTorch's gelu(inf) is NaN or inf by the CPU
+        odd = lambda dt=f32: special(dt) if n != "gelu" else special(dt)[:9]
         c.maybe(odd())
         for dt in ALL[1:]:
             c.maybe(t(11, dt=dt, lo=lo, hi=hi))
@@ -73,10 +77,12 @@ def unary(F):
     for name, argss in {
         "gelu.default": [dict(approximate="tanh"), dict(approximate="none")],
         "nan_to_num.default": [dict(nan=1.5), dict(nan=0.0, posinf=5.0, neginf=-6.0)],
-        "leaky_relu.default": [dict(negative_slope=0.2)], "elu.default": [dict(alpha=0.5), dict(alpha=1.2, scale=1.1, input_scale=0.9)],
+        "leaky_relu.default": [dict(negative_slope=0.2)],
+        "elu.default": [dict(alpha=0.5), dict(alpha=1.2, scale=1.1, input_scale=0.9)],
         "celu.default": [dict(alpha=0.5)], "hardtanh.default": [dict(min_val=-0.5, max_val=1.25)],
-        "softplus.default": [dict(beta=2.0, threshold=3.0)], "logit.default": [dict(eps=0.1)], "special_logit.default": [dict(eps=0.1)],
-        "hardshrink.default": [dict(lambd=1.0)], "softshrink.default": [dict(lambd=0.25)],
+        "softplus.default": [dict(beta=2.0, threshold=3.0)], "logit.default": [dict(eps=0.1)],
+        "special_logit.default": [dict(eps=0.1)], "hardshrink.default": [dict(lambd=1.0)],
+        "softshrink.default": [dict(lambd=0.25)],
     }.items():
         c = F.op(f"aten.{name}")
         for kw in argss:
@@ -111,8 +117,8 @@ def unary(F):
 
 def dtypes_of_pairs():
     """Promotions worth a case: every dtype with itself, and mixed pairs."""
-    return [(d, d) for d in ALL] + [(f32, i64), (i64, f32), (f16, f32), (bf16, f32), (f16, bf16), (f64, f32), (i32, i64), (u8, i8), (u8, i64),
-                                    (b8, f32), (i64, b8), (b8, u8), (i32, f16)]
+    return [(d, d) for d in ALL] + [(f32, i64), (i64, f32), (f16, f32), (bf16, f32), (f16, bf16), (f64, f32),
+                                    (i32, i64), (u8, i8), (u8, i64), (b8, f32), (i64, b8), (b8, u8), (i32, f16)]
 
 
 def binary(F):
@@ -136,7 +142,8 @@ def binary(F):
             c.maybe(*pair((2, 5), (5,), i64, i64))
             c.maybe(*pair((3,), (), b8, i32))
             continue
-        for sa, sb in [((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (3, 1)), ((4, 1), (1, 9)), ((), (7,)), ((7,), ()), ((), ()), ((1, 33), (5, 1)), ((0, 3), (3,))]:
+        for sa, sb in [((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (3, 1)), ((4, 1), (1, 9)), ((), (7,)), ((7,), ()),
+                       ((), ()), ((1, 33), (5, 1)), ((0, 3), (3,))]:
             c.maybe(*pair(sa, sb, first, first))
         for da, db in dtypes_of_pairs():
             c.maybe(*pair((2, 5), (5,), da, db))
@@ -152,7 +159,8 @@ def binary(F):
         if "nextafter" in n:
             for dt in FLOATS[2:]:
                 c(special(dt)[:, None].expand(16, 16).contiguous(), special(dt)[None].expand(16, 16).contiguous())
-        if first is i32 or n in ("add.Tensor", "mul.Tensor", "sub.Tensor", "maximum.default", "remainder.Tensor", "floor_divide.default", "eq.Tensor"):
+        if first is i32 or n in ("add.Tensor", "mul.Tensor", "sub.Tensor", "maximum.default", "remainder.Tensor",
+                                 "floor_divide.default", "eq.Tensor"):
             big = torch.tensor([2**62, -2**62 + 1, 2**53 + 1, 7, -7])       # exact in i64, not in double
             c.maybe(big, torch.tensor([3, 2, 1, -2, 2]))
     for n in ("add.Tensor", "sub.Tensor", "subtract.Tensor", "rsub.Tensor"):
@@ -173,7 +181,8 @@ def binary(F):
                 c.maybe(a, b, rounding_mode=mode)
                 cs.maybe(a, 3, rounding_mode=mode)
             c(t(4, dt=i64), t(4, lo=1, hi=3), rounding_mode=mode)
-            c(special()[:, None].expand(16, 16).contiguous(), special()[None].expand(16, 16).contiguous(), rounding_mode=mode)
+            c(special()[:, None].expand(16, 16).contiguous(), special()[None].expand(16, 16).contiguous(),
+              rounding_mode=mode)
             cs(t(4, dt=i64), -2.5, rounding_mode=mode)
             cs(t(4), 0.7, rounding_mode=mode)
         F.op(f"aten.{op}.Tensor_mode")(t(4), t(4), rounding_mode=None)
@@ -201,8 +210,10 @@ def scalar(F):
         if n.split(".")[0] in ("add", "sub", "rsub", "subtract"):
             c(t(5), 3, 0.5)
             c(t(5, dt=i32), 3, 2)
-    for n in ("pow.Scalar", "float_power.Scalar", "remainder.Scalar_Tensor", "xlogy.Scalar_Self", "special_xlogy.self_scalar",
-              "special_xlog1py.self_scalar", "bitwise_and.Scalar_Tensor", "bitwise_or.Scalar_Tensor", "bitwise_xor.Scalar_Tensor",
+    for n in ("pow.Scalar", "float_power.Scalar", "remainder.Scalar_Tensor", "xlogy.Scalar_Self",
+              "special_xlogy.self_scalar",
+              "special_xlog1py.self_scalar", "bitwise_and.Scalar_Tensor", "bitwise_or.Scalar_Tensor",
+              "bitwise_xor.Scalar_Tensor",
               "bitwise_left_shift.Scalar_Tensor", "bitwise_right_shift.Scalar_Tensor"):
         c = F.op("aten." + n)
         for dt in ALL:
@@ -215,7 +226,8 @@ def scalar(F):
 
 def ternary(F):
     c = F.op("aten.where.self")
-    for sc, sa, sb in [((2, 3), (2, 3), (2, 3)), ((3,), (2, 1), ()), ((), (4,), (4,)), ((5, 1), (1, 6), (6,)), ((0, 2), (2,), (1,))]:
+    for sc, sa, sb in [((2, 3), (2, 3), (2, 3)), ((3,), (2, 1), ()), ((), (4,), (4,)), ((5, 1), (1, 6), (6,)),
+                       ((0, 2), (2,), (1,))]:
         c(t(sc, dt=b8), t(sa), t(sb))
     for da, db in dtypes_of_pairs():
         c(t(2, 5, dt=b8), t(2, 5, dt=da), t(5, dt=db))
@@ -272,7 +284,8 @@ def ternary(F):
         c(t(5), t(5), t(5, lo=1, hi=3), value=2)
     for n in ("masked_fill.Scalar", "masked_fill.Tensor"):
         c = F.op("aten." + n)
-        wrap = (lambda s, dt: s) if n.endswith("Scalar") else (lambda s, dt: torch.tensor(s, dtype=dt if dt.is_floating_point else dt))
+        wrap = (lambda s, dt: s) if n.endswith("Scalar") else (lambda s, dt: torch.tensor(s,
+            dtype=dt if dt.is_floating_point else dt))
         for dt in ALL:
             c.maybe(t(2, 3, 5, dt=dt), t(3, 1, dt=b8), wrap(1, dt))
         c(t(2, 3), t(2, 3, dt=b8), wrap(-inf, f32))
@@ -303,9 +316,11 @@ def casts(F):
     for a in ALL:
         for b in ALL:
             F.op("aten._to_copy.default")(t(7, dt=a, lo=-2.9, hi=2.9), dtype=b)
-    for n, args in (("to.dtype", lambda b: (b,)), ("to.dtype_layout", lambda b: ()), ("to.other", lambda b: (t(2, dt=b),)), ("type_as.default", lambda b: (t(2, dt=b),))):
+    for n, args in (("to.dtype", lambda b: (b,)), ("to.dtype_layout", lambda b: ()),
+                    ("to.other", lambda b: (t(2, dt=b),)), ("type_as.default", lambda b: (t(2, dt=b),))):
         c = F.op("aten." + n)
-        for a, b in [(f32, f16), (f32, bf16), (f32, i64), (i64, f32), (b8, f32), (f32, b8), (f32, f32), (f64, f32), (i64, i32), (f16, f32), (u8, f32), (f32, f64)]:
+        for a, b in [(f32, f16), (f32, bf16), (f32, i64), (i64, f32), (b8, f32), (f32, b8), (f32, f32), (f64, f32),
+                     (i64, i32), (f16, f32), (u8, f32), (f32, f64)]:
             x = t(2, 5, dt=a, lo=0 if b is u8 else -3)
             if n == "to.dtype_layout":
                 c(x, dtype=b)

@@ -3,7 +3,8 @@ from golden import *
 
 
 def sums(F):
-    for n in ("sum", "mean", "prod", "nansum", "nanmean", "amax", "amin", "all", "any", "max", "min", "argmax", "argmin", "count_nonzero", "median",
+    for n in ("sum", "mean", "prod", "nansum", "nanmean", "amax", "amin", "all", "any", "max", "min", "argmax",
+              "argmin", "count_nonzero", "median",
               "nanmedian", "aminmax", "norm", "std", "var", "std_mean", "var_mean"):
         c = F.op(f"aten.{n}.default") if n not in ("norm",) else F.op("aten.norm.Scalar")
         for s in ((), (37,), (2, 3, 5)):
@@ -20,7 +21,8 @@ def sums(F):
         for dt in (f64, f32, bf16, i64, f16):
             c.maybe(t(3, 4, lo=0, hi=2), dtype=dt)
             c.maybe(t(3, 4, dt=b8), dtype=dt)
-    for n in ("sum.dim_IntList", "mean.dim", "nansum.default", "nanmean.default", "amax.default", "amin.default", "logsumexp.default", "std.dim", "var.dim",
+    for n in ("sum.dim_IntList", "mean.dim", "nansum.default", "nanmean.default", "amax.default", "amin.default",
+              "logsumexp.default", "std.dim", "var.dim",
               "any.dims", "all.dims", "std_mean.dim", "var_mean.dim", "count_nonzero.dim_IntList"):
         c = F.op("aten." + n)
         for dims in ([1], [-1], [0], [0, 2], [-1, -2], [0, 1, 2], [2]):
@@ -41,7 +43,8 @@ def sums(F):
         c.maybe(t(0, 3), [1])
         x = t(3, 6)
         x[0, 2], x[1, 3], x[2, 0] = nan, inf, -inf
-        c.maybe(x if "_mean" not in n else x[:1], [1])     # PyTorch's one-pass mean of infinities is NaN; said to be a flaw
+        # PyTorch's one-pass mean of infinities is NaN; said to be a flaw
+        c.maybe(x if "_mean" not in n else x[:1], [1])
         c.maybe(x, [0], True) if not n.startswith(("std", "var", "count")) else None
     for n in ("sum.dim_IntList", "mean.dim", "nansum.default", "nanmean.default"):
         c = F.op("aten." + n)
@@ -51,7 +54,8 @@ def sums(F):
     F.op("aten.special_logsumexp.default")(t(3, 5), [1])
     c = F.op("aten.logsumexp.default")
     c(torch.tensor([[-inf, -inf], [inf, 1], [1000.0, 1000.0]]), [1])
-    for n in ("prod.dim_int", "any.dim", "all.dim", "argmax.default", "argmin.default", "max.dim", "min.dim", "median.dim", "nanmedian.dim",
+    for n in ("prod.dim_int", "any.dim", "all.dim", "argmax.default", "argmin.default", "max.dim", "min.dim",
+              "median.dim", "nanmedian.dim",
               "cummax.default", "cummin.default", "mode.default", "count_nonzero.default"):
         c = F.op("aten." + n)
         keep = n not in ("cummax.default", "cummin.default", "count_nonzero.default")
@@ -90,8 +94,10 @@ def sums(F):
         for dt in FLOATS:
             c(t(4, 6, dt=dt), [-1], correction=0, keepdim=True)
         c(t(3, 1), [1])
-    for n, more in (("norm.Scalar", False), ("norm.ScalarOpt_dim", True), ("linalg_vector_norm.default", True), ("linalg_norm.default", True),
-                    ("norm.ScalarOpt_dtype", None), ("norm.ScalarOpt_dim_dtype", None), ("frobenius_norm.dim", None), ("nuclear_norm.dim", None)):
+    for n, more in (("norm.Scalar", False), ("norm.ScalarOpt_dim", True), ("linalg_vector_norm.default", True),
+                    ("linalg_norm.default", True),
+                    ("norm.ScalarOpt_dtype", None), ("norm.ScalarOpt_dim_dtype", None), ("frobenius_norm.dim", None),
+                    ("nuclear_norm.dim", None)):
         c = F.op("aten." + n)
         if more is None:
             if "frobenius" in n:
@@ -120,16 +126,19 @@ def sums(F):
 
 
 def softmaxes(F):
-    for n in ("softmax.int", "log_softmax.int", "_softmax.default", "_log_softmax.default", "special_log_softmax.default", "special_softmax.default",
+    for n in ("softmax.int", "log_softmax.int", "_softmax.default", "_log_softmax.default",
+              "special_log_softmax.default", "special_softmax.default",
               "_safe_softmax.default"):
         c = F.op("aten." + n)
         tail = (False,) if n.startswith("_") and "safe" not in n else ()
-        for s, d in (((5,), 0), ((2, 3, 5), -1), ((2, 3, 5), 1), ((2, 3, 5), 0), ((4, 33), 1), ((3, 70), -1), ((), 0), ((1, 1), 1), ((0, 4), 1)):
+        for s, d in (((5,), 0), ((2, 3, 5), -1), ((2, 3, 5), 1), ((2, 3, 5), 0), ((4, 33), 1), ((3, 70), -1), ((), 0),
+                     ((1, 1), 1), ((0, 4), 1)):
             c.maybe(t(s, lo=-8, hi=8), d, *tail)
         for dt in ALL:
             c.maybe(t(3, 9, dt=dt), -1, *tail)
             c.maybe(t(3, 9, dt=dt), 0, *tail)
-        c(torch.tensor([[1e4, -1e4, 0], [88.0, 89.0, 90.0], [-inf, 0, 1], [-inf, -inf, -inf], [inf, 0, 1], [nan, 0, 1]]), 1, *tail)
+        c(torch.tensor([[1e4, -1e4, 0], [88.0, 89.0, 90.0], [-inf, 0, 1], [-inf, -inf, -inf], [inf, 0, 1],
+                        [nan, 0, 1]]), 1, *tail)
         if not tail:
             c.maybe(t(3, 5), 1, f64)
             c.maybe(t(3, 5, dt=bf16), 1, f32)
@@ -149,7 +158,8 @@ def norm_backward(dy, x, shape, w, eps, rms):
     with torch.enable_grad():
         x, w = (v.detach().to(f64).requires_grad_() for v in (x, w))
         b = torch.zeros_like(w, requires_grad=True)
-        y = torch.nn.functional.rms_norm(x, shape, w, eps) + b if rms else torch.nn.functional.layer_norm(x, shape, w, b, eps)
+        y = torch.nn.functional.rms_norm(x, shape, w, eps) + b if rms else torch.nn.functional.layer_norm(x, shape, w,
+            b, eps)
         return tuple(g.to(dy.dtype) for g in torch.autograd.grad(y, (x, w, b), dy.to(f64)))
 
 
@@ -165,8 +175,10 @@ def norms(F):
         c(t(2, 3, 17, dt=dt), [17], w(17), w(17), 1e-5, static=True)
         c(t(2, 3, 5, dt=dt), [3, 5], None, None, 1e-5, static=True)
         c = F.op("aten.native_layer_norm_backward.default")
-        c(t(2, 3, 17, dt=dt), t(2, 3, 17, dt=dt), [17], t(2, 3, 1, dt=dt), t(2, 3, 1, dt=dt, lo=0.5, hi=2), w(17), w(17), [True, True, True], static=True)
-        c(t(2, 3, 5, dt=dt), t(2, 3, 5, dt=dt), [3, 5], t(2, 1, 1, dt=dt), t(2, 1, 1, dt=dt, lo=0.5, hi=2), t(3, 5, dt=dt), t(3, 5, dt=dt), [True, True, True], static=True)
+        c(t(2, 3, 17, dt=dt), t(2, 3, 17, dt=dt), [17], t(2, 3, 1, dt=dt), t(2, 3, 1, dt=dt, lo=0.5, hi=2), w(17),
+          w(17), [True, True, True], static=True)
+        c(t(2, 3, 5, dt=dt), t(2, 3, 5, dt=dt), [3, 5], t(2, 1, 1, dt=dt), t(2, 1, 1, dt=dt, lo=0.5, hi=2),
+          t(3, 5, dt=dt), t(3, 5, dt=dt), [True, True, True], static=True)
         c = F.own("qkv.norm_backward.default", norm_backward)
         for rms in (False, True):
             c(t(2, 3, 17, dt=dt), t(2, 3, 17, dt=dt), [17], w(17), 1e-5, rms, static=True)
@@ -187,21 +199,30 @@ def norms(F):
         for shape in ((3, 5), (2, 5, 7), (2, 5, 3, 4), (1, 5, 2, 2, 3)):
             stats = w(5), w(5), t(5, dt=dt), t(5, dt=dt, lo=0.2, hi=2)
             F.op("aten.batch_norm.default").maybe(t(shape, dt=dt), *stats, False, 0.1, 1e-5, False, static=True)
-            F.op("aten._native_batch_norm_legit_no_training.default").maybe(t(shape, dt=dt), *stats, 0.1, 1e-5, static=True, outs=1)
-        F.op("aten.batch_norm.default")(t(2, 5, 7, dt=dt), None, None, t(5, dt=dt), t(5, dt=dt, lo=0.2, hi=2), False, 0.1, 1e-3, True, static=True)
+            F.op("aten._native_batch_norm_legit_no_training.default").maybe(t(shape, dt=dt), *stats, 0.1, 1e-5,
+                                                                            static=True, outs=1)
+        F.op("aten.batch_norm.default")(t(2, 5, 7, dt=dt), None, None, t(5, dt=dt), t(5, dt=dt, lo=0.2, hi=2), False,
+                                        0.1, 1e-3, True, static=True)
         F.op("aten.native_batch_norm.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True, outs=1)
-        F.own("aten.cudnn_batch_norm.default", torch.ops.aten.native_batch_norm.default)(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True, outs=1)
-        F.op("aten._native_batch_norm_legit.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True, outs=1)
+        F.own("aten.cudnn_batch_norm.default", torch.ops.aten.native_batch_norm.default)(t(2, 5, 7, dt=dt), *stats,
+            False, 0.1, 1e-5, static=True, outs=1)
+        F.op("aten._native_batch_norm_legit.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True,
+                                                            outs=1)
         for shape in ((3, 5), (2, 5, 7), (2, 5, 3, 4)):
-            F.op("aten._native_batch_norm_legit.no_stats").maybe(t(shape, dt=dt), *stats[:2], True, 0.1, 1e-5, fixed="0.1")
+            F.op("aten._native_batch_norm_legit.no_stats").maybe(t(shape, dt=dt), *stats[:2], True, 0.1, 1e-5,
+                                                                 fixed="0.1")
             F.op("aten._native_batch_norm_legit.no_stats").maybe(t(shape, dt=dt), None, None, True, 0.1, 1e-3)
-            F.op("aten.batch_norm.default").maybe(t(shape, dt=dt), *stats[:2], None, None, True, 0.1, 1e-5, False, fixed="0.1")
+            F.op("aten.batch_norm.default").maybe(t(shape, dt=dt), *stats[:2], None, None, True, 0.1, 1e-5, False,
+                                                  fixed="0.1")
         if dt in (f32, f64):
             for training in (False, True):
-                F.op("aten._native_batch_norm_legit_functional.default")(t(2, 5, 7, dt=dt), *stats, training, 0.3, 1e-5, static=True)
-        F.op("aten._batch_norm_with_update_functional.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True, outs=1)
+                F.op("aten._native_batch_norm_legit_functional.default")(t(2, 5, 7, dt=dt), *stats, training, 0.3,
+                                                                         1e-5, static=True)
+        F.op("aten._batch_norm_with_update_functional.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5,
+                                                                      static=True, outs=1)
         F.op("aten._batch_norm_no_update.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True, outs=1)
-        F.op("aten._batch_norm_impl_index.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, False, static=True, outs=1)
+        F.op("aten._batch_norm_impl_index.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, False,
+                                                          static=True, outs=1)
         c = F.op("aten.instance_norm.default")
         c(t(2, 3, 4, 5, dt=dt), w(3), w(3), None, None, True, 0.1, 1e-5, False, static=True)
         c(t(2, 3, 9, dt=dt), None, None, None, None, True, 0.1, 1e-3, False, static=True)
@@ -209,8 +230,10 @@ def norms(F):
     for a, b in ((bf16, f32), (f16, f32)):      # mixed: half input, float weights
         F.op("aten.layer_norm.default").maybe(t(2, 9, dt=a), [9], t(9, dt=b), t(9, dt=b), static=True)
         F.op("aten.group_norm.default").maybe(t(2, 6, 5, dt=a), 3, t(6, dt=b), t(6, dt=b), static=True)
-        F.op("aten.batch_norm.default").maybe(t(2, 5, 7, dt=a), t(5), t(5), t(5), t(5, lo=0.2, hi=2), False, 0.1, 1e-5, False, static=True)
-    F.op("aten.layer_norm.default")(t(3, 768, lo=90, hi=110), [768], static=True)     # a large mean must not cost digits
+        F.op("aten.batch_norm.default").maybe(t(2, 5, 7, dt=a), t(5), t(5), t(5), t(5, lo=0.2, hi=2), False, 0.1,
+                                              1e-5, False, static=True)
+    # a large mean must not cost digits
+    F.op("aten.layer_norm.default")(t(3, 768, lo=90, hi=110), [768], static=True)
     c = F.op("aten.cosine_similarity.default")
     c(t(3, 5), t(3, 5))
     c(t(3, 5, 2), t(5, 2), 2, 1e-6)
@@ -404,7 +427,8 @@ def statistics(F):
 
 def losses(F):
     p = lambda *s, dt=f32: t(*s, dt=dt, lo=0.02, hi=0.98)
-    for n, kw in (("mse_loss", {}), ("l1_loss", {}), ("smooth_l1_loss", dict(beta=0.5)), ("huber_loss", dict(delta=0.7))):
+    for n, kw in (("mse_loss", {}), ("l1_loss", {}), ("smooth_l1_loss", dict(beta=0.5)),
+                  ("huber_loss", dict(delta=0.7))):
         c = F.op(f"aten.{n}.default")
         for dt in FLOATS:
             c(t(3, 4, dt=dt), t(3, 4, dt=dt), **kw)
@@ -424,7 +448,8 @@ def losses(F):
             c(x(3, 4), p(3, 4), reduction=how)
             c(x(3, 4), p(3, 4), p(4), reduction=how)
         c(x(0, 4), p(0, 4))
-    F.op("aten.binary_cross_entropy.default")(torch.tensor([0.0, 1, 0, 1, 1e-30]), torch.tensor([0.0, 1, 1, 0, 0.5]), None, 0)
+    F.op("aten.binary_cross_entropy.default")(torch.tensor([0.0, 1, 0, 1, 1e-30]), torch.tensor([0.0, 1, 1, 0, 0.5]),
+                                              None, 0)
     c = F.op("aten.binary_cross_entropy_with_logits.default")
     c(torch.tensor([100.0, -100, 0, 1e30, -1e30]), torch.tensor([0.0, 1, 1, 0, 0.5]), None, None, 0)
     c(t(3, 4), p(3, 4), None, p(4))

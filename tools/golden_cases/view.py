@@ -59,6 +59,7 @@ def reshapes(F):
         c = F.op(f"aten.{n}.default")
         for s in ((), (3,), (2, 3), (2, 3, 4)):
             c(t(s))
+        F.op(f"aten.{n}.Sequence")([t(s) for s in ((), (3,), (2, 3), (2, 3, 4))])
 
 
 def permutes(F):
@@ -112,7 +113,8 @@ def slices(F):
         c = F.op(f"aten.{n}.Tensor")
         x = lambda: t(5, 7)
         c(x())
-        for a in ((0, 1, 3), (1, 2), (1, -3), (1, 0, -2), (-1, 1, 9223372036854775807), (0, -100, 100), (1, 5, 2), (0, 4, 4), (1, 1, 6, 2), (1, 0, 7, 3), (0, None, 2),
+        for a in ((0, 1, 3), (1, 2), (1, -3), (1, 0, -2), (-1, 1, 9223372036854775807), (0, -100, 100), (1, 5, 2),
+                  (0, 4, 4), (1, 1, 6, 2), (1, 0, 7, 3), (0, None, 2),
                   (0, 1, 9223372036854775807, 2)):
             c(x(), *a)
         c(t(4, dt=i32), 0, 1, 3)
@@ -129,7 +131,8 @@ def slices(F):
         c(t(12), [2, 2], [0, 3], 2, static=True)
     for n in ("diagonal", "diagonal_copy"):
         c = F.op(f"aten.{n}.default")
-        for kw in ({}, dict(offset=1), dict(offset=-2), dict(dim1=1, dim2=2), dict(offset=1, dim1=-1, dim2=0), dict(offset=9)):
+        for kw in ({}, dict(offset=1), dict(offset=-2), dict(dim1=1, dim2=2), dict(offset=1, dim1=-1, dim2=0),
+                   dict(offset=9)):
             c(t(3, 4, 5), **kw)
         c(t(4, 4, dt=i64))
     c = F.op("aten.unfold.default")

@@ -2,8 +2,9 @@
 
     lines = clip_merges(48894, checkpoint="sam3/")      # ["i n", "t h", ...], the order is the rank
 
-They come from a checkpoint's merges.txt or tokenizer.json, or else from CLIP's own bpe_simple_vocab_16e6.txt.gz, which the wheel of
-open_clip_torch on PyPI holds: installed, in the cache, or fetched into it by pip (1.5 MB, without what it depends on).
+They come from a checkpoint's merges.txt or tokenizer.json, or else from CLIP's own bpe_simple_vocab_16e6.txt.gz,
+which the wheel of open_clip_torch on PyPI holds: installed, in the cache, or fetched into it by pip (1.5 MB, without
+what it depends on).
 """
 import glob
 import gzip
@@ -66,7 +67,8 @@ def _of_clip():
     cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "qkv")
     wheel = _wheel(cache)
     if not wheel:
-        fetch = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d", cache, "open_clip_torch"]
+        fetch = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d",
+                 cache, "open_clip_torch"]
         done = subprocess.run(fetch, capture_output=True, text=True)
         wheel = _wheel(cache)
         if not wheel:

@@ -4,10 +4,11 @@
     module = Grounding(model, contract="meta")
     logits, boxes, masks, presence = module(patch_batch, token_ids)         # (B, 3, H, W), (P, 32) -> rows b * P + p
 
-The weights, names and layers are transformers'. The code between the layers is written out here, for three reasons. transformers keeps the
-grid's size in a tensor (item() and unbacked sizes in the graph), keys caches by sizes and recovers the batch by division, which adds guards on
-sizes. It computes results that no output needs (a fourth pyramid level, the text pooler, the semantic head, stacks over decoder layers). And it
-repeats image features per prompt; here, everything that depends only on the image is computed once per image, including the first fusion layer's
+The weights, names and layers are transformers'. The code between the layers is written out here, for three reasons.
+transformers keeps the grid's size in a tensor (item() and unbacked sizes in the graph), keys caches by sizes and
+recovers the batch by division, which adds guards on sizes. It computes results that no output needs (a fourth pyramid
+level, the text pooler, the semantic head, stacks over decoder layers). And it repeats image features per prompt;
+here, everything that depends only on the image is computed once per image, including the first fusion layer's
 self-attention. tests/python/test_sam3.py compares it with Sam3Model.forward.
 """
 import contextlib
@@ -30,9 +31,10 @@ class Grounding(nn.Module):
         pred_masks          [B*P, Q, 4h, 4w]                 logits; h, w: the grid of patches
         presence_logit_dec  [B*P, 1]                         hf clamps it to +-10
 
-    Prompts are ids <start> ... <end>, padded. meta: id 0 means no token, as in Meta's code; hf: what follows the first <end> is padding, whatever it
-    is, as transformers' attention mask says. With boxes=True also boxes (B, P, N, 4), centre and size in [0, 1], and box_labels (B, P, N): 1 positive, 0 negative, -10 none.
-    `autocast`: the dtype of torch.autocast inside; inputs and outputs stay float32. dynamic=True: H and W are any multiples of step(model).
+    Prompts are ids <start> ... <end>, padded. meta: id 0 means no token, as in Meta's code; hf: what follows the
+    first <end> is padding, whatever it is, as transformers' attention mask says. With boxes=True also boxes (B, P, N,
+    4), centre and size in [0, 1], and box_labels (B, P, N): 1 positive, 0 negative, -10 none. `autocast`: the dtype
+    of torch.autocast inside; inputs and outputs stay float32. dynamic=True: H and W are any multiples of step(model).
     """
 
     def __init__(self, model, contract="meta", boxes=False, autocast=None, dynamic=False):
@@ -46,7 +48,8 @@ class Grounding(nn.Module):
                     setattr(parent, name, nn.Identity())
 
     def forward(self, patch_batch, token_ids, boxes=None, box_labels=None):
-        region = torch.autocast(patch_batch.device.type, dtype=self.autocast) if self.autocast else contextlib.nullcontext()
+        region = torch.autocast(patch_batch.device.type,
+                                dtype=self.autocast) if self.autocast else contextlib.nullcontext()
         with region:
             out = self.run(patch_batch, token_ids, boxes, box_labels)
         return tuple(o.float() for o in out) if self.autocast else out
@@ -108,7 +111,8 @@ class Grounding(nn.Module):
         return [level(x) for level in self.model.vision_encoder.neck.fpn_layers[:-1]]
 
     def rotary(self, h, w, scale, like):
-        """cos and sin [1, h*w, D] of two-dimensional rotary positions, pairs of channels: the first half by column, the second by row."""
+        """cos and sin [1, h*w, D] of two-dimensional rotary positions, pairs of channels:
+        the first half by column, the second by row."""
         frequency = self.model.vision_encoder.backbone.layers[0].rotary_emb.inv_freq
         column, row = (torch.arange(n, device=like.device) * scale for n in (w, h))
         column = (column[:, None] * frequency).expand(h, w, -1)
@@ -117,7 +121,8 @@ class Grounding(nn.Module):
         return angle.cos(), angle.sin()
 
     def windowed(self, attend, x, size):
-        """attend([B * windows, size, size, C]) over windows of a [B, h, w, C] map. A grid that is not a multiple of the window is padded."""
+        """attend([B * windows, size, size, C]) over windows of a [B, h, w, C] map.
+        A grid that is not a multiple of the window is padded."""
         batch, h, w, c = x.shape
         if not self.dynamic and (h % size or w % size):
             x = F.pad(x, (0, 0, 0, -w % size, 0, -h % size))
@@ -144,8 +149,9 @@ class Grounding(nn.Module):
         return end.cumsum(1) - end.long() == 0
 
     def geometry_tokens(self, features, flat, pos, boxes=None, labels=None, valid=None):
-        """The geometry encoder's CLS token [B, 1, C] or, with boxes, CLS and one token per box for every prompt [B*P, 1+N, C]. No positions are
-        added to prompt tokens, so their order does not matter: padded boxes stay in place, hidden by the mask."""
+        """The geometry encoder's CLS token [B, 1, C] or, with boxes, CLS and one token per box for every prompt [B*P,
+        1+N, C]. No positions are added to prompt tokens, so their order does not matter: padded boxes stay in place,
+        hidden by the mask."""
         g = self.model.geometry_encoder
         batch, prompts, mask = features.shape[0], 1, None
         x = g.cls_embed.weight[None].expand(batch, -1, -1)
@@ -159,14 +165,16 @@ class Grounding(nn.Module):
         for layer in g.layers:
             y = layer.layer_norm1(x)
             x = layer.self_attn(query=y, key=y, value=y, attention_mask=mask)[0] + x
-            # tokens do not see each other here: all prompts of an image are queries of one attention, and its keys are projected once
+            # tokens do not see each other here: all prompts of an image are queries of one attention,
+            # and its keys are projected once
             y = layer.layer_norm2(x).reshape(batch, prompts * x.shape[1], x.shape[2])
             x = layer.cross_attn(query=y, key=keys, value=flat)[0].reshape(x.shape) + x
             x = layer.mlp(layer.layer_norm3(x)) + x
         return g.output_layer_norm(x)
 
     def box_tokens(self, features, boxes, labels):
-        """[B*P, N, C]: each box encoded by its coordinates, the features under it (ROIAlign), its position and its label."""
+        """[B*P, N, C]: each box encoded by its coordinates, the features under it (ROIAlign),
+        its position and its label."""
         g = self.model.geometry_encoder
         batch, prompts, count = boxes.shape[:3]
         h, w = features.shape[-2:]
@@ -179,11 +187,13 @@ class Grounding(nn.Module):
         pooled = torch.ops.torchvision.roi_align(normed.float(), rois, 1.0, g.roi_size, g.roi_size, -1, False)
         px, py = g.position_encoding.encode_1d_positions(cx, cy)
         where = torch.cat([py, px, bh[:, None], bw[:, None]], 1)
-        x = g.label_embed(labels.flatten()) + (g.boxes_direct_project(flat) + g.boxes_pool_project(pooled).flatten(1) + g.boxes_pos_enc_project(where))
+        x = g.label_embed(labels.flatten()) + (g.boxes_direct_project(flat) + g.boxes_pool_project(pooled).flatten(1)
+                                               + g.boxes_pos_enc_project(where))
         return x.view(batch * prompts, count, x.shape[-1])
 
     def fuse(self, x, pos, prompt, keys, prompts):
-        """Image tokens [B, h*w, C] that have read the prompt: [B*P, h*w, C]. Until the first cross-attention they depend on the image alone."""
+        """Image tokens [B, h*w, C] that have read the prompt: [B*P, h*w, C].
+        Until the first cross-attention they depend on the image alone."""
         for i, layer in enumerate(self.model.detr_encoder.layers):
             y = layer.layer_norm1(x)
             at = y + pos
@@ -205,7 +215,8 @@ class Grounding(nn.Module):
             where = F.pad(where, (0, 0, 1, 0))  # row 0, the presence token, has no box
             at = x + where
             x = layer.self_attn_layer_norm(x + layer.self_attn(query=at, key=at, value=x)[0])
-            x = layer.text_cross_attn_layer_norm(x + layer.text_cross_attn(query=x + where, key=prompt, value=prompt, attention_mask=keys)[0])
+            x = layer.text_cross_attn_layer_norm(x + layer.text_cross_attn(query=x + where, key=prompt, value=prompt,
+                                                                           attention_mask=keys)[0])
             bias = self.box_bias(boxes, h, w)
             x = layer.vision_cross_attn_layer_norm(
                 x + layer.vision_cross_attn(query=x + where, key=image_keys, value=features, attention_mask=bias)[0])
@@ -216,8 +227,9 @@ class Grounding(nn.Module):
         return queries, boxes, presence
 
     def box_bias(self, boxes, h, w):
-        """[N, heads, 1+Q, h*w], added to scores: what two small networks make of the signed log distances of a row's and a column's edge to the
-        box's. It is a sum of a term per row and one per column; the presence token's is 0."""
+        """[N, heads, 1+Q, h*w], added to scores: what two small networks make of the signed log distances of a row's
+        and a column's edge to the box's. It is a sum of a term per row and one per column; the presence token's is
+        0."""
         d = self.model.detr_decoder
         x0, y0, x1, y1 = corners(boxes).unbind(-1)
 
@@ -231,9 +243,11 @@ class Grounding(nn.Module):
         return (row.unsqueeze(4) + column.unsqueeze(3)).flatten(3)
 
     def masks(self, pyramid, fused, queries, prompt, keys, batch, prompts):
-        """[N, Q, 4h, 4w]. The pyramid's finer levels are one per image; they are added to every prompt's map without copies."""
+        """[N, Q, 4h, 4w]. The pyramid's finer levels are one per image;
+        they are added to every prompt's map without copies."""
         head = self.model.mask_decoder
-        y = fused + head.prompt_cross_attn(query=head.prompt_cross_attn_norm(fused), key=prompt, value=prompt, attention_mask=keys)[0]
+        y = fused + head.prompt_cross_attn(query=head.prompt_cross_attn_norm(fused), key=prompt, value=prompt,
+                                           attention_mask=keys)[0]
         y = y.transpose(1, 2).reshape(y.shape[0], y.shape[2], *pyramid[-1].shape[-2:])
         stages = zip(reversed(pyramid[:-1]), head.pixel_decoder.conv_layers, head.pixel_decoder.norms)
         for skip, conv, norm in stages:
@@ -244,7 +258,8 @@ class Grounding(nn.Module):
 
 
 def step(model):
-    """Heights and widths of dynamic images are multiples of this: whole windows, and whole tiles of the position table."""
+    """Heights and widths of dynamic images are multiples of this:
+    whole windows, and whole tiles of the position table."""
     c = model.config.vision_config.backbone_config
     return c.patch_size * math.lcm(c.window_size, c.pretrain_image_size // c.patch_size)
 
@@ -265,7 +280,8 @@ def inverse_sigmoid(x, eps=1e-3):
 
 
 def sine_table(encoding, h, w, like):
-    """[1, h*w, C], the same for all images: sines and cosines of the row (first half of C) and of the column (second)."""
+    """[1, h*w, C], the same for all images: sines and cosines of the row (first half of C) and of the column
+    (second)."""
     n = encoding.num_position_features
     index = torch.arange(n, device=like.device).to(like.dtype)
     frequency = encoding.temperature ** (2 * torch.div(index, 2, rounding_mode="floor") / n)
@@ -291,7 +307,8 @@ def _bins(rois, scale, height, width, rows, columns, sampling, aligned):
         most = int(samples.max().clamp(min=0)) if len(samples) else 0
         i, p = torch.arange(most, dtype=low.dtype), torch.arange(bins, dtype=low.dtype)
         apart = length / bins / samples
-        at = low[:, None, None] + p[:, None] * (length / bins)[:, None, None] + (i + 0.5) * apart[:, None, None]  # [K, bins, most]
+        # [K, bins, most]
+        at = low[:, None, None] + p[:, None] * (length / bins)[:, None, None] + (i + 0.5) * apart[:, None, None]
         used = (i < samples[:, None, None]) & (at >= -1.0) & (at <= n)
         at = at.clamp(0.0, n - 1.0)[..., None]
         triangle = (1.0 - (at - torch.arange(n, dtype=low.dtype)).abs()).clamp(min=0.0)
@@ -302,8 +319,9 @@ def _bins(rois, scale, height, width, rows, columns, sampling, aligned):
 
 
 def roi_align(features, rois, scale, height, width, sampling, aligned):
-    """torchvision's roi_align as its C++ defines it (torchvision/csrc/ops/cpu/roi_align_kernel.cpp): a sample outside [-1, size] is 0. Bilinear
-    sampling is separable, so that a box is two small products: out[k,c,p,q] = sum_yx Wy[k,p,y] features[image of k,c,y,x] Wx[k,q,x]."""
+    """torchvision's roi_align as its C++ defines it (torchvision/csrc/ops/cpu/roi_align_kernel.cpp): a sample outside
+    [-1, size] is 0. Bilinear sampling is separable, so that a box is two small products: out[k,c,p,q] = sum_yx
+    Wy[k,p,y] features[image of k,c,y,x] Wx[k,q,x]."""
     wy, wx = _bins(rois, scale, height, width, *features.shape[2:], sampling, aligned)
     return wy[:, None] @ features[rois[:, 0].long()] @ wx[:, None].transpose(-1, -2)
 
@@ -311,11 +329,13 @@ def roi_align(features, rois, scale, height, width, sampling, aligned):
 def roi_align_backward(grad, rois, scale, height, width, batch, channels, rows, columns, sampling, aligned):
     """torchvision's _roi_align_backward: the same products the other way, added up by image."""
     wy, wx = _bins(rois, scale, height, width, rows, columns, sampling, aligned)
-    return grad.new_zeros(batch, channels, rows, columns).index_add_(0, rois[:, 0].long(), wy[:, None].transpose(-1, -2) @ grad @ wx[:, None])
+    return grad.new_zeros(batch, channels, rows, columns).index_add_(0, rois[:, 0].long(),
+                                                                     wy[:, None].transpose(-1, -2) @ grad @ wx[:, None])
 
 
 def _register():
-    """Registers the op with torch, so that files with box prompts can be exported, loaded and run without torchvision."""
+    """Registers the op with torch, so that files with box prompts can be exported,
+    loaded and run without torchvision."""
     try:
         import torchvision  # noqa: F401  registers it itself
 
@@ -324,16 +344,20 @@ def _register():
         pass
     library = torch.library.Library("torchvision", "FRAGMENT")
     try:
-        library.define("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, "
+        library.define("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt "
+                       "pooled_width, int sampling_ratio, "
                        "bool aligned) -> Tensor")
-        library.define("_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, SymInt batch_size, "
+        library.define("_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt pooled_height, "
+                       "SymInt pooled_width, SymInt batch_size, "
                        "SymInt channels, SymInt height, SymInt width, int sampling_ratio, bool aligned) -> Tensor")
     except RuntimeError:  # already registered
         return None
     library.impl("roi_align", roi_align, "CPU")
-    library.impl("roi_align", lambda x, rois, scale, h, w, sampling, aligned: x.new_empty(rois.shape[0], x.shape[1], h, w), "Meta")
+    library.impl("roi_align", lambda x, rois, scale, h, w, sampling, aligned: x.new_empty(rois.shape[0], x.shape[1],
+        h, w), "Meta")
     library.impl("_roi_align_backward", roi_align_backward, "CPU")
-    library.impl("_roi_align_backward", lambda g, rois, scale, ph, pw, n, c, h, w, sampling, aligned: g.new_empty(n, c, h, w), "Meta")
+    library.impl("_roi_align_backward", lambda g, rois, scale, ph, pw, n, c, h, w, sampling, aligned: g.new_empty(n,
+        c, h, w), "Meta")
     return library
 
 

@@ -52,7 +52,8 @@ def main():
     batch, seq = torch.export.Dim("batch", min=1, max=1024), torch.export.Dim("seq", min=2, max=512)
     mask = torch.ones(2, 7, dtype=torch.long)
     mask[1, 4:] = 0
-    report = export(module, (torch.randint(1000, 20000, (2, 7)), mask), dynamic_shapes=({0: batch, 1: seq}, {0: batch, 1: seq}),
+    report = export(module, (torch.randint(1000, 20000, (2, 7)), mask),
+                    dynamic_shapes=({0: batch, 1: seq}, {0: batch, 1: seq}),
                     path=os.path.join(folder, "minilm.pt2"))
     shutil.copy(os.path.join(source, "vocab.txt"), os.path.join(folder, "vocab.txt"))
     print(report)

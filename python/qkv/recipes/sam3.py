@@ -1,14 +1,17 @@
 """SAM 3's text-grounded segmentation as one .pt2 for any number of images and prompts.
 
     python -m qkv.recipes.sam3 --checkpoint sam3/ -o sam3.pt2       a folder with config.json and *.safetensors
-    python -m qkv.recipes.sam3 --tiny -o tiny.pt2                   random weights; without --tiny, at full size (840 M parameters)
+    python -m qkv.recipes.sam3 --tiny -o tiny.pt2                   random weights; without --tiny,
+                                                                    at full size (840 M parameters)
 
-    forward(patch_batch (B, 3, 1008, 1008), token_ids (P, 32)) -> pred_logits, pred_boxes, pred_masks, presence_logit_dec
+    forward(patch_batch (B, 3, 1008, 1008), token_ids (P, 32)) -> pred_logits, pred_boxes, pred_masks,
+    presence_logit_dec
     with --boxes: forward(patch_batch, token_ids, boxes (B, P, N, 4), box_labels (B, P, N))
 
-Every prompt is applied to every image: row b * P + p is image b with prompt p. B, P and N can be any number from 1. The file also holds the
-tokenizer's merges (extra/qkv/tokenizer.bpe) and the parameters of pre- and post-processing (extra/qkv/processor.json). docs/SAM3.md describes
-the outputs, the two contracts and --dynamic-size. Needs transformers and, without a checkpoint's merges, PyPI.
+Every prompt is applied to every image: row b * P + p is image b with prompt p. B, P and N can be any number from 1.
+The file also holds the tokenizer's merges (extra/qkv/tokenizer.bpe) and the parameters of pre- and post-processing
+(extra/qkv/processor.json). docs/SAM3.md describes the outputs, the two contracts and --dynamic-size. Needs
+transformers and, without a checkpoint's merges, PyPI.
 """
 import argparse
 import collections
@@ -36,17 +39,22 @@ SPECIAL = 2 * 256 + 2  # ids that are not merges: bytes, bytes that end a word, 
 
 
 def tiny_config():
-    """SAM 3's architecture in small: images of 112, two windowed and two global layers, two of everything else, 1024 ids."""
+    """SAM 3's architecture in small: images of 112, two windowed and two global layers, two of everything else,
+    1024 ids."""
     from transformers import Sam3Config
 
     heads = dict(hidden_size=32, num_attention_heads=4)
-    backbone = dict(model_type="sam3_vit_model", hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4, image_size=112,
+    backbone = dict(model_type="sam3_vit_model", hidden_size=64, intermediate_size=128, num_hidden_layers=4,
+                    num_attention_heads=4, image_size=112,
                     patch_size=14, window_size=4, global_attn_indexes=[1, 3], pretrain_image_size=56)
     return Sam3Config(
-        vision_config=dict(model_type="sam3_vision_model", fpn_hidden_size=32, backbone_feature_sizes=[[32, 32], [16, 16], [8, 8]],
+        vision_config=dict(model_type="sam3_vision_model", fpn_hidden_size=32,
+                           backbone_feature_sizes=[[32, 32], [16, 16], [8, 8]],
                            backbone_config=backbone),
-        text_config=dict(model_type="clip_text_model", vocab_size=1024, hidden_size=64, intermediate_size=128, projection_dim=32,
-                         num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=32, hidden_act="gelu", bos_token_id=1022,
+        text_config=dict(model_type="clip_text_model", vocab_size=1024, hidden_size=64, intermediate_size=128,
+                         projection_dim=32,
+                         num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=32, hidden_act="gelu",
+                         bos_token_id=1022,
                          eos_token_id=1023, pad_token_id=0),
         geometry_encoder_config=dict(num_layers=2, intermediate_size=64, roi_size=7, **heads),
         detr_encoder_config=dict(num_layers=2, intermediate_size=64, **heads),
@@ -77,7 +85,8 @@ def load_checkpoint(folder):
             config = json.load(f)
         kind = config.get("model_type")
     except OSError:
-        raise Error(f"{folder}: no config.json in it; a checkpoint is a folder with config.json and *.safetensors", 2) from None
+        raise Error(f"{folder}: no config.json in it; a checkpoint is a folder with config.json and *.safetensors",
+                    2) from None
     except (ValueError, AttributeError):
         raise Error(f"{folder}/config.json is not a JSON object", 2) from None
     if kind not in ("sam3", "sam3_video"):
@@ -85,8 +94,10 @@ def load_checkpoint(folder):
     config = config.get("detector_config", config)
     with _quiet():
         try:
-            model, info = Sam3Model.from_pretrained(folder, config=Sam3Config(**config), dtype=torch.float32, attn_implementation="sdpa",
-                                                    use_safetensors=True, local_files_only=True, output_loading_info=True)
+            model, info = Sam3Model.from_pretrained(folder, config=Sam3Config(**config), dtype=torch.float32,
+                                                    attn_implementation="sdpa",
+                                                    use_safetensors=True, local_files_only=True,
+                                                    output_loading_info=True)
         except Exception as e:
             raise Error(f"{folder}: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}", 2) from e
     missing = sorted(info["missing_keys"])
@@ -145,9 +156,10 @@ def processor(model, contract, boxes=False, dynamic=False, checkpoint=None):
     out = {
         "format": "qkv.sam3", "version": 1, "contract": contract,
         "image": {"height": height, "width": width, "resample": "bilinear", "antialias": True, "keep_aspect": False,
-                  "rescale": given.get("rescale_factor", 1 / 255), "mean": given.get("image_mean", [0.5] * 3), "std": given.get("image_std", [0.5] * 3)},
-        "text": {"length": text.max_position_embeddings, "vocabulary": text.vocab_size, "start": text.vocab_size - 2, "end": text.vocab_size - 1,
-                 "pad": 0, "merges": "qkv/tokenizer.bpe"},
+                  "rescale": given.get("rescale_factor", 1 / 255), "mean": given.get("image_mean", [0.5] * 3),
+                  "std": given.get("image_std", [0.5] * 3)},
+        "text": {"length": text.max_position_embeddings, "vocabulary": text.vocab_size, "start": text.vocab_size - 2,
+                 "end": text.vocab_size - 1, "pad": 0, "merges": "qkv/tokenizer.bpe"},
         "inputs": ["patch_batch", "token_ids"] + (["boxes", "box_labels"] if boxes else []), "outputs": list(OUTPUTS),
         "box_format": "cxcywh" if contract == "meta" else "xyxy",
         "score_threshold": 0.5 if contract == "meta" else 0.3, "mask_threshold": 0.5,
@@ -178,7 +190,8 @@ def export(module, seed=0):
         shapes.update(boxes={0: batch, 1: prompts, 2: count}, box_labels={0: batch, 1: prompts, 2: count})
     example = sample(model, 2, 3, module.boxes, size, seed)  # torch takes a size of 1 for a constant
     if module.boxes:
-        example = {k: torch.cat([v, v], 2) if k.startswith("box") else v for k, v in example.items()}  # no two sizes alike
+        # no two sizes alike
+        example = {k: torch.cat([v, v], 2) if k.startswith("box") else v for k, v in example.items()}
     with torch.no_grad():
         program = torch.export.export(module, tuple(example.values()), dynamic_shapes=shapes, strict=False)
     _prove_guards(module, getattr(program, "_guards_code", None) or [])
@@ -195,13 +208,16 @@ def export(module, seed=0):
 
 
 def _prove_guards(module, guards):
-    """Conditions on sizes that torch wrote into the program must hold at every size that is declared (such as W // 14 == 4 * (W // 56))."""
+    """Conditions on sizes that torch wrote into the program must hold at every size that is declared (such as W // 14
+    == 4 * (W // 56))."""
     unit = step(module.model)
     sides = [unit * k for k in range(2, MOST_STEPS + 1)] if module.dynamic else [None]
     codes = [(g, compile(g.strip(), "guard", "eval")) for g in dict.fromkeys(guards)]
-    for batch, prompts, count, h, w in itertools.product((1, 2, 7), (1, 2, 7), (1, 2, 5) if module.boxes else (1,), sides, sides):
+    for batch, prompts, count, h, w in itertools.product((1, 2, 7), (1, 2, 7), (1, 2, 5) if module.boxes else (1,),
+                                                         sides, sides):
         image = module.model.config.vision_config.image_size
-        shapes = {"patch_batch": (batch, 3, h or image, w or image), "token_ids": (prompts, module.model.config.text_config.max_position_embeddings),
+        shapes = {"patch_batch": (batch, 3, h or image, w or image),
+                  "token_ids": (prompts, module.model.config.text_config.max_position_embeddings),
                   "boxes": (batch, prompts, count, 4), "box_labels": (batch, prompts, count)}
         inputs = {name: types.SimpleNamespace(size=lambda shape=shape: shape) for name, shape in shapes.items()}
         for guard, code in codes:
@@ -214,7 +230,8 @@ def _graphs(module):
 
 
 def _ops(program):
-    return collections.Counter(str(n.target) for g in _graphs(program.graph_module) for n in g.nodes if n.op == "call_function")
+    return collections.Counter(str(n.target) for g in _graphs(program.graph_module) for n in g.nodes
+                               if n.op == "call_function")
 
 
 def _cases(module, pairs):
@@ -226,7 +243,8 @@ def _cases(module, pairs):
 
 
 def check(module, program, pairs=SIZES, say=print):
-    """Prints the largest differences between eager PyTorch and the program, one row per case; raises if one is not 0."""
+    """Prints the largest differences between eager PyTorch and the program, one row per case;
+    raises if one is not 0."""
     run = program.module()
     worst = 0.0
     for batch, prompts, size in _cases(module, pairs):
@@ -241,7 +259,8 @@ def check(module, program, pairs=SIZES, say=print):
         raise Error(f"the exported program differs from eager PyTorch by {worst:.3g}; 0 is expected", 1)
 
 
-def make(path, checkpoint=None, tiny=False, contract="meta", dtype=torch.float32, boxes=False, dynamic=False, seed=0, pairs=SIZES, say=print):
+def make(path, checkpoint=None, tiny=False, contract="meta", dtype=torch.float32, boxes=False, dynamic=False, seed=0,
+         pairs=SIZES, say=print):
     """Writes `path`; returns the module, whose forward is what the file computes."""
     model = load_checkpoint(checkpoint) if checkpoint else random_model(tiny, seed)
     merges = clip_merges(model.config.text_config.vocab_size - SPECIAL, checkpoint)
@@ -267,20 +286,28 @@ def make(path, checkpoint=None, tiny=False, contract="meta", dtype=torch.float32
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="python -m qkv.recipes.sam3", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m qkv.recipes.sam3", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", required=True, metavar="FILE.pt2")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--checkpoint", metavar="DIR", help="config.json and *.safetensors; without it weights are random")
-    source.add_argument("--tiny", action="store_true", help="the architecture in small: 112 x 112 images, 1024 ids, 0.6 M parameters")
-    parser.add_argument("--contract", choices=CONTRACTS, default="meta", help="whose outputs: Meta's code (default) or transformers'")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="bfloat16: autocast inside, float32 at both ends")
+    source.add_argument("--checkpoint", metavar="DIR",
+                        help="config.json and *.safetensors; without it weights are random")
+    source.add_argument("--tiny", action="store_true",
+                        help="the architecture in small: 112 x 112 images, 1024 ids, 0.6 M parameters")
+    parser.add_argument("--contract", choices=CONTRACTS, default="meta",
+                        help="whose outputs: Meta's code (default) or transformers'")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32",
+                        help="bfloat16: autocast inside, float32 at both ends")
     parser.add_argument("--boxes", action="store_true", help="box prompts in addition to the text")
-    parser.add_argument("--dynamic-size", action="store_true", help="heights and widths of 2 to 10 steps (336 in the full model)")
+    parser.add_argument("--dynamic-size", action="store_true",
+                        help="heights and widths of 2 to 10 steps (336 in the full model)")
     parser.add_argument("--seed", type=int, default=0, help="of random weights (default 0)")
-    parser.add_argument("--no-check", action="store_true", help="do not compare the program with eager PyTorch (minutes at full size)")
+    parser.add_argument("--no-check", action="store_true",
+                        help="do not compare the program with eager PyTorch (minutes at full size)")
     a = parser.parse_args(argv)
     try:
-        make(a.output, a.checkpoint, a.tiny, a.contract, getattr(torch, a.dtype), a.boxes, a.dynamic_size, a.seed, () if a.no_check else SIZES)
+        make(a.output, a.checkpoint, a.tiny, a.contract, getattr(torch, a.dtype), a.boxes, a.dynamic_size, a.seed,
+             () if a.no_check else SIZES)
     except Error as e:
         raise SystemExit(f"sam3: {e}") from None
 

@@ -3,6 +3,7 @@
 #include <float.h>
 #include "kernel/gen/vmath.h"
 #include "kernel/variant.h"
+#include "op/formulas.h"
 
 /* Inverse error function: Giles' approximation, two Newton steps in double. */
 static double erf_inverse(double y)
@@ -161,6 +162,7 @@ static inline uint64_t float_to_u64(double v)
 
 #define FLOAT_OPS
 #define NEG(x) -(x)
+#define ABS(x) F(fabs)(x)
 #define NUMBER(v) (T)(v)
 #define ADD(a, b) (a) + (b)
 #define SUB(a, b) (a) - (b)
@@ -229,6 +231,7 @@ static inline uint64_t float_to_u64(double v)
 #undef FMOD
 #undef FLOAT_OPS
 #undef NEG
+#undef ABS
 #undef NUMBER
 #undef ADD
 #undef SUB
@@ -248,6 +251,7 @@ static inline uint64_t float_to_u64(double v)
 #define T int64_t
 #define NAME(x) x##_i64
 #define NEG(x) (int64_t)(0 - (uint64_t)(x))
+#define ABS(x) ((x) < 0 ? NEG(x) : (x))
 #define NUMBER(v) nearest_int(v)
 #define ADD(a, b) (int64_t)((uint64_t)(a) + (uint64_t)(b))
 #define SUB(a, b) (int64_t)((uint64_t)(a) - (uint64_t)(b))

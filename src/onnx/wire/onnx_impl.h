@@ -9,10 +9,11 @@ enum { ONNX_FIELDS = 32 }; /* all field numbers of onnx.proto are below */
 
 typedef struct OnnxReader {
     Arena *a;
-    OnnxFile *file;     /* where data files are kept; NULL: external data is refused */
-    const char *folder; /* NULL likewise */
-    Map opened;         /* location -> index into file->external, + 1 */
-    int depth;          /* of graphs, of types */
+    OnnxFile *file;         /* where data files are kept; NULL: external data is refused */
+    const char *folder;     /* NULL likewise */
+    Map opened;             /* location -> index into file->external, + 1 */
+    int depth;              /* of graphs, of types */
+    uint64_t planned, most; /* bytes that the graph will take */
 } OnnxReader;
 
 bool onnx_no_memory(const OnnxReader *r, Err *err);

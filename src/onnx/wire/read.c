@@ -12,8 +12,12 @@
 
 enum {
     MEMORY_TIMES = 4,
-    MEMORY_FREE = 48 << 20
-};                        /* most memory for records and unpacked weights: 4 times the file and 48 MiB */
+    MEMORY_FREE = 48 << 20, /* most memory for records and unpacked weights: 4 times the file and 48 MiB */
+    GRAPH_TIMES = 3,
+    GRAPH_FREE = 40 << 20, /* most memory for records and the graph made of them, without weights */
+    NODE_BYTES = 700,      /* of these a node or an initializer, which may be 24 bytes in the file */
+    RESULT_BYTES = 400     /* an input or output of the graph */
+};
 enum { SHOWN_DEPTH = 4 }; /* of graphs, in messages */
 
 /* ------------------------------------------------------------------ pieces */
@@ -24,6 +28,17 @@ bool onnx_no_memory(const OnnxReader *r, Err *err)
         err, E_LIMIT,
         "out of memory: its records need more than the %zu bytes that they have so far, or than a file of its size may ask for",
         arena_used(r->a));
+}
+
+/* A graph is made beside the records: what it will take is refused before it is made. */
+static bool plan(OnnxReader *r, uint64_t nodes, uint64_t results, Err *err)
+{
+    r->planned += nodes * NODE_BYTES + results * RESULT_BYTES;
+    return r->planned <= r->most ||
+           fail(err, E_LIMIT,
+                "its nodes, initializers, inputs and outputs take more than %llu MiB as a graph; at most %llu MiB are "
+                "allowed for a file of this size",
+                (unsigned long long)(r->planned >> 20), (unsigned long long)(r->most >> 20));
 }
 
 bool onnx_once(uint32_t times, uint32_t number, Err *err)
@@ -373,10 +388,12 @@ static bool graph(OnnxReader *r, const PbField *field, OnnxGraph *g, Err *err)
         return fail(err, E_LIMIT, "byte %llu: graphs more than %d deep", (unsigned long long)pb_offset(field),
                     ONNX_MAX_DEPTH);
     Pb m = pb_sub(field);
-    TRY(pb_tally(m, times, ONNX_FIELDS, err) && ROOM(r, &g->node, &g->nnode, times[1], err) &&
-        ROOM(r, &g->init, &g->ninit, times[5], err) && ROOM(r, &g->input, &g->ninput, times[11], err) &&
-        ROOM(r, &g->output, &g->noutput, times[12], err) && ROOM(r, &g->info, &g->ninfo, times[13], err) &&
-        ROOM(r, &g->sparse, &g->nsparse, times[15], err) && ROOM(r, &g->metadata, &g->nmetadata, times[16], err));
+    TRY(pb_tally(m, times, ONNX_FIELDS, err) &&
+        plan(r, (uint64_t)times[1] + times[5], (uint64_t)times[11] + times[12], err) &&
+        ROOM(r, &g->node, &g->nnode, times[1], err) && ROOM(r, &g->init, &g->ninit, times[5], err) &&
+        ROOM(r, &g->input, &g->ninput, times[11], err) && ROOM(r, &g->output, &g->noutput, times[12], err) &&
+        ROOM(r, &g->info, &g->ninfo, times[13], err) && ROOM(r, &g->sparse, &g->nsparse, times[15], err) &&
+        ROOM(r, &g->metadata, &g->nmetadata, times[16], err));
     bool ok = true;
     r->depth++;
     for (PbField f; ok && pb_next(&m, &f, err);) ok = graph_field(r, &f, g, err);
@@ -422,8 +439,9 @@ static bool function(OnnxReader *r, const PbField *field, OnnxFunction *n, Err *
     Pb m = pb_sub(field);
     TRY(pb_tally(m, times, ONNX_FIELDS, err) && ROOM(r, &n->input, &n->ninput, times[4], err) &&
         ROOM(r, &n->output, &n->noutput, times[5], err) && ROOM(r, &n->attr, &n->nattr, times[6], err) &&
-        ROOM(r, &n->node, &n->nnode, times[7], err) && ROOM(r, &n->opset, &n->nopset, times[9], err) &&
-        ROOM(r, &n->attr_default, &n->nattr_default, times[11], err) && ROOM(r, &n->info, &n->ninfo, times[12], err));
+        plan(r, times[7], 0, err) && ROOM(r, &n->node, &n->nnode, times[7], err) &&
+        ROOM(r, &n->opset, &n->nopset, times[9], err) && ROOM(r, &n->attr_default, &n->nattr_default, times[11], err) &&
+        ROOM(r, &n->info, &n->ninfo, times[12], err));
     for (PbField f; pb_next(&m, &f, err);)
         if (!function_field(r, &f, n, err)) return inside(r, err, "function", -1, n->name);
     return true;
@@ -465,12 +483,9 @@ static bool model(OnnxReader *r, Pb bytes, OnnxModel *m, Err *err)
 
 static bool read_file(OnnxFile *f, const void *bytes, uint64_t size, const char *folder, Err *err)
 {
-    uint64_t limit;
-    if (__builtin_mul_overflow(size, (uint64_t)MEMORY_TIMES, &limit) ||
-        __builtin_add_overflow(limit, (uint64_t)MEMORY_FREE, &limit))
-        limit = SIZE_MAX / 2;
-    if (!(f->arena = arena_create(limit))) return oom(err);
-    OnnxReader r = {.a = f->arena, .file = f, .folder = folder};
+    const uint64_t few = size < SIZE_MAX / 8 ? size : SIZE_MAX / 8;
+    if (!(f->arena = arena_create(MEMORY_TIMES * few + MEMORY_FREE))) return oom(err);
+    OnnxReader r = {.a = f->arena, .file = f, .folder = folder, .most = GRAPH_TIMES * few + GRAPH_FREE};
     bool ok = model(&r, pb_of(bytes, size), &f->model, err);
     map_free(&r.opened);
     return ok;

@@ -1,7 +1,7 @@
 /* The ONNX file as a whole: inputs, weights, nodes in order, outputs, report. Contract in onnx.h; ops are in onnx_*.c by family. */
 #include <string.h>
 #include "onnx/write/write_impl.h"
-#include "base/buf.h"
+#include "base/jsonw.h"
 #include "base/mem.h"
 #include "format/json.h"
 
@@ -38,10 +38,8 @@ static void put_sentence(Onnx *o, Buf *list, const char *fmt, va_list ap)
 {
     Buf text = {0};
     buf_vprintf(&text, fmt, ap);
-    if (list->len) buf_puts(list, ", ");
-    json_put_string(list, text.data ? text.data : "");
     if (text.failed) out_of_memory(o);
-    buf_free(&text);
+    jw_take(list, NULL, &text);
 }
 
 void onnx_note(Onnx *o, const char *fmt, ...)
@@ -54,17 +52,10 @@ void onnx_note(Onnx *o, const char *fmt, ...)
 
 static void put_about(Buf *list, const Node *n, const char *rule, const char *reason)
 {
-    buf_puts(list, list->len ? ", {\"node\": " : "{\"node\": ");
-    json_put_string(list, n->name);
-    buf_puts(list, ", \"op\": ");
-    json_put_string(list, n->op->name);
-    if (rule) {
-        buf_puts(list, ", \"rule\": ");
-        json_put_string(list, rule);
-    }
-    buf_puts(list, ", \"reason\": ");
-    json_put_string(list, reason);
-    buf_puts(list, "}");
+    jw_put(list, "{'node': %s, 'op': %s", n->name, n->op->name);
+    if (rule) jw_text(list, "rule", rule);
+    jw_text(list, "reason", reason);
+    jw_close(list, "}");
 }
 
 void onnx_warn(Onnx *o, const Node *n, const char *rule, const char *fmt, ...)
@@ -82,19 +73,15 @@ void onnx_warn(Onnx *o, const Node *n, const char *rule, const char *fmt, ...)
 
 static void put_report(const Onnx *o, Buf *out)
 {
-    buf_printf(
-        out,
-        JSON_REPORT
-        "\"opset\": %d, \"profile\": \"%s\", \"nodes\": %d, \"weights\": %d, \"attentions\": {\"op\": %d, \"decomposed\": %d}",
-        o->opt.opset, onnx_profile_name(o->opt.profile), o->nnode, o->ninit, o->attention_ops,
-        o->attention_written_out);
-    const struct {
-        const char *key;
-        const Buf *list;
-    } lists[] = {{"missing", &o->missing}, {"warnings", &o->warnings}, {"notes", &o->notes}, {"dropped", &o->dropped}};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        buf_printf(out, ", \"%s\": [%s]", lists[i].key, lists[i].list->data ? lists[i].list->data : "");
-    buf_puts(out, "}");
+    jw_report(out);
+    jw_put(out, "'opset': %d, 'profile': %s, 'nodes': %d, 'weights': %d, 'attentions': {", o->opt.opset,
+           onnx_profile_name(o->opt.profile), o->nnode, o->ninit);
+    jw_put(out, "'op': %d, 'decomposed': %d}", o->attention_ops, o->attention_written_out);
+    jw_list(out, "missing", '[', &o->missing);
+    jw_list(out, "warnings", '[', &o->warnings);
+    jw_list(out, "notes", '[', &o->notes);
+    jw_list(out, "dropped", '[', &o->dropped);
+    jw_close(out, "}");
 }
 
 /* ------------------------------------------------------------------ inputs and weights */
@@ -283,6 +270,7 @@ static void drop_unused(Onnx *o, const OnnxValueInfo *output, int noutput)
     bool ok = keep != NULL;
     int n = 0;
     for (int i = 0; ok && i < noutput; i++) ok = map_put(&used, output[i].name, o);
+    for (int i = 0; ok && i < o->ninput; i++) ok = map_put(&used, o->input[i].name, o); /* their defaults stay */
     for (int i = o->nnode - 1; ok && i >= 0; i--) {
         keep[i] = any_used(&used, &o->node[i]);
         if (keep[i]) ok = ok && put_uses(&used, &o->node[i], o);
@@ -314,9 +302,7 @@ static void add_guards(Onnx *o)
     for (int i = 0; i < o->g->nrequire; i++) {
         Buf b = {0};
         ex_print(o->p, o->g->require[i].cond, &b);
-        if (o->dropped.len) buf_puts(&o->dropped, ", ");
-        json_put_string(&o->dropped, b.data ? b.data : "");
-        buf_free(&b);
+        jw_take(&o->dropped, NULL, &b);
     }
 }
 

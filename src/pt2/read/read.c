@@ -2,7 +2,7 @@
 #include "pt2/read/read.h"
 #include <stdio.h>
 #include <string.h>
-#include "base/buf.h"
+#include "base/jsonw.h"
 #include "base/pages.h"
 #include "format/zip_json.h"
 #include "pt2/read/read_impl.h"
@@ -280,7 +280,7 @@ static Expr *root_of(Expr *e)
     return root_of(e->args[ex_is_int(e->args[0])]);
 }
 
-/* Nobody declared this minimum: torch writes 2 where a size has none (Dim.AUTO, Dim.DYNAMIC), as sizes of 0 and 1 are left out while it traces,
+/* This minimum was not declared: torch writes 2 where a size has none (Dim.AUTO, Dim.DYNAMIC), as sizes of 0 and 1 are left out while it traces,
  * and runs 1 all the same. A maximum beside it is then one that tracing found, which is among the guards. */
 static bool undeclared(const json_t *top, const char *symbol, int64_t lo, int64_t hi)
 {
@@ -370,6 +370,16 @@ static bool check_symbols(Import *im)
     return true;
 }
 
+enum { MAX_SPECS = 1 << 20 }; /* a number takes 45 bytes in the file, and 150 here */
+
+/* The entries of the signature for inputs (parameters among them) or outputs. */
+static bool read_specs(Import *im, const json_t *signature, const char *key, json_t **specs)
+{
+    TRY(json_want_array(signature, key, specs, im->err));
+    size_t n = json_array_size(*specs);
+    return n <= MAX_SPECS || fail(im->err, E_LIMIT, "%s: %zu entries, at most %d are read", key, n, MAX_SPECS);
+}
+
 static bool read_graph(Import *im, const json_t *top)
 {
     json_t *module, *graph, *signature, *specs, *tv;
@@ -377,7 +387,7 @@ static bool read_graph(Import *im, const json_t *top)
     TRY(json_want_object(top, "graph_module", &module, err));
     TRY(json_want_object(module, "graph", &graph, err));
     TRY(json_want_object(module, "signature", &signature, err));
-    TRY(json_want_array(signature, "input_specs", &specs, err));
+    TRY(read_specs(im, signature, "input_specs", &specs));
     TRY(json_want_object(graph, "tensor_values", &tv, err));
     if (!im->watch) TRY(find_missing_ops(im, graph));
     Scope s = {.graph = graph,
@@ -395,7 +405,7 @@ static bool read_graph(Import *im, const json_t *top)
     im->pt2->ninputs = im->g->ninput;
     ok = ok && read_ranges(im, top, false) && check_symbols(im) &&
          import_guards(im, json_object_get(top, "guards_code")) && import_nodes(im, &s);
-    ok = ok && json_want_array(signature, "output_specs", &specs, err) && add_outputs(im, &s, specs) &&
+    ok = ok && read_specs(im, signature, "output_specs", &specs) && add_outputs(im, &s, specs) &&
          add_writes(im, &s);
     ok = ok && check_symbols(im) && require_guards(im);
     map_free(&s.names);
@@ -408,7 +418,8 @@ static bool kept_json(Import *im, const json_t *v, const char **copy)
     *copy = NULL;
     if (!json_is_array(v) && !json_is_object(v)) return true;
     Buf text = {0};
-    json_put(&text, v);
+    json_put(&text, NULL, v);
+    jw_compact(&text);
     *copy = text.failed ? NULL : arena_strdup(im->g->arena, text.data);
     buf_free(&text);
     return *copy || oom(im->err);

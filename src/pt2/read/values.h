@@ -1,4 +1,5 @@
-/* What a node takes and gives, by its names in the file: arguments as values and numbers, results declared and named. */
+/* What a node takes and gives, by its names in the file: arguments as values and numbers, results declared and named.
+ * */
 #ifndef QKV_PT2_READ_VALUES_H
 #define QKV_PT2_READ_VALUES_H
 #include "pt2/read/read_impl.h"

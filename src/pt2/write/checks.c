@@ -76,17 +76,12 @@ static void guard_text(Emit *e, const Require *r, Buf *out)
 static bool assert_named(Emit *e, const char *truth, const char *message)
 {
     Buf inputs = {0};
-    buf_printf(
-        &inputs,
-        "{\"name\": \"self\", \"arg\": {\"as_sym_bool\": {\"as_name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"assert_msg\", \"arg\": {\"as_string\": ",
-        truth);
-    json_put_string(&inputs, message);
-    buf_puts(&inputs, "}, \"kind\": 1}");
     const char *name = fresh_name(e, "_assert_scalar");
-    if (name) put_node(e, "torch.ops.aten._assert_scalar.default", inputs.data ? inputs.data : "", "", name);
-    e->nodes.failed |= inputs.failed;
-    buf_free(&inputs);
-    return name != NULL;
+    TRY(name);
+    jw_put(&inputs, "{'name': 'self', 'arg': {'as_sym_bool': {'as_name': %s}}, 'kind': 1}", truth);
+    jw_put(&inputs, "{'name': 'assert_msg', 'arg': {'as_string': %s}, 'kind': 1}", message);
+    put_node(e, "torch.ops.aten._assert_scalar.default", &inputs, &(Buf){0}, name);
+    return true;
 }
 
 /* Ranges of derived sizes are read from range_constraints again, and what shape inference asks for is asked again. */
@@ -125,10 +120,8 @@ bool put_guards(Emit *e)
         if (is_range(r) || as_assert(e, r) || mentions_data(e, r->cond) || (bound && inferred(r))) continue;
         Buf text = {0};
         guard_text(e, r, &text);
-        if (e->guards.len) buf_puts(&e->guards, ", ");
-        json_put_string(&e->guards, text.data ? text.data : "True");
-        e->guards.failed |= text.failed;
-        buf_free(&text);
+        if (!text.len) buf_puts(&text, "True");
+        jw_take(&e->guards, NULL, &text);
     }
     return true;
 }

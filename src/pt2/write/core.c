@@ -62,16 +62,11 @@ static Value *clone(Emit *e, Value *x)
 {
     Value *v = emit_value(e, x) ? new_value(e, x->name, x->dtype, x->rank, x->dim) : NULL;
     if (!v) return NULL;
-    char *inputs = arena_printf(
-        e->arena,
-        "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"memory_format\", \"arg\": {\"as_memory_format\": 1}, \"kind\": 2}",
-        e->name[x->id]);
-    char *output = arena_printf(e->arena, "{\"as_tensor\": {\"name\": \"%s\"}}", e->name[v->id]);
-    if (!inputs || !output) {
-        oom(e->err);
-        return NULL;
-    }
-    put_node(e, "torch.ops.aten.clone.default", inputs, output, e->name[v->id]);
+    Buf inputs = {0}, output = {0};
+    jw_put(&inputs, "{'name': 'self', 'arg': {'as_tensor': {'name': %s}}, 'kind': 1}", e->name[x->id]);
+    jw_put(&inputs, "{'name': 'memory_format', 'arg': {'as_memory_format': 1}, 'kind': 2}");
+    put_tensor(&output, e->name[v->id]);
+    put_node(e, "torch.ops.aten.clone.default", &inputs, &output, e->name[v->id]);
     e->written[v->id] = true;
     return put_meta(e, v) ? v : NULL;
 }
@@ -235,7 +230,7 @@ static bool spell_upsample(Emit *e, const Node *n)
     return write_node(e, op_get(OP_upsample_nearest2d_vec), (Arg[3]){n->arg[0], size, scales}, 1, n->out);
 }
 
-/* The mask that dropout draws: the same numbers of the same generator. */
+/* The mask that dropout draws: the same values of the same generator. */
 static bool spell_bernoulli(Emit *e, const Node *n)
 {
     Value *x = n->arg[0].v, *all[2] = {new_value(e, "dropped", x->dtype, x->rank, x->dim),

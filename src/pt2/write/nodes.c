@@ -90,6 +90,22 @@ bool requires_grad(const Value *v)
     return floats && (v->kind == V_INPUT ? v->trains : v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen);
 }
 
+void put_tensor(Buf *out, const char *name) { jw_put(out, "{'as_tensor': {'name': %s}}", name); }
+void put_int(Buf *out, int64_t v) { jw_put(out, "{'as_int': %lld}", (long long)v); }
+
+void put_symbol(Buf *out, const Expr *x, const char *name)
+{
+    if (x->is_bool) jw_put(out, "{'as_sym_bool': {'as_name': %s}}", name);
+    else if (x->is_float) jw_put(out, "{'as_sym_float': {'as_name': %s}}", name);
+    else jw_put(out, "{'as_sym_int': {'as_name': %s}}", name);
+}
+
+void put_device(Buf *out, const Value *v)
+{
+    jw_bool(out, "requires_grad", requires_grad(v));
+    jw_put(out, "'device': {'type': 'cpu', 'index': null}");
+}
+
 enum { MAX_JSON = 512 << 20 }; /* what readers take */
 
 bool put_meta(Emit *e, const Value *v)
@@ -97,24 +113,22 @@ bool put_meta(Emit *e, const Value *v)
     Buf *out = &e->tensors;
     if (e->too_long || out->len > MAX_JSON)
         return fail(e->err, E_LIMIT, "the sizes of '%s' are too long to write", v->name);
-    buf_printf(out, "%s\"%s\": {\"dtype\": %d, \"sizes\": [", out->len ? ",\n" : "", e->name[v->id],
-               dtype_pt2(v->dtype));
-    for (int i = 0; i < v->rank; i++) {
-        if (i) buf_puts(out, ", ");
-        put_size(e, v->dim[i], out);
-    }
-    buf_printf(out, "], \"requires_grad\": %s, \"device\": {\"type\": \"cpu\", \"index\": null}, \"strides\": [",
-               requires_grad(v) ? "true" : "false");
+    if (out->len) jw_line(out);
+    jw_open(out, e->name[v->id], '{');
+    jw_put(out, "'dtype': %d, 'sizes': [", dtype_pt2(v->dtype));
+    for (int i = 0; i < v->rank; i++) put_size(e, v->dim[i], out);
+    jw_close(out, "]");
+    put_device(out, v);
     bool own = v->kind == V_WEIGHT && v->data;
     for (int i = 0; own && i < v->rank; i++) own = v->data->stride[i] >= 0;
     Expr *stride[MAX_RANK];
     if (!own && !value_strides(e->g->ex, v, stride)) return fail(e->err, E_LIMIT, "a size expression is too large");
+    jw_open(out, "strides", '[');
     for (int i = 0; i < v->rank; i++) {
-        if (i) buf_puts(out, ", ");
-        if (own) buf_printf(out, "{\"as_int\": %lld}", (long long)v->data->stride[i]);
+        if (own) put_int(out, v->data->stride[i]);
         else put_size(e, stride[i], out);
     }
-    buf_puts(out, "], \"storage_offset\": {\"as_int\": 0}, \"layout\": 7}");
+    jw_put(out, "], 'storage_offset': {'as_int': 0}, 'layout': 7}");
     return true;
 }
 
@@ -165,21 +179,24 @@ static bool put_numbers(Emit *e, const Arg *a, ParamType as, Buf *out)
         is_float |= a->es[i]->is_float;
         is_bool |= as == PT_SCALARS && a->es[i]->is_bool;
     }
-    buf_printf(out, "{\"as_%s%ss\": [", symbolic ? "sym_" : "", is_float ? "float" : is_bool ? "bool" : "int");
+    static const char *const tags[][2] = {
+        {"as_ints", "as_sym_ints"}, {"as_floats", "as_sym_floats"}, {"as_bools", "as_sym_bools"}};
+    jw_open(out, NULL, '{');
+    jw_open(out, tags[is_float ? 1 : is_bool ? 2 : 0][symbolic], '[');
     for (int i = 0; i < a->n; i++) {
         Buf one = {0};
         bool ok = put_number(e, a->es[i], is_float ? PT_FLOAT : is_bool ? PT_BOOL : PT_INT, &one);
-        e->nodes.failed |= one.failed;
-        if (i) buf_puts(out, ", ");
         /* {"as_int": 3} as it is in a list of sizes, 3 in one of integers; a size of the graph by name */
-        const char *text = one.data ? one.data : "{}", *inner = strchr(text, ' ');
-        size_t n = inner ? strlen(inner + 1) - 1 : 0;
-        if (ok && n && (!symbolic || !ex_is_const(a->es[i]))) buf_add(out, inner + 1, n);
-        else buf_puts(out, text);
+        char *text = one.failed ? NULL : one.data, *inner = text ? strchr(text, ' ') : NULL;
+        if (inner && (!symbolic || !ex_is_const(a->es[i]))) {
+            one.data[one.len - 1] = 0;
+            text = inner + 1;
+        }
+        if (ok) jw_raw(out, NULL, text);
         buf_free(&one);
         TRY(ok);
     }
-    buf_puts(out, "]}");
+    jw_close(out, "]}");
     return true;
 }
 
@@ -187,30 +204,26 @@ static void put_tensors(Emit *e, const Arg *a, Buf *out)
 {
     bool some = false;
     for (int i = 0; i < a->n; i++) some |= !a->vs[i];
-    buf_printf(out, "{\"as_%stensors\": [", some ? "optional_" : "");
+    jw_open(out, NULL, '{');
+    jw_open(out, some ? "as_optional_tensors" : "as_tensors", '[');
     for (int i = 0; i < a->n; i++) {
-        if (i) buf_puts(out, ", ");
-        if (!a->vs[i]) buf_puts(out, "{\"as_none\": true}");
-        else
-            buf_printf(out, some ? "{\"as_tensor\": {\"name\": \"%s\"}}" : "{\"name\": \"%s\"}", e->name[a->vs[i]->id]);
+        if (!a->vs[i]) jw_put(out, "{'as_none': true}");
+        else if (some) put_tensor(out, e->name[a->vs[i]->id]);
+        else jw_put(out, "{'name': %s}", e->name[a->vs[i]->id]);
     }
-    buf_puts(out, "]}");
+    jw_close(out, "]}");
 }
 
 static bool put_arg(Emit *e, const Param *p, const Arg *a, Buf *out)
 {
     switch (a->kind) {
-    case ARG_NONE: buf_puts(out, "{\"as_none\": true}"); return true;
-    case ARG_VALUE: buf_printf(out, "{\"as_tensor\": {\"name\": \"%s\"}}", e->name[a->v->id]); return true;
+    case ARG_NONE: jw_put(out, "{'as_none': true}"); return true;
+    case ARG_VALUE: put_tensor(out, e->name[a->v->id]); return true;
     case ARG_VALUES: put_tensors(e, a, out); return true;
     case ARG_EXPR: return put_number(e, a->e, p->type, out);
     case ARG_EXPRS: return put_numbers(e, a, p->type, out);
-    case ARG_STR:
-        buf_puts(out, "{\"as_string\": ");
-        json_put_string(out, a->s);
-        buf_puts(out, "}");
-        return true;
-    case ARG_DTYPE: buf_printf(out, "{\"as_scalar_type\": %d}", dtype_pt2(a->dtype)); return true;
+    case ARG_STR: jw_put(out, "{'as_string': %s}", a->s); return true;
+    case ARG_DTYPE: jw_put(out, "{'as_scalar_type': %d}", dtype_pt2(a->dtype)); return true;
     case ARG_GRAPH: break;
     }
     return false;
@@ -219,30 +232,32 @@ static bool put_arg(Emit *e, const Param *p, const Arg *a, Buf *out)
 /* Positional as long as none is left out, by keyword from there. */
 static bool put_args(Emit *e, const Op *op, const Arg *args, Buf *out)
 {
-    bool named = false, first = true;
+    bool named = false;
     for (int i = 0; i < op->schema->nparams; i++) {
         const Param *p = &op->schema->params[i];
         if (is_default(e, p, &args[i])) {
             named = true;
             continue;
         }
-        buf_printf(out, "%s{\"name\": \"%s\", \"arg\": ", first ? "" : ", ", p->name);
+        jw_put(out, "{'name': %s, 'arg': ", p->name);
         TRY(put_arg(e, p, &args[i], out) || within(e->err, "argument '%s'", p->name));
-        buf_printf(out, ", \"kind\": %d}", named || p->kwonly ? 2 : 1);
-        first = false;
+        jw_put(out, "'kind': %d}", named || p->kwonly ? 2 : 1);
     }
     return true;
 }
 
 /* ------------------------------------------------------------------ nodes */
 
-void put_node(Emit *e, const char *target, const char *inputs, const char *outputs, const char *name)
+void put_node(Emit *e, const char *target, Buf *inputs, Buf *outputs, const char *name)
 {
-    buf_printf(&e->nodes, "%s{\"target\": \"%s\", \"inputs\": [", e->nodes.len ? ",\n" : "", target);
-    buf_puts(&e->nodes, inputs);
-    buf_puts(&e->nodes, "], \"outputs\": [");
-    buf_puts(&e->nodes, outputs);
-    buf_printf(&e->nodes, "], \"metadata\": {}, \"is_hop_single_tensor_return\": null, \"name\": \"%s\"}", name);
+    Buf *out = &e->nodes;
+    if (out->len) jw_line(out);
+    jw_put(out, "{'target': %s", target);
+    jw_list(out, "inputs", '[', inputs);
+    jw_list(out, "outputs", '[', outputs);
+    jw_put(out, "'metadata': {}, 'is_hop_single_tensor_return': null, 'name': %s}", name);
+    buf_free(inputs);
+    buf_free(outputs);
 }
 
 static bool emit_operand(Emit *e, const Arg *a)
@@ -271,10 +286,8 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
                   op->name);
     for (int i = 0; ok && i < op->schema->nparams; i++) ok = emit_operand(e, &args[i]);
     ok = ok && put_args(e, op, args, &inputs);
-    for (int k = 0; k < nout; k++)
-        buf_printf(&outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", k ? ", " : "", e->name[out[k]->id]);
-    if (ok) put_node(e, target, inputs.data ? inputs.data : "", outputs.data ? outputs.data : "", name);
-    e->nodes.failed |= inputs.failed || outputs.failed;
+    for (int k = 0; k < nout; k++) put_tensor(&outputs, e->name[out[k]->id]);
+    if (ok) put_node(e, target, &inputs, &outputs, name);
     buf_free(&inputs);
     buf_free(&outputs);
     TRY(ok);

@@ -190,9 +190,8 @@ void put_srepr(Emit *e, const Expr *x, Buf *out)
 
 static void put_float(double v, Buf *out)
 {
-    if (isnan(v)) buf_puts(out, "\"NaN\"");
-    else if (isinf(v)) buf_puts(out, v < 0 ? "\"-Infinity\"" : "\"Infinity\"");
-    else json_put_number(out, v);
+    if (isfinite(v)) jw_put(out, "{'as_float': %g}", v);
+    else jw_put(out, "{'as_float': %s}", isnan(v) ? "NaN" : v < 0 ? "-Infinity" : "Infinity");
 }
 
 static void put_expr(Emit *e, const Expr *x, Buf *out)
@@ -201,26 +200,20 @@ static void put_expr(Emit *e, const Expr *x, Buf *out)
     Scalar hint;
     Err unknown = {0};
     put_srepr(e, x, &text);
-    buf_puts(out, "{\"as_expr\": {\"expr_str\": ");
-    json_put_string(out, text.data ? text.data : "");
-    out->failed |= text.failed;
-    buf_free(&text);
+    jw_put(out, "{'as_expr': {");
+    jw_take(out, "expr_str", &text);
     bool known = !x->is_bool && ex_eval(e->g->ex, x, &e->hint, &hint, &unknown);
-    if (known && x->is_float) {
-        buf_puts(out, ", \"hint\": {\"as_float\": ");
-        put_float(scalar_f64(hint), out);
-        buf_puts(out, "}}}");
-    } else if (known) {
-        buf_printf(out, ", \"hint\": {\"as_int\": %lld}}}", (long long)scalar_i64(hint));
-    } else {
-        buf_puts(out, ", \"hint\": null}}");
-    }
+    jw_key(out, "hint");
+    if (known && x->is_float) put_float(scalar_f64(hint), out);
+    else if (known) put_int(out, scalar_i64(hint));
+    else buf_puts(out, "null");
+    jw_close(out, "}}");
 }
 
 void put_size(Emit *e, const Expr *x, Buf *out)
 {
     if (!x) out->failed = true; /* no memory to build it */
-    else if (ex_is_int(x)) buf_printf(out, "{\"as_int\": %lld}", (long long)x->i);
+    else if (ex_is_int(x)) put_int(out, x->i);
     else put_expr(e, x, out);
 }
 
@@ -329,15 +322,12 @@ static bool reading_node(Emit *e, const char *target, const char *base, const Va
 {
     *name = fresh_name(e, base);
     TRY(*name);
-    char *inputs = arena_printf(
-        e->arena, "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}", e->name[v->id]);
-    if (inputs && at >= 0)
-        inputs = arena_printf(e->arena, "%s, {\"name\": \"dim\", \"arg\": {\"as_int\": %d}, \"kind\": 1}", inputs, at);
-    char *output = arena_printf(e->arena, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}", x->is_bool ? "bool" : "int", *name);
-    TRY((inputs && output) || oom(e->err));
-    put_node(e, target, inputs, output, *name);
-    Buf *table = x->is_bool ? &e->bools : &e->ints;
-    buf_printf(table, "%s\"%s\": ", table->len ? ", " : "", *name);
+    Buf inputs = {0}, output = {0}, *table = x->is_bool ? &e->bools : &e->ints;
+    jw_put(&inputs, "{'name': 'self', 'arg': {'as_tensor': {'name': %s}}, 'kind': 1}", e->name[v->id]);
+    if (at >= 0) jw_put(&inputs, "{'name': 'dim', 'arg': {'as_int': %d}, 'kind': 1}", at);
+    put_symbol(&output, x, *name);
+    put_node(e, target, &inputs, &output, *name);
+    jw_key(table, *name);
     put_size(e, only_value(e, x), table);
     return true;
 }
@@ -465,26 +455,17 @@ bool write_size_node(Emit *e, const char *target, const char *name, const Expr *
                      const char *const *names)
 {
     static const char *const letters[] = {"a", "b", "c"};
-    Buf inputs = {0}, *table = value->is_bool ? &e->bools : value->is_float ? &e->floats : &e->ints;
-    const char *kind = value->is_bool ? "as_sym_bool" : value->is_float ? "as_sym_float" : "as_sym_int";
+    Buf inputs = {0}, output = {0}, *table = value->is_bool ? &e->bools : value->is_float ? &e->floats : &e->ints;
     for (int i = 0; i < n; i++) {
-        buf_printf(&inputs, "%s{\"name\": \"%s\", \"arg\": ", i ? ", " : "", letters[i]);
-        if (names[i])
-            buf_printf(&inputs, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}",
-                       args[i]->is_bool    ? "bool"
-                       : args[i]->is_float ? "float"
-                                           : "int",
-                       names[i]);
+        jw_put(&inputs, "{'name': %s, 'arg': ", letters[i]);
+        if (names[i]) put_symbol(&inputs, args[i], names[i]);
         else put_number(e, args[i], PT_SCALAR, &inputs);
-        buf_puts(&inputs, ", \"kind\": 1}");
+        jw_put(&inputs, "'kind': 1}");
     }
-    const char *output = arena_printf(e->arena, "{\"%s\": {\"as_name\": \"%s\"}}", kind, name);
-    if (output) put_node(e, target, inputs.data ? inputs.data : "", output, name);
-    e->nodes.failed |= inputs.failed || !output;
-    buf_free(&inputs);
-    buf_printf(table, "%s\"%s\": ", table->len ? ", " : "", name);
-    if (value->kind == EX_INT) buf_printf(table, "{\"as_int\": %lld}", (long long)value->i);
-    else if (value->kind == EX_BOOL) buf_printf(table, "{\"as_bool\": %s}", value->i ? "true" : "false");
+    put_symbol(&output, value, name);
+    put_node(e, target, &inputs, &output, name);
+    jw_key(table, name);
+    if (value->kind == EX_INT || value->kind == EX_BOOL) put_number(e, value, PT_SCALAR, table);
     else put_expr(e, value, table);
     return true;
 }
@@ -492,24 +473,17 @@ bool write_size_node(Emit *e, const char *target, const char *name, const Expr *
 bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out)
 {
     const char *name;
-    double v = ex_number(x);
     bool to_float = as == PT_FLOAT || as == PT_FLOATS, to_bool = as == PT_BOOL || as == PT_BOOLS,
          to_int = as == PT_INT || as == PT_INTS;
     if (!ex_is_const(x)) {
         TRY(size_name(e, x, &name));
-        buf_printf(out, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}",
-                   x->is_bool    ? "bool"
-                   : x->is_float ? "float"
-                                 : "int",
-                   name);
+        put_symbol(out, x, name);
     } else if (to_float || x->kind == EX_FLOAT) {
-        buf_puts(out, "{\"as_float\": ");
-        put_float(v, out);
-        buf_puts(out, "}");
+        put_float(ex_number(x), out);
     } else if (to_bool || (x->kind == EX_BOOL && !to_int)) {
-        buf_printf(out, "{\"as_bool\": %s}", x->i ? "true" : "false");
+        jw_put(out, x->i ? "{'as_bool': true}" : "{'as_bool': false}");
     } else {
-        buf_printf(out, "{\"as_int\": %lld}", (long long)x->i);
+        put_int(out, x->i);
     }
     return true;
 }

@@ -133,27 +133,22 @@ static bool collect_weights(Emit *e, Weights *all)
 
 static void put_config(const Weights *all, bool constants, Buf *out)
 {
-    bool first = true;
-    buf_puts(out, "{\"config\": {");
+    jw_put(out, "{'config': {");
     for (int i = 0; i < all->n; i++) {
         const Stored *s = &all->w[i];
         if (s->constant != constants) continue;
-        if (!first) buf_puts(out, ", ");
-        first = false;
-        json_put_string(out, s->fqn);
-        buf_printf(
-            out,
-            ": {\"path_name\": \"%s\", \"is_param\": %s, \"use_pickle\": false, \"tensor_meta\": {\"dtype\": %d, \"sizes\": [",
-            all->record[s->record].path, s->v->weight == W_PARAMETER ? "true" : "false", dtype_pt2(s->v->dtype));
-        for (int k = 0; k < s->v->rank; k++)
-            buf_printf(out, "%s{\"as_int\": %lld}", k ? ", " : "", (long long)s->v->data->shape[k]);
-        buf_printf(out, "], \"requires_grad\": %s, \"device\": {\"type\": \"cpu\", \"index\": null}, \"strides\": [",
-                   requires_grad(s->v) ? "true" : "false");
-        for (int k = 0; k < s->v->rank; k++)
-            buf_printf(out, "%s{\"as_int\": %lld}", k ? ", " : "", (long long)stride_of(s, k));
-        buf_printf(out, "], \"storage_offset\": {\"as_int\": %lld}, \"layout\": 7}}", (long long)s->offset);
+        jw_open(out, s->fqn, '{');
+        jw_text(out, "path_name", all->record[s->record].path);
+        jw_bool(out, "is_param", s->v->weight == W_PARAMETER);
+        jw_put(out, "'use_pickle': false, 'tensor_meta': {'dtype': %d, 'sizes': [", dtype_pt2(s->v->dtype));
+        for (int k = 0; k < s->v->rank; k++) put_int(out, s->v->data->shape[k]);
+        jw_close(out, "]");
+        put_device(out, s->v);
+        jw_open(out, "strides", '[');
+        for (int k = 0; k < s->v->rank; k++) put_int(out, stride_of(s, k));
+        jw_put(out, "], 'storage_offset': {'as_int': %lld}, 'layout': 7}}", (long long)s->offset);
     }
-    buf_puts(out, "}}");
+    jw_close(out, "}}");
 }
 
 static bool add_copied(ZipWriter *zip, const char *path, const Tensor *t, Err *err)
@@ -204,25 +199,28 @@ static bool is_target(const Graph *g, const Value *v)
     return false;
 }
 
-static const char *comma(const Buf *b) { return b->len ? ", " : ""; }
+/* What a signature says of a tensor: {"buffer": {"arg": {"name": NAME}, "buffer_name": OF; two braces are left open. */
+static void open_spec(Buf *out, const char *const what[2], const char *name, const char *of)
+{
+    jw_open(out, NULL, '{');
+    jw_open(out, what[0], '{');
+    jw_put(out, "'arg': {'name': %s}", name);
+    jw_text(out, what[1], of);
+}
 
 static bool put_weight_inputs(Emit *e, const Weights *all, Ends *ends)
 {
-    static const char *const kind[] = {"parameter", "buffer", "tensor_constant"};
+    static const char *const kind[][2] = {
+        {"parameter", "parameter_name"}, {"buffer", "buffer_name"}, {"tensor_constant", "tensor_constant_name"}};
     for (int i = 0; i < all->n; i++) {
         const Value *v = all->w[i].v;
         bool buffer = v->weight == W_BUFFER ||
                       (v->weight == W_CONSTANT && is_target(e->g, v)); /* PyTorch writes no constants */
-        const char *name = e->name[v->id], *what = kind[buffer ? W_BUFFER : v->weight];
-        buf_printf(&ends->inputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->inputs), name);
-        buf_printf(&ends->input_specs,
-                   "%s{\"%s\": {\"arg\": {\"name\": \"%s\"}, \"%s_name\": ", comma(&ends->input_specs), what, name,
-                   what);
-        json_put_string(&ends->input_specs, all->w[i].fqn);
-        if (buffer)
-            buf_printf(&ends->input_specs, ", \"persistent\": %s",
-                       v->weight == W_BUFFER && v->persistent ? "true" : "false");
-        buf_puts(&ends->input_specs, "}}");
+        const char *name = e->name[v->id], *const *what = kind[buffer ? W_BUFFER : v->weight];
+        put_tensor(&ends->inputs, name);
+        open_spec(&ends->input_specs, what, name, all->w[i].fqn);
+        if (buffer) jw_bool(&ends->input_specs, "persistent", v->weight == W_BUFFER && v->persistent);
+        jw_close(&ends->input_specs, "}}");
         e->written[v->id] = true;
         TRY(put_meta(e, v));
     }
@@ -232,32 +230,24 @@ static bool put_weight_inputs(Emit *e, const Weights *all, Ends *ends)
 static bool put_constant(Emit *e, const Arg *a, Buf *out)
 {
     if (a->kind == ARG_EXPR) return put_number(e, a->e, PT_SCALAR, out);
-    if (a->kind == ARG_STR) {
-        buf_puts(out, "{\"as_string\": ");
-        json_put_string(out, a->s);
-        buf_puts(out, "}");
-    } else {
-        buf_puts(out, "{\"as_none\": true}");
-    }
+    if (a->kind == ARG_STR) jw_put(out, "{'as_string': %s}", a->s);
+    else jw_put(out, "{'as_none': true}");
     return true;
 }
 
 static bool put_scalar_input(Emit *e, const ScalarInput *s, Ends *ends)
 {
-    bool dynamic = s->value.kind == ARG_EXPR && !ex_is_const(s->value.e);
-    if (dynamic) {
-        buf_printf(&ends->inputs, "%s{\"as_sym_int\": {\"as_name\": \"%s\"}}", comma(&ends->inputs), s->name);
-        buf_printf(&ends->input_specs, "%s{\"user_input\": {\"arg\": {\"as_sym_int\": {\"as_name\": \"%s\"}}}}",
-                   comma(&ends->input_specs), s->name);
-        buf_printf(&e->ints, "%s\"%s\": ", comma(&e->ints), s->name);
+    Buf *spec = &ends->input_specs;
+    if (s->value.kind == ARG_EXPR && !ex_is_const(s->value.e)) {
+        put_symbol(&ends->inputs, s->value.e, s->name);
+        jw_put(spec, "{'user_input': {'arg': {'as_sym_int': {'as_name': %s}}}}", s->name);
+        jw_key(&e->ints, s->name);
         put_size(e, s->value.e, &e->ints);
         return true;
     }
-    buf_puts(&ends->inputs, comma(&ends->inputs));
-    buf_printf(&ends->input_specs, "%s{\"constant_input\": {\"name\": \"%s\", \"value\": ", comma(&ends->input_specs),
-               s->name);
-    TRY(put_constant(e, &s->value, &ends->inputs) && put_constant(e, &s->value, &ends->input_specs));
-    buf_puts(&ends->input_specs, "}}");
+    jw_put(spec, "{'constant_input': {'name': %s, 'value': ", s->name);
+    TRY(put_constant(e, &s->value, &ends->inputs) && put_constant(e, &s->value, spec));
+    jw_close(spec, "}}");
     return true;
 }
 
@@ -272,9 +262,8 @@ static bool put_user_inputs(Emit *e, Ends *ends)
         }
         const Value *v = g->input[tensor++];
         const char *name = e->name[v->id];
-        buf_printf(&ends->inputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->inputs), name);
-        buf_printf(&ends->input_specs, "%s{\"user_input\": {\"arg\": {\"as_tensor\": {\"name\": \"%s\"}}}}",
-                   comma(&ends->input_specs), name);
+        put_tensor(&ends->inputs, name);
+        jw_put(&ends->input_specs, "{'user_input': {'arg': {'as_tensor': {'name': %s}}}}", name);
         e->written[v->id] = true;
         TRY(put_meta(e, v));
     }
@@ -295,7 +284,10 @@ static bool cloned(Emit *e, Value *v, const char **name)
 
 static bool put_mutations(Emit *e, Ends *ends, const Weights *all)
 {
-    static const char *const kind[] = {"parameter", "buffer", "buffer"};
+    static const char *const kind[][2] = {{"parameter_mutation", "parameter_name"},
+                                          {"buffer_mutation", "buffer_name"},
+                                          {"buffer_mutation", "buffer_name"},
+                                          {"user_input_mutation", "user_input_name"}};
     const Graph *g = e->g;
     for (int i = 0; i < graph_mutations(g); i++) {
         const Mutation *m = graph_mutation(g, i);
@@ -304,19 +296,13 @@ static bool put_mutations(Emit *e, Ends *ends, const Weights *all)
         for (int k = 0; k < g->noutput; k++) again |= g->output[k].value == m->value;
         for (int k = 0; k < i; k++) again |= graph_mutation(g, k)->value == m->value;
         if (again) TRY(cloned(e, m->value, &name));
-        buf_printf(&ends->outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->outputs), name);
-        const char *what = m->target->kind == V_INPUT ? "user_input" : kind[m->target->weight],
-                   *target = e->name[m->target->id];
+        put_tensor(&ends->outputs, name);
+        const char *const *what = kind[m->target->kind == V_INPUT ? 3 : m->target->weight],
+                          *target = e->name[m->target->id];
         for (int k = 0; k < all->n; k++)
             if (all->w[k].v == m->target) target = all->w[k].fqn;
-        const char *key = m->target->kind == V_INPUT         ? "user_input_name"
-                          : m->target->weight == W_PARAMETER ? "parameter_name"
-                                                             : "buffer_name";
-        buf_printf(&ends->output_specs,
-                   "%s{\"%s_mutation\": {\"arg\": {\"name\": \"%s\"}, \"%s\": ", comma(&ends->output_specs), what, name,
-                   key);
-        json_put_string(&ends->output_specs, target);
-        buf_puts(&ends->output_specs, "}}");
+        open_spec(&ends->output_specs, what, name, target);
+        jw_close(&ends->output_specs, "}}");
     }
     return true;
 }
@@ -324,12 +310,13 @@ static bool put_mutations(Emit *e, Ends *ends, const Weights *all)
 /* Of a joint graph: which parameter or input a gradient belongs to. */
 static void put_gradient(const Emit *e, const Weights *all, const Value *of, const char *name, Buf *out)
 {
-    const char *what = of->kind == V_INPUT ? "user_input" : "parameter", *target = e->name[of->id];
+    static const char *const kind[][2] = {{"gradient_to_parameter", "parameter_name"},
+                                          {"gradient_to_user_input", "user_input_name"}};
+    const char *target = e->name[of->id];
     for (int i = 0; i < all->n; i++)
         if (all->w[i].v == of) target = all->w[i].fqn;
-    buf_printf(out, "{\"gradient_to_%s\": {\"arg\": {\"name\": \"%s\"}, \"%s_name\": ", what, name, what);
-    json_put_string(out, target);
-    buf_puts(out, "}}");
+    open_spec(out, kind[of->kind == V_INPUT], name, target);
+    jw_close(out, "}}");
 }
 
 /* The signature finds a gradient by its name, so that it needs one of its own. */
@@ -346,27 +333,21 @@ static bool put_user_outputs(Emit *e, Ends *ends, const Weights *all)
 {
     const Graph *g = e->g;
     for (int tensor = 0, scalar = 0; tensor < g->noutput || scalar < g->nscalar_output;) {
-        Buf one = {0}, spec = {0};
-        bool ok = true;
+        Buf *specs = &ends->output_specs;
         if (scalar < g->nscalar_output && (tensor == g->noutput || g->scalar_output[scalar].at <= tensor + scalar)) {
-            ok = put_constant(e, &g->scalar_output[scalar++].value, &one);
-        } else {
-            const Output *o = &g->output[tensor++];
-            const char *name = e->name[o->value->id];
-            if (shares_target(g, o->value) || gradient_is_shared(g, tensor - 1)) ok = cloned(e, o->value, &name);
-            buf_printf(&one, "{\"as_tensor\": {\"name\": \"%s\"}}", name);
-            if (o->loss) buf_printf(&spec, "{\"loss_output\": {\"arg\": {\"name\": \"%s\"}}}", name);
-            if (o->gradient_of) put_gradient(e, all, o->gradient_of, name, &spec);
+            const Arg *a = &g->scalar_output[scalar++].value;
+            jw_put(specs, "{'user_output': {'arg': ");
+            TRY(put_constant(e, a, &ends->outputs) && put_constant(e, a, specs));
+            jw_close(specs, "}}");
+            continue;
         }
-        buf_printf(&ends->outputs, "%s%s", comma(&ends->outputs), one.data ? one.data : "");
-        if (spec.len) buf_printf(&ends->output_specs, "%s%s", comma(&ends->output_specs), spec.data);
-        else
-            buf_printf(&ends->output_specs, "%s{\"user_output\": {\"arg\": %s}}", comma(&ends->output_specs),
-                       one.data ? one.data : "");
-        ends->outputs.failed |= one.failed || spec.failed;
-        buf_free(&one);
-        buf_free(&spec);
-        TRY(ok);
+        const Output *o = &g->output[tensor++];
+        const char *name = e->name[o->value->id];
+        if (shares_target(g, o->value) || gradient_is_shared(g, tensor - 1)) TRY(cloned(e, o->value, &name));
+        put_tensor(&ends->outputs, name);
+        if (o->loss) jw_put(specs, "{'loss_output': {'arg': {'name': %s}}}", name);
+        else if (o->gradient_of) put_gradient(e, all, o->gradient_of, name, specs);
+        else jw_put(specs, "{'user_output': {'arg': {'as_tensor': {'name': %s}}}}", name);
     }
     return true;
 }
@@ -375,14 +356,12 @@ static bool put_user_outputs(Emit *e, Ends *ends, const Weights *all)
 
 static void put_bounds(const char *key, int64_t lo, int64_t hi, Buf *out)
 {
-    if (out->len) buf_puts(out, ", ");
-    json_put_string(out, key);
-    buf_puts(out, ": {\"min_val\": ");
-    if (lo == INT64_MIN) buf_puts(out, "null");
-    else buf_printf(out, "%lld", (long long)lo);
-    buf_puts(out, ", \"max_val\": ");
-    if (hi == INT64_MAX) buf_puts(out, "null}");
-    else buf_printf(out, "%lld}", (long long)hi);
+    jw_open(out, key, '{');
+    if (lo == INT64_MIN) jw_text(out, "min_val", NULL);
+    else jw_int(out, "min_val", lo);
+    if (hi == INT64_MAX) jw_text(out, "max_val", NULL);
+    else jw_int(out, "max_val", hi);
+    jw_close(out, "}");
 }
 
 /* 28 <= 14*s0 and 14*s0 <= 84 */
@@ -426,77 +405,68 @@ static bool is_joint(const Graph *g)
 }
 
 /* Inputs by position, results as a tuple: of a graph that came from no file. */
-static void put_plain_spec(int n, bool arguments, Buf *out)
+static void put_plain_spec(const char *key, int n, bool arguments, Buf *out)
 {
     Buf b = {0};
-    buf_puts(&b, "[1, {\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [");
-    if (arguments) buf_puts(&b, "{\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [");
-    for (int i = 0; i < n; i++)
-        buf_printf(&b, "%s{\"type\": null, \"context\": null, \"children_spec\": []}", i ? ", " : "");
-    if (arguments) buf_puts(&b, "]}, {\"type\": \"builtins.dict\", \"context\": \"[]\", \"children_spec\": []}");
-    buf_puts(&b, "]}]");
-    json_put_string(out, b.data ? b.data : "");
-    out->failed |= b.failed;
-    buf_free(&b);
+    jw_put(&b, "[1, {'type': 'builtins.tuple', 'context': 'null', 'children_spec': [");
+    if (arguments) jw_put(&b, "{'type': 'builtins.tuple', 'context': 'null', 'children_spec': [");
+    for (int i = 0; i < n; i++) jw_put(&b, "{'type': null, 'context': null, 'children_spec': []}");
+    if (arguments) jw_put(&b, "]}, {'type': 'builtins.dict', 'context': '[]', 'children_spec': []}");
+    jw_close(&b, "]}]");
+    jw_take(out, key, &b);
 }
 
 static void put_call(const Emit *e, Buf *out)
 {
     const Graph *g = e->g;
-    buf_puts(out,
-             "\"module_call_graph\": [{\"fqn\": \"\", \"signature\": {\"inputs\": [], \"outputs\": [], \"in_spec\": ");
-    if (g->in_spec) json_put_string(out, g->in_spec);
-    else put_plain_spec(g->ninput + g->nscalar_input, true, out);
-    buf_puts(out, ", \"out_spec\": ");
-    if (g->out_spec && !is_joint(g)) json_put_string(out, g->out_spec);
-    else put_plain_spec(g->noutput + g->nscalar_output, false, out);
-    buf_puts(out, ", \"forward_arg_names\": ");
-    if (g->forward_args || g->in_spec) buf_puts(out, g->forward_args ? g->forward_args : "null");
+    jw_put(out, "'module_call_graph': [{'fqn': '', 'signature': {'inputs': [], 'outputs': []");
+    if (g->in_spec) jw_text(out, "in_spec", g->in_spec);
+    else put_plain_spec("in_spec", g->ninput + g->nscalar_input, true, out);
+    if (g->out_spec && !is_joint(g)) jw_text(out, "out_spec", g->out_spec);
+    else put_plain_spec("out_spec", g->noutput + g->nscalar_output, false, out);
+    if (g->forward_args || g->in_spec) jw_raw(out, "forward_arg_names", g->forward_args ? g->forward_args : "null");
     else {
-        buf_puts(out, "[");
-        for (int i = 0; i < g->ninput; i++) buf_printf(out, "%s\"%s\"", i ? ", " : "", e->name[g->input[i]->id]);
-        buf_puts(out, "]");
+        jw_open(out, "forward_arg_names", '[');
+        for (int i = 0; i < g->ninput; i++) jw_text(out, NULL, e->name[g->input[i]->id]);
+        jw_close(out, "]");
     }
-    buf_printf(out, "}}], \"metadata\": {}, \"treespec_namedtuple_fields\": %s",
-               g->namedtuples ? g->namedtuples : "{}");
+    jw_put(out, "}}], 'metadata': {}");
+    jw_raw(out, "treespec_namedtuple_fields", g->namedtuples ? g->namedtuples : "{}");
 }
 
-static const char *text(const Buf *b) { return b->data ? b->data : ""; }
+static void put_lines(Buf *out, const Buf *lines)
+{
+    buf_puts(out, "\n");
+    if (lines->len) buf_add(out, lines->data, lines->len);
+    buf_puts(out, "\n");
+    out->failed |= lines->failed;
+}
 
 static void put_program(const Emit *e, const Ends *ends, Buf *out)
 {
-    const Buf *all[] = {&e->nodes,  &e->tensors,   &e->ints,       &e->bools,          &e->floats,
-                        &e->guards, &ends->inputs, &ends->outputs, &ends->input_specs, &ends->output_specs};
-    Buf ranges = {0};
-    put_ranges(e, &ranges);
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) out->failed |= all[i]->failed;
-    const struct {
-        const char *before, *what;
-    } part[] = {
-        {"{\"graph_module\": {\"graph\": {\"inputs\": [", text(&ends->inputs)},
-        {"], \"outputs\": [", text(&ends->outputs)},
-        {"], \"nodes\": [\n", text(&e->nodes)},
-        {"\n], \"tensor_values\": {\n", text(&e->tensors)},
-        {"\n}, \"sym_int_values\": {", text(&e->ints)},
-        {"}, \"sym_bool_values\": {", text(&e->bools)},
-        {"}, \"is_single_tensor_return\": false, \"custom_obj_values\": {}, \"sym_float_values\": {", text(&e->floats)},
-        {"}}, \"signature\": {\"input_specs\": [", text(&ends->input_specs)},
-        {"], \"output_specs\": [", text(&ends->output_specs)},
-    };
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
-        buf_puts(out, part[i].before);
-        buf_puts(out, part[i].what);
-    }
-    buf_puts(out, "]}, ");
+    jw_put(out, "{'graph_module': {'graph': {");
+    jw_list(out, "inputs", '[', &ends->inputs);
+    jw_list(out, "outputs", '[', &ends->outputs);
+    jw_open(out, "nodes", '[');
+    put_lines(out, &e->nodes);
+    jw_put(out, "], 'tensor_values': {");
+    put_lines(out, &e->tensors);
+    jw_close(out, "}");
+    jw_list(out, "sym_int_values", '{', &e->ints);
+    jw_list(out, "sym_bool_values", '{', &e->bools);
+    jw_put(out, "'is_single_tensor_return': false, 'custom_obj_values': {}");
+    jw_list(out, "sym_float_values", '{', &e->floats);
+    jw_put(out, "}, 'signature': {");
+    jw_list(out, "input_specs", '[', &ends->input_specs);
+    jw_list(out, "output_specs", '[', &ends->output_specs);
+    jw_close(out, "}");
     put_call(e, out);
-    buf_printf(out, "}, \"opset_version\": {\"aten\": 10}, \"range_constraints\": {%s}, ", text(&ranges));
-    buf_puts(
-        out,
-        "\"schema_version\": {\"major\": 8, \"minor\": 20}, \"verifiers\": [\"TRAINING\"], \"torch_version\": \"2.13.0+qkv\", \"guards_code\": [");
-    buf_puts(out, text(&e->guards));
-    buf_puts(out, "]}");
-    out->failed |= ranges.failed;
-    buf_free(&ranges);
+    jw_put(out, "}, 'opset_version': {'aten': 10}, 'range_constraints': {");
+    put_ranges(e, out);
+    jw_put(out,
+           "}, 'schema_version': {'major': 8, 'minor': 20}, 'verifiers': ['TRAINING'], 'torch_version': '2.13.0+qkv'");
+    jw_list(out, "guards_code", '[', &e->guards);
+    jw_close(out, "}");
 }
 
 static bool has_code(const Emit *e, const Value *v)

@@ -2,7 +2,7 @@
 #ifndef QKV_PT2_WRITE_WRITE_IMPL_H
 #define QKV_PT2_WRITE_WRITE_IMPL_H
 #include "pt2/write/write.h"
-#include "format/json.h"
+#include "base/jsonw.h"
 
 typedef struct Emit {
     const Graph *g;
@@ -66,9 +66,13 @@ bool put_guards(Emit *e);
 const char *fresh_name(Emit *e, const char *base);
 Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim); /* one that only the file has */
 bool requires_grad(const Value *v);
-bool put_meta(Emit *e, const Value *v); /* into tensor_values */
-void put_node(Emit *e, const char *target, const char *inputs, const char *outputs,
-              const char *name); /* lists as JSON text */
+bool put_meta(Emit *e, const Value *v);                                                  /* into tensor_values */
+void put_node(Emit *e, const char *target, Buf *inputs, Buf *outputs, const char *name); /* frees the lists */
+/* {"as_tensor": {"name": NAME}}, {"as_int": V}, {"as_sym_int": {"as_name": NAME}} */
+void put_tensor(Buf *out, const char *name);
+void put_int(Buf *out, int64_t v);
+void put_symbol(Buf *out, const Expr *x, const char *name);
+void put_device(Buf *out, const Value *v); /* of a tensor: requires_grad and device */
 bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *out);
 bool emit_value(Emit *e, Value *v); /* v, if it is not there yet */
 bool emit_nodes(Emit *e);

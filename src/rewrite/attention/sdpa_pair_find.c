@@ -7,7 +7,8 @@
 
 enum { MAX_FOLLOWED = 32, MAX_ALIKE = 8 };
 
-/* P or dS, seen through the views that were followed: the value is the form, its last two axes swapped if transposed, times factor. */
+/* P or dS, seen through the views that were followed: the value is the form, its last two axes swapped if transposed,
+ * times factor. */
 typedef struct Seen {
     Value *v;
     Value *views; /* P, seen through them alone */
@@ -144,7 +145,8 @@ static bool see_view(Rewrite *rw, Seen *s, const Node *view)
 
 /* ------------------------------------------------------------------ products */
 
-/* The sizes of the parts that both axes of x and those of `dim` are made of; how many, -1 where they do not divide each other. */
+/* The sizes of the parts that both axes of x and those of `dim` are made of; how many, -1 where they do not divide
+ * each other. */
 static int parts_of(ExprPool *p, const Value *x, int rank, Expr *const *dim, Expr **part)
 {
     Expr *a = NULL, *b = NULL, *c;
@@ -160,7 +162,8 @@ static int parts_of(ExprPool *p, const Value *x, int rank, Expr *const *dim, Exp
     }
 }
 
-/* reshape(permute(x)) as a permute and a merge of the parts of x's axes, as far as that is possible: it has many spellings otherwise. */
+/* reshape(permute(x)) as a permute and a merge of the parts of x's axes, as far as that is possible: it has many
+ * spellings otherwise. */
 static Value *folded_reshape(Rewrite *rw, Value *x, int rank, Expr *const *dim)
 {
     Expr *part[MAX_RANK];
@@ -179,7 +182,8 @@ Value *folded(Rewrite *rw, Value *v, int depth)
     return n->op->id == OP_reshape ? folded_reshape(rw, x, v->rank, v->dim) : rw_expand(rw, x, v->rank, v->dim);
 }
 
-/* Operand x of a product, brought to the axes of `like` and its last two, as a number times something: both are comparable then. */
+/* Operand x of a product, brought to the axes of `like` and its last two, as a number times something: both are
+ * comparable then. */
 static Value *comparable(Rewrite *rw, Value *x, const Value *like, double *scale)
 {
     Expr *dim[MAX_RANK];

@@ -20,7 +20,8 @@ typedef struct Readers {
     bool ok;
 } Readers;
 
-/* A product that is one of the gradients: from = factor * (that gradient, transposed or not, seen through these views). */
+/* A product that is one of the gradients: from = factor * (that gradient, transposed or not, seen through these
+ * views). */
 typedef struct Root {
     Value *from;
     int which;

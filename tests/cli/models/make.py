@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
-"""Makes the models of the command's tests with torch, next to this file. They are committed; run this only to change them.
+"""Makes the models of the command's tests with torch, next to this file.
+They are committed; run this only to change them.
 
-quadrant.pt2    (N, 1, 8, 8) -> (N, 4): which quarter of a picture is brightest, scores are 10 x the mean of each quarter
+quadrant.pt2    (N, 1, 8, 8) -> (N, 4): which quarter of a picture is brightest,
+                scores are 10 x the mean of each quarter
 rgb.pt2         (1, 3, 4, 6) -> itself: shows how a picture is read
-words.pt2       (B, S) ids, mask, types -> (B, S, 8) and pooled (B, 8); each token has its own direction, scaled by its type
+words.pt2       (B, S) ids, mask, types -> (B, S, 8) and pooled (B, 8);
+                each token has its own direction, scaled by its type
 affine.pt2      (B, 4) -> relu(x @ w + b) * 2; affine2.pt2 is the same with one bias changed
 two.pt2         a (B, 3) i64, b (B, 3) f32 -> a + b, a > b
-train.pt2       x (B, 4), target (B, 3) -> the mean squared error of affine.pt2's layer, and what it predicts; x asks for a gradient
-static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that is a constant; at three sizes, without dynamic sizes;
-                static_loop.pt2 has the same signature and other nodes, static_other.pt2 other weights
+train.pt2       x (B, 4), target (B, 3) -> the mean squared error of affine.pt2's layer, and what it predicts;
+                x asks for a gradient
+static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that is a constant; at three sizes, without
+                dynamic sizes; static_loop.pt2 has the same signature and other nodes, static_other.pt2 other weights
 static_table_*.pt2   x (b, s) -> x * a table of s numbers that follow no rule + 137 or 911, at two sizes
-eager.pt2       (B, S, 8) and mask (B, S) -> (B, S, 8): attention of two heads spelled out, a softmax by hand, norm and activation by hand
+eager.pt2       (B, S, 8) and mask (B, S) -> (B, S, 8): attention of two heads spelled out, with decomposed softmax,
+                norm and activation
 left.pt2        the same with a second attention whose mask hides by -50, which keeps the keys in the softmax
-sdpa.pt2        x (B, N, 24), pair (2, N, N) -> (B, N, 24): scaled_dot_product_attention of 3 axes, of heads of 12, with a mask of 3 axes, and of queries whose last
-                axis is turned
-ground.pt2      pictures (B, 3, 32, 32), ids (P, 16) -> logits, boxes, masks, presence, as SAM 3: what is "red", "green" or "blue" in the left and in the right
-                half of a picture; with tokenizer and processor as extra files. bare.pt2 is the same without them
+sdpa.pt2        x (B, N, 24), pair (2, N, N) -> (B, N, 24): scaled_dot_product_attention of 3 axes, of heads of 12,
+                with a mask of 3 axes, and of queries whose last axis is turned
+ground.pt2      pictures (B, 3, 32, 32), ids (P, 16) -> logits, boxes, masks, presence, as SAM 3: what is "red",
+                "green" or "blue" in the left and in the right half of a picture; with tokenizer and processor as
+                extra files. bare.pt2 is the same without them
 """
 import pathlib
 import torch
@@ -204,11 +210,13 @@ def main():
     save("quadrant", Quadrant(), (torch.rand(3, 1, 8, 8),), {"image": {0: batch}})
     save("rgb", Same(), (torch.rand(1, 3, 4, 6),), None)
     bs = {0: batch, 1: seq}
-    save("words", Words(), (ids, ids.clone(), ids.clone()), {"input_ids": bs, "attention_mask": bs, "token_type_ids": bs})
+    save("words", Words(), (ids, ids.clone(), ids.clone()),
+         {"input_ids": bs, "attention_mask": bs, "token_type_ids": bs})
     save("affine", Affine(0.5), (torch.rand(3, 4),), {"x": {0: batch}})
     save("affine2", Affine(0.75), (torch.rand(3, 4),), {"x": {0: batch}})
     save("two", Two(), (torch.ones(3, 3, dtype=torch.int64), torch.rand(3, 3)), {"a": {0: batch}, "b": {0: batch}})
-    save("train", Train(), (torch.rand(3, 4, requires_grad=True), torch.rand(3, 3)), {"x": {0: batch}, "target": {0: batch}})
+    save("train", Train(), (torch.rand(3, 4, requires_grad=True), torch.rand(3, 3)),
+         {"x": {0: batch}, "target": {0: batch}})
     static = lambda n, s: (torch.rand(n, s, 4), torch.ones(n, s, dtype=torch.bool))
     for name, n, s in (("a", 2, 3), ("b", 3, 5), ("c", 4, 8)):
         save(f"static_{name}", Causal(), static(n, s), None)
@@ -219,8 +227,11 @@ def main():
     for name, n, s in (("a", 2, 3), ("b", 4, 5)):
         save(f"static_table_{name}", Table(), (torch.rand(n, s),), None)
     save("static_other", Causal(2.0), static(3, 5), None)
-    save("sdpa", Kinds(), (torch.rand(3, 5, 24), torch.rand(2, 5, 5)), {"x": bs, "pair": {1: seq, 2: seq}}, keep=["nn_module_stack"])
-    extra = {"qkv/tokenizer.bpe": "\n".join(MERGES) + "\n", "qkv/processor.json": '{"contract": "meta", "image": {"height": 32, "width": 32}, "text": {"length": 16}, "score_threshold": 0.5}'}
+    save("sdpa", Kinds(), (torch.rand(3, 5, 24), torch.rand(2, 5, 5)), {"x": bs, "pair": {1: seq, 2: seq}},
+         keep=["nn_module_stack"])
+    extra = {"qkv/tokenizer.bpe": "\n".join(MERGES) + "\n",
+             "qkv/processor.json": '{"contract": "meta", "image": {"height": 32, "width": 32}, "text": {"length": '
+                                   '16}, "score_threshold": 0.5}'}
     grounding = (torch.zeros(2, 3, 32, 32), torch.zeros(3, 16, dtype=torch.int64))
     for name, files in (("ground", extra), ("bare", None)):
         save(name, Ground(), grounding, {"patch_batch": {0: Dim("b", min=1)}, "token_ids": {0: Dim("p", min=1)}}, files)

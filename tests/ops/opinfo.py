@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""PyTorch's own samples of its ops (OpInfo, the database of torch.testing) in float32, compared with eager.
+
+    opinfo.py                 a share of the entries (QKV_SHARE): does each do what docs/OPINFO.md says? TAP
+    opinfo.py NAME ...        these entries: linalg.qr nn.functional.pad.circular
+    opinfo.py --page          all entries; writes docs/OPINFO.md
+    --jobs N                  as many processes (1)
+
+An entry is equal (on all its samples), refused (with an error, on all of them), refused in part, wrong, or not exported
+(by torch.export). A wrong one is never as it should be. Entries run in processes of their own, so that a crash is one
+entry's. The samples are opinfo_samples.py's.
+"""
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("QKV_LIBRARY", str(ROOT / "build" / "libqkv.so"))
+from opinfo_samples import SAMPLES, entries, write  # noqa: E402
+from share import exported, share  # noqa: E402
+PAGE = ROOT / "docs" / "OPINFO.md"
+TOLERANCE = {"float32": 2e-5, "float64": 1e-7, "float16": 4e-3, "bfloat16": 3e-2, "complex64": 2e-5, "complex128": 1e-7}
+UNSET = ("empty", "new_empty")  # elements of their results are whatever memory held
+
+
+# ------------------------------------------------------------------ running
+
+
+def differ(got, want, unset):
+    """'' or what differs; got and want are tensors."""
+    import torch
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+    tolerance = TOLERANCE.get(str(want.dtype).removeprefix("torch."))
+    if unset:
+        return ""
+    if tolerance is None:
+        same = torch.equal(got, want)
+        return "" if same else f"{got.flatten()[:5].tolist()} instead of {want.flatten()[:5].tolist()}"
+    finite = torch.isfinite(want)
+    peak = want[finite].abs().max().item() if finite.any() else 0
+    same = torch.isclose(got, want, rtol=0, atol=tolerance * peak + 1e-12, equal_nan=True)
+    if same.all():
+        return ""
+    at = tuple(torch.nonzero(~same)[0].tolist())
+    return f"element {list(at)} is {got[at].item():.9g} instead of {want[at].item():.9g}; the largest is {peak:.9g}"
+
+
+def reason(e, path):
+    """Of an error: the ops that are missing, or its message without the file."""
+    said = " ".join(str(e).removeprefix(f"{path}: ").removeprefix("models/model.json: ").split())
+    ops = re.findall(r"([\w.]+) \(node '", said) if "not supported: " in said else []
+    return ", ".join(f"`{op}`" for op in ops) or said
+
+
+def run(path, inputs, want, name):
+    """(state, what is said of it)"""
+    import qkv
+    import torch
+    try:
+        outputs = qkv.Model(path, threads=1).run_dlpack([x.clone() for x in inputs]).values()
+    except qkv.Error as e:
+        return "refused", reason(e, path)
+    got = [torch.from_dlpack(x).clone() for x in outputs]
+    if not got:
+        return "refused", "its results are numbers"
+    if len(got) != len(want):
+        return "wrong", f"{len(got)} results instead of {len(want)}"
+    for k, (a, b) in enumerate(zip(got, want)):
+        what = differ(a, b, name.startswith(UNSET))
+        if what:
+            return "wrong", f"result {k}: {what}"
+    return "equal", ""
+
+
+def one(name, op):
+    """(state, reason) of an entry"""
+    import torch
+    with tempfile.TemporaryDirectory() as folder:
+        reasons = exported("ops/opinfo_samples.py", name, folder, lambda made: write(made, op))
+        states, said = collections.Counter(), ""
+        for k in range(SAMPLES):
+            path = pathlib.Path(folder) / f"{k}.pt2"
+            if path.exists():
+                state, why = run(str(path), *torch.load(path.with_suffix(".pt")), name)
+                states[state] += 1
+                said = why if not said or state == "wrong" else said
+    if not states:
+        return "not exported", reasons[0] if reasons else "no samples"
+    if states["wrong"]:
+        return "wrong", said
+    if states["refused"]:
+        return "refused in part" if states["equal"] else "refused", said
+    return "equal", ""
+
+
+def worker():
+    """Names on stdin, a line of JSON for each on stdout."""
+    warnings.simplefilter("ignore")
+    table = entries()
+    for line in sys.stdin:
+        name = line.strip()
+        print(json.dumps([name, *one(name, table[name])]), flush=True)
+
+
+# ------------------------------------------------------------------ many
+
+
+def started():
+    return subprocess.Popen([sys.executable, __file__, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, text=True)
+
+
+def lane(names):
+    """Results of these entries; a process that ends is started again for the rest."""
+    process = None
+    for name in names:
+        process = process or started()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(name + "\n")
+            process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            yield name, "wrong", f"the process ended with {process.wait()}"
+            process = None
+            continue
+        yield tuple(json.loads(line))
+    if process:
+        process.stdin.close()
+        process.wait()
+
+
+def results(names, jobs):
+    """{name: (state, reason)}"""
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        lanes = pool.map(lambda k: list(lane(names[k::jobs])), range(jobs))
+        return {name: (state, why) for part in lanes for name, state, why in part}
+
+
+# ------------------------------------------------------------------ the page
+
+ROW = re.compile(r"\| `([^`]+)` \| (refused in part|refused|not exported) \|")
+
+
+def page(found):
+    counts = collections.Counter(state for state, _ in found.values())
+    ran = len(found) - counts["not exported"]
+    out = ["# PyTorch's own samples", "",
+           "Generated by `tests/ops/opinfo.py --page`; do not edit.", "",
+           "Every entry of PyTorch's OpInfo database that takes float32, three samples of each, exported by torch.export,",
+           f"run here and compared with eager. Of {ran} entries that torch.export exports, {counts['equal']} "
+           f"({100 * counts['equal'] / ran:.1f} %) are equal on all samples,",
+           f"{counts['refused']} are refused, {counts['refused in part']} are refused on some samples. "
+           f"{counts['not exported']} are not exported.", "",
+           "| entry | state | why |", "|---|---|---|"]
+    for name, (state, why) in sorted(found.items()):
+        if state != "equal":
+            out.append(f"| `{name}` | {state} | {why.replace('|', chr(92) + '|')} |")
+    return "\n".join(out) + "\n"
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--jobs", type=int, default=1)
+    ap.add_argument("--page", action="store_true")
+    ap.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    if a.worker:
+        return worker()
+    table = entries()
+    unknown = [n for n in a.names if n not in table]
+    if unknown:
+        ap.error(f"not an entry for float32: {', '.join(unknown)}")
+    names = list(table) if a.page else a.names or share(list(table), {})
+    found = results(names, a.jobs)
+    if a.page:
+        PAGE.write_text(page(found))
+    expected = {m[1]: m[2] for m in map(ROW.match, PAGE.read_text().split("\n")) if m}
+    print(f"1..{len(names)}")
+    for name, (state, why) in found.items():
+        right = state == expected.get(name, "equal")
+        said = "" if right else f", {PAGE.name} says {expected.get(name, 'equal')}"
+        print(f"{'ok' if right else 'not ok'} - opinfo: {name} {state}{said}{': ' + why if why else ''}")
+    counts = collections.Counter(state for state, _ in found.values())
+    print("# " + ", ".join(f"{n} {state}" for state, n in counts.most_common()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
