@@ -125,14 +125,17 @@ void print_help(const Command *c)
 
 /* ------------------------------------------------------------------ man pages */
 
-/* Text as roff: no backslash, dash or leading dot is taken as markup. */
-static void roff(const char *s, int n)
+/* Text as roff: no backslash, dash or leading dot is taken as markup; filled to `width` columns, 0: never broken. */
+static void roff(const char *s, int n, int width)
 {
     bool start = true;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0, column = 0; i < n; i++) {
         if (start && (s[i] == '.' || s[i] == '\'')) fputs("\\&", stdout);
-        start = s[i] == '\n';
-        if (start && i + 1 < n && s[i + 1] == '\n') {
+        bool full = width && s[i] == ' ' && column + (int)strcspn(s + i + 1, " \n") >= width;
+        start = full || s[i] == '\n';
+        column = start ? 0 : column + 1;
+        if (full) putchar('\n');
+        else if (start && i + 1 < n && s[i + 1] == '\n') {
             fputs("\n.PP\n", stdout);
             i++;
         } else if (s[i] == '\\') fputs("\\e", stdout);
@@ -141,7 +144,7 @@ static void roff(const char *s, int n)
     }
 }
 
-static void roff_all(const char *s) { roff(s, (int)strlen(s)); }
+static void roff_all(const char *s) { roff(s, (int)strlen(s), 100); }
 
 static void man_head(const char *page, const char *summary)
 {
@@ -212,9 +215,9 @@ static void man_page(const Command *c)
     for (const char *p = c->examples; *p;) {
         int n = (int)strcspn(p, "\t"), m = (int)strcspn(p + n, "\n");
         printf(".TP\n");
-        roff(p, n);
+        roff(p, n, 0);
         putchar('\n');
-        roff(p + n + 1, m - 1);
+        roff(p + n + 1, m - 1, 0);
         putchar('\n');
         p += n + m;
         p += *p == '\n';
