@@ -6,13 +6,14 @@
 # make coverage-attention   spellings, traps and models of attention: the figures of docs/ATTENTION.md
 # make tutorial    draws the scene of docs/TUTORIAL-SAM3.md, runs its commands, writes what they print and show
 # make install     [PREFIX=/usr/local DESTDIR=]; make uninstall takes the same files away; make deb writes dist/qkv_*.deb
+# make abidiff     compares the interface with the last release's (needs abigail-tools)
 # make wheel       a wheel of the Python package for any Linux with glibc 2.28 into dist/ (tools/wheels.py makes others)
 # make release     VERSION=0.2.0: changelog, wheels, deb, source archive, SBOM and hashes in dist/, and the tag
 # make asan | fuzz | bench | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
-.PHONY: all tests demo demo-minilm check check-all coverage-attention tutorial asan-build asan fuzz bench
+.PHONY: all tests demo demo-minilm check check-all coverage-attention tutorial abidiff asan-build asan fuzz bench
 .PHONY: wheel prefixed install uninstall deb release clean
 all: build/build.ninja
 	@ninja -C build $(NINJAFLAGS) product
@@ -52,16 +53,21 @@ tutorial: all
 	@tools/setup.sh sam3
 	@$(PY) tools/tutorial.py build/qkv
 
+# -g1: reports name functions and lines, which is all that they use; whole debug information costs half as much again.
 build-asan/build.ninja:
 	@tools/setup.sh build
 	@tools/setup.sh check
-	@meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=true >/dev/null
+	@meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=false \
+	  -Dc_args=-g1 >/dev/null
 
 asan-build: build-asan/build.ninja
 	@ninja -C build-asan
 
 asan: asan-build
 	@meson test -C build-asan --no-rebuild --print-errorlogs
+
+abidiff:
+	@tools/abi.sh
 
 fuzz: all
 	@sh tests/fuzz/run.sh

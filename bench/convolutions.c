@@ -4,8 +4,9 @@
  *        -ldnnl -lz -lminizip -lm -o /tmp/convolutions
  *     OMP_NUM_THREADS=1 /tmp/convolutions bf16 [C,O,H,W,kernel,stride[,residual] ...]
  *
- * Weights and pictures are cold as in a model: each shape has as many of both as fill 64 MB (16 at most), taken in turn. GFLOP/s of the best
- * round, and what it costs to make one whose weights are packed: of oneDNN's with DNNL_PRIMITIVE_CACHE_CAPACITY=0, else it was kept. HOT=1: one of each.
+ * Weights and pictures are cold as in a model: each shape has as many of both as fill 64 MB (16 at most), taken in
+ * turn. GFLOP/s of the best round, and what it costs to make one whose weights are packed: of oneDNN's with
+ * DNNL_PRIMITIVE_CACHE_CAPACITY=0, else it was kept. HOT=1: one of each.
  */
 #include <omp.h>
 #include <math.h>

@@ -83,9 +83,11 @@ int ops_finish(Loaded *m, int64_t runs, double wall_ms, OpProfile *p)
     char *text = qkv_session_profile_json(m->session, &e);
     if (!text) return problem_of(&e);
     json_error_t where;
-    p->profile = json_loads(text, 0, &where);
+    json_t *report = json_loads(text, 0, &where);
     qkv_free(text);
-    if (!p->profile) return problem(EXIT_INTERNAL, "profile: %s", where.text);
+    if (!report) return problem(EXIT_INTERNAL, "profile: %s", where.text);
+    p->profile = json_incref(json_object_get(report, "steps"));
+    json_decref(report);
     int code = ops_peak(m, &p->after);
     if (code) return code;
     p->peak = p->after;

@@ -59,12 +59,20 @@ static void wrap(const char *text, int indent)
 
 static void title(const char *s) { printf("\n%s%s%s\n", color_on(BOLD), s, color_off(BOLD)); }
 
+static const char *help_of(const Option *t)
+{
+    static char text[1024];
+    if (!t->more) return t->help;
+    snprintf(text, sizeof text, "%s %s", t->help, t->more());
+    return text;
+}
+
 static void print_option(const Option *t)
 {
     fputs("  ", stdout);
     if (t->letter) printf("%s-%c%s, ", color_on(BOLD), t->letter, color_off(BOLD));
     printf("%s--%s%s%s%s\n", color_on(BOLD), t->name, color_off(BOLD), t->arg ? " " : "", t->arg ? t->arg : "");
-    wrap(t->help, HELP_COLUMN + 2);
+    wrap(help_of(t), HELP_COLUMN + 2);
 }
 
 static void print_examples(const char *examples)
@@ -197,7 +205,7 @@ static void man_page(const Command *c)
         printf("\\fR");
         if (op->arg) printf(" \\fI%s\\fR", op->arg);
         putchar('\n');
-        roff_all(op->help);
+        roff_all(help_of(op));
         putchar('\n');
     }
     printf(".SH EXAMPLES\n");

@@ -132,6 +132,7 @@ int model_load(const ModelOptions *o, const char *path, bool bf16, bool no_fuse,
     qkv_load_options load = {.struct_size = sizeof load,
                              .compute = bf16 ? QKV_BF16 : QKV_NONE,
                              .no_fuse = no_fuse,
+                             .no_mmap = o->no_mmap,
                              .fixed_names = (const char *const *)f.name,
                              .fixed = f.t,
                              .n_fixed = f.n};

@@ -25,12 +25,13 @@ typedef struct List { /* MANY: an option that may be given many times */
 
 typedef struct Option { /* a list of them ends with one without a name */
     const char *name;
-    OptionKind kind;  /* what lies at `at`: bool, int, const char *, List, int64_t, int64_t, double, double */
-    size_t at;        /* from the start of the group's struct */
-    char letter;      /* 0: none */
-    const char *arg;  /* "N"; NULL for FLAG and COUNT */
-    int64_t min, max; /* of INTEGER and BYTES */
-    const char *help; /* NULL: an older spelling, which is understood but not shown */
+    OptionKind kind;           /* what lies at `at`: bool, int, const char *, List, int64_t, int64_t, double, double */
+    size_t at;                 /* from the start of the group's struct */
+    char letter;               /* 0: none */
+    const char *arg;           /* "N"; NULL for FLAG and COUNT */
+    int64_t min, max;          /* of INTEGER and BYTES */
+    const char *help;          /* NULL: an older spelling, which is understood but not shown */
+    const char *(*more)(void); /* NULL, or what follows help, where the library knows it */
 } Option;
 
 typedef struct OptionGroup {
@@ -51,7 +52,7 @@ typedef struct ModelOptions { /* how a model is read and run */
     List fix;
     const char *dtype, *passes;
     int64_t threads, memory_limit;
-    bool skip_padding, no_optimize;
+    bool skip_padding, no_optimize, no_mmap;
 } ModelOptions;
 extern const Option fix_option[], skip_padding_option[], dtype_option[], run_options[], passes_option[];
 

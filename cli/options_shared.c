@@ -1,5 +1,7 @@
 /* The options that several commands share. */
+#include <stdio.h>
 #include "options.h"
+#include "qkv_tools.h"
 
 #define AT(field) offsetof(Common, field)
 const Option common_options[] = {
@@ -39,15 +41,31 @@ const Option run_options[] = {
     {"no-optimize", FLAG, AT(no_optimize),
      .help = "Run the nodes of the file as they are. By default attention, norms and activations, however they are "
              "spelled, are first turned into single ops, as qkv rewrite --exact-masked-rows does."},
+    {"no-mmap", FLAG, AT(no_mmap),
+     .help = "Read the model into memory instead of mapping it: for a file that another process may write in place."},
     {"memory-limit", BYTES, AT(memory_limit), .arg = "SIZE", .min = 1, .max = INT64_MAX,
-     .help = "Upper limit for the memory of activations and scratch space; suffixes K, M, G. A run that needs more "
-             "ends with exit code 5."},
+     .help = "Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G. A run "
+             "that needs more ends with exit code 5."},
     {0},
 };
+/* "import, detach, ... By default import, ... run." */
+static const char *all_passes(void)
+{
+    static char text[400];
+    const char *name;
+    int ordinary;
+    size_t at = 0;
+    for (int i = 0; (name = qkv_pass_name(i, NULL)); i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", name);
+    at += (size_t)snprintf(text + at, sizeof text - at, ". By default");
+    for (int i = 0, n = 0; (name = qkv_pass_name(i, &ordinary)); i++)
+        if (ordinary) at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", n++ ? ", " : " ", name);
+    snprintf(text + at, sizeof text - at, " run.");
+    return text;
+}
+
 const Option passes_option[] = {
-    {"passes", TEXT, AT(passes), .arg = "LIST",
-     .help = "Run only these passes over the graph, of import,detach,rewrite,padding,precision,fold,fuse. By default "
-             "import, detach, rewrite, precision and fuse run."},
+    {"passes", TEXT, AT(passes), .arg = "LIST", .help = "Run only these passes over the graph, of", .more = all_passes},
     {0},
 };
 #undef AT

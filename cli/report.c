@@ -1,5 +1,5 @@
-/* Reports of the library and JSON on stdout. A report is read in pieces: jansson's form of a value takes hundreds of bytes, and a model may
- * have a million of them.
+/* Reports of the library and JSON on stdout. A report is read in pieces: jansson's form of a value takes hundreds of
+ * bytes, and a model may have a million of them.
  *
  *     json_t *head = report_head(text);                      all but the lists
  *     for (size_t left = report_list(text, "outputs", &at); left; left--) {

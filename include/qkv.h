@@ -22,8 +22,8 @@
  * A struct that begins with struct_size must have it set to its sizeof: QKV_USAGE otherwise (docs/ABI.md). A call that
  * fails changes nothing and leaks nothing; a NULL return means failure. Strings are UTF-8; those returned as
  * `const char *` live as long as the object they came from, those returned as `char *` are freed with qkv_free. Reports
- * are JSON objects whose first key, "schema", is the version of their keys; docs/schema has JSON Schemas. The library never
- * prints, never exits, and opens no files but those it is given by name.
+ * are JSON objects whose first key, "schema", is the version of their keys; docs/schema has JSON Schemas. The library
+ * never prints, never exits, and opens no files but those it is given by name.
  *
  * The rest: qkv_tools.h (describe, convert, rewrite, check, profile), qkv_train.h, qkv_vision.h (a library of its own).
  */
@@ -133,6 +133,10 @@ typedef struct qkv_load_options {
     int n_fixed;
     /* 1: rewrite as qkv_model_rewrite does with skip_padding; no change where no padding can be skipped. */
     int skip_padding;
+    /* 1: read the file into memory, which each process then has for itself. By default it stays mapped while the
+     * model is loaded: if another process cuts it short meanwhile, this one gets SIGBUS. (Replacing a file, as qkv
+     * writes its own, is not a danger.) */
+    int no_mmap;
 } qkv_load_options;
 
 /* Reads a .pt2 or an ONNX model. options may be NULL. */
@@ -167,7 +171,8 @@ typedef struct qkv_session qkv_session;
 typedef struct qkv_session_options {
     size_t struct_size;  /* sizeof(qkv_session_options) */
     int threads;         /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
-    size_t memory_limit; /* bytes of activations and scratch, 0: no limit; QKV_LIMIT says how much was needed */
+    size_t memory_limit; /* bytes of activations, scratch and inputs that the session makes or copies, 0: no limit;
+                            QKV_LIMIT says what was needed */
     /* 1: run the nodes of the file. 0: run a copy of the graph, made by the model's first session and shared by all, in
      * which qkv_model_rewrite's rules have recognised attention, norms and activations; the model itself does not
      * change. */

@@ -296,12 +296,12 @@ typedef struct qkv_stats {
 } qkv_stats;
 QKV_API qkv_status qkv_session_stats(const qkv_session *s, qkv_stats *out, qkv_error *err); /* set out->struct_size */
 
-/* Time per step of the runs since profiling was switched on. JSON array; qkv_free it. A step: {node, op, shape (of its
- * results), calls, total_ms, min_ms (the shortest call), operands, arithmetic ("bf16" where it multiplies 16-bit
- * values, else "f32"), flops, bytes} of one call: operations from the sizes (a causal attention counts half), bytes
- * that must be read and written at least. What a run does besides its steps has the same keys without the last four,
- * node "" and op "(inputs)", "(sizes)", "(plan)", "(buffers)" or "(profile)". All total_ms add up to the time of the
- * runs. */
+/* Time per step of the runs since profiling was switched on. One JSON object with steps [..]; qkv_free it. A step:
+ * {node, op, shape (of its results), calls, total_ms, min_ms (the shortest call), operands, arithmetic ("bf16" where it
+ * multiplies 16-bit values, else "f32"), flops, bytes} of one call: operations from the sizes (a causal attention
+ * counts half), bytes that must be read and written at least. What a run does besides its steps has the same keys
+ * without the last four, node "" and op "(inputs)", "(sizes)", "(plan)", "(buffers)" or "(profile)". All total_ms add
+ * up to the time of the runs. */
 QKV_API void qkv_session_profile(qkv_session *s, int on);
 QKV_API char *qkv_session_profile_json(const qkv_session *s, qkv_error *err);
 

@@ -9,5 +9,6 @@ TABLE = pathlib.Path(__file__).resolve().parent.parent / "src/tensor/tolerance.d
 
 
 def tolerance(what):
-    columns, figures = (re.search(rf"TOLERANCE\({row},([^)]*)\)", TABLE.read_text())[1].split(",") for row in ("WHAT", what))
+    columns, figures = (re.search(rf"TOLERANCE\({row},([^)]*)\)", TABLE.read_text())[1].split(",")
+                        for row in ("WHAT", what))
     return dict(zip((c.strip() for c in columns), map(float, figures)))

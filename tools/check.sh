@@ -87,6 +87,7 @@ run() { # SUITE ARGUMENT...: its output into a log, its exit code, time and proc
   [ -f "$log" ] || log=$logs/$name.log
   printf '%-20s %s (%d s, processor %s %s)\n' "$name" "$([ $code = 0 ] && echo ok || echo "FAILED, see $logs/$name.log")" \
     $((SECONDS - start)) "${cpu[@]:-}" >&2
+  echo "$name $((SECONDS - start))" >>$logs/figures
   echo "$name=$log:$code" >>$logs/suites
 }
 ready() { # SUITE: is what it needs installed?
@@ -117,10 +118,10 @@ case "$mode" in
   quick | all) ;;
   *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
-rm -rf $logs && mkdir -p $logs
+rm -rf $logs && mkdir -p $logs && echo $QKV_SHARE >$logs/share
 if [ "$mode" = quick ]; then
   PROCESSES=2 run c
-  lanes layers oplists checksrc documents findings install wheel python_1 python_2
+  lanes ${quick#c } python_1 python_2
 else
   have ray || echo "skipped: tests/python/test_ray.py (no ray in .venv)" >>$logs/skipped
   make asan-build >$logs/asan_build.log 2>&1 </dev/null || echo "asan_build=$logs/asan_build.log:1" >>$logs/suites

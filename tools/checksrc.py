@@ -30,7 +30,7 @@ BANNED = [
     ("strcoll", r"\b(?:strcoll|strxfrm)\s*\(", ["src", "cli"], [], "sorts by the user's locale; use strcmp"),
     ("options of the command", STRING_WITH + r"--[a-z]", ["src", "vision"], [],
      "the library knows no command line: say what is wanted, and let hint() of cli/term.c name the option"),
-    ("JSON by hand", r'\\"[A-Za-z_]+\\"\s*:', ["src", "vision"], [], "use jw_put and the rest of base/jsonw.h"),
+    ("JSON as text", r'\\"[A-Za-z_]+\\"\s*:', ["src", "vision"], [], "use jw_put and the rest of base/jsonw.h"),
     ("setlocale", r"\bsetlocale\s*\(", ["src", "cli"], [],
      "the locale belongs to the program that embeds us; the command stays in the \"C\" locale, so that its printf "
      "writes points"),
@@ -45,7 +45,8 @@ def code(path):
 
 
 def main():
-    paths = [p for folder in ("src", "vision", "cli") for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".c", ".h", ".def")]
+    paths = [p for folder in ("src", "vision", "cli") for p in sorted((ROOT / folder).rglob("*"))
+             if p.suffix in (".c", ".h", ".def")]
     files = {str(p.relative_to(ROOT)): code(p) for p in paths}
     checks = []
     for name, pattern, folders, allowed, why in BANNED:

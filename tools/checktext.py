@@ -30,7 +30,7 @@ BANNED = [
      [r"\bthere (?:is|are|was|were) no\b"]),
     (r"\bnobody\b", "nothing, no one, no reader", [r"[\"'%]nobody"]),
     (r"\banew\b", "again", []),
-    (r"\bbehind\b", "after, below, by way of", [r"\"behind\"", r"\b(?:left|leave|leaves|leaving|hide)\b[^.]* behind\b"]),
+    (r"\bbehind\b", "after, below, by way of", [r"\"behind\"", r"\b(?:left|leave|leaves|leaving|stayed|stays|hide)\b[^.]* behind\b"]),
     (r"\bby hand\b", "decomposed, as separate ops", [r"(?:written|write|worked out|read|steps) by hand"]),
     (r"\bin other clothes\b", "in another form", []),
     (r"\bcome out of data\b", "data-dependent", []),

@@ -1,5 +1,6 @@
-/* CLIP's BPE. Contract in bpe.h. The rules are OpenAI's (CLIP, simple_tokenizer.py): a piece of text is its bytes, the last one marked as the end of
- * a word; of all neighbours the pair that stands first among the merges is joined, until none is left.
+/* CLIP's BPE. Contract in bpe.h. The rules are OpenAI's (CLIP, simple_tokenizer.py): a piece of text is its bytes, the
+ * last one marked as the end of a word; of all neighbours the pair that stands first among the merges is joined, until
+ * none is left.
  */
 #include "vision/bpe.h"
 #include <limits.h>
@@ -35,7 +36,8 @@ static Merge *slot(const Bpe *b, uint64_t pair)
     return &b->slots[at];
 }
 
-/* Bytes have the names of printable characters (bytes_to_unicode): their own where they are one, else from U+0100 on; ids in that order. */
+/* Bytes have the names of printable characters (bytes_to_unicode): their own where they are one, else from U+0100 on;
+ * ids in that order. */
 static bool name_bytes(Bpe *b, Map *ids, Err *err)
 {
     int printable = 0, other = 0, count = 0;
@@ -193,7 +195,8 @@ static size_t piece(const char *p, size_t left, ClipStyle style)
     return n;
 }
 
-/* A cleaned text. transformers splits a spelled-out special token once more, by GPT-2's pattern: "<|", the word, "|>". */
+/* A cleaned text. transformers splits a spelled-out special token once more, by GPT-2's pattern:
+ * "<|", the word, "|>". */
 static void add_text(const Bpe *b, const char *p, size_t left, int *work, Ids *ids)
 {
     while (left) {

@@ -1,5 +1,5 @@
-/* Text before CLIP's tokenizers split it. Contract in clip_text.h. The steps are those of ftfy 6.3 (fixes.py, chardata.py), of Python's html
- * module (html/__init__.py) and of str.lower().
+/* Text before CLIP's tokenizers split it. Contract in clip_text.h. The steps are those of ftfy 6.3 (fixes.py,
+ * chardata.py), of Python's html module (html/__init__.py) and of str.lower().
  */
 #include "vision/clip_text.h"
 #include <string.h>
@@ -38,7 +38,8 @@ ClipClass clip_class(const char *text, size_t n, size_t *length)
     return k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO ? CLIP_NUMBER : CLIP_OTHER;
 }
 
-/* U+0080 to U+009F, which no text means, are taken for the characters of Windows-1252 there, by html.unescape and by ftfy. */
+/* U+0080 to U+009F, which no text means, are taken for the characters of Windows-1252 there,
+ * by html.unescape and by ftfy. */
 static const uint16_t windows[32] = {0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
                                      0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0x8D,   0x17D,  0x8F,
                                      0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,

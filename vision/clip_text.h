@@ -4,9 +4,9 @@
  *     clip_clean("Caf&eacute; \xe2\x80\x9cRed\xe2\x80\x9d", CLIP_META, &b, err);      caf\xc3\xa9 "red"
  *
  * CLIP_HF is transformers' CLIPTokenizer: NFC, lower case character by character.
- * CLIP_META is OpenAI's SimpleTokenizer (open_clip, SAM 3): ftfy.fix_text, html.unescape twice, Python's str.lower(). Of ftfy's steps those that
- * follow from single characters are here: entities, ligatures, widths, quotes, control characters, NFC. Its guesses at text that was decoded
- * with the wrong table (mojibake) are not.
+ * CLIP_META is OpenAI's SimpleTokenizer (open_clip, SAM 3): ftfy.fix_text, html.unescape twice, Python's str.lower().
+ * Of ftfy's steps those that follow from single characters are here: entities, ligatures, widths, quotes, control
+ * characters, NFC. Its guesses at text that was decoded with the wrong table (mojibake) are not.
  */
 #ifndef QKV_VISION_CLIP_TEXT_H
 #define QKV_VISION_CLIP_TEXT_H

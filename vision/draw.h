@@ -4,7 +4,8 @@
  *     picture_overlay(&im, &list, prompts, nprompts, &over, err);
  *     image_write_png(&over, "overlay.png", err);
  *
- * Letters are 6 x 10 dots (font.h): Latin-1 and Latin Extended-A, Greek, Cyrillic; other characters are a box with a question mark. Sizes grow with the picture.
+ * Letters are 6 x 10 dots (font.h): Latin-1 and Latin Extended-A, Greek, Cyrillic; other characters are a box with a
+ * question mark. Sizes grow with the picture.
  */
 #ifndef QKV_VISION_DRAW_H
 #define QKV_VISION_DRAW_H

@@ -16,8 +16,8 @@
 #include "vision/vision.h"
 
 static const int64_t max_pixels = (int64_t)1 << 28;
-static const int64_t max_packing =
-    8300; /* pixels to a byte: deflate gives at most 1032 bytes for one, 8 pixels in each; JPEG a bit for a block of a 32 x 32 unit */
+static const int64_t max_packing = 8300; /* pixels to a byte: deflate gives at most 1032 bytes for one, 8 pixels in
+                                            each; JPEG a bit for a block of a 32 x 32 unit */
 
 void image_free(Image *im)
 {
@@ -187,7 +187,8 @@ static bool read_jpeg(Image *im, const MappedFile *f, Err *err)
     return ok;
 }
 
-/* As EXIF's orientation says: 5 to 8 lie with rows and columns changed, the others and they may be mirrored across and down. */
+/* As EXIF's orientation says: 5 to 8 lie with rows and columns changed,
+ * the others and they may be mirrored across and down. */
 static bool turn_upright(Image *im, int orientation, Err *err)
 {
     if (orientation == 1) return true;

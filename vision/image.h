@@ -1,7 +1,8 @@
 /* PNG and JPEG in, PNG out.
  *
  *     Image im;
- *     image_read(&im, "cat.jpg", err);      8 bits a channel; im.channels 1 (gray), 3 (RGB); alpha dropped over white, palettes and
+ *     image_read(&im, "cat.jpg", err);      8 bits a channel; im.channels 1 (gray), 3 (RGB); alpha dropped over white,
+ * palettes and
  *     ... im.pixels[(y * im.width + x) * im.channels + c] ...        16 bits reduced, CMYK refused by name
  *     image_free(&im);
  *
@@ -22,8 +23,9 @@ bool image_read_rgb(Image *im, const char *path,
                     Err *err); /* always RGB, alpha left out and not blended, as Pillow's convert("RGB") */
 bool image_write_png(const Image *im, const char *path, Err *err); /* whole or not at all: qkv_file_write */
 void image_free(Image *im);
-/* out (channels_wanted, h, w) float: convert gray<->RGB (ITU-R 601, as Pillow's L), resize to (h, w) with an antialiased triangle
- * filter (as Pillow BILINEAR: support scaled by the reduction factor), divide by 255, then (x - mean[c]) / std[c]. */
+/* out (channels_wanted, h, w) float: convert gray<->RGB (ITU-R 601, as Pillow's L), resize to (h, w) with an
+ * antialiased triangle filter (as Pillow BILINEAR: support scaled by the reduction factor), divide by 255, then (x -
+ * mean[c]) / std[c]. */
 bool image_to_tensor(const Image *im, int channels_wanted, int h, int w, const float *mean, const float *std,
                      float *out, Err *err);
 #endif

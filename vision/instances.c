@@ -1,5 +1,5 @@
-/* Instances. Contract in instances.h. The resizing is PyTorch's upsample_bilinear2d (aten/native/UpSample.h: area_pixel_compute_source_index), the
- * compressed runs are those of cocoapi (common/maskApi.c: rleToString).
+/* Instances. Contract in instances.h. The resizing is PyTorch's upsample_bilinear2d (aten/native/UpSample.h:
+ * area_pixel_compute_source_index), the compressed runs are those of cocoapi (common/maskApi.c: rleToString).
  */
 #include "vision/instances.h"
 #include <math.h>

@@ -4,8 +4,9 @@
  *     instances_add(&list, &rule, &outputs, prompt, err);      keeps score > threshold, appends, best first
  *     instance_mask(&list.item[0], out);                       0 or 1, (height, width)
  *
- * score = sigmoid(logit) * sigmoid(presence). Masks are resized bilinearly (align_corners false) to the picture: logits before the sigmoid
- * (facebookresearch/sam3), or probabilities (sigmoid_first, transformers). Boxes are relative: cx cy w h, or x0 y0 x1 y1 with corners.
+ * score = sigmoid(logit) * sigmoid(presence). Masks are resized bilinearly (align_corners false) to the picture: logits
+ * before the sigmoid (facebookresearch/sam3), or probabilities (sigmoid_first, transformers). Boxes are relative: cx cy
+ * w h, or x0 y0 x1 y1 with corners.
  */
 #ifndef QKV_VISION_INSTANCES_H
 #define QKV_VISION_INSTANCES_H
@@ -44,8 +45,8 @@ typedef struct GroundingOutputs {        /* of one picture and one prompt */
 
 bool instances_add(Instances *list, const InstanceRule *rule, const GroundingOutputs *out, int prompt, Err *err);
 void instances_free(Instances *list);
-/* Joins instances of one prompt that were found in different tiles and are the same where both tiles lie: there the intersection is above `share` of the
- * smaller area. The mask is their union, the score the larger. */
+/* Joins instances of one prompt that were found in different tiles and are the same where both tiles lie:
+ * there the intersection is above `share` of the smaller area. The mask is their union, the score the larger. */
 bool instances_merge(Instances *list, double share, Err *err);
 void instance_mask(const Instance *in, uint8_t *out); /* (height, width), 0 or 1 */
 bool instance_counts(const Instance *in, Buf *out);   /* COCO's compressed text of the runs, as pycocotools writes it */

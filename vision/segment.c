@@ -1,4 +1,5 @@
-/* The part of the public interface that finds instances of texts in pictures: a grounding model's tokenizer, pre- and post-processing around a session.
+/* The part of the public interface that finds instances of texts in pictures: a grounding model's tokenizer, pre- and
+ * post-processing around a session.
  *
  *     qkv_segmenter *g = qkv_segmenter_create(model, session, NULL, &e);
  *     qkv_segmenter_prompts(g, (const char *[]){"red car", "person"}, 2, NULL, &e);
@@ -148,15 +149,15 @@ static bool check_vocabulary(const qkv_segmenter *g, Err *err)
     qkv_error e;
     if (qkv_model_input_table(g->model, g->ids, &table, &rows, &e)) return vision_fail(err, &e);
     if (rows && ids > rows)
-        return fail(
-            err, E_USAGE,
-            "%s: its last id, <end>, is %lld, the model's table of embeddings '%s' has %lld rows; give the tokenizer that the model was made with, one of %lld merges",
-            from, (long long)ids - 1, table, (long long)rows, (long long)(rows > special ? rows - special : 0));
+        return fail(err, E_USAGE,
+                    "%s: its last id, <end>, is %lld, the model's table of embeddings '%s' has %lld rows; give the "
+                    "tokenizer that the model was made with, one of %lld merges",
+                    from, (long long)ids - 1, table, (long long)rows, (long long)(rows > special ? rows - special : 0));
     if (g->p.vocabulary && ids != g->p.vocabulary)
-        return fail(
-            err, E_USAGE,
-            "%s: it has %lld ids, the processor says %lld; give the tokenizer that the model was made with, one of %lld merges",
-            from, (long long)ids, (long long)g->p.vocabulary, (long long)(g->p.vocabulary - special));
+        return fail(err, E_USAGE,
+                    "%s: it has %lld ids, the processor says %lld; give the tokenizer that the model was made with, "
+                    "one of %lld merges",
+                    from, (long long)ids, (long long)g->p.vocabulary, (long long)(g->p.vocabulary - special));
     return true;
 }
 
@@ -175,10 +176,10 @@ static bool find_inputs(qkv_segmenter *g, Err *err)
         else if (rank == 4 && t == QKV_F32 && !strcmp(corners, "4") && g->boxes < 0) g->boxes = i;
         else if (rank == 3 && t == QKV_I64 && g->labels < 0) g->labels = i;
         else
-            return fail(
-                err, E_USAGE,
-                "input '%s': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64, and box prompts",
-                qkv_model_input_name(m, i));
+            return fail(err, E_USAGE,
+                        "input '%s': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, "
+                        "context) of i64, and box prompts",
+                        qkv_model_input_name(m, i));
     }
     if (g->pixels < 0 || g->ids < 0)
         return fail(err, E_USAGE,

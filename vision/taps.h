@@ -1,10 +1,12 @@
-/* What an antialiased resize reads: of every output pixel where its input pixels begin, how many they are, and their weights.
+/* What an antialiased resize reads: of every output pixel where its input pixels begin, how many they are, and their
+ * weights.
  *
  *     Taps t;
  *     taps_make(&t, in, out, err);      out[i] = sum over k < t.n[i] of t.w[i * t.most + k] * in[t.first[i] + k]
  *     taps_free(&t);
  *
- * The triangle filter, widened by the reduction factor, as Pillow's BILINEAR (Resample.c: precompute_coeffs) and PyTorch's bilinear with antialias have it.
+ * The triangle filter, widened by the reduction factor, as Pillow's BILINEAR (Resample.c: precompute_coeffs) and
+ * PyTorch's bilinear with antialias have it.
  */
 #ifndef QKV_VISION_TAPS_H
 #define QKV_VISION_TAPS_H

@@ -1,5 +1,6 @@
-/* WordPiece. Contract in wordpiece.h. The steps are BertTokenizer's (transformers, models/bert/tokenization_bert.py): clean, space out
- * CJK characters, lower-case and strip accents, split at white space and punctuation, then the longest vocabulary pieces from the left.
+/* WordPiece. Contract in wordpiece.h. The steps are BertTokenizer's (transformers, models/bert/tokenization_bert.py):
+ * clean, space out CJK characters, lower-case and strip accents, split at white space and punctuation, then the longest
+ * vocabulary pieces from the left.
  */
 #include "vision/wordpiece.h"
 #include <string.h>

@@ -1,10 +1,12 @@
-/* Runs sequences of different lengths through an encoder with a key padding mask in one batch. Step 4 of docs/KEY_PADDING_MASK.md.
+/* Runs sequences of different lengths through an encoder with a key padding mask in one batch. Step 4 of
+ * docs/KEY_PADDING_MASK.md.
  *
  *     gcc -std=c17 encode.c $(pkg-config --cflags --libs qkv) -o encode
  *     ./encode encoder.pt2 sequences.safetensors out.safetensors        or encoder.onnx: the same program
  *
- * The sequences, tensors "0", "1", ... of (length, width), are padded to the longest one. The model's second input is the mask, (batch,
- * length): bool (true = padding) or float32 (-inf = padding); or the lengths, (batch), of int64. Results are cut back to each length.
+ * The sequences, tensors "0", "1", ... of (length, width), are padded to the longest one. The model's second input is
+ * the mask, (batch, length): bool (true = padding) or float32 (-inf = padding); or the lengths, (batch), of int64.
+ * Results are cut back to each length.
  */
 #include <math.h>
 #include <stdbool.h>

@@ -30,8 +30,8 @@ class CTensor(C.Structure):
 
 class LoadOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("compute", C.c_int), ("no_fuse", C.c_int),
-                ("fixed_names", C.POINTER(C.c_char_p)), ("fixed", C.POINTER(CTensor)), ("n_fixed", C.c_int),
-                ("skip_padding", C.c_int)]
+                ("fixed_names", C.POINTER(C.c_char_p)),
+                ("fixed", C.POINTER(CTensor)), ("n_fixed", C.c_int), ("skip_padding", C.c_int), ("no_mmap", C.c_int)]
 
 
 class SessionOptions(C.Structure):

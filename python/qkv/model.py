@@ -313,21 +313,23 @@ class Model(_Runs):
     their dtypes. threads=None takes QKV_NUM_THREADS, OMP_NUM_THREADS, or the CPUs that this process may use.
     fixed={name: array} turns inputs of an ONNX model into constants, so that shapes and axes may depend on them.
     optimize=False runs the nodes of the file unchanged. Otherwise a rewritten copy runs, in which each spelling of
-    attention, norms and activations is one op; the model itself, and what save writes, do not change.
-    skip_padding=True: where a key padding mask marks tokens, the network runs on the real ones only, and padded
-    positions of outputs are 0 (model.rewrite(skip_padding=True) reports what it found).
+    attention, norms and activations is one op; the model itself, and what save writes, do not change. skip_padding=True:
+    where a key padding mask marks tokens, the network runs on the real ones only, and padded positions of outputs are 0
+    (model.rewrite(skip_padding=True) reports what it found). mmap=False reads the file into memory: one that is mapped and cut
+    short by another process ends this one by SIGBUS.
     """
 
-    def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None, optimize=True, skip_padding=False):
+    def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None, optimize=True, skip_padding=False,
+                 mmap=True):
         self._model = self._sessions = None
-        self.path, self._args = str(path), (path, compute, threads, fuse, fixed, optimize, skip_padding)
+        self.path, self._args = str(path), (path, compute, threads, fuse, fixed, optimize, skip_padding, mmap)
         e = CError()
         borrowed = [_borrow(x) for x in (fixed or {}).values()]
         names = (C.c_char_p * len(borrowed))(*[name.encode() for name in fixed or {}])
         tensors = (CTensor * len(borrowed))(*[b.c for b in borrowed])
         options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1, names,
                               tensors, len(borrowed),
-                              skip_padding)
+                              skip_padding, 0 if mmap else 1)
         self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
         check(self._model, e)
         self._rewrites, self._before = [], []
@@ -407,7 +409,8 @@ class Model(_Runs):
         bits = sum(choice("phase", p) for p in phases)
         options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0,
                                  os.fsencode(counterexample) if counterexample else None,
-                                 exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
+                                 exact_masked_rows, skip_padding=skip_padding,
+                                 lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
         with self._sessions.closed():
             made = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e))
             found = json.loads(text(report.value, e)) if report.value else None

@@ -155,7 +155,8 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
         mem_free(m);
         return api_no_memory(err);
     }
-    OpenOptions open = {.compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE, .no_fuse = o.no_fuse != 0};
+    OpenOptions open = {
+        .compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE, .no_fuse = o.no_fuse != 0, .copy = o.no_mmap != 0};
     if (!fixed_inputs(&o, &open, &e) || !program_open(&m->program, path, &open, &e)) {
         mem_free((void *)(uintptr_t)open.fixed.value);
         qkv_model_free(m);

@@ -25,7 +25,7 @@ typedef struct Rows {
 
 static void put_row(Buf *b, const char *node, const char *op, const char *result, long calls, double ms, double min_ms)
 {
-    if (b->len > 1) jw_line(b);
+    if (b->len && b->data[b->len - 1] == '}') jw_line(b);
     jw_put(b, "{'node': %s, 'op': %s, 'shape': %s, 'calls': %ld, 'total_ms': %g, 'min_ms': %g", node, op, result, calls,
            ms, min_ms);
 }
@@ -45,14 +45,15 @@ char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
     Err e = api_begin();
     if (!api_enter(s, &e)) return api_null(&e, err);
     Rows r = {.p = session_profile_of(api_session(s))};
-    jw_open(&r.b, NULL, '[');
+    jw_report(&r.b);
+    jw_open(&r.b, "steps", '[');
     session_each_step(api_session(s), put_step, &r);
     for (int i = 0; i < PARTS && r.p->runs; i++) {
         if (r.p->part_ms[i] <= 0) continue;
         put_row(&r.b, "", part_name(i), "", r.p->runs, r.p->part_ms[i], r.p->part_min[i]);
         jw_close(&r.b, "}");
     }
-    jw_close(&r.b, "]");
+    jw_close(&r.b, "]}");
     if (r.b.failed) oom(&e);
     if (api_done(s, !r.b.failed, &e, err) == QKV_OK) return r.b.data;
     buf_free(&r.b);

@@ -124,7 +124,8 @@ static double tightest(char *folder, double (*quota)(const char *), double least
     }
 }
 
-/* The quota of this process, from /proc/self/cgroup: "0::/a/b" (v2), "4:cpu,cpuacct:/a/b" (v1); 0 when there is none. */
+/* The quota of this process, from /proc/self/cgroup: "0::/a/b" (v2), "4:cpu,cpuacct:/a/b" (v1);
+ * 0 when there is none. */
 static double cgroup_quota(void)
 {
     char line[PATH_MAX + 64], root[] = "";

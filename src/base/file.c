@@ -1,5 +1,6 @@
 /* Mapped input and atomic output. Contract in file.h. */
 #include "base/file.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,10 +11,38 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/mem.h"
 
-/* Maps what fd is and closes it. */
+static _Thread_local bool copying;
+
+bool file_copies(bool on)
+{
+    bool before = copying;
+    copying = on;
+    return before;
+}
+
+/* All bytes of a file of this size; NULL with what is wrong. */
+static void *read_whole(int fd, size_t size, const char **wrong)
+{
+    char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t have = 0;
+    ssize_t k = 1;
+    while (p != MAP_FAILED && have < size && k) {
+        size_t left = size - have;
+        k = read(fd, p + have, left > 1u << 30 ? 1u << 30 : left);
+        if (k < 0 && errno != EINTR) break;
+        if (k > 0) have += (size_t)k;
+    }
+    if (p != MAP_FAILED && have == size) return p;
+    *wrong = p == MAP_FAILED || k < 0 ? strerror(errno) : "it became shorter while it was read";
+    if (p != MAP_FAILED) munmap(p, size);
+    return NULL;
+}
+
+/* Maps what fd is, or reads it where copies are wanted, and closes it. */
 static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err)
 {
     struct stat st;
@@ -24,9 +53,10 @@ static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err
     else if (alone && st.st_nlink > 1)
         wrong = "it has more than one name (a hard link), which could be a file that is not the model's own";
     if (!wrong && st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        void *p = copying ? read_whole(fd, (size_t)st.st_size, &wrong)
+                          : mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) wrong = strerror(errno);
-        else *f = (MappedFile){p, (uint64_t)st.st_size};
+        else if (!wrong) *f = (MappedFile){p, (uint64_t)st.st_size};
     }
     close(fd);
     return !wrong || fail(err, E_IO, "cannot read '%s': %s", path, wrong);
@@ -150,6 +180,37 @@ static char *temporary_name(const char *target)
     return name;
 }
 
+enum { STALE_S = 3600 };
+
+/* Is it a temporary file that a process of this user left when it was killed? Its process is gone, or has our number
+ * but wrote it before we wrote anything (in containers every process has the same number); and its age excludes a
+ * process of another machine on a shared disk. */
+static bool stale(int folder, const char *name, time_t began)
+{
+    struct stat st;
+    long pid;
+    unsigned serial;
+    int end = 0;
+    if (sscanf(name, ".qkv-%ld-%u.tmp%n", &pid, &serial, &end) != 2 || !end || name[end]) return false;
+    if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) return false;
+    bool gone = pid == (long)getpid() ? st.st_mtime < began : kill((pid_t)pid, 0) && errno == ESRCH;
+    return gone && time(NULL) - st.st_mtime > STALE_S;
+}
+
+static void remove_stale(const char *temporary)
+{
+    static time_t first;
+    time_t none = 0, began = time(NULL);
+    if (!__atomic_compare_exchange_n(&first, &none, began, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) began = none;
+    const char *slash = strrchr(temporary, '/');
+    char *folder = mem_strndup(temporary, slash ? (size_t)(slash - temporary) + 1 : 0);
+    DIR *d = folder ? opendir(*folder ? folder : ".") : NULL;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (stale(dirfd(d), e->d_name, began)) unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+    mem_free(folder);
+}
+
 /* Creating and remembering the file is one step for signals: a handler finds it in the list or it does not exist. */
 static void create(OutFile *o)
 {
@@ -184,7 +245,10 @@ OutFile *outfile_open(const char *path, Err *err)
         create(o);
         if (o->fd < 0 && errno != EEXIST) break;
     }
-    if (memory && o->fd >= 0) return o;
+    if (memory && o->fd >= 0) {
+        remove_stale(o->temporary);
+        return o;
+    }
     if (!memory) oom(err), within(err, "cannot write '%s'", path);
     else fail(err, E_IO, "cannot write '%s': %s", path, strerror(errno));
     if (o) release(o);

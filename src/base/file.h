@@ -3,11 +3,12 @@
  *     MappedFile f;
  *     if (!file_map(&f, path, err)) ...      read-only, private; f.data lives until file_unmap
  *
- *     OutFile *o = outfile_open("out.bin", err);   writes to a temporary file in the same folder; a symbolic link is followed,
- *                                                  an existing target that is not a regular file is refused (E_IO)
- *     outfile_write(o, bytes, n, err);
+ *     OutFile *o = outfile_open("out.bin", err);   writes to a temporary file in the same folder; a symbolic link is
+ * followed, an existing target that is not a regular file is refused (E_IO) outfile_write(o, bytes, n, err);
  *     outfile_commit(o, err);                      fsync, rename, fsync of the folder; frees o
  *     outfile_abort(o);                            or: unlinks the temporary file; frees o
+ *
+ * A temporary file that a killed process of the same user left in the folder is removed when it is an hour old.
  */
 #ifndef QKV_BASE_FILE_H
 #define QKV_BASE_FILE_H
@@ -25,6 +26,9 @@ bool file_map(MappedFile *f, const char *path, Err *err); /* regular files only 
  * cannot make us read what is not its own. */
 bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Err *err);
 void file_unmap(MappedFile *f);
+/* From now on this thread reads whole files into memory instead of mapping them, or maps them again;
+ * gives what was before. A mapped file that another process cuts short ends this one by SIGBUS. */
+bool file_copies(bool on);
 
 typedef struct NamedBytes {
     const char *name;

@@ -7,7 +7,8 @@
 #define QKV_BASE_GIVEN_H
 #include "base/err.h"
 
-/* False, with E_USAGE, where a pointer is NULL that must not be: one; one to n things; one to n strings, none of them NULL. */
+/* False, with E_USAGE, where a pointer is NULL that must not be: one; one to n things;
+ * one to n strings, none of them NULL. */
 bool was_given(const void *p, const char *function, const char *what, Err *err);
 bool list_was_given(const void *p, int n, const char *function, const char *what, Err *err);
 bool texts_were_given(const char *const *p, int n, const char *function, const char *what, Err *err);

@@ -31,6 +31,7 @@ void *map_get(const Map *m, const char *key);
 bool map_has(const Map *m, const char *key);
 void map_free(Map *m);
 uint64_t hash_bytes(const void *p, size_t n); /* FNV-1a, 64 bits: the same in every process */
-/* SipHash-1-3 with a key that this process drew: for tables whose keys a file chooses, so that it cannot choose keys that collide. */
+/* SipHash-1-3 with a key that this process drew: for tables whose keys a file chooses,
+ * so that it cannot choose keys that collide. */
 uint64_t hash_keyed(const void *p, size_t n);
 #endif

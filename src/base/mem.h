@@ -1,4 +1,5 @@
-/* Memory: the one place that asks for it. The program's allocator (qkv_set_allocator) or the C library's; what other libraries take for themselves does not come by here.
+/* Memory: the one place that asks for it. The program's allocator (qkv_set_allocator) or the C library's; what other
+ * libraries take for themselves does not come by here.
  *
  *     int *p = mem_zeroed(n, sizeof *p);
  *     if (!p) return oom(err);               (err.h)

@@ -1,9 +1,10 @@
-/* Large memory straight from the kernel: zeroed, nothing of it is used before it is touched, and in huge pages where the system gives them
- * to those who ask (a matrix of megabytes costs one miss of the TLB in 2 MiB instead of one in 4 KiB).
+/* Large memory straight from the kernel: zeroed, nothing of it is used before it is touched, and in huge pages where
+ * the system gives them to those who ask (a matrix of megabytes costs one miss of the TLB in 2 MiB instead of one in 4
+ * KiB).
  *
  *     Pages p = {0};
- *     if (!pages_take(&p, bytes, 1 << 26)) ...     p.data holds p.size bytes: those asked for, and as much slack as there is room for
- *     pages_free(&p);
+ *     if (!pages_take(&p, bytes, 1 << 26)) ...     p.data holds p.size bytes: those asked for, and as much slack as
+ * there is room for pages_free(&p);
  */
 #ifndef QKV_BASE_PAGES_H
 #define QKV_BASE_PAGES_H
@@ -16,17 +17,19 @@ typedef struct Pages {
     void *from;
 } Pages;
 
-/* n bytes of an empty p's own, zeroed, straight from the kernel; false where there are none to have, under AddressSanitizer, which sees more
- * with the allocator's, and where the program has set an allocator of its own. */
+/* n bytes of an empty p's own, zeroed, straight from the kernel; false where there are none to have, under
+ * AddressSanitizer, which sees more with the allocator's, and where the program has set an allocator of its own. */
 bool pages_map(Pages *p, size_t n);
-/* At least n bytes, n + slack where addresses can be had; what p held is freed first. False when out of memory; p is empty then. */
+/* At least n bytes, n + slack where addresses can be had; what p held is freed first.
+ * False when out of memory; p is empty then. */
 bool pages_take(Pages *p, size_t n, size_t slack);
 void pages_free(Pages *p);
 /* Asks for huge pages after [data, data + n), which is in memory of our own (also: of a private mapping of a file). */
 void pages_huge(void *data, size_t n);
-/* [data, data + n), of a mapped file most likely, will be read at once: its pages are entered into the page table in one call instead of by a fault for every few of them. */
+/* [data, data + n), of a mapped file most likely, will be read at once:
+ * its pages are entered into the page table in one call instead of by a fault for every few of them. */
 void pages_soon(const void *data, size_t n);
-/* [data, data + n), of a read-only mapping of a file, will not be read for long: its memory goes back to the system. Nothing is lost, it is read from the
- * file again. */
+/* [data, data + n), of a read-only mapping of a file, will not be read for long: its memory goes back to the system.
+ * Nothing is lost, it is read from the file again. */
 void pages_done(const void *data, size_t n);
 #endif

@@ -1,7 +1,8 @@
 /* Building and simplifying expressions. Bounds are in expr_range.c, evaluation in expr_eval.c, text in expr_text.c.
  *
- * Integer sums and products are polynomials: a sum of terms, a term an integer times sorted factors; a factor is anything that is not
- * itself a sum or product. Every builder goes from operands to terms and back, so equal polynomials are one pointer.
+ * Integer sums and products are polynomials: a sum of terms, a term an integer times sorted factors; a factor is
+ * anything that is not itself a sum or product. Every builder goes from operands to terms and back, so equal
+ * polynomials are one pointer.
  */
 #include "expr/expr_impl.h"
 #include <math.h>
@@ -463,8 +464,9 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
         p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
 }
 
-/* a <= b by their ranges, or by how they are made: Min(b, ..) <= b, a <= Max(a, ..), Max(0, b - 1) <= b, x % b <= b. What was bounded once
- * is so bounded to itself: lowering a slice again, as a packed model is read, gives the same sizes. */
+/* a <= b by their ranges, or by how they are made: Min(b, ..) <= b, a <= Max(a, ..), Max(0, b - 1) <= b, x % b <= b.
+ * What was bounded once is so bounded to itself: lowering a slice again, as a packed model is read, gives the same
+ * sizes. */
 static bool at_most(ExprPool *p, Expr *a, Expr *b, int depth)
 {
     int64_t lo, hi;

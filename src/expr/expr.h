@@ -1,4 +1,5 @@
-/* Expr: symbolic integers, floats and truth values; hash-consed and canonical as built, so equality is comparing pointers.
+/* Expr: symbolic integers, floats and truth values; hash-consed and canonical as built, so equality is comparing
+ * pointers.
  *
  *     ExprPool *p = expr_pool(arena);
  *     Expr *h = ex_symbol(p, "s0");
@@ -6,8 +7,8 @@
  *
  * Canonical form: integer sums and products are kept as expanded polynomials, terms sorted, constants first and folded.
  * Builders return NULL only when out of memory (or when the pool's limit of nodes is reached); NULL operands give NULL.
- * Meaning of the operations is sympy's as torch.export uses them (torch/utils/_sympy/functions.py): FloorDiv rounds toward -inf,
- * Mod has the sign of the divisor, division by zero is an error of evaluation, not of building.
+ * Meaning of the operations is sympy's as torch.export uses them (torch/utils/_sympy/functions.py): FloorDiv rounds
+ * toward -inf, Mod has the sign of the divisor, division by zero is an error of evaluation, not of building.
  */
 #ifndef QKV_EXPR_EXPR_H
 #define QKV_EXPR_EXPR_H
@@ -79,23 +80,25 @@ typedef struct Symbol {
     bool has_hint;
     int64_t hint; /* the example size the file carries, if any */
     SymbolSource source;
-    struct Value *
-        value; /* SYM_ITEM: the 0-d tensor read; SYM_SIZE: the tensor whose dim it is; SYM_INPUT: an input that binds it */
+    struct Value *value; /* SYM_ITEM: the 0-d tensor read; SYM_SIZE: the tensor whose dim it is; SYM_INPUT: an input
+                            that binds it */
     int dim;
     Expr *expr; /* its EX_SYM node */
 } Symbol;
 
 typedef struct ExprPool ExprPool;
 ExprPool *expr_pool(Arena *a);
-/* The same pool in another arena; (*nodes)[e->id] is what `e` is there. Symbol.value is still the other graph's. NULL when out of memory. */
+/* The same pool in another arena; (*nodes)[e->id] is what `e` is there. Symbol.value is still the other graph's.
+ * NULL when out of memory. */
 ExprPool *expr_pool_copy(const ExprPool *from, Arena *a, Expr **nodes);
 void expr_pool_free(ExprPool *p); /* its hash table; nodes live in the arena */
 int expr_symbol_count(const ExprPool *p);
 uint32_t expr_node_count(const ExprPool *p); /* nodes made so far */
 Symbol *expr_symbol(const ExprPool *p, int index);
 Symbol *expr_find_symbol(const ExprPool *p, const char *name); /* NULL when unknown */
-/* What is checked before any node runs: of a conjunction of bounds (0 <= s1 - s0, 2*s0 <= 64) the ranges of their differences are known to
- * ex_range from now on. The condition itself must have been made before: now it folds to true. */
+/* What is checked before any node runs: of a conjunction of bounds (0 <= s1 - s0, 2*s0 <= 64) the ranges of their
+ * differences are known to ex_range from now on. The condition itself must have been made before: now it folds to
+ * true. */
 void expr_assume(ExprPool *p, const Expr *cond);
 
 Expr *ex_int(ExprPool *p, int64_t v);
@@ -152,11 +155,13 @@ bool ex_eval(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out,
              Err *err); /* E_USAGE: unbound symbol, division by 0 */
 bool ex_eval_i64(const ExprPool *p, const Expr *e, const Binding *b, int64_t *out, Err *err);
 
-/* Text. Infix as Python writes it: "3*s0 + 1", "s0//14", "Max(1, s0)", "(s0 % 2 == 0) and (s0 < 9)". Cut after 64 KiB, with "...". */
+/* Text. Infix as Python writes it: "3*s0 + 1", "s0//14", "Max(1, s0)", "(s0 % 2 == 0) and (s0 < 9)".
+ * Cut after 64 KiB, with "...". */
 void ex_print(const ExprPool *p, const Expr *e, Buf *out);
 /* Infix or sympy srepr ("Mul(Integer(16), Symbol('s10', positive=True))"); unknown symbols are created.
- * `atom`, if given, reads what the grammar does not know, e.g. "L['x'].size()[1]": gets the rest of the text, sets *used, returns
- * NULL to refuse. Errors give the byte offset. Depth at most 64, length at most 1 MiB. */
+ * `atom`, if given, reads what the grammar does not know, e.g. "L['x'].size()[1]": gets the rest of the text,
+ * sets *used, returns NULL to refuse. Errors give the byte offset. Depth at most 64; E_LIMIT: longer than 1 MiB, or
+ * more than 2^14 terms and operations. */
 typedef Expr *ExprAtom(void *user, const char *text, size_t *used);
 Expr *ex_parse(ExprPool *p, const char *text, ExprAtom *atom, void *user, Err *err);
 #endif

@@ -1,4 +1,5 @@
-/* A pool as it is, once more: the same nodes with the same ids, so that what is canonical there is canonical here. Contract in expr.h. */
+/* A pool as it is, once more: the same nodes with the same ids, so that what is canonical there is canonical here.
+ * Contract in expr.h. */
 #include <string.h>
 #include "base/mem.h"
 #include "expr/expr_impl.h"

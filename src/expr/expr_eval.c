@@ -1,4 +1,5 @@
-/* Values of expressions under a binding, by Python's rules for // and %; every node is computed once a binding. Contract in expr.h. */
+/* Values of expressions under a binding, by Python's rules for // and %; every node is computed once a binding.
+ * Contract in expr.h. */
 #include <math.h>
 #include <string.h>
 #include "expr/expr.h"

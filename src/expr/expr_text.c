@@ -1,5 +1,6 @@
-/* Expressions as text: printing infix, and one recursive-descent parser for infix (Python's operators), sympy's srepr and the guards
- * that torch.export writes. ex_parse(p, "Add(Symbol('s0', integer=True), Integer(1))", ...) is ex_parse(p, "s0 + 1", ...).
+/* Expressions as text: printing infix, and one recursive-descent parser for infix (Python's operators), sympy's srepr
+ * and the guards that torch.export writes. ex_parse(p, "Add(Symbol('s0', integer=True), Integer(1))", ...) is
+ * ex_parse(p, "s0 + 1", ...).
  */
 #include <errno.h>
 #include <math.h>
@@ -136,22 +137,24 @@ void ex_print(const ExprPool *p, const Expr *e, Buf *out)
 /* ------------------------------------------------------------------ parsing */
 
 /* 64 levels, each counted by parse_or, parse_not (again below a "not") and parse_unary */
-enum { PARSE_DEPTH = 4 * 64, PARSE_LENGTH = 1 << 20 };
+enum { PARSE_DEPTH = 4 * 64, PARSE_LENGTH = 1 << 20, PARSE_TERMS = 1 << 14 };
 
 typedef struct Parser {
     ExprPool *pool;
     const char *text, *at;
     ExprAtom *atom;
     void *user;
-    int depth;
+    int depth, terms;
     Err *err;
 } Parser;
 
-static Expr *refuse(Parser *s, const char *what)
+static Expr *stop(Parser *s, ErrCode code, const char *what)
 {
-    fail(s->err, E_FORMAT, "size expression '%.60s': byte %zu: %s", s->text, (size_t)(s->at - s->text), what);
+    fail(s->err, code, "size expression '%.60s': byte %zu: %s", s->text, (size_t)(s->at - s->text), what);
     return NULL;
 }
+
+static Expr *refuse(Parser *s, const char *what) { return stop(s, E_FORMAT, what); }
 
 static void skip(Parser *s)
 {
@@ -170,7 +173,11 @@ static bool take(Parser *s, const char *token)
 
 static Expr *parse_or(Parser *s);
 
-static Expr *made(Parser *s, Expr *e) { return e ? e : refuse(s, "too large, or arithmetic overflow"); }
+static Expr *made(Parser *s, Expr *e)
+{
+    if (++s->terms > PARSE_TERMS) return stop(s, E_LIMIT, "more than 16384 terms and operations");
+    return e ? e : refuse(s, "too large, or arithmetic overflow");
+}
 
 /* Functions by the names of sympy's srepr and torch's _sympy/functions.py; n-ary ones fold from the left. */
 static const struct {
@@ -484,7 +491,7 @@ static Expr *parse_or(Parser *s)
 Expr *ex_parse(ExprPool *p, const char *text, ExprAtom *atom, void *user, Err *err)
 {
     Parser s = {.pool = p, .text = text, .at = text, .atom = atom, .user = user, .err = err};
-    if (strlen(text) > PARSE_LENGTH) return refuse(&s, "longer than 1 MiB");
+    if (strlen(text) > PARSE_LENGTH) return stop(&s, E_LIMIT, "longer than 1 MiB");
     Expr *e = parse_or(&s);
     if (!e) return NULL;
     skip(&s);

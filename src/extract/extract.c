@@ -1,7 +1,7 @@
 /* Cutting a part out of a graph. Contract in extract.h.
  *
- * Walked backward from the results to the named inputs: what is reached stays. Then everything is copied into a new graph, whose
- * expressions are built again; a size that the new inputs cannot tell is stood for by a new symbol.
+ * Walked backward from the results to the named inputs: what is reached stays. Then everything is copied into a new
+ * graph, whose expressions are built again; a size that the new inputs cannot tell is stood for by a new symbol.
  */
 #include "extract/extract.h"
 #include <stdio.h>

@@ -37,8 +37,8 @@ static bool not_positive(Band *b, const Linear *l)
     return true;
 }
 
-/* Position of the element that v's first element is, along the last two axes of the tensor it is a part of; and how many there are: a
- * matrix with fewer is spread over them, and then no band. */
+/* Position of the element that v's first element is, along the last two axes of the tensor it is a part of;
+ * and how many there are: a matrix with fewer is spread over them, and then no band. */
 typedef struct Offset {
     Expr *row, *column, *rows, *columns;
 } Offset;

@@ -121,7 +121,8 @@ bool constant_value(const Graph *g, const Value *v, double *x)
 
 /* ------------------------------------------------------------------ numbers along one axis */
 
-/* Element c of v; every value on the way varies along one axis at most, so the elements that meet in an op are those of the same index. */
+/* Element c of v; every value on the way varies along one axis at most,
+ * so the elements that meet in an op are those of the same index. */
 static bool number_at(const Graph *g, const Value *v, int64_t n, int64_t c, int *budget, double *out, Err *why)
 {
     bool one = true;

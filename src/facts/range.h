@@ -2,7 +2,8 @@
  *
  *     (1 - m) * -10000      m of bool: at most 0        b * 5000     b an input: at most 5000
  *
- * What is not known is guessed: an input of floats is from -1 to 1 (factors that models scale by huge numbers are masks).
+ * What is not known is guessed: an input of floats is from -1 to 1 (factors that models scale by huge numbers are
+ * masks).
  */
 #ifndef QKV_FACTS_RANGE_H
 #define QKV_FACTS_RANGE_H

@@ -21,7 +21,8 @@ typedef struct Reader {
     const char *problem;  /* what is wrong at s */
 } Reader;
 
-/* Brackets outside strings are counted before anything recurses, and with them values and keys: none is missed where the text is JSON. */
+/* Brackets outside strings are counted before anything recurses, and with them values and keys:
+ * none is missed where the text is JSON. */
 static bool survey(const char *s, size_t n, const char *what, size_t *values, size_t *keys, Err *err)
 {
     int depth = 0;
@@ -334,13 +335,14 @@ json_t *json_read_within(const void *bytes, size_t size, size_t most, const char
         return NULL;
     }
     if (!survey(bytes, size, what, &values, &keys, err)) return NULL;
-    /* Room for tables: 3 slots of 4 bytes a key at most. What is not needed of it is never written, and so takes no memory. */
+    /* Room for tables: 3 slots of 4 bytes a key at most. What is not needed of it is never written,
+     * and so takes no memory. */
     if (!mul_size(values, sizeof *root, &need) || !mul_size(keys, 3 * sizeof(uint32_t), &table) ||
         !add_size(need, table, &need) || !add_size(need, size + 1, &need) || need > UINT32_MAX || need > most) {
-        fail(
-            err, E_LIMIT,
-            "%s: its %zu bytes hold %zu values, which take %zu MiB to read; at most %zu are allowed for a file of this size",
-            what, size, values, need >> 20, (need > most ? most : UINT32_MAX) >> 20);
+        fail(err, E_LIMIT,
+             "%s: its %zu bytes hold %zu values, which take %zu MiB to read; at most %zu are allowed for a file of "
+             "this size",
+             what, size, values, need >> 20, (need > most ? most : UINT32_MAX) >> 20);
         return NULL;
     }
     root = mem_alloc(need);

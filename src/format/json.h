@@ -1,8 +1,8 @@
 /* JSON that is read once: strict, depth-limited, duplicate keys rejected; errors carry line, column and byte offset.
  *
  *     json_t *root = json_read(bytes, n, "models/model.json", err);
- *     const char *s; if (!json_want_string(obj, "target", &s, err)) ...   "field 'target': missing" / "found integer, expected string"
- *     json_free(root);
+ *     const char *s; if (!json_want_string(obj, "target", &s, err)) ...   "field 'target': missing" / "found integer,
+ * expected string" json_free(root);
  *
  * A graph of 100 MB is JSON of ten million values, so a value takes 8 bytes beside its text: all are in one block, in
  * the order of the file, with a copy of the text after them, and an object of many keys has a hash table after its
@@ -33,8 +33,9 @@ typedef struct JsonValue {
     uint32_t span : 29; /* containers: values to the next one beside it, this included; strings: bytes */
 } json_t;
 
-/* Rejects: duplicate keys, trailing bytes, invalid UTF-8, lone surrogates, NUL in strings, numbers out of range, a top that is neither
- * object nor array (all E_FORMAT); depth above 64, more than 512 MiB, more than `most` bytes to hold it (E_LIMIT). */
+/* Rejects: duplicate keys, trailing bytes, invalid UTF-8, lone surrogates, NUL in strings, numbers out of range, a
+ * top that is neither object nor array (all E_FORMAT); depth above 64, more than 512 MiB, more than `most` bytes to
+ * hold it (E_LIMIT). */
 json_t *json_read_within(const void *bytes, size_t size, size_t most, const char *what, Err *err);
 static inline json_t *json_read(const void *bytes, size_t size, const char *what, Err *err)
 {

@@ -1,5 +1,5 @@
-/* .npy and .npz. A .npy is "\x93NUMPY", version, header length, a Python dict literal {'descr', 'fortran_order', 'shape'}, then the bytes
- * (numpy/lib/format.py). A .npz is a ZIP of them. Pickled object arrays are refused. */
+/* .npy and .npz. A .npy is "\x93NUMPY", version, header length, a Python dict literal {'descr', 'fortran_order',
+ * 'shape'}, then the bytes (numpy/lib/format.py). A .npz is a ZIP of them. Pickled object arrays are refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,8 @@ static const struct {
               {"i2", DT_I16}, {"i1", DT_I8},   {"u8", DT_U64},  {"u4", DT_U32}, {"u2", DT_U16},
               {"u1", DT_U8},  {"b1", DT_BOOL}, {"V2", DT_BF16}, {"c8", DT_C64}, {"c16", DT_C128}};
 
-/* ------------------------------------------------------------------ the header: a Python dict literal, read strictly */
+/* ------------------------------------------------------------------ the header:
+ * a Python dict literal, read strictly */
 
 static void space(const char **p)
 {

@@ -12,7 +12,8 @@
  * are refused. Fields that are not asked for are skipped by being ignored. Errors are E_FORMAT and begin with "byte N",
  * N counted from the file's start.
  *
- * Writing calls the same function twice: lengths come before what they measure, so that the first call counts and the second one writes.
+ * Writing calls the same function twice: lengths come before what they measure, so that the first call counts and the
+ * second one writes.
  *
  *     PbWriter w = {0};
  *     write_model(&w, model);                    counts: w.total
@@ -53,7 +54,8 @@ bool pb_int(const PbField *f, int64_t *v, Err *err);
 bool pb_int32(const PbField *f, int *v, Err *err); /* the low 32 bits, as protobuf reads an int32 */
 bool pb_float(const PbField *f, float *v, Err *err);
 bool pb_want_bytes(const PbField *f, Err *err);
-/* How many numbers a field of a repeated number holds: packed ones many, else one. wire: how a single one is written. */
+/* How many numbers a field of a repeated number holds: packed ones many, else one.
+ * wire: how a single one is written. */
 bool pb_count(const PbField *f, PbWire wire, uint64_t *n, Err *err);
 /* Appends them to `out` from *n on, each with `width` bytes (1, 2, 4, 8: low bytes first). There must be room. */
 bool pb_numbers(const PbField *f, PbWire wire, int width, void *out, uint64_t *n, Err *err);

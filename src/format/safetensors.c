@@ -63,7 +63,8 @@ static bool check_metadata(const json_t *metadata, Err *err)
     return true;
 }
 
-/* As the reference implementation wants it: the tensors fill the bytes after the header, in some order, without overlaps or gaps. */
+/* As the reference implementation wants it: the tensors fill the bytes after the header, in some order,
+ * without overlaps or gaps. */
 static bool check_cover(Span *spans, size_t n, uint64_t size, Err *err)
 {
     int64_t at = 0;

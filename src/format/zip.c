@@ -1,4 +1,5 @@
-/* ZIP archives: the directory through minizip over memory, every offset and size checked again, entries mapped. Contract in zip.h. */
+/* ZIP archives: the directory through minizip over memory, every offset and size checked again, entries mapped.
+ * Contract in zip.h. */
 #include "format/zip.h"
 #include <minizip/unzip.h>
 #include <stdio.h>
@@ -98,7 +99,8 @@ static uint64_t u64(const unsigned char *p) { return u32(p) | (uint64_t)u32(p + 
 
 /* ------------------------------------------------------------------ the directory */
 
-/* Offset, size and count of the central directory, from the last end record (ZIP64 where it points to one); *stop: where its comment begins. */
+/* Offset, size and count of the central directory, from the last end record (ZIP64 where it points to one); *stop:
+ * where its comment begins. */
 static bool find_directory(Zip *z, uint64_t *count, uint64_t *stop, Err *err)
 {
     if (z->size < END_RECORD)
@@ -168,8 +170,8 @@ static bool safe_name(const char *n)
     return true;
 }
 
-/* The ZIP64 field (id 1) among extra fields [at, end): up to `want` numbers of 8 bytes into out. False and a message when it is
- * missing, too short or there twice. */
+/* The ZIP64 field (id 1) among extra fields [at, end): up to `want` numbers of 8 bytes into out.
+ * False and a message when it is missing, too short or there twice. */
 static bool zip64_field(const Zip *z, uint64_t at, uint64_t end, int want, uint64_t *out, const char *name, Err *err)
 {
     bool found = false;
@@ -190,7 +192,8 @@ static bool zip64_field(const Zip *z, uint64_t at, uint64_t end, int want, uint6
     return found || fail(err, E_FORMAT, "entry '%s': sizes of 0xffffffff, but no ZIP64 field", name);
 }
 
-/* The local header must agree with the directory; where it leaves sizes and checksum to a data descriptor (flag 8), they are 0. */
+/* The local header must agree with the directory; where it leaves sizes and checksum to a data descriptor (flag 8),
+ * they are 0. */
 static bool check_local(const Zip *z, const ZipEntry *e, uint64_t header, Err *err)
 {
     const unsigned char *h = z->bytes + header;
@@ -265,8 +268,9 @@ static bool place_entry(Zip *z, ZipEntry *e, uint64_t record, uint64_t *header, 
     return true;
 }
 
-/* One record of the directory. *record: where it must begin; moved to where the next one must. minizip looks for the end records by
- * rules of its own; that it reads the directory found above, and nothing else, is checked here at each record. */
+/* One record of the directory. *record: where it must begin; moved to where the next one must. minizip looks for the
+ * end records by rules of its own; that it reads the directory found above, and nothing else, is checked here at each
+ * record. */
 static bool read_entry(Zip *z, unzFile u, uint64_t *record, ZipEntry *e, uint64_t *header, Err *err)
 {
     unz_file_info64 info;

@@ -1,7 +1,8 @@
-/* Aligning static graphs of one model: one list of steps, each with its node in every file. Contract in generalize_impl.h.
+/* Aligning static graphs of one model: one list of steps, each with its node in every file. Contract in
+ * generalize_impl.h.
  *
- * Import leaves out what changes nothing: an expand from 1 to 1, a slice of all, a pad by 0. A node that one file lacks is therefore
- * taken for such a one there, if its op can be one:
+ * Import leaves out what changes nothing: an expand from 1 to 1, a slice of all, a pad by 0. A node that one file lacks
+ * is therefore taken for such a one there, if its op can be one:
  *
  *     a: pad(x, [0, 2]), reshape      b: reshape           ->  step pad: a's node; in b the result is x
  */
@@ -64,7 +65,8 @@ static const Value *weight_called(const Graph *g, const char *fqn)
 
 /* ------------------------------------------------------------------ operands */
 
-/* The merged value that is v[f] in each of the files 0 .. n-1 (NULL: any); a weight is entered when first used. -1: none, -2: memory. */
+/* The merged value that is v[f] in each of the files 0 .. n-1 (NULL: any); a weight is entered when first used.
+ * -1: none, -2: memory. */
 static int merged_of(Aligned *a, int n, Value *const *v)
 {
     int from = 0;
@@ -120,7 +122,8 @@ static bool same_args(const Node *x, const Node *y)
     return true;
 }
 
-/* Operands of node n of file f (NULL: not there) beside the step's nodes of the files before; false when they are not the same values. */
+/* Operands of node n of file f (NULL: not there) beside the step's nodes of the files before;
+ * false when they are not the same values. */
 static bool same_operands(Aligned *a, const Step *s, int f, const Node *n, int *operand, bool *memory)
 {
     const Node *base = s->node[s->base];
@@ -240,8 +243,8 @@ static void undo_skip(Walk *w, bool inserted)
 
 /* ------------------------------------------------------------------ repeats */
 
-/* repeat and repeat_interleave are a reshape that adds axes of 1, an expand of those, and a reshape; by 1 they are nothing. What stands
- * between has no node in the file f that lacks them; it gets a value of its shape there. */
+/* repeat and repeat_interleave are a reshape that adds axes of 1, an expand of those, and a reshape; by 1 they are
+ * nothing. What stands between has no node in the file f that lacks them; it gets a value of its shape there. */
 
 static bool is_repeat(const Node *a, const Node *b, const Node *c)
 {

@@ -4,14 +4,15 @@
  *     build: numbers that two expressions fit stay open
  *     what inference requires settles open numbers           -> build again
  *     what nothing settles takes its likeliest candidate      -> build again
- *     an equality that does not follow: pads and other choices before it are reconsidered, sizes become multiples -> build again
+ *     an equality that does not follow: pads and other choices before it are reconsidered, sizes become multiples ->
+ * build again
  */
 #include "generalize/generalize.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "generalize/build.h"
+#include "generalize/common.h"
 
 enum { MAX_BUILDS = 2000, MAX_TRIALS = 48 };
 
@@ -22,10 +23,10 @@ static bool check_static(const Graph *g, const char *name, Err *err)
     for (int i = 0; i < g->ninput; i++)
         for (int d = 0; d < g->input[i]->rank; d++)
             if (!ex_is_int(g->input[i]->dim[d]))
-                return fail(
-                    err, E_USAGE,
-                    "%s: input '%s': axis %d is variable already; generalize takes static exports (without dynamic_shapes)",
-                    name, g->input[i]->name, d);
+                return fail(err, E_USAGE,
+                            "%s: input '%s': axis %d is variable already; generalize takes static exports (without "
+                            "dynamic_shapes)",
+                            name, g->input[i]->name, d);
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         const Symbol *s = expr_symbol(g->ex, i);
         if (s->value && (s->source == SYM_ITEM || s->source == SYM_SIZE))
@@ -100,7 +101,8 @@ static int decide(const Build *b)
     return n;
 }
 
-/* Builds until equations and decisions settle no more. b is the last build. A trial ends as soon as it is no better than `now`. */
+/* Builds until equations and decisions settle no more. b is the last build.
+ * A trial ends as soon as it is no better than `now`. */
 static bool settle(Gen *gen, int last_step, const Cost *now, Build *b, Err *err)
 {
     TRY(build_graph(b, gen, last_step, err));
@@ -254,7 +256,8 @@ static int64_t gcd(int64_t a, int64_t b)
     return a < 0 ? -a : a;
 }
 
-/* The coefficient of symbol s in a sum; 0 when it is not there by itself, or `product` is not set and it is in a product. */
+/* The coefficient of symbol s in a sum; 0 when it is not there by itself,
+ * or `product` is not set and it is in a product. */
 int64_t coefficient(const Expr *e, const Expr *s, bool product)
 {
     if (e == s) return 1;
@@ -323,7 +326,8 @@ static bool far_fetched(const Gen *gen, const Hole *h)
     return h->constant && h->forced && !is_pad(gen, h) && (strstr(h->forced, " - ") || strstr(h->forced, "(-"));
 }
 
-/* Numbers before this step: what would the equality make of them? Those that differ first, then those that are the same in every file. */
+/* Numbers before this step: what would the equality make of them? Those that differ first,
+ * then those that are the same in every file. */
 static bool reopen(Gen *gen, const Build *b, const Residual *r, Cost now, bool *kept, Err *err)
 {
     (void)b;

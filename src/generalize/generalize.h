@@ -4,10 +4,11 @@
  *     b.pt2: x f32[3, 11, 32]   reshape(x, [3, 11, 4, 8])    arange(11)
  *     ->     x f32[x_0, x_1, 32]   reshape(x, [x_0, x_1, 4, 8])   arange(x_1)
  *
- * The graphs are aligned node by node. Input sizes that differ become symbols; the graph is built again with them, so that shape
- * inference gives most sizes; every other number that differs is solved as an expression of the sizes (generalize_solve.c), every
- * constant tensor that differs as a small graph (generalize_tensor.c). A number that two expressions fit is left open at first: what
- * the following nodes require of it decides. What remains undecided is reported, what cannot be solved is reported by node.
+ * The graphs are aligned node by node. Input sizes that differ become symbols; the graph is built again with them, so
+ * that shape inference gives most sizes; every other number that differs is solved as an expression of the sizes
+ * (candidates.c), every constant tensor that differs as a small graph (constants.c). A number that two expressions fit
+ * is left open at first: what the following nodes require of it decides. What remains undecided is reported, what
+ * cannot be solved is reported by node.
  */
 #ifndef QKV_GENERALIZE_GENERALIZE_H
 #define QKV_GENERALIZE_GENERALIZE_H
@@ -58,8 +59,8 @@ typedef struct Generalized {
     Arena *arena; /* of all strings */
 } Generalized;
 
-/* Graphs of static exports, and what to call them. False for wrong options or when memory runs out; a model that cannot be generalized
- * is not an error: out->solved is false then. */
+/* Graphs of static exports, and what to call them. False for wrong options or when memory runs out;
+ * a model that cannot be generalized is not an error: out->solved is false then. */
 bool generalize(const Graph *const *file, const char *const *name, int nfiles, const GeneralizeOptions *o,
                 Generalized *out, Err *err);
 void generalized_free(Generalized *r); /* with the graph, unless it was taken (set to NULL) */

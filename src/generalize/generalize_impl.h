@@ -5,7 +5,7 @@
 #include "base/map.h"
 #include "generalize/generalize.h"
 
-typedef struct Baked Baked; /* how a constant tensor follows from sizes; generalize_tensor.c */
+typedef struct Baked Baked; /* how a constant tensor follows from sizes; constants.c */
 
 /* A value of the common graph. */
 typedef struct Merged {
@@ -143,8 +143,8 @@ enum {
 Hole *gen_hole(Gen *gen, int step, int arg, int elem);   /* made when new; NULL: out of memory */
 bool eval_at(const Build *b, const Expr *e, int64_t *v); /* v[f] for every file; false when it has no integer value */
 void build_atom(Build *b, Expr *e, bool number);
-/* What stands for a number with values v[f]; `local`: sizes of the operands, best candidates. `given`, or NULL: candidates that the
- * caller knows, in front. Never NULL but on error: an open number is a symbol of its own. */
+/* What stands for a number with values v[f]; `local`: sizes of the operands, best candidates. `given`, or NULL:
+ * candidates that the caller knows, in front. Never NULL but on error: an open number is a symbol of its own. */
 enum {
     SOLVE_NEAR = 1, /* what is near the operands' sizes before other sizes: an index is compared */
     SOLVE_SIZE = 2, /* where a size may stand: an equal number may be one, too */
@@ -169,7 +169,8 @@ const char *expr_text(const Build *b, const Expr *e);        /* in the generaliz
 
 /* ------------------------------------------------------------------ constant tensors */
 
-/* The merged weight as a value of the graph: itself where all files agree, else nodes that make it; consumer: the step that uses it
- * first, NULL for a result of the model. NULL on error; *b->failure is set when it cannot be solved. */
+/* The merged weight as a value of the graph: itself where all files agree, else nodes that make it; consumer: the
+ * step that uses it first, NULL for a result of the model. NULL on error; *b->failure is set when it cannot be
+ * solved. */
 Value *build_weight(Build *b, int merged, const Step *consumer);
 #endif

@@ -2,7 +2,7 @@
  * generalize_impl.h. */
 #include <string.h>
 #include "base/vec.h"
-#include "generalize/build.h"
+#include "generalize/common.h"
 
 bool report_note(Generalized *r, const char *text, Err *err)
 {

@@ -1,6 +1,8 @@
-/* Targets of reshapes, shared out among the sizes they come from, and equations between sizes. Contract in generalize_impl.h.
+/* Targets of reshapes, shared out among the sizes they come from, and equations between sizes. Contract in
+ * generalize_impl.h.
  *
- *     (B, H, W, 32) -> (B, 6, 4, 7, 4, 32) with H = 24, W = 28:  groups {B} {H: 6, 4} {W: 7, 4} {32}, so 6 is H//4 and 7 is W//4
+ *     (B, H, W, 32) -> (B, 6, 4, 7, 4, 32) with H = 24, W = 28:  groups {B} {H: 6, 4} {W: 7, 4} {32}, so 6 is H//4 and
+ * 7 is W//4
  */
 #include <string.h>
 #include "generalize/generalize_impl.h"
@@ -30,8 +32,8 @@ static bool times(const Build *b, int64_t *p, const int64_t *v)
     return true;
 }
 
-/* The product of those source dims of the group, from its first on, that the targets up to t are made of: of (B*C*h, w) -> (B, C, h*w)
- * B comes from B*C*h, though w may have the same values. */
+/* The product of those source dims of the group, from its first on, that the targets up to t are made of:
+ * of (B*C*h, w) -> (B, C, h*w) B comes from B*C*h, though w may have the same values. */
 static Expr *front_of(const Build *b, const Value *x, const Scalar (*v)[GEN_FILES], Group g, int t)
 {
     int used = g.s0;

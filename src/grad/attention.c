@@ -1,12 +1,13 @@
 /* The gradient of attention, and attention as products and a softmax.
  *
  *     S = scale q k^T (+ mask),  P = softmax(S),  out = P v
- *     dv = P^T dout,  dP = dout v^T,  dS = P (dP - sum(P dP)),  dq = scale dS k,  dk = scale dS^T q        Dao et al. 2022, appendix B.2
+ *     dv = P^T dout,  dP = dout v^T,  dS = P (dP - sum(P dP)),  dq = scale dS k,  dk = scale dS^T q        Dao et al.
+ * 2022, appendix B.2
  *
- * Attention becomes qkv.sdpa_lse, which keeps the logarithm of each row's sum, and its gradient is one node, qkv.sdpa_backward, which makes P from
- * that again, block by block. With --decompose math both are written out: the forward pass makes P, and the backward pass reads it. For a
- * format that has no such pair (ONNX) attention_written_out does so afterwards: then the backward pass computes P
- * again.
+ * Attention becomes qkv.sdpa_lse, which keeps the logarithm of each row's sum, and its gradient is one node,
+ * qkv.sdpa_backward, which makes P from that again, block by block. With --decompose math both are written out: the
+ * forward pass makes P, and the backward pass reads it. For a format that has no such pair (ONNX) attention_written_out
+ * does so afterwards: then the backward pass computes P again.
  */
 #include <math.h>
 #include "grad/grad_impl.h"

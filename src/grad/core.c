@@ -2,7 +2,8 @@
  *
  *     silu(x)  ->  x * sigmoid(x)
  *
- * Each row's nodes are put in front of it and looked at next, so that a row may be said in rows that have a core form themselves.
+ * Each row's nodes are put in front of it and looked at next, so that a row may be said in rows that have a core form
+ * themselves.
  */
 #include <float.h>
 #include <math.h>
@@ -60,11 +61,10 @@ static Value *core_gelu_backward(Grad *d)
     bool tanh = a->kind == ARG_STR && !strcmp(a->s, "tanh");
     /* u = sqrt(2/pi) (x + 0.044715 x^3) */
 #define TANH_U "tanh(self * 0.7978845608028654 + self * self * self * 0.035677408136300125)"
-    d->text =
-        tanh
-            ? "grad_output * ((1 + " TANH_U ") * 0.5 + self * (1 - " TANH_U " * " TANH_U
-              ") * (self * self * 0.053516112204450186 + 0.3989422804014327))"
-            : "grad_output * ((erf(self * 0.7071067811865476) + 1) * 0.5 + self * exp(self * self * -0.5) * 0.3989422804014327)";
+    d->text = tanh ? "grad_output * ((1 + " TANH_U ") * 0.5 + self * (1 - " TANH_U " * " TANH_U
+                     ") * (self * self * 0.053516112204450186 + 0.3989422804014327))"
+                   : "grad_output * ((erf(self * 0.7071067811865476) + 1) * 0.5 + self * exp(self * self * -0.5) * "
+                     "0.3989422804014327)";
 #undef TANH_U
     return core_formula(d);
 }
@@ -273,6 +273,27 @@ static Value *core_replication(Grad *d)
     Value *j = GD(d, sub_Tensor, V(gd_arange(d, d->node->out[0]->dim[axis])), arg_expr(d->node->arg[1].es[0]));
     at[axis] = GD(d, clamp, V(j), arg_int(d->g, 0), arg_expr(ex_sub(d->ex, x->dim[axis], gd_int(d, 1))));
     return at[axis] ? GD(d, index_Tensor, V(x), arg_values(d->g, axis + 1, at)) : NULL;
+}
+
+bool formulas_beside(Grad *d)
+{
+    Graph *g = d->g;
+    d->beside = arena_array(g->arena, Value *, g->next_id + 1);
+    if (!d->beside) return oom(d->err);
+    for (Node *n = g->first; n; n = n->next) {
+        const char *kind;
+        if (!gradient_known(n->op->id, &kind) || strcmp(kind, "follows")) continue;
+        d->node = n;
+        d->at = n;
+        d->text = rows[n->op->id].text;
+        Value *v = core_formula(d);
+        if (v) v = gd_cast(d, v, n->out[0]->dtype);
+        if (!v) return d->err->code == E_OK ? oom(d->err) : within(d->err, "the formula of node '%s'", n->name);
+        d->beside[n->out[0]->id] = v;
+    }
+    d->at = NULL;
+    d->node = NULL;
+    return true;
 }
 
 bool decompose_core(Grad *d)

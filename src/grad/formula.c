@@ -2,8 +2,9 @@
  *
  *     GRAD(formula, "grad * other; grad * self")       aten.mul.Tensor
  *
- * Names: grad, result, the parameters of the row's schema. Numbers, + - * /, unary -, parentheses, and calls of rows of the op table: cos(x) is
- * aten.cos.default, lt(x, 0) aten.lt.Tensor, where(c, a, b) aten.where.self. keep(c, x) is x where c holds, 0 elsewhere.
+ * Names: grad, result, the parameters of the row's schema. Numbers, + - * /, unary -, parentheses, and calls of rows of
+ * the op table: cos(x) is aten.cos.default, lt(x, 0) aten.lt.Tensor, where(c, a, b) aten.where.self. keep(c, x) is x
+ * where c holds, 0 elsewhere.
  */
 #include <stdio.h>
 #include <stdlib.h>

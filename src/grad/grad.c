@@ -1,8 +1,9 @@
 /* The engine: which values are between the loss and the gradients that are requested, and the walk back over them.
  * Contract in grad.h.
  *
- * A value's gradient is complete when all that use it have sent theirs: nodes are visited last to first, so at a node's turn that is so. Parts of a
- * value (from slices and selections) are collected first: three slices of a projection give one cat, not three padded tensors and two sums.
+ * A value's gradient is complete when all that use it have sent theirs: nodes are visited last to first, so at a node's
+ * turn that is so. Parts of a value (from slices and selections) are collected first: three slices of a projection give
+ * one cat, not three padded tensors and two sums.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ static const struct {
 bool gradient_known(OpId op, const char **kind)
 {
     const char *k = rows[op].kind;
-    bool named = k && (!strcmp(k, "formula") || !strcmp(k, "zero") || !strcmp(k, "never"));
+    bool named = k && (!strcmp(k, "formula") || !strcmp(k, "follows") || !strcmp(k, "zero") || !strcmp(k, "never"));
     *kind = !k || named ? k : "code";
     return k != NULL;
 }
@@ -65,7 +66,8 @@ bool gd_send_part(Grad *d, Value *v, int axis, Expr *start, Expr *n, Value *grad
     return p->grad != NULL;
 }
 
-/* Parts that cover an axis from end to end, one after the other, as one tensor; *left: the others. NULL: they do not. */
+/* Parts that cover an axis from end to end, one after the other, as one tensor; *left: the others.
+ * NULL: they do not. */
 static Value *joined(Grad *d, const Value *v, Part **parts)
 {
     int axis = (*parts)->axis, n = 0, all = 0;
@@ -147,6 +149,8 @@ bool grad_zero(Grad *d)
     return true;
 }
 
+bool grad_follows(Grad *d) { return gd_send(d, d->beside[d->node->out[0]->id], d->grad); }
+
 /* ------------------------------------------------------------------ what is between */
 
 typedef struct Wants {
@@ -209,10 +213,10 @@ static bool want_parameters(Grad *d)
         const Value *v = g->weight[i];
         if (v->weight != W_PARAMETER || v->frozen) continue;
         if (!differentiable(v->dtype))
-            return fail(
-                d->err, E_USAGE,
-                "parameter '%s' is %s: only floats have gradients; export it with requires_grad_(False), or as a buffer",
-                v->fqn ? v->fqn : v->name, dtype_name(v->dtype));
+            return fail(d->err, E_USAGE,
+                        "parameter '%s' is %s: only floats have gradients; export it with requires_grad_(False), or as "
+                        "a buffer",
+                        v->fqn ? v->fqn : v->name, dtype_name(v->dtype));
         d->leaf[v->id].wanted = true;
     }
     return true;
@@ -330,6 +334,7 @@ bool graph_joint(Graph *g, const JointOptions *o, Err *err)
     Grad d = {.g = g, .ex = g->ex, .err = &own, .o = o};
     bool ok = true;
     if (o->decompose != DECOMPOSE_NONE) ok = decompose_attention(&d);
+    ok = ok && formulas_beside(&d);
     d.nleaf = g->next_id;
     d.leaf = arena_array(g->arena, Leaf, d.nleaf + 1);
     ok = ok && (d.leaf || oom(&own)) && differentiate(&d);

@@ -1,5 +1,5 @@
-/* Builders of nodes for gradients. What changes nothing makes no node, and a product with a constant that was spread over all elements is one with
- * a number: the gradient of the loss is 1.
+/* Builders of nodes for gradients. What changes nothing makes no node, and a product with a constant that was spread
+ * over all elements is one with a number: the gradient of the loss is 1.
  *
  *     gd_mul(d, d->grad, GD(d, cos, V(x)))
  */

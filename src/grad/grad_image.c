@@ -9,7 +9,8 @@
 
 /* ------------------------------------------------------------------ convolution */
 
-/* x (N, C, ...) padded, as windows (groups, N positions, C / groups * kernel) of a convolution with kernel sizes k[]. */
+/* x (N, C, ...) padded, as windows (groups, N positions, C / groups * kernel) of a convolution with kernel
+ * sizes k[]. */
 static Value *windows(Grad *d, Value *x, int64_t groups, int n, Expr *const *k)
 {
     const Arg *arg = d->node->arg;
@@ -133,7 +134,8 @@ static Expr *number_at(const Arg *a, int i, Expr *otherwise)
     return a->kind == ARG_EXPRS && a->n ? a->es[a->n == 1 ? 0 : i] : otherwise;
 }
 
-/* avg_pool2d(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor): every element of a window gets its share */
+/* avg_pool2d(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor):
+ * every element of a window gets its share */
 bool grad_avg_pool(Grad *d)
 {
     Value *x = gd_value(d, 0), *g = d->grad;
@@ -168,7 +170,8 @@ bool grad_avg_pool(Grad *d)
 
 /* ------------------------------------------------------------------ linear maps, axis by axis */
 
-/* The op itself on the unit vectors of an axis of n elements: a matrix (n, results). The other axes have one element. */
+/* The op itself on the unit vectors of an axis of n elements: a matrix (n, results).
+ * The other axes have one element. */
 typedef Value *AxisFn(Grad *d, Value *unit, int axis, int axes);
 
 static Value *matrix_of(Grad *d, AxisFn *apply, const Value *x, int axis, int axes)
@@ -262,7 +265,8 @@ bool grad_col2im(Grad *d)
     return gd_send(d, x, gd_reshape(d, g, x->rank, x->dim));
 }
 
-/* A grid is a fixed one of places (H W, axes + 1) times theta (N, axes, axes + 1): places by the op itself, of a theta that changes nothing. */
+/* A grid is a fixed one of places (H W, axes + 1) times theta (N, axes, axes + 1):
+ * places by the op itself, of a theta that changes nothing. */
 bool grad_affine_grid(Grad *d)
 {
     Value *theta = gd_value(d, 0), *g = d->grad, *part[2];
@@ -294,7 +298,8 @@ typedef struct Places { /* of one axis, (N, positions) each */
     Value *sign;  /* reflection: 1 where it goes the grid's way, else -1 */
 } Places;
 
-/* Back and forth between the middles of the outer elements (aligned), or between their edges: |((place - low) mod 2 span) - span|, as GridSampler.h's reflect_coordinates. */
+/* Back and forth between the middles of the outer elements (aligned), or between their edges:
+ * |((place - low) mod 2 span) - span|, as GridSampler.h's reflect_coordinates. */
 static Value *reflected(Grad *d, Value *place, Expr *n, bool aligned, Value **sign)
 {
     Expr *span = aligned ? ex_sub(d->ex, n, gd_int(d, 1)) : n,
@@ -476,8 +481,8 @@ static Value *corner_weight(Grad *d, const Places *p, int n, int corner, int wit
     return all;
 }
 
-/* Pictures and volumes. Nearest: one element, and a grid that does not matter. Linear: four or eight elements around each place, those outside count as 0 (zeros), or the
- * place is moved inside (border, reflection). */
+/* Pictures and volumes. Nearest: one element, and a grid that does not matter. Linear: four or eight elements around
+ * each place, those outside count as 0 (zeros), or the place is moved inside (border, reflection). */
 bool grad_grid_sampler(Grad *d)
 {
     Value *x = gd_value(d, 0), *grid = gd_value(d, 1);

@@ -4,7 +4,8 @@
 #include "facts/axes.h"
 #include "grad/grad.h"
 
-/* Part of a value's gradient: of x[.., start : start + n, ..] along an axis. Parts that tile the axis are joined, others padded. */
+/* Part of a value's gradient: of x[.., start : start + n, ..] along an axis.
+ * Parts that tile the axis are joined, others padded. */
 typedef struct Part {
     struct Part *next;
     int axis;
@@ -31,6 +32,7 @@ typedef struct Grad {
     const char *text; /* of its row */
     Value *grad;      /* of its first result that has one */
     Value **grads;    /* of each; NULL: none */
+    Value **beside;   /* by value id: the same value by the formula of its row, where GRAD(follows) needs it */
 } Grad;
 
 /* Sends gradients to the operands of d->node. false: d->err says why. */
@@ -53,7 +55,8 @@ bool gd_send(Grad *d, Value *v, Value *grad);
 bool gd_send_part(Grad *d, Value *v, int axis, Expr *start, Expr *n, Value *grad);
 bool gd_refuse(Grad *d, const char *fmt, ...) QKV_PRINTF(2, 3); /* E_UNSUPPORTED: this node has no gradient */
 
-/* Nodes: the first result, NULL on error. NULL operands give NULL, so calls nest. Folded where nothing is to be done. */
+/* Nodes: the first result, NULL on error. NULL operands give NULL, so calls nest.
+ * Folded where nothing is to be done. */
 Value *gd_add_node(Grad *d, OpId op, int n, const Arg *args);
 #define GD(d, op, ...)                                                                                                 \
     gd_add_node((d), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
@@ -61,6 +64,7 @@ Value *gd_add_node(Grad *d, OpId op, int n, const Arg *args);
 Arg gd_arg(Grad *d, Value *v);                /* remembers that an operand was NULL */
 Value *gd_formula(Grad *d, const char *text); /* formula.c */
 bool decompose_attention(Grad *d);            /* attention.c: every attention as products and softmax */
+bool formulas_beside(Grad *d);                /* core.c: the nodes of formulas that gradients go through */
 bool decompose_core(Grad *d); /* core.c: every row as rows of ATen's core, as far as they have such a form */
 Value *gd_mul(Grad *d, Value *a, Value *b);
 Value *gd_scale(Grad *d, Value *a, Expr *c); /* a times a number */

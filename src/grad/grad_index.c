@@ -99,7 +99,8 @@ bool grad_diagonal_scatter(Grad *d)
     return !gd_wants(d, src) || gd_send(d, src, GD(d, diagonal, V(d->grad), a[2], a[3], a[4]));
 }
 
-/* Of those that are largest (or smallest) each gets its share; a mean is a sum whose gradient is divided by how many there were. */
+/* Of those that are largest (or smallest) each gets its share;
+ * a mean is a sum whose gradient is divided by how many there were. */
 bool grad_scatter_reduce(Grad *d)
 {
     Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3), *y = d->node->out[0], *grad = d->grad,

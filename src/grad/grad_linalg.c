@@ -30,7 +30,8 @@ bool grad_matmul(Grad *d)
     return gd_send(d, b, gd_matmul(d, gd_swap(d, a, -1, -2), g));
 }
 
-/* Groups of rows with a matrix each: the same rows with transposed matrices, and a matrix a group of columns with rows. */
+/* Groups of rows with a matrix each: the same rows with transposed matrices,
+ * and a matrix a group of columns with rows. */
 bool grad_grouped_mm(Grad *d)
 {
     Value *a = gd_value(d, 0), *b = gd_value(d, 1), *offs = gd_value(d, 2), *g = d->grad;

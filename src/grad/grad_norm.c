@@ -33,7 +33,8 @@ static bool last_axes(Grad *d, Value *w, Value *b, Norm *m)
 {
     Value *x = m->x;
     int n = d->node->arg[1].n;
-    /* One row, one pass. Not for RMS norms: ATen has no word for it on the CPU, and a file that is written must give the same bits when it is read. */
+    /* One row, one pass. Not for RMS norms: ATen has no word for it on the CPU,
+     * and a file that is written must give the same bits when it is read. */
     if (m->centred && w && w->dtype == x->dtype && d->o->decompose != DECOMPOSE_CORE) {
         Value *dx = GD(d, norm_backward, V(d->grad), V(x), d->node->arg[1], V(w), arg_expr(m->eps),
                        arg_bool(d->g, false));
@@ -98,7 +99,8 @@ bool grad_group_norm(Grad *d)
     return !gd_wants(d, b) || send_channels(d, b, x, d->grad);
 }
 
-/* (x, weight, bias, running mean, running variance, training, momentum, eps): by running statistics, as import takes no other. */
+/* (x, weight, bias, running mean, running variance, training, momentum, eps):
+ * by running statistics, as import takes no other. */
 bool grad_batch_norm(Grad *d)
 {
     Value *x = gd_value(d, 0), *w = gd_value(d, 1), *b = gd_value(d, 2), *mean = gd_value(d, 3), *var = gd_value(d, 4),

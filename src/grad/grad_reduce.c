@@ -176,7 +176,8 @@ bool grad_log_softmax(Grad *d)
                    gd_minus(d, d->grad, gd_mul(d, GD(d, exp, V(y)), gd_sum(d, d->grad, y->rank ? 1 : 0, &axis, true))));
 }
 
-/* Distances of rows x_i, y_j: with u = x_i - y_j, d |u|_p = sign(u) |u|^(p - 1) / |u|_p^(p - 1), 0 where the distance is 0. Memory of (.., P, R, M). */
+/* Distances of rows x_i, y_j: with u = x_i - y_j, d |u|_p = sign(u) |u|^(p - 1) / |u|_p^(p - 1),
+ * 0 where the distance is 0. Memory of (.., P, R, M). */
 bool grad_cdist(Grad *d)
 {
     Value *x = gd_value(d, 0), *y = gd_value(d, 1), *norm = d->node->out[0];
@@ -203,8 +204,10 @@ bool grad_cdist(Grad *d)
     return !gd_wants(d, y) || gd_send(d, y, GD(d, neg, V(gd_sum(d, each, 1, (int[]){each->rank - 3}, false))));
 }
 
-/* y_i = x_0 .. x_i:  dx_j = sum over i >= j of dy_i y_i / x_j; where x_j is 0, of dy_i times the product of the others. The products of the others are
- * those before j times those between j and i, which is a running product of x with the elements up to j made 1: memory of n for each element. */
+/* y_i = x_0 .. x_i:  dx_j = sum over i >= j of dy_i y_i / x_j;
+ *                    where x_j is 0, of dy_i times the product of the others. The products of the others are
+ * those before j times those between j and i, which is a running product of x with the elements up to j made 1:
+ * memory of n for each element. */
 bool grad_cumprod(Grad *d)
 {
     Value *x = gd_value(d, 0);
@@ -227,7 +230,8 @@ bool grad_cumprod(Grad *d)
     return gd_send(d, x, gd_swap(d, gd_mul(d, before, sum), axis, last - 1));
 }
 
-/* y_i = log(sum over j <= i of exp(x_j)):  dx_j = sum over i >= j of dy_i exp(x_j - y_i). Differences of i and j are taken before exp, so that none of them
+/* y_i = log(sum over j <= i of exp(x_j)):  dx_j = sum over i >= j of dy_i exp(x_j - y_i).
+ *                                          Differences of i and j are taken before exp, so that none of them
  * leaves the range: memory of n for each element. */
 bool grad_logcumsumexp(Grad *d)
 {

@@ -112,7 +112,8 @@ bool grad_index_pad(Grad *d)
                            arg_values(d->g, axis + 1, at), V(d->grad), arg_bool(d->g, true)));
 }
 
-/* Element (i, j, ..) is x's element offset + i * stride_0 + j * stride_1 + .. in memory, x contiguous: what is seen several times adds up. */
+/* Element (i, j, ..) is x's element offset + i * stride_0 + j * stride_1 + ..
+ * in memory, x contiguous: what is seen several times adds up. */
 bool grad_as_strided(Grad *d)
 {
     Value *x = gd_value(d, 0), *at = NULL, *grad = d->grad;

@@ -3,8 +3,8 @@
  *     forward:   h = layer_norm(x);  y = linear(h, w)          backward:  dw = dy^T h
  *     cheap:     forward as it was;                            backward:  h' = layer_norm(x);  dw = dy^T h'
  *
- * A value's storage is that of its root: the value itself, or what it is a view of. All that is decided here is decided for roots. A node that draws
- * random numbers, has an effect or makes sizes is never computed twice.
+ * A value's storage is that of its root: the value itself, or what it is a view of. All that is decided here is decided
+ * for roots. A node that draws random numbers, has an effect or makes sizes is never computed twice.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +16,10 @@ enum { MOST_CHEAP = 8, MOST_BLOCKS = 64 }; /* cheap nodes after each other; stre
 typedef struct Root {
     const Node *node;
     double bytes;
-    int at,
-        last; /* its place among the nodes of the forward pass, and that of the last node there that reads it or a view of it */
-    bool needed; /* by the backward pass */
-    bool output; /* it is there at the end in any case */
+    int at, last; /* its place among the nodes of the forward pass, and that of the last node there that reads it or a
+                     view of it */
+    bool needed;  /* by the backward pass */
+    bool output;  /* it is there at the end in any case */
     bool anew;
     int depth; /* cheap nodes from what is kept to it */
 } Root;

@@ -1,4 +1,5 @@
-/* Structural copies. Contract in copy.h. Values are numbered in the order inputs, weights, results of nodes, as a reader of the text does. */
+/* Structural copies. Contract in copy.h. Values are numbered in the order inputs, weights, results of nodes,
+ * as a reader of the text does. */
 #include "ir/copy.h"
 #include <string.h>
 #include "base/mem.h"

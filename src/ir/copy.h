@@ -5,7 +5,8 @@
  *     c.value[v->id]                              what `v` of g is in the copy
  *     graph_copy(g, err)                          the same without a map
  *
- * g is only read: any number of threads may copy it at once. A new field of a graph, value or node is copied here and nowhere else.
+ * g is only read: any number of threads may copy it at once. A new field of a graph, value or node is copied here and
+ * nowhere else.
  */
 #ifndef QKV_IR_COPY_H
 #define QKV_IR_COPY_H

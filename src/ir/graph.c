@@ -254,7 +254,8 @@ static bool one_of(const Param *p, const Arg *a, Err *err)
 
 static bool integral(const Expr *e) { return e && !e->is_float; }
 
-/* Checks an argument against its parameter and puts it in the form the table promises (a lone int for int[2] is repeated). */
+/* Checks an argument against its parameter and puts it in the form the table promises (a lone int for int[2] is
+ * repeated). */
 /* False for an argument that could not be built: no memory, or an expression over its limit. */
 static bool built(const Arg *a)
 {

@@ -1,5 +1,6 @@
-/* Graph: values and nodes in SSA form, in topological order. What import guarantees: pure ops, no subgraphs, every value with
- * dtype and symbolic shape, sizes as expressions (no nodes that compute sizes), asserts and guards in a table beside the nodes.
+/* Graph: values and nodes in SSA form, in topological order. What import guarantees: pure ops, no subgraphs, every
+ * value with dtype and symbolic shape, sizes as expressions (no nodes that compute sizes), asserts and guards in a
+ * table beside the nodes.
  *
  *     graph_find_value(g, "linear_3")
  *     for (Node *n = g->first; n; n = n->next) ...
@@ -22,8 +23,8 @@ typedef enum ValueKind { V_INPUT, V_WEIGHT, V_NODE } ValueKind;
 
 struct Value {
     const char *name;
-    const char *
-        label; /* of an input: its name in the file, where that is more than letters, digits, '_' and '.'; NULL otherwise */
+    const char *label; /* of an input: its name in the file, where that is more than letters, digits, '_' and '.'; NULL
+                          otherwise */
     ValueKind kind;
     DType dtype;
     int rank;
@@ -89,7 +90,8 @@ typedef struct Output {
     Value *gradient_of; /* of a joint graph: the weight or input whose gradient this is; NULL otherwise */
 } Output;
 
-typedef struct Mutation { /* after a run, the weight (a buffer) takes this value; of inputs, only Python's callers see it */
+typedef struct Mutation { /* after a run, the weight (a buffer) takes this value; of inputs, only Python's callers see
+                             it */
     Value *target, *value;
 } Mutation;
 
@@ -133,8 +135,8 @@ struct Graph {
     Map names;           /* value name -> Value* */
     struct Body *bodies; /* of arguments: freed with the graph */
     bool core;           /* a .pt2 of it holds ops of ATen's core alone */
-    /* How Python calls the model, as JSON text for writers; each may be NULL: pytrees of arguments and results, the list of forward's
-     * argument names, the fields of named tuples. */
+    /* How Python calls the model, as JSON text for writers; each may be NULL: pytrees of arguments and results,
+     * the list of forward's argument names, the fields of named tuples. */
     const char *in_spec, *out_spec, *forward_args, *namedtuples;
 };
 
@@ -156,7 +158,8 @@ Arg arg_str(Graph *g, const char *s);
 Arg arg_graph(Graph *g, Graph *body); /* g owns the body from now on; none when out of memory (the body is freed) */
 bool arg_same(const Arg *a, const Arg *b);
 
-/* args in the form that the schema promises, defaults filled in; out has op->schema->nparams elements. Errors name the argument. */
+/* args in the form that the schema promises, defaults filled in; out has op->schema->nparams elements.
+ * Errors name the argument. */
 bool op_fit_args(Graph *g, const Op *op, int nargs, const Arg *args, Arg *out, Err *err);
 
 Value *graph_add_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim);
@@ -167,7 +170,8 @@ Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tenso
 Node *graph_add(Graph *g, OpId op, int nargs, const Arg *args, const char *name, Err *err);
 /* The same, placed before `at` (NULL = at the end). */
 Node *graph_add_before(Graph *g, Node *at, OpId op, int nargs, const Arg *args, const char *name, Err *err);
-/* The same without inference, for copies of a checked graph: args are the schema's, in g's arena; node_set_out declares each of the results. */
+/* The same without inference, for copies of a checked graph: args are the schema's, in g's arena;
+ * node_set_out declares each of the results. */
 Node *graph_add_declared(Graph *g, const Op *op, Arg *args, int nout, const char *name, Err *err);
 /* Declares output k of node n, for shape functions. */
 bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim, Err *err);
@@ -188,24 +192,26 @@ bool graph_writes(const Graph *g,
 bool graph_rename(Graph *g, Value *v, const char *name, Err *err);
 Value *graph_find_value(const Graph *g, const char *name);
 void graph_replace_uses(Graph *g, Value *from, Value *to); /* in all nodes and outputs */
-/* The same where the nodes that use it come at or after `at`; stops when it has found so many `uses` (as graph_count_uses counts them). */
+/* The same where the nodes that use it come at or after `at`;
+ * stops when it has found so many `uses` (as graph_count_uses counts them). */
 void graph_replace_uses_after(Graph *g, Value *from, Value *to, Node *at, int uses);
 void graph_remove(Graph *g, Node *n);                /* unlinks; its outputs must not be used */
 void graph_link_before(Graph *g, Node *n, Node *at); /* links a node that was removed again, NULL = at the end */
 bool graph_sort(Graph *g, Err *err); /* operands before their users, otherwise in the order that there is */
 int graph_dce(Graph *g);             /* removes unused pure nodes; how many */
-/* Count of uses per value id (nodes, outputs, what outputs are gradients of, mutations), in the caller's array of g->next_id ints. */
+/* Count of uses per value id (nodes, outputs, what outputs are gradients of, mutations),
+ * in the caller's array of g->next_id ints. */
 void graph_count_uses(const Graph *g, int *uses);
 /* Calls f for each Value* operand of a node (lists flattened, NULLs skipped); f may replace it. */
 void node_each_operand(Node *n, void (*f)(void *user, Value **slot), void *user);
 
-/* Text: prints, parses back to the same text (src/ir/text.c). Weights print as name, dtype, shape, fqn; data is looked up by fqn
- * with `weights` when parsing (may be NULL if the text has none). */
+/* Text: prints, parses back to the same text (src/ir/text.c). Weights print as name, dtype, shape, fqn;
+ * data is looked up by fqn with `weights` when parsing (may be NULL if the text has none). */
 void graph_print(const Graph *g, Buf *out);
 typedef const Tensor *WeightFn(void *user, const char *fqn);
 Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err);
-/* The same for a text that is not trusted. Shape inference takes arguments for what lowering makes of them; `make` lowers a call, gives its results
- * (at most 64) and may refuse it. */
+/* The same for a text that is not trusted. Shape inference takes arguments for what lowering makes of them;
+ * `make` lowers a call, gives its results (at most 64) and may refuse it. */
 typedef bool MakeFn(Graph *g, const Op *op, const Arg *arg, const char *name, Value **out, int *nout, Err *err);
 Graph *graph_parse_checked(const char *text, WeightFn *weights, void *user, MakeFn *make, Err *err);
 /* SSA, order, arity, types; false names the first violation. */

@@ -10,7 +10,8 @@
  *     mutate %b_cache = %add
  *     output output_0 = %linear
  *
- * A graph as an argument (qkv.loop) stands between braces, its lines indented. Names of inputs and outputs that are more than letters, digits,
+ * A graph as an argument (qkv.loop) stands between braces, its lines indented. Names of inputs and outputs that are
+ * more than letters, digits,
  * '_' and '.' are strings: input %x_1: f32[3] = "x:1".
  *
  * Declared types of results are checked against shape inference, not trusted.

@@ -3,8 +3,9 @@
  *     aten.add.Tensor(%x, %y, alpha=2)
  *     aten.cat.default([%x, %y], 1)        aten.sum.dim_IntList(%x, [-1], true, dtype=f64)
  *
- * Arguments: %name a value; integers, floats (inf, -inf, nan), true, false, none; [..] lists; "strings" with \" and \\; dtypes
- * (f32 ...); s0 or (3*s0 + 1) expressions; name=value for any parameter. Missing arguments take the schema's defaults.
+ * Arguments: %name a value; integers, floats (inf, -inf, nan), true, false, none; [..] lists; "strings" with \" and \\;
+ * dtypes (f32 ...); s0 or (3*s0 + 1) expressions; name=value for any parameter. Missing arguments take the schema's
+ * defaults.
  */
 #ifndef QKV_IR_TEXT_H
 #define QKV_IR_TEXT_H

@@ -91,9 +91,10 @@ static bool patches(const GemmConv *d)
 }
 #endif
 
-/* oneDNN generates code for each size of each layer, in 0.6 to 11 ms; ours takes any size in 0.01 ms. On tiles (AMX) it is as fast; on AVX-512 and AVX2 oneDNN's
- * code is 5 to 40 % faster (bench/convolutions.c), but for patches on AVX2, where it has none, and weights that change from run to run (training), which it wants in a layout
- * of its own or takes by plain loops. Other CPUs' code it does not generate,
+/* oneDNN generates code for each size of each layer, in 0.6 to 11 ms; ours takes any size in 0.01 ms. On tiles (AMX)
+ * it is as fast; on AVX-512 and AVX2 oneDNN's code is 5 to 40 % faster (bench/convolutions.c), but for patches on
+ * AVX2, where it has none, and weights that change from run to run (training), which it wants in a layout of its own
+ * or takes by plain loops. Other CPUs' code it does not generate,
  * and a build may be without it: then all are ours that can be. */
 static bool ours(const GemmConv *d)
 {

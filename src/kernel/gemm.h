@@ -4,10 +4,11 @@
  *     gemm_run(g, &buffers, scratch);
  *     gemm_free(g);
  *
- * Products are our own (gemm_packed.c, on kernel/product.h), and so are some convolutions (gemm_conv.c makes products of them); the others are
- * oneDNN's (gemm_onednn.c), or loops where it is not built in (gemm_direct.c). gemm.c chooses.
- * A GemmPool belongs to a session: the packed weights, shared by all products that want the same bytes in the same layout. A weight is packed for
- * keeps when it is used for the second time (gemm_packed.c): its plain bytes must stay where they are.
+ * Products are our own (gemm_packed.c, on kernel/product.h), and so are some convolutions (gemm_conv.c makes products
+ * of them); the others are oneDNN's (gemm_onednn.c), or loops where it is not built in (gemm_direct.c). gemm.c chooses.
+ * A GemmPool belongs to a session: the packed weights, shared by all products that want the same bytes in the same
+ * layout. A weight is packed for keeps when it is used for the second time (gemm_packed.c): its plain bytes must stay
+ * where they are.
  */
 #ifndef QKV_KERNEL_GEMM_H
 #define QKV_KERNEL_GEMM_H
@@ -21,9 +22,10 @@ size_t gemm_pool_bytes(const GemmPool *p); /* of packed weights */
 /* GEMM_QUICK_GELU: x sigmoid(1.702 x) (Hendrycks and Gimpel 2016, section 2) */
 typedef enum GemmAct { GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM_SILU, GEMM_QUICK_GELU } GemmAct;
 
-/* c (..., M, N) = act(a (..., M, K) @ b (..., K, N) + bias (N)) + residual (or, `times`, * residual); batch dims broadcast. Shapes and strides are the tensors'; ranks of
- * a, b and c are equal. The last dim of c, residual and bias is contiguous, their other dims may have any stride; residual has c's shape.
- * a, b, c, bias, residual: f32 or bf16, each its own. The product is of bf16 values (sums in f32) if b is bf16 or
+/* c (..., M, N) = act(a (..., M, K) @ b (..., K, N) + bias (N)) + residual (or, `times`, * residual); batch dims
+ * broadcast. Shapes and strides are the tensors'; ranks of a, b and c are equal. The last dim of c, residual and bias
+ * is contiguous, their other dims may have any stride; residual has c's shape. a, b, c, bias, residual: f32 or bf16,
+ * each its own. The product is of bf16 values (sums in f32) if b is bf16 or
  * `rounded`: a and b that are f32 are rounded first; else it is of f32 values. A row of c depends on its row of a and
  * on least_rows alone, bit for bit: not on M, the row's place, or the number of threads. On AMX float32 products that
  * always have so many rows (and weights that were not given packed) are summed otherwise than others
@@ -33,13 +35,13 @@ typedef struct GemmMatmul {
         *residual; /* bias, residual may be NULL; data is not read here but for a constant b */
     bool b_constant, rounded, times, act_last; /* act_last: c = act(a @ b + bias + residual) */
     GemmAct act;
-    int64_t
-        least_rows; /* M (with the batch dims) in every call that has to give the same bits, at least; 0: not known. The choice may rest on it, not on M: a batch of one is as a batch of many */
+    int64_t least_rows; /* M (with the batch dims) in every call that has to give the same bits, at least; 0: not known.
+                           The choice may rest on it, not on M: a batch of one is as a batch of many */
 } GemmMatmul;
 
 /* y = act(conv(x, w) + bias), or with `sum` act(conv(x, w) + bias + y).
- * x (N, C, spatial...), w (O, C/groups, k...) or, transposed, (C, O/groups, k...). x, y contiguous or channels-last (tensor_channels_last), each
- * its own; all f32, or all bf16 (the bias f32 or bf16). */
+ * x (N, C, spatial...), w (O, C/groups, k...) or, transposed, (C, O/groups, k...). x, y contiguous or channels-last
+ * (tensor_channels_last), each its own; all f32, or all bf16 (the bias f32 or bf16). */
 typedef struct GemmConv {
     const Tensor *x, *w, *bias, *y;
     int spatial;
@@ -61,18 +63,21 @@ typedef struct GemmBuffers {
 } GemmBuffers;
 bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err);
 
-/* Weights between file and file + size, which are mapped read-only, are given back to the system as they are packed for keeps: read again, they come
- * from the file again. */
+/* Weights between file and file + size, which are mapped read-only, are given back to the system as they are packed
+ * for keeps: read again, they come from the file again. */
 void gemm_pool_mapped(GemmPool *p, const void *file, size_t size);
 
-/* Packed weights in files: what a matmul with the constant b (K, N) (by its strides: a linear's weight turned) would pack.
+/* Packed weights in files: what a matmul with the constant b (K, N) (by its strides:
+ * a linear's weight turned) would pack.
  *
- *     const char *layout = gemm_layout(b, rounded);      names the bytes' layout: what another CPU level may lay out differently
+ *     const char *layout = gemm_layout(b, rounded);      names the bytes' layout:
+ *                                                        what another CPU level may lay out differently
  *     gemm_pack(memory, b, rounded);                      gemm_packed_bytes(b) of them, 64-byte aligned
- *     gemm_pool_give(pool, b, rounded, memory, err);      a later gemm_matmul on the same b->data and strides takes them as they are
+ *     gemm_pool_give(pool, b, rounded, memory, err);      a later gemm_matmul on the same b->data and strides takes
+ *                                                         them as they are
  *
- * What was given stays the caller's and must outlive the pool; b->data is then a name only and never read. NULL for a layout: nothing is
- * packed for b. */
+ * What was given stays the caller's and must outlive the pool; b->data is then a name only and never read.
+ * NULL for a layout: nothing is packed for b. */
 const char *gemm_layout(const Tensor *b, bool rounded);
 size_t gemm_packed_bytes(const Tensor *b, bool rounded);
 void gemm_pack(void *to, const Tensor *b, bool rounded);

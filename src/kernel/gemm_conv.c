@@ -1,17 +1,17 @@
 /* Convolutions as products: how the rows of a are laid out. Used by gemm_packed.c.
  *
- * The padded picture is laid out as planes, one for each phase (row and column modulo the stride) that a tap wants: cell (i, j) of plane
- * (u, v) has the channels of pixel (i stride + u - padding, j stride + v - padding), zeros outside. Cells are numbered along rows of `pitch`. The
- * cell that a tap wants for output (i, j), position i pitch + j, is a constant distance after that position: a row of
- * the product is a row of cells, and every tap is the same rows, shifted. Nothing is unfolded. Positions with j >= wout
- * are computed and dropped. Rows follow each other so closely that the padding after one is the padding in front of the
- * next:
+ * The padded picture is laid out as planes, one for each phase (row and column modulo the stride) that a tap wants:
+ * cell (i, j) of plane (u, v) has the channels of pixel (i stride + u - padding, j stride + v - padding), zeros
+ * outside. Cells are numbered along rows of `pitch`. The cell that a tap wants for output (i, j), position i pitch + j,
+ * is a constant distance after that position: a row of the product is a row of cells, and every tap is the same rows,
+ * shifted. Nothing is unfolded. Positions with j >= wout are computed and dropped. Rows follow each other so closely
+ * that the padding after one is the padding in front of the next:
  *
  *     3 x 3, stride 1, padding 1, a picture of 4 x 4: pitch 5         . . . . .  . a b c d  . e f g h  . i j k l  ...
  *
  * Planes are made for a superblock of positions at a time (the strip), so that they come from L2.
- * Patches (a stride as large as the window, a picture whose channels are not innermost: the first layer of a vision transformer) have one cell for
- * each output instead, with all that the window sees, in the weight's order.
+ * Patches (a stride as large as the window, a picture whose channels are not innermost: the first layer of a vision
+ * transformer) have one cell for each output instead, with all that the window sees, in the weight's order.
  */
 #include <string.h>
 #include "kernel/gemm_impl.h"

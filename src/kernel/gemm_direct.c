@@ -1,6 +1,8 @@
-/* Convolutions by loops, for all that gemm_conv.c does not take: groups, transposed, three spatial axes, few channels, any layout. What builds without oneDNN use.
+/* Convolutions by loops, for all that gemm_conv.c does not take: groups, transposed, three spatial axes, few channels,
+ * any layout. What builds without oneDNN use.
  *
- * A row of outputs (along the last axis) of one channel is summed in float32 over channels and taps: each tap is a run of a row of x times one weight.
+ * A row of outputs (along the last axis) of one channel is summed in float32 over channels and taps: each tap is a run
+ * of a row of x times one weight.
  *
  *     y[j a' + a] += w x[j b' + b]        a' the stride of a transposed convolution, b' of the others; 1 where it is not
  *

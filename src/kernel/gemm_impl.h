@@ -47,7 +47,8 @@ typedef struct ConvRows {
 bool conv_rows(ConvRows *r, const GemmConv *d, const ProductKernel *k);
 /* The share of thread `self` in the strip for positions [first, first + rows) of picture x. */
 void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first, int64_t rows, int self, int threads);
-/* Pictures and outputs channels-last (patches: any picture), one group, not transposed, one or two spatial axes; NULL without an error: another one. */
+/* Pictures and outputs channels-last (patches: any picture), one group, not transposed, one or two spatial axes;
+ * NULL without an error: another one. */
 Packed *packed_conv(PackedWeights *p, const Kernels *k, const GemmConv *d, Err *err);
 
 /* Convolutions by loops: any of them. */

@@ -1,5 +1,6 @@
-/* oneDNN 2 or 3 as gemm_impl.h declares it: every primitive, attribute and query of oneDNN is in this file, what the versions differ in is in onednn_api.h.
- * Weights: the primitive is asked which layout it wants (format tag any), and constant weights are reordered into it once, those of a convolution that change in every run.
+/* oneDNN 2 or 3 as gemm_impl.h declares it: every primitive, attribute and query of oneDNN is in this file, what the
+ * versions differ in is in onednn_api.h. Weights: the primitive is asked which layout it wants (format tag any), and
+ * constant weights are reordered into it once, those of a convolution that change in every run.
  */
 #include "kernel/gemm_impl.h"
 #include <omp.h>
@@ -69,8 +70,8 @@ size_t onednn_pool_bytes(const OneDnnPool *p) { return p ? p->bytes : 0; }
 
 struct OneDnn {
     OneDnnPool *pool;
-    dnnl_primitive_t main, in, out, back,
-        turn; /* in, out, back (of what is summed), turn (of weights): reorders around a convolution in another layout; NULL otherwise */
+    dnnl_primitive_t main, in, out, back, turn; /* in, out, back (of what is summed), turn (of weights): reorders around
+                                                   a convolution in another layout; NULL otherwise */
     dnnl_memory_t a, b, c, bias, residual, scratch, in_memory, out_memory,
         turned; /* turned: weights in the layout that is wanted */
     DescView plain_a, plain_b, plain_c;
@@ -294,7 +295,8 @@ static bool build_matmul(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd,
 
 enum { WORTH_THREADS = 1 << 20 }; /* floating-point operations: some 10 microseconds of one core */
 
-/* oneDNN asks OpenMP for the number of threads when a primitive is made and when it runs, and must hear the same. Gives the number before. */
+/* oneDNN asks OpenMP for the number of threads when a primitive is made and when it runs, and must hear the same.
+ * Gives the number before. */
 static int take_threads(const OneDnn *g)
 {
     int before = omp_get_max_threads();
@@ -370,7 +372,8 @@ static bool activations_desc(OneDnn *g, DescView *md, const Tensor *t, Err *err)
     return plain(g, md, &u, err);
 }
 
-/* What the convolution computes on: channels-last stays (the fast kernels take it), a contiguous tensor is what the kernel likes best. */
+/* What the convolution computes on: channels-last stays (the fast kernels take it),
+ * a contiguous tensor is what the kernel likes best. */
 static bool channels_desc(OneDnn *g, DescView *md, const Tensor *t, DescView have, Err *err)
 {
     if (!tensor_channels_last(t)) return any_layout(g, md, have, err);

@@ -6,8 +6,9 @@
  * L2), and the next sliver is fetched meanwhile. b is read once a superblock. Sums that K has cut wait in a buffer of
  * the thread. (Goto and van de Geijn 2008, with the panel of b inside.)
  *
- * A constant b is packed for keeps at its second use. A product of one superblock packs panels as it comes to them: into their place, or, at the first
- * use, into memory that its thread uses again and again. Who runs a model once writes no second copy of its weights (fresh memory is as dear as packing).
+ * A constant b is packed for keeps at its second use. A product of one superblock packs panels as it comes to them:
+ * into their place, or, at the first use, into memory that its thread uses again and again. Who runs a model once
+ * writes no second copy of its weights (fresh memory is as dear as packing).
  */
 #include <omp.h>
 #include <string.h>
@@ -15,8 +16,10 @@
 #include "base/mem.h"
 #include "kernel/gemm_impl.h"
 
-/* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2. WORTH_THREADS: floating-point
- * operations, some 10 us of a core. TILES_*: from these sizes on packing both operands is little beside what float32 gains by tiles. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does: then a tile meets all panels before the next. */
+/* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2.
+ * WORTH_THREADS: floating-point operations, some 10 us of a core. TILES_*: from these sizes on packing both operands
+ * is little beside what float32 gains by tiles. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does:
+ * then a tile meets all panels before the next. */
 enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, FEW = 300 << 10, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 };
 enum { TILES_M = 768, TILES_N = 128, TILES_K = 64 };
 enum { MOST_ROWS = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
@@ -25,7 +28,8 @@ static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 /* ------------------------------------------------------------------ packed weights */
 
-/* b as a product takes it: one matrix (K, N) for each tap of a convolution, `apart` elements apart; packed, they follow each other along K. */
+/* b as a product takes it: one matrix (K, N) for each tap of a convolution, `apart` elements apart;
+ * packed, they follow each other along K. */
 typedef struct Weight {
     const void *from;
     const ProductKernel *kernel;
@@ -457,7 +461,8 @@ typedef struct Job {
         *packed_b; /* packed_a: a superblock's packed rows, or the strip, or, of rows read in place, the last tile */
     const char *weight; /* panels [first, end) of b */
     int64_t first, end;
-    char *panels; /* b is packed as tasks need it: all its panels, if they are kept, else room for few_panels of each thread */
+    char *panels; /* b is packed as tasks need it: all its panels, if they are kept, else room for few_panels of each
+                     thread */
     bool keep;
     int64_t row; /* first of the superblock */
     Rows rows;
@@ -721,7 +726,8 @@ static void let_go(const PackedWeights *p, const Weight *w)
     if (p->file && from >= file && n <= p->file_size && from - file <= p->file_size - n) pages_done(w->from, n);
 }
 
-/* Where a constant b is packed on the way, and whether it is kept there; *to is NULL where it is packed already, or packed here. */
+/* Where a constant b is packed on the way, and whether it is kept there;
+ * *to is NULL where it is packed already, or packed here. */
 static bool prepare_weight(const Packed *g, int threads, char **to, bool *keeps, Err *err)
 {
     Weight *w = g->weight >= 0 ? &g->pool->w[g->weight] : NULL;

@@ -4,14 +4,15 @@
 #include "tensor/tensor.h"
 
 typedef struct ImageKernels {
-    /* out (outer, n_out, inner) = for each j the sum over k < taps of weight[j * taps + k] * in (outer, at[j * taps + k], inner);
-     * in (outer, n_in, inner), both contiguous. Order of the sum: k ascending. */
+    /* out (outer, n_out, inner) = for each j the sum over k < taps of weight[j * taps + k] * in (outer, at[j * taps +
+     * k], inner); in (outer, n_in, inner), both contiguous. Order of the sum: k ascending. */
     void (*resample_f32)(float *out, const float *in, int64_t outer, int64_t n_in, int64_t n_out, int64_t inner,
                          int64_t taps, const int64_t *at, const double *weight, int threads);
     void (*resample_f64)(double *out, const double *in, int64_t outer, int64_t n_in, int64_t n_out, int64_t inner,
                          int64_t taps, const int64_t *at, const double *weight, int threads);
-    /* One row of a pooling: out[i] = the largest, or the mean, of in[tap[k] + i * step] over k < taps, for i < n; out contiguous, bf16 as its bits.
-     * Channels-last, a row is the channels of a pixel (step 1); contiguous, neighbouring pixels (the stride), whose
+    /* One row of a pooling: out[i] = the largest, or the mean, of in[tap[k] + i * step] over k < taps, for i < n; out
+     * contiguous, bf16 as its bits. Channels-last, a row is the channels of a pixel (step 1); contiguous,
+     * neighbouring pixels (the stride), whose
      * windows are laid out alike. largest: NaN wins, of equal values the first; taps > 0. mean: sums in double, divided
      * by `divisor`. */
     void (*largest_f32)(float *out, const float *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step);

@@ -1,8 +1,8 @@
 /* Kernels: arithmetic only. Pointers, strides, sizes; no graph, no allocation.
  *
- * A family has a struct of typed function pointers (kernel/<family>.h), a plain reference (kernel/ref/<family>.c, double
- * accumulators, the truth for tests) and fast portable C (kernel/gen/<family>.c) that is compiled once per ISA level.
- * table.c fills one Kernels per ISA level: reference first, then each better ISA level overwrites slots.
+ * A family has a struct of typed function pointers (kernel/<family>.h), a plain reference (kernel/ref/<family>.c,
+ * double accumulators, the truth for tests) and fast portable C (kernel/gen/<family>.c) that is compiled once per ISA
+ * level. table.c fills one Kernels per ISA level: reference first, then each better ISA level overwrites slots.
  *
  *     const Kernels *k = kernels();                 for this machine, or the ISA level that QKV_CPU forces
  *     k->reduce.softmax_f32(out, in, rows, n, threads);

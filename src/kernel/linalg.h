@@ -6,9 +6,10 @@
 
 enum { ROTARY_WIDEST = 512 }; /* the longest rows (D) of bf16 */
 
-/* Pairs (a, b) of a row become (a cos - b sin, b cos + a sin): Su et al. 2021. The pairs are x[i], x[i + D / 2], or x[2 i], x[2 i + 1] when
- * interleaved. cos and sin have a number for each element, or (`one`) for each pair. Strides of the leading axes in elements, 0 where cos and
- * sin broadcast; the last axis is contiguous, and out is throughout. */
+/* Pairs (a, b) of a row become (a cos - b sin, b cos + a sin): Su et al. 2021. The pairs are x[i], x[i + D / 2], or
+ * x[2 i], x[2 i + 1] when interleaved. cos and sin have a number for each element, or (`one`) for each pair. Strides
+ * of the leading axes in elements, 0 where cos and sin broadcast; the last axis is contiguous, and out is
+ * throughout. */
 typedef struct Rotary {
     DType t;          /* of cos, sin and the arithmetic: f32, f64 */
     DType x_t, out_t; /* t, or with f32: bf16 */

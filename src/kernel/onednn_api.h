@@ -1,8 +1,9 @@
 #include "base/mem.h"
-/* The part of oneDNN 3's C interface that gemm_onednn.c uses, and the same made of oneDNN 2's: where 3 hands out descriptions of memory and of primitives that
- * only it can see into, 2 has structs that the caller fills.
+/* The part of oneDNN 3's C interface that gemm_onednn.c uses, and the same made of oneDNN 2's: where 3 hands out
+ * descriptions of memory and of primitives that only it can see into, 2 has structs that the caller fills.
  *
- * A Desc describes the shape, type and layout of a memory; it is destroyed by dnnl_memory_desc_destroy. A DescView is lent.
+ * A Desc describes the shape, type and layout of a memory; it is destroyed by dnnl_memory_desc_destroy. A DescView is
+ * lent.
  */
 #ifndef QKV_KERNEL_ONEDNN_API_H
 #define QKV_KERNEL_ONEDNN_API_H

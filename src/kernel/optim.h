@@ -1,11 +1,15 @@
-/* Optimizers: one step on a run of n elements of a parameter, in place. Contiguous, element by element, so that a parameter may be cut anywhere; nothing
- * overlaps. The formulas are PyTorch's (torch/optim/adam.py and sgd.py, single tensor, not capturable); g is the gradient times s->scale first.
+/* Optimizers: one step on a run of n elements of a parameter, in place. Contiguous, element by element, so that a
+ * parameter may be cut anywhere; nothing overlaps. The formulas are PyTorch's (torch/optim/adam.py and sgd.py, single
+ * tensor, not capturable); g is the gradient times s->scale first.
  *
- *     adam   decoupled: w *= 1 - lr decay (Loshchilov and Hutter 2019), else g += decay w; m += (1 - beta1) (g - m); v = beta2 v + (1 - beta2) g g;
+ *     adam   decoupled: w *= 1 - lr decay (Loshchilov and Hutter 2019), else g += decay w; m += (1 - beta1) (g - m);
+ *            v = beta2 v + (1 - beta2) g g;
  *            w -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)         (Kingma and Ba 2015)
- *     sgd    g += decay w; with momentum: m = g in the first step, later momentum m + (1 - dampening) g; d = nesterov ? g + momentum m : m; w -= lr d
+ *     sgd    g += decay w; with momentum: m = g in the first step, later momentum m + (1 - dampening) g;
+ *            d = nesterov ? g + momentum m : m; w -= lr d
  *
- * float computes in float (the reference in double, rounded once a result), double in double. squares: the sum of g's squares in double, in a fixed order. */
+ * float computes in float (the reference in double, rounded once a result), double in double.
+ * squares: the sum of g's squares in double, in a fixed order. */
 #ifndef QKV_KERNEL_OPTIM_H
 #define QKV_KERNEL_OPTIM_H
 #include <stdbool.h>

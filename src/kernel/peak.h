@@ -1,4 +1,5 @@
-/* What one core can do at best: multiply-adds on registers, and reading memory. For shares of peak (src/run/peak.h), never for results.
+/* What one core can do at best: multiply-adds on registers, and reading memory. For shares of peak (src/run/peak.h),
+ * never for results.
  *
  *     float sink;
  *     double operations = kernels()->peak.f32(100000, &sink);       so many rounds; time it

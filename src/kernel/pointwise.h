@@ -26,7 +26,8 @@ typedef enum PointwiseOp {
 } PointwiseOp;
 
 typedef struct PointwiseKernels {
-    /* p: parameters of the operation (clamp: low, high; elu: alpha, scale, input_scale; ...). False: no such operation for the type. */
+    /* p: parameters of the operation (clamp: low, high; elu: alpha, scale, input_scale; ...).
+     * False: no such operation for the type. */
     bool (*unary_f32)(PointwiseOp op, float *out, const float *x, int64_t n, const double *p);
     bool (*unary_f64)(PointwiseOp op, double *out, const double *x, int64_t n, const double *p);
     bool (*unary_i64)(PointwiseOp op, int64_t *out, const int64_t *x, int64_t n, const double *p);
@@ -51,7 +52,8 @@ typedef struct PointwiseKernels {
     bool (*store_f32)(DType t, void *out, const float *in, int64_t n);
     bool (*store_f64)(DType t, void *out, const double *in, int64_t n);
     bool (*store_i64)(DType t, void *out, const int64_t *in, int64_t n);
-    /* rows x cols elements of size 1, 2, 4, 8 or 16 bytes: out[r * cols + c] = in[r * rs + c * cs] (strides in elements), in tiles */
+    /* rows x cols elements of size 1, 2, 4, 8 or 16 bytes: out[r * cols + c] = in[r * rs + c * cs] (strides in
+     * elements), in tiles */
     bool (*copy_2d)(void *out, const void *in, int64_t rows, int64_t cols, int64_t rs, int64_t cs, size_t size);
 } PointwiseKernels;
 #endif

@@ -1,20 +1,19 @@
-/* The inner kernels of matrix products: packing, one tile, its epilogue. src/kernel/gemm_packed.c puts products together of them.
+/* The inner kernels of matrix products: packing, one tile, its epilogue. src/kernel/gemm_packed.c puts products
+ * together of them.
  *
- * c (M, N) = a (M, K) b (K, N). Rows of a are cut into tiles of at most `mr` rows, columns of b into panels of `nr` columns, K into chunks
- * of `chunk` elements:
- *     a packed: tile after tile, R * chunk elements to a chunk of a tile of R rows (R rounded up to `unit`), in
- *         the ISA level's order
- *     b packed: panel after panel, chunk * nr elements to a chunk, in the ISA level's order; columns and K padded
- *         with zeros
- * `tile` multiplies one tile by one panel over n elements of K (whole chunks, but at the end of K) into mr x nr floats; `finish` takes the
- * floats through the epilogue into c. The order of the sums over K is the same for every row, tile height and column.
+ * c (M, N) = a (M, K) b (K, N). Rows of a are cut into tiles of at most `mr` rows, columns of b into panels of `nr`
+ * columns, K into chunks of `chunk` elements: a packed: tile after tile, R * chunk elements to a chunk of a tile of R
+ * rows (R rounded up to `unit`), in the ISA level's order b packed: panel after panel, chunk * nr elements to a chunk,
+ * in the ISA level's order; columns and K padded with zeros `tile` multiplies one tile by one panel over n elements of
+ * K (whole chunks, but at the end of K) into mr x nr floats; `finish` takes the floats through the epilogue into c. The
+ * order of the sums over K is the same for every row, tile height and column.
  */
 #ifndef QKV_KERNEL_PRODUCT_H
 #define QKV_KERNEL_PRODUCT_H
 #include "tensor/tensor.h"
 
-/* act(acc + bias) + residual, or, `times`, act(acc + bias) * residual, or, `act_last`, act(acc + bias + residual). Rows of c and residual are
- * contiguous, their steps in elements; dtypes f32 or bf16, each its own. */
+/* act(acc + bias) + residual, or, `times`, act(acc + bias) * residual, or, `act_last`, act(acc + bias + residual).
+ * Rows of c and residual are contiguous, their steps in elements; dtypes f32 or bf16, each its own. */
 typedef struct ProductOut {
     void *c;
     const void *bias, *residual; /* NULL for none */
@@ -33,7 +32,8 @@ typedef struct ProductIn {
     bool rounded;
 } ProductIn;
 
-/* A tile whose sums are complete: rows x cols of acc (step nr) go to c from (row, col) on, or, with `at`, row r to row at[r] of c (-1: nowhere). */
+/* A tile whose sums are complete: rows x cols of acc (step nr) go to c from (row, col) on, or, with `at`,
+ * row r to row at[r] of c (-1: nowhere). */
 typedef struct ProductDone {
     const ProductOut *out;
     const float *acc;

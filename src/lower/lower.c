@@ -183,3 +183,15 @@ Value *lower_cast(Lower *L, Value *x, DType t)
     if (dtype_is_complex(x->dtype) || dtype_is_complex(t)) return lower_complex_cast(L, x, t);
     return EMIT(L, to_copy, arg_value(x), arg_dtype(t));
 }
+
+bool lower_is_number(const Arg *a, double v)
+{
+    return a->kind == ARG_NONE ? v == 1 : a->kind == ARG_EXPR && ex_is_const(a->e) && ex_number(a->e) == v;
+}
+
+bool lower_two(Lower *L, int i, int k, Value **a, Value **b)
+{
+    *a = lower_value(L, i);
+    *b = lower_value(L, k);
+    return (*a && *b) || lower_fail(L, *a ? k : i, "expected a tensor");
+}

@@ -1,18 +1,19 @@
-/* Lowering: from the ops of a file (every ATen overload, composites, aliases, in-place forms) to the plain form that the rest of
- * qkv knows. Column `lower` of ops.def:
+/* Lowering: from the ops of a file (every ATen overload, composites, aliases, in-place forms) to the plain form that
+ * the rest of qkv knows. Column `lower` of ops.def:
  *
- *     keep    the row itself is the plain form: casts for type promotion are inserted by lower_keep for rows whose lower token is
- *             `promote`, then the node is added as it is
- *     drop    the result is the first argument (alias, contiguous, dropout in eval)
- *     NAME    bool lower_NAME(Lower *L): reads L->arg, emits plain nodes, sets L->result
+ *     keep    the row itself is the plain form: casts for type promotion are inserted by lower_keep for rows whose
+ * lower token is `promote`, then the node is added as it is drop    the result is the first argument (alias,
+ * contiguous, dropout in eval) NAME    bool lower_NAME(Lower *L): reads L->arg, emits plain nodes, sets L->result
  *
- * In-place rows (OPF_INPLACE) are lowered as their pure form by name (add_ -> add); the functionaliser around them updates aliases.
+ * In-place rows (OPF_INPLACE) are lowered as their pure form by name (add_ -> add); the functionaliser around them
+ * updates aliases.
  */
 #ifndef QKV_LOWER_LOWER_H
 #define QKV_LOWER_LOWER_H
 #include "ir/graph.h"
 
-typedef struct LowerWrite { /* an argument that the op writes to beside its results, which its schema need not say: running statistics */
+typedef struct LowerWrite { /* an argument that the op writes to beside its results, which its schema need not say:
+                               running statistics */
     int param;
     Value *value;
 } LowerWrite;
@@ -25,8 +26,8 @@ typedef struct Lower {
     const char *name;             /* name for the (first) result */
     const char *const *out_names; /* the file's names of all results; may be NULL */
     int nout_names;
-    Expr *const *
-        declared; /* sizes the file declares for the first result; NULL when it declares none (OPF_DATA_SIZE needs them) */
+    Expr *const *declared; /* sizes the file declares for the first result; NULL when it declares none (OPF_DATA_SIZE
+                              needs them) */
     int declared_rank;
     Expr *declared_number; /* what the file says a size or truth result is; NULL when it says nothing */
     LowerWrite write[2];
@@ -39,27 +40,32 @@ typedef bool LowerFn(Lower *L);
 /* Lowers one op by its table row. */
 bool lower_op(Lower *L);
 
-/* x, through aten.detach where a parameter that is trained, or an input of floats, is what it comes from. NULL on error. */
+/* x, through aten.detach where a parameter that is trained, or an input of floats, is what it comes from.
+ * NULL on error. */
 Value *detached(Graph *g, Value *x, Err *err);
 /* When a graph is complete: attentions whose logarithms of sums (qkv.sdpa_lse) are not read become
  * scaled_dot_product_attention. */
 bool sdpa_lse_unread(Graph *g, Err *err);
 
 /* For lower_NAME functions. */
-Value *lower_value(Lower *L, int i); /* NULL when None */
+Value *lower_value(Lower *L, int i);                          /* NULL when None */
+bool lower_two(Lower *L, int i, int k, Value **a, Value **b); /* neither is None, or it fails */
 bool lower_is_none(const Lower *L, int i);
+bool lower_is_number(const Arg *a, double x);        /* a missing one is 1 */
 Expr *lower_expr(Lower *L, int i);                   /* int, float, bool argument; NULL when None */
 bool lower_const_int(Lower *L, int i, int64_t *out); /* fails when symbolic */
 bool lower_const_bool(Lower *L, int i, bool *out);
 bool lower_dim(Lower *L, int i, int rank, int *dim); /* normalised; fails out of range */
 bool lower_fail(Lower *L, int i, const char *fmt, ...) QKV_PRINTF(3, 4);
-/* emit: adds a plain node, gives its first output; EMIT(L, softmax_int, arg_value(x), arg_int(L->g, -1)). NULL on error. */
+/* emit: adds a plain node, gives its first output; EMIT(L, softmax_int, arg_value(x), arg_int(L->g, -1)).
+ * NULL on error. */
 Value *lower_emit(Lower *L, OpId op, int n, const Arg *args);
 Node *lower_emit_node(Lower *L, OpId op, int n, const Arg *args);
 #define EMIT(L, op, ...)                                                                                               \
     lower_emit((L), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
-/* as: another row with its own lowering (promotion, names, composites) and defaults; gives its first result. NULL after any error, so that
- * calls can be nested: AS(L, add_Tensor, arg_value(AS(L, exp, arg_value(x))), arg_int(L->g, 1)). */
+/* as: another row with its own lowering (promotion, names, composites) and defaults; gives its first result. NULL
+ * after any error, so that calls can be nested: AS(L, add_Tensor, arg_value(AS(L, exp, arg_value(x))), arg_int(L->g,
+ * 1)). */
 Value *lower_as(Lower *L, OpId op, int n, const Arg *args);
 #define AS(L, op, ...) lower_as((L), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */

@@ -1,5 +1,5 @@
-/* Complex tensors: they are viewed as pairs of reals, computed on in reals, and viewed as complex again. Only ops that move elements
- * take them as they are.
+/* Complex tensors: they are viewed as pairs of reals, computed on in reals, and viewed as complex again. Only ops that
+ * move elements take them as they are.
  *
  *     view_as_real(z)   (..., n) c64 -> (..., n, 2) f32: a view
  *     mul(a, b)         re = ar*br - ai*bi, im = ar*bi + ai*br

@@ -1,5 +1,5 @@
-/* Lowering of resampling, pooling and pixels moved between axes: every interpolate is one row (qkv.upsample), one-dimensional pools are
- * two-dimensional ones. */
+/* Lowering of resampling, pooling and pixels moved between axes: every interpolate is one row (qkv.upsample),
+ * one-dimensional pools are two-dimensional ones. */
 #include <math.h>
 #include <string.h>
 #include "lower/lower_table.h"

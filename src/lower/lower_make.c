@@ -34,7 +34,8 @@ static DType dtype_or(const Lower *L, DType otherwise)
 static Value *times(Lower *L, Value *x, double f) { return AS(L, mul_Tensor, v(x), arg_float(L->g, f)); }
 static Value *plus(Lower *L, Value *x, double f) { return AS(L, add_Tensor, v(x), arg_float(L->g, f)); }
 
-/* Positions 0, scale, 2 scale, ... in float64, with `scale` over (length - 1); a periodic window is one longer and loses its last. */
+/* Positions 0, scale, 2 scale, ... in float64, with `scale` over (length - 1);
+ * a periodic window is one longer and loses its last. */
 static bool positions(Lower *L, double scale, Value **x, bool *trivial)
 {
     int64_t n;

@@ -1,4 +1,5 @@
-/* Lowering of pointwise ops: type promotion made explicit, number overloads onto the tensor rows, composites onto plain ones.
+/* Lowering of pointwise ops: type promotion made explicit, number overloads onto the tensor rows, composites onto plain
+ * ones.
  *
  *     add(i64, f32)             -> add(_to_copy(i64, f32), f32)
  *     masked_fill(x, m, -1e9)   -> where(m, -1e9, x)
@@ -535,8 +536,8 @@ static bool active(Lower *L, bool *yes)
     return true;
 }
 
-/* Ones and zeros of x's dtype, one with probability 1 - p: of x's shape, or one a feature (batch, feature, 1, ...). They are drawn in
- * the order of memory (empty_like keeps strides): that of what x is a permutation of. */
+/* Ones and zeros of x's dtype, one with probability 1 - p: of x's shape, or one a feature (batch, feature, 1, ...).
+ * They are drawn in the order of memory (empty_like keeps strides): that of what x is a permutation of. */
 static Value *kept(Lower *L, Value *x, double p, bool features)
 {
     if (x->kind == V_NODE && x->def->op->id == OP_permute && !features) {

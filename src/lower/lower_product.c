@@ -8,18 +8,11 @@
 
 static Arg v(Value *x) { return arg_value(x); }
 
-static bool two(Lower *L, Value **a, Value **b)
-{
-    *a = lower_value(L, 0);
-    *b = lower_value(L, 1);
-    return (*a && *b) || lower_fail(L, *a ? 1 : 0, "expected a tensor");
-}
-
 /* Sums over the last dims; a number scales. */
 bool lower_inner(Lower *L)
 {
     Value *a, *b;
-    TRY(two(L, &a, &b));
+    TRY(lower_two(L, 0, 1, &a, &b));
     if (!a->rank || !b->rank) return lower_return(L, AS(L, mul_Tensor, v(a), v(b)));
     Arg last = arg_ints(L->g, 1, (int64_t[]){-1});
     return lower_return(L, AS(L, tensordot, v(a), v(b), last, last));
@@ -28,7 +21,7 @@ bool lower_inner(Lower *L)
 bool lower_kron(Lower *L)
 {
     Value *a, *b;
-    TRY(two(L, &a, &b));
+    TRY(lower_two(L, 0, 1, &a, &b));
     int n = a->rank > b->rank ? a->rank : b->rank;
     Expr *one = ex_int(L->ex, 1), *da[MAX_RANK], *db[MAX_RANK], *dim[MAX_RANK];
     if (2 * n > MAX_RANK) return lower_fail(L, 0, "rank %d, at most %d is supported", n, MAX_RANK / 2);
@@ -67,7 +60,7 @@ bool lower_cross(Lower *L)
 {
     Value *a, *b, *part[2][2];
     int d = 0;
-    TRY(two(L, &a, &b));
+    TRY(lower_two(L, 0, 1, &a, &b));
     if (a->rank != b->rank) return lower_fail(L, 1, "rank %d, expected %d", b->rank, a->rank);
     if (!lower_is_none(L, 2)) TRY(lower_dim(L, 2, a->rank, &d));
     else
@@ -102,7 +95,8 @@ bool lower_matrix_power(Lower *L)
     return lower_return(L, y);
 }
 
-/* (a b c) summed over sumdim, each first given dims of size 1 at its expand: an einsum over the dims that each really has. */
+/* (a b c) summed over sumdim, each first given dims of size 1 at its expand:
+ * an einsum over the dims that each really has. */
 bool lower_trilinear(Lower *L)
 {
     bool made[3][MAX_RANK] = {{false}}, summed[MAX_RANK] = {false};

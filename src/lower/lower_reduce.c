@@ -1,5 +1,5 @@
-/* Lowering of reductions, scans, softmax and norms: dtype arguments become casts, whole-tensor forms name all dims, variants with several
- * results become plain ones.
+/* Lowering of reductions, scans, softmax and norms: dtype arguments become casts, whole-tensor forms name all dims,
+ * variants with several results become plain ones.
  */
 #include <math.h>
 #include <string.h>
@@ -229,7 +229,8 @@ bool lower_norm(Lower *L)
         L, EMIT(L, linalg_vector_norm, arg_value(x), p.kind == ARG_EXPR ? p : arg_int(L->g, 2), d, keepdim(L)));
 }
 
-/* Norms of the matrices in dims a (rows) and b (columns); p NaN: the sum of the singular values. Dims stay, with size 1. */
+/* Norms of the matrices in dims a (rows) and b (columns); p NaN: the sum of the singular values.
+ * Dims stay, with size 1. */
 static Value *matrix_norm(Lower *L, Value *x, double p, int a, int b)
 {
     Arg keep = arg_bool(L->g, true);
@@ -262,7 +263,8 @@ static Value *matrix_norm(Lower *L, Value *x, double p, int a, int b)
     return lower_reshape(L, s, x->rank, dim);
 }
 
-/* linalg_norm and linalg_matrix_norm: of vectors, or of matrices when an order is given with two dims (or none for a matrix). */
+/* linalg_norm and linalg_matrix_norm: of vectors, or of matrices when an order is given with two dims (or none for
+ * a matrix). */
 bool lower_linalg_norm(Lower *L)
 {
     Value *x;
@@ -411,7 +413,8 @@ bool lower_softmax_half(Lower *L)
                    to_float ? arg_dtype(DT_F32) : arg_none());
 }
 
-/* What comes back through y = softmax(x): y (dy - sum(y dy)); through y = log_softmax(x): dy - exp(y) sum(dy). Computed in float32 for half types, as ATen does. */
+/* What comes back through y = softmax(x): y (dy - sum(y dy)); through y = log_softmax(x): dy - exp(y) sum(dy).
+ * Computed in float32 for half types, as ATen does. */
 bool lower_softmax_backward(Lower *L)
 {
     Value *dy, *y = lower_value(L, 1);
@@ -433,7 +436,8 @@ bool lower_softmax_backward(Lower *L)
 
 /* ------------------------------------------------------------------ norms */
 
-/* Operands in one dtype: under autocast a float32 weight meets a bfloat16 input (ATen computes in float and rounds to the input's). */
+/* Operands in one dtype: under autocast a float32 weight meets a bfloat16 input (ATen computes in float and rounds to
+ * the input's). */
 static bool norm(Lower *L, OpId op, int n, Arg *arg, int first, int last)
 {
     Value *x = arg[0].v;
@@ -469,7 +473,8 @@ bool lower_native_layer_norm(Lower *L)
     return m && v && lower_return_values(L, 3, (Value *[]){y, m, v});
 }
 
-/* The number that was added to the variance, where rstd is 1/sqrt(var + eps) of this very x as lower_native_layer_norm makes it. */
+/* The number that was added to the variance, where rstd is 1/sqrt(var + eps) of this very x as
+ * lower_native_layer_norm makes it. */
 static const Expr *epsilon_within(const Value *rstd, const Value *x)
 {
     const Node *n = rstd->kind == V_NODE && rstd->def->op->id == OP_rsqrt ? rstd->def : NULL;
@@ -479,8 +484,8 @@ static const Expr *epsilon_within(const Value *rstd, const Value *x)
     return var->op->id == OP_var_correction && var->arg[0].v == x ? n->arg[1].e : NULL;
 }
 
-/* (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask): one row where the statistics are the input's, else
- * dx = (g - mean(g) - h mean(g h)) rstd with h = (x - mean) rstd and g = dy w. */
+/* (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask): one row where the statistics are the
+ * input's, else dx = (g - mean(g) - h mean(g h)) rstd with h = (x - mean) rstd and g = dy w. */
 bool lower_native_layer_norm_backward(Lower *L)
 {
     Value *dy = lower_value(L, 0), *x = lower_value(L, 1), *m = lower_value(L, 3), *rstd = lower_value(L, 4),

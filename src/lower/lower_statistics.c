@@ -145,7 +145,8 @@ static Value *moved(Lower *L, Value *running, Value *now, Expr *momentum)
                       running->dtype);
 }
 
-/* Running statistics after a step: of the mean, and of the variance with n - 1 below. As results of the functional form, or written. */
+/* Running statistics after a step: of the mean, and of the variance with n - 1 below.
+ * As results of the functional form, or written. */
 static bool move_running(Lower *L, const Value *x, Value *mean, Value *var, Value **moved_mean, Value **moved_var)
 {
     int m = op_param(L->op, "momentum");
@@ -161,8 +162,8 @@ static bool move_running(Lower *L, const Value *x, Value *mean, Value *var, Valu
     return *moved_mean && *moved_var;
 }
 
-/* Batch norm by the mean and variance over all dims but 1; those and 1 / sqrt(var + eps) are results of the native form. In training, running statistics,
- * where there are any, move towards those of the batch. */
+/* Batch norm by the mean and variance over all dims but 1; those and 1 / sqrt(var + eps) are results of the native
+ * form. In training, running statistics, where there are any, move towards those of the batch. */
 bool lower_batch_statistics(Lower *L)
 {
     Value *x, *w = lower_value(L, 1), *b = lower_value(L, 2), *moved_mean = NULL, *moved_var = NULL;

@@ -1,4 +1,5 @@
-/* Lowering of views, sizes and asserts: -1, negative dims, open ends and the many names of a reshape or a permutation become explicit.
+/* Lowering of views, sizes and asserts: -1, negative dims, open ends and the many names of a reshape or a permutation
+ * become explicit.
  *
  *     flatten(x, 1)            -> reshape(x, [s0, 3*s1])
  *     x.transpose(-1, -2)      -> permute(x, [0, 2, 1])
@@ -660,7 +661,8 @@ static Expr *declared_symbol(const Lower *L, DType t)
     return e && e->kind == EX_SYM && expr_symbol(L->ex, (int)e->i)->source == SYM_FREE ? e : NULL;
 }
 
-/* A tensor's only element becomes a size symbol, bound at run time; that of a weight is read now. A bool is whether its symbol is 1. */
+/* A tensor's only element becomes a size symbol, bound at run time; that of a weight is read now.
+ * A bool is whether its symbol is 1. */
 bool lower_item(Lower *L)
 {
     Value *x;

@@ -119,7 +119,8 @@ Source *source_of_graph(Graph *g, Source *from, Err *err)
 
 /* ------------------------------------------------------------------ extra files */
 
-/* The archive's own directory is not touched: a deflated file would be inflated into it, and the source is read by several threads. */
+/* The archive's own directory is not touched: a deflated file would be inflated into it,
+ * and the source is read by several threads. */
 bool extras_open(Extras *x, const Source *s, Err *err)
 {
     *x = (Extras){.file = s->extra, .n = s->nextra};

@@ -72,14 +72,16 @@ typedef struct SourceWatch {
 } SourceWatch;
 
 Source *source_new(Err *err); /* with nothing in it */
-/* `from` with a copy of its graph: the file and the weights are shared, and stay until the last of the two is closed. */
+/* `from` with a copy of its graph: the file and the weights are shared,
+ * and stay until the last of the two is closed. */
 Source *source_copy(Source *from, Err *err);
 /* A graph that was made from `from`, which keeps the weights it borrows; takes the graph, in any case. Of the file only
  * versions and producer are told. */
 Source *source_of_graph(Graph *g, Source *from, Err *err);
 void source_close(Source *s); /* NULL is fine */
 
-/* Files that came with a model, which mean nothing to it: ARCHIVE/extra/NAME of a .pt2 (torch.export.save's extra_files), or what a .qkv carries of them. */
+/* Files that came with a model, which mean nothing to it: ARCHIVE/extra/NAME of a .pt2 (torch.export.save's
+ * extra_files), or what a .qkv carries of them. */
 typedef struct Extras {
     NamedBytes *file; /* by NAME; bytes live as long as this and the source */
     int n;

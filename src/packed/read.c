@@ -1,5 +1,6 @@
-/* Packed models. Contract in packed.h; written by src/program/pack.c. Nothing in the file is trusted: the graph's text goes through the parser and shape
- * inference, every weight's bytes are inside the file and are as many as its shape wants. */
+/* Packed models. Contract in packed.h; written by src/program/pack.c. Nothing in the file is trusted: the graph's
+ * text goes through the parser and shape inference, every weight's bytes are inside the file and are as many as its
+ * shape wants. */
 #include "packed/read.h"
 #include <string.h>
 #include "format/json.h"

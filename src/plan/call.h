@@ -1,5 +1,5 @@
-/* A node with its sizes bound: every argument is a tensor or a number. Made by the planner, read by view_NAME (src/plan/view.c) and
- * by run_NAME (src/run). */
+/* A node with its sizes bound: every argument is a tensor or a number.
+ * Made by the planner, read by view_NAME (src/plan/view.c) and by run_NAME (src/run). */
 #ifndef QKV_PLAN_CALL_H
 #define QKV_PLAN_CALL_H
 #include "ir/graph.h"
@@ -15,7 +15,8 @@ typedef struct CallArg {
     Scalar *ss;  /* ARG_EXPRS */
     const char *str;
     DType dtype;
-    bool constant; /* the tensor is a weight, or computed from weights alone: its bytes never change (packing may be kept) */
+    bool constant; /* the tensor is a weight, or computed from weights alone: its bytes never change (packing may be
+                      kept) */
 } CallArg;
 
 typedef struct Call {
@@ -32,10 +33,10 @@ typedef struct Call {
      * take it. */
     struct Epilogue {
         enum { ACT_NONE, ACT_RELU, ACT_GELU_ERF, ACT_GELU_TANH, ACT_SILU, ACT_QUICK_GELU } act;
-        Tensor *
-            residual; /* added after the activation; same shape as the output, any strides; NULL = none. Of a convolution it may be the output itself */
-        bool times;   /* the residual is multiplied with, not added; not of a convolution */
-        bool act_last; /* the activation comes after the residual */
+        Tensor *residual; /* added after the activation; same shape as the output, any strides; NULL = none. Of a
+                             convolution it may be the output itself */
+        bool times;       /* the residual is multiplied with, not added; not of a convolution */
+        bool act_last;    /* the activation comes after the residual */
     } epilogue;
 } Call;
 
@@ -57,8 +58,8 @@ static inline int call_dim(const Call *c, int i, int rank)
 /* n values of a list into out (at most cap); how many there are. */
 int call_ints(const Call *c, int i, int64_t *out, int cap);
 
-/* Column `view` of ops.def: describes the result as a view of the first tensor argument (data pointer included); false when strides
- * cannot express it (then the planner copies). */
+/* Column `view` of ops.def: describes the result as a view of the first tensor argument (data pointer included);
+ * false when strides cannot express it (then the planner copies). */
 typedef bool ViewFn(const Call *c, Tensor *out);
 /* The net below all views: is every element of `view`, shift bytes after x's first, among those between x's first and
  * last? */

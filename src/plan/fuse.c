@@ -1,8 +1,9 @@
 /* Which nodes vanish into others. Contract in fuse.h.
  *
- * A linear, matmul with a 2-D second operand, or convolution takes an activation that alone uses its result, and the addition of a tensor
- * of the same shape and dtype (a residual) that alone uses that, or a product with one. A linear or matmul also takes casts between them: it computes in float32 and rounds
- * once, at the end. A convolution takes a residual and then an activation, not the reverse.
+ * A linear, matmul with a 2-D second operand, or convolution takes an activation that alone uses its result, and the
+ * addition of a tensor of the same shape and dtype (a residual) that alone uses that, or a product with one. A linear
+ * or matmul also takes casts between them: it computes in float32 and rounds once, at the end. A convolution takes a
+ * residual and then an activation, not the reverse.
  */
 #include "plan/fuse.h"
 #include <math.h>

@@ -5,27 +5,28 @@
  *     convolution -> relu       convolution -> add(residual)       convolution -> add(residual) -> relu
  *     layer_norm -> _to_copy(bf16)                                 add(_to_copy(x, f32), y)
  *
- * Epilogues: a linear, matmul or convolution takes what follows it; a cast of a result is taken by the op that computes it. The step of the
- * fused node runs where its last absorbed node stood, so that the residual is there.
- * Casts to float32 whose users read any float vanish, too: the users read what was cast.
+ * Epilogues: a linear, matmul or convolution takes what follows it; a cast of a result is taken by the op that computes
+ * it. The step of the fused node runs where its last absorbed node stood, so that the residual is there. Casts to
+ * float32 whose users read any float vanish, too: the users read what was cast.
  */
 #ifndef QKV_PLAN_FUSE_H
 #define QKV_PLAN_FUSE_H
 #include "plan/call.h"
 
 typedef struct FusedNode {
-    bool absorbed; /* this node makes no step: another one computes it */
-    bool rounds_weight; /* a cast of a float32 weight to bf16 for linears alone: they are given the weight and round it when they pack it */
-    bool transparent; /* a cast that makes no step: its value is the tensor that it would cast */
-    const Node *
-        producer; /* set on the LAST absorbed node: the linear/convolution/matmul whose step stands here and writes this result */
-    int act;         /* on the producer: ACT_* of Call.epilogue */
-    Value *residual; /* on the producer: added after the activation; NULL = none */
-    bool times;      /* on the producer: the residual is multiplied with */
-    bool act_last;   /* on the producer: the activation comes after the residual */
-    int64_t
-        least_rows; /* of a linear or matmul: rows of its result at the least sizes of the inputs, whatever they are in a run */
-    Value *result; /* on the producer: the value its step writes; NULL = its own output (nothing fused) */
+    bool absorbed;      /* this node makes no step: another one computes it */
+    bool rounds_weight; /* a cast of a float32 weight to bf16 for linears alone: they are given the weight and round it
+                           when they pack it */
+    bool transparent;   /* a cast that makes no step: its value is the tensor that it would cast */
+    const Node *producer; /* set on the LAST absorbed node: the linear/convolution/matmul whose step stands here and
+                             writes this result */
+    int act;              /* on the producer: ACT_* of Call.epilogue */
+    Value *residual;      /* on the producer: added after the activation; NULL = none */
+    bool times;           /* on the producer: the residual is multiplied with */
+    bool act_last;        /* on the producer: the activation comes after the residual */
+    int64_t least_rows; /* of a linear or matmul: rows of its result at the least sizes of the inputs, whatever they are
+                           in a run */
+    Value *result;      /* on the producer: the value its step writes; NULL = its own output (nothing fused) */
 } FusedNode;
 
 typedef struct Fusion {

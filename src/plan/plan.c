@@ -203,8 +203,8 @@ static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
     return true;
 }
 
-/* Makes n a view if it can be one. Its first element is kept relative to its parent's storage; tensors carry a fake base while the plan
- * is built. */
+/* Makes n a view if it can be one. Its first element is kept relative to its parent's storage;
+ * tensors carry a fake base while the plan is built. */
 static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
 {
     ViewFn *f = view_table[n->op->id].fn;
@@ -343,8 +343,8 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
     return true;
 }
 
-/* Is a value between the product and the last node of a fusion there already? It is when it depends on weights alone: then the product
- * is not made again, and its operands need not be there. */
+/* Is a value between the product and the last node of a fusion there already? It is when it depends on weights alone:
+ * then the product is not made again, and its operands need not be there. */
 static bool made_before(const Builder *s, const Node *product, const Node *last)
 {
     bool made = s->in->given[product->out[0]->id] != NULL;
@@ -535,9 +535,9 @@ static bool place_blocks(Builder *s)
     size_t bytes = p->arena_bytes;
     for (int i = 0; i < p->nconst; i++)
         if (!add_size(bytes, p->const_size[i], &bytes)) bytes = SIZE_MAX;
-    if (s->in->memory_limit && bytes > s->in->memory_limit)
-        return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations, the limit is %zu", bytes,
-                    s->in->memory_limit);
+    if (s->in->memory_limit && (bytes > s->in->memory_limit || s->in->held > s->in->memory_limit - bytes))
+        return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations%s, the limit is %zu", bytes,
+                    s->in->held ? " beside the inputs" : "", s->in->memory_limit);
     p->const_data = mem_zeroed((size_t)p->nconst + 1, sizeof *p->const_data);
     if (!p->const_data) return oom(s->err);
     fill_steps(p);

@@ -4,9 +4,9 @@
  *     ... p->step[i].call ...                       tensors have offsets until plan_place gives addresses
  *     plan_free(p);
  *
- * Three kinds of results: views (no step), constants of this plan (computed once when the plan is first used: they depend on sizes and
- * weights alone), and activations (in the arena). Values that depend on weights alone are computed once per session, not per plan: the
- * session passes them in as `fixed`.
+ * Three kinds of results: views (no step), constants of this plan (computed once when the plan is first used: they
+ * depend on sizes and weights alone), and activations (in the arena). Values that depend on weights alone are computed
+ * once per session, not per plan: the session passes them in as `fixed`.
  */
 #ifndef QKV_PLAN_PLAN_H
 #define QKV_PLAN_PLAN_H
@@ -48,6 +48,7 @@ typedef struct PlanInput {
     int outputs;     /* output i that fills memory of its own has place outputs - 1 + i in plan_place; 0: none has */
     bool apart; /* what is wanted gets memory of its own, beside the plan's constants: it is given to other plans */
     size_t memory_limit; /* most bytes of activations and constants, 0 = none */
+    size_t held;         /* of these, what inputs take that the session made */
 } PlanInput;
 
 typedef struct Plan {
@@ -85,8 +86,9 @@ static inline bool plan_lies_at(const Plan *p, const Value *v, int i)
 {
     return p->place[v->id].home == HOME_INPUT && p->place[v->id].index == i;
 }
-/* After a run, when the scratch of every step is known: gives results places that leave room for it, where that makes the whole smaller.
- * Tensors stay where they are until plan_place. Does nothing when called again, unless a step took more scratch than before. */
+/* After a run, when the scratch of every step is known: gives results places that leave room for it, where that makes
+ * the whole smaller. Tensors stay where they are until plan_place. Does nothing when called again, unless a step took
+ * more scratch than before. */
 bool plan_settle(Plan *p, Err *err);
 /* Evaluates a node's arguments for a binding: tensors by `value`, numbers from expressions. */
 bool plan_call(Arena *a, const Graph *g, const Node *n, Tensor *const *value, const Binding *b, Call *c, Err *err);

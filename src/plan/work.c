@@ -1,7 +1,8 @@
 /* Operations and bytes per step, by the word WORK of the op table. Contract in work.h. */
 #include "plan/work.h"
 
-/* How many operations an op makes: so many an element of its first result or first operand, or by a formula of its own. */
+/* How many operations an op makes: so many an element of its first result or first operand,
+ * or by a formula of its own. */
 typedef struct Rule {
     double per_result, per_operand;
     double (*formula)(const Call *c);
@@ -26,7 +27,8 @@ static double grouped(const Call *c)
     return 2 * elements(call_in(c, 0)) * size_at(b, 1);
 }
 
-/* Every element of the smaller side of a plain convolution's products is a dot product over C / groups and the kernel; transposed, of the input's. */
+/* Every element of the smaller side of a plain convolution's products is a dot product over C / groups and the
+ * kernel; transposed, of the input's. */
 static double convolution(const Call *c)
 {
     const Tensor *w = call_in(c, 1);

@@ -1,10 +1,10 @@
 /* Lowering the precision of products. Contract in precision.h.
  *
- * First every product gets casts around it. Then casts to float32 go down over views and concatenations, so that those move narrow elements, and
- * casts to the narrow type go up over them; a cast up and then down is nothing. What is left stands at the ops that compute in float32, where the
- * planner lets it vanish into them (src/plan/fuse.c). After convolutions, whose results are large, activations, sums
- * and maxima of windows are narrow as well, as autocast has them: they are an epilogue, or a pass over half as many
- * bytes.
+ * First every product gets casts around it. Then casts to float32 go down over views and concatenations, so that those
+ * move narrow elements, and casts to the narrow type go up over them; a cast up and then down is nothing. What is left
+ * stands at the ops that compute in float32, where the planner lets it vanish into them (src/plan/fuse.c). After
+ * convolutions, whose results are large, activations, sums and maxima of windows are narrow as well, as autocast has
+ * them: they are an epilogue, or a pass over half as many bytes.
  */
 #include "precision/precision.h"
 #include <string.h>
@@ -39,7 +39,8 @@ static Value *cast_before(Lowering *s, Node *at, Value *v, DType t)
     return n ? n->out[0] : NULL;
 }
 
-/* v in the narrow type, made before `at` at the latest; nodes are visited in order, so what was made before is above. */
+/* v in the narrow type, made before `at` at the latest; nodes are visited in order,
+ * so what was made before is above. */
 static Value *narrow(Lowering *s, Value *v, Node *at)
 {
     Value *from = widened_from(s, v);
@@ -70,7 +71,8 @@ static bool few(const Node *n)
     return n->op->id != OP_convolution && k && k->kind == EX_INT && k->i <= FEW;
 }
 
-/* How many leading arguments are computed with; 0: not an op for narrow floats. Bias and mask are added in float32, and logsumexp is float32 as it is made. */
+/* How many leading arguments are computed with; 0: not an op for narrow floats.
+ * Bias and mask are added in float32, and logsumexp is float32 as it is made. */
 static int operands(const Node *n)
 {
     switch (n->op->id) {
@@ -101,7 +103,8 @@ static Node *like(Lowering *s, Node *n, Arg *arg)
     return made && graph_rename(s->g, made->out[0], n->out[0]->name, s->err) ? made : NULL;
 }
 
-/* A node like n with other arguments, and casts to float32 of those of its results that became narrow, take its place. */
+/* A node like n with other arguments, and casts to float32 of those of its results that became narrow,
+ * take its place. */
 static bool replace(Lowering *s, Node *n, Arg *arg)
 {
     Node *made = like(s, n, arg);
@@ -165,7 +168,8 @@ static bool before_widening(Lowering *s, const Node *n, Arg *arg)
 /* Autocast leaves it in the dtype of what convolutions give it, and an epilogue computes it before its one rounding. */
 static bool stays(const Node *n) { return n->op->flags & OPF_AFTER_CONV; }
 
-/* Are all of n's tensors results of convolutions, or made of them by such ops? Then n's arguments in the narrow type. */
+/* Are all of n's tensors results of convolutions, or made of them by such ops? Then n's arguments in the
+ * narrow type. */
 static bool of_convolutions(Lowering *s, const Node *n, Arg *arg)
 {
     int tensors = n->op->id == OP_add_Tensor ? 2 : 1;

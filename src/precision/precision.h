@@ -1,9 +1,11 @@
-/* Matrix products, convolutions and attention in a narrower float, the rest in float32: what PyTorch's autocast does, on a finished graph.
+/* Matrix products, convolutions and attention in a narrower float, the rest in float32: what PyTorch's autocast does,
+ * on a finished graph.
  *
- *     lower_precision(g, DT_BF16, err)          linear(x, w) becomes _to_copy(linear(_to_copy(x, bf16), _to_copy(w, bf16)), f32)
+ *     lower_precision(g, DT_BF16, err)          linear(x, w) becomes _to_copy(linear(_to_copy(x, bf16), _to_copy(w,
+ * bf16)), f32)
  *
- * Values between two such ops are narrow only where they are rounded anyway: casts move over views, towards the op that computes the value or the ops
- * that use it. The graph's inputs and outputs keep their dtypes.
+ * Values between two such ops are narrow only where they are rounded anyway: casts move over views, towards the op that
+ * computes the value or the ops that use it. The graph's inputs and outputs keep their dtypes.
  */
 #ifndef QKV_PRECISION_PRECISION_H
 #define QKV_PRECISION_PRECISION_H

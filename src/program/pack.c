@@ -1,8 +1,8 @@
 /* Writing packed models. Contract in pack.h; read by src/packed/read.c.
  *
- * What is written is what a session would run: the graph after the rules, with what depends on weights alone as weights. The text is read back
- * before it is written, and the graph that comes of it runs once with random inputs of the smallest sizes: its products say which weights they
- * pack, and how.
+ * What is written is what a session would run: the graph after the rules, with what depends on weights alone as
+ * weights. The text is read back before it is written, and the graph that comes of it runs once with random inputs of
+ * the smallest sizes: its products say which weights they pack, and how.
  */
 #include "program/pack.h"
 #include <stdio.h>
@@ -150,14 +150,16 @@ static bool run_once(const Packer *k, Session *s, Err *err)
     return ok && session_run(s, err);
 }
 
-/* Packs by running. A model that refuses random inputs is written without packed weights. */
+/* Packs by running. A model that refuses random inputs, or whose smallest sizes are too large for that,
+ * is written without packed weights. */
 static bool run_products(Packer *k, Session **s)
 {
+    const size_t limit = (size_t)4 << 30;
     Err why = {0};
-    Fusion f;
-    TRY(passes_run(&(Pipeline){.graph = k->read, .fusion = &f}, PASS_BIT(PASS_FUSE), k->err));
-    *s = session_create(k->read, &f, cpu_count(), 0, k->err);
-    bool ok = *s != NULL, ran = ok && run_once(k, *s, &why);
+    Fusion f = {0};
+    bool ok = passes_run(&(Pipeline){.graph = k->read, .fusion = &f}, PASS_BIT(PASS_FUSE), k->err) &&
+              (*s = session_create(k->read, &f, cpu_count(), limit, k->err)) != NULL;
+    bool ran = ok && run_once(k, *s, &why);
     fusion_free(&f);
     if (ran) gemm_pool_each(session_products(*s), take_packed, k);
     else if (ok) snprintf(k->info->message, sizeof k->info->message, "%.200s", why.msg);
@@ -385,10 +387,10 @@ bool program_packed_fits(const Source *s, Err *err)
         const PackedWeight *w = &s->packed[i];
         const char *mine = gemm_layout(&w->b, w->rounded);
         if (!mine || strcmp(mine, w->layout))
-            return fail(
-                err, E_UNSUPPORTED,
-                "its weights are packed for %s (layout %s), this CPU runs %s (layout %s): run 'qkv pack' on the model's source here",
-                s->cpu, w->layout, cpu_level_name(cpu_level()), mine ? mine : "none");
+            return fail(err, E_UNSUPPORTED,
+                        "its weights are packed for %s (layout %s), this CPU runs %s (layout %s): run 'qkv pack' on "
+                        "the model's source here",
+                        s->cpu, w->layout, cpu_level_name(cpu_level()), mine ? mine : "none");
         if (gemm_packed_bytes(&w->b, w->rounded) != w->size)
             return fail(err, E_FORMAT, "packed weight %d has %zu bytes, its layout wants %zu", i, w->size,
                         gemm_packed_bytes(&w->b, w->rounded));

@@ -19,6 +19,7 @@ static bool joint(Pipeline *s, Err *err);
 static bool train(Pipeline *s, Err *err);
 static bool ranks(Pipeline *s, Err *err);
 static bool detach(Pipeline *s, Err *err);
+static bool pair(Pipeline *s, Err *err);
 static bool rewrite(Pipeline *s, Err *err);
 static bool padding(Pipeline *s, Err *err);
 static bool lift(Pipeline *s, Err *err);
@@ -27,15 +28,15 @@ static bool fold(Pipeline *s, Err *err);
 static bool fuse(Pipeline *s, Err *err);
 
 static const Pass passes[PASSES] = {
-    [PASS_IMPORT] = {"import", import, ORDINARY}, /* a file becomes a plain graph: pure ops, sizes as expressions */
-    [PASS_JOINT] = {"joint", joint, INTERNAL},    /* the gradients of a loss follow the model */
-    [PASS_TRAIN] = {"train", train, INTERNAL},    /* weights with a gradient are not constants any more */
-    [PASS_RANKS] = {"ranks", ranks, INTERNAL},    /* attention of the file that had other than 4 axes says so */
-    [PASS_DETACH] = {"detach", detach, ORDINARY}, /* aten.detach, which only gradients look at, goes */
-    [PASS_REWRITE] = {"rewrite", rewrite,
-                      ORDINARY},                  /* the rules; backward pairs of attention are found between rounds */
-    [PASS_PADDING] = {"padding", padding, ASKED}, /* the network runs on real tokens only */
-    [PASS_LIFT] = {"lift", lift, INTERNAL},       /* attention takes the form that PyTorch has kernels for */
+    [PASS_IMPORT] = {"import", import, ORDINARY},    /* a file becomes a plain graph: pure ops, sizes as expressions */
+    [PASS_JOINT] = {"joint", joint, INTERNAL},       /* the gradients of a loss follow the model */
+    [PASS_TRAIN] = {"train", train, INTERNAL},       /* weights with a gradient are not constants any more */
+    [PASS_RANKS] = {"ranks", ranks, INTERNAL},       /* attention of the file that had other than 4 axes says so */
+    [PASS_DETACH] = {"detach", detach, ORDINARY},    /* aten.detach, which only gradients look at, goes */
+    [PASS_PAIR] = {"pair", pair, ORDINARY},          /* a decomposed attention and its backward pass become two ops */
+    [PASS_REWRITE] = {"rewrite", rewrite, ORDINARY}, /* the rules */
+    [PASS_PADDING] = {"padding", padding, ASKED},    /* the network runs on real tokens only */
+    [PASS_LIFT] = {"lift", lift, INTERNAL},          /* attention takes the form that PyTorch has kernels for */
     [PASS_PRECISION] = {"precision", precision,
                         ORDINARY},          /* products in another dtype, where the model was loaded so */
     [PASS_FOLD] = {"fold", fold, ASKED},    /* what depends on weights alone becomes a weight */
@@ -96,7 +97,36 @@ static bool detach(Pipeline *s, Err *err)
     return true;
 }
 
-static bool rewrite(Pipeline *s, Err *err) { return rewrite_graph(s->graph, &s->rewrite, &s->log, err); }
+/* The gradient of a softmax has a sum; where there is none, and no pair that lacks its forward op,
+ * rules need not look. */
+static bool may_have_pairs(const Graph *g)
+{
+    for (const Node *n = g->first; n; n = n->next)
+        if (n->op->id == OP_sum_dim_IntList || n->op->id == OP_sdpa_lse) return true;
+    return false;
+}
+
+/* Pairs are found among equal forms when the rules of the first phase have come to rest: it is over then. */
+static bool pair(Pipeline *s, Err *err)
+{
+    const unsigned first = 1u << PHASE_RECOMPOSE, asked = s->rewrite.phases ? s->rewrite.phases : (1u << PHASES) - 1;
+    if (!(asked & first) || !may_have_pairs(s->graph)) return true;
+    RewriteOptions o = s->rewrite;
+    o.phases = first;
+    s->rewrite.phases = asked & ~first;
+    s->rewrite.resumes = true;
+    return rewrite_graph(s->graph, &o, &s->log, err);
+}
+
+static bool rewrite(Pipeline *s, Err *err)
+{
+    s->rewrite.rules_only = true;
+    if (!s->rewrite.resumes) return rewrite_graph(s->graph, &s->rewrite, &s->log, err);
+    if (!s->rewrite.phases) return true;
+    bool ok = rewrite_graph(s->graph, &s->rewrite, &s->rest, err);
+    return rewrite_log_append(&s->log, &s->rest) ? ok : oom(err);
+}
+
 static bool padding(Pipeline *s, Err *err) { return skip_padding(s->graph, s->prover, &s->skip, err); }
 static bool lift(Pipeline *s, Err *err) { return lift_sdpa(s->graph, s->device, s->prover, &s->lifted, err); }
 
@@ -123,6 +153,7 @@ bool passes_run(Pipeline *s, unsigned list, Err *err)
 void pipeline_free(Pipeline *s)
 {
     rewrite_log_free(&s->log);
+    rewrite_log_free(&s->rest);
     rewrite_log_free(&s->lifted);
     skip_log_free(&s->skip);
 }

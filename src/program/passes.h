@@ -23,6 +23,7 @@ typedef enum PassId {
     PASS_TRAIN,
     PASS_RANKS,
     PASS_DETACH,
+    PASS_PAIR,
     PASS_REWRITE,
     PASS_PADDING,
     PASS_LIFT,
@@ -38,10 +39,10 @@ typedef enum PassId {
 enum {
     PASSES_LOAD = PASS_BIT(PASS_IMPORT),
     PASSES_JOINT = PASS_BIT(PASS_JOINT),
-    PASSES_REWRITE = PASS_BIT(PASS_RANKS) | PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_REWRITE) | PASS_BIT(PASS_PADDING) |
-                     PASS_BIT(PASS_LIFT),
+    PASSES_REWRITE = PASS_BIT(PASS_RANKS) | PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE) |
+                     PASS_BIT(PASS_PADDING) | PASS_BIT(PASS_LIFT),
     PASSES_PLAIN_RUN = PASS_BIT(PASS_PRECISION) | PASS_BIT(PASS_FUSE), /* the nodes of the file */
-    PASSES_RUN = PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_REWRITE) | PASSES_PLAIN_RUN,
+    PASSES_RUN = PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE) | PASSES_PLAIN_RUN,
     PASSES_PACK = (PASSES_RUN | PASS_BIT(PASS_FOLD)) & ~PASS_BIT(PASS_FUSE),
 };
 
@@ -58,7 +59,8 @@ typedef struct Pipeline {
     DType compute;
     struct Session *folder; /* owns what fold computed; the caller's to free */
     Fusion *fusion;
-    RewriteLog log, lifted; /* pipeline_free */
+    RewriteLog log, lifted; /* pipeline_free; log: of pair and of rewrite */
+    RewriteLog rest;        /* of rewrite alone, where pair has done something */
     SkipLog skip;
     int detached;
 } Pipeline;

@@ -236,7 +236,7 @@ bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
     *out = (Prepared){.list = list};
     TRY(list_for(p, &list, err));
     if (list & ~PASS_BIT(PASS_FUSE)) TRY(out->graph = graph_copy(p->graph, err));
-    bool ok = !(list & PASS_BIT(PASS_REWRITE)) || (rules = rules_for_runs(err));
+    bool ok = !(list & (PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE))) || (rules = rules_for_runs(err));
     Pipeline s = {.graph = out->graph ? out->graph : p->graph,
                   .rewrite = {.rules = rules, .exact = true},
                   .compute = p->compute,

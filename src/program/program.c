@@ -65,7 +65,9 @@ bool program_open(Program *p, const char *path, const OpenOptions *options, Err 
     TRY(program_init(p, err));
     Pipeline s = {.program = p, .path = path, .open = options};
     p->no_fuse = options->no_fuse;
-    if (passes_run(&s, PASSES_LOAD, err)) return true;
+    bool before = file_copies(options->copy), ok = passes_run(&s, PASSES_LOAD, err);
+    file_copies(before);
+    if (ok) return true;
     program_close(p);
     return false;
 }

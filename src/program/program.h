@@ -20,16 +20,19 @@ typedef struct Program {
 } Program;
 
 typedef struct OpenOptions {
-    DType compute; /* DT_NONE, DT_BF16 or DT_F16: products in a run (precision/precision.h); with no_fuse the whole graph by autocast's rules */
+    DType compute; /* DT_NONE, DT_BF16 or DT_F16: products in a run (precision/precision.h); with no_fuse the whole
+                      graph by autocast's rules */
     bool no_fuse;  /* one step a node */
+    bool copy;     /* the file is read into memory, not mapped */
     Fixed fixed;   /* of an ONNX model: inputs that become constants */
 } OpenOptions;
 /* A .pt2, an ONNX model or a packed one, told by its first bytes. */
 bool program_open(Program *p, const char *path, const OpenOptions *options, Err *err);
-/* The same for a graph that was made in memory; takes it, in any case. like: what it was made from, and whose weights it
- * borrows; these stay until both programs are closed. */
+/* The same for a graph that was made in memory; takes it, in any case.
+ * like: what it was made from, and whose weights it borrows; these stay until both programs are closed. */
 bool program_of_graph(Program *p, Graph *g, const Program *like, Err *err);
-/* A copy whose graph may be changed; file and weights are shared, and stay until both are closed. `from` is only read. */
+/* A copy whose graph may be changed; file and weights are shared, and stay until both are closed.
+ * `from` is only read. */
 bool program_copy(Program *p, const Program *from, Err *err);
 /* The first pass of passes.c. */
 bool program_import(Program *p, const char *path, const OpenOptions *options, Err *err);

@@ -17,8 +17,8 @@ struct Family {
     const Guard *guards;        /* an unnamed one after the last */
     const Maker *makers;        /* the same */
     int (*cost)(const Node *n); /* of nodes of its own ops; 0: the engine's (rewrite_cost) */
-    /* No rule of the phase fires any more, all forms are there. *changed: something fired, and the rules are tried
-     * again. False: rw->err. */
+    /* No rule of the phase fires any more, all forms are there (not with RewriteOptions.rules_only).
+     * *changed: something fired, and the rules are tried again. False: rw->err. */
     bool (*settled)(Rewrite *rw, Phase phase, bool *changed);
     /* The phase is over: what is still spelled out goes into log->left. */
     bool (*leftovers)(Rewrite *rw, Phase phase, RewriteLog *log, Err *err);

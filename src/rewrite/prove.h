@@ -1,5 +1,6 @@
-/* Proofs by evaluation: what a rule replaces and what it puts there, as two functions of the same tensors, run on random numbers for
- * several bindings of every size symbol and several seeds. A family may draw inputs that matter to its ops itself (family.h).
+/* Proofs by evaluation: what a rule replaces and what it puts there, as two functions of the same tensors, run on
+ * random numbers for several bindings of every size symbol and several seeds. A family may draw inputs that matter to
+ * its ops itself (family.h).
  *
  *     Prover p = {.eval = eval, .seeds = 3, .families = families_all};
  *     RewriteOptions o = {.prove = prove_claim, .prove_user = &p};

@@ -663,7 +663,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     bool ok = rw.scratch && log->uses && rw.firer && used;
     if (ok) graph_count_uses(g, used);
     else oom(err);
-    ok = ok && merge_equal(&rw);
+    ok = ok && (o->resumes || merge_equal(&rw));
     for (int p = 0; ok && p < PHASES; p++) {
         if (o->phases && !(o->phases & 1u << p)) continue;
         bool changed = true;
@@ -671,7 +671,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
         for (int round = 0; ok && changed && round < MAX_ROUNDS; round++) {
             changed = false;
             ok = one_round(&rw, &changed);
-            if (ok && !changed) ok = settled(&rw, (Phase)p, &changed);
+            if (ok && !changed && !o->rules_only) ok = settled(&rw, (Phase)p, &changed);
         }
         ok = ok && leftovers(&rw, (Phase)p, log, err);
     }
@@ -689,6 +689,19 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     mem_free(rw.chain);
     arena_destroy(rw.scratch);
     return ok;
+}
+
+bool rewrite_log_append(RewriteLog *log, const RewriteLog *then)
+{
+    int n = log->nfirings + then->nfirings;
+    Firing *all = arena_array(log->arena, Firing, n + 1);
+    if (!all) return false;
+    for (int i = 0; i < n; i++) all[i] = i < log->nfirings ? log->firing[i] : then->firing[i - log->nfirings];
+    log->firing = all;
+    log->nfirings = log->cap = n;
+    log->fused = then->fused;
+    log->nodes_after = then->nodes_after;
+    return true;
 }
 
 void rewrite_log_free(RewriteLog *log)

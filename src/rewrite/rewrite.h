@@ -6,10 +6,11 @@
  *     for (int i = 0; i < log.nfirings; i++) log.firing[i].rule ...
  *     rewrite_log_free(&log);
  *
- * How it ends: nodes are visited in order; `derive` rules give a value equal forms beside it, each once, and a `rule` replaces its
- * root only if the summed cost of the graph (rewrite_cost) falls. How it stays right: a graft whose dtype or sizes are not provably the
- * root's, or that would need a new requirement on sizes, is refused; with a `prove` function every firing is evaluated on random inputs
- * before it is committed. Deterministic: the same graph and rules give the same result.
+ * How it ends: nodes are visited in order; `derive` rules give a value equal forms beside it, each once, and a `rule`
+ * replaces its root only if the summed cost of the graph (rewrite_cost) falls. How it stays right: a graft whose dtype
+ * or sizes are not provably the root's, or that would need a new requirement on sizes, is refused; with a `prove`
+ * function every firing is evaluated on random inputs before it is committed. Deterministic: the same graph and rules
+ * give the same result.
  */
 #ifndef QKV_REWRITE_REWRITE_H
 #define QKV_REWRITE_REWRITE_H
@@ -53,6 +54,8 @@ typedef bool ProveFn(void *user, const Claim *c, Proof *p, Err *err);
 typedef struct RewriteOptions {
     const RuleSet *rules;
     bool exact;      /* no firing may waive anything */
+    bool rules_only; /* families do nothing between rounds (Family.settled) */
+    bool resumes;    /* the graph comes from rewrite_graph: equal nodes were merged */
     unsigned phases; /* bits of Phase; 0 = all */
     ProveFn *prove;  /* NULL: no proofs */
     void *prove_user;
@@ -82,13 +85,18 @@ typedef struct RewriteLog {
     int nodes_before, nodes_after;
 } RewriteLog;
 
-/* aten.detach becomes its operand: only gradients, which are made of the graph as it was imported, look at it. How many there were. */
+/* aten.detach becomes its operand: only gradients, which are made of the graph as it was imported, look at it.
+ * How many there were. */
 int drop_detach(Graph *g);
 /* g stays valid also when it fails. Errors: E_MISMATCH (a proof), E_LIMIT. */
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err);
+/* What `then`, the log of the same graph's next rewriting, adds; its firings stay in its own arena.
+ * False: no memory. */
+bool rewrite_log_append(RewriteLog *log, const RewriteLog *then);
 void rewrite_log_free(RewriteLog *log);
 
-/* ------------------------------------------------------------------ for families: guards, graft functions and what they do between phases */
+/* ------------------------------------------------------------------ for families:
+ * guards, graft functions and what they do between phases */
 
 enum { MAX_FORMS = 6 };
 
@@ -140,12 +148,13 @@ Info *rewrite_info(Rewrite *rw, const Value *v);
 bool rewrite_refuse(Rewrite *rw, const char *fmt, ...) QKV_PRINTF(2, 3);
 /* The value itself or an equal form whose node is of op `id`; NULL when there is none. */
 Value *rewrite_form(Rewrite *rw, Value *v, OpId id);
-/* match.c: all ways in which `rule` matches at n, seen as `form` (n itself, or the node of an equal form of its first result); calls fire for
- * each until it returns true. */
+/* match.c: all ways in which `rule` matches at n, seen as `form` (n itself, or the node of an equal form of its first
+ * result); calls fire for each until it returns true. */
 typedef bool FireFn(Rewrite *rw, const Rule *rule, Node *const *root, const Arg *bound, const bool *has);
 bool rewrite_match(Rewrite *rw, const Rule *rule, Node *n, const Node *form, FireFn *fire);
-/* Replaces from[i], results of root[i], by to[i] when that is cheaper, of the same dtypes and sizes, and proven if asked; logs it as `rule`. gone: a value that
- * must lose its last reader; NULL. False: rewrite_refuse says why, or rw->hard. */
+/* Replaces from[i], results of root[i], by to[i] when that is cheaper, of the same dtypes and sizes, and proven if
+ * asked; logs it as `rule`. gone: a value that must lose its last reader; NULL. False: rewrite_refuse says why, or
+ * rw->hard. */
 bool rewrite_fire(Rewrite *rw, const Rule *rule, int n, Node *const *root, Value *const *from, Value *const *to,
                   const Value *gone);
 /* graft.c: evaluates a graft. */

@@ -4,7 +4,7 @@
  *     (rule gelu_tanh                                   ; replaces the root of the pattern by the graft
  *       (mul (mul 0.5 ?x) (add 1 (tanh ...)))           ; pattern
  *       (gelu ?x :approximate "tanh")                   ; graft
- *       (float ?x))                                     ; guards: named C functions (guards.c)
+ *       (float ?x))                                     ; guards: named C functions (rule_guards.c)
  *     (derive scores_mul                                ; records an equal form of the root, replaces nothing by itself
  *       (mul (= ?s (scores ...)) ?c)
  *       (@scores_mul ?s ?c))                            ; a graft made by a C function of a family
@@ -50,7 +50,7 @@ typedef struct Maker {
      * out at the end. Others refuse the rule before f is called. */
     const char *takes;
 } Maker;
-extern const Guard engine_guards[]; /* guards.c: those of any rule; an unnamed one after the last */
+extern const Guard engine_guards[]; /* rule_guards.c: those of any rule; an unnamed one after the last */
 
 typedef struct Pat {
     enum {

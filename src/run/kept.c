@@ -1,15 +1,16 @@
-/* Inputs that stay from run to run, and what depends on them alone: the picture of many questions, the text of many pictures.
+/* Inputs that stay from run to run, and what depends on them alone: the picture of many questions, the text of many
+ * pictures.
  *
  *     session_keep(s, 0, err);               input 0 is kept
  *     session_set_input(s, 0, &picture, err);
  *     session_set_input(s, 1, &first, err);  session_run(s, err);     the encoder of pictures runs
  *     session_set_input(s, 1, &second, err); session_run(s, err);     and now it does not
  *
- * Nodes whose tensors come from kept inputs and weights and whose sizes come from kept inputs' are kept; so is a fused group if all of it is, that
- * the values be those of a run without keeping. Those of their results that others read are wanted of a plan of their
- * own (stage KEPT), which lays them beside the arena; plans of the whole graph, whatever their other sizes, are given
- * them at addresses after those of the inputs. That plan runs again when a kept input was set, or when a size that it
- * was made for is another one.
+ * Nodes whose tensors come from kept inputs and weights and whose sizes come from kept inputs' are kept; so is a fused
+ * group if all of it is, that the values be those of a run without keeping. Those of their results that others read are
+ * wanted of a plan of their own (stage KEPT), which lays them beside the arena; plans of the whole graph, whatever
+ * their other sizes, are given them at addresses after those of the inputs. That plan runs again when a kept input was
+ * set, or when a size that it was made for is another one.
  */
 #include <string.h>
 #include "run/session_impl.h"

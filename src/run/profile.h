@@ -5,8 +5,9 @@
  *     ... profile_step(&s->profile, step);               it was this step
  *     profile_end(&s->profile);
  *
- * Sums per step (Step.ms) and per part while `sums` is on; while there is room for events, each piece is kept with its start as well, for a
- * trace. Nothing is read or written when both are off. A session owns one; what is said about a step is copied when it is first seen, since plans come and go.
+ * Sums per step (Step.ms) and per part while `sums` is on; while there is room for events, each piece is kept with its
+ * start as well, for a trace. Nothing is read or written when both are off. A session owns one; what is said about a
+ * step is copied when it is first seen, since plans come and go.
  */
 #ifndef QKV_RUN_PROFILE_H
 #define QKV_RUN_PROFILE_H

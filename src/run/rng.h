@@ -1,4 +1,5 @@
-/* PyTorch's CPU generator: MT19937 (Matsumoto and Nishimura 1998), seeded as torch.manual_seed does, one draw after the other.
+/* PyTorch's CPU generator: MT19937 (Matsumoto and Nishimura 1998), seeded as torch.manual_seed does, one draw after the
+ * other.
  *
  *     rng_seed(&r, 0);
  *     rng_double(&r);      what torch.manual_seed(0); torch.rand(1, dtype=torch.float64) gives

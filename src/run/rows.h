@@ -3,7 +3,8 @@
  *     Rows r;
  *     rows_of(c, call_in(c, 0), set, &r, err)         row i is row_at(&r, i), r.n values of r.t
  *
- * Floats work in float (double for f64), integers and bools in int64_t; rows of another dtype or with strides are copied first.
+ * Floats work in float (double for f64), integers and bools in int64_t; rows of another dtype or with strides are
+ * copied first.
  */
 #ifndef QKV_RUN_ROWS_H
 #define QKV_RUN_ROWS_H

@@ -1,4 +1,5 @@
-/* Running one node: what a run_NAME function (column `run` of ops.def) gets. Sizes are bound; everything is a number now.
+/* Running one node: what a run_NAME function (column `run` of ops.def) gets. Sizes are bound; everything is a number
+ * now.
  *
  *     bool run_relu(Call *c, Err *err)
  *     {
@@ -6,11 +7,11 @@
  *         return true;
  *     }
  *
- * Inputs may have any strides (0 and negative too) and any alignment that their dtype has; outputs are contiguous (of ops that
- * src/plan/layout.h names: or channels-last), 64-byte aligned
- * and never overlap the inputs. Import has made the dtypes of binary operands equal already. A run function must not allocate except
- * through call_scratch (freed after the node) and, the first time, for c->state (kept per step of the plan, e.g. a oneDNN primitive).
- * Indices that come from data (gather, embedding, index) are checked: E_USAGE with the value and the allowed range.
+ * Inputs may have any strides (0 and negative too) and any alignment that their dtype has; outputs are contiguous (of
+ * ops that src/plan/layout.h names: or channels-last), 64-byte aligned and never overlap the inputs. Import has made
+ * the dtypes of binary operands equal already. A run function must not allocate except through call_scratch (freed
+ * after the node) and, the first time, for c->state (kept per step of the plan, e.g. a oneDNN primitive). Indices that
+ * come from data (gather, embedding, index) are checked: E_USAGE with the value and the allowed range.
  */
 #ifndef QKV_RUN_RUN_H
 #define QKV_RUN_RUN_H
@@ -31,7 +32,8 @@ typedef bool RunFn(Call *c, Err *err);
 
 /* Scratch for this node, 64-byte aligned; NULL when out of memory (err is set: E_LIMIT). */
 void *call_scratch(Call *c, size_t bytes, Err *err);
-/* The tensor itself if it is contiguous (and of dtype t, if t is not DT_NONE), else a contiguous (converted) copy in scratch. */
+/* The tensor itself if it is contiguous (and of dtype t, if t is not DT_NONE),
+ * else a contiguous (converted) copy in scratch. */
 const Tensor *call_contiguous(Call *c, const Tensor *t, DType want, Err *err);
 bool call_fail(Call *c, ErrCode code, Err *err, const char *fmt, ...) QKV_PRINTF(4, 5);
 #endif

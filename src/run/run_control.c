@@ -1,7 +1,7 @@
 /* Running loops and branches: a session of its own for each graph that they run. The ops: src/op/control.def.
  *
- * These are the only steps that allocate while running: what a turn carries may grow. Without memory for its results a step only counts:
- * it runs all the same, and says how large they become (src/run/session.c, find_symbol).
+ * These are the only steps that allocate while running: what a turn carries may grow. Without memory for its results a
+ * step only counts: it runs all the same, and says how large they become (src/run/session.c, find_symbol).
  */
 #include <string.h>
 #include "run/run_table.h"

@@ -1,5 +1,5 @@
 /* The session's GemmPool. */
-#include "run/gemm.h"
+#include "run/gemm_cache.h"
 #include "kernel/gemm.h"
 
 bool gemm_cache_create(RunEnv *e, Err *err) { return (e->gemm = gemm_pool_create(err)) != NULL; }

@@ -192,7 +192,8 @@ bool run_upsample(Call *c, Err *err)
 
 /* ------------------------------------------------------------------ grid_sampler */
 
-/* How points become places in a picture: padding 0 zeros, 1 border, 2 reflection; PyTorch rounds each step to the picture's type. */
+/* How points become places in a picture: padding 0 zeros, 1 border, 2 reflection;
+ * PyTorch rounds each step to the picture's type. */
 typedef struct Placing {
     int64_t padding;
     bool align;
@@ -576,8 +577,9 @@ bool run_roi_align(Call *c, Err *err)
     return true;
 }
 
-/* out (N, C, h, w): every sample of a region gives its bin's share of grad (regions, C, ph, pw) to the pixels around it. A plane belongs to one thread and takes its regions
- * in order, summed in double: the same bits for any number of threads. */
+/* out (N, C, h, w): every sample of a region gives its bin's share of grad (regions, C, ph, pw) to the pixels around
+ * it. A plane belongs to one thread and takes its regions in order, summed in double: the same bits for any number of
+ * threads. */
 bool run_roi_align_backward(Call *c, Err *err)
 {
     const Tensor *grad = call_contiguous(c, call_in(c, 0), DT_F64, err),

@@ -1,4 +1,5 @@
-/* Joining, indexing, writing, padding. Indices that come from data are checked, negative ones counted from the end where ATen does. */
+/* Joining, indexing, writing, padding. Indices that come from data are checked,
+ * negative ones counted from the end where ATen does. */
 #include <stdlib.h>
 #include <string.h>
 #include "kernel/kernel.h"

@@ -105,7 +105,8 @@ GemmAct product_act(int act)
     return table[act];
 }
 
-/* As the product wants it: any strides, f32 or bf16 (which `exact` does not allow: the portable kernels have one type). */
+/* As the product wants it: any strides, f32 or bf16 (which `exact` does not allow:
+ * the portable kernels have one type). */
 static const Tensor *operand(Call *c, const Tensor *t, DType want, bool exact, Err *err)
 {
     return t->dtype == want || (!exact && gemm_takes(t->dtype)) ? t : call_contiguous(c, t, want, err);

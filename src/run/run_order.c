@@ -1,7 +1,8 @@
 /* Order along a dim: sort, topk, median, kthvalue, mode, cummax, cummin; and bincount.
  *
- * NaN is the greatest. Which of several equal elements is the chosen one: for median the first; for kthvalue and mode the one that PyTorch's
- * algorithms happen to leave there (Sedgewick's quickselect, std::sort), so these are the algorithms here, too.
+ * NaN is the greatest. Which of several equal elements is the chosen one: for median the first; for kthvalue and mode
+ * the one that PyTorch's algorithms happen to leave there (Sedgewick's quickselect, std::sort), so these are the
+ * algorithms here, too.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -307,9 +307,8 @@ static bool run_binary_op(Call *c, PointwiseOp op, int a, int b, Err *err)
               .out_kind = k,
               .row = binary_row,
               .what = &what};
-    if (c->arg[a].kind == ARG_EXPR &&
-        k ==
-            K_F32) { /* ATen makes a number on the left a tensor of the result's dtype; on the right it stays as it is */
+    if (c->arg[a].kind == ARG_EXPR && k == K_F32) { /* ATen makes a number on the left a tensor of the result's dtype;
+                                                       on the right it stays as it is */
         unsigned char rounded[8];
         store_f64(call_out(c, 0)->dtype, rounded, w.in[0].f);
         w.in[0].f = load_f64(call_out(c, 0)->dtype, rounded);

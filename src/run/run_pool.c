@@ -1,7 +1,8 @@
-/* Pooling over windows of one to three axes, and col2im. Formulas: aten/src/ATen/native/Pool.h, AdaptiveAveragePooling.cpp, im2col.h.
+/* Pooling over windows of one to three axes, and col2im. Formulas: aten/src/ATen/native/Pool.h,
+ * AdaptiveAveragePooling.cpp, im2col.h.
  *
- * Everything has three axes here; the missing ones in front have size 1. Values in f32 and bf16 are pooled row by row by kernels
- * (kernel/image.h), contiguous or channels-last; other dtypes and indices cell by cell.
+ * Everything has three axes here; the missing ones in front have size 1. Values in f32 and bf16 are pooled row by row
+ * by kernels (kernel/image.h), contiguous or channels-last; other dtypes and indices cell by cell.
  */
 #include <math.h>
 #include <omp.h>
@@ -59,7 +60,8 @@ static void place_of(const Window *w, int64_t cell, int64_t *at)
     at[2] = cell % w->out[2];
 }
 
-/* The largest of the elements from lo to hi by step, those outside left out: where it is in the plane, -1 when there is none. NaN wins. */
+/* The largest of the elements from lo to hi by step, those outside left out:
+ * where it is in the plane, -1 when there is none. NaN wins. */
 static int64_t largest(const Window *w, DType t, const char *plane, const int64_t *from, const int64_t *to,
                        const int64_t *step)
 {

@@ -1,9 +1,10 @@
 /* Values in few bits and a scale, as ONNX's QuantizeLinear and DequantizeLinear have them.
  *
- *     quantize      y = clamp(round_half_even(x / scale) + zero_point), into the range of y's dtype; float types of 8 and 4 bits: the nearest number
- *     dequantize    y = (x - zero_point) * scale
+ *     quantize      y = clamp(round_half_even(x / scale) + zero_point), into the range of y's dtype; float types of 8
+ * and 4 bits: the nearest number dequantize    y = (x - zero_point) * scale
  *
- * scale and zero_point are one number, one for each index of `axis`, or one for each block of block_size along it (then they have x's rank).
+ * scale and zero_point are one number, one for each index of `axis`, or one for each block of block_size along it (then
+ * they have x's rank).
  */
 #include <math.h>
 #include "run/run_table.h"

@@ -1,5 +1,6 @@
-/* Random numbers, as ATen's CPU kernels draw them (aten/src/ATen/core/DistributionsHelper.h, native/cpu/DistributionTemplates.h):
- * after the same seed the same values, so that a model exported in training mode can be compared with PyTorch. */
+/* Random numbers, as ATen's CPU kernels draw them (aten/src/ATen/core/DistributionsHelper.h,
+ * native/cpu/DistributionTemplates.h): after the same seed the same values, so that a model exported in training mode
+ * can be compared with PyTorch. */
 #include <math.h>
 #include "run/rng.h"
 #include "run/run_table.h"
@@ -66,8 +67,8 @@ static void normal_pairs(double *u)
     }
 }
 
-/* Sixteen at a time, the last sixteen drawn again where they do not divide (half types have not drawn the rest before); below sixteen
- * one pair after the other in double. */
+/* Sixteen at a time, the last sixteen drawn again where they do not divide (half types have not drawn the rest
+ * before); below sixteen one pair after the other in double. */
 bool run_randn(Call *c, Err *err)
 {
     Tensor *out = call_out(c, 0);

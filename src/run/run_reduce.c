@@ -1,4 +1,5 @@
-/* Reductions, scans, softmax and norms: the dims to work along are brought to the end (run/rows.h), then rows go to the kernels. */
+/* Reductions, scans, softmax and norms: the dims to work along are brought to the end (run/rows.h),
+ * then rows go to the kernels. */
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>

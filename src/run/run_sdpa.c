@@ -104,7 +104,8 @@ static bool attend(Call *c, const Attention *in, Tensor *lse, Err *err)
     return true;
 }
 
-/* Out may have any strides that leave its last dim contiguous. Ranks other than 4 have their leading dims as batch: lowering made them 4 (lower/lower_linalg.c). */
+/* Out may have any strides that leave its last dim contiguous. Ranks other than 4 have their leading dims as batch:
+ * lowering made them 4 (lower/lower_linalg.c). */
 bool run_scaled_dot_product_attention(Call *c, Err *err)
 {
     Attention a = read_attention(c, 0, 3, 5, 6, 8);

@@ -1,4 +1,5 @@
-/* The two things views need at run time: the copy when strides cannot express a result, and as_strided of a strided input. */
+/* The two things views need at run time: the copy when strides cannot express a result,
+ * and as_strided of a strided input. */
 #include "run/pointwise.h"
 #include "run/run_table.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/mem.h"
-#include "run/gemm.h"
+#include "run/gemm_cache.h"
 #include "run/module_names.h"
 #include "run/run_table.h"
 #include "run/session_impl.h"
@@ -195,6 +195,14 @@ static Cached *free_place(Session *s, int stage)
     return at;
 }
 
+/* Bytes of inputs that are the session's own. */
+static size_t held(const Session *s)
+{
+    size_t n = 0;
+    for (int i = 0; i < s->g->ninput; i++) n += s->own_input[i].size;
+    return n;
+}
+
 Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err)
 {
     for (int i = 0; i < s->ncached; i++) {
@@ -213,7 +221,8 @@ Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned cha
                     .slot = keep ? keep->slot : NULL,
                     .apart = stage == KEPT,
                     .outputs = stage == WHOLE && s->memory ? 1 + output_place(s) : 0,
-                    .memory_limit = s->env.memory_limit};
+                    .memory_limit = s->env.memory_limit,
+                    .held = held(s)};
     Plan *p = plan_build(&in, b, err);
     if (!p) return NULL;
     s->plan_ms = now_ms() - start;
@@ -365,7 +374,8 @@ static bool fold_weights(Session *s, Err *err)
     return ok;
 }
 
-/* After fork() the child has none of OpenMP's threads, but would wait for them: they are given back before, and made again where they are needed. */
+/* After fork() the child has none of OpenMP's threads, but would wait for them:
+ * they are given back before, and made again where they are needed. */
 static void before_fork(void) { omp_pause_resource_all(omp_pause_soft); }
 static void watch_forks(void) { pthread_atfork(before_fork, NULL, NULL); }
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -489,7 +499,18 @@ const Tensor *session_constant(const Session *s, const Value *v)
 
 struct GemmPool *session_products(const Session *s) { return s->env.gemm; }
 
-void *session_own_input(Session *s, int i, size_t bytes) { return room(&s->own_input[i], bytes); }
+void *session_own_input(Session *s, int i, size_t bytes, Err *err)
+{
+    size_t limit = s->env.memory_limit, others = held(s) - s->own_input[i].size;
+    if (limit && (others > limit || bytes > limit - others)) {
+        fail(err, E_LIMIT, "input '%s': %zu bytes beside %zu of other inputs, the limit is %zu", s->g->input[i]->name,
+             bytes, others, limit);
+        return NULL;
+    }
+    void *p = room(&s->own_input[i], bytes);
+    if (!p) fail(err, E_LIMIT, "input '%s': out of memory", s->g->input[i]->name);
+    return p;
+}
 
 /* Addresses for this run: the caller's memory where it is contiguous and aligned for its dtype, else a copy. */
 static bool take_inputs(Session *s, Err *err)
@@ -510,8 +531,8 @@ static bool take_inputs(Session *s, Err *err)
         TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, err) || within(err, "input '%s'", s->g->input[i]->name));
         if (t->data == s->own_input[i].data && t->data)
             return fail(err, E_USAGE, "input '%s' overlaps the session's memory", s->g->input[i]->name);
-        copy.data = session_own_input(s, i, bytes);
-        if (!copy.data) return oom(err);
+        copy.data = session_own_input(s, i, bytes, err);
+        TRY(copy.data);
         tensor_copy(&copy, t);
         s->input_data[i] = copy.data;
         if (kept) *t = copy;

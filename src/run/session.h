@@ -1,4 +1,5 @@
-/* Session: runs one graph. It owns plans, memory, the values of buffers that the graph writes, and belongs to one thread at a time.
+/* Session: runs one graph. It owns plans, memory, the values of buffers that the graph writes, and belongs to one
+ * thread at a time.
  *
  *     Session *s = session_create(graph, fusion, threads, 0, err);
  *     session_set_input(s, 0, &tensor, err);          borrowed until session_run returns
@@ -18,8 +19,8 @@
 typedef struct Session Session;
 
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
-/* The same beside a session that trains: weights that change (Value.changes) are those of `lender`, by name, and not copies of their own. It must outlive this
- * one, and the two do not run at the same time. */
+/* The same beside a session that trains: weights that change (Value.changes) are those of `lender`, by name,
+ * and not copies of their own. It must outlive this one, and the two do not run at the same time. */
 Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads,
                                size_t memory_limit, Err *err);
 const Graph *session_graph(const Session *s);
@@ -39,7 +40,8 @@ void session_clear_inputs(Session *s);
 bool session_set_scalar(Session *s, int i,
                         int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
 bool session_run(Session *s, Err *err);
-/* What weight `name` is to the next run, where runs or training change it: contiguous, the session's; may be written between runs. NULL for any other. */
+/* What weight `name` is to the next run, where runs or training change it: contiguous, the session's;
+ * may be written between runs. NULL for any other. */
 Tensor *session_weight(const Session *s, const char *name);
 /* on: runs leave written buffers as they are; session_commit gives them the values of the last run. */
 void session_hold(Session *s, bool on);
@@ -47,7 +49,8 @@ bool session_commit(Session *s, Err *err);
 struct Rng *session_generator(Session *s);
 int session_threads(const Session *s);
 const Tensor *session_output(const Session *s, int i); /* NULL before the first run */
-/* Asked for every output of a run, with its dtype, shape and strides, when they are known: memory for it, aligned to 64 bytes. NULL stops the run. */
+/* Asked for every output of a run, with its dtype, shape and strides, when they are known:
+ * memory for it, aligned to 64 bytes. NULL stops the run. */
 typedef void *OutputMemory(void *user, int i, const Tensor *t);
 void session_output_memory(Session *s, OutputMemory *f, void *user);
 void session_reset(Session *s);
@@ -72,7 +75,8 @@ Profile *session_profile_of(Session *s);
 /* After every node with its results; f returns false to stop the run. */
 typedef bool NodeFn(void *user, const Node *n, Tensor *const *out);
 void session_on_node(Session *s, NodeFn *f, void *user);
-/* Before every step that runs: its module (modules.h), and the share of the run's work that is done, 0 while it is not known. */
+/* Before every step that runs: its module (modules.h), and the share of the run's work that is done,
+ * 0 while it is not known. */
 typedef void ProgressFn(void *user, const char *module, double done);
 void session_on_progress(Session *s, ProgressFn *f, void *user);
 #endif

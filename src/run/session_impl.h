@@ -1,5 +1,5 @@
-/* A session's memory, for the files that it is made of: session.c (making and running), sizes.c (data-dependent sizes),
- * random.c. */
+/* A session's memory, for the files that it is made of: session.c (making and running),
+ * data_sizes.c (data-dependent sizes), random_inputs.c. */
 #ifndef QKV_RUN_SESSION_IMPL_H
 #define QKV_RUN_SESSION_IMPL_H
 #include "base/pages.h"
@@ -30,7 +30,8 @@ typedef struct Room {
     size_t size;
 } Room;
 
-/* A copy of an output: of a view of a buffer, as that was before the run, in memory of the session; of what could not be written into the caller's. */
+/* A copy of an output: of a view of a buffer, as that was before the run, in memory of the session;
+ * of what could not be written into the caller's. */
 typedef struct Kept {
     Tensor copy;
     Room room;
@@ -60,9 +61,9 @@ struct Session {
     bool *input_set;
     const Tensor **sizes; /* their addresses */
     Room *own_input;      /* contiguous copies, and random inputs */
-    void **
-        input_data; /* addresses for the current run: of inputs, of results of kept inputs, of outputs that the caller has memory for */
-    void **placed_input; /* the addresses that the current plan was placed at */
+    void **input_data;    /* addresses for the current run: of inputs, of results of kept inputs, of outputs that the
+                             caller has memory for */
+    void **placed_input;  /* the addresses that the current plan was placed at */
     int64_t *scalar;
     Binding binding; /* of the current run */
     Stage *stage;    /* in the graph's order */
@@ -71,12 +72,12 @@ struct Session {
     unsigned char *stable;
     void **owned; /* memory of session constants and buffers */
     int nowned, cap_owned;
-    Tensor *state; /* per mutation: the buffer's value, owned */
-    Tensor *
-        changing; /* by place in g->weight: the value of one that changes between runs, owned or lent; no data for the others */
-    bool hold;            /* written buffers wait for session_commit */
-    Room *early;          /* per mutation: the new value, where it looks at a buffer */
-    Kept *kept;           /* per output */
+    Tensor *state;    /* per mutation: the buffer's value, owned */
+    Tensor *changing; /* by place in g->weight: the value of one that changes between runs, owned or lent; no data for
+                         the others */
+    bool hold;        /* written buffers wait for session_commit */
+    Room *early;      /* per mutation: the new value, where it looks at a buffer */
+    Kept *kept;       /* per output */
     OutputMemory *memory; /* the caller's, for outputs; NULL: they are in the session's */
     void *memory_user, **output_data;
     Keeping *keep; /* NULL: no input is kept */
@@ -97,25 +98,28 @@ struct Session {
     double work, done;   /* of the current run, while on_progress is set; work 0: not known yet */
 };
 
-/* Memory for input i, kept by the session; NULL when out of memory. */
-void *session_own_input(Session *s, int i, size_t bytes);
+/* Memory for input i, kept by the session; NULL when out of memory or above the session's limit. */
+void *session_own_input(Session *s, int i, size_t bytes, Err *err);
 
-/* The plan for a binding, made or found again. wanted: NULL for the whole graph (stage WHOLE). Of stage KEPT there is one plan at a time. */
+/* The plan for a binding, made or found again. wanted: NULL for the whole graph (stage WHOLE).
+ * Of stage KEPT there is one plan at a time. */
 Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err);
 /* Memory, constants and addresses of p, which becomes the current plan. */
 bool session_ready(Session *s, Plan *p, Err *err);
 bool session_run_steps(Session *s, Plan *p, bool constants, Err *err);
-/* One run function; its scratch is `room` bytes of the arena from `top` on (or what there is). *scratch: what it took, if that is more. */
+/* One run function; its scratch is `room` bytes of the arena from `top` on (or what there is).
+ * *scratch: what it took, if that is more. */
 bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch, Err *err);
 
 /* All plans are made again. */
 void session_forget_plans(Session *s);
 
-/* kept.c: runs what depends on kept inputs alone, unless its results are there; the whole graph's plan is then given them. */
+/* kept.c: runs what depends on kept inputs alone, unless its results are there;
+ * the whole graph's plan is then given them. */
 bool keeping_run(Session *s, Err *err);
 void keeping_free(Session *s);
 
-/* sizes.c: the stages of a graph, and running them so that every symbol of s->binding is bound. */
+/* data_sizes.c: the stages of a graph, and running them so that every symbol of s->binding is bound. */
 bool stages_make(Session *s, Err *err);
 void stages_free(Session *s);
 bool stages_run(Session *s, Err *err);

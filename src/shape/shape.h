@@ -2,8 +2,8 @@
  *
  *     bool shape_linear(Shape *s) { ... return shape_out(s, 0, dtype, rank, dims); }
  *
- * They work on expressions; what cannot be proven from them becomes a requirement that is checked once per size binding.
- * Errors: E_FORMAT, "argument 'x': found ..., expected ..."; the caller adds the node's name.
+ * They work on expressions; what cannot be proven from them becomes a requirement that is checked once per size
+ * binding. Errors: E_FORMAT, "argument 'x': found ..., expected ..."; the caller adds the node's name.
  */
 #ifndef QKV_SHAPE_SHAPE_H
 #define QKV_SHAPE_SHAPE_H
@@ -32,19 +32,23 @@ bool shape_dims(Shape *s, int i, int rank, bool *set);
 
 bool shape_out(Shape *s, int k, DType t, int rank, Expr *const *dim);
 bool shape_out_like(Shape *s, int k, const Value *v, DType t);
-/* Broadcasts b into (rank, dim): numpy rules on expressions; where neither side is provably 1 or equal, equality is required. */
+/* Broadcasts b into (rank, dim): numpy rules on expressions; where neither side is provably 1 or equal,
+ * equality is required. */
 bool shape_broadcast(Shape *s, int *rank, Expr **dim, int rank_b, Expr *const *dim_b, const char *what);
-/* A size of at most 1 beside one that may be more: Min(s0, 1) of x[:, :1] beside s1. Broadcasting takes it for 1, which is then required. */
+/* A size of at most 1 beside one that may be more: Min(s0, 1) of x[:, :1] beside s1.
+ * Broadcasting takes it for 1, which is then required. */
 bool shape_stands_for_one(Shape *s, const Expr *from, const Expr *to);
 bool shape_require_equal(Shape *s, Expr *a, Expr *b, const char *what);
 Expr *shape_numel(Shape *s, const Value *v);
-/* For results whose size depends on data: a new symbol, bound at run time from dim `dim` of output `k` once that is computed. Call it
- * after shape_out has been given it: Expr *n = shape_fresh_symbol(s); shape_out(s, 0, t, 2, (Expr *[]){n, two}); shape_size_of(s, n, 0, 0). */
+/* For results whose size depends on data: a new symbol, bound at run time from dim `dim` of output `k` once that is
+ * computed. Call it after shape_out has been given it: Expr *n = shape_fresh_symbol(s); shape_out(s, 0, t, 2, (Expr
+ * *[]){n, two}); shape_size_of(s, n, 0, 0). */
 Expr *shape_fresh_symbol(Shape *s);
 bool shape_size_of(Shape *s, Expr *symbol, int k, int dim);
 /* Renames those fresh symbols to what the file calls them: declared is the file's sizes of node n's first output. */
 bool shape_declare(Graph *g, Node *n, int rank, Expr *const *declared, Err *err);
-/* PyTorch's result type of tensors and scalars (at::result_type): dimensioned tensors first, then 0-d tensors, then numbers. */
+/* PyTorch's result type of tensors and scalars (at::result_type):
+ * dimensioned tensors first, then 0-d tensors, then numbers. */
 typedef struct Promote {
     DType dim, zero, number;
 } Promote;

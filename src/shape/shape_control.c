@@ -1,7 +1,7 @@
 /* Shapes of loops and branches, from the graphs that they run. Contract in shape.h; the ops: src/op/control.def.
  *
- * A body has symbols of its own. A size that its results share with its inputs is the operand's size outside; any other becomes a new
- * symbol, known when the op has run.
+ * A body has symbols of its own. A size that its results share with its inputs is the operand's size outside; any other
+ * becomes a new symbol, known when the op has run.
  */
 #include "shape/shape_table.h"
 
@@ -24,7 +24,8 @@ static bool fits(Shape *s, const Pair *p, const char *what, int at)
     return true;
 }
 
-/* A size of a result of the body, outside: a constant, or the size of an operand that does not change from turn to turn. */
+/* A size of a result of the body, outside: a constant, or the size of an operand that does not change from
+ * turn to turn. */
 static Expr *outside(const Pair *pair, int n, Expr *inner)
 {
     if (ex_is_int(inner)) return inner;

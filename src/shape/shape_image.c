@@ -59,7 +59,8 @@ static Expr *list_at(const Arg *a, int i, Expr *otherwise)
     return a->kind == ARG_EXPRS && a->n ? a->es[a->n == 1 ? 0 : i] : otherwise;
 }
 
-/* aten/src/ATen/native/Pool.h: pooling_output_shape. With ceil_mode the last window must start inside the input or its left padding. */
+/* aten/src/ATen/native/Pool.h: pooling_output_shape. With ceil_mode the last window must start inside the input or
+ * its left padding. */
 static Expr *pooled(Shape *s, Expr *in, Expr *kernel, Expr *stride, Expr *pad, Expr *dilation, bool ceil)
 {
     ExprPool *p = s->ex;

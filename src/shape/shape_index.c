@@ -63,7 +63,8 @@ bool shape_index_select(Shape *s)
     return shape_out(s, 0, x->dtype, x->rank, dim);
 }
 
-/* Where the common sizes of the index tensors go: in place of the indexed dims if those are neighbours, else in front. */
+/* Where the common sizes of the index tensors go: in place of the indexed dims if those are neighbours,
+ * else in front. */
 static bool indexed(Shape *s, const Value *x, int *rank, Expr **dim)
 {
     const Arg *a = shape_arg(s, 1);

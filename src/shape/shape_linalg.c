@@ -60,7 +60,8 @@ bool shape_singular_values(Shape *s)
 }
 
 /* self (S, K), mat2 (G, K, N), offs (G) -> (S, N) */
-/* Rows (S, K) with matrices (G, K, N), group by group of rows; or columns (M, S) with rows (S, N): a matrix (M, N) a group, the gradient of the former. */
+/* Rows (S, K) with matrices (G, K, N), group by group of rows; or columns (M, S) with rows (S, N):
+ * a matrix (M, N) a group, the gradient of the former. */
 bool shape_grouped_mm(Shape *s)
 {
     Value *a, *b, *offs;
@@ -128,7 +129,8 @@ bool shape_convolution(Shape *s)
 }
 
 /* q (B, H, N, D), k (B, Hkv, M, D), v (B, Hkv, M, E) -> (B, H, N, E) */
-/* q (B, H, N, D), k (B, Hkv, M, D), v (B, Hkv, M, E) from argument `first` on, a mask at argument `at` that broadcasts to (B, H, N, M). */
+/* q (B, H, N, D), k (B, Hkv, M, D), v (B, Hkv, M, E) from argument `first` on,
+ * a mask at argument `at` that broadcasts to (B, H, N, M). */
 static bool attention_operands(Shape *s, int first, int at, bool grouped, Value **q, Value **k, Value **v, DType *t)
 {
     Value *mask = shape_value(s, at);

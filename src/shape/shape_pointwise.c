@@ -1,4 +1,5 @@
-/* Shapes and dtypes of pointwise ops, and PyTorch's type promotion (c10/core/ScalarType.h, aten/src/ATen/native/TypeProperties.cpp). */
+/* Shapes and dtypes of pointwise ops, and PyTorch's type promotion (c10/core/ScalarType.h,
+ * aten/src/ATen/native/TypeProperties.cpp). */
 #include <math.h>
 #include "shape/shape_table.h"
 
@@ -171,7 +172,8 @@ bool shape_triangle(Shape *s)
     return shape_out_like(s, 0, x, x->dtype);
 }
 
-/* How many pairs (r, c) of rows x cols have c <= r + offset: rows before the diagonal enters, a trapezoid, full rows. */
+/* How many pairs (r, c) of rows x cols have c <= r + offset: rows before the diagonal enters, a trapezoid,
+ * full rows. */
 static int64_t triangle_size(int64_t rows, int64_t cols, int64_t offset)
 {
     if (rows == 0 || cols == 0) return 0;

@@ -1,4 +1,5 @@
-/* Shapes of reductions, scans, softmax, norms and sorting. Columns: dim is argument 1 and keepdim argument 2 unless said otherwise. */
+/* Shapes of reductions, scans, softmax, norms and sorting. Columns:
+ * dim is argument 1 and keepdim argument 2 unless said otherwise. */
 #include "shape/shape_table.h"
 
 /* x without the dims that are set, or with 1 in their place. */

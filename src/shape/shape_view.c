@@ -1,5 +1,5 @@
-/* Shapes of the plain view ops: reshape, permute, expand, select, slice, as_strided, diagonal, unfold, view.dtype. Import has already
- * resolved -1, negative dims and open ends (src/lower/lower_view.c); what arrives here is explicit.
+/* Shapes of the plain view ops: reshape, permute, expand, select, slice, as_strided, diagonal, unfold, view.dtype.
+ * Import has already resolved -1, negative dims and open ends (src/lower/lower_view.c); what arrives here is explicit.
  */
 #include "shape/shape_table.h"
 

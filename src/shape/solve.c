@@ -45,7 +45,8 @@ static bool value_at(const Graph *g, const Expr *e, Binding *b, int symbol, int6
     return ok;
 }
 
-/* e(symbol) = size. e is linear for nearly every file: two evaluations give slope and start; otherwise a search over the range. */
+/* e(symbol) = size. e is linear for nearly every file: two evaluations give slope and start;
+ * otherwise a search over the range. */
 static bool solve_one(const Graph *g, const Expr *e, Binding *b, int symbol, int64_t size)
 {
     const Symbol *s = expr_symbol(g->ex, symbol);
@@ -284,7 +285,8 @@ static bool satisfied(const Graph *g, const Binding *b, Err *err)
 
 static int64_t raised(const Symbol *s, int64_t base, int64_t up) { return up < s->hi - base ? base + up : s->hi; }
 
-/* Counts up the free symbols from their minimum until the file's conditions hold: first all together, then odometer-wise. */
+/* Counts up the free symbols from their minimum until the file's conditions hold:
+ * first all together, then odometer-wise. */
 static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b, Err *err)
 {
     enum { TOGETHER = 64, TRIES = 20000, SPAN = 24 };

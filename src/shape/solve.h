@@ -3,14 +3,15 @@
 #define QKV_SHAPE_SOLVE_H
 #include "ir/graph.h"
 
-/* Binds every symbol that input sizes determine: s0 from an axis s0, h from an axis 14*h; then checks every axis, every range and every
- * requirement that does not wait for data. input[i] gives the sizes of g->input[i]; scalar[i] the value of a dynamic scalar input (or
- * NULL). b was made by binding_init. Errors: E_USAGE, naming input, axis, value and what is allowed. */
+/* Binds every symbol that input sizes determine: s0 from an axis s0, h from an axis 14*h; then checks every axis,
+ * every range and every requirement that does not wait for data. input[i] gives the sizes of g->input[i]; scalar[i]
+ * the value of a dynamic scalar input (or NULL). b was made by binding_init. Errors: E_USAGE, naming input, axis,
+ * value and what is allowed. */
 bool solve_sizes(const Graph *g, const Tensor *const *input, const int64_t *scalar, Binding *b, Err *err);
 /* The requirements that mention data-dependent symbols; called when those are bound. */
 bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *err);
-/* Values for all input symbols: the given ones (by symbol name, "input.axis", or the customary batch, seq, height, width), the others the
- * smallest that satisfy ranges and requirements. E_USAGE names what can be given. */
+/* Values for all input symbols: the given ones (by symbol name, "input.axis", or the customary batch, seq, height,
+ * width), the others the smallest that satisfy ranges and requirements. E_USAGE names what can be given. */
 bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err);
 /* The given ones alone; and an expression with the bound symbols as their values (NULL when out of memory or too
  * large). */

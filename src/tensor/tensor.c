@@ -145,7 +145,8 @@ static double load_float8(DType t, uint8_t code)
     return code & 0x80 ? -v : v;
 }
 
-/* Nearest code, ties to even; beyond the largest as c10's conversions have it: E4M3 stays at the largest, E5M2 is infinite, the others are NaN. */
+/* Nearest code, ties to even; beyond the largest as c10's conversions have it:
+ * E4M3 stays at the largest, E5M2 is infinite, the others are NaN. */
 static uint8_t store_float8(DType t, double v)
 {
     Float8 f;

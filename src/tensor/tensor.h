@@ -36,8 +36,9 @@ void tensor_copy(Tensor *dst, const Tensor *src);
 /* Element at a linear index in row-major order, as double / as int64. */
 double tensor_get(const Tensor *t, int64_t index);
 int64_t tensor_get_i64(const Tensor *t, int64_t index);
-/* One element of a dtype <-> double / int64. Beyond the range: 8-bit floats become NaN or infinity, as in PyTorch; integers of 4 and 2 bits
- * saturate from a double and keep their low bits from an integer, f4e2m1 saturates (ONNX's Cast). */
+/* One element of a dtype <-> double / int64. Beyond the range: 8-bit floats become NaN or infinity, as in PyTorch;
+ * integers of 4 and 2 bits saturate from a double and keep their low bits from an integer, f4e2m1 saturates (ONNX's
+ * Cast). */
 double load_f64(DType t, const void *p);
 int64_t load_i64(DType t, const void *p);
 void store_f64(DType t, void *p, double v);

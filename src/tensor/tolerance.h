@@ -1,4 +1,5 @@
-/* When results count as equal: tolerance_of(TOLERANCE_MODEL, DT_F32) is 2e-5 of the largest expected value (tolerance.def). */
+/* When results count as equal: tolerance_of(TOLERANCE_MODEL, DT_F32) is 2e-5 of the largest expected value
+ * (tolerance.def). */
 #ifndef QKV_TENSOR_TOLERANCE_H
 #define QKV_TENSOR_TOLERANCE_H
 #include "tensor/dtype.h"

@@ -1,7 +1,7 @@
 /* Checkpoints. Contract in trainer.h.
  *
- * Tensors: "weight.NAME" of every parameter and written buffer, "exp_avg.NAME" ... of the optimizer, "generator" (i64: MT19937's 624 words and the next one's place),
- * "steps" (i64), and the caller's.
+ * Tensors: "weight.NAME" of every parameter and written buffer, "exp_avg.NAME" ... of the optimizer, "generator" (i64:
+ * MT19937's 624 words and the next one's place), "steps" (i64), and the caller's.
  */
 #include <string.h>
 #include "base/arena.h"

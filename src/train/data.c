@@ -58,10 +58,10 @@ static bool agree(Data *d, Err *err)
                         (long long)(t->rank ? t->shape[0] : 0), (long long)d->rows);
         if (d->whole[i] || !ex_is_int(v->dim[0])) continue;
         if (d->batch && d->batch != v->dim[0]->i)
-            return fail(
-                err, E_USAGE,
-                "input '%s' takes batches of %lld, found %lld: leave the batch out, or export the model with a batch that varies",
-                value_label(v), (long long)v->dim[0]->i, (long long)d->batch);
+            return fail(err, E_USAGE,
+                        "input '%s' takes batches of %lld, found %lld: leave the batch out, or export the model with a "
+                        "batch that varies",
+                        value_label(v), (long long)v->dim[0]->i, (long long)d->batch);
         d->batch = v->dim[0]->i;
         d->fixed = true;
     }

@@ -1,7 +1,7 @@
 /* Epochs: batches in a shuffled order, validation, checkpoints that a later run goes on from to the same bits.
  *
- * The order of epoch e is the e-th torch.randperm(rows, generator=g), g = torch.Generator().manual_seed(seed); the last batch may be smaller. Losses of an epoch
- * are averaged over rows.
+ * The order of epoch e is the e-th torch.randperm(rows, generator=g), g = torch.Generator().manual_seed(seed); the last
+ * batch may be smaller. Losses of an epoch are averaged over rows.
  */
 #ifndef QKV_TRAIN_FIT_H
 #define QKV_TRAIN_FIT_H

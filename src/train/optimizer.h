@@ -1,8 +1,9 @@
 /* An optimizer: its state beside the parameters, and one step over all of them.
  *
- *     Optimizer *o = optimizer_create(&options, parameters, n, threads, err);      parameters are borrowed, contiguous f32 or f64, changed in place
- *     double norm = optimizer_norm(o, gradients);                                 of all gradients together; the same for any number of threads
- *     optimizer_step(o, gradients, norm, lr);                                     clips by that norm, as torch.nn.utils.clip_grad_norm_
+ *     Optimizer *o = optimizer_create(&options, parameters, n, threads, err);      parameters are borrowed, contiguous
+ * f32 or f64, changed in place double norm = optimizer_norm(o, gradients);                                 of all
+ * gradients together; the same for any number of threads optimizer_step(o, gradients, norm, lr); clips by that norm, as
+ * torch.nn.utils.clip_grad_norm_
  *
  * A step is one parallel loop over pieces of all parameters. Formulas: kernel/optim.h.
  */
@@ -30,6 +31,7 @@ double optimizer_norm(Optimizer *o, const Tensor *gradient);
 void optimizer_step(Optimizer *o, const Tensor *gradient, double norm, double lr);
 int64_t optimizer_steps(const Optimizer *o);
 void optimizer_set_steps(Optimizer *o, int64_t steps);
-/* State k (0 or 1) of parameter i, the optimizer's, for files; NULL where there is none. "exp_avg", "exp_avg_sq" or "momentum_buffer", as PyTorch calls them. */
+/* State k (0 or 1) of parameter i, the optimizer's, for files; NULL where there is none.
+ * "exp_avg", "exp_avg_sq" or "momentum_buffer", as PyTorch calls them. */
 Tensor *optimizer_state(Optimizer *o, int i, int k, const char **name);
 #endif

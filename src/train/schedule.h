@@ -1,11 +1,13 @@
-/* The learning rate of each step: torch.optim.lr_scheduler's formulas, with scheduler.step() after every step of the optimizer.
+/* The learning rate of each step: torch.optim.lr_scheduler's formulas, with scheduler.step() after every step of the
+ * optimizer.
  *
  *     constant  lr
  *     linear    LinearLR(start_factor=1, end_factor=end/lr, total_iters=steps)
  *     cosine    CosineAnnealingLR(T_max=steps, eta_min=end), and `end` from there on
  *     step      StepLR(step_size, gamma)
  *
- * with warm-up: SequentialLR([LinearLR(start_factor=1/warmup, total_iters=warmup), that], milestones=[warmup]); `steps` then counts the steps after it.
+ * with warm-up: SequentialLR([LinearLR(start_factor=1/warmup, total_iters=warmup), that], milestones=[warmup]); `steps`
+ * then counts the steps after it.
  */
 #ifndef QKV_TRAIN_SCHEDULE_H
 #define QKV_TRAIN_SCHEDULE_H

@@ -23,10 +23,10 @@ static bool find_parameters(Trainer *t, Err *err)
         if (!v || v->kind != V_WEIGHT) continue;
         const Tensor *w = session_weight(t->session, v->name);
         if (v->dtype != DT_F32 && v->dtype != DT_F64)
-            return fail(
-                err, E_UNSUPPORTED,
-                "parameter '%s' is %s: training takes f32 and f64; freeze it (requires_grad_(False)) before export, or export the model in float32",
-                name_of(v), dtype_name(v->dtype));
+            return fail(err, E_UNSUPPORTED,
+                        "parameter '%s' is %s: training takes f32 and f64; freeze it (requires_grad_(False)) before "
+                        "export, or export the model in float32",
+                        name_of(v), dtype_name(v->dtype));
         if (!w)
             return fail(err, E_USAGE, "parameter '%s' does not change in this session: it was not made to train",
                         name_of(v));

@@ -6,8 +6,8 @@
  *     check_json(&c, NULL, &buf);
  *     check_end(&c);
  *
- * A finding has a number (Q304) whose severity, meaning and remedy stand in findings.def, a place, and one sentence. Checks go on after a
- * finding; the caller reads c.count[ERROR] at the end.
+ * A finding has a number (Q304) whose severity, meaning and remedy stand in findings.def, a place, and one sentence.
+ * Checks go on after a finding; the caller reads c.count[ERROR] at the end.
  */
 #ifndef QKV_VERIFY_CHECK_H
 #define QKV_VERIFY_CHECK_H
@@ -61,7 +61,8 @@ void check_end(Check *c);
 void check_add(Check *c, FindingId id, const char *place, /* copied */ const char *fmt, ...) QKV_PRINTF(4, 5);
 const char *check_place(Check *c, const char *fmt, ...) QKV_PRINTF(2, 3); /* text that lives as long as the findings */
 bool check_is_wrong(const Check *c, const char *place);                   /* is it one of those? */
-/* The findings as a JSON array: [{"id": "Q304", "severity", "place", "message", "remedy"}]; worst first, otherwise in order of finding. */
+/* The findings as a JSON array: [{"id": "Q304", "severity", "place", "message", "remedy"}];
+ * worst first, otherwise in order of finding. */
 void check_json(const Check *c, const char *key, Buf *out);
 
 /* ------------------------------------------------------------------ the checks, one file each */

@@ -250,7 +250,8 @@ static void see_weight(Walk *w, const Value *v)
     }
 }
 
-/* What a value is made of: the inputs whose elements (not sizes) it reads, the numbers that it fills in, whether a product is below. */
+/* What a value is made of: the inputs whose elements (not sizes) it reads, the numbers that it fills in,
+ * whether a product is below. */
 static void walk(Walk *w, const Value *v)
 {
     if (!v || w->seen[v->id] || w->left-- <= 0) return;

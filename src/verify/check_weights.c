@@ -99,7 +99,8 @@ static bool same_type(const Tensor *a, const Tensor *b)
            !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
 }
 
-/* Weights of 1 KiB and more with the same bytes. Those that are one value throughout (fresh biases and norms) are equal by chance. */
+/* Weights of 1 KiB and more with the same bytes. Those that are one value throughout (fresh biases and norms) are
+ * equal by chance. */
 static void check_copies(Check *c, const NamedTensor *w, int n)
 {
     Sum *s = mem_zeroed((size_t)n + 1, sizeof *s);

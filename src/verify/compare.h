@@ -10,6 +10,7 @@ typedef struct Difference {
     int64_t nonfinite, failed;
 } Difference;
 
-/* a against the expected b, as include/qkv_tools.h says. E_USAGE when the shapes differ; true otherwise, also when elements failed. */
+/* a against the expected b, as include/qkv_tools.h says. E_USAGE when the shapes differ;
+ * true otherwise, also when elements failed. */
 bool compare_tensors(const Tensor *a, const Tensor *b, double atol, double rtol, Difference *d, Err *err);
 #endif

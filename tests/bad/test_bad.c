@@ -2,8 +2,9 @@
  *
  *     test_bad SMALL_FOLDER EDITS_FOLDER
  *
- * Every prefix of a small .pt2 and .onnx, every byte of it with one bit flipped (what still loads is run with random inputs), and the edited
- * files of edits.py and onnx_edits.py. Files are given through memory (memfd), so that tens of thousands of them cost no disk.
+ * Every prefix of a small .pt2 and .onnx, every byte of it with one bit flipped (what still loads is run with random
+ * inputs), and the edited files of edits.py and onnx_edits.py. Files are given through memory (memfd), so that tens of
+ * thousands of them cost no disk.
  */
 #include <dirent.h>
 #include <fcntl.h>

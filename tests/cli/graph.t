@@ -12,7 +12,7 @@ $ qkv graph spelled.onnx --passes precision --dtype bf16 | grep -c scaled_dot_pr
 0
 ? 1
 $ qkv graph spelled.onnx --after nope
-! qkv: error: no pass is called 'nope'; there are import, detach, rewrite, padding, precision, fold, fuse
+! qkv: error: no pass is called 'nope'; there are import, detach, pair, rewrite, padding, precision, fold, fuse
 ? 2
 $ qkv graph spelled.onnx --passes rewrite --after fuse
 ! qkv: error: option '--after': 'fuse' is not one of --passes rewrite
@@ -24,6 +24,7 @@ $ make st x.safetensors x:f32:2x4:1,2,3,4,-1,-2,-3,-4; make st y.safetensors out
 after      result  of peak
 import     ok            0
 detach     ok            0
+pair       ok            0
 rewrite    ok            0
 precision  ok            0
 fuse       ok            0
@@ -33,6 +34,7 @@ $ make st wrong.safetensors output_0:f32:2x3:10,31,47.5,0; qkv verify affine.pt2
 after      result   of peak
 import     DIFFERS   0.0105
 detach     DIFFERS   0.0105
+pair       DIFFERS   0.0105
 rewrite    DIFFERS   0.0105
 precision  DIFFERS   0.0105
 fuse       DIFFERS   0.0105

@@ -155,12 +155,15 @@ Options
   --no-optimize
       Run the nodes of the file as they are. By default attention, norms and activations, however
       they are spelled, are first turned into single ops, as qkv rewrite --exact-masked-rows does.
+  --no-mmap
+      Read the model into memory instead of mapping it: for a file that another process may write in
+      place.
   --memory-limit SIZE
-      Upper limit for the memory of activations and scratch space; suffixes K, M, G. A run that
-      needs more ends with exit code 5.
+      Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G.
+      A run that needs more ends with exit code 5.
   --passes LIST
-      Run only these passes over the graph, of import,detach,rewrite,padding,precision,fold,fuse. By
-      default import, detach, rewrite, precision and fuse run.
+      Run only these passes over the graph, of import, detach, pair, rewrite, padding, precision,
+      fold, fuse. By default import, detach, pair, rewrite, precision, fuse run.
   --trace FILE.json
       Write a timeline of the steps, with start and duration of each, in the Trace Event Format,
       which https://ui.perfetto.dev opens.

@@ -114,8 +114,11 @@ $ qkv run words.pt2 -D heads=2
 $ qkv run affine.pt2 -i x.safetensors -D batch=2
 ! qkv: error: -i reads the inputs, -D and --shape make random ones: use one or the other
 ? 2
+$ qkv run words.pt2 -q -D batch=64 -D seq=16 --memory-limit 32K
+! qkv: error: these sizes need 71680 bytes of activations beside the inputs, the limit is 32768
+? 5
 $ qkv run words.pt2 -q -D batch=64 -D seq=16 --memory-limit 8K
-! qkv: error: these sizes need 71680 bytes of activations, the limit is 8192
+! qkv: error: input 'attention_mask': 8192 bytes beside 8192 of other inputs, the limit is 8192
 ? 5
 # Pictures: white is 1, colours become gray or stay, pictures for one input make a batch.
 $ make png red.png 6x4 ff0000; make png gray.png 6x4 51; qkv run rgb.pt2 --image red.png

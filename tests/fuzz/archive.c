@@ -1,5 +1,5 @@
-/* Mutations inside a ZIP archive: an entry's bytes, names, the list of entries. Sizes and checksums are those of what is written, so that
- * readers get to the contents. */
+/* Mutations inside a ZIP archive: an entry's bytes, names, the list of entries.
+ * Sizes and checksums are those of what is written, so that readers get to the contents. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

@@ -2,9 +2,10 @@
  *
  *     fuzz_NAME [--seconds N | --runs N] [--seed N] [--save FOLDER] FILE|FOLDER...
  *
- * A child process does the work, with each input in memory that the parent sees: whatever ends the child, the parent has the input and
- * saves it. A finding is a signal, a sanitizer's report, a leak, more than 2 seconds of CPU, or memory out of proportion. Where the
- * library was built with -fsanitize-coverage=trace-pc (meson.build), inputs that reach new code join the corpus. TAP on stdout.
+ * A child process does the work, with each input in memory that the parent sees: whatever ends the child, the parent
+ * has the input and saves it. A finding is a signal, a sanitizer's report, a leak, more than 2 seconds of CPU, or
+ * memory out of proportion. Where the library was built with -fsanitize-coverage=trace-pc (meson.build), inputs that
+ * reach new code join the corpus. TAP on stdout.
  */
 #include <dirent.h>
 #include <getopt.h>
@@ -67,7 +68,8 @@ const uint8_t *driver_other(size_t *size)
     return corpus[k].data;
 }
 
-/* The library is linked with --wrap: it maps a copy of exactly the input's bytes, whose ends the address sanitizer watches. */
+/* The library is linked with --wrap: it maps a copy of exactly the input's bytes,
+ * whose ends the address sanitizer watches. */
 static const uint8_t *file_data;
 static size_t file_size;
 
@@ -106,7 +108,8 @@ void __wrap_file_unmap(MappedFile *f)
     *f = (MappedFile){0};
 }
 
-/* ------------------------------------------------------------------ memory and coverage, told by the compiler's runtime */
+/* ------------------------------------------------------------------ memory and coverage,
+ * told by the compiler's runtime */
 
 static size_t live, most, allowed = SIZE_MAX;
 

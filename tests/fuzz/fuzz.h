@@ -1,8 +1,9 @@
-/* Fuzzing. Each fuzz_NAME.c is one target in libFuzzer's form: LLVMFuzzerTestOneInput, and LLVMFuzzerCustomMutator where bytes changed at
- * random would not get past a checksum. driver.c is their main, for compilers without libFuzzer.
+/* Fuzzing. Each fuzz_NAME.c is one target in libFuzzer's form: LLVMFuzzerTestOneInput, and LLVMFuzzerCustomMutator
+ * where bytes changed at random would not get past a checksum. driver.c is their main, for compilers without libFuzzer.
  *
  *     fuzz_zip FILE|FOLDER...                             runs each file once
- *     fuzz_zip --seconds 60 --seed 7 FILE|FOLDER...       and then what mutations make of them; the same seed, the same inputs
+ *     fuzz_zip --seconds 60 --seed 7 FILE|FOLDER...       and then what mutations make of them; the same seed, the same
+ * inputs
  */
 #ifndef QKV_TESTS_FUZZ_H
 #define QKV_TESTS_FUZZ_H
@@ -34,7 +35,8 @@ void fuzz_said(const Err *err); /* a refusal has a code and a message */
 #define FUZZ_PATH "input"
 void fuzz_set_file(const uint8_t *data, size_t size);
 
-/* Mutations, in place; the new size, at most max. Random numbers below n (0 for n = 0) follow from the driver's seed. */
+/* Mutations, in place; the new size, at most max. Random numbers below n (0 for n = 0) follow from the
+ * driver's seed. */
 size_t fuzz_random(size_t n);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max); /* bytes, tokens, numbers, pieces of other inputs */
 size_t json_mutate(uint8_t *data, size_t size, size_t max);      /* values of a JSON text; its bytes when it is none */

@@ -30,8 +30,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     qkv_error e = {0};
     char *text = NULL;
-    qkv_check_options options = {
-        .struct_size = sizeof options, .targets = QKV_TARGET_ORT | QKV_TARGET_OPENVINO | QKV_TARGET_TENSORRT, .security = 1, .full = 1};
+    qkv_check_options options = {.struct_size = sizeof options,
+                                 .targets = QKV_TARGET_ORT | QKV_TARGET_OPENVINO | QKV_TARGET_TENSORRT,
+                                 .security = 1,
+                                 .full = 1};
     fuzz_set_file(data, size);
     qkv_status st = qkv_check(FUZZ_PATH, &options, &text, &e);
     fuzz_check(st == QKV_OK || (e.code == st && e.message[0]), "what is wrong has a code and a message");

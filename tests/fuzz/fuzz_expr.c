@@ -73,7 +73,8 @@ static void seeds(FuzzAdd *add)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) add(texts[i], strlen(texts[i]));
 }
 
-/* Both for some values of the symbols; an overflow on the way, or in what order floats are rounded, may be one's alone. */
+/* Both for some values of the symbols; an overflow on the way, or in what order floats are rounded,
+ * may be one's alone. */
 static void check_values(ExprPool *p, Expr *a, Expr *b, const char *text)
 {
     static const int64_t values[] = {1, 2, 7, 1000, INT64_MAX, 0, -3};

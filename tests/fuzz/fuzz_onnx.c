@@ -1,5 +1,5 @@
-/* ONNX files as records: what opens has every byte of every tensor and string there, and what is written of it opens again with the same
- * bytes when written once more. */
+/* ONNX files as records: what opens has every byte of every tensor and string there, and what is written of it opens
+ * again with the same bytes when written once more. */
 #include <string.h>
 #include "onnx_seeds.h"
 

@@ -83,7 +83,8 @@ static const char *const found[] = {
     "f16[8]: aten.histc.default(%0, 100, -60000, 60000)",
     "f32[18,20]: aten.col2im.default(%0, [5, 4], [3, 3], [-4611686018427387904, 1], [1, 1], [1, 1])",
     "f32[2,3,6,7]: aten.im2col.default(%0, [3, 3], [9223372036854775807, 1], [1, 1], [2, 2])",
-    "f32[1,2,6,6,6] f32[3,2,3,3,3]: aten.conv3d.padding(%0, %1, none, [1, 1, 1], \"same\", [4611686018427387904, 2, 2])",
+    "f32[1,2,6,6,6] f32[3,2,3,3,3]: aten.conv3d.padding(%0, %1, none, [1, 1, 1], \"same\", [4611686018427387904, 2, "
+    "2])",
 };
 
 static void seeds(FuzzAdd *add)

@@ -1,4 +1,5 @@
-/* The whole of loading a packed model, and one run of what loads with random inputs. Its checksum is put right, so that what comes after it is reached. */
+/* The whole of loading a packed model, and one run of what loads with random inputs.
+ * Its checksum is put right, so that what comes after it is reached. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,19 +69,25 @@ static size_t compose(uint8_t *out, const char *json, const char *text, size_t n
 
 static void seeds(FuzzAdd *add)
 {
-    static const char head[] =
-        "{\"cpu\": \"gen\", \"source\": {\"torch\": \"\", \"producer\": \"\", \"schema_major\": 8, \"schema_minor\": 1, \"opset\": 0}, ";
+    static const char head[] = "{\"cpu\": \"gen\", \"source\": {\"torch\": \"\", \"producer\": \"\", \"schema_major\": "
+                               "8, \"schema_minor\": 1, \"opset\": 0}, ";
     static const struct {
         const char *json, *text;
     } files[] = {
-        {"\"weights\": [], \"packed\": [], \"sizes\": [{\"name\": \"s0\", \"input\": 0, \"axis\": 0}], \"scalars\": []}",
+        {"\"weights\": [], \"packed\": [], \"sizes\": [{\"name\": \"s0\", \"input\": 0, \"axis\": 0}], \"scalars\": "
+         "[]}",
          "symbol s0 in [1, 8]\ninput %x: f32[s0, 4]\n%y: f32[s0, 4] = aten.relu.default(%x)\noutput output_0 = %y\n"},
-        {"\"weights\": [{\"dtype\": \"f32\", \"shape\": [3, 4], \"offset\": 0}, {\"dtype\": \"f32\", \"shape\": [3], \"offset\": 64}], \"packed\": [], "
-         "\"sizes\": [{\"name\": \"s0\", \"input\": 0, \"axis\": 0}], \"scalars\": [{\"name\": \"n\", \"at\": 1, \"number\": \"3\"}]}",
-         "symbol s0 in [1, 8]\ninput %x: f32[s0, 4]\nweight %w: f32[3, 4] = parameter \"w\"\nweight %b: f32[3] = buffer \"b\"\n"
+        {"\"weights\": [{\"dtype\": \"f32\", \"shape\": [3, 4], \"offset\": 0}, {\"dtype\": \"f32\", \"shape\": [3], "
+         "\"offset\": 64}], \"packed\": [], "
+         "\"sizes\": [{\"name\": \"s0\", \"input\": 0, \"axis\": 0}], \"scalars\": [{\"name\": \"n\", \"at\": 1, "
+         "\"number\": \"3\"}]}",
+         "symbol s0 in [1, 8]\ninput %x: f32[s0, 4]\nweight %w: f32[3, 4] = parameter \"w\"\n"
+         "weight %b: f32[3] = buffer \"b\"\n"
          "%y: f32[s0, 3] = aten.linear.default(%x, %w, %b)\nmutate %b = %b\noutput output_0 = %y\n"},
-        {"\"weights\": [], \"packed\": [], \"extra\": [{\"name\": \"a/b\", \"offset\": 64, \"size\": 64}], \"sizes\": [], \"scalars\": []}",
-         "symbol u0 = size %i 0 in [0, 4]\ninput %x: f32[4]\n%i: i64[u0, 1] = aten.nonzero.default(%x)\noutput output_0 = %i\n"}};
+        {"\"weights\": [], \"packed\": [], \"extra\": [{\"name\": \"a/b\", \"offset\": 64, \"size\": 64}], \"sizes\": "
+         "[], \"scalars\": []}",
+         "symbol u0 = size %i 0 in [0, 4]\ninput %x: f32[4]\n%i: i64[u0, 1] = aten.nonzero.default(%x)\n"
+         "output output_0 = %i\n"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         uint8_t file[DATA + 128];
         char json[1024];

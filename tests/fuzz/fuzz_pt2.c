@@ -1,4 +1,5 @@
-/* The whole of loading a .pt2, one run of what loads with random inputs, saving (what is written loads again), and cutting parts out. */
+/* The whole of loading a .pt2, one run of what loads with random inputs, saving (what is written loads again),
+ * and cutting parts out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

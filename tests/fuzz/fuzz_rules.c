@@ -52,7 +52,8 @@ static const char *const tokens[] = {"(rule a ",
                                      NULL};
 
 static const char *const graphs[] = {
-    "symbol s0 in [1, 8]\nsymbol s1 in [1, 8]\ninput %q: f32[s0, 2, s1, 4]\ninput %k: f32[s0, 2, s1, 4]\ninput %m: bool[s1, s1]\n"
+    "symbol s0 in [1, 8]\nsymbol s1 in [1, 8]\ninput %q: f32[s0, 2, s1, 4]\ninput %k: f32[s0, 2, s1, 4]\n"
+    "input %m: bool[s1, s1]\n"
     "%kt: f32[s0, 2, 4, s1] = aten.permute.default(%k, [0, 1, 3, 2])\n"
     "%s: f32[s0, 2, s1, s1] = aten.matmul.default(%q, %kt)\n"
     "%t: f32[s0, 2, s1, s1] = aten.mul.Tensor(%s, 0.5)\n"

@@ -11,8 +11,11 @@ static void seeds(FuzzAdd *add)
 {
     static const char *const headers[] = {
         "{}", "{\"x\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}",
-        "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]},\"b\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]}}",
-        "{\"odd\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},\"moved\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[3,15]},\"none\":{\"dtype\":\"I64\",\"shape\":[0,9],\"data_offsets\":[15,15]},\"bool\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[15,16]}}"};
+        "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]},\"b\":{"
+        "\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]}}",
+        "{\"odd\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},\"moved\":{\"dtype\":\"BF16\",\"shape\":[2,3]"
+        ",\"data_offsets\":[3,15]},\"none\":{\"dtype\":\"I64\",\"shape\":[0,9],\"data_offsets\":[15,15]},\"bool\":{"
+        "\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[15,16]}}"};
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
         uint8_t file[1024] = {0};
         uint64_t n = strlen(headers[i]);

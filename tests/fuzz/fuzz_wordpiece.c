@@ -25,10 +25,9 @@ static const char *const tokens[] = {"[UNK]\n",
 
 static void seeds(FuzzAdd *add)
 {
-    static const char plain
-        [] = "[UNK]\n[CLS]\n[SEP]\na\n##b\nab\n##c\ncar\n.\n\0A red car. abc",
-   accents[] =
-        "[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\n\xc3\xa9t\xc3\xa9\n\xe4\xb8\xad\n##i\ni\n\0\xc3\x89T\xc3\x89 \xe4\xb8\xad\xc4\xb0\xff!";
+    static const char plain[] = "[UNK]\n[CLS]\n[SEP]\na\n##b\nab\n##c\ncar\n.\n\0A red car. abc",
+                      accents[] = "[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\n\xc3\xa9t\xc3\xa9\n\xe4\xb8\xad\n##i\ni\n"
+                                  "\0\xc3\x89T\xc3\x89 \xe4\xb8\xad\xc4\xb0\xff!";
     add(plain, sizeof plain - 1);
     add(accents, sizeof accents - 1);
 }

@@ -1,4 +1,5 @@
-/* What the kernel tests share: the rungs of this machine, memory that notices an overrun, awkward inputs, distances in last places.
+/* What the kernel tests share: the rungs of this machine, memory that notices an overrun, awkward inputs, distances in
+ * last places.
  *
  *     for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) kernels_at(l)->reduce.sum_f32(x, n);
  */
@@ -23,8 +24,8 @@ __attribute__((unused)) static CpuLevel next_rung(CpuLevel l)
 
 enum { ROOMS = 20, ROOM_BYTES = 6 << 20, GUARD = 64 };
 
-/* Room i, of these bytes, which end where an unreadable page begins: reading or writing past them faults. They and the GUARD bytes in
- * front of them are poison at first (0xff: NaN, -1). Good until the next call for the same i. */
+/* Room i, of these bytes, which end where an unreadable page begins: reading or writing past them faults. They and
+ * the GUARD bytes in front of them are poison at first (0xff: NaN, -1). Good until the next call for the same i. */
 __attribute__((unused)) static void *room(int i, int64_t bytes)
 {
     static char *base[ROOMS];
@@ -112,8 +113,8 @@ __attribute__((unused)) static void fill_random(float *x, int64_t n, float size,
 
 /* ------------------------------------------------------------------ distances */
 
-/* |got - want| in units of the last place that a float of want's size has; 0 for NaN and NaN. Infinity counts as 2^128, so that a
- * result on the edge of overflow may fall on either side. */
+/* |got - want| in units of the last place that a float of want's size has; 0 for NaN and NaN.
+ * Infinity counts as 2^128, so that a result on the edge of overflow may fall on either side. */
 __attribute__((unused)) static double ulps_f32(double got, double want)
 {
     if (isnan(got) || isnan(want)) return isnan(got) && isnan(want) ? 0 : INFINITY;

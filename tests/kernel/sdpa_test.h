@@ -63,7 +63,8 @@ __attribute__((unused)) static void make_mask(Sdpa *a, MaskKind kind, uint64_t *
     else a->mask = f;
 }
 
-/* The same values in dtype t, where t has them: rounded in place, and copied as t into room `at` up to the page's end. */
+/* The same values in dtype t, where t has them: rounded in place,
+ * and copied as t into room `at` up to the page's end. */
 __attribute__((unused)) static const void *in_dtype(int at, DType t, float *x, int64_t n)
 {
     if (t == DT_F32 || !x) return x;

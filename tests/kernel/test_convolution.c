@@ -1,5 +1,6 @@
-/* Our convolutions of every rung against sums in double: windows, strides, dilations, paddings, layouts, pictures of one row or column, channels around the
- * edges of chunks and panels, epilogues, batches, threads. What lies around the operands, and scratch, is NaN.
+/* Our convolutions of every rung against sums in double: windows, strides, dilations, paddings, layouts, pictures of
+ * one row or column, channels around the edges of chunks and panels, epilogues, batches, threads. What lies around the
+ * operands, and scratch, is NaN.
  */
 #include "kernel_test.h"
 #include <omp.h>

@@ -1,4 +1,5 @@
-/* Convolutions by loops (gemm_direct.c) against sums in double: groups, transposed, one to three axes, layouts, epilogues, threads. What lies around the operands, and scratch, is NaN.
+/* Convolutions by loops (gemm_direct.c) against sums in double: groups, transposed, one to three axes, layouts,
+ * epilogues, threads. What lies around the operands, and scratch, is NaN.
  */
 #include "kernel_test.h"
 #include <omp.h>
@@ -41,7 +42,8 @@ static void unravel(int64_t i, int n, const int64_t *shape, int64_t *at)
     }
 }
 
-/* Each pixel of x meets each tap: where they go is the definition of a transposed convolution, and of the other with x and y exchanged. */
+/* Each pixel of x meets each tap: where they go is the definition of a transposed convolution,
+ * and of the other with x and y exchanged. */
 static void expect(const GemmConv *d, double *sums, double *sizes)
 {
     const Tensor *walk = d->transposed ? d->x : d->y, *reach = d->transposed ? d->y : d->x;

@@ -1,4 +1,5 @@
-/* Resampling along one axis against the same sum in long double; pooling against the reference, whose numbers it must give. */
+/* Resampling along one axis against the same sum in long double;
+ * pooling against the reference, whose numbers it must give. */
 #include "kernel_test.h"
 
 typedef struct Case {
@@ -14,7 +15,8 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* Every tap's weight, product and addition round once to the accumulator's type, which has unit roundoff u; the result once to its own. */
+/* Every tap's weight, product and addition round once to the accumulator's type, which has unit roundoff u;
+ * the result once to its own. */
 static void check(CpuLevel l, const char *type, double got, int64_t at, const Case *p, const double *in,
                   const int64_t *where, const double *weight, double u, double last, double least)
 {

@@ -1,4 +1,5 @@
-/* Moving elements by maps and by row numbers: nothing is computed, so every byte is compared with the plain definition. */
+/* Moving elements by maps and by row numbers: nothing is computed,
+ * so every byte is compared with the plain definition. */
 #include "kernel_test.h"
 
 enum { RANKS = 5, MOST = 70 };

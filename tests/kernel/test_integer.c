@@ -1,5 +1,5 @@
-/* Pointwise operations with whole answers: integers (they wrap at 64 bits, as PyTorch's do), comparisons, predicates, where. The model
- * here is 128 bits wide; every rung must give the same bits. */
+/* Pointwise operations with whole answers: integers (they wrap at 64 bits, as PyTorch's do), comparisons, predicates,
+ * where. The model here is 128 bits wide; every rung must give the same bits. */
 #include "kernel_test.h"
 
 __extension__ typedef __int128 Wide;

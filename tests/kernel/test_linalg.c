@@ -1,11 +1,13 @@
-/* Matrix products and rotary embedding against sums in long double and 128-bit integers. Gaps between rows, and what lies around the operands, are NaN. */
+/* Matrix products and rotary embedding against sums in long double and 128-bit integers.
+ * Gaps between rows, and what lies around the operands, are NaN. */
 #include "kernel_test.h"
 
 /* ------------------------------------------------------------------ matrix products */
 
 __extension__ typedef __int128 Wide;
 
-/* One operand of R x C: plain, transposed, rows spread, columns spread, one row for all. Sets the strides; the span in elements. */
+/* One operand of R x C: plain, transposed, rows spread, columns spread, one row for all.
+ * Sets the strides; the span in elements. */
 static int64_t lay_out(int how, int64_t rows, int64_t cols, int64_t *rs, int64_t *cs)
 {
     static const int64_t gap = 3;
@@ -73,7 +75,8 @@ static void test_matmul(void **state)
 
 /* ------------------------------------------------------------------ rotary embedding */
 
-/* An operand of (A, B, D), the first two axes exchanged in memory when `turned`, spread by gaps; one axis of 1 broadcasts. */
+/* An operand of (A, B, D), the first two axes exchanged in memory when `turned`, spread by gaps;
+ * one axis of 1 broadcasts. */
 static float *rotary_operand(int at, const int64_t *shape, int64_t width, int broadcast, bool turned, int64_t *stride,
                              uint64_t *state)
 {

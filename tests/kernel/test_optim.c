@@ -1,4 +1,5 @@
-/* Optimizers: every rung against the formulas written out in long double, the same values wherever a parameter is cut. */
+/* Optimizers: every rung against the formulas written out in long double,
+ * the same values wherever a parameter is cut. */
 #include "kernel_test.h"
 
 enum { N = 1003, STEPS = 5 };

@@ -1,4 +1,5 @@
-/* The loops that measure a machine's peak do what they count: sums are right, operations grow with the rounds, on every rung. */
+/* The loops that measure a machine's peak do what they count: sums are right, operations grow with the rounds,
+ * on every rung. */
 #include "kernel_test.h"
 
 static void test_read(void **state)

@@ -1,5 +1,5 @@
-/* Pointwise operations: values that PyTorch gives, every rung against the reference in double, places in a row, rows in place.
- * Conversions are in test_convert.c. */
+/* Pointwise operations: values that PyTorch gives, every rung against the reference in double, places in a row,
+ * rows in place. Conversions are in test_convert.c. */
 #include "kernel_test.h"
 
 typedef enum Shape { UNARY_OP, BINARY_OP, COMPARE_OP, TEST_OP } Shape;
@@ -252,10 +252,10 @@ static void test_known(void **state)
 
 /* ------------------------------------------------------------------ float against double */
 
-/* How far a float kernel may be from the reference in double, unrounded: ulps of the result, plus more + per_x * min(|x|, 128).
- * What is not listed is one correctly rounded operation, or none: the same bits as the reference rounded to float (rounding a sum,
- * product, quotient or root of floats to double first does not change what it rounds to). Kernels that are formulas of others and
- * not listed are compared with PyTorch alone (tests/ops). */
+/* How far a float kernel may be from the reference in double, unrounded: ulps of the result, plus more + per_x *
+ * min(|x|, 128). What is not listed is one correctly rounded operation, or none: the same bits as the reference
+ * rounded to float (rounding a sum, product, quotient or root of floats to double first does not change what it
+ * rounds to). Kernels that are formulas of others and not listed are compared with PyTorch alone (tests/ops). */
 static const struct Tolerance {
     PointwiseOp op;
     double ulps, more, per_x;
@@ -264,7 +264,8 @@ static const struct Tolerance {
     {PW_exp, 1, 0, 0},
     {PW_tanh, 2, 0, 0},
     {PW_erf, 1.5, 0, 0},
-    /* libm; "Errors in Math Functions" of glibc's manual is at most 2, 3 for erfc, on the CPUs that it lists; half an ulp is ours */
+    /* libm; "Errors in Math Functions" of glibc's manual is at most 2, 3 for erfc, on the CPUs that it lists;
+     * half an ulp is ours */
     {PW_exp2, 2.5, 0, 0},
     {PW_expm1, 2.5, 0, 0},
     {PW_log, 2.5, 0, 0},
@@ -298,10 +299,12 @@ static const struct Tolerance {
     /* sum, quotient, product rounded */
     {PW_hardsigmoid, 2, 0, 0},
     {PW_hardswish, 3, 0, 0},
-    /* exp is off by 2^-23 of itself, sum and quotient round; exp(-x) overflows where the result is below 2^-126 (times x) */
+    /* exp is off by 2^-23 of itself, sum and quotient round;
+     * exp(-x) overflows where the result is below 2^-126 (times x) */
     {PW_sigmoid, 4, 0x1p-126, 0},
     {PW_silu, 4, 0, 0x1p-126},
-    /* 1 + erf and 1 + tanh keep absolute errors: erf's 1.5 and the argument's rounding 2^-24, the sum's 2^-24; times x / 2 */
+    /* 1 + erf and 1 + tanh keep absolute errors: erf's 1.5 and the argument's rounding 2^-24, the sum's 2^-24;
+     * times x / 2 */
     {PW_gelu, 2, 0, 0x1p-23},
     {PW_gelu_tanh, 3, 0, 0x1p-22},
     /* exp 2^-23, log1p 2^-22, tanh 2^-22, products; where exp is denormal its step counts, times x */
@@ -337,7 +340,8 @@ static const struct Tolerance {
     {PW_div_floor, 2, 0, 0},
 };
 
-/* a times the slope of an activation: sigmoid and tanh are within 2^-22, and 1 minus one of them is multiplied by x, at most 17 where it is not 0. */
+/* a times the slope of an activation: sigmoid and tanh are within 2^-22, and 1 minus one of them is multiplied by x,
+ * at most 17 where it is not 0. */
 static bool is_slope(PointwiseOp op)
 {
     return op == PW_silu_backward || op == PW_gelu_backward || op == PW_gelu_tanh_backward;
@@ -458,7 +462,8 @@ static void test_vmath(void **state)
     }
 }
 
-/* How far a contracted product and sum may take double from the reference; every other operation gives the same bits on every rung. */
+/* How far a contracted product and sum may take double from the reference;
+ * every other operation gives the same bits on every rung. */
 static double contracted(PointwiseOp op, double x, double y)
 {
     switch (op) {

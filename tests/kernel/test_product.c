@@ -1,5 +1,5 @@
-/* Matrix products of every rung against sums in double: sizes around the edges of tiles and panels, layouts, epilogues, dtypes, threads. Gaps
- * between rows, and what lies around the operands, are NaN.
+/* Matrix products of every rung against sums in double: sizes around the edges of tiles and panels, layouts, epilogues,
+ * dtypes, threads. Gaps between rows, and what lies around the operands, are NaN.
  */
 #include "kernel_test.h"
 #include <omp.h>
@@ -138,7 +138,8 @@ static void check(const Case *s, uint64_t *state)
         for (size_t k = 0; i % step >= s->N && k < size_of(s->c); k++)
             assert_int_equal(((unsigned char *)c.data)[(size_t)i * size_of(s->c) + k], 0xff);
     assert_guard(c.data);
-    /* the same bits with three threads, where a constant b is packed as it is used for the first time and where it is kept; and for a row alone */
+    /* the same bits with three threads, where a constant b is packed as it is used for the first time and where it is
+     * kept; and for a row alone */
     unsigned char *other = room(OTHER, nc * (int64_t)size_of(s->c));
     omp_set_num_threads(3);
     PackedWeights *fresh = packed_weights_create(NULL);
@@ -280,7 +281,8 @@ static void test_extremes(void **state)
     }
 }
 
-/* A weight is kept at its second use. Bytes packed once and given are what a pool would have packed; b itself is not read again. */
+/* A weight is kept at its second use. Bytes packed once and given are what a pool would have packed;
+ * b itself is not read again. */
 static void test_given(void **state)
 {
     enum { M = 5, K = 70, N = 61 };
@@ -316,8 +318,9 @@ static void test_given(void **state)
         }
 }
 
-/* Products that are large for each of their elements at all sizes take the tiles' kernel, but for weights that were given packed; rows are the same wherever they lie, and in a
- * product that may be smaller the same as in a small one. */
+/* Products that are large for each of their elements at all sizes take the tiles' kernel, but for weights that were
+ * given packed; rows are the same wherever they lie, and in a product that may be smaller the same as in a small
+ * one. */
 static void test_choice(void **state)
 {
     enum { M = 900, K = 70, N = 130, FROM = 100 };

@@ -1,5 +1,5 @@
-/* Softmax, norms, sums and extremes: double against sums in long double written out here, float against the reference in double, the
- * same bits for every number of threads. */
+/* Softmax, norms, sums and extremes: double against sums in long double written out here,
+ * float against the reference in double, the same bits for every number of threads. */
 #include "kernel_test.h"
 
 enum { LONGEST = 100003 };
@@ -9,8 +9,8 @@ static const int64_t lengths[] = {0,  1,  2,  3,  5,   7,   8,   9,    15,   16,
                                   47, 63, 64, 65, 127, 255, 257, 1000, 1023, 1024, 1025, 2049, 5003};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
-/* How often a term of a float sum over n can be rounded: once per addition of its lane in a block of 1024, then as the 16 lanes
- * and up to 15 left over are added. Each time is 2^-24 of the sum of magnitudes. */
+/* How often a term of a float sum over n can be rounded: once per addition of its lane in a block of 1024,
+ * then as the 16 lanes and up to 15 left over are added. Each time is 2^-24 of the sum of magnitudes. */
 static double roundings(int64_t n) { return (double)((n < 1024 ? n : 1024) / 16) + 31; }
 
 typedef enum Fill { CALM, WILD, AWKWARD_ONES, ALL_LOW, LOW_OR_NAN, CONSTANT, STEEP, FILLS } Fill;
@@ -51,9 +51,9 @@ static void softmax_model(double *out, const double *x, int64_t n, bool logarith
         else out[i] = (double)(logarithm ? x[i] - top - logl(sum) : expl(x[i] - top) / sum);
 }
 
-/* Error of one element with a unit roundoff u: d = x - top rounds (the reference's double too), exp and log are within 2 roundoffs
- * (tests/kernel/test_pointwise.c), the sum gathers `adds`, inverse, product or differences one each; a denormal result its step, or
- * all of it where the kernel gives 0 below exp(-87) (f32, vmath.h). */
+/* Error of one element with a unit roundoff u: d = x - top rounds (the reference's double too), exp and log are
+ * within 2 roundoffs (tests/kernel/test_pointwise.c), the sum gathers `adds`, inverse, product or differences one
+ * each; a denormal result its step, or all of it where the kernel gives 0 below exp(-87) (f32, vmath.h). */
 static double softmax_error(double y, double d, double log_sum, bool logarithm, double adds, double u, double least)
 {
     if (logarithm) return u * (adds + 4 + 2 * fabs(log_sum) + 2 * fabs(d));
@@ -149,8 +149,8 @@ static void norm_model(double *out, const double *x, const double *w, const doub
     *rstd = (double)s;
 }
 
-/* The mean is off by its sum's roundings of the largest |x| and one of its own; so is each x - mean, and twice that over the standard
- * deviation the variance; then root, inverse and three products, and the sum with b. */
+/* The mean is off by its sum's roundings of the largest |x| and one of its own; so is each x - mean, and twice that
+ * over the standard deviation the variance; then root, inverse and three products, and the sum with b. */
 static void check_norm_row(CpuLevel l, const char *type, const Norm *p, const double *got, const double *want,
                            const double *x, const double *w, const double *b, double mean, double rstd, double got_mean,
                            double got_rstd, double adds, double u)

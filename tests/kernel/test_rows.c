@@ -1,5 +1,5 @@
-/* Rows of pointwise kernels: every length, in place, no overrun, the same answer at every place in a row (the caller cuts rows by the
- * number of threads); loads and stores of every dtype against tensor.h; copies in two dims. */
+/* Rows of pointwise kernels: every length, in place, no overrun, the same answer at every place in a row (the caller
+ * cuts rows by the number of threads); loads and stores of every dtype against tensor.h; copies in two dims. */
 #include "kernel_test.h"
 
 enum { MOST = 67 };
@@ -187,8 +187,9 @@ static void test_load(void **state)
                     check_load(&kernels_at(l)->pointwise, (DType)t, steps[s] * (int64_t)dtype_size((DType)t), n, &seed);
 }
 
-/* What a float becomes in an integer dtype: toward zero, then the low bits of an int32 (8 to 32 bits) or an int64, which is the
- * smallest one when the float does not fit: PyTorch's answers on x86. u32 and u64 are defined for what they hold. */
+/* What a float becomes in an integer dtype: toward zero, then the low bits of an int32 (8 to 32 bits) or an int64,
+ * which is the smallest one when the float does not fit: PyTorch's answers on x86. u32 and u64 are defined for what
+ * they hold. */
 static bool whole_of(DType t, double v, int64_t *y)
 {
     bool narrow = t == DT_I32 || t == DT_I16 || t == DT_I8 || t == DT_U8, fits64 = v >= -0x1p63 && v < 0x1p63;

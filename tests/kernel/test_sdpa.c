@@ -1,9 +1,10 @@
 /* Attention against sums in double. Gaps between rows, and what lies around the operands, are NaN. */
 #include "sdpa_test.h"
 
-/* One output row and how far a float kernel may be from it. To first order, in units of 2^-24: a score is off by its products and sums (D + 3 times
- * the magnitudes in it), the difference to the maximum by itself, exp by 2; the weighted sum and the normaliser take that on and add one rounding
- * a key; each block of keys may rescale (exp, two products). */
+/* One output row and how far a float kernel may be from it. To first order, in units of 2^-24: a score is off by its
+ * products and sums (D + 3 times the magnitudes in it), the difference to the maximum by itself, exp by 2; the
+ * weighted sum and the normaliser take that on and add one rounding a key; each block of keys may rescale (exp, two
+ * products). */
 /* lse[0]: the logarithm of the row's sum; lse[1]: how far it may be off. */
 static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *want, double *far, double *p, double *c,
                        double *lse)
@@ -53,11 +54,11 @@ static void check_lse(CpuLevel l, const Sdpa *a, const float *got, int64_t row, 
 {
     double y = (double)got[row], unit = a->t == DT_BF16 ? 0x1p-13 : 0; /* weights that become bf16 are off by 7.5e-5 */
     if (isnan(lse[0]) ? !isnan(y) : y != lse[0] && !(fabs(y - lse[0]) <= lse[1] + unit))
-        STOP(
-            "sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: logsumexp of row %d: %a, expected %a; %g off, %g allowed",
-            dtype_name(a->t), cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D,
-            (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)row, y, lse[0], fabs(y - lse[0]),
-            lse[1] + unit);
+        STOP("sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: logsumexp "
+             "of row %d: %a, expected %a; %g off, %g allowed",
+             dtype_name(a->t), cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D,
+             (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)row, y, lse[0], fabs(y - lse[0]),
+             lse[1] + unit);
 }
 
 static void check_sdpa(CpuLevel l, const Sdpa *a, const float *out, const char *mask)
@@ -70,11 +71,11 @@ static void check_sdpa(CpuLevel l, const Sdpa *a, const float *out, const char *
         for (int64_t e = 0; e < a->E; e++) {
             double y = out[row * a->E + e];
             if (isnan(want[e]) ? !isnan(y) : y != want[e] && !(fabs(y - want[e]) <= far[e]))
-                STOP(
-                    "sdpa on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: row %d, %d: %a, expected %a; %g off, %g allowed",
-                    cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E,
-                    mask, (int)a->lower, (int)a->upper, a->softcap, (int)row, (int)e, y, want[e], fabs(y - want[e]),
-                    far[e]);
+                STOP("sdpa on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: row %d, "
+                     "%d: %a, expected %a; %g off, %g allowed",
+                     cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E,
+                     mask, (int)a->lower, (int)a->upper, a->softcap, (int)row, (int)e, y, want[e], fabs(y - want[e]),
+                     far[e]);
         }
     }
 }
@@ -95,7 +96,8 @@ static float *run_sdpa(CpuLevel l, Sdpa *a, int threads)
     return out;
 }
 
-/* Rows in sixes, 24s and 32s, panels of 8, 16, 32 and 64 columns, blocks of 256 and 512 keys, pairs along D and keys, and their neighbours. */
+/* Rows in sixes, 24s and 32s, panels of 8, 16, 32 and 64 columns, blocks of 256 and 512 keys, pairs along D and keys,
+ * and their neighbours. */
 static const int64_t shapes[][7] = {
     {1, 1, 1, 1, 1, 1, 1},      {0, 1, 1, 2, 2, 2, 2},     {1, 1, 1, 0, 3, 4, 4},      {1, 2, 1, 3, 0, 4, 5},
     {1, 2, 2, 3, 4, 0, 5},      {1, 1, 1, 3, 4, 5, 0},     {2, 4, 2, 5, 7, 3, 8},      {1, 3, 1, 6, 8, 8, 7},
@@ -124,7 +126,8 @@ static void test_sdpa(void **state)
             }
 }
 
-/* Large scores: the maximum moves from block to block, weights underflow; all far below 0, where exp alone would underflow. */
+/* Large scores: the maximum moves from block to block, weights underflow;
+ * all far below 0, where exp alone would underflow. */
 static void test_sdpa_steep(void **state)
 {
     static const float low = -200;
@@ -140,8 +143,8 @@ static void test_sdpa_steep(void **state)
     }
 }
 
-/* bf16 and f16 in and out, out (B, N, H, E) with gaps, which nothing writes to. Weights may be bf16 there: 2^-9 of each term, and the result is
- * rounded. */
+/* bf16 and f16 in and out, out (B, N, H, E) with gaps, which nothing writes to.
+ * Weights may be bf16 there: 2^-9 of each term, and the result is rounded. */
 static void check_typed(CpuLevel l, const Sdpa *f, const Sdpa *a, const char *mask)
 {
     static double want[WIDTH_MOST], far[WIDTH_MOST], size[WIDTH_MOST], p[KEYS_MOST], c[KEYS_MOST];
@@ -171,11 +174,11 @@ static void check_typed(CpuLevel l, const Sdpa *f, const Sdpa *a, const char *ma
             double unit = a->t == DT_BF16 ? 0x1p-8 : 0x1p-11,
                    allowed = far[e] + fabs(want[e]) * unit + (a->t == DT_BF16 ? size[e] * 0x1p-8 : 0) + 0x1p-24;
             if (isnan(want[e]) ? !isnan(got) : got != want[e] && !(fabs(got - want[e]) <= allowed))
-                STOP(
-                    "sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, upper %d, row %d, %d: %g, expected %g; %g off, %g allowed",
-                    dtype_name(a->t), cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M,
-                    (int)a->D, (int)a->E, mask, (int)a->upper, (int)row, (int)e, got, want[e], fabs(got - want[e]),
-                    allowed);
+                STOP("sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, upper %d, row %d, %d: %g, expected "
+                     "%g; %g off, %g allowed",
+                     dtype_name(a->t), cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M,
+                     (int)a->D, (int)a->E, mask, (int)a->upper, (int)row, (int)e, got, want[e], fabs(got - want[e]),
+                     allowed);
             *y = 0xffff;
         }
     }

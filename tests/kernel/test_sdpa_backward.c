@@ -24,8 +24,9 @@ static void add(const Want *w, int result, int64_t at, double x, double e, int64
     w->far[result][at] += (e + fabs(x) * (double)(count + 4)) * 0x1p-24;
 }
 
-/* One query and one key. To first order, in units of 2^-24: a score is off by its products and sums (D + 3 times the magnitudes in it), its difference
- * to lse by both, exp by 4, dP and delta by E + 2 times their magnitudes, tanh by 8 and what its argument is off by. */
+/* One query and one key. To first order, in units of 2^-24: a score is off by its products and sums (D + 3 times the
+ * magnitudes in it), its difference to lse by both, exp by 4, dP and delta by E + 2 times their magnitudes, tanh by 8
+ * and what its argument is off by. */
 static void add_pair(const SdpaBackward *g, const Want *w, int64_t b, int64_t h, int64_t n, int64_t m)
 {
     const Sdpa *a = &g->f;
@@ -134,11 +135,11 @@ static void check(CpuLevel l, const SdpaBackward *g, const Want *w, const char *
                    far = w->far[r][i] + w->size[r][i] * weights + fabs(x) * (r == DMASK ? 0 : unit) +
                          (unit > 0 ? 0x1p-24 : 0x1p-140);
             if (!(fabs(y - x) <= far))
-                STOP(
-                    "%s of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: %d: %a, expected %a; %g off, %g allowed",
-                    name[r], dtype_name(a->t), cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N,
-                    (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)i, y, x,
-                    fabs(y - x), far);
+                STOP("%s of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: %d: "
+                     "%a, expected %a; %g off, %g allowed",
+                     name[r], dtype_name(a->t), cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N,
+                     (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)i, y, x,
+                     fabs(y - x), far);
         }
 }
 

@@ -1,5 +1,6 @@
-/* Attention in bf16 by pairs, and its gradient, against sums in double: on the rungs that this machine has of AVX512_BF16 and AMX, and on both in emulation (emulated/immintrin.h), so that
- * their code runs wherever the tests do. Rows lie apart, what is between them and around the operands is NaN and stays as it is.
+/* Attention in bf16 by pairs, and its gradient, against sums in double: on the rungs that this machine has of
+ * AVX512_BF16 and AMX, and on both in emulation (emulated/immintrin.h), so that their code runs wherever the tests do.
+ * Rows lie apart, what is between them and around the operands is NaN and stays as it is.
  */
 #include "kernel_test.h"
 
@@ -152,9 +153,11 @@ static void add(Truth t, int64_t i, double *size, double term, double off)
     size[i] += fabs(term);
 }
 
-/* To first order. A score in f32 is off by its products and sums ((D + 3) 2^-24 times their magnitudes); with the mask's sum, lse's rounding and the exponent's that is P's relative error, to
- * which the short exponential adds 2^-13. dP and delta are off like the scores. P and dS are rounded to bf16 (2^-8 is a whole last place), what they are multiplied with is exact, sums of
- * n terms lose n 2^-24 of their magnitudes, and the result is rounded to bf16. */
+/* To first order. A score in f32 is off by its products and sums ((D + 3) 2^-24 times their magnitudes); with the
+ * mask's sum, lse's rounding and the exponent's that is P's relative error, to which the short exponential adds
+ * 2^-13. dP and delta are off like the scores. P and dS are rounded to bf16 (2^-8 is a whole last place), what they
+ * are multiplied with is exact, sums of n terms lose n 2^-24 of their magnitudes, and the result is rounded to
+ * bf16. */
 static void model(const SdpaBackward *d, Truth dq, Truth dk, Truth dv, double *sizes[3])
 {
     const Sdpa *a = &d->f;
@@ -208,10 +211,10 @@ static void check_one(const char *what, const Rung *l, const SdpaBackward *d, co
                       r / rows / heads * stride[0] + r / rows % heads * stride[1] + r % rows * stride[2] + i % width);
         double allowed = t.far[i] + size[i] * (double)(terms + 8) * 0x1p-24 + fabs(t.x[i]) * 0x1p-8 + 0x1p-120;
         if (!(fabs(y - t.x[i]) <= allowed))
-            STOP(
-                "%s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, element %d: %g, expected %g; %g off, %g allowed",
-                what, l->name, (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask,
-                (int)a->lower, (int)a->upper, (int)i, y, t.x[i], fabs(y - t.x[i]), allowed);
+            STOP("%s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, element %d: %g, expected "
+                 "%g; %g off, %g allowed",
+                 what, l->name, (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask,
+                 (int)a->lower, (int)a->upper, (int)i, y, t.x[i], fabs(y - t.x[i]), allowed);
     }
     for (int64_t i = 0; i < elements(a->B, heads, rows, width); i++) seen += got[i] != 0xffff;
     assert_int_equal(seen, a->B * heads * rows * width); /* nothing was written between rows */
@@ -236,7 +239,8 @@ static void check_case(SdpaBackward *d, const char *mask, int threads)
 
 /* ------------------------------------------------------------------ tests */
 
-/* Around groups of 24 and 32 rows, blocks of 192 and 256, panels of 64 keys, blocks of 128, steps of 32, and few rows, which go elsewhere. */
+/* Around groups of 24 and 32 rows, blocks of 192 and 256, panels of 64 keys, blocks of 128, steps of 32,
+ * and few rows, which go elsewhere. */
 static const int64_t shapes[][7] = {
     {1, 1, 1, 9, 1, 1, 1},       {1, 2, 2, 9, 5, 3, 7},       {2, 2, 1, 5, 33, 16, 8},   {1, 1, 1, 33, 31, 33, 31},
     {1, 4, 2, 13, 65, 17, 40},   {1, 1, 1, 64, 64, 64, 64},   {2, 1, 1, 25, 129, 8, 64}, {1, 1, 1, 193, 70, 32, 33},
@@ -321,8 +325,9 @@ static void test_back_some(void **state)
         }
 }
 
-/* A mask that adds the same to all scores, so that lse is far from 0: the product of lse and log2(e) is rounded by more than the scores are apart, or overflows. From -1e9 on it swallows the
- * scores; lse is the mask then, and weights are 1, as PyTorch has them. */
+/* A mask that adds the same to all scores, so that lse is far from 0: the product of lse and log2(e) is rounded by
+ * more than the scores are apart, or overflows. From -1e9 on it swallows the scores; lse is the mask then, and
+ * weights are 1, as PyTorch has them. */
 static void test_back_far(void **state)
 {
     static const float low[] = {-200, 900, -1e4f, -1e9f, -3.4028234e38f};

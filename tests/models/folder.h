@@ -11,7 +11,8 @@
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-/* Calls f for the name of every .pt2 of the folder, without its ending, in their order; false: there is no such folder. */
+/* Calls f for the name of every .pt2 of the folder, without its ending, in their order; false:
+ * there is no such folder. */
 static bool each_model(const char *folder, void (*f)(const char *folder, const char *name, void *user), void *user)
 {
     DIR *d = folder ? opendir(folder) : NULL;

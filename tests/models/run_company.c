@@ -1,5 +1,6 @@
-/* The same bits in any company, for each small model (tests/models/small): with 1, 2 and 3 threads; with other sessions beside it in other threads;
- * and, for float32 models with a batch, a row alone and in its batch. One session in two threads at once is an error. TAP.
+/* The same bits in any company, for each small model (tests/models/small): with 1, 2 and 3 threads; with other sessions
+ * beside it in other threads; and, for float32 models with a batch, a row alone and in its batch. One session in two
+ * threads at once is an error. TAP.
  *
  *     run_company tests/models/small
  */
@@ -203,7 +204,8 @@ static bool has_batch(const qkv_model *m)
     return qkv_model_input_count(m) > 0;
 }
 
-/* Every row alone against the same row in its batch. False: this model takes no batch of one, or an output has no rows. */
+/* Every row alone against the same row in its batch. False: this model takes no batch of one,
+ * or an output has no rows. */
 static bool rows_alone(const Case *c, qkv_session *s, int variant, int *bad, int *compared)
 {
     int n = qkv_model_output_count(c->m);

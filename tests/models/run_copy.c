@@ -1,5 +1,5 @@
-/* A copy of a graph prints as the graph does, before and after rules, and gives the same bits, for each small model at all its sizes; and after every
- * pass of a run the graph's text reads back. TAP.
+/* A copy of a graph prints as the graph does, before and after rules, and gives the same bits, for each small model at
+ * all its sizes; and after every pass of a run the graph's text reads back. TAP.
  *
  *     run_copy tests/models/small
  */

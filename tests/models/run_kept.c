@@ -1,9 +1,10 @@
-/* Runs the small committed models with some of their inputs kept from run to run: the values are those of a run without keeping, bit for bit. TAP.
+/* Runs the small committed models with some of their inputs kept from run to run: the values are those of a run without
+ * keeping, bit for bit. TAP.
  *
  *     run_kept tests/models/small
  *
- * Every input alone, and all but the last. At each size: a first run; a run in which the kept inputs are not given, and their memory is spoiled; a
- * run with other values for the other inputs.
+ * Every input alone, and all but the last. At each size: a first run; a run in which the kept inputs are not given, and
+ * their memory is spoiled; a run with other values for the other inputs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 
 enum { MAX_VARIANTS = 8, MAX_INPUTS = 32 };
 
-/* Copies of a variant's inputs; the other one has their elements in reverse order, so that indices and masks stay valid. */
+/* Copies of a variant's inputs; the other one has their elements in reverse order,
+ * so that indices and masks stay valid. */
 typedef struct Feed {
     qkv_tensor t[MAX_INPUTS];
     int n;

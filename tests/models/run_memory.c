@@ -1,5 +1,6 @@
-/* Memory of results and scratch stays within 1.1 times what the order of steps needs at least (and a few cache lines, for models of a few), for each
- * small model (tests/models/small) at all its sizes, with 1 and with 2 threads, rewritten and not. TAP.
+/* Memory of results and scratch stays within 1.1 times what the order of steps needs at least (and a few cache lines,
+ * for models of a few), for each small model (tests/models/small) at all its sizes, with 1 and with 2 threads,
+ * rewritten and not. TAP.
  *
  *     run_memory tests/models/small
  */

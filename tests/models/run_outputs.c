@@ -1,5 +1,5 @@
-/* Runs the small committed models with outputs in memory of the caller's: the values are those of a run without, bit for bit, and nothing beside it is
- * written. TAP.
+/* Runs the small committed models with outputs in memory of the caller's: the values are those of a run without, bit
+ * for bit, and nothing beside it is written. TAP.
  *
  *     run_outputs tests/models/small
  *

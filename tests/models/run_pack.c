@@ -1,5 +1,6 @@
-/* Packed models (.qkv): each small model (tests/models/small) is packed, read back, and gives the same bits as its source at all its sizes; and
- * files that are damaged, of another version or for another CPU are refused in a sentence. TAP.
+/* Packed models (.qkv): each small model (tests/models/small) is packed, read back, and gives the same bits as its
+ * source at all its sizes; and files that are damaged, of another version or for another CPU are refused in a sentence.
+ * TAP.
  *
  *     run_pack tests/models/small FOLDER       FOLDER: where files may be written
  */

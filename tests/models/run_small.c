@@ -1,9 +1,11 @@
-/* Runs the small committed models (tests/models/small) through the public interface and compares with PyTorch's outputs. TAP.
+/* Runs the small committed models (tests/models/small) through the public interface and compares with PyTorch's
+ * outputs. TAP.
  *
  *     run_small tests/models/small
  *
- * Each model runs at all its sizes in one session, forwards and back (a new size plans again, an old one must not have been spoiled),
- * with 1 and with 2 threads, fused and with every node kept; the answers must not depend on the number of threads, bit for bit.
+ * Each model runs at all its sizes in one session, forwards and back (a new size plans again, an old one must not have
+ * been spoiled), with 1 and with 2 threads, fused and with every node kept; the answers must not depend on the number
+ * of threads, bit for bit.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* A warm run allocates nothing: malloc and its kin are counted here while each small model (tests/models/small) runs at sizes that it has
- * run at twice before (a weight is packed for keeps when it is used again). What oneDNN and OpenMP's runtime take for themselves comes from their own libraries and is told, not judged. TAP.
+/* A warm run allocates nothing: malloc and its kin are counted here while each small model (tests/models/small) runs at
+ * sizes that it has run at twice before (a weight is packed for keeps when it is used again). What oneDNN and OpenMP's
+ * runtime take for themselves comes from their own libraries and is told, not judged. TAP.
  *
  *     run_warm tests/models/small
  */

@@ -1,5 +1,6 @@
-/* Memory that runs out: each scenario is repeated with its n-th allocation refused, for n = 1, 2, ..., once and from then on. It must give QKV_LIMIT and
- * say that memory ran out, or the same result as always; leave nothing allocated and no file; and what it was made of must work afterwards. TAP.
+/* Memory that runs out: each scenario is repeated with its n-th allocation refused, for n = 1, 2, ..., once and from
+ * then on. It must give QKV_LIMIT and say that memory ran out, or the same result as always; leave nothing allocated
+ * and no file; and what it was made of must work afterwards. TAP.
  *
  *     run_oom tests/models/small FOLDER [SCENARIO]       QKV_OOM_ALL=1: every n, not some dozens spread over them
  */

@@ -1,7 +1,8 @@
-/* Golden op cases (made by tools/golden.py), read: FAMILY/OP.cases holds lines `name: aten.add.Tensor(%0, %1, alpha=2)`,
- * FAMILY/OP.safetensors beside it the tensors.
+/* Golden op cases (made by tools/golden.py), read: FAMILY/OP.cases holds lines `name: aten.add.Tensor(%0, %1,
+ * alpha=2)`, FAMILY/OP.safetensors beside it the tensors.
  *
- *     golden_each(dir, "pointwise", words, nwords, on_case, user)      on_case gets every case whose op name contains one of the words
+ *     golden_each(dir, "pointwise", words, nwords, on_case, user)      on_case gets every case whose op name contains
+ * one of the words
  */
 #ifndef QKV_TESTS_GOLDEN_H
 #define QKV_TESTS_GOLDEN_H

@@ -3,10 +3,10 @@
  *     run_ops tests/ops                      all families; also fails for rows that have no case
  *     run_ops tests/ops add.Tensor softmax   only cases whose op name contains one of the words; prints every case
  *
- * A case `name: aten.add.Tensor(%0, %1, alpha=2)` is lowered, planned and run as a graph of its own, as import would do it: once with
- * the sizes of its tensors as constants, once with every axis (of size 2 or more) a symbol. First each axis gets its own symbol; where
- * an op needs equal sizes, axes of equal size share one. A case marked `# static` is only run the first way; `# fixed 0.1 1`
- * keeps axis 1 of %0 and all axes of %1 constant.
+ * A case `name: aten.add.Tensor(%0, %1, alpha=2)` is lowered, planned and run as a graph of its own, as import would do
+ * it: once with the sizes of its tensors as constants, once with every axis (of size 2 or more) a symbol. First each
+ * axis gets its own symbol; where an op needs equal sizes, axes of equal size share one. A case marked `# static` is
+ * only run the first way; `# fixed 0.1 1` keeps axis 1 of %0 and all axes of %1 constant.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -56,6 +56,17 @@ def test_session_and_pickling(model, pixels):
     assert np.array_equal(qkv.InferenceSession(DIGITS).run(None, {model.inputs[0]: pixels})[0], expected)
 
 
+@pytest.mark.parametrize("name", ["m.pt2", "m.onnx", "m.qkv"])
+def test_a_file_that_is_cut_while_it_is_used(tmp_path, model, pixels, name):
+    """Read into memory, the file may go; mapped, this process would."""
+    path = str(tmp_path / name)
+    {"m.pt2": model.save, "m.onnx": model.save_onnx, "m.qkv": model.pack}[name](path)
+    expected = qkv.Model(path).run([pixels])["output_0"]
+    copy = qkv.Model(path, mmap=False)
+    os.truncate(path, 100)
+    assert np.array_equal(copy.run([pixels])["output_0"], expected)
+
+
 def test_rewriting(pixels):
     model = qkv.Model(DIGITS)
     before = model.run([pixels])["output_0"]

@@ -44,3 +44,23 @@ def test_what_is_written_loads(tmp_path, number):
             read = subprocess.run([QKV, "inspect", tmp_path / out], capture_output=True, text=True)
             assert read.returncode == 0, f"{model.name}, {command}: {read.stderr}"
     assert wrote
+
+
+def test_sizes_that_no_machine_runs(tmp_path):
+    """Packing runs the model once; sizes of 2^31 are written without packed weights, at once and in little memory."""
+    size = ROOT / "tests/models/small/size_arithmetic.pt2"
+    with zipfile.ZipFile(size) as z:
+        files = {i.filename: z.read(i) for i in z.infolist()}
+    key = next(k for k in files if k.endswith("models/model.json"))
+    doc = json.loads(files[key])
+    pad = next(i["arg"]["as_ints"] for n in doc["graph_module"]["graph"]["nodes"] for i in n["inputs"]
+               if "as_ints" in i["arg"] and i["name"] == "pad")
+    pad[-1] = 1 << 31
+    files[key] = json.dumps(doc).encode()
+    with zipfile.ZipFile(tmp_path / "m.pt2", "w") as z:
+        for k, v in files.items():
+            z.writestr(k, v)
+    done = subprocess.run([QKV, "pack", tmp_path / "m.pt2", "-o", tmp_path / "m.qkv"], capture_output=True, text=True,
+                          timeout=30)
+    assert done.returncode == 0 and "the limit is 4294967296" in done.stdout + done.stderr
+    assert subprocess.run([QKV, "inspect", tmp_path / "m.qkv"], capture_output=True).returncode == 0

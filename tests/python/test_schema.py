@@ -1,4 +1,5 @@
 """Reports of the library are as docs/schema says."""
+import ctypes
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import qkv
 import torch
+from qkv._lib import library_path
 from torch import nn
 
 SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "docs/schema"
@@ -96,3 +98,22 @@ def test_generalize_and_check(tmp_path):
     report = printed("check", tmp_path / "2.pt2")
     assert report["findings"]
     holds("check", report)
+
+
+def test_describe(path):
+    report = qkv.Model(path).describe()
+    assert {a["op"] for a in report["attentions"]} == {"softmax", "scaled_dot_product_attention"}
+    holds("describe", report)
+
+
+def test_profile(path):
+    library = ctypes.CDLL(library_path())
+    library.qkv_session_profile_json.restype = ctypes.c_void_p
+    model = qkv.Model(path)
+    with model.session() as session:
+        pointer = ctypes.c_void_p(session._opened.pointer)
+        library.qkv_session_profile(pointer, 1)
+        session.run({"x": np.ones((2, 4, 8), np.float32), "mask": np.ones((2, 4), bool)})
+        report = json.loads(ctypes.string_at(library.qkv_session_profile_json(pointer, None)))
+    assert {"flops" in step for step in report["steps"]} == {True, False}
+    holds("profile", report)

@@ -1,5 +1,8 @@
 """Joint graphs that PyTorch wrote, and ours: forward and backward attention, decomposed or PyTorch's own ops, become
 qkv.sdpa_lse and qkv.sdpa_backward, proven; gradients stay torch.autograd's here, saved and in PyTorch."""
+import os
+import subprocess
+
 import numpy as np
 import pytest
 
@@ -190,3 +193,19 @@ def test_kernels_beneath_are_refused(tmp_path):
     kernels(tmp_path / "s.pt2", seqused_k=torch.tensor([3, 7], dtype=torch.int32))
     with pytest.raises(qkv.Error, match="'seqused_k'; expected none"):
         qkv.Model(tmp_path / "s.pt2")
+
+
+def test_pass(tmp_path):
+    """The pair is found by a pass of its own, which can be the last one, or left out."""
+    torch.manual_seed(0)
+    plain, joint = str(tmp_path / "m.pt2"), str(tmp_path / "j.pt2")
+    torch.export.save(exported(Heads(2), "", False), plain)
+    qkv.joint(plain, path=joint, decompose="math")
+
+    def pairs(*options):
+        text = subprocess.run([os.environ.get("QKV", "build/qkv"), "graph", joint, *options], capture_output=True,
+                              text=True, check=True).stdout
+        return text.count("= qkv.sdpa_backward.default(")
+
+    assert [pairs("--after", name) for name in ("detach", "pair", "rewrite")] == [0, 1, 1]
+    assert pairs("--passes", "detach,rewrite,fuse") == 0

@@ -222,7 +222,8 @@ def test_texts_are_encoded_once(tmp_path):
         found = C.c_void_p(lib.qkv_segmenter_run(g, p, C.byref(err)))
         assert found, err.message
         lib.qkv_instances_free(found)
-        steps = json.loads(C.string_at(core.qkv_session_profile_json(C.c_void_p(session._opened.pointer), None)))
+        steps = json.loads(C.string_at(core.qkv_session_profile_json(C.c_void_p(session._opened.pointer),
+                                                                     None)))["steps"]
         calls.append(sum(s["calls"] for s in steps if "embedding" in s["op"]))
     lib.qkv_segmenter_free(g)
     lib.qkv_picture_free(p)

@@ -104,3 +104,18 @@ def test_wrapping_is_not_a_change():
     assert share.meaning("a.py", old) != share.meaning("a.py", old.replace("1", "2"))
     assert share.meaning("a.rules", "(a b) ; c\n") == share.meaning("a.rules", "; c,\n; d\n(a\n  b)")
     assert share.meaning("a.rules", "(a b)") != share.meaning("a.rules", "(a c)")
+
+
+def test_figures(tmp_path):
+    import testing
+    logs = tree(tmp_path, {
+        "suites": "layers=build/check/layers.log:0\npython_1=build/check/python_1.log:1\n", "share": "5\n",
+        "figures": "layers 3\npython_1 65\n", "layers.log": "1..2\nok 1 - a\nok 2 - b\n",
+        "layers.times": "0m0.0s 0m0.0s\n0m1.2s 0m0.3s\n",
+        "python_1.log": "FAILED x\n3 passed, 1 failed in 64.0s\n", "python_1.times": "0m0.0s 0m0.0s\n1m2.0s 0m3.4s\n"})
+    lines = testing.table(logs, "abc").splitlines()
+    assert "commit abc" in lines[0] and "one entry in 5" in lines[0]
+    assert lines[4:] == ["| layers | 2 | 0 | 3 | 2 |", "| python_1 | 3 | 1 | 65 | 65 |",
+                         "| together | 5 | 1 | | 67 |"]
+    (logs / "share").write_text("1\n")
+    assert "everything" in testing.table(logs, "abc")

@@ -1,5 +1,5 @@
-/* Large graphs: hundreds of transformer layers with norm, attention and activation spelled out, and windows of a picture whose views can be
- * written in very many ways, rewritten by the built-in rules. TAP.
+/* Large graphs: hundreds of transformer layers with norm, attention and activation spelled out, and windows of a
+ * picture whose views can be written in very many ways, rewritten by the built-in rules. TAP.
  *
  *     run_large              330 layers, 10,000 nodes; prints the time
  *     run_large 1000 3       so many layers, so many times
@@ -97,10 +97,9 @@ static Graph *make(const char *input, const char *layer_text, int layers, Tensor
 {
     Buf b = {0};
     buf_puts(&b, input);
-    buf_puts(
-        &b,
-        "weight %w: f32[16, 16] = parameter \"w\"\nweight %w2: f32[16, 16] = parameter \"w2\"\nweight %w3: f32[16, 16] = parameter \"w3\"\n"
-        "weight %b: f32[16] = parameter \"b\"\n");
+    buf_puts(&b, "weight %w: f32[16, 16] = parameter \"w\"\nweight %w2: f32[16, 16] = parameter \"w2\"\n"
+                 "weight %w3: f32[16, 16] = parameter \"w3\"\n"
+                 "weight %b: f32[16] = parameter \"b\"\n");
     for (int i = 0; i < layers; i++) put(&b, layer_text, i);
     buf_printf(&b, "output y = %%x%d\n", layers);
     Graph *g = b.failed ? NULL : graph_parse(b.data, find_weight, weights, err);

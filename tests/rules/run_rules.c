@@ -1,27 +1,25 @@
 /* Text tests of rewriting: a graph, what it becomes, and the rules that did it. TAP.
  *
- *     run_rules tests/rules             every case of every .txt there; then every built-in rule must have fired in one and refused in one
- *     run_rules tests/rules softmax     only cases with this word in their name
- *     run_rules --bless tests/rules     writes what came out into the files
+ *     run_rules tests/rules             every case of every .txt there; then every built-in rule must have fired in one
+ * and refused in one run_rules tests/rules softmax     only cases with this word in their name run_rules --bless
+ * tests/rules     writes what came out into the files
  *
  * A case:
  *
  *     === name
- *     --- rules                  only these rules; `--- rules added`: after the built-in ones; neither: the built-in ones
- *     (rule r (neg (neg ?x)) ?x)
+ *     --- rules                  only these rules; `--- rules added`: after the built-in ones; neither: the built-in
+ * ones (rule r (neg (neg ?x)) ?x)
  *     --- options exact-masked-rows recompose convert fuse unproven skip-padding
- *     --- graph                  as in docs/IR.md; result types, "aten." and overloads may be left out, and a weight's values follow "="
- *     input %x: f32[s0, 4]
- *     weight %w: f32[4] = 1 2 3 4
- *     %e = exp(%x)
- *     output o = %e
+ *     --- graph                  as in docs/IR.md; result types, "aten." and overloads may be left out, and a weight's
+ * values follow "=" input %x: f32[s0, 4] weight %w: f32[4] = 1 2 3 4 %e = exp(%x) output o = %e
  *     --- not softmax_by_hand    rules that meet their root's op here and must not fire
  *     --- after                  nodes, requirements and outputs of the result; left out when nothing changed
- *     --- fired                  firings in order, rules that gave equal forms, softmaxes that are left; with skip-padding what it says
+ *     --- fired                  firings in order, rules that gave equal forms, softmaxes that are left; with
+ * skip-padding what it says
  *     --- error                  instead of both: what rules_parse or rewrite_graph say
  *
- * Names that the engine makes up read %new1, %new2 ... Every firing is proven by evaluation, unless the case says `unproven`, and everything is
- * done twice with the same result.
+ * Names that the engine makes up read %new1, %new2 ... Every firing is proven by evaluation, unless the case says
+ * `unproven`, and everything is done twice with the same result.
  */
 #include <dirent.h>
 #include <stdlib.h>
@@ -197,7 +195,8 @@ static void free_weights(Weights *w)
     w->n = 0;
 }
 
-/* "weight %w: f32[2, 2] = 1 2": the numbers are repeated; without any 0.5, 1, 1.5, 2, 0.5 ... Adds the statement as graph_parse reads it. */
+/* "weight %w: f32[2, 2] = 1 2": the numbers are repeated; without any 0.5, 1, 1.5, 2, 0.5 ...
+ * Adds the statement as graph_parse reads it. */
 static bool read_weight(Weights *w, const char *line, Buf *out, Err *err)
 {
     char name[64], dtype[16];

@@ -1,4 +1,5 @@
-/* A model with one of everything that an ONNX file can hold, for tests of reading, writing and fuzzing. It means nothing.
+/* A model with one of everything that an ONNX file can hold, for tests of reading, writing and fuzzing. It means
+ * nothing.
  *
  *     Sample *s = malloc(sizeof *s);
  *     onnx_sample(s);

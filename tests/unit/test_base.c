@@ -1,12 +1,15 @@
 /* Errors, arenas, buffers, maps, element types, tensor views, files, the CPU ladder. */
 #include "unit.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <dirent.h>
+#include <time.h>
+#include <unistd.h>
 #include "base/arena.h"
 #include "base/cpu.h"
 #include "base/file.h"
@@ -467,6 +470,37 @@ static void test_outfile(void **state)
     OK(o && outfile_commit(o, &err));
 }
 
+/* What killed processes left in the folder goes with the next write, unless its process may still be writing. */
+static void test_outfile_stale(void **state)
+{
+    (void)state;
+    Err err = {0};
+    char folder[160], path[300];
+    snprintf(folder, sizeof folder, "%s", unit_path("stale"));
+    assert_int_equal(mkdir(folder, 0700), 0);
+    pid_t gone = fork();
+    if (!gone) _exit(0);
+    assert_int_equal(waitpid(gone, NULL, 0), gone);
+    const struct {
+        long pid;
+        const char *end;
+        bool old, stays;
+    } files[] = {{gone, "1.tmp", true, false},        {gone, "2.tmp", false, true}, {getppid(), "3.tmp", true, true},
+                 {getpid(), "4000.tmp", true, false}, {gone, "5.tmp2", true, true}, {gone, ".tmp", true, true}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct timespec when = {.tv_sec = time(NULL) - (files[i].old ? 7200 : 0)};
+        snprintf(path, sizeof path, "%s/.qkv-%ld-%s", folder, files[i].pid, files[i].end);
+        OK(outfile_all(path, "x", 1, &err));
+        assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){when, when}, 0), 0);
+    }
+    snprintf(path, sizeof path, "%s/model", folder);
+    OK(outfile_all(path, "x", 1, &err));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/.qkv-%ld-%s", folder, files[i].pid, files[i].end);
+        if ((access(path, F_OK) == 0) != files[i].stays) STOP("%s", path);
+    }
+}
+
 /* Writing fails half-way (the file would grow beyond the limit): an error, the old file whole, no rubbish. */
 static void test_outfile_full(void **state)
 {
@@ -612,27 +646,17 @@ static void test_cpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_err),
-        cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_arena_large),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_buf),
-        cmocka_unit_test(test_map),
-        cmocka_unit_test(test_dtype),
-        cmocka_unit_test(test_small_types),
-        cmocka_unit_test(test_promotion),
-        cmocka_unit_test(test_half),
-        cmocka_unit_test(test_float8),
-        cmocka_unit_test(test_view),
-        cmocka_unit_test(test_storage),
-        cmocka_unit_test(test_shape_bytes),
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_map_file),
-        cmocka_unit_test(test_outfile),
-        cmocka_unit_test(test_outfile_full),
-        cmocka_unit_test(test_outfile_killed),
-        cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_number),
+        cmocka_unit_test(test_err),          cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_arena_large),  cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_buf),          cmocka_unit_test(test_map),
+        cmocka_unit_test(test_dtype),        cmocka_unit_test(test_small_types),
+        cmocka_unit_test(test_promotion),    cmocka_unit_test(test_half),
+        cmocka_unit_test(test_float8),       cmocka_unit_test(test_view),
+        cmocka_unit_test(test_storage),      cmocka_unit_test(test_shape_bytes),
+        cmocka_unit_test(test_copy),         cmocka_unit_test(test_map_file),
+        cmocka_unit_test(test_outfile),      cmocka_unit_test(test_outfile_stale),
+        cmocka_unit_test(test_outfile_full), cmocka_unit_test(test_outfile_killed),
+        cmocka_unit_test(test_cpu),          cmocka_unit_test(test_number),
         cmocka_unit_test(test_characters),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -1,5 +1,5 @@
-/* The public border: NULL in each pointer position of every public function is an error or nothing, never a crash; sizes of structs are
- * checked. tests/python/test_abi.py asks that every public function has its place here. */
+/* The public border: NULL in each pointer position of every public function is an error or nothing, never a crash;
+ * sizes of structs are checked. tests/python/test_abi.py asks that every public function has its place here. */
 #include "unit.h"
 #include "onnx/wire/onnx.h"
 #include "qkv_tools.h"

@@ -1,4 +1,5 @@
-/* CLIP's BPE: ids equal to transformers' CLIPTokenizer and to OpenAI's SimpleTokenizer (bpe_cases.h), merges that are none, texts that are not UTF-8. */
+/* CLIP's BPE: ids equal to transformers' CLIPTokenizer and to OpenAI's SimpleTokenizer (bpe_cases.h),
+ * merges that are none, texts that are not UTF-8. */
 #include "unit.h"
 #include "vision/bpe.h"
 #include "bpe_cases.h"

@@ -40,8 +40,9 @@ static void graph_gives(const char *text, unsigned targets, const int *want)
 
 #define GIVES(targets, text, ...) graph_gives(text, targets, (const int[]){__VA_ARGS__, 0})
 #define HEAD "symbol b in [1, inf]\nsymbol s in [1, 4096]\ninput %x: f32[b, s, 32]\n"
-#define SCORES                                                                                                                                                 \
-    "symbol b in [1, inf]\nsymbol s in [1, 64]\ninput %q: f32[b, 2, s, 8]\ninput %k: f32[b, 2, 8, s]\ninput %m: bool[b, 1, 1, s]\ninput %f: f32[b, 1, 1, s]\n" \
+#define SCORES                                                                                                         \
+    "symbol b in [1, inf]\nsymbol s in [1, 64]\ninput %q: f32[b, 2, s, 8]\ninput %k: f32[b, 2, 8, s]\n"                \
+    "input %m: bool[b, 1, 1, s]\ninput %f: f32[b, 1, 1, s]\n"                                                          \
     "%p: f32[b, 2, s, s] = aten.matmul.default(%q, %k)\n"
 
 static void test_sizes(void **state)
@@ -62,7 +63,8 @@ static void test_position_tables(void **state)
     (void)state;
 #define TABLE(range)                                                                                                   \
     "symbol s in [1, " range "]\ninput %x: f32[s]\nweight %w: f32[16, 4] = parameter \"f32[16, 4]\"\n"                 \
-    "%i: i64[s] = aten.arange.start_step(0, s, 1, dtype=i64)\n%y: f32[s, 4] = aten.embedding.default(%w, %i)\n%z: f32[s, 4] = aten.add.Tensor(%y, %y)\noutput output_0 = %z\n"
+    "%i: i64[s] = aten.arange.start_step(0, s, 1, dtype=i64)\n%y: f32[s, 4] = aten.embedding.default(%w, %i)\n"        \
+    "%z: f32[s, 4] = aten.add.Tensor(%y, %y)\noutput output_0 = %z\n"
     GIVES(0, TABLE("16"), 0);
     GIVES(0, TABLE("17"), Q(405));
     GIVES(0, TABLE("inf"), Q(405));
@@ -85,23 +87,22 @@ static void test_masks(void **state)
     GIVES(0, SCORES "%w: f32[b, 2, s, s] = aten.where.self(%m, %p, -inf)\n" END, Q(501));
     GIVES(0, SCORES "%w: f32[b, 2, s, s] = aten.where.self(%m, %p, -1e9)\n" END, Q(502));
     GIVES(0, SCORES "%w: f32[b, 2, s, s] = aten.add.Tensor(%p, %f)\n" END, Q(501));
-    GIVES(
-        0,
-        SCORES
-        "%c: f32[b, 1, 1, s] = aten._to_copy.default(%m, dtype=f32)\n%d: f32[b, 1, 1, s] = aten.mul.Tensor(%c, -10000.0)\n%w: f32[b, 2, s, s] = aten.add.Tensor(%p, %d)\n" END,
-        Q(502));
+    GIVES(0,
+          SCORES
+          "%c: f32[b, 1, 1, s] = aten._to_copy.default(%m, dtype=f32)\n"
+          "%d: f32[b, 1, 1, s] = aten.mul.Tensor(%c, -10000.0)\n%w: f32[b, 2, s, s] = aten.add.Tensor(%p, %d)\n" END,
+          Q(502));
     /* a causal mask comes from sizes alone and leaves each row a key */
-    GIVES(
-        0,
-        SCORES
-        "%o: bool[s, s] = aten.full.default([s, s], true, dtype=bool)\n%t: bool[s, s] = aten.tril.default(%o)\n%w: f32[b, 2, s, s] = aten.where.self(%t, %p, -inf)\n" END,
-        0);
+    GIVES(0,
+          SCORES
+          "%o: bool[s, s] = aten.full.default([s, s], true, dtype=bool)\n%t: bool[s, s] = aten.tril.default(%o)\n"
+          "%w: f32[b, 2, s, s] = aten.where.self(%t, %p, -inf)\n" END,
+          0);
     /* 0 where a row allowed nothing */
-    GIVES(
-        0,
-        SCORES
-        "%w: f32[b, 2, s, s] = aten.where.self(%m, %p, -inf)\n%r: f32[b, 2, s, s] = aten.softmax.int(%w, -1)\n%z: f32[b, 2, s, s] = aten.where.self(%m, %r, 0.0)\noutput output_0 = %z\n",
-        0);
+    GIVES(0,
+          SCORES "%w: f32[b, 2, s, s] = aten.where.self(%m, %p, -inf)\n%r: f32[b, 2, s, s] = aten.softmax.int(%w, -1)\n"
+                 "%z: f32[b, 2, s, s] = aten.where.self(%m, %r, 0.0)\noutput output_0 = %z\n",
+          0);
 }
 
 static void test_attention(void **state)

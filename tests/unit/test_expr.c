@@ -319,14 +319,17 @@ static void test_limits(void **state)
         for (int n = 1; n <= 60; n++)
             if (!nested(p, open[i], close[i], n, &err)) STOP("%s %d deep: %s", open[i], n, err.msg);
         REFUSED(nested(p, open[i], close[i], 300, &err), E_FORMAT);
-        REFUSED(nested(p, open[i], close[i], 100000, &err), E_FORMAT);
+        REFUSED(nested(p, open[i], close[i], 50000, &err), E_FORMAT);
     }
     assert_ptr_equal(nested(p, "(", ")", 60, &err), s0);
     Buf b = {0};
     buf_puts(&b, "0");
     while (b.len <= 1 << 20) buf_puts(&b, " + 1");
-    REFUSED(ex_parse(p, b.data, NULL, NULL, &err), E_FORMAT);
-    b.data[(1 << 20) - 3] = 0;
+    REFUSED(ex_parse(p, b.data, NULL, NULL, &err), E_LIMIT);
+    b.data[1 << 19] = 0; /* 131,072 terms */
+    REFUSED(ex_parse(p, b.data, NULL, NULL, &err), E_LIMIT);
+    assert_non_null(strstr(err.msg, "more than 16384 terms"));
+    b.data[(1 << 14) + 1] = 0;
     assert_true(ex_is_int(parsed(p, b.data)));
     buf_free(&b);
     Expr *sum = ex_int(p, 0), *product = ex_int(p, 1),

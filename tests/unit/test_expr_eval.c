@@ -1,5 +1,5 @@
-/* Expressions: evaluation. The random part builds trees here, computes them with plain integers, and asks the library for the same
- * numbers; it also checks that the text reads back and that the interval holds. */
+/* Expressions: evaluation. The random part builds trees here, computes them with plain integers, and asks the
+ * library for the same values; it also checks that the text reads back and that the interval holds. */
 #include "unit_expr.h"
 
 static void bind(ExprPool *p, Binding *b, const char *name, int64_t v)

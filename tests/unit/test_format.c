@@ -16,8 +16,8 @@
 
 /* ------------------------------------------------------------------ JSON: list B */
 
-/* Same answers as Python's json.loads with duplicate keys refused, but for what json.h says: a top that is not a container, numbers out
- * of range, lone surrogates and NUL in strings. */
+/* Same answers as Python's json.loads with duplicate keys refused, but for what json.h says:
+ * a top that is not a container, numbers out of range, lone surrogates and NUL in strings. */
 static void test_json_list(void **state)
 {
     (void)state;
@@ -142,8 +142,8 @@ static void test_json_large(void **state)
 
 enum { PIECES = 15, PIECE = 4, LOW = 20 };
 
-/* Pieces a and b with which FNV-1a, once the hash of every table here, goes on to the same low bits: 2^15 keys put together from them
- * would all begin to search at one slot. */
+/* Pieces a and b with which FNV-1a, once the hash of every table here, goes on to the same low bits:
+ * 2^15 keys put together from them would all begin to search at one slot. */
 static uint64_t collide(uint64_t h, char a[PIECE + 1], char b[PIECE + 1])
 {
     static uint32_t seen[1 << LOW];
@@ -229,7 +229,8 @@ static void test_json_fields(void **state)
     json_free(j);
 }
 
-/* Objects of every size around where they get a table, loops over nested values, and the bound on what all of it takes. */
+/* Objects of every size around where they get a table, loops over nested values,
+ * and the bound on what all of it takes. */
 static void test_json_many(void **state)
 {
     (void)state;
@@ -514,7 +515,8 @@ static void test_safetensors(void **state)
     Err err = {0};
     static const char header[] =
         "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[1,17]},"
-        "\"b\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[0,1]},\"c\":{\"dtype\":\"I64\",\"shape\":[0,9],\"data_offsets\":[17,17]}}  ";
+        "\"b\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[0,1]},\"c\":{\"dtype\":\"I64\",\"shape\":[0,9],"
+        "\"data_offsets\":[17,17]}}  ";
     Buf b = safetensors(header, 17);
     TensorFile *f = tensorfile_open(unit_file(b.data, b.len), &err);
     OK(f);
@@ -538,9 +540,11 @@ static void test_safetensors_hostile(void **state)
         const char *text, *header;
     } rows[] = {
         {E_FORMAT, "overlap",
-         "{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}"},
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_"
+         "offsets\":[8,16]}}"},
         {E_FORMAT, "belong to no tensor",
-         "{\"a\":{\"dtype\":\"U8\",\"shape\":[7],\"data_offsets\":[0,7]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}"},
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[7],\"data_offsets\":[0,7]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_"
+         "offsets\":[8,16]}}"},
         {E_FORMAT, "the tensors end at byte 15", "{\"a\":{\"dtype\":\"U8\",\"shape\":[15],\"data_offsets\":[0,15]}}"},
         {E_FORMAT, "the tensors end at byte 0", "{}"},
         {E_FORMAT, "outside", "{\"a\":{\"dtype\":\"U8\",\"shape\":[17],\"data_offsets\":[0,17]}}"},
@@ -563,7 +567,8 @@ static void test_safetensors_hostile(void **state)
         {E_FORMAT, "expected an integer", "{\"a\":{\"dtype\":\"U8\",\"shape\":[16.0],\"data_offsets\":[0,16]}}"},
         {E_FORMAT, "found array", "{\"a\":[]}"},
         {E_FORMAT, "duplicate",
-         "{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]}}"},
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"U8\",\"shape\":[16],"
+         "\"data_offsets\":[0,16]}}"},
         {E_FORMAT, "expected an object", "[1]"},
         {E_FORMAT, "__metadata__", "{\"__metadata__\":5}"},
         {E_FORMAT, "__metadata__", "{\"__metadata__\":{\"a\":5}}"},
@@ -781,7 +786,8 @@ static void test_png(void **state)
     REFUSED(image_read(&im, unit_path("absent.png"), &err), E_IO);
 }
 
-/* Written chunk by chunk: 16 bits are reduced as they are, without gamma; sizes that would take all memory are refused early. */
+/* Written chunk by chunk: 16 bits are reduced as they are, without gamma;
+ * sizes that would take all memory are refused early. */
 static void png_chunk(Buf *b, const char *type, const void *data, size_t n)
 {
     unsigned char size[4] = {0, 0, (unsigned char)(n >> 8), (unsigned char)n}, sum[4];

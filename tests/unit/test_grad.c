@@ -1,7 +1,7 @@
 /* Gradients against finite differences in float64: every row of the op table that has one.
  *
- * A case is a graph whose last value is y; the loss is the sum of y times numbers between 0 and 1, so that every element of y counts differently. Rows
- * with formulas need no case: their graph is made from the schema.
+ * A case is a graph whose last value is y; the loss is the sum of y times numbers between 0 and 1, so that every
+ * element of y counts differently. Rows with formulas need no case: their graph is made from the schema.
  */
 #include <math.h>
 #include "grad/grad.h"
@@ -19,9 +19,11 @@ typedef struct Case {
 #define X3 "input %x: f64[2, 3, 4]\n"
 #define PICTURE "input %x: f64[2, 4, 5, 6]\n"
 #define I3 "weight %w: i64[3] = constant \"i64[3]\"\n%i: i64[3] = aten.remainder.Tensor(%w, 2)\n" /* 1 0 1 */
-#define ROIS                                                                                                                                               \
-    "weight %w: f64[10] = constant \"f64[10]\"\n%r: f64[10] = aten.remainder.Tensor(%w, 7)\n%s: f64[2, 5] = aten.reshape.default(%r, [2, 5])\n"            \
-    "%b: f64[2, 1] = aten.slice.Tensor(%s, 1, 0, 1, 1)\n%i: f64[2, 1] = aten.remainder.Tensor(%b, 2)\n%p: f64[2, 4] = aten.slice.Tensor(%s, 1, 1, 5, 1)\n" \
+#define ROIS                                                                                                           \
+    "weight %w: f64[10] = constant \"f64[10]\"\n%r: f64[10] = aten.remainder.Tensor(%w, 7)\n"                          \
+    "%s: f64[2, 5] = aten.reshape.default(%r, [2, 5])\n"                                                               \
+    "%b: f64[2, 1] = aten.slice.Tensor(%s, 1, 0, 1, 1)\n%i: f64[2, 1] = aten.remainder.Tensor(%b, 2)\n"                \
+    "%p: f64[2, 4] = aten.slice.Tensor(%s, 1, 1, 5, 1)\n"                                                              \
     "%rois: f64[2, 5] = aten.cat.default([%i, %p], 1)\n"
 #define QKV "input %q: f64[2, 4, 3, 2]\ninput %k: f64[2, 4, 5, 2]\ninput %v: f64[2, 4, 5, 3]\n"
 
@@ -36,11 +38,13 @@ static const Case cases[] = {
     {"slice_Tensor", -1, 1, X3 "%y: f64[2, 2, 4] = aten.slice.Tensor(%x, 1, 1, 3, 1)\n"},
     {"slice_Tensor", -1, 1, X3 "%y: f64[2, 3, 2] = aten.slice.Tensor(%x, 2, 1, 4, 2)\n"},
     {"slice_Tensor", -1, 1, /* parts that tile an axis, one of them used twice */
-     "symbol s in [2, 8]\ninput %x: f64[2, s]\n%a: f64[2, 1] = aten.slice.Tensor(%x, 1, 0, 1, 1)\n%b: f64[2, s - 1] = aten.slice.Tensor(%x, 1, 1, s, 1)\n"
-     "%c: f64[2, s - 1] = aten.sin.default(%b)\n%d: f64[2, s - 1] = aten.mul.Tensor(%c, %a)\n%y: f64[2, s - 1] = aten.add.Tensor(%d, %b)\n"},
+     "symbol s in [2, 8]\ninput %x: f64[2, s]\n%a: f64[2, 1] = aten.slice.Tensor(%x, 1, 0, 1, 1)\n"
+     "%b: f64[2, s - 1] = aten.slice.Tensor(%x, 1, 1, s, 1)\n"
+     "%c: f64[2, s - 1] = aten.sin.default(%b)\n%d: f64[2, s - 1] = aten.mul.Tensor(%c, %a)\n"
+     "%y: f64[2, s - 1] = aten.add.Tensor(%d, %b)\n"},
     {"slice_Tensor", -1, 1, /* parts that overlap */
-     X
-     "%a: f64[2, 2] = aten.slice.Tensor(%x, 1, 0, 2, 1)\n%b: f64[2, 2] = aten.slice.Tensor(%x, 1, 1, 3, 1)\n%y: f64[2, 2] = aten.mul.Tensor(%a, %b)\n"},
+     X "%a: f64[2, 2] = aten.slice.Tensor(%x, 1, 0, 2, 1)\n%b: f64[2, 2] = aten.slice.Tensor(%x, 1, 1, 3, 1)\n"
+       "%y: f64[2, 2] = aten.mul.Tensor(%a, %b)\n"},
     {"diagonal", -1, 1, X3 "%y: f64[3, 2] = aten.diagonal.default(%x, 1, 0, 2)\n"},
     {"unfold", -1, 1, "input %x: f64[2, 7]\n%y: f64[2, 3, 3] = aten.unfold.default(%x, 1, 3, 2)\n"},
     {"unfold", -1, 1, "input %x: f64[5, 2]\n%y: f64[2, 2, 3] = aten.unfold.default(%x, 0, 3, 2)\n"},
@@ -56,26 +60,27 @@ static const Case cases[] = {
     /* indexing */
     {"embedding", -1, 1, "input %x: f64[4, 3]\n" I3 "%y: f64[3, 3] = aten.embedding.default(%x, %i)\n"},
     {"gather", -1, 1,
-     X
-     "weight %w: i64[2, 4] = constant \"i64[2, 4]\"\n%i: i64[2, 4] = aten.remainder.Tensor(%w, 3)\n%y: f64[2, 4] = aten.gather.default(%x, 1, %i)\n"},
+     X "weight %w: i64[2, 4] = constant \"i64[2, 4]\"\n%i: i64[2, 4] = aten.remainder.Tensor(%w, 3)\n"
+       "%y: f64[2, 4] = aten.gather.default(%x, 1, %i)\n"},
     {"index_select", -1, 1, X3 I3 "%y: f64[2, 3, 4] = aten.index_select.default(%x, 1, %i)\n"},
     {"index_Tensor", -1, 1, X3 I3 "%y: f64[2, 3, 4] = aten.index.Tensor(%x, [none, %i])\n"},
     {"index_Tensor", -1, 1, X3 I3 "%y: f64[3, 3] = aten.index.Tensor(%x, [%i, none, %i])\n"},
     {"index_put", -1, 1,
      X3 "input %z: f64[3, 4]\n" I3 "%y: f64[2, 3, 4] = aten.index_put.default(%x, [none, %i], %z, true)\n"},
     {"index_put", -1, 1,
-     X3
-     "input %z: f64[4]\nweight %i: i64[1] = constant \"i64[1]\"\n%y: f64[2, 3, 4] = aten.index_put.default(%x, [none, %i], %z)\n"},
+     X3 "input %z: f64[4]\nweight %i: i64[1] = constant \"i64[1]\"\n"
+        "%y: f64[2, 3, 4] = aten.index_put.default(%x, [none, %i], %z)\n"},
     {"scatter_src", -1, 1,
-     X
-     "input %z: f64[1, 3]\nweight %i: i64[1, 1] = constant \"i64[1, 1]\"\n%j: i64[1, 3] = aten.expand.default(%i, [1, 3])\n"
-     "%y: f64[2, 3] = aten.scatter.src(%x, 0, %j, %z)\n"},
+     X "input %z: f64[1, 3]\nweight %i: i64[1, 1] = constant \"i64[1, 1]\"\n"
+       "%j: i64[1, 3] = aten.expand.default(%i, [1, 3])\n"
+       "%y: f64[2, 3] = aten.scatter.src(%x, 0, %j, %z)\n"},
     {"scatter_add", -1, 1,
-     X
-     "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
-     "%y: f64[2, 3] = aten.scatter_add.default(%x, 1, %i, %z)\n"},
+     X "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n"
+       "%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
+       "%y: f64[2, 3] = aten.scatter_add.default(%x, 1, %i, %z)\n"},
 #define INDEXED                                                                                                        \
-    X "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
+    X "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n"                                           \
+      "%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
     {"scatter_reduce_two", -1, 1,
      INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"sum\", include_self=false)\n"},
     {"scatter_reduce_two", -1, 1, INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"mean\")\n"},
@@ -87,7 +92,8 @@ static const Case cases[] = {
     {"as_strided", -1, 1,
      "input %x: f64[3, 5]\n%y: f64[4, 3] = aten.as_strided.default(%x, [4, 3], [2, 3], 1)\n"}, /* windows that overlap */
     {"as_strided_scatter", -1, 1,
-     "input %x: f64[3, 5]\ninput %z: f64[2, 3]\n%y: f64[3, 5] = aten.as_strided_scatter.default(%x, %z, [2, 3], [6, 1], 1)\n"},
+     "input %x: f64[3, 5]\ninput %z: f64[2, 3]\n"
+     "%y: f64[3, 5] = aten.as_strided_scatter.default(%x, %z, [2, 3], [6, 1], 1)\n"},
     {"slice_scatter", -1, 1, X "input %z: f64[2, 2]\n%y: f64[2, 3] = aten.slice_scatter.default(%x, %z, 1, 0, 2, 1)\n"},
     {"select_scatter", -1, 1, X "input %z: f64[3]\n%y: f64[2, 3] = aten.select_scatter.default(%x, %z, 0, 1)\n"},
     {"diagonal_scatter", -1, 1, X "input %z: f64[2]\n%y: f64[2, 3] = aten.diagonal_scatter.default(%x, %z, 1)\n"},
@@ -137,8 +143,8 @@ static const Case cases[] = {
     {"cumsum", -1, 1, X3 "%y: f64[2, 3, 4] = aten.cumsum.default(%x, 1)\n"},
     {"cumprod", -1, 1, X3 "%y: f64[2, 3, 4] = aten.cumprod.default(%x, 1)\n"},
     {"cumprod", 0, 0,
-     X3
-     "%r: f64[4] = aten.arange.start_step(-1, 3, dtype=f64)\n%w: f64[2, 3, 4] = aten.add.Tensor(%x, %r)\n%y: f64[2, 3, 4] = aten.cumprod.default(%w, -1)\n"}, /* -1 0 1 2 */
+     X3 "%r: f64[4] = aten.arange.start_step(-1, 3, dtype=f64)\n%w: f64[2, 3, 4] = aten.add.Tensor(%x, %r)\n"
+        "%y: f64[2, 3, 4] = aten.cumprod.default(%w, -1)\n"}, /* -1 0 1 2 */
     {"logcumsumexp", -9, 9, X3 "%y: f64[2, 3, 4] = aten.logcumsumexp.default(%x, 1)\n"},
     {"cdist", -1, 1, X3 "input %z: f64[2, 5, 4]\n%y: f64[2, 3, 5] = aten.cdist.default(%x, %z)\n"},
     {"cdist", -1, 1, X3 "input %z: f64[5, 4]\n%y: f64[2, 3, 5] = aten.cdist.default(%x, %z, 3.)\n"},
@@ -148,15 +154,17 @@ static const Case cases[] = {
     {"safe_softmax", -1, 1, X3 "%y: f64[2, 3, 4] = aten._safe_softmax.default(%x, -1)\n"},
     {"log_softmax_int", -1, 1, X3 "%y: f64[2, 3, 4] = aten.log_softmax.int(%x, -1)\n"},
     {"layer_norm", -1, 1,
-     X3
-     "input %w: f64[3, 4]\ninput %b: f64[3, 4]\n%y: f64[2, 3, 4] = aten.layer_norm.default(%x, [3, 4], %w, %b, 1e-05)\n"},
+     X3 "input %w: f64[3, 4]\ninput %b: f64[3, 4]\n"
+        "%y: f64[2, 3, 4] = aten.layer_norm.default(%x, [3, 4], %w, %b, 1e-05)\n"},
     {"layer_norm", -1, 1,
      "symbol s in [1, 8]\ninput %x: f64[s, 4]\n%y: f64[s, 4] = aten.layer_norm.default(%x, [4])\n"},
     {"rms_norm", -1, 1, X3 "input %w: f64[4]\n%y: f64[2, 3, 4] = aten.rms_norm.default(%x, [4], %w)\n"},
     {"group_norm", -1, 1,
-     "input %x: f64[2, 4, 3]\ninput %w: f64[4]\ninput %b: f64[4]\n%y: f64[2, 4, 3] = aten.group_norm.default(%x, 2, %w, %b)\n"},
+     "input %x: f64[2, 4, 3]\ninput %w: f64[4]\ninput %b: f64[4]\n"
+     "%y: f64[2, 4, 3] = aten.group_norm.default(%x, 2, %w, %b)\n"},
     {"batch_norm", -1, 1,
-     "input %x: f64[2, 4, 3]\ninput %w: f64[4]\ninput %b: f64[4]\nweight %m: f64[4] = buffer \"f64[4]\"\nweight %s: f64[4] = buffer \"f64[4]\"\n"
+     "input %x: f64[2, 4, 3]\ninput %w: f64[4]\ninput %b: f64[4]\nweight %m: f64[4] = buffer \"f64[4]\"\n"
+     "weight %s: f64[4] = buffer \"f64[4]\"\n"
      "%y: f64[2, 4, 3] = aten.batch_norm.default(%x, %w, %b, %m, %s, false, 0.1, 1e-05, true)\n"},
     /* products */
     {"linear", -1, 1, X3 "input %w: f64[5, 4]\ninput %b: f64[5]\n%y: f64[2, 3, 5] = aten.linear.default(%x, %w, %b)\n"},
@@ -164,25 +172,29 @@ static const Case cases[] = {
     {"matmul", -1, 1, X3 "input %w: f64[4, 2]\n%y: f64[2, 3, 2] = aten.matmul.default(%x, %w)\n"},
     {"matmul", -1, 1, X3 "input %w: f64[3, 1, 4, 2]\n%y: f64[3, 2, 3, 2] = aten.matmul.default(%x, %w)\n"},
     {"grouped_mm", -1, 1, /* groups of 0, 1 and 2 rows; one row after them */
-     "input %x: f64[4, 3]\ninput %w: f64[3, 3, 2]\n%a: i64[3] = aten.arange.start_step(0, 3)\n%b: i64[3] = aten.mul.Tensor(%a, %a)\n"
-     "%d: i64[3] = aten.clamp.default(%b, none, 3)\n%e: i32[3] = aten._to_copy.default(%d, dtype=i32)\n%y: f64[4, 2] = aten._grouped_mm.default(%x, %w, %e)\n"},
+     "input %x: f64[4, 3]\ninput %w: f64[3, 3, 2]\n%a: i64[3] = aten.arange.start_step(0, 3)\n"
+     "%b: i64[3] = aten.mul.Tensor(%a, %a)\n"
+     "%d: i64[3] = aten.clamp.default(%b, none, 3)\n%e: i32[3] = aten._to_copy.default(%d, dtype=i32)\n"
+     "%y: f64[4, 2] = aten._grouped_mm.default(%x, %w, %e)\n"},
+    {"convolution", -1, 1,
+     PICTURE "input %w: f64[3, 4, 3, 2]\ninput %b: f64[3]\n"
+             "%y: f64[2, 3, 3, 4] = aten.convolution.default(%x, %w, %b, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)\n"},
     {"convolution", -1, 1,
      PICTURE
-     "input %w: f64[3, 4, 3, 2]\ninput %b: f64[3]\n%y: f64[2, 3, 3, 4] = aten.convolution.default(%x, %w, %b, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)\n"},
+     "input %w: f64[6, 2, 2, 2]\n"
+     "%y: f64[2, 6, 3, 4] = aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [2, 2], false, [0, 0], 2)\n"},
     {"convolution", -1, 1,
-     PICTURE
-     "input %w: f64[6, 2, 2, 2]\n%y: f64[2, 6, 3, 4] = aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [2, 2], false, [0, 0], 2)\n"},
+     "symbol s in [3, 8]\ninput %x: f64[1, 2, s]\ninput %w: f64[3, 2, 3]\n"
+     "%y: f64[1, 3, s] = aten.convolution.default(%x, %w, none, [1], [1], [1], false, [0], 1)\n"},
     {"convolution", -1, 1,
-     "symbol s in [3, 8]\ninput %x: f64[1, 2, s]\ninput %w: f64[3, 2, 3]\n%y: f64[1, 3, s] = aten.convolution.default(%x, %w, none, [1], [1], [1], false, [0], 1)\n"},
-    {"convolution", -1, 1,
-     PICTURE
-     "input %w: f64[4, 3, 2, 2]\ninput %b: f64[6]\n%y: f64[2, 6, 10, 12] = aten.convolution.default(%x, %w, %b, [2, 2], [0, 0], [1, 1], true, [0, 0], 2)\n"},
+     PICTURE "input %w: f64[4, 3, 2, 2]\ninput %b: f64[6]\n"
+             "%y: f64[2, 6, 10, 12] = aten.convolution.default(%x, %w, %b, [2, 2], [0, 0], [1, 1], true, [0, 0], 2)\n"},
     /* attention: mask with gradient, grouped heads, causal, softcap, bounds, a mask whose rows allow no key */
     {"scaled_dot_product_attention", -1, 1,
      QKV "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v)\n"},
     {"scaled_dot_product_attention", -1, 1,
-     QKV
-     "input %m: f64[4, 1, 5]\n%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m, scale=0.3)\n"},
+     QKV "input %m: f64[4, 1, 5]\n"
+         "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m, scale=0.3)\n"},
     {"scaled_dot_product_attention", -1, 1,
      "symbol s in [3, 8]\ninput %q: f64[1, 4, s, 2]\ninput %k: f64[1, 2, s, 2]\ninput %v: f64[1, 2, s, 2]\n"
      "%y: f64[1, 4, s, 2] = aten.scaled_dot_product_attention.default(%q, %k, %v, is_causal=true, enable_gqa=true)\n"},
@@ -190,31 +202,37 @@ static const Case cases[] = {
      QKV
      "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, softcap=2.0, lower=-1, upper=1)\n"},
     {"sdpa_lse", -1, 1,
-     QKV
-     "input %m: f64[4, 1, 5]\n%y: f64[2, 4, 3, 3], %l: f64[2, 4, 3] = qkv.sdpa_lse.default(%q, %k, %v, %m, softcap=2.0, upper=1)\n"},
+     QKV "input %m: f64[4, 1, 5]\n"
+         "%y: f64[2, 4, 3, 3], %l: f64[2, 4, 3] = qkv.sdpa_lse.default(%q, %k, %v, %m, softcap=2.0, upper=1)\n"},
     {"scaled_dot_product_attention", -1, 1,
-     QKV
-     "%a: i64[5] = aten.arange.start_step(0, 5)\n%b: i64[3] = aten.arange.start_step(0, 3)\n%c: i64[3, 1] = aten.reshape.default(%b, [3, 1])\n"
-     "%m: bool[3, 5] = aten.lt.Tensor(%a, %c)\n%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m)\n"},
+     QKV "%a: i64[5] = aten.arange.start_step(0, 5)\n%b: i64[3] = aten.arange.start_step(0, 3)\n"
+         "%c: i64[3, 1] = aten.reshape.default(%b, [3, 1])\n"
+         "%m: bool[3, 5] = aten.lt.Tensor(%a, %c)\n"
+         "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m)\n"},
     /* pictures */
     {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 7, 9] = qkv.upsample.default(%x, [7, 9], \"linear\")\n"},
     {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 10, 3] = qkv.upsample.default(%x, [10, 3], \"cubic\", true)\n"},
     {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 10, 12] = qkv.upsample.default(%x, [10, 12], \"nearest\")\n"},
     {"grid_sampler", -1.2, 1.2,
-     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 0, false)\n"},
+     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n"
+     "%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 0, false)\n"},
     {"grid_sampler", -1.2, 1.2,
-     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 1, true)\n"},
+     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n"
+     "%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 1, true)\n"},
     {"grid_sampler", -1.2, 1.2,
-     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 0, false)\n"},
+     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n"
+     "%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 0, false)\n"},
     {"grid_sampler", -1.2, 1.2,
-     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 1, true)\n"},
+     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n"
+     "%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 1, true)\n"},
     {"torchvision_roi_align", -1, 1,
      PICTURE ROIS "%y: f64[2, 4, 2, 3] = torchvision.roi_align.default(%x, %rois, 0.75, 2, 3, 2, false)\n"},
     {"torchvision_roi_align", -1, 1,
      "symbol s in [2, 9]\ninput %x: f64[2, 3, s, 5]\n" ROIS
      "%y: f64[2, 3, 3, 2] = torchvision.roi_align.default(%x, %rois, 1.5, 3, 2, -1, true)\n"},
 #define SAMPLED                                                                                                        \
-    "symbol s in [2, 9]\ninput %x: f64[2, 3, s, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 3, 3, 2] = aten.grid_sampler.default"
+    "symbol s in [2, 9]\ninput %x: f64[2, 3, s, 5]\ninput %z: f64[2, 3, 2, 2]\n"                                       \
+    "%y: f64[2, 3, 3, 2] = aten.grid_sampler.default"
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 0, 2, false)\n"},
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 0, 2, true)\n"},
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 1, 2, false)\n"},
@@ -223,7 +241,8 @@ static const Case cases[] = {
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 2, 2, false)\n"},
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 2, 2, true)\n"},
 #define VOLUME                                                                                                         \
-    "symbol s in [2, 9]\ninput %x: f64[2, 2, 3, s, 5]\ninput %z: f64[2, 2, 1, 2, 3]\n%y: f64[2, 2, 2, 1, 2] = aten.grid_sampler.default"
+    "symbol s in [2, 9]\ninput %x: f64[2, 2, 3, s, 5]\ninput %z: f64[2, 2, 1, 2, 3]\n"                                 \
+    "%y: f64[2, 2, 2, 1, 2] = aten.grid_sampler.default"
     {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 0, 0, false)\n"},
     {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 0, 1, true)\n"},
     {"grid_sampler", -2.9, 2.9, VOLUME "(%x, %z, 0, 2, false)\n"},
@@ -232,11 +251,13 @@ static const Case cases[] = {
      PICTURE
      "%y: f64[2, 4, 3, 3], %i: i64[2, 4, 3, 3] = aten.max_pool2d_with_indices.default(%x, [3, 3], [2, 2], [1, 1])\n"},
     {"max_pool3d_with_indices", -1, 1,
-     "input %x: f64[2, 3, 4, 4]\n%y: f64[2, 1, 2, 2], %i: i64[2, 1, 2, 2] = aten.max_pool3d_with_indices.default(%x, [2, 2, 2])\n"},
+     "input %x: f64[2, 3, 4, 4]\n"
+     "%y: f64[2, 1, 2, 2], %i: i64[2, 1, 2, 2] = aten.max_pool3d_with_indices.default(%x, [2, 2, 2])\n"},
     {"adaptive_max_pool2d", -1, 1,
      PICTURE "%y: f64[2, 4, 2, 4], %i: i64[2, 4, 2, 4] = aten.adaptive_max_pool2d.default(%x, [2, 4])\n"},
     {"adaptive_max_pool3d", -1, 1,
-     "input %x: f64[2, 3, 4, 4]\n%y: f64[2, 2, 2, 3], %i: i64[2, 2, 2, 3] = aten.adaptive_max_pool3d.default(%x, [2, 2, 3])\n"},
+     "input %x: f64[2, 3, 4, 4]\n"
+     "%y: f64[2, 2, 2, 3], %i: i64[2, 2, 2, 3] = aten.adaptive_max_pool3d.default(%x, [2, 2, 3])\n"},
     {"avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 3, 3] = aten.avg_pool2d.default(%x, [3, 3], [2, 2], [1, 1])\n"},
     {"avg_pool2d", -1, 1,
      PICTURE "%y: f64[2, 4, 3, 3] = aten.avg_pool2d.default(%x, [3, 3], [2, 2], [1, 1], false, false)\n"},
@@ -246,13 +267,15 @@ static const Case cases[] = {
     {"avg_pool2d", -1, 1,
      PICTURE "%y: f64[2, 4, 2, 3] = aten.avg_pool2d.default(%x, [3, 2], [3, 2], [0, 0], true, false, 5)\n"},
     {"avg_pool3d", -1, 1,
-     "input %x: f64[2, 3, 4, 5]\n%y: f64[2, 2, 2, 3] = aten.avg_pool3d.default(%x, [2, 3, 3], [2, 2, 2], [1, 1, 1], false, false)\n"},
+     "input %x: f64[2, 3, 4, 5]\n"
+     "%y: f64[2, 2, 2, 3] = aten.avg_pool3d.default(%x, [2, 3, 3], [2, 2, 2], [1, 1, 1], false, false)\n"},
     {"col2im", -1, 1,
      "input %x: f64[2, 8, 4]\n%y: f64[2, 2, 4, 5] = aten.col2im.default(%x, [4, 5], [2, 2], [2, 1], [1, 0], [2, 2])\n"},
     {"affine_grid_generator", -1, 1,
      "input %x: f64[2, 2, 3]\n%y: f64[2, 3, 4, 2] = aten.affine_grid_generator.default(%x, [2, 1, 3, 4], false)\n"},
     {"affine_grid_generator", -1, 1,
-     "input %x: f64[2, 3, 4]\n%y: f64[2, 3, 2, 4, 3] = aten.affine_grid_generator.default(%x, [2, 1, 3, 2, 4], true)\n"},
+     "input %x: f64[2, 3, 4]\n"
+     "%y: f64[2, 3, 2, 4, 3] = aten.affine_grid_generator.default(%x, [2, 1, 3, 2, 4], true)\n"},
     {"_adaptive_avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 2, 4] = aten._adaptive_avg_pool2d.default(%x, [2, 4])\n"},
     {"_adaptive_avg_pool3d", -1, 1,
      "input %x: f64[2, 3, 4, 5]\n%y: f64[2, 2, 2, 3] = aten._adaptive_avg_pool3d.default(%x, [2, 2, 3])\n"},
@@ -418,7 +441,7 @@ static void test_formulas(void **state)
     for (int id = 1; id < OP_COUNT; id++) {
         const char *kind;
         char text[400];
-        if (!gradient_known((OpId)id, &kind) || strcmp(kind, "formula")) continue;
+        if (!gradient_known((OpId)id, &kind) || (strcmp(kind, "formula") && strcmp(kind, "follows"))) continue;
         const Schema *s = op_get((OpId)id)->schema;
         int tensors = 0;
         for (int i = 0; i < s->nparams; i++) tensors += s->params[i].type == PT_TENSOR;
@@ -467,7 +490,7 @@ static void test_meaning(void **state)
         char text[400];
         double lo, hi;
         if (!rows[id].formula || op->flags & OPF_ATEN_CORE) continue;
-        if (!gradient_known((OpId)id, &kind) || strcmp(kind, "formula")) continue;
+        if (!gradient_known((OpId)id, &kind) || (strcmp(kind, "formula") && strcmp(kind, "follows"))) continue;
         const char *numbers = strcmp(rows[id].id, "threshold") ? "" : ", 0.5, 2";
         bool two = op->schema->nparams > 1 && op->schema->params[1].type == PT_TENSOR;
         snprintf(text, sizeof text, "input %%x: f64[6, 7]\n%s%%y: f64[6, 7] = %s(%%x%s%s)\n",
@@ -525,25 +548,26 @@ static void test_errors(void **state)
     expect_error(X "%y: f64[] = aten.sum.dim_IntList(%x, none)\noutput output_0 = %y\n",
                  &(JointOptions){.loss = "loss"}, E_USAGE,
                  "the model has no output 'loss' to take as the loss; it has output_0");
-    expect_error(
-        X
-        "weight %p: i64[2, 3] = parameter \"i64[2, 3]\"\n%z: f64[2, 3] = aten.mul.Tensor(%x, %p)\n%y: f64[] = aten.sum.dim_IntList(%z, none)\noutput output_0 = %y\n",
-        &o, E_USAGE,
-        "parameter 'i64[2, 3]' is i64: only floats have gradients; export it with requires_grad_(False), or as a buffer");
+    expect_error(X "weight %p: i64[2, 3] = parameter \"i64[2, 3]\"\n%z: f64[2, 3] = aten.mul.Tensor(%x, %p)\n"
+                   "%y: f64[] = aten.sum.dim_IntList(%z, none)\noutput output_0 = %y\n",
+                 &o, E_USAGE,
+                 "parameter 'i64[2, 3]' is i64: only floats have gradients; export it with requires_grad_(False), or "
+                 "as a buffer");
     expect_error(WEIGHT "input %i: i64[2]\n%y: f64[] = aten.sum.dim_IntList(%p, none)\noutput output_0 = %y\n",
                  &(JointOptions){.loss = "output_0", .inputs = &ids, .ninputs = 1}, E_USAGE,
                  "input 'i' is i64: only floats have gradients");
     expect_error(X WEIGHT "%y: f64[] = aten.sum.dim_IntList(%p, none)\noutput output_0 = %y\n",
                  &(JointOptions){.loss = "output_0", .inputs = &none, .ninputs = 1}, E_USAGE,
                  "the model has no input 'nobody'");
-    expect_error(
-        WEIGHT
-        "%h: f64[4] = aten.histc.default(%p, 4)\n%e: f64[4] = aten.exp.default(%h)\n%y: f64[] = aten.sum.dim_IntList(%e, none)\noutput output_0 = %y\n",
-        &o, E_UNSUPPORTED,
-        "node 'h' (aten.histc.default) has no gradient: PyTorch has no derivative of a histogram; its path to the loss is h -> e -> y -> the loss");
+    expect_error(WEIGHT "%h: f64[4] = aten.histc.default(%p, 4)\n%e: f64[4] = aten.exp.default(%h)\n"
+                        "%y: f64[] = aten.sum.dim_IntList(%e, none)\noutput output_0 = %y\n",
+                 &o, E_UNSUPPORTED,
+                 "node 'h' (aten.histc.default) has no gradient: PyTorch has no derivative of a histogram; its path to "
+                 "the loss is h -> e -> y -> the loss");
 }
 
-/* Only what lies between is differentiated; the rest of the graph stays; three slices of one projection give one cat. */
+/* Only what lies between is differentiated; the rest of the graph stays;
+ * three slices of one projection give one cat. */
 static void test_no_more_than_needed(void **state)
 {
     (void)state;

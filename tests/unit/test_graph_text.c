@@ -1,4 +1,5 @@
-/* Graphs as text: what is printed reads back to the same text; other spellings mean the same; everything else is refused with its line. */
+/* Graphs as text: what is printed reads back to the same text; other spellings mean the same;
+ * everything else is refused with its line. */
 #include "unit_graph.h"
 #include <math.h>
 #include "ir/copy.h"
@@ -94,7 +95,8 @@ static void test_bodies(void **state)
                 "output all = %stack\n");
 }
 
-/* Data-dependent sizes, under the text's names for them; requirements keep their order whatever nodes require themselves. */
+/* Data-dependent sizes, under the text's names for them; requirements keep their order whatever nodes require
+ * themselves. */
 static void test_symbols(void **state)
 {
     (void)state;
@@ -238,7 +240,8 @@ static void test_refused(void **state)
     if (graph_parse("weight %w: f32[2] = buffer \"f32[2]\"", NULL, NULL, &err)) STOP("a weight without data");
 }
 
-/* Cut anywhere, or with any one byte changed: read or refused, nothing for the sanitizers; what is read prints stably. */
+/* Cut anywhere, or with any one byte changed: read or refused, nothing for the sanitizers;
+ * what is read prints stably. */
 static void test_bytes(void **state)
 {
     (void)state;

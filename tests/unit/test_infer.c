@@ -1,4 +1,5 @@
-/* Shape inference: dtypes and symbolic sizes of results, what is required of the sizes, what is refused; type promotion as PyTorch's. */
+/* Shape inference: dtypes and symbolic sizes of results, what is required of the sizes, what is refused;
+ * type promotion as PyTorch's. */
 #include "unit_graph.h"
 #include "ir/text.h"
 #include "shape/shape.h"
@@ -201,7 +202,8 @@ static void test_refused(void **state)
 }
 
 /* torch.result_type, in the order ? B b s i l h H f d x c C (bool u8 i8 i16 i32 i64 f16 bf16 f32 f64 c32 c64 c128):
- *     for b in D: torch.result_type(torch.ones(2, dtype=a), torch.ones(2, dtype=b))       both with dims, or both without
+ *     for b in D: torch.result_type(torch.ones(2, dtype=a), torch.ones(2, dtype=b))       both with dims,
+ *       or both without
  *                 torch.result_type(torch.ones(2, dtype=a), torch.ones((), dtype=b))      the second without
  *     for n in (True, 2, 2.5): torch.result_type(torch.ones(2, dtype=a), n)               the same without dims */
 static const char letters[] = "?BbsilhHfdxcC";

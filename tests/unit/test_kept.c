@@ -1,4 +1,5 @@
-/* Inputs that are kept from run to run: what depends on them alone is computed once, and the values are those of a run without keeping. */
+/* Inputs that are kept from run to run: what depends on them alone is computed once,
+ * and the values are those of a run without keeping. */
 #include <math.h>
 #include "plan/fuse.h"
 #include "run/session.h"
@@ -162,7 +163,8 @@ static void test_observer(void **state)
     pair_free(&p);
 }
 
-/* A product whose residual comes from elsewhere runs with it; random numbers, buffers and sizes from data are never kept. */
+/* A product whose residual comes from elsewhere runs with it; random numbers,
+ * buffers and sizes from data are never kept. */
 static void test_others(void **state)
 {
     (void)state;
@@ -171,30 +173,36 @@ static void test_others(void **state)
         int fewer;
     } cases[] = {
         {"%l: f32[b, 4] = aten.linear.default(%x, %w)\n%y: f32[b, 4] = aten.add.Tensor(%l, %t)\n", 0},
-        {"%l: f32[b, 4] = aten.linear.default(%x, %w)\n%r: f32[b, 4] = aten.relu.default(%l)\n%y: f32[b, 4] = aten.add.Tensor(%r, %x)\n",
+        {"%l: f32[b, 4] = aten.linear.default(%x, %w)\n%r: f32[b, 4] = aten.relu.default(%l)\n"
+         "%y: f32[b, 4] = aten.add.Tensor(%r, %x)\n",
          1},
-        {"%l: f32[b, 4] = aten.linear.default(%t, %w)\n%e: f32[b, 4] = aten.exp.default(%x)\n%y: f32[b, 4] = aten.add.Tensor(%l, %e)\n",
+        {"%l: f32[b, 4] = aten.linear.default(%t, %w)\n%e: f32[b, 4] = aten.exp.default(%x)\n"
+         "%y: f32[b, 4] = aten.add.Tensor(%l, %e)\n",
          1},
-        {"%e: f32[b, 4] = aten.exp.default(%x)\n%r: f32[b, 4] = aten.bernoulli.p(%e, 0.5)\n%y: f32[b, 4] = aten.add.Tensor(%r, %t)\n",
+        {"%e: f32[b, 4] = aten.exp.default(%x)\n%r: f32[b, 4] = aten.bernoulli.p(%e, 0.5)\n"
+         "%y: f32[b, 4] = aten.add.Tensor(%r, %t)\n",
          1},
         {"%o: f32[1, 4] = aten.add.Tensor(%c, 1.0)\n%y: f32[b, 4] = aten.mul.Tensor(%x, %o)\n", 0},
-        {"%e: f32[b, 4] = aten.exp.default(%x)\n%f: f32[4, b] = aten.permute.default(%e, [1, 0])\n%y: f32[4, 4] = aten.matmul.default(%f, %t)\n",
+        {"%e: f32[b, 4] = aten.exp.default(%x)\n%f: f32[4, b] = aten.permute.default(%e, [1, 0])\n"
+         "%y: f32[4, 4] = aten.matmul.default(%f, %t)\n",
          1},
-        {"%e: f32[b, 4] = aten.exp.default(%x)\n%g: bool[b, 4] = aten.gt.Tensor(%e, 1.0)\n%y: i64[u, 2] = aten.nonzero.default(%g)\n",
+        {"%e: f32[b, 4] = aten.exp.default(%x)\n%g: bool[b, 4] = aten.gt.Tensor(%e, 1.0)\n"
+         "%y: i64[u, 2] = aten.nonzero.default(%g)\n",
          2},
-        {"%i: i64[b] = aten.arange.start_step(0, b)\n%f: f32[b] = aten._to_copy.default(%i, dtype=f32)\n%e: f32[4, b] = aten.mul.Tensor(%f, %z)\n"
+        {"%i: i64[b] = aten.arange.start_step(0, b)\n%f: f32[b] = aten._to_copy.default(%i, dtype=f32)\n"
+         "%e: f32[4, b] = aten.mul.Tensor(%f, %z)\n"
          "%y: f32[4, b] = aten.exp.default(%e)\n",
          2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[2000];
         bool counts = strstr(cases[i].text, "nonzero"), writes = strstr(cases[i].text, "%c");
-        snprintf(
-            text, sizeof text,
-            "symbol b in [1, 8]\n%sinput %%x: f32[b, 4]\ninput %%z: f32[4, b]\ninput %%t: f32[b, 4]\n"
-            "weight %%w: f32[4, 4] = parameter \"f32[4, 4]\"\nweight %%c: f32[1, 4] = buffer \"f32[1, 4]\"\n%s%s%soutput output_0 = %%y\n",
-            counts ? "symbol u = size %y 0 in [0, 100]\n" : "", cases[i].text,
-            writes ? "%n: f32[1, 4] = aten.add.Tensor(%c, 1.0)\n" : "", writes ? "mutate %c = %n\n" : "");
+        snprintf(text, sizeof text,
+                 "symbol b in [1, 8]\n%sinput %%x: f32[b, 4]\ninput %%z: f32[4, b]\ninput %%t: f32[b, 4]\n"
+                 "weight %%w: f32[4, 4] = parameter \"f32[4, 4]\"\nweight %%c: f32[1, 4] = buffer \"f32[1, 4]\"\n"
+                 "%s%s%soutput output_0 = %%y\n",
+                 counts ? "symbol u = size %y 0 in [0, 100]\n" : "", cases[i].text,
+                 writes ? "%n: f32[1, 4] = aten.add.Tensor(%c, 1.0)\n" : "", writes ? "mutate %c = %n\n" : "");
         Pair p = pair(text, "xz");
         float x[40], z[40], t[40];
         for (int round = 0; round < 6; round++) {

@@ -1,5 +1,5 @@
-/* Ops at sizes that are worked on in blocks, by two threads, with axes in another order: against the definition, element by element. The golden cases of
- * tests/ops are too small for blocks. */
+/* Ops at sizes that are worked on in blocks, by two threads, with axes in another order: against the definition,
+ * element by element. The golden cases of tests/ops are too small for blocks. */
 #include <math.h>
 #include "base/file.h"
 #include "base/pages.h"
@@ -115,7 +115,8 @@ static void test_group_norm(void **state)
     done(&r);
 }
 
-/* Weights of a mapped file give their memory back once they are packed; what is read there later is the file's, and results stay. */
+/* Weights of a mapped file give their memory back once they are packed;
+ * what is read there later is the file's, and results stay. */
 static void test_mapped_weight(void **state)
 {
     (void)state;

@@ -21,10 +21,10 @@ static Graph *chain(const char *const *name)
     int n = 0;
     for (; name[n]; n++) sprintf(text + strlen(text), "weight %%w%d: f32[2, 2] = parameter \"%s\"\n", n + 1, name[n]);
     for (int i = 1; i <= n; i++)
-        sprintf(
-            text + strlen(text),
-            "%%t%d: f32[2, 2] = aten.permute.default(%%w%d, [1, 0])\n%%m%d: f32[b, 2] = aten.matmul.default(%%r%d, %%t%d)\n%%r%d: f32[b, 2] = aten.relu.default(%%m%d)\n",
-            i, i, i, i - 1, i, i, i);
+        sprintf(text + strlen(text),
+                "%%t%d: f32[2, 2] = aten.permute.default(%%w%d, [1, 0])\n"
+                "%%m%d: f32[b, 2] = aten.matmul.default(%%r%d, %%t%d)\n%%r%d: f32[b, 2] = aten.relu.default(%%m%d)\n",
+                i, i, i, i - 1, i, i, i);
     sprintf(text + strlen(text), "output output_0 = %%r%d\n", n);
     Graph *g = graph_parse(text, any_weight, NULL, &err);
     if (!g) STOP("%s\n%s", text, err.msg);

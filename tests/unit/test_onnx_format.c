@@ -1,4 +1,5 @@
-/* ONNX files: bytes put together here field by field, so that each can lie, read as the records of onnx.h and written again.
+/* ONNX files: bytes put together here field by field, so that each can lie, read as the records of onnx.h and written
+ * again.
  *
  *     Buf t = {0};
  *     vi(&t, 1, 3); vi(&t, 2, ONNX_FLOAT); by(&t, 9, raw, 12);        TensorProto: dims 3, FLOAT, raw_data

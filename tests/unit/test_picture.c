@@ -1,5 +1,5 @@
-/* Pictures and instances: resizing, run lengths as pycocotools writes them, what is kept, what tiles join, overlays. tests/python/test_segment.py compares
- * the same with PyTorch.
+/* Pictures and instances: resizing, run lengths as pycocotools writes them, what is kept, what tiles join, overlays.
+ * tests/python/test_segment.py compares the same with PyTorch.
  */
 #include "unit.h"
 #include <math.h>
@@ -186,7 +186,8 @@ static void test_letters(void **state)
     for (int y = 0; y < 8; y++) assert_memory_equal(a + 110 * y, umlaut[y], 6);
 }
 
-/* A JPEG's markers with EXIF's orientation in them: what is damaged in any way is 1, and nothing outside is read (each copy has its own length). */
+/* A JPEG's markers with EXIF's orientation in them: what is damaged in any way is 1,
+ * and nothing outside is read (each copy has its own length). */
 static void test_orientation(void **state)
 {
     (void)state;

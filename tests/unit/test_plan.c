@@ -146,7 +146,8 @@ static void test_memory_near_bound(void **state)
         }
 }
 
-/* Tens of thousands of blocks cost what those alive together cost, not the square of all; they are placed as few are. */
+/* Tens of thousands of blocks cost what those alive together cost, not the square of all;
+ * they are placed as few are. */
 static void test_memory_many(void **state)
 {
     enum { MANY = 300000, SOME = 3000 };
@@ -195,7 +196,8 @@ static void test_memory_refused(void **state)
 
 /* ------------------------------------------------------------------ fusion */
 
-/* "l: gelu + x -> a": the producer, its activation, its residual, an activation after that, and what its step writes. */
+/* "l: gelu + x -> a": the producer, its activation, its residual, an activation after that,
+ * and what its step writes. */
 static void expect_fused(const char *nodes, const char *want)
 {
     static const char *const acts[] = {"", " relu", " gelu", " gelu_tanh", " silu", " quick_gelu"};
@@ -271,10 +273,9 @@ static void test_fuse(void **state)
     expect_fused(LINEAR "%a: f32[5, 2, 4] = aten.add.Tensor(%l, %q)\noutput o = %a\n", "");
     expect_fused(LINEAR "%a: f32[2, 4] = aten.mul.Tensor(%l, %y)\noutput o = %a\n", "l: * y -> a");
     expect_fused(LINEAR "%a: f32[2, 4] = aten.mul.Tensor(%l, %one)\noutput o = %a\n", "");
-    expect_fused(
-        LINEAR
-        "%s: f32[2, 4] = aten.silu.default(%l)\n%m: f32[2, 4] = aten.linear.default(%x, %w)\n%a: f32[2, 4] = aten.mul.Tensor(%s, %m)\noutput o = %a\n",
-        "l: silu * m -> a");
+    expect_fused(LINEAR "%s: f32[2, 4] = aten.silu.default(%l)\n%m: f32[2, 4] = aten.linear.default(%x, %w)\n"
+                        "%a: f32[2, 4] = aten.mul.Tensor(%s, %m)\noutput o = %a\n",
+                 "l: silu * m -> a");
 #define QUICK(factor)                                                                                                  \
     "%z: f32[2, 4] = aten.mul.Tensor(%l, " factor                                                                      \
     ")\n%s: f32[2, 4] = aten.sigmoid.default(%z)\n%a: f32[2, 4] = aten.mul.Tensor(%l, %s)\n"
@@ -288,25 +289,29 @@ static void test_fuse(void **state)
     /* products and convolutions */
     /* casts within an epilogue, and of a result that is used by nothing else */
 #define HALF                                                                                                           \
-    "%h: bf16[2, 4] = aten._to_copy.default(%x, dtype=bf16)\n%v: bf16[4, 4] = aten._to_copy.default(%w, dtype=bf16)\n%l: bf16[2, 4] = aten.linear.default(%h, %v)\n"
+    "%h: bf16[2, 4] = aten._to_copy.default(%x, dtype=bf16)\n"                                                         \
+    "%v: bf16[4, 4] = aten._to_copy.default(%w, dtype=bf16)\n%l: bf16[2, 4] = aten.linear.default(%h, %v)\n"
 #define WIDE "%u: f32[2, 4] = aten._to_copy.default(%l, dtype=f32)\n"
     expect_fused(HALF WIDE "%a: f32[2, 4] = aten.add.Tensor(%u, %y)\noutput o = %a\n", "v rounds; l: + y -> a");
-    expect_fused(
-        HALF WIDE
-        "%g: f32[2, 4] = aten.gelu.default(%u)\n%c: bf16[2, 4] = aten._to_copy.default(%g, dtype=bf16)\noutput o = %c\n",
-        "v rounds; l: gelu -> c");
+    expect_fused(HALF WIDE
+                 "%g: f32[2, 4] = aten.gelu.default(%u)\n%c: bf16[2, 4] = aten._to_copy.default(%g, dtype=bf16)\n"
+                 "output o = %c\n",
+                 "v rounds; l: gelu -> c");
     expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\noutput o = %g\noutput p = %l\n", "v rounds; u is l");
     expect_fused(HALF WIDE "%g: f32[4, 4] = aten.cat.default([%u, %u])\noutput o = %l\noutput p = %u\n", "v rounds");
     expect_fused(HALF WIDE "%m: bf16[2, 4] = aten.linear.default(%l, %v)\noutput o = %m\noutput p = %u\n", "v rounds");
     expect_fused(HALF "%m: bf16[4, 4] = aten.linear.default(%v, %v)\noutput o = %m\noutput p = %l\n", "");
     expect_fused(
-        "%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\n",
+        "%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\n"
+        "output o = %c\n",
         "n: -> c");
     expect_fused(
-        "%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\noutput p = %n\n",
+        "%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\n"
+        "output o = %c\noutput p = %n\n",
         "");
     expect_fused(
-        "%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: f64[2, 4] = aten._to_copy.default(%n, dtype=f64)\noutput o = %c\n",
+        "%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: f64[2, 4] = aten._to_copy.default(%n, dtype=f64)\n"
+        "output o = %c\n",
         "");
     expect_fused("%l: f32[2, 4] = aten.matmul.default(%x, %w)\n" GELU
                  "%a: f32[2, 4] = aten.add.Tensor(%g, %y)\noutput o = %a\n",
@@ -322,10 +327,9 @@ static void test_fuse(void **state)
         CONV
         "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\noutput o = %g\n",
         "l: + im, relu -> g");
-    expect_fused(
-        CONV
-        "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\noutput o = %g\noutput p = %a\n",
-        "l: + im -> a");
+    expect_fused(CONV "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\n"
+                      "output o = %g\noutput p = %a\n",
+                 "l: + im -> a");
     expect_fused(
         "%l: f32[1, 4, 3, 3] = aten.convolution.default(%im, %k, none, [1, 1], [0, 0], [1, 1], true, [0, 0], 1)\n"
         "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\noutput o = %a\n",
@@ -392,7 +396,8 @@ static void test_plan(void **state)
     graph_free(g);
 }
 
-/* What depends on weights alone is a step that runs once, also through views; its consumer knows that the bytes stay. */
+/* What depends on weights alone is a step that runs once, also through views;
+ * its consumer knows that the bytes stay. */
 static void test_constant(void **state)
 {
     (void)state;
@@ -421,7 +426,8 @@ static void test_constant(void **state)
     graph_free(g);
 }
 
-/* Attention writes heads side by side, so that the way to rows of the output projection is a view; a result that leaves the graph is contiguous. */
+/* Attention writes heads side by side, so that the way to rows of the output projection is a view;
+ * a result that leaves the graph is contiguous. */
 static void test_attention_layout(void **state)
 {
     (void)state;
@@ -465,8 +471,8 @@ static const Tensor *named(const Plan *p, const Graph *g, const char *name)
 
 static bool lies_last(const Tensor *t) { return tensor_channels_last(t) && !tensor_contiguous(t); }
 
-/* Convolutions write channels-last, what follows pixel by pixel keeps that, tokens are a view of it; what leaves is contiguous. A residual
- * that nothing needs any more gives its place to the sum. */
+/* Convolutions write channels-last, what follows pixel by pixel keeps that, tokens are a view of it;
+ * what leaves is contiguous. A residual that nothing needs any more gives its place to the sum. */
 static void test_layout(void **state)
 {
     (void)state;

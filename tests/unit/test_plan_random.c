@@ -1,5 +1,5 @@
-/* Random graphs run with owners instead of numbers: whoever reads memory must find there what its operand's node wrote, so two live
- * buffers never overlap, nothing is written over its own operand, and results stay whole. */
+/* Random graphs run with owners instead of numbers: whoever reads memory must find there what its operand's node
+ * wrote, so two live buffers never overlap, nothing is written over its own operand, and results stay whole. */
 #include "unit_graph.h"
 #include "plan/fuse.h"
 #include "plan/plan.h"
@@ -209,8 +209,8 @@ static size_t arena_with_scratch(const Plan *p)
     return n;
 }
 
-/* As the session does it: constants once, those not kept are freed; then the other steps, twice; and twice again where the scratch of every
- * step is known. */
+/* As the session does it: constants once, those not kept are freed; then the other steps, twice;
+ * and twice again where the scratch of every step is known. */
 static void run_plan(const Graph *g, Plan *p, const unsigned char *wanted, int *nviews, int *nsteps)
 {
     World w = {.g = g, .p = p, .root = malloc((size_t)(g->next_id + 1) * sizeof(int))};
@@ -303,7 +303,8 @@ static void test_random(void **state)
         STOP("%d views, %d steps, %d when fused: too few to mean much", views, steps, fused_steps);
 }
 
-/* A product of weights is a constant of the session; the sum with an activation then uses that constant, and not what made it. */
+/* A product of weights is a constant of the session; the sum with an activation then uses that constant,
+ * and not what made it. */
 static void test_folded_product(void **state)
 {
     (void)state;
@@ -315,11 +316,12 @@ static void test_folded_product(void **state)
         Fusion f;
         Binding b;
         UnitGiven s;
-        snprintf(
-            text, sizeof text,
-            "input %%x: f32[4, 4]\nweight %%w: f32[4, 4] = parameter \"f32[4, 4]\"\n%%r: f32[4, 4] = aten.relu.default(%%w)\n"
-            "%%l: f32[4, 4] = aten.linear.default(%%r, %%w)\n%s%%a: f32[4, 4] = aten.add.Tensor(%%%s, %%x)\noutput o = %%a\n",
-            between[k], k ? "g" : "l");
+        snprintf(text, sizeof text,
+                 "input %%x: f32[4, 4]\nweight %%w: f32[4, 4] = parameter \"f32[4, 4]\"\n"
+                 "%%r: f32[4, 4] = aten.relu.default(%%w)\n"
+                 "%%l: f32[4, 4] = aten.linear.default(%%r, %%w)\n%s%%a: f32[4, 4] = aten.add.Tensor(%%%s, %%x)\n"
+                 "output o = %%a\n",
+                 between[k], k ? "g" : "l");
         Graph *g = unit_graph(text);
         OK(fuse_graph(g, &f, &err));
         OK(binding_init(&b, g->ex, &err));

@@ -21,7 +21,8 @@ static void expect(const char *whole, const char *lowered)
     "weight %p_w: f32[8, 8] = parameter \"f32[8, 8]\"\n"                                                               \
     "weight %p_b: f32[8] = parameter \"f32[8]\"\n"
 
-/* One cast of x for both products; biases stay float32; what is between two products is narrow, the sum with x is not. */
+/* One cast of x for both products; biases stay float32; what is between two products is narrow,
+ * the sum with x is not. */
 static void test_products(void **state)
 {
     (void)state;
@@ -42,36 +43,40 @@ static void test_products(void **state)
            "output p = %d\n");
 }
 
-/* After convolutions, activations, pooling and sums stay narrow, but not with values that are not narrow by themselves. */
+/* After convolutions, activations, pooling and sums stay narrow,
+ * but not with values that are not narrow by themselves. */
 static void test_convolutions(void **state)
 {
     (void)state;
-    expect(
-        "input %x: f32[1, 4, 8, 8]\n"
-        "weight %k: f32[4, 4, 1, 1] = parameter \"f32[4, 4, 1, 1]\"\n"
-        "%c: f32[1, 4, 8, 8] = aten.convolution.default(%x, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
-        "%r: f32[1, 4, 8, 8] = aten.relu.default(%c)\n"
-        "%m: f32[1, 4, 4, 4], %i: i64[1, 4, 4, 4] = aten.max_pool2d_with_indices.default(%r, [2, 2], [2, 2])\n"
-        "%d: f32[1, 4, 4, 4] = aten.convolution.default(%m, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
-        "%a: f32[1, 4, 4, 4] = aten.add.Tensor(%d, %m)\n"
-        "%e: f32[1, 4, 8, 8] = aten.add.Tensor(%c, %x)\n"
-        "output o = %a\noutput p = %e\noutput i = %i\n",
-        "%x__9: bf16[1, 4, 8, 8] = aten._to_copy.default(%x, dtype=bf16)\n"
-        "%k__10: bf16[4, 4, 1, 1] = aten._to_copy.default(%k, dtype=bf16)\n"
-        "%c: bf16[1, 4, 8, 8] = aten.convolution.default(%x__9, %k__10, stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=false, output_padding=[0, 0], groups=1)\n"
-        "%c__12: f32[1, 4, 8, 8] = aten._to_copy.default(%c, dtype=f32)\n"
-        "%r: bf16[1, 4, 8, 8] = aten.relu.default(%c)\n"
-        "%m: bf16[1, 4, 4, 4], %i: i64[1, 4, 4, 4] = aten.max_pool2d_with_indices.default(%r, [2, 2], [2, 2], [0, 0], [1, 1])\n"
-        "%d: bf16[1, 4, 4, 4] = aten.convolution.default(%m, %k__10, stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=false, output_padding=[0, 0], groups=1)\n"
-        "%a: bf16[1, 4, 4, 4] = aten.add.Tensor(%d, %m)\n"
-        "%a__22: f32[1, 4, 4, 4] = aten._to_copy.default(%a, dtype=f32)\n"
-        "%e: f32[1, 4, 8, 8] = aten.add.Tensor(%c__12, %x)\n"
-        "output o = %a__22\n"
-        "output p = %e\n"
-        "output i = %i\n");
+    expect("input %x: f32[1, 4, 8, 8]\n"
+           "weight %k: f32[4, 4, 1, 1] = parameter \"f32[4, 4, 1, 1]\"\n"
+           "%c: f32[1, 4, 8, 8] = aten.convolution.default(%x, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+           "%r: f32[1, 4, 8, 8] = aten.relu.default(%c)\n"
+           "%m: f32[1, 4, 4, 4], %i: i64[1, 4, 4, 4] = aten.max_pool2d_with_indices.default(%r, [2, 2], [2, 2])\n"
+           "%d: f32[1, 4, 4, 4] = aten.convolution.default(%m, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+           "%a: f32[1, 4, 4, 4] = aten.add.Tensor(%d, %m)\n"
+           "%e: f32[1, 4, 8, 8] = aten.add.Tensor(%c, %x)\n"
+           "output o = %a\noutput p = %e\noutput i = %i\n",
+           "%x__9: bf16[1, 4, 8, 8] = aten._to_copy.default(%x, dtype=bf16)\n"
+           "%k__10: bf16[4, 4, 1, 1] = aten._to_copy.default(%k, dtype=bf16)\n"
+           "%c: bf16[1, 4, 8, 8] = aten.convolution.default(%x__9, %k__10, stride=[1, 1], padding=[0, 0], dilation=[1, "
+           "1], transposed=false, output_padding=[0, 0], groups=1)\n"
+           "%c__12: f32[1, 4, 8, 8] = aten._to_copy.default(%c, dtype=f32)\n"
+           "%r: bf16[1, 4, 8, 8] = aten.relu.default(%c)\n"
+           "%m: bf16[1, 4, 4, 4], %i: i64[1, 4, 4, 4] = aten.max_pool2d_with_indices.default(%r, [2, 2], [2, 2], [0, "
+           "0], [1, 1])\n"
+           "%d: bf16[1, 4, 4, 4] = aten.convolution.default(%m, %k__10, stride=[1, 1], padding=[0, 0], dilation=[1, "
+           "1], transposed=false, output_padding=[0, 0], groups=1)\n"
+           "%a: bf16[1, 4, 4, 4] = aten.add.Tensor(%d, %m)\n"
+           "%a__22: f32[1, 4, 4, 4] = aten._to_copy.default(%a, dtype=f32)\n"
+           "%e: f32[1, 4, 8, 8] = aten.add.Tensor(%c__12, %x)\n"
+           "output o = %a__22\n"
+           "output p = %e\n"
+           "output i = %i\n");
 }
 
-/* Casts go down over views and concatenations after a product, and up over views before one, but not over slices, which would cast more. */
+/* Casts go down over views and concatenations after a product, and up over views before one, but not over slices,
+ * which would cast more. */
 static void test_views(void **state)
 {
     (void)state;
@@ -110,40 +115,42 @@ static void test_views(void **state)
            "output q = %e__26\n");
 }
 
-/* Attention that is trained: products, its output and gradients are narrow, logsumexp and mask float32; the backward pass reads the same narrow numbers that the forward pass read and made. */
+/* Attention that is trained: products, its output and gradients are narrow, logsumexp and mask float32;
+ * the backward pass reads the same narrow numbers that the forward pass read and made. */
 static void test_attention_pair(void **state)
 {
     (void)state;
-    expect(
-        "input %q: f32[1, 2, 8, 16]\n"
-        "input %k: f32[1, 2, 9, 16]\n"
-        "input %m: f32[8, 9]\n"
-        "input %w: f32[16, 16]\n"
-        "%o: f32[1, 2, 8, 16], %l: f32[1, 2, 8] = qkv.sdpa_lse.default(%q, %k, %k, %m)\n"
-        "%y: f32[1, 2, 8, 16] = aten.matmul.default(%o, %w)\n"
-        "%g: f32[1, 2, 8, 16] = aten.neg.default(%y)\n"
-        "%dq: f32[1, 2, 8, 16], %dk: f32[1, 2, 9, 16], %dv: f32[1, 2, 9, 16], %dm: f32[8, 9] = qkv.sdpa_backward.default(%g, %q, %k, %k, %o, %l, %m, grad_mask=true)\n"
-        "%e: f32[1, 2, 8, 16] = aten.matmul.default(%dq, %w)\n"
-        "%s: f32[1, 2, 9, 16] = aten.add.Tensor(%dk, %dv)\n"
-        "output o = %e\noutput p = %s\noutput n = %dm\noutput l = %l\n",
-        "%q__14: bf16[1, 2, 8, 16] = aten._to_copy.default(%q, dtype=bf16)\n"
-        "%k__15: bf16[1, 2, 9, 16] = aten._to_copy.default(%k, dtype=bf16)\n"
-        "%o: bf16[1, 2, 8, 16], %l: f32[1, 2, 8] = qkv.sdpa_lse.default(%q__14, %k__15, %k__15, %m)\n"
-        "%w__19: bf16[16, 16] = aten._to_copy.default(%w, dtype=bf16)\n"
-        "%y: bf16[1, 2, 8, 16] = aten.matmul.default(%o, %w__19)\n"
-        "%y__21: f32[1, 2, 8, 16] = aten._to_copy.default(%y, dtype=f32)\n"
-        "%g: f32[1, 2, 8, 16] = aten.neg.default(%y__21)\n"
-        "%g__22: bf16[1, 2, 8, 16] = aten._to_copy.default(%g, dtype=bf16)\n"
-        "%dq: bf16[1, 2, 8, 16], %dk: bf16[1, 2, 9, 16], %dv: bf16[1, 2, 9, 16], %dm: f32[8, 9] = qkv.sdpa_backward.default(%g__22, %q__14, %k__15, %k__15, %o, %l, %m, grad_mask=true)\n"
-        "%dk__28: f32[1, 2, 9, 16] = aten._to_copy.default(%dk, dtype=f32)\n"
-        "%dv__29: f32[1, 2, 9, 16] = aten._to_copy.default(%dv, dtype=f32)\n"
-        "%e: bf16[1, 2, 8, 16] = aten.matmul.default(%dq, %w__19)\n"
-        "%e__31: f32[1, 2, 8, 16] = aten._to_copy.default(%e, dtype=f32)\n"
-        "%s: f32[1, 2, 9, 16] = aten.add.Tensor(%dk__28, %dv__29)\n"
-        "output o = %e__31\n"
-        "output p = %s\n"
-        "output n = %dm\n"
-        "output l = %l\n");
+    expect("input %q: f32[1, 2, 8, 16]\n"
+           "input %k: f32[1, 2, 9, 16]\n"
+           "input %m: f32[8, 9]\n"
+           "input %w: f32[16, 16]\n"
+           "%o: f32[1, 2, 8, 16], %l: f32[1, 2, 8] = qkv.sdpa_lse.default(%q, %k, %k, %m)\n"
+           "%y: f32[1, 2, 8, 16] = aten.matmul.default(%o, %w)\n"
+           "%g: f32[1, 2, 8, 16] = aten.neg.default(%y)\n"
+           "%dq: f32[1, 2, 8, 16], %dk: f32[1, 2, 9, 16], %dv: f32[1, 2, 9, 16], %dm: f32[8, 9] = "
+           "qkv.sdpa_backward.default(%g, %q, %k, %k, %o, %l, %m, grad_mask=true)\n"
+           "%e: f32[1, 2, 8, 16] = aten.matmul.default(%dq, %w)\n"
+           "%s: f32[1, 2, 9, 16] = aten.add.Tensor(%dk, %dv)\n"
+           "output o = %e\noutput p = %s\noutput n = %dm\noutput l = %l\n",
+           "%q__14: bf16[1, 2, 8, 16] = aten._to_copy.default(%q, dtype=bf16)\n"
+           "%k__15: bf16[1, 2, 9, 16] = aten._to_copy.default(%k, dtype=bf16)\n"
+           "%o: bf16[1, 2, 8, 16], %l: f32[1, 2, 8] = qkv.sdpa_lse.default(%q__14, %k__15, %k__15, %m)\n"
+           "%w__19: bf16[16, 16] = aten._to_copy.default(%w, dtype=bf16)\n"
+           "%y: bf16[1, 2, 8, 16] = aten.matmul.default(%o, %w__19)\n"
+           "%y__21: f32[1, 2, 8, 16] = aten._to_copy.default(%y, dtype=f32)\n"
+           "%g: f32[1, 2, 8, 16] = aten.neg.default(%y__21)\n"
+           "%g__22: bf16[1, 2, 8, 16] = aten._to_copy.default(%g, dtype=bf16)\n"
+           "%dq: bf16[1, 2, 8, 16], %dk: bf16[1, 2, 9, 16], %dv: bf16[1, 2, 9, 16], %dm: f32[8, 9] = "
+           "qkv.sdpa_backward.default(%g__22, %q__14, %k__15, %k__15, %o, %l, %m, grad_mask=true)\n"
+           "%dk__28: f32[1, 2, 9, 16] = aten._to_copy.default(%dk, dtype=f32)\n"
+           "%dv__29: f32[1, 2, 9, 16] = aten._to_copy.default(%dv, dtype=f32)\n"
+           "%e: bf16[1, 2, 8, 16] = aten.matmul.default(%dq, %w__19)\n"
+           "%e__31: f32[1, 2, 8, 16] = aten._to_copy.default(%e, dtype=f32)\n"
+           "%s: f32[1, 2, 9, 16] = aten.add.Tensor(%dk__28, %dv__29)\n"
+           "output o = %e__31\n"
+           "output p = %s\n"
+           "output n = %dm\n"
+           "output l = %l\n");
 }
 
 /* Products over a few numbers, and of other floats, stay. */

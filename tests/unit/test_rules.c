@@ -99,9 +99,8 @@ static void test_patterns(void **state)
            "line 1: rule 'a': parameter 'dim' of aten.softmax.int has no default: match it, or write :dim _");
     expect("(rule a (softmax ?x :dim _) ?x)", NULL);
     expect("(rule a (softmax ?x ...) ?x)", NULL);
-    expect(
-        "(rule a (add ?x ?y :beta 2) ?x)",
-        "line 1: rule 'a': aten.add.Tensor has no parameter 'beta': (Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor");
+    expect("(rule a (add ?x ?y :beta 2) ?x)", "line 1: rule 'a': aten.add.Tensor has no parameter 'beta': (Tensor "
+                                              "self, Tensor other, *, Scalar alpha=1) -> Tensor");
     expect("(rule a (add ?x ?y :alpha) ?x)", "line 1: rule 'a': :alpha without a value");
     expect("(rule a (add ?x ?y :other 1) ?x)", "line 1: rule 'a': parameter 'other' of aten.add.Tensor twice");
     expect("(rule a (neg (= x ?x)) ?x)", "line 1: rule 'a': expected (= ?name pattern)");
@@ -123,9 +122,8 @@ static void test_grafts(void **state)
            "line 1: rule 'a': no op of the plain form is called 'frob' (docs/IR.md says how ops are written)");
     expect("(rule a (neg ?x) ([?x]))", "line 1: rule 'a': expected (op ...)");
     expect("(rule a (neg ?x) (softmax ?x))", "line 1: rule 'a': parameter 'dim' of aten.softmax.int is missing");
-    expect(
-        "(rule a (neg ?x) (softmax ?x 1 ...))",
-        "line 1: rule 'a': '...' stands in patterns only: parameters that a graft does not mention have their defaults");
+    expect("(rule a (neg ?x) (softmax ?x 1 ...))", "line 1: rule 'a': '...' stands in patterns only: parameters that a "
+                                                   "graft does not mention have their defaults");
     expect("(rule a (neg ?x) (add ?x ?x :alpha 2 :alpha 3))",
            "line 1: rule 'a': parameter 'alpha' of aten.add.Tensor twice");
     expect("(rule a (neg ?x) (@frob ?x))", "line 1: rule 'a': no graft function is called 'frob'");

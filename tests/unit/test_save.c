@@ -1,5 +1,5 @@
-/* Graphs written as .pt2 and read again: the same values, with rows and arguments that no file of PyTorch holds. PyTorch's own reading of
- * such files is tested in tests/python/test_save.py. */
+/* Graphs written as .pt2 and read again: the same values, with rows and arguments that no file of PyTorch holds.
+ * PyTorch's own reading of such files is tested in tests/python/test_save.py. */
 #include <math.h>
 #include "pt2/write/write.h"
 #include "pt2/read/read.h"
@@ -157,8 +157,10 @@ static void test_recurrent(void **state)
     static const char *const layers[] = {
         "%o: f32[n, 2, 3], %c: f32[2, 3] = qkv.lstm_layer.default(%g, %w, %b, %h, %s, none, false)",
         "%o: f32[n, 2, 3], %c: f32[2, 3] = qkv.lstm_layer.default(%g, %w, none, %h, %s, none, true)",
-        "%o: f32[n, 2, 3] = qkv.rnn_layer.default(%g3, %w3, %b3, %h, \"gru\", false)\n%c: f32[2, 3] = aten.neg.default(%h)",
-        "%o: f32[n, 2, 3] = qkv.rnn_layer.default(%g1, %w1, none, %h, \"tanh\", true)\n%c: f32[2, 3] = aten.neg.default(%h)",
+        "%o: f32[n, 2, 3] = qkv.rnn_layer.default(%g3, %w3, %b3, %h, \"gru\", false)\n"
+        "%c: f32[2, 3] = aten.neg.default(%h)",
+        "%o: f32[n, 2, 3] = qkv.rnn_layer.default(%g1, %w1, none, %h, \"tanh\", true)\n"
+        "%c: f32[2, 3] = aten.neg.default(%h)",
     };
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         char text[2000];
@@ -252,7 +254,8 @@ static void test_refused(void **state)
     (void)state;
     Err err;
     Graph *g = unit_graph(
-        "symbol n in [0, 9]\ninput %x: f32[n*n]\n%y: i64[n] = aten.arange.start_step(0, n, dtype=i64)\noutput output_0 = %y\n");
+        "symbol n in [0, 9]\ninput %x: f32[n*n]\n%y: i64[n] = aten.arange.start_step(0, n, dtype=i64)\n"
+        "output output_0 = %y\n");
     const char *path = unit_path("refused.pt2");
     REFUSED(pt2_save(g, NULL, 0, path, &err), E_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "node 'y'"));

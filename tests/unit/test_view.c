@@ -1,5 +1,5 @@
-/* Views: strides against the meaning of each op, element by element, on tensors with random strides; and the other way: where a view
- * is refused, no strides exist. */
+/* Views: strides against the meaning of each op, element by element, on tensors with random strides;
+ * and the other way: where a view is refused, no strides exist. */
 #include "unit_graph.h"
 #include "plan/view_table.h"
 

@@ -33,9 +33,9 @@ static void expect(const char *text, double flops, double bytes, bool half)
 static void test_products(void **state)
 {
     (void)state;
-    expect(
-        "input %x: f32[2, 5, 4]\ninput %w: f32[3, 4]\ninput %b: f32[3]\n%y: f32[2, 5, 3] = aten.linear.default(%x, %w, %b)\noutput o = %y\n",
-        2 * 10 * 3 * 4, 4 * (40 + 12 + 3 + 30), false);
+    expect("input %x: f32[2, 5, 4]\ninput %w: f32[3, 4]\ninput %b: f32[3]\n"
+           "%y: f32[2, 5, 3] = aten.linear.default(%x, %w, %b)\noutput o = %y\n",
+           2 * 10 * 3 * 4, 4 * (40 + 12 + 3 + 30), false);
     expect("input %x: bf16[5, 4]\ninput %w: bf16[3, 4]\n%y: bf16[5, 3] = aten.linear.default(%x, %w)\noutput o = %y\n",
            2 * 5 * 3 * 4, 2 * (20 + 12 + 15), true);
     /* an axis of b that broadcasts lies in memory once */
@@ -43,15 +43,15 @@ static void test_products(void **state)
            "%y: f32[7, 5, 3] = aten.matmul.default(%a, %e)\noutput o = %y\n",
            2 * 7 * 5 * 3 * 4, 4 * (140 + 12 + 105), false);
     /* two groups of 4 channels, kernel 3 x 3, 6 x 6 outputs of 8 channels */
-    expect(
-        "input %x: f32[1, 8, 8, 8]\ninput %w: f32[8, 4, 3, 3]\n"
-        "%y: f32[1, 8, 6, 6] = aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 2)\noutput o = %y\n",
-        2.0 * 8 * 36 * 4 * 9, 4 * (512 + 288 + 288), false);
+    expect("input %x: f32[1, 8, 8, 8]\ninput %w: f32[8, 4, 3, 3]\n"
+           "%y: f32[1, 8, 6, 6] = aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 2)\n"
+           "output o = %y\n",
+           2.0 * 8 * 36 * 4 * 9, 4 * (512 + 288 + 288), false);
     /* transposed: every input element goes to 5 channels x 2 x 2 */
-    expect(
-        "input %x: f32[1, 3, 4, 4]\ninput %w: f32[3, 5, 2, 2]\n"
-        "%y: f32[1, 5, 8, 8] = aten.convolution.default(%x, %w, none, [2, 2], [0, 0], [1, 1], true, [0, 0], 1)\noutput o = %y\n",
-        2.0 * 48 * 5 * 4, 4 * (48 + 60 + 320), false);
+    expect("input %x: f32[1, 3, 4, 4]\ninput %w: f32[3, 5, 2, 2]\n"
+           "%y: f32[1, 5, 8, 8] = aten.convolution.default(%x, %w, none, [2, 2], [0, 0], [1, 1], true, [0, 0], 1)\n"
+           "output o = %y\n",
+           2.0 * 48 * 5 * 4, 4 * (48 + 60 + 320), false);
 }
 
 static void expect_attention(const char *rest, double pairs)

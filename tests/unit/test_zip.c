@@ -116,8 +116,8 @@ static Buf make(const Part *parts, size_t n, const Archive *a)
     return b;
 }
 
-/* Opening must fail with this code, and the message must hold this text. The bytes lie in a block of their exact size, so that the
- * sanitizer sees a read past them. */
+/* Opening must fail with this code, and the message must hold this text.
+ * The bytes lie in a block of their exact size, so that the sanitizer sees a read past them. */
 static void refused(Buf b, ErrCode code, const char *text)
 {
     Err err = {0};

@@ -1,5 +1,5 @@
-/* What the unit tests share: cmocka, a folder that is removed at exit, files that live in memory, little-endian bytes, one random
- * number generator. */
+/* What the unit tests share: cmocka, a folder that is removed at exit, files that live in memory,
+ * little-endian bytes, one random number generator. */
 #ifndef QKV_TESTS_UNIT_H
 #define QKV_TESTS_UNIT_H
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* What the tests of graphs share: a graph from its text, with weights made up from their names ("f32[4, 3]" is the name of a weight of
- * that type), and symbols of inputs marked as import marks them. */
+/* What the tests of graphs share: a graph from its text, with weights made up from their names ("f32[4,
+ * 3]" is the name of a weight of that type), and symbols of inputs marked as import marks them. */
 #ifndef QKV_TESTS_UNIT_GRAPH_H
 #define QKV_TESTS_UNIT_GRAPH_H
 #include "unit.h"

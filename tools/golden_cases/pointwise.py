@@ -454,10 +454,12 @@ def slopes(F):
     """Gradients of activations, as PyTorch's joint graphs have them."""
     for dt in FLOATS:
         F.op("aten.silu_backward.default")(t(3, 37, dt=dt), t(3, 37, dt=dt, lo=-6, hi=6))
+        F.op("aten.tanh_backward.default")(t(3, 37, dt=dt), t(3, 37, dt=dt, lo=-1, hi=1))
         for how in ("none", "tanh"):
             F.op("aten.gelu_backward.default")(t(3, 37, dt=dt), t(3, 37, dt=dt, lo=-6, hi=6), approximate=how)
     for x in (torch.tensor([0.0, -0.0, 20.0, -20.0, nan]),):
         F.op("aten.silu_backward.default")(torch.ones(5), x)
+        F.op("aten.tanh_backward.default")(torch.ones(5), x.tanh())
         F.op("aten.gelu_backward.default")(torch.ones(5), x)
         F.op("aten.gelu_backward.default")(torch.ones(5), x, approximate="tanh")
 

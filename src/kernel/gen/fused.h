@@ -1,6 +1,6 @@
-/* sum + x * y rounded once, in vectors of the rung's width, where the rung has an instruction for it. It is asked for by name: left to
- * contraction, compilers fuse some terms of a sum and not others (gcc 14 breaks chains of 256 bits), each function its own way, and a row's
- * bits would depend on the tile that it is in.
+/* sum + x * y rounded once, in vectors of the rung's width, where the rung has an instruction for it. It is asked for
+ * by name: left to contraction, compilers fuse some terms of a sum and not others (gcc 14 breaks chains of 256 bits),
+ * each function its own way, and a row's bits would depend on the tile that it is in.
  *
  *     Vec sum = fused(sum, every(a[k]), row_of_b);
  */

@@ -151,8 +151,8 @@ static int64_t power_int(int64_t a, int64_t b)
     return (int64_t)r;
 }
 
-/* Out-of-range floats are undefined in C; x86's conversion gives the smallest integer, as PyTorch does there. Dtypes of up to 32
- * bits take the low bits of an int32. */
+/* Out-of-range floats are undefined in C; x86's conversion gives the smallest integer, as PyTorch does there.
+ * Dtypes of up to 32 bits take the low bits of an int32. */
 static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN; }
 static inline int32_t float_to_i32(double v) { return v > -0x1p31 - 1 && v < 0x1p31 ? (int32_t)v : INT32_MIN; }
 static inline uint64_t float_to_u64(double v)

@@ -1,7 +1,8 @@
 /* One type's pointwise kernels; included per type by pointwise.c with T, NAME(x) and the F_ macros set. */
 
 #ifdef FLOAT_OPS
-/* Derivatives of x Phi(x) and of its form by tanh. A sum has one product at most: of two the compiler would fuse one in vectors, the other in what is left. */
+/* Derivatives of x Phi(x) and of its form by tanh. A sum has one product at most:
+ * of two the compiler would fuse one in vectors, the other in what is left. */
 __attribute__((always_inline)) static inline T NAME(gelu_slope)(T x)
 {
     return (T)0.5 + (T)0.5 * F_ERF(x * (T)0.70710678118654752440) +

@@ -1,4 +1,5 @@
-/* Pooling for one type; T, TYPE (its DT_), LOAD(v), STORE(v) and NAME(x) are set by the includer. Contract in kernel/image.h. */
+/* Pooling for one type; T, TYPE (its DT_), LOAD(v), STORE(v) and NAME(x) are set by the includer.
+ * Contract in kernel/image.h. */
 
 /* A block of neighbours, `WIDE` vectors of them, whose maxima and sums stay in registers. */
 static void NAME(largest_block)(T *out, const T *in, const int64_t *tap, int64_t taps)

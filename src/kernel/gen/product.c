@@ -1,7 +1,7 @@
 /* Tiles of matrix products in portable C: registers are vectors of the compiler's, as wide as the ISA level's.
  * One multiply-add a term, in the order of K, into one accumulator an element: a row's bits depend on the row alone.
- * Tile sizes: 9 x 48 with 32 registers of 16, 6 x 16 with 16 of 8, 8 x 12 with 32 of 4, 4 x 12 with 16 of 4. Both operands are packed along K, so
- * that a step of K reads neighbours: [K][rows of the tile], [K][columns of the panel].
+ * Tile sizes: 9 x 48 with 32 registers of 16, 6 x 16 with 16 of 8, 8 x 12 with 32 of 4, 4 x 12 with 16 of 4. Both
+ * operands are packed along K, so that a step of K reads neighbours: [K][rows of the tile], [K][columns of the panel].
  */
 #include "kernel/gen/fused.h"
 #include "kernel/gen/product_impl.h"

@@ -53,7 +53,8 @@ static inline void turn_four(float *to, int64_t step, const float *const *row)
 #ifdef __AVX512F__
 typedef float F16 __attribute__((vector_size(64), aligned(4)));
 
-/* The same for 16 rows: four perfect shuffles of the lines, each of which moves one bit of a word's place from the row to the column. */
+/* The same for 16 rows: four perfect shuffles of the lines, each of which moves one bit of a word's place from the
+ * row to the column. */
 static inline void turn_sixteen(float *to, int64_t step, const float *const *row)
 {
     F16 a[LANES], b[LANES];
@@ -118,8 +119,8 @@ static inline void store_row(void *to, DType t, int64_t at, const float *from, i
     for (; i < n; i++) c[i] = bf16_bits(from[i]);
 }
 
-/* x Phi(x) with half of vm_gelu's instructions: erf as a quotient of polynomials (Eigen's coefficients), wrong by 5 units in the last place
- * at most; the result by 1.5e-6 at |x| = 5.6, where PyTorch's own is by 1.2e-6. */
+/* x Phi(x) with half of vm_gelu's instructions: erf as a quotient of polynomials (Eigen's coefficients), wrong by 5
+ * units in the last place at most; the result by 1.5e-6 at |x| = 5.6, where PyTorch's own is by 1.2e-6. */
 __attribute__((always_inline)) static inline float gelu_of(float x)
 {
     float y = x * 0.70710678118654752f, t = y > 4 ? 4 : y < -4 ? -4 : y, s = t * t;

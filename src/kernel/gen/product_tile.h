@@ -1,5 +1,6 @@
-/* Tiles of MR x NV vectors of W words, one function per height so that the sums stay in registers. Included with W, MR, NV, NR, PER_WORD and
- * MULTIPLY(sum, word of a, vector of b); a and b are packed along K: [K][rows of the tile], [K][NR], in words (a float, or two bf16).
+/* Tiles of MR x NV vectors of W words, one function per height so that the sums stay in registers. Included with W, MR,
+ * NV, NR, PER_WORD and MULTIPLY(sum, word of a, vector of b); a and b are packed along K: [K][rows of the tile],
+ * [K][NR], in words (a float, or two bf16).
  */
 typedef float V __attribute__((vector_size(W * 4)));
 
@@ -37,8 +38,8 @@ INLINE void sums_add(int rows, int nv, const char *a, int64_t step, const float 
     }
 }
 
-/* rows x nv vectors. While it runs, the next tile's rows come into L1 and lines of the next sliver of b into L2, evenly spread: a branch
- * that is guessed wrong once in sixteen terms costs a twentieth. */
+/* rows x nv vectors. While it runs, the next tile's rows come into L1 and lines of the next sliver of b into L2,
+ * evenly spread: a branch that is guessed wrong once in sixteen terms costs a twentieth. */
 INLINE void tile_of(int rows, int nv, const ProductTile *t)
 {
     int64_t words = (t->n + PER_WORD - 1) / PER_WORD, pace = words ? t->lines * LINE / words : 0;
@@ -89,7 +90,8 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
     }
 TILE(1)
 TILE(2)
-TILE(3) TILE(4)
+TILE(3)
+TILE(4)
 #if defined(__AVX2__) || defined(__aarch64__)
     TILE(5) TILE(6)
 #endif

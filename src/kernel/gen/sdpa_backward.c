@@ -1,13 +1,14 @@
 /* The gradient of attention in portable C with gcc's vector types; compiled once per ISA level. Contract and formulas
  * in kernel/sdpa.h.
  *
- * A job is a range of the keys of one head of keys, with all query rows that use them. Queries (times scale) and dout are packed once as rows of
- * floats. KEYS keys at a time, whose dk and dv are summed up where they stay in the cache, the rows go by in blocks of QUERIES: scores and dP are
- * made, become weights P and dS, and are multiplied into dv, dk and dq. So five products of (QUERIES, KEYS) blocks, and nothing of the size
- * (N, M): memory is O((N + KEYS) (D + E)) a job. All products are one micro-kernel, C (ROWS, TILE) += A (ROWS, K) B (K, TILE), whose A is read
- * element by element by any strides: P^T and dS^T need no transposing.
- * Blocks that neither mask nor bounds allow are skipped. Where there are few heads of keys their keys are cut into ranges, by a rule that does not
- * know the number of threads; each has its own sum of dq, and these are added up in order: the same bits for any number of threads.
+ * A job is a range of the keys of one head of keys, with all query rows that use them. Queries (times scale) and dout
+ * are packed once as rows of floats. KEYS keys at a time, whose dk and dv are summed up where they stay in the cache,
+ * the rows go by in blocks of QUERIES: scores and dP are made, become weights P and dS, and are multiplied into dv, dk
+ * and dq. So five products of (QUERIES, KEYS) blocks, and nothing of the size (N, M): memory is O((N + KEYS) (D + E)) a
+ * job. All products are one micro-kernel, C (ROWS, TILE) += A (ROWS, K) B (K, TILE), whose A is read element by element
+ * by any strides: P^T and dS^T need no transposing. Blocks that neither mask nor bounds allow are skipped. Where there
+ * are few heads of keys their keys are cut into ranges, by a rule that does not know the number of threads; each has
+ * its own sum of dq, and these are added up in order: the same bits for any number of threads.
  */
 #include "kernel/gen/sdpa_stack.h"
 #include "kernel/variant.h"

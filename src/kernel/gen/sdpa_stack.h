@@ -1,12 +1,13 @@
-/* What attention kernels share whatever they multiply with: heads that use the same keys as one stack of query rows, masks, threads.
+/* What attention kernels share whatever they multiply with: heads that use the same keys as one stack of query rows,
+ * masks, threads.
  *
  *     static const SdpaWay way = {BLOCK, per_thread, pack, attend};
  *     static void sdpa(const Sdpa *a, void *space, int threads) { sdpa_all(a, &way, space, threads); }
  *
- * A mask that is the same for every query of the stack is resolved before packing: keys that it forbids are not packed at all, so that neither
- * work nor NaN comes from them. Other masks and bounds are looked at per panel of keys: what allows nothing is not computed, what allows
- * everything is not touched. Threads get whole stacks and parts of stacks of equal cost; a row's values do not depend
- * on where it is cut.
+ * A mask that is the same for every query of the stack is resolved before packing: keys that it forbids are not packed
+ * at all, so that neither work nor NaN comes from them. Other masks and bounds are looked at per panel of keys: what
+ * allows nothing is not computed, what allows everything is not touched. Threads get whole stacks and parts of stacks
+ * of equal cost; a row's values do not depend on where it is cut.
  */
 #ifndef QKV_KERNEL_GEN_SDPA_STACK_H
 #define QKV_KERNEL_GEN_SDPA_STACK_H

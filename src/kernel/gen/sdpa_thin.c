@@ -1,8 +1,9 @@
 /* Attention of few queries (a decoding step): keys and values are read once, from where they are, and nothing is
  * packed. Contract in kernel/sdpa.h, masks and threads in sdpa_stack.h; compiled once per ISA level.
  *
- * ROWS rows of the heads that share keys go together. LANES keys at a time: a product with a key leaves LANES partial sums, which a transpose
- * and LANES additions make the scores of all the keys. Weights are exp2 against the running maximum; values are added up row by row.
+ * ROWS rows of the heads that share keys go together. LANES keys at a time: a product with a key leaves LANES partial
+ * sums, which a transpose and LANES additions make the scores of all the keys. Weights are exp2 against the running
+ * maximum; values are added up row by row.
  */
 #include "kernel/gen/sdpa_stack.h"
 #include "kernel/variant.h"

@@ -24,8 +24,8 @@ typedef float Vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias))
 typedef int32_t IVec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint32_t UVec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint16_t HVec __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
-typedef uint16_t Half __attribute__((
-    may_alias)); /* rows of halves pass through buffers of other types (vec_load_some): without may_alias reads overtake what is written there */
+typedef uint16_t Half __attribute__((may_alias)); /* rows of halves pass through buffers of other types (vec_load_some):
+                                                     without may_alias reads overtake what is written there */
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
@@ -74,9 +74,10 @@ INLINE float vec_total(Vec x)
 #endif
 }
 
-/* 2^z, 0 below the normal numbers, which is nothing beside a softmax's largest 1, while products with subnormal numbers take a hundred
- * times as long (masks of -100 make them). NaN stays. z <= 127. Relative error 2.2e-7 at most: a polynomial for 2^r on [0, 1) (AVX-512, whose
- * vreduceps and vscalefps do the rest) or [-1/2, 1/2], minimax by Remez' algorithm. */
+/* 2^z, 0 below the normal numbers, which is nothing beside a softmax's largest 1, while products with subnormal
+ * numbers take a hundred times as long (masks of -100 make them). NaN stays. z <= 127. Relative error 2.2e-7 at most:
+ * a polynomial for 2^r on [0, 1) (AVX-512, whose vreduceps and vscalefps do the rest) or [-1/2, 1/2], minimax by
+ * Remez' algorithm. */
 INLINE Vec vec_exp2(Vec z)
 {
 #if defined(__AVX512F__)
@@ -179,7 +180,8 @@ INLINE void vec_store_some(DType t, void *p, Vec x, int64_t n)
 #define VEC_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (IVec){__VA_ARGS__})
 #endif
 
-/* Rows a and b whose blocks of `step` elements trade places: a gets b's even blocks at its odd ones, b gets a's odd blocks at its even ones. */
+/* Rows a and b whose blocks of `step` elements trade places: a gets b's even blocks at its odd ones,
+ * b gets a's odd blocks at its even ones. */
 INLINE void vec_trade(Vec *a, Vec *b, int step)
 {
     Vec x = *a, y = *b;

@@ -21,8 +21,8 @@ static inline int32_t vm_int(float f)
     return i;
 }
 
-/* Cody-Waite reduction by ln 2 in two parts, then a polynomial of degree 6 (Cephes expf's coefficients, refitted); 2^n in two steps
- * so that denormal results are right. */
+/* Cody-Waite reduction by ln 2 in two parts, then a polynomial of degree 6 (Cephes expf's coefficients, refitted);
+ * 2^n in two steps so that denormal results are right. */
 static inline float vm_exp(float x)
 {
     float c = x > 88.8f ? 88.8f : x;
@@ -45,8 +45,8 @@ static inline float vm_exp(float x)
     return x != x ? x : e;
 }
 
-/* exp(x) for x <= 0 with less work: 0 below the normal numbers, which is nothing beside a softmax's largest 1, while products with
- * subnormal numbers take a hundred times as long (masks of -100 make them). NaN stays. */
+/* exp(x) for x <= 0 with less work: 0 below the normal numbers, which is nothing beside a softmax's largest 1,
+ * while products with subnormal numbers take a hundred times as long (masks of -100 make them). NaN stays. */
 static inline float vm_exp_down(float x)
 {
     float c = x < -87.0f ? -87.0f : x;

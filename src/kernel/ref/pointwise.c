@@ -1,5 +1,5 @@
-/* Reference: float operations computed in double by libm and rounded once. The other types are gen's, which are plain C already,
- * as are the operations that depend on the type's own grid (nextafter, sinc between its zeros). */
+/* Reference: float operations computed in double by libm and rounded once. The other types are gen's, which are plain
+ * C already, as are the operations that depend on the type's own grid (nextafter, sinc between its zeros). */
 #include "kernel/pointwise.h"
 
 void pointwise_fill_gen(PointwiseKernels *k);

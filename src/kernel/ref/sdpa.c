@@ -1,4 +1,5 @@
-/* Reference attention and its gradient: plain loops over one row at a time, double throughout. Contract in kernel/sdpa.h. */
+/* Reference attention and its gradient: plain loops over one row at a time, double throughout.
+ * Contract in kernel/sdpa.h. */
 #include <math.h>
 #include <string.h>
 #include "kernel/sdpa.h"

@@ -1,5 +1,5 @@
-/* Products of bf16 by AMX: tiles of 16 rows of 64 bytes; 2 x 2 of them are summed at once, so that a tile is loaded for each that is multiplied.
- * Permission for the tile registers was asked for in base/cpu.c.
+/* Products of bf16 by AMX: tiles of 16 rows of 64 bytes; 2 x 2 of them are summed at once, so that a tile is loaded for
+ * each that is multiplied. Permission for the tile registers was asked for in base/cpu.c.
  */
 #include "kernel/x86/product_tiles.h"
 

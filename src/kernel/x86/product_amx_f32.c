@@ -1,10 +1,13 @@
-/* Products of f32 by AMX's tiles of bf16. A float is the sum of three bf16, x = x0 + x1 + x2, each the rest rounded to nearest: 24 bits and more. Of the nine products of the parts
- * the six with i + j <= 2 are summed, each of them exact; what is left out is less than 2^-24 of |a b| (Henry, Tang, Heinecke 2019, "Leveraging the bfloat16 artificial
- * intelligence datatype for higher-precision computations"). A tile sums 16 pairs from zero and adds that to the sum, so that less is rounded than by one multiply-add a term: sums are nearer
- * to the exact ones than the other kernels'. At six times the work tiles are 2.4 times as fast as AVX-512 on Sapphire Rapids.
+/* Products of f32 by AMX's tiles of bf16. A float is the sum of three bf16, x = x0 + x1 + x2, each the rest rounded to
+ * nearest: 24 bits and more. Of the nine products of the parts the six with i + j <= 2 are summed, each of them exact;
+ * what is left out is less than 2^-24 of |a b| (Henry, Tang, Heinecke 2019, "Leveraging the bfloat16 artificial
+ * intelligence datatype for higher-precision computations"). A tile sums 16 pairs from zero and adds that to the sum,
+ * so that less is rounded than by one multiply-add a term: sums are nearer to the exact ones than the other kernels'.
+ * At six times the work tiles are 2.4 times as fast as AVX-512 on Sapphire Rapids.
  *
- * Parts and their products below 2^-126 are zero: nothing is lost of operands and products from 2^-102 on. Infinities and NaN, whose products with parts mean nothing, and what
- * overflows are seen in the sums; those elements are summed again, from the parts, by multiply-adds.
+ * Parts and their products below 2^-126 are zero: nothing is lost of operands and products from 2^-102 on. Infinities
+ * and NaN, whose products with parts mean nothing, and what overflows are seen in the sums; those elements are summed
+ * again, from the parts, by multiply-adds.
  */
 #include <math.h>
 #include "kernel/x86/product_tiles.h"
@@ -75,7 +78,8 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
     }
 }
 
-/* n elements of K from k on, 16 columns at most of which `cols` are b's: [3 parts][16 words][16 columns], parts two tiles apart. */
+/* n elements of K from k on, 16 columns at most of which `cols` are b's:
+ * [3 parts][16 words][16 columns], parts two tiles apart. */
 static void pack_tile(uint32_t *to, const ProductIn *b, int64_t k, int n, int64_t col, int cols)
 {
     if (b->cs == 1 && b->dtype == DT_F32) {
@@ -154,7 +158,8 @@ __attribute__((always_inline)) static inline void multiply(int tm, int tn, const
     if (tm > 1 && tn > 1) _tile_dpbf16ps(3, 5, 7);
 }
 
-/* As in product_amx.c: sums in registers 0 to 3, rows of the tile before are finished meanwhile. Each step changes one of the two parts, the small ones come first. */
+/* As in product_amx.c: sums in registers 0 to 3, rows of the tile before are finished meanwhile.
+ * Each step changes one of the two parts, the small ones come first. */
 __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const ProductTile *t)
 {
     enum { SIXTH = PARTS * TILE / 6 };

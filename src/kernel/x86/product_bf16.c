@@ -1,5 +1,5 @@
-/* Products of bf16 by AVX512_BF16 (Zen 4, Cooper Lake): vdpbf16ps adds two products to a sum. Tiles as those of f32, a word being two
- * neighbours along K.
+/* Products of bf16 by AVX512_BF16 (Zen 4, Cooper Lake): vdpbf16ps adds two products to a sum. Tiles as those of f32, a
+ * word being two neighbours along K.
  */
 #include <immintrin.h>
 #include "kernel/kernel.h"

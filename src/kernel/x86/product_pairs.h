@@ -21,7 +21,8 @@ static inline void line_of(uint16_t *restrict to, const ProductIn *x, int64_t at
         for (int i = 0; i < CHUNK; i++) to[i] = i < n ? bf16_element(x, at + i * step) : 0;
 }
 
-/* A chunk of K from k on (n elements), columns [col, col + cols) of b, 16 at most, as [16 words][16 columns], words `step` apart; columns from `cols` on are zero. */
+/* A chunk of K from k on (n elements), columns [col, col + cols) of b, 16 at most, as [16 words][16 columns],
+ * words `step` apart; columns from `cols` on are zero. */
 __attribute__((always_inline)) static inline void pack_chunk(uint32_t *to, int step, const ProductIn *b, int64_t k,
                                                              int n, int64_t col, int cols)
 {

@@ -1,6 +1,8 @@
-/* Attention in bf16 on AMX tiles: both products in tiles of 16 rows of 32 bf16. All that is not tiles is in sdpa_pairs.h.
+/* Attention in bf16 on AMX tiles: both products in tiles of 16 rows of 32 bf16. All that is not tiles is in
+ * sdpa_pairs.h.
  *
- * _tile_dpbf16ps: C (16, 16) f32 += A (16, 32) bf16 * B (32, 16), B as 16 rows of pairs: B[k / 2][n] holds elements k and k + 1 of column n.
+ * _tile_dpbf16ps: C (16, 16) f32 += A (16, 32) bf16 * B (32, 16), B as 16 rows of pairs: B[k / 2][n] holds elements k
+ * and k + 1 of column n.
  */
 enum { GROUP = 32, KEYS = 512 };
 #include "kernel/x86/sdpa_pairs_back.h"
@@ -55,7 +57,8 @@ static void product(const PairProduct *p)
     }
 }
 
-/* Eight tiles of 16 rows of 64 bytes. In memory for good: gcc 12 takes the intrinsic to read its first bytes only and drops the other stores. */
+/* Eight tiles of 16 rows of 64 bytes. In memory for good: gcc 12 takes the intrinsic to read its first bytes only and
+ * drops the other stores. */
 static const TileConfig config = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
 
 static void enter(void) { _tile_loadconfig(&config); }

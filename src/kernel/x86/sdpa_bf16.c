@@ -1,6 +1,8 @@
-/* Attention in bf16 by AVX512_BF16 (Zen 4, Cooper Lake): vdpbf16ps adds two products to a sum. All that is not this product is in sdpa_pairs.h.
+/* Attention in bf16 by AVX512_BF16 (Zen 4, Cooper Lake): vdpbf16ps adds two products to a sum. All that is not this
+ * product is in sdpa_pairs.h.
  *
- * ROWS rows of VECTORS vectors of sums stay in registers; a pair of a row of the first operand goes to all lanes of a vector.
+ * ROWS rows of VECTORS vectors of sums stay in registers; a pair of a row of the first operand goes to all lanes of a
+ * vector.
  */
 enum { GROUP = 24, KEYS = 256 };
 #include "kernel/x86/sdpa_pairs_back.h"

@@ -1,7 +1,6 @@
-/* Attention in bf16 by instructions that multiply pairs. Includers give GROUP, the query rows that go together, KEYS, the keys at a
- * time, and product(); all else is here.
- * Contract in kernel/sdpa.h, masks and threads in gen/sdpa_stack.h. f32 and f16 are left to the ISA level below: a bf16
- * has too few bits for them.
+/* Attention in bf16 by instructions that multiply pairs. Includers give GROUP, the query rows that go together, KEYS,
+ * the keys at a time, and product(); all else is here. Contract in kernel/sdpa.h, masks and threads in
+ * gen/sdpa_stack.h. f32 and f16 are left to the ISA level below: a bf16 has too few bits for them.
  *
  *     enum { GROUP = 32, KEYS = 512 };
  *     #include "kernel/x86/sdpa_pairs.h"
@@ -9,10 +8,11 @@
  *     static const SdpaWay way = {GROUP, room, pack, attend, NULL, NULL};
  *     void KERNEL(sdpa_fill)(SdpaKernels *k) { fill(k, &way); }
  *
- * Second operands are packed in blocks of 16 columns, rows of pairs: a 32-bit word holds elements k and k + 1 of a column. For q k^T a column is
- * a key and k goes along d (words transposed), for p v a column is one of the values' and k goes along keys.
- * GROUP query rows take KEYS keys at a time: their scores as f32, then exp2 against the running maximum row by row into bf16 in the same place,
- * then the product with the values on top of what was there. Weights are bf16, their sum is taken before they are rounded.
+ * Second operands are packed in blocks of 16 columns, rows of pairs: a 32-bit word holds elements k and k + 1 of a
+ * column. For q k^T a column is a key and k goes along d (words transposed), for p v a column is one of the values' and
+ * k goes along keys. GROUP query rows take KEYS keys at a time: their scores as f32, then exp2 against the running
+ * maximum row by row into bf16 in the same place, then the product with the values on top of what was there. Weights
+ * are bf16, their sum is taken before they are rounded.
  */
 #ifndef QKV_KERNEL_X86_SDPA_PAIRS_H
 #define QKV_KERNEL_X86_SDPA_PAIRS_H
@@ -23,8 +23,8 @@
 enum { PANEL = 64, LEAD = KEYS + 16, STEP = 32 };
 static const float LOG2E = 1.44269504f;
 
-/* c (rows, columns) = or += a (rows, K) * b (K, columns), bf16 by bf16 into f32. Operands are there up to multiples of STEP in K and of STEP
- * in columns, and rows of a and c up to GROUP; what is past K is 0 in both. */
+/* c (rows, columns) = or += a (rows, K) * b (K, columns), bf16 by bf16 into f32. Operands are there up to multiples
+ * of STEP in K and of STEP in columns, and rows of a and c up to GROUP; what is past K is 0 in both. */
 typedef struct PairProduct {
     float *c;
     const void *a;
@@ -132,7 +132,8 @@ static void pack(const Stack *s)
 
 /* ------------------------------------------------------------------ softmax */
 
-/* 2^z for weights that become bf16: relative error 7.5e-5. Minimax by Remez' algorithm on [0, 1). 0 below the normal numbers; NaN stays. */
+/* 2^z for weights that become bf16: relative error 7.5e-5. Minimax by Remez' algorithm on [0, 1).
+ * 0 below the normal numbers; NaN stays. */
 static inline __m512 exp2_short(__m512 z)
 {
     __m512 r = _mm512_reduce_ps(z, 1), p = _mm512_set1_ps(7.802452264e-2f);
@@ -142,7 +143,8 @@ static inline __m512 exp2_short(__m512 z)
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(z, _mm512_set1_ps(-126), _CMP_NLT_UQ), p, z);
 }
 
-/* n scores x (n a multiple of 32) become bf16 weights 2^((x - top) unit) in the same place; their sum, lane by lane, is added to `sum`. */
+/* n scores x (n a multiple of 32) become bf16 weights 2^((x - top) unit) in the same place;
+ * their sum, lane by lane, is added to `sum`. */
 static void row_exp(float *x, float top, float unit, int64_t n, float *sum)
 {
     float base = top == -INFINITY ? 0 : top * unit;

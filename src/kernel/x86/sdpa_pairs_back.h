@@ -1,21 +1,27 @@
-/* The gradient of attention in bf16 by instructions that multiply pairs: the other half of sdpa_pairs.h, with the includer's GROUP and product(). Contract and formulas in kernel/sdpa.h.
+/* The gradient of attention in bf16 by instructions that multiply pairs: the other half of sdpa_pairs.h, with the
+ * includer's GROUP and product(). Contract and formulas in kernel/sdpa.h.
  *
  *     enum { GROUP = 32, KEYS = 512 };
  *     #include "kernel/x86/sdpa_pairs_back.h"
  *     static void product(const PairProduct *p) { ... }
  *     void KERNEL(sdpa_fill)(SdpaKernels *k) { fill(k, &way); fill_back(k); }
  *
- * BACK_ROWS query rows of a stack go over the keys BACK_KEYS at a time; GROUP of them at once have their scores S and dP = dout v^T as f32, which become P = 2^(S log2(e) - lse log2(e)) and
- * dS = P (dP - sum_e dout out) row by row, two rows at once. Both are rounded to bf16, as PyTorch's kernel rounds them, and go from there into three products whose sums are f32:
+ * BACK_ROWS query rows of a stack go over the keys BACK_KEYS at a time; GROUP of them at once have their scores S and
+ * dP = dout v^T as f32, which become P = 2^(S log2(e) - lse log2(e)) and dS = P (dP - sum_e dout out) row by row, two
+ * rows at once. Both are rounded to bf16, as PyTorch's kernel rounds them, and go from there into three products whose
+ * sums are f32:
  *
- *     dv^T (E, keys) += dout^T P,    dk^T (D, keys) += q^T dS       rows of P and dS in pairs, as second operand, once all rows of the block have them
- *     dq (rows, D) += dS k                                          dS also as first operand
+ *     dv^T (E, keys) += dout^T P,    dk^T (D, keys) += q^T dS       rows of P and dS in pairs, as second operand, once
+ * all rows of the block have them dq (rows, D) += dS k                                          dS also as first
+ * operand
  *
- * dk and dv are summed transposed because P and dS come row by row, and are turned as they are written; `scale` goes to dq and dk last. Nothing of (N, M) is kept: a thread has the packed
- * keys and values of a stack and the sums of dk and dv.
+ * dk and dv are summed transposed because P and dS come row by row, and are turned as they are written; `scale` goes to
+ * dq and dk last. Nothing of (N, M) is kept: a thread has the packed keys and values of a stack and the sums of dk and
+ * dv.
  *
- * The rows of a stack are summed in parts of part_rows, the parts one after the other, whoever made them: where heads are too few for the threads, these take parts, and dk and dv have the
- * same bits. The ISA level below takes what is not here: other dtypes, softcap, the mask's gradient, few queries.
+ * The rows of a stack are summed in parts of part_rows, the parts one after the other, whoever made them: where heads
+ * are too few for the threads, these take parts, and dk and dv have the same bits. The ISA level below takes what is
+ * not here: other dtypes, softcap, the mask's gradient, few queries.
  */
 #ifndef QKV_KERNEL_X86_SDPA_PAIRS_BACK_H
 #define QKV_KERNEL_X86_SDPA_PAIRS_BACK_H
@@ -108,7 +114,8 @@ static int64_t back_room(const Sdpa *a)
 typedef struct BackRow {
     float unit, base, delta;
     float lse;
-    bool far; /* lse is taken off first: base would be rounded, a fused product is not, and their difference may be huge */
+    bool far; /* lse is taken off first: base would be rounded, a fused product is not, and their difference may be huge
+               */
 } BackRow;
 
 typedef struct Back {
@@ -209,7 +216,8 @@ static void end_rows(const Back *k, int64_t first)
 static const uint16_t halves_beside[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                            8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 
-/* Two rows of n scores and dP (n a multiple of 16), one below the other; `one`: there is only the first. P and dS in pairs, dS as rows, too. */
+/* Two rows of n scores and dP (n a multiple of 16), one below the other; `one`: there is only the first.
+ * P and dS in pairs, dS as rows, too. */
 INLINE void weigh_pair(bool one, const float *x, const float *dp, const BackRow *w, int64_t n, uint16_t *p,
                        uint16_t *ds, uint16_t *first)
 {
@@ -264,7 +272,8 @@ static void clear_pairs(const Back *k, int64_t at, int from, int to, int64_t n)
 
 /* ------------------------------------------------------------------ products */
 
-/* Scores and dP of `rows` rows from row g on and the panel of keys from m0 + at on: its width; 0: none of the rows may see any. */
+/* Scores and dP of `rows` rows from row g on and the panel of keys from m0 + at on: its width; 0:
+ * none of the rows may see any. */
 static int64_t panel_scores(const Back *k, int g, int rows, int64_t m0, int64_t at)
 {
     const Sdpa *a = k->s.a;

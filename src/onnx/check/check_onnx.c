@@ -1,10 +1,11 @@
-/* The records of an ONNX file: what onnx.checker looks at, and the rest of what a file can have wrong, all of it listed.
+/* The records of an ONNX file: what onnx.checker looks at, and the rest of what a file can have wrong,
+ * all of it listed.
  *
  *     node 'MatMul_3' (MatMul): it uses 'h', which a later node gives       Q109
  *     node 'y': declared FLOAT, the op gives FLOAT16                        Q201
  *
- * Graphs are walked in order with what is known of each value; types and sizes come from onnx_infer.c. Bodies of local functions have no
- * types, so their nodes are held against schemas alone. */
+ * Graphs are walked in order with what is known of each value; types and sizes come from onnx_infer.c.
+ * Bodies of local functions have no types, so their nodes are held against schemas alone. */
 #include "onnx/check/check_onnx.h"
 #include <math.h>
 #include <stdio.h>
@@ -207,8 +208,8 @@ static void give_outputs(Records *r, Scope *s, const OnnxNode *n, const char *pl
     }
 }
 
-/* Types and sizes through a local function: its body with the caller's inputs. Attributes that the caller gives are not put in: nodes that
- * refer to them give nothing known. */
+/* Types and sizes through a local function: its body with the caller's inputs.
+ * Attributes that the caller gives are not put in: nodes that refer to them give nothing known. */
 enum { MAX_CALLS = 64 };
 
 static void infer_call(Records *r, const OnnxFunction *f, const OnnxShape **in, int nin, OnnxShape *out, int nout,

@@ -1,5 +1,5 @@
-/* One ONNX node against its op's schema, or against the local function that it calls: does the op exist in this opset, how many inputs and
- * outputs, which attributes of which kind, and values that the specification limits. */
+/* One ONNX node against its op's schema, or against the local function that it calls: does the op exist in this
+ * opset, how many inputs and outputs, which attributes of which kind, and values that the specification limits. */
 #include <math.h>
 #include <string.h>
 #include "onnx/check/check_onnx_impl.h"

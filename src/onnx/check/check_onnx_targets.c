@@ -1,9 +1,10 @@
-/* What targets refuse of an ONNX node. ONNX Runtime's CPU kernels stand in ort_kernels.def by op, versions and types (tools/onnx_schemas.py).
+/* What targets refuse of an ONNX node. ONNX Runtime's CPU kernels stand in ort_kernels.def by op,
+ * versions and types (tools/onnx_schemas.py).
  *
  *     node 'm' (MatMul): inputs are BFLOAT16; its kernels take FLOAT, DOUBLE, INT32 ...      Q602
  *
- * A kernel that is open at its end is for the version it begins with; an op without kernel that the standard defines by others is spelled out;
- * float16 runs through casts where only float32 has a kernel. */
+ * A kernel that is open at its end is for the version it begins with; an op without kernel that the standard defines
+ * by others is spelled out; float16 runs through casts where only float32 has a kernel. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

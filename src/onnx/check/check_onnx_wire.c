@@ -1,5 +1,5 @@
-/* What an ONNX file's bytes say and its records no longer do: attributes without a type (the reader infers it), and the paths of external
- * data, also where the reader refuses them.
+/* What an ONNX file's bytes say and its records no longer do: attributes without a type (the reader infers it), and the
+ * paths of external data, also where the reader refuses them.
  *
  *     weight 'w': its data is at '../../etc/passwd'        Q912
  */

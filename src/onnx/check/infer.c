@@ -1,5 +1,5 @@
-/* Types and sizes of ONNX nodes. Contract in onnx_infer.h. Element types follow from the schema; sizes by families of ops (onnx_infer_view.c,
- * onnx_infer_layers.c). */
+/* Types and sizes of ONNX nodes. Contract in onnx_infer.h. Element types follow from the schema;
+ * sizes by families of ops (onnx_infer_view.c, onnx_infer_layers.c). */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -303,9 +303,12 @@ bool infer_numel(int rank, const OnnxSize *d, int64_t *out)
 static void infer_sizes(OnnxInfer *f)
 {
     static const char same[] =
-        "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh CumProd CumSum DequantizeLinear Elu Erf Exp EyeLike Floor Gelu HardSigmoid HardSwish "
-        "Hardmax Identity IsInf IsNaN LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not QuantizeLinear RandomNormalLike RandomUniformLike Reciprocal Relu ReverseSequence "
-        "RotaryEmbedding Round ScatterElements ScatterND Scatter Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh TensorScatter ThresholdedRelu Trilu GroupNormalization "
+        "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh CumProd "
+        "CumSum DequantizeLinear Elu Erf Exp EyeLike Floor Gelu HardSigmoid HardSwish "
+        "Hardmax Identity IsInf IsNaN LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not "
+        "QuantizeLinear RandomNormalLike RandomUniformLike Reciprocal Relu ReverseSequence "
+        "RotaryEmbedding Round ScatterElements ScatterND Scatter Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus "
+        "Softsign Sqrt Swish Tan Tanh TensorScatter ThresholdedRelu Trilu GroupNormalization "
         "InstanceNormalization LRN QuickGelu FastGelu BiasGelu SkipLayerNormalization SkipSimplifiedLayerNormalization";
     const char *op = f->node->op;
     bool plain = !*f->schema->domain || !strcmp(op, "FlexAttention");
@@ -318,9 +321,8 @@ static void infer_sizes(OnnxInfer *f)
         return;
     }
     if (!plain) return;
-    if (infer_among(
-            op,
-            "Add Sub Mul Div Pow PRelu And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Mod BitShift BitwiseAnd BitwiseOr BitwiseXor") &&
+    if (infer_among(op, "Add Sub Mul Div Pow PRelu And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Mod "
+                        "BitShift BitwiseAnd BitwiseOr BitwiseXor") &&
         f->opset >= 7)
         infer_arithmetic(f);
     else if (infer_among(op, "Max Min Sum Mean Where") && f->opset >= 8) infer_broadcast(f, 0, f->node->ninput);

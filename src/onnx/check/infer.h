@@ -1,7 +1,9 @@
-/* Types and sizes of ONNX nodes, node by node, as far as they follow: an inference of the checker's own, beside the importer's.
+/* Types and sizes of ONNX nodes, node by node, as far as they follow: an inference of the checker's own, beside the
+ * importer's.
  *
- * A size is a number, a symbol (equal symbols are equal sizes), or unknown; elements of small integer tensors (shapes, axes) are followed the
- * same way. What contradicts the op's rules is a finding (Q204, Q205); what does not follow stays unknown.
+ * A size is a number, a symbol (equal symbols are equal sizes), or unknown; elements of small integer tensors (shapes,
+ * axes) are followed the same way. What contradicts the op's rules is a finding (Q204, Q205); what does not follow
+ * stays unknown.
  */
 #ifndef QKV_ONNX_CHECK_INFER_H
 #define QKV_ONNX_CHECK_INFER_H

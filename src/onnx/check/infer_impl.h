@@ -1,4 +1,5 @@
-/* What src/verify/onnx_infer*.c share: reading a node, giving results, refusing. An op's function reads f->in and fills f->out:
+/* What src/verify/onnx_infer*.c share: reading a node, giving results, refusing. An op's function reads f->in and fills
+ * f->out:
  *
  *     void infer_op_gemm(OnnxInfer *f)
  *     {

@@ -1,5 +1,5 @@
-/* Sizes of ONNX ops that move elements, and of those that compute with sizes: Shape, Gather, Concat, Slice, Reshape. Their elements are followed,
- * so that Reshape(x, Concat(Shape(x)[0:1], [4, 8])) is known. */
+/* Sizes of ONNX ops that move elements, and of those that compute with sizes: Shape, Gather, Concat, Slice, Reshape.
+ * Their elements are followed, so that Reshape(x, Concat(Shape(x)[0:1], [4, 8])) is known. */
 #include "onnx/check/infer_impl.h"
 
 void infer_op_transpose(OnnxInfer *f)

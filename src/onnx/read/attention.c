@@ -1,8 +1,9 @@
-/* ONNX Attention (opset 23, 24, 25) and RotaryEmbedding (23). Contract in onnx_impl.h; meaning: onnx/docs/Operators.md, and where that
- * leaves questions onnx/reference/ops/op_attention.py.
+/* ONNX Attention (opset 23, 24, 25) and RotaryEmbedding (23). Contract in onnx_impl.h; meaning: onnx/docs/Operators.md,
+ * and where that leaves questions onnx/reference/ops/op_attention.py.
  *
- * Attention becomes scaled_dot_product_attention, whose row takes softcap and bounds (key j for query i: i + lower <= j <= i + upper), so
- * that causal attention with a past and sliding windows need no mask. A row without an allowed key gives 0 in both.
+ * Attention becomes scaled_dot_product_attention, whose row takes softcap and bounds (key j for query i: i + lower <= j
+ * <= i + upper), so that causal attention with a past and sliding windows need no mask. A row without an allowed key
+ * gives 0 in both.
  */
 #include "onnx/read/attention.h"
 #include <math.h>

@@ -11,7 +11,8 @@ typedef struct Attend {
     Value *sink;           /* (H): one more score per head that takes probability and gives no value; may be NULL */
 } Attend;
 
-/* (B, N, H) with `heads` heads, or (B, heads, N, D) as it is -> (B, heads, N, D); false with a message when heads do not divide. */
+/* (B, N, H) with `heads` heads, or (B, heads, N, D) as it is -> (B, heads, N, D);
+ * false with a message when heads do not divide. */
 bool split_heads(OnnxOp *o, int input, int64_t heads, Value **x);
 Value *merge_heads(OnnxOp *o, Value *x);   /* (B, H, N, E) -> (B, N, H * E) */
 Value *attend(OnnxOp *o, const Attend *a); /* (B, H, N, E) */

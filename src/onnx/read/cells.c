@@ -1,7 +1,7 @@
 /* What the names of an ONNX graph stand for: tensors, constants that may be sizes, lists. Contract in onnx_impl.h.
  *
- * A constant stays a Cell until somebody wants its tensor, so that shapes and axes leave no weights behind. Elements of a Cell that are
- * known as expressions (a shape that was put together) become a tensor only where an op wants one.
+ * A constant stays a Cell until somebody wants its tensor, so that shapes and axes leave no weights behind. Elements of
+ * a Cell that are known as expressions (a shape that was put together) become a tensor only where an op wants one.
  */
 #include <stdarg.h>
 #include <stdio.h>

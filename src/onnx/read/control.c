@@ -1,8 +1,8 @@
 /* ONNX's If, Loop and Scan. Contract in onnx_impl.h.
  *
- * A condition that is known chooses its branch; a loop whose few turns are known is unrolled, so that nothing later sees it. What comes out of
- * data becomes qkv.branch or qkv.loop (src/op/control.def), whose bodies are graphs with values and symbols of their own: names of the
- * graph around them that they use are captured, as further inputs.
+ * A condition that is known chooses its branch; a loop whose few turns are known is unrolled, so that nothing later
+ * sees it. What comes out of data becomes qkv.branch or qkv.loop (src/op/control.def), whose bodies are graphs with
+ * values and symbols of their own: names of the graph around them that they use are captured, as further inputs.
  */
 #include <stdio.h>
 #include <string.h>
@@ -371,7 +371,8 @@ static bool unroll(OnnxOp *o, const OnnxGraph *body, int carried, int64_t turns,
     return true;
 }
 
-/* ONNX Loop: (trip count, condition, carried ...) -> (carried ..., scanned ...); the body takes (turn, condition, carried ...). */
+/* ONNX Loop: (trip count, condition, carried ...) -> (carried ..., scanned ...);
+ * the body takes (turn, condition, carried ...). */
 bool onnx_loop(OnnxOp *o)
 {
     const OnnxGraph *body = NULL;
@@ -511,7 +512,8 @@ static bool loop_body(OnnxOp *o, const Scan *s, OnnxGraph *body, OnnxScope *arou
     body->output[body->noutput++].name = "qkv condition";
     for (int i = 0; i < b->noutput; i++) body->output[body->noutput++] = b->output[i];
     for (int i = 0; i < s->n; i++) {
-        /* around the body the sequence has the scanned axis first and runs forward, so that one Gather takes its element */
+        /* around the body the sequence has the scanned axis first and runs forward,
+         * so that one Gather takes its element */
         Value *x = s->x[i];
         if (s->axis[i]) x = AS(&o->L, movedim_int, arg_value(x), arg_int(o->g, s->axis[i]), arg_int(o->g, 0));
         if (s->back[i] && x) x = AS(&o->L, flip, arg_value(x), arg_ints(o->g, 1, (int64_t[]){0}));

@@ -1,6 +1,7 @@
 /* ONNX's sampling at points, regions and boxes. Contract in onnx_impl.h.
  *
- *     NonMaxSuppression(boxes, scores, 10, 0.5, 0.3)       ->  torchvision.nms for each image and class, its first ones, joined
+ *     NonMaxSuppression(boxes, scores, 10, 0.5, 0.3)       ->  torchvision.nms for each image and class, its first
+ * ones, joined
  */
 #include <string.h>
 #include "onnx/read/read_impl.h"
@@ -89,7 +90,8 @@ static Value *corners_of(OnnxOp *o, Value *boxes, bool centred)
     return AS(&o->L, stack, arg_values(o->g, 4, out), arg_int(o->g, 2));
 }
 
-/* Rows (image, class, box) of one list: the first `most` that are left, as far as their scores reach; nms gives them by falling score. */
+/* Rows (image, class, box) of one list: the first `most` that are left, as far as their scores reach;
+ * nms gives them by falling score. */
 static Value *kept_rows(OnnxOp *o, Value *boxes, Value *scores, int64_t image, int64_t klass, double overlap,
                         Expr *most, Value *least)
 {

@@ -3,7 +3,8 @@
  *     Conv(x, w, pads=[1, 1, 1, 1])                        ->  aten.convolution(x, w, padding=[1, 1])
  *     AveragePool(x, auto_pad="SAME_UPPER")                ->  a pad, windows, their sum over their count
  *
- * ATen pads both ends of an axis alike; where ONNX asks for something else the input is padded first, just as far as windows reach.
+ * ATen pads both ends of an axis alike; where ONNX asks for something else the input is padded first, just as far as
+ * windows reach.
  */
 #include <math.h>
 #include <string.h>
@@ -302,7 +303,8 @@ static double lowest(DType t)
                              : 0;
 }
 
-/* Positions in a (padded) plane of pooled sizes `wide`, shifted by `before`, become positions in the whole input: ((n C + c) D1 + d1) D2 ... */
+/* Positions in a (padded) plane of pooled sizes `wide`, shifted by `before`, become positions in the whole input:
+ * ((n C + c) D1 + d1) D2 ... */
 static Value *positions(OnnxOp *o, const Value *x, const Windows *w, Value *at, Expr *const *wide, bool shifted,
                         bool column_major)
 {

@@ -4,7 +4,8 @@
 
 static Arg v(Value *x) { return arg_value(x); }
 
-/* Indices as ATen's kernels take them: int64, and counted from the start. Constants are known to be so, or are changed here. */
+/* Indices as ATen's kernels take them: int64, and counted from the start.
+ * Constants are known to be so, or are changed here. */
 static Value *from_start(OnnxOp *o, Value *index, Expr *size)
 {
     index = lower_cast(&o->L, index, DT_I64);

@@ -45,7 +45,8 @@ bool onnx_einsum(OnnxOp *o)
     return op_return(o, 0, AS(&o->L, einsum, arg_str(o->g, equation), arg_values(o->g, o->node->ninput, all)));
 }
 
-/* Normalised over the axes from `axis` on; the second and third result are the mean and 1 / standard deviation (in stash_type: float32). */
+/* Normalised over the axes from `axis` on; the second and third result are the mean and 1 / standard deviation (in
+ * stash_type: float32). */
 bool onnx_layer_norm(OnnxOp *o)
 {
     Value *x, *w, *b;

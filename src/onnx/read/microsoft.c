@@ -1,5 +1,6 @@
-/* The com.microsoft ops that ONNX Runtime's optimizer writes for transformers, but for attention (onnx_microsoft_attention.c).
- * Contract in onnx_impl.h; meaning: onnxruntime/docs/ContribOperators.md and the CPU kernels, against which they are tested.
+/* The com.microsoft ops that ONNX Runtime's optimizer writes for transformers, but for attention
+ * (onnx_microsoft_attention.c). Contract in onnx_impl.h; meaning: onnxruntime/docs/ContribOperators.md and the CPU
+ * kernels, against which they are tested.
  *
  *     SkipLayerNormalization(x, skip, gamma, beta, bias)  ->  layer_norm(x + skip + bias)
  */
@@ -164,7 +165,8 @@ static Value *first_columns(OnnxOp *o, Value *x, Expr *n)
     return AS(&o->L, slice_Tensor, v(x), arg_int(o->g, x->rank - 1), arg_int(o->g, 0), arg_expr(n), arg_int(o->g, 1));
 }
 
-/* MatMulNBits: weights (N, blocks, bytes) of 4 or 8 bits, a scale and a zero point per block of `block_size` columns. */
+/* MatMulNBits: weights (N, blocks, bytes) of 4 or 8 bits, a scale and a zero point per block of
+ * `block_size` columns. */
 bool onnx_matmul_nbits(OnnxOp *o)
 {
     Value *x, *b, *scales, *zeros, *bias = NULL, *order = NULL;

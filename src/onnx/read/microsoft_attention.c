@@ -1,7 +1,9 @@
-/* com.microsoft Attention, MultiHeadAttention, GroupQueryAttention and RotaryEmbedding. Contract in onnx_impl.h and onnx_attention.h;
- * meaning: onnxruntime/docs/ContribOperators.md and contrib_ops/cpu/bert, against whose kernels they are tested.
+/* com.microsoft Attention, MultiHeadAttention, GroupQueryAttention and RotaryEmbedding. Contract in onnx_impl.h and
+ * onnx_attention.h; meaning: onnxruntime/docs/ContribOperators.md and contrib_ops/cpu/bert, against whose kernels they
+ * are tested.
  *
- * A masked key gets `mask_filter_value` added to its score (-10000), here as there: a row that is masked throughout attends as if it were not.
+ * A masked key gets `mask_filter_value` added to its score (-10000), here as there: a row that is masked throughout
+ * attends as if it were not.
  */
 #include <string.h>
 #include "onnx/read/attention.h"

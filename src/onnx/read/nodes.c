@@ -227,7 +227,8 @@ static bool import_node(OnnxImport *im, OnnxScope *s, const OnnxNode *node)
     return read_inputs(&o) && (f ? call_function(&o, f) : run_row(&o)) && name_results(&o, mark);
 }
 
-/* Nodes must stand in the order of use; some tools (ONNX Runtime's float16 converter) append theirs all the same, and ONNX Runtime sorts. */
+/* Nodes must stand in the order of use; some tools (ONNX Runtime's float16 converter) append theirs all the same,
+ * and ONNX Runtime sorts. */
 typedef struct Order {
     Map made; /* name -> &node that makes it */
     const OnnxNode *node;

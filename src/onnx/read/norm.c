@@ -95,7 +95,8 @@ bool onnx_group_norm(OnnxOp *o)
     return op_return(o, 0, AS(&o->L, group_norm, v(x), arg_int(o->g, groups), v(w), v(b), arg_float(o->g, eps)));
 }
 
-/* In training mode the statistics are the batch's, and the running ones are results: momentum * old + (1 - momentum) * the batch's. */
+/* In training mode the statistics are the batch's, and the running ones are results:
+ * momentum * old + (1 - momentum) * the batch's. */
 static bool batch_training(OnnxOp *o, Value *x, Value *const *p, double eps, double momentum)
 {
     int64_t axes[MAX_RANK];

@@ -1,7 +1,8 @@
 /* ONNX's quantized ops, and casts to small types. Contract in onnx_impl.h.
  *
  *     DequantizeLinear(w, scale, zero_point, axis=0)       ->  qkv.dequantize_linear(w, scale, zero_point, 0)
- *     MatMulInteger(a, b, a_zero, b_zero)                  ->  matmuls of the differences in float32, b in two parts, so that sums are exact
+ *     MatMulInteger(a, b, a_zero, b_zero)                  ->  matmuls of the differences in float32, b in two parts,
+ * so that sums are exact
  *
  * QuantizeLinear and DequantizeLinear stay ops of their own, so that ONNX can be written again as it was.
  */
@@ -185,7 +186,8 @@ bool onnx_matmul_integer(OnnxOp *o)
     return op_return(o, 0, whole_product(o, a, b, a0, b0));
 }
 
-/* a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero: round(product * (a_scale * b_scale / y_scale) + y_zero), saturated */
+/* a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero: round(product * (a_scale * b_scale / y_scale) + y_zero),
+ * saturated */
 bool onnx_qlinear_matmul(OnnxOp *o)
 {
     Value *p[8];
@@ -211,7 +213,8 @@ bool onnx_qlinear_matmul(OnnxOp *o)
     return op_return(o, 0, y ? lower_cast(&o->L, lower_reshape(&o->L, y, product->rank, product->dim), t) : NULL);
 }
 
-/* ------------------------------------------------------------------ what ONNX Runtime's quantizer writes (com.microsoft) */
+/* ------------------------------------------------------------------ what ONNX Runtime's quantizer writes
+ * (com.microsoft) */
 
 /* Input i with its scale and zero point at i + 1 and i + 2, as float32 */
 static Value *read_quantized(OnnxOp *o, int i)
@@ -303,7 +306,8 @@ bool onnx_dynamic_quantize_matmul(OnnxOp *o)
     return op_return(o, 0, scaled_product(o, q[0], b, q[1], b_scale, q[2], b0, bias));
 }
 
-/* A, a_scale, a_zero, B, b_scale, b_zero, C (int32, of scale a_scale b_scale), y_scale, y_zero: float32 without the last two */
+/* A, a_scale, a_zero, B, b_scale, b_zero, C (int32, of scale a_scale b_scale), y_scale, y_zero:
+ * float32 without the last two */
 bool onnx_qgemm(OnnxOp *o)
 {
     Value *p[9];

@@ -32,7 +32,8 @@ static bool check_opsets(OnnxImport *im)
 
 /* ------------------------------------------------------------------ inputs */
 
-/* dim_param: a name ("batch_size"), or an expression as torch.onnx writes it ("2*s0"), whose symbols are other parameters. */
+/* dim_param: a name ("batch_size"), or an expression as torch.onnx writes it ("2*s0"),
+ * whose symbols are other parameters. */
 static Expr *param_size(OnnxImport *im, const char *param)
 {
     Expr *e = map_get(&im->symbols, param);

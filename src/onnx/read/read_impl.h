@@ -1,4 +1,5 @@
-/* What the files of src/onnx/read share: what names stand for, and how an op's function reads its node and gives its results.
+/* What the files of src/onnx/read share: what names stand for, and how an op's function reads its node and gives its
+ * results.
  *
  *     static bool op_transpose(OnnxOp *o)
  *     {
@@ -16,7 +17,8 @@
 #include "lower/lower.h"
 #include "onnx/read/read.h"
 
-/* What a name stands for: a tensor, elements that are known as expressions (shapes, axes, counts), or both; or a list of tensors. */
+/* What a name stands for: a tensor, elements that are known as expressions (shapes, axes, counts), or both;
+ * or a list of tensors. */
 typedef struct Cell {
     const char *name;   /* as the file says */
     Value *v;           /* NULL until somebody asks for a tensor */
@@ -90,8 +92,8 @@ bool op_has(const OnnxOp *o, int i);             /* is input i given? */
 bool op_tensor(OnnxOp *o, int i, Value **out);   /* E_FORMAT when it is left out */
 bool op_optional(OnnxOp *o, int i, Value **out); /* *out NULL when it is left out */
 bool op_wants(const OnnxOp *o, int i);           /* is output i named, so that somebody may use it? */
-/* Elements of a small integer, bool or float input as expressions; those of a tensor that is computed are read from it when it is there
- * (rank 0 or 1 of constant size). op_known asks without making anything. */
+/* Elements of a small integer, bool or float input as expressions; those of a tensor that is computed are read from
+ * it when it is there (rank 0 or 1 of constant size). op_known asks without making anything. */
 bool op_sizes(OnnxOp *o, int i, int *n, Expr ***e);
 const Cell *op_known(OnnxOp *o, int i); /* NULL when the elements are not known */
 bool op_const_ints(OnnxOp *o, int i, int *n,
@@ -103,7 +105,8 @@ bool op_attr_ints(OnnxOp *o, const char *name, const int64_t **v, int *n); /* *v
 bool op_attr_string(OnnxOp *o, const char *name, const char *otherwise, const char **out);
 bool op_attr_dtype(OnnxOp *o, const char *name, DType otherwise, DType *out); /* a TensorProto.DataType */
 bool op_axis(OnnxOp *o, const char *what, int64_t axis, int rank, int *out);  /* -rank .. rank - 1 -> 0 .. rank - 1 */
-/* Axes from attribute "axes" or, from opset `moved` on, from input i; *n -1: not given. Normalised for rank, each at most once. */
+/* Axes from attribute "axes" or, from opset `moved` on, from input i; *n -1: not given.
+ * Normalised for rank, each at most once. */
 bool op_axes(OnnxOp *o, int64_t moved, int i, int rank, int *n, int *axis);
 bool op_fail(OnnxOp *o, int i, const char *fmt, ...) QKV_PRINTF(3, 4); /* E_FORMAT "input 1 'x': ..." */
 bool op_unsupported(OnnxOp *o, const char *fmt, ...) QKV_PRINTF(2, 3);
@@ -129,8 +132,8 @@ Expr *const *value_dims(const Value *v);
 Value *op_number(OnnxOp *o, DType t, double v); /* a tensor of rank 0 */
 Value *op_cast(OnnxOp *o, Value *x,
                DType to); /* with ONNX's meaning for small types: attributes saturate, round_mode (onnx_quantize.c) */
-/* Whole numbers of at most 9 bits as two factors, so that float32 holds every sum of `terms` products with others of at most 9 bits exactly:
- * w = 16 high + low. False without an error: there are too many terms. (onnx_quantize.c) */
+/* Whole numbers of at most 9 bits as two factors, so that float32 holds every sum of `terms` products with others of
+ * at most 9 bits exactly: w = 16 high + low. False without an error: there are too many terms. (onnx_quantize.c) */
 bool op_two_factors(OnnxOp *o, Value *w, const Expr *terms, Value **high, Value **low);
 Value *op_item(OnnxOp *o, Value *v, int at,
                Expr **e); /* reads element `at` of a vector (or the number, rank 0) as a size; v, or NULL on error */

@@ -106,8 +106,8 @@ bool onnx_reduce(OnnxOp *o)
     return op_return(o, 0, y);
 }
 
-/* Softmax in float16 as the standard defines it, by a function whose every step is in the dtype of the input: exponentials and their sum are
- * rounded, too. `qkv rewrite` makes one op of it again. */
+/* Softmax in float16 as the standard defines it, by a function whose every step is in the dtype of the input:
+ * exponentials and their sum are rounded, too. `qkv rewrite` makes one op of it again. */
 static Value *softmax_by_steps(OnnxOp *o, Value *x, int axis)
 {
     Arg axes = arg_ints(o->g, 1, (int64_t[]){axis}), keep = arg_bool(o->g, true);

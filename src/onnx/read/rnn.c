@@ -2,8 +2,8 @@
  *
  *     LSTM(X, W, R, B)          ->  aten.lstm of one layer a direction, the gates in PyTorch's order
  *
- * What PyTorch's networks lack (peepholes, sequence_lens, a clip, a GRU whose reset gate comes before the product, other activations) is
- * written step by step, which needs a fixed number of steps.
+ * What PyTorch's networks lack (peepholes, sequence_lens, a clip, a GRU whose reset gate comes before the product,
+ * other activations) is written step by step, which needs a fixed number of steps.
  */
 #include <string.h>
 #include "onnx/read/read_impl.h"
@@ -181,10 +181,10 @@ static bool by_steps(Network *n, int d, bool reverse, Value **y, Value **h, Valu
     OnnxOp *o = n->o;
     const Expr *T = n->x->dim[0];
     if (!ex_is_int(T) || T->i < 1 || T->i > MAX_STEPS)
-        return op_unsupported(
-            o,
-            "peepholes, sequence_lens, clip, other activations and linear_before_reset=0 need a fixed number of steps (up to %d)",
-            MAX_STEPS);
+        return op_unsupported(o,
+                              "peepholes, sequence_lens, clip, other activations and linear_before_reset=0 need a "
+                              "fixed number of steps (up to %d)",
+                              MAX_STEPS);
     Value **all = arena_array(o->g->arena, Value *, T->i), *bias = pick(o, n->b, d), *wb[MAX_GATES], *rb[MAX_GATES],
           *lens = NULL, *none = zeros(n);
     if (!all) return oom(o->im->err);

@@ -1,4 +1,5 @@
-/* ONNX's sequences and optionals: lists of tensors whose length is known when the model is read. Contract in onnx_impl.h.
+/* ONNX's sequences and optionals: lists of tensors whose length is known when the model is read. Contract in
+ * onnx_impl.h.
  *
  *     SequenceInsert(SequenceConstruct(a, b), c, 0)        ->  the list (c, a, b); no nodes
  */
@@ -97,7 +98,8 @@ bool onnx_concat_from_sequence(OnnxOp *o)
                      fresh ? AS(&o->L, stack, list, arg_int(o->g, axis)) : AS(&o->L, cat, list, arg_int(o->g, axis)));
 }
 
-/* Into parts of `split` (one size for all, or a list); without it one part an element, whose axis goes unless keepdims. */
+/* Into parts of `split` (one size for all, or a list); without it one part an element,
+ * whose axis goes unless keepdims. */
 bool onnx_split_to_sequence(OnnxOp *o)
 {
     Value *x;

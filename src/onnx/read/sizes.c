@@ -2,8 +2,8 @@
  *
  *     Reshape(x, Concat(Gather(Shape(x), 0), [-1, 64]))      ->  reshape(x, [s0, -1, 64])
  *
- * Integers and truth values fold as expressions over symbols. Floats fold only where the result is exact in any precision: constants,
- * rounded to their dtype at each step as a kernel would, and sizes times or over powers of two.
+ * Integers and truth values fold as expressions over symbols. Floats fold only where the result is exact in any
+ * precision: constants, rounded to their dtype at each step as a kernel would, and sizes times or over powers of two.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -26,8 +26,8 @@ static bool load_known(OnnxOp *o, int i, Known *k)
     return true;
 }
 
-/* Does every given input have known elements, few enough to compute with? Constants that are data (floats of more than one element) are
- * left alone: they belong to the weights. */
+/* Does every given input have known elements, few enough to compute with? Constants that are data (floats of more
+ * than one element) are left alone: they belong to the weights. */
 static bool all_known(OnnxOp *o)
 {
     if (!o->node->ninput) return false;

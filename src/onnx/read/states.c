@@ -1,7 +1,9 @@
-/* ONNX's ops that carry a state from call to call: CausalConvWithState and LinearAttention (opset 27). Contract in onnx_impl.h.
+/* ONNX's ops that carry a state from call to call: CausalConvWithState and LinearAttention (opset 27). Contract in
+ * onnx_impl.h.
  *
- *     CausalConvWithState(x, w, bias, past)    ->  cat(past, x), a convolution of each channel; the last elements are the next state
- *     LinearAttention(q, k, v, past, decay)    ->  a Scan over the steps: S = S exp(decay) + k v; out = scale q S
+ *     CausalConvWithState(x, w, bias, past)    ->  cat(past, x), a convolution of each channel; the last elements are
+ * the next state LinearAttention(q, k, v, past, decay)    ->  a Scan over the steps: S = S exp(decay) + k v; out =
+ * scale q S
  */
 #include <string.h>
 #include "onnx/read/read_impl.h"
@@ -84,7 +86,8 @@ static Value *steps(OnnxOp *o, Value *x, int n, Expr *const *tail)
     return y ? lower_permute(&o->L, y, perm) : NULL;
 }
 
-/* query (B, T, Hq dk), key (B, T, H dk), value (B, T, H dv), state (B, H, dk, dv), decay (B, T, H or H dk), beta (B, T, H or 1) */
+/* query (B, T, Hq dk), key (B, T, H dk), value (B, T, H dv), state (B, H, dk, dv), decay (B, T, H or H dk), beta (B,
+ * T, H or 1) */
 bool onnx_linear_attention(OnnxOp *o)
 {
     Value *q, *k, *x, *past, *decay, *beta;

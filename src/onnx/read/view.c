@@ -252,7 +252,8 @@ bool onnx_split(OnnxOp *o)
                                "node '%s': the sizes of the split", o->L.name);
 }
 
-/* One axis of a slice, constant step: a negative one reads backwards from start (ONNX clamps start into the axis, end to one before it). */
+/* One axis of a slice, constant step: a negative one reads backwards from start (ONNX clamps start into the axis,
+ * end to one before it). */
 static Value *slice_axis(OnnxOp *o, Value *x, int axis, Expr *start, Expr *end, int64_t step)
 {
     Expr *n = x->dim[axis];

@@ -1,8 +1,7 @@
 /* ONNX files as records: what onnx.proto's messages say, checked for form, with no meaning given to ops.
  *
- *     OnnxFile *f = onnx_open("model.onnx", err);       maps the file; weights are borrowed from it (and from external data files)
- *     for (int i = 0; i < f->model.graph->nnode; i++) use(&f->model.graph->node[i]);
- *     onnx_close(f);
+ *     OnnxFile *f = onnx_open("model.onnx", err);       maps the file; weights are borrowed from it (and from external
+ * data files) for (int i = 0; i < f->model.graph->nnode; i++) use(&f->model.graph->node[i]); onnx_close(f);
  *
  * What reading promises: every length is inside its message, strings hold no NUL and are valid UTF-8, each message is
  * nested at most ONNX_MAX_DEPTH deep, a tensor's bytes are exactly what its dtype and sizes ask for (raw, typed and
@@ -228,14 +227,16 @@ void onnx_close(OnnxFile *f); /* NULL is fine */
 /* Does a file that begins so look like an ONNX model (and not like a ZIP archive)? */
 bool onnx_looks_like(const void *bytes, uint64_t size);
 
-/* A serialized TensorProto, as the standard's tests keep inputs and outputs (input_0.pb); memory in `a`, data borrowed from bytes. */
+/* A serialized TensorProto, as the standard's tests keep inputs and outputs (input_0.pb);
+ * memory in `a`, data borrowed from bytes. */
 bool onnx_read_tensor(Arena *a, const void *bytes, uint64_t size, OnnxTensor *out, Err *err);
 
 typedef struct OnnxWriteOptions {
-    int external; /* 0: outside only when the file would grow above 2 GiB - 1; 1: always (tensors of 1 KiB and more); -1: never, E_LIMIT */
+    int external; /* 0: outside only when the file would grow above 2 GiB - 1; 1: always (tensors of 1 KiB and more);
+                     -1: never, E_LIMIT */
 } OnnxWriteOptions;
-/* Writes model to path, whole or not at all; external data goes to the file "<path's last part>.data" beside it, written before. Weights go
- * from where they are to the file, without a copy in between. options may be NULL. */
+/* Writes model to path, whole or not at all; external data goes to the file "<path's last part>.data" beside it,
+ * written before. Weights go from where they are to the file, without a copy in between. options may be NULL. */
 bool onnx_write(const OnnxModel *model, const char *path, const OnnxWriteOptions *options, Err *err);
 
 const OnnxAttr *onnx_attr(const OnnxNode *n, const char *name); /* NULL when absent */

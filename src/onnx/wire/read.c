@@ -2,8 +2,8 @@
  *
  *     graph: node[3] 'add': attribute[0] 'axis': byte 177: field 3 is bytes with a length, expected a varint
  *
- * Each message is read twice: once to count how often each field occurs, then into arrays of that size. The arena's limit bounds what a
- * file may ask for: a message of 2 bytes becomes a record of a hundred.
+ * Each message is read twice: once to count how often each field occurs, then into arrays of that size. The arena's
+ * limit bounds what a file may ask for: a message of 2 bytes becomes a record of a hundred.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,10 +24,10 @@ enum { SHOWN_DEPTH = 4 }; /* of graphs, in messages */
 
 bool onnx_no_memory(const OnnxReader *r, Err *err)
 {
-    return fail(
-        err, E_LIMIT,
-        "out of memory: its records need more than the %zu bytes that they have so far, or than a file of its size may ask for",
-        arena_used(r->a));
+    return fail(err, E_LIMIT,
+                "out of memory: its records need more than the %zu bytes that they have so far, or than a file of its "
+                "size may ask for",
+                arena_used(r->a));
 }
 
 /* A graph is made beside the records: what it will take is refused before it is made. */

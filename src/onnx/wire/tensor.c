@@ -193,7 +193,8 @@ static bool wrong_size(const OnnxTensor *t, const char *where, uint64_t have, ui
                 (unsigned long long)need);
 }
 
-/* t's elements from bytes that hold them as a file does: low bytes first, small ones packed. Borrowed where they can be used as they are. */
+/* t's elements from bytes that hold them as a file does: low bytes first, small ones packed.
+ * Borrowed where they can be used as they are. */
 static bool place(OnnxReader *r, OnnxTensor *t, const uint8_t *bytes, Err *err)
 {
     size_t n = tensor_bytes(&t->t), size = dtype_size(t->t.dtype);

@@ -1,5 +1,5 @@
-/* Writing ONNX files from the records of onnx.h. Fields go out in the order of their numbers, as protobuf writes them, so that the same
- * records give the same bytes and onnx.load(file).SerializeToString() gives the file.
+/* Writing ONNX files from the records of onnx.h. Fields go out in the order of their numbers, as protobuf writes them,
+ * so that the same records give the same bytes and onnx.load(file).SerializeToString() gives the file.
  *
  *     graph.initializer[0]: dims 768, 768; raw_data: 2359296 bytes, straight from where the tensor is
  *     with external data:   dims 768, 768; external_data: location model.onnx.data, offset 4096, length 2359296

@@ -1,9 +1,11 @@
-/* Attention in ONNX's words: the op Attention where the profile's runtime has it and runs it right, else products and a softmax.
+/* Attention in ONNX's words: the op Attention where the profile's runtime has it and runs it right, else products and a
+ * softmax.
  *
- *     sdpa(q, k, v, mask: bool)   ->  MatMul(Softmax(MatMul(q * scale, k^T) + Where(mask, 0, lowest)), v), and 0 in rows that allow no key
+ *     sdpa(q, k, v, mask: bool)   ->  MatMul(Softmax(MatMul(q * scale, k^T) + Where(mask, 0, lowest)), v), and 0 in
+ * rows that allow no key
  *
- * The scale goes to the queries, in front of the first product (TensorRT's fused attention asks for it). What makes dead rows 0 comes
- * after the second product, so that the pattern in between is the one that runtimes know.
+ * The scale goes to the queries, in front of the first product (TensorRT's fused attention asks for it). What makes
+ * dead rows 0 comes after the second product, so that the pattern in between is the one that runtimes know.
  */
 #include <math.h>
 #include "onnx/write/write_impl.h"

@@ -1,7 +1,7 @@
 /* Loops and branches as ONNX's Loop and If. The rows: src/op/control.def.
  *
- * A body is written as a graph inside the node. What it captures it names as the graph around it does: ONNX's bodies see those names. Its
- * constants stand among the model's initializers.
+ * A body is written as a graph inside the node. What it captures it names as the graph around it does: ONNX's bodies
+ * see those names. Its constants stand among the model's initializers.
  */
 #include "onnx/write/write_impl.h"
 
@@ -69,7 +69,8 @@ static void share_weights(Onnx *o, const Graph *g, Ref *value, bool *written)
         }
 }
 
-/* g as a graph whose first `own` inputs are its own and whose others are the values `captured` outside; NULL when it cannot be written. */
+/* g as a graph whose first `own` inputs are its own and whose others are the values `captured` outside;
+ * NULL when it cannot be written. */
 static OnnxGraph *body_of(Onnx *o, const Node *n, const Graph *g, int own, Value *const *captured)
 {
     Onnx in;

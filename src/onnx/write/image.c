@@ -203,7 +203,8 @@ void out_avg_pool(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, p.batched ? y : squeeze(o, y, 0));
 }
 
-/* (from, to): part j is the mean of floor(j * from / to) .. ceil((j + 1) * from / to) - 1 (ATen's AdaptiveAveragePooling). */
+/* (from, to): part j is the mean of floor(j * from / to) ..
+ * ceil((j + 1) * from / to) - 1 (ATen's AdaptiveAveragePooling). */
 static Ref constant_weights(Onnx *o, int64_t from, int64_t to)
 {
     float *m = arena_array(o->a, float, from *to);
@@ -308,8 +309,10 @@ void out_adaptive_max(Onnx *o, const Node *n, const char *text)
 
 /* ------------------------------------------------------------------ detection */
 
-/* How much each of an axis' `size` pixels weighs in each of `parts` bins of n regions, (n, parts, size): the mean, over a bin's samples, of the two pixels around each, 0
- * for a sample outside [-1, size] (torchvision/csrc/ops/cpu/roi_align_kernel.cpp, whose weights are products of one along y and one along x). from, extent: (n, 1, 1). */
+/* How much each of an axis' `size` pixels weighs in each of `parts` bins of n regions, (n, parts, size): the mean,
+ * over a bin's samples, of the two pixels around each, 0 for a sample outside [-1, size]
+ * (torchvision/csrc/ops/cpu/roi_align_kernel.cpp, whose weights are products of one along y and one along x). from,
+ * extent: (n, 1, 1). */
 static Ref bin_weights(Onnx *o, Ref from, Ref extent, int64_t parts, int64_t ratio, Expr *size)
 {
     DType t = from.t;
@@ -370,7 +373,8 @@ static Ref roi_products(Onnx *o, const Node *n, Ref x, Ref rois)
     return bin(o, "MatMul", r.side[1], bin(o, "MatMul", pixels, transpose(o, r.side[0], 4, (int64_t[]){0, 1, 3, 2})));
 }
 
-/* The same products the other way, then the sum of what belongs to an image: a product with ones where a region is of it. */
+/* The same products the other way, then the sum of what belongs to an image:
+ * a product with ones where a region is of it. */
 void out_roi_align_backward(Onnx *o, const Node *n, const char *text)
 {
     (void)text;

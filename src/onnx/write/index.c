@@ -112,7 +112,8 @@ static bool read_indices(Onnx *o, const Node *n, const Value *x, Indexing *ix)
     return true;
 }
 
-/* The tensor whose last axis the indices are, one after the other, as import spells GatherND; NULL when they are not. */
+/* The tensor whose last axis the indices are, one after the other, as import spells GatherND;
+ * NULL when they are not. */
 static Value *tuples_of(const Indexing *ix)
 {
     Value *all = NULL;

@@ -1,4 +1,5 @@
-/* Products, convolution, norms, recurrent layers in ONNX's words. Half types are worked on in float32 where a row is more than one node.
+/* Products, convolution, norms, recurrent layers in ONNX's words. Half types are worked on in float32 where a row is
+ * more than one node.
  *
  *     aten.linear(x, w, b)   ->  Gemm(x, w, b, transB=1) of two axes; else Add(MatMul(x, Transpose(w)), b)
  */

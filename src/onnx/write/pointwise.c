@@ -1,4 +1,5 @@
-/* Pointwise rows in ONNX's words. What ONNX lacks is written out; half types are then worked on in float32, as PyTorch's kernels do.
+/* Pointwise rows in ONNX's words. What ONNX lacks is written out; half types are then worked on in float32, as
+ * PyTorch's kernels do.
  *
  *     aten.silu(x)   ->  Mul(x, Sigmoid(x))
  */

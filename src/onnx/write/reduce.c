@@ -1,6 +1,7 @@
 /* Reductions, scans, softmax and order in ONNX's words.
  *
- *     aten.cumprod(x, 1)   ->  ReduceProd(Where(triangle, x[..., None, :], 1))        ONNX has a running sum, and no other
+ *     aten.cumprod(x, 1)   ->  ReduceProd(Where(triangle, x[..., None, :], 1))        ONNX has a running sum, and no
+ * other
  */
 #include <math.h>
 #include <string.h>
@@ -66,7 +67,8 @@ static double constant_of(const Arg *a)
     return t && t->rank == 0 && dtype_is_float(t->dtype) ? tensor_get(t, 0) : 0;
 }
 
-/* Is v used as where(_, NaN, v), or compared with -inf, alone? Then the graph came out of a file of ours, which says so itself. */
+/* Is v used as where(_, NaN, v), or compared with -inf, alone? Then the graph came out of a file of ours,
+ * which says so itself. */
 static bool guarded(const Onnx *o, const Value *v)
 {
     int uses = 0;
@@ -438,7 +440,8 @@ void out_median(Onnx *o, const Node *n, const char *text)
     give(o, n, 1, keep ? at : squeeze(o, at, axis));
 }
 
-/* (grad_output, input, sizes, weight, eps, rms): with h = (x - mean) rstd and g = dy w, dx = (g - mean(g) - h mean(g h)) rstd. */
+/* (grad_output, input, sizes, weight, eps, rms): with h = (x - mean) rstd and g = dy w,
+ * dx = (g - mean(g) - h mean(g h)) rstd. */
 void out_norm_backward(Onnx *o, const Node *n, const char *text)
 {
     (void)text;

@@ -1,6 +1,7 @@
 /* Sizes in an ONNX file: a constant where they are one, else Shape, Mul, Add ... nodes, each once for an expression.
  *
- *     2*s0 + 1   ->  Add(Mul(Shape(x, start=0, end=1), [2]), [1])         one-element lists, so that Concat makes shapes of them
+ *     2*s0 + 1   ->  Add(Mul(Shape(x, start=0, end=1), [2]), [1])         one-element lists, so that Concat makes
+ * shapes of them
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* The ONNX file as a whole: inputs, weights, nodes in order, outputs, report. Contract in onnx.h; ops are in onnx_*.c by family. */
+/* The ONNX file as a whole: inputs, weights, nodes in order, outputs, report.
+ * Contract in onnx.h; ops are in onnx_*.c by family. */
 #include <string.h>
 #include "onnx/write/write_impl.h"
 #include "base/jsonw.h"
@@ -312,7 +313,8 @@ static int ir_version(int opset)
     return opset <= 18 ? 8 : opset <= 20 ? 9 : opset <= 22 ? 10 : opset <= 23 ? 11 : opset <= 24 ? 12 : 13;
 }
 
-/* What ONNX has no field for: for whom the file is, what exported the model, and the ranges of sizes, which our own reader keeps. */
+/* What ONNX has no field for: for whom the file is, what exported the model, and the ranges of sizes,
+ * which our own reader keeps. */
 static OnnxPair *metadata(Onnx *o, int *n)
 {
     OnnxPair *pairs = arena_array(o->a, OnnxPair, expr_symbol_count(o->p) + 2);

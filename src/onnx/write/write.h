@@ -33,8 +33,8 @@ typedef struct OnnxOptions {
 } OnnxOptions;
 
 const char *onnx_profile_name(OnnxProfile p);
-/* Report keys: opset, profile, nodes, weights, attentions {op, decomposed}, missing [{node, op, reason}], warnings [{node, op, rule, reason}],
- * notes [..], dropped [..]. */
+/* Report keys: opset, profile, nodes, weights, attentions {op, decomposed}, missing [{node, op, reason}],
+ * warnings [{node, op, rule, reason}], notes [..], dropped [..]. */
 bool onnx_save(const Graph *g, const char *path, const OnnxOptions *options, Buf *report, Err *err);
 /* How a row goes out, for tests: false = not at all, *why then says why, NULL = no reason was given. */
 bool onnx_emits(OpId op, const char **why);

@@ -3,10 +3,11 @@
  *     Ref y = NODE(o, "Add", x.t, x, number(o, x.t, 1));       a node; its result
  *     attr_int(o, "axis", -1);                                 attributes of the next node
  *     y = NODE(o, "Softmax", x.t, y);
- *     give(o, n, 0, y);                                        is what output 0 of graph node n is called in the file; y is used up
+ *     give(o, n, 0, y);                                        is what output 0 of graph node n is called in the file;
+ * y is used up
  *
- * Functions do not fail one by one: refuse() ends a node, broken() the file; after either, what is made is thrown away. A Ref without a
- * name is an input that is left out.
+ * Functions do not fail one by one: refuse() ends a node, broken() the file; after either, what is made is thrown away.
+ * A Ref without a name is an input that is left out.
  */
 #ifndef QKV_ONNX_WRITE_WRITE_IMPL_H
 #define QKV_ONNX_WRITE_WRITE_IMPL_H
@@ -47,10 +48,10 @@ typedef struct Onnx {
     bool *written, *asked; /* by value id */
     Ref *size;
     bool *size_asked;
-    uint32_t nsizes; /* by Expr id */
-    struct Solved **
-        solved; /* by symbol index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
-    const char **wish; /* by value id: the name that it must have as an output */
+    uint32_t nsizes;        /* by Expr id */
+    struct Solved **solved; /* by symbol index: the axis that it is computed from, once one is chosen: two symbols of
+                               one axis must not be computed from each other */
+    const char **wish;      /* by value id: the name that it must have as an output */
     int depth;
     int attention_ops, attention_written_out;
     Buf missing, warnings, notes, dropped; /* JSON lists */

@@ -1,6 +1,6 @@
-/* The records of a .pt2, without the importer: does model.json say what torch's schema wants, are names defined once and before use, do
- * arguments fit the op's schema, are weights in their entries, do signature and graph agree? Everything is listed,
- * nothing stops it.
+/* The records of a .pt2, without the importer: does model.json say what torch's schema wants, are names defined once
+ * and before use, do arguments fit the op's schema, are weights in their entries, do signature and graph agree?
+ * Everything is listed, nothing stops it.
  *
  *     node 'linear': argument 'weight' is given twice                Q106
  *     node 'view': uses 'sym_size_int_7', which is not defined     Q108
@@ -501,7 +501,8 @@ static bool check_config(Records *r, Zip *z, const char *root, const char *folde
 
 /* ------------------------------------------------------------------ signature */
 
-/* What a spec {"parameter": {"arg": {"name": ..}, ..}} or {"user_input": {"arg": {"as_tensor": {"name": ..}}}} names; *fqn: the weight. */
+/* What a spec {"parameter": {"arg": {"name": ..}, ..}} or {"user_input": {"arg": {"as_tensor": {"name": ..}}}} names;
+ * *fqn: the weight. */
 static const char *spec_name(const json_t *spec, const char **fqn)
 {
     static const char *const keys[] = {"parameter_name", "buffer_name", "tensor_constant_name"};

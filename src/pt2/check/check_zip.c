@@ -1,7 +1,9 @@
-/* The container of a .pt2 as bytes. The directory is walked here by itself, without the reader that loading uses, and goes on after each
- * finding; contents (pickles, code, archives in the archive) are looked at through the reader, where it takes the file. Contract in check.h.
+/* The container of a .pt2 as bytes. The directory is walked here by itself, without the reader that loading uses, and
+ * goes on after each finding; contents (pickles, code, archives in the archive) are looked at through the reader, where
+ * it takes the file. Contract in check.h.
  *
- *     end record -> directory at .. -> per entry: its names, sizes, flags; its local header again; the bytes between entries
+ *     end record -> directory at .. -> per entry: its names, sizes, flags; its local header again; the bytes between
+ * entries
  */
 #include <stdlib.h>
 #include <string.h>

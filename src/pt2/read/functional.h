@@ -1,7 +1,7 @@
 /* Functionaliser: in-place ops and writes through views become pure ops.
  *
- * Every tensor name of the file is a Ref. A root Ref owns a value that changes with each write; a view Ref remembers the op that made
- * it from its parent, so that it can be made again after a write to any Ref of the same root.
+ * Every tensor name of the file is a Ref. A root Ref owns a value that changes with each write; a view Ref remembers
+ * the op that made it from its parent, so that it can be made again after a write to any Ref of the same root.
  *
  *     y = x.select(0, 1); y.add_(1)     ->  y' = add(select(x, 0, 1), 1); x' = select_scatter(x, y', 0, 1)
  *

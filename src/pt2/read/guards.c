@@ -2,9 +2,9 @@
  *
  *     "L['mask'].size()[1] == (L['x'].size()[1] // 14) * 3"
  *
- * Equalities, bounds and divisibility become requirements. Conditions with != come from stride analysis during tracing (0/1
- * specialisation of contiguity); the graph computes the same for the sizes they exclude, so they are read and not enforced. Conditions on
- * strides or storage offsets are not read: a tensor given to qkv may have any.
+ * Equalities, bounds and divisibility become requirements. Conditions with != come from stride analysis during tracing
+ * (0/1 specialisation of contiguity); the graph computes the same for the sizes they exclude, so they are read and not
+ * enforced. Conditions on strides or storage offsets are not read: a tensor given to qkv may have any.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* The .pt2 archive: entries, weights, symbols. Signature and nodes are in pt2_signature.c and pt2_nodes.c. Contract in pt2.h. */
+/* The .pt2 archive: entries, weights, symbols. Signature and nodes are in signature.c and nodes.c.
+ * Contract in read.h. */
 #include "pt2/read/read.h"
 #include <stdio.h>
 #include <string.h>
@@ -134,7 +135,8 @@ static bool weight_view(const json_t *meta, Tensor *t, int64_t *offset, Err *err
     return constant_int(json_object_get(meta, "storage_offset"), offset, err);
 }
 
-/* torch aligns entries to 64 bytes; other ZIP writers do not, and then the entry is copied, once for all tensors that share it. */
+/* torch aligns entries to 64 bytes; other ZIP writers do not, and then the entry is copied,
+ * once for all tensors that share it. */
 static bool align_entry(Import *im, const char *name, uint64_t size, const void **bytes)
 {
     if ((uintptr_t)*bytes % 16 == 0) return true;
@@ -280,8 +282,9 @@ static Expr *root_of(Expr *e)
     return root_of(e->args[ex_is_int(e->args[0])]);
 }
 
-/* This minimum was not declared: torch writes 2 where a size has none (Dim.AUTO, Dim.DYNAMIC), as sizes of 0 and 1 are left out while it traces,
- * and runs 1 all the same. A maximum beside it is then one that tracing found, which is among the guards. */
+/* This minimum was not declared: torch writes 2 where a size has none (Dim.AUTO, Dim.DYNAMIC), as sizes of 0 and 1
+ * are left out while it traces, and runs 1 all the same. A maximum beside it is then one that tracing found, which is
+ * among the guards. */
 static bool undeclared(const json_t *top, const char *symbol, int64_t lo, int64_t hi)
 {
     char bound[32];
@@ -298,8 +301,9 @@ static bool undeclared(const json_t *top, const char *symbol, int64_t lo, int64_
     return false;
 }
 
-/* torch lists 2 as the least value of s0 where 14*s0 is declared from 14 on, and runs 14 all the same: sizes of 0 and 1 are left out of its
- * ranges while it traces, and it puts back the declared minimum of plain symbols and of derived sizes alone. */
+/* torch lists 2 as the least value of s0 where 14*s0 is declared from 14 on, and runs 14 all the same: sizes of 0 and
+ * 1 are left out of its ranges while it traces, and it puts back the declared minimum of plain symbols and of derived
+ * sizes alone. */
 static void widen_root(ExprPool *p, Expr *e, int64_t lo, int64_t hi)
 {
     Expr *root = root_of(e);

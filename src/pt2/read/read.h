@@ -4,8 +4,8 @@
  *     ... p->graph ...        weights point into the mapped file
  *     source_close(p);
  *
- * Nothing in the archive is unpickled; data/sample_inputs is never read. Errors: E_FORMAT (damaged), E_UNSUPPORTED (names every op that
- * is missing, its node and how often), E_IO, E_LIMIT.
+ * Nothing in the archive is unpickled; data/sample_inputs is never read. Errors: E_FORMAT (damaged), E_UNSUPPORTED
+ * (names every op that is missing, its node and how often), E_IO, E_LIMIT.
  */
 #ifndef QKV_PT2_READ_READ_H
 #define QKV_PT2_READ_READ_H

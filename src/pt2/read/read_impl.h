@@ -43,14 +43,14 @@ bool read_number(Import *im, const json_t *v, Expr **out);
 bool read_meta(Import *im, const json_t *meta, DType *t, int *rank, Expr **dim);
 Slot *scope_find(const Scope *s, const char *name);
 bool scope_put(Import *im, Scope *s, const char *name, Slot slot);
-/* pt2_signature.c */
+/* signature.c */
 bool add_input(Import *im, Scope *s, const json_t *spec);
 bool add_outputs(Import *im, Scope *s, const json_t *specs);
 bool add_writes(Import *im, Scope *s);
-/* pt2_nodes.c */
+/* nodes.c */
 bool import_nodes(Import *im, Scope *s);
 bool find_missing_ops(Import *im, const json_t *graph);
-/* pt2_guards.c */
+/* guards.c */
 bool import_guards(Import *im, const json_t *guards);
 bool require_guards(Import *im);
 #endif

@@ -1,4 +1,5 @@
-/* The signature of a .pt2: which placeholder is which weight or input, which output is a result or a new value of a buffer or input. */
+/* The signature of a .pt2: which placeholder is which weight or input,
+ * which output is a result or a new value of a buffer or input. */
 #include <stdio.h>
 #include <string.h>
 #include "base/vec.h"

@@ -2,7 +2,8 @@
  *
  *     sdpa(q, k, v, mask, upper=0)   ->  sdpa(q, k, v, mask & (arange(M) - arange(N)[:, None] <= 0))
  *     sdpa(q, k, v, softcap=50.)     ->  _safe_softmax(tanh(q @ k.T * scale / 50) * 50) @ v
- *     qkv.sdpa_lse, sdpa_backward    ->  _scaled_dot_product_flash_attention_for_cpu and its backward, where PyTorch's kernel takes them; else products and a softmax
+ *     qkv.sdpa_lse, sdpa_backward    ->  _scaled_dot_product_flash_attention_for_cpu and its backward, where PyTorch's
+ * kernel takes them; else products and a softmax
  */
 #include <math.h>
 #include "pt2/write/write_impl.h"

@@ -1,8 +1,9 @@
-/* Nodes in the words of ATen's core, for graphs that ask for it (qkv joint --decompose core). What has no core form is an error that names the node.
+/* Nodes in the words of ATen's core, for graphs that ask for it (qkv joint --decompose core). What has no core form is
+ * an error that names the node.
  *
- *     aten.reshape(x, [6])          ->  aten.view(x, [6]), of a contiguous clone where x may not be contiguous in PyTorch
- *     aten.matmul of (B, H, N, D)   ->  aten.bmm of (B*H, N, D)
- *     aten.where.ScalarOther(c, x, 0.0)  ->  aten.where.self(c, x, aten.full([], 0.0))
+ *     aten.reshape(x, [6])          ->  aten.view(x, [6]), of a contiguous clone where x may not be contiguous in
+ * PyTorch aten.matmul of (B, H, N, D)   ->  aten.bmm of (B*H, N, D) aten.where.ScalarOther(c, x, 0.0)  ->
+ * aten.where.self(c, x, aten.full([], 0.0))
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +34,9 @@ static void look(void *user, Value **slot)
     o->dense = o->dense && contiguous(o->e, *slot);
 }
 
-/* Is v contiguous in PyTorch? Views are not but for reshape, which is a view of what is or of a clone; products always are; what else there is follows
- * its operands: it is if they all are. Nodes are asked for in order, so that their operands have been asked for. */
+/* Is v contiguous in PyTorch? Views are not but for reshape, which is a view of what is or of a clone; products
+ * always are; what else there is follows its operands: it is if they all are. Nodes are asked for in order, so that
+ * their operands have been asked for. */
 static bool contiguous(Emit *e, const Value *v)
 {
     if (v->kind == V_INPUT || v->id >= e->g->next_id || !v->rank) return true;

@@ -1,7 +1,8 @@
 /* Nodes of a .pt2: names, types of values, and the arguments of a row by ATen's schema, defaults left out.
  *
  *     %y: f32[s0, 4] = aten.linear.default(%x, %p_w)  ->
- *     {"target": "torch.ops.aten.linear.default", "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "x"}}, "kind": 1}, ...
+ *     {"target": "torch.ops.aten.linear.default", "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "x"}},
+ * "kind": 1}, ...
  */
 #include <string.h>
 #include "base/number.h"

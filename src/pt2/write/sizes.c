@@ -1,7 +1,8 @@
-/* Sizes in a .pt2: expressions as sympy's srepr, and the nodes that compute them (aten.sym_size.int, _operator.mul, ...), each once, in
- * front of its first use.
+/* Sizes in a .pt2: expressions as sympy's srepr, and the nodes that compute them (aten.sym_size.int, _operator.mul,
+ * ...), each once, in front of its first use.
  *
- *     2*s0 + 1   ->  sym_size_int = aten.sym_size.int(x, 0); mul = _operator.mul(2, sym_size_int); add = _operator.add(mul, 1)
+ *     2*s0 + 1   ->  sym_size_int = aten.sym_size.int(x, 0); mul = _operator.mul(2, sym_size_int); add =
+ * _operator.add(mul, 1)
  */
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Rows of the plain form that ATen spells otherwise.
  *
  *     qkv.upsample(x, [h, w], "linear", scales=[2, 2])  ->  aten.upsample_bilinear2d(x, [h, w], False, 2.0, 2.0)
- *     aten.view.dtype(x, f32)                           ->  aten.view.dtype(aten.contiguous(x), f32): PyTorch looks at strides
- *     linear, qkv.lstm_layer                            ->  aten.lstm of one layer, which does both
+ *     aten.view.dtype(x, f32)                           ->  aten.view.dtype(aten.contiguous(x), f32): PyTorch looks at
+ * strides linear, qkv.lstm_layer                            ->  aten.lstm of one layer, which does both
  */
 #include <stdlib.h>
 #include <string.h>
@@ -199,7 +199,8 @@ static bool layer_input(Emit *e, const Node *n, Value **x, Value **w, Value **bi
                      arg_dtype(gates->dtype))) != NULL;
 }
 
-/* (gates, weight, bias, h, [c, projection | kind], reverse) -> aten.lstm.input and its like, one layer in one direction */
+/* (gates, weight, bias, h, [c, projection | kind], reverse) -> aten.lstm.input and its like,
+ * one layer in one direction */
 static bool spell_layer(Emit *e, const Node *n)
 {
     bool lstm = n->op->id == OP_lstm_layer;
@@ -434,7 +435,8 @@ static bool spell_rms_backward(Emit *e, const Node *n)
            sum_leading(e, dw, lead, n->out[1]) && sum_leading(e, dy, lead, n->out[2]);
 }
 
-/* The statistics by native_layer_norm, on CPUs of the input's type, the gradient from them. Its bias is looked at for its sizes alone: the weight has them. */
+/* The statistics by native_layer_norm, on CPUs of the input's type, the gradient from them.
+ * Its bias is looked at for its sizes alone: the weight has them. */
 static bool spell_norm_backward(Emit *e, const Node *n)
 {
     Value *x = n->arg[1].v, *all[3];

@@ -1,4 +1,4 @@
-/* The .pt2 archive: weights, signature, symbols. Nodes are in pt2_nodes.c, sizes in pt2_sizes.c. Contract in pt2.h. */
+/* The .pt2 archive: weights, signature, symbols. Nodes are in nodes.c, sizes in sizes.c. Contract in write.h. */
 #include "pt2/write/write.h"
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,8 @@ static int by_place(const void *a, const void *b)
     return x->v->id - y->v->id;
 }
 
-/* Weights that share bytes share a record, as tied weights and slices of one tensor do; PyTorch reads a record as one dtype. */
+/* Weights that share bytes share a record, as tied weights and slices of one tensor do;
+ * PyTorch reads a record as one dtype. */
 static bool share_records(Emit *e, Weights *all)
 {
     Stored **order = arena_array(e->arena, Stored *, all->n + 1);
@@ -75,7 +76,8 @@ static bool share_records(Emit *e, Weights *all)
     return true;
 }
 
-/* A name in a state dict is a path of modules: "a.b" makes "a" one, which then cannot be a weight, and no part is empty. */
+/* A name in a state dict is a path of modules: "a.b" makes "a" one, which then cannot be a weight,
+ * and no part is empty. */
 static const char *path_of(Emit *e, const Value *v, Map *modules)
 {
     char *path = arena_strdup(e->arena, v->fqn && *v->fqn ? v->fqn : v->name);
@@ -396,7 +398,8 @@ static void put_ranges(const Emit *e, Buf *out)
     }
 }
 
-/* Joint graphs that PyTorch writes have a spec of the model's own results alone, with which .module() cannot give the gradients: theirs is a tuple of all. */
+/* Joint graphs that PyTorch writes have a spec of the model's own results alone,
+ * with which .module() cannot give the gradients: theirs is a tuple of all. */
 static bool is_joint(const Graph *g)
 {
     bool any = false;

@@ -17,21 +17,21 @@ typedef struct Emit {
     signed char *dense; /* by value id, for core: is it contiguous in PyTorch? 0: not known yet, 1 yes, -1 perhaps not */
     const char **size;
     bool *asked, *known;
-    uint32_t nsizes;     /* by Expr id: the node that gives it, once there is one; being looked for; size_known */
-    const char **symbol; /* by index: its name in the file */
-    struct Solution **
-        solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
-    bool *bound;   /* by index: a data-dependent size that is known already */
-    bool *checked; /* by requirement: written already */
-    bool too_long; /* a size's text was cut */
-    Binding hint;  /* the example sizes that the file carries */
+    uint32_t nsizes;          /* by Expr id: the node that gives it, once there is one; being looked for; size_known */
+    const char **symbol;      /* by index: its name in the file */
+    struct Solution **solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one
+                                 axis must not be computed from each other */
+    bool *bound;              /* by index: a data-dependent size that is known already */
+    bool *checked;            /* by requirement: written already */
+    bool too_long;            /* a size's text was cut */
+    Binding hint;             /* the example sizes that the file carries */
     Buf nodes, tensors, ints, bools, floats, guards;
     Err *err;
 } Emit;
 
 static inline bool out_of_data(const Symbol *s) { return s->source == SYM_ITEM || s->source == SYM_SIZE; }
 
-/* pt2_sizes.c */
+/* sizes.c */
 bool sizes_open(Emit *e);
 const char *sympy_name(const Expr *x);
 void put_srepr(Emit *e, const Expr *x, Buf *out); /* "Mul(Integer(2), Symbol('s0', positive=True, integer=True))" */
@@ -45,7 +45,8 @@ bool put_number(Emit *e, const Expr *x, ParamType as,
                 Buf *out);                        /* an argument: as_int, as_float, as_bool, as_sym_int ... */
 Expr *is_true(const Emit *e, const Expr *symbol); /* what the item of a bool tensor is */
 bool put_item(Emit *e, Value *v, const Expr *x);  /* the node that reads x from v */
-/* Where a size is found: an axis of a tensor, a scalar input, or, for a symbol, an axis that is factor * symbol + rest. */
+/* Where a size is found: an axis of a tensor, a scalar input, or, for a symbol,
+ * an axis that is factor * symbol + rest. */
 typedef struct Axis {
     Value *v;
     int at;
@@ -58,11 +59,11 @@ bool find_axis(const Emit *e, const Expr *x, Axis *out);
 const char *size_input(const Emit *e, const Expr *x);
 bool find_solution(Emit *e, const Expr *s, Solution *out);
 
-/* pt2_checks.c */
+/* checks.c */
 bool note_value(Emit *e, const Value *v); /* v is written: the sizes that come out of it are known, asserts follow */
 bool put_guards(Emit *e);
 
-/* pt2_nodes.c */
+/* nodes.c */
 const char *fresh_name(Emit *e, const char *base);
 Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim); /* one that only the file has */
 bool requires_grad(const Value *v);
@@ -82,17 +83,17 @@ Value *put(Emit *e, OpId op, int n, const Arg *args, const char *base, DType t, 
 #define PUT(e, op, base, t, rank, dim, ...)                                                                            \
     put((e), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__}, base, t, rank, dim)
 
-/* pt2_spell.c: rows that ATen spells otherwise. Done: it was one of them and is written. */
+/* spell.c: rows that ATen spells otherwise. Done: it was one of them and is written. */
 bool find_absorbed(Emit *e);
 bool spell_node(Emit *e, const Node *n, bool *done);
 
-/* pt2_core.c: for graphs that ask for ATen's core alone. */
+/* core.c: for graphs that ask for ATen's core alone. */
 bool core_open(Emit *e);
 bool core_spell(Emit *e, const Node *n, bool *done); /* rows that core spells otherwise */
 bool core_overload(Emit *e, const Node *n,
                    Arg *args); /* the row's own overload, with tensors where core has none for numbers */
 
-/* pt2_attention.c */
+/* attention.c */
 bool spell_attention(Emit *e, const Node *n);
 bool spell_sdpa_lse(Emit *e, const Node *n);
 bool spell_sdpa_backward(Emit *e, const Node *n);

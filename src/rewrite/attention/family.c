@@ -1,6 +1,6 @@
 /* The tables of the attention family. */
 #include "rewrite/attention/family.h"
-#include "rewrite/attention/attention.h"
+#include "rewrite/attention/makers.h"
 #include "rewrite/attention/draw.h"
 #include "rewrite/attention/mask.h"
 #include "rewrite/attention/rotary.h"

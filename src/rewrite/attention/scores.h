@@ -1,7 +1,7 @@
-/* What src/rewrite/attention*.c share: a scores form (attention.h) taken apart. */
+/* What the graft functions of the attention rules share: a scores form (makers.h) taken apart. */
 #ifndef QKV_REWRITE_ATTENTION_SCORES_H
 #define QKV_REWRITE_ATTENTION_SCORES_H
-#include "rewrite/attention/attention.h"
+#include "rewrite/attention/makers.h"
 
 typedef struct Scores {
     Value *q, *k, *mask;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 #include "facts/range.h"
-#include "rewrite/attention/attention.h"
+#include "rewrite/attention/makers.h"
 #include "rewrite/attention/scores.h"
 
 typedef struct Heads {

@@ -1,9 +1,11 @@
-/* Intel's intrinsics that src/kernel/x86 uses for attention, in C with gcc's vectors: AVX-512, AVX512_BF16 and AMX on any machine.
+/* Intel's intrinsics that src/kernel/x86 uses for attention, in C with gcc's vectors: AVX-512, AVX512_BF16 and AMX on
+ * any machine.
  *
  *     cc -I tests/kernel/emulated -D__AVX512F__ -DQKV_VARIANT=emulated_amx -c src/kernel/x86/sdpa_amx.c
  *
- * They compute what the manual says (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2), rounded to nearest: bf16 that are subnormal are 0 to the instructions
- * of AVX512_BF16 and AMX, aligned loads and stores want alignment, tiles want a configuration. Not for speed.
+ * They compute what the manual says (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2), rounded
+ * to nearest: bf16 that are subnormal are 0 to the instructions of AVX512_BF16 and AMX, aligned loads and stores want
+ * alignment, tiles want a configuration. Not for speed.
  */
 #ifndef QKV_TESTS_EMULATED_IMMINTRIN_H
 #define QKV_TESTS_EMULATED_IMMINTRIN_H

@@ -1,17 +1,19 @@
 /* Graft functions of the attention rules (rules/attention.rules).
  *
  * What they pass around is an equal form of a value: qkv.scores(q, k, mask, scale, softcap, normalized ...), that is
- *     softcap * tanh(scale * q k^T / softcap) + mask        (without softcap: scale * q k^T + mask; a bool mask: -inf where false)
- * and its softmax over the last axis when `normalized`. q is (..., N, D), k (..., M, D), the leading axes broadcast, the mask broadcasts to
- * (..., N, M). masked_rows says what the source gives in rows without an allowed key: 0 what sdpa gives, 1 NaN, 2 an average of values that
- * sdpa does not give, 3 NaN if the additive mask is -inf throughout the row, 4 the average of all values, which sdpa gives, too, as the mask is
- * finite there.
+ *     softcap * tanh(scale * q k^T / softcap) + mask        (without softcap: scale * q k^T + mask; a bool mask: -inf
+ * where false) and its softmax over the last axis when `normalized`. q is (..., N, D), k (..., M, D), the leading axes
+ * broadcast, the mask broadcasts to
+ * (..., N, M). masked_rows says what the source gives in rows without an allowed key: 0 what sdpa gives, 1 NaN, 2 an
+ * average of values that sdpa does not give, 3 NaN if the additive mask is -inf throughout the row, 4 the average of
+ * all values, which sdpa gives, too, as the mask is finite there.
  */
-#ifndef QKV_REWRITE_ATTENTION_ATTENTION_H
-#define QKV_REWRITE_ATTENTION_ATTENTION_H
+#ifndef QKV_REWRITE_ATTENTION_MAKERS_H
+#define QKV_REWRITE_ATTENTION_MAKERS_H
 #include "rewrite/build.h"
 
-/* v as another value times a number, seen through views: "scale on q". v itself when there is none, else *scale takes up the number. */
+/* v as another value times a number, seen through views: "scale on q".
+ * v itself when there is none, else *scale takes up the number. */
 Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth);
 
 GraftFn make_scores;     /* q, k^T of a matmul */
@@ -30,8 +32,8 @@ GraftFn make_scores_cast;     /* scores, dtype */
 GraftFn make_scores_reshape;  /* scores, sizes */
 GraftFn make_scores_permute;  /* scores, dims */
 GraftFn make_scores_softmax;  /* scores, dim, true when rows without an allowed key give 0 */
-GraftFn
-    make_through_permute; /* a node, the scores below the permute that is its operand, that permute's dims: the permute comes after it */
+GraftFn make_through_permute; /* a node, the scores below the permute that is its operand, that permute's dims: the
+                                 permute comes after it */
 GraftFn make_through_reshape; /* a node, the scores below the reshape that is its operand: the reshape comes after it */
 GraftFn make_product_sum;     /* two factors, dims of the sum, the sum */
 GraftFn make_keepdim;         /* sizes, a reduction that drops or keeps the axis that they have or have not */

@@ -1,10 +1,10 @@
-/* Building the common graph with symbolic sizes, once through all steps. Contract in generalize_impl.h; generalize.c decides what is
- * built again and with what settled.
+/* Building the common graph with symbolic sizes, once through all steps. Contract in generalize_impl.h; generalize.c
+ * decides what is built again and with what settled.
  */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "generalize/build.h"
+#include "generalize/common.h"
 #include "base/mem.h"
 #include "facts/axes.h"
 
@@ -170,7 +170,8 @@ static bool expand_numbers(Place *p)
 
 enum { NEAR_SLICES = 12, SLICES_AHEAD = 64 };
 
-/* Where the axis of a slice, or of a slice_scatter, stands among the arguments; start, end and step follow. -1: another op. */
+/* Where the axis of a slice, or of a slice_scatter, stands among the arguments; start, end and step follow.
+ * -1: another op. */
 static int slice_axis(const Node *n)
 {
     return n->op->id == OP_slice_Tensor ? 1 : n->op->id == OP_slice_scatter ? 2 : -1;
@@ -189,7 +190,8 @@ static void other_part(const Build *b, const Value *x, int64_t axis, const int64
     }
 }
 
-/* Slices soon after this one go on where it ends, each of a fixed length, up to the end of the axis: x[:-4], x[-4:-2], x[-2:]. */
+/* Slices soon after this one go on where it ends, each of a fixed length, up to the end of the axis:
+ * x[:-4], x[-4:-2], x[-2:]. */
 static bool tail_follows(const Build *b, const Step *s, int64_t axis, const int64_t *end, const int64_t *size)
 {
     const Aligned *a = &b->gen->al;
@@ -215,7 +217,8 @@ static bool tail_follows(const Build *b, const Step *s, int64_t axis, const int6
     return false;
 }
 
-/* Sizes that have to do with this one, from `rank` on; those that only happen to be as large come after what is merely known. */
+/* Sizes that have to do with this one, from `rank` on; those that only happen to be as large come after what is
+ * merely known. */
 static void cand_kin(const Build *b, Cands *c, const int64_t *v, const Expr *dim, int rank)
 {
     Cands known = {0};

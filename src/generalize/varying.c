@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/number.h"
-#include "generalize/build.h"
+#include "generalize/common.h"
 
 const char *axis_text(Gen *gen, int input, int axis)
 {

@@ -1,5 +1,5 @@
-/* Constant tensors that differ between the files, as nodes: an arange with its factors, a table taken by runs, a slice of the largest.
- * Contract in generalize_impl.h; what they are is found by generalize_baked.c.
+/* Constant tensors that differ between the files, as nodes: an arange with its factors, a table taken by runs, a slice
+ * of the largest. Contract in generalize_impl.h; what they are is found by baked.c.
  */
 #include <stdio.h>
 #include <string.h>

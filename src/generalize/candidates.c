@@ -1,5 +1,5 @@
-/* Numbers as expressions of sizes: candidates that fit every file, in order of what is likely, and equations. Contract in
- * generalize_impl.h.
+/* Numbers as expressions of sizes: candidates that fit every file, in order of what is likely, and equations. Contract
+ * in generalize_impl.h.
  *
  *     sizes s0 = (6, 11), known dims s0, 4*s0;   7, 12 -> s0 + 1     24, 44 -> 4*s0     3, 5 -> s0//2
  *
@@ -297,7 +297,8 @@ static int gather_near(const Build *b, Value *const *local, int nlocal, Atom *ne
 /* A height that happens to equal the batch in every file: anything else that is known comes first. */
 static bool of_batch(const Build *b, const Expr *e, int how) { return how & SOLVE_SPACE && e->symbols & b->batch; }
 
-/* Dims that have the values first, then what is made of one or two dims and a constant; v <= 0 as the negative of such a form. */
+/* Dims that have the values first, then what is made of one or two dims and a constant;
+ * v <= 0 as the negative of such a form. */
 static void integer_candidates(const Build *b, Cands *out, const int64_t *v, Value *const *local, int nlocal, int how)
 {
     enum { BATCH_WORSE = 12 }; /* further than uncertain() looks */
@@ -512,7 +513,8 @@ static void note_others(const Build *b, Hole *h, const Cands *c, int chosen)
     buf_free(&t);
 }
 
-/* Made up rather than known, or two of which neither is clearly the likelier one: what follows from it may settle it. */
+/* Made up rather than known, or two of which neither is clearly the likelier one:
+ * what follows from it may settle it. */
 static bool uncertain(const Cands *c)
 {
     return c->c[0].rank >= R_ONE || (c->n > 1 && c->c[1].rank < R_ONE && c->c[1].rank - c->c[0].rank < 12);

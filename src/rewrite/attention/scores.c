@@ -1,17 +1,20 @@
-/* The attention rules' graft functions: how a scores form takes up what is done to it. Contract in attention.h.
+/* The attention rules' graft functions: how a scores form takes up what is done to it. Contract in makers.h.
  *
- * Formula of the result: Vaswani et al. 2017, eq. 1, with torch.nn.functional.scaled_dot_product_attention's masks; softcap as Gemma 2's.
+ * Formula of the result: Vaswani et al. 2017, eq. 1, with torch.nn.functional.scaled_dot_product_attention's masks;
+ * softcap as Gemma 2's.
  */
 #include "rewrite/attention/scores.h"
 #include <math.h>
 #include <string.h>
 #include "facts/range.h"
 
-/* What replaces a masked score must be so far below all others that its exponential vanishes: how far is a matter of belief for a finite
- * one. -10000 is the highest that models use; divided by sqrt(d) afterwards it must still be below FILL_SCALED, and a large scale says that
- * scores are large. A number that is added to all scores (softmax does not see it) must not come near. */
+/* What replaces a masked score must be so far below all others that its exponential vanishes: how far is a matter of
+ * belief for a finite one. -10000 is the highest that models use; divided by sqrt(d) afterwards it must still be
+ * below FILL_SCALED, and a large scale says that scores are large. A number that is added to all scores (softmax does
+ * not see it) must not come near. */
 enum { FILL_LIMIT = -10000, FILL_SCALED = -1000, FILL_PER_SCALE = 1000, SHIFT_LIMIT = 500 };
-/* A finite fill becomes an additive mask that swallows any score, in float32 at least, so that a row without an allowed key stays an average. */
+/* A finite fill becomes an additive mask that swallows any score, in float32 at least,
+ * so that a row without an allowed key stays an average. */
 static const double FILL_SWALLOWS = -5e8, FILL_LOW = -1e30, FILL_LIFTED = 0.1;
 
 bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
@@ -149,7 +152,8 @@ bool make_scores(Rewrite *rw, int n, const Arg *a, Arg *out)
 
 /* ------------------------------------------------------------------ scale and softcap */
 
-/* A factor that varies along one of queries, keys (and batch, heads) goes to that operand; one that is a product of such, to both. */
+/* A factor that varies along one of queries, keys (and batch, heads) goes to that operand;
+ * one that is a product of such, to both. */
 static bool scale_operand(Rewrite *rw, Scores *s, Value *c, bool divide)
 {
     int r = s->v->rank;
@@ -260,8 +264,9 @@ static Value *inverted(Rewrite *rw, Value *c)
     return RW(rw, logical_not, arg_value(c));
 }
 
-/* Probabilities that become 0 where their scores were masked by the same condition: nothing but rows without an allowed key changes, which
- * give 0 then as sdpa's do; NaN stays NaN when they are multiplied by 0, and where another mask hid the rest of the row. */
+/* Probabilities that become 0 where their scores were masked by the same condition: nothing but rows without an
+ * allowed key changes, which give 0 then as sdpa's do; NaN stays NaN when they are multiplied by 0, and where another
+ * mask hid the rest of the row. */
 static bool zero_where_masked(Rewrite *rw, Scores *s, Value *allow, double fill, bool times, Arg *out)
 {
     const Node *m = s->mask ? s->mask->def : NULL;
@@ -388,8 +393,8 @@ bool make_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
-/* exp(x) / (sum(exp(x)) + exp(s)): softmax over x and one more column s, which is left out of the result ("attention sink"; s = 0: "off by
- * one", https://www.evanmiller.org/attention-is-off-by-one.html). */
+/* exp(x) / (sum(exp(x)) + exp(s)): softmax over x and one more column s, which is left out of the result ("attention
+ * sink"; s = 0: "off by one", https://www.evanmiller.org/attention-is-off-by-one.html). */
 bool make_softmax_sink(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;

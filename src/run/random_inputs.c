@@ -21,8 +21,8 @@ typedef struct Range {
     int64_t lo, hi;
 } Range;
 
-/* Integers that index something are below its size: the smallest table that they look into. Integers that are read as a size are the
- * least one allowed, so that sizes multiplied from them stay small. */
+/* Integers that index something are below its size: the smallest table that they look into.
+ * Integers that are read as a size are the least one allowed, so that sizes multiplied from them stay small. */
 static Range integer_range(const Graph *g, const Value *input, const Binding *binding)
 {
     Range r = {0, 1};
@@ -76,8 +76,8 @@ bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err
         for (int d = 0; d < v->rank; d++) TRY(ex_eval_i64(g->ex, v->dim[d], b, &shape[d], err));
         size_t bytes;
         TRY(shape_bytes(v->dtype, v->rank, shape, &bytes, err) || within(err, "input '%s'", v->name));
-        Tensor t = tensor_of(v->dtype, v->rank, shape, session_own_input(s, i, bytes));
-        if (!t.data) return fail(err, E_LIMIT, "input '%s': out of memory", v->name);
+        Tensor t = tensor_of(v->dtype, v->rank, shape, session_own_input(s, i, bytes, err));
+        TRY(t.data);
         fill(&t, integer_range(g, v, b), &state);
         TRY(session_set_input(s, i, &t, err));
     }

@@ -1,5 +1,5 @@
-/* The attention rules' graft functions for casts and views: how scores follow reshapes, permutes and sums over broadcast products, or move
- * past them. Contract in attention.h.
+/* The attention rules' graft functions for casts and views: how scores follow reshapes, permutes and sums over
+ * broadcast products, or move past them. Contract in makers.h.
  */
 #include <string.h>
 #include "rewrite/attention/scores.h"
@@ -214,8 +214,8 @@ static Value *arranged(Rewrite *rw, Value *x, int n, const int *axis)
     return rw_reshape(rw, rw_permute(rw, x, perm), n + 1, dim);
 }
 
-/* Products summed over their last axis. Axes that both factors have are batch and heads; the last one that only the one has are its queries,
- * the last that only the other has its keys; a factor that has none is one query. */
+/* Products summed over their last axis. Axes that both factors have are batch and heads; the last one that only the
+ * one has are its queries, the last that only the other has its keys; a factor that has none is one query. */
 bool make_scores_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
@@ -377,7 +377,8 @@ bool make_through_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
-/* A pointwise op or a softmax after a reshape of scores is that reshape after it; other operands take the sizes before the reshape. */
+/* A pointwise op or a softmax after a reshape of scores is that reshape after it;
+ * other operands take the sizes before the reshape. */
 bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     Arg arg[16];
@@ -416,8 +417,8 @@ bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
-/* Probabilities (L, b, a, K) whose rows, turned, are multiplied as one, by values that heads share: y (L, a, b, M) of left (L, a*b, K) and right
- * (L, K, M). */
+/* Probabilities (L, b, a, K) whose rows, turned, are multiplied as one, by values that heads share:
+ * y (L, a, b, M) of left (L, a*b, K) and right (L, K, M). */
 static bool merged_rows(Rewrite *rw, const Value *y, Value *left, Value *right, Arg *out)
 {
     static const int swap[4] = {0, 2, 1, 3};
@@ -490,7 +491,8 @@ bool make_keepdim(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL && (v->rank == a[0].n && exprs_same(v->rank, v->dim, a[0].es));
 }
 
-/* Products summed over another axis than the last, probabilities (..., N, M, 1) * values (..., 1, M, E): their matrix product. */
+/* Products summed over another axis than the last, probabilities (..., N, M, 1) * values (..., 1, M, E):
+ * their matrix product. */
 bool make_product_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;

@@ -1,0 +1,114 @@
+/* Lowering of convolutions.
+ *
+ *     conv2d(x, w, b, padding="same")    -> convolution(x, w, b, stride, padding, dilation, false, ...)
+ *     conv1d of (C, N)                   -> reshape to (1, C, N), convolution, reshape
+ */
+#include "lower/lower_table.h"
+
+/* A list of n numbers; one number stands for all. */
+static Arg spatial(Lower *L, const Arg *a, int n, int64_t otherwise)
+{
+    Expr *e[3];
+    if (n < 0 || n > 3) n = 0; /* refused later */
+    for (int i = 0; i < n; i++) {
+        if (a->kind == ARG_EXPRS && a->n) e[i] = a->es[a->n == 1 ? 0 : i < a->n ? i : a->n - 1];
+        else e[i] = a->kind == ARG_EXPR ? a->e : ex_int(L->ex, otherwise);
+    }
+    return arg_exprs(L->g, n, e);
+}
+
+/* An input without batch gets one for the convolution. */
+static bool emit_conv(Lower *L, Value *x, int n, const Arg *w, const Arg *bias, Arg stride, Arg pad, Arg dilation,
+                      bool transposed, Arg extra, const Arg *groups)
+{
+    bool lone = x->rank == n + 1;
+    Expr *dim[MAX_RANK];
+    if (n < 1 || n > 3) return lower_fail(L, 0, "rank %d, expected 3 to 5", x->rank);
+    if (lone) {
+        dim[0] = ex_int(L->ex, 1);
+        for (int i = 0; i < x->rank; i++) dim[i + 1] = x->dim[i];
+        TRY(x = lower_reshape(L, x, n + 2, dim));
+    }
+    Value *y = EMIT(L, convolution, arg_value(x), *w, *bias, stride, pad, dilation, arg_bool(L->g, transposed), extra,
+                    *groups);
+    return y && lower_return(L, lone ? lower_reshape(L, y, n + 1, y->dim + 1) : y);
+}
+
+bool lower_convnd(Lower *L)
+{
+    Value *x, *w;
+    TRY(lower_two(L, 0, 1, &x, &w));
+    int n = w->rank - 2;
+    Arg none = arg_none();
+    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0),
+                     spatial(L, &L->arg[5], n, 1), false, spatial(L, &none, n, 0), &L->arg[6]);
+}
+
+/* padding 'same': as many outputs as inputs; where the total is odd, one more after */
+bool lower_conv_padding(Lower *L)
+{
+    Value *x, *w;
+    TRY(lower_two(L, 0, 1, &x, &w));
+    int n = w->rank - 2;
+    Arg none = arg_none(), dilation = spatial(L, &L->arg[5], n, 1), zero = spatial(L, &none, n, 0);
+    bool same = L->arg[4].kind == ARG_STR && !strcmp(L->arg[4].s, "same");
+    if (n < 1 || n > 3) return lower_fail(L, 1, "rank %d, expected 3 to 5", w->rank);
+    int64_t pad[6], lo[3];
+    bool odd = false;
+    for (int i = 0; i < n; i++) {
+        if (!ex_is_int(w->dim[2 + i]) || !ex_is_int(dilation.es[i]))
+            return lower_fail(L, 1, "kernel sizes must be constant");
+        int64_t total = 0;
+        if (same && !mul_i64(dilation.es[i]->i, w->dim[2 + i]->i - 1, &total))
+            return lower_fail(L, 5, "found %lld", (long long)dilation.es[i]->i);
+        lo[i] = total / 2;
+        pad[2 * (n - 1 - i)] = 0;
+        pad[2 * (n - 1 - i) + 1] = total - 2 * lo[i];
+        odd |= total % 2 != 0;
+    }
+    if (odd) TRY(x = EMIT(L, constant_pad_nd, arg_value(x), arg_ints(L->g, 2 * n, pad), arg_int(L->g, 0)));
+    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), arg_ints(L->g, n, lo), dilation,
+                     false, zero, &L->arg[6]);
+}
+
+/* conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation) */
+bool lower_conv_transpose(Lower *L)
+{
+    Value *x, *w;
+    TRY(lower_two(L, 0, 1, &x, &w));
+    int n = w->rank - 2;
+    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0),
+                     spatial(L, &L->arg[7], n, 1), true, spatial(L, &L->arg[5], n, 0), &L->arg[6]);
+}
+
+/* convolution, and _convolution with cuDNN's flags after it; a list of one value is for all dims, as "valid" decomposes
+ * to a padding of [0] */
+bool lower_conv_full(Lower *L)
+{
+    Value *x, *w;
+    bool transposed;
+    TRY(lower_two(L, 0, 1, &x, &w) && lower_const_bool(L, 6, &transposed));
+    int n = w->rank - 2;
+    for (int k = 3; k < 8; k++)
+        if (L->arg[k].kind == ARG_EXPRS && L->arg[k].n != 1 && L->arg[k].n != n)
+            return lower_fail(L, k, "found %d values, expected %d", L->arg[k].n, n);
+    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0),
+                     spatial(L, &L->arg[5], n, 1), transposed, spatial(L, &L->arg[7], n, 0), &L->arg[8]);
+}
+
+/* w = v * (g / |v|), the norm over all dims but one */
+bool lower_weight_norm(Lower *L)
+{
+    Value *v, *g;
+    int d, n = 0;
+    int64_t dims[MAX_RANK];
+    TRY(lower_two(L, 0, 1, &v, &g) && lower_dim(L, 2, v->rank, &d));
+    for (int i = 0; i < v->rank; i++)
+        if (i != d) dims[n++] = i;
+    Value *norm = EMIT(L, linalg_vector_norm, arg_value(v), arg_int(L->g, 2), arg_ints(L->g, n, dims),
+                       arg_bool(L->g, true));
+    Value *ratio = norm ? EMIT(L, div_Tensor, arg_value(g), arg_value(norm)) : NULL;
+    Value *w = ratio ? EMIT(L, mul_Tensor, arg_value(v), arg_value(ratio)) : NULL;
+    if (L->op->id == OP_weight_norm) return lower_return(L, w);
+    return w && lower_return_values(L, 2, (Value *[]){w, norm});
+}

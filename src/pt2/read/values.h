@@ -1,0 +1,28 @@
+/* What a node takes and gives, by its names in the file: arguments as values and numbers,
+ * results declared and named. */
+#ifndef QKV_PT2_READ_VALUES_H
+#define QKV_PT2_READ_VALUES_H
+#include "pt2/read/read_impl.h"
+
+typedef struct NodeCall {
+    const Op *op;
+    Arg *arg;
+    Ref *self; /* the Ref of the first argument, if it is a tensor */
+    int mark;  /* values made by this node have ids from here */
+} NodeCall;
+
+Slot *scope_want(Import *im, Scope *s, const char *name); /* NULL: not defined before */
+/* One argument of the file. *ref: the tensor's Ref where it is one. */
+bool read_arg(Import *im, Scope *s, const json_t *v, Arg *out, Ref **ref);
+
+/* The names of a node's tensor results: one as_tensors, or several as_tensor. */
+int result_names(const json_t *outputs, const char **names, int cap);
+const char *number_in(const json_t *out);       /* the name of a result that is a number; NULL */
+const char *number_name(const json_t *outputs); /* of the first result */
+/* What the file says that a number is; *out NULL when it says nothing. */
+bool declared_number(Import *im, Scope *s, const char *name, Expr **out);
+/* Gives a result its name in the file, unless an outer value has it. */
+bool name_result(Import *im, Value *v, const char *name, int first_new_id);
+/* Result number `which` of a node, named and put into the scope, if it is as the file declares it. */
+bool take_result(Import *im, Scope *s, const NodeCall *c, const char *name, Value *v, int which);
+#endif
