@@ -106,6 +106,8 @@ static const Op *pure_form(const Op *op)
         return op_find(name);
     }
     if (!strcmp(op->name, "aten.transpose_.default")) return op_get(OP_transpose_int);
+    if (!strcmp(op->name, "aten.normal_.default")) return op_get(OP_normal_functional);
+    if (!strcmp(op->name, "aten.bernoulli_.float")) return op_get(OP_bernoulli_p);
     snprintf(name, sizeof name, "%.*s.default", (int)n - 1,
              op->name); /* floor_divide_.Tensor writes what floor_divide.default gives */
     return op_find(name);
