@@ -215,15 +215,8 @@ bool shape_convolution(Shape *s)
     for (int i = 0; i < n; i++) {
         Expr *stride = shape_arg(s, 3)->es[i], *pad = shape_arg(s, 4)->es[i], *dilation = shape_arg(s, 5)->es[i],
              *extra = shape_arg(s, 7)->es[i];
-        int64_t lo, hi;
-        ex_range(p, stride, &lo, &hi);
-        if (hi < 1) return shape_fail(s, 3, "must be at least 1");
-        ex_range(p, pad, &lo, &hi);
-        if (hi < 0) return shape_fail(s, 4, "must be at least 0");
-        ex_range(p, dilation, &lo, &hi);
-        if (hi < 1) return shape_fail(s, 5, "must be at least 1");
-        ex_range(p, extra, &lo, &hi);
-        if (hi < 0) return shape_fail(s, 7, "must be at least 0");
+        TRY(shape_window(s, 3, stride, 1) && shape_window(s, 4, pad, 0) && shape_window(s, 5, dilation, 1) &&
+            shape_window(s, 7, extra, 0));
         Expr *span = ex_mul(p, dilation, ex_sub(p, w->dim[2 + i], one)), *twice = ex_mul(p, pad, ex_int(p, 2));
         if (transposed) {
             Expr *e = ex_mul(p, ex_sub(p, x->dim[2 + i], one), stride);
