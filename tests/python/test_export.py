@@ -30,8 +30,9 @@ def test_a_cache_in_the_output_names_use_cache(tmp_path):
     ids = torch.randint(0, 50, (2, 6))
     with pytest.raises(qkv.Error) as e:
         qkv.export(model, (ids,), path=tmp_path / "m.pt2")
-    assert str(e.value) == ("torch.export refuses: the module returns a DynamicCache, which an exported program cannot: "
-                            "pass kwargs={'use_cache': False}, with which it keeps no keys and values for a next call")
+    assert str(e.value) == ("torch.export refuses: the module returns a DynamicCache, which an exported program "
+                            "cannot: pass kwargs={'use_cache': False}, with which it keeps no keys and values for a "
+                            "next call")
     assert len(qkv.export(model, (ids,), {"use_cache": False}, path=tmp_path / "m.pt2").differences) == 1
 
 
