@@ -2,6 +2,7 @@
 
     import qkv
     model = qkv.Model("vit.pt2")
+    out = model(array)                                  # or model(pixel_values=array); a tuple with names
     out = model.run({"pixel_values": array})["output_0"]
 
     report = qkv.export(module, (x, mask), dynamic_shapes={...}, path="model.pt2")  # needs torch
@@ -23,12 +24,12 @@ from ._backends import backends, sdpa_choice
 from ._check import check
 from ._generalize import Generalized, generalize
 from .batch import BatchPredictor
-from .model import InferenceSession, Model, Output, Session, joint
+from .model import InferenceSession, Model, Output, Outputs, Session, joint
 from .segment import Segmenter
 from .train import Step, Trainer
 
-__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "Session",
-           "Step", "Trainer", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace",
+__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Outputs", "Segmenter",
+           "Session", "Step", "Trainer", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace",
            "library_path", "version"]
 
 

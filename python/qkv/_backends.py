@@ -1,6 +1,7 @@
 """Which kernel PyTorch takes for an attention: `qkv backends`, and the rules for one call."""
 import ctypes as C
 import json
+from typing import Any, Dict, Mapping, Optional
 
 from ._lib import CError, CTensor, DTYPES, Error, SdpaCall, check, lib, text
 
@@ -59,7 +60,8 @@ def sdpa_choice(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fals
     return json.loads(text(found.value, e)) if report else BACKENDS[out.value]
 
 
-def backends(model, device="cpu", dims=None, train=False, cudnn=None):
+def backends(model: Any, device: str = "cpu", dims: Optional[Mapping[str, int]] = None, train: bool = False,
+             cudnn: Optional[str] = None) -> Dict[str, Any]:
     """Which kernel PyTorch 2.13 picks, and why, for every attention of a model (a path or a qkv.Model) as its file
     has it: the output of `qkv backends --json` as a dict. dims: known sizes, {"batch": 8}. Other sizes stay symbols,
     and the choice is then a list of cases."""

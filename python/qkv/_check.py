@@ -2,6 +2,7 @@
 import ctypes as C
 import json
 import os
+from typing import Iterable, Optional, Union
 
 from ._lib import CError, CheckOptions, check as raise_unless, choice, lib
 
@@ -30,7 +31,8 @@ class Report:
         return "\n".join(map(str, self.findings)) or "no findings"
 
 
-def check(path, target=None, security=False, full=False):
+def check(path: Union[str, os.PathLike], target: Union[None, str, Iterable[str]] = None, security: bool = False,
+          full: bool = False) -> Report:
     """Looks for errors in a .pt2 or ONNX file without running it.
     Returns a Report, also for a file that cannot be read.
 

@@ -2,6 +2,7 @@
 import ctypes as C
 import json
 import os
+from typing import Any, Iterable, Mapping, Optional, Union
 
 from ._lib import CError, Error, GeneralizeOptions, lib
 from .model import Model
@@ -33,7 +34,8 @@ def _texts(items):
     return (C.c_char_p * max(len(items), 1))(*[i.encode() for i in items])
 
 
-def generalize(*files, path=None, dims=None, dynamic=(), check=(), apart=False):
+def generalize(*files: Any, path: Union[None, str, os.PathLike] = None, dims: Optional[Mapping[str, Any]] = None,
+               dynamic: Iterable[str] = (), check: Iterable[Any] = (), apart: bool = False) -> Generalized:
     """files: paths or Models of static exports (no dynamic_shapes) at two or more sizes.
     Writes the result to path if given.
 

@@ -135,7 +135,7 @@ CHOICES = ("onnx_profile", "optimizer", "schedule", "decompose", "recompute", "p
 SUMS = ("phase", "target")  # whose values are bits
 
 
-def library_path():
+def library_path() -> str:
     """QKV_LIBRARY, the library inside the wheel, that of a checkout's build/,
     or the one that the system's loader finds."""
     root = os.path.dirname(os.path.dirname(HERE))
@@ -244,7 +244,7 @@ def vision():
     return _vision
 
 
-def version():
+def version() -> str:
     return lib().qkv_version().decode()
 
 

@@ -1,4 +1,6 @@
 """Model: a .pt2, ONNX or packed file that runs in C."""
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ctypes as C
@@ -6,7 +8,10 @@ import functools
 import json
 import math
 import os
+import re
 import threading
+import weakref
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -17,6 +22,8 @@ from ._sessions import WRITES_BUFFERS, Sessions
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16,
          "i8": np.int8, "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
          "c64": np.complex64, "c128": np.complex128}
+Feeds = Union[Mapping[str, Any], Sequence[Any], np.ndarray]
+Names = Union[str, Iterable[str]]
 CODES = {np.dtype(t): DTYPES.index(name) for name, t in NUMPY.items()}
 # What NumPy itself lacks: its name in ml_dtypes, and the plain type of its bytes where ml_dtypes is not installed
 EXTRA = {"f8e4m3fn": ("float8_e4m3fn", np.uint8), "f8e5m2": ("float8_e5m2", np.uint8),
@@ -146,7 +153,7 @@ class Output:
         a = a.reshape(self.shape)
         return a if dtype is None else a.astype(dtype, copy=False)
 
-    def numpy(self):
+    def numpy(self) -> np.ndarray:
         return np.asarray(self)
 
     def __dlpack_device__(self):
@@ -162,6 +169,60 @@ class Output:
 
     def __repr__(self):
         return f"Output({self.dtype}{list(self.shape)})"
+
+
+def _place(names, key):
+    """The position among `names` that a position, a name or output_N means."""
+    names = list(names)
+    if isinstance(key, str):
+        if key in names:
+            return names.index(key)
+        key = int(key[7:]) if re.fullmatch(r"output_\d+", key) else None
+    if key is None or not -len(names) <= key < len(names):
+        raise KeyError(f"the outputs are {', '.join(names)}")
+    return key
+
+
+class Results(dict):
+    """What run returns: {name: value}, in the module's order; by position, too: results[0], results["output_0"]."""
+
+    def __missing__(self, key):
+        return list(self.values())[_place(self, key)]
+
+    def __contains__(self, key):
+        try:
+            return dict.__contains__(self, key) or _place(self, key) >= 0
+        except KeyError:
+            return False
+
+    def get(self, key, default=None):
+        return self[key] if key in self else default
+
+
+class Outputs(tuple):
+    """What a call returns: a tuple that names read, too. `logits, = model(ids)`, out["logits"], out[0], dict(out)."""
+
+    names: Tuple[str, ...]
+
+    def __new__(cls, results: Mapping[str, Any]) -> Outputs:
+        self = super().__new__(cls, results.values())
+        self.names = tuple(results)
+        return self
+
+    def __getnewargs__(self):  # pickles
+        return (dict(zip(self.names, self)),)
+
+    def __getitem__(self, key):
+        return super().__getitem__(_place(self.names, key) if isinstance(key, str) else key)
+
+    def keys(self) -> Tuple[str, ...]:
+        return self.names
+
+    def items(self):
+        return zip(self.names, self)
+
+    def __repr__(self):
+        return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
 
 def _output_memory(made):
@@ -207,7 +268,7 @@ class _Opened:
                 tensor = C.byref(alive[-1].c)
                 check(lib().qkv_session_set_input(self.pointer, name.encode(), tensor, C.byref(e)) == 0, e)
             check(lib().qkv_session_run(self.pointer, C.byref(e)) == 0, e)
-            return dict(zip(outputs, self._made))
+            return Results(zip(outputs, self._made))
         finally:  # arrays of this run are not the next one's
             self._made.clear()
             lib().qkv_session_clear_inputs(self.pointer)
@@ -226,17 +287,36 @@ class _Opened:
 class _Runs:
     """The public methods that run, on top of `_run`."""
 
-    def run(self, feeds, keep=()):
-        """feeds: {input name: array}, or a list in order. Returns {output_0: NumPy array, ...}.
+    inputs: list[str]
+    outputs: list[str]
+
+    def __call__(self, *args: Any, **named: Any) -> Outputs:
+        """model(ids, attention_mask=mask): inputs by position or name, results by both: `logits, = model(ids)`,
+        model(ids)["logits"]."""
+        if len(args) > len(self.inputs):
+            raise Error(f"{len(args)} inputs were given, the model has {len(self.inputs)}: {', '.join(self.inputs)}", 2)
+        feeds = dict(zip(self.inputs, args))
+        twice = [name for name in named if name in feeds]
+        if twice:
+            raise Error(f"input '{twice[0]}' was given by position and by name: give it once", 2)
+        return Outputs(self.run({**feeds, **named}))
+
+    def run(self, feeds: Feeds, keep: Names = ()) -> Dict[str, np.ndarray]:
+        """feeds: {input name: array}, or a list in order. Returns {output name: NumPy array}; results[0] and
+        results["output_0"] read by position.
 
         keep=["image"] caches that input: later runs may leave it out until it is given again, and what depends only on
         such inputs is computed once, such as the features of an image for all texts that follow. The results are the
         same, bit for bit."""
-        return {name: np.asarray(o) for name, o in self._run(feeds, _names(keep)).items()}
+        return _arrays(self._run(feeds, _names(keep)))
 
-    def run_dlpack(self, feeds, keep=()):
+    def run_dlpack(self, feeds: Feeds, keep: Names = ()) -> Dict[str, Output]:
         """The same, as Output objects, which keep bf16 and support DLPack."""
         return self._run(feeds, _names(keep))
+
+
+def _arrays(results):
+    return Results((name, np.asarray(o)) for name, o in results.items())
 
 
 def _names(keep):
@@ -250,6 +330,7 @@ class Session(_Runs):
 
     def __init__(self, model):
         self._model, self._lock, self._kept = model, threading.Lock(), False
+        self.inputs, self.outputs = model.inputs, model.outputs
         self._opened = None
         self._opened = model._sessions.hold()
 
@@ -271,11 +352,11 @@ class Session(_Runs):
             self._kept |= bool(keep)
             return opened.run(feeds, keep, self._model.outputs)
 
-    async def arun(self, feeds, keep=()):
+    async def arun(self, feeds: Feeds, keep: Names = ()) -> Dict[str, np.ndarray]:
         """run, in one of asyncio's threads."""
         return await asyncio.to_thread(self.run, feeds, keep)
 
-    def reset(self):
+    def reset(self) -> None:
         """Buffers that the model writes go back to the file's values."""
         with self._use() as opened:
             opened.reset()
@@ -319,8 +400,11 @@ class Model(_Runs):
     short by another process ends this one by SIGBUS.
     """
 
-    def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None, optimize=True, skip_padding=False,
-                 mmap=True):
+    path: Optional[str]
+
+    def __init__(self, path: Union[str, os.PathLike], compute: Optional[str] = None, threads: Optional[int] = None,
+                 fuse: bool = True, fixed: Optional[Mapping[str, Any]] = None, optimize: bool = True,
+                 skip_padding: bool = False, mmap: bool = True):
         self._model = self._sessions = None
         self.path, self._args = str(path), (path, compute, threads, fuse, fixed, optimize, skip_padding, mmap)
         e = CError()
@@ -332,7 +416,7 @@ class Model(_Runs):
                               skip_padding, 0 if mmap else 1)
         self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
         check(self._model, e)
-        self._rewrites, self._before = [], []
+        self._rewrites, self._before, self._users = [], [], weakref.WeakSet()
         self._open_sessions()
         self._list_ends()
 
@@ -354,18 +438,51 @@ class Model(_Runs):
         self._model = made
         self._sessions.make = self._maker()
 
+    def _free(self):
+        for model in (self._model, *self._before):
+            lib().qkv_model_free(model)
+        self._model, self._before = None, []
+
+    def close(self) -> None:
+        """Ends the sessions and lets go of the file; further runs are errors. `with qkv.Model(path) as model` closes.
+        Sessions of one's own must be closed before. While a Trainer, Segmenter or generalized model still works with
+        the file, it stays open."""
+        if self._model is None:
+            return
+        with self._sessions.closed():
+            self._sessions.make = _refuse_closed
+            if not self._users:
+                self._free()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
     def __del__(self):
         if getattr(self, "_sessions", None):
             self._sessions.close()
         if getattr(self, "_model", None):
-            for model in (self._model, *self._before):
-                lib().qkv_model_free(model)
+            self._free()
+
+    def __repr__(self):
+        if self._model is None:
+            return f"qkv.Model({self.path!r}, closed)"
+        about = self.describe()
+        lines = [f"{kind} {', '.join(_end_text(x) for x in about[kind]) or 'none'}" for kind in ("inputs", "outputs")]
+        sizes = [f"{name} {low} to {'any' if high is None else high}" for name, (low, high) in self.symbols.items()]
+        lines += ["sizes " + ", ".join(sizes)] if sizes else []
+        return "\n  ".join([f"qkv.Model({self.path!r})", *lines])
 
     @classmethod
     def _of(cls, pointer, keep=None):
         """A model that the library made in memory; keep: owners of its weights' memory, where it does not share it."""
         m = cls.__new__(cls)
         m._model, m._sessions, m._keep, m.path, m._rewrites, m._before = pointer, None, keep, None, [], []
+        m._users = weakref.WeakSet()
+        for owner in keep or ():
+            owner._users.add(m)
         m._args = (None, None, None, True, None, True)
         m._open_sessions()
         m._list_ends()
@@ -377,7 +494,7 @@ class Model(_Runs):
         return (_reopen, (self._args, self._rewrites))
 
     @property
-    def symbols(self):
+    def symbols(self) -> Dict[str, Tuple[int, Optional[int]]]:
         """{name: (min, max)}; max None = unbounded."""
         out, lo, hi = {}, C.c_int64(), C.c_int64()
         for i in range(lib().qkv_model_symbol_count(self._model)):
@@ -385,18 +502,19 @@ class Model(_Runs):
             out[name] = (lo.value, None if hi.value == 2**63 - 1 else hi.value)
         return out
 
-    def describe(self):
+    def describe(self) -> Dict[str, Any]:
         """What `qkv inspect --json` prints, as a dict."""
         e = CError()
         return json.loads(text(lib().qkv_model_describe(self._model, C.byref(e)), e))
 
-    def graph_text(self):
+    def graph_text(self) -> str:
         e = CError()
         return text(lib().qkv_model_graph_text(self._model, C.byref(e)), e)
 
-    def rewrite(self, prove=False, rules=(), phases=("recompose", "convert", "fuse"), exact_masked_rows=False,
-                counterexample=None,
-                skip_padding=False, lift_sdpa=None, cudnn=None):
+    def rewrite(self, prove: bool = False, rules: Iterable[str] = (),
+                phases: Iterable[str] = ("recompose", "convert", "fuse"), exact_masked_rows: bool = False,
+                counterexample: Optional[str] = None, skip_padding: bool = False, lift_sdpa: Optional[str] = None,
+                cudnn: Optional[str] = None) -> Dict[str, Any]:
         """Turns every spelling of attention into scaled_dot_product_attention, and norms, activations and others into
         one op each. Returns the report of `qkv rewrite --json` as a dict. prove=True evaluates every replacement
         first; one that differs raises Error (code 1). skip_padding=True: afterwards, where a key padding mask marks
@@ -420,7 +538,8 @@ class Model(_Runs):
                                    skip_padding=skip_padding, lift_sdpa=lift_sdpa, cudnn=cudnn))
         return found
 
-    def backends(self, device="cpu", dims=None, train=False, cudnn=None):
+    def backends(self, device: str = "cpu", dims: Optional[Mapping[str, int]] = None, train: bool = False,
+                 cudnn: Optional[str] = None) -> Dict[str, Any]:
         """qkv.backends of this model."""
         e, dims = CError(), dims or {}
         names = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims])
@@ -428,19 +547,20 @@ class Model(_Runs):
                                   (C.c_int64 * max(len(dims), 1))(*dims.values()), len(dims))
         return json.loads(text(lib().qkv_model_backends(self._model, C.byref(options), C.byref(e)), e))
 
-    def save(self, path):
+    def save(self, path: Union[str, os.PathLike]) -> None:
         """Writes a .pt2 that torch.export.load and qkv.Model read, with the same inputs, outputs,
         weights and results."""
         e = CError()
         check(lib().qkv_model_save(self._model, os.fsencode(path), C.byref(e)) == 0, e)
 
-    def pack(self, path):
+    def pack(self, path: Union[str, os.PathLike]) -> None:
         """Writes the model as this machine runs it (.qkv), with weights packed for this CPU.
         qkv.Model maps the file; other CPUs refuse it."""
         e = CError()
         check(lib().qkv_model_pack(self._model, os.fsencode(path), None, C.byref(e)) == 0, e)
 
-    def save_onnx(self, path, opset=None, profile="ort", external_data=None):
+    def save_onnx(self, path: Union[str, os.PathLike], opset: Optional[int] = None, profile: str = "ort",
+                  external_data: Optional[bool] = None) -> Dict[str, Any]:
         """Writes ONNX for a runtime: profile "ort", "openvino", "tensorrt", or "spec" for the standard.
         external_data: True writes weights to a separate file, False never does, None does above 2 GiB. Returns the
         report of
@@ -454,7 +574,7 @@ class Model(_Runs):
         check(ok, e)
         return found
 
-    def extract(self, start=(), end=()):
+    def extract(self, start: Names = (), end: Names = ()) -> Model:
         """A new model: the part between the values named by start (none: the inputs that are needed) and those named
         by end (none: the outputs), which become its inputs and outputs. Names are those of graph_text()."""
         e, names = CError(), [[start] if isinstance(start, str) else list(start),
@@ -464,7 +584,8 @@ class Model(_Runs):
         check(made, e)
         return Model._of(made)
 
-    def joint(self, loss=None, inputs=(), parameters=True, decompose="none", recompute="none", dims=None):
+    def joint(self, loss: Optional[str] = None, inputs: Names = (), parameters: bool = True, decompose: str = "none",
+              recompute: str = "none", dims: Optional[Mapping[str, int]] = None) -> Model:
         """The model and the gradients of its output `loss` (a scalar; None: the only output) as one model: its
         outputs, then grad.NAME of every parameter with requires_grad, and of inputs that had requires_grad at export
         or are named here ("*": all float inputs). decompose="math" writes attention as products and a softmax, whose
@@ -485,7 +606,7 @@ class Model(_Runs):
         model.joint_report = json.loads(text(report.value, e))
         return model
 
-    def weights(self):
+    def weights(self) -> Dict[str, np.ndarray]:
         """{name in the state dict: NumPy array}: parameters and persistent buffers, copied."""
         out, t, kind, persistent = {}, CTensor(), C.c_int(), C.c_int()
         for i in range(lib().qkv_model_weight_count(self._model)):
@@ -494,7 +615,7 @@ class Model(_Runs):
                 out[name] = _array_of(t)
         return out
 
-    def set_weights(self, weights):
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Sets the values of these weights, {name: array}, with the same dtypes and sizes; all or none."""
         e, borrowed = CError(), [_borrow(x) for x in weights.values()]
         names = (C.c_char_p * max(len(borrowed), 1))(*[name.encode() for name in weights])
@@ -513,7 +634,7 @@ class Model(_Runs):
         with lent as opened:
             return opened.run(feeds, keep, self.outputs)
 
-    async def arun(self, feeds):
+    async def arun(self, feeds: Feeds) -> Dict[str, np.ndarray]:
         """run, in one of asyncio's threads. State that one run leaves to the next (buffers that the model writes, keep)
         needs a session: await model.session().arun(...)."""
         if self._sessions.state & WRITES_BUFFERS:
@@ -523,27 +644,36 @@ class Model(_Runs):
         def run():
             sessions = self._sessions
             with sessions.only() if sessions.state else sessions.lend() as opened:
-                return {name: np.asarray(o) for name, o in opened.run(feeds, (), self.outputs).items()}
+                return _arrays(opened.run(feeds, (), self.outputs))
 
         return await asyncio.to_thread(run)
 
-    def session(self):
+    def session(self) -> Session:
         """A separate Session: `with model.session() as s: s.run(...)`."""
         return Session(self)
 
-    def reset(self):
+    def reset(self) -> None:
         """Buffers that the model writes go back to the file's values."""
         if self._sessions.state:
             with self._sessions.only(begin=True) as opened:
                 opened.reset()
 
 
-def joint(model, loss=None, path=None, **options):
+def joint(model: Union[Model, str, os.PathLike], loss: Optional[str] = None,
+          path: Union[None, str, os.PathLike] = None, **options: Any) -> Model:
     """Model.joint for a path or Model. If path is given, writes it as .pt2, or as ONNX if it ends in .onnx."""
     made = (model if isinstance(model, Model) else Model(model)).joint(loss, **options)
     if path:
         (made.save_onnx if os.fspath(path).endswith(".onnx") else made.save)(path)
     return made
+
+
+def _refuse_closed():
+    raise Error("this model is closed", 2)
+
+
+def _end_text(x):
+    return f"{x['name']} {x['dtype']}[{', '.join(map(str, x['shape']))}]"
 
 
 def _reopen(args, rewrites):

@@ -140,6 +140,7 @@ class _Opened:
         given = SegmentOptions(C.sizeof(SegmentOptions), os.fsencode(tokenizer) if tokenizer else None,
                                os.fsencode(processor) if processor else None, threshold or 0, tile,
                                tile // 5 if overlap is None else overlap, batch=batch)
+        self.model._users.add(self)
         self.segmenter = vision().qkv_segmenter_create(self.model._model, pointer, C.byref(given), C.byref(e))
         check(self.segmenter, e)
         self.threshold = vision().qkv_segmenter_threshold(self.segmenter)

@@ -75,6 +75,7 @@ class Trainer:
             self._options.beta1, self._options.beta2 = betas
         session = SessionOptions(C.sizeof(SessionOptions), threads or 0, memory_limit, 0 if optimize else 1,
                                  C.addressof(self._options))
+        self._model._users.add(self)
         self._session = lib().qkv_session_create(self._model._model, C.byref(session), C.byref(e))
         check(self._session, e)
 
