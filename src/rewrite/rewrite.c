@@ -1,11 +1,11 @@
 /* The driver: visits the nodes in order, derives equal forms, fires rules, keeps the log. Contract in rewrite.h. */
-#include "base/vec.h"
 #include "rewrite/rewrite.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/vec.h"
 #include "rewrite/build.h"
 #include "rewrite/family.h"
 
