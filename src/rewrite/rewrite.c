@@ -643,18 +643,6 @@ static int fused(const RuleSet *rules, const Graph *g)
     return n;
 }
 
-int drop_detach(Graph *g)
-{
-    int before = g->nnodes;
-    for (Node *n = g->first, *next; n; n = next) {
-        next = n->next;
-        if (n->op->id != OP_detach) continue;
-        graph_replace_uses(g, n->out[0], n->arg[0].v);
-        graph_remove(g, n);
-    }
-    return before - g->nnodes;
-}
-
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
 {
     Rewrite rw = {.g = g, .ex = g->ex, .o = o, .log = log, .err = err, .scratch = arena_create(0)};
