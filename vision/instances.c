@@ -1,13 +1,13 @@
 /* Instances. Contract in instances.h. The resizing is PyTorch's upsample_bilinear2d (aten/native/UpSample.h:
  * area_pixel_compute_source_index), the compressed runs are those of cocoapi (common/maskApi.c: rleToString).
  */
-#include "base/vec.h"
 #include "vision/instances.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
 #include "base/mem.h"
+#include "base/vec.h"
 
 static float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 

@@ -4,12 +4,12 @@
  * anything that is not itself a sum or product. Every builder goes from operands to terms and back, so equal
  * polynomials are one pointer.
  */
-#include "base/vec.h"
 #include "expr/expr_impl.h"
 #include <math.h>
 #include <string.h>
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/vec.h"
 
 enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200, MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, SEARCHED = 1 << 14 };
 

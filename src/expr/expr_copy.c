@@ -1,8 +1,8 @@
 /* A pool as it is, once more: the same nodes with the same ids, so that what is canonical there is canonical here.
  * Contract in expr.h. */
 #include <string.h>
-#include "base/vec.h"
 #include "base/mem.h"
+#include "base/vec.h"
 #include "expr/expr_impl.h"
 
 static Expr *moved(const Expr *e, Expr *all) { return e ? &all[e->id] : NULL; }

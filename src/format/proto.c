@@ -1,7 +1,9 @@
 /* Protobuf's wire format. Contract in proto.h. */
 #include "format/proto.h"
+#include <limits.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/vec.h"
 
 /* ------------------------------------------------------------------ reading */
 
@@ -234,16 +236,12 @@ void pb_put_string(PbWriter *w, uint32_t number, const char *s) { pb_put_bytes(w
 
 static size_t new_slot(PbWriter *w)
 {
-    if (w->n == w->cap) {
-        size_t cap = w->cap ? 2 * w->cap : 256;
-        uint64_t *grown = mem_grow(w->length, cap * sizeof *grown);
-        if (!grown) {
-            w->failed = true;
-            return SIZE_MAX;
-        }
-        w->length = grown;
-        w->cap = cap;
+    uint64_t *grown = w->n < INT_MAX ? vec_grow(w->length, (int)w->n, sizeof *grown) : NULL;
+    if (!grown) {
+        w->failed = true;
+        return SIZE_MAX;
     }
+    w->length = grown;
     return w->n++;
 }
 

@@ -69,7 +69,7 @@ typedef bool PbSink(void *user, const void *bytes, size_t n, Err *err);
 typedef struct PbWriter {
     uint64_t total;   /* bytes so far */
     uint64_t *length; /* of every message, in the order of their beginnings */
-    size_t n, cap, next;
+    size_t n, next;
     bool writing, failed;
     PbSink *sink;
     void *user;

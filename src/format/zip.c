@@ -1,6 +1,5 @@
 /* ZIP archives: the directory through minizip over memory, every offset and size checked again, entries mapped.
  * Contract in zip.h. */
-#include "base/vec.h"
 #include "format/zip.h"
 #include <minizip/unzip.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/vec.h"
 
 enum {
     MAX_ENTRIES = 200000,

@@ -1,8 +1,8 @@
 /* Which input sizes vary, which axes are one size, and what the user calls them. Contract in generalize_impl.h. */
 #include <stdlib.h>
 #include <string.h>
-#include "base/vec.h"
 #include "base/number.h"
+#include "base/vec.h"
 #include "generalize/common.h"
 
 const char *axis_text(Gen *gen, int input, int axis)

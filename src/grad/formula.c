@@ -1,53 +1,28 @@
-/* Gradients of pointwise rows as formulas: "grad * cos(self)", one an operand, with semicolons between.
+/* Gradients of pointwise rows as formulas (op/formula.h): "grad * cos(self)", one an operand, with semicolons between.
  *
  *     GRAD(formula, "grad * other; grad * self")       aten.mul.Tensor
  *
- * Names: grad, result, the parameters of the row's schema. Numbers, + - * /, unary -, parentheses, and calls of rows of
- * the op table: cos(x) is aten.cos.default, lt(x, 0) aten.lt.Tensor, where(c, a, b) aten.where.self. keep(c, x) is x
- * where c holds, 0 elsewhere.
+ * Names: grad, result, the parameters of the row's schema. keep(c, x) is x where c holds, 0 elsewhere.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include "base/number.h"
 #include "grad/grad_impl.h"
+#include "op/formula.h"
 
 typedef struct Term { /* a tensor, or a number */
     Value *v;
     Expr *e;
 } Term;
 
-typedef struct Formula {
-    Grad *d;
-    const char *at;
-} Formula;
+static Arg arg_of(Grad *d, Term t) { return t.e ? arg_expr(t.e) : V(t.v); }
 
-static Term sum(Formula *f);
-
-static Arg arg_of(Formula *f, Term t)
+static Term wrong(Grad *d, const char *what, const char *at)
 {
-    Grad *d = f->d;
-    return t.e ? arg_expr(t.e) : V(t.v);
-}
-
-static bool next(Formula *f, char c)
-{
-    while (*f->at == ' ') f->at++;
-    if (*f->at != c) return false;
-    f->at++;
-    return true;
-}
-
-static Term wrong(Formula *f, const char *what)
-{
-    if (f->d->err->code == E_OK) fail(f->d->err, E_UNSUPPORTED, "formula '%s': %s at '%s'", f->d->text, what, f->at);
+    if (d->err->code == E_OK) fail(d->err, E_UNSUPPORTED, "formula '%s': %s at '%s'", d->text, what, at);
     return (Term){0};
 }
 
-static Term operate(Formula *f, char op, Term a, Term b)
+static Term operate(Grad *d, char op, Term a, Term b)
 {
-    Grad *d = f->d;
-    if (d->err->code != E_OK) return (Term){0};
     if (a.e && b.e) {
         ExprPool *p = d->ex;
         Expr *x = ex_make(p, EX_TOFLOAT, a.e, NULL, NULL), *y = ex_make(p, EX_TOFLOAT, b.e, NULL, NULL);
@@ -58,109 +33,73 @@ static Term operate(Formula *f, char op, Term a, Term b)
     }
     if (op == '*' && a.v && b.v) return (Term){.v = gd_mul(d, a.v, b.v)};
     OpId id = op == '+' ? OP_add_Tensor : op == '-' ? OP_sub_Tensor : op == '*' ? OP_mul_Tensor : OP_div_Tensor;
-    return (Term){.v = gd_add_node(d, id, 2, (Arg[]){arg_of(f, a), arg_of(f, b)})};
+    return (Term){.v = gd_add_node(d, id, 2, (Arg[]){arg_of(d, a), arg_of(d, b)})};
 }
 
-static Term call(Formula *f, const char *name)
+static Term call(Grad *d, const FormulaNode *x, const Term *term)
 {
-    static const char *const overload[] = {"self", "default", "Tensor", "Tensor_Tensor"};
-    Arg arg[8];
-    Term last = {0};
-    int n = 0;
-    do {
-        last = sum(f);
-        arg[n++] = arg_of(f, last);
-    } while (n < 8 && next(f, ','));
-    if (!next(f, ')')) return wrong(f, "expected )");
-    if (f->d->err->code != E_OK) return last;
-    if (!strcmp(name, "keep")) {
-        arg[n++] = arg_float(f->d->g, 0);
-        name = "where";
-    }
-    for (size_t i = 0; i < sizeof overload / sizeof *overload; i++) {
-        char full[80];
-        snprintf(full, sizeof full, "aten.%s.%s", name, overload[i]);
-        const Op *op = op_find(full);
-        if (op && op->plain) return (Term){.v = gd_add_node(f->d, op->id, n, arg)};
-    }
-    return wrong(f, "no such op");
+    Arg arg[FORMULA_ARGS + 1];
+    for (int i = 0; i < x->n; i++) arg[i] = arg_of(d, term[i]);
+    bool keep = !strcmp(x->name, "keep");
+    if (keep) arg[x->n] = arg_float(d->g, 0);
+    const Op *op = keep ? op_get(OP_where_self) : formula_op(x);
+    return op ? (Term){.v = gd_add_node(d, op->id, x->n + keep, arg)} : wrong(d, "no such op", x->name);
 }
 
-static Term named(Formula *f, const char *name)
+static Term negated(Grad *d, Term t)
 {
-    const Grad *d = f->d;
-    if (!strcmp(name, "grad")) return (Term){.v = d->grad};
-    if (!strcmp(name, "result")) return (Term){.v = d->node->out[0]};
-    int i = op_param(d->node->op, name);
+    if (t.e) return (Term){.e = ex_make(d->ex, EX_NEGF, ex_make(d->ex, EX_TOFLOAT, t.e, NULL, NULL), NULL, NULL)};
+    return (Term){.v = gd_add_node(d, OP_neg, 1, (Arg[]){arg_of(d, t)})};
+}
+
+static Term named(Grad *d, const FormulaNode *x)
+{
+    if (!strcmp(x->name, "grad")) return (Term){.v = d->grad};
+    if (!strcmp(x->name, "result")) return (Term){.v = d->node->out[0]};
+    int i = op_param(d->node->op, x->name);
     const Arg *a = i >= 0 ? &d->node->arg[i] : NULL;
     if (a && a->kind == ARG_VALUE) return (Term){.v = a->v};
     if (a && a->kind == ARG_EXPR) return (Term){.e = a->e};
-    return wrong(f, "no such name");
+    return wrong(d, "no such name", x->name);
 }
 
-static Term atom(Formula *f)
+/* Nodes are made as often as they are written. */
+static Term made(Grad *d, const Formula *f, int at)
 {
-    while (*f->at == ' ') f->at++;
-    if (next(f, '-')) {
-        Term t = atom(f);
-        if (t.e)
-            return (Term){.e = ex_make(f->d->ex, EX_NEGF, ex_make(f->d->ex, EX_TOFLOAT, t.e, NULL, NULL), NULL, NULL)};
-        return (Term){.v = gd_add_node(f->d, OP_neg, 1, (Arg[]){arg_of(f, t)})};
-    }
-    if (next(f, '(')) {
-        Term t = sum(f);
-        return next(f, ')') ? t : wrong(f, "expected )");
-    }
-    if (is_digit(*f->at)) {
-        const char *end;
-        double x = parse_double(f->at, &end);
-        f->at = end;
-        return (Term){.e = gd_float(f->d, x)};
-    }
-    char name[40];
-    size_t n = 0;
-    while (n + 1 < sizeof name && (is_alnum(*f->at) || *f->at == '_')) name[n++] = *f->at++;
-    name[n] = 0;
-    return next(f, '(') ? call(f, name) : named(f, name);
+    const FormulaNode *x = &f->node[at];
+    Term term[FORMULA_ARGS] = {0};
+    for (int i = 0; i < x->n; i++) term[i] = made(d, f, x->arg[i]);
+    if (d->err->code != E_OK) return (Term){0};
+    if (x->kind == '0') return (Term){.e = gd_float(d, x->number)};
+    if (x->kind == 'x') return named(d, x);
+    if (x->kind == '(') return call(d, x, term);
+    return x->n == 1 ? negated(d, term[0]) : operate(d, x->kind, term[0], term[1]);
 }
 
-static Term product(Formula *f)
+static Value *value_of(Grad *d, const char *text, const char **end)
 {
-    Term t = atom(f);
-    for (;;) {
-        if (next(f, '*')) t = operate(f, '*', t, atom(f));
-        else if (next(f, '/')) t = operate(f, '/', t, atom(f));
-        else return t;
-    }
-}
-
-static Term sum(Formula *f)
-{
-    Term t = product(f);
-    for (;;) {
-        if (next(f, '+')) t = operate(f, '+', t, product(f));
-        else if (next(f, '-')) t = operate(f, '-', t, product(f));
-        else return t;
-    }
+    Formula f;
+    Term t = formula_read(&f, text) ? made(d, &f, f.root) : wrong(d, f.wrong, f.at);
+    *end = f.at;
+    return t.v;
 }
 
 Value *gd_formula(Grad *d, const char *text)
 {
-    Formula f = {d, text};
     d->text = text;
-    return sum(&f).v;
+    return value_of(d, text, &text);
 }
 
 /* The k-th formula belongs to the k-th operand of tensors. */
 bool grad_formula(Grad *d)
 {
-    Formula f = {d, d->text};
-    for (int i = 0; i < d->node->op->schema->nparams && *f.at; i++) {
+    const char *at = d->text;
+    for (int i = 0; i < d->node->op->schema->nparams && *at; i++) {
         if (d->node->op->schema->params[i].type != PT_TENSOR) continue;
         Value *v = gd_value(d, i);
-        if (gd_wants(d, v)) TRY(gd_send(d, v, sum(&f).v));
-        while (*f.at && *f.at != ';') f.at++;
-        f.at += *f.at == ';';
+        if (gd_wants(d, v)) TRY(gd_send(d, v, value_of(d, at, &at)));
+        while (*at && *at != ';') at++;
+        at += *at == ';';
     }
     return true;
 }

@@ -11,7 +11,6 @@
 #include "base/buf.h"
 #include "base/number.h"
 #include "grad/grad_impl.h"
-#include "rewrite/rewrite.h"
 
 static const struct {
     GradFn *fn;
@@ -322,7 +321,7 @@ static bool differentiate(Grad *d)
             TRY(add_gradient(d, g->weight[i], g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name));
     for (int i = 0; i < g->ninput; i++)
         if (d->leaf[g->input[i]->id].wanted) TRY(add_gradient(d, g->input[i], value_label(g->input[i])));
-    drop_detach(g);
+    graph_drop_detach(g);
     g->out_spec = NULL; /* of the model's own results: now they are a tuple of tensors */
     graph_dce(g);
     return true;

@@ -493,6 +493,18 @@ void graph_remove(Graph *g, Node *n)
     g->nvalues -= n->nout;
 }
 
+int graph_drop_detach(Graph *g)
+{
+    int before = g->nnodes;
+    for (Node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->op->id != OP_detach) continue;
+        graph_replace_uses(g, n->out[0], n->arg[0].v);
+        graph_remove(g, n);
+    }
+    return before - g->nnodes;
+}
+
 void graph_link_before(Graph *g, Node *n, Node *at)
 {
     link_before(g, n, at);

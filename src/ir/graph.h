@@ -199,6 +199,9 @@ void graph_remove(Graph *g, Node *n);                /* unlinks; its outputs mus
 void graph_link_before(Graph *g, Node *n, Node *at); /* links a node that was removed again, NULL = at the end */
 bool graph_sort(Graph *g, Err *err); /* operands before their users, otherwise in the order that there is */
 int graph_dce(Graph *g);             /* removes unused pure nodes; how many */
+/* aten.detach becomes its operand: only gradients, which are made of the graph as it was imported, look at it.
+ * How many there were. */
+int graph_drop_detach(Graph *g);
 /* Count of uses per value id (nodes, outputs, what outputs are gradients of, mutations),
  * in the caller's array of g->next_id ints. */
 void graph_count_uses(const Graph *g, int *uses);

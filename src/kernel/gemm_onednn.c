@@ -2,11 +2,11 @@
  * versions differ in is in onednn_api.h. Weights: the primitive is asked which layout it wants (format tag any), and
  * constant weights are reordered into it once, those of a convolution that change in every run.
  */
-#include "base/vec.h"
 #include "kernel/gemm_impl.h"
 #include <omp.h>
 #include <string.h>
 #include "base/cpu.h"
+#include "base/vec.h"
 #include "kernel/onednn_api.h"
 
 typedef struct Reordered {

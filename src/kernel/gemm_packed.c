@@ -12,9 +12,9 @@
  */
 #include <omp.h>
 #include <string.h>
-#include "base/vec.h"
 #include "base/pages.h"
 #include "base/mem.h"
+#include "base/vec.h"
 #include "kernel/gemm_impl.h"
 
 /* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2.

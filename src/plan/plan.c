@@ -1,8 +1,8 @@
 /* Building plans. Contract in plan.h. */
-#include "base/vec.h"
 #include "plan/plan.h"
 #include <string.h>
 #include "base/mem.h"
+#include "base/vec.h"
 #include "plan/layout.h"
 #include "plan/memory.h"
 #include "plan/view_table.h"

@@ -93,7 +93,7 @@ static bool ranks(Pipeline *s, Err *err)
 static bool detach(Pipeline *s, Err *err)
 {
     (void)err;
-    s->detached = drop_detach(s->graph);
+    s->detached = graph_drop_detach(s->graph);
     return true;
 }
 

@@ -1,10 +1,10 @@
 /* Builders. Contract in build.h. */
-#include "base/vec.h"
 #include "rewrite/build.h"
 #include <math.h>
 #include <string.h>
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/vec.h"
 
 enum { MADE_PER_NODE = 16, MADE_BUILTIN = 64, MADE_FROM_ONE = 400 };
 

@@ -1,11 +1,11 @@
 /* The driver: visits the nodes in order, derives equal forms, fires rules, keeps the log. Contract in rewrite.h. */
-#include "base/vec.h"
 #include "rewrite/rewrite.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/vec.h"
 #include "rewrite/build.h"
 #include "rewrite/family.h"
 
@@ -641,18 +641,6 @@ static int fused(const RuleSet *rules, const Graph *g)
     for (const Family *const *f = rules->families; *f; f++)
         if ((*f)->fused) n += (*f)->fused(g);
     return n;
-}
-
-int drop_detach(Graph *g)
-{
-    int before = g->nnodes;
-    for (Node *n = g->first, *next; n; n = next) {
-        next = n->next;
-        if (n->op->id != OP_detach) continue;
-        graph_replace_uses(g, n->out[0], n->arg[0].v);
-        graph_remove(g, n);
-    }
-    return before - g->nnodes;
 }
 
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)

@@ -85,9 +85,6 @@ typedef struct RewriteLog {
     int nodes_before, nodes_after;
 } RewriteLog;
 
-/* aten.detach becomes its operand: only gradients, which are made of the graph as it was imported, look at it.
- * How many there were. */
-int drop_detach(Graph *g);
 /* g stays valid also when it fails. Errors: E_MISMATCH (a proof), E_LIMIT. */
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err);
 /* One more at the log's end; NULL when out of memory. */

@@ -1,11 +1,11 @@
 /* Compiling rules. Grammar in rule.h. */
-#include "base/vec.h"
 #include "rewrite/rule.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/map.h"
 #include "base/number.h"
+#include "base/vec.h"
 #include "rewrite/family.h"
 #include "rewrite/sexpr.h"
 

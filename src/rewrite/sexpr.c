@@ -1,10 +1,10 @@
 /* S-expressions. Contract in sexpr.h. */
-#include "base/vec.h"
 #include "rewrite/sexpr.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/number.h"
+#include "base/vec.h"
 
 enum { MAX_DEPTH = 64 };
 static const double MAX_WHOLE = 0x1p53; /* beyond, not every whole number is a double */

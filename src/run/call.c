@@ -2,8 +2,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "base/vec.h"
 #include "base/number.h"
+#include "base/vec.h"
 #include "run/pointwise.h"
 #include "base/mem.h"
 #include "run/run.h"

@@ -1,10 +1,10 @@
 /* Clock readings of a session's runs. Contract in profile.h. */
-#include "base/vec.h"
 #include "run/profile.h"
 #include <math.h>
 #include <string.h>
 #include <time.h>
 #include "base/mem.h"
+#include "base/vec.h"
 
 static const struct {
     const char *name, *what;

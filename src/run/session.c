@@ -1,5 +1,4 @@
 /* Sessions. Contract in session.h. */
-#include "base/vec.h"
 #include "run/session.h"
 #include <math.h>
 #include <omp.h>
@@ -7,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/mem.h"
+#include "base/vec.h"
 #include "run/gemm_cache.h"
 #include "run/module_names.h"
 #include "run/run_table.h"

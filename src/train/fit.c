@@ -1,15 +1,17 @@
 /* Epochs. Contract in fit.h. */
 #include "train/fit.h"
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/vec.h"
 
 enum { WORDS = 624, STEP_COLUMNS = 5, EPOCH_COLUMNS = 5, SETTINGS = 5 };
 
 /* Rows of values that grow: what was, for plots and logs of runs that go on. */
 typedef struct Rows {
     double *data;
-    int64_t n, cap;
+    int64_t n;
     int columns;
 } Rows;
 
@@ -27,13 +29,9 @@ typedef struct Fit {
 
 static bool put_row(Rows *r, const double *x)
 {
-    if (r->n == r->cap) {
-        int64_t cap = r->cap ? 2 * r->cap : 256;
-        double *grown = mem_grow(r->data, (size_t)cap * (size_t)r->columns * sizeof *grown);
-        if (!grown) return false;
-        r->data = grown;
-        r->cap = cap;
-    }
+    double *grown = r->n < INT_MAX ? vec_grow(r->data, (int)r->n, (size_t)r->columns * sizeof *grown) : NULL;
+    if (!grown) return false;
+    r->data = grown;
     memcpy(r->data + r->n++ * r->columns, x, (size_t)r->columns * sizeof *x);
     return true;
 }

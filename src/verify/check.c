@@ -1,11 +1,11 @@
 /* The list of findings and its table. Contract in check.h. */
-#include "base/vec.h"
 #include "verify/check.h"
 #include <stdio.h>
 #include <string.h>
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/vec.h"
 
 static const FindingText table[] = {
 #define ERROR SEVERITY_ERROR

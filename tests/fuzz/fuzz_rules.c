@@ -154,7 +154,7 @@ static void apply(const RuleSet *rules, const char *text)
     RewriteOptions o = {.rules = rules};
     Graph *g = graph_parse(text, NULL, NULL, &err);
     fuzz_check(g != NULL, err.msg);
-    drop_detach(g);
+    graph_drop_detach(g);
     if (!rewrite_graph(g, &o, &log, &err)) {
         fuzz_said(&err);
         fuzz_check(err.code == E_LIMIT, err.msg); /* nothing else can go wrong without proofs */

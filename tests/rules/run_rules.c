@@ -463,7 +463,7 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
         for (const Node *n = g->first; n; n = n->next) op[n->op->id] = true;
         know_names(g, &known);
         char *source = text_of(g, &known, &err);
-        drop_detach(g);
+        graph_drop_detach(g);
         ok = rewrite_graph(g, &o, &log, &err);
         if (ok) check_not(c, rules, &log, op, own ? NULL : cover, why);
         for (int i = 0; ok && cover && !own && i < rules->n; i++) cover[i].fired += log.uses[i] > 0;

@@ -4,9 +4,9 @@
  *     dims 3; data_type INT4; int32_data: 0x21, 0x03            two elements a byte, low bits first: 1, 2, 3
  */
 #include <string.h>
-#include "base/vec.h"
 #include "base/pages.h"
 #include "base/mem.h"
+#include "base/vec.h"
 #include "onnx/wire/onnx_impl.h"
 
 /* Which repeated field holds the elements where raw_data does not. */

@@ -6,8 +6,8 @@
  */
 #include <math.h>
 #include <string.h>
-#include "base/vec.h"
 #include "base/number.h"
+#include "base/vec.h"
 #include "onnx/write/write_impl.h"
 #include "base/mem.h"
 

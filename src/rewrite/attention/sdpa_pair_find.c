@@ -1,9 +1,9 @@
 /* Finding the gradients of an attention that is spelled out: from the gradient of its scores and from the probabilities
  * through views, numbers and masks to the products that read them. */
-#include "base/vec.h"
 #include "rewrite/attention/sdpa_pair_impl.h"
 #include <string.h>
 #include "base/mem.h"
+#include "base/vec.h"
 #include "rewrite/attention/scores.h"
 
 enum { MAX_FOLLOWED = 32, MAX_ALIKE = 8 };

@@ -3,9 +3,9 @@
  *
  *     left: softmax 'softmax_2', recognised 'q' x 'k' times 0.125, stopped at 'masked_fill', rule 'scores_masked_fill': masked scores become 0 ...
  */
-#include "base/vec.h"
 #include "rewrite/attention/whynot.h"
 #include <string.h>
+#include "base/vec.h"
 #include "facts/attention.h"
 #include "facts/views.h"
 #include "rewrite/build.h"
