@@ -90,6 +90,8 @@ typedef struct RewriteLog {
 int drop_detach(Graph *g);
 /* g stays valid also when it fails. Errors: E_MISMATCH (a proof), E_LIMIT. */
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err);
+/* The entry of a softmax, or NULL. */
+const Left *left_named(const Left *left, int n, const char *node);
 /* What `then`, the log of the same graph's next rewriting, adds; its firings stay in its own arena.
  * False: no memory. */
 bool rewrite_log_append(RewriteLog *log, const RewriteLog *then);
