@@ -22,7 +22,8 @@ struct Family {
     bool (*settled)(Rewrite *rw, Phase phase, bool *changed);
     /* The phase is over: what is still spelled out goes into log->left. */
     bool (*leftovers)(Rewrite *rw, Phase phase, RewriteLog *log, Err *err);
-    int (*fused)(const Graph *g); /* its fused ops in the result, for log->fused */
+    bool (*left)(const Graph *g, RewriteLog *log, Err *err); /* log->left, corrected for the result */
+    int (*fused)(const Graph *g);                            /* its fused ops in the result, for log->fused */
     /* For proofs: an operand of n whose numbers are the family's to choose (a mask); NULL: none. The tensors that it is
      * made of are filled by draw. seed: 0 is for plain numbers, 1 for odd ones, others for both. */
     const Value *(*drawn)(const Node *n);

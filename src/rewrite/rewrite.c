@@ -635,6 +635,14 @@ static bool leftovers(Rewrite *rw, Phase phase, RewriteLog *log, Err *err)
     return ok;
 }
 
+static bool left(const RuleSet *rules, const Graph *g, RewriteLog *log, Err *err)
+{
+    bool ok = true;
+    for (const Family *const *f = rules->families; ok && *f; f++)
+        if ((*f)->left) ok = (*f)->left(g, log, err);
+    return ok;
+}
+
 static int fused(const RuleSet *rules, const Graph *g)
 {
     int n = 0;
@@ -668,6 +676,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     graph_dce(g);
     if (used && !drop_weights(g, used, fresh, err)) ok = false;
     if (ok) ok = graph_check(g, err) || within(err, "after rewriting");
+    ok = ok && left(o->rules, g, log, err);
     log->fused = fused(o->rules, g);
     log->nodes_after = g->nnodes;
     mem_free(used);
@@ -681,6 +690,13 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     return ok;
 }
 
+const Left *left_named(const Left *left, int n, const char *node)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(left[i].node, node)) return &left[i];
+    return NULL;
+}
+
 bool rewrite_log_append(RewriteLog *log, const RewriteLog *then)
 {
     for (int i = 0; i < then->nfirings; i++) {
@@ -688,6 +704,14 @@ bool rewrite_log_append(RewriteLog *log, const RewriteLog *then)
         if (!x) return false;
         *x = then->firing[i];
     }
+    Left *left = arena_array(log->arena, Left, then->nleft + 1);
+    if (!left) return false;
+    for (int i = 0; i < then->nleft; i++) { /* the earlier log knows why */
+        const Left *said = left_named(log->left, log->nleft, then->left[i].node);
+        left[i] = said ? *said : then->left[i];
+    }
+    log->left = left;
+    log->nleft = then->nleft;
     log->fused = then->fused;
     log->nodes_after = then->nodes_after;
     return true;

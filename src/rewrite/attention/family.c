@@ -92,6 +92,7 @@ const Family attention_family = {.name = "attention",
                                  .cost = cost,
                                  .settled = settled,
                                  .leftovers = leftovers,
+                                 .left = attention_left,
                                  .fused = fused,
                                  .drawn = attention_drawn,
                                  .draw = attention_draw};

@@ -82,22 +82,29 @@ static const char *refusal(Rewrite *rw, const Node *n, const char **rule)
     return info->why;
 }
 
-static bool add_left(Rewrite *rw, RewriteLog *log, const Node *softmax, const Node *at, Value *known,
-                     const char *otherwise, Err *err)
+static bool keep_left(RewriteLog *log, Left left, Err *err)
 {
     Left *grown = vec_room(log->arena, log->left, log->nleft, sizeof *grown);
     if (!grown) return oom(err);
     log->left = grown;
+    log->left[log->nleft++] = left;
+    return true;
+}
+
+static bool add_left(Rewrite *rw, RewriteLog *log, const Node *softmax, const Node *at, Value *known,
+                     const char *otherwise, Err *err)
+{
     const char *rule, *why = refusal(rw, at, &rule);
     if (!why) rule = NULL;
-    log->left[log->nleft++] = (Left){.node = arena_strdup(log->arena, softmax->name),
-                                     .at = arena_strdup(log->arena, at->name),
-                                     .rule = rule ? arena_strdup(log->arena, rule) : NULL,
-                                     .matched = known ? describe(rw, log, known) : NULL,
-                                     .reason = why ? arena_strdup(log->arena, why)
-                                                   : arena_printf(log->arena, otherwise, at->op->name),
-                                     .advice = advice(why)};
-    return true;
+    return keep_left(
+        log,
+        (Left){.node = arena_strdup(log->arena, softmax->name),
+               .at = arena_strdup(log->arena, at->name),
+               .rule = rule ? arena_strdup(log->arena, rule) : NULL,
+               .matched = known ? describe(rw, log, known) : NULL,
+               .reason = why ? arena_strdup(log->arena, why) : arena_printf(log->arena, otherwise, at->op->name),
+               .advice = advice(why)},
+        err);
 }
 
 static bool explain(Rewrite *rw, RewriteLog *log, const AttentionFinder *f, const Node *softmax,
@@ -124,6 +131,13 @@ static bool of_weight(const Node *product)
     return product->arg[0].v->kind == V_WEIGHT || product->arg[1].v->kind == V_WEIGHT;
 }
 
+/* Is n a softmax, or the exponential of one that is written out, of a product of queries and keys? */
+static bool of_scores(AttentionFinder *f, const Node *n, AttentionParts *a)
+{
+    bool by_hand = n->op->id == OP_exp || n->op->id == OP_exp2;
+    return (by_hand || is_softmax(n)) && attention_parts(f, n, a) && !of_weight(a->scores);
+}
+
 bool attention_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
 {
     AttentionFinder f;
@@ -131,11 +145,36 @@ bool attention_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
     bool ok = true;
     for (const Node *n = rw->g->first; ok && n; n = n->next) {
         AttentionParts a;
-        bool by_hand = n->op->id == OP_exp || n->op->id == OP_exp2;
-        if ((!by_hand && !is_softmax(n)) || !attention_parts(&f, n, &a) || of_weight(a.scores)) continue;
+        if (!of_scores(&f, n, &a)) continue;
         if (rewrite_info(rw, n->out[0])->rule == sdpa_backward_rule)
             ok = add_left(rw, log, n, n, n->out[0], "", err); /* its forward pass is fused, its backward pass is not */
         else if (a.values) ok = explain(rw, log, &f, n, &a, err);
+    }
+    attention_finder_free(&f);
+    return ok;
+}
+
+bool attention_left(const Graph *g, RewriteLog *log, Err *err)
+{
+    const Left *before = log->left;
+    int nbefore = log->nleft;
+    AttentionFinder f;
+    TRY(attention_finder(&f, g, err));
+    log->left = NULL;
+    log->nleft = 0;
+    bool ok = true;
+    for (const Node *n = g->first; ok && n; n = n->next) {
+        AttentionParts a;
+        if (!of_scores(&f, n, &a)) continue;
+        const Left *said = left_named(before, nbefore, n->name);
+        if (said && (a.values || (said->rule && !strcmp(said->rule, sdpa_backward_rule))))
+            ok = keep_left(log, *said, err);
+        else if (a.values)
+            ok = keep_left(log,
+                           (Left){.node = arena_strdup(log->arena, n->name),
+                                  .at = arena_strdup(log->arena, a.scores->name),
+                                  .reason = "the rules that recognise attention (phase recompose) did not see it"},
+                           err);
     }
     attention_finder_free(&f);
     return ok;
