@@ -67,21 +67,23 @@ def share(names, group):
 
 
 @functools.cache
-def key(made_by):
-    """The hash of everything that an export depends on: versions, and the sources (a folder of tests/, or a file)."""
+def key(made_by, package=False):
+    """The hash of everything that an export depends on: versions, and the sources (a folder of tests/, or a file;
+    with package, the Python package too)."""
     h = hashlib.sha256(sys.version.encode())
-    for package in ("torch", "transformers"):
-        h.update(f"{package} {importlib.metadata.version(package)}\n".encode())
+    for name in ("torch", "transformers"):
+        h.update(f"{name} {importlib.metadata.version(name)}\n".encode())
     source = ROOT / "tests" / made_by
-    for f in sorted([pathlib.Path(__file__), *(source.glob("*.py") if source.is_dir() else [source])]):
+    sources = [pathlib.Path(__file__), *(source.glob("*.py") if source.is_dir() else [source])]
+    for f in sorted([*sources, *((ROOT / "python" / "qkv").rglob("*.py") if package else [])]):
         h.update(f.name.encode() + b"\0" + f.read_bytes())
     return h.hexdigest()[:16]
 
 
-def exported(made_by, name, out, make):
+def exported(made_by, name, out, make, package=False):
     """Puts the files of one entry into out, made by make(folder) or kept from before; returns what make returned."""
     caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
-    cache = caches / "qkv" / "exports" / made_by / key(made_by)
+    cache = caches / "qkv" / "exports" / made_by / key(made_by, package)
     kept = cache / name
     if not kept.is_dir():
         cache.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 Image = pytest.importorskip("PIL.Image")
 import qkv  # noqa: E402
+import share  # noqa: E402
 from qkv.recipes import _clip_merges, _sam3_module, sam3  # noqa: E402
 
 from transformers import Sam3Model  # noqa: E402
@@ -67,14 +68,23 @@ FILES = {  # the options of make(), which checks against eager PyTorch where pai
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """exported(name of FILES, or "transformers"): path, module and what make() said; each is made once."""
+    """exported(name of FILES, or "transformers"): path, module and what make() said; each is made once, or kept."""
     made, folder = {}, tmp_path_factory.mktemp("exported")
 
     def get(name):
-        path, said = folder / f"{name.replace(' ', '_')}.pt2", []
+        file = name.replace(" ", "_")
+        path, kept = folder / f"{file}.pt2", folder / f"{file}.module"
+
+        def make(out):
+            said, fresh = [], f"{out}/{path.name}"
+            module = as_is(fresh) if name == "transformers" else sam3.make(fresh, tiny=True, say=said.append,
+                                                                           **FILES[name])
+            torch.save(module, f"{out}/{kept.name}")
+            return said
+
         if name not in made:
-            made[name] = path, as_is(path) if name == "transformers" else sam3.make(str(path), tiny=True,
-                say=said.append, **FILES[name]), said
+            said = share.exported("python/test_sam3.py", file, folder, make, package=True)
+            made[name] = path, torch.load(kept, weights_only=False), said
         return made[name]
 
     return get
