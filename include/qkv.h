@@ -153,6 +153,9 @@ QKV_API int qkv_model_input_rank(const qkv_model *m, int i);
 QKV_API const char *qkv_model_input_dim(const qkv_model *m, int i, int axis);
 QKV_API int qkv_model_output_count(const qkv_model *m);
 QKV_API const char *qkv_model_output_name(const qkv_model *m, int i); /* "output_0" */
+/* What the module that was exported calls it: "logits", "hidden_states.0" (dicts, dataclasses, ModelOutputs); its name
+ * where it has none. Names and labels both find outputs, in all functions that take one. */
+QKV_API const char *qkv_model_output_label(const qkv_model *m, int i);
 QKV_API int qkv_model_symbol_count(const qkv_model *m);
 /* Name and inclusive range of a size symbol; INT64_MAX = unbounded. */
 QKV_API const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *max);
@@ -210,7 +213,7 @@ QKV_API qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error 
 /* Output i, in the flattened order of the tensors that the module returned. Valid until the next run; shape and strides
  * belong to the session. */
 QKV_API qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err);
-/* The same by the output's name (qkv_model_output_name), or by its position "0", "1", ... as inputs are named. */
+/* The same by the output's name or label, or by its position "0", "1", ... as inputs are named. */
 QKV_API qkv_status qkv_session_output_by_name(qkv_session *s, const char *name, qkv_tensor *out, qkv_error *err);
 
 /* Memory for outputs: every run calls f, once sizes are known, for each output i with its dtype and contiguous shape; f

@@ -174,6 +174,7 @@ def _functions():
             ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i),
             ("model_input_rank", i, p, i),
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
+            ("model_output_label", s, p, i),
             ("model_state", C.c_uint, p), ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_graph_text_after", p, p, s, e),
             ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),

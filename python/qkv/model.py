@@ -423,7 +423,7 @@ class Model(_Runs):
     def _list_ends(self):
         m = self._model
         self.inputs = [lib().qkv_model_input_name(m, i).decode() for i in range(lib().qkv_model_input_count(m))]
-        self.outputs = [lib().qkv_model_output_name(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
+        self.outputs = [lib().qkv_model_output_label(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
 
     def _open_sessions(self):
         self._sessions = Sessions(self._maker(), lib().qkv_model_state(self._model))
@@ -673,7 +673,7 @@ def _refuse_closed():
 
 
 def _end_text(x):
-    return f"{x['name']} {x['dtype']}[{', '.join(map(str, x['shape']))}]"
+    return f"{x.get('label', x['name'])} {x['dtype']}[{', '.join(map(str, x['shape']))}]"
 
 
 def _reopen(args, rewrites):

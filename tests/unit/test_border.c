@@ -124,6 +124,7 @@ NOTHING(input_rank, qkv_model_input_rank(N(0, model), 0) + 1)
 NOTHING(input_dim, qkv_model_input_dim(N(0, model), 0, 0))
 NOTHING(output_count, qkv_model_output_count(N(0, model)))
 NOTHING(output_name, qkv_model_output_name(N(0, model), 0))
+NOTHING(output_label, qkv_model_output_label(N(0, model), 0))
 NOTHING(symbol_count, qkv_model_symbol_count(N(0, model)))
 NOTHING(symbol, qkv_model_symbol(N(0, model), 0, NULL, NULL))
 NOTHING(model_state, qkv_model_state(N(0, model)))
@@ -250,6 +251,7 @@ static const Row rows[] = {
     ROW(input_dim, 1),
     ROW(output_count, 1),
     ROW(output_name, 1),
+    ROW(output_label, 1),
     ROW(symbol_count, 1),
     ROW(symbol, 1),
     ROW(model_state, 1),
