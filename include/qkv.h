@@ -141,6 +141,10 @@ typedef struct qkv_load_options {
 
 /* Reads a .pt2 or an ONNX model. options may be NULL. */
 QKV_API qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err);
+/* The same from the bytes of a file, which are copied: the caller may free them at once. Weights that an ONNX model has
+ * in files of its own are QKV_UNREADABLE. */
+QKV_API qkv_model *qkv_model_load_memory(const void *bytes, size_t size, const qkv_load_options *options,
+                                         qkv_error *err);
 /* Its sessions must be freed first. Models that were made from it share its file and weights, which stay as long as the
  * last of them. NULL is fine. */
 QKV_API void qkv_model_free(qkv_model *m);

@@ -170,7 +170,8 @@ def _functions():
     return (
             ("version", s), ("cpu", s), ("free", None, p),
             *((f"{c}_name", s, i) for c in CHOICES), *((f"{c}_from_name", i, s, C.POINTER(i)) for c in CHOICES),
-            ("model_load", p, s, C.POINTER(LoadOptions), e), ("model_free", None, p),
+            ("model_load", p, s, C.POINTER(LoadOptions), e),
+            ("model_load_memory", p, p, C.c_size_t, C.POINTER(LoadOptions), e), ("model_free", None, p),
             ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i),
             ("model_input_rank", i, p, i),
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),

@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import weakref
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -385,6 +385,9 @@ class Model(_Runs):
     new one. Sessions share the mapped weights. From its second run on, each keeps its own packed copy of them, unless
     the file is packed (Model.pack).
 
+    path may also be the bytes of a file or an object that reads them (open(..., "rb"), io.BytesIO, a member of an
+    archive); a BytesIO is read from its beginning. They are copied.
+
     State that one run leaves to the next is never mixed. Inputs that a thread keeps (keep=[...]) belong to that
     thread. A model that writes buffers (a StaticCache) has one such state, which belongs to the thread that ran it
     first, until reset(). Until then a run in another thread is an Error; session() gives each thread its own state. A
@@ -402,11 +405,13 @@ class Model(_Runs):
 
     path: Optional[str]
 
-    def __init__(self, path: Union[str, os.PathLike], compute: Optional[str] = None, threads: Optional[int] = None,
-                 fuse: bool = True, fixed: Optional[Mapping[str, Any]] = None, optimize: bool = True,
-                 skip_padding: bool = False, mmap: bool = True):
+    def __init__(self, path: Union[str, os.PathLike, bytes, BinaryIO], compute: Optional[str] = None,
+                 threads: Optional[int] = None, fuse: bool = True, fixed: Optional[Mapping[str, Any]] = None,
+                 optimize: bool = True, skip_padding: bool = False, mmap: bool = True):
         self._model = self._sessions = None
-        self.path, self._args = str(path), (path, compute, threads, fuse, fixed, optimize, skip_padding, mmap)
+        data = _bytes_of(path)
+        self.path = str(path) if data is None else None
+        self._args = (self.path, compute, threads, fuse, fixed, optimize, skip_padding, mmap)
         e = CError()
         borrowed = [_borrow(x) for x in (fixed or {}).values()]
         names = (C.c_char_p * len(borrowed))(*[name.encode() for name in fixed or {}])
@@ -414,7 +419,10 @@ class Model(_Runs):
         options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1, names,
                               tensors, len(borrowed),
                               skip_padding, 0 if mmap else 1)
-        self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
+        if data is None:
+            self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
+        else:
+            self._model = lib().qkv_model_load_memory(data.ctypes.data, data.size, C.byref(options), C.byref(e))
         check(self._model, e)
         self._rewrites, self._before, self._users = [], [], weakref.WeakSet()
         self._open_sessions()
@@ -666,6 +674,21 @@ def joint(model: Union[Model, str, os.PathLike], loss: Optional[str] = None,
     if path:
         (made.save_onnx if os.fspath(path).endswith(".onnx") else made.save)(path)
     return made
+
+
+def _bytes_of(source):
+    """What is not a path, as an array of bytes; None for a path."""
+    if hasattr(source, "getbuffer"):
+        source = source.getbuffer()
+    elif hasattr(source, "read"):
+        source = source.read()
+    elif isinstance(source, (str, os.PathLike)):
+        return None
+    try:
+        return np.frombuffer(source, np.uint8) if len(source) else np.empty(1, np.uint8)[:0]
+    except TypeError:
+        raise Error(f"a model of type {type(source).__name__}: expected a path, the bytes of a file, or a file opened "
+                    'with "rb"', 2) from None
 
 
 def _refuse_closed():

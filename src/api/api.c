@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/version.h"
@@ -170,6 +171,17 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
     if (api_whole(ok, &e)) return m;
     qkv_model_free(m);
     return api_null(&e, err);
+}
+
+qkv_model *qkv_model_load_memory(const void *bytes, size_t size, const qkv_load_options *options, qkv_error *err)
+{
+    static const char name[] = "(memory)";
+    Err e = api_begin();
+    if (!GIVEN(bytes)) return api_null(&e, err);
+    file_give(name, bytes, size);
+    qkv_model *m = qkv_model_load(name, options, err);
+    file_give(NULL, NULL, 0);
+    return m;
 }
 
 static bool finish(qkv_model *m, const char *name, Err *err)
