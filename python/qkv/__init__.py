@@ -24,13 +24,14 @@ from ._backends import backends, sdpa_choice
 from ._check import check
 from ._generalize import Generalized, generalize
 from .batch import BatchPredictor
-from .model import InferenceSession, Model, Output, Outputs, Session, joint
+from .inference import InferenceSession, SessionOptions, get_available_providers
+from .model import Model, Output, Outputs, Session, joint
 from .segment import Segmenter
 from .train import Step, Trainer
 
 __all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Outputs", "Segmenter",
-           "Session", "Step", "Trainer", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace",
-           "library_path", "version"]
+           "Session", "SessionOptions", "Step", "Trainer", "backends", "check", "export", "generalize",
+           "get_available_providers", "joint", "nn", "sdpa_choice", "trace", "library_path", "version"]
 
 
 def __getattr__(name):  # import torch only for export

@@ -704,20 +704,3 @@ def _reopen(args, rewrites):
     for options in rewrites:
         model.rewrite(**options)
     return model
-
-
-class InferenceSession:
-    """The interface of onnxruntime.InferenceSession: run(names or None, feeds) -> list."""
-
-    def __init__(self, path, **options):
-        self._model = Model(path, **options)
-
-    def get_inputs(self):
-        return self._model.describe()["inputs"]
-
-    def get_outputs(self):
-        return self._model.describe()["outputs"]
-
-    def run(self, output_names, feeds):
-        out = self._model.run(feeds)
-        return [out[n] for n in output_names or self._model.outputs]
