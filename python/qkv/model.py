@@ -17,6 +17,7 @@ import numpy as np
 
 from ._backends import cudnn_number
 from ._lib import DTYPES, OUTPUT_MEMORY, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, choice, lib, text
+from ._measure import Measured, Watched
 from ._sessions import WRITES_BUFFERS, Sessions
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16,
@@ -273,6 +274,16 @@ class _Opened:
             self._made.clear()
             lib().qkv_session_clear_inputs(self.pointer)
 
+    def input_shapes(self, names):
+        e, t, found = CError(), CTensor(), {}
+        for i, name in enumerate(names):
+            check(lib().qkv_session_input(self.pointer, i, C.byref(t), C.byref(e)) == 0, e)
+            found[name] = t.shape[:t.rank]
+        return found
+
+    def forget_outputs(self):
+        self._made.clear()
+
     def reset(self):
         lib().qkv_session_reset(self.pointer)
 
@@ -323,7 +334,7 @@ def _names(keep):
     return [keep] if isinstance(keep, str) else list(keep)
 
 
-class Session(_Runs):
+class Session(_Runs, Watched):
     """What Model.session() returns: it has its own written buffers, kept inputs and random generator, and shares the
     model's weights. Any thread may use it, one at a time; concurrent use is an Error. Model.rewrite and
     Model.set_weights need all sessions closed."""
@@ -380,7 +391,7 @@ class Session(_Runs):
             self.close()
 
 
-class Model(_Runs):
+class Model(_Runs, Measured):
     """An open model file. Any number of threads may run it at once: each run has a session to itself, a free one or a
     new one. Sessions share the mapped weights. From its second run on, each keeps its own packed copy of them, unless
     the file is packed (Model.pack).
