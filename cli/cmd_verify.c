@@ -429,8 +429,8 @@ static int cmd_verify(const void *options)
 #define AT(field) offsetof(VerifyOptions, field)
 static const Option own[] = {
     {"expected", TEXT, AT(expected), .letter = 'e', .arg = "FILE",
-     .help =
-         "Expected outputs: a .safetensors or .npz file with output_0, output_1, ... (or 0, 1, ..., or the module's names: logits)."},
+     .help = "Expected outputs: a .safetensors or .npz file with output_0, output_1, ... (or 0, 1, ..., or the "
+             "module's names, such as logits)."},
     {"atol", MANY, AT(atol), .arg = "[OUTPUT:]X",
      .help = "Absolute tolerance, for all outputs or for one. The default is a fraction of the largest expected value "
              "that depends on the dtype: f32 2e-5, f64 1e-12, f16 4e-3, bf16 3e-2, others 0."},
