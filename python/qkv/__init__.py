@@ -14,7 +14,10 @@
     qkv.backends("model.pt2", device="cuda-sm90")       # which kernel PyTorch takes for each attention
     qkv.BatchPredictor("model.pt2")                     # picklable, on dicts of columns: multiprocessing, ray.data
     qkv.Segmenter("sam3.pt2", ["red car"])(image)       # every instance of a text: boxes, masks
-    qkv.trace(module, (x, mask), "trace.safetensors")   # for `qkv verify --per-node`
+    qkv.InferenceSession("model.onnx")                  # as onnxruntime's
+    with model.session() as s, s.profile() as report:   # also s.trace, s.stats, s.seed; model.verify, model.bench
+        s(array)
+    qkv.trace("model.pt2", (x, mask), "trace.safetensors")   # for `qkv verify --per-node`
 
 `Model` needs only NumPy. Inputs are not copied (NumPy, torch, anything with __dlpack__). Outputs are `Output` arrays,
 which NumPy reads and which support DLPack.
