@@ -170,8 +170,8 @@ const Command command_rewrite = {
     .summary = "Turn every spelling of attention into one op, and prove it",
     .text =
         "Finds the attentions of the model, however they are written, and replaces each by "
-        "scaled_dot_product_attention with its mask, scale, softcap and grouped heads. Other compounds (softmax by "
-        "hand, normalisations, activations) become single ops as well. Prints the rules that were applied and, for "
+        "scaled_dot_product_attention with its mask, scale, softcap and grouped heads. Other compounds (decomposed "
+        "softmax, normalisations, activations) become single ops as well. Prints the rules that were applied and, for "
         "every softmax(QK)V that was not recognised, the node where recognition stopped and why.\n\n"
         "With --prove, each replacement is first evaluated against what it replaces, on random tensors, for several "
         "sizes and seeds, including mask rows that allow no key. One that differs ends the command with exit code 1 "

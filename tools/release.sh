@@ -14,7 +14,7 @@ die() { echo "release: $*" >&2; exit 1; }
 keep=1
 [ "${1:-}" != --try ] || { keep=; shift; }
 version=${1:-} old=$(cat VERSION)
-[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "found version '$version', expected one as in: make release VERSION=0.2.0"
+[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die "found version '$version', expected one as in VERSION=0.2.0"
 newer=$(printf '%s\n' "$old" "$version" | sort -V | tail -1)
 [ "$version" != "$old" ] && [ "$newer" = "$version" ] || die "found version $version, expected one after $old"
 ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || die "v$version is tagged already"
@@ -42,16 +42,8 @@ targets=${WHEELS:-linux-x86_64 linux-aarch64}
 tools/wheels.py $targets
 build-wheel/venv/bin/python -c 'import mesonpy; mesonpy.build_sdist("dist")'
 unzip -p "dist/qkv-$version-py3-none-manylinux_2_28_x86_64.whl" '*.cdx.json' >"dist/qkv-$version.cdx.json"
-if ! last=$(git describe --tags --abbrev=0 2>/dev/null); then
-  echo "release: the ABI is not compared: there is no earlier tag" >&2
-elif ! command -v abidiff >/dev/null; then
-  echo "release: the ABI is not compared with $last: there is no abidiff (Debian: abigail-tools)" >&2
-else
-  git worktree add -q build-last "$last"
-  (cd build-last && meson setup build >/dev/null && ninja -C build product >/dev/null)
-  abidiff --headers-dir1 build-last/include --headers-dir2 include build-last/build/libqkv.so build/libqkv.so \
-    >dist/abidiff.txt || echo "release: the ABI changed since $last: dist/abidiff.txt" >&2
-fi
+tools/abi.sh >dist/abidiff.txt ||
+  echo "release: the interface changed since the last tag, or was not compared: dist/abidiff.txt" >&2
 (cd dist && rm -f SHA256SUMS && sha256sum -- * >SHA256SUMS)
 mkdir -p "$here/dist"
 cp dist/* "$here/dist"

@@ -1,6 +1,7 @@
 /* Instances. Contract in instances.h. The resizing is PyTorch's upsample_bilinear2d (aten/native/UpSample.h:
  * area_pixel_compute_source_index), the compressed runs are those of cocoapi (common/maskApi.c: rleToString).
  */
+#include "base/vec.h"
 #include "vision/instances.h"
 #include <math.h>
 #include <stdlib.h>
@@ -21,23 +22,19 @@ void instances_free(Instances *list)
 
 typedef struct Runs {
     uint32_t *run;
-    int n, cap;
+    int n;
     int64_t area;
     bool on, failed; /* on: the last run is of 1s */
 } Runs;
 
 static void push(Runs *r, uint32_t length)
 {
-    if (r->n == r->cap) {
-        int cap = r->cap ? 2 * r->cap : 64;
-        uint32_t *more = mem_grow(r->run, (size_t)cap * sizeof *more);
-        if (!more) {
-            r->failed = true;
-            return;
-        }
-        r->run = more;
-        r->cap = cap;
+    uint32_t *more = vec_grow(r->run, r->n, sizeof *more);
+    if (!more) {
+        r->failed = true;
+        return;
     }
+    r->run = more;
     r->run[r->n++] = length;
 }
 
@@ -132,12 +129,9 @@ static int better(const void *a, const void *b)
 
 static bool room(Instances *list, Err *err)
 {
-    if (list->n < list->cap) return true;
-    int cap = list->cap ? 2 * list->cap : 16;
-    Instance *more = mem_grow(list->item, (size_t)cap * sizeof *more);
+    Instance *more = vec_grow(list->item, list->n, sizeof *more);
     if (!more) return oom(err);
     list->item = more;
-    list->cap = cap;
     return true;
 }
 

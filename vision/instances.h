@@ -25,7 +25,7 @@ typedef struct Instance {
 
 typedef struct Instances {
     Instance *item;
-    int n, cap;
+    int n;
 } Instances;
 
 typedef struct InstanceRule {

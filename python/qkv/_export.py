@@ -9,11 +9,14 @@ import re
 import tempfile
 import traceback
 import zipfile
+from contextlib import contextmanager
 
+import sympy
 import torch
 from torch import nn
 from torch.export import Dim
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from ._lib import Error
 from .model import Model
@@ -202,6 +205,17 @@ class _Sized:
         self.size = lambda: shape
 
 
+def _evaluated(text, args, kwargs, module, specs, sizes):
+    """The value of a guard's text at these sizes (numbers or symbols); None: the guard has another form."""
+    leaves = iter([_Sized(_shape_at(tensor, axes, sizes)) for _, tensor, axes in specs])
+    a, k = pytree.tree_map(lambda x: next(leaves) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    inputs = inspect.signature(module.forward).bind(*a, **k).arguments
+    try:
+        return eval(text, {"__builtins__": {}, "max": max, "min": min}, {"L": inputs, **sizes})
+    except (KeyError, NameError, TypeError, ZeroDivisionError):
+        return None
+
+
 def _tied(program, args, kwargs, module, specs, at):
     """`at` with the sizes that a guard makes equal to an expression of others:
     mask.size(0) == (image.size(2)//14)*(image.size(3)//14)."""
@@ -211,13 +225,7 @@ def _tied(program, args, kwargs, module, specs, at):
     out = dict(at)
 
     def value(text):
-        leaves = iter([_Sized(_shape_at(tensor, axes, out)) for _, tensor, axes in specs])
-        a, k = pytree.tree_map(lambda x: next(leaves) if isinstance(x, torch.Tensor) else x, (args, kwargs))
-        inputs = inspect.signature(module.forward).bind(*a, **k).arguments
-        try:
-            return eval(text, {"__builtins__": {}, "max": max, "min": min}, {"L": inputs})
-        except (KeyError, NameError, TypeError, ZeroDivisionError):  # a guard of another form
-            return None
+        return _evaluated(text, args, kwargs, module, specs, out)
 
     def settled():
         for one, other in equalities + [e[::-1] for e in equalities]:
@@ -262,7 +270,18 @@ def _followed(program, specs, at):
     return out
 
 
-def _narrowed(program, specs):
+def _can_be_equal(one, other, symbols):
+    """Whether two expressions of sizes can be equal: not if a factor of their difference never is 0. A size that was
+    declared without a smallest one counts from 1, since nothing is asked of empty tensors."""
+    ranges = {symbol: ValueRanges(max(lo, 1), max(hi, 1)) for symbol, lo, hi in symbols}
+    try:
+        factor, factors = sympy.factor_list(sympy.sympify(one) - other)
+        return factor == 0 or any(0 in bound_sympy(f, ranges) for f, _ in factors)
+    except (sympy.PolynomialError, AttributeError, KeyError, NotImplementedError):  # floor, Mod
+        return True
+
+
+def _narrowed(program, args, kwargs, module, specs):
     """Sentences about what the saved program refuses although it was declared."""
     placeholders = {n.name: n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"}
     ranges = {str(k): v for k, v in program.range_constraints.items()}
@@ -288,10 +307,16 @@ def _narrowed(program, specs):
             got = [int(r.lower), int(r.upper) if "oo" not in str(r.upper) else 2**31]
             if got[0] > max(lo, 0) or (got[1] < hi and hi < 2**31):
                 out.append(f"input '{name}' axis {axis}: declared {lo} to {hi}, the program takes {got[0]} to {got[1]}")
+    roots = {root.__name__: root for _, _, axes in specs for root, _, _ in map(_linear, axes.values())}
+    at = {name: sympy.Symbol(f"s{i}", integer=True) for i, name in enumerate(roots)}
+    symbols = [(at[name], *_bounds(root)) for name, root in roots.items()]
     for guard in getattr(program, "_guards_code", None) or []:
-        if guard.count("!=") == 1:
+        if guard.count("!=") != 1:
+            continue
+        sides = [_evaluated(side.strip(), args, kwargs, module, specs, at) for side in guard.split("!=")]
+        if None in sides or _can_be_equal(*sides, symbols):
             out.append(f"PyTorch refuses {_readable(guard).replace('!=', '==')}; qkv runs such sizes, since the condition is about strides alone")
-    return out
+    return list(dict.fromkeys(out))
 
 
 # ------------------------------------------------------------------ refusals
@@ -327,9 +352,14 @@ def _refusals(text):
     return list(dict.fromkeys(out))
 
 
-def _explained(error, notes):
+def _explained(error, notes, module):
     """The refusal as one sentence, or None if `error` is clear enough."""
     text = str(error)
+    if m := re.match(r"Found <class '(?:.*\.)?(\w+)'> in output, which is not a known type", text):
+        todo = "return tensors, or lists, tuples and dicts of them"
+        if "use_cache" in inspect.signature(module.forward).parameters:
+            todo = "pass kwargs={'use_cache': False}, with which it keeps no keys and values for a next call"
+        return f"the module returns a {m[1]}, which an exported program cannot: {todo}"
     if m := re.search(r"Could not guard on data-dependent expression (.+?)(?: \(unhinted: (.+?)\))?\.  ", text):
         frames = [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(error.__traceback__)]
         own = [f"{file}:{n}" for file, n in frames if not (file.startswith("<") or file == __file__
@@ -371,10 +401,31 @@ def _exported(module, args, kwargs, dynamic_shapes, specs):
                 if "generated guard" not in str(e):
                     break
     error, notes = first
-    sentence = _explained(error, notes)
+    sentence = _explained(error, notes, module)
     if sentence is None:
         raise error
     raise Error(f"torch.export refuses: {sentence}", 2) from error
+
+
+@contextmanager
+def _without_fast_path():
+    """No gradients, and not the fast path of nn.TransformerEncoder: it zeroes padded rows, which no exported graph
+    does."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def exported(module, args, kwargs=None, dynamic_shapes=None):
+    """The program that export writes."""
+    args, kwargs = tuple(args), dict(kwargs or {})
+    module = module.eval()
+    with _without_fast_path():
+        return _exported(module, args, kwargs, dynamic_shapes, _flat_specs(args, kwargs, dynamic_shapes, module))[0]
 
 
 # ------------------------------------------------------------------ saving
@@ -458,50 +509,45 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
         if tensor.data_ptr() in seen and tensor.numel():
             shared.append(f"input '{name}' shares memory with another: it was copied, so that both stay inputs")
         seen.add(tensor.data_ptr())
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it zeroes padded rows, which no exported graph does
     report = ExportReport(str(path))
-    try:
-        with torch.no_grad():
-            program, roots, sizes, notes = _exported(module, args, kwargs, dynamic_shapes, specs)
-            report.notes = notes + shared
-            report.narrowed = _narrowed(program, specs)
-            torch.export.save(program, str(path))
-            strip_metadata(str(path))
-            model = Model(path)
-            names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"
-                     and hasattr(s.arg, "name")]
-            tried = [sizes] + _more_sizes(roots, sizes, checks)
-            for n, at in enumerate(tried):
-                at = _tied(program, args, kwargs, module, specs, _followed(program, specs, at))
-                if any(at == d[0] for d in report.differences):
-                    continue
-                a, k = _resized(args, kwargs, specs, at, 100 * n)
-                flat = [t for t in pytree.tree_leaves((a, k)) if isinstance(t, torch.Tensor)]
-                try:
-                    expected = module(*a, **k)
-                except (RuntimeError, AssertionError):
-                    continue  # the module itself refuses this combination of sizes
-                feeds = {name: t for name, t in zip([m for m in names if m in model.inputs], flat)}
-                try:
-                    got = model.run_dlpack(feeds)
-                except Error as e:
-                    if e.code != 2 or _takes(program, a, k):
-                        raise
-                    report.narrowed.append(str(e))
-                    continue
-                worst, rel = _compare(expected, got)
-                report.differences.append((dict(at), worst, rel))
-                half = any(t.dtype in (torch.bfloat16, torch.float16) for t in pytree.tree_leaves(expected)
-                           if isinstance(t, torch.Tensor))
-                limit = tolerance if tolerance is not None else (2e-2 if half else 2e-5)
-                if rel > limit:
-                    raise Error(f"{path}: at {at} the C library differs from PyTorch by {worst:.3e} ({rel:.3e} of the peak, allowed {limit:g})", 1)
-            if len(report.differences) == 1 and len(tried) > 1:
-                report.notes.append("no other size was checked: the module refuses those that were tried, or some "
-                                    "sizes depend on the inputs' values")
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    with _without_fast_path():
+        program, roots, sizes, notes = _exported(module, args, kwargs, dynamic_shapes, specs)
+        report.notes = notes + shared
+        report.narrowed = _narrowed(program, args, kwargs, module, specs)
+        torch.export.save(program, str(path))
+        strip_metadata(str(path))
+        model = Model(path)
+        names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"
+                 and hasattr(s.arg, "name")]
+        tried = [sizes] + _more_sizes(roots, sizes, checks)
+        for n, at in enumerate(tried):
+            at = _tied(program, args, kwargs, module, specs, _followed(program, specs, at))
+            if any(at == d[0] for d in report.differences):
+                continue
+            a, k = _resized(args, kwargs, specs, at, 100 * n)
+            flat = [t for t in pytree.tree_leaves((a, k)) if isinstance(t, torch.Tensor)]
+            try:
+                expected = module(*a, **k)
+            except (RuntimeError, AssertionError):
+                continue  # the module itself refuses this combination of sizes
+            feeds = {name: t for name, t in zip([m for m in names if m in model.inputs], flat)}
+            try:
+                got = model.run_dlpack(feeds)
+            except Error as e:
+                if e.code != 2 or _takes(program, a, k):
+                    raise
+                report.narrowed.append(str(e))
+                continue
+            worst, rel = _compare(expected, got)
+            report.differences.append((dict(at), worst, rel))
+            half = any(t.dtype in (torch.bfloat16, torch.float16) for t in pytree.tree_leaves(expected)
+                       if isinstance(t, torch.Tensor))
+            limit = tolerance if tolerance is not None else (2e-2 if half else 2e-5)
+            if rel > limit:
+                raise Error(f"{path}: at {at} the C library differs from PyTorch by {worst:.3e} ({rel:.3e} of the peak, allowed {limit:g})", 1)
+        if len(report.differences) == 1 and len(tried) > 1:
+            report.notes.append("no other size was checked: the module refuses those that were tried, or some "
+                                "sizes depend on the inputs' values")
     return report
 
 

@@ -1,17 +1,22 @@
 """trace: every node's result from PyTorch, for `qkv verify MODEL -i IN --per-node FILE`."""
 import torch
 
+from ._export import exported
 
-def trace(program, args, path, kwargs=None):
-    """Runs an ExportedProgram (or the .pt2 at a path) in PyTorch and writes the result tensor of each node,
+
+def trace(program, args, path, kwargs=None, dynamic_shapes=None):
+    """Runs an ExportedProgram, the .pt2 at a path, or a module in PyTorch and writes the result tensor of each node,
     by node name, to a .safetensors.
 
-    args, kwargs: inputs as the module takes them. Returns the number of tensors written.
-    Nodes inside subgraphs are not traced.
+    args, kwargs: inputs as the module takes them. A module is exported first, as qkv.export does it: with the
+    dynamic_shapes of the file that is verified, its nodes have the names that they have there. Returns the number of
+    tensors written. Nodes inside subgraphs are not traced.
     """
     from safetensors.torch import save_file
 
-    if not isinstance(program, torch.export.ExportedProgram):
+    if isinstance(program, torch.nn.Module):
+        program = exported(program, args, kwargs, dynamic_shapes)
+    elif not isinstance(program, torch.export.ExportedProgram):
         program = torch.export.load(program)
     flat = torch.utils._pytree.tree_leaves((tuple(args), dict(kwargs or {})))
     tensors = {}

@@ -37,6 +37,9 @@ class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
 
     Sizes are never compared in Python. A mask is expanded to the size it must have, which eager mode checks and
     torch.export records as a condition for run time. A mask with an axis of size 1 is therefore broadcast.
+
+    Two things that nn.MultiheadAttention refuses: attn_mask may be (batch, heads, queries, keys), and bf16 or f16
+    inputs may meet float32 parameters, which are cast to the query's dtype.
     """
 
     @classmethod
@@ -69,9 +72,9 @@ class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
             attn_mask = None
 
         q, k, v = (_split_heads(self, x) for x in _project(self, query, key, value))
-        mask = _merge_masks(self, attn_mask, key_padding_mask, q.size(0), q.size(2), k.size(2), query.dtype)
+        mask = _merge_masks(self, attn_mask, key_padding_mask, q, k, batched)
         if self.bias_k is not None:  # one additional key and value, learned
-            k, v = (torch.cat([x, _split_heads(self, b).expand(x.size(0), -1, -1, -1)], 2)
+            k, v = (torch.cat([x, _split_heads(self, _as(b, query)).expand(x.size(0), -1, -1, -1)], 2)
                     for x, b in ((k, self.bias_k), (v, self.bias_v)))
         if self.add_zero_attn:
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
@@ -91,23 +94,31 @@ class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
             # choosing an SDPA kernel compares sizes; the exported op does not depend on the choice
             with sdpa_kernel(SDPBackend.MATH) if torch.compiler.is_exporting() else nullcontext():
                 out = F.scaled_dot_product_attention(q, k, v, mask, p, causal)
-        return F.linear(_join_heads(self, out, batched), self.out_proj.weight, self.out_proj.bias), weights
+        out = _join_heads(self, out, batched)
+        return F.linear(out, _as(self.out_proj.weight, query), _as(self.out_proj.bias, query)), weights
+
+
+def _as(parameter, query):
+    """A float32 parameter in the dtype of a bf16 or f16 query."""
+    if parameter is None or parameter.dtype != torch.float32 or query.dtype not in (torch.bfloat16, torch.float16):
+        return parameter
+    return parameter.to(query.dtype)
 
 
 def _project(mha, query, key, value):
     """q, k, v of width E; inputs that are the same tensor share one product."""
-    bias = mha.in_proj_bias
+    weight, bias = _as(mha.in_proj_weight, query), _as(mha.in_proj_bias, query)
     if not mha._qkv_same_embed_dim:
-        weights = (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
+        weights = (_as(w, query) for w in (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight))
     elif query is key and key is value:
-        return F.linear(query, mha.in_proj_weight, bias).chunk(3, -1)
+        return F.linear(query, weight, bias).chunk(3, -1)
     elif key is value:
         sizes = (mha.embed_dim, 2 * mha.embed_dim)
-        w_q, w_kv = mha.in_proj_weight.split(sizes)
+        w_q, w_kv = weight.split(sizes)
         b_q, b_kv = (None, None) if bias is None else bias.split(sizes)
         return F.linear(query, w_q, b_q), *F.linear(key, w_kv, b_kv).chunk(2, -1)
     else:
-        weights = mha.in_proj_weight.chunk(3)
+        weights = weight.chunk(3)
     biases = (None,) * 3 if bias is None else bias.chunk(3)
     return tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
 
@@ -129,16 +140,35 @@ def _join_heads(mha, x, batched):
     return x.flatten(-2)
 
 
-def _merge_masks(mha, attn_mask, key_padding_mask, b, n, m, dtype):
+def _fitted(mha, name, mask, q, k, batched):
+    """The mask with the sizes that it must have; where only the other batch_first gives it those, that is said."""
+    def fitted(b, n, m):
+        if name == "key_padding_mask":
+            return mask.expand(b, m)[:, None, None, :]
+        if mask.dim() == 2:
+            return mask.expand(n, m)
+        return (mask.unflatten(0, (b, mha.num_heads)) if mask.dim() == 3 else mask).expand(b, mha.num_heads, n, m)
+
+    try:
+        return fitted(q.size(0), q.size(2), k.size(2))
+    except RuntimeError:
+        try:
+            otherwise = batched and fitted(q.size(2), q.size(0), k.size(0)) is not None
+        except RuntimeError:
+            otherwise = False
+        if not otherwise:
+            raise
+    order = "(batch, length, width)" if mha.batch_first else "(length, batch, width)"
+    raise RuntimeError(f"{name} is {tuple(mask.shape)}, which does not fit {q.size(0)} batches of {q.size(2)} queries "
+                       f"and {k.size(2)} keys: with batch_first={mha.batch_first} query, key and value are {order}; "
+                       f"the mask fits with batch_first={not mha.batch_first}")
+
+
+def _merge_masks(mha, attn_mask, key_padding_mask, q, k, batched):
     """One mask that broadcasts to (B, H, N, keys): bool if both are (True = masked), otherwise additive;
     None if there is none."""
-    masks = []
-    if attn_mask is not None and attn_mask.dim() == 3:
-        masks.append(attn_mask.unflatten(0, (b, mha.num_heads)).expand(b, mha.num_heads, n, m))
-    elif attn_mask is not None:
-        masks.append(attn_mask.expand(n, m))
-    if key_padding_mask is not None:
-        masks.append(key_padding_mask.expand(b, m)[:, None, None, :])
+    masks = [_fitted(mha, name, mask, q, k, batched)
+             for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)) if mask is not None]
     if not masks:
         return None
     if len(masks) == 1:
@@ -146,7 +176,7 @@ def _merge_masks(mha, attn_mask, key_padding_mask, b, n, m, dtype):
     elif all(x.dtype == torch.bool for x in masks):
         mask = masks[0] | masks[1]
     else:
-        mask = _additive(masks[0], dtype) + _additive(masks[1], dtype)
+        mask = _additive(masks[0], q.dtype) + _additive(masks[1], q.dtype)
     extra = (mha.bias_k is not None) + bool(mha.add_zero_attn)
     return F.pad(mask, (0, extra)) if extra else mask  # added keys are never masked
 
@@ -170,8 +200,9 @@ def _is_batched(query, key, value, key_padding_mask, attn_mask):
             raise AssertionError(f"query has {rank} dimensions, {name} has {x.dim()}")
     if key_padding_mask is not None and key_padding_mask.dim() != rank - 1:
         raise AssertionError(f"key_padding_mask has {key_padding_mask.dim()} dimensions; a query with {rank} takes one with {rank - 1}")
-    if attn_mask is not None and attn_mask.dim() not in (2, 3):
-        raise RuntimeError(f"attn_mask has {attn_mask.dim()} dimensions; it is (queries, keys) or (batch * heads, queries, keys)")
+    if attn_mask is not None and attn_mask.dim() not in (2, 3, 4):
+        raise RuntimeError(f"attn_mask has {attn_mask.dim()} dimensions; it is (queries, keys), "
+                           "(batch * heads, queries, keys) or (batch, heads, queries, keys)")
     for name, mask in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
         if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
             raise AssertionError(f"{name} is {mask.dtype}; masks are bool (True = masked) or floating point (added)")

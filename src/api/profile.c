@@ -50,7 +50,7 @@ char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
     session_each_step(api_session(s), put_step, &r);
     for (int i = 0; i < PARTS && r.p->runs; i++) {
         if (r.p->part_ms[i] <= 0) continue;
-        put_row(&r.b, "", part_name(i), "", r.p->runs, r.p->part_ms[i], r.p->part_min[i]);
+        put_row(&r.b, "", part_name((Part)i), "", r.p->runs, r.p->part_ms[i], r.p->part_min[i]);
         jw_close(&r.b, "}");
     }
     jw_close(&r.b, "]}");

@@ -12,15 +12,8 @@ static bool log_lift(RewriteLog *log, const char *rule, const Value *result, con
                      const Proof *proof, Err *err)
 {
     if (!log->arena && !(log->arena = arena_create(0))) return oom(err);
-    if (log->nfirings == log->cap) {
-        int cap = log->cap ? log->cap * 2 : 16;
-        Firing *grown = arena_array(log->arena, Firing, cap);
-        if (!grown) return oom(err);
-        if (log->nfirings) memcpy(grown, log->firing, (size_t)log->nfirings * sizeof *grown);
-        log->firing = grown;
-        log->cap = cap;
-    }
-    Firing *x = &log->firing[log->nfirings++];
+    Firing *x = rewrite_new_firing(log);
+    if (!x) return oom(err);
     *x = (Firing){.rule = rule,
                   .phase = "lift",
                   .result = arena_strdup(log->arena, result->name),

@@ -4,6 +4,7 @@
  * anything that is not itself a sum or product. Every builder goes from operands to terms and back, so equal
  * polynomials are one pointer.
  */
+#include "base/vec.h"
 #include "expr/expr_impl.h"
 #include <math.h>
 #include <string.h>
@@ -110,13 +111,9 @@ Expr *ex_symbol(ExprPool *p, const char *name)
 {
     Symbol *known = expr_find_symbol(p, name);
     if (known) return known->expr;
-    if (p->nsymbols == p->cap_symbols) {
-        int cap = p->cap_symbols ? p->cap_symbols * 2 : 32;
-        Symbol **s = mem_grow(p->symbols, (size_t)cap * sizeof *s);
-        if (!s) return NULL;
-        p->symbols = s;
-        p->cap_symbols = cap;
-    }
+    Symbol **all = vec_grow(p->symbols, p->nsymbols, sizeof *all);
+    if (!all) return NULL;
+    p->symbols = all;
     Symbol *s = arena_new(p->arena, Symbol);
     char *copy = arena_strdup(p->arena, name);
     Expr *e = intern(p, &(Expr){.kind = EX_SYM, .i = p->nsymbols});

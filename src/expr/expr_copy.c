@@ -1,6 +1,7 @@
 /* A pool as it is, once more: the same nodes with the same ids, so that what is canonical there is canonical here.
  * Contract in expr.h. */
 #include <string.h>
+#include "base/vec.h"
 #include "base/mem.h"
 #include "expr/expr_impl.h"
 
@@ -28,12 +29,10 @@ static bool copy_nodes(ExprPool *to, const ExprPool *from, Expr *all)
 
 static bool copy_symbols(ExprPool *to, const ExprPool *from, Expr *all)
 {
-    to->symbols = mem_zeroed((size_t)from->nsymbols + 1, sizeof *to->symbols);
-    if (!to->symbols) return false;
-    to->cap_symbols = from->nsymbols + 1;
     for (int i = 0; i < from->nsymbols; i++) {
-        Symbol *s = arena_new(to->arena, Symbol);
-        if (!s) return false;
+        Symbol **grown = vec_grow(to->symbols, i, sizeof *grown), *s = arena_new(to->arena, Symbol);
+        if (grown) to->symbols = grown;
+        if (!grown || !s) return false;
         *s = *from->symbols[i];
         s->expr = moved(s->expr, all);
         s->name = arena_strdup(to->arena, s->name);

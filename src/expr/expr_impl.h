@@ -18,7 +18,7 @@ struct ExprPool {
     size_t nslots;
     uint32_t count;
     Symbol **symbols;
-    int nsymbols, cap_symbols;
+    int nsymbols;
     Map by_name;
     uint32_t stamp;
     Fact *facts;

@@ -1,5 +1,6 @@
 /* ZIP archives: the directory through minizip over memory, every offset and size checked again, entries mapped.
  * Contract in zip.h. */
+#include "base/vec.h"
 #include "format/zip.h"
 #include <minizip/unzip.h>
 #include <stdio.h>
@@ -498,7 +499,7 @@ struct ZipWriter {
     OutFile *out;
     Arena *arena;
     ZipEntry *entry;
-    size_t count, cap;
+    size_t count;
     uint64_t at;
     Map names;
 };
@@ -533,14 +534,10 @@ bool zip_add(ZipWriter *w, const char *name, const void *bytes, uint64_t size, E
     if (n > MAX_NAME || !safe_name(name)) return fail(err, E_USAGE, "'%s' cannot name an entry of an archive", name);
     if (map_has(&w->names, name)) return fail(err, E_USAGE, "two entries named '%s'", name);
     if (w->count == MAX_ENTRIES) return fail(err, E_LIMIT, "more than %d entries", MAX_ENTRIES);
-    if (w->count == w->cap) {
-        size_t cap = w->cap ? w->cap * 2 : 64;
-        ZipEntry *e = mem_grow(w->entry, cap * sizeof *e);
-        if (!e) return oom(err);
-        w->entry = e;
-        w->cap = cap;
-    }
-    ZipEntry *e = &w->entry[w->count];
+    ZipEntry *all = vec_grow(w->entry, (int)w->count, sizeof *all);
+    if (!all) return oom(err);
+    w->entry = all;
+    ZipEntry *e = &all[w->count];
     *e = (ZipEntry){.name = arena_strdup(w->arena, name),
                     .offset = w->at,
                     .packed_size = size,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/vec.h"
 #include "generalize/generalize_impl.h"
 #include "base/mem.h"
 
@@ -44,16 +45,12 @@ static int tree_size(const Expr *e, int budget)
     return n;
 }
 
-static void keep_atom(Atom **list, int *n, int *cap, const Atom *a)
+static void keep_atom(Atom **list, int *n, const Atom *a)
 {
-    if (*n == *cap) {
-        int more = *cap ? *cap * 2 : 64;
-        Atom *grown = mem_grow(*list, (size_t)more * sizeof *grown);
-        if (!grown) return;
-        *list = grown;
-        *cap = more;
-    }
-    (*list)[(*n)++] = *a;
+    Atom *grown = vec_grow(*list, *n, sizeof *grown);
+    if (!grown) return;
+    *list = grown;
+    grown[(*n)++] = *a;
 }
 
 void build_atom(Build *b, Expr *e, bool number)
@@ -70,8 +67,8 @@ void build_atom(Build *b, Expr *e, bool number)
         if (ex_mentions(e, b->unknown[i].e)) return;
     Atom a = {.e = e, .size = tree_size(e, 100), .number = number};
     if (!eval_at(b, e, a.v)) return;
-    if (all_equal(b, a.v)) keep_atom(&b->level, &b->nlevel, &b->level_cap, &a);
-    else keep_atom(&b->atom, &b->natom, &b->atom_cap, &a);
+    if (all_equal(b, a.v)) keep_atom(&b->level, &b->nlevel, &a);
+    else keep_atom(&b->atom, &b->natom, &a);
 }
 
 /* ------------------------------------------------------------------ candidates */
@@ -485,13 +482,9 @@ static Expr *open_symbol(Build *b, Hole *h, const int64_t *v, bool is_float)
         if (v[f] < least) least = v[f];
     }
     expr_set_range(b->ex, (int)e->i, least > 0 ? 1 : least == 0 ? 0 : INT64_MIN, INT64_MAX);
-    if (b->nunknown == b->unknown_cap) {
-        int cap = b->unknown_cap ? b->unknown_cap * 2 : 16;
-        void *grown = mem_grow(b->unknown, (size_t)cap * sizeof *b->unknown);
-        if (!grown) return NULL;
-        b->unknown = grown;
-        b->unknown_cap = cap;
-    }
+    void *grown = vec_grow(b->unknown, b->nunknown, sizeof *b->unknown);
+    if (!grown) return NULL;
+    b->unknown = grown;
     b->unknown[b->nunknown].e = e;
     b->unknown[b->nunknown++].h = h;
     return is_float ? ex_make(b->ex, EX_TOFLOAT, e, NULL, NULL) : e;

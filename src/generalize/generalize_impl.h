@@ -30,7 +30,7 @@ typedef struct Aligned {
     const Graph *const *file;
     const char *const *file_name;
     Step *step;
-    int nstep, step_cap;
+    int nstep;
     Merged *value;
     int nvalue;
     int *of[GEN_FILES]; /* by value id: the last merged index, -1 */
@@ -49,7 +49,7 @@ Value *node_operand(const Node *n, int i);
 
 typedef struct Size {
     const char *name, *symbol; /* symbol: name, or "_name" once it has a factor */
-    int naxes, axes_cap;
+    int naxes;
     struct {
         int input, axis; /* input -1: axis is a scalar input */
     } * at;
@@ -116,14 +116,14 @@ typedef struct Build {
     Binding bind[GEN_FILES];
     Value **val; /* by merged index */
     Atom *atom;  /* those that differ between the files */
-    int natom, atom_cap;
+    int natom;
     Atom *level; /* those that happen not to: both heights are padded to 12 */
-    int nlevel, level_cap;
+    int nlevel;
     struct {
         Expr *e;
         Hole *h;
     } * unknown;
-    int nunknown, unknown_cap;
+    int nunknown;
     Residual *residual;
     int nresidual;
     int number;      /* of this build */

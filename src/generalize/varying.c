@@ -1,6 +1,7 @@
 /* Which input sizes vary, which axes are one size, and what the user calls them. Contract in generalize_impl.h. */
 #include <stdlib.h>
 #include <string.h>
+#include "base/vec.h"
 #include "base/number.h"
 #include "generalize/common.h"
 
@@ -13,14 +14,9 @@ const char *axis_text(Gen *gen, int input, int axis)
 
 static bool add_axis(Gen *gen, Size *z, int input, int axis, Err *err)
 {
-    if (z->naxes == z->axes_cap) {
-        int cap = z->axes_cap ? z->axes_cap * 2 : 4;
-        void *grown = arena_alloc(gen->arena, (size_t)cap, sizeof *z->at);
-        if (!grown) return oom(err);
-        if (z->naxes) memcpy(grown, z->at, (size_t)z->naxes * sizeof *z->at);
-        z->at = grown;
-        z->axes_cap = cap;
-    }
+    void *grown = vec_room(gen->arena, z->at, z->naxes, sizeof *z->at);
+    if (!grown) return oom(err);
+    z->at = grown;
     z->at[z->naxes].input = input;
     z->at[z->naxes++].axis = axis;
     return true;

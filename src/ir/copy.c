@@ -149,12 +149,12 @@ static void copy_outputs(Copier *c)
 static void copy_requirements(Copier *c)
 {
     const Graph *g = c->from;
-    if (!g->nrequire) return;
-    c->to->require = got(c, mem_zeroed((size_t)g->nrequire, sizeof *g->require));
-    if (c->failed) return;
-    c->to->require_cap = g->nrequire;
-    for (int i = 0; i < g->nrequire; i++)
-        c->to->require[c->to->nrequire++] = (Require){expr_of(c, g->require[i].cond), string(c, g->require[i].where)};
+    for (int i = 0; i < g->nrequire; i++) {
+        Require *all = got(c, vec_grow(c->to->require, i, sizeof *all));
+        if (c->failed) return;
+        c->to->require = all;
+        all[c->to->nrequire++] = (Require){expr_of(c, g->require[i].cond), string(c, g->require[i].where)};
+    }
 }
 
 static void copy_scalars(Copier *c)

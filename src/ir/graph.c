@@ -444,13 +444,9 @@ bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...)
     if (cond->kind == EX_BOOL) return fail(err, E_FORMAT, "%s: can never hold", where);
     for (int i = 0; i < g->nrequire; i++)
         if (g->require[i].cond == cond) return true;
-    if (g->nrequire == g->require_cap) {
-        int cap = g->require_cap ? g->require_cap * 2 : 16;
-        Require *r = mem_grow(g->require, (size_t)cap * sizeof *r);
-        if (!r) return oom(err);
-        g->require = r;
-        g->require_cap = cap;
-    }
+    Require *all = vec_grow(g->require, g->nrequire, sizeof *all);
+    if (!all) return oom(err);
+    g->require = all;
     char *copy = arena_strdup(g->arena, where);
     if (!copy) return oom(err);
     g->require[g->nrequire++] = (Require){cond, copy};

@@ -132,7 +132,7 @@ struct Graph {
     Mutation *input_mutation;
     int ninput_mutation; /* for writers: a run leaves the caller's tensors as they are */
     Require *require;
-    int nrequire, require_cap;
+    int nrequire;
     Map names;           /* value name -> Value* */
     struct Body *bodies; /* of arguments: freed with the graph */
     bool core;           /* a .pt2 of it holds ops of ATen's core alone */

@@ -2,6 +2,7 @@
  * versions differ in is in onednn_api.h. Weights: the primitive is asked which layout it wants (format tag any), and
  * constant weights are reordered into it once, those of a convolution that change in every run.
  */
+#include "base/vec.h"
 #include "kernel/gemm_impl.h"
 #include <omp.h>
 #include <string.h>
@@ -18,7 +19,7 @@ struct OneDnnPool {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     Reordered *packed;
-    int npacked, cap;
+    int npacked;
     size_t bytes;
 };
 
@@ -208,13 +209,9 @@ static bool packed_weight(OneDnnPool *p, const void *data, DescView have, DescVi
             return true;
         }
     }
-    if (p->npacked == p->cap) {
-        int cap = p->cap ? p->cap * 2 : 64;
-        Reordered *grown = mem_grow(p->packed, (size_t)cap * sizeof *grown);
-        if (!grown) return oom(err);
-        p->packed = grown;
-        p->cap = cap;
-    }
+    Reordered *grown = vec_grow(p->packed, p->npacked, sizeof *grown);
+    if (!grown) return oom(err);
+    p->packed = grown;
     size_t n = dnnl_memory_desc_get_size(want);
     Reordered k = {.from = data, .data = mem_aligned(ALIGN, round_up(n))};
     bool ok = k.data ? reorder_now(p, have, data, want, k.data, err)

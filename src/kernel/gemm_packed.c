@@ -12,6 +12,7 @@
  */
 #include <omp.h>
 #include <string.h>
+#include "base/vec.h"
 #include "base/pages.h"
 #include "base/mem.h"
 #include "kernel/gemm_impl.h"
@@ -43,7 +44,7 @@ typedef struct Weight {
 
 struct PackedWeights {
     Weight *w;
-    int n, cap;
+    int n;
     size_t bytes; /* of those that are owned */
     void *panels; /* of first uses; given back when a weight is packed for keeps */
     size_t panels_size;
@@ -151,16 +152,12 @@ static int find(const PackedWeights *p, const Weight *x)
 /* Its number; -1 when out of memory. data: packed already, and the caller's. */
 static int add(PackedWeights *p, const Weight *x, const void *data, Err *err)
 {
-    if (p->n == p->cap) {
-        int cap = p->cap ? p->cap * 2 : 64;
-        Weight *grown = mem_grow(p->w, (size_t)cap * sizeof *grown);
-        if (!grown) {
-            oom(err);
-            return -1;
-        }
-        p->w = grown;
-        p->cap = cap;
+    Weight *grown = vec_grow(p->w, p->n, sizeof *grown);
+    if (!grown) {
+        oom(err);
+        return -1;
     }
+    p->w = grown;
     Weight *w = &p->w[p->n];
     *w = *x;
     w->data = data;

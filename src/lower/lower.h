@@ -72,6 +72,8 @@ Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itsel
 Value *lower_permute(Lower *L, Value *x, const int *perm);
 Value *lower_cast(Lower *L, Value *x, DType t); /* x itself if it has that dtype */
 bool lower_return_values(Lower *L, int n, Value *const *vs);
+/* The file's name for the size of a mask's nonzero is found in the sizes that it declares for the result y. */
+bool lower_declare_sizes(Lower *L, Value *y);
 /* lower_complex.c. An op with a complex first or second operand, in reals; *taken: it was one, L->result is set. */
 bool lower_complex_operands(Lower *L, bool *taken);
 Value *lower_complex_cast(Lower *L, Value *x, DType t); /* from or to a complex dtype; the imaginary part is dropped */

@@ -103,8 +103,7 @@ static bool plain_indices(Lower *L, const Arg *a, Arg *out)
     return true;
 }
 
-/* The file's name for the size of a mask's nonzero is found in the sizes that it declares for the result. */
-static bool declare_sizes(Lower *L, Value *y)
+bool lower_declare_sizes(Lower *L, Value *y)
 {
     for (int i = 0; L->declared && i < y->rank && i < L->declared_rank; i++) {
         if (y->dim[i]->kind != EX_SYM || L->declared[i]->kind != EX_SYM || y->dim[i] == L->declared[i]) continue;
@@ -122,7 +121,7 @@ bool lower_index(Lower *L)
     Arg list;
     TRY(plain_indices(L, &L->arg[1], &list));
     Value *y = EMIT(L, index_Tensor, L->arg[0], list);
-    return y && declare_sizes(L, y) && lower_return(L, y);
+    return y && lower_declare_sizes(L, y) && lower_return(L, y);
 }
 
 /* x as wide as it and the mask are together. */
@@ -147,7 +146,7 @@ bool lower_masked_select(Lower *L)
     Arg list;
     TRY(plain_indices(L, &(Arg){.kind = ARG_VALUES, .n = 1, .vs = &m}, &list));
     Value *y = EMIT(L, index_Tensor, arg_value(wide), list);
-    return y && declare_sizes(L, y) && lower_return(L, y);
+    return y && lower_declare_sizes(L, y) && lower_return(L, y);
 }
 
 bool lower_take_along(Lower *L)
@@ -187,10 +186,10 @@ bool lower_argwhere(Lower *L)
     if (!rows && !x->rank) TRY(x = lower_reshape(L, x, 1, (Expr *[]){ex_int(L->ex, 1)}));
     Value *at = EMIT(L, nonzero, arg_value(x));
     TRY(at);
-    if (rows) return declare_sizes(L, at) && lower_return(L, at);
+    if (rows) return lower_declare_sizes(L, at) && lower_return(L, at);
     for (int k = 0; k < x->rank; k++)
         TRY(list[k] = EMIT(L, select_int, arg_value(at), arg_int(L->g, 1), arg_int(L->g, k)));
-    return declare_sizes(L, list[0]) && lower_return_values(L, x->rank, list);
+    return lower_declare_sizes(L, list[0]) && lower_return_values(L, x->rank, list);
 }
 
 /* x read as a vector, negative indices from its end */
@@ -513,7 +512,7 @@ bool lower_repeat_interleave_tensor(Lower *L)
     times = times ? EMIT(L, expand, arg_value(times), arg_exprs(L->g, 1, &x->dim[d])) : NULL;
     Value *at = times ? EMIT(L, repeat_interleave_Tensor, arg_value(times)) : NULL;
     Value *y = at ? EMIT(L, index_select, arg_value(x), arg_int(L->g, d), arg_value(at)) : NULL;
-    return y && declare_sizes(L, y) && lower_return(L, y);
+    return y && lower_declare_sizes(L, y) && lower_return(L, y);
 }
 
 bool lower_flip_name(Lower *L)

@@ -576,12 +576,16 @@ bool lower_random_like(Lower *L)
     if (x && x->kind == V_NODE &&
         x->def->op->id ==
             OP_permute) { /* in the order of memory, as kept(); PyTorch draws normal ones another way there */
-        Value *drawn = high >= 0 ? lower_as(L, L->op->id, 3, (Arg[]){x->def->arg[0], L->arg[high], t})
-                                 : lower_as(L, L->op->id, 2, (Arg[]){x->def->arg[0], t});
+        Arg again[4] = {x->def->arg[0]};
+        int n = 1;
+        for (int i = op_param(L->op, "low") >= 0 ? 1 : high; i >= 0 && i <= high; i++) again[n++] = L->arg[i];
+        again[n++] = t;
+        Value *drawn = lower_as(L, L->op->id, n, again);
         return drawn && lower_return(L, EMIT(L, permute, arg_value(drawn), x->def->arg[1]));
     }
     Arg size = x ? arg_exprs(L->g, x->rank, x->dim) : L->arg[op_param(L->op, "size")];
-    if (high >= 0) return lower_return(L, EMIT(L, randint_low, arg_int(L->g, 0), L->arg[high], size, t));
+    Arg low = op_param(L->op, "low") < 0 ? arg_int(L->g, 0) : L->arg[1];
+    if (high >= 0) return lower_return(L, EMIT(L, randint_low, low, L->arg[high], size, t));
     return lower_return(L, L->op->id == OP_rand_like ? EMIT(L, rand, size, t) : EMIT(L, randn, size, t));
 }
 

@@ -83,7 +83,8 @@ bool lower_matrix_power(Lower *L)
     int64_t n;
     TRY(lower_const_int(L, 1, &n));
     if (!x || x->rank < 2) return lower_fail(L, 0, "expected a tensor of rank 2 or more");
-    if (n < 0) return fail(L->err, E_UNSUPPORTED, "a negative power of a matrix");
+    if (n < 0) TRY(x = AS(L, linalg_inv, v(x)));
+    n = n < 0 ? -n : n;
     if (n == 0) {
         y = AS(L, eye_m, arg_expr(x->dim[x->rank - 1]), arg_expr(x->dim[x->rank - 1]), arg_dtype(x->dtype));
         return lower_return(L, AS(L, expand, v(y), arg_exprs(L->g, x->rank, x->dim)));

@@ -57,7 +57,7 @@ typedef struct Source {
     const char **ignored; /* what was not read, and why */
     int nignored;
     FileAttention *attention; /* of a .pt2, in the graph's arena; none once the graph is rewritten */
-    int nattention, attention_cap;
+    int nattention;
     int ninputs; /* of the file; after pt2_open_watched the graph may have more */
     int nguards,
         nguards_ignored; /* guards_code: how many were read, how many say nothing about sizes that the graph needs */

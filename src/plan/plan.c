@@ -1,4 +1,5 @@
 /* Building plans. Contract in plan.h. */
+#include "base/vec.h"
 #include "plan/plan.h"
 #include <string.h>
 #include "base/mem.h"
@@ -66,8 +67,6 @@ typedef struct Builder {
     unsigned char *constant; /* by value id: depends on sizes and weights alone */
     unsigned char *stable;   /* by value id: bytes stay for the session */
     unsigned char *leaves;   /* by value id: an output or the new value of a buffer */
-    int cap_block;
-    int cap_const;
     Err *err;
 } Builder;
 
@@ -156,32 +155,18 @@ static bool add_inputs(Builder *s)
     return true;
 }
 
-static bool grow(void **list, int *cap, size_t size)
-{
-    int n = *cap ? *cap * 2 : 64;
-    void *p = mem_grow(*list, (size_t)n * size);
-    if (!p) return false;
-    *list = p;
-    *cap = n;
-    return true;
-}
-
 /* Memory that the plan owns, beside the arena: its number, or -1. */
 static int add_owned(Builder *s, size_t bytes, bool kept)
 {
     Plan *p = s->p;
-    if (p->nconst == s->cap_const) {
-        int cap = s->cap_const;
-        bool *list = grow((void **)&p->const_size, &cap, sizeof(size_t))
-                         ? mem_grow(p->const_kept, (size_t)cap * sizeof *list)
-                         : NULL;
-        if (!list) {
-            oom(s->err);
-            return -1;
-        }
-        p->const_kept = list;
-        s->cap_const = cap;
+    size_t *sizes = vec_grow(p->const_size, p->nconst, sizeof *sizes);
+    if (sizes) p->const_size = sizes;
+    bool *list = sizes ? vec_grow(p->const_kept, p->nconst, sizeof *list) : NULL;
+    if (!list) {
+        oom(s->err);
+        return -1;
     }
+    p->const_kept = list;
     p->const_size[p->nconst] = bytes;
     p->const_kept[p->nconst] = kept;
     return p->nconst++;
@@ -197,8 +182,10 @@ static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
         s->p->place[v->id] = (Place){HOME_CONST, at, 0};
         return at >= 0;
     }
-    if (s->p->nblock == s->cap_block && !grow((void **)&s->p->block, &s->cap_block, sizeof(Block))) return oom(s->err);
-    s->p->block[s->p->nblock] = (Block){.size = bytes, .first = s->p->nsteps, .last = s->p->nsteps};
+    Block *block = vec_grow(s->p->block, s->p->nblock, sizeof *block);
+    if (!block) return oom(s->err);
+    s->p->block = block;
+    block[s->p->nblock] = (Block){.size = bytes, .first = s->p->nsteps, .last = s->p->nsteps};
     s->p->place[v->id] = (Place){HOME_ARENA, s->p->nblock++, 0};
     return true;
 }

@@ -121,7 +121,7 @@ static void take_packed(void *user, const Tensor *b, bool rounded, size_t bytes)
     void *own = which >= 0 && layout
                     ? mem_aligned(PACKFILE_ALIGN, (bytes + PACKFILE_ALIGN) / PACKFILE_ALIGN * PACKFILE_ALIGN)
                     : NULL;
-    void **list = own ? mem_grow(k->own, ((size_t)k->nown + 1) * sizeof *list) : NULL;
+    void **list = own ? vec_grow(k->own, k->nown, sizeof *list) : NULL;
     if (!list) {
         mem_free(own);
         return;
@@ -168,11 +168,9 @@ static bool run_products(Packer *k, Session **s)
 static bool collect_weights(Packer *k, const Graph *g)
 {
     for (int i = 0; i < g->nweight; i++) {
-        if (k->nweight % 64 == 0) {
-            Value **grown = mem_grow(k->weight, ((size_t)k->nweight + 64) * sizeof *grown);
-            if (!grown) return oom(k->err);
-            k->weight = grown;
-        }
+        Value **grown = vec_grow(k->weight, k->nweight, sizeof *grown);
+        if (!grown) return oom(k->err);
+        k->weight = grown;
         k->weight[k->nweight++] = g->weight[i];
     }
     for (const Node *n = g->first; n; n = n->next)

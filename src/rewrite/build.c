@@ -1,4 +1,5 @@
 /* Builders. Contract in build.h. */
+#include "base/vec.h"
 #include "rewrite/build.h"
 #include <math.h>
 #include <string.h>
@@ -88,16 +89,12 @@ static void hold(void *user, Value **slot)
 {
     Holding *h = user;
     Rewrite *rw = h->rw;
-    if (rw->nholders == rw->holder_cap) {
-        int cap = rw->holder_cap ? rw->holder_cap * 2 : 1024;
-        Holder *grown = mem_grow(rw->holder, (size_t)cap * sizeof *grown);
-        if (!grown) {
-            h->ok = false;
-            return;
-        }
-        rw->holder = grown;
-        rw->holder_cap = cap;
+    Holder *grown = vec_grow(rw->holder, rw->nholders, sizeof *grown);
+    if (!grown) {
+        h->ok = false;
+        return;
     }
+    rw->holder = grown;
     Info *info = rewrite_info(rw, *slot);
     rw->holder[rw->nholders++] = (Holder){h->node, info->holders};
     info->holders = rw->nholders;
@@ -105,13 +102,9 @@ static void hold(void *user, Value **slot)
 
 bool rewrite_remember(Rewrite *rw, Node *n)
 {
-    if (rw->nghosts == rw->ghost_cap) {
-        int cap = rw->ghost_cap ? rw->ghost_cap * 2 : 512;
-        Node **grown = mem_grow(rw->ghost, (size_t)cap * sizeof *grown);
-        if (!grown) return false;
-        rw->ghost = grown;
-        rw->ghost_cap = cap;
-    }
+    Node **grown = vec_grow(rw->ghost, rw->nghosts, sizeof *grown);
+    if (!grown) return false;
+    rw->ghost = grown;
     rw->ghost[rw->nghosts++] = n;
     Holding operands = {rw, n, true};
     node_each_operand(n, hold, &operands);

@@ -1,4 +1,5 @@
 /* The driver: visits the nodes in order, derives equal forms, fires rules, keeps the log. Contract in rewrite.h. */
+#include "base/vec.h"
 #include "rewrite/rewrite.h"
 #include <math.h>
 #include <stdio.h>
@@ -224,20 +225,21 @@ static void link_value(Firer *f, Value *v)
     if (!(lo < info->order && info->order < hi)) number_nodes(rw);
 }
 
+Firing *rewrite_new_firing(RewriteLog *log)
+{
+    Firing *all = vec_room(log->arena, log->firing, log->nfirings, sizeof *all);
+    if (!all) return NULL;
+    log->firing = all;
+    return &all[log->nfirings++];
+}
+
 static bool log_firing(Firer *f, const Rule *rule, const Proof *proof)
 {
     Rewrite *rw = f->rw;
     RewriteLog *log = rw->log;
-    if (log->nfirings == log->cap) {
-        int cap = log->cap ? log->cap * 2 : 64;
-        Firing *grown = arena_array(log->arena, Firing, cap);
-        if (!grown) return oom(rw->err);
-        if (log->nfirings) memcpy(grown, log->firing, (size_t)log->nfirings * sizeof *grown);
-        log->firing = grown;
-        log->cap = cap;
-    }
+    Firing *x = rewrite_new_firing(log);
+    if (!x) return oom(rw->err);
     log->uses[rule->index]++;
-    Firing *x = &log->firing[log->nfirings++];
     *x = (Firing){.rule = arena_strdup(log->arena, rule->name),
                   .phase = rule->phase,
                   .result = arena_strdup(log->arena, f->from[0]->name),
@@ -693,12 +695,11 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
 
 bool rewrite_log_append(RewriteLog *log, const RewriteLog *then)
 {
-    int n = log->nfirings + then->nfirings;
-    Firing *all = arena_array(log->arena, Firing, n + 1);
-    if (!all) return false;
-    for (int i = 0; i < n; i++) all[i] = i < log->nfirings ? log->firing[i] : then->firing[i - log->nfirings];
-    log->firing = all;
-    log->nfirings = log->cap = n;
+    for (int i = 0; i < then->nfirings; i++) {
+        Firing *x = rewrite_new_firing(log);
+        if (!x) return false;
+        *x = then->firing[i];
+    }
     log->fused = then->fused;
     log->nodes_after = then->nodes_after;
     return true;

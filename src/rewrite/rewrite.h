@@ -76,7 +76,7 @@ typedef struct Left {
 
 typedef struct RewriteLog {
     Arena *arena;
-    int nfirings, cap;
+    int nfirings;
     Firing *firing;
     int *uses; /* per rule of the set: firings, or equal forms that it gave */
     int nleft;
@@ -90,6 +90,8 @@ typedef struct RewriteLog {
 int drop_detach(Graph *g);
 /* g stays valid also when it fails. Errors: E_MISMATCH (a proof), E_LIMIT. */
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err);
+/* One more at the log's end; NULL when out of memory. */
+Firing *rewrite_new_firing(RewriteLog *log);
 /* What `then`, the log of the same graph's next rewriting, adds; its firings stay in its own arena.
  * False: no memory. */
 bool rewrite_log_append(RewriteLog *log, const RewriteLog *then);
@@ -124,10 +126,10 @@ struct Rewrite {
     Info *info;
     int ninfo;
     Node **ghost; /* every node made by a graft, in order */
-    int nghosts, ghost_cap;
+    int nghosts;
     int made_before; /* ghosts there were when deriving began at the node of the graph in turn */
     Holder *holder;
-    int nholders, holder_cap;
+    int nholders;
     int *bucket, *chain, nbuckets; /* hash of ghost nodes: index + 1 */
     const Rule *rule;              /* being tried */
     const char *note;              /* set by a graft function for the firing's log */

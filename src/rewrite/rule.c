@@ -1,4 +1,5 @@
 /* Compiling rules. Grammar in rule.h. */
+#include "base/vec.h"
 #include "rewrite/rule.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -453,14 +454,9 @@ static bool add_rule(RuleSet *s, Rule *r, Err *err)
             return true;
         }
     if (s->n == MAX_RULES) return fail(err, E_LIMIT, "more than %d rules", MAX_RULES);
-    if (s->n == s->cap) {
-        int cap = s->cap ? s->cap * 2 : 64;
-        Rule **grown = arena_array(s->arena, Rule *, cap);
-        if (!grown) return oom(err);
-        if (s->n) memcpy(grown, s->rule, (size_t)s->n * sizeof *grown);
-        s->rule = grown;
-        s->cap = cap;
-    }
+    Rule **grown = vec_room(s->arena, s->rule, s->n, sizeof *grown);
+    if (!grown) return oom(err);
+    s->rule = grown;
     r->index = s->n;
     s->rule[s->n++] = r;
     return true;

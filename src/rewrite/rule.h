@@ -117,7 +117,7 @@ typedef struct Rule {
 typedef struct RuleSet {
     Arena *arena;
     const Family *const *families; /* NULL after the last */
-    int n, cap;
+    int n;
     Rule **rule; /* in the order of the files */
 } RuleSet;
 

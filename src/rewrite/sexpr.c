@@ -1,4 +1,5 @@
 /* S-expressions. Contract in sexpr.h. */
+#include "base/vec.h"
 #include "rewrite/sexpr.h"
 #include <math.h>
 #include <stdlib.h>
@@ -41,7 +42,6 @@ static Sexpr *read_one(Reader *r, int depth);
 static Sexpr *read_items(Reader *r, int kind, char close, int depth)
 {
     Sexpr *s = make(r, kind);
-    int cap = 0;
     if (!s) return NULL;
     for (;;) {
         skip_space(r);
@@ -52,16 +52,12 @@ static Sexpr *read_items(Reader *r, int kind, char close, int depth)
         }
         Sexpr *item = read_one(r, depth + 1);
         if (!item) return NULL;
-        if (s->n == cap) {
-            cap = cap ? cap * 2 : 8;
-            Sexpr **grown = arena_array(r->arena, Sexpr *, cap);
-            if (!grown) {
-                oom(r->err);
-                return NULL;
-            }
-            if (s->n) memcpy(grown, s->item, (size_t)s->n * sizeof *grown);
-            s->item = grown;
+        Sexpr **grown = vec_room(r->arena, s->item, s->n, sizeof *grown);
+        if (!grown) {
+            oom(r->err);
+            return NULL;
         }
+        s->item = grown;
         s->item[s->n++] = item;
     }
     if (close) r->at++;

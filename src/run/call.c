@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/vec.h"
 #include "base/number.h"
 #include "run/pointwise.h"
 #include "base/mem.h"
@@ -39,7 +40,7 @@ void *call_scratch(Call *c, size_t bytes, Err *err)
         return p;
     }
     void *p = ok ? mem_aligned(ALIGN, n ? n : ALIGN) : NULL;
-    void **list = p ? mem_grow(e->overflow, ((size_t)e->noverflow + 1) * sizeof *list) : NULL;
+    void **list = p ? vec_grow(e->overflow, e->noverflow, sizeof *list) : NULL;
     if (!list) {
         mem_free(p);
         fail(err, E_LIMIT, "out of memory: %zu bytes of scratch", bytes);

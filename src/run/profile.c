@@ -1,4 +1,5 @@
 /* Clock readings of a session's runs. Contract in profile.h. */
+#include "base/vec.h"
 #include "run/profile.h"
 #include <math.h>
 #include <string.h>
@@ -73,13 +74,9 @@ static void add_tensor(char *text, size_t n, const Tensor *t)
 static int describe(Profile *p, Step *step)
 {
     if (step->info) return step->info - 1;
-    if (p->ninfo == p->cap_info) {
-        int cap = p->cap_info ? p->cap_info * 2 : 256;
-        StepInfo *more = mem_grow(p->info, (size_t)cap * sizeof *more);
-        if (!more) return -1;
-        p->info = more;
-        p->cap_info = cap;
-    }
+    StepInfo *more = vec_grow(p->info, p->ninfo, sizeof *more);
+    if (!more) return -1;
+    p->info = more;
     const Call *c = &step->call;
     char operands[1024] = "", result[1024] = "";
     for (int i = 0; i < c->node->op->schema->nparams; i++) {

@@ -36,7 +36,7 @@ typedef struct Profile {
     double part_ms[PARTS], part_min[PARTS], part_run[PARTS]; /* in all runs; the least of any run; in this run */
     long runs;
     StepInfo *info;
-    int ninfo, cap_info;
+    int ninfo;
     TraceEvent *event;
     int64_t nevents, cap_events, dropped;
 } Profile;

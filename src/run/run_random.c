@@ -112,6 +112,25 @@ bool run_randint(Call *c, Err *err)
     return true;
 }
 
+/* Fisher and Yates: place i and one of those from it on exchanged, n - 1 times */
+bool run_randperm(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    int64_t n = tensor_numel(out), *at = call_scratch(c, (size_t)(n + 1) * sizeof *at, err);
+    TRY(at);
+    for (int64_t i = 0; i < n; i++) at[i] = i;
+    for (int64_t i = 0; i < n - 1; i++) {
+        int64_t k = i + (int64_t)(rng_u32(c->env->rng) % (uint64_t)(n - i)), x = at[i];
+        at[i] = at[k];
+        at[k] = x;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype_is_float(out->dtype)) store_f64(out->dtype, element(out, i), (double)at[i]);
+        else store_i64(out->dtype, element(out, i), at[i]);
+    }
+    return true;
+}
+
 /* (self, p): one where a uniform double is below p; self gives shape and dtype. */
 bool run_bernoulli(Call *c, Err *err)
 {

@@ -1,4 +1,5 @@
 /* Sessions. Contract in session.h. */
+#include "base/vec.h"
 #include "run/session.h"
 #include <math.h>
 #include <omp.h>
@@ -37,13 +38,9 @@ static void *aligned(size_t n) { return mem_aligned(ALIGN, (n + ALIGN) / ALIGN *
 
 static void *own(Session *s, size_t n)
 {
-    if (s->nowned == s->cap_owned) {
-        int cap = s->cap_owned ? s->cap_owned * 2 : 16;
-        void **p = mem_grow(s->owned, (size_t)cap * sizeof *p);
-        if (!p) return NULL;
-        s->owned = p;
-        s->cap_owned = cap;
-    }
+    void **all = vec_grow(s->owned, s->nowned, sizeof *all);
+    if (!all) return NULL;
+    s->owned = all;
     void *p = aligned(n);
     if (p) s->owned[s->nowned++] = p;
     return p;

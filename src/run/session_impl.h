@@ -71,7 +71,7 @@ struct Session {
     Tensor **given; /* by value id: weights, session constants, buffers */
     unsigned char *stable;
     void **owned; /* memory of session constants and buffers */
-    int nowned, cap_owned;
+    int nowned;
     Tensor *state;    /* per mutation: the buffer's value, owned */
     Tensor *changing; /* by place in g->weight: the value of one that changes between runs, owned or lent; no data for
                          the others */

@@ -50,6 +50,14 @@ const Arg *shape_arg(const Shape *s, int i) { return &s->node->arg[i]; }
 
 Value *shape_value(const Shape *s, int i) { return s->node->arg[i].kind == ARG_VALUE ? s->node->arg[i].v : NULL; }
 
+bool shape_window(Shape *s, int i, const Expr *e, int64_t least)
+{
+    int64_t lo, hi;
+    ex_range(s->ex, e, &lo, &hi);
+    if (hi < least) return shape_fail(s, i, "must be at least %lld", (long long)least);
+    return lo <= MAX_WINDOW || shape_fail(s, i, "found %lld, expected at most %d", (long long)lo, MAX_WINDOW);
+}
+
 bool shape_fail(Shape *s, int i, const char *fmt, ...)
 {
     char what[512];

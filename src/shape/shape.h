@@ -27,6 +27,10 @@ DType shape_dtype(const Shape *s, int i, DType otherwise);               /* an o
 bool shape_fail(Shape *s, int i, const char *fmt, ...) QKV_PRINTF(3, 4); /* "argument 'NAME': ..." */
 /* dim argument: normalised to [0, rank) (a 0-d tensor counts as rank 1); fails with the value and the allowed range. */
 bool shape_dim(Shape *s, int i, int rank, int *dim);
+/* e, of argument i of a convolution or pool: a stride, dilation, padding or kernel size from `least` on that no file
+ * may ask to be larger than MAX_WINDOW. */
+enum { MAX_WINDOW = 1 << 30 };
+bool shape_window(Shape *s, int i, const Expr *e, int64_t least);
 /* A list of dims, or None / empty = all; sets a bit per dim. */
 bool shape_dims(Shape *s, int i, int rank, bool *set);
 

@@ -97,18 +97,17 @@ static bool pool_shape(Shape *s, const Value *x, int dilation, int ceil_arg, Exp
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     for (int i = 0; i < n; i++) {
         Expr *kernel = list_at(shape_arg(s, 1), i, one), *stride = list_at(shape_arg(s, 2), i, kernel);
-        int64_t lo, hi;
-        ex_range(s->ex, stride, &lo, &hi);
-        if (hi < 1) return shape_fail(s, 2, "must be at least 1");
         Expr *pad = list_at(shape_arg(s, 3), i, zero),
              *apart = dilation ? list_at(shape_arg(s, dilation), i, one) : one;
         if (!ex_is_int(kernel) || !ex_is_int(pad) || !ex_is_int(apart))
             return shape_fail(s, 1, "window, padding and dilation must be constant");
+        TRY(shape_window(s, 2, stride, 1));
         if (kernel->i < 1 || apart->i < 1)
             return shape_fail(s, 1, "a window of %lld, dilated %lld", (long long)kernel->i, (long long)apart->i);
         if (pad->i < 0 || pad->i > kernel->i / 2)
             return shape_fail(s, 3, "found %lld, allowed is 0 to half the window of %lld", (long long)pad->i,
                               (long long)kernel->i);
+        TRY(shape_window(s, 1, kernel, 1) && shape_window(s, dilation, apart, 1));
         int at = x->rank - n + i;
         dim[at] = pooled(s, x->dim[at], kernel, stride, pad, apart, ceil);
     }

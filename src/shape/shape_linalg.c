@@ -47,16 +47,126 @@ bool shape_matmul(Shape *s)
     return shape_out(s, 0, t, rank, dim);
 }
 
+/* ------------------------------------------------------------------ factors of matrices */
+
+/* Argument i: matrices (..., rows, cols) of float32 or float64, their sizes in dim. */
+static bool matrices(Shape *s, int i, Expr **dim, Value **x)
+{
+    TRY(shape_want_value(s, i, x));
+    if ((*x)->rank < 2 || ((*x)->dtype != DT_F32 && (*x)->dtype != DT_F64))
+        return shape_fail(s, i, "%s of rank %d, expected f32 or f64 of rank 2 or more", dtype_name((*x)->dtype),
+                          (*x)->rank);
+    for (int d = 0; d < (*x)->rank; d++) dim[d] = (*x)->dim[d];
+    return true;
+}
+
+static bool square(Shape *s, int i, Expr **dim, Value **x)
+{
+    return matrices(s, i, dim, x) &&
+           shape_require_equal(s, dim[(*x)->rank - 2], dim[(*x)->rank - 1], "rows and columns of the matrix");
+}
+
+/* A result with the batch of x, then the sizes. */
+static bool batched(Shape *s, int k, DType t, const Value *x, int n, Expr *first, Expr *second)
+{
+    Expr *dim[MAX_RANK];
+    for (int d = 0; d < x->rank - 2; d++) dim[d] = x->dim[d];
+    if (n > 0) dim[x->rank - 2] = first;
+    if (n > 1) dim[x->rank - 1] = second;
+    return shape_out(s, k, t, x->rank - 2 + n, dim);
+}
+
+static Expr *shorter(Shape *s, const Value *x) { return ex_min(s->ex, x->dim[x->rank - 2], x->dim[x->rank - 1]); }
+
 bool shape_singular_values(Shape *s)
 {
     Value *x;
     Expr *dim[MAX_RANK];
-    TRY(shape_want_value(s, 0, &x));
-    if (x->rank < 2 || !dtype_is_float(x->dtype))
-        return shape_fail(s, 0, "%s of rank %d, expected floats of rank 2 or more", dtype_name(x->dtype), x->rank);
-    for (int i = 0; i < x->rank - 2; i++) dim[i] = x->dim[i];
-    dim[x->rank - 2] = ex_min(s->ex, x->dim[x->rank - 2], x->dim[x->rank - 1]);
-    return shape_out(s, 0, x->dtype, x->rank - 1, dim);
+    return matrices(s, 0, dim, &x) && batched(s, 0, x->dtype, x, 1, shorter(s, x), NULL);
+}
+
+bool shape_square(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    return square(s, 0, dim, &x) && shape_out_like(s, 0, x, x->dtype);
+}
+
+bool shape_lu_factor(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    return matrices(s, 0, dim, &x) && shape_out_like(s, 0, x, x->dtype) &&
+           batched(s, 1, DT_I32, x, 1, shorter(s, x), NULL) && batched(s, 2, DT_I32, x, 0, NULL, NULL);
+}
+
+bool shape_lu_unpack(Shape *s)
+{
+    Value *x, *pivots;
+    Expr *dim[MAX_RANK];
+    TRY(matrices(s, 0, dim, &x) && shape_want_value(s, 1, &pivots));
+    if (pivots->dtype != DT_I32) return shape_fail(s, 1, "%s, expected i32", dtype_name(pivots->dtype));
+    Expr *m = dim[x->rank - 2], *n = dim[x->rank - 1], *r = shorter(s, x);
+    return batched(s, 0, x->dtype, x, 2, m, m) && batched(s, 1, x->dtype, x, 2, m, r) &&
+           batched(s, 2, x->dtype, x, 2, r, n);
+}
+
+bool shape_cholesky(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    return square(s, 0, dim, &x) && shape_out_like(s, 0, x, x->dtype) && batched(s, 1, DT_I32, x, 0, NULL, NULL);
+}
+
+bool shape_slogdet(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    return square(s, 0, dim, &x) && batched(s, 0, x->dtype, x, 0, NULL, NULL) &&
+           batched(s, 1, x->dtype, x, 0, NULL, NULL);
+}
+
+bool shape_qr(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    TRY(matrices(s, 0, dim, &x));
+    const char *mode = shape_arg(s, 1)->s;
+    Expr *m = dim[x->rank - 2], *wide = *mode == 'c' ? m : shorter(s, x), *none = ex_int(s->ex, 0);
+    bool q = strcmp(mode, "r") ? batched(s, 0, x->dtype, x, 2, m, wide) : shape_out(s, 0, x->dtype, 1, &none);
+    return q && batched(s, 1, x->dtype, x, 2, wide, dim[x->rank - 1]);
+}
+
+bool shape_eigh(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    return square(s, 0, dim, &x) && batched(s, 0, x->dtype, x, 1, dim[x->rank - 1], NULL) &&
+           shape_out_like(s, 1, x, x->dtype);
+}
+
+bool shape_svd(Shape *s)
+{
+    Value *x;
+    bool full;
+    Expr *dim[MAX_RANK];
+    TRY(matrices(s, 0, dim, &x) && shape_const_bool(s, 1, &full));
+    Expr *m = dim[x->rank - 2], *n = dim[x->rank - 1], *r = shorter(s, x);
+    return batched(s, 0, x->dtype, x, 2, m, full ? m : r) && batched(s, 1, x->dtype, x, 1, r, NULL) &&
+           batched(s, 2, x->dtype, x, 2, full ? n : r, n);
+}
+
+/* Lowering made left true, and the batches of both operands alike. */
+bool shape_solve(Shape *s)
+{
+    Value *a, *b;
+    bool ok;
+    Expr *dim[MAX_RANK];
+    TRY(square(s, 0, dim, &a) && matrices(s, 1, dim, &b));
+    if (a->rank != b->rank) return shape_fail(s, 1, "rank %d, expected %d", b->rank, a->rank);
+    product_dtype(s, a, b, &ok);
+    for (int d = 0; ok && d < a->rank - 1; d++) ok = shape_require_equal(s, a->dim[d], b->dim[d], "rows of A and B");
+    return ok && shape_out_like(s, 0, b, b->dtype) && (s->node->nout == 1 || batched(s, 1, DT_I32, a, 0, NULL, NULL));
 }
 
 /* self (S, K), mat2 (G, K, N), offs (G) -> (S, N) */
@@ -105,15 +215,8 @@ bool shape_convolution(Shape *s)
     for (int i = 0; i < n; i++) {
         Expr *stride = shape_arg(s, 3)->es[i], *pad = shape_arg(s, 4)->es[i], *dilation = shape_arg(s, 5)->es[i],
              *extra = shape_arg(s, 7)->es[i];
-        int64_t lo, hi;
-        ex_range(p, stride, &lo, &hi);
-        if (hi < 1) return shape_fail(s, 3, "must be at least 1");
-        ex_range(p, pad, &lo, &hi);
-        if (hi < 0) return shape_fail(s, 4, "must be at least 0");
-        ex_range(p, dilation, &lo, &hi);
-        if (hi < 1) return shape_fail(s, 5, "must be at least 1");
-        ex_range(p, extra, &lo, &hi);
-        if (hi < 0) return shape_fail(s, 7, "must be at least 0");
+        TRY(shape_window(s, 3, stride, 1) && shape_window(s, 4, pad, 0) && shape_window(s, 5, dilation, 1) &&
+            shape_window(s, 7, extra, 0));
         Expr *span = ex_mul(p, dilation, ex_sub(p, w->dim[2 + i], one)), *twice = ex_mul(p, pad, ex_int(p, 2));
         if (transposed) {
             Expr *e = ex_mul(p, ex_sub(p, x->dim[2 + i], one), stride);

@@ -105,6 +105,11 @@ bool shape_randint(Shape *s)
     return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_I64), a->n, a->es);
 }
 
+bool shape_randperm(Shape *s)
+{
+    return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_I64), 1, &shape_arg(s, 0)->e);
+}
+
 static bool is_one(const Expr *e) { return ex_equals_int(e, 1) || (e->kind == EX_FLOAT && e->f == 1); }
 
 static Expr *cut_to_whole(ExprPool *p, Expr *e)

@@ -1,4 +1,5 @@
 /* The list of findings and its table. Contract in check.h. */
+#include "base/vec.h"
 #include "verify/check.h"
 #include <stdio.h>
 #include <string.h>
@@ -125,16 +126,12 @@ void check_add(Check *c, FindingId id, const char *place, const char *fmt, ...)
         c->dropped++;
         return;
     }
-    if (c->n == c->cap) {
-        int cap = c->cap ? c->cap * 2 : 32;
-        Finding *f = mem_grow(c->finding, (size_t)cap * sizeof *f);
-        if (!f) {
-            c->failed = true;
-            return;
-        }
-        c->finding = f;
-        c->cap = cap;
+    Finding *all = vec_grow(c->finding, c->n, sizeof *all);
+    if (!all) {
+        c->failed = true;
+        return;
     }
+    c->finding = all;
     va_list args;
     va_start(args, fmt);
     c->finding[c->n++] = (Finding){what, place, text_of(c, fmt, args)};

@@ -51,9 +51,9 @@ typedef struct Check {
     bool security, full;
     Arena *arena;
     Finding *finding;
-    int n, cap, dropped, count[3]; /* count: by severity */
-    Map wrong;                     /* places that have an error, or were not checked */
-    bool failed;                   /* out of memory */
+    int n, dropped, count[3]; /* count: by severity */
+    Map wrong;                /* places that have an error, or were not checked */
+    bool failed;              /* out of memory */
 } Check;
 
 bool check_begin(Check *c, Err *err);

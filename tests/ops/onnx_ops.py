@@ -30,9 +30,12 @@ FAMILIES = ("view", "pointwise", "reduce", "index", "image", "linalg")
 # What differs in ONNX Runtime and why: (op, in the case's call or its difference) -> reason;
 # "" is all of the op's cases
 RANDOM = ("aten.dropout.default", "aten.feature_dropout.default", "aten.native_dropout.default", "aten.rand.default",
-          "aten.rand_like.default", "aten.randn.default",
-          "aten.randn_like.default", "aten.randint.default", "aten.randint.low", "aten.randint_like.default",
-          "aten.bernoulli.p")
+          "aten.rand_like.default", "aten.randn.default", "aten.randn_like.default", "aten.randint.default",
+          "aten.randint.low", "aten.randint_like.default", "aten.bernoulli.p",
+          "aten.randint_like.low_dtype", "aten.bernoulli.default", "aten.bernoulli.Tensor", "aten.uniform.default",
+          "aten.exponential.default", "aten.geometric.default", "aten.cauchy.default", "aten.multinomial.default",
+          *(f"aten.normal{n}" for n in ("_functional.default", ".Tensor_float", ".float_Tensor", ".Tensor_Tensor",
+                                        ".float_float")))
 COMPLEX = ("aten.view_as_complex.default", "aten.view_as_real.default", "aten.polar.default", "aten.complex.default",
            "aten.imag.default", "aten.angle.default", "aten._conj.default")
 KNOWN = {

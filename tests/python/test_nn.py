@@ -174,7 +174,8 @@ def test_wrong_shapes_and_options_are_refused():
     x, y = torch.randn(2, 5, E), torch.randn(2, 7, E)
     for options, error in (
             (dict(attn_mask=torch.zeros(7, 5)), RuntimeError), (dict(attn_mask=torch.zeros(H, 5, 7)), RuntimeError),
-            (dict(attn_mask=torch.zeros(2, H, 5, 7)), RuntimeError),
+            (dict(attn_mask=torch.zeros(2, H, 7, 5)), RuntimeError),
+            (dict(attn_mask=torch.zeros(1, 2, H, 5, 7)), RuntimeError),
             (dict(key_padding_mask=torch.zeros(2, 5)), RuntimeError),
             (dict(key_padding_mask=torch.zeros(7)), AssertionError),
             (dict(attn_mask=torch.zeros(5, 7, dtype=torch.long)), AssertionError),

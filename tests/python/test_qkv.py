@@ -121,9 +121,14 @@ def test_strided_input_and_unknown_name(tmp_path):
 def test_trace_names_every_node(tmp_path):
     from safetensors.numpy import load_file
 
-    qkv.export(Attention(), example(2, 5), dynamic_shapes=shapes(), path=tmp_path / "m.pt2")
-    n = qkv.trace(str(tmp_path / "m.pt2"), example(2, 5), str(tmp_path / "t.safetensors"))
-    assert n == len(load_file(tmp_path / "t.safetensors")) > 10
+    module, inputs = Attention(), example(2, 5)
+    qkv.export(module, inputs, dynamic_shapes=shapes(), path=tmp_path / "m.pt2")
+    n = qkv.trace(str(tmp_path / "m.pt2"), inputs, str(tmp_path / "t.safetensors"))
+    nodes = load_file(tmp_path / "t.safetensors")
+    assert n == len(nodes) > 10
+    assert qkv.trace(module, inputs, str(tmp_path / "m.safetensors"), dynamic_shapes=shapes()) == n
+    of_module = load_file(tmp_path / "m.safetensors")
+    assert nodes.keys() == of_module.keys() and all(np.array_equal(nodes[k], of_module[k]) for k in nodes)
 
 
 def test_inference_session_and_pickling(tmp_path):

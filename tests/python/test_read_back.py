@@ -69,6 +69,24 @@ def test_sizes_that_no_machine_runs(tmp_path):
     assert subprocess.run([QKV, "inspect", tmp_path / "m.qkv"], capture_output=True).returncode == 0
 
 
+@pytest.mark.parametrize("op, argument", [("conv2d", "stride"), ("conv2d", "padding"), ("max_pool2d", "kernel_size"),
+                                          ("max_pool2d", "stride")])
+def test_windows_that_no_reader_takes(tmp_path, op, argument):
+    """A stride of 2^40 was written to ONNX, where our own reader refuses it: it is refused where it enters."""
+    with zipfile.ZipFile(ROOT / "tests/models/small/resnet_small.pt2") as z:
+        files = {i.filename: z.read(i) for i in z.infolist()}
+    key = next(k for k in files if k.endswith("models/model.json"))
+    doc = json.loads(files[key])
+    node = next(n for n in doc["graph_module"]["graph"]["nodes"] if n["target"] == f"torch.ops.aten.{op}.default")
+    next(i["arg"] for i in node["inputs"] if i["name"] == argument)["as_ints"] = [1 << 40, 1 << 40]
+    files[key] = json.dumps(doc).encode()
+    with zipfile.ZipFile(tmp_path / "m.pt2", "w") as z:
+        for k, v in files.items():
+            z.writestr(k, v)
+    with pytest.raises(qkv.Error, match=f"argument '{argument}': found 1099511627776, expected at most 1073741824"):
+        qkv.Model(str(tmp_path / "m.pt2"))
+
+
 NUMBERS = [-2**63, -2**31, -65, -1, 0, 1, 2, 3, 7, 64, 2**24, 2**31 - 1, 2**31, 2**40, 2**46, 2**63 - 1]
 SIZES = ["Min({}, Integer({}))", "Max({}, Integer({}))", "Mul({}, Integer({}))", "Add({}, Integer({}))", "FloorDiv({}, Integer({}))", "Mod({}, Integer({}))"]
 

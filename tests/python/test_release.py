@@ -1,4 +1,5 @@
-"""tools/release.sh refuses before it does anything: a bad version, an older one, one that is tagged, changes not committed."""
+"""tools/release.sh refuses before it does anything: a bad version, an older one, one that is tagged, changes that are
+not committed."""
 import pathlib
 import shutil
 import subprocess

@@ -25,6 +25,12 @@ typedef struct Case {
     "%b: f64[2, 1] = aten.slice.Tensor(%s, 1, 0, 1, 1)\n%i: f64[2, 1] = aten.remainder.Tensor(%b, 2)\n"                \
     "%p: f64[2, 4] = aten.slice.Tensor(%s, 1, 1, 5, 1)\n"                                                              \
     "%rois: f64[2, 5] = aten.cat.default([%i, %p], 1)\n"
+/* A matrix that has an inverse, and one that is symmetric and positive: x + 3, a a^T */
+#define REGULAR                                                                                                        \
+    "input %x: f64[2, 3, 3]\n%e: f64[3, 3] = aten.eye.m(3, 3, dtype=f64)\n%t: f64[3, 3] = aten.mul.Tensor(%e, 3)\n"    \
+    "%a: f64[2, 3, 3] = aten.add.Tensor(%x, %t)\n"
+#define SYMMETRIC                                                                                                      \
+    REGULAR "%at: f64[2, 3, 3] = aten.permute.default(%a, [0, 2, 1])\n%s: f64[2, 3, 3] = aten.matmul.default(%a, %at)\n"
 #define QKV "input %q: f64[2, 4, 3, 2]\ninput %k: f64[2, 4, 5, 2]\ninput %v: f64[2, 4, 5, 3]\n"
 
 static const Case cases[] = {
@@ -170,6 +176,29 @@ static const Case cases[] = {
     {"linear", -1, 1, X3 "input %w: f64[5, 4]\ninput %b: f64[5]\n%y: f64[2, 3, 5] = aten.linear.default(%x, %w, %b)\n"},
     {"linear", -1, 1, "input %x: f64[4]\ninput %w: f64[5, 4]\n%y: f64[5] = aten.linear.default(%x, %w)\n"},
     {"matmul", -1, 1, X3 "input %w: f64[4, 2]\n%y: f64[2, 3, 2] = aten.matmul.default(%x, %w)\n"},
+    /* solving and factors */
+    {"linalg_solve_ex", -1, 1,
+     REGULAR "input %b: f64[2, 3, 2]\n%y: f64[2, 3, 2], %i: i32[2] = aten.linalg_solve_ex.default(%a, %b)\n"},
+    {"linalg_solve_triangular", -1, 1,
+     REGULAR "input %b: f64[2, 3, 2]\n%y: f64[2, 3, 2] = aten.linalg_solve_triangular.default(%a, %b, upper=true)\n"},
+    {"linalg_solve_triangular", -1, 1,
+     REGULAR "input %b: f64[2, 3, 2]\n"
+             "%y: f64[2, 3, 2] = aten.linalg_solve_triangular.default(%a, %b, upper=false, unitriangular=true)\n"},
+    {"linalg_slogdet", -1, 1, REGULAR "%s: f64[2], %y: f64[2] = aten.linalg_slogdet.default(%a)\n"},
+    {"linalg_cholesky_ex", -1, 1, SYMMETRIC "%y: f64[2, 3, 3], %i: i32[2] = aten.linalg_cholesky_ex.default(%s)\n"},
+    {"linalg_cholesky_ex", -1, 1,
+     SYMMETRIC "%y: f64[2, 3, 3], %i: i32[2] = aten.linalg_cholesky_ex.default(%s, upper=true)\n"},
+    {"linalg_qr", -1, 1,
+     "input %x: f64[4, 3]\n%q: f64[4, 3], %r: f64[3, 3] = aten.linalg_qr.default(%x)\n"
+     "%y: f64[4, 3] = aten.matmul.default(%q, %r)\n"},
+    {"linalg_qr", -1, 1, "input %x: f64[4, 3]\n%y: f64[4, 3], %r: f64[3, 3] = aten.linalg_qr.default(%x)\n"},
+    {"linalg_qr", -1, 1, "input %x: f64[2, 3, 3]\n%q: f64[2, 3, 3], %y: f64[2, 3, 3] = aten.linalg_qr.default(%x)\n"},
+    {"linalg_eigh", -1, 1, SYMMETRIC "%y: f64[2, 3], %v: f64[2, 3, 3] = aten.linalg_eigh.default(%s)\n"},
+    {"linalg_eigh", -1, 1,
+     SYMMETRIC "%w: f64[2, 3], %v: f64[2, 3, 3] = aten.linalg_eigh.default(%s)\n"
+               "%u: f64[2, 1, 3] = aten.reshape.default(%w, [2, 1, 3])\n%y: f64[2, 3, 3] = aten.mul.Tensor(%v, %u)\n"},
+    {"linalg_svdvals", -1, 1, "input %x: f64[2, 3, 4]\n%y: f64[2, 3] = aten.linalg_svdvals.default(%x)\n"},
+    {"matrix_exp", -1, 1, "input %x: f64[2, 3, 3]\n%y: f64[2, 3, 3] = aten.matrix_exp.default(%x)\n"},
     {"matmul", -1, 1, X3 "input %w: f64[3, 1, 4, 2]\n%y: f64[3, 2, 3, 2] = aten.matmul.default(%x, %w)\n"},
     {"grouped_mm", -1, 1, /* groups of 0, 1 and 2 rows; one row after them */
      "input %x: f64[4, 3]\ninput %w: f64[3, 3, 2]\n%a: i64[3] = aten.arange.start_step(0, 3)\n"

@@ -12,7 +12,7 @@ def gathers(F):
     c(t(7, 5), idx(7, 0, 3))
     c(t(7, 16, dt=i64), idx(7, 3))
     F.op("aten.embedding_bag.padding_idx").maybe(t(7, 5), idx(7, 6), torch.tensor([0, 2, 4]), False, 0, False, None,
-                                                 False, None, static=True)
+                                                 False, None, static=True, outs=1)
     c = F.op("aten.index_select.default")
     for dt in (f32, bf16, i64, b8):
         c(t(4, 5, dt=dt), 0, idx(4, 6))
@@ -134,6 +134,68 @@ def scatters(F):
         F.op("aten.fill.Scalar")(t(3, 4, dt=dt), 1.0)
         F.op("aten.fill.Tensor")(t(3, 4, dt=dt), t(()))
     F.op("aten.zero.default")(t(3))
+
+
+def collected(F):
+    c = F.op("aten.index_reduce.default")
+    for how in ("prod", "mean", "amax", "amin"):
+        c(t(5, 4), 0, idx(5, 3), t(3, 4), how)
+        c(t(2, 5), -1, idx(5, 6), t(2, 6), how, include_self=False)
+    for how in ("add", "multiply"):
+        F.op("aten.scatter.reduce")(t(4, 5), 1, idx(5, 4, 3), t(4, 3), reduce=how)
+        F.op("aten.scatter.value_reduce")(t(4, 5), 0, idx(4, 2, 5), 2.5, reduce=how)
+    F.op("aten.put.default")(t(3, 4), torch.tensor([[0, -1], [5, 2]]), t(2, 2))
+    F.op("aten.put.default")(t(3, 4), torch.tensor([1, 1, 5]), t(3), True)
+    mask = torch.tensor([[True], [False], [True]])
+    F.op("aten._unsafe_masked_index.default")(t(4, 5), mask, [torch.tensor([[0], [9], [3]]), torch.tensor([[-1, 2]])], 0.5)
+    F.op("aten._unsafe_masked_index_put_accumulate.default")(t(4, 5), mask, [torch.tensor([[0], [9], [3]]), torch.tensor([[-1, 2]])], t(3, 2))
+    c = F.op("aten._unique2.default")
+    for x in (torch.tensor([3, 1, 3, 2, 1]), torch.tensor([[1.5, 0.5], [0.5, 1.5]]), torch.tensor([True, False, True]), torch.tensor([], dtype=i64), torch.tensor(2.0)):
+        c(x, True, True, True)
+        F.op("aten.unique_consecutive.default")(x, True, True)
+    F.op("aten.unique_consecutive.default")(torch.tensor([[1, 2], [1, 2], [0, 2], [1, 2]]), True, True, 0)
+    F.op("aten.unique_consecutive.default")(torch.tensor([[1, 1, 2], [0, 0, 2]]), True, True, -1)
+    F.op("aten.unique_consecutive.default")(torch.tensor([[1, 1, 2], [0, 0, 2]]), False, False, -1)
+    for size in (2, 9):
+        F.op("aten.nonzero_static.default")(t(3, 4, dt=b8), size=size, fill_value=-7)
+    for a in ((), (1,), (2, True)):
+        F.op("aten.combinations.default")(t(4), *a, static=True)
+    for p in (2.0, 1.0, inf):
+        F.op("aten.pdist.default")(t(4, 3), p, static=True)
+    bags = torch.tensor([0, 2, 2, 5])
+    for mode in (0, 1, 2):
+        c = F.op("aten.embedding_bag.padding_idx")
+        c(t(6, 3), idx(6, 7), bags, False, mode, False, None, False, None, outs=1)
+        c(t(6, 3), torch.tensor([1, 2, 1, 1, 1, 0, 5]), bags, False, mode, False, None, True, 1, outs=1)
+        F.op("aten.embedding_bag.default")(t(6, 3), idx(6, 7), bags, False, mode, outs=1)
+    c(t(6, 3), idx(6, 7), bags, False, 0, False, t(7), False, -1, outs=1)
+    F.op("aten.embedding_renorm.default")(t(6, 3), torch.tensor([[1, 4], [1, 0]]), 1.5, 2.0)
+    c = F.op("aten.segment_reduce.default")
+    for how in ("sum", "prod", "mean", "max", "min"):
+        c(t(6, 2), how, lengths=torch.tensor([2, 0, 3, 1]), unsafe=True)
+        c(t(6), how, offsets=torch.tensor([0, 2, 2, 6]), initial=2.0)
+    F.op("aten.sum_to_size.default")(t(3, 4, 5), [4, 1], static=True)
+    F.op("aten.sum_to_size.default")(t(3, 4), [3, 4], static=True)
+    y, at = torch.nn.functional.max_pool2d(t(2, 3, 4, 6), 2, return_indices=True)
+    F.op("aten.max_unpool2d.default")(y, at, [4, 6], static=True)
+    F.op("aten.max_unpool2d.default")(y[0], at[0], [4, 7], static=True)
+    F.op("aten.max_pool2d_with_indices_backward.default")(y, t(2, 3, 4, 6), [2, 2], [2, 2], [0, 0], [1, 1], False, at, static=True)
+    y, at = torch.nn.functional.max_pool3d(t(2, 4, 4, 6), 2, return_indices=True)
+    F.op("aten.max_unpool3d.default")(y, at, [4, 4, 6], [2, 2, 2], [0, 0, 0], static=True)
+
+
+def more(F):
+    F.op("aten.isreal.default")(t(3, 4))
+    for p in (1, 3):
+        F.op("aten.mvlgamma.default")(t(3, 4, lo=2, hi=5), p)
+    F.op("aten.native_dropout_backward.default")(t(3, 4), t(3, 4, dt=b8), 1.25)
+    F.op("aten.unfold_copy.default")(t(3, 7), 1, 3, 2)
+    one = lambda x, **kw: torch.tensor(x, **kw)
+    for n, kw in (("linspace", {}), ("logspace", dict(base=2.0))):
+        for steps in (0, 1, 7):
+            F.op(f"aten.{n}.Tensor_Tensor")(one(1.5), one(-2.0), steps, **kw, static=True)
+        F.op(f"aten.{n}.Tensor_Scalar")(one(1), 4, 4, **kw, dtype=f64, static=True)
+        F.op(f"aten.{n}.Scalar_Tensor")(1, one(4), 4, **kw, dtype=i64, static=True)
 
 
 def joins(F):
@@ -403,6 +465,8 @@ def makes(F):
 
 
 def add(F):
+    collected(F)
+    more(F)
     gathers(F)
     scatters(F)
     joins(F)

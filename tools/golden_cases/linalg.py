@@ -81,17 +81,86 @@ def products(F):
     F.op("aten.linalg_svdvals.default")(torch.zeros(3, 2))
     F.op("aten.linalg_matrix_norm.str_ord")(t(2, 3, 4))
     F.op("aten.linalg_matrix_norm.str_ord")(t(2, 3, 4), "nuc", [-1, 0], True)
-    spd = lambda n: (lambda a: a @ a.mT + 3 * torch.eye(n))(t(n, n))
-    for n in ("linalg_inv", "inverse", "linalg_det", "det", "linalg_cholesky", "cholesky"):
-        F.op(f"aten.{n}.default")(spd(4))
-        F.op(f"aten.{n}.default")(torch.stack([spd(3), spd(3)]))
-    F.op("aten.linalg_inv_ex.default")(spd(4))
-    F.op("aten.linalg_solve.default")(spd(4), t(4, 2))
-    F.op("aten.linalg_cholesky_ex.default")(spd(3))
-    F.op("aten.linalg_solve_triangular.default").maybe(spd(3).triu(), t(3, 2), upper=True)
     for n in ("_weight_norm", "_weight_norm_interface"):
         F.op(f"aten.{n}.default")(t(4, 3, 2), t(4, 1, 1), 0, static=True)
         F.op(f"aten.{n}.default")(t(4, 3, 2), t(1, 1, 2), 2, static=True)
+
+
+def factors(F):
+    """Where several answers are right (signs of vectors), the cases have one: diagonal matrices."""
+    spd = lambda *s, dt=f32: (lambda a: a @ a.mT + 3 * torch.eye(s[-1], dtype=dt))(t(*s, s[-1], dt=dt))
+    for n in ("linalg_inv", "inverse", "linalg_det", "det", "logdet", "linalg_slogdet", "slogdet", "linalg_cholesky", "cholesky", "linalg_eigvalsh", "cholesky_inverse"):
+        c = F.op(f"aten.{n}.default")
+        c(spd(4))
+        c(spd(2, 3))
+        c(spd(2, 3, dt=f64))
+        c(spd(0))
+    for n in ("linalg_det", "linalg_slogdet", "logdet"):
+        c = F.op(f"aten.{n}.default")
+        c(t(5, 3, 3))
+        c(torch.ones(2, 2))
+    c = F.op("aten.linalg_inv_ex.default")
+    c(spd(4))
+    c(torch.tensor([[1.0, 2], [2, 4]]), outs=0)
+    c = F.op("aten.linalg_cholesky_ex.default")
+    c(spd(3))
+    c(spd(2, 3), upper=True)
+    for n in ("linalg_solve", "linalg_solve_ex"):
+        c = F.op(f"aten.{n}.default")
+        c(t(4, 4), t(4, 2))
+        c(t(4, 4), t(4))
+        c(t(2, 1, 3, 3), t(4, 3, 2), static=True, outs=1)
+        c(t(2, 3, 3), t(2, 3), static=True)
+        c(t(4, 4), t(2, 4), left=False)
+        c(t(4, 4, dt=f64), t(4, 2, dt=f64))
+    c = F.op("aten.linalg_solve_triangular.default")
+    for upper in (True, False):
+        for left in (True, False):
+            for one in (True, False):
+                c(spd(3), t(*((3, 2) if left else (2, 3))), upper=upper, left=left, unitriangular=one)
+    c(spd(2, 3), t(1, 3, 4), upper=True, static=True)
+    for a in ((), (False,), (True, True), (False, True, True)):
+        F.op("aten.triangular_solve.default")(t(3, 2), spd(3), *a)
+    for upper in (False, True):
+        F.op("aten.cholesky_solve.default")(t(3, 2), spd(3).triu() if upper else spd(3).tril(), upper)
+        F.op("aten.cholesky_inverse.default")(spd(3), upper)
+    for s in ((4, 4), (2, 5, 3), (3, 4)):
+        for n in ("linalg_lu", "linalg_lu_factor", "linalg_lu_factor_ex", "_lu_with_info", "linalg_qr", "qr"):
+            F.op(f"aten.{n}.default")(t(*s))
+        F.op("aten.lu_unpack.default")(*torch.linalg.lu_factor(t(*s)))
+        F.op("aten.linalg_qr.default")(t(*s), "complete")
+        F.op("aten.linalg_qr.default")(t(*s), "r", static=True)
+        F.op("aten.qr.default")(t(*s), False)
+    lu = torch.linalg.lu_factor(t(2, 3, 3))
+    for left in (True, False):
+        for adjoint in (True, False):
+            F.op("aten.linalg_lu_solve.default")(*lu, t(2, 3, 3), left=left, adjoint=adjoint)
+    F.op("aten.lu_solve.default")(t(2, 3, 1), *lu)
+    for n in ("linalg_eigh", "linalg_svd", "svd"):
+        F.op(f"aten.{n}.default")(torch.diag(torch.tensor([3.0, 2, 1] if "svd" in n else [1.0, 2, 3])))
+    F.op("aten.linalg_eigvalsh.default")(t(3, 3), "U")
+    for s in ((4, 4), (2, 5, 3), (3, 4), (3, 0)):
+        F.op("aten.linalg_pinv.atol_rtol_tensor")(t(*s), static=True)
+        F.op("aten.linalg_pinv.atol_rtol_float")(t(*s), rtol=0.1, static=True)
+        F.op("aten.pinverse.default")(t(*s), static=True)
+        F.op("aten.linalg_matrix_rank.atol_rtol_tensor")(t(*s), static=True)
+        F.op("aten.linalg_matrix_rank.atol_rtol_float")(t(*s), atol=1.5, static=True)
+    F.op("aten.linalg_pinv.atol_rtol_tensor")(spd(2, 3), atol=torch.tensor([0.1, 4.0]), hermitian=True)
+    F.op("aten.linalg_pinv.default")(t(3, 4), 0.2)
+    F.op("aten.linalg_pinv.rcond_tensor")(t(2, 3, 4), torch.tensor([0.2, 0.0]))
+    F.op("aten.linalg_matrix_rank.atol_rtol_tensor")(torch.diag(torch.tensor([3.0, -2, 0])), hermitian=True)
+    F.op("aten.linalg_matrix_rank.default")(t(3, 4), 2.0)
+    F.op("aten.linalg_matrix_rank.tol_tensor")(t(2, 3, 4), torch.tensor([1.0, 3.0]))
+    for p in (None, 2, -2, 1, inf):
+        F.op("aten.linalg_cond.default")(spd(2, 3), p, static=True)
+    F.op("aten.linalg_cond.p_str")(spd(3), "fro", static=True)
+    F.op("aten.linalg_tensorinv.default")(t(4, 6, 8, 3), 2, static=True)
+    F.op("aten.linalg_tensorsolve.default")(t(2, 3, 6), t(2, 3), static=True)
+    F.op("aten.linalg_tensorsolve.default")(t(2, 6, 3), t(2, 3), [1], static=True)
+    for n in ("matrix_exp", "linalg_matrix_exp"):
+        for s in ((3, 3), (2, 4, 4), (1, 1), (0, 0)):
+            F.op(f"aten.{n}.default")(t(*s))
+    F.op("aten.matrix_power.default")(spd(3), -2)
 
 
 class Fixed:
@@ -528,6 +597,7 @@ def other_products(F):
 
 
 def add(F):
+    factors(F)
     other_products(F)
     products(F)
     convolutions(F)

@@ -403,6 +403,25 @@ def random(F):
     c(0, 2**40, [9], static=True)
     c(-5, 5, [30], dtype=f32, static=True)
     F.op("aten.randint_like.default")(t(4, 5, dt=i64), 7)
+    F.op("aten.randint_like.low_dtype")(t(4, 5, dt=i64), -3, 7)
+    for n, a in (("uniform", (-1.0, 2.0)), ("exponential", (1.5,)), ("geometric", (0.3,)), ("cauchy", (1.0, 2.0)), ("normal_functional", (1.0, 0.5))):
+        for dt in (f32, f64):
+            for s in ((3,), (5, 9)):
+                F.op(f"aten.{n}.default")(t(s, dt=dt), *a)
+    F.op("aten.normal.Tensor_float")(t(5, 9), 0.5)
+    F.op("aten.normal.float_Tensor")(2.0, t(5, 9, lo=0))
+    F.op("aten.normal.Tensor_Tensor")(t(5, 9), t(9, lo=0))
+    F.op("aten.normal.float_float")(2.0, 0.5, [5, 9], static=True)
+    for dt in (f32, f64):
+        F.op("aten.bernoulli.default")(t(5, 9, dt=dt, lo=0, hi=1))
+        F.op("aten.bernoulli.Tensor")(t(5, 9), t(5, 9, dt=dt, lo=0, hi=1))
+    for n in (0, 1, 7, 300):
+        F.op("aten.randperm.default")(n, static=True)
+    c = F.op("aten.multinomial.default")
+    for n in (1, 3):
+        c(t(5, lo=0), n)
+        c(t(2, 5, lo=0), n)
+    c(t(2, 5, lo=0), 1, True)
     c = F.op("aten.bernoulli.p")
     for dt in (f32, f64, bf16, i64, b8):
         c(t(5, 9, dt=dt), 0.3)

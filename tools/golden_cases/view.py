@@ -63,6 +63,8 @@ def reshapes(F):
 
 
 def permutes(F):
+    F.op("aten.linalg_diagonal.default")(t(2, 3, 4))
+    F.op("aten.linalg_diagonal.default")(t(2, 3, 4), offset=1, dim1=0, dim2=-1)
     for n in ("transpose.int", "transpose_copy.int", "swapaxes.default", "swapdims.default"):
         c = F.op(f"aten.{n}")
         for dt in (f32, i64, b8, f16):

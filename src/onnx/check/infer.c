@@ -159,7 +159,7 @@ static void infer_types(OnnxInfer *f)
         const OnnxTypes *t = onnx_types(f->schema, p.type);
         if (t && !in_set(t, s)) {
             check_add(f->c, Q(205), f->place, "input %d, '%.100s', is %s%s, which %s does not take there", i,
-                      f->node->input[i], kind_name(s->kind), onnx_type_name(s->elem), f->node->op);
+                      f->node->input[i], kind_name((int)s->kind), onnx_type_name(s->elem), f->node->op);
             f->bad = true;
             continue;
         }

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 #include "onnx/read/read_impl.h"
+#include "shape/shape.h"
 
 enum { AXES = 4 };
 
@@ -33,9 +34,9 @@ static bool numbers(OnnxOp *o, const char *name, int n, int64_t otherwise, int64
         return fail(o->im->err, E_FORMAT, "attribute '%s' has %d values, expected %d", name, count, n);
     for (int i = 0; i < n; i++) {
         out[i] = given ? given[i] : otherwise;
-        if (out[i] < least || out[i] > 1 << 30)
-            return fail(o->im->err, E_FORMAT, "attribute '%s' has %lld, expected %lld or more", name, (long long)out[i],
-                        (long long)least);
+        if (out[i] < least || out[i] > MAX_WINDOW)
+            return fail(o->im->err, E_FORMAT, "attribute '%s' has %lld, expected %lld to %d", name, (long long)out[i],
+                        (long long)least, MAX_WINDOW);
     }
     return true;
 }

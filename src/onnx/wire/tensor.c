@@ -4,6 +4,7 @@
  *     dims 3; data_type INT4; int32_data: 0x21, 0x03            two elements a byte, low bits first: 1, 2, 3
  */
 #include <string.h>
+#include "base/vec.h"
 #include "base/pages.h"
 #include "base/mem.h"
 #include "onnx/wire/onnx_impl.h"
@@ -264,18 +265,16 @@ static bool open_data(OnnxReader *r, const char *location, const MappedFile **ou
     OnnxFile *f = r->file;
     uintptr_t at = (uintptr_t)map_get(&r->opened, location);
     if (!at) {
-        size_t n = (size_t)f->nexternal;
-        if (n == 0 || (n & (n - 1)) == 0) { /* room doubles */
-            MappedFile *files = mem_grow(f->external, (2 * n + 1) * sizeof *files);
-            if (files) f->external = files;
-            const char **names = mem_grow(f->external_name, (2 * n + 1) * sizeof *names);
-            if (names) f->external_name = names;
-            if (!files || !names) return oom(err);
-        }
+        int n = f->nexternal;
+        MappedFile *files = vec_grow(f->external, n, sizeof *files);
+        if (files) f->external = files;
+        const char **names = vec_grow(f->external_name, n, sizeof *names);
+        if (names) f->external_name = names;
+        if (!files || !names) return oom(err);
         if (!file_map_inside(&f->external[n], r->folder, location, err)) return within(err, "external data");
         f->external_name[n] = location;
         f->nexternal++;
-        at = n + 1;
+        at = (uintptr_t)n + 1;
         uint64_t more;
         arena_allow(r->a, __builtin_mul_overflow(f->external[n].size, 4u, &more) ? SIZE_MAX / 2 : more);
         if (!map_put(&r->opened, location, (void *)at)) return oom(err);

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include "base/vec.h"
 #include "base/number.h"
 #include "onnx/write/write_impl.h"
 #include "base/mem.h"
@@ -130,20 +131,14 @@ void attr_graph(Onnx *o, const char *name, OnnxGraph *g)
 static OnnxNode *new_node(Onnx *o)
 {
     static OnnxNode spare;
-    if (o->nnode == o->node_cap) {
-        int cap = o->node_cap * 2 + 256;
-        OnnxNode *all = arena_array(o->a, OnnxNode, cap);
-        bool *lent = arena_array(o->a, bool, cap);
-        if (!all || !lent) {
-            out_of_memory(o);
-            return &spare;
-        }
-        if (o->nnode) memcpy(all, o->node, (size_t)o->nnode * sizeof *all);
-        if (o->nnode) memcpy(lent, o->lent, (size_t)o->nnode * sizeof *lent);
-        o->node = all;
-        o->lent = lent;
-        o->node_cap = cap;
+    OnnxNode *all = vec_room(o->a, o->node, o->nnode, sizeof *all);
+    bool *lent = vec_room(o->a, o->lent, o->nnode, sizeof *lent);
+    if (!all || !lent) {
+        out_of_memory(o);
+        return &spare;
     }
+    o->node = all;
+    o->lent = lent;
     return &o->node[o->nnode++];
 }
 
@@ -309,17 +304,12 @@ void give(Onnx *o, const Node *n, int k, Ref x)
 static OnnxTensor *new_init(Onnx *o)
 {
     static OnnxTensor spare;
-    if (o->ninit == o->init_cap) {
-        int cap = o->init_cap * 2 + 64;
-        OnnxTensor *all = arena_array(o->a, OnnxTensor, cap);
-        if (!all) {
-            out_of_memory(o);
-            return &spare;
-        }
-        if (o->ninit) memcpy(all, o->init, (size_t)o->ninit * sizeof *all);
-        o->init = all;
-        o->init_cap = cap;
+    OnnxTensor *all = vec_room(o->a, o->init, o->ninit, sizeof *all);
+    if (!all) {
+        out_of_memory(o);
+        return &spare;
     }
+    o->init = all;
     return &o->init[o->ninit++];
 }
 

@@ -13,7 +13,7 @@ static bool open_body(Onnx *o, const Graph *g, Ref *value, bool *written, Onnx *
     in->g = g;
     in->p = g->ex;
     in->node = NULL;
-    in->nnode = in->node_cap = in->scope_from = 0;
+    in->nnode = in->scope_from = 0;
     in->info = NULL;
     in->ninfo = in->info_cap = 0;
     in->attr = NULL;
@@ -38,7 +38,6 @@ static void close_body(Onnx *o, Onnx *in)
     o->broken = in->broken;
     o->init = in->init;
     o->ninit = in->ninit;
-    o->init_cap = in->init_cap;
     o->taken = in->taken;
     o->constants = in->constants;
     o->missing = in->missing;

@@ -30,10 +30,10 @@ typedef struct Onnx {
     bool broken, refused; /* no file; not this node */
     char why[512];
     OnnxNode *node;
-    int nnode, node_cap, scope_from; /* the node that is written now begins there */
-    bool *lent; /* by node: its result is known under its name to others: a size, another graph node's */
+    int nnode, scope_from; /* the node that is written now begins there */
+    bool *lent;            /* by node: its result is known under its name to others: a size, another graph node's */
     OnnxTensor *init;
-    int ninit, init_cap;
+    int ninit;
     OnnxValueInfo *info;
     int ninfo, info_cap;
     OnnxValueInfo *input;

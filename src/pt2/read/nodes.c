@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/vec.h"
 #include "facts/axes.h"
 #include "lower/autocast.h"
 #include "facts/views.h"
@@ -106,6 +107,8 @@ static const Op *pure_form(const Op *op)
         return op_find(name);
     }
     if (!strcmp(op->name, "aten.transpose_.default")) return op_get(OP_transpose_int);
+    if (!strcmp(op->name, "aten.normal_.default")) return op_get(OP_normal_functional);
+    if (!strcmp(op->name, "aten.bernoulli_.float")) return op_get(OP_bernoulli_p);
     snprintf(name, sizeof name, "%.*s.default", (int)n - 1,
              op->name); /* floor_divide_.Tensor writes what floor_divide.default gives */
     return op_find(name);
@@ -297,14 +300,9 @@ static bool note_attention(Import *im, Scope *s, const json_t *node, const json_
     Source *f = im->pt2;
     bool sdpa = c->op->id == OP_scaled_dot_product_attention;
     if (!sdpa && strncmp(c->op->name, "aten._scaled_dot_product_", 25)) return true;
-    if (f->nattention == f->attention_cap) {
-        int cap = f->attention_cap ? 2 * f->attention_cap : 16;
-        FileAttention *more = arena_array(im->g->arena, FileAttention, cap);
-        if (!more) return oom(im->err);
-        if (f->nattention) memcpy(more, f->attention, (size_t)f->nattention * sizeof *more);
-        f->attention = more;
-        f->attention_cap = cap;
-    }
+    FileAttention *more = vec_room(im->g->arena, f->attention, f->nattention, sizeof *more);
+    if (!more) return oom(im->err);
+    f->attention = more;
     FileAttention a = {.node = arena_strdup(im->g->arena, label ? label : c->op->name),
                        .path = module_path(im, node),
                        .op = c->op,

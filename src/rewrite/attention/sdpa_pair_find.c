@@ -1,5 +1,6 @@
 /* Finding the gradients of an attention that is spelled out: from the gradient of its scores and from the probabilities
  * through views, numbers and masks to the products that read them. */
+#include "base/vec.h"
 #include "rewrite/attention/sdpa_pair_impl.h"
 #include <string.h>
 #include "base/mem.h"
@@ -24,16 +25,12 @@ static void add_reader(void *user, Value **slot)
     Readers *r = user;
     int id = (*slot)->id;
     if (r->first[id] && r->reader[r->first[id] - 1].node == r->node) return; /* reads it twice */
-    if (r->n == r->cap) {
-        int cap = r->cap ? r->cap * 2 : 1024;
-        Reader *grown = mem_grow(r->reader, (size_t)cap * sizeof *grown);
-        if (!grown) {
-            r->ok = false;
-            return;
-        }
-        r->reader = grown;
-        r->cap = cap;
+    Reader *grown = vec_grow(r->reader, r->n, sizeof *grown);
+    if (!grown) {
+        r->ok = false;
+        return;
     }
+    r->reader = grown;
     r->reader[r->n++] = (Reader){r->node, r->first[id]};
     r->first[id] = r->n;
 }

@@ -14,7 +14,7 @@ typedef struct Reader {
 } Reader;
 
 typedef struct Readers {
-    int *first, nvalues, n, cap; /* first: 1 + index, by value id */
+    int *first, nvalues, n; /* first: 1 + index, by value id */
     Reader *reader;
     Node *node; /* being listed */
     bool ok;

@@ -3,6 +3,7 @@
  *
  *     left: softmax 'softmax_2', recognised 'q' x 'k' times 0.125, stopped at 'masked_fill', rule 'scores_masked_fill': masked scores become 0 ...
  */
+#include "base/vec.h"
 #include "rewrite/attention/whynot.h"
 #include <string.h>
 #include "facts/attention.h"
@@ -84,12 +85,9 @@ static const char *refusal(Rewrite *rw, const Node *n, const char **rule)
 static bool add_left(Rewrite *rw, RewriteLog *log, const Node *softmax, const Node *at, Value *known,
                      const char *otherwise, Err *err)
 {
-    if ((log->nleft & (log->nleft - 1)) == 0) {
-        Left *grown = arena_array(log->arena, Left, log->nleft ? log->nleft * 2 : 1);
-        if (!grown) return oom(err);
-        if (log->nleft) memcpy(grown, log->left, (size_t)log->nleft * sizeof *grown);
-        log->left = grown;
-    }
+    Left *grown = vec_room(log->arena, log->left, log->nleft, sizeof *grown);
+    if (!grown) return oom(err);
+    log->left = grown;
     const char *rule, *why = refusal(rw, at, &rule);
     if (!why) rule = NULL;
     log->left[log->nleft++] = (Left){.node = arena_strdup(log->arena, softmax->name),

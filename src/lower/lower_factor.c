@@ -1,0 +1,332 @@
+/* Lowering of what is solved and factored: everything on a few rows (linalg_solve_ex, linalg_svd ...).
+ *
+ *     solve(a, b, left=False)  -> transpose(solve_ex(transpose(a), transpose(b)))
+ *     inv(a)                   -> solve_ex(a, eye)
+ *     det(a)                   -> sign * exp(logabsdet)
+ *     pinv(a)                  -> v * where(s > tolerance, 1 / s, 0) @ u^T
+ */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#include "lower/lower_table.h"
+#include "shape/shape.h"
+
+static Arg v(Value *x) { return arg_value(x); }
+static Value *result(Value *x, int k) { return x ? x->def->out[k] : NULL; }
+static Value *turned(Lower *L, Value *x)
+{
+    return x ? AS(L, transpose_int, v(x), arg_int(L->g, -2), arg_int(L->g, -1)) : NULL;
+}
+static Value *product(Lower *L, Value *a, Value *b) { return a && b ? AS(L, matmul, v(a), v(b)) : NULL; }
+
+static bool matrices(Lower *L, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!lower_value(L, i) || !lower_value(L, i)->rank || (!i && lower_value(L, 0)->rank < 2))
+            return lower_fail(L, i, "expected matrices");
+    return true;
+}
+
+static Value *unit(Lower *L, const Value *like, Expr *n) { return AS(L, eye, arg_expr(n), arg_dtype(like->dtype)); }
+
+/* Both over the batches of both. */
+static bool same_batch(Lower *L, Value **a, Value **b)
+{
+    int ra = (*a)->rank - 2, rb = (*b)->rank - 2, n = ra > rb ? ra : rb;
+    Expr *da[MAX_RANK], *db[MAX_RANK];
+    for (int i = 0; i < n; i++) {
+        Expr *x = i < n - ra ? NULL : (*a)->dim[i - (n - ra)], *y = i < n - rb ? NULL : (*b)->dim[i - (n - rb)];
+        da[i] = db[i] = !x || (y && ex_equals_int(x, 1)) ? y : x;
+    }
+    for (int i = 0; i < 2; i++) {
+        da[n + i] = (*a)->dim[ra + i];
+        db[n + i] = (*b)->dim[rb + i];
+    }
+    *a = EMIT(L, expand, v(*a), arg_exprs(L->g, n + 2, da));
+    *b = *a ? EMIT(L, expand, v(*b), arg_exprs(L->g, n + 2, db)) : NULL;
+    return *b != NULL;
+}
+
+/* ------------------------------------------------------------------ solving */
+
+/* X with A X = B; check: a singular A is an error */
+static Value *solve(Lower *L, Value *a, Value *b, bool check)
+{
+    TRY(a && b && same_batch(L, &a, &b));
+    return EMIT(L, linalg_solve_ex, v(a), v(b), arg_bool(L->g, true), arg_bool(L->g, check));
+}
+
+static Value *triangular(Lower *L, Value *a, Value *b, bool upper, bool unitriangular)
+{
+    TRY(a && b && same_batch(L, &a, &b));
+    return EMIT(L, linalg_solve_triangular, v(a), v(b), arg_bool(L->g, upper), arg_bool(L->g, true),
+                arg_bool(L->g, unitriangular));
+}
+
+static bool truth(Lower *L, const char *name, bool otherwise, bool *yes)
+{
+    int at = op_param(L->op, name);
+    *yes = otherwise;
+    return at < 0 || lower_const_bool(L, at, yes);
+}
+
+/* solve_ex and solve: B of matrices, or of vectors where it has an axis less */
+bool lower_solve(Lower *L)
+{
+    bool left, check;
+    TRY(matrices(L, 2) && truth(L, "left", true, &left) && truth(L, "check_errors", true, &check));
+    Value *a = lower_value(L, 0), *b = lower_value(L, 1);
+    bool vector = b->rank == 1 || b->rank + 1 == a->rank;
+    for (int i = 0; vector && b->rank > 1 && i < b->rank; i++) vector = b->dim[i] == a->dim[i];
+    if (vector) b = AS(L, unsqueeze, v(b), arg_int(L->g, -1));
+    Value *x = left ? solve(L, a, b, check) : solve(L, turned(L, a), turned(L, b), check), *info = result(x, 1);
+    if (!left) x = turned(L, x);
+    if (x && vector) x = AS(L, squeeze_dim, v(x), arg_int(L->g, -1));
+    return L->op->schema->nreturns > 1 ? x && lower_return_values(L, 2, (Value *[]){x, info}) : lower_return(L, x);
+}
+
+bool lower_inverse(Lower *L)
+{
+    bool check;
+    TRY(matrices(L, 1) && truth(L, "check_errors", true, &check));
+    Value *a = lower_value(L, 0), *x = solve(L, a, unit(L, a, a->dim[a->rank - 1]), check);
+    return L->op->schema->nreturns > 1 ? x && lower_return_values(L, 2, (Value *[]){x, result(x, 1)})
+                                       : lower_return(L, x);
+}
+
+bool lower_solve_triangular(Lower *L)
+{
+    bool upper, left, one;
+    TRY(matrices(L, 2) && truth(L, "upper", true, &upper) && truth(L, "left", true, &left) &&
+        truth(L, "unitriangular", false, &one));
+    Value *a = lower_value(L, 0), *b = lower_value(L, 1);
+    return lower_return(L, left ? triangular(L, a, b, upper, one)
+                                : turned(L, triangular(L, turned(L, a), turned(L, b), !upper, one)));
+}
+
+/* triangular_solve(B, A) is the same with its operands the other way round */
+bool lower_triangular_solve(Lower *L)
+{
+    bool upper, transposed, one;
+    TRY(matrices(L, 2) && truth(L, "upper", true, &upper) && truth(L, "transpose", false, &transposed) &&
+        truth(L, "unitriangular", false, &one));
+    Value *a = lower_value(L, 1), *x = transposed ? triangular(L, turned(L, a), lower_value(L, 0), !upper, one)
+                                                  : triangular(L, a, lower_value(L, 0), upper, one);
+    return x && lower_return_values(L, 2, (Value *[]){x, a});
+}
+
+/* (B, L): X with L L^T X = B; cholesky_inverse: of the identity */
+bool lower_cholesky_solve(Lower *L)
+{
+    bool upper, inverse = L->op->id == OP_cholesky_inverse;
+    TRY(matrices(L, inverse ? 1 : 2) && truth(L, "upper", false, &upper));
+    Value *l = lower_value(L, inverse ? 0 : 1);
+    Value *b = inverse ? unit(L, l, l->dim[l->rank - 1]) : lower_value(L, 0);
+    if (upper) l = turned(L, l);
+    return lower_return(L, triangular(L, turned(L, l), triangular(L, l, b, false, false), true, false));
+}
+
+/* (LU, pivots, B), and lu_solve's (B, LU, pivots): P L U X = B, or of the transpose */
+bool lower_lu_solve(Lower *L)
+{
+    bool left, adjoint, old = L->op->id == OP_lu_solve;
+    TRY(matrices(L, 3) && truth(L, "left", true, &left) && truth(L, "adjoint", false, &adjoint));
+    Value *b = lower_value(L, old ? 0 : 2), *lu = lower_value(L, old ? 1 : 0);
+    Value *p = EMIT(L, lu_unpack, v(lu), L->arg[old ? 2 : 1]), *l = result(p, 1), *u = result(p, 2);
+    if (!left) b = turned(L, b); /* X A = B: A^T X^T = B^T */
+    Value *x;
+    if (adjoint == !left) x = triangular(L, u, triangular(L, l, product(L, turned(L, p), b), false, true), true, false);
+    else x = product(L, p, triangular(L, turned(L, l), triangular(L, turned(L, u), b, false, false), true, true));
+    return lower_return(L, left ? x : turned(L, x));
+}
+
+/* ------------------------------------------------------------------ factors */
+
+/* The same with an error where it cannot be done, and without info. */
+bool lower_factor(Lower *L)
+{
+    int n = L->op->schema->nreturns;
+    bool lu = n > 1;
+    TRY(matrices(L, 1));
+    Value *y = lu ? EMIT(L, linalg_lu_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
+                  : EMIT(L, linalg_cholesky_ex, L->arg[0], L->arg[1], arg_bool(L->g, true));
+    if (!y || !lu) return lower_return(L, y);
+    if (L->op->id == OP_linalg_lu) {
+        y = EMIT(L, lu_unpack, v(y), v(result(y, 1)));
+        TRY(y);
+    }
+    return lower_return_values(L, n, y->def->out);
+}
+
+/* Q and R of qr(A, some) */
+bool lower_qr(Lower *L)
+{
+    bool some;
+    TRY(matrices(L, 1) && truth(L, "some", true, &some));
+    Value *q = EMIT(L, linalg_qr, L->arg[0], arg_str(L->g, some ? "reduced" : "complete"));
+    return q && lower_return_values(L, 2, q->def->out);
+}
+
+/* U, S, V of svd(A, some, compute_uv) */
+bool lower_svd(Lower *L)
+{
+    bool some;
+    TRY(matrices(L, 1) && truth(L, "some", true, &some));
+    Value *u = EMIT(L, linalg_svd, L->arg[0], arg_bool(L->g, !some));
+    return u && lower_return_values(L, 3, (Value *[]){u, result(u, 1), turned(L, result(u, 2))});
+}
+
+bool lower_eigvalsh(Lower *L)
+{
+    TRY(matrices(L, 1));
+    return lower_return(L, EMIT(L, linalg_eigh, L->arg[0], L->arg[1]));
+}
+
+/* ------------------------------------------------------------------ determinants */
+
+bool lower_det(Lower *L)
+{
+    TRY(matrices(L, 1));
+    Value *sign = EMIT(L, linalg_slogdet, L->arg[0]), *log = result(sign, 1);
+    if (!log) return false;
+    if (L->op->id != OP_logdet) return lower_return(L, AS(L, mul_Tensor, v(sign), v(AS(L, exp, v(log)))));
+    Value *negative = AS(L, lt_Scalar, v(sign), arg_int(L->g, 0));
+    return lower_return(L, AS(L, where_ScalarSelf, v(negative), arg_float(L->g, NAN), v(log)));
+}
+
+/* ------------------------------------------------------------------ of singular values */
+
+/* A number or a tensor of an optional argument, as one that broadcasts to singular values; none: NULL. */
+static Value *given(Lower *L, const char *name, const Value *s)
+{
+    int at = op_param(L->op, name);
+    if (at < 0 || L->arg[at].kind == ARG_NONE) return NULL;
+    if (L->arg[at].kind == ARG_VALUE)
+        return AS(L, unsqueeze, v(lower_cast(L, L->arg[at].v, s->dtype)), arg_int(L->g, -1));
+    return AS(L, full, arg_ints(L->g, 0, NULL), L->arg[at], arg_dtype(s->dtype));
+}
+
+/* Which singular values (..., k) of matrices like a count: those above atol and above rtol times the largest */
+static Value *large(Lower *L, const Value *a, Value *s)
+{
+    if (!s) return NULL;
+    if (ex_equals_int(s->dim[s->rank - 1], 0)) return AS(L, gt_Tensor, v(s), v(s));
+    Value *atol = given(L, "atol", s), *rtol = given(L, "rtol", s);
+    if (!atol) atol = given(L, "tol", s), rtol = atol ? AS(L, zeros_like, v(atol)) : rtol;
+    if (!rtol) rtol = given(L, "rcond", s);
+    if (!rtol) {
+        Expr *n = ex_max(L->ex, a->dim[a->rank - 2], a->dim[a->rank - 1]);
+        Arg eps = arg_expr(ex_mul(L->ex, n, ex_float(L->ex, a->dtype == DT_F64 ? DBL_EPSILON : (double)FLT_EPSILON)));
+        rtol = AS(L, full, arg_ints(L->g, 0, NULL), eps, arg_dtype(s->dtype));
+        if (atol)
+            rtol = AS(L, where_ScalarSelf, v(AS(L, gt_Scalar, v(atol), arg_int(L->g, 0))), arg_float(L->g, 0), v(rtol));
+    }
+    Value *largest = AS(L, amax, v(s), arg_ints(L->g, 1, (int64_t[]){-1}), arg_bool(L->g, true));
+    Value *bound = AS(L, mul_Tensor, v(rtol), v(largest));
+    if (atol) bound = AS(L, maximum, v(bound), v(atol));
+    return AS(L, gt_Tensor, v(s), v(bound));
+}
+
+/* Of a hermitian matrix the lower triangle is read; the eigenvalues' absolute values are the singular values. */
+bool lower_pinv(Lower *L)
+{
+    bool hermitian;
+    TRY(matrices(L, 1) && truth(L, "hermitian", false, &hermitian));
+    Value *a = lower_value(L, 0), *s, *left, *right, *by;
+    if (hermitian) {
+        by = EMIT(L, linalg_eigh, v(a));
+        left = result(by, 1);
+        right = turned(L, left);
+        s = AS(L, abs, v(by));
+    } else {
+        Value *u = EMIT(L, linalg_svd, v(a), arg_bool(L->g, false));
+        s = by = result(u, 1);
+        left = turned(L, result(u, 2));
+        right = turned(L, u);
+    }
+    Value *inverse = AS(L, where_ScalarOther, v(large(L, a, s)), v(AS(L, reciprocal, v(by))), arg_float(L->g, 0));
+    inverse = AS(L, unsqueeze, v(inverse), arg_int(L->g, -2));
+    return lower_return(L, product(L, AS(L, mul_Tensor, v(left), v(inverse)), right));
+}
+
+bool lower_matrix_rank(Lower *L)
+{
+    bool hermitian;
+    TRY(matrices(L, 1) && truth(L, "hermitian", false, &hermitian));
+    Value *a = lower_value(L, 0);
+    Value *s = hermitian ? AS(L, abs, v(EMIT(L, linalg_eigh, v(a)))) : EMIT(L, linalg_svdvals, v(a));
+    return lower_return(L, AS(L, sum_dim_IntList, v(large(L, a, s)), arg_ints(L->g, 1, (int64_t[]){-1})));
+}
+
+/* The norm of A times that of its inverse; with p None, 2 or -2 a quotient of singular values */
+bool lower_cond(Lower *L)
+{
+    double p = 2;
+    TRY(matrices(L, 1));
+    if (L->arg[1].kind == ARG_EXPR && ex_is_const(L->arg[1].e))
+        p = L->arg[1].e->kind == EX_FLOAT ? L->arg[1].e->f : (double)L->arg[1].e->i;
+    if (L->arg[1].kind != ARG_STR && fabs(p) == 2) {
+        Value *s = EMIT(L, linalg_svdvals, L->arg[0]);
+        TRY(s);
+        Arg last = arg_int(L->g, -1);
+        Value *high = AS(L, select_int, v(s), last, arg_int(L->g, 0)), *low = AS(L, select_int, v(s), last, last);
+        return lower_return(L, p > 0 ? AS(L, div_Tensor, v(high), v(low)) : AS(L, div_Tensor, v(low), v(high)));
+    }
+    Value *a = lower_value(L, 0), *b = solve(L, a, unit(L, a, a->dim[a->rank - 1]), false), *norm[2] = {NULL, NULL};
+    Arg axes = arg_ints(L->g, 2, (int64_t[]){-2, -1});
+    for (int i = 0; b && i < 2; i++)
+        norm[i] = L->arg[1].kind == ARG_STR ? AS(L, linalg_norm_ord_str, v(i ? b : a), L->arg[1], axes)
+                                            : AS(L, linalg_norm, v(i ? b : a), L->arg[1], axes);
+    return lower_return(L, AS(L, mul_Tensor, v(norm[0]), v(norm[1])));
+}
+
+/* ------------------------------------------------------------------ tensors as matrices */
+
+static Expr *numel(Lower *L, const Value *x, int from, int to)
+{
+    Expr *n = ex_int(L->ex, 1);
+    for (int i = from; i < to; i++) n = ex_mul(L->ex, n, x->dim[i]);
+    return n;
+}
+
+/* (first ind axes, rest) as a matrix, inverted, the two groups exchanged */
+bool lower_tensorinv(Lower *L)
+{
+    int64_t ind;
+    Expr *dim[MAX_RANK];
+    TRY(lower_value(L, 0) && lower_const_int(L, 1, &ind));
+    Value *x = lower_value(L, 0);
+    if (ind <= 0 || ind >= x->rank)
+        return lower_fail(L, 1, "found %lld, expected 1 to %d", (long long)ind, x->rank - 1);
+    Expr *n = numel(L, x, 0, (int)ind);
+    Value *m = lower_reshape(L, x, 2, (Expr *[]){n, numel(L, x, (int)ind, x->rank)});
+    m = m ? solve(L, m, unit(L, x, n), true) : NULL;
+    for (int i = 0; i < x->rank; i++) dim[i] = x->dim[(i + ind) % x->rank];
+    return m && lower_return(L, lower_reshape(L, m, x->rank, dim));
+}
+
+/* X with tensordot(A, X, X.ndim) = B; dims are moved to the end first */
+bool lower_tensorsolve(Lower *L)
+{
+    Value *a = lower_value(L, 0), *b = lower_value(L, 1);
+    const Arg *dims = &L->arg[2];
+    int perm[MAX_RANK], n = 0;
+    if (!a || !b) return lower_fail(L, 0, "expected tensors");
+    bool last[MAX_RANK] = {false};
+    for (int i = 0; dims->kind == ARG_EXPRS && i < dims->n; i++) {
+        int64_t d = dims->es[i]->i < 0 ? dims->es[i]->i + a->rank : dims->es[i]->i;
+        if (!ex_is_int(dims->es[i]) || d < 0 || d >= a->rank) return lower_fail(L, 2, "dim out of range");
+        last[d] = true;
+    }
+    for (int i = 0; i < a->rank; i++)
+        if (!last[i]) perm[n++] = i;
+    for (int i = 0; dims->kind == ARG_EXPRS && i < dims->n; i++)
+        perm[n++] = (int)(dims->es[i]->i < 0 ? dims->es[i]->i + a->rank : dims->es[i]->i);
+    TRY(a = lower_permute(L, a, perm));
+    Expr *rows = numel(L, b, 0, b->rank), *one = ex_int(L->ex, 1);
+    int rest = a->rank - b->rank;
+    if (rest < 0) return lower_fail(L, 1, "rank %d, expected at most %d", b->rank, a->rank);
+    Value *m = lower_reshape(L, a, 2, (Expr *[]){rows, numel(L, a, b->rank, a->rank)});
+    Value *x = m ? solve(L, m, lower_reshape(L, b, 2, (Expr *[]){rows, one}), true) : NULL;
+    return x && lower_return(L, lower_reshape(L, x, rest, a->dim + b->rank));
+}

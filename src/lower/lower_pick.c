@@ -1,0 +1,407 @@
+/* Lowering of what picks, counts and collects by index: unique elements, bags of rows, segments, pairs.
+ *
+ *     unique(x)               -> masked_select(s, s != s shifted by one), s = sort(x)
+ *     embedding_bag(w, i, o)  -> index_add(zeros, bag of each i, w[i])
+ *     pdist(x)                -> vector_norm(x[i] - x[j]), (i, j) = triu_indices
+ */
+#include <math.h>
+#include <string.h>
+#include "lower/lower_table.h"
+#include "shape/shape.h"
+
+static Arg v(Value *x) { return arg_value(x); }
+static Arg num(Lower *L, int64_t n) { return arg_int(L->g, n); }
+
+static bool tensors(Lower *L, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!lower_value(L, i)) return lower_fail(L, i, "expected a tensor");
+    return true;
+}
+
+static Expr *numel(Lower *L, const Value *x, int from)
+{
+    Expr *n = ex_int(L->ex, 1);
+    for (int i = from; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
+    return n;
+}
+
+static Value *flat(Lower *L, Value *x)
+{
+    Expr *n = numel(L, x, 0);
+    return lower_reshape(L, x, 1, &n);
+}
+
+static Value *filled(Lower *L, int rank, Expr *const *dim, double x, DType t)
+{
+    return AS(L, full, arg_exprs(L->g, rank, dim), arg_float(L->g, x), arg_dtype(t));
+}
+
+/* ------------------------------------------------------------------ unique elements */
+
+/* Where an element (or a row) is another one than that before it. */
+static Value *changes(Lower *L, Value *x)
+{
+    Value *at = AS(L, arange, arg_expr(x->dim[0]));
+    Value *before = AS(L, clamp, v(AS(L, sub_Tensor, v(at), num(L, 1))), num(L, 0));
+    Value *other = AS(L, ne_Tensor, v(x), v(AS(L, index_select, v(x), num(L, 0), v(before))));
+    if (x->rank > 1) other = AS(L, any_dim, v(other), num(L, 1));
+    return AS(L, logical_or, v(AS(L, eq_Tensor, v(at), num(L, 0))), v(other));
+}
+
+/* Differences of the places in `first` (k), the last one up to n */
+static Value *counts(Lower *L, Value *first, Expr *n)
+{
+    Value *end = AS(L, full, arg_ints(L->g, 1, (int64_t[]){1}), arg_expr(n), arg_dtype(DT_I64));
+    Value *all = AS(L, cat, arg_values(L->g, 2, (Value *[]){first, end}), num(L, 0));
+    return all ? AS(L, diff, v(all)) : NULL;
+}
+
+/* _unique2 sorts; unique_consecutive does not, and may look at slices along a dim */
+bool lower_unique(Lower *L)
+{
+    bool sorts = L->op->id == OP_unique2;
+    int dim = op_param(L->op, "dim"), d = 0;
+    TRY(tensors(L, 1));
+    Value *x = lower_value(L, 0), *order = NULL, *rows;
+    if (dim >= 0 && !lower_is_none(L, dim)) {
+        TRY(lower_dim(L, dim, x->rank, &d));
+        rows = AS(L, movedim_int, v(x), num(L, d), num(L, 0));
+        if (rows && x->rank > 1) rows = lower_reshape(L, rows, 2, (Expr *[]){rows->dim[0], numel(L, rows, 1)});
+    } else {
+        dim = -1;
+        rows = flat(L, x);
+    }
+    if (sorts) {
+        TRY(rows = AS(L, sort, v(rows)));
+        order = rows->def->out[1];
+    }
+    Value *first = rows ? changes(L, rows) : NULL, *label = first ? AS(L, cumsum, v(first), num(L, 0)) : NULL;
+    label = label ? AS(L, sub_Tensor, v(label), num(L, 1)) : NULL;
+    Value *at = label ? EMIT(L, nonzero, v(first)) : NULL;
+    at = at ? EMIT(L, select_int, v(at), num(L, 1), num(L, 0)) : NULL;
+    if (!at) return false;
+    Value *y = dim >= 0 ? AS(L, index_select, v(x), num(L, d), v(at)) : AS(L, index_select, v(rows), num(L, 0), v(at));
+    if (order) label = AS(L, scatter_src, v(AS(L, zeros_like, v(order))), num(L, 0), v(order), v(label));
+    bool where, many;
+    TRY(lower_const_bool(L, op_param(L->op, "return_inverse"), &where) &&
+        lower_const_bool(L, op_param(L->op, "return_counts"), &many));
+    Expr *none = ex_int(L->ex, 0);
+    where |= dim >= 0; /* along a dim PyTorch gives them in any case */
+    many |= dim >= 0;
+    Value *inverse = !where     ? filled(L, 1, &none, 0, DT_I64)
+                     : dim >= 0 ? label
+                                : lower_reshape(L, label, x->rank, x->dim);
+    Value *count = many ? counts(L, at, rows->dim[0]) : filled(L, 1, &none, 0, DT_I64);
+    TRY(y && inverse && count && lower_declare_sizes(L, y));
+    return lower_return_values(L, 3, (Value *[]){y, inverse, count});
+}
+
+/* The places of what is not zero, cut or filled up to `size` rows. */
+bool lower_nonzero_static(Lower *L)
+{
+    TRY(tensors(L, 1));
+    Value *x = lower_value(L, 0), *at = EMIT(L, nonzero, v(x));
+    Expr *dim[2] = {lower_expr(L, 1), ex_int(L->ex, x->rank)};
+    Value *rest = AS(L, full, arg_exprs(L->g, 2, dim), L->arg[2], arg_dtype(DT_I64));
+    Value *all = at && rest ? AS(L, cat, arg_values(L->g, 2, (Value *[]){at, rest}), num(L, 0)) : NULL;
+    return all && lower_return(L, AS(L, slice_Tensor, v(all), num(L, 0), num(L, 0), L->arg[1], num(L, 1)));
+}
+
+/* ------------------------------------------------------------------ pairs */
+
+/* x[i], x[j] of all pairs i < j, or i <= j */
+static bool pairs(Lower *L, Value *x, bool equal, Value *pair[2])
+{
+    Value *at = AS(L, triu_indices, arg_expr(x->dim[0]), arg_expr(x->dim[0]), num(L, equal ? 0 : 1));
+    for (int i = 0; i < 2; i++) {
+        Value *k = at ? AS(L, select_int, v(at), num(L, 0), num(L, i)) : NULL;
+        TRY(pair[i] = k ? AS(L, index_select, v(x), num(L, 0), v(k)) : NULL);
+    }
+    return true;
+}
+
+bool lower_combinations(Lower *L)
+{
+    int64_t r;
+    bool equal;
+    Value *pair[2];
+    TRY(tensors(L, 1) && lower_const_int(L, 1, &r) && lower_const_bool(L, 2, &equal));
+    Value *x = lower_value(L, 0);
+    if (r == 1) return lower_return(L, AS(L, unsqueeze, v(x), num(L, 1)));
+    if (r != 2) return fail(L->err, E_UNSUPPORTED, "combinations of %lld, expected 1 or 2", (long long)r);
+    return pairs(L, x, equal, pair) && lower_return(L, AS(L, stack, arg_values(L->g, 2, pair), num(L, 1)));
+}
+
+bool lower_pdist(Lower *L)
+{
+    Value *pair[2];
+    TRY(tensors(L, 1) && pairs(L, lower_value(L, 0), false, pair));
+    Value *gap = AS(L, sub_Tensor, v(pair[0]), v(pair[1]));
+    return lower_return(L, AS(L, linalg_vector_norm, v(gap), L->arg[1], arg_ints(L->g, 1, (int64_t[]){-1})));
+}
+
+/* ------------------------------------------------------------------ writing */
+
+/* An index vector along dim d in the shape of x */
+static Value *along(Lower *L, Value *index, const Value *x, int d)
+{
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) dim[i] = i == d && index->rank ? index->dim[0] : ex_int(L->ex, 1);
+    Value *wide = lower_reshape(L, index, x->rank, dim);
+    return wide ? AS(L, expand, v(wide), arg_exprs(L->g, x->rank, x->dim)) : NULL;
+}
+
+bool lower_index_reduce(Lower *L)
+{
+    int d;
+    TRY(tensors(L, 1) && lower_dim(L, 1, lower_value(L, 0)->rank, &d));
+    Value *i = lower_value(L, 2), *src = lower_value(L, 3);
+    if (!i || !src) return lower_fail(L, 2, "expected tensors");
+    i = along(L, i, src, d);
+    return i && lower_return(L, AS(L, scatter_reduce_two, L->arg[0], num(L, d), v(i), v(src), L->arg[4], L->arg[5]));
+}
+
+/* scatter(..., reduce="add" or "multiply"); the source may be a number */
+bool lower_scatter_old(Lower *L)
+{
+    Value *x = lower_value(L, 0), *i = lower_value(L, 2), *src = lower_value(L, 3);
+    if (!x || !i) return lower_fail(L, 0, "expected tensors");
+    const char *how = L->arg[4].kind == ARG_STR ? L->arg[4].s : "";
+    bool add = !strcmp(how, "add");
+    if (!add && strcmp(how, "multiply")) return lower_fail(L, 4, "found '%s', expected add or multiply", how);
+    if (!src) TRY(src = AS(L, full, arg_exprs(L->g, i->rank, i->dim), L->arg[3], arg_dtype(x->dtype)));
+    if (add) return lower_return(L, AS(L, scatter_add, v(x), L->arg[1], v(i), v(src)));
+    return lower_return(L, AS(L, scatter_reduce_two, v(x), L->arg[1], v(i), v(src), arg_str(L->g, "prod")));
+}
+
+/* x read as a vector, elements written at index */
+bool lower_put(Lower *L)
+{
+    TRY(tensors(L, 3));
+    Value *x = lower_value(L, 0), *i = flat(L, lower_value(L, 1)), *src = flat(L, lower_value(L, 2)), *f = flat(L, x);
+    Value *y = i && src && f ? AS(L, index_put, v(f), arg_values(L->g, 1, &i), v(src), L->arg[3]) : NULL;
+    return y && lower_return(L, lower_reshape(L, y, x->rank, x->dim));
+}
+
+/* x[indices] where mask, else a number: indices are clamped to x. With values they are added to x there. */
+bool lower_masked_index(Lower *L)
+{
+    TRY(tensors(L, 2));
+    Value *x = lower_value(L, 0), *at[MAX_RANK] = {NULL}, *not_it = AS(L, logical_not, L->arg[1]);
+    const Arg *list = &L->arg[2];
+    bool writes = L->op->id == OP_unsafe_masked_index_put_accumulate;
+    if (list->kind != ARG_VALUES || list->n > x->rank) return lower_fail(L, 2, "expected at most %d indices", x->rank);
+    for (int i = 0; i < list->n; i++) {
+        Expr *n = x->dim[i];
+        if (list->vs[i])
+            TRY(at[i] = AS(L, clamp, v(list->vs[i]), arg_expr(ex_neg(L->ex, n)),
+                           arg_expr(ex_sub(L->ex, n, ex_int(L->ex, 1)))));
+    }
+    Arg index = arg_values(L->g, list->n, at);
+    if (!writes)
+        return lower_return(L, AS(L, masked_fill_Scalar, v(AS(L, index_Tensor, v(x), index)), v(not_it), L->arg[3]));
+    Value *added = AS(L, masked_fill_Scalar, L->arg[3], v(not_it), num(L, 0));
+    return lower_return(L, AS(L, index_put, v(x), index, v(added), arg_bool(L->g, true)));
+}
+
+/* Places of a picture's last n axes as one axis: zeros, the elements at their places. The backward pass adds there. */
+static Value *placed(Lower *L, Value *x, Value *at, int n, Expr *const *size, bool add)
+{
+    Expr *dim[MAX_RANK], *out[MAX_RANK], *all = ex_int(L->ex, 1);
+    int lead = x->rank - n;
+    for (int i = 0; i < n; i++) all = ex_mul(L->ex, all, size[i]);
+    for (int i = 0; i < lead; i++) dim[i] = out[i] = x->dim[i];
+    for (int i = 0; i < n; i++) out[lead + i] = size[i];
+    dim[lead] = all;
+    Value *zero = filled(L, lead + 1, dim, 0, x->dtype);
+    dim[lead] = numel(L, x, lead);
+    x = lower_reshape(L, x, lead + 1, dim);
+    at = lower_reshape(L, at, lead + 1, dim);
+    if (!zero || !x || !at) return NULL;
+    Value *y = add ? AS(L, scatter_add, v(zero), num(L, -1), v(at), v(x))
+                   : AS(L, scatter_src, v(zero), num(L, -1), v(at), v(x));
+    return lower_reshape(L, y, lead + n, out);
+}
+
+bool lower_max_unpool(Lower *L)
+{
+    TRY(tensors(L, 2));
+    Value *x = lower_value(L, 0);
+    const Arg *size = &L->arg[2];
+    if (size->kind != ARG_EXPRS || size->n >= x->rank) return lower_fail(L, 2, "expected a list of sizes");
+    return lower_return(L, placed(L, x, lower_value(L, 1), size->n, size->es, false));
+}
+
+bool lower_max_pool_backward(Lower *L)
+{
+    TRY(tensors(L, 2));
+    Value *x = lower_value(L, 1), *at = lower_value(L, op_param(L->op, "indices"));
+    if (!at || x->rank < 3) return lower_fail(L, 1, "expected pictures and indices");
+    return lower_return(L, placed(L, lower_value(L, 0), at, 2, x->dim + x->rank - 2, true));
+}
+
+/* ------------------------------------------------------------------ bags and segments */
+
+/* The bag of each of n elements: bags begin at `start`. */
+static Value *bag_of(Lower *L, Value *start, Expr *n)
+{
+    Value *at = AS(L, arange, arg_expr(n));
+    at = at && start ? AS(L, searchsorted_Tensor, v(lower_cast(L, start, DT_I64)), v(at), arg_bool(L->g, false),
+                          arg_bool(L->g, true))
+                     : NULL;
+    return at ? AS(L, sub_Tensor, v(at), num(L, 1)) : NULL;
+}
+
+/* Rows of weight: sum, mean or maximum (mode 0, 1, 2) of each bag; those of the padding index do not count. */
+bool lower_embedding_bag(Lower *L)
+{
+    int64_t mode;
+    bool last;
+    int padding = op_param(L->op, "padding_idx");
+    TRY(tensors(L, 3) && lower_const_int(L, 4, &mode) && lower_const_bool(L, 7, &last));
+    Value *w = lower_value(L, 0), *i = lower_value(L, 1), *start = lower_value(L, 2), *scale = lower_value(L, 6), *y;
+    if (w->rank != 2 || i->rank != 1) return lower_fail(L, 1, "expected a table and a vector of indices");
+    Expr *bags = last ? ex_sub(L->ex, start->dim[0], ex_int(L->ex, 1)) : start->dim[0], *one = ex_int(L->ex, 1);
+    if (last) start = AS(L, slice_Tensor, v(start), num(L, 0), num(L, 0), arg_expr(bags), num(L, 1));
+    Value *bag = bag_of(L, start, i->dim[0]), *rows = AS(L, index_select, v(w), num(L, 0), v(i)), *counted = NULL;
+    Expr *pad = padding < 0 ? NULL : lower_expr(L, padding), *dim[2] = {bags, w->dim[1]};
+    if (pad && ex_is_int(pad)) {
+        if (pad->i < 0) pad = ex_add(L->ex, pad, w->dim[0]);
+        counted = AS(L, ne_Tensor, v(i), arg_expr(pad));
+        Value *wide = AS(L, unsqueeze, v(counted), num(L, 1));
+        rows = AS(L, where_ScalarOther, v(wide), v(rows), arg_float(L->g, mode == 2 ? -INFINITY : 0));
+    }
+    TRY(rows && bag);
+    counted = counted ? lower_cast(L, counted, w->dtype) : filled(L, 1, i->dim, 1, w->dtype);
+    Value *n = AS(L, index_add, v(filled(L, 1, &bags, 0, w->dtype)), num(L, 0), v(bag), v(counted));
+    n = n ? lower_reshape(L, n, 2, (Expr *[]){bags, one}) : NULL;
+    if (scale) rows = AS(L, mul_Tensor, v(rows), v(AS(L, unsqueeze, v(scale), num(L, 1))));
+    if (mode == 2) {
+        Value *at = along(L, bag, rows, 0);
+        y = at ? AS(L, scatter_reduce_two, v(filled(L, 2, dim, 0, w->dtype)), num(L, 0), v(at), v(rows),
+                    arg_str(L->g, "amax"), arg_bool(L->g, false))
+               : NULL;
+        y = AS(L, where_ScalarOther, v(AS(L, gt_Scalar, v(n), num(L, 0))), v(y), num(L, 0));
+    } else {
+        y = AS(L, index_add, v(filled(L, 2, dim, 0, w->dtype)), num(L, 0), v(bag), v(rows));
+        if (mode == 1) y = AS(L, div_Tensor, v(y), v(AS(L, clamp, v(n), num(L, 1))));
+    }
+    return y && lower_return_values(L, 4, (Value *[4]){y});
+}
+
+/* Rows that are looked up and longer than max_norm are scaled to it. */
+bool lower_embedding_renorm(Lower *L)
+{
+    TRY(tensors(L, 2));
+    Value *w = lower_value(L, 0), *i = flat(L, lower_value(L, 1));
+    Value *hit = filled(L, 1, w->dim, 0, DT_BOOL), *yes = filled(L, 0, NULL, 1, DT_BOOL);
+    hit = i && hit ? AS(L, index_put, v(hit), arg_values(L->g, 1, &i), v(yes)) : NULL;
+    Value *norm = AS(L, linalg_vector_norm, v(w), L->arg[3], arg_ints(L->g, 1, (int64_t[]){1}), arg_bool(L->g, true));
+    Value *scale = AS(L, div_Tensor, v(filled(L, 0, NULL, 1, w->dtype)),
+                      v(AS(L, add_Tensor, v(norm), arg_float(L->g, 1e-7))));
+    scale = AS(L, mul_Tensor, v(scale), L->arg[2]);
+    Value *where = AS(L, logical_and, v(AS(L, unsqueeze, v(hit), num(L, 1))), v(AS(L, gt_Tensor, v(norm), L->arg[2])));
+    return lower_return(L, AS(L, where_self, v(where), v(AS(L, mul_Tensor, v(w), v(scale))), v(w)));
+}
+
+/* (data, reduce, lengths, indices, offsets, axis, unsafe, initial): of consecutive rows */
+bool lower_segment_reduce(Lower *L)
+{
+    TRY(tensors(L, 1));
+    Value *x = lower_value(L, 0), *start = lower_value(L, 4), *length = lower_value(L, 2), *y;
+    const char *how = L->arg[1].s;
+    Expr *dim[MAX_RANK];
+    if (!start == !length || (start ? start : length)->rank != 1)
+        return fail(L->err, E_UNSUPPORTED, "segments of other than the first axis");
+    Expr *n = start ? ex_sub(L->ex, start->dim[0], ex_int(L->ex, 1)) : length->dim[0];
+    if (start) start = AS(L, slice_Tensor, v(start), num(L, 0), num(L, 0), arg_expr(n), num(L, 1));
+    else start = AS(L, sub_Tensor, v(AS(L, cumsum, v(length), num(L, 0))), v(length));
+    Value *bag = bag_of(L, start, x->dim[0]), *at = bag ? along(L, bag, x, 0) : NULL;
+    TRY(at);
+    dim[0] = n;
+    for (int i = 1; i < x->rank; i++) dim[i] = x->dim[i];
+    bool mean = !strcmp(how, "mean");
+    const char *word = mean || !strcmp(how, "sum") ? "sum" : *how == 'p' ? "prod" : how[1] == 'a' ? "amax" : "amin";
+    double first = *word == 's' ? 0 : *word == 'p' ? 1 : word[2] == 'a' ? -INFINITY : INFINITY;
+    Arg initial = lower_is_none(L, 7) ? arg_float(L->g, first) : L->arg[7];
+    Value *base = AS(L, full, arg_exprs(L->g, x->rank, dim), initial, arg_dtype(x->dtype));
+    y = AS(L, scatter_reduce_two, v(base), num(L, 0), v(at), v(x), arg_str(L->g, word));
+    if (mean) {
+        Value *one = filled(L, x->rank, x->dim, 1, x->dtype);
+        Value *count = AS(L, scatter_add, v(filled(L, x->rank, dim, 0, x->dtype)), num(L, 0), v(at), v(one));
+        Value *some = AS(L, gt_Scalar, v(count), num(L, 0));
+        y = AS(L, where_ScalarOther, v(some), v(AS(L, div_Tensor, v(y), v(count))),
+               lower_is_none(L, 7) ? arg_float(L->g, NAN) : L->arg[7]);
+    }
+    return lower_return(L, y);
+}
+
+/* ------------------------------------------------------------------ sums */
+
+/* Summed over axes that the size lacks or has as 1 */
+bool lower_sum_to_size(Lower *L)
+{
+    TRY(tensors(L, 1));
+    Value *x = lower_value(L, 0);
+    const Arg *size = &L->arg[1];
+    int64_t gone[MAX_RANK];
+    int n = 0, lead = x->rank - size->n;
+    if (size->kind != ARG_EXPRS || lead < 0) return lower_fail(L, 1, "more sizes than the %d dims", x->rank);
+    for (int i = 0; i < x->rank; i++)
+        if (i < lead || (ex_equals_int(size->es[i - lead], 1) && !ex_equals_int(x->dim[i], 1))) gone[n++] = i;
+    if (n) TRY(x = AS(L, sum_dim_IntList, v(x), arg_ints(L->g, n, gone)));
+    return lower_return(L, lower_reshape(L, x, size->n, size->es));
+}
+
+/* A real number is real. */
+bool lower_isreal(Lower *L)
+{
+    TRY(tensors(L, 1));
+    return lower_return(L, filled(L, lower_value(L, 0)->rank, lower_value(L, 0)->dim, 1, DT_BOOL));
+}
+
+/* p (p - 1) / 4 log(pi) + sum of lgamma(x - i / 2) */
+bool lower_mvlgamma(Lower *L)
+{
+    int64_t p;
+    TRY(tensors(L, 1) && lower_const_int(L, 1, &p));
+    Value *y = NULL;
+    for (int64_t i = 0; i < p; i++) {
+        Value *x = AS(L, sub_Tensor, L->arg[0], arg_float(L->g, 0.5 * (double)i));
+        x = AS(L, lgamma, v(x));
+        TRY(y = y ? AS(L, add_Tensor, v(y), v(x)) : x);
+    }
+    if (!y) return lower_fail(L, 1, "found %lld, expected 1 or more", (long long)p);
+    return lower_return(L, AS(L, add_Tensor, v(y), arg_float(L->g, 0.25 * (double)(p * (p - 1)) * log(acos(-1)))));
+}
+
+bool lower_native_dropout_backward(Lower *L)
+{
+    TRY(tensors(L, 2));
+    Value *g = AS(L, mul_Tensor, L->arg[0], v(lower_cast(L, lower_value(L, 1), lower_value(L, 0)->dtype)));
+    return lower_return(L, AS(L, mul_Tensor, v(g), L->arg[2]));
+}
+
+/* linspace and logspace between tensors: from both ends, as between numbers */
+bool lower_linspace_tensor(Lower *L)
+{
+    const Expr *steps = lower_expr(L, 2);
+    int at = op_param(L->op, "dtype"), base = op_param(L->op, "base");
+    DType t = L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32, wide = t == DT_F32 ? t : DT_F64;
+    Value *end[2];
+    if (!ex_is_int(steps) || steps->i < 0) return lower_fail(L, 2, "must be a constant");
+    for (int i = 0; i < 2; i++) {
+        Value *x = lower_value(L, i);
+        TRY(end[i] = x ? lower_cast(L, x, wide) : AS(L, full, arg_ints(L->g, 0, NULL), L->arg[i], arg_dtype(wide)));
+    }
+    Value *k = AS(L, arange, arg_expr(lower_expr(L, 2)), arg_dtype(wide));
+    Value *width = AS(L, sub_Tensor, v(end[1]), v(end[0]));
+    width = AS(L, div_Tensor, v(width), num(L, steps->i > 1 ? steps->i - 1 : 1));
+    Value *low = AS(L, add_Tensor, v(end[0]), v(AS(L, mul_Tensor, v(width), v(k))));
+    Value *back = AS(L, sub_Tensor, num(L, steps->i - 1), v(k));
+    Value *high = AS(L, sub_Tensor, v(end[1]), v(AS(L, mul_Tensor, v(width), v(back))));
+    Value *y = AS(L, where_self, v(AS(L, lt_Scalar, v(k), num(L, steps->i > 1 ? steps->i / 2 : 1))), v(low), v(high));
+    if (base >= 0) y = AS(L, pow_Scalar, L->arg[base], v(y));
+    return y && lower_return(L, lower_cast(L, y, t));
+}

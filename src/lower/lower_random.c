@@ -1,0 +1,107 @@
+/* Lowering of random numbers that are functions of uniform and normal ones, drawn as PyTorch draws them.
+ *
+ *     exponential_(lambd)  -> -log1p(-u) / lambd, u = rand in float64
+ *     multinomial(p, n)    -> topk(p / exponential, n)
+ */
+#include "lower/lower_table.h"
+#include "shape/shape.h"
+
+static Arg v(Value *x) { return arg_value(x); }
+static Arg num(Lower *L, double x) { return arg_float(L->g, x); }
+static Arg sizes(Lower *L, const Value *x) { return arg_exprs(L->g, x->rank, x->dim); }
+
+static bool want(Lower *L, Value **x)
+{
+    *x = lower_value(L, 0);
+    return *x || lower_fail(L, 0, "expected a tensor");
+}
+
+static Value *uniform(Lower *L, const Value *like, DType t) { return AS(L, rand, sizes(L, like), arg_dtype(t)); }
+static Value *normal(Lower *L, const Value *like) { return AS(L, randn, sizes(L, like), arg_dtype(like->dtype)); }
+
+/* -log1p(-u) / lambd */
+static Value *exponential(Lower *L, const Value *like, Arg lambd)
+{
+    Value *y = AS(L, log1p, v(AS(L, neg, v(uniform(L, like, DT_F64)))));
+    y = AS(L, mul_Tensor, v(y),
+           v(AS(L, reciprocal, v(AS(L, full, arg_ints(L->g, 0, NULL), lambd, arg_dtype(DT_F64))))));
+    return lower_cast(L, AS(L, neg, v(y)), like->dtype);
+}
+
+bool lower_exponential(Lower *L)
+{
+    Value *x;
+    return want(L, &x) && lower_return(L, exponential(L, x, L->arg[1]));
+}
+
+/* u * (to - from) + from */
+bool lower_uniform(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    Value *y = uniform(L, x, x->dtype == DT_F64 ? DT_F64 : DT_F32);
+    Arg width = arg_expr(ex_sub(L->ex, L->arg[2].e, L->arg[1].e));
+    y = AS(L, add_Tensor, v(AS(L, mul_Tensor, v(y), width)), L->arg[1]);
+    return y && lower_return(L, lower_cast(L, y, x->dtype));
+}
+
+/* ceil(log(u) / log(1 - p)) */
+bool lower_geometric(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    Value *p = AS(L, full, arg_ints(L->g, 0, NULL), L->arg[1], arg_dtype(DT_F64));
+    Value *y = AS(L, div_Tensor, v(AS(L, log, v(uniform(L, x, DT_F64)))), v(AS(L, log1p, v(AS(L, neg, v(p))))));
+    y = AS(L, ceil, v(y));
+    return y && lower_return(L, lower_cast(L, y, x->dtype));
+}
+
+/* median + sigma * tan(pi (u - 1/2)) */
+bool lower_cauchy(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    Value *y = AS(L, sub_Tensor, v(uniform(L, x, DT_F64)), num(L, 0.5));
+    y = AS(L, tan, v(AS(L, mul_Tensor, v(y), num(L, 3.14159265358979323846))));
+    y = AS(L, add_Tensor, v(AS(L, mul_Tensor, v(y), L->arg[2])), L->arg[1]);
+    return y && lower_return(L, lower_cast(L, y, x->dtype));
+}
+
+/* z * std + mean, in the shape of self, of both together, or of the given size */
+bool lower_normal(Lower *L)
+{
+    Value *a = lower_value(L, 0), *b = lower_value(L, 1), *like = a;
+    int size = op_param(L->op, "size"), at = op_param(L->op, "mean"), dtype = op_param(L->op, "dtype");
+    if (size >= 0) like = AS(L, empty_memory_format, L->arg[size], L->arg[dtype]);
+    else if (a && b) like = AS(L, add_Tensor, v(a), v(b));
+    else if (!a) like = b;
+    if (!like) return lower_fail(L, 0, "expected a tensor");
+    Value *y = AS(L, mul_Tensor, v(normal(L, like)), L->arg[at + 1]);
+    return lower_return(L, AS(L, add_Tensor, v(y), L->arg[at]));
+}
+
+/* 1 where a uniform number is below the probability: self's own, or a tensor's */
+bool lower_bernoulli(Lower *L)
+{
+    Value *x, *p;
+    TRY(want(L, &x));
+    p = op_param(L->op, "p") > 0 ? lower_value(L, 1) : x;
+    if (!p) return lower_fail(L, 1, "expected a tensor");
+    Value *y = AS(L, lt_Tensor, v(uniform(L, x, p->dtype == DT_F64 ? DT_F64 : DT_F32)), v(p));
+    return y && lower_return(L, lower_cast(L, y, x->dtype));
+}
+
+/* The places of the n largest p / exponential: without replacement, or one draw */
+bool lower_multinomial(Lower *L)
+{
+    Value *x;
+    int64_t n;
+    bool again;
+    TRY(want(L, &x) && lower_const_int(L, 1, &n) && lower_const_bool(L, 2, &again));
+    if (again && n > 1) return fail(L->err, E_UNSUPPORTED, "several draws with replacement");
+    Value *y = AS(L, div_Tensor, v(x), v(exponential(L, x, num(L, 1))));
+    Arg last = arg_int(L->g, -1);
+    if (n == 1) return lower_return(L, AS(L, argmax, v(y), last, arg_bool(L->g, true)));
+    y = AS(L, topk, v(y), L->arg[1], last);
+    return y && lower_return(L, y->def->out[1]);
+}
