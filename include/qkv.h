@@ -134,17 +134,14 @@ typedef struct qkv_load_options {
     /* 1: rewrite as qkv_model_rewrite does with skip_padding; no change where no padding can be skipped. */
     int skip_padding;
     /* 1: read the file into memory, which each process then has for itself. By default it stays mapped while the
-     * model is loaded: if another process cuts it short meanwhile, this one gets SIGBUS. (Replacing a file, as qkv
-     * writes its own, is not a danger.) */
+     * model is loaded: if another process cuts it short meanwhile (replacing it is fine), this one gets SIGBUS. */
     int no_mmap;
 } qkv_load_options;
 
 /* Reads a .pt2 or an ONNX model. options may be NULL. */
 QKV_API qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err);
-/* The same from the bytes of a file, which are copied: the caller may free them at once. Weights that an ONNX model has
- * in files of its own are QKV_UNREADABLE. */
-QKV_API qkv_model *qkv_model_load_memory(const void *bytes, size_t size, const qkv_load_options *options,
-                                         qkv_error *err);
+/* The same from the bytes of a file, which are copied. Weights that an ONNX model has in other files are refused. */
+QKV_API qkv_model *qkv_model_load_memory(const void *bytes, size_t n, const qkv_load_options *o, qkv_error *err);
 /* Its sessions must be freed first. Models that were made from it share its file and weights, which stay as long as the
  * last of them. NULL is fine. */
 QKV_API void qkv_model_free(qkv_model *m);
@@ -157,9 +154,6 @@ QKV_API int qkv_model_input_rank(const qkv_model *m, int i);
 QKV_API const char *qkv_model_input_dim(const qkv_model *m, int i, int axis);
 QKV_API int qkv_model_output_count(const qkv_model *m);
 QKV_API const char *qkv_model_output_name(const qkv_model *m, int i); /* "output_0" */
-/* What the module that was exported calls it: "logits", "hidden_states.0" (dicts, dataclasses, ModelOutputs); its name
- * where it has none. Names and labels both find outputs, in all functions that take one. */
-QKV_API const char *qkv_model_output_label(const qkv_model *m, int i);
 QKV_API int qkv_model_symbol_count(const qkv_model *m);
 /* Name and inclusive range of a size symbol; INT64_MAX = unbounded. */
 QKV_API const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *max);
@@ -178,8 +172,7 @@ typedef struct qkv_session qkv_session;
 typedef struct qkv_session_options {
     size_t struct_size;  /* sizeof(qkv_session_options) */
     int threads;         /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
-    size_t memory_limit; /* bytes of activations, scratch and inputs that the session makes or copies, 0: no limit;
-                            QKV_LIMIT says what was needed */
+    size_t memory_limit; /* bytes of activations, scratch and inputs that the session makes or copies; 0: no limit */
     /* 1: run the nodes of the file. 0: run a copy of the graph, made by the model's first session and shared by all, in
      * which qkv_model_rewrite's rules have recognised attention, norms and activations; the model itself does not
      * change. */
