@@ -128,10 +128,21 @@ static void print_lines(const char *title, const char *report, const char *list)
     }
 }
 
+static bool labelled(const char *report)
+{
+    const char *at;
+    bool found = false;
+    for (size_t n = report_list(report, "outputs", &at); n; n--) {
+        json_t *x = report_next(&at);
+        found |= json_object_get(x, "label") != NULL;
+        json_decref(x);
+    }
+    return found;
+}
+
 static void print_text(const char *report)
 {
-    static const char *const value_keys[] = {"name", "dtype", "shape", "value"}, *const value_head[] = {
-                                                                                     "name", "dtype", "shape", "value"};
+    static const char *const value_keys[] = {"name", "dtype", "shape", "value", "label"};
     static const char *const attention_keys[] = {"node", "op", "query", "key", "value", "mask", "causal", "scale"};
     static const char *const require_keys[] = {"condition", "where"};
     static const char *const scalar_keys[] = {"name", "value"};
@@ -151,11 +162,11 @@ static void print_text(const char *report)
     print_weights(j, "parameters", "parameter");
     print_weights(j, "buffers", "buffer");
     print_weights(j, "constants", "constant");
-    print_objects("inputs", report, "inputs", 3, value_keys, value_head);
+    print_objects("inputs", report, "inputs", 3, value_keys, value_keys);
     if (report_list(report, "scalar_inputs", &first))
         print_objects("inputs that are not tensors", report, "scalar_inputs", 2, scalar_keys, scalar_keys);
     print_symbols(report);
-    print_objects("outputs", report, "outputs", 4, value_keys, value_head);
+    print_objects("outputs", report, "outputs", labelled(report) ? 5 : 4, value_keys, value_keys);
     print_objects("attentions", report, "attentions", 8, attention_keys, attention_keys);
     print_ops(json_object_get(j, "ops"));
     if (report_list(report, "requirements", &first))

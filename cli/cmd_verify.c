@@ -23,6 +23,11 @@ static bool parse_tolerance(const char *text, int *name_len, double *value)
     return end != number && !*end && isfinite(*value) && *value >= 0;
 }
 
+static bool is_called(const char *text, int len, const char *name)
+{
+    return strlen(name) == (size_t)len && !strncmp(name, text, (size_t)len);
+}
+
 static int check_list(const char *option, const List *l, const VerifyOptions *o, const qkv_model *m)
 {
     for (int i = 0; i < l->n; i++) {
@@ -32,8 +37,8 @@ static int check_list(const char *option, const List *l, const VerifyOptions *o,
             return problem(QKV_USAGE, "option '--%s': found '%s', expected X or OUTPUT:X", option, l->item[i]);
         bool known = !len || o->nodes;
         for (int k = 0; k < qkv_model_output_count(m); k++) {
-            const char *name = qkv_model_output_name(m, k);
-            known |= strlen(name) == (size_t)len && !strncmp(name, l->item[i], (size_t)len);
+            known |= is_called(l->item[i], len, qkv_model_output_name(m, k)) ||
+                     is_called(l->item[i], len, qkv_model_output_label(m, k));
         }
         if (!known) return problem(QKV_USAGE, "option '--%s': the model has no output '%.*s'", option, len, l->item[i]);
     }
@@ -47,13 +52,13 @@ int check_tolerances(const VerifyOptions *o, const qkv_model *m)
 }
 
 /* What the user gave for this output, else for all, else -1. */
-static double tolerance(const List *l, const char *name)
+static double tolerance(const List *l, const char *name, const char *label)
 {
     double all = -1, mine = -1, v;
     for (int i = 0, len; i < l->n; i++) {
         parse_tolerance(l->item[i], &len, &v);
         if (!len) all = v;
-        else if (strlen(name) == (size_t)len && !strncmp(name, l->item[i], (size_t)len)) mine = v;
+        else if (is_called(l->item[i], len, name) || is_called(l->item[i], len, label)) mine = v;
     }
     return mine >= 0 ? mine : all;
 }
@@ -70,8 +75,8 @@ static double peak_of(const qkv_tensor *t)
     return peak;
 }
 
-int compare(const VerifyOptions *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, double slack,
-            Compared *out)
+int compare(const VerifyOptions *o, const char *name, const char *label, const qkv_tensor *got,
+            const qkv_tensor *expected, double slack, Compared *out)
 {
     qkv_error e;
     *out = (Compared){
@@ -79,7 +84,7 @@ int compare(const VerifyOptions *o, const char *name, const qkv_tensor *got, con
     for (int i = 0; out->same_shape && i < got->rank; i++) out->same_shape = got->shape[i] == expected->shape[i];
     out->d.index = -1;
     if (!out->same_shape) return 0;
-    double rtol = tolerance(&o->rtol, name), atol = tolerance(&o->atol, name);
+    double rtol = tolerance(&o->rtol, name, label), atol = tolerance(&o->atol, name, label);
     double share = fmax(qkv_tolerance(got->dtype), qkv_tolerance(expected->dtype));
     out->rtol = rtol < 0 ? 0 : rtol;
     out->atol = atol >= 0 ? atol : share > 0 ? slack * share * peak_of(expected) : 0;
@@ -151,7 +156,7 @@ static int output_called(const VerifyOptions *o, const qkv_model *m, const char 
     const char *at = strncmp(name, "output_", 7) ? position_of(o->expected, name)
                                                  : name + 7; /* of a model that has other names, too */
     for (int i = 0; i < qkv_model_output_count(m); i++)
-        if (!strcmp(name, qkv_model_output_name(m, i))) return i;
+        if (!strcmp(name, qkv_model_output_name(m, i)) || !strcmp(name, qkv_model_output_label(m, i))) return i;
     for (int i = 0; i < qkv_model_output_count(m); i++) {
         snprintf(position, sizeof position, "%d", i);
         if (!strcmp(at, position)) return i;
@@ -205,7 +210,7 @@ static int compare_file(const VerifyOptions *o, const Loaded *m, const qkv_tenso
         if (qkv_session_output(m->session, i, &got, &e)) return problem_of(&e);
         qkv_tensor expected = *want;
         void *owned = o->model.skip_padding ? without_padding(name, &got, &expected) : NULL;
-        int code = compare(o, name, &got, &expected, 1, &c[*n]);
+        int code = compare(o, name, qkv_model_output_label(m->model, i), &got, &expected, 1, &c[*n]);
         c[(*n)++].owned = owned;
         if (code) return code;
     }
@@ -246,7 +251,8 @@ static int compare_models(const VerifyOptions *o, const Loaded *m, Loaded *other
         qkv_tensor got, want;
         if (qkv_session_output(m->session, i, &got, &e) || qkv_session_output(other->session, i, &want, &e))
             return problem_of(&e);
-        code = compare(o, qkv_model_output_name(m->model, i), &got, &want, 1, &c[(*n)++]);
+        code = compare(o, qkv_model_output_name(m->model, i), qkv_model_output_label(m->model, i), &got, &want, 1,
+                       &c[(*n)++]);
     }
     return code;
 }
@@ -423,7 +429,8 @@ static int cmd_verify(const void *options)
 #define AT(field) offsetof(VerifyOptions, field)
 static const Option own[] = {
     {"expected", TEXT, AT(expected), .letter = 'e', .arg = "FILE",
-     .help = "Expected outputs: a .safetensors or .npz file with output_0, output_1, ... (or 0, 1, ...)."},
+     .help = "Expected outputs: a .safetensors or .npz file with output_0, output_1, ... (or 0, 1, ..., or the "
+             "module's names, such as logits)."},
     {"atol", MANY, AT(atol), .arg = "[OUTPUT:]X",
      .help = "Absolute tolerance, for all outputs or for one. The default is a fraction of the largest expected value "
              "that depends on the dtype: f32 2e-5, f64 1e-12, f16 4e-3, bf16 3e-2, others 0."},

@@ -24,8 +24,8 @@ typedef struct Compared {
 int check_tolerances(const VerifyOptions *o,
                      const qkv_model *m); /* --atol and --rtol are well formed and name outputs */
 /* d at the tolerance that the user gave for this name, or slack times the default of the dtype. */
-int compare(const VerifyOptions *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, double slack,
-            Compared *out);
+int compare(const VerifyOptions *o, const char *name, const char *label, const qkv_tensor *got,
+            const qkv_tensor *expected, double slack, Compared *out);
 json_t *compared_json(const Compared *c);
 int verify_nodes(const VerifyOptions *o, Loaded *m, bool *differs,
                  json_t **json); /* runs m; json is NULL without --json */

@@ -55,7 +55,7 @@ static int on_node(void *user, const char *node, const char *op, const qkv_tenso
         if (!want && k == 0) want = qkv_tensors_find(w->trace, node);
         if (!want) continue;
         compared = true;
-        if ((w->code = compare(w->o, node, &outputs[k], want, NODE_SLACK, &c))) return 1;
+        if ((w->code = compare(w->o, node, node, &outputs[k], want, NODE_SLACK, &c))) return 1;
         if (!c.differs) continue;
         keep_difference(w, node, op, &c);
         return 1;

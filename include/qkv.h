@@ -134,13 +134,14 @@ typedef struct qkv_load_options {
     /* 1: rewrite as qkv_model_rewrite does with skip_padding; no change where no padding can be skipped. */
     int skip_padding;
     /* 1: read the file into memory, which each process then has for itself. By default it stays mapped while the
-     * model is loaded: if another process cuts it short meanwhile, this one gets SIGBUS. (Replacing a file, as qkv
-     * writes its own, is not a danger.) */
+     * model is loaded: if another process cuts it short meanwhile (replacing it is fine), this one gets SIGBUS. */
     int no_mmap;
 } qkv_load_options;
 
 /* Reads a .pt2 or an ONNX model. options may be NULL. */
 QKV_API qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err);
+/* The same from the bytes of a file, which are copied. Weights that an ONNX model has in other files are refused. */
+QKV_API qkv_model *qkv_model_load_memory(const void *bytes, size_t n, const qkv_load_options *o, qkv_error *err);
 /* Its sessions must be freed first. Models that were made from it share its file and weights, which stay as long as the
  * last of them. NULL is fine. */
 QKV_API void qkv_model_free(qkv_model *m);
@@ -171,8 +172,7 @@ typedef struct qkv_session qkv_session;
 typedef struct qkv_session_options {
     size_t struct_size;  /* sizeof(qkv_session_options) */
     int threads;         /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
-    size_t memory_limit; /* bytes of activations, scratch and inputs that the session makes or copies, 0: no limit;
-                            QKV_LIMIT says what was needed */
+    size_t memory_limit; /* bytes of activations, scratch and inputs that the session makes or copies; 0: no limit */
     /* 1: run the nodes of the file. 0: run a copy of the graph, made by the model's first session and shared by all, in
      * which qkv_model_rewrite's rules have recognised attention, norms and activations; the model itself does not
      * change. */
@@ -210,7 +210,7 @@ QKV_API qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error 
 /* Output i, in the flattened order of the tensors that the module returned. Valid until the next run; shape and strides
  * belong to the session. */
 QKV_API qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err);
-/* The same by the output's name (qkv_model_output_name), or by its position "0", "1", ... as inputs are named. */
+/* The same by the output's name or label, or by its position "0", "1", ... as inputs are named. */
 QKV_API qkv_status qkv_session_output_by_name(qkv_session *s, const char *name, qkv_tensor *out, qkv_error *err);
 
 /* Memory for outputs: every run calls f, once sizes are known, for each output i with its dtype and contiguous shape; f

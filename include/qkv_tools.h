@@ -14,10 +14,13 @@ extern "C" {
 /* ---------------------------------------------------------------- what a model is */
 
 /* What `qkv inspect --json` prints, as one JSON object; qkv_free it. Keys: file, format, torch, producer, opset,
- * schema, inputs [{name, dtype, shape}], scalar_inputs, outputs [{name, value, dtype, shape}], symbols [{name, min,
- * max, bound_by}], parameters, parameter_bytes, buffers, constants, nodes, ops {name: count}, attentions [{node, op,
- * query, key, value, mask, scale, causal}], requirements [..], ignored_entries [..]. */
+ * schema, inputs [{name, dtype, shape}], scalar_inputs, outputs [{name, label (if the module gives one), value, dtype,
+ * shape}], symbols [{name, min, max, bound_by}], parameters, parameter_bytes, buffers, constants, nodes, ops {name:
+ * count}, attentions [{node, op, query, key, value, mask, scale, causal}], requirements [..], ignored_entries [..]. */
 QKV_API char *qkv_model_describe(const qkv_model *m, qkv_error *err);
+/* What the module that was exported calls output i: "logits", "hidden_states.0" (dicts, dataclasses, ModelOutputs); its
+ * name where it has none. Names and labels both find an output, in all functions that take one. */
+QKV_API const char *qkv_model_output_label(const qkv_model *m, int i);
 /* The graph as text, as it was after import; qkv_free it. */
 QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
 /* The name of pass i of those that a graph goes through before it runs, in order ("import", "detach", "rewrite", ...);

@@ -14,7 +14,10 @@
     qkv.backends("model.pt2", device="cuda-sm90")       # which kernel PyTorch takes for each attention
     qkv.BatchPredictor("model.pt2")                     # picklable, on dicts of columns: multiprocessing, ray.data
     qkv.Segmenter("sam3.pt2", ["red car"])(image)       # every instance of a text: boxes, masks
-    qkv.trace(module, (x, mask), "trace.safetensors")   # for `qkv verify --per-node`
+    qkv.InferenceSession("model.onnx")                  # as onnxruntime's
+    with model.session() as s, s.profile() as report:   # also s.trace, s.stats, s.seed; model.verify, model.bench
+        s(array)
+    qkv.trace("model.pt2", (x, mask), "trace.safetensors")   # for `qkv verify --per-node`
 
 `Model` needs only NumPy. Inputs are not copied (NumPy, torch, anything with __dlpack__). Outputs are `Output` arrays,
 which NumPy reads and which support DLPack.
@@ -24,13 +27,14 @@ from ._backends import backends, sdpa_choice
 from ._check import check
 from ._generalize import Generalized, generalize
 from .batch import BatchPredictor
-from .model import InferenceSession, Model, Output, Outputs, Session, joint
+from .inference import InferenceSession, SessionOptions, get_available_providers
+from .model import Model, Output, Outputs, Session, joint
 from .segment import Segmenter
 from .train import Step, Trainer
 
 __all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Outputs", "Segmenter",
-           "Session", "Step", "Trainer", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace",
-           "library_path", "version"]
+           "Session", "SessionOptions", "Step", "Trainer", "backends", "check", "export", "generalize",
+           "get_available_providers", "joint", "nn", "sdpa_choice", "trace", "library_path", "version"]
 
 
 def __getattr__(name):  # import torch only for export

@@ -82,6 +82,22 @@ class RewriteOptions(C.Structure):
                 ("lift_sdpa", C.c_char_p), ("cudnn", C.c_int)]
 
 
+SESSION_PROGRESS = C.CFUNCTYPE(None, C.c_void_p, C.c_char_p, C.c_double)
+
+
+class CStats(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("plan_ms", C.c_double),
+                *((name, C.c_size_t) for name in ("activation_bytes", "constant_bytes", "packed_bytes",
+                                                  "scratch_bytes")),
+                *((name, C.c_int) for name in ("steps", "plans", "threads")), ("kept_bytes", C.c_size_t)]
+
+
+class CDifference(C.Structure):
+    _fields_ = [*((name, C.c_double) for name in ("max_abs", "max_rel", "max_abs_over_peak", "cosine")),
+                ("index", C.c_int64), ("a", C.c_double), ("b", C.c_double), ("nonfinite_mismatch", C.c_int64),
+                ("failed", C.c_int64)]
+
+
 OUTPUT_MEMORY = C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_int, C.POINTER(CTensor))
 
 
@@ -170,10 +186,12 @@ def _functions():
     return (
             ("version", s), ("cpu", s), ("free", None, p),
             *((f"{c}_name", s, i) for c in CHOICES), *((f"{c}_from_name", i, s, C.POINTER(i)) for c in CHOICES),
-            ("model_load", p, s, C.POINTER(LoadOptions), e), ("model_free", None, p),
+            ("model_load", p, s, C.POINTER(LoadOptions), e),
+            ("model_load_memory", p, p, C.c_size_t, C.POINTER(LoadOptions), e), ("model_free", None, p),
             ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i),
             ("model_input_rank", i, p, i),
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
+            ("model_output_label", s, p, i),
             ("model_state", C.c_uint, p), ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_graph_text_after", p, p, s, e),
             ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
@@ -190,7 +208,13 @@ def _functions():
             ("session_output", i, p, i, tensor, e),
             ("session_output_by_name", i, p, s, tensor, e),
             ("session_output_memory", None, p, OUTPUT_MEMORY, p),
-            ("session_reset", None, p), ("session_clear_inputs", None, p),
+            ("session_input", i, p, i, tensor, e), ("session_seed", None, p, C.c_uint64),
+            ("session_stats", i, p, C.POINTER(CStats), e), ("session_profile", None, p, i),
+            ("session_profile_json", p, p, e), ("session_trace", i, p, C.c_int64, e),
+            ("session_trace_write", i, p, s, e), ("session_on_progress", None, p, SESSION_PROGRESS, p),
+            ("session_random_inputs", i, p, C.POINTER(s), i64, i, C.c_uint64, e),
+            ("compare", i, tensor, tensor, C.c_double, C.c_double, C.POINTER(CDifference), e),
+            ("tolerance", C.c_double, i), ("session_reset", None, p), ("session_clear_inputs", None, p),
             ("train_defaults", i, C.POINTER(TrainOptions), i, e), ("session_step", i, p, C.POINTER(CStep),
                 e), ("session_weight", i, p, s, tensor, e),
             ("session_set_weight", i, p, s, tensor, e), ("session_save", i, p, s, e), ("session_load", i, p, s,

@@ -58,7 +58,8 @@ class _Opened:
         self.session = self.model.session()
         d = self.model.describe()
         self.inputs = {i["name"]: i for i in d["inputs"]}
-        self.outputs = {o["name"]: o for o in d["outputs"]}
+        self.names = {o["name"]: o for o in d["outputs"]}
+        self.outputs = {**self.names, **{o["label"]: o for o in d["outputs"] if "label" in o}}
         self.scalars = {s["name"] for s in d["scalar_inputs"]}
         self.fixed_given = False
 
@@ -196,7 +197,7 @@ class BatchPredictor(Lazy):
                 if axis == 0 and name in feeds:
                     fixed_rows &= isinstance(size, int)
         factors = {}
-        for name in self.outputs or o.outputs:
+        for name in self.outputs or o.names:
             shape = o.outputs[name]["shape"]
             size = shape[0] if shape else None
             if size in of_rows:
@@ -232,7 +233,7 @@ class BatchPredictor(Lazy):
         feeds, used = self._inputs(o, batch)
         factors = self._factors(o, feeds)
         out, n = self._passed(batch, used), len(next(iter(feeds.values())))
-        names = self.outputs or {name: name for name in o.outputs}
+        names = self.outputs or {name: name for name in o.names}
         for column in names.values():
             if column in out:
                 raise Error(f"column '{column}' is passed through, and an output has that name; rename it with outputs={{...}}", 2)

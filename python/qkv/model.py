@@ -11,12 +11,13 @@ import os
 import re
 import threading
 import weakref
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from ._backends import cudnn_number
 from ._lib import DTYPES, OUTPUT_MEMORY, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, choice, lib, text
+from ._measure import Measured, Watched
 from ._sessions import WRITES_BUFFERS, Sessions
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16,
@@ -273,6 +274,16 @@ class _Opened:
             self._made.clear()
             lib().qkv_session_clear_inputs(self.pointer)
 
+    def input_shapes(self, names):
+        e, t, found = CError(), CTensor(), {}
+        for i, name in enumerate(names):
+            check(lib().qkv_session_input(self.pointer, i, C.byref(t), C.byref(e)) == 0, e)
+            found[name] = t.shape[:t.rank]
+        return found
+
+    def forget_outputs(self):
+        self._made.clear()
+
     def reset(self):
         lib().qkv_session_reset(self.pointer)
 
@@ -323,7 +334,7 @@ def _names(keep):
     return [keep] if isinstance(keep, str) else list(keep)
 
 
-class Session(_Runs):
+class Session(_Runs, Watched):
     """What Model.session() returns: it has its own written buffers, kept inputs and random generator, and shares the
     model's weights. Any thread may use it, one at a time; concurrent use is an Error. Model.rewrite and
     Model.set_weights need all sessions closed."""
@@ -380,10 +391,13 @@ class Session(_Runs):
             self.close()
 
 
-class Model(_Runs):
+class Model(_Runs, Measured):
     """An open model file. Any number of threads may run it at once: each run has a session to itself, a free one or a
     new one. Sessions share the mapped weights. From its second run on, each keeps its own packed copy of them, unless
     the file is packed (Model.pack).
+
+    path may also be the bytes of a file or an object that reads them (open(..., "rb"), io.BytesIO, a member of an
+    archive); a BytesIO is read from its beginning. They are copied.
 
     State that one run leaves to the next is never mixed. Inputs that a thread keeps (keep=[...]) belong to that
     thread. A model that writes buffers (a StaticCache) has one such state, which belongs to the thread that ran it
@@ -402,11 +416,13 @@ class Model(_Runs):
 
     path: Optional[str]
 
-    def __init__(self, path: Union[str, os.PathLike], compute: Optional[str] = None, threads: Optional[int] = None,
-                 fuse: bool = True, fixed: Optional[Mapping[str, Any]] = None, optimize: bool = True,
-                 skip_padding: bool = False, mmap: bool = True):
+    def __init__(self, path: Union[str, os.PathLike, bytes, BinaryIO], compute: Optional[str] = None,
+                 threads: Optional[int] = None, fuse: bool = True, fixed: Optional[Mapping[str, Any]] = None,
+                 optimize: bool = True, skip_padding: bool = False, mmap: bool = True):
         self._model = self._sessions = None
-        self.path, self._args = str(path), (path, compute, threads, fuse, fixed, optimize, skip_padding, mmap)
+        data = _bytes_of(path)
+        self.path = str(path) if data is None else None
+        self._args = (self.path, compute, threads, fuse, fixed, optimize, skip_padding, mmap)
         e = CError()
         borrowed = [_borrow(x) for x in (fixed or {}).values()]
         names = (C.c_char_p * len(borrowed))(*[name.encode() for name in fixed or {}])
@@ -414,7 +430,10 @@ class Model(_Runs):
         options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1, names,
                               tensors, len(borrowed),
                               skip_padding, 0 if mmap else 1)
-        self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
+        if data is None:
+            self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
+        else:
+            self._model = lib().qkv_model_load_memory(data.ctypes.data, data.size, C.byref(options), C.byref(e))
         check(self._model, e)
         self._rewrites, self._before, self._users = [], [], weakref.WeakSet()
         self._open_sessions()
@@ -423,7 +442,7 @@ class Model(_Runs):
     def _list_ends(self):
         m = self._model
         self.inputs = [lib().qkv_model_input_name(m, i).decode() for i in range(lib().qkv_model_input_count(m))]
-        self.outputs = [lib().qkv_model_output_name(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
+        self.outputs = [lib().qkv_model_output_label(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
 
     def _open_sessions(self):
         self._sessions = Sessions(self._maker(), lib().qkv_model_state(self._model))
@@ -668,12 +687,27 @@ def joint(model: Union[Model, str, os.PathLike], loss: Optional[str] = None,
     return made
 
 
+def _bytes_of(source):
+    """What is not a path, as an array of bytes; None for a path."""
+    if hasattr(source, "getbuffer"):
+        source = source.getbuffer()
+    elif hasattr(source, "read"):
+        source = source.read()
+    elif isinstance(source, (str, os.PathLike)):
+        return None
+    try:
+        return np.frombuffer(source, np.uint8) if len(source) else np.empty(1, np.uint8)[:0]
+    except TypeError:
+        raise Error(f"a model of type {type(source).__name__}: expected a path, the bytes of a file, or a file opened "
+                    'with "rb"', 2) from None
+
+
 def _refuse_closed():
     raise Error("this model is closed", 2)
 
 
 def _end_text(x):
-    return f"{x['name']} {x['dtype']}[{', '.join(map(str, x['shape']))}]"
+    return f"{x.get('label', x['name'])} {x['dtype']}[{', '.join(map(str, x['shape']))}]"
 
 
 def _reopen(args, rewrites):
@@ -681,20 +715,3 @@ def _reopen(args, rewrites):
     for options in rewrites:
         model.rewrite(**options)
     return model
-
-
-class InferenceSession:
-    """The interface of onnxruntime.InferenceSession: run(names or None, feeds) -> list."""
-
-    def __init__(self, path, **options):
-        self._model = Model(path, **options)
-
-    def get_inputs(self):
-        return self._model.describe()["inputs"]
-
-    def get_outputs(self):
-        return self._model.describe()["outputs"]
-
-    def run(self, output_names, feeds):
-        out = self._model.run(feeds)
-        return [out[n] for n in output_names or self._model.outputs]

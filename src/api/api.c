@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/version.h"
@@ -172,6 +173,17 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
     return api_null(&e, err);
 }
 
+qkv_model *qkv_model_load_memory(const void *bytes, size_t size, const qkv_load_options *options, qkv_error *err)
+{
+    static const char name[] = "(memory)";
+    Err e = api_begin();
+    if (!GIVEN(bytes)) return api_null(&e, err);
+    file_give(name, bytes, size);
+    qkv_model *m = qkv_model_load(name, options, err);
+    file_give(NULL, NULL, 0);
+    return m;
+}
+
 static bool finish(qkv_model *m, const char *name, Err *err)
 {
     m->path = mem_strdup(name);
@@ -288,6 +300,11 @@ const char *qkv_model_input_dim(const qkv_model *m, int i, int axis)
 const char *qkv_model_output_name(const qkv_model *m, int i)
 {
     return m && i >= 0 && i < graph_of(m)->noutput ? graph_of(m)->output[i].name : NULL;
+}
+
+const char *qkv_model_output_label(const qkv_model *m, int i)
+{
+    return m && i >= 0 && i < graph_of(m)->noutput ? output_label(&graph_of(m)->output[i]) : NULL;
 }
 
 /* Only symbols that inputs bind are shown. */
@@ -469,9 +486,8 @@ int api_find_input(const Graph *g, const char *name)
 
 static int find_output(const Graph *g, const char *name)
 {
-    for (int i = 0; i < g->noutput; i++)
-        if (!strcmp(g->output[i].name, name)) return i;
-    return position_of(name, g->noutput);
+    int i = graph_find_output(g, name);
+    return i < 0 ? position_of(name, g->noutput) : i;
 }
 
 static int find_scalar(const Graph *g, const char *name)
@@ -564,7 +580,7 @@ qkv_status qkv_session_output_by_name(qkv_session *s, const char *name, qkv_tens
     int i = find_output(g, name);
     if (i < 0) {
         Buf b = {0};
-        for (int k = 0; k < g->noutput; k++) buf_printf(&b, "%s%s", k ? ", " : "", g->output[k].name);
+        for (int k = 0; k < g->noutput; k++) buf_printf(&b, "%s%s", k ? ", " : "", output_label(&g->output[k]));
         fail(&e, E_USAGE, "no output is called '%s'; this model has %s", name, b.len ? b.data : "no outputs");
         buf_free(&b);
         return api_done(s, false, &e, err);

@@ -16,6 +16,18 @@
 #include "base/mem.h"
 
 static _Thread_local bool copying;
+static _Thread_local NamedBytes given;
+
+void file_give(const char *name, const void *bytes, size_t size) { given = (NamedBytes){name, bytes, size}; }
+
+static bool map_given(MappedFile *f, Err *err)
+{
+    if (!given.size) return true;
+    void *p = mmap(NULL, given.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return oom(err);
+    *f = (MappedFile){memcpy(p, given.bytes, given.size), given.size};
+    return true;
+}
 
 bool file_copies(bool on)
 {
@@ -65,6 +77,7 @@ static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err
 bool file_map(MappedFile *f, const char *path, Err *err)
 {
     *f = (MappedFile){0};
+    if (given.name && !strcmp(path, given.name)) return map_given(f, err);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return fail(err, E_IO, "cannot open '%s': %s", path, strerror(errno));
     return map_fd(f, fd, path, false, err);
@@ -89,6 +102,9 @@ bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Er
     const char *rest = relative;
     *f = (MappedFile){0};
     if (!*relative) return fail(err, E_FORMAT, "the name of a data file is empty");
+    if (given.name)
+        return fail(err, E_IO, "cannot read '%s': a model in memory has no folder with data files; load it by its path",
+                    relative);
     if (*relative == '/')
         return fail(err, E_FORMAT, "'%s' is an absolute name; data files must be in the model's folder", relative);
     int at = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

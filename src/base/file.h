@@ -30,6 +30,10 @@ void file_unmap(MappedFile *f);
  * gives what was before. A mapped file that another process cuts short ends this one by SIGBUS. */
 bool file_copies(bool on);
 
+/* From now on this thread's file_map reads what is called `name` from these bytes, which it copies, and data files
+ * beside it are refused; NULL: no longer. */
+void file_give(const char *name, const void *bytes, size_t size);
+
 typedef struct NamedBytes {
     const char *name;
     const void *bytes;

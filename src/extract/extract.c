@@ -104,7 +104,7 @@ static Value *find(const Cut *c, const char *name)
     for (int i = 0; !v && i < g->ninput; i++)
         if (!strcmp(value_label(g->input[i]), name)) v = g->input[i];
     for (int i = 0; !v && i < g->noutput; i++)
-        if (!strcmp(g->output[i].name, name) || !strcmp(g->output[i].value_name, name)) v = g->output[i].value;
+        if (!strcmp(g->output[i].value_name, name) || graph_find_output(g, name) == i) v = g->output[i].value;
     for (size_t i = 0; !v && i < g->names.count; i++) {
         Value *w = g->names.entries[i].value;
         if (plain_same(w->name, name)) v = w;

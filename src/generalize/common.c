@@ -698,6 +698,7 @@ static bool ends(Build *b)
         Value *v = operand_value(b, NULL, a->output[i]);
         TRY(v && graph_add_output(b->g, from->output[i].name, v, b->err));
         b->g->output[i].value_name = arena_strdup(b->g->arena, from->output[i].value_name);
+        b->g->output[i].label = kept(b, from->output[i].label);
     }
     for (int i = 0; i < graph_mutations(from); i++) {
         Value *to = operand_value(b, NULL, a->mutation[2 * i]), *v = operand_value(b, NULL, a->mutation[2 * i + 1]);

@@ -227,7 +227,7 @@ static Output *find_loss(Grad *d)
     Buf names = {0};
     if (!d->o->loss && g->noutput == 1) return &g->output[0];
     for (int i = 0; i < g->noutput && d->o->loss; i++)
-        if (!strcmp(g->output[i].name, d->o->loss) ||
+        if (!strcmp(g->output[i].name, d->o->loss) || !strcmp(output_label(&g->output[i]), d->o->loss) ||
             (g->output[i].value_name && !strcmp(g->output[i].value_name, d->o->loss)))
             return &g->output[i];
     for (int i = 0; i < g->noutput && i < 12; i++) buf_printf(&names, "%s%s", i ? ", " : "", g->output[i].name);

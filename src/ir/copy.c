@@ -139,6 +139,7 @@ static void copy_outputs(Copier *c)
         const Output *o = &g->output[i];
         c->to->output[c->to->noutput++] = (Output){.name = string(c, o->name),
                                                    .value_name = string(c, o->value_name),
+                                                   .label = string(c, o->label),
                                                    .value = value_of(c, o->value),
                                                    .loss = o->loss,
                                                    .gradient_of = value_of(c, o->gradient_of)};

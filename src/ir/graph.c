@@ -166,6 +166,15 @@ bool graph_add_output(Graph *g, const char *name, Value *v, Err *err)
     return true;
 }
 
+const char *output_label(const Output *o) { return o->label ? o->label : o->name; }
+
+int graph_find_output(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->noutput; i++)
+        if (!strcmp(g->output[i].name, name) || !strcmp(output_label(&g->output[i]), name)) return i;
+    return -1;
+}
+
 bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err)
 {
     bool input = target->kind == V_INPUT;

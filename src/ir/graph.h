@@ -85,6 +85,7 @@ typedef struct Require {
 typedef struct Output {
     const char *name;       /* output_0, output_1, ... in flattened order of tensor leaves */
     const char *value_name; /* the name in the file */
+    const char *label;      /* what the module calls it: "logits", "hidden_states.0"; NULL where it has no name */
     Value *value;
     bool loss;          /* of a joint graph: what the gradients are of */
     Value *gradient_of; /* of a joint graph: the weight or input whose gradient this is; NULL otherwise */
@@ -182,6 +183,8 @@ bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...)
     QKV_PRINTF(4, 5); /* folds true; E_FORMAT on provably false */
 
 bool graph_add_output(Graph *g, const char *name, Value *v, Err *err);
+const char *output_label(const Output *o);                            /* label, or name */
+int graph_find_output(const Graph *g, const char *name);              /* by its name or label; -1: none has it */
 bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err); /* of a weight, or of an input */
 const char *value_label(const Value *v);                              /* label, or name */
 int graph_mutations(const Graph *g);                                  /* of weights, then of inputs */

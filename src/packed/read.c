@@ -241,6 +241,24 @@ static bool read_scalars(Reader *r)
     return true;
 }
 
+static bool read_labels(Reader *r)
+{
+    json_t *list, *label;
+    int n = 0;
+    Graph *g = r->s->graph;
+    if (!json_object_get(r->root, "labels")) return true;
+    TRY(array_of(r, "labels", &list, &n));
+    if (n != g->noutput) return fail(r->err, E_FORMAT, "%d labels, but the graph has %d outputs", n, g->noutput);
+    size_t i;
+    json_array_foreach(list, i, label)
+    {
+        if (!json_is_string(label)) continue;
+        g->output[i].label = arena_strdup(g->arena, json_string_value(label));
+        if (!g->output[i].label) return oom(r->err);
+    }
+    return true;
+}
+
 static bool read_source(Reader *r)
 {
     json_t *from;
@@ -269,7 +287,7 @@ static bool read_all(Reader *r)
     if (!r->s->graph) return within(r->err, "graph");
     if (r->next != r->nweight) return fail(r->err, E_FORMAT, "%d weights, but the graph names %d", r->nweight, r->next);
     r->s->ninputs = r->s->graph->ninput;
-    return read_symbols(r) && read_scalars(r);
+    return read_symbols(r) && read_scalars(r) && read_labels(r);
 }
 
 Source *packed_open(const char *path, Err *err)

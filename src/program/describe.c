@@ -23,9 +23,10 @@ void describe_sizes(const Graph *g, const char *key, int rank, Expr *const *dim,
     jw_close(out, "]");
 }
 
-static void put_value(const Graph *g, const char *name, const char *value, const Value *v, Buf *out)
+static void put_value(const Graph *g, const char *name, const char *label, const char *value, const Value *v, Buf *out)
 {
     jw_put(out, "{'name': %s", name);
+    if (label) jw_text(out, "label", label);
     if (value) jw_text(out, "value", value);
     jw_text(out, "dtype", dtype_name(v->dtype));
     describe_sizes(g, "shape", v->rank, v->dim, out);
@@ -146,7 +147,7 @@ void describe_model(const char *path, const Source *p, Buf *out)
     jw_put(out, "'file': %s, 'format': %s, 'torch': %s", path, p->opset ? "onnx" : "pt2", p->torch_version);
     jw_put(out, "'schema_version': '%d.%d', 'producer': %s, 'opset': %lld, 'inputs': [", p->schema_major,
            p->schema_minor, p->producer, (long long)p->opset);
-    for (int i = 0; i < g->ninput; i++) put_value(g, value_label(g->input[i]), NULL, g->input[i], out);
+    for (int i = 0; i < g->ninput; i++) put_value(g, value_label(g->input[i]), NULL, NULL, g->input[i], out);
     jw_put(out, "], 'scalar_inputs': [");
     for (int i = 0; i < g->nscalar_input; i++) {
         jw_put(out, "{'name': %s", g->scalar_input[i].name);
@@ -155,7 +156,7 @@ void describe_model(const char *path, const Source *p, Buf *out)
     }
     jw_put(out, "], 'outputs': [");
     for (int i = 0; i < g->noutput; i++)
-        put_value(g, g->output[i].name, g->output[i].value_name, g->output[i].value, out);
+        put_value(g, g->output[i].name, g->output[i].label, g->output[i].value_name, g->output[i].value, out);
     jw_put(out, "], 'symbols': [");
     put_symbols(g, out);
     jw_close(out, "]");

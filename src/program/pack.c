@@ -328,6 +328,19 @@ static void put_sizes(Packer *k)
     jw_close(b, "]");
 }
 
+/* The names of the module's outputs, where there are any. */
+static void put_labels(Packer *k)
+{
+    const Graph *g = k->g;
+    bool any = false;
+    for (int i = 0; i < g->noutput; i++) any |= g->output[i].label != NULL;
+    if (!any) return;
+    jw_line(&k->json);
+    jw_open(&k->json, "labels", '[');
+    for (int i = 0; i < g->noutput; i++) jw_text(&k->json, NULL, g->output[i].label);
+    jw_close(&k->json, "]");
+}
+
 static bool write_file(Packer *k, const Source *from, const char *path)
 {
     Buf *b = &k->json;
@@ -340,6 +353,7 @@ static bool write_file(Packer *k, const Source *from, const char *path)
     put_weights(k);
     put_extras(k);
     put_sizes(k);
+    put_labels(k);
     jw_close(b, "}");
     buf_puts(b, "\n");
     if (b->failed || k->packed.failed || !b->data || mem_ran_out()) return oom(k->err);

@@ -110,6 +110,7 @@ NOTHING(dtype_from_name, qkv_dtype_from_name(N(0, "f32")))
 STATUS(set_allocator, qkv_set_allocator(N(0, &(qkv_allocator){.struct_size = sizeof(qkv_allocator)}), e))
 VOID(get_allocator, qkv_get_allocator(N(0, &allocator)))
 OBJECT(model_load, qkv_model_load(N(0, P("relu.onnx")), NULL, e))
+OBJECT(load_memory, qkv_model_load_memory(N(0, bytes), sizeof bytes, NULL, e))
 OBJECT(load_names, qkv_model_load(P("relu.onnx"),
                                   &(qkv_load_options){.struct_size = sizeof(qkv_load_options),
                                                       .fixed_names = N(0, NAMES(N(1, "x"))),
@@ -124,6 +125,7 @@ NOTHING(input_rank, qkv_model_input_rank(N(0, model), 0) + 1)
 NOTHING(input_dim, qkv_model_input_dim(N(0, model), 0, 0))
 NOTHING(output_count, qkv_model_output_count(N(0, model)))
 NOTHING(output_name, qkv_model_output_name(N(0, model), 0))
+NOTHING(output_label, qkv_model_output_label(N(0, model), 0))
 NOTHING(symbol_count, qkv_model_symbol_count(N(0, model)))
 NOTHING(symbol, qkv_model_symbol(N(0, model), 0, NULL, NULL))
 NOTHING(model_state, qkv_model_state(N(0, model)))
@@ -241,6 +243,7 @@ static const Row rows[] = {
     ROW(set_allocator, 1),
     ROW(get_allocator, 1),
     ROW(model_load, 1),
+    ROW(load_memory, 1),
     ROW(load_names, 3),
     ROW(model_free, 1),
     ROW(input_count, 1),
@@ -250,6 +253,7 @@ static const Row rows[] = {
     ROW(input_dim, 1),
     ROW(output_count, 1),
     ROW(output_name, 1),
+    ROW(output_label, 1),
     ROW(symbol_count, 1),
     ROW(symbol, 1),
     ROW(model_state, 1),
@@ -370,6 +374,34 @@ static void test_no_error(void **state)
     assert_int_equal(qkv_session_run(session, NULL), QKV_OK);
     assert_int_equal(qkv_session_output(session, 0, &out, NULL), QKV_OK);
     assert_int_equal(qkv_session_output(session, 1, &out, NULL), QKV_USAGE);
+}
+
+/* ------------------------------------------------------------------ memory */
+
+static void test_load_memory(void **state)
+{
+    (void)state;
+    static unsigned char file[4096];
+    qkv_error e = {0};
+    FILE *f = fopen(P("relu.onnx"), "rb");
+    size_t n = f ? fread(file, 1, sizeof file, f) : 0;
+    assert_true(f && !fclose(f) && n > 0 && n < sizeof file);
+    qkv_model *m = qkv_model_load_memory(file, n, NULL, &e);
+    memset(file, 0xff, sizeof file); /* it has a copy */
+    qkv_session *s = m ? qkv_session_create(m, NULL, &e) : NULL;
+    numbers[0] = 3;
+    assert_true(s && !qkv_session_set_input(s, "x", &x, &e) && !qkv_session_run(s, &e));
+    assert_int_equal(qkv_session_output(s, 0, &out, &e), QKV_OK);
+    assert_true(((const float *)out.data)[0] == 3);
+    qkv_session_free(s);
+    qkv_model_free(m);
+    for (size_t k = 0; k <= sizeof file; k += sizeof file) {
+        assert_null(qkv_model_load_memory(file, k, NULL, &e));
+        assert_int_equal(e.code, QKV_UNREADABLE);
+        assert_true(strstr(e.message, "(memory)") != NULL);
+    }
+    assert_null(qkv_model_load("(memory)", NULL, &e)); /* what was given is forgotten */
+    assert_int_equal(e.code, QKV_UNREADABLE);
 }
 
 /* ------------------------------------------------------------------ names */
@@ -517,6 +549,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_null),         cmocka_unit_test(test_no_error),
                                        cmocka_unit_test(test_option_sizes), cmocka_unit_test(test_no_size),
                                        cmocka_unit_test(test_result_sizes), cmocka_unit_test(test_output_by_name),
-                                       cmocka_unit_test(test_names)};
+                                       cmocka_unit_test(test_load_memory),  cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -409,8 +409,7 @@ static bool read_graph(Import *im, const json_t *top)
     im->pt2->ninputs = im->g->ninput;
     ok = ok && read_ranges(im, top, false) && check_symbols(im) &&
          import_guards(im, json_object_get(top, "guards_code")) && import_nodes(im, &s);
-    ok = ok && read_specs(im, signature, "output_specs", &specs) && add_outputs(im, &s, specs) &&
-         add_writes(im, &s);
+    ok = ok && read_specs(im, signature, "output_specs", &specs) && add_outputs(im, &s, specs) && add_writes(im, &s);
     ok = ok && check_symbols(im) && require_guards(im);
     map_free(&s.names);
     return ok;
@@ -437,9 +436,9 @@ static bool read_spec(Import *im, const json_t *top)
                *out = json_string_value(json_object_get(sig, "out_spec"));
     if (in && !(im->g->in_spec = arena_strdup(im->g->arena, in))) return oom(im->err);
     if (out && !(im->g->out_spec = arena_strdup(im->g->arena, out))) return oom(im->err);
+    const json_t *fields = json_object_get(json_object_get(top, "graph_module"), "treespec_namedtuple_fields");
     return kept_json(im, json_object_get(sig, "forward_arg_names"), &im->g->forward_args) &&
-           kept_json(im, json_object_get(json_object_get(top, "graph_module"), "treespec_namedtuple_fields"),
-                     &im->g->namedtuples);
+           kept_json(im, fields, &im->g->namedtuples) && label_outputs(im, fields);
 }
 
 static bool read_program(Import *im, const json_t *top)

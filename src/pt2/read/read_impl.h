@@ -46,6 +46,8 @@ bool scope_put(Import *im, Scope *s, const char *name, Slot slot);
 /* signature.c */
 bool add_input(Import *im, Scope *s, const json_t *spec);
 bool add_outputs(Import *im, Scope *s, const json_t *specs);
+/* The labels of outputs, from out_spec; fields: of namedtuples. */
+bool label_outputs(Import *im, const json_t *fields);
 bool add_writes(Import *im, Scope *s);
 /* nodes.c */
 bool import_nodes(Import *im, Scope *s);

@@ -249,6 +249,75 @@ bool add_outputs(Import *im, Scope *s, const json_t *specs)
     return true;
 }
 
+/* How many results a pytree's spec has. */
+static int leaves(const json_t *spec)
+{
+    json_t *child, *children = json_object_get(spec, "children_spec");
+    size_t i;
+    int n = json_is_null(json_object_get(spec, "type"));
+    json_array_foreach(children, i, child) n += leaves(child);
+    return n;
+}
+
+typedef struct Labels {
+    Import *im;
+    const json_t *fields; /* of namedtuples */
+    int leaf, scalar, output;
+} Labels;
+
+static bool label_leaf(Labels *l, const char *path)
+{
+    Graph *g = l->im->g;
+    int at = l->leaf++;
+    if (l->scalar < g->nscalar_output && g->scalar_output[l->scalar].at == at) {
+        l->scalar++;
+        return true;
+    }
+    Output *o = &g->output[l->output++];
+    bool position = *path >= '0' && *path <= '9';
+    if (!*path || position || graph_find_output(g, path) >= 0) return true;
+    o->label = arena_strdup(g->arena, path);
+    return o->label || oom(l->im->err);
+}
+
+/* A container's context has the keys of a dict or ModelOutput, the fields of a dataclass as the first of two lists, or
+ * the namedtuple whose fields are in the file. Parts of lists and tuples have their positions. */
+static bool label_parts(Labels *l, const json_t *spec, const char *path)
+{
+    if (json_is_null(json_object_get(spec, "type"))) return label_leaf(l, path);
+    const char *context = json_string_value(json_object_get(spec, "context"));
+    Err ignored; /* a context of an unknown kind names nothing */
+    json_t *read = context && *context == '[' ? json_read(context, strlen(context), "context", &ignored) : NULL;
+    const json_t *first = json_array_get(read, 0), *names = json_is_array(first) ? first : read;
+    if (context && !read) names = json_object_get(json_object_get(l->fields, context), "field_names");
+    const json_t *name = json_array_get(names, 0);
+    json_t *child, *children = json_object_get(spec, "children_spec");
+    size_t i;
+    bool ok = true;
+    json_array_foreach(children, i, child)
+    {
+        const char *key = json_string_value(name), *dot = *path ? "." : "";
+        Arena *a = l->im->g->arena;
+        const char *at = key ? arena_printf(a, "%s%s%s", path, dot, key) : arena_printf(a, "%s%s%zu", path, dot, i);
+        ok = ok && (at || oom(l->im->err)) && label_parts(l, child, at);
+        name = name ? json_following(names, i, name) : NULL;
+    }
+    json_free(read);
+    return ok;
+}
+
+bool label_outputs(Import *im, const json_t *fields)
+{
+    const char *text = im->g->out_spec;
+    Err ignored; /* writers keep it as it is; runs do without it */
+    json_t *read = text ? json_read(text, strlen(text), "out_spec", &ignored) : NULL;
+    const json_t *spec = json_array_get(read, 1);
+    Labels l = {.im = im, .fields = fields};
+    bool ok = leaves(spec) != im->g->noutput + im->g->nscalar_output || label_parts(&l, spec, "");
+    json_free(read);
+    return ok;
+}
+
 /* Buffers and inputs that in-place ops wrote (training IR shows no mutation of them). */
 bool add_writes(Import *im, Scope *s)
 {
