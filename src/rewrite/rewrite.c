@@ -704,10 +704,10 @@ bool rewrite_log_append(RewriteLog *log, const RewriteLog *then)
         if (!x) return false;
         *x = then->firing[i];
     }
-    Left *left = arena_array(log->arena, Left, then->nleft + 1);
-    if (!left) return false;
+    Left *left = NULL;
     for (int i = 0; i < then->nleft; i++) { /* the earlier log knows why */
         const Left *said = left_named(log->left, log->nleft, then->left[i].node);
+        if (!(left = vec_room(log->arena, left, i, sizeof *left))) return false;
         left[i] = said ? *said : then->left[i];
     }
     log->left = left;
