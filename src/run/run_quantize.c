@@ -57,7 +57,8 @@ static double as_type(DType t, double v)
     return load_f64(t, b);
 }
 
-/* (x, scale, zero_point, dtype, axis, block_size, saturate, precision); the quotient is rounded to `precision` */
+/* (x, scale, zero_point, dtype, axis, block_size, saturate, precision, by_inverse); the quotient is rounded to
+ * `precision`. by_inverse: x * (1 / scale), as PyTorch's quantizers have it */
 bool run_quantize_linear(Call *c, Err *err)
 {
     Tensor *out = call_out(c, 0);
@@ -72,7 +73,7 @@ bool run_quantize_linear(Call *c, Err *err)
           precise = call_given(c, 7)       ? c->arg[7].dtype
                     : dtype_is_float(from) ? dtype_promote(from, by)
                                            : by;
-    bool saturate = call_bool(c, 6) || !range.is_float;
+    bool saturate = call_bool(c, 6) || !range.is_float, by_inverse = call_bool(c, 8);
     size_t size = dtype_size(out->dtype), width = dtype_size(from), zero_size = zero ? dtype_size(zero->dtype) : 0;
     const double *s = scale->data;
 #pragma omp parallel for num_threads(c->env->threads) if (l.outer * l.n > 1 && l.outer * l.n * l.inner > 1 << 14)
@@ -83,7 +84,7 @@ bool run_quantize_linear(Call *c, Err *err)
             double v = from == DT_F32 ? (double)((const float *)x->data)[at]
                                       : load_f64(from, (const char *)x->data + (size_t)at * width);
             double z = zero ? load_f64(zero->dtype, (const char *)zero->data + (size_t)which * zero_size) : 0;
-            v = as_type(precise, v / s[which]);
+            v = as_type(precise, by_inverse ? v * as_type(precise, 1 / s[which]) : v / s[which]);
             if (!range.is_float) v = isnan(v) ? z : rint(v) + z;
             else v += z;
             if (!saturate && out->dtype == DT_F8E4M3 && fabs(v) > 464)

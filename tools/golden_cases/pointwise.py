@@ -510,7 +510,44 @@ def few_bits(F):
     d(idx(100, 3, 5, dt=u8), one, None, 1, 0, f16)
 
 
+def quantizers(F):
+    """PyTorch's own: x * (1 / scale), and a range that may be narrower than the dtype."""
+    import torch.ao.quantization.fx._decomposed  # noqa: F401  (defines the ops)
+
+    ties = torch.tensor([-1e9, 1e9, 0.0, -0.0, 0.025, 0.075, -0.025, 0.35, -0.35, inf, -inf])
+    q, d, fake = (F.op(n) for n in ("quantized_decomposed.quantize_per_tensor.default",
+                                    "quantized_decomposed.dequantize_per_tensor.default",
+                                    "aten.fake_quantize_per_tensor_affine.default"))
+    q_of, d_of, fake_of = (F.op(n) for n in ("quantized_decomposed.quantize_per_tensor.tensor",
+                                             "quantized_decomposed.dequantize_per_tensor.tensor",
+                                             "aten.fake_quantize_per_tensor_affine.tensor_qparams"))
+    one = torch.tensor(0.05)
+    for dt, low, high in ((u8, 0, 255), (i8, -128, 127), (i8, -127, 127), (u8, 0, 127), (i16, -32768, 32767)):
+        scale = 0.0500000007450580596923828125  # float32's 0.05
+        for x in (t(3, 5), ties, t(()), t(0, 3), t(2000, lo=-7, hi=7)):
+            q(x, scale, 7, low, high, dt)
+            if dt is not i16:
+                fake(x, scale, 7, low, high)
+        q_of(t(3, 5), one, torch.tensor(7), low, high, dt)
+        d(idx(100, 3, 5).to(dt), scale, 7, low, high, dt)
+        d_of(idx(100, 3, 5).to(dt), one, torch.tensor(7), low, high, dt)
+    for dt in (bf16, f16):
+        q(t(3, 5, dt=dt), 0.125, 0, -128, 127, i8)
+        d(idx(100, 3, 5, dt=i8), 0.125, 3, -128, 127, i8, out_dtype=dt)
+    fake_of(t(3, 5), one, torch.tensor(7, dtype=i32), 0, 255)
+    q, d, fake = (F.op(n) for n in ("quantized_decomposed.quantize_per_channel.default",
+                                    "quantized_decomposed.dequantize_per_channel.default",
+                                    "aten.fake_quantize_per_channel_affine.default"))
+    for axis, n in ((0, 2), (1, 4), (2, 3)):
+        scales, zeros = t(n, lo=0.01, hi=0.2), idx(9, n)
+        q(t(2, 4, 3), scales, zeros, axis, -127, 127, i8)
+        d(idx(100, 2, 4, 3, dt=i8), scales, zeros, axis, -127, 127, i8)
+        fake(t(2, 4, 3), scales, zeros.to(i32), axis, 0, 255)
+    d(idx(100, 2, 4, 3, dt=i8), t(4, lo=0.01, hi=0.2), None, 1, -128, 127, i8)
+
+
 def add(F):
+    quantizers(F)
     unary(F)
     binary(F)
     scalar(F)

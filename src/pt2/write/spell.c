@@ -378,7 +378,10 @@ static bool spell_quantize(Emit *e, const Node *n)
     if (x->dtype != precise)
         TRY(y = PUT(e, to_copy, "wide", precise, x->rank, x->dim, arg_value(x), arg_dtype(precise)));
     TRY(scale = beside(e, n->arg[1].v, x, axis, block, precise));
-    TRY(y = PUT(e, div_Tensor, "quotient", precise, x->rank, x->dim, arg_value(y), arg_value(scale)));
+    if (n->arg[8].e->i)
+        TRY((scale = PUT(e, reciprocal, "inverse", precise, scale->rank, scale->dim, arg_value(scale))) &&
+            (y = PUT(e, mul_Tensor, "quotient", precise, x->rank, x->dim, arg_value(y), arg_value(scale))));
+    else TRY(y = PUT(e, div_Tensor, "quotient", precise, x->rank, x->dim, arg_value(y), arg_value(scale)));
     if (precise != DT_F64) TRY(y = PUT(e, to_copy, "wide", DT_F64, x->rank, x->dim, arg_value(y), arg_dtype(DT_F64)));
     if (!is_float) TRY(y = PUT(e, round, "rounded", DT_F64, x->rank, x->dim, arg_value(y)));
     if (zero)

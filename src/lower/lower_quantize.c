@@ -1,0 +1,86 @@
+/* PyTorch's quantizers: those of PT2E (quantized_decomposed) and those that fake it in float (aten.fake_quantize).
+ *
+ *     quantize_per_tensor(x, 0.02, 3, -127, 127, int8)     ->  clamp(qkv.quantize_linear(x, 0.02, 3, by_inverse), -127)
+ *     dequantize_per_channel(y, scales, zeros, 1, ...)     ->  qkv.dequantize_linear(y, scales, int8(zeros), 1)
+ *     fake_quantize_per_tensor_affine(x, 0.02, 3, 0, 255)  ->  both, with uint8 in between
+ */
+#include "lower/lower_table.h"
+
+typedef struct Quantizer {
+    Value *x, *scale, *zero;
+    DType to; /* few bits */
+    int axis; /* of per-channel scales */
+    int64_t low, high;
+} Quantizer;
+
+/* A number or a tensor of them, as a tensor of dtype t. */
+static Value *numbers(Lower *L, int i, DType t)
+{
+    if (L->arg[i].kind == ARG_VALUE) return lower_cast(L, L->arg[i].v, t);
+    return AS(L, full, arg_ints(L->g, 0, NULL), L->arg[i], arg_dtype(t));
+}
+
+/* scale, zero_point, [axis,] quant_min, quant_max from argument 1 on. to: DT_NONE for the narrowest that has the
+ * range. */
+static bool quantizer(Lower *L, bool per_channel, DType to, Quantizer *q)
+{
+    *q = (Quantizer){.x = lower_value(L, 0), .to = to};
+    int bounds = per_channel ? 4 : 3;
+    if (!q->x) return lower_fail(L, 0, "expected a tensor");
+    if (per_channel) TRY(lower_dim(L, 3, q->x->rank, &q->axis));
+    TRY(lower_const_int(L, bounds, &q->low) && lower_const_int(L, bounds + 1, &q->high));
+    if (to == DT_NONE) q->to = q->low >= 0 ? DT_U8 : DT_I8;
+    if (!dtype_is_int(q->to) || dtype_bits(q->to) > 16 || q->low > q->high ||
+        (to == DT_NONE && ((double)q->low < dtype_lowest(q->to) || (double)q->high > dtype_highest(q->to))))
+        return fail(L->err, E_UNSUPPORTED, "%s: %lld to %lld as %s; quantizers of 8 and 16 bits are read", L->op->name,
+                    (long long)q->low, (long long)q->high, dtype_name(q->to));
+    TRY(q->scale = numbers(L, 1, DT_F32));
+    return lower_is_none(L, 2) || (q->zero = numbers(L, 2, q->to));
+}
+
+static Arg zero_of(const Quantizer *q) { return q->zero ? arg_value(q->zero) : arg_none(); }
+
+static Value *quantized(Lower *L, const Quantizer *q)
+{
+    Value *x = lower_cast(L, q->x, DT_F32);
+    TRY_NULL(x);
+    Value *y = AS(L, quantize_linear, arg_value(x), arg_value(q->scale), zero_of(q), arg_dtype(q->to),
+                  arg_int(L->g, q->axis), arg_int(L->g, 0), arg_bool(L->g, true), arg_none(), arg_bool(L->g, true));
+    bool narrow = (double)q->low > dtype_lowest(q->to) || (double)q->high < dtype_highest(q->to);
+    return y && narrow ? AS(L, clamp, arg_value(y), arg_int(L->g, q->low), arg_int(L->g, q->high)) : y;
+}
+
+static Value *dequantized(Lower *L, const Quantizer *q, Value *y, Arg dtype)
+{
+    return y ? AS(L, dequantize_linear, arg_value(y), arg_value(q->scale), zero_of(q), arg_int(L->g, q->axis),
+                  arg_int(L->g, 0), dtype)
+             : NULL;
+}
+
+static bool by_channel(const Lower *L)
+{
+    return L->op->id == OP_quantize_per_channel || L->op->id == OP_dequantize_per_channel ||
+           L->op->id == OP_fake_quantize_per_channel_affine;
+}
+
+bool lower_quantize(Lower *L)
+{
+    Quantizer q;
+    bool per_channel = by_channel(L);
+    return quantizer(L, per_channel, L->arg[per_channel ? 6 : 5].dtype, &q) && lower_return(L, quantized(L, &q));
+}
+
+bool lower_dequantize(Lower *L)
+{
+    Quantizer q;
+    bool per_channel = by_channel(L);
+    return quantizer(L, per_channel, L->arg[per_channel ? 6 : 5].dtype, &q) &&
+           lower_return(L, dequantized(L, &q, q.x, L->arg[per_channel ? 7 : 6]));
+}
+
+bool lower_fake_quantize(Lower *L)
+{
+    Quantizer q;
+    TRY(quantizer(L, by_channel(L), DT_NONE, &q));
+    return lower_return(L, dequantized(L, &q, quantized(L, &q), arg_dtype(q.x->dtype)));
+}
