@@ -43,8 +43,8 @@ class TrainOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("optimizer", C.c_int),
                 *((name, C.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "momentum",
                                                   "dampening")),
-                ("nesterov", C.c_int), ("clip_norm", C.c_double), ("schedule", C.c_int), ("warmup",
-                    C.c_int64), ("steps", C.c_int64), ("step_size", C.c_int64),
+                ("nesterov", C.c_int), ("clip_norm", C.c_double), ("schedule", C.c_int),
+                ("warmup", C.c_int64), ("steps", C.c_int64), ("step_size", C.c_int64),
                 ("gamma", C.c_double), ("lr_end", C.c_double), ("seed", C.c_uint64)]
 
 
@@ -114,8 +114,8 @@ class GeneralizeOptions(C.Structure):
 class JointOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("loss", C.c_char_p), ("decompose", C.c_int),
                 ("inputs", C.POINTER(C.c_char_p)), ("n_inputs", C.c_int),
-                ("inputs_only", C.c_int), ("recompute", C.c_int), ("dim_names", C.POINTER(C.c_char_p)), ("dims",
-                    C.POINTER(C.c_int64)), ("n_dims", C.c_int)]
+                ("inputs_only", C.c_int), ("recompute", C.c_int), ("dim_names", C.POINTER(C.c_char_p)),
+                ("dims", C.POINTER(C.c_int64)), ("n_dims", C.c_int)]
 
 
 class CheckOptions(C.Structure):
@@ -215,12 +215,11 @@ def _functions():
             ("session_random_inputs", i, p, C.POINTER(s), i64, i, C.c_uint64, e),
             ("compare", i, tensor, tensor, C.c_double, C.c_double, C.POINTER(CDifference), e),
             ("tolerance", C.c_double, i), ("session_reset", None, p), ("session_clear_inputs", None, p),
-            ("train_defaults", i, C.POINTER(TrainOptions), i, e), ("session_step", i, p, C.POINTER(CStep),
-                e), ("session_weight", i, p, s, tensor, e),
-            ("session_set_weight", i, p, s, tensor, e), ("session_save", i, p, s, e), ("session_load", i, p, s,
-                e), ("session_trained", p, p, e),
-            ("session_fit", i, p, C.POINTER(FitOptions), C.POINTER(i), e), ("model_weight_count", i,
-                p), ("model_weight", s, p, i, tensor, C.POINTER(i), C.POINTER(i)),
+            ("train_defaults", i, C.POINTER(TrainOptions), i, e), ("session_step", i, p, C.POINTER(CStep), e),
+            ("session_weight", i, p, s, tensor, e), ("session_set_weight", i, p, s, tensor, e),
+            ("session_save", i, p, s, e), ("session_load", i, p, s, e), ("session_trained", p, p, e),
+            ("session_fit", i, p, C.POINTER(FitOptions), C.POINTER(i), e), ("model_weight_count", i, p),
+            ("model_weight", s, p, i, tensor, C.POINTER(i), C.POINTER(i)),
             ("model_with_weights", p, p, C.POINTER(s), tensor, i, e))
 
 

@@ -143,8 +143,9 @@ class BatchPredictor(Lazy):
         self.columns = dict(columns or {})
         outputs = [outputs] if isinstance(outputs, str) else outputs
         self.outputs = outputs if outputs is None or isinstance(outputs, dict) else {name: name for name in outputs}
-        self.passthrough = [passthrough] if isinstance(passthrough, str) else passthrough if isinstance(passthrough,
-            bool) else list(passthrough)
+        if isinstance(passthrough, str):
+            passthrough = [passthrough]
+        self.passthrough = passthrough if isinstance(passthrough, bool) else list(passthrough)
         self.fixed_first, self.options = fixed_first, options
 
     def __repr__(self):

@@ -16,7 +16,8 @@ from typing import Any, BinaryIO, Dict, Iterable, Mapping, Optional, Sequence, T
 import numpy as np
 
 from ._backends import cudnn_number
-from ._lib import DTYPES, OUTPUT_MEMORY, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, choice, lib, text
+from ._lib import (DTYPES, OUTPUT_MEMORY, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions,
+                   OnnxOptions, RewriteOptions, SessionOptions, check, choice, lib, text)
 from ._measure import Measured, Watched
 from ._sessions import WRITES_BUFFERS, Sessions
 
@@ -34,9 +35,8 @@ EXTRA = {"f8e4m3fn": ("float8_e4m3fn", np.uint8), "f8e5m2": ("float8_e5m2", np.u
 QKV_OF_EXTRA = {name: t for t, (name, _) in EXTRA.items()}
 # DLPack's (type code, bits) <-> qkv names; the struct layouts are dlpack.h's
 DLPACK = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 64): "i64", (0, 32): "i32",
-          (0, 16): "i16", (0, 8): "i8", (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6,
-              8): "bool", (5, 32): "c32",
-          (5, 64): "c64", (5, 128): "c128"}
+          (0, 16): "i16", (0, 8): "i8", (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6, 8): "bool",
+          (5, 32): "c32", (5, 64): "c64", (5, 128): "c128"}
 CODE_OF = {name: code for code, name in DLPACK.items()}
 
 
@@ -410,8 +410,8 @@ class Model(_Runs, Measured):
     optimize=False runs the nodes of the file unchanged. Otherwise a rewritten copy runs, in which each spelling of
     attention, norms and activations is one op; the model itself, and what save writes, do not change. skip_padding=True:
     where a key padding mask marks tokens, the network runs on the real ones only, and padded positions of outputs are 0
-    (model.rewrite(skip_padding=True) reports what it found). mmap=False reads the file into memory: one that is mapped and cut
-    short by another process ends this one by SIGBUS.
+    (model.rewrite(skip_padding=True) reports what it found). mmap=False reads the file into memory: one that is
+    mapped and cut short by another process ends this one by SIGBUS.
     """
 
     path: Optional[str]
@@ -582,8 +582,8 @@ class Model(_Runs, Measured):
                   external_data: Optional[bool] = None) -> Dict[str, Any]:
         """Writes ONNX for a runtime: profile "ort", "openvino", "tensorrt", or "spec" for the standard.
         external_data: True writes weights to a separate file, False never does, None does above 2 GiB. Returns the
-        report of
-        `qkv convert --json` as a dict. What ONNX cannot express raises Error with code 4, naming every node."""
+        report of `qkv convert --json` as a dict. What ONNX cannot express raises Error with code 4, naming
+        every node."""
         e, report = CError(), C.c_void_p()
         options = OnnxOptions(C.sizeof(OnnxOptions), opset or 0, choice("onnx_profile", profile),
                               0 if external_data is None else 1 if external_data else -1)
@@ -614,11 +614,11 @@ class Model(_Runs, Measured):
         e, report, names = CError(), C.c_void_p(), [inputs] if isinstance(inputs, str) else list(inputs)
         texts = (C.c_char_p * max(len(names), 1))(*[n.encode() for n in names])
         dims = dims or {}
-        sizes = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims]), (C.c_int64 * max(len(dims),
-            1))(*dims.values())
+        room = max(len(dims), 1)
+        sizes = (C.c_char_p * room)(*[k.encode() for k in dims]), (C.c_int64 * room)(*dims.values())
         options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None,
-                               choice("decompose", decompose), texts, len(names), not parameters, choice("recompute",
-                                   recompute), *sizes, len(dims))
+                               choice("decompose", decompose), texts, len(names), not parameters,
+                               choice("recompute", recompute), *sizes, len(dims))
         made = lib().qkv_model_joint(self._model, C.byref(options), C.byref(report), C.byref(e))
         check(made, e)
         model = Model._of(made)
