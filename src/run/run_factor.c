@@ -122,7 +122,13 @@ bool run_lu_unpack(Call *c, Err *err)
     for (int64_t k = 0; k < a.count; k++) {
         const double *x = matrix(&a, k);
         identity(p, m, m);
-        for (int64_t i = 0; i < r; i++) swap_rows(p, i, tensor_get_i64(pivot, k * r + i) - 1, m);
+        for (int64_t i = 0; i < r; i++) {
+            int64_t row = tensor_get_i64(pivot, k * r + i);
+            if (row < 1 || row > m)
+                return call_fail(c, E_USAGE, err, "pivot %lld is %lld, expected 1 to %lld", (long long)i + 1,
+                                 (long long)row, (long long)m);
+            swap_rows(p, i, row - 1, m);
+        }
         transpose(p, m, m, q);
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < r; j++) l[i * r + j] = i == j ? 1 : i > j ? x[i * n + j] : 0;

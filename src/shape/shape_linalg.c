@@ -106,8 +106,14 @@ bool shape_lu_unpack(Shape *s)
     Expr *dim[MAX_RANK];
     TRY(matrices(s, 0, dim, &x) && shape_want_value(s, 1, &pivots));
     if (pivots->dtype != DT_I32) return shape_fail(s, 1, "%s, expected i32", dtype_name(pivots->dtype));
+    if (pivots->rank != x->rank - 1)
+        return shape_fail(s, 1, "rank %d, expected %d, one pivot for each step of each matrix", pivots->rank,
+                          x->rank - 1);
     Expr *m = dim[x->rank - 2], *n = dim[x->rank - 1], *r = shorter(s, x);
-    return batched(s, 0, x->dtype, x, 2, m, m) && batched(s, 1, x->dtype, x, 2, m, r) &&
+    for (int d = 0; d < x->rank - 2; d++)
+        TRY(shape_require_equal(s, pivots->dim[d], dim[d], "batches of matrices and pivots"));
+    return shape_require_equal(s, pivots->dim[x->rank - 2], r, "pivots and the shorter side of the matrix") &&
+           batched(s, 0, x->dtype, x, 2, m, m) && batched(s, 1, x->dtype, x, 2, m, r) &&
            batched(s, 2, x->dtype, x, 2, r, n);
 }
 
