@@ -71,12 +71,9 @@ void out_dequantize_linear(Onnx *o, const Node *n, const char *text)
     Ref x = arg_ref(o, n, 0), scale = arg_ref(o, n, 1), zero = arg_ref(o, n, 2);
     int64_t block = arg_i(o, n, 4, 0);
     if (!quantized_since(o, x.t == DT_I32 ? DT_I8 : x.t, scale.t, block)) return;
-    bool says = t != scale.t && o->opt.opset >= 23;
     attr_int(o, "axis", arg_i(o, n, 3, 1));
     if (block) attr_int(o, "block_size", block);
-    if (says) attr_int(o, "output_dtype", dtype_to_onnx(t));
-    Ref y = NODE(o, "DequantizeLinear", says ? t : scale.t, x, scale, zero);
-    give(o, n, 0, cast(o, y, t));
+    give(o, n, 0, cast(o, NODE(o, "DequantizeLinear", scale.t, x, scale, zero), t)); /* runtimes lack output_dtype */
 }
 
 static Ref filled(Onnx *o, Ref value, const Value *v)
