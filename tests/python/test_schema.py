@@ -5,13 +5,14 @@ import os
 import pathlib
 import subprocess
 
-import jsonschema
 import numpy as np
 import pytest
-import qkv
-import torch
-from qkv._lib import library_path
-from torch import nn
+
+jsonschema = pytest.importorskip("jsonschema")
+torch = pytest.importorskip("torch")
+import qkv  # noqa: E402
+from qkv._lib import library_path  # noqa: E402
+from torch import nn  # noqa: E402
 
 SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "docs/schema"
 
