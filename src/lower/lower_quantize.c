@@ -3,6 +3,7 @@
  *     quantize_per_tensor(x, 0.02, 3, -127, 127, int8)     ->  clamp(qkv.quantize_linear(x, 0.02, 3, by_inverse), -127)
  *     dequantize_per_channel(y, scales, zeros, 1, ...)     ->  qkv.dequantize_linear(y, scales, int8(zeros), 1)
  *     fake_quantize_per_tensor_affine(x, 0.02, 3, 0, 255)  ->  both, with uint8 in between
+ *     quantize_per_token(x, scales, zeros, -127, 127, int8) -> blocks of the whole last axis, one a token
  */
 #include "lower/lower_table.h"
 
@@ -10,7 +11,7 @@ typedef struct Quantizer {
     Value *x, *scale, *zero;
     DType to; /* few bits */
     int axis; /* of per-channel scales */
-    int64_t low, high;
+    int64_t low, high, block; /* elements along axis that share a scale; 0: no blocks */
 } Quantizer;
 
 /* A number or a tensor of them, as a tensor of dtype t. */
@@ -44,8 +45,9 @@ static Value *quantized(Lower *L, const Quantizer *q)
 {
     Value *x = lower_cast(L, q->x, DT_F32);
     TRY_NULL(x);
+    Arg yes = arg_bool(L->g, true);
     Value *y = AS(L, quantize_linear, arg_value(x), arg_value(q->scale), zero_of(q), arg_dtype(q->to),
-                  arg_int(L->g, q->axis), arg_int(L->g, 0), arg_bool(L->g, true), arg_none(), arg_bool(L->g, true));
+                  arg_int(L->g, q->axis), arg_int(L->g, q->block), yes, arg_none(), yes);
     bool narrow = (double)q->low > dtype_lowest(q->to) || (double)q->high < dtype_highest(q->to);
     return y && narrow ? AS(L, clamp, arg_value(y), arg_int(L->g, q->low), arg_int(L->g, q->high)) : y;
 }
@@ -53,7 +55,7 @@ static Value *quantized(Lower *L, const Quantizer *q)
 static Value *dequantized(Lower *L, const Quantizer *q, Value *y, Arg dtype)
 {
     return y ? AS(L, dequantize_linear, arg_value(y), arg_value(q->scale), zero_of(q), arg_int(L->g, q->axis),
-                  arg_int(L->g, 0), dtype)
+                  arg_int(L->g, q->block), dtype)
              : NULL;
 }
 
@@ -83,4 +85,45 @@ bool lower_fake_quantize(Lower *L)
     Quantizer q;
     TRY(quantizer(L, by_channel(L), DT_NONE, &q));
     return lower_return(L, dequantized(L, &q, quantized(L, &q), arg_dtype(q.x->dtype)));
+}
+
+/* Scales of (..., K / block), as many axes as x has. */
+static bool beside_blocks(Lower *L, Quantizer *q, Value **scale)
+{
+    Expr *dim[MAX_RANK];
+    Expr *K = q->x->dim[q->axis];
+    if (!*scale) return true;
+    for (int i = 0; i < q->axis; i++) dim[i] = q->x->dim[i];
+    dim[q->axis] = ex_int(L->ex, K->i / q->block);
+    return (*scale = lower_reshape(L, *scale, q->x->rank, dim)) != NULL;
+}
+
+/* input, scales, zero_points, quant_min, quant_max, dtype [, group_size]: one scale a token, or a group of a row. */
+static bool block_quantizer(Lower *L, Quantizer *q)
+{
+    bool groups = L->op->id == OP_quantize_per_channel_group || L->op->id == OP_dequantize_per_channel_group;
+    TRY(quantizer(L, false, L->arg[5].dtype, q));
+    q->axis = q->x->rank - 1;
+    if (q->axis < 0 || !ex_is_int(q->x->dim[q->axis]) || q->x->dim[q->axis]->i <= 0)
+        return lower_fail(L, 0, "the size of its last axis has to be known");
+    int64_t K = q->x->dim[q->axis]->i;
+    q->block = K;
+    if (groups) TRY(lower_const_int(L, 6, &q->block));
+    if (q->block > K) q->block = K;
+    if (q->block < 1 || K % q->block)
+        return lower_fail(L, 6, "groups of %lld do not divide a last axis of %lld", (long long)q->block, (long long)K);
+    return beside_blocks(L, q, &q->scale) && beside_blocks(L, q, &q->zero);
+}
+
+bool lower_quantize_blocks(Lower *L)
+{
+    Quantizer q;
+    return block_quantizer(L, &q) && lower_return(L, quantized(L, &q));
+}
+
+bool lower_dequantize_blocks(Lower *L)
+{
+    Quantizer q;
+    return block_quantizer(L, &q) &&
+           lower_return(L, dequantized(L, &q, q.x, L->arg[op_param(L->op, "output_dtype")]));
 }

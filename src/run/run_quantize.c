@@ -1,12 +1,14 @@
 /* Values in few bits and a scale, as ONNX's QuantizeLinear and DequantizeLinear have them.
  *
  *     quantize      y = clamp(round_half_even(x / scale) + zero_point), into the range of y's dtype; float types of 8
- * and 4 bits: the nearest number dequantize    y = (x - zero_point) * scale
+ *                   and 4 bits: the nearest number
+ *     dequantize    y = (x - zero_point) * scale
  *
  * scale and zero_point are one number, one for each index of `axis`, or one for each block of block_size along it (then
  * they have x's rank).
  */
 #include <math.h>
+#include "kernel/kernel.h"
 #include "run/run_table.h"
 
 /* x (outer, n, inner); element (o, i, k) has scale number o * at_outer + (i / block) * at_n + k * at_inner. */
@@ -57,6 +59,32 @@ static double as_type(DType t, double v)
     return load_f64(t, b);
 }
 
+/* One scale for the tensor, or one a row of its last axis, from float32 to 8 bits: by kernels. */
+static bool by_rows(const Call *c, const Layout *l)
+{
+    DType t = call_out(c, 0)->dtype;
+    bool whole = tensor_numel(call_in(c, 1)) == 1, rows = l->inner == 1 && l->block == l->n && l->at_outer == 1;
+    return (whole || rows) && (t == DT_I8 || t == DT_U8) && call_in(c, 0)->dtype == DT_F32 &&
+           call_in(c, 1)->dtype == DT_F32 && (!call_given(c, 7) || c->arg[7].dtype == DT_F32);
+}
+
+static void quantize_rows(const Call *c, const Tensor *x, const Tensor *scale, const Tensor *zero, const Layout *l)
+{
+    enum { PIECE = 1 << 14 };
+    const IntegerKernels *k = kernels()->integer.mr ? &kernels()->integer : &kernels_at(CPU_GEN)->integer;
+    Tensor *out = call_out(c, 0);
+    bool whole = tensor_numel(scale) == 1;
+    int64_t all = tensor_numel(x), row = whole ? PIECE : l->n, rows = row ? (all + row - 1) / row : 0;
+#pragma omp parallel for num_threads(c->env->threads) if (all > PIECE)
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t at = i * row, n = all - at < row ? all - at : row;
+        Rounding r = {(float)tensor_get(scale, whole ? 0 : i), zero ? (int)tensor_get_i64(zero, whole ? 0 : i) : 0,
+                      (int)dtype_lowest(out->dtype), (int)dtype_highest(out->dtype), call_bool(c, 8)};
+        if (out->dtype == DT_I8) k->round_i8((int8_t *)out->data + at, (const float *)x->data + at, n, &r);
+        else k->round_u8((uint8_t *)out->data + at, (const float *)x->data + at, n, &r);
+    }
+}
+
 /* (x, scale, zero_point, dtype, axis, block_size, saturate, precision, by_inverse); the quotient is rounded to
  * `precision`. by_inverse: x * (1 / scale), as PyTorch's quantizers have it */
 bool run_quantize_linear(Call *c, Err *err)
@@ -68,6 +96,10 @@ bool run_quantize_linear(Call *c, Err *err)
     const Tensor *zero = call_in(c, 2) ? call_contiguous(c, call_in(c, 2), DT_NONE, err) : NULL;
     TRY(zero || !call_in(c, 2));
     const Layout l = layout_of(c, 4, 5);
+    if (by_rows(c, &l)) {
+        quantize_rows(c, x, scale, zero, &l);
+        return true;
+    }
     const Range range = range_of(out->dtype);
     DType from = call_in(c, 0)->dtype, by = call_in(c, 1)->dtype,
           precise = call_given(c, 7)       ? c->arg[7].dtype

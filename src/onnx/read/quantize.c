@@ -2,7 +2,7 @@
  *
  *     DequantizeLinear(w, scale, zero_point, axis=0)       ->  qkv.dequantize_linear(w, scale, zero_point, 0)
  *     MatMulInteger(a, b, a_zero, b_zero)                  ->  matmuls of the differences in float32, b in two parts,
- * so that sums are exact
+ *                                                              so that sums are exact
  *
  * QuantizeLinear and DequantizeLinear stay ops of their own, so that ONNX can be written again as it was.
  */

@@ -1,0 +1,229 @@
+/* qkv quantize MODEL -o FILE: the model with quantizers, its ranges from data.
+ *
+ *     qkv quantize model.pt2 --calibrate data.npz -o model.int8.onnx
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+
+typedef struct QuantizeOptions {
+    Common common;
+    ModelOptions model;
+    WriteOptions write;
+    const char *data, *calibration, *target;
+    double percentile;
+    List skip;
+    int64_t batch, seed;
+    bool asymmetric, dynamic, explain;
+} QuantizeOptions;
+
+static int on_batch(void *user, long long done, long long total)
+{
+    Progress *p = user;
+    if (!p->total) progress_start(p, "calibrate", total);
+    progress_at(p, (double)done);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ what is told */
+
+static void tell_sites(json_t *report)
+{
+    Table *t = table_new("llll");
+    size_t i;
+    json_t *x;
+    table_cell(t, "node");
+    table_cell(t, "kind");
+    table_cell(t, "quantized");
+    table_cell(t, "why not");
+    json_array_foreach(json_object_get(report, "sites"), i, x)
+    {
+        const char *why = json_string_value(json_object_get(x, "why_not"));
+        table_cell(t, "%s", text_at(x, "node"));
+        table_cell(t, "%s", text_at(x, "kind"));
+        table_cell(t, "%s", why ? "no" : "yes");
+        table_cell(t, "%s", why ? why : "");
+    }
+    table_print(t);
+    t = table_new("llrrrr");
+    table_cell(t, "value");
+    table_cell(t, "dtype");
+    table_cell(t, "scale");
+    table_cell(t, "zero");
+    table_cell(t, "least");
+    table_cell(t, "largest");
+    json_array_foreach(json_object_get(report, "points"), i, x)
+    {
+        table_cell(t, "%s", text_at(x, "value"));
+        table_cell(t, "%s", text_at(x, "dtype"));
+        table_cell(t, "%.6g", json_number_value(json_object_get(x, "scale")));
+        table_cell(t, "%d", (int)json_integer_value(json_object_get(x, "zero_point")));
+        table_cell(t, "%.4g", json_number_value(json_object_get(x, "low")));
+        table_cell(t, "%.4g", json_number_value(json_object_get(x, "high")));
+    }
+    table_print(t);
+}
+
+static void tell(const QuantizeOptions *o, json_t *report)
+{
+    size_t i;
+    json_t *x;
+    if (!strcmp(text_at(report, "data"), "random") && !o->dynamic)
+        warning(
+            "the ranges come from random inputs and say little of a trained model: give real ones with --calibrate");
+    if (o->common.json) {
+        json_object_set_new(report, "model", json_text(o->common.arg[0]));
+        json_object_set_new(report, "output", json_text(o->write.output));
+        json_print(json_incref(report));
+        return;
+    }
+    if (o->explain) tell_sites(report);
+    show("%d quantized, %d left in floats, %d weights of 8 bits (target %s, %s)\n",
+         (int)json_integer_value(json_object_get(report, "quantized")),
+         (int)json_integer_value(json_object_get(report, "left")),
+         (int)json_integer_value(json_object_get(report, "weights")), text_at(report, "target"),
+         text_at(report, "calibration"));
+    json_array_foreach(json_object_get(report, "outputs"), i, x)
+        show("%s: cosine %.6f against the floats, largest difference %.3g\n", text_at(x, "output"),
+             json_number_value(json_object_get(x, "cosine")), json_number_value(json_object_get(x, "max_abs")));
+}
+
+/* ------------------------------------------------------------------ */
+
+/* The runtime that an ONNX file of this target is for. */
+static const char *profile_of(const char *target)
+{
+    if (!target || !strcmp(target, "cpu")) return NULL;
+    return strncmp(target, "tensorrt", 8) ? target : "tensorrt";
+}
+
+static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTensors *d)
+{
+    Progress progress = {0};
+    Words skip;
+    qkv_error e;
+    char *text = NULL;
+    words_of(&o->skip, &skip);
+    qkv_quantize_options call = {.struct_size = sizeof call,
+                                 .target = o->target,
+                                 .calibration = o->calibration,
+                                 .percentile = o->percentile,
+                                 .asymmetric = o->asymmetric,
+                                 .dynamic = o->dynamic,
+                                 .names = d->name,
+                                 .data = d->tensor,
+                                 .n_data = d->n,
+                                 .batch = o->batch,
+                                 .skip = skip.name,
+                                 .n_skip = skip.n,
+                                 .threads = (int)o->model.threads,
+                                 .seed = (uint64_t)o->seed,
+                                 .progress = on_batch,
+                                 .progress_user = &progress};
+    qkv_model *made = qkv_model_quantize(m, &call, &text, &e);
+    progress_end(&progress);
+    WriteOptions write = o->write;
+    write.target = profile_of(o->target);
+    if (o->dynamic && !write.opset) write.opset = 21; /* the first with a scale a block */
+    int code = made ? model_write(&write, &o->common, made) : problem_of(&e);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    if (!code && report) tell(o, report);
+    json_decref(report);
+    qkv_free(text);
+    words_free(&skip);
+    qkv_model_free(made);
+    return code;
+}
+
+static int cmd_quantize(const void *options)
+{
+    const QuantizeOptions *o = options;
+    qkv_model *m = NULL;
+    NamedTensors data = {0};
+    if (!o->write.output) return problem(QKV_USAGE, "quantize needs -o FILE");
+    if (o->dynamic && o->data)
+        return problem(QKV_USAGE, "--dynamic finds its scales in each run: leave --calibrate out");
+    int code = model_can_write(&o->write);
+    if (!code && o->data) code = named_open(o->data, &data);
+    if (!code && o->data && !data.n) code = problem(QKV_USAGE, "%s: the file has no tensors", o->data);
+    if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
+    if (!code) code = quantize(o, m, &data);
+    named_close(&data);
+    qkv_model_free(m);
+    return code;
+}
+
+static const char *listed(const char *of(int i))
+{
+    static char text[160];
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; of(i); i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s%s", i ? ", " : "", of(i), i ? "" : " (default)");
+    snprintf(text + at, sizeof text - at, ".");
+    return text;
+}
+
+static const char *listed_targets(void) { return listed(qkv_quantize_target); }
+static const char *listed_calibrations(void) { return listed(qkv_calibration); }
+
+#define AT(field) offsetof(QuantizeOptions, field)
+static const Option own[] = {
+    {"calibrate", TEXT, AT(data), .arg = "FILE",
+     .help = "Example inputs (.npz, .safetensors, .npy), tensors by the names of inputs, one example a row. Without it "
+             "the ranges come from random inputs, which is only good for measuring speed."},
+    {"calibration", TEXT, AT(calibration), .arg = "HOW", .more = listed_calibrations,
+     .help = "How what was seen becomes a range:"},
+    {"percentile", REAL, AT(percentile), .arg = "P",
+     .help = "With --calibration percentile: what so many of 100 absolute values stay below (default 99.99)."},
+    {"batch", INTEGER, AT(batch), .arg = "N", .min = 1, .max = 1 << 24,
+     .help = "Rows of the data a run takes (default: the model's batch where it is fixed, else 32)."},
+    {"seed", INTEGER, AT(seed), .arg = "N", .min = 0, .max = INT64_MAX, .help = "Of random inputs (default 0)."},
+    {"dynamic", FLAG, AT(dynamic),
+     .help = "Quantize every linear layer with a scale a token, which each run finds: no calibration. Attention stays "
+             "in floats."},
+    {"asymmetric", FLAG, AT(asymmetric),
+     .help = "Quantize activations to unsigned integers with a zero point. By default they are signed and symmetric, "
+             "which TensorRT asks for."},
+    {"target", TEXT, AT(target), .arg = "NAME", .more = listed_targets,
+     .help = "Runtime whose kernels decide where quantizers go, and for which an ONNX file is written:"},
+    {"skip", MANY, AT(skip), .arg = "LIST",
+     .help = "Leave these nodes or weights in floats, A,B,C, with * and ?. May be given many times."},
+    {"explain", FLAG, AT(explain),
+     .help = "Also list every layer and attention, with the reason where it is left, and "
+             "every scale."},
+    {"opset", INTEGER, AT(write.opset), .arg = "N", .min = 17, .max = 25,
+     .help = "ONNX opset, 17 to 25 (default 18; 21 "
+             "with --dynamic)."},
+    {"external-data", FLAG, AT(write.external),
+     .help = "Write the weights to FILE.data, next to the model. By default this is done above 2 GiB only."},
+    {"threads", INTEGER, AT(model.threads), .arg = "N", .min = 1, .max = 1024,
+     .help = "Threads of the runs (default: all). Results do not depend on it."},
+    {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE", .writes = true,
+     .help = "Output file: FILE.onnx or FILE.pt2. The file is written completely or not at all."},
+    {0},
+};
+
+const Command command_quantize = {
+    .name = "quantize",
+    .args = "MODEL -o FILE",
+    .summary = "Write a model whose linear layers and attentions multiply integers of 8 bits",
+    .text =
+        "Recognises attention, runs the model on example inputs, and writes it with quantizers where the target "
+        "multiplies integers: weights by a scale a channel, activations by one scale each, the probabilities of "
+        "attention by 1/127. Biases, norms and softmax stay in floats. ONNX gets QuantizeLinear and DequantizeLinear, "
+        ".pt2 gets quantized_decomposed ops (import torch.ao.quantization.fx._decomposed before torch.export.load); "
+        "qkv runs both in integers.\n\n"
+        "Prints how near the results are to those of the floats. What the target cannot run as integers stays in "
+        "floats, and --explain says why.",
+    .examples = "qkv quantize vit.pt2 --calibrate images.npz -o vit.int8.onnx\twith the least and largest values seen\n"
+                "qkv quantize vit.pt2 --calibrate images.npz --target tensorrt-10 --explain -o vit.onnx\t"
+                "where TensorRT fuses attention\n"
+                "qkv quantize bert.pt2 --dynamic -o bert.int8.pt2\tno data needed",
+    .min_args = 1,
+    .max_args = 1,
+    .size = sizeof(QuantizeOptions),
+    .options = {{own}, {load_options, AT(model)}, {json_option}, {common_options}},
+    .run = cmd_quantize,
+};

@@ -1,0 +1,88 @@
+/* qkv_model_quantize. */
+#include <stdio.h>
+#include <string.h>
+#include "api/api_impl.h"
+#include "program/quantize.h"
+
+const char *qkv_quantize_target(int i) { return i < 0 ? NULL : quantize_target_listed(i); }
+const char *qkv_calibration(int i) { return i < 0 || i >= CALIBRATIONS ? NULL : calibration_name((Calibration)i); }
+
+typedef const char *Listed(int i);
+
+static bool unknown(const char *what, const char *found, Listed *listed, Err *err)
+{
+    char all[160] = "";
+    size_t at = 0;
+    for (int i = 0; listed(i); i++)
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", at ? ", " : "", listed(i));
+    return fail(err, E_USAGE, "no %s is called '%.40s'; there are %s", what, found, all);
+}
+
+/* The data of every input. */
+static bool take_data(const Graph *g, const qkv_quantize_options *o, Tensor **out, Err *err)
+{
+    Tensor *t = mem_zeroed((size_t)g->ninput + 1, sizeof *t);
+    *out = t;
+    if (!t) return oom(err);
+    for (int i = 0; i < o->n_data; i++) {
+        int at = api_find_input(g, o->names[i]);
+        if (at < 0) return api_unknown_input(g, o->names[i], err) || within(err, "calibration data");
+        TRY(api_tensor(&o->data[i], &t[at], err) || within(err, "calibration data '%s'", o->names[i]));
+    }
+    return true;
+}
+
+typedef struct Caller {
+    int (*progress)(void *user, long long done, long long total);
+    void *user;
+} Caller;
+
+static bool progress(void *user, int64_t done, int64_t total)
+{
+    const Caller *c = user;
+    return !c->progress(c->user, (long long)done, (long long)total);
+}
+
+qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report, qkv_error *err)
+{
+    qkv_quantize_options o = {0};
+    Err e = api_begin();
+    Tensor *data = NULL;
+    Buf text = {0};
+    if (report) *report = NULL;
+    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_quantize_options, progress_user, &o, options, &e) ||
+        !GIVEN_TEXTS(o.names, o.n_data) || !GIVEN_LIST(o.data, o.n_data) || !GIVEN_TEXTS(o.skip, o.n_skip))
+        return api_null(&e, err);
+    Caller caller = {o.progress, o.progress_user};
+    QuantizeRequest r = {.place = {.target = quantize_target(o.target ? o.target : "cpu"),
+                                   .asymmetric = o.asymmetric != 0,
+                                   .dynamic = o.dynamic != 0,
+                                   .skip = o.skip,
+                                   .nskip = o.n_skip},
+                         .percentile = o.percentile > 0 ? o.percentile : 99.99,
+                         .batch = o.batch,
+                         .seed = o.seed,
+                         .threads = o.threads,
+                         .progress = o.progress ? progress : NULL,
+                         .progress_user = &caller};
+    while (o.calibration && r.how < CALIBRATIONS && strcmp(calibration_name(r.how), o.calibration)) r.how++;
+    bool ok = true;
+    if (!r.place.target) ok = unknown("target", o.target, qkv_quantize_target, &e);
+    else if (r.how == CALIBRATIONS) ok = unknown("calibration", o.calibration, qkv_calibration, &e);
+    else if (o.percentile > 100)
+        ok = fail(&e, E_USAGE, "percentile %g, expected more than 0 and at most 100", o.percentile);
+    else if (o.batch < 0 || o.threads < 0) ok = fail(&e, E_USAGE, "a batch or threads below 0");
+    ok = ok && (!o.n_data || take_data(m->program.graph, &o, &data, &e));
+    r.tensor = data;
+    Graph *g = ok ? program_quantize(&m->program, &r, &text, &e) : NULL;
+    qkv_model *made = g ? api_model_of(g, m->path, m, &e) : NULL;
+    mem_free(data);
+    if (api_whole(made != NULL, &e)) {
+        if (report) *report = text.data;
+        else buf_free(&text);
+        return made;
+    }
+    buf_free(&text);
+    qkv_model_free(made);
+    return api_null(&e, err);
+}

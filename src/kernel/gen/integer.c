@@ -1,0 +1,184 @@
+/* Tiles of integer products in portable C, and rounding to integers; compiled once per ISA level. Contract in
+ * kernel/integer.h.
+ */
+#include <math.h>
+#include "kernel/gen/madd.h"
+#include "kernel/kernel.h"
+#include "kernel/variant.h"
+
+#if defined(__AVX512F__)
+enum { MR = 8, NV = 3 };
+#elif defined(__AVX2__)
+enum { MR = 6, NV = 2 };
+#else
+enum { MR = 4, NV = 3 };
+#endif
+enum { NR = LANES * NV };
+
+static int64_t pairs(int64_t K) { return (K + 1) / 2; }
+
+static size_t round_64(size_t n) { return (n + 63) / 64 * 64; }
+
+static size_t a_bytes(int64_t K)
+{
+    return round_64(MR * sizeof(int32_t) + (size_t)pairs(K) * MR * 2 * sizeof(int16_t));
+}
+
+static size_t panel_bytes(int64_t K) { return (size_t)pairs(K) * NR * 2; }
+
+static size_t b_bytes(int64_t K, int64_t N) { return round_64((size_t)((N + NR - 1) / NR) * panel_bytes(K)); }
+
+enum { LINE_OF = 256 };
+
+/* n elements (even) of a row, with their zero point off, as int16; beyond `there` zeros. Their sum. */
+static int32_t line_of(int16_t *restrict to, const IntegerIn *a, const uint8_t *x, int n, int there)
+{
+    const int zero = a->zero;
+    int32_t sum = 0;
+    if (a->cs == 1 && a->t == DT_I8)
+        for (int k = 0; k < there; k++) to[k] = (int16_t)((int8_t)x[k] - zero);
+    else if (a->cs == 1)
+        for (int k = 0; k < there; k++) to[k] = (int16_t)(x[k] - zero);
+    else
+        for (int k = 0; k < there; k++)
+            to[k] = (int16_t)((a->t == DT_I8 ? (int8_t)x[k * a->cs] : x[k * a->cs]) - zero);
+    for (int k = there; k < n; k++) to[k] = 0;
+    for (int k = 0; k < there; k++) sum += to[k];
+    return sum;
+}
+
+/* A tile of `rows` rows has pairs of so many; the rows that are not there are not packed. */
+static void pack_a(void *to, const IntegerIn *a, int64_t row, int rows, int64_t K)
+{
+    int32_t *sum = to;
+    int16_t line[LINE_OF];
+    for (int r = 0; r < rows; r++) {
+        const uint8_t *x = (const uint8_t *)a->data + (row + r) * a->rs;
+        int16_t *p = (int16_t *)(sum + MR) + 2 * r;
+        sum[r] = 0;
+        for (int64_t k = 0; k < K; k += LINE_OF) {
+            int there = K - k < LINE_OF ? (int)(K - k) : LINE_OF, n = there + there % 2;
+            sum[r] += line_of(line, a, x + k * a->cs, n, there);
+            for (int i = 0; i < n; i += 2, p += 2 * rows) memcpy(p, line + i, 2 * sizeof *line);
+        }
+    }
+}
+
+/* Columns side by side (values of attention) are read row by row, others (a linear's weight) column by column. */
+static void pack_panel(int8_t *p, const IntegerIn *b, int64_t col, int cols, int64_t K)
+{
+    const unsigned flip = b->t == DT_U8 ? 0x80 : 0; /* 128 off, in two's complement */
+    const uint8_t *x = (const uint8_t *)b->data + col * b->cs;
+    if (cols < NR || K % 2) memset(p, 0, panel_bytes(K));
+    if (b->cs == 1) {
+        for (int64_t k = 0; k < K; k++, x += b->rs)
+            for (int j = 0; j < cols; j++) p[k / 2 * 2 * NR + 2 * j + k % 2] = (int8_t)(uint8_t)(x[j] ^ flip);
+        return;
+    }
+    for (int j = 0; j < cols; j++, x += b->cs) {
+        int8_t *to = p + 2 * j;
+        for (int64_t k = 0; k + 1 < K; k += 2, to += 2 * NR) {
+            to[0] = (int8_t)(uint8_t)(x[k * b->rs] ^ flip);
+            to[1] = (int8_t)(uint8_t)(x[(k + 1) * b->rs] ^ flip);
+        }
+        if (K % 2) *to = (int8_t)(uint8_t)(x[(K - 1) * b->rs] ^ flip);
+    }
+}
+
+static void pack_b(void *to, const IntegerIn *b, int64_t K, int64_t N)
+{
+    int8_t *p = to;
+    for (int64_t col = 0; col < N; col += NR, p += panel_bytes(K))
+        pack_panel(p, b, col, N - col < NR ? (int)(N - col) : NR, K);
+}
+
+static inline __attribute__((always_inline)) void multiply(int32_t *acc, const int16_t *a, const int8_t *b, int rows,
+                                                           int64_t n)
+{
+    Sums s[MR][NV];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) s[r][v] = no_sums();
+    for (int64_t k = 0; k < n; k++, a += 2 * rows, b += 2 * NR) {
+        Pairs y[NV];
+        __builtin_prefetch(b + 1024, 0, 3);
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) y[v] = pairs_of(b + 2 * LANES * v);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            Pairs x = both(a + 2 * r);
+#pragma GCC unroll 4
+            for (int v = 0; v < NV; v++) s[r][v] = madd(s[r][v], x, y[v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) keep(acc + r * NR + v * LANES, s[r][v]);
+}
+
+static void tile(int32_t *acc, const void *a, const void *b, int64_t panel, int rows, int64_t K, int zero_b)
+{
+    const int32_t *sum = a;
+    const int16_t *x = (const int16_t *)(sum + MR);
+    const int8_t *y = (const int8_t *)b + (size_t)panel * panel_bytes(K);
+    int64_t n = pairs(K);
+    switch (rows) { /* the compiler keeps sums of a known height in registers */
+    case 1: multiply(acc, x, y, 1, n); break;
+    case 2: multiply(acc, x, y, 2, n); break;
+    case 3: multiply(acc, x, y, 3, n); break;
+    case 4: multiply(acc, x, y, 4, n); break;
+#if !defined(__AVX2__)
+    default: break;
+#else
+    case 5: multiply(acc, x, y, 5, n); break;
+    case 6: multiply(acc, x, y, 6, n); break;
+#if defined(__AVX512F__)
+    case 7: multiply(acc, x, y, 7, n); break;
+    case 8: multiply(acc, x, y, 8, n); break;
+#endif
+    default: break;
+#endif
+    }
+    if (!zero_b) return;
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < NR; j++) acc[r * NR + j] -= zero_b * sum[r];
+}
+
+/* ------------------------------------------------------------------ rounding */
+
+static inline float rounded(float x, float by, bool inverse, float zero, float low, float high)
+{
+    float y = inverse ? x * by : x / by;
+    y = (y != y ? 0.0f : rintf(y)) + zero;
+    return y < low ? low : y > high ? high : y;
+}
+
+#define ROUND(name, T)                                                                                                 \
+    static void name(T *restrict y, const float *restrict x, int64_t n, const Rounding *r)                             \
+    {                                                                                                                  \
+        const float zero = (float)r->zero, low = (float)r->low, high = (float)r->high;                                 \
+        const float by = r->by_inverse ? (float)(1.0 / (double)r->scale) : r->scale;                                   \
+        if (r->by_inverse)                                                                                             \
+            for (int64_t i = 0; i < n; i++) y[i] = (T)(int)rounded(x[i], by, true, zero, low, high);                   \
+        else                                                                                                           \
+            for (int64_t i = 0; i < n; i++) y[i] = (T)(int)rounded(x[i], by, false, zero, low, high);                  \
+    }
+ROUND(round_i8, int8_t)
+ROUND(round_u8, uint8_t)
+#undef ROUND
+
+void KERNEL(integer_fill)(IntegerKernels *k);
+void KERNEL(integer_fill)(IntegerKernels *k)
+{
+    *k = (IntegerKernels){.mr = MR,
+                          .nr = NR,
+                          .a_bytes = a_bytes,
+                          .b_bytes = b_bytes,
+                          .pack_a = pack_a,
+                          .pack_b = pack_b,
+                          .tile = tile,
+                          .round_i8 = round_i8,
+                          .round_u8 = round_u8};
+}

@@ -1,0 +1,47 @@
+/* Products of integers of 8 bits, with exact sums, and the rounding of floats to such integers.
+ *
+ * acc (rows, cols) = (a - zero_a) (rows, K) (b - zero_b) (K, cols), in int32: for K up to INTEGER_DEEPEST no sum can
+ * overflow, and no step in between saturates. a and b are i8 or u8, zero points in their range.
+ *
+ * Rows of a are cut into tiles of at most `mr` rows, columns of b into panels of `nr` columns, K into pairs:
+ *     a packed: sums of the rows, then pairs of int16 (the zero point taken off), row after row in a pair of K
+ *     b packed: panel after panel, pairs of int8 (u8 less 128), column after column in a pair of K; padded with zeros
+ * nr is that of the ISA level's float32 product (kernel/product.h), whose `finish` takes the sums, as floats, through
+ * the epilogue. Sums are integers: bits depend neither on the tile that a row is in nor on the number of threads.
+ */
+#ifndef QKV_KERNEL_INTEGER_H
+#define QKV_KERNEL_INTEGER_H
+#include "tensor/tensor.h"
+
+enum { INTEGER_DEEPEST = 32768 }; /* 255 * 255 * K < 2^31 */
+
+/* Element (i, j) at data + i * rs + j * cs, less `zero`. */
+typedef struct IntegerIn {
+    const void *data;
+    DType t; /* i8 or u8 */
+    int zero;
+    int64_t rs, cs;
+} IntegerIn;
+
+/* y = clamp(round_half_even(x / scale) + zero), or of x * (1 / scale) where by_inverse; NaN gives zero. */
+typedef struct Rounding {
+    float scale;
+    int zero, low, high;
+    bool by_inverse;
+} Rounding;
+
+typedef struct IntegerKernels {
+    int mr, nr;                              /* 0: this ISA level has no such kernels */
+    size_t (*a_bytes)(int64_t K);            /* of one tile */
+    size_t (*b_bytes)(int64_t K, int64_t N); /* of all panels; a multiple of 64 */
+    void (*pack_a)(void *to, const IntegerIn *a, int64_t row, int rows, int64_t K);
+    void (*pack_b)(void *to, const IntegerIn *b, int64_t K, int64_t N);
+    /* acc: step nr. panel: of b. zero_b: of b as it was given, that is of u8 less 128 here already */
+    void (*tile)(int32_t *acc, const void *a, const void *b, int64_t panel, int rows, int64_t K, int zero_b);
+    void (*round_i8)(int8_t *y, const float *x, int64_t n, const Rounding *r);
+    void (*round_u8)(uint8_t *y, const float *x, int64_t n, const Rounding *r);
+} IntegerKernels;
+
+/* What is left of a zero point of b once u8 has 128 taken off. */
+static inline int integer_zero(const IntegerIn *b) { return b->t == DT_U8 ? b->zero - 128 : b->zero; }
+#endif

@@ -1,0 +1,290 @@
+/* Calibration: batches through sessions of the float graph, whose values are observed; then the same batches through
+ * the new one, to compare. Contract in quantize.h.
+ */
+#include "program/quantize.h"
+#include <math.h>
+#include <string.h>
+#include "base/jsonw.h"
+#include "base/mem.h"
+#include "ir/copy.h"
+#include "program/passes.h"
+#include "program/prepare.h"
+#include "run/session.h"
+#include "shape/solve.h"
+#include "train/data.h"
+#include "verify/compare.h"
+
+enum { RANDOM_BATCHES = 4, COMPARED = 8 };
+
+typedef struct Batches {
+    const QuantizeRequest *r;
+    Data *data; /* NULL: random */
+    Binding sizes;
+    int64_t n, rows, batch, *row;
+} Batches;
+
+typedef struct Watch {
+    Placement *p;
+    Observer *observer; /* by point */
+    int *point;         /* by value id: 1 + the first point */
+    int nvalues;
+    bool histogram;
+    float *copy;
+    int64_t room, batch;
+    Err *err;
+} Watch;
+
+/* ------------------------------------------------------------------ batches */
+
+static bool batches_open(Batches *b, const Graph *g, const QuantizeRequest *r, Err *err)
+{
+    *b = (Batches){.r = r, .n = RANDOM_BATCHES};
+    if (!r->tensor) return choose_example_sizes(g, NULL, NULL, 0, &b->sizes, err);
+    TRY(b->data = data_create(g, r->tensor, r->batch, err));
+    b->rows = data_rows(b->data);
+    b->batch = data_batch_size(b->data);
+    b->n = data_fixed(b->data) ? b->rows / b->batch : (b->rows + b->batch - 1) / b->batch;
+    return (b->row = mem_zeroed((size_t)b->batch + 1, sizeof *b->row)) || oom(err);
+}
+
+static void batches_close(Batches *b)
+{
+    data_free(b->data);
+    if (!b->data) binding_free(&b->sizes);
+    mem_free(b->row);
+}
+
+static bool batch_run(Batches *b, Session *s, int64_t i, Err *err)
+{
+    if (!b->data) return session_random_inputs(s, &b->sizes, b->r->seed + (uint64_t)i, err) && session_run(s, err);
+    int64_t first = i * b->batch, n = b->rows - first < b->batch ? b->rows - first : b->batch;
+    for (int64_t k = 0; k < n; k++) b->row[k] = first + k;
+    session_reset(s);
+    return (data_batch(b->data, s, b->row, n, err) && session_run(s, err)) ||
+           within(err, "calibration data, rows %lld to %lld", (long long)first, (long long)(first + n - 1));
+}
+
+/* ------------------------------------------------------------------ watching */
+
+static bool observe(Watch *w, const Value *v, const Tensor *t)
+{
+    int64_t n = tensor_numel(t);
+    const float *x = t->data;
+    if (t->dtype != DT_F32) return true;
+    if (!tensor_contiguous(t)) {
+        if (n > w->room) {
+            float *grown = mem_grow(w->copy, (size_t)n * sizeof *grown);
+            if (!grown) return oom(w->err);
+            w->copy = grown;
+            w->room = n;
+        }
+        Tensor flat = tensor_of(DT_F32, t->rank, t->shape, w->copy);
+        tensor_copy(&flat, t);
+        x = w->copy;
+    }
+    for (int i = w->point[v->id] - 1; i < w->p->npoints; i++) {
+        if (w->p->point[i].value != v) continue;
+        if (w->histogram) {
+            TRY(observe_histogram(&w->observer[i], x, n, w->err));
+            continue;
+        }
+        int64_t bad = observe_range(&w->observer[i], x, n);
+        if (bad >= 0)
+            return fail(w->err, E_USAGE, "value '%s', element %lld, is %s in batch %lld of the calibration data",
+                        v->name, (long long)bad, isnan(x[bad]) ? "NaN" : "infinite", (long long)w->batch);
+    }
+    return true;
+}
+
+static bool on_node(void *user, const Node *n, Tensor *const *out)
+{
+    Watch *w = user;
+    for (int k = 0; k < n->nout; k++)
+        if (n->out[k]->id < w->nvalues && w->point[n->out[k]->id] && out[k] && !observe(w, n->out[k], out[k]))
+            return false;
+    return true;
+}
+
+static bool tell(const QuantizeRequest *r, int64_t done, int64_t total, Err *err)
+{
+    return !r->progress || r->progress(r->progress_user, done, total) || fail(err, E_USAGE, "stopped by the caller");
+}
+
+static bool watch_batches(Watch *w, Batches *b, Session *s, int64_t from, int64_t total, Err *err)
+{
+    const Graph *g = w->p->g;
+    for (int64_t i = 0; i < b->n; i++) {
+        w->batch = i;
+        if (!batch_run(b, s, i, err)) return w->err->code ? (*err = *w->err, false) : false;
+        for (int k = 0; k < g->ninput; k++)
+            if (w->point[g->input[k]->id] && !observe(w, g->input[k], session_input(s, k)))
+                return *err = *w->err, false;
+        TRY(tell(b->r, from + i + 1, total, err));
+    }
+    return true;
+}
+
+static bool calibrate(Placement *p, const QuantizeRequest *r, Batches *b, Session *s, int64_t total, Err *err)
+{
+    Err said = {0};
+    Watch w = {.p = p, .nvalues = p->g->next_id, .err = &said};
+    w.observer = mem_zeroed((size_t)p->npoints + 1, sizeof *w.observer);
+    w.point = mem_zeroed((size_t)w.nvalues + 1, sizeof *w.point);
+    bool ok = (w.observer && w.point) || oom(err), again = false;
+    for (int i = p->npoints - 1; ok && i >= 0; i--) {
+        observer_begin(&w.observer[i], r->how);
+        w.point[p->point[i].value->id] = 1 + i;
+        again = observer_histogram(&w.observer[i]);
+    }
+    if (ok) session_on_node(s, on_node, &w);
+    ok = ok && watch_batches(&w, b, s, 0, total, err);
+    w.histogram = true;
+    ok = ok && (!again || watch_batches(&w, b, s, b->n, total, err));
+    session_on_node(s, NULL, NULL);
+    for (int i = 0; ok && i < p->npoints; i++) {
+        const Observer *o = &w.observer[i];
+        Point *at = &p->point[i];
+        at->seen = o->count > 0;
+        if (!at->seen) continue;
+        Scale scale = observer_scale(o, r->percentile, p->options.asymmetric);
+        scale.scale = scale.scale * fabs(at->factor);
+        at->scale = scale;
+        at->low = o->low;
+        at->high = o->high;
+    }
+    for (int i = 0; w.observer && i < p->npoints; i++) observer_free(&w.observer[i]);
+    mem_free(w.observer);
+    mem_free(w.point);
+    mem_free(w.copy);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+typedef struct Likeness {
+    double ab, aa, bb, max_abs;
+} Likeness;
+
+static void liken(Likeness *l, const Tensor *a, const Tensor *b)
+{
+    int64_t n = tensor_numel(a);
+    for (int64_t i = 0; i < n; i++) {
+        double x = tensor_get(a, i), y = tensor_get(b, i);
+        if (!isfinite(x) || !isfinite(y)) continue;
+        l->ab += x * y;
+        l->aa += x * x;
+        l->bb += y * y;
+        l->max_abs = fabs(x - y) > l->max_abs ? fabs(x - y) : l->max_abs;
+    }
+}
+
+static double cosine(const Likeness *l)
+{
+    return l->aa > 0 && l->bb > 0 ? l->ab / sqrt(l->aa * l->bb) : l->aa == l->bb;
+}
+
+/* Each output of `made` beside the same of `g`, over the first batches. */
+static bool compare(const Graph *g, Graph *made, Batches *b, int threads, int64_t from, int64_t total, Buf *report,
+                    Err *err)
+{
+    Session *s = session_create(g, NULL, threads, 0, err), *q = s ? session_create(made, NULL, threads, 0, err) : NULL;
+    int64_t n = b->n < COMPARED ? b->n : COMPARED;
+    Likeness *like = mem_zeroed((size_t)g->noutput + 1, sizeof *like);
+    bool ok = q && (like || oom(err));
+    for (int64_t i = 0; ok && i < n; i++) {
+        ok = batch_run(b, s, i, err) && batch_run(b, q, i, err) && tell(b->r, from + i + 1, total, err);
+        for (int k = 0; ok && k < g->noutput; k++)
+            if (dtype_is_float(session_output(s, k)->dtype) &&
+                tensor_numel(session_output(s, k)) == tensor_numel(session_output(q, k)))
+                liken(&like[k], session_output(s, k), session_output(q, k));
+    }
+    jw_open(report, "outputs", '[');
+    for (int k = 0; ok && k < g->noutput; k++)
+        if (dtype_is_float(g->output[k].value->dtype))
+            jw_put(report, "{'output': %s, 'cosine': %g, 'max_abs': %g}", output_label(&g->output[k]), cosine(&like[k]),
+                   like[k].max_abs);
+    jw_close(report, "]");
+    session_free(s);
+    session_free(q);
+    mem_free(like);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ report */
+
+static const char *kind_name(SiteKind k)
+{
+    static const char *const names[] = {"linear", "convolution", "attention", "residual"};
+    return names[k];
+}
+
+static void put_sites(const Placement *p, const char *const *name, Buf *b)
+{
+    int done = 0, left = 0;
+    for (int i = 0; i < p->nsites; i++) *(p->site[i].why ? &left : &done) += 1;
+    jw_put(b, "'quantized': %d, 'left': %d, 'weights': %d, 'sites': [", done, left, p->weights);
+    for (int i = 0; i < p->nsites; i++) {
+        jw_line(b);
+        jw_put(b, "{'node': %s, 'kind': %s, 'weight': %s, 'why_not': %s}", name[i], kind_name(p->site[i].kind),
+               p->site[i].weight, p->site[i].why);
+    }
+    jw_put(b, "], 'points': [");
+    for (int i = 0; i < p->npoints; i++) {
+        const Point *at = &p->point[i];
+        if (!at->used) continue;
+        jw_line(b);
+        jw_put(b, "{'value': %s, 'dtype': %s, 'scale': %g, 'zero_point': %d, 'low': %g, 'high': %g}", at->value->name,
+               dtype_name(at->scale.t), at->scale.scale, at->scale.zero, at->low, at->high);
+    }
+    jw_close(b, "]");
+}
+
+static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, Buf *report, Err *err)
+{
+    Batches b;
+    bool ok = batches_open(&b, g, r, err);
+    Observer way = {.how = r->how};
+    int64_t looks = p->npoints ? 1 + observer_histogram(&way) : 0, compared = b.n < COMPARED ? b.n : COMPARED,
+            total = looks * b.n + compared;
+    Session *s = ok && looks ? session_create(made, NULL, r->threads, 0, err) : NULL;
+    ok = ok && (!looks || (s && calibrate(p, r, &b, s, total, err)));
+    session_free(s);
+    const char **name = mem_zeroed((size_t)p->nsites + 1, sizeof *name);
+    ok = ok && (name || oom(err));
+    for (int i = 0; ok && i < p->nsites; i++) name[i] = p->site[i].name;
+    ok = ok && quantize_apply(p, err) && graph_check(made, err);
+    if (ok) {
+        jw_report(report);
+        jw_put(report, "'target': %s, 'calibration': %s, 'data': %s, 'batches': %lld", p->options.target->name,
+               p->options.dynamic ? "dynamic" : calibration_name(r->how), r->tensor ? "given" : "random",
+               (long long)b.n);
+        put_sites(p, name, report);
+        ok = compare(g, made, &b, r->threads, looks * b.n, total, report, err);
+        jw_close(report, "}");
+    }
+    mem_free(name);
+    batches_close(&b);
+    return ok;
+}
+
+Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *report, Err *err)
+{
+    Prepared ready;
+    Placement p = {0};
+    if (from->graph->bodies || from->source->prepared) {
+        fail(err, E_UNSUPPORTED,
+             from->graph->bodies ? "a model with loops or branches is not quantized"
+                                 : "a packed model is not quantized: take the model that was packed");
+        return NULL;
+    }
+    if (!program_prepare(from, PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE), &ready, err))
+        return NULL;
+    Graph *made = graph_copy(ready.graph, err);
+    bool ok = made && quantize_place(made, &r->place, &p, err) && work(ready.graph, made, r, &p, report, err);
+    ok = ok && (!(mem_ran_out() || report->failed) || oom(err));
+    placement_free(&p);
+    prepared_free(&ready);
+    if (ok) return made;
+    graph_free(made);
+    return NULL;
+}

@@ -1,0 +1,23 @@
+/* Quantizing a program: rules, placement, calibration, the new graph, and how far its results are from the floats'. */
+#ifndef QKV_PROGRAM_QUANTIZE_H
+#define QKV_PROGRAM_QUANTIZE_H
+#include "base/buf.h"
+#include "program/program.h"
+#include "quantize/place.h"
+
+typedef struct QuantizeRequest {
+    QuantizeOptions place;
+    Calibration how;
+    double percentile;    /* of CALIBRATE_PERCENTILE */
+    const Tensor *tensor; /* per input of the graph, rows along axis 0 (train/data.h); NULL: random numbers */
+    int64_t batch;        /* rows a run; 0: the model's, or 32 */
+    uint64_t seed;        /* of random numbers */
+    int threads;
+    bool (*progress)(void *user, int64_t done, int64_t total); /* after every batch; false stops */
+    void *progress_user;
+} QuantizeRequest;
+
+/* A new graph with quantizers; `from` is only read, its weights are shared. report: JSON, see qkv_model_quantize in
+ * qkv_tools.h. Errors: E_USAGE (data that do not fit, or are not finite), E_UNSUPPORTED (nothing to quantize). */
+Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *report, Err *err);
+#endif

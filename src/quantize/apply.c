@@ -1,0 +1,346 @@
+/* Putting quantizers where place.c chose them. Contract in place.h.
+ *
+ *     linear(x, w)      ->  linear(dequantize(view(quantize(x))), dequantize(w8, scales, axis 0))
+ *     sdpa(q, k, v)     ->  sdpa_quantized(dequantize(...) of each, scale_p 1/127)
+ */
+#include <math.h>
+#include <string.h>
+#include "base/mem.h"
+#include "base/vec.h"
+#include "quantize/place.h"
+
+enum { MAX_ARGS = 32 };
+
+typedef struct Made { /* a value made for another one */
+    const Value *of;
+    Value *v;
+    int point;
+} Made;
+
+typedef struct MadeList {
+    Made *made;
+    int n;
+} MadeList;
+
+typedef struct Apply {
+    Placement *p;
+    Graph *g;
+    Value *zero[2];         /* of i8 and u8 without an offset */
+    MadeList weights, ints; /* weights as floats again; values as integers */
+    MadeList floats;        /* values as floats again */
+    MadeList scales;        /* by point: of = its value */
+    Err *err;
+} Apply;
+
+static Value *find(const MadeList *l, const Value *of, int point)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->made[i].of == of && l->made[i].point == point) return l->made[i].v;
+    return NULL;
+}
+
+static Value *keep(Apply *a, MadeList *l, const Value *of, int point, Value *v)
+{
+    Made *grown = v ? vec_room(a->p->arena, l->made, l->n, sizeof *grown) : NULL;
+    if (!grown) return v ? (oom(a->err), NULL) : NULL;
+    l->made = grown;
+    l->made[l->n++] = (Made){of, v, point};
+    return v;
+}
+
+/* ------------------------------------------------------------------ new weights */
+
+static bool taken(const Graph *g, const char *fqn)
+{
+    for (int i = 0; i < g->nweight; i++)
+        if (g->weight[i]->fqn && !strcmp(g->weight[i]->fqn, fqn)) return true;
+    return false;
+}
+
+/* A buffer of the graph's, of zeros. */
+static Value *buffer(Apply *a, const char *name, DType t, int rank, const int64_t *shape)
+{
+    Graph *g = a->g;
+    Tensor *x = arena_new(g->arena, Tensor);
+    size_t bytes;
+    if (!x || !shape_bytes(t, rank, shape, &bytes, a->err)) return x ? NULL : (oom(a->err), NULL);
+    void *data = arena_alloc(g->arena, bytes + 64, 1);
+    const char *fqn = arena_strdup(g->arena, name);
+    for (int k = 1; fqn && taken(g, fqn); k++) fqn = arena_printf(g->arena, "%s_%d", name, k);
+    char *plain = fqn && data ? arena_printf(g->arena, "b_%s", fqn) : NULL;
+    if (!plain) return oom(a->err), NULL;
+    for (char *c = plain; *c; c++)
+        if (*c == '.') *c = '_';
+    *x = tensor_of(t, rank, shape, data);
+    memset(data, 0, bytes);
+    Value *v = graph_add_weight(g, plain, fqn, x);
+    if (!v) return oom(a->err), NULL;
+    v->weight = W_BUFFER;
+    v->persistent = true;
+    return v;
+}
+
+static void *elements(const Value *v) { return v->data->data; }
+
+static Value *scalar(Apply *a, const char *name, double x)
+{
+    Value *v = buffer(a, name, DT_F32, 0, NULL);
+    if (v) *(float *)elements(v) = (float)x;
+    return v;
+}
+
+static Value *zero_point(Apply *a, const char *name, DType t, int zero)
+{
+    Value **shared = &a->zero[t == DT_U8];
+    if (!zero && *shared) return *shared;
+    Value *v = buffer(a, zero ? name : t == DT_U8 ? "zero_u8" : "zero_i8", t, 0, NULL);
+    if (v) store_i64(t, elements(v), zero);
+    if (v && !zero) *shared = v;
+    return v;
+}
+
+/* ------------------------------------------------------------------ weights */
+
+/* The scale of channel c along `axis`: the largest element is 127. All zeros: 1. */
+static double channel_scale(const Tensor *w, int axis, int64_t c)
+{
+    int64_t inner = 1, n = w->shape[axis], outer = 1;
+    double most = 0;
+    for (int i = 0; i < axis; i++) outer *= w->shape[i];
+    for (int i = axis + 1; i < w->rank; i++) inner *= w->shape[i];
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < inner; i++) {
+            double x = fabs(tensor_get(w, (o * n + c) * inner + i));
+            most = x > most ? x : most;
+        }
+    return most > 0 ? (double)(float)(most / 127) : 1;
+}
+
+static bool finite_weight(const Tensor *w, const char *name, Err *err)
+{
+    int64_t n = tensor_numel(w);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(tensor_get(w, i)))
+            return fail(err, E_UNSUPPORTED, "weight '%s': element %lld is not finite, and cannot be quantized", name,
+                        (long long)i);
+    return true;
+}
+
+/* A weight as integers of a scale a channel along `axis`, and as floats again. One for all that read it so. */
+static Value *weight_through(Apply *a, Value *w, int axis)
+{
+    Value *made = find(&a->weights, w, axis);
+    if (made) return made;
+    const char *name = w->fqn ? w->fqn : w->name;
+    const Tensor *from = w->data;
+    int64_t n = from->shape[axis], inner = 1, count = tensor_numel(from);
+    if (!finite_weight(from, name, a->err)) return NULL;
+    for (int i = axis + 1; i < from->rank; i++) inner *= from->shape[i];
+    Value *scales = buffer(a, arena_printf(a->g->arena, "%s_scale", name), DT_F32, 1, &n),
+          *ints = scales ? buffer(a, arena_printf(a->g->arena, "%s_int8", name), DT_I8, from->rank, from->shape) : NULL,
+          *zeros = ints ? buffer(a, arena_printf(a->g->arena, "%s_zero", name), DT_I8, 1, &n) : NULL;
+    if (!zeros) return NULL;
+    float *s = elements(scales);
+    int8_t *y = elements(ints);
+    for (int64_t c = 0; c < n; c++) s[c] = (float)channel_scale(from, axis, c);
+    for (int64_t i = 0; i < count; i++) {
+        double q = rint(tensor_get(from, i) / (double)s[i / inner % n]);
+        y[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
+    }
+    Node *back = graph_add_before(a->g, a->g->first, OP_dequantize_linear, 4,
+                                  (Arg[]){arg_value(ints), arg_value(scales), arg_value(zeros), arg_int(a->g, axis)},
+                                  w->name, a->err);
+    a->p->weights++;
+    return back ? keep(a, &a->weights, w, axis, back->out[0]) : NULL;
+}
+
+/* ------------------------------------------------------------------ values */
+
+/* The node in front of which what reads v may stand. */
+static Node *after(const Graph *g, const Value *v) { return v->def ? v->def->next : g->first; }
+
+static bool scale_of_point(Apply *a, int point, Value **scale, Value **zero)
+{
+    const Point *p = &a->p->point[point];
+    const char *name = p->value->name;
+    *scale = find(&a->scales, p->value, point);
+    if (!*scale) {
+        *scale = scalar(a, arena_printf(a->g->arena, "%s_scale", name), p->scale.scale);
+        TRY(keep(a, &a->scales, p->value, point, *scale));
+        TRY(keep(a, &a->scales, p->value, -1 - point,
+                 zero_point(a, arena_printf(a->g->arena, "%s_zero", name), p->scale.t, p->scale.zero)));
+    }
+    *zero = find(&a->scales, p->value, -1 - point);
+    return true;
+}
+
+/* v as integers: its point's quantizer, under the views that lie above. */
+static Value *as_integers(Apply *a, Value *v, int point)
+{
+    const Point *p = &a->p->point[point];
+    Value *made = find(&a->ints, v, point), *scale, *zero;
+    if (made) return made;
+    if (v == p->value) {
+        Value *x = v;
+        if (p->factor != 1) {
+            Node *m = graph_add_before(a->g, after(a->g, v), OP_mul_Tensor, 2,
+                                       (Arg[]){arg_value(v), arg_float(a->g, p->factor)}, v->name, a->err);
+            if (!m) return NULL;
+            x = m->out[0];
+        }
+        if (!scale_of_point(a, point, &scale, &zero)) return NULL;
+        Node *q = graph_add_before(a->g, after(a->g, x), OP_quantize_linear, 9,
+                                   (Arg[]){arg_value(x), arg_value(scale), arg_value(zero), arg_dtype(p->scale.t),
+                                           arg_int(a->g, 1), arg_int(a->g, 0), arg_bool(a->g, true), arg_none(),
+                                           arg_bool(a->g, true)},
+                                   v->name, a->err);
+        return q ? keep(a, &a->ints, v, point, q->out[0]) : NULL;
+    }
+    Arg arg[MAX_ARGS];
+    int n = v->def->op->schema->nparams;
+    memcpy(arg, v->def->arg, (size_t)n * sizeof *arg);
+    if (!(arg[0].v = as_integers(a, v->def->arg[0].v, point))) return NULL;
+    Node *view = graph_add_before(a->g, v->def->next, v->def->op->id, n, arg, v->name, a->err);
+    return view ? keep(a, &a->ints, v, point, view->out[0]) : NULL;
+}
+
+static Value *through(Apply *a, Value *v, int point)
+{
+    Value *made = find(&a->floats, v, point), *scale, *zero;
+    if (made) return made;
+    Value *q = as_integers(a, v, point);
+    if (!q || !scale_of_point(a, point, &scale, &zero)) return NULL;
+    Node *back = graph_add_before(a->g, after(a->g, q), OP_dequantize_linear, 4,
+                                  (Arg[]){arg_value(q), arg_value(scale), arg_value(zero), arg_int(a->g, 1)}, v->name,
+                                  a->err);
+    return back ? keep(a, &a->floats, v, point, back->out[0]) : NULL;
+}
+
+/* The same by a scale a token, found in the run: the largest absolute value along the last axis is 127. */
+static Value *through_tokens(Apply *a, Value *v)
+{
+    enum { TOKENS = -1 };
+    Graph *g = a->g;
+    Value *made = find(&a->floats, v, TOKENS);
+    if (made) return made;
+    Node *at = after(g, v), *n;
+    int64_t last = -1, K = v->dim[v->rank - 1]->i;
+#define ADD(op, ...)                                                                                                   \
+    ((n = graph_add_before(g, at, OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__},    \
+                           v->name, a->err)) != NULL)
+    if (!ADD(abs, arg_value(v)) || !ADD(amax, arg_value(n->out[0]), arg_ints(g, 1, &last), arg_bool(g, true)) ||
+        !ADD(clamp, arg_value(n->out[0]), arg_float(g, 1e-5)) ||
+        !ADD(div_Tensor, arg_value(n->out[0]), arg_float(g, 127)))
+        return NULL;
+    Value *scale = n->out[0];
+    if (!ADD(quantize_linear, arg_value(v), arg_value(scale), arg_none(), arg_dtype(DT_I8), arg_int(g, v->rank - 1),
+             arg_int(g, K), arg_bool(g, true), arg_none(), arg_bool(g, true)) ||
+        !ADD(dequantize_linear, arg_value(n->out[0]), arg_value(scale), arg_none(), arg_int(g, v->rank - 1),
+             arg_int(g, K)))
+        return NULL;
+#undef ADD
+    return keep(a, &a->floats, v, TOKENS, n->out[0]);
+}
+
+/* ------------------------------------------------------------------ sites */
+
+/* One quantizer for the probabilities of all attentions: 1 is the largest integer. */
+static bool probabilities(Apply *a, bool asymmetric, Arg *scale, Arg *zero)
+{
+    static const Value all;
+    Value *s = find(&a->scales, &all, 0);
+    if (!s) TRY(s = keep(a, &a->scales, &all, 0, scalar(a, "probability_scale", asymmetric ? 1.0 / 255 : 1.0 / 127)));
+    Value *z = zero_point(a, "", asymmetric ? DT_U8 : DT_I8, 0);
+    *scale = arg_value(s);
+    *zero = arg_value(z);
+    return z != NULL;
+}
+
+static bool apply_attention(Apply *a, Site *s)
+{
+    Node *n = s->node;
+    Graph *g = a->g;
+    bool unsigned_p = a->p->options.asymmetric;
+    Value *in[3];
+    for (int i = 0; i < 3; i++) TRY(in[i] = s->point[i] < 0 ? n->arg[i].v : through(a, n->arg[i].v, s->point[i]));
+    Arg scale = s->factor ? arg_float(g, 1) : n->arg[6];
+    if (!a->p->options.target->probabilities) {
+        for (int i = 0; i < 3; i++) n->arg[i] = arg_value(in[i]);
+        n->arg[6] = scale;
+        return true;
+    }
+    Arg by, zero, upper = n->arg[10], none = arg_none();
+    TRY(probabilities(a, unsigned_p, &by, &zero));
+    if (n->arg[5].e->i) {
+        Expr *first = ex_int(g->ex, 0);
+        upper = arg_expr(upper.kind == ARG_EXPR ? ex_min(g->ex, upper.e, first) : first);
+    }
+    Arg args[18] = {arg_value(in[0]),
+                    arg_value(in[1]),
+                    arg_value(in[2]),
+                    n->arg[3],
+                    by,
+                    zero,
+                    arg_dtype(unsigned_p ? DT_U8 : DT_I8),
+                    scale,
+                    n->arg[8],
+                    n->arg[9],
+                    upper,
+                    none,
+                    none,
+                    none,
+                    none,
+                    none,
+                    none,
+                    arg_bool(g, true)};
+    Node *made = graph_add_before(g, n, OP_sdpa_quantized, 18, args, s->name, a->err);
+    TRY(made);
+    graph_replace_uses(g, n->out[0], made->out[0]);
+    TRY(graph_rename(g, made->out[0], n->out[0]->name, a->err));
+    /* values that points and views name are those of the graph as it was */
+    for (int i = 0; i < a->p->npoints; i++)
+        if (a->p->point[i].value == n->out[0]) a->p->point[i].value = made->out[0];
+    graph_remove(g, n);
+    s->node = made;
+    return true;
+}
+
+static bool apply_site(Apply *a, Site *s)
+{
+    Node *n = s->node;
+    if (s->why) return true;
+    if (s->kind == SITE_ATTENTION) return apply_attention(a, s);
+    if (s->kind == SITE_RESIDUAL) {
+        int k = s->point[0] >= 0 ? 0 : 1;
+        Value *x = through(a, n->arg[k].v, s->point[k]);
+        n->arg[k] = arg_value(x);
+        return x != NULL;
+    }
+    Value *x = a->p->options.dynamic ? through_tokens(a, n->arg[0].v) : through(a, n->arg[0].v, s->point[0]),
+          *w = x ? weight_through(a, n->arg[1].v, n->op->id == OP_matmul) : NULL;
+    TRY(w);
+    n->arg[0] = arg_value(x);
+    n->arg[1] = arg_value(w);
+    return true;
+}
+
+/* A sum is quantized for its other reader: where nothing else is quantized at its value, it stays. */
+static void leave_unseen(Placement *p)
+{
+    for (int i = 0; i < p->nsites; i++)
+        for (int k = 0; k < 3 && !p->site[i].why; k++)
+            if (p->site[i].point[k] >= 0 && !p->point[p->site[i].point[k]].seen)
+                p->site[i].why = "one of its operands does not depend on the inputs";
+    for (int i = 0; i < p->nsites; i++)
+        for (int k = 0; k < 3 && !p->site[i].why; k++)
+            if (p->site[i].point[k] >= 0) p->point[p->site[i].point[k]].used = true;
+}
+
+bool quantize_apply(Placement *p, Err *err)
+{
+    Apply a = {.p = p, .g = p->g, .err = err};
+    leave_unseen(p);
+    for (int i = 0; i < p->nsites; i++) TRY(apply_site(&a, &p->site[i]) || within(err, "%s", p->site[i].name));
+    graph_dce(p->g);
+    return true;
+}

@@ -1,0 +1,163 @@
+/* Products of integers. Contract in integers.h. */
+#include "quantize/integers.h"
+#include <string.h>
+#include "base/mem.h"
+#include "facts/constant.h"
+#include "facts/views.h"
+#include "kernel/integer.h"
+
+enum { MAX_ARGS = 32 };
+
+static bool one_number(const Value *v)
+{
+    for (int i = 0; i < v->rank; i++)
+        if (!ex_equals_int(v->dim[i], 1)) return false;
+    return true;
+}
+
+static bool few_bits(const Value *v) { return v->dtype == DT_I8 || v->dtype == DT_U8; }
+
+/* The inverse of a quantizer that gives v as float32, through views that move whole tensors; NULL: it is none. */
+static const Node *inverse_of(const Value *v)
+{
+    while (v->def && (v->def->op->id == OP_reshape || v->def->op->id == OP_permute)) v = v->def->arg[0].v;
+    const Node *n = v->def;
+    bool is = n && n->op->id == OP_dequantize_linear && n->out[0]->dtype == DT_F32 && few_bits(n->arg[0].v) &&
+              n->arg[1].v->dtype == DT_F32;
+    return is ? n : NULL;
+}
+
+static bool zero_is_one(const Node *inverse)
+{
+    return inverse->arg[2].kind == ARG_NONE || one_number(inverse->arg[2].v);
+}
+
+static bool all_zero(const Graph *g, const Arg *zero)
+{
+    double number;
+    if (zero->kind == ARG_NONE) return true;
+    const Value *v = through_casts(zero->v); /* 0 stays 0 */
+    const Tensor *t = constant_tensor(g, v);
+    if (!t) return constant_value(g, v, &number) && number == 0;
+    int64_t n = tensor_numel(t);
+    bool none = true;
+    for (int64_t i = 0; i < n && none; i++) none = !tensor_get_i64(t, i);
+    return none;
+}
+
+/* Does it have one scale? */
+static bool of_one(const Value *v)
+{
+    const Node *n = inverse_of(v);
+    return n && one_number(n->arg[1].v) && zero_is_one(n);
+}
+
+/* Or one a row of v, which it gives directly, without zero points? */
+static bool of_rows(const Graph *g, const Value *v)
+{
+    const Node *n = inverse_of(v);
+    if (!n || n->out[0] != v || n->arg[4].e->i <= 0 || !all_zero(g, &n->arg[2])) return false;
+    int64_t axis = n->arg[3].e->i, block = n->arg[4].e->i;
+    return (axis == v->rank - 1 || axis == -1) && ex_equals_int(v->dim[v->rank - 1], block);
+}
+
+/* The integers that v is made of, under v's views, made in front of `at`. NULL: an error. */
+static Value *integers(Graph *g, Node *at, Value *v, Err *err)
+{
+    if (v->def->op->id == OP_dequantize_linear) return v->def->arg[0].v;
+    Arg arg[MAX_ARGS];
+    int n = v->def->op->schema->nparams;
+    memcpy(arg, v->def->arg, (size_t)n * sizeof *arg);
+    if (!(arg[0].v = integers(g, at, v->def->arg[0].v, err))) return NULL;
+    Node *view = graph_add_before(g, at, v->def->op->id, n, arg, v->name, err);
+    return view ? view->out[0] : NULL;
+}
+
+/* The inverse that gives a weight of i8, symmetric, whose results (channels) are along `axis` of w; *turned: of the
+ * other axis of the integers. */
+static const Node *weight_of(const Graph *g, const Value *w, int axis, bool *turned)
+{
+    *turned = w->rank == 2 && w->def && w->def->op->id == OP_permute && ex_equals_int(w->def->arg[1].es[0], 1);
+    if (*turned) {
+        w = w->def->arg[0].v;
+        axis = 1 - axis;
+    }
+    const Node *n = w->def && w->def->op->id == OP_dequantize_linear ? w->def : NULL;
+    if (!n || w->dtype != DT_F32 || w->rank != 2 || n->arg[0].v->dtype != DT_I8 || n->arg[1].v->dtype != DT_F32 ||
+        n->arg[4].e->i || !all_zero(g, &n->arg[2]))
+        return NULL;
+    int64_t along = n->arg[3].e->i;
+    bool channels = n->arg[1].v->rank == 1 && (along < 0 ? along + 2 : along) == axis;
+    return channels || one_number(n->arg[1].v) ? n : NULL;
+}
+
+/* A node in n's place, under its name. */
+static bool take_place(Graph *g, Node *n, Node *made, Err *err)
+{
+    TRY(made);
+    graph_replace_uses(g, n->out[0], made->out[0]);
+    TRY(graph_rename(g, made->out[0], n->out[0]->name, err));
+    graph_remove(g, n);
+    return true;
+}
+
+static bool linear(Graph *g, Node *n, Err *err)
+{
+    bool product = n->op->id == OP_matmul, turned;
+    Value *x = n->arg[0].v;
+    const Node *w = weight_of(g, n->arg[1].v, product, &turned), *in = inverse_of(x);
+    if (!w || !in || n->out[0]->dtype != DT_F32 || !(of_one(x) || of_rows(g, x))) return true;
+    const Expr *K = n->arg[1].v->dim[!product];
+    if (!ex_is_int(K) || K->i > INTEGER_DEEPEST) return true;
+    Value *ints = integers(g, n, x, err), *weight = w->arg[0].v;
+    TRY(ints);
+    if (turned != product) {
+        Node *t = graph_add_before(g, n, OP_permute, 2, (Arg[]){arg_value(weight), arg_ints(g, 2, (int64_t[]){1, 0})},
+                                   weight->name, err);
+        TRY(t);
+        weight = t->out[0];
+    }
+    Arg bias = product ? arg_none() : n->arg[2];
+    Arg zero = all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2];
+    Arg args[6] = {arg_value(ints), in->arg[1], zero, arg_value(weight), w->arg[1], bias};
+    return take_place(g, n, graph_add_before(g, n, OP_linear_integer, 6, args, n->out[0]->name, err), err);
+}
+
+static bool attention(Graph *g, Node *n, Err *err)
+{
+    Arg args[MAX_ARGS];
+    DType t = DT_NONE;
+    for (int i = 0; i < 3; i++) {
+        if (!of_one(n->arg[i].v)) return true;
+        DType of = inverse_of(n->arg[i].v)->arg[0].v->dtype;
+        if (i && of != t) return true;
+        t = of;
+    }
+    const Expr *D = n->arg[0].v->dim[3];
+    if (!ex_is_int(D) || D->i > INTEGER_DEEPEST) return true;
+    memcpy(args, n->arg, (size_t)n->op->schema->nparams * sizeof *args);
+    for (int i = 0; i < 3; i++) {
+        const Node *in = inverse_of(n->arg[i].v);
+        TRY(args[i].v = integers(g, n, n->arg[i].v, err));
+        args[11 + 2 * i] = in->arg[1];
+        args[12 + 2 * i] = in->arg[2];
+    }
+    Node *made = graph_add_before(g, n, n->op->id, n->op->schema->nparams, args, n->out[0]->name, err);
+    return take_place(g, n, made, err);
+}
+
+bool quantize_integers(Graph *g, Err *err)
+{
+    bool any = false;
+    for (Node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        any |= n->op->id == OP_dequantize_linear;
+        if (n->op->id == OP_quantize_linear && n->out[0]->dtype == DT_I8 && all_zero(g, &n->arg[2]))
+            n->arg[2] = arg_none();
+        if (!any) continue;
+        if (n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) TRY(linear(g, n, err));
+        else if (n->op->id == OP_sdpa_quantized && n->arg[0].v->dtype == DT_F32) TRY(attention(g, n, err));
+    }
+    if (any) graph_dce(g);
+    return true;
+}

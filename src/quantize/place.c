@@ -1,0 +1,249 @@
+/* Choosing sites and points. Contract in place.h. */
+#include "quantize/place.h"
+#include <string.h>
+#include "base/vec.h"
+#include "facts/constant.h"
+#include "facts/views.h"
+
+static const QuantizeTarget targets[] = {
+#define TARGET(text, ...) {.name = text, __VA_ARGS__},
+#include "quantize/targets.def"
+#undef TARGET
+};
+
+const QuantizeTarget *quantize_target(const char *name)
+{
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (!strcmp(targets[i].name, name)) return &targets[i];
+    return NULL;
+}
+
+const char *quantize_target_listed(int i)
+{
+    return (size_t)i < sizeof targets / sizeof *targets ? targets[i].name : NULL;
+}
+
+/* ------------------------------------------------------------------ points */
+
+/* Views that move every element of a tensor with one scale. */
+static bool rearranges(const Node *n, const void *user)
+{
+    (void)user;
+    return n->op->id == OP_reshape || n->op->id == OP_permute;
+}
+
+/* The point of what v shows, times factor; -1: out of memory. */
+static int point_of(Placement *p, Value *v, double factor)
+{
+    Value *base = value_below(v, rearranges, NULL);
+    for (int i = 0; i < p->npoints; i++)
+        if (p->point[i].value == base && p->point[i].factor == factor) return i;
+    Point *grown = vec_room(p->arena, p->point, p->npoints, sizeof *grown);
+    if (!grown) return -1;
+    p->point = grown;
+    p->point[p->npoints] = (Point){.value = base, .factor = factor};
+    return p->npoints++;
+}
+
+static bool is_float_tensor(const Arg *a) { return a->kind == ARG_VALUE && a->v->dtype == DT_F32; }
+
+static bool matches(const char *pattern, const char *name)
+{
+    for (; *pattern && *pattern != '*'; pattern++, name++)
+        if (!*name || (*pattern != '?' && *pattern != *name)) return false;
+    if (!*pattern) return !*name;
+    do
+        if (matches(pattern + 1, name)) return true;
+    while (*name++);
+    return false;
+}
+
+static bool skipped(const Placement *p, const Site *s)
+{
+    for (int i = 0; i < p->options.nskip; i++)
+        if (matches(p->options.skip[i], s->name) || (s->weight && matches(p->options.skip[i], s->weight))) return true;
+    return false;
+}
+
+/* ------------------------------------------------------------------ sites */
+
+static const char *refuse_product(const Placement *p, const Value *w, int64_t K, int64_t N)
+{
+    const QuantizeTarget *t = p->options.target;
+    if (w->dtype != DT_F32) return arena_printf(p->arena, "its weight is %s", dtype_name(w->dtype));
+    if (K < t->inner)
+        return arena_printf(p->arena, "it sums %lld products, %s takes %lld and more", (long long)K, t->name,
+                            (long long)t->inner);
+    if (N < t->outer)
+        return arena_printf(p->arena, "it has %lld results, %s takes %lld and more", (long long)N, t->name,
+                            (long long)t->outer);
+    if (t->deepest && K > t->deepest)
+        return arena_printf(p->arena, "it sums %lld products, %s takes at most %lld", (long long)K, t->name,
+                            (long long)t->deepest);
+    return NULL;
+}
+
+/* A linear layer, or a product with a matrix that is a weight. */
+static void look_at_linear(Placement *p, Site *s)
+{
+    const Node *n = s->node;
+    const Value *w = n->arg[1].v;
+    bool linear = n->op->id == OP_linear;
+    const Tensor *data = w->data;
+    s->kind = SITE_LINEAR;
+    s->weight = w->fqn;
+    s->why = !is_float_tensor(&n->arg[0]) ? "its input is not float32"
+                                          : refuse_product(p, w, data->shape[linear], data->shape[!linear]);
+}
+
+static void look_at_convolution(Placement *p, Site *s)
+{
+    const Node *n = s->node;
+    const Value *w = n->arg[1].v;
+    int64_t channels = w->data->shape[1], groups = ex_is_int(n->arg[8].e) ? n->arg[8].e->i : 0;
+    const QuantizeTarget *t = p->options.target;
+    s->kind = SITE_CONVOLUTION;
+    s->weight = w->fqn;
+    if (!t->channels) s->why = arena_printf(p->arena, "%s has no integer convolution", t->name);
+    else if (n->arg[6].e->i) s->why = "it is transposed";
+    else if (!is_float_tensor(&n->arg[0]) || w->dtype != DT_F32) s->why = "its input or weight is not float32";
+    else if (channels < t->channels || (groups != 1 && t->channels > 1 && channels % 4))
+        s->why = arena_printf(p->arena, "it has %lld channels a group, %s takes %lld and more", (long long)channels,
+                              t->name, (long long)t->channels);
+}
+
+static const char *refuse_length(const Placement *p, const Expr *n, const char *what)
+{
+    const QuantizeTarget *t = p->options.target;
+    int64_t low, high;
+    ex_range(p->g->ex, n, &low, &high);
+    if (!t->sequence || high <= t->sequence) return NULL;
+    if (low > t->sequence)
+        return arena_printf(p->arena, "%lld %s, %s fuses at most %lld", (long long)low, what, t->name,
+                            (long long)t->sequence);
+    return arena_printf(p->arena, "up to %lld %s, %s fuses at most %lld: export with a smaller maximum",
+                        (long long)high, what, t->name, (long long)t->sequence);
+}
+
+static void look_at_attention(Placement *p, Site *s)
+{
+    const Node *n = s->node;
+    const QuantizeTarget *t = p->options.target;
+    const Expr *D = n->arg[0].v->dim[3], *E = n->arg[2].v->dim[3];
+    bool masked = n->arg[3].kind == ARG_VALUE || n->arg[5].e->i || n->arg[9].kind == ARG_EXPR ||
+                  n->arg[10].kind == ARG_EXPR,
+         head = !*t->heads;
+    s->kind = SITE_ATTENTION;
+    for (int i = 0; i < TARGET_HEADS; i++) head |= t->heads[i] && ex_equals_int(D, t->heads[i]);
+    if (!t->attention) s->why = arena_printf(p->arena, "%s multiplies attention in floats", t->name);
+    else if (!is_float_tensor(&n->arg[0]) || !is_float_tensor(&n->arg[1]) || !is_float_tensor(&n->arg[2]))
+        s->why = "queries, keys and values are not float32";
+    else if (ex_number(n->arg[4].e) > 0) s->why = "it has dropout";
+    else if (masked && !t->masks) s->why = arena_printf(p->arena, "it has a mask, %s fuses none", t->name);
+    else if (!ex_is_int(D) || !ex_is_int(E)) s->why = "the head size varies";
+    else if (!head || (*t->heads && D != E))
+        s->why = arena_printf(p->arena, "head sizes %lld and %lld, %s fuses equal ones of 16, 32 and 64",
+                              (long long)D->i, (long long)E->i, t->name);
+    else if (t->scale_first && n->arg[6].kind == ARG_EXPR && !ex_is_const(n->arg[6].e)) s->why = "its scale varies";
+    else if (!(s->why = refuse_length(p, n->arg[0].v->dim[2], "queries")))
+        s->why = refuse_length(p, n->arg[1].v->dim[2], "keys");
+}
+
+/* a + b of one shape where one of them alone is the result of a product: the other's operand; -1: it is not that. */
+static int residual_operand(const Node *n)
+{
+    if (!is_float_tensor(&n->arg[0]) || !is_float_tensor(&n->arg[1])) return -1;
+    const Value *a = n->arg[0].v, *b = n->arg[1].v;
+    if (a->rank != b->rank || a == b) return -1;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dim[i] != b->dim[i]) return -1;
+    bool pa = a->def && a->def->op->flags & OPF_PRODUCT, pb = b->def && b->def->op->flags & OPF_PRODUCT;
+    return pa == pb ? -1 : pa ? 1 : 0;
+}
+
+static bool with_weight(const Placement *p, const Node *n)
+{
+    Err why = {0};
+    return n->arg[1].kind == ARG_VALUE && n->arg[1].v->kind == V_WEIGHT && n->arg[1].v->data &&
+           constant_weight(p->g, n->arg[1].v, &why);
+}
+
+static bool look_at(Placement *p, Node *n, Site *s)
+{
+    *s = (Site){.node = n, .name = n->nout ? n->out[0]->name : n->name, .point = {-1, -1, -1}};
+    bool is = false, still = !p->options.dynamic;
+    if ((n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) && with_weight(p, n)) {
+        look_at_linear(p, s);
+        is = true;
+    } else if (still && n->op->id == OP_convolution && with_weight(p, n)) {
+        look_at_convolution(p, s);
+        is = true;
+    } else if (still && n->op->id == OP_scaled_dot_product_attention) {
+        look_at_attention(p, s);
+        is = true;
+    } else if (still && p->options.target->residuals && n->op->id == OP_add_Tensor && residual_operand(n) >= 0) {
+        s->kind = SITE_RESIDUAL;
+        is = true;
+    }
+    if (is && skipped(p, s)) s->why = "it was asked to be left";
+    return is;
+}
+
+/* The factor of scores, as a number. */
+static double score_factor(const Node *n)
+{
+    return n->arg[6].kind == ARG_EXPR ? ex_number(n->arg[6].e) : 1 / __builtin_sqrt((double)n->arg[0].v->dim[3]->i);
+}
+
+static bool points_of(Placement *p, Site *s, Err *err)
+{
+    bool all = true;
+    if (s->why || p->options.dynamic) return true;
+    if (s->kind == SITE_RESIDUAL) {
+        int k = residual_operand(s->node);
+        return (s->point[k] = point_of(p, s->node->arg[k].v, 1)) >= 0 || oom(err);
+    }
+    int n = s->kind != SITE_ATTENTION ? 1 : p->options.target->probabilities ? 3 : 2;
+    if (s->kind == SITE_ATTENTION && p->options.target->scale_first) s->factor = score_factor(s->node);
+    for (int i = 0; i < n && all; i++)
+        all = (s->point[i] = point_of(p, s->node->arg[i].v, !i && s->factor ? s->factor : 1)) >= 0;
+    return all || oom(err);
+}
+
+static bool whole(const Graph *g, Err *err)
+{
+    if (g->bodies) return fail(err, E_UNSUPPORTED, "a model with loops or branches is not quantized");
+    for (const Node *n = g->first; n; n = n->next)
+        if (n->op->id == OP_quantize_linear || n->op->id == OP_dequantize_linear || n->op->id == OP_linear_integer)
+            return fail(err, E_UNSUPPORTED, "the model is quantized already: node '%s' is %s", n->name, n->op->name);
+    return true;
+}
+
+bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err)
+{
+    int quantized = 0;
+    *p = (Placement){.g = g, .options = *o};
+    TRY(whole(g, err));
+    if (!(p->arena = arena_create(0))) return oom(err);
+    for (Node *n = g->first; n; n = n->next) {
+        Site s;
+        if (!look_at(p, n, &s)) continue;
+        Site *grown = vec_room(p->arena, p->site, p->nsites, sizeof *grown);
+        if (!grown) return oom(err);
+        p->site = grown;
+        TRY(points_of(p, &s, err));
+        quantized += !s.why && s.kind != SITE_RESIDUAL;
+        p->site[p->nsites++] = s;
+    }
+    if (quantized) return true;
+    return p->nsites ? fail(err, E_UNSUPPORTED, "nothing can be quantized: %s: %s", p->site[0].name,
+                            p->site[0].why ? p->site[0].why : "a sum alone")
+                     : fail(err, E_UNSUPPORTED, "nothing can be quantized: the model has no product with a weight%s",
+                            o->dynamic ? "" : " and no attention");
+}
+
+void placement_free(Placement *p)
+{
+    arena_destroy(p->arena);
+    *p = (Placement){0};
+}

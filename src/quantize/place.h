@@ -1,0 +1,82 @@
+/* Where quantizers go, and putting them there.
+ *
+ *     Placement p;
+ *     quantize_place(graph, &options, &p, err);            after recognition and fusion
+ *     for (i < p.npoints) p.point[i].scale = ...           by calibration (observe.h)
+ *     quantize_apply(&p, err);                             graph has quantize_linear and dequantize_linear
+ *     placement_free(&p);
+ *
+ * A site is a product: a linear layer, a convolution, an attention, or the sum with a residual. A point is a value that
+ * sites read quantized. Quantizers stand as early as they can, where the value is computed, in front of reshapes and
+ * permutes; inverses as late as they can, at the products; the views between move integers
+ * (docs/internals/quantize.md).
+ */
+#ifndef QKV_QUANTIZE_PLACE_H
+#define QKV_QUANTIZE_PLACE_H
+#include "ir/graph.h"
+#include "quantize/observe.h"
+
+enum { TARGET_HEADS = 4 };
+
+/* What a runtime multiplies as integers; 0: any, or none. */
+typedef struct QuantizeTarget {
+    const char *name;
+    bool attention;              /* multiplies attention as integers */
+    bool probabilities;          /* probabilities, values and the result of attention, too */
+    bool masks;                  /* attention with a mask or bounds */
+    bool scale_first;            /* the scale of scores is multiplied with queries in front of their quantizer */
+    bool residuals;              /* what is added to the result of a product */
+    int64_t sequence;            /* the longest attention */
+    int64_t heads[TARGET_HEADS]; /* head sizes */
+    int64_t inner, outer;        /* least K and N of a product with a weight */
+    int64_t deepest;             /* most K */
+    int64_t channels;            /* least channels of a convolution; 0: none is quantized */
+} QuantizeTarget;
+
+const QuantizeTarget *quantize_target(const char *name); /* NULL: there is none */
+const char *quantize_target_listed(int i);               /* NULL after the last */
+
+typedef struct QuantizeOptions {
+    const QuantizeTarget *target;
+    bool asymmetric, dynamic; /* dynamic: a scale a token, found in each run, for linear layers alone */
+    const char *const *skip;  /* names of nodes or their weights, with * and ? */
+    int nskip;
+} QuantizeOptions;
+
+typedef enum SiteKind { SITE_LINEAR, SITE_CONVOLUTION, SITE_ATTENTION, SITE_RESIDUAL } SiteKind;
+
+typedef struct Site {
+    SiteKind kind;
+    Node *node;
+    const char *name;   /* of its result */
+    const char *weight; /* its name in the state dict; NULL */
+    int point[3];       /* of operands 0, 1, 2; -1: none */
+    double factor;      /* scale_first: what queries are multiplied with; 0: nothing */
+    const char *why;    /* NULL: it is quantized; else why it is not */
+} Site;
+
+typedef struct Point {
+    Value *value;
+    double factor; /* of queries: the quantizer sees the value times it; 1 */
+    bool used;     /* by a site that is quantized */
+    bool seen;     /* data were observed, scale is set */
+    Scale scale;
+    double low, high; /* for the report */
+} Point;
+
+typedef struct Placement {
+    Graph *g;
+    QuantizeOptions options;
+    Arena *arena;
+    Site *site;
+    Point *point;
+    int nsites, npoints;
+    int weights; /* that became integers */
+} Placement;
+
+/* Errors: E_UNSUPPORTED: the model has quantizers already, loops or branches, or nothing that can be quantized. */
+bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err);
+/* Sites with a point that was not seen are left, with the reason. */
+bool quantize_apply(Placement *p, Err *err);
+void placement_free(Placement *p);
+#endif

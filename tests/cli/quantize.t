@@ -1,0 +1,40 @@
+# Placement, reasons and messages. Numbers and runtimes: tests/python/test_quantize.py.
+$ qkv quantize affine.pt2 -o q.onnx
+! qkv: error: nothing can be quantized: linear: it sums 4 products, cpu takes 8 and more
+? 4
+$ qkv quantize sdpa.pt2
+! qkv: error: quantize needs -o FILE
+? 2
+$ qkv quantize sdpa.pt2 --dynamic --calibrate none.npz -o q.onnx
+! qkv: error: --dynamic finds its scales in each run: leave --calibrate out
+? 2
+$ qkv quantize sdpa.pt2 --target cuda -o q.onnx
+! qkv: error: no target is called 'cuda'; there are cpu, tensorrt-10, tensorrt-8, openvino
+? 2
+$ qkv quantize sdpa.pt2 --calibration best -o q.onnx
+! qkv: error: no calibration is called 'best'; there are minmax, average, percentile, entropy, mse
+? 2
+$ qkv quantize sdpa.pt2 --target tensorrt-10 -o q.onnx
+! qkv: error: nothing can be quantized: scaled_dot_product_attention__5: head sizes 24 and 24, tensorrt-10 fuses equal ones of 16, 32 and 64
+? 4
+$ qkv quantize sdpa.pt2 --target openvino --explain -o q.onnx
+opset 18, target openvino: 78 nodes, 25 weights and constants, 4 attentions (0 as one op)
+node                             kind       quantized  why not
+scaled_dot_product_attention__5  attention  yes
+scaled_dot_product_attention_1   attention  yes
+scaled_dot_product_attention_2   attention  yes
+scaled_dot_product_attention_3   attention  yes
+value  dtype      scale  zero   least  largest
+x      i8     0.0229528     0    -2.9    2.915
+add    i8     0.0459056     0  -5.755     5.83
+add_1  i8     0.0918112     0  -11.51    11.66
+add_2  i8      0.183622     0  -23.02    23.32
+4 quantized, 0 left in floats, 0 weights of 8 bits (target openvino, minmax)
+output_0: cosine 0.999833 against the floats, largest difference 4.33
+! qkv: warning: the ranges come from random inputs and say little of a trained model: give real ones with --calibrate
+$ qkv quantize q.onnx -o r.onnx
+! qkv: error: the model is quantized already: node 'x__26' is qkv.quantize_linear.default
+? 4
+$ qkv quantize words.pt2 --dynamic --explain -o q.pt2
+! qkv: error: nothing can be quantized: the model has no product with a weight
+? 4

@@ -1,0 +1,181 @@
+/* Integer products: every ISA level against sums in 64 bits, at the ends of the range where bytes would saturate; the
+ * same bits with more threads; rounding against rint. */
+#include "kernel_test.h"
+#include "kernel/gemm_integer.h"
+
+enum { MOST_M = 23, MOST_N = 101, MOST_K = 300 };
+
+static uint8_t a[MOST_M * MOST_K], b[MOST_N * MOST_K];
+static float scale_a[MOST_M], scale_b[MOST_N], bias[MOST_N], residual[MOST_M * MOST_N];
+static uint64_t state = 7;
+
+static unsigned draw(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(state >> 40);
+}
+
+/* Bytes, many of them at the ends. */
+static void fill(uint8_t *to, int n)
+{
+    static const uint8_t ends[] = {0, 127, 128, 129, 255, 1};
+    for (int i = 0; i < n; i++) to[i] = draw() % 3 ? ends[draw() % 6] : (uint8_t)draw();
+}
+
+static int value(const uint8_t *x, DType t, int64_t i) { return t == DT_U8 ? x[i] : (int8_t)x[i]; }
+
+typedef struct Case {
+    int M, N, K;
+    DType ta, tb;
+    int zero_a, zero_b;
+    bool rows, residual;
+    DType q; /* DT_NONE: floats */
+} Case;
+
+static void run(const Case *c, CpuLevel level, int threads, float *y, uint8_t *q)
+{
+    const IntegerKernels *k = &kernels_at(level)->integer;
+    IntegerIn in = {b, c->tb, c->zero_b, 1, c->K};
+    void *packed = room(0, (int64_t)k->b_bytes(c->K, c->N));
+    k->pack_b(packed, &in, c->K, c->N);
+    IntegerMatmul m = {.M = c->M,
+                       .N = c->N,
+                       .K = c->K,
+                       .a = {a, c->ta, c->zero_a, c->K, 1},
+                       .b = packed,
+                       .zero_b = integer_zero(&in),
+                       .scale_a = scale_a,
+                       .scale_b = scale_b,
+                       .step_a = c->rows,
+                       .step_b = 1,
+                       .out = {.c = y,
+                               .c_type = DT_F32,
+                               .c_step = c->N,
+                               .bias = bias,
+                               .bias_type = DT_F32,
+                               .residual = c->residual ? residual : NULL,
+                               .residual_type = DT_F32,
+                               .residual_step = c->N}};
+    if (c->q != DT_NONE) {
+        m.q = q;
+        m.q_type = c->q;
+        m.q_step = c->N;
+        m.rounding = (Rounding){0.5f, c->q == DT_U8 ? 100 : -3, (int)dtype_lowest(c->q), (int)dtype_highest(c->q),
+                                false};
+    }
+    integer_matmul(&m, room(1, (int64_t)integer_scratch(&m, threads)), threads);
+}
+
+static void compare(const Case *c, const float *y, const uint8_t *q)
+{
+    for (int i = 0; i < c->M; i++)
+        for (int j = 0; j < c->N; j++) {
+            int64_t sum = 0;
+            for (int k = 0; k < c->K; k++)
+                sum += (int64_t)(value(a, c->ta, i * c->K + k) - c->zero_a) *
+                       (value(b, c->tb, j * c->K + k) - c->zero_b);
+            int at = i * c->N + j;
+            float want = (float)sum * (scale_a[c->rows ? i : 0] * scale_b[j]) + bias[j];
+            want += c->residual ? residual[at] : 0;
+            if (c->q == DT_NONE) assert_true(y[at] == want);
+            else {
+                double r = rint((double)(want / 0.5f)) + (c->q == DT_U8 ? 100 : -3), low = dtype_lowest(c->q),
+                       high = dtype_highest(c->q);
+                assert_int_equal(value(q, c->q, at), (int)(r < low ? low : r > high ? high : r));
+            }
+        }
+}
+
+static void test_products(void **unused)
+{
+    (void)unused;
+    static float y[MOST_M * MOST_N], again[MOST_M * MOST_N];
+    static uint8_t q[MOST_M * MOST_N], q_again[MOST_M * MOST_N];
+    static const Case cases[] = {
+        {1, 1, 1, DT_I8, DT_I8, 0, 0, false, false, DT_NONE},
+        {7, 17, 5, DT_I8, DT_I8, 0, 0, false, false, DT_NONE},
+        {13, 49, 64, DT_U8, DT_I8, 255, 0, true, true, DT_NONE},
+        {23, 101, 300, DT_U8, DT_I8, 131, 0, true, false, DT_I8},
+        {23, 101, 299, DT_I8, DT_U8, -128, 255, false, true, DT_U8},
+        {2, 97, 256, DT_U8, DT_U8, 0, 0, false, false, DT_NONE},
+        {6, 96, 257, DT_I8, DT_I8, 127, -128, true, false, DT_NONE},
+    };
+    if (cpu_level() == CPU_REF) return; /* it has loops in their place */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const Case *c = &cases[i];
+        fill(a, c->M * c->K);
+        fill(b, c->N * c->K);
+        for (int k = 0; k < c->M; k++) scale_a[k] = 0.25f * (float)(1 + k % 3); /* powers of two and small sums: */
+        for (int k = 0; k < c->N; k++) {                                        /* floats are exact */
+            scale_b[k] = 0.0625f;
+            bias[k] = (float)(k % 7) - 3;
+        }
+        for (int k = 0; k < c->M * c->N; k++) residual[k] = (float)(k % 11);
+        run(c, cpu_level(), 1, y, q);
+        compare(c, y, q);
+        run(c, cpu_level(), 3, again, q_again);
+        assert_memory_equal(y, again, (size_t)(c->M * c->N) * sizeof *y);
+        assert_memory_equal(q, q_again, (size_t)(c->M * c->N));
+    }
+}
+
+/* Every level's tiles alone, with as many rows as they take. */
+static void test_tiles(void **unused)
+{
+    (void)unused;
+    fill(a, MOST_M * MOST_K);
+    fill(b, MOST_N * MOST_K);
+    for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l = next_rung(l)) {
+        const IntegerKernels *k = &kernels_at(l)->integer;
+        assert_int_equal(k->nr, kernels_at(l)->product.f32.nr); /* whose epilogue takes the sums */
+        for (int K = 1; K <= MOST_K; K += 37) {
+            IntegerIn ia = {a, DT_U8, 7, K, 1}, ib = {b, DT_U8, 9, 1, K};
+            void *pa = room(0, (int64_t)k->a_bytes(K)), *pb = room(1, (int64_t)k->b_bytes(K, MOST_N));
+            int32_t *acc = room(2, (int64_t)(k->mr * k->nr) * 4);
+            k->pack_b(pb, &ib, K, MOST_N);
+            for (int rows = 1; rows <= k->mr; rows++) {
+                k->pack_a(pa, &ia, 1, rows, K);
+                k->tile(acc, pa, pb, 1, rows, K, integer_zero(&ib));
+                for (int r = 0; r < rows; r++)
+                    for (int j = 0; j < k->nr && k->nr + j < MOST_N; j++) {
+                        int64_t sum = 0;
+                        for (int i = 0; i < K; i++) sum += (a[(r + 1) * K + i] - 7) * (b[(k->nr + j) * K + i] - 9);
+                        assert_int_equal(acc[r * k->nr + j], sum);
+                    }
+            }
+            assert_guard(pa);
+            assert_guard(pb);
+            assert_guard(acc);
+        }
+    }
+}
+
+static void test_rounding(void **unused)
+{
+    (void)unused;
+    static const float x[] = {0,      -0.0f, 0.05f,    -0.05f,    0.15f,  0.25f, 1e30f,
+                              -1e30f, NAN,   INFINITY, -INFINITY, 12.65f, 3};
+    enum { N = sizeof x / sizeof *x };
+    int8_t y[N];
+    uint8_t u[N];
+    for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l = next_rung(l))
+        for (int inverse = 0; inverse < 2; inverse++) {
+            const IntegerKernels *k = &kernels_at(l)->integer;
+            const Rounding i8 = {0.1f, 3, -127, 127, inverse}, u8 = {0.1f, 128, 0, 255, inverse};
+            k->round_i8(y, x, N, &i8);
+            k->round_u8(u, x, N, &u8);
+            for (int i = 0; i < N; i++) {
+                float v = inverse ? x[i] * (float)(1 / (double)0.1f) : x[i] / 0.1f;
+                double r = isnan(v) ? 0 : rint((double)v);
+                assert_int_equal(y[i], (int)fmin(fmax(r + 3, -127), 127));
+                assert_int_equal(u[i], (int)fmin(fmax(r + 128, 0), 255));
+            }
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_tiles),
+                                       cmocka_unit_test(test_rounding)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,151 @@
+"""qkv quantize: files that ONNX Runtime and torch read, accuracy on the demo's digits, data that do not fit."""
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+import qkv
+
+QKV = os.environ.get("QKV", "build/qkv")
+DIGITS = pathlib.Path(__file__).resolve().parents[2] / "demo/digits_vit.pt2"
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Pictures to calibrate on, pictures that the demo was not trained on, their labels."""
+    data = pytest.importorskip("sklearn.datasets").load_digits()
+    x, test = (data.images / 16).astype(np.float32)[:, None], np.arange(len(data.images)) % 5 == 0
+    return x[~test][:128], x[test], data.target[test]
+
+
+def logits(model, x):
+    return np.asarray(model(x)[0])
+
+
+def cosine(a, b):
+    return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
+
+
+@pytest.mark.parametrize("options", [{}, {"calibration": "entropy"}, {"asymmetric": True}, {"target": "tensorrt-10"},
+                                     {"target": "openvino"}, {"dynamic": True}], ids=str)
+def test_accuracy(digits, options):
+    known, x, labels = digits
+    model = qkv.Model(DIGITS)
+    made = model.quantize(None if options.get("dynamic") else {"image": known}, **options)
+    expected, found = logits(model, x), logits(made, x)
+    right = [(y.argmax(1) == labels).mean() for y in (expected, found)]
+    assert right[0] - right[1] <= 0.003 and cosine(found, expected) > 0.999
+    assert cosine(found, expected) < 1  # it did round
+
+
+def test_any_number_of_threads(digits):
+    known, x, _ = digits
+    made = [qkv.Model(DIGITS).quantize({"image": known}, threads=n, calibration="mse") for n in (1, 3)]
+    assert made[0].quantize_report["points"] == made[1].quantize_report["points"]
+    assert np.array_equal(logits(made[0], x), logits(made[1], x))
+
+
+@pytest.mark.parametrize("target", ["cpu", "tensorrt-10", "openvino"])
+@pytest.mark.parametrize("opset", [17, 21, 23])
+def test_onnx_runtime_agrees(digits, tmp_path, target, opset):
+    ort = pytest.importorskip("onnxruntime")
+    known, x, _ = digits
+    np.savez(tmp_path / "known.npz", image=known)
+    path = tmp_path / "q.onnx"
+    subprocess.run([QKV, "quantize", DIGITS, "--calibrate", tmp_path / "known.npz", "--target", target, "--opset",
+                    str(opset), "-o", path], check=True, capture_output=True)
+    plain = ort.SessionOptions()
+    plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # else sums saturate on AVX2
+    expected = ort.InferenceSession(path, plain).run(None, {"image": x})[0]
+    assert cosine(logits(qkv.Model(path), x), expected) > 0.99999
+
+
+def test_dynamic_in_onnx_runtime(digits, tmp_path):
+    ort = pytest.importorskip("onnxruntime")
+    _, x, _ = digits
+    path = tmp_path / "q.onnx"
+    made = qkv.Model(DIGITS).quantize(dynamic=True)
+    made.save_onnx(path, opset=21)
+    found = ort.InferenceSession(path).run(None, {"image": x})[0]
+    assert cosine(logits(made, x), found) > 0.99999 and cosine(logits(qkv.Model(path), x), found) > 0.99999
+
+
+@pytest.mark.parametrize("options", [{"target": "tensorrt-10"}, {"asymmetric": True, "target": "tensorrt-10"},
+                                     {"dynamic": True}], ids=str)
+def test_torch_loads_it(tmp_path, options):
+    torch = pytest.importorskip("torch")
+    import torch.ao.quantization.fx._decomposed  # noqa: F401  (defines the ops)
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = torch.nn.Linear(64, 192), torch.nn.Linear(64, 64)
+
+        def forward(self, x):
+            q, k, v = (y.unflatten(-1, (4, 16)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+            return x + self.out(torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    torch.manual_seed(0)
+    x = torch.randn(8, 20, 64)
+    size = torch.export.Dim("batch", max=64)
+    torch.export.save(torch.export.export(Block(), (x,), dynamic_shapes=({0: size},)), tmp_path / "m.pt2")
+    made = qkv.Model(tmp_path / "m.pt2").quantize(None if options.get("dynamic") else {"x": x}, **options)
+    made.save(tmp_path / "q.pt2")
+    program = torch.export.load(tmp_path / "q.pt2")
+    used = {str(n.target) for n in program.graph.nodes if n.op == "call_function"}
+    assert any("quantized_decomposed" in name for name in used)
+    expected = program.module()(x).detach().numpy()
+    assert cosine(logits(made, x), expected) > 0.99999
+    assert cosine(logits(qkv.Model(tmp_path / "q.pt2"), x), expected) > 0.99999
+    report = made.quantize_report
+    assert [s["why_not"] for s in report["sites"]] == [None] * len(report["sites"])
+
+
+def refused(*args, **options):
+    with pytest.raises(qkv.Error) as e:
+        qkv.Model(DIGITS).quantize(*args, **options)
+    return str(e.value)
+
+
+def test_data_that_do_not_fit(digits):
+    known = digits[0]
+    bad = known.copy()
+    bad[40, 0, 3, 3] = np.nan
+    assert "is NaN in batch 1 of the calibration data" in refused({"image": bad})
+    assert "axis 2 is 7, expected 8" in refused({"image": known[:, :, :7]})
+    assert "no input is called 'picture'" in refused({"picture": known})
+    assert "have no rows" in refused({"image": known[:0]})
+    assert "no target is called 'tpu'; there are cpu, tensorrt-10" in refused(target="tpu")
+    assert "no calibration is called 'guess'" in refused(calibration="guess")
+
+
+def test_what_is_quantized_already(digits):
+    made = qkv.Model(DIGITS).quantize({"image": digits[0]})
+    with pytest.raises(qkv.Error, match="quantized already: node"):
+        made.quantize(dynamic=True)
+
+
+def test_an_empty_file(tmp_path):
+    np.savez(tmp_path / "none.npz")
+    done = subprocess.run([QKV, "quantize", DIGITS, "--calibrate", tmp_path / "none.npz", "-o", tmp_path / "q.onnx"],
+                          capture_output=True, text=True)
+    assert done.returncode in (2, 3) and "none.npz" in done.stderr and not (tmp_path / "q.onnx").exists()
+
+
+def test_random_ranges_are_said_loudly(tmp_path):
+    done = subprocess.run([QKV, "quantize", DIGITS, "-o", tmp_path / "q.onnx"], capture_output=True, text=True)
+    assert done.returncode == 0 and "warning: the ranges come from random inputs" in done.stderr
+
+
+def test_channels_of_zeros_and_layers_left(tmp_path):
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Linear(16, 8)
+    with torch.no_grad():
+        layer.weight[3] = 0
+    torch.export.save(torch.export.export(layer, (torch.randn(4, 16),)), tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    made, x = model.quantize(dynamic=True), np.ones((4, 16), np.float32)
+    assert logits(made, x)[0, 3] == logits(model, x)[0, 3] and made.weights()["weight_scale"][3] == 1
+    with pytest.raises(qkv.Error, match="nothing can be quantized: .*asked to be left"):
+        model.quantize(dynamic=True, skip="weig*")
