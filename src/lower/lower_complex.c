@@ -1,40 +1,119 @@
-/* Complex tensors: they are viewed as pairs of reals, computed on in reals, and viewed as complex again. Only ops that
- * move elements take them as they are.
+/* Complex tensors become pairs of reals, on an axis of 2 at the end: what moves elements moves pairs, what computes is
+ * written in reals. Complex values stay where a graph begins and ends: inputs, weights, outputs.
  *
  *     view_as_real(z)   (..., n) c64 -> (..., n, 2) f32: a view
- *     mul(a, b)         re = ar*br - ai*bi, im = ar*bi + ai*br
- *     polar(r, t)       r*cos(t), r*sin(t)
+ *     transpose(z)      view_as_complex(transpose(pairs))
+ *     sum(z)            sum(re), sum(im)
  *
- * So a rotary embedding by complex factors runs in the kernels for reals.
+ * The word COMPLEX of an op's row names the function that writes it (complex_NAME). It is called for an op of a file
+ * and for a row that a lowering emits alike, so that composites work with complex operands, too.
  */
 #include "facts/axes.h"
+#include "lower/complex.h"
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
-static DType real_of(DType t) { return t == DT_C128 ? DT_F64 : t == DT_C32 ? DT_F16 : DT_F32; }
-static DType complex_of(DType t) { return t == DT_F64 ? DT_C128 : t == DT_F16 ? DT_C32 : DT_C64; }
+static const struct {
+    LowerFn *fn;
+    OpId op;
+} rows[OP_COUNT] = {
+#define COMPLEX(f) .fn = complex_##f,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
+};
 
-static Value *as_real(Lower *L, Value *z)
+DType complex_real_of(DType t) { return t == DT_C128 ? DT_F64 : t == DT_C32 ? DT_F16 : DT_F32; }
+DType complex_of(DType t) { return t == DT_F64 ? DT_C128 : t == DT_F16 ? DT_C32 : DT_C64; }
+
+static bool is_complex(const Value *v) { return v && dtype_is_complex(v->dtype); }
+
+static bool any_complex(int n, const Arg *arg)
 {
-    Expr *dim[MAX_RANK];
-    if (!z || z->rank >= MAX_RANK) return NULL;
-    for (int i = 0; i < z->rank; i++) dim[i] = z->dim[i];
-    dim[z->rank] = ex_int(L->ex, 1);
-    return EMIT(L, view_dtype, arg_value(lower_reshape(L, z, z->rank + 1, dim)), arg_dtype(real_of(z->dtype)));
+    for (int i = 0; i < n; i++) {
+        if (arg[i].kind == ARG_DTYPE && dtype_is_complex(arg[i].dtype)) return true;
+        if (arg[i].kind == ARG_VALUE && is_complex(arg[i].v)) return true;
+        for (int k = 0; arg[i].kind == ARG_VALUES && k < arg[i].n; k++)
+            if (is_complex(arg[i].vs[k])) return true;
+    }
+    return false;
 }
 
-static Value *as_complex(Lower *L, Value *pairs)
+bool lower_is_complex(OpId op, int n, const Arg *arg) { return rows[op].fn && any_complex(n, arg); }
+
+bool lower_complex_operands(Lower *L, bool *taken)
+{
+    *taken = lower_is_complex(L->op->id, L->op->schema->nparams, L->arg);
+    return !*taken || rows[L->op->id].fn(L);
+}
+
+bool lower_complex_nodes(const Lower *L, const Node *from)
+{
+    for (const Node *n = from ? from->next : L->g->first; n; n = n->next) {
+        bool border = n->op->id == OP_view_dtype || n->op->id == OP_reshape || n->op->id == OP_detach;
+        if (!border && any_complex(n->op->schema->nparams, n->arg))
+            return fail(L->err, E_UNSUPPORTED, "%s of complex numbers", n->op->name);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ pairs */
+
+/* A row as it is: complex values are looked at as pairs, and pairs as complex values, by rows of their own. */
+static Value *plain(Lower *L, OpId op, Value *x, Arg second)
+{
+    Node *n = x ? graph_add(L->g, op, 2, (Arg[]){arg_value(x), second}, L->name, L->err) : NULL;
+    return n ? n->out[0] : NULL;
+}
+
+/* The pairs that complex_from_pairs was given; NULL: z comes from elsewhere. */
+static Value *pairs_behind(const Value *z)
+{
+    const Node *n = z->def, *below = n && n->op->id == OP_reshape ? n->arg[0].v->def : NULL;
+    Value *pairs = below && below->op->id == OP_view_dtype ? below->arg[0].v : NULL;
+    if (!pairs || pairs->dtype != complex_real_of(z->dtype) || pairs->rank != z->rank + 1) return NULL;
+    return ex_equals_int(pairs->dim[z->rank], 2) && has_dims(z, z->rank, pairs->dim) ? pairs : NULL;
+}
+
+/* The pairs of z that were made before; NULL: none were. */
+static Value *pairs_before(const Graph *g, const Value *z)
+{
+    for (const Node *n = z->def ? z->def->next : g->first; n; n = n->next) {
+        const Node *wide = n->op->id == OP_view_dtype ? n->arg[0].v->def : NULL;
+        if (wide && wide->op->id == OP_reshape && wide->arg[0].v == z && n->out[0]->rank == z->rank + 1 &&
+            n->out[0]->dtype == complex_real_of(z->dtype))
+            return n->out[0];
+    }
+    return NULL;
+}
+
+Value *complex_pairs(Lower *L, Value *z)
+{
+    Expr *dim[MAX_RANK];
+    if (!z) return NULL;
+    if (pairs_behind(z)) return pairs_behind(z);
+    if (z->rank >= MAX_RANK) {
+        fail(L->err, E_UNSUPPORTED, "complex numbers of rank %d, at most %d is supported", z->rank, MAX_RANK - 1);
+        return NULL;
+    }
+    if (pairs_before(L->g, z)) return pairs_before(L->g, z);
+    for (int i = 0; i < z->rank; i++) dim[i] = z->dim[i];
+    dim[z->rank] = ex_int(L->ex, 1);
+    z = plain(L, OP_reshape, z, arg_exprs(L->g, z->rank + 1, dim));
+    return z ? plain(L, OP_view_dtype, z, arg_dtype(complex_real_of(z->dtype))) : NULL;
+}
+
+Value *complex_from_pairs(Lower *L, Value *pairs)
 {
     if (!pairs) return NULL;
-    Value *z = EMIT(L, view_dtype, arg_value(pairs), arg_dtype(complex_of(pairs->dtype)));
-    return z ? lower_reshape(L, z, z->rank - 1, z->dim) : NULL;
+    Value *z = plain(L, OP_view_dtype, pairs, arg_dtype(complex_of(pairs->dtype)));
+    return z ? plain(L, OP_reshape, z, arg_exprs(L->g, z->rank - 1, z->dim)) : NULL;
 }
 
 bool lower_view_as_real(Lower *L)
 {
     Value *z = lower_value(L, 0);
-    if (!z || !dtype_is_complex(z->dtype)) return lower_fail(L, 0, "expected a complex tensor");
-    return lower_return(L, as_real(L, z));
+    if (!is_complex(z)) return lower_fail(L, 0, "expected a complex tensor");
+    return lower_return(L, complex_pairs(L, z));
 }
 
 bool lower_view_as_complex(Lower *L)
@@ -42,62 +121,81 @@ bool lower_view_as_complex(Lower *L)
     Value *x = lower_value(L, 0);
     if (!x || !dtype_is_float(x->dtype) || !x->rank || !ex_equals_int(x->dim[x->rank - 1], 2))
         return lower_fail(L, 0, "expected floats with a last size of 2");
-    return lower_return(L, as_complex(L, x));
+    return lower_return(L, complex_from_pairs(L, x));
 }
 
-/* A number: im is NULL for a real one. */
-typedef struct Parts {
-    Value *re, *im;
-} Parts;
+/* ------------------------------------------------------------------ parts */
 
-static bool parts(Lower *L, Value *z, Parts *p)
+/* What complex_joined put at position i of the last axis; NULL: the pairs come from elsewhere. */
+static Value *part_behind(const Value *pairs, int i)
+{
+    const Node *n = pairs->def;
+    int last = pairs->rank - 1;
+    if (!n || n->op->id != OP_cat || n->arg[0].n != 2) return NULL;
+    const Value *one = n->arg[0].vs[i];
+    if (!one->def || one->def->op->id != OP_reshape || !ex_equals_int(one->dim[last], 1)) return NULL;
+    Value *part = one->def->arg[0].v;
+    return part->rank == last && has_dims(part, last, pairs->dim) ? part : NULL;
+}
+
+bool complex_parts(Lower *L, Value *z, Parts *p)
 {
     *p = (Parts){z, NULL};
     if (!z) return false;
-    if (!dtype_is_complex(z->dtype)) return true;
-    Value *both = as_real(L, z);
+    if (!is_complex(z)) return true;
+    Value *both = complex_pairs(L, z);
+    TRY(both);
+    *p = (Parts){part_behind(both, 0), part_behind(both, 1)};
+    if (p->re && p->im) return true;
     p->re = EMIT(L, select_int, arg_value(both), arg_int(L->g, z->rank), arg_int(L->g, 0));
     p->im = EMIT(L, select_int, arg_value(both), arg_int(L->g, z->rank), arg_int(L->g, 1));
     return p->re && p->im;
 }
 
-/* re and im of one shape and dtype, as a complex tensor. */
-static Value *joined(Lower *L, Value *re, Value *im)
+Value *complex_joined(Lower *L, Value *re, Value *im)
 {
-    return re && im ? as_complex(L, AS(L, stack, arg_values(L->g, 2, (Value *[]){re, im}), arg_int(L->g, -1))) : NULL;
+    if (re && !im && L->err->code == E_OK) im = AS(L, zeros_like, arg_value(re));
+    if (!re || !im) return NULL;
+    return complex_from_pairs(L, AS(L, stack, arg_values(L->g, 2, (Value *[]){re, im}), arg_int(L->g, -1)));
 }
 
-static Value *times(Lower *L, Value *a, Value *b) { return AS(L, mul_Tensor, arg_value(a), arg_value(b)); }
-static Value *plus(Lower *L, Value *a, Value *b) { return AS(L, add_Tensor, arg_value(a), arg_value(b)); }
-static Value *minus(Lower *L, Value *a, Value *b) { return AS(L, sub_Tensor, arg_value(a), arg_value(b)); }
-static Value *zero_like(Lower *L, Value *x) { return AS(L, zeros_like, arg_value(x)); }
+bool complex_return(Lower *L, Value *re, Value *im) { return re && im && lower_return(L, complex_joined(L, re, im)); }
 
 Value *lower_complex_cast(Lower *L, Value *x, DType t)
 {
     Parts p;
     bool from = dtype_is_complex(x->dtype), to = dtype_is_complex(t);
-    if (from && to) return as_complex(L, lower_cast(L, as_real(L, x), real_of(t)));
-    if (!parts(L, x, &p)) return NULL;
-    Value *re = lower_cast(L, p.re, from ? t : real_of(t));
-    return from ? re : joined(L, re, zero_like(L, re));
+    if (from && to) return complex_from_pairs(L, lower_cast(L, complex_pairs(L, x), complex_real_of(t)));
+    if (!complex_parts(L, x, &p)) return NULL;
+    Value *re = lower_cast(L, p.re, from ? t : complex_real_of(t));
+    return from ? re : complex_joined(L, re, NULL);
+}
+
+Value *complex_value(Lower *L, int i, DType other)
+{
+    Value *x = lower_value(L, i);
+    if (L->arg[i].kind == ARG_EXPR)
+        x = AS(L, full, arg_exprs(L->g, 0, NULL), L->arg[i], arg_dtype(complex_real_of(other)));
+    return !x || is_complex(x) ? x : lower_cast(L, x, complex_of(x->dtype));
 }
 
 bool lower_polar(Lower *L)
 {
-    Value *r = lower_value(L, 0), *t = lower_value(L, 1);
-    return r && t &&
-           lower_return(L, joined(L, times(L, r, AS(L, cos, arg_value(t))), times(L, r, AS(L, sin, arg_value(t)))));
+    Value *r, *t;
+    TRY(lower_two(L, 0, 1, &r, &t));
+    return complex_return(L, AS(L, mul_Tensor, arg_value(r), arg_value(AS(L, cos, arg_value(t)))),
+                          AS(L, mul_Tensor, arg_value(r), arg_value(AS(L, sin, arg_value(t)))));
 }
 
 bool lower_complex(Lower *L)
 {
-    Value *re = lower_value(L, 0), *im = lower_value(L, 1);
-    if (!re || !im) return false;
-    if (same_dims(re, im)) return lower_return(L, joined(L, re, im));
-    return lower_return(L, joined(L, plus(L, re, zero_like(L, im)), plus(L, im, zero_like(L, re))));
+    Value *re, *im;
+    TRY(lower_two(L, 0, 1, &re, &im));
+    if (same_dims(re, im)) return complex_return(L, re, im);
+    return complex_return(L, AS(L, add_Tensor, arg_value(re), arg_value(AS(L, zeros_like, arg_value(im)))),
+                          AS(L, add_Tensor, arg_value(im), arg_value(AS(L, zeros_like, arg_value(re)))));
 }
 
-/* real, imag, angle: of a complex tensor */
 /* 0, or pi for a negative number; NaN stays. */
 static Value *angle_of_real(Lower *L, Value *x)
 {
@@ -111,121 +209,184 @@ static Value *angle_of_real(Lower *L, Value *x)
     return y && same ? AS(L, where_self, arg_value(same), arg_value(y), arg_value(x)) : NULL;
 }
 
+/* real, imag, angle */
 bool lower_part(Lower *L)
 {
     Value *z = lower_value(L, 0);
     Parts p;
     bool real = L->op->id == OP_real;
-    if (z && real && !dtype_is_complex(z->dtype)) return lower_return(L, z);
-    if (z && L->op->id == OP_angle && !dtype_is_complex(z->dtype)) return lower_return(L, angle_of_real(L, z));
-    if (!z || !dtype_is_complex(z->dtype)) return lower_fail(L, 0, "expected a complex tensor");
-    TRY(parts(L, z, &p));
-    if (L->op->id == OP_angle) return lower_return(L, AS(L, atan2, arg_value(p.im), arg_value(p.re)));
-    return lower_return(L, real ? p.re : p.im);
+    if (z && real && !is_complex(z)) return lower_return(L, z);
+    if (z && L->op->id == OP_angle && !is_complex(z)) return lower_return(L, angle_of_real(L, z));
+    if (!is_complex(z)) return lower_fail(L, 0, "expected a complex tensor");
+    if (L->op->id != OP_angle) { /* a view, through which the file may write */
+        Value *both = complex_pairs(L, z);
+        return both &&
+               lower_return(L, EMIT(L, select_int, arg_value(both), arg_int(L->g, z->rank), arg_int(L->g, !real)));
+    }
+    return complex_parts(L, z, &p) && lower_return(L, AS(L, atan2, arg_value(p.im), arg_value(p.re)));
 }
 
 bool lower_conj(Lower *L)
 {
     Value *z = lower_value(L, 0);
     Parts p;
-    if (!z || !dtype_is_complex(z->dtype)) return lower_return(L, z);
-    return parts(L, z, &p) && lower_return(L, joined(L, p.re, AS(L, neg, arg_value(p.im))));
+    if (!is_complex(z)) return lower_return(L, z);
+    return complex_parts(L, z, &p) && complex_return(L, p.re, AS(L, neg, arg_value(p.im)));
 }
 
-/* ------------------------------------------------------------------ arithmetic */
+/* ------------------------------------------------------------------ what moves elements */
 
-static bool add(Lower *L, Parts a, Parts b)
+/* The row, its first operand and its list of sizes with the axis of 2 added. */
+static bool with_axis(Lower *L, Expr *last)
 {
-    bool less = L->op->id == OP_sub_Tensor;
-    if (!ex_equals_int(L->arg[2].e, 1)) {
-        b.re = AS(L, mul_Tensor, arg_value(b.re), L->arg[2]);
-        if (b.im) b.im = AS(L, mul_Tensor, arg_value(b.im), L->arg[2]);
+    Expr *e[MAX_RANK + 1];
+    const Arg *a = &L->arg[1];
+    if (a->n >= MAX_RANK) return lower_fail(L, 1, "rank %d, at most %d is supported", a->n, MAX_RANK - 1);
+    for (int i = 0; i < a->n; i++) e[i] = a->es[i];
+    e[a->n] = last;
+    return lower_return(L, complex_from_pairs(L, lower_as(L, L->op->id, 2,
+                                                          (Arg[]){arg_value(complex_pairs(L, lower_value(L, 0))),
+                                                                  arg_exprs(L->g, a->n + 1, e)})));
+}
+
+bool complex_sizes(Lower *L) { return with_axis(L, ex_int(L->ex, 2)); }
+
+bool complex_permute(Lower *L)
+{
+    const Arg *a = &L->arg[1];
+    Expr *e[MAX_RANK + 1];
+    int rank = lower_value(L, 0)->rank;
+    if (a->n != rank) return lower_fail(L, 1, "%d dims for a tensor of rank %d", a->n, rank);
+    for (int i = 0; i < rank; i++) e[i] = a->es[i]->i < 0 ? ex_int(L->ex, a->es[i]->i + rank) : a->es[i];
+    e[rank] = ex_int(L->ex, rank);
+    Value *pairs = complex_pairs(L, lower_value(L, 0));
+    return pairs &&
+           lower_return(L, complex_from_pairs(L, AS(L, permute, arg_value(pairs), arg_exprs(L->g, rank + 1, e))));
+}
+
+/* The row on pairs, its second argument a dim. */
+bool complex_along_dim(Lower *L)
+{
+    Value *z = lower_value(L, 0);
+    int d, n = L->op->schema->nparams;
+    Arg *arg = arena_array(L->g->arena, Arg, n + 1);
+    if (!is_complex(z)) return lower_fail(L, 0, "expected a complex tensor");
+    TRY(lower_dim(L, 1, z->rank, &d));
+    if (!arg) return oom(L->err);
+    if (!z->rank) return lower_fail(L, 1, "a tensor of rank 0 has no dims");
+    for (int i = 2; i < n; i++) arg[i] = L->arg[i];
+    arg[0] = arg_value(complex_pairs(L, z));
+    arg[1] = arg_int(L->g, d);
+    return arg[0].v && lower_return(L, complex_from_pairs(L, lower_as(L, L->op->id, n, arg)));
+}
+
+static DType common_dtype(const Arg *list)
+{
+    DType t = DT_NONE;
+    for (int i = 0; i < list->n; i++) t = t == DT_NONE ? list->vs[i]->dtype : dtype_promote(t, list->vs[i]->dtype);
+    return t;
+}
+
+bool complex_cat(Lower *L)
+{
+    const Arg *list = &L->arg[0];
+    int d, rank = 1;
+    DType t = common_dtype(list);
+    Value **pairs = arena_array(L->g->arena, Value *, list->n + 1);
+    if (!pairs) return oom(L->err);
+    for (int i = 0; i < list->n; i++) {
+        TRY(pairs[i] = complex_pairs(L, lower_cast(L, list->vs[i], t)));
+        if (list->vs[i]->rank > rank) rank = list->vs[i]->rank;
     }
-    Value *re = less ? minus(L, a.re, b.re) : plus(L, a.re, b.re), *ai = a.im ? a.im : zero_like(L, a.re),
-          *bi = b.im ? b.im : zero_like(L, b.re);
-    return lower_return(L, joined(L, re, less ? minus(L, ai, bi) : plus(L, ai, bi)));
+    TRY(lower_dim(L, 1, rank, &d));
+    return lower_return(L, complex_from_pairs(L, AS(L, cat, arg_values(L->g, list->n, pairs), arg_int(L->g, d))));
 }
 
-static bool multiply(Lower *L, Parts a, Parts b)
-{
-    if (!a.im || !b.im) {
-        Value *re = times(L, a.re, b.re);
-        return lower_return(L, joined(L, re, a.im ? times(L, a.im, b.re) : times(L, a.re, b.im)));
-    }
-    Value *re = minus(L, times(L, a.re, b.re), times(L, a.im, b.im)),
-          *im = plus(L, times(L, a.re, b.im), times(L, a.im, b.re));
-    return lower_return(L, joined(L, re, im));
-}
+/* ------------------------------------------------------------------ the same of both parts */
 
-/* a / b = a * conj(b) / |b|^2 */
-static bool divide(Lower *L, Parts a, Parts b)
-{
-    if (b.im) {
-        Value *size = plus(L, times(L, b.re, b.re), times(L, b.im, b.im));
-        b.re = AS(L, div_Tensor, arg_value(b.re), arg_value(size));
-        b.im = AS(L, neg, arg_value(AS(L, div_Tensor, arg_value(b.im), arg_value(size))));
-        return multiply(L, a, b);
-    }
-    Value *re = AS(L, div_Tensor, arg_value(a.re), arg_value(b.re));
-    return lower_return(L, joined(L, re, AS(L, div_Tensor, arg_value(a.im), arg_value(b.re))));
-}
-
-/* A number stands for a tensor of rank 0: it does not widen the other operand. */
-static Value *operand(Lower *L, int i)
-{
-    if (L->arg[i].kind != ARG_EXPR) return lower_value(L, i);
-    DType other = lower_value(L, 1 - i)->dtype;
-    return AS(L, full, arg_exprs(L->g, 0, NULL), L->arg[i], arg_dtype(real_of(other)));
-}
-
-/* The same op on both parts: it is linear. */
-static bool by_parts(Lower *L, Parts a)
-{
-    Arg *arg = arena_array(L->g->arena, Arg, L->op->schema->nparams + 1);
-    if (!arg) return false;
-    for (int i = 1; i < L->op->schema->nparams; i++) arg[i] = L->arg[i];
-    arg[0] = arg_value(a.re);
-    Value *re = lower_as(L, L->op->id, L->op->schema->nparams, arg), *im;
-    arg[0] = arg_value(a.im);
-    im = lower_as(L, L->op->id, L->op->schema->nparams, arg);
-    return lower_return(L, joined(L, re, im));
-}
-
-bool lower_complex_operands(Lower *L, bool *taken)
+/* Arguments with the real or the imaginary part of each complex one in its place. */
+static bool take_part(Lower *L, bool imaginary, Arg *arg)
 {
     bool any = false;
-    for (int i = 0; i < 2 && i < L->op->schema->nparams; i++)
-        any |= L->arg[i].kind == ARG_VALUE && dtype_is_complex(L->arg[i].v->dtype);
-    *taken = false;
-    if (!any) return true;
-    Parts a = {0}, b = {0};
-    if (L->op->flags & OPF_ARITHMETIC) {
-        *taken = true;
-        TRY(parts(L, operand(L, 0), &a) && parts(L, operand(L, 1), &b));
-        return L->op->id == OP_mul_Tensor   ? multiply(L, a, b)
-               : L->op->id == OP_div_Tensor ? divide(L, a, b)
-                                            : add(L, a, b);
+    for (int i = 0; i < L->op->schema->nparams; i++) {
+        const Arg *a = &L->arg[i];
+        Parts p;
+        arg[i] = *a;
+        if (a->kind == ARG_DTYPE && !dtype_is_complex(a->dtype)) return lower_fail(L, i, "a real dtype");
+        if (a->kind == ARG_DTYPE) arg[i] = arg_dtype(complex_real_of(a->dtype));
+        if (a->kind != ARG_VALUE || !a->v) continue;
+        if (dtype_is_float(a->v->dtype)) return lower_fail(L, i, "a real tensor beside complex ones");
+        if (!is_complex(a->v)) continue;
+        any = true;
+        TRY(complex_parts(L, a->v, &p));
+        arg[i] = arg_value(imaginary ? p.im : p.re);
     }
-    *taken = L->op->flags & OPF_BY_PARTS || L->op->id == OP_abs || L->op->id == OP_exp;
-    if (!*taken) return true;
-    TRY(parts(L, lower_value(L, 0), &a));
-    if (L->op->id == OP_abs) return lower_return(L, AS(L, hypot, arg_value(a.re), arg_value(a.im)));
-    if (L->op->id != OP_exp) return by_parts(L, a);
-    b.re = AS(L, exp, arg_value(a.re));
-    return lower_return(
-        L, joined(L, times(L, b.re, AS(L, cos, arg_value(a.im))), times(L, b.re, AS(L, sin, arg_value(a.im)))));
+    return any || fail(L->err, E_UNSUPPORTED, "%s of real numbers with a complex result", L->op->name);
 }
 
-bool lower_complex_nodes(const Lower *L, const Node *from)
+/* The row is linear in its complex operands together: it takes both parts, each for itself. */
+bool complex_by_parts(Lower *L)
 {
-    for (const Node *n = from ? from->next : L->g->first; n; n = n->next) {
-        bool moves = n->op->flags & (OPF_VIEW | OPF_PICKS) || n->op->id == OP_cat;
-        for (int i = 0; !moves && i < n->op->schema->nparams; i++) {
-            const Arg *a = &n->arg[i];
-            bool z = a->kind == ARG_VALUE && dtype_is_complex(a->v->dtype);
-            for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) z |= a->vs[k] && dtype_is_complex(a->vs[k]->dtype);
-            if (z) return fail(L->err, E_UNSUPPORTED, "%s of complex numbers", n->op->name);
-        }
-    }
-    return true;
+    int n = L->op->schema->nparams;
+    Arg *re = arena_array(L->g->arena, Arg, n + 1), *im = arena_array(L->g->arena, Arg, n + 1);
+    if (!re || !im) return oom(L->err);
+    TRY(take_part(L, false, re) && take_part(L, true, im));
+    Value *real = lower_as(L, L->op->id, n, re);
+    return real && complex_return(L, real, lower_as(L, L->op->id, n, im));
+}
+
+/* (x, sizes, number) */
+bool complex_pad(Lower *L)
+{
+    Parts z;
+    TRY(complex_parts(L, lower_value(L, 0), &z));
+    Value *re = AS(L, constant_pad_nd, arg_value(z.re), L->arg[1], L->arg[2]);
+    return re && complex_return(L, re, AS(L, constant_pad_nd, arg_value(z.im), L->arg[1], arg_int(L->g, 0)));
+}
+
+/* (sizes, number, dtype) */
+bool complex_full(Lower *L)
+{
+    Arg t = arg_dtype(complex_real_of(L->arg[2].dtype));
+    Value *re = AS(L, full, L->arg[0], L->arg[1], t);
+    return re && complex_return(L, re, AS(L, full, L->arg[0], arg_int(L->g, 0), t));
+}
+
+/* (condition, self, other): both complex, of the wider dtype */
+bool complex_where(Lower *L)
+{
+    DType other = L->arg[1].kind == ARG_VALUE ? L->arg[1].v->dtype : L->arg[2].v->dtype;
+    Value *a = complex_value(L, 1, other), *b = complex_value(L, 2, other);
+    Parts p, q;
+    if (!a || !b) return lower_fail(L, a ? 2 : 1, "expected a tensor");
+    DType t = dtype_promote(a->dtype, b->dtype);
+    TRY(complex_parts(L, lower_cast(L, a, t), &p) && complex_parts(L, lower_cast(L, b, t), &q));
+    return complex_return(L, AS(L, where_self, L->arg[0], arg_value(p.re), arg_value(q.re)),
+                          AS(L, where_self, L->arg[0], arg_value(p.im), arg_value(q.im)));
+}
+
+/* What .imag of a conjugate is */
+bool lower_neg_view(Lower *L) { return lower_return(L, AS(L, neg, L->arg[0])); }
+
+/* ------------------------------------------------------------------ for readers of files */
+
+Value *lower_shown(Graph *g, Value *v, Err *err)
+{
+    Lower L = {.g = g, .ex = g->ex, .name = v->name, .err = err};
+    return is_complex(v) ? complex_pairs(&L, v) : v;
+}
+
+Value *lower_hidden(Graph *g, Value *pairs, Err *err)
+{
+    Lower L = {.g = g, .ex = g->ex, .name = pairs->name, .err = err};
+    return complex_from_pairs(&L, pairs);
+}
+
+Value *lower_complex_number(Graph *g, double re, double im, Err *err)
+{
+    Lower L = {.g = g, .ex = g->ex, .op = op_get(OP_complex), .name = "number", .err = err};
+    bool exact = (double)(float)re == re && (double)(float)im == im;
+    Arg t = arg_dtype(exact ? DT_F32 : DT_F64), none = arg_exprs(g, 0, NULL);
+    Value *r = AS(&L, full, none, arg_float(g, re), t), *i = r ? AS(&L, full, none, arg_float(g, im), t) : NULL;
+    return i ? complex_joined(&L, r, i) : NULL;
 }

@@ -1,0 +1,314 @@
+/* Arithmetic, functions, comparisons and products of complex tensors, in reals. Contract in lower/complex.h.
+ *
+ *     mul(a, b)      re = ar br - ai bi, im = ar bi + ai br; a real operand takes two products, not four
+ *     matmul(a, b)   the same with products of matrices
+ *     log(z)         log |z|, angle(z)
+ */
+#include <math.h>
+#include "lower/complex.h"
+#include "lower/lower_table.h"
+#include "shape/shape.h"
+
+static Arg v(Value *x) { return arg_value(x); }
+static Value *times(Lower *L, Value *a, Value *b) { return AS(L, mul_Tensor, v(a), v(b)); }
+static Value *plus(Lower *L, Value *a, Value *b) { return AS(L, add_Tensor, v(a), v(b)); }
+static Value *minus(Lower *L, Value *a, Value *b) { return AS(L, sub_Tensor, v(a), v(b)); }
+static Value *over(Lower *L, Value *a, Value *b) { return AS(L, div_Tensor, v(a), v(b)); }
+static Value *negative(Lower *L, Value *a) { return AS(L, neg, v(a)); }
+static Value *zero_like(Lower *L, Value *x) { return AS(L, zeros_like, v(x)); }
+static Value *size_of(Lower *L, Parts z) { return AS(L, hypot, v(z.re), v(z.im)); }
+static Value *angle_of(Lower *L, Parts z) { return AS(L, atan2, v(z.im), v(z.re)); }
+
+static bool polar(Lower *L, Value *r, Value *t)
+{
+    return complex_return(L, times(L, r, AS(L, cos, v(t))), times(L, r, AS(L, sin, v(t))));
+}
+
+static bool first(Lower *L, Parts *z)
+{
+    return complex_parts(L, lower_value(L, 0), z) && (z->im || lower_fail(L, 0, "expected a complex tensor"));
+}
+
+/* A number stands for a tensor of rank 0: it does not widen the other operand. */
+static Value *operand(Lower *L, int i)
+{
+    if (L->arg[i].kind != ARG_EXPR) return lower_value(L, i);
+    DType other = lower_value(L, 1 - i)->dtype;
+    return AS(L, full, arg_exprs(L->g, 0, NULL), L->arg[i], arg_dtype(complex_real_of(other)));
+}
+
+static bool operands(Lower *L, Parts *a, Parts *b)
+{
+    return complex_parts(L, operand(L, 0), a) && complex_parts(L, operand(L, 1), b);
+}
+
+/* ------------------------------------------------------------------ + - * / */
+
+/* add and sub: the third argument is a factor of the second */
+bool complex_add(Lower *L)
+{
+    bool less = L->op->id == OP_sub_Tensor;
+    Parts a, b;
+    TRY(operands(L, &a, &b));
+    if (!lower_is_number(&L->arg[2], 1)) {
+        b.re = AS(L, mul_Tensor, v(b.re), L->arg[2]);
+        if (b.im) b.im = AS(L, mul_Tensor, v(b.im), L->arg[2]);
+    }
+    Value *re = less ? minus(L, a.re, b.re) : plus(L, a.re, b.re), *ai = a.im ? a.im : zero_like(L, a.re),
+          *bi = b.im ? b.im : zero_like(L, b.re);
+    return complex_return(L, re, less ? minus(L, ai, bi) : plus(L, ai, bi));
+}
+
+Value *complex_product(Lower *L, OpId op, Parts a, Parts b)
+{
+    Value *rr = lower_as(L, op, 2, (Arg[]){v(a.re), v(b.re)});
+    Value *ri = b.im ? lower_as(L, op, 2, (Arg[]){v(a.re), v(b.im)}) : NULL;
+    Value *ir = a.im ? lower_as(L, op, 2, (Arg[]){v(a.im), v(b.re)}) : NULL;
+    if (!a.im || !b.im) return L->err->code == E_OK ? complex_joined(L, rr, a.im ? ir : ri) : NULL;
+    Value *ii = lower_as(L, op, 2, (Arg[]){v(a.im), v(b.im)});
+    Value *re = minus(L, rr, ii), *im = plus(L, ri, ir);
+    return re && im ? complex_joined(L, re, im) : NULL;
+}
+
+bool complex_multiply(Lower *L)
+{
+    Parts a, b;
+    return operands(L, &a, &b) && lower_return(L, complex_product(L, OP_mul_Tensor, a, b));
+}
+
+bool complex_matmul(Lower *L)
+{
+    Parts a, b;
+    return operands(L, &a, &b) && lower_return(L, complex_product(L, OP_matmul, a, b));
+}
+
+/* conj(z) / |z|^2 */
+static Parts inverse(Lower *L, Parts z)
+{
+    Value *size = plus(L, times(L, z.re, z.re), times(L, z.im, z.im));
+    return (Parts){over(L, z.re, size), negative(L, over(L, z.im, size))};
+}
+
+bool complex_divide(Lower *L)
+{
+    Parts a, b;
+    TRY(operands(L, &a, &b));
+    if (!b.im) return complex_return(L, over(L, a.re, b.re), over(L, a.im, b.re));
+    return lower_return(L, complex_product(L, OP_mul_Tensor, a, inverse(L, b)));
+}
+
+bool complex_reciprocal(Lower *L)
+{
+    Parts z;
+    TRY(first(L, &z));
+    z = inverse(L, z);
+    return complex_return(L, z.re, z.im);
+}
+
+bool complex_square(Lower *L)
+{
+    Parts z;
+    return first(L, &z) && lower_return(L, complex_product(L, OP_mul_Tensor, z, z));
+}
+
+/* ------------------------------------------------------------------ functions */
+
+bool complex_abs(Lower *L)
+{
+    Parts z;
+    return first(L, &z) && lower_return(L, size_of(L, z));
+}
+
+/* The row of the absolute values: norms */
+bool complex_of_size(Lower *L)
+{
+    Parts z;
+    int n = L->op->schema->nparams;
+    Arg *arg = arena_array(L->g->arena, Arg, n + 1);
+    if (!arg) return oom(L->err);
+    for (int i = 0; i < n; i++) arg[i] = L->arg[i];
+    TRY(first(L, &z));
+    arg[0] = v(size_of(L, z));
+    return arg[0].v && lower_return(L, lower_as(L, L->op->id, n, arg));
+}
+
+/* z / |z|; z / inf for 0, whose gradient is then 0, too */
+bool complex_sgn(Lower *L)
+{
+    Parts z;
+    TRY(first(L, &z));
+    Value *size = size_of(L, z), *none = AS(L, eq_Tensor, v(size), arg_int(L->g, 0));
+    size = none ? AS(L, masked_fill_Scalar, v(size), v(none), arg_float(L->g, INFINITY)) : NULL;
+    return size && complex_return(L, over(L, z.re, size), over(L, z.im, size));
+}
+
+bool complex_exp(Lower *L)
+{
+    Parts z;
+    return first(L, &z) && polar(L, AS(L, exp, v(z.re)), z.im);
+}
+
+bool complex_log(Lower *L)
+{
+    Parts z;
+    return first(L, &z) && complex_return(L, AS(L, log, v(size_of(L, z))), angle_of(L, z));
+}
+
+static Value *scaled(Lower *L, Value *x, Arg by) { return AS(L, mul_Tensor, v(x), by); }
+
+bool complex_sqrt(Lower *L)
+{
+    Parts z;
+    return first(L, &z) && polar(L, AS(L, sqrt, v(size_of(L, z))), scaled(L, angle_of(L, z), arg_float(L->g, 0.5)));
+}
+
+/* sin(x + i y) = sin x cosh y + i cos x sinh y */
+bool complex_sin(Lower *L)
+{
+    Parts z;
+    TRY(first(L, &z));
+    return complex_return(L, times(L, AS(L, sin, v(z.re)), AS(L, cosh, v(z.im))),
+                          times(L, AS(L, cos, v(z.re)), AS(L, sinh, v(z.im))));
+}
+
+bool complex_cos(Lower *L)
+{
+    Parts z;
+    TRY(first(L, &z));
+    return complex_return(L, times(L, AS(L, cos, v(z.re)), AS(L, cosh, v(z.im))),
+                          negative(L, times(L, AS(L, sin, v(z.re)), AS(L, sinh, v(z.im)))));
+}
+
+/* z^n for an integer n >= 1, by squares */
+static Value *whole_power(Lower *L, Parts z, int n)
+{
+    Value *y = NULL;
+    for (Parts square = z; n && L->err->code == E_OK; n >>= 1) {
+        Parts done;
+        if (n & 1 && !y) y = complex_joined(L, square.re, square.im);
+        else if (n & 1 && complex_parts(L, y, &done)) y = complex_product(L, OP_mul_Tensor, done, square);
+        Value *next = n > 1 ? complex_product(L, OP_mul_Tensor, square, square) : NULL;
+        if (n > 1 && !complex_parts(L, next, &square)) return NULL;
+    }
+    return L->err->code == E_OK ? y : NULL;
+}
+
+enum { MOST_FACTORS = 32 };
+
+/* A real exponent: |z|^p turned by p angle(z) */
+static bool real_power(Lower *L, Parts z, Arg p)
+{
+    const Expr *e = p.kind == ARG_EXPR ? p.e : NULL;
+    double n = e && ex_is_const(e) ? ex_number(e) : 0;
+    if (n >= 1 && n <= MOST_FACTORS && n == (int)n) return lower_return(L, whole_power(L, z, (int)n));
+    if (n <= -1 && n >= -MOST_FACTORS && n == (int)n) return lower_return(L, whole_power(L, inverse(L, z), (int)-n));
+    Value *r = AS(L, pow_Tensor_Tensor, v(size_of(L, z)), p);
+    return r && polar(L, r, scaled(L, angle_of(L, z), p));
+}
+
+/* a^b = exp(b log a); 0^b is 0 but for b = 0 */
+static bool complex_power(Lower *L, Parts a, Parts b)
+{
+    if (!a.im) a.im = zero_like(L, a.re);
+    Value *size = size_of(L, a);
+    Value *y = complex_product(L, OP_mul_Tensor, b, (Parts){AS(L, log, v(size)), angle_of(L, a)});
+    y = y ? AS(L, exp, v(y)) : NULL;
+    Value *none = AS(L, eq_Tensor, v(size), arg_int(L->g, 0));
+    Value *zero = y ? AS(L, eq_Tensor, v(complex_joined(L, b.re, b.im)), arg_int(L->g, 0)) : NULL;
+    zero = zero ? lower_cast(L, lower_cast(L, zero, complex_real_of(y->dtype)), y->dtype) : NULL;
+    return zero && none && lower_return(L, AS(L, where_self, v(none), v(zero), v(y)));
+}
+
+bool complex_pow(Lower *L)
+{
+    Parts a, b;
+    if (L->arg[1].kind == ARG_EXPR) return first(L, &a) && real_power(L, a, L->arg[1]);
+    TRY(operands(L, &a, &b));
+    return b.im ? complex_power(L, a, b) : real_power(L, a, v(b.re));
+}
+
+/* ------------------------------------------------------------------ comparisons */
+
+/* eq and ne, of both parts */
+bool complex_same(Lower *L)
+{
+    Parts a, b;
+    bool equal = L->op->id == OP_eq_Tensor;
+    TRY(operands(L, &a, &b));
+    if (!a.im) a.im = zero_like(L, a.re);
+    if (!b.im) b.im = zero_like(L, b.re);
+    Value *re = lower_as(L, L->op->id, 2, (Arg[]){v(a.re), v(b.re)}),
+          *im = lower_as(L, L->op->id, 2, (Arg[]){v(a.im), v(b.im)});
+    return re && im && lower_return(L, equal ? AS(L, logical_and, v(re), v(im)) : AS(L, logical_or, v(re), v(im)));
+}
+
+/* A test that one part passes */
+static bool test_parts(Lower *L, bool both)
+{
+    Parts z;
+    TRY(first(L, &z));
+    Value *re = lower_as(L, L->op->id, 1, (Arg[]){v(z.re)}), *im = lower_as(L, L->op->id, 1, (Arg[]){v(z.im)});
+    return re && im && lower_return(L, both ? AS(L, logical_and, v(re), v(im)) : AS(L, logical_or, v(re), v(im)));
+}
+
+bool complex_either(Lower *L) { return test_parts(L, false); }
+bool complex_both(Lower *L) { return test_parts(L, true); }
+
+/* ------------------------------------------------------------------ reductions and products */
+
+/* prod, cumprod: of the absolute values, turned by the sum of the angles */
+bool complex_prod(Lower *L)
+{
+    Parts z;
+    bool scan = L->op->id == OP_cumprod;
+    TRY(first(L, &z));
+    Value *r = size_of(L, z), *t = angle_of(L, z);
+    r = scan ? AS(L, cumprod, v(r), L->arg[1]) : AS(L, prod_dim_int, v(r), L->arg[1], L->arg[2]);
+    Arg dim = scan ? L->arg[1] : arg_exprs(L->g, 1, (Expr *[]){L->arg[1].e});
+    t = scan ? AS(L, cumsum, v(t), dim) : AS(L, sum_dim_IntList, v(t), dim, L->arg[2]);
+    return r && t && polar(L, r, t);
+}
+
+/* (input, weight, bias) */
+bool complex_linear(Lower *L)
+{
+    Value *w = complex_value(L, 1, DT_NONE), *x = lower_value(L, 0);
+    if (!w || !x) return lower_fail(L, w ? 0 : 1, "expected a tensor");
+    Value *y = AS(L, matmul, v(x), v(w->rank < 2 ? w : AS(L, t, v(w))));
+    return lower_return(L, lower_is_none(L, 2) || !y ? y : AS(L, add_Tensor, v(y), L->arg[2]));
+}
+
+/* The conjugate of the first operand, then the row that is not conjugated. */
+bool complex_vdot(Lower *L)
+{
+    Value *a, *b;
+    TRY(lower_two(L, 0, 1, &a, &b));
+    return lower_return(L, AS(L, dot, v(AS(L, conj, v(a))), v(b)));
+}
+
+bool complex_vecdot(Lower *L)
+{
+    Value *a, *b;
+    TRY(lower_two(L, 0, 1, &a, &b));
+    Value *p = times(L, AS(L, conj, v(a)), b);
+    return p && lower_return(L, AS(L, sum_dim_IntList, v(p), arg_exprs(L->g, 1, (Expr *[]){L->arg[2].e})));
+}
+
+/* var, with the mean of both parts: the sum of their variances */
+bool complex_var(Lower *L)
+{
+    Parts z;
+    int n = L->op->schema->nparams;
+    Arg *arg = arena_array(L->g->arena, Arg, n + 1);
+    if (!arg) return oom(L->err);
+    for (int i = 1; i < n; i++) arg[i] = L->arg[i];
+    TRY(first(L, &z));
+    arg[0] = v(z.re);
+    Value *re = lower_as(L, L->op->id, n, arg);
+    arg[0] = v(z.im);
+    Value *im = lower_as(L, L->op->id, n, arg);
+    return re && im && lower_return(L, plus(L, re, im));
+}
+
+/* mH, adjoint, matrix_H */
+bool complex_adjoint(Lower *L) { return lower_return(L, AS(L, conj, v(AS(L, mT, L->arg[0])))); }
