@@ -6,6 +6,7 @@
 #include <string.h>
 #include "run/run_table.h"
 #include "base/mem.h"
+#include "plan/fuse.h"
 #include "run/session.h"
 
 typedef struct Kept { /* a tensor that outlives the turn that made it */
@@ -15,7 +16,8 @@ typedef struct Kept { /* a tensor that outlives the turn that made it */
 
 typedef struct Loop {
     Session *session[2]; /* of the body; of yes and no */
-    Kept *kept[2];       /* what turns carry, by turns even and odd */
+    Fusion fusion[2];
+    Kept *kept[2]; /* what turns carry, by turns even and odd */
     int n;
 } Loop;
 
@@ -26,6 +28,7 @@ static void loop_free(void *p)
         for (int k = 0; l->kept[i] && k < l->n; k++) mem_free(l->kept[i][k].t.data);
         mem_free(l->kept[i]);
         session_free(l->session[i]);
+        fusion_free(&l->fusion[i]);
     }
     mem_free(l);
 }
@@ -48,8 +51,9 @@ static Loop *state_of(Call *c, int n, Err *err)
 
 static Session *body_session(Call *c, Loop *l, int which, const Graph *body, Err *err)
 {
-    if (!l->session[which]) l->session[which] = session_create(body, NULL, c->env->threads, c->env->memory_limit, err);
-    return l->session[which];
+    if (l->session[which]) return l->session[which];
+    if (!l->fusion[which].node && !fuse_graph(body, &l->fusion[which], err)) return NULL;
+    return l->session[which] = session_create(body, &l->fusion[which], c->env->threads, c->env->memory_limit, err);
 }
 
 static bool keep(Kept *k, const Tensor *t, Err *err)
@@ -82,13 +86,15 @@ static bool same_sizes(const Tensor *a, const Tensor *b)
     return true;
 }
 
-/* Where turn `turn` of a scanned result goes. */
+/* Slice `turn` of a stacked result, or of a sequence. */
 static Tensor slot_of(const Tensor *out, int64_t turn)
 {
-    size_t bytes = dtype_size(out->dtype);
-    for (int i = 1; i < out->rank; i++) bytes *= (size_t)out->shape[i];
-    return tensor_of(out->dtype, out->rank - 1, out->shape + 1,
-                     out->data ? (char *)out->data + (size_t)turn * bytes : NULL);
+    Tensor slot = *out;
+    slot.rank--;
+    memmove(slot.shape, slot.shape + 1, (size_t)slot.rank * sizeof *slot.shape);
+    memmove(slot.stride, slot.stride + 1, (size_t)slot.rank * sizeof *slot.stride);
+    if (slot.data) slot.data = (char *)slot.data + turn * out->stride[0] * (int64_t)dtype_size(out->dtype);
+    return slot;
 }
 
 static bool scan(Call *c, int k, const Tensor *t, int64_t turn, bool count, Err *err)
@@ -109,13 +115,17 @@ static bool scan(Call *c, int k, const Tensor *t, int64_t turn, bool count, Err 
 
 static bool take_turn(Call *c, Loop *l, Session *s, int64_t turn, Tensor *const *carried, bool *go, Err *err)
 {
-    const CallArg *captured = &c->arg[2];
-    int nc = c->arg[1].n;
+    const CallArg *captured = &c->arg[2], *sequences = &c->arg[6];
+    int nc = c->arg[1].n, ns = nc + sequences->n;
     Tensor at = tensor_of(DT_I64, 0, NULL, &turn), yes = tensor_of(DT_BOOL, 0, NULL, go);
     TRY(session_set_input(s, 0, &at, err) && session_set_input(s, 1, &yes, err));
     for (int i = 0; i < nc; i++)
         TRY(session_set_input(s, 2 + i, turn ? &l->kept[(turn - 1) & 1][i].t : carried[i], err));
-    for (int i = 0; i < captured->n; i++) TRY(session_set_input(s, 2 + nc + i, captured->ts[i], err));
+    for (int i = 0; i < sequences->n; i++) {
+        Tensor slice = slot_of(sequences->ts[i], turn);
+        TRY(session_set_input(s, 2 + nc + i, &slice, err));
+    }
+    for (int i = 0; i < captured->n; i++) TRY(session_set_input(s, 2 + ns + i, captured->ts[i], err));
     TRY(session_run(s, err));
     for (int i = 0; i < nc; i++) TRY(keep(&l->kept[turn & 1][i], session_output(s, 1 + i), err));
     return true;

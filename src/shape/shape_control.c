@@ -3,12 +3,14 @@
  * A body has symbols of its own. A size that its results share with its inputs is the operand's size outside; any other
  * becomes a new symbol, known when the op has run.
  */
+#include "expr/translate.h"
 #include "shape/shape_table.h"
 
 /* An operand outside, and what it is called inside. */
 typedef struct Pair {
     const Value *outer, *inner;
     const Value *next; /* of a carried value: what the body gives for the next turn; NULL otherwise */
+    int sliced;        /* 1: the body gets slices of it along its first axis */
 } Pair;
 
 static bool stays(const Pair *p, int d) { return !p->next || p->next->dim[d] == p->inner->dim[d]; }
@@ -16,23 +18,37 @@ static bool stays(const Pair *p, int d) { return !p->next || p->next->dim[d] == 
 static bool fits(Shape *s, const Pair *p, const char *what, int at)
 {
     const Value *v = p->outer, *w = p->inner;
-    if (!v || v->dtype != w->dtype || v->rank != w->rank)
+    if (!v || v->dtype != w->dtype || v->rank != w->rank + p->sliced)
         return fail(s->err, E_FORMAT, "%s %d: found %s of rank %d, the body takes %s of rank %d", what, at,
-                    v ? dtype_name(v->dtype) : "nothing", v ? v->rank : 0, dtype_name(w->dtype), w->rank);
-    for (int i = 0; i < v->rank; i++)
-        if (ex_is_int(w->dim[i])) TRY(shape_require_equal(s, v->dim[i], w->dim[i], "what the body takes"));
+                    v ? dtype_name(v->dtype) : "nothing", v ? v->rank : 0, dtype_name(w->dtype), w->rank + p->sliced);
+    for (int i = 0; i < w->rank; i++)
+        if (ex_is_int(w->dim[i])) /* an expression of the body's pool */
+            TRY(shape_require_equal(s, v->dim[i + p->sliced], ex_int(s->ex, w->dim[i]->i), "what the body takes"));
     return true;
 }
 
-/* A size of a result of the body, outside: a constant, or the size of an operand that does not change from
- * turn to turn. */
-static Expr *outside(const Pair *pair, int n, Expr *inner)
+typedef struct Sight {
+    const Pair *pair;
+    int n;
+} Sight;
+
+/* What a size of the body is called outside: the size of an operand that does not change from turn to turn. */
+static Expr *seen_outside(void *user, const Expr *inner)
 {
-    if (ex_is_int(inner)) return inner;
-    for (int i = 0; i < n; i++)
-        for (int d = 0; pair[i].outer && d < pair[i].inner->rank; d++)
-            if (pair[i].inner->dim[d] == inner && stays(&pair[i], d)) return pair[i].outer->dim[d];
+    const Sight *v = user;
+    for (int i = 0; i < v->n; i++)
+        for (int d = 0; v->pair[i].outer && d < v->pair[i].inner->rank; d++)
+            if (v->pair[i].inner->dim[d] == inner && stays(&v->pair[i], d))
+                return v->pair[i].outer->dim[d + v->pair[i].sliced];
     return NULL;
+}
+
+/* A size of a result of the body, outside; NULL where operands do not determine it. */
+static Expr *outside(Shape *s, const Pair *pair, int n, const Expr *inner)
+{
+    Sight all = {pair, n};
+    Expr *whole = seen_outside(&all, inner);
+    return whole ? whole : expr_translate(s->ex, inner, seen_outside, &all);
 }
 
 /* Declares result k; dims that are NULL are new symbols. */
@@ -43,7 +59,6 @@ static bool declare(Shape *s, int k, DType t, int rank, Expr **dim)
         fresh[i] = !dim[i];
         if (fresh[i]) dim[i] = shape_fresh_symbol(s);
         if (!dim[i]) return oom(s->err);
-        if (ex_is_int(dim[i])) dim[i] = ex_int(s->ex, dim[i]->i); /* of the body's pool */
     }
     TRY(shape_out(s, k, t, rank, dim));
     for (int i = 0; i < rank; i++)
@@ -58,18 +73,19 @@ static bool truth_value(Shape *s, const Value *v, const char *what)
 
 bool shape_loop(Shape *s)
 {
-    const Arg *carried = shape_arg(s, 1), *captured = shape_arg(s, 2), *limit = shape_arg(s, 4);
+    const Arg *carried = shape_arg(s, 1), *captured = shape_arg(s, 2), *limit = shape_arg(s, 4),
+              *sequences = shape_arg(s, 6);
     const Graph *body = shape_arg(s, 3)->g;
     Value *cond = shape_value(s, 0);
     if (limit->kind == ARG_EXPR && ex_is_int(limit->e) && limit->e->i > LOOP_MAX_TURNS && !cond &&
         shape_arg(s, 5)->e->i)
         return fail(s->err, E_LIMIT, "a loop of %lld iterations: at most %d are run", (long long)limit->e->i,
                     LOOP_MAX_TURNS);
-    int nc = carried->n, n = nc + captured->n, scanned = body->noutput - 1 - nc;
+    int nc = carried->n, ns = nc + sequences->n, n = ns + captured->n, stacked = body->noutput - 1 - nc;
     bool sure;
     Pair *pair = arena_array(s->g->arena, Pair, n + 1);
     if (!pair) return oom(s->err);
-    if (body->ninput != n + 2 || scanned < 0)
+    if (body->ninput != n + 2 || stacked < 0)
         return fail(s->err, E_FORMAT, "the body has %d inputs and %d results, expected %d and at least %d",
                     body->ninput, body->noutput, n + 2, nc + 1);
     if (body->input[0]->dtype != DT_I64 || body->input[0]->rank)
@@ -80,27 +96,33 @@ bool shape_loop(Shape *s)
     if (sure && limit->kind != ARG_EXPR)
         return fail(s->err, E_FORMAT, "the loop never ends: it has no limit, and its condition is always true");
     for (int i = 0; i < n; i++) {
-        pair[i] = (Pair){i < nc ? carried->vs[i] : captured->vs[i - nc], body->input[2 + i],
-                         i < nc ? body->output[1 + i].value : NULL};
-        TRY(fits(s, &pair[i], i < nc ? "carried value" : "captured value", i < nc ? i : i - nc));
+        bool carries = i < nc, slices = !carries && i < ns;
+        int at = carries ? i : slices ? i - nc : i - ns;
+        pair[i] = (Pair){carries  ? carried->vs[at]
+                         : slices ? sequences->vs[at]
+                                  : captured->vs[at],
+                         body->input[2 + i], carries ? body->output[1 + i].value : NULL, slices};
+        TRY(fits(s, &pair[i], carries ? "carried value" : slices ? "sequence" : "captured value", at));
+        if (slices && limit->kind != ARG_EXPR) return fail(s->err, E_FORMAT, "a loop over sequences without a limit");
+        if (slices) TRY(shape_require_equal(s, pair[i].outer->dim[0], limit->e, "the length of a sequence"));
         const Value *next = pair[i].next;
         if (next && (next->dtype != pair[i].inner->dtype || next->rank != pair[i].inner->rank))
             return fail(s->err, E_FORMAT, "carried value %d is %s of rank %d, the body gives %s of rank %d", i,
                         dtype_name(pair[i].inner->dtype), pair[i].inner->rank, dtype_name(next->dtype), next->rank);
     }
-    TRY(graph_set_nout(s->g, s->node, nc + scanned, s->err));
+    TRY(graph_set_nout(s->g, s->node, nc + stacked, s->err));
     for (int i = 0; i < nc; i++) {
         Expr *dim[MAX_RANK];
         for (int d = 0; d < pair[i].outer->rank; d++) dim[d] = stays(&pair[i], d) ? pair[i].outer->dim[d] : NULL;
         TRY(declare(s, i, pair[i].outer->dtype, pair[i].outer->rank, dim));
     }
     bool counted = sure && limit->kind == ARG_EXPR && !cond;
-    for (int i = 0; i < scanned; i++) {
+    for (int i = 0; i < stacked; i++) {
         const Value *v = body->output[1 + nc + i].value;
         Expr *dim[MAX_RANK];
-        if (v->rank >= MAX_RANK) return fail(s->err, E_FORMAT, "scanned value %d has rank %d", i, v->rank);
+        if (v->rank >= MAX_RANK) return fail(s->err, E_FORMAT, "stacked value %d has rank %d", i, v->rank);
         dim[0] = counted ? ex_max(s->ex, limit->e, ex_int(s->ex, 0)) : NULL;
-        for (int d = 0; d < v->rank; d++) dim[1 + d] = outside(pair, n, v->dim[d]);
+        for (int d = 0; d < v->rank; d++) dim[1 + d] = outside(s, pair, n, v->dim[d]);
         TRY(declare(s, nc + i, v->dtype, v->rank + 1, dim));
     }
     return true;
@@ -120,7 +142,7 @@ bool shape_branch(Shape *s)
     Pair *pair = arena_array(s->g->arena, Pair, n + m + 1);
     if (!pair) return oom(s->err);
     for (int i = 0; i < n + m; i++) {
-        pair[i] = (Pair){captured->vs[i], i < n ? body[0]->input[i] : body[1]->input[i - n], NULL};
+        pair[i] = (Pair){captured->vs[i], i < n ? body[0]->input[i] : body[1]->input[i - n], NULL, 0};
         TRY(fits(s, &pair[i], "captured value", i));
     }
     TRY(graph_set_nout(s->g, s->node, body[0]->noutput, s->err));
@@ -131,9 +153,7 @@ bool shape_branch(Shape *s)
             return fail(s->err, E_UNSUPPORTED, "result %d is %s of rank %d in one branch, %s of rank %d in the other",
                         k, dtype_name(a->dtype), a->rank, dtype_name(b->dtype), b->rank);
         for (int d = 0; d < a->rank; d++) {
-            Expr *p = outside(pair, n, a->dim[d]), *q = outside(pair + n, m, b->dim[d]);
-            if (p && ex_is_int(p)) p = ex_int(s->ex, p->i);
-            if (q && ex_is_int(q)) q = ex_int(s->ex, q->i);
+            Expr *p = outside(s, pair, n, a->dim[d]), *q = outside(s, pair + n, m, b->dim[d]);
             dim[d] = p && p == q ? p : NULL;
         }
         TRY(declare(s, k, a->dtype, a->rank, dim));

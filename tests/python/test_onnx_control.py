@@ -193,3 +193,59 @@ def test_nodes_out_of_order(tmp_path):
     onnx.save(model, tmp_path / "m.onnx")
     with pytest.raises(qkv.Error, match="is not computed before this node"):
         qkv.Model(str(tmp_path / "m.onnx"))
+
+
+def test_loops_train(tmp_path):
+    """A loop that stacks, its weights carried and captured, in a branch's company: autograd's gradients."""
+    torch = pytest.importorskip("torch")
+    text = """<ir_version: 9, opset_import: ["" : 17]>
+    agraph (float[N, 4] x) => (float loss) <float[4, 4] w, float[4] h> {
+        half = Constant<value_float = 0.5>()
+        yes = Constant<value = bool {1}>()
+        turns = Size(x)
+        last, all = Loop(turns, yes, h) <body = b (int64 i, bool go, float[4] a) => (bool more, float[4] c, float[4] d)
+            { more = Identity(go)  e = MatMul(a, w)  t = Tanh(e)  c = Add(t, half)  d = Mul(a, c) }>
+        sum = ReduceSum<keepdims = 0>(x)
+        zero = Constant<value_float = 0.0>()
+        up = Greater(sum, zero)
+        y = If(up) <then_branch = yes () => (float[4] p) { p = Mul(last, h) },
+                    else_branch = no () => (float[4] q) { q = Neg(last) }>
+        square = Mul(all, all)
+        parts = ReduceSum<keepdims = 0>(square)
+        more = ReduceSum<keepdims = 0>(y)
+        loss = Add(parts, more)
+    }"""
+    model, weights = parser.parse_model(text), {"w": floats(4, 4), "h": floats(4)}
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, name) for name, a in weights.items())
+    onnx.save(model, tmp_path / "m.onnx")
+    joint = qkv.Model(tmp_path / "m.onnx").joint()
+    for rows, sign in ((1, 1), (2, -1)):
+        w, h = (torch.tensor(weights[name], requires_grad=True) for name in "wh")
+        a, loss = h, 0
+        for _ in range(4 * rows):
+            c = torch.tanh(a @ w) + 0.5
+            a, loss = c, loss + (a * c).square().sum()
+        loss = loss + (a * h if sign > 0 else -a).sum()
+        loss.backward()
+        got = joint.run({"x": np.full((rows, 4), sign, np.float32)})
+        for key, want in (("loss", loss.detach()), ("grad.w", w.grad), ("grad.h", h.grad)):
+            np.testing.assert_allclose(np.asarray(got[key]), want.numpy(), rtol=2e-5, atol=2e-5, err_msg=key)
+
+
+def test_loops_in_bf16(tmp_path):
+    text = """<ir_version: 9, opset_import: ["" : 17]>
+    agraph (float[N, 64] x, int64 turns) => (float[N, 64] y) <float[64, 64] w> {
+        yes = Constant<value = bool {1}>()
+        y = Loop(turns, yes, x) <body = b (int64 i, bool go, float[N, 64] a) => (bool more, float[N, 64] c)
+            { more = Identity(go)  e = MatMul(a, w)  c = Tanh(e) }>
+    }"""
+    model = parser.parse_model(text)
+    del model.graph.initializer[:]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(floats(64, 64) / 8, "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    full, few = qkv.Model(tmp_path / "m.onnx"), qkv.Model(tmp_path / "m.onnx", compute="bf16")
+    for rows, turns in ((3, 2), (17, 5)):
+        feeds = {"x": floats(rows, 64), "turns": np.array(turns)}
+        want, got = (np.asarray(m.run(feeds)["y"]) for m in (full, few))
+        assert got.dtype == np.float32 and 0 < np.abs(got - want).max() < 2e-2 * np.abs(want).max()

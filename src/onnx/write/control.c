@@ -68,16 +68,25 @@ static void share_weights(Onnx *o, const Graph *g, Ref *value, bool *written)
         }
 }
 
-/* g as a graph whose first `own` inputs are its own and whose others are the values `captured` outside;
- * NULL when it cannot be written. */
-static OnnxGraph *body_of(Onnx *o, const Node *n, const Graph *g, int own, Value *const *captured)
+/* Which inputs and results of a body are ONNX's. */
+typedef struct Ends {
+    int first, own;                           /* inputs [first, own) are the body's own */
+    int slices;                               /* those after them are slices, by turn, of `sequence` */
+    Value *const *sequence, *const *captured; /* all others are these values outside */
+    int result;                               /* its first result */
+} Ends;
+
+/* g as a graph inside node n; NULL when it cannot be written. */
+static OnnxGraph *body_of(Onnx *o, const Node *n, const Graph *g, Ends ends)
 {
     Onnx in;
     OnnxGraph *out = arena_new(o->a, OnnxGraph);
     OnnxValueInfo *output = arena_array(o->a, OnnxValueInfo, g->noutput + 1);
     Ref *value = arena_array(o->a, Ref, g->next_id + 1);
     bool *written = arena_array(o->a, bool, g->next_id + 1), ok = out && output && value && written;
-    for (int i = own; ok && i < g->ninput; i++) value[g->input[i]->id] = ref(o, captured[i - own]);
+    int captured = ends.own + ends.slices;
+    for (int i = captured; ok && i < g->ninput; i++) value[g->input[i]->id] = ref(o, ends.captured[i - captured]);
+    for (int i = ends.own; ok && i < captured; i++) value[g->input[i]->id] = ref(o, ends.sequence[i - ends.own]);
     if (ok) share_weights(o, g, value, written);
     if (!ok || !open_body(o, g, value, written, &in)) { /* in begins with what was written up to here */
         out_of_memory(o);
@@ -85,17 +94,24 @@ static OnnxGraph *body_of(Onnx *o, const Node *n, const Graph *g, int own, Value
     }
     for (int i = 0; i < g->ninput; i++) {
         Value *v = g->input[i];
-        if (i < own) in.input[in.ninput++] = bare(fresh(&in, v->name), v->dtype, !v->rank);
-        if (i < own) value[v->id] = (Ref){in.input[i].name, v->dtype};
+        bool own = i >= ends.first && i < ends.own;
+        if (own) in.input[in.ninput] = bare(fresh(&in, v->name), v->dtype, !v->rank);
+        if (own) value[v->id] = (Ref){in.input[in.ninput++].name, v->dtype};
         written[v->id] = true;
     }
+    for (int i = ends.own; i < captured; i++) {
+        in.scope = n->name;
+        in.scope_from = in.nnode;
+        Ref *slice = &value[g->input[i]->id];
+        *slice = NODE(&in, "Gather", slice->t, *slice, value[g->input[0]->id]);
+    }
     write_nodes(&in);
-    for (int i = 0; i < g->noutput && !in.broken; i++) {
+    for (int i = ends.result; i < g->noutput && !in.broken; i++) {
         in.scope = n->name;
         in.scope_from = in.nnode;
         Ref y = ref(&in, g->output[i].value);
         y = NODE(&in, "Identity", y.t, y); /* a result is the body's own, and no two are one */
-        output[i] = bare(y.name, y.t, !g->output[i].value->rank);
+        output[i - ends.result] = bare(y.name, y.t, !g->output[i].value->rank);
     }
     *out = (OnnxGraph){.name = n->name,
                        .doc = "",
@@ -104,7 +120,7 @@ static OnnxGraph *body_of(Onnx *o, const Node *n, const Graph *g, int own, Value
                        .input = in.input,
                        .ninput = in.ninput,
                        .output = output,
-                       .noutput = g->noutput};
+                       .noutput = g->noutput - ends.result};
     bool refused = in.refused;
     close_body(o, &in);
     if (refused) refuse(o, "%s", in.why);
@@ -128,17 +144,54 @@ static void give_all(Onnx *o, const Node *n, const char *op, int nin, const Ref 
     for (int k = 0; k < n->nout; k++) give(o, n, k, out[k]);
 }
 
+static void mark_read(void *user, Value **slot) { ((bool *)user)[(*slot)->id] = true; }
+
+/* A body that asks neither which turn it is nor whether there is another one. */
+static bool asks_nothing(Onnx *o, const Graph *g)
+{
+    bool *read = arena_array(o->a, bool, g->next_id + 1);
+    if (!read) return false;
+    for (Node *n = g->first; n; n = n->next) node_each_operand(n, mark_read, read);
+    for (int i = 1; i < g->noutput; i++) read[g->output[i].value->id] = true;
+    return !read[g->input[0]->id] && !read[g->input[1]->id];
+}
+
+/* Scan(carried ..., sequences ...) */
+static void write_scan(Onnx *o, const Node *n)
+{
+    const Arg *carried = &n->arg[1], *sequences = &n->arg[6];
+    Ref in[2 * MAX_RESULTS];
+    int count = carried->n + sequences->n;
+    if (count > 2 * MAX_RESULTS) {
+        refuse(o, "%d carried values and sequences: at most %d are written", count, 2 * MAX_RESULTS);
+        return;
+    }
+    for (int i = 0; i < count; i++) in[i] = ref(o, i < carried->n ? carried->vs[i] : sequences->vs[i - carried->n]);
+    OnnxGraph *body = body_of(o, n, n->arg[3].g,
+                              (Ends){.first = 2, .own = 2 + count, .captured = n->arg[2].vs, .result = 1});
+    if (!body || o->refused) return;
+    attr_graph(o, "body", body);
+    attr_int(o, "num_scan_inputs", sequences->n);
+    give_all(o, n, "Scan", count, in);
+}
+
 /* Loop(limit, condition, carried ...) */
 void out_loop(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    const Arg *carried = &n->arg[1];
+    const Arg *carried = &n->arg[1], *sequences = &n->arg[6];
     Ref in[2 + MAX_RESULTS] = {{"", DT_I64}, {"", DT_BOOL}};
     if (!few(o, n)) return;
+    if (sequences->n && n->arg[5].e->i && n->arg[0].kind == ARG_NONE && asks_nothing(o, n->arg[3].g)) {
+        write_scan(o, n);
+        return;
+    }
     if (n->arg[4].kind == ARG_EXPR) in[0] = size_scalar(o, n->arg[4].e, DT_I64);
     if (n->arg[0].kind == ARG_VALUE) in[1] = ref(o, n->arg[0].v);
     for (int i = 0; i < carried->n; i++) in[2 + i] = ref(o, carried->vs[i]);
-    OnnxGraph *body = body_of(o, n, n->arg[3].g, 2 + carried->n, n->arg[2].vs);
+    OnnxGraph *body = body_of(
+        o, n, n->arg[3].g,
+        (Ends){.own = 2 + carried->n, .slices = sequences->n, .sequence = sequences->vs, .captured = n->arg[2].vs});
     if (!body || o->refused) return;
     attr_graph(o, "body", body);
     give_all(o, n, "Loop", 2 + carried->n, in);
@@ -150,8 +203,8 @@ void out_branch(Onnx *o, const Node *n, const char *text)
     (void)text;
     if (!few(o, n)) return;
     Ref cond = ref(o, n->arg[0].v);
-    OnnxGraph *yes = body_of(o, n, n->arg[2].g, 0, n->arg[1].vs),
-              *no = yes ? body_of(o, n, n->arg[3].g, 0, n->arg[1].vs + n->arg[2].g->ninput) : NULL;
+    OnnxGraph *yes = body_of(o, n, n->arg[2].g, (Ends){.captured = n->arg[1].vs}),
+              *no = yes ? body_of(o, n, n->arg[3].g, (Ends){.captured = n->arg[1].vs + n->arg[2].g->ninput}) : NULL;
     if (!no || o->refused) return;
     attr_graph(o, "then_branch", yes);
     attr_graph(o, "else_branch", no);
