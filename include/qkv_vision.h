@@ -1,5 +1,5 @@
-/* libqkv_vision: pictures, tokenizers, and finding what a text names in a picture. A separate library, built on libqkv.
- * */
+/* libqkv_vision: pictures, tokenizers, choosing tokens, and finding what a text names in a picture. A separate library,
+ * built on libqkv. */
 #ifndef QKV_VISION_H
 #define QKV_VISION_H
 #include "qkv.h"
@@ -26,11 +26,34 @@ QKV_API qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lower
  * cleans texts as OpenAI's tokenizer and SAM 3's do (entities, quotes, ligatures, widths) and pads with 0; 1: as
  * transformers' CLIPTokenizer (NFC) and pads with <end>. */
 QKV_API qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *err);
+/* The byte-level BPE of a tokenizer.json (GPT-2, Llama 3, Qwen ...). Another kind of tokenizer is QKV_UNSUPPORTED. */
+QKV_API qkv_tokenizer *qkv_tokenizer_json(const char *path, qkv_error *err);
 QKV_API void qkv_tokenizer_free(qkv_tokenizer *t);
 /* WordPiece: [CLS] text [SEP], at most `capacity` ids (the text is cut, [SEP] stays); returns how many ids were
  * written, or -1 on error. CLIP: <start> text <end> and padding, always `capacity` ids; returns how many ids the whole
- * text needs: more than `capacity` when it was cut, 2 when it has no tokens. */
+ * text needs: more than `capacity` when it was cut, 2 when it has no tokens. tokenizer.json: the ids of `tokenizers`,
+ * with the special tokens that the file adds; returns how many there are, of which at most `capacity` are written. */
 QKV_API int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64_t *ids, int capacity, qkv_error *err);
+/* Of a tokenizer.json: the largest id + 1 (0 for the other kinds); the bytes that an id stands for, which may be part
+ * of a UTF-8 character (NULL for an id that there is not); whether it is a special token; a token's id (-1: there is
+ * none). */
+QKV_API int64_t qkv_tokenizer_size(const qkv_tokenizer *t);
+QKV_API const char *qkv_tokenizer_bytes(const qkv_tokenizer *t, int64_t id, size_t *n);
+QKV_API int qkv_tokenizer_is_special(const qkv_tokenizer *t, int64_t id);
+QKV_API int64_t qkv_tokenizer_find(const qkv_tokenizer *t, const char *token);
+
+/* ---------------------------------------------------------------- choosing the next token */
+
+typedef struct qkv_sample_options {
+    size_t struct_size; /* sizeof(qkv_sample_options) */
+    double temperature; /* 0: the largest logit, the lowest id of equal ones */
+    int64_t top_k;      /* only the k largest; 0: all */
+    double top_p;       /* of those, the fewest whose shares reach it; 0 or 1: all */
+} qkv_sample_options;
+/* A position in n logits, drawn with splitmix64, whose state goes on: set *state to a seed before the first call. NaN
+ * is never chosen. options NULL: the largest. -1 on error. */
+QKV_API int64_t qkv_sample(const float *logits, int64_t n, const qkv_sample_options *options, uint64_t *state,
+                           qkv_error *err);
 
 /* ---------------------------------------------------------------- what a text names in a picture */
 

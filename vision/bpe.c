@@ -3,38 +3,23 @@
  * none is left.
  */
 #include "vision/bpe.h"
-#include <limits.h>
 #include <string.h>
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "vision/merges.h"
 
-enum { BYTES = 256, CLIP_MERGES = 48894, MAX_TEXT = 1 << 16, NO_RANK = INT_MAX };
-
-typedef struct Merge {
-    uint64_t pair; /* left << 32 | right, + 1 so that 0 is free */
-    int rank, id;
-} Merge;
+enum { BYTES = 256, CLIP_MERGES = 48894, MAX_TEXT = 1 << 16 };
 
 struct Bpe {
     Arena *arena;
-    Merge *slots; /* open addressing */
-    size_t mask;
+    Merges table;
     int byte_id[BYTES];
     int merges;
     ClipStyle style;
 };
 
 /* ------------------------------------------------------------------ merges */
-
-static uint64_t pair_of(int a, int b) { return ((uint64_t)a << 32 | (uint64_t)b) + 1; }
-
-static Merge *slot(const Bpe *b, uint64_t pair)
-{
-    size_t at = (size_t)(pair * 0x9E3779B97F4A7C15u >> 32) & b->mask;
-    while (b->slots[at].pair && b->slots[at].pair != pair) at = (at + 1) & b->mask;
-    return &b->slots[at];
-}
 
 /* Bytes have the names of printable characters (bytes_to_unicode): their own where they are one, else from U+0100 on;
  * ids in that order. */
@@ -73,9 +58,9 @@ static bool add_merge(Bpe *b, Map *ids, const char *line, size_t n, int number, 
     int from = id_of(ids, a), to = id_of(ids, c), id = 2 * BYTES + b->merges;
     if (from < 0 || to < 0)
         return fail(err, E_FORMAT, "line %d joins '%.40s', which no line before it makes", number, from < 0 ? a : c);
-    Merge *m = slot(b, pair_of(from, to));
+    Merge *m = merges_slot(&b->table, from, to);
     if (m->pair) return fail(err, E_FORMAT, "line %d joins what line %d joined already", number, m->rank + 1);
-    *m = (Merge){pair_of(from, to), b->merges++, id};
+    *m = (Merge){merges_pair(from, to), b->merges++, id};
     return map_put(ids, whole, (void *)(intptr_t)(id + 1)) || oom(err);
 }
 
@@ -97,17 +82,14 @@ Bpe *bpe_open(const char *merges, size_t size, ClipStyle style, Err *err)
 {
     Map ids = {0};
     Bpe *b = mem_zeroed(1, sizeof *b);
-    size_t lines = 1, slots = 1024;
+    size_t lines = 1;
     for (size_t i = 0; i < size && lines < CLIP_MERGES; i++) lines += merges[i] == '\n';
-    while (slots < 2 * lines) slots *= 2;
     if (b) {
         b->arena = arena_create(0);
-        b->slots = mem_zeroed(slots, sizeof *b->slots);
-        b->mask = slots - 1;
         b->style = style;
     }
-    bool ok = b && b->arena && b->slots;
-    if (!ok) oom(err);
+    bool ok = (b && b->arena) || oom(err);
+    ok = ok && merges_room(&b->table, lines, err);
     ok = ok && name_bytes(b, &ids, err) && read_merges(b, &ids, merges, size, err);
     map_free(&ids);
     if (b) { /* names served to read the merges only */
@@ -123,7 +105,7 @@ void bpe_free(Bpe *b)
 {
     if (!b) return;
     arena_destroy(b->arena);
-    mem_free(b->slots);
+    merges_free(&b->table);
     mem_free(b);
 }
 
@@ -142,35 +124,19 @@ static void add(Ids *ids, int64_t id)
     ids->n++;
 }
 
-static int rank_of(const Bpe *b, int left, int right)
-{
-    const Merge *m = slot(b, pair_of(left, right));
-    return m->pair ? m->rank : NO_RANK;
-}
+/* Room for what a text is made of. */
+typedef struct Work {
+    int *symbol; /* one a byte */
+    Join join;
+    Err *err;
+} Work;
 
-/* work: room for two ints a byte; rank[i] is that of symbols i and i + 1. */
-static void add_piece(const Bpe *b, const char *text, size_t n, int *work, Ids *ids)
+static bool add_piece(const Bpe *b, const char *text, size_t n, Work *w, Ids *ids)
 {
-    int *symbol = work, *rank = work + n;
-    for (size_t i = 0; i < n; i++) symbol[i] = b->byte_id[(unsigned char)text[i]] + (i + 1 == n ? BYTES : 0);
-    for (size_t i = 0; i + 1 < n; i++) rank[i] = rank_of(b, symbol[i], symbol[i + 1]);
-    while (n > 1) {
-        int best = NO_RANK;
-        for (size_t i = 0; i + 1 < n; i++) best = rank[i] < best ? rank[i] : best;
-        if (best == NO_RANK) break;
-        size_t to = 0;
-        for (size_t from = 0; from < n; to++) { /* every such pair, from the left */
-            bool join = from + 1 < n && rank[from] == best;
-            symbol[to] = join ? slot(b, pair_of(symbol[from], symbol[from + 1]))->id : symbol[from];
-            from += join ? 2 : 1;
-            if (from < n) rank[to] = join ? -1 : rank[from - 1];
-            if (to && join) rank[to - 1] = -1;
-        }
-        n = to;
-        for (size_t i = 0; i + 1 < n; i++)
-            if (rank[i] < 0) rank[i] = rank_of(b, symbol[i], symbol[i + 1]);
-    }
-    for (size_t i = 0; i < n; i++) add(ids, symbol[i]);
+    for (size_t i = 0; i < n; i++) w->symbol[i] = b->byte_id[(unsigned char)text[i]] + (i + 1 == n ? BYTES : 0);
+    TRY(merges_join(&b->table, w->symbol, &n, &w->join, w->err));
+    for (size_t i = 0; i < n; i++) add(ids, w->symbol[i]);
+    return true;
 }
 
 static size_t begins(const char *p, size_t left, const char *with)
@@ -197,7 +163,7 @@ static size_t piece(const char *p, size_t left, ClipStyle style)
 
 /* A cleaned text. transformers splits a spelled-out special token once more, by GPT-2's pattern:
  * "<|", the word, "|>". */
-static void add_text(const Bpe *b, const char *p, size_t left, int *work, Ids *ids)
+static bool add_text(const Bpe *b, const char *p, size_t left, Work *work, Ids *ids)
 {
     while (left) {
         size_t n, unused;
@@ -209,26 +175,26 @@ static void add_text(const Bpe *b, const char *p, size_t left, int *work, Ids *i
             n = strlen(special[b->style][which]);
         } else if (which >= 0) {
             n = strlen(special[b->style][which]);
-            add_piece(b, p, 2, work, ids);
-            add_piece(b, p + 2, n - 4, work, ids);
-            add_piece(b, p + n - 2, 2, work, ids);
+            TRY(add_piece(b, p, 2, work, ids) && add_piece(b, p + 2, n - 4, work, ids) &&
+                add_piece(b, p + n - 2, 2, work, ids));
         } else {
             n = piece(p, left, b->style);
-            if (clip_class(p, left, &unused) != CLIP_SPACE) add_piece(b, p, n, work, ids);
+            TRY(clip_class(p, left, &unused) == CLIP_SPACE || add_piece(b, p, n, work, ids));
         }
         p += n;
         left -= n;
     }
+    return true;
 }
 
 static bool add_cleaned(const Bpe *b, const char *text, size_t n, Ids *ids, Err *err)
 {
     Buf clean = {0};
     bool ok = clip_clean(text, n, b->style, &clean, err);
-    int *work = ok ? mem_alloc((clean.len + 1) * 2 * sizeof *work) : NULL;
-    if (ok && !work) ok = oom(err);
-    if (ok) add_text(b, clean.data, clean.len, work, ids);
-    mem_free(work);
+    Work work = {.symbol = ok ? mem_alloc((clean.len + 1) * sizeof *work.symbol) : NULL, .err = err};
+    ok = ok && (work.symbol || oom(err)) && add_text(b, clean.data, clean.len, &work, ids);
+    mem_free(work.symbol);
+    join_free(&work.join);
     buf_free(&clean);
     return ok;
 }

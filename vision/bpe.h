@@ -1,7 +1,8 @@
 /* CLIP's byte-level BPE tokenizer.
  *
  *     Bpe *b = bpe_open(bytes, size, CLIP_META, err);        merges as text, "i n\nt h\na n\n...", the first line may
- * be a "#version" int n = bpe_encode(b, "a red car", ids, 32, err);      <start> a red car <end> 0 0 ...; n = 5
+ *                                                            be a "#version"
+ *     int n = bpe_encode(b, "a red car", ids, 32, err);      <start> a red car <end> 0 0 ...; n = 5
  *     bpe_free(b);
  *
  * Ids: 256 bytes, the same at the end of a word, one a merge, <start>, <end>. CLIP has 48,894 merges and thus 49,408

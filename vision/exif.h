@@ -1,7 +1,7 @@
 /* The one thing that a picture's EXIF tells of its pixels: which way is up.
  *
  *     int o = exif_orientation(jpeg, size);      1 to 8, EXIF's tag 0x0112; 1 (as it lies) when the file says nothing
- * readable
+ *                                                readable
  *
  * A JPEG's first APP1 segment that begins with "Exif\0\0" holds a TIFF file, little or big endian, whose first
  * directory has the tag (CIPA DC-008, 4.6.4 and 4.7.2; JPEG's markers: ITU-T T.81, B.1.1). Nothing outside [jpeg, jpeg

@@ -1,8 +1,8 @@
 /* PNG and JPEG in, PNG out.
  *
  *     Image im;
- *     image_read(&im, "cat.jpg", err);      8 bits a channel; im.channels 1 (gray), 3 (RGB); alpha dropped over white,
- * palettes and
+ *     image_read(&im, "cat.jpg", err);      8 bits a channel; im.channels 1 (gray), 3 (RGB); alpha dropped over
+ *                                           white, palettes and
  *     ... im.pixels[(y * im.width + x) * im.channels + c] ...        16 bits reduced, CMYK refused by name
  *     image_free(&im);
  *

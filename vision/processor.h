@@ -1,8 +1,8 @@
 /* What surrounds a grounding model: sizes, normalisation, thresholds, and whose conventions its outputs follow.
  *
  *     Processor p;
- *     processor_read(&p, bytes, size, err);      JSON as qkv.recipes.sam3 writes it (docs/SAM3.md); all but "contract"
- * is optional
+ *     processor_read(&p, bytes, size, err);      JSON as qkv.recipes.sam3 writes it (docs/SAM3.md); all but
+ *                                                "contract" is optional
  */
 #ifndef QKV_VISION_PROCESSOR_H
 #define QKV_VISION_PROCESSOR_H

@@ -1,7 +1,7 @@
 /* A picture at the size of a model's input, number for number as the reference processors of SAM 3 make it.
  *
  *     picture_to_input(&im, 0, 0, im.width, im.height, 1008, 1008, mean, std, false, out, err);      out (3, 1008,
- * 1008)
+ *         1008)
  *
  * They resize 8-bit pixels in 8 bits (torchvision v2 on a uint8 tensor): bilinear, antialiased, aspect not kept.
  * PyTorch does it with 16-bit weights, across first, each pass rounded (aten/native/cpu/UpSampleKernel.cpp:

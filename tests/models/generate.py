@@ -2,7 +2,7 @@
 """Makes the test models with torch: NAME.pt2, NAME.vK.in.safetensors,
 NAME.vK.out.safetensors (eager outputs) and NAME.json.
 
-    generate.py --out DIR [--only NAME ...] [--jobs 2]      all models of zoo_nn, zoo_misc, zoo_hf
+    generate.py --out DIR [--only NAME ...] [--jobs 2]      all models of zoo_*.py
     generate.py --list
     generate.py --small     the committed few of tests/models/small
 
@@ -24,12 +24,14 @@ from share import exported, share  # noqa: E402
 SMALL = ["mha_self", "mha_cross_padding", "sdpa_gqa", "sdpa_dead_rows_core", "hand_rope", "encoder_prenorm_gelu",
          "storage_zoo", "autocast_region_bf16", "no_grad_region", "write_select_copy_add", "write_index_put",
          "kv_cache_slice", "unbacked_item", "unbacked_nonzero", "derived_14", "derived_from_one", "size_arithmetic",
-         "outputs_nested", "inputs_of_every_kind", "tower_bf16", "resnet_small", "pyramid_small", "mask_lies_otherwise"]
+         "outputs_nested", "inputs_of_every_kind", "tower_bf16", "resnet_small", "pyramid_small", "mask_lies_otherwise",
+         "control_nested", "scan_rnn"]
 
 
 def load(hf=True):
     import torch
     import zoo
+    import zoo_control  # noqa: F401
     import zoo_misc     # noqa: F401  registers its models
     import zoo_nn       # noqa: F401
     import zoo_wide     # noqa: F401
