@@ -7,11 +7,13 @@
 #include "base/mem.h"
 #include "base/vec.h"
 #include "base/splitmix.h"
+#include "prove/exact.h"
+#include "prove/sizes.h"
 #include "rewrite/family.h"
 #include "shape/solve.h"
 #include "tensor/tolerance.h"
 
-enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6, MAX_CHAIN = 4000 };
+enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6, MAX_CHAIN = 4000, MAX_MADE = 8 };
 
 typedef struct Cone {
     const Claim *claim;
@@ -23,11 +25,18 @@ typedef struct Cone {
     int nleaves;
     Value *weight[MAX_LEAVES];
     int nweights;
+    struct {
+        const Value *weight;
+        Value *meaning; /* computed by the nodes before node[at] */
+        int at;
+    } made[MAX_MADE]; /* new weights of the replacement, for exact payloads */
+    int nmade;
     Node **node;       /* in order */
     int nnodes, nfrom; /* the first nfrom compute what is replaced */
     int depth;         /* of the searches below; beyond MAX_CHAIN a claim is too large to be proven */
     double allowed;    /* largest difference of the first result, relative to its peak */
     bool one_drawn;    /* families draw one tensor of floats at a time: large numbers of several could cancel */
+    bool exact;        /* on exact payloads, until they say nothing */
     bool ok;
 } Cone;
 
@@ -110,11 +119,27 @@ static void cut(Cone *c, Value *v)
 static void collect(Cone *c, Value *v);
 static void collect_operand(void *user, Value **slot) { collect(user, *slot); }
 
+/* A weight that only the replacement has. */
+static void collect_meaning(Cone *c, const Value *weight)
+{
+    const Claim *claim = c->claim;
+    bool new = weight->kind == V_WEIGHT && !c->before[weight->id];
+    Value *m = new && claim->meaning ? claim->meaning(claim->user, weight) : NULL;
+    for (int i = 0; i < c->nmade; i++)
+        if (c->made[i].weight == weight) return;
+    if (!m || c->nmade == MAX_MADE) return;
+    collect(c, m);
+    c->made[c->nmade].weight = weight;
+    c->made[c->nmade].meaning = m;
+    c->made[c->nmade++].at = c->nnodes;
+}
+
 /* Nodes that compute v from the cut, the model's inputs and weights. */
 static void collect(Cone *c, Value *v)
 {
     if (is_leaf(c, v) || !c->ok) return;
     if (!v->def) {
+        collect_meaning(c, v);
         add_leaf(c, v);
         return;
     }
@@ -196,37 +221,6 @@ static void mark_drawn(Cone *c, const Value *v, unsigned char family, int depth)
 
 /* ------------------------------------------------------------------ at one binding */
 
-static bool number(Graph *g, const Claim *claim, const Binding *b, Expr *e, Expr **out, Err *err)
-{
-    Scalar s = {0};
-    TRY(ex_eval(claim->g->ex, e, b, &s, err));
-    *out = s.kind == SC_INT ? ex_int(g->ex, s.i) : s.kind == SC_BOOL ? ex_bool(g->ex, s.i != 0) : ex_float(g->ex, s.f);
-    return *out || oom(err);
-}
-
-static bool sizes(Graph *g, const Claim *claim, const Binding *b, const Value *v, Expr **dim, Err *err)
-{
-    for (int i = 0; i < v->rank; i++) TRY(number(g, claim, b, v->dim[i], &dim[i], err));
-    return true;
-}
-
-static bool copy_arg(Graph *g, const Claim *claim, const Binding *b, Value *const *map, const Arg *from, Arg *to,
-                     Err *err)
-{
-    *to = *from;
-    if (from->kind == ARG_VALUE) to->v = map[from->v->id];
-    if (from->kind == ARG_EXPR) TRY(number(g, claim, b, from->e, &to->e, err));
-    if (from->kind == ARG_VALUES) {
-        *to = arg_values(g, from->n, from->vs);
-        for (int i = 0; i < from->n; i++) to->vs[i] = from->vs[i] ? map[from->vs[i]->id] : NULL;
-    }
-    if (from->kind == ARG_EXPRS) {
-        *to = arg_exprs(g, from->n, from->es);
-        for (int i = 0; i < from->n; i++) TRY(number(g, claim, b, from->es[i], &to->es[i], err));
-    }
-    return true;
-}
-
 /* Both functions as one graph of constant sizes: inputs are the leaves, outputs from[0], to[0], from[1], ... */
 static Graph *concrete(const Cone *c, const Binding *b, Err *err)
 {
@@ -237,19 +231,17 @@ static Graph *concrete(const Cone *c, const Binding *b, Err *err)
     Expr *dim[MAX_RANK];
     for (int i = 0; ok && i < c->nleaves; i++) {
         const Value *v = c->leaf[i];
-        ok = sizes(g, claim, b, v, dim, err) && (map[v->id] = graph_add_input(g, v->name, v->dtype, v->rank, dim));
+        ok = sizes_at(g, claim->g->ex, b, v, dim, err) &&
+             (map[v->id] = graph_add_input(g, v->name, v->dtype, v->rank, dim));
     }
     for (int i = 0; ok && i < c->nweights; i++) {
         const Value *v = c->weight[i];
         ok = (map[v->id] = graph_add_weight(g, v->name, v->fqn, v->data)) != NULL;
     }
     for (int i = 0; ok && i < c->nnodes; i++) {
-        const Node *n = c->node[i];
-        Arg a[64];
-        for (int k = 0; ok && k < n->op->schema->nparams; k++) ok = copy_arg(g, claim, b, map, &n->arg[k], &a[k], err);
-        const Node *made = ok ? graph_add(g, n->op->id, n->op->schema->nparams, a, n->name, err) : NULL;
-        ok = made != NULL;
-        for (int k = 0; ok && k < n->nout; k++) map[n->out[k]->id] = made->out[k];
+        for (int k = 0; c->exact && k < c->nmade; k++)
+            if (c->made[k].at == i) map[c->made[k].weight->id] = map[c->made[k].meaning->id];
+        ok = node_at_sizes(g, claim->g->ex, b, map, c->node[i], err);
     }
     for (int i = 0; ok && i < claim->n; i++)
         ok = graph_add_output(g, "replaced", map[claim->from[i]->id], err) &&
@@ -289,7 +281,11 @@ static bool make_inputs(const Cone *c, const Graph *g, int seed, Tensor *in, Err
         mem_free(in[i].data);
         in[i] = tensor_of(v->dtype, v->rank, shape, mem_zeroed(bytes + 64, 1));
         if (!in[i].data) return oom(err);
-        if (dtype_is_complex(v->dtype)) return fail(err, E_UNSUPPORTED, "complex tensors");
+        if (dtype_is_complex(v->dtype)) {
+            Tensor parts = tensor_as_real(&in[i]);
+            randomise(&parts, &s);
+            continue;
+        }
         int family = c->drawn[c->leaf[i]->id];
         if (family && (!c->one_drawn || v->dtype == DT_BOOL || others-- == 0))
             c->families[family - 1]->draw(&in[i], seed, c->claim->waiver, &s);
@@ -325,15 +321,34 @@ static bool agree(const Cone *c, const Tensor *from, const Tensor *to, Proof *p)
 
 /* ------------------------------------------------------------------ bindings */
 
-/* Every symbol a value of its own where the file's ranges and requirements allow: the k-th choice. False when there is none. */
-static bool choose(const Graph *g, int k, Binding *b)
+/* The sizes that are wished, without one of those that are not given. */
+static bool without_one(const Graph *g, const char **name, int64_t *value, int given, int n, Binding *b, Err *ignored)
+{
+    bool ok = false;
+    for (int i = given; !ok && i < n; i++) {
+        const char *left = name[i];
+        int64_t size = value[i];
+        name[i] = name[n - 1];
+        value[i] = value[n - 1];
+        ok = choose_sizes(g, name, value, n - 1, b, ignored);
+        name[i] = left;
+        value[i] = size;
+    }
+    return ok;
+}
+
+bool prove_sizes(const Graph *g, int k, const char *const *given, const int64_t *size, int ngiven, Binding *b)
 {
     static const int64_t primes[] = {3, 5, 2, 7, 4, 11, 6, 13};
     int n = expr_symbol_count(g->ex);
-    const char **name = mem_zeroed((size_t)n + 1, sizeof *name);
-    int64_t *value = mem_zeroed((size_t)n + 1, sizeof *value);
-    int used = 0;
+    const char **name = mem_zeroed((size_t)(n + ngiven) + 1, sizeof *name);
+    int64_t *value = mem_zeroed((size_t)(n + ngiven) + 1, sizeof *value);
+    int used = ngiven;
     Err ignored = {0};
+    for (int i = 0; name && value && i < ngiven; i++) {
+        name[i] = given[i];
+        value[i] = size[i];
+    }
     for (int i = 0; name && value && i < n; i++) {
         const Symbol *s = expr_symbol(g->ex, i);
         if (s->source != SYM_INPUT || k == 0) continue;
@@ -342,8 +357,9 @@ static bool choose(const Graph *g, int k, Binding *b)
         value[used] = v < s->lo ? s->lo + v : v > s->hi ? s->hi : v;
         used++;
     }
-    bool ok = choose_sizes(g, name, value, used, b, &ignored);
-    for (int drop = used - 1; !ok && drop >= 0; drop--)
+    bool ok = choose_sizes(g, name, value, used, b, &ignored) ||
+              (ngiven && without_one(g, name, value, ngiven, used, b, &ignored));
+    for (int drop = used - 1; !ok && drop >= ngiven; drop--)
         ok = choose_sizes(g, name, value, drop, b, &ignored); /* fewer wishes */
     mem_free(name);
     mem_free(value);
@@ -354,7 +370,84 @@ static bool choose(const Graph *g, int k, Binding *b)
     return ok;
 }
 
-static bool try_binding(const Prover *prover, Cone *c, const Binding *b, Proof *p, Err *err)
+const char *sense_text(Sense s)
+{
+    return s == SENSE_EXACT    ? "equal on random exact payloads"
+           : s == SENSE_FLOATS ? "equal within a tolerance on random floats"
+                               : NULL;
+}
+
+/* Values in double precision that differ by less than this share of the largest are not a counterexample: the residues may
+ * differ by a constant that was rounded, or by a law that the algebra does not have. */
+#define NO_COUNTEREXAMPLE 1e-6
+#define NO_COUNTEREXAMPLE_ROUNDED 1e-3 /* of a rule that says so of its constants */
+
+/* Result i of both functions, exactly. False with E_MISMATCH: they differ; with another code: this says nothing. */
+static bool exact_agree(const Cone *c, const Exact *x, int i, Proof *p, Err *err)
+{
+    ExactDifference d;
+    bool zeros = c->claim->waiver == WAIVE_ZEROS;
+    const ExactTensor *from = exact_output(x, 2 * i), *to = exact_output(x, 2 * i + 1);
+    for (int64_t k = 0; zeros && from->r && k < from->n * from->width; k++)
+        if (to->v[k] == 0) p->waived_abs = fmax(p->waived_abs, isnan(from->v[k]) ? INFINITY : fabs(from->v[k]));
+    if (exact_same(from, to, zeros, &d)) return true;
+    if (exact_boxed(x)) return fail(err, E_UNSUPPORTED, "%s has no laws in exact arithmetic", exact_boxed(x));
+    if (!d.kinds && d.max_rel < (c->claim->rounded ? NO_COUNTEREXAMPLE_ROUNDED : NO_COUNTEREXAMPLE))
+        return fail(err, E_UNSUPPORTED, "equal only up to %.2g: rounded constants, or a law that is missing",
+                    d.max_rel);
+    p->max_abs = fmax(p->max_abs, d.max_abs);
+    p->max_rel = fmax(p->max_rel, d.max_rel);
+    return fail(err, E_MISMATCH,
+                "the replacement of '%s' differs on exact payloads, in %lld of %lld elements, by %g (%g of the largest "
+                "value)",
+                c->claim->from[i]->name, (long long)d.count, (long long)(from->n * from->width), d.max_abs, d.max_rel);
+}
+
+static bool any_drawn(const Cone *c)
+{
+    for (int i = 0; i < c->nleaves; i++)
+        if (c->drawn[c->leaf[i]->id]) return true;
+    return false;
+}
+
+/* One seed at one binding, exactly. False: as exact_agree. */
+static bool try_exact(const Cone *c, const Graph *g, const Tensor *const *in, int seed, Proof *p, Err *err)
+{
+    enum { TRIES = 8 };
+    Exact *x = NULL;
+    bool ok = false, again = true;
+    for (int i = 0; again && i < TRIES; i++) {
+        exact_free(x);
+        x = exact_create((uint64_t)(1 + seed + i * 1000), EXACT_WORK_RULE);
+        ok = x ? exact_run(x, g, in, NULL, err) : oom(err);
+        again = x && !ok && exact_unlucky(x);
+    }
+    for (int i = 0; ok && i < c->claim->n; i++) ok = exact_agree(c, x, i, p, err);
+    exact_free(x);
+    if (ok) p->runs++;
+    return ok;
+}
+
+/* A difference on exact payloads, as floats show it: for the file of the counterexample. */
+static bool save_exact(const Prover *prover, const Cone *c, const Graph *g, const Tensor *const *in, Err *err)
+{
+    const Tensor *out[2 * MAX_FORK];
+    Err e = {0};
+    if (!prover->save) return true;
+    if (!prover->eval(prover->user, g, in, out, &e)) return true; /* the message says what differs */
+    return prover->save(prover->user, c->claim->rule, g, in, out[0], out[1], err);
+}
+
+/* The exact payloads say nothing of this claim: floats from now on. */
+static bool only_floats(Cone *c, Proof *p, const Err *why)
+{
+    c->exact = false;
+    *p = (Proof){0};
+    snprintf(p->why_floats, sizeof p->why_floats, "%.250s", why->msg);
+    return true;
+}
+
+static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, Proof *p, Err *err)
 {
     const Claim *claim = c->claim;
     const Tensor *out[2 * MAX_FORK], *view[MAX_LEAVES];
@@ -367,12 +460,24 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, Proof *
         return true;
     }
     int seeds = prover->seeds > 0 ? prover->seeds : 3;
+    if (c->exact && !any_drawn(c) && seeds > 2) seeds = 2; /* no masks, whose kinds go by seeds */
     for (int seed = 0; ok && seed < seeds; seed++) {
         if (!make_inputs(c, g, seed, in, &e)) {
             snprintf(p->why, sizeof p->why, "%.250s", e.msg);
             break;
         }
         for (int i = 0; i < g->ninput; i++) view[i] = &in[i];
+        if (c->exact) {
+            if (try_exact(c, g, view, seed + 64 * k, p, &e)) continue;
+            if (e.code == E_MISMATCH) {
+                Err saved = {0};
+                ok = false;
+                *err = save_exact(prover, c, g, view, &saved) ? e : saved;
+            } else {
+                only_floats(c, p, &e);
+            }
+            break;
+        }
         if (!prover->eval(prover->user, g, view, out, &e)) {
             snprintf(p->why, sizeof p->why, "%.250s", e.msg);
             break;
@@ -422,7 +527,7 @@ static void find_functions(Cone *c, size_t n)
         c->depth = 0;
         memset(c->seen, 0, n);
         memset(c->touched, 0, sizeof c->touched);
-        c->nleaves = c->nweights = c->nnodes = 0;
+        c->nleaves = c->nweights = c->nnodes = c->nfrom = c->nmade = 0;
         for (int i = 0; i < claim->n; i++) cut(c, claim->to[i]);
         memset(c->seen, 0, n);
         for (int i = 0; i < claim->n; i++) collect(c, claim->from[i]);
@@ -441,19 +546,24 @@ static void find_functions(Cone *c, size_t n)
     }
 }
 
-/* All bindings and seeds. */
+/* All bindings and seeds; once more from the first where exact payloads turn out to say nothing. */
 static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
 {
     bool ok = true;
     *p = (Proof){0};
+    c->exact = !prover->floats;
     if (!c->ok) snprintf(p->why, sizeof p->why, "too large, or random");
     /* the smallest sizes may have no inputs but those that are waived */
-    for (int k = c->claim->waiver == WAIVE_INPUTS; ok && c->ok && k < MAX_BINDINGS; k++) {
+    int first = c->claim->waiver == WAIVE_INPUTS;
+    for (int k = first; ok && c->ok && k < MAX_BINDINGS; k++) {
         Binding b;
+        bool exact = c->exact;
         ok = binding_init(&b, c->claim->g->ex, err);
-        if (ok && choose(c->claim->g, k, &b)) ok = try_binding(prover, c, &b, p, err);
+        if (ok && prove_sizes(c->claim->g, k, NULL, NULL, 0, &b)) ok = try_binding(prover, c, &b, k, p, err);
         binding_free(&b);
+        if (exact && !c->exact) k = first - 1;
     }
+    p->sense = p->runs == 0 ? SENSE_NONE : c->exact ? SENSE_EXACT : SENSE_FLOATS;
     return ok;
 }
 

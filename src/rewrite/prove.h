@@ -1,6 +1,7 @@
-/* Proofs by evaluation: what a rule replaces and what it puts there, as two functions of the same tensors, run on
- * random numbers for several bindings of every size symbol and several seeds. A family may draw inputs that matter to
- * its ops itself (family.h).
+/* Proofs by evaluation: what a rule replaces and what it puts there, as two functions of the same tensors, run for
+ * several bindings of every size symbol and several seeds: on random payloads of an exact algebra (prove/exact.h),
+ * whose results must be the same, or, where that says nothing or is not wanted, on random floats within a tolerance. A
+ * family may draw inputs that matter to its ops itself (family.h).
  *
  *     Prover p = {.eval = eval, .seeds = 3, .families = families_all};
  *     RewriteOptions o = {.prove = prove_claim, .prove_user = &p};
@@ -21,8 +22,12 @@ typedef struct Prover {
     SaveFn *save;                /* may be NULL */
     void *user;
     int seeds;                     /* per binding; 0 = 3 */
+    bool floats;                   /* floats only */
     const Family *const *families; /* whose draws count: NULL after the last; may be NULL */
 } Prover;
 
+/* Sizes to try: the k-th choice (0: the smallest), every symbol another one where ranges and requirements allow; those
+ * that are given (choose_sizes) stay. False when there is none. b was made by binding_init. */
+bool prove_sizes(const Graph *g, int k, const char *const *given, const int64_t *size, int ngiven, Binding *b);
 ProveFn prove_claim; /* user is a Prover */
 #endif

@@ -1,0 +1,425 @@
+/* Comparing two programs. Contract in equal.h. */
+#include "program/equal.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/jsonw.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "format/tensors.h"
+#include "prove/exact.h"
+#include "prove/sizes.h"
+#include "rewrite/prove.h"
+#include "run/session.h"
+#include "shape/solve.h"
+#include "tensor/tolerance.h"
+
+/* Below this share of the largest value a difference in double precision is none: see rewrite/prove.c. */
+#define NO_COUNTEREXAMPLE 1e-6
+
+typedef struct Different {
+    bool found, exact; /* exact: on exact payloads; the values are those in double precision */
+    int output;
+    int64_t place, count, of;
+    double a, b, max_abs, max_rel;
+    char shapes[160]; /* dtypes or sizes that differ; "" otherwise */
+} Different;
+
+typedef struct Pair {
+    const Graph *g[2];
+    const EqualOptions *o;
+    int *place;          /* of each input of b, which input of a it is */
+    Session *session[2]; /* at the sizes in turn */
+    Graph *at[2];        /* the graphs at these sizes; NULL: not possible */
+    const Tensor **in;   /* of a, and the same in b's order */
+    const Tensor **in_b;
+    bool exact; /* until the payloads say nothing */
+    char why_floats[256];
+    int runs;
+    Buf sizes; /* JSON */
+    Different d;
+    bool saved;
+} Pair;
+
+/* ------------------------------------------------------------------ pairing */
+
+static int input_named(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->ninput; i++)
+        if (!strcmp(value_label(g->input[i]), name)) return i;
+    return -1;
+}
+
+/* By name where all names are the same, by position otherwise. */
+static bool pair_inputs(Pair *p, Err *err)
+{
+    const Graph *a = p->g[0], *b = p->g[1];
+    bool named = true;
+    if (a->ninput != b->ninput)
+        return fail(err, E_UNSUPPORTED, "the first model has %d inputs, the second %d", a->ninput, b->ninput);
+    if (a->noutput != b->noutput)
+        return fail(err, E_UNSUPPORTED, "the first model has %d outputs, the second %d", a->noutput, b->noutput);
+    for (int i = 0; i < b->ninput; i++) {
+        p->place[i] = input_named(a, value_label(b->input[i]));
+        named = named && p->place[i] >= 0;
+    }
+    for (int i = 0; !named && i < b->ninput; i++) p->place[i] = i;
+    for (int i = 0; i < b->ninput; i++) {
+        const Value *x = a->input[p->place[i]], *y = b->input[i];
+        if (x->dtype != y->dtype || x->rank != y->rank)
+            return fail(err, E_UNSUPPORTED, "input '%s' is %s of rank %d, '%s' of the second model %s of rank %d",
+                        value_label(x), dtype_name(x->dtype), x->rank, value_label(y), dtype_name(y->dtype), y->rank);
+    }
+    return true;
+}
+
+static bool comparable(const Graph *g, const char *which, Err *err)
+{
+    for (const Node *n = g->first; n; n = n->next)
+        if (n->op->flags & OPF_RANDOM) return fail(err, E_UNSUPPORTED, "the %s model draws random numbers", which);
+    for (int i = 0; i < g->nscalar_input; i++)
+        if (g->scalar_input[i].value.kind == ARG_EXPR && !ex_is_const(g->scalar_input[i].value.e))
+            return fail(err, E_UNSUPPORTED, "input '%s' of the %s model is a number, not a tensor",
+                        g->scalar_input[i].name, which);
+    if (graph_mutations(g)) return fail(err, E_UNSUPPORTED, "the %s model writes its buffers", which);
+    return true;
+}
+
+/* ------------------------------------------------------------------ exactly */
+
+static bool only_floats(Pair *p, const char *why)
+{
+    p->exact = false;
+    snprintf(p->why_floats, sizeof p->why_floats, "%.250s", why);
+    return true;
+}
+
+static void value_at(const ExactTensor *t, int64_t k, double *v) { *v = t->r ? t->v[k] : (double)t->i[k]; }
+
+/* False: they differ (p->d), or memory ran out. */
+static bool same_outputs(Pair *p, const Exact *a, const Exact *b)
+{
+    for (int i = 0; i < p->g[0]->noutput; i++) {
+        ExactDifference d;
+        const ExactTensor *x = exact_output(a, i), *y = exact_output(b, i);
+        if (exact_same(x, y, false, &d)) continue;
+        const char *boxed = exact_boxed(a) ? exact_boxed(a) : exact_boxed(b);
+        char why[200];
+        snprintf(why, sizeof why, "%s has no laws in exact arithmetic", boxed ? boxed : "");
+        if (boxed) return only_floats(p, why);
+        if (d.first >= 0 && !d.kinds && d.max_rel < NO_COUNTEREXAMPLE) {
+            text_printf(why, sizeof why, "equal only up to %.2g: rounded constants, or a law that is missing",
+                        d.max_rel);
+            return only_floats(p, why);
+        }
+        p->d = (Different){true, true, i, d.first, d.count, x->n * x->width, 0, 0, d.max_abs, d.max_rel, ""};
+        if (d.first < 0) {
+            snprintf(p->d.shapes, sizeof p->d.shapes, "dtypes or sizes differ");
+            return false;
+        }
+        value_at(x, d.first, &p->d.a);
+        value_at(y, d.first, &p->d.b);
+        return false;
+    }
+    return true;
+}
+
+/* One payload. False: p->d says what differs. */
+static bool try_exact(Pair *p, uint64_t seed, Err *err)
+{
+    enum { TRIES = 8 };
+    Exact *x[2] = {NULL, NULL};
+    bool ok = false, again = true;
+    for (int t = 0; again && t < TRIES; t++) {
+        for (int k = 0; k < 2; k++) {
+            exact_free(x[k]);
+            x[k] = exact_create(seed + (uint64_t)t * 1000, EXACT_WORK_MODEL);
+        }
+        *err = (Err){0};
+        ok = x[0] && x[1]
+                 ? exact_run(x[0], p->at[0], p->in, NULL, err) && exact_run(x[1], p->at[1], p->in_b, p->place, err)
+                 : oom(err);
+        again = !ok && x[0] && x[1] && (exact_unlucky(x[0]) || exact_unlucky(x[1]));
+    }
+    bool same = true;
+    if (!ok) only_floats(p, err->msg);
+    else same = same_outputs(p, x[0], x[1]);
+    exact_free(x[0]);
+    exact_free(x[1]);
+    return same;
+}
+
+/* ------------------------------------------------------------------ on floats */
+
+static bool same_kind(const Tensor *a, const Tensor *b, char *why, size_t n)
+{
+    char x[64], y[64];
+    bool same = a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) &&
+                dtype_is_float(a->dtype) == dtype_is_float(b->dtype);
+    if (!same) snprintf(why, n, "%s and %s", tensor_describe(a, x, sizeof x), tensor_describe(b, y, sizeof y));
+    return same;
+}
+
+static bool run_both(Pair *p, Err *err)
+{
+    for (int k = 0; k < 2; k++) {
+        const Tensor **in = k ? p->in_b : p->in;
+        for (int i = 0; k && i < p->g[k]->ninput; i++) TRY(session_set_input(p->session[k], i, in[i], err));
+        TRY(session_run(p->session[k], err) || within(err, "the %s model", k ? "second" : "first"));
+    }
+    return true;
+}
+
+static bool same_floats(Pair *p, int output)
+{
+    const Tensor *a = session_output(p->session[0], output), *b = session_output(p->session[1], output);
+    Different d = {.output = output, .place = -1};
+    double peak = 0, allowed = fmax(tolerance_of(TOLERANCE_MODEL, a->dtype), tolerance_of(TOLERANCE_MODEL, b->dtype));
+    if (!same_kind(a, b, d.shapes, sizeof d.shapes)) {
+        d.found = true;
+        p->d = d;
+        return false;
+    }
+    Tensor x = tensor_as_real(a), y = tensor_as_real(b);
+    d.of = tensor_numel(&x);
+    for (int64_t i = 0; i < d.of; i++)
+        if (isfinite(tensor_get(&x, i))) peak = fmax(peak, fabs(tensor_get(&x, i)));
+    for (int64_t i = 0; i < d.of; i++) {
+        double v = tensor_get(&x, i), w = tensor_get(&y, i), off = fabs(v - w);
+        bool fine = v == w || (isnan(v) && isnan(w)) || off <= allowed * peak;
+        if (!fine && !d.count++) d.place = i, d.a = v, d.b = w;
+        if (!fine && isfinite(off)) d.max_abs = fmax(d.max_abs, off);
+    }
+    d.max_rel = peak > 0 ? d.max_abs / peak : d.max_abs;
+    d.found = d.count > 0;
+    if (d.found) p->d = d;
+    return !d.found;
+}
+
+/* Inputs, and the output that differs as both models give it on floats. */
+static bool save(Pair *p, Err *err)
+{
+    const Graph *a = p->g[0];
+    int n = 0;
+    Err run = {0};
+    if (!p->o->counterexample) return true;
+    const char **name = mem_zeroed((size_t)a->ninput + 2, sizeof *name);
+    Tensor *t = mem_zeroed((size_t)a->ninput + 2, sizeof *t);
+    bool ok = (name && t) || oom(err);
+    for (int i = 0; ok && i < a->ninput; i++) {
+        name[n] = value_label(a->input[i]);
+        t[n++] = *p->in[i];
+    }
+    if (ok && (!p->d.exact || run_both(p, &run))) {
+        name[n] = "first";
+        t[n++] = *session_output(p->session[0], p->d.output);
+        name[n] = "second";
+        t[n++] = *session_output(p->session[1], p->d.output);
+    }
+    ok = ok && tensorfile_write(p->o->counterexample, name, t, (size_t)n, err);
+    p->saved = ok;
+    mem_free(name);
+    mem_free(t);
+    return ok;
+}
+
+static bool try_floats(Pair *p, Err *err)
+{
+    TRY(run_both(p, err));
+    for (int i = 0; i < p->g[0]->noutput; i++)
+        if (!same_floats(p, i)) return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------ one choice of sizes */
+
+static void put_sizes(Pair *p, const Binding *b)
+{
+    const ExprPool *ex = p->g[0]->ex;
+    jw_open(&p->sizes, NULL, '{');
+    for (int i = 0; i < expr_symbol_count(ex); i++)
+        if (expr_symbol(ex, i)->source == SYM_INPUT && b->bound[i])
+            jw_int(&p->sizes, expr_symbol(ex, i)->name, b->value[i]);
+    jw_close(&p->sizes, "}");
+}
+
+/* What is 0 or 1 may be a mask, and true may hide or show; a row that hides all keys asks for what hardly two spellings
+ * agree on. So every row begins with a 1, and, of truth values, with a 0 after it. */
+static void show_first(const Tensor *t)
+{
+    int64_t n = tensor_numel(t), row = t->rank ? t->shape[t->rank - 1] : 1;
+    size_t size = dtype_size(t->dtype);
+    for (int64_t i = 0; t->dtype == DT_BOOL && row > 1 && i < n; i += row) {
+        store_i64(DT_BOOL, (char *)t->data + (size_t)i * size, 1);
+        store_i64(DT_BOOL, (char *)t->data + (size_t)(i + 1) * size, 0);
+    }
+    if (!dtype_is_int(t->dtype)) return;
+    for (int64_t i = 0; i < n; i++)
+        if (tensor_get_i64(t, i) < 0 || tensor_get_i64(t, i) > 1) return;
+    for (int64_t i = 0; i < n && row; i += row) store_i64(t->dtype, (char *)t->data + (size_t)i * size, 1);
+}
+
+static bool inputs_of(Pair *p, const Binding *b, uint64_t seed, Err *err)
+{
+    TRY(session_random_inputs(p->session[0], b, seed, err));
+    for (int i = 0; i < p->g[0]->ninput; i++) {
+        p->in[i] = session_input(p->session[0], i);
+        show_first(p->in[i]);
+    }
+    for (int i = 0; i < p->g[1]->ninput; i++) p->in_b[i] = p->in[p->place[i]];
+    return true;
+}
+
+/* All payloads at these sizes, b's bound by the first inputs. False: err, or p->d. */
+static bool at_sizes(Pair *p, const Binding *b, Binding *second, int k, Err *err)
+{
+    int seeds = p->o->seeds > 0 ? p->o->seeds : 2;
+    Err e = {0};
+    for (int s = 0; s < seeds; s++) {
+        uint64_t seed = (uint64_t)(k * 64 + s) + 1;
+        TRY(inputs_of(p, b, seed, err));
+        if (s == 0 && !solve_sizes(p->g[1], p->in_b, NULL, second, err))
+            return within(err, "the sizes of the second model");
+        if (s == 0 && p->exact) {
+            p->at[0] = graph_at_sizes(p->g[0], b, &e);
+            p->at[1] = p->at[0] ? graph_at_sizes(p->g[1], second, &e) : NULL;
+            if (!p->at[1]) only_floats(p, e.msg);
+        }
+        bool same = p->exact ? try_exact(p, seed, err) : try_floats(p, err);
+        if (!same) {
+            if (p->d.found) save(p, err);
+            return false;
+        }
+        *err = (Err){0};
+        if (!p->exact && p->at[1]) return true; /* told by floats: all sizes again */
+        p->runs++;
+    }
+    return true;
+}
+
+static void free_at(Pair *p)
+{
+    for (int k = 0; k < 2; k++) {
+        graph_free(p->at[k]);
+        p->at[k] = NULL;
+    }
+}
+
+/* The smallest sizes have masks of one key, which true may hide. */
+static bool has_truth(const Graph *g)
+{
+    for (int i = 0; i < g->ninput; i++)
+        if (g->input[i]->dtype == DT_BOOL) return true;
+    return false;
+}
+
+/* What does not fit the sizes of one choice does not say anything of the models: the next choice may. */
+static bool all_sizes(Pair *p, Err *err)
+{
+    int choices = p->o->choices > 0 ? p->o->choices : 4, first = has_truth(p->g[0]);
+    Err last = {0};
+    for (int k = first; k < choices + first; k++) {
+        Binding a, b;
+        Err e = {0};
+        bool was_exact = p->exact;
+        int before = p->runs;
+        TRY(binding_init(&a, p->g[0]->ex, err));
+        if (!binding_init(&b, p->g[1]->ex, err)) {
+            binding_free(&a);
+            return false;
+        }
+        bool ok = !prove_sizes(p->g[0], k, p->o->dim_name, p->o->dim, p->o->ndims, &a) || at_sizes(p, &a, &b, k, &e);
+        if ((p->runs > before && p->exact == was_exact) || p->d.found) put_sizes(p, &a);
+        free_at(p);
+        binding_free(&a);
+        binding_free(&b);
+        if (!ok && (p->d.found || mem_ran_out())) {
+            *err = e;
+            return false;
+        }
+        if (!ok) last = e;
+        if (p->exact == was_exact) continue;
+        p->runs = 0; /* once more, all on floats */
+        buf_free(&p->sizes);
+        p->sizes = (Buf){0};
+        k = first - 1;
+    }
+    return p->runs || fail(err, E_UNSUPPORTED, "no sizes could be compared: %.900s",
+                           last.msg[0] ? last.msg : "the ranges of the first model allow none that were chosen");
+}
+
+/* ------------------------------------------------------------------ the report */
+
+static Sense sense_of(const Pair *p) { return !p->runs ? SENSE_NONE : p->exact ? SENSE_EXACT : SENSE_FLOATS; }
+
+static void put_difference(Buf *out, const Pair *p)
+{
+    const Different *d = &p->d;
+    jw_open(out, "difference", '{');
+    jw_text(out, "output", output_label(&p->g[0]->output[d->output]));
+    jw_text(out, "on", d->exact ? "exact payloads" : "floats");
+    jw_text(out, "shapes", d->shapes[0] ? d->shapes : NULL);
+    jw_int(out, "index", d->place);
+    jw_number(out, "first", d->a);
+    jw_number(out, "second", d->b);
+    jw_int(out, "count", d->count);
+    jw_int(out, "of", d->of);
+    jw_number(out, "max_abs", d->max_abs);
+    jw_number(out, "max_rel_peak", d->max_rel);
+    jw_close(out, "}");
+}
+
+static void put_report(Buf *out, Pair *p, bool ok, const Err *err)
+{
+    jw_report(out);
+    jw_text(out, "result", ok ? "equal" : p->d.found ? "different" : "unknown");
+    jw_text(out, "sense", ok ? sense_text(sense_of(p)) : NULL);
+    jw_text(out, "why", ok ? NULL : err->msg);
+    jw_text(out, "why_floats", p->why_floats[0] ? p->why_floats : NULL);
+    jw_open(out, "inputs", '[');
+    for (int i = 0; p->place && i < p->g[1]->ninput && p->g[0]->ninput == p->g[1]->ninput; i++)
+        jw_put(out, "{'first': %s, 'second': %s}", value_label(p->g[0]->input[p->place[i]]),
+               value_label(p->g[1]->input[i]));
+    jw_close(out, "]");
+    jw_list(out, "sizes", '[', &p->sizes);
+    jw_int(out, "runs", p->runs);
+    if (p->d.found) put_difference(out, p);
+    else jw_text(out, "difference", NULL);
+    jw_text(out, "counterexample", p->saved ? p->o->counterexample : NULL);
+    jw_close(out, "}");
+}
+
+static bool say_difference(const Pair *p, Err *err)
+{
+    const Different *d = &p->d;
+    const char *name = output_label(&p->g[0]->output[d->output]);
+    if (d->shapes[0]) return fail(err, E_MISMATCH, "output '%s': %s", name, d->shapes);
+    return fail(
+        err, E_MISMATCH,
+        "output '%s' differs on %s in %lld of %lld elements, by %g (%g of the largest value); the first at %lld: "
+        "%g and %g",
+        name, d->exact ? "exact payloads" : "floats", (long long)d->count, (long long)d->of, d->max_abs, d->max_rel,
+        (long long)d->place, d->a, d->b);
+}
+
+bool program_equal(const Program *a, const Program *b, const EqualOptions *o, Buf *report, Err *err)
+{
+    Pair p = {.g = {a->graph, b->graph}, .o = o, .exact = !o->floats};
+    size_t n = (size_t)(a->graph->ninput > b->graph->ninput ? a->graph->ninput : b->graph->ninput) + 1;
+    p.place = mem_zeroed(n, sizeof *p.place);
+    p.in = mem_zeroed(n, sizeof *p.in);
+    p.in_b = mem_zeroed(n, sizeof *p.in_b);
+    bool ok = p.place && p.in && p.in_b ? pair_inputs(&p, err) : oom(err);
+    ok = ok && comparable(p.g[0], "first", err) && comparable(p.g[1], "second", err);
+    for (int k = 0; ok && k < 2; k++) ok = (p.session[k] = session_create(p.g[k], NULL, 0, 0, err)) != NULL;
+    ok = ok && all_sizes(&p, err);
+    if (p.d.found && err->code == E_OK) say_difference(&p, err);
+    else if (!ok && err->code != E_LIMIT && err->code != E_IO) err->code = E_UNSUPPORTED;
+    put_report(report, &p, ok, err);
+    for (int k = 0; k < 2; k++) session_free(p.session[k]);
+    buf_free(&p.sizes);
+    mem_free(p.place);
+    mem_free(p.in);
+    mem_free(p.in_b);
+    return ok;
+}

@@ -1,0 +1,226 @@
+"""qkv.prove: files against their rewritten and ONNX forms, and against themselves with one constant, axis or mask
+changed."""
+import json
+import math
+import zipfile
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+import qkv  # noqa: E402
+from torch import nn  # noqa: E402
+
+EXACT = "equal on random exact payloads"
+
+
+class Attention(nn.Module):
+    """Spelled out: scale, causal mask, softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, 4, 4).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-2, -1) * 0.5
+        scores = scores.masked_fill(torch.ones(n, n).tril(0) == 0, float("-inf"))
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, 16))
+
+
+class Sdpa(nn.Module):
+    """The op, with a rotary embedding before it."""
+
+    def forward(self, x, angle):
+        cos, sin = angle.cos() * 1.0, angle.sin() * 1.0
+        turned = torch.cat([-x[..., 2:], x[..., :2]], -1)
+        q = x * cos + turned * sin
+        y = nn.functional.scaled_dot_product_attention(q, x, x, is_causal=True, scale=0.25)
+        return y.transpose(1, 2).flatten(2)
+
+
+class Norms(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.norm = nn.Parameter(torch.randn(6)), nn.LayerNorm(6, eps=1e-5)
+
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        y = centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-3) * self.w
+        return self.norm(y + x) + nn.functional.silu(x) * 0.7 + x.cumsum(1)
+
+
+class Vision(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.BatchNorm2d(4)
+        self.norm.running_mean.normal_()
+        self.norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        y = nn.functional.gelu(self.norm(self.conv(x)))
+        y = torch.cat([y, y.flip(2) * 2.5], 1)
+        return y.mean((2, 3)).softmax(0) + y.amax((2, 3)), y[:, 1:3].permute(0, 2, 3, 1)
+
+
+class Picks(nn.Module):
+    def forward(self, x, ids):
+        y = nn.functional.pad(x, (1, 2), value=0.5)
+        y = torch.where(y > 0.25, y, y * 0.125) + y.clamp(-1.5, 0.75)
+        return y.index_select(1, ids), y.roll(1, 0).narrow(1, 1, 2), y.triu(1).sum(0), y.sort(1).values
+
+
+class Windows(nn.Module):
+    """Shifted windows with a table of biases, and a mask added and multiplied."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(2, 4, 4))
+
+    def forward(self, x, keep):
+        x = torch.roll(x, (1, -1), (1, 2))
+        y = x.view(2, 2, 2, 2, 2, 4).permute(0, 1, 3, 2, 4, 5).reshape(8, 4, 2, 2).transpose(1, 2)
+        scores = (y * 0.7) @ y.transpose(2, 3) + self.table.unsqueeze(0)
+        hidden = (1.0 - keep.float())[None, None, None] * -100.0
+        p = torch.softmax(scores + hidden, dim=3) * keep[None, None, None].float()
+        z = (p / (p.sum(3, keepdim=True) + 1e-6)) @ y
+        z = torch.stack([z.unbind(1)[1], z.unbind(1)[0]], 2).flatten(2)
+        return torch.roll(z.view(2, 2, 2, 2, 2, 4).permute(0, 1, 3, 2, 4, 5).reshape(2, 4, 4, 4), (-1, 1), (1, 2))
+
+
+def inputs(name):
+    torch.manual_seed(3)
+    return {"attention": (Attention(), (torch.randn(2, 5, 16),)),
+            "sdpa": (Sdpa(), (torch.randn(2, 3, 5, 4), torch.randn(5, 4))),
+            "norms": (Norms(), (torch.randn(2, 5, 6),)),
+            "windows": (Windows(), (torch.randn(2, 4, 4, 4), torch.tensor([True, False, True, True]))),
+            "vision": (Vision().eval(), (torch.randn(2, 3, 8, 6),)),
+            "picks": (Picks(), (torch.randn(4, 5), torch.tensor([2, 0, 1])))}[name]
+
+
+NAMES = ["attention", "sdpa", "norms", "windows", "vision", "picks"]
+DYNAMIC = {"attention": ({0: "b", 1: "n"},), "norms": ({0: "b", 1: "n"},), "sdpa": ({0: "b"}, None)}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prove")
+    for name in NAMES:
+        module, args = inputs(name)
+        sizes = None
+        if name in DYNAMIC:
+            dims = {k: torch.export.Dim(k, min=2, max=9) for k in "bn"}
+            sizes = tuple(d and {axis: dims[k] for axis, k in d.items()} for d in DYNAMIC[name])
+        torch.export.save(torch.export.export(module, args, dynamic_shapes=sizes), folder / f"{name}.pt2")
+    return {name: folder / f"{name}.pt2" for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rewritten_and_onnx(paths, name, tmp_path):
+    model = qkv.Model(paths[name])
+    model.save_onnx(tmp_path / "m.onnx")
+    report = qkv.prove(paths[name], tmp_path / "m.onnx")
+    assert report["result"] == "equal" and report["sense"] == EXACT, report
+    firings = model.rewrite(prove=True)["firings"]
+    assert all(f["sense"] == EXACT for f in firings), firings
+    model.save(tmp_path / "m.pt2")
+    report = qkv.prove(paths[name], tmp_path / "m.pt2")
+    assert report["result"] == "equal" and report["runs"] >= 2
+    # weights that took a norm's scale in are rounded: the files differ in the last bit
+    assert report["sense"] == EXACT or (name == "vision" and "rounded" in report["why_floats"])
+
+
+def changed(value, name):
+    """What an argument may become, and what that is: a constant, an axis, a mask."""
+    if "as_float" in value and name != "dropout_p":
+        x = value["as_float"]
+        other = 0.0 if isinstance(x, str) else 1.5 * x + 0.25
+        yield "constant", {"as_float": -1.0 if other == x else other}
+        if not isinstance(x, str) and x:
+            yield "constant", {"as_float": -x}
+    if name in ("dim", "diagonal", "index", "start", "end") and "as_int" in value:
+        for step in (1, -1):
+            yield "mask" if name == "diagonal" else "axis", {"as_int": value["as_int"] + step}
+    if name in ("dims", "dim", "padding", "stride", "shifts") and "as_ints" in value and len(value["as_ints"]) > 1:
+        axes = value["as_ints"]
+        yield "axis", {"as_ints": axes[:-2] + [axes[-1], axes[-2]]}
+        yield "axis", {"as_ints": [(a + 1) % len(axes) for a in axes]}
+    if name == "is_causal":
+        yield "mask", {"as_bool": not value["as_bool"]}
+
+
+def pairs(path):
+    """The file with one argument of a node changed, each change once: (what, bytes)."""
+    with zipfile.ZipFile(path) as z:
+        files = {i: z.read(i) for i in z.infolist()}
+    graph = next(i for i in files if i.filename.endswith("models/model.json"))
+    for at, node in enumerate(json.loads(files[graph])["graph_module"]["graph"]["nodes"]):
+        for k, given in enumerate(node["inputs"]):
+            for kind, to in changed(given["arg"], given["name"]):
+                model = json.loads(files[graph])
+                model["graph_module"]["graph"]["nodes"][at]["inputs"][k]["arg"] = to
+                yield kind, f"{node['target']} {given['name']} {given['arg']} -> {to}", graph, files, model
+
+
+def same_in_torch(path, other, name):
+    """Is the change one that PyTorch does not see either, such as a number that is added to all scores of a row?"""
+    _, args = inputs(name)
+    try:
+        a, b = (torch.export.load(p).module()(*args) for p in (path, other))
+    except Exception:
+        return True  # not a model any more
+    a, b = (x if isinstance(x, tuple) else (x,) for x in (a, b))
+    return all(x.shape == y.shape and torch.allclose(x, y, rtol=1e-4, atol=1e-4, equal_nan=True) for x, y in zip(a, b))
+
+
+def test_every_change_is_caught(paths, tmp_path):
+    caught, kinds, missed, other = 0, set(), [], tmp_path / "other.pt2"
+    for name in NAMES:
+        model = qkv.Model(paths[name])
+        for kind, what, graph, files, text in pairs(paths[name]):
+            with zipfile.ZipFile(other, "w") as z:
+                for i, data in files.items():
+                    z.writestr(i, json.dumps(text) if i is graph else data)
+            try:
+                report = qkv.prove(model, other)
+            except qkv.Error:
+                continue  # sizes that do not fit
+            if report["result"] == "different":
+                caught += 1
+                kinds.add(kind)
+            elif not same_in_torch(paths[name], other, name):
+                missed.append((name, what, report["result"], report["sense"] or report["why"]))
+    assert not missed
+    assert caught >= 50 and kinds == {"constant", "axis", "mask"}, (caught, kinds)
+
+
+def test_counterexample(paths, tmp_path):
+    module, args = inputs("norms")
+    module.norm.eps = 2e-5
+    torch.export.save(torch.export.export(module, args), tmp_path / "eps.pt2")
+    file = tmp_path / "c.npz"
+    report = qkv.prove(tmp_path / "eps.pt2", paths["norms"], counterexample=str(file))
+    d = report["difference"]
+    assert report["result"] == "different" and d["on"] == "exact payloads" and d["max_rel_peak"] < 1e-4
+    with np.load(file) as tensors:
+        assert set(tensors) == {"x", "first", "second"} and tensors["first"].size == d["of"]
+    assert math.isclose(d["first"], tensors_at(tmp_path / "eps.pt2", file, d["index"]), rel_tol=1e-3, abs_tol=1e-4)
+
+
+def tensors_at(path, file, index):
+    with np.load(file) as tensors:
+        return float(np.asarray(qkv.Model(path).run({"x": tensors["x"]})["output_0"]).reshape(-1)[index])
+
+
+def test_cannot_be_told(paths):
+    report = qkv.prove(paths["norms"], paths["sdpa"])
+    assert report["result"] == "unknown" and "1 inputs, the second 2" in report["why"]
+    report = qkv.prove(paths["norms"], paths["attention"])
+    assert report["result"] in ("unknown", "different")
+
+
+def test_sizes_and_floats(paths):
+    report = qkv.prove(paths["attention"], paths["attention"], dims={"batch": 3}, sizes=2, seeds=1, floats=True)
+    assert report["sense"] == "equal within a tolerance on random floats" and report["runs"] == 2
+    assert all(3 in s.values() for s in report["sizes"]) and len(report["sizes"]) == 2
