@@ -1,0 +1,9 @@
+/* What qkv compare does with the values of two models: pairs of nodes, and how far they differ. */
+#ifndef QKV_CLI_COMPARE_H
+#define QKV_CLI_COMPARE_H
+#include "page.h"
+
+/* Runs both, node by node, on the inputs that they have. *out: {"pairs": [{a, b, by, ..}], "first": index in pairs or
+ * null, "left_a": nodes of a without a partner, "left_b", "not_kept": values that were too many to hold}. */
+int compare_values(Loaded *a, Loaded *b, json_t **out);
+#endif

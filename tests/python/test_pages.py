@@ -1,0 +1,62 @@
+"""The pages that lead from an author's problem to a running file: every program and every command of them runs.
+
+A block of python that begins with "# NAME.py" is that file; an indented line that begins with "python" or "qkv" is run,
+in the page's order, in one folder. "# exit 1" at its end is the exit code that it must have; an indented line without a
+command must be among the lines printed so far.
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+QKV = os.environ.get("QKV", str(ROOT / "build" / "qkv"))
+BLOCK = re.compile(r"```python\n# (\S+\.py)\n(.*?)```", re.DOTALL)
+
+
+def run(folder, command, printed):
+    words, _, comment = command.partition("#")
+    argv = words.split()
+    argv[0] = {"qkv": QKV, "python": sys.executable}[argv[0]]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    code = re.search(r"exit (\d)", comment)
+    assert done.returncode == (int(code[1]) if code else 0), f"{command}\n{done.stdout}\n{done.stderr}"
+    printed.append(done.stdout)
+    stated = comment.strip()
+    if stated and not code and re.match(r"\d|attentions", stated):
+        assert stated in done.stdout, f"{command}\n{done.stdout}"
+
+
+@pytest.mark.parametrize("page", ["EXPORT_ERRORS", "FUSION", "DRIFT"])
+def test_page(page, tmp_path):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    for name, body in BLOCK.findall(text):
+        (tmp_path / name).write_text(body)
+    printed = []
+    lines = [line[4:] for line in re.sub(r"```.*?```", "", text, flags=re.DOTALL).splitlines()
+             if line.startswith("    ") and line[4:5] != " "]
+    assert len(lines) > 3
+    for line in lines:
+        if line.split()[0] in ("qkv", "python"):
+            run(tmp_path, line, printed)
+        else:
+            assert any(line in p for p in printed), line
+
+
+def test_messages_are_those_of_this_torch(tmp_path):
+    """The headings quote what torch.export says."""
+    text = (ROOT / "docs" / "EXPORT_ERRORS.md").read_text()
+    for name, body in BLOCK.findall(text):
+        (tmp_path / name).write_text(body)
+    said = [subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+                           env={**os.environ, "PYTHONPATH": str(ROOT / "python")}).stdout
+            for name, _ in BLOCK.findall(text)]
+    headings = re.findall(r'^## "(.*?)"$', text, re.MULTILINE)
+    assert headings[0] in said[0]
+    assert re.sub(r"marked \w+ as", "marked batch as", headings[1]) in said[1]
+    assert re.search(r"Eq\(u0\*u1, s\d+\)", said[2])
