@@ -140,6 +140,110 @@ static bool labelled(const char *report)
     return found;
 }
 
+/* ------------------------------------------------------------------ modules */
+
+typedef struct Part {
+    json_t *j;
+    int depth, size; /* size: the rows of it and what is in it */
+} Part;
+
+static const char *path_at(const Part *p) { return text_of(json_object_get(p->j, "path")); }
+
+static bool is_in(const char *path, const char *outer)
+{
+    size_t n = strlen(outer);
+    return !n ? *path : !strncmp(path, outer, n) && path[n] == '.';
+}
+
+/* The list has parents before what is in them. */
+static void find_depths(Part *p, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int up = i - 1;
+        while (up >= 0 && !is_in(path_at(&p[i]), path_at(&p[up]))) up = p[up].depth ? up - 1 : -1;
+        p[i].depth = up < 0 ? 0 : p[up].depth + 1;
+        p[i].size = 1;
+        for (int k = i - 1, d = p[i].depth; k >= 0 && d > 0; k--)
+            if (p[k].depth < d) {
+                d = p[k].depth;
+                p[k].size++;
+            }
+    }
+}
+
+/* The name within the module around: "attention.q" of "layers.0.attention.q" in layers.0. */
+static const char *name_in(const Part *p, int i)
+{
+    const char *path = path_at(&p[i]);
+    int up = i;
+    while (up > 0 && p[up].depth >= p[i].depth) up--;
+    size_t n = up < i ? strlen(path_at(&p[up])) : 0;
+    return n ? path + n + 1 : path;
+}
+
+/* Do two modules hold the same, whatever the number at the end of their own names? */
+static bool alike(const Part *p, int a, int b)
+{
+    static const char *const keys[] = {"type", "nodes", "parameters", "attentions"};
+    if (p[a].size != p[b].size || p[a].depth != p[b].depth) return false;
+    for (int i = 0; i < p[a].size; i++) {
+        for (int k = 0; k < 4; k++)
+            if (!json_equal(json_object_get(p[a + i].j, keys[k]), json_object_get(p[b + i].j, keys[k]))) return false;
+        const char *x = name_in(p, a + i), *y = name_in(p, b + i);
+        size_t n = i ? strlen(x) : strcspn(x, "0123456789");
+        if (i ? strcmp(x, y) != 0 : strcspn(y, "0123456789") != n || strncmp(x, y, n) || !x[n]) return false;
+    }
+    return true;
+}
+
+static void print_part(Table *t, const Part *p, int i, int more)
+{
+    static const char *const keys[] = {"nodes", "parameters", "attentions"};
+    char name[512], count[32];
+    const char *type = text_of(json_object_get(p[i].j, "type")), *dot = strrchr(type, '.'), *own = name_in(p, i);
+    if (more) snprintf(name, sizeof name, "%s to %s", own, name_in(p, i + more * p[i].size));
+    else snprintf(name, sizeof name, "%s", *own ? own : "(model)");
+    table_cell(t, "%*s%s", 2 * p[i].depth, "", name);
+    table_cell(t, "%s", dot ? dot + 1 : type);
+    for (int k = 0; k < 3; k++) {
+        const json_t *n = json_object_get(p[i].j, keys[k]);
+        table_cell(t, "%s", json_is_integer(n) ? count_text(json_integer_value(n), count, sizeof count) : "-");
+    }
+}
+
+/* Modules that are alike and follow each other have one row, with the counts of one. */
+static void print_parts(Table *t, const Part *p, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int more = 0, size = p[i].size;
+        while (i + (more + 2) * size <= n && alike(p, i, i + (more + 1) * size)) more++;
+        print_part(t, p, i, more);
+        if (!more) continue;
+        for (int k = 1; k < size; k++) print_part(t, p, i + k, 0);
+        i += (more + 1) * size - 1;
+    }
+}
+
+static void print_modules(const char *report)
+{
+    static const char *const head[] = {"module", "class", "nodes", "parameters", "attentions"};
+    const char *at;
+    size_t n = report_list(report, "modules", &at);
+    if (n < 2) return;
+    Part *p = must(calloc(n, sizeof *p));
+    for (size_t i = 0; i < n; i++) p[i].j = report_next(&at);
+    find_depths(p, (int)n);
+    heading("modules", n - 1);
+    Table *t = table_new("llrrr");
+    for (int k = 0; k < 5; k++) table_cell(t, "%s", head[k]);
+    print_parts(t, p, (int)n);
+    table_print(t);
+    for (size_t i = 0; i < n; i++) json_decref(p[i].j);
+    free(p);
+}
+
+/* ------------------------------------------------------------------ */
+
 static void print_text(const char *report)
 {
     static const char *const value_keys[] = {"name", "dtype", "shape", "value", "label"};
@@ -168,6 +272,7 @@ static void print_text(const char *report)
     print_symbols(report);
     print_objects("outputs", report, "outputs", labelled(report) ? 5 : 4, value_keys, value_keys);
     print_objects("attentions", report, "attentions", 8, attention_keys, attention_keys);
+    print_modules(report);
     print_ops(json_object_get(j, "ops"));
     if (report_list(report, "requirements", &first))
         print_objects("conditions on sizes", report, "requirements", 2, require_keys, require_keys);
@@ -201,13 +306,13 @@ const Command command_inspect = {
     .summary = "Show what a model file contains",
     .text =
         "Prints the inputs and outputs, the variable sizes and their ranges, the number and size of the weights, where "
-        "the attentions are, how often each op occurs, and the conditions that sizes must meet. Nothing in the file "
-        "is executed.",
+        "the attentions are, the modules as a tree, how often each op occurs, and the conditions that sizes must meet. "
+        "Nothing in the file is executed.",
     .examples = "qkv inspect vit.pt2\tfor reading\n"
                 "qkv inspect vit.pt2 --json | jq .inputs\tfor programs",
     .min_args = 1,
     .max_args = 1,
     .size = sizeof(InspectOptions),
-    .options = {{fix_option, offsetof(InspectOptions, model)}, {json_option}, {common_options}},
+    .options = {{load_options, offsetof(InspectOptions, model)}, {json_option}, {common_options}},
     .run = cmd_inspect,
 };

@@ -15,6 +15,8 @@ static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT,
                                        [QKV_ONNX_TENSORRT] = ONNX_FOR_TENSORRT};
 static const char *const kinds[] = {
     [QKV_PARAMETER] = "parameter", [QKV_BUFFER] = "buffer", [QKV_CONSTANT] = "constant"};
+static const char *const graph_formats[] = {
+    [QKV_GRAPH_TEXT] = "text", [QKV_GRAPH_DOT] = "dot", [QKV_GRAPH_SVG] = "svg"};
 static const char *const optimizers[] = {
     [OPTIMIZER_ADAMW] = "adamw", [OPTIMIZER_ADAM] = "adam", [OPTIMIZER_SGD] = "sgd"};
 static const char *const schedules[] = {[SCHEDULE_CONSTANT] = "constant",
@@ -70,6 +72,7 @@ const char *qkv_onnx_profile_name(qkv_onnx_profile p)
     return own ? onnx_profile_name(*own) : NULL;
 }
 
+const char *qkv_graph_format_name(qkv_graph_format f) { return NAME_AT(graph_formats, f); }
 const char *qkv_optimizer_name(qkv_optimizer o) { return NAME_AT(optimizers, o); }
 const char *qkv_schedule_name(qkv_schedule s) { return NAME_AT(schedules, s); }
 const char *qkv_decompose_name(qkv_decompose d) { return NAME_AT(decompositions, d); }
@@ -101,6 +104,7 @@ const char *qkv_target_name(qkv_target t) { return target_name((unsigned)t); }
     }
 
 FROM_NAME(onnx_profile, 0, ONE_MORE)
+FROM_NAME(graph_format, 0, ONE_MORE)
 FROM_NAME(optimizer, 0, ONE_MORE)
 FROM_NAME(schedule, 0, ONE_MORE)
 FROM_NAME(decompose, 0, ONE_MORE)

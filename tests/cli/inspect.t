@@ -16,6 +16,11 @@ output_0  f32    (s77, 3)  mul
 
 attentions: none
 
+modules (1)
+module   class  nodes  parameters  attentions
+(model)             -          15           -
+  layer             -          15           -
+
 ops (3)
 nodes  op
     1  aten.relu.default
@@ -67,6 +72,10 @@ $ qkv inspect words.pt2 --json
     "aten.embedding.default": 1
   },
   "attentions": [],
+  "modules": [
+    {"path": "", "type": null, "parameters": 128, "nodes": null, "attentions": null},
+    {"path": "table", "type": null, "parameters": 128, "nodes": null, "attentions": null}
+  ],
   "requirements": [],
   "guards": 4,
   "guards_ignored": 0,

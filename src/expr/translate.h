@@ -1,0 +1,13 @@
+/* An expression of one pool in another.
+ *
+ *     expr_translate(inner, 2*s0, symbol_inside, map)      2*d0, where symbol_inside gives d0 for s0
+ *
+ * `symbol` gives what stands for a symbol of the first pool; NULL where nothing does, and then the result is NULL.
+ */
+#ifndef QKV_EXPR_TRANSLATE_H
+#define QKV_EXPR_TRANSLATE_H
+#include "expr/expr.h"
+
+typedef Expr *SymbolFn(void *user, const Expr *symbol);
+Expr *expr_translate(ExprPool *to, const Expr *e, SymbolFn *symbol, void *user);
+#endif
