@@ -3,13 +3,15 @@
  *     qkv convert bert.pt2 -o bert.onnx --target ort --opset 18
  */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include "cli.h"
 
 typedef struct ConvertOptions {
     Common common;
     ModelOptions model;
     WriteOptions write;
-    const char *weights;
+    const char *weights, *dtype;
     bool rewrite;
 } ConvertOptions;
 
@@ -45,6 +47,85 @@ static int rewritten(const ConvertOptions *o, qkv_model **m)
     return o->rewrite ? replace_model(m, qkv_model_rewrite(*m, NULL, NULL, &e), &e) : 0;
 }
 
+/* "linear 36, embedding 2" */
+static void list_ops(const json_t *list, char *buf, size_t size)
+{
+    size_t i, at = 0;
+    json_t *x;
+    snprintf(buf, size, "nothing");
+    json_array_foreach(list, i, x)
+    {
+        const char *op = text_at(x, "op"), *dot = strchr(op, '.'), *name = dot ? dot + 1 : op;
+        if (at >= size) return;
+        at += (size_t)snprintf(buf + at, size - at, "%s%.*s %d", i ? ", " : "", (int)strcspn(name, "."), name,
+                               (int)json_integer_value(json_object_get(x, "nodes")));
+    }
+}
+
+/* --dtype: what became narrow, and what did not. */
+static int retyped(const ConvertOptions *o, qkv_model **m)
+{
+    qkv_error e;
+    char *text = NULL, done[1024], left[1024], before[32], after[32];
+    qkv_dtype t = o->dtype ? qkv_dtype_from_name(o->dtype) : QKV_NONE;
+    if (!o->dtype) return 0;
+    if (t != QKV_F16 && t != QKV_BF16 && t != QKV_F32)
+        return problem(QKV_USAGE, "option '--dtype': found '%s', expected f16, bf16 or f32", o->dtype);
+    int code = replace_model(m, qkv_model_with_dtype(*m, t, &text, &e), &e);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    if (report) {
+        list_ops(json_object_get(report, "converted"), done, sizeof done);
+        list_ops(json_object_get(report, "stays_f32"), left, sizeof left);
+        note("%s: %s; weights %s, before %s", qkv_dtype_name(t), done,
+             bytes_text((double)json_integer_value(json_object_get(report, "weight_bytes")), after, sizeof after),
+             bytes_text((double)json_integer_value(json_object_get(report, "weight_bytes_before")), before,
+                        sizeof before));
+        if (t != QKV_F32) note("stays f32: inputs, outputs, %s", left);
+    }
+    json_decref(report);
+    qkv_free(text);
+    return code;
+}
+
+/* The command that builds an engine: "trtexec --onnx=m.onnx --minShapes=ids:1x1 --optShapes=..."; NULL without
+ * profiles. The caller's to free. */
+static char *trtexec_line(const json_t *t, const char *path)
+{
+    static const char *const key[] = {"min", "opt", "max"};
+    size_t i, k, size = 256 + strlen(path), at;
+    json_t *input, *n;
+    if (!t || json_array_size(json_object_get(t, "missing"))) return NULL;
+    json_array_foreach(json_object_get(t, "profiles"), i, input)
+        size += 3 * (strlen(text_at(input, "input")) + 24 * json_array_size(json_object_get(input, "min")) + 8);
+    char *line = must(malloc(size));
+    at = (size_t)snprintf(line, size, "trtexec --onnx=%s%s", path,
+                          json_is_true(json_object_get(t, "strongly_typed")) ? " --stronglyTyped" : "");
+    for (int e = 0; e < 3 && json_array_size(json_object_get(t, "profiles")); e++) {
+        at += (size_t)snprintf(line + at, size - at, " --%sShapes=", key[e]);
+        json_array_foreach(json_object_get(t, "profiles"), i, input)
+        {
+            at += (size_t)snprintf(line + at, size - at, "%s%s:", i ? "," : "", text_at(input, "input"));
+            json_array_foreach(json_object_get(input, key[e]), k, n)
+                at += (size_t)snprintf(line + at, size - at, "%s%lld", k ? "x" : "", (long long)json_integer_value(n));
+        }
+    }
+    return line;
+}
+
+/* Adds the line to the report, too. */
+static void tell_tensorrt(const WriteOptions *w, const Common *c, json_t *report)
+{
+    size_t i;
+    json_t *size, *t = json_object_get(report, "tensorrt");
+    char *line = trtexec_line(t, w->output);
+    json_array_foreach(json_object_get(t, "missing"), i, size)
+        note("no trtexec line: size '%s' has no upper bound; declare one when exporting (Dim(..., max=N))",
+             json_string_value(size));
+    if (t) json_object_set_new(t, "trtexec", json_text(line));
+    if (line && !c->json) show("%s\n", line);
+    free(line);
+}
+
 static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m, qkv_onnx_profile profile)
 {
     qkv_error e;
@@ -58,6 +139,7 @@ static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m
     if (report) tell(report);
     if (!code && w->strict && warnings)
         code = problem(QKV_MISMATCH, "%zu warning%s with --strict", warnings, warnings == 1 ? "" : "s");
+    if (report && status == QKV_OK) tell_tensorrt(w, c, report);
     if (report && c->json) {
         json_object_set_new(report, "model", json_text(c->arg[0]));
         json_object_set_new(report, "output", status == QKV_OK ? json_text(w->output) : json_null());
@@ -114,6 +196,7 @@ static int cmd_convert(const void *options)
     if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
     if (!code && o->weights) code = give_weights(&m, o->weights);
     if (!code) code = rewritten(o, &m);
+    if (!code) code = retyped(o, &m);
     if (!code) code = model_write(&o->write, &o->common, m);
     qkv_model_free(m);
     return code;
@@ -121,7 +204,7 @@ static int cmd_convert(const void *options)
 
 #define AT(field) offsetof(ConvertOptions, field)
 static const Option own[] = {
-    {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE",
+    {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE", .writes = true,
      .help = "Output file: FILE.onnx or FILE.pt2, or for a tensor file FILE.safetensors, FILE.npz or FILE.npy. The "
              "file "
              "is written completely or not at all."},
@@ -131,6 +214,11 @@ static const Option own[] = {
     {"weights", TEXT, AT(weights), .arg = "FILE"},
     {"rewrite", FLAG, AT(rewrite),
      .help = "First turn every spelling of attention and normalisation into one op, as qkv rewrite does."},
+    {"dtype", TEXT, AT(dtype), .arg = "f16|bf16|f32",
+     .help =
+         "Convert weights and computation. f16, bf16: matrix products, convolutions, attention and embedding tables; "
+         "norms, sums, activations, inputs and outputs stay f32, and a note names the ops that do. f32: all of a "
+         "half-precision model."},
     {"strict", FLAG, AT(write.strict),
      .help = "Exit with code 1 on a warning about the target; the file is written nevertheless."},
     {0},
@@ -146,15 +234,17 @@ const Command command_convert = {
         "weights have their names in the state dict, and variable sizes stay variable.\n\n"
         "--target says which runtime an ONNX file is for: ort (ONNX Runtime), openvino, tensorrt, or spec (the "
         "standard; from opset 23 on with the op Attention). If some ops have no ONNX equivalent, all of them are "
-        "listed and the exit code is 4. With tensorrt, whatever keeps TensorRT from fusing an attention is a warning; "
-        "--strict makes it exit code 1.",
+        "listed and the exit code is 4. With tensorrt, whatever keeps TensorRT from fusing an attention is a warning "
+        "(--strict makes it exit code 1), and the trtexec line with the least, usual and largest sizes is printed; "
+        "--json has them as a list.",
     .examples = "qkv convert bert.pt2 -o bert.onnx\tfor ONNX Runtime\n"
+                "qkv convert vit.pt2 -o vit.onnx --target tensorrt --rewrite --dtype f16\thalf precision\n"
                 "qkv convert vit.pt2 -o vit.onnx --target tensorrt --strict --rewrite\tattention in the form that "
                 "TensorRT fuses\n"
                 "qkv convert bert.pt2 -o bert.onnx --target spec --opset 23\twith the op Attention",
     .min_args = 1,
     .max_args = 1,
     .size = sizeof(ConvertOptions),
-    .options = {{own}, {onnx_options, AT(write)}, {fix_option, AT(model)}, {json_option}, {common_options}},
+    .options = {{own}, {onnx_options, AT(write)}, {load_options, AT(model)}, {json_option}, {common_options}},
     .run = cmd_convert,
 };

@@ -15,10 +15,12 @@ opset 23, target spec: 22 nodes, 13 weights and constants, 1 attention (1 as one
 opset 23, target spec: 22 nodes, 13 weights and constants, 1 attention (1 as one op)
 # TensorRT: each rule with its node; --strict makes it exit code 1
 $ qkv convert eager.pt2 -o t.onnx --target tensorrt --rewrite
+trtexec --onnx=t.onnx --minShapes=x:1x2x8,mask:1x2 --optShapes=x:2x3x8,mask:2x3 --maxShapes=x:64x16x8,mask:64x16
 opset 18, target tensorrt: 32 nodes, 17 weights and constants, 1 attention (0 as one op)
 ! qkv: warning: node 'matmul_1': queries, keys and values are f32: TensorRT fuses attention of f16, bf16 or quantized int8
 ! qkv: warning: node 'matmul_1': the head size is 4: TensorRT fuses 16 to 256, in steps of 8
 $ qkv convert eager.pt2 -o t.onnx --target tensorrt --rewrite --strict -q; qkv convert eager.pt2 -o t.onnx --target tensorrt --rewrite --json -q | grep '"rule"'
+trtexec --onnx=t.onnx --minShapes=x:1x2x8,mask:1x2 --optShapes=x:2x3x8,mask:2x3 --maxShapes=x:64x16x8,mask:64x16
 opset 18, target tensorrt: 32 nodes, 17 weights and constants, 1 attention (0 as one op)
     {"node": "matmul_1", "op": "aten.scaled_dot_product_attention.default", "rule": "dtype", "reason": "queries, keys and values are f32: TensorRT fuses attention of f16, bf16 or quantized int8"},
     {"node": "matmul_1", "op": "aten.scaled_dot_product_attention.default", "rule": "head-size", "reason": "the head size is 4: TensorRT fuses 16 to 256, in steps of 8"}
@@ -31,7 +33,7 @@ $ qkv convert affine.pt2 -o a.onnx --target tensorrtt
 ! qkv: error: option '--target': found 'tensorrtt', expected ort, spec, openvino or tensorrt; did you mean 'tensorrt'?
 ? 2
 $ qkv convert affine.pt2 -o a.onnx --opset 26
-! qkv: error: option '--opset': found '26', expected an integer from 17 to 25
+! qkv: error: option '--opset': found '26', expected an integer from 13 to 25
 ? 2
 # The model names its data file, and names in ONNX are UTF-8.
 $ qkv convert two.pt2 -q --external-data -o "$(printf 'd\377.onnx')" 2>&1 | grep -ao 'the model names.*'; ls | grep -ac '^d'
