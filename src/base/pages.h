@@ -4,7 +4,8 @@
  *
  *     Pages p = {0};
  *     if (!pages_take(&p, bytes, 1 << 26)) ...     p.data holds p.size bytes: those asked for, and as much slack as
- * there is room for pages_free(&p);
+ *                                                  there is room for
+ *     pages_free(&p);
  */
 #ifndef QKV_BASE_PAGES_H
 #define QKV_BASE_PAGES_H
