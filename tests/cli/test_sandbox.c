@@ -1,0 +1,182 @@
+/* What the sandbox leaves a process and what it takes: each check is a child, because nothing gives it back. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "../../cli/cli.h"
+
+const CommandGroup command_groups[] = {{0}}; /* options.c and term.c want nothing of the others */
+
+typedef struct Named {
+    Common common;
+    const char *output;
+    List image;
+} Named;
+static const Option own[] = {
+    {"output", TEXT, offsetof(Named, output), .arg = "FILE", .writes = true},
+    {"image", MANY, offsetof(Named, image), .arg = "[NAME=]FILE"},
+    {0},
+};
+static const Command command = {.name = "try", .max_args = 1, .size = sizeof(Named), .options = {{own}}};
+
+static char *folder;
+
+static const char *in_folder(const char *name)
+{
+    static char path[4][256];
+    static int next;
+    char *at = path[next++ % 4];
+    snprintf(at, sizeof path[0], "%s/%s", folder, name);
+    return at;
+}
+
+static void put_file(const char *name)
+{
+    int fd = open(in_folder(name), O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, "x", 1), 1);
+    close(fd);
+}
+
+static int set_up(void **state)
+{
+    static char name[] = "/tmp/qkv-sandbox-XXXXXX";
+    static const char *const file[] = {"in/m.pt2", "in/m.onnx", "in/weights.bin", "in/cat.png", "in/secret", "out/old"};
+    (void)state;
+    folder = mkdtemp(name);
+    mkdir(in_folder("in"), 0700);
+    mkdir(in_folder("out"), 0700);
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) put_file(file[i]);
+    return symlink(in_folder("in/secret"), in_folder("out/link"));
+}
+
+static int tear_down(void **state)
+{
+    char line[300];
+    (void)state;
+    snprintf(line, sizeof line, "rm -rf '%s'", folder);
+    return system(line);
+}
+
+/* 0, or the errno of opening. */
+static int tried(const char *name, int how)
+{
+    int fd = open(in_folder(name), how, 0600), why = fd < 0 ? errno : 0;
+    if (fd >= 0) close(fd);
+    return why;
+}
+
+static void *open_secret(void *user)
+{
+    *(int *)user = tried("in/secret", O_RDONLY);
+    return NULL;
+}
+
+static int files_of_pt2(void)
+{
+    pthread_t thread;
+    int elsewhere = 0;
+    if (tried("in/m.pt2", O_RDONLY) || tried("in/cat.png", O_RDONLY)) return 1;
+    if (tried("in/secret", O_RDONLY) != EACCES || tried("out/link", O_RDONLY) != EACCES) return 2;
+    if (tried("in/m.pt2", O_WRONLY) != EACCES || tried("in/new", O_WRONLY | O_CREAT) != EACCES) return 3;
+    if (tried("out/new", O_WRONLY | O_CREAT) || rename(in_folder("out/new"), in_folder("out/o.npz"))) return 4;
+    if (tried("out/old", O_RDONLY) != EACCES) return 5;
+    if (pthread_create(&thread, NULL, open_secret, &elsewhere) || pthread_join(thread, NULL)) return 6;
+    return elsewhere == EACCES ? 0 : 7;
+}
+
+static int files_of_onnx(void) { return tried("in/weights.bin", O_RDONLY) || tried("out/old", O_RDONLY) != EACCES; }
+
+static int calls(void)
+{
+    char *const word[] = {"true", NULL};
+    if (socket(AF_INET, SOCK_STREAM, 0) >= 0 || errno != EPERM) return 1;
+    if (socket(AF_UNIX, SOCK_STREAM, 0) >= 0 || errno != EPERM) return 2;
+    if (execv("/bin/true", word) >= 0 || errno != EPERM) return 3;
+    if (!kill(getppid(), 0) || errno != EPERM) return 4;
+    if (!chmod(in_folder("in/m.pt2"), 0777) || errno != EPERM) return 5;
+    if (!symlink("/etc/passwd", in_folder("out/to")) || errno != EPERM) return 6;
+    return 0;
+}
+
+/* What f returns in a child that entered with these words; 100 when the system has no sandbox. */
+static int inside(int f(void), const char *more, int n, const char *const *word)
+{
+    pid_t child = fork();
+    if (!child) {
+        Common *o;
+        char *argv[4];
+        for (int i = 0; i < n; i++) argv[i] = strdup(word[i]);
+        if (options_parse(&command, n, argv, &o)) _exit(99);
+        term_init(0, true);
+        _exit(sandbox_enter(&command, o, more, true) ? 100 : f());
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 98;
+}
+
+static int with_pt2(int f(void), const char *more)
+{
+    char output[300], image[300];
+    snprintf(output, sizeof output, "--output=%s", in_folder("out/o.npz"));
+    snprintf(image, sizeof image, "--image=x=%s", in_folder("in/cat.png"));
+    const char *const word[] = {in_folder("in/m.pt2"), output, image};
+    return inside(f, more, 3, word);
+}
+
+static bool supported(void)
+{
+    if (with_pt2(calls, NULL) != 100) return true;
+    print_message("this system has no Landlock or no seccomp\n");
+    return false;
+}
+
+static void test_only_named_files(void **state)
+{
+    (void)state;
+    if (!supported()) skip();
+    assert_int_equal(with_pt2(files_of_pt2, NULL), 0);
+}
+
+static int secret_too(void) { return tried("in/secret", O_RDONLY) || tried("in/weights.bin", O_RDONLY) != EACCES; }
+
+static void test_more_files(void **state)
+{
+    (void)state;
+    if (!supported()) skip();
+    assert_int_equal(with_pt2(secret_too, in_folder("in/secret")), 0);
+}
+
+static void test_folder_of_onnx(void **state)
+{
+    (void)state;
+    if (!supported()) skip();
+    const char *const word[] = {in_folder("in/m.onnx")};
+    assert_int_equal(inside(files_of_onnx, NULL, 1, word), 0);
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    if (!supported()) skip();
+    assert_int_equal(with_pt2(calls, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_only_named_files),
+        cmocka_unit_test(test_more_files),
+        cmocka_unit_test(test_folder_of_onnx),
+        cmocka_unit_test(test_calls),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
