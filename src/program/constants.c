@@ -1,0 +1,172 @@
+/* Folding for files. Contract in constants.h. */
+#include "program/constants.h"
+#include <string.h>
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "ir/copy.h"
+#include "run/session.h"
+
+enum { CONSTANT = 1, COMPUTED = 2, WANTED = 4, AT_END = 8 }; /* AT_END: what the graph gives stays a node's */
+
+typedef struct Folding {
+    Graph *g;
+    unsigned char *mark; /* by value id: a sum of the above */
+    bool constant, computed, any;
+    Err *err;
+} Folding;
+
+static void look(void *user, Value **slot)
+{
+    Folding *f = user;
+    f->any = true;
+    f->constant &= (f->mark[(*slot)->id] & CONSTANT) != 0;
+    f->computed |= (f->mark[(*slot)->id] & COMPUTED) != 0;
+}
+
+static void want(void *user, Value **slot)
+{
+    Folding *f = user;
+    if (f->mark[(*slot)->id] & COMPUTED) f->mark[(*slot)->id] |= WANTED;
+}
+
+static bool fixed_args(const Node *n)
+{
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        const Arg *x = &n->arg[i];
+        if (x->kind == ARG_GRAPH || (x->kind == ARG_EXPR && x->e->symbols)) return false;
+        for (int k = 0; x->kind == ARG_EXPRS && k < x->n; k++)
+            if (x->es[k]->symbols) return false;
+    }
+    return true;
+}
+
+/* Of known size, at most FOLD_MOST bytes, and a type that files hold. */
+static bool small(const Value *v)
+{
+    int64_t bytes = (int64_t)dtype_size(v->dtype);
+    for (int i = 0; i < v->rank; i++) {
+        if (!ex_is_int(v->dim[i]) || v->dim[i]->i > FOLD_MOST) return false;
+        bytes *= v->dim[i]->i;
+        if (bytes > FOLD_MOST) return false;
+    }
+    return !dtype_is_complex(v->dtype);
+}
+
+/* Marks what is constant, and of that what it takes more to know than a view or a repeated value. */
+static void mark_node(Folding *f, Node *n)
+{
+    bool fits = n->nout > 0 && !(n->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE)) && fixed_args(n) &&
+                n->op->id != OP_dequantize_linear; /* weights in few bits stay so */
+    for (int k = 0; k < n->nout; k++) fits = fits && small(n->out[k]) && !(f->mark[n->out[k]->id] & AT_END);
+    f->constant = true;
+    f->computed = f->any = false;
+    node_each_operand(n, look, f);
+    if (!fits || !f->constant) return;
+    bool view = n->op->flags & OPF_VIEW && f->any && n->arg[0].kind == ARG_VALUE &&
+                n->arg[0].v->dtype == n->out[0]->dtype;
+    bool computes = f->computed || (!view && n->op->id != OP_full);
+    for (int k = 0; k < n->nout; k++) f->mark[n->out[k]->id] = computes ? CONSTANT | COMPUTED : CONSTANT;
+}
+
+/* What is read from outside of the constants. */
+static int find_wanted(Folding *f)
+{
+    const Graph *g = f->g;
+    int n = 0;
+    for (int i = 0; i < g->nweight; i++)
+        if (g->weight[i]->weight != W_PARAMETER && !graph_writes(g, g->weight[i])) f->mark[g->weight[i]->id] = CONSTANT;
+    for (int i = 0; i < g->noutput; i++) f->mark[g->output[i].value->id] = AT_END;
+    for (int i = 0; i < graph_mutations(g); i++) f->mark[graph_mutation(g, i)->value->id] = AT_END;
+    for (Node *x = g->first; x; x = x->next) {
+        mark_node(f, x);
+        if (!x->nout || !(f->mark[x->out[0]->id] & COMPUTED)) node_each_operand(x, want, f);
+    }
+    for (int i = 0; i < g->next_id; i++) n += (f->mark[i] & WANTED) != 0;
+    return n;
+}
+
+/* A graph that gives what is wanted, and nothing else. */
+static Graph *wanted_graph(Folding *f)
+{
+    GraphCopy map;
+    Graph *own = graph_copy_with(f->g, &map, f->err);
+    bool ok = own != NULL;
+    if (!ok) return NULL;
+    own->noutput = own->nmutation = own->ninput_mutation = own->nrequire = 0;
+    for (const Node *n = f->g->first; ok && n; n = n->next)
+        for (int k = 0; ok && k < n->nout; k++)
+            if (f->mark[n->out[k]->id] & WANTED)
+                ok = graph_add_output(own, n->out[k]->name, map.value[n->out[k]->id], f->err);
+    graph_dce(own);
+    own->ninput = own->nscalar_input = 0;
+    int kept = 0, *uses = ok ? mem_zeroed((size_t)own->next_id + 1, sizeof *uses) : NULL;
+    if (ok && !uses) ok = oom(f->err);
+    if (ok) graph_count_uses(own, uses);
+    for (int i = 0; ok && i < own->nweight; i++)
+        if (uses[own->weight[i]->id]) own->weight[kept++] = own->weight[i];
+    own->nweight = kept;
+    mem_free(uses);
+    if (ok) return own;
+    graph_free(own);
+    return NULL;
+}
+
+/* A name in the state dict. PyTorch makes it an attribute of a module, which has methods called 'to' and 'float'. */
+static const char *free_fqn(const Graph *g, const char *name)
+{
+    const char *fqn = arena_printf(g->arena, "folded_%s", name);
+    for (int i = 0; fqn && i < g->nweight; i++)
+        if (g->weight[i]->fqn && !strcmp(g->weight[i]->fqn, fqn)) {
+            fqn = arena_printf(g->arena, "%s_", fqn);
+            i = -1;
+        }
+    return fqn;
+}
+
+/* v is t from now on, under its name. */
+static bool replace(Folding *f, Value *v, const Tensor *t)
+{
+    Graph *g = f->g;
+    Tensor *own = arena_new(g->arena, Tensor);
+    if (own) {
+        *own = tensor_of(t->dtype, t->rank, t->shape, NULL);
+        own->data = arena_alloc(g->arena, tensor_bytes(own) + 1, 1);
+    }
+    const char *fqn = free_fqn(g, v->name), *name = v->name;
+    if (!own || !own->data || !fqn) return oom(f->err);
+    tensor_copy(own, t);
+    Value *w = graph_add_weight(g, name, fqn, own);
+    if (!w) return oom(f->err);
+    w->weight = W_CONSTANT;
+    graph_replace_uses(g, v, w);
+    return graph_rename(g, w, name, f->err);
+}
+
+static bool fold(Folding *f, const Graph *own, Session *s)
+{
+    int at = 0;
+    for (const Node *n = f->g->first; n; n = n->next)
+        for (int k = 0; k < n->nout; k++) {
+            if (!(f->mark[n->out[k]->id] & WANTED)) continue;
+            const Tensor *t = session_constant(s, own->output[at++].value);
+            if (t) TRY(replace(f, n->out[k], t));
+        }
+    return true;
+}
+
+bool fold_constants(Graph *g, Err *err)
+{
+    Folding f = {.g = g, .mark = mem_zeroed((size_t)g->next_id + 1, 1), .err = err};
+    if (!f.mark) return oom(err);
+    bool ok = true;
+    if (!g->bodies && find_wanted(&f)) {
+        Graph *own = wanted_graph(&f);
+        Session *s = own ? session_create(own, NULL, cpu_count(), 0, err) : NULL;
+        ok = s && fold(&f, own, s);
+        session_free(s);
+        graph_free(own);
+        if (ok) graph_dce(g);
+    }
+    mem_free(f.mark);
+    return ok;
+}

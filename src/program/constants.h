@@ -1,0 +1,16 @@
+/* Constants of a file are computed before it is written: a static shifted-window mask is one tensor, not 18 nodes.
+ *
+ *     fold_constants(g, err)
+ *
+ * What depends on no input and on no parameter becomes a constant, in the graph's arena, where something was computed
+ * (a view of a buffer, and one value repeated, stay nodes) and it has at most FOLD_MOST bytes. Parameters and buffers
+ * stay as they are. Graphs with bodies are left alone.
+ */
+#ifndef QKV_PROGRAM_CONSTANTS_H
+#define QKV_PROGRAM_CONSTANTS_H
+#include "ir/graph.h"
+
+enum { FOLD_MOST = 64 << 20 };
+
+bool fold_constants(Graph *g, Err *err);
+#endif
