@@ -602,3 +602,73 @@ def _():
                             F.log_softmax(x, 1), torch.linalg.vector_norm(x, dim=-1), x.sort(-1)[0], x.median(-1)[0],
                             F.glu(x), torch.cumprod(x, 1), x.tril(), torch.nan_to_num(x / 0))
     return fn(f, lambda: nn.LayerNorm(8)), [dict(x=R(2, 5, 8)), dict(x=R(3, 7, 8))], dict(x={0: batch(), 1: seq(mx=25)})
+
+
+# ------------------------------------------------------------------ Fourier transforms
+@model("fft_fnet")
+def _():
+    class FNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.out = nn.LayerNorm(16), nn.Linear(16, 16)
+        def forward(self, x):
+            h = self.norm(x + torch.fft.fftn(x, dim=(1, 2)).real)
+            return h + self.out(h)
+    return seeded(FNet), [dict(x=R(b, s, 16)) for b, s in ((2, 10), (3, 17), (1, 64))], dict(x={0: batch(), 1: seq()})
+
+
+@model("fft_gfnet")
+def _():
+    class GlobalFilter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(8, 5, 16, 2))
+        def forward(self, x):
+            z = torch.fft.rfft2(x, dim=(1, 2), norm="ortho") * torch.view_as_complex(self.w)
+            return torch.fft.irfft2(z, s=x.shape[1:3], dim=(1, 2), norm="ortho")
+    return seeded(GlobalFilter), [dict(x=R(b, 8, 8, 16)) for b in (2, 1, 5)], dict(x={0: batch()})
+
+
+@model("fft_long_convolution")
+def _():
+    class Hyena(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.k, self.d = nn.Parameter(torch.randn(16, 64)), nn.Parameter(torch.randn(16, 1))
+        def forward(self, u):
+            n = u.shape[-1]
+            k = torch.fft.rfft(self.k[:, :n], n=2 * n) / (2 * n)
+            y = torch.fft.irfft(torch.fft.rfft(u, n=2 * n) * k, n=2 * n, norm="forward")[..., :n]
+            return y + u * self.d
+    return (seeded(Hyena), [dict(u=R(b, 16, s)) for b, s in ((2, 40), (3, 17), (1, 63))],
+            dict(u={0: batch(), 2: seq(mx=63)}))
+
+
+@model("fft_mel")
+def _():
+    class Mel(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("window", torch.hann_window(64))
+            self.register_buffer("mel", torch.rand(33, 10))
+        def forward(self, x):
+            power = torch.stft(x, 64, 16, window=self.window, return_complex=True).abs() ** 2
+            return torch.log(torch.clamp(power.mT @ self.mel, min=1e-5))
+    return (seeded(Mel), [dict(x=R(b, s)) for b, s in ((2, 200), (3, 333), (1, 1024))],
+            dict(x={0: batch(), 1: seq("samples", 64, 4096)}))
+
+
+@model("fft_neural_operator")
+def _():
+    class Operator(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.low, self.high = (nn.Parameter(torch.randn(4, 6, 3, 3, dtype=torch.cfloat)) for _ in range(2))
+        def forward(self, x):
+            z = torch.fft.rfft2(x)
+            out = torch.zeros(x.shape[0], 6, x.shape[2], x.shape[3] // 2 + 1, dtype=torch.cfloat)
+            out[:, :, :3, :3] = torch.einsum("bixy,ioxy->boxy", z[:, :, :3, :3], self.low)
+            out[:, :, -3:, :3] = torch.einsum("bixy,ioxy->boxy", z[:, :, -3:, :3], self.high)
+            return torch.fft.irfft2(out, s=x.shape[2:])
+    return (seeded(Operator), [dict(x=R(b, 4, h, w)) for b, h, w in ((2, 12, 10), (3, 15, 9), (1, 8, 8))],
+            dict(x={0: batch(), 2: seq("h", 8), 3: seq("w", 8)}))

@@ -55,9 +55,9 @@ static void release(void *user, void *p)
 
 typedef struct World {
     char small[512], folder[512];
-    char pt2[600], onnx[600], qkv[600], joint[600]; /* models in files */
-    char rules[600];                                /* a rule with a long name */
-    char out[600];                                  /* written by a scenario, gone after it */
+    char pt2[600], control[600], onnx[600], qkv[600], joint[600]; /* models in files */
+    char rules[600];                                              /* a rule with a long name */
+    char out[600];                                                /* written by a scenario, gone after it */
     qkv_model *model, *trains;
     char *expected, *got; /* what a scenario says of its result; from the C library */
 } World;
@@ -113,6 +113,7 @@ static qkv_status load(World *w, const char *path, qkv_error *e)
 }
 
 static qkv_status load_pt2(World *w, qkv_error *e) { return load(w, w->pt2, e); }
+static qkv_status load_control(World *w, qkv_error *e) { return load(w, w->control, e); }
 static qkv_status load_onnx(World *w, qkv_error *e) { return load(w, w->onnx, e); }
 static qkv_status load_qkv(World *w, qkv_error *e) { return load(w, w->qkv, e); }
 
@@ -251,6 +252,15 @@ static qkv_status backends(World *w, qkv_error *e)
     return report ? say(w, report) : e->code;
 }
 
+static qkv_status prove(World *w, qkv_error *e)
+{
+    char *report = NULL;
+    qkv_prove_options o = {.struct_size = sizeof o, .sizes = 1, .seeds = 1};
+    qkv_status r = qkv_model_prove(w->model, w->model, &o, &report, e);
+    if (r != QKV_OK) qkv_free(report);
+    return r == QKV_OK ? say(w, report) : r;
+}
+
 static qkv_status tensors(World *w, qkv_error *e)
 {
     float x[6] = {1, 2, 3, 4, 5, 6};
@@ -271,6 +281,7 @@ static const struct {
     qkv_status (*run)(World *w, qkv_error *e);
 } scenarios[] = {
     {"load a .pt2", load_pt2},
+    {"load branches and loops", load_control},
     {"load an .onnx", load_onnx},
     {"load a .qkv", load_qkv},
     {"the graph as text", text},
@@ -287,6 +298,7 @@ static const struct {
     {"check a .pt2", check_pt2},
     {"check an .onnx", check_onnx},
     {"backends", backends},
+    {"prove", prove},
     {"tensors", tensors},
 };
 
@@ -402,6 +414,7 @@ int main(int argc, char **argv)
     if (argc < 3) return 2;
     tap_ok(qkv_set_allocator(&a, &e) == QKV_OK, "an allocator is set");
     path_to(w.pt2, argv[1], "mha_self.pt2");
+    path_to(w.control, argv[1], "control_nested.pt2");
     snprintf(w.folder, sizeof w.folder, "%s", argv[2]);
     path_to(w.onnx, argv[2], "m.onnx");
     path_to(w.qkv, argv[2], "m.qkv");
