@@ -134,7 +134,7 @@ class Recorder:
             self.family.tensors[f"{name}.in{i}"] = x
         for i, x in enumerate(results[:outs]):
             if isinstance(x, torch.Tensor):
-                self.family.tensors[f"{name}.out{i}"] = x.detach().contiguous().clone()
+                self.family.tensors[f"{name}.out{i}"] = x.detach().resolve_conj().resolve_neg().contiguous().clone()
 
     def maybe(self, *args, **kw):
         try:

@@ -2,7 +2,7 @@
  * alpha=2)`, FAMILY/OP.safetensors beside it the tensors.
  *
  *     golden_each(dir, "pointwise", words, nwords, on_case, user)      on_case gets every case whose op name contains
- * one of the words
+ *                                                                      one of the words
  */
 #ifndef QKV_TESTS_GOLDEN_H
 #define QKV_TESTS_GOLDEN_H

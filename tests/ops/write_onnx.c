@@ -3,7 +3,8 @@
  *
  *     write_onnx tests/ops OUT PROFILE OPSET [WORD...]     OUT/FAMILY.NAME.c.onnx, .s.onnx; a line a case:
  *     pointwise.add_Tensor_0 <tab> aten.add.Tensor <tab> c <tab> call           written; or the sentence that refuses
- * it in place of the call # row <tab> reason                                   a plain row that is never written
+ *                                                                               it in place of the call
+ *     # row <tab> reason                                   a plain row that is never written
  */
 #include <stdio.h>
 #include <stdlib.h>

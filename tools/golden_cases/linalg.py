@@ -480,6 +480,58 @@ def sequences(F):
     c(q(0, 2, 8), q(0, 2, 8), q(0, 2, 8), at(0, 0, 0), at(0, 0, 0))
 
 
+def integers(F):
+    """A linear layer of integers, and attention whose probabilities are quantized."""
+    def linear(x, scale, zero, w, w_scale, bias=None):
+        x = (x.to(f64) - (0 if zero is None else zero)) * scale.to(f64)
+        y = x @ (w.to(f64) * w_scale.to(f64).reshape(-1, 1)).T
+        return (y if bias is None else y + bias).to(f32)
+
+    c, some = F.own("qkv.linear_integer.default", linear), lambda *s: idx(120, *s, dt=i8)
+    c(some(3, 5), torch.tensor(0.02), None, some(4, 5), t(4, lo=0.01, hi=0.1))
+    c(some(2, 3, 8), torch.tensor(0.02), torch.tensor(-3, dtype=i8), some(17, 8), torch.tensor([0.03]), t(17))
+    c(idx(250, 7, 40, dt=u8), torch.tensor(0.02), torch.tensor(131, dtype=u8), some(50, 40), t(50, lo=0.01, hi=0.1),
+      t(50))
+    c(some(2, 3, 8), t(2, 3, 1, lo=0.01, hi=0.1), None, some(5, 8), t(5, lo=0.01, hi=0.1), t(5))
+    c(some(0, 8), torch.tensor(0.02), None, some(5, 8), t(5, lo=0.01, hi=0.1))
+
+    def through(x, scale, zero):
+        return x if scale is None else (x.to(f64) - (0 if zero is None else zero)) * scale.to(f64)
+
+    def attend(q, k, v, mask, scale_p, zero_p, dtype_p, scale=None, softcap=0.0, lower=None, upper=None, scale_q=None,
+               zero_q=None, scale_k=None, zero_k=None, scale_v=None, zero_v=None, by_inverse=False):
+        q, k, v = (through(x.to(f64), s, z) for x, s, z in ((q, scale_q, zero_q), (k, scale_k, zero_k),
+                                                          (v, scale_v, zero_v)))
+        per = q.shape[1] // k.shape[1]
+        k, v = k.repeat_interleave(per, 1), v.repeat_interleave(per, 1)
+        s = q @ k.transpose(-1, -2) * (q.shape[-1]**-0.5 if scale is None else scale)
+        if softcap:
+            s = softcap * torch.tanh(s / softcap)
+        if mask is not None:
+            s = s.masked_fill(~mask, -inf) if mask.dtype is torch.bool else s + mask
+        far = torch.arange(k.shape[2]) - torch.arange(q.shape[2])[:, None]
+        s = s.masked_fill(far < (-9999 if lower is None else lower), -inf)
+        s = s.masked_fill(far > (9999 if upper is None else upper), -inf)
+        p = torch.softmax(s, -1).nan_to_num(0)
+        info, zero = torch.iinfo(dtype_p), 0 if zero_p is None else int(zero_p)
+        p = ((p / scale_p.to(f64)).round() + zero).clamp(info.min, info.max) - zero
+        return (p * scale_p.to(f64) @ v).to(f32)
+
+    c, one = F.own("qkv.sdpa_quantized.default", attend), torch.tensor(1 / 127)
+    for shape in ((1, 2, 5, 8), (2, 4, 19, 16)):
+        q, k, v = t(*shape), t(shape[0], 2, 21, shape[3]), t(shape[0], 2, 21, 6)
+        c(q, k, v, None, one, None, i8)
+        c(q, k, v, t(shape[2], 21), one, torch.tensor(0, dtype=i8), i8, scale=0.3, by_inverse=True)
+        c(q, k, v, torch.rand(shape[2], 21) > 0.5, torch.tensor(1 / 255), torch.tensor(0, dtype=u8), u8, upper=4)
+        by = dict(scale_q=torch.tensor(0.02), scale_k=torch.tensor(0.03), scale_v=torch.tensor(0.01))
+        q, k, v = some(*shape), some(shape[0], 2, 21, shape[3]), some(shape[0], 2, 21, 6)
+        c(q, k, v, None, one, None, i8, **by)
+        c(q, k, v, t(21), one, None, i8, softcap=3.0, lower=-2, **by)
+        q, k, v = (idx(250, *x.shape, dt=u8) for x in (q, k, v))
+        zeros = {f"zero_{n}": torch.tensor(z, dtype=u8) for n, z in (("q", 120), ("k", 9), ("v", 200))}
+        c(q, k, v, None, one, None, i8, scale=0.01, **by, **zeros)
+
+
 def grouped(F):
     """Rows after the last group are undefined in PyTorch: the last offset is the number of rows."""
     offs = lambda *n: torch.tensor(n, dtype=i32)
@@ -596,7 +648,75 @@ def other_products(F):
         c(t(0, 0), 3)
 
 
+def z(*shape):
+    return torch.complex(t(*shape), t(*shape))
+
+
+def fourier(F):
+    for n in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
+        one, two, many = (F.op(f"aten.fft_{n}{k}.default") for k in ("", "2", "n"))
+        for x in [t, z] if n not in ("rfft", "ihfft") else [t]:
+            for size in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 30, 31, 37, 64, 74, 101):
+                given = size % 3 == 0 or size == 1
+                bins = size // 2 + 1 if n in ("irfft", "hfft") else size
+                one(x(2, bins), *([size] if given else []), static=given)
+            for norm in ("forward", "ortho"):
+                one(x(3, 10), None, 0, norm)
+                many(x(2, 6, 5), None, None, norm)
+            one(x(3, 10), 7, static=True)
+            one(x(3, 10), 23, -2, static=True)
+            two(x(2, 6, 8))
+            two(x(2, 6, 8), [5, -1], [0, 2], static=True)
+            many(x(3, 4, 6), [5, 9], static=True)
+            many(x(3, 4, 6), None, [2, 0])
+        if n not in ("rfft", "ihfft"):
+            one(t(2, 8, dt=i64))
+    c = F.op("aten._fft_c2c.default")
+    c(z(3, 4, 5), [0, 2], 1, False)
+    c(z(3, 4, 5), [1], 2, True)
+    c = F.op("aten._fft_r2c.default")
+    c(t(3, 4, 5), [0, 2], 2, True)
+    c(t(3, 4, 5), [2, 1], 0, False)
+    c = F.op("aten._fft_c2r.default")
+    c(z(3, 4, 5), [0, 2], 1, 9, static=True)
+    c(z(3, 4, 5), [2], 2, 8, static=True)
+    for n in ("fftshift", "ifftshift"):
+        c = F.op(f"aten.fft_{n}.default")
+        c(t(4, 5))
+        c(t(4, 5), [1])
+        c(z(3, 5), [-1, 0])
+        c(t(5, dt=i64))
+    for n in ("fftfreq", "rfftfreq"):
+        c = F.op(f"aten.fft_{n}.default")
+        for size in (1, 8, 9):
+            c(size, 0.25)
+        c(7, dtype=f64)
+
+
+def windows_of_signals(F):
+    w = torch.hann_window(16)
+    c = F.op("aten.stft.default")
+    for kw in (dict(), dict(hop_length=5), dict(normalized=True), dict(onesided=False)):
+        c(t(2, 50), 16, window=w, return_complex=True, **kw)
+    c(t(50), 15, return_complex=True)
+    c(t(2, 50), 16, win_length=9, window=w[:9], return_complex=True)
+    c(t(2, 50), 16, win_length=9, return_complex=False)
+    c(z(2, 50), 16, window=w, return_complex=True)
+    c = F.op("aten.stft.center")
+    for mode in ("reflect", "constant", "replicate"):
+        c(t(2, 50), 16, window=w, pad_mode=mode, return_complex=True)
+    c = F.op("aten.istft.default")
+    for kw in (dict(), dict(hop_length=5), dict(normalized=True), dict(length=30), dict(length=60)):
+        c(z(2, 9, 7), 16, window=w, fixed="0.1", **kw)
+    c(z(9, 7), 16, fixed="0.0")
+    c(z(2, 8, 7), 15, 4, 9, torch.ones(9), fixed="0.1")
+    c(z(2, 16, 7), 16, window=w, onesided=False, fixed="0.1")
+    c(z(2, 9, 7), 16, window=torch.ones(16), center=False, fixed="0.1")
+
+
 def add(F):
+    fourier(F)
+    windows_of_signals(F)
     factors(F)
     other_products(F)
     products(F)
@@ -606,5 +726,6 @@ def add(F):
     backends(F)
     kernels(F)
     sequences(F)
+    integers(F)
     grouped(F)
     recurrent(F)

@@ -380,6 +380,43 @@ def complexes(F):
     F.op("aten.view.default")(z(2, 6), [3, 4], static=True)
     F.op("aten.sum.dim_IntList")(z(3, 4), [1])
     F.op("aten.mean.dim")(z(3, 4), [0], True)
+    for n in ("sum", "mean", "prod", "sgn", "log", "sqrt", "sin", "cos", "reciprocal", "square", "isnan", "isfinite",
+              "isinf", "mH", "adjoint", "_neg_view", "_conj_physical", "t", "linalg_vector_norm", "var"):
+        F.op(f"aten.{n}.default")(z(3, 4))
+    F.op("aten.abs.default")(torch.zeros(2, dtype=torch.complex64))
+    F.op("aten.sgn.default")(torch.zeros(2, dtype=torch.complex64))
+    for e in (2, 3, -2, 0.5, 1):
+        F.op("aten.pow.Tensor_Scalar")(z(3, 4), e)
+    F.op("aten.pow.Tensor_Tensor")(z(3, 4), z(4))
+    F.op("aten.pow.Tensor_Tensor")(t(3, 4, lo=0.5), z(4))
+    for n in ("eq", "ne"):
+        F.op(f"aten.{n}.Tensor")(z(3, 4), z(3, 1))
+        F.op(f"aten.{n}.Tensor")(torch.ones(3, dtype=torch.complex64), torch.tensor([1.0, 2, 1]))
+    for n in ("mm", "matmul"):
+        F.op(f"aten.{n}.default")(z(3, 4), z(4, 2))
+    F.op("aten.matmul.default")(z(2, 3, 4), t(4, 2).to(torch.complex64))
+    F.op("aten.bmm.default")(z(2, 3, 4), z(2, 4, 2))
+    F.op("aten.linear.default")(z(3, 4), z(2, 4), z(2))
+    F.op("aten.addmm.default")(z(2), z(3, 4), z(4, 2), alpha=2)
+    F.op("aten.einsum.default")("bixy,ioxy->boxy", [z(2, 3, 2, 2), z(3, 4, 2, 2)])
+    for n in ("dot", "vdot", "linalg_vecdot"):
+        F.op(f"aten.{n}.default")(z(5), z(5))
+    F.op("aten.cumsum.default")(z(3, 4), 1)
+    F.op("aten.cumprod.default")(z(3, 4), 1)
+    F.op("aten.prod.dim_int")(z(3, 4), 1)
+    F.op("aten.where.self")(t(3, 4) > 0, z(3, 4), t(3, 4))
+    F.op("aten.masked_fill.Scalar")(z(3, 4), t(3, 4) > 0, 2)
+    F.op("aten.flip.default")(z(3, 4), [0])
+    F.op("aten.roll.default")(z(3, 4), [1], [1])
+    F.op("aten.tril.default")(z(4, 4))
+    F.op("aten.unfold.default")(z(2, 7), 1, 3, 2)
+    F.op("aten.constant_pad_nd.default")(z(2, 3), [1, 2], 1.5)
+    F.op("aten.gather.default")(z(3, 4), 1, idx(4, 3, 2))
+    F.op("aten.index.Tensor")(z(4, 3), [torch.tensor([2, 0])])
+    F.op("aten.slice_scatter.default")(z(4, 3), z(2, 3), 0, 1, 3, 1)
+    F.op("aten.select_scatter.default")(z(4, 3), z(4), 1, 2)
+    F.op("aten.full.default")([2, 3], 1.5, dtype=torch.complex64)
+    F.op("aten.zeros_like.default")(z(2, 3))
     F.op("aten._to_copy.default")(t(3), dtype=torch.complex64)
     c = F.op("aten.view.dtype")
     c(t(3, 4), torch.int16)
@@ -544,6 +581,30 @@ def quantizers(F):
         d(idx(100, 2, 4, 3, dt=i8), scales, zeros, axis, -127, 127, i8)
         fake(t(2, 4, 3), scales, zeros.to(i32), axis, 0, 255)
     d(idx(100, 2, 4, 3, dt=i8), t(4, lo=0.01, hi=0.2), None, 1, -128, 127, i8)
+    for kind in ("choose_qparams", "choose_qparams_symmetric"):
+        c = F.op(f"quantized_decomposed.{kind}.tensor")
+        for x in (t(3, 5), t(4, lo=0.5, hi=3), t(2, 2, lo=-3, hi=-1), torch.zeros(3)):
+            c(x, -128, 127, 1.1920928955078125e-07, i8, outs=2)
+            c(x, 0, 255, 0.001, u8, outs=2)
+    c = F.op("quantized_decomposed.choose_qparams_per_token.default")
+    for x in (t(3, 5), t(2, 3, 4), torch.zeros(2, 3)):
+        c(x, i8, outs=2)
+    for name in ("choose_qparams_per_token_asymmetric", "_choose_qparams_per_token_asymmetric_impl"):
+        c = F.op(f"quantized_decomposed.{name}.default")
+        for x in (t(3, 5), t(2, 3, 4, lo=1, hi=2), torch.zeros(2, 3)):
+            c(x, i8, outs=2)
+    q, d = (F.op(f"quantized_decomposed.{n}.default") for n in ("quantize_per_token", "dequantize_per_token"))
+    q_of, d_of = (F.op(f"quantized_decomposed.{n}.default")
+                  for n in ("quantize_per_channel_group", "dequantize_per_channel_group"))
+    for shape in ((3, 5), (2, 3, 4)):
+        scales = t(*shape[:-1], 1, lo=0.01, hi=0.2)
+        for zeros in (torch.zeros_like(scales), idx(9, *shape[:-1], 1).to(f32)):
+            q(t(*shape), scales, zeros, -127, 127, i8, static=True)
+            d(idx(100, *shape, dt=i8), scales, zeros, -128, 127, i8, f32, static=True)
+    scales, zeros = t(4, 3, lo=0.01, hi=0.2), idx(9, 4, 3)
+    q_of(t(4, 6), scales, zeros, -128, 127, i8, 2, static=True)
+    d_of(idx(100, 4, 6, dt=i8), scales, zeros, -128, 127, i8, 2, f32, static=True)
+    d_of(idx(100, 4, 6, dt=i8), scales, None, -128, 127, i8, 2, f32, static=True)
 
 
 def add(F):
