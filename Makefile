@@ -4,16 +4,19 @@
 # make check       builds and runs the tests that need neither torch nor network
 # make check-all   all tests; ends with "N passed, N failed"
 # make coverage-attention   spellings, traps and models of attention: the figures of docs/ATTENTION.md
+# make mutants     one token of every built-in rule changed: which does a proof catch
 # make tutorial    draws the scene of docs/TUTORIAL-SAM3.md, runs its commands, writes what they print and show
 # make install     [PREFIX=/usr/local DESTDIR=]; make uninstall takes the same files away; make deb writes dist/qkv_*.deb
 # make abidiff     compares the interface with the last release's (needs abigail-tools)
 # make wheel       a wheel of the Python package for any Linux with glibc 2.28 into dist/ (tools/wheels.py makes others)
 # make release     VERSION=0.2.0: changelog, wheels, deb, source archive, SBOM and hashes in dist/, and the tag
+# make soak        [MINUTES=120]: threads that load, run, fail and break off in one process, whose memory stays flat
 # make asan | fuzz | bench | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
-.PHONY: all tests demo demo-minilm check check-all coverage-attention tutorial abidiff asan-build asan fuzz bench
+.PHONY: all tests demo demo-minilm check check-all coverage-attention mutants tutorial abidiff
+.PHONY: asan-build asan fuzz bench soak
 .PHONY: wheel prefixed install uninstall deb release clean
 all: build/build.ninja
 	@ninja -C build $(NINJAFLAGS) product
@@ -21,7 +24,7 @@ all: build/build.ninja
 
 build/build.ninja:
 	@tools/setup.sh build
-	@meson setup build --prefix=$(PREFIX) >/dev/null
+	@out=$$(meson setup build --prefix=$(PREFIX)) || { echo "$$out" | grep -A5 ERROR; exit 1; }
 
 # Meson looks once more for what a first `make` did without.
 tests: all
@@ -49,6 +52,10 @@ coverage-attention: all
 	@tools/setup.sh torch
 	@$(PY) tests/spellings/coverage.py
 
+# One token of every built-in rule changed: which does --prove catch? (docs/PROOF.md)
+mutants: tests
+	@$(PY) tools/mutants.py --list
+
 tutorial: all
 	@tools/setup.sh sam3
 	@$(PY) tools/tutorial.py build/qkv
@@ -71,6 +78,10 @@ abidiff:
 
 fuzz: all
 	@sh tests/fuzz/run.sh
+
+soak: all
+	@ninja -C build $(NINJAFLAGS) tests/models/soak
+	@build/tests/models/soak tests/models/small --minutes $(or $(MINUTES),120)
 
 bench: all
 	@sh bench/run.sh

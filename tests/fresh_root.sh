@@ -23,7 +23,7 @@ trap unmount EXIT
 bind() { # FOLDER ROOT
   mkdir -p "$2$1" && mount --bind "$1" "$2$1" && mounted=("$2$1" "${mounted[@]}")
 }
-within() { chroot "$root" env -i HOME=/root LC_ALL=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin bash -c "cd /root/qkv && $1"; }
+within() { chroot "$root" env -i HOME=/root LC_ALL=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin bash -o pipefail -c "cd /root/qkv && $1"; }
 step() { # NAME COMMAND: in the root
   local t=$SECONDS
   n=$((n + 1))

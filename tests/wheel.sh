@@ -84,6 +84,13 @@ without_avx2() {
   local level
   for level in gen ref; do QKV_CPU=$level "$dir/venv/bin/qkv" run "$model" -D s77=2 -D s27=3 || return; done
 }
+# A build from the source distribution, where a library is not installed: meson's sentence, and failure.
+sdist() {
+  local venv=$PWD/build-wheel/venv out
+  hook() { PATH=$venv/bin:$PATH "$venv/bin/python" -c "import mesonpy; mesonpy.build_$1('$dir')" 2>&1; }
+  hook sdist && tar xzf "$dir"/qkv-*.tar.gz -C "$dir" && cd "$dir"/qkv-*/ || return
+  ! out=$(PKG_CONFIG_LIBDIR=/nowhere hook wheel) && grep 'ERROR: Dependency "minizip" not found' <<<"$out"
+}
 ok "the package is linked and laid out" laid_out
 ok "python -m qkv is the command" command_of_module
 ok "whose exit code is handed on" exit_codes
@@ -98,6 +105,7 @@ else
 fi
 if [ -n "${WHEEL:-}" ] || build-wheel/venv/bin/python -c 'import mesonpy, ziglang' 2>/dev/null; then
   ok "make wheel" tools/wheels.py
+  ok "a source distribution says which library is missing" eval "(sdist)"
   ok "SBOM and licences of what is linked in" sbom
   ok "installed in a clean venv: qkv, python -m qkv, import qkv" in_clean_venv
   ok "with the same ISA level" finds_level

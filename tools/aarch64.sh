@@ -29,7 +29,7 @@ if [ ! -d "$root" ]; then
   }
   apt update
   apt install -y --download-only --no-install-recommends libc6-dev libdnnl-dev libminizip-dev zlib1g-dev libjansson-dev libpng-dev \
-    libjpeg62-turbo-dev libutf8proc-dev libcmocka-dev >/dev/null
+    libjpeg62-turbo-dev libutf8proc-dev libpcre2-dev libcmocka-dev >/dev/null
   mkdir -p "$root.part"
   for p in "$dir"/apt/archives/*.deb; do dpkg -x "$p" "$root.part"; done
   find "$root.part" -type l -lname '/*' -printf '%p %l\n' | while read -r link to; do ln -sfn "$root$to" "$link"; done

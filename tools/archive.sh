@@ -6,7 +6,8 @@ set -eu
 cc=$1 objcopy=$2 ar=$3 out=$4
 shift 4
 object=${out%.a}.o
-$cc -r -nostdlib -o "$object" -Wl,--whole-archive "$@" -Wl,--no-whole-archive
+# --unique: sections of one name stay apart, so that a program can leave out what it does not use (--gc-sections).
+$cc -r -nostdlib -Wl,--unique -o "$object" -Wl,--whole-archive "$@" -Wl,--no-whole-archive
 "$objcopy" --localize-hidden "$object"
 rm -f "$out"
 "$ar" rcs "$out" "$object"

@@ -22,9 +22,11 @@ module:jansson          libjansson-dev   jansson-devel       jansson     jansson
 module:libpng           libpng-dev       libpng-devel        libpng      libpng
 module:libjpeg          libjpeg-dev      libjpeg-turbo-devel libjpeg-turbo  jpeg-turbo
 module:libutf8proc      libutf8proc-dev  utf8proc-devel      libutf8proc utf8proc
+module:libpcre2-8       libpcre2-dev     pcre2-devel         pcre2       pcre2
 "
 onednn="header:oneapi/dnnl/dnnl.h  libdnnl-dev  onednn-devel  onednn     onednn" # optional: faster convolutions
 cmocka="module:cmocka   libcmocka-dev    libcmocka-devel     cmocka      cmocka"
+chromium="program:chromium chromium        chromium            chromium    chromium"
 python="
 program:python3         python3          python3             python      python
 python:ensurepip        python3-venv     python3             python      python
@@ -55,8 +57,9 @@ install_missing() { # ROWS
   [ ${#debian[@]} -gt 0 ] || return 0
   if can_install; then
     echo "installing with apt: ${debian[*]}" >&2
-    $sudo apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${debian[@]}" >/dev/null
+    local wait=(-o DPkg::Lock::Timeout=600) # a fresh machine often updates itself just then
+    $sudo apt-get update -qq "${wait[@]}"
+    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${wait[@]}" "${debian[@]}" >/dev/null
     return
   fi
   cat >&2 <<END
@@ -90,7 +93,9 @@ pip_install() {
 torch_install() {
   [ -n "$(pip_missing torch)" ] || return 0
   local index=(--extra-index-url https://download.pytorch.org/whl/cpu)
-  if .venv/bin/pip config list | grep -qE "index-url|find-links" || [ -n "${PIP_INDEX_URL:-}${PIP_FIND_LINKS:-}" ]; then index=(); fi
+  case "$(.venv/bin/pip config list 2>/dev/null)${PIP_INDEX_URL:+index-url}${PIP_FIND_LINKS:+find-links}" in
+    *index-url* | *find-links*) index=() ;;
+  esac
   pip_install "${index[@]}" torch
 }
 minilm_weights() { # its declared needs are far more than its weights: taken without them
@@ -135,6 +140,11 @@ case "${1:-}" in
     [ -z "$(pip_missing sklearn)" ] || pip_install scikit-learn
     [ -z "$(pip_missing expecttest)" ] || pip_install expecttest # torch.testing's database of ops imports it
     [ -z "$(pip_missing onnx onnxruntime onnxscript ml_dtypes)" ] || pip_install onnx onnxruntime onnxscript ml_dtypes
+    # the pages of qkv report are looked at in a browser, and by axe-core's rules
+    command -v chromium >/dev/null || { can_install && install_missing "$chromium"; } ||
+      echo "no chromium: tests/python/test_report_page.py is skipped" >&2
+    [ -z "$(pip_missing axe_core_python)" ] || pip_install axe-core-python ||
+      echo "no axe-core: a test of tests/python/test_report_page.py is skipped" >&2
     [ -z "$(pip_missing openvino)" ] || pip_install openvino
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
   *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;

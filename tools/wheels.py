@@ -35,7 +35,8 @@ TARGETS = {"linux-x86_64": ("", "x86_64"), "linux-aarch64": ("aarch64-linux-gnu-
 PARTS = (("zlib", "zlib", "zlib1g-dev", "Zlib"), ("minizip", "minizip", "libminizip-dev", "Zlib"),
          ("jansson", "jansson", "libjansson-dev", "MIT"), ("libpng", "libpng", "libpng-dev", "libpng-2.0"),
          ("libjpeg", "libjpeg-turbo", "libjpeg62-turbo-dev", "IJG AND BSD-3-Clause AND Zlib"),
-         ("libutf8proc", "utf8proc", "libutf8proc-dev", "MIT AND Unicode-3.0"))
+         ("libutf8proc", "utf8proc", "libutf8proc-dev", "MIT AND Unicode-3.0"),
+         ("libpcre2-8", "pcre2", "libpcre2-dev", "BSD-3-Clause"))
 
 
 def run(*command, **more):

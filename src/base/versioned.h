@@ -4,7 +4,7 @@
  *
  *     qkv_load_options o = {0};
  *     if (!VERSIONED_TAKE(qkv_load_options, skip_padding, &o, options, &e)) return ...;      skip_padding: the last
- * field of version 1
+ *         field of version 1
  *
  * A field is added after all others and never in the padding at the end (docs/ABI.md), so that every version has a size
  * of its own.

@@ -1,6 +1,7 @@
 """tools/setup.sh where it cannot install: it names the packages of each system and fails, and installs nothing."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -51,4 +52,5 @@ def test_installs_by_sudo(tmp_path):
     every = {name: "exit 0" for name in ("cc", "meson", "ninja")}
     done = setup(tmp_path, "build", id="echo 1000", apt_get="echo apt-get $* >&2", sudo='"$@"',
                  env="shift; exec \"$@\"", pkg_config='[ "$2" != jansson ]', **every)
-    assert done.returncode == 0 and "apt-get install -y -qq --no-install-recommends libjansson-dev" in done.stderr
+    assert done.returncode == 0
+    assert re.search(r"^apt-get install -y .*--no-install-recommends .* libjansson-dev$", done.stderr, re.MULTILINE)
