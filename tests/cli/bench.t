@@ -31,7 +31,7 @@ $ qkv bench affine.pt2 --iterations 5 -q --per-op -v | sed -n '/^node/,$p' | awk
 relu aten.linear.default f32[1, 3]
 mul aten.mul.Tensor f32[1, 3]
 $ qkv bench affine.pt2 --iterations 50 -q --json --per-op | python3 -c "import json, sys; print(*json.load(sys.stdin))"
-schema model min_ms median_ms p95_ms mean_ms load_ms first_ms plan_ms peak_rss_mb activation_mb packed_mb constant_mb scratch_mb steps threads dtype cpu version iterations warmup inputs ops all accounted peak
+schema model min_ms median_ms p95_ms mean_ms load_ms first_ms plan_ms peak_rss_mb activation_mb packed_mb constant_mb scratch_mb steps threads dtype cpu version iterations warmup inputs ops all modules accounted peak
 $ qkv bench affine.pt2 --iterations 50 -q --json --per-op -v >b.json; python3 -c "import json; j = json.load(open('b.json')); print(0 < j['accounted'] <= 1, abs(sum(o['ms'] for o in j['ops']) / j['mean_ms'] - j['accounted']) < 1e-9, sorted((o['op'], o['nodes'], o['flops'], o['bytes']) for o in j['ops'] if o['op'][0] == 'a'), sorted({n['op'] for n in j['per_node']}), j['peak']['threads'], *j['peak']['before'])"
 True True [('aten.linear.default', 1, 27.0, 88.0), ('aten.mul.Tensor', 1, 3.0, 24.0)] ['(buffers)', '(inputs)', '(plan)', '(sizes)', 'aten.linear.default', 'aten.mul.Tensor'] 1 f32_gflops bf16_gflops read_gbs f32_by bf16_by
 # A trace of the timed runs, and of a single one with its planning.

@@ -12,7 +12,7 @@ $ qkv graph spelled.onnx --passes precision --dtype bf16 | grep -c scaled_dot_pr
 0
 ? 1
 $ qkv graph spelled.onnx --after nope
-! qkv: error: no pass is called 'nope'; there are import, detach, pair, rewrite, padding, precision, fold, fuse
+! qkv: error: no pass is called 'nope'; there are import, detach, pair, rewrite, padding, constants, integers, precision, fold, fuse
 ? 2
 $ qkv graph spelled.onnx --passes rewrite --after fuse
 ! qkv: error: option '--after': 'fuse' is not one of --passes rewrite
@@ -26,6 +26,7 @@ import     ok            0
 detach     ok            0
 pair       ok            0
 rewrite    ok            0
+integers   ok            0
 precision  ok            0
 fuse       ok            0
 
@@ -36,6 +37,7 @@ import     DIFFERS   0.0105
 detach     DIFFERS   0.0105
 pair       DIFFERS   0.0105
 rewrite    DIFFERS   0.0105
+integers   DIFFERS   0.0105
 precision  DIFFERS   0.0105
 fuse       DIFFERS   0.0105
 

@@ -2,18 +2,21 @@
 $ qkv
 qkv 0.1.0: runs PyTorch attention models (torch.export's .pt2) without Python
 
-usage: qkv COMMAND ... | qkv --version
+usage: qkv [--sandbox[=FILE,...]] COMMAND ... | qkv --version
 
 Look at a model
   inspect     Show what a model file contains
-  graph       Print the graph as text
+  graph       Print the graph as text, or draw it
   check       Look for errors and traps in a model file, without running it
   backends    Show which kernel PyTorch picks for each attention, and why
+  report      Write a page that shows a model, its rewriting, time and memory
+  compare     Write a page that shows two models side by side
 
 Run a model
   run         Run a model and write its outputs
   bench       Measure how long one run takes
   verify      Compare a model's outputs with expected ones or with another model's
+  prove       Find out whether two files compute the same, and in which sense
 
 Change a model
   rewrite     Turn every spelling of attention into one op, and prove it
@@ -21,18 +24,26 @@ Change a model
   extract     Cut a part of a model into its own file, or write its weights
   generalize  Make one model with variable sizes from static exports at several sizes
   joint       Write a model with the gradients of its loss: forward and backward in one graph
+  quantize    Write a model whose linear layers and attentions multiply integers of 8 bits
   pack        Write a model as this machine runs it, in a file that opens at once
 
 Train a model
   train       Train the parameters of a joint graph, without Python
 
 Text and vision
+  generate    Write text with a causal language model
   embed       Embed sentences and print how similar they are
   classify    Classify images
   segment     Find every instance of a text in an image
 
 Help
   help        Print help
+
+Options
+  --sandbox
+      Run the command so that it opens only files that its command line names, for an ONNX model
+      those in its folder, and FILE, ...; no network, no other program (Linux: Landlock and
+      seccomp). qkv check --security does so by itself.
 
 Environment
   QKV_NUM_THREADS   Number of threads when --threads is not given; overrides OMP_NUM_THREADS.
@@ -56,18 +67,21 @@ qkv 0.1.0 (CPU)
 $ qkv help
 qkv 0.1.0: runs PyTorch attention models (torch.export's .pt2) without Python
 
-usage: qkv COMMAND ... | qkv --version
+usage: qkv [--sandbox[=FILE,...]] COMMAND ... | qkv --version
 
 Look at a model
   inspect     Show what a model file contains
-  graph       Print the graph as text
+  graph       Print the graph as text, or draw it
   check       Look for errors and traps in a model file, without running it
   backends    Show which kernel PyTorch picks for each attention, and why
+  report      Write a page that shows a model, its rewriting, time and memory
+  compare     Write a page that shows two models side by side
 
 Run a model
   run         Run a model and write its outputs
   bench       Measure how long one run takes
   verify      Compare a model's outputs with expected ones or with another model's
+  prove       Find out whether two files compute the same, and in which sense
 
 Change a model
   rewrite     Turn every spelling of attention into one op, and prove it
@@ -75,18 +89,26 @@ Change a model
   extract     Cut a part of a model into its own file, or write its weights
   generalize  Make one model with variable sizes from static exports at several sizes
   joint       Write a model with the gradients of its loss: forward and backward in one graph
+  quantize    Write a model whose linear layers and attentions multiply integers of 8 bits
   pack        Write a model as this machine runs it, in a file that opens at once
 
 Train a model
   train       Train the parameters of a joint graph, without Python
 
 Text and vision
+  generate    Write text with a causal language model
   embed       Embed sentences and print how similar they are
   classify    Classify images
   segment     Find every instance of a text in an image
 
 Help
   help        Print help
+
+Options
+  --sandbox
+      Run the command so that it opens only files that its command line names, for an ONNX model
+      those in its folder, and FILE, ...; no network, no other program (Linux: Landlock and
+      seccomp). qkv check --security does so by itself.
 
 Environment
   QKV_NUM_THREADS   Number of threads when --threads is not given; overrides OMP_NUM_THREADS.
@@ -139,9 +161,12 @@ Options
   -o, --output FILE
       Write the outputs to a .safetensors or .npz file. The file is written completely or not at
       all.
-  --fix NAME=VALUE
+  --fix NAME=VALUE|FILE
       Make an input of an ONNX model a constant while the model is read, so that shapes and axes may
       depend on it. VALUE is a number (3), a list (0,2) or a tensor file.
+  --name-dim SIZE=NAME
+      Call a size of the model (s43, as qkv inspect lists them) NAME in everything that is printed
+      and written. May be given many times. Files of qkv.export have the names of their Dims.
   --dtype f32|bf16
       bf16: compute matrix products, convolutions and attention in bfloat16, with sums in float32;
       outputs keep their dtypes. f32 (default): compute as the file says.
@@ -161,9 +186,14 @@ Options
   --memory-limit SIZE
       Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G.
       A run that needs more ends with exit code 5.
+  --cache[=DIR]
+      Keep the model packed for this CPU in a folder (default $XDG_CACHE_HOME/qkv/packed), and map
+      it from there from the second time on: it opens at once, and processes share one copy of its
+      weights. -v says whether it was there, or why it was written again.
   --passes LIST
-      Run only these passes over the graph, of import, detach, pair, rewrite, padding, precision,
-      fold, fuse. By default import, detach, pair, rewrite, precision, fuse run.
+      Run only these passes over the graph, of import, detach, pair, rewrite, padding, constants,
+      integers, precision, fold, fuse. By default import, detach, pair, rewrite, integers,
+      precision, fuse run.
   --trace FILE.json
       Write a timeline of the steps, with start and duration of each, in the Trace Event Format,
       which https://ui.perfetto.dev opens.
@@ -198,6 +228,6 @@ usage: qkv verify MODEL [OTHER] [options]
 
 Prints for each output the largest absolute and relative difference, the largest difference as a
 fraction of the largest expected value, the cosine, and where the largest difference is. The exit
-$ for c in '' inspect run verify bench embed classify segment rewrite graph generalize check convert extract joint train pack backends help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
+$ for c in '' inspect run verify prove bench generate embed classify segment rewrite graph generalize check convert extract joint train quantize pack backends report compare help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-40
+50

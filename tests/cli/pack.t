@@ -25,6 +25,11 @@ output_0  f32    (s77, 3)  mul
 
 attentions: none
 
+modules (1)
+module   class  nodes  parameters  attentions
+(model)             -          15           -
+  layer             -          15           -
+
 ops (3)
 nodes  op
     1  aten.relu.default

@@ -10,11 +10,12 @@ matmul_1: a row without an allowed key gives 0; the source gives NaN there
 1 attention fused, 0 left; 17 nodes, were 28
 $ qkv rewrite eager.pt2 --prove -o fused.pt2
 rule             gives                                      at           nodes  runs  largest difference
-softmax_by_hand  aten.softmax.int                           div_1            5    12            2.98e-08
-attention        aten.scaled_dot_product_attention.default  matmul_1         8    12            2.38e-07
-silu_by_hand     aten.silu.default                          mul              2    12            2.38e-07
-fold_views       aten.reshape.default                       unsqueeze_1      2    12                   0
-pack_qkv         aten.slice.Tensor                          linear           3    12                   0
+softmax_by_hand  aten.softmax.int                           div_1            5     8         none: exact
+attention        aten.scaled_dot_product_attention.default  matmul_1         8    12         none: exact
+silu_by_hand     aten.silu.default                          mul              2     8         none: exact
+fold_views       aten.reshape.default                       unsqueeze_1      2     8         none: exact
+pack_qkv         aten.slice.Tensor                          linear           3     8         none: exact
+5 of 5 equal on random exact payloads
 matmul_1: a row without an allowed key gives 0; the source gives NaN there
 1 attention fused, 0 left; 17 nodes, were 28
 $ make st in.safetensors x:f32:2x3x8:1,0.5,-1,2,0,-0.25,3,-2,0.125,1,1,-1 mask:bool:2x3:1,1,0,1; qkv verify fused.pt2 eager.pt2 -i in.safetensors | tail -1
@@ -31,11 +32,11 @@ $ qkv rewrite eager.pt2 --json --prove
   "proven": true,
   "ms": N,
   "firings": [
-    {"rule": "softmax_by_hand", "phase": "recompose", "result": "div_1", "op": "aten.softmax.int", "nodes": ["div_1", "sum_1", "exp", "sub", "amax"], "note": null, "max_abs": 2.980232239e-8, "max_rel_peak": 4.834286461e-8, "max_abs_masked_rows": 0, "runs": 12, "not_proven": null},
-    {"rule": "attention", "phase": "recompose", "result": "matmul_1", "op": "aten.scaled_dot_product_attention.default", "nodes": ["matmul_1", "div_1", "masked_fill", "bitwise_not", "div", "matmul", "transpose_3", "transpose_1"], "note": "a row without an allowed key gives 0; the source gives NaN there", "max_abs": 2.384185791e-7, "max_rel_peak": 1.404916548e-7, "max_abs_masked_rows": null, "runs": 12, "not_proven": null},
-    {"rule": "silu_by_hand", "phase": "recompose", "result": "mul", "op": "aten.silu.default", "nodes": ["mul", "sigmoid"], "note": null, "max_abs": 2.384185791e-7, "max_rel_peak": 9.35619901e-8, "max_abs_masked_rows": 0, "runs": 12, "not_proven": null},
-    {"rule": "fold_views", "phase": "fuse", "result": "unsqueeze_1", "op": "aten.reshape.default", "nodes": ["unsqueeze_1", "unsqueeze"], "note": null, "max_abs": 0, "max_rel_peak": 0, "max_abs_masked_rows": 0, "runs": 12, "not_proven": null},
-    {"rule": "pack_qkv", "phase": "fuse", "result": "linear", "op": "aten.slice.Tensor", "nodes": ["linear", "linear_1", "linear_2"], "note": null, "max_abs": 0, "max_rel_peak": 0, "max_abs_masked_rows": 0, "runs": 12, "not_proven": null}
+    {"rule": "softmax_by_hand", "phase": "recompose", "result": "div_1", "op": "aten.softmax.int", "nodes": ["div_1", "sum_1", "exp", "sub", "amax"], "module": null, "note": null, "sense": "equal on random exact payloads", "why_floats": null, "max_abs": 0, "max_rel_peak": 0, "max_abs_masked_rows": 0, "runs": 8, "not_proven": null},
+    {"rule": "attention", "phase": "recompose", "result": "matmul_1", "op": "aten.scaled_dot_product_attention.default", "nodes": ["matmul_1", "div_1", "masked_fill", "bitwise_not", "div", "matmul", "transpose_3", "transpose_1"], "module": null, "note": "a row without an allowed key gives 0; the source gives NaN there", "sense": "equal on random exact payloads", "why_floats": null, "max_abs": 0, "max_rel_peak": 0, "max_abs_masked_rows": null, "runs": 12, "not_proven": null},
+    {"rule": "silu_by_hand", "phase": "recompose", "result": "mul", "op": "aten.silu.default", "nodes": ["mul", "sigmoid"], "module": null, "note": null, "sense": "equal on random exact payloads", "why_floats": null, "max_abs": 0, "max_rel_peak": 0, "max_abs_masked_rows": 0, "runs": 8, "not_proven": null},
+    {"rule": "fold_views", "phase": "fuse", "result": "unsqueeze_1", "op": "aten.reshape.default", "nodes": ["unsqueeze_1", "unsqueeze"], "module": null, "note": null, "sense": "equal on random exact payloads", "why_floats": null, "max_abs": 0, "max_rel_peak": 0, "max_abs_masked_rows": 0, "runs": 8, "not_proven": null},
+    {"rule": "pack_qkv", "phase": "fuse", "result": "linear", "op": "aten.slice.Tensor", "nodes": ["linear", "linear_1", "linear_2"], "module": null, "note": null, "sense": "equal on random exact payloads", "why_floats": null, "max_abs": 0, "max_rel_peak": 0, "max_abs_masked_rows": 0, "runs": 8, "not_proven": null}
   ],
   "left": [],
   "model": "eager.pt2",
@@ -94,14 +95,14 @@ $ qkv rewrite left.pt2 --why-not --json
   "proven": false,
   "ms": N,
   "firings": [
-    {"rule": "softmax_by_hand", "phase": "recompose", "result": "div_1", "op": "aten.softmax.int", "nodes": ["div_1", "sum_1", "exp", "sub", "amax"], "note": null},
-    {"rule": "attention", "phase": "recompose", "result": "matmul_1", "op": "aten.scaled_dot_product_attention.default", "nodes": ["matmul_1", "div_1", "masked_fill", "div", "matmul", "transpose_3", "transpose_1"], "note": "a row without an allowed key gives 0; the source gives NaN there"},
-    {"rule": "silu_by_hand", "phase": "recompose", "result": "mul", "op": "aten.silu.default", "nodes": ["mul", "sigmoid"], "note": null},
-    {"rule": "fold_views", "phase": "fuse", "result": "unsqueeze_1", "op": "aten.reshape.default", "nodes": ["unsqueeze_1", "unsqueeze"], "note": null},
-    {"rule": "fold_views", "phase": "fuse", "result": "transpose_8", "op": "aten.permute.default", "nodes": ["transpose_8", "transpose_6", "view_4"], "note": null}
+    {"rule": "softmax_by_hand", "phase": "recompose", "result": "div_1", "op": "aten.softmax.int", "nodes": ["div_1", "sum_1", "exp", "sub", "amax"], "module": null, "note": null},
+    {"rule": "attention", "phase": "recompose", "result": "matmul_1", "op": "aten.scaled_dot_product_attention.default", "nodes": ["matmul_1", "div_1", "masked_fill", "div", "matmul", "transpose_3", "transpose_1"], "module": null, "note": "a row without an allowed key gives 0; the source gives NaN there"},
+    {"rule": "silu_by_hand", "phase": "recompose", "result": "mul", "op": "aten.silu.default", "nodes": ["mul", "sigmoid"], "module": null, "note": null},
+    {"rule": "fold_views", "phase": "fuse", "result": "unsqueeze_1", "op": "aten.reshape.default", "nodes": ["unsqueeze_1", "unsqueeze"], "module": null, "note": null},
+    {"rule": "fold_views", "phase": "fuse", "result": "transpose_8", "op": "aten.permute.default", "nodes": ["transpose_8", "transpose_6", "view_4"], "module": null, "note": null}
   ],
   "left": [
-    {"node": "softmax", "at": "masked_fill_1", "rule": "scores_masked_fill", "matched": "queries 'transpose_5' times keys 'view_4' times 0.5", "reason": "masked scores become -50, which keeps them in the softmax; only -inf or a number of at most -10000 masks", "advice": "mask with -inf or torch.finfo(dtype).min"}
+    {"node": "softmax", "module": null, "at": "masked_fill_1", "rule": "scores_masked_fill", "matched": "queries 'transpose_5' times keys 'view_4' times 0.5", "reason": "masked scores become -50, which keeps them in the softmax; only -inf or a number of at most -10000 masks", "advice": "mask with -inf or torch.finfo(dtype).min"}
   ],
   "model": "left.pt2",
   "output": null,
@@ -132,7 +133,8 @@ $ qkv rewrite eager.pt2 --phases early
 # Rules of one's own, after the built-in ones or alone.
 $ printf '; swish, as a model of ours has it\n(rule our_swish (mul ?x (sigmoid ?x)) (silu ?x))\n' > ours.rules; qkv rewrite eager.pt2 --rules ours.rules --no-builtin-rules --prove
 rule       gives              at   nodes  runs  largest difference
-our_swish  aten.silu.default  mul      2    12            2.38e-07
+our_swish  aten.silu.default  mul      2     8         none: exact
+1 of 1 equal on random exact payloads
 left: softmax 'exp'
   stopped at 'matmul': the product was not recognised (aten.matmul.default)
 0 attentions fused, 1 left; 27 nodes, were 28
@@ -143,7 +145,7 @@ left: softmax 'exp'
 $ printf '(rule silu_by_hand (neg (neg ?x)) ?x)\n' > none.rules; qkv rewrite eager.pt2 --rules ours.rules --rules none.rules | grep swish
 our_swish        aten.silu.default                          mul              2
 $ printf '(rule wrong (mul ?x (sigmoid ?x)) (gelu ?x))\n' > wrong.rules; qkv rewrite eager.pt2 --rules wrong.rules --no-builtin-rules --prove -o wrong.pt2
-! qkv: error: rule 'wrong' at 'mul': the replacement of 'mul' differs by 0.193002 (0.0694679 of the largest value)
+! qkv: error: rule 'wrong' at 'mul': the replacement of 'mul' differs on exact payloads, in 16 of 16 elements, by 0.193002 (0.0694679 of the largest value)
 ! qkv: the tensors are in counterexample.safetensors; the model was not written
 ? 1
 $ ls counterexample.safetensors wrong.pt2
@@ -163,10 +165,10 @@ $ qkv rewrite eager.pt2 --rules wrong.rules --no-builtin-rules --prove --counter
   "left": [],
   "model": "eager.pt2",
   "output": null,
-  "error": "rule 'wrong' at 'mul': the replacement of 'mul' differs by 0.193002 (0.0694679 of the largest value)"
+  "error": "rule 'wrong' at 'mul': the replacement of 'mul' differs on exact payloads, in 16 of 16 elements, by 0.193002 (0.0694679 of the largest value)"
 }
 c.safetensors
-! qkv: error: rule 'wrong' at 'mul': the replacement of 'mul' differs by 0.193002 (0.0694679 of the largest value)
+! qkv: error: rule 'wrong' at 'mul': the replacement of 'mul' differs on exact payloads, in 16 of 16 elements, by 0.193002 (0.0694679 of the largest value)
 ! qkv: the tensors are in c.safetensors; the model was not written
 $ qkv rewrite eager.pt2 --rules wrong.rules --no-builtin-rules
 rule   gives              at   nodes
@@ -229,18 +231,19 @@ $ qkv rewrite left.pt2 --skip-padding --json | python3 -c "import json, sys; pri
 # sdpa.pt2: attention of 3 axes; of heads of 12; with a mask of 3 axes; of queries whose last axis is turned
 $ qkv rewrite sdpa.pt2 --lift-sdpa --prove -o lifted.pt2
 rule        gives                                      at                              nodes  runs  largest difference
-fold_views  aten.permute.default                       transpose_5                         3    12                   0
-lift_rank   aten.scaled_dot_product_attention.default  scaled_dot_product_attention        1    12            4.77e-07
-lift_sdpa   aten.scaled_dot_product_attention.default  scaled_dot_product_attention_2      1    12                   0
+fold_views  aten.permute.default                       transpose_5                         3     8         none: exact
+lift_rank   aten.scaled_dot_product_attention.default  scaled_dot_product_attention        1     8         none: exact
+lift_sdpa   aten.scaled_dot_product_attention.default  scaled_dot_product_attention_2      1    12         none: exact
+3 of 3 equal on random exact payloads
 scaled_dot_product_attention: 3 axes became (batch, heads, length, size)
 scaled_dot_product_attention_2: the mask has 4 axes
 4 attentions fused, 0 left; 23 nodes, were 25
 $ qkv backends lifted.pt2
-attention                        module  query                 mask              kernel
-scaled_dot_product_attention__5  -       f32(1, s77, s27, 24)  causal            flash
-scaled_dot_product_attention_1   -       f32(s77, 2, s27, 12)  -                 flash
-scaled_dot_product_attention_2   -       f32(s77, 2, s27, 12)  (1, 2, s27, s27)  flash
-scaled_dot_product_attention_3   -       f32(s77, 2, s27, 12)  -                 flash
+attention                        module    query                 mask              kernel
+scaled_dot_product_attention__5  layers.0  f32(1, s77, s27, 24)  causal            flash
+scaled_dot_product_attention_1   layers.1  f32(s77, 2, s27, 12)  -                 flash
+scaled_dot_product_attention_2   layers.2  f32(s77, 2, s27, 12)  (1, 2, s27, s27)  flash
+scaled_dot_product_attention_3   layers.3  f32(s77, 2, s27, 12)  -                 flash
 $ make st sdpa.safetensors x:f32:1x2x24:1,0.5,-1,2,0,-0.25,3,-2,0.125,1,1,-1,1,0.5,-1,2,0,-0.25,3,-2,0.125,1,1,-1,2,0.5,-1,2,0,-0.25,3,-2,0.125,1,1,-1,1,0.5,-1,2,1,-0.25,3,-2,0.125,1,1,-2 pair:f32:2x2x2:1,0,0,1,-1,0,0.5,2; qkv verify lifted.pt2 sdpa.pt2 -i sdpa.safetensors | tail -1
 the output agrees
 $ qkv rewrite sdpa.pt2 --device cuda-sm90

@@ -94,3 +94,9 @@ $ qkv backends padded.onnx --train --json | grep -c attentions; qkv help backend
 1
 0
 ? 1
+$ qkv --sandboxed run affine.pt2
+! qkv: error: qkv takes a command first: 'qkv help' lists them
+? 2
+$ qkv --sandbox=a.npz,b.npz runn affine.pt2
+! qkv: error: no command is called 'runn'; did you mean 'run'?
+? 2
