@@ -5,7 +5,9 @@
 
 /* Steps of one op together, or one step; times of one run. */
 typedef struct OpTime {
-    const char *op, *node, *result; /* the profile's; node NULL for a sum */
+    const char *op, *node, *result; /* the profile's; node NULL for a sum, op NULL for one of a module */
+    const char *module;             /* its path; NULL: unknown */
+    size_t in;                      /* of a sum: bytes of the path that all its steps share */
     int nodes;
     double ms, min_ms;   /* mean over the runs; sum of the shortest calls */
     double flops, bytes; /* of one run */
@@ -15,9 +17,9 @@ typedef struct OpTime {
 typedef struct OpProfile {
     qkv_peak before, after, peak; /* peak: the better of the two */
     json_t *profile;
-    OpTime *op, *node, total;
-    int nop, nnode;
-    double wall_ms; /* mean of the same runs, measured around them */
+    OpTime *op, *node, *module, total;
+    int nop, nnode, nmodule; /* nmodule 0: the file says of no step where it belongs */
+    double wall_ms;          /* mean of the same runs, measured around them */
 } OpProfile;
 
 int ops_peak(const Loaded *m, qkv_peak *out);

@@ -8,6 +8,7 @@
  * cache, reading can be above what
  * memory gives.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bench.h"
@@ -32,6 +33,7 @@ static OpTime time_of(const json_t *step, int64_t runs, const qkv_peak *peak)
     double gflops = arithmetic && !strcmp(arithmetic, "bf16") ? peak->bf16_gflops : peak->f32_gflops;
     return (OpTime){.op = json_string_value(json_object_get(step, "op")),
                     .node = json_string_value(json_object_get(step, "node")),
+                    .module = json_string_value(json_object_get(step, "module")),
                     .result = json_string_value(json_object_get(step, "shape")),
                     .nodes = 1,
                     .ms = number(step, "total_ms") / (double)runs,
@@ -51,6 +53,26 @@ static void add(OpTime *sum, const OpTime *t)
     sum->at_peak_ms += t->at_peak_ms;
 }
 
+/* Bytes of a path up to its first number, "encoder.layers.0" of "encoder.layers.0.fc1": what repeats is one row. */
+static size_t block_of(const char *path)
+{
+    for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
+        size_t digits = strspn(dot + 1, "0123456789");
+        if (digits && (!dot[1 + digits] || dot[1 + digits] == '.')) return (size_t)(dot + 1 + digits - path);
+    }
+    return strlen(path);
+}
+
+static void add_to_module(OpProfile *p, const OpTime *t)
+{
+    const char *path = t->module ? t->module : "";
+    size_t n = block_of(path);
+    int k = 0;
+    while (k < p->nmodule && (p->module[k].in != n || strncmp(p->module[k].module, path, n))) k++;
+    if (k == p->nmodule) p->module[p->nmodule++] = (OpTime){.module = path, .in = n};
+    add(&p->module[k], t);
+}
+
 static int slowest(const void *a, const void *b)
 {
     const OpTime *x = a, *y = b;
@@ -61,6 +83,7 @@ static void sum_up(OpProfile *p, int64_t runs)
 {
     size_t i;
     json_t *step;
+    bool known = false;
     json_array_foreach(p->profile, i, step)
     {
         OpTime t = time_of(step, runs, &p->peak);
@@ -69,9 +92,12 @@ static void sum_up(OpProfile *p, int64_t runs)
         if (k == p->nop) p->op[p->nop++] = (OpTime){.op = t.op};
         add(&p->op[k], &t);
         add(&p->total, &t);
+        add_to_module(p, &t);
+        known |= t.module != NULL;
         p->node[p->nnode++] = t;
     }
     p->total.op = "all";
+    if (!known) p->nmodule = 0;
     qsort(p->op, (size_t)p->nop, sizeof *p->op, slowest);
 }
 
@@ -97,6 +123,7 @@ int ops_finish(Loaded *m, int64_t runs, double wall_ms, OpProfile *p)
     p->wall_ms = wall_ms;
     p->op = must(calloc(json_array_size(p->profile) + 1, sizeof *p->op));
     p->node = must(calloc(json_array_size(p->profile) + 1, sizeof *p->node));
+    p->module = must(calloc(json_array_size(p->profile) + 1, sizeof *p->module));
     sum_up(p, runs);
     return 0;
 }
@@ -105,6 +132,7 @@ void ops_free(OpProfile *p)
 {
     free(p->op);
     free(p->node);
+    free(p->module);
     json_decref(p->profile);
 }
 
@@ -123,10 +151,19 @@ static void rate(Table *t, double x, double of)
     table_cell(t, "%.1f %%", 100 * of);
 }
 
+/* How a module is called: its path, the model itself, or what belongs to none. */
+static void put_module(const OpTime *o, char *buf, size_t size)
+{
+    snprintf(buf, size, "%.*s", (int)(o->in ? o->in : size), !o->module ? "" : *o->module ? o->module : "(model)");
+}
+
 static void row(Table *t, const OpProfile *p, const OpTime *o, bool node)
 {
+    char module[256];
+    put_module(o, module, sizeof module);
     if (node) table_cell(t, "%s", o->node);
-    table_cell(t, "%s", o->op);
+    table_cell(t, "%s", o->op ? o->op : module);
+    if (node) table_cell(t, "%s", module);
     if (node) table_cell(t, "%s", o->result);
     else table_cell(t, "%d", o->nodes);
     table_cell(t, node ? "%.4f" : "%.3f", o->ms);
@@ -145,8 +182,10 @@ void ops_print(const OpProfile *p, bool nodes)
 {
     static const char *const of_op[] = {"op",      "nodes",   "ms",   "share",     "min ms",
                                         "GFLOP/s", "of peak", "GB/s", "of reading"};
-    static const char *const of_node[] = {"node",   "op",      "result",  "ms",   "share",
-                                          "min ms", "GFLOP/s", "of peak", "GB/s", "of reading"};
+    static const char *const of_node[] = {"node",   "op",      "module",  "result", "ms",        "share",
+                                          "min ms", "GFLOP/s", "of peak", "GB/s",   "of reading"};
+    static const char *const of_module[] = {"module",  "nodes",   "ms",   "share",     "min ms",
+                                            "GFLOP/s", "of peak", "GB/s", "of reading"};
     Table *t = table_new("lrrrrrrrr");
     heading(t, of_op, 9);
     for (int i = 0; i < p->nop; i++) row(t, p, &p->op[i], false);
@@ -160,9 +199,16 @@ void ops_print(const OpProfile *p, bool nodes)
            p->peak.threads, p->peak.threads == 1 ? "" : "s", p->peak.f32_gflops, p->peak.f32_by, p->before.f32_gflops,
            p->after.f32_gflops, p->peak.bf16_gflops, p->peak.bf16_by, p->before.bf16_gflops, p->after.bf16_gflops,
            p->peak.read_gbs, p->before.read_gbs, p->after.read_gbs);
+    if (p->nmodule) {
+        t = table_new("lrrrrrrrr");
+        heading(t, of_module, 9);
+        for (int i = 0; i < p->nmodule; i++) row(t, p, &p->module[i], false);
+        putchar('\n');
+        table_print(t);
+    }
     if (!nodes) return;
-    t = table_new("lllrrrrrrr");
-    heading(t, of_node, 10);
+    t = table_new("llllrrrrrrr");
+    heading(t, of_node, 11);
     for (int i = 0; i < p->nnode; i++) row(t, p, &p->node[i], true);
     putchar('\n');
     table_print(t);
@@ -172,7 +218,7 @@ void ops_print(const OpProfile *p, bool nodes)
 
 static json_t *json_row(const OpProfile *p, const OpTime *o)
 {
-    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "op", o->op, "nodes", o->nodes, "ms",
+    return json_pack("{s:s*, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "op", o->op, "nodes", o->nodes, "ms",
                      o->ms, "min_ms", o->min_ms, "share", p->wall_ms > 0 ? o->ms / p->wall_ms : 0, "flops", o->flops,
                      "bytes", o->bytes, "gflops", per(o->flops, o->min_ms), "share_of_peak",
                      o->min_ms > 0 ? o->at_peak_ms / o->min_ms : 0, "gbs", per(o->bytes, o->min_ms), "share_of_reading",
@@ -187,16 +233,23 @@ static json_t *json_peak(const qkv_peak *p)
 
 void ops_json(const OpProfile *p, bool nodes, json_t *into)
 {
-    json_t *ops = json_array(), *list = json_array();
+    json_t *ops = json_array(), *list = json_array(), *modules = json_array();
     for (int i = 0; i < p->nop; i++) json_array_append_new(ops, json_row(p, &p->op[i]));
     for (int i = 0; nodes && i < p->nnode; i++) {
         json_t *j = json_row(p, &p->node[i]);
         json_object_set_new(j, "node", json_text(p->node[i].node));
+        json_object_set_new(j, "module", json_text(p->node[i].module));
         json_object_set_new(j, "result", json_text(p->node[i].result));
         json_array_append_new(list, j);
     }
+    for (int i = 0; i < p->nmodule; i++) {
+        json_t *j = json_row(p, &p->module[i]);
+        json_object_set_new(j, "module", json_stringn(p->module[i].module, p->module[i].in));
+        json_array_append_new(modules, j);
+    }
     json_object_set_new(into, "ops", ops);
     json_object_set_new(into, "all", json_row(p, &p->total));
+    json_object_set_new(into, "modules", modules);
     if (nodes) json_object_set_new(into, "per_node", list);
     else json_decref(list);
     json_object_set_new(into, "accounted", json_real(p->wall_ms > 0 ? p->total.ms / p->wall_ms : 0));

@@ -1,6 +1,7 @@
 /* The command qkv: what its files share. It can do nothing that a user of include/qkv.h cannot.
  *
  *     main.c              the groups of commands, signals, exit codes
+ *     sandbox.c           --sandbox: the files of the command line, and nothing else
  *     cmd_NAME.c          a command: its help, its options, and what it does
  *     options.c           parsing, "did you mean"; options_shared.c: options of several commands
  *     help.c              help and man pages, both from the tables of commands and options
@@ -31,8 +32,9 @@ typedef struct Command {
     int min_args, max_args;            /* max_args -1: any number */
     size_t size;                       /* of its struct of options, which begins with a Common */
     const void *defaults;              /* such a struct; NULL: all 0 */
-    OptionGroup options[12];           /* ends with {0}, so at most 11 */
+    OptionGroup options[13];           /* ends with {0}, so at most 12 */
     int (*run)(const void *options);
+    bool (*wants_sandbox)(const void *options); /* without being asked; NULL: never */
 } Command;
 
 typedef struct CommandGroup {
@@ -42,15 +44,25 @@ typedef struct CommandGroup {
 extern const CommandGroup command_groups[];    /* ends with {0}; in the order of the help */
 const Command *command_find(const char *name); /* NULL: tells the user, with the nearest name */
 
-extern const Command command_inspect, command_graph, command_check, command_backends, command_run, command_bench,
-    command_verify, command_rewrite, command_convert, command_extract, command_generalize, command_joint, command_pack,
-    command_train, command_embed, command_classify, command_segment, command_help;
+extern const Command command_inspect, command_graph, command_check, command_backends, command_report, command_compare,
+    command_run, command_bench, command_verify, command_prove, command_rewrite, command_convert, command_extract,
+    command_generalize, command_joint, command_pack, command_quantize, command_train, command_generate, command_embed,
+    command_classify, command_segment, command_help;
 void print_help(const Command *command); /* NULL: the overview */
 
 /* Parses what follows the command; 0, or the exit code after a message. *out is there to be freed in any case. */
 int options_parse(const Command *command, int argc, char **argv, Common **out);
 void options_free(const Command *command, Common *o);
 const Option *option_shown(const Command *command, int i); /* the i-th of the help; NULL after the last */
+/* Every path that the command line names: arguments, and options whose value is a file or folder. */
+typedef enum PathUse { PATH_READ, PATH_WRITTEN, PATH_KEPT } PathUse; /* KEPT: a folder that is written and read */
+typedef void PathFn(void *user, const char *path, PathUse use);
+void options_each_path(const Command *command, const Common *o, PathFn *f, void *user);
+
+/* From here on the process opens only files that the command line names and those of `more` (separated by commas; NULL:
+ * none), no socket, no other program (sandbox.c). asked: QKV_UNSUPPORTED where the system cannot do all of this; else
+ * what it can do is done. */
+int sandbox_enter(const Command *command, const Common *o, const char *more, bool asked);
 
 typedef struct Words { /* a list option's words, cut at commas */
     char *text;
@@ -177,8 +189,19 @@ typedef struct Inputs {
 } Inputs;
 int inputs_set(const InputOptions *o, Loaded *m, Inputs *in); /* all inputs of the session, from what the user gave */
 const char *position_of(const char *file,
-                        const char *name); /* "0" for NumPy's arr_0 and for the one array of a .npy; else the name */
-void inputs_free(Inputs *in);              /* after the last run */
+                        const char *name);    /* "0" for NumPy's arr_0 and for the one array of a .npy; else the name */
+int inputs_share(const Loaded *a, Loaded *b); /* b gets a's inputs, by name, else by position */
+void inputs_free(Inputs *in);                 /* after the last run */
+
+typedef struct NamedTensors { /* all tensors of a file, under the names or positions of inputs */
+    qkv_tensors *file;
+    const char **name;
+    qkv_tensor *tensor;
+    int n;
+} NamedTensors;
+int named_open(const char *path, NamedTensors *t);
+void named_close(NamedTensors *t); /* {0} is fine */
+
 /* The size of an axis: its number, or -1 when it is a symbol or an expression. */
 int64_t input_fixed_dim(const qkv_model *m, int input, int axis);
 /* Smallest and largest size of an axis that is a plain symbol or a number. */

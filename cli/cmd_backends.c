@@ -207,6 +207,6 @@ const Command command_backends = {
     .min_args = 1,
     .max_args = 1,
     .size = sizeof(BackendsOptions),
-    .options = {{device_options, AT(device)}, {own}, {fix_option, AT(model)}, {json_option}, {common_options}},
+    .options = {{device_options, AT(device)}, {own}, {load_options, AT(model)}, {json_option}, {common_options}},
     .run = cmd_backends,
 };

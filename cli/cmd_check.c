@@ -1,12 +1,12 @@
 /* qkv check MODEL: findings about a model file, from the library (qkv_check lists the report's keys). */
 #include <stdio.h>
 #include <string.h>
-#include "cli.h"
+#include "sarif.h"
 
 typedef struct CheckOptions {
     Common common;
     const char *target, *explain;
-    bool security, full, strict;
+    bool security, full, strict, sarif;
 } CheckOptions;
 
 static int count_of(const json_t *v, const char *key) { return (int)json_integer_value(json_object_get(v, key)); }
@@ -84,6 +84,7 @@ static int cmd_check(const void *options)
     json_t *j = text ? json_loads(text, 0, NULL) : NULL;
     bool readable = json_is_true(json_object_get(j, "readable"));
     if (text && !j) status = (qkv_status)problem(EXIT_INTERNAL, "the report cannot be read");
+    else if (j && o->sarif) json_print(sarif_of(j));
     else if (j && o->common.json) json_print(json_incref(j));
     else if (j && (readable || json_array_size(json_object_get(j, "findings")) > 1)) print_report(o, j);
     if (status != QKV_OK && status != QKV_MISMATCH && !(text && !j)) problem_of(&e);
@@ -92,6 +93,9 @@ static int cmd_check(const void *options)
     return (int)status;
 }
 
+/* Before a file from elsewhere is looked at. */
+static bool wants_sandbox(const void *options) { return ((const CheckOptions *)options)->security; }
+
 #define AT(field) offsetof(CheckOptions, field)
 static const Option own[] = {
     {"target", TEXT, AT(target), .arg = "LIST",
@@ -99,9 +103,11 @@ static const Option own[] = {
     {"profile", TEXT, AT(target), .arg = "LIST"},
     {"security", FLAG, AT(security),
      .help = "Also check the container itself: pickles and what they would import, code, names that leave the folder, "
-             "entries that are duplicated, overlap, or are zip bombs."},
+             "entries that are duplicated, overlap, or are zip bombs. Runs in the sandbox of qkv --sandbox."},
     {"full", FLAG, AT(full), .help = "Also check the checksums of the weights."},
     {"strict", FLAG, AT(strict), .help = "Exit with code 1 on warnings as well."},
+    {"sarif", FLAG, AT(sarif),
+     .help = "Print the findings as SARIF 2.1.0, the format that code scanning (GitHub, Azure, editors) reads."},
     {"explain", TEXT, AT(explain), .arg = "ID",
      .help = "Explain a finding, such as Q501, and what to do about it; 'all' lists every one. No model is read."},
     {0},
@@ -121,10 +127,12 @@ const Command command_check = {
     .examples = "qkv check bert.pt2\tall findings\n"
                 "qkv check bert.onnx --target ort,openvino --strict -q\tin a build\n"
                 "qkv check stranger.pt2 --security --full\tbefore using a file from elsewhere\n"
+                "qkv check bert.onnx --sarif > findings.sarif\tfor code scanning\n"
                 "qkv check --explain Q501\twhat a finding means",
     .min_args = 0,
     .max_args = 1,
     .size = sizeof(CheckOptions),
     .options = {{own}, {json_option}, {common_options}},
     .run = cmd_check,
+    .wants_sandbox = wants_sandbox,
 };

@@ -66,7 +66,7 @@ static const Option own[] = {
     {"weights", FLAG, AT(weights),
      .help = "Write the weights of the model, named as in its state dict, instead of a part of it."},
     {"all", FLAG, AT(all), .help = "With --weights: also constants and buffers that are not in the state dict."},
-    {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE",
+    {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE", .writes = true,
      .help = "Output file: FILE.pt2 or FILE.onnx; with --weights FILE.safetensors or FILE.npz. The file is written "
              "completely or not at all."},
     {0},
@@ -88,6 +88,6 @@ const Command command_extract = {
     .min_args = 1,
     .max_args = 1,
     .size = sizeof(ExtractOptions),
-    .options = {{own}, {onnx_options, AT(write)}, {fix_option, AT(model)}, {common_options}},
+    .options = {{own}, {onnx_options, AT(write)}, {load_options, AT(model)}, {common_options}},
     .run = cmd_extract,
 };

@@ -179,7 +179,7 @@ static int cmd_generalize(const void *options)
 
 #define AT(field) offsetof(GeneralizeOptions, field)
 static const Option own[] = {
-    {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE",
+    {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE", .writes = true,
      .help =
          "Write the model with variable sizes, a .pt2 that torch.export.load reads. The file is written completely or "
          "not at all."},

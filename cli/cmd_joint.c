@@ -122,7 +122,7 @@ static const Option own[] = {
      .help = "Set a size for which --recompute computes memory. " DIM_NAME
              " Other sizes are those of the example in the "
              "file."},
-    {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE",
+    {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE", .writes = true,
      .help = "Output file: FILE.pt2 or FILE.onnx. The file is written completely or not at all."},
     {0},
 };
@@ -145,6 +145,6 @@ const Command command_joint = {
     .min_args = 1,
     .max_args = 1,
     .size = sizeof(JointOptions),
-    .options = {{own}, {onnx_options, AT(write)}, {fix_option, AT(model)}, {json_option}, {common_options}},
+    .options = {{own}, {onnx_options, AT(write)}, {load_options, AT(model)}, {json_option}, {common_options}},
     .run = cmd_joint,
 };

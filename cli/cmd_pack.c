@@ -49,7 +49,7 @@ static int cmd_pack(const void *options)
 
 #define AT(field) offsetof(PackOptions, field)
 static const Option own[] = {
-    {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE.qkv",
+    {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE.qkv", .writes = true,
      .help = "Output file. It is written completely or not at all."},
     {0},
 };
@@ -72,7 +72,7 @@ const Command command_pack = {
     .max_args = 1,
     .size = sizeof(PackOptions),
     .options = {{own},
-                {fix_option, AT(model)},
+                {load_options, AT(model)},
                 {dtype_option, AT(model)},
                 {skip_padding_option, AT(model)},
                 {json_option},

@@ -9,10 +9,10 @@ typedef struct RewriteOptions {
     Common common;
     ModelOptions model;
     DeviceOptions device;
-    const char *output, *counterexample, *phases;
+    const char *output, *counterexample, *phases, *prove;
     List rules;
     int64_t seeds;
-    bool lift_sdpa, prove, why_not, require_fused, exact_masked_rows, no_builtin;
+    bool lift_sdpa, why_not, require_fused, exact_masked_rows, no_builtin;
 } RewriteOptions;
 
 static void on_progress(void *user, int done, int total)
@@ -23,6 +23,23 @@ static void on_progress(void *user, int done, int total)
 }
 
 static int64_t integer_of(const json_t *v, const char *key) { return json_integer_value(json_object_get(v, key)); }
+
+static bool exact(const json_t *firing) { return !strcmp(text_at(firing, "sense"), "equal on random exact payloads"); }
+
+/* How many replacements were proven in which sense, and why not exactly. */
+static void print_senses(const json_t *list)
+{
+    size_t i, nexact = 0, n = json_array_size(list);
+    json_t *f;
+    json_array_foreach(list, i, f) nexact += exact(f);
+    printf("%zu of %zu equal on random exact payloads\n", nexact, n);
+    json_array_foreach(list, i, f)
+    {
+        if (*text_at(f, "why_floats"))
+            show("%s at %s: %s (%s)\n", text_at(f, "rule"), text_at(f, "result"), text_at(f, "sense"),
+                 text_at(f, "why_floats"));
+    }
+}
 
 static void print_firings(const json_t *report, bool proven)
 {
@@ -48,9 +65,11 @@ static void print_firings(const json_t *report, bool proven)
         if (!proven) continue;
         table_cell(t, "%d", (int)integer_of(f, "runs"));
         if (json_is_string(json_object_get(f, "not_proven"))) table_cell(t, "not proven: %s", text_at(f, "not_proven"));
+        else if (exact(f)) table_cell(t, "none: exact");
         else table_cell(t, "%.3g", json_number_value(json_object_get(f, "max_abs")));
     }
     table_print(t);
+    if (proven) print_senses(list);
     json_array_foreach(list, i, f)
     {
         if (*text_at(f, "note")) show("%s: %s\n", text_at(f, "result"), text_at(f, "note"));
@@ -63,7 +82,8 @@ static void print_left(const json_t *report)
     json_t *l;
     json_array_foreach(json_object_get(report, "left"), i, l)
     {
-        show("left: softmax '%s'\n", text_at(l, "node"));
+        const char *in = text_at(l, "module");
+        show("left: softmax '%s'%s%s\n", text_at(l, "node"), *in ? " in " : "", in);
         if (*text_at(l, "matched")) show("  recognised: %s\n", text_at(l, "matched"));
         show("  stopped at '%s'", text_at(l, "at"));
         if (*text_at(l, "rule")) show(", rule '%s'", text_at(l, "rule"));
@@ -81,6 +101,14 @@ static void print_report(const RewriteOptions *o, const json_t *report)
            (int)integer_of(report, "nodes_after"), (int)integer_of(report, "nodes_before"));
 }
 
+/* --prove, --prove=exact, --prove=float */
+static int prove_of(const char *how, int *out)
+{
+    *out = !how ? 0 : !strcmp(how, "float") ? 2 : 1;
+    if (!how || !*how || !strcmp(how, "exact") || !strcmp(how, "float")) return 0;
+    return problem(QKV_USAGE, "option '--prove': found '%s', expected exact or float", how);
+}
+
 static int cmd_rewrite(const void *options)
 {
     const RewriteOptions *o = options;
@@ -91,14 +119,14 @@ static int cmd_rewrite(const void *options)
                                 .rule_files = o->rules.item,
                                 .rule_file_count = o->rules.n,
                                 .no_builtin_rules = o->no_builtin,
-                                .prove = o->prove,
                                 .seeds = (int)o->seeds,
-                                .counterexample = o->counterexample ? o->counterexample : "counterexample.safetensors",
+                                .counterexample = o->counterexample,
                                 .exact_masked_rows = o->exact_masked_rows,
                                 .skip_padding = o->model.skip_padding,
                                 .progress = on_progress,
                                 .progress_user = &progress};
     int code = CHOICES("--phases", o->phases, phase, &call.phases);
+    if (!code) code = prove_of(o->prove, &call.prove);
     if (!code && !o->lift_sdpa && (o->device.device || o->device.cudnn))
         code = problem(QKV_USAGE, "options '--device' and '--cudnn' go with --lift-sdpa");
     if (!code) code = cudnn_of(o->device.cudnn, &call.cudnn);
@@ -139,12 +167,15 @@ static int cmd_rewrite(const void *options)
 
 #define AT(field) offsetof(RewriteOptions, field)
 static const Option own[] = {
-    {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE.pt2",
+    {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE.pt2", .writes = true,
      .help = "Write the rewritten model. The file is written completely or not at all."},
-    {"prove", FLAG, AT(prove), .help = "Evaluate every replacement against what it replaces before making it."},
+    {"prove", TEXT_OR_NONE, AT(prove), .arg = "exact|float",
+     .help = "Evaluate every replacement against what it replaces before making it: on random payloads of an exact "
+             "algebra and, where that says nothing, on random floats within a tolerance (exact, the default), or on "
+             "floats only (float)."},
     {"seeds", INTEGER, AT(seeds), .arg = "N", .min = 1, .max = 1000,
      .help = "Number of random inputs per proof and size (default 3)."},
-    {"counterexample", TEXT, AT(counterexample), .arg = "FILE",
+    {"counterexample", TEXT, AT(counterexample), .arg = "FILE", .writes = true,
      .help = "Where a failed proof writes its tensors (default counterexample.safetensors)."},
     {"why-not", FLAG, AT(why_not),
      .help = "Print only the attentions that were not recognised: the furthest partial match, what stopped it, and "
@@ -175,7 +206,7 @@ const Command command_rewrite = {
         "every softmax(QK)V that was not recognised, the node where recognition stopped and why.\n\n"
         "With --prove, each replacement is first evaluated against what it replaces, on random tensors, for several "
         "sizes and seeds, including mask rows that allow no key. One that differs ends the command with exit code 1 "
-        "and its tensors in a file.",
+        "and its tensors in a file. docs/PROOF.md says what a proof is worth.",
     .examples =
         "qkv rewrite bert.pt2 -o fused.pt2 --prove\tread, rewrite, prove, write\n"
         "qkv rewrite bert.pt2 --why-not\twhat was not recognised, and why\n"
@@ -185,10 +216,11 @@ const Command command_rewrite = {
     .min_args = 1,
     .max_args = 1,
     .size = sizeof(RewriteOptions),
+    .defaults = &(const RewriteOptions){.counterexample = "counterexample.safetensors"},
     .options = {{own},
                 {device_options, AT(device)},
                 {skip_padding_option, AT(model)},
-                {fix_option, AT(model)},
+                {load_options, AT(model)},
                 {json_option},
                 {common_options}},
     .run = cmd_rewrite,

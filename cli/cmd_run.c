@@ -118,7 +118,7 @@ static int cmd_run(const void *options)
 }
 
 static const Option own[] = {
-    {"output", TEXT, offsetof(RunOptions, output), .letter = 'o', .arg = "FILE",
+    {"output", TEXT, offsetof(RunOptions, output), .letter = 'o', .arg = "FILE", .writes = true,
      .help = "Write the outputs to a .safetensors or .npz file. The file is written completely or not at all."},
     {0},
 };
@@ -142,10 +142,11 @@ const Command command_run = {
     .options = {{input_options, offsetof(RunOptions, inputs)},
                 {norm_options, offsetof(RunOptions, inputs.norm)},
                 {own},
-                {fix_option, offsetof(RunOptions, model)},
+                {load_options, offsetof(RunOptions, model)},
                 {dtype_option, offsetof(RunOptions, model)},
                 {skip_padding_option, offsetof(RunOptions, model)},
                 {run_options, offsetof(RunOptions, model)},
+                {cache_option, offsetof(RunOptions, model)},
                 {passes_option, offsetof(RunOptions, model)},
                 {trace_option, offsetof(RunOptions, trace)},
                 {json_option},

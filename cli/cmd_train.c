@@ -157,37 +157,6 @@ static int check_options(const TrainOptions *o)
     return 0;
 }
 
-/* ------------------------------------------------------------------ data */
-
-typedef struct Data {
-    qkv_tensors *file;
-    const char **name;
-    qkv_tensor *tensor;
-    int n;
-} Data;
-
-static int data_open(const char *path, Data *d)
-{
-    qkv_error e;
-    d->file = qkv_tensors_open(path, &e);
-    if (!d->file) return problem_of(&e);
-    d->n = qkv_tensors_count(d->file);
-    d->name = must(calloc((size_t)d->n + 1, sizeof *d->name));
-    d->tensor = must(calloc((size_t)d->n + 1, sizeof *d->tensor));
-    for (int i = 0; i < d->n; i++) {
-        d->name[i] = position_of(path, qkv_tensors_name(d->file, i));
-        d->tensor[i] = *qkv_tensors_at(d->file, i);
-    }
-    return 0;
-}
-
-static void data_close(Data *d)
-{
-    qkv_tensors_free(d->file);
-    free(d->name);
-    free(d->tensor);
-}
-
 /* ------------------------------------------------------------------ the run and its results */
 
 static int save_trained(const Run *r)
@@ -236,7 +205,7 @@ static void print_result(const Run *r, bool stopped)
                          stopped ? json_null() : json_text(o->save), "train_ms", json_number(now_ms() - r->start)));
 }
 
-static int fit(Run *r, const Data *data, const Data *val)
+static int fit(Run *r, const NamedTensors *data, const NamedTensors *val)
 {
     const TrainOptions *o = r->o;
     qkv_error e;
@@ -281,7 +250,7 @@ static int train(Run *r)
 {
     const TrainOptions *o = r->o;
     qkv_error e;
-    Data data = {0}, val = {0};
+    NamedTensors data = {0}, val = {0};
     qkv_train_options options = {.struct_size = sizeof options};
     qkv_session_options session = {.struct_size = sizeof session,
                                    .threads = (int)o->model.threads,
@@ -292,8 +261,8 @@ static int train(Run *r)
     if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &r->model);
     if (code) return code;
     r->session = qkv_session_create(r->model, &session, &e);
-    code = r->session ? data_open(o->data, &data) : problem(e.code, "%s: %s", o->common.arg[0], e.message);
-    if (!code && o->val) code = data_open(o->val, &val);
+    code = r->session ? named_open(o->data, &data) : problem((int)e.code, "%s: %s", o->common.arg[0], e.message);
+    if (!code && o->val) code = named_open(o->val, &val);
     if (!code && o->log && !(r->log = fopen(o->log, "w")))
         code = problem(QKV_UNREADABLE, "%s cannot be written", o->log);
     if (!code) {
@@ -306,8 +275,8 @@ static int train(Run *r)
     }
     bool lost = r->log && (ferror(r->log) | fclose(r->log)) != 0;
     if (lost && !code) code = problem(QKV_UNREADABLE, "%s cannot be written", o->log);
-    data_close(&data);
-    data_close(&val);
+    named_close(&data);
+    named_close(&val);
     return code;
 }
 
@@ -368,22 +337,23 @@ static const Option own[] = {
              "a generator of this seed."},
     {"seed", INTEGER, AT(seed), .arg = "N", .max = INT64_MAX,
      .help = "Seed of the order and, like torch.manual_seed, of dropout and other random ops (default 0)."},
-    {"save", TEXT, AT(save), .arg = "FILE",
+    {"save", TEXT, AT(save), .arg = "FILE", .writes = true,
      .help = "Write the result: .safetensors or .npz for the weights, named as in the state dict; .pt2 for the model "
              "without gradients."},
     {"into", TEXT, AT(into), .arg = "MODEL",
      .help = "With --save FILE.pt2: put the weights, by name, into this model: the one that qkv joint was given, or "
              "its "
              "export in eval mode."},
-    {"checkpoint", TEXT, AT(checkpoint), .arg = "FILE",
+    {"checkpoint", TEXT, AT(checkpoint), .arg = "FILE", .writes = true,
      .help = "A .safetensors file, written after every epoch and on interruption, from which --resume continues "
              "bit-identically."},
     {"every", INTEGER, AT(every), .arg = "N", .min = 1, .max = INT64_MAX,
      .help = "Also write the checkpoint every N steps."},
     {"resume", TEXT, AT(resume), .arg = "FILE",
      .help = "Continue from a checkpoint; give the other options as before."},
-    {"plot", TEXT, AT(plot), .arg = "FILE.svg", .help = "Plot the losses."},
-    {"log", TEXT, AT(log), .arg = "FILE.jsonl", .help = "Write one JSON object per step and per epoch, as they end."},
+    {"plot", TEXT, AT(plot), .arg = "FILE.svg", .writes = true, .help = "Plot the losses."},
+    {"log", TEXT, AT(log), .arg = "FILE.jsonl", .writes = true,
+     .help = "Write one JSON object per step and per epoch, as they end."},
     {0},
 };
 

@@ -90,7 +90,7 @@ int compare(const VerifyOptions *o, const char *name, const char *label, const q
     out->atol = atol >= 0 ? atol : share > 0 ? slack * share * peak_of(expected) : 0;
     qkv_status s = qkv_compare(got, expected, out->atol, out->rtol, &out->d, &e);
     out->differs = s == QKV_MISMATCH;
-    return s && s != QKV_MISMATCH ? problem(s, "'%s': %s", name, e.message) : 0;
+    return s && s != QKV_MISMATCH ? problem((int)s, "'%s': %s", name, e.message) : 0;
 }
 
 json_t *compared_json(const Compared *c)
@@ -219,25 +219,6 @@ static int compare_file(const VerifyOptions *o, const Loaded *m, const qkv_tenso
 
 /* ------------------------------------------------------------------ against another model */
 
-/* The other model's inputs are the first one's: by name, else by position. */
-static int same_inputs(const Loaded *a, Loaded *b)
-{
-    qkv_error e;
-    int n = qkv_model_input_count(a->model);
-    for (int i = 0; i < qkv_model_input_count(b->model); i++) {
-        const char *name = qkv_model_input_name(b->model, i);
-        int at = -1;
-        qkv_tensor t;
-        for (int k = 0; k < n; k++)
-            if (!strcmp(name, qkv_model_input_name(a->model, k))) at = k;
-        if (at < 0) at = i;
-        if (at >= n) return problem(QKV_USAGE, "the first model does not have the other model's input '%s'", name);
-        if (qkv_session_input(a->session, at, &t, &e) || qkv_session_set_input(b->session, name, &t, &e))
-            return problem_of(&e);
-    }
-    return 0;
-}
-
 static int compare_models(const VerifyOptions *o, const Loaded *m, Loaded *other, Compared *c, int *n)
 {
     qkv_error e;
@@ -245,7 +226,7 @@ static int compare_models(const VerifyOptions *o, const Loaded *m, Loaded *other
     if (count != qkv_model_output_count(other->model))
         return problem(QKV_MISMATCH, "number of outputs: %s has %d, %s has %d", o->common.arg[0], count,
                        o->common.arg[1], qkv_model_output_count(other->model));
-    if ((code = same_inputs(m, other))) return code;
+    if ((code = inputs_share(m, other))) return code;
     if (qkv_session_run(other->session, &e)) return problem((int)e.code, "%s: %s", o->common.arg[1], e.message);
     for (int i = 0; !code && i < count; i++) {
         qkv_tensor got, want;
@@ -295,7 +276,9 @@ static int verify(const VerifyOptions *o, Loaded *m, bool *differs)
     json_t *nodes = NULL;
     int n = 0, differ = 0, code = check_tolerances(o, m->model);
     Compared *c = must(calloc((size_t)qkv_model_output_count(m->model) + 1, sizeof *c));
-    if (!code && o->common.narg > 1) code = model_open(&o->model, o->common.arg[1], false, o->nodes != NULL, &other);
+    ModelOptions second = o->model; /* names of sizes are the first model's */
+    second.name_dim = (List){0};
+    if (!code && o->common.narg > 1) code = model_open(&second, o->common.arg[1], false, o->nodes != NULL, &other);
     if (!code && o->expected && !(file = qkv_tensors_open(o->expected, &e))) code = problem_of(&e);
     if (!code) code = inputs_set(&o->inputs, m, &in);
     if (!code && o->nodes) code = verify_nodes(o, m, differs, &nodes);
@@ -418,6 +401,7 @@ static int cmd_verify(const void *options)
         return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node FILE");
     if ((o->expected || o->nodes) && !o->inputs.file && !o->inputs.image.n)
         return problem(QKV_USAGE, "-i FILE is missing: the inputs that the expected values belong to");
+    if (o->all && !o->nodes) return problem(QKV_USAGE, "--all goes with --per-node FILE");
     if (o->bisect && o->nodes) return problem(QKV_USAGE, "--per-node runs the file's nodes: it takes no --bisect");
     if (o->bisect) return (code = bisect(o, &differs)) ? code : differs ? QKV_MISMATCH : 0;
     if ((code = model_open(&o->model, o->common.arg[0], bf16, o->nodes != NULL, &m))) return code;
@@ -439,6 +423,10 @@ static const Option own[] = {
     {"per-node", TEXT, AT(nodes), .arg = "FILE",
      .help = "Compare every node with the value of its name in FILE, a .safetensors file, and report the first that "
              "differs. The default tolerance of a node is ten times that of an output."},
+    {"all", FLAG, AT(all),
+     .help = "With --per-node: go on after the first difference, and print a table by module. A node's inputs are what "
+             "this run computed, so differences are handed on; the row where they begin is the one to look at. With "
+             "-v, every node has a row."},
     {"bisect", FLAG, AT(bisect),
      .help = "Run the model with more and more passes, starting with the nodes of the file, and report the first pass "
              "after which an output differs."},
@@ -457,9 +445,9 @@ const Command command_verify = {
         "the same infinity. OTHER is a second model file that gets the same inputs; its outputs are the expected "
         "ones. With --dtype bf16 only MODEL runs in bfloat16.\n\n"
         "With --per-node, every node of the file runs by itself and is compared with a recorded value (the Python "
-        "package records them); the first node that differs is reported, and how many agreed before it. With "
-        "--bisect, the passes that qkv runs over a graph are added one by one, and the first pass after which an "
-        "output differs is reported.",
+        "package records them); the first node that differs is reported, and how many agreed before it; with "
+        "--all, a table by module. With --bisect, the passes that qkv runs over a graph are added one by one, and the "
+        "first pass after which an output differs is reported.",
     .examples = "qkv verify vit.pt2 -i in.safetensors -e out.safetensors\tagainst PyTorch's outputs\n"
                 "qkv verify vit.pt2 vit.pt2 --dtype bf16 --atol 0.05\twhat bfloat16 costs\n"
                 "qkv verify vit.pt2 -i in.safetensors --per-node nodes.safetensors\twhere it goes wrong\n"
@@ -471,7 +459,7 @@ const Command command_verify = {
     .options = {{input_options, AT(inputs)},
                 {norm_options, AT(inputs.norm)},
                 {own},
-                {fix_option, AT(model)},
+                {load_options, AT(model)},
                 {dtype_option, AT(model)},
                 {skip_padding_option, AT(model)},
                 {run_options, AT(model)},

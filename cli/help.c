@@ -33,6 +33,11 @@ static const struct {
 };
 enum { ENVIRONMENT = sizeof environment / sizeof *environment };
 
+static const char sandbox_help[] =
+    "Run the command so that it opens only files that its command line names, for an ONNX model those in its folder, "
+    "and FILE, ...; no network, no other program (Linux: Landlock and seccomp). qkv check --security does so by "
+    "itself.";
+
 /* ------------------------------------------------------------------ text */
 
 /* Words of text, wrapped, each line indented. */
@@ -71,7 +76,9 @@ static void print_option(const Option *t)
 {
     fputs("  ", stdout);
     if (t->letter) printf("%s-%c%s, ", color_on(BOLD), t->letter, color_off(BOLD));
-    printf("%s--%s%s%s%s\n", color_on(BOLD), t->name, color_off(BOLD), t->arg ? " " : "", t->arg ? t->arg : "");
+    const char *before = !t->arg ? "" : t->kind == TEXT_OR_NONE ? "[=" : " ";
+    printf("%s--%s%s%s%s%s\n", color_on(BOLD), t->name, color_off(BOLD), before, t->arg ? t->arg : "",
+           t->kind == TEXT_OR_NONE ? "]" : "");
     wrap(help_of(t), HELP_COLUMN + 2);
 }
 
@@ -93,14 +100,16 @@ static void print_exit_codes(void)
 
 static void print_overview(void)
 {
-    printf("qkv %s: runs PyTorch attention models (torch.export's .pt2) without Python\n\nusage: qkv COMMAND ... | qkv "
-           "--version\n",
-           qkv_version());
+    printf("qkv %s: runs PyTorch attention models (torch.export's .pt2) without Python\n\n", qkv_version());
+    printf("usage: qkv [--sandbox[=FILE,...]] COMMAND ... | qkv --version\n");
     for (const CommandGroup *g = command_groups; g->title; g++) {
         title(g->title);
         for (int i = 0; g->command[i]; i++)
             printf("  %s%-12s%s%s\n", color_on(BOLD), g->command[i]->name, color_off(BOLD), g->command[i]->summary);
     }
+    title("Options");
+    printf("  --sandbox\n");
+    wrap(sandbox_help, HELP_COLUMN + 2);
     title("Environment");
     for (int i = 0; i < ENVIRONMENT; i++) printf("  %-17s %s\n", environment[i].name, environment[i].meaning);
     print_exit_codes();
@@ -180,7 +189,9 @@ static void man_overview(void)
             putchar('\n');
         }
     }
-    printf(".SH ENVIRONMENT\n");
+    printf(".SH OPTIONS\n.TP\n.B \\-\\-sandbox\n");
+    roff_all(sandbox_help);
+    printf("\n.SH ENVIRONMENT\n");
     for (int i = 0; i < ENVIRONMENT; i++) {
         printf(".TP\n.B %s\n", environment[i].name);
         roff_all(environment[i].meaning);
@@ -206,7 +217,8 @@ static void man_page(const Command *c)
         printf("\\fB\\-\\-");
         roff_all(op->name);
         printf("\\fR");
-        if (op->arg) printf(" \\fI%s\\fR", op->arg);
+        if (op->kind == TEXT_OR_NONE) printf("[=\\fI%s\\fR]", op->arg);
+        else if (op->arg) printf(" \\fI%s\\fR", op->arg);
         putchar('\n');
         roff_all(help_of(op));
         putchar('\n');

@@ -381,6 +381,28 @@ const char *position_of(const char *file, const char *name)
     return !strncmp(name, "arr_", 4) && is_number(name + 4) ? name + 4 : name;
 }
 
+int named_open(const char *path, NamedTensors *t)
+{
+    qkv_error e;
+    t->file = qkv_tensors_open(path, &e);
+    if (!t->file) return problem_of(&e);
+    t->n = qkv_tensors_count(t->file);
+    t->name = must(calloc((size_t)t->n + 1, sizeof *t->name));
+    t->tensor = must(calloc((size_t)t->n + 1, sizeof *t->tensor));
+    for (int i = 0; i < t->n; i++) {
+        t->name[i] = position_of(path, qkv_tensors_name(t->file, i));
+        t->tensor[i] = *qkv_tensors_at(t->file, i);
+    }
+    return 0;
+}
+
+void named_close(NamedTensors *t)
+{
+    qkv_tensors_free(t->file);
+    free(t->name);
+    free(t->tensor);
+}
+
 static int set_from_file(const InputOptions *o, Loaded *m, Inputs *in)
 {
     qkv_error e;
@@ -429,4 +451,22 @@ void inputs_free(Inputs *in)
     for (int i = 0; i < in->npixels; i++) free(in->pixels[i]);
     qkv_tensors_free(in->file);
     *in = (Inputs){0};
+}
+
+int inputs_share(const Loaded *a, Loaded *b)
+{
+    qkv_error e;
+    int n = qkv_model_input_count(a->model);
+    for (int i = 0; i < qkv_model_input_count(b->model); i++) {
+        const char *name = qkv_model_input_name(b->model, i);
+        int at = -1;
+        qkv_tensor t;
+        for (int k = 0; k < n; k++)
+            if (!strcmp(name, qkv_model_input_name(a->model, k))) at = k;
+        if (at < 0) at = i;
+        if (at >= n) return problem(QKV_USAGE, "the first model does not have the other model's input '%s'", name);
+        if (qkv_session_input(a->session, at, &t, &e) || qkv_session_set_input(b->session, name, &t, &e))
+            return problem_of(&e);
+    }
+    return 0;
 }

@@ -117,6 +117,47 @@ static int skip_padding(qkv_model **m)
     return code;
 }
 
+/* --name-dim SIZE=NAME; the library knows which names can be, this which size was meant. */
+static int name_sizes(const List *l, qkv_model **m)
+{
+    enum { MOST = 256 };
+    qkv_error e;
+    const char *known[MOST], *text;
+    int n = 0, code = 0;
+    for (; n < MOST && (text = qkv_model_symbol(*m, n, NULL, NULL)); n++) known[n] = text;
+    char **size = must(calloc((size_t)l->n + 1, sizeof *size));
+    const char **name = must(calloc((size_t)l->n + 1, sizeof *name));
+    for (int i = 0; !code && i < l->n; i++) {
+        const char *eq = strchr(l->item[i], '=');
+        if (!eq || eq == l->item[i])
+            code = problem(QKV_USAGE, "option '--name-dim': found '%s', expected SIZE=NAME", l->item[i]);
+        if (code) break;
+        size[i] = must(strndup(l->item[i], (size_t)(eq - l->item[i])));
+        name[i] = eq + 1;
+        bool exact = false;
+        for (int k = 0; k < n; k++) exact |= !strcmp(known[k], size[i]);
+        const char *close = exact ? NULL : nearest(size[i], known, n);
+        if (close)
+            code = problem(QKV_USAGE, "option '--name-dim': no size is called '%s'; did you mean '%s'?", size[i],
+                           close);
+    }
+    if (!code && l->n)
+        code = replace_model(m, qkv_model_with_size_names(*m, (const char *const *)size, name, l->n, &e), &e);
+    for (int i = 0; i < l->n; i++) free(size[i]);
+    free(size);
+    free(name);
+    return code;
+}
+
+/* A cache that was asked for and cannot be used is worth a line at any time. */
+static void tell_cached(const qkv_model *m)
+{
+    const char *what;
+    int used = qkv_model_cached(m, &what);
+    if (what && !used) warning("cache %s", what);
+    else if (what) detail("cache %s", what);
+}
+
 int model_load(const ModelOptions *o, const char *path, bool bf16, bool no_fuse, qkv_model **out)
 {
     FixedInputs f = {0};
@@ -133,13 +174,18 @@ int model_load(const ModelOptions *o, const char *path, bool bf16, bool no_fuse,
                              .compute = bf16 ? QKV_BF16 : QKV_NONE,
                              .no_fuse = no_fuse,
                              .no_mmap = o->no_mmap,
+                             .cache = o->cache,
+                             .skip_padding = o->cache && o->skip_padding, /* what is kept has it */
                              .fixed_names = (const char *const *)f.name,
                              .fixed = f.t,
                              .n_fixed = f.n};
     *out = code ? NULL : qkv_model_load(path, &load, &e);
     if (!code && !*out) code = problem_of(&e);
     fixed_free(&f);
-    if (!code && o->skip_padding && (code = skip_padding(out))) {
+    if (!code) tell_cached(*out);
+    if (!code) code = name_sizes(&o->name_dim, out);
+    if (!code && o->skip_padding && !o->cache) code = skip_padding(out);
+    if (code) {
         qkv_model_free(*out);
         *out = NULL;
     }

@@ -12,12 +12,14 @@
 #include "cli.h"
 
 const CommandGroup command_groups[] = {
-    {"Look at a model", {&command_inspect, &command_graph, &command_check, &command_backends}},
-    {"Run a model", {&command_run, &command_bench, &command_verify}},
+    {"Look at a model",
+     {&command_inspect, &command_graph, &command_check, &command_backends, &command_report, &command_compare}},
+    {"Run a model", {&command_run, &command_bench, &command_verify, &command_prove}},
     {"Change a model",
-     {&command_rewrite, &command_convert, &command_extract, &command_generalize, &command_joint, &command_pack}},
+     {&command_rewrite, &command_convert, &command_extract, &command_generalize, &command_joint, &command_quantize,
+      &command_pack}},
     {"Train a model", {&command_train}},
-    {"Text and vision", {&command_embed, &command_classify, &command_segment}},
+    {"Text and vision", {&command_generate, &command_embed, &command_classify, &command_segment}},
     {"Help", {&command_help}},
     {0},
 };
@@ -78,7 +80,9 @@ static void set_signals(void)
     handle(SIGINT, on_end);
     handle(SIGTERM, on_end);
     handle(SIGHUP, on_end);
+    handle(SIGXCPU, on_end);
     handle(SIGPIPE, SIG_DFL); /* `qkv ... | head` ends quietly */
+    handle(SIGXFSZ, SIG_IGN); /* a file above the limit is a write that fails, with its sentence */
     handle(SIGABRT, on_bug);
     handle(SIGBUS, on_shrunk_file);
 #if !defined(__SANITIZE_ADDRESS__)
@@ -88,8 +92,37 @@ static void set_signals(void)
 
 /* ------------------------------------------------------------------ main */
 
+/* --sandbox, --sandbox=FILE,...: before the command. */
+typedef struct Asked {
+    bool sandbox;
+    const char *more; /* NULL: no other files */
+} Asked;
+
+static bool take_sandbox(const char *word, Asked *asked)
+{
+    static const char name[] = "--sandbox";
+    size_t n = sizeof name - 1;
+    if (strncmp(word, name, n) || (word[n] && word[n] != '=')) return false;
+    *asked = (Asked){true, word[n] ? word + n + 1 : NULL};
+    return true;
+}
+
+static int run_command(const Command *command, const Common *o, const Asked *asked)
+{
+    bool wanted = asked->sandbox || (command->wants_sandbox && command->wants_sandbox(o));
+    int code = wanted ? sandbox_enter(command, o, asked->more, asked->sandbox) : 0;
+    if (code) return code;
+    code = command->run(o);
+    if (asked->sandbox && code == QKV_UNREADABLE)
+        note("the sandbox opens only files that the command line names; qkv --sandbox=FILE,... %s ... adds others",
+             command->name);
+    return code;
+}
+
 static int run(int argc, char **argv)
 {
+    Asked asked = {0};
+    if (argc > 1 && take_sandbox(argv[1], &asked)) argv++, argc--;
     const char *name = argc > 1 ? argv[1] : "";
     term_init(0, false);
     if (!*name) {
@@ -109,7 +142,7 @@ static int run(int argc, char **argv)
     if (!code) {
         term_init(o->verbose, o->quiet);
         if (o->help) print_help(command);
-        else code = command->run(o);
+        else code = run_command(command, o, &asked);
     }
     options_free(command, o);
     return code;

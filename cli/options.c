@@ -46,7 +46,7 @@ static int min2(int a, int b) { return a < b ? a : b; }
 /* Edits between two words; swapping neighbours is one. */
 static int distance(const char *a, const char *b)
 {
-    enum { N = 40 };
+    enum { N = 100 }; /* paths of modules are long */
     int d[N + 1][N + 1], n = (int)strlen(a), m = (int)strlen(b);
     if (n > N || m > N) return N;
     for (int i = 0; i <= n; i++)
@@ -112,7 +112,8 @@ static int take(void *o, const Cursor *c, const char *value)
     switch (op->kind) {
     case FLAG: *(bool *)at = true; return 0;
     case COUNT: ++*(int *)at; return 0;
-    case TEXT: *(const char **)at = value; return 0;
+    case TEXT:
+    case TEXT_OR_NONE: *(const char **)at = value; return 0;
     case MANY: {
         List *l = at;
         l->item = must(realloc(l->item, ((size_t)l->n + 1) * sizeof *l->item));
@@ -146,7 +147,7 @@ static int unknown_option(const Command *command, const char *given)
                    command->name);
 }
 
-/* "--name", "--name=value", "--name value". */
+/* "--name", "--name=value", "--name value" (not of MAYBE). */
 static int long_option(const Command *command, char **argv, int argc, int *i, void *o)
 {
     const char *name = argv[*i] + 2, *eq = strchr(name, '=');
@@ -155,6 +156,7 @@ static int long_option(const Command *command, char **argv, int argc, int *i, vo
     for (const Option *op; (op = next_option(&c));) {
         if (strlen(op->name) != n || strncmp(op->name, name, n)) continue;
         if (!op->arg && eq) return problem(QKV_USAGE, "option '--%s' takes no value", op->name);
+        if (op->kind == TEXT_OR_NONE) return take(o, &c, eq ? eq + 1 : "");
         if (op->arg && !eq && *i + 1 >= argc)
             return problem(QKV_USAGE, "option '--%s' needs a value: %s", op->name, op->arg);
         return take(o, &c, !op->arg ? NULL : eq ? eq + 1 : argv[++*i]);
@@ -207,6 +209,36 @@ int options_parse(const Command *command, int argc, char **argv, Common **out)
         return problem(QKV_USAGE, "'%s' is one argument too many: qkv %s %s", common->arg[command->max_args],
                        command->name, command->args);
     return 0;
+}
+
+static bool is_path(const Option *op)
+{
+    static const char *const word[] = {"FILE", "DIR", "MODEL"};
+    for (int i = 0; op->arg && (op->kind == TEXT || op->kind == TEXT_OR_NONE || op->kind == MANY) && i < 3; i++)
+        if (strstr(op->arg, word[i])) return true;
+    return false;
+}
+
+/* "NAME=FILE" has its path after the sign. */
+static void path_of(const Option *op, const char *value, PathFn *f, void *user)
+{
+    const char *eq = value ? strchr(value, '=') : NULL;
+    PathUse use = op->keeps ? PATH_KEPT : op->writes ? PATH_WRITTEN : PATH_READ;
+    if (value && *value) f(user, value, use);
+    if (eq && strchr(op->arg, '=')) f(user, eq + 1, use);
+}
+
+void options_each_path(const Command *command, const Common *o, PathFn *f, void *user)
+{
+    Cursor c = {command->options, NULL};
+    for (int i = 0; i < o->narg; i++) f(user, o->arg[i], PATH_READ);
+    for (const Option *op; (op = next_option(&c));) {
+        const void *at = (const char *)o + c.group->at + op->at;
+        const List *l = at;
+        if (!is_path(op)) continue;
+        if (op->kind != MANY) path_of(op, *(const char *const *)at, f, user);
+        for (int i = 0; op->kind == MANY && i < l->n; i++) path_of(op, l->item[i], f, user);
+    }
 }
 
 void options_free(const Command *command, Common *o)

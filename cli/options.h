@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum OptionKind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL, REAL_OR_ZERO } OptionKind;
+typedef enum OptionKind { FLAG, COUNT, TEXT, TEXT_OR_NONE, MANY, INTEGER, BYTES, REAL, REAL_OR_ZERO } OptionKind;
 
 typedef struct List { /* MANY: an option that may be given many times */
     const char **item;
@@ -25,13 +25,16 @@ typedef struct List { /* MANY: an option that may be given many times */
 
 typedef struct Option { /* a list of them ends with one without a name */
     const char *name;
-    OptionKind kind;           /* what lies at `at`: bool, int, const char *, List, int64_t, int64_t, double, double */
-    size_t at;                 /* from the start of the group's struct */
-    char letter;               /* 0: none */
-    const char *arg;           /* "N"; NULL for FLAG and COUNT */
-    int64_t min, max;          /* of INTEGER and BYTES */
-    const char *help;          /* NULL: an older spelling, which is understood but not shown */
+    OptionKind kind;  /* what lies at `at`: bool, int, const char *, the same ("" for --name without =), List, int64_t,
+                        * int64_t, double, double */
+    size_t at;        /* from the start of the group's struct */
+    char letter;      /* 0: none */
+    const char *arg;  /* "N"; NULL for FLAG and COUNT */
+    int64_t min, max; /* of INTEGER and BYTES */
+    const char *help; /* NULL: an older spelling, which is understood but not shown */
     const char *(*more)(void); /* NULL, or what follows help, where the library knows it */
+    bool writes;               /* to the file or folder; else one that `arg` calls FILE, DIR or MODEL is read */
+    bool keeps;                /* writes into the folder, and reads what it wrote */
 } Option;
 
 typedef struct OptionGroup {
@@ -49,12 +52,13 @@ typedef struct Common {
 extern const Option common_options[], json_option[];
 
 typedef struct ModelOptions { /* how a model is read and run */
-    List fix;
-    const char *dtype, *passes;
+    List fix, name_dim;
+    const char *dtype, *passes, *cache;
     int64_t threads, memory_limit;
     bool skip_padding, no_optimize, no_mmap;
 } ModelOptions;
-extern const Option fix_option[], skip_padding_option[], dtype_option[], run_options[], passes_option[];
+extern const Option load_options[], skip_padding_option[], dtype_option[], run_options[], passes_option[],
+    cache_option[];
 
 typedef struct ImageNorm {
     const char *mean, *std;

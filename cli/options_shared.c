@@ -17,10 +17,13 @@ const Option json_option[] = {
 #undef AT
 
 #define AT(field) offsetof(ModelOptions, field)
-const Option fix_option[] = {
-    {"fix", MANY, AT(fix), .arg = "NAME=VALUE",
+const Option load_options[] = {
+    {"fix", MANY, AT(fix), .arg = "NAME=VALUE|FILE",
      .help = "Make an input of an ONNX model a constant while the model is read, so that shapes and axes may depend on "
              "it. VALUE is a number (3), a list (0,2) or a tensor file."},
+    {"name-dim", MANY, AT(name_dim), .arg = "SIZE=NAME",
+     .help = "Call a size of the model (s43, as qkv inspect lists them) NAME in everything that is printed and "
+             "written. May be given many times. Files of qkv.export have the names of their Dims."},
     {0},
 };
 const Option skip_padding_option[] = {
@@ -64,6 +67,14 @@ static const char *all_passes(void)
     return text;
 }
 
+const Option cache_option[] = {
+    {"cache", TEXT_OR_NONE, AT(cache), .arg = "DIR", .keeps = true,
+     .help =
+         "Keep the model packed for this CPU in a folder (default $XDG_CACHE_HOME/qkv/packed), and map it from there "
+         "from the second time on: it opens at once, and processes share one copy of its weights. -v says whether "
+         "it was there, or why it was written again."},
+    {0},
+};
 const Option passes_option[] = {
     {"passes", TEXT, AT(passes), .arg = "LIST", .help = "Run only these passes over the graph, of", .more = all_passes},
     {0},
@@ -101,7 +112,7 @@ const Option norm_options[] = {
 #undef AT
 
 const Option trace_option[] = {
-    {"trace", TEXT, 0, .arg = "FILE.json",
+    {"trace", TEXT, 0, .arg = "FILE.json", .writes = true,
      .help = "Write a timeline of the steps, with start and duration of each, in the Trace Event Format, which "
              "https://ui.perfetto.dev opens."},
     {0},
@@ -109,7 +120,9 @@ const Option trace_option[] = {
 
 #define AT(field) offsetof(WriteOptions, field)
 const Option onnx_options[] = {
-    {"opset", INTEGER, AT(opset), .arg = "N", .min = 17, .max = 25, .help = "ONNX opset, 17 to 25 (default 18)."},
+    {"opset", INTEGER, AT(opset), .arg = "N", .min = 13, .max = 25,
+     .help = "ONNX opset, 13 to 25 (default 18). Below 17, for TensorRT 8 and old runtimes, nodes that need a "
+             "newer one are listed."},
     {"target", TEXT, AT(target), .arg = "NAME",
      .help = "Runtime that the ONNX file is for: ort (default), openvino or tensorrt; or spec, the standard itself."},
     {"profile", TEXT, AT(target), .arg = "NAME"},

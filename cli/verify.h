@@ -9,7 +9,7 @@ typedef struct VerifyOptions {
     InputOptions inputs;
     const char *expected, *nodes; /* nodes: --per-node */
     List atol, rtol;
-    bool bisect;
+    bool bisect, all;
 } VerifyOptions;
 
 typedef struct Compared {

@@ -23,7 +23,7 @@
  * fails changes nothing and leaks nothing; a NULL return means failure. Strings are UTF-8; those returned as
  * `const char *` live as long as the object they came from, those returned as `char *` are freed with qkv_free. Reports
  * are JSON objects whose first key, "schema", is the version of their keys; docs/schema has JSON Schemas. The library
- * never prints, never exits, and opens no files but those it is given by name.
+ * never prints, never exits, and opens no files but those it is asked for.
  *
  * The rest: qkv_tools.h (describe, convert, rewrite, check, profile), qkv_train.h, qkv_vision.h (a library of its own).
  */
@@ -72,9 +72,8 @@ QKV_API void qkv_free(void *p);        /* for char * results */
 /* Where the library's memory comes from, for the whole process; from the C library when none is set. alloc returns at
  * least `bytes` bytes aligned to `alignment` (a power of two, at least 16), or NULL; grow works as realloc on what
  * alloc returned for an alignment of 16; release never gets NULL. They may be called from any thread. What libpng,
- * libjpeg, oneDNN, OpenMP and the C library allocate for themselves does not go through it. A refusal ends the call
- * with QKV_LIMIT and "out of memory"; models and sessions stay as they were. (Inside oneDNN and OpenMP a refusal by the
- * system may end the process.) */
+ * libjpeg, oneDNN, OpenMP and the C library allocate for themselves does not go through it; there a refusal may end the
+ * process. Elsewhere it ends the call with QKV_LIMIT and "out of memory"; models and sessions stay as they were. */
 typedef struct qkv_allocator {
     size_t struct_size; /* sizeof(qkv_allocator) */
     void *(*alloc)(void *user, size_t alignment, size_t bytes);
@@ -133,9 +132,13 @@ typedef struct qkv_load_options {
     int n_fixed;
     /* 1: rewrite as qkv_model_rewrite does with skip_padding; no change where no padding can be skipped. */
     int skip_padding;
-    /* 1: read the file into memory, which each process then has for itself. By default it stays mapped while the
-     * model is loaded: if another process cuts it short meanwhile (replacing it is fine), this one gets SIGBUS. */
+    /* 1: read the file into memory. By default it stays mapped while the model is loaded: if another process cuts it
+     * short meanwhile (replacing it is fine), this one gets SIGBUS. */
     int no_mmap;
+    /* NULL, or a folder ("": $XDG_CACHE_HOME/qkv/packed) that keeps models packed for this CPU: what is not there yet
+     * is written as by qkv_model_pack, and all processes that load it so share one mapping of it. The model is then as
+     * one of a .qkv; qkv_model_cached says what became of it. Loading does not fail where the folder fails. */
+    const char *cache;
 } qkv_load_options;
 
 /* Reads a .pt2 or an ONNX model. options may be NULL. */
@@ -189,18 +192,16 @@ QKV_API qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_op
 QKV_API void qkv_session_free(qkv_session *s); /* NULL is fine */
 
 /* Any number of threads may run sessions of one model at once, each its own. A session is for one thread at a time: a
- * call made during another thread's call on the same session does nothing and returns QKV_USAGE; if it has no status to
- * return (reset, seed, free ...), the call that was under way returns it instead. Callbacks may call functions of their
- * own session. Each session packs weights for itself, from its second run on; those of a .qkv (qkv_model_pack) are
- * packed in the file and shared. */
+ * call during another thread's call on it does nothing and returns QKV_USAGE; if it has no status to return (reset,
+ * seed, free ...), the call that was under way returns it. Callbacks may call functions of their own session. Each
+ * session packs weights for itself, from its second run on; those of a .qkv are packed in the file and shared. */
 
 /* Inputs are borrowed: their memory must stay valid until qkv_session_run returns. `name` is the model's input name, or
  * its position "0", "1", ... A wrong name, dtype or rank is reported here; sizes are checked together by
  * qkv_session_run. */
 QKV_API qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err);
 QKV_API qkv_status qkv_session_run(qkv_session *s, qkv_error *err);
-/* Forgets all inputs except kept ones that a run has copied. */
-QKV_API void qkv_session_clear_inputs(qkv_session *s);
+QKV_API void qkv_session_clear_inputs(qkv_session *s); /* all but fed ones, and kept ones that a run copied */
 /* From now on input `name` keeps its value until it is set again, and whatever depends only on kept inputs and weights
  * is computed once: a picture's features for every text asked of it, whatever the sizes of other inputs. The next run
  * copies the input, so later runs no longer need its memory; their results are those of a run without keeping, bit for
@@ -223,7 +224,7 @@ QKV_API void qkv_session_output_memory(qkv_session *s, qkv_output_memory *f, voi
 /* The input that is set now; QKV_USAGE if none is. */
 QKV_API qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out, qkv_error *err);
 
-/* Buffers that the model writes (caches, counters) belong to the session; this sets them back to the file's values. */
+/* The session's buffers that the model writes (caches, counters) get the file's values back, fed inputs are unset. */
 QKV_API void qkv_session_reset(qkv_session *s);
 /* Random ops (dropout of a model in training mode, rand, ...) draw what PyTorch's CPU draws after
  * torch.manual_seed(seed); each run continues where the last one stopped. A new session is seeded with 0. */
@@ -238,8 +239,7 @@ QKV_API int qkv_tensors_count(const qkv_tensors *t);
 QKV_API const char *qkv_tensors_name(const qkv_tensors *t, int i);
 QKV_API const qkv_tensor *qkv_tensors_at(const qkv_tensors *t, int i);
 QKV_API const qkv_tensor *qkv_tensors_find(const qkv_tensors *t, const char *name); /* NULL when absent */
-/* An entry of safetensors' __metadata__; NULL when absent. */
-QKV_API const char *qkv_tensors_metadata(const qkv_tensors *t, const char *key);
+QKV_API const char *qkv_tensors_metadata(const qkv_tensors *t, const char *key);    /* of safetensors' __metadata__ */
 /* The ending of path chooses the format; the file is written completely or not at all. */
 QKV_API qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n,
                                      qkv_error *err);

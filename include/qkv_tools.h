@@ -16,11 +16,23 @@ extern "C" {
 /* What `qkv inspect --json` prints, as one JSON object; qkv_free it. Keys: file, format, torch, producer, opset,
  * schema, inputs [{name, dtype, shape}], scalar_inputs, outputs [{name, label (if the module gives one), value, dtype,
  * shape}], symbols [{name, min, max, bound_by}], parameters, parameter_bytes, buffers, constants, nodes, ops {name:
- * count}, attentions [{node, op, query, key, value, mask, scale, causal}], requirements [..], ignored_entries [..]. */
+ * count}, attentions [{node, op, query, key, value, mask, scale, causal}], modules [{path, type (its class; null:
+ * unknown), parameters, nodes, attentions}] (of each module that a node or weight is in, with what is in it; parents
+ * first; "" is the model; nodes and attentions are null where no node says), requirements [..], ignored_entries [..].
+ */
 QKV_API char *qkv_model_describe(const qkv_model *m, qkv_error *err);
 /* What the module that was exported calls output i: "logits", "hidden_states.0" (dicts, dataclasses, ModelOutputs); its
  * name where it has none. Names and labels both find an output, in all functions that take one. */
 QKV_API const char *qkv_model_output_label(const qkv_model *m, int i);
+/* The model with sizes that have other names, in everything that is said about it and written of it: sizes[i] (a name
+ * of qkv_model_symbol) is called names[i]. The old names still find them. NULL with QKV_USAGE for a size that the model
+ * does not have, one that is given twice, and a name that is another size's or not letters, digits and '_'. A .pt2 that
+ * qkv.export wrote has the names of its Dims. */
+QKV_API qkv_model *qkv_model_with_size_names(const qkv_model *m, const char *const *sizes, const char *const *names,
+                                             int n, qkv_error *err);
+/* The module that a node of the graph belongs to, by the node's name: "encoder.layers.0.attn", "" for the model itself;
+ * NULL where the file does not say, or there is no such node. */
+QKV_API const char *qkv_model_node_module(const qkv_model *m, const char *node);
 /* The graph as text, as it was after import; qkv_free it. */
 QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
 /* The name of pass i of those that a graph goes through before it runs, in order ("import", "detach", "rewrite", ...);
@@ -29,6 +41,35 @@ QKV_API const char *qkv_pass_name(int i, int *in_sessions);
 /* The graph as text after only these passes ("detach,rewrite"), which run in their own order; NULL: as a session runs
  * it. qkv_free it. */
 QKV_API char *qkv_model_graph_text_after(const qkv_model *m, const char *passes, qkv_error *err);
+
+/* Lines as in qkv_model_graph_text; a file for graphviz; a picture with a layout of our own. */
+typedef enum qkv_graph_format { QKV_GRAPH_TEXT, QKV_GRAPH_DOT, QKV_GRAPH_SVG } qkv_graph_format;
+QKV_API const char *qkv_graph_format_name(qkv_graph_format f);                   /* "text" */
+QKV_API int qkv_graph_format_from_name(const char *name, qkv_graph_format *out); /* 0: no format has this name */
+
+typedef struct qkv_graph_options {
+    size_t struct_size; /* sizeof(qkv_graph_options) */
+    qkv_graph_format format;
+    const char *passes; /* "detach,rewrite": the graph goes through them first; NULL: as it was after import */
+    int as_run;         /* 1: the graph that sessions run */
+    /* Nodes that meet all of these (each may be NULL) are shown: those of a module and the modules in it; of an op,
+     * "linear", "aten.linear" or the whole name; a node and those at most `hops` edges away from it. */
+    const char *module, *op, *around;
+    int hops;
+} qkv_graph_options;
+/* The nodes of the graph that options choose; qkv_free it. Pictures show as well what these read and what reads them,
+ * and no weights. options NULL: the whole graph as text. QKV_USAGE where a condition fits no node; QKV_LIMIT for an SVG
+ * of more than 4000 nodes, which a browser would hardly show. */
+QKV_API char *qkv_model_graph_view(const qkv_model *m, const qkv_graph_options *options, qkv_error *err);
+/* The same into a file, completely or not at all. */
+QKV_API qkv_status qkv_model_save_graph(const qkv_model *m, const char *path, const qkv_graph_options *options,
+                                        qkv_error *err);
+/* The graph after passes, as qkv_model_graph_text_after, as one JSON object for programs that draw or compare graphs;
+ * qkv_free it. Keys: inputs [{name, dtype, shape}], weights [{name, path (its name in the state dict), kind, dtype,
+ * shape}], outputs [{name, label, value}], lines [..] (of Python's source) and nodes, in order [{name, op, module (its
+ * path, null where the file does not say), line (index in lines, or null), inputs {argument: value, or [values]},
+ * attributes {argument: ..}, results [{name, dtype, shape}]}]. */
+QKV_API char *qkv_model_graph_json(const qkv_model *m, const char *passes, qkv_error *err);
 
 /* A copy of an extra file of the model's own file, by its name (extra_files of torch.export.save), followed by a 0
  * byte; qkv_free it. QKV_USAGE when there is none. */
@@ -51,6 +92,14 @@ QKV_API const char *qkv_model_weight(const qkv_model *m, int i, qkv_tensor *out,
 QKV_API qkv_model *qkv_model_with_weights(const qkv_model *m, const char *const *names, const qkv_tensor *tensors,
                                           int n, qkv_error *err);
 
+/* The model in another float type, for files: the model's weights and what computes with them. QKV_F16, QKV_BF16:
+ * matrix products, convolutions, attention and embedding tables; norms, softmax outside of attention, sums and
+ * activations stay float32, and so do inputs and outputs. QKV_F32: everything that is f16 or bf16, inputs and outputs
+ * too. *report (may be NULL; qkv_free it): a JSON object with dtype, weight_bytes_before, weight_bytes, converted and
+ * stays_f32 [{op, nodes}]. NULL with QKV_USAGE for a weight that f16 cannot hold, with QKV_UNSUPPORTED for a packed
+ * model and one with loops or branches. */
+QKV_API qkv_model *qkv_model_with_dtype(const qkv_model *m, qkv_dtype dtype, char **report, qkv_error *err);
+
 /* ---------------------------------------------------------------- other files */
 
 typedef struct qkv_pack_info {
@@ -67,6 +116,10 @@ typedef struct qkv_pack_info {
  * NULL; set its struct_size. docs/PACK.md describes the format. */
 QKV_API qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *info, qkv_error *err);
 
+/* 1: the model was loaded with a cache and is mapped from a file of it; 0: it is not. *note (may be NULL): a sentence
+ * on what became of the cache: the file's path and whether it was there, or why it was not used; NULL without one. */
+QKV_API int qkv_model_cached(const qkv_model *m, const char **note);
+
 /* What an ONNX file is for: the standard alone, or a runtime (docs/ONNX.md says what each needs). */
 typedef enum qkv_onnx_profile { QKV_ONNX_ORT, QKV_ONNX_SPEC, QKV_ONNX_OPENVINO, QKV_ONNX_TENSORRT } qkv_onnx_profile;
 
@@ -75,7 +128,7 @@ QKV_API int qkv_onnx_profile_from_name(const char *name, qkv_onnx_profile *out);
 
 typedef struct qkv_onnx_options {
     size_t struct_size; /* sizeof(qkv_onnx_options) */
-    int opset;          /* 17 to 25; 0 = 18 */
+    int opset;          /* 13 to 25; 0 = 18 */
     /* weights in a file of their own: 0: when the model would exceed 2 GiB, 1: always, -1: never */
     qkv_onnx_profile profile;
     int external_data;
@@ -85,8 +138,10 @@ typedef struct qkv_onnx_options {
  * weights have their names in the state dict, variable sizes their symbols. options may be NULL. *report (may be NULL;
  * qkv_free it; set also when ops are missing): one JSON object with opset, profile, nodes, weights, attentions {op,
  * decomposed}, missing [{node, op, reason}], warnings [{node, op, rule, reason}] (what keeps the profile's runtime from
- * its fast path), notes [..], dropped [..] (conditions on sizes, which ONNX cannot hold). QKV_UNSUPPORTED names every
- * node that cannot be written. The same model and options give the same bytes. */
+ * its fast path), notes [..], dropped [..] (conditions on sizes, which ONNX cannot hold), and
+ * for TensorRT tensorrt {strongly_typed (weights are half precision), profiles [{input, min, opt, max}] (of inputs with
+ * sizes that vary; opt: the example's), missing [..] (sizes without an upper bound, for which there are none)}.
+ * QKV_UNSUPPORTED names every node that cannot be written. The same model and options give the same bytes. */
 QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options,
                                        char **report, qkv_error *err);
 
@@ -103,7 +158,9 @@ typedef struct qkv_rewrite_options {
     int rule_file_count;
     int no_builtin_rules;       /* 1: use only those files */
     unsigned phases;            /* a sum of qkv_phase; 0 = all */
-    int prove;                  /* 1: before each replacement, evaluate both sides on random tensors at several sizes */
+    /* 1: before each replacement, evaluate both sides at several sizes: on random payloads of an exact algebra, or,
+     * where that says nothing, on random floats (docs/PROOF.md); 2: on random floats only */
+    int prove;
     int seeds;                  /* per proof and size, 0 = 3 */
     const char *counterexample; /* where a failed proof writes its tensors (.safetensors, .npz); NULL: nowhere */
     /* 1: leave an attention as it is if its rows without an allowed key would change their result */
@@ -120,13 +177,38 @@ typedef struct qkv_rewrite_options {
  * become their op. It shares weights and file with m, which stays as it is. options may be NULL. NULL with QKV_MISMATCH
  * when a proof fails. *report (may be NULL; qkv_free it; set also when a proof fails): one JSON object with
  * attentions_fused (ops in the result), attentions_left (softmax(QK)V still spelled out), nodes_before, nodes_after,
- * proven, ms, firings [{rule, phase, result, op, nodes, note, max_abs, max_rel_peak, max_abs_masked_rows, runs,
- * not_proven}] and left [{node, at, rule, matched, reason, advice}]. With skip_padding, outputs at real positions are
- * as before and at padded positions 0 (docs/SKIP_PADDING.md); the report has skip_padding {nothing (why there is no
- * mask, or null), masks [{mask, applied, why, attentions, nodes, stops [{node, op, value, why}], max_abs, max_rel_peak,
- * runs, not_proven}]}. */
+ * proven, ms, firings [{rule, phase, result, op, nodes, module, note, sense (what the proof says), why_floats (why it
+ * is on floats), max_abs, max_rel_peak, max_abs_masked_rows, runs, not_proven}] and left [{node, module, at, rule,
+ * matched, reason, advice}]. With skip_padding, outputs at real positions are as before and at padded positions 0
+ * (docs/SKIP_PADDING.md); the report has skip_padding {nothing (why there is no mask, or null), masks [{mask, applied,
+ * why, attentions, nodes, stops [{node, op, value, why}], sense, why_floats, max_abs, max_rel_peak, runs,
+ * not_proven}]}. */
 QKV_API qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *options, char **report,
                                      qkv_error *err);
+
+typedef struct qkv_prove_options {
+    size_t struct_size; /* sizeof(qkv_prove_options) */
+    /* n_dims sizes of the first model that stay as they are, by symbol, axis (x.1), or batch, seq, height, width;
+     * others are varied within their ranges */
+    const char *const *dim_names;
+    const int64_t *dims;
+    int n_dims;
+    int sizes;                  /* how many choices of sizes, 0 = 4 */
+    int seeds;                  /* payloads at each, 0 = 2 */
+    int floats;                 /* 1: on random floats only */
+    const char *counterexample; /* where tensors that differ are written (.npz, .safetensors); NULL: nowhere */
+} qkv_prove_options;
+
+/* Do two models compute the same? Inputs are paired by name, or by position where names differ, outputs by position;
+ * weights are their numbers. QKV_OK: equal on all that was tried, and the report's `sense` says what that is worth
+ * (docs/PROOF.md): "equal on random exact payloads", "equal within a tolerance on random floats". QKV_MISMATCH: they
+ * differ. QKV_UNSUPPORTED: it cannot be told, and why. options may be NULL. *report (may be NULL; qkv_free it; set in
+ * all three cases): one JSON object with result ("equal", "different", "unknown"), sense, why, why_floats (why exact
+ * payloads say nothing), inputs [{first, second}], sizes [{symbol: size}] (where they differ: the last), runs,
+ * difference {output, on, shapes, index (row-major, of the first that differs), first, second, count, of, max_abs,
+ * max_rel_peak} or null, counterexample. */
+QKV_API qkv_status qkv_model_prove(const qkv_model *first, const qkv_model *second, const qkv_prove_options *options,
+                                   char **report, qkv_error *err);
 
 /* ---------------------------------------------------------------- which kernel PyTorch uses for an attention */
 
@@ -242,6 +324,43 @@ typedef struct qkv_joint_options {
  * those sizes, or null where they depend on data. */
 QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err);
 
+/* ---------------------------------------------------------------- integers of 8 bits */
+
+typedef struct qkv_quantize_options {
+    size_t struct_size;      /* sizeof(qkv_quantize_options) */
+    const char *target;      /* whose kernels decide where quantizers go: qkv_quantize_target; NULL: "cpu" */
+    const char *calibration; /* how ranges become scales: qkv_calibration; NULL: "minmax" */
+    double percentile;       /* of that calibration; 0: 99.99 */
+    int asymmetric;          /* 1: activations are u8 with a zero point; 0: i8 */
+    int dynamic;             /* 1: linear layers alone, by a scale a token that every run finds; no calibration */
+    /* n_data tensors by the names of inputs, one example a row (axis 0); those of other length are the same for all.
+     * 0: random numbers, whose ranges say little of a trained model */
+    const char *const *names;
+    const qkv_tensor *data;
+    int n_data;
+    int64_t batch;           /* rows a run; 0: the model's, or 32 */
+    const char *const *skip; /* n_skip names of nodes or weights to leave in floats, with * and ? */
+    int n_skip;
+    int threads; /* 0: all; results do not depend on it */
+    uint64_t seed;
+    /* After every batch; not 0 stops, with QKV_USAGE. NULL: none */
+    int (*progress)(void *user, long long done, long long total);
+    void *progress_user;
+} qkv_quantize_options;
+
+/* The model with attention recognised, and its linear layers and attentions between quantizers, where the target
+ * multiplies integers: weights a channel each, activations one scale each, biases and norms in floats. It runs, in
+ * integers, and is written as ONNX (QuantizeLinear, DequantizeLinear) or .pt2 (quantized_decomposed), like any model;
+ * docs/QUANTIZE.md. It shares the other weights of m. NULL with QKV_USAGE for data that do not fit or are not finite,
+ * with QKV_UNSUPPORTED for a model that has quantizers already, or where nothing can be quantized. options may be NULL.
+ * *report (may be NULL; qkv_free it): one JSON object with target, calibration, data ("given" or "random"), batches,
+ * quantized, left, weights (counts), sites [{node, kind, weight, why_not (null: it is quantized)}], points [{value,
+ * dtype, scale, zero_point, low, high}], outputs [{output, cosine, max_abs}] against the floats over 8 batches. */
+QKV_API qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report,
+                                      qkv_error *err);
+QKV_API const char *qkv_quantize_target(int i); /* "cpu", ...; NULL after the last */
+QKV_API const char *qkv_calibration(int i);     /* "minmax", ... */
+
 /* ---------------------------------------------------------------- checking */
 
 /* What is to run a model: a sum of these. */
@@ -282,6 +401,16 @@ QKV_API const char *qkv_check_id(int i); /* "Q100", ...; NULL after the last */
 QKV_API qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to,
                                      int n_to, qkv_error *err);
 
+/* ---------------------------------------------------------------- outputs that become inputs */
+
+/* Keys and values of a decoder, states: after every run `input` is what `output` was in it, without a copy. The first
+ * run takes what was set; what is set later is the next run's. output NULL: `input` is not fed any more. Where the
+ * model appends to the input (a cat of it and new values), it grows in place, and begins with size 0 on that axis if it
+ * was not set. Outputs that are fed stay in the session's memory (qkv_session_output_memory is not asked for them) and
+ * may have strides. Dtypes, ranks and fixed sizes that differ are QKV_USAGE here, other sizes in the run. After a
+ * failed run the input is as before. Its memory counts for memory_limit. */
+QKV_API qkv_status qkv_session_feed(qkv_session *s, const char *input, const char *output, qkv_error *err);
+
 /* ---------------------------------------------------------------- what a session did */
 
 typedef struct qkv_stats {
@@ -298,6 +427,12 @@ typedef struct qkv_stats {
     size_t kept_bytes;    /* results of kept inputs (qkv_session_keep) */
 } qkv_stats;
 QKV_API qkv_status qkv_session_stats(const qkv_session *s, qkv_stats *out, qkv_error *err); /* set out->struct_size */
+
+/* What the arena holds during the last run, as one JSON object; qkv_free it. Keys: arena_bytes, steps [{node, op,
+ * alive_bytes (results alive while it runs), scratch_bytes, constant (true: computed once for each size)}], peak (index
+ * of the step that needs most, null: there is none) and held, what is alive then, largest first [{value, op, shape,
+ * bytes, from, to (steps)}]. QKV_USAGE before the first run. */
+QKV_API char *qkv_session_memory_json(const qkv_session *s, qkv_error *err);
 
 /* Time per step of the runs since profiling was switched on. One JSON object with steps [..]; qkv_free it. A step:
  * {node, op, shape (of its results), calls, total_ms, min_ms (the shortest call), operands, arithmetic ("bf16" where it

@@ -10,10 +10,12 @@
     qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")    # static exports at two sizes become one for all sizes
     qkv.joint("model.pt2", loss="output_0", path="joint.pt2")  # the model and the gradients of its loss
     qkv.Trainer("joint.pt2", lr=1e-3).fit({"x": x, "target": y}, epochs=10)  # trains its parameters
+    qkv.prove("model.pt2", "model.onnx")["sense"]       # do two files compute the same, and in which sense
     qkv.check("model.onnx", target="ort")               # errors and warnings, as a Report
     qkv.backends("model.pt2", device="cuda-sm90")       # which kernel PyTorch takes for each attention
     qkv.BatchPredictor("model.pt2")                     # picklable, on dicts of columns: multiprocessing, ray.data
     qkv.Segmenter("sam3.pt2", ["red car"])(image)       # every instance of a text: boxes, masks
+    qkv.Tokenizer("tokenizer.json"), qkv.Sampler(0.8)    # text and tokens of a language model (docs/GENERATE.md)
     qkv.InferenceSession("model.onnx")                  # as onnxruntime's
     with model.session() as s, s.profile() as report:   # also s.trace, s.stats, s.seed; model.verify, model.bench
         s(array)
@@ -26,15 +28,18 @@ from ._lib import Error, library_path, version
 from ._backends import backends, sdpa_choice
 from ._check import check
 from ._generalize import Generalized, generalize
+from ._prove import prove
 from .batch import BatchPredictor
+from .generate import Sampler, Tokenizer
 from .inference import InferenceSession, SessionOptions, get_available_providers
 from .model import Model, Output, Outputs, Session, joint
 from .segment import Segmenter
 from .train import Step, Trainer
 
-__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Outputs", "Segmenter",
-           "Session", "SessionOptions", "Step", "Trainer", "backends", "check", "export", "generalize",
-           "get_available_providers", "joint", "nn", "sdpa_choice", "trace", "library_path", "version"]
+__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Outputs", "Sampler",
+           "Segmenter", "Session", "SessionOptions", "Step", "Tokenizer", "Trainer", "backends", "check", "export",
+           "generalize", "get_available_providers", "joint", "nn", "prove", "sdpa_choice", "trace", "library_path",
+           "version"]
 
 
 def __getattr__(name):  # import torch only for export

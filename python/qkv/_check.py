@@ -4,6 +4,7 @@ import json
 import os
 from typing import Iterable, Optional, Union
 
+from ._html import html_table
 from ._lib import CError, CheckOptions, check as raise_unless, choice, lib
 
 
@@ -29,6 +30,12 @@ class Report:
 
     def __str__(self):
         return "\n".join(map(str, self.findings)) or "no findings"
+
+    def _repr_html_(self):
+        heads = ["severity", "id", "place", "message", "remedy"]
+        counts = f"{len(self.errors)} errors, {len(self.warnings)} warnings, {len(self.notes)} notes"
+        title = f"{self.data['file']}: {counts}"
+        return html_table(title, heads, [[f.get(h, "") for h in heads] for f in self.findings])
 
 
 def check(path: Union[str, os.PathLike], target: Union[None, str, Iterable[str]] = None, security: bool = False,

@@ -432,15 +432,15 @@ def exported(module, args, kwargs=None, dynamic_shapes=None):
 
 
 def strip_metadata(path):
-    """Node metadata (stack traces with this machine's paths) and sample inputs (a pickle) are removed from the
-    archive; weights keep their alignment."""
+    """Node metadata (stack traces with this machine's paths), apart from the modules around a node, and sample inputs
+    (a pickle) are removed from the archive; weights keep their alignment."""
     with zipfile.ZipFile(path) as z:
         model = [n for n in z.namelist() if n.endswith(".json") and "/models/" in n][0]
         program = json.loads(z.read(model))
 
         def clean(graph):
             for node in graph["nodes"]:
-                node["metadata"] = {}
+                node["metadata"] = {k: v for k, v in node["metadata"].items() if k == "nn_module_stack"}
                 for i in node["inputs"]:
                     if "as_graph" in i["arg"]:
                         clean(i["arg"]["as_graph"]["graph"])
@@ -462,6 +462,21 @@ def strip_metadata(path):
                 out.writestr(entry, data)
     os.chmod(temporary, 0o644)
     os.replace(temporary, path)
+
+
+def _size_names(program, specs):
+    """{symbol of the program: name of the Dim}, as far as the caller named them."""
+    inputs = [n.meta["val"] for n, s in zip(program.graph.nodes, program.graph_signature.input_specs)
+              if s.kind.name == "USER_INPUT" and isinstance(n.meta.get("val"), torch.Tensor)]
+    found = {}
+    for value, (_, _, axes) in zip(inputs, specs):
+        for axis, dim in axes.items():
+            size = value.shape[axis]
+            root = _linear(dim)[0]
+            free = size.node.expr.free_symbols if isinstance(size, torch.SymInt) else ()
+            if len(free) == 1 and not isinstance(root, _Hint):
+                found.setdefault(str(next(iter(free))), root.__name__)
+    return {k: v for k, v in found.items() if list(found.values()).count(v) == 1}
 
 
 def _takes(program, args, kwargs):
@@ -514,7 +529,8 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
         program, roots, sizes, notes = _exported(module, args, kwargs, dynamic_shapes, specs)
         report.notes = notes + shared
         report.narrowed = _narrowed(program, args, kwargs, module, specs)
-        torch.export.save(program, str(path))
+        names = _size_names(program, specs)
+        torch.export.save(program, str(path), extra_files={"qkv_sizes.json": json.dumps(names)} if names else None)
         strip_metadata(str(path))
         model = Model(path)
         names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"

@@ -31,7 +31,8 @@ class CTensor(C.Structure):
 class LoadOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("compute", C.c_int), ("no_fuse", C.c_int),
                 ("fixed_names", C.POINTER(C.c_char_p)),
-                ("fixed", C.POINTER(CTensor)), ("n_fixed", C.c_int), ("skip_padding", C.c_int), ("no_mmap", C.c_int)]
+                ("fixed", C.POINTER(CTensor)), ("n_fixed", C.c_int), ("skip_padding", C.c_int), ("no_mmap", C.c_int),
+                ("cache", C.c_char_p)]
 
 
 class SessionOptions(C.Structure):
@@ -105,6 +106,11 @@ class OnnxOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("opset", C.c_int), ("profile", C.c_int), ("external_data", C.c_int)]
 
 
+class GraphOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("format", C.c_int), ("passes", C.c_char_p), ("as_run", C.c_int),
+                ("module", C.c_char_p), ("op", C.c_char_p), ("around", C.c_char_p), ("hops", C.c_int)]
+
+
 class GeneralizeOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("dims", C.POINTER(C.c_char_p)), ("n_dims", C.c_int),
                 ("dynamic", C.POINTER(C.c_char_p)), ("n_dynamic", C.c_int), ("apart", C.c_int),
@@ -118,6 +124,17 @@ class JointOptions(C.Structure):
                 ("dims", C.POINTER(C.c_int64)), ("n_dims", C.c_int)]
 
 
+Progress = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_longlong, C.c_longlong)
+
+
+class QuantizeOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("target", C.c_char_p), ("calibration", C.c_char_p),
+                ("percentile", C.c_double), ("asymmetric", C.c_int), ("dynamic", C.c_int),
+                ("names", C.POINTER(C.c_char_p)), ("data", C.POINTER(CTensor)), ("n_data", C.c_int),
+                ("batch", C.c_int64), ("skip", C.POINTER(C.c_char_p)), ("n_skip", C.c_int), ("threads", C.c_int),
+                ("seed", C.c_uint64), ("progress", Progress), ("progress_user", C.c_void_p)]
+
+
 class CheckOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("targets", C.c_uint), ("security", C.c_int), ("full", C.c_int),
                 ("strict", C.c_int)]
@@ -127,6 +144,10 @@ class SegmentOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("tokenizer", C.c_char_p), ("processor", C.c_char_p),
                 ("threshold", C.c_double), ("tile", C.c_int), ("overlap", C.c_int), ("progress", PROGRESS),
                 ("progress_user", C.c_void_p), ("batch", C.c_int)]
+
+
+class SampleOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("temperature", C.c_double), ("top_k", C.c_int64), ("top_p", C.c_double)]
 
 
 class CInstance(C.Structure):
@@ -147,7 +168,13 @@ class BackendsOptions(C.Structure):
                 ("n_dims", C.c_int)]
 
 
-CHOICES = ("onnx_profile", "optimizer", "schedule", "decompose", "recompute", "phase", "target")
+class ProveOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("dim_names", C.POINTER(C.c_char_p)), ("dims", C.POINTER(C.c_int64)),
+                ("n_dims", C.c_int), ("sizes", C.c_int), ("seeds", C.c_int), ("floats", C.c_int),
+                ("counterexample", C.c_char_p)]
+
+
+CHOICES = ("onnx_profile", "graph_format", "optimizer", "schedule", "decompose", "recompute", "phase", "target")
 SUMS = ("phase", "target")  # whose values are bits
 
 
@@ -192,20 +219,27 @@ def _functions():
             ("model_input_rank", i, p, i),
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
             ("model_output_label", s, p, i),
+            ("model_cached", i, p, C.POINTER(s)),
             ("model_state", C.c_uint, p), ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
+            ("model_with_dtype", p, p, i, C.POINTER(p), e), ("model_graph_view", p, p, C.POINTER(GraphOptions), e),
+            ("model_save_graph", i, p, s, C.POINTER(GraphOptions), e),
+            ("model_with_size_names", p, p, C.POINTER(s), C.POINTER(s), i, e), ("model_node_module", s, p, s),
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_graph_text_after", p, p, s, e),
+            ("model_graph_json", p, p, s, e), ("session_memory_json", p, p, e),
             ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
             ("model_rewrite", p, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),
             ("model_joint", p, p, C.POINTER(JointOptions), C.POINTER(p), e),
+            ("model_quantize", p, p, C.POINTER(QuantizeOptions), C.POINTER(p), e),
             ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
+            ("model_prove", i, p, p, C.POINTER(ProveOptions), C.POINTER(p), e),
             ("model_backends", p, p, C.POINTER(BackendsOptions), e),
             ("sdpa_choice", i, C.POINTER(SdpaCall), s, i, C.POINTER(i), C.POINTER(p), e),
             ("check", i, s, C.POINTER(CheckOptions), C.POINTER(p), e), ("check_explain", s, s), ("check_id", s, i),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
             ("session_set_input", i, p, s, tensor, e), ("session_keep", i, p, s, e), ("session_run", i, p, e),
-            ("session_output", i, p, i, tensor, e),
+            ("session_feed", i, p, s, s, e), ("session_output", i, p, i, tensor, e),
             ("session_output_by_name", i, p, s, tensor, e),
             ("session_output_memory", None, p, OUTPUT_MEMORY, p),
             ("session_input", i, p, i, tensor, e), ("session_seed", None, p, C.c_uint64),
@@ -229,6 +263,12 @@ def _vision_functions():
             ("picture_read", p, s, e), ("picture_create", p, p, i, i, i, e), ("picture_free", None, p),
             ("picture_width", i, p), ("picture_height", i, p),
             ("picture_rgb", p, p),
+            ("tokenizer_json", p, s, e), ("tokenizer_free", None, p),
+            ("tokenizer_encode", i, p, s, C.POINTER(C.c_int64), i, e),
+            ("tokenizer_size", C.c_int64, p),
+            ("tokenizer_bytes", C.POINTER(C.c_char), p, C.c_int64, C.POINTER(C.c_size_t)),
+            ("tokenizer_is_special", i, p, C.c_int64), ("tokenizer_find", C.c_int64, p, s),
+            ("sample", C.c_int64, C.POINTER(C.c_float), C.c_int64, C.POINTER(SampleOptions), C.POINTER(C.c_uint64), e),
             ("segmenter_create", p, p, p, C.POINTER(SegmentOptions), e), ("segmenter_free", None, p),
             ("segmenter_threshold", C.c_double, p),
             ("segmenter_context", i, p), ("segmenter_prompts", i, p, C.POINTER(s), i, C.POINTER(i), e),
@@ -253,7 +293,7 @@ def lib():
 
 
 def vision():
-    """libqkv_vision, which holds pictures, tokenizers and the segmenter; loaded when it is first needed.
+    """libqkv_vision, which holds pictures, tokenizers, samplers and the segmenter; loaded when it is first needed.
     In a wheel libqkv has all of it."""
     global _vision
     if _vision is None and hasattr(lib(), "qkv_picture_read"):
@@ -263,7 +303,8 @@ def vision():
         try:
             _vision = _declare(C.CDLL(path), _vision_functions())
         except OSError as e:
-            raise Error(f"cannot load '{path}', which pictures and segmenters need: {e}; `make` builds it beside libqkv.so", 3) from None
+            raise Error(f"cannot load '{path}', which pictures, tokenizers and segmenters need: {e}; `make` builds it "
+                        "beside libqkv.so", 3) from None
     return _vision
 
 

@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, U
 
 import numpy as np
 
+from ._html import ReportDict
 from ._lib import SESSION_PROGRESS, CDifference, CError, CStats, Error, check, lib, text
 
 MISMATCH = 1  # qkv_status
@@ -36,11 +37,17 @@ class Watched:
             check(lib().qkv_session_stats(opened.pointer, C.byref(out), C.byref(e)) == 0, e)
         return {name: getattr(out, name) for name, _ in CStats._fields_[1:]}
 
+    def memory(self) -> ReportDict:
+        """What the arena holds at each step of the last run, and what holds its peak (docs/schema/memory.json)."""
+        e = CError()
+        with self._use() as opened:
+            return ReportDict(json.loads(text(lib().qkv_session_memory_json(opened.pointer, C.byref(e)), e)))
+
     @contextlib.contextmanager
     def profile(self) -> Iterator[Dict[str, Any]]:
         """`with session.profile() as report:` measures each step of the runs in the block. Afterwards report["steps"]
         holds {node, op, calls, total_ms, flops, ...} of each (docs/schema/profile.json)."""
-        e, report = CError(), {}
+        e, report = CError(), ReportDict()
         with self._use() as opened:
             lib().qkv_session_profile(opened.pointer, 1)
         try:

@@ -11,13 +11,15 @@ import os
 import re
 import threading
 import weakref
-from typing import Any, BinaryIO, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, BinaryIO, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from ._backends import cudnn_number
-from ._lib import (DTYPES, OUTPUT_MEMORY, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions,
-                   OnnxOptions, RewriteOptions, SessionOptions, check, choice, lib, text)
+from ._html import ReportDict, html_table
+from ._lib import (DTYPES, OUTPUT_MEMORY, BackendsOptions, CError, CTensor, Error, GraphOptions, JointOptions,
+                   LoadOptions, OnnxOptions, Progress, QuantizeOptions, RewriteOptions, SessionOptions, check, choice,
+                   lib, text)
 from ._measure import Measured, Watched
 from ._sessions import WRITES_BUFFERS, Sessions
 
@@ -227,7 +229,7 @@ class Outputs(tuple):
 
 
 def _output_memory(made):
-    """The callback that gives a run memory for its outputs: NumPy arrays, appended to `made`."""
+    """The callback that gives a run memory for its outputs: NumPy arrays, by position in `made`."""
 
     def give(_, i, like):
         t = like.contents
@@ -238,7 +240,7 @@ def _output_memory(made):
         except MemoryError:
             return None
         start = -raw.ctypes.data % 64
-        made.append(Output(dtype, shape, raw[start:start + size]))
+        made[i] = Output(dtype, shape, raw[start:start + size])
         return raw.ctypes.data + start
 
     return OUTPUT_MEMORY(give)
@@ -253,7 +255,7 @@ class _Opened:
         self._free = lib().qkv_session_free
         self.pointer = lib().qkv_session_create(model, C.byref(options), C.byref(e))
         check(self.pointer, e)
-        self._made = []
+        self._made = {}
         self._memory = _output_memory(self._made)
         lib().qkv_session_output_memory(self.pointer, self._memory, None)
 
@@ -269,10 +271,20 @@ class _Opened:
                 tensor = C.byref(alive[-1].c)
                 check(lib().qkv_session_set_input(self.pointer, name.encode(), tensor, C.byref(e)) == 0, e)
             check(lib().qkv_session_run(self.pointer, C.byref(e)) == 0, e)
-            return Results(zip(outputs, self._made))
+            return Results((outputs[i], made) for i, made in sorted(self._made.items()))
         finally:  # arrays of this run are not the next one's
             self._made.clear()
             lib().qkv_session_clear_inputs(self.pointer)
+
+    def feed(self, name, output):
+        e = CError()
+        ok = lib().qkv_session_feed(self.pointer, name.encode(), output and output.encode(), C.byref(e)) == 0
+        check(ok, e)
+
+    def output(self, name):
+        e, t = CError(), CTensor()
+        check(lib().qkv_session_output_by_name(self.pointer, name.encode(), C.byref(t), C.byref(e)) == 0, e)
+        return _array_of(t)
 
     def input_shapes(self, names):
         e, t, found = CError(), CTensor(), {}
@@ -330,6 +342,10 @@ def _arrays(results):
     return Results((name, np.asarray(o)) for name, o in results.items())
 
 
+def _folder_of(cache):
+    return None if cache is None or cache is False else b"" if cache is True else os.fsencode(cache)
+
+
 def _names(keep):
     return [keep] if isinstance(keep, str) else list(keep)
 
@@ -367,8 +383,21 @@ class Session(_Runs, Watched):
         """run, in one of asyncio's threads."""
         return await asyncio.to_thread(self.run, feeds, keep)
 
+    def feed(self, name: str, from_: Optional[str]) -> None:
+        """session.feed("past_0", from_="output_1"): after every run that input is what that output was in it, without
+        a copy, and runs do not return the output (session.output gives it). Where the model appends to the input, it
+        grows in place, and begins empty if the first run is not given it. from_=None ends it. (docs/GENERATE.md)"""
+        with self._use() as opened:
+            self._kept = True
+            opened.feed(name, from_)
+
+    def output(self, name: str) -> np.ndarray:
+        """A copy of an output of the last run: one that is fed to an input."""
+        with self._use() as opened:
+            return opened.output(name)
+
     def reset(self) -> None:
-        """Buffers that the model writes go back to the file's values."""
+        """Buffers that the model writes go back to the file's values; fed inputs are not set any more."""
         with self._use() as opened:
             opened.reset()
 
@@ -412,24 +441,29 @@ class Model(_Runs, Measured):
     where a key padding mask marks tokens, the network runs on the real ones only, and padded positions of outputs are 0
     (model.rewrite(skip_padding=True) reports what it found). mmap=False reads the file into memory: one that is
     mapped and cut short by another process ends this one by SIGBUS.
+
+    cache=True, or a folder: the model is kept there packed for this CPU (Model.pack; True: $XDG_CACHE_HOME/qkv/packed),
+    and mapped from there from the second time on, so that processes share one copy of its weights. `cached` says
+    whether this one is, `cache_note` why it is not, or which file it is.
     """
 
     path: Optional[str]
 
     def __init__(self, path: Union[str, os.PathLike, bytes, BinaryIO], compute: Optional[str] = None,
                  threads: Optional[int] = None, fuse: bool = True, fixed: Optional[Mapping[str, Any]] = None,
-                 optimize: bool = True, skip_padding: bool = False, mmap: bool = True):
+                 optimize: bool = True, skip_padding: bool = False, mmap: bool = True,
+                 cache: Union[bool, str, os.PathLike] = False):
         self._model = self._sessions = None
         data = _bytes_of(path)
         self.path = str(path) if data is None else None
-        self._args = (self.path, compute, threads, fuse, fixed, optimize, skip_padding, mmap)
+        self._args = (self.path, compute, threads, fuse, fixed, optimize, skip_padding, mmap, cache)
         e = CError()
         borrowed = [_borrow(x) for x in (fixed or {}).values()]
         names = (C.c_char_p * len(borrowed))(*[name.encode() for name in fixed or {}])
         tensors = (CTensor * len(borrowed))(*[b.c for b in borrowed])
         options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1, names,
                               tensors, len(borrowed),
-                              skip_padding, 0 if mmap else 1)
+                              skip_padding, 0 if mmap else 1, _folder_of(cache))
         if data is None:
             self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
         else:
@@ -438,6 +472,18 @@ class Model(_Runs, Measured):
         self._rewrites, self._before, self._users = [], [], weakref.WeakSet()
         self._open_sessions()
         self._list_ends()
+
+    @property
+    def cached(self) -> bool:
+        """Mapped from a file of the folder that cache= asked for."""
+        return bool(lib().qkv_model_cached(self._model, None))
+
+    @property
+    def cache_note(self) -> Optional[str]:
+        """What became of cache=, in a sentence; None where it was not given."""
+        note = C.c_char_p()
+        lib().qkv_model_cached(self._model, C.byref(note))
+        return note.value.decode() if note.value else None
 
     def _list_ends(self):
         m = self._model
@@ -521,14 +567,70 @@ class Model(_Runs, Measured):
             out[name] = (lo.value, None if hi.value == 2**63 - 1 else hi.value)
         return out
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> ReportDict:
         """What `qkv inspect --json` prints, as a dict."""
         e = CError()
-        return json.loads(text(lib().qkv_model_describe(self._model, C.byref(e)), e))
+        return ReportDict(json.loads(text(lib().qkv_model_describe(self._model, C.byref(e)), e)))
+
+    def name_sizes(self, names: Mapping[str, str]) -> None:
+        """Calls sizes otherwise from now on, {"s43": "batch"}, in everything that is said and written of the model.
+        The old names still find them. A file of qkv.export has the names of its Dims."""
+        e, room = CError(), max(len(names), 1)
+        old, new = ((C.c_char_p * room)(*[x.encode() for x in part]) for part in (names, names.values()))
+        with self._sessions.closed():
+            made = lib().qkv_model_with_size_names(self._model, old, new, len(names), C.byref(e))
+            check(made, e)
+            self._become(made)
+
+    def graph_view(self, module: Optional[str] = None, op: Optional[str] = None, around: Optional[str] = None,
+                   hops: int = 1, passes: Optional[str] = None, as_run: bool = False, format: str = "text") -> str:
+        """The nodes of a module, of an op ("linear"), at most `hops` edges from the node `around`, or those that meet
+        all conditions given, as text, "dot" (for graphviz) or "svg". as_run=True: of the graph that runs; passes=
+        "detach,rewrite": after these."""
+        e, texts = CError(), [None if x is None else x.encode() for x in (passes, module, op, around)]
+        options = GraphOptions(C.sizeof(GraphOptions), choice("graph_format", format), texts[0], as_run, *texts[1:],
+                               hops)
+        return text(lib().qkv_model_graph_view(self._model, C.byref(options), C.byref(e)), e)
+
+    def to_dtype(self, dtype: str) -> Model:
+        """A new model with other float types, for files: "f16" or "bf16" for products, attention, embedding tables
+        and their weights (norms, sums, inputs and outputs stay float32), "f32" for all of a half-precision model. Its
+        `dtype_report` names the ops of either kind."""
+        e, report = CError(), C.c_void_p()
+        made = lib().qkv_model_with_dtype(self._model, DTYPES.index(dtype), C.byref(report), C.byref(e))
+        check(made, e)
+        model = Model._of(made)
+        model.dtype_report = json.loads(text(report.value, e))
+        return model
+
+    def module_of(self, node: str) -> Optional[str]:
+        """The path of the module that a node of graph_text() belongs to, "encoder.layers.0.attn", "" for the model
+        itself; None where the file does not say."""
+        path = lib().qkv_model_node_module(self._model, node.encode())
+        return None if path is None else path.decode()
 
     def graph_text(self) -> str:
         e = CError()
         return text(lib().qkv_model_graph_text(self._model, C.byref(e)), e)
+
+    def graph(self, passes: Optional[str] = "import") -> ReportDict:
+        """The graph as a dict of inputs, weights, outputs and nodes (docs/schema/graph.json), after the passes that
+        are named ("import,detach,rewrite"); None: as a session runs it."""
+        e = CError()
+        found = lib().qkv_model_graph_json(self._model, passes.encode() if passes else None, C.byref(e))
+        return ReportDict(json.loads(text(found, e)))
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        if self._model is None:
+            return html_table(f"{self.path} (closed)", [], [])
+        about = self.describe()
+        rows = [[kind[:-1], x.get("label", x["name"]), x["dtype"], ", ".join(map(str, x["shape"]))]
+                for kind in ("inputs", "outputs") for x in about[kind]]
+        sizes = [["size", name, "", f"{low} to {'any' if high is None else high}"]
+                 for name, (low, high) in self.symbols.items()]
+        title = f"{os.path.basename(str(self.path))}: {about['parameters']:,} parameters, {about['nodes']:,} nodes"
+        return html_table(title, ["", "name", "dtype", "sizes"], rows + sizes)
 
     def rewrite(self, prove: bool = False, rules: Iterable[str] = (),
                 phases: Iterable[str] = ("recompose", "convert", "fuse"), exact_masked_rows: bool = False,
@@ -553,6 +655,7 @@ class Model(_Runs, Measured):
             found = json.loads(text(report.value, e)) if report.value else None
             check(made, e)
             self._become(made)
+        found = ReportDict(found)
         self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows,
                                    skip_padding=skip_padding, lift_sdpa=lift_sdpa, cudnn=cudnn))
         return found
@@ -564,7 +667,7 @@ class Model(_Runs, Measured):
         names = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims])
         options = BackendsOptions(C.sizeof(BackendsOptions), device.encode(), cudnn_number(cudnn), train, names,
                                   (C.c_int64 * max(len(dims), 1))(*dims.values()), len(dims))
-        return json.loads(text(lib().qkv_model_backends(self._model, C.byref(options), C.byref(e)), e))
+        return ReportDict(json.loads(text(lib().qkv_model_backends(self._model, C.byref(options), C.byref(e)), e)))
 
     def save(self, path: Union[str, os.PathLike]) -> None:
         """Writes a .pt2 that torch.export.load and qkv.Model read, with the same inputs, outputs,
@@ -623,6 +726,32 @@ class Model(_Runs, Measured):
         check(made, e)
         model = Model._of(made)
         model.joint_report = json.loads(text(report.value, e))
+        return model
+
+    def quantize(self, data: Optional[Mapping[str, Any]] = None, calibration: str = "minmax",
+                 percentile: float = 99.99, target: str = "cpu", dynamic: bool = False, asymmetric: bool = False,
+                 skip: Names = (), batch: int = 0, threads: int = 0, seed: int = 0,
+                 progress: Optional[Callable[[int, int], Any]] = None) -> Model:
+        """A model whose linear layers and attentions stand between quantizers, where `target` multiplies integers
+        (docs/QUANTIZE.md). data: arrays by the names of inputs, one example a row, from which the ranges come by
+        `calibration` ("minmax", "average", "percentile", "entropy", "mse"); None: random numbers, which say little of
+        a trained model. dynamic=True needs none: each run finds a scale a token. skip: names of nodes or weights to
+        leave in floats, with * and ?. progress(done, total) is called after every batch; a true result stops. The
+        result's `quantize_report` is the report of `qkv quantize --json`."""
+        e, report, skip = CError(), C.c_void_p(), [skip] if isinstance(skip, str) else list(skip)
+        borrowed = {name: _borrow(x) for name, x in (data or {}).items()}
+        room = max(len(borrowed), 1)
+        options = QuantizeOptions(C.sizeof(QuantizeOptions), target.encode(), calibration.encode(), percentile,
+                                  asymmetric, dynamic, (C.c_char_p * room)(*[n.encode() for n in borrowed]),
+                                  (CTensor * room)(*[b.c for b in borrowed.values()]), len(borrowed), batch,
+                                  (C.c_char_p * max(len(skip), 1))(*[n.encode() for n in skip]), len(skip), threads,
+                                  seed)
+        if progress:
+            options.progress = Progress(lambda _, done, total: int(bool(progress(done, total))))
+        made = lib().qkv_model_quantize(self._model, C.byref(options), C.byref(report), C.byref(e))
+        check(made, e)
+        model = Model._of(made)
+        model.quantize_report = json.loads(text(report.value, e))
         return model
 
     def weights(self) -> Dict[str, np.ndarray]:
