@@ -1,7 +1,8 @@
 /* Our matrix products and oneDNN's, side by side in one process, with the machine's multiply-add peak of the same run.
  *
  *     cc -O3 -fopenmp -std=gnu17 -Isrc -Iinclude -D_GNU_SOURCE bench/products.c build/libqkv_plain.a -ldnnl -lz
- * -lminizip -lm -o /tmp/products OMP_NUM_THREADS=1 /tmp/products f32 197x768x3072 128x768x768 ...          M x K x N
+ *         -lminizip -lm -o /tmp/products
+ *     OMP_NUM_THREADS=1 /tmp/products f32 197x768x3072 128x768x768 ...          M x K x N
  *     OMP_NUM_THREADS=1 /tmp/products bf16
  *
  * Weights are cold as in a model: each shape has as many weights as fill 160 MB (32 at most), multiplied in turn.

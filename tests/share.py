@@ -6,7 +6,7 @@
                                                      a copy is kept by the hash of versions and sources
 
 The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry whose
-group has the name of a file that was changed within a day before the commit (tests/spellings/masks.py,
+group has the name of a file that was changed within six hours before the commit (tests/spellings/masks.py,
 attention/masks.rules) runs in any case.
 """
 import ast
@@ -42,9 +42,9 @@ def meaning(name, text):
 
 
 def changed_stems():
-    """Names without ending of the files that were added or edited (not just moved or wrapped) within a day before the
-    commit."""
-    since = int(git("log", "-1", "--format=%ct") or 0) - 86400
+    """Names without ending of the files that were added or edited (not just moved or wrapped) within six hours before
+    the commit, which is what one session writes between two runs of CI."""
+    since = int(git("log", "-1", "--format=%ct") or 0) - 6 * 3600
     log = git("log", f"--since={since}", "--format=", "--name-status", "-M", "--diff-filter=AM")
     before = git("rev-list", "-1", f"--before={since}", "HEAD")
     stems = set()

@@ -16,6 +16,7 @@
 #include "grad/grad.h"
 #include "ir/copy.h"
 #include "program/passes.h"
+#include "program/equal.h"
 #include "program/prepare.h"
 #include "program/pack.h"
 #include "run/session.h"
@@ -157,16 +158,16 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
         return api_no_memory(err);
     }
     OpenOptions open = {
-        .compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE, .no_fuse = o.no_fuse != 0, .copy = o.no_mmap != 0};
-    if (!fixed_inputs(&o, &open, &e) || !program_open(&m->program, path, &open, &e)) {
-        mem_free((void *)(uintptr_t)open.fixed.value);
-        qkv_model_free(m);
-        return api_null(&e, err);
-    }
+        .compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE,
+        .no_fuse = o.no_fuse != 0,
+        .copy = o.no_mmap != 0,
+        .skip_padding = o.skip_padding != 0,
+    };
+    m->cached.folder = o.cache;
+    bool ok = fixed_inputs(&o, &open, &e) && (o.cache ? program_open_kept(&m->program, path, &open, &m->cached, &e)
+                                                      : program_open(&m->program, path, &open, &e));
+    m->cached.folder = NULL; /* the caller's */
     mem_free((void *)(uintptr_t)open.fixed.value);
-    Buf report = {0};
-    bool ok = !o.skip_padding || program_rewrite(&m->program, &(OptimiseOptions){.skip_padding = true}, &report, &e);
-    buf_free(&report);
     ok = ok && (input_texts(m) || oom(&e));
     if (api_whole(ok, &e)) return m;
     qkv_model_free(m);
@@ -210,18 +211,37 @@ qkv_model *api_model_copy(const qkv_model *m, Err *err)
     return NULL;
 }
 
-void qkv_model_free(qkv_model *m)
+static void free_texts(qkv_model *m)
 {
-    if (!m) return;
     int n = m->program.graph ? m->program.graph->ninput : 0;
     for (int i = 0; m->input_dim && i < n; i++) {
         for (int k = 0; m->input_dim[i] && k < MAX_RANK; k++) mem_free(m->input_dim[i][k]);
         mem_free(m->input_dim[i]);
     }
     mem_free(m->input_dim);
+    m->input_dim = NULL;
+}
+
+bool api_input_texts(qkv_model *m, Err *err)
+{
+    free_texts(m);
+    return input_texts(m) || oom(err);
+}
+
+void qkv_model_free(qkv_model *m)
+{
+    if (!m) return;
+    free_texts(m);
     program_close(&m->program);
+    cached_free(&m->cached);
     mem_free(m->path);
     mem_free(m);
+}
+
+int qkv_model_cached(const qkv_model *m, const char **note)
+{
+    if (note) *note = m ? m->cached.note.data : NULL;
+    return m && m->cached.used;
 }
 
 qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err)
@@ -237,6 +257,7 @@ qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *opti
                          .no_builtin = q.no_builtin_rules != 0,
                          .phases = q.phases,
                          .prove = q.prove != 0,
+                         .prove_floats = q.prove == 2,
                          .seeds = q.seeds,
                          .counterexample = q.counterexample,
                          .exact_masked_rows = q.exact_masked_rows != 0,
@@ -253,6 +274,24 @@ qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *opti
     if (ok) return made;
     qkv_model_free(made);
     return api_null(&e, err);
+}
+
+qkv_status qkv_model_prove(const qkv_model *first, const qkv_model *second, const qkv_prove_options *options,
+                           char **report, qkv_error *err)
+{
+    qkv_prove_options q = {0};
+    Err e = api_begin();
+    if (report) *report = NULL;
+    if (!GIVEN(first) || !GIVEN(second) || !VERSIONED_TAKE(qkv_prove_options, counterexample, &q, options, &e) ||
+        !GIVEN_TEXTS(q.dim_names, q.n_dims) || !GIVEN_LIST(q.dims, q.n_dims))
+        return api_give(&e, err);
+    EqualOptions o = {q.dim_names, q.dims, q.n_dims, q.sizes, q.seeds, q.floats != 0, q.counterexample};
+    Buf b = {0};
+    bool ok = api_whole(program_equal(&first->program, &second->program, &o, &b, &e), &e);
+    if (report) *report = b.failed ? NULL : b.data;
+    if (!report || b.failed) buf_free(&b);
+    if (ok) e = (Err){0};
+    return api_give(&e, err);
 }
 
 static const Graph *graph_of(const qkv_model *m) { return m->program.graph; }
@@ -355,12 +394,20 @@ char *qkv_model_graph_text(const qkv_model *m, qkv_error *err)
     return api_no_memory(err);
 }
 
+/* A copy, as writers make expressions of their own, with its constants folded. */
+static Graph *for_writing(const qkv_model *m, Err *err)
+{
+    Prepared r;
+    if (!program_prepare(&m->program, PASSES_WRITE, &r, err)) return NULL;
+    return r.graph ? r.graph : graph_copy(graph_of(m), err);
+}
+
 qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
 {
     Err e = api_begin();
     if (!GIVEN(m) || !GIVEN(path)) return give(&e, err);
     Extras x = {0};
-    Graph *own = graph_copy(graph_of(m), &e); /* writers make expressions of their own */
+    Graph *own = for_writing(m, &e);
     bool ok = own && (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) &&
               pt2_save(own, x.file, x.n, path, &e);
     extras_close(&x);
@@ -374,7 +421,7 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
     PackInfo i;
     if (!GIVEN(m) || !GIVEN(path)) return give(&e, err);
     if (info && !VERSIONED_WANTED(qkv_pack_info, message, info, &e)) return give(&e, err);
-    if (!program_pack(&m->program, path, &i, &e)) return give(&e, err);
+    if (!program_pack(&m->program, path, NULL, &i, &e)) return give(&e, err);
     if (!info) return QKV_OK;
     qkv_pack_info all = {.weights = i.weights,
                          .packed = i.packed,
@@ -387,9 +434,9 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
 }
 
 /* A copy for ONNX, which has no gradient of attention: products stand in its place. */
-static Graph *spelled_out(const Graph *g, Err *err)
+static Graph *spelled_out(const qkv_model *m, Err *err)
 {
-    Graph *own = graph_copy(g, err);
+    Graph *own = for_writing(m, err);
     const Node *n = own ? own->first : NULL;
     while (n && n->op->id != OP_sdpa_lse && n->op->id != OP_sdpa_backward) n = n->next;
     if (!n || attention_written_out(own, err)) return own;
@@ -412,7 +459,7 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
                       .profile = *profile,
                       .torch_version = m->program.source->torch_version,
                       .external = o.external_data};
-    Graph *own = spelled_out(graph_of(m), &e);
+    Graph *own = spelled_out(m, &e);
     bool ok = own && onnx_save(own, path, &to, &text, &e);
     graph_free(own);
     if (ok && text.failed) ok = oom(&e);
@@ -547,6 +594,28 @@ qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error *err)
     return api_done(s, (i >= 0 || api_unknown_input(g, name, &e)) && session_keep(s->session, i, &e), &e, err);
 }
 
+/* An output by name, label or position; -1 after a message that lists them. */
+static int named_output(const Graph *g, const char *name, Err *err)
+{
+    int i = find_output(g, name);
+    if (i >= 0) return i;
+    Buf b = {0};
+    for (int k = 0; k < g->noutput; k++) buf_printf(&b, "%s%s", k ? ", " : "", output_label(&g->output[k]));
+    fail(err, E_USAGE, "no output is called '%s'; this model has %s", name, b.len ? b.data : "no outputs");
+    buf_free(&b);
+    return -1;
+}
+
+qkv_status qkv_session_feed(qkv_session *s, const char *input, const char *output, qkv_error *err)
+{
+    Err e = api_begin();
+    if (!GIVEN(input) || !api_enter(s, &e)) return give(&e, err);
+    const Graph *g = session_graph(s->session);
+    int i = api_find_input(g, input), from = i >= 0 && output ? named_output(g, output, &e) : -1;
+    bool ok = (i >= 0 || api_unknown_input(g, input, &e)) && (from >= 0 || !output);
+    return api_done(s, ok && session_feed(s->session, i, from, &e), &e, err);
+}
+
 void qkv_session_clear_inputs(qkv_session *s)
 {
     if (!api_enter_silent(s)) return;
@@ -577,14 +646,8 @@ qkv_status qkv_session_output_by_name(qkv_session *s, const char *name, qkv_tens
     Err e = api_begin();
     if (!GIVEN(name) || !api_enter(s, &e)) return give(&e, err);
     const Graph *g = session_graph(s->session);
-    int i = find_output(g, name);
-    if (i < 0) {
-        Buf b = {0};
-        for (int k = 0; k < g->noutput; k++) buf_printf(&b, "%s%s", k ? ", " : "", output_label(&g->output[k]));
-        fail(&e, E_USAGE, "no output is called '%s'; this model has %s", name, b.len ? b.data : "no outputs");
-        buf_free(&b);
-        return api_done(s, false, &e, err);
-    }
+    int i = named_output(g, name, &e);
+    if (i < 0) return api_done(s, false, &e, err);
     api_leave(s);
     return qkv_session_output(s, i, out, err);
 }

@@ -6,6 +6,7 @@
 #include "base/versioned.h"
 #include <stdatomic.h>
 #include "onnx/write/write.h"
+#include "program/cache.h"
 #include "program/program.h"
 #include "qkv.h"
 #include "qkv_tools.h"
@@ -13,6 +14,7 @@
 
 struct qkv_model {
     Program program;
+    Cached cached;
     char *path;
     char ***input_dim; /* per input, per axis: text */
 };
@@ -63,6 +65,7 @@ void *api_no_memory(qkv_error *to);
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
 /* A copy whose graph may be changed; see program_copy. */
 qkv_model *api_model_copy(const qkv_model *m, Err *err);
+bool api_input_texts(qkv_model *m, Err *err); /* the sizes of inputs as text, again after a size was renamed */
 struct Session *api_session(const qkv_session *s);
 bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err);
 void api_tensor_out(const Tensor *t, Shown *shown, qkv_tensor *q);

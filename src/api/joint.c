@@ -39,29 +39,7 @@ typedef struct Cost {
 /* Sizes for which costs are told: the given ones, the file's examples, the smallest there are. */
 static bool example_sizes(const Graph *g, const qkv_joint_options *o, Binding *b, Err *err)
 {
-    int n = 0, symbols = expr_symbol_count(g->ex);
-    const char **name = arena_array(g->arena, const char *, o->n_dims + symbols + 1);
-    int64_t *value = arena_array(g->arena, int64_t, o->n_dims + symbols + 1);
-    if (!name || !value) return oom(err);
-    for (int i = 0; i < o->n_dims; i++) {
-        name[n] = o->dim_names[i];
-        value[n++] = o->dims[i];
-    }
-    TRY(binding_init(b, g->ex, err));
-    if (!bind_named(g, name, value, n, b, err)) return binding_free(b), false;
-    for (int i = 0; i < symbols; i++) {
-        const Symbol *s = expr_symbol(g->ex, i);
-        if (s->source != SYM_INPUT || !s->has_hint || b->bound[i]) continue;
-        name[n] = s->name;
-        value[n++] = s->hint;
-    }
-    binding_clear(b);
-    Err hints = {0};
-    if (choose_sizes(g, name, value, n, b, &hints)) return true;
-    binding_clear(b);
-    if (choose_sizes(g, name, value, o->n_dims, b, err)) return true;
-    binding_free(b);
-    return false;
+    return choose_example_sizes(g, o->dim_names, o->dims, o->n_dims, b, err);
 }
 
 /* Of the graph as a session would run it; unknown where sizes are data-dependent. */
@@ -135,7 +113,7 @@ static qkv_model *joint_of(const qkv_model *m, const JointOptions *options, cons
     if (!g) return NULL;
     bool weighs = joint.recompute != RECOMPUTE_NONE, ok = !weighs || example_sizes(g, o, &sizes, e);
     joint.sizes = weighs && ok ? &sizes : NULL;
-    ok = ok && passes_run(&(Pipeline){.graph = g, .joint = &joint}, PASSES_JOINT, e);
+    ok = ok && passes_run(&(Pipeline){.graph = g, .joint = &joint, .differentiate = graph_joint}, PASSES_JOINT, e);
     if (joint.sizes) binding_free(&sizes);
     if (ok) return api_model_of(g, m->path, m, e);
     graph_free(g);
@@ -188,10 +166,8 @@ qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options,
         !api_known(qkv_recompute_name(o.recompute), "qkv_recompute", (int)o.recompute, &e))
         return api_null(&e, err);
     const Graph *from = m->program.graph;
-    if (from->bodies || m->program.source->prepared) {
-        fail(&e, E_UNSUPPORTED,
-             from->bodies ? "a model with loops or branches that depend on data has no joint graph"
-                          : "a packed model has no joint graph: take the model that was packed");
+    if (m->program.source->prepared) {
+        fail(&e, E_UNSUPPORTED, "a packed model has no joint graph: take the model that was packed");
         return api_null(&e, err);
     }
     qkv_model *made = joint_of(m, &joint, &o, &e);

@@ -36,7 +36,7 @@ static void put_step(void *user, const Step *step)
     if (!step->calls || !step->info) return;
     const StepInfo *i = &r->p->info[step->info - 1];
     put_row(&r->b, i->node, i->op, i->result, step->calls, step->ms, step->min_ms);
-    jw_put(&r->b, "'operands': %s, 'arithmetic': %s, 'flops': %g, 'bytes': %g}", i->operands,
+    jw_put(&r->b, "'module': %s, 'operands': %s, 'arithmetic': %s, 'flops': %g, 'bytes': %g}", i->module, i->operands,
            i->work.half ? "bf16" : "f32", i->work.flops, i->work.bytes);
 }
 
@@ -82,8 +82,9 @@ static void put_event(Buf *b, const Profile *p, const TraceEvent *t, int run)
     jw_put(b, "{'ph': 'X', 'pid': 1, 'tid': 1, 'name': %s, 'cat': %s, 'ts': %.3f, 'dur': %.3f, 'args': {", what,
            category, t->start * 1e3, t->ms * 1e3);
     if (i) {
-        jw_put(b, "'node': %s, 'op': %s, 'operands': %s, 'result': %s, 'dtype': %s, 'arithmetic': %s", i->node, i->op,
-               i->operands, i->result, i->dtype, i->work.half ? "bf16" : "f32");
+        jw_put(b, "'node': %s, 'op': %s, 'module': %s", i->node, i->op, i->module);
+        jw_put(b, "'operands': %s, 'result': %s, 'dtype': %s, 'arithmetic': %s", i->operands, i->result, i->dtype,
+               i->work.half ? "bf16" : "f32");
         jw_put(b, "'flops': %g, 'bytes': %g, 'GFLOP/s': %g, 'GB/s': %g", i->work.flops, i->work.bytes,
                t->ms > 0 ? i->work.flops / t->ms / 1e6 : 0, t->ms > 0 ? i->work.bytes / t->ms / 1e6 : 0);
     } else if (part < PARTS) jw_text(b, "what", part_what(part));

@@ -9,8 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/number.h"
+#include "base/version.h"
 
 static const char *const names[CPU_LEVELS] = {"ref", "gen", "avx2", "avx512", "avx512bf16", "amx"};
+_Static_assert(CPU_AMX == 5 && QKV_HIGHEST >= CPU_GEN && QKV_HIGHEST < CPU_LEVELS, "QKV_HIGHEST is a level");
 static CpuLevel best, level;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -54,7 +56,9 @@ static CpuLevel detect(void) { return CPU_GEN; }
 
 static void look(void)
 {
-    best = level = detect();
+    best = detect(); /* a build may leave out higher levels (-Dlevel) */
+    if ((int)best > QKV_HIGHEST) best = (CpuLevel)QKV_HIGHEST;
+    level = best;
     const char *want = getenv("QKV_CPU");
     for (int i = 0; want && i < CPU_LEVELS; i++)
         if (!strcmp(want, names[i]) && i < (int)best) level = (CpuLevel)i;
@@ -147,10 +151,11 @@ static double cgroup_quota(void)
 
 int cpu_count(void)
 {
-    cpu_set_t set;
-    long n = sched_getaffinity(0, sizeof set, &set) == 0
-                 ? CPU_COUNT(&set)
-                 : sysconf(_SC_NPROCESSORS_ONLN); /* above 1024 CPUs the set is too small */
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+#if defined(__linux__)
+    cpu_set_t set; /* above 1024 CPUs it is too small */
+    if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+#endif
     double quota = cgroup_quota();
     if (quota > 0 && quota < (double)n) n = (long)(quota + 0.999); /* a fraction of a CPU counts as one */
     return n > 0 ? (int)n : 1;

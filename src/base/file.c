@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -64,14 +65,16 @@ static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err
     else if (!S_ISREG(st.st_mode)) wrong = "it is not a regular file";
     else if (alone && st.st_nlink > 1)
         wrong = "it has more than one name (a hard link), which could be a file that is not the model's own";
+    errno = 0;
     if (!wrong && st.st_size > 0) {
         void *p = copying ? read_whole(fd, (size_t)st.st_size, &wrong)
                           : mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) wrong = strerror(errno);
         else if (!wrong) *f = (MappedFile){p, (uint64_t)st.st_size};
     }
+    ErrCode code = errno == ENOMEM ? E_LIMIT : E_IO;
     close(fd);
-    return !wrong || fail(err, E_IO, "cannot read '%s': %s", path, wrong);
+    return !wrong || fail(err, code, "cannot read '%s': %s", path, wrong);
 }
 
 bool file_map(MappedFile *f, const char *path, Err *err)
@@ -133,6 +136,43 @@ void file_unmap(MappedFile *f)
 {
     if (f->data) munmap((void *)(uintptr_t)f->data, (size_t)f->size);
     *f = (MappedFile){0};
+}
+
+/* ------------------------------------------------------------------ folders */
+
+bool folder_make(const char *path, Err *err)
+{
+    char *part = mem_strdup(path);
+    struct stat st;
+    if (!part) return oom(err);
+    for (char *s = part; *s;) {
+        s += strspn(s, "/");
+        s += strcspn(s, "/");
+        char after = *s;
+        *s = 0;
+        mkdir(part, 0700); /* whether it is there is seen below */
+        *s = after;
+    }
+    mem_free(part);
+    if (stat(path, &st)) return fail(err, E_IO, "cannot make the folder '%s': %s", path, strerror(errno));
+    return S_ISDIR(st.st_mode) || fail(err, E_IO, "cannot make the folder '%s': a file has that name", path);
+}
+
+int folder_lock(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fd;
+    while (flock(fd, LOCK_EX) < 0)
+        if (errno != EINTR) {
+            close(fd);
+            return -1;
+        }
+    return fd;
+}
+
+void folder_unlock(int lock)
+{
+    if (lock >= 0) close(lock);
 }
 
 /* ------------------------------------------------------------------ output */

@@ -4,7 +4,9 @@
  *     if (!file_map(&f, path, err)) ...      read-only, private; f.data lives until file_unmap
  *
  *     OutFile *o = outfile_open("out.bin", err);   writes to a temporary file in the same folder; a symbolic link is
- * followed, an existing target that is not a regular file is refused (E_IO) outfile_write(o, bytes, n, err);
+ *                                                  followed, an existing target that is not a regular
+ *                                                  file is refused (E_IO)
+ *     outfile_write(o, bytes, n, err);
  *     outfile_commit(o, err);                      fsync, rename, fsync of the folder; frees o
  *     outfile_abort(o);                            or: unlinks the temporary file; frees o
  *
@@ -29,6 +31,12 @@ void file_unmap(MappedFile *f);
 /* From now on this thread reads whole files into memory instead of mapping them, or maps them again;
  * gives what was before. A mapped file that another process cuts short ends this one by SIGBUS. */
 bool file_copies(bool on);
+
+/* Makes a folder and those above it that are missing, for this user alone; one that is there is fine. */
+bool folder_make(const char *path, Err *err);
+/* Waits until no other process has the folder's lock; below 0 where the file system has none. */
+int folder_lock(const char *path);
+void folder_unlock(int lock);
 
 /* From now on this thread's file_map reads what is called `name` from these bytes, which it copies, and data files
  * beside it are refused; NULL: no longer. */

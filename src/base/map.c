@@ -19,7 +19,11 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void draw_secret(void)
 {
     struct timespec now;
+#if defined(__APPLE__)
+    if (getentropy(secret, sizeof secret) == 0) return;
+#else
     if (getrandom(secret, sizeof secret, GRND_NONBLOCK) == (ssize_t)sizeof secret) return;
+#endif
     clock_gettime(CLOCK_REALTIME, &now); /* early at boot, or forbidden: time and where the program is in memory */
     secret[0] = (uint64_t)now.tv_nsec ^ (uint64_t)now.tv_sec << 30;
     secret[1] = (uintptr_t)&now ^ (uint64_t)(uintptr_t)&once << 32;

@@ -123,6 +123,20 @@ Expr *ex_symbol(ExprPool *p, const char *name)
     return e;
 }
 
+bool expr_rename_symbol(ExprPool *p, const char *from, const char *to, Err *err)
+{
+    Symbol *s = expr_find_symbol(p, from), *other = expr_find_symbol(p, to);
+    if (!s || s->source == SYM_GONE) return fail(err, E_USAGE, "no size is called '%.80s'", from);
+    if (!expr_is_name(to))
+        return fail(err, E_USAGE, "size '%s': '%.80s' is not a name; expected letters, digits and '_'", from, to);
+    if (other == s) return true;
+    if (other) return fail(err, E_USAGE, "size '%s': '%s' is already the name of another size", from, to);
+    const char *copy = arena_strdup(p->arena, to);
+    if (!copy || !map_put(&p->by_name, copy, s)) return oom(err);
+    s->name = copy;
+    return true;
+}
+
 /* ------------------------------------------------------------------ polynomials */
 
 typedef struct Term {

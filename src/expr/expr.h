@@ -95,7 +95,9 @@ void expr_pool_free(ExprPool *p); /* its hash table; nodes live in the arena */
 int expr_symbol_count(const ExprPool *p);
 uint32_t expr_node_count(const ExprPool *p); /* nodes made so far */
 Symbol *expr_symbol(const ExprPool *p, int index);
-Symbol *expr_find_symbol(const ExprPool *p, const char *name); /* NULL when unknown */
+Symbol *expr_find_symbol(const ExprPool *p, const char *name); /* NULL when unknown; old names are known, too */
+/* Symbol `from` prints as `to` from now on. E_USAGE: there is none of that name, or `to` is not a name or taken. */
+bool expr_rename_symbol(ExprPool *p, const char *from, const char *to, Err *err);
 /* What is checked before any node runs: of a conjunction of bounds (0 <= s1 - s0, 2*s0 <= 64) the ranges of their
  * differences are known to ex_range from now on. The condition itself must have been made before: now it folds to
  * true. */

@@ -39,6 +39,11 @@ static bool copy_symbols(ExprPool *to, const ExprPool *from, Expr *all)
         if (!s->name || !map_put(&to->by_name, s->name, s)) return false;
         to->symbols[to->nsymbols++] = s;
     }
+    for (size_t i = 0; i < from->by_name.count; i++) { /* names that they had before */
+        const Symbol *s = from->by_name.entries[i].value;
+        const char *name = arena_strdup(to->arena, from->by_name.entries[i].key);
+        if (!name || !map_put(&to->by_name, name, to->symbols[s->expr->i])) return false;
+    }
     return true;
 }
 

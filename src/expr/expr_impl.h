@@ -24,4 +24,5 @@ struct ExprPool {
     Fact *facts;
     int nfacts;
 };
+bool expr_is_name(const char *s); /* what prints as one word and reads back as the same symbol */
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/number.h"
-#include "expr/expr.h"
+#include "expr/expr_impl.h"
 
 /* ------------------------------------------------------------------ printing */
 
@@ -264,8 +264,7 @@ static Expr *parse_call(Parser *s, const char *name, size_t n)
     return made(s, ex_make(s->pool, functions[f].kind, arg[0], arg[1], arg[2]));
 }
 
-/* What prints as one word and reads back as the same symbol. */
-static bool is_name(const char *s)
+bool expr_is_name(const char *s)
 {
     static const char *const reserved[] = {"and", "or", "not", "True", "true", "False", "false", "inf", "nan"};
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
@@ -295,7 +294,7 @@ static Expr *parse_literal_call(Parser *s, char kind)
     if (!take(s, ")")) return refuse(s, "expected ')'");
     const char *end;
     if (kind == 'S')
-        return is_name(word) ? made(s, ex_symbol(s->pool, word))
+        return expr_is_name(word) ? made(s, ex_symbol(s->pool, word))
                              : refuse(s, "a symbol's name must be letters, digits and '_'");
     if (kind == 'F') {
         double v = parse_double(word, &end);
@@ -357,7 +356,7 @@ static Expr *parse_atom(Parser *s)
     if (!strcmp(word, "True") || !strcmp(word, "true")) return ex_bool(s->pool, true);
     if (!strcmp(word, "False") || !strcmp(word, "false")) return ex_bool(s->pool, false);
     if (!strcmp(word, "inf") || !strcmp(word, "nan")) return ex_float(s->pool, word[0] == 'i' ? INFINITY : NAN);
-    if (!is_name(word)) return refuse(s, "unknown name");
+    if (!expr_is_name(word)) return refuse(s, "unknown name");
     return made(s, ex_symbol(s->pool, word));
 }
 

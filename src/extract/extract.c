@@ -477,6 +477,7 @@ static bool copy_node(Cut *c, const Node *n)
     Expr *dim[MAX_RANK];
     if (!args) return oom(c->err);
     for (int i = 0; i < n->op->schema->nparams; i++) TRY(copy_arg(c, &n->arg[i], &args[i]));
+    c->to->module = n->module ? graph_module(c->to, n->module->path, n->module->stack) : NULL;
     Node *mine = graph_add_declared(c->to, n->op, args, n->nout, n->name, c->err);
     TRY(mine);
     for (int k = 0; k < n->nout; k++) {

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-bool is_softmax(const Node *n) { return n->op->id == OP_softmax_int || n->op->id == OP_safe_softmax; }
+static bool is_softmax(const Node *n) { return n->op->id == OP_softmax_int || n->op->id == OP_safe_softmax; }
 
 /* Does n multiply two tensors of the model, which a layer's linear does not? */
 static bool product(const Node *n)
@@ -66,7 +66,7 @@ static const Node *forth(AttentionFinder *f, const Node *softmax)
     return NULL;
 }
 
-bool attention_parts(AttentionFinder *f, const Node *softmax, AttentionParts *a)
+static bool attention_parts(AttentionFinder *f, const Node *softmax, AttentionParts *a)
 {
     a->n = 0;
     memset(f->seen, 0, (size_t)f->g->next_id);
@@ -74,6 +74,17 @@ bool attention_parts(AttentionFinder *f, const Node *softmax, AttentionParts *a)
     a->scores = a->path[a->n - 1];
     a->values = forth(f, softmax);
     return true;
+}
+
+static bool of_weight(const Node *product)
+{
+    return product->arg[0].v->kind == V_WEIGHT || product->arg[1].v->kind == V_WEIGHT;
+}
+
+bool attention_begins(AttentionFinder *f, const Node *n, AttentionParts *a)
+{
+    bool written_out = n->op->id == OP_exp || n->op->id == OP_exp2;
+    return (written_out || is_softmax(n)) && attention_parts(f, n, a) && !of_weight(a->scores);
 }
 
 bool attention_finder(AttentionFinder *f, const Graph *g, Err *err)

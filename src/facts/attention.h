@@ -3,7 +3,7 @@
  *     AttentionFinder f;
  *     AttentionParts a;
  *     if (!attention_finder(&f, graph, err)) ...
- *     for (n of graph) if (is_softmax(n) && attention_parts(&f, n, &a) && a.values) ...
+ *     for (n of graph) if (attention_begins(&f, n, &a) && a.values) ...
  *     attention_finder_free(&f);
  *
  * Between the products may stand views, casts, factors, masks, softcaps and what else scores and probabilities pass
@@ -32,10 +32,9 @@ typedef struct AttentionParts {
 bool attention_finder(AttentionFinder *f, const Graph *g, Err *err);
 void attention_finder_free(AttentionFinder *f);
 
-bool is_softmax(const Node *n); /* softmax or _safe_softmax */
-/* The parts around a softmax, or around the exp of one that is written out. False: no product of queries and keys is
- * below it. One with a weight counts as such where that is not a linear layer. */
-bool attention_parts(AttentionFinder *f, const Node *softmax, AttentionParts *a);
+/* Is n a softmax, or the exponential of one that is written out, of a product of queries and keys? One with a weight is
+ * rather a layer's. Fills in the parts around it. */
+bool attention_begins(AttentionFinder *f, const Node *n, AttentionParts *a);
 /* Is an operand of n made of the probabilities that were asked about last? */
 bool attention_reaches(const AttentionFinder *f, const Node *n);
 #endif

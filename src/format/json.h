@@ -2,7 +2,8 @@
  *
  *     json_t *root = json_read(bytes, n, "models/model.json", err);
  *     const char *s; if (!json_want_string(obj, "target", &s, err)) ...   "field 'target': missing" / "found integer,
- * expected string" json_free(root);
+ *                                                                         expected string"
+ *     json_free(root);
  *
  * A graph of 100 MB is JSON of ten million values, so a value takes 8 bytes beside its text: all are in one block, in
  * the order of the file, with a copy of the text after them, and an object of many keys has a hash table after its

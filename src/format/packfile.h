@@ -3,7 +3,7 @@
  *
  *     PackFile f;
  *     if (!packfile_read(&f, map.data, map.size, err)) ...     f.json, f.text: NUL-terminated in the file; blob at
- * f.data + offset
+ *                                                              f.data + offset
  *
  *     PackBlob blobs[2] = {{x, nx}, {y, ny}};
  *     packfile_place(blobs, 2, err);                            blobs[i].offset: what the JSON says

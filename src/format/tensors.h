@@ -1,11 +1,12 @@
 /* Named tensors in a file: .safetensors, .npz and .npy, read by mapping, written whole or not at all.
  *
  *     TensorFile *f = tensorfile_open("in.safetensors", err);
- *     const Tensor *t = tensorfile_find(f, "x");      borrowed from the mapping (inflated and unaligned ones are owned
- * by f) tensorfile_close(f);
+ *     const Tensor *t = tensorfile_find(f, "x");      borrowed from the mapping (inflated and unaligned ones are
+ *                                                     owned by f)
+ *     tensorfile_close(f);
  *
  *     tensorfile_write("out.npz", names, tensors, n, err);    format by the file's ending; strided tensors are made
- * contiguous
+ *                                                             contiguous
  *
  * A .npy holds one tensor named by the file's stem. Fortran order becomes strides. Big-endian, object and structured
  * dtypes are refused by name (E_UNSUPPORTED); pickled .npy never read. bf16 in .npz: read from and written as a void-2

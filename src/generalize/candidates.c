@@ -129,7 +129,7 @@ static void one_constant(const Build *b, Cands *out, const int64_t *v, const Ato
         cand_add(b, out, v, ex_floordiv(b->ex, e->e, num(b, div)), R_ONE + (seen(b, div) ? 0 : 3) + worse);
 }
 
-static int64_t gcd(int64_t a, int64_t b)
+int64_t common_divisor(int64_t a, int64_t b)
 {
     while (b) {
         int64_t r = a % b;
@@ -171,8 +171,8 @@ static void remainders(const Build *b, Cands *out, const int64_t *v, const Atom 
     for (int f = 0; f < b->nfiles; f++) {
         if (v[f] < 0) return;
         if (v[f] > most) most = v[f];
-        down = gcd(down, e->v[f] - v[f]);
-        up = gcd(up, e->v[f] + v[f]);
+        down = common_divisor(down, e->v[f] - v[f]);
+        up = common_divisor(up, e->v[f] + v[f]);
     }
     for (int64_t c = most + 1; c < 512; c++) {
         if (c < 2 || !seen(b, c)) continue;
@@ -187,7 +187,7 @@ static void multiples(const Build *b, Cands *out, const int64_t *v, const Atom *
     int64_t common = 0;
     bool up = true, down = true;
     for (int f = 0; f < b->nfiles; f++) {
-        common = gcd(common, v[f]);
+        common = common_divisor(common, v[f]);
         up = up && v[f] >= e->v[f];
         down = down && v[f] <= e->v[f] && v[f] > 0;
     }
@@ -611,7 +611,7 @@ void cand_pad(const Build *b, Expr *dim, const int64_t *before, const int64_t *a
         all[f] = before[f] + after[f];
         any_before |= before[f] != 0;
         any_after |= after[f] != 0;
-        common = gcd(common, e[f] + all[f]);
+        common = common_divisor(common, e[f] + all[f]);
         if (all[f] > most) most = all[f];
     }
     for (int pass = 0; pass < 2; pass++)

@@ -540,6 +540,8 @@ static bool build_step(Build *b, const Step *s)
     if (!p.arg) return too_large(b->err);
     TRY(tensors(&p) && numbers(&p));
     OpId op = plain_op(&p, &nargs);
+    const Module *of = p.base->module;
+    b->g->module = of ? graph_module(b->g, of->path, of->stack) : NULL;
     Node *n = graph_add(b->g, op, nargs, p.arg, p.base->name, b->err);
     TRY(n);
     if (op == OP_arange_start_step && n->out[0]->dim[0]->kind == EX_MAX) TRY(plain_length(b, n));

@@ -5,7 +5,7 @@
  *     what inference requires settles open numbers           -> build again
  *     what nothing settles takes its likeliest candidate      -> build again
  *     an equality that does not follow: pads and other choices before it are reconsidered, sizes become multiples ->
- * build again
+ *         build again
  */
 #include "generalize/generalize.h"
 #include <stdio.h>
@@ -246,16 +246,6 @@ static bool reconsider_pads(Gen *gen, const Build *b, const Residual *r, Cost no
     return ok;
 }
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a < 0 ? -a : a;
-}
-
 /* The coefficient of symbol s in a sum; 0 when it is not there by itself,
  * or `product` is not set and it is in a product. */
 int64_t coefficient(const Expr *e, const Expr *s, bool product)
@@ -275,7 +265,7 @@ enum { LARGEST_FACTOR = 1 << 16 };
 
 static int64_t common_multiple(int64_t a, int64_t b)
 {
-    int64_t m = a / gcd(a, b) * b;
+    int64_t m = a / common_divisor(a, b) * b;
     return m < LARGEST_FACTOR ? m : LARGEST_FACTOR;
 }
 
@@ -289,7 +279,7 @@ static int64_t wanted_factor(const Expr *e, const Expr *s)
         e->args[1]->i > LARGEST_FACTOR)
         return all;
     int64_t c = coefficient(e->args[0], s, true), k = e->args[1]->i;
-    return all * (c ? k / gcd(k, c) : k) < LARGEST_FACTOR ? all * (c ? k / gcd(k, c) : k) : LARGEST_FACTOR;
+    return all * (c ? k / common_divisor(k, c) : k) < LARGEST_FACTOR ? all * (c ? k / common_divisor(k, c) : k) : LARGEST_FACTOR;
 }
 
 static bool multiply_size(Gen *gen, Size *z, int64_t factor)

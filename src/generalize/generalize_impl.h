@@ -143,6 +143,7 @@ enum {
 Hole *gen_hole(Gen *gen, int step, int arg, int elem);   /* made when new; NULL: out of memory */
 bool eval_at(const Build *b, const Expr *e, int64_t *v); /* v[f] for every file; false when it has no integer value */
 void build_atom(Build *b, Expr *e, bool number);
+int64_t common_divisor(int64_t a, int64_t b); /* the greatest; 0 only of 0 and 0 */
 /* What stands for a number with values v[f]; `local`: sizes of the operands, best candidates. `given`, or NULL:
  * candidates that the caller knows, in front. Never NULL but on error: an open number is a symbol of its own. */
 enum {

@@ -1,8 +1,8 @@
 /* Targets of reshapes, shared out among the sizes they come from, and equations between sizes. Contract in
  * generalize_impl.h.
  *
- *     (B, H, W, 32) -> (B, 6, 4, 7, 4, 32) with H = 24, W = 28:  groups {B} {H: 6, 4} {W: 7, 4} {32}, so 6 is H//4 and
- * 7 is W//4
+ *     (B, H, W, 32) -> (B, 6, 4, 7, 4, 32) with H = 24, W = 28:  groups {B} {H: 6, 4} {W: 7, 4} {32}, so 6 is H//4
+ *                                                                and 7 is W//4
  */
 #include <string.h>
 #include "generalize/generalize_impl.h"

@@ -1,8 +1,8 @@
 /* The gradient of attention, and attention as products and a softmax.
  *
  *     S = scale q k^T (+ mask),  P = softmax(S),  out = P v
- *     dv = P^T dout,  dP = dout v^T,  dS = P (dP - sum(P dP)),  dq = scale dS k,  dk = scale dS^T q        Dao et al.
- * 2022, appendix B.2
+ *     dv = P^T dout,  dP = dout v^T,  dS = P (dP - sum(P dP)),  dq = scale dS k,  dk = scale dS^T q
+ *                                                                       Dao et al. 2022, appendix B.2
  *
  * Attention becomes qkv.sdpa_lse, which keeps the logarithm of each row's sum, and its gradient is one node,
  * qkv.sdpa_backward, which makes P from that again, block by block. With --decompose math both are written out: the
@@ -11,6 +11,7 @@
  */
 #include <math.h>
 #include "grad/grad_impl.h"
+#include "ir/bodies.h"
 #include "base/mem.h"
 
 /* Where the forms of attention have their operands; softcap, lower and upper follow each other. */
@@ -224,6 +225,8 @@ static bool forward_out(Grad *d)
 bool attention_written_out(Graph *g, Err *err)
 {
     Grad d = {.g = g, .ex = g->ex, .err = err};
+    for (const Node *n = g->first; n; n = n->next)
+        for (int i = 0; body_at(n, i); i++) TRY(attention_written_out(body_at(n, i), err));
     return each_node(&d, OP_sdpa_backward, backward_out) && each_node(&d, OP_sdpa_lse, forward_out);
 }
 

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/number.h"
 #include "grad/grad_impl.h"
+#include "ir/bodies.h"
 
 static const struct {
     GradFn *fn;
@@ -173,7 +174,7 @@ static bool reaches(Grad *d, const Node *n)
 static bool differentiable(DType t) { return dtype_is_float(t) || dtype_is_complex(t); }
 
 /* Wanted are floats that depend on a wanted leaf; rows whose derivative is zero everywhere stop it. */
-static void spread(Grad *d)
+void gd_spread(Grad *d)
 {
     for (const Node *n = d->g->first; n; n = n->next) {
         if (rows[n->op->id].fn == grad_zero || !reaches(d, n)) continue;
@@ -287,6 +288,30 @@ static bool visit(Grad *d, const Node *n)
            within(d->err, "the gradient of node '%s'", n->name); /* gd_refuse has named it */
 }
 
+bool gd_begin(Grad *d)
+{
+    TRY(d->o->decompose == DECOMPOSE_NONE || decompose_attention(d));
+    TRY(formulas_beside(d));
+    d->nleaf = d->g->next_id;
+    d->leaf = arena_array(d->g->arena, Leaf, d->nleaf + 1);
+    return d->leaf || oom(d->err);
+}
+
+bool gd_walk_back(Grad *d)
+{
+    for (const Node *n = d->g->last, *before; n; n = before) {
+        before = n->prev;
+        if (n->nout && n->out[0]->id < d->nleaf) TRY(visit(d, n));
+    }
+    return true;
+}
+
+Value *gd_gradient_of(Grad *d, Value *v)
+{
+    Value *grad = complete(d, v);
+    return grad || d->err->code != E_OK ? grad : gd_zeros(d, v->dtype, v->rank, v->dim);
+}
+
 static bool add_gradient(Grad *d, Value *of, const char *name)
 {
     d->node = NULL;
@@ -306,7 +331,7 @@ static bool differentiate(Grad *d)
     Graph *g = d->g;
     Output *loss = find_loss(d);
     TRY(loss && want_parameters(d) && want_inputs(d));
-    spread(d);
+    gd_spread(d);
     TRY(check_loss(d, loss));
     for (int i = 0; i < g->noutput; i++)
         if (g->output[i].gradient_of || g->output[i].loss)
@@ -314,8 +339,7 @@ static bool differentiate(Grad *d)
     loss->loss = true;
     Value *v = loss->value;
     d->leaf[v->id].grad = gd_full(d, 1, v->dtype, v->rank, v->dim);
-    for (const Node *n = g->last; n; n = n->prev)
-        if (n->nout && n->out[0]->id < d->nleaf) TRY(visit(d, n));
+    TRY(gd_walk_back(d));
     for (int i = 0; i < g->nweight; i++)
         if (d->leaf[g->weight[i]->id].wanted)
             TRY(add_gradient(d, g->weight[i], g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name));
@@ -331,12 +355,7 @@ bool graph_joint(Graph *g, const JointOptions *o, Err *err)
 {
     Err own = {0};
     Grad d = {.g = g, .ex = g->ex, .err = &own, .o = o};
-    bool ok = true;
-    if (o->decompose != DECOMPOSE_NONE) ok = decompose_attention(&d);
-    ok = ok && formulas_beside(&d);
-    d.nleaf = g->next_id;
-    d.leaf = arena_array(g->arena, Leaf, d.nleaf + 1);
-    ok = ok && (d.leaf || oom(&own)) && differentiate(&d);
+    bool ok = bodies_lift(g, true, &own) && gd_begin(&d) && differentiate(&d);
     const Node *border = g->last;
     while (border && border->nout && border->out[0]->id >= d.nleaf) border = border->prev;
     if (ok && border) ok = graph_recompute(g, border, o->recompute, o->sizes, &own);

@@ -40,7 +40,9 @@ Value *gd_add_node(Grad *d, OpId op, int n, const Arg *args)
         if (v) return v;
     }
     const char *name = d->node ? arena_printf(d->g->arena, "%s_grad", d->node->name) : NULL;
+    d->g->module = d->node ? d->node->module : NULL;
     Node *made = graph_add_before(d->g, d->at, op, n, args, name, d->err);
+    d->g->module = NULL;
     return made ? made->out[0] : NULL;
 }
 
@@ -82,7 +84,29 @@ Value *gd_mul(Grad *d, Value *a, Value *b)
     return GD(d, mul_Tensor, V(a), V(b));
 }
 
-Value *gd_plus(Grad *d, Value *a, Value *b) { return a && b ? GD(d, add_Tensor, V(a), V(b)) : NULL; }
+/* The pairs of a complex value, with an axis of 1 for the view, or the value of such pairs. */
+static Value *seen_as(Grad *d, Value *v, DType t, int rank, Expr *const *dim)
+{
+    Value *wide = dtype_is_complex(v->dtype) ? gd_insert_axis(d, v, v->rank) : v;
+    wide = wide ? GD(d, view_dtype, V(wide), arg_dtype(t)) : NULL;
+    return dtype_is_complex(t) ? gd_reshape(d, wide, rank, dim) : wide;
+}
+
+/* Of complex inputs and weights that are used more than once */
+static Value *complex_plus(Grad *d, Value *a, Value *b)
+{
+    DType real = a->dtype == DT_C128 ? DT_F64 : DT_F32;
+    Value *p = seen_as(d, a, real, 0, NULL), *q = seen_as(d, b, real, 0, NULL);
+    Value *sum = p && q ? GD(d, add_Tensor, V(p), V(q)) : NULL;
+    return sum ? seen_as(d, sum, a->dtype, a->rank, a->dim) : NULL;
+}
+
+Value *gd_plus(Grad *d, Value *a, Value *b)
+{
+    if (!a || !b) return NULL;
+    return dtype_is_complex(a->dtype) ? complex_plus(d, a, b) : GD(d, add_Tensor, V(a), V(b));
+}
+
 Value *gd_minus(Grad *d, Value *a, Value *b) { return a && b ? GD(d, sub_Tensor, V(a), V(b)) : NULL; }
 
 Value *gd_full(Grad *d, double x, DType t, int rank, Expr *const *dim)

@@ -55,6 +55,13 @@ bool gd_send(Grad *d, Value *v, Value *grad);
 bool gd_send_part(Grad *d, Value *v, int axis, Expr *start, Expr *n, Value *grad);
 bool gd_refuse(Grad *d, const char *fmt, ...) QKV_PRINTF(2, 3); /* E_UNSUPPORTED: this node has no gradient */
 
+/* The walk over a graph in three steps, for bodies of loops and branches (grad_control.c): leaves are made; the caller
+ * marks what is wanted and seeds gradients; all gradients are worked out; each is had, zeros where there is none. */
+bool gd_begin(Grad *d);
+void gd_spread(Grad *d);
+bool gd_walk_back(Grad *d);
+Value *gd_gradient_of(Grad *d, Value *v);
+
 /* Nodes: the first result, NULL on error. NULL operands give NULL, so calls nest.
  * Folded where nothing is to be done. */
 Value *gd_add_node(Grad *d, OpId op, int n, const Arg *args);

@@ -10,6 +10,15 @@ bool grad_reshape(Grad *d)
     return gd_send(d, x, gd_reshape(d, d->grad, x->rank, x->dim));
 }
 
+/* Complex tensors as pairs, and back: PyTorch's gradient of a complex value is that of its pair. */
+bool grad_view_dtype(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    if (dtype_is_complex(x->dtype) == dtype_is_complex(d->grad->dtype))
+        return gd_refuse(d, "the bits of a value have no derivative");
+    return gd_send(d, x, GD(d, view_dtype, V(d->grad), arg_dtype(x->dtype)));
+}
+
 bool grad_permute(Grad *d)
 {
     const Arg *a = &d->node->arg[1];

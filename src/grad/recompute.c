@@ -221,8 +221,10 @@ static bool copy_node(Recomputing *r, const Node *n)
     Copying c = {r, true};
     node_each_operand(&with, copy_operand, &c);
     TRY(c.ok);
+    g->module = n->module;
     Node *made = graph_add_before(g, r->at, n->op->id, params, arg, arena_printf(g->arena, "%s_again", n->name),
                                   r->err);
+    g->module = NULL;
     TRY(made);
     for (int i = 0; i < n->nout; i++) r->copy[n->out[i]->id] = made->out[i];
     return true;

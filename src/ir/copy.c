@@ -104,6 +104,7 @@ static void add_node(Copier *c, const Node *n)
     Value **out = got(c, arena_array(g->arena, Value *, n->nout + 1));
     if (c->failed) return;
     *mine = (Node){.op = n->op, .name = string(c, n->name), .arg = arg, .out = out, .nout = n->nout, .prev = g->last};
+    if (n->module) mine->module = got(c, (void *)(uintptr_t)graph_module(g, n->module->path, n->module->stack));
     *(g->last ? &g->last->next : &g->first) = mine;
     g->last = mine;
     g->nnodes++;

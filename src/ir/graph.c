@@ -38,6 +38,7 @@ void graph_free(Graph *g)
     for (Body *b = g->bodies; b; b = b->next) graph_free(b->graph);
     mem_free(g->require);
     map_free(&g->names);
+    map_free(&g->modules);
     expr_pool_free(g->ex);
     arena_destroy(g->arena);
 }
@@ -360,14 +361,47 @@ static void link_before(Graph *g, Node *n, Node *at)
     g->nnodes++;
 }
 
+const Module *graph_module(Graph *g, const char *path, const char *stack)
+{
+    const Module *known = map_get(&g->modules, stack ? stack : path);
+    if (known) return known;
+    Module *m = arena_new(g->arena, Module);
+    if (!m) return NULL;
+    *m = (Module){arena_strdup(g->arena, path), stack ? arena_strdup(g->arena, stack) : NULL};
+    bool ok = m->path && (m->stack || !stack) && map_put(&g->modules, m->stack ? m->stack : m->path, m);
+    return ok ? m : NULL;
+}
+
+/* The text of a declared range says what it is of. */
+static bool name_range(Graph *g, Require *r, Err *err)
+{
+    size_t n = strlen(RANGE_OF);
+    Expr *e = strncmp(r->where, RANGE_OF, n) ? NULL : ex_parse(g->ex, r->where + n, NULL, NULL, err);
+    Buf b = {0};
+    if (!e) return strncmp(r->where, RANGE_OF, n) != 0;
+    buf_puts(&b, RANGE_OF);
+    ex_print(g->ex, e, &b);
+    const char *where = b.failed ? NULL : arena_strdup(g->arena, b.data);
+    buf_free(&b);
+    if (where) r->where = where;
+    return where || oom(err);
+}
+
+bool graph_rename_size(Graph *g, const char *from, const char *to, Err *err)
+{
+    TRY(expr_rename_symbol(g->ex, from, to, err));
+    for (int i = 0; i < g->nrequire; i++) TRY(name_range(g, &g->require[i], err));
+    return true;
+}
+
 Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, const char *name, Err *err)
 {
     const Op *op = op_get(id);
-    const char *dot = strchr(op->name, '.'), *end = dot ? strrchr(dot + 1, '.') : NULL;
+    size_t length;
+    const char *base = op_base(op, &length);
     Node *n = arena_new(g->arena, Node);
     if (n) n->arg = arena_array(g->arena, Arg, op->schema->nparams);
-    if (n && n->arg)
-        n->name = name ? arena_strdup(g->arena, name) : arena_strndup(g->arena, dot + 1, (size_t)(end - dot - 1));
+    if (n && n->arg) n->name = name ? arena_strdup(g->arena, name) : arena_strndup(g->arena, base, length);
     if (!n || !n->arg || !n->name) {
         oom(err);
         return NULL;
@@ -377,6 +411,7 @@ Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, 
         return NULL;
     }
     n->op = op;
+    n->module = g->module || !at ? g->module : at->module;
     if (!op_fit_args(g, op, nargs, args, n->arg, err) || !graph_infer(g, n, err)) {
         within(err, "node '%s' (%s)", n->name, op->name);
         return NULL;
@@ -394,7 +429,7 @@ Node *graph_add_declared(Graph *g, const Op *op, Arg *args, int nout, const char
         oom(err);
         return NULL;
     }
-    *n = (Node){.op = op, .name = copy, .arg = args};
+    *n = (Node){.op = op, .name = copy, .module = g->module, .arg = args};
     if (!graph_set_nout(g, n, nout, err)) return NULL;
     link_before(g, n, NULL);
     return n;

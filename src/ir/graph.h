@@ -67,9 +67,16 @@ typedef struct Arg {
     };
 } Arg;
 
+/* The part of the author's model that a node belongs to. */
+typedef struct Module {
+    const char *path;  /* "encoder.layers.0.attn"; "" is the model itself */
+    const char *stack; /* a .pt2's text of all modules around and their classes (nn_module_stack); NULL: unknown */
+} Module;
+
 struct Node {
     const Op *op;
     const char *name; /* of its first output, or the file's name for it */
+    const Module *module; /* NULL: the file does not say */
     Arg *arg;         /* op->schema->nparams of them, defaults filled in */
     Value **out;
     int nout;
@@ -134,6 +141,8 @@ struct Graph {
     Require *require;
     int nrequire;
     Map names;           /* value name -> Value* */
+    Map modules;         /* stack, or path without one -> Module* */
+    const Module *module; /* of the nodes that are added; NULL: that of the node before which one is added */
     struct Body *bodies; /* of arguments: freed with the graph */
     bool core;           /* a .pt2 of it holds ops of ATen's core alone */
     /* How Python calls the model, as JSON text for writers; each may be NULL: pytrees of arguments and results,
@@ -174,6 +183,12 @@ Node *graph_add_before(Graph *g, Node *at, OpId op, int nargs, const Arg *args, 
 /* The same without inference, for copies of a checked graph: args are the schema's, in g's arena;
  * node_set_out declares each of the results. */
 Node *graph_add_declared(Graph *g, const Op *op, Arg *args, int nout, const char *name, Err *err);
+/* The module of this path, made at its first use; both texts are copied. stack may be NULL. NULL when out of memory. */
+const Module *graph_module(Graph *g, const char *path, const char *stack);
+/* The size that is called `from` is called `to` from now on, in what is required of it, too. E_USAGE: expr.h. */
+bool graph_rename_size(Graph *g, const char *from, const char *to, Err *err);
+#define SIZE_NAMES "qkv_sizes.json" /* extra file of a .pt2: what its sizes are called, {"s43": "batch"} */
+#define RANGE_OF "range of "        /* begins Require.where of a declared range, before the expression's text */
 /* Declares output k of node n, for shape functions. */
 bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim, Err *err);
 bool graph_set_nout(Graph *g, Node *n, int nout, Err *err);
@@ -214,6 +229,7 @@ void node_each_operand(Node *n, void (*f)(void *user, Value **slot), void *user)
 /* Text: prints, parses back to the same text (src/ir/text.c). Weights print as name, dtype, shape, fqn;
  * data is looked up by fqn with `weights` when parsing (may be NULL if the text has none). */
 void graph_print(const Graph *g, Buf *out);
+void graph_print_node(const Graph *g, const Node *n, Buf *out); /* its line */
 typedef const Tensor *WeightFn(void *user, const char *fqn);
 Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err);
 /* The same for a text that is not trusted. Shape inference takes arguments for what lowering makes of them;

@@ -4,7 +4,7 @@
  *     symbol u0 = item %grid_0                    symbol n1 = size %nonzero 0
  *     input %x: f32[s0, 3]
  *     weight %p_w: f32[4, 3] = parameter "fc.weight"
- *     %linear: f32[s0, 4] = aten.linear.default(%x, %p_w)
+ *     %linear: f32[s0, 4] = aten.linear.default(%x, %p_w) in layers.0.fc
  *     %values: f32[2], %indices: i64[2] = aten.topk.default(%y, 2)
  *     require s0 < 9 "guard"
  *     mutate %b_cache = %add
@@ -35,6 +35,15 @@ static void print_string(const char *s, Buf *out)
         else buf_add(out, s, 1);
     }
     buf_puts(out, "\"");
+}
+
+/* A name: as it is where that is one word, else as a string. */
+static void print_word(const char *s, Buf *out)
+{
+    bool word = *s != 0;
+    for (const char *c = s; *c; c++) word = word && (is_alnum(*c) || *c == '_' || *c == '.');
+    if (word) buf_puts(out, s);
+    else print_string(s, out);
 }
 
 static void print_expr(const Graph *g, const Expr *e, Buf *out)
@@ -104,6 +113,7 @@ static bool is_default(Graph *scratch, const Param *p, const Arg *a)
     if (!p->def) return false;
     Arg d;
     Err ignored;
+    if (a->kind == ARG_VALUES) return !a->n && !strcmp(p->def, "[]");
     if (!text_parse_default(scratch, p, &d, &ignored) || d.kind != a->kind) return false;
     switch (a->kind) {
     case ARG_EXPR: return a->e == d.e;
@@ -137,15 +147,15 @@ static void print_node(Graph *g, const Node *n, Buf *out)
         if (named || p->kwonly) buf_printf(out, "%s=", p->name);
         print_arg(g, &n->arg[i], out);
     }
-    buf_puts(out, ")\n");
+    buf_puts(out, ")");
+    if (n->module) {
+        buf_puts(out, " in ");
+        print_word(n->module->path, out);
+    }
+    buf_puts(out, "\n");
 }
 
-static bool is_word(const char *s)
-{
-    for (const char *c = s; *c; c++)
-        if (!is_alnum(*c) && *c != '_' && *c != '.') return false;
-    return *s != 0;
-}
+void graph_print_node(const Graph *g, const Node *n, Buf *out) { print_node((Graph *)(uintptr_t)g, n, out); }
 
 /* Printing interns default values in g's arena: the graph means the same before and after. */
 void graph_print(const Graph *cg, Buf *out)
@@ -194,8 +204,7 @@ void graph_print(const Graph *cg, Buf *out)
     }
     for (int i = 0; i < g->noutput; i++) {
         buf_puts(out, "output ");
-        if (is_word(g->output[i].name)) buf_puts(out, g->output[i].name);
-        else print_string(g->output[i].name, out);
+        print_word(g->output[i].name, out);
         buf_printf(out, " = %%%s", g->output[i].value->name);
         if (g->output[i].loss) buf_puts(out, " loss");
         if (g->output[i].gradient_of) buf_printf(out, " gradient of %%%s", g->output[i].gradient_of->name);
@@ -571,6 +580,17 @@ static bool named_size(Reader *r, Expr **have, Expr *declared)
     return true;
 }
 
+/* "in layers.0.fc" after a node: the module of all that the line makes. */
+static bool in_module(Reader *r)
+{
+    char name[512], *path = name;
+    if (!token(r, "in")) return true;
+    blanks(r);
+    TRY(*r->at == '"' ? string(r, &path) : word(r, name, sizeof name));
+    r->g->module = graph_module(r->g, path, NULL);
+    return r->g->module || oom(r->err);
+}
+
 static bool make_node(Reader *r, const Op *op, const Arg *args, const char *name, Value **out, int *nout)
 {
     if (r->make) return r->make(r->g, op, args, name, out, nout, r->err) || within(r->err, "line %d", r->line);
@@ -606,7 +626,8 @@ static bool node(Reader *r)
     }
     const Op *op = NULL;
     Arg *args = NULL;
-    ok = ok && (!n || need(r, "=")) && call(r, &op, &args);
+    r->g->module = NULL;
+    ok = ok && (!n || need(r, "=")) && call(r, &op, &args) && in_module(r);
     Value *got[64];
     int ngot = 0;
     r->made_from = r->g->next_id;
@@ -631,6 +652,7 @@ static bool node(Reader *r)
             if (v->dim[i] != out[k].dim[i]) ok = named_size(r, &v->dim[i], out[k].dim[i]);
     }
     ok = ok && note_unnamed(r, got, ngot);
+    r->g->module = NULL;
     mem_free(out);
     return ok;
 }

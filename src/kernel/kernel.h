@@ -16,8 +16,10 @@
 #include "base/cpu.h"
 #include "tensor/tensor.h"
 
+#include "kernel/fft.h"
 #include "kernel/image.h"
 #include "kernel/index.h"
+#include "kernel/integer.h"
 #include "kernel/linalg.h"
 #include "kernel/optim.h"
 #include "kernel/peak.h"
@@ -32,7 +34,9 @@
     FAMILY(reduce, ReduceKernels)                                                                                      \
     FAMILY(index, IndexKernels)                                                                                        \
     FAMILY(image, ImageKernels)                                                                                        \
+    FAMILY(integer, IntegerKernels)                                                                                    \
     FAMILY(linalg, LinalgKernels)                                                                                      \
+    FAMILY(fft, FftKernels)                                                                                            \
     FAMILY(optim, OptimKernels)                                                                                        \
     FAMILY(peak, PeakKernels)                                                                                          \
     FAMILY(product, ProductKernels)                                                                                    \

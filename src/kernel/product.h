@@ -2,11 +2,14 @@
  * together of them.
  *
  * c (M, N) = a (M, K) b (K, N). Rows of a are cut into tiles of at most `mr` rows, columns of b into panels of `nr`
- * columns, K into chunks of `chunk` elements: a packed: tile after tile, R * chunk elements to a chunk of a tile of R
- * rows (R rounded up to `unit`), in the ISA level's order b packed: panel after panel, chunk * nr elements to a chunk,
- * in the ISA level's order; columns and K padded with zeros `tile` multiplies one tile by one panel over n elements of
- * K (whole chunks, but at the end of K) into mr x nr floats; `finish` takes the floats through the epilogue into c. The
- * order of the sums over K is the same for every row, tile height and column.
+ * columns, K into chunks of `chunk` elements:
+ *     a packed: tile after tile, R * chunk elements to a chunk of a tile of R rows (R rounded up to `unit`), in the
+ *               ISA level's order
+ *     b packed: panel after panel, chunk * nr elements to a chunk, in the ISA level's order; columns and K padded with
+ *               zeros
+ * `tile` multiplies one tile by one panel over n elements of K (whole chunks, but at the end of K) into mr x nr floats;
+ * `finish` takes the floats through the epilogue into c. The order of the sums over K is the same for every row, tile
+ * height and column.
  */
 #ifndef QKV_KERNEL_PRODUCT_H
 #define QKV_KERNEL_PRODUCT_H

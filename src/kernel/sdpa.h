@@ -2,9 +2,10 @@
  * gives 0, as PyTorch's SDPA does. q (B, H, N, D), k (B, Hkv, M, D), v (B, Hkv, M, E), Hkv divides H. f32, bf16 or f16
  * in and out; scores, softmax and sums in f32. The reference takes f64, too (kernels_at(CPU_REF)), and works in it.
  *
- *     Sdpa a = {.t = DT_F32, .B = 1, .H = 12, .Hkv = 12, .N = 197, .M = 197, .D = 64, .E = 64, .q = q, ..., .lower =
- * -SDPA_ANY, .upper = SDPA_ANY}; void *space = mem_alloc(kernels()->sdpa.workspace(&a, threads));
- * kernels()->sdpa.run(&a, space, threads);
+ *     Sdpa a = {.t = DT_F32, .B = 1, .H = 12, .Hkv = 12, .N = 197, .M = 197, .D = 64, .E = 64, .q = q, ...,
+ *               .lower = -SDPA_ANY, .upper = SDPA_ANY};
+ *     void *space = mem_alloc(kernels()->sdpa.workspace(&a, threads));
+ *     kernels()->sdpa.run(&a, space, threads);
  *
  * Strides in elements; the last dim is contiguous. Nothing else is asked of them: (B, N, H, D) and three in one (B, N,
  * 3, H, D) are strides. mask: additive float or truth (non-zero = attend), by strides over (B, H, N, M), 0 where it
@@ -19,8 +20,8 @@
  *
  * Its gradient, from out and lse of the forward pass (Dao et al. 2022, appendix B.2 and B.4; FlashAttention-2):
  *
- *     S = score(scale q k^T),  P = exp(S - lse),  dv = P^T dout,  dP = dout v^T,  dmask = P (dP - sum_e dout out),  dS
- * = dmask score', dq = scale dS k,  dk = scale dS^T q
+ *     S = score(scale q k^T),  P = exp(S - lse),  dv = P^T dout,  dP = dout v^T,  dmask = P (dP - sum_e dout out),
+ *     dS = dmask score',  dq = scale dS k,  dk = scale dS^T q
  *
  *     SdpaBackward d = {.f = a, .dout = dout, .dq = dq, ..., strides};
  *     void *space = mem_alloc(kernels()->sdpa.backward_workspace(&d, threads));

@@ -1,6 +1,7 @@
 /* The CPU ladder: one Kernels per ISA level, the reference first, each better ISA level overwriting what it does
  * better. */
 #include <pthread.h>
+#include "base/version.h"
 #include "kernel/kernel.h"
 
 #define FAMILY(name, T)                                                                                                \
@@ -33,18 +34,31 @@ static void fill(void)
     if (level >= CPU_GEN) name##_fill_gen(&k->name);
         KERNEL_FAMILIES(FAMILY)
 #undef FAMILY
-#if defined(__x86_64__)
+#if defined(__x86_64__) && QKV_HIGHEST >= 2
 #define FAMILY(name, T)                                                                                                \
-    if (level >= CPU_AVX2) name##_fill_avx2(&k->name);                                                                 \
+    if (level >= CPU_AVX2) name##_fill_avx2(&k->name);
+        KERNEL_FAMILIES(FAMILY)
+#undef FAMILY
+#endif
+#if defined(__x86_64__) && QKV_HIGHEST >= 3
+#define FAMILY(name, T)                                                                                                \
     if (level >= CPU_AVX512) name##_fill_avx512(&k->name);
         KERNEL_FAMILIES(FAMILY)
 #undef FAMILY
-        if (level >= CPU_AVX512BF16) peak_fill_avx512bf16(&k->peak);
-        if (level >= CPU_AMX) peak_fill_amx(&k->peak);
-        if (level >= CPU_AVX512BF16) product_fill_avx512bf16(&k->product);
-        if (level >= CPU_AMX) product_fill_amx(&k->product);
-        if (level >= CPU_AVX512BF16) sdpa_fill_avx512bf16(&k->sdpa);
-        if (level >= CPU_AMX) sdpa_fill_amx(&k->sdpa);
+#endif
+#if defined(__x86_64__) && QKV_HIGHEST >= 4
+        if (level >= CPU_AVX512BF16) {
+            peak_fill_avx512bf16(&k->peak);
+            product_fill_avx512bf16(&k->product);
+            sdpa_fill_avx512bf16(&k->sdpa);
+        }
+#endif
+#if defined(__x86_64__) && QKV_HIGHEST >= 5
+        if (level >= CPU_AMX) {
+            peak_fill_amx(&k->peak);
+            product_fill_amx(&k->product);
+            sdpa_fill_amx(&k->sdpa);
+        }
 #endif
     }
 }

@@ -125,6 +125,7 @@ Value *lower_emit(Lower *L, OpId op, int n, const Arg *args)
         if (lost && L->err->code == E_OK) fail(L->err, E_LIMIT, "a size expression is too large");
         if (lost) return NULL;
     }
+    if (lower_is_complex(op, n, args)) return lower_as(L, op, n, args);
     if (op == OP_expand && args[1].kind == ARG_EXPRS && has_dims(args[0].v, args[1].n, args[1].es)) return args[0].v;
     Node *node = lower_emit_node(L, op, n, args);
     return node ? node->out[0] : NULL;

@@ -2,8 +2,9 @@
  * the rest of qkv knows. Column `lower` of ops.def:
  *
  *     keep    the row itself is the plain form: casts for type promotion are inserted by lower_keep for rows whose
- * lower token is `promote`, then the node is added as it is drop    the result is the first argument (alias,
- * contiguous, dropout in eval) NAME    bool lower_NAME(Lower *L): reads L->arg, emits plain nodes, sets L->result
+ *             lower token is `promote`, then the node is added as it is
+ *     drop    the result is the first argument (alias, contiguous, dropout in eval)
+ *     NAME    bool lower_NAME(Lower *L): reads L->arg, emits plain nodes, sets L->result
  *
  * In-place rows (OPF_INPLACE) are lowered as their pure form by name (add_ -> add); the functionaliser around them
  * updates aliases.
@@ -74,9 +75,15 @@ Value *lower_cast(Lower *L, Value *x, DType t); /* x itself if it has that dtype
 bool lower_return_values(Lower *L, int n, Value *const *vs);
 /* The file's name for the size of a mask's nonzero is found in the sizes that it declares for the result y. */
 bool lower_declare_sizes(Lower *L, Value *y);
-/* lower_complex.c. An op with a complex first or second operand, in reals; *taken: it was one, L->result is set. */
-bool lower_complex_operands(Lower *L, bool *taken);
+/* lower_complex.c. Is it for the word COMPLEX of the op's row: a complex operand, or a complex dtype? */
+bool lower_is_complex(OpId op, int n, const Arg *args);
+bool lower_complex_operands(Lower *L, bool *taken);     /* such an op, in reals; *taken: it was one, L->result is set */
 Value *lower_complex_cast(Lower *L, Value *x, DType t); /* from or to a complex dtype; the imaginary part is dropped */
 bool lower_complex_nodes(const Lower *L, const Node *from); /* do all nodes after `from` know complex numbers? */
-bool lower_return(Lower *L, Value *v);                      /* sets L->result; false if v is NULL */
+/* For readers of files: the pairs (..., 2) of a complex value, others as they are; a complex value of pairs; a number,
+ * which takes the width of what it meets: complex64 if that holds it, else complex128. NULL on error. */
+Value *lower_shown(Graph *g, Value *v, Err *err);
+Value *lower_hidden(Graph *g, Value *pairs, Err *err);
+Value *lower_complex_number(Graph *g, double re, double im, Err *err);
+bool lower_return(Lower *L, Value *v); /* sets L->result; false if v is NULL */
 #endif

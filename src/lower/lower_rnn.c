@@ -1,7 +1,7 @@
 /* Lowering of recurrent networks: each layer and direction is a linear over all steps and one row that runs the steps.
  *
- *     lstm(x, (h0, c0), weights)  -> linear, select, qkv.lstm_layer, cat; h_n is the last (reverse: first) step of the
- * outputs
+ *     lstm(x, (h0, c0), weights)  -> linear, select, qkv.lstm_layer, cat; h_n is the last (reverse: first) step of
+ *                                 the outputs
  */
 #include "lower/lower_table.h"
 

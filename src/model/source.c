@@ -29,12 +29,19 @@ void source_close(Source *s)
     if (s->origin) {
         source_close(s->origin);
     } else {
+        map_free(&s->lines);
         onnx_close(s->onnx);
         zip_close(s->zip);
         arena_destroy(s->arena);
         file_unmap(&s->file);
     }
     mem_free(s);
+}
+
+const char *source_line(const Source *s, const char *node)
+{
+    while (s->origin) s = s->origin;
+    return map_get(&s->lines, node);
 }
 
 /* ------------------------------------------------------------------ other graphs of the same file */

@@ -49,6 +49,7 @@ typedef struct Source {
     int64_t opset;                  /* ONNX: of ai.onnx; 0 of a .pt2 */
     bool prepared;                  /* a .qkv: rewritten for runs when it was packed; the four above are its source's */
     const char *cpu;                /* of a .qkv: the level that it was packed at */
+    const char *kept_by, *kept_key; /* of a .qkv that a cache keeps: the version that wrote it, its key; NULL */
     PackedWeight *packed;           /* of a .qkv */
     int npacked;
     NamedBytes *extra; /* of a .qkv: its source's extra files */
@@ -58,6 +59,8 @@ typedef struct Source {
     int nignored;
     FileAttention *attention; /* of a .pt2, in the graph's arena; none once the graph is rewritten */
     int nattention;
+    Map lines; /* of a .pt2: node name -> "model.py:31 in forward: ...", in the graph's arena; where there is an
+                  origin, the origin has them */
     int ninputs; /* of the file; after pt2_open_watched the graph may have more */
     int nguards,
         nguards_ignored; /* guards_code: how many were read, how many say nothing about sizes that the graph needs */
@@ -79,6 +82,8 @@ Source *source_copy(Source *from, Err *err);
  * versions and producer are told. */
 Source *source_of_graph(Graph *g, Source *from, Err *err);
 void source_close(Source *s); /* NULL is fine */
+/* The line of Python that made a node of the file, also after its graph was rewritten; NULL: unknown. */
+const char *source_line(const Source *s, const char *node);
 
 /* Files that came with a model, which mean nothing to it: ARCHIVE/extra/NAME of a .pt2 (torch.export.save's
  * extra_files), or what a .qkv carries of them. */

@@ -81,6 +81,8 @@ typedef struct Op {
 const Op *op_get(OpId id);
 const Op *op_find(
     const char *name); /* NULL when not in the table; accepts "aten.add.Tensor" and "torch.ops.aten.add.Tensor" */
+/* Where "add" begins in "aten.add.Tensor", and its length. */
+const char *op_base(const Op *op, size_t *n);
 /* The index of a schema parameter; -1 when it has none of that name. */
 int op_param(const Op *op, const char *name);
 #endif

@@ -186,6 +186,13 @@ const Op *op_get(OpId id)
     return &table[id];
 }
 
+const char *op_base(const Op *op, size_t *n)
+{
+    const char *base = strchr(op->name, '.') + 1;
+    *n = strcspn(base, ".");
+    return base;
+}
+
 const Op *op_find(const char *name)
 {
     pthread_once(&once, load);

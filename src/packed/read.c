@@ -259,6 +259,19 @@ static bool read_labels(Reader *r)
     return true;
 }
 
+/* {"qkv": version, "key": text}, where a cache keeps the file (program/cache.c). */
+static bool read_kept(Reader *r)
+{
+    json_t *from;
+    const char *by, *key;
+    if (!json_object_get(r->root, "kept")) return true;
+    TRY(json_want_object(r->root, "kept", &from, r->err) && json_want_string(from, "qkv", &by, r->err) &&
+        json_want_string(from, "key", &key, r->err));
+    r->s->kept_by = kept(r, by);
+    r->s->kept_key = kept(r, key);
+    return (r->s->kept_by && r->s->kept_key) || oom(r->err);
+}
+
 static bool read_source(Reader *r)
 {
     json_t *from;
@@ -282,7 +295,7 @@ static bool read_all(Reader *r)
 {
     TRY(packfile_read(&r->file, r->s->file.data, r->s->file.size, r->err));
     r->root = json_read(r->file.json, r->file.json_size, "description", r->err);
-    TRY(r->root && read_source(r) && read_weights(r) && read_packed(r) && read_extras(r));
+    TRY(r->root && read_source(r) && read_kept(r) && read_weights(r) && read_packed(r) && read_extras(r));
     r->s->graph = graph_parse_checked(r->file.text, next_weight, r, lowered, r->err);
     if (!r->s->graph) return within(r->err, "graph");
     if (r->next != r->nweight) return fail(r->err, E_FORMAT, "%d weights, but the graph names %d", r->nweight, r->next);

@@ -37,6 +37,8 @@ typedef struct Call {
                              convolution it may be the output itself */
         bool times;       /* the residual is multiplied with, not added; not of a convolution */
         bool act_last;    /* the activation comes after the residual */
+        Tensor *scale, *zero; /* of linear_integer: rounded to integers at last, as quantize_linear does; NULL: not */
+        bool by_inverse;
     } epilogue;
 } Call;
 

@@ -118,6 +118,22 @@ static Node *quick_gelu(const Fuser *s, const Value *v)
     return scaled->arg[1].e->kind == EX_FLOAT && fabs(scaled->arg[1].e->f - 1.702) < 1e-6 ? last : NULL;
 }
 
+static bool one_number(const Value *v)
+{
+    bool one = true;
+    for (int i = 0; i < v->rank; i++) one &= ex_equals_int(v->dim[i], 1);
+    return one;
+}
+
+/* The rounding to integers at the end of an integer layer, by one scale. */
+static bool rounds(const Node *n, const Value *v)
+{
+    if (n->op->id != OP_quantize_linear || n->arg[0].v != v || n->arg[7].kind != ARG_NONE) return false;
+    const Value *scale = n->arg[1].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
+    DType t = n->out[0]->dtype;
+    return (t == DT_I8 || t == DT_U8) && scale->dtype == DT_F32 && one_number(scale) && (!zero || one_number(zero));
+}
+
 static void fuse_product(Fuser *s, Node *n, bool conv)
 {
     DType t = n->out[0]->dtype;
@@ -150,6 +166,10 @@ static void fuse_product(Fuser *s, Node *n, bool conv)
         }
         while (next && !conv && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
     }
+    if (n->op->id == OP_linear_integer && next && c.at->dtype == DT_F32 && rounds(next, c.at)) {
+        c.p->rounds = next;
+        absorb(&c, next);
+    }
     end_chain(&c, n);
 }
 
@@ -181,7 +201,8 @@ static void fuse_one(Fuser *s, Node *n)
 {
     bool conv = n->op->id == OP_convolution;
     if (n->op->id == OP_linear || n->op->id == OP_matmul) entry(s, n)->least_rows = least_rows(s->g, n->out[0]);
-    if (conv || n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) fuse_product(s, n, conv);
+    if (conv || n->op->id == OP_linear || n->op->id == OP_linear_integer ||
+        (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) fuse_product(s, n, conv);
     else if (n->nout == 1 && any_float(n)) fuse_rounding(s, n);
 }
 

@@ -3,6 +3,7 @@
  *     linear -> gelu            linear -> add(residual)            linear -> gelu -> _to_copy -> add(residual)
  *     linear -> silu -> mul(linear)                  x sigmoid(1.702 x) after a linear
  *     convolution -> relu       convolution -> add(residual)       convolution -> add(residual) -> relu
+ *     linear_integer -> gelu -> quantize_linear
  *     layer_norm -> _to_copy(bf16)                                 add(_to_copy(x, f32), y)
  *
  * Epilogues: a linear, matmul or convolution takes what follows it; a cast of a result is taken by the op that computes
@@ -26,6 +27,7 @@ typedef struct FusedNode {
     bool act_last;        /* on the producer: the activation comes after the residual */
     int64_t least_rows; /* of a linear or matmul: rows of its result at the least sizes of the inputs, whatever they are
                            in a run */
+    const Node *rounds; /* on the producer: the quantize_linear of one scale that its epilogue ends in; NULL: none */
     Value *result;      /* on the producer: the value its step writes; NULL = its own output (nothing fused) */
 } FusedNode;
 

@@ -127,6 +127,14 @@ static Tensor *new_tensor(Builder *s, const Value *v)
     return t;
 }
 
+/* Number of the input that v is grown from; -1: v is not grown. */
+static int grown_from(const Builder *s, const Value *v)
+{
+    for (int i = 0; s->in->grown && i < s->g->ninput; i++)
+        if (s->in->grown[i].result == v) return i;
+    return -1;
+}
+
 static bool add_given(Builder *s, Value *v)
 {
     const Tensor *t = s->in->given[v->id];
@@ -149,6 +157,7 @@ static bool add_inputs(Builder *s)
             continue; /* sizes of inputs may not be bound yet when constants are folded */
         Tensor *t = new_tensor(s, v);
         TRY(t);
+        if (s->in->grown && s->in->grown[i].result) strides_with_room(t, s->in->grown[i].axis, s->in->grown[i].room);
         s->p->value[v->id] = t;
         s->p->place[v->id] = (Place){HOME_INPUT, i, 0};
     }
@@ -304,7 +313,11 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         bool free_layout = (k == 0 || (k < 3 && n->op->id == OP_sdpa_backward)) && s->in->fusion &&
                            (!s->in->wanted || s->in->apart) && !constant && !s->leaves[v->id];
         if (free_layout) layout_choose(c, t);
-        if (!(c->unused >> k & 1) || !(n->op->unread >> k & 1)) TRY(add_storage(s, v, t, constant));
+        int input = grown_from(s, v);
+        if (input >= 0) {
+            strides_with_room(t, s->in->grown[input].axis, s->in->grown[input].room);
+            p->place[v->id] = (Place){HOME_INPUT, input, 0};
+        } else if (!(c->unused >> k & 1) || !(n->op->unread >> k & 1)) TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;
     }
     for (int i = 0; i < n->op->schema->nparams; i++)
@@ -321,6 +334,15 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
             Value *r = fused->residual;
             touch_operand(&t, &r);
         }
+        if (fused->rounds) {
+            c->epilogue.scale = p->value[fused->rounds->arg[1].v->id];
+            c->epilogue.zero = fused->rounds->arg[2].kind == ARG_VALUE ? p->value[fused->rounds->arg[2].v->id] : NULL;
+            c->epilogue.by_inverse = fused->rounds->arg[8].e->i != 0;
+            for (int i = 1; i < 3; i++) {
+                Value *by = fused->rounds->arg[i].kind == ARG_VALUE ? fused->rounds->arg[i].v : NULL;
+                if (by) touch_operand(&t, &by);
+            }
+        }
     }
     Step *step = &p->step[p->nsteps++];
     *step = (Step){.call = *c,
@@ -334,9 +356,10 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
  * then the product is not made again, and its operands need not be there. */
 static bool made_before(const Builder *s, const Node *product, const Node *last)
 {
+    const FusedNode *f = &s->in->fusion->node[product->out[0]->id];
     bool made = s->in->given[product->out[0]->id] != NULL;
     for (int i = 0; i < last->op->schema->nparams; i++)
-        made |= last->arg[i].kind == ARG_VALUE && last->arg[i].v != s->in->fusion->node[product->out[0]->id].residual &&
+        made |= last->arg[i].kind == ARG_VALUE && last->arg[i].v != f->residual && !(i && f->rounds == last) &&
                 s->in->given[last->arg[i].v->id];
     return made;
 }
@@ -500,6 +523,7 @@ static bool set_outputs(Builder *s)
         const Value *v = s->g->output[i].value;
         const Tensor *t = p->value[v->id];
         Place pl = p->place[v->id];
+        if (s->in->elsewhere && !s->in->elsewhere[i]) continue;
         if (!t || pl.home != HOME_ARENA || pl.offset || !p->block[pl.index].size) continue;
         if (!tensor_contiguous(t) || tensor_bytes(t) != p->block[pl.index].size) continue;
         at[pl.index] = s->in->outputs + i; /* 1 + its place */

@@ -37,6 +37,13 @@ typedef struct Step {
     Work work; /* once it is described */
 } Step;
 
+/* An input whose memory has room to grow, so that a cat that begins with it writes only what comes after it. */
+typedef struct Grown {
+    const Value *result; /* of that cat; it lies where the input does. NULL: the input does not grow */
+    int axis;
+    int64_t room; /* sizes along it that the memory has */
+} Grown;
+
 typedef struct PlanInput {
     const Graph *graph;
     const Fusion *fusion;        /* NULL: none */
@@ -46,6 +53,8 @@ typedef struct PlanInput {
     const unsigned char *stable; /* by value id: given values whose bytes never change */
     const int *slot; /* by value id: 1 + the place, after the inputs, of a value given to plan_place; NULL: none */
     int outputs;     /* output i that fills memory of its own has place outputs - 1 + i in plan_place; 0: none has */
+    const bool *elsewhere; /* by output: may it fill memory of its own? NULL: all may */
+    const Grown *grown;    /* by input; NULL: none grows */
     bool apart; /* what is wanted gets memory of its own, beside the plan's constants: it is given to other plans */
     size_t memory_limit; /* most bytes of activations and constants, 0 = none */
     size_t held;         /* of these, what inputs take that the session made */

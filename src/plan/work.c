@@ -1,5 +1,6 @@
 /* Operations and bytes per step, by the word WORK of the op table. Contract in work.h. */
 #include "plan/work.h"
+#include <math.h>
 
 /* How many operations an op makes: so many an element of its first result or first operand,
  * or by a formula of its own. */
@@ -49,6 +50,17 @@ static double pairs(int64_t N, int64_t M, int64_t lower, int64_t upper)
     return sum;
 }
 
+/* 2.5 log2 n for each real of the larger side, along each dim: the count that is usual for the radix 2 transform */
+static double fft(const Call *c)
+{
+    double in = elements(call_in(c, 0)), out = elements(call_out(c, 0)), sum = 0;
+    const Tensor *x = in > out ? call_in(c, 0) : call_out(c, 0);
+    int64_t dim[MAX_RANK];
+    int n = call_ints(c, 1, dim, MAX_RANK);
+    for (int i = 0; i < n; i++) sum += x->shape[dim[i]] > 1 ? 2.5 * log2((double)x->shape[dim[i]]) : 0;
+    return sum * (in > out ? in : out);
+}
+
 enum { FAR = 1 << 30 };
 
 static int64_t bound_or(const Call *c, int i, int64_t far)
@@ -79,6 +91,14 @@ static double attention_lse(const Call *c)
 static double attention_backward(const Call *c)
 {
     return 2 * attention_pairs(c, 1, 7, 10) * (3 * size_at(call_in(c, 1), 1) + 2 * size_at(call_in(c, 3), 1));
+}
+
+/* (query, key, value, attn_mask, scale_p, zero_p, dtype_p, scale, softcap, lower, upper) */
+static double attention_quantized(const Call *c)
+{
+    const Tensor *q = call_in(c, 0), *k = call_in(c, 1);
+    double seen = pairs(q->shape[2], k->shape[2], bound_or(c, 9, -FAR), bound_or(c, 10, FAR));
+    return 2 * (double)q->shape[0] * (double)q->shape[1] * seen * (size_at(q, 1) + size_at(call_in(c, 2), 1));
 }
 
 /* Rows of sequence b are between offsets b and b + 1; q is (rows, H, D). */

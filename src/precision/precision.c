@@ -15,6 +15,7 @@ enum { MAX_ARGS = 32, FEW = 4 };
 typedef struct Lowering {
     Graph *g;
     DType t;
+    bool file;      /* for a file: bias, masks and tables are narrow, too, as ATen and runtimes want them */
     Value **narrow; /* by id of a value: the same in the narrow type */
     int nnarrow;
     int *uses; /* by value id, of the graph as it was when they were counted */
@@ -71,15 +72,18 @@ static bool few(const Node *n)
     return n->op->id != OP_convolution && k && k->kind == EX_INT && k->i <= FEW;
 }
 
+static bool is_f32(const Node *n, int i) { return n->arg[i].kind == ARG_VALUE && n->arg[i].v->dtype == DT_F32; }
+
 /* How many leading arguments are computed with; 0: not an op for narrow floats.
- * Bias and mask are added in float32, and logsumexp is float32 as it is made. */
-static int operands(const Node *n)
+ * Bias and mask are added in float32 in a run, and logsumexp is float32 as it is made. */
+static int operands(const Lowering *s, const Node *n)
 {
     switch (n->op->id) {
     case OP_linear:
-    case OP_matmul:
-    case OP_convolution: return 2;
-    case OP_scaled_dot_product_attention:
+    case OP_convolution: return s->file && is_f32(n, 2) ? 3 : 2;
+    case OP_matmul: return 2;
+    case OP_embedding: return s->file;
+    case OP_scaled_dot_product_attention: return s->file && is_f32(n, 3) ? 4 : 3;
     case OP_sdpa_lse:
     case OP_sdpa_varlen: return 3;
     case OP_sdpa_backward: return 5;
@@ -87,13 +91,26 @@ static int operands(const Node *n)
     }
 }
 
-static bool lowers(const Node *n)
+static bool lowers(const Lowering *s, const Node *n)
 {
-    int k = operands(n);
+    int k = operands(s, n);
     if (!k || few(n)) return false;
     for (int i = 0; i < k; i++)
-        if (n->arg[i].kind != ARG_VALUE || n->arg[i].v->dtype != DT_F32) return false;
+        if (!is_f32(n, i)) return false;
     return true;
+}
+
+/* An additive mask in the narrow type: what stands for minus infinity there must not become it, or a row without an
+ * allowed key would be NaN. */
+static Value *narrow_mask(Lowering *s, Value *mask, Node *at)
+{
+    const double least = s->t == DT_F16 ? -65504.0 : -3.3895313892515355e38;
+    if (mask->id < s->nnarrow && s->narrow[mask->id]) return s->narrow[mask->id];
+    Arg arg[] = {arg_value(mask), arg_float(s->g, least), arg_none()};
+    Node *n = graph_add_before(s->g, at, OP_clamp, 3, arg, mask->name, s->err);
+    Value *made = n ? narrow(s, n->out[0], at) : NULL;
+    if (made && mask->id < s->nnarrow) s->narrow[mask->id] = made;
+    return made;
 }
 
 /* A node like n with other arguments, before it, which takes over its name; NULL on error. */
@@ -124,10 +141,10 @@ static bool lower_products(Lowering *s)
     for (Node *n = s->g->first, *next; n; n = next) {
         Arg arg[MAX_ARGS];
         next = n->next;
-        if (!lowers(n) || n->op->schema->nparams > MAX_ARGS) continue;
+        if (!lowers(s, n) || n->op->schema->nparams > MAX_ARGS) continue;
         memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
-        for (int i = 0; i < operands(n); i++) {
-            arg[i].v = narrow(s, arg[i].v, n);
+        for (int i = 0; i < operands(s, n); i++) {
+            arg[i].v = i == 3 && s->file ? narrow_mask(s, arg[i].v, n) : narrow(s, arg[i].v, n);
             TRY(arg[i].v);
         }
         TRY(replace(s, n, arg));
@@ -247,9 +264,9 @@ static bool narrow_earlier(Lowering *s, bool *changed)
     return true;
 }
 
-bool lower_precision(Graph *g, DType t, Err *err)
+bool lower_products_of(Graph *g, DType t, bool file, Err *err)
 {
-    Lowering s = {.g = g, .t = t, .err = err};
+    Lowering s = {.g = g, .t = t, .file = file, .err = err};
     bool ok = lower_products(&s) && widen_later(&s), more = ok;
     while (ok && more) ok = narrow_earlier(&s, &more);
     mem_free(s.narrow);
@@ -257,3 +274,5 @@ bool lower_precision(Graph *g, DType t, Err *err)
     if (ok) graph_dce(g);
     return ok;
 }
+
+bool lower_precision(Graph *g, DType t, Err *err) { return lower_products_of(g, t, false, err); }

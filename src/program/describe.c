@@ -1,5 +1,6 @@
 /* Describing a model in JSON. */
 #include "program/describe.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/jsonw.h"
@@ -33,7 +34,7 @@ static void put_value(const Graph *g, const char *name, const char *label, const
     jw_close(out, "}");
 }
 
-static void put_arg(const Graph *g, const char *key, const Arg *a, Buf *out)
+void describe_arg(const Graph *g, const char *key, const Arg *a, Buf *out)
 {
     if (a->kind == ARG_VALUE) describe_sizes(g, key, a->v->rank, a->v->dim, out);
     else if (a->kind == ARG_STR) jw_text(out, key, a->s);
@@ -119,21 +120,22 @@ static void put_attentions(const Graph *g, Buf *out)
     }
     for (const Node *n = g->first; n; n = n->next) {
         bool sdpa = n->op->id == OP_scaled_dot_product_attention;
-        bool spelled = is_softmax(n) && attention_parts(&f, n, &a) && a.values;
+        bool spelled = attention_begins(&f, n, &a) && a.values;
         if (!sdpa && !spelled) continue;
         jw_put(out, "{'node': %s", n->name);
-        jw_text(out, "op",
-                sdpa                          ? "scaled_dot_product_attention"
-                : n->op->id == OP_softmax_int ? "softmax"
-                                              : "_safe_softmax");
+        size_t length;
+        char op[64];
+        const char *base = op_base(n->op, &length);
+        snprintf(op, sizeof op, "%.*s", (int)length, base);
+        jw_text(out, "op", op);
         const Node *at = sdpa ? n : a.scores;
-        put_arg(g, "query", &at->arg[0], out);
-        put_arg(g, "key", &at->arg[1], out);
+        describe_arg(g, "query", &at->arg[0], out);
+        describe_arg(g, "key", &at->arg[1], out);
         if (sdpa) {
-            put_arg(g, "value", &n->arg[2], out);
-            put_arg(g, "mask", &n->arg[3], out);
-            put_arg(g, "causal", &n->arg[5], out);
-            put_arg(g, "scale", &n->arg[6], out);
+            describe_arg(g, "value", &n->arg[2], out);
+            describe_arg(g, "mask", &n->arg[3], out);
+            describe_arg(g, "causal", &n->arg[5], out);
+            describe_arg(g, "scale", &n->arg[6], out);
         }
         jw_close(out, "}");
     }
@@ -151,7 +153,7 @@ void describe_model(const char *path, const Source *p, Buf *out)
     jw_put(out, "], 'scalar_inputs': [");
     for (int i = 0; i < g->nscalar_input; i++) {
         jw_put(out, "{'name': %s", g->scalar_input[i].name);
-        put_arg(g, "value", &g->scalar_input[i].value, out);
+        describe_arg(g, "value", &g->scalar_input[i].value, out);
         jw_close(out, "}");
     }
     jw_put(out, "], 'outputs': [");
@@ -166,6 +168,8 @@ void describe_model(const char *path, const Source *p, Buf *out)
     put_ops(g, out);
     jw_put(out, "}, 'attentions': [");
     put_attentions(g, out);
+    jw_put(out, "], 'modules': [");
+    describe_modules(g, out);
     jw_put(out, "], 'requirements': [");
     for (int i = 0; i < g->nrequire; i++) {
         Buf b = {0};

@@ -12,6 +12,7 @@
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "base/version.h"
 #include "format/packfile.h"
 #include "ir/copy.h"
 #include "kernel/gemm.h"
@@ -26,6 +27,7 @@ typedef struct Blobs {
 } Blobs;
 
 typedef struct Packer {
+    const char *key;
     Graph *g;    /* as it is written; prepared owns it, and what was folded */
     Graph *read; /* as a reader of the text has it */
     Prepared prepared;
@@ -349,6 +351,7 @@ static bool write_file(Packer *k, const Source *from, const char *path)
     jw_line(b);
     jw_put(b, "'source': {'torch': %s, 'producer': %s, 'schema_major': %d, 'schema_minor': %d, 'opset': %lld}",
            from->torch_version, from->producer, from->schema_major, from->schema_minor, (long long)from->opset);
+    if (k->key) jw_put(b, "'kept': {'qkv': %s, 'key': %s}", QKV_VERSION, k->key);
     jw_line(b);
     put_weights(k);
     put_extras(k);
@@ -360,10 +363,10 @@ static bool write_file(Packer *k, const Source *from, const char *path)
     return packfile_write(path, b->data, k->text.data, k->blobs.blob, k->blobs.n, k->err);
 }
 
-bool program_pack(const Program *p, const char *path, PackInfo *info, Err *err)
+bool program_pack(const Program *p, const char *path, const char *key, PackInfo *info, Err *err)
 {
     Session *s = NULL;
-    Packer k = {.info = info, .err = err};
+    Packer k = {.key = key, .info = info, .err = err};
     *info = (PackInfo){.cpu = cpu_level_name(cpu_level())};
     TRY(program_prepare(p, PASSES_PACK, &k.prepared, err));
     k.g = k.prepared.graph;

@@ -2,9 +2,14 @@
 #include "program/passes.h"
 #include <stdio.h>
 #include <string.h>
+#include "base/mem.h"
+#include "base/vec.h"
+#include "ir/bodies.h"
 #include "plan/fuse.h"
 #include "precision/precision.h"
+#include "program/constants.h"
 #include "program/pack.h"
+#include "quantize/integers.h"
 
 typedef enum Offer { INTERNAL, ASKED, ORDINARY } Offer; /* may a user name it; do sessions run it unasked? */
 
@@ -17,12 +22,15 @@ typedef struct Pass {
 static bool import(Pipeline *s, Err *err);
 static bool joint(Pipeline *s, Err *err);
 static bool train(Pipeline *s, Err *err);
+static bool sink(Pipeline *s, Err *err);
 static bool ranks(Pipeline *s, Err *err);
 static bool detach(Pipeline *s, Err *err);
 static bool pair(Pipeline *s, Err *err);
 static bool rewrite(Pipeline *s, Err *err);
 static bool padding(Pipeline *s, Err *err);
 static bool lift(Pipeline *s, Err *err);
+static bool constants(Pipeline *s, Err *err);
+static bool integers(Pipeline *s, Err *err);
 static bool precision(Pipeline *s, Err *err);
 static bool fold(Pipeline *s, Err *err);
 static bool fuse(Pipeline *s, Err *err);
@@ -31,12 +39,15 @@ static const Pass passes[PASSES] = {
     [PASS_IMPORT] = {"import", import, ORDINARY},    /* a file becomes a plain graph: pure ops, sizes as expressions */
     [PASS_JOINT] = {"joint", joint, INTERNAL},       /* the gradients of a loss follow the model */
     [PASS_TRAIN] = {"train", train, INTERNAL},       /* weights with a gradient are not constants any more */
+    [PASS_SINK] = {"sink", sink, INTERNAL},          /* weights that loops and branches capture become their own */
     [PASS_RANKS] = {"ranks", ranks, INTERNAL},       /* attention of the file that had other than 4 axes says so */
     [PASS_DETACH] = {"detach", detach, ORDINARY},    /* aten.detach, which only gradients look at, goes */
     [PASS_PAIR] = {"pair", pair, ORDINARY},          /* a decomposed attention and its backward pass become two ops */
     [PASS_REWRITE] = {"rewrite", rewrite, ORDINARY}, /* the rules */
     [PASS_PADDING] = {"padding", padding, ASKED},    /* the network runs on real tokens only */
     [PASS_LIFT] = {"lift", lift, INTERNAL},          /* attention takes the form that PyTorch has kernels for */
+    [PASS_CONSTANTS] = {"constants", constants, ASKED}, /* what depends on no input and no parameter becomes one */
+    [PASS_INTEGERS] = {"integers", integers, ORDINARY}, /* products between quantizers multiply integers */
     [PASS_PRECISION] = {"precision", precision,
                         ORDINARY},          /* products in another dtype, where the model was loaded so */
     [PASS_FOLD] = {"fold", fold, ASKED},    /* what depends on weights alone becomes a weight */
@@ -52,7 +63,7 @@ static bool import(Pipeline *s, Err *err)
     return true;
 }
 
-static bool joint(Pipeline *s, Err *err) { return graph_joint(s->graph, s->joint, err); }
+static bool joint(Pipeline *s, Err *err) { return s->differentiate(s->graph, s->joint, err); }
 
 static bool train(Pipeline *s, Err *err)
 {
@@ -63,6 +74,8 @@ static bool train(Pipeline *s, Err *err)
     }
     return true;
 }
+
+static bool sink(Pipeline *s, Err *err) { return bodies_sink(s->graph, err); }
 
 static Expr *argument(const FileAttention *a, const char *name)
 {
@@ -90,10 +103,19 @@ static bool ranks(Pipeline *s, Err *err)
     return true;
 }
 
+static int drop_detach(Graph *g)
+{
+    Graph *body;
+    int n = graph_drop_detach(g);
+    for (const Node *node = g->first; node; node = node->next)
+        for (int i = 0; (body = body_at(node, i)); i++) n += drop_detach(body);
+    return n;
+}
+
 static bool detach(Pipeline *s, Err *err)
 {
     (void)err;
-    s->detached = graph_drop_detach(s->graph);
+    s->detached = drop_detach(s->graph);
     return true;
 }
 
@@ -118,7 +140,24 @@ static bool pair(Pipeline *s, Err *err)
     return rewrite_graph(s->graph, &o, &s->log, err);
 }
 
-static bool rewrite(Pipeline *s, Err *err)
+/* The rules inside the bodies of g, at any depth. */
+static bool rewrite_inside(Pipeline *s, const Graph *g, const RewriteOptions *o, Err *err)
+{
+    Graph *body;
+    for (const Node *n = g->first; n; n = n->next)
+        for (int i = 0; (body = body_at(n, i)); i++) {
+            RewriteLog *more = vec_grow(s->inside, s->ninside, sizeof *more);
+            if (!more) return oom(err);
+            s->inside = more;
+            RewriteLog *log = &s->inside[s->ninside++];
+            *log = (RewriteLog){0};
+            TRY((rewrite_graph(body, o, log, err) || within(err, "in node '%s'", n->name)) &&
+                (rewrite_log_add(&s->log, log) || oom(err)) && rewrite_inside(s, body, o, err));
+        }
+    return true;
+}
+
+static bool rewrite_rest(Pipeline *s, Err *err)
 {
     s->rewrite.rules_only = true;
     if (!s->rewrite.resumes) return rewrite_graph(s->graph, &s->rewrite, &s->log, err);
@@ -127,14 +166,35 @@ static bool rewrite(Pipeline *s, Err *err)
     return rewrite_log_append(&s->log, &s->rest) ? ok : oom(err);
 }
 
+static bool rewrite(Pipeline *s, Err *err)
+{
+    RewriteOptions inside = s->rewrite;
+    if (inside.resumes) inside.phases |= 1u << PHASE_RECOMPOSE; /* what pair took out of them */
+    inside.resumes = false;
+    return rewrite_rest(s, err) && rewrite_inside(s, s->graph, &inside, err);
+}
+
 static bool padding(Pipeline *s, Err *err) { return skip_padding(s->graph, s->prover, &s->skip, err); }
 static bool lift(Pipeline *s, Err *err) { return lift_sdpa(s->graph, s->device, s->prover, &s->lifted, err); }
 
-static bool precision(Pipeline *s, Err *err)
+static bool lower_inside(Graph *g, DType t, Err *err)
 {
-    return s->compute == DT_NONE || lower_precision(s->graph, s->compute, err);
+    Graph *body;
+    TRY(lower_precision(g, t, err));
+    for (const Node *n = g->first; n; n = n->next)
+        for (int i = 0; (body = body_at(n, i)); i++)
+            TRY(lower_inside(body, t, err) && (graph_check(body, err) || within(err, "in node '%s'", n->name)));
+    return true;
 }
 
+static bool integers(Pipeline *s, Err *err) { return quantize_integers(s->graph, err); }
+
+static bool precision(Pipeline *s, Err *err)
+{
+    return s->compute == DT_NONE || lower_inside(s->graph, s->compute, err);
+}
+
+static bool constants(Pipeline *s, Err *err) { return fold_constants(s->graph, err); }
 static bool fold(Pipeline *s, Err *err) { return pack_fold(s->graph, &s->folder, err); }
 static bool fuse(Pipeline *s, Err *err) { return fuse_graph(s->graph, s->fusion, err); }
 
@@ -156,6 +216,8 @@ void pipeline_free(Pipeline *s)
     rewrite_log_free(&s->rest);
     rewrite_log_free(&s->lifted);
     skip_log_free(&s->skip);
+    for (int i = 0; i < s->ninside; i++) rewrite_log_free(&s->inside[i]);
+    mem_free(s->inside);
 }
 
 /* ------------------------------------------------------------------ names */

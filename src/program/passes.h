@@ -21,12 +21,15 @@ typedef enum PassId {
     PASS_IMPORT,
     PASS_JOINT,
     PASS_TRAIN,
+    PASS_SINK,
     PASS_RANKS,
     PASS_DETACH,
     PASS_PAIR,
     PASS_REWRITE,
     PASS_PADDING,
     PASS_LIFT,
+    PASS_CONSTANTS,
+    PASS_INTEGERS,
     PASS_PRECISION,
     PASS_FOLD,
     PASS_FUSE,
@@ -39,10 +42,12 @@ typedef enum PassId {
 enum {
     PASSES_LOAD = PASS_BIT(PASS_IMPORT),
     PASSES_JOINT = PASS_BIT(PASS_JOINT),
-    PASSES_REWRITE = PASS_BIT(PASS_RANKS) | PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE) |
-                     PASS_BIT(PASS_PADDING) | PASS_BIT(PASS_LIFT),
+    PASSES_REWRITE = PASS_BIT(PASS_SINK) | PASS_BIT(PASS_RANKS) | PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) |
+                     PASS_BIT(PASS_REWRITE) | PASS_BIT(PASS_PADDING) | PASS_BIT(PASS_LIFT),
     PASSES_PLAIN_RUN = PASS_BIT(PASS_PRECISION) | PASS_BIT(PASS_FUSE), /* the nodes of the file */
-    PASSES_RUN = PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE) | PASSES_PLAIN_RUN,
+    PASSES_RUN = PASS_BIT(PASS_SINK) | PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE) |
+                 PASS_BIT(PASS_INTEGERS) | PASSES_PLAIN_RUN,
+    PASSES_WRITE = PASS_BIT(PASS_CONSTANTS), /* a .pt2 or ONNX file */
     PASSES_PACK = (PASSES_RUN | PASS_BIT(PASS_FOLD)) & ~PASS_BIT(PASS_FUSE),
 };
 
@@ -53,6 +58,8 @@ typedef struct Pipeline {
     const char *path;
     const OpenOptions *open;
     const JointOptions *joint;
+    /* graph_joint, given by who wants it: programs that only run are linked without gradients */
+    bool (*differentiate)(Graph *g, const JointOptions *o, Err *err);
     RewriteOptions rewrite;
     const Prover *prover; /* NULL: nothing is proven */
     const SdpaDevice *device;
@@ -61,6 +68,8 @@ typedef struct Pipeline {
     Fusion *fusion;
     RewriteLog log, lifted; /* pipeline_free; log: of pair and of rewrite */
     RewriteLog rest;        /* of rewrite alone, where pair has done something */
+    RewriteLog *inside;     /* of rewrite, of each body of a loop or branch */
+    int ninside;
     SkipLog skip;
     int detached;
 } Pipeline;

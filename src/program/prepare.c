@@ -70,27 +70,36 @@ static bool save(void *user, const char *rule, const Graph *g, const Tensor *con
 /* What a replacement differs by from what it replaces. */
 static void put_proof(Buf *b, const Proof *p, bool masked_rows)
 {
+    jw_text(b, "sense", sense_text(p->sense));
+    jw_text(b, "why_floats", p->sense == SENSE_FLOATS && p->why_floats[0] ? p->why_floats : NULL);
     jw_put(b, "'max_abs': %g, 'max_rel_peak': %g", p->max_abs, p->max_rel);
     if (masked_rows) jw_number(b, "max_abs_masked_rows", p->waived_abs);
     jw_int(b, "runs", p->runs);
     jw_text(b, "not_proven", !p->skipped ? NULL : p->why[0] ? p->why : "no sizes could be chosen");
 }
 
-static void put_firing(Buf *b, const Firing *f, bool proven)
+static const char *module_of(const Graph *g, const char *node)
+{
+    const Value *v = graph_find_value(g, node);
+    return v && v->def && v->def->module ? v->def->module->path : NULL;
+}
+
+static void put_firing(Buf *b, const Graph *g, const Firing *f, bool proven)
 {
     jw_line(b);
     jw_put(b, "{'rule': %s, 'phase': %s, 'result': %s, 'op': %s", f->rule, f->phase, f->result, f->op);
     jw_texts(b, "nodes", f->node, f->nnodes);
+    jw_text(b, "module", module_of(g, f->result));
     jw_text(b, "note", f->note);
     if (proven) put_proof(b, &f->proof, true);
     jw_close(b, "}");
 }
 
-static void put_left(Buf *b, const Left *l)
+static void put_left(Buf *b, const Graph *g, const Left *l)
 {
     jw_line(b);
-    jw_put(b, "{'node': %s, 'at': %s, 'rule': %s, 'matched': %s, 'reason': %s, 'advice': %s}", l->node, l->at, l->rule,
-           l->matched, l->reason, l->advice);
+    jw_put(b, "{'node': %s, 'module': %s, 'at': %s, 'rule': %s, 'matched': %s, 'reason': %s, 'advice': %s}", l->node,
+           module_of(g, l->node), l->at, l->rule, l->matched, l->reason, l->advice);
 }
 
 static void put_skip(Buf *b, const SkipMask *m, bool proven)
@@ -118,8 +127,8 @@ static void put_skips(Buf *b, const SkipLog *skip, bool proven)
     jw_close(b, "]}");
 }
 
-static void put_report(Buf *b, const RewriteLog *log, const RewriteLog *lifted, const SkipLog *skip, bool proven,
-                       double ms)
+static void put_report(Buf *b, const Graph *g, const RewriteLog *log, const RewriteLog *lifted, const SkipLog *skip,
+                       bool proven, double ms)
 {
     jw_report(b);
     jw_put(b, "'attentions_fused': %d, 'attentions_left': %d, 'nodes_before': %d, 'nodes_after': %d", log->fused,
@@ -127,10 +136,10 @@ static void put_report(Buf *b, const RewriteLog *log, const RewriteLog *lifted, 
     jw_bool(b, "proven", proven);
     jw_number(b, "ms", ms);
     jw_open(b, "firings", '[');
-    for (int i = 0; i < log->nfirings; i++) put_firing(b, &log->firing[i], proven);
-    for (int i = 0; i < lifted->nfirings; i++) put_firing(b, &lifted->firing[i], proven);
+    for (int i = 0; i < log->nfirings; i++) put_firing(b, g, &log->firing[i], proven);
+    for (int i = 0; i < lifted->nfirings; i++) put_firing(b, g, &lifted->firing[i], proven);
     jw_put(b, "], 'left': [");
-    for (int i = 0; i < log->nleft; i++) put_left(b, &log->left[i]);
+    for (int i = 0; i < log->nleft; i++) put_left(b, g, &log->left[i]);
     jw_close(b, "]");
     if (skip) put_skips(b, skip, proven);
     jw_close(b, "}");
@@ -165,7 +174,7 @@ static double now_ms(void)
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err)
 {
     Evaluator evaluator = {.counterexample = o->counterexample};
-    Prover prover = {eval, release, save, &evaluator, o->seeds, families_all};
+    Prover prover = {eval, release, save, &evaluator, o->seeds, o->prove_floats, families_all};
     SdpaDevice device;
     RuleSet *rules = rules_create(families_all);
     if (!rules) return oom(err);
@@ -192,7 +201,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
         p->source->nattention = 0; /* what the file had is gone */
         s.log.nodes_before += s.detached;
         if (o->lift) s.log.nodes_after = p->graph->nnodes;
-        put_report(report, &s.log, &s.lifted, o->skip_padding ? &s.skip : NULL, o->prove, now_ms() - start);
+        put_report(report, p->graph, &s.log, &s.lifted, o->skip_padding ? &s.skip : NULL, o->prove, now_ms() - start);
         pipeline_free(&s);
         ok = ok && (!(mem_ran_out() || report->failed) || oom(err));
     }
@@ -219,12 +228,10 @@ static RuleSet *rules_for_runs(Err *err)
 /* What is left of a list for this program: some graphs run as they are. */
 static bool list_for(const Program *p, unsigned *list, Err *err)
 {
-    bool fixed = p->source->prepared || p->graph->bodies;
+    bool fixed = p->source->prepared;
     if (p->no_fuse) *list &= PASS_BIT(PASS_FOLD);
     if (fixed && *list & PASS_BIT(PASS_TRAIN))
-        return fail(err, E_UNSUPPORTED, "a packed model, or one with loops or branches, does not train");
-    if (fixed && *list & PASS_BIT(PASS_PRECISION) && p->compute != DT_NONE)
-        return fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
+        return fail(err, E_UNSUPPORTED, "a packed model does not train");
     if (fixed) *list &= PASS_BIT(PASS_FOLD) | PASS_BIT(PASS_FUSE);
     if (p->compute == DT_NONE) *list &= ~PASS_BIT(PASS_PRECISION);
     return true;

@@ -11,6 +11,7 @@ typedef struct OptimiseOptions {
     bool no_builtin; /* only those files */
     unsigned phases; /* bits of Phase, 0 = all */
     bool prove;
+    bool prove_floats; /* on random floats only, not on exact payloads */
     int seeds;                  /* per proof and binding, 0 = 3 */
     const char *counterexample; /* where a failed proof writes its tensors (.safetensors or .npz); NULL: nowhere */
     bool exact_masked_rows;

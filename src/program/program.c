@@ -65,8 +65,11 @@ bool program_open(Program *p, const char *path, const OpenOptions *options, Err 
     TRY(program_init(p, err));
     Pipeline s = {.program = p, .path = path, .open = options};
     p->no_fuse = options->no_fuse;
+    Buf report = {0};
     bool before = file_copies(options->copy), ok = passes_run(&s, PASSES_LOAD, err);
     file_copies(before);
+    ok = ok && (!options->skip_padding || program_rewrite(p, &(OptimiseOptions){.skip_padding = true}, &report, err));
+    buf_free(&report);
     if (ok) return true;
     program_close(p);
     return false;

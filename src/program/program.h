@@ -20,11 +20,12 @@ typedef struct Program {
 } Program;
 
 typedef struct OpenOptions {
-    DType compute; /* DT_NONE, DT_BF16 or DT_F16: products in a run (precision/precision.h); with no_fuse the whole
+    DType compute;     /* DT_NONE, DT_BF16 or DT_F16: products in a run (precision/precision.h); with no_fuse the whole
                       graph by autocast's rules */
-    bool no_fuse;  /* one step a node */
-    bool copy;     /* the file is read into memory, not mapped */
-    Fixed fixed;   /* of an ONNX model: inputs that become constants */
+    bool no_fuse;      /* one step a node */
+    bool copy;         /* the file is read into memory, not mapped */
+    bool skip_padding; /* program_rewrite follows, with skip_padding */
+    Fixed fixed;       /* of an ONNX model: inputs that become constants */
 } OpenOptions;
 /* A .pt2, an ONNX model or a packed one, told by its first bytes. */
 bool program_open(Program *p, const char *path, const OpenOptions *options, Err *err);

@@ -346,6 +346,19 @@ static void hold(Firer *f, void (*change)(void *, Value **), int by)
     for (int i = 0; i < f->n; i++) rewrite_info(f->rw, f->to[i])->uses += by;
 }
 
+static Value *meaning_of(void *user, const Value *weight)
+{
+    const Info *info = rewrite_info(user, weight);
+    return info ? info->meaning : NULL;
+}
+
+static bool takes_rounded(const Rule *rule)
+{
+    for (int i = 0; i < rule->nwhere; i++)
+        if (!strcmp(rule->where[i].guard->name, "close")) return true;
+    return false;
+}
+
 /* Cheaper, possible, and (if asked) proven? Logs it then. All counts are as before afterwards. */
 static bool worth_it(Firer *f, const Rule *rule)
 {
@@ -371,7 +384,7 @@ static bool worth_it(Firer *f, const Rule *rule)
     if (f->ok && f->cost >= before)
         f->ok = rewrite_refuse(rw, "it would not make the graph smaller (cost %d, was %d)", f->cost, before);
     if (f->ok && rw->o->prove) {
-        Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->waiver};
+        Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->waiver, meaning_of, rw, takes_rounded(rule)};
         f->ok = rw->o->prove(rw->o->prove_user, &c, &proof, rw->err);
         if (!f->ok) {
             within(rw->err, "rule '%s' at '%s'", rule->name, f->from[0]->name);
@@ -501,6 +514,7 @@ static bool try_rules(Rewrite *rw, Node *n, const Node *form)
 static bool visit(Rewrite *rw, Node *n)
 {
     rw->made_before = rw->nghosts;
+    rw->g->module = n->module; /* of what takes its place */
     derive(rw, n, 0);
     if (try_rules(rw, n, n)) return true;
     for (int i = 0; n->nout == 1 && i < rewrite_info(rw, n->out[0])->nalt; i++) {
@@ -673,6 +687,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
         }
         ok = ok && leftovers(&rw, (Phase)p, log, err);
     }
+    g->module = NULL;
     graph_dce(g);
     if (used && !drop_weights(g, used, fresh, err)) ok = false;
     if (ok) ok = graph_check(g, err) || within(err, "after rewriting");
@@ -695,6 +710,25 @@ const Left *left_named(const Left *left, int n, const char *node)
     for (int i = 0; i < n; i++)
         if (!strcmp(left[i].node, node)) return &left[i];
     return NULL;
+}
+
+bool rewrite_log_add(RewriteLog *log, const RewriteLog *body)
+{
+    for (int i = 0; i < body->nfirings; i++) {
+        Firing *x = rewrite_new_firing(log);
+        if (!x) return false;
+        *x = body->firing[i];
+    }
+    Left *left = arena_array(log->arena, Left, log->nleft + body->nleft + 1);
+    if (!left) return false;
+    for (int i = 0; i < log->nleft + body->nleft; i++)
+        left[i] = i < log->nleft ? log->left[i] : body->left[i - log->nleft];
+    log->left = left;
+    log->nleft += body->nleft;
+    log->fused += body->fused;
+    log->nodes_before += body->nodes_before;
+    log->nodes_after += body->nodes_after;
+    return true;
 }
 
 bool rewrite_log_append(RewriteLog *log, const RewriteLog *then)

@@ -16,12 +16,22 @@
 #define QKV_REWRITE_REWRITE_H
 #include "rewrite/rule.h"
 
+/* What a proof says, from less to more. */
+typedef enum Sense {
+    SENSE_NONE,   /* nothing could be evaluated */
+    SENSE_FLOATS, /* equal within a tolerance on random floats */
+    SENSE_EXACT   /* equal on random exact payloads (prove/exact.h) */
+} Sense;
+const char *sense_text(Sense s); /* as above; NULL for SENSE_NONE */
+
 typedef struct Proof {
+    Sense sense;
     double max_abs, max_rel; /* largest difference, and relative to the largest value */
     double waived_abs;       /* the same where a difference is waived (WAIVE_ZEROS) */
     int runs;                /* bindings times seeds */
     bool skipped;            /* nothing could be evaluated; `why` says why */
     char why[256];
+    char why_floats[256]; /* why the exact payloads say nothing, with SENSE_FLOATS */
 } Proof;
 
 typedef struct Firing {
@@ -47,6 +57,10 @@ typedef struct Claim {
     int n;
     Value *const *from, *const *to;
     Waiver waiver;
+    /* What a new weight of `to`, which was computed in numbers and rounded, is in ops; NULL: its numbers. */
+    Value *(*meaning)(void *user, const Value *weight);
+    void *user;
+    bool rounded; /* the rule takes a constant that is near another for that one (guard `close`) */
 } Claim;
 /* False: they differ (E_MISMATCH) or something else failed. */
 typedef bool ProveFn(void *user, const Claim *c, Proof *p, Err *err);
@@ -94,6 +108,8 @@ const Left *left_named(const Left *left, int n, const char *node);
 /* What `then`, the log of the same graph's next rewriting, adds; its firings stay in its own arena.
  * False: no memory. */
 bool rewrite_log_append(RewriteLog *log, const RewriteLog *then);
+/* What the log of another graph, a body of this one, adds; its texts stay in its own arena. False: no memory. */
+bool rewrite_log_add(RewriteLog *log, const RewriteLog *body);
 void rewrite_log_free(RewriteLog *log);
 
 /* ------------------------------------------------------------------ for families:
@@ -110,6 +126,7 @@ typedef struct Info {      /* by value id */
     double order;           /* rises along the graph */
     const Rule *refused_by; /* at the node that defines it, and why */
     const char *rule, *why;
+    Value *meaning; /* of a new weight: what it was computed from, in ops (Claim.meaning) */
 } Info;
 
 typedef struct Holder {

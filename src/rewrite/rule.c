@@ -40,11 +40,11 @@ static void load_names(void)
 {
     for (int i = OP_NONE + 1; i < OP_COUNT; i++) {
         const Op *op = op_get((OpId)i);
-        const char *dot = strchr(op->name, '.'), *end = strrchr(op->name, '.');
-        if (!op->plain || !dot || end == dot) continue;
-        size_t n = (size_t)(end - dot - 1), k = slot_of(dot + 1, n);
-        if (short_names[k].op) continue;
-        short_names[k].base = dot + 1;
+        size_t n;
+        const char *base = op_base(op, &n);
+        size_t k = slot_of(base, n);
+        if (!op->plain || short_names[k].op) continue;
+        short_names[k].base = base;
         short_names[k].n = n;
         short_names[k].op = op;
     }
@@ -105,7 +105,7 @@ static bool is_variable(const Sexpr *s) { return s->kind == SX_SYMBOL && s->text
 
 static Pat *pattern(Compiler *c, const Sexpr *s);
 
-static Pat *new_pat(Compiler *c, int kind, int nsub)
+static Pat *new_pat(Compiler *c, enum PatKind kind, int nsub)
 {
     Pat *p = room(c, 1, sizeof *p);
     if (!p) return NULL;
@@ -115,7 +115,7 @@ static Pat *new_pat(Compiler *c, int kind, int nsub)
     return p;
 }
 
-static Pat *sub_patterns(Compiler *c, const Sexpr *s, int kind, int from)
+static Pat *sub_patterns(Compiler *c, const Sexpr *s, enum PatKind kind, int from)
 {
     Pat *p = new_pat(c, kind, s->n - from);
     for (int i = from; p && i < s->n; i++)
@@ -275,7 +275,7 @@ static Pat *pattern(Compiler *c, const Sexpr *s)
 
 static Graft *graft(Compiler *c, const Sexpr *s);
 
-static Graft *new_graft(Compiler *c, int kind, const Sexpr *list, int from)
+static Graft *new_graft(Compiler *c, enum GraftKind kind, const Sexpr *list, int from)
 {
     Graft *g = room(c, 1, sizeof *g);
     if (!g) return NULL;

@@ -53,7 +53,7 @@ typedef struct Maker {
 extern const Guard engine_guards[]; /* rule_guards.c: those of any rule; an unnamed one after the last */
 
 typedef struct Pat {
-    enum {
+    enum PatKind {
         P_WILD,
         P_CAPTURE,
         P_NUMBER,
@@ -80,7 +80,7 @@ typedef struct Pat {
 } Pat;
 
 typedef struct Graft {
-    enum { G_CAPTURE, G_NUMBER, G_BOOL, G_NONE, G_DTYPE, G_TEXT, G_LIST, G_OP, G_CALL, G_OR, G_MATH } kind;
+    enum GraftKind { G_CAPTURE, G_NUMBER, G_BOOL, G_NONE, G_DTYPE, G_TEXT, G_LIST, G_OP, G_CALL, G_OR, G_MATH } kind;
     int slot;
     double number;
     bool integral;

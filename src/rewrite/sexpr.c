@@ -25,7 +25,7 @@ static void skip_space(Reader *r)
     }
 }
 
-static Sexpr *make(Reader *r, int kind)
+static Sexpr *make(Reader *r, enum SexprKind kind)
 {
     Sexpr *s = arena_new(r->arena, Sexpr);
     if (!s) {
@@ -39,7 +39,7 @@ static Sexpr *make(Reader *r, int kind)
 static Sexpr *read_one(Reader *r, int depth);
 
 /* Items up to `close` (0: to the end of the text). */
-static Sexpr *read_items(Reader *r, int kind, char close, int depth)
+static Sexpr *read_items(Reader *r, enum SexprKind kind, char close, int depth)
 {
     Sexpr *s = make(r, kind);
     if (!s) return NULL;

@@ -10,7 +10,7 @@
 #include "base/arena.h"
 
 typedef struct Sexpr {
-    enum { SX_SYMBOL, SX_NUMBER, SX_TEXT, SX_LIST, SX_BRACKET } kind;
+    enum SexprKind { SX_SYMBOL, SX_NUMBER, SX_TEXT, SX_LIST, SX_BRACKET } kind;
     int line;
     const char *text; /* SX_SYMBOL, SX_TEXT */
     double number;

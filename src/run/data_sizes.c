@@ -2,8 +2,8 @@
  * first, by a plan of just those nodes; the whole graph is planned when all symbols are known.
  *
  *     symbol u0 = item %n        the plan of %n runs, its number is u0
- *     symbol u1 = size %at 0     the operands of %at's node run, then the node itself without memory for its result: it
- * only counts
+ *     symbol u1 = size %at 0     the operands of %at's node run, then the node itself without memory for its result:
+ *                                it only counts
  *
  * Which nodes those are is found once a session; a run whose sizes came before allocates nothing.
  */

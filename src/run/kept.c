@@ -217,6 +217,8 @@ bool session_keep(Session *s, int i, Err *err)
 {
     if (i < 0 || i >= s->g->ninput) return fail(err, E_USAGE, "the model has no input %d", i);
     if (s->keep && s->keep->input[i]) return true;
+    if (s->feeding && s->feeding->input[i].from)
+        return fail(err, E_USAGE, "input '%s' is fed from an output; it cannot be kept as well", s->g->input[i]->name);
     if (!s->keep && !keeping_make(s, err)) {
         keeping_free(s);
         return false;

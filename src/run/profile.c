@@ -86,6 +86,7 @@ static int describe(Profile *p, Step *step)
     }
     for (int i = 0; i < c->nout; i++) add_tensor(result, sizeof result, c->out[i]);
     StepInfo info = {.node = step->node->name,
+                     .module = step->node->module ? step->node->module->path : NULL,
                      .op = c->node->op->name,
                      .operands = mem_strdup(operands),
                      .result = mem_strdup(result),

@@ -19,6 +19,7 @@ const char *part_what(Part p); /* a sentence */
 
 typedef struct StepInfo {
     const char *node, *op;   /* the graph's */
+    const char *module;      /* the path of the node's; NULL: unknown */
     char *operands, *result; /* "f32[1, 197, 768] f32[768, 768]" */
     const char *dtype;       /* of the result */
     Work work;

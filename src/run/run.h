@@ -26,6 +26,7 @@ typedef struct RunEnv {
     int noverflow;
     struct Rng *rng; /* the session's generator (src/run/rng.h) */
     void *gemm;      /* the session's cache of oneDNN primitives and packed weights (src/run/run_gemm.c) */
+    struct IntegerPool *integers; /* packed weights of integer layers (src/run/integer_pool.h); NULL: none yet */
 } RunEnv;
 
 typedef bool RunFn(Call *c, Err *err);

@@ -2,9 +2,10 @@
  * once by a linear (src/lower/lower_rnn.c); what is left per step is the product with the state and a few rows of
  * pointwise work.
  *
- *     lstm   i, f, g, o = gates + h W^T + b;  c' = s(f) c + s(i) tanh(g);  h' = s(o) tanh(c'), times a projection if
- * there is one gru    r, z, n;  n = tanh(gates_n + r (h W_n^T + b_n));  h' = n + z (h - n) tanh, relu   h' = f(gates +
- * h W^T + b)
+ *     lstm   i, f, g, o = gates + h W^T + b;  c' = s(f) c + s(i) tanh(g);  h' = s(o) tanh(c'),
+ *            times a projection if there is one
+ *     gru    r, z, n;  n = tanh(gates_n + r (h W_n^T + b_n));  h' = n + z (h - n)
+ *     tanh, relu   h' = f(gates + h W^T + b)
  *
  * float32 and float64; other types were cast by lowering.
  */

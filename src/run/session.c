@@ -34,24 +34,23 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static void *aligned(size_t n) { return mem_aligned(ALIGN, (n + ALIGN) / ALIGN * ALIGN); }
+void *session_block(size_t n) { return mem_aligned(ALIGN, (n + ALIGN) / ALIGN * ALIGN); }
 
 static void *own(Session *s, size_t n)
 {
     void **all = vec_grow(s->owned, s->nowned, sizeof *all);
     if (!all) return NULL;
     s->owned = all;
-    void *p = aligned(n);
+    void *p = session_block(n);
     if (p) s->owned[s->nowned++] = p;
     return p;
 }
 
-/* At least n bytes; what was there is lost where it must grow. NULL when out of memory. */
-static void *room(Room *r, size_t n)
+void *session_room(Room *r, size_t n)
 {
     if (r->data && n <= r->size) return r->data;
     mem_free(r->data);
-    r->data = aligned(n);
+    r->data = session_block(n);
     r->size = r->data ? n : 0;
     return r->data;
 }
@@ -122,7 +121,7 @@ static bool compute_constants(Session *s, Plan *p, Err *err)
 {
     if (p->constants_done) return true;
     for (int i = 0; i < p->nconst; i++)
-        if (!(p->const_data[i] = aligned(p->const_size[i]))) return oom(err);
+        if (!(p->const_data[i] = session_block(p->const_size[i]))) return oom(err);
     plan_place(p, s->arena.data, s->input_data);
     TRY(session_run_steps(s, p, true, err));
     for (int i = 0; i < p->nconst && !s->on_node; i++)
@@ -176,6 +175,18 @@ void session_forget_plans(Session *s)
     s->current = NULL;
 }
 
+void session_forget_sizes(Session *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->ncached; i++) {
+        if (s->cached[i].stage != KEPT) forget(&s->cached[i]);
+        else if (i != n) s->cached[n] = s->cached[i];
+        n += s->cached[i].stage == KEPT;
+    }
+    s->ncached = n;
+    s->current = NULL;
+}
+
 /* Where a new plan goes: after the others, or in place of the least recently used one; that of kept inputs, to whose
  * results others look, where the last one was. */
 static Cached *free_place(Session *s, int stage)
@@ -192,10 +203,9 @@ static Cached *free_place(Session *s, int stage)
     return at;
 }
 
-/* Bytes of inputs that are the session's own. */
-static size_t held(const Session *s)
+size_t session_held(const Session *s)
 {
-    size_t n = 0;
+    size_t n = feeding_bytes(s);
     for (int i = 0; i < s->g->ninput; i++) n += s->own_input[i].size;
     return n;
 }
@@ -217,9 +227,11 @@ Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned cha
                     .stable = s->stable,
                     .slot = keep ? keep->slot : NULL,
                     .apart = stage == KEPT,
-                    .outputs = stage == WHOLE && s->memory ? 1 + output_place(s) : 0,
+                    .outputs = stage == WHOLE && (s->memory || s->feeding) ? 1 + output_place(s) : 0,
+                    .elsewhere = s->elsewhere,
+                    .grown = feeding_grown(s),
                     .memory_limit = s->env.memory_limit,
-                    .held = held(s)};
+                    .held = session_held(s)};
     Plan *p = plan_build(&in, b, err);
     if (!p) return NULL;
     s->plan_ms = now_ms() - start;
@@ -286,6 +298,7 @@ void session_seed(Session *s, uint64_t seed) { rng_seed(&s->rng, seed); }
 
 void session_reset(Session *s)
 {
+    feeding_let_go(s);
     for (int i = 0; i < s->g->nmutation; i++) tensor_copy(&s->state[i], s->g->mutation[i].target->data);
 }
 
@@ -405,11 +418,12 @@ Session *session_create_beside(const Session *lender, const Graph *g, const Fusi
     s->input_data = mem_zeroed(m, sizeof *s->input_data);
     s->placed_input = mem_zeroed(m, sizeof *s->placed_input);
     s->output_data = mem_zeroed(m, sizeof *s->output_data);
+    s->elsewhere = mem_zeroed(m, sizeof *s->elsewhere);
     s->scalar = mem_zeroed((size_t)g->nscalar_input + 1, sizeof *s->scalar);
     s->given = mem_zeroed(n, sizeof *s->given);
     s->stable = mem_zeroed(n, 1);
     bool ok = s->input && s->input_set && s->sizes && s->own_input && s->input_data && s->placed_input &&
-              s->output_data && s->scalar && s->given && s->stable;
+              s->output_data && s->elsewhere && s->scalar && s->given && s->stable;
     if (!ok) oom(err);
     for (int i = 0; ok && i < g->ninput; i++) s->sizes[i] = &s->input[i];
     ok = ok && binding_init(&s->binding, g->ex, err) && stages_make(s, err);
@@ -424,6 +438,7 @@ void session_free(Session *s)
     if (!s) return;
     session_forget_plans(s);
     keeping_free(s);
+    feeding_free(s);
     profile_free(&s->profile);
     for (int i = 0; i < s->nowned; i++) mem_free(s->owned[i]);
     for (int i = 0; s->own_input && i < s->g->ninput; i++) mem_free(s->own_input[i].data);
@@ -445,6 +460,7 @@ void session_free(Session *s)
     mem_free(s->scalar);
     mem_free(s->placed_input);
     mem_free(s->output_data);
+    mem_free(s->elsewhere);
     mem_free(s->input_data);
     mem_free(s->own_input);
     mem_free(s->sizes);
@@ -466,12 +482,14 @@ bool session_set_input(Session *s, int i, const Tensor *t, Err *err)
     s->input[i] = *t;
     s->input_set[i] = true;
     if (s->keep) s->keep->fresh[i] = true;
+    feeding_was_set(s, i);
     return true;
 }
 
 void session_clear_inputs(Session *s)
 {
-    for (int i = 0; i < s->g->ninput; i++) s->input_set[i] &= s->keep && s->keep->input[i] && !s->keep->fresh[i];
+    for (int i = 0; i < s->g->ninput; i++)
+        s->input_set[i] &= feeding_holds(s, i) || (s->keep && s->keep->input[i] && !s->keep->fresh[i]);
     for (int i = 0; i < s->g->nscalar_input; i++) s->scalar[i] = 0;
 }
 
@@ -498,13 +516,13 @@ struct GemmPool *session_products(const Session *s) { return s->env.gemm; }
 
 void *session_own_input(Session *s, int i, size_t bytes, Err *err)
 {
-    size_t limit = s->env.memory_limit, others = held(s) - s->own_input[i].size;
+    size_t limit = s->env.memory_limit, others = session_held(s) - s->own_input[i].size;
     if (limit && (others > limit || bytes > limit - others)) {
         fail(err, E_LIMIT, "input '%s': %zu bytes beside %zu of other inputs, the limit is %zu", s->g->input[i]->name,
              bytes, others, limit);
         return NULL;
     }
-    void *p = room(&s->own_input[i], bytes);
+    void *p = session_room(&s->own_input[i], bytes);
     if (!p) fail(err, E_LIMIT, "input '%s': out of memory", s->g->input[i]->name);
     return p;
 }
@@ -514,7 +532,8 @@ static bool take_inputs(Session *s, Err *err)
 {
     for (int i = 0; i < s->g->ninput; i++) {
         Tensor *t = &s->input[i];
-        if (!s->input_set[i]) return fail(err, E_USAGE, "input '%s' is not given", s->g->input[i]->name);
+        if (!s->input_set[i] && !feeding_start_empty(s, i))
+            return fail(err, E_USAGE, "input '%s' is not given", s->g->input[i]->name);
         s->input_data[i] = t->data;
         bool kept = s->keep && s->keep->input[i],
              direct = tensor_contiguous(t) && (uintptr_t)t->data % dtype_size(t->dtype) == 0;
@@ -522,7 +541,7 @@ static bool take_inputs(Session *s, Err *err)
             s->keep->stale = true;
             direct &= t->data == s->own_input[i].data;
         }
-        if (direct) continue;
+        if (direct || feeding_grows(s, i)) continue;
         Tensor copy = tensor_of(t->dtype, t->rank, t->shape, NULL);
         size_t bytes;
         TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, err) || within(err, "input '%s'", s->g->input[i]->name));
@@ -542,7 +561,9 @@ static bool take_inputs(Session *s, Err *err)
 static bool bind(Session *s, Err *err)
 {
     binding_clear(&s->binding);
-    TRY(solve_sizes(s->g, s->sizes, s->scalar, &s->binding, err));
+    TRY(solve_sizes(s->g, s->sizes, s->scalar, &s->binding, err) && feeding_reserve(s, err));
+    for (int i = 0; s->feeding && i < s->g->ninput; i++)
+        if (feeding_grows(s, i)) s->input_data[i] = s->input[i].data;
     TRY(!s->keep || s->on_node || keeping_run(s, err));
     return !s->nstages || (stages_run(s, err) && check_requires(s->g, &s->binding, true, err));
 }
@@ -566,14 +587,19 @@ static bool looks_at_state(const Session *s, const Tensor *t)
 /* The caller's memory for outputs. */
 static bool take_outputs(Session *s, const Plan *p, Err *err)
 {
-    for (int i = 0; s->memory && i < s->g->noutput; i++) {
+    for (int i = 0; i < s->g->noutput; i++) {
+        if (!s->elsewhere[i]) continue;
         const Value *v = s->g->output[i].value;
         const Tensor *made = p->value[v->id];
         Tensor t = tensor_of(made->dtype, made->rank, made->shape, NULL);
         int at = output_place(s) + i;
-        s->output_data[i] = s->memory(s->memory_user, i, &t);
+        bool fed = feeding_apart(s, i);
+        s->output_data[i] = fed ? feeding_memory(s, i, tensor_bytes(&t)) : s->memory(s->memory_user, i, &t);
         if (!s->output_data[i])
-            return fail(err, E_LIMIT, "output %d: no memory was given for its %zu bytes", i, tensor_bytes(&t));
+            return fail(err, E_LIMIT,
+                        fed ? "output %d: no memory for its %zu bytes"
+                            : "output %d: no memory was given for its %zu bytes",
+                        i, tensor_bytes(&t));
         if ((uintptr_t)s->output_data[i] % ALIGN)
             return fail(err, E_USAGE, "output %d: its memory is not aligned to %d bytes", i, ALIGN);
         s->input_data[at] = plan_lies_at(p, v, at) ? s->output_data[i] : NULL;
@@ -587,10 +613,10 @@ static bool keep_outputs(Session *s, Err *err)
         const Value *v = s->g->output[i].value;
         const Tensor *t = s->current->value[v->id];
         Kept *k = &s->kept[i];
-        k->used = s->memory ? !plan_lies_at(s->current, v, output_place(s) + i)
-                            : s->current->place[v->id].home == HOME_GIVEN && looks_at_state(s, t);
+        k->used = s->elsewhere[i] ? !plan_lies_at(s->current, v, output_place(s) + i)
+                                  : s->current->place[v->id].home == HOME_GIVEN && looks_at_state(s, t);
         if (!k->used) continue;
-        void *p = s->memory ? s->output_data[i] : room(&k->room, tensor_bytes(t));
+        void *p = s->elsewhere[i] ? s->output_data[i] : session_room(&k->room, tensor_bytes(t));
         if (!p) return oom(err);
         k->copy = tensor_of(t->dtype, t->rank, t->shape, p);
         tensor_copy(&k->copy, t);
@@ -604,7 +630,7 @@ static bool write_buffers(Session *s, Err *err)
     for (int i = 0; i < s->g->nmutation; i++) {
         const Tensor *v = s->current->value[s->g->mutation[i].value->id];
         if (!v || !looks_at_state(s, v)) continue;
-        Tensor copy = tensor_of(v->dtype, v->rank, v->shape, room(&s->early[i], tensor_bytes(v)));
+        Tensor copy = tensor_of(v->dtype, v->rank, v->shape, session_room(&s->early[i], tensor_bytes(v)));
         if (!copy.data) return oom(err);
         tensor_copy(&copy, v);
     }
@@ -634,6 +660,7 @@ bool session_run(Session *s, Err *err)
         s->work += k->plan->step[i].constant ? 0 : cost(&k->plan->step[i]);
     TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, false, err));
     TRY(plan_settle(k->plan, err) && keep_outputs(s, err) && (!s->g->nmutation || s->hold || write_buffers(s, err)));
+    feeding_pass(s);
     profile_part(&s->profile, PART_BUFFERS);
     profile_end(&s->profile);
     return true;
@@ -664,7 +691,16 @@ void session_output_memory(Session *s, OutputMemory *f, void *user)
     if ((s->memory == NULL) != (f == NULL)) session_forget_plans(s); /* in which outputs are elsewhere */
     s->memory = f;
     s->memory_user = user;
+    session_sort_outputs(s);
 }
+
+void session_sort_outputs(Session *s)
+{
+    for (int i = 0; i < s->g->noutput; i++)
+        s->elsewhere[i] = feeding_output(s, i) ? feeding_apart(s, i) : s->memory != NULL;
+}
+
+bool session_is_fed(const Session *s, int output) { return feeding_output(s, output); }
 
 /* ------------------------------------------------------------------ looking in */
 
@@ -691,6 +727,8 @@ void session_stats(const Session *s, SessionStats *out)
         if (p->const_data[i]) out->constant_bytes += p->const_size[i];
     for (int i = 0; i < p->nsteps; i++) out->steps += !p->step[i].constant;
 }
+
+const Plan *session_last_plan(const Session *s) { return s->current; }
 
 void session_profile(Session *s, bool on)
 {

@@ -35,7 +35,13 @@ const Tensor *session_input(const Session *s, int i); /* NULL when not set */
  * and what depends on kept inputs and weights alone, random numbers excepted, is computed once and is in memory of its
  * own. */
 bool session_keep(Session *s, int i, Err *err);
-/* Inputs are not set any more, but for kept ones that the session has copied. */
+/* From the next run's end on, input i is what output `from` of the run before was, without a copy; from < 0: it is not
+ * any more. Where the output is a cat of the input and something after it, the input grows in place, and begins empty
+ * if it was not set. Until it is fed again, what session_set_input gives it counts. Outputs that are fed are not asked
+ * for by OutputMemory, may have strides, and are in the session's memory. */
+bool session_feed(Session *s, int i, int from, Err *err);
+bool session_is_fed(const Session *s, int output);
+/* Inputs are not set any more, but for kept ones that the session has copied and fed ones. */
 void session_clear_inputs(Session *s);
 bool session_set_scalar(Session *s, int i,
                         int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
@@ -53,7 +59,7 @@ const Tensor *session_output(const Session *s, int i); /* NULL before the first 
  * memory for it, aligned to 64 bytes. NULL stops the run. */
 typedef void *OutputMemory(void *user, int i, const Tensor *t);
 void session_output_memory(Session *s, OutputMemory *f, void *user);
-void session_reset(Session *s);
+void session_reset(Session *s); /* written buffers have the file's values again; fed inputs are not set */
 void session_seed(Session *s, uint64_t seed);
 /* Fills unset or all inputs with random values owned by the session, sizes from b. */
 bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err);
@@ -68,6 +74,7 @@ typedef struct SessionStats {
     int steps, plans, threads;
 } SessionStats;
 void session_stats(const Session *s, SessionStats *out);
+const Plan *session_last_plan(const Session *s); /* of the last run; NULL before the first */
 void session_profile(Session *s, bool on);
 /* Calls f for every step of every plan. */
 void session_each_step(const Session *s, void (*f)(void *user, const Step *step), void *user);

@@ -52,6 +52,26 @@ typedef struct Keeping {
     bool stale;           /* the results are not of the inputs as they are now */
 } Keeping;
 
+/* An input that is what an output of the run before was, and such an output (feeds.c). */
+typedef struct Feed {
+    int from;    /* 1 + the output; 0: it is not fed */
+    bool held;   /* it is in the session's memory, not in the caller's */
+    Room memory; /* of one that grows */
+} Feed;
+
+typedef struct FedOutput {
+    int readers;
+    bool in_place; /* it lies where its input does */
+    Room side[2];  /* otherwise: memory for this run's and the last one's */
+    int turn;
+} FedOutput;
+
+typedef struct Feeding {
+    Feed *input;
+    FedOutput *output;
+    Grown *grown; /* by input */
+} Feeding;
+
 struct Session {
     const Graph *g;
     const Fusion *fusion;
@@ -80,9 +100,11 @@ struct Session {
     Kept *kept;       /* per output */
     OutputMemory *memory; /* the caller's, for outputs; NULL: they are in the session's */
     void *memory_user, **output_data;
-    Keeping *keep; /* NULL: no input is kept */
-    Pages arena;   /* results of the current plan, and scratch above what is alive in each step */
-    size_t needed; /* most bytes of it that any step would have used */
+    Keeping *keep;    /* NULL: no input is kept */
+    Feeding *feeding; /* NULL: no input is fed */
+    bool *elsewhere;  /* by output: a run is given memory for it */
+    Pages arena;      /* results of the current plan, and scratch above what is alive in each step */
+    size_t needed;    /* most bytes of it that any step would have used */
     Cached cached[MAX_PLANS];
     int ncached;
     long clock;
@@ -113,6 +135,32 @@ bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch,
 
 /* All plans are made again. */
 void session_forget_plans(Session *s);
+/* But for that of kept inputs, whose results may be in use. */
+void session_forget_sizes(Session *s);
+/* Which outputs are written to memory that a run is given. */
+void session_sort_outputs(Session *s);
+/* Bytes of inputs that are the session's own. */
+size_t session_held(const Session *s);
+/* 64-byte aligned memory; at least n bytes in r, where what was there is lost if it must grow. NULL when out of it. */
+void *session_block(size_t n);
+void *session_room(Room *r, size_t n);
+
+/* feeds.c. Before a run: an input that grows and was not set begins empty, the other sizes as inputs that were set have
+ * them; false where none has. */
+bool feeding_start_empty(Session *s, int i);
+bool feeding_grows(const Session *s, int i);
+const Grown *feeding_grown(const Session *s);
+/* When sizes are known: room for what the run adds to inputs that grow. */
+bool feeding_reserve(Session *s, Err *err);
+bool feeding_output(const Session *s, int o); /* does an input take it? */
+bool feeding_apart(const Session *s, int o);  /* and is it written to a block of its own: */
+void *feeding_memory(Session *s, int o, size_t bytes);
+void feeding_pass(Session *s);               /* after a run: outputs become inputs */
+bool feeding_holds(const Session *s, int i); /* is input i what a run left? */
+void feeding_was_set(Session *s, int i);     /* by the caller */
+void feeding_let_go(Session *s);             /* fed inputs are not set any more */
+size_t feeding_bytes(const Session *s);
+void feeding_free(Session *s);
 
 /* kept.c: runs what depends on kept inputs alone, unless its results are there;
  * the whole graph's plan is then given them. */

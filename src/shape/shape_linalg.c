@@ -438,3 +438,62 @@ bool shape_rnn_layer(Shape *s)
     const Value *gates = shape_value(s, 0);
     return shape_out(s, 0, gates->dtype, 3, (Expr *[]){gates->dim[0], gates->dim[1], P});
 }
+
+static bool few_bits(const Value *v) { return v->dtype == DT_I8 || v->dtype == DT_U8; }
+
+/* A scale and its zero point, at arguments i and i + 1, of a value of dtype t. one: of one element */
+static bool quantizer_at(Shape *s, int i, DType t, bool one)
+{
+    const Value *scale = shape_value(s, i), *zero = shape_value(s, i + 1);
+    if (!scale || scale->dtype != DT_F32) return shape_fail(s, i, "expected a scale of float32");
+    if (one) TRY(shape_require_equal(s, shape_numel(s, scale), ex_int(s->ex, 1), "scales of one tensor"));
+    if (!zero) return true;
+    if (zero->dtype != t) return shape_fail(s, i + 1, "%s, expected %s", dtype_name(zero->dtype), dtype_name(t));
+    return shape_require_equal(s, shape_numel(s, zero), shape_numel(s, scale), "zero points and scales");
+}
+
+/* (input, scale, zero_point, weight, weight_scale, bias) */
+bool shape_linear_integer(Shape *s)
+{
+    Value *x, *w, *scale, *by, *bias = shape_value(s, 5);
+    Expr *dim[MAX_RANK];
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &scale) && shape_want_value(s, 3, &w) &&
+        shape_want_value(s, 4, &by));
+    if (w->rank != 2 || x->rank < 1 || w->dtype != DT_I8 || !few_bits(x))
+        return shape_fail(s, 3, "%s of rank %d with an input of %s of rank %d, expected i8 of rank 2 and i8 or u8",
+                          dtype_name(w->dtype), w->rank, dtype_name(x->dtype), x->rank);
+    TRY(quantizer_at(s, 1, x->dtype, false));
+    TRY(shape_require_equal(s, x->dim[x->rank - 1], w->dim[1], "features of input and weight"));
+    memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
+    dim[x->rank - 1] = ex_int(s->ex, 1); /* a scale a row */
+    if (!ex_equals_int(shape_numel(s, scale), 1)) {
+        if (scale->rank != x->rank) return shape_fail(s, 1, "rank %d, expected the input's %d", scale->rank, x->rank);
+        for (int i = 0; i < x->rank; i++) TRY(shape_require_equal(s, scale->dim[i], dim[i], "scales of rows"));
+    }
+    dim[x->rank - 1] = w->dim[0];
+    if (by->dtype != DT_F32) return shape_fail(s, 4, "%s, expected f32", dtype_name(by->dtype));
+    if (!ex_equals_int(shape_numel(s, by), 1)) {
+        if (by->rank != 1) return shape_fail(s, 4, "rank %d, expected 1", by->rank);
+        TRY(shape_require_equal(s, by->dim[0], w->dim[0], "scales and features of the weight"));
+    }
+    if (bias) {
+        if (bias->rank != 1 || !dtype_is_float(bias->dtype)) return shape_fail(s, 5, "expected a vector of floats");
+        TRY(shape_require_equal(s, bias->dim[0], w->dim[0], "features of bias and weight"));
+    }
+    return shape_out(s, 0, DT_F32, x->rank, dim);
+}
+
+/* (query, key, value, attn_mask, scale_p, zero_p, dtype_p, scale, softcap, lower, upper, scale_q, zero_q, ...) */
+bool shape_sdpa_quantized(Shape *s)
+{
+    Value *q, *k, *v;
+    DType t, p = shape_dtype(s, 6, DT_NONE);
+    TRY(attention_operands(s, 0, 3, true, &q, &k, &v, &t));
+    if (p != DT_I8 && p != DT_U8) return shape_fail(s, 6, "%s, expected i8 or u8", dtype_name(p));
+    TRY(quantizer_at(s, 4, p, true));
+    if (few_bits(q))
+        return quantizer_at(s, 11, t, true) && quantizer_at(s, 13, t, true) && quantizer_at(s, 15, t, true) &&
+               shape_out(s, 0, DT_F32, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]});
+    if (t != DT_F32) return shape_fail(s, 0, "%s, expected f32, i8 or u8", dtype_name(t));
+    return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]});
+}

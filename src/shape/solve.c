@@ -376,3 +376,30 @@ bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value,
     mem_free(symbol);
     return ok;
 }
+
+bool choose_example_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err)
+{
+    int all = 0, symbols = expr_symbol_count(g->ex);
+    const char **names = arena_array(g->arena, const char *, n + symbols + 1);
+    int64_t *values = arena_array(g->arena, int64_t, n + symbols + 1);
+    if (!names || !values) return oom(err);
+    for (int i = 0; i < n; i++) {
+        names[all] = name[i];
+        values[all++] = value[i];
+    }
+    TRY(binding_init(b, g->ex, err));
+    if (!bind_named(g, names, values, all, b, err)) return binding_free(b), false;
+    for (int i = 0; i < symbols; i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (s->source != SYM_INPUT || !s->has_hint || b->bound[i]) continue;
+        names[all] = s->name;
+        values[all++] = s->hint;
+    }
+    binding_clear(b);
+    Err hints = {0};
+    if (choose_sizes(g, names, values, all, b, &hints)) return true;
+    binding_clear(b);
+    if (choose_sizes(g, names, values, n, b, err)) return true;
+    binding_free(b);
+    return false;
+}

@@ -13,6 +13,8 @@ bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *
 /* Values for all input symbols: the given ones (by symbol name, "input.axis", or the customary batch, seq, height,
  * width), the others the smallest that satisfy ranges and requirements. E_USAGE names what can be given. */
 bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err);
+/* The same, where the others are those of the file's example, if these fit. Makes b; the caller frees it. */
+bool choose_example_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err);
 /* The given ones alone; and an expression with the bound symbols as their values (NULL when out of memory or too
  * large). */
 bool bind_named(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err);

@@ -14,6 +14,14 @@ void strides_contiguous(int rank, const int64_t *shape, int64_t *stride)
     }
 }
 
+void strides_with_room(Tensor *t, int axis, int64_t room)
+{
+    int64_t shape[MAX_RANK];
+    memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
+    shape[axis] = room;
+    strides_contiguous(t->rank, shape, t->stride);
+}
+
 Tensor tensor_as_real(const Tensor *t)
 {
     Tensor r = *t;

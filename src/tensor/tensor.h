@@ -24,6 +24,8 @@ int64_t tensor_numel(const Tensor *t);
 size_t tensor_bytes(const Tensor *t);    /* numel * element size: what a contiguous copy takes */
 bool tensor_contiguous(const Tensor *t); /* sizes of 1 may have any stride; an empty tensor is contiguous */
 void strides_contiguous(int rank, const int64_t *shape, int64_t *stride);
+/* Those of a tensor that is the beginning of one with `room` sizes along the axis. */
+void strides_with_room(Tensor *t, int axis, int64_t room);
 /* Axis 1 (channels) is innermost: (N, C, H, W) in memory as a contiguous (N, H, W, C). Rank 3 or more. */
 void strides_channels_last(int rank, const int64_t *shape, int64_t *stride);
 bool tensor_channels_last(const Tensor *t); /* sizes of 1 may have any stride */

@@ -2,7 +2,7 @@
  *
  *     Data *d = data_create(graph, tensors, batch, err);       tensors[i] for graph->input[i], borrowed
  *     data_batch(d, session, rows, n, err);                    those rows become the session's inputs, until the next
- * batch
+ *                                                              batch
  *
  * Rows are counted along axis 0. A tensor of other length must have its input's sizes as they are: it is the same in
  * every batch. An input whose axis 0 is fixed gives the batch; the default elsewhere is 32.

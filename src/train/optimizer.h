@@ -1,9 +1,12 @@
 /* An optimizer: its state beside the parameters, and one step over all of them.
  *
- *     Optimizer *o = optimizer_create(&options, parameters, n, threads, err);      parameters are borrowed, contiguous
- * f32 or f64, changed in place double norm = optimizer_norm(o, gradients);                                 of all
- * gradients together; the same for any number of threads optimizer_step(o, gradients, norm, lr); clips by that norm, as
- * torch.nn.utils.clip_grad_norm_
+ *     Optimizer *o = optimizer_create(&options, parameters, n, threads, err);      parameters are borrowed,
+ *                                                                                  contiguous f32 or f64, changed in
+ *                                                                                  place
+ *     double norm = optimizer_norm(o, gradients);                                 of all gradients together; the same
+ *                                                                                 for any number of threads
+ *     optimizer_step(o, gradients, norm, lr);                                     clips by that norm, as
+ *                                                                                 torch.nn.utils.clip_grad_norm_
  *
  * A step is one parallel loop over pieces of all parameters. Formulas: kernel/optim.h.
  */

@@ -4,7 +4,7 @@
  *     Trainer *t = trainer_create(session, &options, err);
  *     session_set_input(session, 0, &x, err) ...
  *     trainer_step(t, &step, err);               one run, then one step of the optimizer: step.loss is of the
- * parameters before it
+ *                                                parameters before it
  *
  * A step is whole or has not happened: a loss or gradient that is NaN or infinite is E_MISMATCH with the node that made
  * the first such number, and leaves parameters, buffers, optimizer and generator as they were. Buffers that the forward

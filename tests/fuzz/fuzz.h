@@ -2,8 +2,8 @@
  * where bytes changed at random would not get past a checksum. driver.c is their main, for compilers without libFuzzer.
  *
  *     fuzz_zip FILE|FOLDER...                             runs each file once
- *     fuzz_zip --seconds 60 --seed 7 FILE|FOLDER...       and then what mutations make of them; the same seed, the same
- * inputs
+ *     fuzz_zip --seconds 60 --seed 7 FILE|FOLDER...       and then what mutations make of them; the same seed, the
+ *                                                         same inputs
  */
 #ifndef QKV_TESTS_FUZZ_H
 #define QKV_TESTS_FUZZ_H

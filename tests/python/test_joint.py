@@ -502,3 +502,20 @@ def test_refused(tmp_path):
         with pytest.raises(qkv.Error, match=words) as e:
             model.joint(**options)
         assert e.value.code == code
+
+
+@pytest.mark.parametrize("f", [torch.abs, torch.angle, lambda z: torch.view_as_real(torch.sgn(z))[..., 0] * 2,
+    lambda z: torch.sgn(z).imag, lambda z: torch.linalg.vector_norm(z, dim=-1)],
+    ids=["abs", "angle", "sgn_real", "sgn_imag", "norm"])
+def test_gradients_at_a_complex_zero(f, tmp_path):
+    class M(torch.nn.Module):
+        def forward(self, x, w):
+            return (f(torch.view_as_complex(x)) * w).sum()
+    x = torch.tensor([[[0.0, 0.0], [3.0, -4.0], [0.0, 2.0]], [[-1.0, 0.0], [0.0, 0.0], [0.5, 0.25]]])
+    w = torch.tensor([1.5, -2.0, 0.5]) if f(torch.view_as_complex(x)).dim() == 2 else torch.tensor([1.5, -2.0])
+    path = str(tmp_path / "m.pt2")
+    torch.export.save(torch.export.export(M(), (x, w)), path)
+    x.requires_grad_()
+    M()(x, w).backward()
+    got = qkv.joint(path, inputs=["*"]).run([x.detach(), w])
+    np.testing.assert_allclose(np.asarray(got["grad.x"]), x.grad.numpy(), rtol=1e-6, atol=1e-6)

@@ -392,8 +392,9 @@ FEW_BITS = """g (float[B, S, 8] x) => (float[B, S, 8] a, float[B, S, 8] b, float
 
 
 def test_few_bits_out_and_in_again(tmp_path):
-    """QuantizeLinear and its like stay ops when ONNX is written, and are ATen's words in a .pt2."""
+    """QuantizeLinear and its like stay ops when ONNX is written, and are ATen's and PT2E's in a .pt2."""
     torch = pytest.importorskip("torch")
+    import torch.ao.quantization.fx._decomposed  # noqa: F401  (defines the ops)
     first = str(tmp_path / "a.onnx")
     onnx.save(model(FEW_BITS, 21), first)
     loaded = qkv.Model(first)
@@ -489,3 +490,53 @@ def test_quantized_by_onnx_runtime(how, tmp_path):
         off = np.abs(got - want) > 1e-5 * np.abs(want).max()
         assert off.mean() < (0.02 if how != "pairs" else 0.1) and np.abs(got - want).max() < 0.1, (off.mean(),
             np.abs(got - want).max())
+
+
+# ---------------------------------------------------------------- transforms
+
+def of_helper(node, inputs, opset, *numbers):
+    """The node with symbols for the sizes of its inputs; numbers: initializers."""
+    given = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in inputs]
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["c", "d", "e", "f"])
+    numbers = [onnx.helper.make_tensor(name, onnx.TensorProto.INT64, [], [n]) for name, n in numbers]
+    g = onnx.helper.make_graph([node], "g", given, [y], numbers)
+    m = onnx.helper.make_model(g, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=9)
+    onnx.checker.check_model(m)
+    return m
+
+
+@pytest.mark.parametrize("opset", [17, 20])
+@pytest.mark.parametrize("length", [None, 5, 16])
+@pytest.mark.parametrize("parts, inverse, onesided", [(1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 1, 0)])
+def test_dft(parts, inverse, onesided, length, opset, tmp_path):
+    """Along the middle axis, of even, odd and prime sizes; cut or padded to a length."""
+    numbers = [("n", length)] if length else []
+    names, attributes = ["x", "n" if length else ""], {"inverse": inverse, "onesided": onesided}
+    if opset < 20:
+        attributes["axis"] = 1
+    else:
+        names, numbers = names + ["axis"], numbers + [("axis", 1)]
+    while not names[-1]:
+        names.pop()
+    node = onnx.helper.make_node("DFT", names, ["y"], **attributes)
+    feeds = [dict(x=F(2, n, m, parts)) for n, m in ((8, 3), (7, 2), (12, 5))]
+    check(of_helper(node, [("x", ["B", "N", "M", parts])], opset, *numbers), tmp_path, *feeds)
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_stft(onesided, windowed, tmp_path):
+    node = onnx.helper.make_node("STFT", ["x", "step", "w" if windowed else "", "length"], ["y"], onesided=onesided)
+    inputs = [("x", ["B", "N", 1])] + [("w", [8])] * windowed
+    feeds = [dict(x=F(b, n, 1), w=np.hanning(8).astype(np.float32)) for b, n in ((2, 32), (1, 21), (3, 8))]
+    feeds = feeds if windowed else [dict(x=f["x"]) for f in feeds]
+    check(of_helper(node, inputs, 17, ("step", 3), ("length", 8)), tmp_path, *feeds)
+
+
+def test_transforms_that_are_refused(tmp_path):
+    make, path = onnx.helper.make_node, str(tmp_path / "m.onnx")
+    for node, message in ((make("DFT", ["x"], ["y"], axis=3), "axis"),
+                          (make("DFT", ["x"], ["y"], inverse=1, onesided=1), "one side of a real signal, inverse")):
+        onnx.save(of_helper(node, [("x", ["B", "N", "M", 1])], 17), path)
+        with pytest.raises(qkv.Error, match=message):
+            qkv.Model(path)

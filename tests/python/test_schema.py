@@ -51,6 +51,11 @@ def test_backends(path):
     holds("sdpa_choice", qkv.sdpa_choice(q, q, q, device="cuda-sm80", report=True))
 
 
+def test_quantize(path):
+    holds("quantize", qkv.Model(path).quantize(dynamic=True).quantize_report)
+    holds("quantize", qkv.Model(path).quantize().quantize_report)
+
+
 @pytest.mark.parametrize("recompute", ["none", "cheap"])
 def test_joint(path, recompute):
     report = qkv.joint(qkv.Model(path), recompute=recompute).joint_report
@@ -63,6 +68,17 @@ def test_rewrite(path, prove):
     report = qkv.Model(path).rewrite(prove=prove, skip_padding=True)
     assert report["firings"] and report["skip_padding"]
     holds("rewrite", report)
+
+
+def test_prove(path, tmp_path):
+    model = qkv.Model(path)
+    holds("prove", qkv.prove(model, model))
+    model.save_onnx(tmp_path / "m.onnx")
+    holds("prove", qkv.prove(path, tmp_path / "m.onnx"))
+    torch.export.save(torch.export.export(Flat(), (torch.randn(2, 4),)), tmp_path / "flat.pt2")
+    report = qkv.prove(path, tmp_path / "flat.pt2")
+    assert report["result"] == "unknown"
+    holds("prove", report)
 
 
 def test_rewrite_left(path):
@@ -105,6 +121,21 @@ def test_describe(path):
     report = qkv.Model(path).describe()
     assert {a["op"] for a in report["attentions"]} == {"softmax", "scaled_dot_product_attention"}
     holds("describe", report)
+
+
+@pytest.mark.parametrize("passes", ["import", "import,rewrite", None])
+def test_graph(path, passes):
+    report = qkv.Model(path).graph(passes)
+    assert report["nodes"] and report["weights"] and report["outputs"]
+    holds("graph", report)
+
+
+def test_memory(path):
+    with qkv.Model(path).session() as session:
+        session.run({"x": np.ones((2, 4, 8), np.float32), "mask": np.ones((2, 4), bool)})
+        report = session.memory()
+    assert report["held"] and report["peak"] is not None
+    holds("memory", report)
 
 
 def test_profile(path):

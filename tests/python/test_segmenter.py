@@ -155,7 +155,8 @@ def test_library_missing(tmp_path):
                    "PYTHONPATH": str(pathlib.Path(qkv.__file__).parents[1])}
     said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True,
                           check=True).stdout
-    assert said.startswith(f"3 cannot load '{tmp_path / 'libqkv_vision.so'}', which pictures and segmenters need: "), said
+    missing = tmp_path / "libqkv_vision.so"
+    assert said.startswith(f"3 cannot load '{missing}', which pictures, tokenizers and segmenters need: "), said
 
 
 def test_long_text():

@@ -1,21 +1,30 @@
 /* Text tests of rewriting: a graph, what it becomes, and the rules that did it. TAP.
  *
- *     run_rules tests/rules             every case of every .txt there; then every built-in rule must have fired in one
- * and refused in one run_rules tests/rules softmax     only cases with this word in their name run_rules --bless
- * tests/rules     writes what came out into the files
+ *     run_rules tests/rules             every case of every .txt there; then every built-in rule must have fired in
+ *                                       one and refused in one
+ *     run_rules tests/rules softmax     only cases with this word in their name
+ *     run_rules --bless tests/rules     writes what came out into the files
+ *     run_rules --with m.rules [--floats] tests/rules WORD...
+ *                                       for tools/mutants.py: rules beside the built-in ones or in their place, proven
+ *                                       on exact payloads or on floats; a line for each case says what came of it
  *
  * A case:
  *
  *     === name
  *     --- rules                  only these rules; `--- rules added`: after the built-in ones; neither: the built-in
- * ones (rule r (neg (neg ?x)) ?x)
+ *                                ones
+ *     (rule r (neg (neg ?x)) ?x)
  *     --- options exact-masked-rows recompose convert fuse unproven skip-padding
- *     --- graph                  as in docs/IR.md; result types, "aten." and overloads may be left out, and a weight's
- * values follow "=" input %x: f32[s0, 4] weight %w: f32[4] = 1 2 3 4 %e = exp(%x) output o = %e
+ *     --- graph                  as in docs/IR.md; result types, "aten." and overloads may be left out, and a
+ *                                weight's values follow "="
+ *     input %x: f32[s0, 4]
+ *     weight %w: f32[4] = 1 2 3 4
+ *     %e = exp(%x)
+ *     output o = %e
  *     --- not softmax_by_hand    rules that meet their root's op here and must not fire
  *     --- after                  nodes, requirements and outputs of the result; left out when nothing changed
  *     --- fired                  firings in order, rules that gave equal forms, softmaxes that are left; with
- * skip-padding what it says
+ *                                skip-padding what it says
  *     --- error                  instead of both: what rules_parse or rewrite_graph say
  *
  * Names that the engine makes up read %new1, %new2 ... Every firing is proven by evaluation, unless the case says
@@ -50,7 +59,8 @@ typedef struct File {
     Case item[MAX_CASES];
 } File;
 
-static bool bless;
+static bool bless, floats;
+static const char *with; /* the text of more rules */
 
 static void stop(const char *what, const char *where)
 {
@@ -372,6 +382,7 @@ static char *log_text(const RewriteLog *log, const RuleSet *rules, const Map *kn
         buf_printf(&b, "%s at %s\n", f->rule, or_new(known, f->result));
         if (f->note) buf_printf(&b, "  %s\n", f->note);
         if (f->proof.skipped) buf_printf(&b, "  not proven: %s\n", f->proof.why);
+        if (f->proof.sense == SENSE_FLOATS) buf_printf(&b, "  on floats: %s\n", f->proof.why_floats);
     }
     for (int i = 0; i < rules->n; i++) {
         if (!rules->rule[i]->derive || !log->uses[i]) continue;
@@ -446,7 +457,8 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
     Err err = {0};
     Map known = {0};
     Session *session = NULL;
-    Prover prover = {.eval = eval, .release = release, .user = &session, .seeds = 2, .families = families_all};
+    Prover prover = {
+        .eval = eval, .release = release, .user = &session, .seeds = 2, .families = families_all, .floats = floats};
     RewriteOptions o = {.rules = rules, .prove = prove ? prove_claim : NULL, .prove_user = &prover};
     if (options) {
         o.exact = has_word(options->arg, "exact-masked-rows");
@@ -456,7 +468,8 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
     RewriteLog log = {0};
     Graph *g = NULL;
     bool builtin = !own || !strcmp(own->arg, "added"), op[OP_COUNT] = {false};
-    bool ok = rules && (!builtin || rules_builtin(rules, &err)) && (!own || rules_parse(rules, own->text, &err));
+    bool ok = rules && (!builtin || rules_builtin(rules, &err)) && (!own || rules_parse(rules, own->text, &err)) &&
+              (!with || rules_parse(rules, with, &err));
     if (ok && !(g = read_graph(section_text(c, "graph"), &weights, &err)))
         buf_printf(why, "the graph cannot be read: %s; ", err.msg);
     if (g) {
@@ -543,6 +556,31 @@ static void test_case(const char *file, Case *c, Coverage *cover)
     free_outcome(&proven);
 }
 
+/* What a case comes to with the rules of --with: an error, or whether the result is as before and what fired. */
+static void try_case(const char *file, Case *c)
+{
+    Outcome o = {0};
+    Buf why = {0};
+    run_case(c, true, NULL, &o, &why);
+    bool same = o.after && !strcmp(o.after, or_empty(section_text(c, "after")));
+    printf("case %s: %s\n", file, c->name);
+    if (o.error && *o.error) printf("error %s\n", o.error);
+    else printf("%s\n%s", same ? "same" : "other", or_empty(o.fired));
+    buf_free(&why);
+    free_outcome(&o);
+}
+
+static char *read_text(const char *path)
+{
+    Buf b = {0};
+    char room[4096];
+    FILE *f = fopen(path, "r");
+    if (!f) stop("cannot be read", path);
+    for (size_t n; (n = fread(room, 1, sizeof room, f)) > 0;) buf_add(&b, room, n);
+    fclose(f);
+    return b.data ? b.data : copy("", 0);
+}
+
 static bool chosen(const char *name, char **words, int n)
 {
     for (int i = 0; i < n; i++)
@@ -554,14 +592,17 @@ static int by_name(const void *a, const void *b) { return strcmp(*(char *const *
 
 int main(int argc, char **argv)
 {
-    bless = argc > 1 && !strcmp(argv[1], "--bless");
-    if (argc < 2 + bless) {
-        fprintf(stderr, "usage: run_rules [--bless] FOLDER [WORD...]\n");
+    int at = 1;
+    if (at < argc && !strcmp(argv[at], "--bless")) bless = ++at;
+    if (at + 1 < argc && !strcmp(argv[at], "--with")) with = read_text(argv[at + 1]), at += 2;
+    if (at < argc && !strcmp(argv[at], "--floats")) floats = ++at;
+    if (at >= argc) {
+        fprintf(stderr, "usage: run_rules [--bless | --with RULES [--floats]] FOLDER [WORD...]\n");
         return 2;
     }
-    const char *folder = argv[1 + bless];
-    char **words = argv + 2 + bless, *list[64], path[1024];
-    int nwords = argc - 2 - bless, n = 0;
+    const char *folder = argv[at];
+    char **words = argv + at + 1, *list[64], path[1024];
+    int nwords = argc - at - 1, n = 0;
     Err err = {0};
     RuleSet *builtin = rules_create(families_all);
     if (!builtin || !rules_builtin(builtin, &err)) stop(err.msg, "built-in rules");
@@ -577,7 +618,10 @@ int main(int argc, char **argv)
         snprintf(path, sizeof path, "%s/%s", folder, list[i]);
         File *file = read_file(path);
         for (int k = 0; k < file->n; k++)
-            if (chosen(file->item[k].name, words, nwords)) test_case(list[i], &file->item[k], cover);
+            if (chosen(file->item[k].name, words, nwords)) {
+                if (with) try_case(list[i], &file->item[k]);
+                else test_case(list[i], &file->item[k], cover);
+            }
         if (bless) write_file(path, file);
         free_file(file);
         free(list[i]);
@@ -592,5 +636,5 @@ int main(int argc, char **argv)
     }
     free(cover);
     rules_free(builtin);
-    return tap_done();
+    return with ? 0 : tap_done();
 }

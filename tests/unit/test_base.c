@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/cpu.h"
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/map.h"
 #include "base/number.h"
@@ -142,6 +143,32 @@ static void test_map(void **state)
         if (i != 7) assert_ptr_equal(map_get(&m, keys[i]), keys[i]);
     }
     map_free(&m);
+}
+
+/* Values of the reference implementation (xxhsum -H1). */
+static void test_digest(void **state)
+{
+    (void)state;
+    static unsigned char bytes[200000];
+    char a[DIGEST_TEXT], b[DIGEST_TEXT];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)i;
+    assert_true(digest_xxh64("", 0, 0) == 0xef46db3751d8e999u);
+    assert_true(digest_xxh64("abc", 3, 0) == 0x44bc2cf5ad770999u);
+    assert_true(digest_xxh64("Nobody inspects the spammish repetition", 39, 0) == 0xfbcea83c8a378bf1u);
+    for (size_t n = 0; n < 70; n++) assert_true(digest_xxh64(bytes, n, 7) != digest_xxh64(bytes, n + 1, 7));
+    Digest one = {0}, two = {0};
+    digest_add(&one, bytes, sizeof bytes);
+    bytes[150000] ^= 1;
+    digest_add(&two, bytes, sizeof bytes);
+    digest_print(&one, a);
+    digest_print(&two, b);
+    assert_int_equal(strlen(a), DIGEST_TEXT - 1);
+    assert_true(one.half[0] != two.half[0] && one.half[1] != two.half[1] && strcmp(a, b) != 0);
+    Digest together = {0}, apart = {0};
+    digest_text(&together, "ab");
+    digest_text(&apart, "a");
+    digest_text(&apart, "b");
+    assert_true(together.half[0] != apart.half[0]);
 }
 
 /* ------------------------------------------------------------------ element types */
@@ -677,6 +704,7 @@ int main(void)
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_buf),
         cmocka_unit_test(test_map),
+        cmocka_unit_test(test_digest),
         cmocka_unit_test(test_dtype),
         cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_small_types),

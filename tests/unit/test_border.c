@@ -129,6 +129,7 @@ NOTHING(output_label, qkv_model_output_label(N(0, model), 0))
 NOTHING(symbol_count, qkv_model_symbol_count(N(0, model)))
 NOTHING(symbol, qkv_model_symbol(N(0, model), 0, NULL, NULL))
 NOTHING(model_state, qkv_model_state(N(0, model)))
+NOTHING(model_cached, qkv_model_cached(N(0, model), NULL))
 OBJECT(describe, qkv_model_describe(N(0, model), e))
 OBJECT(graph_text, qkv_model_graph_text(N(0, model), e))
 OBJECT(graph_text_after, qkv_model_graph_text_after(N(0, model), NULL, e))
@@ -151,14 +152,39 @@ OBJECT(backends_dims, qkv_model_backends(model,
                                                                  .dims = N(2, DIMS),
                                                                  .n_dims = 1},
                                          e))
+OBJECT(quantize, qkv_model_quantize(N(0, model), NULL, NULL, e))
+OBJECT(quantize_data, qkv_model_quantize(model,
+                                         &(qkv_quantize_options){.struct_size = sizeof(qkv_quantize_options),
+                                                                 .names = N(0, NAMES(N(1, "x"))),
+                                                                 .data = N(2, &x),
+                                                                 .n_data = 1},
+                                         NULL, e))
+OBJECT(quantize_skip,
+       qkv_model_quantize(model,
+                          &(qkv_quantize_options){
+                              .struct_size = sizeof(qkv_quantize_options), .skip = N(0, NAMES(N(1, "x"))), .n_skip = 1},
+                          NULL, e))
+STATUS(prove, qkv_model_prove(N(0, model), N(1, model), NULL, NULL, e))
+STATUS(prove_dims, qkv_model_prove(model, model,
+                                   &(qkv_prove_options){.struct_size = sizeof(qkv_prove_options),
+                                                        .dim_names = N(0, NAMES(N(1, "batch"))),
+                                                        .dims = N(2, DIMS),
+                                                        .n_dims = 1},
+                                   NULL, e))
 OBJECT(generalize, qkv_model_generalize(N(0, ((const qkv_model *const[]){model, N(1, model)})), 2, NULL, NULL, e))
 OBJECT(joint, qkv_model_joint(N(0, model), NULL, NULL, e))
+OBJECT(graph_json, qkv_model_graph_json(N(0, model), NULL, e))
 STATUS(check, qkv_check(N(0, P("relu.onnx")), NULL, NULL, e))
 NOTHING(check_explain, qkv_check_explain(N(0, "Q100")))
 OBJECT(extract, qkv_model_extract(N(0, model), N(1, NAMES(N(2, "x"))), 1, N(3, NAMES(N(4, "y"))), 1, e))
 NOTHING(weight_count, qkv_model_weight_count(N(0, model)))
 NOTHING(model_weight, qkv_model_weight(N(0, model), 0, NULL, NULL, NULL))
 OBJECT(with_weights, qkv_model_with_weights(N(0, model), N(1, NAMES(N(2, "w"))), N(3, &x), 1, e))
+OBJECT(with_size_names, qkv_model_with_size_names(N(0, model), N(1, NAMES(N(2, "s0"))), N(3, NAMES(N(4, "b"))), 1, e))
+NOTHING(node_module, qkv_model_node_module(N(0, model), N(1, "y")))
+OBJECT(with_dtype, qkv_model_with_dtype(N(0, model), QKV_F16, NULL, e))
+OBJECT(graph_view, qkv_model_graph_view(N(0, model), NULL, e))
+STATUS(save_graph, qkv_model_save_graph(N(0, model), N(1, P("relu.dot")), NULL, e))
 STATUS(train_defaults, qkv_train_defaults(N(0, &train), QKV_OPTIMIZER_ADAMW, e))
 OBJECT(session_create, qkv_session_create(N(0, model), NULL, e))
 VOID(session_free, qkv_session_free(N(0, session)))
@@ -167,6 +193,7 @@ STATUS(set_shape, qkv_session_set_input(session, "x", &(qkv_tensor){QKV_F32, 2, 
 STATUS(run, qkv_session_run(N(0, session), e))
 VOID(clear_inputs, qkv_session_clear_inputs(N(0, session)))
 STATUS(keep, qkv_session_keep(N(0, session), N(1, "x"), e))
+STATUS(feed, qkv_session_feed(N(0, session), N(1, "x"), NULL, e))
 STATUS(output, qkv_session_output(N(0, session), 0, N(1, &out), e))
 VOID(output_memory, qkv_session_output_memory(N(0, session), NULL, NULL))
 STATUS(random_inputs, qkv_session_random_inputs(N(0, session), N(1, NAMES(N(2, "batch"))), N(3, DIMS), 1, 0, e))
@@ -174,6 +201,7 @@ STATUS(output_by_name, qkv_session_output_by_name(N(0, session), N(1, "y"), N(2,
 NOTHING(profile_from_name, qkv_onnx_profile_from_name(N(0, "ort"), NULL))
 NOTHING(optimizer_from_name, qkv_optimizer_from_name(N(0, "sgd"), NULL))
 NOTHING(schedule_from_name, qkv_schedule_from_name(N(0, "step"), NULL))
+NOTHING(graph_format_from_name, qkv_graph_format_from_name(N(0, "svg"), NULL))
 NOTHING(decompose_from_name, qkv_decompose_from_name(N(0, "math"), NULL))
 NOTHING(recompute_from_name, qkv_recompute_from_name(N(0, "cheap"), NULL))
 NOTHING(phase_from_name, qkv_phase_from_name(N(0, "fuse"), NULL))
@@ -191,6 +219,7 @@ STATUS(session_fit, qkv_session_fit(N(0, session), N(1, &fit), NULL, e))
 STATUS(session_stats, qkv_session_stats(N(0, session), N(1, &stats), e))
 VOID(profile, qkv_session_profile(N(0, session), 0))
 OBJECT(profile_json, qkv_session_profile_json(N(0, session), e))
+OBJECT(memory_json, qkv_session_memory_json(N(0, session), e))
 STATUS(trace, qkv_session_trace(N(0, session), 8, e))
 STATUS(trace_write, qkv_session_trace_write(N(0, session), N(1, P("t.json")), e))
 STATUS(measure_peak, qkv_measure_peak(1, N(0, &peak), e))
@@ -209,6 +238,12 @@ STATUS(tensors_write, qkv_tensors_write(N(0, P("o.npz")), N(1, NAMES(N(2, "x")))
 STATUS(image_read, qkv_image_read(N(0, P("i.png")), 3, 1, 1, NULL, NULL, N(1, pixels), e))
 OBJECT(wordpiece, qkv_tokenizer_wordpiece(N(0, P("vocab.txt")), 0, e))
 OBJECT(clip, qkv_tokenizer_clip(N(0, P("vocab.txt")), 0, e))
+OBJECT(tokenizer_json, qkv_tokenizer_json(N(0, P("vocab.txt")), e))
+NOTHING(tokenizer_size, qkv_tokenizer_size(N(0, tokenizer)))
+NOTHING(tokenizer_bytes, qkv_tokenizer_bytes(N(0, tokenizer), 0, N(1, &(size_t){0})))
+NOTHING(tokenizer_special, qkv_tokenizer_is_special(N(0, tokenizer), 0))
+NOTHING(tokenizer_find, qkv_tokenizer_find(N(0, tokenizer), N(1, "a")) + 1)
+OBJECT(sample, qkv_sample(N(0, ((float[]){1, 2})), 2, NULL, NULL, e) + 1)
 VOID(tokenizer_free, qkv_tokenizer_free(N(0, tokenizer)))
 OBJECT(encode, qkv_tokenizer_encode(N(0, tokenizer), N(1, "a"), N(2, ids), 8, e) + 1)
 OBJECT(picture_read, qkv_picture_read(N(0, P("i.png")), e))
@@ -257,9 +292,11 @@ static const Row rows[] = {
     ROW(symbol_count, 1),
     ROW(symbol, 1),
     ROW(model_state, 1),
+    ROW(model_cached, 1),
     ROW(describe, 1),
     ROW(graph_text, 1),
     ROW(graph_text_after, 1),
+    ROW(graph_json, 1),
     ROW(extra_file, 3),
     ROW(input_table, 3),
     ROW(model_save, 2),
@@ -270,6 +307,11 @@ static const Row rows[] = {
     ROW(sdpa_choice, 1),
     ROW(backends, 1),
     ROW(backends_dims, 3),
+    ROW(quantize, 1),
+    ROW(quantize_data, 3),
+    ROW(quantize_skip, 2),
+    ROW(prove, 2),
+    ROW(prove_dims, 3),
     ROW(generalize, 2),
     ROW(joint, 1),
     ROW(check, 1),
@@ -278,6 +320,11 @@ static const Row rows[] = {
     ROW(weight_count, 1),
     ROW(model_weight, 1),
     ROW(with_weights, 4),
+    ROW(with_size_names, 5),
+    ROW(node_module, 2),
+    ROW(with_dtype, 1),
+    ROW(graph_view, 1),
+    ROW(save_graph, 2),
     ROW(train_defaults, 1),
     ROW(session_create, 1),
     ROW(session_free, 1),
@@ -286,6 +333,7 @@ static const Row rows[] = {
     ROW(run, 1),
     ROW(clear_inputs, 1),
     ROW(keep, 2),
+    ROW(feed, 2),
     ROW(output, 2),
     ROW(output_memory, 1),
     ROW(random_inputs, 4),
@@ -294,6 +342,7 @@ static const Row rows[] = {
     ROW(profile_from_name, 1),
     ROW(optimizer_from_name, 1),
     ROW(schedule_from_name, 1),
+    ROW(graph_format_from_name, 1),
     ROW(decompose_from_name, 1),
     ROW(recompute_from_name, 1),
     ROW(phase_from_name, 1),
@@ -310,6 +359,7 @@ static const Row rows[] = {
     ROW(session_stats, 2),
     ROW(profile, 1),
     ROW(profile_json, 1),
+    ROW(memory_json, 1),
     ROW(trace, 1),
     ROW(trace_write, 2),
     ROW(measure_peak, 1),
@@ -328,6 +378,12 @@ static const Row rows[] = {
     ROW(image_read, 2),
     ROW(wordpiece, 1),
     ROW(clip, 1),
+    ROW(tokenizer_json, 1),
+    ROW(tokenizer_size, 1),
+    ROW(tokenizer_bytes, 2),
+    ROW(tokenizer_special, 1),
+    ROW(tokenizer_find, 2),
+    ROW(sample, 1),
     ROW(tokenizer_free, 1),
     ROW(encode, 3),
     ROW(picture_read, 1),
@@ -447,6 +503,7 @@ static void test_names(void **state)
     assert_string_equal(qkv_weight_kind_name(QKV_BUFFER), "buffer");
     assert_null(qkv_weight_kind_name((qkv_weight_kind)-1));
     CHOICE(onnx_profile, "ort spec openvino tensorrt ", 0, i + 1);
+    CHOICE(graph_format, "text dot svg ", 0, i + 1);
     CHOICE(optimizer, "adamw adam sgd ", 0, i + 1);
     CHOICE(schedule, "constant linear cosine step ", 0, i + 1);
     CHOICE(decompose, "none core math ", 0, i + 1);
@@ -515,6 +572,8 @@ static void test_no_size(void **state)
     NO_SIZE(qkv_rewrite_options, MADE(qkv_model_rewrite(model, &empty, NULL, &e)));
     NO_SIZE(qkv_sdpa_call, qkv_sdpa_choice(&empty, NULL, 0, NULL, NULL, &e));
     NO_SIZE(qkv_backends_options, MADE(qkv_model_backends(model, &empty, &e)));
+    NO_SIZE(qkv_quantize_options, MADE(qkv_model_quantize(model, &empty, NULL, &e)));
+    NO_SIZE(qkv_prove_options, qkv_model_prove(model, model, &empty, NULL, &e));
     NO_SIZE(qkv_generalize_options, MADE(qkv_model_generalize(NULL, 0, &empty, NULL, &e)));
     NO_SIZE(qkv_joint_options, MADE(qkv_model_joint(model, &empty, NULL, &e)));
     NO_SIZE(qkv_check_options, qkv_check(P("relu.onnx"), &empty, NULL, &e));

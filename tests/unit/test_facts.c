@@ -53,6 +53,7 @@ static void test_views(void **state)
 /* q k^T in a scale, a mask and a cast; _safe_softmax; v^T p^T. */
 static const char attentions[] =
     "input %q: f32[2, 5, 8]\ninput %k: f32[2, 8, 6]\ninput %v: f32[2, 7, 6]\n"
+    "input %v2: f32[2, 6, 4]\n"
     "input %sq: f32[2, 5, 5]\ninput %m: f32[5, 6]\nweight %w: f32[3, 8] = parameter \"f32[3, 8]\"\n"
     "%s: f32[2, 5, 6] = aten.matmul.default(%q, %k)\n"
     "%s2: f32[2, 5, 6] = aten.mul.Tensor(%s, 0.5)\n"
@@ -66,7 +67,11 @@ static const char attentions[] =
     "%class_p: f32[2, 5, 3] = aten.softmax.int(%class, -1)\n"
     "%mixed: f32[2, 5, 3] = aten.matmul.default(%sq, %class_p)\n"
     "%alone: f32[2, 5, 6] = aten.softmax.int(%s2, -1)\n"
-    "output y = %y\noutput mixed = %mixed\noutput alone = %alone\n";
+    "%e: f32[2, 5, 6] = aten.exp.default(%s2)\n"
+    "%total: f32[2, 5, 1] = aten.sum.dim_IntList(%e, [-1], True)\n"
+    "%written: f32[2, 5, 6] = aten.div.Tensor(%e, %total)\n"
+    "%z: f32[2, 5, 4] = aten.matmul.default(%written, %v2)\n"
+    "output y = %y\noutput z = %z\noutput mixed = %mixed\noutput alone = %alone\n";
 
 static void test_attention(void **state)
 {
@@ -76,14 +81,14 @@ static void test_attention(void **state)
     AttentionFinder f;
     AttentionParts a;
     OK(attention_finder(&f, g, &err));
-    assert_true(attention_parts(&f, named(g, "p")->def, &a));
+    assert_true(attention_begins(&f, named(g, "p")->def, &a));
     assert_string_equal(a.scores->name, "s");
     assert_string_equal(a.values->name, "y");
     assert_int_equal(a.n, 4);
     assert_true(attention_reaches(&f, named(g, "pt")->def));
     assert_false(attention_reaches(&f, named(g, "s2")->def));
-    assert_false(attention_parts(&f, named(g, "class_p")->def, &a)); /* of a layer */
-    assert_true(attention_parts(&f, named(g, "alone")->def, &a));
+    assert_false(attention_begins(&f, named(g, "class_p")->def, &a)); /* of a layer */
+    assert_true(attention_begins(&f, named(g, "alone")->def, &a));
     assert_null(a.values);
     attention_finder_free(&f);
     graph_free(g);
@@ -98,6 +103,7 @@ static void test_described(void **state)
     describe_model("x.pt2", &(Source){.graph = g, .torch_version = "", .producer = ""}, &b);
     const char *at = strstr(b.data, "\"attentions\": ");
     const char want[] = "\"attentions\": [{\"node\": \"p\", \"op\": \"_safe_softmax\", \"query\": [2, 5, 8], "
+                        "\"key\": [2, 8, 6]}, {\"node\": \"e\", \"op\": \"exp\", \"query\": [2, 5, 8], "
                         "\"key\": [2, 8, 6]}], ";
     assert_non_null(at);
     assert_memory_equal(at, want, strlen(want));

@@ -177,6 +177,19 @@ static const Case cases[] = {
     {"linear", -1, 1, "input %x: f64[4]\ninput %w: f64[5, 4]\n%y: f64[5] = aten.linear.default(%x, %w)\n"},
     {"matmul", -1, 1, X3 "input %w: f64[4, 2]\n%y: f64[2, 3, 2] = aten.matmul.default(%x, %w)\n"},
     /* solving and factors */
+    {"fft_complex", -1, 1,
+     "symbol s in [1, 8]\ninput %x: f64[s, 3, 2]\n%y: f64[s, 3, 2] = qkv.fft_complex.default(%x, [0, 1], 1, true)\n"},
+    {"fft_real", -1, 1,
+     "symbol s in [2, 8]\ninput %x: f64[s, 4]\n%y: f64[s, 3, 2] = qkv.fft_real.default(%x, [0, 1], 2, true)\n"},
+    {"fft_real", -1, 1,
+     "symbol s in [1, 8]\ninput %x: f64[2, s]\n%y: f64[2, s//2 + 1, 2] = qkv.fft_real.default(%x, [1], 0, true)\n"},
+    {"fft_real", -1, 1, "input %x: f64[2, 5]\n%y: f64[2, 5, 2] = qkv.fft_real.default(%x, [0, 1], 0, false)\n"},
+    {"fft_to_real", -1, 1,
+     "input %x: f64[3, 3, 2]\n%y: f64[3, 4] = qkv.fft_to_real.default(%x, [0, 1], 2, 4)\n"},
+    {"fft_to_real", -1, 1, "input %x: f64[3, 3, 2]\n%y: f64[5, 3] = qkv.fft_to_real.default(%x, [0], 1, 5)\n"},
+    {"view_dtype", -1, 1,
+     "input %x: f64[3, 2]\n%c: c128[3, 1] = aten.view.dtype(%x, c128)\n%d: f64[3, 2] = aten.view.dtype(%c, f64)\n"
+     "%y: f64[3, 2] = aten.mul.Tensor(%d, %x)\n"},
     {"linalg_solve_ex", -1, 1,
      REGULAR "input %b: f64[2, 3, 2]\n%y: f64[2, 3, 2], %i: i32[2] = aten.linalg_solve_ex.default(%a, %b)\n"},
     {"linalg_solve_triangular", -1, 1,
@@ -308,6 +321,31 @@ static const Case cases[] = {
     {"_adaptive_avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 2, 4] = aten._adaptive_avg_pool2d.default(%x, [2, 4])\n"},
     {"_adaptive_avg_pool3d", -1, 1,
      "input %x: f64[2, 3, 4, 5]\n%y: f64[2, 2, 2, 3] = aten._adaptive_avg_pool3d.default(%x, [2, 2, 3])\n"},
+
+    /* loops and branches: a recurrence over slices, with a factor that all turns share; the same until a condition
+     * fails; and values that one half alone reads */
+    {"loop", -1, 1,
+     "input %x: f64[3, 2]\ninput %h: f64[2]\ninput %w: f64[2]\n"
+     "%last: f64[2], %all: f64[3, 2] = qkv.loop.default(none, [%h], [%w], {\n"
+     "  input %turn: i64[]\n  input %go: bool[]\n  input %a: f64[2]\n  input %b: f64[2]\n  input %v: f64[2]\n"
+     "  %p: f64[2] = aten.mul.Tensor(%a, %v)\n  %q: f64[2] = aten.add.Tensor(%p, %b)\n"
+     "  %m: f64[2] = aten.mul.Tensor(%q, %turn)\n"
+     "  output more = %go\n  output a = %q\n  output m = %m\n"
+     "}, limit=3, sure=true, sequences=[%x])\n"
+     "%y: f64[3, 2] = aten.mul.Tensor(%last, %all)\n"},
+    {"loop", 0.5, 1,
+     "input %x: f64[2]\ninput %w: f64[2]\n%go: bool[] = aten.full.default([], true, dtype=bool)\n"
+     "%y: f64[2] = qkv.loop.default(%go, [%x], [%w], {\n"
+     "  input %turn: i64[]\n  input %more: bool[]\n  input %a: f64[2]\n  input %v: f64[2]\n"
+     "  %p: f64[2] = aten.mul.Tensor(%a, %v)\n  %s: f64[] = aten.sum.dim_IntList(%p)\n"
+     "  %again: bool[] = aten.gt.Tensor(%s, 0.2)\n"
+     "  output more = %again\n  output a = %p\n"
+     "}, limit=4)\n"},
+    {"branch", 0.1, 1,
+     "input %x: f64[2]\ninput %z: f64[2]\n%s: f64[] = aten.sum.dim_IntList(%x)\n%c: bool[] = aten.gt.Tensor(%s, 0)\n"
+     "%y: f64[2] = qkv.branch.default(%c, [%x, %z], {\n"
+     "  input %a: f64[2]\n  %m: f64[2] = aten.mul.Tensor(%a, %a)\n  output o = %m\n}, {\n"
+     "  input %b: f64[2]\n  %m: f64[2] = aten.mul.Tensor(%b, 3)\n  output o = %m\n})\n"},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -284,12 +284,62 @@ static void test_bytes(void **state)
     assert_true(accepted > 10);
 }
 
+/* Modules of nodes, one word or not; of the model itself; shared, and kept by copies. */
+static void test_modules(void **state)
+{
+    (void)state;
+    expect_same("input %x: f32[2]\n"
+                "%a: f32[2] = aten.relu.default(%x) in layers.0.act\n"
+                "%b: f32[2] = aten.relu.default(%a) in \"layers.0@1/x\"\n"
+                "%c: f32[2] = aten.relu.default(%b) in \"\"\n"
+                "%d: f32[2] = aten.relu.default(%c)\n"
+                "output o = %d\n");
+    Graph *g = graph_create();
+    const Module *m = graph_module(g, "a.b", NULL), *n = graph_module(g, "a.b", "L__self__,,M;x,a.b,T");
+    assert_ptr_equal(graph_module(g, "a.b", NULL), m);
+    assert_ptr_not_equal(m, n);
+    assert_string_equal(n->path, m->path);
+    graph_free(g);
+}
+
+static void expect_not_renamed(Graph *g, const char *from, const char *to, const char *words)
+{
+    Err err = {0};
+    assert_false(graph_rename_size(g, from, to, &err));
+    assert_int_equal(err.code, E_USAGE);
+    if (!strstr(err.msg, words)) STOP("%s", err.msg);
+}
+
+/* Sizes under another name, declared ranges included; the old one still finds the size, in copies, too. */
+static void test_renamed(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Graph *g = unit_graph("symbol s0 in [1, 8]\nsymbol s1 in [1, 8]\ninput %x: f32[2*s0, s1]\n"
+                          "require 2*s0 < 15 \"range of 2*s0\"\noutput o = %x\n");
+    OK(graph_rename_size(g, "s0", "h", &err) && graph_rename_size(g, "h", "h", &err));
+    Graph *copy = graph_copy(g, &err);
+    assert_non_null(copy);
+    assert_ptr_equal(expr_find_symbol(copy->ex, "s0"), expr_find_symbol(copy->ex, "h"));
+    char *text = unit_text(copy);
+    assert_string_equal(text, "symbol h in [1, 8]\nsymbol s1 in [1, 8]\ninput %x: f32[2*h, s1]\n"
+                              "require 2*h < 15 \"range of 2*h\"\noutput o = %x\n");
+    free(text);
+    expect_not_renamed(g, "s7", "a", "no size is called 's7'");
+    expect_not_renamed(g, "h", "s1", "'s1' is already the name of another size");
+    expect_not_renamed(g, "h", "true", "'true' is not a name");
+    expect_not_renamed(g, "h", "a-b", "'a-b' is not a name");
+    expect_not_renamed(g, "h", "", "'' is not a name");
+    graph_free(g);
+    graph_free(copy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),      cmocka_unit_test(test_bodies), cmocka_unit_test(test_symbols),
-        cmocka_unit_test(test_spellings), cmocka_unit_test(test_call),   cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_same),      cmocka_unit_test(test_bodies),  cmocka_unit_test(test_symbols),
+        cmocka_unit_test(test_spellings), cmocka_unit_test(test_call),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_modules), cmocka_unit_test(test_renamed),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

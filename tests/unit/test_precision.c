@@ -169,11 +169,52 @@ static void test_stays(void **state)
     expect(whole, same);
 }
 
+/* For files: bias, masks and tables are narrow, too; a weight that only narrow ops read has the type itself. */
+static void test_files(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Graph *g = unit_graph(HEAD "%a: f32[s0, 8] = aten.linear.default(%x, %p_w, %p_b)\n"
+                               "%b: f32[s0, 8] = aten.add.Tensor(%a, %p_b)\n"
+                               "output o = %b\n");
+    OK(convert_precision(g, DT_F16, &err));
+    char *text = unit_text(g);
+    assert_non_null(strstr(text, "weight %p_w: f16[8, 8] = parameter \"f32[8, 8]\""));
+    assert_non_null(strstr(text, "weight %p_b: f32[8] = parameter \"f32[8]\"")); /* the sum reads it */
+    assert_non_null(strstr(text, ": f16[8] = parameter \"f32[8].f16\""));
+    assert_non_null(strstr(text, "aten.add.Tensor(%a__"));
+    free(text);
+    OK(convert_precision(g, DT_F32, &err));
+    text = unit_text(g);
+    assert_null(strstr(text, "f16["));
+    assert_null(strstr(text, "_to_copy"));
+    free(text);
+    graph_free(g);
+}
+
+static void test_too_large(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Graph *g = unit_graph("input %x: f32[2, 8]\nweight %w: f32[8, 8] = parameter \"f32[8, 8]\"\n"
+                          "%a: f32[2, 8] = aten.linear.default(%x, %w)\noutput o = %a\n");
+    Tensor copy = *g->weight[0]->data;
+    copy.data = calloc(1, tensor_bytes(&copy));
+    store_f64(DT_F32, copy.data, 1e6);
+    g->weight[0]->data = &copy;
+    assert_false(convert_precision(g, DT_F16, &err));
+    assert_int_equal(err.code, E_USAGE);
+    assert_non_null(strstr(err.msg, "1e+06, which f16 cannot: take bf16"));
+    free(copy.data);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_convolutions),
-                                       cmocka_unit_test(test_views), cmocka_unit_test(test_attention_pair),
-                                       cmocka_unit_test(test_stays)};
+                                       cmocka_unit_test(test_views),    cmocka_unit_test(test_attention_pair),
+                                       cmocka_unit_test(test_stays),    cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_too_large)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,9 +11,9 @@
  * rows at once. Both are rounded to bf16, as PyTorch's kernel rounds them, and go from there into three products whose
  * sums are f32:
  *
- *     dv^T (E, keys) += dout^T P,    dk^T (D, keys) += q^T dS       rows of P and dS in pairs, as second operand, once
- * all rows of the block have them dq (rows, D) += dS k                                          dS also as first
- * operand
+ *     dv^T (E, keys) += dout^T P,    dk^T (D, keys) += q^T dS       rows of P and dS in pairs, as second operand,
+ *                                                                   once all rows of the block have them
+ *     dq (rows, D) += dS k                                          dS also as first operand
  *
  * dk and dv are summed transposed because P and dS come row by row, and are turned as they are written; `scale` goes to
  * dq and dk last. Nothing of (N, M) is kept: a thread has the packed keys and values of a stack and the sums of dk and

@@ -1,7 +1,7 @@
 /* ONNX's sampling at points, regions and boxes. Contract in onnx_impl.h.
  *
  *     NonMaxSuppression(boxes, scores, 10, 0.5, 0.3)       ->  torchvision.nms for each image and class, its first
- * ones, joined
+ *                                                              ones, joined
  */
 #include <string.h>
 #include "onnx/read/read_impl.h"

@@ -1,7 +1,7 @@
 /* ONNX's losses. Contract in onnx_impl.h.
  *
- *     NegativeLogLikelihoodLoss(x, target, weight)         ->  -x at the target, times its weight; the mean divides by
- * the weights' sum
+ *     NegativeLogLikelihoodLoss(x, target, weight)         ->  -x at the target, times its weight; the mean divides
+ *                                                              by the weights' sum
  */
 #include <string.h>
 #include "onnx/read/read_impl.h"

@@ -208,6 +208,19 @@ static bool run_row(OnnxOp *o)
            (o->im->err->code == E_OK ? fail(o->im->err, E_UNSUPPORTED, "%s with these inputs", o->node->op) : false);
 }
 
+/* Exporters of PyTorch call nodes "/layers.0/attn/MatMul": the module of what a node becomes. */
+static bool find_module(OnnxImport *im, const char *name)
+{
+    const char *last = strrchr(name, '/');
+    im->g->module = NULL;
+    if (*name != '/' || last == name) return true;
+    char *path = arena_strndup(im->g->arena, name + 1, (size_t)(last - name - 1));
+    for (char *c = path; c && *c; c++)
+        if (*c == '/') *c = '.';
+    im->g->module = path ? graph_module(im->g, path, NULL) : NULL;
+    return im->g->module || oom(im->err);
+}
+
 static bool import_node(OnnxImport *im, OnnxScope *s, const OnnxNode *node)
 {
     OnnxOp o = {
@@ -224,6 +237,7 @@ static bool import_node(OnnxImport *im, OnnxScope *s, const OnnxNode *node)
                   .name = plain_name(im, label),
                   .err = im->err};
     int mark = im->g->next_id;
+    TRY(find_module(im, node->name));
     return read_inputs(&o) && (f ? call_function(&o, f) : run_row(&o)) && name_results(&o, mark);
 }
 
@@ -301,7 +315,9 @@ bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n)
     TRY(sort_nodes(im, node, n, &order));
     for (int k = 0; k < n; k++) {
         int i = order ? order[k] : k;
-        if (import_node(im, s, &node[i])) continue;
+        bool ok = import_node(im, s, &node[i]);
+        im->g->module = NULL;
+        if (ok) continue;
         char number[32];
         snprintf(number, sizeof number, "#%d", i);
         const char *label = *node[i].name                           ? node[i].name

@@ -2,8 +2,8 @@
  * onnx_impl.h.
  *
  *     CausalConvWithState(x, w, bias, past)    ->  cat(past, x), a convolution of each channel; the last elements are
- * the next state LinearAttention(q, k, v, past, decay)    ->  a Scan over the steps: S = S exp(decay) + k v; out =
- * scale q S
+ *                                                  the next state
+ *     LinearAttention(q, k, v, past, decay)    ->  a Scan over the steps: S = S exp(decay) + k v; out = scale q S
  */
 #include <string.h>
 #include "onnx/read/read_impl.h"

@@ -1,7 +1,9 @@
 /* ONNX files as records: what onnx.proto's messages say, checked for form, with no meaning given to ops.
  *
- *     OnnxFile *f = onnx_open("model.onnx", err);       maps the file; weights are borrowed from it (and from external
- * data files) for (int i = 0; i < f->model.graph->nnode; i++) use(&f->model.graph->node[i]); onnx_close(f);
+ *     OnnxFile *f = onnx_open("model.onnx", err);       maps the file; weights are borrowed from it (and from
+ *                                                       external data files)
+ *     for (int i = 0; i < f->model.graph->nnode; i++) use(&f->model.graph->node[i]);
+ *     onnx_close(f);
  *
  * What reading promises: every length is inside its message, strings hold no NUL and are valid UTF-8, each message is
  * nested at most ONNX_MAX_DEPTH deep, a tensor's bytes are exactly what its dtype and sizes ask for (raw, typed and

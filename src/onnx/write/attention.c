@@ -2,7 +2,7 @@
  * softmax.
  *
  *     sdpa(q, k, v, mask: bool)   ->  MatMul(Softmax(MatMul(q * scale, k^T) + Where(mask, 0, lowest)), v), and 0 in
- * rows that allow no key
+ *                                     rows that allow no key
  *
  * The scale goes to the queries, in front of the first product (TensorRT's fused attention asks for it). What makes
  * dead rows 0 comes after the second product, so that the pattern in between is the one that runtimes know.
@@ -19,6 +19,8 @@ typedef struct Attention {
     Expr *lower, *upper; /* key j for query i: i + lower <= j <= i + upper; NULL = no bound */
     double softcap;
     DType t; /* of the work */
+    Expr *scale; /* of the scores; NULL: 1 / sqrt(head size) */
+    bool rounds; /* the probabilities are quantized (qkv.sdpa_quantized) */
 } Attention;
 
 static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
@@ -89,35 +91,61 @@ static Ref every_head(const Attention *a, Ref x, const Value *v)
 static Ref scale_of(const Attention *a)
 {
     Onnx *o = a->o;
-    Expr *given_scale = arg_e(a->n, SCALE), *D = a->q->dim[3];
-    if (given_scale) return size_scalar(o, given_scale, a->t);
+    Expr *D = a->q->dim[3];
+    if (a->scale) return size_scalar(o, a->scale, a->t);
     if (ex_is_int(D)) return number(o, a->t, 1 / sqrt((double)D->i));
     return NODE(o, "Reciprocal", a->t, NODE(o, "Sqrt", a->t, size_scalar(o, D, a->t)));
 }
 
 static bool scale_is_one(const Attention *a)
 {
-    const Expr *s = arg_e(a->n, SCALE);
-    return s && ex_is_const(s) && ex_number(s) == 1;
+    return a->scale && ex_is_const(a->scale) && ex_number(a->scale) == 1;
+}
+
+/* Probabilities in few bits and back: arguments scale_p, zero_p, dtype_p of the node. */
+static Ref rounded(const Attention *a, Ref p)
+{
+    Onnx *o = a->o;
+    DType t = a->n->arg[6].dtype;
+    Ref scale = arg_ref(o, a->n, 4), zero = arg_ref(o, a->n, 5);
+    if (!*zero.name) zero = number(o, t, 0);
+    return NODE(o, "DequantizeLinear", a->t, NODE(o, "QuantizeLinear", t, p, scale, zero), scale, zero);
+}
+
+/* k^T. Keys that one scale makes floats of are turned as integers, so that DequantizeLinear feeds the product. */
+static Ref keys_turned(const Attention *a)
+{
+    static const int64_t order[4] = {0, 1, 3, 2};
+    Onnx *o = a->o;
+    const Node *d = a->k->def && a->k->def->op->id == OP_dequantize_linear ? a->k->def : NULL;
+    bool one = d != NULL && a->k->dim[1] == a->q->dim[1];
+    for (int i = 0; one && i < d->arg[1].v->rank; i++) one = ex_equals_int(d->arg[1].v->dim[i], 1);
+    if (!one || a->k->dtype != a->t) {
+        Ref k = cast(o, ref(o, (Value *)(uintptr_t)a->k), a->t);
+        return transpose(o, every_head(a, k, a->k), 4, order);
+    }
+    Ref x = transpose(o, arg_ref(o, d, 0), 4, order), scale = arg_ref(o, d, 1), zero = arg_ref(o, d, 2);
+    return NODE(o, "DequantizeLinear", a->t, x, scale, zero);
 }
 
 static void write_out(const Attention *a)
 {
     Onnx *o = a->o;
-    Ref q = cast(o, ref(o, (Value *)(uintptr_t)a->q), a->t), k = cast(o, ref(o, (Value *)(uintptr_t)a->k), a->t),
+    Ref q = cast(o, ref(o, (Value *)(uintptr_t)a->q), a->t), k = keys_turned(a),
         v = cast(o, ref(o, (Value *)(uintptr_t)a->v), a->t), bias, alive;
-    k = every_head(a, k, a->k);
     v = every_head(a, v, a->v);
     mask_of(a, &bias, &alive);
     if (!scale_is_one(a)) q = bin(o, "Mul", q, scale_of(a));
-    Ref s = bin(o, "MatMul", q, transpose(o, k, 4, (int64_t[]){0, 1, 3, 2}));
+    Ref s = bin(o, "MatMul", q, k);
     if (a->softcap > 0) {
         Ref cap = number(o, a->t, a->softcap);
         s = bin(o, "Mul", NODE(o, "Tanh", a->t, bin(o, "Div", s, cap)), cap);
     }
     if (*bias.name) s = bin(o, "Add", s, bias);
     attr_int(o, "axis", -1);
-    Ref y = bin(o, "MatMul", NODE(o, "Softmax", a->t, s), v);
+    Ref p = NODE(o, "Softmax", a->t, s);
+    if (a->rounds) p = rounded(a, p);
+    Ref y = bin(o, "MatMul", p, v);
     if (*alive.name) y = where(o, alive, y, number(o, a->t, 0));
     o->attention_written_out++;
     give(o, a->n, 0, y);
@@ -156,8 +184,7 @@ static void as_op(const Attention *a, bool causal)
     }
     if (*mask.name && mask.t != DT_BOOL) mask = cast(o, mask, q.t);
     if (causal) attr_int(o, "is_causal", 1);
-    Expr *s = arg_e(a->n, SCALE);
-    if (s) attr_float(o, "scale", ex_number(s));
+    if (a->scale) attr_float(o, "scale", ex_number(a->scale));
     if (a->softcap > 0) attr_float(o, "softcap", a->softcap);
     if (q.t == DT_F16 || q.t == DT_BF16) attr_int(o, "softmax_precision", ONNX_FLOAT);
     o->attention_ops++;
@@ -167,7 +194,7 @@ static void as_op(const Attention *a, bool causal)
 /* What ONNX's op says of it; scales must be constants. */
 static bool fits_op(const Attention *a)
 {
-    const Expr *s = arg_e(a->n, SCALE);
+    const Expr *s = a->scale;
     bool has_op = a->o->opt.profile == ONNX_FOR_SPEC || a->o->opt.profile == ONNX_FOR_ORT;
     if (a->o->opt.opset < 23 || !has_op || a->q->dtype == DT_F64) return false; /* a scale is a float32 there */
     if (for_ort(a->o) && a->mask && a->mask->dtype != DT_BOOL)
@@ -182,7 +209,8 @@ static void check_tensorrt(const Attention *a)
     Onnx *o = a->o;
     const Expr *D = a->q->dim[3], *E = a->v->dim[3];
     DType t = a->q->dtype;
-    if (t != DT_F16 && t != DT_BF16)
+    bool integers = a->rounds && a->q->def && a->q->def->op->id == OP_dequantize_linear;
+    if (t != DT_F16 && t != DT_BF16 && !integers)
         onnx_warn(o, a->n, "dtype",
                   "queries, keys and values are %s: TensorRT fuses attention of f16, bf16 or quantized int8",
                   dtype_name(t));
@@ -220,7 +248,8 @@ void out_sdpa(Onnx *o, const Node *n, const char *text)
                    .v = arg_v(n, V),
                    .mask = arg_v(n, MASK),
                    .lower = optional(n, "lower"),
-                   .upper = optional(n, "upper")};
+                   .upper = optional(n, "upper"),
+                   .scale = optional(n, "scale")};
     const Expr *cap = optional(n, "softcap");
     bool causal = arg_b(n, CAUSAL);
     a.softcap = !cap ? 0 : ex_number(cap);
@@ -239,5 +268,31 @@ void out_sdpa(Onnx *o, const Node *n, const char *text)
         return;
     }
     if (causal) a.upper = a.upper ? ex_min(o->p, a.upper, ex_int(o->p, 0)) : ex_int(o->p, 0);
+    write_out(&a);
+}
+
+/* Spelled out in every profile, as no op has a quantizer inside. */
+void out_sdpa_quantized(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Expr *cap = optional(n, "softcap");
+    Attention a = {.o = o,
+                   .n = n,
+                   .q = arg_v(n, Q),
+                   .k = arg_v(n, K),
+                   .v = arg_v(n, V),
+                   .mask = arg_v(n, MASK),
+                   .lower = optional(n, "lower"),
+                   .upper = optional(n, "upper"),
+                   .softcap = cap ? ex_number(cap) : 0,
+                   .t = DT_F32,
+                   .scale = optional(n, "scale"),
+                   .rounds = true};
+    if (a.q->dtype != DT_F32) {
+        refuse(o, "attention of %s is a form of runs: write the model before it is prepared for one",
+               dtype_name(a.q->dtype));
+        return;
+    }
+    if (o->opt.profile == ONNX_FOR_TENSORRT) check_tensorrt(&a);
     write_out(&a);
 }

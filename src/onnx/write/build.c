@@ -151,6 +151,7 @@ static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out
         return;
     }
     while (n && !*in[n - 1].name) n--;
+    check_opset(o, op, n, in);
     for (int i = 0; i < n; i++) inputs[i] = in[i].name;
     for (int k = 0; k < nout; k++) {
         char *base = t[k] == DT_NONE ? NULL : arena_printf(o->a, "%s_%s", o->scope, op);

@@ -92,8 +92,11 @@ void out_layer_norm(Onnx *o, const Node *n, const char *text)
     int64_t axis[MAX_RANK];
     Ref x = worked(o, "LayerNormalization", arg_ref(o, n, 0)), w = arg_ref(o, n, 2), b = arg_ref(o, n, 3);
     double eps = arg_f(o, n, 4, 1e-5);
-    if (x.t == DT_F64) { /* the op's statistics are float32 */
+    if (x.t == DT_F64 || o->opt.opset < 17) { /* the op's statistics are float32; it came with opset 17 */
         for (int i = 0; i < axes; i++) axis[i] = v->rank - axes + i;
+        if (x.t != DT_F64) x = cast(o, x, DT_F32);
+        if (*w.name) w = cast(o, w, x.t);
+        if (*b.name) b = cast(o, b, x.t);
         Ref y = standardised(o, x, axes, axis, eps);
         if (*w.name) y = bin(o, "Mul", y, w);
         give(o, n, 0, *b.name ? bin(o, "Add", y, b) : y);

@@ -159,10 +159,23 @@ void out_tri_indices(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, cast(o, tensor_const(o, &t, "places"), n->out[0]->dtype));
 }
 
+/* Which elements of a matrix are on the diagonal k or on the one side of it: bool (rows, columns). */
+static Ref on_side(Onnx *o, const Value *v, Ref k, bool upper)
+{
+    Ref row = unsqueeze(o, positions(o, size_of(o, v->dim[v->rank - 2])), 1),
+        column = unsqueeze(o, positions(o, size_of(o, v->dim[v->rank - 1])), 0);
+    return NODE(o, upper ? "GreaterOrEqual" : "LessOrEqual", DT_BOOL, NODE(o, "Sub", DT_I64, column, row), k);
+}
+
 void out_triangle(Onnx *o, const Node *n, const char *text)
 {
     Ref x = arg_ref(o, n, 0), k = operand(o, n, 1, DT_I64);
-    attr_int(o, "upper", !strcmp(text, "upper"));
+    bool upper = !strcmp(text, "upper");
+    if (o->opt.opset < 14) { /* without Trilu */
+        give(o, n, 0, where(o, on_side(o, n->out[0], k, upper), x, like(o, x, 0)));
+        return;
+    }
+    attr_int(o, "upper", upper);
     give(o, n, 0, NODE(o, "Trilu", x.t, x, k));
 }
 

@@ -1,7 +1,7 @@
 /* Reductions, scans, softmax and order in ONNX's words.
  *
  *     aten.cumprod(x, 1)   ->  ReduceProd(Where(triangle, x[..., None, :], 1))        ONNX has a running sum, and no
- * other
+ *                              other
  */
 #include <math.h>
 #include <string.h>

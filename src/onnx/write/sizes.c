@@ -1,7 +1,7 @@
 /* Sizes in an ONNX file: a constant where they are one, else Shape, Mul, Add ... nodes, each once for an expression.
  *
  *     2*s0 + 1   ->  Add(Mul(Shape(x, start=0, end=1), [2]), [1])         one-element lists, so that Concat makes
- * shapes of them
+ *                                                                         shapes of them
  */
 #include <math.h>
 #include <stdlib.h>
@@ -46,6 +46,8 @@ static bool room(Onnx *o, const Expr *x)
 static Ref axis_of(Onnx *o, Value *v, int axis)
 {
     Ref x = ref(o, v);
+    if (o->opt.opset < 15) /* Shape gives all sizes there */
+        return slice(o, NODE(o, "Shape", DT_I64, x), 0, INTS(o, axis), INTS(o, axis + 1), 1);
     attr_int(o, "start", axis);
     attr_int(o, "end", axis + 1);
     return NODE(o, "Shape", DT_I64, x);
@@ -368,10 +370,14 @@ Ref reshape(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *co
 
 Ref to_shape(Onnx *o, Ref x, int rank, Expr *const *dim)
 {
-    bool empty = false;
+    bool empty = false, none = false;
     Ref shape = shape_of(o, rank, dim);
-    for (int i = 0; i < rank; i++) empty |= may_be_empty(o, dim[i]);
-    if (empty) attr_int(o, "allowzero", 1);
+    for (int i = 0; i < rank; i++) {
+        empty |= may_be_empty(o, dim[i]);
+        none |= ex_equals_int(dim[i], 0);
+    }
+    if (empty && (none || o->opt.opset >= 14)) attr_int(o, "allowzero", 1);
+    else if (empty) o->empty_wrong = true; /* a size of 0 would be the operand's */
     return NODE(o, "Reshape", x.t, x, shape);
 }
 
@@ -395,8 +401,22 @@ Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *con
     return same ? x : NODE(o, "Expand", x.t, x, shape_of(o, rank, to));
 }
 
+/* Of a complex tensor: the pairs of reals that stand for it. */
+static OnnxTypeProto type_of_pairs(Onnx *o, DType t, int rank, Expr *const *dim)
+{
+    Expr *pair[MAX_RANK];
+    if (rank >= MAX_RANK) {
+        refuse(o, "rank %d is too large for pairs", rank);
+        rank = 0;
+    }
+    for (int i = 0; i < rank; i++) pair[i] = dim[i];
+    pair[rank] = ex_int(o->p, 2);
+    return type_of_value(o, t == DT_C128 ? DT_F64 : t == DT_C32 ? DT_F16 : DT_F32, rank + 1, pair);
+}
+
 OnnxTypeProto type_of_value(Onnx *o, DType t, int rank, Expr *const *dim)
 {
+    if (dtype_is_complex(t)) return type_of_pairs(o, t, rank, dim);
     OnnxTypeProto p = {.kind = ONNX_TENSOR,
                        .elem = dtype_to_onnx(t),
                        .has_shape = true,

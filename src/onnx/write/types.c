@@ -35,7 +35,7 @@ bool type_taken(const Onnx *o, const TypeRule *r, DType t)
 {
     uint32_t mask = o->opt.opset >= 23 ? r->at23 : r->at22;
     if (for_ort(o)) mask &= r->ort;
-    return mask >> t & 1;
+    return mask >> t & 1 && opset_takes(o, r, t);
 }
 
 /* Every number of t is one of the wider dtype, and back. */

@@ -4,6 +4,7 @@
 #include "onnx/write/write_impl.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/version.h"
 #include "format/json.h"
 
@@ -73,7 +74,8 @@ void onnx_warn(Onnx *o, const Node *n, const char *rule, const char *fmt, ...)
     buf_free(&text);
 }
 
-static void put_report(const Onnx *o, Buf *out)
+/* written: there will be a file. */
+static void put_report(const Onnx *o, bool written, Buf *out)
 {
     jw_report(out);
     jw_put(out, "'opset': %d, 'profile': %s, 'nodes': %d, 'weights': %d, 'attentions': {", o->opt.opset,
@@ -83,17 +85,24 @@ static void put_report(const Onnx *o, Buf *out)
     jw_list(out, "warnings", '[', &o->warnings);
     jw_list(out, "notes", '[', &o->notes);
     jw_list(out, "dropped", '[', &o->dropped);
+    if (written && o->opt.profile == ONNX_FOR_TENSORRT && !put_profiles(o, out)) out->failed = true;
     jw_close(out, "}");
 }
 
 /* ------------------------------------------------------------------ inputs and weights */
+
+static void note_pairs(Onnx *o, const char *what, const char *name)
+{
+    onnx_note(o, "%s '%s' is complex: here it is reals with a last axis of 2, real and imaginary part", what, name);
+}
 
 static void add_inputs(Onnx *o)
 {
     for (int i = 0; i < o->g->ninput; i++) {
         Value *v = o->g->input[i];
         const char *name = fresh(o, value_label(v));
-        if ((dtype_to_onnx(v->dtype) == ONNX_UNDEFINED || dtype_is_complex(v->dtype)) && !o->broken)
+        if (dtype_is_complex(v->dtype)) note_pairs(o, "input", name);
+        else if (dtype_to_onnx(v->dtype) == ONNX_UNDEFINED && !o->broken)
             o->broken = !fail(o->err, E_UNSUPPORTED, "input '%s': runtimes of ONNX take no tensors of %s", v->name,
                               dtype_name(v->dtype));
         o->input[o->ninput++] = (OnnxValueInfo){.name = name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
@@ -164,6 +173,20 @@ static void put_missing(Onnx *o, const Node *n)
     }
 }
 
+/* "/layers.0/attn/linear_3" for linear_3 of layers.0.attn: viewers show what stands between slashes as a tree. */
+static void name_by_module(Onnx *o, const char *path, int from)
+{
+    char *slashed = arena_strdup(o->a, path);
+    for (char *c = slashed; c && *c; c++)
+        if (*c == '.' && !is_digit(c[1])) *c = '/';
+    for (int i = from; slashed && *path && i < o->nnode; i++) {
+        const char *name = o->node[i].name;
+        if (*name != '/') o->node[i].name = arena_printf(o->a, "/%s/%s", slashed, name);
+        if (!o->node[i].name) slashed = NULL;
+    }
+    if (!slashed) out_of_memory(o);
+}
+
 static void write_node(Onnx *o, const Node *n)
 {
     const char *scope = o->scope;
@@ -180,6 +203,7 @@ static void write_node(Onnx *o, const Node *n)
     else refuse(o, "not written for ONNX yet");
     if (o->refused) put_missing(o, n);
     o->scope = scope;
+    if (n->module) name_by_module(o, n->module->path, begin);
     lend_nodes(o, begin);
     o->scope_from = from;
     o->attr = kept;
@@ -232,9 +256,7 @@ static void add_nodes(Onnx *o)
 static bool put_output(Onnx *o, const char *name, Value *v, OnnxValueInfo *out)
 {
     Ref x = ref(o, v);
-    if (dtype_is_complex(v->dtype))
-        return fail(o->err, E_UNSUPPORTED, "output '%s': runtimes of ONNX have no tensors of %s", name,
-                    dtype_name(v->dtype));
+    if (dtype_is_complex(v->dtype)) note_pairs(o, "output", name);
     *out = (OnnxValueInfo){.name = name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
     if (strcmp(x.name, name)) {
         o->scope = name;
@@ -310,7 +332,13 @@ static void add_guards(Onnx *o)
 
 static int ir_version(int opset)
 {
-    return opset <= 18 ? 8 : opset <= 20 ? 9 : opset <= 22 ? 10 : opset <= 23 ? 11 : opset <= 24 ? 12 : 13;
+    return opset <= 14   ? 7
+           : opset <= 18 ? 8
+           : opset <= 20 ? 9
+           : opset <= 22 ? 10
+           : opset <= 23 ? 11
+           : opset <= 24 ? 12
+                         : 13;
 }
 
 /* What ONNX has no field for: for whom the file is, what exported the model, and the ranges of sizes,
@@ -408,9 +436,12 @@ static bool make_file(Onnx *o, const char *path, Buf *report)
     }
     if (!o->nmissing) drop_unused(o, output, noutput);
     add_guards(o);
+    if (o->empty_wrong)
+        onnx_note(o, "at opset %d a size of 0 is not right: what Reshape needs for it came with opset 14",
+                  o->opt.opset);
     if (o->broken) return false;
     if (o->nmissing) return say_missing(o);
-    if (report) put_report(o, report); /* before there is a file: it may not fit */
+    if (report) put_report(o, true, report); /* before there is a file: it may not fit */
     if (mem_ran_out() || (report && report->failed)) return oom(o->err);
     return write_model(o, output, noutput, path);
 }
@@ -430,16 +461,17 @@ bool onnx_save(const Graph *g, const char *path, const OnnxOptions *options, Buf
               (o.input = arena_array(o.a, OnnxValueInfo, g->ninput + g->nscalar_input + g->nmutation + 1));
     o.info_cap = n;
     ok = ok || oom(err);
-    ok = ok && make_file(&o, path, report);
+    ok = ok && opset_open(&o) && make_file(&o, path, report);
     if (report && o.a && !ok) {
         buf_free(report);
-        put_report(&o, report);
+        put_report(&o, false, report);
     }
     Buf *lists[] = {&o.missing, &o.warnings, &o.notes, &o.dropped};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) buf_free(lists[i]);
     map_free(&o.taken);
     map_free(&o.constants);
     map_free(&o.shapes);
+    opset_close(&o);
     arena_destroy(o.a);
     return ok;
 }

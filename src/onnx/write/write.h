@@ -23,7 +23,7 @@ typedef enum OnnxProfile {
     ONNX_PROFILES
 } OnnxProfile;
 
-enum { ONNX_OPSET_MIN = 17, ONNX_OPSET_MAX = 25, ONNX_OPSET_DEFAULT = 18 };
+enum { ONNX_OPSET_MIN = 13, ONNX_OPSET_MAX = 25, ONNX_OPSET_DEFAULT = 18 };
 
 typedef struct OnnxOptions {
     int opset; /* 0 = ONNX_OPSET_DEFAULT */

@@ -3,8 +3,8 @@
  *     Ref y = NODE(o, "Add", x.t, x, number(o, x.t, 1));       a node; its result
  *     attr_int(o, "axis", -1);                                 attributes of the next node
  *     y = NODE(o, "Softmax", x.t, y);
- *     give(o, n, 0, y);                                        is what output 0 of graph node n is called in the file;
- * y is used up
+ *     give(o, n, 0, y);                                        is what output 0 of graph node n is called in the
+ *                                                              file; y is used up
  *
  * Functions do not fail one by one: refuse() ends a node, broken() the file; after either, what is made is thrown away.
  * A Ref without a name is an input that is left out.
@@ -27,10 +27,12 @@ typedef struct Onnx {
     Arena *a;
     OnnxOptions opt;
     Err *err;
-    bool broken, refused; /* no file; not this node */
+    struct OnnxSchemas *schemas; /* below opset 17; NULL otherwise */
+    bool broken, refused;        /* no file; not this node */
     char why[512];
     OnnxNode *node;
     int nnode, scope_from; /* the node that is written now begins there */
+    bool empty_wrong; /* sizes that may be 0 must not be */
     bool *lent;            /* by node: its result is known under its name to others: a size, another graph node's */
     OnnxTensor *init;
     int ninit;
@@ -96,6 +98,14 @@ typedef struct TypeRule {
     uint32_t at22, at23, ort; /* bit 1u << DType: in the standard up to opset 22, from 23 on, in ONNX Runtime */
 } TypeRule;
 const TypeRule *type_rule(const char *op);
+/* opset.c: below opset 17, where ops were missing. Refuses the graph node that needs more. */
+struct OnnxSchemas;
+bool opset_open(Onnx *o);
+void opset_close(Onnx *o);
+bool opset_takes(const Onnx *o, const TypeRule *r, DType t);
+void check_opset(Onnx *o, const char *op, int n, const Ref *in);
+/* profiles.c: the member "tensorrt" of the report */
+bool put_profiles(const Onnx *o, Buf *out);
 bool type_taken(const Onnx *o, const TypeRule *r, DType t);
 DType type_wider(const Onnx *o, const TypeRule *r, DType t); /* DT_NONE: there is none that holds the same values */
 

@@ -3,7 +3,7 @@
  * it takes the file. Contract in check.h.
  *
  *     end record -> directory at .. -> per entry: its names, sizes, flags; its local header again; the bytes between
- * entries
+ *         entries
  */
 #include <stdlib.h>
 #include <string.h>

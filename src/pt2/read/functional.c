@@ -92,6 +92,9 @@ static Value *put_back(Graph *g, const Value *view, Value *v, Err *err)
     return made ? made->out[0] : NULL;
 }
 
+/* Views of complex tensors are views of their pairs. */
+static Value *shown(Graph *g, Value *v, Err *err) { return v ? lower_shown(g, v, err) : NULL; }
+
 bool ref_write(Graph *g, Ref *r, Value *v, Err *err)
 {
     if (!r->parent) {
@@ -99,15 +102,17 @@ bool ref_write(Graph *g, Ref *r, Value *v, Err *err)
         r->version++;
         return true;
     }
-    Value *view = ref_value(g, r, err), *base = ref_value(g, r->parent, err), *changed = v;
-    if (!view || !base) return false;
-    if (!is_view_of(view, base)) {
+    Value *view = shown(g, ref_value(g, r, err), err), *base = ref_value(g, r->parent, err),
+          *below = shown(g, base, err), *changed = shown(g, v, err);
+    if (!view || !below || !changed) return false;
+    if (!is_view_of(view, below)) {
         /* after an earlier write r holds what was written: the views that lead there are made again */
         r->version = STALE;
-        if (!(view = ref_value(g, r, err))) return false;
+        if (!(view = shown(g, ref_value(g, r, err), err))) return false;
     }
-    for (const Value *at = view; at != base; at = at->def->arg[0].v)
+    for (const Value *at = view; at != below; at = at->def->arg[0].v)
         if (!(changed = put_back(g, at, changed, err))) return false;
+    if (dtype_is_complex(base->dtype) && !(changed = lower_hidden(g, changed, err))) return false;
     TRY(ref_write(g, r->parent, changed, err));
     r->value = v;
     r->version = r->root->version;

@@ -11,8 +11,6 @@
 #include "pt2/read/values.h"
 #include "shape/shape.h"
 
-enum { MAX_SUBGRAPH_DEPTH = 32 };
-
 /* ------------------------------------------------------------------ targets that are not ATen ops */
 
 /* Python's arithmetic on sizes. */
@@ -133,8 +131,9 @@ static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
         const char *target, *name = json_string_value(json_object_get(node, "name"));
         TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
         const Op *op = op_find(target);
-        bool known = find_size_op(target) >= 0 || find_inlined(target) >= 0 || !strcmp(target, "_operator.sub") ||
-                     !strcmp(target, "torch.sym_sum") || !strcmp(target, "_operator.getitem") ||
+        bool known = find_size_op(target) >= 0 || find_inlined(target) >= 0 || control_find(target) >= 0 ||
+                     vmap_call(target) || !strcmp(target, "_operator.sub") || !strcmp(target, "torch.sym_sum") ||
+                     !strcmp(target, "_operator.getitem") ||
                      (op && (!(op->flags & OPF_INPLACE) || pure_form(op)));
         if (!known && !map_has(&m->count, target)) {
             char place[64];
@@ -285,26 +284,28 @@ static bool operand_as_is(Import *im, Scope *s, const json_t *inputs, const Op *
     return true;
 }
 
-/* "L__self__,,M;L__self__layers.0,layers.0,Layer": the innermost module's path */
-static const char *module_path(Import *im, const json_t *node)
+/* "L__self__,,M;L__self__layers.0,layers.0,Layer": the innermost module, with this text; nodes that torch made itself
+ * have a stack of one word. NULL: unknown. */
+static const Module *module_of(Import *im, const json_t *node)
 {
     const char *stack = json_string_value(json_object_get(json_object_get(node, "metadata"), "nn_module_stack"));
-    if (!stack) return NULL;
+    if (!stack || !strncmp(stack, "_empty_nn_module_stack", 22)) return NULL;
     const char *last = strrchr(stack, ';'), *comma = strchr(last ? last : stack, ',');
-    return comma ? arena_printf(im->g->arena, "%.*s", (int)strcspn(comma + 1, ","), comma + 1) : NULL;
+    char *path = comma ? arena_printf(im->g->arena, "%.*s", (int)strcspn(comma + 1, ","), comma + 1) : NULL;
+    return path ? graph_module(im->g, path, stack) : NULL;
 }
 
-static bool note_attention(Import *im, Scope *s, const json_t *node, const json_t *inputs, const NodeCall *c,
-                           const char *label, const Lower *L)
+static bool note_attention(Import *im, Scope *s, const json_t *inputs, const NodeCall *c, const char *label,
+                           const Lower *L)
 {
     Source *f = im->pt2;
     bool sdpa = c->op->id == OP_scaled_dot_product_attention;
-    if (!sdpa && strncmp(c->op->name, "aten._scaled_dot_product_", 25)) return true;
+    if (im->in_body || (!sdpa && strncmp(c->op->name, "aten._scaled_dot_product_", 25))) return true;
     FileAttention *more = vec_room(im->g->arena, f->attention, f->nattention, sizeof *more);
     if (!more) return oom(im->err);
     f->attention = more;
     FileAttention a = {.node = arena_strdup(im->g->arena, label ? label : c->op->name),
-                       .path = module_path(im, node),
+                       .path = im->g->module ? im->g->module->path : NULL,
                        .op = c->op,
                        .arg = c->arg,
                        .out = L->result.kind == ARG_VALUE                   ? L->result.v
@@ -375,7 +376,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
     if (detach && c.self) /* detach_: the same tensor under another name */
         return !n || scope_put(im, s, names[0], (Slot){.kind = SLOT_TENSOR, .ref = c.self});
     if (op->flags & OPF_INPLACE) return in_place(im, s, &c, &L, n ? names[0] : NULL);
-    TRY(lower_op(&L) && note_attention(im, s, node, inputs, &c, label, &L) && take_writes(im, s, inputs, &L));
+    TRY(lower_op(&L) && note_attention(im, s, inputs, &c, label, &L) && take_writes(im, s, inputs, &L));
     if (L.result.kind == ARG_EXPR)
         return !number || scope_put(im, s, number, (Slot){.kind = SLOT_NUMBER, .e = L.result.e});
     if (L.result.kind == ARG_VALUE) return !n || !names[0] || take_result(im, s, &c, names[0], L.result.v, 0);
@@ -540,8 +541,10 @@ static bool import_node(Import *im, Scope *s, const json_t *node, const char *ta
 {
     int at = find_inlined(target);
     if (at >= 0) return subgraph_node(im, s, node, at);
+    if ((at = control_find(target)) >= 0) return control_node(im, s, node, at);
     const Op *op = op_find(target);
     if (op) return aten_node(im, s, node, op, label);
+    if (vmap_call(target)) return fail(im->err, E_FORMAT, "it stands in no vmap");
     return size_node(im, s, node, target);
 }
 
@@ -574,21 +577,25 @@ static bool take_declared(Import *im, Scope *s, const json_t *node)
     return true;
 }
 
-bool import_nodes(Import *im, Scope *s)
+bool import_range(Import *im, Scope *s, const json_t *nodes, size_t from, size_t to)
 {
-    json_t *nodes, *node;
-    size_t i;
-    TRY(json_want_array(s->graph, "nodes", &nodes, im->err));
-    json_array_foreach(nodes, i, node)
-    {
+    for (size_t i = from, next; i < to; i = next) {
+        const json_t *node = json_array_get(nodes, i);
         const char *target, *name = json_string_value(json_object_get(node, "name"));
+        next = i + 1;
         TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
         const char *label = name, *first = NULL;
         result_names(json_object_get(node, "outputs"), &first, 1);
         if (!label) label = first;
         char number[32];
         snprintf(number, sizeof number, "#%zu", i);
-        if (import_node(im, s, node, target, label)) continue;
+        int mark = im->g->next_id;
+        im->g->module = module_of(im, node);
+        VmapCall call = vmap_call(target);
+        if (call == VMAP_LOAD) continue;
+        bool ok = call == VMAP_BEGIN ? vmap_region(im, s, nodes, i, to, &next)
+                                     : import_node(im, s, node, target, label);
+        if (ok && note_line(im, node, mark)) continue;
         if (im->watch && im->err->code != E_LIMIT) {
             im->watch->problem(im->watch->user, label ? label : number, im->err);
             *im->err = (Err){0}; /* lowering goes on only without an error */
@@ -596,5 +603,13 @@ bool import_nodes(Import *im, Scope *s)
         }
         return within(im->err, "node '%s' (%s)", label ? label : number, plain_target(target));
     }
+    im->g->module = NULL;
     return true;
+}
+
+bool import_nodes(Import *im, Scope *s)
+{
+    json_t *nodes;
+    return json_want_array(s->graph, "nodes", &nodes, im->err) &&
+           import_range(im, s, nodes, 0, json_array_size(nodes));
 }

@@ -97,6 +97,7 @@ static bool note_ignored(Source *p, const char *root, Err *err)
         const char *e = zip_entry(p->zip, i)->name;
         if (strncmp(e, root, strlen(root))) continue; /* outside the root */
         e += strlen(root);
+        if (!strcmp(e, "extra/" SIZE_NAMES)) continue; /* read_size_names */
         for (size_t k = 0; k < sizeof skipped / sizeof *skipped; k++)
             if (!strncmp(e, skipped[k].folder, strlen(skipped[k].folder)))
                 p->ignored[p->nignored++] = arena_printf(p->graph->arena, "%s (%s)", e, skipped[k].why);
@@ -341,7 +342,7 @@ static bool read_ranges(Import *im, const json_t *top, bool plain)
             in = ex_make(im->g->ex, EX_AND, in, ex_make(im->g->ex, EX_LE, ex_int(im->g->ex, lo), e, NULL), NULL);
         if (hi != INT64_MAX)
             in = ex_make(im->g->ex, EX_AND, in, ex_make(im->g->ex, EX_LE, e, ex_int(im->g->ex, hi), NULL), NULL);
-        TRY(graph_require(im->g, in, im->err, "range of %.100s", key));
+        TRY(graph_require(im->g, in, im->err, RANGE_OF "%.100s", key));
     }
     if (plain) json_object_foreach(ranges, key, r)
         { /* again, now that every symbol has its own range */
@@ -441,6 +442,28 @@ static bool read_spec(Import *im, const json_t *top)
            kept_json(im, fields, &im->g->namedtuples) && label_outputs(im, fields);
 }
 
+/* What the author calls the sizes, where qkv.export has written it. A name that cannot be is left out. */
+static bool read_size_names(Import *im, const char *root)
+{
+    const void *bytes;
+    uint64_t size;
+    const char *from;
+    char path[1024];
+    json_t *to;
+    Err ignored = {0};
+    snprintf(path, sizeof path, "%sextra/" SIZE_NAMES, root);
+    if (!zip_find(im->pt2->zip, path)) return true;
+    TRY(read_entry(im->pt2, root, "extra/" SIZE_NAMES, true, &bytes, &size, im->err));
+    json_t *names = zip_json(im->pt2->zip, bytes, size, "extra/" SIZE_NAMES, im->err);
+    TRY(names);
+    json_object_foreach(names, from, to)
+    {
+        if (json_is_string(to)) graph_rename_size(im->g, from, json_string_value(to), &ignored);
+    }
+    json_free(names);
+    return ignored.code != E_LIMIT || oom(im->err);
+}
+
 static bool read_program(Import *im, const json_t *top)
 {
     int64_t major = 0, minor = 0;
@@ -478,7 +501,7 @@ static bool open_archive(Source *p, DType compute, const SourceWatch *watch, Err
     json_t *top = zip_json(p->zip, bytes, size, entry, err);
     bool ok = top && read_weights(&im, root, "data/weights/", model, "weights", &im.weights) &&
               read_weights(&im, root, "data/constants/", model, "constants", &im.constants);
-    ok = ok && (read_program(&im, top) || within(err, "%s", entry));
+    ok = ok && (read_program(&im, top) || within(err, "%s", entry)) && read_size_names(&im, root);
     json_free(top);
     map_free(&im.weights);
     map_free(&im.constants);

@@ -5,6 +5,8 @@
 #include "pt2/read/functional.h"
 #include "pt2/read/read.h"
 
+enum { MAX_SUBGRAPH_DEPTH = 32 };
+
 /* What a name of the file stands for. */
 typedef struct Slot {
     enum {
@@ -33,6 +35,7 @@ typedef struct Import {
     Require *guard;         /* as read, for require_guards; where: its text */
     int nguard;
     const SourceWatch *watch; /* NULL: the first problem ends the import */
+    bool in_body;             /* g is what a loop or branch of the file's graph runs */
     Err *err;
 } Import;
 
@@ -51,7 +54,18 @@ bool label_outputs(Import *im, const json_t *fields);
 bool add_writes(Import *im, Scope *s);
 /* nodes.c */
 bool import_nodes(Import *im, Scope *s);
+bool import_range(Import *im, Scope *s, const json_t *nodes, size_t from, size_t to);
 bool find_missing_ops(Import *im, const json_t *graph);
+/* control.c: ops that choose among graphs or repeat one; -1: it is none of them */
+int control_find(const char *target);
+bool control_node(Import *im, Scope *s, const json_t *node, int which);
+/* vmap.c: calls that torch.vmap leaves in a graph */
+typedef enum VmapCall { VMAP_NONE, VMAP_LOAD, VMAP_BEGIN, VMAP_ADD, VMAP_REMOVE, VMAP_END } VmapCall;
+VmapCall vmap_call(const char *target);
+/* The nodes from a VMAP_BEGIN to the end of its region; *next: the node after it. */
+bool vmap_region(Import *im, Scope *s, const json_t *nodes, size_t at, size_t end, size_t *next);
+/* lines.c: of the nodes made since `mark`, the graph's next_id before the file's node was read */
+bool note_line(Import *im, const json_t *node, int mark);
 /* guards.c */
 bool import_guards(Import *im, const json_t *guards);
 bool require_guards(Import *im);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "facts/views.h"
+#include "lower/lower.h"
 
 /* ------------------------------------------------------------------ arguments */
 
@@ -109,6 +110,14 @@ bool read_arg(Import *im, Scope *s, const json_t *v, Arg *out, Ref **ref)
         TRY(read_number(im, inner, &out->e));
         if (tag[3] == 'f' && out->e->kind == EX_INT) out->e = ex_float(im->g->ex, (double)out->e->i);
         return true;
+    }
+    if (!strcmp(tag, "as_complex")) {
+        const json_t *re = json_object_get(inner, "real"), *im_part = json_object_get(inner, "imag");
+        if (!json_is_number(re) || !json_is_number(im_part))
+            return fail(im->err, E_FORMAT, "a complex number without a number as its real or imaginary part");
+        out->kind = ARG_VALUE;
+        out->v = lower_complex_number(im->g, json_number_value(re), json_number_value(im_part), im->err);
+        return out->v != NULL;
     }
     if (!strcmp(tag, "as_sym_int") || !strcmp(tag, "as_sym_float") || !strcmp(tag, "as_sym_bool")) {
         out->kind = ARG_EXPR;
@@ -220,7 +229,7 @@ static bool contiguous_meta(Import *im, const json_t *meta, const Value *v)
 /* May op return a copy where PyTorch's strides ask for one? (reshape and its kin, contiguous) */
 static bool copies_if_strided(const Op *op) { return op->flags & OPF_MAY_COPY; }
 
-static bool is_view(Import *im, const Op *op, const Ref *parent, const Value *in, const Value *out)
+static bool is_view(Import *im, const Op *op, const Ref *parent, Value *in, Value *out)
 {
     const char *returns = strstr(op->schema_text, "->");
     if (!parent || !op->schema->nparams || !op->schema->params[0].aliased || op->schema->params[0].written)
@@ -228,7 +237,8 @@ static bool is_view(Import *im, const Op *op, const Ref *parent, const Value *in
     while (returns && strstr(returns + 1, "->")) returns = strstr(returns + 1, "->");
     if (!returns || !strchr(returns, 'a') || !strstr(returns, "(a")) return false;
     if (copies_if_strided(op) && !contiguous_meta(im, parent->meta, in)) return false;
-    return is_view_of(out, in);
+    const Value *from = lower_shown(im->g, in, im->err), *to = lower_shown(im->g, out, im->err);
+    return from && to && is_view_of(to, from);
 }
 
 bool name_result(Import *im, Value *v, const char *name, int first_new_id)

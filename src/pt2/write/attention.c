@@ -2,8 +2,8 @@
  *
  *     sdpa(q, k, v, mask, upper=0)   ->  sdpa(q, k, v, mask & (arange(M) - arange(N)[:, None] <= 0))
  *     sdpa(q, k, v, softcap=50.)     ->  _safe_softmax(tanh(q @ k.T * scale / 50) * 50) @ v
- *     qkv.sdpa_lse, sdpa_backward    ->  _scaled_dot_product_flash_attention_for_cpu and its backward, where PyTorch's
- * kernel takes them; else products and a softmax
+ *     qkv.sdpa_lse, sdpa_backward    ->  _scaled_dot_product_flash_attention_for_cpu and its backward, where
+ *                                        PyTorch's kernel takes them; else products and a softmax
  */
 #include <math.h>
 #include "pt2/write/write_impl.h"
@@ -156,6 +156,25 @@ static bool finish(Emit *e, Value *x, Value *out)
                       (Arg[2]){arg_value(x), {.kind = ARG_EXPRS, .n = out->rank, .es = out->dim}}, 1, &out);
 }
 
+/* Probabilities in few bits and back, by PyTorch's quantizers: arguments scale_p, zero_p, dtype_p of the node. */
+static Value *rounded(Attention *a, Value *p)
+{
+    Emit *e = a->e;
+    const Arg *from = a->n->arg;
+    DType t = from[6].dtype;
+    Value *scale = from[4].v, *zero = from[5].kind == ARG_VALUE ? from[5].v : NULL;
+    Arg low = integer(e, (int64_t)dtype_lowest(t)), high = integer(e, (int64_t)dtype_highest(t));
+    if (zero) zero = PUT(e, to_copy, "zero", DT_I64, zero->rank, zero->dim, arg_value(zero), arg_dtype(DT_I64));
+    else
+        zero = PUT(e, full, "zero", DT_I64, 0, NULL, ((Arg){.kind = ARG_EXPRS}), integer(e, 0), arg_dtype(DT_I64));
+    Value *q = zero ? PUT(e, quantize_per_tensor_tensor, "rounded", t, 4, p->dim, arg_value(p), arg_value(scale),
+                          arg_value(zero), low, high, arg_dtype(t))
+                    : NULL;
+    return q ? PUT(e, dequantize_per_tensor_tensor, "weights", DT_F32, 4, p->dim, arg_value(q), arg_value(scale),
+                   arg_value(zero), low, high, arg_dtype(t))
+             : NULL;
+}
+
 /* Half types are worked on in float32, as kernels of one op do. */
 static bool write_out(Attention *a, double softcap)
 {
@@ -165,6 +184,7 @@ static bool write_out(Attention *a, double softcap)
     Value *q = cast(e, a->q, t), *k = cast(e, every_head(a, a->k), t), *v = cast(e, every_head(a, a->v), t);
     TRY(q && k && v && (s = scores_of(a, q, k, softcap, &capped)));
     TRY(s = PUT(e, safe_softmax, "weights", t, 4, s->dim, arg_value(s), integer(e, -1)));
+    if (a->n->op->id == OP_sdpa_quantized) TRY(s = rounded(a, s));
     Arg product[2] = {arg_value(s), arg_value(v)};
     if (out->dtype == t) return write_node(e, op_get(OP_matmul), product, 1, a->n->out);
     Value *y = put(e, OP_matmul, 2, product, "wide", t, out->rank, out->dim);
@@ -207,6 +227,25 @@ bool spell_attention(Emit *e, const Node *n)
     args[MASK] = arg_value(mask);
     args[CAUSAL] = arg_expr(ex_bool(p, false));
     return write_node(e, n->op, args, 1, n->out);
+}
+
+/* Spelled out: no op of ATen's has a quantizer inside. */
+bool spell_sdpa_quantized(Emit *e, const Node *n)
+{
+    Attention a = {e,
+                   n,
+                   n->arg[0].v,
+                   n->arg[1].v,
+                   n->arg[2].v,
+                   n->arg[MASK].kind == ARG_VALUE ? n->arg[MASK].v : NULL,
+                   optional(n, "lower"),
+                   optional(n, "upper"),
+                   n->arg[op_param(n->op, "scale")]};
+    const Expr *softcap = optional(n, "softcap");
+    if (a.q->dtype != DT_F32)
+        return fail(e->err, E_UNSUPPORTED, "attention of %s is a form of runs: write the model before it is prepared",
+                    dtype_name(a.q->dtype));
+    return write_out(&a, softcap ? ex_number(softcap) : 0);
 }
 
 /* ------------------------------------------------------------------ forward and backward */

@@ -85,7 +85,7 @@ static bool assert_named(Emit *e, const char *truth, const char *message)
 }
 
 /* Ranges of derived sizes are read from range_constraints again, and what shape inference asks for is asked again. */
-static bool is_range(const Require *r) { return starts(r->where, "range of "); }
+static bool is_range(const Require *r) { return starts(r->where, RANGE_OF); }
 static bool inferred(const Require *r) { return starts(r->where, "node '"); }
 
 static bool as_assert(Emit *e, const Require *r)

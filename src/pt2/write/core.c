@@ -2,8 +2,9 @@
  * an error that names the node.
  *
  *     aten.reshape(x, [6])          ->  aten.view(x, [6]), of a contiguous clone where x may not be contiguous in
- * PyTorch aten.matmul of (B, H, N, D)   ->  aten.bmm of (B*H, N, D) aten.where.ScalarOther(c, x, 0.0)  ->
- * aten.where.self(c, x, aten.full([], 0.0))
+ *                                       PyTorch
+ *     aten.matmul of (B, H, N, D)   ->  aten.bmm of (B*H, N, D)
+ *     aten.where.ScalarOther(c, x, 0.0)  ->  aten.where.self(c, x, aten.full([], 0.0))
  */
 #include <stdlib.h>
 #include <string.h>

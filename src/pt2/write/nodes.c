@@ -2,7 +2,7 @@
  *
  *     %y: f32[s0, 4] = aten.linear.default(%x, %p_w)  ->
  *     {"target": "torch.ops.aten.linear.default", "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "x"}},
- * "kind": 1}, ...
+ *         "kind": 1}, ...
  */
 #include <string.h>
 #include "base/number.h"
@@ -249,6 +249,27 @@ static bool put_args(Emit *e, const Op *op, const Arg *args, Buf *out)
 
 /* ------------------------------------------------------------------ nodes */
 
+/* The modules around a node, as torch.export names them: "L__self__,,;L__self__layers.0,layers.0,". */
+static void put_stack(const Module *m, Buf *out)
+{
+    Buf b = {0};
+    if (m->stack) {
+        jw_text(out, "nn_module_stack", m->stack);
+        return;
+    }
+    buf_puts(&b, "L__self__,,");
+    for (const char *end = m->path; *m->path && end;) {
+        end = strchr(end, '.');
+        while (end && is_digit(end[1])) end = strchr(end + 1, '.'); /* layers.0 is one module of a list */
+        int n = end ? (int)(end - m->path) : (int)strlen(m->path);
+        buf_printf(&b, ";L__self__%.*s,%.*s,", n, m->path, n, m->path);
+        if (end) end++;
+    }
+    jw_text(out, "nn_module_stack", b.data);
+    out->failed |= b.failed;
+    buf_free(&b);
+}
+
 void put_node(Emit *e, const char *target, Buf *inputs, Buf *outputs, const char *name)
 {
     Buf *out = &e->nodes;
@@ -256,7 +277,9 @@ void put_node(Emit *e, const char *target, Buf *inputs, Buf *outputs, const char
     jw_put(out, "{'target': %s", target);
     jw_list(out, "inputs", '[', inputs);
     jw_list(out, "outputs", '[', outputs);
-    jw_put(out, "'metadata': {}, 'is_hop_single_tensor_return': null, 'name': %s}", name);
+    jw_open(out, "metadata", '{');
+    if (e->module) put_stack(e->module, out);
+    jw_put(out, "}, 'is_hop_single_tensor_return': null, 'name': %s}", name);
     buf_free(inputs);
     buf_free(outputs);
 }
@@ -275,9 +298,9 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
     const char *name = nout == 1 ? e->name[out[0]->id] : NULL,
                *target = arena_printf(e->arena, "torch.ops.%s", op->name);
     if (!name) { /* of the tuple, which nothing else in the file names */
-        const char *dot = strchr(op->name, '.');
-        char *plain = arena_strdup(e->arena, dot + 1);
-        if (plain) *strchr(plain, '.') = 0;
+        size_t length;
+        const char *base = op_base(op, &length);
+        char *plain = arena_strndup(e->arena, base, length);
         name = plain ? fresh_name(e, plain) : NULL;
     }
     bool ok = (name && target) || oom(e->err);
@@ -362,8 +385,12 @@ static bool emit_node(Emit *e, const Node *n)
 
 static bool emit_named(Emit *e, const Node *n)
 {
-    return (n->nout && e->written[n->out[0]->id]) || emit_node(e, n) ||
-           within(e->err, "node '%s' (%s)", n->name, n->op->name);
+    const Module *around = e->module;
+    if (n->nout && e->written[n->out[0]->id]) return true;
+    e->module = n->module;
+    bool ok = emit_node(e, n) || within(e->err, "node '%s' (%s)", n->name, n->op->name);
+    e->module = around;
+    return ok;
 }
 
 bool emit_value(Emit *e, Value *v)

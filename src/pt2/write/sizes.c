@@ -2,10 +2,11 @@
  * ...), each once, in front of its first use.
  *
  *     2*s0 + 1   ->  sym_size_int = aten.sym_size.int(x, 0); mul = _operator.mul(2, sym_size_int); add =
- * _operator.add(mul, 1)
+ *                    _operator.add(mul, 1)
  */
 #include <math.h>
 #include <string.h>
+#include "base/vec.h"
 #include "pt2/write/write_impl.h"
 #include "shape/solve.h"
 
@@ -123,6 +124,47 @@ bool sizes_open(Emit *e)
 {
     e->checked = arena_array(e->arena, bool, e->g->nrequire + 1);
     return (e->checked || oom(e->err)) && name_symbols(e) && find_hints(e);
+}
+
+static const char *body_symbol(Emit *root, char kind, const Symbol *s, Err *err)
+{
+    enum { FIRST = 10000 }; /* beyond the names of files */
+    BodySymbol *all = vec_room(root->arena, root->body_symbol, root->nbody_symbols, sizeof *all);
+    const char *name = arena_printf(root->arena, "%c%d", kind, FIRST + root->nbody_symbols);
+    if (!all || !name) return oom(err), NULL;
+    all[root->nbody_symbols++] = (BodySymbol){name, s->lo, s->hi};
+    root->body_symbol = all;
+    return name;
+}
+
+/* A size of an input that is a symbol outside, too, has its name and example. */
+static void take_name(Emit *e, const Emit *outer, const Expr *inner, const Expr *x)
+{
+    Err ignored = {0};
+    int64_t hint;
+    if (inner->kind != EX_SYM || e->symbol[inner->i]) return;
+    if (x->kind == EX_SYM) e->symbol[inner->i] = outer->symbol[x->i];
+    if (ex_eval_i64(outer->g->ex, x, &outer->hint, &hint, &ignored)) binding_set(&e->hint, (int)inner->i, hint);
+}
+
+bool sizes_open_body(Emit *e, Emit *outer, Value *const *outside, const bool *sliced)
+{
+    const Graph *g = e->g;
+    int n = expr_symbol_count(g->ex);
+    e->checked = arena_array(e->arena, bool, g->nrequire + 1);
+    e->symbol = arena_array(e->arena, const char *, n + 1);
+    e->bound = arena_array(e->arena, bool, n + 1);
+    e->solved = arena_array(e->arena, Solution *, n + 1);
+    if (!e->checked || !e->symbol || !e->bound || !e->solved) return oom(e->err);
+    TRY(binding_init(&e->hint, g->ex, e->err));
+    for (int i = 0; i < g->ninput; i++)
+        for (int d = 0; outside[i] && d < g->input[i]->rank; d++)
+            take_name(e, outer, g->input[i]->dim[d], outside[i]->dim[d + sliced[i]]);
+    for (int i = 0; i < n; i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (!e->symbol[i]) TRY(e->symbol[i] = body_symbol(e->root, out_of_data(s) ? 'u' : 's', s, e->err));
+    }
+    return true;
 }
 
 /* Room for what is kept by Expr id: sizes are made while writing, too. */

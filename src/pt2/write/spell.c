@@ -1,8 +1,9 @@
 /* Rows of the plain form that ATen spells otherwise.
  *
  *     qkv.upsample(x, [h, w], "linear", scales=[2, 2])  ->  aten.upsample_bilinear2d(x, [h, w], False, 2.0, 2.0)
- *     aten.view.dtype(x, f32)                           ->  aten.view.dtype(aten.contiguous(x), f32): PyTorch looks at
- * strides linear, qkv.lstm_layer                            ->  aten.lstm of one layer, which does both
+ *     aten.view.dtype(x, f32)                           ->  aten.view.dtype(aten.contiguous(x), f32): PyTorch looks
+ *                                                           at strides
+ *     linear, qkv.lstm_layer                            ->  aten.lstm of one layer, which does both
  */
 #include <stdlib.h>
 #include <string.h>
@@ -344,11 +345,47 @@ static Value *beside(Emit *e, Value *v, const Value *x, int axis, int64_t block,
              : NULL;
 }
 
+/* The zero points of a quantizer of PyTorch: integers, as many as there are scales. */
+static Value *zero_points(Emit *e, Value *zero, const Value *scale)
+{
+    Arg size = {.kind = ARG_EXPRS, .n = scale->rank, .es = scale->dim};
+    return zero ? PUT(e, to_copy, "zeros", DT_I64, zero->rank, zero->dim, arg_value(zero), arg_dtype(DT_I64))
+                : PUT(e, full, "zeros", DT_I64, scale->rank, scale->dim, size, integer(e, 0), arg_dtype(DT_I64));
+}
+
+/* A quantizer, or (to: DT_NONE) its inverse, as PyTorch's own op; *done: it has one. x's integers are of dtype t. */
+static bool spell_quantizer(Emit *e, const Node *n, int axis, int64_t block, DType t, DType to, bool *done)
+{
+    Value *x = n->arg[0].v, *scale = n->arg[1].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
+    Expr *all = ex_int(e->g->ex, 1);
+    bool back = to != DT_NONE;
+    for (int i = 0; i < scale->rank; i++) all = ex_mul(e->g->ex, all, scale->dim[i]);
+    bool one = ex_equals_int(all, 1), token = block && axis == x->rank - 1 && ex_equals_int(x->dim[axis], block);
+    *done = (t == DT_I8 || t == DT_U8 || t == DT_I16) && scale->dtype == DT_F32 && (one || !block || token) &&
+            (back ? to == DT_F32 : x->dtype == DT_F32);
+    if (!*done) return true;
+    TRY(zero = zero_points(e, zero, scale));
+    Arg low = integer(e, (int64_t)dtype_lowest(t)), high = integer(e, (int64_t)dtype_highest(t));
+    if (one || block) {
+        OpId id = !one ? back ? OP_dequantize_per_token : OP_quantize_per_token
+                  : back ? OP_dequantize_per_tensor_tensor
+                         : OP_quantize_per_tensor_tensor;
+        Arg args[7] = {arg_value(x), arg_value(scale), arg_value(zero), low, high, arg_dtype(t),
+                       !one && back ? arg_dtype(to) : arg_none()};
+        return write_node(e, op_get(id), args, 1, n->out);
+    }
+    Arg args[8] = {arg_value(x), arg_value(scale), arg_value(zero), integer(e, axis), low, high, arg_dtype(t)};
+    return write_node(e, op_get(back ? OP_dequantize_per_channel : OP_quantize_per_channel), args, 1, n->out);
+}
+
 static bool spell_dequantize(Emit *e, const Node *n)
 {
     Value *x = n->arg[0].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL, *y, *scale;
     int axis = (int)n->arg[3].e->i;
     int64_t block = n->arg[4].e->i;
+    bool done;
+    TRY(spell_quantizer(e, n, axis < 0 ? axis + x->rank : axis, block, x->dtype, n->out[0]->dtype, &done));
+    if (done) return true;
     TRY(y = PUT(e, to_copy, "wide", DT_F32, x->rank, x->dim, arg_value(x), arg_dtype(DT_F32)));
     if (zero)
         TRY((zero = beside(e, zero, x, axis, block, DT_F32)) &&
@@ -375,6 +412,10 @@ static bool spell_quantize(Emit *e, const Node *n)
                   : is_signed          ? (double)(1 << (dtype_bits(t) - 1)) - 1
                                        : (double)(1 << dtype_bits(t)) - 1;
     double least = is_float ? -most : is_signed ? -most - 1 : 0;
+    bool done = false; /* PyTorch's quantizers multiply by the inverse */
+    if (n->arg[8].e->i && n->arg[7].kind == ARG_NONE)
+        TRY(spell_quantizer(e, n, axis < 0 ? axis + x->rank : axis, block, t, DT_NONE, &done));
+    if (done) return true;
     if (x->dtype != precise)
         TRY(y = PUT(e, to_copy, "wide", precise, x->rank, x->dim, arg_value(x), arg_dtype(precise)));
     TRY(scale = beside(e, n->arg[1].v, x, axis, block, precise));
@@ -458,6 +499,26 @@ static bool spell_norm_backward(Emit *e, const Node *n)
                       3, n->out);
 }
 
+/* ------------------------------------------------------------------ Fourier transforms */
+
+static DType complex_for(DType t) { return t == DT_F64 ? DT_C128 : DT_C64; }
+
+/* On complex tensors, which are looked at as pairs outside. */
+static bool spell_fft(Emit *e, const Node *n)
+{
+    Value *x = n->arg[0].v, *y = n->out[0];
+    bool from_real = n->op->id == OP_fft_real, to_real = n->op->id == OP_fft_to_real;
+    DType t = complex_for(x->dtype);
+    if (!from_real) {
+        TRY(x = PUT(e, contiguous, x->name, x->dtype, x->rank, x->dim, arg_value(x)));
+        TRY(x = PUT(e, view_as_complex, "complex", t, x->rank - 1, x->dim, arg_value(x)));
+    }
+    Arg args[4] = {arg_value(x), n->arg[1], n->arg[2], n->arg[3]};
+    if (to_real) return write_node(e, op_get(OP__fft_c2r), args, 1, n->out);
+    Value *z = put(e, from_real ? OP__fft_r2c : OP__fft_c2c, 4, args, "complex", t, y->rank - 1, y->dim);
+    return z && write_node(e, op_get(OP_view_as_real), (Arg[]){arg_value(z)}, 1, n->out);
+}
+
 /* ------------------------------------------------------------------ all of them */
 
 bool spell_node(Emit *e, const Node *n, bool *done)
@@ -470,6 +531,9 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_view_dtype:
     case OP_as_strided:
     case OP_as_strided_scatter: return spell_contiguous(e, n);
+    case OP_fft_complex:
+    case OP_fft_real:
+    case OP_fft_to_real: return spell_fft(e, n);
     case OP_slice_Tensor: return spell_slice(e, n, done);
     case OP_lstm_layer:
     case OP_rnn_layer: return spell_layer(e, n);
@@ -478,11 +542,17 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_sdpa_backward: return spell_sdpa_backward(e, n);
     case OP_rotary: return spell_rotary(e, n);
     case OP_norm_backward: return spell_norm_backward(e, n);
+    case OP_branch: return spell_branch(e, n);
+    case OP_loop: return spell_loop(e, n);
     case OP_sdpa_varlen:
         return fail(
             e->err, E_UNSUPPORTED,
             "ATen has no attention over sequences of different lengths: write the model before padding is skipped");
+    case OP_sdpa_quantized: return spell_sdpa_quantized(e, n);
     case OP_quantize_linear: return spell_quantize(e, n);
+    case OP_linear_integer:
+        return fail(e->err, E_UNSUPPORTED,
+                    "ATen has no linear layer of integers: write the model before it is prepared");
     case OP_seeded_uniform: return fail(e->err, E_UNSUPPORTED, "ATen has no random numbers with a seed of their own");
     case OP_dequantize_linear: return spell_dequantize(e, n);
     default: break;

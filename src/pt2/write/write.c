@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "facts/views.h"
+#include "ir/bodies.h"
+#include "ir/copy.h"
 #include "pt2/write/write_impl.h"
 #include "format/zip.h"
 
@@ -384,11 +386,13 @@ static bool first_of_name(const Emit *e, int symbol)
 
 static void put_ranges(const Emit *e, Buf *out)
 {
-    static const char prefix[] = "range of ";
+    static const char prefix[] = RANGE_OF;
     for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
         if (s->source != SYM_GONE && first_of_name(e, i)) put_bounds(e->symbol[i], s->lo, s->hi, out);
     }
+    for (int i = 0; i < e->nbody_symbols; i++)
+        put_bounds(e->body_symbol[i].name, e->body_symbol[i].lo, e->body_symbol[i].hi, out);
     for (int i = 0; i < e->g->nrequire; i++) {
         const Require *r = &e->g->require[i];
         int64_t lo = INT64_MIN, hi = INT64_MAX;
@@ -489,8 +493,7 @@ static bool check_dtypes(const Emit *e)
     return true;
 }
 
-/* Values keep their names, ahead of all that is new in the file. */
-static bool name_values(Emit *e)
+bool name_values(Emit *e)
 {
     const Graph *g = e->g;
     e->nvalues = g->next_id;
@@ -521,6 +524,23 @@ static bool make_program(Emit *e, const Weights *all, Buf *out)
     return ok;
 }
 
+/* The names of sizes that PyTorch would misread, and that the file therefore calls otherwise. */
+static bool add_size_names(Emit *e, ZipWriter *zip)
+{
+    Buf b = {0};
+    for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
+        const Symbol *s = expr_symbol(e->g->ex, i);
+        if (s->source == SYM_INPUT && strcmp(s->name, e->symbol[i])) jw_text(&b, e->symbol[i], s->name);
+    }
+    Buf all = {0};
+    if (b.len) jw_list(&all, NULL, '{', &b);
+    bool ok = !all.len || zip_add(zip, "model/extra/" SIZE_NAMES, all.data, all.len, e->err);
+    if (b.failed || all.failed) ok = oom(e->err);
+    buf_free(&b);
+    buf_free(&all);
+    return ok;
+}
+
 static bool write_archive(Emit *e, const Weights *all, const Buf *program, const NamedBytes *extra, int nextra,
                           const char *path)
 {
@@ -538,9 +558,11 @@ static bool write_archive(Emit *e, const Weights *all, const Buf *program, const
     for (size_t i = 0; ok && i < sizeof fixed / sizeof *fixed; i++)
         ok = zip_add(zip, fixed[i].name, fixed[i].text, strlen(fixed[i].text), e->err);
     for (int i = 0; ok && i < nextra; i++) {
+        if (!strcmp(extra[i].name, SIZE_NAMES)) continue;
         const char *name = arena_printf(e->arena, "model/extra/%s", extra[i].name);
         ok = name ? zip_add(zip, name, extra[i].bytes, extra[i].size, e->err) : oom(e->err);
     }
+    ok = ok && add_size_names(e, zip);
     if (zip) {
         Err ignored = {0};
         ok = zip_finish(zip, ok ? e->err : &ignored) && ok;
@@ -549,7 +571,7 @@ static bool write_archive(Emit *e, const Weights *all, const Buf *program, const
     return ok && outfile_commit(out, e->err);
 }
 
-bool pt2_save(const Graph *g, const NamedBytes *extra, int nextra, const char *path, Err *err)
+static bool save_graph(const Graph *g, const NamedBytes *extra, int nextra, const char *path, Err *err)
 {
     Emit e = {.g = g, .arena = arena_create(0), .scratch = graph_create(), .err = err};
     Weights all = {0};
@@ -564,5 +586,15 @@ bool pt2_save(const Graph *g, const NamedBytes *extra, int nextra, const char *p
     map_free(&e.taken);
     graph_free(e.scratch);
     arena_destroy(e.arena);
+    return ok;
+}
+
+/* PyTorch's bodies have no weights of their own. */
+bool pt2_save(const Graph *g, const NamedBytes *extra, int nextra, const char *path, Err *err)
+{
+    if (!has_bodies(g)) return save_graph(g, extra, nextra, path, err);
+    Graph *lifted = graph_copy(g, err);
+    bool ok = lifted && bodies_lift(lifted, false, err) && save_graph(lifted, extra, nextra, path, err);
+    if (lifted) graph_free(lifted);
     return ok;
 }

@@ -4,8 +4,17 @@
 #include "pt2/write/write.h"
 #include "base/jsonw.h"
 
+/* A symbol that only a body has. */
+typedef struct BodySymbol {
+    const char *name;
+    int64_t lo, hi;
+} BodySymbol;
+
 typedef struct Emit {
     const Graph *g;
+    struct Emit *root;            /* of a body: the writer of the file's graph; NULL of that one */
+    BodySymbol *body_symbol; /* of the file's graph: those of all bodies */
+    int nbody_symbols, nbodies;
     Arena *arena;   /* names, and values that only the file has */
     Graph *scratch; /* where the schemas' defaults are parsed */
     Map taken;      /* name -> how often it was asked for */
@@ -13,6 +22,7 @@ typedef struct Emit {
     bool *written;
     int nvalues, room;  /* by value id: its name in the file; is it there yet? */
     bool *absorbed;     /* by value id: a node that another one expresses with its own (find_absorbed) */
+    const Module *module; /* of the node that is written */
     int depth;          /* of values written in front of their place */
     signed char *dense; /* by value id, for core: is it contiguous in PyTorch? 0: not known yet, 1 yes, -1 perhaps not */
     const char **size;
@@ -33,6 +43,9 @@ static inline bool out_of_data(const Symbol *s) { return s->source == SYM_ITEM |
 
 /* sizes.c */
 bool sizes_open(Emit *e);
+/* The same for a body inside `outer`: outside[i] is what its input i stands for there, `sliced` of them without their
+ * first axis; NULL where it stands for nothing. */
+bool sizes_open_body(Emit *e, Emit *outer, Value *const *outside, const bool *sliced);
 const char *sympy_name(const Expr *x);
 void put_srepr(Emit *e, const Expr *x, Buf *out); /* "Mul(Integer(2), Symbol('s0', positive=True, integer=True))" */
 void put_size(Emit *e, const Expr *x, Buf *out);  /* a SymInt: as_int, or as_expr with its hint */
@@ -64,6 +77,7 @@ bool note_value(Emit *e, const Value *v); /* v is written: the sizes that come o
 bool put_guards(Emit *e);
 
 /* nodes.c */
+bool name_values(Emit *e); /* values keep their names, ahead of all that is new in the file */
 const char *fresh_name(Emit *e, const char *base);
 Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim); /* one that only the file has */
 bool requires_grad(const Value *v);
@@ -93,8 +107,13 @@ bool core_spell(Emit *e, const Node *n, bool *done); /* rows that core spells ot
 bool core_overload(Emit *e, const Node *n,
                    Arg *args); /* the row's own overload, with tensors where core has none for numbers */
 
+/* control.c: loops and branches */
+bool spell_branch(Emit *e, const Node *n);
+bool spell_loop(Emit *e, const Node *n);
+
 /* attention.c */
 bool spell_attention(Emit *e, const Node *n);
+bool spell_sdpa_quantized(Emit *e, const Node *n);
 bool spell_sdpa_lse(Emit *e, const Node *n);
 bool spell_sdpa_backward(Emit *e, const Node *n);
 #endif

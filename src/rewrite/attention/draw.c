@@ -10,6 +10,26 @@ const Value *attention_drawn(const Node *n)
     return mask >= 0 && n->arg[mask].kind == ARG_VALUE ? n->arg[mask].v : NULL;
 }
 
+const Value *softmax_rows_drawn(const Node *n)
+{
+    return n->op->id == OP_safe_softmax && n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
+}
+
+/* Seed 0: plain numbers; others: much is -inf, down to whole rows. */
+void softmax_rows_draw(Tensor *t, int seed, Waiver waiver, uint64_t *random)
+{
+    int64_t n = tensor_numel(t), row = t->rank ? t->shape[t->rank - 1] : 1;
+    bool all = false;
+    (void)waiver;
+    for (int64_t i = 0; i < n; i++) {
+        if (i % row == 0) all = seed > 0 && splitmix_uniform(random) < 0.4;
+        char *at = (char *)t->data + (size_t)i * dtype_size(t->dtype);
+        bool hidden = all || (seed > 0 && splitmix_uniform(random) < 0.3);
+        if (dtype_is_float(t->dtype)) store_f64(t->dtype, at, hidden ? -INFINITY : splitmix_normal(random));
+        else store_i64(t->dtype, at, (int64_t)(splitmix_next(random) & 1));
+    }
+}
+
 /* Seed 0: everything visible; 1: much is hidden, down to whole rows; of bools, true and false hide in turn. */
 void attention_draw(Tensor *t, int seed, Waiver waiver, uint64_t *random)
 {

@@ -43,6 +43,7 @@ static const Maker makers[] = {
     {"view", make_view, "t"},
     {"rows", make_rows, "ttt"},
     {"attention", make_attention, "tt"},
+    {"attention_quantized", make_attention_quantized, "tttTdbXX"},
     {"attention_transposed", make_attention_transposed, "ttp"},
     {"attention_slice", make_attention_slice, "tEEt"},
     {"product_sum", make_product_sum, "ttat"},
@@ -61,7 +62,7 @@ static const Maker makers[] = {
 
 static int cost(const Node *n)
 {
-    if (n->op->id != OP_scaled_dot_product_attention) return 0;
+    if (n->op->id != OP_scaled_dot_product_attention && n->op->id != OP_sdpa_quantized) return 0;
     /* a mask along queries costs more than one of the keys alone, that more than none */
     const Value *mask = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL;
     return n->op->cost + (!mask ? 0 : mask->rank >= 2 && !is_one(mask->dim[mask->rank - 2]) ? 100 : 50);
@@ -81,7 +82,7 @@ static int fused(const Graph *g)
 {
     int n = 0;
     for (const Node *p = g->first; p; p = p->next)
-        n += p->op->id == OP_scaled_dot_product_attention || p->op->id == OP_sdpa_lse;
+        n += p->op->id == OP_scaled_dot_product_attention || p->op->id == OP_sdpa_lse || p->op->id == OP_sdpa_quantized;
     return n;
 }
 
@@ -96,3 +97,5 @@ const Family attention_family = {.name = "attention",
                                  .fused = fused,
                                  .drawn = attention_drawn,
                                  .draw = attention_draw};
+
+const Family safe_softmax_family = {.name = "safe softmax", .drawn = softmax_rows_drawn, .draw = softmax_rows_draw};

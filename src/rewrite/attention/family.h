@@ -3,5 +3,5 @@
 #define QKV_REWRITE_ATTENTION_FAMILY_H
 #include "rewrite/family.h"
 
-extern const Family attention_family;
+extern const Family attention_family, safe_softmax_family;
 #endif

@@ -40,6 +40,8 @@ GraftFn make_keepdim;         /* sizes, a reduction that drops or keeps the axis
 GraftFn make_view;            /* a permute or reshape */
 GraftFn make_rows;            /* values times probabilities that a row-wise op changed: that op on the product */
 GraftFn make_attention;       /* probabilities, values */
+GraftFn make_attention_quantized; /* probabilities, values; scale, zero point, dtype, by_inverse of their quantizer;
+                                     least and largest integer, or none */
 GraftFn make_attention_slice; /* probabilities, slice start and end of their keys, values */
 GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
 GraftFn make_flat_product;         /* a reshaped product, its factors */

@@ -164,7 +164,23 @@ static const char *note_of(int masked_rows)
     }
 }
 
-static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
+/* What quantizes probabilities before they meet the values: scale, zero point, dtype, by_inverse. */
+typedef struct Quantizer {
+    Arg scale, zero, dtype, by_inverse;
+} Quantizer;
+
+static Value *attention_op(Rewrite *rw, const Heads *h, const Quantizer *by, Arg scale, Arg softcap)
+{
+    if (!by)
+        return RW(rw, scaled_dot_product_attention, arg_value(h->q), arg_value(h->k), arg_value(h->v),
+                  arg_value(h->mask), arg_float(rw->g, 0), arg_bool(rw->g, false), scale, arg_bool(rw->g, h->grouped),
+                  softcap);
+    Arg none = arg_none();
+    return RW(rw, sdpa_quantized, arg_value(h->q), arg_value(h->k), arg_value(h->v), arg_value(h->mask), by->scale,
+              by->zero, by->dtype, scale, softcap, none, none, none, none, none, none, none, none, by->by_inverse);
+}
+
+static bool attention(Rewrite *rw, Value *p, Value *v, const Quantizer *by, Arg *out)
 {
     Value *form = rewrite_form(rw, p, OP_scores);
     if (!form) return false;
@@ -204,8 +220,9 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
     TRY(h.q && h.k && h.v && settle(&h));
     if (h.mask && h.mask->dtype != DT_BOOL && h.mask->dtype != t && h.mask->dtype != DT_F32)
         TRY(h.mask = rw_cast(rw, h.mask, t));
-    Value *y = RW(rw, scaled_dot_product_attention, arg_value(h.q), arg_value(h.k), arg_value(h.v), arg_value(h.mask),
-                  arg_float(rw->g, 0), arg_bool(rw->g, false), s[3], arg_bool(rw->g, h.grouped), s[4]);
+    if (by && t != DT_F32)
+        return rewrite_refuse(rw, "queries, keys and values beside quantized probabilities are %s", dtype_name(t));
+    Value *y = attention_op(rw, &h, by, s[3], s[4]);
     y = rw_cast(rw, rw_reshape(rw, y, like->rank, like->dim), result);
     rw->note = note_of(masked_rows);
     rw->waiver = masked_rows == 2 ? WAIVE_INPUTS : masked_rows == 1 || masked_rows == 3 ? WAIVE_ZEROS : WAIVE_NOTHING;
@@ -235,7 +252,38 @@ bool make_grouped(Rewrite *rw, int n, const Arg *a, Arg *out)
 bool make_attention(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     return n == 2 && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && a[1].v->rank >= 2 &&
-           attention(rw, a[0].v, a[1].v, out);
+           attention(rw, a[0].v, a[1].v, NULL, out);
+}
+
+static bool one_number(const Value *v)
+{
+    for (int i = 0; i < v->rank; i++)
+        if (!is_one(v->dim[i])) return false;
+    return true;
+}
+
+/* Probabilities that are quantized by one scale on their way to the values. A clamp of the integers may only take off
+ * what probabilities do not reach. */
+bool make_attention_quantized(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    enum { P, VALUES, S, ZERO, DTYPE, INVERSE, LOW, HIGH };
+    (void)n;
+    if (a[P].kind != ARG_VALUE || a[VALUES].kind != ARG_VALUE || a[VALUES].v->rank < 2 || a[DTYPE].kind != ARG_DTYPE)
+        return false;
+    DType t = a[DTYPE].dtype;
+    double zero = 0, low = dtype_lowest(t), high = dtype_highest(t);
+    if (t != DT_I8 && t != DT_U8) return rewrite_refuse(rw, "probabilities are quantized to %s", dtype_name(t));
+    if (!one_number(a[S].v)) return rewrite_refuse(rw, "probabilities are quantized by more than one scale");
+    if (a[LOW].kind != ARG_NONE || a[HIGH].kind != ARG_NONE) {
+        if (a[LOW].kind == ARG_EXPR && ex_is_const(a[LOW].e)) low = ex_number(a[LOW].e);
+        if (a[HIGH].kind == ARG_EXPR && ex_is_const(a[HIGH].e)) high = ex_number(a[HIGH].e);
+        if (a[ZERO].kind == ARG_VALUE && !constant_value(rw->g, a[ZERO].v, &zero))
+            return rewrite_refuse(rw, "the zero point of clamped probabilities is not a constant");
+        if (low > zero || high < dtype_highest(t))
+            return rewrite_refuse(rw, "quantized probabilities are clamped to %g to %g", low, high);
+    }
+    const Quantizer by = {a[S], a[ZERO], a[DTYPE], a[INVERSE]};
+    return attention(rw, a[P].v, a[VALUES].v, &by, out);
 }
 
 /* probabilities times a factor per row, or replaced by a number in whole rows: the same on the product. */
@@ -270,7 +318,7 @@ bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
             if (!constant_of(rw->g, &arg[i], &c) || c != 0)
                 return rewrite_refuse(rw, "rows of probabilities are replaced by another number than 0");
         }
-    TRY(attention(rw, a[1].v, a[2].v, &product));
+    TRY(attention(rw, a[1].v, a[2].v, NULL, &product));
     for (int i = 0; i < node->op->schema->nparams; i++)
         if (arg[i].kind == ARG_VALUE && arg[i].v == a[1].v) arg[i] = product;
     Value *v = rw_add(rw, node->op->id, node->op->schema->nparams, arg);
@@ -291,7 +339,7 @@ bool make_attention_slice(Rewrite *rw, int n, const Arg *a, Arg *out)
     Expr *back = ex_sub(rw->ex, ex_sub(rw->ex, M, front), v->dim[v->rank - 2]), *zero = ex_int(rw->ex, 0);
     Value *wide = RW(rw, constant_pad_nd, arg_value(v), arg_exprs(rw->g, 4, (Expr *[]){zero, zero, front, back}),
                      arg_float(rw->g, 0));
-    return wide && attention(rw, a[0].v, wide, out);
+    return wide && attention(rw, a[0].v, wide, NULL, out);
 }
 
 bool make_attention_transposed(Rewrite *rw, int n, const Arg *a, Arg *out)
@@ -303,7 +351,7 @@ bool make_attention_transposed(Rewrite *rw, int n, const Arg *a, Arg *out)
         if (a[2].es[i]->i != (i < r - 2 ? i : 2 * r - 3 - i) && a[2].es[i]->i + r != (i < r - 2 ? i : 2 * r - 3 - i))
             return rewrite_refuse(rw, "probabilities are permuted in another way");
     Value *v = rw_swap_last(rw, a[0].v);
-    TRY(v && attention(rw, a[1].v, v, &y));
+    TRY(v && attention(rw, a[1].v, v, NULL, &y));
     Value *t = rw_swap_last(rw, y.v);
     *out = arg_value(t);
     return t != NULL;

@@ -125,19 +125,6 @@ static bool explain(Rewrite *rw, RewriteLog *log, const AttentionFinder *f, cons
     return add_left(rw, log, softmax, a->scores, NULL, "the product was not recognised (%s)", err);
 }
 
-/* A product with a weight is rather a layer's than one of queries and keys. */
-static bool of_weight(const Node *product)
-{
-    return product->arg[0].v->kind == V_WEIGHT || product->arg[1].v->kind == V_WEIGHT;
-}
-
-/* Is n a softmax, or the exponential of one that is written out, of a product of queries and keys? */
-static bool of_scores(AttentionFinder *f, const Node *n, AttentionParts *a)
-{
-    bool by_hand = n->op->id == OP_exp || n->op->id == OP_exp2;
-    return (by_hand || is_softmax(n)) && attention_parts(f, n, a) && !of_weight(a->scores);
-}
-
 bool attention_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
 {
     AttentionFinder f;
@@ -145,7 +132,7 @@ bool attention_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
     bool ok = true;
     for (const Node *n = rw->g->first; ok && n; n = n->next) {
         AttentionParts a;
-        if (!of_scores(&f, n, &a)) continue;
+        if (!attention_begins(&f, n, &a)) continue;
         if (rewrite_info(rw, n->out[0])->rule == sdpa_backward_rule)
             ok = add_left(rw, log, n, n, n->out[0], "", err); /* its forward pass is fused, its backward pass is not */
         else if (a.values) ok = explain(rw, log, &f, n, &a, err);
@@ -165,7 +152,7 @@ bool attention_left(const Graph *g, RewriteLog *log, Err *err)
     bool ok = true;
     for (const Node *n = g->first; ok && n; n = n->next) {
         AttentionParts a;
-        if (!of_scores(&f, n, &a)) continue;
+        if (!attention_begins(&f, n, &a)) continue;
         const Left *said = left_named(before, nbefore, n->name);
         if (said && (a.values || (said->rule && !strcmp(said->rule, sdpa_backward_rule))))
             ok = keep_left(log, *said, err);

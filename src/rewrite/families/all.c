@@ -26,4 +26,4 @@ static const Maker module_makers[] = {
 static const Family norms = {.name = "norms", .rules = norms_rules, .makers = norm_makers},
                     modules = {.name = "modules", .rules = modules_rules, .makers = module_makers};
 
-const Family *const families_all[] = {&norms, &attention_family, &modules, NULL};
+const Family *const families_all[] = {&norms, &attention_family, &safe_softmax_family, &modules, NULL};

@@ -11,10 +11,11 @@ enum { MAX_CHANNELS = 1 << 20 };
 typedef struct Product {
     const Node *node;
     const Value *y;
-    Value *w, *b;  /* b: NULL when there is none */
-    int axis;      /* of the channels in y */
-    int64_t n;     /* channels */
-    double *s, *t; /* scale and shift of the channels, in scratch memory */
+    Value *w, *b;     /* b: NULL when there is none */
+    int axis;         /* of the channels in y */
+    int64_t n;        /* channels */
+    double *s, *t;    /* scale and shift of the channels, in scratch memory */
+    Arg scale, shift; /* the same as values or numbers, of one axis or none; none: 1 and 0 */
 } Product;
 
 static bool product_of_value(Rewrite *rw, const Arg *a, Product *p)
@@ -73,6 +74,57 @@ static void scale_weight(const Product *p, Tensor *w)
         }
 }
 
+/* A value that varies along the channels at most, as one axis. */
+static Value *one_axis(Rewrite *rw, Value *v)
+{
+    int64_t n = 1;
+    for (int i = 0; v && i < v->rank; i++) n *= v->dim[i]->i;
+    return v && v->rank == 1 ? v : rw_reshape(rw, v, 1, (Expr *[]){ex_int(rw->ex, n)});
+}
+
+static Arg as_vector(Rewrite *rw, Arg a)
+{
+    if (a.kind == ARG_VALUE) a.v = one_axis(rw, a.v);
+    return a.kind == ARG_VALUE && !a.v ? arg_none() : a;
+}
+
+/* The scale where the weight has its channels: axis 0, or groups of axis 1 of a transposed convolution. */
+static Value *scale_of_weight(Rewrite *rw, const Product *p)
+{
+    bool transposed = p->node->op->id == OP_convolution && p->node->arg[6].e->i != 0;
+    Expr *one = ex_int(rw->ex, 1), *dim[MAX_RANK];
+    Value *s = p->scale.v;
+    for (int i = 0; i < p->w->rank; i++) dim[i] = one;
+    if (!transposed || is_one(s->dim[0])) {
+        dim[0] = s->dim[0];
+        return rw_reshape(rw, s, p->w->rank, dim);
+    }
+    int64_t groups = p->node->arg[8].e->i, inputs = p->w->dim[0]->i, channels = p->w->dim[1]->i;
+    Expr *each[3] = {ex_int(rw->ex, groups), one, ex_int(rw->ex, channels)};
+    s = rw_reshape(rw, s, 3, each);
+    each[1] = ex_int(rw->ex, inputs / groups);
+    s = rw_expand(rw, s, 3, each);
+    dim[0] = ex_int(rw->ex, inputs);
+    dim[1] = each[2];
+    return rw_reshape(rw, s, p->w->rank, dim);
+}
+
+static Value *weight_meaning(Rewrite *rw, const Product *p)
+{
+    if (p->scale.kind == ARG_NONE) return NULL;
+    return rw_binary(rw, OP_mul_Tensor, p->w,
+                     p->scale.kind == ARG_VALUE ? arg_value(scale_of_weight(rw, p)) : p->scale);
+}
+
+static Value *bias_meaning(Rewrite *rw, const Product *p)
+{
+    Value *b = p->b;
+    if (b && p->scale.kind != ARG_NONE) b = rw_binary(rw, OP_mul_Tensor, b, p->scale);
+    if (p->shift.kind == ARG_NONE) return b;
+    if (b) return rw_binary(rw, OP_add_Tensor, b, p->shift);
+    return p->shift.kind == ARG_VALUE ? rw_expand(rw, p->shift.v, 1, (Expr *[]){ex_int(rw->ex, p->n)}) : NULL;
+}
+
 static Value *new_weight(Rewrite *rw, const Product *p, int n, Value *const *from)
 {
     Value *v = weight_made(rw, "folded weight", n, from);
@@ -82,7 +134,9 @@ static Value *new_weight(Rewrite *rw, const Product *p, int n, Value *const *fro
     TRY_NULL(t);
     tensor_copy(t, p->w->data);
     scale_weight(p, t);
-    return weight_add(rw, "folded weight", n, from, weight_sibling(rw, p->w, "folded_weight"), t);
+    v = weight_add(rw, "folded weight", n, from, weight_sibling(rw, p->w, "folded_weight"), t);
+    if (v) weight_means(rw, v, weight_meaning(rw, p));
+    return v;
 }
 
 static Value *new_bias(Rewrite *rw, const Product *p, int n, Value *const *from)
@@ -95,7 +149,9 @@ static Value *new_bias(Rewrite *rw, const Product *p, int n, Value *const *from)
     TRY_NULL(t);
     for (int64_t c = 0; c < p->n; c++)
         store_f64(t->dtype, (char *)t->data + (size_t)c * dtype_size(t->dtype), b[c] * p->s[c] + p->t[c]);
-    return weight_add(rw, "folded bias", n, from, weight_sibling(rw, p->w, "folded_bias"), t);
+    v = weight_add(rw, "folded bias", n, from, weight_sibling(rw, p->w, "folded_bias"), t);
+    if (v) weight_means(rw, v, bias_meaning(rw, p));
+    return v;
 }
 
 /* The product with its scale and shift inside; from[]: what they are made of, the product's own weights first. */
@@ -109,6 +165,22 @@ static bool fold(Rewrite *rw, const Product *p, bool scale, bool shift, int n, V
     Value *y = rw_add(rw, p->node->op->id, p->node->op->schema->nparams, arg);
     *out = arg_value(y);
     return y != NULL;
+}
+
+/* scale = weight / sqrt(var + eps), shift = bias - mean scale */
+static void norm_meaning(Rewrite *rw, Product *p, const Arg *a)
+{
+    Value *root = RW(rw, sqrt, arg_value(rw_binary(rw, OP_add_Tensor, a[4].v, a[5])));
+    Value *scale = !root                    ? NULL
+                   : a[1].kind == ARG_VALUE ? rw_binary(rw, OP_div_Tensor, a[1].v, arg_value(root))
+                                            : RW(rw, reciprocal, arg_value(root));
+    Value *shift = scale ? rw_binary(rw, OP_mul_Tensor, a[3].v, arg_value(scale)) : NULL;
+    if (shift)
+        shift = a[2].kind == ARG_VALUE ? rw_binary(rw, OP_sub_Tensor, a[2].v, arg_value(shift))
+                                       : RW(rw, neg, arg_value(shift));
+    if (!shift) return;
+    p->scale = arg_value(scale);
+    p->shift = arg_value(shift);
 }
 
 bool make_folded_norm(Rewrite *rw, int n, const Arg *a, Arg *out)
@@ -130,6 +202,7 @@ bool make_folded_norm(Rewrite *rw, int n, const Arg *a, Arg *out)
         p.t[c] = (from[3] ? numbers[1][c] : 0) - numbers[2][c] * p.s[c];
         if (!isfinite(p.s[c]) || !isfinite(p.t[c])) return rewrite_refuse(rw, "the variance is not positive");
     }
+    norm_meaning(rw, &p, a);
     return fold(rw, &p, true, true, 6, from, out);
 }
 
@@ -150,6 +223,10 @@ bool make_folded_scale(Rewrite *rw, int n, const Arg *a, Arg *out)
     for (int64_t c = 0; c < p.n && a[2].e->i; c++) p.s[c] = 1 / p.s[c];
     for (int64_t c = 0; c < p.n; c++)
         if (!isfinite(p.s[c])) return rewrite_refuse(rw, "a channel is divided by 0");
+    p.scale = as_vector(rw, a[1]);
+    if (a[2].e->i && p.scale.kind == ARG_VALUE) p.scale.v = RW(rw, reciprocal, p.scale);
+    if (a[2].e->i && p.scale.kind == ARG_EXPR) p.scale = arg_float(rw->g, p.s[0]);
+    if (p.scale.kind == ARG_VALUE && !p.scale.v) p.scale = arg_none();
     return fold(rw, &p, true, false, 3, (Value *[]){p.w, p.b, a[1].kind == ARG_VALUE ? a[1].v : NULL}, out);
 }
 
@@ -167,5 +244,9 @@ bool make_folded_shift(Rewrite *rw, int n, const Arg *a, Arg *out)
     }
     TRY(numbers_of(rw, &p, &a[1], p.t));
     for (int64_t c = 0; c < p.n && subtract; c++) p.t[c] = -p.t[c];
+    p.shift = as_vector(rw, a[1]);
+    if (subtract && p.shift.kind == ARG_VALUE) p.shift.v = RW(rw, neg, p.shift);
+    if (p.shift.kind == ARG_EXPR) p.shift = arg_float(rw->g, p.t[0]);
+    if (p.shift.kind == ARG_VALUE && !p.shift.v) p.shift = arg_none();
     return fold(rw, &p, false, true, 3, (Value *[]){p.w, p.b, a[1].kind == ARG_VALUE ? a[1].v : NULL}, out);
 }

@@ -78,6 +78,12 @@ Value *weight_add(Rewrite *rw, const char *how, int n, Value *const *from, const
     return v;
 }
 
+void weight_means(Rewrite *rw, const Value *v, Value *meaning)
+{
+    Info *info = rewrite_info(rw, v);
+    if (info) info->meaning = meaning;
+}
+
 const char *weight_sibling(Rewrite *rw, const Value *w, const char *name)
 {
     const char *fqn = w->fqn ? w->fqn : w->name, *dot = strrchr(fqn, '.');

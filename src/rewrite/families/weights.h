@@ -17,6 +17,8 @@ Value *weight_made(Rewrite *rw, const char *how, int n, Value *const *from);
 Tensor *weight_room(Rewrite *rw, DType t, int rank, const int64_t *shape);
 /* A parameter named fqn, or fqn_1, fqn_2 ... when that is taken. */
 Value *weight_add(Rewrite *rw, const char *how, int n, Value *const *from, const char *fqn, const Tensor *data);
+/* What v, made by weight_add, is in ops, made by rw_add: for proofs, as its numbers are rounded. May be NULL. */
+void weight_means(Rewrite *rw, const Value *v, Value *meaning);
 /* "a.b.weight" -> "a.b.NAME"; "weight" -> "NAME". */
 const char *weight_sibling(Rewrite *rw, const Value *w, const char *name);
 /* out[0 .. n): a value that depends on constant weights alone and varies along one axis of size n at most. False says why. */
