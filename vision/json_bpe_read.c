@@ -80,6 +80,10 @@ static bool read_words(JsonBpe *t, const json_t *model, Err *err)
 {
     json_t *v, *vocab = json_find(model, "vocab");
     const char *token;
+    int64_t tokens = (int64_t)json_object_size(vocab) + t->nadded;
+    if (t->size > SPARSE * tokens + FREE_IDS)
+        return fail(err, E_LIMIT, "ids go up to %lld for %lld tokens: at most %d ids a token and %d more are read",
+                    (long long)t->size - 1, (long long)tokens, SPARSE, FREE_IDS);
     t->word = mem_zeroed((size_t)t->size + 1, sizeof *t->word);
     if (!t->word) return oom(err);
     json_object_foreach(vocab, token, v) TRY(set_word(t, json_to_int(v), token, strlen(token), false, err));

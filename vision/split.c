@@ -6,7 +6,8 @@
 #include "base/mem.h"
 #include "base/vec.h"
 
-enum { MAX_STEPS = 16, MATCH_LIMIT = 1 << 22, HEAP_KIB = 1 << 16 };
+/* What the expressions may try in a text: every match FEW_TRIES, and all together TRIES and MORE_TRIES a byte. */
+enum { MAX_STEPS = 16, FEW_TRIES = 1 << 12, TRIES = 1 << 22, MORE_TRIES = 16, HEAP_KIB = 1 << 14 };
 
 static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -18,7 +19,6 @@ typedef struct Step { /* one of the two */
 
 struct Splitter {
     pcre2_general_context *memory;
-    pcre2_match_context *limits;
     Step step[MAX_STEPS];
     int n;
     bool bytes;
@@ -133,12 +133,7 @@ Splitter *splitter_open(const json_t *pre_tokenizer, Err *err)
 {
     Splitter *s = mem_zeroed(1, sizeof *s);
     if (s) s->memory = pcre2_general_context_create(take, give_back, NULL);
-    if (s && s->memory) s->limits = pcre2_match_context_create(s->memory);
-    bool ok = (s && s->limits) || oom(err);
-    if (ok) {
-        pcre2_set_match_limit(s->limits, MATCH_LIMIT);
-        pcre2_set_heap_limit(s->limits, HEAP_KIB);
-    }
+    bool ok = (s && s->memory) || oom(err);
     bool none = !pre_tokenizer || json_is_null(pre_tokenizer);
     ok = ok && (none || add_step(s, pre_tokenizer, 0, err) || within(err, "pre_tokenizer"));
     if (ok) return s;
@@ -150,7 +145,6 @@ void splitter_free(Splitter *s)
 {
     if (!s) return;
     for (int i = 0; i < s->n; i++) pcre2_code_free(s->step[i].code);
-    pcre2_match_context_free(s->limits);
     pcre2_general_context_free(s->memory);
     mem_free(s);
 }
@@ -170,6 +164,9 @@ typedef struct Cut { /* the pieces that a step makes */
     Buf text;
     size_t *end;
     int n;
+    pcre2_match_data *match;
+    pcre2_match_context *limits;
+    uint64_t tries; /* that are left */
     Err *err;
 } Cut;
 
@@ -184,16 +181,29 @@ static bool add_piece(Cut *c, const char *text, size_t n)
     return true;
 }
 
+/* pcre2_match() from `at` on. PCRE2 does not tell how much it tried: the limit grows until it suffices, and what did not
+ * suffice is taken from the tries of the text. */
+static int find(const Step *step, const char *p, size_t size, size_t at, Cut *c)
+{
+    for (uint32_t tries = FEW_TRIES;; tries *= 4) {
+        pcre2_set_match_limit(c->limits, tries);
+        int found = pcre2_match(step->code, (PCRE2_SPTR)p, size, at, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, c->match,
+                                c->limits);
+        if (found != PCRE2_ERROR_MATCHLIMIT || c->tries < tries) return found;
+        c->tries -= tries;
+    }
+}
+
 /* One piece: what matches, and what lies between matches. */
-static bool cut_piece(const Splitter *s, const Step *step, pcre2_match_data *m, const char *p, size_t size, Cut *c)
+static bool cut_piece(const Step *step, const char *p, size_t size, Cut *c)
 {
     size_t done = 0;
     for (size_t at = 0; at <= size;) {
-        int found = pcre2_match(step->code, (PCRE2_SPTR)p, size, at, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, m, s->limits);
+        int found = find(step, p, size, at, c);
         if (found == PCRE2_ERROR_NOMATCH) break;
         if (found == PCRE2_ERROR_NOMEMORY) return oom(c->err);
         if (found < 0) return fail(c->err, E_LIMIT, "an expression of the pre_tokenizer tries too much on this text");
-        const PCRE2_SIZE *o = pcre2_get_ovector_pointer(m);
+        const PCRE2_SIZE *o = pcre2_get_ovector_pointer(c->match);
         if (o[0] < done || o[1] <= o[0]) break; /* \K in a lookaround */
         TRY(((step->removed && step->invert) || add_piece(c, p + done, o[0] - done)) &&
             ((step->removed && !step->invert) || add_piece(c, p + o[0], o[1] - o[0])));
@@ -210,14 +220,19 @@ static bool prefix_piece(const char *p, size_t size, Cut *c)
 
 static bool run_step(const Splitter *s, const Step *step, Pieces *p, Err *err)
 {
-    Cut c = {.err = err};
-    pcre2_match_data *m = step->code ? pcre2_match_data_create(1, s->memory) : NULL;
-    bool ok = step->prefix || m || oom(err);
+    Cut c = {.tries = TRIES + MORE_TRIES * (uint64_t)(p->n ? p->end[p->n - 1] : 0), .err = err};
+    if (step->code) {
+        c.match = pcre2_match_data_create(1, s->memory);
+        c.limits = pcre2_match_context_create(s->memory);
+    }
+    bool ok = step->prefix || (c.match && c.limits) || oom(err);
+    if (c.limits) pcre2_set_heap_limit(c.limits, HEAP_KIB);
     for (int i = 0; ok && i < p->n; i++) {
         size_t from = i ? p->end[i - 1] : 0, size = p->end[i] - from;
-        ok = step->prefix ? prefix_piece(p->text + from, size, &c) : cut_piece(s, step, m, p->text + from, size, &c);
+        ok = step->prefix ? prefix_piece(p->text + from, size, &c) : cut_piece(step, p->text + from, size, &c);
     }
-    pcre2_match_data_free(m);
+    pcre2_match_data_free(c.match);
+    pcre2_match_context_free(c.limits);
     ok = ok && (!c.text.failed || oom(err));
     pieces_free(p);
     *p = (Pieces){c.text.data, c.end, c.n};

@@ -5,7 +5,7 @@
  *     split_text(s, "Hello world", 11, &p, err);      p.text + p.end[i - 1] .. p.text + p.end[i]: "Hello", " world"
  *
  * Known are Sequence, ByteLevel, Split with a Regex or String (Isolated, Removed), Digits and Punctuation. Expressions
- * run in PCRE2, with a limit on how much a match may try.
+ * run in PCRE2, with a limit on how much they may try in a text.
  */
 #ifndef QKV_VISION_SPLIT_H
 #define QKV_VISION_SPLIT_H

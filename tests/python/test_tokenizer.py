@@ -2,6 +2,7 @@
 import copy
 import json
 import random
+import time
 
 import numpy as np
 import pytest
@@ -73,6 +74,8 @@ def test_other_kinds_are_named(files, tmp_path):
     assert "is not in vocab" in refused(tmp_path, edited(model={**whole["model"], "merges": ["a zzzz"]}), 3)
     assert "is not two tokens" in refused(tmp_path, edited(model={**whole["model"], "merges": ["ab"]}), 3)
     assert "its id is not" in refused(tmp_path, edited(model={**whole["model"], "vocab": {"a": -1}}), 3)
+    assert "9999999 for 2 tokens" in refused(tmp_path, edited(
+        model={"type": "BPE", "vocab": {"a": 0, "b": 9999999}, "merges": []}, added_tokens=[]), 5)
     with pytest.raises(qkv.Error, match="No such file"):
         qkv.Tokenizer(tmp_path / "none.json")
 
@@ -87,6 +90,20 @@ def test_an_expression_that_tries_too_much_is_stopped(files, tmp_path):
     with pytest.raises(qkv.Error, match="tries too much") as e:
         qkv.Tokenizer(path).encode("a" * 60 + "b")
     assert e.value.code == 5
+
+
+def test_expressions_share_what_they_may_try_in_a_text(files, tmp_path):
+    whole = json.loads(files["gpt2"][1].read_text())
+    whole["pre_tokenizer"]["use_regex"] = False
+    split = {"type": "Split", "pattern": {"Regex": r"(a|b)*\d|a|b"}, "behavior": "Isolated"}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({**whole, "pre_tokenizer": {
+        "type": "Sequence", "pretokenizers": [split, whole["pre_tokenizer"]]}}))
+    tokenizer, begun = qkv.Tokenizer(path), time.process_time()
+    assert len(tokenizer.encode("ab" * 50)) == 100
+    with pytest.raises(qkv.Error, match="tries too much"):  # each letter of it looks at all that follow
+        tokenizer.encode("ab" * 10000)
+    assert time.process_time() - begun < 2
 
 
 def test_damaged_files_are_refused_or_read(files, tmp_path):
