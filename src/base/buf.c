@@ -54,6 +54,17 @@ void buf_printf(Buf *b, const char *fmt, ...)
     va_end(ap);
 }
 
+void buf_quoted(Buf *b, const char *s)
+{
+    buf_puts(b, "\"");
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\') buf_puts(b, "\\");
+        if (*s == '\n') buf_puts(b, "\\n");
+        else buf_add(b, s, 1);
+    }
+    buf_puts(b, "\"");
+}
+
 void buf_free(Buf *b)
 {
     mem_free(b->data);

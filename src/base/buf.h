@@ -24,5 +24,7 @@ void buf_add(Buf *b, const void *bytes, size_t n);
 void buf_puts(Buf *b, const char *s);
 void buf_printf(Buf *b, const char *fmt, ...) QKV_PRINTF(2, 3);
 void buf_vprintf(Buf *b, const char *fmt, va_list ap) QKV_PRINTF(2, 0);
+/* "s", with a backslash before quotes and backslashes, and line ends as \n. */
+void buf_quoted(Buf *b, const char *s);
 void buf_free(Buf *b);
 #endif

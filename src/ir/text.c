@@ -26,24 +26,13 @@
 
 /* ------------------------------------------------------------------ printing */
 
-static void print_string(const char *s, Buf *out)
-{
-    buf_puts(out, "\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\') buf_puts(out, "\\");
-        if (*s == '\n') buf_puts(out, "\\n");
-        else buf_add(out, s, 1);
-    }
-    buf_puts(out, "\"");
-}
-
 /* A name: as it is where that is one word, else as a string. */
 static void print_word(const char *s, Buf *out)
 {
     bool word = *s != 0;
     for (const char *c = s; *c; c++) word = word && (is_alnum(*c) || *c == '_' || *c == '.');
     if (word) buf_puts(out, s);
-    else print_string(s, out);
+    else buf_quoted(out, s);
 }
 
 static void print_expr(const Graph *g, const Expr *e, Buf *out)
@@ -80,7 +69,7 @@ static void print_arg(const Graph *g, const Arg *a, Buf *out)
     case ARG_NONE: buf_puts(out, "none"); break;
     case ARG_VALUE: buf_printf(out, "%%%s", a->v->name); break;
     case ARG_EXPR: print_expr(g, a->e, out); break;
-    case ARG_STR: print_string(a->s, out); break;
+    case ARG_STR: buf_quoted(out, a->s); break;
     case ARG_DTYPE: buf_puts(out, dtype_name(a->dtype)); break;
     case ARG_GRAPH: print_body(a->g, out); break;
     case ARG_VALUES:
@@ -179,7 +168,7 @@ void graph_print(const Graph *cg, Buf *out)
         print_type(g, g->input[i], out);
         if (g->input[i]->label) {
             buf_puts(out, " = ");
-            print_string(g->input[i]->label, out);
+            buf_quoted(out, g->input[i]->label);
         }
         buf_puts(out, "\n");
     }
@@ -187,7 +176,7 @@ void graph_print(const Graph *cg, Buf *out)
         buf_puts(out, "weight ");
         print_type(g, g->weight[i], out);
         buf_printf(out, " = %s ", kinds[g->weight[i]->weight]);
-        print_string(g->weight[i]->fqn ? g->weight[i]->fqn : "", out);
+        buf_quoted(out, g->weight[i]->fqn ? g->weight[i]->fqn : "");
         buf_puts(out, "\n");
     }
     for (const Node *n = g->first; n; n = n->next) print_node(g, n, out);
@@ -195,7 +184,7 @@ void graph_print(const Graph *cg, Buf *out)
         buf_puts(out, "require ");
         ex_print(g->ex, g->require[i].cond, out);
         buf_puts(out, " ");
-        print_string(g->require[i].where, out);
+        buf_quoted(out, g->require[i].where);
         buf_puts(out, "\n");
     }
     for (int i = 0; i < graph_mutations(g); i++) {

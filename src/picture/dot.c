@@ -7,17 +7,6 @@
 #include <string.h>
 #include "picture/picture_impl.h"
 
-static void quoted(const char *s, Buf *out)
-{
-    buf_puts(out, "\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\') buf_puts(out, "\\");
-        if (*s == '\n') buf_puts(out, "\\n");
-        else buf_add(out, s, 1);
-    }
-    buf_puts(out, "\"");
-}
-
 static void put_box(const Picture *p, int i, Buf *out)
 {
     static const char *const style[] = {[BOX_NODE] = "",
@@ -32,11 +21,11 @@ static void put_box(const Picture *p, int i, Buf *out)
     picture_type(p->g, b->value, &label);
     if (b->node) graph_print_node(p->g, b->node, &whole);
     buf_printf(out, "n%d [label = ", i);
-    quoted(label.data ? label.data : "", out);
+    buf_quoted(out, label.data ? label.data : "");
     buf_puts(out, style[b->kind]);
     if (whole.data) {
         buf_puts(out, ", tooltip = ");
-        quoted(whole.data, out);
+        buf_quoted(out, whole.data);
     }
     buf_puts(out, "];\n");
     out->failed |= label.failed || whole.failed;
@@ -88,9 +77,9 @@ static void go_to(const char *at, const char *path, Buf *out)
         name[8 + k] = '\0';
         indent(d, out);
         buf_puts(out, "subgraph ");
-        quoted(name, out);
+        buf_quoted(out, name);
         buf_puts(out, " { label = ");
-        quoted(name + 8, out);
+        buf_quoted(out, name + 8);
         buf_puts(out, ";\n");
     }
 }
