@@ -252,24 +252,13 @@ static bool take_slot(Import *im, Scope *s, const json_t *result, Slot *out)
 /* The nodes of a graph, in im's graph; what it gives. */
 static bool run_graph(Import *im, Scope *around, const json_t *holder, const Slot *operand, int n, Slots *out)
 {
-    json_t *body, *placeholders, *results, *tv, *v;
+    json_t *placeholders, *results, *v;
     const char *tag, *name;
     size_t i;
-    TRY(json_want_object(holder, "graph", &body, im->err));
-    TRY(json_want_array(body, "inputs", &placeholders, im->err));
-    TRY(json_want_array(body, "outputs", &results, im->err));
-    TRY(json_want_object(body, "tensor_values", &tv, im->err));
-    if (around->depth >= MAX_SUBGRAPH_DEPTH)
-        return fail(im->err, E_LIMIT, "subgraphs nested deeper than %d", MAX_SUBGRAPH_DEPTH);
+    Scope inner;
+    TRY(scope_open(im, around, holder, &inner, &placeholders, &results));
     if (json_array_size(placeholders) != (size_t)n)
         return fail(im->err, E_FORMAT, "the graph takes %zu operands, %d are given", json_array_size(placeholders), n);
-    Scope inner = {.outer = around,
-                   .graph = body,
-                   .tensor_values = tv,
-                   .sym_int_values = json_object_get(body, "sym_int_values"),
-                   .sym_bool_values = json_object_get(body, "sym_bool_values"),
-                   .sym_float_values = json_object_get(body, "sym_float_values"),
-                   .depth = around->depth + 1};
     bool ok = true;
     json_t *p, *r;
     json_array_foreach(placeholders, i, p)

@@ -488,24 +488,32 @@ static const char *any_name(const json_t *out)
     return name ? name : number_in(out);
 }
 
+bool scope_open(Import *im, Scope *around, const json_t *holder, Scope *inner, json_t **placeholders, json_t **results)
+{
+    json_t *body, *tv;
+    if (around->depth >= MAX_SUBGRAPH_DEPTH)
+        return fail(im->err, E_LIMIT, "subgraphs nested deeper than %d", MAX_SUBGRAPH_DEPTH);
+    TRY(json_want_object(holder, "graph", &body, im->err));
+    TRY(json_want_array(body, "inputs", placeholders, im->err));
+    TRY(json_want_array(body, "outputs", results, im->err));
+    TRY(json_want_object(body, "tensor_values", &tv, im->err));
+    *inner = (Scope){.outer = around,
+                     .graph = body,
+                     .tensor_values = tv,
+                     .sym_int_values = json_object_get(body, "sym_int_values"),
+                     .sym_bool_values = json_object_get(body, "sym_bool_values"),
+                     .sym_float_values = json_object_get(body, "sym_float_values"),
+                     .depth = around->depth + 1};
+    return true;
+}
+
 static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
 {
-    json_t *inputs, *body, *placeholders, *results, *tv;
+    json_t *inputs, *placeholders, *results;
+    Scope inner;
     TRY(json_want_array(node, "inputs", &inputs, im->err));
-    if (s->depth >= MAX_SUBGRAPH_DEPTH)
-        return fail(im->err, E_LIMIT, "subgraphs nested deeper than %d", MAX_SUBGRAPH_DEPTH);
     const json_t *holder = json_object_get(json_object_get(json_array_get(inputs, (size_t)at), "arg"), "as_graph");
-    TRY(json_want_object(holder, "graph", &body, im->err) || within(im->err, "argument %d", at));
-    TRY(json_want_array(body, "inputs", &placeholders, im->err));
-    TRY(json_want_array(body, "outputs", &results, im->err));
-    TRY(json_want_object(body, "tensor_values", &tv, im->err));
-    Scope inner = {.outer = s,
-                   .graph = body,
-                   .tensor_values = tv,
-                   .sym_int_values = json_object_get(body, "sym_int_values"),
-                   .sym_bool_values = json_object_get(body, "sym_bool_values"),
-                   .sym_float_values = json_object_get(body, "sym_float_values"),
-                   .depth = s->depth + 1};
+    TRY(scope_open(im, s, holder, &inner, &placeholders, &results) || within(im->err, "argument %d", at));
     size_t first = (size_t)at + 1, n = json_array_size(placeholders), given = json_array_size(inputs);
     /* invoke_subgraph puts an identifier between the graph and its operands */
     if (given > first + n) first = given - n;

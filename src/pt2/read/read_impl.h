@@ -44,6 +44,8 @@ bool read_sym(Import *im, const json_t *v, Expr **out);
 /* A constant: an integer, a float ("Infinity", "-Infinity" and "NaN" too), a truth value. */
 bool read_number(Import *im, const json_t *v, Expr **out);
 bool read_meta(Import *im, const json_t *meta, DType *t, int *rank, Expr **dim);
+/* The scope of a graph in a graph: its names see those around it. holder: what "graph" stands in. */
+bool scope_open(Import *im, Scope *around, const json_t *holder, Scope *inner, json_t **placeholders, json_t **results);
 Slot *scope_find(const Scope *s, const char *name);
 bool scope_put(Import *im, Scope *s, const char *name, Slot slot);
 /* signature.c */
