@@ -238,21 +238,26 @@ static Expr *optional(const Node *n, const char *name)
     return i >= 0 ? arg_e(n, i) : NULL;
 }
 
+static Attention attention_of(Onnx *o, const Node *n)
+{
+    const Expr *cap = optional(n, "softcap");
+    return (Attention){.o = o,
+                       .n = n,
+                       .q = arg_v(n, Q),
+                       .k = arg_v(n, K),
+                       .v = arg_v(n, V),
+                       .mask = arg_v(n, MASK),
+                       .lower = optional(n, "lower"),
+                       .upper = optional(n, "upper"),
+                       .scale = optional(n, "scale"),
+                       .softcap = cap ? ex_number(cap) : 0};
+}
+
 void out_sdpa(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    Attention a = {.o = o,
-                   .n = n,
-                   .q = arg_v(n, Q),
-                   .k = arg_v(n, K),
-                   .v = arg_v(n, V),
-                   .mask = arg_v(n, MASK),
-                   .lower = optional(n, "lower"),
-                   .upper = optional(n, "upper"),
-                   .scale = optional(n, "scale")};
-    const Expr *cap = optional(n, "softcap");
+    Attention a = attention_of(o, n);
     bool causal = arg_b(n, CAUSAL);
-    a.softcap = !cap ? 0 : ex_number(cap);
     bool half = a.q->dtype == DT_F16 || a.q->dtype == DT_BF16;
     a.t = half && o->opt.profile != ONNX_FOR_TENSORRT ? DT_F32 : a.q->dtype;
     if (a.q->rank != 4) {
@@ -275,19 +280,9 @@ void out_sdpa(Onnx *o, const Node *n, const char *text)
 void out_sdpa_quantized(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    const Expr *cap = optional(n, "softcap");
-    Attention a = {.o = o,
-                   .n = n,
-                   .q = arg_v(n, Q),
-                   .k = arg_v(n, K),
-                   .v = arg_v(n, V),
-                   .mask = arg_v(n, MASK),
-                   .lower = optional(n, "lower"),
-                   .upper = optional(n, "upper"),
-                   .softcap = cap ? ex_number(cap) : 0,
-                   .t = DT_F32,
-                   .scale = optional(n, "scale"),
-                   .rounds = true};
+    Attention a = attention_of(o, n);
+    a.t = DT_F32;
+    a.rounds = true;
     if (a.q->dtype != DT_F32) {
         refuse(o, "attention of %s is a form of runs: write the model before it is prepared for one",
                dtype_name(a.q->dtype));

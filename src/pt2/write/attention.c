@@ -9,7 +9,7 @@
 #include "pt2/write/write_impl.h"
 #include "facts/strides.h"
 
-enum { MASK = 3, CAUSAL = 5, SCALE = 6, GQA = 7, SOFTCAP, LOWER, UPPER };
+enum { MASK = 3, CAUSAL = 5, GQA = 7, SOFTCAP, LOWER, UPPER };
 
 typedef struct Attention {
     Emit *e;
@@ -197,17 +197,22 @@ static Expr *optional(const Node *n, const char *name)
     return i >= 0 && n->arg[i].kind == ARG_EXPR ? n->arg[i].e : NULL;
 }
 
+static Attention attention_of(Emit *e, const Node *n)
+{
+    return (Attention){e,
+                       n,
+                       n->arg[0].v,
+                       n->arg[1].v,
+                       n->arg[2].v,
+                       n->arg[MASK].kind == ARG_VALUE ? n->arg[MASK].v : NULL,
+                       optional(n, "lower"),
+                       optional(n, "upper"),
+                       n->arg[op_param(n->op, "scale")]};
+}
+
 bool spell_attention(Emit *e, const Node *n)
 {
-    Attention a = {e,
-                   n,
-                   n->arg[0].v,
-                   n->arg[1].v,
-                   n->arg[2].v,
-                   n->arg[MASK].kind == ARG_VALUE ? n->arg[MASK].v : NULL,
-                   optional(n, "lower"),
-                   optional(n, "upper"),
-                   n->arg[SCALE]};
+    Attention a = attention_of(e, n);
     ExprPool *p = e->g->ex;
     const Expr *softcap = optional(n, "softcap");
     bool causal = n->arg[CAUSAL].kind == ARG_EXPR && n->arg[CAUSAL].e->i;
@@ -232,15 +237,7 @@ bool spell_attention(Emit *e, const Node *n)
 /* Spelled out: no op of ATen's has a quantizer inside. */
 bool spell_sdpa_quantized(Emit *e, const Node *n)
 {
-    Attention a = {e,
-                   n,
-                   n->arg[0].v,
-                   n->arg[1].v,
-                   n->arg[2].v,
-                   n->arg[MASK].kind == ARG_VALUE ? n->arg[MASK].v : NULL,
-                   optional(n, "lower"),
-                   optional(n, "upper"),
-                   n->arg[op_param(n->op, "scale")]};
+    Attention a = attention_of(e, n);
     const Expr *softcap = optional(n, "softcap");
     if (a.q->dtype != DT_F32)
         return fail(e->err, E_UNSUPPORTED, "attention of %s is a form of runs: write the model before it is prepared",
