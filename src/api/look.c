@@ -4,7 +4,6 @@
 #include "base/jsonw.h"
 #include "plan/memory.h"
 #include "program/graph_report.h"
-#include "program/passes.h"
 #include "program/prepare.h"
 #include "run/session.h"
 
@@ -12,10 +11,8 @@ char *qkv_model_graph_json(const qkv_model *m, const char *passes, qkv_error *er
 {
     Err e = api_begin();
     Buf b = {0};
-    unsigned list;
     Prepared r;
-    if (!GIVEN(m) || !passes_named(passes, &list, &e) || !program_prepare(&m->program, list, &r, &e))
-        return api_null(&e, err);
+    if (!GIVEN(m) || !program_prepare_named(&m->program, passes, &r, &e)) return api_null(&e, err);
     bool ok = api_whole(graph_report(m->program.source, r.graph ? r.graph : m->program.graph, &b, &e), &e);
     prepared_free(&r);
     if (ok) return b.data;

@@ -18,10 +18,8 @@ char *qkv_model_graph_text_after(const qkv_model *m, const char *passes, qkv_err
 {
     Err e = api_begin();
     Buf b = {0};
-    unsigned list;
     Prepared r;
-    if (!GIVEN(m) || !passes_named(passes, &list, &e) || !program_prepare(&m->program, list, &r, &e))
-        return api_null(&e, err);
+    if (!GIVEN(m) || !program_prepare_named(&m->program, passes, &r, &e)) return api_null(&e, err);
     graph_print(r.graph ? r.graph : m->program.graph, &b);
     prepared_free(&r);
     if (!b.failed && !mem_ran_out()) return b.data ? b.data : mem_strdup(""); /* a graph of nothing */
@@ -38,12 +36,11 @@ static bool view(const qkv_model *m, const qkv_graph_options *o, Buf *out, Err *
                                                                                  picture_svg};
     const PictureOptions part = {o->module, o->op, o->around, o->hops};
     bool whole = !o->module && !o->op && !o->around && o->format == QKV_GRAPH_TEXT;
-    unsigned list = 0;
     Prepared r = {0};
     if (o->hops < 0) return fail(err, E_USAGE, "hops %d: expected 0 or more", o->hops);
     if (o->as_run && o->passes) return fail(err, E_USAGE, "as_run stands for all passes of a session: give no passes");
     TRY(api_known(qkv_graph_format_name(o->format), "qkv_graph_format", (int)o->format, err));
-    if (o->as_run || o->passes) TRY(passes_named(o->passes, &list, err) && program_prepare(&m->program, list, &r, err));
+    if (o->as_run || o->passes) TRY(program_prepare_named(&m->program, o->passes, &r, err));
     Graph *own = r.graph ? r.graph : graph_copy(m->program.graph, err); /* printing makes expressions */
     bool ok = own != NULL;
     if (ok && whole) graph_print(own, out);

@@ -257,6 +257,12 @@ bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
     return ok;
 }
 
+bool program_prepare_named(const Program *p, const char *names, Prepared *out, Err *err)
+{
+    unsigned list;
+    return passes_named(names, &list, err) && program_prepare(p, list, out, err);
+}
+
 void prepared_free(Prepared *r)
 {
     fusion_free(&r->fusion);

@@ -38,6 +38,8 @@ typedef struct Prepared {
 /* The program itself stays as it is. Passes that do not apply (other dtypes where none was asked for, rules for a packed model) are left out.
  * Errors: E_UNSUPPORTED (bf16 or training for a packed graph, or one with loops and branches), E_LIMIT. */
 bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err);
+/* names: "rewrite,padding", as passes_named() (program/passes.h) takes them. */
+bool program_prepare_named(const Program *p, const char *names, Prepared *out, Err *err);
 void prepared_free(Prepared *r);
 /* What sessions run: the same, made at the first call and kept. PASSES_RUN: with the rules fired as far as every value stays the source's, rows
  * without an allowed key included; with PASS_TRAIN weights whose gradients are outputs are not constants (Value.changes). fusion: NULL where the
