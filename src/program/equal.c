@@ -14,9 +14,6 @@
 #include "shape/solve.h"
 #include "tensor/tolerance.h"
 
-/* Below this share of the largest value a difference in double precision is none: see rewrite/prove.c. */
-#define NO_COUNTEREXAMPLE 1e-6
-
 typedef struct Different {
     bool found, exact; /* exact: on exact payloads; the values are those in double precision */
     int output;
@@ -107,7 +104,7 @@ static bool same_outputs(Pair *p, const Exact *a, const Exact *b)
         char why[200];
         snprintf(why, sizeof why, "%s has no laws in exact arithmetic", boxed ? boxed : "");
         if (boxed) return only_floats(p, why);
-        if (d.first >= 0 && !d.kinds && d.max_rel < NO_COUNTEREXAMPLE) {
+        if (d.first >= 0 && !d.kinds && d.max_rel < EXACT_NO_COUNTEREXAMPLE) {
             text_printf(why, sizeof why, "equal only up to %.2g: rounded constants, or a law that is missing",
                         d.max_rel);
             return only_floats(p, why);

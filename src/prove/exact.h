@@ -50,6 +50,9 @@ typedef struct ExactDifference {
     double max_abs, max_rel; /* of the values in double precision; relative to the largest */
     bool kinds;              /* one is NaN or infinite and the other is not */
 } ExactDifference;
+/* Below this max_rel a difference is not a counterexample: the residues may differ by a constant that was rounded, or
+ * by a law that the algebra does not have. */
+#define EXACT_NO_COUNTEREXAMPLE 1e-6
 /* zeros: elements for which b is 0 may differ. */
 bool exact_same(const ExactTensor *a, const ExactTensor *b, bool zeros, ExactDifference *d);
 #endif

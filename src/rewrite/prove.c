@@ -377,10 +377,7 @@ const char *sense_text(Sense s)
                                : NULL;
 }
 
-/* Values in double precision that differ by less than this share of the largest are not a counterexample: the residues may
- * differ by a constant that was rounded, or by a law that the algebra does not have. */
-#define NO_COUNTEREXAMPLE 1e-6
-#define NO_COUNTEREXAMPLE_ROUNDED 1e-3 /* of a rule that says so of its constants */
+#define NO_COUNTEREXAMPLE_ROUNDED 1e-3 /* of a rule that says that its constants are rounded */
 
 /* Result i of both functions, exactly. False with E_MISMATCH: they differ; with another code: this says nothing. */
 static bool exact_agree(const Cone *c, const Exact *x, int i, Proof *p, Err *err)
@@ -392,7 +389,7 @@ static bool exact_agree(const Cone *c, const Exact *x, int i, Proof *p, Err *err
         if (to->v[k] == 0) p->waived_abs = fmax(p->waived_abs, isnan(from->v[k]) ? INFINITY : fabs(from->v[k]));
     if (exact_same(from, to, zeros, &d)) return true;
     if (exact_boxed(x)) return fail(err, E_UNSUPPORTED, "%s has no laws in exact arithmetic", exact_boxed(x));
-    if (!d.kinds && d.max_rel < (c->claim->rounded ? NO_COUNTEREXAMPLE_ROUNDED : NO_COUNTEREXAMPLE))
+    if (!d.kinds && d.max_rel < (c->claim->rounded ? NO_COUNTEREXAMPLE_ROUNDED : EXACT_NO_COUNTEREXAMPLE))
         return fail(err, E_UNSUPPORTED, "equal only up to %.2g: rounded constants, or a law that is missing",
                     d.max_rel);
     p->max_abs = fmax(p->max_abs, d.max_abs);
