@@ -6,6 +6,7 @@
 #include <string.h>
 #include "lower/lower.h"
 #include "ir/text.h"
+#include "../tap.h"
 
 const char *const golden_families[] = {"view", "pointwise", "reduce", "index", "image", "linalg"};
 const int golden_family_count = sizeof golden_families / sizeof *golden_families;
@@ -164,4 +165,15 @@ bool golden_each(const char *dir, const char *family, char **words, int nwords,
     }
     if (n >= 0) free(entry);
     return ok;
+}
+
+bool golden_all(int argc, char **argv, void (*f)(void *user, const GoldenCase *c))
+{
+    bool each = argc > 2;
+    if (argc < 2) fprintf(stderr, "usage: %s FOLDER [WORD...]\n", argv[0]);
+    for (int k = 0; argc > 1 && k < golden_family_count; k++) {
+        Err err = {0};
+        if (!golden_each(argv[1], golden_families[k], argv + 2, argc - 2, f, &each, &err)) tap_ok(false, "%s", err.msg);
+    }
+    return argc > 1;
 }

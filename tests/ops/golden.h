@@ -26,6 +26,9 @@ typedef enum GoldenSizes { CONSTANT, DISTINCT, SHARED } GoldenSizes;
 
 bool golden_each(const char *dir, const char *family, char **words, int nwords,
                  void (*f)(void *user, const GoldenCase *c), void *user, Err *err);
+/* All families of the folder argv[1], the words after it; user points to a bool: are there words? A family that cannot
+ * be read is a failed test. false: there is no folder, and the usage was printed. */
+bool golden_all(int argc, char **argv, void (*f)(void *user, const GoldenCase *c));
 /* The graph of one case, lowered as import does it; outputs are named output_K after the results. NULL: refused. */
 Graph *golden_graph(const GoldenCase *c, GoldenSizes how, Err *err);
 #endif

@@ -130,16 +130,7 @@ static bool exempt(const Op *op)
 
 int main(int argc, char **argv)
 {
-    if (argc < 2) {
-        fprintf(stderr, "usage: run_ops FOLDER [WORD...]\n");
-        return 2;
-    }
-    bool each = argc > 2;
-    for (int f = 0; f < golden_family_count; f++) {
-        Err err = {0};
-        if (!golden_each(argv[1], golden_families[f], argv + 2, argc - 2, on_case, &each, &err))
-            tap_ok(false, "%s", err.msg);
-    }
+    if (!golden_all(argc, argv, on_case)) return 2;
     for (OpId id = OP_NONE + 1; argc == 2 && id < OP_COUNT; id++) {
         const Op *op = op_get(id);
         if (seen[id].failed)
