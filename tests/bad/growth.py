@@ -9,6 +9,9 @@ ends other than with 0, 1, 3, 4 or 5. TAP.
 """
 import argparse, json, os, subprocess, sys, tempfile, zipfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from protobuf import field, varint  # noqa: E402
+
 TENSOR = {"dtype": 7, "sizes": [{"as_int": 4}], "requires_grad": False, "device": {"type": "cpu", "index": None},
           "strides": [{"as_int": 1}], "storage_offset": {"as_int": 0}, "layout": 7}
 SPEC = '[1, {"type": "builtins.tuple", "context": "null", "children_spec": []}]'
@@ -61,20 +64,6 @@ def bomb(path, n):
                            "data/weights/model_weights_config.json": '{"config": {}}',
                            "data/constants/model_constants_config.json": '{"config": {}}'}.items():
             z.writestr("m/" + name, text)
-
-
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    value = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def value_info(name):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import qkv
 
+from protobuf import field
+
 HERE = os.path.dirname(__file__)
 DIGITS = os.path.join(HERE, "..", "..", "demo", "digits_vit.pt2")
 QKV = os.environ.get("QKV", os.path.join(HERE, "..", "..", "build", "qkv"))
@@ -140,20 +142,6 @@ print(model.cache_note if model else "", flush=True)
 sys.stdin.readline()
 """
 LAYERS, SIZE = 8, 1024
-
-
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    value = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def write_products(path):
