@@ -38,33 +38,20 @@ def without_comments(text):
     return re.sub(r";[^\n]*", "", text)
 
 
-def forms(text):
-    """Texts of the outermost lists."""
-    depth, start = 0, 0
-    for m in TOKEN.finditer(text):
-        if m.group() in "([":
-            start = m.start() if depth == 0 else start
-            depth += 1
-        elif m.group() in ")]":
-            depth -= 1
-            if depth == 0:
-                yield text[start:m.end()]
+def elements(text, start, end):
+    """Spans of the outermost words and lists of text[start:end]."""
+    depth, first = 0, start
+    for m in TOKEN.finditer(text, start, end):
+        if depth == 0:
+            first = m.start()
+        depth += (m.group() in "([") - (m.group() in ")]")
+        if depth == 0:
+            yield first, m.end()
 
 
 def parts(rule):
     """Spans of a rule's name, pattern, graft and guards."""
-    inside, spans, depth, start = rule[1:-1], [], 0, None
-    for m in TOKEN.finditer(inside):
-        if m.group() in "([":
-            start = m.start() if depth == 0 else start
-            depth += 1
-        elif m.group() in ")]":
-            depth -= 1
-            if depth == 0:
-                spans.append((start + 1, m.end() + 1))
-        elif depth == 0:
-            spans.append((m.start() + 1, m.end() + 1))
-    return spans[1:]  # without the word "rule"
+    return list(elements(rule, 1, len(rule) - 1))[1:]  # without the word "rule"
 
 
 def changes(token, captures):
@@ -97,7 +84,8 @@ def rules():
     files = sorted((ROOT / "src/rewrite").glob("*/*.rules")) + [FORMULAS]
     for path in files:
         phase = "recompose"
-        for text in forms(without_comments(path.read_text())):
+        text = without_comments(path.read_text())
+        for text in [text[start:end] for start, end in elements(text, 0, len(text))]:
             words = TOKEN.findall(text)
             if words[1] == "phase":
                 phase = words[2]
