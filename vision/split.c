@@ -181,8 +181,8 @@ static bool add_piece(Cut *c, const char *text, size_t n)
     return true;
 }
 
-/* pcre2_match() from `at` on. PCRE2 does not tell how much it tried: the limit grows until it suffices, and what did not
- * suffice is taken from the tries of the text. */
+/* pcre2_match() from `at` on. PCRE2 does not tell how much it tried: the limit grows until it suffices, and what did
+ * not suffice is taken from the tries of the text. */
 static int find(const Step *step, const char *p, size_t size, size_t at, Cut *c)
 {
     for (uint32_t tries = FEW_TRIES;; tries *= 4) {
