@@ -372,6 +372,16 @@ Value *rw_regroup(Rewrite *rw, Value *x, int nfrom, Expr *const *from, int nto, 
 
 /* ------------------------------------------------------------------ numbers */
 
+Value *rw_view_again(Rewrite *rw, const Node *node, Value *v)
+{
+    const Value *to = node->out[0];
+    int perm[MAX_RANK];
+    TRY_NULL(v);
+    if (node->op->id == OP_reshape) return rw_reshape(rw, v, to->rank, to->dim);
+    if (node->op->id == OP_expand) return rw_expand(rw, v, to->rank, to->dim);
+    return permutation_of(node, perm) ? rw_permute(rw, v, perm) : NULL;
+}
+
 Value *rw_cast(Rewrite *rw, Value *v, DType t)
 {
     if (!v || v->dtype == t) return v;

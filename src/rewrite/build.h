@@ -19,6 +19,8 @@ Value *rw_reshape(Rewrite *rw, Value *v, int rank, Expr *const *dim);
 Value *rw_permute(Rewrite *rw, Value *v, const int *perm);
 Value *rw_swap_last(Rewrite *rw, Value *v); /* transposes the last two axes */
 Value *rw_expand(Rewrite *rw, Value *v, int rank, Expr *const *dim);
+/* The reshape, permutation or expansion that `node` is, of v in place of its operand. v NULL: NULL. */
+Value *rw_view_again(Rewrite *rw, const Node *node, Value *v);
 Value *rw_cast(Rewrite *rw, Value *v, DType t);
 Value *rw_binary(Rewrite *rw, OpId op, Value *v, Arg other); /* add, sub, mul, div with alpha = 1 */
 Value *rw_pad_rank(Rewrite *rw, Value *v, int rank);         /* axes of 1 in front */

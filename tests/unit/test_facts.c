@@ -134,6 +134,28 @@ static void test_truth(void **state)
     graph_free(g);
 }
 
+static void test_truth_within(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("input %a: bool[4]\ninput %b: bool[4]\ninput %s: f32[2, 4]\ninput %hidden: f32[]\n"
+                          "%and: bool[4] = aten.logical_and.default(%a, %b)\n"
+                          "%or: bool[4] = aten.logical_or.default(%a, %b)\n"
+                          "%row: bool[1, 4] = aten.reshape.default(%and, [1, 4])\n"
+                          "%wide: bool[2, 4] = aten.expand.default(%row, [2, 4])\n"
+                          "%column: bool[4, 1] = aten.reshape.default(%and, [4, 1])\n"
+                          "%mask: f32[2, 4] = aten.where.self(%wide, %s, %hidden)\n"
+                          "output mask = %mask\noutput or = %or\noutput column = %column\n");
+    assert_true(truth_within(named(g, "and"), named(g, "b")));
+    assert_true(truth_within(named(g, "wide"), named(g, "a")));
+    assert_true(truth_within(named(g, "mask"), named(g, "wide")));
+    assert_true(truth_within(named(g, "mask"), named(g, "s")));
+    assert_false(truth_within(named(g, "mask"), named(g, "hidden")));
+    assert_false(truth_within(named(g, "or"), named(g, "a")));
+    assert_false(truth_within(named(g, "a"), named(g, "and")));
+    assert_false(truth_within(named(g, "column"), named(g, "a")));
+    graph_free(g);
+}
+
 static void test_axes(void **state)
 {
     (void)state;
@@ -247,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_views),     cmocka_unit_test(test_axes),
                                        cmocka_unit_test(test_constants), cmocka_unit_test(test_range),
                                        cmocka_unit_test(test_positions), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_described), cmocka_unit_test(test_truth)};
+                                       cmocka_unit_test(test_described), cmocka_unit_test(test_truth),
+                                       cmocka_unit_test(test_truth_within)};
     return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
 }

@@ -126,12 +126,7 @@ Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
     case OP_expand:
         x = a[0].v;
         y = without_scale(rw, x, scale, depth + 1);
-        if (x == y) return v;
-        if (n->op->id == OP_reshape) return rw_reshape(rw, y, v->rank, v->dim);
-        if (n->op->id == OP_expand) return rw_expand(rw, y, v->rank, v->dim);
-        int perm[MAX_RANK];
-        permutation_of(n, perm);
-        return rw_permute(rw, y, perm);
+        return x == y ? v : rw_view_again(rw, n, y);
     default: return v;
     }
 }

@@ -140,18 +140,12 @@ static bool settle(Heads *h)
 
 Value *before_upcast(Rewrite *rw, Value *v, DType t)
 {
-    int perm[MAX_RANK];
     if (v->dtype == t) return v;
     if (!v->def || dtype_size(v->dtype) < dtype_size(t)) return NULL;
     const Arg *a = v->def->arg;
     if (v->def->op->id == OP_to_copy) return a[0].v->dtype == t ? a[0].v : NULL;
-    if (v->def->op->id != OP_reshape && v->def->op->id != OP_permute && v->def->op->id != OP_expand) return NULL;
-    Value *x = before_upcast(rw, a[0].v, t);
-    if (!x) return NULL;
-    if (v->def->op->id == OP_reshape) return rw_reshape(rw, x, v->rank, v->dim);
-    if (v->def->op->id == OP_expand) return rw_expand(rw, x, v->rank, v->dim);
-    permutation_of(v->def, perm);
-    return rw_permute(rw, x, perm);
+    if (!(v->def->op->flags & OPF_REARRANGES)) return NULL;
+    return rw_view_again(rw, v->def, before_upcast(rw, a[0].v, t));
 }
 
 static const char *note_of(int masked_rows)

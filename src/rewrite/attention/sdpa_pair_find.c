@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/vec.h"
+#include "facts/truth.h"
 #include "rewrite/attention/scores.h"
 
 enum { MAX_FOLLOWED = 32, MAX_ALIKE = 8 };
@@ -283,42 +284,6 @@ static bool product_root(Pair *p, const Seen *s, Node *n)
 
 /* ------------------------------------------------------------------ following */
 
-/* Does an operator that reads its result broadcast it as it would its operand? */
-static bool broadcasts(const Node *n)
-{
-    const Value *x = n->arg[0].v, *y = n->out[0];
-    int more = y->rank - x->rank;
-    if (n->op->id == OP_expand) return true;
-    if (n->op->id != OP_reshape || more < 0 || !exprs_same(x->rank, x->dim, y->dim + more)) return false;
-    for (int i = 0; i < more; i++)
-        if (!is_one(y->dim[i])) return false;
-    return true;
-}
-
-/* Is what `keep` hides hidden by the mask, too? Both are broadcast to the scores. */
-static bool hidden_by(const Value *mask, const Value *keep, int depth)
-{
-    const Node *m = mask ? mask->def : NULL;
-    if (mask == keep) return true;
-    if (!m || depth > 6) return false;
-    switch (m->op->id) {
-    case OP_where_self:
-        return m->arg[0].kind == ARG_VALUE &&
-               (m->arg[0].v == keep || (m->arg[1].kind == ARG_VALUE && hidden_by(m->arg[1].v, keep, depth + 1)));
-    case OP_logical_and:
-    case OP_bitwise_and_Tensor:
-        return (m->arg[0].kind == ARG_VALUE && hidden_by(m->arg[0].v, keep, depth + 1)) ||
-               (m->arg[1].kind == ARG_VALUE && hidden_by(m->arg[1].v, keep, depth + 1));
-    case OP_reshape:
-    case OP_permute:
-    case OP_expand:
-        if (broadcasts(m) && hidden_by(m->arg[0].v, keep, depth + 1)) return true;
-        return keep->def && keep->def->op == m->op && arg_same(&m->arg[1], &keep->def->arg[1]) &&
-               hidden_by(m->arg[0].v, keep->def->arg[0].v, depth + 1);
-    default: return false;
-    }
-}
-
 /* dS set to 0 where a condition of the mask hides keys, as the gradient of masked_fill does. */
 static bool masked_again(Pair *p, const Seen *s, const Node *n)
 {
@@ -331,7 +296,7 @@ static bool masked_again(Pair *p, const Seen *s, const Node *n)
         bool negated = c->def && (c->def->op->id == OP_logical_not || c->def->op->id == OP_bitwise_not);
         c = negated ? c->def->arg[0].v : RW(p->rw, logical_not, arg_value(c));
     }
-    return c && hidden_by(mask, c, 0);
+    return c && truth_within(mask, c);
 }
 
 static bool is_inner(const Pair *p, const Node *n)

@@ -73,10 +73,8 @@ static int64_t axis_of(const Arg *a, const Value *x)
 static Value *view_of(Rewrite *rw, const Node *node, Value *y)
 {
     const Value *v = node->out[0];
-    int perm[MAX_RANK];
     TRY_NULL(y);
-    if (node->op->id == OP_reshape) return rw_reshape(rw, y, v->rank, v->dim);
-    if (permutation_of(node, perm)) return rw_permute(rw, y, perm);
+    if (node->op->flags & OPF_REARRANGES) return rw_view_again(rw, node, y);
     int64_t d = axis_of(&node->arg[1], y);
     if (d < 0 || d >= y->rank || node->arg[2].kind != ARG_EXPR) return NULL;
     Expr *start = node->arg[2].e;
