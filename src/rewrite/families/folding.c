@@ -159,9 +159,11 @@ static bool fold(Rewrite *rw, const Product *p, bool scale, bool shift, int n, V
 {
     Arg arg[16];
     memcpy(arg, p->node->arg, (size_t)p->node->op->schema->nparams * sizeof *arg);
-    if (scale) arg[1] = arg_value(new_weight(rw, p, n, from));
-    if (shift || (scale && p->b)) arg[2] = arg_value(arg[1].v ? new_bias(rw, p, n, from) : NULL);
-    if (!arg[1].v || (arg[2].kind == ARG_VALUE && !arg[2].v)) return false;
+    Value *w = scale ? new_weight(rw, p, n, from) : NULL, *b = NULL;
+    if (scale) TRY(w);
+    if (shift || (scale && p->b)) TRY(b = new_bias(rw, p, n, from));
+    if (w) arg[1] = arg_value(w);
+    if (b) arg[2] = arg_value(b);
     Value *y = rw_add(rw, p->node->op->id, p->node->op->schema->nparams, arg);
     *out = arg_value(y);
     return y != NULL;
