@@ -475,6 +475,50 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
         p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
 }
 
+/* The coefficient of the term t in e. */
+static int64_t coefficient(Expr *e, const Term *t)
+{
+    Term u;
+    for (int i = 0; i < (e->kind == EX_ADD ? e->nargs : 1); i++) {
+        term_of(e->kind == EX_ADD ? e->args[i] : e, &u);
+        if (compare_factors(&u, t) == 0) return u.coef;
+    }
+    return 0;
+}
+
+/* e as its range says more: x is c*(x//c) + x % c, so that n - n//2 is n//2 + n % 2. x//c or x % c is the k-th factor of
+ * e's terms for which that holds. NULL: there are fewer. */
+static Expr *by_quotient(ExprPool *p, Expr *e, int k)
+{
+    Term t, atom;
+    for (int i = 0; i < (e->kind == EX_ADD ? e->nargs : 1); i++) {
+        term_of(e->kind == EX_ADD ? e->args[i] : e, &t);
+        for (int f = 0; f < t.n; f++) {
+            Expr *x = t.factor[f]->nargs ? t.factor[f]->args[0] : NULL, *c = x ? t.factor[f]->args[1] : NULL;
+            bool divides = t.factor[f]->kind == EX_FLOORDIV || t.factor[f]->kind == EX_MOD;
+            if (!divides || x->is_float || c->kind != EX_INT || c->i < 2) continue;
+            term_of(x->kind == EX_ADD ? x->args[x->nargs - 1] : x, &atom);
+            int64_t has = atom.n ? coefficient(e, &atom) : 0;
+            if (!has || has % atom.coef || k-- > 0) continue;
+            Expr *zero = ex_sub(p, ex_add(p, ex_mul(p, c, ex_floordiv(p, x, c)), ex_mod(p, x, c)), x);
+            return ex_add(p, e, ex_mul(p, ex_int(p, has / atom.coef), zero));
+        }
+    }
+    return NULL;
+}
+
+static bool not_negative(ExprPool *p, Expr *e)
+{
+    int64_t lo, hi;
+    ex_range(p, e, &lo, &hi);
+    for (int k = 0; lo < 0 && k < 2; k++) {
+        Expr *other = by_quotient(p, e, k);
+        if (!other) return false;
+        ex_range(p, other, &lo, &hi);
+    }
+    return lo >= 0;
+}
+
 /* a <= b by their ranges, or by how they are made: Min(b, ..) <= b, a <= Max(a, ..), Max(0, b - 1) <= b, x % b <= b.
  * What was bounded once is so bounded to itself: lowering a slice again, as a packed model is read, gives the same
  * sizes. */
@@ -489,8 +533,7 @@ static bool at_most(ExprPool *p, Expr *a, Expr *b, int depth)
     }
     Expr *room = ex_sub(p, b, a);
     if (!room) return false;
-    ex_range(p, room, &lo, &hi);
-    if (lo >= 0) return true;
+    if (not_negative(p, room)) return true;
     if (depth == 0) return false;
     if (a->kind == EX_MIN && (at_most(p, a->args[0], b, depth - 1) || at_most(p, a->args[1], b, depth - 1)))
         return true;

@@ -130,7 +130,9 @@ static void test_ranges(void **state)
         {"s0 >= 2", "True"},       {"s0 > 8", "False"},          {"s0 == 9", "False"}, {"s0 != 1", "True"},
         {"Max(1, s0)", "s0"},      {"Min(s0, 8)", "s0"},         {"s0//9", "0"},       {"s0 % 9", "s0"},
         {"(9*s1 + s0) % 9", "s0"}, {"(9*s1 + s0)//9", "s1"},     {"s1 >= 1", "True"},  {"s0*s1 >= 2", "True"},
-        {"s0 + s1 != 0", "True"},  {"Max(0, s0 - 2)", "s0 - 2"},
+        {"s0 + s1 != 0", "True"},  {"Max(0, s0 - 2)", "s0 - 2"}, {"Min(s1, s1//2)", "s1//2"},
+        {"Max(s1, (s1 + 1)//2)", "s1"}, {"Min(s1, s1//2 + s1 % 2)", "s1//2 + s1 % 2"},
+        {"Max(0, 2*s1 - 2*(s1//3) - s1 % 3)", "2*s1 - 2*(s1//3) - s1 % 3"}, {"Max(s1 - s1//3*3, 2)", "2"},
     };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         if (parsed(p, same[i][0]) != parsed(p, same[i][1]))
