@@ -486,22 +486,48 @@ static int64_t coefficient(Expr *e, const Term *t)
     return 0;
 }
 
-/* e as its range says more: x is c*(x//c) + x % c, so that n - n//2 is n//2 + n % 2. x//c or x % c is the k-th factor of
- * e's terms for which that holds. NULL: there are fewer. */
+static Term term_at(Expr *e, int i)
+{
+    Term t;
+    term_of(e->kind == EX_ADD ? e->args[i] : e, &t);
+    return t;
+}
+
+/* e without its x, which is c*(x//c) + x % c. NULL: x is not in it. */
+static Expr *without(ExprPool *p, Expr *e, Expr *x, Expr *c)
+{
+    Term atom = term_at(x, x->kind == EX_ADD ? x->nargs - 1 : 0);
+    int64_t has = atom.n ? coefficient(e, &atom) : 0;
+    if (!has || has % atom.coef) return NULL;
+    Expr *zero = ex_sub(p, ex_add(p, ex_mul(p, c, ex_floordiv(p, x, c)), ex_mod(p, x, c)), x);
+    return ex_add(p, e, ex_mul(p, ex_int(p, has / atom.coef), zero));
+}
+
+static bool divides(const Expr *e) /* x//c, x % c */
+{
+    return (e->kind == EX_FLOORDIV || e->kind == EX_MOD) && !e->args[0]->is_float && e->args[1]->kind == EX_INT &&
+           e->args[1]->i > 1;
+}
+
+/* e as its range says more: n - n//2 is n//2 + n % 2, and n//2 - n//4 is n//4 + n//2 % 2. Of the ways to do that the
+ * k-th; NULL: there are fewer. */
 static Expr *by_quotient(ExprPool *p, Expr *e, int k)
 {
-    Term t, atom;
-    for (int i = 0; i < (e->kind == EX_ADD ? e->nargs : 1); i++) {
-        term_of(e->kind == EX_ADD ? e->args[i] : e, &t);
+    int terms = e->kind == EX_ADD ? e->nargs : 1;
+    for (int i = 0; i < terms; i++) {
+        Term t = term_at(e, i);
         for (int f = 0; f < t.n; f++) {
-            Expr *x = t.factor[f]->nargs ? t.factor[f]->args[0] : NULL, *c = x ? t.factor[f]->args[1] : NULL;
-            bool divides = t.factor[f]->kind == EX_FLOORDIV || t.factor[f]->kind == EX_MOD;
-            if (!divides || x->is_float || c->kind != EX_INT || c->i < 2) continue;
-            term_of(x->kind == EX_ADD ? x->args[x->nargs - 1] : x, &atom);
-            int64_t has = atom.n ? coefficient(e, &atom) : 0;
-            if (!has || has % atom.coef || k-- > 0) continue;
-            Expr *zero = ex_sub(p, ex_add(p, ex_mul(p, c, ex_floordiv(p, x, c)), ex_mod(p, x, c)), x);
-            return ex_add(p, e, ex_mul(p, ex_int(p, has / atom.coef), zero));
+            const Expr *q = t.factor[f];
+            if (!divides(q)) continue;
+            Expr *other = without(p, e, q->args[0], q->args[1]);
+            for (int j = 0; j < terms && !other && q->kind == EX_FLOORDIV; j++) {
+                Term u = term_at(e, j);
+                Expr *d = u.n == 1 ? u.factor[0] : NULL; /* x//c of x//(c*m) */
+                if (d && d->kind == EX_FLOORDIV && divides(d) && d->args[0] == q->args[0] && d != q &&
+                    q->args[1]->i % d->args[1]->i == 0)
+                    other = without(p, e, d, ex_int(p, q->args[1]->i / d->args[1]->i));
+            }
+            if (other && k-- == 0) return other;
         }
     }
     return NULL;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# run_pack with a folder of its own.   pack.sh RUN_PACK SMALL_FOLDER
+# A program with a folder of its own as the last argument.   scratch.sh PROGRAM ARGUMENT...
 set -e
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-"$1" "$2" "$dir"
+"$@" "$dir"

@@ -133,6 +133,7 @@ static void test_ranges(void **state)
         {"s0 + s1 != 0", "True"},  {"Max(0, s0 - 2)", "s0 - 2"}, {"Min(s1, s1//2)", "s1//2"},
         {"Max(s1, (s1 + 1)//2)", "s1"}, {"Min(s1, s1//2 + s1 % 2)", "s1//2 + s1 % 2"},
         {"Max(0, 2*s1 - 2*(s1//3) - s1 % 3)", "2*s1 - 2*(s1//3) - s1 % 3"}, {"Max(s1 - s1//3*3, 2)", "2"},
+        {"Min(s1//2, s1//4)", "s1//4"}, {"Min(s1//6, (s1//3)//2)", "s1//6"}, {"Max(s1//3, s1//12)", "s1//3"},
     };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         if (parsed(p, same[i][0]) != parsed(p, same[i][1]))
