@@ -548,16 +548,22 @@ static bool weight(Reader *r)
     return true;
 }
 
-/* The text's name for a data-dependent size; no other size may be declared differently than inferred. */
+/* The text's name for a data-dependent size. Any other one that is declared differently than inferred must be the same
+ * when it runs: the file's writer may have seen that two expressions are equal where we do not. */
 static bool named_size(Reader *r, Expr **have, Expr *declared)
 {
+    ExprPool *p = r->g->ex;
     Symbol *fresh = (*have)->kind == EX_SYM ? expr_symbol(r->g->ex, (int)(*have)->i) : NULL;
     bool mine = fresh && (fresh->source == SYM_SIZE || fresh->source == SYM_GONE) && fresh->value &&
                 fresh->value->id >= r->made_from;
     if (!mine || declared->kind != EX_SYM) {
+        Expr *same = ex_make(p, EX_EQ, declared, *have, NULL);
+        bool open = same && !ex_is_const(same) && !(declared->symbols & ~(*have)->symbols) &&
+                    !ex_data_dependent(p, same);
+        if (open) return graph_require(r->g, same, r->err, "line %d: the declared size of a result", r->line);
         Buf says = {0}, gives = {0};
-        ex_print(r->g->ex, declared, &says);
-        ex_print(r->g->ex, *have, &gives);
+        ex_print(p, declared, &says);
+        ex_print(p, *have, &gives);
         fail(r->err, E_FORMAT, "line %d: the declared size %.200s of a result is not what the op gives, %.200s",
              r->line, says.data ? says.data : "", gives.data ? gives.data : "");
         buf_free(&says);

@@ -240,6 +240,25 @@ static void test_refused(void **state)
     if (graph_parse("weight %w: f32[2] = buffer \"f32[2]\"", NULL, NULL, &err)) STOP("a weight without data");
 }
 
+/* A size may be written as its writer knew it: it must be what the op gives when it runs. */
+static void test_declared_otherwise(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Graph *g = graph_parse("symbol N in [1, 8]\ninput %x: f32[N, 3]\n"
+                           "%a: f32[N % 5, 3] = aten.relu.default(%x)\noutput a = %a\n",
+                           NULL, NULL, &err);
+    if (!g) STOP("%s", err.msg);
+    assert_int_equal(g->nrequire, 1);
+    assert_string_equal(g->require[0].where, "line 3: the declared size of a result");
+    assert_true(g->output[0].value->dim[0] == g->input[0]->dim[0]);
+    graph_free(g);
+    g = graph_parse("symbol N in [1, 8]\ninput %x: f32[N, 3]\n%a: f32[N + 1, 3] = aten.relu.default(%x)\n", NULL, NULL,
+                    &err);
+    assert_null(g);
+    assert_non_null(strstr(err.msg, "the declared size N + 1 of a result"));
+}
+
 /* Cut anywhere, or with any one byte changed: read or refused, nothing for the sanitizers;
  * what is read prints stably. */
 static void test_bytes(void **state)
@@ -340,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_same),      cmocka_unit_test(test_bodies),  cmocka_unit_test(test_symbols),
         cmocka_unit_test(test_spellings), cmocka_unit_test(test_call),    cmocka_unit_test(test_refused),
         cmocka_unit_test(test_bytes),     cmocka_unit_test(test_modules), cmocka_unit_test(test_renamed),
+        cmocka_unit_test(test_declared_otherwise),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
