@@ -11,12 +11,12 @@
 # make wheel       a wheel of the Python package for any Linux with glibc 2.28 into dist/ (tools/wheels.py makes others)
 # make release     VERSION=0.2.0: changelog, wheels, deb, source archive, SBOM and hashes in dist/, and the tag
 # make soak        [MINUTES=120]: threads that load, run, fail and break off in one process, whose memory stays flat
-# make asan | fuzz | bench | clean
+# make asan | tsan | fuzz | bench | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
 .PHONY: all tests demo demo-minilm check check-all coverage-attention mutants tutorial abidiff
-.PHONY: asan-build asan fuzz bench soak
+.PHONY: asan-build asan tsan-build tsan fuzz bench soak
 .PHONY: wheel prefixed install uninstall deb release clean
 all: build/build.ninja
 	@ninja -C build $(NINJAFLAGS) product
@@ -70,6 +70,19 @@ build-asan/build.ninja:
 asan-build: build-asan/build.ninja
 	@ninja -C build-asan
 
+# Threads of our own in place of OpenMP's, which ThreadSanitizer does not see into; only the programs that start threads.
+build-tsan/build.ninja:
+	@tools/setup.sh build
+	@tools/setup.sh check
+	@meson setup build-tsan -Db_sanitize=thread -Db_lundef=false -Doptimization=1 -Ddebug=false -Dopenmp=disabled \
+	  -Dc_args=-g1 >/dev/null
+
+tsan-build: build-tsan/build.ninja
+	@ninja -C build-tsan tests/unit/test_team tests/unit/test_shared tests/models/run_company tests/models/soak
+
+tsan: tsan-build
+	@TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 meson test -C build-tsan --no-rebuild --print-errorlogs --suite threads
+
 asan: asan-build
 	@meson test -C build-asan --no-rebuild --print-errorlogs
 
@@ -110,4 +123,4 @@ release:
 	@tools/release.sh "$(VERSION)"
 
 clean:
-	@rm -rf build build-asan build-wheel* build-release dist
+	@rm -rf build build-asan build-tsan build-wheel* build-release dist

@@ -57,6 +57,7 @@ suite_locale() { # a program that uses the library may have a decimal comma
   comma=$(tests/locale.sh build/locale) && LOCPATH="$comma" QKV_TEST_LOCALE=de_DE.UTF-8 programs locale build --suite locale "$@"
 }
 suite_asan() { programs asan build-asan "$@"; }
+suite_tsan() { TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 programs tsan build-tsan --suite threads "$@"; }
 suite_python_1() { pytest --durations=20 ${@:-$(python_files 1)}; }
 suite_python_2() { pytest --durations=20 ${@:-$(python_files 0)}; }
 suite_golden() { $python tools/golden.py --check "$@"; }
@@ -76,7 +77,7 @@ done
 
 quick="c layers oplists checksrc checktext changelog commits documents findings install wheel"
 # longest first, so that the two lanes end together
-large="python_1 python_2 spellings models asan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend opinfo golden onnx_types"
+large="python_1 python_2 spellings models asan tsan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend opinfo golden onnx_types"
 
 run() { # SUITE ARGUMENT...: its output into a log, its exit code, time and processor time remembered
   local name=$1 code=0 start=$SECONDS log
@@ -112,7 +113,7 @@ case "$mode" in
   only)
     [ $# -ge 2 ] && declare -F "suite_$2" >/dev/null || { echo "tools/check.sh only SUITE: one of the suites of tools/check.sh list" >&2; exit 2; }
     mkdir -p $logs
-    [ "$2" = asan ] && make asan-build
+    case $2 in asan | tsan) make $2-build ;; esac
     PROCESSES=2 QKV_SHARE=1 "suite_$2" "${@:3}"
     exit ;;
   quick | all) ;;
@@ -124,7 +125,10 @@ if [ "$mode" = quick ]; then
   lanes ${quick#c } python_1 python_2
 else
   have ray || echo "skipped: tests/python/test_ray.py (no ray in .venv)" >>$logs/skipped
-  make asan-build >$logs/asan_build.log 2>&1 </dev/null || echo "asan_build=$logs/asan_build.log:1" >>$logs/suites
+  for sanitizer in asan tsan; do
+    make $sanitizer-build >$logs/${sanitizer}_build.log 2>&1 </dev/null ||
+      echo "${sanitizer}_build=$logs/${sanitizer}_build.log:1" >>$logs/suites
+  done
   tests/locale.sh build/locale >/dev/null 2>&1 && large="$large locale" ||
     echo "skipped: locale (tests/locale.sh cannot make a locale with a decimal comma)" >>$logs/skipped
   lanes $large $(levels | sed s/^/level_/) $quick

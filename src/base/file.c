@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -184,15 +185,13 @@ struct OutFile {
 
 /* Names of temporary files that exist, for a signal handler. */
 enum { MAX_OPEN = 64 };
-static const char *volatile open_files[MAX_OPEN];
+static _Atomic(const char *) open_files[MAX_OPEN];
 
 static int remember(const char *name)
 {
     for (int i = 0; i < MAX_OPEN; i++) {
         const char *none = NULL;
-        if (__atomic_compare_exchange_n((const char **)(uintptr_t)&open_files[i], &none, name, false, __ATOMIC_SEQ_CST,
-                                        __ATOMIC_SEQ_CST))
-            return i;
+        if (atomic_compare_exchange_strong(&open_files[i], &none, name)) return i;
     }
     return -1;
 }
@@ -200,14 +199,14 @@ static int remember(const char *name)
 void outfile_abort_all(void)
 {
     for (int i = 0; i < MAX_OPEN; i++) {
-        const char *name = open_files[i];
+        const char *name = atomic_load(&open_files[i]);
         if (name) unlink(name);
     }
 }
 
 static void release(OutFile *o)
 {
-    if (o->slot >= 0) open_files[o->slot] = NULL;
+    if (o->slot >= 0) atomic_store(&open_files[o->slot], NULL);
     if (o->fd >= 0) close(o->fd);
     mem_free(o->path);
     mem_free(o->temporary);

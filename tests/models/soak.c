@@ -273,7 +273,7 @@ static void soak(double minutes, uint64_t seed)
     over = true;
     for (int i = 0; i < WORKERS; i++) pthread_join(thread[i], NULL);
     tap_ok(!wrong, "%ld turns, %ld of them wrong", turns, wrong);
-#if !defined(__SANITIZE_ADDRESS__) /* which keeps what is freed */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which keep what is freed, and who wrote where */
     long allowed = minutes < SHORT ? 2000000 : first.resident / 100;
     tap_ok(most <= first.resident + allowed, "memory: %.2f MB at most, %.2f MB at first", (double)most / 1e6,
            (double)first.resident / 1e6);
