@@ -1,7 +1,8 @@
 /* Differential fuzzing: random graphs of real ops, and the same values every way that qkv has to run them. The plain
  * graph, one step a node, is what counts; beside it: through a .pt2, optimised, on two threads, rewritten with proof,
  * rewritten and saved, packed, through ONNX and back. Multiplied in bf16, which a difference of large values may leave
- * nothing of, dtypes, sizes and what is finite must be the same. TAP.
+ * nothing of, dtypes, sizes and what is finite must be the same. The gradients of a loss are run in three ways,
+ * too; tests/unit/test_grad.c holds them to finite differences. TAP.
  *
  *     run_random FOLDER [--runs N] [--seed N] [--print]       FOLDER: where files may be written; the same seed, the
  *                                                             same graphs; --print: the graph of each
@@ -378,8 +379,11 @@ static bool make(Making *m, uint64_t seed)
     for (int k = 0; k < outputs; k++) {
         char name[16];
         snprintf(name, sizeof name, "output_%d", k);
-        if (!graph_add_output(m->g, name, k ? pick(m, 'F') : m->v[m->n - 1], &err)) abort();
+        if (!graph_add_output(m->g, name, !k && fits(m->v[m->n - 1], 'F') ? m->v[m->n - 1] : pick(m, 'F'), &err)) abort();
     }
+    const Value *square = callf(m, "aten.square.default(%%%s)", m->g->output[0].value->name),
+                *loss = square ? callf(m, "aten.mean.default(%%%s)", square->name) : NULL;
+    if (!loss || !graph_add_output(m->g, "loss", m->v[m->n - 1], &err)) return false;
     graph_dce(m->g);
     return graph_check(m->g, &err);
 }
@@ -452,7 +456,7 @@ static qkv_model *open_way(const Way *w, const char *folder, const char *source,
 {
     char path[1024];
     qkv_load_options o = {.struct_size = sizeof o, .compute = w->compute};
-    qkv_rewrite_options r = {.struct_size = sizeof r, .prove = 1};
+    qkv_rewrite_options r = {.struct_size = sizeof r, .prove = 1, .exact_masked_rows = 1};
     qkv_model *m = qkv_model_load(source, &o, e), *next = m;
     if (m && w->rewritten) {
         next = qkv_model_rewrite(m, &r, NULL, e);
@@ -485,8 +489,8 @@ static bool run_plain(Case *c, int size)
     return ok && session_run(c->plain, &err);
 }
 
-/* "" when all is well. */
-static void compare(Case *c, const Way *w, qkv_session *s, int size, char *why, size_t room)
+/* False: why says what did not work. */
+static bool run(Case *c, qkv_session *s, int size, char *why, size_t room)
 {
     qkv_error e = {0};
     for (int i = 0; i < 4; i++) {
@@ -496,16 +500,20 @@ static void compare(Case *c, const Way *w, qkv_session *s, int size, char *why, 
         snprintf(at, sizeof at, "%d", i);
         if (qkv_session_set_input(s, at, &q, &e) != QKV_OK) {
             snprintf(why, room, "input %d: %s", i, e.message);
-            return;
+            return false;
         }
     }
-    if (qkv_session_run(s, &e) != QKV_OK) {
-        snprintf(why, room, "size %d: %s", size, e.message);
-        return;
-    }
+    if (qkv_session_run(s, &e) == QKV_OK) return true;
+    snprintf(why, room, "size %d: %s", size, e.message);
+    return false;
+}
+
+static void compare(Case *c, const Way *w, qkv_session *s, int size, char *why, size_t room)
+{
+    if (!run(c, s, size, why, room)) return;
     for (int k = 0; k < c->g->noutput; k++) {
         qkv_tensor got;
-        if (qkv_session_output(s, k, &got, &e) != QKV_OK) abort();
+        if (qkv_session_output(s, k, &got, NULL) != QKV_OK) abort();
         double d = difference(&got, session_output(c->plain, k));
         if (d < 0 || (w->compute == QKV_NONE && d > NEAR)) {
             snprintf(why, room, "size %d, output %d differs by %g", size, k, d);
@@ -526,6 +534,60 @@ static void one_way(Case *c, const Way *w, const char *folder, const char *sourc
         if (run_plain(c, size)) compare(c, w, s, size, why, sizeof why);
     if (*why) tap_ok(false, "seed %llu, %s: %s", (unsigned long long)c->seed, w->name, why);
     qkv_session_free(s);
+    qkv_model_free(m);
+}
+
+/* ------------------------------------------------------------------ gradients */
+
+static Tensor tensor_at(qkv_session *s, int k)
+{
+    qkv_tensor q;
+    if (qkv_session_output(s, k, &q, NULL) != QKV_OK) abort();
+    Tensor t = tensor_of((DType)q.dtype, q.rank, q.shape, q.data);
+    for (int d = 0; q.strides && d < q.rank; d++) t.stride[d] = q.strides[d];
+    return t;
+}
+
+static void compare_gradients(Case *c, qkv_session *plain, qkv_session *s, int outputs, int size, char *why, size_t room)
+{
+    if (!run(c, plain, size, why, room) || !run(c, s, size, why, room)) return;
+    for (int k = 0; k < outputs; k++) {
+        Tensor want = tensor_at(plain, k);
+        qkv_tensor got;
+        if (qkv_session_output(s, k, &got, NULL) != QKV_OK) abort();
+        double d = difference(&got, &want);
+        if (d >= 0 && d <= NEAR) continue;
+        snprintf(why, room, "size %d, gradient or output %d differs by %g", size, k, d);
+        return;
+    }
+}
+
+/* The joint graph step by step, optimised, and rewritten. */
+static void gradients(Case *c, const char *source)
+{
+    static const char *const name[] = {"gradients, optimised", "gradients, rewritten"};
+    char why[1200] = "";
+    const char *all[] = {"*"};
+    qkv_error e = {0};
+    qkv_joint_options o = {.struct_size = sizeof o, .loss = "loss", .inputs = all, .n_inputs = 1};
+    qkv_rewrite_options r = {.struct_size = sizeof r, .prove = 1, .exact_masked_rows = 1};
+    qkv_session_options so[2] = {{.struct_size = sizeof *so, .threads = 1, .no_optimize = 1},
+                                 {.struct_size = sizeof *so, .threads = 1}};
+    qkv_model *m = qkv_model_load(source, NULL, &e), *j = m ? qkv_model_joint(m, &o, NULL, &e) : NULL,
+              *rewritten = j ? qkv_model_rewrite(j, &r, NULL, &e) : NULL;
+    qkv_session *s[3] = {j ? qkv_session_create(j, &so[0], &e) : NULL, j ? qkv_session_create(j, &so[1], &e) : NULL,
+                         rewritten ? qkv_session_create(rewritten, &so[0], &e) : NULL};
+    if (j ? !s[0] || !s[1] || !s[2] : e.code != QKV_UNSUPPORTED && e.code != QKV_USAGE)
+        snprintf(why, sizeof why, "%s", e.message);
+    int way = 0;
+    for (; j && !*why && way < 2; way++)
+        for (int size = 0; size < SIZES && !*why; size++)
+            if (run_plain(c, size))
+                compare_gradients(c, s[0], s[1 + way], qkv_model_output_count(j), size, why, sizeof why);
+    if (*why) tap_ok(false, "seed %llu, %s: %s", (unsigned long long)c->seed, name[way ? way - 1 : 0], why);
+    for (int i = 0; i < 3; i++) qkv_session_free(s[i]);
+    qkv_model_free(rewritten);
+    qkv_model_free(j);
     qkv_model_free(m);
 }
 
@@ -551,6 +613,7 @@ static bool one_seed(uint64_t seed, const char *folder, bool print)
     bool ok = runs && pt2_save(m.g, NULL, 0, source, &err);
     if (runs && !ok && err.code != E_UNSUPPORTED) tap_ok(false, "seed %llu: %s", (unsigned long long)seed, err.msg);
     for (size_t i = 0; ok && i < sizeof ways / sizeof *ways; i++) one_way(&c, &ways[i], folder, source);
+    if (ok) gradients(&c, source);
     session_free(c.plain);
     graph_free(m.g);
     return ok;
