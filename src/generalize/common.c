@@ -660,30 +660,16 @@ static bool inputs(Build *b)
     return true;
 }
 
-/* Results that are not tensors: a number that differs is a size. */
+/* Results that are neither tensors nor numbers. */
 static bool scalar_outputs(Build *b)
 {
-    const Aligned *a = &b->gen->al;
-    const Graph *from = a->file[0];
+    const Graph *from = b->gen->al.file[0];
     ScalarOutput *all = arena_array(b->g->arena, ScalarOutput, from->nscalar_output + 1);
     if (!all) return too_large(b->err);
     for (int i = 0; i < from->nscalar_output; i++) {
         const Arg *value = &from->scalar_output[i].value;
-        Scalar v[GEN_FILES];
         all[i] = from->scalar_output[i];
         if (value->kind == ARG_STR) all[i].value = arg_str(b->g, value->s);
-        if (value->kind != ARG_EXPR) continue;
-        for (int f = 0; f < b->nfiles; f++) {
-            const Arg *other = &a->file[f]->scalar_output[i].value;
-            if (other->kind != ARG_EXPR || !ex_is_const(other->e))
-                return fail(b->err, E_UNSUPPORTED, "output %d is not a constant number", all[i].at);
-            v[f] = scalar_of(other->e);
-        }
-        Hole *h = gen_hole(b->gen, b->step, HOLE_OUTPUT, i);
-        if (!h) return too_large(b->err);
-        h->what = arena_printf(b->gen->arena, "output %d", all[i].at);
-        all[i].value = arg_expr(solve_number(b, h, v, NULL, 0, NULL, SOLVE_SIZE));
-        if (!all[i].value.e) return too_large(b->err);
     }
     b->g->scalar_output = all;
     b->g->nscalar_output = from->nscalar_output;
@@ -699,6 +685,7 @@ static bool ends(Build *b)
     for (int i = 0; i < from->noutput; i++) {
         Value *v = operand_value(b, NULL, a->output[i]);
         TRY(v && graph_add_output(b->g, from->output[i].name, v, b->err));
+        b->g->output[i].number = from->output[i].number;
         b->g->output[i].value_name = arena_strdup(b->g->arena, from->output[i].value_name);
         b->g->output[i].label = kept(b, from->output[i].label);
     }

@@ -137,10 +137,8 @@ typedef struct Build {
 
 enum Rank { R_FACTOR = 5, R_LOCAL = 10, R_NEAR = 15, R_PAD = 17, R_KNOWN = 20, R_ONE = 30, R_WEAK = 38 };
 
-enum {
-    HOLE_OUTPUT = -(1 << 30)
-}; /* as arg: a number among the results; other negative args: the constant tensor -1 - arg */
-Hole *gen_hole(Gen *gen, int step, int arg, int elem);   /* made when new; NULL: out of memory */
+/* Made when new; NULL: out of memory. Negative args: the constant tensor -1 - arg. */
+Hole *gen_hole(Gen *gen, int step, int arg, int elem);
 bool eval_at(const Build *b, const Expr *e, int64_t *v); /* v[f] for every file; false when it has no integer value */
 void build_atom(Build *b, Expr *e, bool number);
 int64_t common_divisor(int64_t a, int64_t b); /* the greatest; 0 only of 0 and 0 */

@@ -142,6 +142,7 @@ static void copy_outputs(Copier *c)
                                                    .value_name = string(c, o->value_name),
                                                    .label = string(c, o->label),
                                                    .value = value_of(c, o->value),
+                                                   .number = o->number,
                                                    .loss = o->loss,
                                                    .gradient_of = value_of(c, o->gradient_of)};
     }

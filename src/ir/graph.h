@@ -90,10 +90,11 @@ typedef struct Require {
 } Require;
 
 typedef struct Output {
-    const char *name;       /* output_0, output_1, ... in flattened order of tensor leaves */
+    const char *name;       /* output_0, output_1, ... in flattened order of leaves that are tensors or numbers */
     const char *value_name; /* the name in the file */
     const char *label;      /* what the module calls it: "logits", "hidden_states.0"; NULL where it has no name */
     Value *value;
+    bool number;        /* Python's int, float or bool: the value holds it as a tensor of rank 0, a .pt2 as it is */
     bool loss;          /* of a joint graph: what the gradients are of */
     Value *gradient_of; /* of a joint graph: the weight or input whose gradient this is; NULL otherwise */
 } Output;
@@ -110,8 +111,8 @@ typedef struct ScalarInput {
     int at;    /* its place among all inputs, tensors included */
 } ScalarInput;
 
-/* A result that is not a tensor: a number, a string or None, at its place among all results. For writers; a run does
- * not give it. */
+/* A result that is neither a tensor nor a number: a string or None, at its place among all results. For writers; a run
+ * does not give it. */
 typedef struct ScalarOutput {
     Arg value;
     int at;
@@ -206,6 +207,10 @@ int graph_mutations(const Graph *g);                                  /* of weig
 const Mutation *graph_mutation(const Graph *g, int i);
 bool graph_writes(const Graph *g,
                   const Value *v); /* does a run, or a training session between runs, change this weight? */
+/* The first of the names that this weight has: parameters of one form in the same memory are one parameter. */
+Value *graph_first_name(const Graph *g, const Value *weight);
+/* Is output k the gradient of a parameter whose gradient an earlier output is, under another name? */
+bool graph_repeats_gradient(const Graph *g, int k);
 /* Gives v this name; a value that had it takes v's old one. */
 bool graph_rename(Graph *g, Value *v, const char *name, Err *err);
 Value *graph_find_value(const Graph *g, const char *name);

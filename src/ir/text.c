@@ -192,11 +192,11 @@ void graph_print(const Graph *cg, Buf *out)
         buf_printf(out, "mutate %%%s = %%%s\n", m->target->name, m->value->name);
     }
     for (int i = 0; i < g->noutput; i++) {
+        const Output *o = &g->output[i];
         buf_puts(out, "output ");
-        print_word(g->output[i].name, out);
-        buf_printf(out, " = %%%s", g->output[i].value->name);
-        if (g->output[i].loss) buf_puts(out, " loss");
-        if (g->output[i].gradient_of) buf_printf(out, " gradient of %%%s", g->output[i].gradient_of->name);
+        print_word(o->name, out);
+        buf_printf(out, " = %%%s%s%s", o->value->name, o->number ? " number" : "", o->loss ? " loss" : "");
+        if (o->gradient_of) buf_printf(out, " gradient of %%%s", o->gradient_of->name);
         buf_puts(out, "\n");
     }
     if (mem_ran_out()) out->failed = true; /* an expression that could not be built for printing */
@@ -727,6 +727,7 @@ static bool statement(Reader *r)
         if (mutate) return graph_add_mutation(g, target, v, r->err);
         TRY(graph_add_output(g, output, v, r->err));
         Output *o = &g->output[g->noutput - 1];
+        o->number = token(r, "number");
         o->loss = token(r, "loss");
         if (!token(r, "gradient")) return true;
         return need(r, "of") && need(r, "%") && value_ref(r, &o->gradient_of);

@@ -74,8 +74,6 @@ def run(path, inputs, want, name):
     except qkv.Error as e:
         return "refused", reason(e, path)
     got = [torch.from_dlpack(x).clone() for x in outputs]
-    if not got:
-        return "refused", "its results are numbers"
     if len(got) != len(want):
         return "wrong", f"{len(got)} results instead of {len(want)}"
     for k, (a, b) in enumerate(zip(got, want)):

@@ -30,6 +30,7 @@ def write(folder, op):
     """k.pt2 and k.pt (inputs, results) for each sample; the reasons why torch did not export the others."""
     import torch
     from torch.utils import _pytree as pytree
+    numbers = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
     torch.manual_seed(0)
     reasons = []
     for k, sample in enumerate(picked(op.sample_inputs("cpu", torch.float32, requires_grad=False))):
@@ -55,6 +56,7 @@ def write(folder, op):
             pathlib.Path(f"{folder}/{k}.pt2").unlink(missing_ok=True)
             reasons.append(f"{type(e).__name__}: {e}".split("\n")[0][:160])
             continue
-        results = [x.detach() if isinstance(x, torch.Tensor) else torch.tensor(x) for x in results if x is not None]
+        results = [x.detach() if isinstance(x, torch.Tensor) else torch.tensor(x, dtype=numbers[type(x).__name__])
+                   for x in results if x is not None]
         torch.save((fed, results), f"{folder}/{k}.pt")
     return reasons

@@ -37,7 +37,7 @@ class Named(torch.nn.Module):
 
 MODULES = {
     "dict": (lambda x: {"logits": x + 1, "hidden": (x * 2, [x * 3, 5]), "none": None},
-             ["logits", "hidden.0", "hidden.1.0"]),
+             ["logits", "hidden.0", "hidden.1.0", "hidden.1.1"]),
     "dataclass": (lambda x: Moments(x + 1, x * 2), ["mean", "spread"]),
     "namedtuple": (lambda x: Pair(x.sum(), collections.OrderedDict(p=x * 2, q=x * 3)),
                    ["loss", "logits.p", "logits.q"]),
@@ -57,8 +57,8 @@ def exported(tmp_path, kind):
 @pytest.mark.parametrize("kind", MODULES)
 def test_labels(tmp_path, kind):
     path, names, x = exported(tmp_path, kind), MODULES[kind][1], np.float32([1, 2, 3])
-    expected = [t.numpy() for t in torch.utils._pytree.tree_leaves(MODULES[kind][0](torch.from_numpy(x)))
-                if isinstance(t, torch.Tensor)]
+    expected = [np.asarray(t) for t in torch.utils._pytree.tree_leaves(MODULES[kind][0](torch.from_numpy(x)))
+                if t is not None]
     model = qkv.Model(path)
     model.save(tmp_path / "again.pt2")
     model.pack(tmp_path / "m.qkv")
@@ -70,6 +70,39 @@ def test_labels(tmp_path, kind):
             assert np.array_equal(results[name], expected[i])
             assert results[f"output_{i}"] is results[name]
     assert [o["name"] for o in model.describe()["outputs"]] == [f"output_{i}" for i in range(len(names))]
+
+
+def test_numbers(tmp_path):
+    """Numbers among the results are tensors of rank 0; a .pt2 that is written has the numbers again."""
+    class Module(torch.nn.Module):
+        def forward(self, x, k):
+            n = x.shape[0]
+            return {"n": n, "y": x * 2, "even": 2 * n + 1, "half": 0.5, "yes": True, "none": None,
+                    "sum": k.sum().item(), "seven": 7}
+
+    x, k = torch.ones(3, 2), torch.tensor([4, 5])
+    path, again = tmp_path / "m.pt2", tmp_path / "again.pt2"
+    torch.export.save(torch.export.export(Module(), (x, k), dynamic_shapes=({0: torch.export.Dim("b")}, {})), path)
+    model = qkv.Model(path)
+    model.save(again)
+    model.pack(tmp_path / "m.qkv")
+    model.save_onnx(tmp_path / "m.onnx")
+    x = torch.ones(5, 2)
+    expected = {"n": 5, "y": x * 2, "even": 11, "half": 0.5, "yes": True, "sum": 9, "seven": 7}
+    for m in (model, qkv.Model(path, optimize=False), qkv.Model(again), qkv.Model(tmp_path / "m.qkv")):
+        results = m.run([x, k])
+        assert m.outputs == list(expected)
+        for name, value in expected.items():
+            assert np.array_equal(results[name], value), name
+        assert [results[n].dtype.name for n in ("n", "half", "yes", "sum")] == ["int64", "float64", "bool", "int64"]
+        assert results["n"].shape == ()
+    loaded = torch.export.load(again).module()(x, k)
+    assert loaded | {"y": 0} == expected | {"y": 0, "none": None}
+    assert type(loaded["yes"]) is bool and type(loaded["half"]) is float and type(loaded["n"]) is int
+    assert not any(n.target == torch.ops.aten.full.default for n in torch.export.load(again).graph.nodes)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    given = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"x": x.numpy(), "k": k.numpy()})
+    assert [np.asarray(v).tolist() for v in given] == [np.asarray(v).tolist() for v in expected.values()]
 
 
 def test_everywhere(tmp_path):

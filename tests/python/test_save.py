@@ -16,7 +16,10 @@ TOLERANCE = tolerance("TORCH")["f32"]
 
 
 def leaves(out):
-    return [x.detach().clone() for x in tree_leaves(out) if isinstance(x, torch.Tensor)]
+    """Tensors; numbers as a run gives them."""
+    numbers = {int: torch.int64, float: torch.float64, bool: torch.bool}
+    return [x.detach().clone() if isinstance(x, torch.Tensor) else torch.tensor(x, dtype=numbers[type(x)])
+            for x in tree_leaves(out) if x is not None and not isinstance(x, str)]
 
 
 def close(a, b):
@@ -30,7 +33,7 @@ def close(a, b):
 
 
 def flat(inputs):
-    return [x.numpy() for x in leaves(inputs)]
+    return [x.numpy() for x in tree_leaves(inputs) if isinstance(x, torch.Tensor)]
 
 
 class Saved:

@@ -150,6 +150,26 @@ bool add_input(Import *im, Scope *s, const json_t *spec)
     return fail(im->err, E_UNSUPPORTED, "input of kind '%s'", tag);
 }
 
+static bool add_output(Import *im, Value *v)
+{
+    char name[32];
+    int results = 0;
+    for (int i = 0; i < im->g->noutput; i++) results += !im->g->output[i].gradient_of;
+    snprintf(name, sizeof name, "output_%d", results);
+    return v && graph_add_output(im->g, name, v, im->err);
+}
+
+/* Python's int, float or bool as a tensor that holds all of it. */
+static bool add_number_output(Import *im, Expr *e)
+{
+    Graph *g = im->g;
+    DType t = e->is_bool ? DT_BOOL : e->is_float ? DT_F64 : DT_I64;
+    Node *n = graph_add(g, OP_full, 3, (Arg[]){arg_exprs(g, 0, NULL), arg_expr(e), arg_dtype(t)}, "number", im->err);
+    TRY(n && add_output(im, n->out[0]));
+    g->output[g->noutput - 1].number = true;
+    return true;
+}
+
 /* A result that is not a tensor: what it was at export, or the size it is. */
 static bool add_scalar_output(Import *im, Scope *s, const char *kind, const json_t *arg)
 {
@@ -165,6 +185,7 @@ static bool add_scalar_output(Import *im, Scope *s, const char *kind, const json
         value = arg_expr(e);
     } else if (json_is_number(arg) || json_is_boolean(arg) || json_is_string(arg))
         TRY(constant_argument(im, kind, arg, &value));
+    if (value.kind == ARG_EXPR) return add_number_output(im, value.e);
     ScalarOutput *all = vec_room(g->arena, g->scalar_output, g->nscalar_output, sizeof *all);
     if (!all) return oom(im->err);
     int at = g->noutput + g->nscalar_output;
@@ -207,7 +228,6 @@ bool add_outputs(Import *im, Scope *s, const json_t *specs)
 {
     size_t i;
     json_t *spec, *v, *arg;
-    int count = 0;
     json_array_foreach(specs, i, spec)
     {
         const char *tag, *kind, *name, *fqn = NULL;
@@ -219,7 +239,7 @@ bool add_outputs(Import *im, Scope *s, const json_t *specs)
         TRY(json_want_object(v, "arg", &arg, im->err));
         if (user) {
             TRY(json_want_union(arg, &kind, &arg, im->err));
-            if (strcmp(kind, "as_tensor")) { /* None, numbers and strings are not tensors: a run does not give them */
+            if (strcmp(kind, "as_tensor")) {
                 TRY(add_scalar_output(im, s, kind, arg));
                 continue;
             }
@@ -232,10 +252,7 @@ bool add_outputs(Import *im, Scope *s, const json_t *specs)
         Value *value = ref_value(im->g, slot->ref, im->err);
         TRY(value);
         if (!target) {
-            char output[32];
-            snprintf(output, sizeof output, "output_%d", count);
-            count += !gradient;
-            TRY(gradient ? add_gradient(im, value, tag, v) : graph_add_output(im->g, output, value, im->err));
+            TRY(gradient ? add_gradient(im, value, tag, v) : add_output(im, value));
             im->g->output[im->g->noutput - 1].loss = loss;
             im->g->output[im->g->noutput - 1].value_name = arena_strdup(im->g->arena, name);
             continue;

@@ -142,6 +142,7 @@ bool find_absorbed(Emit *e)
     e->absorbed = arena_array(e->arena, bool, g->next_id + 1);
     if (!e->absorbed) return oom(e->err);
     for (const Node *n = g->first; n; n = n->next) any |= is_layer(n);
+    for (int i = 0; i < g->noutput; i++) any |= g->output[i].number;
     if (!any) return true;
     int *uses = mem_zeroed((size_t)g->next_id + 1, sizeof *uses);
     if (!uses) return oom(e->err);
@@ -150,6 +151,10 @@ bool find_absorbed(Emit *e)
         Gates gates = is_layer(n) ? gates_of(n, uses) : (Gates){NULL, NULL};
         if (gates.linear) e->absorbed[gates.linear->out[0]->id] = true;
         if (gates.linear && gates.moved) e->absorbed[gates.moved->out[0]->id] = true;
+    }
+    for (int i = 0; i < g->noutput; i++) { /* the file has the number, not the tensor of it */
+        const Value *v = g->output[i].value;
+        if (g->output[i].number && uses[v->id] == 1) e->absorbed[v->id] = true;
     }
     mem_free(uses);
     return true;

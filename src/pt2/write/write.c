@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "base/mem.h"
+#include "facts/constant.h"
 #include "facts/views.h"
 #include "ir/bodies.h"
 #include "ir/copy.h"
@@ -333,6 +334,14 @@ static bool gradient_is_shared(const Graph *g, int k)
     return v->kind != V_NODE;
 }
 
+/* The number that a tensor of rank 0 was made of; NULL: it was made of other tensors. */
+static Expr *number_in_output(const Graph *g, Value *v)
+{
+    if (v->def && v->def->op->id == OP_full) return v->def->arg[1].e;
+    Expr *x = number_of(g, &(Arg){ARG_VALUE, 1, .v = v});
+    return x && v->dtype == DT_BOOL && ex_is_const(x) ? ex_bool(g->ex, ex_number(x) != 0) : x;
+}
+
 static bool put_user_outputs(Emit *e, Ends *ends, const Weights *all)
 {
     const Graph *g = e->g;
@@ -346,6 +355,15 @@ static bool put_user_outputs(Emit *e, Ends *ends, const Weights *all)
             continue;
         }
         const Output *o = &g->output[tensor++];
+        if (o->number) {
+            Expr *x = number_in_output(g, o->value);
+            if (!x)
+                return fail(e->err, E_UNSUPPORTED, "%s is a number, but follows from '%s'", o->name, o->value->name);
+            jw_put(specs, "{'user_output': {'arg': ");
+            TRY(put_number(e, x, PT_SCALAR, &ends->outputs) && put_number(e, x, PT_SCALAR, specs));
+            jw_close(specs, "}}");
+            continue;
+        }
         const char *name = e->name[o->value->id];
         if (shares_target(g, o->value) || gradient_is_shared(g, tensor - 1)) TRY(cloned(e, o->value, &name));
         put_tensor(&ends->outputs, name);
