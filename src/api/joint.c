@@ -18,16 +18,6 @@ static bool has_gradient(const Graph *g, const Value *v)
     return false;
 }
 
-/* Another name of a parameter that has a gradient, which is of both. */
-static bool is_tied(const Graph *g, const Value *w)
-{
-    for (int i = 0; i < g->nweight && w->data; i++)
-        if (g->weight[i] != w && g->weight[i]->data && g->weight[i]->data->data == w->data->data &&
-            tensor_numel(g->weight[i]->data) == tensor_numel(w->data) && has_gradient(g, g->weight[i]))
-            return true;
-    return false;
-}
-
 /* ------------------------------------------------------------------ what a step takes */
 
 typedef struct Cost {
@@ -98,7 +88,7 @@ static void put_report(const Graph *g, int before, bool inputs_only, Buf *out)
     jw_put(out, "], 'without': [");
     for (int i = 0; i < g->nweight && !inputs_only; i++) {
         const Value *w = g->weight[i];
-        if (w->weight != W_PARAMETER || w->frozen || has_gradient(g, w) || is_tied(g, w)) continue;
+        if (w->weight != W_PARAMETER || w->frozen || has_gradient(g, w)) continue;
         jw_text(out, NULL, w->fqn ? w->fqn : w->name);
     }
     jw_close(out, "]");

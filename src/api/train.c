@@ -113,12 +113,23 @@ static const Value *weight_called(const Graph *g, const char *name, Err *err)
     return NULL;
 }
 
+/* What the session trains of v, which may be another name of it; v where it trains none. */
+static const Value *trained_name(const qkv_session *s, const Value *v)
+{
+    const Graph *g = s->model->program.graph;
+    for (int i = 0; i < g->nweight; i++)
+        if (graph_first_name(g, g->weight[i]) == graph_first_name(g, v) &&
+            session_weight(s->session, g->weight[i]->name))
+            return g->weight[i];
+    return v;
+}
+
 qkv_status qkv_session_weight(const qkv_session *s, const char *name, qkv_tensor *out, qkv_error *err)
 {
     Err e = api_begin();
     if (!GIVEN(name) || !GIVEN(out) || !api_enter(s, &e)) return api_give(&e, err);
     const Value *v = weight_called(s->model->program.graph, name, &e);
-    const Tensor *now = v ? session_weight(s->session, v->name) : NULL, *t = now || !v ? now : v->data;
+    const Tensor *now = v ? session_weight(s->session, trained_name(s, v)->name) : NULL, *t = now || !v ? now : v->data;
     if (t) *out = (qkv_tensor){(qkv_dtype)t->dtype, t->rank, t->shape, t->stride, t->data};
     return api_done(s, t != NULL, &e, err);
 }
@@ -138,7 +149,7 @@ qkv_status qkv_session_set_weight(qkv_session *s, const char *name, const qkv_te
     Tensor x;
     if (!GIVEN(name) || !GIVEN(t) || !api_enter(s, &e)) return api_give(&e, err);
     const Value *v = weight_called(s->model->program.graph, name, &e);
-    Tensor *now = v ? session_weight(s->session, v->name) : NULL;
+    Tensor *now = v ? session_weight(s->session, trained_name(s, v)->name) : NULL;
     bool ok = v && (now || fail(&e, E_USAGE, "weight '%s' does not change in this session", name)) &&
               api_tensor(t, &x, &e) && same_form(&x, now, name, &e);
     if (ok) tensor_copy(now, &x);
@@ -198,7 +209,7 @@ static Graph *forward_graph(const Graph *joint, bool evaluates, Err *err)
     int n = 0;
     for (int i = 0; i < g->noutput; i++) {
         Output o = g->output[i];
-        if (evaluates && o.gradient_of) o.gradient_of->changes = true;
+        if (evaluates && o.gradient_of && !graph_repeats_gradient(joint, i)) o.gradient_of->changes = true;
         if (o.gradient_of) continue;
         o.loss = false;
         g->output[n++] = o;
@@ -232,6 +243,10 @@ qkv_model *qkv_session_trained(const qkv_session *s, qkv_error *err)
     for (int i = 0; ok && i < g->nweight; i++) {
         const Tensor *now = session_weight(s->session, g->weight[i]->name);
         if (now) ok = give_numbers(g, g->weight[i], now, &e);
+    }
+    for (int i = 0; ok && i < g->nweight; i++) { /* names of one parameter stay names of one */
+        const Value *trained = trained_name(s, s->model->program.graph->weight[i]);
+        g->weight[i]->data = graph_find_value(g, trained->name)->data;
     }
     qkv_model *m = ok ? api_model_of(g, s->model->path, s->model, &e) : NULL;
     if (!ok && g) graph_free(g);

@@ -222,11 +222,23 @@ static bool want_parameters(Grad *d)
     return true;
 }
 
+/* A parameter with several names is used under the first of them alone: its gradient is one sum. */
+static void join_names(Graph *g)
+{
+    for (int i = 0; i < g->nweight; i++) {
+        Value *first = graph_first_name(g, g->weight[i]);
+        if (first != g->weight[i]) graph_replace_uses(g, g->weight[i], first);
+    }
+}
+
 static Output *find_loss(Grad *d)
 {
     const Graph *g = d->g;
     Buf names = {0};
-    if (!d->o->loss && g->noutput == 1) return &g->output[0];
+    int tensors = 0, last = 0;
+    for (int i = 0; i < g->noutput; i++)
+        if (!g->output[i].number) tensors += 1, last = i;
+    if (!d->o->loss && tensors == 1) return &g->output[last];
     for (int i = 0; i < g->noutput && d->o->loss; i++)
         if (!strcmp(g->output[i].name, d->o->loss) || !strcmp(output_label(&g->output[i]), d->o->loss) ||
             (g->output[i].value_name && !strcmp(g->output[i].value_name, d->o->loss)))
@@ -312,10 +324,11 @@ Value *gd_gradient_of(Grad *d, Value *v)
     return grad || d->err->code != E_OK ? grad : gd_zeros(d, v->dtype, v->rank, v->dim);
 }
 
+/* of: what has the gradient, or the first name of it. */
 static bool add_gradient(Grad *d, Value *of, const char *name)
 {
     d->node = NULL;
-    Value *grad = complete(d, of);
+    Value *grad = complete(d, of->kind == V_WEIGHT ? graph_first_name(d->g, of) : of);
     if (!grad) return d->err->code == E_OK;
     char *output = arena_printf(d->g->arena, "grad.%s", name);
     for (int i = 0; output && i < d->g->noutput; i++)
@@ -329,6 +342,7 @@ static bool add_gradient(Grad *d, Value *of, const char *name)
 static bool differentiate(Grad *d)
 {
     Graph *g = d->g;
+    join_names(g);
     Output *loss = find_loss(d);
     TRY(loss && want_parameters(d) && want_inputs(d));
     gd_spread(d);

@@ -194,11 +194,43 @@ const Mutation *graph_mutation(const Graph *g, int i)
     return i < g->nmutation ? &g->mutation[i] : &g->input_mutation[i - g->nmutation];
 }
 
-bool graph_writes(const Graph *g, const Value *v)
+static bool is_target(const Graph *g, const Value *v)
 {
-    if (v->changes) return true;
     for (int i = 0; i < g->nmutation; i++)
         if (g->mutation[i].target == v) return true;
+    return false;
+}
+
+bool graph_writes(const Graph *g, const Value *v) { return v->changes || is_target(g, v); }
+
+/* The same memory, read in the same way. */
+static bool same_tensor(const Tensor *a, const Tensor *b)
+{
+    bool same = a && b && a->data && a->data == b->data && a->dtype == b->dtype && a->rank == b->rank;
+    for (int i = 0; same && i < a->rank; i++) same = a->shape[i] == b->shape[i] && a->stride[i] == b->stride[i];
+    return same;
+}
+
+Value *graph_first_name(const Graph *g, const Value *weight)
+{
+    bool shared = weight->weight == W_PARAMETER && !is_target(g, weight);
+    for (int i = 0; shared && i < g->nweight; i++) {
+        Value *w = g->weight[i];
+        if (w->weight == W_PARAMETER && w->frozen == weight->frozen && same_tensor(w->data, weight->data) &&
+            !is_target(g, w))
+            return w;
+    }
+    return (Value *)weight;
+}
+
+bool graph_repeats_gradient(const Graph *g, int k)
+{
+    const Value *of = g->output[k].gradient_of;
+    if (!of || of->kind != V_WEIGHT) return false;
+    for (int i = 0; i < k; i++) {
+        const Value *old = g->output[i].gradient_of;
+        if (old && old->kind == V_WEIGHT && graph_first_name(g, old) == graph_first_name(g, of)) return true;
+    }
     return false;
 }
 

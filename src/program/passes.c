@@ -70,7 +70,7 @@ static bool train(Pipeline *s, Err *err)
     (void)err;
     for (int i = 0; i < s->graph->noutput; i++) {
         Value *of = s->graph->output[i].gradient_of;
-        if (of && of->kind == V_WEIGHT) of->changes = true;
+        if (of && of->kind == V_WEIGHT && !graph_repeats_gradient(s->graph, i)) of->changes = true;
     }
     return true;
 }

@@ -20,7 +20,7 @@ static bool find_parameters(Trainer *t, Err *err)
     for (int i = 0; i < g->noutput; i++) {
         const Value *v = g->output[i].gradient_of;
         if (g->output[i].loss) t->loss = i;
-        if (!v || v->kind != V_WEIGHT) continue;
+        if (!v || v->kind != V_WEIGHT || graph_repeats_gradient(g, i)) continue;
         const Tensor *w = session_weight(t->session, v->name);
         if (v->dtype != DT_F32 && v->dtype != DT_F64)
             return fail(err, E_UNSUPPORTED,

@@ -209,6 +209,47 @@ def test_autograd(name, dtype, decompose, tmp_path):
     assert set(signature.backward_signature.gradients_to_parameters.values()) == set(leaves)
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_names_of_a_tied_weight(both, tmp_path):
+    """The gradient has every name of the state dict that the weight has, in files that use it under one and under two;
+    an optimizer takes it once, and the trained file's names still share it."""
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids):
+            return self.head(self.table(ids)).logsumexp(-1).sum()
+
+    torch.manual_seed(0)
+    module, ids = Tied(), torch.tensor([[1, 2, 3]])
+    program = torch.export.export(module, (ids,))
+    used = [n for n in program.graph.nodes if n.op == "placeholder"]
+    if both:  # the linear's
+        for node in program.graph.nodes:
+            if node.target == torch.ops.aten.linear.default:
+                node.args = (node.args[0], used[0])
+    torch.export.save(program, tmp_path / "m.pt2")
+    joint = qkv.joint(tmp_path / "m.pt2", path=tmp_path / "j.pt2")
+    module(ids).backward()
+    names = ["table.weight", "head.weight"]
+    for m in (joint, qkv.Model(tmp_path / "j.pt2")):
+        results = m.run([ids])
+        for name in names:
+            close(results[f"grad.{name}"], module.table.weight.grad, torch.float32, name)
+    trainer = qkv.Trainer(tmp_path / "j.pt2", optimizer="sgd", lr=0.1)
+    norm = trainer.step({"ids": ids}).grad_norm
+    assert abs(norm - module.table.weight.grad.norm().item()) < 1e-5 * norm
+    torch.optim.SGD(module.parameters(), lr=0.1).step()
+    for name in names:
+        close(trainer.weights()[name], module.table.weight, torch.float32, name)
+    trainer.model().save(tmp_path / "t.pt2")
+    loaded = torch.export.load(tmp_path / "t.pt2").state_dict
+    assert loaded[names[0]].data_ptr() == loaded[names[1]].data_ptr()
+    close(loaded[names[0]].detach(), module.table.weight, torch.float32, "trained")
+
+
 def test_buffers_dropout_and_given_masks(tmp_path):
     """A buffer that changes comes first and is not taken for the loss; a mask of dropout that is an input;
     loss of shape (1,)."""
