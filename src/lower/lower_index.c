@@ -149,6 +149,19 @@ bool lower_masked_select(Lower *L)
     return y && lower_declare_sizes(L, y) && lower_return(L, y);
 }
 
+/* PyTorch does not look at an index that takes nothing: its dtype and rank may be any. */
+bool lower_gather(Lower *L)
+{
+    Value *x = lower_value(L, 0), *i = lower_value(L, 2);
+    if (!x || !i) return lower_fail(L, x ? 2 : 0, "expected a tensor");
+    bool empty = false;
+    for (int d = 0; d < i->rank; d++) empty |= ex_equals_int(i->dim[d], 0);
+    if (empty && (i->dtype != DT_I64 || i->rank != x->rank))
+        return lower_return(
+            L, EMIT(L, full, arg_exprs(L->g, i->rank, i->dim), arg_int(L->g, 0), arg_dtype(x->dtype)));
+    return lower_return(L, EMIT(L, gather, L->arg[0], L->arg[1], L->arg[2], L->arg[3]));
+}
+
 bool lower_take_along(Lower *L)
 {
     Value *x, *i = lower_value(L, 1);

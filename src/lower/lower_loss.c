@@ -242,15 +242,19 @@ bool lower_multi_margin_loss(Lower *L)
     Classes c;
     int64_t p;
     TRY(tensors(L, 2) && lower_const_int(L, 2, &p));
-    Value *t = lower_value(L, 1);
+    Value *x = lower_value(L, 0), *t = lower_value(L, 1);
     if (p != 1 && p != 2) return lower_fail(L, 2, "found %lld, expected 1 or 2", (long long)p);
-    if (lower_value(L, 0)->rank == 1 && t->rank == 1) t = lower_reshape(L, t, 0, NULL);
-    TRY(classes(L, lower_value(L, 0), t, L->arg[4], arg_int(L->g, -1), &c));
+    if (!x->rank) TRY(x = lower_reshape(L, x, 1, (Expr *[]){ex_int(L->ex, 1)})); /* one class */
+    bool one = t->rank == 1 && x->rank == 1; /* of one input; its loss has the target's rank */
+    if (one) TRY(t = lower_reshape(L, t, 0, NULL));
+    TRY(classes(L, x, t, L->arg[4], arg_int(L->g, -1), &c));
     Arg last = arg_int(L->g, -1);
-    Value *z = at_least(L, add(L, v(sub(L, L->arg[0], v(AS(L, unsqueeze, v(of_target(L, &c)), last)))), L->arg[3]), 0);
+    Value *z = at_least(L, add(L, v(sub(L, v(x), v(AS(L, unsqueeze, v(of_target(L, &c)), last)))), L->arg[3]), 0);
     if (p == 2) z = AS(L, square, v(z));
     if (!lower_is_none(L, 4)) z = mul(L, v(z), v(AS(L, unsqueeze, v(c.weight), last)));
     Value *all = AS(L, arange, arg_expr(c.x->dim[c.dim]));
     z = choose(L, AS(L, ne_Tensor, v(all), v(AS(L, unsqueeze, v(c.safe), last))), v(z), num(L, 0));
-    return finish(L, AS(L, mean_dim, v(z), arg_ints(L->g, 1, (int64_t[]){-1})));
+    Value *loss = AS(L, mean_dim, v(z), arg_ints(L->g, 1, (int64_t[]){-1}));
+    if (one && loss) loss = lower_reshape(L, loss, 1, (Expr *[]){ex_int(L->ex, 1)});
+    return finish(L, loss);
 }

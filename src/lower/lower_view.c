@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include "lower/lower_table.h"
 #include "base/mem.h"
+#include "facts/constant.h"
 
 static bool want(Lower *L, Value **x)
 {
@@ -564,14 +565,13 @@ bool lower_hsplit(Lower *L)
     return d < x->rank ? sections(L, x, d, m) : lower_fail(L, 0, "rank %d", x->rank);
 }
 
-static bool split_at(Lower *L, Value *x, int d)
+static bool split_at(Lower *L, Value *x, int d, int n, Expr *const *index)
 {
-    const Arg *a = &L->arg[1];
-    Arg list = {.kind = ARG_VALUES, .n = a->n + 1, .vs = arena_array(L->g->arena, Value *, a->n + 2)};
+    Arg list = {.kind = ARG_VALUES, .n = n + 1, .vs = arena_array(L->g->arena, Value *, n + 2)};
     if (!list.vs || !x->rank) return lower_fail(L, 0, "expected a tensor of rank 1 or more");
     Expr *size = x->dim[d], *start = ex_int(L->ex, 0), *one = ex_int(L->ex, 1), *zero = start;
-    for (int k = 0; k <= a->n; k++) {
-        Expr *at = k < a->n ? ex_min(L->ex, ex_max(L->ex, zero, from_end(L, a->es[k], size)), size) : size;
+    for (int k = 0; k <= n; k++) {
+        Expr *at = k < n ? ex_min(L->ex, ex_max(L->ex, zero, from_end(L, index[k], size)), size) : size;
         TRY(list.vs[k] = emit_slice(L, x, d, start, ex_max(L->ex, start, at), one));
         start = at;
     }
@@ -585,7 +585,7 @@ bool lower_tensor_split_indices(Lower *L)
     int d;
     TRY(want(L, &x));
     TRY(lower_dim(L, 2, x->rank, &d));
-    return split_at(L, x, d);
+    return split_at(L, x, d, L->arg[1].n, L->arg[1].es);
 }
 
 bool lower_split_array(Lower *L)
@@ -593,7 +593,7 @@ bool lower_split_array(Lower *L)
     Value *x;
     TRY(want(L, &x));
     int d = split_dim(L, x);
-    return d < x->rank ? split_at(L, x, d) : lower_fail(L, 0, "rank %d", x->rank);
+    return d < x->rank ? split_at(L, x, d, L->arg[1].n, L->arg[1].es) : lower_fail(L, 0, "rank %d", x->rank);
 }
 
 bool lower_unbind(Lower *L)
@@ -661,6 +661,22 @@ static Expr *declared_symbol(const Lower *L, DType t)
     return e && e->kind == EX_SYM && expr_symbol(L->ex, (int)e->i)->source == SYM_FREE ? e : NULL;
 }
 
+/* A symbol that a run reads from x, a tensor of one element. */
+static Expr *read_symbol(Lower *L, Value *x, Expr *declared)
+{
+    char name[32];
+    snprintf(name, sizeof name, "i%d", expr_symbol_count(L->ex));
+    Expr *e = declared ? declared : ex_symbol(L->ex, name);
+    if (!e) {
+        oom(L->err);
+        return NULL;
+    }
+    Symbol *s = expr_symbol(L->ex, (int)e->i);
+    s->source = SYM_ITEM;
+    s->value = x;
+    return e;
+}
+
 /* A tensor's only element becomes a size symbol, bound at run time; that of a weight is read now.
  * A bool is whether its symbol is 1. */
 bool lower_item(Lower *L)
@@ -678,16 +694,9 @@ bool lower_item(Lower *L)
     if (dtype_is_float(x->dtype) || dtype_is_complex(x->dtype))
         return fail(L->err, E_UNSUPPORTED, "a %s number read out of a tensor; only integers and bools can become sizes",
                     dtype_name(x->dtype));
-    Expr *e = declared_symbol(L, x->dtype);
-    if (!e) {
-        char name[32];
-        snprintf(name, sizeof name, "i%d", expr_symbol_count(L->ex));
-        e = ex_symbol(L->ex, name);
-        if (!e) return oom(L->err);
-    }
+    Expr *e = read_symbol(L, x, declared_symbol(L, x->dtype));
+    TRY(e);
     Symbol *s = expr_symbol(L->ex, (int)e->i);
-    s->source = SYM_ITEM;
-    s->value = x;
     if (x->dtype == DT_BOOL) {
         s->lo = 0;
         s->hi = 1;
@@ -699,6 +708,32 @@ bool lower_item(Lower *L)
     }
     if (x->dtype != DT_BOOL) return number(L, e);
     return number(L, ex_make(L->ex, EX_EQ, e, ex_int(L->ex, 1), NULL));
+}
+
+/* Element k of a vector, as a size. */
+static Expr *element(Lower *L, Value *x, int64_t k)
+{
+    const Tensor *known = constant_tensor(L->g, x);
+    if (known) return ex_int(L->ex, tensor_get_i64(known, k));
+    Value *one = AS(L, select_int, arg_value(x), arg_int(L->g, 0), arg_int(L->g, k));
+    return one ? read_symbol(L, one, NULL) : NULL;
+}
+
+/* A tensor says where: a number how many sections there are, a vector where they begin. */
+bool lower_tensor_split_where(Lower *L)
+{
+    Value *x, *at = lower_value(L, 1);
+    int d;
+    TRY(want(L, &x) && lower_dim(L, 2, x->rank, &d));
+    if (!at || at->rank > 1 || at->dtype != DT_I64)
+        return lower_fail(L, 1, "expected a number or a vector of integers (i64)");
+    const Tensor *known = constant_tensor(L->g, at);
+    int64_t n = known ? tensor_numel(known) : at->rank && ex_is_int(at->dim[0]) ? at->dim[0]->i : L->nout_names - 1;
+    if (!at->rank) return sections(L, x, d, known ? tensor_get_i64(known, 0) : L->nout_names);
+    Expr **es = n >= 0 && n <= MAX_PIECES ? arena_array(L->g->arena, Expr *, n + 1) : NULL;
+    if (!es) return lower_fail(L, 1, "%lld indices, at most %d are supported", (long long)n, MAX_PIECES);
+    for (int64_t k = 0; k < n; k++) TRY(es[k] = element(L, at, k));
+    return split_at(L, x, d, (int)n, es);
 }
 
 bool lower_assert_scalar(Lower *L)

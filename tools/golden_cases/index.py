@@ -26,6 +26,7 @@ def gathers(F):
     c(t(4, 5, 2), 0, idx(4, 2, 5, 1))
     c(t(4, 5), -1, idx(5, 2, 2))
     c(t(()), 0, torch.tensor(0))
+    c(t(4, 5), 0, torch.zeros(0, dtype=u8), static=True)
     F.op("aten.take.default")(t(4, 5), idx(20, 3, 2))
     F.op("aten.take.default")(t(4, 5), torch.tensor([-1, 0, 19]))
     c = F.op("aten.take_along_dim.default")
@@ -345,6 +346,7 @@ def pads(F):
     F.op("aten.vander.default")(t(4), 3, True)
     F.op("aten.vander.default")(t(4), 0)
     F.op("aten.linalg_vander.default")(t(2, 3, 4), N=3)
+    F.op("aten.linalg_vander.default")(t(()), N=3)
 
 
 def makes(F):

@@ -477,6 +477,8 @@ def losses(F):
     F.op("aten.hinge_embedding_loss.default")(t(3), torch.tensor([1.0, -1.0, 0.0]))
     F.op("aten.triplet_margin_loss.default")(t(3, 5), t(3, 5), t(3, 5), p=1.0)
     F.op("aten.multi_margin_loss.default")(t(5), torch.tensor(2))
+    F.op("aten.multi_margin_loss.default")(t(5), torch.tensor([2]), 2, 1, p(5), 0)
+    F.op("aten.multi_margin_loss.default")(t(()), torch.tensor(0), 1, 2.0)
     for dt in FLOATS[1:]:
         for n in ("hinge_embedding_loss", "soft_margin_loss"):
             F.op(f"aten.{n}.default")(t(3, 5, dt=dt), sign(3, 5).to(dt))
