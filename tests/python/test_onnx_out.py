@@ -369,3 +369,29 @@ def test_loops_and_branches(tmp_path, opset):
                 for f in ("given.onnx", "m.onnx"))
         for want, got in zip(a, b, strict=True):
             assert want.shape == got.shape and np.allclose(want, got)
+
+
+@pytest.mark.parametrize("name, options", [
+    ("Qwen3MoeConfig", dict(moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2, head_dim=8)),
+    ("GptOssConfig", dict(num_local_experts=4, num_experts_per_tok=2, head_dim=8, sliding_window=8))])
+def test_mixture_of_experts(name, options, tmp_path):
+    """A histogram counts each expert's tokens, a product of groups of rows runs the experts: at other sizes, too."""
+    transformers = pytest.importorskip("transformers")
+    config = getattr(transformers, name)(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+                                         num_attention_heads=4, num_key_value_heads=2, **options)
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    module = fn(lambda self, ids: model(input_ids=ids, use_cache=False).logits)
+    module.model = model
+    with torch.no_grad():
+        program = torch.export.export(module, (torch.randint(0, 50, (2, 7)),),
+                                      dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO},))
+    assert {"aten.histc.default", "transformers.grouped_mm_fallback.default"} <= {str(n.target) for n in
+                                                                                 program.graph.nodes}
+    torch.export.save(program, tmp_path / "m.pt2")
+    qkv.Model(tmp_path / "m.pt2").save_onnx(tmp_path / "m.onnx")
+    session = ort.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    for shape in ((2, 7), (3, 11)):
+        ids = torch.randint(0, 50, shape)
+        want, got = module(ids).detach().numpy(), session.run(None, {session.get_inputs()[0].name: ids.numpy()})[0]
+        assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()

@@ -607,7 +607,13 @@ def quantizers(F):
     d_of(idx(100, 4, 6, dt=i8), scales, None, -128, 127, i8, 2, f32, static=True)
 
 
+def tails(F):
+    for dt in FLOATS:
+        F.op("aten.erfinv.default")(torch.tensor([1.0, -1.0, 1.5, 0.999, -0.99999, 0.0, -0.0, 1e-4, nan]).to(dt))
+
+
 def add(F):
+    tails(F)
     quantizers(F)
     unary(F)
     binary(F)

@@ -7,6 +7,10 @@
 #include <string.h>
 #include "onnx/write/write_impl.h"
 
+enum {
+    MAX_GROUPS = 1024
+};
+
 static Ref un(Onnx *o, const char *op, Ref x) { return NODE(o, op, x.t, x); }
 static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
 
@@ -21,6 +25,45 @@ void out_matmul(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     give(o, n, 0, bin(o, "MatMul", arg_ref(o, n, 0), arg_ref(o, n, 1)));
+}
+
+/* One product a group, as many as there are matrices: rows (or columns) up to offs[i], and zeros for rows after the
+ * last group. */
+void out_grouped_mm(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *a = arg_v(n, 0), *b = arg_v(n, 1), *offs = arg_v(n, 2);
+    bool inner = b->rank == 2;
+    Expr *groups = inner || ex_is_int(offs->dim[0]) ? offs->dim[0] : b->dim[0];
+    if (!ex_is_int(groups) || groups->i > MAX_GROUPS) {
+        refuse(o, "as many products as there are groups are written: their count must be a constant of at most %d",
+               MAX_GROUPS);
+        return;
+    }
+    Ref x = worked(o, "MatMul", arg_ref(o, n, 0)), w = worked(o, "MatMul", arg_ref(o, n, 1)),
+        end = cast(o, arg_ref(o, n, 2), DT_I64), at = INTS(o, 0);
+    int count = (int)groups->i;
+    Ref *part = arena_array(o->a, Ref, count + 2);
+    if (!part) {
+        out_of_memory(o);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        Ref to = slice(o, end, 0, INTS(o, i), INTS(o, i + 1), 1);
+        Ref rows = slice(o, x, inner ? 1 : 0, at, to, 1),
+            with = inner ? slice(o, w, 0, at, to, 1) : squeeze(o, slice(o, w, 0, INTS(o, i), INTS(o, i + 1), 1), 0);
+        part[i] = bin(o, "MatMul", rows, with);
+        if (inner) part[i] = unsqueeze(o, part[i], 0);
+        at = to;
+    }
+    if (!inner) {
+        Ref left = bin(o, "Sub", size_of(o, a->dim[0]), at), wide = size_of(o, b->dim[2]);
+        attr_int(o, "axis", 0);
+        Ref shape = NODE(o, "Concat", DT_I64, left, wide);
+        part[count++] = NODE(o, "Expand", x.t, number(o, x.t, 0), shape);
+    }
+    attr_int(o, "axis", 0);
+    give(o, n, 0, node_of(o, "Concat", x.t, count, part));
 }
 
 void out_linear(Onnx *o, const Node *n, const char *text)

@@ -139,6 +139,52 @@ void out_extreme_pair(Onnx *o, const Node *n, const char *text)
     give(o, n, 1, arg_extreme(o, x, a.axis[0], a.keep, most));
 }
 
+/* x as the dtype t would round it */
+static Ref rounded_as(Onnx *o, Ref x, DType t) { return cast(o, cast(o, x, t), x.t); }
+
+/* Where a range is of no width it is the data's, and one to each side where they are all equal. */
+static void histogram_range(Onnx *o, Ref x, double min, double max, Ref *lo, Ref *hi)
+{
+    Ref one = like(o, x, 1);
+    *lo = like(o, x, min);
+    *hi = like(o, x, max);
+    if (min != max) return;
+    *lo = reduce(o, "ReduceMin", x, 1, (int64_t[]){0}, false);
+    *hi = reduce(o, "ReduceMax", x, 1, (int64_t[]){0}, false);
+    Ref flat_range = NODE(o, "Equal", DT_BOOL, *lo, *hi);
+    *lo = where(o, flat_range, bin(o, "Sub", *lo, one), *lo);
+    *hi = where(o, flat_range, bin(o, "Add", *hi, one), *hi);
+}
+
+/* Each element's bin, that of others one past the last; ones are added there. */
+void out_histc(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = arg_v(n, 0);
+    DType t = v->dtype;
+    int64_t bins = arg_i(o, n, 1, 100);
+    for (int i = 0; i < v->rank; i++)
+        if (ex_equals_int(v->dim[i], 0)) {
+            give(o, n, 0, NODE(o, "Expand", t, number(o, t, 0), INTS(o, bins)));
+            return;
+        }
+    Ref x = flat(o, wide(o, arg_ref(o, n, 0))), lo, hi;
+    histogram_range(o, x, arg_f(o, n, 2, 0), arg_f(o, n, 3, 0), &lo, &hi);
+    lo = rounded_as(o, lo, t);
+    hi = rounded_as(o, hi, t);
+    Ref part = rounded_as(o, bin(o, "Sub", x, lo), t), count = rounded_as(o, like(o, x, (double)bins), t);
+    Ref at = bin(o, "Div", rounded_as(o, bin(o, "Mul", part, count), t), rounded_as(o, bin(o, "Sub", hi, lo), t));
+    at = NODE(o, "Min", x.t, rounded_as(o, at, t), like(o, x, (double)(bins - 1)));
+    Ref out = NODE(o, "Or", DT_BOOL, NODE(o, "Less", DT_BOOL, x, lo), NODE(o, "Greater", DT_BOOL, x, hi));
+    at = where(o, NODE(o, "Or", DT_BOOL, out, is_nan(o, x)), like(o, x, (double)bins), at);
+    Ref none = NODE(o, "Expand", x.t, number(o, x.t, 0), INTS(o, bins + 1)),
+        ones = NODE(o, "Expand", x.t, number(o, x.t, 1), NODE(o, "Shape", DT_I64, x));
+    attr_int(o, "axis", 0);
+    attr_str(o, "reduction", "add");
+    Ref y = NODE(o, "ScatterElements", x.t, none, cast(o, at, DT_I64), ones);
+    give(o, n, 0, slice(o, y, 0, INTS(o, 0), INTS(o, bins), 1));
+}
+
 void out_any_all(Onnx *o, const Node *n, const char *text)
 {
     Axes a = axes_of(o, n, 1, 2);
