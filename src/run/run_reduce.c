@@ -348,9 +348,10 @@ static const double *spread_batches(Call *c, const Tensor *x, const Tensor *out,
     int lead = out->rank - x->rank;
     u.rank = out->rank;
     for (int i = 0; i < out->rank; i++) {
-        bool last = i >= out->rank - 2, mine = i >= lead && (last || x->shape[i - lead] != 1);
-        u.shape[i] = last ? x->shape[i - lead] : out->shape[i];
-        u.stride[i] = mine ? x->stride[i - lead] : 0;
+        int k = i - lead;
+        bool own = k >= 0, last = i >= out->rank - 2;
+        u.shape[i] = own && last ? x->shape[k] : out->shape[i];
+        u.stride[i] = own && (last || x->shape[k] != 1) ? x->stride[k] : 0;
     }
     const Tensor *flat = call_contiguous(c, &u, DT_F64, err);
     return flat ? flat->data : NULL;
