@@ -15,6 +15,11 @@ MODEL = str(MODELS / "encoder_prenorm_gelu.pt2")
 LOADER = 127  # ld.so itself could not map a library
 
 
+def libraries_failed(done):
+    """Before main: a library was not mapped, or a constructor of oneDNN's found no memory."""
+    return done.returncode == LOADER or (done.returncode == -signal.SIGABRT and "std::bad_alloc" in done.stderr)
+
+
 def qkv(folder, *words, limits=(), threads=1):
     def limit():
         for what, value in limits:
@@ -42,9 +47,11 @@ def test_memory_that_the_system_refuses_is_a_limit(tmp_path):
     seen = set()
     for megabytes in range(8, 240, 4):
         limits = [(resource.RLIMIT_AS, megabytes << 20)]
+        if libraries_failed(qkv(tmp_path, "--version", limits=limits)):
+            continue
         for words in (("run", MODEL, "-q"), ("rewrite", MODEL, "--prove"), ("convert", MODEL, "-o", "out.onnx")):
             done = qkv(tmp_path, *words, limits=limits)
-            assert done.returncode in (0, 5, LOADER), (megabytes, words, done)
+            assert done.returncode in (0, 5), (megabytes, words, done)
             assert done.returncode != 5 or "emory" in done.stderr, done.stderr
             seen.add(done.returncode)
         if done.returncode == 0:
@@ -78,7 +85,8 @@ def test_small_stacks(tmp_path):
 ], ids=lambda w: w[0])
 def test_signals_leave_nothing_behind(tmp_path, words, number):
     for delay in (0.0, 0.01, 0.03, 0.1):
-        with subprocess.Popen([QKV, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as p:
+        with subprocess.Popen([QKV, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)) as p:  # nohup ignores some
             time.sleep(delay)
             p.send_signal(number)
             p.communicate(timeout=60)
