@@ -194,7 +194,7 @@ def test_memory_of_four_processes(folder, tmp_path):
     one, _, _ = held(1, tmp_path / "m.onnx", folder)
     four, own, notes = held(4, tmp_path / "m.onnx", folder)
     assert notes == [f"{path}: mapped"] * 4
-    print(f"MiB of the file: one process {one:.1f}, four {four:.1f}; of their own: {own:.1f}, without a model {empty:.1f}")
+    print(f"MiB of the file: one process {one:.1f}, four {four:.1f}; their own {own:.1f}, without a model {empty:.1f}")
     weights = LAYERS * SIZE * SIZE * 4 / 2**20
     assert nothing == 0 and weights < four < 1.02 * one < 1.2 * weights
     assert own - empty < 4 * 4  # graph, plan and activations; a copy of the weights would be 4 x 32
