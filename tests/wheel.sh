@@ -4,6 +4,8 @@
 #
 #   tests/wheel.sh          seconds; as long as a build with the tools and nothing built
 #   WHEEL=1 tests/wheel.sh  with the tools missing it fails; builds twice and compares
+#
+# PYTHONS are interpreters in whose venvs the wheel is installed, beside that of .venv.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
@@ -74,15 +76,37 @@ sbom() {
     "$python" -m json.tool "$dir"/unpacked/*.dist-info/sboms/qkv.cdx.json | grep libjpeg-turbo &&
     ls "$dir"/unpacked/*.dist-info/licenses/zlib.txt
 }
-in_clean_venv() {
-  "$python" -m venv "$dir/venv" && "$dir/venv/bin/pip" install -q --disable-pip-version-check "$(wheel)" || return
-  python=$dir/venv/bin/python
+in_clean_venv() { # PYTHON
+  rm -rf "$dir/venv"
+  "$1" -m venv "$dir/venv" && "$dir/venv/bin/pip" install -q --disable-pip-version-check "$(wheel)" || return
+  local python=$dir/venv/bin/python
   (cd "$dir" && env -i "$dir/venv/bin/qkv" inspect "$model" && env -i "$dir/venv/bin/python" -m qkv --version) && runs
 }
 finds_level() { [ "$("$dir/venv/bin/qkv" --version)" = "$(build/qkv --version)" ]; }
 without_avx2() {
   local level
   for level in gen ref; do QKV_CPU=$level "$dir/venv/bin/qkv" run "$model" -D s77=2 -D s27=3 || return; done
+}
+# A root that holds the wheel, glibc and busybox: no Python, no other library. /proc tells the loader where the command is.
+alone() {
+  local root=$dir/root so
+  mkdir -p "$root/proc" && "$python" -m zipfile -e "$(wheel)" "$root" && cp "$model" "$root/m.pt2" || return
+  for so in /lib64/ld-linux-x86-64.so.2 $(ldd "$root/qkv/libqkv.so" | awk '$2 == "=>" {print $3}' | grep ^/); do
+    install -D "$so" "$root$so"
+  done
+  install -D "$(command -v busybox)" "$root/bin/sh" && chmod +x "$root/qkv/bin/qkv" || return
+  unshare -m sh -c 'mount --bind /proc "$1/proc" && exec chroot "$1" /bin/sh -c "$2"' - "$root" \
+    "qkv/bin/qkv inspect m.pt2 && qkv/bin/qkv run m.pt2 -D s77=2 -D s27=3"
+}
+expressions() { # of a tokenizer.json, by the PCRE2 that is linked in: a and b are apart, and not the token ab
+  cat >"$dir/tokenizer.json" <<'END'
+{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]},
+ "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+   {"type": "Split", "pattern": {"Regex": "\\p{L}(?!x)"}, "behavior": "Isolated", "invert": false},
+   {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]},
+ "decoder": {"type": "ByteLevel"}}
+END
+  elsewhere "$python" -c "import qkv; x = qkv.Tokenizer('$dir/tokenizer.json').encode('ab').tolist(); assert x == [0, 1], x"
 }
 # A build from the source distribution, where a library is not installed: meson's sentence, and failure.
 sdist() {
@@ -98,6 +122,7 @@ ok "the library exports qkv_* alone" exports
 ok "it finds the same ISA level as build/qkv" same_level
 if "$python" -c 'import numpy' 2>/dev/null; then
   ok "a model runs, without torch, and pictures are in the same library" runs
+  ok "expressions of a tokenizer" expressions
   ok "beside another libqkv in the process" two_libraries
   ok "a library older than the package: a sentence" older_library
 else
@@ -107,9 +132,12 @@ if [ -n "${WHEEL:-}" ] || build-wheel/venv/bin/python -c 'import mesonpy, ziglan
   ok "make wheel" tools/wheels.py
   ok "a source distribution says which library is missing" eval "(sdist)"
   ok "SBOM and licences of what is linked in" sbom
-  ok "installed in a clean venv: qkv, python -m qkv, import qkv" in_clean_venv
+  for p in ${PYTHONS:-} "$python"; do
+    ok "in a clean venv of $("$p" --version): qkv, python -m qkv, import qkv" in_clean_venv "$p"
+  done
   ok "with the same ISA level" finds_level
   ok "on a CPU without AVX2" without_avx2
+  if [ "$(id -u)" = 0 ] && command -v busybox >/dev/null; then ok "with nothing but glibc and busybox" alone; fi
   [ -z "${WHEEL:-}" ] || ok "two builds, one hash" again
 else
   echo "# make wheel is not tried: there is no build-wheel/venv with meson-python and ziglang (tools/setup.sh wheel)"
