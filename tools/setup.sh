@@ -139,6 +139,7 @@ case "${1:-}" in
     "$0" sam3
     [ -z "$(pip_missing sklearn)" ] || pip_install scikit-learn
     [ -z "$(pip_missing expecttest)" ] || pip_install expecttest # torch.testing's database of ops imports it
+    [ -z "$(pip_missing fastapi httpx)" ] || pip_install fastapi httpx # its pool of threads runs models
     [ -z "$(pip_missing onnx onnxruntime onnxscript ml_dtypes)" ] || pip_install onnx onnxruntime onnxscript ml_dtypes
     # the pages of qkv report are looked at in a browser, and by axe-core's rules
     command -v chromium >/dev/null || { can_install && install_missing "$chromium"; } ||

@@ -217,18 +217,33 @@ def test_asyncio(path, tmp_path):
 
 
 def test_web_server(path):
-    """FastAPI runs plain functions in a pool of threads."""
-    fastapi = pytest.importorskip("fastapi")
-    client = pytest.importorskip("fastapi.testclient")
+    """FastAPI runs plain functions in a pool of threads, which the requests of one event loop share; `async` ones
+    await the model."""
+    fastapi, httpx = pytest.importorskip("fastapi"), pytest.importorskip("httpx")
     app, model, alone = fastapi.FastAPI(), qkv.Model(path, threads=1), qkv.Model(path, threads=1)
+    used, several = set(), threading.Event()
 
-    @app.get("/{k}")
-    def answer(k: int):
-        return float(model.run(feeds(k))["output_0"].sum())
+    @app.get("/plain/{k}")
+    def plain(k: int):
+        used.add(threading.get_ident())
+        if len(used) == 4:
+            several.set()
+        assert several.wait(60)  # until four threads are in here
+        return model.run(feeds(k))["output_0"].tolist()
 
-    c = client.TestClient(app)
-    for k, got in enumerate(in_threads(lambda i: c.get(f"/{i}").json(), 8)):
-        assert got == float(alone.run(feeds(k))["output_0"].sum())
+    @app.get("/async/{k}")
+    async def awaited(k: int):
+        return (await model.arun(feeds(k)))["output_0"].tolist()
+
+    async def requests():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://qkv") as client:
+            answers = await asyncio.gather(*[client.get(f"/{kind}/{k}") for k in range(32)
+                                             for kind in ("plain", "async")])
+            return [a.raise_for_status().json() for a in answers]
+
+    for i, got in enumerate(asyncio.run(requests())):
+        np.testing.assert_array_equal(np.float32(got), alone.run(feeds(i // 2))["output_0"])
+    assert len(used) >= 4
 
 
 def test_model_is_freed_with_its_last_reference(path):
