@@ -75,13 +75,13 @@ build-tsan/build.ninja:
 	@tools/setup.sh build
 	@tools/setup.sh check
 	@meson setup build-tsan -Db_sanitize=thread -Db_lundef=false -Doptimization=1 -Ddebug=false -Dopenmp=disabled \
-	  -Dc_args=-g1 >/dev/null
+	  -Dlevel=avx2 -Dc_args=-g1 >/dev/null
 
 tsan-build: build-tsan/build.ninja
 	@ninja -C build-tsan tests/unit/test_team tests/unit/test_shared tests/models/run_company tests/models/soak
 
 tsan: tsan-build
-	@TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 meson test -C build-tsan --no-rebuild --print-errorlogs --suite threads
+	@meson test -C build-tsan --no-rebuild --print-errorlogs --suite threads
 
 asan: asan-build
 	@meson test -C build-asan --no-rebuild --print-errorlogs

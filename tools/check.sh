@@ -57,7 +57,7 @@ suite_locale() { # a program that uses the library may have a decimal comma
   comma=$(tests/locale.sh build/locale) && LOCPATH="$comma" QKV_TEST_LOCALE=de_DE.UTF-8 programs locale build --suite locale "$@"
 }
 suite_asan() { programs asan build-asan "$@"; }
-suite_tsan() { TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 programs tsan build-tsan --suite threads "$@"; }
+suite_tsan() { programs tsan build-tsan --suite threads "$@"; }
 suite_python_1() { pytest --durations=20 ${@:-$(python_files 1)}; }
 suite_python_2() { pytest --durations=20 ${@:-$(python_files 0)}; }
 suite_golden() { $python tools/golden.py --check "$@"; }
