@@ -2,6 +2,7 @@
  *
  *     qkv help run          text
  *     qkv help run --man    the source of man/qkv-run.1
+ *     qkv help --json       all commands
  */
 #include <stdio.h>
 #include <string.h>
@@ -238,6 +239,29 @@ static void man_page(const Command *c)
     printf(".SH SEE ALSO\n.BR qkv (1)\n");
 }
 
+/* ------------------------------------------------------------------ JSON */
+
+static json_t *about(const char *group, const Command *c)
+{
+    json_t *options = json_array();
+    const Option *op;
+    for (int i = 0; (op = option_shown(c, i)); i++)
+        json_array_append_new(options, json_pack("{s:s, s:s*, s:s}", "name", op->name, "argument", op->arg, "help",
+                                                 help_of(op)));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "name", c->name, "group", group, "summary", c->summary,
+                     "arguments", c->args, "text", c->text, "options", options);
+}
+
+/* c alone, or with NULL all commands */
+static void print_json(const Command *c)
+{
+    json_t *commands = json_array();
+    for (const CommandGroup *g = command_groups; g->title; g++)
+        for (int i = 0; g->command[i]; i++)
+            if (!c || c == g->command[i]) json_array_append_new(commands, about(g->title, g->command[i]));
+    json_print(json_pack("{s:i, s:s, s:o}", "schema", JSON_SCHEMA, "version", qkv_version(), "commands", commands));
+}
+
 /* ------------------------------------------------------------------ the command */
 
 typedef struct HelpOptions {
@@ -250,7 +274,8 @@ static int cmd_help(const void *options)
     const HelpOptions *o = options;
     const Command *c = NULL;
     if (o->common.narg && !(c = command_find(o->common.arg[0]))) return QKV_USAGE;
-    if (!o->man) print_help(c);
+    if (o->common.json) print_json(c);
+    else if (!o->man) print_help(c);
     else if (!c) man_overview();
     else man_page(c);
     return 0;
@@ -266,10 +291,11 @@ const Command command_help = {
     .args = "[COMMAND]",
     .summary = "Print help",
     .text = "Prints the help of a command, or the list of commands.",
-    .examples = "qkv help run\tthe help of qkv run\nqkv help run --man | man -l -\tas a man page",
+    .examples = "qkv help run\tthe help of qkv run\nqkv help run --man | man -l -\tas a man page\n"
+                "qkv help --json\tall commands and their options, for programs",
     .min_args = 0,
     .max_args = 1,
     .size = sizeof(HelpOptions),
-    .options = {{own}, {common_options}},
+    .options = {{own}, {json_option}, {common_options}},
     .run = cmd_help,
 };

@@ -8,9 +8,17 @@ PLACES = (os.path.join(HERE, "qkv", "bin", "qkv"),  # a wheel's
           os.path.join(os.path.dirname(HERE), "build", "qkv"))  # a checkout's
 
 
+def program():
+    """Its path. Where it is nowhere: FileNotFoundError with a sentence."""
+    for path in PLACES:
+        if os.path.exists(path):
+            return path
+    places = " nor in ".join(map(os.path.dirname, PLACES))
+    raise FileNotFoundError(f"the command is not in {places}; `make` builds it, and a wheel holds it")
+
+
 def main():
-    program = next((p for p in PLACES if os.path.exists(p)), None)
-    if not program:
-        places = " nor in ".join(map(os.path.dirname, PLACES))
-        sys.exit(f"qkv: error: the command is not in {places}; `make` builds it, and a wheel holds it")
-    os.execv(program, ["qkv", *sys.argv[1:]])
+    try:
+        os.execv(program(), ["qkv", *sys.argv[1:]])
+    except FileNotFoundError as e:
+        sys.exit(f"qkv: error: {e}")

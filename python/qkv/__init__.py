@@ -17,6 +17,7 @@
     qkv.Segmenter("sam3.pt2", ["red car"])(image)       # every instance of a text: boxes, masks
     qkv.Tokenizer("tokenizer.json"), qkv.Sampler(0.8)    # text and tokens of a language model (docs/GENERATE.md)
     qkv.InferenceSession("model.onnx")                  # as onnxruntime's
+    list(qkv.commands())                                # what `python -m qkv` can do
     with model.session() as s, s.profile() as report:   # also s.trace, s.stats, s.seed; model.verify, model.bench
         s(array)
     qkv.trace("model.pt2", (x, mask), "trace.safetensors")   # for `qkv verify --per-node`
@@ -27,6 +28,7 @@ which NumPy reads and which support DLPack.
 from ._lib import Error, library_path, version
 from ._backends import backends, sdpa_choice
 from ._check import check
+from ._commands import commands
 from ._generalize import Generalized, generalize
 from ._prove import prove
 from .batch import BatchPredictor
@@ -37,9 +39,9 @@ from .segment import Segmenter
 from .train import Step, Trainer
 
 __all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Outputs", "Sampler",
-           "Segmenter", "Session", "SessionOptions", "Step", "Tokenizer", "Trainer", "backends", "check", "export",
-           "generalize", "get_available_providers", "joint", "nn", "prove", "sdpa_choice", "trace", "library_path",
-           "version"]
+           "Segmenter", "Session", "SessionOptions", "Step", "Tokenizer", "Trainer", "backends", "check", "commands",
+           "export", "generalize", "get_available_providers", "joint", "nn", "prove", "sdpa_choice", "trace",
+           "library_path", "version"]
 
 
 def __getattr__(name):  # import torch only for export

@@ -82,3 +82,14 @@ def test_hints():
     for f in (qkv.Model.__init__, qkv.Model.run, qkv.Model.describe, qkv.check, qkv.backends, qkv.generalize, qkv.joint,
               qkv.version, qkv.library_path):
         assert typing.get_type_hints(f), f
+
+
+def test_commands(tmp_path, monkeypatch):
+    import qkv_command
+
+    found = qkv.commands()
+    assert list(found)[0] == "inspect" and {"run", "convert", "bench", "help"} < set(found)
+    assert found["run"] == "Run a model and write its outputs"
+    monkeypatch.setattr(qkv_command, "PLACES", (str(tmp_path / "qkv"),))
+    with pytest.raises(qkv.Error, match="the command is not in .*; `make` builds it, and a wheel holds it"):
+        qkv.commands()
