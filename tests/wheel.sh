@@ -87,7 +87,8 @@ without_avx2() {
   local level
   for level in gen ref; do QKV_CPU=$level "$dir/venv/bin/qkv" run "$model" -D s77=2 -D s27=3 || return; done
 }
-# A root that holds the wheel, glibc and busybox: no Python, no other library. /proc tells the loader where the command is.
+# A root that holds the wheel, glibc and busybox: no Python, no other library. /proc tells the loader where the command
+# is.
 alone() {
   local root=$dir/root so
   mkdir -p "$root/proc" && "$python" -m zipfile -e "$(wheel)" "$root" && cp "$model" "$root/m.pt2" || return
@@ -106,7 +107,9 @@ expressions() { # of a tokenizer.json, by the PCRE2 that is linked in: a and b a
    {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]},
  "decoder": {"type": "ByteLevel"}}
 END
-  elsewhere "$python" -c "import qkv; x = qkv.Tokenizer('$dir/tokenizer.json').encode('ab').tolist(); assert x == [0, 1], x"
+  elsewhere "$python" -c "import qkv
+x = qkv.Tokenizer('$dir/tokenizer.json').encode('ab').tolist()
+assert x == [0, 1], x"
 }
 # A build from the source distribution, where a library is not installed: meson's sentence, and failure.
 sdist() {
