@@ -31,6 +31,7 @@ from ._check import check
 from ._commands import commands
 from ._generalize import Generalized, generalize
 from ._prove import prove
+from . import inference
 from .batch import BatchPredictor
 from .generate import Sampler, Tokenizer
 from .inference import InferenceSession, SessionOptions, get_available_providers
@@ -59,4 +60,6 @@ def __getattr__(name):  # import torch only for export
         import importlib
 
         return importlib.import_module(".nn", __name__)
+    if name in inference.NAMES:
+        return getattr(inference, name)
     raise AttributeError(f"module 'qkv' has no attribute {name!r}")

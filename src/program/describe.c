@@ -142,6 +142,16 @@ static void put_attentions(const Graph *g, Buf *out)
     attention_finder_free(&f);
 }
 
+/* An ONNX file's own, of the file that p's graph comes from. */
+static void put_metadata(const Source *p, Buf *out)
+{
+    while (p && !p->onnx) p = p->origin;
+    jw_open(out, "metadata", '{');
+    for (int i = 0; p && i < p->onnx->model.nmetadata; i++)
+        jw_text(out, p->onnx->model.metadata[i].key, p->onnx->model.metadata[i].value);
+    jw_close(out, "}");
+}
+
 void describe_model(const char *path, const Source *p, Buf *out)
 {
     const Graph *g = p->graph;
@@ -183,5 +193,6 @@ void describe_model(const char *path, const Source *p, Buf *out)
     for (int i = 0; i < g->nmutation; i++) jw_text(out, NULL, g->mutation[i].target->fqn);
     jw_close(out, "]");
     jw_texts(out, "ignored_entries", p->ignored, p->nignored);
+    put_metadata(p, out);
     jw_close(out, "}");
 }

@@ -80,7 +80,8 @@ $ qkv inspect words.pt2 --json
   "guards": 4,
   "guards_ignored": 0,
   "written_buffers": [],
-  "ignored_entries": ["data/sample_inputs/model.pt (a pickle, never opened)"]
+  "ignored_entries": ["data/sample_inputs/model.pt (a pickle, never opened)"],
+  "metadata": {}
 }
 $ qkv inspect two.pt2
 two.pt2: torch 2.13.0+cpu, schema 8.20, 4 nodes

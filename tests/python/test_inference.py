@@ -12,6 +12,9 @@ def program(ort, model):
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     assert "CPUExecutionProvider" in ort.get_available_providers()
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     feed, shown = {}, []
@@ -21,7 +24,18 @@ def program(ort, model):
         shown.append((x.name, len(x.shape), x.type))
     outputs = [(o.name, o.type) for o in session.get_outputs()]
     everything = session.run(None, feed)
-    chosen = session.run([outputs[0][0]], feed, None)
+    run_options = ort.RunOptions()
+    run_options.log_severity_level = 3
+    chosen = session.run([outputs[0][0]], feed, run_options)
+    values = session.run_with_ort_values(None, {k: ort.OrtValue.ortvalue_from_numpy(v) for k, v in feed.items()})
+    assert np.array_equal(values[0].numpy(), everything[0])
+    shown += [(v.shape(), v.data_type(), v.device_name()) for v in values]
+    shown += [session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning"),
+              list(session.get_provider_options()), session.get_overridable_initializers(), ort.get_device()[:3]]
+    meta = session.get_modelmeta()
+    assert meta.custom_metadata_map["qkv.profile"] == "ort"
+    shown += [meta.producer_name, meta.custom_metadata_map]
+    session.disable_fallback()
     assert isinstance(everything, list) and np.array_equal(chosen[0], everything[0])
     return shown, outputs, session.get_providers(), everything
 
@@ -47,3 +61,5 @@ def test_differences():
         session.run_with_iobinding(None)
     with pytest.raises(qkv.Error, match="use run"):
         session.io_binding()
+    with pytest.raises(qkv.Error, match="'mine.so': libraries of custom ops are not loaded"):
+        qkv.SessionOptions().register_custom_ops_library("mine.so")
