@@ -29,7 +29,7 @@ static const struct {
     const char *name, *meaning;
 } environment[] = {
     {"QKV_NUM_THREADS", "Number of threads when --threads is not given; overrides OMP_NUM_THREADS."},
-    {"QKV_CPU", "Limit the CPU features that are used: ref, gen, avx2, avx512, avx512bf16, amx."},
+    {"QKV_CPU", "Limit the CPU features that are used: ref, gen, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx."},
     {"NO_COLOR", "Disables colours when set and not empty."},
 };
 enum { ENVIRONMENT = sizeof environment / sizeof *environment };

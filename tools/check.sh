@@ -21,7 +21,7 @@ have() { local m; for m in "$@"; do $python -c "import $m" 2>/dev/null || return
 levels() { # the CPU levels below this machine's own, which the other suites run at
   local best level
   best=$(build/qkv --version | sed 's/.*(\(.*\))/\1/')
-  for level in ref gen avx2 avx512 avx512bf16; do
+  for level in ref gen avx2 avxvnni avx512 avx512vnni avx512bf16; do
     [ "$level" = "$best" ] && return
     echo $level
   done
@@ -71,7 +71,7 @@ suite_onnx_models() { $python tests/models/onnx_models.py "$@"; }
 suite_onnx_backend() { pytest --tb=line tests/python/test_onnx_backend.py "$@"; }
 suite_onnx_graphs() { pytest --tb=line tests/python/test_onnx_ops.py "$@"; }
 # Kernel tests force every level themselves, and reading does not depend on it: what runs models and ops is left.
-for level in ref gen avx2 avx512 avx512bf16; do
+for level in ref gen avx2 avxvnni avx512 avx512vnni avx512bf16; do
   eval "suite_level_$level() { QKV_CPU=$level programs level_$level build --suite ops --suite rules --suite models --suite cli \"\$@\"; }"
 done
 

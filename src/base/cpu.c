@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +10,11 @@
 #include "base/number.h"
 #include "base/version.h"
 
-static const char *const names[CPU_LEVELS] = {"ref", "gen", "avx2", "avx512", "avx512bf16", "amx"};
-_Static_assert(CPU_AMX == 5 && QKV_HIGHEST >= CPU_GEN && QKV_HIGHEST < CPU_LEVELS, "QKV_HIGHEST is a level");
+static const char *const names[CPU_LEVELS] = {"ref",    "gen",        "avx2",       "avxvnni",
+                                              "avx512", "avx512vnni", "avx512bf16", "amx"};
+_Static_assert(CPU_AMX == 7 && QKV_HIGHEST >= CPU_GEN && QKV_HIGHEST < CPU_LEVELS, "QKV_HIGHEST is a level");
 static CpuLevel best, level;
+static bool avx_vnni;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #if defined(__x86_64__)
@@ -44,9 +45,11 @@ static CpuLevel detect(void)
     bool fma = leaf(1, 0, C) >> 12 & 1, f16c = leaf(1, 0, C) >> 29 & 1, avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1;
     if ((lo & 6) != 6 || !fma || !f16c || !avx2 || !bmi2) return CPU_GEN;
     bool f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1, vl = b >> 31;
-    if ((lo & 0xe6) != 0xe6 || !f || !dq || !bw || !vl) return CPU_AVX2;
+    avx_vnni = leaf(7, 1, A) >> 4 & 1;
+    if ((lo & 0xe6) != 0xe6 || !f || !dq || !bw || !vl) return avx_vnni ? CPU_AVXVNNI : CPU_AVX2;
     bool bf16 = leaf(7, 1, A) >> 5 & 1, vnni = leaf(7, 0, C) >> 11 & 1;
-    if (!bf16 || !vnni) return CPU_AVX512;
+    if (!vnni) return CPU_AVX512;
+    if (!bf16) return CPU_AVX512VNNI;
     bool amx = (leaf(7, 0, D) >> 22 & 1) && (leaf(7, 0, D) >> 24 & 1) && (leaf(7, 0, D) >> 25 & 1);
     return amx && (lo >> 17 & 3) == 3 && tiles_allowed() ? CPU_AMX : CPU_AVX512BF16;
 }
@@ -62,6 +65,7 @@ static void look(void)
     const char *want = getenv("QKV_CPU");
     for (int i = 0; want && i < CPU_LEVELS; i++)
         if (!strcmp(want, names[i]) && i < (int)best) level = (CpuLevel)i;
+    if (level == CPU_AVXVNNI && !avx_vnni) level = CPU_AVX2;
 }
 
 CpuLevel cpu_best(void)
@@ -69,6 +73,8 @@ CpuLevel cpu_best(void)
     pthread_once(&once, look);
     return best;
 }
+
+bool cpu_has(CpuLevel l) { return l <= cpu_best() && (l != CPU_AVXVNNI || avx_vnni); }
 
 CpuLevel cpu_level(void)
 {

@@ -1,20 +1,24 @@
-/* What this machine's CPU can do, as ISA levels in one order. Read once; QKV_CPU=ref|gen|avx2|avx512|avx512bf16|amx
- * forces a lower ISA level. An ISA level that the machine lacks cannot be forced: the best one below it is taken.
+/* What this machine's CPU can do, as ISA levels in one order. Read once; QKV_CPU=ref|gen|avx2|avxvnni|avx512|
+ * avx512vnni|avx512bf16|amx forces a lower ISA level. An ISA level that the machine lacks cannot be forced: the best one below it is taken.
  */
 #ifndef QKV_BASE_CPU_H
 #define QKV_BASE_CPU_H
+#include <stdbool.h>
 
 typedef enum CpuLevel {
     CPU_REF,        /* plain C, double accumulators */
     CPU_GEN,        /* portable fast C, baseline ISA */
     CPU_AVX2,       /* AVX2 + FMA + F16C */
-    CPU_AVX512,     /* AVX-512 F, BW, VL, DQ */
-    CPU_AVX512BF16, /* the same and AVX512_BF16, AVX512_VNNI */
+    CPU_AVXVNNI,    /* the same and AVX-VNNI: CPUs without AVX-512, and some with it */
+    CPU_AVX512,     /* AVX-512 F, BW, VL, DQ, not AVX-VNNI */
+    CPU_AVX512VNNI, /* the same and AVX512_VNNI */
+    CPU_AVX512BF16, /* the same and AVX512_BF16 */
     CPU_AMX,        /* the same and AMX tile, bf16, int8 */
     CPU_LEVELS
 } CpuLevel;
 
 CpuLevel cpu_best(void);  /* what the machine has */
+bool cpu_has(CpuLevel l); /* cpu_best() or below, and, of AVX-VNNI, this machine's */
 CpuLevel cpu_level(void); /* what to use: cpu_best() limited by QKV_CPU at the first call */
 const char *cpu_level_name(CpuLevel level);
 int cpu_count(void); /* usable CPUs: affinity mask and cgroup quota respected, at least 1 */

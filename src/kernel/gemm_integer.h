@@ -11,7 +11,7 @@
 #include "kernel/integer.h"
 #include "kernel/product.h"
 
-typedef struct IntegerMatmul {
+typedef struct IntegerMatmul { /* named in kernel/integer.h */
     int64_t M, N, K;
     IntegerIn a;
     const void *b; /* IntegerKernels.pack_b's */

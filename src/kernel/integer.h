@@ -3,11 +3,11 @@
  * acc (rows, cols) = (a - zero_a) (rows, K) (b - zero_b) (K, cols), in int32: for K up to INTEGER_DEEPEST no sum can
  * overflow, and no step in between saturates. a and b are i8 or u8, zero points in their range.
  *
- * Rows of a are cut into tiles of at most `mr` rows, columns of b into panels of `nr` columns, K into pairs:
+ * Rows of a are cut into tiles of at most `mr` rows, columns of b into panels of `nr` columns, K into pairs (or, where
+ * the ISA level has dot products of bytes, into fours: x86/integer_vnni.h):
  *     a packed: sums of the rows, then pairs of int16 (the zero point taken off), row after row in a pair of K
  *     b packed: panel after panel, pairs of int8 (u8 less 128), column after column in a pair of K; padded with zeros
- * nr is that of the ISA level's float32 product (kernel/product.h), whose `finish` takes the sums, as floats, through
- * the epilogue. Sums are integers: bits depend neither on the tile that a row is in nor on the number of threads.
+ * nr is that of the ISA level's float32 product (kernel/product.h), whose epilogue `finish` takes the sums through. Sums are integers: bits depend neither on the tile that a row is in nor on the number of threads.
  */
 #ifndef QKV_KERNEL_INTEGER_H
 #define QKV_KERNEL_INTEGER_H
@@ -30,14 +30,28 @@ typedef struct Rounding {
     bool by_inverse;
 } Rounding;
 
+/* One call of a tile: acc (rows, nr) = the exact sums. */
+typedef struct IntegerTile {
+    int32_t *acc;               /* step nr */
+    const void *a, *b;          /* packed */
+    int64_t panel, K;           /* panel: of b */
+    int rows, cols;             /* columns from `cols` on need not be computed */
+    int zero_b;                 /* of b as it was given, that is of u8 less 128 here already */
+    int lines;                  /* cache lines to fetch from `ahead` on: a share of the panel that follows */
+    const void *ahead, *next_a; /* next_a: the tile that follows; both for prefetching alone */
+} IntegerTile;
+
+struct IntegerMatmul;
+
 typedef struct IntegerKernels {
     int mr, nr;                              /* 0: this ISA level has no such kernels */
     size_t (*a_bytes)(int64_t K);            /* of one tile */
     size_t (*b_bytes)(int64_t K, int64_t N); /* of all panels; a multiple of 64 */
     void (*pack_a)(void *to, const IntegerIn *a, int64_t row, int rows, int64_t K);
     void (*pack_b)(void *to, const IntegerIn *b, int64_t K, int64_t N);
-    /* acc: step nr. panel: of b. zero_b: of b as it was given, that is of u8 less 128 here already */
-    void (*tile)(int32_t *acc, const void *a, const void *b, int64_t panel, int rows, int64_t K, int zero_b);
+    void (*tile)(const IntegerTile *t);
+    /* sums (rows, nr) through the epilogue (kernel/gemm_integer.h), to (row, col) of the result */
+    void (*finish)(const struct IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols);
     void (*round_i8)(int8_t *y, const float *x, int64_t n, const Rounding *r);
     void (*round_u8)(uint8_t *y, const float *x, int64_t n, const Rounding *r);
 } IntegerKernels;

@@ -13,6 +13,9 @@ KERNEL_FAMILIES(FAMILY)
 #undef FAMILY
 
 #if defined(__x86_64__)
+void integer_fill_avxvnni(IntegerKernels *k);
+void integer_fill_avx512vnni(IntegerKernels *k);
+void peak_fill_avx512vnni(PeakKernels *k);
 void product_fill_avx512bf16(ProductKernels *k);
 void product_fill_amx(ProductKernels *k);
 void peak_fill_avx512bf16(PeakKernels *k);
@@ -41,19 +44,28 @@ static void fill(void)
 #undef FAMILY
 #endif
 #if defined(__x86_64__) && QKV_HIGHEST >= 3
+        if (level >= CPU_AVXVNNI && cpu_has(CPU_AVXVNNI)) integer_fill_avxvnni(&k->integer);
+#endif
+#if defined(__x86_64__) && QKV_HIGHEST >= 4
 #define FAMILY(name, T)                                                                                                \
     if (level >= CPU_AVX512) name##_fill_avx512(&k->name);
         KERNEL_FAMILIES(FAMILY)
 #undef FAMILY
 #endif
-#if defined(__x86_64__) && QKV_HIGHEST >= 4
+#if defined(__x86_64__) && QKV_HIGHEST >= 5
+        if (level >= CPU_AVX512VNNI) {
+            integer_fill_avx512vnni(&k->integer);
+            peak_fill_avx512vnni(&k->peak);
+        }
+#endif
+#if defined(__x86_64__) && QKV_HIGHEST >= 6
         if (level >= CPU_AVX512BF16) {
             peak_fill_avx512bf16(&k->peak);
             product_fill_avx512bf16(&k->product);
             sdpa_fill_avx512bf16(&k->sdpa);
         }
 #endif
-#if defined(__x86_64__) && QKV_HIGHEST >= 5
+#if defined(__x86_64__) && QKV_HIGHEST >= 7
         if (level >= CPU_AMX) {
             peak_fill_amx(&k->peak);
             product_fill_amx(&k->product);

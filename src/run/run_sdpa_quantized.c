@@ -77,7 +77,14 @@ static void score_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
         IntegerIn key = {NULL, x->k->dtype, x->zero_k, 0, 0};
         k->pack_a(r->a, &q, row, rows, x->D);
         for (int64_t col = 0; col < x->M; col += k->nr) {
-            k->tile(r->acc, r->a, r->k, col / k->nr, rows, x->D, integer_zero(&key));
+            k->tile(&(IntegerTile){.acc = r->acc,
+                                   .a = r->a,
+                                   .b = r->k,
+                                   .panel = col / k->nr,
+                                   .K = x->D,
+                                   .rows = rows,
+                                   .cols = k->nr,
+                                   .zero_b = integer_zero(&key)});
             for (int i = 0; i < rows; i++)
                 for (int j = 0; j < k->nr; j++) r->s[i * wide + col + j] = (float)r->acc[i * k->nr + j] * by;
         }
@@ -107,7 +114,14 @@ static void value_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
         k->pack_a(r->a, &p, 0, rows, x->M);
         for (int64_t col = 0; col < x->E; col += k->nr) {
             int cols = (int)(x->E - col < k->nr ? x->E - col : k->nr);
-            k->tile(r->acc, r->a, r->v, col / k->nr, rows, x->M, integer_zero(&value));
+            k->tile(&(IntegerTile){.acc = r->acc,
+                                   .a = r->a,
+                                   .b = r->v,
+                                   .panel = col / k->nr,
+                                   .K = x->M,
+                                   .rows = rows,
+                                   .cols = cols,
+                                   .zero_b = integer_zero(&value)});
             for (int i = 0; i < rows; i++)
                 for (int j = 0; j < cols; j++)
                     out[(row + i) * x->out->stride[2] + col + j] = (float)r->acc[i * k->nr + j] * x->by;

@@ -27,7 +27,7 @@ MEASURED = [
     (re.compile(r" *\d+\.\d+ ms"), " N ms"),
     (re.compile(r'("\w*(?:_ms|_mb|ms|share)": )[\d.e+-]+'), r"\1N"),
     (re.compile(r"peak memory [\d.]+ MiB.*"), "peak memory N"),
-    (re.compile(r"\b(ref|gen|avx2|avx512|avx512bf16|amx)\b(?!, )"), "CPU"),
+    (re.compile(r"\b(ref|gen|avx2|avxvnni|avx512|avx512vnni|avx512bf16|amx)\b(?!, )"), "CPU"),
 ]
 
 

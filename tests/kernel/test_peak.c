@@ -25,6 +25,7 @@ static void test_arithmetic(void **state)
         assert_true(sink > 0 && sink < 4096); /* x -> x / 2 + 1 goes to 2 in every accumulator */
         assert_true(fabsf(remainderf(sink, 2)) < 1e-3f);
         assert_true(!k->bf16 == !k->bf16_by);
+        if (k->i8) assert_true(k->i8(1, &sink) >= 512 && k->i8(1000, &sink) == 1000 * k->i8(1, &sink));
         if (!k->bf16) continue;
         once = k->bf16(1, &sink);
         often = k->bf16(1000, &sink);

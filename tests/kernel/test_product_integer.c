@@ -135,7 +135,14 @@ static void test_tiles(void **unused)
             k->pack_b(pb, &ib, K, MOST_N);
             for (int rows = 1; rows <= k->mr; rows++) {
                 k->pack_a(pa, &ia, 1, rows, K);
-                k->tile(acc, pa, pb, 1, rows, K, integer_zero(&ib));
+                k->tile(&(IntegerTile){.acc = acc,
+                                       .a = pa,
+                                       .b = pb,
+                                       .panel = 1,
+                                       .K = K,
+                                       .rows = rows,
+                                       .cols = k->nr,
+                                       .zero_b = integer_zero(&ib)});
                 for (int r = 0; r < rows; r++)
                     for (int j = 0; j < k->nr && k->nr + j < MOST_N; j++) {
                         int64_t sum = 0;

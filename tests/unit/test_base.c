@@ -667,6 +667,7 @@ static void test_cpu(void **state)
     (void)state;
     assert_true(cpu_level() <= cpu_best() && cpu_best() >= CPU_GEN && cpu_best() < CPU_LEVELS);
     assert_string_equal(cpu_level_name(CPU_AVX512BF16), "avx512bf16");
+    assert_true(cpu_has(cpu_level()) && cpu_has(CPU_GEN) && (cpu_best() == CPU_AMX || !cpu_has(cpu_best() + 1)));
     assert_in_range(cpu_count(), 1, 1 << 20);
 }
 

@@ -2,7 +2,9 @@
  * kernel/integer.h.
  */
 #include <math.h>
+#include "kernel/gemm_integer.h"
 #include "kernel/gen/madd.h"
+#include "kernel/gen/product_impl.h"
 #include "kernel/kernel.h"
 #include "kernel/variant.h"
 
@@ -13,7 +15,7 @@ enum { MR = 6, NV = 2 };
 #else
 enum { MR = 4, NV = 3 };
 #endif
-enum { NR = LANES * NV };
+enum { NR = WIDE * NV, MR_MOST = MR < 9 ? 9 : MR }; /* MR_MOST: rows of any level's tile that ends here */
 
 static int64_t pairs(int64_t K) { return (K + 1) / 2; }
 
@@ -40,8 +42,7 @@ static int32_t line_of(int16_t *restrict to, const IntegerIn *a, const uint8_t *
     else if (a->cs == 1)
         for (int k = 0; k < there; k++) to[k] = (int16_t)(x[k] - zero);
     else
-        for (int k = 0; k < there; k++)
-            to[k] = (int16_t)((a->t == DT_I8 ? (int8_t)x[k * a->cs] : x[k * a->cs]) - zero);
+        for (int k = 0; k < there; k++) to[k] = (int16_t)((a->t == DT_I8 ? (int8_t)x[k * a->cs] : x[k * a->cs]) - zero);
     for (int k = there; k < n; k++) to[k] = 0;
     for (int k = 0; k < there; k++) sum += to[k];
     return sum;
@@ -104,7 +105,7 @@ static inline __attribute__((always_inline)) void multiply(int32_t *acc, const i
         Pairs y[NV];
         __builtin_prefetch(b + 1024, 0, 3);
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) y[v] = pairs_of(b + 2 * LANES * v);
+        for (int v = 0; v < NV; v++) y[v] = pairs_of(b + 2 * WIDE * v);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             Pairs x = both(a + 2 * r);
@@ -115,16 +116,17 @@ static inline __attribute__((always_inline)) void multiply(int32_t *acc, const i
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) keep(acc + r * NR + v * LANES, s[r][v]);
+        for (int v = 0; v < NV; v++) keep(acc + r * NR + v * WIDE, s[r][v]);
 }
 
-static void tile(int32_t *acc, const void *a, const void *b, int64_t panel, int rows, int64_t K, int zero_b)
+static void tile(const IntegerTile *t)
 {
-    const int32_t *sum = a;
+    const int32_t *sum = t->a;
+    int32_t *acc = t->acc;
     const int16_t *x = (const int16_t *)(sum + MR);
-    const int8_t *y = (const int8_t *)b + (size_t)panel * panel_bytes(K);
-    int64_t n = pairs(K);
-    switch (rows) { /* the compiler keeps sums of a known height in registers */
+    const int8_t *y = (const int8_t *)t->b + (size_t)t->panel * panel_bytes(t->K);
+    int64_t n = pairs(t->K);
+    switch (t->rows) { /* the compiler keeps sums of a known height in registers */
     case 1: multiply(acc, x, y, 1, n); break;
     case 2: multiply(acc, x, y, 2, n); break;
     case 3: multiply(acc, x, y, 3, n); break;
@@ -141,9 +143,9 @@ static void tile(int32_t *acc, const void *a, const void *b, int64_t panel, int 
     default: break;
 #endif
     }
-    if (!zero_b) return;
-    for (int r = 0; r < rows; r++)
-        for (int j = 0; j < NR; j++) acc[r * NR + j] -= zero_b * sum[r];
+    if (!t->zero_b) return;
+    for (int r = 0; r < t->rows; r++)
+        for (int j = 0; j < NR; j++) acc[r * NR + j] -= t->zero_b * sum[r];
 }
 
 /* ------------------------------------------------------------------ rounding */
@@ -169,6 +171,47 @@ ROUND(round_i8, int8_t)
 ROUND(round_u8, uint8_t)
 #undef ROUND
 
+/* ------------------------------------------------------------------ the epilogue */
+
+/* Sums as floats. */
+static inline __attribute__((always_inline)) void scaled(const IntegerMatmul *m, float *restrict y,
+                                                         const int32_t *restrict acc, int64_t row, int64_t col,
+                                                         int rows, int cols)
+{
+    float per[NR];
+    for (int j = 0; j < cols; j++) per[j] = m->scale_b[m->step_b ? col + j : 0];
+    for (int r = 0; r < rows; r++, y += NR, acc += NR) {
+        const float by = m->scale_a[(row + r) * m->step_a];
+        for (int j = 0; j < cols; j++) y[j] = (float)acc[j] * (by * per[j]);
+    }
+}
+
+static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols)
+{
+    float y[MR_MOST * NR], line[MR_MOST * NR];
+    if (cols == NR) scaled(m, y, acc, row, col, rows, NR);
+    else scaled(m, y, acc, row, col, rows, cols);
+    if (!m->q) {
+        if (cols == NR) finish_cols(&m->out, y, row, col, rows, NR, NR);
+        else finish_cols(&m->out, y, row, col, rows, NR, cols);
+        return;
+    }
+    ProductOut here = m->out; /* c is this tile alone */
+    size_t size = here.bias ? dtype_size(here.bias_type) : 0, more = here.residual ? dtype_size(here.residual_type) : 0;
+    here.c = line;
+    here.c_type = DT_F32;
+    here.c_step = NR;
+    if (here.bias) here.bias = (const char *)here.bias + (size_t)col * size;
+    if (here.residual) here.residual = (const char *)here.residual + (size_t)(row * here.residual_step + col) * more;
+    if (cols == NR) finish_cols(&here, y, 0, 0, rows, NR, NR);
+    else finish_cols(&here, y, 0, 0, rows, NR, cols);
+    for (int r = 0; r < rows; r++) {
+        int64_t at = (row + r) * m->q_step + col;
+        if (m->q_type == DT_I8) round_i8((int8_t *)m->q + at, line + r * NR, cols, &m->rounding);
+        else round_u8((uint8_t *)m->q + at, line + r * NR, cols, &m->rounding);
+    }
+}
+
 void KERNEL(integer_fill)(IntegerKernels *k);
 void KERNEL(integer_fill)(IntegerKernels *k)
 {
@@ -179,6 +222,7 @@ void KERNEL(integer_fill)(IntegerKernels *k)
                           .pack_a = pack_a,
                           .pack_b = pack_b,
                           .tile = tile,
+                          .finish = finish,
                           .round_i8 = round_i8,
                           .round_u8 = round_u8};
 }

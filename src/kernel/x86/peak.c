@@ -1,4 +1,5 @@
-/* Peak of bf16 products: AVX-512's dot product of pairs, and AMX tiles. Contract in kernel/peak.h. */
+/* Peak of products of bf16 and bytes: AVX-512's dot products of pairs and fours, and AMX tiles. Contract in
+ * kernel/peak.h. */
 #include "kernel/peak.h"
 #include <immintrin.h>
 
@@ -13,6 +14,18 @@ __attribute__((target("avx512f,avx512bw,avx512bf16"))) static double dots(int64_
     for (int i = 0; i < 16; i++) s = _mm512_add_ps(s, a[i]);
     *sink = _mm512_reduce_add_ps(s);
     return 16.0 * 32 * 2 * (double)rounds;
+}
+
+__attribute__((target("avx512f,avx512bw,avx512vnni"))) static double fours(int64_t rounds, float *sink)
+{
+    __m512i a[16], ones = _mm512_set1_epi32(0x01010101), s = _mm512_setzero_si512();
+    for (int i = 0; i < 16; i++) a[i] = _mm512_set1_epi32(i);
+    for (int64_t r = 0; r < rounds; r++)
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++) a[i] = _mm512_dpbusd_epi32(a[i], ones, ones);
+    for (int i = 0; i < 16; i++) s = _mm512_add_epi32(s, a[i]);
+    *sink = (float)_mm512_reduce_add_epi32(s);
+    return 16.0 * 64 * 2 * (double)rounds;
 }
 
 /* Two by two tiles of 16 x 16 sums, each product 16 x 16 x 32. */
@@ -57,6 +70,9 @@ __attribute__((target("amx-tile,amx-bf16"))) static double tiles(int64_t rounds,
     _tile_release();
     return 4.0 * 16 * 16 * 32 * 2 * (double)rounds;
 }
+
+void peak_fill_avx512vnni(PeakKernels *k);
+void peak_fill_avx512vnni(PeakKernels *k) { k->i8 = fours; }
 
 void peak_fill_avx512bf16(PeakKernels *k);
 void peak_fill_avx512bf16(PeakKernels *k)

@@ -1,0 +1,232 @@
+/* Integer products by vpdpbusd, which adds four products of an unsigned and a signed byte to a sum of 32 bits, without
+ * saturation. Included with W (words of a vector), MR, NV, NR and
+ *     DOT(sum, b, a)         sum[i] += the dot product of four bytes of b, unsigned, and of a, signed
+ *     EVERY(word)            a vector of one word
+ *
+ * Bytes of a are signed (u8 less 128), those of b unsigned (i8 and 128 more). What that adds comes off where a tile
+ * begins: with a' and b' the bytes as packed, u and v their zero points,
+ *     sum (a' - u) (b' - v) = sum a' b' - v (sum a' - K u) - u sum b'
+ *
+ *     a packed: sums of the rows, the zero point; then words of four bytes along K, row after row in a word of K
+ *     b packed: panel after panel: sums of its columns, then words, column after column in a word of K
+ * K is padded with zeros.
+ */
+#include "kernel/gen/product_impl.h"
+#include "kernel/kernel.h"
+
+typedef int32_t S __attribute__((vector_size(W * 4)));
+typedef uint8_t B16 __attribute__((vector_size(16), aligned(1)));
+
+typedef struct Head { /* of a tile of a */
+    int32_t sum[15], zero;
+} Head;
+_Static_assert(MR <= 15 && sizeof(Head) == LINE, "sums of all rows");
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { PIECE = 4 * LANES }; /* bytes of a line of K that are turned at once */
+
+static int64_t words_of(int64_t K) { return (K + 3) / 4; }
+
+static size_t a_bytes(int64_t K) { return sizeof(Head) + ((size_t)words_of(K) * MR * 4 + LINE - 1) / LINE * LINE; }
+
+static size_t panel_bytes(int64_t K) { return (size_t)(words_of(K) + 1) * NR * 4; }
+
+static size_t b_bytes(int64_t K, int64_t N) { return (size_t)((N + NR - 1) / NR) * panel_bytes(K); }
+
+/* ------------------------------------------------------------------ packing */
+
+/* n bytes `step` apart with some bits flipped, zeros after them. */
+INLINE void line_of(uint8_t *restrict to, const uint8_t *x, int64_t step, int n, uint8_t flip)
+{
+    if (n == PIECE && step == 1)
+        for (int i = 0; i < PIECE; i++) to[i] = x[i] ^ flip;
+    else
+        for (int i = 0; i < PIECE; i++) to[i] = i < n ? x[i * step] ^ flip : 0;
+}
+
+INLINE int32_t total(S s)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < W; i++) sum += s[i];
+    return sum;
+}
+
+static void pack_a(void *to, const IntegerIn *a, int64_t row, int rows, int64_t K)
+{
+    const uint8_t flip = a->t == DT_U8 ? 0x80 : 0;
+    Head *head = to;
+    float *p = (float *)(void *)(head + 1);
+    uint8_t line[MR][PIECE] __attribute__((aligned(LINE)));
+    const float *from[MR];
+    S sum[MR];
+    for (int r = 0; r < rows; r++) sum[r] = (S){0};
+    for (int64_t k = 0; k < K; k += PIECE, p += rows * LANES) {
+        int n = K - k < PIECE ? (int)(K - k) : PIECE, words = (n + 3) / 4;
+        for (int r = 0; r < rows; r++) {
+            line_of(line[r], (const uint8_t *)a->data + (row + r) * a->rs + k * a->cs, a->cs, n, flip);
+            for (int i = 0; i < PIECE; i += W * 4) sum[r] = DOT(sum[r], EVERY(0x01010101), *(const S *)(line[r] + i));
+            from[r] = (const float *)(const void *)line[r];
+        }
+        if (words == LANES) turn(p, rows, from, rows);
+        else
+            for (int w = 0; w < words; w++)
+                for (int r = 0; r < rows; r++) p[w * rows + r] = from[r][w];
+    }
+    for (int r = 0; r < rows; r++) head->sum[r] = total(sum[r]);
+    head->zero = a->zero - flip;
+}
+
+/* Columns side by side: words of four rows of b, 16 columns at once. */
+static void pack_across(uint8_t *p, int32_t *sum, const IntegerIn *b, int64_t col, int cols, int64_t K, uint8_t flip)
+{
+    const uint8_t *x = (const uint8_t *)b->data + col;
+    for (int64_t k = 0; k < K; k += 4, p += NR * 4) {
+        uint8_t row[4][NR] __attribute__((aligned(16)));
+        for (int i = 0; i < 4; i++) {
+            if (k + i >= K) memset(row[i], 0, NR);
+            else if (cols == NR)
+                for (int j = 0; j < NR; j++) row[i][j] = x[(k + i) * b->rs + j] ^ flip;
+            else
+                for (int j = 0; j < NR; j++) row[i][j] = j < cols ? x[(k + i) * b->rs + j] ^ flip : 0;
+        }
+        for (int j = 0; j < NR; j++) sum[j] += row[0][j] + row[1][j] + row[2][j] + row[3][j];
+        for (int j = 0; j < NR; j += 16) {
+            B16 r[4], low, high, more, most;
+            for (int i = 0; i < 4; i++) r[i] = *(const B16 *)(row[i] + j);
+#define LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+            low = __builtin_shufflevector(r[0], r[1], LOW);
+            high = __builtin_shufflevector(r[0], r[1], HIGH);
+            more = __builtin_shufflevector(r[2], r[3], LOW);
+            most = __builtin_shufflevector(r[2], r[3], HIGH);
+#undef LOW
+#undef HIGH
+#define LOW 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23
+#define HIGH 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31
+            *(B16 *)(p + 4 * j) = __builtin_shufflevector(low, more, LOW);
+            *(B16 *)(p + 4 * j + 16) = __builtin_shufflevector(low, more, HIGH);
+            *(B16 *)(p + 4 * j + 32) = __builtin_shufflevector(high, most, LOW);
+            *(B16 *)(p + 4 * j + 48) = __builtin_shufflevector(high, most, HIGH);
+#undef LOW
+#undef HIGH
+        }
+    }
+}
+
+/* Columns that run along K (a linear's weight), 16 at once. */
+static void pack_along(uint8_t *p, int32_t *sum, const IntegerIn *b, int64_t col, int cols, int64_t K, uint8_t flip)
+{
+    uint8_t line[LANES][PIECE] __attribute__((aligned(LINE)));
+    const float *from[LANES];
+    for (int j = 0; j < NR; j += LANES)
+        for (int64_t k = 0; k < K; k += PIECE) {
+            int n = K - k < PIECE ? (int)(K - k) : PIECE, words = (n + 3) / 4;
+            float *to = (float *)(void *)(p + (k / 4 * NR + j) * 4);
+            for (int i = 0; i < LANES; i++) {
+                int there = j + i < cols ? n : 0;
+                const uint8_t *x = (const uint8_t *)b->data + (there ? (col + j + i) * b->cs + k * b->rs : 0);
+                line_of(line[i], x, b->rs, there, flip);
+                int32_t s = 0;
+                for (int l = 0; l < PIECE; l++) s += line[i][l];
+                sum[j + i] += s;
+                from[i] = (const float *)(const void *)line[i];
+            }
+            if (words == LANES) turn_lines(to, NR, from, LANES);
+            else
+                for (int w = 0; w < words; w++)
+                    for (int i = 0; i < LANES; i++) to[w * NR + i] = from[i][w];
+        }
+}
+
+static void pack_b(void *to, const IntegerIn *b, int64_t K, int64_t N)
+{
+    const uint8_t flip = b->t == DT_U8 ? 0 : 0x80;
+    char *p = to;
+    for (int64_t col = 0; col < N; col += NR, p += panel_bytes(K)) {
+        int cols = N - col < NR ? (int)(N - col) : NR;
+        int32_t *sum = (int32_t *)(void *)p;
+        memset(sum, 0, NR * sizeof *sum);
+        (b->cs == 1 ? pack_across : pack_along)((uint8_t *)(sum + NR), sum, b, col, cols, K, flip);
+    }
+}
+
+/* ------------------------------------------------------------------ tiles */
+
+typedef const int32_t __attribute__((may_alias)) Word;
+
+/* While it runs, the next tile's rows come into L1 and a share of the next panel into L2, evenly spread. */
+INLINE void tile_of(int rows, int nv, const IntegerTile *t)
+{
+    const Head *head = t->a;
+    const int64_t words = words_of(t->K), pace = words ? t->lines * LINE / words : 0;
+    const char *a = (const char *)(head + 1), *end = a + words * rows * 4, *next = t->next_a, *ahead = t->ahead,
+               *sums = (const char *)t->b + (size_t)t->panel * panel_bytes(t->K), *b = sums + NR * 4;
+    const uint32_t v = (uint32_t)(t->zero_b + 128), u = (uint32_t)head->zero, K = (uint32_t)t->K;
+    S s[MR][NV];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+        int32_t of_row = (int32_t)(v * (K * u - (uint32_t)head->sum[r]));
+#pragma GCC unroll 4
+        for (int k = 0; k < nv; k++) s[r][k] = EVERY(of_row) - EVERY((int32_t)u) * ((const S *)(const void *)sums)[k];
+    }
+    for (; a < end; a += 4 * rows, b += NR * 4, next += 4 * rows, ahead += pace) {
+        S y[NV];
+        __builtin_prefetch(next, 0, 3);
+        __builtin_prefetch(ahead, 0, 2);
+#pragma GCC unroll 4
+        for (int k = 0; k < nv; k++) y[k] = ((const S *)(const void *)b)[k];
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            int32_t one = *(Word *)(const void *)(a + 4 * r);
+#pragma GCC unroll 4
+            for (int k = 0; k < nv; k++) s[r][k] = DOT(s[r][k], y[k], EVERY(one));
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int k = 0; k < nv; k++) memcpy(t->acc + r * NR + k * W, &s[r][k], sizeof s[r][k]);
+}
+
+/* One function per height, so that the sums stay in registers. */
+#define TILE(rows)                                                                                                     \
+    static void tile_##rows(const IntegerTile *t)                                                                      \
+    {                                                                                                                  \
+        if (t->cols > (NV - 1) * W) tile_of(rows, NV, t);                                                              \
+        else if (NV > 2 && t->cols > W) tile_of(rows, 2, t);                                                           \
+        else tile_of(rows, 1, t);                                                                                      \
+    }
+TILE(1)
+TILE(2)
+TILE(3)
+TILE(4)
+TILE(5)
+TILE(6)
+#if MR > 6
+TILE(7)
+TILE(8)
+TILE(9)
+#endif
+
+static void tile(const IntegerTile *t)
+{
+    static void (*const of[])(const IntegerTile *t) = {
+        NULL,   tile_1, tile_2, tile_3, tile_4, tile_5, tile_6,
+#if MR > 6
+        tile_7, tile_8, tile_9,
+#endif
+    };
+    of[t->rows](t);
+}
+
+static void fill(IntegerKernels *k)
+{
+    k->mr = MR;
+    k->nr = NR;
+    k->a_bytes = a_bytes;
+    k->b_bytes = b_bytes;
+    k->pack_a = pack_a;
+    k->pack_b = pack_b;
+    k->tile = tile;
+}
