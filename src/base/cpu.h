@@ -1,5 +1,6 @@
 /* What this machine's CPU can do, as ISA levels in one order. Read once; QKV_CPU=ref|gen|avx2|avxvnni|avx512|
- * avx512vnni|avx512bf16|amx forces a lower ISA level. An ISA level that the machine lacks cannot be forced: the best one below it is taken.
+ * avx512vnni|avx512bf16|amx forces a lower ISA level. An ISA level that the machine lacks cannot be forced: the best
+ * one below it is taken.
  */
 #ifndef QKV_BASE_CPU_H
 #define QKV_BASE_CPU_H

@@ -7,7 +7,8 @@
  * the ISA level has dot products of bytes, into fours: x86/integer_vnni.h):
  *     a packed: sums of the rows, then pairs of int16 (the zero point taken off), row after row in a pair of K
  *     b packed: panel after panel, pairs of int8 (u8 less 128), column after column in a pair of K; padded with zeros
- * nr is that of the ISA level's float32 product (kernel/product.h), whose epilogue `finish` takes the sums through. Sums are integers: bits depend neither on the tile that a row is in nor on the number of threads.
+ * nr is that of the ISA level's float32 product (kernel/product.h), whose epilogue `finish` takes the sums through.
+ * Sums are integers: bits depend neither on the tile that a row is in nor on the number of threads.
  */
 #ifndef QKV_KERNEL_INTEGER_H
 #define QKV_KERNEL_INTEGER_H
@@ -21,7 +22,14 @@ typedef struct IntegerIn {
     DType t; /* i8 or u8 */
     int zero;
     int64_t rs, cs;
+    const void *zeros; /* NULL, or of type t: a zero point a row in place of `zero`; of a alone */
 } IntegerIn;
+
+static inline int integer_zero_of(const IntegerIn *a, int64_t row)
+{
+    if (!a->zeros) return a->zero;
+    return a->t == DT_U8 ? ((const uint8_t *)a->zeros)[row] : ((const int8_t *)a->zeros)[row];
+}
 
 /* y = clamp(round_half_even(x / scale) + zero), or of x * (1 / scale) where by_inverse; NaN gives zero. */
 typedef struct Rounding {
@@ -52,6 +60,10 @@ typedef struct IntegerKernels {
     void (*tile)(const IntegerTile *t);
     /* sums (rows, nr) through the epilogue (kernel/gemm_integer.h), to (row, col) of the result */
     void (*finish)(const struct IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols);
+    /* y (n) and its scale, which the row's largest absolute value, or `least`, over 127 is; of u8 the row's range (with
+     * zero) over 255, and its zero point. A row with NaN has the scale NaN. x * (1 / scale) is rounded. */
+    void (*row_i8)(int8_t *y, const float *x, int64_t n, float least, float *scale);
+    void (*row_u8)(uint8_t *y, const float *x, int64_t n, float least, float *scale, uint8_t *zero);
     void (*round_i8)(int8_t *y, const float *x, int64_t n, const Rounding *r);
     void (*round_u8)(uint8_t *y, const float *x, int64_t n, const Rounding *r);
 } IntegerKernels;

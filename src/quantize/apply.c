@@ -216,7 +216,8 @@ static Value *through(Apply *a, Value *v, int point)
     return back ? keep(a, &a->floats, v, point, back->out[0]) : NULL;
 }
 
-/* The same by a scale a token, found in the run: the largest absolute value along the last axis is 127. */
+/* The same by a scale a token, found in the run: the largest absolute value along the last axis is 127, or, asymmetric,
+ * the range is 0 to 255. */
 static Value *through_tokens(Apply *a, Value *v)
 {
     enum { TOKENS = -1 };
@@ -225,18 +226,40 @@ static Value *through_tokens(Apply *a, Value *v)
     if (made) return made;
     Node *at = after(g, v), *n;
     int64_t last = -1, K = v->dim[v->rank - 1]->i;
+    Arg zero = arg_none();
+    DType t = a->p->options.asymmetric ? DT_U8 : DT_I8;
+    Value *scale;
 #define ADD(op, ...)                                                                                                   \
     ((n = graph_add_before(g, at, OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__},    \
                            v->name, a->err)) != NULL)
-    if (!ADD(abs, arg_value(v)) || !ADD(amax, arg_value(n->out[0]), arg_ints(g, 1, &last), arg_bool(g, true)) ||
-        !ADD(clamp, arg_value(n->out[0]), arg_float(g, 1e-5)) ||
-        !ADD(div_Tensor, arg_value(n->out[0]), arg_float(g, 127)))
-        return NULL;
-    Value *scale = n->out[0];
-    if (!ADD(quantize_linear, arg_value(v), arg_value(scale), arg_none(), arg_dtype(DT_I8), arg_int(g, v->rank - 1),
+    if (t == DT_I8) {
+        if (!ADD(abs, arg_value(v)) || !ADD(amax, arg_value(n->out[0]), arg_ints(g, 1, &last), arg_bool(g, true)) ||
+            !ADD(clamp, arg_value(n->out[0]), arg_float(g, 1e-5)) ||
+            !ADD(div_Tensor, arg_value(n->out[0]), arg_float(g, 127)))
+            return NULL;
+        scale = n->out[0];
+    } else {
+        if (!ADD(amin, arg_value(v), arg_ints(g, 1, &last), arg_bool(g, true)) ||
+            !ADD(clamp, arg_value(n->out[0]), arg_none(), arg_float(g, 0)))
+            return NULL;
+        Value *low = n->out[0];
+        if (!ADD(amax, arg_value(v), arg_ints(g, 1, &last), arg_bool(g, true)) ||
+            !ADD(clamp, arg_value(n->out[0]), arg_float(g, 0)) ||
+            !ADD(sub_Tensor, arg_value(n->out[0]), arg_value(low)) ||
+            !ADD(div_Tensor, arg_value(n->out[0]), arg_float(g, 255)) ||
+            !ADD(clamp, arg_value(n->out[0]), arg_float(g, 1e-7)))
+            return NULL;
+        scale = n->out[0];
+        if (!ADD(neg, arg_value(low)) || !ADD(div_Tensor, arg_value(n->out[0]), arg_value(scale)) ||
+            !ADD(round, arg_value(n->out[0])) ||
+            !ADD(clamp, arg_value(n->out[0]), arg_float(g, 0), arg_float(g, 255)) ||
+            !ADD(to_copy, arg_value(n->out[0]), arg_dtype(DT_U8)))
+            return NULL;
+        zero = arg_value(n->out[0]);
+    }
+    if (!ADD(quantize_linear, arg_value(v), arg_value(scale), zero, arg_dtype(t), arg_int(g, v->rank - 1),
              arg_int(g, K), arg_bool(g, true), arg_none(), arg_bool(g, true)) ||
-        !ADD(dequantize_linear, arg_value(n->out[0]), arg_value(scale), arg_none(), arg_int(g, v->rank - 1),
-             arg_int(g, K)))
+        !ADD(dequantize_linear, arg_value(n->out[0]), arg_value(scale), zero, arg_int(g, v->rank - 1), arg_int(g, K)))
         return NULL;
 #undef ADD
     return keep(a, &a->floats, v, TOKENS, n->out[0]);

@@ -1,5 +1,6 @@
 /* Products of integers. Contract in integers.h. */
 #include "quantize/integers.h"
+#include <math.h>
 #include <string.h>
 #include "base/mem.h"
 #include "facts/constant.h"
@@ -52,11 +53,20 @@ static bool of_one(const Value *v)
     return n && one_number(n->arg[1].v) && zero_is_one(n);
 }
 
-/* Or one a row of v, which it gives directly, without zero points? */
+static bool alike(const Value *a, const Value *b)
+{
+    if (a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dim[i] != b->dim[i]) return false;
+    return true;
+}
+
+/* Or one a row of v, which it gives directly, with zero points a row or without? */
 static bool of_rows(const Graph *g, const Value *v)
 {
     const Node *n = inverse_of(v);
-    if (!n || n->out[0] != v || n->arg[4].e->i <= 0 || !all_zero(g, &n->arg[2])) return false;
+    if (!n || n->out[0] != v || n->arg[4].e->i <= 0) return false;
+    if (!all_zero(g, &n->arg[2]) && !alike(n->arg[2].v, n->arg[1].v)) return false;
     int64_t axis = n->arg[3].e->i, block = n->arg[4].e->i;
     return (axis == v->rank - 1 || axis == -1) && ex_equals_int(v->dim[v->rank - 1], block);
 }
@@ -123,6 +133,101 @@ static bool linear(Graph *g, Node *n, Err *err)
     return take_place(g, n, graph_add_before(g, n, OP_linear_integer, 6, args, n->out[0]->name, err), err);
 }
 
+/* ------------------------------------------------------------------ scales that are found in a run */
+
+static bool number(const Graph *g, const Arg *a, double *x)
+{
+    if (a->kind == ARG_VALUE) return constant_value(g, a->v, x);
+    bool is = a->kind == ARG_EXPR && ex_is_const(a->e);
+    if (is) *x = ex_number(a->e);
+    return is;
+}
+
+static bool is_number(const Graph *g, const Arg *a, double x)
+{
+    double is;
+    return number(g, a, &is) && is == x;
+}
+
+/* v is op(x, ...): its node. */
+static const Node *made_by(const Value *v, OpId op) { return v && v->def && v->def->op->id == op ? v->def : NULL; }
+
+/* v is the largest or least element of each row of x, or of `of`'s; NULL: it is not that. */
+static const Value *of_each_row(const Value *v, OpId op)
+{
+    const Node *n = made_by(v, op);
+    if (!n || n->arg[1].kind != ARG_EXPRS || n->arg[1].n != 1 || !n->arg[2].e->i) return NULL;
+    const Value *x = n->arg[0].v;
+    return ex_equals_int(n->arg[1].es[0], -1) || ex_equals_int(n->arg[1].es[0], x->rank - 1) ? x : NULL;
+}
+
+/* clamp(x, low, high) with these bounds, `least` found where it is given; NAN: none. */
+static const Value *clamped(const Graph *g, const Value *v, double low, double high, double *least)
+{
+    const Node *n = made_by(v, OP_clamp), *relu = made_by(v, OP_relu);
+    if (!n) return relu && !least && low == 0 && high != high ? relu->arg[0].v : NULL;
+    if (least        ? !number(g, &n->arg[1], least)
+        : low == low ? !is_number(g, &n->arg[1], low)
+                     : n->arg[1].kind != ARG_NONE)
+        return NULL;
+    return (high == high ? is_number(g, &n->arg[2], high) : n->arg[2].kind == ARG_NONE) ? n->arg[0].v : NULL;
+}
+
+static const Value *divided(const Graph *g, const Value *v, double by)
+{
+    const Node *n = made_by(v, OP_div_Tensor);
+    return n && is_number(g, &n->arg[1], by) ? n->arg[0].v : NULL;
+}
+
+/* scale = clamp(amax(abs(x)), least) / 127 */
+static bool symmetric_rows(const Graph *g, const Node *n, double *least)
+{
+    const Node *abs = made_by(of_each_row(clamped(g, divided(g, n->arg[1].v, 127), 0, NAN, least), OP_amax), OP_abs);
+    return abs && abs->arg[0].v == n->arg[0].v && all_zero(g, &n->arg[2]);
+}
+
+/* scale = clamp((high - low) / 255, least), zero = clamp(round(-low / scale), 0, 255), low and high with 0 */
+static bool asymmetric_rows(const Graph *g, const Node *n, double *least)
+{
+    const Node *wide = made_by(divided(g, clamped(g, n->arg[1].v, 0, NAN, least), 255), OP_sub_Tensor);
+    const Value *x = n->arg[0].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
+    if (!wide || wide->arg[1].kind != ARG_VALUE) return false;
+    const Value *low = wide->arg[1].v;
+    const Node *round = zero ? made_by(clamped(g, through_casts(zero), 0, 255, NULL), OP_round) : NULL,
+               *by = round ? made_by(round->arg[0].v, OP_div_Tensor) : NULL;
+    const Node *neg = by && by->arg[1].kind == ARG_VALUE && by->arg[1].v == n->arg[1].v ? made_by(by->arg[0].v, OP_neg)
+                                                                                        : NULL;
+    return neg && neg->arg[0].v == low && of_each_row(clamped(g, low, NAN, 0, NULL), OP_amin) == x &&
+           of_each_row(clamped(g, wide->arg[0].v, 0, NAN, NULL), OP_amax) == x;
+}
+
+/* A quantizer whose scales are those of the rows' own ranges. */
+static bool rows(Graph *g, Node *n, Err *err)
+{
+    Value *x = n->arg[0].v, *scale = n->arg[1].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
+    DType t = n->out[0]->dtype;
+    double least;
+    int64_t axis = n->arg[4].e->i, K = x->rank && ex_is_int(x->dim[x->rank - 1]) ? x->dim[x->rank - 1]->i : -1;
+    if (x->dtype != DT_F32 || K <= 0 || n->arg[5].e->i != K || (axis != -1 && axis != x->rank - 1) ||
+        n->arg[7].kind != ARG_NONE || !n->arg[8].e->i)
+        return true;
+    if (!(t == DT_I8 ? symmetric_rows(g, n, &least) : t == DT_U8 && asymmetric_rows(g, n, &least))) return true;
+    Node *made = graph_add_before(g, n, OP_quantize_rows, 3, (Arg[]){arg_value(x), arg_dtype(t), arg_float(g, least)},
+                                  x->name, err);
+    TRY(made);
+    /* the scales were computed in front of n, where others may read them, too */
+    for (Node *at = n->next; at; at = at->next)
+        if (at->op->id == OP_dequantize_linear && at->arg[0].v == n->out[0] && at->arg[1].v == scale) {
+            at->arg[1] = arg_value(made->out[1]);
+            if (zero && t == DT_U8 && at->arg[2].kind == ARG_VALUE &&
+                through_casts(at->arg[2].v) == through_casts(zero))
+                at->arg[2] = arg_value(made->out[2]);
+        }
+    graph_replace_uses(g, n->out[0], made->out[0]);
+    graph_remove(g, n);
+    return true;
+}
+
 static bool attention(Graph *g, Node *n, Err *err)
 {
     Arg args[MAX_ARGS];
@@ -154,6 +259,10 @@ bool quantize_integers(Graph *g, Err *err)
         any |= n->op->id == OP_dequantize_linear;
         if (n->op->id == OP_quantize_linear && n->out[0]->dtype == DT_I8 && all_zero(g, &n->arg[2]))
             n->arg[2] = arg_none();
+        if (n->op->id == OP_quantize_linear && n->arg[5].e->i) {
+            TRY(rows(g, n, err));
+            continue;
+        }
         if (!any) continue;
         if (n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) TRY(linear(g, n, err));
         else if (n->op->id == OP_sdpa_quantized && n->arg[0].v->dtype == DT_F32) TRY(attention(g, n, err));

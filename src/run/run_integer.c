@@ -68,12 +68,13 @@ static Rounding rounding_of(const Call *c, DType t)
 
 /* By loops, at the reference's ISA level. x (M, K), w (N, K) contiguous. */
 static void portable(Call *c, const Tensor *x, const Tensor *w, const Tensor *by, const Tensor *bias,
-                     const Tensor *residual, const float *scale, int64_t step, int zero)
+                     const Tensor *residual, const float *scale, int64_t step, const Tensor *zeros, int zero)
 {
     Tensor *out = call_out(c, 0);
     int64_t K = w->shape[1], N = w->shape[0], M = K ? tensor_numel(x) / K : tensor_numel(out) / (N ? N : 1);
     for (int64_t i = 0; i < M * N; i++) {
         int64_t row = i / N, col = i % N, sum = 0;
+        if (zeros) zero = (int)tensor_get_i64(zeros, row);
         for (int64_t k = 0; k < K; k++) sum += (tensor_get_i64(x, row * K + k) - zero) * tensor_get_i64(w, col * K + k);
         double y = (double)((float)sum * (scale[row * step] * (float)tensor_get(by, tensor_numel(by) == 1 ? 0 : col)));
         y = product_activation((int)c->epilogue.act, y + (bias ? tensor_get(bias, col) : 0));
@@ -106,14 +107,17 @@ bool run_linear_integer(Call *c, Err *err)
     if (K > INTEGER_DEEPEST)
         return call_fail(c, E_UNSUPPORTED, err, "sums over %lld integers, at most %d are exact", (long long)K,
                          INTEGER_DEEPEST);
-    int zero = number_at(call_in(c, 2));
-    if (call_in(c, 2) && tensor_numel(call_in(c, 2)) > 1) return call_fail(c, E_UNSUPPORTED, err, "a zero point a row");
+    const Tensor *zeros = call_in(c, 2);
+    int zero = zeros && tensor_numel(zeros) == 1 ? number_at(zeros) : 0;
+    if (zeros && tensor_numel(zeros) == 1) zeros = NULL;
+    if (zeros) TRY(zeros = call_contiguous(c, zeros, DT_NONE, err));
     if (!kernels()->integer.mr) {
         TRY(w = call_contiguous(c, w, DT_NONE, err));
-        portable(c, x, w, by, bias, residual, scale->data, step, zero);
+        portable(c, x, w, by, bias, residual, scale->data, step, zeros, zero);
         return true;
     }
-    IntegerIn a = {x->data, x->dtype, zero, K, 1}, b = {w->data, w->dtype, 0, w->stride[1], w->stride[0]};
+    IntegerIn a = {x->data, x->dtype, zero, K, 1, zeros ? zeros->data : NULL},
+              b = {w->data, w->dtype, 0, w->stride[1], w->stride[0], NULL};
     const void *packed;
     if (c->arg[3].constant) packed = packed_weight(c->env, &b, K, N, err);
     else {

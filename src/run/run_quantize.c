@@ -8,6 +8,7 @@
  * they have x's rank).
  */
 #include <math.h>
+#include <string.h>
 #include "kernel/kernel.h"
 #include "run/run_table.h"
 
@@ -126,6 +127,28 @@ bool run_quantize_linear(Call *c, Err *err)
             if (range.is_float) store_f64(out->dtype, to, v);
             else store_i64(out->dtype, to, (int64_t)v);
         }
+    }
+    return true;
+}
+
+/* (x, dtype, least) -> rows of integers, a scale a row, a zero point a row. Rows do not depend on each other. */
+bool run_quantize_rows(Call *c, Err *err)
+{
+    const IntegerKernels *k = kernels()->integer.mr ? &kernels()->integer : &kernels_at(CPU_GEN)->integer;
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err);
+    TRY(x);
+    Tensor *q = call_out(c, 0), *scale = call_out(c, 1), *zero = call_out(c, 2);
+    const int64_t rows = tensor_numel(scale), n = rows ? tensor_numel(x) / rows : 0;
+    const float least = (float)call_f64(c, 2);
+    const bool unread = c->unused & 4;
+    if (q->dtype == DT_I8 && !unread) memset(zero->data, 0, (size_t)rows);
+#pragma omp parallel for num_threads(c->env->threads) if (rows > 1 && rows * n > 1 << 14)
+    for (int64_t i = 0; i < rows; i++) {
+        const float *from = (const float *)x->data + i * n;
+        float *by = (float *)scale->data + i;
+        uint8_t none, *at = unread ? &none : (uint8_t *)zero->data + i;
+        if (q->dtype == DT_I8) k->row_i8((int8_t *)q->data + i * n, from, n, least, by);
+        else k->row_u8((uint8_t *)q->data + i * n, from, n, least, by, at);
     }
     return true;
 }

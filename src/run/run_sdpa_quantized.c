@@ -73,8 +73,8 @@ static void score_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
     const IntegerKernels *k = &kernels()->integer;
     float by = (float)x->scale;
     if (x->integers && k->mr) {
-        IntegerIn q = {plane(x->q, b, h), x->q->dtype, x->zero_q, x->q->stride[2], 1};
-        IntegerIn key = {NULL, x->k->dtype, x->zero_k, 0, 0};
+        IntegerIn q = {plane(x->q, b, h), x->q->dtype, x->zero_q, x->q->stride[2], 1, NULL};
+        IntegerIn key = {NULL, x->k->dtype, x->zero_k, 0, 0, NULL};
         k->pack_a(r->a, &q, row, rows, x->D);
         for (int64_t col = 0; col < x->M; col += k->nr) {
             k->tile(&(IntegerTile){.acc = r->acc,
@@ -108,9 +108,9 @@ static void value_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
 {
     const IntegerKernels *k = &kernels()->integer;
     float *out = (float *)(uintptr_t)plane(x->out, b, h);
-    IntegerIn p = {r->p, x->p_type, x->p.zero, wide, 1};
+    IntegerIn p = {r->p, x->p_type, x->p.zero, wide, 1, NULL};
     if (x->integers && k->mr) {
-        IntegerIn value = {NULL, x->v->dtype, x->zero_v, 0, 0};
+        IntegerIn value = {NULL, x->v->dtype, x->zero_v, 0, 0, NULL};
         k->pack_a(r->a, &p, 0, rows, x->M);
         for (int64_t col = 0; col < x->E; col += k->nr) {
             int cols = (int)(x->E - col < k->nr ? x->E - col : k->nr);
@@ -186,8 +186,8 @@ static void one_head(const Quantized *x, const Room *r, int64_t b, int64_t h, in
 {
     const IntegerKernels *k = &kernels()->integer;
     if (x->integers && k->mr) {
-        IntegerIn key = {plane(x->k, b, h / x->group), x->k->dtype, x->zero_k, 1, x->k->stride[2]},
-                  value = {plane(x->v, b, h / x->group), x->v->dtype, x->zero_v, x->v->stride[2], 1};
+        IntegerIn key = {plane(x->k, b, h / x->group), x->k->dtype, x->zero_k, 1, x->k->stride[2], NULL},
+                  value = {plane(x->v, b, h / x->group), x->v->dtype, x->zero_v, x->v->stride[2], 1, NULL};
         k->pack_b(r->k, &key, x->D, x->M);
         k->pack_b(r->v, &value, x->M, x->E);
     }

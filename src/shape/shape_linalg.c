@@ -483,6 +483,20 @@ bool shape_linear_integer(Shape *s)
     return shape_out(s, 0, DT_F32, x->rank, dim);
 }
 
+/* (input, dtype, least) */
+bool shape_quantize_rows(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    DType t = shape_dtype(s, 1, DT_NONE);
+    TRY(shape_want_value(s, 0, &x));
+    if (x->dtype != DT_F32 || x->rank < 1) return shape_fail(s, 0, "expected rows of f32");
+    if (t != DT_I8 && t != DT_U8) return shape_fail(s, 1, "%s, expected i8 or u8", dtype_name(t));
+    memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
+    dim[x->rank - 1] = ex_int(s->ex, 1);
+    return shape_out_like(s, 0, x, t) && shape_out(s, 1, DT_F32, x->rank, dim) && shape_out(s, 2, t, x->rank, dim);
+}
+
 /* (query, key, value, attn_mask, scale_p, zero_p, dtype_p, scale, softcap, lower, upper, scale_q, zero_q, ...) */
 bool shape_sdpa_quantized(Shape *s)
 {

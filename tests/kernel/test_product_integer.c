@@ -35,13 +35,13 @@ typedef struct Case {
 static void run(const Case *c, CpuLevel level, int threads, float *y, uint8_t *q)
 {
     const IntegerKernels *k = &kernels_at(level)->integer;
-    IntegerIn in = {b, c->tb, c->zero_b, 1, c->K};
+    IntegerIn in = {b, c->tb, c->zero_b, 1, c->K, NULL};
     void *packed = room(0, (int64_t)k->b_bytes(c->K, c->N));
     k->pack_b(packed, &in, c->K, c->N);
     IntegerMatmul m = {.M = c->M,
                        .N = c->N,
                        .K = c->K,
-                       .a = {a, c->ta, c->zero_a, c->K, 1},
+                       .a = {a, c->ta, c->zero_a, c->K, 1, NULL},
                        .b = packed,
                        .zero_b = integer_zero(&in),
                        .scale_a = scale_a,
@@ -123,13 +123,14 @@ static void test_products(void **unused)
 static void test_tiles(void **unused)
 {
     (void)unused;
+    static const uint8_t zeros[] = {3, 7, 0, 255, 128, 127, 1, 7, 200, 50, 0};
     fill(a, MOST_M * MOST_K);
     fill(b, MOST_N * MOST_K);
     for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l = next_rung(l)) {
         const IntegerKernels *k = &kernels_at(l)->integer;
         assert_int_equal(k->nr, kernels_at(l)->product.f32.nr); /* whose epilogue takes the sums */
         for (int K = 1; K <= MOST_K; K += 37) {
-            IntegerIn ia = {a, DT_U8, 7, K, 1}, ib = {b, DT_U8, 9, 1, K};
+            IntegerIn ia = {a, DT_U8, 0, K, 1, zeros}, ib = {b, DT_U8, 9, 1, K, NULL};
             void *pa = room(0, (int64_t)k->a_bytes(K)), *pb = room(1, (int64_t)k->b_bytes(K, MOST_N));
             int32_t *acc = room(2, (int64_t)(k->mr * k->nr) * 4);
             k->pack_b(pb, &ib, K, MOST_N);
@@ -146,7 +147,8 @@ static void test_tiles(void **unused)
                 for (int r = 0; r < rows; r++)
                     for (int j = 0; j < k->nr && k->nr + j < MOST_N; j++) {
                         int64_t sum = 0;
-                        for (int i = 0; i < K; i++) sum += (a[(r + 1) * K + i] - 7) * (b[(k->nr + j) * K + i] - 9);
+                        for (int i = 0; i < K; i++)
+                            sum += (a[(r + 1) * K + i] - zeros[r + 1]) * (b[(k->nr + j) * K + i] - 9);
                         assert_int_equal(acc[r * k->nr + j], sum);
                     }
             }
@@ -180,9 +182,48 @@ static void test_rounding(void **unused)
         }
 }
 
+/* A row's own scale and zero point, as formulas say. */
+static void test_rows(void **unused)
+{
+    (void)unused;
+    enum { N = 77 };
+    float x[N], scale, want;
+    int8_t y[N];
+    uint8_t u[N], zero;
+    for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l = next_rung(l)) {
+        const IntegerKernels *k = &kernels_at(l)->integer;
+        for (int shift = -1; shift <= 2; shift++) {
+            float low = 0, high = 0, most = 0;
+            for (int i = 0; i < N; i++) {
+                x[i] = (float)(draw() % 1000) / 300 - 2 + 2 * (float)shift;
+                low = fminf(low, x[i]);
+                high = fmaxf(high, x[i]);
+                most = fmaxf(most, fabsf(x[i]));
+            }
+            k->row_i8(y, x, N, 1e-5f, &scale);
+            assert_true(scale == most / 127);
+            k->row_u8(u, x, N, 1e-7f, &want, &zero);
+            assert_true(want == (high - low) / 255 && zero == (int)rintf(-low / want));
+            for (int i = 0; i < N; i++) {
+                assert_int_equal(y[i], (int)rintf(x[i] * (float)(1 / (double)scale)));
+                int v = (int)rintf(x[i] * (float)(1 / (double)want)) + zero;
+                assert_int_equal(u[i], v < 0 ? 0 : v > 255 ? 255 : v);
+            }
+        }
+        x[5] = -NAN;
+        k->row_i8(y, x, N, 1e-5f, &scale);
+        k->row_u8(u, x, N, 1e-7f, &want, &zero);
+        assert_true(isnan(scale) && isnan(want) && y[5] == 0);
+        memset(x, 0, sizeof x);
+        k->row_i8(y, x, N, 1e-5f, &scale);
+        k->row_u8(u, x, N, 1e-7f, &want, &zero);
+        assert_true(scale == 1e-5f / 127 && want == 1e-7f && !zero && !y[0] && !u[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_rounding)};
+                                       cmocka_unit_test(test_rounding), cmocka_unit_test(test_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -494,6 +494,27 @@ def integers(F):
       t(50))
     c(some(2, 3, 8), t(2, 3, 1, lo=0.01, hi=0.1), None, some(5, 8), t(5, lo=0.01, hi=0.1), t(5))
     c(some(0, 8), torch.tensor(0.02), None, some(5, 8), t(5, lo=0.01, hi=0.1))
+    c(idx(250, 2, 3, 8, dt=u8), t(2, 3, 1, lo=0.01, hi=0.1), idx(250, 2, 3, 1, dt=u8), some(5, 8),
+      t(5, lo=0.01, hi=0.1))
+
+    def rows(x, dtype, least):
+        low, high = x.amin(-1, True).clamp(max=0), x.amax(-1, True).clamp(min=0)
+        if dtype is i8:
+            scale = x.abs().amax(-1, True).clamp(min=least) / 127
+            zero = torch.zeros_like(scale)
+        else:
+            scale = ((high - low) / 255).clamp(min=least)
+            zero = (-low / scale).round().clamp(0, 255)
+        q = (x * (1 / scale)).round() + zero
+        return q.clamp(-128 if dtype is i8 else 0, 127 if dtype is i8 else 255).to(dtype), scale, zero.to(dtype)
+
+    c = F.own("qkv.quantize_rows.default", rows)
+    c(t(3, 70), i8, 1e-5)
+    c(t(2, 3, 17), u8, 1e-7)
+    c(t(4, 5, lo=1, hi=2), u8, 1e-7)
+    c(t(1, 5, lo=-2, hi=-1), u8, 1e-7)
+    c(torch.zeros(2, 4), i8, 1e-5)
+    c(torch.zeros(2, 0, 4), u8, 1e-5)
 
     def through(x, scale, zero):
         return x if scale is None else (x.to(f64) - (0 if zero is None else zero)) * scale.to(f64)

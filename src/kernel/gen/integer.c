@@ -33,9 +33,8 @@ static size_t b_bytes(int64_t K, int64_t N) { return round_64((size_t)((N + NR -
 enum { LINE_OF = 256 };
 
 /* n elements (even) of a row, with their zero point off, as int16; beyond `there` zeros. Their sum. */
-static int32_t line_of(int16_t *restrict to, const IntegerIn *a, const uint8_t *x, int n, int there)
+static int32_t line_of(int16_t *restrict to, const IntegerIn *a, int zero, const uint8_t *x, int n, int there)
 {
-    const int zero = a->zero;
     int32_t sum = 0;
     if (a->cs == 1 && a->t == DT_I8)
         for (int k = 0; k < there; k++) to[k] = (int16_t)((int8_t)x[k] - zero);
@@ -56,10 +55,11 @@ static void pack_a(void *to, const IntegerIn *a, int64_t row, int rows, int64_t 
     for (int r = 0; r < rows; r++) {
         const uint8_t *x = (const uint8_t *)a->data + (row + r) * a->rs;
         int16_t *p = (int16_t *)(sum + MR) + 2 * r;
+        const int zero = integer_zero_of(a, row + r);
         sum[r] = 0;
         for (int64_t k = 0; k < K; k += LINE_OF) {
             int there = K - k < LINE_OF ? (int)(K - k) : LINE_OF, n = there + there % 2;
-            sum[r] += line_of(line, a, x + k * a->cs, n, there);
+            sum[r] += line_of(line, a, zero, x + k * a->cs, n, there);
             for (int i = 0; i < n; i += 2, p += 2 * rows) memcpy(p, line + i, 2 * sizeof *line);
         }
     }
@@ -171,6 +171,36 @@ ROUND(round_i8, int8_t)
 ROUND(round_u8, uint8_t)
 #undef ROUND
 
+/* Bits of floats as integers of the same order, NaN outermost. */
+static inline int32_t ordered(int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
+
+static void row_i8(int8_t *y, const float *x, int64_t n, float least, float *scale)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t bits = vm_int(x[i]) & 0x7fffffff;
+        most = bits > most ? bits : most;
+    }
+    float top = vm_bits(most);
+    *scale = (top < least ? least : top) / 127;
+    round_i8(y, x, n, &(Rounding){*scale, 0, -128, 127, true});
+}
+
+static void row_u8(uint8_t *y, const float *x, int64_t n, float least, float *scale, uint8_t *zero)
+{
+    int32_t low = 0, high = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t v = ordered(vm_int(x[i]));
+        low = v < low ? v : low;
+        high = v > high ? v : high;
+    }
+    float from = vm_bits(ordered(low)), by = (vm_bits(high) - from) / 255, at;
+    *scale = by < least ? least : by;
+    at = rintf(-from / *scale);
+    *zero = (uint8_t)(at > 0 ? at > 255 ? 255 : at : 0);
+    round_u8(y, x, n, &(Rounding){*scale, *zero, 0, 255, true});
+}
+
 /* ------------------------------------------------------------------ the epilogue */
 
 /* Sums as floats. */
@@ -223,6 +253,8 @@ void KERNEL(integer_fill)(IntegerKernels *k)
                           .pack_b = pack_b,
                           .tile = tile,
                           .finish = finish,
+                          .row_i8 = row_i8,
+                          .row_u8 = row_u8,
                           .round_i8 = round_i8,
                           .round_u8 = round_u8};
 }

@@ -7,7 +7,7 @@
  * begins: with a' and b' the bytes as packed, u and v their zero points,
  *     sum (a' - u) (b' - v) = sum a' b' - v (sum a' - K u) - u sum b'
  *
- *     a packed: sums of the rows, the zero point; then words of four bytes along K, row after row in a word of K
+ *     a packed: sums of the rows, their zero points; then words of four bytes along K, row after row in a word of K
  *     b packed: panel after panel: sums of its columns, then words, column after column in a word of K
  * K is padded with zeros.
  */
@@ -18,9 +18,9 @@ typedef int32_t S __attribute__((vector_size(W * 4)));
 typedef uint8_t B16 __attribute__((vector_size(16), aligned(1)));
 
 typedef struct Head { /* of a tile of a */
-    int32_t sum[15], zero;
+    int32_t sum[16], zero[16];
 } Head;
-_Static_assert(MR <= 15 && sizeof(Head) == LINE, "sums of all rows");
+_Static_assert(MR <= 16 && sizeof(Head) == 2 * LINE, "sums of all rows");
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -73,8 +73,10 @@ static void pack_a(void *to, const IntegerIn *a, int64_t row, int rows, int64_t 
             for (int w = 0; w < words; w++)
                 for (int r = 0; r < rows; r++) p[w * rows + r] = from[r][w];
     }
-    for (int r = 0; r < rows; r++) head->sum[r] = total(sum[r]);
-    head->zero = a->zero - flip;
+    for (int r = 0; r < rows; r++) {
+        head->sum[r] = total(sum[r]);
+        head->zero[r] = integer_zero_of(a, row + r) - flip;
+    }
 }
 
 /* Columns side by side: words of four rows of b, 16 columns at once. */
@@ -162,10 +164,11 @@ INLINE void tile_of(int rows, int nv, const IntegerTile *t)
     const int64_t words = words_of(t->K), pace = words ? t->lines * LINE / words : 0;
     const char *a = (const char *)(head + 1), *end = a + words * rows * 4, *next = t->next_a, *ahead = t->ahead,
                *sums = (const char *)t->b + (size_t)t->panel * panel_bytes(t->K), *b = sums + NR * 4;
-    const uint32_t v = (uint32_t)(t->zero_b + 128), u = (uint32_t)head->zero, K = (uint32_t)t->K;
+    const uint32_t v = (uint32_t)(t->zero_b + 128), K = (uint32_t)t->K;
     S s[MR][NV];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
+        const uint32_t u = (uint32_t)head->zero[r];
         int32_t of_row = (int32_t)(v * (K * u - (uint32_t)head->sum[r]));
 #pragma GCC unroll 4
         for (int k = 0; k < nv; k++) s[r][k] = EVERY(of_row) - EVERY((int32_t)u) * ((const S *)(const void *)sums)[k];

@@ -558,6 +558,9 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_linear_integer:
         return fail(e->err, E_UNSUPPORTED,
                     "ATen has no linear layer of integers: write the model before it is prepared");
+    case OP_quantize_rows:
+        return fail(e->err, E_UNSUPPORTED,
+                    "ATen has no quantizer that finds its scales: write the model before it is prepared");
     case OP_seeded_uniform: return fail(e->err, E_UNSUPPORTED, "ATen has no random numbers with a seed of their own");
     case OP_dequantize_linear: return spell_dequantize(e, n);
     default: break;
