@@ -12,10 +12,10 @@ typedef struct QuantizeOptions {
     ModelOptions model;
     WriteOptions write;
     const char *data, *calibration, *target;
-    double percentile;
+    double percentile, smooth;
     List skip;
     int64_t batch, seed;
-    bool asymmetric, dynamic, explain;
+    bool asymmetric, dynamic, correct, explain;
 } QuantizeOptions;
 
 static int on_batch(void *user, long long done, long long total)
@@ -120,7 +120,9 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
                                  .threads = (int)o->model.threads,
                                  .seed = (uint64_t)o->seed,
                                  .progress = on_batch,
-                                 .progress_user = &progress};
+                                 .progress_user = &progress,
+                                 .smooth = o->smooth,
+                                 .correct = o->correct};
     qkv_model *made = qkv_model_quantize(m, &call, &text, &e);
     progress_end(&progress);
     WriteOptions write = o->write;
@@ -142,8 +144,10 @@ static int cmd_quantize(const void *options)
     qkv_model *m = NULL;
     NamedTensors data = {0};
     if (!o->write.output) return problem(QKV_USAGE, "quantize needs -o FILE");
-    if (o->dynamic && o->data)
-        return problem(QKV_USAGE, "--dynamic finds its scales in each run: leave --calibrate out");
+    if (o->dynamic && o->data && o->smooth <= 0 && !o->correct)
+        return problem(
+            QKV_USAGE,
+            "--dynamic finds its scales in each run: leave --calibrate out, or give --smooth or --correct-biases, too");
     int code = model_can_write(&o->write);
     if (!code && o->data) code = named_open(o->data, &data);
     if (!code && o->data && !data.n) code = problem(QKV_USAGE, "%s: the file has no tensors", o->data);
@@ -177,6 +181,12 @@ static const Option own[] = {
      .help = "How what was seen becomes a range:"},
     {"percentile", REAL, AT(percentile), .arg = "P",
      .help = "With --calibration percentile: what so many of 100 absolute values stay below (default 99.99)."},
+    {"smooth", REAL, AT(smooth), .arg = "ALPHA",
+     .help = "SmoothQuant: before anything is rounded, what is far larger in a few channels of norms moves into the "
+             "weights that read them, the more the nearer ALPHA is to 1. 0.4 to 0.6 suit most models; the data that it "
+             "looks at are those of --calibrate, with --dynamic, too (default 0: not)."},
+    {"correct-biases", FLAG, AT(correct),
+     .help = "Add to every bias what rounding the weights takes from the mean result over the data."},
     {"batch", INTEGER, AT(batch), .arg = "N", .min = 1, .max = 1 << 24,
      .help = "Rows of the data a run takes (default: the model's batch where it is fixed, else 32)."},
     {"seed", INTEGER, AT(seed), .arg = "N", .min = 0, .max = INT64_MAX, .help = "Of random inputs (default 0)."},

@@ -132,7 +132,8 @@ class QuantizeOptions(C.Structure):
                 ("percentile", C.c_double), ("asymmetric", C.c_int), ("dynamic", C.c_int),
                 ("names", C.POINTER(C.c_char_p)), ("data", C.POINTER(CTensor)), ("n_data", C.c_int),
                 ("batch", C.c_int64), ("skip", C.POINTER(C.c_char_p)), ("n_skip", C.c_int), ("threads", C.c_int),
-                ("seed", C.c_uint64), ("progress", Progress), ("progress_user", C.c_void_p)]
+                ("seed", C.c_uint64), ("progress", Progress), ("progress_user", C.c_void_p), ("smooth", C.c_double),
+                ("correct", C.c_int)]
 
 
 class CheckOptions(C.Structure):

@@ -50,7 +50,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
     Tensor *data = NULL;
     Buf text = {0};
     if (report) *report = NULL;
-    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_quantize_options, progress_user, &o, options, &e) ||
+    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_quantize_options, correct, &o, options, &e) ||
         !GIVEN_TEXTS(o.names, o.n_data) || !GIVEN_LIST(o.data, o.n_data) || !GIVEN_TEXTS(o.skip, o.n_skip))
         return api_null(&e, err);
     Caller caller = {o.progress, o.progress_user};
@@ -61,6 +61,8 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
                                    .nskip = o.n_skip},
                          .percentile = o.percentile > 0 ? o.percentile : 99.99,
                          .batch = o.batch,
+                         .smooth = o.smooth,
+                         .correct = o.correct != 0,
                          .seed = o.seed,
                          .threads = o.threads,
                          .progress = o.progress ? progress : NULL,
@@ -71,6 +73,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
     else if (r.how == CALIBRATIONS) ok = unknown("calibration", o.calibration, qkv_calibration, &e);
     else if (o.percentile > 100)
         ok = fail(&e, E_USAGE, "percentile %g, expected more than 0 and at most 100", o.percentile);
+    else if (!(o.smooth >= 0 && o.smooth <= 1)) ok = fail(&e, E_USAGE, "smooth %g, expected 0 to 1", o.smooth);
     else if (o.batch < 0 || o.threads < 0) ok = fail(&e, E_USAGE, "a batch or threads below 0");
     ok = ok && (!o.n_data || take_data(m->program.graph, &o, &data, &e));
     r.tensor = data;

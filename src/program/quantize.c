@@ -9,6 +9,7 @@
 #include "ir/copy.h"
 #include "program/passes.h"
 #include "program/prepare.h"
+#include "quantize/smooth.h"
 #include "run/session.h"
 #include "shape/solve.h"
 #include "train/data.h"
@@ -159,6 +160,96 @@ static bool calibrate(Placement *p, const QuantizeRequest *r, Batches *b, Sessio
     return ok;
 }
 
+/* ------------------------------------------------------------------ channels */
+
+typedef struct WatchChannels {
+    Channels **channels;
+    int *at; /* by value id: 1 + its number */
+    int nvalues;
+    float *copy;
+    Err *err;
+} WatchChannels;
+
+static bool on_channels(void *user, const Node *n, Tensor *const *out)
+{
+    WatchChannels *w = user;
+    int i = n->nout && n->out[0]->id < w->nvalues ? w->at[n->out[0]->id] : 0;
+    if (!i || !out[0]) return true;
+    Channels *c = w->channels[i - 1];
+    const Tensor *t = out[0];
+    if (tensor_contiguous(t)) {
+        channels_observe(c, t->data, tensor_numel(t) / c->K);
+        return true;
+    }
+    float *grown = mem_grow(w->copy, (size_t)tensor_numel(t) * sizeof *grown);
+    if (!grown) return oom(w->err);
+    w->copy = grown;
+    Tensor flat = tensor_of(DT_F32, t->rank, t->shape, grown);
+    tensor_copy(&flat, t);
+    channels_observe(c, grown, tensor_numel(t) / c->K);
+    return true;
+}
+
+/* Data go through g, and n of its values are looked at, channel by channel. */
+static bool watch_channels(const Graph *g, Channels **channels, int n, const QuantizeRequest *r, Err *err)
+{
+    Batches b = {0};
+    Err said = {0};
+    WatchChannels w = {.channels = channels, .nvalues = g->next_id, .err = &said};
+    if (!n) return true;
+    w.at = mem_zeroed((size_t)w.nvalues + 1, sizeof *w.at);
+    bool ok = (w.at || oom(err)) && batches_open(&b, g, r, err);
+    Session *s = ok ? session_create(g, NULL, r->threads, 0, err) : NULL;
+    for (int i = 0; s && i < n; i++) w.at[channels[i]->value->id] = 1 + i;
+    if (s) session_on_node(s, on_channels, &w);
+    ok = s != NULL;
+    for (int64_t i = 0; ok && i < b.n; i++) {
+        ok = batch_run(&b, s, i, err);
+        if (!ok && said.code) *err = said;
+    }
+    session_free(s);
+    batches_close(&b);
+    mem_free(w.at);
+    mem_free(w.copy);
+    return ok;
+}
+
+static bool smooth(Graph *g, const QuantizeRequest *r, Err *err)
+{
+    Smoothing s;
+    bool ok = smooth_find(g, &s, err);
+    Channels **seen = ok ? mem_zeroed((size_t)s.ngroups + 1, sizeof *seen) : NULL;
+    for (int i = 0; seen && i < s.ngroups; i++) seen[i] = &s.group[i].seen;
+    ok = ok && (seen || oom(err)) && watch_channels(g, seen, s.ngroups, r, err) && smooth_apply(&s, r->smooth, err) &&
+         graph_check(g, err);
+    mem_free(seen);
+    smooth_free(&s);
+    return ok;
+}
+
+/* The mean of what every linear layer reads, for the correction of its bias. */
+static bool means(Placement *p, const QuantizeRequest *r, Err *err)
+{
+    Channels **seen = mem_zeroed((size_t)p->nsites + 1, sizeof *seen);
+    bool ok = seen || oom(err);
+    int n = 0;
+    for (int i = 0; ok && i < p->nsites; i++) {
+        Site *s = &p->site[i];
+        Value *x = s->kind == SITE_LINEAR ? s->node->arg[0].v : NULL;
+        if (!x || s->why || !x->def || x->dtype != DT_F32) continue;
+        for (int k = 0; k < n && !s->input; k++)
+            if (seen[k]->value == x) s->input = seen[k];
+        if (s->input) continue;
+        Channels *c = arena_new(p->arena, Channels);
+        if (c) *c = channels_of(p->arena, x, x->dim[x->rank - 1]->i);
+        if (!c || !c->most) ok = oom(err);
+        else s->input = seen[n++] = c;
+    }
+    ok = ok && watch_channels(p->g, seen, n, r, err);
+    mem_free(seen);
+    return ok;
+}
+
 /* ------------------------------------------------------------------ comparing */
 
 typedef struct Likeness {
@@ -241,8 +332,8 @@ static void put_sites(const Placement *p, const char *const *name, Buf *b)
 
 static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, Buf *report, Err *err)
 {
-    Batches b;
-    bool ok = batches_open(&b, g, r, err);
+    Batches b = {0};
+    bool ok = (!r->correct || means(p, r, err)) && batches_open(&b, g, r, err);
     Observer way = {.how = r->how};
     int64_t looks = p->npoints ? 1 + observer_histogram(&way) : 0, compared = b.n < COMPARED ? b.n : COMPARED,
             total = looks * b.n + compared;
@@ -280,7 +371,8 @@ Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *repo
     if (!program_prepare(from, PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE), &ready, err))
         return NULL;
     Graph *made = graph_copy(ready.graph, err);
-    bool ok = made && quantize_place(made, &r->place, &p, err) && work(ready.graph, made, r, &p, report, err);
+    bool ok = made && (r->smooth <= 0 || smooth(made, r, err)) && quantize_place(made, &r->place, &p, err) &&
+              work(ready.graph, made, r, &p, report, err);
     ok = ok && (!(mem_ran_out() || report->failed) || oom(err));
     placement_free(&p);
     prepared_free(&ready);

@@ -11,6 +11,8 @@ typedef struct QuantizeRequest {
     double percentile;    /* of CALIBRATE_PERCENTILE */
     const Tensor *tensor; /* per input of the graph, rows along axis 0 (train/data.h); NULL: random numbers */
     int64_t batch;        /* rows a run; 0: the model's, or 32 */
+    double smooth;        /* alpha of SmoothQuant (quantize/smooth.h); 0: none */
+    bool correct;         /* biases, by what rounding the weights does to the means over the data */
     uint64_t seed;        /* of random numbers */
     int threads;
     bool (*progress)(void *user, int64_t done, int64_t total); /* after every batch; false stops */

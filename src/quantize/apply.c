@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/vec.h"
 #include "quantize/place.h"
+#include "quantize/smooth.h"
 
 enum { MAX_ARGS = 32 };
 
@@ -57,27 +58,30 @@ static bool taken(const Graph *g, const char *fqn)
     return false;
 }
 
-/* A buffer of the graph's, of zeros. */
-static Value *buffer(Apply *a, const char *name, DType t, int rank, const int64_t *shape)
+Value *quantize_buffer(Graph *g, const char *name, DType t, int rank, const int64_t *shape, Err *err)
 {
-    Graph *g = a->g;
     Tensor *x = arena_new(g->arena, Tensor);
     size_t bytes;
-    if (!x || !shape_bytes(t, rank, shape, &bytes, a->err)) return x ? NULL : (oom(a->err), NULL);
+    if (!x || !shape_bytes(t, rank, shape, &bytes, err)) return x ? NULL : (oom(err), NULL);
     void *data = arena_alloc(g->arena, bytes + 64, 1);
     const char *fqn = arena_strdup(g->arena, name);
     for (int k = 1; fqn && taken(g, fqn); k++) fqn = arena_printf(g->arena, "%s_%d", name, k);
     char *plain = fqn && data ? arena_printf(g->arena, "b_%s", fqn) : NULL;
-    if (!plain) return oom(a->err), NULL;
+    if (!plain) return oom(err), NULL;
     for (char *c = plain; *c; c++)
         if (*c == '.') *c = '_';
     *x = tensor_of(t, rank, shape, data);
     memset(data, 0, bytes);
     Value *v = graph_add_weight(g, plain, fqn, x);
-    if (!v) return oom(a->err), NULL;
+    if (!v) return oom(err), NULL;
     v->weight = W_BUFFER;
     v->persistent = true;
     return v;
+}
+
+static Value *buffer(Apply *a, const char *name, DType t, int rank, const int64_t *shape)
+{
+    return quantize_buffer(a->g, name, t, rank, shape, a->err);
 }
 
 static void *elements(const Value *v) { return v->data->data; }
@@ -328,6 +332,33 @@ static bool apply_attention(Apply *a, Site *s)
     return true;
 }
 
+/* The bias of a layer whose weight w became w8: what the rounding takes from the mean result is added (Nagel et al.
+ * 2019, equation 17). */
+static Value *corrected(Apply *a, const Site *s, const Value *w, const Value *back)
+{
+    const Node *n = s->node;
+    const Tensor *from = w->data, *ints = back->def->arg[0].v->data, *by = back->def->arg[1].v->data;
+    const Value *bias = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
+    int64_t N = from->shape[0], K = from->shape[1];
+    Value *v = buffer(a, arena_printf(a->g->arena, "%s_corrected", bias && bias->fqn ? bias->fqn : s->name), DT_F32, 1,
+                      &N);
+    float *to = v ? elements(v) : NULL;
+    for (int64_t j = 0; v && j < N; j++) {
+        double lost = 0, scale = tensor_get(by, j);
+        for (int64_t k = 0; k < K; k++)
+            lost += (tensor_get(from, j * K + k) - scale * tensor_get(ints, j * K + k)) * s->input->sum[k];
+        to[j] = (float)((bias ? tensor_get(bias->data, j) : 0) + lost / (double)s->input->rows);
+    }
+    return v;
+}
+
+static bool can_correct(const Site *s)
+{
+    const Arg *bias = &s->node->arg[2];
+    if (!s->input || !s->input->rows || s->node->op->id != OP_linear) return false;
+    return bias->kind == ARG_NONE || (bias->v->kind == V_WEIGHT && bias->v->data && bias->v->dtype == DT_F32);
+}
+
 static bool apply_site(Apply *a, Site *s)
 {
     Node *n = s->node;
@@ -342,6 +373,11 @@ static bool apply_site(Apply *a, Site *s)
     Value *x = a->p->options.dynamic ? through_tokens(a, n->arg[0].v) : through(a, n->arg[0].v, s->point[0]),
           *w = x ? weight_through(a, n->arg[1].v, n->op->id == OP_matmul) : NULL;
     TRY(w);
+    if (can_correct(s)) {
+        Value *bias = corrected(a, s, n->arg[1].v, w);
+        TRY(bias);
+        n->arg[2] = arg_value(bias);
+    }
     n->arg[0] = arg_value(x);
     n->arg[1] = arg_value(w);
     return true;

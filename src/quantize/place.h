@@ -48,11 +48,12 @@ typedef enum SiteKind { SITE_LINEAR, SITE_CONVOLUTION, SITE_ATTENTION, SITE_RESI
 typedef struct Site {
     SiteKind kind;
     Node *node;
-    const char *name;   /* of its result */
-    const char *weight; /* its name in the state dict; NULL */
-    int point[3];       /* of operands 0, 1, 2; -1: none */
-    double factor;      /* scale_first: what queries are multiplied with; 0: nothing */
-    const char *why;    /* NULL: it is quantized; else why it is not */
+    const char *name;             /* of its result */
+    const char *weight;           /* its name in the state dict; NULL */
+    int point[3];                 /* of operands 0, 1, 2; -1: none */
+    double factor;                /* scale_first: what queries are multiplied with; 0: nothing */
+    const struct Channels *input; /* of a linear layer whose bias is corrected: what it reads; NULL */
+    const char *why;              /* NULL: it is quantized; else why it is not */
 } Site;
 
 typedef struct Point {
@@ -78,5 +79,7 @@ typedef struct Placement {
 bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err);
 /* Sites with a point that was not seen are left, with the reason. */
 bool quantize_apply(Placement *p, Err *err);
+/* A buffer of zeros, the graph's own, of that name or one like it. */
+Value *quantize_buffer(Graph *g, const char *name, DType t, int rank, const int64_t *shape, Err *err);
 void placement_free(Placement *p);
 #endif

@@ -1,0 +1,155 @@
+/* Channels of norms smoothed. Contract in smooth.h. */
+#include "quantize/smooth.h"
+#include <math.h>
+#include <string.h>
+#include "base/mem.h"
+#include "base/vec.h"
+#include "quantize/place.h"
+
+enum { MAX_ARGS = 32 };
+
+/* ------------------------------------------------------------------ channels */
+
+Channels channels_of(Arena *a, Value *v, int64_t K)
+{
+    Channels c = {.value = v, .K = K};
+    size_t n = K > 0 ? (size_t)K : 1;
+    c.sum = arena_alloc(a, n * sizeof *c.sum, sizeof *c.sum);
+    c.most = c.sum ? arena_alloc(a, n * sizeof *c.most, sizeof *c.most) : NULL;
+    if (c.sum) memset(c.sum, 0, n * sizeof *c.sum);
+    if (c.most) memset(c.most, 0, n * sizeof *c.most);
+    return c;
+}
+
+void channels_observe(Channels *c, const float *x, int64_t rows)
+{
+    for (int64_t i = 0; i < rows; i++, x += c->K)
+        for (int64_t k = 0; k < c->K; k++) {
+            float v = fabsf(x[k]);
+            c->most[k] = v > c->most[k] ? v : c->most[k];
+            c->sum[k] += (double)x[k];
+        }
+    c->rows += rows;
+}
+
+/* ------------------------------------------------------------------ finding */
+
+static bool is_norm(const Node *n) { return n && (n->op->id == OP_layer_norm || n->op->id == OP_rms_norm); }
+
+/* A vector of K floats that is a weight. */
+static bool vector_weight(const Arg *a, int64_t K)
+{
+    return a->kind == ARG_VALUE && a->v->kind == V_WEIGHT && a->v->data && a->v->dtype == DT_F32 && a->v->rank == 1 &&
+           a->v->data->shape[0] == K;
+}
+
+/* n normalises over its last axis, of size K, which its weights scale. */
+static bool scales_channels(const Node *n, int64_t K)
+{
+    return is_norm(n) && n->out[0]->dtype == DT_F32 && n->arg[1].n == 1 && vector_weight(&n->arg[2], K) &&
+           (n->op->id != OP_layer_norm || n->arg[3].kind == ARG_NONE || vector_weight(&n->arg[3], K));
+}
+
+static SmoothGroup *group_of(Smoothing *s, Value *v, int64_t K)
+{
+    for (int i = 0; i < s->ngroups; i++)
+        if (s->group[i].seen.value == v) return &s->group[i];
+    SmoothGroup *grown = vec_room(s->arena, s->group, s->ngroups, sizeof *grown);
+    Channels seen = channels_of(s->arena, v, K);
+    if (!grown || !seen.most) return NULL;
+    s->group = grown;
+    s->group[s->ngroups] = (SmoothGroup){.seen = seen};
+    return &s->group[s->ngroups++];
+}
+
+bool smooth_find(Graph *g, Smoothing *s, Err *err)
+{
+    *s = (Smoothing){.g = g, .arena = arena_create(0)};
+    if (!s->arena) return oom(err);
+    for (Node *n = g->first; n; n = n->next) {
+        if (n->op->id != OP_linear || n->arg[1].v->kind != V_WEIGHT || !n->arg[1].v->data ||
+            n->arg[1].v->dtype != DT_F32)
+            continue;
+        int64_t K = n->arg[1].v->data->shape[1];
+        if (!scales_channels(n->arg[0].v->def, K)) continue;
+        SmoothGroup *group = group_of(s, n->arg[0].v, K);
+        Node **grown = group ? vec_room(s->arena, group->linear, group->nlinear, sizeof *grown) : NULL;
+        if (!grown) return oom(err);
+        group->linear = grown;
+        group->linear[group->nlinear++] = n;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ applying */
+
+/* s of every channel; their geometric mean is 1. A channel without values or weights keeps 1. */
+static double *factors(Smoothing *s, const SmoothGroup *group, double alpha)
+{
+    double *f = arena_alloc(s->arena, (size_t)group->seen.K * sizeof *f, sizeof *f), sum = 0;
+    int64_t known = 0;
+    for (int64_t k = 0; f && k < group->seen.K; k++) {
+        double w = 0;
+        for (int i = 0; i < group->nlinear; i++) {
+            const Tensor *t = group->linear[i]->arg[1].v->data;
+            for (int64_t row = 0; row < t->shape[0]; row++) w = fmax(w, fabs(tensor_get(t, row * group->seen.K + k)));
+        }
+        double most = (double)group->seen.most[k], by = pow(most, alpha) / pow(w, 1 - alpha);
+        bool is = most > 0 && w > 0 && isfinite(by) && by > 0;
+        f[k] = is ? log(by) : NAN;
+        sum += is ? f[k] : 0;
+        known += is;
+    }
+    for (int64_t k = 0; f && k < group->seen.K; k++) f[k] = f[k] == f[k] ? exp(f[k] - sum / (double)known) : 1;
+    return f;
+}
+
+/* A weight of its own: w (..., K) times each channel's factor, or divided by it. */
+static Value *scaled(Smoothing *s, const Value *w, const double *f, int64_t K, bool divide, Err *err)
+{
+    const Tensor *from = w->data;
+    const char *name = w->fqn ? w->fqn : w->name;
+    Value *v = quantize_buffer(s->g, arena_printf(s->arena, "%s_smooth", name), DT_F32, from->rank, from->shape, err);
+    int64_t n = tensor_numel(from);
+    float *to = v ? v->data->data : NULL;
+    for (int64_t i = 0; v && i < n; i++) {
+        double x = tensor_get(from, i), by = f[i % K];
+        to[i] = (float)(divide ? x / by : x * by);
+    }
+    return v;
+}
+
+static bool apply(Smoothing *s, const SmoothGroup *group, double alpha, Err *err)
+{
+    Node *norm = group->seen.value->def;
+    Arg arg[MAX_ARGS];
+    double *f = factors(s, group, alpha);
+    int n = norm->op->schema->nparams;
+    if (!f) return oom(err);
+    memcpy(arg, norm->arg, (size_t)n * sizeof *arg);
+    for (int i = 2; i < (norm->op->id == OP_layer_norm ? 4 : 3); i++)
+        if (arg[i].kind == ARG_VALUE) TRY(arg[i].v = scaled(s, arg[i].v, f, group->seen.K, true, err));
+    Node *made = graph_add_before(s->g, norm->next, norm->op->id, n, arg, group->seen.value->name, err);
+    TRY(made);
+    for (int i = 0; i < group->nlinear; i++) {
+        Node *l = group->linear[i];
+        Value *w = scaled(s, l->arg[1].v, f, group->seen.K, false, err);
+        TRY(w);
+        l->arg[0] = arg_value(made->out[0]);
+        l->arg[1] = arg_value(w);
+    }
+    return true;
+}
+
+bool smooth_apply(Smoothing *s, double alpha, Err *err)
+{
+    for (int i = 0; i < s->ngroups; i++) TRY(apply(s, &s->group[i], alpha, err));
+    graph_dce(s->g);
+    return true;
+}
+
+void smooth_free(Smoothing *s)
+{
+    arena_destroy(s->arena);
+    *s = (Smoothing){0};
+}

@@ -1,0 +1,46 @@
+/* SmoothQuant (Xiao et al. 2023): what is far larger in a few channels of a norm's result moves into the weights.
+ *
+ *     n = layer_norm(x, w, b), linear(n, W), ...   ->   m = layer_norm(x, w / s, b / s), linear(m, W * s), ...
+ *
+ *     Smoothing s;
+ *     smooth_find(graph, &s, err);
+ *     channels_observe(&s.group[i].seen, x, rows) ...           data of s.group[i].seen.value
+ *     smooth_apply(&s, 0.5, err);
+ *     smooth_free(&s);
+ *
+ * s of a channel is most^alpha / (largest weight)^(1 - alpha). The norm stays for its other readers. Exact but for
+ * rounding.
+ */
+#ifndef QKV_QUANTIZE_SMOOTH_H
+#define QKV_QUANTIZE_SMOOTH_H
+#include "ir/graph.h"
+
+/* The channels (last axis, K) of a value over data. */
+typedef struct Channels {
+    Value *value;
+    int64_t K, rows;
+    float *most; /* largest absolute values */
+    double *sum;
+} Channels;
+
+/* Memory from the arena; NULL most: out of it. */
+Channels channels_of(Arena *a, Value *v, int64_t K);
+void channels_observe(Channels *c, const float *x, int64_t rows);
+
+typedef struct SmoothGroup {
+    Channels seen; /* of the norm's result */
+    Node **linear; /* the layers that read it */
+    int nlinear;
+} SmoothGroup;
+
+typedef struct Smoothing {
+    Graph *g;
+    Arena *arena;
+    SmoothGroup *group;
+    int ngroups;
+} Smoothing;
+
+bool smooth_find(Graph *g, Smoothing *s, Err *err);
+bool smooth_apply(Smoothing *s, double alpha, Err *err);
+void smooth_free(Smoothing *s);
+#endif
