@@ -35,7 +35,8 @@ from . import inference
 from .batch import BatchPredictor
 from .generate import Sampler, Tokenizer
 from .inference import InferenceSession, SessionOptions, get_available_providers
-from .model import Model, Output, Outputs, Session, joint
+from ._tensors import Output, Outputs
+from .model import Model, Session, joint
 from .segment import Segmenter
 from .train import Step, Trainer
 

@@ -90,7 +90,7 @@ class Measured:
         """Runs the model and compares its outputs with expected ones, by name or in order: {output: {agrees, max_abs,
         max_rel, max_abs_over_peak, cosine, failed, ...}}. An element differs if |got - expected| > atol + rtol *
         |expected|; atol=None is what `qkv verify` takes, a share of the largest expected value."""
-        from .model import _array_of, _borrow
+        from ._tensors import _array_of, _borrow
 
         results = self.run_dlpack(feeds)
         named = expected if isinstance(expected, Mapping) else dict(zip(results, expected))

@@ -13,7 +13,8 @@ import numpy as np
 
 from ._lib import Error
 from ._process import Lazy
-from .model import Model, _numpy_type
+from ._tensors import _numpy_type
+from .model import Model
 
 
 # ------------------------------------------------------------------ sizes

@@ -4,7 +4,8 @@ import dataclasses
 import os
 
 from ._lib import FIT_CALLBACK, CError, CFitEvent, CStep, CTensor, Error, FitOptions, SessionOptions, TrainOptions, check, choice, lib
-from .model import Model, _array_of, _borrow
+from ._tensors import _array_of, _borrow
+from .model import Model
 
 __all__ = ["FitEvent", "Step", "Trainer"]
 
