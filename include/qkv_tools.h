@@ -38,6 +38,9 @@ QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
 /* The name of pass i of those that a graph goes through before it runs, in order ("import", "detach", "rewrite", ...);
  * NULL after the last. *in_sessions (may be NULL) becomes 1 for passes that sessions run by default, otherwise 0. */
 QKV_API const char *qkv_pass_name(int i, int *in_sessions);
+/* 1: nodes of a .pt2 may have this target ("aten.add.Tensor", "_operator.mul"); a file with any other is refused. What
+ * a compiler asks before it hands over a part of a graph. */
+QKV_API int qkv_op_known(const char *target);
 /* The graph as text after only these passes ("detach,rewrite"), which run in their own order; NULL: as a session runs
  * it. qkv_free it. */
 QKV_API char *qkv_model_graph_text_after(const qkv_model *m, const char *passes, qkv_error *err);

@@ -227,7 +227,7 @@ def _functions():
             ("model_with_size_names", p, p, C.POINTER(s), C.POINTER(s), i, e), ("model_node_module", s, p, s),
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_graph_text_after", p, p, s, e),
             ("model_graph_json", p, p, s, e), ("session_memory_json", p, p, e),
-            ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
+            ("op_known", i, s), ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
             ("model_rewrite", p, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import weakref
-from typing import Any, BinaryIO, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from ._lib import (DTYPES, BackendsOptions, CError, CTensor, Error, GraphOptions
 from ._measure import Measured, Watched
 from ._sessions import WRITES_BUFFERS, Sessions
 from ._tensors import Output, Outputs, Results, _array_of, _borrow, _output_memory
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 Feeds = Union[Mapping[str, Any], Sequence[Any], np.ndarray]
 Names = Union[str, Iterable[str]]
@@ -206,7 +209,8 @@ class Model(_Runs, Measured):
     the file is packed (Model.pack).
 
     path may also be the bytes of a file or an object that reads them (open(..., "rb"), io.BytesIO, a member of an
-    archive); a BytesIO is read from its beginning. They are copied.
+    archive); a BytesIO is read from its beginning. They are copied. Or the ExportedProgram that torch.export.export
+    returned, which goes through memory.
 
     State that one run leaves to the next is never mixed. Inputs that a thread keeps (keep=[...]) belong to that
     thread. A model that writes buffers (a StaticCache) has one such state, which belongs to the thread that ran it
@@ -229,7 +233,7 @@ class Model(_Runs, Measured):
 
     path: Optional[str]
 
-    def __init__(self, path: Union[str, os.PathLike, bytes, BinaryIO], compute: Optional[str] = None,
+    def __init__(self, path: Union[str, os.PathLike, bytes, BinaryIO, ExportedProgram], compute: Optional[str] = None,
                  threads: Optional[int] = None, fuse: bool = True, fixed: Optional[Mapping[str, Any]] = None,
                  optimize: bool = True, skip_padding: bool = False, mmap: bool = True,
                  cache: Union[bool, str, os.PathLike] = False):
@@ -600,6 +604,10 @@ def joint(model: Union[Model, str, os.PathLike], loss: Optional[str] = None,
 
 def _bytes_of(source):
     """What is not a path, as an array of bytes; None for a path."""
+    if type(source).__module__ == "torch.export.exported_program":
+        from ._program import archive
+
+        source = archive(source)
     if hasattr(source, "getbuffer"):
         source = source.getbuffer()
     elif hasattr(source, "read"):
@@ -609,8 +617,8 @@ def _bytes_of(source):
     try:
         return np.frombuffer(source, np.uint8) if len(source) else np.empty(1, np.uint8)[:0]
     except TypeError:
-        raise Error(f"a model of type {type(source).__name__}: expected a path, the bytes of a file, or a file opened "
-                    'with "rb"', 2) from None
+        raise Error(f"a model of type {type(source).__name__}: expected a path, the bytes of a file, a file opened "
+                    'with "rb", or an ExportedProgram', 2) from None
 
 
 def _refuse_closed():

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "picture/picture.h"
+#include "pt2/read/read.h"
 #include "program/passes.h"
 #include "program/prepare.h"
 
@@ -13,6 +14,8 @@ const char *qkv_pass_name(int i, int *in_sessions)
     if (in_sessions) *in_sessions = ordinary;
     return name;
 }
+
+int qkv_op_known(const char *target) { return target && pt2_knows(target); }
 
 char *qkv_model_graph_text_after(const qkv_model *m, const char *passes, qkv_error *err)
 {

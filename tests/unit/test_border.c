@@ -513,6 +513,8 @@ static void test_names(void **state)
     int by_default = -1;
     assert_string_equal(qkv_pass_name(0, NULL), "import");
     assert_true(qkv_pass_name(0, &by_default) && by_default == 1);
+    assert_true(qkv_op_known("aten.add.Tensor") && qkv_op_known("_operator.mul") && qkv_op_known("aten.relu_.default"));
+    assert_false(qkv_op_known("my.op.default") || qkv_op_known(NULL) || qkv_op_known(""));
     assert_null(qkv_pass_name(-1, NULL));
     assert_null(qkv_pass_name(1000, &by_default));
     assert_int_equal(by_default, 0);

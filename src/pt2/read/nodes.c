@@ -119,6 +119,14 @@ typedef struct Missing {
     Buf text;
 } Missing;
 
+bool pt2_knows(const char *target)
+{
+    const Op *op = op_find(target);
+    return find_size_op(target) >= 0 || find_inlined(target) >= 0 || control_find(target) >= 0 || vmap_call(target) ||
+           !strcmp(target, "_operator.sub") || !strcmp(target, "torch.sym_sum") ||
+           !strcmp(target, "_operator.getitem") || (op && (!(op->flags & OPF_INPLACE) || pure_form(op)));
+}
+
 static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
 {
     json_t *nodes, *node, *inputs, *input;
@@ -130,12 +138,7 @@ static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
     {
         const char *target, *name = json_string_value(json_object_get(node, "name"));
         TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
-        const Op *op = op_find(target);
-        bool known = find_size_op(target) >= 0 || find_inlined(target) >= 0 || control_find(target) >= 0 ||
-                     vmap_call(target) || !strcmp(target, "_operator.sub") || !strcmp(target, "torch.sym_sum") ||
-                     !strcmp(target, "_operator.getitem") ||
-                     (op && (!(op->flags & OPF_INPLACE) || pure_form(op)));
-        if (!known && !map_has(&m->count, target)) {
+        if (!pt2_knows(target) && !map_has(&m->count, target)) {
             char place[64];
             snprintf(place, sizeof place, "node %zu", i);
             buf_printf(&m->text, "%s%s (%s%s%s)", m->text.len ? ", " : "", plain_target(target), name ? "node '" : "",

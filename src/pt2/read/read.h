@@ -16,4 +16,6 @@ Source *pt2_open(const char *path, DType compute, Err *err);
 /* For a checker: what loading would refuse in a node is reported, and the file's word is taken for that node's results
  * (as inputs of the graph). */
 Source *pt2_open_watched(const char *path, const SourceWatch *watch, Err *err);
+/* Whether nodes of a .pt2 may have this target: "aten.add.Tensor", "torch.ops.aten.add.Tensor", "_operator.mul". */
+bool pt2_knows(const char *target);
 #endif
