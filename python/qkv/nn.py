@@ -6,6 +6,8 @@
 
     attention = qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha)  # one module, with a copy of the weights
 
+    tree = qkv.nn.from_pt2("model.pt2")    # a file as modules, with the parts of each attention (docs/MODULES.md)
+
 nn.MultiheadAttention compares sizes in Python, which stops an export with data-dependent sizes. nn.TransformerEncoder
 and nn.TransformerDecoder read the values of a mask to see whether it is causal, which stops every export. The classes
 here do neither.
@@ -24,8 +26,10 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.parametrize import is_parametrized
 
+from ._modules import from_pt2
+
 __all__ = ["ExportFriendlyMultiheadAttention", "ExportFriendlyTransformerDecoder", "ExportFriendlyTransformerEncoder",
-           "ExportFriendlyTransformerEncoderLayer", "replace_mha"]
+           "ExportFriendlyTransformerEncoderLayer", "from_pt2", "replace_mha"]
 
 
 class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
