@@ -9,7 +9,7 @@ typedef struct RewriteOptions {
     Common common;
     ModelOptions model;
     DeviceOptions device;
-    const char *output, *counterexample, *phases, *prove;
+    const char *output, *counterexample, *phases, *prove, *certify;
     List rules;
     int64_t seeds;
     bool lift_sdpa, why_not, require_fused, exact_masked_rows, no_builtin;
@@ -109,12 +109,37 @@ static int prove_of(const char *how, int *out)
     return problem(QKV_USAGE, "option '--prove': found '%s', expected exact or float", how);
 }
 
+/* The file, and beside it its certificate; *claims: what that says. */
+static int save_certified(const RewriteOptions *o, const qkv_model *made, const qkv_model *m, const char *report,
+                          json_t **claims)
+{
+    qkv_error e;
+    char *text = NULL;
+    if (qkv_model_save_certified(made, m, report, o->output, &text, &e)) return problem_of(&e);
+    *claims = json_loads(text, 0, NULL);
+    int code = qkv_file_write(o->certify, text, strlen(text), &e) ? problem_of(&e) : 0;
+    qkv_free(text);
+    return code;
+}
+
+static void print_certified(const RewriteOptions *o, const json_t *claims)
+{
+    size_t n = json_array_size(json_object_get(claims, "claims"));
+    if (json_is_true(json_object_get(claims, "whole")))
+        printf("%zu claim%s in %s: equal over the reals for all sizes in range, as qkv-certify replays\n", n,
+               n == 1 ? "" : "s", o->certify);
+    else
+        printf("%zu claim%s in %s, which do not cover all results: %s\n", n, n == 1 ? "" : "s", o->certify,
+               text_at(claims, "why"));
+}
+
 static int cmd_rewrite(const void *options)
 {
     const RewriteOptions *o = options;
     qkv_error e;
     Progress progress = {0};
     char *text = NULL;
+    json_t *claims = NULL;
     qkv_rewrite_options call = {.struct_size = sizeof call,
                                 .rule_files = o->rules.item,
                                 .rule_file_count = o->rules.n,
@@ -131,6 +156,7 @@ static int cmd_rewrite(const void *options)
         code = problem(QKV_USAGE, "options '--device' and '--cudnn' go with --lift-sdpa");
     if (!code) code = cudnn_of(o->device.cudnn, &call.cudnn);
     if (o->lift_sdpa) call.lift_sdpa = o->device.device ? o->device.device : "cpu";
+    if (!code && o->certify && !o->output) code = problem(QKV_USAGE, "--certify needs -o FILE.pt2");
     if (code) return code;
     qkv_model *m;
     ModelOptions plain = o->model;
@@ -142,23 +168,28 @@ static int cmd_rewrite(const void *options)
     if (!made) {
         code = problem_of(&e);
         if (e.code == QKV_MISMATCH) note("the tensors are in %s; the model was not written", call.counterexample);
+    } else if (o->certify) {
+        code = save_certified(o, made, m, text, &claims);
     } else if (o->output && qkv_model_save(made, o->output, &e) != QKV_OK) {
         code = problem_of(&e);
     }
     if (report && o->common.json) {
         json_object_set_new(report, "model", json_text(o->common.arg[0]));
         json_object_set_new(report, "output", code ? json_null() : json_text(o->output));
+        json_object_set_new(report, "certificate", claims ? json_incref(claims) : json_null());
         json_object_set_new(report, "error", made ? json_null() : json_text(e.message));
         json_print(json_incref(report));
     } else if (report && !code) {
         print_report(o, report);
         print_skipped(report);
+        if (claims) print_certified(o, claims);
     }
     int64_t left = report ? integer_of(report, "attentions_left") : 0;
     if (!code && o->require_fused && left)
         code = problem(QKV_MISMATCH, "%d attention%s left as softmax(QK)V; qkv rewrite --why-not says why", (int)left,
                        left == 1 ? " is" : "s are");
     json_decref(report);
+    json_decref(claims);
     qkv_free(text);
     qkv_model_free(made);
     qkv_model_free(m);
@@ -173,6 +204,9 @@ static const Option own[] = {
      .help = "Evaluate every replacement against what it replaces before making it: on random payloads of an exact "
              "algebra and, where that says nothing, on random floats within a tolerance (exact, the default), or on "
              "floats only (float)."},
+    {"certify", TEXT, AT(certify), .arg = "FILE.json", .writes = true,
+     .help = "Write a certificate that the file of --output computes the same for all sizes in range, over the reals: "
+             "steps that the program qkv-certify replays. It is in that file, too."},
     {"seeds", INTEGER, AT(seeds), .arg = "N", .min = 1, .max = 1000,
      .help = "Number of random inputs per proof and size (default 3)."},
     {"counterexample", TEXT, AT(counterexample), .arg = "FILE", .writes = true,

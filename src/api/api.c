@@ -16,6 +16,7 @@
 #include "grad/grad.h"
 #include "ir/copy.h"
 #include "program/passes.h"
+#include "program/certify.h"
 #include "program/equal.h"
 #include "program/prepare.h"
 #include "program/pack.h"
@@ -412,6 +413,70 @@ qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
               pt2_save(own, x.file, x.n, path, &e);
     extras_close(&x);
     graph_free(own);
+    return ok ? QKV_OK : give(&e, err);
+}
+
+/* The firings of a report of qkv_model_rewrite; *list is the caller's, its texts the report's. */
+static bool firings_of(const json_t *report, RuleAt **list, int *n, Err *err)
+{
+    const json_t *all = json_object_get(report, "firings");
+    size_t i;
+    json_t *f;
+    *n = 0;
+    if (!(*list = mem_zeroed(json_array_size(all) + 1, sizeof **list))) return oom(err);
+    json_array_foreach(all, i, f)
+    {
+        RuleAt at = {json_string_value(json_object_get(f, "rule")), json_string_value(json_object_get(f, "result"))};
+        if (at.rule && at.result) (*list)[(*n)++] = at;
+    }
+    return true;
+}
+
+/* What the file at path, written from m, is to the source, as JSON. */
+static bool certify_file(const qkv_model *source, const char *path, const char *rewriting, Buf *out, Err *err)
+{
+    RuleAt *list = NULL;
+    int n = 0;
+    Certified found;
+    json_t *report = rewriting ? json_read(rewriting, strlen(rewriting), "report", err) : NULL;
+    bool ok = (report || !rewriting) && firings_of(report, &list, &n, err);
+    Source *written = ok ? pt2_open(path, DT_NONE, err) : NULL;
+    ok = written && certify_graphs(graph_of(source), written->graph, list, n, &found, out, err);
+    source_close(written);
+    mem_free(list);
+    json_free(report);
+    return ok;
+}
+
+static bool save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting, const char *path, Buf *cert,
+                           Err *err)
+{
+    Extras x = {0};
+    Graph *own = for_writing(m, err);
+    bool ok = own && (extras_open(&x, m->program.source, err) || within(err, "%s", m->path)) &&
+              pt2_save(own, x.file, x.n, path, err) && certify_file(source, path, rewriting, cert, err);
+    NamedBytes *all = ok ? mem_zeroed((size_t)x.n + 1, sizeof *all) : NULL;
+    int n = 0;
+    for (int i = 0; all && i < x.n; i++)
+        if (strcmp(x.file[i].name, CERTIFICATE_NAME)) all[n++] = x.file[i];
+    if (all) all[n++] = (NamedBytes){CERTIFICATE_NAME, cert->data, cert->len};
+    ok = ok && (all || oom(err)) && (!cert->failed || oom(err)) && pt2_save(own, all, n, path, err);
+    mem_free(all);
+    extras_close(&x);
+    graph_free(own);
+    return ok;
+}
+
+qkv_status qkv_model_save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting, const char *path,
+                                    char **certificate, qkv_error *err)
+{
+    Err e = api_begin();
+    if (certificate) *certificate = NULL;
+    if (!GIVEN(m) || !GIVEN(source) || !GIVEN(path)) return give(&e, err);
+    Buf cert = {0};
+    bool ok = api_whole(save_certified(m, source, rewriting, path, &cert, &e), &e);
+    if (ok && certificate) *certificate = cert.data;
+    else buf_free(&cert);
     return ok ? QKV_OK : give(&e, err);
 }
 

@@ -1,0 +1,92 @@
+/* Certificates: that a graph computes the same function of its inputs as another one, over the reals, for all sizes in
+ * the declared ranges.
+ *
+ *     Checker c;
+ *     checker_open(&c, source, result, err);
+ *     checker_replay(&c, json, err)       E_MISMATCH: what is not established, and where
+ *     checker_close(&c);
+ *
+ * It knows how graphs are read (src/ir and what is below it) and nothing of what makes them. A value of the source has
+ * a class; one of the result has the class of the source's value that it was shown to be equal to, or one of its own. A
+ * claim says that two values are equal functions of others whose equality was shown before (its cut). Both are brought
+ * to one form by lemmas (lemmas.def: what an op's element is) and laws (laws.def).
+ */
+#ifndef QKV_CERTIFY_CERTIFY_H
+#define QKV_CERTIFY_CERTIFY_H
+#include "base/map.h"
+#include "certify/term.h"
+#include "format/json.h"
+#include "ir/graph.h"
+
+enum { SOURCE, RESULT };
+
+typedef struct Step { /* of one node: the lemma that says what its element is */
+    const char *node;
+    int lemma;
+    Expr **map; /* of a view: the operand's index for the result's at0, at1, ... */
+    int nmap;
+    bool visited;
+} Step;
+
+typedef struct Steps {
+    Step *step;
+    int n;
+} Steps;
+
+/* Rows of a weight that only the result has: rows from .. from + count - 1 are those of a weight of the source. */
+typedef struct Piece {
+    const Value *weight, *of;
+    int64_t from, count;
+} Piece;
+
+typedef struct Side {
+    const Graph *g;
+    int *class;   /* by value id */
+    Expr **expr;  /* by expression id, in the checker's pool */
+    uint32_t nexpr;
+} Side;
+
+typedef struct Checker {
+    Arena *arena;
+    Terms t;
+    Side side[2];
+    const Value **of_class; /* the source's value */
+    int nclasses;
+    bool *shared;           /* by class: a value of the result has it */
+    Map nodes;              /* the source's nodes by what they compute */
+    Piece *piece;
+    int npieces;
+    /* the claim in hand */
+    bool recording;         /* steps are written down, not followed */
+    Steps steps[2];
+    const bool *leaf;       /* by class: an element of it stands for itself */
+    bool *cut;              /* by class: such an element was met */
+    Term **memo;
+    int nmemo, depth, work;
+    const ExprPool *translating;
+    int nclaims;   /* that hold */
+    unsigned laws; /* that they take */
+} Checker;
+
+bool checker_open(Checker *c, const Graph *source, const Graph *result, Err *err);
+void checker_close(Checker *c);
+/* The certificate's word is taken for nothing. */
+bool checker_replay(Checker *c, const json_t *certificate, Err *err);
+
+/* ------------------------------------------------------------------ for what writes certificates */
+
+/* Does node n of the result compute what one of the source does? Its values then have that one's classes. */
+bool checker_congruent(Checker *c, const Node *n);
+/* Are a of the source and b of the result the same function of the leaves? E_MISMATCH: why this is not established. */
+bool checker_claim(Checker *c, const Value *a, const Value *b, Err *err);
+void checker_equal(Checker *c, const Value *a, const Value *b); /* after a claim that holds */
+bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err);
+bool checker_finish(Checker *c, Err *err); /* outputs, mutations, sizes and conditions */
+Expr *checker_expr(Checker *c, int side, const Expr *e);
+int checker_class(const Checker *c, int side, const Value *v);
+const char *lemma_name(int lemma);
+int lemma_named(const char *name, const Op *op); /* -1: there is none of that name for the op */
+
+/* lemmas.c: element idx of v, as a term. NULL: c->t.why */
+Term *element(Checker *c, int side, const Value *v, Expr *const *idx);
+#endif

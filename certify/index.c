@@ -1,0 +1,278 @@
+/* Contract in index.h. The lemmas are proven in tests/python/test_lemmas.py: quotient, nested, common-factor, bound. */
+#include "certify/index.h"
+#include <string.h>
+#include "base/vec.h"
+
+enum { DEEP = 24, ROUNDS = 64 };
+
+static Expr *zero(Index *x) { return ex_int(x->p, 0); }
+static Expr *one(Index *x) { return ex_int(x->p, 1); }
+
+static Expr *extent_of(const Index *x, const Expr *e)
+{
+    return e->kind == EX_SYM && e->i < x->n ? x->extent[e->i] : NULL;
+}
+
+Expr *ix_var(Index *x, const char *prefix, int number, Expr *extent)
+{
+    if (!extent) return NULL;
+    if (ex_equals_int(extent, 1)) return zero(x);
+    char *name = arena_printf(x->arena, "%s%d_%u", prefix, number, extent->id);
+    Expr *e = name ? ex_symbol(x->p, name) : NULL;
+    if (!e || extent_of(x, e)) return e;
+    while (x->n <= e->i) {
+        Expr **all = vec_room(x->arena, x->extent, x->n, sizeof *all);
+        if (!all) return NULL;
+        all[x->n++] = NULL;
+        x->extent = all;
+    }
+    x->extent[e->i] = extent;
+    int64_t lo, hi;
+    ex_range(x->p, extent, &lo, &hi);
+    expr_set_range(x->p, (int)e->i, 0, hi > 0 && hi != INT64_MAX ? hi - 1 : INT64_MAX);
+    return e;
+}
+
+/* ------------------------------------------------------------------ sums of products */
+
+static int addends(Expr *e, Expr *const **list, Expr **self)
+{
+    *self = e;
+    *list = e->kind == EX_ADD && !e->is_float ? e->args : self;
+    return e->kind == EX_ADD && !e->is_float ? e->nargs : 1;
+}
+
+static int factors(Expr *e, Expr *const **list, Expr **self)
+{
+    *self = e;
+    *list = e->kind == EX_MUL && !e->is_float ? e->args : self;
+    return e->kind == EX_MUL && !e->is_float ? e->nargs : 1;
+}
+
+static int64_t coefficient(Expr *t)
+{
+    if (t->kind == EX_INT) return t->i;
+    return t->kind == EX_MUL && t->nargs && t->args[0]->kind == EX_INT ? t->args[0]->i : 1;
+}
+
+/* t / by for products, where that is exact; NULL otherwise. */
+static Expr *exact(Index *x, Expr *t, Expr *by)
+{
+    Expr *q = ex_equals_int(by, 0) ? NULL : ex_floordiv(x->p, t, by);
+    return q && ex_mul(x->p, q, by) == t ? q : NULL;
+}
+
+/* e = *a * atom + *b, with the atom a factor of no term of *b. */
+static bool split(Index *x, Expr *e, Expr *atom, Expr **a, Expr **b)
+{
+    Expr *const *t, *const *f, *self, *own;
+    *a = *b = zero(x);
+    int n = addends(e, &t, &self);
+    for (int i = 0; i < n; i++) {
+        int m = factors(t[i], &f, &own), at = 0;
+        while (at < m && f[at] != atom) at++;
+        if (at == m) *b = ex_add(x->p, *b, t[i]);
+        else *a = ex_add(x->p, *a, exact(x, t[i], atom));
+    }
+    return *a && *b;
+}
+
+/* The first atom of e that is an index variable, or (quotient) a floor division. */
+static Expr *atom_of(const Index *x, Expr *e, bool quotient)
+{
+    Expr *const *t, *const *f, *self, *own;
+    int n = addends(e, &t, &self);
+    for (int i = 0; i < n; i++) {
+        int m = factors(t[i], &f, &own);
+        for (int k = 0; k < m; k++)
+            if (quotient ? f[k]->kind == EX_FLOORDIV : extent_of(x, f[k]) != NULL) return f[k];
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ bounds */
+
+/* Only sizes are left: each is its least value and something that is not negative. */
+static bool sizes_nonneg(Index *x, Expr *e)
+{
+    int64_t lo, hi;
+    ex_range(x->p, e, &lo, &hi);
+    if (lo >= 0) return true;
+    for (int i = 0, n = expr_symbol_count(x->p); i < n; i++) {
+        const Symbol *s = expr_symbol(x->p, i);
+        if (s->lo <= 0 || s->lo > INT32_MAX || !ex_mentions(e, s->expr)) continue;
+        char *name = arena_printf(x->arena, "over_%s", s->name);
+        Expr *over = name ? ex_symbol(x->p, name) : NULL;
+        if (!over) return false;
+        expr_set_range(x->p, (int)over->i, 0, s->hi == INT64_MAX ? s->hi : s->hi - s->lo);
+        e = ix_subst(x, e, s->expr, ex_add(x->p, over, ex_int(x->p, s->lo)));
+        if (!e) return false;
+    }
+    Expr *const *t, *self;
+    int n = addends(e, &t, &self);
+    for (int i = 0; i < n; i++) {
+        ex_range(x->p, t[i], &lo, &hi);
+        if (lo < 0) return false;
+    }
+    return true;
+}
+
+static bool nonneg(Index *x, Expr *e, int depth);
+
+/* The least value that x % n or x // n, in place of the quotient q, leaves to e. */
+static bool quotient_nonneg(Index *x, Expr *e, Expr *q, int depth)
+{
+    Expr *a, *b, *top = q->args[0], *n = q->args[1];
+    if (!nonneg(x, ex_sub(x->p, n, one(x)), depth + 1) || !split(x, e, q, &a, &b)) return false;
+    Expr *c = exact(x, ex_neg(x->p, a), n); /* c * top - c * n * q is c * (top % n) */
+    if (c && nonneg(x, c, depth + 1)) {
+        Expr *rest = ex_sub(x->p, e, ex_mul(x->p, c, ex_sub(x->p, top, ex_mul(x->p, n, q))));
+        if (nonneg(x, rest, depth + 1)) return true;
+    }
+    if (c && nonneg(x, ex_neg(x->p, c), depth + 1)) {
+        Expr *most = ex_mul(x->p, c, ex_sub(x->p, n, one(x)));
+        Expr *rest = ex_sub(x->p, e, ex_mul(x->p, c, ex_sub(x->p, top, ex_mul(x->p, n, q))));
+        if (nonneg(x, ex_add(x->p, rest, most), depth + 1)) return true;
+    }
+    if (nonneg(x, a, depth + 1)) return nonneg(x, top, depth + 1) && nonneg(x, b, depth + 1);
+    /* q <= top / n, so that n e >= n b + a top for a <= 0, and an integer above -1 is not negative */
+    Expr *least = ex_add(x->p, ex_mul(x->p, n, b), ex_mul(x->p, a, top));
+    return nonneg(x, ex_neg(x->p, a), depth + 1) &&
+           nonneg(x, ex_add(x->p, least, ex_sub(x->p, n, one(x))), depth + 1);
+}
+
+static bool nonneg(Index *x, Expr *e, int depth)
+{
+    int64_t lo, hi;
+    if (!e || depth > DEEP) return false;
+    ex_range(x->p, e, &lo, &hi);
+    if (lo >= 0) return true;
+    Expr *q = atom_of(x, e, true), *v = atom_of(x, e, false), *a, *b;
+    if (q && quotient_nonneg(x, e, q, depth + 1)) return true;
+    if (q || !v) return !q && sizes_nonneg(x, e);
+    if (!split(x, e, v, &a, &b)) return false;
+    if (nonneg(x, a, depth + 1)) return nonneg(x, b, depth + 1);
+    if (!nonneg(x, ex_neg(x->p, a), depth + 1)) return false;
+    return nonneg(x, ex_add(x->p, b, ex_mul(x->p, a, ex_sub(x->p, extent_of(x, v), one(x)))), depth + 1);
+}
+
+bool ix_nonneg(Index *x, Expr *e) { return nonneg(x, e, 0); }
+
+bool ix_within(Index *x, Expr *e, Expr *n)
+{
+    return e && n && ix_nonneg(x, e) && ix_nonneg(x, ex_sub(x->p, ex_sub(x->p, n, one(x)), e));
+}
+
+/* ------------------------------------------------------------------ quotients */
+
+/* e = n * *q + *r by polynomial division. */
+static bool divide(Index *x, Expr *e, Expr *n, Expr **q, Expr **r)
+{
+    Expr *const *t, *self;
+    *q = zero(x);
+    *r = e;
+    if (n->kind == EX_INT) {
+        int count = addends(e, &t, &self);
+        for (int i = 0; i < count; i++) {
+            int64_t c = coefficient(t[i]), whole = floor_div_i64(c, n->i);
+            if (c % n->i && t[i]->kind != EX_INT) continue;
+            Expr *by = t[i]->kind == EX_INT ? ex_int(x->p, whole) : exact(x, t[i], n);
+            *q = ex_add(x->p, *q, by);
+        }
+        *r = ex_sub(x->p, e, ex_mul(x->p, *q, n));
+        return *q && *r;
+    }
+    int count = addends(n, &t, &self);
+    Expr *lead = t[count - 1];
+    for (int round = 0; round < ROUNDS; round++) {
+        Expr *const *s, *own, *by = NULL;
+        int terms = addends(*r, &s, &own);
+        for (int i = terms - 1; i >= 0 && !by; i--)
+            if (!ex_equals_int(s[i], 0)) by = exact(x, s[i], lead);
+        if (!by) return true;
+        *q = ex_add(x->p, *q, by);
+        *r = ex_sub(x->p, *r, ex_mul(x->p, by, n));
+        if (!*q || !*r) return false;
+    }
+    return false;
+}
+
+/* The greatest product that divides both. */
+static Expr *common(Index *x, Expr *a, Expr *b)
+{
+    Expr *const *f, *const *h, *self, *own, *g;
+    int64_t m = coefficient(a), n = coefficient(b);
+    while (n) {
+        int64_t r = m % n;
+        m = n;
+        n = r;
+    }
+    g = ex_int(x->p, m < 0 ? -m : m);
+    int na = factors(a, &f, &self), nb = factors(b, &h, &own);
+    bool used[64] = {false};
+    for (int i = 0; i < na; i++)
+        for (int k = 0; k < nb && k < 64; k++) {
+            if (used[k] || f[i] != h[k] || f[i]->kind == EX_INT) continue;
+            used[k] = true;
+            g = ex_mul(x->p, g, f[i]);
+            break;
+        }
+    return g;
+}
+
+/* floor((g a + b) / (g m)) = floor(a / m) where 0 <= b < g: tries what n shares with a term of r. NULL: none. */
+static Expr *reduced(Index *x, Expr *r, Expr *n)
+{
+    Expr *const *t, *self;
+    int count = addends(r, &t, &self);
+    for (int i = 0; i < count && n->kind != EX_ADD; i++) {
+        Expr *g = t[i]->kind == EX_INT ? NULL : common(x, t[i], n), *a = zero(x), *b = zero(x);
+        if (!g || ex_equals_int(g, 1) || g == n) continue;
+        for (int k = 0; k < count; k++) {
+            Expr *by = exact(x, t[k], g);
+            if (by) a = ex_add(x->p, a, by);
+            else b = ex_add(x->p, b, t[k]);
+        }
+        if (b && ix_within(x, b, g)) return ix_div(x, a, exact(x, n, g));
+    }
+    return NULL;
+}
+
+Expr *ix_div(Index *x, Expr *e, Expr *n)
+{
+    Expr *q, *r, *const *t, *self;
+    if (!e || !n || ex_equals_int(n, 0)) return NULL;
+    if (ex_equals_int(n, 1)) return e;
+    if (!divide(x, e, n, &q, &r)) return NULL;
+    if (ix_within(x, r, n)) return q;
+    int count = addends(r, &t, &self);
+    for (int i = 0; i < count; i++) /* floor((floor(y / a) + z) / n) = floor((y + a z) / (a n)) */
+        if (t[i]->kind == EX_FLOORDIV) {
+            Expr *a = t[i]->args[1], *z = ex_sub(x->p, r, t[i]);
+            Expr *y = ex_add(x->p, t[i]->args[0], ex_mul(x->p, a, z));
+            return ex_add(x->p, q, ix_div(x, y, ex_mul(x->p, a, n)));
+        }
+    Expr *less = reduced(x, r, n);
+    return ex_add(x->p, q, less ? less : ex_floordiv(x->p, r, n));
+}
+
+Expr *ix_mod(Index *x, Expr *e, Expr *n) { return ex_sub(x->p, e, ex_mul(x->p, n, ix_div(x, e, n))); }
+
+Expr *ix_subst(Index *x, Expr *e, const Expr *var, Expr *by)
+{
+    if (!e || !by || e == var) return e ? by : NULL;
+    if (!ex_mentions(e, var)) return e;
+    Expr *r = e->kind == EX_MUL ? one(x) : zero(x), *arg[3] = {NULL, NULL, NULL};
+    if (!e->is_float && (e->kind == EX_ADD || e->kind == EX_MUL)) {
+        for (int i = 0; i < e->nargs; i++) {
+            Expr *part = ix_subst(x, e->args[i], var, by);
+            r = e->kind == EX_ADD ? ex_add(x->p, r, part) : ex_mul(x->p, r, part);
+        }
+        return r;
+    }
+    for (int i = 0; i < e->nargs && i < 3; i++)
+        if (!(arg[i] = ix_subst(x, e->args[i], var, by))) return NULL;
+    if (e->kind == EX_FLOORDIV) return ix_div(x, arg[0], arg[1]);
+    if (e->kind == EX_MOD) return ix_mod(x, arg[0], arg[1]);
+    return ex_make(x->p, e->kind, arg[0], arg[1], arg[2]);
+}

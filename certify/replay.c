@@ -1,0 +1,469 @@
+/* Two graphs beside each other, and the claims of a certificate about them. Contract in certify.h. */
+#include <inttypes.h>
+#include <string.h>
+#include "base/jsonw.h"
+#include "base/mem.h"
+#include "base/vec.h"
+#include "certify/certify.h"
+#include "expr/translate.h"
+
+/* ------------------------------------------------------------------ sizes */
+
+static Expr *symbol_here(void *user, const Expr *e)
+{
+    Checker *c = user;
+    const Symbol *s = expr_symbol(c->translating, (int)e->i);
+    const Symbol *own = expr_find_symbol(c->t.x.p, s->name);
+    return own ? own->expr : NULL;
+}
+
+Expr *checker_expr(Checker *c, int side, const Expr *e)
+{
+    Side *s = &c->side[side];
+    if (!e || e->id >= s->nexpr) return NULL;
+    if (s->expr[e->id]) return s->expr[e->id];
+    c->translating = s->g->ex;
+    return s->expr[e->id] = expr_translate(c->t.x.p, e, symbol_here, c);
+}
+
+/* The source's sizes, with their declared ranges. */
+static bool take_sizes(Checker *c, Err *err)
+{
+    const ExprPool *from = c->side[SOURCE].g->ex;
+    for (int i = 0; i < expr_symbol_count(from); i++) {
+        const Symbol *s = expr_symbol(from, i);
+        Expr *own = s->source == SYM_GONE ? NULL : ex_symbol(c->t.x.p, s->name);
+        if (own) expr_set_range(c->t.x.p, (int)own->i, s->lo > 0 ? s->lo : 0, s->hi);
+        else if (s->source != SYM_GONE) return oom(err);
+    }
+    return true;
+}
+
+static bool same_sizes(Checker *c, const Value *a, const Value *b)
+{
+    if (a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++) {
+        const Expr *e = checker_expr(c, SOURCE, a->dim[i]);
+        if (!e || e != checker_expr(c, RESULT, b->dim[i])) return false;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ classes */
+
+int checker_class(const Checker *c, int side, const Value *v) { return c->side[side].class[v->id]; }
+
+static void key_value(const Checker *c, int side, const Value *v, Buf *key)
+{
+    if (v) buf_printf(key, "%d,", checker_class(c, side, v));
+    else buf_puts(key, "-,");
+}
+
+/* What a node computes, as text; false: only itself. */
+static bool key_of(Checker *c, int side, const Node *n, Buf *key)
+{
+    if (n->op->flags & OPF_RANDOM) return false;
+    buf_printf(key, "%d", (int)n->op->id);
+    for (int k = 0; k < n->op->schema->nparams; k++) {
+        const Arg *a = &n->arg[k];
+        buf_printf(key, "|%d:", (int)a->kind);
+        switch (a->kind) {
+        case ARG_NONE: break;
+        case ARG_VALUE: key_value(c, side, a->v, key); break;
+        case ARG_VALUES:
+            for (int i = 0; i < a->n; i++) key_value(c, side, a->vs[i], key);
+            break;
+        case ARG_EXPR:
+        case ARG_EXPRS:
+            for (int i = 0; i < (a->kind == ARG_EXPR ? 1 : a->n); i++) {
+                const Expr *e = checker_expr(c, side, a->kind == ARG_EXPR ? a->e : a->es[i]);
+                if (!e) return false;
+                buf_printf(key, "%u,", e->id);
+            }
+            break;
+        case ARG_STR: buf_printf(key, "%zu %s", strlen(a->s), a->s); break;
+        case ARG_DTYPE: buf_printf(key, "%d", (int)a->dtype); break;
+        case ARG_GRAPH: return false;
+        }
+    }
+    return !key->failed;
+}
+
+static bool name_class(Checker *c, const Value *v, Err *err)
+{
+    const Value **all = vec_room(c->arena, c->of_class, c->nclasses, sizeof *all);
+    if (!all) return oom(err);
+    c->of_class = all;
+    all[c->nclasses] = v;
+    c->side[SOURCE].class[v->id] = c->nclasses++;
+    return true;
+}
+
+/* Every value of the source has a class; nodes that compute the same have the same. */
+static bool take_source(Checker *c, Err *err)
+{
+    const Graph *g = c->side[SOURCE].g;
+    for (int i = 0; i < g->ninput; i++) TRY(name_class(c, g->input[i], err));
+    for (int i = 0; i < g->nweight; i++) TRY(name_class(c, g->weight[i], err));
+    for (const Node *n = g->first; n; n = n->next) {
+        Buf key = {0};
+        bool whole = key_of(c, SOURCE, n, &key);
+        const Node *twin = whole ? map_get(&c->nodes, key.data) : NULL;
+        for (int k = 0; k < n->nout; k++)
+            if (twin) c->side[SOURCE].class[n->out[k]->id] = checker_class(c, SOURCE, twin->out[k]);
+            else if (!name_class(c, n->out[k], err)) return buf_free(&key), false;
+        char *own = whole && !twin ? arena_strdup(c->arena, key.data) : NULL;
+        bool ok = !whole || twin || (own && map_put(&c->nodes, own, (void *)(uintptr_t)n));
+        buf_free(&key);
+        if (!ok) return oom(err);
+    }
+    return true;
+}
+
+bool checker_congruent(Checker *c, const Node *n)
+{
+    Buf key = {0};
+    const Node *twin = key_of(c, RESULT, n, &key) ? map_get(&c->nodes, key.data) : NULL;
+    buf_free(&key);
+    for (int k = 0; twin && k < n->nout; k++)
+        if (k >= twin->nout || !same_sizes(c, twin->out[k], n->out[k])) return false;
+    for (int k = 0; twin && k < n->nout; k++) checker_equal(c, twin->out[k], n->out[k]);
+    return twin != NULL;
+}
+
+void checker_equal(Checker *c, const Value *a, const Value *b)
+{
+    int class = checker_class(c, SOURCE, a);
+    c->side[RESULT].class[b->id] = class;
+    c->shared[class] = true;
+}
+
+/* ------------------------------------------------------------------ inputs and weights */
+
+/* The same numbers: rows from .. from + count - 1 of a, and those of b; count < 0: all, of the same sizes. */
+static bool same_rows(const Tensor *a, int64_t from, int64_t count, const Tensor *b)
+{
+    if (!a || !b || a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int i = count < 0 ? 0 : 1; i < a->rank; i++)
+        if (a->shape[i] != b->shape[i]) return false;
+    if (count >= 0 && (a->rank < 1 || b->shape[0] != count || from < 0 || from > a->shape[0] - count)) return false;
+    Tensor part = *a;
+    if (count >= 0) {
+        part.shape[0] = count;
+        part.data = (char *)a->data + from * a->stride[0] * (int64_t)dtype_size(a->dtype);
+    }
+    if (tensor_contiguous(&part) && tensor_contiguous(b))
+        return !memcmp(part.data, b->data, (size_t)tensor_numel(b) * dtype_size(b->dtype));
+    for (int64_t i = 0, n = tensor_numel(b); i < n; i++) {
+        double x = tensor_get(&part, i), y = tensor_get(b, i);
+        if (memcmp(&x, &y, sizeof x) || (dtype_is_int(a->dtype) && tensor_get_i64(&part, i) != tensor_get_i64(b, i)))
+            return false;
+    }
+    return !dtype_is_complex(a->dtype);
+}
+
+static bool take_result(Checker *c, Err *err)
+{
+    const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
+    if (a->ninput != b->ninput) return fail(err, E_MISMATCH, "%d inputs, the source has %d", b->ninput, a->ninput);
+    for (int i = 0; i < b->next_id; i++) c->side[RESULT].class[i] = -1;
+    for (int i = 0; i < a->ninput; i++) {
+        if (strcmp(value_label(a->input[i]), value_label(b->input[i])) || !same_sizes(c, a->input[i], b->input[i]))
+            return fail(err, E_MISMATCH, "input %d is '%s', the source's '%s', or their dtypes or sizes differ", i,
+                        value_label(b->input[i]), value_label(a->input[i]));
+        checker_equal(c, a->input[i], b->input[i]);
+    }
+    Map named = {0};
+    for (int i = 0; i < a->nweight; i++)
+        if (a->weight[i]->fqn && !map_put(&named, a->weight[i]->fqn, a->weight[i])) return oom(err);
+    for (int i = 0; i < b->nweight; i++) {
+        const Value *w = b->weight[i], *of = w->fqn ? map_get(&named, w->fqn) : NULL;
+        if (of && same_rows(w->data, 0, -1, of->data)) checker_equal(c, of, w);
+    }
+    map_free(&named);
+    return true;
+}
+
+bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err)
+{
+    bool written = graph_writes(c->side[RESULT].g, weight) || graph_writes(c->side[SOURCE].g, of);
+    if (written || count < 0 || weight->kind != V_WEIGHT || of->kind != V_WEIGHT ||
+        !same_rows(weight->data, from, count, of->data))
+        return fail(err, E_MISMATCH, "rows %lld to %lld of weight '%s' are not '%s'", (long long)from,
+                    (long long)(from + count - 1), weight->fqn, of->fqn);
+    Piece *all = vec_room(c->arena, c->piece, c->npieces, sizeof *all);
+    if (!all) return oom(err);
+    c->piece = all;
+    all[c->npieces++] = (Piece){weight, of, from, count};
+    return true;
+}
+
+bool checker_open(Checker *c, const Graph *source, const Graph *result, Err *err)
+{
+    *c = (Checker){.arena = arena_create(0)};
+    if (!c->arena) return oom(err);
+    c->t.x = (Index){.p = expr_pool(c->arena), .arena = c->arena};
+    c->cut = arena_array(c->arena, bool, source->next_id + 1);
+    c->shared = arena_array(c->arena, bool, source->next_id + 1);
+    const Graph *g[] = {source, result};
+    for (int s = 0; s < 2; s++) {
+        c->side[s] = (Side){.g = g[s], .class = arena_array(c->arena, int, g[s]->next_id + 1)};
+        c->side[s].nexpr = expr_node_count(g[s]->ex);
+        c->side[s].expr = arena_array(c->arena, Expr *, c->side[s].nexpr + 1);
+        if (!c->side[s].class || !c->side[s].expr) return oom(err);
+    }
+    if (!c->t.x.p || !c->cut || !c->shared || !terms_open(&c->t)) return oom(err);
+    return take_sizes(c, err) && take_source(c, err) && take_result(c, err);
+}
+
+void checker_close(Checker *c)
+{
+    terms_close(&c->t);
+    map_free(&c->nodes);
+    if (c->t.x.p) expr_pool_free(c->t.x.p);
+    arena_destroy(c->arena);
+}
+
+/* ------------------------------------------------------------------ claims */
+
+bool checker_claim(Checker *c, const Value *a, const Value *b, Err *err)
+{
+    unsigned allowed = c->t.allowed;
+    Expr *idx[MAX_RANK];
+    if (!same_sizes(c, a, b)) return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
+    if (!terms_open(&c->t)) return oom(err);
+    if (!c->recording) c->t.allowed = allowed;
+    c->memo = NULL;
+    c->nmemo = c->depth = c->work = 0;
+    for (int i = 0; i < a->rank; i++)
+        if (!(idx[i] = ix_var(&c->t.x, "o", i, checker_expr(c, SOURCE, a->dim[i])))) return oom(err);
+    const Term *left = element(c, SOURCE, a, idx), *right = left ? element(c, RESULT, b, idx) : NULL;
+    if (!right) return fail(err, E_MISMATCH, "%s", c->t.why[0] ? c->t.why : "a step has no lemma");
+    if (left != right) return fail(err, E_MISMATCH, "'%s' and '%s' have different forms", a->name, b->name);
+    return true;
+}
+
+/* Sizes, conditions on them, what the graphs give back: nothing that the source takes is refused, and all that it gives is given. */
+bool checker_finish(Checker *c, Err *err)
+{
+    const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
+    for (int i = 0; i < expr_symbol_count(b->ex); i++) {
+        const Symbol *s = expr_symbol(b->ex, i), *of = expr_find_symbol(a->ex, s->name);
+        if (s->source == SYM_GONE) continue;
+        if (!of || of->source != s->source || s->lo > of->lo || s->hi < of->hi)
+            return fail(err, E_MISMATCH, "size '%s' is not the source's, or has a narrower range", s->name);
+        bool read = s->source == SYM_ITEM || s->source == SYM_SIZE;
+        if (read && (checker_class(c, RESULT, s->value) != checker_class(c, SOURCE, of->value) || s->dim != of->dim))
+            return fail(err, E_MISMATCH, "size '%s' is not provably the source's", s->name);
+    }
+    for (int i = 0; i < b->nrequire; i++) {
+        const Expr *e = checker_expr(c, RESULT, b->require[i].cond);
+        bool known = e && e->kind == EX_BOOL && e->i;
+        for (int k = 0; e && !known && k < a->nrequire; k++)
+            known = e == checker_expr(c, SOURCE, a->require[k].cond);
+        if (!known) return fail(err, E_MISMATCH, "a condition on sizes that the source lacks: %s", b->require[i].where);
+    }
+    for (const Node *n = b->first; n; n = n->next)
+        if (n->op->flags & (OPF_EFFECT | OPF_RANDOM))
+            return fail(err, E_MISMATCH, "'%s': %s has an effect beside its result", n->name, n->op->name);
+    if (a->noutput != b->noutput || graph_mutations(a) != graph_mutations(b) || a->nscalar_output != b->nscalar_output)
+        return fail(err, E_MISMATCH, "the numbers of results differ");
+    for (int i = 0; i < a->noutput; i++) {
+        int class = checker_class(c, SOURCE, a->output[i].value);
+        if (checker_class(c, RESULT, b->output[i].value) != class)
+            return fail(err, E_MISMATCH, "output '%s' is not shown to be the source's", output_label(&b->output[i]));
+    }
+    for (int i = 0; i < graph_mutations(a); i++) {
+        const Mutation *x = graph_mutation(a, i), *y = graph_mutation(b, i);
+        if (checker_class(c, SOURCE, x->target) != checker_class(c, RESULT, y->target) ||
+            checker_class(c, SOURCE, x->value) != checker_class(c, RESULT, y->value))
+            return fail(err, E_MISMATCH, "what is written to '%s' is not shown to be the source's", y->target->name);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ the certificate */
+
+static const Value *value_named(const Checker *c, int side, const char *name, Err *err)
+{
+    const Value *v = graph_find_value(c->side[side].g, name);
+    if (!v) fail(err, E_MISMATCH, "the %s has no value '%s'", side ? "result" : "source", name);
+    return v;
+}
+
+/* An index in at0, at1, ... of v's axes. */
+static Expr *read_index(Checker *c, int side, const Value *v, const char *text, Err *err)
+{
+    Expr *e = ex_parse(c->t.x.p, text, NULL, NULL, err);
+    for (int i = 0; e && i < v->rank; i++) {
+        char name[16] = "at0";
+        if (i > 9) return NULL;
+        name[2] = (char)('0' + i);
+        const Symbol *s = expr_find_symbol(c->t.x.p, name);
+        if (s) e = ix_subst(&c->t.x, e, s->expr, ix_var(&c->t.x, "at", i, checker_expr(c, side, v->dim[i])));
+    }
+    return e;
+}
+
+static bool read_step(Checker *c, int side, const json_t *j, Step *s, Err *err)
+{
+    const char *lemma;
+    TRY(json_want_string(j, "node", &s->node, err) && json_want_string(j, "lemma", &lemma, err));
+    const Value *v = value_named(c, side, s->node, err);
+    TRY(v);
+    if (!v->def || (s->lemma = lemma_named(lemma, v->def->op)) < 0)
+        return fail(err, E_MISMATCH, "'%s': the lemma '%s' is not about %s", s->node, lemma,
+                    v->def ? v->def->op->name : "an input");
+    const json_t *map = json_object_get(j, "map");
+    s->nmap = (int)json_array_size(map);
+    if (!map) return true;
+    if (!(s->map = arena_array(c->arena, Expr *, s->nmap + 1))) return oom(err);
+    size_t i;
+    json_t *at;
+    json_array_foreach(map, i, at)
+    {
+        if (!json_is_string(at) || !(s->map[i] = read_index(c, side, v, json_string_value(at), err)))
+            return fail(err, E_MISMATCH, "'%s': index %zu of its map cannot be read", s->node, i);
+    }
+    return true;
+}
+
+static bool read_steps(Checker *c, int side, const json_t *list, Err *err)
+{
+    size_t i;
+    json_t *j;
+    Steps *s = &c->steps[side];
+    *s = (Steps){.step = arena_array(c->arena, Step, json_array_size(list) + 1)};
+    if (!s->step) return oom(err);
+    json_array_foreach(list, i, j)
+        if (!read_step(c, side, j, &s->step[s->n++], err)) return within(err, "%s, step %zu", side ? "right" : "left", i);
+    return true;
+}
+
+static bool read_laws(Checker *c, const json_t *list, Err *err)
+{
+    size_t i;
+    json_t *j;
+    c->t.allowed = 0;
+    json_array_foreach(list, i, j)
+    {
+        int l = 0;
+        while (l < LAWS && (!json_is_string(j) || strcmp(law_name((Law)l), json_string_value(j)))) l++;
+        if (l == LAWS) return fail(err, E_MISMATCH, "law %zu is not one that is known", i);
+        c->t.allowed |= 1u << l;
+    }
+    return true;
+}
+
+static bool read_cut(Checker *c, const json_t *list, bool *leaf, Err *err)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(list, i, j)
+    {
+        const Value *v = json_is_string(j) ? value_named(c, SOURCE, json_string_value(j), err) : NULL;
+        if (!v) return err->msg[0] ? false : fail(err, E_MISMATCH, "the cut has something other than names");
+        leaf[checker_class(c, SOURCE, v)] = true;
+    }
+    return true;
+}
+
+static bool replay_claim(Checker *c, const json_t *j, Value *const *both, Err *err)
+{
+    unsigned asked;
+    bool *leaf = arena_array(c->arena, bool, c->nclasses + 1);
+    if (!leaf) return oom(err);
+    TRY(read_cut(c, json_object_get(j, "from"), leaf, err) && read_laws(c, json_object_get(j, "laws"), err));
+    for (int s = 0; s < 2; s++) TRY(read_steps(c, s, json_object_get(j, s ? "right" : "left"), err));
+    asked = c->t.allowed;
+    c->leaf = leaf;
+    memset(c->cut, 0, (size_t)c->nclasses);
+    TRY(checker_claim(c, both[SOURCE], both[RESULT], err));
+    if (c->t.used != asked) return fail(err, E_MISMATCH, "a law is named that no step takes");
+    for (int k = 0; k < c->nclasses; k++)
+        if (leaf[k] && !c->cut[k]) return fail(err, E_MISMATCH, "the cut has '%s', which is not met", c->of_class[k]->name);
+    for (int s = 0; s < 2; s++)
+        for (int k = 0; k < c->steps[s].n; k++)
+            if (!c->steps[s].step[k].visited)
+                return fail(err, E_MISMATCH, "the step of '%s' is not needed", c->steps[s].step[k].node);
+    checker_equal(c, both[SOURCE], both[RESULT]);
+    c->laws |= c->t.used;
+    return true;
+}
+
+static bool replay_pieces(Checker *c, const json_t *list, Err *err)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(list, i, j)
+    {
+        const char *weight, *of;
+        int64_t from, count;
+        TRY(json_want_string(j, "weight", &weight, err) && json_want_string(j, "of", &of, err) &&
+            json_want_int(j, "from", &from, err) && json_want_int(j, "count", &count, err));
+        const Value *w = value_named(c, RESULT, weight, err), *v = w ? value_named(c, SOURCE, of, err) : NULL;
+        TRY(v && checker_piece(c, w, from, count, v, err));
+    }
+    return true;
+}
+
+static bool known_form(const json_t *cert, Err *err)
+{
+    const char *format;
+    int64_t version;
+    TRY(json_want_string(cert, "format", &format, err) && json_want_int(cert, "version", &version, err));
+    if (strcmp(format, "qkv certificate") || version != 1)
+        return fail(err, E_FORMAT, "found format '%s' version %lld, expected 'qkv certificate' version 1", format,
+                    (long long)version);
+    return true;
+}
+
+/* The claims' values, by the result's name. */
+static bool index_claims(Checker *c, const json_t *list, Map *by_name, Err *err)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(list, i, j)
+    {
+        const char *result, *source;
+        TRY(json_want_string(j, "result", &result, err) && json_want_string(j, "source", &source, err));
+        TRY(value_named(c, RESULT, result, err) && value_named(c, SOURCE, source, err));
+        if (map_has(by_name, result)) return fail(err, E_MISMATCH, "two claims about '%s'", result);
+        if (!map_put(by_name, result, j)) return oom(err);
+    }
+    return true;
+}
+
+static const char *rules_of(const json_t *claim, char *text, size_t size)
+{
+    size_t i;
+    json_t *r;
+    *text = 0;
+    json_array_foreach(json_object_get(claim, "rules"), i, r)
+        if (json_is_string(r) && strlen(text) + json_string_length(r) + 3 < size)
+            strcat(strcat(text, i ? ", " : ""), json_string_value(r));
+    return *text ? text : "no rule is named";
+}
+
+bool checker_replay(Checker *c, const json_t *cert, Err *err)
+{
+    Map claims = {0};
+    char rules[200];
+    bool ok = known_form(cert, err) && replay_pieces(c, json_object_get(cert, "weights"), err) &&
+              index_claims(c, json_object_get(cert, "claims"), &claims, err);
+    for (const Node *n = c->side[RESULT].g->first; ok && n; n = n->next) {
+        if (checker_congruent(c, n)) continue;
+        for (int k = 0; ok && k < n->nout; k++) {
+            const json_t *j = map_get(&claims, n->out[k]->name);
+            if (!j) continue;
+            Value *both[] = {graph_find_value(c->side[SOURCE].g, json_string_value(json_object_get(j, "source"))),
+                             n->out[k]};
+            ok = replay_claim(c, j, both, err) ||
+                 within(err, "claim '%s' (%s)", n->out[k]->name, rules_of(j, rules, sizeof rules));
+            c->nclaims += ok;
+        }
+    }
+    if (ok && c->nclaims != (int)claims.count) ok = fail(err, E_MISMATCH, "a claim is made of what needs none");
+    map_free(&claims);
+    return ok && checker_finish(c, err);
+}

@@ -1,0 +1,78 @@
+/* Elements of tensors as terms over the reals, each in one form: a sum of products of powers of atoms.
+ *
+ *     Term *s = term_sum(t, j, extent, term_mul(t, q, k));         sum over 0 <= j < extent of q[.., j] * k[.., j]
+ *     term_mul(t, term_exp(t, s), term_power(t, d, -2))            exp(s) / d
+ *
+ * Equal pointers are equal functions of sizes, index variables and leaves. The laws that a form was made by are noted
+ * in t->used; one that t->allowed lacks makes the work fail. NULL operands give NULL; the first reason is in t->why.
+ */
+#ifndef QKV_CERTIFY_TERM_H
+#define QKV_CERTIFY_TERM_H
+#include "certify/index.h"
+
+typedef enum Law {
+#define LAW(id, name, says) LAW_##id,
+#include "certify/laws.def"
+#undef LAW
+    LAWS
+} Law;
+const char *law_name(Law l);
+const char *law_says(Law l);
+
+typedef enum TermKind {
+    T_POLY,     /* sum of a[i] / b[i] times arg[i], which are T_PRODUCT */
+    T_PRODUCT,  /* of arg[i] to the power a[i] / 2; all other kinds are atoms */
+    T_LEAF,     /* element idx of the tensor `tag` */
+    T_SUM,      /* of arg[0] over idx[0] */
+    T_MAX,      /* the same, the largest */
+    T_EXP,      /* of arg[0] */
+    T_CALL,     /* function `tag`, of which nothing is known, of arg */
+    T_INDEX,    /* the integer idx[0] */
+    T_CONSTANT, /* the number a[0], as the bits of a double */
+    T_ROOT,     /* the prime a[0], to powers of a half */
+    T_GROUP,    /* arg[0], a sum, as a base of powers */
+    T_TEST,     /* 1 where idx[0] >= 0, else 0 */
+    T_MASK      /* 0 where arg[0] is 1, minus infinity where it is 0 */
+} TermKind;
+
+typedef struct Term {
+    TermKind kind;
+    int id, n, nidx, tag, height; /* height: of the sums in it */
+    bool truth;                   /* an atom that is 0 or 1 */
+    uint64_t symbols;
+    struct Term **arg;
+    int64_t *a, *b;
+    Expr **idx;
+} Term;
+
+typedef struct Terms {
+    Index x;      /* stays when the terms go */
+    Arena *arena;
+    Term **slot;
+    size_t nslots;
+    int count;
+    unsigned used, allowed;
+    char why[200];
+} Terms;
+
+bool terms_open(Terms *t); /* no terms, all laws */
+void terms_close(Terms *t);
+Term *term_refuse(Terms *t, const char *fmt, ...) QKV_PRINTF(2, 3); /* NULL */
+bool term_law(Terms *t, Law l);
+
+Term *term_number(Terms *t, int64_t p, int64_t q);
+Term *term_double(Terms *t, double v);
+Term *term_index(Terms *t, Expr *e);
+Expr *term_integer(Terms *t, const Term *v); /* the index expression that v is; NULL: none */
+Term *term_leaf(Terms *t, int tag, bool truth, int n, Expr *const *idx);
+Term *term_call(Terms *t, int tag, bool truth, int n, Term *const *arg);
+Term *term_add(Terms *t, Term *a, Term *b);
+Term *term_scale(Terms *t, Term *a, int64_t p, int64_t q);
+Term *term_mul(Terms *t, Term *a, Term *b);
+Term *term_power(Terms *t, Term *a, int64_t halves);
+Term *term_exp(Terms *t, Term *a);
+Term *term_over(Terms *t, TermKind sum_or_max, Expr *var, Expr *extent, Term *body);
+Term *term_test(Terms *t, Expr *nonneg);
+Term *term_mask(Terms *t, Term *truth); /* 0 where that is 1, minus infinity where it is 0 */
+Term *term_where(Terms *t, Term *truth, Term *a, Term *b);
+#endif

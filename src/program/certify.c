@@ -1,0 +1,227 @@
+/* Where two graphs meet: for every value of the result that no node of the source computes, a claim that it is the value
+ * of the same name. Contract in certify.h. */
+#include "program/certify.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/jsonw.h"
+#include "certify/certify.h"
+
+typedef struct Prover {
+    Checker c;
+    const RuleAt *firing;
+    int nfirings;
+    bool *leaf, *failed; /* by class of the source; by id of the result: no claim about it holds */
+    Buf claims, weights;
+    int nclaims;
+    bool reads_failed;
+    Err last; /* why the last claim that was tried does not hold */
+} Prover;
+
+/* ------------------------------------------------------------------ weights in rows of others */
+
+static bool is_piece(Prover *p, const Value *weight, int64_t from, const Value *of)
+{
+    Err ignored = {0};
+    if (of->rank != weight->rank || of->dtype != weight->dtype || of->rank < 1 || of->kind != V_WEIGHT) return false;
+    int64_t count = of->data->shape[0];
+    if (!checker_piece(&p->c, weight, from, count, of, &ignored)) return false;
+    jw_put(&p->weights, "{'weight': %s, 'from': %lld, 'count': %lld, 'of': %s}", weight->name, (long long)from,
+           (long long)count, of->name);
+    return true;
+}
+
+/* Rows of new weights that are the source's, one after the other. */
+static void find_pieces(Prover *p)
+{
+    const Graph *a = p->c.side[SOURCE].g, *b = p->c.side[RESULT].g;
+    for (int i = 0; i < b->nweight; i++) {
+        const Value *w = b->weight[i];
+        if (checker_class(&p->c, RESULT, w) >= 0 || !w->data || w->rank < 1) continue;
+        for (int64_t from = 0; from < w->data->shape[0];) {
+            int k = 0;
+            while (k < a->nweight && !is_piece(p, w, from, a->weight[k])) k++;
+            if (k == a->nweight) break;
+            from += a->weight[k]->data->shape[0];
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ cuts */
+
+/* How far a claim looks back: to values that both have and that are not, in the source, ... */
+typedef enum Reach { VIEWS, POINTWISE, SHARED, FAR, REACHES } Reach;
+
+static void choose_leaves(Prover *p, Reach reach, int but)
+{
+    const Checker *c = &p->c;
+    for (int k = 0; k < c->nclasses; k++) {
+        const Node *n = c->of_class[k]->def;
+        int flags = n ? n->op->flags : 0;
+        bool seen = reach == SHARED ? false : flags & OPF_VIEW;
+        if (reach == POINTWISE) seen = seen || (flags & OPF_POINTWISE);
+        if (reach == FAR) seen = n && !(flags & (OPF_PRODUCT | OPF_DEAR)) && (seen || (flags & (OPF_POINTWISE | OPF_REDUCES)));
+        p->leaf[k] = c->shared[k] && !seen && k != but;
+    }
+}
+
+static void put_index(Prover *p, int side, const Value *v, Expr *e)
+{
+    Index *x = &p->c.t.x;
+    Buf text = {0};
+    for (int i = 0; i < v->rank; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "at%d", i);
+        Expr *own = ix_var(x, "at", i, checker_expr(&p->c, side, v->dim[i]));
+        if (own && own->kind == EX_SYM) e = ix_subst(x, e, own, ex_symbol(x->p, name));
+    }
+    if (e) ex_print(x->p, e, &text);
+    jw_text(&p->claims, NULL, text.data ? text.data : "?");
+    buf_free(&text);
+}
+
+static void put_steps(Prover *p, int side)
+{
+    const Steps *s = &p->c.steps[side];
+    jw_open(&p->claims, side ? "right" : "left", '[');
+    for (int i = 0; i < s->n; i++) {
+        const Step *one = &s->step[i];
+        jw_open(&p->claims, NULL, '{');
+        jw_text(&p->claims, "node", one->node);
+        jw_text(&p->claims, "lemma", lemma_name(one->lemma));
+        if (one->map) {
+            jw_open(&p->claims, "map", '[');
+            for (int k = 0; k < one->nmap; k++)
+                put_index(p, side, graph_find_value(p->c.side[side].g, one->node), one->map[k]);
+            jw_close(&p->claims, "]");
+        }
+        jw_close(&p->claims, "}");
+    }
+    jw_close(&p->claims, "]");
+}
+
+/* The rules that fired at nodes of the claim. */
+static void put_rules(Prover *p, const Value *b)
+{
+    jw_open(&p->claims, "rules", '[');
+    for (int i = 0; i < p->nfirings; i++) {
+        const RuleAt *f = &p->firing[i];
+        bool in = !strcmp(f->result, b->name);
+        for (int s = 0; s < 2 && !in; s++)
+            for (int k = 0; k < p->c.steps[s].n && !in; k++) in = !strcmp(f->result, p->c.steps[s].step[k].node);
+        for (int k = 0; k < i && in; k++) in = strcmp(p->firing[k].rule, f->rule) || strcmp(p->firing[k].result, f->result);
+        if (in) jw_text(&p->claims, NULL, f->rule);
+    }
+    jw_close(&p->claims, "]");
+}
+
+static void put_claim(Prover *p, const Value *a, const Value *b)
+{
+    const Checker *c = &p->c;
+    jw_open(&p->claims, NULL, '{');
+    jw_text(&p->claims, "source", a->name);
+    jw_text(&p->claims, "result", b->name);
+    put_rules(p, b);
+    jw_open(&p->claims, "from", '[');
+    for (int k = 0; k < c->nclasses; k++)
+        if (c->cut[k] && c->of_class[k]->def) jw_text(&p->claims, NULL, c->of_class[k]->name);
+    jw_close(&p->claims, "]");
+    jw_open(&p->claims, "laws", '[');
+    for (int l = 0; l < LAWS; l++)
+        if (c->t.used & 1u << l) jw_text(&p->claims, NULL, law_name((Law)l));
+    jw_close(&p->claims, "]");
+    put_steps(p, SOURCE);
+    put_steps(p, RESULT);
+    jw_close(&p->claims, "}");
+}
+
+/* ------------------------------------------------------------------ claims */
+
+static bool try_claim(Prover *p, const Value *a, const Value *b)
+{
+    Checker *c = &p->c;
+    int class = checker_class(c, SOURCE, a);
+    for (Reach reach = VIEWS; reach < REACHES; reach++) {
+        choose_leaves(p, reach, class);
+        c->recording = true;
+        c->leaf = p->leaf;
+        c->steps[SOURCE] = c->steps[RESULT] = (Steps){0};
+        memset(c->cut, 0, (size_t)c->nclasses);
+        p->last = (Err){0};
+        if (!checker_claim(c, a, b, &p->last)) continue;
+        put_claim(p, a, b);
+        checker_equal(c, a, b);
+        p->nclaims++;
+        return true;
+    }
+    return false;
+}
+
+static void reads_failed(void *user, Value **slot)
+{
+    Prover *p = user;
+    p->reads_failed |= p->failed[(*slot)->id];
+}
+
+static bool fired_at(const Prover *p, const char *name, const char **rule)
+{
+    for (int i = 0; i < p->nfirings; i++)
+        if (!strcmp(p->firing[i].result, name)) return *rule = p->firing[i].rule, true;
+    return false;
+}
+
+/* No claim holds about v, which the source calls `of`; what reads it is not tried then. */
+static void give_up(Prover *p, const Value *of, const Value *v, Certified *found)
+{
+    const char *rule = "no rule";
+    bool fired = fired_at(p, v->name, &rule);
+    p->failed[v->id] = fired || (of->def && of->def->op == v->def->op);
+    if (fired && !found->why[0])
+        snprintf(found->why, sizeof found->why, "%s at '%s': %.800s", rule, v->name, p->last.msg);
+}
+
+static void find_claims(Prover *p, Certified *found)
+{
+    const Graph *a = p->c.side[SOURCE].g, *b = p->c.side[RESULT].g;
+    for (const Node *n = b->first; n; n = n->next) {
+        if (checker_congruent(&p->c, n)) continue;
+        p->reads_failed = false;
+        node_each_operand((Node *)(uintptr_t)n, reads_failed, p);
+        for (int k = 0; k < n->nout; k++) {
+            const Value *v = n->out[k], *of = graph_find_value(a, v->name);
+            for (int i = 0; !of && i < b->noutput && i < a->noutput; i++)
+                if (b->output[i].value == v) of = a->output[i].value;
+            if (p->reads_failed) p->failed[v->id] = true;
+            else if (of && of->def && !try_claim(p, of, v)) give_up(p, of, v, found);
+        }
+    }
+}
+
+bool certify_graphs(const Graph *source, const Graph *result, const RuleAt *firings, int n, Certified *found, Buf *out,
+                    Err *err)
+{
+    Prover p = {.firing = firings, .nfirings = n};
+    Err why = {0};
+    *found = (Certified){0};
+    bool ok = checker_open(&p.c, source, result, &why);
+    p.leaf = ok ? arena_array(p.c.arena, bool, p.c.nclasses + 1) : NULL;
+    p.failed = ok ? arena_array(p.c.arena, bool, result->next_id + 1) : NULL;
+    if (ok && (!p.leaf || !p.failed)) ok = oom(&why);
+    if (ok) {
+        find_pieces(&p);
+        find_claims(&p, found);
+        found->whole = checker_finish(&p.c, &why);
+        found->claims = p.nclaims;
+    }
+    if (!found->whole && !found->why[0]) snprintf(found->why, sizeof found->why, "%s", why.msg);
+    if (found->whole) found->why[0] = 0;
+    jw_put(out, "{'format': 'qkv certificate', 'version': 1");
+    jw_bool(out, "whole", found->whole);
+    jw_text(out, "why", found->whole ? NULL : found->why);
+    jw_list(out, "weights", '[', &p.weights);
+    jw_list(out, "claims", '[', &p.claims);
+    jw_close(out, "}");
+    checker_close(&p.c);
+    buf_free(&p.weights);
+    buf_free(&p.claims);
+    return why.code != E_LIMIT || fail(err, E_LIMIT, "%s", why.msg);
+}

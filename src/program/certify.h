@@ -1,0 +1,26 @@
+/* Certificates of what was rewritten (docs/PROOF.md): finds claims that certify/ accepts, and writes them down.
+ *
+ *     Buf cert = {0};
+ *     certify_graphs(source, result, log, &found, &cert, err)      JSON that qkv-certify replays
+ */
+#ifndef QKV_PROGRAM_CERTIFY_H
+#define QKV_PROGRAM_CERTIFY_H
+#include "base/buf.h"
+#include "ir/graph.h"
+
+#define CERTIFICATE_NAME "qkv_certificate.json" /* extra file of a .pt2 that has one */
+
+typedef struct RuleAt { /* a firing: the rule, and the value that it replaced */
+    const char *rule, *result;
+} RuleAt;
+
+typedef struct Certified {
+    bool whole;     /* the claims make the results equal */
+    int claims;     /* that hold */
+    char why[1024]; /* not whole: what is not shown */
+} Certified;
+
+/* The claims that hold, as JSON, whole or not; false only where something else fails. firings may be NULL. */
+bool certify_graphs(const Graph *source, const Graph *result, const RuleAt *firings, int n, Certified *found, Buf *out,
+                    Err *err);
+#endif
