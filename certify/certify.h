@@ -33,7 +33,8 @@ typedef struct Steps {
     int n;
 } Steps;
 
-/* Rows of a weight that only the result has: rows from .. from + count - 1 are those of a weight of the source. */
+/* Rows of a weight that only the result has: rows from .. from + count - 1 are those of a weight of the
+ * source, or (of: NULL) of rank 1 and zeros. */
 typedef struct Piece {
     const Value *weight, *of;
     int64_t from, count;

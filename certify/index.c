@@ -134,11 +134,13 @@ static bool quotient_nonneg(Index *x, Expr *e, Expr *q, int depth)
         Expr *rest = ex_sub(x->p, e, ex_mul(x->p, c, ex_sub(x->p, top, ex_mul(x->p, n, q))));
         if (nonneg(x, ex_add(x->p, rest, most), depth + 1)) return true;
     }
-    if (nonneg(x, a, depth + 1)) return nonneg(x, top, depth + 1) && nonneg(x, b, depth + 1);
-    /* q <= top / n, so that n e >= n b + a top for a <= 0, and an integer above -1 is not negative */
+    if (nonneg(x, a, depth + 1) && nonneg(x, top, depth + 1) && nonneg(x, b, depth + 1)) return true;
+    /* n q is top less 0 to n - 1; e is an integer, so that n e > -n is enough */
     Expr *least = ex_add(x->p, ex_mul(x->p, n, b), ex_mul(x->p, a, top));
-    return nonneg(x, ex_neg(x->p, a), depth + 1) &&
-           nonneg(x, ex_add(x->p, least, ex_sub(x->p, n, one(x))), depth + 1);
+    bool falls = nonneg(x, ex_neg(x->p, a), depth + 1);
+    if (!falls && !nonneg(x, a, depth + 1)) return false;
+    if (!falls) least = ex_sub(x->p, least, ex_mul(x->p, a, ex_sub(x->p, n, one(x))));
+    return nonneg(x, ex_add(x->p, least, ex_sub(x->p, n, one(x))), depth + 1);
 }
 
 static bool nonneg(Index *x, Expr *e, int depth)

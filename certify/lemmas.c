@@ -210,7 +210,7 @@ static Term *element_cat(const Ask *q)
         if (in && ix_nonneg(ix(q), ex_sub(pool(q), ex_int(pool(q), -1), in))) break; /* before this part */
         from = ex_add(pool(q), from, size);
         if (ix_nonneg(ix(q), ex_sub(pool(q), q->idx[d], from))) continue; /* after it */
-        at[d] = in;
+        at[d] = ex_equals_int(size, 1) ? ex_int(pool(q), 0) : in; /* in this part it is 0 */
         Term *part = element(q->c, q->side, a->vs[i], at);
         r = r ? term_where(tm(q), term_test(tm(q), in), part, r) : part;
         if (!r) return NULL;
@@ -570,6 +570,7 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
         memcpy(at, idx, (size_t)v->rank * sizeof *at);
         at[0] = ex_sub(c->t.x.p, idx[0], ex_int(c->t.x.p, p->from));
         if (!ix_within(&c->t.x, at[0], ex_int(c->t.x.p, p->count))) continue;
+        if (!p->of) return term_number(&c->t, 0, 1);
         c->cut[checker_class(c, SOURCE, p->of)] = true;
         return term_leaf(&c->t, checker_class(c, SOURCE, p->of), false, v->rank, at);
     }

@@ -184,13 +184,21 @@ static bool take_result(Checker *c, Err *err)
     return true;
 }
 
+static bool zero_rows(const Tensor *w, int64_t from, int64_t count)
+{
+    if (w->rank != 1 || !dtype_is_float(w->dtype) || from < 0 || from > w->shape[0] - count) return false;
+    for (int64_t i = from; i < from + count; i++)
+        if (tensor_get(w, i) != 0) return false;
+    return true;
+}
+
 bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err)
 {
-    bool written = graph_writes(c->side[RESULT].g, weight) || graph_writes(c->side[SOURCE].g, of);
-    if (written || count < 0 || weight->kind != V_WEIGHT || of->kind != V_WEIGHT ||
-        !same_rows(weight->data, from, count, of->data))
+    bool kept = weight->kind == V_WEIGHT && !graph_writes(c->side[RESULT].g, weight) && count >= 0 &&
+                (!of || (of->kind == V_WEIGHT && !graph_writes(c->side[SOURCE].g, of)));
+    if (!kept || !(of ? same_rows(weight->data, from, count, of->data) : zero_rows(weight->data, from, count)))
         return fail(err, E_MISMATCH, "rows %lld to %lld of weight '%s' are not '%s'", (long long)from,
-                    (long long)(from + count - 1), weight->fqn, of->fqn);
+                    (long long)(from + count - 1), weight->name, of ? of->name : "0");
     Piece *all = vec_room(c->arena, c->piece, c->npieces, sizeof *all);
     if (!all) return oom(err);
     c->piece = all;
@@ -399,10 +407,12 @@ static bool replay_pieces(Checker *c, const json_t *list, Err *err)
     {
         const char *weight, *of;
         int64_t from, count;
-        TRY(json_want_string(j, "weight", &weight, err) && json_want_string(j, "of", &of, err) &&
-            json_want_int(j, "from", &from, err) && json_want_int(j, "count", &count, err));
-        const Value *w = value_named(c, RESULT, weight, err), *v = w ? value_named(c, SOURCE, of, err) : NULL;
-        TRY(v && checker_piece(c, w, from, count, v, err));
+        TRY(json_want_string(j, "weight", &weight, err) && json_want_int(j, "from", &from, err) &&
+            json_want_int(j, "count", &count, err));
+        bool zeros = json_is_null(json_object_get(j, "of"));
+        TRY(zeros || json_want_string(j, "of", &of, err));
+        const Value *w = value_named(c, RESULT, weight, err), *v = w && !zeros ? value_named(c, SOURCE, of, err) : NULL;
+        TRY(w && (v || zeros) && checker_piece(c, w, from, count, v, err));
     }
     return true;
 }

@@ -452,7 +452,7 @@ static bool save_certified(const qkv_model *m, const qkv_model *source, const ch
                            Err *err)
 {
     Extras x = {0};
-    Graph *own = for_writing(m, err);
+    Graph *own = graph_copy(graph_of(m), err); /* constants that are folded are rounded, too */
     bool ok = own && (extras_open(&x, m->program.source, err) || within(err, "%s", m->path)) &&
               pt2_save(own, x.file, x.n, path, err) && certify_file(source, path, rewriting, cert, err);
     NamedBytes *all = ok ? mem_zeroed((size_t)x.n + 1, sizeof *all) : NULL;

@@ -19,49 +19,72 @@ typedef struct Prover {
 
 /* ------------------------------------------------------------------ weights in rows of others */
 
-static bool is_piece(Prover *p, const Value *weight, int64_t from, const Value *of)
+static bool is_piece(Prover *p, const Value *weight, int64_t from, int64_t count, const Value *of)
 {
     Err ignored = {0};
-    if (of->rank != weight->rank || of->dtype != weight->dtype || of->rank < 1 || of->kind != V_WEIGHT) return false;
-    int64_t count = of->data->shape[0];
     if (!checker_piece(&p->c, weight, from, count, of, &ignored)) return false;
-    jw_put(&p->weights, "{'weight': %s, 'from': %lld, 'count': %lld, 'of': %s}", weight->name, (long long)from,
-           (long long)count, of->name);
+    jw_put(&p->weights, "{'weight': %s, 'from': %lld, 'count': %lld", weight->name, (long long)from, (long long)count);
+    jw_text(&p->weights, "of", of ? of->name : NULL);
+    jw_close(&p->weights, "}");
     return true;
+}
+
+/* How many rows from `from` on are a weight of the source, or one that is 0; 0: none. */
+static int64_t find_piece(Prover *p, const Value *w, int64_t from)
+{
+    const Graph *a = p->c.side[SOURCE].g;
+    for (int k = 0; k < a->nweight; k++) {
+        const Value *of = a->weight[k];
+        if (of->rank != w->rank || of->dtype != w->dtype || !of->data || of->data->shape[0] < 1) continue;
+        if (is_piece(p, w, from, of->data->shape[0], of)) return of->data->shape[0];
+    }
+    int64_t zeros = 0;
+    while (w->rank == 1 && from + zeros < w->data->shape[0] && tensor_get(w->data, from + zeros) == 0) zeros++;
+    return zeros && is_piece(p, w, from, zeros, NULL) ? zeros : 0;
 }
 
 /* Rows of new weights that are the source's, one after the other. */
 static void find_pieces(Prover *p)
 {
-    const Graph *a = p->c.side[SOURCE].g, *b = p->c.side[RESULT].g;
+    const Graph *b = p->c.side[RESULT].g;
     for (int i = 0; i < b->nweight; i++) {
         const Value *w = b->weight[i];
         if (checker_class(&p->c, RESULT, w) >= 0 || !w->data || w->rank < 1) continue;
-        for (int64_t from = 0; from < w->data->shape[0];) {
-            int k = 0;
-            while (k < a->nweight && !is_piece(p, w, from, a->weight[k])) k++;
-            if (k == a->nweight) break;
-            from += a->weight[k]->data->shape[0];
-        }
+        for (int64_t from = 0, n = 1; n && from < w->data->shape[0]; from += n) n = find_piece(p, w, from);
     }
 }
 
 /* ------------------------------------------------------------------ cuts */
 
-/* How far a claim looks back: to values that both have and that are not, in the source, ... */
+/* How far a claim looks back: to values that both have and that are, in the source, no views; neither pointwise; any; none
+ * of those that an attention is spelled with. Positions are always looked at. */
 typedef enum Reach { VIEWS, POINTWISE, SHARED, FAR, REACHES } Reach;
+
+static void count_operand(void *user, Value **slot)
+{
+    (void)slot;
+    ++*(int *)user;
+}
+
+static bool looks_through(const Value *v, Reach reach)
+{
+    if (!v->def) return false;
+    int flags = v->def->op->flags, operands = 0;
+    node_each_operand(v->def, count_operand, &operands);
+    if (operands == 0 || (dtype_is_int(v->dtype) && (flags & (OPF_VIEW | OPF_POINTWISE)))) return true;
+    switch (reach) {
+    case VIEWS: return flags & OPF_VIEW;
+    case POINTWISE: return flags & (OPF_VIEW | OPF_POINTWISE);
+    case FAR: return (flags & (OPF_VIEW | OPF_POINTWISE | OPF_REDUCES | OPF_IN_SCORES)) || v->def->op->id == OP_matmul;
+    default: return false;
+    }
+}
 
 static void choose_leaves(Prover *p, Reach reach, int but)
 {
     const Checker *c = &p->c;
-    for (int k = 0; k < c->nclasses; k++) {
-        const Node *n = c->of_class[k]->def;
-        int flags = n ? n->op->flags : 0;
-        bool seen = reach == SHARED ? false : flags & OPF_VIEW;
-        if (reach == POINTWISE) seen = seen || (flags & OPF_POINTWISE);
-        if (reach == FAR) seen = n && !(flags & (OPF_PRODUCT | OPF_DEAR)) && (seen || (flags & (OPF_POINTWISE | OPF_REDUCES)));
-        p->leaf[k] = c->shared[k] && !seen && k != but;
-    }
+    for (int k = 0; k < c->nclasses; k++)
+        p->leaf[k] = c->shared[k] && k != but && !looks_through(c->of_class[k], reach);
 }
 
 static void put_index(Prover *p, int side, const Value *v, Expr *e)
