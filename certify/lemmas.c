@@ -1,4 +1,5 @@
-/* What an element of each op's result is, as PyTorch documents the op (docs/PROOF.md). Contract of element in certify.h. */
+/* What an element of each op's result is, as PyTorch documents the op (docs/PROOF.md). Contract of element:
+ * certify.h. */
 #include <string.h>
 #include "base/vec.h"
 #include "certify/certify.h"
@@ -38,7 +39,7 @@ static int lemma_of(const Op *op)
 {
     for (int i = 0; i < LEMMAS; i++)
         if (lemmas[i].op == op->id) return i;
-    return op->flags & OPF_POINTWISE ? FUNCTION : -1;
+    return (op->flags & (OPF_POINTWISE | OPF_RANDOM)) == OPF_POINTWISE ? FUNCTION : -1;
 }
 
 int lemma_named(const char *name, const Op *op)
@@ -151,8 +152,8 @@ static bool view_map(const Ask *q, Expr **map)
     }
 }
 
-/* Is this map the op's? Of a reshape: elements keep their row-major place, and every index is within its axis, so that there
- * is no other one. */
+/* Is this map the op's? Of a reshape: elements keep their row-major place, and every index is within its axis, so that
+ * there is no other one. */
 static bool view_holds(const Ask *q, Expr *const *map)
 {
     const Value *x = arg(q, 0)->v;
@@ -513,7 +514,8 @@ static Term *element_batch_norm(const Ask *q)
 
 static Term *element_where(const Ask *q)
 {
-    if (arg(q, 0)->kind != ARG_VALUE) return term_refuse(tm(q), "'%s': a fixed condition", q->node->name);
+    if (arg(q, 0)->kind != ARG_VALUE || arg(q, 0)->v->dtype != DT_BOOL)
+        return term_refuse(tm(q), "'%s': a condition that is not a truth value", q->node->name);
     return term_where(tm(q), operand(q, 0), operand(q, 1), operand(q, 2));
 }
 
@@ -531,14 +533,28 @@ static Term *element_negation(const Ask *q)
     return term_add(tm(q), term_number(tm(q), 1, 1), term_scale(tm(q), operand(q, 0), -1, 1));
 }
 
+/* Elements on and below a diagonal, or on and above it; 0 elsewhere. */
+static Term *element_triangle(const Ask *q)
+{
+    Expr *d = arg(q, 1)->kind == ARG_EXPR ? here(q, arg(q, 1)->e) : ex_int(pool(q), 0);
+    Expr *below = ex_sub(pool(q), ex_add(pool(q), q->idx[q->rank - 2], d), q->idx[q->rank - 1]);
+    if (q->node->op->id == OP_triu) below = ex_neg(pool(q), below);
+    return term_mul(tm(q), term_test(tm(q), below), operand(q, 0));
+}
+
 static Term *element_compare(const Ask *q)
 {
-    Term *both[2] = {operand(q, 0), operand(q, 1)};
+    Term *both[2] = {operand(q, 0), operand(q, 1)}, *minus = term_scale(tm(q), both[0], -1, 1);
+    OpId id = q->node->op->id;
+    if (arg(q, 0)->kind == ARG_VALUE && arg(q, 0)->v->dtype == DT_BOOL && both[1] && both[1]->n == 0)
+        return id == OP_eq_Tensor   ? term_add(tm(q), term_number(tm(q), 1, 1), minus)
+               : id == OP_ne_Tensor ? both[0]
+                                    : term_refuse(tm(q), "'%s': an order of truth values", q->node->name);
     Expr *a = term_integer(tm(q), both[0]), *b = term_integer(tm(q), both[1]), *one = ex_int(pool(q), 1);
     bool integers = a && b && arg(q, 0)->kind == ARG_VALUE && !dtype_is_float(arg(q, 0)->v->dtype) &&
                     (arg(q, 1)->kind != ARG_VALUE || !dtype_is_float(arg(q, 1)->v->dtype));
-    if (!integers) return term_call(tm(q), (int)q->node->op->id, true, 2, both);
-    switch (q->node->op->id) {
+    if (!integers || id == OP_eq_Tensor || id == OP_ne_Tensor) return term_call(tm(q), (int)id, true, 2, both);
+    switch (id) {
     case OP_le_Tensor: return term_test(tm(q), ex_sub(pool(q), b, a));
     case OP_lt_Tensor: return term_test(tm(q), ex_sub(pool(q), ex_sub(pool(q), b, a), one));
     case OP_ge_Tensor: return term_test(tm(q), ex_sub(pool(q), a, b));
@@ -560,6 +576,8 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
 {
     int class = checker_class(c, side, v);
     Expr *at[MAX_RANK];
+    bool constant = v->kind == V_WEIGHT && v->weight == W_CONSTANT && v->rank == 0 && dtype_is_float(v->dtype);
+    if (constant && v->data && !graph_writes(c->side[side].g, v)) return term_double(&c->t, tensor_get(v->data, 0));
     if (class >= 0 && class < c->nclasses) {
         c->cut[class] = true;
         return term_leaf(&c->t, class, v->dtype == DT_BOOL, v->rank, idx);

@@ -1,5 +1,5 @@
-/* qkv-certify SOURCE RESULT CERTIFICATE: replays a certificate on two .pt2 files. It links the reader of graphs, and nothing
- * that rewrites them.
+/* qkv-certify SOURCE RESULT CERTIFICATE: replays a certificate on two .pt2 files. It links the reader of graphs, and
+ * nothing that rewrites them.
  *
  *     qkv-certify model.pt2 fused.pt2 cert.json      exit 0: equal over the reals for all sizes in range; 1: refused
  */
@@ -58,8 +58,9 @@ int main(int argc, char **argv)
 {
     Err e = {0};
     if (argc != 4 || !strcmp(argv[1], "--help")) {
-        fprintf(argc == 4 || argc == 2 ? stdout : stderr, "usage: qkv-certify SOURCE.pt2 RESULT.pt2 CERTIFICATE.json\n");
-        return argc == 2 && !strcmp(argv[1], "--help") ? 0 : 2;
+        bool asked = argc > 1 && !strcmp(argv[1], "--help");
+        fprintf(asked ? stdout : stderr, "usage: qkv-certify SOURCE.pt2 RESULT.pt2 CERTIFICATE.json\n");
+        return asked ? 0 : 2;
     }
     Source *a = pt2_open(argv[1], DT_NONE, &e);
     if (!a) return say("", &e);

@@ -12,6 +12,7 @@
 static Expr *symbol_here(void *user, const Expr *e)
 {
     Checker *c = user;
+    if (c->translating == c->side[RESULT].g->ex && c->size[e->i]) return c->size[e->i];
     const Symbol *s = expr_symbol(c->translating, (int)e->i);
     const Symbol *own = expr_find_symbol(c->t.x.p, s->name);
     return own ? own->expr : NULL;
@@ -33,10 +34,21 @@ static bool take_sizes(Checker *c, Err *err)
     for (int i = 0; i < expr_symbol_count(from); i++) {
         const Symbol *s = expr_symbol(from, i);
         Expr *own = s->source == SYM_GONE ? NULL : ex_symbol(c->t.x.p, s->name);
-        if (own) expr_set_range(c->t.x.p, (int)own->i, s->lo > 0 ? s->lo : 0, s->hi);
+        if (own) expr_set_range(c->t.x.p, (int)own->i, s->lo, s->hi);
         else if (s->source != SYM_GONE) return oom(err);
     }
     return true;
+}
+
+/* A size of an input of the result is what the source's input has there, whatever it is called. */
+static void pair_sizes(Checker *c)
+{
+    const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
+    for (int i = 0; i < a->ninput && i < b->ninput; i++)
+        for (int k = 0; k < a->input[i]->rank && k < b->input[i]->rank; k++) {
+            const Expr *e = b->input[i]->dim[k];
+            if (e->kind == EX_SYM && !c->size[e->i]) c->size[e->i] = checker_expr(c, SOURCE, a->input[i]->dim[k]);
+        }
 }
 
 static bool same_sizes(Checker *c, const Value *a, const Value *b)
@@ -140,7 +152,7 @@ void checker_equal(Checker *c, const Value *a, const Value *b)
 
 /* ------------------------------------------------------------------ inputs and weights */
 
-/* The same numbers: rows from .. from + count - 1 of a, and those of b; count < 0: all, of the same sizes. */
+/* The same values: rows from .. from + count - 1 of a, and those of b; count < 0: all, of the same sizes. */
 static bool same_rows(const Tensor *a, int64_t from, int64_t count, const Tensor *b)
 {
     if (!a || !b || a->dtype != b->dtype || a->rank != b->rank) return false;
@@ -221,7 +233,11 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, Err *err
         if (!c->side[s].class || !c->side[s].expr) return oom(err);
     }
     if (!c->t.x.p || !c->cut || !c->shared || !terms_open(&c->t)) return oom(err);
-    return take_sizes(c, err) && take_source(c, err) && take_result(c, err);
+    c->size = arena_array(c->arena, Expr *, expr_symbol_count(result->ex) + 1);
+    if (!c->size) return oom(err);
+    TRY(take_sizes(c, err));
+    pair_sizes(c);
+    return take_source(c, err) && take_result(c, err);
 }
 
 void checker_close(Checker *c)
@@ -251,13 +267,19 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, Err *err)
     return true;
 }
 
-/* Sizes, conditions on them, what the graphs give back: nothing that the source takes is refused, and all that it gives is given. */
+/* Sizes, conditions on them, results: what the source takes is not refused, and what it gives is given. */
 bool checker_finish(Checker *c, Err *err)
 {
     const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
     for (int i = 0; i < expr_symbol_count(b->ex); i++) {
         const Symbol *s = expr_symbol(b->ex, i), *of = expr_find_symbol(a->ex, s->name);
+        int64_t lo, hi;
         if (s->source == SYM_GONE) continue;
+        if (c->size[i]) {
+            ex_range(c->t.x.p, c->size[i], &lo, &hi);
+            if (lo < s->lo || hi > s->hi) return fail(err, E_MISMATCH, "size '%s' has a narrower range", s->name);
+            continue;
+        }
         if (!of || of->source != s->source || s->lo > of->lo || s->hi < of->hi)
             return fail(err, E_MISMATCH, "size '%s' is not the source's, or has a narrower range", s->name);
         bool read = s->source == SYM_ITEM || s->source == SYM_SIZE;
@@ -344,7 +366,8 @@ static bool read_steps(Checker *c, int side, const json_t *list, Err *err)
     *s = (Steps){.step = arena_array(c->arena, Step, json_array_size(list) + 1)};
     if (!s->step) return oom(err);
     json_array_foreach(list, i, j)
-        if (!read_step(c, side, j, &s->step[s->n++], err)) return within(err, "%s, step %zu", side ? "right" : "left", i);
+        if (!read_step(c, side, j, &s->step[s->n++], err))
+            return within(err, "%s, step %zu", side ? "right" : "left", i);
     return true;
 }
 
@@ -389,7 +412,8 @@ static bool replay_claim(Checker *c, const json_t *j, Value *const *both, Err *e
     TRY(checker_claim(c, both[SOURCE], both[RESULT], err));
     if (c->t.used != asked) return fail(err, E_MISMATCH, "a law is named that no step takes");
     for (int k = 0; k < c->nclasses; k++)
-        if (leaf[k] && !c->cut[k]) return fail(err, E_MISMATCH, "the cut has '%s', which is not met", c->of_class[k]->name);
+        if (leaf[k] && !c->cut[k])
+            return fail(err, E_MISMATCH, "the cut has '%s', which is not met", c->of_class[k]->name);
     for (int s = 0; s < 2; s++)
         for (int k = 0; k < c->steps[s].n; k++)
             if (!c->steps[s].step[k].visited)

@@ -381,7 +381,7 @@ Term *term_double(Terms *t, double v)
 
 Term *term_index(Terms *t, Expr *e)
 {
-    if (!e || e->is_float || e->is_bool) return term_refuse(t, "a size that is no integer");
+    if (!e || e->is_float || e->is_bool) return term_refuse(t, "a size that is not an integer");
     if (e->kind == EX_INT) return term_number(t, e->i, 1);
     if (e->kind != EX_ADD && e->kind != EX_MUL)
         return atom_power(t, intern(t, &(Term){.kind = T_INDEX, .nidx = 1, .idx = &e}), 2);
@@ -438,28 +438,35 @@ Term *term_test(Terms *t, Expr *e)
     return atom_power(t, intern(t, &(Term){.kind = T_TEST, .truth = true, .nidx = 1, .idx = &e}), 2);
 }
 
-static bool swallows(const Term *v)
+/* A single number that a mask may put in the place of scores; minus infinity, too. */
+static bool fills(const Term *v, double *c)
 {
+    *c = 0;
     if (v->n != 1 || v->arg[0]->n > 1) return false;
-    if (v->arg[0]->n == 0) return v->b[0] == 1 && v->a[0] <= -((int64_t)1 << 28);
-    const Term *c = v->arg[0]->arg[0];
-    double d;
-    if (c->kind == T_MASK) return c->arg[0]->n == 0;
-    if (c->kind != T_CONSTANT || v->arg[0]->a[0] != 2) return false;
-    memcpy(&d, c->a, sizeof d);
-    return d * (double)v->a[0] <= -0x1p28 * (double)v->b[0];
+    const Term *atom = v->arg[0]->n ? v->arg[0]->arg[0] : NULL;
+    if (atom && atom->kind == T_MASK && atom->arg[0]->n == 0) *c = -INFINITY;
+    else if (atom && (atom->kind != T_CONSTANT || v->arg[0]->a[0] != 2)) return false;
+    else {
+        *c = 1;
+        if (atom) memcpy(c, atom->a, sizeof *c);
+        *c *= (double)v->a[0] / (double)v->b[0];
+    }
+    return *c <= -0x1p20;
 }
 
-/* truth is 0 or 1. A branch that is minus infinity becomes a mask. */
+/* truth is 0 or 1. */
 Term *term_where(Terms *t, Term *truth, Term *a, Term *b)
 {
+    double left, right;
     if (!truth || !a || !b) return NULL;
     Term *no = term_add(t, term_number(t, 1, 1), term_scale(t, truth, -1, 1));
-    bool left = swallows(a), right = swallows(b);
-    if (left != right) {
-        const Term *fill = left ? a : b;
-        if (!(fill->arg[0]->n && fill->arg[0]->arg[0]->kind == T_MASK) && !term_law(t, LAW_FILL)) return NULL;
-        return term_law(t, LAW_DISTRIBUTES) ? term_add(t, left ? b : a, term_mask(t, left ? no : truth)) : NULL;
+    bool low = fills(a, &left), other = fills(b, &right);
+    if (!no) return NULL;
+    if (low != other && isinf(low ? left : right))
+        return term_law(t, LAW_DISTRIBUTES) ? term_add(t, low ? b : a, term_mask(t, low ? no : truth)) : NULL;
+    if (low != other) {
+        Term *arg[] = {low ? no : truth, low ? b : a, low ? a : b};
+        return atom_power(t, intern(t, &(Term){.kind = T_FILLED, .n = 3, .arg = arg}), 2);
     }
     return term_law(t, LAW_WHERE) ? term_add(t, term_mul(t, truth, a), term_mul(t, no, b)) : NULL;
 }
@@ -467,11 +474,15 @@ Term *term_where(Terms *t, Term *truth, Term *a, Term *b)
 /* exp(p / q times a product) */
 static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
 {
-    for (int i = 0; i < product->n; i++)
-        if (product->arg[i]->kind == T_MASK) {
-            if (product->n > 1 || p < 0 || product->a[i] != 2) return term_refuse(t, "a mask is multiplied");
-            return term_law(t, LAW_MASK) ? product->arg[i]->arg[0] : NULL;
-        }
+    for (int i = 0; i < product->n; i++) {
+        const Term *m = product->arg[i];
+        double c;
+        if (m->kind != T_MASK && m->kind != T_FILLED) continue;
+        if (product->n > 1 || p < 0 || product->a[i] != 2) return term_refuse(t, "a mask is multiplied");
+        if (m->kind == T_MASK) return term_law(t, LAW_MASK) ? m->arg[0] : NULL;
+        if (!fills(m->arg[2], &c) || c * (double)p / (double)q > -0x1p20) return term_refuse(t, "a mask is scaled");
+        return term_law(t, LAW_FILL) ? term_mul(t, m->arg[0], term_exp(t, term_scale(t, m->arg[1], p, q))) : NULL;
+    }
     Sum s = {.n = 0};
     Term *inner = put(t, &s, product, 1, q) ? sum_of(t, &s) : NULL;
     return inner ? atom_power(t, intern(t, &(Term){.kind = T_EXP, .n = 1, .arg = &inner}), 2 * p) : NULL;

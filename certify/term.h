@@ -32,7 +32,8 @@ typedef enum TermKind {
     T_ROOT,     /* the prime a[0], to powers of a half */
     T_GROUP,    /* arg[0], a sum, as a base of powers */
     T_TEST,     /* 1 where idx[0] >= 0, else 0 */
-    T_MASK      /* 0 where arg[0] is 1, minus infinity where it is 0 */
+    T_MASK,     /* 0 where arg[0] is 1, minus infinity where it is 0 */
+    T_FILLED    /* arg[1] where arg[0] is 1, and arg[2], a large negative number, where it is 0 */
 } TermKind;
 
 typedef struct Term {

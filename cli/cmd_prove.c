@@ -43,6 +43,8 @@ static void print_report(const json_t *report)
         if (*text_at(report, "why_floats")) printf("not on exact payloads: %s\n", text_at(report, "why_floats"));
         printf("%s (%lld runs)\n", text_at(report, "sense"),
                (long long)json_integer_value(json_object_get(report, "runs")));
+        if (*text_at(report, "why_not_all_sizes"))
+            show("not for all sizes: %s\n", text_at(report, "why_not_all_sizes"));
     }
     if (*text_at(report, "counterexample")) show("the tensors are in %s\n", text_at(report, "counterexample"));
 }
@@ -105,8 +107,9 @@ const Command command_prove = {
         "as what they are, numbers. Both are evaluated at several sizes, first on random payloads of an exact algebra, "
         "in which equal functions give equal elements and others do not. Where an op or a rounded constant is not "
         "covered, the reason is printed and random floats are compared within a tolerance.\n\n"
-        "Exit code 0: no difference was found, and the last line says in which sense: equal on random exact payloads, "
-        "or equal within a tolerance on random floats. 1: they differ; the first value that does is printed, and the "
+        "What is equal there is certified for all sizes, as qkv rewrite --certify does, where lemmas cover it.\n\n"
+        "Exit code 0: no difference was found, and a line says in which sense: equal over the reals for all sizes in "
+        "range, equal on random exact payloads, or equal within a tolerance on random floats. 1: they differ; the first value that does is printed, and the "
         "tensors are in a file. 4: it cannot be told, and why. docs/PROOF.md says what each is worth.",
     .examples = "qkv prove model.pt2 fused.pt2\tdid rewriting change anything\n"
                 "qkv prove model.pt2 model.onnx -D batch=2 --sizes 8\tat eight choices of the other sizes\n"

@@ -448,8 +448,8 @@ static bool certify_file(const qkv_model *source, const char *path, const char *
     return ok;
 }
 
-static bool save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting, const char *path, Buf *cert,
-                           Err *err)
+static bool save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting, const char *path,
+                           Buf *cert, Err *err)
 {
     Extras x = {0};
     Graph *own = graph_copy(graph_of(m), err); /* constants that are folded are rounded, too */
@@ -467,8 +467,8 @@ static bool save_certified(const qkv_model *m, const qkv_model *source, const ch
     return ok;
 }
 
-qkv_status qkv_model_save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting, const char *path,
-                                    char **certificate, qkv_error *err)
+qkv_status qkv_model_save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting,
+                                    const char *path, char **certificate, qkv_error *err)
 {
     Err e = api_begin();
     if (certificate) *certificate = NULL;

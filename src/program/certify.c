@@ -1,5 +1,5 @@
-/* Where two graphs meet: for every value of the result that no node of the source computes, a claim that it is the value
- * of the same name. Contract in certify.h. */
+/* Where two graphs meet: for every value of the result that no node of the source computes, a claim that it is the
+ * value of the same name. Contract in certify.h. */
 #include "program/certify.h"
 #include <stdio.h>
 #include <string.h>
@@ -56,8 +56,8 @@ static void find_pieces(Prover *p)
 
 /* ------------------------------------------------------------------ cuts */
 
-/* How far a claim looks back: to values that both have and that are, in the source, no views; neither pointwise; any; none
- * of those that an attention is spelled with. Positions are always looked at. */
+/* How far a claim looks back: to values that both have and that are, in the source, no views; neither pointwise; any;
+ * none of those that an attention is spelled with. Positions are always looked at. */
 typedef enum Reach { VIEWS, POINTWISE, SHARED, FAR, REACHES } Reach;
 
 static void count_operand(void *user, Value **slot)
@@ -131,7 +131,7 @@ static void put_rules(Prover *p, const Value *b)
         bool in = !strcmp(f->result, b->name);
         for (int s = 0; s < 2 && !in; s++)
             for (int k = 0; k < p->c.steps[s].n && !in; k++) in = !strcmp(f->result, p->c.steps[s].step[k].node);
-        for (int k = 0; k < i && in; k++) in = strcmp(p->firing[k].rule, f->rule) || strcmp(p->firing[k].result, f->result);
+        for (int k = 0; k < i && in; k++) in = strcmp(p->firing[k].rule, f->rule) != 0;
         if (in) jw_text(&p->claims, NULL, f->rule);
     }
     jw_close(&p->claims, "]");

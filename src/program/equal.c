@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "format/tensors.h"
+#include "program/certify.h"
 #include "prove/exact.h"
 #include "prove/sizes.h"
 #include "rewrite/prove.h"
@@ -36,6 +37,7 @@ typedef struct Pair {
     Buf sizes; /* JSON */
     Different d;
     bool saved;
+    Certified certified;
 } Pair;
 
 /* ------------------------------------------------------------------ pairing */
@@ -345,9 +347,21 @@ static bool all_sizes(Pair *p, Err *err)
                            last.msg[0] ? last.msg : "the ranges of the first model allow none that were chosen");
 }
 
+/* Equal at sizes that were tried: for all others, too? */
+static bool certified(Pair *p, Err *err)
+{
+    Buf claims = {0};
+    bool ok = certify_graphs(p->g[0], p->g[1], NULL, 0, &p->certified, &claims, err);
+    buf_free(&claims);
+    return ok;
+}
+
 /* ------------------------------------------------------------------ the report */
 
-static Sense sense_of(const Pair *p) { return !p->runs ? SENSE_NONE : p->exact ? SENSE_EXACT : SENSE_FLOATS; }
+static Sense sense_of(const Pair *p)
+{
+    return !p->runs ? SENSE_NONE : p->certified.whole ? SENSE_REALS : p->exact ? SENSE_EXACT : SENSE_FLOATS;
+}
 
 static void put_difference(Buf *out, const Pair *p)
 {
@@ -380,6 +394,8 @@ static void put_report(Buf *out, Pair *p, bool ok, const Err *err)
     jw_close(out, "]");
     jw_list(out, "sizes", '[', &p->sizes);
     jw_int(out, "runs", p->runs);
+    jw_int(out, "claims", p->certified.claims);
+    jw_text(out, "why_not_all_sizes", p->certified.why[0] ? p->certified.why : NULL);
     if (p->d.found) put_difference(out, p);
     else jw_text(out, "difference", NULL);
     jw_text(out, "counterexample", p->saved ? p->o->counterexample : NULL);
@@ -409,7 +425,7 @@ bool program_equal(const Program *a, const Program *b, const EqualOptions *o, Bu
     bool ok = p.place && p.in && p.in_b ? pair_inputs(&p, err) : oom(err);
     ok = ok && comparable(p.g[0], "first", err) && comparable(p.g[1], "second", err);
     for (int k = 0; ok && k < 2; k++) ok = (p.session[k] = session_create(p.g[k], NULL, 0, 0, err)) != NULL;
-    ok = ok && all_sizes(&p, err);
+    ok = ok && all_sizes(&p, err) && (o->floats || certified(&p, err));
     if (p.d.found && err->code == E_OK) say_difference(&p, err);
     else if (!ok && err->code != E_LIMIT && err->code != E_IO) err->code = E_UNSUPPORTED;
     put_report(report, &p, ok, err);

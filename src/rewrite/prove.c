@@ -372,7 +372,8 @@ bool prove_sizes(const Graph *g, int k, const char *const *given, const int64_t 
 
 const char *sense_text(Sense s)
 {
-    return s == SENSE_EXACT    ? "equal on random exact payloads"
+    return s == SENSE_REALS    ? "equal over the reals for all sizes in range"
+           : s == SENSE_EXACT  ? "equal on random exact payloads"
            : s == SENSE_FLOATS ? "equal within a tolerance on random floats"
                                : NULL;
 }

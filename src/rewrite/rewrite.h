@@ -20,7 +20,8 @@
 typedef enum Sense {
     SENSE_NONE,   /* nothing could be evaluated */
     SENSE_FLOATS, /* equal within a tolerance on random floats */
-    SENSE_EXACT   /* equal on random exact payloads (prove/exact.h) */
+    SENSE_EXACT,  /* equal on random exact payloads (prove/exact.h) */
+    SENSE_REALS   /* equal over the reals for all sizes in range: certified (certify/certify.h) */
 } Sense;
 const char *sense_text(Sense s); /* as above; NULL for SENSE_NONE */
 

@@ -1,0 +1,203 @@
+"""qkv rewrite --certify and qkv-certify: certificates that hold, and that what is changed in a certificate or in a graph
+is refused."""
+import copy
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import qkv  # noqa: E402
+from torch import nn  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import test_prove  # noqa: E402
+
+BUILD = pathlib.Path(os.environ.get("QKV_BUILD", pathlib.Path(__file__).parents[2] / "build"))
+REALS = "equal over the reals for all sizes in range"
+
+
+class Bert(nn.Module):
+    """Projections, a scale, a mask, a softmax and a product, as BERT spells them."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(8, 8) for _ in range(4))
+
+    def heads(self, x):
+        return x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2)
+
+    def forward(self, x, mask):
+        q, k, v = self.heads(self.q(x)), self.heads(self.k(x)), self.heads(self.v(x))
+        hidden = (1.0 - mask[:, None, None, :]) * -10000.0
+        p = (q @ k.transpose(-1, -2) / 2.0 + hidden).softmax(-1)
+        return self.o((p @ v).transpose(1, 2).reshape(x.shape[0], x.shape[1], 8))
+
+
+class Gpt(nn.Module):
+    """A causal fill of -1e9, a softmax by hand and GELU by tanh."""
+
+    def __init__(self):
+        super().__init__()
+        self.c, self.o = nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x):
+        q, k, v = (t.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2) for t in self.c(x).split(8, -1))
+        n = x.shape[1]
+        scores = (q * 0.5) @ k.transpose(-1, -2)
+        scores = torch.where(torch.ones(n, n, dtype=torch.bool).tril(), scores, torch.tensor(-1e9))
+        e = torch.exp(scores - scores.amax(-1, keepdim=True))
+        y = self.o(((e / e.sum(-1, keepdim=True)) @ v).transpose(1, 2).flatten(2))
+        return 0.5 * y * (1 + torch.tanh(0.7978845608028654 * (y + 0.044715 * y ** 3)))
+
+
+class Llama(nn.Module):
+    """RMS norms by hand, halves that rotate, and heads of keys that are repeated."""
+
+    def __init__(self):
+        super().__init__()
+        self.w, self.q = nn.Parameter(torch.rand(8) + 0.5), nn.Linear(8, 16, bias=False)
+        self.k, self.v = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+
+    def turn(self, x, cos, sin):
+        half = x.shape[-1] // 2
+        return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+    def forward(self, x, angle):
+        b, n = x.shape[:2]
+        x = self.w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+        cos, sin = angle.cos(), angle.sin()
+        q = self.turn(self.q(x).view(b, n, 4, 4).transpose(1, 2), cos, sin)
+        k = self.turn(self.k(x).view(b, n, 2, 4).transpose(1, 2), cos, sin)
+        v = self.v(x).view(b, n, 2, 4).transpose(1, 2)
+        k, v = (t[:, :, None].expand(b, 2, 2, n, 4).reshape(b, 4, n, 4) for t in (k, v))
+        p = (q @ k.transpose(2, 3) * 0.5).softmax(-1)
+        return (p @ v).transpose(1, 2).reshape(b, n, 16)
+
+
+CASES = {"bert": (Bert, (torch.randn(2, 5, 8), torch.ones(2, 5)), ({0: "b", 1: "n"}, {0: "b", 1: "n"})),
+         "gpt": (Gpt, (torch.randn(2, 5, 8),), ({0: "b", 1: "n"},)),
+         "llama": (Llama, (torch.randn(2, 5, 8), torch.randn(5, 4)), ({0: "b", 1: "n"}, {0: "n"}))}
+
+
+def run(*command):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True)
+
+
+def checked(source, result, certificate):
+    """The exit code of qkv-certify and what it says."""
+    r = run(BUILD / "qkv-certify", source, result, certificate)
+    assert r.returncode in (0, 1, 3), (r.returncode, r.stderr)
+    return r.returncode, r.stdout + r.stderr
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """{name: (source, result, certificate)}"""
+    folder, made = tmp_path_factory.mktemp("certify"), {}
+    for name, (module, args, axes) in CASES.items():
+        torch.manual_seed(1)
+        dims = {k: torch.export.Dim(k, min=2, max=64) for k in "bn"}
+        sizes = tuple({axis: dims[k] for axis, k in d.items()} for d in axes)
+        made[name] = paths = tuple(folder / f"{name}{end}" for end in (".pt2", ".new.pt2", ".json"))
+        torch.export.save(torch.export.export(module().eval(), args, dynamic_shapes=sizes), paths[0])
+        r = run(BUILD / "cli" / "qkv", "rewrite", paths[0], "-o", paths[1], "--certify", paths[2])
+        assert r.returncode == 0, r.stderr
+        assert REALS in r.stdout, (name, r.stdout)
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_holds(files, name):
+    code, said = checked(*files[name])
+    assert code == 0 and REALS in said and "2 to 64" in said, said
+    cert = json.loads(files[name][2].read_text())
+    assert cert["whole"] and any("attention" in c["rules"] for c in cert["claims"])
+    with zipfile.ZipFile(files[name][1]) as z:
+        inside = [n for n in z.namelist() if n.endswith("extra/qkv_certificate.json")]
+        assert len(inside) == 1 and json.loads(z.read(inside[0])) == cert
+
+
+def test_the_file_computes_the_same(files):
+    for name, (source, result, _) in files.items():
+        a, b = (torch.export.load(p).module()(*CASES[name][1]) for p in (source, result))
+        assert torch.allclose(a, b, atol=1e-5), name
+
+
+def spoilt(cert):
+    """The certificate with one thing changed: (what, certificate)."""
+    def other(what, change):
+        c = copy.deepcopy(cert)
+        change(c)
+        return what, c
+    yield other("format", lambda c: c.update(format="another"))
+    yield other("no claims", lambda c: c.update(claims=[]))
+    for i, w in enumerate(cert["weights"]):
+        yield other(f"weight {i} from", lambda c, i=i: c["weights"][i].update({"from": w["from"] + 1}))
+        yield other(f"weight {i} of", lambda c, i=i: c["weights"][i].update(of=cert["weights"][i - 1]["of"]))
+    for i, claim in enumerate(cert["claims"]):
+        at = f"claim {i} {claim['result']}"
+        yield other(f"{at} left out", lambda c, i=i: c["claims"].pop(i))
+        yield other(f"{at} twice", lambda c, i=i: c["claims"].append(c["claims"][i]))
+        yield other(f"{at} about another", lambda c, i=i: c["claims"][i].update(source="x"))
+        yield other(f"{at} cut is empty", lambda c, i=i: c["claims"][i].update({"from": []})
+                    if c["claims"][i]["from"] else c.update(format=""))
+        yield other(f"{at} cut is larger", lambda c, i=i: c["claims"][i]["from"].append(claim["source"]))
+        for k, law in enumerate(claim["laws"]):
+            yield other(f"{at} law {law} left out", lambda c, i=i, k=k: c["claims"][i]["laws"].pop(k))
+        yield other(f"{at} law added", lambda c, i=i: c["claims"][i]["laws"].append("mask-distributes"))
+        for side in ("left", "right"):
+            for k, step in enumerate(claim[side]):
+                to = f"{at} {side} {k} {step['lemma']}"
+                yield other(f"{to} left out", lambda c, i=i, s=side, k=k: c["claims"][i][s].pop(k))
+                yield other(f"{to} lemma", lambda c, i=i, s=side, k=k: c["claims"][i][s][k].update(lemma="softmax")
+                            if c["claims"][i][s][k]["lemma"] != "softmax"
+                            else c["claims"][i][s][k].update(lemma="permute"))
+                for m, index in enumerate(step.get("map", [])):
+                    yield other(f"{to} map {m}", lambda c, i=i, s=side, k=k, m=m, index=index:
+                                c["claims"][i][s][k]["map"].__setitem__(m, f"({index}) + 1"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_changed_certificate_is_refused(files, name, tmp_path):
+    source, result, certificate = files[name]
+    cert, path, kinds = json.loads(certificate.read_text()), tmp_path / "c.json", 0
+    for what, other in spoilt(cert):
+        if other == cert:
+            continue
+        path.write_text(json.dumps(other))
+        code, said = checked(source, result, path)
+        assert code in (1, 3), (what, said)
+        kinds += 1
+    assert kinds > 30
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_changed_graph_is_refused(files, name, tmp_path):
+    """One constant, axis or mask of the result, or of the source, is another one."""
+    source, result, certificate = files[name]
+    path, refused = tmp_path / "other.pt2", 0
+    for which in (source, result):
+        for kind, what, graph, parts, text in test_prove.pairs(which):
+            with zipfile.ZipFile(path, "w") as z:
+                for i, data in parts.items():
+                    z.writestr(i, json.dumps(text) if i is graph else data)
+            pair = (path, result) if which == source else (source, path)
+            r = run(BUILD / "qkv-certify", *pair, certificate)
+            if r.returncode == 0:  # a default that is written out, or sizes that say the same
+                assert same(which, path, name), (kind, what)
+            refused += r.returncode != 0
+    assert refused >= 10, refused
+
+
+def same(a, b, name):
+    """Do two files compute the same in PyTorch?"""
+    try:
+        x, y = (torch.export.load(p).module()(*CASES[name][1]) for p in (a, b))
+    except Exception:
+        return False
+    return x.shape == y.shape and torch.equal(x, y)
