@@ -190,9 +190,10 @@ static Term *element_view(const Ask *q)
     if (!s->visited && !view_holds(q, s->map)) return NULL;
     s->visited = true;
     Expr *at[MAX_RANK];
-    for (int i = 0; i < x->rank; i++) {
-        at[i] = s->map[i];
-        for (int k = 0; k < q->rank; k++) at[i] = ix_subst(ix(q), at[i], at_index(q, k), q->idx[k]);
+    for (int i = 0; i < x->rank; i++) at[i] = s->map[i];
+    for (int k = 0; k < q->rank; k++) {
+        const Expr *own = at_index(q, k);
+        for (int i = 0; i < x->rank; i++) at[i] = ix_subst(ix(q), at[i], own, q->idx[k]);
     }
     return element(q->c, q->side, x, at);
 }

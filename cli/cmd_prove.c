@@ -109,8 +109,9 @@ const Command command_prove = {
         "covered, the reason is printed and random floats are compared within a tolerance.\n\n"
         "What is equal there is certified for all sizes, as qkv rewrite --certify does, where lemmas cover it.\n\n"
         "Exit code 0: no difference was found, and a line says in which sense: equal over the reals for all sizes in "
-        "range, equal on random exact payloads, or equal within a tolerance on random floats. 1: they differ; the first value that does is printed, and the "
-        "tensors are in a file. 4: it cannot be told, and why. docs/PROOF.md says what each is worth.",
+        "range, equal on random exact payloads, or equal within a tolerance on random floats. 1: they differ; the "
+        "first value that does is printed, and the tensors are in a file. 4: it cannot be told, and why. "
+        "docs/PROOF.md says what each is worth.",
     .examples = "qkv prove model.pt2 fused.pt2\tdid rewriting change anything\n"
                 "qkv prove model.pt2 model.onnx -D batch=2 --sizes 8\tat eight choices of the other sizes\n"
                 "qkv prove a.pt2 b.pt2 --json\tpairs of inputs, sizes, the first difference",

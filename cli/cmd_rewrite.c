@@ -122,6 +122,13 @@ static int save_certified(const RewriteOptions *o, const qkv_model *made, const 
     return code;
 }
 
+static json_t *summary_of(const json_t *claims)
+{
+    return json_pack("{s: O, s: O, s: I}", "whole", json_object_get(claims, "whole"), "why",
+                     json_object_get(claims, "why"), "claims",
+                     (json_int_t)json_array_size(json_object_get(claims, "claims")));
+}
+
 static void print_certified(const RewriteOptions *o, const json_t *claims)
 {
     size_t n = json_array_size(json_object_get(claims, "claims"));
@@ -176,7 +183,7 @@ static int cmd_rewrite(const void *options)
     if (report && o->common.json) {
         json_object_set_new(report, "model", json_text(o->common.arg[0]));
         json_object_set_new(report, "output", code ? json_null() : json_text(o->output));
-        json_object_set_new(report, "certificate", claims ? json_incref(claims) : json_null());
+        json_object_set_new(report, "certificate", claims ? summary_of(claims) : json_null());
         json_object_set_new(report, "error", made ? json_null() : json_text(e.message));
         json_print(json_incref(report));
     } else if (report && !code) {

@@ -191,9 +191,9 @@ QKV_API qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_optio
 
 /* Writes m as qkv_model_save does, but folds no constants, with a certificate as its extra file
  * qkv_certificate.json: claims that what the file computes is what `source` computes, over the reals and for all sizes
- * in range, which the program qkv-certify replays on the two files (docs/PROOF.md). rewriting: the report of the qkv_model_rewrite that made m from source, for the
- * rules' names; NULL: none. *certificate (may be NULL; qkv_free it): the same JSON: whole (do the claims cover all
- * results), why (what is not shown; null), weights and claims. */
+ * in range, which the program qkv-certify replays on the two files (docs/PROOF.md). rewriting: the report of the
+ * qkv_model_rewrite that made m from source, for the rules' names; NULL: none. *certificate (may be NULL; qkv_free
+ * it): the same JSON: whole (do the claims cover all results), why (what is not shown; null), weights and claims. */
 QKV_API qkv_status qkv_model_save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting,
                                             const char *path, char **certificate, qkv_error *err);
 

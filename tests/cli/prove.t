@@ -1,10 +1,11 @@
 # A model and what rewriting and converting make of it.
 $ qkv rewrite eager.pt2 -o fused.pt2 > /dev/null; qkv prove eager.pt2 fused.pt2
 sizes: s31=7 s27=4; s31=6 s27=13; s31=5 s27=2; s31=4 s27=11
-equal on random exact payloads (8 runs)
+equal over the reals for all sizes in range (8 runs)
 $ qkv convert eager.pt2 -o eager.onnx > /dev/null; qkv prove eager.pt2 eager.onnx --sizes 2 --seeds 1
 sizes: s31=7 s27=4; s31=6 s27=13
 equal on random exact payloads (2 runs)
+not for all sizes: output 'output_0' is not shown to be the source's
 $ qkv prove eager.pt2 fused.pt2 -D batch=2 --float --sizes 2
 sizes: s31=2 s27=4; s31=2 s27=13
 equal within a tolerance on random floats (4 runs)
@@ -12,7 +13,7 @@ $ qkv prove eager.pt2 fused.pt2 --json --sizes 1
 {
   "schema": 1,
   "result": "equal",
-  "sense": "equal on random exact payloads",
+  "sense": "equal over the reals for all sizes in range",
   "why": null,
   "why_floats": null,
   "inputs": [
@@ -23,6 +24,8 @@ $ qkv prove eager.pt2 fused.pt2 --json --sizes 1
     {"s31": 7, "s27": 4}
   ],
   "runs": 2,
+  "claims": N,
+  "why_not_all_sizes": null,
   "difference": null,
   "counterexample": null,
   "models": ["eager.pt2", "fused.pt2"]
@@ -47,6 +50,8 @@ $ qkv prove eager.pt2 left.pt2 --counterexample c.safetensors --sizes 1 --json |
     {"s31": 7, "s27": 4}
   ],
   "runs": 0,
+  "claims": N,
+  "why_not_all_sizes": null,
   "difference": {
     "output": "output_0",
     "on": "exact payloads",

@@ -41,6 +41,7 @@ $ qkv rewrite eager.pt2 --json --prove
   "left": [],
   "model": "eager.pt2",
   "output": null,
+  "certificate": null,
   "error": null
 }
 $ qkv rewrite eager.pt2 --require-fused -q > /dev/null
@@ -106,6 +107,7 @@ $ qkv rewrite left.pt2 --why-not --json
   ],
   "model": "left.pt2",
   "output": null,
+  "certificate": null,
   "error": null
 }
 $ qkv rewrite left.pt2 --require-fused -q -o left_fused.pt2 > /dev/null
@@ -165,6 +167,7 @@ $ qkv rewrite eager.pt2 --rules wrong.rules --no-builtin-rules --prove --counter
   "left": [],
   "model": "eager.pt2",
   "output": null,
+  "certificate": null,
   "error": "rule 'wrong' at 'mul': the replacement of 'mul' differs on exact payloads, in 16 of 16 elements, by 0.193002 (0.0694679 of the largest value)"
 }
 c.safetensors

@@ -1,5 +1,5 @@
-"""qkv rewrite --certify and qkv-certify: certificates that hold, and that what is changed in a certificate or in a graph
-is refused."""
+"""qkv rewrite --certify and qkv-certify: certificates that hold, and what is changed in a certificate or in a graph is
+refused."""
 import copy
 import json
 import os
@@ -39,7 +39,7 @@ class Bert(nn.Module):
 
 
 class Gpt(nn.Module):
-    """A causal fill of -1e9, a softmax by hand and GELU by tanh."""
+    """A causal fill of -1e9, a decomposed softmax and GELU."""
 
     def __init__(self):
         super().__init__()
@@ -56,7 +56,7 @@ class Gpt(nn.Module):
 
 
 class Llama(nn.Module):
-    """RMS norms by hand, halves that rotate, and heads of keys that are repeated."""
+    """Decomposed RMS norms, halves that rotate, and heads of keys that are repeated."""
 
     def __init__(self):
         super().__init__()
