@@ -47,7 +47,7 @@ const Command *command_find(const char *name); /* NULL: tells the user, with the
 extern const Command command_inspect, command_graph, command_check, command_backends, command_report, command_compare,
     command_run, command_bench, command_verify, command_prove, command_rewrite, command_convert, command_extract,
     command_generalize, command_joint, command_pack, command_quantize, command_train, command_generate, command_embed,
-    command_classify, command_segment, command_help;
+    command_classify, command_segment, command_serve, command_help;
 void print_help(const Command *command); /* NULL: the overview */
 
 /* Parses what follows the command; 0, or the exit code after a message. *out is there to be freed in any case. */

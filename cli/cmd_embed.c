@@ -5,11 +5,11 @@
  * length 1. The similarity of two sentences is the dot product. A first output (batch, tokens, E) is pooled; (batch,
  * E) is taken as it is.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli.h"
+#include "serve/text.h"
 
 typedef struct EmbedOptions {
     Common common;
@@ -19,16 +19,7 @@ typedef struct EmbedOptions {
     bool cased;
 } EmbedOptions;
 
-enum { BATCH = 32, DEFAULT_TOKENS = 512 };
-
-/* What a model's input is for; the names that BERT-like exports use. */
-typedef enum Role { IDS, MASK, TYPES, POSITIONS, ROLES } Role;
-static const char *const role_names[ROLES][3] = {
-    [IDS] = {"input_ids", "ids", "tokens"},
-    [MASK] = {"attention_mask", "mask", "input_mask"},
-    [TYPES] = {"token_type_ids", "segment_ids", "token_types"},
-    [POSITIONS] = {"position_ids", "positions", "position"},
-};
+enum { BATCH = 32 };
 
 typedef struct Embedder {
     const EmbedOptions *o;
@@ -49,37 +40,21 @@ typedef struct Embedder {
 
 static int find_roles(Embedder *x)
 {
-    const qkv_model *m = x->m.model;
-    for (int r = 0; r < ROLES; r++) x->role[r] = -1;
-    for (int i = 0; i < qkv_model_input_count(m); i++) {
-        const char *name = qkv_model_input_name(m, i);
-        int role = -1;
-        for (int r = 0; r < ROLES; r++)
-            for (int k = 0; k < 3; k++)
-                if (!strcmp(name, role_names[r][k])) role = r;
-        if (role < 0)
-            return problem(QKV_USAGE, "input '%s': expected input_ids, attention_mask, token_type_ids or position_ids",
-                           name);
-        if (qkv_model_input_rank(m, i) != 2)
-            return problem(QKV_USAGE, "input '%s' has rank %d, expected (batch, tokens)", name,
-                           qkv_model_input_rank(m, i));
-        x->role[role] = i;
-    }
-    if (x->role[IDS] < 0) return problem(QKV_USAGE, "the model has no input 'input_ids'");
-    return 0;
+    Err err = {0};
+    return text_roles(x->m.model, x->role, &err) ? 0 : problem(QKV_USAGE, "%s", err.msg);
 }
 
 static int find_sizes(Embedder *x)
 {
-    int ids = x->role[IDS];
+    int ids = x->role[ROLE_IDS];
     input_dim_range(x->m.model, ids, 0, &x->min_batch, &x->max_batch);
     input_dim_range(x->m.model, ids, 1, &x->min_tokens, &x->max_tokens);
-    int64_t limit = x->o->max_tokens ? x->o->max_tokens : DEFAULT_TOKENS;
+    int64_t limit = x->o->max_tokens ? x->o->max_tokens : TEXT_TOKENS;
     x->capacity = (int)(x->max_tokens < limit ? x->max_tokens : limit);
     if (x->min_batch > BATCH)
         return problem(QKV_USAGE, "the model needs at least %lld sentences at a time; %d is the most",
                        (long long)x->min_batch, BATCH);
-    if (x->capacity < 2 || x->min_tokens > DEFAULT_TOKENS * 64)
+    if (x->capacity < 2 || x->min_tokens > TEXT_TOKENS * 64)
         return problem(QKV_USAGE, "the model takes %lld to %lld tokens", (long long)x->min_tokens,
                        (long long)x->max_tokens);
     return 0;
@@ -111,13 +86,7 @@ static int tokenize(Embedder *x)
 static int64_t value_at(const Embedder *x, Role r, int first, int64_t b, int64_t k)
 {
     int s = first + (int)b < x->n ? first + (int)b : x->n - 1;
-    bool real = k < x->length[s];
-    switch (r) {
-    case IDS: return real ? x->ids[(size_t)s * (size_t)x->capacity + (size_t)k] : 0;
-    case MASK: return real;
-    case POSITIONS: return k;
-    default: return 0;
-    }
+    return text_value(r, x->ids + (size_t)s * (size_t)x->capacity, x->length[s], k);
 }
 
 static int set_batch(Embedder *x, int first, int64_t rows, int64_t tokens, void **memory)
@@ -137,37 +106,20 @@ static int set_batch(Embedder *x, int first, int64_t rows, int64_t tokens, void 
     return 0;
 }
 
-static void normalize(float *v, int64_t n)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)v[i] * (double)v[i];
-    for (int64_t i = 0; i < n; i++) v[i] = (float)((double)v[i] / fmax(sqrt(sum), 1e-12));
-}
-
-/* From (rows, tokens, E) or (rows, E) to the embedding of one sentence. */
-static void pool(const Embedder *x, const qkv_tensor *y, int64_t row, int length, float *out)
-{
-    int64_t width = x->width, tokens = y->rank == 3 ? y->shape[1] : 1;
-    bool cls = x->o->pool && !strcmp(x->o->pool, "cls");
-    int64_t count = y->rank == 2 || cls ? 1 : length;
-    for (int64_t k = 0; k < width; k++) {
-        double sum = 0;
-        for (int64_t t = 0; t < count; t++) sum += tensor_number(y, (row * tokens + t) * width + k);
-        out[k] = (float)(sum / (double)count);
-    }
-    normalize(out, width);
-}
-
-/* The first output that can be an embedding. */
+/* The output that is an embedding. */
 static int find_output(Embedder *x, int64_t rows, int64_t tokens, qkv_tensor *y)
 {
+    enum { MOST = 64 };
     qkv_error e;
-    for (int rank = 3; rank >= 2; rank--)
-        for (int i = 0; i < qkv_model_output_count(x->m.model); i++) {
-            if (qkv_session_output(x->m.session, i, y, &e)) return problem_of(&e);
-            if (y->rank == rank && y->shape[0] == rows && (rank == 2 || y->shape[1] == tokens)) return 0;
-        }
-    return problem(QKV_USAGE, "no output of the model is (batch, tokens, E) or (batch, E)");
+    int rank[MOST], n = qkv_model_output_count(x->m.model);
+    for (int i = 0; i < n && i < MOST; i++) {
+        if (qkv_session_output(x->m.session, i, y, &e)) return problem_of(&e);
+        bool fits = y->rank > 1 && y->shape[0] == rows && (y->rank == 2 || y->shape[1] == tokens);
+        rank[i] = fits ? y->rank : 0;
+    }
+    int found = text_output(rank, n < MOST ? n : MOST);
+    if (found < 0) return problem(QKV_USAGE, "no output of the model is (batch, tokens, E) or (batch, E)");
+    return qkv_session_output(x->m.session, found, y, &e) ? problem_of(&e) : 0;
 }
 
 static int run_batch(Embedder *x, int first, int count)
@@ -186,7 +138,10 @@ static int run_batch(Embedder *x, int first, int count)
     if (!code) {
         x->width = y.shape[y.rank - 1];
         if (!x->out) x->out = must(calloc((size_t)x->n * (size_t)x->width + 1, sizeof *x->out));
-        for (int b = 0; b < count; b++) pool(x, &y, b, x->length[first + b], x->out + (int64_t)(first + b) * x->width);
+        Tensor t = tensor_from(&y);
+        bool cls = x->o->pool && !strcmp(x->o->pool, "cls");
+        for (int b = 0; b < count; b++)
+            text_pool(&t, b, x->length[first + b], cls, x->out + (int64_t)(first + b) * x->width);
     }
     for (int r = 0; r < ROLES; r++) free(memory[r]);
     return code;

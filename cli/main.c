@@ -20,6 +20,7 @@ const CommandGroup command_groups[] = {
       &command_pack}},
     {"Train a model", {&command_train}},
     {"Text and vision", {&command_generate, &command_embed, &command_classify, &command_segment}},
+    {"Serve models", {&command_serve}},
     {"Help", {&command_help}},
     {0},
 };

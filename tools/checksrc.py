@@ -19,19 +19,20 @@ FLOAT = r'\s*\((?:[^;"]|' + STRING + r')*?"(?:\\.|[^"\\\n])*?(?<!%)%[-+#0*\d.]*[
 
 # name, what the code may not have (comments are left out), folders, files that may, why and what to use instead
 BANNED = [
-    ("strtod", r"\b(?:strto(?:d|f|ld)|atof)\s*\(", ["src"], NUMBER, LOCALE.format("parse_double")),
-    ("strtol", r"\b(?:strto(?:l|ll|imax)|ato(?:i|l|ll))\s*\(", ["src"], [],
+    ("strtod", r"\b(?:strto(?:d|f|ld)|atof)\s*\(", ["src", "serve"], NUMBER, LOCALE.format("parse_double")),
+    ("strtol", r"\b(?:strto(?:l|ll|imax)|ato(?:i|l|ll))\s*\(", ["src", "serve"], [],
      "use parse_int of base/number.h, which saturates"),
-    ("printf of a double", r"\b(?:[fd]|sn?|as)?printf" + FLOAT, ["src"], NUMBER, LOCALE.format("text_printf")),
-    ("vprintf", r"\bv(?:[fd]|sn?|as)?printf\s*\(", ["src"], NUMBER, LOCALE.format("text_vprintf")),
-    ("scanf of a double", r"\b[fs]?scanf" + FLOAT, ["src"], [], LOCALE.format("parse_double")),
-    ("ctype.h", r"<w?ctype\.h>", ["src"], [], LOCALE.format("is_alpha, is_digit, to_lower and the like")),
-    ("strcasecmp", r"\bstrn?casecmp\s*\(|<strings\.h>", ["src"], [], LOCALE.format("same_word")),
-    ("strcoll", r"\b(?:strcoll|strxfrm)\s*\(", ["src", "cli"], [], "sorts by the user's locale; use strcmp"),
-    ("options of the command", STRING_WITH + r"--[a-z]", ["src", "vision"], [],
+    ("printf of a double", r"\b(?:[fd]|sn?|as)?printf" + FLOAT, ["src", "serve"], NUMBER, LOCALE.format("text_printf")),
+    ("vprintf", r"\bv(?:[fd]|sn?|as)?printf\s*\(", ["src", "serve"], NUMBER, LOCALE.format("text_vprintf")),
+    ("scanf of a double", r"\b[fs]?scanf" + FLOAT, ["src", "serve"], [], LOCALE.format("parse_double")),
+    ("ctype.h", r"<w?ctype\.h>", ["src", "serve"], [], LOCALE.format("is_alpha, is_digit, to_lower and the like")),
+    ("strcasecmp", r"\bstrn?casecmp\s*\(|<strings\.h>", ["src", "serve"], [], LOCALE.format("same_word")),
+    ("strcoll", r"\b(?:strcoll|strxfrm)\s*\(", ["src", "serve", "cli"], [], "sorts by the user's locale; use strcmp"),
+    ("options of the command", STRING_WITH + r"--[a-z]", ["src", "vision", "serve"], [],
      "the library knows no command line: say what is wanted, and let hint() of cli/term.c name the option"),
-    ("JSON as text", r'\\"[A-Za-z_]+\\"\s*:', ["src", "vision"], [], "use jw_put and the rest of base/jsonw.h"),
-    ("setlocale", r"\bsetlocale\s*\(", ["src", "cli"], [],
+    ("JSON as text", r'\\"[A-Za-z_]+\\"\s*:', ["src", "vision", "serve"], [],
+     "use jw_put and the rest of base/jsonw.h"),
+    ("setlocale", r"\bsetlocale\s*\(", ["src", "serve", "cli"], [],
      "the locale belongs to the program that embeds us; the command stays in the \"C\" locale, so that its printf "
      "writes points"),
 ]
@@ -45,7 +46,7 @@ def code(path):
 
 
 def main():
-    paths = [p for folder in ("src", "vision", "cli") for p in sorted((ROOT / folder).rglob("*"))
+    paths = [p for folder in ("src", "vision", "serve", "cli") for p in sorted((ROOT / folder).rglob("*"))
              if p.suffix in (".c", ".h", ".def")]
     files = {str(p.relative_to(ROOT)): code(p) for p in paths}
     checks = []

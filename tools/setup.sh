@@ -25,6 +25,7 @@ module:libutf8proc      libutf8proc-dev  utf8proc-devel      libutf8proc utf8pro
 module:libpcre2-8       libpcre2-dev     pcre2-devel         pcre2       pcre2
 "
 onednn="header:oneapi/dnnl/dnnl.h  libdnnl-dev  onednn-devel  onednn     onednn" # optional: faster convolutions
+microhttpd="module:libmicrohttpd  libmicrohttpd-dev  libmicrohttpd-devel  libmicrohttpd  libmicrohttpd" # optional: qkv serve
 cmocka="module:cmocka   libcmocka-dev    libcmocka-devel     cmocka      cmocka"
 chromium="program:chromium chromium        chromium            chromium    chromium"
 python="
@@ -120,7 +121,9 @@ case "${1:-}" in
   build)
     install_missing "$build"
     found header:oneapi/dnnl/dnnl.h || { can_install && install_missing "$onednn"; } ||
-      echo "no oneDNN (Debian: libdnnl-dev): some convolutions run on loops of qkv's own, slower" >&2 ;;
+      echo "no oneDNN (Debian: libdnnl-dev): some convolutions run on loops of qkv's own, slower" >&2
+    found module:libmicrohttpd || { can_install && install_missing "$microhttpd"; } ||
+      echo "no libmicrohttpd (Debian: libmicrohttpd-dev): there is no qkv serve" >&2 ;;
   check)
     install_missing "$cmocka"
     [ ! -e .git ] || git config core.hooksPath >/dev/null || git config core.hooksPath .githooks || true

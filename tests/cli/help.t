@@ -36,6 +36,9 @@ Text and vision
   classify    Classify images
   segment     Find every instance of a text in an image
 
+Serve models
+  serve       Serve models over HTTP, without computing padding
+
 Help
   help        Print help
 
@@ -100,6 +103,9 @@ Text and vision
   embed       Embed sentences and print how similar they are
   classify    Classify images
   segment     Find every instance of a text in an image
+
+Serve models
+  serve       Serve models over HTTP, without computing padding
 
 Help
   help        Print help
@@ -228,6 +234,6 @@ usage: qkv verify MODEL [OTHER] [options]
 
 Prints for each output the largest absolute and relative difference, the largest difference as a
 fraction of the largest expected value, the cosine, and where the largest difference is. The exit
-$ for c in '' inspect run verify prove bench generate embed classify segment rewrite graph generalize check convert extract joint train quantize pack backends report compare help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
+$ for c in '' inspect run verify prove bench generate embed classify segment rewrite graph generalize check convert extract joint train quantize pack backends report compare serve help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-50
+52

@@ -5,4 +5,4 @@ cd "$(dirname "$0")/../../man" || exit 1
 case $1 in /*) qkv=$1 ;; *) qkv=$OLDPWD/$1 ;; esac
 "$qkv" help --man >qkv.1
 for c in inspect run verify prove bench generate embed classify segment rewrite graph generalize check convert extract \
-  joint train quantize pack backends report compare help; do "$qkv" help $c --man >qkv-$c.1; done
+  joint train quantize pack backends report compare serve help; do "$qkv" help $c --man >qkv-$c.1; done

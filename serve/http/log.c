@@ -1,0 +1,54 @@
+/* The access log: a JSON object a line, on stderr, when an exchange has ended. */
+#include <netdb.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/jsonw.h"
+#include "base/number.h"
+#include "serve/http/impl.h"
+
+static void put_time(Buf *line)
+{
+    struct timespec now;
+    struct tm t;
+    char text[64];
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &t);
+    text_printf(text, sizeof text, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", t.tm_year + 1900, t.tm_mon + 1, t.tm_mday,
+                t.tm_hour, t.tm_min, t.tm_sec, now.tv_nsec / 1000000);
+    jw_put(line, "{'time': %s", text);
+}
+
+static void put_peer(const Exchange *x, Buf *line)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    char host[NI_MAXHOST] = "unix";
+    const struct sockaddr *a = info ? info->client_addr : NULL;
+    if (a && a->sa_family != AF_UNIX)
+        getnameinfo(a, a->sa_family == AF_INET6 ? 28 : 16, host, sizeof host, NULL, 0, NI_NUMERICHOST);
+    jw_text(line, "peer", host);
+}
+
+void log_exchange(const Exchange *x, double now)
+{
+    Buf line = {0};
+    const Call *c = x->call;
+    put_time(&line);
+    put_peer(x, &line);
+    jw_put(&line, "'method': %s, 'path': %s, 'status': %d", x->method, x->url ? x->url : "", x->status);
+    if (x->index >= 0) jw_text(&line, "model", engine_source(x->server->engine, x->index)->name);
+    jw_put(&line, "'bytes_in': %llu, 'bytes_out': %llu", (unsigned long long)x->body.len,
+           (unsigned long long)x->answer.len);
+    if (c) jw_int(&line, "items", c->n);
+    if (c && c->started > 0)
+        jw_put(&line, "'queue_ms': %.3f, 'run_ms': %.3f", (c->started - c->submitted) * 1e3,
+               (c->ended - c->started) * 1e3);
+    if (x->received > 0) jw_put(&line, "'total_ms': %.3f", (now - x->received) * 1e3);
+    if (*x->error) jw_text(&line, "error", x->error);
+    jw_put(&line, "}");
+    buf_puts(&line, "\n");
+    if (!line.failed && write(STDERR_FILENO, line.data, line.len) < 0)
+        line.failed = true; /* there is no place to say so */
+    buf_free(&line);
+}
