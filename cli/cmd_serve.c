@@ -322,6 +322,10 @@ const Command command_serve = {
                                       .workers = 1,
                                       .timeout = 60,
                                       .idle_timeout = 60},
-    .options = {{own}, {dtype_option, AT(model)}, {run_options, AT(model)}, {cache_option, AT(model)}, {common_options}},
+    .options = {{own},
+                {dtype_option, AT(model)},
+                {run_options, AT(model)},
+                {cache_option, AT(model)},
+                {common_options}},
     .run = cmd_serve,
 };

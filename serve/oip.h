@@ -1,9 +1,9 @@
 /* The Open Inference Protocol, version 2, as bytes: requests and answers of v2/models/NAME/infer with tensors as JSON
  * or as binary data after it, and the descriptions of server and model.
  *
- *     Infer *r = infer_read(model, body, size, header, err);     header: of Inference-Header-Content-Length, or INFER_JSON
+ *     Infer *r = infer_read(model, body, size, header, err);     header: its bytes of JSON, or INFER_JSON
  *     ... engine_submit(e, 0, &r->call, ...) ...                 whose take is infer_take
- *     infer_write(r, "minilm", &out, &json, err);                json: bytes of JSON before binary data; 0: there is none
+ *     infer_write(r, "minilm", &out, &json, err);                json: its bytes before binary data; 0: no such data
  *     infer_free(r);
  *
  * https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
@@ -37,6 +37,8 @@ void infer_free(Infer *r); /* NULL is fine */
 
 void oip_server(Buf *out);                                  /* GET v2 */
 void oip_model(const Model *m, const char *name, Buf *out); /* GET v2/models/NAME */
-const char *oip_datatype(DType t);                          /* "FP32"; NULL: the protocol has none */
-DType oip_dtype(const char *datatype);                      /* DT_NONE */
+/* The JSON of a request; what is wrong with it, its depth too, is the sender's (E_FORMAT). */
+struct JsonValue *request_json(const void *bytes, size_t size, Err *err);
+const char *oip_datatype(DType t);     /* "FP32"; NULL: the protocol has none */
+DType oip_dtype(const char *datatype); /* DT_NONE */
 #endif

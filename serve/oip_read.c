@@ -8,6 +8,13 @@
 
 /* ------------------------------------------------------------------ tensors as JSON */
 
+json_t *request_json(const void *bytes, size_t size, Err *err)
+{
+    json_t *root = json_read(bytes, size, "the body", err);
+    if (!root && !mem_ran_out()) err->code = E_FORMAT;
+    return root;
+}
+
 /* How many values are in arrays of arrays. */
 static size_t count_values(const json_t *v)
 {
@@ -119,7 +126,10 @@ static bool read_shape(const json_t *in, const Port *p, Tensor *t, Err *err)
             return fail(err, E_USAGE, "input '%s': size %zu is not an integer of at least 0", p->name, i);
         dim[i] = json_to_int(size);
     }
-    if (!shape_bytes(p->dtype, p->rank, dim, &bytes, err)) return within(err, "input '%s'", p->name);
+    if (!shape_bytes(p->dtype, p->rank, dim, &bytes, err)) {
+        err->code = E_USAGE;
+        return within(err, "input '%s'", p->name);
+    }
     *t = tensor_of(p->dtype, p->rank, dim, NULL);
     return true;
 }
@@ -246,7 +256,7 @@ static bool read_all(const Model *m, const char *body, size_t size, size_t heade
         return fail(err, E_USAGE, "Inference-Header-Content-Length is %zu, the body has %zu bytes", header, size);
     size_t json = header == INFER_JSON ? size : header;
     Rest rest = {body + json, size - json};
-    json_t *root = json_read(body, json, "the body", err);
+    json_t *root = request_json(body, json, err);
     TRY(root);
     bool ok = (json_is_object(root) || fail(err, E_USAGE, "the body is not a JSON object")) && read_id(root, r, err) &&
               read_parameters(root, r, err) && read_outputs(m, root, r, err) && read_inputs(m, root, r, &rest, err);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "format/json.h"
+#include "serve/oip.h"
 
 /* ------------------------------------------------------------------ the request */
 
@@ -39,7 +40,7 @@ Embeddings *embeddings_read(const void *body, size_t size, Err *err)
         return NULL;
     }
     r->arena = a;
-    r->root = json_read(body, size, "the body", err);
+    r->root = request_json(body, size, err);
     if (r->root && read_fields(r, err)) return r;
     embeddings_free(r);
     return NULL;

@@ -22,8 +22,8 @@ int64_t text_value(Role r, const int64_t *ids, int length, int64_t k);
 /* Which output embeds: the first that is (batch, tokens, E), else the first that is (batch, E). rank: of each of n
  * outputs, 0 where its first sizes are others. -1: none. */
 int text_output(const int *rank, int n);
-/* out (E): row `row` of y, (rows, tokens, E) or (rows, E), scaled to length 1. Of tokens: the mean of the first `length`,
- * or with cls the first one. */
+/* out (E): row `row` of y, (rows, tokens, E) or (rows, E), scaled to length 1. Of tokens: the mean of the first
+ * `length`, or with cls the first one. */
 void text_pool(const Tensor *y, int64_t row, int64_t length, bool cls, float *out);
 void text_normalize(float *v, int64_t n);
 /* A tensor of the interface, as the library's rooms have them. */

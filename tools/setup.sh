@@ -25,7 +25,7 @@ module:libutf8proc      libutf8proc-dev  utf8proc-devel      libutf8proc utf8pro
 module:libpcre2-8       libpcre2-dev     pcre2-devel         pcre2       pcre2
 "
 onednn="header:oneapi/dnnl/dnnl.h  libdnnl-dev  onednn-devel  onednn     onednn" # optional: faster convolutions
-microhttpd="module:libmicrohttpd  libmicrohttpd-dev  libmicrohttpd-devel  libmicrohttpd  libmicrohttpd" # optional: qkv serve
+microhttpd="module:libmicrohttpd libmicrohttpd-dev libmicrohttpd-devel libmicrohttpd libmicrohttpd" # for qkv serve
 cmocka="module:cmocka   libcmocka-dev    libcmocka-devel     cmocka      cmocka"
 chromium="program:chromium chromium        chromium            chromium    chromium"
 python="
@@ -149,6 +149,11 @@ case "${1:-}" in
       echo "no chromium: tests/python/test_report_page.py is skipped" >&2
     [ -z "$(pip_missing axe_core_python)" ] || pip_install axe-core-python ||
       echo "no axe-core: a test of tests/python/test_report_page.py is skipped" >&2
+    # qkv serve is asked by clients that others wrote; tritonclient's own needs would change ml_dtypes
+    [ -z "$(pip_missing openai)" ] || pip_install openai || echo "no openai: a test of tests/python/test_serve.py is skipped" >&2
+    [ -z "$(pip_missing tritonclient)" ] ||
+      { pip_install geventhttpclient python-rapidjson && pip_install --no-deps tritonclient; } ||
+      echo "no tritonclient: a test of tests/python/test_serve.py is skipped" >&2
     [ -z "$(pip_missing openvino)" ] || pip_install openvino
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
   *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;

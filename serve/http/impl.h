@@ -79,6 +79,7 @@ struct Server {
     size_t bodies;    /* bytes of bodies in memory */
     atomic_bool draining;
     double stopped; /* when that began */
+    double looked;  /* when all connections were last looked at */
 };
 
 /* listen.c: sockets that listen; -1 after an error. */

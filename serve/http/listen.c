@@ -18,6 +18,10 @@ static bool split(const char *address, char *host, size_t size, const char **por
     const char *colon = strrchr(address, ':');
     size_t n = colon ? (size_t)(colon - address) : 0;
     if (!n || n >= size || !colon[1]) return fail(err, E_USAGE, "'%s' is not HOST:PORT, as 127.0.0.1:8000", address);
+    const char *end;
+    int64_t number = parse_int(colon + 1, &end);
+    if (*end || !is_digit(colon[1]) || number > 65535)
+        return fail(err, E_USAGE, "'%s' is not a port: 0 to 65535", colon + 1);
     bool bracket = address[0] == '[' && colon[-1] == ']';
     text_printf(host, size, "%.*s", (int)n - 2 * bracket, address + bracket);
     *port = colon + 1;

@@ -15,8 +15,8 @@
 #include "base/number.h"
 #include "serve/http/impl.h"
 
-enum { CONNECTION_MEMORY = 16 << 10, BODIES = 8, SPARE_FILES = 64, MOST_POLLED = 1024 };
-static const double grace = 0.3; /* seconds that a connection without a request is left open when the server stops */
+enum { CONNECTION_MEMORY = 16 << 10, BODIES = 8, SPARE_FILES = 64, MOST_POLLED = 1024, LONG_BODY = 64 << 20 };
+static const double grace = 0.3; /* seconds that a quiet connection is left open where it will be closed */
 
 /* ------------------------------------------------------------------ links */
 
@@ -96,6 +96,7 @@ static void on_completed(void *user, struct MHD_Connection *c, void **context, e
     (void)c, (void)why;
     if (!x) return;
     double now = seconds_now();
+    if (!x->status) x->status = 499; /* the request was never complete */
     metrics_request(s->metrics, x->index, route_endpoint(x->path), x->status, x->received > 0 ? now - x->received : 0);
     if (s->o.log) log_exchange(x, now);
     pthread_mutex_lock(&s->lock);
@@ -141,11 +142,12 @@ static bool is_allowed(const Exchange *x)
     return same_word(word, scheme) && same_secret(given + sizeof scheme - 1, token);
 }
 
-static bool has_body(const Exchange *x)
+/* A client hears why it is refused after it has sent its body; at once, which ends the connection, where that would be
+ * long, or where nothing says where it ends. */
+static bool not_to_be_read(const Exchange *x)
 {
     const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Length");
-    return (length && strcmp(length, "0")) ||
-           MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Transfer-Encoding");
+    return x->status == 400 || (length && parse_int(length, NULL) > LONG_BODY);
 }
 
 static void check_length(Exchange *x)
@@ -185,7 +187,7 @@ static void look_at_head(Exchange *x)
 static void take_body(Exchange *x, const char *data, size_t n)
 {
     Server *s = x->server;
-    if (x->too_large || x->too_many) return;
+    if (x->status || x->too_large || x->too_many) return;
     if (x->body.len + n > s->o.max_body) x->too_large = true;
     else {
         pthread_mutex_lock(&s->lock);
@@ -243,7 +245,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         *context = x = exchange_new(user, c, url, method);
         if (!x) return MHD_NO;
         look_at_head(x);
-        return x->status && has_body(x) ? send_answer(x) : MHD_YES; /* which ends the connection */
+        return x->status && not_to_be_read(x) ? send_answer(x) : MHD_YES;
     }
     if (*size) {
         take_body(x, data, *size);
@@ -344,11 +346,26 @@ static void shut(Link *l)
     l->shut = true;
 }
 
-/* Nothing came for too long, or not all of a request; an answer that its client does not read. */
+/* Bytes that nothing has read yet: 1; none: 0; none, and none will come: -1. */
+static int unread(const Link *l)
+{
+    char c;
+    ssize_t n = recv(l->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n > 0 ? 1 : n == 0 ? -1 : 0;
+}
+
+/* Nothing came for too long, or not all of a request; an answer that its client does not read; a client that closed its
+ * end in the middle of a request, which libmicrohttpd may leave open. */
 static void shut_slow(Server *s, double now)
 {
-    for (Link *l = s->link; l; l = l->next)
-        if (l->state != LINK_WAITING && now - l->since > s->o.idle_timeout) shut(l);
+    bool look = now - s->looked > 0.5;
+    if (look) s->looked = now;
+    for (Link *l = s->link; l; l = l->next) {
+        double quiet = now - l->since;
+        if (l->state == LINK_WAITING) continue;
+        bool cut = look && l->state != LINK_WRITING && quiet > grace && unread(l) < 0;
+        if (cut || quiet > s->o.idle_timeout) shut(l);
+    }
 }
 
 /* Requests whose clients have closed their end. Pinned, they are not resumed, and so not freed, while they are
@@ -407,19 +424,12 @@ static void take_rest(const Front *f)
     close(f->fd);
 }
 
-/* Has its next request arrived, though none of it was read? */
-static bool has_bytes(const Link *l)
-{
-    char c;
-    return recv(l->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
 static bool anything_open(Server *s, bool all)
 {
     double now = seconds_now();
     pthread_mutex_lock(&s->lock);
     for (Link *l = s->link; l; l = l->next)
-        if (all || (l->state == LINK_IDLE && now - l->since > grace && now - s->stopped > grace && !has_bytes(l)))
+        if (all || (l->state == LINK_IDLE && now - l->since > grace && now - s->stopped > grace && unread(l) < 1))
             shut(l);
     bool open = s->nlink || s->loads;
     pthread_mutex_unlock(&s->lock);

@@ -1,4 +1,4 @@
-/* The engine of qkv serve: runs that requests share, budgets, priorities, limits, cancelling, loading again, stopping. */
+/* The engine of qkv serve: runs that requests share, budgets, priorities, limits, cancelling, loading, stopping. */
 #include "unit.h"
 #include <math.h>
 #include <pthread.h>
