@@ -70,7 +70,7 @@ build-asan/build.ninja:
 asan-build: build-asan/build.ninja
 	@ninja -C build-asan
 
-# Threads of our own in place of OpenMP's, which ThreadSanitizer does not see into; only the programs that start threads.
+# Threads of our own, as ThreadSanitizer does not see into OpenMP's; only the programs that start threads.
 build-tsan/build.ninja:
 	@tools/setup.sh build
 	@tools/setup.sh check

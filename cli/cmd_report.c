@@ -162,7 +162,7 @@ static const Option own[] = {
              "written completely or not at all."},
     {"no-run", FLAG, AT(no_run), .help = "Leave out time and memory: the model is not run."},
     {"no-prove", FLAG, AT(no_prove),
-     .help = "Do not evaluate the replacements: the page then has no differences between the two sides of each replacement."},
+     .help = "Do not evaluate the replacements: the page then does not show how far their two sides differ."},
     {"runs", INTEGER, AT(runs), .arg = "N", .min = 1, .max = 100000,
      .help = "Number of profiled runs, after three others (default 5)."},
     {"rules", MANY, AT(rules), .arg = "FILE", .help = "Read more rules, as qkv rewrite does. May be given many times."},

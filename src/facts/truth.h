@@ -15,7 +15,7 @@ typedef struct Truth {
 
 /* part[0 .. count): (v != 0) == wanted where all of them hold and only there. 0: v is not made that way. */
 int truth_parts(const Value *v, bool wanted, Truth part[2]);
-/* Does the mask v let a key through only where `all` does? Both are broadcast alike; where(c, x, y) is the mask x, and y
- * where c hides a key. False: it does not show. */
+/* Does the mask v let a key through only where `all` does? Both are broadcast alike; where(c, x, y) is the mask x, and
+ * y where c hides a key. False: it does not show. */
 bool truth_within(const Value *v, const Value *all);
 #endif

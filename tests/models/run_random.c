@@ -379,7 +379,8 @@ static bool make(Making *m, uint64_t seed)
     for (int k = 0; k < outputs; k++) {
         char name[16];
         snprintf(name, sizeof name, "output_%d", k);
-        if (!graph_add_output(m->g, name, !k && fits(m->v[m->n - 1], 'F') ? m->v[m->n - 1] : pick(m, 'F'), &err)) abort();
+        Value *last = m->v[m->n - 1];
+        if (!graph_add_output(m->g, name, !k && fits(last, 'F') ? last : pick(m, 'F'), &err)) abort();
     }
     const Value *square = callf(m, "aten.square.default(%%%s)", m->g->output[0].value->name),
                 *loss = square ? callf(m, "aten.mean.default(%%%s)", square->name) : NULL;
@@ -548,7 +549,8 @@ static Tensor tensor_at(qkv_session *s, int k)
     return t;
 }
 
-static void compare_gradients(Case *c, qkv_session *plain, qkv_session *s, int outputs, int size, char *why, size_t room)
+static void compare_gradients(Case *c, qkv_session *plain, qkv_session *s, int outputs, int size, char *why,
+                              size_t room)
 {
     if (!run(c, plain, size, why, room) || !run(c, s, size, why, room)) return;
     for (int k = 0; k < outputs; k++) {
@@ -621,7 +623,8 @@ static bool one_seed(uint64_t seed, const char *folder, bool print)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"runs", 1, NULL, 'r'}, {"seed", 1, NULL, 's'}, {"print", 0, NULL, 'p'}, {0}};
+    static const struct option options[] = {
+        {"runs", 1, NULL, 'r'}, {"seed", 1, NULL, 's'}, {"print", 0, NULL, 'p'}, {0}};
     int runs = 100, made = 0;
     uint64_t seed = 1;
     bool print = false;
