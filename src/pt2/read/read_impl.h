@@ -35,6 +35,7 @@ typedef struct Import {
     Require *guard;         /* as read, for require_guards; where: its text */
     int nguard;
     const SourceWatch *watch; /* NULL: the first problem ends the import */
+    int nresults;             /* outputs so far, without gradients */
     bool in_body;             /* g is what a loop or branch of the file's graph runs */
     Err *err;
 } Import;

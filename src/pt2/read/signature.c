@@ -153,9 +153,7 @@ bool add_input(Import *im, Scope *s, const json_t *spec)
 static bool add_output(Import *im, Value *v)
 {
     char name[32];
-    int results = 0;
-    for (int i = 0; i < im->g->noutput; i++) results += !im->g->output[i].gradient_of;
-    snprintf(name, sizeof name, "output_%d", results);
+    snprintf(name, sizeof name, "output_%d", im->nresults++);
     return v && graph_add_output(im->g, name, v, im->err);
 }
 
