@@ -58,9 +58,11 @@ def leaves(tree, prefix=""):
 
 
 def tensors(out):
+    """Tensors, and numbers as tensors of rank 0."""
     import torch
-    return {f"output_{i}": x.detach().contiguous().clone()
-            for i, x in enumerate(y for y in torch.utils._pytree.tree_leaves(out) if isinstance(y, torch.Tensor))}
+    found = [y for y in torch.utils._pytree.tree_leaves(out) if isinstance(y, (torch.Tensor, bool, int, float))]
+    return {f"output_{i}": torch.as_tensor(x, dtype=torch.float64 if isinstance(x, float) else None)
+            .detach().contiguous().clone() for i, x in enumerate(found)}
 
 
 def copies(tree):
