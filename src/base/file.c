@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/mem.h"
+#include "base/number.h"
 
 static _Thread_local bool copying;
 static _Thread_local NamedBytes given;
@@ -237,18 +238,28 @@ static char *temporary_name(const char *target)
 
 enum { STALE_S = 3600 };
 
+/* ".qkv-PID-SERIAL.tmp" */
+static bool is_temporary(const char *name, pid_t *pid)
+{
+    static const char begin[] = ".qkv-";
+    const char *at = name + sizeof begin - 1;
+    if (strncmp(name, begin, sizeof begin - 1) || !is_digit(*at)) return false;
+    *pid = (pid_t)parse_int(at, &at);
+    if (*at != '-' || !is_digit(at[1])) return false;
+    parse_int(at + 1, &at);
+    return !strcmp(at, ".tmp");
+}
+
 /* Is it a temporary file that a process of this user left when it was killed? Its process is gone, or has our number
  * but wrote it before we wrote anything (in containers every process has the same number); and its age excludes a
  * process of another machine on a shared disk. */
 static bool stale(int folder, const char *name, time_t began)
 {
     struct stat st;
-    long pid;
-    unsigned serial;
-    int end = 0;
-    if (sscanf(name, ".qkv-%ld-%u.tmp%n", &pid, &serial, &end) != 2 || !end || name[end]) return false;
+    pid_t pid;
+    if (!is_temporary(name, &pid)) return false;
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) return false;
-    bool gone = pid == (long)getpid() ? st.st_mtime < began : kill((pid_t)pid, 0) && errno == ESRCH;
+    bool gone = pid == getpid() ? st.st_mtime < began : kill(pid, 0) && errno == ESRCH;
     return gone && time(NULL) - st.st_mtime > STALE_S;
 }
 

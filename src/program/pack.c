@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/vec.h"
 #include "base/version.h"
 #include "format/packfile.h"
@@ -253,18 +254,19 @@ static void put_weights(Packer *k)
     jw_open(b, "packed", '[');
     const char *line = k->packed.data, *end;
     for (; line && *line; line = end + 1) {
-        int blob, which, rounded, at = 0;
-        long long from, K, N, rs, cs;
+        enum { BLOB, WEIGHT, AT, K_SIZE, N_SIZE, ROW, COLUMN, ROUNDED, NUMBERS };
+        int64_t v[NUMBERS];
         end = strchr(line, '\n');
-        sscanf(line, "%d %d %lld %lld %lld %lld %lld %d %n", &blob, &which, &from, &K, &N, &rs, &cs, &rounded, &at);
+        for (int i = 0; i < NUMBERS; i++) v[i] = parse_int(line, &line);
+        line += *line == ' ';
         Buf layout = {0};
-        buf_add(&layout, line + at, (size_t)(end - line - at));
+        buf_add(&layout, line, (size_t)(end - line));
         jw_line(b);
-        jw_put(b, "{'weight': %d, 'at': %lld, 'k': %lld, 'n': %lld, 'row': %lld, 'column': %lld", which, from, K, N, rs,
-               cs);
-        jw_bool(b, "rounded", rounded);
+        jw_put(b, "{'weight': %lld, 'at': %lld, 'k': %lld, 'n': %lld, 'row': %lld, 'column': %lld", (long long)v[WEIGHT],
+               (long long)v[AT], (long long)v[K_SIZE], (long long)v[N_SIZE], (long long)v[ROW], (long long)v[COLUMN]);
+        jw_bool(b, "rounded", v[ROUNDED] != 0);
         jw_take(b, "layout", &layout);
-        put_place(b, &k->blobs.blob[blob]);
+        put_place(b, &k->blobs.blob[v[BLOB]]);
     }
     jw_close(b, "]");
     jw_line(b);
