@@ -123,4 +123,4 @@ release:
 	@tools/release.sh "$(VERSION)"
 
 clean:
-	@rm -rf build build-asan build-tsan build-wheel* build-release dist
+	@rm -rf build build-asan build-tsan build-small build-wheel* build-release dist

@@ -262,8 +262,9 @@ static void put_weights(Packer *k)
         Buf layout = {0};
         buf_add(&layout, line, (size_t)(end - line));
         jw_line(b);
-        jw_put(b, "{'weight': %lld, 'at': %lld, 'k': %lld, 'n': %lld, 'row': %lld, 'column': %lld", (long long)v[WEIGHT],
-               (long long)v[AT], (long long)v[K_SIZE], (long long)v[N_SIZE], (long long)v[ROW], (long long)v[COLUMN]);
+        jw_open(b, NULL, '{');
+        static const char *const names[NUMBERS] = {NULL, "weight", "at", "k", "n", "row", "column"};
+        for (int i = WEIGHT; i < ROUNDED; i++) jw_int(b, names[i], v[i]);
         jw_bool(b, "rounded", v[ROUNDED] != 0);
         jw_take(b, "layout", &layout);
         put_place(b, &k->blobs.blob[v[BLOB]]);
