@@ -3,7 +3,7 @@
 # built; what came of it is copied into dist/, and then the commit and its tag are brought here. Nothing is pushed.
 #
 #   tools/release.sh 0.2.0            tag v0.2.0, and in dist/: wheels, deb, source archive, SBOM, SHA256SUMS, and
-#                                     abidiff.txt: the library against the last tag's (where abidiff is installed)
+#                                     abidiff.txt: the interface against the last tag's
 #   tools/release.sh --try 0.2.0      the same without a tag, and the commit stays in the clone
 #
 # WHEELS are the targets of tools/wheels.py: "linux-x86_64 linux-aarch64".
@@ -36,14 +36,14 @@ mkdir -p build-wheel dist
 make --no-print-directory deb
 said=$(build/qkv --version)
 [[ $said == "qkv $version "* ]] || die "the command says '$said', expected version $version"
-tools/setup.sh wheel
+tools/setup.sh release
 targets=${WHEELS:-linux-x86_64 linux-aarch64}
 [[ $targets != *aarch64* ]] || tools/aarch64.sh --fetch
 tools/wheels.py $targets
 build-wheel/venv/bin/python -c 'import mesonpy; mesonpy.build_sdist("dist")'
 unzip -p "dist/qkv-$version-py3-none-manylinux_2_28_x86_64.whl" '*.cdx.json' >"dist/qkv-$version.cdx.json"
-tools/abi.sh >dist/abidiff.txt ||
-  echo "release: the interface changed since the last tag, or was not compared: dist/abidiff.txt" >&2
+tools/abi.sh >dist/abidiff.txt 2>&1 ||
+  echo "release: programs built for the last tag may not run, or nothing was compared: dist/abidiff.txt" >&2
 (cd dist && rm -f SHA256SUMS && sha256sum -- * >SHA256SUMS)
 mkdir -p "$here/dist"
 cp dist/* "$here/dist"

