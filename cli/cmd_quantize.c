@@ -11,7 +11,7 @@ typedef struct QuantizeOptions {
     Common common;
     ModelOptions model;
     WriteOptions write;
-    const char *data, *calibration, *target;
+    const char *data, *calibration, *target, *budget;
     double percentile, smooth;
     List skip;
     int64_t batch, seed;
@@ -30,12 +30,18 @@ static int on_batch(void *user, long long done, long long total)
 
 static void tell_sites(json_t *report)
 {
-    Table *t = table_new("llll");
+    const bool measured = json_object_get(report, "budget") != NULL;
+    Table *t = table_new(measured ? "lllrrrl" : "llll");
     size_t i;
     json_t *x;
     table_cell(t, "node");
     table_cell(t, "kind");
     table_cell(t, "quantized");
+    if (measured) {
+        table_cell(t, "loss alone");
+        table_cell(t, "float ms");
+        table_cell(t, "integer ms");
+    }
     table_cell(t, "why not");
     json_array_foreach(json_object_get(report, "sites"), i, x)
     {
@@ -43,6 +49,12 @@ static void tell_sites(json_t *report)
         table_cell(t, "%s", text_at(x, "node"));
         table_cell(t, "%s", text_at(x, "kind"));
         table_cell(t, "%s", why ? "no" : "yes");
+        for (int k = 0; measured && k < 3; k++) {
+            static const char *const keys[] = {"loss", "float_ms", "integer_ms"};
+            json_t *value = json_object_get(x, keys[k]);
+            if (value) table_cell(t, k ? "%.3f" : "%.3g", json_number_value(value));
+            else table_cell(t, "%s", "");
+        }
         table_cell(t, "%s", why ? why : "");
     }
     table_print(t);
@@ -79,6 +91,13 @@ static void tell(const QuantizeOptions *o, json_t *report)
         return;
     }
     if (o->explain) tell_sites(report);
+    json_t *budget = json_object_get(report, "budget");
+    if (budget)
+        show("%s: %.6g with all layers quantized, %.6g with %d of them left in floats (limit %.6g)\n",
+             text_at(budget, "metric"), json_number_value(json_object_get(budget, "all")),
+             json_number_value(json_object_get(budget, "reached")),
+             (int)json_integer_value(json_object_get(budget, "kept")),
+             json_number_value(json_object_get(budget, "limit")));
     show("%d quantized, %d left in floats, %d weights of 8 bits (target %s, %s)\n",
          (int)json_integer_value(json_object_get(report, "quantized")),
          (int)json_integer_value(json_object_get(report, "left")),
@@ -122,7 +141,8 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
                                  .progress = on_batch,
                                  .progress_user = &progress,
                                  .smooth = o->smooth,
-                                 .correct = o->correct};
+                                 .correct = o->correct,
+                                 .budget = o->budget};
     qkv_model *made = qkv_model_quantize(m, &call, &text, &e);
     progress_end(&progress);
     WriteOptions write = o->write;
@@ -144,10 +164,10 @@ static int cmd_quantize(const void *options)
     qkv_model *m = NULL;
     NamedTensors data = {0};
     if (!o->write.output) return problem(QKV_USAGE, "quantize needs -o FILE");
-    if (o->dynamic && o->data && o->smooth <= 0 && !o->correct)
+    if (o->dynamic && o->data && o->smooth <= 0 && !o->correct && !o->budget)
         return problem(
             QKV_USAGE,
-            "--dynamic finds its scales in each run: leave --calibrate out, or give --smooth or --correct-biases, too");
+            "--dynamic finds its scales in each run: leave --calibrate out, or give --smooth, --correct-biases or --budget, too");
     int code = model_can_write(&o->write);
     if (!code && o->data) code = named_open(o->data, &data);
     if (!code && o->data && !data.n) code = problem(QKV_USAGE, "%s: the file has no tensors", o->data);
@@ -187,6 +207,10 @@ static const Option own[] = {
              "looks at are those of --calibrate, with --dynamic, too (default 0: not)."},
     {"correct-biases", FLAG, AT(correct),
      .help = "Add to every bias what rounding the weights takes from the mean result over the data."},
+    {"budget", TEXT, AT(budget), .arg = "LIMIT",
+     .help = "How near to stay to the floats: cosine>=0.999, or kl<=0.01 (of the softmax of the results). Each layer is "
+             "measured, quantized alone and in time, and those that lose most for their time stay in floats, as few as "
+             "hold the limit; --explain lists the figures."},
     {"batch", INTEGER, AT(batch), .arg = "N", .min = 1, .max = 1 << 24,
      .help = "Rows of the data a run takes (default: the model's batch where it is fixed, else 32)."},
     {"seed", INTEGER, AT(seed), .arg = "N", .min = 0, .max = INT64_MAX, .help = "Of random inputs (default 0)."},

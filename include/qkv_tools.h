@@ -360,6 +360,8 @@ typedef struct qkv_quantize_options {
     double smooth; /* SmoothQuant's alpha: what is far larger in a few channels of norms moves into the weights that read
                     * them, before anything is rounded; 0: not; at most 1 */
     int correct;   /* 1: biases take up what rounding weights does to the means of results over the data */
+    const char *budget; /* "cosine>=0.999", "kl<=0.01": layers that lose more than their time is worth stay in floats,
+                         * as few as hold that over two batches; NULL: all are quantized */
 } qkv_quantize_options;
 
 /* The model with attention recognised, and its linear layers and attentions between quantizers, where the target
@@ -368,7 +370,8 @@ typedef struct qkv_quantize_options {
  * docs/QUANTIZE.md. It shares the other weights of m. NULL with QKV_USAGE for data that do not fit or are not finite,
  * with QKV_UNSUPPORTED for a model that has quantizers already, or where nothing can be quantized. options may be NULL.
  * *report (may be NULL; qkv_free it): one JSON object with target, calibration, data ("given" or "random"), batches,
- * quantized, left, weights (counts), sites [{node, kind, weight, why_not (null: it is quantized)}], points [{value,
+ * quantized, left, weights (counts), sites [{node, kind, weight, why_not (null: it is quantized), with a budget loss,
+ * float_ms, integer_ms of the layer alone}], with a budget {metric, limit, all, reached, kept}, points [{value,
  * dtype, scale, zero_point, low, high}], outputs [{output, cosine, max_abs}] against the floats over 8 batches. */
 QKV_API qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report,
                                       qkv_error *err);

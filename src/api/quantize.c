@@ -50,9 +50,10 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
     Tensor *data = NULL;
     Buf text = {0};
     if (report) *report = NULL;
-    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_quantize_options, correct, &o, options, &e) ||
+    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_quantize_options, budget, &o, options, &e) ||
         !GIVEN_TEXTS(o.names, o.n_data) || !GIVEN_LIST(o.data, o.n_data) || !GIVEN_TEXTS(o.skip, o.n_skip))
         return api_null(&e, err);
+    BudgetLimit limit = {0};
     Caller caller = {o.progress, o.progress_user};
     QuantizeRequest r = {.place = {.target = quantize_target(o.target ? o.target : "cpu"),
                                    .asymmetric = o.asymmetric != 0,
@@ -63,6 +64,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
                          .batch = o.batch,
                          .smooth = o.smooth,
                          .correct = o.correct != 0,
+                         .budget = o.budget ? &limit : NULL,
                          .seed = o.seed,
                          .threads = o.threads,
                          .progress = o.progress ? progress : NULL,
@@ -75,7 +77,8 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
         ok = fail(&e, E_USAGE, "percentile %g, expected more than 0 and at most 100", o.percentile);
     else if (!(o.smooth >= 0 && o.smooth <= 1)) ok = fail(&e, E_USAGE, "smooth %g, expected 0 to 1", o.smooth);
     else if (o.batch < 0 || o.threads < 0) ok = fail(&e, E_USAGE, "a batch or threads below 0");
-    ok = ok && (!o.n_data || take_data(m->program.graph, &o, &data, &e));
+    ok = ok && (!o.budget || budget_read(o.budget, &limit, &e)) &&
+         (!o.n_data || take_data(m->program.graph, &o, &data, &e));
     r.tensor = data;
     Graph *g = ok ? program_quantize(&m->program, &r, &text, &e) : NULL;
     qkv_model *made = g ? api_model_of(g, m->path, m, &e) : NULL;

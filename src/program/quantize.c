@@ -15,7 +15,7 @@
 #include "train/data.h"
 #include "verify/compare.h"
 
-enum { RANDOM_BATCHES = 4, COMPARED = 8 };
+enum { RANDOM_BATCHES = 4, COMPARED = 8, TRIED = 2 };
 
 typedef struct Batches {
     const QuantizeRequest *r;
@@ -309,15 +309,27 @@ static const char *kind_name(SiteKind k)
     return names[k];
 }
 
-static void put_sites(const Placement *p, const char *const *name, Buf *b)
+static void put_budget(const Budget *of, Buf *b)
+{
+    const BudgetLimit *l = &of->limit;
+    jw_put(b, "'budget': {'metric': %s, 'limit': %g, 'all': %g, 'reached': %g, 'kept': %d}", l->kl ? "kl" : "cosine",
+           budget_shown(l, l->loss), budget_shown(l, of->all), budget_shown(l, of->reached), of->kept);
+}
+
+static void put_sites(const Placement *p, const char *const *name, const Budget *budget, Buf *b)
 {
     int done = 0, left = 0;
     for (int i = 0; i < p->nsites; i++) *(p->site[i].why ? &left : &done) += 1;
     jw_put(b, "'quantized': %d, 'left': %d, 'weights': %d, 'sites': [", done, left, p->weights);
     for (int i = 0; i < p->nsites; i++) {
         jw_line(b);
-        jw_put(b, "{'node': %s, 'kind': %s, 'weight': %s, 'why_not': %s}", name[i], kind_name(p->site[i].kind),
+        jw_open(b, NULL, '{');
+        jw_put(b, "'node': %s, 'kind': %s, 'weight': %s, 'why_not': %s", name[i], kind_name(p->site[i].kind),
                p->site[i].weight, p->site[i].why);
+        if (budget && budget->site[i].tried)
+            jw_put(b, "'loss': %g, 'float_ms': %g, 'integer_ms': %g", budget->site[i].loss, budget->site[i].float_ms,
+                   budget->site[i].integer_ms);
+        jw_close(b, "}");
     }
     jw_put(b, "], 'points': [");
     for (int i = 0; i < p->npoints; i++) {
@@ -330,9 +342,36 @@ static void put_sites(const Placement *p, const char *const *name, Buf *b)
     jw_close(b, "]");
 }
 
+typedef struct Trials {
+    Batches *b;
+} Trials;
+
+static bool run_trial(void *user, Session *s, int64_t i, Err *err) { return batch_run(((Trials *)user)->b, s, i, err); }
+
+static bool tell_trial(void *user, int64_t done, int64_t total, Err *err)
+{
+    return tell(((Trials *)user)->b->r, done, total, err);
+}
+
+static bool choose_layers(Budget *of, const Graph *g, Placement *p, Batches *b, Err *err)
+{
+    Trials trials = {b};
+    *of = (Budget){.floats = g,
+                   .p = p,
+                   .limit = *b->r->budget,
+                   .threads = b->r->threads,
+                   .run = run_trial,
+                   .done = tell_trial,
+                   .user = &trials,
+                   .batches = b->n < TRIED ? b->n : TRIED};
+    leave_unseen(p);
+    return budget_choose(of, err);
+}
+
 static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, Buf *report, Err *err)
 {
     Batches b = {0};
+    Budget budget = {0};
     bool ok = (!r->correct || means(p, r, err)) && batches_open(&b, g, r, err);
     Observer way = {.how = r->how};
     int64_t looks = p->npoints ? 1 + observer_histogram(&way) : 0, compared = b.n < COMPARED ? b.n : COMPARED,
@@ -343,16 +382,19 @@ static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, 
     const char **name = mem_zeroed((size_t)p->nsites + 1, sizeof *name);
     ok = ok && (name || oom(err));
     for (int i = 0; ok && i < p->nsites; i++) name[i] = p->site[i].name;
-    ok = ok && quantize_apply(p, err) && graph_check(made, err);
+    ok = ok && (!r->budget || choose_layers(&budget, g, p, &b, err)) && quantize_apply(p, err) &&
+         graph_check(made, err);
     if (ok) {
         jw_report(report);
         jw_put(report, "'target': %s, 'calibration': %s, 'data': %s, 'batches': %lld", p->options.target->name,
                p->options.dynamic ? "dynamic" : calibration_name(r->how), r->tensor ? "given" : "random",
                (long long)b.n);
-        put_sites(p, name, report);
+        if (r->budget) put_budget(&budget, report);
+        put_sites(p, name, r->budget ? &budget : NULL, report);
         ok = compare(g, made, &b, r->threads, looks * b.n, total, report, err);
         jw_close(report, "}");
     }
+    budget_free(&budget);
     mem_free(name);
     batches_close(&b);
     return ok;

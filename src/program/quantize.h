@@ -2,18 +2,20 @@
 #ifndef QKV_PROGRAM_QUANTIZE_H
 #define QKV_PROGRAM_QUANTIZE_H
 #include "base/buf.h"
+#include "program/budget.h"
 #include "program/program.h"
 #include "quantize/place.h"
 
 typedef struct QuantizeRequest {
     QuantizeOptions place;
     Calibration how;
-    double percentile;    /* of CALIBRATE_PERCENTILE */
-    const Tensor *tensor; /* per input of the graph, rows along axis 0 (train/data.h); NULL: random numbers */
-    int64_t batch;        /* rows a run; 0: the model's, or 32 */
-    double smooth;        /* alpha of SmoothQuant (quantize/smooth.h); 0: none */
-    bool correct;         /* biases, by what rounding the weights does to the means over the data */
-    uint64_t seed;        /* of random numbers */
+    double percentile;         /* of CALIBRATE_PERCENTILE */
+    const Tensor *tensor;      /* per input of the graph, rows along axis 0 (train/data.h); NULL: random numbers */
+    int64_t batch;             /* rows a run; 0: the model's, or 32 */
+    const BudgetLimit *budget; /* how near to stay to the floats; NULL: layers are not measured */
+    double smooth;             /* alpha of SmoothQuant (quantize/smooth.h); 0: none */
+    bool correct;              /* biases, by what rounding the weights does to the means over the data */
+    uint64_t seed;             /* of random numbers */
     int threads;
     bool (*progress)(void *user, int64_t done, int64_t total); /* after every batch; false stops */
     void *progress_user;

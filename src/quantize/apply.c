@@ -383,8 +383,7 @@ static bool apply_site(Apply *a, Site *s)
     return true;
 }
 
-/* A sum is quantized for its other reader: where nothing else is quantized at its value, it stays. */
-static void leave_unseen(Placement *p)
+void leave_unseen(Placement *p)
 {
     for (int i = 0; i < p->nsites; i++)
         for (int k = 0; k < 3 && !p->site[i].why; k++)

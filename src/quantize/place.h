@@ -77,7 +77,8 @@ typedef struct Placement {
 
 /* Errors: E_UNSUPPORTED: the model has quantizers already, loops or branches, or nothing that can be quantized. */
 bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err);
-/* Sites with a point that was not seen are left, with the reason. */
+/* Sites with a point that was not seen are left, with the reason; quantize_apply does so, too. */
+void leave_unseen(Placement *p);
 bool quantize_apply(Placement *p, Err *err);
 /* A buffer of zeros, the graph's own, of that name or one like it. */
 Value *quantize_buffer(Graph *g, const char *name, DType t, int rank, const int64_t *shape, Err *err);

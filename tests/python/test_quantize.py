@@ -28,7 +28,8 @@ def cosine(a, b):
 
 
 @pytest.mark.parametrize("options", [{}, {"calibration": "entropy"}, {"asymmetric": True}, {"target": "tensorrt-10"},
-                                     {"target": "openvino"}, {"dynamic": True}], ids=str)
+                                     {"target": "openvino"}, {"dynamic": True}, {"dynamic": True, "asymmetric": True},
+                                     {"smooth": 0.5, "correct": True}], ids=str)
 def test_accuracy(digits, options):
     known, x, labels = digits
     model = qkv.Model(DIGITS)
@@ -37,6 +38,71 @@ def test_accuracy(digits, options):
     right = [(y.argmax(1) == labels).mean() for y in (expected, found)]
     assert right[0] - right[1] <= 0.003 and cosine(found, expected) > 0.999
     assert cosine(found, expected) < 1  # it did round
+
+
+def outliers(tmp_path):
+    """A model whose norm makes two channels a hundred times larger than the others, and data for it."""
+    torch = pytest.importorskip("torch")
+
+    class M(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.a, self.b = torch.nn.LayerNorm(64), torch.nn.Linear(64, 96), torch.nn.Linear(96, 64)
+            with torch.no_grad():
+                self.norm.weight[3], self.norm.weight[40], self.norm.bias[40] = 60.0, 90.0, 30.0
+
+        def forward(self, x):
+            y = self.norm(x)
+            return y + self.b(torch.nn.functional.gelu(self.a(y))), self.a(y)
+
+    torch.manual_seed(0)
+    m, x = M().eval(), torch.randn(64, 8, 64)
+    qkv.export(m, (x[:2],), dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=64)},), path=tmp_path / "o.pt2")
+    return qkv.Model(tmp_path / "o.pt2"), x.numpy()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_smoothing_and_correction(tmp_path, dynamic):
+    model, x = outliers(tmp_path)
+    name = model.inputs[0].name
+    want = np.asarray(model(x[:16])[1])
+
+    def error(**options):
+        made = model.quantize({name: x[16:]} if options or not dynamic else None, dynamic=dynamic, **options)
+        found = np.asarray(made(x[:16])[1])
+        return np.square(found - want).mean(), np.abs((found - want).mean((0, 1))).mean()
+
+    plain, smooth, correct = error(), error(smooth=0.5), error(correct=True)
+    assert smooth[0] < plain[0] / 4  # the outliers take the other channels' bits
+    assert correct[1] < plain[1] / 2  # the mean of what rounding the weights loses is in the bias
+
+
+def test_budget_keeps_the_worst_layers(tmp_path):
+    model, x = outliers(tmp_path)
+    name = model.inputs[0].name
+    made = model.quantize({name: x}, budget="cosine>=0.9999")
+    report, sites = made.quantize_report, made.quantize_report["sites"]
+    assert report["budget"]["all"] < 0.9999 <= report["budget"]["reached"]
+    kept = [s for s in sites if s["why_not"]]
+    assert 0 < len(kept) == report["budget"]["kept"] < len(sites)
+    assert all("the budget keeps it" in s["why_not"] for s in kept)
+    assert all(s["loss"] >= 0 and s["float_ms"] > 0 and s["integer_ms"] > 0 for s in sites)
+    assert model.quantize({name: x}, budget="kl<=10").quantize_report["budget"]["kept"] == 0
+    with pytest.raises(qkv.Error, match="the budget cannot be met: .* at best"):
+        model.quantize({name: x}, budget="cosine>=0.9999999999")
+    for wrong in ["cosine>=1.5", "cosine=0.9", "kl<=x"]:
+        with pytest.raises(qkv.Error, match="expected cosine>=X"):
+            model.quantize({name: x}, budget=wrong)
+
+
+def test_scales_of_tokens_are_one_op(digits, tmp_path):
+    for asymmetric in (False, True):
+        made = qkv.Model(DIGITS).quantize(dynamic=True, asymmetric=asymmetric)
+        made.save(tmp_path / "d.pt2")
+        out = subprocess.run([QKV, "graph", tmp_path / "d.pt2", "--after", "integers"], check=True, capture_output=True,
+                             text=True).stdout
+        assert "qkv.quantize_rows" in out and "aten.amax" not in out and "qkv.linear_integer" in out
+        assert np.array_equal(logits(made, digits[1][:4]), logits(qkv.Model(tmp_path / "d.pt2"), digits[1][:4]))
 
 
 def test_any_number_of_threads(digits):
