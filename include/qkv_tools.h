@@ -515,6 +515,64 @@ QKV_API qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double 
 /* What qkv verify takes for equal, as a share of the largest expected value: 2e-5 for QKV_F32; 0 but for floats. */
 QKV_API double qkv_tolerance(qkv_dtype t);
 
+/* ---------------------------------------------------------------- ops of one's own */
+
+/* An argument of a registered op, by its place in the schema. */
+typedef enum qkv_op_arg_kind { QKV_OP_NONE, QKV_OP_TENSORS, QKV_OP_NUMBERS, QKV_OP_TEXT } qkv_op_arg_kind;
+typedef struct qkv_op_arg {
+    qkv_op_arg_kind kind; /* a bool is a number, 0 or 1 */
+    int n;                /* tensors or numbers: 1, but for lists */
+    /* A kernel gets contiguous tensors, which it must not write. A shape function gets dtype and rank, shape and data
+     * are NULL, and dims[i][axis] is a size of tensor i as text: "3", "s0", "14*s1". */
+    const qkv_tensor *tensors;
+    const char *const *const *dims;
+    /* Numbers as integers and as floats. In a shape function they are NULL where a number follows from sizes; sizes[i]
+     * is its text. */
+    const int64_t *ints;
+    const double *floats;
+    const char *const *sizes;
+    const char *text;
+} qkv_op_arg;
+
+enum { QKV_OP_DIM = 256 };
+/* What a shape function fills: sizes as text, made of those that it got: "(s0) + 1", "2*(14*s1)", "Max(s0, s1)". */
+typedef struct qkv_op_result {
+    qkv_dtype dtype;
+    int rank;
+    char dim[QKV_MAX_RANK][QKV_OP_DIM];
+} qkv_op_result;
+
+/* Both return QKV_OK, or a status with a sentence in err->message, which the caller of the library gets with the node's
+ * name. What they are given is valid during the call alone. */
+typedef qkv_status qkv_op_shape(void *user, int n_args, const qkv_op_arg *args, int n_results, qkv_op_result *results,
+                                qkv_error *err);
+/* Writes all elements of the results: contiguous memory of the sizes that the shape function gave. threads: as many as
+ * it may use. */
+typedef qkv_status qkv_op_kernel(void *user, int n_args, const qkv_op_arg *args, int n_results,
+                                 const qkv_tensor *results, int threads, qkv_error *err);
+
+typedef struct qkv_op {
+    size_t struct_size; /* sizeof(qkv_op) */
+    const char *name;   /* "my::twice"; overloads as "my::twice.out" */
+    const char *schema; /* as PyTorch writes it: "(Tensor x, float by=2.0) -> Tensor" */
+    qkv_op_shape *shape;
+    qkv_op_kernel *kernel;
+    /* NULL, or the name of a registered op that computes the gradient: it takes the gradient of each result, then all
+     * arguments of this op, and returns the gradient of each tensor parameter, in their order. */
+    const char *gradient;
+    void *user; /* handed to both functions */
+} qkv_op;
+/* From now on models that contain the op load and run: my::twice is the target my.twice.default of a .pt2, and the op
+ * "twice" of the domain "my" in ONNX, whose inputs are the schema's tensors and whose attributes the other parameters,
+ * by name. An op is a function: equal arguments give equal results, and what depends on weights alone is computed once.
+ *
+ * Ownership: strings are copied; the functions and what `user` points to must stay valid as long as the process, since
+ * an op stays registered. Threads: any thread may register; shape functions and kernels are called by every thread that
+ * loads or runs a model, at once where several do. They may not call functions of the session that runs them.
+ *
+ * QKV_USAGE: a name that is taken or none, a schema that is none; QKV_LIMIT: the 33rd op. */
+QKV_API qkv_status qkv_register_op(const qkv_op *op, qkv_error *err);
+
 /* ---------------------------------------------------------------- files */
 
 /* Writes a file of these bytes, completely or not at all: temporary file in the same folder, fsync, rename. */

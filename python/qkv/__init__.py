@@ -11,6 +11,7 @@
     qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")    # static exports at two sizes become one for all sizes
     qkv.joint("model.pt2", loss="output_0", path="joint.pt2")  # the model and the gradients of its loss
     qkv.Trainer("joint.pt2", lr=1e-3).fit({"x": x, "target": y}, epochs=10)  # trains its parameters
+    qkv.register_op("my::op", schema, shape, kernel)    # models with an op of your own (docs/CUSTOM_OPS.md)
     qkv.prove("model.pt2", "model.onnx")["sense"]       # do two files compute the same, and in which sense
     qkv.check("model.onnx", target="ort")               # errors and warnings, as a Report
     qkv.backends("model.pt2", device="cuda-sm90")       # which kernel PyTorch takes for each attention
@@ -31,6 +32,7 @@ from ._backends import backends, sdpa_choice
 from ._check import check
 from ._commands import commands
 from ._generalize import Generalized, generalize
+from ._ops import Meta, Size, register_op
 from ._prove import prove
 from . import inference
 from .batch import BatchPredictor
@@ -41,10 +43,10 @@ from .model import Model, Session, joint
 from .segment import Segmenter
 from .train import Step, Trainer
 
-__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Outputs", "Sampler",
-           "Segmenter", "Session", "SessionOptions", "Step", "Tokenizer", "Trainer", "backends", "check", "commands",
-           "export", "generalize", "get_available_providers", "joint", "nn", "prove", "sdpa_choice", "trace",
-           "library_path", "version"]
+__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Meta", "Model", "Output", "Outputs", "Sampler",
+           "Segmenter", "Session", "SessionOptions", "Size", "Step", "Tokenizer", "Trainer", "backends", "check",
+           "commands", "export", "generalize", "get_available_providers", "joint", "library_path", "nn", "prove",
+           "register_op", "sdpa_choice", "trace", "version"]
 
 
 def __getattr__(name):  # import torch only for export

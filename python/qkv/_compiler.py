@@ -1,5 +1,5 @@
-"""torch.compile(model, backend="qkv"): docs/COMPILE.md. pyproject.toml names `backend` as an entry point, so that PyTorch
-finds it without an import; `import qkv.dynamo` is for a checkout that is not installed.
+"""torch.compile(model, backend="qkv"): docs/COMPILE.md. pyproject.toml names `backend` as an entry point, so that
+PyTorch finds it without an import; `import qkv.dynamo` is for a checkout that is not installed.
 
 TORCH_LOGS=qkv says what the library runs of each graph, and why PyTorch runs the rest; TORCH_LOGS=+qkv names nodes.
 """

@@ -21,8 +21,9 @@ if "qkv" not in torch._dynamo.list_backends(None):
 
 @dataclasses.dataclass
 class Explanation:
-    """graphs: what was compiled, a list of Compiled; difference: the largest to eager's results, or gradients, of the peak;
-    eager_ms, compiled_ms: the smallest time of a call, taken in turns; with gradients, of forward and backward."""
+    """graphs: what was compiled, a list of Compiled; difference: the largest to eager's results, or gradients, of the
+    peak; eager_ms, compiled_ms: the smallest time of a call, taken in turns; with gradients, of forward and
+    backward."""
 
     graphs: list
     difference: float

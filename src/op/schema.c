@@ -3,7 +3,8 @@
  * Schema grammar (torchgen's, as str(op._schema) prints it):
  *   (Tensor self, int[2] stride=[1, 1], *, Scalar alpha=1, ScalarType? dtype=None) -> (Tensor, Tensor)
  */
-#include "op/op.h"
+#include "op/own.h"
+#include "op/schema.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,11 +38,12 @@ enum {
 };
 _Static_assert(OP_COUNT < SLOTS / 2, "the table of names is sparse");
 static Schema schemas[OP_COUNT];
-static Param params[TEXT / 6];
-static char texts[TEXT];
+static Param params[TEXT / 6 + 32 * OWN_PARAMS]; /* and those of registered ops, of which there are 32 rows */
+static char texts[TEXT + 32 * OWN_SCHEMA];
 static const Op *by_name[SLOTS];
 static size_t nparams, ntext;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_rwlock_t names_lock = PTHREAD_RWLOCK_INITIALIZER;
 
 static bool starts(const char **s, const char *word)
 {
@@ -175,7 +177,7 @@ static void load(void)
     for (int i = OP_NONE + 1; i < OP_COUNT; i++) {
         parse_schema(table[i].name, table[i].schema_text, &schemas[i]);
         table[i].schema = &schemas[i];
-        *slot_of(table[i].name) = &table[i];
+        if (!(table[i].flags & OPF_OWN)) *slot_of(table[i].name) = &table[i];
         if (!table[i].cost) table[i].cost = table[i].flags & OPF_VIEW ? 1 : 50;
     }
 }
@@ -193,11 +195,34 @@ const char *op_base(const Op *op, size_t *n)
     return base;
 }
 
+void op_table_lock(void)
+{
+    pthread_once(&once, load);
+    pthread_rwlock_wrlock(&names_lock);
+}
+
+void op_table_unlock(void) { pthread_rwlock_unlock(&names_lock); }
+
+const Op *op_find_locked(const char *name) { return *slot_of(name); }
+
+void op_table_fill(OpId id, const char *name, const char *schema)
+{
+    Op *op = &table[id];
+    schemas[id] = (Schema){0};
+    op->name = name;
+    op->schema_text = schema;
+    parse_schema(name, schema, &schemas[id]);
+    *slot_of(name) = op;
+}
+
 const Op *op_find(const char *name)
 {
     pthread_once(&once, load);
     if (!strncmp(name, "torch.ops.", 10)) name += 10;
-    return *slot_of(name);
+    pthread_rwlock_rdlock(&names_lock);
+    const Op *op = *slot_of(name);
+    pthread_rwlock_unlock(&names_lock);
+    return op;
 }
 
 int op_param(const Op *op, const char *name)

@@ -50,7 +50,8 @@ def test_training_equals_eager(make):
     for f in (model, run):
         torch.manual_seed(3)
         out = called(f, inputs)
-        grads = torch.autograd.grad(sum((x * R(*x.shape)).sum() for x in out if x.requires_grad), wanted, allow_unused=True)
+        loss = sum((x * R(*x.shape)).sum() for x in out if x.requires_grad)
+        grads = torch.autograd.grad(loss, wanted, allow_unused=True)
         assert sum(g is not None for g in grads) > 3
         found.append([*out, *(g for g in grads if g is not None)])
     close(found[1], found[0], 1e-4)
@@ -225,7 +226,8 @@ def test_installed_packages_need_no_import(tmp_path):
     info = tmp_path / "qkv-0.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: qkv\nVersion: 0.0\n")
-    (info / "entry_points.txt").write_text("[torch_dynamo_backends]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()))
+    lines = [f"{k} = {v}\n" for k, v in points.items()]
+    (info / "entry_points.txt").write_text("[torch_dynamo_backends]\n" + "".join(lines))
     code = """
         import torch
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 4))

@@ -493,6 +493,59 @@ static void test_output_by_name(void **state)
         assert_null(qkv_##choice##_name((qkv_##choice) - 1));                                                          \
     } while (0)
 
+/* ------------------------------------------------------------------ ops of one's own */
+
+static qkv_status same_shape(void *user, int n_args, const qkv_op_arg *args, int n_results, qkv_op_result *results,
+                             qkv_error *err)
+{
+    (void)user, (void)n_args, (void)n_results, (void)err;
+    results->dtype = args->tensors->dtype;
+    results->rank = args->tensors->rank;
+    for (int i = 0; i < results->rank; i++) snprintf(results->dim[i], QKV_OP_DIM, "%s", args->dims[0][i]);
+    return QKV_OK;
+}
+
+static qkv_status scaled(void *user, int n_args, const qkv_op_arg *args, int n_results, const qkv_tensor *results,
+                         int threads, qkv_error *err)
+{
+    (void)n_args, (void)n_results, (void)threads, (void)err;
+    const float *in = args[0].tensors->data;
+    int64_t n = 1;
+    for (int i = 0; i < results->rank; i++) n *= results->shape[i];
+    for (int64_t i = 0; i < n; i++) ((float *)results->data)[i] = in[i] * (float)*args[1].floats + *(float *)user;
+    return QKV_OK;
+}
+
+static void test_ops_of_ones_own(void **state)
+{
+    (void)state;
+    static float one = 1;
+    qkv_error e;
+    const char *schema = "(Tensor x, float by=3.0) -> Tensor";
+    qkv_op op = {sizeof op, "border::scaled", schema, same_shape, scaled, NULL, &one}, bad;
+    assert_int_equal(qkv_register_op(NULL, &e), QKV_USAGE);
+    bad = op, bad.struct_size = 0;
+    assert_int_equal(qkv_register_op(&bad, &e), QKV_USAGE);
+    bad = op, bad.kernel = NULL;
+    assert_int_equal(qkv_register_op(&bad, &e), QKV_USAGE);
+    assert_non_null(strstr(e.message, "expected a shape function and a kernel"));
+    bad = op, bad.schema = "(Tensor x) -> int";
+    assert_int_equal(qkv_register_op(&bad, &e), QKV_USAGE);
+    assert_false(qkv_op_known("border.scaled.default"));
+    assert_int_equal(qkv_register_op(&op, &e), QKV_OK);
+    assert_true(qkv_op_known("border.scaled.default") && qkv_op_known("torch.ops.border.scaled.default"));
+    assert_int_equal(qkv_register_op(&op, &e), QKV_USAGE);
+    assert_non_null(strstr(e.message, "already"));
+    char name[32];
+    for (int i = 1; i < 32; i++) { /* as many as there are rows, and one more */
+        snprintf(name, sizeof name, "border::op_%d", i);
+        bad = op, bad.name = name;
+        assert_int_equal(qkv_register_op(&bad, &e), QKV_OK);
+    }
+    bad = op, bad.name = "border::more";
+    assert_int_equal(qkv_register_op(&bad, &e), QKV_LIMIT);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -610,6 +663,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_null),         cmocka_unit_test(test_no_error),
                                        cmocka_unit_test(test_option_sizes), cmocka_unit_test(test_no_size),
                                        cmocka_unit_test(test_result_sizes), cmocka_unit_test(test_output_by_name),
-                                       cmocka_unit_test(test_load_memory),  cmocka_unit_test(test_names)};
+                                       cmocka_unit_test(test_load_memory),  cmocka_unit_test(test_ops_of_ones_own),
+                                       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

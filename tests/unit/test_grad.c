@@ -581,7 +581,8 @@ static void test_every_row(void **state)
         bool known = gradient_known((OpId)id, &kind), runs = rows[id].run != NULL;
         if (runs && !known) STOP("%s has no GRAD in its row", rows[id].name);
         if (!runs && known && !rows[id].view) STOP("%s has a GRAD in its row, but is never run", rows[id].name);
-        if (known && !strcmp(kind, "code") && !has_case(rows[id].id))
+        /* what a registered op has is tested where one is registered: tests/python/test_own_ops.py */
+        if (known && !strcmp(kind, "code") && !has_case(rows[id].id) && !(op_get((OpId)id)->flags & OPF_OWN))
             STOP("%s has a gradient and no case here", rows[id].name);
     }
 }

@@ -10,6 +10,7 @@ static void test_table(void **state)
     (void)state;
     for (int id = OP_NONE + 1; id < OP_COUNT; id++) {
         const Op *op = op_get((OpId)id);
+        if (op->flags & OPF_OWN) continue; /* found once the program has registered one */
         char full[256];
         snprintf(full, sizeof full, "torch.ops.%s", op->name);
         assert_ptr_equal(op_find(op->name), op);

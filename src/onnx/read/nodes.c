@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
+#include "op/own.h"
 #include "onnx/read/read_impl.h"
 
 enum { MAX_UNROLLED = 1 << 17 };
@@ -20,8 +21,19 @@ static const OnnxRow ops[OP_COUNT] = {
 #include "op/ops.def"
 };
 
+/* Ops that the program registered: "twice" of the domain "my" is my::twice. */
+static const OnnxRow registered[OP_COUNT] = {
+#define OP(id, name_, schema, ...) [OP_##id] = {.domain = "", .name = "", .fn = onnx_own, .aten = OP_##id},
+#include "op/ops.def"
+};
+
 const OnnxRow *onnx_find_row(const char *domain, const char *name)
 {
+    char text[OWN_NAME];
+    const Op *own = *domain && snprintf(text, sizeof text, "%s::%s", domain, name) < (int)sizeof text
+                        ? op_find_own(text)
+                        : NULL;
+    if (own && op_own(own)) return &registered[own->id];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!strcmp(rows[i].name, name) && !strcmp(rows[i].domain, domain)) return &rows[i];
     for (size_t i = 0; i < OP_COUNT && !*domain; i++)
@@ -367,8 +379,8 @@ bool onnx_missing(OnnxImport *im)
     bool ok = look_graph(&m, model->graph);
     for (int i = 0; ok && i < model->nfunction; i++) ok = look(&m, model->function[i].node, model->function[i].nnode);
     if (ok && m.kinds)
-        ok = fail(im->err, E_UNSUPPORTED, "%d op%s not known: %s%s", m.kinds, m.kinds == 1 ? " is" : "s are",
-                  m.text.data, m.kinds > 20 ? " ..." : "");
+        ok = fail(im->err, E_UNSUPPORTED, "%d op%s not known: %s%s; ops of your own are added with qkv_register_op",
+                  m.kinds, m.kinds == 1 ? " is" : "s are", m.text.data, m.kinds > 20 ? " ..." : "");
     buf_free(&m.text);
     map_free(&m.count);
     return ok;

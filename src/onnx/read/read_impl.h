@@ -86,6 +86,8 @@ struct OnnxOp {
     Lower L;       /* for EMIT and AS */
 };
 
+OnnxFn onnx_own; /* own.c */
+
 /* ---- reading a node. Errors name the input or attribute. */
 int op_ninputs(const OnnxOp *o);                 /* trailing absent ones not counted */
 bool op_has(const OnnxOp *o, int i);             /* is input i given? */

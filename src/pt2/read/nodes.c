@@ -117,6 +117,7 @@ static const Op *pure_form(const Op *op)
 typedef struct Missing {
     Map count; /* target -> first node's name */
     Buf text;
+    bool foreign; /* one of them is not ATen's */
 } Missing;
 
 bool pt2_knows(const char *target)
@@ -143,6 +144,7 @@ static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
             snprintf(place, sizeof place, "node %zu", i);
             buf_printf(&m->text, "%s%s (%s%s%s)", m->text.len ? ", " : "", plain_target(target), name ? "node '" : "",
                        name ? name : place, name ? "'" : "");
+            m->foreign |= strncmp(plain_target(target), "aten.", 5) != 0;
             if (!map_put(&m->count, target, m)) return oom(im->err);
         }
         inputs = json_object_get(node, "inputs");
@@ -160,8 +162,9 @@ bool find_missing_ops(Import *im, const json_t *graph)
     Missing m = {0};
     bool ok = scan_graph(im, graph, &m, 0);
     if (ok && m.count.count)
-        ok = fail(im->err, E_UNSUPPORTED, "%zu op%s not supported: %s", m.count.count,
-                  m.count.count > 1 ? "s are" : " is", m.text.data);
+        ok = fail(im->err, E_UNSUPPORTED, "%zu op%s not supported: %s%s", m.count.count,
+                  m.count.count > 1 ? "s are" : " is", m.text.data,
+                  m.foreign ? "; ops of your own are added with qkv_register_op" : "");
     map_free(&m.count);
     buf_free(&m.text);
     return ok;
