@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 class Attention(nn.Module):
-    """As models write it by hand: products, a mask, a softmax."""
+    """Decomposed: products, a mask, a softmax."""
 
     def __init__(self, width, heads, rotary=False):
         super().__init__()
