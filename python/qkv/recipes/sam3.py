@@ -1,6 +1,7 @@
 """SAM 3's text-grounded segmentation as one .pt2 for any number of images and prompts.
 
     python -m qkv.recipes.sam3 --checkpoint sam3/ -o sam3.pt2       a folder with config.json and *.safetensors
+    python -m qkv.recipes.sam3 --checkpoint sam3.pt -o sam3.pt2     Meta's own file, as facebookresearch/sam3 reads it
     python -m qkv.recipes.sam3 --tiny -o tiny.pt2                   random weights; without --tiny,
                                                                     at full size (840 M parameters)
 
@@ -28,6 +29,7 @@ from torch.export import Dim
 from .. import nn as qkv_nn
 from .._lib import Error
 from ._clip_merges import clip_merges
+from ._sam3_meta import converted, read
 from ._sam3_module import CONTRACTS, OUTPUTS, Grounding, step
 
 SIZES = ((1, 1), (1, 2), (3, 2), (2, 4))
@@ -76,9 +78,32 @@ def random_model(tiny=False, seed=0):
     return model
 
 
-def load_checkpoint(folder):
-    """The model of a Hugging Face folder: config.json of model_type sam3 or sam3_video, and safetensors."""
+def load_meta(path, config=None):
+    """The model of Meta's own checkpoint. config: a Sam3Config or the path of a config.json of another size than SAM
+    3's."""
     from transformers import Sam3Config, Sam3Model
+
+    tensors = read(path)
+    if isinstance(config, (str, os.PathLike)):
+        try:
+            config = Sam3Config.from_json_file(config)
+        except (OSError, ValueError) as e:
+            raise Error(f"{config}: not a config.json of a Sam3Config: {e}", 2) from None
+    with torch.device("meta"):
+        model = Sam3Model(config or Sam3Config())
+    weights = converted(tensors, model.state_dict(), path)
+    fresh = Sam3Model(model.config).eval()  # buffers that no file holds
+    fresh.load_state_dict(weights, assign=True)
+    return fresh
+
+
+def load_checkpoint(folder, config=None):
+    """The model of a Hugging Face folder, config.json of model_type sam3 or sam3_video and safetensors, or of Meta's
+    file."""
+    from transformers import Sam3Config, Sam3Model
+
+    if os.path.isfile(folder):
+        return load_meta(folder, config)
 
     try:
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
@@ -260,9 +285,12 @@ def check(module, program, pairs=SIZES, say=print):
 
 
 def make(path, checkpoint=None, tiny=False, contract="meta", dtype=torch.float32, boxes=False, dynamic=False, seed=0,
-         pairs=SIZES, say=print):
-    """Writes `path`; returns the module, whose forward is what the file computes."""
-    model = load_checkpoint(checkpoint) if checkpoint else random_model(tiny, seed)
+         pairs=SIZES, say=print, config=None):
+    """Writes `path`; returns the module, whose forward is what the file computes. config: of Meta's checkpoint, where
+    it is not SAM 3's."""
+    model = load_checkpoint(checkpoint, config) if checkpoint else random_model(tiny, seed)
+    if checkpoint and os.path.isfile(checkpoint):
+        checkpoint = os.path.dirname(os.path.abspath(checkpoint))  # merges and the processor's parameters
     merges = clip_merges(model.config.text_config.vocab_size - SPECIAL, checkpoint)
     replaced = qkv_nn.replace_mha(model)
     module = Grounding(model, contract, boxes, None if dtype == torch.float32 else dtype, dynamic).eval()
@@ -290,10 +318,12 @@ def main(argv=None):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", required=True, metavar="FILE.pt2")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--checkpoint", metavar="DIR",
-                        help="config.json and *.safetensors; without it weights are random")
+    source.add_argument("--checkpoint", metavar="DIR|FILE",
+                        help="a folder with config.json and *.safetensors, or Meta's sam3.pt; without it weights are "
+                             "random")
     source.add_argument("--tiny", action="store_true",
                         help="the architecture in small: 112 x 112 images, 1024 ids, 0.6 M parameters")
+    parser.add_argument("--config", metavar="FILE.json", help="with Meta's file: a Sam3Config of another size")
     parser.add_argument("--contract", choices=CONTRACTS, default="meta",
                         help="whose outputs: Meta's code (default) or transformers'")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32",
@@ -307,7 +337,7 @@ def main(argv=None):
     a = parser.parse_args(argv)
     try:
         make(a.output, a.checkpoint, a.tiny, a.contract, getattr(torch, a.dtype), a.boxes, a.dynamic_size, a.seed,
-             () if a.no_check else SIZES)
+             () if a.no_check else SIZES, config=a.config)
     except Error as e:
         raise SystemExit(f"sam3: {e}") from None
 
