@@ -155,7 +155,8 @@ case "${1:-}" in
     [ -z "$(pip_missing axe_core_python)" ] || pip_install axe-core-python ||
       echo "no axe-core: a test of tests/python/test_report_page.py is skipped" >&2
     # qkv serve is asked by clients that others wrote; tritonclient's own needs would change ml_dtypes
-    [ -z "$(pip_missing openai)" ] || pip_install openai || echo "no openai: a test of tests/python/test_serve.py is skipped" >&2
+    [ -z "$(pip_missing openai)" ] || pip_install openai ||
+      echo "no openai: a test of tests/python/test_serve.py is skipped" >&2
     [ -z "$(pip_missing tritonclient)" ] ||
       { pip_install geventhttpclient python-rapidjson && pip_install --no-deps tritonclient; } ||
       echo "no tritonclient: a test of tests/python/test_serve.py is skipped" >&2

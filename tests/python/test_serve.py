@@ -250,14 +250,17 @@ def test_wrong_http(server):
     assert server.ask("POST", "/v2/models/affine/infer", b"{}", {"Inference-Header-Content-Length": "99"})[0] == 400
     assert server.ask("POST", "/v2/models/affine/infer", b"{}", {"Inference-Header-Content-Length": "-1"})[0] == 400
     assert server.ask("POST", "/v2/models/affine/infer", infer(), {"Qkv-Priority": "high"})[0] == 400
-    assert server.ask("POST", "/v2/models/affine/infer", infer(), {"Qkv-Priority": "1", "Qkv-Timeout-Ms": "9000"})[0] == 200
+    wishes = {"Qkv-Priority": "1", "Qkv-Timeout-Ms": "9000"}
+    assert server.ask("POST", "/v2/models/affine/infer", infer(), wishes)[0] == 200
     head = b"POST /v2/models/affine/infer HTTP/1.1\r\nHost: x\r\n"
     assert b" 413 " in server.raw(head + b"Content-Length: 99999999999\r\n\r\n").split(b"\r\n")[0]
-    for wrong in (b"Content-Length: 99999999999999999999999999\r\n", b"Content-Length: x\r\n", b"Content-Length: -5\r\n",
+    for wrong in (b"Content-Length: 99999999999999999999999999\r\n", b"Content-Length: x\r\n",
+                  b"Content-Length: -5\r\n",
                   b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"a" * 40000 + b": b\r\n", b"no colon\r\n"):
         line = server.raw(head + wrong + b"\r\n12345").split(b"\r\n")[0]
         assert line == b"" or b" 4" in line, (wrong[:40], line)
-    for wrong in (b"\r\n\r\n\r\n", b"\0\1\2\3" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00"):
+    for wrong in (b"\r\n\r\n\r\n", b"\0\1\2\3" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+                  b"\x16\x03\x01\x02\x00"):
         server.raw(wrong, half=True)
     chunked = head + b"Transfer-Encoding: chunked\r\n\r\n"
     body = json.dumps(infer()).encode()
