@@ -50,7 +50,8 @@ static void add_binary(FuzzAdd *add, const char *json, const char *rest, size_t 
 static void seeds(FuzzAdd *add)
 {
     static const char json[] = "\0\0\0{\"id\": \"1\", \"inputs\": [" IDS ", " MASK
-                               "], \"outputs\": [{\"name\": \"y\"}], \"parameters\": {\"priority\": 2, \"timeout\": 5}}",
+                               "], \"outputs\": [{\"name\": \"y\"}], "
+                               "\"parameters\": {\"priority\": 2, \"timeout\": 5}}",
                       texts[] = "\2\0\0{\"model\": \"m\", \"input\": [\"A red car.\", [2, 5]], \"dimensions\": 3, "
                                 "\"encoding_format\": \"base64\"}";
     add(json, sizeof json - 1);
