@@ -18,20 +18,22 @@
 #include "format/json.h"
 #include "ir/graph.h"
 
+#define CERTIFICATE_NAME "qkv_certificate.json" /* extra file of a .pt2 that has one */
+
 enum { SOURCE, RESULT };
 
-typedef struct Step { /* of one node: the lemma that says what its element is */
+typedef struct LemmaStep { /* of one node: the lemma that says what its element is */
     const char *node;
     int lemma;
     Expr **map; /* of a view: the operand's index for the result's at0, at1, ... */
     int nmap;
     bool visited;
-} Step;
+} LemmaStep;
 
-typedef struct Steps {
-    Step *step;
+typedef struct LemmaSteps {
+    LemmaStep *step;
     int n;
-} Steps;
+} LemmaSteps;
 
 /* Rows of a weight that only the result has: rows from .. from + count - 1 are those of a weight of the
  * source, or (of: NULL) of rank 1 and zeros. */
@@ -60,7 +62,7 @@ typedef struct Checker {
     int npieces;
     /* the claim in hand */
     bool recording;         /* steps are written down, not followed */
-    Steps steps[2];
+    LemmaSteps steps[2];
     const bool *leaf;       /* by class: an element of it stands for itself */
     bool *cut;              /* by class: such an element was met */
     Term **memo;
@@ -74,6 +76,8 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, Err *err
 void checker_close(Checker *c);
 /* The certificate's word is taken for nothing. */
 bool checker_replay(Checker *c, const json_t *certificate, Err *err);
+/* Law i of those that the claims take and that say what a rounded or masked number stands for; NULL: there are no more. */
+const char *checker_assumes(const Checker *c, int i);
 
 /* ------------------------------------------------------------------ for what writes certificates */
 

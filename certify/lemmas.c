@@ -13,7 +13,7 @@ typedef struct Ask {
     const Node *node;
     const Value *v;
     Expr *const *idx;
-    Step *step;
+    LemmaStep *step;
 } Ask;
 
 typedef Term *LemmaFn(const Ask *q);
@@ -176,7 +176,7 @@ static bool view_holds(const Ask *q, Expr *const *map)
 static Term *element_view(const Ask *q)
 {
     const Value *x = arg(q, 0)->v;
-    Step *s = q->step;
+    LemmaStep *s = q->step;
     if (!s->map && q->c->recording) {
         Expr *map[MAX_RANK + 1];
         if (!view_map(q, map)) return term_refuse(tm(q), "'%s': the map is not known", q->node->name);
@@ -597,16 +597,16 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
 }
 
 /* The step of a node: the one that was read, or, while recording, one more. */
-static Step *step_of(Checker *c, int side, const Node *n)
+static LemmaStep *step_of(Checker *c, int side, const Node *n)
 {
-    Steps *s = &c->steps[side];
+    LemmaSteps *s = &c->steps[side];
     for (int i = 0; i < s->n; i++)
         if (!strcmp(s->step[i].node, n->name)) return &s->step[i];
     if (!c->recording) return NULL;
-    Step *all = vec_room(c->arena, s->step, s->n, sizeof *all);
+    LemmaStep *all = vec_room(c->arena, s->step, s->n, sizeof *all);
     if (!all) return NULL;
     s->step = all;
-    all[s->n] = (Step){.node = n->name, .lemma = lemma_of(n->op)};
+    all[s->n] = (LemmaStep){.node = n->name, .lemma = lemma_of(n->op)};
     return &all[s->n++];
 }
 
@@ -631,7 +631,7 @@ Term *element(Checker *c, int side, const Value *v, Expr *const *idx)
     if (!memo || *memo) return memo ? *memo : NULL;
     if (++c->work > MAX_WORK) return term_refuse(&c->t, "more than %d elements are followed", MAX_WORK);
     if (v->out) return term_refuse(&c->t, "'%s' is another result of its node", v->name);
-    Step *s = step_of(c, side, v->def);
+    LemmaStep *s = step_of(c, side, v->def);
     if (!s) return term_refuse(&c->t, "'%s' has no step", v->def->name);
     if (s->lemma < 0 || s->lemma != lemma_of(v->def->op))
         return term_refuse(&c->t, "'%s': %s has no lemma", v->def->name, v->def->op->name);

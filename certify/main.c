@@ -1,5 +1,5 @@
-/* qkv-certify SOURCE RESULT CERTIFICATE: replays a certificate on two .pt2 files. It links the reader of graphs, and
- * nothing that rewrites them.
+/* qkv-certify SOURCE RESULT [CERTIFICATE]: replays a certificate on two .pt2 files, by default the one inside of RESULT.
+ * It links the reader of graphs, and nothing that rewrites them.
  *
  *     qkv-certify model.pt2 fused.pt2 cert.json      exit 0: equal over the reals for all sizes in range; 1: refused
  */
@@ -14,14 +14,6 @@ static int say(const char *file, const Err *e)
     return err_exit_code(e->code);
 }
 
-/* Laws that hold for numbers that are rounded or masked only as docs/PROOF.md says. */
-static void print_assumed(unsigned used)
-{
-    static const Law assumed[] = {LAW_FILL, LAW_ROOT, LAW_FRACTION, LAW_MASK};
-    for (size_t i = 0; i < sizeof assumed / sizeof *assumed; i++)
-        if (used & 1u << assumed[i]) printf("assuming: %s\n", law_says(assumed[i]));
-}
-
 static void print_sizes(const ExprPool *p)
 {
     for (int i = 0; i < expr_symbol_count(p); i++) {
@@ -32,40 +24,61 @@ static void print_sizes(const ExprPool *p)
     }
 }
 
-static int replay(const Graph *source, const Graph *result, const char *path)
+static int replay(const Graph *source, const Graph *result, const char *name, const void *bytes, uint64_t size)
 {
     Err e = {0};
-    MappedFile f;
-    if (!file_map(&f, path, &e)) return say(path, &e);
-    json_t *cert = json_read(f.data, f.size, path, &e);
     Checker c;
-    int code = 0;
-    if (!cert) code = say("", &e);
-    else if (!checker_open(&c, source, result, &e) || !checker_replay(&c, cert, &e)) code = say(path, &e);
-    if (cert && !code) {
+    json_t *cert = json_read(bytes, size, name, &e);
+    if (!cert) return say("", &e);
+    int code = checker_open(&c, source, result, &e) && checker_replay(&c, cert, &e) ? 0 : say(name, &e);
+    if (!code) {
         print_sizes(source->ex);
-        print_assumed(c.laws);
+        for (int i = 0; checker_assumes(&c, i); i++) printf("assuming: %s\n", checker_assumes(&c, i));
         printf("%d claims hold, all other nodes are the same: equal over the reals for all sizes in range\n",
                c.nclaims);
     }
-    if (cert) checker_close(&c);
+    checker_close(&c);
     json_free(cert);
-    file_unmap(&f);
+    return code;
+}
+
+/* The certificate is a file, or inside of the result. */
+static int find_and_replay(const Source *a, const Source *b, const char *path)
+{
+    Err e = {0};
+    MappedFile f;
+    Extras x = {0};
+    int code = -1;
+    if (path) {
+        if (!file_map(&f, path, &e)) return say(path, &e);
+        code = replay(a->graph, b->graph, path, f.data, f.size);
+        file_unmap(&f);
+        return code;
+    }
+    if (!extras_open(&x, b, &e)) code = say("", &e);
+    for (int i = 0; code < 0 && i < x.n; i++)
+        if (!strcmp(x.file[i].name, CERTIFICATE_NAME))
+            code = replay(a->graph, b->graph, CERTIFICATE_NAME, x.file[i].bytes, x.file[i].size);
+    if (code < 0) {
+        fail(&e, E_FORMAT, "the second file holds no '" CERTIFICATE_NAME "': name the certificate");
+        code = say("", &e);
+    }
+    extras_close(&x);
     return code;
 }
 
 int main(int argc, char **argv)
 {
     Err e = {0};
-    if (argc != 4 || !strcmp(argv[1], "--help")) {
+    if (argc < 3 || argc > 4) {
         bool asked = argc > 1 && !strcmp(argv[1], "--help");
-        fprintf(asked ? stdout : stderr, "usage: qkv-certify SOURCE.pt2 RESULT.pt2 CERTIFICATE.json\n");
+        fprintf(asked ? stdout : stderr, "usage: qkv-certify SOURCE.pt2 RESULT.pt2 [CERTIFICATE.json]\n");
         return asked ? 0 : 2;
     }
     Source *a = pt2_open(argv[1], DT_NONE, &e);
     if (!a) return say("", &e);
     Source *b = pt2_open(argv[2], DT_NONE, &e);
-    int code = b ? replay(a->graph, b->graph, argv[3]) : say("", &e);
+    int code = b ? find_and_replay(a, b, argv[3]) : say("", &e);
     source_close(b);
     source_close(a);
     return code;

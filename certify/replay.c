@@ -335,7 +335,7 @@ static Expr *read_index(Checker *c, int side, const Value *v, const char *text, 
     return e;
 }
 
-static bool read_step(Checker *c, int side, const json_t *j, Step *s, Err *err)
+static bool read_step(Checker *c, int side, const json_t *j, LemmaStep *s, Err *err)
 {
     const char *lemma;
     TRY(json_want_string(j, "node", &s->node, err) && json_want_string(j, "lemma", &lemma, err));
@@ -362,8 +362,8 @@ static bool read_steps(Checker *c, int side, const json_t *list, Err *err)
 {
     size_t i;
     json_t *j;
-    Steps *s = &c->steps[side];
-    *s = (Steps){.step = arena_array(c->arena, Step, json_array_size(list) + 1)};
+    LemmaSteps *s = &c->steps[side];
+    *s = (LemmaSteps){.step = arena_array(c->arena, LemmaStep, json_array_size(list) + 1)};
     if (!s->step) return oom(err);
     json_array_foreach(list, i, j)
         if (!read_step(c, side, j, &s->step[s->n++], err))
@@ -466,6 +466,14 @@ static bool index_claims(Checker *c, const json_t *list, Map *by_name, Err *err)
         if (!map_put(by_name, result, j)) return oom(err);
     }
     return true;
+}
+
+const char *checker_assumes(const Checker *c, int i)
+{
+    static const Law assumed[] = {LAW_FILL, LAW_ROOT, LAW_FRACTION, LAW_MASK};
+    for (size_t k = 0; k < sizeof assumed / sizeof *assumed; k++)
+        if (c->laws & 1u << assumed[k] && i-- == 0) return law_says(assumed[k]);
+    return NULL;
 }
 
 static const char *rules_of(const json_t *claim, char *text, size_t size)

@@ -5,7 +5,7 @@
 
 typedef struct CheckOptions {
     Common common;
-    const char *target, *explain;
+    const char *target, *explain, *certificate;
     bool security, full, strict, sarif;
 } CheckOptions;
 
@@ -63,6 +63,31 @@ static void print_report(const CheckOptions *o, const json_t *j)
     if (json_array_size(list)) note("'qkv check --explain %s' says more", text_at(json_array_get(list, 0), "id"));
 }
 
+/* Is MODEL what its certificate says of the source? */
+static int check_certificate(const CheckOptions *o)
+{
+    qkv_error e;
+    qkv_model *m[2] = {NULL, NULL};
+    const char *path[] = {o->certificate, o->common.arg[0]};
+    ModelOptions plain = {0};
+    char *text = NULL;
+    int code = 0;
+    for (int i = 0; !code && i < 2; i++) code = model_load(&plain, path[i], false, false, &m[i]);
+    if (!code && qkv_certificate_check(m[0], m[1], NULL, &text, &e)) code = problem_of(&e);
+    json_t *j = text ? json_loads(text, 0, NULL) : NULL, *a;
+    size_t i;
+    if (j && o->common.json) json_print(json_incref(j));
+    else if (j && !code) {
+        json_array_foreach(json_object_get(j, "assuming"), i, a) show("assuming: %s\n", json_string_value(a));
+        show("%d claims hold: %s\n", count_of(j, "claims"), text_at(j, "sense"));
+    }
+    json_decref(j);
+    qkv_free(text);
+    qkv_model_free(m[0]);
+    qkv_model_free(m[1]);
+    return code;
+}
+
 static int cmd_check(const void *options)
 {
     const CheckOptions *o = options;
@@ -77,6 +102,7 @@ static int cmd_check(const void *options)
     if (o->explain) return explain(o->explain);
     if (!o->common.narg)
         return problem(QKV_USAGE, "an argument is missing: qkv check MODEL; 'qkv help check' says more");
+    if (o->certificate) return check_certificate(o);
     int code = CHOICES("--target", o->target, target, &call.targets);
     if (code) return code;
     qkv_status status = qkv_check(o->common.arg[0], &call, &text, &e);
@@ -106,6 +132,9 @@ static const Option own[] = {
              "entries that are duplicated, overlap, or are zip bombs. Runs in the sandbox of qkv --sandbox."},
     {"full", FLAG, AT(full), .help = "Also check the checksums of the weights."},
     {"strict", FLAG, AT(strict), .help = "Exit with code 1 on warnings as well."},
+    {"certificate", TEXT, AT(certificate), .arg = "SOURCE",
+     .help = "Instead, replay the certificate inside of MODEL (qkv rewrite --certify): that it computes what SOURCE "
+             "does, over the reals and for all sizes in range. Exit code 1: it does not hold, and where it breaks."},
     {"sarif", FLAG, AT(sarif),
      .help = "Print the findings as SARIF 2.1.0, the format that code scanning (GitHub, Azure, editors) reads."},
     {"explain", TEXT, AT(explain), .arg = "ID",

@@ -197,6 +197,12 @@ QKV_API qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_optio
 QKV_API qkv_status qkv_model_save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting,
                                             const char *path, char **certificate, qkv_error *err);
 
+/* Replays a certificate of qkv_model_save_certified: that `result` computes what `source` does. certificate: its JSON;
+ * NULL: the extra file of result's own file. QKV_OK: it holds; QKV_MISMATCH: it does not, and where it breaks.
+ * *report (may be NULL; qkv_free it; set in both cases): one JSON object with holds, sense, why, claims, assuming. */
+QKV_API qkv_status qkv_certificate_check(const qkv_model *source, const qkv_model *result, const char *certificate,
+                                         char **report, qkv_error *err);
+
 typedef struct qkv_prove_options {
     size_t struct_size; /* sizeof(qkv_prove_options) */
     /* n_dims sizes of the first model that stay as they are, by symbol, axis (x.1), or batch, seq, height, width;

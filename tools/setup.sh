@@ -160,6 +160,8 @@ case "${1:-}" in
     [ -z "$(pip_missing tritonclient)" ] ||
       { pip_install geventhttpclient python-rapidjson && pip_install --no-deps tritonclient; } ||
       echo "no tritonclient: a test of tests/python/test_serve.py is skipped" >&2
+    [ -z "$(pip_missing z3)" ] || pip_install z3-solver ||
+      echo "no Z3 for this Python: tests/python/test_lemmas.py is skipped" >&2
     [ -z "$(pip_missing openvino)" ] || pip_install openvino
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
   *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;

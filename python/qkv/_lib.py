@@ -229,6 +229,8 @@ def _functions():
             ("model_graph_json", p, p, s, e), ("session_memory_json", p, p, e),
             ("op_known", i, s), ("register_op", i, p, e),
             ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
+            ("model_save_certified", i, p, p, s, s, C.POINTER(p), e),
+            ("certificate_check", i, p, p, s, C.POINTER(p), e),
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
             ("model_rewrite", p, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),

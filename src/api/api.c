@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -16,6 +17,7 @@
 #include "grad/grad.h"
 #include "ir/copy.h"
 #include "program/passes.h"
+#include "certify/certify.h"
 #include "program/certify.h"
 #include "program/equal.h"
 #include "program/prepare.h"
@@ -448,19 +450,34 @@ static bool certify_file(const qkv_model *source, const char *path, const char *
     return ok;
 }
 
+/* What `own` is once it is written and read, to the source; the file beside `path` is gone afterwards. */
+static bool certify_written(const Graph *own, const qkv_model *source, const char *rewriting, const char *path, Buf *cert,
+                            Err *err)
+{
+    Buf beside = {0};
+    buf_printf(&beside, "%s.uncertified", path);
+    bool ok = (!beside.failed || oom(err)) && pt2_save(own, NULL, 0, beside.data, err);
+    if (ok) {
+        ok = certify_file(source, beside.data, rewriting, cert, err);
+        unlink(beside.data);
+    }
+    buf_free(&beside);
+    return ok && (!cert->failed || oom(err));
+}
+
 static bool save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting, const char *path,
                            Buf *cert, Err *err)
 {
     Extras x = {0};
     Graph *own = graph_copy(graph_of(m), err); /* constants that are folded are rounded, too */
-    bool ok = own && (extras_open(&x, m->program.source, err) || within(err, "%s", m->path)) &&
-              pt2_save(own, x.file, x.n, path, err) && certify_file(source, path, rewriting, cert, err);
+    bool ok = own && certify_written(own, source, rewriting, path, cert, err) &&
+              (extras_open(&x, m->program.source, err) || within(err, "%s", m->path));
     NamedBytes *all = ok ? mem_zeroed((size_t)x.n + 1, sizeof *all) : NULL;
     int n = 0;
     for (int i = 0; all && i < x.n; i++)
         if (strcmp(x.file[i].name, CERTIFICATE_NAME)) all[n++] = x.file[i];
     if (all) all[n++] = (NamedBytes){CERTIFICATE_NAME, cert->data, cert->len};
-    ok = ok && (all || oom(err)) && (!cert->failed || oom(err)) && pt2_save(own, all, n, path, err);
+    ok = ok && (all || oom(err)) && pt2_save(own, all, n, path, err);
     mem_free(all);
     extras_close(&x);
     graph_free(own);
@@ -477,6 +494,27 @@ qkv_status qkv_model_save_certified(const qkv_model *m, const qkv_model *source,
     bool ok = api_whole(save_certified(m, source, rewriting, path, &cert, &e), &e);
     if (ok && certificate) *certificate = cert.data;
     else buf_free(&cert);
+    return ok ? QKV_OK : give(&e, err);
+}
+
+qkv_status qkv_certificate_check(const qkv_model *source, const qkv_model *result, const char *certificate, char **report,
+                                 qkv_error *err)
+{
+    Err e = api_begin();
+    Extras x = {0};
+    Buf b = {0};
+    if (report) *report = NULL;
+    if (!GIVEN(source) || !GIVEN(result)) return give(&e, err);
+    bool ok = certificate || extras_open(&x, result->program.source, &e) || within(&e, "%s", result->path);
+    NamedBytes cert = {CERTIFICATE_NAME, certificate, certificate ? strlen(certificate) : 0};
+    for (int i = 0; i < x.n; i++)
+        if (!strcmp(x.file[i].name, CERTIFICATE_NAME)) cert = x.file[i];
+    if (ok && !cert.bytes) ok = fail(&e, E_FORMAT, "%s: holds no '" CERTIFICATE_NAME "'", result->path);
+    ok = ok && certify_replay(graph_of(source), graph_of(result), cert.bytes, (size_t)cert.size, &b, &e);
+    ok = api_whole(ok, &e);
+    extras_close(&x);
+    if (report) *report = b.failed ? NULL : b.data;
+    if (!report || b.failed) buf_free(&b);
     return ok ? QKV_OK : give(&e, err);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/jsonw.h"
 #include "certify/certify.h"
+#include "rewrite/rewrite.h"
 
 typedef struct Prover {
     Checker c;
@@ -104,10 +105,10 @@ static void put_index(Prover *p, int side, const Value *v, Expr *e)
 
 static void put_steps(Prover *p, int side)
 {
-    const Steps *s = &p->c.steps[side];
+    const LemmaSteps *s = &p->c.steps[side];
     jw_open(&p->claims, side ? "right" : "left", '[');
     for (int i = 0; i < s->n; i++) {
-        const Step *one = &s->step[i];
+        const LemmaStep *one = &s->step[i];
         jw_open(&p->claims, NULL, '{');
         jw_text(&p->claims, "node", one->node);
         jw_text(&p->claims, "lemma", lemma_name(one->lemma));
@@ -167,7 +168,7 @@ static bool try_claim(Prover *p, const Value *a, const Value *b)
         choose_leaves(p, reach, class);
         c->recording = true;
         c->leaf = p->leaf;
-        c->steps[SOURCE] = c->steps[RESULT] = (Steps){0};
+        c->steps[SOURCE] = c->steps[RESULT] = (LemmaSteps){0};
         memset(c->cut, 0, (size_t)c->nclasses);
         p->last = (Err){0};
         if (!checker_claim(c, a, b, &p->last)) continue;
@@ -247,4 +248,23 @@ bool certify_graphs(const Graph *source, const Graph *result, const RuleAt *firi
     buf_free(&p.weights);
     buf_free(&p.claims);
     return why.code != E_LIMIT || fail(err, E_LIMIT, "%s", why.msg);
+}
+
+bool certify_replay(const Graph *source, const Graph *result, const void *certificate, size_t size, Buf *report,
+                    Err *err)
+{
+    Checker c = {0};
+    json_t *cert = json_read(certificate, size, "certificate", err);
+    bool ok = cert && checker_open(&c, source, result, err) && checker_replay(&c, cert, err);
+    jw_report(report);
+    jw_bool(report, "holds", ok);
+    jw_text(report, "sense", ok ? sense_text(SENSE_REALS) : NULL);
+    jw_text(report, "why", ok ? NULL : err->msg);
+    jw_int(report, "claims", c.nclaims);
+    jw_open(report, "assuming", '[');
+    for (int i = 0; ok && checker_assumes(&c, i); i++) jw_text(report, NULL, checker_assumes(&c, i));
+    jw_close(report, "]}");
+    if (cert) checker_close(&c);
+    json_free(cert);
+    return ok;
 }

@@ -8,8 +8,6 @@
 #include "base/buf.h"
 #include "ir/graph.h"
 
-#define CERTIFICATE_NAME "qkv_certificate.json" /* extra file of a .pt2 that has one */
-
 typedef struct RuleAt { /* a firing: the rule, and the value that it replaced */
     const char *rule, *result;
 } RuleAt;
@@ -22,5 +20,9 @@ typedef struct Certified {
 
 /* The claims that hold, as JSON, whole or not; false only where something else fails. firings may be NULL. */
 bool certify_graphs(const Graph *source, const Graph *result, const RuleAt *firings, int n, Certified *found, Buf *out,
+                    Err *err);
+/* What the checker says of a certificate: JSON with holds, why, claims, assuming. False with E_MISMATCH: it does not
+ * hold; otherwise it cannot be read. */
+bool certify_replay(const Graph *source, const Graph *result, const void *certificate, size_t size, Buf *report,
                     Err *err);
 #endif

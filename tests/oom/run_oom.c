@@ -160,6 +160,18 @@ static qkv_status rewrite(World *w, qkv_error *e)
     return r;
 }
 
+static qkv_status certify(World *w, qkv_error *e)
+{
+    qkv_model *made = qkv_model_rewrite(w->model, NULL, NULL, e);
+    char *text = NULL;
+    qkv_status r = made ? qkv_model_save_certified(made, w->model, NULL, w->out, &text, e) : e->code;
+    if (r == QKV_OK) r = qkv_certificate_check(w->model, w->model, text, NULL, e);
+    if (r == QKV_MISMATCH) r = say(w, text); /* it is not about the model itself */
+    else qkv_free(text);
+    qkv_model_free(made);
+    return r;
+}
+
 static qkv_status read_rules(World *w, qkv_error *e)
 {
     qkv_model *m = qkv_model_load(w->pt2, NULL, e);
@@ -289,6 +301,7 @@ static const struct {
     {"a session", new_session},
     {"rewrite and prove", rewrite},
     {"rules of a file", read_rules},
+    {"certify", certify},
     {"save a .pt2", save_pt2},
     {"save an .onnx", save_onnx},
     {"pack", pack},

@@ -165,6 +165,8 @@ OBJECT(quantize_skip,
                               .struct_size = sizeof(qkv_quantize_options), .skip = N(0, NAMES(N(1, "x"))), .n_skip = 1},
                           NULL, e))
 STATUS(prove, qkv_model_prove(N(0, model), N(1, model), NULL, NULL, e))
+STATUS(save_certified, qkv_model_save_certified(N(0, model), N(1, model), NULL, N(2, P("o.pt2")), NULL, e))
+STATUS(certificate_check, qkv_certificate_check(N(0, model), N(1, model), "{}", NULL, e))
 STATUS(prove_dims, qkv_model_prove(model, model,
                                    &(qkv_prove_options){.struct_size = sizeof(qkv_prove_options),
                                                         .dim_names = N(0, NAMES(N(1, "batch"))),
@@ -311,6 +313,8 @@ static const Row rows[] = {
     ROW(quantize_data, 3),
     ROW(quantize_skip, 2),
     ROW(prove, 2),
+    ROW(save_certified, 3),
+    ROW(certificate_check, 2),
     ROW(prove_dims, 3),
     ROW(generalize, 2),
     ROW(joint, 1),

@@ -1,0 +1,88 @@
+"""The statements about indices that certify/index.c and certify/lemmas.c rest on, proven by Z3 for all sizes. Numbers are
+real unless they must be integers: what holds for reals holds for integers. Without its premises no statement holds."""
+import pytest
+
+z3 = pytest.importorskip("z3", reason="z3-solver is not installed: the index lemmas are not proven here")
+
+a, b, c, e, f, g, h, i, j, m, n, q, r, s, t, v, x, y, z, i2, j2, k = z3.Reals(
+    "a b c e f g h i j m n q r s t v x y z i2 j2 k")
+E, N = z3.Ints("E N")
+
+
+def within(value, size):
+    """0 <= value < size"""
+    return z3.And(value >= 0, value < size)
+
+
+def whole(value):
+    """A number that is an integer other than 0 is at least 1 or at most -1."""
+    return z3.Or(value == 0, value >= 1, value <= -1)
+
+
+# name: (premises, conclusion); k is the difference of two integers, where one is claimed to be the other
+STATEMENTS = {
+    # ix_div: x = n q + r, so that floor(x / n) = q: another quotient q + k would leave a remainder that is no remainder
+    "quotient": ([n >= 1, within(r, n), within(r - n * k, n), whole(k)], k == 0),
+    # floor((floor(y / a) + z) / n) = floor((y + a z) / (a n)): the right side's remainder for the left side's quotient
+    "nested": ([a >= 1, n >= 1, y == a * f + s, s >= 0, s <= a - 1, f + z == n * g + t, t >= 0, t <= n - 1],
+               z3.And(y + a * z == a * n * g + (a * t + s), within(a * t + s, a * n))),
+    # floor((g a + b) / (g m)) = floor(a / m)
+    "common-factor": ([g >= 1, m >= 1, within(b, g), a == m * q + r, r >= 0, r <= m - 1],
+                      z3.And(g * a + b == g * m * q + (g * r + b), within(g * r + b, g * m))),
+    # ix_mod: x - n (x // n) is between 0 and n
+    "remainder": ([n >= 1, n * q <= x, x < n * q + n], within(x - n * q, n)),
+    # nonneg: a v + b for 0 <= v < n, by the sign of a
+    "bound-rising": ([a >= 0, v >= 0, b >= 0], a * v + b >= 0),
+    "bound-falling": ([a <= 0, v <= n - 1, b + a * (n - 1) >= 0], a * v + b >= 0),
+    # quotient_nonneg: top = n q + r
+    "bound-remainder": ([c >= 0, x == n * q + r, r >= 0, e - c * (x - n * q) >= 0], e >= 0),
+    "bound-less-remainder": ([c <= 0, x == n * q + r, r <= n - 1, e - c * (x - n * q) + c * (n - 1) >= 0], e >= 0),
+    "bound-quotient-falling": ([n >= 1, a <= 0, x == n * q + r, r >= 0], n * (a * q + b) >= n * b + a * x),
+    "bound-quotient-rising": ([n >= 1, a >= 0, x == n * q + r, r <= n - 1],
+                              n * (a * q + b) >= n * b + a * x - a * (n - 1)),
+    "bound-integer": ([N >= 1, N * E + N - 1 >= 0], E >= 0),
+    # view_holds: two indices of the same row-major place are one, axis by axis from the last
+    "row-major": ([n >= 1, within(j, n), within(j2, n), i * n + j == i2 * n + j2, whole(i - i2)],
+                  z3.And(i == i2, j == j2)),
+    "row-major-within": ([n >= 1, m >= 1, i >= 0, i <= m - 1, j >= 0, j <= n - 1], within(i * n + j, m * n)),
+    # slices, selections
+    "slice": ([a >= 0, s >= 1, i >= 0, i <= m - 1, a + s * (m - 1) < n], within(a + s * i, n)),
+    # cat, packed rows: an index lies in the part that begins at a and has n elements
+    "part": ([i >= a, i < a + n], within(i - a, n)),
+    # attention: head h = G kv + g reads the keys of head kv = h // G, of which there are H / G
+    "grouped-heads": ([g >= 1, m >= 1, h == g * q + r, r >= 0, r <= g - 1, h >= 0, h <= g * m - 1, whole(q),
+                       whole(q - m)], within(q, m)),
+    # repeated heads: element h of reshape(expand(x)) is x's at h // G
+    "repeated-heads": ([g >= 1, within(r, g), g * q + r == g * v + s, within(s, g), whole(q - v)], q == v),
+    # term_test: the condition that is the other one's opposite
+    "opposite": ([z3.Not(E >= 0)], -1 - E >= 0),
+    "not-both": ([E >= 0], z3.Not(-1 - E >= 0)),
+    # tril, causal, bounds: j <= i + d is i + d - j >= 0
+    "triangle": ([i + a - j >= 0], j <= i + a),
+}
+
+
+def holds(premises, conclusion):
+    """unsat: there is no counterexample."""
+    solver = z3.Solver()
+    solver.set("timeout", 20000)
+    solver.add(*premises, z3.Not(conclusion))
+    return solver.check()
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statement(name):
+    premises, conclusion = STATEMENTS[name]
+    assert holds(premises, conclusion) == z3.unsat
+
+
+NEEDED = [(name, at) for name, (premises, _) in STATEMENTS.items() for at in range(len(premises))]
+
+
+def test_premises_are_needed():
+    """A statement that is true without premises would say nothing."""
+    for name, (premises, conclusion) in STATEMENTS.items():
+        assert holds([], conclusion) == z3.sat, name
+    found = sum(holds(premises[:at] + premises[at + 1:], conclusion) == z3.sat
+                for name, at in NEEDED for premises, conclusion in [STATEMENTS[name]])
+    assert found >= 0.7 * len(NEEDED), (found, len(NEEDED))
