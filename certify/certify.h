@@ -76,7 +76,8 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, Err *err
 void checker_close(Checker *c);
 /* The certificate's word is taken for nothing. */
 bool checker_replay(Checker *c, const json_t *certificate, Err *err);
-/* Law i of those that the claims take and that say what a rounded or masked number stands for; NULL: there are no more. */
+/* Law i of those that the claims take and that say what a rounded or masked number stands for; NULL: there are no
+ * more. */
 const char *checker_assumes(const Checker *c, int i);
 
 /* ------------------------------------------------------------------ for what writes certificates */

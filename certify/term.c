@@ -316,9 +316,10 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
         return term_law(t, LAW_POWER) ? term_mul(t, term_power(t, a, halves + 2), term_power(t, a, -2)) : NULL;
     }
     if (halves != -2 && halves != -1 && halves != 1) return term_refuse(t, "a power of %lld/2", (long long)halves);
-    if (a->a[0] > 0 && !(a->a[0] == 1 && a->b[0] == 1)) { /* the first number in front */
+    if (a->a[0] > 0 && ((a->n == 1 && a->arg[0]->n == 0) || a->a[0] != 1 || a->b[0] != 1)) { /* the first number in front */
         Term *c = halves == -2 ? term_number(t, a->b[0], a->a[0]) : root_of(t, a->a[0], a->b[0]);
         if (c && halves == -1) c = term_power(t, c, -2);
+        if (c && a->n == 1 && a->arg[0]->n == 0) return c;
         if (c)
             return term_law(t, LAW_GROUP)
                        ? term_mul(t, c, group_power(t, term_scale(t, a, a->b[0], a->a[0]), halves))

@@ -451,8 +451,8 @@ static bool certify_file(const qkv_model *source, const char *path, const char *
 }
 
 /* What `own` is once it is written and read, to the source; the file beside `path` is gone afterwards. */
-static bool certify_written(const Graph *own, const qkv_model *source, const char *rewriting, const char *path, Buf *cert,
-                            Err *err)
+static bool certify_written(const Graph *own, const qkv_model *source, const char *rewriting, const char *path,
+                            Buf *cert, Err *err)
 {
     Buf beside = {0};
     buf_printf(&beside, "%s.uncertified", path);
@@ -497,8 +497,8 @@ qkv_status qkv_model_save_certified(const qkv_model *m, const qkv_model *source,
     return ok ? QKV_OK : give(&e, err);
 }
 
-qkv_status qkv_certificate_check(const qkv_model *source, const qkv_model *result, const char *certificate, char **report,
-                                 qkv_error *err)
+qkv_status qkv_certificate_check(const qkv_model *source, const qkv_model *result, const char *certificate,
+                                 char **report, qkv_error *err)
 {
     Err e = api_begin();
     Extras x = {0};

@@ -211,10 +211,12 @@ static void find_claims(Prover *p, Certified *found)
         p->reads_failed = false;
         node_each_operand((Node *)(uintptr_t)n, reads_failed, p);
         for (int k = 0; k < n->nout; k++) {
-            const Value *v = n->out[k], *of = graph_find_value(a, v->name);
+            const Value *v = n->out[k], *of = NULL;
             for (int i = 0; !of && i < b->noutput && i < a->noutput; i++)
                 if (b->output[i].value == v) of = a->output[i].value;
-            if (p->reads_failed) p->failed[v->id] = true;
+            bool output = of != NULL;
+            if (!of) of = graph_find_value(a, v->name);
+            if (p->reads_failed && !output) p->failed[v->id] = true;
             else if (of && of->def && !try_claim(p, of, v)) give_up(p, of, v, found);
         }
     }

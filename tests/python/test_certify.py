@@ -1,6 +1,7 @@
 """qkv rewrite --certify and qkv-certify: certificates that hold, and what is changed in a certificate or in a graph is
 refused."""
 import copy
+import ctypes as C
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import qkv  # noqa: E402
+from qkv import _lib  # noqa: E402
 from torch import nn  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -201,3 +203,93 @@ def same(a, b, name):
     except Exception:
         return False
     return x.shape == y.shape and torch.equal(x, y)
+
+
+def certificate_of(source, result, path):
+    """What is found about two files that were not made from each other."""
+    a, b = qkv.Model(source), qkv.Model(result)
+    text, e = C.c_void_p(), _lib.CError()
+    status = _lib.lib().qkv_model_save_certified(b._model, a._model, None, os.fsencode(path), C.byref(text), C.byref(e))
+    _lib.check(status == 0, e)
+    return json.loads(_lib.text(text.value, e))
+
+
+def product(x, y, v, dim=-1, scale=0.5, before=lambda s: s, after=lambda p: p):
+    return after(before(x @ y.transpose(-1, -2) * scale).softmax(dim)) @ v
+
+
+def sdpa(x, y, v):
+    return nn.functional.scaled_dot_product_attention(x, y, v)
+
+
+def causal(s, diagonal=0, fill=float("-inf")):
+    return s.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1 + diagonal), fill)
+
+
+def repeated(x, y, v):
+    y, v = (t[:, :1].expand(-1, 2, -1, -1) for t in (y, v))
+    return sdpa(x, y, v)
+
+
+def pairs_turned(x, y, v):
+    half = torch.cat([-y[..., 2:], y[..., :2]], -1)
+    return x * v.cos() + half * v.sin()
+
+
+def norm(x, y, v):
+    c = x - x.mean(-1, keepdim=True)
+    return c * torch.rsqrt(c.pow(2).mean(-1, keepdim=True) + 1e-5)
+
+
+# name: (a function, another spelling of it, what looks like it and is something else); x, y, v are (2, 2, 5, 4)
+TRAPS = {
+    "scale": (sdpa, lambda x, y, v: product(x * 0.25, y, v, scale=2.0), lambda x, y, v: product(x, y, v, scale=0.25)),
+    "axis": (sdpa, product, lambda x, y, v: product(x, y, v, dim=-2)),
+    "transpose": (sdpa, product, lambda x, y, v: (x @ v.transpose(-1, -2) * 0.5).softmax(-1) @ y),
+    "mask after": (lambda x, y, v: product(x, y, v, before=causal),
+                   lambda x, y, v: nn.functional.scaled_dot_product_attention(x, y, v, is_causal=True),
+                   lambda x, y, v: product(x, y, v, after=lambda p: p.tril())),
+    "diagonal": (lambda x, y, v: product(x, y, v, before=causal),
+                 lambda x, y, v: nn.functional.scaled_dot_product_attention(x, y, v, is_causal=True),
+                 lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 1))),
+    "mask multiplied": (lambda x, y, v: product(x, y, v, before=causal),
+                        lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 0, -1e9)),
+                        lambda x, y, v: product(x, y, v, before=lambda s: s.tril())),
+    "a fill that is seen": (lambda x, y, v: product(x, y, v, before=causal),
+                            lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 0, -1e7)),
+                            lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 0, -3.0))),
+    "heads": (lambda x, y, v: x.transpose(1, 2).reshape(2, 5, 8), lambda x, y, v: x.permute(0, 2, 1, 3).flatten(2),
+              lambda x, y, v: x.permute(0, 2, 3, 1).flatten(2)),
+    "repeated heads": (repeated, lambda x, y, v: nn.functional.scaled_dot_product_attention(
+        x, y[:, :1], v[:, :1], enable_gqa=True), lambda x, y, v: sdpa(x, y, v[:, 1:].expand(-1, 2, -1, -1))),
+    "rotation": (pairs_turned, lambda x, y, v: torch.sin(v) * torch.cat([-y.chunk(2, -1)[1], y.chunk(2, -1)[0]], -1)
+                 + torch.cos(v) * x, lambda x, y, v: x * v.cos() + torch.cat([y[..., 2:], -y[..., :2]], -1) * v.sin()),
+    "norm": (norm, lambda x, y, v: nn.functional.layer_norm(x, (4,), eps=1e-5),
+             lambda x, y, v: nn.functional.layer_norm(x, (4,), eps=1e-3)),
+    "maximum": (lambda x, y, v: (x - x.amax(-1, keepdim=True)).softmax(-1), lambda x, y, v: x.softmax(-1),
+                lambda x, y, v: (x - x.amax(-1, keepdim=True) * y).softmax(-1)),
+}
+
+
+class Calls(nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, x, y, v):
+        return self.f(x, y, v)
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_trap_is_not_certified(name, tmp_path):
+    """What says the same is certified, what only looks alike is not."""
+    args = tuple(torch.randn(2, 2, 5, 4, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    paths = [tmp_path / f"{i}.pt2" for i in range(3)]
+    results = []
+    for f, path in zip(TRAPS[name], paths):
+        torch.export.save(torch.export.export(Calls(f), args), path)
+        results.append(f(*args))
+    assert torch.allclose(results[0], results[1], atol=1e-6) and not torch.allclose(results[0], results[2], atol=1e-6)
+    same, other = (certificate_of(paths[0], p, tmp_path / "o.pt2") for p in paths[1:])
+    assert same["whole"], same["why"]
+    assert not other["whole"]

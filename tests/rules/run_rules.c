@@ -7,6 +7,8 @@
  *     run_rules --with m.rules [--floats] tests/rules WORD...
  *                                       for tools/mutants.py: rules beside the built-in ones or in their place, proven
  *                                       on exact payloads or on floats; a line for each case says what came of it
+ *     run_rules --with m.rules --certify tests/rules WORD...
+ *                                       the same, not proven but certified for all sizes (program/certify.h)
  *
  * A case:
  *
@@ -35,8 +37,10 @@
 #include <string.h>
 #include "base/buf.h"
 #include "base/number.h"
+#include "ir/copy.h"
 #include "ir/text.h"
 #include "padding/skip_padding.h"
+#include "program/certify.h"
 #include "rewrite/families/all.h"
 #include "run/session.h"
 #include "tap.h"
@@ -59,7 +63,7 @@ typedef struct File {
     Case item[MAX_CASES];
 } File;
 
-static bool bless, floats;
+static bool bless, floats, certify;
 static const char *with; /* the text of more rules */
 
 static void stop(const char *what, const char *where)
@@ -357,6 +361,7 @@ static bool eval(void *user, const Graph *g, const Tensor *const *in, const Tens
 typedef struct Outcome {
     bool changed;
     char *after, *fired, *error; /* error: "" when there was none */
+    bool certified;
 } Outcome;
 
 static void free_outcome(Outcome *o)
@@ -477,7 +482,15 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
         know_names(g, &known);
         char *source = text_of(g, &known, &err);
         graph_drop_detach(g);
+        Graph *before = certify ? graph_copy(g, &err) : NULL;
         ok = rewrite_graph(g, &o, &log, &err);
+        if (before && ok) {
+            Certified found;
+            Buf claims = {0};
+            out->certified = certify_graphs(before, g, NULL, 0, &found, &claims, &err) && found.whole;
+            buf_free(&claims);
+        }
+        graph_free(before);
         if (ok) check_not(c, rules, &log, op, own ? NULL : cover, why);
         for (int i = 0; ok && cover && !own && i < rules->n; i++) cover[i].fired += log.uses[i] > 0;
         out->fired = ok ? log_text(&log, rules, &known) : NULL;
@@ -561,9 +574,10 @@ static void try_case(const char *file, Case *c)
 {
     Outcome o = {0};
     Buf why = {0};
-    run_case(c, true, NULL, &o, &why);
+    run_case(c, !certify, NULL, &o, &why);
     bool same = o.after && !strcmp(o.after, or_empty(section_text(c, "after")));
     printf("case %s: %s\n", file, c->name);
+    if (certify) printf("%s\n", o.certified ? "certified" : "open");
     if (o.error && *o.error) printf("error %s\n", o.error);
     else printf("%s\n%s", same ? "same" : "other", or_empty(o.fired));
     buf_free(&why);
@@ -596,8 +610,9 @@ int main(int argc, char **argv)
     if (at < argc && !strcmp(argv[at], "--bless")) bless = ++at;
     if (at + 1 < argc && !strcmp(argv[at], "--with")) with = read_text(argv[at + 1]), at += 2;
     if (at < argc && !strcmp(argv[at], "--floats")) floats = ++at;
+    if (at < argc && !strcmp(argv[at], "--certify")) certify = ++at;
     if (at >= argc) {
-        fprintf(stderr, "usage: run_rules [--bless | --with RULES [--floats]] FOLDER [WORD...]\n");
+        fprintf(stderr, "usage: run_rules [--bless | --with RULES [--floats | --certify]] FOLDER [WORD...]\n");
         return 2;
     }
     const char *folder = argv[at];
