@@ -262,7 +262,7 @@ Expr *ix_mod(Index *x, Expr *e, Expr *n) { return ex_sub(x->p, e, ex_mul(x->p, n
 
 Expr *ix_subst(Index *x, Expr *e, const Expr *var, Expr *by)
 {
-    if (!e || !by || e == var) return e ? by : NULL;
+    if (!e || !var || !by || e == var) return e && var ? by : NULL;
     if (!ex_mentions(e, var)) return e;
     Expr *r = e->kind == EX_MUL ? one(x) : zero(x), *arg[3] = {NULL, NULL, NULL};
     if (!e->is_float && (e->kind == EX_ADD || e->kind == EX_MUL)) {

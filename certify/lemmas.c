@@ -207,9 +207,10 @@ static Term *element_cat(const Ask *q)
     if (d < 0) return NULL;
     memcpy(at, q->idx, (size_t)q->rank * sizeof *at);
     for (int i = 0; i < a->n; i++) {
-        if (a->vs[i]->rank != q->rank) return term_refuse(tm(q), "'%s': a part of another rank", q->node->name);
+        if (!a->vs[i] || a->vs[i]->rank != q->rank) return term_refuse(tm(q), "'%s': a part of another rank", q->node->name);
         Expr *in = ex_sub(pool(q), q->idx[d], from), *size = dim(q, a->vs[i], d);
-        if (in && ix_nonneg(ix(q), ex_sub(pool(q), ex_int(pool(q), -1), in))) break; /* before this part */
+        if (!in || !size) return NULL;
+        if (ix_nonneg(ix(q), ex_sub(pool(q), ex_int(pool(q), -1), in))) break; /* before this part */
         from = ex_add(pool(q), from, size);
         if (ix_nonneg(ix(q), ex_sub(pool(q), q->idx[d], from))) continue; /* after it */
         at[d] = ex_equals_int(size, 1) ? ex_int(pool(q), 0) : in; /* in this part it is 0 */

@@ -276,8 +276,7 @@ Term *term_mul(Terms *t, Term *a, Term *b)
 
 static Term *group_power(Terms *t, Term *a, int64_t halves)
 {
-    Term *base = intern(t, &(Term){.kind = T_GROUP, .n = 1, .arg = &a});
-    return atom_power(t, base, halves);
+    return a ? atom_power(t, intern(t, &(Term){.kind = T_GROUP, .n = 1, .arg = &a}), halves) : NULL;
 }
 
 /* p / q to the power of a half */
@@ -316,10 +315,11 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
         return term_law(t, LAW_POWER) ? term_mul(t, term_power(t, a, halves + 2), term_power(t, a, -2)) : NULL;
     }
     if (halves != -2 && halves != -1 && halves != 1) return term_refuse(t, "a power of %lld/2", (long long)halves);
-    if (a->a[0] > 0 && ((a->n == 1 && a->arg[0]->n == 0) || a->a[0] != 1 || a->b[0] != 1)) { /* the first number in front */
+    bool number = a->n == 1 && a->arg[0]->n == 0;
+    if (a->a[0] > 0 && (number || a->a[0] != 1 || a->b[0] != 1)) { /* the first number in front */
         Term *c = halves == -2 ? term_number(t, a->b[0], a->a[0]) : root_of(t, a->a[0], a->b[0]);
         if (c && halves == -1) c = term_power(t, c, -2);
-        if (c && a->n == 1 && a->arg[0]->n == 0) return c;
+        if (c && number) return c;
         if (c)
             return term_law(t, LAW_GROUP)
                        ? term_mul(t, c, group_power(t, term_scale(t, a, a->b[0], a->a[0]), halves))

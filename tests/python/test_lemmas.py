@@ -1,5 +1,6 @@
-"""The statements about indices that certify/index.c and certify/lemmas.c rest on, proven by Z3 for all sizes. Numbers are
-real unless they must be integers: what holds for reals holds for integers. Without its premises no statement holds."""
+"""The statements about indices that certify/index.c and certify/lemmas.c rest on, proven by Z3 for all sizes. Numbers
+are real unless they must be integers: what holds for reals holds for integers. Without its premises no statement
+holds."""
 import pytest
 
 z3 = pytest.importorskip("z3", reason="z3-solver is not installed: the index lemmas are not proven here")
@@ -21,7 +22,7 @@ def whole(value):
 
 # name: (premises, conclusion); k is the difference of two integers, where one is claimed to be the other
 STATEMENTS = {
-    # ix_div: x = n q + r, so that floor(x / n) = q: another quotient q + k would leave a remainder that is no remainder
+    # ix_div: x = n q + r, so that floor(x / n) = q: another quotient q + k would leave another remainder
     "quotient": ([n >= 1, within(r, n), within(r - n * k, n), whole(k)], k == 0),
     # floor((floor(y / a) + z) / n) = floor((y + a z) / (a n)): the right side's remainder for the left side's quotient
     "nested": ([a >= 1, n >= 1, y == a * f + s, s >= 0, s <= a - 1, f + z == n * g + t, t >= 0, t <= n - 1],

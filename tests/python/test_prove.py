@@ -12,6 +12,7 @@ import qkv  # noqa: E402
 from torch import nn  # noqa: E402
 
 EXACT = "equal on random exact payloads"
+REALS = "equal over the reals for all sizes in range"  # of what is equal on payloads, too
 
 
 class Attention(nn.Module):
@@ -121,14 +122,14 @@ def test_rewritten_and_onnx(paths, name, tmp_path):
     model = qkv.Model(paths[name])
     model.save_onnx(tmp_path / "m.onnx")
     report = qkv.prove(paths[name], tmp_path / "m.onnx")
-    assert report["result"] == "equal" and report["sense"] == EXACT, report
+    assert report["result"] == "equal" and report["sense"] in (EXACT, REALS), report
     firings = model.rewrite(prove=True)["firings"]
     assert all(f["sense"] == EXACT for f in firings), firings
     model.save(tmp_path / "m.pt2")
     report = qkv.prove(paths[name], tmp_path / "m.pt2")
     assert report["result"] == "equal" and report["runs"] >= 2
     # weights that took a norm's scale in are rounded: the files differ in the last bit
-    assert report["sense"] == EXACT or (name == "vision" and "rounded" in report["why_floats"])
+    assert report["sense"] in (EXACT, REALS) or (name == "vision" and "rounded" in report["why_floats"])
 
 
 def changed(value, name):
