@@ -207,7 +207,8 @@ static Term *element_cat(const Ask *q)
     if (d < 0) return NULL;
     memcpy(at, q->idx, (size_t)q->rank * sizeof *at);
     for (int i = 0; i < a->n; i++) {
-        if (!a->vs[i] || a->vs[i]->rank != q->rank) return term_refuse(tm(q), "'%s': a part of another rank", q->node->name);
+        if (!a->vs[i] || a->vs[i]->rank != q->rank)
+            return term_refuse(tm(q), "'%s': a part of another rank", q->node->name);
         Expr *in = ex_sub(pool(q), q->idx[d], from), *size = dim(q, a->vs[i], d);
         if (!in || !size) return NULL;
         if (ix_nonneg(ix(q), ex_sub(pool(q), ex_int(pool(q), -1), in))) break; /* before this part */
@@ -578,8 +579,9 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
 {
     int class = checker_class(c, side, v);
     Expr *at[MAX_RANK];
-    bool constant = v->kind == V_WEIGHT && v->weight == W_CONSTANT && v->rank == 0 && dtype_is_float(v->dtype);
-    if (constant && v->data && !graph_writes(c->side[side].g, v)) return term_double(&c->t, tensor_get(v->data, 0));
+    bool number = v->kind == V_WEIGHT && v->data && dtype_is_float(v->dtype) && tensor_numel(v->data) == 1;
+    number = number && (class < 0 || (v->weight == W_CONSTANT && v->rank == 0)); /* otherwise it may stand for itself */
+    if (number && !graph_writes(c->side[side].g, v)) return term_double(&c->t, tensor_get(v->data, 0));
     if (class >= 0 && class < c->nclasses) {
         c->cut[class] = true;
         return term_leaf(&c->t, class, v->dtype == DT_BOOL, v->rank, idx);

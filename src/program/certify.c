@@ -196,11 +196,12 @@ static bool fired_at(const Prover *p, const char *name, const char **rule)
 /* No claim holds about v, which the source calls `of`; what reads it is not tried then. */
 static void give_up(Prover *p, const Value *of, const Value *v, Certified *found)
 {
-    const char *rule = "no rule";
+    const char *rule = NULL;
     bool fired = fired_at(p, v->name, &rule);
     p->failed[v->id] = fired || (of->def && of->def->op == v->def->op);
-    if (fired && !found->why[0])
-        snprintf(found->why, sizeof found->why, "%s at '%s': %.800s", rule, v->name, p->last.msg);
+    if (!found->why[0] && (fired || p->nfirings == 0))
+        snprintf(found->why, sizeof found->why, "%s%s'%s': %.800s", fired ? rule : "", fired ? " at " : "", v->name,
+                 p->last.msg);
 }
 
 static void find_claims(Prover *p, Certified *found)

@@ -361,12 +361,13 @@ static bool eval(void *user, const Graph *g, const Tensor *const *in, const Tens
 typedef struct Outcome {
     bool changed;
     char *after, *fired, *error; /* error: "" when there was none */
-    bool certified;
+    char *open; /* why it is not certified; "": it is */
 } Outcome;
 
 static void free_outcome(Outcome *o)
 {
     free(o->after);
+    free(o->open);
     free(o->fired);
     free(o->error);
     *o = (Outcome){0};
@@ -487,7 +488,8 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
         if (before && ok) {
             Certified found;
             Buf claims = {0};
-            out->certified = certify_graphs(before, g, NULL, 0, &found, &claims, &err) && found.whole;
+            const char *why_open = certify_graphs(before, g, NULL, 0, &found, &claims, &err) ? found.why : err.msg;
+            out->open = copy(why_open, strlen(why_open));
             buf_free(&claims);
         }
         graph_free(before);
@@ -577,7 +579,7 @@ static void try_case(const char *file, Case *c)
     run_case(c, !certify, NULL, &o, &why);
     bool same = o.after && !strcmp(o.after, or_empty(section_text(c, "after")));
     printf("case %s: %s\n", file, c->name);
-    if (certify) printf("%s\n", o.certified ? "certified" : "open");
+    if (certify) printf("%s%s\n", o.open && !*o.open ? "certified" : "open: ", or_empty(o.open));
     if (o.error && *o.error) printf("error %s\n", o.error);
     else printf("%s\n%s", same ? "same" : "other", or_empty(o.fired));
     buf_free(&why);
