@@ -12,7 +12,8 @@ import tap
 from optable import FAMILIES, ROOT, rows
 
 PAGE = ROOT / "docs" / "OPS.md"
-TITLES = {"view": "Views, shapes and asserts", "pointwise": "Pointwise", "make": "Casts, creation, random numbers",
+TITLES = {"view": "Views, shapes and asserts", "pointwise": "Pointwise", "special": "Special functions",
+          "make": "Casts, creation, random numbers",
           "inplace": "In place", "reduce": "Reductions, norms, softmax, scans, sorting",
           "index": "Indexing, joining, padding, making tensors", "image": "Pooling, resampling, sampling, boxes",
           "linalg": "Matrix products, convolutions, attention"}

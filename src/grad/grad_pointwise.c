@@ -47,6 +47,22 @@ bool grad_pow(Grad *d)
     return gd_send(d, y, gd_scale(d, gd_mul(d, d->grad, d->node->out[0]), gd_float(d, base == 0 ? 0 : log(base))));
 }
 
+/* Of zeta(x, q) and the shares of the gamma function, by the second operand; PyTorch has none by the first. */
+static bool by_second(Grad *d, const char *text)
+{
+    Value *x = gd_value(d, 0), *y = gd_value(d, 1);
+    if (x && gd_wants(d, x)) return gd_refuse(d, "PyTorch has no derivative by its first operand");
+    return !y || gd_send(d, y, gd_formula(d, text));
+}
+
+bool grad_zeta(Grad *d) { return by_second(d, "-(grad * self * special_zeta(self + 1, other))"); }
+
+bool grad_igamma(Grad *d)
+{
+    return by_second(d, *d->text ? "-(grad * exp((self - 1) * log(other) - other - lgamma(self)))"
+                                 : "grad * exp((self - 1) * log(other) - other - lgamma(self))");
+}
+
 bool grad_where(Grad *d)
 {
     Value *c = gd_value(d, 0), *x = gd_value(d, 1), *y = gd_value(d, 2);

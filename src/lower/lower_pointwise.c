@@ -104,6 +104,18 @@ static bool again(Lower *L, OpId op, const Arg *arg)
 /* A second name of a row, arguments alike; numbers are operands of rows for tensors. */
 bool lower_alias(Lower *L) { return again(L, L->op->alias_of, L->arg); }
 
+/* The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x) */
+bool lower_polygamma(Lower *L)
+{
+    int64_t n;
+    TRY(lower_const_int(L, 0, &n));
+    if (n < 0) return lower_fail(L, 0, "found %lld, expected at least 0", (long long)n);
+    if (!n) return lower_return(L, AS(L, digamma, L->arg[1]));
+    Value *zeta = AS(L, special_zeta, arg_float(L->g, (double)n + 1), L->arg[1]);
+    Arg factor = arg_float(L->g, (n % 2 ? 1 : -1) * tgamma((double)n + 1));
+    return lower_return(L, AS(L, mul_Tensor, arg_value(zeta), factor));
+}
+
 /* ------------------------------------------------------------------ arithmetic */
 
 static bool alpha_is_one(const Arg *a)

@@ -34,6 +34,15 @@ typedef struct Case {
 #define QKV "input %q: f64[2, 4, 3, 2]\ninput %k: f64[2, 4, 5, 2]\ninput %v: f64[2, 4, 5, 3]\n"
 
 static const Case cases[] = {
+    /* special functions, by their second operand */
+    {"special_zeta", 0.5, 3,
+     "input %x: f64[2, 3]\n%y: f64[2, 3] = aten.special_zeta.default(2.5, %x)\n"},
+    {"igamma", 0.5, 3,
+     "input %x: f64[2, 3]\n%a: f64[3] = aten.full.default([3], 1.5, dtype=f64)\n"
+     "%y: f64[2, 3] = aten.igamma.default(%a, %x)\n"},
+    {"igammac", 0.5, 3,
+     "input %x: f64[2, 3]\n%a: f64[3] = aten.full.default([3], 1.5, dtype=f64)\n"
+     "%y: f64[2, 3] = aten.igammac.default(%a, %x)\n"},
     /* views */
     {"reshape", -1, 1,
      "symbol s in [1, 8]\ninput %x: f64[s, 4]\n%y: f64[2*s, 2] = aten.reshape.default(%x, [2*s, 2])\n"},
@@ -485,7 +494,8 @@ static void range_of(const char *id, double *lo, double *hi)
                    {"hardswish", -4, 4},     {"div_Tensor", 0.3, 2},
                    {"xlogy_Tensor", 0.2, 2}, {"special_xlog1py", 0.2, 2},
                    {"hypot", 0.2, 2},        {"remainder_Tensor", 0.3, 2},
-                   {"fmod_Tensor", 0.3, 2}};
+                   {"fmod_Tensor", 0.3, 2},  {"special_ndtri", 0.1, 0.9},
+                   {"digamma", 0.5, 3},      {"special_i1e", 0.3, 3}};
     *lo = -0.95;
     *hi = 0.95;
     for (size_t i = 0; i < sizeof special / sizeof *special; i++)

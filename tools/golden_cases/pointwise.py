@@ -607,6 +607,55 @@ def quantizers(F):
     d_of(idx(100, 4, 6, dt=i8), scales, None, -128, 127, i8, 2, f32, static=True)
 
 
+POLYNOMIALS = [f"{s}chebyshev_polynomial_{k}" for s in ("", "shifted_") for k in "tuvw"] + [
+    "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"]
+
+
+def special_functions(F):
+    """Inside of their domains and at its ends, small and large, dtypes that PyTorch takes."""
+    wide = torch.cat([torch.linspace(-12, 12, 49), torch.tensor([1e-3, 30.0, 50.0, 75.0, 1e-20, -1e-3, 0.0])])
+    for n in ("bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "spherical_bessel_j0", "modified_bessel_i0",
+              "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0",
+              "scaled_modified_bessel_k1", "i0e", "i1e", "airy_ai", "erfcx", "log_ndtr", "ndtri"):
+        c = F.op(f"aten.special_{n}.default")
+        rough = "bessel_j" in n or "bessel_y" in n or n == "airy_ai"  # PyTorch's own are off by 1e-8 in double
+        for dt in (f32,) if rough else (f32, f64):
+            x = torch.linspace(-0.1, 1.1, 61) if n == "ndtri" else wide.clamp(min=-4) if n == "erfcx" else wide
+            c(x.to(dt) if "_y" not in n and "_k" not in n else x.abs().to(dt))
+        for s in SHAPES:
+            c(t(s, lo=0.05, hi=0.95))
+        for dt in INTS if n in ("i0e", "i1e") else ALL[2:]:  # in halves, PyTorch's i0e rounds each step
+            c.maybe(t(11, dt=dt, lo=0.05, hi=0.95))
+    c = F.op("aten.special_zeta.default")
+    c(torch.tensor([2.0, 3, 1, 0.5, 2, 4, 3, 2.5]), torch.tensor([1e-3, 7, 2, 2, -1.5, -2, 0, -1.5]))
+    c(t(7, dt=f64, lo=1.1, hi=9), t(7, dt=f64, lo=0.1, hi=40))
+    F.op("aten.special_zeta.other_scalar")(t(5, lo=1.5, hi=4), 2.5)
+    F.op("aten.special_zeta.self_scalar")(3, t(5, lo=1.5, hi=4))
+    for n in ("polygamma", "special_polygamma"):
+        c = F.op(f"aten.{n}.default")
+        for k in range(5):
+            c(k, t(9, lo=0.1, hi=20))
+            if k != 1:  # PyTorch's trigamma is off by 1e-9
+                c(k, t(9, dt=f64, lo=0.1, hi=20))
+            c(k, t(9, lo=-3.9, hi=-3.1))
+    for n in ("igamma", "igammac", "special_gammainc", "special_gammaincc"):
+        c = F.op(f"aten.{n}.default")
+        for dt in (f32, f64):
+            c(t(5, 7, dt=dt, lo=0.05, hi=12), t(7, dt=dt, lo=0, hi=20))
+        c(t(9, lo=50, hi=400), t(9, lo=50, hi=400))
+        for dt in FLOATS[2:]:
+            c.maybe(t(7, dt=dt, lo=0.1, hi=3), t(7, dt=dt, lo=0.1, hi=3))
+        c(torch.tensor([0.0, 0, 1, inf, 2, -1, 2, nan]), torch.tensor([0.0, 1, 0, 2, inf, 1, -1, 1]))
+    for n in POLYNOMIALS:
+        c = F.op(f"aten.special_{n}.default")
+        for dt in (f32, f64):
+            c(torch.linspace(-1, 2, 25, dtype=dt)[:, None], torch.tensor([-1, 0, 1, 2, 3, 5, 6.5], dtype=dt))
+            c(torch.linspace(-0.9, 0.9, 13, dtype=dt)[:, None], torch.tensor([9, 12, 20], dtype=dt))
+        c(t(4, dt=i64), t(4, dt=i64, lo=0, hi=5))
+        F.op(f"aten.special_{n}.n_scalar")(t(3, 4), 3)
+        F.op(f"aten.special_{n}.x_scalar")(0.5, torch.tensor([0.0, 1, 2, 3]))
+
+
 def tails(F):
     for dt in FLOATS:
         F.op("aten.erfinv.default")(torch.tensor([1.0, -1.0, 1.5, 0.999, -0.99999, 0.0, -0.0, 1e-4, nan]).to(dt))
@@ -614,6 +663,7 @@ def tails(F):
 
 def add(F):
     tails(F)
+    special_functions(F)
     quantizers(F)
     unary(F)
     binary(F)

@@ -1,6 +1,7 @@
 /* Pointwise kernels, portable; compiled once per ISA level. Contract in kernel/pointwise.h. */
 #include "kernel/pointwise.h"
 #include <float.h>
+#include "kernel/gen/special.h"
 #include "kernel/gen/vmath.h"
 #include "kernel/variant.h"
 #include "op/formulas.h"
@@ -187,6 +188,7 @@ static inline uint64_t float_to_u64(double v)
 #define F_ERF(x) vm_erf(x)
 #define F_ERFINV(x) (float)erf_inverse((double)(x))
 #define F_MAX FLT_MAX
+#define HERMITE_MAX 128
 #define POWER(a, b) powf(a, b)
 #define DIV_FLOOR(a, b) floor_div_float32(a, b)
 #define DIV_TRUNC(a, b) truncf((a) / (b))
@@ -201,6 +203,7 @@ static inline uint64_t float_to_u64(double v)
 #undef F_ERF
 #undef F_ERFINV
 #undef F_MAX
+#undef HERMITE_MAX
 #undef POWER
 #undef DIV_FLOOR
 #undef DIV_TRUNC
@@ -215,6 +218,7 @@ static inline uint64_t float_to_u64(double v)
 #define F_ERF(x) erf(x)
 #define F_ERFINV(x) erf_inverse(x)
 #define F_MAX DBL_MAX
+#define HERMITE_MAX 512
 #define POWER(a, b) pow(a, b)
 #define DIV_FLOOR(a, b) floor_div_float(a, b)
 #define DIV_TRUNC(a, b) trunc((a) / (b))
