@@ -565,13 +565,21 @@ static Term *element_compare(const Ask *q)
     }
 }
 
+/* What a dtype holds as it is: of integers and truth values, only what needs no rounding. */
+static Term *made(const Ask *q, Term *v)
+{
+    const Expr *e = dtype_is_float(q->v->dtype) ? NULL : term_integer(tm(q), v);
+    bool fits = dtype_is_float(q->v->dtype) || (e && (q->v->dtype != DT_BOOL || (e->kind == EX_INT && e->i >> 1 == 0)));
+    return fits ? v : term_refuse(tm(q), "'%s': a number that its dtype rounds", q->node->name);
+}
+
 static Term *element_arange(const Ask *q)
 {
     Term *i = term_mul(tm(q), number_arg(q, 2, 1), term_index(tm(q), q->idx[0]));
-    return term_add(tm(q), number_arg(q, 0, 0), i);
+    return made(q, term_add(tm(q), number_arg(q, 0, 0), i));
 }
 
-static Term *element_full(const Ask *q) { return number_arg(q, 1, 0); }
+static Term *element_full(const Ask *q) { return made(q, number_arg(q, 1, 0)); }
 
 /* ------------------------------------------------------------------ elements */
 

@@ -30,7 +30,7 @@ case "${1:-}" in
     mkdir -p "$stage/DEBIAN" "$stage/usr/share/doc/qkv" dist
     cp LICENSE "$stage/usr/share/doc/qkv/copyright"
     gzip -9n "$stage"/usr/share/man/man1/*.1
-    strip --strip-unneeded "${libraries[@]}" "$stage/usr/bin/qkv"
+    strip --strip-unneeded "${libraries[@]}" "$stage/usr/bin/qkv" "$stage/usr/bin/qkv-certify"
     cat >"$stage/DEBIAN/control" <<END
 Package: qkv
 Version: $version
