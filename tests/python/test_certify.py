@@ -5,6 +5,7 @@ import ctypes as C
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -122,6 +123,13 @@ def test_it_holds(files, name):
     with zipfile.ZipFile(files[name][1]) as z:
         inside = [n for n in z.namelist() if n.endswith("extra/qkv_certificate.json")]
         assert len(inside) == 1 and json.loads(z.read(inside[0])) == cert
+
+
+@pytest.mark.skipif(not shutil.which("nm"), reason="nm is not installed")
+def test_the_checker_links_no_rewriter():
+    names = run("nm", BUILD / "qkv-certify").stdout
+    assert " checker_replay\n" in names and " pt2_open\n" in names
+    assert not [n for n in names.split() if n.startswith(("rewrite_", "rules_", "certify_graphs", "session_"))]
 
 
 def test_the_file_computes_the_same(files):
