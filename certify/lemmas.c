@@ -646,6 +646,8 @@ Term *element(Checker *c, int side, const Value *v, Expr *const *idx)
     if (!s) return term_refuse(&c->t, "'%s' has no step", v->def->name);
     if (s->lemma < 0 || s->lemma != lemma_of(v->def->op))
         return term_refuse(&c->t, "'%s': %s has no lemma", v->def->name, v->def->op->name);
+    if (s->map && (s->lemma == FUNCTION || lemmas[s->lemma].element != element_view))
+        return term_refuse(&c->t, "'%s': %s takes no map", v->def->name, v->def->op->name);
     Ask q = {c, side, v->rank, v->def, v, idx, s};
     ptrdiff_t key = memo - c->memo;
     Term *r = s->lemma == FUNCTION ? element_function(&q) : lemmas[s->lemma].element(&q);

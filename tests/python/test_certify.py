@@ -167,6 +167,8 @@ def spoilt(cert):
                 yield other(f"{to} lemma", lambda c, i=i, s=side, k=k: c["claims"][i][s][k].update(lemma="softmax")
                             if c["claims"][i][s][k]["lemma"] != "softmax"
                             else c["claims"][i][s][k].update(lemma="permute"))
+                if "map" not in step:
+                    yield other(f"{to} a map", lambda c, i=i, s=side, k=k: c["claims"][i][s][k].update(map=["at0"]))
                 for m, index in enumerate(step.get("map", [])):
                     yield other(f"{to} map {m}", lambda c, i=i, s=side, k=k, m=m, index=index:
                                 c["claims"][i][s][k]["map"].__setitem__(m, f"({index}) + 1"))
