@@ -7,6 +7,9 @@
  * that was accepted is answered (a second one at once), SIGHUP loads the models again.
  */
 #include <errno.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,6 +222,9 @@ static int serve(Serving *s)
     sigaddset(&s->signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &s->signals, NULL); /* the threads that are started from here on, too */
     signal(SIGPIPE, SIG_IGN);
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 1 << 20); /* large blocks go back to the system when they are freed */
+#endif
     Engine *e = metrics_open(&metrics, (const char *const *)s->name, s->n, &err)
                     ? engine_open(&options, s->source, s->n, &metrics, &err)
                     : NULL;

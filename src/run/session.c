@@ -116,10 +116,40 @@ static bool run_observed(Session *s, Plan *p, Err *err)
     return true;
 }
 
+static size_t constant_bytes(const Plan *p)
+{
+    size_t n = 0;
+    for (int i = 0; i < p->nconst; i++) n += p->const_data[i] ? p->const_size[i] : 0;
+    return n;
+}
+
+/* Constants of plans beside this one take at most CONSTANT_BYTES: the least recently used ones compute theirs again. */
+static void release_constants(Session *s, const Plan *but)
+{
+    for (;;) {
+        Cached *oldest = NULL;
+        size_t total = 0;
+        for (int i = 0; i < s->ncached; i++) {
+            Cached *k = &s->cached[i];
+            size_t n = k->stage == KEPT || k->plan == but ? 0 : constant_bytes(k->plan);
+            total += n;
+            if (n && (!oldest || k->used < oldest->used)) oldest = k;
+        }
+        if (!oldest || total <= CONSTANT_BYTES) return;
+        for (int i = 0; i < oldest->plan->nconst; i++) {
+            mem_free(oldest->plan->const_data[i]);
+            oldest->plan->const_data[i] = NULL;
+        }
+        oldest->plan->constants_done = false;
+        if (s->current == oldest->plan) s->current = NULL;
+    }
+}
+
 /* Constants of a plan: each in memory of its own, those that only other constants needed are freed again. */
 static bool compute_constants(Session *s, Plan *p, Err *err)
 {
     if (p->constants_done) return true;
+    release_constants(s, p);
     for (int i = 0; i < p->nconst; i++)
         if (!(p->const_data[i] = session_block(p->const_size[i]))) return oom(err);
     plan_place(p, s->arena.data, s->input_data);

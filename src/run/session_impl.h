@@ -6,7 +6,7 @@
 #include "run/rng.h"
 #include "run/session.h"
 
-enum { MAX_PLANS = 64 };
+enum { MAX_PLANS = 64, CONSTANT_BYTES = 64 << 20 /* of plans that are not in use */ };
 enum { WHOLE = -1, KEPT = -2 }; /* plans of the whole graph; of what depends on kept inputs alone */
 
 /* A plan and what it was made for. */

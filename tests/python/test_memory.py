@@ -1,6 +1,8 @@
 """Models from bytes, file objects and archives."""
 import io
 import os
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -55,3 +57,48 @@ def test_refused(model):
             qkv.Model(source)
     with pytest.raises(qkv.Error, match="cannot be sent"):
         qkv.Model(open(DIGITS, "rb")).__reduce__()
+
+
+MANY_SIZES = """
+import os, sys
+import numpy as np
+import qkv
+
+m = qkv.Model(sys.argv[1], threads=1)
+
+
+def run(n):
+    y = m(np.full(n, 1, np.float32))[0]
+    assert y.shape == (n,) and np.abs(y - 1 - np.float32(np.sin(np.float32(2)))).max() < 1e-6
+
+
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+run(1 << 22)
+before = resident()
+for k in range(28):  # 16 MiB each, 448 in all
+    run((1 << 22) - k)
+print(resident() - before)
+for k in (0, 5, 27, 0):
+    run((1 << 22) - k)
+"""
+
+
+def test_constants_of_many_sizes(tmp_path):
+    """What sizes and weights alone decide is kept for each of them, up to a limit; later it is computed again."""
+    onnx = pytest.importorskip("onnx")
+    h, numbers = onnx.helper, onnx.TensorProto
+    nodes = [h.make_node("Shape", ["x"], ["n"]), h.make_node("Expand", ["w", "n"], ["e"]),
+             h.make_node("Sin", ["e"], ["s"]), h.make_node("Add", ["x", "s"], ["y"])]
+    ports = [h.make_tensor_value_info(name, numbers.FLOAT, ["n"]) for name in "xy"]
+    graph = h.make_graph(nodes, "g", ports[:1], ports[1:], [h.make_tensor("w", numbers.FLOAT, [1], [2.0])])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=8), tmp_path / "m.onnx")
+    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 20),  # what is freed goes back at once
+           "PYTHONPATH": os.path.dirname(os.path.dirname(qkv.__file__))}
+    done = subprocess.run([sys.executable, "-c", MANY_SIZES, tmp_path / "m.onnx"], env=env, capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 200
