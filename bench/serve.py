@@ -62,6 +62,8 @@ def ort_server(path, vocab, threads, batch):
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    if os.environ.get("OMP_WAIT_POLICY") == "passive":  # as for qkv: threads that wait take no CPU
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     tokenizer = BertWordPieceTokenizer(vocab, lowercase=True)
     worker, waiting = concurrent.futures.ThreadPoolExecutor(1), asyncio.Queue()
