@@ -96,12 +96,10 @@ def computes(node):
 def views_apart(graph):
     """Results that are views or sizes of the graph's inputs get nodes of their own, which PyTorch runs: they cost
     nothing there. Returns the new nodes."""
-    new = set()
-
-    def of_inputs(node):
-        if node.op == "placeholder":
-            return True
-        return node.op == "call_function" and is_view(node) and all(map(of_inputs, node.all_input_nodes))
+    new, of_inputs = set(), {}
+    for node in graph.nodes:
+        of_inputs[node] = node.op == "placeholder" or node.op == "call_function" and is_view(node) and all(
+            of_inputs[n] for n in node.all_input_nodes)
 
     def copied(node, end):
         if node.op == "placeholder":
@@ -114,7 +112,7 @@ def views_apart(graph):
 
     end = next(n for n in reversed(graph.nodes) if n.op == "output")
     for node in end.all_input_nodes:
-        if node.op == "call_function" and of_inputs(node):
+        if node.op == "call_function" and of_inputs[node]:
             end.replace_input_with(node, copied(node, end))
     graph.eliminate_dead_code()
     return new
@@ -176,12 +174,12 @@ class Part(torch.nn.Module):
             if self.frozen:
                 self._hold(args)
             feeds = {name: torch.empty(1).expand(args[i]) if number else args[i] for name, i, number in self.feeds}
-            made = self.model._run(feeds, [])
+            made = list(self.model._run(feeds, []).values())
         except (Error, RuntimeError) as e:  # a RuntimeError of torch: a tensor that DLPack does not take
             self.said(f"a part of {self.work} ops runs in PyTorch this time: {e}")
             return self.eager(*args)
-        results = [torch.from_dlpack(made[i]) if back is None else torch.from_dlpack(made[i]).permute(back)
-                   for i, back in enumerate(self.undo)]
+        results = [torch.from_dlpack(x) if back is None else torch.from_dlpack(x).permute(back)
+                   for x, back in zip(made, self.undo)]
         return results if len(results) > 1 else results[0]
 
 
@@ -202,7 +200,9 @@ def split(graph_module, options, said, frozen=()):
         inner = getattr(whole, call.target)
         try:
             part = Part(inner, options, said, [i for i, n in enumerate(call.args) if n.name in frozen])
-        except Error as e:
+        except Exception as e:  # also of torch, which writes the part as a program
+            if not isinstance(e, Error):
+                said(f"a part cannot be written as a program of torch.export: {type(e).__name__}: {e}")
             reasons.setdefault(str(e), []).extend(n.name for n in inner.graph.nodes if n.op == "call_function")
             continue
         setattr(whole, call.target, part)

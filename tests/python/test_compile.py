@@ -243,3 +243,16 @@ def test_installed_packages_need_no_import(tmp_path):
                           env={**os.environ, "PYTHONPATH": path, "TORCH_LOGS": "qkv"})
     assert said.returncode == 0, said.stderr
     assert "ops in C" in said.stderr and "draws from PyTorch's random generator" in said.stderr
+
+
+def test_a_part_that_torch_cannot_write_runs_in_pytorch(monkeypatch, caplog):
+    def refuse(*_):
+        raise AssertionError("expected something else")
+
+    monkeypatch.setattr("qkv._parts.Program", refuse)
+    model = Attention(16, 2)
+    run, made = compiled(model)
+    with torch.no_grad():
+        close([run(R(2, 5, 16))], [model(R(2, 5, 16))])
+    assert not made[0].parts and "expected something else" in " ".join(made[0].reasons)
+    assert "cannot be written as a program" in caplog.text
