@@ -78,9 +78,8 @@ typedef struct SdpaChoice {
     int nwhen;
     SdpaWhen when[SDPA_BACKENDS]; /* in order; the last without condition */
     int nrefusals;
-    SdpaRefusal
-        refusal[SDPA_BACKENDS *
-                SDPA_RULES]; /* of backends before the one that is chosen otherwise, in the order in which PyTorch asks */
+    /* of backends before the one that is chosen otherwise, in the order in which PyTorch asks */
+    SdpaRefusal refusal[(int)SDPA_BACKENDS * (int)SDPA_RULES];
 } SdpaChoice;
 
 bool sdpa_choose(const SdpaDevice *d, const SdpaCall *call, ExprPool *p, SdpaChoice *out, Err *err);

@@ -290,7 +290,7 @@ static bool apply_attention(Apply *a, Site *s)
     bool unsigned_p = a->p->options.asymmetric;
     Value *in[3];
     for (int i = 0; i < 3; i++) TRY(in[i] = s->point[i] < 0 ? n->arg[i].v : through(a, n->arg[i].v, s->point[i]));
-    Arg scale = s->factor ? arg_float(g, 1) : n->arg[6];
+    Arg scale = s->factor != 0 ? arg_float(g, 1) : n->arg[6];
     if (!a->p->options.target->probabilities) {
         for (int i = 0; i < 3; i++) n->arg[i] = arg_value(in[i]);
         n->arg[6] = scale;

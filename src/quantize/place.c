@@ -206,7 +206,7 @@ static bool points_of(Placement *p, Site *s, Err *err)
     int n = s->kind != SITE_ATTENTION ? 1 : p->options.target->probabilities ? 3 : 2;
     if (s->kind == SITE_ATTENTION && p->options.target->scale_first) s->factor = score_factor(s->node);
     for (int i = 0; i < n && all; i++)
-        all = (s->point[i] = point_of(p, s->node->arg[i].v, !i && s->factor ? s->factor : 1)) >= 0;
+        all = (s->point[i] = point_of(p, s->node->arg[i].v, !i && s->factor != 0 ? s->factor : 1)) >= 0;
     return all || oom(err);
 }
 

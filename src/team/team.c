@@ -378,6 +378,10 @@ int32_t __kmpc_dispatch_next_8(Place *at, int32_t thread, int32_t *last, int64_t
     return more;
 }
 
+/* clang 19 and later */
+void __kmpc_dispatch_deinit(Place *at, int32_t thread);
+void __kmpc_dispatch_deinit(Place *at, int32_t thread) { (void)at, (void)thread; }
+
 /* 1: the caller adds its part, and says when it is done. */
 int32_t __kmpc_reduce_nowait(Place *at, int32_t thread, int32_t n, size_t size, void *data, void (*add)(void *, void *),
                              void *lock);
