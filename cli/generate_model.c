@@ -247,7 +247,7 @@ int decoder_run(Decoder *d, const int64_t *ids, int64_t n, const float **logits,
     d->nseen += n;
     while (at < d->nseen) {
         int64_t part = d->cache == CACHE_NONE || d->nseen - at < d->most ? d->nseen - at : d->most;
-        if (!run_part(d, d->seen + at, part, at, e)) return e->code;
+        if (!run_part(d, d->seen + at, part, at, e)) return (int)e->code;
         at += part;
     }
     return last_logits(d, logits, size, e) ? 0 : (int)e->code;

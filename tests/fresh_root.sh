@@ -7,8 +7,9 @@
 #
 # ROOTS (build/roots) holds a log for each release; the roots themselves are made each time and removed at the end,
 # unless KEEP is set. MIRROR is where Debian comes from (http://deb.debian.org/debian). What this machine's pip is
-# configured for is copied, and folders that it reads packages from (PIP_FOLDERS) are lent. The last line of each
-# release's output says what was measured; the exit code says whether all passed. TAP.
+# configured for is copied, and folders that it reads packages from (PIP_FOLDERS) are lent. COMPILERS ("clang gcc-13")
+# are Debian's packages of others to build with. The last line of each release's output says what was measured; the exit
+# code says whether all passed. TAP.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null || { echo "fresh_root.sh needs root and debootstrap" >&2; exit 2; }
@@ -53,6 +54,10 @@ for release in "${releases[@]}"; do
   lend
   step "make check, alone" "make check"
   step "make deb, installed" "make deb && dpkg -i dist/qkv_*.deb && cd / && qkv inspect /root/qkv/demo/digits_vit.pt2"
+  for cc in ${COMPILERS:-}; do
+    step "make with $cc" "apt-get install -y -qq --no-install-recommends $cc && CC=$cc meson setup build-$cc &&
+      ninja -C build-$cc product && build-$cc/cli/qkv run demo/digits_vit.pt2"
+  done
   n=$((n + 1))
   if ! grep -a warning: "$log"; then echo "ok $n - $release: the compiler warns of nothing"; else
     echo "not ok $n - $release: the compiler's warnings, above"
