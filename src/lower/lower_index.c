@@ -65,6 +65,36 @@ bool lower_stack(Lower *L)
     return list && lower_return(L, join(L, a->n, list, d));
 }
 
+/* Each tensor in chunks of one size, zeros at the end of the last: (..., chunks, elements), beside each other. */
+bool lower_chunk_cat(Lower *L)
+{
+    const Arg *a = &L->arg[0];
+    int d;
+    int64_t chunks;
+    if (a->kind != ARG_VALUES || a->n < 1 || !a->vs[0]) return lower_fail(L, 0, "an empty list");
+    TRY(lower_dim(L, 1, a->vs[0]->rank, &d) && lower_const_int(L, 2, &chunks));
+    if (chunks < 1) return lower_fail(L, 2, "found %lld, expected at least 1", (long long)chunks);
+    Value **list = arena_array(L->g->arena, Value *, a->n);
+    Expr *count = ex_int(L->ex, chunks);
+    for (int i = 0; list && i < a->n; i++) {
+        Value *x = a->vs[i];
+        if (!x || x->rank <= d) return lower_fail(L, 0, "tensor %d has no dim %d", i, d);
+        Expr *each = ex_floordiv(L->ex, ex_sub(L->ex, ex_add(L->ex, x->dim[d], count), ex_int(L->ex, 1)), count);
+        Expr *pad[2 * MAX_RANK], *dim[MAX_RANK], *rest = each;
+        int n = 2 * (x->rank - d);
+        for (int k = 0; k < n; k++) pad[k] = ex_int(L->ex, 0);
+        pad[n - 1] = ex_sub(L->ex, ex_mul(L->ex, each, count), x->dim[d]);
+        x = AS(L, constant_pad_nd, arg_value(x), arg_exprs(L->g, n, pad));
+        TRY(x);
+        for (int k = 0; k < d; k++) dim[k] = x->dim[k];
+        for (int k = d + 1; k < x->rank; k++) rest = ex_mul(L->ex, rest, x->dim[k]);
+        dim[d] = count;
+        dim[d + 1] = rest;
+        TRY(list[i] = lower_reshape(L, x, d + 2, dim));
+    }
+    return list && lower_return(L, join(L, a->n, list, d + 1));
+}
+
 bool lower_hstack(Lower *L)
 {
     const Arg *a = &L->arg[0];

@@ -258,3 +258,26 @@ bool lower_multi_margin_loss(Lower *L)
     if (one && loss) loss = lower_reshape(L, loss, 1, (Expr *[]){ex_int(L->ex, 1)});
     return finish(L, loss);
 }
+
+/* The targets are the labels before the first -1: for each of them and each other class i, margin 1 - x[t] + x[i], at
+ * least 0; their sum over the number of classes. */
+bool lower_multilabel_margin_loss(Lower *L)
+{
+    TRY(tensors(L, 2));
+    Value *x = lower_value(L, 0), *t = lower_value(L, 1);
+    Expr *one = ex_int(L->ex, 1);
+    if (!x->rank) TRY(x = lower_reshape(L, x, 1, &one));
+    if (!t->rank) TRY(t = lower_reshape(L, t, 1, &one));
+    Arg last = arg_int(L->g, -1), before = arg_int(L->g, -2);
+    Value *valid = AS(L, cumprod, v(lower_cast(L, AS(L, ge_Tensor, v(t), num(L, 0)), DT_I64)), last);
+    Value *safe = mul(L, v(t), v(valid));
+    Value *none = AS(L, zeros_like, v(valid)), *is_target = AS(L, scatter_add, v(none), last, v(safe), v(valid));
+    Value *other = AS(L, eq_Tensor, v(is_target), num(L, 0)), *own = AS(L, gather, v(x), last, v(safe));
+    Value *z = sub(L, v(AS(L, unsqueeze, v(x), before)), v(AS(L, unsqueeze, v(own), last)));
+    z = at_least(L, add(L, v(z), num(L, 1)), 0);
+    Value *counted = AS(L, logical_and, v(AS(L, unsqueeze, v(lower_cast(L, valid, DT_BOOL)), last)),
+                        v(AS(L, unsqueeze, v(other), before)));
+    Arg pairs = arg_ints(L->g, 2, (int64_t[]){-2, -1});
+    Value *sums = AS(L, sum_dim_IntList, v(choose(L, counted, v(z), num(L, 0))), pairs);
+    return finish(L, quotient(L, v(sums), arg_expr(x->dim[x->rank - 1])));
+}

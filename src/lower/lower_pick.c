@@ -9,6 +9,10 @@
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
+enum {
+    MAX_KEYS = 256
+}; /* elements by which rows are put into order: a sort each */
+
 static Arg v(Value *x) { return arg_value(x); }
 static Arg num(Lower *L, int64_t n) { return arg_int(L->g, n); }
 
@@ -57,7 +61,26 @@ static Value *counts(Lower *L, Value *first, Expr *n)
     return all ? AS(L, diff, v(all)) : NULL;
 }
 
-/* _unique2 sorts; unique_consecutive does not, and may look at slices along a dim */
+/* The places of rows (n, width) in their order by the first element, then by the second ...: sorted by the last one
+ * first, each time without changing what is equal. */
+static Value *order_of_rows(Lower *L, Value *rows)
+{
+    Value *order = AS(L, arange, arg_expr(rows->dim[0]));
+    Expr *width = rows->rank > 1 ? rows->dim[1] : ex_int(L->ex, 1);
+    if (!ex_is_int(width) || width->i > MAX_KEYS) {
+        lower_fail(L, 0, "rows must have a constant width of at most %d", MAX_KEYS);
+        return NULL;
+    }
+    for (int64_t k = width->i - 1; k >= 0 && order; k--) {
+        Value *key = rows->rank > 1 ? AS(L, select_int, v(rows), num(L, 1), num(L, k)) : rows;
+        key = key ? AS(L, index_select, v(key), num(L, 0), v(order)) : NULL;
+        Value *by = key ? AS(L, argsort_stable, v(key), arg_bool(L->g, true), num(L, 0)) : NULL;
+        order = by ? AS(L, index_select, v(order), num(L, 0), v(by)) : NULL;
+    }
+    return order;
+}
+
+/* _unique2 and unique_dim sort; unique_consecutive does not. The last two may look at slices along a dim. */
 bool lower_unique(Lower *L)
 {
     bool sorts = L->op->id == OP_unique2;
@@ -76,12 +99,20 @@ bool lower_unique(Lower *L)
         TRY(rows = AS(L, sort, v(rows)));
         order = rows->def->out[1];
     }
+    bool by_rows = L->op->id == OP_unique_dim;
+    if (by_rows) {
+        TRY(rows && (order = order_of_rows(L, rows)));
+        TRY(rows = AS(L, index_select, v(rows), num(L, 0), v(order)));
+    }
     Value *first = rows ? changes(L, rows) : NULL, *label = first ? AS(L, cumsum, v(first), num(L, 0)) : NULL;
     label = label ? AS(L, sub_Tensor, v(label), num(L, 1)) : NULL;
     Value *at = label ? EMIT(L, nonzero, v(first)) : NULL;
     at = at ? EMIT(L, select_int, v(at), num(L, 1), num(L, 0)) : NULL;
     if (!at) return false;
-    Value *y = dim >= 0 ? AS(L, index_select, v(x), num(L, d), v(at)) : AS(L, index_select, v(rows), num(L, 0), v(at));
+    Value *from = by_rows ? AS(L, index_select, v(order), num(L, 0), v(at)) : at;
+    TRY(from);
+    Value *y = dim >= 0 ? AS(L, index_select, v(x), num(L, d), v(from))
+                        : AS(L, index_select, v(rows), num(L, 0), v(at));
     if (order) label = AS(L, scatter_src, v(AS(L, zeros_like, v(order))), num(L, 0), v(order), v(label));
     bool where, many;
     TRY(lower_const_bool(L, op_param(L->op, "return_inverse"), &where) &&

@@ -194,3 +194,51 @@ bool lower_batch_statistics(Lower *L)
     return lower_return_values(L, returns,
                                (Value *[]){y, lower_cast(L, mean, t), lower_cast(L, scale, t), moved_mean, moved_var});
 }
+
+/* ------------------------------------------------------------------ histograms */
+
+/* Bounds between bins: a tensor of them, or as many steps over a range, which is that of the elements if none is given.
+ * A range of no width gets half to each side. */
+static Value *bounds(Lower *L, Value *x)
+{
+    Value *given = lower_value(L, 1);
+    int64_t bins;
+    const Arg *range = &L->arg[op_param(L->op, "range") < 0 ? 0 : op_param(L->op, "range")];
+    if (given) return given;
+    if (!lower_const_int(L, 1, &bins)) return NULL;
+    bool fixed = range->kind == ARG_EXPRS && range->n == 2;
+    Arg type = arg_dtype(x->dtype);
+    Value *lo = fixed ? AS(L, full, arg_ints(L->g, 0, NULL), arg_expr(range->es[0]), type) : AS(L, amin, v(x));
+    Value *hi = fixed ? AS(L, full, arg_ints(L->g, 0, NULL), arg_expr(range->es[1]), type) : AS(L, amax, v(x));
+    if (!lo || !hi) return NULL;
+    Value *more = AS(L, mul_Tensor, v(AS(L, eq_Tensor, v(lo), v(hi))), arg_float(L->g, 0.5));
+    return AS(L, linspace_Tensor_Tensor, v(AS(L, sub_Tensor, v(lo), v(more))), v(add(L, hi, more)),
+              arg_int(L->g, bins + 1), type);
+}
+
+/* Weights (ones) are added at the bin of each element, and those of others one bin further; the last bin holds its
+ * upper bound, too. density: over their sum and the bins' widths. */
+bool lower_histogram(Lower *L)
+{
+    Value *x, *weight = lower_value(L, op_param(L->op, "weight"));
+    bool density;
+    TRY(want(L, &x) && lower_const_bool(L, op_param(L->op, "density"), &density));
+    TRY((x = AS(L, ravel, v(x))));
+    Value *edges = bounds(L, x);
+    TRY(edges);
+    Expr *n = ex_sub(L->ex, edges->dim[0], ex_int(L->ex, 1)), *room = edges->dim[0];
+    Arg first = arg_int(L->g, 0), one = arg_int(L->g, 1), right = arg_bool(L->g, true);
+    Value *at = AS(L, sub_Tensor, v(AS(L, searchsorted_Tensor, v(edges), v(x), arg_bool(L->g, false), right)), one);
+    Value *low = AS(L, select_int, v(edges), first, first),
+          *high = AS(L, select_int, v(edges), first, arg_int(L->g, -1));
+    Value *inside = AS(L, logical_and, v(AS(L, ge_Tensor, v(x), v(low))), v(AS(L, le_Tensor, v(x), v(high))));
+    at = AS(L, clamp, v(at), arg_none(), arg_expr(ex_sub(L->ex, n, ex_int(L->ex, 1))));
+    at = AS(L, where_self, v(inside), v(at), arg_expr(n));
+    Value *part = weight ? AS(L, ravel, v(weight)) : AS(L, ones_like, v(x));
+    Value *none = AS(L, full, arg_exprs(L->g, 1, &room), first, arg_dtype(x->dtype));
+    Value *hist = AS(L, scatter_add, v(none), first, v(at), v(part));
+    hist = AS(L, slice_Tensor, v(hist), first, first, arg_expr(n), one);
+    if (density)
+        hist = AS(L, div_Tensor, v(hist), v(mul(L, AS(L, sum, v(hist)), AS(L, diff, v(edges)))));
+    return hist && lower_return_values(L, 2, (Value *[]){hist, edges});
+}

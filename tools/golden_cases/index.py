@@ -157,6 +157,15 @@ def collected(F):
     F.op("aten.unique_consecutive.default")(torch.tensor([[1, 2], [1, 2], [0, 2], [1, 2]]), True, True, 0)
     F.op("aten.unique_consecutive.default")(torch.tensor([[1, 1, 2], [0, 0, 2]]), True, True, -1)
     F.op("aten.unique_consecutive.default")(torch.tensor([[1, 1, 2], [0, 0, 2]]), False, False, -1)
+    c = F.op("aten.unique_dim.default")
+    c(idx(2, 9, 3), 0, True, True, True, static=True)
+    c(idx(2, 2, 7), -1, True, True, True, static=True)
+    c(idx(2, 5, 2, 2).to(f32), 0, True, True, True, static=True)
+    c(idx(3, 6), 0, True, True, True, static=True)
+    c = F.op("aten._chunk_cat.default")
+    c([t(5, 3), t(4, 2)], 0, 2, static=True)
+    c([t(2, 5, 2), t(2, 7)], 1, 3, static=True)
+    c([t(6)], -1, 3, static=True)
     for size in (2, 9):
         F.op("aten.nonzero_static.default")(t(3, 4, dt=b8), size=size, fill_value=-7)
     for a in ((), (1,), (2, True)):

@@ -359,7 +359,6 @@ def sorting(F):
     c(x.float(), True, False, False)
     c(t(3, 4).round(), True, True, True)
     F.op("aten._unique.default")(x, True, True)
-    F.op("aten.unique_dim.default")(torch.tensor([[1, 2], [0, 1], [1, 2]]), 0, True, True, True)
     F.op("aten.histc.default")(t(30), 5)
     F.op("aten.histc.default")(t(30), 4, -1, 1)
     F.op("aten.bincount.default")(idx(6, 20), static=True)
@@ -524,7 +523,31 @@ def histograms(F):
     c(torch.tensor([2.0, 2.0]), 4, static=True)
 
 
+def more_histograms(F):
+    c, d = F.op("aten.histogram.bin_ct"), F.op("aten.histogram.bins_tensor")
+    for kw in (dict(), dict(density=True), dict(weight=t(4, 5, lo=0.5, hi=2))):
+        for dt in (f32, f64):
+            kw = {k: x.to(dt) if k == "weight" else x for k, x in kw.items()}
+            c(t(4, 5, dt=dt), 6, **kw, static=True)
+            c(t(4, 5, dt=dt), 3, range=[-1.0, 2.0], **kw, static=True)
+            d(t(4, 5, dt=dt), torch.tensor([-2.0, -1, 0.5, 3], dtype=dt), **kw, static=True)
+    c(torch.tensor([2.0, 2.0]), 4, static=True)
+    c(torch.tensor([0.0, 1.0, 2.0, 2.0, 3.0]), 2, range=[0.0, 2.0], static=True)
+
+
+def label_margins(F):
+    c = F.op("aten.multilabel_margin_loss.default")
+    labels = torch.tensor([[3, 0, -1, 1], [-1, 0, 1, 2], [0, 1, 2, 3]])
+    for how in (0, 1, 2):
+        c(t(3, 4), labels, how)
+        c(t(4), labels[0], how)
+    c(t(()), torch.tensor(0))
+    c(t(3, 4, dt=f64), labels)
+
+
 def add(F):
+    more_histograms(F)
+    label_margins(F)
     histograms(F)
     losses(F)
     statistics(F)
