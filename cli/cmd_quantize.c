@@ -81,7 +81,7 @@ static void tell(const QuantizeOptions *o, json_t *report)
 {
     size_t i;
     json_t *x;
-    if (!strcmp(text_at(report, "data"), "random") && !o->dynamic)
+    if (!strcmp(text_at(report, "data"), "random") && (!o->dynamic || o->smooth > 0 || o->correct || o->budget))
         warning(
             "the ranges come from random inputs and say little of a trained model: give real ones with --calibrate");
     if (o->common.json) {
@@ -167,7 +167,8 @@ static int cmd_quantize(const void *options)
     if (o->dynamic && o->data && o->smooth <= 0 && !o->correct && !o->budget)
         return problem(
             QKV_USAGE,
-            "--dynamic finds its scales in each run: leave --calibrate out, or give --smooth, --correct-biases or --budget, too");
+            "--dynamic finds its scales in each run: leave --calibrate out, or give --smooth, --correct-biases or "
+            "--budget, too");
     int code = model_can_write(&o->write);
     if (!code && o->data) code = named_open(o->data, &data);
     if (!code && o->data && !data.n) code = problem(QKV_USAGE, "%s: the file has no tensors", o->data);
@@ -208,9 +209,9 @@ static const Option own[] = {
     {"correct-biases", FLAG, AT(correct),
      .help = "Add to every bias what rounding the weights takes from the mean result over the data."},
     {"budget", TEXT, AT(budget), .arg = "LIMIT",
-     .help = "How near to stay to the floats: cosine>=0.999, or kl<=0.01 (of the softmax of the results). Each layer is "
-             "measured, quantized alone and in time, and those that lose most for their time stay in floats, as few as "
-             "hold the limit; --explain lists the figures."},
+     .help = "How near to stay to the floats: cosine>=0.999, or kl<=0.01 (of the softmax of the results). Each layer "
+             "is measured, quantized alone and in time, and those that lose most for their time stay in floats, as few "
+             "as hold the limit; --explain lists the figures."},
     {"batch", INTEGER, AT(batch), .arg = "N", .min = 1, .max = 1 << 24,
      .help = "Rows of the data a run takes (default: the model's batch where it is fixed, else 32)."},
     {"seed", INTEGER, AT(seed), .arg = "N", .min = 0, .max = INT64_MAX, .help = "Of random inputs (default 0)."},

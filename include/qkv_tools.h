@@ -363,8 +363,8 @@ typedef struct qkv_quantize_options {
     /* After every batch; not 0 stops, with QKV_USAGE. NULL: none */
     int (*progress)(void *user, long long done, long long total);
     void *progress_user;
-    double smooth; /* SmoothQuant's alpha: what is far larger in a few channels of norms moves into the weights that read
-                    * them, before anything is rounded; 0: not; at most 1 */
+    double smooth; /* SmoothQuant's alpha: what is far larger in a few channels of norms moves into the weights that
+                    * read them, before anything is rounded; 0: not; at most 1 */
     int correct;   /* 1: biases take up what rounding weights does to the means of results over the data */
     const char *budget; /* "cosine>=0.999", "kl<=0.01": layers that lose more than their time is worth stay in floats,
                          * as few as hold that over two batches; NULL: all are quantized */

@@ -50,7 +50,7 @@ Options
 
 Environment
   QKV_NUM_THREADS   Number of threads when --threads is not given; overrides OMP_NUM_THREADS.
-  QKV_CPU           Limit the CPU features that are used: ref, gen, avx2, avx512, avx512bf16, CPU.
+  QKV_CPU           Limit the CPU features that are used: ref, gen, avx2, avxvnni, avx512, avx512vnni, avx512bf16, CPU.
   NO_COLOR          Disables colours when set and not empty.
 
 Exit codes
@@ -118,7 +118,7 @@ Options
 
 Environment
   QKV_NUM_THREADS   Number of threads when --threads is not given; overrides OMP_NUM_THREADS.
-  QKV_CPU           Limit the CPU features that are used: ref, gen, avx2, avx512, avx512bf16, CPU.
+  QKV_CPU           Limit the CPU features that are used: ref, gen, avx2, avxvnni, avx512, avx512vnni, avx512bf16, CPU.
   NO_COLOR          Disables colours when set and not empty.
 
 Exit codes

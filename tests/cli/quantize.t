@@ -6,7 +6,7 @@ $ qkv quantize sdpa.pt2
 ! qkv: error: quantize needs -o FILE
 ? 2
 $ qkv quantize sdpa.pt2 --dynamic --calibrate none.npz -o q.onnx
-! qkv: error: --dynamic finds its scales in each run: leave --calibrate out
+! qkv: error: --dynamic finds its scales in each run: leave --calibrate out, or give --smooth, --correct-biases or --budget, too
 ? 2
 $ qkv quantize sdpa.pt2 --target cuda -o q.onnx
 ! qkv: error: no target is called 'cuda'; there are cpu, tensorrt-10, tensorrt-8, openvino
