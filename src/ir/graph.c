@@ -676,3 +676,18 @@ int graph_dce(Graph *g)
     mem_free(uses);
     return removed;
 }
+
+bool graph_drop_weights(Graph *g, const int *used, int fresh, Err *err)
+{
+    int *uses = mem_alloc(((size_t)g->next_id + 1) * sizeof *uses), n = 0;
+    if (!uses) return oom(err);
+    graph_count_uses(g, uses);
+    for (int i = 0; i < g->nweight; i++) {
+        Value *v = g->weight[i];
+        if (uses[v->id] || graph_writes(g, v) || (v->id < fresh && !used[v->id])) g->weight[n++] = v;
+    }
+    g->nvalues -= g->nweight - n;
+    g->nweight = n;
+    mem_free(uses);
+    return true;
+}

@@ -228,6 +228,9 @@ int graph_drop_detach(Graph *g);
 /* Count of uses per value id (nodes, outputs, what outputs are gradients of, mutations),
  * in the caller's array of g->next_id ints. */
 void graph_count_uses(const Graph *g, int *uses);
+/* Weights that have lost their last use, and those with ids from `fresh` on that have none, leave the graph. used: uses
+ * by id, before. */
+bool graph_drop_weights(Graph *g, const int *used, int fresh, Err *err);
 /* Calls f for each Value* operand of a node (lists flattened, NULLs skipped); f may replace it. */
 void node_each_operand(Node *n, void (*f)(void *user, Value **slot), void *user);
 

@@ -413,8 +413,13 @@ Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *repo
     if (!program_prepare(from, PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE), &ready, err))
         return NULL;
     Graph *made = graph_copy(ready.graph, err);
-    bool ok = made && (r->smooth <= 0 || smooth(made, r, err)) && quantize_place(made, &r->place, &p, err) &&
-              work(ready.graph, made, r, &p, report, err);
+    const int fresh = made ? made->next_id : 0;
+    int *used = made ? mem_zeroed((size_t)fresh + 1, sizeof *used) : NULL;
+    if (used) graph_count_uses(made, used);
+    bool ok = made && (used || oom(err)) && (r->smooth <= 0 || smooth(made, r, err)) &&
+              quantize_place(made, &r->place, &p, err) && work(ready.graph, made, r, &p, report, err) &&
+              graph_drop_weights(made, used, fresh, err);
+    mem_free(used);
     ok = ok && (!(mem_ran_out() || report->failed) || oom(err));
     placement_free(&p);
     prepared_free(&ready);

@@ -617,22 +617,6 @@ static bool index_rules(Rewrite *rw, const char *phase)
     return true;
 }
 
-/* Weights that have lost their last use, and new ones (ids from `fresh` on) that no firing used, leave the graph. used: by id, before. */
-static bool drop_weights(Graph *g, const int *used, int fresh, Err *err)
-{
-    int *uses = mem_alloc(((size_t)g->next_id + 1) * sizeof *uses), n = 0;
-    if (!uses) return oom(err);
-    graph_count_uses(g, uses);
-    for (int i = 0; i < g->nweight; i++) {
-        Value *v = g->weight[i];
-        if (uses[v->id] || graph_writes(g, v) || (v->id < fresh && !used[v->id])) g->weight[n++] = v;
-    }
-    g->nvalues -= g->nweight - n;
-    g->nweight = n;
-    mem_free(uses);
-    return true;
-}
-
 static bool settled(Rewrite *rw, Phase phase, bool *changed)
 {
     bool ok = true;
@@ -689,7 +673,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     }
     g->module = NULL;
     graph_dce(g);
-    if (used && !drop_weights(g, used, fresh, err)) ok = false;
+    if (used && !graph_drop_weights(g, used, fresh, err)) ok = false;
     if (ok) ok = graph_check(g, err) || within(err, "after rewriting");
     ok = ok && left(o->rules, g, log, err);
     log->fused = fused(o->rules, g);

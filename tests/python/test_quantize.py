@@ -96,6 +96,14 @@ def test_budget_keeps_the_worst_layers(tmp_path):
             model.quantize({name: x}, budget=wrong)
 
 
+def test_floats_of_quantized_weights_are_not_kept(digits, tmp_path):
+    made = qkv.Model(DIGITS).quantize({"image": digits[0]}, smooth=0.5)
+    made.save(tmp_path / "q.pt2")
+    kept = [n for n, w in made.weights().items() if w.dtype == np.float32 and w.ndim == 2]
+    assert not [n for n in kept if "smooth" in n or n + "_int8" in made.weights()]
+    assert (tmp_path / "q.pt2").stat().st_size < DIGITS.stat().st_size
+
+
 def test_scales_of_tokens_are_one_op(digits, tmp_path):
     for asymmetric in (False, True):
         made = qkv.Model(DIGITS).quantize(dynamic=True, asymmetric=asymmetric)
