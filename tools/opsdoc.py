@@ -16,7 +16,7 @@ TITLES = {"view": "Views, shapes and asserts", "pointwise": "Pointwise", "specia
           "make": "Casts, creation, random numbers",
           "inplace": "In place", "reduce": "Reductions, norms, softmax, scans, sorting",
           "index": "Indexing, joining, padding, making tensors", "image": "Pooling, resampling, sampling, boxes",
-          "linalg": "Matrix products, convolutions, attention"}
+          "linalg": "Matrix products, convolutions, attention", "fft": "Fourier transforms"}
 
 
 def how(r):
