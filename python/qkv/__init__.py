@@ -43,8 +43,8 @@ from .model import Model, Session, joint
 from .segment import Segmenter
 from .train import Step, Trainer
 
-__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Meta", "Model", "Output", "Outputs", "Sampler",
-           "Segmenter", "Session", "SessionOptions", "Size", "Step", "Tokenizer", "Trainer", "backends", "check",
+__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Meta", "Model", "Output", "Outputs",
+           "Sampler", "Segmenter", "Session", "SessionOptions", "Size", "Step", "Tokenizer", "Trainer", "backends", "check",
            "commands", "export", "generalize", "get_available_providers", "joint", "library_path", "nn", "prove",
            "register_op", "sdpa_choice", "trace", "version"]
 
