@@ -44,9 +44,9 @@ from .segment import Segmenter
 from .train import Step, Trainer
 
 __all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Meta", "Model", "Output", "Outputs",
-           "Sampler", "Segmenter", "Session", "SessionOptions", "Size", "Step", "Tokenizer", "Trainer", "backends", "check",
-           "commands", "export", "generalize", "get_available_providers", "joint", "library_path", "nn", "prove",
-           "register_op", "sdpa_choice", "trace", "version"]
+           "Sampler", "Segmenter", "Session", "SessionOptions", "Size", "Step", "Tokenizer", "Trainer", "backends",
+           "check", "commands", "export", "generalize", "get_available_providers", "joint", "library_path", "nn",
+           "prove", "register_op", "sdpa_choice", "trace", "version"]
 
 
 def __getattr__(name):  # import torch only for export
