@@ -163,11 +163,11 @@ int trace_finish(const char *path, Loaded *m);
  * that there are: CHOICE("--schedule", o->schedule, schedule, &t->schedule) */
 #define CHOICE(option, text, choice, out)                                                                              \
     (!(text) || qkv_##choice##_from_name((text), (out)) ? 0                                                            \
-                                                        : bad_choice((option), (text), NAMES_OF(choice, 0, 1, 2, 3)))
-#define CHOICES(option, text, choice, out) sum_of_choices((option), (text), NAMES_OF(choice, 1, 2, 4, 8), (out))
-#define NAMES_OF(choice, a, b, c, d)                                                                                   \
+                                                        : bad_choice((option), (text), NAMES_OF(choice, 0, 1, 2, 3, 4)))
+#define CHOICES(option, text, choice, out) sum_of_choices((option), (text), NAMES_OF(choice, 1, 2, 4, 8, 16), (out))
+#define NAMES_OF(choice, a, b, c, d, e)                                                                                \
     ((const char *const[]){qkv_##choice##_name(a), qkv_##choice##_name(b), qkv_##choice##_name(c),                     \
-                           qkv_##choice##_name(d), NULL})
+                           qkv_##choice##_name(d), qkv_##choice##_name(e), NULL})
 int bad_choice(const char *option, const char *found, const char *const *names);
 int sum_of_choices(const char *option, const char *text, const char *const *names, unsigned *out);
 /* *m becomes `by`, which was made from it; NULL: the error is printed, and *m stays. */

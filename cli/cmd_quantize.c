@@ -126,7 +126,6 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
     words_of(&o->skip, &skip);
     qkv_quantize_options call = {.struct_size = sizeof call,
                                  .target = o->target,
-                                 .calibration = o->calibration,
                                  .percentile = o->percentile,
                                  .asymmetric = o->asymmetric,
                                  .dynamic = o->dynamic,
@@ -143,12 +142,13 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
                                  .smooth = o->smooth,
                                  .correct = o->correct,
                                  .budget = o->budget};
-    qkv_model *made = qkv_model_quantize(m, &call, &text, &e);
+    int code = CHOICE("--calibration", o->calibration, calibration, &call.calibration);
+    qkv_model *made = code ? NULL : qkv_model_quantize(m, &call, &text, &e);
     progress_end(&progress);
     WriteOptions write = o->write;
     write.target = profile_of(o->target);
     if (o->dynamic && !write.opset) write.opset = 21; /* the first with a scale a block */
-    int code = made ? model_write(&write, &o->common, made) : problem_of(&e);
+    if (!code) code = made ? model_write(&write, &o->common, made) : problem_of(&e);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     if (!code && report) tell(o, report);
     json_decref(report);
@@ -191,7 +191,8 @@ static const char *listed(const char *of(int i))
 }
 
 static const char *listed_targets(void) { return listed(qkv_quantize_target); }
-static const char *listed_calibrations(void) { return listed(qkv_calibration); }
+static const char *calibration_at(int i) { return qkv_calibration_name((qkv_calibration)i); }
+static const char *listed_calibrations(void) { return listed(calibration_at); }
 
 #define AT(field) offsetof(QuantizeOptions, field)
 static const Option own[] = {

@@ -343,11 +343,22 @@ QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *
 
 /* ---------------------------------------------------------------- integers of 8 bits */
 
+/* How ranges become scales. */
+typedef enum qkv_calibration {
+    QKV_CALIBRATION_MINMAX,
+    QKV_CALIBRATION_AVERAGE,    /* of the batches, moving by a hundredth, as PyTorch's observer */
+    QKV_CALIBRATION_PERCENTILE, /* what so many of 100 absolute values stay below */
+    QKV_CALIBRATION_ENTROPY,    /* the least divergence from the histogram, as TensorRT */
+    QKV_CALIBRATION_MSE         /* the least squared error over the histogram */
+} qkv_calibration;
+QKV_API const char *qkv_calibration_name(qkv_calibration c); /* "minmax" */
+QKV_API int qkv_calibration_from_name(const char *name, qkv_calibration *out);
+
 typedef struct qkv_quantize_options {
     size_t struct_size;      /* sizeof(qkv_quantize_options) */
     const char *target;      /* whose kernels decide where quantizers go: qkv_quantize_target; NULL: "cpu" */
-    const char *calibration; /* how ranges become scales: qkv_calibration; NULL: "minmax" */
-    double percentile;       /* of that calibration; 0: 99.99 */
+    qkv_calibration calibration;
+    double percentile; /* of that calibration; 0: 99.99 */
     int asymmetric;          /* 1: activations are u8 with a zero point; 0: i8 */
     int dynamic;             /* 1: linear layers alone, by a scale a token that every run finds; no calibration */
     /* n_data tensors by the names of inputs, one example a row (axis 0); those of other length are the same for all.
@@ -382,7 +393,6 @@ typedef struct qkv_quantize_options {
 QKV_API qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report,
                                       qkv_error *err);
 QKV_API const char *qkv_quantize_target(int i); /* "cpu", ...; NULL after the last */
-QKV_API const char *qkv_calibration(int i);     /* "minmax", ... */
 
 /* ---------------------------------------------------------------- checking */
 

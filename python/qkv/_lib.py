@@ -128,7 +128,7 @@ Progress = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_longlong, C.c_longlong)
 
 
 class QuantizeOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("target", C.c_char_p), ("calibration", C.c_char_p),
+    _fields_ = [("struct_size", C.c_size_t), ("target", C.c_char_p), ("calibration", C.c_int),
                 ("percentile", C.c_double), ("asymmetric", C.c_int), ("dynamic", C.c_int),
                 ("names", C.POINTER(C.c_char_p)), ("data", C.POINTER(CTensor)), ("n_data", C.c_int),
                 ("batch", C.c_int64), ("skip", C.POINTER(C.c_char_p)), ("n_skip", C.c_int), ("threads", C.c_int),
@@ -175,7 +175,8 @@ class ProveOptions(C.Structure):
                 ("counterexample", C.c_char_p)]
 
 
-CHOICES = ("onnx_profile", "graph_format", "optimizer", "schedule", "decompose", "recompute", "phase", "target")
+CHOICES = ("onnx_profile", "graph_format", "optimizer", "schedule", "decompose", "recompute", "calibration",
+           "phase", "target")
 SUMS = ("phase", "target")  # whose values are bits
 
 

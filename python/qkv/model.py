@@ -528,8 +528,8 @@ class Model(_Runs, Measured):
         e, report, skip = CError(), C.c_void_p(), [skip] if isinstance(skip, str) else list(skip)
         borrowed = {name: _borrow(x) for name, x in (data or {}).items()}
         room = max(len(borrowed), 1)
-        options = QuantizeOptions(C.sizeof(QuantizeOptions), target.encode(), calibration.encode(), percentile,
-                                  asymmetric, dynamic, (C.c_char_p * room)(*[n.encode() for n in borrowed]),
+        options = QuantizeOptions(C.sizeof(QuantizeOptions), target.encode(), choice("calibration", calibration),
+                                  percentile, asymmetric, dynamic, (C.c_char_p * room)(*[n.encode() for n in borrowed]),
                                   (CTensor * room)(*[b.c for b in borrowed.values()]), len(borrowed), batch,
                                   (C.c_char_p * max(len(skip), 1))(*[n.encode() for n in skip]), len(skip), threads,
                                   seed, smooth=smooth, correct=correct,

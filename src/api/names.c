@@ -3,6 +3,7 @@
 #include "api/api_impl.h"
 #include "backends/sdpa_choice.h"
 #include "grad/grad.h"
+#include "quantize/observe.h"
 #include "rewrite/rewrite.h"
 #include "train/optimizer.h"
 #include "train/schedule.h"
@@ -78,6 +79,11 @@ const char *qkv_schedule_name(qkv_schedule s) { return NAME_AT(schedules, s); }
 const char *qkv_decompose_name(qkv_decompose d) { return NAME_AT(decompositions, d); }
 const char *qkv_recompute_name(qkv_recompute r) { return NAME_AT(recomputations, r); }
 
+const char *qkv_calibration_name(qkv_calibration c)
+{
+    return (unsigned)c < CALIBRATIONS ? calibration_name((Calibration)c) : NULL;
+}
+
 /* Sums of these are made: the values are bits. */
 const char *qkv_phase_name(qkv_phase p)
 {
@@ -109,6 +115,7 @@ FROM_NAME(optimizer, 0, ONE_MORE)
 FROM_NAME(schedule, 0, ONE_MORE)
 FROM_NAME(decompose, 0, ONE_MORE)
 FROM_NAME(recompute, 0, ONE_MORE)
+FROM_NAME(calibration, 0, ONE_MORE)
 FROM_NAME(phase, 1, NEXT_BIT)
 FROM_NAME(target, 1, NEXT_BIT)
 

@@ -5,17 +5,14 @@
 #include "program/quantize.h"
 
 const char *qkv_quantize_target(int i) { return i < 0 ? NULL : quantize_target_listed(i); }
-const char *qkv_calibration(int i) { return i < 0 || i >= CALIBRATIONS ? NULL : calibration_name((Calibration)i); }
 
-typedef const char *Listed(int i);
-
-static bool unknown(const char *what, const char *found, Listed *listed, Err *err)
+static bool unknown_target(const char *found, Err *err)
 {
     char all[160] = "";
     size_t at = 0;
-    for (int i = 0; listed(i); i++)
-        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", at ? ", " : "", listed(i));
-    return fail(err, E_USAGE, "no %s is called '%.40s'; there are %s", what, found, all);
+    for (int i = 0; quantize_target_listed(i); i++)
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", at ? ", " : "", quantize_target_listed(i));
+    return fail(err, E_USAGE, "no target is called '%.40s'; there are %s", found, all);
 }
 
 /* The data of every input. */
@@ -60,6 +57,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
                                    .dynamic = o.dynamic != 0,
                                    .skip = o.skip,
                                    .nskip = o.n_skip},
+                         .how = (Calibration)o.calibration,
                          .percentile = o.percentile > 0 ? o.percentile : 99.99,
                          .batch = o.batch,
                          .smooth = o.smooth,
@@ -69,10 +67,9 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
                          .threads = o.threads,
                          .progress = o.progress ? progress : NULL,
                          .progress_user = &caller};
-    while (o.calibration && r.how < CALIBRATIONS && strcmp(calibration_name(r.how), o.calibration)) r.how++;
-    bool ok = true;
-    if (!r.place.target) ok = unknown("target", o.target, qkv_quantize_target, &e);
-    else if (r.how == CALIBRATIONS) ok = unknown("calibration", o.calibration, qkv_calibration, &e);
+    bool ok = api_known(qkv_calibration_name(o.calibration), "qkv_calibration", (int)o.calibration, &e);
+    if (!ok) return api_null(&e, err);
+    if (!r.place.target) ok = unknown_target(o.target, &e);
     else if (o.percentile > 100)
         ok = fail(&e, E_USAGE, "percentile %g, expected more than 0 and at most 100", o.percentile);
     else if (!(o.smooth >= 0 && o.smooth <= 1)) ok = fail(&e, E_USAGE, "smooth %g, expected 0 to 1", o.smooth);

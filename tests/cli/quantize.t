@@ -12,7 +12,7 @@ $ qkv quantize sdpa.pt2 --target cuda -o q.onnx
 ! qkv: error: no target is called 'cuda'; there are cpu, tensorrt-10, tensorrt-8, openvino
 ? 2
 $ qkv quantize sdpa.pt2 --calibration best -o q.onnx
-! qkv: error: no calibration is called 'best'; there are minmax, average, percentile, entropy, mse
+! qkv: error: option '--calibration': found 'best', expected minmax, average, percentile, entropy or mse
 ? 2
 $ qkv quantize sdpa.pt2 --target tensorrt-10 -o q.onnx
 ! qkv: error: nothing can be quantized: scaled_dot_product_attention__5: head sizes 24 and 24, tensorrt-10 fuses equal ones of 16, 32 and 64

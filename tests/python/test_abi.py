@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # nothing to refuse: no pointer, or any value of it is fine
 WITHOUT_POINTERS = {"version", "cpu", "free", "interrupted", "dtype_name", "dtype_size", "check_id", "status_name",
                     "onnx_profile_name", "optimizer_name", "schedule_name", "decompose_name", "graph_format_name",
-                    "quantize_target", "calibration", "recompute_name", "phase_name", "target_name", "tolerance",
+                    "quantize_target", "calibration_name", "recompute_name", "phase_name", "target_name", "tolerance",
                     "sdpa_backend_name", "weight_kind_name"}
 
 

@@ -192,7 +192,7 @@ def test_data_that_do_not_fit(digits):
     assert "no input is called 'picture'" in refused({"picture": known})
     assert "have no rows" in refused({"image": known[:0]})
     assert "no target is called 'tpu'; there are cpu, tensorrt-10" in refused(target="tpu")
-    assert "no calibration is called 'guess'" in refused(calibration="guess")
+    assert "calibration 'guess': expected minmax" in refused(calibration="guess")
 
 
 def test_what_is_quantized_already(digits):

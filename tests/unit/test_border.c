@@ -206,6 +206,7 @@ NOTHING(schedule_from_name, qkv_schedule_from_name(N(0, "step"), NULL))
 NOTHING(graph_format_from_name, qkv_graph_format_from_name(N(0, "svg"), NULL))
 NOTHING(decompose_from_name, qkv_decompose_from_name(N(0, "math"), NULL))
 NOTHING(recompute_from_name, qkv_recompute_from_name(N(0, "cheap"), NULL))
+NOTHING(calibration_from_name, qkv_calibration_from_name(N(0, "mse"), NULL))
 NOTHING(phase_from_name, qkv_phase_from_name(N(0, "fuse"), NULL))
 NOTHING(target_from_name, qkv_target_from_name(N(0, "ort"), NULL))
 STATUS(input, qkv_session_input(N(0, session), 0, N(1, &out), e))
@@ -349,6 +350,7 @@ static const Row rows[] = {
     ROW(graph_format_from_name, 1),
     ROW(decompose_from_name, 1),
     ROW(recompute_from_name, 1),
+    ROW(calibration_from_name, 1),
     ROW(phase_from_name, 1),
     ROW(target_from_name, 1),
     ROW(reset, 1),
@@ -565,6 +567,7 @@ static void test_names(void **state)
     CHOICE(schedule, "constant linear cosine step ", 0, i + 1);
     CHOICE(decompose, "none core math ", 0, i + 1);
     CHOICE(recompute, "none cheap blocks ", 0, i + 1);
+    CHOICE(calibration, "minmax average percentile entropy mse ", 0, i + 1);
     CHOICE(phase, "recompose convert fuse ", 1, 2 * i);
     CHOICE(target, "qkv ort openvino tensorrt ", 1, 2 * i);
     int by_default = -1;
