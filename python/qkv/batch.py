@@ -6,6 +6,7 @@ in one process or in many.
     predict({"patch_batch": images, "name": names})            {"logits": (B, P, ...), "name": names}
 """
 import ast
+import functools
 import os
 import threading
 
@@ -21,6 +22,15 @@ from .model import Model
 
 _OPERATORS = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b,
               ast.FloorDiv: lambda a, b: a // b, ast.Mod: lambda a, b: a % b, ast.Pow: lambda a, b: a ** b}
+
+
+_PARSING = threading.Lock()  # CPython 3.11 fails where two threads parse at once (gh-106905)
+
+
+@functools.lru_cache(maxsize=None)
+def _parsed(text):
+    with _PARSING:
+        return ast.parse(text, mode="eval").body
 
 
 def _size(size, symbols):
@@ -41,7 +51,7 @@ def _size(size, symbols):
         raise KeyError(node)
 
     try:
-        return value(ast.parse(str(size), mode="eval").body)
+        return value(_parsed(str(size)))
     except (KeyError, SyntaxError, ZeroDivisionError):
         return None
 
