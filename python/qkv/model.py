@@ -24,6 +24,8 @@ from ._tensors import Output, Outputs, Results, _array_of, _borrow, _output_memo
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+else:
+    ExportedProgram = Any  # hints are there without torch
 
 Feeds = Union[Mapping[str, Any], Sequence[Any], np.ndarray]
 Names = Union[str, Iterable[str]]
