@@ -16,8 +16,10 @@ LOADER = 127  # ld.so itself could not map a library
 
 
 def libraries_failed(done):
-    """Before main: a library was not mapped, or a constructor of oneDNN's found no memory."""
-    return done.returncode == LOADER or (done.returncode == -signal.SIGABRT and "std::bad_alloc" in done.stderr)
+    """Of qkv --version, before main: a library was not mapped, or a constructor of one (oneDNN's, GnuTLS's, which
+    libmicrohttpd brings) found no memory."""
+    return done.returncode in (LOADER, -signal.SIGSEGV) or (
+        done.returncode == -signal.SIGABRT and "std::bad_alloc" in done.stderr)
 
 
 def qkv(folder, *words, limits=(), threads=1):
