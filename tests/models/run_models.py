@@ -10,7 +10,8 @@ model; then the same with ONNX for ONNX Runtime and OpenVINO (convert_models.py)
 
 Reading and comparing is done here with NumPy alone, so that a fault of qkv's own reader or comparison cannot hide.
 Equal means: same names, dtypes and shapes; NaN and infinities in the same places; floats within the row TORCH of
-src/tensor/tolerance.def, and float32 and float64 also within 5e-5 * max(1, max|b|); integers and bools exactly.
+src/tensor/tolerance.def, and float32 and float64 also within 5e-5 * max(1, max|b|); integers and bools exactly. Where
+eager itself is far from eager in float64, its distance is added (generate.py).
 """
 import argparse
 import concurrent.futures
