@@ -138,17 +138,36 @@ bool exact_view_dtype(Exact *x, const Node *n, Err *err)
     return true;
 }
 
-/* A cast is exact, but for what a narrower dtype cannot hold: that is infinite. */
+/* Is it made of weights and numbers alone? */
+static bool is_constant(const Value *v, int depth)
+{
+    if (v->kind != V_NODE) return v->kind == V_WEIGHT;
+    const Node *n = v->def;
+    bool all = depth < 8 && !(n->op->flags & OPF_RANDOM);
+    for (int i = 0; all && i < n->op->schema->nparams; i++)
+        all = n->arg[i].kind != ARG_VALUES && (n->arg[i].kind != ARG_VALUE || is_constant(n->arg[i].v, depth + 1));
+    return all;
+}
+
+/* A cast is exact, but for what a narrower dtype cannot hold: that is infinite. A constant number is what the dtype
+ * holds of it: rules take it so, as PyTorch does. */
 bool exact_to_copy(Exact *x, const Node *n, Err *err)
 {
     const ExactTensor *from = exact_arg(x, n, 0);
     ExactTensor *out = exact_out(x, n, 0, err);
     if (!out) return false;
     if (out->width != from->width) return exact_unsupported(n, "a cast of complex numbers", err);
+    bool rounds = out->r && from->r && dtype_size(out->dtype) < dtype_size(from->dtype) && from->n == 1 &&
+                  is_constant(n->arg[0].v, 0);
     for (int64_t i = 0; i < out->n * out->width; i++) {
         Elem e = elem_get(from, i);
         if (e.kind == FLOAT && out->r && fabs(e.v) > dtype_highest(out->dtype) * (1 + dtype_epsilon(out->dtype) / 4))
             e = elem_float(0, copysign(INFINITY, e.v));
+        else if (e.kind == FLOAT && rounds) {
+            double held;
+            store_f64(out->dtype, &held, e.v);
+            e = elem_number(load_f64(out->dtype, &held));
+        }
         elem_set(out, i, e);
     }
     return true;
