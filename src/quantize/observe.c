@@ -89,20 +89,6 @@ static double divergence(const double *bin, int n)
     return kl;
 }
 
-static int cut_entropy(const Observer *o)
-{
-    int best = OBSERVER_BINS;
-    double least = INFINITY;
-    for (int n = LEVELS; n <= OBSERVER_BINS; n += OBSERVER_BINS / TRIES) {
-        double kl = divergence(o->bin, n);
-        if (kl <= least) {
-            least = kl;
-            best = n;
-        }
-    }
-    return best;
-}
-
 /* Of values in the middles of the bins, in bins: rounded to n / 127, or cut at n. */
 static double squared_error(const double *bin, int n)
 {
@@ -114,12 +100,13 @@ static double squared_error(const double *bin, int n)
     return sum;
 }
 
-static int cut_mse(const Observer *o)
+/* The number of bins, from `first` on, at which to cut loses least; of equal ones the largest. */
+static int cut_least(const Observer *o, int first, double (*loss)(const double *bin, int n))
 {
     int best = OBSERVER_BINS;
     double least = INFINITY;
-    for (int n = OBSERVER_BINS / TRIES; n <= OBSERVER_BINS; n += OBSERVER_BINS / TRIES) {
-        double e = squared_error(o->bin, n);
+    for (int n = first; n <= OBSERVER_BINS; n += OBSERVER_BINS / TRIES) {
+        double e = loss(o->bin, n);
         if (e <= least) {
             least = e;
             best = n;
@@ -133,8 +120,8 @@ static int cut(const Observer *o, double percentile)
     if (!o->bin) return OBSERVER_BINS;
     switch (o->how) {
     case CALIBRATE_PERCENTILE: return cut_percentile(o, percentile);
-    case CALIBRATE_ENTROPY: return cut_entropy(o);
-    case CALIBRATE_MSE: return cut_mse(o);
+    case CALIBRATE_ENTROPY: return cut_least(o, LEVELS, divergence);
+    case CALIBRATE_MSE: return cut_least(o, OBSERVER_BINS / TRIES, squared_error);
     default: return OBSERVER_BINS;
     }
 }
