@@ -263,6 +263,23 @@ static bool stale(int folder, const char *name, time_t began)
     return gone && time(NULL) - st.st_mtime > STALE_S;
 }
 
+/* One look at a folder in a while is enough, and keeps many files in one folder from being read for each of them. */
+static bool looked_at(int folder)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static dev_t device;
+    static ino_t node;
+    static time_t when;
+    struct stat st;
+    if (fstat(folder, &st)) return false;
+    time_t now = time(NULL);
+    pthread_mutex_lock(&lock);
+    bool seen = when && now >= when && now - when < STALE_S && st.st_dev == device && st.st_ino == node;
+    if (!seen) device = st.st_dev, node = st.st_ino, when = now;
+    pthread_mutex_unlock(&lock);
+    return seen;
+}
+
 static void remove_stale(const char *temporary)
 {
     static time_t first;
@@ -271,8 +288,9 @@ static void remove_stale(const char *temporary)
     const char *slash = strrchr(temporary, '/');
     char *folder = mem_strndup(temporary, slash ? (size_t)(slash - temporary) + 1 : 0);
     DIR *d = folder ? opendir(*folder ? folder : ".") : NULL;
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (stale(dirfd(d), e->d_name, began)) unlinkat(dirfd(d), e->d_name, 0);
+    if (d && !looked_at(dirfd(d)))
+        for (struct dirent *e; (e = readdir(d));)
+            if (stale(dirfd(d), e->d_name, began)) unlinkat(dirfd(d), e->d_name, 0);
     if (d) closedir(d);
     mem_free(folder);
 }
