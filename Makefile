@@ -45,7 +45,6 @@ check: tests
 check-all: build/build.ninja
 	@meson configure build -Dwerror=true
 	@$(MAKE) --no-print-directory tests
-	@tools/setup.sh torch
 	@tools/check.sh all
 
 coverage-attention: all

@@ -1,6 +1,6 @@
 """Which entries of a large suite a commit runs, and the exports that torch need not make twice.
 
-    names = share(names, {"mask_2d": "masks"})       with QKV_SHARE=5: a fifth, another one for each commit,
+    names = share(names, {"mask_2d": "masks"})       with QKV_SHARE=8: an eighth, another one for each commit,
                                                      and the groups that were changed
     meta = exported("models", name, out, make)       make(folder) writes NAME.*;
                                                      a copy is kept by the hash of versions and sources

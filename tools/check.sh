@@ -13,7 +13,7 @@ logs=build/check
 export QKV="$PWD/build/qkv" QKV_LIBRARY="$PWD/build/libqkv.so" LC_ALL=C.UTF-8
 export TORCH_FAKE_TENSOR_DISPATCH_CACHE=0 # of no use to a model that is exported once: half of torch.export's time
 export OMP_WAIT_POLICY=passive            # two suites share the machine
-[ "${FULL:-0}" = 1 ] && export QKV_SHARE=1 || export QKV_SHARE="${QKV_SHARE:-5}"
+[ "${FULL:-0}" = 1 ] && export QKV_SHARE=1 || export QKV_SHARE="${QKV_SHARE:-8}"
 python=.venv/bin/python
 [ -x $python ] || python=python3
 
@@ -58,7 +58,7 @@ suite_locale() { # a program that uses the library may have a decimal comma
   local comma
   comma=$(tests/locale.sh build/locale) && LOCPATH="$comma" QKV_TEST_LOCALE=de_DE.UTF-8 programs locale build --suite locale "$@"
 }
-suite_asan() { programs asan build-asan "$@"; }
+suite_asan() { programs asan build-asan --no-suite soak "$@"; } # the soak runs in c, and under ThreadSanitizer
 suite_tsan() { programs tsan build-tsan --suite threads "$@"; }
 suite_python_1() { pytest --durations=20 ${@:-$(python_files 1)}; }
 suite_python_2() { pytest --durations=20 ${@:-$(python_files 0)}; }
@@ -79,7 +79,7 @@ done
 
 quick="c layers oplists checksrc checktext changelog commits documents findings install wheel"
 # longest first, so that the two lanes end together
-large="python_1 python_2 spellings models asan tsan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend opinfo golden onnx_types"
+large="python_1 python_2 spellings asan models c tsan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend opinfo golden onnx_types"
 
 run() { # SUITE ARGUMENT...: its output into a log, its exit code, time and processor time remembered
   local name=$1 code=0 start=$SECONDS log
@@ -126,14 +126,17 @@ if [ "$mode" = quick ]; then
   PROCESSES=2 run c
   lanes ${quick#c } python_1 python_2
 else
-  have ray || echo "skipped: tests/python/test_ray.py (no ray in .venv)" >>$logs/skipped
+  tools/setup.sh torch >$logs/setup.log 2>&1 </dev/null & # beside the builds: it waits for the disk
+  installing=$!
   for sanitizer in asan tsan; do
     make $sanitizer-build >$logs/${sanitizer}_build.log 2>&1 </dev/null ||
       echo "${sanitizer}_build=$logs/${sanitizer}_build.log:1" >>$logs/suites
   done
+  wait $installing || { cat $logs/setup.log >&2; exit 1; }
+  have ray || echo "skipped: tests/python/test_ray.py (no ray in .venv)" >>$logs/skipped
   tests/locale.sh build/locale >/dev/null 2>&1 && large="$large locale" ||
     echo "skipped: locale (tests/locale.sh cannot make a locale with a decimal comma)" >>$logs/skipped
-  lanes $large $(levels | sed s/^/level_/) $quick
+  lanes $large $(levels | sed s/^/level_/) ${quick#c }
 fi
 [ -s $logs/skipped ] && cat $logs/skipped
 mapfile -t suites <$logs/suites

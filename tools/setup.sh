@@ -90,7 +90,8 @@ PY
 }
 pip_install() {
   echo "installing with pip into $venv: $*" >&2
-  $venv/bin/pip install -q --disable-pip-version-check -c tools/constraints.txt "$@"
+  # Few of the modules are ever imported: those compile themselves then.
+  $venv/bin/pip install -q --disable-pip-version-check --no-compile -c tools/constraints.txt "$@"
 }
 # PyTorch without CUDA, which from PyPI comes with gigabytes of libraries that nothing here uses. An index that pip is configured for is left alone.
 torch_install() {
@@ -145,10 +146,10 @@ case "${1:-}" in
     "$0" check
     "$0" minilm
     "$0" sam3
-    [ -z "$(pip_missing sklearn)" ] || pip_install scikit-learn
-    [ -z "$(pip_missing expecttest)" ] || pip_install expecttest # torch.testing's database of ops imports it
-    [ -z "$(pip_missing fastapi httpx)" ] || pip_install fastapi httpx # its pool of threads runs models
-    [ -z "$(pip_missing onnx onnxruntime onnxscript ml_dtypes)" ] || pip_install onnx onnxruntime onnxscript ml_dtypes
+    # torch.testing's database of ops imports expecttest; FastAPI's pool of threads runs models
+    mapfile -t names < <(pip_missing sklearn expecttest fastapi httpx onnx onnxruntime onnxscript ml_dtypes openvino |
+      xargs -n1)
+    [ ${#names[@]} = 0 ] || pip_install "${names[@]/#sklearn/scikit-learn}"
     # the pages of qkv report are looked at in a browser, and by axe-core's rules
     command -v chromium >/dev/null || { can_install && install_missing "$chromium"; } ||
       echo "no chromium: tests/python/test_report_page.py is skipped" >&2
@@ -162,7 +163,6 @@ case "${1:-}" in
       echo "no tritonclient: a test of tests/python/test_serve.py is skipped" >&2
     [ -z "$(pip_missing z3)" ] || pip_install z3-solver ||
       echo "no Z3 for this Python: tests/python/test_lemmas.py is skipped" >&2
-    [ -z "$(pip_missing openvino)" ] || pip_install openvino
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
   *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
