@@ -93,7 +93,7 @@ static void pack_b(void *to, const IntegerIn *b, int64_t K, int64_t N)
         pack_panel(p, b, col, N - col < NR ? (int)(N - col) : NR, K);
 }
 
-static inline __attribute__((always_inline)) void multiply(int32_t *acc, const int16_t *a, const int8_t *b, int rows,
+INLINE void multiply(int32_t *acc, const int16_t *a, const int8_t *b, int rows,
                                                            int64_t n)
 {
     Sums s[MR][NV];
@@ -204,7 +204,7 @@ static void row_u8(uint8_t *y, const float *x, int64_t n, float least, float *sc
 /* ------------------------------------------------------------------ the epilogue */
 
 /* Sums as floats. */
-static inline __attribute__((always_inline)) void scaled(const IntegerMatmul *m, float *restrict y,
+INLINE void scaled(const IntegerMatmul *m, float *restrict y,
                                                          const int32_t *restrict acc, int64_t row, int64_t col,
                                                          int rows, int cols)
 {

@@ -3,13 +3,13 @@
 #ifdef FLOAT_OPS
 /* Derivatives of x Phi(x) and of its form by tanh. A sum has one product at most:
  * of two the compiler would fuse one in vectors, the other in what is left. */
-__attribute__((always_inline)) static inline T NAME(gelu_slope)(T x)
+INLINE T NAME(gelu_slope)(T x)
 {
     return (T)0.5 + (T)0.5 * F_ERF(x * (T)0.70710678118654752440) +
            x * F_EXP((T)-0.5 * x * x) * (T)0.39894228040143267794;
 }
 
-__attribute__((always_inline)) static inline T NAME(gelu_tanh_slope)(T x)
+INLINE T NAME(gelu_tanh_slope)(T x)
 {
     T t = F_TANH((T)0.79788456080286535588 * (x + (T)0.044715 * x * x * x));
     return (T)0.5 + (T)0.5 * t + x * (1 - t * t) * ((T)0.39894228040143267794 + (T)0.053516112204450186 * x * x);

@@ -25,7 +25,7 @@ static void NAME(largest)(T *out, const T *in, const int64_t *tap, int64_t taps,
     }
 }
 
-static inline __attribute__((always_inline)) void NAME(mean_by)(T *out, const T *in, const int64_t *tap, int64_t taps,
+INLINE void NAME(mean_by)(T *out, const T *in, const int64_t *tap, int64_t taps,
                                                                 int64_t n, int64_t step, double divisor)
 {
     enum { BLOCK = 16 };

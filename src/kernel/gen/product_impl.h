@@ -9,6 +9,7 @@
 #include "kernel/gemm.h"
 #include "kernel/gen/vmath.h"
 #include "kernel/product.h"
+#include "kernel/variant.h"
 
 enum { LINE = 64, LANES = 16, MOST_COLS = 48 }; /* LANES: 32-bit words of a line */
 
@@ -121,7 +122,7 @@ static inline void store_row(void *to, DType t, int64_t at, const float *from, i
 
 /* x Phi(x) with half of vm_gelu's instructions: erf as a quotient of polynomials (Eigen's coefficients), wrong by 5
  * units in the last place at most; the result by 1.5e-6 at |x| = 5.6, where PyTorch's own is by 1.2e-6. */
-__attribute__((always_inline)) static inline float gelu_of(float x)
+INLINE float gelu_of(float x)
 {
     float y = x * 0.70710678118654752f, t = y > 4 ? 4 : y < -4 ? -4 : y, s = t * t;
     float p = fmaf(s, -2.72614225801306e-10f, 2.77068142495902e-08f);
@@ -139,7 +140,7 @@ __attribute__((always_inline)) static inline float gelu_of(float x)
     return 0.5f * x * (1 + e);
 }
 
-__attribute__((always_inline)) static inline float activated(float x, int act)
+INLINE float activated(float x, int act)
 {
     switch (act) {
     case GEMM_RELU: return x < 0 ? 0 : x;
@@ -152,7 +153,7 @@ __attribute__((always_inline)) static inline float activated(float x, int act)
 }
 
 /* The activation is known to the compiler, and so is `cols` where the panel is whole. */
-__attribute__((always_inline)) static inline void finish_act(const ProductOut *o, const float *restrict acc,
+INLINE void finish_act(const ProductOut *o, const float *restrict acc,
                                                              int64_t row, int64_t col, int rows, int step, int cols,
                                                              int act)
 {
@@ -172,7 +173,7 @@ __attribute__((always_inline)) static inline void finish_act(const ProductOut *o
     }
 }
 
-__attribute__((always_inline)) static inline void finish_cols(const ProductOut *o, const float *acc, int64_t row,
+INLINE void finish_cols(const ProductOut *o, const float *acc, int64_t row,
                                                               int64_t col, int rows, int step, int cols)
 {
     switch (o->act) {
@@ -187,7 +188,7 @@ __attribute__((always_inline)) static inline void finish_cols(const ProductOut *
 /* Rows [from, to) of a tile that is done; `some` is the file's own for whole rows of c that follow each other. */
 typedef void FinishSome(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols);
 
-__attribute__((always_inline)) static inline void finish_rows(const ProductDone *d, int step, int from, int to,
+INLINE void finish_rows(const ProductDone *d, int step, int from, int to,
                                                               FinishSome *some)
 {
     if (!d->at) some(d->out, d->acc + from * step, d->row + from, d->col, to - from, d->cols);

@@ -4,8 +4,6 @@
  */
 typedef float V __attribute__((vector_size(W * 4)));
 
-#define INLINE static inline __attribute__((always_inline))
-
 INLINE void sums_begin(int rows, int nv, const ProductTile *t, V s[MR][NV])
 {
 #pragma GCC unroll 16

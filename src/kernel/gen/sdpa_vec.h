@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include "kernel/gen/fused.h"
+#include "kernel/variant.h"
 #include "tensor/dtype.h"
 #if defined(__AVX2__) || defined(__SSE2__)
 #include <immintrin.h>
@@ -26,8 +27,6 @@ typedef uint32_t UVec __attribute__((vector_size(LANES * 4), aligned(4), may_ali
 typedef uint16_t HVec __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
 typedef uint16_t Half __attribute__((may_alias)); /* rows of halves pass through buffers of other types (vec_load_some):
                                                      without may_alias reads overtake what is written there */
-
-#define INLINE static inline __attribute__((always_inline, unused))
 
 INLINE Vec vec_set(float x) { return x + (Vec){0}; }
 INLINE Vec vec_at(const float *p) { return *(const Vec *)p; }
@@ -118,7 +117,7 @@ INLINE Vec vec_load(DType t, const void *p)
 #elif defined(__AVX2__)
     return (Vec)_mm256_cvtph_ps(_mm_loadu_si128(p));
 #else
-    Vec x;
+    Vec x = {0};
     for (int i = 0; i < LANES; i++) x[i] = f16_to_f32(((const Half *)p)[i]);
     return x;
 #endif
