@@ -11,13 +11,14 @@
 # make wheel       a wheel of the Python package for any Linux with glibc 2.28 into dist/ (tools/wheels.py makes others)
 # make release     VERSION=0.2.0: changelog, wheels, deb, source archive, SBOM and hashes in dist/, and the tag
 # make soak        [MINUTES=120]: threads that load, run, fail and break off in one process, whose memory stays flat
+# make analyze     gcc -fanalyzer, clang-tidy and cppcheck, without findings (minutes; not part of make check)
 # make asan | tsan | fuzz | bench | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
 .PHONY: all tests demo demo-minilm check check-all coverage-attention mutants tutorial abidiff
 .PHONY: asan-build asan tsan-build tsan fuzz bench soak
-.PHONY: wheel prefixed install uninstall deb release clean
+.PHONY: analyze wheel prefixed install uninstall deb release clean
 all: build/build.ninja
 	@ninja -C build $(NINJAFLAGS) product
 	@test -e build/qkv || ln -s cli/qkv build/qkv
@@ -87,6 +88,10 @@ asan: asan-build
 
 abidiff:
 	@tools/abi.sh
+
+analyze: tests
+	@tools/setup.sh analyze
+	@$(PY) tools/analyze.py
 
 fuzz: all
 	@sh tests/fuzz/run.sh

@@ -6,6 +6,7 @@
 #   tools/setup.sh sam3      .venv with what make tutorial needs: torch, transformers, pillow and the wheel with CLIP's merges
 #   tools/setup.sh wheel     build-wheel/venv with what tools/wheels.py needs: meson-python, and zig, which links
 #   tools/setup.sh release   the same, and abidiff, which make release compares interfaces with
+#   tools/setup.sh analyze   what make analyze runs: clang-tidy, cppcheck
 #   tools/setup.sh torch     all that the tests of make check-all want
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -29,6 +30,10 @@ onednn="header:oneapi/dnnl/dnnl.h  libdnnl-dev  onednn-devel  onednn     onednn"
 microhttpd="module:libmicrohttpd libmicrohttpd-dev libmicrohttpd-devel libmicrohttpd libmicrohttpd" # for qkv serve
 cmocka="module:cmocka   libcmocka-dev    libcmocka-devel     cmocka      cmocka"
 abidiff="program:abidiff abigail-tools   libabigail          libabigail  -"
+analyze="
+program:clang-tidy      clang-tidy       clang-tools-extra   clang       llvm
+program:cppcheck        cppcheck         cppcheck            cppcheck    cppcheck
+"
 chromium="program:chromium chromium        chromium            chromium    chromium"
 python="
 program:python3         python3          python3             python      python
@@ -142,6 +147,7 @@ case "${1:-}" in
   release)
     "$0" wheel
     install_missing "$abidiff" || echo "no abidiff: the interface is not compared with the last tag's" >&2 ;;
+  analyze) install_missing "$analyze" ;;
   torch)
     "$0" check
     "$0" minilm
@@ -164,5 +170,5 @@ case "${1:-}" in
     [ -z "$(pip_missing z3)" ] || pip_install z3-solver ||
       echo "no Z3 for this Python: tests/python/test_lemmas.py is skipped" >&2
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

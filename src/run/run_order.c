@@ -316,7 +316,7 @@ bool run_bincount(Call *c, Err *err)
     if (w && w->shape[0] != n)
         return call_fail(c, E_USAGE, err, "%lld weights for %lld values", (long long)w->shape[0], (long long)n);
     for (int64_t i = 0; i < n; i++) {
-        if (v[i] < 0 || v[i] >= 1ll << 40)
+        if (v[i] < 0 || v[i] >= 1LL << 40)
             return call_fail(c, E_USAGE, err, "found %lld, expected small integers of at least 0", (long long)v[i]);
         if (v[i] >= bins) bins = v[i] + 1;
     }
