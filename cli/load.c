@@ -81,8 +81,9 @@ void print_skipped(const json_t *report)
             continue;
         }
         int attentions = (int)json_integer_value(json_object_get(m, "attentions"));
-        note("skip-padding: mask '%s': %d attention%s and %d other nodes run on real tokens", text_at(m, "mask"),
-             attentions, attentions == 1 ? "" : "s", (int)json_integer_value(json_object_get(m, "nodes")) - attentions);
+        note("skip-padding: mask '%s': %d attention%s and %d other nodes run on real tokens%s", text_at(m, "mask"),
+             attentions, attentions == 1 ? "" : "s", (int)json_integer_value(json_object_get(m, "nodes")) - attentions,
+             json_is_true(json_object_get(m, "before")) ? " already" : "");
         json_array_foreach(json_object_get(m, "stops"), k, stop)
         {
             note("  dense again: '%s' for '%s'%s%s (%s)", text_at(stop, "value"), text_at(stop, "node"),

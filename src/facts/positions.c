@@ -51,6 +51,26 @@ bool linear_plus(ExprPool *p, Linear *l, const Linear *m, int64_t by)
     return l->c != NULL;
 }
 
+const Value *index_from_end(const Graph *g, const Value *v)
+{
+    const Node *n = v->def, *below = NULL;
+    double zero;
+    if (!n || n->op->id != OP_where_self || n->arg[0].kind != ARG_VALUE || n->arg[2].kind != ARG_VALUE) return v;
+    below = n->arg[0].v->def;
+    const Value *x = n->arg[2].v;
+    bool wraps = below && below->op->id == OP_lt_Tensor && below->arg[0].kind == ARG_VALUE && below->arg[0].v == x &&
+                 constant_of(g, &below->arg[1], &zero) && zero == 0 && same_dims(x, v);
+    return wraps ? x : v;
+}
+
+/* Are they at least 0, whatever the sizes are? */
+static bool never_negative(const Linear *l)
+{
+    for (int i = 0; i < MAX_RANK; i++)
+        if (l->factor[i] < 0) return false;
+    return ex_is_int(l->c) && l->c->i >= 0;
+}
+
 static bool linear_op(const Asked *q, const Value *v, Linear *l)
 {
     const Arg *a = v->def->arg;
@@ -91,6 +111,10 @@ static bool linear_op(const Asked *q, const Value *v, Linear *l)
                 return linear(q, &a[1 - i], l) && linear_times(q->ex, l, by->i);
         }
         return false;
+    case OP_where_self: {
+        const Value *x = index_from_end(q->g, v);
+        return x != v && linear(q, &a[2], l) && never_negative(l);
+    }
     default: return false;
     }
 }

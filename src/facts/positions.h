@@ -16,6 +16,8 @@ typedef struct Linear {
 /* Is a (a number or a tensor) linear in positions? *budget: how many values are looked at, shared ones each time; less
  * by those afterwards. Beyond it the answer is no. */
 bool linear_in_positions(const Graph *g, const Arg *a, Linear *l, int *budget);
+/* x of where(x < 0, x + n, x), as indices of ONNX are spelled; v itself where it is none. */
+const Value *index_from_end(const Graph *g, const Value *v);
 bool linear_times(ExprPool *p, Linear *l, int64_t by);
 bool linear_plus(ExprPool *p, Linear *l, const Linear *m, int64_t by); /* l += by * m */
 #endif

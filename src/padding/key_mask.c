@@ -1,13 +1,14 @@
 /* Key padding masks. Contract in key_mask.h. */
 #include "padding/key_mask.h"
 #include "facts/band.h"
+#include "facts/positions.h"
 #include "facts/truth.h"
 #include "facts/views.h"
 #include <stdio.h>
 #include <string.h>
 
 /* HIDES: an additive mask at or below this hides a key; the least that is in use is BERT's -10000. */
-enum { MAX_DEPTH = 24, HIDES = -9999 };
+enum { MAX_DEPTH = 24, MAX_SEARCHED = 200, HIDES = -9999 };
 
 typedef struct Reader {
     Rewrite *rw;
@@ -161,6 +162,26 @@ bool key_mask_of(Rewrite *rw, const Node *n, KeyMask *m)
     return m->n > 0 || no(&r, "the mask hides no keys for all queries alike", mask);
 }
 
+/* real_offsets of sdpa_varlen, as tokens_start (skip_tokens.c) makes them, back to what marks the tokens. */
+bool key_mask_of_packed(Rewrite *rw, const Node *n, KeyMask *m)
+{
+    static const OpId down[] = {OP_constant_pad_nd, OP_cumsum, OP_sum_dim_IntList, OP_to_copy};
+    Reader r = {rw, m, NULL, NULL, NULL};
+    Value *v = n->arg[3].v;
+    double x;
+    *m = (KeyMask){0};
+    for (size_t i = 0; i < sizeof down / sizeof *down; i++) {
+        if (!v->def || v->def->op->id != down[i]) return false;
+        v = v->def->arg[0].v;
+    }
+    KeyPart p = {.v = v};
+    const Node *real = v->def;
+    if (real && real->op->id == OP_gt_Tensor && dtype_is_float(real->arg[0].v->dtype) &&
+        constant_of(rw->g, &real->arg[1], &x) && x == HIDES)
+        p = (KeyPart){.v = real->arg[0].v, .additive = true, .biased = !two_values(&r, real->arg[0].v)};
+    return add_part(&r, p);
+}
+
 bool key_mask_same(const KeyMask *a, const KeyMask *b)
 {
     bool same = a->n == b->n;
@@ -219,26 +240,57 @@ bool key_mask_bias(Graph *g, const KeyMask *m, Expr *B, Expr *S, Value **bias, E
 
 /* ------------------------------------------------------------------ what the mask is made of */
 
-static bool same_positions(const Node *n, const void *user)
+/* Is v, seen with the axes of `out`, the index along one axis of it, and nothing else? That axis from the last; -1. */
+static int index_along(const Graph *g, Value *v)
 {
-    (void)user;
-    return n->op->id == OP_reshape || n->op->id == OP_expand ||
-           (n->op->id == OP_add_Tensor && n->arg[1].kind == ARG_EXPR && ex_equals_int(n->arg[1].e, 0));
+    Linear l;
+    int axis = -1;
+    if (!v || !linear_in_positions(g, &(Arg){.kind = ARG_VALUE, .v = v}, &l, &(int){MAX_SEARCHED}) ||
+        !ex_equals_int(l.c, 0))
+        return -1;
+    for (int i = 0; i < MAX_RANK; i++) {
+        if (l.factor[i] == 0) continue;
+        if (l.factor[i] != 1 || axis >= 0) return -1;
+        axis = i;
+    }
+    return axis;
+}
+
+static bool has_size(const Value *v, int from_last, const Expr *size)
+{
+    return from_last >= 0 && from_last < v->rank && v->dim[v->rank - 1 - from_last] == size;
 }
 
 /* x[batch positions, token positions]: x itself */
-static bool picks_all(const Node *n)
+static bool picks_all(const Graph *g, const Node *n)
 {
-    const Value *x = n->arg[0].v;
+    const Value *x = n->arg[0].v, *v = n->out[0];
     if (x->rank != 2 || n->arg[1].n != 2) return false;
+    int row = index_along(g, n->arg[1].vs[0]), column = index_along(g, n->arg[1].vs[1]);
+    return row > 0 && column == 0 && has_size(v, row, x->dim[0]) && has_size(v, 0, x->dim[1]);
+}
+
+/* x seen as (B * S, 1), its rows S * batch position + token position: x itself */
+static bool picks_rows(const Graph *g, const Node *n)
+{
+    const Node *flat = n->arg[0].v->def;
+    const Value *x = flat && flat->op->id == OP_reshape ? flat->arg[0].v : NULL;
+    const Value *at = index_from_end(g, n->arg[1].v);
+    if (!x || x->rank != 2 || n->arg[0].v->rank != 2 || !is_one(n->arg[0].v->dim[1])) return false;
+    const Node *sum = at->def;
+    if (!sum || sum->op->id != OP_add_Tensor || !is_one(sum->arg[2].e)) return false;
     for (int i = 0; i < 2; i++) {
-        const Value *at = value_below(n->arg[1].vs[i], same_positions, NULL);
-        const Node *from = at ? at->def : NULL;
-        if (!from || from->op->id != OP_arange_start_step || !ex_equals_int(from->arg[0].e, 0) ||
-            !ex_equals_int(from->arg[2].e, 1) || from->out[0]->dim[0] != x->dim[i])
-            return false;
+        if (sum->arg[i].kind != ARG_VALUE || sum->arg[1 - i].kind != ARG_VALUE) return false;
+        const Node *rows = sum->arg[i].v->def;
+        if (!rows || rows->op->id != OP_mul_Tensor || index_along(g, sum->arg[1 - i].v) != 0) continue;
+        for (int k = 0; k < 2; k++) {
+            int row = rows->arg[k].kind == ARG_VALUE ? index_along(g, rows->arg[k].v) : -1;
+            if (row > 0 && number_of(g, &rows->arg[1 - k]) == x->dim[1] && has_size(at, row, x->dim[0]) &&
+                has_size(at, 0, x->dim[1]))
+                return true;
+        }
     }
-    return n->out[0]->rank >= 2 && n->out[0]->dim[n->out[0]->rank - 1] == x->dim[1];
+    return false;
 }
 
 /* sign 1: v is 0 at padding and only there; 2: at real tokens and only there */
@@ -257,7 +309,10 @@ static void witness(Rewrite *rw, const Value *v, unsigned char sign, unsigned ch
         case OP_reshape:
         case OP_expand: break;
         case OP_index_Tensor:
-            if (!picks_all(n)) return;
+            if (!picks_all(rw->g, n)) return;
+            break;
+        case OP_embedding:
+            if (!picks_rows(rw->g, n)) return;
             break;
         case OP_logical_not: sign ^= 3; break;
         case OP_bitwise_not:

@@ -25,6 +25,8 @@ typedef struct KeyMask {
 
 /* The mask of a scaled_dot_product_attention taken apart. False: it hides in another way, why says what stands in the way. */
 bool key_mask_of(Rewrite *rw, const Node *attention, KeyMask *m);
+/* The same of a qkv.sdpa_varlen of an earlier skip_padding. False: its offsets come from elsewhere. */
+bool key_mask_of_packed(Rewrite *rw, const Node *attention, KeyMask *m);
 bool key_mask_same(const KeyMask *a, const KeyMask *b); /* the same tokens are real */
 /* New nodes at the end of the graph: bool (B, S), true where a token is real; what is added to the scores of a key, (B, S), NULL when that is 0
  * throughout (*bias). NULL: an error. */

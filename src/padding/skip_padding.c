@@ -448,6 +448,44 @@ static void undo(Skip *s, Node *last, int symbols)
     for (int i = symbols; i < expr_symbol_count(s->g->ex); i++) expr_symbol(s->g->ex, i)->source = SYM_GONE;
 }
 
+/* ------------------------------------------------------------------ what was done before */
+
+static SkipMask *add_entry(Skip *s);
+
+static int count_packed(const Skip *s, const Expr *tokens)
+{
+    int n = 0;
+    for (const Node *x = s->g->first; x; x = x->next)
+        n += x->nout > 0 && x->out[0]->rank > 0 && x->out[0]->dim[0] == tokens;
+    return n;
+}
+
+/* An entry for each mask whose padding the graph, that of a packed file, leaves out already. */
+static bool find_packed(Skip *s)
+{
+    KeyMask seen[MAX_MASKS];
+    for (const Node *x = s->g->first; x; x = x->next) {
+        KeyMask m;
+        if (x->op->id != OP_sdpa_varlen || !key_mask_of_packed(&s->rw, x, &m)) continue;
+        int at = 0;
+        while (at < s->log->nmasks && !key_mask_same(&m, &seen[at])) at++;
+        if (at == MAX_MASKS) continue;
+        if (at == s->log->nmasks) {
+            unsigned char *witness = mem_zeroed((size_t)s->g->next_id + 1, 1);
+            SkipMask *entry = witness ? add_entry(s) : NULL;
+            if (entry) {
+                seen[at] = m;
+                *entry = (SkipMask){.applied = true, .before = true, .nodes = count_packed(s, x->out[0]->dim[0])};
+                entry->mask = arena_strdup(s->log->arena, value_label(key_mask_witnesses(&s->rw, &m, witness)));
+            }
+            mem_free(witness);
+            if (!entry) return oom(s->err);
+        }
+        s->log->mask[at].attentions++;
+    }
+    return true;
+}
+
 /* ------------------------------------------------------------------ driver */
 
 static bool list_nodes(Skip *s)
@@ -572,9 +610,9 @@ bool skip_padding(Graph *g, const Prover *prover, SkipLog *log, Err *err)
     s->log = log;
     s->err = &mine;
     s->rw = (Rewrite){.g = g, .ex = g->ex, .o = &options, .err = &mine};
-    bool ok = find_masks(s, why, sizeof why);
+    bool ok = find_packed(s) && find_masks(s, why, sizeof why);
     for (s->which = 0; ok && s->which < s->nmasks; s->which++) ok = try_mask(s);
-    if (ok && !s->nmasks) log->nothing = arena_strdup(log->arena, why[0] ? why : "no attention has a mask");
+    if (ok && !log->nmasks) log->nothing = arena_strdup(log->arena, why[0] ? why : "no attention has a mask");
     if (ok) ok = graph_check(g, &mine) || within(&mine, "after skipping padding");
     if (!ok) *err = mine;
     mem_free(s->at);

@@ -25,7 +25,7 @@ typedef struct SkipStop {
 
 typedef struct SkipMask {
     const char *mask; /* the value that it comes from */
-    bool applied;
+    bool applied, before;  /* before: when the file was packed */
     const char *why;       /* why not */
     int attentions, nodes; /* that run on real tokens */
     int nstops;
@@ -40,7 +40,8 @@ typedef struct SkipLog {
     const char *nothing; /* set when there is no mask at all: why */
 } SkipLog;
 
-/* g stays as it is where nothing applies. prover may be NULL. Errors: E_MISMATCH (a proof), E_LIMIT. */
+/* g stays as it is where nothing applies. A graph that runs on real tokens already has entries of its masks.
+ * prover may be NULL. Errors: E_MISMATCH (a proof), E_LIMIT. */
 bool skip_padding(Graph *g, const Prover *prover, SkipLog *log, Err *err);
 void skip_log_free(SkipLog *log);
 #endif

@@ -113,7 +113,8 @@ static void put_skip(Buf *b, const SkipMask *m, bool proven)
                m->stop[i].why);
     }
     jw_close(b, "]");
-    if (m->applied && proven) put_proof(b, &m->proof, false);
+    if (m->applied) jw_bool(b, "before", m->before);
+    if (m->applied && proven && !m->before) put_proof(b, &m->proof, false);
     jw_close(b, "}");
 }
 

@@ -123,6 +123,21 @@ def test_lengths_share_runs_and_agree(server, tmp_path):
     assert 0 < after['qkv_padding_avoided_ratio{model="eager"}'] < 1
 
 
+def test_packed_without_padding_shares_runs(tmp_path):
+    """A .qkv of `qkv pack --skip-padding` holds no attention with a mask; its file still says which input that was."""
+    packed = str(tmp_path / "eager.qkv")
+    subprocess.run([QKV, "pack", EAGER, "-o", packed, "--skip-padding", "-q"], check=True, capture_output=True)
+    rng = np.random.default_rng(1)
+    x, mask = rng.standard_normal((1, 7, 8)).astype(np.float32), np.ones((1, 7), bool)
+    want = run_qkv(EAGER, tmp_path, x=x, mask=mask)["output_0"]
+    with serving.serving(packed) as s:
+        assert s.get("/v2/models/eager")[1]["parameters"]["batches"] == "without padding"
+        status, out = s.post("/v2/models/eager/infer",
+                             {"inputs": [tensor("x", x, "FP32"), tensor("mask", mask, "BOOL")]})
+        got = np.float32(out["outputs"][0]["data"]).reshape(want.shape)
+        assert status == 200 and np.abs(got - want).max() <= tolerance("PADDING")["f32"] * np.abs(want).max()
+
+
 def test_tritonclient(server):
     client = pytest.importorskip("tritonclient.http")
     x = np.array([[1, 2, 3, 4]], np.float32)

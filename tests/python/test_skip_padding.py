@@ -248,6 +248,77 @@ def test_command(exported, tmp_path):
     assert done.returncode == 0 and json.loads(done.stdout)["min_ms"] > 0, done.stderr
 
 
+@pytest.fixture(scope="module", params=["dynamo", "script", "packed"])
+def otherwise(request, tmp_path_factory):
+    """BERT with its mean as other programs write it: both exporters of ONNX, and a .qkv packed without padding."""
+    torch.manual_seed(0)
+    folder, kind = tmp_path_factory.mktemp("otherwise"), request.param
+    m, x = MeanPooled(bert("eager" if kind == "packed" else "sdpa")).eval(), ids_and_mask(masks(2, 7)["behind"])
+    names, path = ["input_ids", "attention_mask"], str(folder / "bert.onnx")
+    if kind == "script":
+        pytest.importorskip("onnx")
+        torch.onnx.export(m, x, path, dynamo=False, input_names=names, opset_version=17,
+                          dynamic_axes={n: {0: "batch", 1: "seq"} for n in names})
+        return m, path, kind
+    B, S = torch.export.Dim("batch", max=16), torch.export.Dim("seq", max=60)
+    shapes = tuple({0: B, 1: S} for _ in x)
+    if kind == "dynamo":
+        pytest.importorskip("onnxscript")
+        torch.onnx.export(m, x, path, dynamo=True, input_names=names, dynamic_shapes=shapes, external_data=False,
+                          verbose=False)
+        return m, path, kind
+    torch.export.save(torch.export.export(m, x, dynamic_shapes=shapes, strict=False), str(folder / "bert.pt2"))
+    subprocess.run([QKV, "pack", str(folder / "bert.pt2"), "-o", str(folder / "bert.qkv"), "--skip-padding", "-q"],
+                   check=True, capture_output=True)
+    return m, str(folder / "bert.qkv"), kind
+
+
+def test_the_mask_is_found_however_it_is_spelled(otherwise):
+    """Indices that count from the end, rows of a flat mask: it is attention_mask, whose zeros the mean relies on."""
+    m, path, kind = otherwise
+    report = qkv.Model(path, threads=1).rewrite(prove=True, skip_padding=True)["skip_padding"]
+    assert [(a["mask"], a["applied"], a["attentions"], a["before"]) for a in report["masks"]] == [
+        ("attention_mask", True, 2, kind == "packed")], report
+    if kind != "packed":
+        assert report["masks"][0]["not_proven"] is None and report["masks"][0]["runs"] >= 10
+    model = qkv.Model(path, threads=1, skip_padding=True)
+    for mask, real in masks(3, 16).items():
+        x = ids_and_mask(real)
+        y, e = outputs(model, x), expected(m, x)
+        check_tokens(y[0], e[0], real, 1e-5, mask)
+        some = real.any(1).numpy()
+        np.testing.assert_allclose(y[1][some], e[1][some], rtol=0, atol=1e-5 * np.abs(e[1]).max(), err_msg=mask)
+
+
+class OtherRows(nn.Module):
+    """Attention sees the padding of another sample than the mean does."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x, mask):
+        B, S, _ = x.shape
+        q, k, v = (t.reshape(B, S, 2, 8).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        rows = B - 1 - torch.arange(B)
+        real = mask.bool()[rows[:, None, None, None], torch.arange(S)]
+        y = nn.functional.scaled_dot_product_attention(q, k, v, real).transpose(1, 2).reshape(B, S, 16)
+        return (y * mask[..., None]).sum(1)
+
+
+def test_another_index_is_another_mask(tmp_path):
+    torch.manual_seed(0)
+    m, path = OtherRows().eval(), str(tmp_path / "rows.pt2")
+    B, S = torch.export.Dim("batch", min=2, max=16), torch.export.Dim("seq", min=2, max=60)
+    x = torch.randn(3, 9, 16), masks(3, 9)["behind"].long()
+    torch.export.save(torch.export.export(m, x, dynamic_shapes=({0: B, 1: S}, {0: B, 1: S})), path)
+    mask = qkv.Model(path, threads=1).rewrite(skip_padding=True)["skip_padding"]["masks"][0]
+    assert not mask["applied"] and "sum" in mask["why"]
+    e = expected(m, x)[0]
+    y = outputs(qkv.Model(path, skip_padding=True), x)[0]
+    np.testing.assert_allclose(y, e, rtol=0, atol=1e-5 * np.abs(e).max())
+
+
 def test_verify(exported, tmp_path):
     m, inputs, path = exported
     real = masks(3, 16)["behind"]

@@ -246,13 +246,27 @@ static void test_positions(void **state)
                           "%low: f32[N, M] = aten.full.default([N, M], -inf)\n"
                           "%bias: f32[N, M] = aten.triu.default(%low, 1)\n"
                           "%of: bool[N, M] = aten.gt.Tensor(%x, 0)\n"
-                          "output d = %d\noutput both = %both\noutput bias = %bias\noutput of = %of\n");
+                          "%under: bool[N, 1] = aten.lt.Tensor(%more, 0)\n"
+                          "%end: i64[N, 1] = aten.add.Tensor(%more, N)\n"
+                          "%at: i64[N, 1] = aten.where.self(%under, %end, %more)\n"
+                          "%back: bool[N, M] = aten.lt.Tensor(%d, 0)\n"
+                          "%far: i64[N, M] = aten.add.Tensor(%d, M)\n"
+                          "%wraps: i64[N, M] = aten.where.self(%back, %far, %d)\n"
+                          "output d = %d\noutput both = %both\noutput bias = %bias\noutput of = %of\n"
+                          "output at = %at\noutput wraps = %wraps\n");
     Expr *N = named(g, "seen")->dim[0], *M = named(g, "seen")->dim[1];
     Linear l;
     int budget = 100;
     assert_true(linear_in_positions(g, &(Arg){.kind = ARG_VALUE, .v = named(g, "d")}, &l, &budget));
     assert_true(ex_equals_int(l.c, -2) && l.factor[0] == 1 && l.factor[1] == -1 && budget < 100);
     assert_false(linear_in_positions(g, &(Arg){.kind = ARG_VALUE, .v = named(g, "x")}, &l, &budget));
+    /* an index of ONNX, which counts from the end where it is negative: 2 + i never is, j - i - 2 may be */
+    assert_true(index_from_end(g, named(g, "at")) == named(g, "more"));
+    assert_true(index_from_end(g, named(g, "wraps")) == named(g, "d"));
+    assert_true(index_from_end(g, named(g, "d")) == named(g, "d"));
+    assert_true(linear_in_positions(g, &(Arg){.kind = ARG_VALUE, .v = named(g, "at")}, &l, &budget));
+    assert_true(ex_equals_int(l.c, 2) && l.factor[1] == 1 && !l.factor[0]);
+    assert_false(linear_in_positions(g, &(Arg){.kind = ARG_VALUE, .v = named(g, "wraps")}, &l, &budget));
     Band b = band_within(g, N, M, NULL, NULL);
     assert_false(band_of(&b, named(g, "of"), true) || b.upper || b.lower);
     assert_true(band_of(&b, named(g, "both"), true));
