@@ -461,6 +461,17 @@ typedef struct qkv_stats {
 } qkv_stats;
 QKV_API qkv_status qkv_session_stats(const qkv_session *s, qkv_stats *out, qkv_error *err); /* set out->struct_size */
 
+/* A copy of what the last run computed from kept inputs (qkv_session_keep) alone, such as the features of a picture:
+ * many may be held, one for each picture. QKV_USAGE where nothing depends on kept inputs alone. */
+typedef struct qkv_kept qkv_kept;
+QKV_API qkv_kept *qkv_session_kept(qkv_session *s, qkv_error *err);
+QKV_API size_t qkv_kept_bytes(const qkv_kept *k);
+/* The next run of that session takes them instead of computing them, although kept inputs were set again. These must
+ * have the values that they had when k was made, which is not checked; k must stay until that run has ended. Where the
+ * session has made other plans since then, the run computes them. */
+QKV_API qkv_status qkv_session_use_kept(qkv_session *s, const qkv_kept *k, qkv_error *err);
+QKV_API void qkv_kept_free(qkv_kept *k);
+
 /* What the arena holds during the last run, as one JSON object; qkv_free it. Keys: arena_bytes, steps [{node, op,
  * alive_bytes (results alive while it runs), scratch_bytes, constant (true: computed once for each size)}], peak (index
  * of the step that needs most, null: there is none) and held, what is alive then, largest first [{value, op, shape,

@@ -61,6 +61,8 @@ typedef struct qkv_picture qkv_picture; /* 8-bit RGB */
 /* A PNG or JPEG; alpha is dropped, 16 bits are reduced to 8, gray becomes RGB, and a JPEG is turned upright as its EXIF
  * data says. */
 QKV_API qkv_picture *qkv_picture_read(const char *path, qkv_error *err);
+/* The same from the bytes of a file; one of more than `pixels` (0: 2^28) is QKV_LIMIT and not decoded. */
+QKV_API qkv_picture *qkv_picture_read_memory(const void *bytes, size_t n, int64_t pixels, qkv_error *err);
 /* A copy of pixels (height, width, channels) of 1 (gray) or 3 channels, row by row. */
 QKV_API qkv_picture *qkv_picture_create(const uint8_t *pixels, int height, int width, int channels, qkv_error *err);
 QKV_API void qkv_picture_free(qkv_picture *p);
@@ -91,6 +93,10 @@ typedef struct qkv_segment_options {
     /* pictures or tiles per run of the model, as far as the model allows; 0: as many as need at most 1 GiB of
      * activations, up to 16 */
     int batch;
+    /* Bytes of what the model computes from a picture alone that are kept of the pictures looked at last, for further
+     * texts (0: none). Pictures are told apart by what the model sees of them, byte by byte. Each picture or tile is
+     * then a run of its own, and texts are encoded again for each. */
+    size_t features;
 } qkv_segment_options;
 
 /* A grounding model as qkv.recipes.sam3 exports it: pictures (B, 3, H, W) and token ids (P, context) in; logits, boxes,
@@ -101,6 +107,8 @@ QKV_API qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, 
                                             qkv_error *err);
 QKV_API void qkv_segmenter_free(qkv_segmenter *g);
 QKV_API double qkv_segmenter_threshold(const qkv_segmenter *g);
+/* Keep scores above x from now on; 0: those that the segmenter was made with. */
+QKV_API qkv_status qkv_segmenter_set_threshold(qkv_segmenter *g, double x, qkv_error *err);
 QKV_API int qkv_segmenter_context(const qkv_segmenter *g); /* ids of a prompt */
 /* What to look for from now on. tokens (may be NULL) receives how many ids each text needs; a text that needs more than
  * the context was cut. */
@@ -124,6 +132,8 @@ QKV_API qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *c
 /* How many pictures or tiles go through the model at once at present; where the options leave it open, 1 until a first
  * run has shown how much memory one needs. */
 QKV_API int qkv_segmenter_batch(const qkv_segmenter *g);
+/* How many pictures or tiles the model looked at until now, and of how many it had the features. */
+QKV_API void qkv_segmenter_features(const qkv_segmenter *g, int64_t *looked, int64_t *had);
 QKV_API void qkv_instances_free(qkv_instances *i);
 QKV_API int qkv_instances_count(const qkv_instances *i);
 QKV_API const qkv_instance *qkv_instances_at(const qkv_instances *i, int k);

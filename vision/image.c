@@ -25,15 +25,23 @@ void image_free(Image *im)
     *im = (Image){0};
 }
 
+/* What is decoded: bytes of a file, and how many pixels may be in them. */
+typedef struct Coded {
+    const unsigned char *data;
+    size_t size;
+    int64_t most;
+} Coded;
+
 /* Before anything of the size that a few bytes claim is allocated. */
-static bool plausible(int64_t w, int64_t h, uint64_t size, Err *err)
+static bool plausible(int64_t w, int64_t h, const Coded *c, Err *err)
 {
     if (w <= 0 || h <= 0) return fail(err, E_FORMAT, "a picture of %lld x %lld", (long long)w, (long long)h);
-    if (w * h > max_pixels)
-        return fail(err, E_LIMIT, "a picture of %lld x %lld, at most 2^28 pixels are read", (long long)w, (long long)h);
-    if ((uint64_t)(w * h / max_packing) > size)
+    if (w * h > c->most)
+        return fail(err, E_LIMIT, "a picture of %lld x %lld, at most %lld pixels are read", (long long)w, (long long)h,
+                    (long long)c->most);
+    if ((uint64_t)(w * h / max_packing) > c->size)
         return fail(err, E_FORMAT, "a picture of %lld x %lld cannot be in %llu bytes: the file is cut off or damaged",
-                    (long long)w, (long long)h, (unsigned long long)size);
+                    (long long)w, (long long)h, (unsigned long long)c->size);
     return true;
 }
 
@@ -87,11 +95,11 @@ static void drop_alpha(Image *im)
 }
 
 /* Everything that may jump back on an error; reads to the end chunk, so that a cut-off file is an error. */
-static bool decode_png(png_structp png, png_infop info, uint64_t size, bool strip, Image *im, png_bytep *volatile *rows,
-                       Err *err)
+static bool decode_png(png_structp png, png_infop info, const Coded *c, bool strip, Image *im,
+                       png_bytep *volatile *rows, Err *err)
 {
     png_read_info(png, info);
-    TRY(plausible(png_get_image_width(png, info), png_get_image_height(png, info), size, err));
+    TRY(plausible(png_get_image_width(png, info), png_get_image_height(png, info), c, err));
     png_set_expand(png); /* palettes to RGB, 1 to 4 bits to 8, transparent colours to alpha */
     png_set_scale_16(png);
     if (strip) png_set_strip_alpha(png);
@@ -107,9 +115,9 @@ static bool decode_png(png_structp png, png_infop info, uint64_t size, bool stri
     return true;
 }
 
-static bool read_png(Image *im, const MappedFile *f, bool strip, Err *err)
+static bool read_png(Image *im, const Coded *c, bool strip, Err *err)
 {
-    PngSource source = {f->data, f->size, err};
+    PngSource source = {c->data, c->size, err};
     png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, png_failed, png_warned);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     png_bytep *volatile rows = NULL; /* volatile: its value survives the jump */
@@ -126,7 +134,7 @@ static bool read_png(Image *im, const MappedFile *f, bool strip, Err *err)
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL,
                                 -1);              /* texts, profiles ...: skipped, or libpng allocates what they say */
     png_set_user_limits(png, 1u << 28, 1u << 28); /* the product is checked in plausible() */
-    bool ok = decode_png(png, info, f->size, strip, im, &rows, err);
+    bool ok = decode_png(png, info, c, strip, im, &rows, err);
     mem_free(rows);
     png_destroy_read_struct(&png, &info, NULL);
     if (ok && im->channels % 2 == 0) drop_alpha(im);
@@ -155,7 +163,7 @@ static void jpeg_warned(j_common_ptr c, int level)
     if (level < 0 && code != JWRN_ADOBE_XFORM && code != JWRN_JFIF_MAJOR) jpeg_failed(c);
 }
 
-static bool read_jpeg(Image *im, const MappedFile *f, Err *err)
+static bool read_jpeg(Image *im, const Coded *c, Err *err)
 {
     struct jpeg_decompress_struct d;
     JpegError e = {.err = err};
@@ -167,13 +175,13 @@ static bool read_jpeg(Image *im, const MappedFile *f, Err *err)
         return false;
     }
     jpeg_create_decompress(&d);
-    jpeg_mem_src(&d, f->data, (unsigned long)f->size);
+    jpeg_mem_src(&d, c->data, (unsigned long)c->size);
     jpeg_read_header(&d, TRUE);
     bool ok = true;
     if (d.jpeg_color_space == JCS_CMYK || d.jpeg_color_space == JCS_YCCK)
         ok = fail(err, E_UNSUPPORTED, "JPEG in CMYK; convert it to RGB");
     d.out_color_space = d.jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
-    ok = ok && plausible(d.image_width, d.image_height, f->size, err) &&
+    ok = ok && plausible(d.image_width, d.image_height, c, err) &&
          room(im, d.image_width, d.image_height, d.out_color_space == JCS_RGB ? 3 : 1, err);
     if (ok) {
         jpeg_start_decompress(&d);
@@ -208,27 +216,32 @@ static bool turn_upright(Image *im, int orientation, Err *err)
     return true;
 }
 
+static bool decode(Image *im, const Coded *c, bool strip, Err *err)
+{
+    bool ok;
+    *im = (Image){0};
+    if (c->size >= 8 && !memcmp(c->data, "\x89PNG\r\n\x1a\n", 8)) ok = read_png(im, c, strip, err);
+    else if (c->size >= 3 && !memcmp(c->data, "\xff\xd8\xff", 3))
+        ok = read_jpeg(im, c, err) && turn_upright(im, exif_orientation(c->data, c->size), err);
+    else ok = fail(err, E_FORMAT, "found neither PNG nor JPEG; convert the picture to one of them");
+    if (!ok) image_free(im);
+    return ok;
+}
+
 static bool read_either(Image *im, const char *path, bool strip, Err *err)
 {
     MappedFile f;
     *im = (Image){0};
     TRY(file_map(&f, path, err));
-    bool ok;
-    if (f.size >= 8 && !memcmp(f.data, "\x89PNG\r\n\x1a\n", 8)) ok = read_png(im, &f, strip, err);
-    else if (f.size >= 3 && !memcmp(f.data, "\xff\xd8\xff", 3))
-        ok = read_jpeg(im, &f, err) && turn_upright(im, exif_orientation(f.data, f.size), err);
-    else ok = fail(err, E_FORMAT, "found neither PNG nor JPEG; convert the picture to one of them");
+    bool ok = decode(im, &(Coded){f.data, f.size, max_pixels}, strip, err);
     file_unmap(&f);
-    if (ok) return true;
-    image_free(im);
-    return within(err, "%s", path);
+    return ok || within(err, "%s", path);
 }
 
 bool image_read(Image *im, const char *path, Err *err) { return read_either(im, path, false, err); }
 
-bool image_read_rgb(Image *im, const char *path, Err *err)
+static bool to_rgb(Image *im, Err *err)
 {
-    TRY(read_either(im, path, true, err));
     if (im->channels == 3) return true;
     size_t n = (size_t)im->width * (size_t)im->height;
     uint8_t *rgb = mem_alloc(3 * n);
@@ -241,6 +254,17 @@ bool image_read_rgb(Image *im, const char *path, Err *err)
     im->pixels = rgb;
     im->channels = 3;
     return true;
+}
+
+bool image_read_rgb(Image *im, const char *path, Err *err)
+{
+    return read_either(im, path, true, err) && to_rgb(im, err);
+}
+
+bool image_read_rgb_memory(Image *im, const void *bytes, size_t size, int64_t most, Err *err)
+{
+    Coded c = {bytes, size, most > 0 && most < max_pixels ? most : max_pixels};
+    return decode(im, &c, true, err) && to_rgb(im, err);
 }
 
 bool image_write_png(const Image *im, const char *path, Err *err)

@@ -19,6 +19,8 @@ typedef struct Image {
 } Image;
 
 bool image_read(Image *im, const char *path, Err *err); /* by content; at most 2^28 pixels (E_LIMIT) */
+/* The same from the bytes of a file, with at most `most` pixels (0: 2^28). */
+bool image_read_rgb_memory(Image *im, const void *bytes, size_t size, int64_t most, Err *err);
 bool image_read_rgb(Image *im, const char *path,
                     Err *err); /* always RGB, alpha left out and not blended, as Pillow's convert("RGB") */
 bool image_write_png(const Image *im, const char *path, Err *err); /* whole or not at all: qkv_file_write */

@@ -20,6 +20,17 @@ qkv_picture *qkv_picture_read(const char *path, qkv_error *err)
     return vision_null(&e, err);
 }
 
+qkv_picture *qkv_picture_read_memory(const void *bytes, size_t n, int64_t pixels, qkv_error *err)
+{
+    Err e = vision_begin();
+    if (!GIVEN(bytes)) return vision_null(&e, err);
+    qkv_picture *p = mem_zeroed(1, sizeof *p);
+    if (p && image_read_rgb_memory(&p->im, bytes, n, pixels, &e)) return p;
+    if (!p) oom(&e);
+    mem_free(p);
+    return vision_null(&e, err);
+}
+
 static bool picture_copy(Image *im, const uint8_t *pixels, int height, int width, int channels, Err *err)
 {
     if (channels != 1 && channels != 3) return fail(err, E_USAGE, "%d channels, expected 1 or 3", channels);

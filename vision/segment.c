@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/number.h"
@@ -23,6 +24,7 @@
 #include "vision/vision.h"
 
 enum { NO_BOX = -10 /* the label that SAM 3's padding has */ };
+enum { MOST_FEATURES = 256 /* pictures whose features are kept */ };
 enum { BATCH_BYTES = 1 << 30, MAX_BATCH = 16 }; /* activations of a batch that is chosen here, and parts in it */
 
 struct qkv_instances {
@@ -30,6 +32,15 @@ struct qkv_instances {
     qkv_instance *shown;
     Buf *counts;
 };
+
+/* What the model computes from a picture alone, and the picture as it saw it. */
+typedef struct Features {
+    uint64_t digest;
+    float *input;
+    qkv_kept *results;
+    size_t bytes; /* of both */
+    int64_t used;
+} Features;
 
 struct qkv_segmenter {
     const qkv_model *model;
@@ -48,6 +59,11 @@ struct qkv_segmenter {
     float *no_box;     /* room x prompts x 4 */
     float *input;      /* room x 3 x height x width */
     float *copy[4];    /* of outputs that are not contiguous */
+    Features features[MOST_FEATURES];
+    int nfeatures, current; /* current: 1 + of which the session's are; 0: of another picture */
+    size_t held;            /* bytes of all */
+    int64_t looked, had;
+    double own_threshold;
 };
 
 /* ------------------------------------------------------------------ what comes with the model */
@@ -219,12 +235,24 @@ qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qk
                   g->o.tile, g->o.overlap);
     ok = ok && find_inputs(g, &e) && read_attached(g, &e) && settle_sizes(g, &e) && check_vocabulary(g, &e);
     if (ok && g->o.threshold > 0) g->p.threshold = g->o.threshold;
+    if (ok) g->own_threshold = g->p.threshold;
     if (ok) find_batch(g);
     qkv_error kept;
-    if (ok && qkv_session_keep(s, qkv_model_input_name(m, g->ids), &kept)) ok = vision_fail(&e, &kept);
+    int keep = ok && g->o.features ? g->pixels : ok ? g->ids : 0;
+    if (ok && qkv_session_keep(s, qkv_model_input_name(m, keep), &kept)) ok = vision_fail(&e, &kept);
     if (ok) return g;
     qkv_segmenter_free(g);
     return vision_null(&e, err);
+}
+
+static void features_drop(qkv_segmenter *g, int i)
+{
+    Features *f = &g->features[i];
+    g->held -= f->bytes;
+    mem_free(f->input);
+    qkv_kept_free(f->results);
+    *f = g->features[--g->nfeatures];
+    g->current = 0;
 }
 
 void qkv_segmenter_free(qkv_segmenter *g)
@@ -236,10 +264,30 @@ void qkv_segmenter_free(qkv_segmenter *g)
     mem_free(g->no_box);
     mem_free(g->input);
     for (int i = 0; i < 4; i++) mem_free(g->copy[i]);
+    while (g->nfeatures) features_drop(g, g->nfeatures - 1);
     mem_free(g);
 }
 
+void qkv_segmenter_features(const qkv_segmenter *g, int64_t *looked, int64_t *had)
+{
+    if (looked) *looked = g ? g->looked : 0;
+    if (had) *had = g ? g->had : 0;
+}
+
 double qkv_segmenter_threshold(const qkv_segmenter *g) { return g ? g->p.threshold : 0; }
+
+qkv_status qkv_segmenter_set_threshold(qkv_segmenter *g, double x, qkv_error *err)
+{
+    Err e = vision_begin();
+    if (!GIVEN(g)) return vision_give(&e, err);
+    if (!(x >= 0 && x < 1)) {
+        fail(&e, E_USAGE, "a threshold of %g, expected 0 or a number between 0 and 1", x);
+        return vision_give(&e, err);
+    }
+    g->p.threshold = x > 0 ? x : g->own_threshold;
+    return QKV_OK;
+}
+
 int qkv_segmenter_context(const qkv_segmenter *g) { return g ? g->context : 0; }
 
 qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int n, int *tokens, qkv_error *err)
@@ -271,6 +319,7 @@ qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int
 int qkv_segmenter_batch(const qkv_segmenter *g)
 {
     if (!g) return 0;
+    if (g->o.features) return g->least;
     int n = g->o.batch ? g->o.batch : g->fits ? g->fits : 1;
     return n < g->least ? g->least : n > g->most ? g->most : n;
 }
@@ -376,6 +425,55 @@ static bool make_room(qkv_segmenter *g, int n, Err *err)
     return g->room || oom(err);
 }
 
+static int features_find(const qkv_segmenter *g, uint64_t digest, size_t bytes)
+{
+    for (int i = 0; i < g->nfeatures; i++)
+        if (g->features[i].digest == digest && !memcmp(g->features[i].input, g->input, bytes)) return i;
+    return -1;
+}
+
+/* Those of the picture that the session saw last; without an effect where there is no room for them. */
+static void features_add(qkv_segmenter *g, uint64_t digest, size_t bytes)
+{
+    qkv_error e;
+    Features f = {.digest = digest, .results = qkv_session_kept(g->session, &e), .used = g->looked};
+    f.bytes = bytes + qkv_kept_bytes(f.results);
+    if (f.results && f.bytes <= g->o.features) f.input = mem_alloc(bytes);
+    if (!f.input) {
+        qkv_kept_free(f.results);
+        return;
+    }
+    memcpy(f.input, g->input, bytes);
+    while (g->nfeatures && (g->nfeatures == MOST_FEATURES || g->held > g->o.features - f.bytes)) {
+        int oldest = 0;
+        for (int i = 1; i < g->nfeatures; i++)
+            if (g->features[i].used < g->features[oldest].used) oldest = i;
+        features_drop(g, oldest);
+    }
+    g->features[g->nfeatures++] = f;
+    g->held += f.bytes;
+    g->current = g->nfeatures;
+}
+
+/* One run, in which the picture's features are computed only where they are not known. */
+static bool run_session(qkv_segmenter *g, const qkv_tensor *pixels, size_t bytes, qkv_error *e)
+{
+    uint64_t digest = g->o.features ? digest_xxh64(g->input, bytes, 0) : 0;
+    int at = g->o.features ? features_find(g, digest, bytes) : -1, current = g->current;
+    g->current = 0; /* until the run has ended well */
+    g->looked++;
+    bool stays = at >= 0 && current == at + 1;
+    if (!stays && set(g, g->pixels, pixels, e)) return false;
+    if (at >= 0 && !stays && qkv_session_use_kept(g->session, g->features[at].results, e)) return false;
+    if (qkv_session_run(g->session, e)) return false;
+    if (at >= 0) {
+        g->features[at].used = g->looked;
+        g->current = at + 1;
+        g->had++;
+    } else if (g->o.features) features_add(g, digest, bytes);
+    return true;
+}
+
 /* n parts in one run of the model; where that takes no fewer than `fed`, it sees the first part again. */
 static bool run_parts(qkv_segmenter *g, const Part *part, int n, int fed, Err *err)
 {
@@ -390,8 +488,8 @@ static bool run_parts(qkv_segmenter *g, const Part *part, int n, int fed, Err *e
     qkv_tensor pixels = {QKV_F32, 4, pixel_shape, NULL, g->input}, ids = {QKV_I64, 2, id_shape, NULL, g->id};
     qkv_tensor boxes = {QKV_F32, 4, box_shape, NULL, g->no_box}, labels = {QKV_I64, 3, box_shape, NULL, g->no_label};
     qkv_error e;
-    if ((g->fresh && set(g, g->ids, &ids, &e)) || set(g, g->pixels, &pixels, &e) || set(g, g->boxes, &boxes, &e) ||
-        set(g, g->labels, &labels, &e) || qkv_session_run(g->session, &e))
+    if ((g->fresh && set(g, g->ids, &ids, &e)) || set(g, g->boxes, &boxes, &e) || set(g, g->labels, &labels, &e) ||
+        !run_session(g, &pixels, each * sizeof *g->input, &e))
         return vision_fail(err, &e);
     g->fresh = false;
     qkv_stats stats = {.struct_size = sizeof stats};

@@ -230,9 +230,86 @@ bool session_keep(Session *s, int i, Err *err)
     return find_kept(s, err);
 }
 
+/* ------------------------------------------------------------------ results of other values, kept by the caller */
+
+/* All blocks of the plan of stage KEPT, which hold those results and nothing that a run does not write. */
+struct KeptResults {
+    const Session *of;
+    int plan, n;
+    size_t bytes;
+    size_t *size;
+    void **data;
+};
+
+void kept_results_free(KeptResults *r)
+{
+    if (!r) return;
+    for (int i = 0; r->data && i < r->n; i++) mem_free(r->data[i]);
+    mem_free(r->data);
+    mem_free(r->size);
+    mem_free(r);
+}
+
+size_t kept_results_bytes(const KeptResults *r) { return r->bytes; }
+
+static bool copy_blocks(KeptResults *r, const Plan *p, Err *err)
+{
+    r->size = mem_zeroed((size_t)p->nconst + 1, sizeof *r->size);
+    r->data = mem_zeroed((size_t)p->nconst + 1, sizeof *r->data);
+    if (!r->size || !r->data) return oom(err);
+    for (r->n = 0; r->n < p->nconst; r->n++) {
+        int i = r->n;
+        if (!p->const_data[i]) continue;
+        r->size[i] = p->const_size[i];
+        r->data[i] = mem_alloc(r->size[i] + 1);
+        if (!r->data[i]) return oom(err);
+        memcpy(r->data[i], p->const_data[i], r->size[i]);
+        r->bytes += r->size[i];
+    }
+    return true;
+}
+
+KeptResults *session_kept_results(Session *s, Err *err)
+{
+    const Plan *p = NULL;
+    for (int i = 0; i < s->ncached; i++)
+        if (s->cached[i].stage == KEPT) p = s->cached[i].plan;
+    if (!s->keep || !s->keep->n || !p || s->keep->stale) {
+        fail(err, E_USAGE, "there are no results of kept inputs alone: keep an input, and run first");
+        return NULL;
+    }
+    KeptResults *r = mem_zeroed(1, sizeof *r);
+    if (!r) {
+        oom(err);
+        return NULL;
+    }
+    r->of = s;
+    r->plan = s->keep->plan;
+    if (copy_blocks(r, p, err)) return r;
+    kept_results_free(r);
+    return NULL;
+}
+
+void session_use_kept(Session *s, const KeptResults *r)
+{
+    if (s->keep) s->keep->use = r;
+}
+
+static bool put_back(const Keeping *k, const Session *s, Plan *p, const KeptResults *r)
+{
+    if (!r || r->of != s || r->plan != k->plan || r->n != p->nconst) return false;
+    for (int i = 0; i < r->n; i++)
+        if (r->data[i] && (!p->const_data[i] || p->const_size[i] != r->size[i])) return false;
+    for (int i = 0; i < r->n; i++)
+        if (r->data[i]) memcpy(p->const_data[i], r->data[i], r->size[i]);
+    return true;
+}
+
 bool keeping_run(Session *s, Err *err)
 {
     Keeping *k = s->keep;
+    const KeptResults *use = k->use;
+    k->use = NULL;
     if (!k->n) return true;
     binding_clear(&k->sizes);
     for (int i = 0; i < k->sizes.n; i++)
@@ -240,8 +317,11 @@ bool keeping_run(Session *s, Err *err)
     int made = s->plans_made;
     Cached *c = session_plan(s, &k->sizes, KEPT, k->wanted, err);
     if (!c) return false;
-    if (k->stale || s->plans_made != made) {
+    if (s->plans_made != made) {
         k->stale = true;
+        k->plan = s->plans_made;
+    } else if (k->stale && put_back(k, s, c->plan, use)) k->stale = false;
+    if (k->stale) {
         TRY(session_ready(s, c->plan, err));
         profile_part(&s->profile, PART_PLAN);
         TRY(session_run_steps(s, c->plan, false, err) && plan_settle(c->plan, err));

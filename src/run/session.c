@@ -512,6 +512,7 @@ bool session_set_input(Session *s, int i, const Tensor *t, Err *err)
     s->input[i] = *t;
     s->input_set[i] = true;
     if (s->keep) s->keep->fresh[i] = true;
+    if (s->keep && s->keep->input[i]) s->keep->use = NULL;
     feeding_was_set(s, i);
     return true;
 }

@@ -35,6 +35,15 @@ const Tensor *session_input(const Session *s, int i); /* NULL when not set */
  * and what depends on kept inputs and weights alone, random numbers excepted, is computed once and is in memory of its
  * own. */
 bool session_keep(Session *s, int i, Err *err);
+/* A copy of what a run computed from kept inputs alone, for later runs of this session with the same values of them;
+ * NULL: an error. E_USAGE where there is nothing of the kind. */
+typedef struct KeptResults KeptResults;
+KeptResults *session_kept_results(Session *s, Err *err);
+size_t kept_results_bytes(const KeptResults *r);
+void kept_results_free(KeptResults *r); /* NULL is fine */
+/* The next run takes these and computes none of it, though kept inputs were set again before: they must have the values
+ * that they had then. Results that do not fit any more are computed. r must stay until that run. */
+void session_use_kept(Session *s, const KeptResults *r);
 /* From the next run's end on, input i is what output `from` of the run before was, without a copy; from < 0: it is not
  * any more. Where the output is a cat of the input and something after it, the input grows in place, and begins empty
  * if it was not set. Until it is fed again, what session_set_input gives it counts. Outputs that are fed are not asked

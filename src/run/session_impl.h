@@ -50,6 +50,8 @@ typedef struct Keeping {
     bool *symbol;         /* by symbol: a size of a kept input */
     Binding sizes;        /* those alone; what the results were made for is their plan's */
     bool stale;           /* the results are not of the inputs as they are now */
+    int plan;             /* number of the plan that the results are of */
+    const KeptResults *use; /* what the next run takes instead; NULL: it computes them */
 } Keeping;
 
 /* An input that is what an output of the run before was, and such an output (feeds.c). */

@@ -195,6 +195,10 @@ STATUS(set_shape, qkv_session_set_input(session, "x", &(qkv_tensor){QKV_F32, 2, 
 STATUS(run, qkv_session_run(N(0, session), e))
 VOID(clear_inputs, qkv_session_clear_inputs(N(0, session)))
 STATUS(keep, qkv_session_keep(N(0, session), N(1, "x"), e))
+OBJECT(session_kept, qkv_session_kept(N(0, session), e))
+STATUS(use_kept, qkv_session_use_kept(N(0, session), N(1, NULL), e))
+NOTHING(kept_bytes, qkv_kept_bytes(N(0, NULL)) != 0)
+VOID(kept_free, qkv_kept_free(N(0, NULL)))
 STATUS(feed, qkv_session_feed(N(0, session), N(1, "x"), NULL, e))
 STATUS(output, qkv_session_output(N(0, session), 0, N(1, &out), e))
 VOID(output_memory, qkv_session_output_memory(N(0, session), NULL, NULL))
@@ -250,6 +254,7 @@ OBJECT(sample, qkv_sample(N(0, ((float[]){1, 2})), 2, NULL, NULL, e) + 1)
 VOID(tokenizer_free, qkv_tokenizer_free(N(0, tokenizer)))
 OBJECT(encode, qkv_tokenizer_encode(N(0, tokenizer), N(1, "a"), N(2, ids), 8, e) + 1)
 OBJECT(picture_read, qkv_picture_read(N(0, P("i.png")), e))
+OBJECT(picture_read_memory, qkv_picture_read_memory(N(0, bytes), 1, 0, e))
 OBJECT(picture_create, qkv_picture_create(N(0, bytes), 1, 1, 3, e))
 VOID(picture_free, qkv_picture_free(N(0, picture)))
 NOTHING(picture_width, qkv_picture_width(N(0, picture)))
@@ -262,6 +267,8 @@ VOID(segmenter_free, qkv_segmenter_free(N(0, NULL)))
 NOTHING(segmenter_threshold, qkv_segmenter_threshold(N(0, NULL)) != 0)
 NOTHING(segmenter_context, qkv_segmenter_context(N(0, NULL)))
 NOTHING(segmenter_batch, qkv_segmenter_batch(N(0, NULL)))
+VOID(features, qkv_segmenter_features(N(0, NULL), N(1, DIMS), N(2, DIMS)))
+STATUS(set_threshold, qkv_segmenter_set_threshold(N(0, NULL), 0, e))
 STATUS(prompts, qkv_segmenter_prompts(N(0, NULL), NAMES("cat"), 1, NULL, e))
 OBJECT(segmenter_run, qkv_segmenter_run(N(0, NULL), picture, e))
 STATUS(run_many, qkv_segmenter_run_many(N(0, NULL), (const qkv_picture *const[]){picture}, 1, found, e))
@@ -338,6 +345,10 @@ static const Row rows[] = {
     ROW(run, 1),
     ROW(clear_inputs, 1),
     ROW(keep, 2),
+    ROW(session_kept, 1),
+    ROW(use_kept, 2),
+    ROW(kept_bytes, 1),
+    ROW(kept_free, 1),
     ROW(feed, 2),
     ROW(output, 2),
     ROW(output_memory, 1),
@@ -393,6 +404,7 @@ static const Row rows[] = {
     ROW(tokenizer_free, 1),
     ROW(encode, 3),
     ROW(picture_read, 1),
+    ROW(picture_read_memory, 1),
     ROW(picture_create, 1),
     ROW(picture_free, 1),
     ROW(picture_width, 1),
@@ -405,6 +417,8 @@ static const Row rows[] = {
     ROW(segmenter_threshold, 1),
     ROW(segmenter_context, 1),
     ROW(segmenter_batch, 1),
+    ROW(features, 3),
+    ROW(set_threshold, 1),
     ROW(prompts, 1),
     ROW(segmenter_run, 1),
     ROW(run_many, 1),

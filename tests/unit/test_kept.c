@@ -132,6 +132,55 @@ static void test_sizes(void **state)
     pair_free(&p);
 }
 
+static void test_results_of_other_values(void **state)
+{
+    (void)state;
+    float x[12], y[12], t[8];
+    Err err = {0};
+    Pair p = pair(grounding, "x");
+    Tensor a = matrix(3, 4, x, 1), b = matrix(3, 4, y, 2), c = matrix(2, 4, t, 3);
+    assert_null(session_kept_results(p.kept, &err));
+    assert_non_null(strstr(err.msg, "run first"));
+    set(p.full, 1, &c);
+    set(p.kept, 1, &c);
+    KeptResults *of[2];
+    for (int i = 0; i < 2; i++) {
+        set(p.kept, 0, i ? &b : &a);
+        set(p.full, 0, i ? &b : &a);
+        run_both(&p);
+        OK((of[i] = session_kept_results(p.kept, &err)) != NULL);
+        assert_int_equal(kept_results_bytes(of[i]), 48);
+    }
+    for (int prompts = 1; prompts <= 2; prompts++)
+        for (int i = 0; i < 2; i++) {
+            c = matrix(prompts, 4, t, 4);
+            set(p.full, 0, i ? &b : &a);
+            set(p.kept, 0, i ? &b : &a);
+            set(p.full, 1, &c);
+            set(p.kept, 1, &c);
+            session_use_kept(p.kept, of[i]);
+            run_both(&p);
+        }
+    /* they are taken, and for one run only: given those of a for b, the first two outputs are a's */
+    for (int i = 0; i < 2; i++) {
+        set(p.kept, 0, &b);
+        set(p.full, 0, i ? &b : &a);
+        if (!i) session_use_kept(p.kept, of[0]);
+        OK(session_run(p.kept, &err));
+        OK(session_run(p.full, &err));
+        for (int k = 0; k < 2; k++)
+            assert_memory_equal(session_output(p.kept, k)->data, session_output(p.full, k)->data, 48);
+    }
+    /* of other sizes, and so of another plan: they are computed */
+    Tensor small = matrix(2, 4, x, 5);
+    set(p.kept, 0, &small);
+    set(p.full, 0, &small);
+    session_use_kept(p.kept, of[1]);
+    run_both(&p);
+    for (int i = 0; i < 2; i++) kept_results_free(of[i]);
+    pair_free(&p);
+}
+
 static int ran;
 
 static bool count_node(void *user, const Node *n, Tensor *const *out)
@@ -246,7 +295,7 @@ static void test_many_plans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_sizes), cmocka_unit_test(test_results_of_other_values),
         cmocka_unit_test(test_observer),
         cmocka_unit_test(test_others),
         cmocka_unit_test(test_many_plans),
