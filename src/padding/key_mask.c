@@ -162,18 +162,21 @@ bool key_mask_of(Rewrite *rw, const Node *n, KeyMask *m)
     return m->n > 0 || no(&r, "the mask hides no keys for all queries alike", mask);
 }
 
+static Value *first_operand(Value *v, OpId op)
+{
+    return v && v->def && v->def->op->id == op ? v->def->arg[0].v : NULL;
+}
+
 /* real_offsets of sdpa_varlen, as tokens_start (skip_tokens.c) makes them, back to what marks the tokens. */
 bool key_mask_of_packed(Rewrite *rw, const Node *n, KeyMask *m)
 {
-    static const OpId down[] = {OP_constant_pad_nd, OP_cumsum, OP_sum_dim_IntList, OP_to_copy};
     Reader r = {rw, m, NULL, NULL, NULL};
-    Value *v = n->arg[3].v;
+    Value *ends = first_operand(n->arg[3].v, OP_constant_pad_nd),
+          *ones = first_operand(first_operand(ends, OP_cumsum), OP_sum_dim_IntList),
+          *v = first_operand(ones, OP_to_copy);
     double x;
     *m = (KeyMask){0};
-    for (size_t i = 0; i < sizeof down / sizeof *down; i++) {
-        if (!v->def || v->def->op->id != down[i]) return false;
-        v = v->def->arg[0].v;
-    }
+    TRY(v);
     KeyPart p = {.v = v};
     const Node *real = v->def;
     if (real && real->op->id == OP_gt_Tensor && dtype_is_float(real->arg[0].v->dtype) &&
