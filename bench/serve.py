@@ -2,7 +2,7 @@
 """Requests per second that `qkv serve` and ONNX Runtime answer with a p99 of at most 100 ms: one machine, open loop.
 
   serve.py --model minilm.pt2 --vocab vocab.txt [--qkv build/qkv] [--servers qkv,ort,ort-1] [--seconds 8]
-           [--limit-ms 100] [--threads 2] [--flood 1200] [--rounds 2] [--no-search] [--soak SECONDS]
+           [--limit-ms 100] [--threads 2] [--flood 1200] [--rounds 2] [--no-search] [--soak SECONDS [--soak-only]]
 
 Each request is one text for /v1/embeddings, of log-normal length as in the key-padding tutorial (4 to 256 tokens). The
 generator is a process of its own: requests are due at random times of a fixed rate (Poisson) whatever was answered, a
@@ -14,10 +14,11 @@ Servers have the same number of threads, and floods go around them:
   ort      the same model as ONNX (qkv convert) in ONNX Runtime, in a small asyncio server of this file: what waits is
            one batch of at most 32, padded to its longest
   ort-1    the same, each text alone
---soak asks qkv for so many seconds at four fifths of what it answers when flooded, and prints memory before and after.
+--soak SECONDS is full load: --clients connections to qkv, each of which asks again as soon as it is answered. Every
+answer is compared, memory is looked at every five seconds; --soak-only leaves out the rest.
 Needs: torch, transformers (the truth), onnxruntime, tokenizers.
 """
-import argparse, asyncio, base64, json, os, re, signal, subprocess, sys, tempfile, time
+import argparse, asyncio, base64, json, os, re, signal, subprocess, sys, tempfile, threading, time
 
 import numpy as np
 
@@ -116,8 +117,10 @@ def generate(job):
     rng = np.random.default_rng(job["seed"])
     due = np.cumsum(rng.exponential(1 / job["rate"], int(job["rate"] * job["seconds"])))
     which = rng.integers(len(bodies), size=len(due))
+    sent = len(due)
     latency, counts = [], {"wrong": 0, "lost": 0}
-    free, most = [], asyncio.Semaphore(CONNECTIONS)
+    clients = job.get("clients")
+    free, most = [], asyncio.Semaphore(clients or CONNECTIONS)
 
     async def ask(i, at):
         async with most:
@@ -139,6 +142,17 @@ def generate(job):
         e = np.frombuffer(base64.b64decode(json.loads(body)["data"][0]["embedding"]), np.float32)
         counts["wrong"] += not np.abs(e - want[i]).max() <= NEAR
 
+    async def closed():
+        nonlocal sent
+        end, sent = time.perf_counter() + job["seconds"], 0
+
+        async def client():
+            nonlocal sent
+            while (at := time.perf_counter()) < end:
+                sent += 1
+                await ask(int(rng.integers(len(bodies))), at)
+        await asyncio.gather(*(client() for _ in range(clients)))
+
     async def main():
         start, tasks = time.perf_counter() + 0.05, []
         for i, at in zip(which, due):
@@ -148,11 +162,11 @@ def generate(job):
             tasks.append(asyncio.create_task(ask(i, start + at)))
         await asyncio.gather(*tasks)
     begun = time.perf_counter()
-    asyncio.run(main())
+    asyncio.run(closed() if clients else main())
     seconds = time.perf_counter() - begun
     latency.sort()
     at = lambda q: latency[min(len(latency) - 1, int(q * len(latency)))] if latency else float("inf")
-    return {"sent": len(due), **counts, "p50": at(0.5), "p99": at(0.99), "seconds": seconds}
+    return {"sent": sent, **counts, "p50": at(0.5), "p99": at(0.99), "seconds": seconds}
 
 
 # ------------------------------------------------------------------ one server at a time
@@ -207,6 +221,26 @@ def most_per_second(server, job, o):
     return low, best, sum(wrong)
 
 
+def soak(server, job, o):
+    """Full load for a long time; memory is to stay as it was after the first minute or tenth of it."""
+    memory, over, cpu = [], threading.Event(), server.cpu_ms()
+
+    def watch():
+        while not over.wait(min(5, o.soak / 20)):
+            memory.append(server.resident())
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    r = server.load({**job, "clients": o.clients}, 1, o.soak, 3)
+    over.set()
+    watcher.join()
+    answered, warm = r["sent"] - r["lost"], len(memory) // 10
+    first, last = memory[warm:len(memory) // 2], memory[len(memory) // 2:]
+    print(f"\nsoak: {r['seconds']:.0f} s of {o.clients} connections: {r['sent']} sent, {r['lost']} lost, {r['wrong']} "
+          f"wrong; {answered / r['seconds']:.1f} answers/s, p50 {r['p50']:.0f} ms, p99 {r['p99']:.0f} ms, "
+          f"{(server.cpu_ms() - cpu) / max(answered, 1):.2f} CPU ms an answer; memory {min(first):.0f} to "
+          f"{max(first):.0f} MiB in the first half, {min(last):.0f} to {max(last):.0f} in the second", flush=True)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--model", default="/tmp/minilm/minilm.pt2")
@@ -221,6 +255,8 @@ def main():
     p.add_argument("--rounds", type=int, default=2, help="floods of each server; the best counts")
     p.add_argument("--no-search", action="store_true", help="no rate at the limit: on a busy machine it says nothing")
     p.add_argument("--soak", type=float, default=0)
+    p.add_argument("--soak-only", action="store_true")
+    p.add_argument("--clients", type=int, default=64, help="connections of --soak")
     o = p.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         texts = make_texts([w.rstrip("\n") for w in open(o.vocab, encoding="utf-8")], np.random.default_rng(0))
@@ -232,9 +268,12 @@ def main():
         print(f"{machine.describe()}; load {os.getloadavg()[0]:.1f}; {o.threads} threads, {tokens:.0f} tokens a "
               f"text on average\n\n| server | requests/s at p99 <= {o.limit_ms:.0f} ms | p50, p99 there, ms | "
               "p50 at 5/s, ms | flooded: answers/s | CPU ms an answer | wrong |\n|---|---|---|---|---|---|---|")
-        servers = {name: Running(name, o, onnx) for name in o.servers.split(",")}
+        servers = {name: Running(name, o, onnx) for name in (["qkv"] if o.soak_only else o.servers.split(","))}
         for server in servers.values():
             server.load(job, 20, 3, 1)  # warm
+        if o.soak_only:
+            soak(servers["qkv"], job, o)
+            servers.pop("qkv").stop()
         floods = {name: [] for name in servers}
         for k in range(o.rounds):  # around the servers, so that noise hits all alike
             for name, server in servers.items():
@@ -251,11 +290,7 @@ def main():
             bad = sum(f[2] for f in floods[name])
             print(f"| {name} | {at} | {low['p50']:.1f} | {most:.0f} | {cpu:.1f} | {wrong + bad} |", flush=True)
         if o.soak and "qkv" in servers:
-            server = servers["qkv"]
-            rate, before = 0.8 * max(f[0] for f in floods["qkv"]), server.resident()
-            r = server.load(job, rate, o.soak, 3)
-            print(f"\nsoak: {o.soak:.0f} s at {rate:.0f}/s: {r['sent']} sent, {r['lost']} lost, {r['wrong']} wrong, "
-                  f"p99 {r['p99']:.1f} ms; memory {before:.0f} MiB before, {server.resident():.0f} after", flush=True)
+            soak(servers["qkv"], job, o)
         for server in servers.values():
             server.stop()
 

@@ -14,6 +14,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include "cli.h"
+#include "serve/coco.h"
 
 typedef struct SegmentOptions {
     Common common;
@@ -41,32 +42,19 @@ typedef struct Segmenter {
 
 /* ------------------------------------------------------------------ COCO */
 
-static json_t *header(const Segmenter *s)
+/* p NULL: of no picture yet. */
+static json_t *coco_of(const Segmenter *s, const char *name, const qkv_picture *p, const qkv_instances *found)
 {
-    json_t *categories = json_array();
-    for (int i = 0; i < s->o->text.n; i++)
-        json_array_append_new(categories, json_pack("{s:i, s:o}", "id", i + 1, "name", json_text(s->o->text.item[i])));
-    return json_pack("{s:i, s:{s:o, s:f, s:I}, s:o, s:[], s:[]}", "schema", JSON_SCHEMA, "info", "model",
-                     json_text(s->o->common.arg[0]), "threshold", qkv_segmenter_threshold(s->g), "tile",
-                     (json_int_t)s->o->tile, "categories", categories, "images", "annotations");
-}
-
-/* Adds a picture and its instances, numbered on from those that are there. */
-static void add_picture(json_t *coco, const char *name, const qkv_picture *p, const qkv_instances *found)
-{
-    json_t *images = json_object_get(coco, "images"), *all = json_object_get(coco, "annotations");
-    int id = (int)json_array_size(images) + 1;
-    json_array_append_new(images, json_pack("{s:i, s:o, s:i, s:i}", "id", id, "file_name", json_text(name), "width",
-                                            qkv_picture_width(p), "height", qkv_picture_height(p)));
-    for (int k = 0; k < qkv_instances_count(found); k++) {
-        const qkv_instance *in = qkv_instances_at(found, k);
-        json_array_append_new(all, json_pack("{s:i, s:i, s:i, s:f, s:[f, f, f, f], s:I, s:i, s:{s:[i, i], s:s}}", "id",
-                                             (int)json_array_size(all) + 1, "image_id", id, "category_id",
-                                             in->prompt + 1, "score", in->score, "bbox", in->box[0], in->box[1],
-                                             in->box[2] - in->box[0], in->box[3] - in->box[1], "area",
-                                             (json_int_t)in->area, "iscrowd", 0, "segmentation", "size",
-                                             qkv_picture_height(p), qkv_picture_width(p), "counts", in->counts));
-    }
+    Buf text = {0};
+    Coco c = {.model = s->o->common.arg[0],
+              .threshold = qkv_segmenter_threshold(s->g),
+              .tile = s->o->tile,
+              .text = s->o->text.item,
+              .n = s->o->text.n};
+    coco_write(&c, name, p, found, &text);
+    json_t *coco = text.failed ? NULL : json_loadb(text.data, text.len, 0, NULL);
+    buf_free(&text);
+    return must(coco);
 }
 
 static int write_coco(const json_t *coco, const char *path)
@@ -158,8 +146,7 @@ static int segment_one(Segmenter *s, const char *path)
     progress_start(&s->bar, "segment", 1);
     int code = p ? find(s, (const qkv_picture *const[]){p}, 1, &found) : problem_of(&e);
     progress_end(&s->bar);
-    json_t *coco = header(s);
-    if (!code) add_picture(coco, path, p, found);
+    json_t *coco = coco_of(s, path, code ? NULL : p, found);
     if (!code && s->o->output) code = write_overlay(s, s->o->output, p, found);
     if (!code && s->o->masks) code = write_masks(s, path, found);
     if (!code && s->o->coco) code = write_coco(coco, s->o->coco);
@@ -211,7 +198,7 @@ static char *result_path(const Segmenter *s, const char *name, const char *endin
 static json_t *done_before(const Segmenter *s, const char *name)
 {
     char *path = result_path(s, name, ".json");
-    json_t *was = json_load_file(path, 0, NULL), *now = header(s);
+    json_t *was = json_load_file(path, 0, NULL), *now = coco_of(s, NULL, NULL, NULL);
     bool same = was && json_array_size(json_object_get(was, "images")) == 1 &&
                 json_equal(json_object_get(was, "info"), json_object_get(now, "info")) &&
                 json_equal(json_object_get(was, "categories"), json_object_get(now, "categories"));
@@ -251,8 +238,7 @@ typedef struct Batch {
 static int write_results(Segmenter *s, const char *name, const qkv_picture *p, const qkv_instances *found, json_t **one)
 {
     char *overlay = result_path(s, name, ".overlay.png"), *json = result_path(s, name, ".json");
-    *one = header(s);
-    add_picture(*one, name, p, found);
+    *one = coco_of(s, name, p, found);
     int code = write_overlay(s, overlay, p, found);
     if (!code && s->o->masks) code = write_masks(s, name, found);
     if (!code) code = write_coco(*one, json);
@@ -317,7 +303,7 @@ static int segment_folder(Segmenter *s)
     Names names = {0};
     int code = list_pictures(s->o->images, &names), before = 0, unreadable = 0;
     if (!code) code = make_folder(s->o->output_dir);
-    json_t *all = header(s), **result = must(calloc((size_t)names.n + 1, sizeof *result));
+    json_t *all = coco_of(s, NULL, NULL, NULL), **result = must(calloc((size_t)names.n + 1, sizeof *result));
     bool *was = must(calloc((size_t)names.n + 1, sizeof *was));
     for (int i = 0; !code && i < names.n; i++) before += was[i] = (result[i] = done_before(s, names.item[i])) != NULL;
     if (!code) code = segment_all(s, &names, result, names.n - before);
@@ -418,8 +404,8 @@ static int cmd_segment(const void *options)
         (code = model_open(&o->model, o->common.arg[0], bf16, false, &s.m)))
         return code;
     int overlap = o->overlap ? (int)o->overlap : (int)o->tile / TILE_OVERLAP;
-    qkv_segment_options call = {sizeof call, o->tokenizer, o->processor, o->threshold, (int)o->tile,
-                                overlap,     on_parts,     &s,           (int)o->batch};
+    qkv_segment_options call = {sizeof call, o->tokenizer, o->processor, o->threshold,  (int)o->tile,
+                                overlap,     on_parts,     &s,           (int)o->batch, 0};
     qkv_session_on_progress(s.m.session, on_run, &s);
     s.g = qkv_segmenter_create(s.m.model, s.m.session, &call, &e);
     code = s.g ? set_prompts(&s) : problem_of(&e);

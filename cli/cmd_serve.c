@@ -26,9 +26,9 @@
 typedef struct ServeOptions {
     Common common;
     ModelOptions model;
-    List tokenizer;
+    List tokenizer, processor;
     const char *http, *unix_path, *token, *pool;
-    int64_t max_tokens, max_queue, max_body, max_connections, max_length, workers;
+    int64_t features, max_tokens, max_queue, max_body, max_connections, max_length, workers;
     double max_delay_ms, timeout, idle_timeout;
     bool cased, no_batch;
 } ServeOptions;
@@ -63,18 +63,29 @@ static char *name_of(const char *arg, const char **path)
     return must(strndup(base, dot && dot > base ? (size_t)(dot - base) : strlen(base)));
 }
 
-/* --tokenizer [NAME=]FILE */
-static int find_tokenizer(Serving *s, Source *of, bool *used)
+/* --tokenizer, --processor [NAME=]FILE: the file for a model; NULL: there is none. */
+static const char *find_file(const List *list, const Source *of)
 {
-    for (int i = 0; i < s->o->tokenizer.n; i++) {
-        const char *text = s->o->tokenizer.item[i], *path;
-        char *name = name_of(text, &path);
-        bool named = path != text, fits = !named || !strcmp(name, of->name);
+    const char *found = NULL, *path;
+    for (int i = 0; i < list->n; i++) {
+        char *name = name_of(list->item[i], &path);
+        bool named = path != list->item[i], fits = !named || !strcmp(name, of->name);
         free(name);
-        if (!fits) continue;
-        used[i] = true;
-        of->tokenizer = path;
-        if (named) break;
+        if (fits) found = path;
+        if (fits && named) break;
+    }
+    return found;
+}
+
+static int check_names(const Serving *s, const List *list, const char *option)
+{
+    for (int i = 0; i < list->n; i++) {
+        const char *path;
+        bool known = false;
+        char *name = name_of(list->item[i], &path);
+        for (int k = 0; k < s->n; k++) known |= path == list->item[i] || !strcmp(name, s->name[k]);
+        free(name);
+        if (!known) return problem(QKV_USAGE, "option '%s': no model is called as in '%s'", option, list->item[i]);
     }
     return 0;
 }
@@ -90,7 +101,7 @@ static int threads_of(const ServeOptions *o)
 static int take_models(Serving *s)
 {
     const ServeOptions *o = s->o;
-    bool bf16, *used = must(calloc((size_t)o->tokenizer.n + 1, sizeof *used));
+    bool bf16;
     int code = model_bf16(&o->model, &bf16);
     s->source = must(calloc((size_t)o->common.narg, sizeof *s->source));
     s->name = must(calloc((size_t)o->common.narg, sizeof *s->name));
@@ -113,13 +124,11 @@ static int take_models(Serving *s)
         for (int k = 0; !code && k < i; k++)
             if (!strcmp(s->name[k], of->name))
                 code = problem(QKV_USAGE, "two models are called '%s': NAME=MODEL gives one another name", of->name);
-        find_tokenizer(s, of, used);
+        of->tokenizer = find_file(&o->tokenizer, of);
+        of->processor = find_file(&o->processor, of);
     }
-    for (int i = 0; !code && i < o->tokenizer.n; i++)
-        if (!used[i])
-            code = problem(QKV_USAGE, "option '--tokenizer': no model is called as in '%s'", o->tokenizer.item[i]);
-    free(used);
-    return code;
+    if (!code) code = check_names(s, &o->tokenizer, "--tokenizer");
+    return code ? code : check_names(s, &o->processor, "--processor");
 }
 
 /* The token, or the first line of @FILE, so that it does not stand among the processes. */
@@ -168,7 +177,8 @@ static void tell_models(Engine *e)
         if (m->ragged) note("model '%s': requests share runs without padding", name);
         else if (m->together) note("model '%s': requests of equal sizes share runs: %s", name, m->why);
         else note("model '%s': each request runs alone: %s", name, m->why);
-        if (m->tokenizer) detail("model '%s' takes texts of up to %d tokens", name, m->capacity);
+        if (m->segments) detail("model '%s' finds texts in pictures", name);
+        else if (m->tokenizer) detail("model '%s' takes texts of up to %d tokens", name, m->capacity);
         else detail("model '%s' takes no texts: %s", name, m->no_texts);
         served_drop(m);
     }
@@ -215,6 +225,7 @@ static int serve(Serving *s)
     EngineOptions options = {.workers = (int)o->workers,
                              .max_tokens = o->max_tokens,
                              .max_delay = o->max_delay_ms * 1e-3,
+                             .features = (size_t)o->features,
                              .max_queue = o->max_queue};
     sigemptyset(&s->signals);
     sigaddset(&s->signals, SIGTERM);
@@ -289,7 +300,13 @@ static const Option own[] = {
              "--cache, packed weights."},
     {"no-batch", FLAG, AT(no_batch), .help = "Run each request alone."},
     {"tokenizer", MANY, AT(tokenizer), .arg = "[NAME=]FILE",
-     .help = "vocab.txt or tokenizer.json of a model, of all without NAME (default: the one beside the model)."},
+     .help = "vocab.txt or tokenizer.json of a model, of all without NAME (default: the one beside the model); CLIP's "
+             "merges as text for a model that segments and does not contain them."},
+    {"processor", MANY, AT(processor), .arg = "[NAME=]FILE",
+     .help = "The processor as JSON, for a model that segments and does not contain it, as for qkv segment."},
+    {"features", BYTES, AT(features), .arg = "SIZE", .min = 0, .max = INT64_C(1) << 40,
+     .help = "Features of the pictures that were looked at last, which each worker keeps for further texts (default: "
+             "512M; 0: none)."},
     {"cased", FLAG, AT(cased), .help = "Keep case and accents of texts for vocab.txt."},
     {"pool", TEXT, AT(pool), .arg = "HOW",
      .help = "mean: the mean over the tokens of a text (default); cls: the first token."},
@@ -304,8 +321,9 @@ const Command command_serve = {
     .summary = "Serve models over HTTP, without computing padding",
     .text =
         "Answers requests for the models: the Open Inference Protocol (v2/models/NAME/infer, tensors as JSON or "
-        "binary), OpenAI's /v1/embeddings for text encoders with a tokenizer, /health, and /metrics for Prometheus. A "
-        "model is called NAME, or like its file.\n\n"
+        "binary), OpenAI's /v1/embeddings for text encoders with a tokenizer, /v1/segment for grounding models (SAM 3: "
+        "a picture and texts in, COCO's JSON out), /health, and /metrics for Prometheus. A model is called NAME, or "
+        "like its file.\n\n"
         "Requests that wait for the same model share a run. Where the model has a key padding mask they may have "
         "different lengths, and no padding is computed between them. Whether requests may share a run is tried when a "
         "model is loaded.\n\n"
@@ -324,6 +342,7 @@ const Command command_serve = {
     .defaults = &(const ServeOptions){.max_tokens = 2048,
                                       .max_queue = 4096,
                                       .max_body = 64 << 20,
+                                      .features = 512 << 20,
                                       .max_connections = 16384,
                                       .workers = 1,
                                       .timeout = 60,

@@ -27,6 +27,7 @@ typedef struct Slot { /* a name, and the model that serves it */
 typedef struct Seat { /* a worker's session of a model */
     Model *model;
     qkv_session *session;
+    qkv_segmenter *segmenter; /* NULL: the session is for tensors */
 } Seat;
 
 typedef struct Worker {
@@ -162,7 +163,8 @@ static Slot *choose(Engine *e, double now, double *wake)
         Item *first = first_of(s, now);
         if (!first) continue;
         double due = first->call->submitted + e->o.max_delay;
-        bool ready = e->stopping || due <= now || s->tokens >= e->o.max_tokens || !first->call->model->together;
+        bool ready = e->stopping || due <= now || s->tokens >= e->o.max_tokens || !first->call->model->together ||
+                     first->call->segment;
         if (!ready && due < *wake) *wake = due;
         if (!ready || (best && !before(first, best_first, now))) continue;
         best = s;
@@ -181,7 +183,7 @@ static bool fits(const Engine *e, const Batch *b, const Item *item)
 {
     const Item *first = b->item[0];
     const Model *m = first->call->model;
-    if (item->call->model != m || b->n == MOST_ITEMS) return false;
+    if (item->call->model != m || b->n == MOST_ITEMS || item->call->segment || b->item[0]->call->segment) return false;
     int64_t rows = b->rows + item->rows, longest = item->tokens > b->longest ? item->tokens : b->longest;
     return b->real + cost(item) <= e->o.max_tokens && rows <= m->max_rows && rows * longest <= AREA * e->o.max_tokens &&
            items_fit(m, first, item);
@@ -214,7 +216,7 @@ static void gather(Engine *e, Slot *s, double now, Batch *b)
             batch_add(b, at);
             if (l < 0 || b->real >= e->o.max_tokens) break;
         }
-        if (b->real >= e->o.max_tokens || !first->call->model->together) break;
+        if (b->real >= e->o.max_tokens || !first->call->model->together || first->call->segment) break;
     }
 }
 
@@ -222,6 +224,7 @@ static void gather(Engine *e, Slot *s, double now, Batch *b)
 
 static void seat_free(Seat *s)
 {
+    qkv_segmenter_free(s->segmenter);
     qkv_session_free(s->session);
     served_drop(s->model);
 }
@@ -248,24 +251,30 @@ static bool leave_stale_seat(Worker *w)
     return false;
 }
 
-static qkv_session *session_of(Worker *w, Model *m, Err *err)
+static bool fill_seat(const Engine *e, Seat *seat, Model *m, bool segments, Err *err)
 {
-    qkv_error e;
+    qkv_error why;
+    *seat = (Seat){.session = qkv_session_create(m->model, &m->run, &why)};
+    if (!seat->session) return said(err, &why);
+    if (segments && !(seat->segmenter = served_segmenter(m, seat->session, e->o.features, err))) {
+        qkv_session_free(seat->session);
+        return false;
+    }
+    seat->model = served_take(m);
+    return true;
+}
+
+static Seat *seat_of(Worker *w, Model *m, bool segments, Err *err)
+{
     for (int i = 0; i < w->nseat; i++)
-        if (w->seat[i].model == m) return w->seat[i].session;
+        if (w->seat[i].model == m && (w->seat[i].segmenter != NULL) == segments) return &w->seat[i];
     Seat *seat = mem_grow(w->seat, ((size_t)w->nseat + 1) * sizeof *seat);
     if (!seat) {
         oom(err);
         return NULL;
     }
     w->seat = seat;
-    qkv_session *s = qkv_session_create(m->model, &m->run, &e);
-    if (!s) {
-        said(err, &e);
-        return NULL;
-    }
-    seat[w->nseat++] = (Seat){served_take(m), s};
-    return s;
+    return fill_seat(w->engine, &seat[w->nseat], m, segments, err) ? &seat[w->nseat++] : NULL;
 }
 
 static bool hand_over(void *user, Item *item, const Tensor *out, Err *err)
@@ -281,13 +290,29 @@ static void failed(Item *item, const Err *why)
     item->call->err = *why;
 }
 
+static bool run_segmenter(Worker *w, Seat *seat, Item *item, Err *err)
+{
+    Call *c = item->call;
+    int64_t looked, had, before[2];
+    qkv_segmenter_features(seat->segmenter, &before[0], &before[1]);
+    bool ok = c->dropped || c->segment(c->user, seat->segmenter, err);
+    qkv_segmenter_features(seat->segmenter, &looked, &had);
+    metrics_pictures(w->engine->metrics, c->slot, looked - before[0], had - before[1]);
+    return ok;
+}
+
 /* Where several fail together, each runs alone, so that only the one that is to blame fails. */
 static void run_batch(Worker *w, Batch *b)
 {
     Model *m = b->item[0]->call->model;
     Err err = {0};
     mem_begin();
-    qkv_session *s = session_of(w, m, &err);
+    Seat *seat = seat_of(w, m, b->item[0]->call->segment != NULL, &err);
+    qkv_session *s = seat ? seat->session : NULL;
+    if (seat && seat->segmenter) {
+        if (!run_segmenter(w, seat, b->item[0], &err)) failed(b->item[0], &err);
+        return;
+    }
     if (s && batch_run(m, s, b->item, b->n, hand_over, NULL, &err)) return;
     for (int i = 0; i < b->n; i++) {
         Err own = err;
@@ -374,7 +399,7 @@ Submitted engine_submit(Engine *e, int model, Call *c, int *retry, Err *err)
     for (int i = 0; i < c->n; i++) {
         c->item[i].call = c;
         c->item[i].index = i;
-        if (!item_measure(c->model, &c->item[i], err)) return SUBMIT_BAD;
+        if (!c->segment && !item_measure(c->model, &c->item[i], err)) return SUBMIT_BAD;
     }
     clear(c);
     c->slot = model;
@@ -487,7 +512,9 @@ static Model *open_once(Engine *e, int at, Err *err)
     const Source *s = e->slot[at].source;
     for (int i = 0; i < at; i++) {
         const Source *o = e->slot[i].source;
-        if (!strcmp(o->path, s->path) && same_text(o->tokenizer, s->tokenizer)) return served_take(e->slot[i].model);
+        if (!strcmp(o->path, s->path) && same_text(o->tokenizer, s->tokenizer) &&
+            same_text(o->processor, s->processor))
+            return served_take(e->slot[i].model);
     }
     return served_open(s, err);
 }

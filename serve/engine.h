@@ -24,6 +24,7 @@ typedef struct EngineOptions {
     int64_t max_tokens;
     double max_delay;  /* seconds */
     int64_t max_queue; /* items that wait, for each model */
+    size_t features;   /* bytes of features of pictures that each worker keeps for each model */
 } EngineOptions;
 
 typedef enum CallState { CALL_OK, CALL_FAILED, CALL_EXPIRED, CALL_CANCELLED } CallState;
@@ -36,8 +37,9 @@ typedef struct Call {
     int n, level;
     double timeout;                                                    /* seconds from the submission */
     bool (*take)(void *user, Item *item, const Tensor *out, Err *err); /* a worker's; may be called twice for an item */
+    bool (*segment)(void *user, qkv_segmenter *g, Err *err);           /* given: it runs alone, in place of tensors */
     void (*done)(struct Call *call);
-    void *user;  /* take's */
+    void *user;  /* take's and segment's */
     void *owner; /* the caller's, for done */
     /* results */
     CallState state;

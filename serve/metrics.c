@@ -68,6 +68,14 @@ void metrics_batch(Metrics *m, int model, int64_t rows, int64_t real, int64_t pa
     pthread_mutex_unlock(&m->lock);
 }
 
+void metrics_pictures(Metrics *m, int model, int64_t looked, int64_t had)
+{
+    pthread_mutex_lock(&m->lock);
+    of(m, model)->pictures += (uint64_t)looked;
+    of(m, model)->had += (uint64_t)had;
+    pthread_mutex_unlock(&m->lock);
+}
+
 void metrics_waited(Metrics *m, int model, double seconds)
 {
     pthread_mutex_lock(&m->lock);
@@ -181,6 +189,9 @@ void metrics_text(Metrics *m, Buf *out)
     put_counter(m, out, "qkv_tokens_total", "Real tokens (rows, where a model has no mask) that ran.", AT(real));
     put_counter(m, out, "qkv_padded_tokens_total", "What padding each batch to its longest would have made of them.",
                 AT(padded));
+    put_counter(m, out, "qkv_pictures_total", "Pictures that the model looked at.", AT(pictures));
+    put_counter(m, out, "qkv_kept_pictures_total", "Of these, how many had their features kept from an earlier text.",
+                AT(had));
     put_counter(m, out, "qkv_refused_total", "Requests that found their queue full.", AT(refused));
     put_counter(m, out, "qkv_cancelled_total", "Requests whose client went away.", AT(cancelled));
     put_counter(m, out, "qkv_expired_total", "Requests that waited longer than their time limit.", AT(expired));

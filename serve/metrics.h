@@ -23,6 +23,7 @@ typedef struct ModelMetrics {
     const char *name; /* the caller's; "" is what belongs to no model */
     uint64_t answered[ENDPOINTS][CODES];
     uint64_t real, padded; /* tokens that ran, and how many the padding to each run's longest would have made of them */
+    uint64_t pictures, had; /* that were looked at, and whose features were kept */
     uint64_t refused, cancelled, expired, failed, loads, failed_loads;
     Histogram request, queue, compute, rows, tokens;
 } ModelMetrics;
@@ -38,6 +39,7 @@ void metrics_close(Metrics *m);
 /* model: its index; -1: none. All may be called from any thread. */
 void metrics_request(Metrics *m, int model, Endpoint e, int code, double seconds);
 void metrics_batch(Metrics *m, int model, int64_t rows, int64_t real, int64_t padded, double seconds);
+void metrics_pictures(Metrics *m, int model, int64_t looked, int64_t had);
 void metrics_waited(Metrics *m, int model, double seconds);
 typedef enum Event { EVENT_REFUSED, EVENT_CANCELLED, EVENT_EXPIRED, EVENT_FAILED, EVENT_LOAD, EVENT_FAILED_LOAD } Event;
 void metrics_event(Metrics *m, int model, Event what);

@@ -356,6 +356,41 @@ static bool open_texts(Model *m, const Source *s, Err *err)
     return open_tokenizer(m, s, err);
 }
 
+/* ------------------------------------------------------------------ pictures */
+
+qkv_segmenter *served_segmenter(const Model *m, qkv_session *s, size_t features, Err *err)
+{
+    qkv_error e;
+    qkv_segment_options o = {.struct_size = sizeof o,
+                             .tokenizer = m->source->tokenizer,
+                             .processor = m->source->processor,
+                             .features = features};
+    qkv_segmenter *g = qkv_segmenter_create(m->model, s, &o, &e);
+    if (!g) said(err, &e);
+    return g;
+}
+
+/* A session is made only for a model that may be one. */
+static bool open_pictures(Model *m, Err *err)
+{
+    qkv_error e;
+    Err why = {0};
+    bool any = false;
+    for (int i = 0; i < m->nin; i++) any |= m->in[i].rank == 4 && m->in[i].dtype == DT_F32;
+    if (!any) {
+        text_printf(m->no_segments, sizeof m->no_segments, "it takes no picture (B, 3, H, W)");
+        return true;
+    }
+    qkv_session *s = qkv_session_create(m->model, &m->run, &e);
+    if (!s) return said(err, &e);
+    qkv_segmenter *g = served_segmenter(m, s, 0, &why);
+    m->segments = g != NULL;
+    if (!g) text_printf(m->no_segments, sizeof m->no_segments, "%s", why.msg);
+    qkv_segmenter_free(g);
+    qkv_session_free(s);
+    return true;
+}
+
 /* ------------------------------------------------------------------ opening */
 
 static qkv_model *load(const Source *s, bool cached, Err *err)
@@ -407,7 +442,7 @@ static bool fill(Model *m, const Source *s, Err *err)
         else if (has_batch(m)) ok = try_together(m, mask_of(report), err);
     }
     json_free(report);
-    return ok && open_texts(m, s, err);
+    return ok && open_pictures(m, err) && (m->segments || open_texts(m, s, err));
 }
 
 Model *served_open(const Source *s, Err *err)
@@ -419,6 +454,7 @@ Model *served_open(const Source *s, Err *err)
         return NULL;
     }
     atomic_init(&m->references, 1);
+    m->source = s;
     if (fill(m, s, err)) return m;
     within(err, "model '%s'", s->name);
     served_drop(m);

@@ -16,7 +16,9 @@
 typedef struct Source { /* of a model; strings are the caller's and outlive it */
     const char *name, *path;
     const char *cache;     /* as qkv_load_options; NULL: none */
-    const char *tokenizer; /* vocab.txt or tokenizer.json; NULL: one beside the model, where there is one */
+    /* vocab.txt or tokenizer.json, and merges of CLIP for a model that segments; NULL: one beside the model or in it */
+    const char *tokenizer;
+    const char *processor; /* of a model that segments; NULL: the one in its file */
     bool bf16, no_mmap, no_optimize, cased, cls, no_batch;
     int threads;
     size_t memory_limit;
@@ -36,6 +38,7 @@ typedef struct Port { /* an input or output */
 
 typedef struct Model {
     atomic_int references;
+    const Source *source;
     qkv_model *model;
     const struct JsonValue *described; /* owns names and texts of ports */
     Port in[MOST_PORTS], out[MOST_PORTS];
@@ -56,10 +59,15 @@ typedef struct Model {
     int64_t least;                     /* tokens that an input has at least */
     int64_t width;                     /* of an embedding; -1: it varies */
     bool cls;
+    /* pictures */
+    bool segments;
+    char no_segments[320]; /* why not */
 } Model;
 
 Model *served_open(const Source *s, Err *err);
 Model *served_take(Model *m);
+/* Finds what texts name in pictures, with a session of the model that is for it alone; NULL: an error. */
+qkv_segmenter *served_segmenter(const Model *m, qkv_session *s, size_t features, Err *err);
 void served_drop(Model *m);              /* NULL is fine */
 bool said(Err *err, const qkv_error *e); /* takes over what the library said; false */
 #endif

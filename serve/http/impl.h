@@ -7,6 +7,7 @@
 #include "serve/http/server.h"
 #include "serve/oip.h"
 #include "serve/openai.h"
+#include "serve/segment.h"
 
 typedef enum LinkState { LINK_IDLE, LINK_READING, LINK_WAITING, LINK_WRITING } LinkState;
 
@@ -34,6 +35,7 @@ typedef enum Path { /* what is asked for; routes.c has the table */
                     PATH_OPENAI_MODELS,
                     PATH_OPENAI_MODEL,
                     PATH_EMBEDDINGS,
+                    PATH_SEGMENT,
 } Path;
 
 typedef struct Exchange { /* a request and its answer */
@@ -50,6 +52,7 @@ typedef struct Exchange { /* a request and its answer */
     bool pinned, resumes; /* it is being cancelled; it was to be resumed meanwhile */
     Infer *infer;
     Embeddings *embeddings;
+    Segmenting *segmenting;
     Call *call;      /* of one of these, while the engine has it or had it */
     double received; /* when the last byte was there */
     int status;      /* 0: not yet */

@@ -29,6 +29,7 @@ static const struct {
     {"GET", "v1/models", PATH_OPENAI_MODELS},
     {"GET", "v1/models/*", PATH_OPENAI_MODEL},
     {"POST", "v1/embeddings", PATH_EMBEDDINGS},
+    {"POST", "v1/segment", PATH_SEGMENT},
 };
 
 static bool matches(const char *pattern, const char *url, char *name, size_t size)
@@ -62,10 +63,16 @@ Path route(const char *method, const char *url, char *name, size_t size, int *wr
 }
 
 bool route_is_open(Path p) { return p == PATH_HEALTH || p == PATH_LIVE || p == PATH_READY; }
-bool route_takes_body(Path p) { return p == PATH_INFER || p == PATH_EMBEDDINGS || p == PATH_LOAD || p == PATH_INDEX; }
+bool route_takes_body(Path p)
+{
+    return p == PATH_INFER || p == PATH_EMBEDDINGS || p == PATH_SEGMENT || p == PATH_LOAD || p == PATH_INDEX;
+}
 Endpoint route_endpoint(Path p)
 {
-    return p == PATH_INFER ? ENDPOINT_INFER : p == PATH_EMBEDDINGS ? ENDPOINT_EMBEDDINGS : ENDPOINT_OTHER;
+    return p == PATH_INFER        ? ENDPOINT_INFER
+           : p == PATH_EMBEDDINGS ? ENDPOINT_EMBEDDINGS
+           : p == PATH_SEGMENT    ? ENDPOINT_SEGMENT
+                                  : ENDPOINT_OTHER;
 }
 bool route_is_openai(const char *url) { return !strncmp(url, "/v1/", 4); }
 
@@ -263,6 +270,36 @@ static bool begin_embeddings(Exchange *x)
     return submit(x, &x->embeddings->call, 0);
 }
 
+/* The model that is asked for; where none is, the one that segments. */
+static bool find_segmenting(Exchange *x, const char *name)
+{
+    Engine *e = x->server->engine;
+    int found = 0;
+    for (int i = 0; !name && i < engine_count(e); i++) {
+        Model *m = engine_model(e, i);
+        if (m->segments && !found++) x->index = i;
+        served_drop(m);
+    }
+    if (name || found == 1) return exchange_find_model(x, name ? name : engine_source(e, x->index)->name);
+    x->index = -1;
+    exchange_refuse(x, 400, found ? "field 'model' is missing, and several models segment"
+                                  : "no model here segments pictures; v2/models/NAME says what one takes");
+    return false;
+}
+
+static bool begin_segment(Exchange *x)
+{
+    Err err = {0};
+    x->segmenting = segment_read(header(x, "Content-Type"), x->body.data ? x->body.data : "", x->body.len, &err);
+    bool ok = x->segmenting || (exchange_fail(x, &err), false);
+    if (!ok || !find_segmenting(x, x->segmenting->model)) return false;
+    if (!segment_bind(x->segmenting, engine_source(x->server->engine, x->index)->name, x->model, &err)) {
+        exchange_fail(x, &err);
+        return false;
+    }
+    return submit(x, &x->segmenting->call, 0);
+}
+
 static bool begin_load(Exchange *x)
 {
     exchange_state(x, LINK_WAITING);
@@ -278,6 +315,7 @@ bool exchange_begin(Exchange *x)
     switch (x->path) {
     case PATH_INFER: return begin_infer(x);
     case PATH_EMBEDDINGS: return begin_embeddings(x);
+    case PATH_SEGMENT: return begin_segment(x);
     case PATH_LOAD: return begin_load(x);
     case PATH_HEALTH:
     case PATH_LIVE:
@@ -305,7 +343,8 @@ static void write_answer(Exchange *x)
     Err err = {0};
     bool ok = x->infer
                   ? infer_write(x->infer, engine_source(x->server->engine, x->index)->name, &x->answer, &x->json, &err)
-                  : embeddings_write(x->embeddings, &x->answer, &err);
+              : x->segmenting ? segment_write(x->segmenting, &x->answer, &err)
+                              : embeddings_write(x->embeddings, &x->answer, &err);
     x->status = 200;
     if (!ok) exchange_fail(x, &err);
 }

@@ -82,6 +82,7 @@ static void exchange_free(Exchange *x)
     count_body(x, 0);
     infer_free(x->infer);
     embeddings_free(x->embeddings);
+    segment_free(x->segmenting);
     served_drop(x->model);
     buf_free(&x->body);
     buf_free(&x->answer);

@@ -1,11 +1,14 @@
 /* Requests of qkv serve, as its front gives them to the readers: of the Open Inference Protocol, with JSON alone or
- * with binary tensors after it, and of OpenAI's embeddings. A byte says which, two how long the JSON is. */
+ * with binary tensors after it, of OpenAI's embeddings, and of pictures and texts as multipart/form-data. A byte says
+ * which, two how long the JSON is, or the Content-Type. */
 #include <string.h>
 #include "base/mem.h"
 #include "format/json.h"
 #include "fuzz.h"
 #include "serve/oip.h"
+#include "serve/coco.h"
 #include "serve/openai.h"
+#include "serve/segment.h"
 
 static const char *const tokens[] = {
     "\"inputs\": [",
@@ -27,6 +30,13 @@ static const char *const tokens[] = {
     "\"dimensions\": 2",
     "null",
     "[[",
+    "\r\n--x\r\n",
+    "\r\n--x--\r\n",
+    "Content-Disposition: form-data; name=\"text\"\r\n\r\n",
+    "Content-Disposition: form-data; name=\"image\"; filename=\"a\\\"b\"\r\n\r\n",
+    "Content-Disposition: form-data; name=\"threshold\"\r\n\r\n0.5",
+    "Content-Transfer-Encoding: binary\r\n",
+    "multipart/form-data; boundary=\"x\"",
     NULL};
 
 #define IDS "{\"name\": \"ids\", \"shape\": [2, 3], \"datatype\": \"INT64\", \"data\": [[1, 2, 3], [4, 5, 6]]}"
@@ -35,11 +45,11 @@ static const char *const tokens[] = {
 #define HALF                                                                                                           \
     "{\"name\": \"half\", \"shape\": [2, 2], \"datatype\": \"FP16\", \"parameters\": {\"binary_data_size\": 8}}"
 
-static void add_binary(FuzzAdd *add, const char *json, const char *rest, size_t n)
+static void add_binary(FuzzAdd *add, char kind, const char *json, const char *rest, size_t n)
 {
     char bytes[1024];
     size_t length = strlen(json);
-    bytes[0] = 1;
+    bytes[0] = kind;
     bytes[1] = (char)(length & 255);
     bytes[2] = (char)(length >> 8);
     memcpy(bytes + 3, json, length);
@@ -56,7 +66,12 @@ static void seeds(FuzzAdd *add)
                                 "\"encoding_format\": \"base64\"}";
     add(json, sizeof json - 1);
     add(texts, sizeof texts - 1);
-    add_binary(add, "{\"inputs\": [" IDS ", " MASK ", " HALF "], \"parameters\": {\"binary_data_output\": true}}",
+    static const char form[] = "--x\r\nContent-Disposition: form-data; name=\"image\"; filename=\"a.png\"\r\n"
+                               "Content-Type: image/png\r\n\r\n\x89PNG\r\n\r\n--x\r\n"
+                               "Content-Disposition: form-data; name=text\r\n\r\nred car\r\n--x\r\n"
+                               "Content-Disposition: form-data; name=threshold\r\n\r\n0.25\r\n--x--\r\n";
+    add_binary(add, 3, "multipart/form-data; boundary=x", form, sizeof form - 1);
+    add_binary(add, 1, "{\"inputs\": [" IDS ", " MASK ", " HALF "], \"parameters\": {\"binary_data_output\": true}}",
                "\0<\0<\0<\0<", 8);
 }
 
@@ -156,12 +171,42 @@ static void try_embeddings(const Model *m, const uint8_t *body, size_t size)
     embeddings_free(r);
 }
 
+static void try_segment(const uint8_t *body, size_t size, size_t header)
+{
+    Err err = {0};
+    char type[256];
+    size_t n = header < size ? header : size;
+    if (n > sizeof type - 1) n = sizeof type - 1;
+    memcpy(type, body, n);
+    type[n] = 0;
+    const uint8_t *from = body + n, *end = body + size;
+    Segmenting *r = segment_read(type, from, (size_t)(end - from), &err);
+    if (!r) {
+        fuzz_said(&err);
+        return;
+    }
+    const uint8_t *picture = r->picture;
+    fuzz_check(picture >= from && r->size >= 1 && r->size <= (size_t)(end - picture), "the picture is in the body");
+    fuzz_check(r->n >= 1 && r->n <= MOST_NAMED && r->file, "there are texts and a name");
+    for (int i = 0; i < r->n; i++) {
+        size_t length = strlen(r->text[i]);
+        fuzz_check(length >= 1 && length <= MOST_NAMED_BYTES, "a text is within its bound");
+    }
+    Buf answer = {0};
+    Coco c = {.model = r->file, .threshold = r->threshold, .text = r->text, .n = r->n};
+    coco_write(&c, r->file, NULL, NULL, &answer);
+    check_json(answer.data, answer.len);
+    buf_free(&answer);
+    segment_free(r);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 3) return 0;
     const Model *m = make_model();
     size_t header = (size_t)data[1] | (size_t)data[2] << 8;
-    if (data[0] == 2) try_embeddings(m, data + 3, size - 3);
+    if (data[0] == 3) try_segment(data + 3, size - 3, header);
+    else if (data[0] == 2) try_embeddings(m, data + 3, size - 3);
     else try_infer(m, data + 3, size - 3, data[0] == 1 ? header : INFER_JSON);
     return 0;
 }
@@ -171,7 +216,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
 {
     static uint8_t text[1 << 16];
     (void)seed;
-    if (size < 3 || max < 8 || !fuzz_random(8)) return LLVMFuzzerMutate(data, size, max);
+    if (size < 3 || max < 8 || data[0] == 3 || !fuzz_random(8)) return LLVMFuzzerMutate(data, size, max);
     size_t header = (size_t)data[1] | (size_t)data[2] << 8;
     size_t n = data[0] == 1 && header <= size - 3 ? header : size - 3, rest = size - 3 - n;
     if (n >= sizeof text) return LLVMFuzzerMutate(data, size, max);

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import serving
+import test_serve_segment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/SERVE.md").read_text()
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.skipif(serving.missing() is not None, reason=serving.mi
 
 @pytest.fixture(scope="module")
 def url():
-    with serving.serving(*(os.path.join(serving.MODELS, f"{n}.pt2") for n in ("words", "affine"))) as s:
+    with serving.serving(*(os.path.join(serving.MODELS, f"{n}.pt2") for n in ("words", "affine", "ground"))) as s:
         yield f"http://{s.url}"
 
 
@@ -25,6 +26,7 @@ def url():
 def test_commands(url, tmp_path):
     lines = [line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.S | re.M) for line in block.splitlines()]
     assert len(lines) >= 8
+    (tmp_path / "street.png").write_bytes(test_serve_segment.picture(1))
     for line in lines:
         done = subprocess.run(["sh", "-c", line], cwd=tmp_path, env={**os.environ, "URL": url}, capture_output=True,
                               text=True)
