@@ -14,6 +14,9 @@ Servers have the same number of threads, and floods go around them:
   ort      the same model as ONNX (qkv convert) in ONNX Runtime, in a small asyncio server of this file: what waits is
            one batch of at most 32, padded to its longest
   ort-1    the same, each text alone
+  inf      PyPI's infinity-emb with its torch engine in float32 on the same weights, in an environment of its own:
+           --infinity VENV/bin/infinity_emb (python -m venv VENV; VENV/bin/pip install 'infinity-emb[torch,server]')
+           0.0.78 needs torch, transformers 4, click 8.1 and typer 0.12
 --soak SECONDS is full load: --clients connections to qkv, each of which asks again as soon as it is answered. Every
 answer is compared, memory is looked at every five seconds; --soak-only leaves out the rest.
 Needs: torch, transformers (the truth), onnxruntime, tokenizers.
@@ -126,8 +129,8 @@ def generate(job):
         async with most:
             try:
                 r, w = free.pop() if free else await asyncio.open_connection("127.0.0.1", job["port"])
-                w.write(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
-                        % (len(bodies[i]), bodies[i]))
+                w.write(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                        b"Content-Length: %d\r\n\r\n%s" % (len(bodies[i]), bodies[i]))
                 head = await r.readuntil(b"\r\n\r\n")
                 n = int(re.search(rb"content-length: (\d+)", head, re.I).group(1))
                 body = await r.readexactly(n)
@@ -170,13 +173,30 @@ def generate(job):
 
 
 # ------------------------------------------------------------------ one server at a time
+def weights_folder():
+    from qkv.recipes import minilm
+    return minilm.find_weights()
+
+
+def free_port():
+    import socket
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
 class Running:
     def __init__(self, name, o, onnx):
         batch = "1" if name == "ort-1" else str(BATCH)
         ort = [sys.executable, HERE, "--ort-server", onnx, o.vocab, str(o.threads), batch]
+        env = {**os.environ, "OMP_NUM_THREADS": str(o.threads), "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
         qkv = [o.qkv, "serve", f"minilm={o.model}", "--tokenizer", o.vocab, "--http", "127.0.0.1:0", "--threads",
                str(o.threads)] + o.serve
-        self.process = subprocess.Popen(qkv if name == "qkv" else ort, stderr=subprocess.PIPE, text=True)
+        inf = [o.infinity, "v2", "--model-id", weights_folder() if name == "inf" else "", "--served-model-name",
+               "minilm", "--engine", "torch", "--device", "cpu", "--dtype", "float32", "--url-prefix", "/v1", "--host",
+               "127.0.0.1", "--port", str(free_port())]
+        self.process = subprocess.Popen({"qkv": qkv, "inf": inf}.get(name, ort), stderr=subprocess.PIPE, text=True,
+                                        stdout=subprocess.DEVNULL, env=env if name == "inf" else None)
         self.port = next(int(m.group(1)) for m in map(re.compile(r"http://127\.0\.0\.1:(\d+)").search,
                                                       self.process.stderr) if m)
         # the access log is written, and read by nothing but this
@@ -247,7 +267,8 @@ def main():
     p.add_argument("--vocab", default="/tmp/minilm/vocab.txt")
     p.add_argument("--qkv", default="build/qkv")
     p.add_argument("--serve", default=[], type=str.split, help="more options of qkv serve")
-    p.add_argument("--servers", default="qkv,ort,ort-1")
+    p.add_argument("--servers", default="qkv,ort,ort-1", help="of qkv, ort, ort-1, inf")
+    p.add_argument("--infinity", default="infinity_emb", help="the program of infinity-emb")
     p.add_argument("--seconds", type=float, default=8)
     p.add_argument("--limit-ms", type=float, default=100)
     p.add_argument("--threads", type=int, default=os.cpu_count())

@@ -16,6 +16,7 @@
     qkv.check("model.onnx", target="ort")               # errors and warnings, as a Report
     qkv.backends("model.pt2", device="cuda-sm90")       # which kernel PyTorch takes for each attention
     qkv.BatchPredictor("model.pt2")                     # picklable, on dicts of columns: multiprocessing, ray.data
+    qkv.serve_app("minilm.pt2", replicas=2)             # `qkv serve` as a Ray Serve application (docs/SERVE.md)
     qkv.Segmenter("sam3.pt2", ["red car"])(image)       # every instance of a text: boxes, masks
     qkv.Tokenizer("tokenizer.json"), qkv.Sampler(0.8)    # text and tokens of a language model (docs/GENERATE.md)
     qkv.InferenceSession("model.onnx")                  # as onnxruntime's
@@ -41,12 +42,13 @@ from .inference import InferenceSession, SessionOptions, get_available_providers
 from ._tensors import Output, Outputs
 from .model import Model, Session, joint
 from .segment import Segmenter
+from ._serve import serve_app
 from .train import Step, Trainer
 
 __all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Meta", "Model", "Output", "Outputs",
            "Sampler", "Segmenter", "Session", "SessionOptions", "Size", "Step", "Tokenizer", "Trainer", "backends",
            "check", "commands", "export", "generalize", "get_available_providers", "joint", "library_path", "nn",
-           "prove", "register_op", "sdpa_choice", "trace", "version"]
+           "prove", "register_op", "sdpa_choice", "serve_app", "trace", "version"]
 
 
 def __getattr__(name):  # import torch only for export
