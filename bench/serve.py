@@ -17,6 +17,9 @@ Servers have the same number of threads, and floods go around them:
   inf      PyPI's infinity-emb with its torch engine in float32 on the same weights, in an environment of its own:
            --infinity VENV/bin/infinity_emb (python -m venv VENV; VENV/bin/pip install 'infinity-emb[torch,server]')
            0.0.78 needs torch, transformers 4, click 8.1 and typer 0.12
+With -bf16 after its name, qkv and inf multiply bfloat16; with -int8, qkv (qkv quantize --dynamic) and ort, ort-1
+(onnxruntime's quantize_dynamic) multiply integers. Such embeddings are right if their cosine with PyTorch's in float32
+is at least 0.999 and 0.95. Compare servers of the same arithmetic.
 --soak SECONDS is full load: --clients connections to qkv, each of which asks again as soon as it is answered. Every
 answer is compared, memory is looked at every five seconds; --soak-only leaves out the rest.
 Needs: torch, transformers (the truth), onnxruntime, tokenizers.
@@ -31,6 +34,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "..", "python"))
 import machine
 
 BATCH, TEXTS, CONNECTIONS, NEAR = 32, 200, 512, 1e-4
+COSINE = {"f32": None, "bf16": 0.999, "int8": 0.95}
 
 
 # ------------------------------------------------------------------ texts and what they embed to
@@ -143,7 +147,8 @@ def generate(job):
             counts["lost"] += 1
             return
         e = np.frombuffer(base64.b64decode(json.loads(body)["data"][0]["embedding"]), np.float32)
-        counts["wrong"] += not np.abs(e - want[i]).max() <= NEAR
+        right = np.abs(e - want[i]).max() <= NEAR if not job.get("cosine") else e @ want[i] >= job["cosine"]
+        counts["wrong"] += not right
 
     async def closed():
         nonlocal sent
@@ -186,24 +191,30 @@ def free_port():
 
 
 class Running:
-    def __init__(self, name, o, onnx):
-        batch = "1" if name == "ort-1" else str(BATCH)
-        ort = [sys.executable, HERE, "--ort-server", onnx, o.vocab, str(o.threads), batch]
+    def __init__(self, name, o, models):
+        kind, mode = re.fullmatch(r"(.*?)(?:-(bf16|int8))?", name).groups()
+        mode = mode or "f32"
+        self.cosine = COSINE[mode]
         env = {**os.environ, "OMP_NUM_THREADS": str(o.threads), "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
-        qkv = [o.qkv, "serve", f"minilm={o.model}", "--tokenizer", o.vocab, "--http", "127.0.0.1:0", "--threads",
-               str(o.threads)] + o.serve
-        inf = [o.infinity, "v2", "--model-id", weights_folder() if name == "inf" else "", "--served-model-name",
-               "minilm", "--engine", "torch", "--device", "cpu", "--dtype", "float32", "--url-prefix", "/v1", "--host",
-               "127.0.0.1", "--port", str(free_port())]
-        self.process = subprocess.Popen({"qkv": qkv, "inf": inf}.get(name, ort), stderr=subprocess.PIPE, text=True,
-                                        stdout=subprocess.DEVNULL, env=env if name == "inf" else None)
+        own = {"f32": [o.model], "bf16": [o.model, "--dtype", "bf16"], "int8": [models("pt2-int8") if mode == "int8" else ""]}[mode]
+        line = {"qkv": lambda: [o.qkv, "serve", "minilm=" + own[0], *own[1:], "--tokenizer", o.vocab, "--http",
+                                "127.0.0.1:0", "--threads", str(o.threads)] + o.serve,
+                "ort": lambda: [sys.executable, HERE, "--ort-server", models("onnx-int8" if mode == "int8" else "onnx"),
+                                o.vocab, str(o.threads), str(BATCH)],
+                "ort-1": lambda: line["ort"]()[:-1] + ["1"],
+                "inf": lambda: [o.infinity, "v2", "--model-id", weights_folder(), "--served-model-name", "minilm",
+                                "--engine", "torch", "--device", "cpu", "--dtype",
+                                "bfloat16" if mode == "bf16" else "float32", "--url-prefix", "/v1", "--host",
+                                "127.0.0.1", "--port", str(free_port())]}
+        self.process = subprocess.Popen(line[kind](), stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL,
+                                        env=env if kind == "inf" else None)
         self.port = next(int(m.group(1)) for m in map(re.compile(r"http://127\.0\.0\.1:(\d+)").search,
                                                       self.process.stderr) if m)
         # the access log is written, and read by nothing but this
         self.sink = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL)
 
     def load(self, job, rate, seconds, seed):
-        job = {**job, "port": self.port, "rate": rate, "seconds": seconds, "seed": seed}
+        job = {**job, "port": self.port, "cosine": self.cosine, "rate": rate, "seconds": seconds, "seed": seed}
         done = subprocess.run([sys.executable, HERE, "--generate"], input=json.dumps(job), capture_output=True,
                               text=True, check=True)
         return json.loads(done.stdout)
@@ -221,6 +232,25 @@ class Running:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(60)
         self.sink.wait()
+
+
+class Models:
+    """The model in other forms, made when they are first asked for."""
+
+    def __init__(self, o, folder):
+        self.o, self.folder = o, folder
+
+    def __call__(self, form):
+        path = os.path.join(self.folder, {"onnx": "minilm.onnx", "onnx-int8": "int8.onnx", "pt2-int8": "int8.pt2"}[form])
+        if os.path.exists(path):
+            return path
+        if form == "onnx-int8":
+            from onnxruntime.quantization import QuantType, quantize_dynamic
+            quantize_dynamic(self("onnx"), path, weight_type=QuantType.QInt8)
+            return path
+        line = ["convert"] if form == "onnx" else ["quantize", "--dynamic"]
+        subprocess.run([self.o.qkv, *line, self.o.model, "-o", path, "-q"], check=True, stdout=subprocess.DEVNULL)
+        return path
 
 
 def most_per_second(server, job, o):
@@ -267,7 +297,7 @@ def main():
     p.add_argument("--vocab", default="/tmp/minilm/vocab.txt")
     p.add_argument("--qkv", default="build/qkv")
     p.add_argument("--serve", default=[], type=str.split, help="more options of qkv serve")
-    p.add_argument("--servers", default="qkv,ort,ort-1", help="of qkv, ort, ort-1, inf")
+    p.add_argument("--servers", default="qkv,ort,ort-1", help="of those above")
     p.add_argument("--infinity", default="infinity_emb", help="the program of infinity-emb")
     p.add_argument("--seconds", type=float, default=8)
     p.add_argument("--limit-ms", type=float, default=100)
@@ -284,12 +314,11 @@ def main():
         want, tokens = truth(o.vocab, texts)
         job = {"texts": texts, "truth": os.path.join(folder, "truth.npy")}
         np.save(job["truth"], want)
-        onnx = os.path.join(folder, "minilm.onnx")
-        subprocess.run([o.qkv, "convert", o.model, "-o", onnx, "-q"], check=True, stdout=subprocess.DEVNULL)
+        models = Models(o, folder)
         print(f"{machine.describe()}; load {os.getloadavg()[0]:.1f}; {o.threads} threads, {tokens:.0f} tokens a "
               f"text on average\n\n| server | requests/s at p99 <= {o.limit_ms:.0f} ms | p50, p99 there, ms | "
               "p50 at 5/s, ms | flooded: answers/s | CPU ms an answer | wrong |\n|---|---|---|---|---|---|---|")
-        servers = {name: Running(name, o, onnx) for name in (["qkv"] if o.soak_only else o.servers.split(","))}
+        servers = {name: Running(name, o, models) for name in (["qkv"] if o.soak_only else o.servers.split(","))}
         for server in servers.values():
             server.load(job, 20, 3, 1)  # warm
         if o.soak_only:

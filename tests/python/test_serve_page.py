@@ -56,6 +56,20 @@ def test_unit_is_understood():
     assert "Type=notify" in unit and "ExecReload=/bin/kill -HUP" in unit
 
 
+@pytest.mark.skipif(not shutil.which("systemd-analyze") or not shutil.which("man"), reason="needs systemd and man")
+def test_systemd_verifies_the_unit(tmp_path):
+    """With the program and the man page that are here; a misspelled setting is a finding."""
+    unit, manual = (ROOT / "examples/serve/qkv-serve.service").read_text(), tmp_path / "man/man1"
+    manual.mkdir(parents=True)
+    shutil.copy(ROOT / "man/qkv-serve.1", manual)
+    unit = unit.replace("/usr/bin/qkv", os.path.realpath(serving.QKV))
+    for text, fine in ((unit, True), (unit.replace("MemoryMax=", "MemoryMaximum="), False)):
+        (tmp_path / "qkv-serve.service").write_text(text)
+        done = subprocess.run(["systemd-analyze", "verify", "./qkv-serve.service"], cwd=tmp_path, capture_output=True,
+                              text=True, env={**os.environ, "MANPATH": str(tmp_path / "man")})
+        assert (done.returncode == 0 and not done.stderr) == fine, done.stderr
+
+
 def test_tells_the_service_manager(tmp_path):
     """Type=notify: READY=1 when it listens, STOPPING=1 when told to."""
     import socket
