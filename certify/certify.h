@@ -18,22 +18,9 @@
 #include "format/json.h"
 #include "ir/graph.h"
 
-#define CERTIFICATE_NAME "qkv_certificate.json" /* extra file of a .pt2 that has one */
+#define CERTIFICATE_NAME "qkv_certificate.json" /* extra file of a .pt2, metadata of an ONNX file that has one */
 
 enum { SOURCE, RESULT };
-
-typedef struct LemmaStep { /* of one node: the lemma that says what its element is */
-    const char *node;
-    int lemma;
-    Expr **map; /* of a view: the operand's index for the result's at0, at1, ... */
-    int nmap;
-    bool visited;
-} LemmaStep;
-
-typedef struct LemmaSteps {
-    LemmaStep *step;
-    int n;
-} LemmaSteps;
 
 /* Rows of a weight that only the result has: rows from .. from + count - 1 are those of a weight of the
  * source, or (of: NULL) of rank 1 and zeros. */
@@ -44,9 +31,11 @@ typedef struct Piece {
 
 typedef struct Side {
     const Graph *g;
-    int *class;   /* by value id */
-    Expr **expr;  /* by expression id, in the checker's pool */
+    int *class;  /* by value id */
+    Expr **expr; /* by expression id, in the checker's pool */
     uint32_t nexpr;
+    bool *seen;  /* by value id: the claim in hand has its step */
+    Buf steps;   /* of the claim in hand, as JSON */
 } Side;
 
 typedef struct Checker {
@@ -55,16 +44,14 @@ typedef struct Checker {
     Side side[2];
     const Value **of_class; /* the source's value */
     int nclasses;
-    Expr **size;            /* by symbol of the result: what it is of the source's, where an input tells */
-    bool *shared;           /* by class: a value of the result has it */
-    Map nodes;              /* the source's nodes by what they compute */
+    Expr **size;  /* by symbol of the result: what it is of the source's, where an input tells */
+    bool *shared; /* by class: a value of the result has it */
+    Map nodes;    /* the source's nodes by what they compute */
     Piece *piece;
     int npieces;
     /* the claim in hand */
-    bool recording;         /* steps are written down, not followed */
-    LemmaSteps steps[2];
-    const bool *leaf;       /* by class: an element of it stands for itself */
-    bool *cut;              /* by class: such an element was met */
+    const bool *leaf; /* by class: an element of it stands for itself */
+    bool *cut;        /* by class: such an element was met */
     Term **memo;
     int nmemo, depth, work;
     const ExprPool *translating;
@@ -85,15 +72,15 @@ const char *checker_assumes(const Checker *c, int i);
 /* Does node n of the result compute what one of the source does? Its values then have that one's classes. */
 bool checker_congruent(Checker *c, const Node *n);
 /* Are a of the source and b of the result the same function of the leaves? E_MISMATCH: why this is not established. */
-bool checker_claim(Checker *c, const Value *a, const Value *b, Err *err);
+bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf, Err *err);
+/* The claim that holds, as JSON: cut, laws and steps. */
+void checker_put_claim(const Checker *c, Buf *out);
 void checker_equal(Checker *c, const Value *a, const Value *b); /* after a claim that holds */
 bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err);
 bool checker_finish(Checker *c, Err *err); /* outputs, mutations, sizes and conditions */
 Expr *checker_expr(Checker *c, int side, const Expr *e);
 int checker_class(const Checker *c, int side, const Value *v);
-const char *lemma_name(int lemma);
-int lemma_named(const char *name, const Op *op); /* -1: there is none of that name for the op */
 
-/* lemmas.c: element idx of v, as a term. NULL: c->t.why */
+/* element.c: element idx of v, as a term. NULL: c->t.why */
 Term *element(Checker *c, int side, const Value *v, Expr *const *idx);
 #endif

@@ -230,7 +230,8 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, Err *err
         c->side[s] = (Side){.g = g[s], .class = arena_array(c->arena, int, g[s]->next_id + 1)};
         c->side[s].nexpr = expr_node_count(g[s]->ex);
         c->side[s].expr = arena_array(c->arena, Expr *, c->side[s].nexpr + 1);
-        if (!c->side[s].class || !c->side[s].expr) return oom(err);
+        c->side[s].seen = arena_array(c->arena, bool, g[s]->next_id + 1);
+        if (!c->side[s].class || !c->side[s].expr || !c->side[s].seen) return oom(err);
     }
     if (!c->t.x.p || !c->cut || !c->shared || !terms_open(&c->t)) return oom(err);
     c->size = arena_array(c->arena, Expr *, expr_symbol_count(result->ex) + 1);
@@ -244,27 +245,48 @@ void checker_close(Checker *c)
 {
     terms_close(&c->t);
     map_free(&c->nodes);
+    for (int s = 0; s < 2; s++) buf_free(&c->side[s].steps);
     if (c->t.x.p) expr_pool_free(c->t.x.p);
     arena_destroy(c->arena);
 }
 
 /* ------------------------------------------------------------------ claims */
 
-bool checker_claim(Checker *c, const Value *a, const Value *b, Err *err)
+bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf, Err *err)
 {
-    unsigned allowed = c->t.allowed;
+    const Value *of[] = {a, b};
+    Term *form[2] = {NULL, NULL};
     Expr *idx[MAX_RANK];
     if (!same_sizes(c, a, b)) return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
     if (!terms_open(&c->t)) return oom(err);
-    if (!c->recording) c->t.allowed = allowed;
+    c->leaf = leaf;
     c->memo = NULL;
     c->nmemo = c->depth = c->work = 0;
+    memset(c->cut, 0, (size_t)c->nclasses);
     for (int i = 0; i < a->rank; i++)
         if (!(idx[i] = ix_var(&c->t.x, "o", i, checker_expr(c, SOURCE, a->dim[i])))) return oom(err);
-    const Term *left = element(c, SOURCE, a, idx), *right = left ? element(c, RESULT, b, idx) : NULL;
-    if (!right) return fail(err, E_MISMATCH, "%s", c->t.why[0] ? c->t.why : "a step has no lemma");
-    if (left != right) return fail(err, E_MISMATCH, "'%s' and '%s' have different forms", a->name, b->name);
-    return true;
+    for (int s = 0; s < 2 && (s == 0 || form[0]); s++) {
+        memset(c->side[s].seen, 0, (size_t)c->side[s].g->next_id);
+        buf_free(&c->side[s].steps);
+        c->side[s].steps = (Buf){0};
+        form[s] = element(c, s, of[s], idx);
+    }
+    if (!form[1]) return fail(err, E_MISMATCH, "%s", c->t.why[0] ? c->t.why : "a step has no lemma");
+    return form[0] == form[1] || fail(err, E_MISMATCH, "'%s' and '%s' have different forms", a->name, b->name);
+}
+
+void checker_put_claim(const Checker *c, Buf *out)
+{
+    jw_open(out, "from", '[');
+    for (int k = 0; k < c->nclasses; k++)
+        if (c->cut[k] && c->of_class[k]->def) jw_text(out, NULL, c->of_class[k]->name);
+    jw_close(out, "]");
+    jw_open(out, "laws", '[');
+    for (int l = 0; l < LAWS; l++)
+        if (c->t.used & 1u << l) jw_text(out, NULL, law_name((Law)l));
+    jw_close(out, "]");
+    jw_list(out, "left", '[', &c->side[SOURCE].steps);
+    jw_list(out, "right", '[', &c->side[RESULT].steps);
 }
 
 /* Sizes, conditions on them, results: what the source takes is not refused, and what it gives is given. */
@@ -321,71 +343,6 @@ static const Value *value_named(const Checker *c, int side, const char *name, Er
     return v;
 }
 
-/* An index in at0, at1, ... of v's axes. */
-static Expr *read_index(Checker *c, int side, const Value *v, const char *text, Err *err)
-{
-    Expr *e = ex_parse(c->t.x.p, text, NULL, NULL, err);
-    for (int i = 0; e && i < v->rank; i++) {
-        char name[16] = "at0";
-        if (i > 9) return NULL;
-        name[2] = (char)('0' + i);
-        const Symbol *s = expr_find_symbol(c->t.x.p, name);
-        if (s) e = ix_subst(&c->t.x, e, s->expr, ix_var(&c->t.x, "at", i, checker_expr(c, side, v->dim[i])));
-    }
-    return e;
-}
-
-static bool read_step(Checker *c, int side, const json_t *j, LemmaStep *s, Err *err)
-{
-    const char *lemma;
-    TRY(json_want_string(j, "node", &s->node, err) && json_want_string(j, "lemma", &lemma, err));
-    const Value *v = value_named(c, side, s->node, err);
-    TRY(v);
-    if (!v->def || (s->lemma = lemma_named(lemma, v->def->op)) < 0)
-        return fail(err, E_MISMATCH, "'%s': the lemma '%s' is not about %s", s->node, lemma,
-                    v->def ? v->def->op->name : "an input");
-    const json_t *map = json_object_get(j, "map");
-    s->nmap = (int)json_array_size(map);
-    if (!map) return true;
-    if (!(s->map = arena_array(c->arena, Expr *, s->nmap + 1))) return oom(err);
-    size_t i;
-    json_t *at;
-    json_array_foreach(map, i, at)
-    {
-        if (!json_is_string(at) || !(s->map[i] = read_index(c, side, v, json_string_value(at), err)))
-            return fail(err, E_MISMATCH, "'%s': index %zu of its map cannot be read", s->node, i);
-    }
-    return true;
-}
-
-static bool read_steps(Checker *c, int side, const json_t *list, Err *err)
-{
-    size_t i;
-    json_t *j;
-    LemmaSteps *s = &c->steps[side];
-    *s = (LemmaSteps){.step = arena_array(c->arena, LemmaStep, json_array_size(list) + 1)};
-    if (!s->step) return oom(err);
-    json_array_foreach(list, i, j)
-        if (!read_step(c, side, j, &s->step[s->n++], err))
-            return within(err, "%s, step %zu", side ? "right" : "left", i);
-    return true;
-}
-
-static bool read_laws(Checker *c, const json_t *list, Err *err)
-{
-    size_t i;
-    json_t *j;
-    c->t.allowed = 0;
-    json_array_foreach(list, i, j)
-    {
-        int l = 0;
-        while (l < LAWS && (!json_is_string(j) || strcmp(law_name((Law)l), json_string_value(j)))) l++;
-        if (l == LAWS) return fail(err, E_MISMATCH, "law %zu is not one that is known", i);
-        c->t.allowed |= 1u << l;
-    }
-    return true;
-}
-
 static bool read_cut(Checker *c, const json_t *list, bool *leaf, Err *err)
 {
     size_t i;
@@ -399,27 +356,48 @@ static bool read_cut(Checker *c, const json_t *list, bool *leaf, Err *err)
     return true;
 }
 
-static bool replay_claim(Checker *c, const json_t *j, Value *const *both, Err *err)
+/* Texts, or lists of them. */
+static bool same_text(const json_t *a, const json_t *b)
 {
-    unsigned asked;
+    size_t i, n = json_array_size(a);
+    json_t *x;
+    if (json_is_string(a)) return json_is_string(b) && !strcmp(json_string_value(a), json_string_value(b));
+    if (!json_is_array(b) || json_array_size(b) != n) return false;
+    json_array_foreach(a, i, x)
+        if (!same_text(x, json_element(b, i))) return false;
+    return true;
+}
+
+/* Does the claim say what it takes, and nothing else? */
+static bool says_so(const Checker *c, const json_t *said, Err *err)
+{
+    static const char *const part[] = {"from", "laws", "left", "right"};
+    Buf own = {0};
+    jw_open(&own, NULL, '{');
+    checker_put_claim(c, &own);
+    jw_close(&own, "}");
+    json_t *j = own.failed ? NULL : json_read(own.data, own.len, "claim", err);
+    bool ok = j || own.failed;
+    for (int k = 0; ok && k < 4; k++) {
+        const json_t *takes = json_object_get(j, part[k]), *says = json_object_get(said, part[k]);
+        size_t at = 0;
+        if (same_text(takes, says)) continue;
+        while (same_text(json_element(takes, at), json_element(says, at))) at++;
+        ok = fail(err, E_MISMATCH, "%s, step %zu: it takes another one than the certificate says", part[k], at);
+    }
+    json_free(j);
+    buf_free(&own);
+    return ok && (!own.failed || oom(err));
+}
+
+static bool replay_claim(Checker *c, const json_t *j, const Value *a, const Value *b, Err *err)
+{
     bool *leaf = arena_array(c->arena, bool, c->nclasses + 1);
-    if (!leaf) return oom(err);
-    TRY(read_cut(c, json_object_get(j, "from"), leaf, err) && read_laws(c, json_object_get(j, "laws"), err));
-    for (int s = 0; s < 2; s++) TRY(read_steps(c, s, json_object_get(j, s ? "right" : "left"), err));
-    asked = c->t.allowed;
-    c->leaf = leaf;
-    memset(c->cut, 0, (size_t)c->nclasses);
-    TRY(checker_claim(c, both[SOURCE], both[RESULT], err));
-    if (c->t.used != asked) return fail(err, E_MISMATCH, "a law is named that no step takes");
-    for (int k = 0; k < c->nclasses; k++)
-        if (leaf[k] && !c->cut[k])
-            return fail(err, E_MISMATCH, "the cut has '%s', which is not met", c->of_class[k]->name);
-    for (int s = 0; s < 2; s++)
-        for (int k = 0; k < c->steps[s].n; k++)
-            if (!c->steps[s].step[k].visited)
-                return fail(err, E_MISMATCH, "the step of '%s' is not needed", c->steps[s].step[k].node);
-    checker_equal(c, both[SOURCE], both[RESULT]);
+    TRY((leaf || oom(err)) && read_cut(c, json_object_get(j, "from"), leaf, err));
+    TRY(checker_claim(c, a, b, leaf, err) && says_so(c, j, err));
+    checker_equal(c, a, b);
     c->laws |= c->t.used;
+    c->nclaims++;
     return true;
 }
 
@@ -438,17 +416,6 @@ static bool replay_pieces(Checker *c, const json_t *list, Err *err)
         const Value *w = value_named(c, RESULT, weight, err), *v = w && !zeros ? value_named(c, SOURCE, of, err) : NULL;
         TRY(w && (v || zeros) && checker_piece(c, w, from, count, v, err));
     }
-    return true;
-}
-
-static bool known_form(const json_t *cert, Err *err)
-{
-    const char *format;
-    int64_t version;
-    TRY(json_want_string(cert, "format", &format, err) && json_want_int(cert, "version", &version, err));
-    if (strcmp(format, "qkv certificate") || version != 1)
-        return fail(err, E_FORMAT, "found format '%s' version %lld, expected 'qkv certificate' version 1", format,
-                    (long long)version);
     return true;
 }
 
@@ -491,18 +458,18 @@ bool checker_replay(Checker *c, const json_t *cert, Err *err)
 {
     Map claims = {0};
     char rules[200];
-    bool ok = known_form(cert, err) && replay_pieces(c, json_object_get(cert, "weights"), err) &&
+    const char *format = json_string_value(json_object_get(cert, "format"));
+    bool ok = (format && !strcmp(format, "qkv certificate 2")) || fail(err, E_FORMAT, "expected format 'qkv certificate 2'");
+    ok = ok && replay_pieces(c, json_object_get(cert, "weights"), err) &&
               index_claims(c, json_object_get(cert, "claims"), &claims, err);
     for (const Node *n = c->side[RESULT].g->first; ok && n; n = n->next) {
         if (checker_congruent(c, n)) continue;
         for (int k = 0; ok && k < n->nout; k++) {
             const json_t *j = map_get(&claims, n->out[k]->name);
             if (!j) continue;
-            Value *both[] = {graph_find_value(c->side[SOURCE].g, json_string_value(json_object_get(j, "source"))),
-                             n->out[k]};
-            ok = replay_claim(c, j, both, err) ||
+            const Value *of = graph_find_value(c->side[SOURCE].g, json_string_value(json_object_get(j, "source")));
+            ok = replay_claim(c, j, of, n->out[k], err) ||
                  within(err, "claim '%s' (%s)", n->out[k]->name, rules_of(j, rules, sizeof rules));
-            c->nclaims += ok;
         }
     }
     if (ok && c->nclaims != (int)claims.count) ok = fail(err, E_MISMATCH, "a claim is made of what needs none");

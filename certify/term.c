@@ -1,13 +1,12 @@
 /* Contract in term.h. */
 #include "certify/term.h"
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/number.h"
 
-enum { MAX_ARGS = 128, MAX_POWER = 64 };
+enum { MAX_PARTS = 128 };
 
 static const struct {
     const char *name, *says;
@@ -18,6 +17,7 @@ static const struct {
 };
 const char *law_name(Law l) { return laws[l].name; }
 const char *law_says(Law l) { return laws[l].says; }
+static void by(Terms *t, Law l) { t->used |= 1u << l; }
 
 bool terms_open(Terms *t)
 {
@@ -26,7 +26,6 @@ bool terms_open(Terms *t)
     t->slot = mem_zeroed(t->nslots, sizeof *t->slot);
     t->arena = arena_create((size_t)1 << 30);
     t->used = 0;
-    t->allowed = ~0u;
     t->why[0] = 0;
     return t->slot && t->arena;
 }
@@ -40,7 +39,7 @@ void terms_close(Terms *t)
     t->count = 0;
 }
 
-Term *term_refuse(Terms *t, const char *fmt, ...)
+void *term_refuse(Terms *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -49,85 +48,55 @@ Term *term_refuse(Terms *t, const char *fmt, ...)
     return NULL;
 }
 
-bool term_law(Terms *t, Law l)
-{
-    t->used |= 1u << l;
-    if (t->allowed & 1u << l) return true;
-    term_refuse(t, "it takes the law '%s', which is not among its steps", law_name(l));
-    return false;
-}
-
 /* ------------------------------------------------------------------ one of each */
 
-static uint64_t hash_of(const Term *w)
+static size_t place(const Term *w, Term *const *slot, size_t nslots)
 {
-    uint64_t h = (uint64_t)w->kind * 0x9e3779b97f4a7c15u + (uint64_t)w->tag;
-    for (int i = 0; i < w->n; i++) {
-        if (w->arg) h = (h ^ (uint64_t)(w->arg[i]->id + 1)) * 0x100000001b3u;
-        if (w->a) h = (h ^ (uint64_t)w->a[i]) * 0x100000001b3u;
-        if (w->b) h = (h ^ (uint64_t)w->b[i]) * 0x100000001b3u;
+    uint64_t h = ((uint64_t)w->kind << 32) + (uint64_t)w->tag;
+    if (w->n) h ^= hash_bytes(w->part, (size_t)w->n * sizeof *w->part);
+    if (w->nidx) h = h * 0x100000001b3u ^ hash_bytes(w->idx, (size_t)w->nidx * sizeof *w->idx);
+    for (size_t k = (h ^ h >> 29) & (nslots - 1);; k = (k + 1) & (nslots - 1)) {
+        const Term *s = slot[k];
+        if (!s || (s->kind == w->kind && s->tag == w->tag && s->n == w->n && s->nidx == w->nidx &&
+                   s->truth == w->truth && (!w->n || !memcmp(s->part, w->part, (size_t)w->n * sizeof *w->part)) &&
+                   (!w->nidx || !memcmp(s->idx, w->idx, (size_t)w->nidx * sizeof(Expr *)))))
+            return k;
     }
-    for (int i = 0; i < w->nidx; i++) h = (h ^ (w->idx[i]->id + 77u)) * 0x100000001b3u;
-    return h ^ h >> 29;
-}
-
-static bool same(const Term *a, const Term *b)
-{
-    if (a->kind != b->kind || a->tag != b->tag || a->n != b->n || a->nidx != b->nidx || a->truth != b->truth)
-        return false;
-    for (int i = 0; i < a->n; i++)
-        if ((a->arg && a->arg[i] != b->arg[i]) || (a->a && a->a[i] != b->a[i]) || (a->b && a->b[i] != b->b[i]))
-            return false;
-    for (int i = 0; i < a->nidx; i++)
-        if (a->idx[i] != b->idx[i]) return false;
-    return true;
 }
 
 static bool grow(Terms *t)
 {
     size_t n = t->nslots * 2;
     Term **s = mem_zeroed(n, sizeof *s);
+    for (size_t i = 0; s && i < t->nslots; i++)
+        if (t->slot[i]) s[place(t->slot[i], s, n)] = t->slot[i];
     if (!s) return false;
-    for (size_t i = 0; i < t->nslots; i++) {
-        if (!t->slot[i]) continue;
-        size_t k = hash_of(t->slot[i]) & (n - 1);
-        while (s[k]) k = (k + 1) & (n - 1);
-        s[k] = t->slot[i];
-    }
     mem_free(t->slot);
     t->slot = s;
     t->nslots = n;
     return true;
 }
 
-static void *copy_of(Terms *t, const void *list, int n, size_t size)
+static Term *intern(Terms *t, Term want)
 {
-    void *copy = list && n ? arena_alloc(t->arena, (size_t)n, size) : NULL;
-    if (copy) memcpy(copy, list, (size_t)n * size);
-    return copy;
-}
-
-static Term *intern(Terms *t, const Term *want)
-{
-    size_t k = hash_of(want) & (t->nslots - 1);
-    for (; t->slot[k]; k = (k + 1) & (t->nslots - 1))
-        if (same(t->slot[k], want)) return t->slot[k];
+    size_t k = place(&want, t->slot, t->nslots);
+    if (t->slot[k]) return t->slot[k];
     Term *e = arena_new(t->arena, Term);
-    if (!e || ((size_t)t->count * 2 > t->nslots && !grow(t))) return term_refuse(t, "out of memory");
-    *e = *want;
-    e->arg = copy_of(t, want->arg, want->n, sizeof *e->arg);
-    e->a = copy_of(t, want->a, want->n, sizeof *e->a);
-    e->b = copy_of(t, want->b, want->n, sizeof *e->b);
-    e->idx = copy_of(t, want->idx, want->nidx, sizeof *e->idx);
-    for (int i = 0; i < e->n && e->arg; i++) {
-        e->symbols |= e->arg[i]->symbols;
-        if (e->arg[i]->height > e->height) e->height = e->arg[i]->height;
-    }
-    for (int i = 0; i < e->nidx; i++) e->symbols |= e->idx[i]->symbols;
-    if (e->kind == T_SUM || e->kind == T_MAX) e->height++;
+    Operand *part = arena_array(t->arena, Operand, want.n + 1);
+    Expr **idx = arena_array(t->arena, Expr *, want.nidx + 1);
+    if (!e || !part || !idx || ((size_t)t->count * 2 > t->nslots && !grow(t))) return term_refuse(t, "out of memory");
+    *e = want;
+    e->part = part;
+    e->idx = idx;
     e->id = t->count++;
-    for (k = hash_of(want) & (t->nslots - 1); t->slot[k];) k = (k + 1) & (t->nslots - 1);
-    return t->slot[k] = e;
+    for (int i = 0; i < e->n; i++) {
+        e->part[i] = want.part[i];
+        e->symbols |= e->part[i].t->symbols;
+        if (e->part[i].t->height > e->height) e->height = e->part[i].t->height;
+    }
+    for (int i = 0; i < e->nidx; i++) e->symbols |= (e->idx[i] = want.idx[i])->symbols;
+    e->height += e->kind == T_SUM || e->kind == T_MAX;
+    return t->slot[place(e, t->slot, t->nslots)] = e;
 }
 
 static bool mentions(const Term *e, const Expr *var)
@@ -135,18 +104,17 @@ static bool mentions(const Term *e, const Expr *var)
     if (!(e->symbols & var->symbols)) return false;
     for (int i = 0; i < e->nidx; i++)
         if (ex_mentions(e->idx[i], var)) return true;
-    for (int i = 0; i < e->n && e->arg; i++)
-        if (mentions(e->arg[i], var)) return true;
+    for (int i = 0; i < e->n; i++)
+        if (mentions(e->part[i].t, var)) return true;
     return false;
 }
 
 /* ------------------------------------------------------------------ sums of products */
 
-typedef struct Sum {
+typedef struct Parts { /* in the order of ids, each once */
     int n;
-    Term *arg[MAX_ARGS];
-    int64_t p[MAX_ARGS], q[MAX_ARGS];
-} Sum;
+    Operand part[MAX_PARTS];
+} Parts;
 
 static bool reduce(int64_t *p, int64_t *q)
 {
@@ -157,8 +125,7 @@ static bool reduce(int64_t *p, int64_t *q)
         a = b;
         b = r;
     }
-    if (a < 0) a = -a;
-    if (*q < 0) a = -a;
+    if ((a < 0) != (*q < 0)) a = -a;
     *p /= a;
     *q /= a;
     return true;
@@ -169,126 +136,140 @@ static bool times(int64_t p, int64_t q, int64_t r, int64_t s, int64_t *top, int6
     return reduce(&p, &s) && reduce(&r, &q) && mul_i64(p, r, top) && mul_i64(q, s, bottom) && reduce(top, bottom);
 }
 
-static bool put(Terms *t, Sum *s, Term *product, int64_t p, int64_t q)
+static bool plus(int64_t p, int64_t q, int64_t r, int64_t s, int64_t *top, int64_t *bottom)
+{
+    int64_t x, y;
+    return mul_i64(p, s, &x) && mul_i64(r, q, &y) && add_i64(x, y, top) && mul_i64(q, s, bottom) && reduce(top, bottom);
+}
+
+static int found(const Parts *s, const Term *part)
 {
     int at = 0;
-    while (at < s->n && s->arg[at]->id < product->id) at++;
-    if (at < s->n && s->arg[at] == product) {
-        int64_t x, y, top, bottom;
-        if (!mul_i64(s->p[at], q, &x) || !mul_i64(p, s->q[at], &y) || !add_i64(x, y, &top) ||
-            !mul_i64(s->q[at], q, &bottom) || !reduce(&top, &bottom))
-            return term_refuse(t, "a number beyond 64 bits") != NULL;
-        s->p[at] = top;
-        s->q[at] = bottom;
-        if (top) return true;
-        s->n--;
-        for (int i = at; i < s->n; i++) s->arg[i] = s->arg[i + 1], s->p[i] = s->p[i + 1], s->q[i] = s->q[i + 1];
-        return true;
-    }
-    if (p == 0) return true;
-    if (s->n == MAX_ARGS) return term_refuse(t, "a sum of more than %d terms", MAX_ARGS) != NULL;
-    for (int i = s->n++; i > at; i--) s->arg[i] = s->arg[i - 1], s->p[i] = s->p[i - 1], s->q[i] = s->q[i - 1];
-    s->arg[at] = product;
-    s->p[at] = p;
-    s->q[at] = q;
+    while (at < s->n && s->part[at].t->id < part->id) at++;
+    return at;
+}
+
+/* s + p / q part, or s part^(p / q) */
+static bool put(Terms *t, Parts *s, Term *part, int64_t p, int64_t q)
+{
+    int at = found(s, part);
+    Operand *own = &s->part[at];
+    bool have = at < s->n && own->t == part;
+    if (have && !plus(own->p, own->q, p, q, &own->p, &own->q)) return term_refuse(t, "a number beyond 64 bits");
+    if (have && own->p == 0) memmove(own, own + 1, (size_t)(--s->n - at) * sizeof *own);
+    if (have || p == 0) return true;
+    if (s->n == MAX_PARTS) return term_refuse(t, "a sum or product of more than %d parts", MAX_PARTS);
+    memmove(own + 1, own, (size_t)(s->n++ - at) * sizeof *own);
+    *own = (Operand){part, p, q};
     return true;
 }
 
-static Term *sum_of(Terms *t, const Sum *s)
+static Term *made(Terms *t, TermKind kind, Parts *s)
 {
-    return intern(t, &(Term){.kind = T_POLY, .n = s->n, .arg = (Term **)s->arg, .a = (int64_t *)s->p,
-                             .b = (int64_t *)s->q});
-}
-
-static Term *product_of(Terms *t, int n, Term **atom, int64_t *halves)
-{
-    return intern(t, &(Term){.kind = T_PRODUCT, .n = n, .arg = atom, .a = halves});
+    return intern(t, (Term){.kind = kind, .n = s->n, .part = s->part});
 }
 
 Term *term_number(Terms *t, int64_t p, int64_t q)
 {
-    Sum s = {.n = 0};
-    Term *one = product_of(t, 0, NULL, NULL);
-    return one && reduce(&p, &q) && put(t, &s, one, p, q) ? sum_of(t, &s) : NULL;
+    Parts s = {.n = 0}, none = {.n = 0};
+    Term *one = made(t, T_PRODUCT, &none);
+    return one && reduce(&p, &q) && put(t, &s, one, p, q) ? made(t, T_POLY, &s) : NULL;
 }
 
-/* c atom^(halves / 2) as a sum */
-static Term *atom_power(Terms *t, Term *atom, int64_t halves)
+/* atom^(p / q) as a sum */
+static Term *raised(Terms *t, Term *atom, int64_t p, int64_t q)
 {
-    Sum s = {.n = 0};
-    Term *one = atom ? product_of(t, 1, &atom, &halves) : NULL;
-    return one && put(t, &s, one, 1, 1) ? sum_of(t, &s) : NULL;
+    Parts s = {.n = 0}, one = {.n = 0};
+    if (!atom || !put(t, &one, atom, p, q) || !put(t, &s, made(t, T_PRODUCT, &one), 1, 1)) return NULL;
+    return made(t, T_POLY, &s);
+}
+
+static Term *atom_of(Terms *t, Term want) { return raised(t, intern(t, want), 1, 1); }
+
+/* The sum of n terms as an atom's operands. */
+static Term *atom(Terms *t, TermKind kind, int64_t tag, bool truth, int n, Term *const *arg)
+{
+    Operand part[MAX_PARTS];
+    for (int i = 0; i < n; i++) {
+        if (!arg[i] || n > MAX_PARTS) return NULL;
+        part[i] = (Operand){arg[i], 1, 1};
+    }
+    return atom_of(t, (Term){.kind = kind, .tag = tag, .truth = truth, .n = n, .part = part});
 }
 
 Term *term_add(Terms *t, Term *a, Term *b)
 {
-    Sum s = {.n = 0};
-    if (!a || !b) return NULL;
-    for (int i = 0; i < a->n; i++)
-        if (!put(t, &s, a->arg[i], a->a[i], a->b[i])) return NULL;
-    for (int i = 0; i < b->n; i++)
-        if (!put(t, &s, b->arg[i], b->a[i], b->b[i])) return NULL;
-    return sum_of(t, &s);
+    Parts s = {.n = 0};
+    const Term *both[] = {a, b};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; both[k] && i < both[k]->n; i++)
+            if (!put(t, &s, both[k]->part[i].t, both[k]->part[i].p, both[k]->part[i].q)) return NULL;
+    return a && b ? made(t, T_POLY, &s) : NULL;
 }
 
 Term *term_scale(Terms *t, Term *a, int64_t p, int64_t q) { return term_mul(t, a, term_number(t, p, q)); }
 
-/* The product of two products and p/q; primes in whole powers go into the number. */
-static bool multiply(Terms *t, const Term *a, const Term *b, int64_t p, int64_t q, Sum *out)
+static bool number_of(const Term *a) { return a->n == 0 || (a->n == 1 && a->part[0].t->n == 0); }
+
+/* The product of two products and p / q; primes in whole powers go into the number, truth values are their powers. */
+static bool multiply(Terms *t, const Term *a, const Term *b, int64_t p, int64_t q, Parts *out)
 {
-    Term *atom[MAX_POWER];
-    int64_t halves[MAX_POWER];
-    int n = 0;
-    for (int i = 0, j = 0; i < a->n || j < b->n;) {
-        if (n == MAX_POWER) return term_refuse(t, "a product of more than %d factors", MAX_POWER) != NULL;
-        bool both = i < a->n && j < b->n && a->arg[i] == b->arg[j];
-        bool first = both || j == b->n || (i < a->n && a->arg[i]->id < b->arg[j]->id);
-        atom[n] = first ? a->arg[i] : b->arg[j];
-        halves[n] = both ? a->a[i] + b->a[j] : first ? a->a[i] : b->a[j];
-        i += first;
-        j += both || !first;
-        if (both && !term_law(t, atom[n]->truth ? LAW_TRUTH : LAW_POWER)) return false;
-        if (atom[n]->truth && halves[n] > 2) halves[n] = 2;
-        while (atom[n]->kind == T_ROOT && (halves[n] > 1 || halves[n] < 0)) {
-            bool up = halves[n] > 1;
-            if (!times(p, q, up ? atom[n]->a[0] : 1, up ? 1 : atom[n]->a[0], &p, &q))
-                return term_refuse(t, "a number beyond 64 bits") != NULL;
-            halves[n] += up ? -2 : 2;
-        }
-        n += halves[n] != 0;
+    Parts s = {.n = 0};
+    for (int i = 0; i < a->n; i++) s.part[s.n++] = a->part[i];
+    for (int i = 0; i < b->n; i++) {
+        const Operand *f = &b->part[i];
+        int at = found(&s, f->t);
+        if (at < s.n && s.part[at].t == f->t) by(t, f->t->truth ? LAW_TRUTH : LAW_POWER);
+        if (f->t->truth && at < s.n && s.part[at].t == f->t) continue;
+        if (!put(t, &s, f->t, f->p, f->q)) return false;
     }
-    Term *one = product_of(t, n, atom, halves);
-    return one && put(t, out, one, p, q);
+    for (int i = 0; i < s.n; i++) {
+        Operand *f = &s.part[i];
+        if (f->t->kind != T_ROOT) continue;
+        for (; f->p < 0 || f->p >= f->q; f->p += f->p < 0 ? f->q : -f->q)
+            if (!times(p, q, f->p < 0 ? 1 : f->t->tag, f->p < 0 ? f->t->tag : 1, &p, &q))
+                return term_refuse(t, "a number beyond 64 bits");
+        if (f->p == 0) memmove(f, f + 1, (size_t)(--s.n - i--) * sizeof *f);
+    }
+    return put(t, out, made(t, T_PRODUCT, &s), p, q);
 }
 
 Term *term_mul(Terms *t, Term *a, Term *b)
 {
-    Sum s = {.n = 0};
+    Parts s = {.n = 0};
     if (!a || !b) return NULL;
     for (int i = 0; i < a->n; i++)
         for (int j = 0; j < b->n; j++) {
+            const Operand *x = &a->part[i], *y = &b->part[j];
             int64_t p, q;
-            if (!times(a->a[i], a->b[i], b->a[j], b->b[j], &p, &q)) return term_refuse(t, "a number beyond 64 bits");
-            if (!multiply(t, a->arg[i], b->arg[j], p, q, &s)) return NULL;
+            if (!times(x->p, x->q, y->p, y->q, &p, &q)) return term_refuse(t, "a number beyond 64 bits");
+            if (!multiply(t, x->t, y->t, p, q, &s)) return NULL;
         }
-    return sum_of(t, &s);
+    return made(t, T_POLY, &s);
 }
 
-static Term *group_power(Terms *t, Term *a, int64_t halves)
-{
-    return a ? atom_power(t, intern(t, &(Term){.kind = T_GROUP, .n = 1, .arg = &a}), halves) : NULL;
-}
-
-/* p / q to the power of a half */
+/* The root of p / q */
 static Term *root_of(Terms *t, int64_t p, int64_t q)
 {
     Term *r = term_number(t, 1, q);
     int64_t n;
-    if (!mul_i64(p, q, &n) || n > (int64_t)1 << 40) return NULL;
+    if (!mul_i64(p, q, &n) || n > (int64_t)1 << 40) return term_refuse(t, "the root of a large number");
     for (int64_t f = 2; n > 1 && r; f++) {
         if (f * f > n) f = n;
         for (; n % f == 0 && r; n /= f)
-            r = term_mul(t, r, atom_power(t, intern(t, &(Term){.kind = T_ROOT, .n = 1, .a = &f}), 1));
+            r = term_mul(t, r, raised(t, intern(t, (Term){.kind = T_ROOT, .tag = f}), 1, 2));
+    }
+    return r;
+}
+
+/* 1 / (c x y ...), factor by factor; where a truth value is 0 there is no quotient. */
+static Term *inverse(Terms *t, const Operand *product)
+{
+    Term *r = term_number(t, product->q, product->p);
+    for (int i = 0; i < product->t->n && r; i++) {
+        const Operand *f = &product->t->part[i];
+        if (!f->t->truth) by(t, LAW_POWER);
+        r = term_mul(t, r, raised(t, f->t, f->t->truth ? 1 : -f->p, f->q));
     }
     return r;
 }
@@ -299,33 +280,20 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
     if (halves == 0) return term_number(t, 1, 1);
     if (halves > 0 && halves % 2 == 0 && halves <= 16) return term_mul(t, a, term_power(t, a, halves - 2));
     if (a->n == 0) return term_refuse(t, "a power of zero");
-    if (halves % 2 == 0 && a->n == 1) { /* of one product: the power of each factor */
-        Term *r = halves < 0 ? term_number(t, a->b[0], a->a[0]) : NULL;
-        if (!r || halves != -2) return term_refuse(t, "a power of %lld", (long long)(halves / 2));
-        for (int i = 0; i < a->arg[0]->n && r; i++) {
-            if (a->arg[0]->arg[i]->truth) { /* where it is 0 there is no quotient */
-                r = term_mul(t, r, atom_power(t, a->arg[0]->arg[i], 2));
-                continue;
-            }
-            r = term_law(t, LAW_POWER) ? term_mul(t, r, atom_power(t, a->arg[0]->arg[i], -a->arg[0]->a[i])) : NULL;
-        }
-        return r;
+    if (halves == -2 && a->n == 1) return inverse(t, &a->part[0]);
+    if (halves < -2) { /* x^(-3/2) = x^-1 x^-1/2 */
+        by(t, LAW_POWER);
+        return term_mul(t, term_power(t, a, halves + 2), term_power(t, a, -2));
     }
-    if (halves < -2 && halves % 2) { /* x^(-3/2) = x^-1 x^-1/2 */
-        return term_law(t, LAW_POWER) ? term_mul(t, term_power(t, a, halves + 2), term_power(t, a, -2)) : NULL;
-    }
-    if (halves != -2 && halves != -1 && halves != 1) return term_refuse(t, "a power of %lld/2", (long long)halves);
-    bool number = a->n == 1 && a->arg[0]->n == 0;
-    if (a->a[0] > 0 && (number || a->a[0] != 1 || a->b[0] != 1)) { /* the first number in front */
-        Term *c = halves == -2 ? term_number(t, a->b[0], a->a[0]) : root_of(t, a->a[0], a->b[0]);
-        if (c && halves == -1) c = term_power(t, c, -2);
-        if (c && number) return c;
-        if (c)
-            return term_law(t, LAW_GROUP)
-                       ? term_mul(t, c, group_power(t, term_scale(t, a, a->b[0], a->a[0]), halves))
-                       : NULL;
-    }
-    return group_power(t, a, halves);
+    if (halves > 1) return term_refuse(t, "a power of %lld/2", (long long)halves);
+    int64_t p = a->part[0].p, q = a->part[0].q;
+    if (p <= 0 || (!number_of(a) && p == q)) /* else the first number in front */
+        return raised(t, intern(t, (Term){.kind = T_GROUP, .n = 1, .part = &(Operand){a, 1, 1}}), halves, 2);
+    Term *c = halves == -2 ? term_number(t, q, p) : root_of(t, p, q);
+    if (c && halves == -1) c = term_power(t, c, -2);
+    if (c && number_of(a)) return c;
+    by(t, LAW_GROUP);
+    return term_mul(t, c, term_power(t, term_scale(t, a, q, p), halves));
 }
 
 /* ------------------------------------------------------------------ numbers */
@@ -339,58 +307,47 @@ static bool small_fraction(double v, int64_t most, double within, int64_t *p, in
         if (!mul_i64(whole, h1, &h) || !add_i64(h, h0, &h) || !mul_i64(whole, k1, &k) || !add_i64(k, k0, &k)) break;
         if (k > most || h > ((int64_t)1 << 40)) break;
         h0 = h1, h1 = h, k0 = k1, k1 = k;
-        if (fabs((double)h1 / (double)k1 - fabs(v)) <= within * fabs(v)) {
-            *p = v < 0 ? -h1 : h1;
-            *q = k1;
-            return true;
-        }
+        *p = v < 0 ? -h1 : h1;
+        *q = k1;
+        if (fabs((double)h1 / (double)k1 - fabs(v)) <= within * fabs(v)) return true;
         x = 1 / (x - (double)whole);
     }
     return false;
 }
 
-Term *term_mask(Terms *t, Term *truth)
-{
-    return truth ? atom_power(t, intern(t, &(Term){.kind = T_MASK, .n = 1, .arg = &truth}), 2) : NULL;
-}
-
 Term *term_double(Terms *t, double v)
 {
-    int64_t p, q;
+    int64_t p, q, ten = 1, bits;
     if (v == -INFINITY) return term_mask(t, term_number(t, 0, 1));
     if (!isfinite(v)) return term_refuse(t, "a constant that is not finite");
     if (v == floor(v) && fabs(v) < 0x1p52) return term_number(t, (int64_t)v, 1);
     if (small_fraction(v, 4096, 0, &p, &q)) {
-        bool power = (q & (q - 1)) == 0;
-        return power || term_law(t, LAW_FRACTION) ? term_number(t, p, q) : NULL;
+        if (q & (q - 1)) by(t, LAW_FRACTION);
+        return term_number(t, p, q);
     }
     if (small_fraction(v * v, 4096, 0x1p-51, &p, &q) &&
         (sqrt((double)p / (double)q) == fabs(v) || 1 / sqrt((double)q / (double)p) == fabs(v))) {
-        Term *r = term_law(t, LAW_ROOT) ? root_of(t, p, q) : NULL;
-        return v < 0 ? term_scale(t, r, -1, 1) : r;
+        by(t, LAW_ROOT);
+        return term_scale(t, root_of(t, p, q), v < 0 ? -1 : 1, 1);
     }
-    int64_t ten = 1;
     for (int k = 0; k < 16; k++, ten *= 10) {
         double scaled = nearbyint(v * (double)ten);
-        if (fabs(scaled) >= 1 && fabs(scaled) < 1e15 && scaled / (double)ten == v)
-            return term_law(t, LAW_FRACTION) ? term_number(t, (int64_t)scaled, ten) : NULL;
+        if (fabs(scaled) < 1 || fabs(scaled) >= 1e15 || scaled / (double)ten != v) continue;
+        by(t, LAW_FRACTION);
+        return term_number(t, (int64_t)scaled, ten);
     }
-    int64_t bits;
     memcpy(&bits, &v, sizeof bits);
-    return atom_power(t, intern(t, &(Term){.kind = T_CONSTANT, .n = 1, .a = &bits}), 2);
+    return atom_of(t, (Term){.kind = T_CONSTANT, .tag = bits});
 }
 
 Term *term_index(Terms *t, Expr *e)
 {
     if (!e || e->is_float || e->is_bool) return term_refuse(t, "a size that is not an integer");
     if (e->kind == EX_INT) return term_number(t, e->i, 1);
-    if (e->kind != EX_ADD && e->kind != EX_MUL)
-        return atom_power(t, intern(t, &(Term){.kind = T_INDEX, .nidx = 1, .idx = &e}), 2);
+    if (e->kind != EX_ADD && e->kind != EX_MUL) return atom_of(t, (Term){.kind = T_INDEX, .nidx = 1, .idx = &e});
     Term *r = term_number(t, e->kind == EX_MUL, 1);
-    for (int i = 0; i < e->nargs && r; i++) {
-        Term *part = term_index(t, e->args[i]);
-        r = e->kind == EX_MUL ? term_mul(t, r, part) : term_add(t, r, part);
-    }
+    for (int i = 0; i < e->nargs && r; i++)
+        r = (e->kind == EX_MUL ? term_mul : term_add)(t, r, term_index(t, e->args[i]));
     return r;
 }
 
@@ -398,12 +355,12 @@ Expr *term_integer(Terms *t, const Term *v)
 {
     Expr *e = ex_int(t->x.p, 0);
     for (int i = 0; v && i < v->n; i++) {
-        Expr *part = ex_int(t->x.p, v->a[i]);
-        if (v->b[i] != 1) return NULL;
-        for (int k = 0; k < v->arg[i]->n; k++) {
-            const Term *f = v->arg[i]->arg[k];
-            if (f->kind != T_INDEX || v->arg[i]->a[k] < 0 || v->arg[i]->a[k] % 2) return NULL;
-            for (int64_t m = 0; m < v->arg[i]->a[k] / 2; m++) part = ex_mul(t->x.p, part, f->idx[0]);
+        Expr *part = ex_int(t->x.p, v->part[i].p);
+        if (v->part[i].q != 1) return NULL;
+        for (int k = 0; k < v->part[i].t->n; k++) {
+            const Operand *f = &v->part[i].t->part[k];
+            if (f->t->kind != T_INDEX || f->p < 0 || f->q != 1) return NULL;
+            for (int64_t m = 0; m < f->p; m++) part = ex_mul(t->x.p, part, f->t->idx[0]);
         }
         e = ex_add(t->x.p, e, part);
     }
@@ -416,124 +373,145 @@ Term *term_leaf(Terms *t, int tag, bool truth, int n, Expr *const *idx)
 {
     for (int i = 0; i < n; i++)
         if (!idx[i]) return term_refuse(t, "an index beyond 64 bits");
-    return atom_power(
-        t, intern(t, &(Term){.kind = T_LEAF, .tag = tag, .truth = truth, .nidx = n, .idx = (Expr **)idx}), 2);
+    return atom_of(t, (Term){.kind = T_LEAF, .tag = tag, .truth = truth, .nidx = n, .idx = (Expr **)idx});
 }
 
 Term *term_call(Terms *t, int tag, bool truth, int n, Term *const *arg)
 {
-    for (int i = 0; i < n; i++)
-        if (!arg[i]) return NULL;
-    return atom_power(t, intern(t, &(Term){.kind = T_CALL, .tag = tag, .truth = truth, .n = n, .arg = (Term **)arg}),
-                      2);
+    return atom(t, T_CALL, tag, truth, n, arg);
 }
 
-Term *term_test(Terms *t, Expr *e)
+static Term *but(Terms *t, Term *truth) { return term_add(t, term_number(t, 1, 1), term_scale(t, truth, -1, 1)); }
+
+static Term *test(Terms *t, Expr *e)
 {
-    if (!e) return term_refuse(t, "an index beyond 64 bits");
     Expr *other = ex_sub(t->x.p, ex_int(t->x.p, -1), e);
     bool always = ix_nonneg(&t->x, e), never = !always && ix_nonneg(&t->x, other);
-    if (always || never) return term_law(t, LAW_TEST) ? term_number(t, always, 1) : NULL;
-    if (other && other->id < e->id)
-        return term_add(t, term_number(t, 1, 1), term_scale(t, term_test(t, other), -1, 1));
-    return atom_power(t, intern(t, &(Term){.kind = T_TEST, .truth = true, .nidx = 1, .idx = &e}), 2);
+    if (!e || !other) return term_refuse(t, "an index beyond 64 bits");
+    by(t, LAW_TEST);
+    if (always || never) return term_number(t, always, 1);
+    if (other->id < e->id) return but(t, test(t, other));
+    return atom_of(t, (Term){.kind = T_TEST, .truth = true, .nidx = 1, .idx = &e});
 }
+
+static bool masked(const Term *v)
+{
+    for (int i = 0; i < v->n; i++)
+        if (v->part[i].t->kind == T_MASK || masked(v->part[i].t)) return true;
+    return false;
+}
+
+Term *term_nonneg(Terms *t, Term *v)
+{
+    Expr *e = term_integer(t, v);
+    if (!v || e) return e ? test(t, e) : NULL;
+    if (masked(v)) return term_refuse(t, "an order of infinities");
+    if (number_of(v)) return term_number(t, v->n == 0 || v->part[0].p > 0, 1);
+    return atom(t, T_CALL, -1, true, 1, &v);
+}
+
+Term *term_mask(Terms *t, Term *truth) { return atom(t, T_MASK, 0, false, 1, &truth); }
 
 /* A single number that a mask may put in the place of scores; minus infinity, too. */
 static bool fills(const Term *v, double *c)
 {
     *c = 0;
-    if (v->n != 1 || v->arg[0]->n > 1) return false;
-    const Term *atom = v->arg[0]->n ? v->arg[0]->arg[0] : NULL;
-    if (atom && atom->kind == T_MASK && atom->arg[0]->n == 0) *c = -INFINITY;
-    else if (atom && (atom->kind != T_CONSTANT || v->arg[0]->a[0] != 2)) return false;
+    if (v->n != 1 || v->part[0].t->n > 1) return false;
+    const Operand *a = v->part[0].t->n ? v->part[0].t->part : NULL;
+    if (a && a->t->kind == T_MASK && a->t->part[0].t->n == 0) *c = -INFINITY;
+    else if (a && (a->t->kind != T_CONSTANT || a->p != a->q)) return false;
     else {
         *c = 1;
-        if (atom) memcpy(c, atom->a, sizeof *c);
-        *c *= (double)v->a[0] / (double)v->b[0];
+        if (a) memcpy(c, &a->t->tag, sizeof *c);
+        *c *= (double)v->part[0].p / (double)v->part[0].q;
     }
     return *c <= -0x1p20;
 }
 
-/* truth is 0 or 1. */
 Term *term_where(Terms *t, Term *truth, Term *a, Term *b)
 {
     double left, right;
-    if (!truth || !a || !b) return NULL;
-    Term *no = term_add(t, term_number(t, 1, 1), term_scale(t, truth, -1, 1));
-    bool low = fills(a, &left), other = fills(b, &right);
-    if (!no) return NULL;
-    if (low != other && isinf(low ? left : right))
-        return term_law(t, LAW_DISTRIBUTES) ? term_add(t, low ? b : a, term_mask(t, low ? no : truth)) : NULL;
-    if (low != other) {
-        Term *arg[] = {low ? no : truth, low ? b : a, low ? a : b};
-        return atom_power(t, intern(t, &(Term){.kind = T_FILLED, .n = 3, .arg = arg}), 2);
+    Term *no = but(t, truth);
+    if (!no || !a || !b) return NULL;
+    bool low = fills(a, &left), other = fills(b, &right), infinite = isinf(low ? left : right);
+    if (low != other && infinite) {
+        by(t, LAW_DISTRIBUTES);
+        return term_add(t, low ? b : a, term_mask(t, low ? no : truth));
     }
-    return term_law(t, LAW_WHERE) ? term_add(t, term_mul(t, truth, a), term_mul(t, no, b)) : NULL;
+    if (low != other) return atom(t, T_FILLED, 0, false, 3, (Term *[]){low ? no : truth, low ? b : a, low ? a : b});
+    by(t, LAW_WHERE);
+    return term_add(t, term_mul(t, truth, a), term_mul(t, no, b));
 }
 
 /* exp(p / q times a product) */
 static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
 {
     for (int i = 0; i < product->n; i++) {
-        const Term *m = product->arg[i];
+        const Operand *m = &product->part[i];
         double c;
-        if (m->kind != T_MASK && m->kind != T_FILLED) continue;
-        if (product->n > 1 || p < 0 || product->a[i] != 2) return term_refuse(t, "a mask is multiplied");
-        if (m->kind == T_MASK) return term_law(t, LAW_MASK) ? m->arg[0] : NULL;
-        if (!fills(m->arg[2], &c) || c * (double)p / (double)q > -0x1p20) return term_refuse(t, "a mask is scaled");
-        return term_law(t, LAW_FILL) ? term_mul(t, m->arg[0], term_exp(t, term_scale(t, m->arg[1], p, q))) : NULL;
+        if (m->t->kind != T_MASK && m->t->kind != T_FILLED) continue;
+        if (product->n > 1 || p < 0 || m->p != m->q) return term_refuse(t, "a mask is multiplied");
+        by(t, m->t->kind == T_MASK ? LAW_MASK : LAW_FILL);
+        if (m->t->kind == T_MASK) return m->t->part[0].t;
+        if (!fills(m->t->part[2].t, &c) || c * (double)p / (double)q > -0x1p20)
+            return term_refuse(t, "a mask is scaled");
+        return term_mul(t, m->t->part[0].t, term_exp(t, term_scale(t, m->t->part[1].t, p, q)));
     }
-    Sum s = {.n = 0};
-    Term *inner = put(t, &s, product, 1, q) ? sum_of(t, &s) : NULL;
-    return inner ? atom_power(t, intern(t, &(Term){.kind = T_EXP, .n = 1, .arg = &inner}), 2 * p) : NULL;
+    Parts s = {.n = 0};
+    Term *inner = put(t, &s, product, 1, 1) ? made(t, T_POLY, &s) : NULL;
+    return raised(t, intern(t, (Term){.kind = T_EXP, .n = 1, .part = &(Operand){inner, 1, 1}}), p, q);
 }
 
 Term *term_exp(Terms *t, Term *a)
 {
     Term *r = a ? term_number(t, 1, 1) : NULL;
-    if (a && a->n > 1 && !term_law(t, LAW_EXP)) return NULL;
-    for (int i = 0; r && i < a->n; i++) r = term_mul(t, r, exp_of(t, a->arg[i], a->a[i], a->b[i]));
+    if (a && a->n > 1) by(t, LAW_EXP);
+    for (int i = 0; r && i < a->n; i++) r = term_mul(t, r, exp_of(t, a->part[i].t, a->part[i].p, a->part[i].q));
     return r;
 }
 
 /* ------------------------------------------------------------------ sums over an index */
 
-static Term *subst(Terms *t, Term *e, const Expr *var, Expr *by);
+static Term *subst(Terms *t, Term *e, const Expr *var, Expr *own);
 
-static Term *subst_atom(Terms *t, Term *e, const Expr *var, Expr *by)
+/* A term with var replaced: of an atom as a sum, of a product or sum by its parts. */
+static Term *subst_atom(Terms *t, Term *e, const Expr *var, Expr *own)
 {
-    Term *arg[MAX_POWER];
+    Term *arg[MAX_PARTS];
     Expr *idx[16];
-    if (e->n > MAX_POWER || e->nidx > 16) return term_refuse(t, "too many operands");
-    for (int i = 0; i < e->n && e->arg; i++)
-        if (!(arg[i] = subst(t, e->arg[i], var, by))) return NULL;
+    if (e->nidx > 16) return term_refuse(t, "too many axes");
+    for (int i = 0; i < e->n; i++)
+        if (!(arg[i] = subst(t, e->part[i].t, var, own))) return NULL;
     for (int i = 0; i < e->nidx; i++)
-        if (!(idx[i] = ix_subst(&t->x, e->idx[i], var, by))) return term_refuse(t, "an index beyond 64 bits");
+        if (!(idx[i] = ix_subst(&t->x, e->idx[i], var, own))) return term_refuse(t, "an index beyond 64 bits");
     if (e->kind == T_INDEX) return term_index(t, idx[0]);
-    if (e->kind == T_TEST) return term_test(t, idx[0]);
+    if (e->kind == T_TEST) return test(t, idx[0]);
     if (e->kind == T_EXP) return term_exp(t, arg[0]);
-    Term copy = *e;
-    copy.arg = e->arg ? arg : NULL;
-    copy.idx = e->nidx ? idx : NULL;
-    copy.symbols = 0;
-    copy.height = 0;
-    return atom_power(t, intern(t, &copy), 2);
+    Operand part[MAX_PARTS];
+    for (int i = 0; i < e->n; i++) part[i] = (Operand){arg[i], 1, 1};
+    return atom_of(t, (Term){.kind = e->kind, .tag = e->tag, .truth = e->truth, .n = e->n, .part = part,
+                             .nidx = e->nidx, .idx = idx});
 }
 
-static Term *subst(Terms *t, Term *e, const Expr *var, Expr *by)
+static Term *power_of(Terms *t, Term *base, int64_t p, int64_t q)
+{
+    bool one = base->n == 1 && base->part[0].p == base->part[0].q && base->part[0].t->n == 1;
+    const Operand *f = one ? base->part[0].t->part : NULL;
+    if (f && f->p == f->q) return raised(t, f->t, p, q);
+    if (q > 2) return term_refuse(t, "a power of %lld/%lld", (long long)p, (long long)q);
+    return term_power(t, base, p * 2 / q);
+}
+
+static Term *subst(Terms *t, Term *e, const Expr *var, Expr *own)
 {
     if (!mentions(e, var)) return e;
     Term *r = term_number(t, 0, 1);
     for (int i = 0; r && i < e->n; i++) {
-        Term *product = term_number(t, e->a[i], e->b[i]);
-        for (int k = 0; product && k < e->arg[i]->n; k++) {
-            Term *atom = e->arg[i]->arg[k], *now = mentions(atom, var) ? subst_atom(t, atom, var, by) : NULL;
-            if (!now && mentions(atom, var)) return NULL;
-            if (now && now->n == 1 && now->arg[0]->n == 1 && now->arg[0]->a[0] == 2 && now->a[0] == 1 && now->b[0] == 1)
-                now = atom_power(t, now->arg[0]->arg[0], e->arg[i]->a[k]);
-            else now = now ? term_power(t, now, e->arg[i]->a[k]) : atom_power(t, atom, e->arg[i]->a[k]);
-            product = term_mul(t, product, now);
+        Term *product = term_number(t, e->part[i].p, e->part[i].q);
+        for (int k = 0; product && k < e->part[i].t->n; k++) {
+            const Operand *f = &e->part[i].t->part[k];
+            Term *now = mentions(f->t, var) ? subst_atom(t, f->t, var, own) : raised(t, f->t, 1, 1);
+            product = now ? term_mul(t, product, power_of(t, now, f->p, f->q)) : NULL;
         }
         r = term_add(t, r, product);
     }
@@ -546,7 +524,7 @@ static Term *bound(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
     Expr *own = ix_var(&t->x, "k", body->height, extent);
     Term *named = own ? subst(t, body, var, own) : NULL;
     if (!named || own->kind == EX_INT) return named;
-    return atom_power(t, intern(t, &(Term){.kind = kind, .n = 1, .arg = &named, .nidx = 1, .idx = &own}), 2);
+    return atom_of(t, (Term){.kind = kind, .n = 1, .part = &(Operand){named, 1, 1}, .nidx = 1, .idx = &own});
 }
 
 Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
@@ -554,23 +532,19 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
     if (!body || !var || !extent) return NULL;
     if (kind == T_MAX || ex_equals_int(extent, 1)) return bound(t, kind, var, extent, body);
     Term *r = term_number(t, 0, 1);
-    if (body->n > 1 && !term_law(t, LAW_ADD)) return NULL;
+    if (body->n > 1) by(t, LAW_ADD);
     for (int i = 0; r && i < body->n; i++) {
-        Term *out = term_number(t, body->a[i], body->b[i]), *in = term_number(t, 1, 1);
-        const Term *f = body->arg[i];
-        for (int k = 0; k < f->n; k++) {
-            Term **part = mentions(f->arg[k], var) ? &in : &out;
-            *part = term_mul(t, *part, atom_power(t, f->arg[k], f->a[k]));
+        const Operand *b = &body->part[i];
+        Term *out = term_number(t, b->p, b->q), *in = term_number(t, 1, 1), *before = out;
+        for (int k = 0; k < b->t->n; k++) {
+            const Operand *f = &b->t->part[k];
+            Term **side = mentions(f->t, var) ? &in : &out;
+            *side = term_mul(t, *side, raised(t, f->t, f->p, f->q));
         }
         if (!out || !in) return NULL;
-        if (f->n && !(out->n == 1 && out->arg[0]->n == 0 && out->a[0] == 1 && out->b[0] == 1) &&
-            !term_law(t, LAW_FACTOR))
-            return NULL;
-        if (in->n == 1 && in->arg[0]->n == 0) {
-            if (!term_law(t, LAW_CONSTANT)) return NULL;
-            out = term_mul(t, out, term_index(t, extent));
-        } else out = term_mul(t, out, bound(t, T_SUM, var, extent, in));
-        r = term_add(t, r, out);
+        if (b->t->n && (out != before || b->p != b->q)) by(t, LAW_FACTOR);
+        if (number_of(in)) by(t, LAW_CONSTANT);
+        r = term_add(t, r, term_mul(t, out, number_of(in) ? term_index(t, extent) : bound(t, T_SUM, var, extent, in)));
     }
     return r;
 }

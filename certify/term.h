@@ -1,10 +1,10 @@
 /* Elements of tensors as terms over the reals, each in one form: a sum of products of powers of atoms.
  *
- *     Term *s = term_sum(t, j, extent, term_mul(t, q, k));         sum over 0 <= j < extent of q[.., j] * k[.., j]
- *     term_mul(t, term_exp(t, s), term_power(t, d, -2))            exp(s) / d
+ *     Term *s = term_over(t, T_SUM, j, extent, term_mul(t, q, k));     sum over 0 <= j < extent of q[.., j] * k[.., j]
+ *     term_mul(t, term_exp(t, s), term_power(t, d, -2))                exp(s) / d
  *
  * Equal pointers are equal functions of sizes, index variables and leaves. The laws that a form was made by are noted
- * in t->used; one that t->allowed lacks makes the work fail. NULL operands give NULL; the first reason is in t->why.
+ * in t->used. NULL operands give NULL; the first reason is in t->why.
  */
 #ifndef QKV_CERTIFY_TERM_H
 #define QKV_CERTIFY_TERM_H
@@ -20,46 +20,50 @@ const char *law_name(Law l);
 const char *law_says(Law l);
 
 typedef enum TermKind {
-    T_POLY,     /* sum of a[i] / b[i] times arg[i], which are T_PRODUCT */
-    T_PRODUCT,  /* of arg[i] to the power a[i] / 2; all other kinds are atoms */
+    T_POLY,     /* sum of p / q times t, which are T_PRODUCT */
+    T_PRODUCT,  /* of t to the power p / q; all other kinds are atoms, whose parts are operands */
     T_LEAF,     /* element idx of the tensor `tag` */
-    T_SUM,      /* of arg[0] over idx[0] */
+    T_SUM,      /* of the operand over idx[0] */
     T_MAX,      /* the same, the largest */
-    T_EXP,      /* of arg[0] */
-    T_CALL,     /* function `tag`, of which nothing is known, of arg */
+    T_EXP,      /* of the operand */
+    T_CALL,     /* function `tag`, of which nothing is known, of the operands */
     T_INDEX,    /* the integer idx[0] */
-    T_CONSTANT, /* the number a[0], as the bits of a double */
-    T_ROOT,     /* the prime a[0], to powers of a half */
-    T_GROUP,    /* arg[0], a sum, as a base of powers */
+    T_CONSTANT, /* the number whose bits, as a double, are `tag` */
+    T_ROOT,     /* the prime `tag`, to broken powers */
+    T_GROUP,    /* the operand, a sum, as a base of powers */
     T_TEST,     /* 1 where idx[0] >= 0, else 0 */
-    T_MASK,     /* 0 where arg[0] is 1, minus infinity where it is 0 */
-    T_FILLED    /* arg[1] where arg[0] is 1, and arg[2], a large negative number, where it is 0 */
+    T_MASK,     /* 0 where the operand is 1, minus infinity where it is 0 */
+    T_FILLED    /* the second operand where the first is 1, and the third, a large negative number, where it is 0 */
 } TermKind;
+
+typedef struct Operand {
+    struct Term *t;
+    int64_t p, q;
+} Operand;
 
 typedef struct Term {
     TermKind kind;
-    int id, n, nidx, tag, height; /* height: of the sums in it */
-    bool truth;                   /* an atom that is 0 or 1 */
+    int id, n, nidx, height; /* height: of the sums in it */
+    bool truth;              /* an atom that is 0 or 1 */
+    int64_t tag;
     uint64_t symbols;
-    struct Term **arg;
-    int64_t *a, *b;
+    Operand *part;
     Expr **idx;
 } Term;
 
 typedef struct Terms {
-    Index x;      /* stays when the terms go */
+    Index x; /* stays when the terms go */
     Arena *arena;
     Term **slot;
     size_t nslots;
     int count;
-    unsigned used, allowed;
+    unsigned used;
     char why[200];
 } Terms;
 
-bool terms_open(Terms *t); /* no terms, all laws */
+bool terms_open(Terms *t); /* no terms */
 void terms_close(Terms *t);
-Term *term_refuse(Terms *t, const char *fmt, ...) QKV_PRINTF(2, 3); /* NULL */
-bool term_law(Terms *t, Law l);
+void *term_refuse(Terms *t, const char *fmt, ...) QKV_PRINTF(2, 3); /* NULL */
 
 Term *term_number(Terms *t, int64_t p, int64_t q);
 Term *term_double(Terms *t, double v);
@@ -73,7 +77,7 @@ Term *term_mul(Terms *t, Term *a, Term *b);
 Term *term_power(Terms *t, Term *a, int64_t halves);
 Term *term_exp(Terms *t, Term *a);
 Term *term_over(Terms *t, TermKind sum_or_max, Expr *var, Expr *extent, Term *body);
-Term *term_test(Terms *t, Expr *nonneg);
+Term *term_nonneg(Terms *t, Term *v); /* 1 where v >= 0, else 0 */
 Term *term_mask(Terms *t, Term *truth); /* 0 where that is 1, minus infinity where it is 0 */
 Term *term_where(Terms *t, Term *truth, Term *a, Term *b);
 #endif

@@ -88,41 +88,6 @@ static void choose_leaves(Prover *p, Reach reach, int but)
         p->leaf[k] = c->shared[k] && k != but && !looks_through(c->of_class[k], reach);
 }
 
-static void put_index(Prover *p, int side, const Value *v, Expr *e)
-{
-    Index *x = &p->c.t.x;
-    Buf text = {0};
-    for (int i = 0; i < v->rank; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "at%d", i);
-        Expr *own = ix_var(x, "at", i, checker_expr(&p->c, side, v->dim[i]));
-        if (own && own->kind == EX_SYM) e = ix_subst(x, e, own, ex_symbol(x->p, name));
-    }
-    if (e) ex_print(x->p, e, &text);
-    jw_text(&p->claims, NULL, text.data ? text.data : "?");
-    buf_free(&text);
-}
-
-static void put_steps(Prover *p, int side)
-{
-    const LemmaSteps *s = &p->c.steps[side];
-    jw_open(&p->claims, side ? "right" : "left", '[');
-    for (int i = 0; i < s->n; i++) {
-        const LemmaStep *one = &s->step[i];
-        jw_open(&p->claims, NULL, '{');
-        jw_text(&p->claims, "node", one->node);
-        jw_text(&p->claims, "lemma", lemma_name(one->lemma));
-        if (one->map) {
-            jw_open(&p->claims, "map", '[');
-            for (int k = 0; k < one->nmap; k++)
-                put_index(p, side, graph_find_value(p->c.side[side].g, one->node), one->map[k]);
-            jw_close(&p->claims, "]");
-        }
-        jw_close(&p->claims, "}");
-    }
-    jw_close(&p->claims, "]");
-}
-
 /* The rules that fired at nodes of the claim. */
 static void put_rules(Prover *p, const Value *b)
 {
@@ -130,8 +95,10 @@ static void put_rules(Prover *p, const Value *b)
     for (int i = 0; i < p->nfirings; i++) {
         const RuleAt *f = &p->firing[i];
         bool in = !strcmp(f->result, b->name);
-        for (int s = 0; s < 2 && !in; s++)
-            for (int k = 0; k < p->c.steps[s].n && !in; k++) in = !strcmp(f->result, p->c.steps[s].step[k].node);
+        for (int s = 0; s < 2 && !in; s++) {
+            const Value *at = graph_find_value(p->c.side[s].g, f->result);
+            in = at && p->c.side[s].seen[at->id];
+        }
         for (int k = 0; k < i && in; k++) in = strcmp(p->firing[k].rule, f->rule) != 0;
         if (in) jw_text(&p->claims, NULL, f->rule);
     }
@@ -140,21 +107,11 @@ static void put_rules(Prover *p, const Value *b)
 
 static void put_claim(Prover *p, const Value *a, const Value *b)
 {
-    const Checker *c = &p->c;
     jw_open(&p->claims, NULL, '{');
     jw_text(&p->claims, "source", a->name);
     jw_text(&p->claims, "result", b->name);
     put_rules(p, b);
-    jw_open(&p->claims, "from", '[');
-    for (int k = 0; k < c->nclasses; k++)
-        if (c->cut[k] && c->of_class[k]->def) jw_text(&p->claims, NULL, c->of_class[k]->name);
-    jw_close(&p->claims, "]");
-    jw_open(&p->claims, "laws", '[');
-    for (int l = 0; l < LAWS; l++)
-        if (c->t.used & 1u << l) jw_text(&p->claims, NULL, law_name((Law)l));
-    jw_close(&p->claims, "]");
-    put_steps(p, SOURCE);
-    put_steps(p, RESULT);
+    checker_put_claim(&p->c, &p->claims);
     jw_close(&p->claims, "}");
 }
 
@@ -166,12 +123,8 @@ static bool try_claim(Prover *p, const Value *a, const Value *b)
     int class = checker_class(c, SOURCE, a);
     for (Reach reach = VIEWS; reach < REACHES; reach++) {
         choose_leaves(p, reach, class);
-        c->recording = true;
-        c->leaf = p->leaf;
-        c->steps[SOURCE] = c->steps[RESULT] = (LemmaSteps){0};
-        memset(c->cut, 0, (size_t)c->nclasses);
         p->last = (Err){0};
-        if (!checker_claim(c, a, b, &p->last)) continue;
+        if (!checker_claim(c, a, b, p->leaf, &p->last)) continue;
         put_claim(p, a, b);
         checker_equal(c, a, b);
         p->nclaims++;
@@ -241,7 +194,7 @@ bool certify_graphs(const Graph *source, const Graph *result, const RuleAt *firi
     }
     if (!found->whole && !found->why[0]) snprintf(found->why, sizeof found->why, "%s", why.msg);
     if (found->whole) found->why[0] = 0;
-    jw_put(out, "{'format': 'qkv certificate', 'version': 1");
+    jw_put(out, "{'format': 'qkv certificate 2'");
     jw_bool(out, "whole", found->whole);
     jw_text(out, "why", found->whole ? NULL : found->why);
     jw_list(out, "weights", '[', &p.weights);

@@ -162,16 +162,15 @@ def spoilt(cert):
         yield other(f"{at} law added", lambda c, i=i: c["claims"][i]["laws"].append("mask-distributes"))
         for side in ("left", "right"):
             for k, step in enumerate(claim[side]):
-                to = f"{at} {side} {k} {step['lemma']}"
+                to = f"{at} {side} {k} {step[1]}"
                 yield other(f"{to} left out", lambda c, i=i, s=side, k=k: c["claims"][i][s].pop(k))
-                yield other(f"{to} lemma", lambda c, i=i, s=side, k=k: c["claims"][i][s][k].update(lemma="softmax")
-                            if c["claims"][i][s][k]["lemma"] != "softmax"
-                            else c["claims"][i][s][k].update(lemma="permute"))
-                if "map" not in step:
-                    yield other(f"{to} a map", lambda c, i=i, s=side, k=k: c["claims"][i][s][k].update(map=["at0"]))
-                for m, index in enumerate(step.get("map", [])):
+                yield other(f"{to} lemma", lambda c, i=i, s=side, k=k, name=step[1]: c["claims"][i][s][k].__setitem__(
+                    1, "softmax" if name != "softmax" else "permute"))
+                if len(step) == 2:
+                    yield other(f"{to} a map", lambda c, i=i, s=side, k=k: c["claims"][i][s][k].append("at0"))
+                for m, index in enumerate(step[2:], 2):
                     yield other(f"{to} map {m}", lambda c, i=i, s=side, k=k, m=m, index=index:
-                                c["claims"][i][s][k]["map"].__setitem__(m, f"({index}) + 1"))
+                                c["claims"][i][s][k].__setitem__(m, f"({index}) + 1"))
 
 
 @pytest.mark.parametrize("name", CASES)

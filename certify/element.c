@@ -1,0 +1,631 @@
+/* What an element of each op's result is: reads the lemmas of lemmas.def. Contract of element: certify.h. */
+#include <string.h>
+#include "base/jsonw.h"
+#include "base/number.h"
+#include "base/vec.h"
+#include "certify/certify.h"
+
+enum { MAX_WORK = 4000, MAX_NAMES = 8, NO_LEMMA = -1 };
+
+static const struct {
+    OpId op;
+    int out;
+    const char *name, *element;
+} lemmas[] = {
+#define LEMMA(op, out, name, element) {OP_##op, out, name, element},
+#include "certify/lemmas.def"
+#undef LEMMA
+};
+enum { FUNCTION = sizeof lemmas / sizeof *lemmas };
+
+static int lemma_of(const Op *op, int out)
+{
+    for (int i = 0; i < FUNCTION; i++)
+        if (lemmas[i].op == op->id && lemmas[i].out == out) return i;
+    return !out && (op->flags & (OPF_POINTWISE | OPF_RANDOM)) == OPF_POINTWISE ? FUNCTION : NO_LEMMA;
+}
+
+/* A lemma as it is read, for the element of v at idx; `at`: what comes next of it. */
+typedef struct Reader {
+    Checker *c;
+    Terms *t;
+    ExprPool *p;
+    int side, rank, nvars, nmap;
+    const Node *node;
+    const Value *v;
+    Expr *idx[MAX_RANK], *map[MAX_RANK]; /* map: of a view, for its step */
+    const char *at;
+    struct {
+        const char *name, *body; /* of a definition */
+        Expr *e;                 /* of a variable */
+        int n;
+    } name[MAX_NAMES];
+    bool skip;
+} Reader;
+
+static Term absent = {.n = -1}; /* what is missing or passed over */
+static Term *expression(Reader *r);
+
+/* ------------------------------------------------------------------ words and operands */
+
+static bool take(Reader *r, const char *token)
+{
+    while (*r->at == ' ') r->at++;
+    size_t n = strlen(token);
+    if (strncmp(r->at, token, n)) return false;
+    r->at += n;
+    return true;
+}
+
+static int word(Reader *r, const char **w)
+{
+    take(r, "");
+    *w = r->at;
+    while (is_alnum(*r->at) || *r->at == '_') r->at++;
+    return (int)(r->at - *w);
+}
+
+static bool is(const char *w, int n, const char *name) { return strlen(name) == (size_t)n && !memcmp(w, name, (size_t)n); }
+
+static void *wrong(Reader *r)
+{
+    return term_refuse(r->t, "'%s': %s here has no lemma", r->node->name, r->node->op->name);
+}
+
+static const Arg *argument(const Reader *r, const char *w, int n)
+{
+    for (int k = 0; k < r->node->op->schema->nparams; k++)
+        if (is(w, n, r->node->op->schema->params[k].name)) return &r->node->arg[k];
+    return NULL;
+}
+
+static Expr *size_of(Reader *r, const Value *v, int axis) { return checker_expr(r->c, r->side, v->dim[axis]); }
+static Expr *zero(Reader *r) { return ex_int(r->p, 0); }
+
+static Term *number(Reader *r, const Expr *e)
+{
+    if (e->kind == EX_FLOAT) return term_double(r->t, e->f);
+    if (e->kind == EX_BOOL) return term_number(r->t, e->i, 1);
+    return term_index(r->t, checker_expr(r->c, r->side, e));
+}
+
+/* An axis by number, or by the argument that names it. */
+static int axis(Reader *r, int rank)
+{
+    const char *w;
+    int64_t d;
+    take(r, "");
+    if (is_digit(*r->at) || *r->at == '-') d = parse_int(r->at, &r->at);
+    else {
+        int n = word(r, &w);
+        const Arg *a = argument(r, w, n);
+        if (!a || a->kind != ARG_EXPR || a->e->kind != EX_INT) return -1;
+        d = a->e->i;
+    }
+    d += d < 0 ? rank : 0;
+    return d < 0 || d >= rank ? -1 : (int)d;
+}
+
+/* Element `at` of x; where that is data, a lookup: a function of it. */
+static Term *element_at(Reader *r, const Value *x, Term **at)
+{
+    Expr *idx[MAX_RANK];
+    bool known = true;
+    for (int i = 0; i < x->rank; i++) {
+        if (!at[i]) return NULL;
+        known = (idx[i] = term_integer(r->t, at[i])) && known;
+    }
+    if (known) return element(r->c, r->side, x, idx);
+    int class = checker_class(r->c, r->side, x);
+    bool leaf = class >= 0 && class < r->c->nclasses && (!x->def || r->c->leaf[class]);
+    if (!leaf) return term_refuse(r->t, "'%s' is looked up", x->name);
+    r->c->cut[class] = true;
+    return term_call(r->t, -2 - class, x->dtype == DT_BOOL, x->rank, at);
+}
+
+static Term *operand(Reader *r, const Arg *a)
+{
+    Term *at[MAX_RANK] = {NULL};
+    const Value *x = a->kind == ARG_VALUE ? a->v : NULL;
+    bool optional = take(r, "?"), list = r->at[0] == '(', some = r->at[0] == '[', first = take(r, "(...)");
+    if (a->kind != ARG_VALUE && a->kind != ARG_EXPR && !optional && !r->skip) return wrong(r);
+    for (int i = 0; !r->skip && x && i < x->rank; i++) { /* broadcast */
+        int k = first ? i : r->rank - x->rank + i;
+        if (!list && k >= 0 && k < r->rank) at[i] = term_index(r->t, r->idx[k]);
+        if (!first && ex_equals_int(x->dim[i], 1)) at[i] = term_number(r->t, 0, 1);
+        if (first && k < r->rank) at[i] = term_index(r->t, r->idx[k]);
+    }
+    for (int i = 0; !first && (list || some) && (i == 0 ? take(r, list ? "(" : "[") : take(r, ",")); i++) {
+        int d = list ? i : axis(r, x ? x->rank : MAX_RANK);
+        if (some && !take(r, ":")) return wrong(r);
+        Term *e = expression(r);
+        if (!e || (x && !r->skip && (d < 0 || d >= x->rank))) return e ? wrong(r) : NULL;
+        if (x && !r->skip && !ex_equals_int(x->dim[d], 1)) at[d] = e;
+    }
+    if (!first && (list || some) && !take(r, list ? ")" : "]")) return wrong(r);
+    if (r->skip || (!x && a->kind != ARG_EXPR)) return &absent;
+    return x ? element_at(r, x, at) : number(r, a->e);
+}
+
+static Expr *fresh(Reader *r, Expr *extent) { return ix_var(&r->t->x, "f", r->c->depth++, extent); }
+
+/* ------------------------------------------------------------------ lemmas about places */
+
+static Expr *at_index(Reader *r, int i) { return ix_var(&r->t->x, "at", i, size_of(r, r->v, i)); }
+
+/* Row-major: ((i0 d1 + i1) d2 + i2) ... */
+static Expr *flat(Reader *r, const Value *v, Expr *const *idx)
+{
+    Expr *e = zero(r);
+    for (int i = 0; i < v->rank; i++) e = ex_add(r->p, ex_mul(r->p, e, size_of(r, v, i)), idx[i]);
+    return e;
+}
+
+static int axis_of(const Expr *e, int rank)
+{
+    int64_t d = e->kind == EX_INT ? e->i + (e->i < 0 ? rank : 0) : -1;
+    return d < 0 || d >= rank ? -1 : (int)d;
+}
+
+/* The operand's index for the result's, in at0, at1, ... False: not known. */
+static bool view_map(Reader *r, const Value *x, Expr **map)
+{
+    const Arg *a = r->node->arg;
+    OpId id = r->node->op->id;
+    Expr *at[MAX_RANK];
+    for (int i = 0; i < r->v->rank; i++) at[i] = at_index(r, i);
+    if (id == OP_reshape) {
+        Expr *e = flat(r, r->v, at);
+        for (int i = x->rank - 1; i >= 0; i--) {
+            map[i] = i ? ix_mod(&r->t->x, e, size_of(r, x, i)) : e;
+            e = ix_div(&r->t->x, e, size_of(r, x, i));
+        }
+        return flat(r, x, map) == flat(r, r->v, at); /* no element moves */
+    }
+    int d = id == OP_slice_Tensor || id == OP_select_int ? axis_of(a[1].e, x->rank) : 0;
+    for (int i = 0; i < x->rank && id != OP_permute; i++) {
+        if (id == OP_expand) map[i] = ex_equals_int(x->dim[i], 1) ? zero(r) : at[r->v->rank - x->rank + i];
+        else map[i] = at[i - (id == OP_select_int && i > d && i > 0)];
+    }
+    for (int i = 0; i < x->rank && id == OP_permute; i++) {
+        int to = axis_of(a[1].es[i], x->rank);
+        if (to < 0) return false;
+        map[to] = at[i];
+    }
+    if (id == OP_permute || id == OP_expand) return true;
+    Expr *start = d < 0 ? NULL : a[2].kind == ARG_EXPR ? checker_expr(r->c, r->side, a[2].e) : zero(r);
+    if (start && start->kind == EX_INT && start->i < 0) start = ex_add(r->p, start, size_of(r, x, d));
+    if (start && id == OP_slice_Tensor)
+        start = ex_add(r->p, start, ex_mul(r->p, checker_expr(r->c, r->side, a[4].e), at[d]));
+    if (start) map[d] = start;
+    return start != NULL;
+}
+
+/* An index expression as text, in at0, at1, ... of the result's axes. */
+static void put_index(Reader *r, Expr *e, Buf *out)
+{
+    Buf text = {0};
+    for (int i = 0; i < r->v->rank; i++) {
+        Expr *own = at_index(r, i);
+        const char name[] = {'a', 't', (char)('0' + i), 0};
+        if (own->kind == EX_SYM) e = ix_subst(&r->t->x, e, own, ex_symbol(r->p, name));
+    }
+    if (e) ex_print(r->p, e, &text);
+    jw_text(out, NULL, text.data);
+    buf_free(&text);
+}
+
+static Term *view(Reader *r)
+{
+    const Value *x = r->node->arg[0].v;
+    Expr *at[MAX_RANK];
+    r->nmap = x->rank;
+    if (!view_map(r, x, r->map)) return term_refuse(r->t, "'%s': the map is not known", r->node->name);
+    for (int i = 0; i < x->rank; i++)
+        if (!ix_within(&r->t->x, at[i] = r->map[i], size_of(r, x, i)))
+            return term_refuse(r->t, "'%s': index %d is not provably within its size", r->node->name, i);
+    for (int i = 0; i < x->rank; i++)
+        for (int k = 0; k < r->rank; k++) at[i] = ix_subst(&r->t->x, at[i], at_index(r, k), r->idx[k]);
+    return element(r->c, r->side, x, at);
+}
+
+static Term *nonneg(Reader *r, Expr *e) { return term_nonneg(r->t, term_index(r->t, e)); }
+
+static Term *cat(Reader *r)
+{
+    const Arg *a = r->node->arg;
+    int d = axis_of(a[1].e, r->rank);
+    Expr *at[MAX_RANK], *from = zero(r);
+    Term *e = NULL;
+    if (d < 0) return wrong(r);
+    memcpy(at, r->idx, sizeof at);
+    for (int i = 0; i < a->n; i++) {
+        if (!a->vs[i] || a->vs[i]->rank != r->rank) return wrong(r);
+        Expr *in = ex_sub(r->p, r->idx[d], from), *size = size_of(r, a->vs[i], d);
+        if (!in || !size) return NULL;
+        if (ix_nonneg(&r->t->x, ex_sub(r->p, ex_int(r->p, -1), in))) break; /* before this part */
+        from = ex_add(r->p, from, size);
+        if (ix_nonneg(&r->t->x, ex_sub(r->p, r->idx[d], from))) continue; /* after it */
+        at[d] = ex_equals_int(size, 1) ? zero(r) : in;
+        Term *part = element(r->c, r->side, a->vs[i], at);
+        e = e ? term_where(r->t, nonneg(r, in), part, e) : part;
+        if (!e) return NULL;
+    }
+    return e;
+}
+
+/* 1 where 0 <= e < n */
+static Term *inside(Reader *r, Expr *e, Expr *n)
+{
+    return term_mul(r->t, nonneg(r, e), nonneg(r, ex_sub(r->p, ex_sub(r->p, n, ex_int(r->p, 1)), e)));
+}
+
+static Term *pad(Reader *r)
+{
+    const Arg *a = r->node->arg;
+    Expr *at[MAX_RANK];
+    Term *in = term_number(r->t, 1, 1);
+    memcpy(at, r->idx, sizeof at);
+    for (int i = 0; i < a[1].n / 2; i++) {
+        int d = r->rank - 1 - i;
+        at[d] = ex_sub(r->p, r->idx[d], checker_expr(r->c, r->side, a[1].es[2 * i]));
+        in = term_mul(r->t, in, inside(r, at[d], size_of(r, a->v, d)));
+    }
+    return term_where(r->t, in, element(r->c, r->side, a->v, at), number(r, a[2].e));
+}
+
+/* sum_c sum_k x[n, g C + c, stride o + dilation k - padding] w[o, c, k], where that is within x */
+static Term *convolution(Reader *r)
+{
+    const Arg *a = r->node->arg;
+    const Value *x = a[0].v, *w = a[1].v;
+    Expr *at[MAX_RANK], *wt[MAX_RANK], *n[MAX_RANK];
+    int depth = r->c->depth;
+    if (a[6].e->i || x->rank != r->rank || w->rank != r->rank) return wrong(r);
+    Expr *per = ix_div(&r->t->x, size_of(r, w, 0), checker_expr(r->c, r->side, a[8].e));
+    Term *in = term_number(r->t, 1, 1);
+    at[0] = r->idx[0];
+    wt[0] = r->idx[1];
+    for (int i = 1; i < r->rank; i++) {
+        wt[i] = fresh(r, n[i] = size_of(r, w, i));
+        Expr *first = i == 1 ? ex_mul(r->p, ix_div(&r->t->x, r->idx[1], per), n[1])
+                             : ex_sub(r->p, ex_mul(r->p, checker_expr(r->c, r->side, a[3].es[i - 2]), r->idx[i]),
+                                      checker_expr(r->c, r->side, a[4].es[i - 2]));
+        at[i] = ex_add(r->p, first, i == 1 ? wt[1] : ex_mul(r->p, checker_expr(r->c, r->side, a[5].es[i - 2]), wt[i]));
+        if (i > 1) in = term_mul(r->t, in, inside(r, at[i], size_of(r, x, i)));
+    }
+    Term *e = term_mul(r->t, in, term_mul(r->t, element(r->c, r->side, x, at), element(r->c, r->side, w, wt)));
+    r->c->depth = depth;
+    for (int i = r->rank - 1; i > 0; i--) e = term_over(r->t, T_SUM, wt[i], n[i], e);
+    return e;
+}
+
+/* ------------------------------------------------------------------ lemmas about dtypes */
+
+static Term *cast(Reader *r)
+{
+    const Value *x = r->node->arg[0].v;
+    DType from = x->dtype, to = r->v->dtype;
+    if (dtype_is_complex(from) || dtype_is_complex(to)) return wrong(r);
+    Term *e = element(r->c, r->side, x, r->idx), *minus = term_scale(r->t, e, -1, 1);
+    if (!e || from == to || dtype_is_float(to) || (to != DT_BOOL && !dtype_is_float(from))) return e;
+    if (to != DT_BOOL) return term_call(r->t, OP_to_copy * 256 + (int)to, false, 1, &e);
+    Term *none = term_mul(r->t, term_nonneg(r->t, e), term_nonneg(r->t, minus));
+    return term_add(r->t, term_number(r->t, 1, 1), term_scale(r->t, none, -1, 1));
+}
+
+/* What a dtype holds as it is: of integers and truth values, only what needs no rounding. */
+static Term *whole(Reader *r, Term *v)
+{
+    const Expr *e = dtype_is_float(r->v->dtype) ? NULL : term_integer(r->t, v);
+    bool fits = dtype_is_float(r->v->dtype) || (e && (r->v->dtype != DT_BOOL || (e->kind == EX_INT && e->i >> 1 == 0)));
+    return fits ? v : term_refuse(r->t, "'%s': a number that its dtype rounds", r->node->name);
+}
+
+/* A pointwise op of which nothing is known but that it is a function of its operands. */
+static Term *function(Reader *r)
+{
+    Term *a[MAX_NAMES];
+    int n = 0;
+    for (int k = 0; k < r->node->op->schema->nparams; k++) {
+        ArgKind kind = r->node->arg[k].kind;
+        if (n == MAX_NAMES || (kind != ARG_VALUE && kind != ARG_EXPR && kind != ARG_NONE)) return wrong(r);
+        r->at = "";
+        a[n] = kind == ARG_NONE ? term_call(r->t, OP_NONE, false, 0, NULL) : operand(r, &r->node->arg[k]);
+        if (!a[n++]) return NULL;
+    }
+    return term_call(r->t, (int)r->node->op->id, r->v->dtype == DT_BOOL, n, a);
+}
+
+/* ------------------------------------------------------------------ the language of lemmas */
+
+/* sum(k < n, e) */
+static Term *over_variable(Reader *r, const char *name, int n)
+{
+    Expr *extent = term_integer(r->t, expression(r)), *var = r->skip ? NULL : fresh(r, extent);
+    if (!take(r, ",") || (!var && !r->skip) || r->nvars == MAX_NAMES) return wrong(r);
+    int at = r->nvars++;
+    r->name[at].name = name;
+    r->name[at].n = n;
+    r->name[at].body = NULL;
+    r->name[at].e = var;
+    Term *e = expression(r);
+    r->nvars = at;
+    return r->skip ? &absent : term_over(r->t, T_SUM, var, extent, e);
+}
+
+static bool over_axis(const Reader *r, const Arg *a, const char *name, int n, int i)
+{
+    if (is(name, n, "normalized_shape")) return i >= r->rank - a->n;
+    if (a->kind == ARG_EXPR) return axis_of(a->e, r->rank) == i;
+    for (int k = 0; a->kind == ARG_EXPRS && k < a->n; k++)
+        if (axis_of(a->es[k], r->rank) == i) return true;
+    return a->kind == ARG_NONE || (a->kind == ARG_EXPRS && a->n == 0);
+}
+
+/* sum(dim: e): over these axes of the first operand, whose index the place is. */
+static Term *over_axes(Reader *r, const char *how, const char *name, int n)
+{
+    Expr *var[MAX_RANK] = {NULL}, *size[MAX_RANK], *count = ex_int(r->p, 1);
+    const Arg *a = argument(r, name, n);
+    const Value *x = r->node->arg[0].v;
+    if (!a || x->rank != r->rank) return wrong(r);
+    Expr *before[MAX_RANK];
+    memcpy(before, r->idx, sizeof before);
+    for (int i = 0; !r->skip && i < r->rank; i++) {
+        if (!over_axis(r, a, name, n, i)) continue;
+        count = ex_mul(r->p, count, size[i] = size_of(r, x, i));
+        r->idx[i] = var[i] = fresh(r, size[i]);
+    }
+    Term *e = expression(r);
+    memcpy(r->idx, before, sizeof before);
+    for (int i = r->rank - 1; i >= 0; i--)
+        if (var[i]) e = term_over(r->t, *how == 'm' && how[1] == 'a' ? T_MAX : T_SUM, var[i], size[i], e);
+    return *how == 'm' && how[1] == 'e' && !r->skip
+               ? term_mul(r->t, e, term_power(r->t, term_index(r->t, count), -2)) : e;
+}
+
+static Term *over(Reader *r, const char *how)
+{
+    const char *name;
+    int n = word(r, &name), depth = r->c->depth;
+    Term *e = take(r, "<") ? over_variable(r, name, n) : take(r, ":") ? over_axes(r, how, name, n) : wrong(r);
+    r->c->depth = depth;
+    return e;
+}
+
+static bool nonzero(const Term *v) { return v && v != &absent && v->n > 0; }
+
+static Term *choice(Reader *r)
+{
+    bool outer = r->skip;
+    Term *c = expression(r), *e = &absent;
+    for (int k = 0; k < 2 && take(r, ","); k++) {
+        r->skip = outer || nonzero(c) != (k == 0);
+        Term *one = expression(r);
+        if (!r->skip) e = one;
+    }
+    r->skip = outer;
+    return c ? e : NULL;
+}
+
+/* What is known of an argument: is it there; is it true or false, or a number that is; is it this word; its size. */
+static Term *known(Reader *r, const char *what)
+{
+    const char *w, *word_is;
+    int n = word(r, &w), m, d;
+    const Arg *a = argument(r, w, n);
+    const Value *x = is(w, n, "result") ? r->v : a && a->kind == ARG_VALUE ? a->v : NULL;
+    bool yes = (a && a->kind != ARG_NONE) || x;
+    if (*what == 's') {
+        d = take(r, ",") ? axis(r, x ? x->rank : MAX_RANK) : -1;
+        return r->skip ? &absent : !x || d < 0 ? wrong(r) : term_index(r->t, size_of(r, x, d));
+    }
+    if (*what == 't')
+        yes = x ? x->dtype == DT_BOOL : a && a->kind == ARG_EXPR && (ex_equals_int(a->e, 0) || ex_equals_int(a->e, 1) || a->e->kind == EX_BOOL);
+    if (*what == 'i') {
+        m = take(r, ",") ? word(r, &word_is) : 0;
+        yes = yes && a && a->kind == ARG_STR && is(word_is, m, a->s);
+    }
+    return term_number(r->t, yes, 1);
+}
+
+static Term *quotient(Reader *r, Term *a, Term *b, bool exact)
+{
+    Expr *x = term_integer(r->t, a), *n = term_integer(r->t, b), *q = x && n ? ix_div(&r->t->x, x, n) : NULL;
+    return !q || (exact && ex_mul(r->p, q, n) != x) ? wrong(r) : term_index(r->t, q);
+}
+
+/* A function of its arguments. */
+static Term *applied(Reader *r, const char *w, int n)
+{
+    Term *a[3] = {&absent, &absent, &absent};
+    char name[40];
+    for (int k = 0; k < 3 && (k == 0 || take(r, ",")); k++)
+        if (!(a[k] = expression(r))) return NULL;
+    if (r->skip) return &absent;
+    if (is(w, n, "exp")) return term_exp(r->t, a[0]);
+    if (is(w, n, "nonneg")) return term_nonneg(r->t, a[0]);
+    if (is(w, n, "mask")) return term_mask(r->t, a[0]);
+    if (is(w, n, "where")) return term_where(r->t, a[0], a[1], a[2]);
+    if (is(w, n, "whole")) return whole(r, a[0]);
+    if (is(w, n, "only")) return nonzero(a[0]) ? &absent : wrong(r);
+    if (is(w, n, "div") || is(w, n, "exact")) return quotient(r, a[0], a[1], *w == 'e');
+    text_printf(name, sizeof name, "aten.%.*s.default", n, w);
+    const Op *op = op_find(name);
+    return op ? term_call(r->t, (int)op->id, false, 1, a) : wrong(r);
+}
+
+static Term *named(Reader *r)
+{
+    const char *w, *after;
+    int n = word(r, &w);
+    for (int k = r->nvars - 1; k >= 0; k--) {
+        if (r->name[k].n != n || memcmp(r->name[k].name, w, (size_t)n)) continue;
+        if (!r->name[k].body) return r->skip ? &absent : term_index(r->t, r->name[k].e);
+        after = r->at;
+        r->at = r->name[k].body;
+        Term *e = r->skip ? &absent : expression(r);
+        r->at = after;
+        return e;
+    }
+    const Arg *a = argument(r, w, n);
+    if (a) return operand(r, a);
+    if (is(w, n, "view")) return view(r);
+    if (is(w, n, "cat")) return cat(r);
+    if (is(w, n, "pad")) return pad(r);
+    if (is(w, n, "cast")) return cast(r);
+    if (is(w, n, "convolution")) return convolution(r);
+    if (!take(r, "(")) return wrong(r);
+    Term *e = is(w, n, "sum") || is(w, n, "mean") || is(w, n, "max")                          ? over(r, w)
+              : is(w, n, "if")                                                                ? choice(r)
+              : is(w, n, "given") || is(w, n, "truth") || is(w, n, "is") || is(w, n, "size") ? known(r, w)
+                                                                                              : applied(r, w, n);
+    return take(r, ")") ? e : wrong(r);
+}
+
+static Term *primary(Reader *r)
+{
+    take(r, "");
+    if (is_digit(*r->at)) return term_double(r->t, parse_double(r->at, &r->at));
+    if (take(r, "(")) {
+        Term *e = expression(r);
+        return take(r, ")") ? e : wrong(r);
+    }
+    if (!take(r, "@")) return named(r);
+    int d = axis(r, r->rank);
+    return r->skip ? &absent : d < 0 ? wrong(r) : term_index(r->t, r->idx[d]);
+}
+
+static Term *factor(Reader *r)
+{
+    bool minus = take(r, "-");
+    Term *e = primary(r);
+    if (e && take(r, "^")) {
+        Term *by = factor(r);
+        if (r->skip || e == &absent) return e;
+        bool fits = by && by != &absent && by->n == 1 && by->part[0].t->n == 0 && 2 % by->part[0].q == 0 &&
+                    by->part[0].p >= -4 && by->part[0].p <= 16;
+        e = fits ? term_power(r->t, e, 2 * by->part[0].p / by->part[0].q) : wrong(r);
+    }
+    return minus && e && e != &absent ? term_scale(r->t, e, -1, 1) : e;
+}
+
+/* What is missing changes nothing. */
+static Term *joined(Reader *r, Term *a, Term *b, char how)
+{
+    if (!a || !b || b == &absent) return a && b ? a : NULL;
+    if (how == '-') b = term_scale(r->t, b, -1, 1);
+    if (how == '/') b = term_power(r->t, b, -2);
+    return a == &absent ? b : (how == '*' || how == '/' ? term_mul : term_add)(r->t, a, b);
+}
+
+static Term *product(Reader *r)
+{
+    Term *e = factor(r);
+    for (char how; e && (how = take(r, "*") ? '*' : take(r, "/") ? '/' : 0);) e = joined(r, e, factor(r), how);
+    return e;
+}
+
+static Term *expression(Reader *r)
+{
+    Term *e = product(r);
+    for (char how; e && (how = take(r, "+") ? '+' : take(r, "-") ? '-' : 0);) e = joined(r, e, product(r), how);
+    return e;
+}
+
+/* name := e; ... and the element */
+static Term *lemma(Reader *r, const char *text)
+{
+    for (const char *end; (end = strchr(text, ';')); text = end + 1) {
+        r->at = text;
+        r->name[r->nvars].n = word(r, &r->name[r->nvars].name);
+        if (!take(r, ":=") || r->nvars == MAX_NAMES - 2) return wrong(r);
+        r->name[r->nvars++].body = r->at;
+    }
+    r->at = text;
+    Term *e = expression(r);
+    return take(r, "") && !*r->at ? e : wrong(r);
+}
+
+/* ------------------------------------------------------------------ elements */
+
+static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
+{
+    int class = checker_class(c, side, v);
+    Expr *at[MAX_RANK];
+    bool number = v->kind == V_WEIGHT && v->data && dtype_is_float(v->dtype) && tensor_numel(v->data) == 1;
+    number = number && (class < 0 || (v->weight == W_CONSTANT && v->rank == 0)); /* otherwise it may stand for itself */
+    if (number && !graph_writes(c->side[side].g, v)) return term_double(&c->t, tensor_get(v->data, 0));
+    if (class >= 0 && class < c->nclasses) {
+        c->cut[class] = true;
+        return term_leaf(&c->t, class, v->dtype == DT_BOOL, v->rank, idx);
+    }
+    for (int i = 0; i < c->npieces; i++) {
+        const Piece *p = &c->piece[i];
+        if (p->weight != v) continue;
+        memcpy(at, idx, (size_t)v->rank * sizeof *at);
+        at[0] = ex_sub(c->t.x.p, idx[0], ex_int(c->t.x.p, p->from));
+        if (!ix_within(&c->t.x, at[0], ex_int(c->t.x.p, p->count))) continue;
+        if (!p->of) return term_number(&c->t, 0, 1);
+        c->cut[checker_class(c, SOURCE, p->of)] = true;
+        return term_leaf(&c->t, checker_class(c, SOURCE, p->of), false, v->rank, at);
+    }
+    return term_refuse(&c->t, "'%s' has no counterpart in the source", v->name);
+}
+
+/* Of a reduction that drops its axes: the place among the first operand's axes. */
+static void spread(Reader *r, const Value *x)
+{
+    Reader of = {.rank = x->rank};
+    if (r->rank == x->rank || op_param(r->node->op, "keepdim") < 0) return;
+    for (int i = 0, k = 0; i < x->rank; i++) of.idx[i] = over_axis(&of, &r->node->arg[1], "", 0, i) ? zero(r) : r->idx[k++];
+    memcpy(r->idx, of.idx, sizeof of.idx);
+    r->rank = x->rank;
+}
+
+/* The step of a node: ["view_2", "reshape", "at0", "8*at1 + at2"]. */
+static void put_step(Reader *r, int id)
+{
+    Buf *out = &r->c->side[r->side].steps;
+    bool *seen = &r->c->side[r->side].seen[r->v->id];
+    if (*seen) return;
+    *seen = true;
+    jw_open(out, NULL, '[');
+    jw_text(out, NULL, r->v->name);
+    jw_text(out, NULL, id == FUNCTION ? "function" : lemmas[id].name);
+    for (int i = 0; i < r->nmap; i++) put_index(r, r->map[i], out);
+    jw_close(out, "]");
+}
+
+static Term **memo_of(Checker *c, int side, const Value *v, Expr *const *idx)
+{
+    Term *key = term_leaf(&c->t, -1 - (2 * v->id + side), false, v->rank, idx);
+    if (!key) return NULL;
+    while (c->nmemo <= key->id) {
+        Term **all = vec_room(c->t.arena, c->memo, c->nmemo, sizeof *all);
+        if (!all) return NULL;
+        all[c->nmemo++] = NULL;
+        c->memo = all;
+    }
+    return &c->memo[key->id];
+}
+
+Term *element(Checker *c, int side, const Value *v, Expr *const *idx)
+{
+    int class = checker_class(c, side, v);
+    if (!v->def || (class >= 0 && class < c->nclasses && c->leaf[class])) return leaf(c, side, v, idx);
+    Term **memo = memo_of(c, side, v, idx);
+    if (!memo || *memo) return memo ? *memo : NULL;
+    if (++c->work > MAX_WORK) return term_refuse(&c->t, "more than %d elements are followed", MAX_WORK);
+    int id = lemma_of(v->def->op, v->out);
+    ptrdiff_t key = memo - c->memo;
+    Reader r = {.c = c, .t = &c->t, .p = c->t.x.p, .side = side, .rank = v->rank, .node = v->def, .v = v, .at = ""};
+    if (id == NO_LEMMA) return term_refuse(&c->t, "'%s': %s has no lemma", v->name, v->def->op->name);
+    memcpy(r.idx, idx, (size_t)v->rank * sizeof *idx);
+    if (v->def->op->schema->nparams && v->def->arg[0].kind == ARG_VALUE) spread(&r, v->def->arg[0].v);
+    Term *e = id == FUNCTION ? function(&r) : lemma(&r, lemmas[id].element);
+    if (!e) return wrong(&r);
+    put_step(&r, id);
+    return c->memo[key] = e;
+}
