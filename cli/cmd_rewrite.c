@@ -155,6 +155,7 @@ static int cmd_rewrite(const void *options)
                                 .counterexample = o->counterexample,
                                 .exact_masked_rows = o->exact_masked_rows,
                                 .skip_padding = o->model.skip_padding,
+                                .unrounded = o->certify != NULL,
                                 .progress = on_progress,
                                 .progress_user = &progress};
     int code = CHOICES("--phases", o->phases, phase, &call.phases);

@@ -174,6 +174,7 @@ typedef struct qkv_rewrite_options {
     /* NULL, or a device as in qkv_sdpa_choice: then give attention the form that has a better PyTorch kernel there */
     const char *lift_sdpa;
     int cudnn; /* with lift_sdpa */
+    int unrounded; /* 1: a weight that a rule computes from others stays the ops that compute it, for certificates */
 } qkv_rewrite_options;
 
 /* The model with a rewritten graph: attention in any spelling becomes scaled_dot_product_attention, other compounds

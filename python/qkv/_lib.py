@@ -80,7 +80,7 @@ class RewriteOptions(C.Structure):
                 ("no_builtin_rules", C.c_int), ("phases", C.c_uint), ("prove", C.c_int), ("seeds", C.c_int),
                 ("counterexample", C.c_char_p), ("exact_masked_rows", C.c_int),
                 ("progress", PROGRESS), ("progress_user", C.c_void_p), ("skip_padding", C.c_int),
-                ("lift_sdpa", C.c_char_p), ("cudnn", C.c_int)]
+                ("lift_sdpa", C.c_char_p), ("cudnn", C.c_int), ("unrounded", C.c_int)]
 
 
 SESSION_PROGRESS = C.CFUNCTYPE(None, C.c_void_p, C.c_char_p, C.c_double)

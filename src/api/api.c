@@ -265,6 +265,7 @@ qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *opti
                          .counterexample = q.counterexample,
                          .exact_masked_rows = q.exact_masked_rows != 0,
                          .skip_padding = q.skip_padding != 0,
+                         .unrounded = q.unrounded != 0,
                          .lift = q.lift_sdpa,
                          .cudnn = q.cudnn,
                          .progress = q.progress,

@@ -190,6 +190,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
                       .prover = o->prove ? &prover : NULL,
                       .rewrite = {.rules = rules,
                                   .exact = o->exact_masked_rows,
+                                  .unrounded = o->unrounded,
                                   .phases = o->phases,
                                   .prove = o->prove ? prove_claim : NULL,
                                   .prove_user = &prover,

@@ -15,6 +15,7 @@ typedef struct OptimiseOptions {
     int seeds;                  /* per proof and binding, 0 = 3 */
     const char *counterexample; /* where a failed proof writes its tensors (.safetensors or .npz); NULL: nowhere */
     bool exact_masked_rows;
+    bool unrounded; /* folded weights stay the ops that compute them */
     bool skip_padding; /* real tokens only, where a key padding mask marks them (padding/skip_padding.h) */
     const char *lift;  /* NULL, or the device for whose kernels attention is lifted (backends/lift_sdpa.h) */
     int cudnn;

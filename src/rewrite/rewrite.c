@@ -649,6 +649,41 @@ static int fused(const RuleSet *rules, const Graph *g)
     return n;
 }
 
+typedef struct Relink {
+    Graph *g;
+    bool *linked; /* by value id */
+} Relink;
+
+static void relink(void *user, Value **slot)
+{
+    Relink *r = user;
+    Node *n = (*slot)->def;
+    if (!n || r->linked[n->out[0]->id]) return;
+    for (int k = 0; k < n->nout; k++) r->linked[n->out[k]->id] = true;
+    node_each_operand(n, relink, r);
+    graph_link_before(r->g, n, r->g->first);
+}
+
+/* Weights that the rules made become the ops that they stand for. */
+static bool unfold_weights(Rewrite *rw, int fresh)
+{
+    Graph *g = rw->g;
+    int *uses = arena_array(rw->scratch, int, g->next_id + 1);
+    Relink r = {g, arena_array(rw->scratch, bool, g->next_id + 1)};
+    if (!uses || !r.linked) return oom(rw->err);
+    graph_count_uses(g, uses);
+    for (const Node *n = g->first; n; n = n->next)
+        for (int k = 0; k < n->nout; k++) r.linked[n->out[k]->id] = true;
+    for (int i = g->nweight - 1; i >= 0; i--) { /* the last may be made of those before */
+        Value *w = g->weight[i], *m = w->id >= fresh && rewrite_info(rw, w) ? rewrite_info(rw, w)->meaning : NULL;
+        if (!m || !uses[w->id]) continue;
+        relink(&r, &m);
+        graph_replace_uses(g, w, m);
+        graph_count_uses(g, uses);
+    }
+    return graph_sort(g, rw->err);
+}
+
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
 {
     Rewrite rw = {.g = g, .ex = g->ex, .o = o, .log = log, .err = err, .scratch = arena_create(0)};
@@ -672,6 +707,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
         ok = ok && leftovers(&rw, (Phase)p, log, err);
     }
     g->module = NULL;
+    if (ok && o->unrounded) ok = unfold_weights(&rw, fresh);
     graph_dce(g);
     if (used && !graph_drop_weights(g, used, fresh, err)) ok = false;
     if (ok) ok = graph_check(g, err) || within(err, "after rewriting");

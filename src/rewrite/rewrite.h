@@ -71,6 +71,7 @@ typedef struct RewriteOptions {
     bool exact;      /* no firing may waive anything */
     bool rules_only; /* families do nothing between rounds (Family.settled) */
     bool resumes;    /* the graph comes from rewrite_graph: equal nodes were merged */
+    bool unrounded;  /* new weights stay the ops that compute them from the old ones */
     unsigned phases; /* bits of Phase; 0 = all */
     ProveFn *prove;  /* NULL: no proofs */
     void *prove_user;
