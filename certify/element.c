@@ -113,6 +113,7 @@ static Term *element_at(Reader *r, const Value *x, Term **at)
     bool known = true;
     for (int i = 0; i < x->rank; i++) {
         if (!at[i]) return NULL;
+        at[i] = term_unwrapped(r->t, at[i], term_index(r->t, size_of(r, x, i)));
         known = (idx[i] = term_integer(r->t, at[i])) && known;
     }
     if (known) return element(r->c, r->side, x, idx);
@@ -260,7 +261,7 @@ static Term *inside(Reader *r, Expr *e, Expr *n)
     return term_mul(r->t, nonneg(r, e), nonneg(r, ex_sub(r->p, ex_sub(r->p, n, ex_int(r->p, 1)), e)));
 }
 
-static Term *pad(Reader *r)
+static Term *padded(Reader *r)
 {
     const Arg *a = r->node->arg;
     Expr *at[MAX_RANK];
@@ -307,11 +308,11 @@ static Term *cast(Reader *r)
     const Value *x = r->node->arg[0].v;
     DType from = x->dtype, to = r->v->dtype;
     if (dtype_is_complex(from) || dtype_is_complex(to)) return wrong(r);
-    Term *e = element(r->c, r->side, x, r->idx), *minus = term_scale(r->t, e, -1, 1);
+    Term *e = element(r->c, r->side, x, r->idx);
     if (!e || from == to || dtype_is_float(to) || (to != DT_BOOL && !dtype_is_float(from))) return e;
     if (to != DT_BOOL) return term_call(r->t, OP_to_copy * 256 + (int)to, false, 1, &e);
-    Term *none = term_mul(r->t, term_nonneg(r->t, e), term_nonneg(r->t, minus));
-    return term_add(r->t, term_number(r->t, 1, 1), term_scale(r->t, none, -1, 1));
+    return term_add(r->t, term_number(r->t, 1, 1),
+                    term_scale(r->t, term_same(r->t, e, term_number(r->t, 0, 1)), -1, 1));
 }
 
 /* What a dtype holds as it is: of integers and truth values, only what needs no rounding. */
@@ -446,6 +447,7 @@ static Term *applied(Reader *r, const char *w, int n)
     if (r->skip) return &absent;
     if (is(w, n, "exp")) return term_exp(r->t, a[0]);
     if (is(w, n, "nonneg")) return term_nonneg(r->t, a[0]);
+    if (is(w, n, "same")) return term_same(r->t, a[0], a[1]);
     if (is(w, n, "mask")) return term_mask(r->t, a[0]);
     if (is(w, n, "where")) return term_where(r->t, a[0], a[1], a[2]);
     if (is(w, n, "whole")) return whole(r, a[0]);
@@ -473,7 +475,7 @@ static Term *named(Reader *r)
     if (a) return operand(r, a);
     if (is(w, n, "view")) return view(r);
     if (is(w, n, "cat")) return cat(r);
-    if (is(w, n, "pad")) return pad(r);
+    if (is(w, n, "padded")) return padded(r);
     if (is(w, n, "cast")) return cast(r);
     if (is(w, n, "convolution")) return convolution(r);
     if (!take(r, "(")) return wrong(r);
@@ -554,9 +556,11 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
 {
     int class = checker_class(c, side, v);
     Expr *at[MAX_RANK];
-    bool number = v->kind == V_WEIGHT && v->data && dtype_is_float(v->dtype) && tensor_numel(v->data) == 1;
+    bool number = v->kind == V_WEIGHT && v->data && !dtype_is_complex(v->dtype) && tensor_numel(v->data) == 1;
     number = number && (class < 0 || (v->weight == W_CONSTANT && v->rank == 0)); /* otherwise it may stand for itself */
-    if (number && !graph_writes(c->side[side].g, v)) return term_double(&c->t, tensor_get(v->data, 0));
+    if (number && !graph_writes(c->side[side].g, v)) 
+        return dtype_is_float(v->dtype) ? term_double(&c->t, tensor_get(v->data, 0))
+                                        : term_number(&c->t, tensor_get_i64(v->data, 0), 1);
     if (class >= 0 && class < c->nclasses) {
         c->cut[class] = true;
         return term_leaf(&c->t, class, v->dtype == DT_BOOL, v->rank, idx);

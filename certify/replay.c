@@ -394,6 +394,12 @@ static bool replay_claim(Checker *c, const json_t *j, const Value *a, const Valu
 {
     bool *leaf = arena_array(c->arena, bool, c->nclasses + 1);
     TRY((leaf || oom(err)) && read_cut(c, json_object_get(j, "from"), leaf, err));
+    const json_t *laws = json_object_get(j, "laws");
+    c->t.single = false;
+    for (size_t i = 0; i < json_array_size(laws); i++) {
+        const char *law = json_string_value(json_element(laws, i));
+        c->t.single |= law && !strcmp(law, law_name(LAW_SINGLE));
+    }
     TRY(checker_claim(c, a, b, leaf, err) && says_so(c, j, err));
     checker_equal(c, a, b);
     c->laws |= c->t.used;
@@ -437,7 +443,7 @@ static bool index_claims(Checker *c, const json_t *list, Map *by_name, Err *err)
 
 const char *checker_assumes(const Checker *c, int i)
 {
-    static const Law assumed[] = {LAW_FILL, LAW_ROOT, LAW_FRACTION, LAW_MASK};
+    static const Law assumed[] = {LAW_FILL, LAW_ROWS, LAW_SINGLE, LAW_ROOT, LAW_FRACTION, LAW_MASK};
     for (size_t k = 0; k < sizeof assumed / sizeof *assumed; k++)
         if (c->laws & 1u << assumed[k] && i-- == 0) return law_says(assumed[k]);
     return NULL;

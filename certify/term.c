@@ -298,41 +298,47 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
 
 /* ------------------------------------------------------------------ numbers */
 
-static bool small_fraction(double v, int64_t most, double within, int64_t *p, int64_t *q)
+static double held(const Terms *t, double v) { return t->single ? (double)(float)v : v; }
+
+/* Of the continued fraction of v, the first that is below `near` away from it and, but for squares, held as v is. */
+static bool small_fraction(const Terms *t, double v, int64_t most, double near, int64_t *p, int64_t *q)
 {
     double x = fabs(v);
     int64_t h0 = 0, h1 = 1, k0 = 1, k1 = 0;
-    for (int i = 0; i < 40 && x < 1e15; i++) { /* continued fractions */
+    for (int i = 0; i < 40 && x < 1e15; i++) {
         int64_t whole = (int64_t)x, h, k;
         if (!mul_i64(whole, h1, &h) || !add_i64(h, h0, &h) || !mul_i64(whole, k1, &k) || !add_i64(k, k0, &k)) break;
         if (k > most || h > ((int64_t)1 << 40)) break;
         h0 = h1, h1 = h, k0 = k1, k1 = k;
         *p = v < 0 ? -h1 : h1;
         *q = k1;
-        if (fabs((double)h1 / (double)k1 - fabs(v)) <= within * fabs(v)) return true;
+        double is = (double)h1 / (double)k1;
+        if (near > 0 ? fabs(is - fabs(v)) <= near * fabs(v) : held(t, is) == fabs(v)) return true;
         x = 1 / (x - (double)whole);
     }
     return false;
 }
 
-Term *term_double(Terms *t, double v)
+Term *term_double(Terms *t, double number)
 {
-    int64_t p, q, ten = 1, bits;
+    double v = held(t, number), near = t->single ? 0x1p-22 : 0x1p-51;
+    int64_t p, q, ten = 1, bits, most = t->single ? 64 : 4096;
     if (v == -INFINITY) return term_mask(t, term_number(t, 0, 1));
     if (!isfinite(v)) return term_refuse(t, "a constant that is not finite");
     if (v == floor(v) && fabs(v) < 0x1p52) return term_number(t, (int64_t)v, 1);
-    if (small_fraction(v, 4096, 0, &p, &q)) {
-        if (q & (q - 1)) by(t, LAW_FRACTION);
-        return term_number(t, p, q);
-    }
-    if (small_fraction(v * v, 4096, 0x1p-51, &p, &q) &&
-        (sqrt((double)p / (double)q) == fabs(v) || 1 / sqrt((double)q / (double)p) == fabs(v))) {
+    bool fraction = small_fraction(t, v, most, 0, &p, &q);
+    if (fraction && !(q & (q - 1))) return term_number(t, p, q);
+    if (t->single) by(t, LAW_SINGLE);
+    if (fraction) by(t, LAW_FRACTION);
+    if (fraction) return term_number(t, p, q);
+    if (small_fraction(t, v * v, 4096, near, &p, &q) && (!t->single || p * q <= 4096) &&
+        (held(t, sqrt((double)p / (double)q)) == fabs(v) || held(t, 1 / sqrt((double)q / (double)p)) == fabs(v))) {
         by(t, LAW_ROOT);
         return term_scale(t, root_of(t, p, q), v < 0 ? -1 : 1, 1);
     }
     for (int k = 0; k < 16; k++, ten *= 10) {
         double scaled = nearbyint(v * (double)ten);
-        if (fabs(scaled) < 1 || fabs(scaled) >= 1e15 || scaled / (double)ten != v) continue;
+        if (fabs(scaled) < 1 || fabs(scaled) >= (t->single ? 1e6 : 1e15) || held(t, scaled / (double)ten) != v) continue;
         by(t, LAW_FRACTION);
         return term_number(t, (int64_t)scaled, ten);
     }
@@ -408,6 +414,40 @@ Term *term_nonneg(Terms *t, Term *v)
     if (masked(v)) return term_refuse(t, "an order of infinities");
     if (number_of(v)) return term_number(t, v->n == 0 || v->part[0].p > 0, 1);
     return atom(t, T_CALL, -1, true, 1, &v);
+}
+
+static bool infinite(const Term *v)
+{
+    const Operand *a = v->n == 1 && v->part[0].t->n == 1 ? v->part[0].t->part : NULL;
+    return a && a->t->kind == T_MASK && a->t->part[0].t->n == 0;
+}
+
+Term *term_same(Terms *t, Term *a, Term *b)
+{
+    if (!a || !b || !infinite(b))
+        return a && b ? term_mul(t, term_nonneg(t, term_add(t, a, term_scale(t, b, -1, 1))),
+                                 term_nonneg(t, term_add(t, b, term_scale(t, a, -1, 1))))
+                      : NULL;
+    Term *shown = term_number(t, 1, 1); /* a number is not minus infinity, but for what masks add */
+    for (int i = 0; shown && i < a->n; i++) {
+        const Term *f = a->part[i].t;
+        bool plain = f->n == 1 && f->part[0].p == 1 && f->part[0].q == 1 && a->part[i].p > 0;
+        if (plain && f->part[0].t->kind == T_MASK) shown = term_mul(t, shown, f->part[0].t->part[0].t);
+        else if (plain && f->part[0].t->kind == T_MAX) by(t, LAW_ROWS);
+        else if (masked(f)) return term_refuse(t, "a product of infinities");
+    }
+    return shown ? but(t, shown) : NULL;
+}
+
+Term *term_unwrapped(Terms *t, Term *i, Term *n)
+{
+    for (int k = 0; i && n && k < i->n; k++) {
+        const Term *f = i->part[k].t;
+        if (f->n != 1 || f->part[0].t->kind != T_CALL || f->part[0].t->tag != -1) continue;
+        Term *j = f->part[0].t->part[0].t;
+        if (term_add(t, j, term_mul(t, n, but(t, raised(t, f->part[0].t, 1, 1)))) == i) return j;
+    }
+    return i;
 }
 
 Term *term_mask(Terms *t, Term *truth) { return atom(t, T_MASK, 0, false, 1, &truth); }

@@ -14,7 +14,7 @@ typedef struct Prover {
     bool *leaf, *failed; /* by class of the source; by id of the result: no claim about it holds */
     Buf claims, weights;
     int nclaims;
-    bool reads_failed;
+    bool reads_failed, single;
     Err last; /* why the last claim that was tried does not hold */
 } Prover;
 
@@ -121,8 +121,9 @@ static bool try_claim(Prover *p, const Value *a, const Value *b)
 {
     Checker *c = &p->c;
     int class = checker_class(c, SOURCE, a);
-    for (Reach reach = VIEWS; reach < REACHES; reach++) {
-        choose_leaves(p, reach, class);
+    for (int k = 0; k < REACHES * (1 + p->single); k++) { /* the second time with numbers of float32 */
+        choose_leaves(p, (Reach)(k % REACHES), class);
+        c->t.single = k >= REACHES;
         p->last = (Err){0};
         if (!checker_claim(c, a, b, p->leaf, &p->last)) continue;
         put_claim(p, a, b);
@@ -144,6 +145,17 @@ static bool fired_at(const Prover *p, const char *name, const char **rule)
     for (int i = 0; i < p->nfirings; i++)
         if (!strcmp(p->firing[i].result, name)) return *rule = p->firing[i].rule, true;
     return false;
+}
+
+/* Does the result say its numbers as tensors of float32, as ONNX files do? */
+static bool says_single(const Graph *a, const Graph *b)
+{
+    const Graph *both[] = {a, b};
+    bool some[2] = {false, false};
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < both[s]->nweight; i++)
+            some[s] |= both[s]->weight[i]->rank == 0 && both[s]->weight[i]->dtype == DT_F32;
+    return some[0] || some[1];
 }
 
 /* No claim holds about v, which the source calls `of`; what reads it is not tried then. */
@@ -187,6 +199,7 @@ bool certify_graphs(const Graph *source, const Graph *result, const RuleAt *firi
     p.failed = ok ? arena_array(p.c.arena, bool, result->next_id + 1) : NULL;
     if (ok && (!p.leaf || !p.failed)) ok = oom(&why);
     if (ok) {
+        p.single = says_single(source, result);
         find_pieces(&p);
         find_claims(&p, found);
         found->whole = checker_finish(&p.c, &why);
