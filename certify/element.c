@@ -255,6 +255,31 @@ static Term *cat(Reader *r)
     return e;
 }
 
+/* x[i, j, :]: tensors of indices take the place of the first of them, or the front where others stand between them. */
+static Term *indexed(Reader *r)
+{
+    const Arg *a = r->node->arg;
+    Term *at[MAX_RANK];
+    Expr *idx[MAX_RANK];
+    int first = -1, last = -1, n = 0, broad = 0, rest = 0;
+    for (int i = 0; i < a[1].n; i++) {
+        const Value *v = a[1].vs[i];
+        if (v && (!dtype_is_int(v->dtype) || i >= a->v->rank)) return wrong(r);
+        if (v && v->rank > broad) broad = v->rank;
+        if (v && first < 0) first = i;
+        if (v) last = i, n++;
+    }
+    if (last - first + 1 != n) first = 0;
+    for (int i = 0; i < a->v->rank; i++) {
+        const Value *v = i < a[1].n ? a[1].vs[i] : NULL;
+        for (int k = 0; v && k < v->rank; k++)
+            idx[k] = ex_equals_int(v->dim[k], 1) ? zero(r) : r->idx[first + broad - v->rank + k];
+        if (v) at[i] = element(r->c, r->side, v, idx);
+        else at[i] = term_index(r->t, r->idx[rest < first ? rest : rest + broad]), rest++;
+    }
+    return element_at(r, a->v, at);
+}
+
 /* 1 where 0 <= e < n */
 static Term *inside(Reader *r, Expr *e, Expr *n)
 {
@@ -475,6 +500,7 @@ static Term *named(Reader *r)
     if (a) return operand(r, a);
     if (is(w, n, "view")) return view(r);
     if (is(w, n, "cat")) return cat(r);
+    if (is(w, n, "indexed")) return indexed(r);
     if (is(w, n, "padded")) return padded(r);
     if (is(w, n, "cast")) return cast(r);
     if (is(w, n, "convolution")) return convolution(r);
