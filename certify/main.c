@@ -1,4 +1,4 @@
-/* qkv-certify SOURCE RESULT [CERTIFICATE]: replays a certificate on two .pt2 files, by default the one inside of
+/* qkv-certify SOURCE RESULT [CERTIFICATE]: replays a certificate on two files, .pt2 or ONNX, by default the one inside of
  * RESULT. It links the reader of graphs, and nothing that rewrites them.
  *
  *     qkv-certify model.pt2 fused.pt2 cert.json      exit 0: equal over the reals for all sizes in range; 1: refused
@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "certify/certify.h"
+#include "onnx/read/read.h"
 #include "pt2/read/read.h"
 
 static int say(const char *file, const Err *e)
@@ -67,17 +68,26 @@ static int find_and_replay(const Source *a, const Source *b, const char *path)
     return code;
 }
 
+static Source *open_file(const char *path, Err *err)
+{
+    MappedFile f;
+    if (!file_map(&f, path, err)) return NULL;
+    bool onnx = onnx_looks_like(f.data, f.size);
+    file_unmap(&f);
+    return onnx ? onnx_import(path, NULL, err) : pt2_open(path, DT_NONE, err);
+}
+
 int main(int argc, char **argv)
 {
     Err e = {0};
     if (argc < 3 || argc > 4) {
         bool asked = argc > 1 && !strcmp(argv[1], "--help");
-        fprintf(asked ? stdout : stderr, "usage: qkv-certify SOURCE.pt2 RESULT.pt2 [CERTIFICATE.json]\n");
+        fprintf(asked ? stdout : stderr, "usage: qkv-certify SOURCE RESULT [CERTIFICATE.json]\n");
         return asked ? 0 : 2;
     }
-    Source *a = pt2_open(argv[1], DT_NONE, &e);
+    Source *a = open_file(argv[1], &e);
     if (!a) return say("", &e);
-    Source *b = pt2_open(argv[2], DT_NONE, &e);
+    Source *b = open_file(argv[2], &e);
     int code = b ? find_and_replay(a, b, argv[3]) : say("", &e);
     source_close(b);
     source_close(a);

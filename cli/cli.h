@@ -175,7 +175,15 @@ int replace_model(qkv_model **m, qkv_model *by, const qkv_error *e);
 int cudnn_of(const char *version, int *out);       /* --cudnn, as the library counts; 0 without it */
 int model_bf16(const ModelOptions *o, bool *bf16); /* --dtype */
 int model_can_write(const WriteOptions *w);        /* are -o, --target ... well formed, before anything is read? */
-int model_write(const WriteOptions *w, const Common *c, const qkv_model *m);
+/* source: what the file is certified to compute, where that is asked for; NULL otherwise */
+int model_write(const WriteOptions *w, const Common *c, const qkv_model *m, const qkv_model *source);
+/* certified.c: writes the text of a certificate, which it frees, to path. The claims, or NULL. */
+json_t *certificate_write(const char *path, char *text, int *code);
+json_t *certificate_summary(const json_t *claims); /* whole, why and how many, for reports */
+void certificate_print(const char *path, const json_t *claims);
+/* The .pt2 with its certificate inside, and that as a file. The claims, or NULL. */
+json_t *save_certified(const char *path, const char *certificate, const qkv_model *made, const qkv_model *source,
+                       const char *rewriting, int *code);
 bool ends_in(const char *path, const char *end);
 bool is_tensor_file(const char *path); /* by its ending */
 int convert_tensors(const char *from, const char *to);

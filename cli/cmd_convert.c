@@ -41,10 +41,15 @@ static void tell(const json_t *report)
             note("'%s' (%s): %s", text_at(x, "node"), text_at(x, "op"), text_at(x, "reason"));
 }
 
-static int rewritten(const ConvertOptions *o, qkv_model **m)
+/* *source: what *m was, where the file is certified to compute that. */
+static int rewritten(const ConvertOptions *o, qkv_model **m, qkv_model **source)
 {
     qkv_error e;
-    return o->rewrite ? replace_model(m, qkv_model_rewrite(*m, NULL, NULL, &e), &e) : 0;
+    qkv_rewrite_options call = {.struct_size = sizeof call, .unrounded = 1};
+    if (!o->write.certify) return o->rewrite ? replace_model(m, qkv_model_rewrite(*m, NULL, NULL, &e), &e) : 0;
+    *source = *m;
+    if (o->rewrite) *m = qkv_model_rewrite(*source, &call, NULL, &e);
+    return *m ? 0 : problem_of(&e);
 }
 
 /* "linear 36, embedding 2" */
@@ -126,16 +131,19 @@ static void tell_tensorrt(const WriteOptions *w, const Common *c, json_t *report
     free(line);
 }
 
-static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m, qkv_onnx_profile profile)
+static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m, const qkv_model *source,
+                      qkv_onnx_profile profile)
 {
     qkv_error e;
-    char *text = NULL;
+    char *text = NULL, *certificate = NULL;
     qkv_onnx_options options = {
-        .struct_size = sizeof options, .opset = (int)w->opset, .profile = profile, .external_data = w->external};
+        .struct_size = sizeof options, .opset = (int)w->opset, .profile = profile, .external_data = w->external,
+        .source = source, .certificate = &certificate};
     qkv_status status = qkv_model_save_onnx(m, w->output, &options, &text, &e);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     size_t warnings = json_array_size(json_object_get(report, "warnings"));
     int code = status == QKV_OK ? 0 : problem_of(&e);
+    json_t *claims = certificate ? certificate_write(w->certify, certificate, &code) : NULL;
     if (report) tell(report);
     if (!code && w->strict && warnings)
         code = problem(QKV_MISMATCH, "%zu warning%s with --strict", warnings, warnings == 1 ? "" : "s");
@@ -143,6 +151,7 @@ static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m
     if (report && c->json) {
         json_object_set_new(report, "model", json_text(c->arg[0]));
         json_object_set_new(report, "output", status == QKV_OK ? json_text(w->output) : json_null());
+        json_object_set_new(report, "certificate", certificate_summary(claims));
         json_object_set_new(report, "error", status == QKV_OK ? json_null() : json_text(e.message));
         json_print(json_incref(report));
     } else if (report && status == QKV_OK) {
@@ -157,7 +166,9 @@ static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m
                 ? ""
                 : "s",
             (int)json_integer_value(json_object_get(a, "op")));
+        if (claims) certificate_print(w->certify, claims);
     }
+    json_decref(claims);
     json_decref(report);
     qkv_free(text);
     return code;
@@ -176,28 +187,41 @@ int model_can_write(const WriteOptions *w)
     return 0;
 }
 
-int model_write(const WriteOptions *w, const Common *c, const qkv_model *m)
+static int write_pt2(const WriteOptions *w, const qkv_model *m, const qkv_model *source)
 {
     qkv_error e;
+    int code = 0;
+    if (!source) return qkv_model_save(m, w->output, &e) == QKV_OK ? 0 : problem_of(&e);
+    json_t *claims = save_certified(w->output, w->certify, m, source, NULL, &code);
+    if (claims) certificate_print(w->certify, claims);
+    json_decref(claims);
+    return code;
+}
+
+int model_write(const WriteOptions *w, const Common *c, const qkv_model *m, const qkv_model *source)
+{
     qkv_onnx_profile profile;
     int code = target_of(w, &profile);
     if (code) return code;
-    if (ends_in(w->output, ".onnx")) return write_onnx(w, c, m, profile);
-    return qkv_model_save(m, w->output, &e) == QKV_OK ? 0 : problem_of(&e);
+    return ends_in(w->output, ".onnx") ? write_onnx(w, c, m, source, profile) : write_pt2(w, m, source);
 }
 
 static int cmd_convert(const void *options)
 {
     const ConvertOptions *o = options;
-    qkv_model *m = NULL;
+    qkv_model *m = NULL, *source = NULL;
     if (!o->write.output) return problem(QKV_USAGE, "convert needs -o FILE.onnx or -o FILE.pt2");
     if (is_tensor_file(o->write.output)) return convert_tensors(o->common.arg[0], o->write.output);
     int code = model_can_write(&o->write);
+    if (!code && o->write.certify && (o->weights || o->dtype))
+        code = problem(QKV_USAGE, "--certify says that the file computes what MODEL does: without --weights-from and "
+                                  "--dtype");
     if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
     if (!code && o->weights) code = give_weights(&m, o->weights);
-    if (!code) code = rewritten(o, &m);
+    if (!code) code = rewritten(o, &m, &source);
     if (!code) code = retyped(o, &m);
-    if (!code) code = model_write(&o->write, &o->common, m);
+    if (!code) code = model_write(&o->write, &o->common, m, source);
+    if (source != m) qkv_model_free(source);
     qkv_model_free(m);
     return code;
 }
@@ -219,6 +243,10 @@ static const Option own[] = {
          "Convert weights and computation. f16, bf16: matrix products, convolutions, attention and embedding tables; "
          "norms, sums, activations, inputs and outputs stay f32, and a note names the ops that do. f32: all of a "
          "half-precision model."},
+    {"certify", TEXT, AT(write.certify), .arg = "FILE.json", .writes = true,
+     .help = "Write a certificate that the file, as it is read again, computes what MODEL does, over the reals and for "
+             "all sizes in range: steps that the program qkv-certify replays. It is in the file, too (ONNX: in its "
+             "metadata). Constants are then written as the ops that compute them, not folded."},
     {"strict", FLAG, AT(write.strict),
      .help = "Exit with code 1 on a warning about the target; the file is written nevertheless."},
     {0},

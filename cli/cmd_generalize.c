@@ -7,7 +7,7 @@
 
 typedef struct GeneralizeOptions {
     Common common;
-    const char *output;
+    const char *output, *certify;
     List name, dynamic, verify;
     bool apart;
 } GeneralizeOptions;
@@ -139,6 +139,8 @@ static int cmd_generalize(const void *options)
     char *text = NULL;
     if (o->common.narg > MOST_FILES || o->verify.n > MOST_FILES)
         return problem(QKV_USAGE, "at most %d files", MOST_FILES);
+    if (o->certify && !o->output) return problem(QKV_USAGE, "--certify needs -o FILE");
+    json_t *claims = NULL;
     int code = load_all(o->common.arg, o->common.narg, file);
     if (!code) code = load_all(o->verify.item, o->verify.n, check);
     if (!code) {
@@ -164,7 +166,11 @@ static int cmd_generalize(const void *options)
         print_checks(report);
         fflush(stdout);
     }
-    if (made && o->output && qkv_model_save(made, o->output, &e)) code = (int)e.code;
+    if (made && o->output && o->certify) claims = save_certified(o->output, o->certify, made, file[0], NULL, &code);
+    else if (made && o->output && qkv_model_save(made, o->output, &e)) code = (int)e.code;
+    if (report && o->common.json) json_object_set_new(report, "certificate", certificate_summary(claims));
+    else if (claims) certificate_print(o->certify, claims);
+    json_decref(claims);
     if (report && o->common.json) json_print(report);
     else json_decref(report);
     if (code && e.code) problem_of(&e);
@@ -183,6 +189,9 @@ static const Option own[] = {
      .help =
          "Write the model with variable sizes, a .pt2 that torch.export.load reads. The file is written completely or "
          "not at all."},
+    {"certify", TEXT, AT(certify), .arg = "FILE.json", .writes = true,
+     .help = "Write a certificate that the file of --output computes, at the sizes of the first MODEL, what that does, "
+             "over the reals: steps that the program qkv-certify replays. It is in the file, too."},
     {"dim-name", MANY, AT(name), .letter = 'D', .arg = "NAME=AXES",
      .help =
          "Name a variable size and list the axes that have it: batch=x.0,mask.0. For an input that is a number, give "

@@ -89,7 +89,7 @@ static int cmd_joint(const void *options)
     if (!code) code = CHOICE("--recompute", o->recompute, recompute, &call.recompute);
     if (!code) {
         joint = qkv_model_joint(m, &call, &text, &e);
-        code = joint ? model_write(&o->write, &o->common, joint) : problem_of(&e);
+        code = joint ? model_write(&o->write, &o->common, joint, NULL) : problem_of(&e);
     }
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     if (!code && report) tell(o, report);

@@ -148,7 +148,7 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
     WriteOptions write = o->write;
     write.target = profile_of(o->target);
     if (o->dynamic && !write.opset) write.opset = 21; /* the first with a scale a block */
-    if (!code) code = made ? model_write(&write, &o->common, made) : problem_of(&e);
+    if (!code) code = made ? model_write(&write, &o->common, made, NULL) : problem_of(&e);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     if (!code && report) tell(o, report);
     json_decref(report);

@@ -109,37 +109,6 @@ static int prove_of(const char *how, int *out)
     return problem(QKV_USAGE, "option '--prove': found '%s', expected exact or float", how);
 }
 
-/* The file, and beside it its certificate; *claims: what that says. */
-static int save_certified(const RewriteOptions *o, const qkv_model *made, const qkv_model *m, const char *report,
-                          json_t **claims)
-{
-    qkv_error e;
-    char *text = NULL;
-    if (qkv_model_save_certified(made, m, report, o->output, &text, &e)) return problem_of(&e);
-    *claims = json_loads(text, 0, NULL);
-    int code = qkv_file_write(o->certify, text, strlen(text), &e) ? problem_of(&e) : 0;
-    qkv_free(text);
-    return code;
-}
-
-static json_t *summary_of(const json_t *claims)
-{
-    return json_pack("{s: O, s: O, s: I}", "whole", json_object_get(claims, "whole"), "why",
-                     json_object_get(claims, "why"), "claims",
-                     (json_int_t)json_array_size(json_object_get(claims, "claims")));
-}
-
-static void print_certified(const RewriteOptions *o, const json_t *claims)
-{
-    size_t n = json_array_size(json_object_get(claims, "claims"));
-    if (json_is_true(json_object_get(claims, "whole")))
-        printf("%zu claim%s in %s: equal over the reals for all sizes in range, as qkv-certify replays\n", n,
-               n == 1 ? "" : "s", o->certify);
-    else
-        printf("%zu claim%s in %s, which do not cover all results: %s\n", n, n == 1 ? "" : "s", o->certify,
-               text_at(claims, "why"));
-}
-
 static int cmd_rewrite(const void *options)
 {
     const RewriteOptions *o = options;
@@ -177,20 +146,20 @@ static int cmd_rewrite(const void *options)
         code = problem_of(&e);
         if (e.code == QKV_MISMATCH) note("the tensors are in %s; the model was not written", call.counterexample);
     } else if (o->certify) {
-        code = save_certified(o, made, m, text, &claims);
+        claims = save_certified(o->output, o->certify, made, m, text, &code);
     } else if (o->output && qkv_model_save(made, o->output, &e) != QKV_OK) {
         code = problem_of(&e);
     }
     if (report && o->common.json) {
         json_object_set_new(report, "model", json_text(o->common.arg[0]));
         json_object_set_new(report, "output", code ? json_null() : json_text(o->output));
-        json_object_set_new(report, "certificate", claims ? summary_of(claims) : json_null());
+        json_object_set_new(report, "certificate", certificate_summary(claims));
         json_object_set_new(report, "error", made ? json_null() : json_text(e.message));
         json_print(json_incref(report));
     } else if (report && !code) {
         print_report(o, report);
         print_skipped(report);
-        if (claims) print_certified(o, claims);
+        if (claims) certificate_print(o->certify, claims);
     }
     int64_t left = report ? integer_of(report, "attentions_left") : 0;
     if (!code && o->require_fused && left)

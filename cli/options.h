@@ -78,7 +78,7 @@ extern const Option input_options[];
 extern const Option trace_option[]; /* a const char * */
 
 typedef struct WriteOptions { /* where a model goes, and which ONNX */
-    const char *output, *target;
+    const char *output, *target, *certify;
     int64_t opset;
     bool external, strict;
 } WriteOptions;

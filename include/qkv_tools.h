@@ -135,6 +135,11 @@ typedef struct qkv_onnx_options {
     /* weights in a file of their own: 0: when the model would exceed 2 GiB, 1: always, -1: never */
     qkv_onnx_profile profile;
     int external_data;
+    /* NULL, or the model that the file is to compute: constants are not folded, and the file's metadata has a
+     * certificate qkv_certificate.json, as qkv_model_save_certified writes it; *certificate (may be NULL; qkv_free it):
+     * the same */
+    const struct qkv_model *source;
+    char **certificate;
 } qkv_onnx_options;
 
 /* Writes the model as ONNX, completely or not at all: inputs keep their names, outputs are output_0, output_1, ...,

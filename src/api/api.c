@@ -1,5 +1,7 @@
 /* The public interface over the library: models, sessions, files. Contracts in include/qkv.h. */
 #include "api/api_impl.h"
+#include "api/certified.h"
+#include "certify/certify.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +19,6 @@
 #include "grad/grad.h"
 #include "ir/copy.h"
 #include "program/passes.h"
-#include "certify/certify.h"
-#include "program/certify.h"
 #include "program/equal.h"
 #include "program/prepare.h"
 #include "program/pack.h"
@@ -412,110 +412,11 @@ qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
     if (!GIVEN(m) || !GIVEN(path)) return give(&e, err);
     Extras x = {0};
     Graph *own = for_writing(m, &e);
-    bool ok = own && (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) &&
-              pt2_save(own, x.file, x.n, path, &e);
+    bool ok = own && (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path));
+    certified_drop(&x);
+    ok = ok && pt2_save(own, x.file, x.n, path, &e);
     extras_close(&x);
     graph_free(own);
-    return ok ? QKV_OK : give(&e, err);
-}
-
-/* The firings of a report of qkv_model_rewrite; *list is the caller's, its texts the report's. */
-static bool firings_of(const json_t *report, RuleAt **list, int *n, Err *err)
-{
-    const json_t *all = json_object_get(report, "firings");
-    size_t i;
-    json_t *f;
-    *n = 0;
-    if (!(*list = mem_zeroed(json_array_size(all) + 1, sizeof **list))) return oom(err);
-    json_array_foreach(all, i, f)
-    {
-        RuleAt at = {json_string_value(json_object_get(f, "rule")), json_string_value(json_object_get(f, "result"))};
-        if (at.rule && at.result) (*list)[(*n)++] = at;
-    }
-    return true;
-}
-
-/* What the file at path, written from m, is to the source, as JSON. */
-static bool certify_file(const qkv_model *source, const char *path, const char *rewriting, Buf *out, Err *err)
-{
-    RuleAt *list = NULL;
-    int n = 0;
-    Certified found;
-    json_t *report = rewriting ? json_read(rewriting, strlen(rewriting), "report", err) : NULL;
-    bool ok = (report || !rewriting) && firings_of(report, &list, &n, err);
-    Source *written = ok ? pt2_open(path, DT_NONE, err) : NULL;
-    ok = written && certify_graphs(graph_of(source), written->graph, list, n, &found, out, err);
-    source_close(written);
-    mem_free(list);
-    json_free(report);
-    return ok;
-}
-
-/* What `own` is once it is written and read, to the source; the file beside `path` is gone afterwards. */
-static bool certify_written(const Graph *own, const qkv_model *source, const char *rewriting, const char *path,
-                            Buf *cert, Err *err)
-{
-    Buf beside = {0};
-    buf_printf(&beside, "%s.uncertified", path);
-    bool ok = (!beside.failed || oom(err)) && pt2_save(own, NULL, 0, beside.data, err);
-    if (ok) {
-        ok = certify_file(source, beside.data, rewriting, cert, err);
-        unlink(beside.data);
-    }
-    buf_free(&beside);
-    return ok && (!cert->failed || oom(err));
-}
-
-static bool save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting, const char *path,
-                           Buf *cert, Err *err)
-{
-    Extras x = {0};
-    Graph *own = graph_copy(graph_of(m), err); /* constants that are folded are rounded, too */
-    bool ok = own && certify_written(own, source, rewriting, path, cert, err) &&
-              (extras_open(&x, m->program.source, err) || within(err, "%s", m->path));
-    NamedBytes *all = ok ? mem_zeroed((size_t)x.n + 1, sizeof *all) : NULL;
-    int n = 0;
-    for (int i = 0; all && i < x.n; i++)
-        if (strcmp(x.file[i].name, CERTIFICATE_NAME)) all[n++] = x.file[i];
-    if (all) all[n++] = (NamedBytes){CERTIFICATE_NAME, cert->data, cert->len};
-    ok = ok && (all || oom(err)) && pt2_save(own, all, n, path, err);
-    mem_free(all);
-    extras_close(&x);
-    graph_free(own);
-    return ok;
-}
-
-qkv_status qkv_model_save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting,
-                                    const char *path, char **certificate, qkv_error *err)
-{
-    Err e = api_begin();
-    if (certificate) *certificate = NULL;
-    if (!GIVEN(m) || !GIVEN(source) || !GIVEN(path)) return give(&e, err);
-    Buf cert = {0};
-    bool ok = api_whole(save_certified(m, source, rewriting, path, &cert, &e), &e);
-    if (ok && certificate) *certificate = cert.data;
-    else buf_free(&cert);
-    return ok ? QKV_OK : give(&e, err);
-}
-
-qkv_status qkv_certificate_check(const qkv_model *source, const qkv_model *result, const char *certificate,
-                                 char **report, qkv_error *err)
-{
-    Err e = api_begin();
-    Extras x = {0};
-    Buf b = {0};
-    if (report) *report = NULL;
-    if (!GIVEN(source) || !GIVEN(result)) return give(&e, err);
-    bool ok = certificate || extras_open(&x, result->program.source, &e) || within(&e, "%s", result->path);
-    NamedBytes cert = {CERTIFICATE_NAME, certificate, certificate ? strlen(certificate) : 0};
-    for (int i = 0; i < x.n; i++)
-        if (!strcmp(x.file[i].name, CERTIFICATE_NAME)) cert = x.file[i];
-    if (ok && !cert.bytes) ok = fail(&e, E_FORMAT, "%s: holds no '" CERTIFICATE_NAME "'", result->path);
-    ok = ok && certify_replay(graph_of(source), graph_of(result), cert.bytes, (size_t)cert.size, &b, &e);
-    ok = api_whole(ok, &e);
-    extras_close(&x);
-    if (report) *report = b.failed ? NULL : b.data;
-    if (!report || b.failed) buf_free(&b);
     return ok ? QKV_OK : give(&e, err);
 }
 
@@ -538,9 +439,9 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
 }
 
 /* A copy for ONNX, which has no gradient of attention: products stand in its place. */
-static Graph *spelled_out(const qkv_model *m, Err *err)
+static Graph *spelled_out(const qkv_model *m, bool fold, Err *err)
 {
-    Graph *own = for_writing(m, err);
+    Graph *own = fold ? for_writing(m, err) : graph_copy(graph_of(m), err);
     const Node *n = own ? own->first : NULL;
     while (n && n->op->id != OP_sdpa_lse && n->op->id != OP_sdpa_backward) n = n->next;
     if (!n || attention_written_out(own, err)) return own;
@@ -548,27 +449,47 @@ static Graph *spelled_out(const qkv_model *m, Err *err)
     return NULL;
 }
 
+typedef struct OnnxSaving {
+    const Graph *graph;
+    OnnxOptions to;
+    Buf text;
+} OnnxSaving;
+
+static bool write_onnx(void *user, const char *path, const Buf *certificate, Err *err)
+{
+    OnnxSaving *s = user;
+    buf_free(&s->text);
+    s->text = (Buf){0};
+    s->to.certificate = certificate ? certificate->data : NULL;
+    return onnx_save(s->graph, path, &s->to, &s->text, err);
+}
+
 qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report,
                                qkv_error *err)
 {
     qkv_onnx_options o = {0};
     Err e = api_begin();
-    Buf text = {0};
+    Buf cert = {0};
     if (report) *report = NULL;
     if (!GIVEN(m) || !GIVEN(path) || !VERSIONED_TAKE(qkv_onnx_options, external_data, &o, options, &e))
         return give(&e, err);
+    if (o.certificate) *o.certificate = NULL;
     const OnnxProfile *profile = api_onnx_profile(o.profile);
     if (!api_known(qkv_onnx_profile_name(o.profile), "qkv_onnx_profile", (int)o.profile, &e)) return give(&e, err);
-    OnnxOptions to = {.opset = o.opset,
-                      .profile = *profile,
-                      .torch_version = m->program.source->torch_version,
-                      .external = o.external_data};
-    Graph *own = spelled_out(m, &e);
-    bool ok = own && onnx_save(own, path, &to, &text, &e);
-    graph_free(own);
-    if (ok && text.failed) ok = oom(&e);
-    if (report && !text.failed) *report = text.data;
-    else buf_free(&text);
+    OnnxSaving s = {.graph = spelled_out(m, !o.source, &e),
+                    .to = {.opset = o.opset,
+                           .profile = *profile,
+                           .torch_version = m->program.source->torch_version,
+                           .certificate_name = CERTIFICATE_NAME,
+                           .external = o.external_data}};
+    bool ok = s.graph && (o.source ? certified_write(o.source, NULL, path, true, write_onnx, &s, &cert, &e)
+                                   : write_onnx(&s, path, NULL, &e));
+    graph_free((Graph *)(uintptr_t)s.graph);
+    if (ok && s.text.failed) ok = oom(&e);
+    if (report && !s.text.failed) *report = s.text.data;
+    else buf_free(&s.text);
+    if (ok && o.certificate) *o.certificate = cert.data;
+    else buf_free(&cert);
     return ok ? QKV_OK : give(&e, err);
 }
 

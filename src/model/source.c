@@ -131,6 +131,13 @@ Source *source_of_graph(Graph *g, Source *from, Err *err)
 bool extras_open(Extras *x, const Source *s, Err *err)
 {
     *x = (Extras){.file = s->extra, .n = s->nextra};
+    const OnnxModel *m = s->onnx ? &s->onnx->model : NULL;
+    if (m && !(x->file = x->own = mem_zeroed((size_t)m->nmetadata + 1, sizeof *x->own))) return oom(err);
+    for (int i = 0; m && i < m->nmetadata; i++) {
+        const char *key = m->metadata[i].key, *end = strrchr(key, '.');
+        if (end && !strcmp(end, ".json")) /* what is named as a file is one */
+            x->own[x->n++] = (NamedBytes){key, m->metadata[i].value, strlen(m->metadata[i].value)};
+    }
     if (!s->zip) return true;
     TRY(x->zip = zip_open(s->file.data, s->file.size, err));
     x->file = x->own = mem_zeroed(zip_count(x->zip) + 1, sizeof *x->own);

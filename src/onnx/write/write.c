@@ -345,10 +345,11 @@ static int ir_version(int opset)
  * which our own reader keeps. */
 static OnnxPair *metadata(Onnx *o, int *n)
 {
-    OnnxPair *pairs = arena_array(o->a, OnnxPair, expr_symbol_count(o->p) + 2);
+    OnnxPair *pairs = arena_array(o->a, OnnxPair, expr_symbol_count(o->p) + 3);
     bool ok = pairs != NULL;
     if (ok) pairs[(*n)++] = (OnnxPair){"qkv.profile", onnx_profile_name(o->opt.profile)};
     if (ok && o->opt.torch_version && *o->opt.torch_version) pairs[(*n)++] = (OnnxPair){"torch", o->opt.torch_version};
+    if (ok && o->opt.certificate) pairs[(*n)++] = (OnnxPair){o->opt.certificate_name, o->opt.certificate};
     for (int i = 0; ok && i < expr_symbol_count(o->p); i++) {
         const Symbol *s = expr_symbol(o->p, i);
         int64_t lo = s->lo > 0 ? s->lo : 0;

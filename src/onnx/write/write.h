@@ -29,6 +29,8 @@ typedef struct OnnxOptions {
     int opset; /* 0 = ONNX_OPSET_DEFAULT */
     OnnxProfile profile;
     const char *torch_version; /* of the file that the graph came from; NULL or "": unknown */
+    const char *certificate;   /* NULL, or text for the file's metadata (certify/certify.h) */
+    const char *certificate_name;
     int external;              /* as OnnxWriteOptions (onnx/wire/onnx.h): 0 outside above 2 GiB, 1 always, -1 never */
 } OnnxOptions;
 

@@ -1,0 +1,135 @@
+/* Files with certificates: written, read again, compared with the source, and written with what was found. */
+#include <string.h>
+#include <unistd.h>
+#include "api/api_impl.h"
+#include "api/certified.h"
+#include "base/mem.h"
+#include "certify/certify.h"
+#include "format/json.h"
+#include "onnx/read/read.h"
+#include "program/certify.h"
+#include "pt2/read/read.h"
+#include "pt2/write/write.h"
+
+static const Graph *graph_of(const qkv_model *m) { return m->program.graph; }
+
+/* The firings of a report of qkv_model_rewrite; *list is the caller's, its texts the report's. */
+static bool firings_of(const json_t *report, RuleAt **list, int *n, Err *err)
+{
+    const json_t *all = json_object_get(report, "firings");
+    size_t i;
+    json_t *f;
+    *n = 0;
+    if (!(*list = mem_zeroed(json_array_size(all) + 1, sizeof **list))) return oom(err);
+    json_array_foreach(all, i, f)
+    {
+        RuleAt at = {json_string_value(json_object_get(f, "rule")), json_string_value(json_object_get(f, "result"))};
+        if (at.rule && at.result) (*list)[(*n)++] = at;
+    }
+    return true;
+}
+
+/* What the file at path is to the source, as JSON. */
+static bool certify_file(const qkv_model *source, const char *path, bool onnx, const char *rewriting, Buf *out, Err *err)
+{
+    RuleAt *list = NULL;
+    int n = 0;
+    Certified found;
+    json_t *report = rewriting ? json_read(rewriting, strlen(rewriting), "report", err) : NULL;
+    bool ok = (report || !rewriting) && firings_of(report, &list, &n, err);
+    Source *written = !ok ? NULL : onnx ? onnx_import(path, NULL, err) : pt2_open(path, DT_NONE, err);
+    ok = written && certify_graphs(graph_of(source), written->graph, list, n, &found, out, err);
+    source_close(written);
+    mem_free(list);
+    json_free(report);
+    return ok && (!out->failed || oom(err));
+}
+
+bool certified_write(const qkv_model *source, const char *rewriting, const char *path, bool onnx, CertifiedFn *write,
+                     void *user, Buf *certificate, Err *err)
+{
+    Buf beside = {0}, data = {0};
+    buf_printf(&beside, "%s.uncertified", path);
+    buf_printf(&data, "%s.data", beside.data ? beside.data : "");
+    bool ok = !beside.failed && !data.failed ? write(user, beside.data, NULL, err) : oom(err);
+    if (ok) {
+        ok = certify_file(source, beside.data, onnx, rewriting, certificate, err);
+        unlink(beside.data);
+        unlink(data.data);
+    }
+    buf_free(&beside);
+    buf_free(&data);
+    return ok && write(user, path, certificate, err);
+}
+
+typedef struct Pt2File {
+    const Graph *graph;
+    Extras extras; /* of the model's own file, but for its certificate */
+} Pt2File;
+
+static bool write_pt2(void *user, const char *path, const Buf *certificate, Err *err)
+{
+    const Pt2File *f = user;
+    NamedBytes *all = mem_zeroed((size_t)f->extras.n + 1, sizeof *all);
+    int n = 0;
+    for (int i = 0; all && certificate && i < f->extras.n; i++) all[n++] = f->extras.file[i];
+    if (all && certificate) all[n++] = (NamedBytes){CERTIFICATE_NAME, certificate->data, certificate->len};
+    bool ok = all ? pt2_save(f->graph, all, n, path, err) : oom(err);
+    mem_free(all);
+    return ok;
+}
+
+void certified_drop(Extras *x)
+{
+    int n = 0;
+    for (int i = 0; i < x->n; i++)
+        if (strcmp(x->file[i].name, CERTIFICATE_NAME)) x->file[n++] = x->file[i];
+    x->n = n;
+}
+
+static bool save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting, const char *path,
+                           Buf *cert, Err *err)
+{
+    Pt2File f = {.graph = graph_copy(graph_of(m), err)}; /* constants that are folded are rounded, too */
+    bool ok = f.graph && (extras_open(&f.extras, m->program.source, err) || within(err, "%s", m->path));
+    certified_drop(&f.extras);
+    ok = ok && certified_write(source, rewriting, path, false, write_pt2, &f, cert, err);
+    extras_close(&f.extras);
+    graph_free((Graph *)(uintptr_t)f.graph);
+    return ok;
+}
+
+qkv_status qkv_model_save_certified(const qkv_model *m, const qkv_model *source, const char *rewriting,
+                                    const char *path, char **certificate, qkv_error *err)
+{
+    Err e = api_begin();
+    if (certificate) *certificate = NULL;
+    if (!GIVEN(m) || !GIVEN(source) || !GIVEN(path)) return api_give(&e, err);
+    Buf cert = {0};
+    bool ok = api_whole(save_certified(m, source, rewriting, path, &cert, &e), &e);
+    if (ok && certificate) *certificate = cert.data;
+    else buf_free(&cert);
+    return ok ? QKV_OK : api_give(&e, err);
+}
+
+qkv_status qkv_certificate_check(const qkv_model *source, const qkv_model *result, const char *certificate,
+                                 char **report, qkv_error *err)
+{
+    Err e = api_begin();
+    Extras x = {0};
+    Buf b = {0};
+    if (report) *report = NULL;
+    if (!GIVEN(source) || !GIVEN(result)) return api_give(&e, err);
+    bool ok = certificate || extras_open(&x, result->program.source, &e) || within(&e, "%s", result->path);
+    NamedBytes cert = {CERTIFICATE_NAME, certificate, certificate ? strlen(certificate) : 0};
+    for (int i = 0; i < x.n; i++)
+        if (!strcmp(x.file[i].name, CERTIFICATE_NAME)) cert = x.file[i];
+    if (ok && !cert.bytes) ok = fail(&e, E_FORMAT, "%s: holds no '" CERTIFICATE_NAME "'", result->path);
+    ok = ok && certify_replay(graph_of(source), graph_of(result), cert.bytes, (size_t)cert.size, &b, &e);
+    ok = api_whole(ok, &e);
+    extras_close(&x);
+    if (report) *report = b.failed ? NULL : b.data;
+    if (!report || b.failed) buf_free(&b);
+    return ok ? QKV_OK : api_give(&e, err);
+}
+
