@@ -2,7 +2,7 @@
  * the declared ranges.
  *
  *     Checker c;
- *     checker_open(&c, source, result, err);
+ *     checker_open(&c, source, result, false, err);
  *     checker_replay(&c, json, err)       E_MISMATCH: what is not established, and where
  *     checker_close(&c);
  *
@@ -59,7 +59,8 @@ typedef struct Checker {
     unsigned laws; /* that they take */
 } Checker;
 
-bool checker_open(Checker *c, const Graph *source, const Graph *result, Err *err);
+/* single: a number in one of the files is what float32 has in its place in the other one. */
+bool checker_open(Checker *c, const Graph *source, const Graph *result, bool single, Err *err);
 void checker_close(Checker *c);
 /* The certificate's word is taken for nothing. */
 bool checker_replay(Checker *c, const json_t *certificate, Err *err);

@@ -534,7 +534,8 @@ static Term *factor(Reader *r)
         if (r->skip || e == &absent) return e;
         bool fits = by && by != &absent && by->n == 1 && by->part[0].t->n == 0 && 2 % by->part[0].q == 0 &&
                     by->part[0].p >= -4 && by->part[0].p <= 16;
-        e = fits ? term_power(r->t, e, 2 * by->part[0].p / by->part[0].q) : wrong(r);
+        e = fits ? term_power(r->t, e, 2 * by->part[0].p / by->part[0].q)
+                 : term_call(r->t, OP_pow_Tensor_Tensor, false, 2, (Term *[]){e, by});
     }
     return minus && e && e != &absent ? term_scale(r->t, e, -1, 1) : e;
 }

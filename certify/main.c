@@ -31,7 +31,8 @@ static int replay(const Graph *source, const Graph *result, const char *name, co
     Checker c;
     json_t *cert = json_read(bytes, size, name, &e);
     if (!cert) return say("", &e);
-    int code = checker_open(&c, source, result, &e) && checker_replay(&c, cert, &e) ? 0 : say(name, &e);
+    bool single = json_is_true(json_object_get(cert, "single"));
+    int code = checker_open(&c, source, result, single, &e) && checker_replay(&c, cert, &e) ? 0 : say(name, &e);
     if (!code) {
         print_sizes(source->ex);
         for (int i = 0; checker_assumes(&c, i); i++) printf("assuming: %s\n", checker_assumes(&c, i));

@@ -422,8 +422,22 @@ static bool infinite(const Term *v)
     return a && a->t->kind == T_MASK && a->t->part[0].t->n == 0;
 }
 
+/* The largest of what is 0 or 1 everywhere. */
+static bool largest_truth(const Term *v)
+{
+    const Operand *a = v->n == 1 && v->part[0].t->n == 1 ? v->part[0].t->part : NULL;
+    const Term *body = a && a->t->kind == T_MAX && a->p == a->q ? a->t->part[0].t : NULL;
+    bool truth = body && body->n == 1 && body->part[0].p == body->part[0].q;
+    for (int i = 0; truth && i < body->part[0].t->n; i++) truth = body->part[0].t->part[i].t->truth;
+    return truth;
+}
+
 Term *term_same(Terms *t, Term *a, Term *b)
 {
+    if (a && b && b->n == 0 && largest_truth(a)) {
+        by(t, LAW_ROWS);
+        return term_number(t, 0, 1);
+    }
     if (!a || !b || !infinite(b))
         return a && b ? term_mul(t, term_nonneg(t, term_add(t, a, term_scale(t, b, -1, 1))),
                                  term_nonneg(t, term_add(t, b, term_scale(t, a, -1, 1))))

@@ -14,7 +14,7 @@ typedef struct Prover {
     bool *leaf, *failed; /* by class of the source; by id of the result: no claim about it holds */
     Buf claims, weights;
     int nclaims;
-    bool reads_failed, single;
+    bool reads_failed;
     Err last; /* why the last claim that was tried does not hold */
 } Prover;
 
@@ -121,9 +121,8 @@ static bool try_claim(Prover *p, const Value *a, const Value *b)
 {
     Checker *c = &p->c;
     int class = checker_class(c, SOURCE, a);
-    for (int k = 0; k < REACHES * (1 + p->single); k++) { /* the second time with numbers of float32 */
-        choose_leaves(p, (Reach)(k % REACHES), class);
-        c->t.single = k >= REACHES;
+    for (Reach reach = VIEWS; reach < REACHES; reach++) {
+        choose_leaves(p, reach, class);
         p->last = (Err){0};
         if (!checker_claim(c, a, b, p->leaf, &p->last)) continue;
         put_claim(p, a, b);
@@ -147,15 +146,15 @@ static bool fired_at(const Prover *p, const char *name, const char **rule)
     return false;
 }
 
-/* Does the result say its numbers as tensors of float32, as ONNX files do? */
+/* Does one of the files say its numbers as tensors of float32, as ONNX files do? */
 static bool says_single(const Graph *a, const Graph *b)
 {
     const Graph *both[] = {a, b};
-    bool some[2] = {false, false};
+    int some[2] = {0, 0};
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < both[s]->nweight; i++)
-            some[s] |= both[s]->weight[i]->rank == 0 && both[s]->weight[i]->dtype == DT_F32;
-    return some[0] || some[1];
+            some[s] += both[s]->weight[i]->rank == 0 && both[s]->weight[i]->dtype == DT_F32;
+    return some[0] != some[1];
 }
 
 /* No claim holds about v, which the source calls `of`; what reads it is not tried then. */
@@ -194,12 +193,11 @@ bool certify_graphs(const Graph *source, const Graph *result, const RuleAt *firi
     Prover p = {.firing = firings, .nfirings = n};
     Err why = {0};
     *found = (Certified){0};
-    bool ok = checker_open(&p.c, source, result, &why);
+    bool single = says_single(source, result), ok = checker_open(&p.c, source, result, single, &why);
     p.leaf = ok ? arena_array(p.c.arena, bool, p.c.nclasses + 1) : NULL;
     p.failed = ok ? arena_array(p.c.arena, bool, result->next_id + 1) : NULL;
     if (ok && (!p.leaf || !p.failed)) ok = oom(&why);
     if (ok) {
-        p.single = says_single(source, result);
         find_pieces(&p);
         find_claims(&p, found);
         found->whole = checker_finish(&p.c, &why);
@@ -208,6 +206,7 @@ bool certify_graphs(const Graph *source, const Graph *result, const RuleAt *firi
     if (!found->whole && !found->why[0]) snprintf(found->why, sizeof found->why, "%s", why.msg);
     if (found->whole) found->why[0] = 0;
     jw_put(out, "{'format': 'qkv certificate 2'");
+    jw_bool(out, "single", single);
     jw_bool(out, "whole", found->whole);
     jw_text(out, "why", found->whole ? NULL : found->why);
     jw_list(out, "weights", '[', &p.weights);
@@ -224,7 +223,8 @@ bool certify_replay(const Graph *source, const Graph *result, const void *certif
 {
     Checker c = {0};
     json_t *cert = json_read(certificate, size, "certificate", err);
-    bool ok = cert && checker_open(&c, source, result, err) && checker_replay(&c, cert, err);
+    bool single = json_is_true(json_object_get(cert, "single"));
+    bool ok = cert && checker_open(&c, source, result, single, err) && checker_replay(&c, cert, err);
     jw_report(report);
     jw_bool(report, "holds", ok);
     jw_text(report, "sense", ok ? sense_text(SENSE_REALS) : NULL);
