@@ -77,6 +77,8 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf,
 /* The claim that holds, as JSON: cut, laws and steps. */
 void checker_put_claim(const Checker *c, Buf *out);
 void checker_equal(Checker *c, const Value *a, const Value *b); /* after a claim that holds */
+/* Is each element of this weight of the result the number that v of the source, without inputs, has there? */
+bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err);
 bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err);
 bool checker_finish(Checker *c, Err *err); /* outputs, mutations, sizes and conditions */
 Expr *checker_expr(Checker *c, int side, const Expr *e);

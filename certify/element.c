@@ -85,6 +85,7 @@ static Expr *zero(Reader *r) { return ex_int(r->p, 0); }
 static Term *number(Reader *r, const Expr *e)
 {
     if (e->kind == EX_FLOAT) return term_double(r->t, e->f);
+    if (e->kind == EX_TOFLOAT) return number(r, e->args[0]);
     if (e->kind == EX_BOOL) return term_number(r->t, e->i, 1);
     return term_index(r->t, checker_expr(r->c, r->side, e));
 }

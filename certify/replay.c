@@ -1,5 +1,5 @@
 /* Two graphs beside each other, and the claims of a certificate about them. Contract in certify.h. */
-#include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include "base/jsonw.h"
 #include "base/mem.h"
@@ -91,6 +91,10 @@ static bool key_of(Checker *c, int side, const Node *n, Buf *key)
             for (int i = 0; i < (a->kind == ARG_EXPR ? 1 : a->n); i++) {
                 const Expr *e = checker_expr(c, side, a->kind == ARG_EXPR ? a->e : a->es[i]);
                 if (!e) return false;
+                const Value *x = n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
+                bool axis = a->kind == ARG_EXPR && x && e->kind == EX_INT && e->i < 0 &&
+                            !strcmp(n->op->schema->params[k].name, "dim");
+                if (axis) e = ex_int(c->t.x.p, e->i + x->rank);
                 if (c->t.single && e->kind == EX_FLOAT) buf_printf(key, "%a,", (double)(float)e->f);
                 else buf_printf(key, "%u,", e->id);
             }
@@ -292,6 +296,30 @@ void checker_put_claim(const Checker *c, Buf *out)
     jw_list(out, "right", '[', &c->side[RESULT].steps);
 }
 
+bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
+{
+    enum { MOST = 1 << 14 };
+    Expr *idx[MAX_RANK];
+    const Tensor *w = weight->data;
+    bool ok = w && w->rank > 0 && tensor_numel(w) <= MOST && v->def && same_sizes(c, v, weight) && !graph_writes(c->side[RESULT].g, weight);
+    c->leaf = arena_array(c->arena, bool, c->nclasses + 1);
+    if (!c->leaf || !terms_open(&c->t)) return oom(err);
+    c->memo = NULL;
+    c->nmemo = c->depth = 0;
+    for (int64_t i = 0; ok && i < tensor_numel(w); i++) {
+        int64_t rest = i;
+        for (int d = w->rank - 1; d >= 0; rest /= w->shape[d], d--) idx[d] = ex_int(c->t.x.p, rest % w->shape[d]);
+        c->work = 0;
+        const Term *e = element(c, SOURCE, v, idx);
+        double is = e && term_is_number(e) ? e->n ? (double)e->part[0].p / (double)e->part[0].q : 0 : NAN;
+        ok = is == tensor_get(w, i) || (c->t.single && (double)(float)is == tensor_get(w, i));
+    }
+    if (!ok) return fail(err, E_MISMATCH, "weight '%s' is not '%s', number by number", weight->name, v->name);
+    checker_equal(c, v, weight);
+    c->laws |= c->t.used;
+    return true;
+}
+
 /* Sizes, conditions on them, results: what the source takes is not refused, and what it gives is given. */
 bool checker_finish(Checker *c, Err *err)
 {
@@ -417,7 +445,8 @@ static bool replay_pieces(Checker *c, const json_t *list, Err *err)
         bool zeros = json_is_null(json_object_get(j, "of"));
         TRY(zeros || json_want_string(j, "of", &of, err));
         const Value *w = value_named(c, RESULT, weight, err), *v = w && !zeros ? value_named(c, SOURCE, of, err) : NULL;
-        TRY(w && (v || zeros) && checker_piece(c, w, from, count, v, err));
+        TRY(w && (v || zeros));
+        TRY(v && v->def ? checker_constant(c, w, v, err) : checker_piece(c, w, from, count, v, err));
     }
     return true;
 }

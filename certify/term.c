@@ -209,7 +209,7 @@ Term *term_add(Terms *t, Term *a, Term *b)
 
 Term *term_scale(Terms *t, Term *a, int64_t p, int64_t q) { return term_mul(t, a, term_number(t, p, q)); }
 
-static bool number_of(const Term *a) { return a->n == 0 || (a->n == 1 && a->part[0].t->n == 0); }
+bool term_is_number(const Term *a) { return a->n == 0 || (a->n == 1 && a->part[0].t->n == 0); }
 
 /* The product of two products and p / q; primes in whole powers go into the number, truth values are their powers. */
 static bool multiply(Terms *t, const Term *a, const Term *b, int64_t p, int64_t q, Parts *out)
@@ -287,11 +287,11 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
     }
     if (halves > 1) return term_refuse(t, "a power of %lld/2", (long long)halves);
     int64_t p = a->part[0].p, q = a->part[0].q;
-    if (p <= 0 || (!number_of(a) && p == q)) /* else the first number in front */
+    if (p <= 0 || (!term_is_number(a) && p == q)) /* else the first number in front */
         return raised(t, intern(t, (Term){.kind = T_GROUP, .n = 1, .part = &(Operand){a, 1, 1}}), halves, 2);
     Term *c = halves == -2 ? term_number(t, q, p) : root_of(t, p, q);
     if (c && halves == -1) c = term_power(t, c, -2);
-    if (c && number_of(a)) return c;
+    if (c && term_is_number(a)) return c;
     by(t, LAW_GROUP);
     return term_mul(t, c, term_power(t, term_scale(t, a, q, p), halves));
 }
@@ -412,7 +412,7 @@ Term *term_nonneg(Terms *t, Term *v)
     Expr *e = term_integer(t, v);
     if (!v || e) return e ? test(t, e) : NULL;
     if (masked(v)) return term_refuse(t, "an order of infinities");
-    if (number_of(v)) return term_number(t, v->n == 0 || v->part[0].p > 0, 1);
+    if (term_is_number(v)) return term_number(t, v->n == 0 || v->part[0].p > 0, 1);
     return atom(t, T_CALL, -1, true, 1, &v);
 }
 
@@ -597,8 +597,8 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
         }
         if (!out || !in) return NULL;
         if (b->t->n && (out != before || b->p != b->q)) by(t, LAW_FACTOR);
-        if (number_of(in)) by(t, LAW_CONSTANT);
-        r = term_add(t, r, term_mul(t, out, number_of(in) ? term_index(t, extent) : bound(t, T_SUM, var, extent, in)));
+        if (term_is_number(in)) by(t, LAW_CONSTANT);
+        r = term_add(t, r, term_mul(t, out, term_is_number(in) ? term_index(t, extent) : bound(t, T_SUM, var, extent, in)));
     }
     return r;
 }

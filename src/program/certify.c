@@ -44,13 +44,23 @@ static int64_t find_piece(Prover *p, const Value *w, int64_t from)
     return zeros && is_piece(p, w, from, zeros, NULL) ? zeros : 0;
 }
 
+/* A weight that is the numbers of a value of the source that has its name. */
+static bool is_constant(Prover *p, const Value *w)
+{
+    const Value *v = graph_find_value(p->c.side[SOURCE].g, w->name);
+    Err ignored = {0};
+    if (!v || !v->def || !checker_constant(&p->c, w, v, &ignored)) return false;
+    jw_put(&p->weights, "{'weight': %s, 'from': 0, 'count': 0, 'of': %s}", w->name, v->name);
+    return true;
+}
+
 /* Rows of new weights that are the source's, one after the other. */
 static void find_pieces(Prover *p)
 {
     const Graph *b = p->c.side[RESULT].g;
     for (int i = 0; i < b->nweight; i++) {
         const Value *w = b->weight[i];
-        if (checker_class(&p->c, RESULT, w) >= 0 || !w->data || w->rank < 1) continue;
+        if (checker_class(&p->c, RESULT, w) >= 0 || !w->data || w->rank < 1 || is_constant(p, w)) continue;
         for (int64_t from = 0, n = 1; n && from < w->data->shape[0]; from += n) n = find_piece(p, w, from);
     }
 }
