@@ -38,7 +38,7 @@ static bool certify_file(const qkv_model *source, const char *path, bool onnx, c
     json_t *report = rewriting ? json_read(rewriting, strlen(rewriting), "report", err) : NULL;
     bool ok = (report || !rewriting) && firings_of(report, &list, &n, err);
     Source *written = !ok ? NULL : onnx ? onnx_import(path, NULL, err) : pt2_open(path, DT_NONE, err);
-    ok = written && certify_graphs(graph_of(source), written->graph, list, n, &found, out, err);
+    ok = written && certify_graphs(graph_of(source), written->graph, onnx || source->program.source->opset, list, n, &found, out, err);
     source_close(written);
     mem_free(list);
     json_free(report);

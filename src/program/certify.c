@@ -156,17 +156,6 @@ static bool fired_at(const Prover *p, const char *name, const char **rule)
     return false;
 }
 
-/* Does one of the files say its numbers as tensors of float32, as ONNX files do? */
-static bool says_single(const Graph *a, const Graph *b)
-{
-    const Graph *both[] = {a, b};
-    int some[2] = {0, 0};
-    for (int s = 0; s < 2; s++)
-        for (int i = 0; i < both[s]->nweight; i++)
-            some[s] += both[s]->weight[i]->rank == 0 && both[s]->weight[i]->dtype == DT_F32;
-    return some[0] != some[1];
-}
-
 /* No claim holds about v, which the source calls `of`; what reads it is not tried then. */
 static void give_up(Prover *p, const Value *of, const Value *v, Certified *found)
 {
@@ -197,13 +186,13 @@ static void find_claims(Prover *p, Certified *found)
     }
 }
 
-bool certify_graphs(const Graph *source, const Graph *result, const RuleAt *firings, int n, Certified *found, Buf *out,
-                    Err *err)
+bool certify_graphs(const Graph *source, const Graph *result, bool single, const RuleAt *firings, int n, Certified *found,
+                    Buf *out, Err *err)
 {
     Prover p = {.firing = firings, .nfirings = n};
     Err why = {0};
     *found = (Certified){0};
-    bool single = says_single(source, result), ok = checker_open(&p.c, source, result, single, &why);
+    bool ok = checker_open(&p.c, source, result, single, &why);
     p.leaf = ok ? arena_array(p.c.arena, bool, p.c.nclasses + 1) : NULL;
     p.failed = ok ? arena_array(p.c.arena, bool, result->next_id + 1) : NULL;
     if (ok && (!p.leaf || !p.failed)) ok = oom(&why);

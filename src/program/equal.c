@@ -32,6 +32,7 @@ typedef struct Pair {
     const Tensor **in;   /* of a, and the same in b's order */
     const Tensor **in_b;
     bool exact; /* until the payloads say nothing */
+    bool single; /* one of the files is ONNX */
     char why_floats[256];
     int runs;
     Buf sizes; /* JSON */
@@ -351,7 +352,7 @@ static bool all_sizes(Pair *p, Err *err)
 static bool certified(Pair *p, Err *err)
 {
     Buf claims = {0};
-    bool ok = certify_graphs(p->g[0], p->g[1], NULL, 0, &p->certified, &claims, err);
+    bool ok = certify_graphs(p->g[0], p->g[1], p->single, NULL, 0, &p->certified, &claims, err);
     buf_free(&claims);
     return ok;
 }
@@ -417,7 +418,8 @@ static bool say_difference(const Pair *p, Err *err)
 
 bool program_equal(const Program *a, const Program *b, const EqualOptions *o, Buf *report, Err *err)
 {
-    Pair p = {.g = {a->graph, b->graph}, .o = o, .exact = !o->floats};
+    Pair p = {.g = {a->graph, b->graph}, .o = o, .exact = !o->floats,
+              .single = a->source->opset || b->source->opset};
     size_t n = (size_t)(a->graph->ninput > b->graph->ninput ? a->graph->ninput : b->graph->ninput) + 1;
     p.place = mem_zeroed(n, sizeof *p.place);
     p.in = mem_zeroed(n, sizeof *p.in);
