@@ -422,19 +422,19 @@ static bool infinite(const Term *v)
     return a && a->t->kind == T_MASK && a->t->part[0].t->n == 0;
 }
 
-/* The largest of what is 0 or 1 everywhere. */
-static bool largest_truth(const Term *v)
+/* A product of truth values. */
+static bool truth_of(const Term *v)
 {
-    const Operand *a = v->n == 1 && v->part[0].t->n == 1 ? v->part[0].t->part : NULL;
-    const Term *body = a && a->t->kind == T_MAX && a->p == a->q ? a->t->part[0].t : NULL;
-    bool truth = body && body->n == 1 && body->part[0].p == body->part[0].q;
-    for (int i = 0; truth && i < body->part[0].t->n; i++) truth = body->part[0].t->part[i].t->truth;
+    bool truth = v && v->n == 1 && v->part[0].p == v->part[0].q;
+    for (int i = 0; truth && i < v->part[0].t->n; i++) truth = v->part[0].t->part[i].t->truth;
     return truth;
 }
 
 Term *term_same(Terms *t, Term *a, Term *b)
 {
-    if (a && b && b->n == 0 && largest_truth(a)) {
+    const Operand *f = a && b && b->n == 0 && a->n == 1 && a->part[0].t->n == 1 ? a->part[0].t->part : NULL;
+    if (a && b && b->n == 0 && (truth_of(a) || truth_of(but(t, a)))) return but(t, a);
+    if (f && f->t->kind == T_MAX && truth_of(f->t->part[0].t)) { /* the largest of truth values */
         by(t, LAW_ROWS);
         return term_number(t, 0, 1);
     }
@@ -444,11 +444,11 @@ Term *term_same(Terms *t, Term *a, Term *b)
                       : NULL;
     Term *shown = term_number(t, 1, 1); /* a number is not minus infinity, but for what masks add */
     for (int i = 0; shown && i < a->n; i++) {
-        const Term *f = a->part[i].t;
-        bool plain = f->n == 1 && f->part[0].p == 1 && f->part[0].q == 1 && a->part[i].p > 0;
-        if (plain && f->part[0].t->kind == T_MASK) shown = term_mul(t, shown, f->part[0].t->part[0].t);
-        else if (plain && f->part[0].t->kind == T_MAX) by(t, LAW_ROWS);
-        else if (masked(f)) return term_refuse(t, "a product of infinities");
+        const Term *x = a->part[i].t;
+        bool plain = x->n == 1 && x->part[0].p == 1 && x->part[0].q == 1 && a->part[i].p > 0;
+        if (plain && x->part[0].t->kind == T_MASK) shown = term_mul(t, shown, x->part[0].t->part[0].t);
+        else if (plain && x->part[0].t->kind == T_MAX) by(t, LAW_ROWS);
+        else if (masked(x)) return term_refuse(t, "a product of infinities");
     }
     return shown ? but(t, shown) : NULL;
 }
@@ -584,6 +584,7 @@ static Term *bound(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
 Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
 {
     if (!body || !var || !extent) return NULL;
+    if (kind == T_MAX && !mentions(body, var)) return body;
     if (kind == T_MAX || ex_equals_int(extent, 1)) return bound(t, kind, var, extent, body);
     Term *r = term_number(t, 0, 1);
     if (body->n > 1) by(t, LAW_ADD);

@@ -58,6 +58,22 @@ STATEMENTS = {
     # term_test: the condition that is the other one's opposite
     "opposite": ([z3.Not(E >= 0)], -1 - E >= 0),
     "not-both": ([E >= 0], z3.Not(-1 - E >= 0)),
+    # convolution: channel c of group o // (O / G) is within the channels of x, of which a group has C
+    "group-channels": ([m >= 1, g >= 1, c >= 0, c <= n - 1, within(q, g), whole(q), whole(g), whole(q - g)],
+                       within(n * q + c, n * g)),
+    # convolution, pad: a place is outside of x exactly where one of the two conditions fails
+    "inside": ([E >= 0, N - 1 - E >= 0], within(E, N)),
+    "outside": ([z3.Or(E < 0, E >= N)], z3.Or(-1 - E >= 0, E - N >= 0)),
+    # pad of a pad, a slice of a pad: the places between are moved by one number
+    "moved": ([within(i - a, n), within(i - a - b, m), a >= 0, b >= 0], i >= a + b),
+    # cumsum, lower triangles: k is summed exactly where it is not above i
+    "running": ([i - k >= 0, k >= 0, i <= n - 1], within(k, n)),
+    # lookups: i + n for i < 0, and i elsewhere, is within n where i is counted from either end
+    "from-the-end": ([within(z3.If(i < 0, i + n, i) - x, n), x == 0, i >= 0], within(i, n)),
+    # quotient, remainder: rounded towards zero is rounded down where nothing is negative
+    "towards-zero": ([n >= 1, x >= 0, x == n * q + r, r >= 0, r <= n - 1, whole(q)], q >= 0),
+    # eq of integers: neither difference is negative
+    "same": ([x - y >= 0, y - x >= 0], x == y),
     # tril, causal, bounds: j <= i + d is i + d - j >= 0
     "triangle": ([i + a - j >= 0], j <= i + a),
 }
