@@ -22,6 +22,11 @@ bool grad_clamp(Grad *d)
     return grad_formula(d);
 }
 
+bool grad_rrelu(Grad *d)
+{
+    return !d->grads[0] || gd_send(d, gd_value(d, 0), gd_mul(d, d->grads[0], d->node->out[1]));
+}
+
 bool grad_to_copy(Grad *d) { return gd_send(d, gd_value(d, 0), d->grad); }
 
 /* d x^y / dx = y x^(y - 1), 0 for y = 0; d x^y / dy = x^y log x, 0 for x = 0 and y >= 0 */

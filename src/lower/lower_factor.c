@@ -146,9 +146,10 @@ bool lower_lu_solve(Lower *L)
 bool lower_factor(Lower *L)
 {
     int n = L->op->schema->nreturns;
-    bool lu = n > 1;
+    bool ldl = L->op->id == OP_linalg_ldl_factor, lu = n > 1;
     TRY(matrices(L, 1));
-    Value *y = lu ? EMIT(L, linalg_lu_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
+    Value *y = ldl  ? EMIT(L, linalg_ldl_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
+               : lu ? EMIT(L, linalg_lu_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
                   : EMIT(L, linalg_cholesky_ex, L->arg[0], L->arg[1], arg_bool(L->g, true));
     if (!y || !lu) return lower_return(L, y);
     if (L->op->id == OP_linalg_lu) {
@@ -165,6 +166,52 @@ bool lower_qr(Lower *L)
     TRY(matrices(L, 1) && truth(L, "some", true, &some));
     Value *q = EMIT(L, linalg_qr, L->arg[0], arg_str(L->g, some ? "reduced" : "complete"));
     return q && lower_return_values(L, 2, q->def->out);
+}
+
+/* The product of the reflections I - tau v v^T of the columns of a (..., m, n) in compact form (Schreiber and Van Loan
+ * 1989): I - V T V^T, V unit lower triangular, T = (I + D S)^-1 D, D = diag(tau), S = V^T V above its diagonal.
+ * -> (..., m, m), or its first n columns */
+static Value *reflections(Lower *L, Value *a, Value *tau, bool whole)
+{
+    if (tau->rank != a->rank - 1)
+        return lower_fail(L, 1, "rank %d, expected %d", tau->rank, a->rank - 1), NULL;
+    Expr *m = a->dim[a->rank - 2], *n = a->dim[a->rank - 1], *k = tau->dim[tau->rank - 1];
+    Arg last = arg_int(L->g, -1), from = arg_int(L->g, 0), type = arg_dtype(a->dtype);
+    Value *x = AS(L, tril, v(AS(L, slice_Tensor, v(a), last, from, arg_expr(k))), last);
+    x = AS(L, add_Tensor, v(x), v(AS(L, eye_m, arg_expr(m), arg_expr(k), type)));
+    Value *d = AS(L, diag_embed, v(tau)), *s = AS(L, triu, v(product(L, turned(L, x), x)), arg_int(L->g, 1));
+    Value *t = triangular(L, product(L, d, s), d, true, true);
+    Value *right = turned(L, x);
+    if (!whole) right = AS(L, slice_Tensor, v(right), last, from, arg_expr(n));
+    Value *q = product(L, x, product(L, t, right));
+    return AS(L, sub_Tensor, v(AS(L, eye_m, arg_expr(m), arg_expr(whole ? m : n), type)), v(q));
+}
+
+bool lower_householder_product(Lower *L)
+{
+    TRY(matrices(L, 2));
+    return lower_return(L, reflections(L, lower_value(L, 0), lower_value(L, 1), false));
+}
+
+/* Q C, Q^T C, C Q or C Q^T for the reflections of input and tau: (input, tau, other, left, transpose) */
+bool lower_ormqr(Lower *L)
+{
+    bool left, transposed;
+    TRY(matrices(L, 3) && truth(L, "left", true, &left) && truth(L, "transpose", false, &transposed));
+    Value *q = reflections(L, lower_value(L, 0), lower_value(L, 1), true), *c = lower_value(L, 2);
+    if (transposed) q = turned(L, q);
+    return lower_return(L, left ? product(L, q, c) : product(L, c, q));
+}
+
+/* The batches of LD, pivots and B alike */
+bool lower_ldl_solve(Lower *L)
+{
+    TRY(matrices(L, 3));
+    Value *ld = lower_value(L, 0), *pivots = lower_value(L, 1), *b = lower_value(L, 2);
+    TRY(same_batch(L, &ld, &b));
+    if (pivots->rank + 1 > ld->rank) return lower_fail(L, 1, "rank %d, expected %d", pivots->rank, ld->rank - 1);
+    pivots = EMIT(L, expand, v(pivots), arg_exprs(L->g, ld->rank - 1, ld->dim));
+    return lower_return(L, EMIT(L, linalg_ldl_solve, v(ld), v(pivots), v(b), L->arg[3]));
 }
 
 /* U, S, V of svd(A, some, compute_uv) */

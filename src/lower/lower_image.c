@@ -248,3 +248,83 @@ bool lower_pixel_unshuffle(Lower *L)
     return reordered(L, x, (Expr *[]){d[0], h, f, w, f}, (int[]){0, 2, 4, 1, 3},
                      (Expr *[]){ex_mul(L->ex, d[0], ex_mul(L->ex, f, f)), h, w});
 }
+
+/* ------------------------------------------------------------------ pools at drawn places */
+
+static Arg v(Value *x) { return arg_value(x); }
+
+/* Where the windows of n places begin along an axis of `size`, by a number u (planes) between 0 and 1 (Graham 2014,
+ * with a constant step): trunc((i + u) step) - trunc(u step), the last at the end -> (planes, n) */
+static Value *drawn_starts(Lower *L, Value *u, Expr *size, int64_t window, int64_t n)
+{
+    Expr *room = ex_sub(L->ex, size, ex_int(L->ex, window)), *planes = u->dim[0];
+    Value *end = AS(L, full, arg_exprs(L->g, 2, (Expr *[]){planes, ex_int(L->ex, 1)}), arg_expr(room),
+                    arg_dtype(DT_I64));
+    if (n == 1) return end;
+    Value *step = AS(L, full, arg_ints(L->g, 0, NULL), arg_expr(room), arg_dtype(u->dtype));
+    step = AS(L, div_Tensor, v(step), arg_int(L->g, n - 1));
+    u = AS(L, unsqueeze, v(u), arg_int(L->g, 1));
+    Value *at = AS(L, add_Tensor, v(AS(L, arange, arg_int(L->g, n - 1))), v(u));
+    at = AS(L, trunc, v(AS(L, mul_Tensor, v(at), v(step))));
+    at = AS(L, sub_Tensor, v(at), v(AS(L, trunc, v(AS(L, mul_Tensor, v(u), v(step))))));
+    at = at ? lower_cast(L, at, DT_I64) : NULL;
+    return at && end ? AS(L, cat, arg_values(L->g, 2, (Value *[]){at, end}), arg_int(L->g, 1)) : NULL;
+}
+
+static bool counts_of(Lower *L, int i, int n, int64_t *out)
+{
+    const Arg *a = &L->arg[i];
+    if (a->kind != ARG_EXPRS || (a->n != 1 && a->n != n)) return lower_fail(L, i, "expected %d integers", n);
+    for (int k = 0; k < n; k++) {
+        const Expr *e = a->es[a->n == 1 ? 0 : k];
+        if (!ex_is_int(e) || e->i < 1 || e->i > 1 << 20) return lower_fail(L, i, "expected positive constants");
+        out[k] = e->i;
+    }
+    return true;
+}
+
+/* Samples (N, C, n) are for the axes from the last in two dimensions, from the first in three. */
+bool lower_fractional_max_pool(Lower *L)
+{
+    Value *x, *u = lower_value(L, 3);
+    int n = L->op->id == OP_fractional_max_pool2d ? 2 : 3;
+    int64_t window[3], out[3], area = 1, places = 1;
+    TRY(want(L, &x) && counts_of(L, 1, n, window) && counts_of(L, 2, n, out));
+    if ((x->rank != n + 1 && x->rank != n + 2) || !u || u->rank != 3)
+        return lower_fail(L, 0, "rank %d, expected %d or %d, and samples of rank 3", x->rank, n + 1, n + 2);
+    int lead = x->rank - n;
+    Expr *planes = ex_int(L->ex, 1), *pixels = planes, *dim[MAX_RANK];
+    for (int i = 0; i < x->rank; i++)
+        if (i < lead) planes = ex_mul(L->ex, planes, x->dim[i]);
+        else pixels = ex_mul(L->ex, pixels, x->dim[i]);
+    TRY(u = lower_reshape(L, u, 2, (Expr *[]){planes, ex_int(L->ex, n)}));
+    Value *at = NULL; /* (planes, places so far, window so far): of each element of each window */
+    for (int i = 0; i < n; i++) {
+        Expr *size = x->dim[lead + i];
+        Value *own = AS(L, select_int, v(u), arg_int(L->g, 1), arg_int(L->g, n == 2 ? 1 - i : i));
+        own = own ? drawn_starts(L, own, size, window[i], out[i]) : NULL;
+        Value *inside = AS(L, arange, arg_int(L->g, window[i]));
+        own = AS(L, add_Tensor, v(AS(L, unsqueeze, v(own), arg_int(L->g, 2))), v(inside));
+        TRY(own); /* (planes, out, window) */
+        if (at) {
+            at = AS(L, mul_Tensor, v(at), arg_expr(size));
+            at = AS(L, unsqueeze, v(AS(L, unsqueeze, v(at), arg_int(L->g, 2))), arg_int(L->g, 4));
+            own = AS(L, unsqueeze, v(AS(L, unsqueeze, v(own), arg_int(L->g, 1))), arg_int(L->g, 3));
+            own = AS(L, add_Tensor, v(at), v(own));
+        }
+        places *= out[i];
+        area *= window[i];
+        at = lower_reshape(L, own, 3, (Expr *[]){planes, ex_int(L->ex, places), ex_int(L->ex, area)});
+        TRY(at);
+    }
+    Arg last = arg_int(L->g, 2);
+    Value *flat = AS(L, expand, v(lower_reshape(L, x, 3, (Expr *[]){planes, ex_int(L->ex, 1), pixels})),
+                     arg_exprs(L->g, 3, (Expr *[]){planes, ex_int(L->ex, places), pixels}));
+    Value *best = AS(L, max_dim, v(AS(L, gather, v(flat), last, v(at))), last, arg_bool(L->g, true));
+    TRY(best);
+    Value *index = AS(L, gather, v(at), last, v(best->def->out[1]));
+    for (int i = 0; i < x->rank; i++) dim[i] = i < lead ? x->dim[i] : ex_int(L->ex, out[i - lead]);
+    best = lower_reshape(L, best, x->rank, dim);
+    index = lower_reshape(L, index, x->rank, dim);
+    return best && index && lower_return_values(L, 2, (Value *[]){best, index});
+}

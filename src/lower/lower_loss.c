@@ -236,6 +236,20 @@ bool lower_cross_entropy_loss(Lower *L)
     return lower_return(L, add(L, v(mul(L, v(loss), arg_expr(rest))), v(mul(L, v(flat), arg_expr(each)))));
 }
 
+/* Of input @ linear_weight^T + linear_bias. Its gradients are results, too, which only PyTorch's autograd reads. */
+bool lower_linear_cross_entropy(Lower *L)
+{
+    int at = op_param(L->op, "reduction"), smoothing = op_param(L->op, "label_smoothing");
+    const char *how = at < 0 ? "none" : L->arg[at].s;
+    TRY(tensors(L, 3));
+    Value *logits = AS(L, linear, L->arg[0], L->arg[1], L->arg[3]);
+    Value *loss = AS(L, cross_entropy_loss, v(logits), L->arg[2], L->arg[4],
+                     arg_int(L->g, *how == 'n' ? 0 : *how == 'm' ? 1 : 2), L->arg[op_param(L->op, "ignore_index")],
+                     smoothing < 0 ? num(L, 0) : L->arg[smoothing]);
+    if (at < 0) return lower_return(L, loss);
+    return loss && lower_return_values(L, 4, (Value *[4]){loss});
+}
+
 /* mean over the other classes of weight (margin - x[t] + x)^p, at least 0 */
 bool lower_multi_margin_loss(Lower *L)
 {

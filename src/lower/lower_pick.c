@@ -336,31 +336,52 @@ bool lower_embedding_renorm(Lower *L)
     return lower_return(L, AS(L, where_self, v(where), v(AS(L, mul_Tensor, v(w), v(scale))), v(w)));
 }
 
-/* (data, reduce, lengths, indices, offsets, axis, unsafe, initial): of consecutive rows */
+/* The segment of each of n elements: (..., S) where segments start -> (..., n) */
+static Value *segment_of(Lower *L, Value *start, Expr *n)
+{
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < start->rank; i++) dim[i] = i < start->rank - 1 ? start->dim[i] : n;
+    Value *at = AS(L, expand, v(AS(L, arange, arg_expr(n))), arg_exprs(L->g, start->rank, dim));
+    at = AS(L, searchsorted_Tensor, v(lower_cast(L, start, DT_I64)), v(at), arg_bool(L->g, false),
+            arg_bool(L->g, true));
+    return AS(L, sub_Tensor, v(at), num(L, 1));
+}
+
+/* index (..., n) over the axes of x that come after its own */
+static Value *over_rest(Lower *L, Value *index, const Value *x)
+{
+    for (int i = index->rank; index && i < x->rank; i++) index = AS(L, unsqueeze, v(index), num(L, -1));
+    return index ? AS(L, expand, v(index), arg_exprs(L->g, x->rank, x->dim)) : NULL;
+}
+
+/* (data, reduce, lengths, indices, offsets, axis, unsafe, initial): of consecutive elements along the axis, which is
+ * the last of lengths or offsets; the axes before are theirs, too */
 bool lower_segment_reduce(Lower *L)
 {
     TRY(tensors(L, 1));
     Value *x = lower_value(L, 0), *start = lower_value(L, 4), *length = lower_value(L, 2), *y;
     const char *how = L->arg[1].s;
     Expr *dim[MAX_RANK];
-    if (!start == !length || (start ? start : length)->rank != 1)
-        return fail(L->err, E_UNSUPPORTED, "segments of other than the first axis");
-    Expr *n = start ? ex_sub(L->ex, start->dim[0], ex_int(L->ex, 1)) : length->dim[0];
-    if (start) start = AS(L, slice_Tensor, v(start), num(L, 0), num(L, 0), arg_expr(n), num(L, 1));
-    else start = AS(L, sub_Tensor, v(AS(L, cumsum, v(length), num(L, 0))), v(length));
-    Value *bag = bag_of(L, start, x->dim[0]), *at = bag ? along(L, bag, x, 0) : NULL;
+    int d;
+    TRY(lower_dim(L, 5, x->rank, &d));
+    if (!start == !length || (start ? start : length)->rank != d + 1)
+        return lower_fail(L, start ? 4 : 2, "expected either lengths or offsets, of rank %d", d + 1);
+    Arg axis = num(L, d), last = num(L, -1);
+    Expr *n = start ? ex_sub(L->ex, start->dim[d], ex_int(L->ex, 1)) : length->dim[d];
+    if (start) start = AS(L, slice_Tensor, v(start), last, num(L, 0), arg_expr(n), num(L, 1));
+    else start = AS(L, sub_Tensor, v(AS(L, cumsum, v(length), last)), v(length));
+    Value *of = start ? segment_of(L, start, x->dim[d]) : NULL, *at = of ? over_rest(L, of, x) : NULL;
     TRY(at);
-    dim[0] = n;
-    for (int i = 1; i < x->rank; i++) dim[i] = x->dim[i];
+    for (int i = 0; i < x->rank; i++) dim[i] = i == d ? n : x->dim[i];
     bool mean = !strcmp(how, "mean");
     const char *word = mean || !strcmp(how, "sum") ? "sum" : *how == 'p' ? "prod" : how[1] == 'a' ? "amax" : "amin";
     double first = *word == 's' ? 0 : *word == 'p' ? 1 : word[2] == 'a' ? -INFINITY : INFINITY;
     Arg initial = lower_is_none(L, 7) ? arg_float(L->g, first) : L->arg[7];
     Value *base = AS(L, full, arg_exprs(L->g, x->rank, dim), initial, arg_dtype(x->dtype));
-    y = AS(L, scatter_reduce_two, v(base), num(L, 0), v(at), v(x), arg_str(L->g, word));
+    y = AS(L, scatter_reduce_two, v(base), axis, v(at), v(x), arg_str(L->g, word));
     if (mean) {
         Value *one = filled(L, x->rank, x->dim, 1, x->dtype);
-        Value *count = AS(L, scatter_add, v(filled(L, x->rank, dim, 0, x->dtype)), num(L, 0), v(at), v(one));
+        Value *count = AS(L, scatter_add, v(filled(L, x->rank, dim, 0, x->dtype)), axis, v(at), v(one));
         Value *some = AS(L, gt_Scalar, v(count), num(L, 0));
         y = AS(L, where_ScalarOther, v(some), v(AS(L, div_Tensor, v(y), v(count))),
                lower_is_none(L, 7) ? arg_float(L->g, NAN) : L->arg[7]);
@@ -383,6 +404,33 @@ bool lower_sum_to_size(Lower *L)
         if (i < lead || (ex_equals_int(size->es[i - lead], 1) && !ex_equals_int(x->dim[i], 1))) gone[n++] = i;
     if (n) TRY(x = AS(L, sum_dim_IntList, v(x), arg_ints(L->g, n, gone)));
     return lower_return(L, lower_reshape(L, x, size->n, size->es));
+}
+
+/* The bits of all elements, as float64 or int64, each added without a carry */
+bool lower_hash_tensor(Lower *L)
+{
+    int64_t mode;
+    TRY(tensors(L, 1) && lower_const_int(L, op_param(L->op, "mode"), &mode));
+    if (mode) return lower_fail(L, op_param(L->op, "mode"), "%lld, expected 0", (long long)mode);
+    Value *x = lower_value(L, 0);
+    bool real = dtype_is_float(x->dtype);
+    x = lower_cast(L, x, real ? DT_F64 : DT_I64);
+    if (real) x = AS(L, view_dtype, v(x), arg_dtype(DT_I64));
+    Value *places = AS(L, arange, num(L, 64));
+    x = AS(L, bitwise_right_shift_Tensor, v(AS(L, unsqueeze, v(x), num(L, -1))), v(places));
+    x = AS(L, bitwise_and_Scalar, v(x), num(L, 1));
+    int64_t dims[MAX_RANK];
+    int n = 0, rank = lower_value(L, 0)->rank;
+    const Arg *given = &L->arg[1];
+    for (; n < given->n && n < MAX_RANK; n++) {
+        if (!ex_is_int(given->es[n])) return lower_fail(L, 1, "must be constant integers");
+        dims[n] = given->es[n]->i < 0 ? given->es[n]->i + rank : given->es[n]->i;
+    }
+    for (; !given->n && n < rank; n++) dims[n] = n;
+    if (n) x = AS(L, sum_dim_IntList, v(x), arg_ints(L->g, n, dims), L->arg[2]);
+    x = AS(L, bitwise_left_shift_Tensor, v(AS(L, bitwise_and_Scalar, v(x), num(L, 1))), v(places));
+    x = AS(L, sum_dim_IntList, v(x), arg_ints(L->g, 1, (int64_t[]){-1}));
+    return lower_return(L, AS(L, view_dtype, v(x), arg_dtype(DT_U64)));
 }
 
 /* A real number is real. */

@@ -366,18 +366,56 @@ bool lower_deg2rad(Lower *L)
     return emit_promoted(L, OP_mul_Tensor, (Arg[]){L->arg[0], arg_float(L->g, f)}, true);
 }
 
-/* In evaluation the slope is the middle, and the noise stays as it was. */
+/* In evaluation the slope is the middle, and the noise stays as it was; in training slopes are drawn. */
 bool lower_rrelu(Lower *L)
 {
     bool training;
     int lower = op_param(L->op, "lower");
     TRY(lower_const_bool(L, lower + 2, &training));
-    if (training) return fail(L->err, E_UNSUPPORTED, "rrelu in training mode; call model.eval() before exporting");
+    if (training) {
+        Value *x = lower_value(L, 0);
+        Value *y = EMIT(L, rrelu_with_noise_functional, L->arg[0], L->arg[0], L->arg[lower], L->arg[lower + 1],
+                        L->arg[lower + 2]);
+        TRY(x && y);
+        if (L->op->id == OP_rrelu_with_noise) L->write[L->nwrites++] = (LowerWrite){1, y->def->out[1]};
+        return L->op->schema->nreturns == 2 ? lower_return_values(L, 2, y->def->out) : lower_return(L, y);
+    }
     Expr *slope = ex_make(L->ex, EX_TRUEDIV, ex_add(L->ex, lower_expr(L, lower), lower_expr(L, lower + 1)),
                           ex_int(L->ex, 2), NULL);
     Value *y = EMIT(L, leaky_relu, L->arg[0], arg_expr(slope));
     if (L->op->id != OP_rrelu_with_noise_functional) return lower_return(L, y);
     return y && lower_return_values(L, 2, (Value *[]){y, lower_value(L, 1)});
+}
+
+/* 2 to the power of -e in two factors, which do not overflow where e is that of the smallest numbers */
+static Value *without_exponent(Lower *L, Value *x, Value *e)
+{
+    Value *half = AS(L, floor, arg_value(AS(L, mul_Tensor, arg_value(e), arg_float(L->g, 0.5))));
+    Value *rest = AS(L, sub_Tensor, arg_value(e), arg_value(half));
+    x = AS(L, mul_Tensor, arg_value(x), arg_value(AS(L, exp2, arg_value(AS(L, neg, arg_value(half))))));
+    return AS(L, mul_Tensor, arg_value(x), arg_value(AS(L, exp2, arg_value(AS(L, neg, arg_value(rest))))));
+}
+
+/* x = mantissa * 2^exponent, 1/2 <= |mantissa| < 1: the exponent from the logarithm, then one up or down where that
+ * rounded wrongly. 0 of 0, infinities and NaN. */
+bool lower_frexp(Lower *L)
+{
+    Value *x = lower_value(L, 0);
+    if (!x || !dtype_is_float(x->dtype)) return lower_fail(L, 0, "expected a tensor of floats");
+    Value *size = AS(L, abs, arg_value(x)), *zero = AS(L, zeros_like, arg_value(x));
+    Value *some = AS(L, logical_and, arg_value(AS(L, gt_Scalar, arg_value(size), arg_int(L->g, 0))),
+                     arg_value(AS(L, lt_Scalar, arg_value(size), arg_float(L->g, INFINITY))));
+    Value *e = AS(L, floor, arg_value(AS(L, log2, arg_value(size))));
+    e = AS(L, where_self, arg_value(some), arg_value(AS(L, add_Tensor, arg_value(e), arg_int(L->g, 1))),
+           arg_value(zero));
+    Value *m = AS(L, abs, arg_value(without_exponent(L, x, e)));
+    Value *up = AS(L, ge_Scalar, arg_value(m), arg_int(L->g, 1)),
+          *down = AS(L, lt_Scalar, arg_value(m), arg_float(L->g, 0.5));
+    Value *by = AS(L, sub_Tensor, arg_value(lower_cast(L, up, x->dtype)), arg_value(lower_cast(L, down, x->dtype)));
+    by = AS(L, where_self, arg_value(some), arg_value(by), arg_value(zero));
+    e = AS(L, add_Tensor, arg_value(e), arg_value(by));
+    Value *mantissa = AS(L, where_self, arg_value(some), arg_value(without_exponent(L, x, e)), arg_value(x));
+    return mantissa && lower_return_values(L, 2, (Value *[]){mantissa, lower_cast(L, e, DT_I32)});
 }
 
 /* log(x / (1 - x)), x clamped to [eps, 1 - eps] */

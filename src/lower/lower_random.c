@@ -2,6 +2,7 @@
  *
  *     exponential_(lambd)  -> -log1p(-u) / lambd, u = rand in float64
  *     multinomial(p, n)    -> topk(p / exponential, n)
+ *     log_normal_(m, s)    -> exp(z * s + m), z by Box and Muller (1958) from pairs of uniform numbers in float64
  */
 #include "lower/lower_table.h"
 #include "shape/shape.h"
@@ -78,6 +79,33 @@ bool lower_normal(Lower *L)
     if (!like) return lower_fail(L, 0, "expected a tensor");
     Value *y = AS(L, mul_Tensor, v(normal(L, like)), L->arg[at + 1]);
     return lower_return(L, AS(L, add_Tensor, v(y), L->arg[at]));
+}
+
+/* n normal numbers one pair after the other, as log_normal_ draws them whatever n is: radius from the second uniform
+ * number of a pair, angle from the first */
+static Value *normal_pairs(Lower *L, Expr *n)
+{
+    Expr *half = ex_floordiv(L->ex, ex_add(L->ex, n, ex_int(L->ex, 1)), ex_int(L->ex, 2));
+    Arg last = arg_int(L->g, 1);
+    Value *u = AS(L, rand, arg_exprs(L->g, 2, (Expr *[]){half, ex_int(L->ex, 2)}), arg_dtype(DT_F64));
+    Value *angle = AS(L, mul_Tensor, v(AS(L, select_int, v(u), last, arg_int(L->g, 0))), num(L, 6.283185307179586477));
+    Value *radius = AS(L, log1p, v(AS(L, neg, v(AS(L, select_int, v(u), last, last)))));
+    radius = AS(L, sqrt, v(AS(L, mul_Tensor, v(radius), num(L, -2))));
+    Value *even = AS(L, mul_Tensor, v(radius), v(AS(L, cos, v(angle)))),
+          *odd = AS(L, mul_Tensor, v(radius), v(AS(L, sin, v(angle))));
+    Value *z = even && odd ? AS(L, stack, arg_values(L->g, 2, (Value *[]){even, odd}), last) : NULL;
+    return AS(L, slice_Tensor, v(AS(L, ravel, v(z))), arg_int(L->g, 0), arg_int(L->g, 0), arg_expr(n));
+}
+
+bool lower_log_normal(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    Expr *n = ex_int(L->ex, 1);
+    for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
+    Value *z = AS(L, add_Tensor, v(AS(L, mul_Tensor, v(normal_pairs(L, n)), L->arg[2])), L->arg[1]);
+    z = lower_reshape(L, lower_cast(L, AS(L, exp, v(z)), x->dtype), x->rank, x->dim);
+    return lower_return(L, z);
 }
 
 /* 1 where a uniform number is below the probability: self's own, or a tensor's */

@@ -2,6 +2,7 @@
  *
  *     quantile(x, q, -1)      -> lerp of gather(sort(x), floor(q (n - 1))) and gather(sort(x), ceil(q (n - 1)))
  *     trapezoid(y, x)         -> sum((y[:-1] + y[1:]) (x[1:] - x[:-1])) / 2
+ *     gradient(x)             -> cat(x[1] - x[0], slopes of parabolas through three neighbours, x[-1] - x[-2])
  */
 #include <string.h>
 #include "lower/lower_table.h"
@@ -105,6 +106,99 @@ bool lower_trapezoid(Lower *L)
     return lower_return(L, half(L, AS(L, sum_dim_IntList, v(pair), arg_ints(L->g, 1, (int64_t[]){d}))));
 }
 
+/* ------------------------------------------------------------------ derivatives */
+
+static Value *minus(Lower *L, Value *a, Value *b) { return AS(L, sub_Tensor, v(a), v(b)); }
+static Value *over(Lower *L, Value *a, Value *b) { return AS(L, div_Tensor, v(a), v(b)); }
+
+/* Weights of the parabola through three points at distances p and q: its slope at the point that is first (0), in the
+ * middle (1) or last (2). */
+static bool slopes(Lower *L, Value *p, Value *q, int at, Value **w)
+{
+    Value *both = add(L, p, q), *pp = mul(L, p, both), *pq = mul(L, p, q), *qq = mul(L, q, both);
+    Value *top[3][3] = {{NULL, both, NULL}, {NULL, NULL, p}, {q, NULL, NULL}};
+    if (at == 0) top[0][0] = AS(L, neg, v(add(L, p, both))), top[0][2] = AS(L, neg, v(p));
+    if (at == 1) top[1][0] = AS(L, neg, v(q)), top[1][1] = minus(L, q, p);
+    if (at == 2) top[2][1] = AS(L, neg, v(both)), top[2][2] = add(L, q, both);
+    w[0] = over(L, top[at][0], pp);
+    w[1] = over(L, top[at][1], pq);
+    w[2] = over(L, top[at][2], qq);
+    return w[0] && w[1] && w[2];
+}
+
+/* The slope from three neighbours each, parts of x along d that begin at `from` and end at `to`. */
+static Value *slope(Lower *L, Value *x, int d, Value *p, Value *q, int at, const int64_t *from, const int64_t *to)
+{
+    Value *w[3], *y = NULL;
+    if (!p || !q || !slopes(L, p, q, at, w)) return NULL;
+    for (int i = 0; i < 3; i++) {
+        Value *term = mul(L, w[i], part(L, x, d, from[i], to[i]));
+        y = i ? add(L, y, term) : term;
+    }
+    return y;
+}
+
+/* Central differences along d, of one or two neighbours at the ends. steps: distances of neighbours along d, one fewer
+ * than x has elements, or one for all. */
+static Value *differences(Lower *L, Value *x, int d, Value *steps, int64_t edge)
+{
+    enum { END = INT64_MAX };
+    bool even = !steps->rank;
+    Value *p = even ? steps : part(L, steps, d, 0, -1), *q = even ? steps : part(L, steps, d, 1, END);
+    Value *first = even ? steps : part(L, steps, d, 0, 1), *second = even ? steps : part(L, steps, d, 1, 2);
+    Value *last = even ? steps : part(L, steps, d, -1, END), *before = even ? steps : part(L, steps, d, -2, -1);
+    Value *mid = slope(L, x, d, p, q, 1, (int64_t[]){0, 1, 2}, (int64_t[]){-2, -1, END});
+    Value *low = edge == 1 ? over(L, minus(L, part(L, x, d, 1, 2), part(L, x, d, 0, 1)), first)
+                           : slope(L, x, d, first, second, 0, (int64_t[]){0, 1, 2}, (int64_t[]){1, 2, 3});
+    Value *high = edge == 1 ? over(L, minus(L, part(L, x, d, -1, END), part(L, x, d, -2, -1)), last)
+                            : slope(L, x, d, before, last, 2, (int64_t[]){-3, -2, -1}, (int64_t[]){-2, -1, END});
+    return low && mid && high ? AS(L, cat, arg_values(L->g, 3, (Value *[]){low, mid, high}), arg_int(L->g, d)) : NULL;
+}
+
+/* Distances along d of the k-th dim that is asked for: one number, a number for each, or coordinates. */
+static Value *steps_along(Lower *L, const Value *x, int d, int k)
+{
+    int at = op_param(L->op, "spacing");
+    const Arg *a = at < 0 ? NULL : &L->arg[at];
+    Expr *dim[MAX_RANK];
+    if (a && a->kind == ARG_VALUES) {
+        if (k >= a->n || a->vs[k]->rank != 1) return lower_fail(L, at, "expected a vector for each dim"), NULL;
+        for (int i = 0; i < x->rank; i++) dim[i] = i == d ? a->vs[k]->dim[0] : ex_int(L->ex, 1);
+        Value *wide = lower_reshape(L, a->vs[k], x->rank, dim);
+        return wide ? minus(L, part(L, wide, d, 1, INT64_MAX), part(L, wide, d, 0, -1)) : NULL;
+    }
+    if (a && a->kind == ARG_EXPRS && k >= a->n) return lower_fail(L, at, "expected a number for each dim"), NULL;
+    Arg step = !a || a->kind == ARG_NONE ? arg_int(L->g, 1) : a->kind == ARG_EXPRS ? arg_expr(a->es[k]) : *a;
+    return AS(L, full, arg_ints(L->g, 0, NULL), step, arg_dtype(dtype_is_float(x->dtype) ? x->dtype : DT_F32));
+}
+
+bool lower_gradient(Lower *L)
+{
+    Value *x, *out[MAX_RANK];
+    int at = op_param(L->op, "dim"), n = 0, d[MAX_RANK];
+    int64_t edge;
+    TRY(want(L, &x) && lower_const_int(L, op_param(L->op, "edge_order"), &edge));
+    if (edge != 1 && edge != 2)
+        return lower_fail(L, op_param(L->op, "edge_order"), "%lld, expected 1 or 2", (long long)edge);
+    const Arg *dims = &L->arg[at];
+    if (dims->kind == ARG_EXPRS) {
+        for (; n < dims->n && n < MAX_RANK; n++) {
+            if (!ex_is_int(dims->es[n])) return lower_fail(L, at, "must be constant integers");
+            d[n] = (int)(dims->es[n]->i < 0 ? dims->es[n]->i + x->rank : dims->es[n]->i);
+            if (d[n] < 0 || d[n] >= x->rank) return lower_fail(L, at, "out of range for rank %d", x->rank);
+        }
+    } else if (dims->kind == ARG_NONE) {
+        for (; n < x->rank; n++) d[n] = n;
+    } else {
+        TRY(lower_dim(L, at, x->rank, &d[n++]));
+    }
+    for (int k = 0; k < n; k++) {
+        Value *steps = steps_along(L, x, d[k], k);
+        TRY(steps && (out[k] = differences(L, x, d[k], steps, edge)));
+    }
+    return lower_return_values(L, n, out);
+}
+
 /* ------------------------------------------------------------------ norms */
 
 /* Slices along dim whose p-norm is above maxnorm are scaled down to it. */
@@ -191,6 +285,7 @@ bool lower_batch_statistics(Lower *L)
         L->write[L->nwrites++] = (LowerWrite){4, moved_var};
     }
     if (returns == 1) return lower_return(L, y);
+    if (returns == 4) moved_mean = AS(L, full, arg_ints(L->g, 1, (int64_t[]){0}), arg_int(L->g, 0), arg_dtype(DT_U8));
     return lower_return_values(L, returns,
                                (Value *[]){y, lower_cast(L, mean, t), lower_cast(L, scale, t), moved_mean, moved_var});
 }

@@ -744,3 +744,23 @@ bool lower_assert_scalar(Lower *L)
     if (cond->kind == EX_INT) cond = ex_bool(L->ex, cond->i != 0);
     return graph_require(L->g, cond, L->err, "assert: %.200s", L->arg[1].kind == ARG_STR ? L->arg[1].s : "");
 }
+
+/* The first elements of self in another shape. More of them than it has are what memory held: there are none. */
+bool lower_resize(Lower *L)
+{
+    Value *x = lower_value(L, 0), *like = lower_value(L, 1);
+    const Arg *size = &L->arg[1];
+    if (!x || (!like && size->kind != ARG_EXPRS)) return lower_fail(L, 0, "expected a tensor and sizes");
+    int rank = like ? like->rank : size->n;
+    Expr *const *dim = like ? like->dim : size->es, *have = ex_int(L->ex, 1), *want = have;
+    for (int i = 0; i < x->rank; i++) have = ex_mul(L->ex, have, x->dim[i]);
+    for (int i = 0; i < rank; i++) want = ex_mul(L->ex, want, dim[i]);
+    if (have != want) {
+        if (ex_is_int(have) && ex_is_int(want) && want->i > have->i)
+            return lower_fail(L, 1, "%lld elements of a tensor that has %lld: what PyTorch gives for the others is not "
+                              "defined", (long long)want->i, (long long)have->i);
+        x = lower_reshape(L, x, 1, &have);
+        x = AS(L, slice_Tensor, arg_value(x), arg_int(L->g, 0), arg_int(L->g, 0), arg_expr(want));
+    }
+    return lower_return(L, lower_reshape(L, x, rank, dim));
+}

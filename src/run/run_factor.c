@@ -1,6 +1,7 @@
 /* Factors of matrices, and what is solved with them, one matrix of a batch after the other in double.
  *
  *     lu        rows exchanged for the largest pivot;  cholesky  row by row;  qr  Householder (signs are LAPACK's)
+ *     ldl       symmetric, blocks of 1 and 2 on the diagonal (Bunch and Kaufman 1977)
  *     svd       one-sided Jacobi (Hestenes 1958);      eigh      cyclic Jacobi
  */
 #include <float.h>
@@ -244,6 +245,171 @@ bool run_cholesky(Call *c, Err *err)
     return true;
 }
 
+/* ------------------------------------------------------------------ LDL */
+
+/* Rows and columns p and q (q < p) of the part of a symmetric matrix at and below its diagonal are exchanged, from
+ * column q on. */
+static void swap_symmetric(double *a, int64_t n, int64_t q, int64_t p)
+{
+    double t = a[q * n + q];
+    a[q * n + q] = a[p * n + p];
+    a[p * n + p] = t;
+    for (int64_t i = q + 1; i < n; i++) {
+        if (i == p) continue;
+        double *x = a + i * n + q, *y = i < p ? a + p * n + i : a + i * n + p;
+        t = *x;
+        *x = *y;
+        *y = t;
+    }
+}
+
+/* In place, the triangle below the diagonal: L D L^T by the pivots of Bunch and Kaufman (1977), as LAPACK's sytf2 has
+ * them; D has blocks of 1 and of 2, whose pivots are negative. Returns 1 + the first pivot that is 0, or 0. */
+static int64_t ldl(double *a, int64_t n, int64_t *pivot)
+{
+    const double alpha = 0.6403882032022076; /* (1 + sqrt(17)) / 8 */
+    int64_t zero = 0, step;
+    for (int64_t k = 0; k < n; k += step) {
+        int64_t r = k, p = k;
+        double here = fabs(a[k * n + k]), below = 0, beside = 0;
+        step = 1;
+        for (int64_t i = k + 1; i < n; i++)
+            if (fabs(a[i * n + k]) > below) below = fabs(a[i * n + k]), r = i;
+        if (!(here > 0 || below > 0) || isnan(here)) {
+            if (!zero) zero = k + 1;
+            pivot[k] = k + 1;
+            continue;
+        }
+        if (here < alpha * below) {
+            for (int64_t j = k; j < n; j++) {
+                double x = j == r ? 0 : fabs(j < r ? a[r * n + j] : a[j * n + r]);
+                if (x > beside) beside = x;
+            }
+            if (here >= alpha * below * (below / beside)) p = k;
+            else if (fabs(a[r * n + r]) >= alpha * beside) p = r;
+            else p = r, step = 2;
+        }
+        int64_t at = k + step - 1;
+        if (p != at) {
+            swap_symmetric(a, n, at, p);
+            if (step == 2) {
+                double t = a[at * n + k];
+                a[at * n + k] = a[p * n + k];
+                a[p * n + k] = t;
+            }
+        }
+        if (step == 1) {
+            double d = a[k * n + k];
+            for (int64_t j = k + 1; j < n; j++)
+                for (int64_t i = j; i < n; i++) a[i * n + j] -= a[i * n + k] * a[j * n + k] / d;
+            for (int64_t i = k + 1; i < n; i++) a[i * n + k] /= d;
+            pivot[k] = p + 1;
+            continue;
+        }
+        double s = a[at * n + k], d11 = a[at * n + at] / s, d22 = a[k * n + k] / s, t = 1 / (d11 * d22 - 1) / s;
+        for (int64_t j = k + 2; j < n; j++) {
+            double x = t * (d11 * a[j * n + k] - a[j * n + at]), y = t * (d22 * a[j * n + at] - a[j * n + k]);
+            for (int64_t i = j; i < n; i++) a[i * n + j] -= a[i * n + k] * x + a[i * n + at] * y;
+            a[j * n + k] = x;
+            a[j * n + at] = y;
+        }
+        pivot[k] = pivot[at] = -(p + 1);
+    }
+    return zero;
+}
+
+/* (A, hermitian, check_errors) -> LD, pivots from 1, info; LD is 0 above the diagonal */
+bool run_ldl_factor(Call *c, Err *err)
+{
+    Matrices a;
+    TRY(copied(c, 0, &a, err));
+    int64_t n = a.rows, *pivot = pivots(c, n, err);
+    TRY(pivot);
+    for (int64_t k = 0; k < a.count; k++) {
+        double *x = matrix(&a, k);
+        int64_t info = ldl(x, n, pivot);
+        if (info && call_i64(c, 2)) return call_fail(c, E_USAGE, err, "pivot %lld is zero", (long long)info);
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = i + 1; j < n; j++) x[i * n + j] = 0;
+        put(c, 0, k, n * n, x);
+        for (int64_t i = 0; i < n; i++) put_int(c, 1, k * n + i, pivot[i]);
+        put_int(c, 2, k, info);
+    }
+    return true;
+}
+
+/* b -= x times its row `row`, for the elements of column `col` of L from row `from` on; or the other way round. */
+static void eliminate(const double *a, int64_t n, int64_t col, int64_t from, double *b, int64_t cols, bool back)
+{
+    for (int64_t i = from; i < n; i++)
+        for (int64_t j = 0; j < cols; j++) {
+            if (back) b[col * cols + j] -= a[i * n + col] * b[i * cols + j];
+            else b[i * cols + j] -= a[i * n + col] * b[col * cols + j];
+        }
+}
+
+/* b (n, cols) = (P L D L^T P^T)^-1 b, as LAPACK's sytrs */
+static void ldl_solve(const double *a, int64_t n, const int64_t *pivot, double *b, int64_t cols)
+{
+    for (int64_t k = 0; k < n; k++) {
+        if (pivot[k] > 0) {
+            swap_rows(b, k, pivot[k] - 1, cols);
+            eliminate(a, n, k, k + 1, b, cols, false);
+            for (int64_t j = 0; j < cols; j++) b[k * cols + j] /= a[k * n + k];
+            continue;
+        }
+        swap_rows(b, k + 1, -pivot[k] - 1, cols);
+        eliminate(a, n, k, k + 2, b, cols, false);
+        eliminate(a, n, k + 1, k + 2, b, cols, false);
+        double s = a[(k + 1) * n + k], p = a[k * n + k] / s, q = a[(k + 1) * n + k + 1] / s, d = p * q - 1;
+        for (int64_t j = 0; j < cols; j++) {
+            double x = b[k * cols + j] / s, y = b[(k + 1) * cols + j] / s;
+            b[k * cols + j] = (q * x - y) / d;
+            b[(k + 1) * cols + j] = (p * y - x) / d;
+        }
+        k++;
+    }
+    for (int64_t k = n - 1; k >= 0; k--) {
+        eliminate(a, n, k, k + 1, b, cols, true);
+        if (pivot[k] > 0) {
+            swap_rows(b, k, pivot[k] - 1, cols);
+            continue;
+        }
+        eliminate(a, n, k - 1, k + 1, b, cols, true);
+        swap_rows(b, k, -pivot[k] - 1, cols);
+        k--;
+    }
+}
+
+/* Pivots that LAPACK could have given: of rows at or below their own, in pairs where they are negative. */
+static bool good_pivots(const int64_t *pivot, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) {
+        bool pair = pivot[k] < 0;
+        int64_t row = (pair ? -pivot[k] : pivot[k]) - 1;
+        if (row < k + pair || row >= n || (pair && (k + 1 >= n || pivot[k + 1] != pivot[k]))) return false;
+        k += pair;
+    }
+    return true;
+}
+
+/* (LD, pivots, B, hermitian): lowering made the batches alike */
+bool run_ldl_solve(Call *c, Err *err)
+{
+    Matrices a, b;
+    const Tensor *given = call_contiguous(c, call_in(c, 1), DT_NONE, err);
+    TRY(given && copied(c, 0, &a, err) && copied(c, 2, &b, err));
+    int64_t n = a.rows, *pivot = pivots(c, n, err);
+    TRY(pivot);
+    for (int64_t k = 0; k < a.count; k++) {
+        for (int64_t i = 0; i < n; i++) pivot[i] = tensor_get_i64(given, k * n + i);
+        if (!good_pivots(pivot, n)) return call_fail(c, E_USAGE, err, "the pivots are not those of a factor");
+        ldl_solve(matrix(&a, k), n, pivot, matrix(&b, k), b.cols);
+        put(c, 0, k, n * b.cols, matrix(&b, k));
+    }
+    return true;
+}
+
 /* ------------------------------------------------------------------ QR */
 
 /* n elements x[0], x[step], ... become beta, v[1], v[2], ... of the reflection I - tau v v^T, v[0] = 1 */
@@ -269,6 +435,30 @@ static void reflect(double tau, const double *v, int64_t step, double *b, int64_
     }
 }
 
+/* a (m, n) becomes R above the diagonal and the reflections' vectors below it; tau has their factors */
+static void triangularize(double *x, int64_t m, int64_t n, double *tau)
+{
+    for (int64_t j = 0; j < m && j < n; j++) {
+        tau[j] = reflection(x + j * n + j, m - j, n);
+        reflect(tau[j], x + j * n + j, n, x + j * n + j + 1, m - j, n - j - 1, n);
+    }
+}
+
+bool run_geqrf(Call *c, Err *err)
+{
+    Matrices a;
+    TRY(copied(c, 0, &a, err));
+    int64_t r = a.rows < a.cols ? a.rows : a.cols;
+    double *tau = room(c, r, err);
+    TRY(tau);
+    for (int64_t k = 0; k < a.count; k++) {
+        triangularize(matrix(&a, k), a.rows, a.cols, tau);
+        put(c, 0, k, a.rows * a.cols, matrix(&a, k));
+        put(c, 1, k, r, tau);
+    }
+    return true;
+}
+
 /* (A, mode) -> Q, R: reduced, complete, or r alone */
 bool run_qr(Call *c, Err *err)
 {
@@ -280,10 +470,7 @@ bool run_qr(Call *c, Err *err)
     TRY(q && tau);
     for (int64_t k = 0; k < a.count; k++) {
         double *x = matrix(&a, k);
-        for (int64_t j = 0; j < r; j++) {
-            tau[j] = reflection(x + j * n + j, m - j, n);
-            reflect(tau[j], x + j * n + j, n, x + j * n + j + 1, m - j, n - j - 1, n);
-        }
+        triangularize(x, m, n, tau);
         identity(q, m, wide);
         for (int64_t j = r - 1; j >= 0; j--) reflect(tau[j], x + j * n + j, n, q + j * wide + j, m - j, wide - j, wide);
         for (int64_t i = 1; i < m; i++)

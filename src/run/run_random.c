@@ -160,3 +160,20 @@ bool run_seeded_uniform(Call *c, Err *err)
     }
     return true;
 }
+
+/* Above 0 the slope is 1 and nothing is drawn. */
+bool run_rrelu(Call *c, Err *err)
+{
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err);
+    Tensor *y = call_out(c, 0), *noise = call_out(c, 1);
+    TRY(x);
+    double low = call_f64(c, 2), high = call_f64(c, 3);
+    int64_t n = tensor_numel(x);
+    for (int64_t i = 0; i < n; i++) {
+        double value = load_f64(x->dtype, element(x, i)), slope = 1;
+        if (value <= 0) slope = rng_double(c->env->rng) * (high - low) + low;
+        store_f64(noise->dtype, element(noise, i), slope);
+        store_f64(y->dtype, element(y, i), value * load_f64(noise->dtype, element(noise, i)));
+    }
+    return true;
+}

@@ -117,6 +117,36 @@ bool shape_lu_unpack(Shape *s)
            batched(s, 2, x->dtype, x, 2, r, n);
 }
 
+bool shape_geqrf(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    return matrices(s, 0, dim, &x) && shape_out_like(s, 0, x, x->dtype) &&
+           batched(s, 1, x->dtype, x, 1, shorter(s, x), NULL);
+}
+
+bool shape_ldl_factor(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    return square(s, 0, dim, &x) && shape_out_like(s, 0, x, x->dtype) &&
+           batched(s, 1, DT_I32, x, 1, dim[x->rank - 1], NULL) && batched(s, 2, DT_I32, x, 0, NULL, NULL);
+}
+
+bool shape_ldl_solve(Shape *s)
+{
+    Value *a, *pivots, *b;
+    Expr *dim[MAX_RANK], *of_b[MAX_RANK];
+    TRY(square(s, 0, dim, &a) && shape_want_value(s, 1, &pivots) && matrices(s, 2, of_b, &b));
+    if (pivots->dtype != DT_I32 || pivots->rank != a->rank - 1 || b->rank != a->rank || b->dtype != a->dtype)
+        return shape_fail(s, 1, "%s of rank %d, expected i32 of rank %d, and LD and B alike",
+                          dtype_name(pivots->dtype), pivots->rank, a->rank - 1);
+    for (int i = 0; i < a->rank - 1; i++)
+        TRY(shape_require_equal(s, dim[i], pivots->dim[i], "sizes of the pivots and of LD") &&
+            shape_require_equal(s, dim[i], of_b[i], "rows of LD and of B"));
+    return shape_out_like(s, 0, b, b->dtype);
+}
+
 bool shape_cholesky(Shape *s)
 {
     Value *x;

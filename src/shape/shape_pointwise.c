@@ -35,6 +35,12 @@ bool shape_unary(Shape *s)
     return shape_out_like(s, 0, x, x->dtype);
 }
 
+bool shape_rrelu(Shape *s)
+{
+    Value *x = shape_value(s, 0);
+    return shape_unary(s) && shape_out_like(s, 1, x, x->dtype);
+}
+
 bool shape_truth(Shape *s)
 {
     Value *x;

@@ -34,6 +34,7 @@ RANDOM = ("aten.dropout.default", "aten.feature_dropout.default", "aten.native_d
           "aten.randint.low", "aten.randint_like.default", "aten.bernoulli.p",
           "aten.randint_like.low_dtype", "aten.bernoulli.default", "aten.bernoulli.Tensor", "aten.uniform.default",
           "aten.exponential.default", "aten.geometric.default", "aten.cauchy.default", "aten.multinomial.default",
+          "aten.log_normal.default",
           *(f"aten.normal{n}" for n in ("_functional.default", ".Tensor_float", ".float_Tensor", ".Tensor_Tensor",
                                         ".float_float")))
 COMPLEX = ("aten.view_as_complex.default", "aten.view_as_real.default", "aten.polar.default", "aten.complex.default",
@@ -51,6 +52,9 @@ KNOWN = {
      "attn_mask->Shape()"): "ONNX Runtime refuses masks whose query axis is 1 (profile spec)",
     ("aten.signbit.default", "(bool)"): "the sign of NaN",
     ("aten.view.dtype", "look at"): "ONNX does not reinterpret bytes",
+    ("aten.hash_tensor.default", "look at"): "the same",
+    ("aten.rrelu.default", "true)"): "random numbers are the runtime's",
+    ("aten.rrelu_with_noise_functional.default", "true)"): "the same",
     ("aten.grid_sampler_3d.default", "from opset 20"): "volumes",
     ("aten.grid_sampler_3d.default", "float16)"): "the same as of grid_sampler_2d",
     ("aten.grid_sampler_2d.default", "float16)"): "PyTorch places points in the half type, the graph in float32",

@@ -72,6 +72,8 @@ static const Case cases[] = {
     {"constant_pad_nd", -1, 1, X "%y: f64[3, 4] = aten.constant_pad_nd.default(%x, [2, -1, 1, 0], 0.5)\n"},
     {"reflection_pad1d", -1, 1, X "%y: f64[2, 7] = aten.reflection_pad1d.default(%x, [2, 2])\n"},
     {"replication_pad1d", -1, 1, X "%y: f64[2, 6] = aten.replication_pad1d.default(%x, [1, 2])\n"},
+    {"rrelu_with_noise_functional", -1, 1, /* drawn between two equal numbers */
+     X "%y: f64[2, 3], %n: f64[2, 3] = aten.rrelu_with_noise_functional.default(%x, %x, 0.25, 0.25, true)\n"},
     /* indexing */
     {"embedding", -1, 1, "input %x: f64[4, 3]\n" I3 "%y: f64[3, 3] = aten.embedding.default(%x, %i)\n"},
     {"gather", -1, 1,

@@ -11,6 +11,11 @@ def pools(F):
         F.op("aten.max_pool2d_with_indices.default")(t(2, 3, 8, 7, dt=dt), [3, 2], [2, 1], [1, 0])
         F.op("aten.adaptive_avg_pool2d.default")(t(2, 3, 7, 6, dt=dt), [3, 4])
         F.op("aten.adaptive_max_pool2d.default")(t(2, 3, 7, 6, dt=dt), [3, 4])
+        c, d = F.op("aten.fractional_max_pool2d.default"), F.op("aten.fractional_max_pool3d.default")
+        for out in ([3, 4], [1, 5]):
+            c(t(2, 3, 7, 8, dt=dt), [2, 3], out, t(2, 3, 2, dt=dt, lo=0, hi=1))
+            c(t(3, 7, 8, dt=dt), [2, 2], out, t(1, 3, 2, dt=dt, lo=0, hi=1))
+            d(t(2, 3, 6, 7, 8, dt=dt), [1, 2, 3], [4, *out], t(2, 3, 3, dt=dt, lo=0, hi=1))
     c = F.op("aten.avg_pool2d.default")
     x = lambda: t(1, 2, 7, 9)
     c(x(), [2, 2])

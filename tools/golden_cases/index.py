@@ -184,6 +184,13 @@ def collected(F):
     for how in ("sum", "prod", "mean", "max", "min"):
         c(t(6, 2), how, lengths=torch.tensor([2, 0, 3, 1]), unsafe=True)
         c(t(6), how, offsets=torch.tensor([0, 2, 2, 6]), initial=2.0)
+        c(t(2, 6, 3), how, lengths=torch.tensor([[2, 0, 3, 1], [1, 1, 1, 3]]), axis=1, unsafe=True)
+        c(t(2, 6), how, offsets=torch.tensor([[0, 2, 2, 6], [0, 0, 5, 6]]), axis=1, initial=2.0)
+    c = F.op("aten.hash_tensor.default")
+    for dt in (f32, f64, i64, u8):
+        c(t(3, 4, 5, dt=dt))
+        c(t(3, 4, 5, dt=dt), [0, -1], keepdim=True)
+        c(t(3, dt=dt), [0])
     F.op("aten.sum_to_size.default")(t(3, 4, 5), [4, 1], static=True)
     F.op("aten.sum_to_size.default")(t(3, 4), [3, 4], static=True)
     y, at = torch.nn.functional.max_pool2d(t(2, 3, 4, 6), 2, return_indices=True)

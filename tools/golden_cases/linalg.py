@@ -131,6 +131,24 @@ def factors(F):
         F.op("aten.linalg_qr.default")(t(*s), "complete")
         F.op("aten.linalg_qr.default")(t(*s), "r", static=True)
         F.op("aten.qr.default")(t(*s), False)
+        F.op("aten.geqrf.default")(t(*s))
+        a, tau = torch.geqrf(t(*s))
+        tall = a.shape[-2] >= a.shape[-1]
+        for dt in (f32, f64) if tall else ():
+            F.op("aten.linalg_householder_product.default")(a.to(dt), tau.to(dt))
+            F.op("aten.orgqr.default")(a.to(dt), tau[..., :2].to(dt))
+        for left in (True, False) if tall else ():
+            for transpose in (True, False):
+                rows = a.shape[-2]
+                c = t(*s[:-2], *((rows, 2) if left else (2, rows)))
+                F.op("aten.ormqr.default")(a, tau, c, left, transpose)
+    indefinite = torch.tensor([[0.0, 1, 2, 3], [1, 0, 4, -1], [2, 4, 0.5, 1], [3, -1, 1, 0.1]])
+    for a in (spd(4), spd(2, 3), indefinite, spd(3, dt=f64), indefinite - torch.eye(4), t(2, 6, 6), spd(0)):
+        a = a + a.mT
+        for n in ("", "_ex"):
+            F.op(f"aten.linalg_ldl_factor{n}.default")(a)
+        F.op("aten.linalg_ldl_solve.default")(*torch.linalg.ldl_factor(a), t(*a.shape[:-1], 2, dt=a.dtype))
+    F.op("aten.linalg_ldl_solve.default")(*torch.linalg.ldl_factor(spd(3)), t(2, 3, 2))
     lu = torch.linalg.lu_factor(t(2, 3, 3))
     for left in (True, False):
         for adjoint in (True, False):

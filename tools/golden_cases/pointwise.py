@@ -111,6 +111,16 @@ def unary(F):
         F.op("aten.rrelu.default")(t(7, dt=dt), 0.125, 1 / 3, False)
     F.op("aten.rrelu_with_noise_functional.default").maybe(t(7), torch.zeros(7), 0.125, 1 / 3, False)
     F.op("aten.rrelu_with_noise.default").maybe(t(7), torch.zeros(7), 0.125, 1 / 3, False)
+    for dt in FLOATS:
+        noise = torch.zeros(5, 7, dtype=dt)
+        F.op("aten.rrelu_with_noise_functional.default").maybe(t(5, 7, dt=dt), noise, 0.1, 0.5, True)
+        F.op("aten.rrelu.default").maybe(t(5, 7, dt=dt), 0.1, 0.5, True)
+    for dt in (f32, f64):
+        F.op("aten.frexp.Tensor")(t(3, 4, dt=dt))
+        F.op("aten.frexp.Tensor")(special(dt))
+        F.op("aten.frexp.Tensor")(2.0 ** torch.arange(-120, 120, dtype=dt))
+        F.op("aten.log_normal.default")(t(3, dt=dt), 0.5, 0.25)
+        F.op("aten.log_normal.default")(t(5, 9, dt=dt), 0.5, 0.25)
     c = F.op("aten.polygamma.default")
     c(1, t(7, lo=0.5, hi=3))
 

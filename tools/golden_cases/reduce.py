@@ -220,6 +220,7 @@ def norms(F):
                                                                          1e-5, static=True)
         F.op("aten._batch_norm_with_update_functional.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5,
                                                                       static=True, outs=1)
+        F.op("aten._batch_norm_with_update.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True, outs=3)
         F.op("aten._batch_norm_no_update.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True, outs=1)
         F.op("aten._batch_norm_impl_index.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, False,
                                                           static=True, outs=1)
@@ -535,6 +536,35 @@ def more_histograms(F):
     c(torch.tensor([0.0, 1.0, 2.0, 2.0, 3.0]), 2, range=[0.0, 2.0], static=True)
 
 
+def derivatives(F):
+    """At inner points by both neighbours, at the ends by one or two."""
+    x, y = torch.tensor([0.0, 1, 1.5, 4]), torch.tensor([-1.0, 0.5, 2, 3, 7])
+    for edge in (1, 2):
+        for dt in (f32, f64):
+            F.op("aten.gradient.scalarint")(t(4, 5, dt=dt), edge_order=edge)
+        F.op("aten.gradient.scalarint")(t(4, 5), spacing=0.5, dim=-1, edge_order=edge)
+        F.op("aten.gradient.scalararray")(t(4, 5, 3), spacing=2.0, dim=[2, 0], edge_order=edge)
+        F.op("aten.gradient.array")(t(4, 5), dim=[1], edge_order=edge)
+        F.op("aten.gradient.scalarrayint")(t(4, 5), spacing=[2.0, 0.5], edge_order=edge)
+        F.op("aten.gradient.scalarrayarray")(t(4, 5, 3), spacing=[2.0, 0.5], dim=[0, -1], edge_order=edge)
+        F.op("aten.gradient.tensorarrayint")(t(4, 5), spacing=[x, y], edge_order=edge, static=True)
+        F.op("aten.gradient.tensorarray")(t(5, 4, 3), spacing=[y, x], dim=[0, 1], edge_order=edge, static=True)
+
+
+def products_and_losses(F):
+    """Of torch.nn.functional.linear_cross_entropy."""
+    from torch.nn.modules import linear_cross_entropy  # noqa: F401  registers the ops
+    rest = (2, "compact", f32)
+    labels, weight = torch.tensor([1, 3, -100, 0, 2]), t(4, lo=0.5)
+    for how in ("mean", "sum"):
+        c = F.op("torch_nn._linear_cross_entropy_batch_chunked.default")
+        c(t(5, 3), t(4, 3), labels, t(4), weight, how, -100, 0.0, *rest, False, False, False, False, outs=1)
+        c(t(5, 3), t(4, 3), labels, None, None, how, -100, 0.0, *rest, False, False, False, False, outs=1)
+    c = F.op("torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default")
+    c(t(5, 3), t(4, 3), labels, t(4), weight, -100, *rest)
+    c(t(5, 3), t(4, 3), labels, None, None, -100, *rest)
+
+
 def label_margins(F):
     c = F.op("aten.multilabel_margin_loss.default")
     labels = torch.tensor([[3, 0, -1, 1], [-1, 0, 1, 2], [0, 1, 2, 3]])
@@ -546,6 +576,8 @@ def label_margins(F):
 
 
 def add(F):
+    derivatives(F)
+    products_and_losses(F)
     more_histograms(F)
     label_margins(F)
     histograms(F)

@@ -183,6 +183,14 @@ def slices(F):
     F.op("aten.dsplit.array")(t(2, 3, 6), [2], static=True)
 
 
+def sized(F):
+    """Again, and as small as to have no undefined elements."""
+    for dt in (f32, i64):
+        F.op("aten.resize.default")(t(4, 5, dt=dt), [10, 2], static=True)
+        F.op("aten.resize.default")(t(4, 5, dt=dt), [3], static=True)
+        F.op("aten.resize_as.default")(t(4, 5, dt=dt), t(2, 3))
+
+
 def nothing(F):
     for n in """contiguous.default clone.default detach.default detach_copy.default alias.default alias_copy.default lift.default lift_fresh.default
                 lift_fresh_copy.default resolve_conj.default resolve_neg.default positive.default view_as_real_copy.default
@@ -203,4 +211,5 @@ def add(F):
     reshapes(F)
     permutes(F)
     slices(F)
+    sized(F)
     nothing(F)

@@ -204,3 +204,24 @@ void out_random(Onnx *o, const Node *n, const char *text)
     }
     give(o, n, 0, cast(o, r, v->dtype));
 }
+
+/* x * where(x > 0, 1, u * (upper - lower) + lower) */
+void out_rrelu(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    if (for_ort(o) && o->opt.opset >= 22) {
+        refuse(o, "ONNX Runtime has random numbers up to opset 21");
+        return;
+    }
+    onnx_note(o, "'%s' (%s): random numbers are the runtime's, not PyTorch's", n->name, n->op->name);
+    DType t = n->out[0]->dtype;
+    double low = arg_f(o, n, 2, 0.125), high = arg_f(o, n, 3, 1.0 / 3);
+    Ref x = ref(o, n->arg[0].v);
+    attr_int(o, "dtype", ONNX_FLOAT);
+    Ref u = cast(o, NODE(o, "RandomUniformLike", DT_F32, x), t);
+    u = NODE(o, "Add", t, NODE(o, "Mul", t, u, number(o, t, high - low)), number(o, t, low));
+    u = NODE(o, "Where", t, NODE(o, "Greater", DT_BOOL, x, number(o, t, 0)), number(o, t, 1), u);
+    Ref y = NODE(o, "Mul", t, x, u);
+    give(o, n, 0, y);
+    give(o, n, 1, u);
+}
