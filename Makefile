@@ -70,11 +70,11 @@ build-asan/build.ninja:
 asan-build: build-asan/build.ninja
 	@ninja -C build-asan
 
-# Threads of our own, as ThreadSanitizer does not see into OpenMP's; only the programs that start threads.
+# Only the programs that start threads.
 build-tsan/build.ninja:
 	@tools/setup.sh build
 	@tools/setup.sh check
-	@meson setup build-tsan -Db_sanitize=thread -Db_lundef=false -Doptimization=1 -Ddebug=false -Dopenmp=disabled \
+	@meson setup build-tsan -Db_sanitize=thread -Db_lundef=false -Doptimization=1 -Ddebug=false \
 	  -Dlevel=avx2 -Dc_args=-g1 >/dev/null
 
 tsan-build: build-tsan/build.ninja

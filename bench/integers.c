@@ -8,7 +8,6 @@
  * Weights are cold as in a model: each shape has as many weights as fill 160 MB (32 at most), multiplied in turn.
  * Operations (two a multiply-add) a second of the best round, in 10^9; i8 with a scale a row and a column, and a bias.
  */
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +76,7 @@ int main(int argc, char **argv)
                                   "128x768x3072", "128x3072x768", "512x768x3072", "3136x96x288",  "784x192x768",
                                   "196x1536x384", "49x768x3072",  "7x384x1536",   "1x768x3072"};
     int rounds = getenv("ROUNDS") ? atoi(getenv("ROUNDS")) : 20,
-        n = argc > 1 ? argc - 1 : (int)(sizeof usual / sizeof *usual), threads = omp_get_max_threads();
+        n = argc > 1 ? argc - 1 : (int)(sizeof usual / sizeof *usual), threads = team_width();
     const IntegerKernels *k = &kernels()->integer;
     for (int i = 0; i < n; i++) {
         long M, K, N;

@@ -8,7 +8,6 @@
  * Weights are cold as in a model: each shape has as many weights as fill 160 MB (32 at most), multiplied in turn.
  * GFLOP/s of the best round.
  */
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build-small/embed} most=3000000
 [ -e build-small/build.ninja ] || meson setup build-small -Dlevel=avx2 -Doptimization=s -Donednn=disabled \
-  -Dopenmp=disabled -Dc_args=-fno-asynchronous-unwind-tables >/dev/null
+  -Dc_args=-fno-asynchronous-unwind-tables >/dev/null
 ninja -C build-small libqkv.a >/dev/null
 "${CC:-cc}" -O2 -static -s -Iinclude examples/embed.c -o "$out" -Wl,--gc-sections -Wl,--build-id=none \
   -Wl,-z,noseparate-code -Wl,--start-group build-small/libqkv.a -lminizip -lz -lm -lpthread -Wl,--end-group

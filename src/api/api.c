@@ -495,15 +495,13 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
 
 /* ------------------------------------------------------------------ sessions */
 
-static int default_threads(void)
+static bool take_executor(qkv_session *s, const qkv_executor *from, Err *err)
 {
-    static const char *const names[] = {"QKV_NUM_THREADS", "OMP_NUM_THREADS"};
-    for (int i = 0; i < 2; i++) {
-        const char *s = getenv(names[i]);
-        long n = s ? parse_int(s, NULL) : 0;
-        if (n > 0 && n < 4096) return (int)n;
-    }
-    return cpu_count();
+    qkv_executor x = {0};
+    TRY(VERSIONED_TAKE(qkv_executor, user, &x, from, err));
+    if (!x.run) return fail(err, E_USAGE, "qkv_executor: run is NULL, expected a function that runs tasks");
+    s->executor = (TeamExecutor){x.run, x.user};
+    return true;
 }
 
 qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err)
@@ -520,12 +518,16 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
     const Fusion *fusion;
     unsigned list = o.no_optimize ? PASSES_PLAIN_RUN : PASSES_RUN;
     bool ok = s->output && s->input && (!o.passes || passes_named(o.passes, &list, &e));
-    int threads = o.threads > 0 ? o.threads : default_threads();
+    int threads = o.threads > 0 ? o.threads : team_default();
+    ok = ok && (!o.executor || take_executor(s, o.executor, &e));
+    TeamStay before = team_enter(threads, s->executor.run ? &s->executor : NULL);
     if (o.train) list |= PASS_BIT(PASS_TRAIN);
     ok = ok && program_for_runs(&m->program, list, &g, &fusion, &e);
     s->session = ok ? session_create(g, fusion, threads, o.memory_limit, &e) : NULL;
     ok = s->session && program_give_packed(&m->program, s->session, &e);
-    if (ok && (!o.train || api_training_create(s, o.train, threads, o.memory_limit, &e))) return s;
+    ok = ok && (!o.train || api_training_create(s, o.train, threads, o.memory_limit, &e));
+    team_leave(before);
+    if (ok) return s;
     if (e.code == E_OK) oom(&e);
     qkv_session_free(s);
     return api_null(&e, err);

@@ -8,6 +8,7 @@
 #include "onnx/write/write.h"
 #include "program/cache.h"
 #include "program/program.h"
+#include "team/team.h"
 #include "qkv.h"
 #include "qkv_tools.h"
 #include "qkv_train.h"
@@ -27,6 +28,7 @@ typedef struct Shown {
 struct qkv_session {
     const qkv_model *model;
     struct Session *session;
+    TeamExecutor executor; /* run NULL: the pool's threads */
     struct Training *training; /* api_train.c; NULL: it runs only */
     Shown *output, *input;
     qkv_node_callback *on_node;

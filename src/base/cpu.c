@@ -102,31 +102,31 @@ static int numbers_in(const char *path, double *v, int n)
     return found;
 }
 
-/* CPUs worth of time that one cgroup folder grants; 0 when it sets no limit. */
-static double quota_v2(const char *folder)
+/* CPUs worth of time that one folder of the cgroups grants; 0 when it sets no limit. */
+static double quota_v2(const char *root, const char *folder)
 {
-    char path[PATH_MAX + 64];
+    char path[2 * PATH_MAX];
     double v[2]; /* quota and period; "max 100000": no limit */
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", folder);
+    snprintf(path, sizeof path, "%s%s/cpu.max", root, folder);
     return numbers_in(path, v, 2) == 2 && v[0] > 0 && v[1] > 0 ? v[0] / v[1] : 0;
 }
 
-static double quota_v1(const char *folder)
+static double quota_v1(const char *root, const char *folder)
 {
-    char path[PATH_MAX + 64];
+    char path[2 * PATH_MAX];
     double quota, period;
-    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", folder);
+    snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_quota_us", root, folder);
     if (!numbers_in(path, &quota, 1)) return 0;
-    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", folder);
+    snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_period_us", root, folder);
     if (!numbers_in(path, &period, 1)) return 0;
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
 /* The tightest limit on the way from a cgroup up to the root; a container may see only the root. */
-static double tightest(char *folder, double (*quota)(const char *), double least)
+static double tightest(const char *root, char *folder, double (*quota)(const char *, const char *), double least)
 {
     for (;;) {
-        double q = quota(folder);
+        double q = quota(root, folder);
         if (q > 0 && (least == 0 || q < least)) least = q;
         char *slash = strrchr(folder, '/');
         if (!slash) return least;
@@ -134,13 +134,11 @@ static double tightest(char *folder, double (*quota)(const char *), double least
     }
 }
 
-/* The quota of this process, from /proc/self/cgroup: "0::/a/b" (v2), "4:cpu,cpuacct:/a/b" (v1);
- * 0 when there is none. */
-static double cgroup_quota(void)
+double cpu_quota(const char *root, const char *own)
 {
-    char line[PATH_MAX + 64], root[] = "";
-    double least = tightest(root, quota_v1, tightest(root, quota_v2, 0));
-    FILE *f = fopen("/proc/self/cgroup", "r");
+    char line[PATH_MAX + 64], top[] = "";
+    double least = tightest(root, top, quota_v1, tightest(root, top, quota_v2, 0));
+    FILE *f = fopen(own, "r");
     while (f && fgets(line, sizeof line, f)) {
         char *controllers = strchr(line, ':'), *folder = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!folder) continue;
@@ -148,8 +146,8 @@ static double cgroup_quota(void)
         folder[strcspn(folder, "\n")] = 0;
         controllers++;
         bool cpu = !strcmp(controllers, "cpu") || !strncmp(controllers, "cpu,", 4) || strstr(controllers, ",cpu,");
-        if (!*controllers) least = tightest(folder, quota_v2, least);
-        else if (cpu) least = tightest(folder, quota_v1, least);
+        if (!*controllers) least = tightest(root, folder, quota_v2, least);
+        else if (cpu) least = tightest(root, folder, quota_v1, least);
     }
     if (f) fclose(f);
     return least;
@@ -162,7 +160,7 @@ int cpu_count(void)
     cpu_set_t set; /* above 1024 CPUs it is too small */
     if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
 #endif
-    double quota = cgroup_quota();
+    double quota = cpu_quota("/sys/fs/cgroup", "/proc/self/cgroup");
     if (quota > 0 && quota < (double)n) n = (long)(quota + 0.999); /* a fraction of a CPU counts as one */
     return n > 0 ? (int)n : 1;
 }

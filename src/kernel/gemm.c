@@ -1,7 +1,7 @@
 /* Which way a product or a convolution goes. Contract in gemm.h. */
 #include "kernel/gemm_impl.h"
-#include <omp.h>
 #include "base/mem.h"
+#include "team/team.h"
 
 struct GemmPool {
     PackedWeights *packed;
@@ -143,7 +143,7 @@ size_t gemm_packed_bytes(const Tensor *b, bool rounded)
 
 void gemm_pack(void *to, const Tensor *b, bool rounded)
 {
-    packed_pack(packed_kernel(kernels(), b, rounded), to, b, rounded, omp_get_max_threads());
+    packed_pack(packed_kernel(kernels(), b, rounded), to, b, rounded, team_width());
 }
 
 void gemm_pool_mapped(GemmPool *p, const void *file, size_t size) { packed_mapped(p->packed, file, size); }

@@ -10,11 +10,11 @@
  * summed by one of them, always in the same order.
  */
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernel/gemm_impl.h"
 #include "base/mem.h"
+#include "team/team.h"
 
 enum { AXES = 3, ROUND = 16, WORTH_THREADS = 1 << 20 };
 
@@ -70,7 +70,7 @@ static size_t copy_bytes(const Direct *g)
     return g->copied ? (size_t)ceil_div(tensor_numel(&g->x), ROUND) * ROUND * sizeof(float) : 0;
 }
 
-size_t direct_scratch(const Direct *g) { return copy_bytes(g) + (size_t)omp_get_max_threads() * row_bytes(g); }
+size_t direct_scratch(const Direct *g) { return copy_bytes(g) + (size_t)team_width() * row_bytes(g); }
 
 /* Where output `at` of axis i meets tap k: the place in x, or -1. */
 static int64_t source(const Direct *g, int i, int64_t at, int64_t k)
@@ -153,7 +153,7 @@ bool direct_run(const Direct *g, const GemmBuffers *m, void *scratch, Err *err)
     if (!scratch) return fail(err, E_LIMIT, "out of memory: %zu bytes for a convolution", direct_scratch(g));
     int64_t rows = g->batch * g->O * g->out[0] * g->out[1],
             work = rows * g->out[2] * (g->C / g->groups) * volume(g->window), numel = tensor_numel(&g->x);
-    int threads = 2 * work < WORTH_THREADS ? 1 : omp_get_max_threads();
+    int threads = 2 * work < WORTH_THREADS ? 1 : team_width();
     if (g->copied) {
         float *copy = scratch;
         Tensor from = g->x;
@@ -164,6 +164,6 @@ bool direct_run(const Direct *g, const GemmBuffers *m, void *scratch, Err *err)
     char *sums = (char *)scratch + copy_bytes(g);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < rows; i++)
-        row(g, m, x, (float *)(void *)(sums + (size_t)omp_get_thread_num() * row_bytes(g)), i);
+        row(g, m, x, (float *)(void *)(sums + (size_t)team_part() * row_bytes(g)), i);
     return true;
 }

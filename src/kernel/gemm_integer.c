@@ -5,7 +5,6 @@
  * next panel is fetched meanwhile.
  */
 #include "kernel/gemm_integer.h"
-#include <omp.h>
 #include "kernel/kernel.h"
 
 /* BLOCK_BYTES: of a task's rows, in L2. */
@@ -93,12 +92,9 @@ void integer_matmul(const IntegerMatmul *m, void *scratch, int threads)
             for (int64_t i = 0; i < tasks; i++) run_task(m, &b, first, last, i, scratch);
             continue;
         }
-#pragma omp parallel num_threads(threads)
-        {
-#pragma omp for schedule(static)
-            for (int64_t i = 0; i < tiles; i++) pack_tile(m, first, last, i, scratch);
-#pragma omp for schedule(dynamic, 1)
-            for (int64_t i = 0; i < tasks; i++) run_task(m, &b, first, last, i, scratch);
-        }
+#pragma omp parallel for num_threads(threads)
+        for (int64_t i = 0; i < tiles; i++) pack_tile(m, first, last, i, scratch);
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+        for (int64_t i = 0; i < tasks; i++) run_task(m, &b, first, last, i, scratch);
     }
 }

@@ -4,10 +4,12 @@
  */
 #include "kernel/gemm_impl.h"
 #include <omp.h>
+#include <pthread.h>
 #include <string.h>
 #include "base/cpu.h"
 #include "base/vec.h"
 #include "kernel/onednn_api.h"
+#include "team/team.h"
 
 typedef struct Reordered {
     const void *from;
@@ -292,14 +294,20 @@ static bool build_matmul(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd,
 
 enum { WORTH_THREADS = 1 << 20 }; /* floating-point operations: some 10 microseconds of one core */
 
-/* oneDNN asks OpenMP for the number of threads when a primitive is made and when it runs, and must hear the same.
+/* oneDNN asks its OpenMP for the number of threads when a primitive is made and when it runs, and must hear the same.
  * Gives the number before. */
 static int take_threads(const OneDnn *g)
 {
     int before = omp_get_max_threads();
-    if (g->alone) omp_set_num_threads(1);
+    omp_set_num_threads(g->alone ? 1 : team_width());
     return before;
 }
+
+/* After fork() the child has none of its OpenMP's threads, but would wait for them: they are given back before, and
+ * made again where they are needed. */
+static void before_fork(void) { omp_pause_resource_all(omp_pause_soft); }
+static void watch_forks(void) { pthread_atfork(before_fork, NULL, NULL); }
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 typedef bool Build(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, Err *err);
 
@@ -313,6 +321,7 @@ static OneDnn *made(OneDnnPool *p, Build *build, const void *what, int64_t multi
     }
     g->pool = p;
     g->alone = 2 * multiplications < WORTH_THREADS;
+    pthread_once(&fork_once, watch_forks);
     int before = take_threads(g);
     bool ok = build(g, what, &pd, err);
     omp_set_num_threads(before);

@@ -10,12 +10,12 @@
  * into their place, or, at the first use, into memory that its thread uses again and again. Who runs a model once
  * writes no second copy of its weights (fresh memory is as dear as packing).
  */
-#include <omp.h>
 #include <string.h>
 #include "base/pages.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "kernel/gemm_impl.h"
+#include "team/team.h"
 
 /* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2.
  * WORTH_THREADS: floating-point operations, some 10 us of a core. TILES_*: from these sizes on packing both operands
@@ -310,7 +310,7 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     g->kc = pieces <= 1 || one_tile || g->rows_first ? g->deep : round_up(ceil_div(g->deep, pieces), k->chunk);
     g->threads = 2.0 * (double)g->M * (double)g->N * (double)(g->K * taps) * (double)g->batch < WORTH_THREADS
                      ? 1
-                     : (int)least(omp_get_max_threads(), MAX_THREADS);
+                     : (int)least(team_width(), MAX_THREADS);
     g->across = g->threads > 1 && g->batch >= g->threads;
     int64_t packed_rows = round_up(g->direct ? least(k->mr, g->super) : g->super, k->unit);
     g->a_bytes = (size_t)(g->conv ? g->conv->cells * g->conv->planes * g->conv->cell : packed_rows * g->deep * k->size);
@@ -630,13 +630,6 @@ static void cut(Job *j, int threads)
     j->blocks = most(ceil_div(j->rows.tiles, task_tiles(g)), least(ceil_div(threads, j->groups), j->rows.tiles));
 }
 
-static void meet(int threads)
-{
-    if (threads > 1) {
-#pragma omp barrier
-    }
-}
-
 /* Tasks [i, last), their panels packed here, once for all their blocks of tiles. */
 static void pack_and_multiply(Job *j, int64_t i, int64_t last, float *sums)
 {
@@ -656,34 +649,72 @@ static void pack_and_multiply(Job *j, int64_t i, int64_t last, float *sums)
     }
 }
 
-/* What thread `self` of `threads` does; all come here. */
-static void share(Job j, int self, int threads, float *sums)
+/* Share `self` of `shares` of what is packed before a superblock is multiplied: b before the first, rows of a. */
+static void pack_share(const Job *j, int self, int shares)
+{
+    const Packed *g = j->g;
+    if (j->weight == j->packed_b && !j->row)
+        for (int64_t p = g->panels * self / shares; p < g->panels * (self + 1) / shares; p++)
+            pack_panel(&j->b, j->packed_b + panel_of(g) * (size_t)p, p);
+    if (g->conv) conv_rows_fill(g->conv, j->packed_a, j->a.data, j->row, j->rows.rows, self, shares);
+    for (int64_t t = j->rows.tiles * self / shares; t < j->rows.tiles * (self + 1) / shares && !g->conv; t++)
+        pack_rows(j, t);
+}
+
+/* Whether that is much: more than the last rows of an a that is read where it is. */
+static bool packs(const Job *j) { return (j->weight == j->packed_b && !j->row) || j->g->conv || !j->g->direct; }
+
+static void pack_superblock(const Job *j, int threads)
+{
+    if (!packs(j)) threads = 1;
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int i = 0; i < threads; i++) pack_share(j, i, threads);
+}
+
+/* Task i of the superblock: a block of a stays in L2 while b passes. */
+static void numbered_task(const Job *j, int64_t i, float *sums)
+{
+    int64_t x = i % j->groups, y = i / j->groups, groups = j->groups, blocks = j->blocks;
+    task(j, j->rows.tiles * y / blocks, j->rows.tiles * (y + 1) / blocks, j->g->panels * x / groups,
+         j->g->panels * (x + 1) / groups, sums);
+}
+
+static void multiply_superblock(const Job *j, int threads, char *own, size_t each)
+{
+    const ProductKernel *k = j->g->k;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+        float *sums = (float *)(void *)(own + each * (size_t)team_part());
+        if (k->begin) k->begin();
+#pragma omp for schedule(dynamic, 1) nowait
+        for (int64_t i = 0; i < j->groups * j->blocks; i++) numbered_task(j, i, sums);
+        if (k->end) k->end();
+    }
+}
+
+/* Share i of the superblock's tasks, whose panels are packed on the way. */
+static void pack_and_multiply_share(Job j, int i, int shares, float *sums)
+{
+    int64_t n = j.groups * j.blocks;
+    if (!j.keep) j.weight = j.panels += panels_of(j.g) * (size_t)i;
+    if (j.g->k->begin) j.g->k->begin();
+    pack_and_multiply(&j, n * i / shares, n * (i + 1) / shares, sums);
+    if (j.g->k->end) j.g->k->end();
+}
+
+/* A product by `threads` threads; own: sums of each thread. */
+static void product(Job j, int threads, char *own, size_t each)
 {
     const Packed *g = j.g;
-    const ProductKernel *k = g->k;
-    if (k->begin) k->begin();
-    if (j.panels && !j.keep) j.weight = j.panels += panels_of(g) * (size_t)self;
-    if (j.weight == j.packed_b)
-        for (int64_t p = g->panels * self / threads; p < g->panels * (self + 1) / threads; p++)
-            pack_panel(&j.b, j.packed_b + panel_of(g) * (size_t)p, p);
     for (; j.row < g->M; j.row += g->super) {
-        int64_t rows = least(g->super, g->M - j.row);
-        j.rows = rows_of(k, rows);
+        j.rows = rows_of(g->k, least(g->super, g->M - j.row));
         cut(&j, threads);
-        if (g->conv) conv_rows_fill(g->conv, j.packed_a, j.a.data, j.row, rows, self, threads);
-        for (int64_t t = j.rows.tiles * self / threads; t < j.rows.tiles * (self + 1) / threads && !g->conv; t++)
-            pack_rows(&j, t);
-        meet(threads);
-        int64_t n = j.groups * j.blocks;
-        if (j.panels) pack_and_multiply(&j, n * self / threads, n * (self + 1) / threads, sums);
-        for (int64_t i = n * self / threads; i < n * (self + 1) / threads && !j.panels; i++) {
-            int64_t x = i % j.groups, y = i / j.groups; /* a block of a stays in L2 while b passes */
-            task(&j, j.rows.tiles * y / j.blocks, j.rows.tiles * (y + 1) / j.blocks, g->panels * x / j.groups,
-                 g->panels * (x + 1) / j.groups, sums);
-        }
-        if (j.row + g->super < g->M) meet(threads);
+        pack_superblock(&j, threads);
+        if (!j.panels) multiply_superblock(&j, threads, own, each);
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+        for (int i = 0; i < (j.panels ? threads : 0); i++)
+            pack_and_multiply_share(j, i, threads, (float *)(void *)(own + each * (size_t)i));
     }
-    if (k->end) k->end();
 }
 
 static Job job_of(const Packed *g, const GemmBuffers *m, int64_t item, char *shared)
@@ -740,7 +771,7 @@ static bool prepare_weight(const Packed *g, int threads, char **to, bool *keeps,
     if (!*keeps) *to = g->pool->panels;
     else if (way && (threads == 1 || j.blocks == 1))
         *to = (char *)(uintptr_t)w->data; /* else two threads would write one panel */
-    else pack_weight(w, (void *)(uintptr_t)w->data, omp_get_max_threads());
+    else pack_weight(w, (void *)(uintptr_t)w->data, team_width());
     return true;
 }
 
@@ -749,26 +780,22 @@ bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err)
     size_t shared = space(g->a_bytes) + space(g->b_bytes), sums = space(g->sums_bytes);
     char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN),
          *own = base + (g->across ? shared * (size_t)g->threads : shared);
-    int threads = (int)least(g->threads, omp_get_max_threads());
+    int threads = (int)least(g->threads, team_width());
     char *panels;
     bool keeps = false;
     TRY(prepare_weight(g, threads, &panels, &keeps, err));
     if (g->across) {
 #pragma omp parallel for num_threads(threads) if (threads > 1)
         for (int64_t i = 0; i < g->batch; i++) {
-            size_t self = (size_t)omp_get_thread_num();
-            share(job_of(g, m, i, base + shared * self), 0, 1, (float *)(own + sums * self));
+            size_t self = (size_t)team_part();
+            product(job_of(g, m, i, base + shared * self), 1, own + sums * self, sums);
         }
     }
     for (int64_t i = 0; i < g->batch && !g->across; i++) {
         Job j = job_of(g, m, i, base);
         j.panels = panels;
         j.keep = keeps;
-        if (threads == 1) share(j, 0, 1, (float *)own);
-        else {
-#pragma omp parallel num_threads(threads)
-            share(j, omp_get_thread_num(), omp_get_num_threads(), (float *)(own + sums * (size_t)omp_get_thread_num()));
-        }
+        product(j, threads, own, sums);
     }
     if (keeps) let_go(g->pool, &g->pool->w[g->weight]);
     return true;

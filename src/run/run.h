@@ -19,6 +19,7 @@
 
 typedef struct RunEnv {
     int threads;
+    const struct TeamExecutor *executor; /* whose threads; NULL: the pool's (src/team) */
     size_t memory_limit;    /* most bytes of activations, and of scratch; 0 = none */
     unsigned char *scratch; /* bump memory for the running step: the arena above what is alive; 64-byte aligned */
     size_t scratch_used, scratch_size;

@@ -5,10 +5,10 @@
  * by kernels (kernel/image.h), contiguous or channels-last; other dtypes and indices cell by cell.
  */
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 #include "kernel/kernel.h"
 #include "run/run_table.h"
+#include "team/team.h"
 
 enum { AXES = 3 };
 
@@ -193,7 +193,7 @@ static bool by_rows(Call *c, Rows *r, bool *failed, Err *err)
     if (!taps) return true;
 #pragma omp parallel for num_threads(c->env->threads) if (w->planes * w->cells > 1 << 14)
     for (int64_t i = 0; i < rows; i++)
-        pool_cells(r, i, (int64_t *)(void *)(taps + bytes * (size_t)omp_get_thread_num()));
+        pool_cells(r, i, (int64_t *)(void *)(taps + bytes * (size_t)team_part()));
     return true;
 }
 

@@ -1,13 +1,13 @@
 /* Reductions, scans, softmax and norms: the dims to work along are brought to the end (run/rows.h),
  * then rows go to the kernels. */
 #include <math.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernel/kernel.h"
 #include "run/pointwise.h"
 #include "run/rows.h"
 #include "run/run_table.h"
+#include "team/team.h"
 
 /* ------------------------------------------------------------------ one number a row */
 
@@ -413,7 +413,7 @@ static bool norm_rows(Call *c, const Norm *a, const Tensor *x, Tensor *out, Err 
 #pragma omp parallel for num_threads(threads) if (threads > 1) reduction(&& : ok)
     for (int64_t r = 0; r < a->rows; r += NORM_BLOCK) {
         int64_t rows = a->rows - r < NORM_BLOCK ? a->rows - r : NORM_BLOCK;
-        float *in = room + 2 * block * omp_get_thread_num(), *y = in + block;
+        float *in = room + 2 * block * team_part(), *y = in + block;
         const char *from = (const char *)x->data + (size_t)(r * a->n) * dtype_size(x->dtype);
         char *to = (char *)out->data + (size_t)(r * a->n) * dtype_size(out->dtype);
         bool wide_in = x->dtype == DT_F32, wide_out = out->dtype == DT_F32;

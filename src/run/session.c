@@ -1,8 +1,6 @@
 /* Sessions. Contract in session.h. */
 #include "run/session.h"
 #include <math.h>
-#include <omp.h>
-#include <pthread.h>
 #include <string.h>
 #include <time.h>
 #include "base/mem.h"
@@ -12,6 +10,7 @@
 #include "run/run_table.h"
 #include "run/session_impl.h"
 #include "shape/solve.h"
+#include "team/team.h"
 
 enum {
     ALIGN = 64,
@@ -414,12 +413,6 @@ static bool fold_weights(Session *s, Err *err)
     return ok;
 }
 
-/* After fork() the child has none of OpenMP's threads, but would wait for them:
- * they are given back before, and made again where they are needed. */
-static void before_fork(void) { omp_pause_resource_all(omp_pause_soft); }
-static void watch_forks(void) { pthread_atfork(before_fork, NULL, NULL); }
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err)
 {
     return session_create_beside(NULL, g, fusion, threads, memory_limit, err);
@@ -437,10 +430,10 @@ Session *session_create_beside(const Session *lender, const Graph *g, const Fusi
     s->g = g;
     s->fusion = fusion;
     s->env.threads = threads > 0 ? threads : 1;
+    s->env.executor = lender ? lender->env.executor : team_executor();
     s->env.memory_limit = memory_limit;
     s->env.rng = &s->rng;
     rng_seed(&s->rng, 0);
-    pthread_once(&fork_once, watch_forks);
     s->input = mem_zeroed(m, sizeof *s->input);
     s->input_set = mem_zeroed(m, sizeof *s->input_set);
     s->sizes = mem_zeroed(m, sizeof *s->sizes);
@@ -457,7 +450,9 @@ Session *session_create_beside(const Session *lender, const Graph *g, const Fusi
     if (!ok) oom(err);
     for (int i = 0; ok && i < g->ninput; i++) s->sizes[i] = &s->input[i];
     ok = ok && binding_init(&s->binding, g->ex, err) && stages_make(s, err);
+    TeamStay before = team_enter(s->env.threads, s->env.executor);
     ok = ok && gemm_cache_create(&s->env, err) && init_weights(s, lender, err) && fold_weights(s, err);
+    team_leave(before);
     if (ok) return s;
     session_free(s);
     return NULL;
@@ -674,9 +669,8 @@ static bool write_buffers(Session *s, Err *err)
     return true;
 }
 
-bool session_run(Session *s, Err *err)
+static bool run_wanted(Session *s, Err *err)
 {
-    omp_set_num_threads(s->env.threads);
     profile_begin(&s->profile);
     s->work = s->done = 0;
     TRY(take_inputs(s, err));
@@ -697,6 +691,14 @@ bool session_run(Session *s, Err *err)
     return true;
 }
 
+bool session_run(Session *s, Err *err)
+{
+    TeamStay before = team_enter(s->env.threads, s->env.executor);
+    bool ok = run_wanted(s, err);
+    team_leave(before);
+    return ok;
+}
+
 Tensor *session_weight(const Session *s, const char *name)
 {
     for (int i = 0; i < s->g->nmutation; i++)
@@ -710,6 +712,7 @@ void session_hold(Session *s, bool on) { s->hold = on; }
 bool session_commit(Session *s, Err *err) { return !s->current || write_buffers(s, err); }
 Rng *session_generator(Session *s) { return &s->rng; }
 int session_threads(const Session *s) { return s->env.threads; }
+const TeamExecutor *session_executor(const Session *s) { return s->env.executor; }
 
 const Tensor *session_output(const Session *s, int i)
 {

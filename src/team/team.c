@@ -1,17 +1,18 @@
-/* Threads of parallel regions without an OpenMP runtime (-Dopenmp=disabled, or a compiler that has none). gcc turns
- * `#pragma omp` into calls of GOMP_parallel and a few more functions, clang into calls of __kmpc_fork_call and others,
- * which are defined here; what a pragma needs that was never used before fails to link.
+/* A pool of threads for the regions that `#pragma omp` makes. Contract in team.h.
  *
- *     #pragma omp parallel for num_threads(4)           GOMP_parallel(body, &variables, 4, 0)
+ *     #pragma omp parallel for num_threads(4)           gcc: GOMP_parallel(body, &variables, 4, 0)
  *
- * A region takes idle workers from a pool that all sessions share, the lowest first, so that a worker gets the same
- * part of one region after the other. Whoever waits, a worker for a region or a thread for the others of its region,
- * looks for some ten microseconds and then sleeps: on a busy machine it is not in the way. There may be fewer threads
- * than wanted (none to be had, too many regions at a time), and within a region there is one; results do not depend on
- * their number. Nothing is allocated.
+ * What a pragma needs that was never used before fails to link.
+ *
+ * A region takes idle workers, the lowest first, so that a worker gets the same part of one region after the other.
+ * Parts are claimed: a worker that sleeps, or to which the system gives no CPU, comes late and finds its part done by
+ * others. Who waits looks for some microseconds and then sleeps. Nothing is allocated.
+ *
+ * On a busy machine a thread may lose its CPU in the middle of a part, for milliseconds, and the others wait. So each
+ * thread that opens regions keeps an account: what it waits for others against what it saves by them (as much as it
+ * does itself). When that is a loss, its regions have one part for a while.
  */
-#include "omp.h"
-#include "base/cpu.h"
+#include "team/team.h"
 #include <assert.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,8 +20,19 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+#include "base/cpu.h"
+#include "base/number.h"
 
-enum { WORKERS = 255, TEAMS = 64, LOOKS = 1000 };
+enum { PARTS = 256, WORKERS = PARTS - 1, SLOTS = 64, LOOKS = 16, LINE = 64 };
+/* Nanoseconds. */
+enum {
+    PATIENCE = 50000,     /* of who waits, before it sleeps */
+    CREDIT = 5000000,     /* saved time that counts */
+    SHORT_BREAK = 2000000,  /* for which regions have one part; doubled each time that threads are a loss again */
+    LONG_BREAK = 256000000
+};
 
 /* A count that threads wait for to change. */
 typedef struct Gate {
@@ -30,36 +42,65 @@ typedef struct Gate {
     pthread_cond_t wake;
 } Gate;
 
-typedef struct Team {
-    atomic_bool taken;
+/* Iterations of one part's share that are left. */
+typedef struct Share {
+    _Alignas(LINE) atomic_long next;
+    long end;
+} Share;
+
+typedef struct Region {
     void (*run)(void *);
     void *data;
-    int size, wanted;
-    atomic_int arrived;
-    Gate passed; /* opens once all have arrived */
-    long loops;  /* that have begun, and of the last one: */
-    long end, chunk;
-    atomic_long next;
-} Team;
+    int size, width;      /* width: team_width() of the thread that opened it, if known */
+    atomic_bool begun;    /* its loop: shares are written */
+    long chunk;
+    Share *share;
+} Region;
+
+/* A region of several parts. They belong to `ticket`: who comes late, for an earlier region of the slot, gets none. */
+typedef struct Slot {
+    atomic_bool taken;
+    Region region;
+    unsigned long long ticket;
+    atomic_ullong part[PARTS]; /* 2 * ticket + 1: to be had; 2 * ticket: taken */
+    Gate done;                 /* counts parts that others than the opener have run */
+    Share share[PARTS];
+} Slot;
 
 typedef struct Worker {
-    atomic_bool idle;
-    int id; /* in the team */
-    Team *team;
+    _Alignas(LINE) atomic_bool idle;
+    Slot *slot; /* what it was called for */
+    unsigned long long ticket;
+    int part, size;
     Gate start;
 } Worker;
 
 static const Gate CLOSED = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 static Worker workers[WORKERS];
-static Team teams[TEAMS];
+static Slot slots[SLOTS];
 static atomic_int made; /* workers that have a thread */
+static atomic_int called, staying; /* workers that are not idle; threads between team_enter and team_leave */
+static int cpus;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER, atomics = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local struct Self {
-    Team *team;
-    int id, wanted; /* threads of its regions; 0: not set */
-    long loops;
+    Region *region;
+    int part;
 } self;
+static _Thread_local TeamStay stay; /* threads 0: not known yet */
+static _Thread_local int stays;     /* team_enter without team_leave */
+static _Thread_local struct Account {
+    int64_t saved, pause, alone_until;
+} account;
+
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* ------------------------------------------------------------------ waiting */
 
 static void relax(void)
 {
@@ -70,12 +111,23 @@ static void relax(void)
 #endif
 }
 
+/* Whether the count changes while one looks. */
+static bool gate_look(Gate *g, unsigned old, int64_t patience)
+{
+    for (int64_t end = 0;;) {
+        for (int i = 0; i < LOOKS; i++) {
+            if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return true;
+            relax();
+        }
+        int64_t t = now();
+        if (!end) end = t + patience;
+        if (t > end) return false;
+    }
+}
+
 static void gate_wait(Gate *g, unsigned old)
 {
-    for (int i = 0; i < LOOKS; i++) {
-        if (atomic_load_explicit(&g->count, memory_order_acquire) != old) return;
-        relax();
-    }
+    if (gate_look(g, old, PATIENCE)) return;
     pthread_mutex_lock(&g->lock);
     atomic_fetch_add(&g->asleep, 1);
     while (atomic_load(&g->count) == old) pthread_cond_wait(&g->wake, &g->lock);
@@ -83,55 +135,79 @@ static void gate_wait(Gate *g, unsigned old)
     pthread_mutex_unlock(&g->lock);
 }
 
-static void gate_open(Gate *g)
+static void gate_add(Gate *g, unsigned n)
 {
-    atomic_fetch_add(&g->count, 1);
+    atomic_fetch_add(&g->count, n);
     if (!atomic_load(&g->asleep)) return;
-    pthread_mutex_lock(&g->lock);
-    pthread_cond_broadcast(&g->wake);
+    pthread_mutex_lock(&g->lock); /* who is about to sleep has looked once more before it lets go of the lock */
     pthread_mutex_unlock(&g->lock);
+    pthread_cond_broadcast(&g->wake);
 }
 
-static void arrive(Team *t)
+/* ------------------------------------------------------------------ parts */
+
+static bool claim(Slot *s, unsigned long long ticket, int part)
 {
-    int size = t->size; /* read first: once all have arrived, the team may be another region's */
-    if (atomic_fetch_add(&t->arrived, 1) + 1 < size) return;
-    atomic_store(&t->arrived, 0);
-    gate_open(&t->passed);
+    unsigned long long open = 2 * ticket + 1;
+    return atomic_load_explicit(&s->part[part], memory_order_relaxed) == open &&
+           atomic_compare_exchange_strong(&s->part[part], &open, 2 * ticket);
 }
 
-static void barrier(void)
+static void run_part(Region *r, int part)
 {
-    Team *t = self.team;
-    unsigned old = atomic_load(&t->passed.count);
-    arrive(t);
-    gate_wait(&t->passed, old);
+    struct Self outer = self;
+    self = (struct Self){.region = r, .part = part};
+    r->run(r->data);
+    self = outer;
+}
+
+/* Runs what can be had of a region, part `first` first; how many. */
+static int run_parts(Slot *s, unsigned long long ticket, int first, int size)
+{
+    int n = 0;
+    for (int i = 0; i < size; i++) {
+        int part = first + i < size ? first + i : first + i - size;
+        if (!claim(s, ticket, part)) continue;
+        run_part(&s->region, part);
+        n++;
+    }
+    return n;
 }
 
 static void *work(void *worker)
 {
     Worker *w = worker;
-    for (unsigned regions = 0;; regions++) {
-        gate_wait(&w->start, regions);
-        Team *t = w->team;
-        self = (struct Self){.team = t, .id = w->id, .wanted = t->wanted};
-        t->run(t->data);
-        atomic_store(&w->idle, true); /* before the others go on: the next region finds it */
-        arrive(t);
+    for (unsigned calls = 0;; calls++) {
+        gate_wait(&w->start, calls);
+        Slot *s = w->slot;
+        int n = run_parts(s, w->ticket, w->part, w->size);
+        atomic_fetch_sub(&called, 1);
+        atomic_store(&w->idle, true); /* before the opener goes on: its next region finds it */
+        if (n) gate_add(&s->done, (unsigned)n);
     }
     return NULL;
 }
+
+/* ------------------------------------------------------------------ the pool */
 
 static void before_fork(void) { pthread_mutex_lock(&making); }
 static void in_parent(void) { pthread_mutex_unlock(&making); }
 static void clear(void)
 {
-    for (int i = 0; i < TEAMS; i++) teams[i] = (Team){.passed = CLOSED};
+    for (int i = 0; i < SLOTS; i++) {
+        atomic_store(&slots[i].taken, false);
+        slots[i].done = CLOSED;
+    }
     atomic_store(&made, 0);
+    atomic_store(&called, 0);
+    cpus = cpu_count();
 }
+/* The child has the forking thread alone. */
 static void in_child(void)
 {
     clear();
+    atomics = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    atomic_store(&staying, stays > 0);
     pthread_mutex_unlock(&making);
 }
 static void begin(void)
@@ -162,12 +238,20 @@ static bool worker_make(int i)
     return ok;
 }
 
-static Team *team_take(void)
+static Slot *slot_take(void)
 {
-    pthread_once(&once, begin);
-    for (int i = 0; i < TEAMS; i++)
-        if (!atomic_exchange(&teams[i].taken, true)) return &teams[i];
+    for (int i = 0; i < SLOTS; i++)
+        if (!atomic_load_explicit(&slots[i].taken, memory_order_relaxed) && !atomic_exchange(&slots[i].taken, true))
+            return &slots[i];
     return NULL;
+}
+
+/* How many workers a region may call that has `want` threads at most: all that run regions take the CPUs together. */
+static int room(int want)
+{
+    int all = want > cpus ? want : cpus, others = atomic_load(&staying) - (stays > 0) + atomic_load(&called),
+        left = all - 1 - others;
+    return left < want - 1 ? left : want - 1;
 }
 
 /* Up to n idle workers; their number. */
@@ -176,62 +260,180 @@ static int enlist(Worker **w, int n)
     int got = 0;
     for (int i = 0; i < WORKERS && got < n; i++) {
         if (i >= atomic_load(&made) && !worker_make(i)) break;
-        if (atomic_exchange(&workers[i].idle, false)) w[got++] = &workers[i];
+        if (atomic_load_explicit(&workers[i].idle, memory_order_relaxed) && atomic_exchange(&workers[i].idle, false))
+            w[got++] = &workers[i];
     }
+    atomic_fetch_add(&called, got);
     return got;
+}
+
+/* ------------------------------------------------------------------ regions */
+
+static void run_alone(void (*run)(void *), void *data)
+{
+    Share share;
+    Region r = {.run = run, .data = data, .size = 1, .width = stay.threads, .share = &share};
+    run_part(&r, 0);
+}
+
+/* The slot's next region. */
+static void open_region(Slot *s, void (*run)(void *), void *data, int size)
+{
+    s->ticket++;
+    s->region.run = run, s->region.data = data, s->region.size = size, s->region.width = stay.threads;
+    s->region.share = s->share;
+    atomic_store_explicit(&s->region.begun, false, memory_order_relaxed);
+    atomic_store_explicit(&s->done.count, 0, memory_order_relaxed);
+    for (int i = 0; i < size; i++) atomic_store_explicit(&s->part[i], 2 * s->ticket + 1, memory_order_release);
+}
+
+static void wait_for(Slot *s, int parts)
+{
+    for (unsigned n; (n = atomic_load(&s->done.count)) != (unsigned)parts;) gate_wait(&s->done, n);
+}
+
+static void settle(int64_t saved, int64_t waited)
+{
+    account.saved += saved - waited;
+    if (account.saved > CREDIT) account.saved = CREDIT, account.pause = 0;
+    if (account.saved >= 0) return;
+    account.pause = !account.pause ? SHORT_BREAK : account.pause < LONG_BREAK ? 2 * account.pause : LONG_BREAK;
+    account.saved = 0;
+    account.alone_until = now() + account.pause;
+}
+
+static void run_by_pool(Slot *s, void (*run)(void *), void *data, Worker **w, int n, int64_t opened)
+{
+    open_region(s, run, data, n + 1);
+    for (int i = 0; i < n; i++) {
+        w[i]->slot = s, w[i]->ticket = s->ticket, w[i]->part = i + 1, w[i]->size = n + 1;
+        gate_add(&w[i]->start, 1);
+    }
+    int others = n + 1 - run_parts(s, s->ticket, 0, n + 1);
+    int64_t mine = now();
+    if (others) wait_for(s, others);
+    settle(mine - opened, others ? now() - mine : 0);
+}
+
+static void run_task(void *slot, int part)
+{
+    Slot *s = slot;
+    if (part < 0 || part >= s->region.size || !claim(s, s->ticket, part)) return;
+    run_part(&s->region, part);
+    gate_add(&s->done, 1);
+}
+
+/* Parts that the executor leaves out are run here. */
+static void run_by_executor(Slot *s, void (*run)(void *), void *data, int size)
+{
+    open_region(s, run, data, size);
+    stay.executor->run(stay.executor->user, size, run_task, s);
+    wait_for(s, size - run_parts(s, s->ticket, 0, size));
 }
 
 /* A region of that many threads; 0: as many as the thread's regions have. */
 static void region(void (*run)(void *), void *data, int threads)
 {
-    struct Self outer = self;
-    Team alone = {.passed = CLOSED};
     Worker *w[WORKERS];
-    int want = outer.team ? 1 : threads ? threads : omp_get_max_threads(), got = 0;
-    Team *t = want > 1 ? team_take() : NULL;
-    if (t) got = enlist(w, want - 1);
-    else t = &alone;
-    t->run = run, t->data = data, t->size = got + 1, t->loops = 0, t->wanted = outer.wanted;
-    for (int i = 0; i < got; i++) {
-        w[i]->team = t, w[i]->id = i + 1;
-        gate_open(&w[i]->start);
+    int want = self.region ? 1 : threads ? threads : team_width(), got = 0;
+    int64_t opened = 0;
+    if (want > PARTS) want = PARTS;
+    if (want > 1) pthread_once(&once, begin);
+    if (want > 1 && !stay.executor && (opened = now()) < account.alone_until) want = 1;
+    Slot *s = want > 1 ? slot_take() : NULL;
+    if (s && stay.executor) {
+        run_by_executor(s, run, data, want);
+    } else if (s && (got = enlist(w, room(want)))) {
+        run_by_pool(s, run, data, w, got, opened);
+    } else {
+        run_alone(run, data);
     }
-    self = (struct Self){.team = t, .wanted = outer.wanted};
-    run(data);
-    if (got) barrier();
-    self = outer;
-    atomic_store(&t->taken, false);
+    if (s) atomic_store(&s->taken, false);
 }
 
-/* A loop whose iterations [start, end) are handed out `chunk` at a time. The first thread that arrives begins it. */
+TeamStay team_enter(int threads, const TeamExecutor *executor)
+{
+    TeamStay before = stay;
+    if (!stays++) atomic_fetch_add(&staying, 1);
+    if (threads > 0) stay.threads = threads;
+    stay.executor = executor;
+    return before;
+}
+
+void team_leave(TeamStay before)
+{
+    stay = before;
+    if (!--stays) atomic_fetch_sub(&staying, 1);
+}
+
+const TeamExecutor *team_executor(void) { return stay.executor; }
+
+int team_default(void)
+{
+    static const char *const names[] = {"QKV_NUM_THREADS", "OMP_NUM_THREADS"};
+    for (int i = 0; i < 2; i++) {
+        const char *s = getenv(names[i]);
+        long n = s ? parse_int(s, NULL) : 0;
+        if (n > 0 && n < 4096) return (int)n;
+    }
+    return cpu_count();
+}
+
+int team_width(void)
+{
+    if (self.region && self.region->width > 0) return self.region->width;
+    if (stay.threads < 1) stay.threads = team_default();
+    return stay.threads;
+}
+int team_part(void) { return self.part; }
+int team_parts(void) { return self.region ? self.region->size : 1; }
+
+/* ------------------------------------------------------------------ loops whose iterations are claimed */
+
+/* Writes the shares of [start, end), whose iterations are handed out `chunk` at a time. */
+static void loop_divide(Region *r, long start, long end, long chunk)
+{
+    long n = end > start ? (end - start + chunk - 1) / chunk : 0;
+    r->chunk = chunk;
+    for (int i = 0; i < r->size; i++) {
+        long to = start + n * (i + 1) / r->size * chunk;
+        r->share[i].end = to < end ? to : end;
+        atomic_store_explicit(&r->share[i].next, start + n * i / r->size * chunk, memory_order_relaxed);
+    }
+    atomic_store_explicit(&r->begun, true, memory_order_release);
+}
+
+static pthread_mutex_t dividing = PTHREAD_MUTEX_INITIALIZER;
+
+/* The first part that arrives divides the loop. */
 static void loop_begin(long start, long end, long chunk)
 {
-    Team *t = self.team;
-    pthread_mutex_lock(&t->passed.lock);
-    if (t->loops == self.loops++) {
-        t->loops++, t->end = end, t->chunk = chunk;
-        atomic_store(&t->next, start);
-    }
-    pthread_mutex_unlock(&t->passed.lock);
+    Region *r = self.region;
+    if (atomic_load_explicit(&r->begun, memory_order_acquire)) return;
+    pthread_mutex_lock(&dividing);
+    if (!atomic_load_explicit(&r->begun, memory_order_relaxed)) loop_divide(r, start, end, chunk);
+    pthread_mutex_unlock(&dividing);
 }
 
 static bool loop_next(long *from, long *to)
 {
-    Team *t = self.team;
-    *from = atomic_fetch_add(&t->next, t->chunk);
-    *to = *from + t->chunk < t->end ? *from + t->chunk : t->end;
-    return *from < t->end;
+    Region *r = self.region;
+    for (int i = 0; i < r->size; i++) {
+        Share *s = &r->share[(self.part + i) % r->size];
+        if (atomic_load_explicit(&s->next, memory_order_relaxed) >= s->end) continue;
+        *from = atomic_fetch_add_explicit(&s->next, r->chunk, memory_order_relaxed);
+        *to = *from + r->chunk < s->end ? *from + r->chunk : s->end;
+        if (*from < s->end) return true;
+    }
+    return false;
 }
 
-void omp_set_num_threads(int n) { self.wanted = n; }
-int omp_get_max_threads(void)
-{
-    if (self.wanted < 1) self.wanted = cpu_count();
-    return self.wanted;
-}
-int omp_get_num_threads(void) { return self.team ? self.team->size : 1; }
-int omp_get_thread_num(void) { return self.id; }
-int omp_pause_resource_all(omp_pause_resource_t kind) { return kind == omp_pause_soft ? 0 : 1; }
+/* ------------------------------------------------------------------ what both compilers call */
+
+int omp_get_num_threads(void);
+int omp_get_num_threads(void) { return team_parts(); }
+int omp_get_thread_num(void);
+int omp_get_thread_num(void) { return team_part(); }
 
 #ifndef __clang__ /* ------------------------------------------------- what gcc calls; loops count upwards */
 
@@ -240,6 +442,29 @@ void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned f
 {
     (void)flags;
     region(run, data, (int)threads);
+}
+
+typedef struct Loop {
+    void (*run)(void *);
+    void *data;
+    long start, end, chunk;
+} Loop;
+
+static void run_loop(void *loop)
+{
+    Loop *l = loop;
+    loop_begin(l->start, l->end, l->chunk);
+    l->run(l->data);
+}
+
+void GOMP_parallel_loop_nonmonotonic_dynamic(void (*run)(void *), void *data, unsigned threads, long start, long end,
+                                             long step, long chunk, unsigned flags);
+void GOMP_parallel_loop_nonmonotonic_dynamic(void (*run)(void *), void *data, unsigned threads, long start, long end,
+                                             long step, long chunk, unsigned flags)
+{
+    (void)flags;
+    Loop l = {run, data, start, end, step * chunk};
+    region(run_loop, &l, (int)threads);
 }
 
 bool GOMP_loop_nonmonotonic_dynamic_next(long *from, long *to);
@@ -252,10 +477,8 @@ bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long step, long 
     return loop_next(from, to);
 }
 
-void GOMP_barrier(void);
-void GOMP_barrier(void) { barrier(); }
-void GOMP_loop_end(void);
-void GOMP_loop_end(void) { barrier(); }
+void GOMP_loop_end_nowait(void);
+void GOMP_loop_end_nowait(void) {}
 void GOMP_atomic_start(void);
 void GOMP_atomic_start(void) { pthread_mutex_lock(&atomics); }
 void GOMP_atomic_end(void);
@@ -271,7 +494,8 @@ typedef struct Call {
     void *a[ARGUMENTS];
 } Call;
 static _Thread_local int pushed;    /* threads of the next region */
-static _Thread_local Team serial;   /* of regions whose `if` says no, */
+static _Thread_local Region serial; /* of regions whose `if` says no, */
+static _Thread_local Share serial_share;
 static _Thread_local int in_serial; /* of which so many are open; */
 static _Thread_local struct Self outside;
 
@@ -280,7 +504,7 @@ static void call_body(void *call)
 {
     Call *c = call;
     void **a = c->a;
-    int32_t thread = self.id, zero = 0;
+    int32_t thread = self.part, zero = 0;
     typedef void All(int32_t *, int32_t *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
                      void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
                      void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *);
@@ -311,8 +535,8 @@ void __kmpc_serialized_parallel(Place *at, int32_t thread)
     pushed = 0;
     if (in_serial++) return;
     outside = self;
-    serial = (Team){.size = 1, .passed = CLOSED};
-    self = (struct Self){.team = &serial, .wanted = outside.wanted};
+    serial = (Region){.size = 1, .width = team_width(), .share = &serial_share};
+    self = (struct Self){.region = &serial};
 }
 
 void __kmpc_end_serialized_parallel(Place *at, int32_t thread);
@@ -325,7 +549,7 @@ void __kmpc_end_serialized_parallel(Place *at, int32_t thread)
 /* This thread's part of [*lower, *upper]. */
 static void share(int32_t schedule, int32_t *last, int64_t *lower, int64_t *upper, int64_t *stride, int64_t chunk)
 {
-    int64_t n = omp_get_num_threads(), id = self.id, count = *upper - *lower + 1, each = count / n, more = count % n;
+    int64_t n = team_parts(), id = self.part, count = *upper - *lower + 1, each = count / n, more = count % n;
     if (schedule == STATIC_CHUNKED) {
         *last = (count - 1) / chunk % n == id;
         *lower += id * chunk;
@@ -373,7 +597,7 @@ int32_t __kmpc_dispatch_next_8(Place *at, int32_t thread, int32_t *last, int64_t
     (void)at, (void)thread;
     long from, to;
     bool more = loop_next(&from, &to);
-    *last = more && to == self.team->end;
+    *last = 0; /* no loop here has a variable that keeps the last iteration's value */
     *lower = from, *upper = to - 1, *stride = 1;
     return more;
 }
@@ -399,14 +623,8 @@ void __kmpc_end_reduce_nowait(Place *at, int32_t thread, void *lock)
     pthread_mutex_unlock(&atomics);
 }
 
-void __kmpc_barrier(Place *at, int32_t thread);
-void __kmpc_barrier(Place *at, int32_t thread)
-{
-    (void)at, (void)thread;
-    barrier();
-}
 int32_t __kmpc_global_thread_num(Place *at);
-int32_t __kmpc_global_thread_num(Place *at) { return (void)at, self.id; }
+int32_t __kmpc_global_thread_num(Place *at) { return (void)at, self.part; }
 void __kmpc_push_num_threads(Place *at, int32_t thread, int32_t n);
 void __kmpc_push_num_threads(Place *at, int32_t thread, int32_t n)
 {

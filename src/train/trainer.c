@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/mem.h"
+#include "team/team.h"
 #include "train/trainer_impl.h"
 
 static const char *name_of(const Value *v) { return v->fqn ? v->fqn : v->name; }
@@ -101,7 +102,7 @@ static bool take_gradients(Trainer *t, Err *err)
     return true;
 }
 
-bool trainer_step(Trainer *t, TrainStep *out, Err *err)
+static bool step(Trainer *t, TrainStep *out, Err *err)
 {
     Rng before = *session_generator(t->session);
     TRY(session_run(t->session, err) && take_gradients(t, err));
@@ -114,4 +115,12 @@ bool trainer_step(Trainer *t, TrainStep *out, Err *err)
     TRY(session_commit(t->session, err));
     optimizer_step(t->optimizer, t->gradient, out->norm, out->lr);
     return true;
+}
+
+bool trainer_step(Trainer *t, TrainStep *out, Err *err)
+{
+    TeamStay before = team_enter(session_threads(t->session), session_executor(t->session));
+    bool ok = step(t, out, err);
+    team_leave(before);
+    return ok;
 }

@@ -3,8 +3,8 @@
  * operands, and scratch, is NaN.
  */
 #include "kernel_test.h"
-#include <omp.h>
 #include "kernel/gemm_impl.h"
+#include "team/team.h"
 
 enum { X, WEIGHT, Y, BIAS, OTHER };
 
@@ -90,7 +90,7 @@ static bool check(const Case *s, uint64_t *state)
     memcpy(before, y.data, bytes);
     PackedWeights *p = packed_weights_create(NULL);
     const Tensor *pb = s->bias ? &bias : NULL;
-    omp_set_num_threads(1);
+    team_enter(1, NULL);
     Packed *g = made(p, s, &x, &w, &y, pb);
     if (!g) {
         packed_weights_free(p);
@@ -128,7 +128,7 @@ static bool check(const Case *s, uint64_t *state)
     assert_guard(y.data);
     /* the same bits with three threads, and for the last picture alone */
     memcpy(other, before, bytes);
-    omp_set_num_threads(3);
+    team_enter(3, NULL);
     g = made(p, s, &x, &w, &y, pb);
     run(g, x.data, w.data, pb, s->sum, other);
     packed_free(g);

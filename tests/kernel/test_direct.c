@@ -2,8 +2,8 @@
  * epilogues, threads. What lies around the operands, and scratch, is NaN.
  */
 #include "kernel_test.h"
-#include <omp.h>
 #include "kernel/gemm_impl.h"
+#include "team/team.h"
 
 enum { X, WEIGHT, Y, BIAS, OTHER };
 
@@ -76,7 +76,7 @@ static void expect(const GemmConv *d, double *sums, double *sizes)
 static void run(const GemmConv *d, int threads, void *y)
 {
     Err err = {0};
-    omp_set_num_threads(threads);
+    team_enter(threads, NULL);
     Direct *g = direct_conv(d, &err);
     if (!g) STOP("%s", err.msg);
     size_t n = direct_scratch(g);

@@ -5,8 +5,8 @@
  *     product of M x K and K x N, elements -3 to 3, 512 at the last of a tile's places: below 2^24 for K <= 1000
  */
 #include "kernel_test.h"
-#include <omp.h>
 #include "kernel/gemm_impl.h"
+#include "team/team.h"
 #include "sdpa_test.h"
 
 static const int64_t edges[] = {1, 2, 7, 8, 15, 16, 17, 31, 33, 47, 48, 64, 65, 95, 97, 128, 129};
@@ -67,7 +67,7 @@ static void test_products(void **state)
 {
     uint64_t seed = 5;
     (void)state;
-    omp_set_num_threads(1);
+    team_enter(1, NULL);
     for (CpuLevel l = next_rung(CPU_REF); l < CPU_LEVELS; l = next_rung(l))
         for (int i = 0; i < EDGES; i++)
             for (int k = 0; k < 3; k++)

@@ -2,8 +2,8 @@
  * dtypes, threads. Gaps between rows, and what lies around the operands, are NaN.
  */
 #include "kernel_test.h"
-#include <omp.h>
 #include "kernel/gemm_impl.h"
+#include "team/team.h"
 
 enum { A, B, C, BIAS, MORE, OTHER };
 
@@ -110,7 +110,7 @@ static void check(const Case *s, uint64_t *state)
     bias.stride[0] = 1;
     PackedWeights *w = packed_weights_create(NULL);
     const Tensor *pb = s->bias ? &bias : NULL, *pm = s->more ? &more : NULL;
-    omp_set_num_threads(1);
+    team_enter(1, NULL);
     Packed *g = made(w, &a, &b, &c, pb, pm);
     run(g, &a, &b, c.data, pb, pm ? more.data : NULL);
     packed_free(g);
@@ -141,7 +141,7 @@ static void check(const Case *s, uint64_t *state)
     /* the same bits with three threads, where a constant b is packed as it is used for the first time and where it is
      * kept; and for a row alone */
     unsigned char *other = room(OTHER, nc * (int64_t)size_of(s->c));
-    omp_set_num_threads(3);
+    team_enter(3, NULL);
     PackedWeights *fresh = packed_weights_create(NULL);
     for (int first = 1; first >= 0; first--) {
         memset(other, 0xff, (size_t)nc * size_of(s->c));
@@ -330,7 +330,7 @@ static void test_choice(void **state)
     rung = cpu_best();
     const ProductKernel *plain = &kernels_at(rung)->product.f32, *large = &kernels_at(rung)->product.f32_tiles;
     if (!large->layout) return;
-    omp_set_num_threads(2);
+    team_enter(2, NULL);
     Tensor a = operand(A, DT_F32, 1, M, K, 0, &seed), b = operand(B, DT_F32, 1, K, N, 1, &seed),
            c = tensor_of(DT_F32, 3, (int64_t[]){1, M, N}, room(C, M * N * 4));
     GemmMatmul d = {.a = &a, .b = &b, .c = &c};

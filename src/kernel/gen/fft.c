@@ -1,8 +1,8 @@
 /* Fourier transforms, portable; compiled once per ISA level. Contract in kernel/fft.h. */
 #include "kernel/fft.h"
-#include <omp.h>
 #include <string.h>
 #include "kernel/variant.h"
+#include "team/team.h"
 
 /* A sum is rounded the same way in every lane, in the rest of a loop as in its vectors, on every ISA level. */
 #if defined(__clang__)

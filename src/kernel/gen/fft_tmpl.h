@@ -344,7 +344,7 @@ static void NAME(lines)(const Fft *f, int threads)
     size_t each = (size_t)(4 * (f->plan->m + 1) * lanes);
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && groups > 1)
     for (int64_t i = 0; i < groups; i++) {
-        T *room = (T *)f->work + each * (size_t)omp_get_thread_num();
+        T *room = (T *)f->work + each * (size_t)team_part();
         int64_t first = i * lanes;
         NAME(group)(f, first, lines - first < lanes ? lines - first : lanes, room);
     }

@@ -25,8 +25,8 @@
  */
 #ifndef QKV_KERNEL_X86_SDPA_PAIRS_BACK_H
 #define QKV_KERNEL_X86_SDPA_PAIRS_BACK_H
-#include <omp.h>
 #include "kernel/x86/sdpa_pairs.h"
+#include "team/team.h"
 
 enum {
     BACK_ROWS = 8 * GROUP,
@@ -462,10 +462,10 @@ static void back_stacks(const SdpaBackward *d, char *space, int threads)
     int64_t each = back_room(a), stacks = a->B * a->Hkv;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        char *room = space + omp_get_thread_num() * each;
+        char *room = space + team_part() * each;
         Back k;
         if (pairs->enter) pairs->enter();
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1) nowait
         for (int64_t i = 0; i < stacks; i++) {
             begin_stack(&k, d, room, i);
             sum_part(&k, 0, k.space.sums);
@@ -487,22 +487,22 @@ static void back_parts(const SdpaBackward *d, char *space, int threads)
     float *sums = (float *)(void *)(space + threads * each);
 #pragma omp parallel num_threads(threads)
     {
-        char *room = space + omp_get_thread_num() * each;
+        char *room = space + team_part() * each;
         Back k;
         if (pairs->enter) pairs->enter();
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 1) nowait
         for (int64_t i = 0; i < stacks * parts; i++) {
             begin_stack(&k, d, room, i / parts);
             sum_part(&k, i % parts, sums + i * sums_of(a));
         }
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < stacks; i++) {
-            float *total = sums + i * parts * sums_of(a);
-            for (int64_t part = 1; part < parts; part++) add_part(a, total, total + part * sums_of(a));
-            Stack s = back_stack(a, room, i);
-            write_stack(d, &s, total);
-        }
         if (pairs->leave) pairs->leave();
+    }
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (int64_t i = 0; i < stacks; i++) {
+        float *total = sums + i * parts * sums_of(a);
+        for (int64_t part = 1; part < parts; part++) add_part(a, total, total + part * sums_of(a));
+        Stack s = back_stack(a, space + team_part() * each, i);
+        write_stack(d, &s, total);
     }
 }
 
