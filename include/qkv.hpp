@@ -145,6 +145,9 @@ struct load_options : qkv_load_options {
 struct session_options : qkv_session_options {
     session_options() : qkv_session_options(detail::sized<qkv_session_options>()) {}
 };
+struct executor : qkv_executor {
+    executor() : qkv_executor(detail::sized<qkv_executor>()) {}
+};
 struct rewrite_options : qkv_rewrite_options {
     rewrite_options() : qkv_rewrite_options(detail::sized<qkv_rewrite_options>()) {}
 };

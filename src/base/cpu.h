@@ -23,8 +23,8 @@ bool cpu_has(CpuLevel l); /* cpu_best() or below, and, of AVX-VNNI, this machine
 CpuLevel cpu_level(void); /* what to use: cpu_best() limited by QKV_CPU at the first call */
 const char *cpu_level_name(CpuLevel level);
 /* CPUs worth of time that the cgroups below the folder `root` (v2's cpu.max, v1's cpu/cpu.cfs_quota_us) grant a process
- * whose cgroups the file `own` names, as /proc/self/cgroup does: "0::/a/b" (v2), "4:cpu,cpuacct:/a/b" (v1); the least on
- * the way up. 0: no limit. */
+ * whose cgroups the file `own` names, as /proc/self/cgroup does: "0::/a/b" (v2), "4:cpu,cpuacct:/a/b" (v1); the least
+ * on the way up. 0: no limit. */
 double cpu_quota(const char *root, const char *own);
 int cpu_count(void); /* usable CPUs: affinity mask and cgroup quota respected, at least 1 */
 #endif

@@ -18,7 +18,7 @@
 
 typedef struct Session Session;
 
-/* Made within a stay with an executor (team.h), the session and all that is made beside it runs on that one's threads. */
+/* Made within a stay with an executor (team.h), the session and what is made beside it run on that one's threads. */
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
 /* The same beside a session that trains: weights that change (Value.changes) are those of `lender`, by name,
  * and not copies of their own. It must outlive this one, and the two do not run at the same time. */

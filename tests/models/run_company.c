@@ -1,5 +1,5 @@
-/* The same bits in any company, for each small model (tests/models/small): with 1, 2 and 3 threads; with other sessions
- * beside it in other threads; and, for float32 models with a batch, a row alone and in its batch. One session in two
+/* The same bits in any company, for each small model (tests/models/small): with 1, 2 and 3 threads; on threads of the
+ * caller's; with other sessions beside it in other threads; and, for float32 models with a batch, a row alone and in its batch. One session in two
  * threads at once is an error. TAP.
  *
  *     run_company tests/models/small
@@ -102,6 +102,57 @@ static void any_threads(const Case *c)
         tap_ok(!bad, "%s: the same bits with %d threads", c->name, threads);
         qkv_session_free(s);
     }
+}
+
+/* An executor with threads of its own for each call: one has the odd tasks, from the last to the first; the caller's
+ * thread has the others. */
+typedef struct Batch {
+    void (*task)(void *data, int i);
+    void *data;
+    int n;
+} Batch;
+
+static void *odd_tasks(void *batch)
+{
+    const Batch *b = batch;
+    for (int i = b->n - 1; i >= 0; i--)
+        if (i % 2) b->task(b->data, i);
+    return NULL;
+}
+
+static void execute(void *calls, int n, void (*task)(void *data, int i), void *data)
+{
+    Batch b = {task, data, n};
+    pthread_t t;
+    bool other = pthread_create(&t, NULL, odd_tasks, &b) == 0;
+    if (!other) odd_tasks(&b);
+    for (int i = 0; i < n; i += 2) task(data, i);
+    if (other) pthread_join(t, NULL);
+    ++*(int *)calls;
+}
+
+static int any_executor(const Case *c)
+{
+    int calls = 0, bad = 0;
+    qkv_executor x = {sizeof x, execute, &calls};
+    qkv_session_options so = {.struct_size = sizeof so, .threads = 3, .executor = &x};
+    qkv_session *s = qkv_session_create(c->m, &so, NULL);
+    x = (qkv_executor){0}; /* the session has a copy */
+    for (int k = 0; k < 2 * c->variants; k++) bad += differ(c, s, k % c->variants);
+    tap_ok(!bad, "%s: the same bits on threads of the caller's", c->name);
+    qkv_session_free(s);
+    return calls;
+}
+
+static void refused_executors(const qkv_model *m)
+{
+    qkv_executor none = {.struct_size = sizeof none}, old = {.struct_size = 1, .run = execute};
+    qkv_session_options so = {.struct_size = sizeof so, .executor = &none};
+    qkv_error e = {0};
+    bool refused = !qkv_session_create(m, &so, &e) && e.code == QKV_USAGE && strstr(e.message, "run is NULL");
+    so.executor = &old;
+    refused = refused && !qkv_session_create(m, &so, &e) && e.code == QKV_USAGE && strstr(e.message, "struct_size");
+    tap_ok(refused, "an executor without a function or without its size is refused");
 }
 
 static void *in_a_thread(void *user)
@@ -254,7 +305,7 @@ static void batch_rows(const Case *c)
     qkv_session_free(s);
 }
 
-static void run_model(const char *dir, const char *name)
+static void run_model(const char *dir, const char *name, int *calls)
 {
     char path[1024];
     qkv_error e = {0};
@@ -276,6 +327,8 @@ static void run_model(const char *dir, const char *name)
     if (!tap_ok(ok && c.variants, "%s: runs at %d sizes %s", name, c.variants, e.message)) c.variants = 0;
     if (c.variants) {
         any_threads(&c);
+        if (!*calls) refused_executors(m);
+        *calls += any_executor(&c);
         side_by_side(&c);
         two_threads(&c);
         batch_rows(&c);
@@ -290,15 +343,16 @@ static void run_model(const char *dir, const char *name)
 
 static void run_named(const char *folder, const char *name, void *user)
 {
-    (void)user;
-    run_model(folder, name);
+    run_model(folder, name, user);
 }
 
 int main(int argc, char **argv)
 {
-    if (!each_model(argc == 2 ? argv[1] : NULL, run_named, NULL)) {
+    int calls = 0; /* of the executor */
+    if (!each_model(argc == 2 ? argv[1] : NULL, run_named, &calls)) {
         fprintf(stderr, "usage: run_company FOLDER\n");
         return 2;
     }
+    tap_ok(calls > 0, "the caller's executor was called, %d times", calls);
     return tap_done();
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -673,6 +674,71 @@ static void test_cpu(void **state)
     assert_in_range(cpu_count(), 1, 1 << 20);
 }
 
+static void put(const char *folder, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Cgroups as files: the least quota on the way up counts, of version 2 and of version 1. */
+static void test_cpu_quota(void **state)
+{
+    (void)state;
+    char root[160], own[200];
+    strcpy(root, unit_path("cgroup"));
+    snprintf(own, sizeof own, "%s/own", root);
+    for (const char *const *d = (const char *const[]){"", "/a", "/a/b", "/cpu", "/cpu/v1", NULL}; *d; d++) {
+        char path[200];
+        snprintf(path, sizeof path, "%s%s", root, *d);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    put(root, "own", "0::/a/b\n");
+    assert_true(cpu_quota(root, own) == 0);
+    put(root, "a/b/cpu.max", "max 100000\n");
+    assert_true(cpu_quota(root, own) == 0);
+    put(root, "a/b/cpu.max", "250000 100000\n");
+    assert_true(cpu_quota(root, own) == 2.5);
+    put(root, "a/cpu.max", "50000 100000\n");
+    assert_true(cpu_quota(root, own) == 0.5);
+    put(root, "a/cpu.max", "400000 100000\n");
+    assert_true(cpu_quota(root, own) == 2.5);
+    put(root, "cpu.max", "150000 100000\n"); /* what a container sees of its own cgroup */
+    assert_true(cpu_quota(root, own) == 1.5);
+    put(root, "cpu/v1/cpu.cfs_quota_us", "30000\n");
+    put(root, "cpu/v1/cpu.cfs_period_us", "25000\n");
+    assert_true(cpu_quota(root, own) == 1.5);
+    put(root, "own", "7:memory:/x\n4:cpu,cpuacct:/v1\n0::/a/b\n");
+    assert_true(cpu_quota(root, own) == 1.2);
+    put(root, "cpu/v1/cpu.cfs_quota_us", "-1\n");
+    assert_true(cpu_quota(root, own) == 1.5);
+    put(root, "cpu.max", "nonsense\n");
+    assert_true(cpu_quota(root, own) == 2.5);
+    assert_true(cpu_quota("/nowhere", "/nowhere/own") == 0);
+}
+
+/* A process that may use one CPU counts one. */
+static void test_cpu_affinity(void **state)
+{
+    (void)state;
+    int status;
+    pid_t child = fork();
+    if (!child) {
+        cpu_set_t all, one;
+        size_t first = 0;
+        if (sched_getaffinity(0, sizeof all, &all)) _exit(2);
+        while (!CPU_ISSET(first, &all)) first++;
+        CPU_ZERO(&one);
+        CPU_SET(first, &one);
+        _exit(sched_setaffinity(0, sizeof one, &one) ? 2 : cpu_count() != 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static double as_stored(DType t, double v)
 {
     char p[16];
@@ -724,6 +790,8 @@ int main(void)
         cmocka_unit_test(test_outfile_full),
         cmocka_unit_test(test_outfile_killed),
         cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_cpu_quota),
+        cmocka_unit_test(test_cpu_affinity),
         cmocka_unit_test(test_number),
         cmocka_unit_test(test_characters),
     };

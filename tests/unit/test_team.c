@@ -144,8 +144,8 @@ static void *company(void *threads)
     return NULL;
 }
 
-/* Three threads that want four each, or as many as there are CPUs: together they have no more than that, or, where there
- * are fewer CPUs, each its own. */
+/* Three threads that want four each, or as many as there are CPUs: together they have no more than that, or, where
+ * there are fewer CPUs, each its own. */
 static void sessions_share(void **state)
 {
     (void)state;
