@@ -47,12 +47,16 @@ double now_ms(void)
 /* ------------------------------------------------------------------ messages */
 
 /* Text whose control characters, which a model's names may have, are written out: \n, \x1b. A terminal shows it and does not obey it. lines: it
- * is several, and keeps their ends. */
+ * is several, and keeps their ends. NULL: out of memory. */
 static char *shown(bool lines, const char *fmt, va_list ap)
 {
     char *raw, *out;
-    if (vasprintf(&raw, fmt, ap) < 0) must(NULL);
-    char *to = out = must(malloc(4 * strlen(raw) + 1));
+    if (vasprintf(&raw, fmt, ap) < 0) return NULL;
+    char *to = out = malloc(4 * strlen(raw) + 1);
+    if (!out) {
+        free(raw);
+        return NULL;
+    }
     for (const unsigned char *p = (const unsigned char *)raw; *p; p++) {
         bool high = *p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0; /* U+0080 to U+009F in UTF-8 */
         if (*p == '\n') to += sprintf(to, lines ? "\n" : "\\n");
@@ -68,7 +72,7 @@ void show(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    char *text = shown(true, fmt, ap);
+    char *text = must(shown(true, fmt, ap));
     va_end(ap);
     fputs(text, stdout);
     free(text);
@@ -79,7 +83,7 @@ static void say(const char *what, Color c, const char *fmt, va_list ap)
     fflush(stdout);
     fprintf(stderr, "qkv: %s%s%s", colors_err ? escape[c] : "", what, colors_err && c ? "\033[0m" : "");
     char *text = shown(false, fmt, ap);
-    fprintf(stderr, "%s\n", text);
+    fprintf(stderr, "%s\n", text ? text : "out of memory");
     free(text);
 }
 
@@ -162,7 +166,7 @@ void table_cell(Table *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    char *cell = shown(false, fmt, ap);
+    char *cell = must(shown(false, fmt, ap));
     va_end(ap);
     size_t size = strlen(cell) + 1;
     if (t->n == t->cap) {
