@@ -81,7 +81,8 @@ static Slot slots[SLOTS];
 static atomic_int made; /* workers that have a thread */
 static atomic_int called, staying; /* workers that are not idle; threads between team_enter and team_leave */
 static int cpus;
-static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER, atomics = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER, dividing = PTHREAD_MUTEX_INITIALIZER,
+                       atomics = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local struct Self {
     Region *region;
@@ -206,7 +207,7 @@ static void clear(void)
 static void in_child(void)
 {
     clear();
-    atomics = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    dividing = atomics = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_store(&staying, stays > 0);
     pthread_mutex_unlock(&making);
 }
@@ -354,6 +355,7 @@ static void region(void (*run)(void *), void *data, int threads)
 TeamStay team_enter(int threads, const TeamExecutor *executor)
 {
     TeamStay before = stay;
+    pthread_once(&once, begin);
     if (!stays++) atomic_fetch_add(&staying, 1);
     if (threads > 0) stay.threads = threads;
     stay.executor = executor;
@@ -402,8 +404,6 @@ static void loop_divide(Region *r, long start, long end, long chunk)
     }
     atomic_store_explicit(&r->begun, true, memory_order_release);
 }
-
-static pthread_mutex_t dividing = PTHREAD_MUTEX_INITIALIZER;
 
 /* The first part that arrives divides the loop. */
 static void loop_begin(long start, long end, long chunk)
