@@ -1,8 +1,7 @@
 /* qkv: runs PyTorch attention models without Python.
  *
  * A qkv_model is a file that was read and understood. No function changes it, so any number of threads may share it;
- * what rewrites a model or replaces its weights returns a new one. A qkv_session runs one model: it owns memory and
- * threads, and belongs to one thread at a time.
+ * what rewrites it or replaces its weights returns a new one. A qkv_session runs one model, for one thread at a time.
  *
  *     qkv_error e;
  *     qkv_model *m = qkv_model_load("vit.pt2", NULL, &e);
@@ -172,16 +171,6 @@ QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_erro
 
 typedef struct qkv_session qkv_session;
 
-/* Threads of the caller's own. run is called from within calls on the session: it must call task(data, i) once for each
- * i of [0, n), in any order, from any threads, several at a time or one after the other, and return when all those
- * calls have returned. n is at most the session's threads. Tasks do not wait for each other, and results are the same
- * bits however they are run. task calls no function of the executor. */
-typedef struct qkv_executor {
-    size_t struct_size; /* sizeof(qkv_executor) */
-    void (*run)(void *user, int n, void (*task)(void *data, int i), void *data);
-    void *user; /* given to run; must stay valid until the session is freed */
-} qkv_executor;
-
 typedef struct qkv_session_options {
     size_t struct_size;  /* sizeof(qkv_session_options) */
     int threads;         /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
@@ -196,10 +185,7 @@ typedef struct qkv_session_options {
     /* NULL: as no_optimize says. Otherwise names of passes, "detach,rewrite" (qkv_pass_name): the graph goes through
      * only those. */
     const char *passes;
-    /* NULL: threads of the pool that all sessions of the process share. They sleep where there is nothing to do, and
-     * sessions that run at the same time take no more of them together than there are CPUs. Otherwise the session runs
-     * on these. Copied. */
-    const qkv_executor *executor;
+    const struct qkv_executor *executor; /* NULL: the pool's threads; else the caller's (see qkv_tools.h). Copied. */
 } qkv_session_options;
 
 QKV_API qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err);

@@ -531,6 +531,25 @@ QKV_API void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, v
 QKV_API qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n,
                                              uint64_t seed, qkv_error *err);
 
+/* ---------------------------------------------------------------- threads */
+
+/* A session's threads are those of a pool that all sessions of the process share: they sleep where there is nothing to
+ * do, and sessions that run at the same time have no more threads together than there are CPUs, or than the widest of
+ * them asked for. A program that has threads of its own gives the session those instead, and no thread of ours is made:
+ *
+ *     qkv_executor mine = {sizeof mine, run_on_my_pool, my_pool};
+ *     qkv_session_options o = {.struct_size = sizeof o, .threads = 4, .executor = &mine};
+ *
+ * run is called from within calls on the session, by the thread that makes them. It must call task(data, i) once for
+ * each i of [0, n), in any order, from any threads, several at a time or one after the other, and return when all those
+ * calls have returned. n is at most the session's threads. Tasks never wait for each other, and results are the same
+ * bits however they are run. */
+typedef struct qkv_executor {
+    size_t struct_size; /* sizeof(qkv_executor) */
+    void (*run)(void *user, int n, void (*task)(void *data, int i), void *data);
+    void *user; /* given to run; must stay valid until the session is freed */
+} qkv_executor;
+
 /* ---------------------------------------------------------------- comparing */
 
 typedef struct qkv_difference {

@@ -1,6 +1,6 @@
 /* The same bits in any company, for each small model (tests/models/small): with 1, 2 and 3 threads; on threads of the
- * caller's; with other sessions beside it in other threads; and, for float32 models with a batch, a row alone and in its batch. One session in two
- * threads at once is an error. TAP.
+ * caller's; with other sessions beside it in other threads; and, for float32 models with a batch, a row alone and in
+ * its batch. One session in two threads at once is an error. TAP.
  *
  *     run_company tests/models/small
  */
