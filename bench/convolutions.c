@@ -1,137 +1,223 @@
-/* Our convolutions and oneDNN's, side by side in one process: ResNet-50's shapes, channels-last, with bias and ReLU.
+/* Our convolutions and oneDNN's, side by side in one process: the layers of ResNet-50, DETR, ConvNeXt-T, Whisper's stem,
+ * SAM 3's neck and mask head, and patch embeddings. Needs a build with oneDNN (-Donednn=enabled):
  *
- *     cc -O3 -fopenmp -std=gnu17 -Isrc -Iinclude -D_GNU_SOURCE bench/convolutions.c build/libqkv_plain.a \
- *        -ldnnl -lz -lminizip -lm -o /tmp/convolutions
- *     OMP_NUM_THREADS=1 /tmp/convolutions bf16 [C,O,H,W,kernel,stride[,residual] ...]
+ *     cc -O2 -fopenmp -std=gnu17 -DQKV_ONEDNN -Isrc -Iinclude -D_GNU_SOURCE bench/convolutions.c \
+ *        build/libqkv_plain.a -ldnnl -lz -lminizip -lm -o /tmp/convolutions
+ *     OMP_NUM_THREADS=1 /tmp/convolutions f32|bf16 [NAME]          a table (Markdown) of the layers whose model is NAME
  *
- * Weights and pictures are cold as in a model: each shape has as many of both as fill 64 MB (16 at most), taken in
- * turn. GFLOP/s of the best round, and what it costs to make one whose weights are packed: of oneDNN's with
- * DNNL_PRIMITIVE_CACHE_CAPACITY=0, else it was kept. HOT=1: one of each.
+ * Weights and pictures are cold as in a model: each layer has as many of both as fill 64 MB (16 at most), taken in
+ * turn; HOT=1: one of each. Rounds alternate between the two (ROUNDS, 20); a figure is the least time of a round, of the
+ * thread's own CPU time, so that what else runs on the machine costs caches but no time. The peak is the fastest loop of
+ * multiply-adds, timed between the layers.
  */
-#include <omp.h>
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "kernel/gemm_impl.h"
 
-enum { MOST = 16 };
+enum { MOST = 16, PLANES = 1, TRANSPOSED = 2, DEPTHWISE = 4, SUM = 8 }; /* PLANES: x is contiguous, as a model's input */
+
+typedef struct Layer {
+    const char *model;
+    int C, O, H, W, kh, kw, stride, pad;
+    GemmAct act;
+    int flags;
+} Layer;
+
+#define BOTTLENECK(name, C, M, O, H, W)                                                                                \
+    {name, C, M, H, W, 1, 1, 1, 0, GEMM_RELU, 0}, {name, M, M, H, W, 3, 3, 1, 1, GEMM_RELU, 0},                        \
+        {name, M, O, H, W, 1, 1, 1, 0, GEMM_RELU, SUM}
+#define STAGE(name, C, M, O, H, W)                                                                                     \
+    {name, C, M, H, W, 1, 1, 1, 0, GEMM_RELU, 0}, {name, M, M, H, W, 3, 3, 2, 1, GEMM_RELU, 0},                        \
+        {name, C, O, H, W, 1, 1, 2, 0, GEMM_NONE, 0}, BOTTLENECK(name, O, M, O, (H + 1) / 2, (W + 1) / 2)
+#define RESNET(name, H, W)                                                                                             \
+    {name, 3, 64, H, W, 7, 7, 2, 3, GEMM_RELU, PLANES}, {name, 64, 64, H / 4, W / 4, 1, 1, 1, 0, GEMM_RELU, 0},        \
+        BOTTLENECK(name, 256, 64, 256, H / 4, W / 4), STAGE(name, 256, 128, 512, H / 4, W / 4),                        \
+        STAGE(name, 512, 256, 1024, H / 8, W / 8), STAGE(name, 1024, 512, 2048, H / 16, W / 16)
+
+static const Layer layers[] = {
+    RESNET("resnet50", 224, 224),
+    RESNET("detr", 640, 640),
+    {"detr", 2048, 256, 20, 20, 1, 1, 1, 0, GEMM_NONE, 0},
+    {"convnext_t", 3, 96, 224, 224, 4, 4, 4, 0, GEMM_NONE, PLANES},
+    {"convnext_t", 96, 96, 56, 56, 7, 7, 1, 3, GEMM_NONE, DEPTHWISE},
+    {"convnext_t", 96, 192, 56, 56, 2, 2, 2, 0, GEMM_NONE, 0},
+    {"convnext_t", 192, 192, 28, 28, 7, 7, 1, 3, GEMM_NONE, DEPTHWISE},
+    {"convnext_t", 192, 384, 28, 28, 2, 2, 2, 0, GEMM_NONE, 0},
+    {"convnext_t", 384, 384, 14, 14, 7, 7, 1, 3, GEMM_NONE, DEPTHWISE},
+    {"convnext_t", 384, 768, 14, 14, 2, 2, 2, 0, GEMM_NONE, 0},
+    {"convnext_t", 768, 768, 7, 7, 7, 7, 1, 3, GEMM_NONE, DEPTHWISE},
+    {"whisper", 80, 384, 1, 3000, 1, 3, 1, 1, GEMM_GELU_ERF, PLANES},
+    {"whisper", 384, 384, 1, 3000, 1, 3, 2, 1, GEMM_GELU_ERF, 0},
+    {"whisper", 80, 768, 1, 3000, 1, 3, 1, 1, GEMM_GELU_ERF, PLANES},
+    {"whisper", 768, 768, 1, 3000, 1, 3, 2, 1, GEMM_GELU_ERF, 0},
+    {"sam3", 1024, 512, 72, 72, 2, 2, 2, 0, GEMM_GELU_ERF, TRANSPOSED},
+    {"sam3", 512, 256, 144, 144, 2, 2, 2, 0, GEMM_NONE, TRANSPOSED},
+    {"sam3", 256, 256, 288, 288, 1, 1, 1, 0, GEMM_NONE, 0},
+    {"sam3", 256, 256, 288, 288, 3, 3, 1, 1, GEMM_NONE, 0},
+    {"sam3", 512, 256, 144, 144, 1, 1, 1, 0, GEMM_NONE, 0},
+    {"sam3", 256, 256, 144, 144, 3, 3, 1, 1, GEMM_NONE, 0},
+    {"sam3", 1024, 256, 72, 72, 1, 1, 1, 0, GEMM_NONE, 0},
+    {"sam3", 256, 256, 72, 72, 3, 3, 1, 1, GEMM_NONE, 0},
+    {"patches", 3, 768, 224, 224, 16, 16, 16, 0, GEMM_NONE, PLANES},
+    {"patches", 3, 768, 224, 224, 32, 32, 32, 0, GEMM_NONE, PLANES},
+    {"patches", 3, 384, 518, 518, 14, 14, 14, 0, GEMM_NONE, PLANES},
+    {"patches", 3, 1024, 1008, 1008, 14, 14, 14, 0, GEMM_NONE, PLANES},
+};
 
 static double now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void *filled(size_t n, DType t)
 {
     char *p = aligned_alloc(64, (n * 4 + 63) / 64 * 64);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; p && i < n; i++) {
         if (t == DT_F32) ((float *)(void *)p)[i] = (float)(i * 7919 % 31) / 31 - 0.5f;
         else ((uint16_t *)(void *)p)[i] = f32_to_bf16((float)(i * 7919 % 31) / 31 - 0.5f);
     }
     return p;
 }
 
-static Tensor last(DType t, int64_t C, int64_t H, int64_t W, void *data)
+/* (1, C, H, W), or (1, C, W) of one row. */
+static Tensor picture(DType t, const Layer *l, int64_t C, int64_t H, int64_t W, bool planes)
 {
-    Tensor x = tensor_of(t, 4, (int64_t[]){1, C, H, W}, data);
-    strides_channels_last(4, x.shape, x.stride);
+    Tensor x = tensor_of(t, l->H == 1 ? 3 : 4, l->H == 1 ? (int64_t[]){1, C, W} : (int64_t[]){1, C, H, W}, NULL);
+    if (!planes) strides_channels_last(x.rank, x.shape, x.stride);
     return x;
+}
+
+static double flops(DType t)
+{
+    float sink;
+    double (*loop)(int64_t, float *) = t == DT_BF16 ? kernels()->peak.bf16 : kernels()->peak.f32;
+    if (!loop) loop = kernels()->peak.f32;
+    double best = 0;
+    for (int i = 0; i < 8; i++) {
+        double start = now(), n = loop(20000, &sink), rate = n / (now() - start);
+        if (rate > best) best = rate;
+    }
+    return best / 1e9;
+}
+
+/* The layer's sizes as gemm.h takes them, and what belongs to it. */
+typedef struct Bench {
+    const Layer *l;
+    DType t;
+    Tensor x, w, y, bias;
+    int64_t steps[2], ones[2], pads[2], ends[2], multiplications;
+    GemmConv d;
+} Bench;
+
+static void sizes(Bench *b)
+{
+    const Layer *l = b->l;
+    bool flat = l->H == 1, turned = l->flags & TRANSPOSED;
+    int64_t groups = l->flags & DEPTHWISE ? l->C : 1, in[2] = {l->H, l->W}, k[2] = {l->kh, l->kw}, out[2];
+    for (int i = 0; i < 2; i++) {
+        b->steps[i] = flat && i == 0 ? 1 : l->stride;
+        b->pads[i] = flat && i == 0 ? 0 : l->pad;
+        b->ones[i] = 1;
+        out[i] = turned ? (in[i] - 1) * b->steps[i] + k[i] - 2 * b->pads[i]
+                        : (in[i] + 2 * b->pads[i] - k[i]) / b->steps[i] + 1;
+        b->ends[i] = turned ? b->pads[i] : (out[i] - 1) * b->steps[i] + k[i] - b->pads[i] - in[i];
+    }
+    int64_t first = turned ? l->C : l->O, second = (turned ? l->O : l->C) / groups;
+    b->x = picture(b->t, l, l->C, l->H, l->W, l->flags & PLANES);
+    b->y = picture(b->t, l, l->O, out[0], out[1], false);
+    b->w = tensor_of(b->t, flat ? 3 : 4, flat ? (int64_t[]){first, second, k[1]} : (int64_t[]){first, second, k[0], k[1]},
+                     NULL);
+    b->bias = tensor_of(DT_F32, 1, (int64_t[]){l->O}, NULL);
+    b->multiplications = turned ? tensor_numel(&b->w) * in[0] * in[1] : tensor_numel(&b->w) * out[0] * out[1];
+    b->d = (GemmConv){.x = &b->x,
+                      .w = &b->w,
+                      .bias = &b->bias,
+                      .y = &b->y,
+                      .spatial = flat ? 1 : 2,
+                      .stride = b->steps + flat,
+                      .padding = b->pads + flat,
+                      .padding_end = b->ends + flat,
+                      .dilation = b->ones,
+                      .groups = groups,
+                      .transposed = turned,
+                      .w_constant = true,
+                      .sum = l->flags & SUM,
+                      .act = l->act};
+}
+
+/* Least seconds of a call of ours and of oneDNN's; false where one of them failed, which is told. */
+static bool measure(Bench *b, int rounds, double *best)
+{
+    Err err = {0};
+    double each = (double)(tensor_numel(&b->x) + tensor_numel(&b->w) + tensor_numel(&b->y)) * (double)dtype_size(b->t);
+    int L = getenv("HOT") || each > 64e6 ? 1 : 64e6 / each > MOST ? MOST : (int)(64e6 / each);
+    GemmPool *pool = gemm_pool_create(&err);
+    OneDnnPool *other = onednn_pool_create(&err);
+    Gemm *own[MOST];
+    OneDnn *their[MOST];
+    void *w[MOST], *x[MOST], *y[MOST], *bias = filled((size_t)b->bias.shape[0], DT_F32);
+    for (int i = 0; i < L; i++) {
+        b->w.data = w[i] = filled((size_t)tensor_numel(&b->w), b->t);
+        x[i] = filled((size_t)tensor_numel(&b->x), b->t), y[i] = filled((size_t)tensor_numel(&b->y), b->t);
+        own[i] = gemm_conv(pool, &b->d, &err);
+        their[i] = onednn_conv(other, &b->d, &err);
+        if (!own[i] || !their[i]) return fprintf(stderr, "%s: %s\n", b->l->model, err.msg), false;
+    }
+    size_t room = gemm_scratch(own[0]) > onednn_scratch(their[0]) ? gemm_scratch(own[0]) : onednn_scratch(their[0]);
+    void *scratch = aligned_alloc(64, (room + 127) / 64 * 64);
+    best[0] = best[1] = 1e9;
+    for (int r = 0; r < rounds; r++)
+        for (int which = 0; which < 2; which++) {
+            double start = now();
+            for (int i = 0; i < L; i++) {
+                GemmBuffers m = {.a = x[i], .b = w[i], .bias = bias, .c = y[i]};
+                if (b->d.sum && !which) m.residual = y[i];
+                if (which) onednn_run(their[i], &m, scratch, &err);
+                else gemm_run(own[i], &m, scratch, &err);
+            }
+            double took = (now() - start) / L;
+            if (took < best[which]) best[which] = took;
+        }
+    for (int i = 0; i < L; i++) gemm_free(own[i]), onednn_free(their[i]), free(w[i]), free(x[i]), free(y[i]);
+    gemm_pool_free(pool);
+    onednn_pool_free(other);
+    free(bias), free(scratch);
+    return true;
 }
 
 int main(int argc, char **argv)
 {
-    static char *const usual[] = {
-        "64,64,160,160,1,1",    "64,256,160,160,1,1,1", "256,64,160,160,1,1",  "64,64,160,160,3,1",
-        "256,128,160,160,1,1",  "128,128,160,160,3,2",  "256,512,160,160,1,2", "128,512,80,80,1,1,1",
-        "512,128,80,80,1,1",    "128,128,80,80,3,1",    "256,256,80,80,3,2",   "512,1024,80,80,1,2",
-        "256,1024,40,40,1,1,1", "1024,256,40,40,1,1",   "256,256,40,40,3,1",   "512,512,40,40,3,2",
-        "512,2048,20,20,1,1,1", "2048,512,20,20,1,1",   "512,512,20,20,3,1",   "64,64,56,56,3,1",
-        "128,128,28,28,3,1",    "256,256,14,14,3,1",    "512,512,7,7,3,1",     "512,2048,7,7,1,1,1"};
-    Err err = {0};
     DType t = argc > 1 && !strcmp(argv[1], "bf16") ? DT_BF16 : DT_F32;
-    int rounds = getenv("ROUNDS") ? atoi(getenv("ROUNDS")) : 20,
-        n = argc > 2 ? argc - 2 : (int)(sizeof usual / sizeof *usual);
-    char *const *shapes = argc > 2 ? argv + 2 : usual;
-    for (int i = 0; i < n; i++) {
-        long C, O, H, W, kernel, stride, more = 0;
-        if (sscanf(shapes[i], "%ld,%ld,%ld,%ld,%ld,%ld,%ld", &C, &O, &H, &W, &kernel, &stride, &more) < 6) return 1;
-        int64_t pad = kernel / 2, h = (H + 2 * pad - kernel) / stride + 1, w = (W + 2 * pad - kernel) / stride + 1,
-                wn = O * C * kernel * kernel;
-        int64_t steps[2] = {stride, stride}, ones[2] = {1, 1}, pads[2] = {pad, pad},
-                ends[2] = {(h - 1) * stride + kernel - pad - H, (w - 1) * stride + kernel - pad - W};
-        int L = (int)(64e6 / (double)(wn + C * H * W + O * h * w) / (double)dtype_size(t));
-        L = getenv("HOT") || L < 1 ? 1 : L > MOST ? MOST : L;
-        Packed *own[MOST];
-        OneDnn *their[MOST];
-        PackedWeights *weights = packed_weights_create(&err);
-        OneDnnPool *pool = onednn_pool_create(&err);
-        void *wdata[MOST], *xdata[MOST], *ydata[MOST], *bdata = filled((size_t)O, DT_F32);
-        Tensor bias = tensor_of(DT_F32, 1, (int64_t[]){O}, bdata);
-        double made[2] = {0, 0};
-        for (int l = 0; l < L; l++) {
-            wdata[l] = filled((size_t)wn, t), xdata[l] = filled((size_t)(C * H * W), t),
-            ydata[l] = filled((size_t)(O * h * w), t);
-            Tensor k = tensor_of(t, 4, (int64_t[]){O, C, kernel, kernel}, wdata[l]), x = last(t, C, H, W, NULL),
-                   y = last(t, O, h, w, NULL);
-            GemmConv d = {.x = &x,
-                          .w = &k,
-                          .bias = &bias,
-                          .y = &y,
-                          .spatial = 2,
-                          .stride = steps,
-                          .padding = pads,
-                          .padding_end = ends,
-                          .dilation = ones,
-                          .groups = 1,
-                          .w_constant = true,
-                          .sum = more,
-                          .act = GEMM_RELU};
-            own[l] = packed_conv(weights, kernels(), &d, &err);
-            their[l] = onednn_conv(pool, &d, &err);
-            if (!own[l] || !their[l]) return printf("%s: %s\n", shapes[i], own[l] ? err.msg : "not ours"), 2;
-            if (l) continue;
-            double start = now();
-            packed_free(own[l]);
-            own[l] = packed_conv(weights, kernels(), &d, &err);
-            made[0] = now() - start;
-            start = now();
-            onednn_free(their[l]);
-            their[l] = onednn_conv(pool, &d, &err);
-            made[1] = now() - start;
-        }
-        size_t room = packed_scratch(own[0]) > onednn_scratch(their[0]) ? packed_scratch(own[0])
-                                                                        : onednn_scratch(their[0]);
-        void *scratch = aligned_alloc(64, (room + 127) / 64 * 64);
-        double best[2] = {1e9, 1e9};
-        for (int r = 0; r < rounds; r++)
-            for (int which = 0; which < 2; which++) {
-                double start = now();
-                for (int l = 0; l < L; l++) {
-                    GemmBuffers m = {.a = xdata[l], .bias = bdata, .residual = ydata[l], .c = ydata[l]};
-                    if (!more || which) m.residual = NULL;
-                    if (which) onednn_run(their[l], &m, scratch, &err);
-                    else packed_run(own[l], &m, scratch, &err);
-                }
-                double end = now();
-                if (end - start < best[which]) best[which] = end - start;
-            }
-        double f = 2.0 * (double)wn * (double)(h * w) * L / 1e9;
-        printf("%-24s ours %7.3f ms %7.1f  oneDNN %7.3f ms %7.1f  ratio %.2f  made in %.3f, %.3f ms\n", shapes[i],
-               best[0] / L * 1e3, f / best[0], best[1] / L * 1e3, f / best[1], best[1] / best[0], made[0] * 1e3,
-               made[1] * 1e3);
+    int rounds = getenv("ROUNDS") ? atoi(getenv("ROUNDS")) : 20, n = 0;
+    double logs = 0, lowest = 1e9, peak = flops(t);
+    printf("| layer | picture | window | ours ms | oneDNN ms | ratio | of peak |\n|---|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        const Layer *l = &layers[i];
+        Bench b = {.l = l, .t = t};
+        double best[2], again = flops(t);
+        if (argc > 2 && strcmp(l->model, argv[2])) continue;
+        if (again > peak) peak = again;
+        sizes(&b);
+        if (!measure(&b, rounds, best)) return 2;
+        double ratio = best[1] / best[0];
+        printf("| %s %d to %d%s | %d x %d | %d x %d / %d | %.3f | %.3f | %.2f | %.0f %% |\n", l->model, l->C, l->O,
+               l->flags & DEPTHWISE    ? " depthwise"
+               : l->flags & TRANSPOSED ? " transposed"
+                                       : "",
+               l->H, l->W, l->kh, l->kw, l->stride, best[0] * 1e3, best[1] * 1e3, ratio,
+               2e-7 * (double)b.multiplications / best[0] / peak);
         fflush(stdout);
-        for (int l = 0; l < L; l++) {
-            packed_free(own[l]);
-            onednn_free(their[l]);
-            free(wdata[l]), free(xdata[l]), free(ydata[l]);
-        }
-        packed_weights_free(weights);
-        onednn_pool_free(pool);
-        free(bdata), free(scratch);
+        logs += log(ratio);
+        n++;
+        if (ratio < lowest) lowest = ratio;
     }
+    printf("\nGeometric mean of %d layers %.2f, lowest %.2f; peak %.0f GFLOP/s (%s).\n", n, exp(logs / n), lowest, peak,
+           dtype_name(t));
     return 0;
 }

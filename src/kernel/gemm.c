@@ -5,6 +5,7 @@
 
 struct GemmPool {
     PackedWeights *packed;
+    TapWeights *taps;
 #ifdef QKV_ONEDNN
     OneDnnPool *onednn; /* made when first wanted */
 #endif
@@ -40,15 +41,16 @@ static bool run_other(Other *g, const GemmBuffers *m, void *scratch, Err *err)
 static Other *other_conv(GemmPool *p, const GemmConv *d, Err *err) { return (void)p, direct_conv(d, err); }
 #endif
 
-struct Gemm {
-    Packed *packed; /* one of the two */
+struct Gemm { /* one of them */
+    Packed *packed;
+    Taps *taps;
     Other *other;
 };
 
 GemmPool *gemm_pool_create(Err *err)
 {
     GemmPool *p = mem_zeroed(1, sizeof *p);
-    if (p && (p->packed = packed_weights_create(err))) return p;
+    if (p && (p->packed = packed_weights_create(err)) && (p->taps = tap_weights_create(err))) return p;
     if (!p) oom(err);
     gemm_pool_free(p);
     return NULL;
@@ -58,74 +60,62 @@ void gemm_pool_free(GemmPool *p)
 {
     if (!p) return;
     packed_weights_free(p->packed);
+    tap_weights_free(p->taps);
     free_others(p);
     mem_free(p);
 }
 
-size_t gemm_pool_bytes(const GemmPool *p) { return p ? packed_weights_bytes(p->packed) + others_bytes(p) : 0; }
+size_t gemm_pool_bytes(const GemmPool *p) { return p ? packed_weights_bytes(p->packed) + tap_weights_bytes(p->taps) + others_bytes(p) : 0; }
 
-static Gemm *gemm_of(Packed *packed, Other *other, Err *err)
+/* Takes what is not NULL of the three; all are: NULL. */
+static Gemm *gemm_of(Packed *packed, Taps *taps, Other *other, Err *err)
 {
-    if (!packed && !other) return NULL;
+    if (!packed && !taps && !other) return NULL;
     Gemm *g = mem_alloc(sizeof *g);
-    if (g) *g = (Gemm){packed, other};
+    if (g) *g = (Gemm){packed, taps, other};
     else oom(err);
-    if (!g) packed_free(packed);
-    if (!g) free_other(other);
-    return g;
+    if (g) return g;
+    packed_free(packed);
+    taps_free(taps);
+    free_other(other);
+    return NULL;
 }
 
 Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
 {
-    return gemm_of(packed_matmul(p->packed, kernels(), d, err), NULL, err);
+    return gemm_of(packed_matmul(p->packed, kernels(), d, err), NULL, NULL, err);
 }
 
-#if defined(__x86_64__) && defined(QKV_ONEDNN)
-/* Windows side by side over a picture whose channels are planes: the first layer of a vision transformer. */
-static bool patches(const GemmConv *d)
-{
-    bool apart = d->spatial == 2 && !tensor_channels_last(d->x);
-    for (int i = 0; i < d->spatial; i++)
-        apart &= d->stride[i] == d->w->shape[2 + i] && !d->padding[i] && d->dilation[i] == 1;
-    return apart;
-}
-#endif
-
-/* oneDNN generates code for each size of each layer, in 0.6 to 11 ms; ours takes any size in 0.01 ms. On tiles (AMX)
- * it is as fast; on AVX-512 and AVX2 oneDNN's code is 5 to 40 % faster (bench/convolutions.c), but for patches on
- * AVX2, where it has none, and weights that change from run to run (training), which it wants in a layout of its own
- * or takes by plain loops. Other CPUs' code it does not generate,
- * and a build may be without it: then all are ours that can be. */
-static bool ours(const GemmConv *d)
-{
-#if defined(__x86_64__) && defined(QKV_ONEDNN)
-    const ProductKernel *k = packed_kernel(kernels(), d->w, false);
-    return k && (k->in_place || !d->w_constant || patches(d));
-#else
-    (void)d;
-    return true;
-#endif
-}
-
+/* AMX takes whole tiles of rows that are a constant step apart (gemm_conv.c); all else is tiles of taps. Their loops, or
+ * oneDNN where it is built in, are for the few that neither has a kernel for. */
 Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
 {
-    Packed *own = ours(d) ? packed_conv(p->packed, kernels(), d, &(Err){0}) : NULL;
-    return own ? gemm_of(own, NULL, err) : gemm_of(NULL, other_conv(p, d, err), err);
+    const ProductKernel *k = packed_kernel(kernels(), d->w, false);
+    Err own = {0};
+    Packed *packed = k && k->in_place ? packed_conv(p->packed, kernels(), d, &own) : NULL;
+    Taps *taps = packed ? NULL : taps_conv(p->taps, p->packed, kernels(), d, &own);
+    return packed || taps ? gemm_of(packed, taps, NULL, err) : gemm_of(NULL, NULL, other_conv(p, d, err), err);
 }
 
 void gemm_free(Gemm *g)
 {
     if (!g) return;
     packed_free(g->packed);
+    taps_free(g->taps);
     free_other(g->other);
     mem_free(g);
 }
 
-size_t gemm_scratch(const Gemm *g) { return g->packed ? packed_scratch(g->packed) : other_scratch(g->other); }
+size_t gemm_scratch(const Gemm *g)
+{
+    return g->packed ? packed_scratch(g->packed) : g->taps ? taps_scratch(g->taps) : other_scratch(g->other);
+}
 
 bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
 {
-    return g->packed ? packed_run(g->packed, m, scratch, err) : run_other(g->other, m, scratch, err);
+    return g->packed ? packed_run(g->packed, m, scratch, err)
+           : g->taps ? taps_run(g->taps, m, scratch, err)
+                     : run_other(g->other, m, scratch, err);
 }
 
 /* ------------------------------------------------------------------ packed weights in files */

@@ -51,6 +51,21 @@ void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first
  * NULL without an error: another one. */
 Packed *packed_conv(PackedWeights *p, const Kernels *k, const GemmConv *d, Err *err);
 
+/* A packed weight's plain bytes, if they are the mapped file's, are not looked at any more. */
+void packed_let_go(const PackedWeights *p, const void *from, size_t bytes);
+
+/* Convolutions by tiles of kernel/conv.h (gemm_taps.c): outputs channels-last, weights contiguous; any picture. NULL
+ * without an error: the ISA level has no kernel, or there are too many groups. Packed weights are the pool's. */
+typedef struct Taps Taps;
+typedef struct TapWeights TapWeights;
+TapWeights *tap_weights_create(Err *err);
+void tap_weights_free(TapWeights *p);
+size_t tap_weights_bytes(const TapWeights *p);
+Taps *taps_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, const GemmConv *d, Err *err);
+void taps_free(Taps *g);
+size_t taps_scratch(const Taps *g);
+bool taps_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err);
+
 /* Convolutions by loops: any of them. */
 typedef struct Direct Direct;
 Direct *direct_conv(const GemmConv *d, Err *err);

@@ -746,12 +746,10 @@ static size_t plain_bytes(const Weight *w)
     return (size_t)((w->K - 1) * w->rs + (w->N - 1) * w->cs + (w->taps - 1) * w->apart + 1) * dtype_size(w->dtype);
 }
 
-/* A weight of the file that is packed for keeps is not looked at any more. */
-static void let_go(const PackedWeights *p, const Weight *w)
+void packed_let_go(const PackedWeights *p, const void *from, size_t n)
 {
-    uintptr_t from = (uintptr_t)w->from, file = (uintptr_t)p->file;
-    size_t n = plain_bytes(w);
-    if (p->file && from >= file && n <= p->file_size && from - file <= p->file_size - n) pages_done(w->from, n);
+    uintptr_t at = (uintptr_t)from, file = (uintptr_t)p->file;
+    if (p->file && at >= file && n <= p->file_size && at - file <= p->file_size - n) pages_done(from, n);
 }
 
 /* Where a constant b is packed on the way, and whether it is kept there;
@@ -797,6 +795,6 @@ bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err)
         j.keep = keeps;
         product(j, threads, own, sums);
     }
-    if (keeps) let_go(g->pool, &g->pool->w[g->weight]);
+    if (keeps) packed_let_go(g->pool, g->pool->w[g->weight].from, plain_bytes(&g->pool->w[g->weight]));
     return true;
 }

@@ -16,6 +16,7 @@
 #include "base/cpu.h"
 #include "tensor/tensor.h"
 
+#include "kernel/conv.h"
 #include "kernel/fft.h"
 #include "kernel/image.h"
 #include "kernel/index.h"
@@ -40,6 +41,7 @@
     FAMILY(optim, OptimKernels)                                                                                        \
     FAMILY(peak, PeakKernels)                                                                                          \
     FAMILY(product, ProductKernels)                                                                                    \
+    FAMILY(conv, ConvKernels)                                                                                    \
     FAMILY(sdpa, SdpaKernels)
 
 typedef struct Kernels {

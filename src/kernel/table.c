@@ -17,6 +17,7 @@ void integer_fill_avxvnni(IntegerKernels *k);
 void integer_fill_avx512vnni(IntegerKernels *k);
 void peak_fill_avx512vnni(PeakKernels *k);
 void product_fill_avx512bf16(ProductKernels *k);
+void conv_fill_avx512bf16(ConvKernels *k);
 void product_fill_amx(ProductKernels *k);
 void peak_fill_avx512bf16(PeakKernels *k);
 void peak_fill_amx(PeakKernels *k);
@@ -62,6 +63,7 @@ static void fill(void)
         if (level >= CPU_AVX512BF16) {
             peak_fill_avx512bf16(&k->peak);
             product_fill_avx512bf16(&k->product);
+            conv_fill_avx512bf16(&k->conv);
             sdpa_fill_avx512bf16(&k->sdpa);
         }
 #endif

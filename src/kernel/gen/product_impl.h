@@ -11,7 +11,7 @@
 #include "kernel/product.h"
 #include "kernel/variant.h"
 
-enum { LINE = 64, LANES = 16, MOST_COLS = 48 }; /* LANES: 32-bit words of a line */
+enum { LINE = 64, LANES = 16, MOST_COLS = 64 }; /* LANES: 32-bit words of a line */
 
 /* ------------------------------------------------------------------ elements */
 

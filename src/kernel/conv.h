@@ -1,0 +1,59 @@
+/* The inner kernels of convolutions: packing of weights, one tile of outputs, depthwise rows, columns made of lines.
+ * src/kernel/gemm_taps.c and gemm_depthwise.c put convolutions together of them.
+ *
+ * A tile is at most mr[w] outputs by a panel of width[w] output channels. Of each output it is told where its row of the
+ * picture begins, and of each tap how far after that its channels are; nothing is unfolded. Weights are packed panel
+ * after panel, in each tap after tap, in each tap [words of K][width], a word being a float or two bf16. The sums over
+ * taps and K have one order for every tile height and panel.
+ */
+#ifndef QKV_KERNEL_CONV_H
+#define QKV_KERNEL_CONV_H
+#include "kernel/product.h"
+
+enum { CONV_ROWS = 16, CONV_WIDTHS = 2 };
+
+/* c[r] (cols) = act(sum over taps, words of row[r] + jump[tap] times b, + bias [+ c[r]]) */
+typedef struct ConvTile {
+    const void *row[CONV_ROWS];
+    void *c[CONV_ROWS];
+    const void *b, *bias; /* bias: of the panel's first column; may be NULL */
+    const int64_t *jump;  /* bytes */
+    int64_t taps, words;  /* words of each tap */
+    DType c_type, bias_type;
+    bool sum; /* c is added to before the activation */
+    int act;  /* GemmAct */
+    int rows, cols;
+    const char *ahead; /* to be fetched meanwhile: `pace` bytes each word */
+    int64_t pace;
+} ConvTile;
+
+typedef struct ConvKernel {
+    int mr[CONV_WIDTHS], width[CONV_WIDTHS]; /* width 0: no such kernel */
+    int size, per_word;                      /* bytes of a packed element; elements of a word */
+    /* columns [col, col + cols) of b (K, N), all K, as [words][width]; what is missing is zero */
+    void (*pack)(void *to, const ProductIn *b, int64_t K, int64_t col, int cols, int width);
+    void (*tile[CONV_WIDTHS])(const ConvTile *t);
+} ConvKernel;
+
+/* One run of outputs of a depthwise convolution, channels innermost: output i, channel c is
+ * act(sum over taps of x[tap[k] + i * step + c] * w[k * channels + c], + bias[c] [+ y]). Places are elements; x, y of
+ * `type`, w and bias f32; sums in f32 in the order of taps. */
+typedef struct DepthwiseRun {
+    const void *x;
+    void *y;
+    const float *w, *bias; /* bias may be NULL */
+    const int64_t *tap;
+    int64_t taps, n, step, y_step, channels, w_step; /* w_step: channels of all w, from tap to tap */
+    DType type;
+    bool sum;
+    int act;
+} DepthwiseRun;
+
+typedef struct ConvKernels {
+    ConvKernel f32, bf16; /* cells packed as f32, as bf16 */
+    void (*depthwise)(const DepthwiseRun *r);
+    /* to[j * step + e] = from[e][j] for e < rows, j < n; elements of 4 or of 2 bytes */
+    void (*columns_4)(void *to, int64_t step, const void *const *from, int rows, int64_t n);
+    void (*columns_2)(void *to, int64_t step, const void *const *from, int rows, int64_t n);
+} ConvKernels;
+#endif

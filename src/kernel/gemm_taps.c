@@ -1,0 +1,649 @@
+/* Convolutions as sums over taps of products, by the tiles of kernel/conv.h: any window, stride, dilation, padding and
+ * layout of the picture, one to three axes, groups of some channels, transposed ones.
+ *
+ * Along each axis output i is at pixel i * step, and tap k is `low` + k * gap pixels after that. A transposed
+ * convolution of stride s is s such convolutions along an axis, one for each place that an output has modulo s, each
+ * with those taps that reach it, step 1 and every s-th output; they and groups are the parts of a convolution.
+ *
+ *     stride 2, window 3, padding 1, transposed:     y[2 i] = x[i] w[1]       y[2 i + 1] = x[i + 1] w[0] + x[i] w[2]
+ *
+ * Where a picture has its channels innermost, in the kernel's type, and no window leaves it, its pixels are read where
+ * they are. Else the pixels that a block of outputs sees are copied to a strip first, zeros around the picture: cells of
+ * all channels of a pixel, or, where channels are few, of those that one column of a window sees (COLUMNS) or all of a
+ * window (WINDOWS; where windows lie side by side). Blocks go to threads; each value is summed by one of them, all of it
+ * in one order, so that neither threads nor blocks change a bit.
+ */
+#include <omp.h>
+#include <string.h>
+#include "base/mem.h"
+#include "base/vec.h"
+#include "kernel/gemm_impl.h"
+
+enum { AXES = 3, ALIGN = 64, HUGE = 2 << 20, FEW_CHANNELS = 8, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024 };
+enum { MOST_PARTS = 256, MOST_ROWS = 16, LINES = 64 };
+/* bytes of a strip that is wanted, of weights that stay in L2; outputs of a block that is read in place */
+enum { STRIP = 320 << 10, B_WHOLE = 384 << 10, BLOCK = 288, A_BLOCK = 320 << 10, APART = 2048 };
+
+typedef enum Cells { IN_PLACE, PIXELS, COLUMNS, WINDOWS } Cells;
+
+typedef struct Axis {
+    int64_t in, out, step, low, gap, taps; /* of the part's outputs */
+    int64_t first, every;                  /* the part's outputs are y's first, first + every, ... */
+} Axis;
+
+/* Weights of a part, packed. */
+typedef struct TapWeight {
+    const void *from;
+    const ConvKernel *kernel;
+    DType dtype;
+    int width; /* of kernel->width */
+    int64_t K, N, rs, cs, n[AXES], apart[AXES];
+    char *data; /* NULL: not packed so far, or not constant */
+} TapWeight;
+
+typedef struct Part {
+    Axis a[AXES];
+    Cells cells;
+    int64_t K, taps, words;           /* K elements, `words` words of each tap */
+    int64_t cell, pitch, slab;        /* bytes; cells of a row, of a slab (axis 0) of the strip */
+    int64_t rows, cols;               /* outputs of a block, along axes 1 and 2 */
+    int64_t *jump, x_at, y_at;        /* bytes, by tap; elements: the group's first channels */
+    size_t strip;                     /* bytes */
+    TapWeight w;    /* not constant: `from` is its offset in the weights */
+    int weight;     /* constant: its number in the pool, else -1 */
+} Part;
+
+struct TapWeights {
+    TapWeight *w;
+    int n;
+    size_t bytes;
+};
+
+struct Taps {
+    TapWeights *pool;
+    PackedWeights *packed; /* which knows the file that weights are mapped from */
+    const ConvKernel *k;
+    const ConvKernels *all;
+    int64_t batch, C, O, outputs; /* C, O of a group; outputs: what all images have */
+    int64_t xs[AXES], xc, xn, ys[AXES], yc, yn; /* elements */
+    DType type, bias_type;
+    bool sum, constant;
+    int act, threads;
+    Part *part;
+    int parts;
+    size_t strip, changing; /* bytes: the largest strip; packed weights that are not constant */
+};
+
+/* ------------------------------------------------------------------ weights */
+
+TapWeights *tap_weights_create(Err *err)
+{
+    TapWeights *p = mem_zeroed(1, sizeof *p);
+    if (!p) oom(err);
+    return p;
+}
+
+void tap_weights_free(TapWeights *p)
+{
+    for (int i = 0; p && i < p->n; i++) mem_free(p->w[i].data);
+    if (p) mem_free(p->w);
+    mem_free(p);
+}
+
+size_t tap_weights_bytes(const TapWeights *p) { return p->bytes; }
+
+static int64_t panels_of(const TapWeight *w) { return ceil_div(w->N, w->kernel->width[w->width]); }
+static int64_t taps_of(const TapWeight *w) { return w->n[0] * w->n[1] * w->n[2]; }
+static int64_t words_of(const TapWeight *w) { return ceil_div(w->K, w->kernel->per_word); }
+static int64_t tap_bytes(const TapWeight *w) { return words_of(w) * w->kernel->width[w->width] * 4; }
+static size_t weight_bytes(const TapWeight *w) { return (size_t)(panels_of(w) * taps_of(w) * tap_bytes(w)); }
+
+static void pack_panel(const TapWeight *w, const void *from, char *to, int64_t panel)
+{
+    int width = w->kernel->width[w->width];
+    int64_t taps = taps_of(w), each = tap_bytes(w), col = panel * width;
+    to += panel * taps * each;
+    for (int64_t t = 0; t < taps; t++, to += each) {
+        int64_t at = t / (w->n[1] * w->n[2]) * w->apart[0] + t / w->n[2] % w->n[1] * w->apart[1] +
+                     t % w->n[2] * w->apart[2];
+        ProductIn in = {.data = (const char *)from + at * (int64_t)dtype_size(w->dtype),
+                        .dtype = w->dtype,
+                        .rs = w->rs,
+                        .cs = w->cs};
+        w->kernel->pack(to, &in, w->K, col, (int)least(width, w->N - col), width);
+    }
+}
+
+static bool alike(const TapWeight *a, const TapWeight *b)
+{
+    return a->from == b->from && a->kernel == b->kernel && a->dtype == b->dtype && a->width == b->width &&
+           a->K == b->K && a->N == b->N && a->rs == b->rs && a->cs == b->cs && !memcmp(a->n, b->n, sizeof a->n) &&
+           !memcmp(a->apart, b->apart, sizeof a->apart);
+}
+
+/* Its number in the pool; -1 when out of memory. */
+static int weight_number(TapWeights *p, const TapWeight *w, Err *err)
+{
+    for (int i = 0; i < p->n; i++)
+        if (alike(&p->w[i], w)) return i;
+    TapWeight *grown = vec_grow(p->w, p->n, sizeof *grown);
+    if (!grown) {
+        oom(err);
+        return -1;
+    }
+    p->w = grown;
+    p->w[p->n] = *w;
+    return p->n++;
+}
+
+static size_t plain_bytes(const TapWeight *w)
+{
+    int64_t last = (w->K - 1) * w->rs + (w->N - 1) * w->cs;
+    for (int i = 0; i < AXES; i++) last += (w->n[i] - 1) * most(w->apart[i], 0);
+    return (size_t)(last + 1) * dtype_size(w->dtype);
+}
+
+/* Packed once, at the first run. */
+static bool keep(Taps *g, TapWeight *w, Err *err)
+{
+    size_t n = weight_bytes(w), align = n >= HUGE ? HUGE : ALIGN;
+    if (w->data || !n) return true;
+    w->data = mem_aligned(align, (n + align - 1) / align * align);
+    if (!w->data) return fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
+    int64_t panels = panels_of(w);
+#pragma omp parallel for num_threads(g->threads) if (g->threads > 1)
+    for (int64_t i = 0; i < panels; i++) pack_panel(w, w->from, w->data, i);
+    g->pool->bytes += n;
+    packed_let_go(g->packed, w->from, plain_bytes(w));
+    return true;
+}
+
+/* ------------------------------------------------------------------ geometry */
+
+/* Axis i of the part whose outputs are those at `place` modulo the stride (0, where it is not transposed). False: there
+ * are none. weight: the first tap's number and the step from tap to tap, in taps of the window. */
+static bool axis_of(const GemmConv *d, int i, int64_t place, Axis *a, int64_t *weight, int64_t *weight_step)
+{
+    int at = i - (AXES - d->spatial);
+    *weight = 0, *weight_step = 1;
+    *a = (Axis){.in = 1, .out = 1, .step = 1, .gap = 1, .taps = 1, .every = 1};
+    if (at < 0) return true;
+    int64_t k = d->w->shape[2 + at], s = d->stride[at], p = d->padding[at], dil = d->dilation[at],
+            out = d->y->shape[2 + at];
+    a->in = d->x->shape[2 + at];
+    if (!d->transposed) {
+        a->out = out, a->step = s, a->low = -p, a->gap = dil, a->taps = k;
+        return out > 0;
+    }
+    a->first = place, a->every = s;
+    a->out = place < out ? (out - place - 1) / s + 1 : 0;
+    int64_t first = 0, step = 1; /* output i s + place meets tap m at pixel i + (place + p - m dil) / s */
+    while (first < least(s, k) && (place + p - first * dil) % s) first++;
+    while (step < s && step * dil % s) step++;
+    a->taps = first < least(s, k) ? (k - 1 - first) / step + 1 : 0;
+    a->low = a->taps ? (place + p - first * dil) / s : 0;
+    a->gap = -(step * dil / s);
+    *weight = first, *weight_step = step;
+    return a->out > 0;
+}
+
+static int64_t lowest(const Axis *a) { return a->low + least(0, (a->taps - 1) * a->gap); }
+static int64_t span(const Axis *a) { return a->taps ? (a->taps - 1) * (a->gap < 0 ? -a->gap : a->gap) + 1 : 1; }
+static bool inside(const Axis *a)
+{
+    return !a->taps || (lowest(a) >= 0 && (a->out - 1) * a->step + lowest(a) + span(a) <= a->in);
+}
+
+/* Whether windows lie side by side along axis 2, as those of patches. */
+static bool side_by_side(const Axis *a) { return a->gap == 1 && a->step >= a->taps; }
+
+static Cells cells_of(const Taps *g, const Part *p, bool folds)
+{
+    bool words = g->C % g->k->per_word == 0 && g->type == (g->k->size == 2 ? DT_BF16 : DT_F32);
+    bool innermost = g->xc == 1 || g->C == 1, within = true, far = true;
+    for (int i = 0; i < AXES; i++) within &= inside(&p->a[i]);
+    far = g->xs[2] * p->a[2].step * g->k->size % 4096 != 0; /* rows of a tile would share a few lines of L1 */
+    if (folds && (g->C < FEW_CHANNELS || !innermost) && side_by_side(&p->a[2]) && g->xs[2] == 1) return WINDOWS;
+    if (folds && g->C < FEW_CHANNELS) return COLUMNS;
+    return innermost && words && within && far ? IN_PLACE : PIXELS;
+}
+
+/* Blocks of outputs: a strip that stays in L2; half the columns where rows are long. */
+static void block_of(const Taps *g, Part *p)
+{
+    const Axis *r = &p->a[1], *c = &p->a[2];
+    p->rows = r->out, p->cols = c->out;
+    if (p->cells == IN_PLACE) {
+        int64_t outputs = most(32, least(BLOCK, A_BLOCK / most(1, g->C * g->k->size)));
+        p->cols = least(c->out, outputs);
+        p->rows = most(1, least(r->out, outputs / p->cols));
+        return;
+    }
+    int64_t high = p->cells == PIXELS ? span(r) : 1, row_step = p->cells == PIXELS ? r->step : 1, rows;
+    for (;; p->cols = (p->cols + 1) / 2) {
+        p->pitch = p->cells == WINDOWS ? p->cols : (p->cols - 1) * c->step + span(c);
+        rows = STRIP / (p->cell * p->pitch * p->a[0].taps + 1);
+        if (rows >= high + 3 * row_step || rows >= high + (r->out - 1) * row_step || p->cols <= 32) break;
+    }
+    p->rows = least(r->out, rows > high ? (rows - high) / row_step + 1 : 1);
+    p->rows = ceil_div(r->out, ceil_div(r->out, p->rows));
+    p->cols = ceil_div(c->out, ceil_div(c->out, p->cols));
+    p->pitch = p->cells == WINDOWS ? p->cols : (p->cols - 1) * c->step + span(c);
+    p->slab = ((p->rows - 1) * row_step + high) * p->pitch;
+    p->strip = (size_t)(p->slab * p->a[0].taps * p->cell);
+}
+
+/* How far after a row's own place each tap is. */
+static void jumps(const Taps *g, Part *p)
+{
+    int64_t n[AXES] = {p->a[0].taps, p->cells > PIXELS ? 1 : p->a[1].taps, p->cells == WINDOWS ? 1 : p->a[2].taps};
+    int64_t i = 0, size = g->k->size;
+    for (int64_t t0 = 0; t0 < n[0]; t0++)
+        for (int64_t t1 = 0; t1 < n[1]; t1++)
+            for (int64_t t2 = 0; t2 < n[2]; t2++) {
+                const Axis *a = p->a;
+                if (p->cells == IN_PLACE)
+                    p->jump[i++] = ((a[0].low + t0 * a[0].gap) * g->xs[0] + (a[1].low + t1 * a[1].gap) * g->xs[1] +
+                                    (a[2].low + t2 * a[2].gap) * g->xs[2]) *
+                                   size;
+                else
+                    p->jump[i++] = (t0 * p->slab + (p->cells == PIXELS ? a[1].low + t1 * a[1].gap - lowest(&a[1]) : 0) *
+                                                       p->pitch +
+                                    (p->cells == WINDOWS ? 0 : a[2].low + t2 * a[2].gap - lowest(&a[2]))) *
+                                   p->cell;
+            }
+}
+
+/* The panel width that costs least: a panel that is not full takes as long as its vectors, a single one a third more. */
+static int width_of(const ConvKernel *k, int64_t N)
+{
+    int best = 0;
+    int64_t least_cost = INT64_MAX;
+    for (int i = 0; i < CONV_WIDTHS; i++) {
+        if (!k->width[i]) continue;
+        int vector = i || !k->width[1] ? k->width[i] / (k->width[1] ? 4 : 2) : k->width[1] / 4;
+        int64_t whole = N / k->width[i], vectors = ceil_div(N % k->width[i], vector),
+                cost = 12 * (whole * (k->width[i] / vector) + vectors) + 4 * (vectors == 1);
+        if (cost < least_cost) best = i, least_cost = cost;
+    }
+    return best;
+}
+
+static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *place, Part *p, bool *none, Err *err)
+{
+    const Tensor *w = d->w;
+    int64_t first[AXES], step[AXES], base = 0, n[AXES];
+    *p = (Part){.x_at = group * g->C * g->xc, .y_at = group * g->O * g->yc};
+    *none = false;
+    for (int i = 0; i < AXES; i++)
+        if (!axis_of(d, i, place[i], &p->a[i], &first[i], &step[i])) return *none = true;
+    /* a window's elements follow each other */
+    bool whole = !d->transposed && tensor_contiguous(w) && (d->spatial < AXES || w->shape[2] == 1);
+    p->cells = cells_of(g, p, whole);
+    TapWeight tw = {.kernel = g->k, .dtype = w->dtype, .width = width_of(g->k, g->O), .N = g->O};
+    int64_t rows = w->shape[0] / d->groups, wc = d->transposed ? w->stride[0] : w->stride[1];
+    base = group * rows * w->stride[0];
+    tw.cs = d->transposed ? w->stride[1] : w->stride[0];
+    for (int i = 0; i < AXES; i++) {
+        int at = i - (AXES - d->spatial);
+        n[i] = p->a[i].taps;
+        tw.apart[i] = at < 0 ? 0 : w->stride[2 + at] * step[i];
+        if (at >= 0) base += first[i] * w->stride[2 + at];
+    }
+    p->K = g->C;
+    tw.rs = wc;
+    if (p->cells >= COLUMNS) p->K *= n[1], tw.rs = w->stride[w->rank - 1] * w->shape[w->rank - 1], n[1] = 1;
+    if (p->cells == WINDOWS) p->K *= n[2], tw.rs = w->stride[w->rank - 1], n[2] = 1;
+    p->words = ceil_div(p->K, g->k->per_word);
+    p->cell = p->words * 4;
+    if (p->cell % APART == 0) p->cell += ALIGN;
+    p->taps = n[0] * n[1] * n[2];
+    tw.K = p->K;
+    memcpy(tw.n, n, sizeof n);
+    base *= (int64_t)dtype_size(w->dtype);
+    tw.from = g->constant ? (const char *)w->data + base : (const void *)(uintptr_t)base;
+    p->w = tw;
+    p->jump = mem_alloc((size_t)most(1, p->taps) * sizeof *p->jump);
+    if (!p->jump) return oom(err);
+    block_of(g, p);
+    jumps(g, p);
+    p->weight = g->constant ? weight_number(g->pool, &tw, err) : -1;
+    TRY(!g->constant || p->weight >= 0);
+    if (!g->constant && weight_bytes(&tw) > g->changing) g->changing = weight_bytes(&tw);
+    if (p->strip > g->strip) g->strip = p->strip;
+    return true;
+}
+
+void taps_free(Taps *g)
+{
+    for (int i = 0; g && i < g->parts; i++) mem_free(g->part[i].jump);
+    if (g) mem_free(g->part);
+    mem_free(g);
+}
+
+/* Strides by axis, those in front that are not there 0. */
+static void strides_of(const Tensor *t, int spatial, int64_t *to)
+{
+    for (int i = 0; i < AXES; i++) to[i] = i < AXES - spatial ? 0 : t->stride[2 + i - (AXES - spatial)];
+}
+
+/* Parts of a convolution: groups by places modulo the strides. Of too many, or of few channels each, loops are made. */
+static int64_t parts_of(const GemmConv *d)
+{
+    int64_t n = d->groups;
+    for (int i = 0; i < d->spatial && d->transposed; i++) n = d->stride[i] > MOST_PARTS ? n + MOST_PARTS : n * d->stride[i];
+    return n;
+}
+
+Taps *taps_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, const GemmConv *d, Err *err)
+{
+    const ConvKernel *k = d->x->dtype == DT_BF16 && kernels->conv.bf16.size ? &kernels->conv.bf16 : &kernels->conv.f32;
+    int64_t parts = parts_of(d);
+    bool taken = k->size && tensor_channels_last(d->y) && parts <= MOST_PARTS;
+    if (!taken || tensor_numel(d->x) == 0 || tensor_numel(d->w) == 0 || tensor_numel(d->y) == 0) return NULL;
+    Taps *g = mem_zeroed(1, sizeof *g);
+    if (!g || !(g->part = mem_zeroed((size_t)parts, sizeof *g->part))) {
+        mem_free(g);
+        return oom(err), NULL;
+    }
+    g->pool = pool, g->packed = packed, g->k = k, g->all = &kernels->conv;
+    g->batch = d->x->shape[0], g->C = d->x->shape[1] / d->groups, g->O = d->y->shape[1] / d->groups;
+    g->outputs = tensor_numel(d->y) / d->y->shape[1];
+    strides_of(d->x, d->spatial, g->xs);
+    strides_of(d->y, d->spatial, g->ys);
+    g->xc = d->x->stride[1], g->xn = d->x->stride[0], g->yc = d->y->shape[1] == 1 ? 1 : d->y->stride[1];
+    g->yn = d->y->stride[0];
+    g->type = d->x->dtype, g->bias_type = d->bias ? d->bias->dtype : DT_NONE;
+    g->sum = d->sum, g->constant = d->w_constant, g->act = (int)d->act;
+    double work = 2.0 * (double)tensor_numel(d->w) * (double)(d->transposed ? tensor_numel(d->x) / d->x->shape[1]
+                                                                         : g->outputs);
+    g->threads = work < WORTH_THREADS ? 1 : (int)least(omp_get_max_threads(), MAX_THREADS);
+    for (int64_t i = 0; i < parts; i++) {
+        int64_t at = i / d->groups, place[AXES] = {0};
+        for (int a = AXES - 1; a >= AXES - d->spatial && d->transposed; a--) {
+            int64_t s = d->stride[a - (AXES - d->spatial)];
+            place[a] = at % s;
+            at /= s;
+        }
+        bool none;
+        if (make_part(g, d, i % d->groups, place, &g->part[g->parts], &none, err)) g->parts += !none;
+        else return taps_free(g), NULL;
+    }
+    return g;
+}
+
+static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+size_t taps_scratch(const Taps *g) { return space(g->changing) + space(g->strip) * (size_t)g->threads + ALIGN; }
+
+/* ------------------------------------------------------------------ filling a strip */
+
+/* What is filled: outputs [row, row + rows) x [col, col + cols) along axes 1 and 2, at `depth` along axis 0. */
+typedef struct Block {
+    const Taps *g;
+    const Part *p;
+    const char *x;
+    char *y, *strip;
+    const char *b, *bias;
+    int64_t depth, row, rows, col, cols;
+} Block;
+
+static const char *pixel(const Block *b, int64_t at) { return b->x + at * (int64_t)dtype_size(b->g->type); }
+
+/* n elements, `step` apart, to the kernel's type. */
+static void take(const Block *b, char *to, int64_t at, int64_t step, int64_t n)
+{
+    const char *x = pixel(b, at);
+    bool half = b->g->type == DT_BF16;
+    if (b->g->k->size == 2)
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)(void *)to)[i] = ((const uint16_t *)(const void *)x)[i * step];
+    else if (half)
+        for (int64_t i = 0; i < n; i++)
+            ((float *)(void *)to)[i] = bf16_to_f32(((const uint16_t *)(const void *)x)[i * step]);
+    else
+        for (int64_t i = 0; i < n; i++) ((float *)(void *)to)[i] = ((const float *)(const void *)x)[i * step];
+}
+
+static bool same_type(const Taps *g) { return g->type == (g->k->size == 2 ? DT_BF16 : DT_F32); }
+
+/* n cells from `to` on, of C channels of a row's pixels from element `at` on. */
+static void pixels(const Block *b, char *to, int64_t at, int64_t n)
+{
+    const Taps *g = b->g;
+    int64_t step = g->xs[2], cell = b->p->cell, bytes = g->C * g->k->size;
+    if ((g->xc == 1 || g->C == 1) && same_type(g)) {
+        if (bytes == cell && step == g->C) memcpy(to, pixel(b, at), (size_t)(n * bytes));
+        else
+            for (int64_t j = 0; j < n; j++, to += cell, at += step) {
+                memcpy(to, pixel(b, at), (size_t)bytes);
+                if (g->C % g->k->per_word) memset(to + bytes, 0, (size_t)g->k->size);
+            }
+        return;
+    }
+    if (g->xc == 1 || step != 1 || !same_type(g)) {
+        for (int64_t j = 0; j < n; j++, to += cell, at += step) {
+            take(b, to, at, g->xc, g->C);
+            if (g->C % g->k->per_word) memset(to + bytes, 0, (size_t)g->k->size);
+        }
+        return;
+    }
+    for (int64_t c = 0; c < g->C; c += LINES) {
+        const void *from[LINES];
+        int some = (int)least(LINES, g->C - c);
+        for (int i = 0; i < some; i++) from[i] = pixel(b, at + (c + i) * g->xc);
+        if (g->k->size == 2) g->all->columns_2(to + c * 2, cell / 2, from, some, n);
+        else g->all->columns_4(to + c * 4, cell / 4, from, some, n);
+    }
+    if (g->C % g->k->per_word)
+        for (int64_t j = 0; j < n; j++) memset(to + j * cell + bytes, 0, (size_t)g->k->size);
+}
+
+/* n cells of columns of windows: those of row `top` of the windows, pixels from column `left` on. */
+static void columns(const Block *b, char *to, int64_t plane, int64_t top, int64_t left, int64_t n)
+{
+    const Taps *g = b->g;
+    const Axis *a = &b->p->a[1];
+    int64_t size = g->k->size, cell = b->p->cell, lines = g->C * a->taps;
+    const void *from[FEW_CHANNELS * MOST_ROWS];
+    int count = 0;
+    bool fast = g->xs[2] == 1 && same_type(g) && lines <= FEW_CHANNELS * MOST_ROWS;
+    for (int64_t e = 0; e < lines; e++) {
+        int64_t y = top + e % a->taps * a->gap, at = plane + e / a->taps * g->xc + y * g->xs[1] + left * g->xs[2];
+        bool in = y >= 0 && y < a->in;
+        if (fast && in) from[count++] = pixel(b, at);
+        if (fast && in) continue;
+        if (count) (size == 2 ? g->all->columns_2 : g->all->columns_4)(to + (e - count) * size, cell / size, from, count, n);
+        count = 0;
+        for (int64_t j = 0; j < n; j++) {
+            if (in) take(b, to + j * cell + e * size, at + j * g->xs[2], 1, 1);
+            else memset(to + j * cell + e * size, 0, (size_t)size);
+        }
+    }
+    if (count) (size == 2 ? g->all->columns_2 : g->all->columns_4)(to + (lines - count) * size, cell / size, from, count, n);
+    for (int64_t j = 0; j < n && lines % g->k->per_word; j++) memset(to + j * cell + lines * size, 0, (size_t)size);
+}
+
+/* A row of cells that are windows: C x taps of axis 1 runs of those of axis 2. */
+static void windows(const Block *b, char *to, int64_t plane, int64_t top)
+{
+    const Taps *g = b->g;
+    const Axis *a = &b->p->a[1], *c = &b->p->a[2];
+    int64_t bytes = c->taps * g->k->size;
+    bool same = same_type(g);
+    for (int64_t ch = 0; ch < g->C; ch++)
+        for (int64_t k = 0; k < a->taps; k++, to += bytes) {
+            int64_t y = top + k * a->gap;
+            char *cell = to;
+            for (int64_t j = b->col; j < b->col + b->cols; j++, cell += b->p->cell) {
+                int64_t left = j * c->step + c->low, first = most(0, -left), end = least(c->taps, c->in - left),
+                        at = plane + ch * g->xc + y * g->xs[1] + left;
+                if (y < 0 || y >= a->in || end <= first) first = end = 0;
+                if (end - first < c->taps) memset(cell, 0, (size_t)bytes);
+                if (same) memcpy(cell + first * g->k->size, pixel(b, at + first), (size_t)((end - first) * g->k->size));
+                else take(b, cell + first * g->k->size, at + first, 1, end - first);
+            }
+        }
+    int64_t K = g->C * a->taps * c->taps;
+    to += -K * g->k->size;
+    for (int64_t j = 0; j < b->cols && K % g->k->per_word; j++)
+        memset(to + j * b->p->cell + K * g->k->size, 0, (size_t)g->k->size);
+}
+
+static void fill(const Block *b)
+{
+    const Part *p = b->p;
+    const Axis *d = &p->a[0], *r = &p->a[1], *c = &p->a[2];
+    int64_t left = b->col * c->step + lowest(c), n = (b->cols - 1) * c->step + span(c),
+            zeros = least(n, most(0, -left)), data = most(0, least(n, c->in - left) - zeros);
+    int64_t rows = p->cells == PIXELS ? (b->rows - 1) * r->step + span(r) : b->rows;
+    for (int64_t t = 0; t < d->taps; t++) {
+        int64_t z = b->depth * d->step + d->low + t * d->gap, plane = z * b->g->xs[0];
+        for (int64_t i = 0; i < rows; i++) {
+            char *to = b->strip + (t * p->slab + i * p->pitch) * p->cell;
+            int64_t y = p->cells == PIXELS ? b->row * r->step + lowest(r) + i : (b->row + i) * r->step + r->low;
+            bool out = z < 0 || z >= d->in || (p->cells == PIXELS && (y < 0 || y >= r->in));
+            if (out || (p->cells != WINDOWS && !data)) {
+                memset(to, 0, (size_t)((p->cells == WINDOWS ? b->cols : n) * p->cell));
+                continue;
+            }
+            if (p->cells == WINDOWS) {
+                windows(b, to, plane, y);
+                continue;
+            }
+            memset(to, 0, (size_t)(zeros * p->cell));
+            if (p->cells == PIXELS)
+                pixels(b, to + zeros * p->cell, plane + y * b->g->xs[1] + (left + zeros) * b->g->xs[2], data);
+            else columns(b, to + zeros * p->cell, plane, y, left + zeros, data);
+            memset(to + (zeros + data) * p->cell, 0, (size_t)((n - zeros - data) * p->cell));
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ running */
+
+/* Where the rows of outputs [first, first + rows) of the block begin, and their results. */
+static void rows_of(const Block *b, int64_t first, ConvTile *t)
+{
+    const Taps *g = b->g;
+    const Part *p = b->p;
+    int64_t i = first / b->cols, j = first % b->cols, size = g->k->size, out = (int64_t)dtype_size(g->type), row, col, at[2];
+    const Axis *r = &p->a[1], *c = &p->a[2];
+    const char *from;
+    if (p->cells == IN_PLACE) {
+        from = b->x + (b->depth * p->a[0].step * g->xs[0] + b->row * r->step * g->xs[1] + b->col * c->step * g->xs[2]) * size;
+        row = r->step * g->xs[1] * size, col = c->step * g->xs[2] * size;
+    } else {
+        from = b->strip;
+        row = (p->cells == PIXELS ? r->step : 1) * p->pitch * p->cell;
+        col = (p->cells == WINDOWS ? 1 : c->step) * p->cell;
+    }
+    char *to = b->y + ((p->a[0].first + b->depth * p->a[0].every) * g->ys[0] + (r->first + b->row * r->every) * g->ys[1] +
+                       (c->first + b->col * c->every) * g->ys[2]) * out;
+    at[0] = r->every * g->ys[1] * out, at[1] = c->every * g->ys[2] * out;
+    for (int k = 0; k < t->rows; k++) {
+        t->row[k] = from + i * row + j * col;
+        t->c[k] = to + i * at[0] + j * at[1];
+        if (++j == b->cols) j = 0, i++;
+    }
+}
+
+/* Panels [p0, p1) of a block: a tile meets all panels before the next where they stay in L2, else a panel all tiles. */
+static void block_run(const Block *b, int64_t p0, int64_t p1)
+{
+    const Taps *g = b->g;
+    const Part *p = b->p;
+    const TapWeight *w = &p->w;
+    int width = g->k->width[w->width];
+    int64_t panel = p->taps * tap_bytes(w), outputs = b->rows * b->cols, tiles = ceil_div(outputs, g->k->mr[w->width]);
+    int64_t out = (int64_t)dtype_size(g->type), words = most(1, p->taps * p->words);
+    bool tiles_first = panel * (p1 - p0) <= B_WHOLE;
+    ConvTile t = {.jump = p->jump, .taps = p->taps, .words = p->words, .c_type = g->type, .bias_type = g->bias_type,
+                  .sum = g->sum, .act = g->act};
+    int64_t n = tiles * (p1 - p0);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t tile = tiles_first ? i / (p1 - p0) : i % tiles, q = p0 + (tiles_first ? i % (p1 - p0) : i / tiles);
+        int64_t first = outputs * tile / tiles;
+        t.rows = (int)(outputs * (tile + 1) / tiles - first);
+        if (!tiles_first || q == p0) rows_of(b, first, &t);
+        else
+            for (int r = 0; r < t.rows; r++) t.c[r] = (char *)t.c[r] + width * out;
+        if (!tiles_first || q == p0)
+            for (int r = 0; r < t.rows; r++) t.c[r] = (char *)t.c[r] + q * width * out;
+        t.b = b->b + q * panel;
+        t.cols = (int)least(width, g->O - q * width);
+        t.bias = b->bias ? b->bias + q * width * (int64_t)dtype_size(g->bias_type) : NULL;
+        if (tiles_first) { /* the next tile's rows; their pixels follow */
+            t.ahead = (const char *)t.row[t.rows - 1] + (p->cells == IN_PLACE ? p->words * 4 : 0);
+            t.pace = p->cells == IN_PLACE && q == p0 ? t.rows * 4 : 0;
+        } else { /* a share of the next panel */
+            int64_t share = panel / tiles / ALIGN * ALIGN;
+            t.ahead = b->b + least(q + 1, p1 - 1) * panel + tile * share;
+            t.pace = q + 1 < p1 ? share / words : 0;
+        }
+        g->k->tile[w->width](&t);
+    }
+}
+
+/* Units of work of a part: images, depths, blocks, and groups of panels where blocks are fewer than threads. */
+typedef struct Units {
+    int64_t rows, cols, groups, panels, n;
+} Units;
+
+static Units units_of(const Taps *g, const Part *p, int threads)
+{
+    Units u = {.rows = ceil_div(p->a[1].out, p->rows), .cols = ceil_div(p->a[2].out, p->cols), .panels = panels_of(&p->w)};
+    int64_t blocks = g->batch * p->a[0].out * u.rows * u.cols;
+    u.groups = least(u.panels, ceil_div(threads, blocks));
+    u.n = blocks * u.groups;
+    return u;
+}
+
+/* What thread `self` of `threads` does of a part. */
+static void share(const Taps *g, const Part *p, const GemmBuffers *m, const char *weights, char *strip, int self, int threads)
+{
+    Units u = units_of(g, p, threads);
+    int64_t out = (int64_t)dtype_size(g->type), held = -1;
+    Block b = {.g = g, .p = p, .strip = strip, .b = weights};
+    if (m->bias) b.bias = (const char *)m->bias + p->y_at / g->yc * (int64_t)dtype_size(g->bias_type);
+    for (int64_t i = u.n * self / threads; i < u.n * (self + 1) / threads; i++) {
+        int64_t group = i % u.groups, at = i / u.groups, c = at % u.cols, r = at / u.cols % u.rows,
+                rest = at / u.cols / u.rows, image = rest / p->a[0].out;
+        b.depth = rest % p->a[0].out;
+        b.x = (const char *)m->a + (image * g->xn + p->x_at) * out;
+        b.y = (char *)m->c + (image * g->yn + p->y_at) * out;
+        b.row = p->a[1].out * r / u.rows, b.rows = p->a[1].out * (r + 1) / u.rows - b.row;
+        b.col = p->a[2].out * c / u.cols, b.cols = p->a[2].out * (c + 1) / u.cols - b.col;
+        if (p->cells != IN_PLACE && at != held) fill(&b);
+        held = at;
+        block_run(&b, u.panels * group / u.groups, u.panels * (group + 1) / u.groups);
+    }
+}
+
+static void run_part(const Taps *g, const Part *p, const GemmBuffers *m, char *base, int threads)
+{
+    const char *weights = p->weight >= 0 ? g->pool->w[p->weight].data : base;
+    const char *from = p->weight >= 0 ? NULL : (const char *)m->b + (uintptr_t)p->w.from;
+    char *strips = base + space(g->changing);
+    int64_t panels = panels_of(&p->w);
+    if (threads == 1) {
+        for (int64_t i = 0; from && i < panels; i++) pack_panel(&p->w, from, base, i);
+        share(g, p, m, weights, strips, 0, 1);
+        return;
+    }
+    if (from) {
+#pragma omp parallel for num_threads(threads)
+        for (int64_t i = 0; i < panels; i++) pack_panel(&p->w, from, base, i);
+    }
+#pragma omp parallel num_threads(threads)
+    share(g, p, m, weights, strips + space(g->strip) * (size_t)omp_get_thread_num(), omp_get_thread_num(),
+          omp_get_num_threads());
+}
+
+bool taps_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err)
+{
+    char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN);
+    int threads = (int)least(g->threads, omp_get_max_threads());
+    for (int i = 0; i < g->parts; i++)
+        if (g->part[i].weight >= 0) TRY(keep(g, &g->pool->w[g->part[i].weight], err));
+    for (int i = 0; i < g->parts; i++) run_part(g, &g->part[i], m, base, threads);
+    return true;
+}

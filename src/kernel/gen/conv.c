@@ -1,0 +1,120 @@
+/* Convolutions' tiles, depthwise rows and columns in portable C: registers are vectors of the compiler's, as wide as the
+ * ISA level's. Contract in kernel/conv.h.
+ */
+#include "kernel/gen/fused.h"
+#include "kernel/gen/product_impl.h"
+#include "kernel/kernel.h"
+#include "kernel/variant.h"
+
+#if defined(__AVX512F__)
+enum { W = 16 };
+#define MR 9
+#define NV 3
+#define MR4 6
+#elif defined(__AVX2__)
+enum { W = 8 };
+#define MR 6
+#define NV 2
+#define MR4 0
+#elif defined(__aarch64__)
+enum { W = 4 };
+#define MR 8
+#define NV 3
+#define MR4 0
+#else
+enum { W = 4 };
+#define MR 4
+#define NV 3
+#define MR4 0
+#endif
+enum { PER_WORD = 1 };
+#define MULTIPLY(sum, one, y) fused(sum, every(one), y)
+#include "kernel/gen/conv_tile.h"
+
+/* ------------------------------------------------------------------ packing */
+
+/* Columns are read sixteen by sixteen words and turned. */
+static void pack(void *to, const ProductIn *b, int64_t K, int64_t col, int cols, int width)
+{
+    float *p = to, line[LANES][LANES];
+    const float *from[LANES];
+    if (cols < width) memset(to, 0, (size_t)(K * width) * sizeof *p);
+    for (int j = 0; j < cols; j += LANES) {
+        int some = cols - j < LANES ? cols - j : LANES;
+        for (int64_t k = 0; k < K; k += LANES) {
+            int n = K - k < LANES ? (int)(K - k) : LANES;
+            for (int i = 0; i < some; i++) {
+                int64_t at = k * b->rs + (col + j + i) * b->cs;
+                from[i] = line[i];
+                if (n == LANES && b->rs == 1 && b->dtype == DT_F32) from[i] = (const float *)b->data + at;
+                else
+                    for (int m = 0; m < n; m++) line[i][m] = element(b, at + m * b->rs);
+            }
+            if (n == LANES) turn_lines(p + k * width + j, width, from, some);
+            else
+                for (int m = 0; m < n; m++)
+                    for (int i = 0; i < some; i++) p[(k + m) * width + j + i] = line[i][m];
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ columns */
+
+static void columns_4(void *to, int64_t step, const void *const *from, int rows, int64_t n)
+{
+    float *p = to;
+    int64_t whole = n / LANES * LANES;
+    for (int e = 0; e < rows; e += LANES) {
+        int some = rows - e < LANES ? rows - e : LANES;
+        const float *line[LANES];
+        for (int64_t j = 0; j < whole; j += LANES) {
+            for (int i = 0; i < some; i++) line[i] = (const float *)from[e + i] + j;
+            turn_lines(p + j * step + e, step, line, some);
+        }
+        for (int64_t j = whole; j < n; j++)
+            for (int i = 0; i < some; i++) p[j * step + e + i] = ((const float *)from[e + i])[j];
+    }
+}
+
+/* Pairs of rows are interleaved to words first, so that words are turned. */
+static void columns_2(void *to, int64_t step, const void *const *from, int rows, int64_t n)
+{
+    uint16_t *p = to;
+    int64_t whole = step % 2 ? 0 : n / LANES * LANES;
+    int pairs = rows / 2;
+    for (int e = 0; e < pairs; e += LANES) {
+        int some = pairs - e < LANES ? pairs - e : LANES;
+        uint32_t word[LANES][LANES];
+        const float *line[LANES];
+        for (int64_t j = 0; j < whole; j += LANES) {
+            for (int i = 0; i < some; i++) {
+                const uint16_t *low = (const uint16_t *)from[2 * (e + i)] + j,
+                               *high = (const uint16_t *)from[2 * (e + i) + 1] + j;
+                for (int m = 0; m < LANES; m++) word[i][m] = (uint32_t)low[m] | (uint32_t)high[m] << 16;
+                line[i] = (const float *)(const void *)word[i];
+            }
+            turn_lines((float *)(void *)(p + j * step) + e, step / 2, line, some);
+        }
+    }
+    for (int e = 0; e < rows; e++)
+        for (int64_t j = e < 2 * pairs ? whole : 0; j < n; j++) p[j * step + e] = ((const uint16_t *)from[e])[j];
+}
+
+#include "kernel/gen/depthwise.h"
+
+void KERNEL(conv_fill)(ConvKernels *k);
+void KERNEL(conv_fill)(ConvKernels *k)
+{
+    k->f32 = (ConvKernel){.mr = {MR, MR4},
+                          .width = {NV * W, MR4 ? 4 * W : 0},
+                          .size = 4,
+                          .per_word = 1,
+                          .pack = pack,
+                          .tile = {conv_tile_any}};
+#if MR4
+    k->f32.tile[1] = wide_any;
+#endif
+    k->depthwise = depthwise;
+    k->columns_4 = columns_4;
+    k->columns_2 = columns_2;
+}
