@@ -35,15 +35,14 @@ typedef struct ConvKernel {
     void (*tile[CONV_WIDTHS])(const ConvTile *t);
 } ConvKernel;
 
-/* One run of outputs of a depthwise convolution, channels innermost: output i, channel c is
- * act(sum over taps of x[tap[k] + i * step + c] * w[k * channels + c], + bias[c] [+ y]). Places are elements; x, y of
- * `type`, w and bias f32; sums in f32 in the order of taps. */
+/* A row of outputs of a depthwise convolution, channels innermost: output i, channel c is
+ * act(sum over k < taps of x[tap[k] + i * step + c] * w[weight[k] + c], + bias[c] [+ y]), y i * y_step + c elements of
+ * `type` after y. Sums in the order of taps. */
 typedef struct DepthwiseRun {
-    const void *x;
+    const float *x, *w, *bias; /* bias may be NULL */
     void *y;
-    const float *w, *bias; /* bias may be NULL */
-    const int64_t *tap;
-    int64_t taps, n, step, y_step, channels, w_step; /* w_step: channels of all w, from tap to tap */
+    const int64_t *tap, *weight;
+    int64_t taps, n, step, y_step, channels;
     DType type;
     bool sum;
     int act;

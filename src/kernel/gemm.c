@@ -44,8 +44,17 @@ static Other *other_conv(GemmPool *p, const GemmConv *d, Err *err) { return (voi
 struct Gemm { /* one of them */
     Packed *packed;
     Taps *taps;
+    Depthwise *depthwise;
     Other *other;
 };
+
+static void free_ways(Gemm *g)
+{
+    packed_free(g->packed);
+    taps_free(g->taps);
+    depthwise_free(g->depthwise);
+    free_other(g->other);
+}
 
 GemmPool *gemm_pool_create(Err *err)
 {
@@ -67,55 +76,58 @@ void gemm_pool_free(GemmPool *p)
 
 size_t gemm_pool_bytes(const GemmPool *p) { return p ? packed_weights_bytes(p->packed) + tap_weights_bytes(p->taps) + others_bytes(p) : 0; }
 
-/* Takes what is not NULL of the three; all are: NULL. */
-static Gemm *gemm_of(Packed *packed, Taps *taps, Other *other, Err *err)
+/* Takes what is not NULL of the ways; all are: NULL. */
+static Gemm *gemm_of(Gemm way, Err *err)
 {
-    if (!packed && !taps && !other) return NULL;
+    if (!way.packed && !way.taps && !way.depthwise && !way.other) return NULL;
     Gemm *g = mem_alloc(sizeof *g);
-    if (g) *g = (Gemm){packed, taps, other};
-    else oom(err);
-    if (g) return g;
-    packed_free(packed);
-    taps_free(taps);
-    free_other(other);
+    if (g) {
+        *g = way;
+        return g;
+    }
+    oom(err);
+    free_ways(&way);
     return NULL;
 }
 
 Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
 {
-    return gemm_of(packed_matmul(p->packed, kernels(), d, err), NULL, NULL, err);
+    return gemm_of((Gemm){.packed = packed_matmul(p->packed, kernels(), d, err)}, err);
 }
 
-/* AMX takes whole tiles of rows that are a constant step apart (gemm_conv.c); all else is tiles of taps. Their loops, or
- * oneDNN where it is built in, are for the few that neither has a kernel for. */
+/* AMX takes whole tiles of rows that are a constant step apart (gemm_conv.c); all else is depthwise, or tiles of taps.
+ * Loops, or oneDNN where it is built in, are for what neither has a kernel for. */
 Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
 {
     const ProductKernel *k = packed_kernel(kernels(), d->w, false);
     Err own = {0};
-    Packed *packed = k && k->in_place ? packed_conv(p->packed, kernels(), d, &own) : NULL;
-    Taps *taps = packed ? NULL : taps_conv(p->taps, p->packed, kernels(), d, &own);
-    return packed || taps ? gemm_of(packed, taps, NULL, err) : gemm_of(NULL, NULL, other_conv(p, d, err), err);
+    Gemm g = {.depthwise = depthwise_conv(kernels(), d, &own)};
+    if (!g.depthwise && k && k->in_place) g.packed = packed_conv(p->packed, kernels(), d, &own);
+    if (!g.depthwise && !g.packed) g.taps = taps_conv(p->taps, p->packed, kernels(), d, &own);
+    if (!g.depthwise && !g.packed && !g.taps) g.other = other_conv(p, d, err);
+    return gemm_of(g, err);
 }
 
 void gemm_free(Gemm *g)
 {
-    if (!g) return;
-    packed_free(g->packed);
-    taps_free(g->taps);
-    free_other(g->other);
+    if (g) free_ways(g);
     mem_free(g);
 }
 
 size_t gemm_scratch(const Gemm *g)
 {
-    return g->packed ? packed_scratch(g->packed) : g->taps ? taps_scratch(g->taps) : other_scratch(g->other);
+    return g->packed      ? packed_scratch(g->packed)
+           : g->taps      ? taps_scratch(g->taps)
+           : g->depthwise ? depthwise_scratch(g->depthwise)
+                          : other_scratch(g->other);
 }
 
 bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
 {
-    return g->packed ? packed_run(g->packed, m, scratch, err)
-           : g->taps ? taps_run(g->taps, m, scratch, err)
-                     : run_other(g->other, m, scratch, err);
+    return g->packed      ? packed_run(g->packed, m, scratch, err)
+           : g->taps      ? taps_run(g->taps, m, scratch, err)
+           : g->depthwise ? depthwise_run(g->depthwise, m, scratch, err)
+                          : run_other(g->other, m, scratch, err);
 }
 
 /* ------------------------------------------------------------------ packed weights in files */

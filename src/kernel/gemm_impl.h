@@ -66,6 +66,14 @@ void taps_free(Taps *g);
 size_t taps_scratch(const Taps *g);
 bool taps_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err);
 
+/* Depthwise convolutions (gemm_depthwise.c): as many groups as channels in and out, outputs channels-last. NULL without
+ * an error: another one. */
+typedef struct Depthwise Depthwise;
+Depthwise *depthwise_conv(const Kernels *kernels, const GemmConv *d, Err *err);
+void depthwise_free(Depthwise *g);
+size_t depthwise_scratch(const Depthwise *g);
+bool depthwise_run(const Depthwise *g, const GemmBuffers *m, void *scratch, Err *err);
+
 /* Convolutions by loops: any of them. */
 typedef struct Direct Direct;
 Direct *direct_conv(const GemmConv *d, Err *err);

@@ -1,11 +1,8 @@
 /* Convolutions as sums over taps of products, by the tiles of kernel/conv.h: any window, stride, dilation, padding and
  * layout of the picture, one to three axes, groups of some channels, transposed ones.
  *
- * Along each axis output i is at pixel i * step, and tap k is `low` + k * gap pixels after that. A transposed
- * convolution of stride s is s such convolutions along an axis, one for each place that an output has modulo s, each
- * with those taps that reach it, step 1 and every s-th output; they and groups are the parts of a convolution.
- *
- *     stride 2, window 3, padding 1, transposed:     y[2 i] = x[i] w[1]       y[2 i + 1] = x[i + 1] w[0] + x[i] w[2]
+ * A transposed convolution is one for each place of its outputs modulo the stride (gemm_axes.h); they and groups are the
+ * parts of a convolution.
  *
  * Where a picture has its channels innermost, in the kernel's type, and no window leaves it, its pixels are read where
  * they are. Else the pixels that a block of outputs sees are copied to a strip first, zeros around the picture: cells of
@@ -17,19 +14,14 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/vec.h"
-#include "kernel/gemm_impl.h"
+#include "kernel/gemm_axes.h"
 
-enum { AXES = 3, ALIGN = 64, HUGE = 2 << 20, FEW_CHANNELS = 8, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024 };
+enum { ALIGN = 64, HUGE = 2 << 20, FEW_CHANNELS = 8, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024 };
 enum { MOST_PARTS = 256, MOST_ROWS = 16, LINES = 64 };
 /* bytes of a strip that is wanted, of weights that stay in L2; outputs of a block that is read in place */
 enum { STRIP = 320 << 10, B_WHOLE = 384 << 10, BLOCK = 288, A_BLOCK = 320 << 10, APART = 2048 };
 
 typedef enum Cells { IN_PLACE, PIXELS, COLUMNS, WINDOWS } Cells;
-
-typedef struct Axis {
-    int64_t in, out, step, low, gap, taps; /* of the part's outputs */
-    int64_t first, every;                  /* the part's outputs are y's first, first + every, ... */
-} Axis;
 
 /* Weights of a part, packed. */
 typedef struct TapWeight {
@@ -160,40 +152,6 @@ static bool keep(Taps *g, TapWeight *w, Err *err)
 
 /* ------------------------------------------------------------------ geometry */
 
-/* Axis i of the part whose outputs are those at `place` modulo the stride (0, where it is not transposed). False: there
- * are none. weight: the first tap's number and the step from tap to tap, in taps of the window. */
-static bool axis_of(const GemmConv *d, int i, int64_t place, Axis *a, int64_t *weight, int64_t *weight_step)
-{
-    int at = i - (AXES - d->spatial);
-    *weight = 0, *weight_step = 1;
-    *a = (Axis){.in = 1, .out = 1, .step = 1, .gap = 1, .taps = 1, .every = 1};
-    if (at < 0) return true;
-    int64_t k = d->w->shape[2 + at], s = d->stride[at], p = d->padding[at], dil = d->dilation[at],
-            out = d->y->shape[2 + at];
-    a->in = d->x->shape[2 + at];
-    if (!d->transposed) {
-        a->out = out, a->step = s, a->low = -p, a->gap = dil, a->taps = k;
-        return out > 0;
-    }
-    a->first = place, a->every = s;
-    a->out = place < out ? (out - place - 1) / s + 1 : 0;
-    int64_t first = 0, step = 1; /* output i s + place meets tap m at pixel i + (place + p - m dil) / s */
-    while (first < least(s, k) && (place + p - first * dil) % s) first++;
-    while (step < s && step * dil % s) step++;
-    a->taps = first < least(s, k) ? (k - 1 - first) / step + 1 : 0;
-    a->low = a->taps ? (place + p - first * dil) / s : 0;
-    a->gap = -(step * dil / s);
-    *weight = first, *weight_step = step;
-    return a->out > 0;
-}
-
-static int64_t lowest(const Axis *a) { return a->low + least(0, (a->taps - 1) * a->gap); }
-static int64_t span(const Axis *a) { return a->taps ? (a->taps - 1) * (a->gap < 0 ? -a->gap : a->gap) + 1 : 1; }
-static bool inside(const Axis *a)
-{
-    return !a->taps || (lowest(a) >= 0 && (a->out - 1) * a->step + lowest(a) + span(a) <= a->in);
-}
-
 /* Whether windows lie side by side along axis 2, as those of patches. */
 static bool side_by_side(const Axis *a) { return a->gap == 1 && a->step >= a->taps; }
 
@@ -321,24 +279,10 @@ void taps_free(Taps *g)
     mem_free(g);
 }
 
-/* Strides by axis, those in front that are not there 0. */
-static void strides_of(const Tensor *t, int spatial, int64_t *to)
-{
-    for (int i = 0; i < AXES; i++) to[i] = i < AXES - spatial ? 0 : t->stride[2 + i - (AXES - spatial)];
-}
-
-/* Parts of a convolution: groups by places modulo the strides. Of too many, or of few channels each, loops are made. */
-static int64_t parts_of(const GemmConv *d)
-{
-    int64_t n = d->groups;
-    for (int i = 0; i < d->spatial && d->transposed; i++) n = d->stride[i] > MOST_PARTS ? n + MOST_PARTS : n * d->stride[i];
-    return n;
-}
-
 Taps *taps_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, const GemmConv *d, Err *err)
 {
     const ConvKernel *k = d->x->dtype == DT_BF16 && kernels->conv.bf16.size ? &kernels->conv.bf16 : &kernels->conv.f32;
-    int64_t parts = parts_of(d);
+    int64_t parts = places_of(d, MOST_PARTS) * d->groups;
     bool taken = k->size && tensor_channels_last(d->y) && parts <= MOST_PARTS;
     if (!taken || tensor_numel(d->x) == 0 || tensor_numel(d->w) == 0 || tensor_numel(d->y) == 0) return NULL;
     Taps *g = mem_zeroed(1, sizeof *g);
@@ -359,13 +303,9 @@ Taps *taps_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels,
                                                                          : g->outputs);
     g->threads = work < WORTH_THREADS ? 1 : (int)least(omp_get_max_threads(), MAX_THREADS);
     for (int64_t i = 0; i < parts; i++) {
-        int64_t at = i / d->groups, place[AXES] = {0};
-        for (int a = AXES - 1; a >= AXES - d->spatial && d->transposed; a--) {
-            int64_t s = d->stride[a - (AXES - d->spatial)];
-            place[a] = at % s;
-            at /= s;
-        }
+        int64_t place[AXES];
         bool none;
+        place_of(d, i / d->groups, place);
         if (make_part(g, d, i % d->groups, place, &g->part[g->parts], &none, err)) g->parts += !none;
         else return taps_free(g), NULL;
     }
