@@ -51,7 +51,7 @@ struct Gemm { /* one of them */
 static void free_ways(Gemm *g)
 {
     packed_free(g->packed);
-    taps_free(g->taps);
+    tap_conv_free(g->taps);
     depthwise_free(g->depthwise);
     free_other(g->other);
 }
@@ -103,7 +103,7 @@ Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
     Err own = {0};
     Gemm g = {.depthwise = depthwise_conv(kernels(), d, &own)};
     if (!g.depthwise && k && k->in_place) g.packed = packed_conv(p->packed, kernels(), d, &own);
-    if (!g.depthwise && !g.packed) g.taps = taps_conv(p->taps, p->packed, kernels(), d, &own);
+    if (!g.depthwise && !g.packed) g.taps = tap_conv(p->taps, p->packed, kernels(), d, &own);
     if (!g.depthwise && !g.packed && !g.taps) g.other = other_conv(p, d, err);
     return gemm_of(g, err);
 }
@@ -117,7 +117,7 @@ void gemm_free(Gemm *g)
 size_t gemm_scratch(const Gemm *g)
 {
     return g->packed      ? packed_scratch(g->packed)
-           : g->taps      ? taps_scratch(g->taps)
+           : g->taps      ? tap_conv_scratch(g->taps)
            : g->depthwise ? depthwise_scratch(g->depthwise)
                           : other_scratch(g->other);
 }
@@ -125,7 +125,7 @@ size_t gemm_scratch(const Gemm *g)
 bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     return g->packed      ? packed_run(g->packed, m, scratch, err)
-           : g->taps      ? taps_run(g->taps, m, scratch, err)
+           : g->taps      ? tap_conv_run(g->taps, m, scratch, err)
            : g->depthwise ? depthwise_run(g->depthwise, m, scratch, err)
                           : run_other(g->other, m, scratch, err);
 }

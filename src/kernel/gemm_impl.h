@@ -61,10 +61,10 @@ typedef struct TapWeights TapWeights;
 TapWeights *tap_weights_create(Err *err);
 void tap_weights_free(TapWeights *p);
 size_t tap_weights_bytes(const TapWeights *p);
-Taps *taps_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, const GemmConv *d, Err *err);
-void taps_free(Taps *g);
-size_t taps_scratch(const Taps *g);
-bool taps_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err);
+Taps *tap_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, const GemmConv *d, Err *err);
+void tap_conv_free(Taps *g);
+size_t tap_conv_scratch(const Taps *g);
+bool tap_conv_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err);
 
 /* Depthwise convolutions (gemm_depthwise.c): as many groups as channels in and out, outputs channels-last. NULL without
  * an error: another one. */

@@ -272,14 +272,14 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
     return true;
 }
 
-void taps_free(Taps *g)
+void tap_conv_free(Taps *g)
 {
     for (int i = 0; g && i < g->parts; i++) mem_free(g->part[i].jump);
     if (g) mem_free(g->part);
     mem_free(g);
 }
 
-Taps *taps_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, const GemmConv *d, Err *err)
+Taps *tap_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, const GemmConv *d, Err *err)
 {
     const ConvKernel *k = d->x->dtype == DT_BF16 && kernels->conv.bf16.size ? &kernels->conv.bf16 : &kernels->conv.f32;
     int64_t parts = places_of(d, MOST_PARTS) * d->groups;
@@ -307,13 +307,13 @@ Taps *taps_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels,
         bool none;
         place_of(d, i / d->groups, place);
         if (make_part(g, d, i % d->groups, place, &g->part[g->parts], &none, err)) g->parts += !none;
-        else return taps_free(g), NULL;
+        else return tap_conv_free(g), NULL;
     }
     return g;
 }
 
 static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
-size_t taps_scratch(const Taps *g) { return space(g->changing) + space(g->strip) * (size_t)g->threads + ALIGN; }
+size_t tap_conv_scratch(const Taps *g) { return space(g->changing) + space(g->strip) * (size_t)g->threads + ALIGN; }
 
 /* ------------------------------------------------------------------ filling a strip */
 
@@ -578,7 +578,7 @@ static void run_part(const Taps *g, const Part *p, const GemmBuffers *m, char *b
           omp_get_num_threads());
 }
 
-bool taps_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err)
+bool tap_conv_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN);
     int threads = (int)least(g->threads, omp_get_max_threads());

@@ -1,5 +1,6 @@
-/* Convolutions by loops (gemm_direct.c) against sums in double: groups, transposed, one to three axes, layouts,
- * epilogues, threads. What lies around the operands, and scratch, is NaN.
+/* Convolutions by loops (gemm_direct.c), by tiles of taps (gemm_taps.c) and depthwise (gemm_depthwise.c), the latter two
+ * of every rung, against sums in double: groups, transposed, one to three axes, layouts, epilogues, weights that change,
+ * threads. What lies around the operands, and scratch, is NaN.
  */
 #include "kernel_test.h"
 #include "kernel/gemm_impl.h"
@@ -73,33 +74,61 @@ static void expect(const GemmConv *d, double *sums, double *sizes)
     }
 }
 
-static void run(const GemmConv *d, int threads, void *y)
+typedef enum Way { DIRECT, TAPS, DEPTHWISE } Way;
+
+static CpuLevel rung;
+static TapWeights *pool;
+static PackedWeights *packed;
+
+static void *scratch_of(size_t n)
 {
-    Err err = {0};
-    team_enter(threads, NULL);
-    Direct *g = direct_conv(d, &err);
-    if (!g) STOP("%s", err.msg);
-    size_t n = direct_scratch(g);
     void *scratch = aligned_alloc(64, n + 64 - n % 64);
-    memset(scratch, 0xff, n);
-    assert_true(
-        direct_run(g, &(GemmBuffers){.a = d->x->data, .b = d->w->data, .bias = d->bias ? d->bias->data : NULL, .c = y},
-                   scratch, &err));
-    free(scratch);
-    direct_free(g);
+    memset(scratch, 0xff, n); /* what is not filled must not be taken */
+    return scratch;
 }
 
-static void check(int number, uint64_t *seed)
+/* False: not made for it. */
+static bool run(Way way, const GemmConv *d, int threads, void *y)
+{
+    Err err = {0};
+    GemmBuffers m = {.a = d->x->data, .b = d->w->data, .bias = d->bias ? d->bias->data : NULL, .c = y};
+    team_enter(threads, NULL);
+    Direct *g = way == DIRECT ? direct_conv(d, &err) : NULL;
+    Taps *t = way == TAPS ? tap_conv(pool, packed, kernels_at(rung), d, &err) : NULL;
+    Depthwise *w = way == DEPTHWISE ? depthwise_conv(kernels_at(rung), d, &err) : NULL;
+    if (*err.msg) STOP("%s", err.msg);
+    if (!g && !t && !w) return false;
+    void *scratch = scratch_of(g ? direct_scratch(g) : t ? tap_conv_scratch(t) : depthwise_scratch(w));
+    bool ok = g   ? direct_run(g, &m, scratch, &err)
+              : t ? tap_conv_run(t, &m, scratch, &err)
+                  : depthwise_run(w, &m, scratch, &err);
+    assert_true(ok);
+    free(scratch);
+    direct_free(g);
+    tap_conv_free(t);
+    depthwise_free(w);
+    return true;
+}
+
+/* False: the way is not made for the case. */
+static bool check(Way way, int number, uint64_t *seed)
 {
     int spatial = 1 + number % 3;
     bool transposed = number / 3 % 2;
     DType t = number / 6 % 2 ? DT_BF16 : DT_F32;
     int64_t groups = 1 + below(seed, 3), cg = 1 + below(seed, 4), og = 1 + below(seed, 4), B = 1 + below(seed, 2);
+    bool last = way == DIRECT ? number % 4 == 0 : true; /* the result is channels-last */
+    if (way == TAPS) {
+        static const int64_t many[] = {1, 2, 3, 7, 8, 15, 16, 17, 20, 31, 33, 48, 50, 64, 70, 100};
+        groups = number % 4 ? 1 : groups, cg = many[below(seed, spatial < 3 ? 16 : 5)],
+        og = many[below(seed, spatial < 3 ? 16 : 5)];
+    }
+    if (way == DEPTHWISE) groups = 2 + below(seed, spatial < 3 ? 70 : 18), cg = og = 1;
     int64_t x_shape[5] = {B, groups * cg}, y_shape[5] = {B, groups * og},
             w_shape[5] = {transposed ? groups * cg : groups * og, transposed ? og : cg};
     int64_t stride[3], padding[3], padding_end[3], dilation[3];
     for (int k = 0; k < spatial; k++) {
-        int64_t window = 1 + below(seed, 4), in = window * 2 + below(seed, 9), span;
+        int64_t window = 1 + below(seed, 4), in = spatial < 3 ? window * 2 + below(seed, 9) : window + below(seed, 4), span;
         stride[k] = 1 + below(seed, 3);
         dilation[k] = 1 + below(seed, 2);
         padding[k] = padding_end[k] = below(seed, (uint64_t)window);
@@ -108,11 +137,11 @@ static void check(int number, uint64_t *seed)
         w_shape[2 + k] = window;
         y_shape[2 + k] = transposed ? (in - 1) * stride[k] + span - 2 * padding[k]
                                     : (in + 2 * padding[k] - span) / stride[k] + 1;
-        if (y_shape[2 + k] <= 0) return;
+        if (y_shape[2 + k] <= 0) return false;
     }
-    Tensor x = filled(X, t, 2 + spatial, x_shape, number % 5 == 0, seed),
+    Tensor x = filled(X, t, 2 + spatial, x_shape, number % 5 < 1 + (way != DIRECT), seed),
            w = filled(WEIGHT, t, 2 + spatial, w_shape, false, seed);
-    Tensor y = filled(Y, t, 2 + spatial, y_shape, number % 4 == 0, seed),
+    Tensor y = filled(Y, t, 2 + spatial, y_shape, last, seed),
            bias = filled(BIAS, DT_F32, 1, y_shape + 1, false, seed);
     GemmConv d = {.x = &x,
                   .w = &w,
@@ -125,8 +154,11 @@ static void check(int number, uint64_t *seed)
                   .dilation = dilation,
                   .groups = groups,
                   .transposed = transposed,
+                  .w_constant = number % 11 > 0,
                   .sum = number % 7 == 0,
                   .act = number % 2 ? GEMM_NONE : GEMM_RELU};
+    packed = packed_weights_create(NULL);
+    pool = tap_weights_create(NULL);
     int64_t n = tensor_numel(&y);
     double *sums = calloc((size_t)n, sizeof *sums), *sizes = calloc((size_t)n, sizeof *sizes);
     void *other = room(OTHER, n * (int64_t)size_of(t));
@@ -135,67 +167,101 @@ static void check(int number, uint64_t *seed)
     before.data = other;
     expect(&d, sums, sizes);
     for (int64_t i = 0; i < n; i++) { /* i: in memory */
-        int64_t o = number % 4 == 0 ? i % y_shape[1] : i / (n / B / y_shape[1]) % y_shape[1];
+        int64_t o = last ? i % y_shape[1] : i / (n / B / y_shape[1]) % y_shape[1];
         sums[i] += (d.bias ? element(&bias, o) : 0) + (d.sum ? element(&before, i) : 0);
         if (d.act == GEMM_RELU && sums[i] < 0) sums[i] = 0;
     }
     void *again = malloc(tensor_bytes(&y));
     memcpy(again, other, tensor_bytes(&y));
-    run(&d, 1, y.data);
+    bool taken = run(way, &d, 1, y.data);
     assert_guard(y.data);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; taken && i < n; i++) {
         double far = (sizes[i] + 2) * 400 * 0x1p-24 + (t == DT_BF16 ? (fabs(sums[i]) + 0.01) * 0x1.1p-8 : 0);
         if (!(fabs(element(&y, i) - sums[i]) <= far))
-            STOP("case %d, element %d: %a, expected %a", number, (int)i, element(&y, i), sums[i]);
+            STOP("%s way %d case %d, element %d: %a, expected %a", cpu_level_name(rung), (int)way, number, (int)i,
+                 element(&y, i), sums[i]);
     }
-    run(&d, 3, again);
-    assert_memory_equal(again, y.data, tensor_bytes(&y));
+    if (taken) run(way, &d, 3, again);
+    if (taken) assert_memory_equal(again, y.data, tensor_bytes(&y));
+    tap_weights_free(pool);
+    packed_weights_free(packed);
     free(again);
     free(sums);
     free(sizes);
+    return taken;
 }
 
 static void test_against_sums(void **state)
 {
     uint64_t seed = 11;
     (void)state;
-    for (int i = 0; i < 420; i++) check(i, &seed);
+    for (int i = 0; i < 420; i++) check(DIRECT, i, &seed);
 }
 
-/* As many outputs as wake several threads. */
-static void test_large(void **state)
+static void test_kernels(void **state)
+{
+    (void)state;
+    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+        for (Way way = TAPS; way <= DEPTHWISE; way++) {
+            uint64_t seed = 17;
+            int taken = 0;
+            for (int i = 0; i < 240; i++) taken += check(way, i, &seed);
+            assert_true(taken > 180);
+        }
+}
+
+/* As many outputs as wake several threads, in blocks of rows and columns, or of groups of panels. */
+static void large(Way way, int64_t C, int64_t O, int64_t H, int64_t W, int64_t k)
 {
     uint64_t seed = 13;
-    (void)state;
-    Tensor x = filled(X, DT_F32, 4, (int64_t[]){1, 32, 40, 41}, false, &seed),
-           w = filled(WEIGHT, DT_F32, 4, (int64_t[]){32, 1, 5, 5}, false, &seed);
-    Tensor y = filled(Y, DT_F32, 4, (int64_t[]){1, 32, 40, 41}, false, &seed);
-    int64_t one[2] = {1, 1}, two[2] = {2, 2};
+    int64_t groups = way == TAPS ? 1 : C;
+    Tensor x = filled(X, DT_F32, 4, (int64_t[]){1, C, H, W}, way == TAPS, &seed),
+           w = filled(WEIGHT, DT_F32, 4, (int64_t[]){O, C / groups, k, k}, false, &seed);
+    Tensor y = filled(Y, DT_F32, 4, (int64_t[]){1, O, H, W}, way != DIRECT, &seed);
+    int64_t one[2] = {1, 1}, pad[2] = {k / 2, k / 2};
     GemmConv d = {.x = &x,
                   .w = &w,
                   .y = &y,
                   .spatial = 2,
                   .stride = one,
-                  .padding = two,
-                  .padding_end = two,
+                  .padding = pad,
+                  .padding_end = pad,
                   .dilation = one,
-                  .groups = 32};
+                  .groups = groups,
+                  .w_constant = true};
     double *sums = calloc((size_t)tensor_numel(&y), sizeof *sums),
            *sizes = calloc((size_t)tensor_numel(&y), sizeof *sizes);
     void *other = room(OTHER, (int64_t)tensor_bytes(&y));
+    packed = packed_weights_create(NULL);
+    pool = tap_weights_create(NULL);
     expect(&d, sums, sizes);
-    run(&d, 1, y.data);
-    run(&d, 3, other);
+    assert_true(run(way, &d, 1, y.data) && run(way, &d, 3, other));
     assert_memory_equal(other, y.data, tensor_bytes(&y));
     for (int64_t i = 0; i < tensor_numel(&y); i++)
-        if (!(fabs(element(&y, i) - sums[i]) <= sizes[i] * 32 * 0x1p-24))
-            STOP("element %d: %a, expected %a", (int)i, element(&y, i), sums[i]);
+        if (!(fabs(element(&y, i) - sums[i]) <= sizes[i] * 64 * 0x1p-24))
+            STOP("%s way %d element %d: %a, expected %a", cpu_level_name(rung), (int)way, (int)i, element(&y, i),
+                 sums[i]);
+    tap_weights_free(pool);
+    packed_weights_free(packed);
     free(sums);
     free(sizes);
 }
 
+static void test_large(void **state)
+{
+    (void)state;
+    large(DIRECT, 32, 32, 40, 41, 5);
+    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung)) {
+        large(DEPTHWISE, 72, 72, 40, 41, 5);
+        large(TAPS, 36, 24, 30, 130, 3);
+        large(TAPS, 24, 200, 3, 5, 3);
+        large(TAPS, 128, 200, 5, 9, 1);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_sums), cmocka_unit_test(test_large)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_sums), cmocka_unit_test(test_kernels),
+                                       cmocka_unit_test(test_large)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
