@@ -36,13 +36,13 @@ typedef struct ConvKernel {
 } ConvKernel;
 
 /* A row of outputs of a depthwise convolution, channels innermost: output i, channel c is
- * act(sum over k < taps of x[tap[k] + i * step + c] * w[weight[k] + c], + bias[c] [+ y]), y i * y_step + c elements of
+ * act(sum over k < taps of x[tap[k] + i * step + c] * w[k * w_step + c], + bias[c] [+ y]), y i * y_step + c elements of
  * `type` after y. Sums in the order of taps. */
 typedef struct DepthwiseRun {
     const float *x, *w, *bias; /* bias may be NULL */
     void *y;
-    const int64_t *tap, *weight;
-    int64_t taps, n, step, y_step, channels;
+    const int64_t *tap;
+    int64_t taps, n, step, w_step, y_step, channels;
     DType type;
     bool sum;
     int act;
@@ -51,6 +51,8 @@ typedef struct DepthwiseRun {
 typedef struct ConvKernels {
     ConvKernel f32, bf16; /* cells packed as f32, as bf16 */
     void (*depthwise)(const DepthwiseRun *r);
+    /* to[j * C + c] = x[j * step + c] for j < n, c < C; x f32 or bf16 */
+    void (*widen)(float *to, const void *x, DType t, int64_t step, int64_t n, int64_t C);
     /* to[j * step + e] = from[e][j] for e < rows, j < n; elements of 4 or of 2 bytes */
     void (*columns_4)(void *to, int64_t step, const void *const *from, int rows, int64_t n);
     void (*columns_2)(void *to, int64_t step, const void *const *from, int rows, int64_t n);

@@ -46,7 +46,7 @@ static size_t shared_bytes(const Depthwise *g)
 {
     return space((size_t)g->C * sizeof(float) + (g->constant ? 0 : g->weights));
 }
-static size_t own_bytes(const Depthwise *g) { return space((size_t)g->taps * 2 * sizeof(int64_t)) + space(g->strip); }
+static size_t own_bytes(const Depthwise *g) { return space((size_t)g->taps * sizeof(int64_t)) + space(g->strip); }
 size_t depthwise_scratch(const Depthwise *g) { return shared_bytes(g) + own_bytes(g) * (size_t)g->threads + ALIGN; }
 
 static float element(DType t, const void *data, int64_t i)
@@ -136,7 +136,7 @@ typedef struct Block {
     char *y;
     float *strip;
     const float *w, *bias;
-    int64_t *tap, *weight;
+    int64_t *tap;
     int64_t depth, row, rows, channels; /* outputs [row, row + rows), channels of a cell */
 } Block;
 
@@ -144,24 +144,19 @@ typedef struct Block {
 static void cells(const Block *b, float *to, int64_t at, int64_t n)
 {
     const Depthwise *g = b->g;
-    int64_t step = g->xs[2], C = b->channels, xc = g->x.stride[1];
-    if (g->type == DT_F32 && xc == 1)
-        for (int64_t j = 0; j < n; j++) memcpy(to + j * C, (const float *)(const void *)b->x + at + j * step, (size_t)C * sizeof *to);
+    int64_t step = g->xs[2], C = b->channels, xc = g->x.stride[1], size = (int64_t)dtype_size(g->type);
+    if (xc == 1) g->k->widen(to, b->x + at * size, g->type, step, n, C);
     else if (g->type == DT_F32 && step == 1) {
         const void *from[CHANNELS];
         for (int64_t c = 0; c < C; c++) from[c] = (const float *)(const void *)b->x + at + c * xc;
         g->k->columns_4(to, C, from, (int)C, n);
-    } else if (g->type == DT_BF16 && xc == 1)
-        for (int64_t j = 0; j < n; j++) {
-            const uint16_t *from = (const uint16_t *)(const void *)b->x + at + j * step;
-            for (int64_t c = 0; c < C; c++) to[j * C + c] = bf16_to_f32(from[c]);
-        }
-    else
+    } else
         for (int64_t j = 0; j < n; j++)
             for (int64_t c = 0; c < C; c++) to[j * C + c] = element(g->type, b->x, at + c * xc + j * step);
 }
 
-/* Rows of the block's strip; those outside the picture are left out, nothing reads them. */
+/* Rows of the block's strip. Those outside the picture are zeros, or, where there is one depth, left out: their taps
+ * are. */
 static void fill(const Block *b)
 {
     const Place *p = b->p;
@@ -171,49 +166,55 @@ static void fill(const Block *b)
     int64_t high = (b->rows - 1) * r->step + span(r);
     for (int64_t t = 0; t < d->taps; t++) {
         int64_t z = b->depth * d->step + d->low + t * d->gap;
-        for (int64_t i = 0; i < high && z >= 0 && z < d->in; i++) {
-            int64_t y = b->row * r->step + lowest(r) + i;
+        for (int64_t i = 0; i < high; i++) {
+            int64_t y = b->row * r->step + lowest(r) + i, from = zeros;
             float *to = b->strip + (t * p->slab + i * p->pitch) * C;
-            if (y < 0 || y >= r->in) continue;
-            memset(to, 0, (size_t)(zeros * C) * sizeof *to);
+            bool out = z < 0 || z >= d->in || y < 0 || y >= r->in;
+            if (out && d->taps == 1 && d->in == 1) continue;
+            if (out || !data) from = p->pitch;
+            memset(to, 0, (size_t)(from * C) * sizeof *to);
+            if (from == p->pitch) continue;
             cells(b, to + zeros * C, z * b->g->xs[0] + y * b->g->xs[1] + (left + zeros) * b->g->xs[2], data);
             memset(to + (zeros + data) * C, 0, (size_t)((p->pitch - zeros - data) * C) * sizeof *to);
         }
     }
 }
 
-/* Output row number `row` of the block: the taps of rows and depths that are in the picture, and all of a row's. */
+/* How far after a row's first cell each tap is, in cells of C channels. */
+static void taps_of(const Place *p, int64_t C, int64_t *tap)
+{
+    const Axis *a = p->a;
+    for (int64_t t = 0; t < a[0].taps; t++)
+        for (int64_t k = 0; k < a[1].taps; k++)
+            for (int64_t m = 0; m < a[2].taps; m++)
+                *tap++ = (t * p->slab + (a[1].low + k * a[1].gap - lowest(&a[1])) * p->pitch + a[2].low + m * a[2].gap -
+                          lowest(&a[2])) * C;
+}
+
+/* Output row number `row` of the block; of one depth the rows of the window that are in the picture. */
 static void run_row(const Block *b, int64_t row)
 {
     const Depthwise *g = b->g;
     const Place *p = b->p;
     const Axis *d = &p->a[0], *r = &p->a[1], *c = &p->a[2];
-    int64_t C = b->channels, out = (int64_t)dtype_size(g->type), n = 0;
-    for (int64_t t = 0; t < d->taps; t++) {
-        int64_t z = b->depth * d->step + d->low + t * d->gap;
-        for (int64_t k = 0; k < r->taps; k++) {
-            int64_t y = (b->row + row) * r->step + r->low + k * r->gap;
-            if (z < 0 || z >= d->in || y < 0 || y >= r->in) continue;
-            int64_t line = (t * p->slab + (y - b->row * r->step - lowest(r)) * p->pitch + c->low - lowest(c)) * C;
-            for (int64_t m = 0; m < c->taps; m++, n++) {
-                b->tap[n] = line + m * c->gap * C;
-                b->weight[n] = ((t * r->taps + k) * c->taps + m) * g->C;
-            }
-        }
+    int64_t out = (int64_t)dtype_size(g->type), first = 0, end = r->taps, y = (b->row + row) * r->step + r->low;
+    if (d->taps == 1 && d->in == 1) {
+        while (first < end && (y + first * r->gap < 0 || y + first * r->gap >= r->in)) first++;
+        while (first < end && (y + (end - 1) * r->gap < 0 || y + (end - 1) * r->gap >= r->in)) end--;
     }
     int64_t at = (d->first + b->depth * d->every) * g->ys[0] + (r->first + (b->row + row) * r->every) * g->ys[1] +
                  c->first * g->ys[2];
-    g->k->depthwise(&(DepthwiseRun){.x = b->strip,
+    g->k->depthwise(&(DepthwiseRun){.x = b->strip + row * r->step * p->pitch * b->channels,
                                     .y = b->y + at * out,
-                                    .w = b->w,
+                                    .w = b->w + first * c->taps * g->C,
                                     .bias = b->bias,
-                                    .tap = b->tap,
-                                    .weight = b->weight,
-                                    .taps = n,
+                                    .tap = b->tap + first * c->taps,
+                                    .taps = d->taps * (end - first) * c->taps,
                                     .n = c->out,
-                                    .step = c->step * C,
+                                    .step = c->step * b->channels,
+                                    .w_step = g->C,
                                     .y_step = c->every * g->ys[2],
-                                    .channels = C,
+                                    .channels = b->channels,
                                     .type = g->type,
                                     .sum = g->sum,
                                     .act = g->act});
@@ -226,12 +227,13 @@ static void share(const Depthwise *g, const Place *p, const GemmBuffers *m, cons
     int64_t parts = ceil_div(g->C, CHANNELS), blocks = ceil_div(p->a[1].out, p->rows), depths = p->a[0].out,
             n = g->batch * depths * parts * blocks, size = (int64_t)dtype_size(g->type);
     Block b = {.g = g, .p = p, .tap = (int64_t *)(void *)own};
-    b.weight = b.tap + p->taps;
-    b.strip = (float *)(void *)(own + space((size_t)p->taps * 2 * sizeof *b.tap));
+    b.strip = (float *)(void *)(own + space((size_t)p->taps * sizeof *b.tap));
     for (int64_t i = n * self / threads; i < n * (self + 1) / threads; i++) {
         int64_t block = i % blocks, first = i / blocks % parts * CHANNELS, image = i / blocks / parts / depths;
         b.depth = i / blocks / parts % depths;
-        b.channels = least(CHANNELS, g->C - first);
+        int64_t channels = least(CHANNELS, g->C - first);
+        if (channels != b.channels) taps_of(p, channels, b.tap);
+        b.channels = channels;
         b.x = (const char *)m->a + (image * g->x.stride[0] + first * g->x.stride[1]) * size;
         b.y = (char *)m->c + (image * g->yn + first) * size;
         b.w = w + first;

@@ -324,6 +324,7 @@ typedef struct Block {
     const char *x;
     char *y, *strip;
     const char *b, *bias;
+    int64_t panel; /* bytes of b */
     int64_t depth, row, rows, col, cols;
 } Block;
 
@@ -402,30 +403,49 @@ static void columns(const Block *b, char *to, int64_t plane, int64_t top, int64_
     for (int64_t j = 0; j < n && lines % g->k->per_word; j++) memset(to + j * cell + lines * size, 0, (size_t)size);
 }
 
+/* n bytes, which are known to be few and at least 4: moves instead of a call. */
+static inline void move(char *to, const char *from, int64_t n)
+{
+    if (n < 16) {
+        for (int64_t i = 0; i + 2 <= n; i += 2) memcpy(to + i, from + i, 2);
+        return;
+    }
+    for (int64_t i = 0; i + 16 <= n; i += 16) memcpy(to + i, from + i, 16);
+    memcpy(to + n - 16, from + n - 16, 16);
+}
+
+/* n runs of `bytes`, `apart` bytes from each other, to cells. */
+static void runs(char *to, int64_t cell, const char *from, int64_t apart, int64_t bytes, int64_t n)
+{
+    if (bytes == 16)
+        for (int64_t j = 0; j < n; j++) memcpy(to + j * cell, from + j * apart, 16);
+    else if (bytes == 8)
+        for (int64_t j = 0; j < n; j++) memcpy(to + j * cell, from + j * apart, 8);
+    else
+        for (int64_t j = 0; j < n; j++) move(to + j * cell, from + j * apart, bytes);
+}
+
 /* A row of cells that are windows: C x taps of axis 1 runs of those of axis 2. */
 static void windows(const Block *b, char *to, int64_t plane, int64_t top)
 {
     const Taps *g = b->g;
     const Axis *a = &b->p->a[1], *c = &b->p->a[2];
-    int64_t bytes = c->taps * g->k->size;
-    bool same = same_type(g);
-    for (int64_t ch = 0; ch < g->C; ch++)
-        for (int64_t k = 0; k < a->taps; k++, to += bytes) {
-            int64_t y = top + k * a->gap;
-            char *cell = to;
-            for (int64_t j = b->col; j < b->col + b->cols; j++, cell += b->p->cell) {
-                int64_t left = j * c->step + c->low, first = most(0, -left), end = least(c->taps, c->in - left),
-                        at = plane + ch * g->xc + y * g->xs[1] + left;
-                if (y < 0 || y >= a->in || end <= first) first = end = 0;
-                if (end - first < c->taps) memset(cell, 0, (size_t)bytes);
-                if (same) memcpy(cell + first * g->k->size, pixel(b, at + first), (size_t)((end - first) * g->k->size));
-                else take(b, cell + first * g->k->size, at + first, 1, end - first);
-            }
+    int64_t size = g->k->size, bytes = c->taps * size, cell = b->p->cell, left = b->col * c->step + c->low, j = 0;
+    bool whole = same_type(g) && left >= 0 && left + (b->cols - 1) * c->step + c->taps <= c->in;
+    for (int64_t line = 0; line < g->C * a->taps; line++, to += bytes) {
+        int64_t y = top + line % a->taps * a->gap, at = plane + line / a->taps * g->xc + y * g->xs[1];
+        bool in = y >= 0 && y < a->in;
+        if (in && whole) {
+            runs(to, cell, pixel(b, at + left), c->step * size, bytes, b->cols);
+            continue;
         }
-    int64_t K = g->C * a->taps * c->taps;
-    to += -K * g->k->size;
-    for (int64_t j = 0; j < b->cols && K % g->k->per_word; j++)
-        memset(to + j * b->p->cell + K * g->k->size, 0, (size_t)g->k->size);
+        for (j = 0; j < b->cols; j++) {
+            int64_t from = left + j * c->step, first = most(0, -from), end = least(c->taps, c->in - from);
+            memset(to + j * cell, 0, (size_t)bytes);
+            if (in && first < end) take(b, to + j * cell + first * size, at + from + first, 1, end - first);
+        }
+    }
+    for (j = 0; j < b->cols && b->p->K % g->k->per_word; j++) memset(to + j * cell, 0, (size_t)size);
 }
 
 static void fill(const Block *b)
@@ -486,40 +506,58 @@ static void rows_of(const Block *b, int64_t first, ConvTile *t)
     }
 }
 
+/* A tile of a block's outputs by panel q. What to fetch meanwhile is set in t. */
+static void tile_run(const Block *b, ConvTile *t, int64_t q)
+{
+    const Taps *g = b->g;
+    const TapWeight *w = &b->p->w;
+    int width = g->k->width[w->width];
+    t->b = b->b + q * b->panel;
+    t->cols = (int)least(width, g->O - q * width);
+    if (b->bias) t->bias = b->bias + q * width * (int64_t)dtype_size(g->bias_type);
+    g->k->tile[w->width](t);
+}
+
+static void columns_on(ConvTile *t, int64_t bytes)
+{
+    for (int r = 0; r < t->rows; r++) t->c[r] = (char *)t->c[r] + bytes;
+}
+
 /* Panels [p0, p1) of a block: a tile meets all panels before the next where they stay in L2, else a panel all tiles. */
 static void block_run(const Block *b, int64_t p0, int64_t p1)
 {
     const Taps *g = b->g;
     const Part *p = b->p;
-    const TapWeight *w = &p->w;
-    int width = g->k->width[w->width];
-    int64_t panel = p->taps * tap_bytes(w), outputs = b->rows * b->cols, tiles = ceil_div(outputs, g->k->mr[w->width]);
-    int64_t out = (int64_t)dtype_size(g->type), words = most(1, p->taps * p->words);
-    bool tiles_first = panel * (p1 - p0) <= B_WHOLE;
-    ConvTile t = {.jump = p->jump, .taps = p->taps, .words = p->words, .c_type = g->type, .bias_type = g->bias_type,
-                  .sum = g->sum, .act = g->act};
-    int64_t n = tiles * (p1 - p0);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t tile = tiles_first ? i / (p1 - p0) : i % tiles, q = p0 + (tiles_first ? i % (p1 - p0) : i / tiles);
-        int64_t first = outputs * tile / tiles;
-        t.rows = (int)(outputs * (tile + 1) / tiles - first);
-        if (!tiles_first || q == p0) rows_of(b, first, &t);
-        else
-            for (int r = 0; r < t.rows; r++) t.c[r] = (char *)t.c[r] + width * out;
-        if (!tiles_first || q == p0)
-            for (int r = 0; r < t.rows; r++) t.c[r] = (char *)t.c[r] + q * width * out;
-        t.b = b->b + q * panel;
-        t.cols = (int)least(width, g->O - q * width);
-        t.bias = b->bias ? b->bias + q * width * (int64_t)dtype_size(g->bias_type) : NULL;
-        if (tiles_first) { /* the next tile's rows; their pixels follow */
+    int64_t outputs = b->rows * b->cols, tiles = ceil_div(outputs, g->k->mr[p->w.width]), low = outputs / tiles,
+            higher = outputs % tiles, words = most(1, p->taps * p->words), first = 0;
+    int64_t width = g->k->width[p->w.width] * (int64_t)dtype_size(g->type);
+    ConvTile t;
+    t.bias = NULL, t.bias_type = g->bias_type, t.c_type = g->type;
+    t.jump = p->jump, t.taps = p->taps, t.words = p->words;
+    t.sum = g->sum, t.act = g->act;
+    if (b->panel * (p1 - p0) <= B_WHOLE) {
+        for (int64_t i = 0; i < tiles; i++, first += t.rows) {
+            t.rows = (int)(low + (i < higher));
+            rows_of(b, first, &t);
+            columns_on(&t, p0 * width);
             t.ahead = (const char *)t.row[t.rows - 1] + (p->cells == IN_PLACE ? p->words * 4 : 0);
-            t.pace = p->cells == IN_PLACE && q == p0 ? t.rows * 4 : 0;
-        } else { /* a share of the next panel */
-            int64_t share = panel / tiles / ALIGN * ALIGN;
-            t.ahead = b->b + least(q + 1, p1 - 1) * panel + tile * share;
-            t.pace = q + 1 < p1 ? share / words : 0;
+            t.pace = p->cells == IN_PLACE ? t.rows * 4 : 0; /* the next tile's rows, whose pixels follow */
+            for (int64_t q = p0; q < p1; q++, columns_on(&t, width), t.pace = 0) tile_run(b, &t, q);
         }
-        g->k->tile[w->width](&t);
+        return;
+    }
+    int64_t part = b->panel / tiles / ALIGN * ALIGN;
+    for (int64_t q = p0; q < p1; q++) {
+        const char *next = b->b + least(q + 1, p1 - 1) * b->panel; /* each tile fetches a part of it */
+        first = 0;
+        for (int64_t i = 0; i < tiles; i++, first += t.rows) {
+            t.rows = (int)(low + (i < higher));
+            rows_of(b, first, &t);
+            columns_on(&t, q * width);
+            t.ahead = next + i * part;
+            t.pace = q + 1 < p1 ? part / words : 0;
+            tile_run(b, &t, q);
+        }
     }
 }
 
@@ -542,7 +580,7 @@ static void share(const Taps *g, const Part *p, const GemmBuffers *m, const char
 {
     Units u = units_of(g, p, threads);
     int64_t out = (int64_t)dtype_size(g->type), held = -1;
-    Block b = {.g = g, .p = p, .strip = strip, .b = weights};
+    Block b = {.g = g, .p = p, .strip = strip, .b = weights, .panel = p->taps * tap_bytes(&p->w)};
     if (m->bias) b.bias = (const char *)m->bias + p->y_at / g->yc * (int64_t)dtype_size(g->bias_type);
     for (int64_t i = u.n * self / threads; i < u.n * (self + 1) / threads; i++) {
         int64_t group = i % u.groups, at = i / u.groups, c = at % u.cols, r = at / u.cols % u.rows,

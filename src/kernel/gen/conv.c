@@ -115,6 +115,7 @@ void KERNEL(conv_fill)(ConvKernels *k)
     k->f32.tile[1] = wide_any;
 #endif
     k->depthwise = depthwise;
+    k->widen = widen;
     k->columns_4 = columns_4;
     k->columns_2 = columns_2;
 }
