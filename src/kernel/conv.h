@@ -37,7 +37,7 @@ typedef struct ConvKernel {
 
 /* A row of outputs of a depthwise convolution, channels innermost: output i, channel c is
  * act(sum over k < taps of x[tap[k] + i * step + c] * w[k * w_step + c], + bias[c] [+ y]), y i * y_step + c elements of
- * `type` after y. Sums in the order of taps. */
+ * `type` after y. Sums in the order of taps. line: taps come in groups of so many that are `step` apart; or 0. */
 typedef struct DepthwiseRun {
     const float *x, *w, *bias; /* bias may be NULL */
     void *y;
@@ -45,7 +45,7 @@ typedef struct DepthwiseRun {
     int64_t taps, n, step, w_step, y_step, channels;
     DType type;
     bool sum;
-    int act;
+    int act, line;
 } DepthwiseRun;
 
 typedef struct ConvKernels {

@@ -12,14 +12,14 @@
 #include "base/mem.h"
 #include "kernel/gemm_axes.h"
 
-enum { ALIGN = 64, CHANNELS = 32, STRIP = 256 << 10, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024, MOST_PLACES = 64 };
+enum { ALIGN = 64, CHANNELS = 64, STRIP = 256 << 10, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024, MOST_PLACES = 64, MOST_LINE = 64 };
 
 /* The outputs of one place modulo the strides. */
 typedef struct Place {
     Axis a[AXES];
     int64_t first[AXES], every[AXES]; /* weights: the first tap, from tap to tap */
     int64_t taps, rows, pitch, slab;  /* rows: of a block's outputs; pitch: cells of a row; slab: rows of a depth */
-    float *w;                         /* [taps][C] */
+    float *w;                         /* pack */
 } Place;
 
 struct Depthwise {
@@ -54,18 +54,18 @@ static float element(DType t, const void *data, int64_t i)
     return t == DT_BF16 ? bf16_to_f32(((const uint16_t *)data)[i]) : ((const float *)data)[i];
 }
 
-/* Weights (C, 1, window) from `data` on, as [taps][C] of each place, one after the other. */
+/* Weights (C, 1, window) from `data` on: of each place, one after the other, [blocks of channels][taps][channels]. */
 static void pack(const Depthwise *g, const void *data, float *to)
 {
     const Tensor *w = &g->weight;
     for (int i = 0; i < g->places; i++) {
         const Place *p = &g->place[i];
-        for (int64_t t = 0; t < p->taps; t++) {
-            int64_t n[AXES] = {t / (p->a[1].taps * p->a[2].taps), t / p->a[2].taps % p->a[1].taps, t % p->a[2].taps},
+        for (int64_t b = 0; b < ceil_div(g->C, CHANNELS) * p->taps; b++) {
+            int64_t t = b % p->taps, first = b / p->taps * CHANNELS, n[AXES] = {t / (p->a[1].taps * p->a[2].taps), t / p->a[2].taps % p->a[1].taps, t % p->a[2].taps},
                     at = 0;
             for (int k = AXES - (w->rank - 2); k < AXES; k++)
                 at += (p->first[k] + n[k] * p->every[k]) * w->stride[2 + k - (AXES - (w->rank - 2))];
-            for (int64_t c = 0; c < g->C; c++) *to++ = element(w->dtype, data, at + c * w->stride[0]);
+            for (int64_t c = first; c < least(g->C, first + CHANNELS); c++) *to++ = element(w->dtype, data, at + c * w->stride[0]);
         }
     }
 }
@@ -206,18 +206,19 @@ static void run_row(const Block *b, int64_t row)
                  c->first * g->ys[2];
     g->k->depthwise(&(DepthwiseRun){.x = b->strip + row * r->step * p->pitch * b->channels,
                                     .y = b->y + at * out,
-                                    .w = b->w + first * c->taps * g->C,
+                                    .w = b->w + first * c->taps * b->channels,
                                     .bias = b->bias,
                                     .tap = b->tap + first * c->taps,
                                     .taps = d->taps * (end - first) * c->taps,
                                     .n = c->out,
                                     .step = c->step * b->channels,
-                                    .w_step = g->C,
+                                    .w_step = b->channels,
                                     .y_step = c->every * g->ys[2],
                                     .channels = b->channels,
                                     .type = g->type,
                                     .sum = g->sum,
-                                    .act = g->act});
+                                    .act = g->act,
+                                    .line = c->gap == c->step ? (int)least(c->taps, MOST_LINE) : 0});
 }
 
 /* What thread `self` of `threads` does of a place: blocks of rows of some channels. */
@@ -236,7 +237,7 @@ static void share(const Depthwise *g, const Place *p, const GemmBuffers *m, cons
         b.channels = channels;
         b.x = (const char *)m->a + (image * g->x.stride[0] + first * g->x.stride[1]) * size;
         b.y = (char *)m->c + (image * g->yn + first) * size;
-        b.w = w + first;
+        b.w = w + first * p->taps;
         b.bias = bias ? bias + first : NULL;
         b.row = p->a[1].out * block / blocks;
         b.rows = p->a[1].out * (block + 1) / blocks - b.row;

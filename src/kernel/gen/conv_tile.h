@@ -10,38 +10,56 @@ typedef int32_t Bits __attribute__((vector_size(W * 4)));
 
 typedef const float __attribute__((may_alias)) Word; /* of a: a float, or two bf16 */
 
+typedef uint32_t Words __attribute__((vector_size(W * 4)));
+typedef uint16_t Halves __attribute__((vector_size(W * 2), aligned(2), may_alias));
+
 enum { MOST_V = 4 };
 
-/* A row of whole vectors without an activation or with ReLU. */
-INLINE void finish_row(const ConvTile *t, char *c, const V *s, const V *bias, int nv, bool half, bool relu)
+INLINE V get_half(const void *p) { return (V)(__builtin_convertvector(*(const Halves *)p, Words) << 16); }
+
+/* bf16_bits of each. */
+INLINE void put_half(void *p, V x)
 {
-    float more[MOST_V * W];
-    if (t->sum && half) load_row(more, c, DT_BF16, 0, nv * W);
-    for (int v = 0; v < nv; v++) {
-        V x = s[v] + bias[v];
-        if (t->sum) x += half ? *(const VU *)(more + v * W) : *(const VU *)(const void *)(c + v * W * 4);
-        if (relu) x = (V)((Bits)x & ~(Bits)(x < 0)); /* NaN stays */
-        if (half) store_row(c, DT_BF16, v * W, (const float *)&x, W);
-        else *(VU *)(void *)(c + v * W * 4) = x;
-    }
+#ifdef __AVX512BF16__
+    _mm256_storeu_si256(p, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+#else
+    Words u = (Words)x, nan = (Words)(x != x), r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    *(Halves *)p = __builtin_convertvector((nan & (u >> 16 | 0x40)) | (~nan & r), Halves);
+#endif
+}
+
+/* What a convolution without an activation or with ReLU does with a sum. */
+INLINE void finish_vector(char *c, V x, bool sum, bool half, bool relu)
+{
+    if (sum && half) x += get_half(c);
+    else if (sum) x += *(const VU *)(const void *)c;
+    if (relu) x = (V)((Bits)x & ~(Bits)(x < 0)); /* NaN stays */
+    if (half) put_half(c, x);
+    else *(VU *)(void *)c = x;
+}
+
+INLINE void finish_plain(const ConvTile *t, const V *s, const V *bias, int nv, bool half, bool relu)
+{
+    for (int r = 0; r < t->rows; r++, s += nv)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++)
+            finish_vector((char *)t->c[r] + v * W * (half ? 2 : 4), s[v] + bias[v], t->sum, half, relu);
 }
 
 INLINE void finish_rows_of(const ConvTile *t, const V *s, int nv)
 {
     bool half = t->c_type == DT_BF16, relu = t->act == GEMM_RELU;
     if (t->cols == nv * W && (relu || t->act == GEMM_NONE)) {
-        float one[MOST_V * W];
         V bias[MOST_V];
-        if (t->bias) load_row(one, t->bias, t->bias_type, 0, nv * W);
-        else
-            for (int i = 0; i < nv * W; i++) one[i] = -0.0f; /* x + -0 is x, for -0 too */
-        for (int v = 0; v < nv; v++) bias[v] = *(const VU *)(one + v * W);
-        for (int r = 0; r < t->rows; r++, s += nv) {
-            if (half && relu) finish_row(t, t->c[r], s, bias, nv, true, true);
-            else if (half) finish_row(t, t->c[r], s, bias, nv, true, false);
-            else if (relu) finish_row(t, t->c[r], s, bias, nv, false, true);
-            else finish_row(t, t->c[r], s, bias, nv, false, false);
-        }
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++)
+            if (!t->bias) bias[v] = -(V){0}; /* x + -0 is x, for -0 too */
+            else if (t->bias_type == DT_BF16) bias[v] = get_half((const uint16_t *)t->bias + v * W);
+            else bias[v] = *(const VU *)((const float *)t->bias + v * W);
+        if (half && relu) finish_plain(t, s, bias, nv, true, true);
+        else if (half) finish_plain(t, s, bias, nv, true, false);
+        else if (relu) finish_plain(t, s, bias, nv, false, true);
+        else finish_plain(t, s, bias, nv, false, false);
         return;
     }
     ProductOut o = {.bias = t->bias,

@@ -1,6 +1,6 @@
 /* Depthwise rows: a vector of channels of some outputs stays in registers while the taps pass. Included by gen/conv.c. */
 
-enum { OUTPUTS = MR == 9 ? 14 : 7 }; /* of a block */
+enum { OUTPUTS = MR == 9 ? 14 : 7, MOST_LINE = 7 }; /* outputs of a block, taps that are side by side */
 
 static __attribute__((noinline)) void depthwise_finish(const DepthwiseRun *d, int64_t i, int n, int64_t c, const V *s)
 {
@@ -16,26 +16,47 @@ static __attribute__((noinline)) void depthwise_finish(const DepthwiseRun *d, in
     finish_1(&t, s);
 }
 
-/* n outputs from output i on, a vector of channels from c on. */
-INLINE void depthwise_block(const DepthwiseRun *d, int64_t i, int n, int64_t c)
+/* `line` taps side by side, each as far from the last as outputs are: a pixel is read once for all that want it. */
+INLINE void depthwise_line(V *s, const float *x, const float *w, int64_t step, int64_t w_step, int n, int line)
+{
+    V y[MOST_LINE];
+#pragma GCC unroll 8
+    for (int m = 0; m < line; m++) y[m] = *(const VU *)(w + m * w_step);
+#pragma GCC unroll 32
+    for (int j = 0; j < n + line - 1; j++) {
+        V one = *(const VU *)(x + j * step);
+#pragma GCC unroll 8
+        for (int m = line - 1; m >= 0; m--)
+            if (j - m >= 0 && j - m < n) s[j - m] = (V)fused(s[j - m], one, y[m]);
+    }
+}
+
+/* n outputs from output i on, a vector of channels from c on. line: how many taps are side by side; 0: unknown. */
+INLINE void depthwise_block(const DepthwiseRun *d, int64_t i, int n, int64_t c, int line)
 {
     V s[OUTPUTS];
     const float *x = d->x + i * d->step + c, *w = d->w + c;
     int64_t step = d->step;
 #pragma GCC unroll 16
     for (int o = 0; o < n; o++) s[o] = (V){0};
-    for (int64_t k = 0; k < d->taps; k++, w += d->w_step) {
+    if (line)
+        for (int64_t k = 0; k < d->taps; k += line) depthwise_line(s, x + d->tap[k], w + k * d->w_step, step, d->w_step, n, line);
+    for (int64_t k = 0; !line && k < d->taps; k++, w += d->w_step) {
         const float *from = x + d->tap[k];
         V y = *(const VU *)w;
 #pragma GCC unroll 16
         for (int o = 0; o < n; o++) s[o] = (V)fused(s[o], *(const VU *)(from + o * step), y);
     }
-    if (d->type == DT_F32 && d->act == GEMM_NONE && !d->sum) {
-        float *to = (float *)d->y + i * d->y_step + c;
+    bool half = d->type == DT_BF16, relu = d->act == GEMM_RELU;
+    if ((relu || d->act == GEMM_NONE) && !d->sum) {
+        int64_t size = half ? 2 : 4, apart = d->y_step * size;
+        char *to = (char *)d->y + (i * d->y_step + c) * size;
         V bias = -(V){0}; /* x + -0 is x, for -0 too */
         if (d->bias) bias = *(const VU *)(d->bias + c);
 #pragma GCC unroll 16
-        for (int o = 0; o < n; o++) *(VU *)(to + o * d->y_step) = s[o] + bias;
+        for (int o = 0; o < n; o++)
+            if (half) finish_vector(to + o * apart, s[o] + bias, false, true, relu);
+            else finish_vector(to + o * apart, s[o] + bias, false, false, relu);
         return;
     }
     V out[OUTPUTS];
@@ -58,17 +79,25 @@ static void depthwise_rest(const DepthwiseRun *d, int64_t i, int64_t c)
     depthwise_finish(d, i, 1, c, &s);
 }
 
-static void depthwise(const DepthwiseRun *d)
+INLINE void depthwise_lines(const DepthwiseRun *d, int line)
 {
     int64_t whole = d->channels / W * W;
     for (int64_t c = 0; c < whole; c += W) {
         int64_t i = 0;
-        for (; i + OUTPUTS <= d->n; i += OUTPUTS) depthwise_block(d, i, OUTPUTS, c);
-        for (; i + 7 <= d->n; i += 7) depthwise_block(d, i, 7, c);
-        for (; i + 3 <= d->n; i += 3) depthwise_block(d, i, 3, c);
-        for (; i < d->n; i++) depthwise_block(d, i, 1, c);
+        for (; i + OUTPUTS <= d->n; i += OUTPUTS) depthwise_block(d, i, OUTPUTS, c, line);
+        for (; i + 7 <= d->n; i += 7) depthwise_block(d, i, 7, c, line);
+        for (; i + 3 <= d->n; i += 3) depthwise_block(d, i, 3, c, line);
+        for (; i < d->n; i++) depthwise_block(d, i, 1, c, line);
     }
     for (int64_t i = 0; whole < d->channels && i < d->n; i++) depthwise_rest(d, i, whole);
+}
+
+static void depthwise(const DepthwiseRun *d)
+{
+    if (d->line == 7) depthwise_lines(d, 7);
+    else if (d->line == 5) depthwise_lines(d, 5);
+    else if (d->line == 3) depthwise_lines(d, 3);
+    else depthwise_lines(d, 0);
 }
 
 static void widen(float *to, const void *x, DType t, int64_t step, int64_t n, int64_t C)
