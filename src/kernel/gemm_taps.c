@@ -212,6 +212,16 @@ static void jumps(const Taps *g, Part *p)
             }
 }
 
+/* Taps of a row whose elements follow each other, in the picture or strip as in the packed weights, are one. */
+static void merge(const Taps *g, Part *p)
+{
+    int64_t n = p->cells == WINDOWS ? 1 : p->a[2].taps,
+            pixel = p->cells == IN_PLACE ? g->xs[2] * g->k->size : p->cell;
+    if (n < 2 || p->a[2].gap != 1 || pixel != p->words * 4) return;
+    p->taps /= n, p->words *= n;
+    for (int64_t i = 0; i < p->taps; i++) p->jump[i] = p->jump[i * n];
+}
+
 /* The panel width that costs least: a panel that is not full takes as long as its vectors, a single one a third more. */
 static int width_of(const ConvKernel *k, int64_t N)
 {
@@ -265,6 +275,7 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
     if (!p->jump) return oom(err);
     block_of(g, p);
     jumps(g, p);
+    merge(g, p);
     p->weight = g->constant ? weight_number(g->pool, &tw, err) : -1;
     TRY(!g->constant || p->weight >= 0);
     if (!g->constant && weight_bytes(&tw) > g->changing) g->changing = weight_bytes(&tw);
@@ -580,7 +591,7 @@ static void share(const Taps *g, const Part *p, const GemmBuffers *m, const char
 {
     Units u = units_of(g, p, threads);
     int64_t out = (int64_t)dtype_size(g->type), held = -1;
-    Block b = {.g = g, .p = p, .strip = strip, .b = weights, .panel = p->taps * tap_bytes(&p->w)};
+    Block b = {.g = g, .p = p, .strip = strip, .b = weights, .panel = taps_of(&p->w) * tap_bytes(&p->w)};
     if (m->bias) b.bias = (const char *)m->bias + p->y_at / g->yc * (int64_t)dtype_size(g->bias_type);
     for (int64_t i = u.n * self / threads; i < u.n * (self + 1) / threads; i++) {
         int64_t group = i % u.groups, at = i / u.groups, c = at % u.cols, r = at / u.cols % u.rows,

@@ -4,7 +4,6 @@
  */
 typedef float V __attribute__((vector_size(W * 4)));
 typedef float VU __attribute__((vector_size(W * 4), aligned(4), may_alias));
-typedef int32_t Bits __attribute__((vector_size(W * 4)));
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -13,7 +12,8 @@ typedef const float __attribute__((may_alias)) Word; /* of a: a float, or two bf
 typedef uint32_t Words __attribute__((vector_size(W * 4)));
 typedef uint16_t Halves __attribute__((vector_size(W * 2), aligned(2), may_alias));
 
-enum { MOST_V = 4 };
+enum { MOST_V = 4, BYTES = 4 / PER_WORD };
+#define OWN_TYPE (PER_WORD == 2 ? DT_BF16 : DT_F32) /* of results that are finished in registers */
 
 INLINE V get_half(const void *p) { return (V)(__builtin_convertvector(*(const Halves *)p, Words) << 16); }
 
@@ -28,14 +28,36 @@ INLINE void put_half(void *p, V x)
 #endif
 }
 
+/* x, or the floor where x is below it; NaN stays. */
+INLINE V above(V low, V x)
+{
+#if defined(__AVX512F__)
+    return (V)_mm512_max_ps((__m512)low, (__m512)x);
+#elif defined(__AVX2__)
+    return (V)_mm256_max_ps((__m256)low, (__m256)x);
+#else
+    Words below = (Words)(x < low);
+    return (V)(((Words)low & below) | ((Words)x & ~below));
+#endif
+}
+
 /* What a convolution without an activation or with ReLU does with a sum. */
 INLINE void finish_vector(char *c, V x, bool sum, bool half, bool relu)
 {
     if (sum && half) x += get_half(c);
     else if (sum) x += *(const VU *)(const void *)c;
-    if (relu) x = (V)((Bits)x & ~(Bits)(x < 0)); /* NaN stays */
+    if (relu) x = above((V){0}, x);
     if (half) put_half(c, x);
     else *(VU *)(void *)c = x;
+}
+
+INLINE void load_bias(const ConvTile *t, int nv, V *bias)
+{
+#pragma GCC unroll 4
+    for (int v = 0; v < nv; v++)
+        if (!t->bias) bias[v] = -(V){0}; /* x + -0 is x, for -0 too */
+        else if (t->bias_type == DT_BF16) bias[v] = get_half((const uint16_t *)t->bias + v * W);
+        else bias[v] = *(const VU *)((const float *)t->bias + v * W);
 }
 
 INLINE void finish_plain(const ConvTile *t, const V *s, const V *bias, int nv, bool half, bool relu)
@@ -51,11 +73,7 @@ INLINE void finish_rows_of(const ConvTile *t, const V *s, int nv)
     bool half = t->c_type == DT_BF16, relu = t->act == GEMM_RELU;
     if (t->cols == nv * W && (relu || t->act == GEMM_NONE)) {
         V bias[MOST_V];
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++)
-            if (!t->bias) bias[v] = -(V){0}; /* x + -0 is x, for -0 too */
-            else if (t->bias_type == DT_BF16) bias[v] = get_half((const uint16_t *)t->bias + v * W);
-            else bias[v] = *(const VU *)((const float *)t->bias + v * W);
+        load_bias(t, nv, bias);
         if (half && relu) finish_plain(t, s, bias, nv, true, true);
         else if (half) finish_plain(t, s, bias, nv, true, false);
         else if (relu) finish_plain(t, s, bias, nv, false, true);
@@ -94,9 +112,14 @@ INLINE void conv_tile(const ConvTile *t, int rows, int nv, int width)
     const char *ahead = t->ahead;
     int64_t pace = t->pace;
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
+        __builtin_prefetch(t->c[r], 1, 3); /* what is far away is fetched while the tile is computed */
+        if (nv * W * BYTES > LINE) __builtin_prefetch((char *)t->c[r] + LINE, 1, 3);
+        if (nv * W * BYTES > 2 * LINE) __builtin_prefetch((char *)t->c[r] + 2 * LINE, 1, 3);
+        if (nv * W * BYTES > 3 * LINE) __builtin_prefetch((char *)t->c[r] + 3 * LINE, 1, 3);
 #pragma GCC unroll 4
         for (int v = 0; v < nv; v++) s[r][v] = (V){0};
+    }
     for (int64_t k = 0; k < t->taps; k++) {
         const char *p[MR];
 #pragma GCC unroll 16
@@ -113,6 +136,19 @@ INLINE void conv_tile(const ConvTile *t, int rows, int nv, int width)
                 for (int v = 0; v < nv; v++) s[r][v] = MULTIPLY(s[r][v], one, y[v]);
             }
         }
+    }
+    if (t->cols == nv * W && !t->sum && t->c_type == OWN_TYPE && (t->act == GEMM_RELU || t->act == GEMM_NONE)) {
+        V bias[MOST_V], low = (V){0} - (t->act == GEMM_RELU ? 0.0f : INFINITY);
+        load_bias(t, nv, bias);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < nv; v++) {
+                V x = above(low, s[r][v] + bias[v]);
+                if (OWN_TYPE == DT_BF16) put_half((char *)t->c[r] + v * W * 2, x);
+                else *(VU *)(void *)((char *)t->c[r] + v * W * 4) = x;
+            }
+        return;
     }
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)

@@ -1,5 +1,8 @@
-/* Tiles of convolutions of bf16 by AVX512_BF16: those of f32, a word being two neighbours along K. */
+/* Tiles of convolutions of bf16 by AVX512_BF16: those of f32, a word being two neighbours along K. Depthwise rows are
+ * those of AVX-512, whose results of bf16 are rounded by an instruction here.
+ */
 #include <immintrin.h>
+#include "kernel/gen/fused.h"
 #include "kernel/kernel.h"
 #include "kernel/x86/product_pairs.h"
 
@@ -9,6 +12,7 @@ enum { W = LANES, PER_WORD = 2 };
 #define MR4 6
 #define MULTIPLY(sum, one, y) ((V)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)_mm512_set1_ps(one), (__m512bh)(y)))
 #include "kernel/gen/conv_tile.h"
+#include "kernel/gen/depthwise.h"
 
 static void pack(void *to, const ProductIn *b, int64_t K, int64_t col, int cols, int width)
 {
@@ -34,4 +38,6 @@ void conv_fill_avx512bf16(ConvKernels *k)
                            .per_word = 2,
                            .pack = pack,
                            .tile = {conv_tile_any, wide_any}};
+    k->depthwise = depthwise;
+    k->widen = widen;
 }
