@@ -52,7 +52,7 @@ double backward(int bf16, int64_t B, int64_t H, int64_t N, int64_t D, int causal
 def built(folder):
     source, made = os.path.join(folder, "k.c"), os.path.join(folder, "k.so")
     open(source, "w").write(KERNEL)
-    libraries = "-lz -lminizip -ldnnl -lm".split()
+    libraries = "-lz -lminizip -lm".split()
     subprocess.run(["cc", "-O2", "-std=gnu17", "-fPIC", "-shared", "-fopenmp", "-Isrc", source, "-Wl,--start-group",
                     "build/libqkv_plain.a", *libraries, "-Wl,--end-group", "-o", made], check=True)
     lib = C.CDLL(made)

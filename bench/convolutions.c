@@ -1,8 +1,9 @@
 /* Our convolutions and oneDNN's, side by side in one process: the layers of ResNet-50, DETR, ConvNeXt-T, Whisper's stem,
- * SAM 3's neck and mask head, and patch embeddings. Needs a build with oneDNN (-Donednn=enabled):
+ * SAM 3's neck and mask head, and patch embeddings. Needs a build with oneDNN:
  *
+ *     meson setup build-dnnl -Donednn=enabled && ninja -C build-dnnl libqkv_plain.a
  *     cc -O2 -fopenmp -std=gnu17 -DQKV_ONEDNN -Isrc -Iinclude -D_GNU_SOURCE bench/convolutions.c \
- *        build/libqkv_plain.a -ldnnl -lz -lminizip -lm -o /tmp/convolutions
+ *        build-dnnl/libqkv_plain.a -ldnnl -lz -lminizip -lm -o /tmp/convolutions
  *     OMP_NUM_THREADS=1 /tmp/convolutions f32|bf16 [NAME]          a table (Markdown) of the layers whose model is NAME
  *
  * Weights and pictures are cold as in a model: each layer has as many of both as fill 64 MB (16 at most), taken in

@@ -1,7 +1,7 @@
 /* Our products of bytes beside those of float32 and bf16 of the same shapes, interleaved in one process, with the
  * machine's peaks of the same run.
  *
- *     cc -O3 -fopenmp -std=gnu17 -Isrc -Iinclude -Ibuild/src -D_GNU_SOURCE bench/integers.c build/libqkv_plain.a -ldnnl
+ *     cc -O3 -fopenmp -std=gnu17 -Isrc -Iinclude -Ibuild/src -D_GNU_SOURCE bench/integers.c build/libqkv_plain.a
  *         -lz -lminizip -lm -o /tmp/integers
  *     OMP_NUM_THREADS=1 /tmp/integers 197x768x3072 128x768x768 ...          M x K x N
  *

@@ -1,6 +1,7 @@
 /* Our matrix products and oneDNN's, side by side in one process, with the machine's multiply-add peak of the same run.
+ * Needs a build with oneDNN (meson setup build-dnnl -Donednn=enabled).
  *
- *     cc -O3 -fopenmp -std=gnu17 -Isrc -Iinclude -D_GNU_SOURCE bench/products.c build/libqkv_plain.a -ldnnl -lz
+ *     cc -O3 -fopenmp -std=gnu17 -Isrc -Iinclude -D_GNU_SOURCE bench/products.c build-dnnl/libqkv_plain.a -ldnnl -lz
  *         -lminizip -lm -o /tmp/products
  *     OMP_NUM_THREADS=1 /tmp/products f32 197x768x3072 128x768x768 ...          M x K x N
  *     OMP_NUM_THREADS=1 /tmp/products bf16

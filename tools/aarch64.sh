@@ -28,7 +28,7 @@ if [ ! -d "$root" ]; then
       -o Dir::State::lists="$dir/apt/lists" -o Dir::Cache="$dir/apt" -o Debug::NoLocking=true "$@"
   }
   apt update
-  apt install -y --download-only --no-install-recommends libc6-dev libdnnl-dev libminizip-dev zlib1g-dev libjansson-dev libpng-dev \
+  apt install -y --download-only --no-install-recommends libc6-dev libminizip-dev zlib1g-dev libjansson-dev libpng-dev \
     libjpeg62-turbo-dev libutf8proc-dev libpcre2-dev libcmocka-dev >/dev/null
   mkdir -p "$root.part"
   for p in "$dir"/apt/archives/*.deb; do dpkg -x "$p" "$root.part"; done

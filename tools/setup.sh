@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # How what is needed is found, and its package in Debian (and Ubuntu), Fedora, Arch and Homebrew; "-" where it comes with the system.
-# A program, a pkg-config module, a header of the C compiler, or a module of Python.
+# A program, a pkg-config module, or a module of Python.
 build="
 program:cc              gcc              gcc                 gcc         -
 program:meson           meson            meson               meson       meson
@@ -26,7 +26,6 @@ module:libjpeg          libjpeg-dev      libjpeg-turbo-devel libjpeg-turbo  jpeg
 module:libutf8proc      libutf8proc-dev  utf8proc-devel      libutf8proc utf8proc
 module:libpcre2-8       libpcre2-dev     pcre2-devel         pcre2       pcre2
 "
-onednn="header:oneapi/dnnl/dnnl.h  libdnnl-dev  onednn-devel  onednn     onednn" # optional: faster convolutions
 microhttpd="module:libmicrohttpd libmicrohttpd-dev libmicrohttpd-devel libmicrohttpd libmicrohttpd" # for qkv serve
 cmocka="module:cmocka   libcmocka-dev    libcmocka-devel     cmocka      cmocka"
 abidiff="program:abidiff abigail-tools   libabigail          libabigail  -"
@@ -45,7 +44,6 @@ found() { # NEED
     program:cc) command -v "${CC:-cc}" ;;
     program:*) command -v "${1#*:}" ;;
     module:*) pkg-config --exists "${1#*:}" ;;
-    header:*) printf '#include <%s>\n' "${1#*:}" | "${CC:-cc}" -fopenmp -E - ;;
     python:*) python3 -c "import ${1#*:}" ;;
   esac >/dev/null 2>&1
 }
@@ -128,8 +126,6 @@ python_for() { # minilm | sam3
 case "${1:-}" in
   build)
     install_missing "$build"
-    found header:oneapi/dnnl/dnnl.h || { can_install && install_missing "$onednn"; } ||
-      echo "no oneDNN (Debian: libdnnl-dev): some convolutions run on loops of qkv's own, slower" >&2
     found module:libmicrohttpd || { can_install && install_missing "$microhttpd"; } ||
       echo "no libmicrohttpd (Debian: libmicrohttpd-dev): there is no qkv serve" >&2 ;;
   check)

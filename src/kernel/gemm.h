@@ -4,8 +4,9 @@
  *     gemm_run(g, &buffers, scratch);
  *     gemm_free(g);
  *
- * Products are our own (gemm_packed.c, on kernel/product.h), and so are some convolutions (gemm_conv.c makes products
- * of them); the others are oneDNN's (gemm_onednn.c), or loops where it is not built in (gemm_direct.c). gemm.c chooses.
+ * Products are made of the tiles of kernel/product.h (gemm_packed.c), convolutions of those of kernel/conv.h
+ * (gemm_taps.c, gemm_depthwise.c) or, on AMX, of products' (gemm_conv.c). Loops (gemm_direct.c), or oneDNN where it is
+ * built in (gemm_onednn.c), take what has no kernel. gemm.c chooses.
  * A GemmPool belongs to a session: the packed weights, shared by all products that want the same bytes in the same
  * layout. A weight is packed for keeps when it is used for the second time (gemm_packed.c): its plain bytes must stay
  * where they are.

@@ -1,5 +1,4 @@
-/* Convolutions by loops, for all that gemm_conv.c does not take: groups, transposed, three spatial axes, few channels,
- * any layout. What builds without oneDNN use.
+/* Convolutions by loops: any of them. What no kernel takes: hundreds of groups of several channels.
  *
  * A row of outputs (along the last axis) of one channel is summed in float32 over channels and taps: each tap is a run
  * of a row of x times one weight.

@@ -1,4 +1,4 @@
-/* Rotary embedding, and the portable matrix product for what oneDNN does not take (double, integers, the reference ISA
+/* Rotary embedding, and the portable matrix product for what gemm.h does not take (double, integers, the reference ISA
  * level). */
 #ifndef QKV_KERNEL_LINALG_H
 #define QKV_KERNEL_LINALG_H

@@ -10,7 +10,7 @@
  * Inputs may have any strides (0 and negative too) and any alignment that their dtype has; outputs are contiguous (of
  * ops that src/plan/layout.h names: or channels-last), 64-byte aligned and never overlap the inputs. Import has made
  * the dtypes of binary operands equal already. A run function must not allocate except through call_scratch (freed
- * after the node) and, the first time, for c->state (kept per step of the plan, e.g. a oneDNN primitive). Indices that
+ * after the node) and, the first time, for c->state (kept per step of the plan, e.g. a convolution's sizes). Indices that
  * come from data (gather, embedding, index) are checked: E_USAGE with the value and the allowed range.
  */
 #ifndef QKV_RUN_RUN_H
@@ -26,7 +26,7 @@ typedef struct RunEnv {
     void **overflow; /* blocks taken when that was too small; the next run finds a larger arena */
     int noverflow;
     struct Rng *rng; /* the session's generator (src/run/rng.h) */
-    void *gemm;      /* the session's cache of oneDNN primitives and packed weights (src/run/run_gemm.c) */
+    void *gemm;      /* the session's packed weights (src/run/run_gemm.c) */
     struct IntegerPool *integers; /* packed weights of integer layers (src/run/integer_pool.h); NULL: none yet */
 } RunEnv;
 

@@ -103,11 +103,21 @@ static bool plain_loops(Call *c, const ConvSizes *s, DType t, Err *err)
 
 static void free_gemm(void *g) { gemm_free(g); }
 
-/* Convolutions through gemm.h are of f32 or, where the CPU has AVX-512, of bf16. */
+/* Convolutions through gemm.h are of f32 or bf16. */
 static DType gemm_type(DType t)
 {
     if (cpu_level() == CPU_REF || (t != DT_F32 && t != DT_BF16 && t != DT_F16)) return DT_NONE;
-    return t == DT_BF16 && cpu_level() >= CPU_AVX512 ? DT_BF16 : DT_F32;
+    return t == DT_BF16 ? DT_BF16 : DT_F32;
+}
+
+/* Where the result is made: out, or what is copied there after, as the kernels give it: channels-last. */
+static Tensor *result(Call *c, DType t, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    if (t == out->dtype && tensor_channels_last(out)) return out;
+    Tensor *y = product_scratch(c, t, out->rank, out->shape, err);
+    if (y) strides_channels_last(y->rank, y->shape, y->stride);
+    return y;
 }
 
 /* Contiguous or channels-last, of type t. */
@@ -166,7 +176,7 @@ bool run_convolution(Call *c, Err *err)
                  *w = w0->dtype == t && c->arg[1].constant ? w0 : call_contiguous(c, w0, t, err);
     const Tensor *add = bias ? call_contiguous(c, bias, bias->dtype == t ? DT_NONE : DT_F32, err) : NULL;
     TRY(x && w && (add || !bias));
-    Tensor *y = t == out->dtype ? out : product_scratch(c, t, out->rank, out->shape, err);
+    Tensor *y = result(c, t, err);
     TRY(y && (!residual || residual->data == y->data || run_copy_tensor(y, residual, c->env->threads)));
     pad_end(x, w, y, &s);
     TRY(c->state || make(c, &s, x, w, add, y, err));
