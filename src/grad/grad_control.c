@@ -34,7 +34,7 @@ static bool draws(const Graph *g)
 /* An input of a body: sizes that are not constants, or not known in it, are symbols of their own. */
 static Value *new_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim, bool known)
 {
-    Expr *own[MAX_RANK];
+    Expr *own[MAX_RANK] = {NULL};
     for (int i = 0; i < rank; i++) {
         own[i] = ex_is_int(dim[i]) ? ex_int(g->ex, dim[i]->i) : dim[i];
         if (ex_is_int(dim[i]) || (known && !ex_data_dependent(g->ex, dim[i]))) continue;

@@ -7,10 +7,10 @@
  * cells of a few channels, so that all that a row's windows see stays in L1. Blocks go to threads; a value is summed by
  * one of them, in the order of taps.
  */
-#include <omp.h>
 #include <string.h>
 #include "base/mem.h"
 #include "kernel/gemm_axes.h"
+#include "team/team.h"
 
 enum { ALIGN = 64, CHANNELS = 64, STRIP = 256 << 10, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024, MOST_PLACES = 64, MOST_LINE = 64 };
 
@@ -102,7 +102,7 @@ Depthwise *depthwise_conv(const Kernels *kernels, const GemmConv *d, Err *err)
     g->type = d->x->dtype, g->bias_type = d->bias ? d->bias->dtype : DT_NONE;
     g->sum = d->sum, g->constant = d->w_constant, g->act = (int)d->act;
     double work = 2.0 * (double)tensor_numel(d->y) * (double)tensor_numel(d->w) / (double)g->C;
-    g->threads = work < WORTH_THREADS ? 1 : (int)least(omp_get_max_threads(), MAX_THREADS);
+    g->threads = work < WORTH_THREADS ? 1 : (int)least(team_width(), MAX_THREADS);
     int64_t taps = 0;
     for (int64_t i = 0; i < places; i++) {
         int64_t at[AXES];
@@ -249,7 +249,7 @@ static void share(const Depthwise *g, const Place *p, const GemmBuffers *m, cons
 bool depthwise_run(const Depthwise *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN);
-    int threads = (int)least(g->threads, omp_get_max_threads());
+    int threads = (int)least(g->threads, team_width());
     float *bias = (float *)(void *)base, *w = bias + g->C;
     char *own = base + shared_bytes(g);
     (void)err;
@@ -264,8 +264,8 @@ bool depthwise_run(const Depthwise *g, const GemmBuffers *m, void *scratch, Err 
             continue;
         }
 #pragma omp parallel num_threads(threads)
-        share(g, p, m, of, m->bias ? bias : NULL, own + own_bytes(g) * (size_t)omp_get_thread_num(), omp_get_thread_num(),
-              omp_get_num_threads());
+        share(g, p, m, of, m->bias ? bias : NULL, own + own_bytes(g) * (size_t)team_part(), team_part(),
+              team_parts());
     }
     return true;
 }

@@ -10,11 +10,11 @@
  * window (WINDOWS; where windows lie side by side). Blocks go to threads; each value is summed by one of them, all of it
  * in one order, so that neither threads nor blocks change a bit.
  */
-#include <omp.h>
 #include <string.h>
 #include "base/mem.h"
 #include "base/vec.h"
 #include "kernel/gemm_axes.h"
+#include "team/team.h"
 
 enum { ALIGN = 64, HUGE = 2 << 20, FEW_CHANNELS = 8, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024 };
 enum { MOST_PARTS = 256, MOST_ROWS = 16, LINES = 64 };
@@ -312,7 +312,7 @@ Taps *tap_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, 
     g->sum = d->sum, g->constant = d->w_constant, g->act = (int)d->act;
     double work = 2.0 * (double)tensor_numel(d->w) * (double)(d->transposed ? tensor_numel(d->x) / d->x->shape[1]
                                                                          : g->outputs);
-    g->threads = work < WORTH_THREADS ? 1 : (int)least(omp_get_max_threads(), MAX_THREADS);
+    g->threads = work < WORTH_THREADS ? 1 : (int)least(team_width(), MAX_THREADS);
     for (int64_t i = 0; i < parts; i++) {
         int64_t place[AXES];
         bool none;
@@ -623,14 +623,14 @@ static void run_part(const Taps *g, const Part *p, const GemmBuffers *m, char *b
         for (int64_t i = 0; i < panels; i++) pack_panel(&p->w, from, base, i);
     }
 #pragma omp parallel num_threads(threads)
-    share(g, p, m, weights, strips + space(g->strip) * (size_t)omp_get_thread_num(), omp_get_thread_num(),
-          omp_get_num_threads());
+    share(g, p, m, weights, strips + space(g->strip) * (size_t)team_part(), team_part(),
+          team_parts());
 }
 
 bool tap_conv_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN);
-    int threads = (int)least(g->threads, omp_get_max_threads());
+    int threads = (int)least(g->threads, team_width());
     for (int i = 0; i < g->parts; i++)
         if (g->part[i].weight >= 0) TRY(keep(g, &g->pool->w[g->part[i].weight], err));
     for (int i = 0; i < g->parts; i++) run_part(g, &g->part[i], m, base, threads);

@@ -5,8 +5,6 @@
 typedef float V __attribute__((vector_size(W * 4)));
 typedef float VU __attribute__((vector_size(W * 4), aligned(4), may_alias));
 
-#define INLINE static inline __attribute__((always_inline))
-
 typedef const float __attribute__((may_alias)) Word; /* of a: a float, or two bf16 */
 
 typedef uint32_t Words __attribute__((vector_size(W * 4)));
