@@ -196,7 +196,7 @@ class Running:
         mode = mode or "f32"
         self.cosine = COSINE[mode]
         env = {**os.environ, "OMP_NUM_THREADS": str(o.threads), "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
-        own = {"f32": [o.model], "bf16": [o.model, "--dtype", "bf16"], "int8": [models("pt2-int8") if mode == "int8" else ""]}[mode]
+        own = [models("pt2-int8")] if mode == "int8" else [o.model, *(["--dtype", "bf16"] if mode == "bf16" else [])]
         line = {"qkv": lambda: [o.qkv, "serve", "minilm=" + own[0], *own[1:], "--tokenizer", o.vocab, "--http",
                                 "127.0.0.1:0", "--threads", str(o.threads)] + o.serve,
                 "ort": lambda: [sys.executable, HERE, "--ort-server", models("onnx-int8" if mode == "int8" else "onnx"),
@@ -241,7 +241,7 @@ class Models:
         self.o, self.folder = o, folder
 
     def __call__(self, form):
-        path = os.path.join(self.folder, {"onnx": "minilm.onnx", "onnx-int8": "int8.onnx", "pt2-int8": "int8.pt2"}[form])
+        path = os.path.join(self.folder, {"onnx": "f32.onnx", "onnx-int8": "int8.onnx", "pt2-int8": "int8.pt2"}[form])
         if os.path.exists(path):
             return path
         if form == "onnx-int8":

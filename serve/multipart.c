@@ -64,7 +64,8 @@ static bool read_boundary(const char *type, Arena *a, Body *b, Err *err)
     static const char kind[] = "multipart/form-data";
     const char *end = type ? type + strlen(type) : NULL;
     if (!type || !begins_with(type, end, kind))
-        return fail(err, E_USAGE, "the body is %.80s, expected multipart/form-data", type ? type : "of no Content-Type");
+        return fail(err, E_USAGE, "the body is %.80s, expected multipart/form-data",
+                    type ? type : "of no Content-Type");
     const char *boundary = parameter(type, end, "boundary", a);
     size_t n = boundary ? strlen(boundary) : 0;
     if (!n || n > MOST_BOUNDARY)
