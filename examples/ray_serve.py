@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A text encoder behind Ray Serve: two replicas of `qkv serve`, on as many machines as the cluster has.
+"""A text encoder on Ray Serve: two replicas of `qkv serve`, on as many machines as the cluster has.
 
     pip install "ray[serve]"
     PYTHONPATH=python QKV=build/qkv python examples/ray_serve.py minilm.pt2      vocab.txt lies beside it

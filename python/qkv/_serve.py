@@ -1,4 +1,4 @@
-"""serve_app: models behind Ray Serve, whose replicas each run `qkv serve` and pass requests on to it.
+"""serve_app: models on Ray Serve, whose replicas each run `qkv serve` and pass requests on to it.
 
     from ray import serve
     serve.run(qkv.serve_app("minilm.pt2", replicas=2, cpus=4), route_prefix="/")     # then as docs/SERVE.md says

@@ -193,7 +193,8 @@ def test_wrong_fields(server, fields, said):
     (b"x", "multipart/form-data; boundary=" + "x" * 71, "a boundary of 71 characters"),
     (b"", f"multipart/form-data; boundary={B}", "its boundary is nowhere in it"),
     (b"hello", f"multipart/form-data; boundary={B}", "its boundary is nowhere in it"),
-    (form(IMAGE, RED, end="x"), f"multipart/form-data; boundary={B}", "a boundary is not followed by the end of its line"),
+    (form(IMAGE, RED, end="x"), f"multipart/form-data; boundary={B}",
+     "a boundary is not followed by the end of its line"),
     (form(IMAGE, RED)[:200], f"multipart/form-data; boundary={B}", "the body is cut off"),
     (form(IMAGE, RED)[:60], f"multipart/form-data; boundary={B}", "the body is cut off in the headers of a part")])
 def test_wrong_multipart(server, body, kind, said):
