@@ -42,7 +42,6 @@ from .inference import InferenceSession, SessionOptions, get_available_providers
 from ._tensors import Output, Outputs
 from .model import Model, Session, joint
 from .segment import Segmenter
-from ._serve import serve_app
 from .train import Step, Trainer
 
 __all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Meta", "Model", "Output", "Outputs",
@@ -62,6 +61,10 @@ def __getattr__(name):  # import torch only for export
         from ._trace import trace
 
         return trace
+    if name == "serve_app":  # asyncio
+        from ._serve import serve_app
+
+        return serve_app
     if name == "nn":
         import importlib
 
