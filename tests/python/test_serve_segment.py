@@ -230,6 +230,20 @@ def test_too_many_pixels_are_not_decoded(server):
     assert status == 413
 
 
+def test_loads_again_and_stops(tmp_path):
+    """Requests go on while the model is loaded again; a picture's features are the new model's from then on."""
+    with serving.serving(GROUND) as s:
+        want = ask(s, IMAGE, RED)
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            answers = [pool.submit(ask, s, IMAGE, RED) for _ in range(60)]
+            assert s.post("/v2/repository/models/ground/load", {})[0] == 200
+            assert all(a.result() == want for a in answers)
+        looked, had = counted(s)
+        assert ask(s, IMAGE, RED) == want and ask(s, IMAGE, RED) == want
+        assert counted(s)[0] == looked + 2 and counted(s)[1] >= had + 1
+        assert s.stop() == 0
+
+
 def test_nothing_segments():
     with serving.serving(AFFINE) as s:
         status, out = ask(s, IMAGE, RED)
