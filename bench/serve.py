@@ -24,7 +24,7 @@ is at least 0.999 and 0.95. Compare servers of the same arithmetic.
 answer is compared, memory is looked at every five seconds; --soak-only leaves out the rest.
 Needs: torch, transformers (the truth), onnxruntime, tokenizers.
 """
-import argparse, asyncio, base64, json, os, re, signal, subprocess, sys, tempfile, threading, time
+import argparse, asyncio, atexit, base64, json, os, re, signal, subprocess, sys, tempfile, threading, time
 
 import numpy as np
 
@@ -208,6 +208,7 @@ class Running:
                                 "127.0.0.1", "--port", str(free_port())]}
         self.process = subprocess.Popen(line[kind](), stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL,
                                         env=env if kind == "inf" else None)
+        atexit.register(self.process.kill)  # where an error ends this program before it is told to stop
         self.port = next(int(m.group(1)) for m in map(re.compile(r"http://127\.0\.0\.1:(\d+)").search,
                                                       self.process.stderr) if m)
         # the access log is written, and read by nothing but this
