@@ -59,6 +59,25 @@ static void test_values(const qkv::model &model)
     ok(bool(moved.keep("x")), "keep");
 }
 
+static void test_executor(const qkv::model &model)
+{
+    std::vector<float> x(8 * 64 * 16, 0.25f); // large enough for several threads
+    qkv::view in(x, {8, 64, 16});
+    int calls = 0;
+    qkv::executor mine;
+    mine.user = &calls;
+    mine.run = [](void *user, int tasks, void (*task)(void *, int), void *data) {
+        for (int i = tasks - 1; i >= 0; i--) task(data, i);
+        ++*static_cast<int *>(user);
+    };
+    qkv::session_options on_mine;
+    on_mine.threads = 3;
+    on_mine.executor = &mine;
+    auto want = model.open().value().run({in}).value()[0].to<float>().value();
+    ok(model.open(on_mine).value().run({in}).value()[0].to<float>().value() == want && calls > 0,
+       "the caller's executor: the same bits");
+}
+
 static void test_files(const qkv::model &model, const std::string &folder)
 {
     std::vector<float> x(2 * 5 * 16, 0.5f);
@@ -123,6 +142,7 @@ int main(int argc, char **argv)
     ok(model->describe().value().find("\"inputs\"") != std::string::npos, "describe");
     ok(says(qkv::model::load("nowhere.pt2").error(), QKV_UNREADABLE, "nowhere.pt2"), "a file that there is not");
     test_values(*model);
+    test_executor(*model);
     test_files(*model, argv[2]);
     auto session = session_of(argv[1]);
     ok(session && session->random_inputs() && session->run(), "a session keeps its model alive");
