@@ -76,7 +76,8 @@ names_shared() {
 }
 apart() { ! readelf -d "$(libdir)/libqkv.so" | grep -E 'NEEDED.*lib(png|jpeg|utf8proc|pcre)'; }
 own_threads() {
-  ! readelf -d "$(libdir)/libqkv.so" | grep -E 'NEEDED.*lib(gomp|omp|iomp)' && ! pc --libs --static | grep -e openmp -e gomp
+  ! readelf -d "$(libdir)/libqkv.so" | grep -E 'NEEDED.*lib(gomp|omp|iomp)' &&
+    ! pc --libs --static | grep -e openmp -e gomp
 }
 found() { # NAME TARGET SOURCE: a project of its own that finds the package
   mkdir -p "$dir/cmake-$1" && cp "$3" "$dir/cmake-$1/embed.c"

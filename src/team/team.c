@@ -28,9 +28,9 @@
 enum { PARTS = 256, WORKERS = PARTS - 1, SLOTS = 64, LOOKS = 16, LINE = 64 };
 /* Nanoseconds. */
 enum {
-    PATIENCE = 50000,     /* of who waits, before it sleeps */
-    CREDIT = 5000000,     /* saved time that counts */
-    SHORT_BREAK = 2000000,  /* for which regions have one part; doubled each time that threads are a loss again */
+    PATIENCE = 50000,      /* of who waits, before it sleeps */
+    CREDIT = 5000000,      /* saved time that counts */
+    SHORT_BREAK = 2000000, /* for which regions have one part; doubled each time that threads are a loss again */
     LONG_BREAK = 256000000
 };
 
@@ -51,8 +51,8 @@ typedef struct Share {
 typedef struct Region {
     void (*run)(void *);
     void *data;
-    int size, width;      /* width: team_width() of the thread that opened it, if known */
-    atomic_bool begun;    /* its loop: shares are written */
+    int size, width;   /* width: team_width() of the thread that opened it, if known */
+    atomic_bool begun; /* its loop: shares are written */
     long chunk;
     Share *share;
 } Region;
@@ -78,7 +78,7 @@ typedef struct Worker {
 static const Gate CLOSED = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 static Worker workers[WORKERS];
 static Slot slots[SLOTS];
-static atomic_int made; /* workers that have a thread */
+static atomic_int made;            /* workers that have a thread */
 static atomic_int called, staying; /* workers that are not idle; threads between team_enter and team_leave */
 static int cpus;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER, dividing = PTHREAD_MUTEX_INITIALIZER,

@@ -341,10 +341,7 @@ static void run_model(const char *dir, const char *name, int *calls)
     qkv_model_free(m);
 }
 
-static void run_named(const char *folder, const char *name, void *user)
-{
-    run_model(folder, name, user);
-}
+static void run_named(const char *folder, const char *name, void *user) { run_model(folder, name, user); }
 
 int main(int argc, char **argv)
 {

@@ -135,7 +135,7 @@ static void *company(void *threads)
 #pragma omp parallel num_threads(*(int *)threads)
         {
             int now = atomic_fetch_add(&threads_now, 1) + 1, most = atomic_load(&most_now);
-            while (now > most && !atomic_compare_exchange_weak(&most_now, &most, now)) {}
+            while (now > most && !atomic_compare_exchange_weak(&most_now, &most, now)) continue;
             nap(100000);
             atomic_fetch_sub(&threads_now, 1);
         }
