@@ -28,7 +28,7 @@
 enum { PARTS = 256, WORKERS = PARTS - 1, SLOTS = 64, LOOKS = 16, LINE = 64 };
 /* Nanoseconds. */
 enum {
-    PATIENCE = 50000,      /* of who waits, before it sleeps */
+    PATIENCE = 200000,     /* of who waits, before it sleeps */
     CREDIT = 5000000,      /* saved time that counts */
     SHORT_BREAK = 2000000, /* for which regions have one part; doubled each time that threads are a loss again */
     LONG_BREAK = 256000000
