@@ -300,7 +300,7 @@ TRAPS.update({
     "indices": (lambda x, y, v: x[:, :, PLACES], lambda x, y, v: x.index_select(2, PLACES.flatten()).view(2, 2, 2, 2, 4),
                 lambda x, y, v: x[:, :, PLACES.T]),
     "indices in front": (lambda x, y, v: x[OTHERS, :, PLACES],
-                         lambda x, y, v: x.transpose(1, 2)[OTHERS, PLACES],
+                         lambda x, y, v: x[OTHERS.T, :, PLACES.T].transpose(0, 1),
                          lambda x, y, v: x[OTHERS, :, PLACES.T]),
     "batch norm": (lambda x, y, v: F.batch_norm(x, y[0, 0, 0, :2], v[0, 0, 0, :2].square(), eps=1e-3),
                    lambda x, y, v: (x - y[0, 0, 0, :2, None, None]) * torch.rsqrt(
