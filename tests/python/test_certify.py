@@ -297,7 +297,8 @@ TRAPS.update({
                  lambda x, y, v: (x - x.mean(-1, keepdim=True)).pow(2).mean(-1)),
     "running sum": (lambda x, y, v: x.cumsum(2), lambda x, y, v: torch.ones(5, 5).tril() @ x,
                     lambda x, y, v: torch.ones(5, 5).tril(-1) @ x),
-    "indices": (lambda x, y, v: x[:, :, PLACES], lambda x, y, v: x.index_select(2, PLACES.flatten()).view(2, 2, 2, 2, 4),
+    "indices": (lambda x, y, v: x[:, :, PLACES],
+                lambda x, y, v: x.index_select(2, PLACES.flatten()).view(2, 2, 2, 2, 4),
                 lambda x, y, v: x[:, :, PLACES.T]),
     "indices in front": (lambda x, y, v: x[OTHERS, :, PLACES],
                          lambda x, y, v: x[OTHERS.T, :, PLACES.T].transpose(0, 1),
@@ -313,7 +314,8 @@ TRAPS.update({
     "rounded down": (lambda x, y, v: x * torch.arange(4).floor_divide(2),
                      lambda x, y, v: x * torch.arange(2)[:, None].expand(2, 2).reshape(4),
                      lambda x, y, v: x * torch.arange(2)[None].expand(2, 2).reshape(4)),
-    "cast": (lambda x, y, v: x * (torch.arange(4) - 1).bool(), lambda x, y, v: torch.where(torch.arange(4) == 1, 0, 1) * x,
+    "cast": (lambda x, y, v: x * (torch.arange(4) - 1).bool(),
+             lambda x, y, v: torch.where(torch.arange(4) == 1, 0, 1) * x,
              lambda x, y, v: torch.where(torch.arange(4) >= 1, 1, 0) * x),
 })
 

@@ -1,4 +1,4 @@
-"""The formulas of certify/lemmas.def, read by a reader of their own and evaluated element by element, beside PyTorch."""
+"""The formulas of certify/lemmas.def, read by another reader and evaluated element by element, beside PyTorch."""
 import itertools
 import math
 import pathlib
@@ -121,7 +121,8 @@ class Reader:
     def operand(self, x):
         self.take("?")
         tensor = torch.is_tensor(x)
-        at = self.at[len(self.at) - x.dim():] if tensor and x.dim() <= len(self.at) else [0] * (x.dim() if tensor else 0)
+        at = self.at[len(self.at) - x.dim():] if tensor and x.dim() <= len(self.at) else \
+            [0] * (x.dim() if tensor else 0)
         if self.take("("):
             if self.take("..."):
                 at = self.at[:x.dim()]
@@ -277,7 +278,8 @@ def cases():
     yield "div_Tensor", dict(self=x, other=y), x / y
     yield "div_Tensor_mode", dict(self=torch.tensor([-7, -6, 5, 9]), other=3, rounding_mode="floor"), torch.tensor(
         [-3, -2, 1, 3])
-    yield "div_Tensor_mode", dict(self=torch.tensor([-6, 5, 9]), other=3, rounding_mode="trunc"), torch.tensor([-2, 1, 3])
+    yield "div_Tensor_mode", dict(self=torch.tensor([-6, 5, 9]), other=3, rounding_mode="trunc"), torch.tensor(
+        [-2, 1, 3])
     yield "remainder_Tensor", dict(self=torch.tensor([-7, 5, 9]), other=3), torch.tensor([2, 2, 0])
     yield "matmul", dict(self=rand(1, 3, 4), other=w[:, None].expand(2, 4, 2)), None
     yield "linear", dict(input=x, weight=rand(5, 4), bias=rand(5)), None

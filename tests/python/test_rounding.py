@@ -123,7 +123,8 @@ class Gelu(nn.Module):
     @staticmethod
     def bound(x):
         inner = 0.7978845608028654 * (x + 0.044715 * x ** 3)
-        return 0.5 * x.abs() * ((EXP + 4) * U * (1 + inner.tanh().abs()) + 8 * U * inner.abs() * (1 - inner.tanh() ** 2))
+        through = 8 * U * inner.abs() * (1 - inner.tanh() ** 2)
+        return 0.5 * x.abs() * ((EXP + 4) * U * (1 + inner.tanh().abs()) + through)
     sizes = ((9, 32),)
 
 
