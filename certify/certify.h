@@ -34,8 +34,8 @@ typedef struct Side {
     int *class;  /* by value id */
     Expr **expr; /* by expression id, in the checker's pool */
     uint32_t nexpr;
-    bool *seen;  /* by value id: the claim in hand has its step */
-    Buf steps;   /* of the claim in hand, as JSON */
+    bool *seen; /* by value id: the claim in hand has its step */
+    Buf steps;  /* of the claim in hand, as JSON */
 } Side;
 
 typedef struct Checker {

@@ -65,7 +65,10 @@ static int word(Reader *r, const char **w)
     return (int)(r->at - *w);
 }
 
-static bool is(const char *w, int n, const char *name) { return strlen(name) == (size_t)n && !memcmp(w, name, (size_t)n); }
+static bool is(const char *w, int n, const char *name)
+{
+    return strlen(name) == (size_t)n && !memcmp(w, name, (size_t)n);
+}
 
 static void *wrong(Reader *r)
 {
@@ -408,8 +411,8 @@ static Term *over_axes(Reader *r, const char *how, const char *name, int n)
     memcpy(r->idx, before, sizeof before);
     for (int i = r->rank - 1; i >= 0; i--)
         if (var[i]) e = term_over(r->t, *how == 'm' && how[1] == 'a' ? T_MAX : T_SUM, var[i], size[i], e);
-    return *how == 'm' && how[1] == 'e' && !r->skip
-               ? term_mul(r->t, e, term_power(r->t, term_index(r->t, count), -2)) : e;
+    return *how == 'm' && how[1] == 'e' && !r->skip ? term_mul(r->t, e, term_power(r->t, term_index(r->t, count), -2))
+                                                    : e;
 }
 
 static Term *over(Reader *r, const char *how)
@@ -449,7 +452,9 @@ static Term *known(Reader *r, const char *what)
         return r->skip ? &absent : !x || d < 0 ? wrong(r) : term_index(r->t, size_of(r, x, d));
     }
     if (*what == 't')
-        yes = x ? x->dtype == DT_BOOL : a && a->kind == ARG_EXPR && (ex_equals_int(a->e, 0) || ex_equals_int(a->e, 1) || a->e->kind == EX_BOOL);
+        yes = x ? x->dtype == DT_BOOL
+                : a && a->kind == ARG_EXPR &&
+                      (ex_equals_int(a->e, 0) || ex_equals_int(a->e, 1) || a->e->kind == EX_BOOL);
     if (*what == 'i') {
         m = take(r, ",") ? word(r, &word_is) : 0;
         yes = yes && a && a->kind == ARG_STR && is(word_is, m, a->s);
@@ -506,10 +511,10 @@ static Term *named(Reader *r)
     if (is(w, n, "cast")) return cast(r);
     if (is(w, n, "convolution")) return convolution(r);
     if (!take(r, "(")) return wrong(r);
-    Term *e = is(w, n, "sum") || is(w, n, "mean") || is(w, n, "max")                          ? over(r, w)
-              : is(w, n, "if")                                                                ? choice(r)
+    Term *e = is(w, n, "sum") || is(w, n, "mean") || is(w, n, "max")                         ? over(r, w)
+              : is(w, n, "if")                                                               ? choice(r)
               : is(w, n, "given") || is(w, n, "truth") || is(w, n, "is") || is(w, n, "size") ? known(r, w)
-                                                                                              : applied(r, w, n);
+                                                                                             : applied(r, w, n);
     return take(r, ")") ? e : wrong(r);
 }
 
@@ -586,7 +591,7 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
     Expr *at[MAX_RANK];
     bool number = v->kind == V_WEIGHT && v->data && !dtype_is_complex(v->dtype) && tensor_numel(v->data) == 1;
     number = number && (class < 0 || (v->weight == W_CONSTANT && v->rank == 0)); /* otherwise it may stand for itself */
-    if (number && !graph_writes(c->side[side].g, v)) 
+    if (number && !graph_writes(c->side[side].g, v))
         return dtype_is_float(v->dtype) ? term_double(&c->t, tensor_get(v->data, 0))
                                         : term_number(&c->t, tensor_get_i64(v->data, 0), 1);
     if (class >= 0 && class < c->nclasses) {
@@ -611,7 +616,8 @@ static void spread(Reader *r, const Value *x)
 {
     Reader of = {.rank = x->rank};
     if (r->rank == x->rank || op_param(r->node->op, "keepdim") < 0) return;
-    for (int i = 0, k = 0; i < x->rank; i++) of.idx[i] = over_axis(&of, &r->node->arg[1], "", 0, i) ? zero(r) : r->idx[k++];
+    for (int i = 0, k = 0; i < x->rank; i++)
+        of.idx[i] = over_axis(&of, &r->node->arg[1], "", 0, i) ? zero(r) : r->idx[k++];
     memcpy(r->idx, of.idx, sizeof of.idx);
     r->rank = x->rank;
 }

@@ -1,5 +1,5 @@
-/* qkv-certify SOURCE RESULT [CERTIFICATE]: replays a certificate on two files, .pt2 or ONNX, by default the one inside of
- * RESULT. It links the reader of graphs, and nothing that rewrites them.
+/* qkv-certify SOURCE RESULT [CERTIFICATE]: replays a certificate on two files, .pt2 or ONNX, by default the one inside
+ * of RESULT. It links the reader of graphs, and nothing that rewrites them.
  *
  *     qkv-certify model.pt2 fused.pt2 cert.json      exit 0: equal over the reals for all sizes in range; 1: refused
  */

@@ -303,7 +303,8 @@ bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
     enum { MOST = 1 << 14 };
     Expr *idx[MAX_RANK];
     const Tensor *w = weight->data;
-    bool ok = w && w->rank > 0 && tensor_numel(w) <= MOST && v->def && same_sizes(c, v, weight) && !graph_writes(c->side[RESULT].g, weight);
+    bool ok = w && w->rank > 0 && tensor_numel(w) <= MOST && v->def && same_sizes(c, v, weight) &&
+              !graph_writes(c->side[RESULT].g, weight);
     c->leaf = arena_array(c->arena, bool, c->nclasses + 1);
     if (!c->leaf || !terms_open(&c->t)) return oom(err);
     c->memo = NULL;
@@ -344,8 +345,7 @@ bool checker_finish(Checker *c, Err *err)
     for (int i = 0; i < b->nrequire; i++) {
         const Expr *e = checker_expr(c, RESULT, b->require[i].cond);
         bool known = e && e->kind == EX_BOOL && e->i;
-        for (int k = 0; e && !known && k < a->nrequire; k++)
-            known = e == checker_expr(c, SOURCE, a->require[k].cond);
+        for (int k = 0; e && !known && k < a->nrequire; k++) known = e == checker_expr(c, SOURCE, a->require[k].cond);
         if (!known) return fail(err, E_MISMATCH, "a condition on sizes that the source lacks: %s", b->require[i].where);
     }
     for (const Node *n = b->first; n; n = n->next)
@@ -396,8 +396,7 @@ static bool same_text(const json_t *a, const json_t *b)
     json_t *x;
     if (json_is_string(a)) return json_is_string(b) && !strcmp(json_string_value(a), json_string_value(b));
     if (!json_is_array(b) || json_array_size(b) != n) return false;
-    json_array_foreach(a, i, x)
-        if (!same_text(x, json_element(b, i))) return false;
+    json_array_foreach(a, i, x) if (!same_text(x, json_element(b, i))) return false;
     return true;
 }
 
@@ -482,9 +481,9 @@ static const char *rules_of(const json_t *claim, char *text, size_t size)
     size_t i;
     json_t *r;
     *text = 0;
-    json_array_foreach(json_object_get(claim, "rules"), i, r)
-        if (json_is_string(r) && strlen(text) + json_string_length(r) + 3 < size)
-            strcat(strcat(text, i ? ", " : ""), json_string_value(r));
+    json_array_foreach(json_object_get(claim, "rules"), i,
+                       r) if (json_is_string(r) && strlen(text) + json_string_length(r) + 3 < size)
+        strcat(strcat(text, i ? ", " : ""), json_string_value(r));
     return *text ? text : "no rule is named";
 }
 
@@ -494,9 +493,10 @@ bool checker_replay(Checker *c, const json_t *cert, Err *err)
     char rules[200];
     const char *format = json_string_value(json_object_get(cert, "format"));
     if (c->t.single) c->laws |= 1u << LAW_SINGLE;
-    bool ok = (format && !strcmp(format, "qkv certificate 2")) || fail(err, E_FORMAT, "expected format 'qkv certificate 2'");
+    bool ok = (format && !strcmp(format, "qkv certificate 2")) ||
+              fail(err, E_FORMAT, "expected format 'qkv certificate 2'");
     ok = ok && replay_pieces(c, json_object_get(cert, "weights"), err) &&
-              index_claims(c, json_object_get(cert, "claims"), &claims, err);
+         index_claims(c, json_object_get(cert, "claims"), &claims, err);
     for (const Node *n = c->side[RESULT].g->first; ok && n; n = n->next) {
         if (checker_congruent(c, n)) continue;
         for (int k = 0; ok && k < n->nout; k++) {

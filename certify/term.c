@@ -338,7 +338,8 @@ Term *term_double(Terms *t, double number)
     }
     for (int k = 0; k < 16; k++, ten *= 10) {
         double scaled = nearbyint(v * (double)ten);
-        if (fabs(scaled) < 1 || fabs(scaled) >= (t->single ? 1e6 : 1e15) || held(t, scaled / (double)ten) != v) continue;
+        if (fabs(scaled) < 1 || fabs(scaled) >= (t->single ? 1e6 : 1e15) || held(t, scaled / (double)ten) != v)
+            continue;
         by(t, LAW_FRACTION);
         return term_number(t, (int64_t)scaled, ten);
     }
@@ -382,10 +383,7 @@ Term *term_leaf(Terms *t, int tag, bool truth, int n, Expr *const *idx)
     return atom_of(t, (Term){.kind = T_LEAF, .tag = tag, .truth = truth, .nidx = n, .idx = (Expr **)idx});
 }
 
-Term *term_call(Terms *t, int tag, bool truth, int n, Term *const *arg)
-{
-    return atom(t, T_CALL, tag, truth, n, arg);
-}
+Term *term_call(Terms *t, int tag, bool truth, int n, Term *const *arg) { return atom(t, T_CALL, tag, truth, n, arg); }
 
 static Term *but(Terms *t, Term *truth) { return term_add(t, term_number(t, 1, 1), term_scale(t, truth, -1, 1)); }
 
@@ -543,8 +541,10 @@ static Term *subst_atom(Terms *t, Term *e, const Expr *var, Expr *own)
     if (e->kind == T_EXP) return term_exp(t, arg[0]);
     Operand part[MAX_PARTS];
     for (int i = 0; i < e->n; i++) part[i] = (Operand){arg[i], 1, 1};
-    return atom_of(t, (Term){.kind = e->kind, .tag = e->tag, .truth = e->truth, .n = e->n, .part = part,
-                             .nidx = e->nidx, .idx = idx});
+    return atom_of(
+        t,
+        (Term){
+            .kind = e->kind, .tag = e->tag, .truth = e->truth, .n = e->n, .part = part, .nidx = e->nidx, .idx = idx});
 }
 
 static Term *power_of(Terms *t, Term *base, int64_t p, int64_t q)
@@ -599,7 +599,8 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
         if (!out || !in) return NULL;
         if (b->t->n && (out != before || b->p != b->q)) by(t, LAW_FACTOR);
         if (term_is_number(in)) by(t, LAW_CONSTANT);
-        r = term_add(t, r, term_mul(t, out, term_is_number(in) ? term_index(t, extent) : bound(t, T_SUM, var, extent, in)));
+        r = term_add(t, r,
+                     term_mul(t, out, term_is_number(in) ? term_index(t, extent) : bound(t, T_SUM, var, extent, in)));
     }
     return r;
 }

@@ -79,9 +79,9 @@ Term *term_mul(Terms *t, Term *a, Term *b);
 Term *term_power(Terms *t, Term *a, int64_t halves);
 Term *term_exp(Terms *t, Term *a);
 Term *term_over(Terms *t, TermKind sum_or_max, Expr *var, Expr *extent, Term *body);
-Term *term_nonneg(Terms *t, Term *v); /* 1 where v >= 0, else 0 */
-Term *term_same(Terms *t, Term *a, Term *b); /* 1 where a = b, else 0 */
+Term *term_nonneg(Terms *t, Term *v);             /* 1 where v >= 0, else 0 */
+Term *term_same(Terms *t, Term *a, Term *b);      /* 1 where a = b, else 0 */
 Term *term_unwrapped(Terms *t, Term *i, Term *n); /* j, where i is j + n below 0 and j elsewhere; otherwise i */
-Term *term_mask(Terms *t, Term *truth); /* 0 where that is 1, minus infinity where it is 0 */
+Term *term_mask(Terms *t, Term *truth);           /* 0 where that is 1, minus infinity where it is 0 */
 Term *term_where(Terms *t, Term *truth, Term *a, Term *b);
 #endif

@@ -30,7 +30,8 @@ static bool firings_of(const json_t *report, RuleAt **list, int *n, Err *err)
 }
 
 /* What the file at path is to the source, as JSON. */
-static bool certify_file(const qkv_model *source, const char *path, bool onnx, const char *rewriting, Buf *out, Err *err)
+static bool certify_file(const qkv_model *source, const char *path, bool onnx, const char *rewriting, Buf *out,
+                         Err *err)
 {
     RuleAt *list = NULL;
     int n = 0;
@@ -38,7 +39,8 @@ static bool certify_file(const qkv_model *source, const char *path, bool onnx, c
     json_t *report = rewriting ? json_read(rewriting, strlen(rewriting), "report", err) : NULL;
     bool ok = (report || !rewriting) && firings_of(report, &list, &n, err);
     Source *written = !ok ? NULL : onnx ? onnx_import(path, NULL, err) : pt2_open(path, DT_NONE, err);
-    ok = written && certify_graphs(graph_of(source), written->graph, onnx || source->program.source->opset, list, n, &found, out, err);
+    ok = written && certify_graphs(graph_of(source), written->graph, onnx || source->program.source->opset, list, n,
+                                   &found, out, err);
     source_close(written);
     mem_free(list);
     json_free(report);
@@ -132,4 +134,3 @@ qkv_status qkv_certificate_check(const qkv_model *source, const qkv_model *resul
     if (!report || b.failed) buf_free(&b);
     return ok ? QKV_OK : api_give(&e, err);
 }
-

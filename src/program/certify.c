@@ -186,8 +186,8 @@ static void find_claims(Prover *p, Certified *found)
     }
 }
 
-bool certify_graphs(const Graph *source, const Graph *result, bool single, const RuleAt *firings, int n, Certified *found,
-                    Buf *out, Err *err)
+bool certify_graphs(const Graph *source, const Graph *result, bool single, const RuleAt *firings, int n,
+                    Certified *found, Buf *out, Err *err)
 {
     Prover p = {.firing = firings, .nfirings = n};
     Err why = {0};

@@ -20,8 +20,8 @@ typedef struct Certified {
 
 /* single: one of the files says its numbers in float32, as ONNX does (certify/certify.h).
  * The claims that hold, as JSON, whole or not; false only where something else fails. firings may be NULL. */
-bool certify_graphs(const Graph *source, const Graph *result, bool single, const RuleAt *firings, int n, Certified *found,
-                    Buf *out, Err *err);
+bool certify_graphs(const Graph *source, const Graph *result, bool single, const RuleAt *firings, int n,
+                    Certified *found, Buf *out, Err *err);
 /* What the checker says of a certificate: JSON with holds, why, claims, assuming. False with E_MISMATCH: it does not
  * hold; otherwise it cannot be read. */
 bool certify_replay(const Graph *source, const Graph *result, const void *certificate, size_t size, Buf *report,
