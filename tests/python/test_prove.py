@@ -132,6 +132,30 @@ def test_rewritten_and_onnx(paths, name, tmp_path):
     assert report["sense"] in (EXACT, REALS) or (name == "vision" and "rounded" in report["why_floats"])
 
 
+@pytest.mark.parametrize("opset", (13, 18, 23))
+def test_every_opset(paths, opset, tmp_path):
+    for name in NAMES:
+        qkv.Model(paths[name]).save_onnx(tmp_path / "m.onnx", opset=opset)
+        report = qkv.prove(paths[name], tmp_path / "m.onnx", sizes=2, seeds=1)
+        assert report["result"] == "equal" and report["sense"] in (EXACT, REALS), (name, report)
+
+
+def test_decomposed(paths, tmp_path):
+    """ATen's core ops, as PyTorch itself spells the model with them."""
+    for name in ("attention", "norms", "windows"):
+        torch.export.save(torch.export.load(paths[name]).run_decompositions(), tmp_path / "core.pt2")
+        report = qkv.prove(paths[name], tmp_path / "core.pt2", sizes=2, seeds=1)
+        assert report["result"] == "equal" and report["sense"] in (EXACT, REALS), (name, report)
+
+
+def test_exported_by_torch(paths, tmp_path):
+    pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
+    program = torch.export.load(paths["attention"])
+    torch.onnx.export(program, (), tmp_path / "m.onnx", dynamo=True, verbose=False)
+    report = qkv.prove(paths["attention"], tmp_path / "m.onnx", sizes=2, seeds=1)
+    assert report["result"] == "equal" and report["sense"] in (EXACT, REALS), report
+
+
 def changed(value, name):
     """What an argument may become, and what that is: a constant, an axis, a mask."""
     if "as_float" in value and name != "dropout_p":
