@@ -50,7 +50,7 @@ def main():
     parser.add_argument("--only", default="")
     o = parser.parse_args()
     table = collections.defaultdict(collections.Counter)
-    for path in sorted(o.folder.glob(f"*{o.only}*.pt2")):
+    for path in sorted(p for p in o.folder.glob("*.pt2") if o.only in p.stem):
         with tempfile.TemporaryDirectory() as folder:
             for what, other in others(path, pathlib.Path(folder)):
                 r = run(QKV, "prove", path, other, "--json", "--sizes", 2, "--seeds", 1)
