@@ -300,7 +300,7 @@ void checker_put_claim(const Checker *c, Buf *out)
 
 bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
 {
-    enum { MOST = 1 << 14 };
+    enum { MOST = 1 << 11 };
     Expr *idx[MAX_RANK];
     const Tensor *w = weight->data;
     bool ok = w && w->rank > 0 && tensor_numel(w) <= MOST && v->def && same_sizes(c, v, weight) &&

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 
-enum { MAX_PARTS = 128 };
+enum { MAX_PARTS = 128, MAX_TERMS = 1 << 15 };
 
 static const struct {
     const char *name, *says;
@@ -81,6 +81,7 @@ static Term *intern(Terms *t, Term want)
 {
     size_t k = place(&want, t->slot, t->nslots);
     if (t->slot[k]) return t->slot[k];
+    if (t->count == MAX_TERMS) return term_refuse(t, "more than %d terms", MAX_TERMS);
     Term *e = arena_new(t->arena, Term);
     Operand *part = arena_array(t->arena, Operand, want.n + 1);
     Expr **idx = arena_array(t->arena, Expr *, want.nidx + 1);
@@ -432,7 +433,7 @@ Term *term_same(Terms *t, Term *a, Term *b)
 {
     const Operand *f = a && b && b->n == 0 && a->n == 1 && a->part[0].t->n == 1 ? a->part[0].t->part : NULL;
     if (a && b && b->n == 0 && (truth_of(a) || truth_of(but(t, a)))) return but(t, a);
-    if (f && f->t->kind == T_MAX && truth_of(f->t->part[0].t)) { /* the largest of truth values */
+    if (t->single && f && f->t->kind == T_MAX && truth_of(f->t->part[0].t)) { /* the largest of truth values */
         by(t, LAW_ROWS);
         return term_number(t, 0, 1);
     }
@@ -440,13 +441,14 @@ Term *term_same(Terms *t, Term *a, Term *b)
         return a && b ? term_mul(t, term_nonneg(t, term_add(t, a, term_scale(t, b, -1, 1))),
                                  term_nonneg(t, term_add(t, b, term_scale(t, a, -1, 1))))
                       : NULL;
-    Term *shown = term_number(t, 1, 1); /* a number is not minus infinity, but for what masks add */
+    Term *shown = term_number(t, 1, 1); /* what masks do not hide */
     for (int i = 0; shown && i < a->n; i++) {
         const Term *x = a->part[i].t;
         bool plain = x->n == 1 && x->part[0].p == 1 && x->part[0].q == 1 && a->part[i].p > 0;
         if (plain && x->part[0].t->kind == T_MASK) shown = term_mul(t, shown, x->part[0].t->part[0].t);
-        else if (plain && x->part[0].t->kind == T_MAX) by(t, LAW_ROWS);
-        else if (masked(x)) return term_refuse(t, "a product of infinities");
+        else if (x->n && (!t->single || (masked(x) && !(plain && x->part[0].t->kind == T_MAX))))
+            return term_refuse(t, "what may be minus infinity"); /* an input may be, in a mask */
+        else if (x->n) by(t, LAW_ROWS);
     }
     return shown ? but(t, shown) : NULL;
 }
