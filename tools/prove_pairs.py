@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`qkv prove` and `--certify` on a folder of models: each NAME.pt2 against what qkv makes of it, its decomposed form, and
-NAME.onnx beside it. Prints the tables of docs/PROOF.md. Minutes; not part of CI.
+"""`qkv prove` on a folder of models: each NAME.pt2 against what qkv makes of it, its decomposed form, and NAME.onnx
+beside it. Prints the table of docs/PROOF.md. Minutes; not part of CI.
 
     tools/prove_pairs.py FOLDER [--only bert]
 """
