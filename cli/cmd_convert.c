@@ -151,7 +151,7 @@ static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m
     if (report && c->json) {
         json_object_set_new(report, "model", json_text(c->arg[0]));
         json_object_set_new(report, "output", status == QKV_OK ? json_text(w->output) : json_null());
-        json_object_set_new(report, "certificate", certificate_summary(claims));
+        if (claims) json_object_set_new(report, "certificate", certificate_summary(claims));
         json_object_set_new(report, "error", status == QKV_OK ? json_null() : json_text(e.message));
         json_print(json_incref(report));
     } else if (report && status == QKV_OK) {

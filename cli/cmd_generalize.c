@@ -168,7 +168,7 @@ static int cmd_generalize(const void *options)
     }
     if (made && o->output && o->certify) claims = save_certified(o->output, o->certify, made, file[0], NULL, &code);
     else if (made && o->output && qkv_model_save(made, o->output, &e)) code = (int)e.code;
-    if (report && o->common.json) json_object_set_new(report, "certificate", certificate_summary(claims));
+    if (claims && o->common.json) json_object_set_new(report, "certificate", certificate_summary(claims));
     else if (claims) certificate_print(o->certify, claims);
     if (claims) note("the range are the sizes of %s, which are fixed", o->common.arg[0]);
     json_decref(claims);
