@@ -657,7 +657,7 @@ Term *element(Checker *c, int side, const Value *v, Expr *const *idx)
     if (!memo || *memo) return memo ? *memo : NULL;
     if (++c->work > MAX_WORK) return term_refuse(&c->t, "more than %d elements are followed", MAX_WORK);
     int id = lemma_of(v->def->op, v->out);
-    if (v->def->op->id == OP_isnan && !c->t.single) id = FUNCTION; /* a test of ONNX files; else one that a rule reads */
+    if (v->def->op->id == OP_isnan && !c->t.single) id = FUNCTION; /* between .pt2 files a rule may rest on it */
     ptrdiff_t key = memo - c->memo;
     Reader r = {.c = c, .t = &c->t, .p = c->t.x.p, .side = side, .rank = v->rank, .node = v->def, .v = v, .at = ""};
     if (id == NO_LEMMA) return term_refuse(&c->t, "'%s': %s has no lemma", v->name, v->def->op->name);
