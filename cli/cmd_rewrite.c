@@ -92,9 +92,23 @@ static void print_left(const json_t *report)
     }
 }
 
+/* Where rules that are not built in did not fire. */
+static void print_refused(const json_t *report)
+{
+    size_t i;
+    json_t *r;
+    json_array_foreach(json_object_get(report, "refused"), i, r)
+    {
+        const char *in = text_at(r, "module");
+        show("refused: rule '%s' at '%s'%s%s: %s\n", text_at(r, "rule"), text_at(r, "node"), *in ? " in " : "", in,
+             text_at(r, "reason"));
+    }
+}
+
 static void print_report(const RewriteOptions *o, const json_t *report)
 {
-    if (!o->why_not) print_firings(report, json_is_true(json_object_get(report, "proven")));
+    if (o->why_not) print_refused(report);
+    else print_firings(report, json_is_true(json_object_get(report, "proven")));
     print_left(report);
     printf("%d attention%s fused, %d left; %d nodes, were %d\n", (int)integer_of(report, "attentions_fused"),
            integer_of(report, "attentions_fused") == 1 ? "" : "s", (int)integer_of(report, "attentions_left"),

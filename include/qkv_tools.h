@@ -153,7 +153,64 @@ typedef struct qkv_onnx_options {
 QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options,
                                        char **report, qkv_error *err);
 
+/* ---------------------------------------------------------------- arguments of ops */
+
+/* An argument of a node, as functions of your own get it: those of ops, guards and graft functions (below). */
+typedef enum qkv_op_arg_kind { QKV_OP_NONE, QKV_OP_TENSORS, QKV_OP_NUMBERS, QKV_OP_TEXT } qkv_op_arg_kind;
+typedef struct qkv_op_arg {
+    qkv_op_arg_kind kind; /* a bool is a number, 0 or 1; a dtype is a text */
+    int n;                /* tensors or numbers: 1, but for lists */
+    /* A kernel gets contiguous tensors, which it must not write. All others get dtype and rank, and dims[i][axis], the
+     * size of tensor i as text: "3", "s0", "14*s1"; shape and data are NULL. */
+    const qkv_tensor *tensors;
+    const char *const *const *dims;
+    /* Numbers as integers and as floats. But for kernels they are NULL where a number follows from sizes; sizes[i] is
+     * its text. */
+    const int64_t *ints;
+    const double *floats;
+    const char *const *sizes;
+    const char *text;
+} qkv_op_arg;
+
 /* ---------------------------------------------------------------- rewriting */
+
+/* What a rule's function is called for: arguments of it, which are parts of what the rule matched. It is valid during
+ * the call alone, and so is all that is read from it, which is read-only. */
+typedef struct qkv_match qkv_match;
+
+typedef struct qkv_match_view {
+    size_t struct_size; /* sizeof(qkv_match_view) */
+    qkv_op_arg arg;
+    /* The number that a number or a tensor is known to be, as text: "0.125", "2*s0"; NULL: none is known. */
+    const char *number;
+    /* Of a tensor; NULL for other things: its name in the graph, the op that computes it ("aten.mul.Tensor"; NULL for
+     * an input or a weight) with the names of that op's parameters, and how often it is read. */
+    const char *name, *op;
+    const char *const *parameters;
+    int n_parameters;
+    int result; /* which of the op's results it is */
+    int uses;
+    const int64_t *low, *high; /* the range of each of its sizes; INT64_MAX: unbounded */
+    const char *weight;        /* its name in the state dict; NULL: it is none */
+    const qkv_tensor *data;    /* the elements of a weight that no run changes; NULL: they are not known */
+} qkv_match_view;
+
+/* Fills *out (set its struct_size) with what is found at a path: "0" is the function's first argument, "0/self" the
+ * argument `self` of the node that computes it, "0/tensors/1" the second of a list. QKV_USAGE: nothing is there. */
+QKV_API qkv_status qkv_match_look(qkv_match *m, const char *path, qkv_match_view *out, qkv_error *err);
+/* In a graft function: makes what the rule puts in place. graft: as in a .rules file, its variables paths:
+ * "(linear ?0 ?1/weight none)". QKV_MISMATCH: it cannot be built, and why; QKV_UNREADABLE: not a graft. */
+QKV_API qkv_status qkv_match_build(qkv_match *m, const char *graft, qkv_error *err);
+
+/* QKV_OK: a guard holds, a graft was built. Otherwise the rule does not fire here, and err->message, which the report
+ * shows, says why; rewriting goes on. */
+typedef qkv_status qkv_rule_call(void *user, qkv_match *m, qkv_error *err);
+typedef struct qkv_rule_function {
+    const char *name;     /* "long_enough": letters, digits, '_' */
+    qkv_rule_call *guard; /* what (long_enough ?q ?k) asks, with any number of arguments up to 8; NULL: nothing */
+    qkv_rule_call *graft; /* what (@long_enough ?q ?k) builds; NULL: nothing */
+    void *user;           /* handed to both */
+} qkv_rule_function;
 
 /* Sums of phases choose which rules are tried. */
 typedef enum qkv_phase { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 } qkv_phase;
@@ -180,6 +237,12 @@ typedef struct qkv_rewrite_options {
     const char *lift_sdpa;
     int cudnn; /* with lift_sdpa */
     int unrounded; /* 1: a weight that a rule computes from others stays the ops that compute it, for certificates */
+    /* More rules, as texts, after those of rule_files; and functions that rules may name, in addition to the library's
+     * own. A function is called during qkv_model_rewrite alone, by its thread. */
+    const char *const *rule_texts;
+    int rule_text_count;
+    int n_functions;
+    const qkv_rule_function *functions;
 } qkv_rewrite_options;
 
 /* The model with a rewritten graph: attention in any spelling becomes scaled_dot_product_attention, other compounds
@@ -187,8 +250,9 @@ typedef struct qkv_rewrite_options {
  * when a proof fails. *report (may be NULL; qkv_free it; set also when a proof fails): one JSON object with
  * attentions_fused (ops in the result), attentions_left (softmax(QK)V still spelled out), nodes_before, nodes_after,
  * proven, ms, firings [{rule, phase, result, op, nodes, module, note, sense (what the proof says), why_floats (why it
- * is on floats), max_abs, max_rel_peak, max_abs_masked_rows, runs, not_proven}] and left [{node, module, at, rule,
- * matched, reason, advice}]. With skip_padding, outputs at real positions are as before and at padded positions 0
+ * is on floats), max_abs, max_rel_peak, max_abs_masked_rows, runs, not_proven}], left [{node, module, at, rule,
+ * matched, reason, advice}] and refused [{rule, node, module, reason}], where a rule that is not built in met its
+ * pattern and did not fire. With skip_padding, outputs at real positions are as before and at padded positions 0
  * (docs/SKIP_PADDING.md); the report has skip_padding {nothing (why there is no mask, or null), masks [{mask, applied,
  * why, attentions, nodes, stops [{node, op, value, why}], sense, why_floats, max_abs, max_rel_peak, runs,
  * not_proven}]}. */
@@ -568,23 +632,6 @@ QKV_API qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double 
 QKV_API double qkv_tolerance(qkv_dtype t);
 
 /* ---------------------------------------------------------------- ops of one's own */
-
-/* An argument of a registered op, by its place in the schema. */
-typedef enum qkv_op_arg_kind { QKV_OP_NONE, QKV_OP_TENSORS, QKV_OP_NUMBERS, QKV_OP_TEXT } qkv_op_arg_kind;
-typedef struct qkv_op_arg {
-    qkv_op_arg_kind kind; /* a bool is a number, 0 or 1 */
-    int n;                /* tensors or numbers: 1, but for lists */
-    /* A kernel gets contiguous tensors, which it must not write. A shape function gets dtype and rank, shape and data
-     * are NULL, and dims[i][axis] is a size of tensor i as text: "3", "s0", "14*s1". */
-    const qkv_tensor *tensors;
-    const char *const *const *dims;
-    /* Numbers as integers and as floats. In a shape function they are NULL where a number follows from sizes; sizes[i]
-     * is its text. */
-    const int64_t *ints;
-    const double *floats;
-    const char *const *sizes;
-    const char *text;
-} qkv_op_arg;
 
 enum { QKV_OP_DIM = 256 };
 /* What a shape function fills: sizes as text, made of those that it got: "(s0) + 1", "2*(14*s1)", "Max(s0, s1)". */

@@ -12,6 +12,7 @@
     qkv.joint("model.pt2", loss="output_0", path="joint.pt2")  # the model and the gradients of its loss
     qkv.Trainer("joint.pt2", lr=1e-3).fit({"x": x, "target": y}, epochs=10)  # trains its parameters
     qkv.register_op("my::op", schema, shape, kernel)    # models with an op of your own (docs/CUSTOM_OPS.md)
+    qkv.pattern("name", tree, graft, guard)             # a rule of your own for Model.rewrite (docs/RULES.md)
     qkv.prove("model.pt2", "model.onnx")["sense"]       # do two files compute the same, and in which sense
     qkv.check("model.onnx", target="ort")               # errors and warnings, as a Report
     qkv.backends("model.pt2", device="cuda-sm90")       # which kernel PyTorch takes for each attention
@@ -34,6 +35,7 @@ from ._check import check
 from ._commands import commands
 from ._generalize import Generalized, generalize
 from ._ops import Meta, Size, register_op
+from ._patterns import MatchedSize, Pattern, View, pattern
 from ._prove import prove
 from . import inference
 from .batch import BatchPredictor
@@ -44,10 +46,10 @@ from .model import Model, Session, joint
 from .segment import Segmenter
 from .train import Step, Trainer
 
-__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Meta", "Model", "Output", "Outputs",
-           "Sampler", "Segmenter", "Session", "SessionOptions", "Size", "Step", "Tokenizer", "Trainer", "backends",
-           "check", "commands", "export", "generalize", "get_available_providers", "joint", "library_path", "nn",
-           "prove", "register_op", "sdpa_choice", "serve_app", "trace", "version"]
+__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "MatchedSize", "Meta", "Model", "Output",
+           "Outputs", "Pattern", "Sampler", "Segmenter", "Session", "SessionOptions", "Size", "Step", "Tokenizer",
+           "Trainer", "View", "backends", "check", "commands", "export", "generalize", "get_available_providers", "joint",
+           "library_path", "nn", "pattern", "prove", "register_op", "sdpa_choice", "serve_app", "trace", "version"]
 
 
 def __getattr__(name):  # import torch only for export

@@ -80,7 +80,9 @@ class RewriteOptions(C.Structure):
                 ("no_builtin_rules", C.c_int), ("phases", C.c_uint), ("prove", C.c_int), ("seeds", C.c_int),
                 ("counterexample", C.c_char_p), ("exact_masked_rows", C.c_int),
                 ("progress", PROGRESS), ("progress_user", C.c_void_p), ("skip_padding", C.c_int),
-                ("lift_sdpa", C.c_char_p), ("cudnn", C.c_int), ("unrounded", C.c_int)]
+                ("lift_sdpa", C.c_char_p), ("cudnn", C.c_int), ("unrounded", C.c_int),
+                ("rule_texts", C.POINTER(C.c_char_p)), ("rule_text_count", C.c_int), ("n_functions", C.c_int),
+                ("functions", C.c_void_p)]
 
 
 SESSION_PROGRESS = C.CFUNCTYPE(None, C.c_void_p, C.c_char_p, C.c_double)
@@ -234,6 +236,7 @@ def _functions():
             ("certificate_check", i, p, p, s, C.POINTER(p), e),
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
             ("model_rewrite", p, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
+            ("match_look", i, p, s, p, e), ("match_build", i, p, s, e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),
             ("model_joint", p, p, C.POINTER(JointOptions), C.POINTER(p), e),
             ("model_quantize", p, p, C.POINTER(QuantizeOptions), C.POINTER(p), e),

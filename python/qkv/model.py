@@ -19,6 +19,7 @@ from ._lib import (DTYPES, BackendsOptions, CError, CTensor, Error, GraphOptions
                    LoadOptions, OnnxOptions, Progress, QuantizeOptions, RewriteOptions, SessionOptions, check, choice,
                    lib, text)
 from ._measure import Measured, Watched
+from ._patterns import Pattern, _rules
 from ._sessions import WRITES_BUFFERS, Sessions
 from ._tensors import Output, Outputs, Results, _array_of, _borrow, _output_memory
 
@@ -418,32 +419,36 @@ class Model(_Runs, Measured):
         title = f"{os.path.basename(str(self.path))}: {about['parameters']:,} parameters, {about['nodes']:,} nodes"
         return html_table(title, ["", "name", "dtype", "sizes"], rows + sizes)
 
-    def rewrite(self, prove: bool = False, rules: Iterable[str] = (),
+    def rewrite(self, prove: bool = False, rules: Iterable[Union[str, os.PathLike, Pattern]] = (),
                 phases: Iterable[str] = ("recompose", "convert", "fuse"), exact_masked_rows: bool = False,
                 counterexample: Optional[str] = None, skip_padding: bool = False, lift_sdpa: Optional[str] = None,
-                cudnn: Optional[str] = None) -> Dict[str, Any]:
+                cudnn: Optional[str] = None, builtin_rules: bool = True) -> Dict[str, Any]:
         """Turns every spelling of attention into scaled_dot_product_attention, and norms, activations and others into
-        one op each. Returns the report of `qkv rewrite --json` as a dict. prove=True evaluates every replacement
-        first; one that differs raises Error (code 1). skip_padding=True: afterwards, where a key padding mask marks
-        tokens, the network runs on the real ones only (docs/SKIP_PADDING.md). lift_sdpa="cpu", "cuda-sm90" ...:
-        afterwards, attention is changed so that PyTorch takes a better kernel on that device (docs/BACKENDS.md). In
-        the library this is a new model, which this object stands for from now on; a Trainer or joint() made before
-        keeps the one it was made of."""
-        e, report = CError(), C.c_void_p()
-        files = (C.c_char_p * max(len(rules), 1))(*[os.fsencode(r) for r in rules])
-        bits = sum(choice("phase", p) for p in phases)
-        options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0,
-                                 os.fsencode(counterexample) if counterexample else None,
-                                 exact_masked_rows, skip_padding=skip_padding,
-                                 lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
+        one op each. Returns the report of `qkv rewrite --json` as a dict. rules: more rules, files or qkv.pattern(...);
+        the report's `refused` says where these did not fire; builtin_rules=False leaves the built-in ones out.
+        prove=True evaluates every replacement first; one that differs raises Error (code 1). skip_padding=True:
+        afterwards, where a key padding mask marks tokens, the network runs on the real ones only
+        (docs/SKIP_PADDING.md). lift_sdpa="cpu", "cuda-sm90" ...: afterwards, attention is changed so that PyTorch takes
+        a better kernel on that device (docs/BACKENDS.md). In the library this is a new model, which this object stands
+        for from now on; a Trainer or joint() made before keeps the one it was made of."""
+        e, report, rules = CError(), C.c_void_p(), list(rules)
+        given, functions = _rules(rules)
+        options = RewriteOptions(C.sizeof(RewriteOptions), phases=sum(choice("phase", p) for p in phases), prove=prove,
+                                 no_builtin_rules=not builtin_rules,
+                                 counterexample=os.fsencode(counterexample) if counterexample else None,
+                                 exact_masked_rows=exact_masked_rows, skip_padding=skip_padding,
+                                 lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn),
+                                 **given)
         with self._sessions.closed():
             made = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e))
             found = json.loads(text(report.value, e)) if report.value else None
+            functions.warn()
             check(made, e)
             self._become(made)
         found = ReportDict(found)
-        self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows,
-                                   skip_padding=skip_padding, lift_sdpa=lift_sdpa, cudnn=cudnn))
+        self._rewrites.append(dict(rules=rules, phases=phases, exact_masked_rows=exact_masked_rows,
+                                   skip_padding=skip_padding, lift_sdpa=lift_sdpa, cudnn=cudnn,
+                                   builtin_rules=builtin_rules))
         return found
 
     def backends(self, device: str = "cpu", dims: Optional[Mapping[str, int]] = None, train: bool = False,

@@ -253,10 +253,15 @@ qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *opti
     Err e = api_begin();
     if (report) *report = NULL;
     if (!GIVEN(m) || !VERSIONED_TAKE(qkv_rewrite_options, cudnn, &q, options, &e) ||
-        !GIVEN_TEXTS(q.rule_files, q.rule_file_count))
+        !GIVEN_TEXTS(q.rule_files, q.rule_file_count) || !GIVEN_TEXTS(q.rule_texts, q.rule_text_count) ||
+        !GIVEN_LIST(q.functions, q.n_functions))
         return api_null(&e, err);
+    Family own = {0};
     OptimiseOptions o = {.rule_file = q.rule_files,
                          .nrule_files = q.rule_file_count,
+                         .rule_text = q.rule_texts,
+                         .nrule_texts = q.rule_text_count,
+                         .own = &own,
                          .no_builtin = q.no_builtin_rules != 0,
                          .phases = q.phases,
                          .prove = q.prove != 0,
@@ -271,10 +276,11 @@ qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *opti
                          .progress = q.progress,
                          .progress_user = q.progress_user};
     Buf b = {0};
-    qkv_model *made = api_model_copy(m, &e);
+    qkv_model *made = api_rule_functions(q.functions, q.n_functions, &own, &e) ? api_model_copy(m, &e) : NULL;
     bool ok = api_whole(made && program_rewrite(&made->program, &o, &b, &e), &e);
     if (report) *report = b.failed ? NULL : b.data;
     if (!report || b.failed) buf_free(&b);
+    api_rule_functions_free(&own);
     if (ok) return made;
     qkv_model_free(made);
     return api_null(&e, err);

@@ -6,6 +6,7 @@
 #include "base/versioned.h"
 #include <stdatomic.h>
 #include "onnx/write/write.h"
+#include "rewrite/family.h"
 #include "program/cache.h"
 #include "program/program.h"
 #include "team/team.h"
@@ -65,6 +66,12 @@ void *api_no_memory(qkv_error *to);
 /* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
  * of products its runs have. */
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
+/* args.c: an argument of a node, in memory of the arena. */
+bool api_declared(const Arg *a, ExprPool *ex, Arena *arena, qkv_op_arg *to, Err *err);
+const char *api_expr_text(ExprPool *ex, const Expr *e, Arena *arena); /* NULL: out of memory */
+/* rules.c: the functions that rules of the caller may name, as a family; api_rule_functions_free in any case. */
+bool api_rule_functions(const qkv_rule_function *f, int n, Family *to, Err *err);
+void api_rule_functions_free(Family *f);
 /* A copy whose graph may be changed; see program_copy. */
 qkv_model *api_model_copy(const qkv_model *m, Err *err);
 bool api_input_texts(qkv_model *m, Err *err); /* the sizes of inputs as text, again after a size was renamed */

@@ -21,73 +21,6 @@ static bool said(qkv_status status, const qkv_error *e, Err *err)
 
 /* ------------------------------------------------------------------ shapes */
 
-static const char *text_of(Shape *s, const Expr *e)
-{
-    Buf b = {0};
-    ex_print(s->ex, e, &b);
-    const char *text = b.failed ? NULL : arena_strdup(s->g->arena, b.data);
-    buf_free(&b);
-    return text;
-}
-
-static bool texts_of(Shape *s, int n, Expr *const *e, const char *const **out)
-{
-    const char **text = arena_array(s->g->arena, const char *, n + 1);
-    for (int i = 0; text && i < n; i++)
-        if (!(text[i] = text_of(s, e[i]))) return oom(s->err);
-    *out = text;
-    return text || oom(s->err);
-}
-
-static bool tensors_declared(Shape *s, int n, Value *const *v, qkv_op_arg *to)
-{
-    qkv_tensor *t = arena_array(s->g->arena, qkv_tensor, n + 1);
-    const char *const **dims = arena_array(s->g->arena, const char *const *, n + 1);
-    if (!t || !dims) return oom(s->err);
-    for (int i = 0; i < n; i++) {
-        if (!v[i]) return fail(s->err, E_UNSUPPORTED, "a list with a tensor that is none");
-        t[i] = (qkv_tensor){.dtype = (qkv_dtype)v[i]->dtype, .rank = v[i]->rank};
-        TRY(texts_of(s, v[i]->rank, v[i]->dim, &dims[i]));
-    }
-    to->kind = QKV_OP_TENSORS;
-    to->n = n;
-    to->tensors = t;
-    to->dims = dims;
-    return true;
-}
-
-static bool numbers_declared(Shape *s, int n, Expr *const *e, qkv_op_arg *to)
-{
-    int64_t *ints = arena_array(s->g->arena, int64_t, n + 1);
-    double *floats = arena_array(s->g->arena, double, n + 1);
-    if (!ints || !floats) return oom(s->err);
-    bool constant = true;
-    for (int i = 0; i < n; i++) {
-        constant &= ex_is_const(e[i]);
-        floats[i] = ex_is_const(e[i]) ? ex_number(e[i]) : 0;
-        ints[i] = e[i]->kind == EX_FLOAT ? (int64_t)e[i]->f : ex_is_const(e[i]) ? e[i]->i : 0;
-    }
-    to->kind = QKV_OP_NUMBERS;
-    to->n = n;
-    to->ints = constant ? ints : NULL;
-    to->floats = constant ? floats : NULL;
-    return texts_of(s, n, e, &to->sizes);
-}
-
-static bool declared(Shape *s, int i, qkv_op_arg *to)
-{
-    const Arg *a = shape_arg(s, i);
-    *to = (qkv_op_arg){.kind = QKV_OP_NONE};
-    switch (a->kind) {
-    case ARG_VALUE: return tensors_declared(s, 1, &a->v, to);
-    case ARG_VALUES: return tensors_declared(s, a->n, a->vs, to);
-    case ARG_EXPR: return numbers_declared(s, 1, &a->e, to);
-    case ARG_EXPRS: return numbers_declared(s, a->n, a->es, to);
-    case ARG_STR: *to = (qkv_op_arg){.kind = QKV_OP_TEXT, .n = 1, .text = a->s}; return true;
-    default: return true;
-    }
-}
-
 static bool take_result(Shape *s, int k, const qkv_op_result *r)
 {
     Expr *dim[MAX_RANK];
@@ -112,7 +45,7 @@ static bool own_shape(const OwnOp *own, Shape *s)
     qkv_op_result *out = arena_array(s->g->arena, qkv_op_result, nout + 1);
     if (!out) return oom(s->err);
     memset(out, 0, sizeof *out * (size_t)(nout + 1));
-    for (int i = 0; i < n; i++) TRY(declared(s, i, &arg[i]));
+    for (int i = 0; i < n; i++) TRY(api_declared(shape_arg(s, i), s->ex, s->g->arena, &arg[i], s->err));
     TRY(said(r->op.shape(r->op.user, n, arg, nout, out, &e), &e, s->err));
     for (int k = 0; k < nout; k++)
         TRY(take_result(s, k, &out[k]) || within(s->err, "the shape function of %s", r->op.name));

@@ -102,6 +102,13 @@ static void put_left(Buf *b, const Graph *g, const Left *l)
            module_of(g, l->node), l->at, l->rule, l->matched, l->reason, l->advice);
 }
 
+static void put_refused(Buf *b, const Graph *g, const Refused *r)
+{
+    jw_line(b);
+    jw_put(b, "{'rule': %s, 'node': %s, 'module': %s, 'reason': %s}", r->rule, r->node, module_of(g, r->node),
+           r->reason);
+}
+
 static void put_skip(Buf *b, const SkipMask *m, bool proven)
 {
     jw_put(b, "{'mask': %s", m->mask);
@@ -141,6 +148,8 @@ static void put_report(Buf *b, const Graph *g, const RewriteLog *log, const Rewr
     for (int i = 0; i < lifted->nfirings; i++) put_firing(b, g, &lifted->firing[i], proven);
     jw_put(b, "], 'left': [");
     for (int i = 0; i < log->nleft; i++) put_left(b, g, &log->left[i]);
+    jw_put(b, "], 'refused': [");
+    for (int i = 0; i < log->nrefused; i++) put_refused(b, g, &log->refused[i]);
     jw_close(b, "]");
     if (skip) put_skips(b, skip, proven);
     jw_close(b, "}");
@@ -172,16 +181,38 @@ static double now_ms(void)
 
 /* ------------------------------------------------------------------ */
 
+static bool all_rules(RuleSet *rules, const OptimiseOptions *o, Err *err)
+{
+    TRY(o->no_builtin || rules_builtin(rules, err));
+    for (int i = 0; i < o->nrule_files; i++) TRY(read_rules(rules, o->rule_file[i], err));
+    for (int i = 0; i < o->nrule_texts; i++)
+        TRY(rules_parse(rules, o->rule_text[i], err) || within(err, "rules of text %d", i));
+    return true;
+}
+
+/* families_all and the caller's own. */
+static const Family **families_with(const Family *own)
+{
+    int n = 0;
+    while (families_all[n]) n++;
+    const Family **all = mem_zeroed((size_t)n + 2, sizeof *all);
+    for (int i = 0; all && i < n; i++) all[i] = families_all[i];
+    if (all) all[n] = own;
+    return all;
+}
+
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err)
 {
     Evaluator evaluator = {.counterexample = o->counterexample};
     Prover prover = {eval, release, save, &evaluator, o->seeds, o->prove_floats, families_all};
     SdpaDevice device;
-    RuleSet *rules = rules_create(families_all);
-    if (!rules) return oom(err);
-    bool ok = o->no_builtin || rules_builtin(rules, err);
-    for (int i = 0; ok && i < o->nrule_files; i++) ok = read_rules(rules, o->rule_file[i], err);
-    ok = ok && (!o->lift || sdpa_device(o->lift, o->cudnn, &device, err));
+    const Family **families = families_with(o->own);
+    RuleSet *rules = families ? rules_create(families) : NULL;
+    if (!rules) {
+        mem_free(families);
+        return oom(err);
+    }
+    bool ok = all_rules(rules, o, err) && (!o->lift || sdpa_device(o->lift, o->cudnn, &device, err));
     if (ok) {
         unsigned list = PASSES_REWRITE;
         Pipeline s = {.graph = p->graph,
@@ -208,6 +239,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
         ok = ok && (!(mem_ran_out() || report->failed) || oom(err));
     }
     rules_free(rules);
+    mem_free(families);
     return ok;
 }
 

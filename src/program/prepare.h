@@ -3,11 +3,14 @@
 #define QKV_PROGRAM_PREPARE_H
 #include "base/buf.h"
 #include "program/program.h"
-#include "rewrite/rewrite.h"
+#include "rewrite/family.h"
 
 typedef struct OptimiseOptions {
     const char *const *rule_file; /* further rules; a rule of a built-in name replaces that one */
     int nrule_files;
+    const char *const *rule_text; /* the same, as texts */
+    int nrule_texts;
+    const Family *own; /* what these rules may name in addition to the library's families; NULL: nothing */
     bool no_builtin; /* only those files */
     unsigned phases; /* bits of Phase, 0 = all */
     bool prove;

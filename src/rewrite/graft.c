@@ -100,7 +100,103 @@ static bool call(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has,
         if (!fits(t->maker->takes[i], &a[i]))
             return rewrite_refuse(rw, "argument %d of @%s is of another kind", i + 1, t->maker->name);
     }
+    rw->called = t->maker->name;
     return t->maker->f(rw, t->n, a, out);
+}
+
+static bool size(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has, Arg *out)
+{
+    Err e = {0};
+    if (t->text) {
+        *out = arg_expr(ex_parse(rw->ex, t->text, NULL, NULL, &e));
+        return out->e || rewrite_refuse(rw, "size '%s': %s", t->text, e.msg);
+    }
+    Arg x, axis;
+    TRY(rewrite_graft(rw, t->sub[0], bound, has, &x) && rewrite_graft(rw, t->sub[1], bound, has, &axis));
+    if (x.kind != ARG_VALUE) return rewrite_refuse(rw, "the size of what is not a tensor");
+    int64_t d = axis.e->i + (axis.e->i < 0 ? x.v->rank : 0);
+    if (d < 0 || d >= x.v->rank)
+        return rewrite_refuse(rw, "'%s' has %d axes, none is %lld", x.v->name, x.v->rank, (long long)axis.e->i);
+    *out = arg_expr(x.v->dim[d]);
+    return true;
+}
+
+/* ------------------------------------------------------------------ nodes once more, with another operand */
+
+enum { MAX_AGAIN = 500 };
+typedef struct Again {
+    Rewrite *rw;
+    double order; /* of the node that computes ?x: nothing before that depends on it */
+    int n;
+    const Value *seen[MAX_AGAIN];
+    Value *made[MAX_AGAIN];
+} Again;
+
+static Value *once_more(Again *a, Value *v);
+
+static bool each_again(Again *a, int n, Value *const *v, Value **to, bool *changed)
+{
+    for (int i = 0; i < n; i++) {
+        if ((to[i] = v[i]) && !(to[i] = once_more(a, v[i]))) return false;
+        *changed |= to[i] != v[i];
+    }
+    return true;
+}
+
+static Value *node_again(Again *a, Value *v)
+{
+    Rewrite *rw = a->rw;
+    const Node *n = v->def;
+    Arg arg[64];
+    bool changed = false;
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        Value *list[MAX_LIST];
+        arg[i] = n->arg[i];
+        if (arg[i].kind == ARG_VALUE && !each_again(a, 1, &n->arg[i].v, &arg[i].v, &changed)) return NULL;
+        if (arg[i].kind != ARG_VALUES) continue;
+        if (arg[i].n > MAX_LIST) return rewrite_refuse(rw, "a list of more than %d", MAX_LIST), NULL;
+        if (!each_again(a, arg[i].n, n->arg[i].vs, list, &changed)) return NULL;
+        arg[i] = arg_values(rw->g, arg[i].n, list);
+    }
+    if (!changed) return v;
+    if (n->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_INPLACE))
+        return rewrite_refuse(rw, "'%s' cannot be computed again: %s", v->name, n->op->name), NULL;
+    const Value *made = rw_add(rw, n->op->id, n->op->schema->nparams, arg);
+    return made ? made->def->out[v->out] : NULL;
+}
+
+static Value *once_more(Again *a, Value *v)
+{
+    for (int i = 0; i < a->n; i++)
+        if (a->seen[i] == v) return a->made[i];
+    const Info *info = v->def ? rewrite_info(a->rw, v->def->out[0]) : NULL;
+    if (!info || (!info->ghost && info->order < a->order)) return v;
+    if (a->n == MAX_AGAIN) return rewrite_refuse(a->rw, "more than %d nodes", MAX_AGAIN), NULL;
+    Value *made = node_again(a, v);
+    if (made && a->n < MAX_AGAIN) {
+        a->seen[a->n] = v;
+        a->made[a->n++] = made;
+    }
+    return made;
+}
+
+/* (again ?y ?x G) */
+static bool again(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has, Arg *out)
+{
+    Arg a[3];
+    for (int i = 0; i < 3; i++) {
+        TRY(rewrite_graft(rw, t->sub[i], bound, has, &a[i]));
+        if (a[i].kind != ARG_VALUE) return rewrite_refuse(rw, "(again ...) takes tensors");
+    }
+    Again *w = arena_alloc(rw->scratch, 1, sizeof *w);
+    if (!w) return rw->hard = true, oom(rw->err);
+    *w = (Again){.rw = rw, .n = 1, .seen = {a[1].v}, .made = {a[2].v}};
+    if (a[1].v->def) w->order = rewrite_info(rw, a[1].v->def->out[0])->order;
+    Value *made = once_more(w, a[0].v);
+    if (made == a[0].v && a[2].v != a[1].v)
+        return rewrite_refuse(rw, "'%s' is not computed from '%s'", a[0].v->name, a[1].v->name);
+    *out = arg_value(made);
+    return made != NULL;
 }
 
 bool rewrite_graft(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has, Arg *out)
@@ -120,6 +216,8 @@ bool rewrite_graft(Rewrite *rw, const Graft *t, const Arg *bound, const bool *ha
     case G_OR: return rewrite_graft(rw, has[t->sub[0]->slot] ? t->sub[0] : t->sub[1], bound, has, out);
     case G_MATH: return math(rw, t, bound, has, out);
     case G_CALL: return call(rw, t, bound, has, out);
+    case G_SIZE: return size(rw, t, bound, has, out);
+    case G_AGAIN: return again(rw, t, bound, has, out);
     }
     return false;
 }

@@ -9,11 +9,14 @@
 #include "rewrite/build.h"
 #include "rewrite/rewrite.h"
 
-enum { MAX_STEPS = 20000, MAX_PARAMS = 64 }; /* steps: of one rule at one node, far above what sane rules need */
+/* Steps: of one rule at one node, far above what sane rules need. Goals: those that wait at once; they grow with the
+ * length of a run. */
+enum { MAX_STEPS = 20000, MAX_GOALS = 8192 };
 
 typedef struct Goal {
     const Pat *p;
     const Arg *a;
+    Arg own; /* what a is, of an element of a list */
     bool shared, root;
     const Value *axes_of; /* a dim argument: negative ones count from the end of this tensor */
     const struct Goal *next;
@@ -24,7 +27,7 @@ typedef struct Matching {
     const Rule *rule;
     FireFn *fire;
     Node *root[MAX_FORK];
-    int nroots, steps;
+    int nroots, steps, ngoals;
     Arg bound[MAX_VARS];
     bool has[MAX_VARS];
 } Matching;
@@ -69,22 +72,49 @@ static const Value *axes_of(const Node *n, const Param *p)
     return a->kind == ARG_VALUE ? a->v : a->kind == ARG_VALUES && a->n ? a->vs[0] : NULL;
 }
 
+/* Room for n goals, as a stack: solve_chain gives it back. NULL: too deep. */
+static Goal *goals(Matching *m, int n)
+{
+    Rewrite *rw = m->rw;
+    if (!rw->goals && !(rw->goals = arena_alloc(rw->scratch, MAX_GOALS, sizeof(Goal)))) {
+        rw->hard = !oom(rw->err);
+        return NULL;
+    }
+    if (m->ngoals + n > MAX_GOALS) {
+        rewrite_refuse(rw, "a run of nodes that is too long: it was followed through %d of their arguments", MAX_GOALS);
+        return NULL;
+    }
+    m->ngoals += n;
+    return (Goal *)rw->goals + m->ngoals - n;
+}
+
+/* The first k of n goals that goals() gave, one after the other, then `rest`. */
+static bool solve_chain(Matching *m, Goal *chain, int k, int n, const Goal *rest)
+{
+    for (int i = 0; i < k; i++) chain[i].next = i + 1 < k ? &chain[i + 1] : rest;
+    bool ok = solve(m, k ? chain : rest);
+    m->ngoals -= n;
+    return ok;
+}
+
 /* The parameters of n as goals in front of `rest`; operands 0 and 1 exchanged when `swap`. */
 static bool match_params(Matching *m, const Pat *p, const Node *n, bool swap, const Goal *rest)
 {
-    Goal chain[MAX_PARAMS];
-    int k = 0;
-    for (int i = 0; i < n->op->schema->nparams && k < MAX_PARAMS; i++) {
+    int k = 0, most = n->op->schema->nparams;
+    Goal *chain = goals(m, most);
+    if (!chain) return false;
+    for (int i = 0; i < most; i++) {
         const Arg *a = &n->arg[swap && i < 2 ? 1 - i : i];
         const Param *param = &n->op->schema->params[i];
         if (!p->param[i]) {
-            if (!is_default(m, param, a)) return false;
+            if (is_default(m, param, a)) continue;
+            m->ngoals -= most;
+            return false;
         } else if (p->param[i]->kind != P_WILD) {
             chain[k++] = (Goal){.p = p->param[i], .a = a, .axes_of = axes_of(n, param)};
         }
     }
-    for (int i = 0; i < k; i++) chain[i].next = i + 1 < k ? &chain[i + 1] : rest;
-    return solve(m, k ? chain : rest);
+    return solve_chain(m, chain, k, most, rest);
 }
 
 /* A node as an instance of an op pattern. */
@@ -117,18 +147,16 @@ static bool match_op(Matching *m, const Goal *goal)
 static bool match_list(Matching *m, const Goal *goal)
 {
     const Arg *a = goal->a;
-    Goal chain[MAX_PARAMS];
-    Arg item[MAX_PARAMS];
     int n = goal->p->n;
-    if ((a->kind != ARG_VALUES && a->kind != ARG_EXPRS) || a->n != n || n > MAX_PARAMS) return false;
-    for (int i = 0; i < n; i++) {
-        item[i] = a->kind == ARG_VALUES ? arg_value(a->vs[i]) : arg_expr(a->es[i]);
+    if ((a->kind != ARG_VALUES && a->kind != ARG_EXPRS) || a->n != n) return false;
+    Goal *chain = goals(m, n);
+    if (!chain) return false;
+    for (int i = 0; i < n; i++)
         chain[i] = (Goal){.p = goal->p->sub[i],
-                          .a = &item[i],
-                          .axes_of = goal->axes_of,
-                          .next = i + 1 < n ? &chain[i + 1] : goal->next};
-    }
-    return solve(m, n ? chain : goal->next);
+                          .a = &chain[i].own,
+                          .own = a->kind == ARG_VALUES ? arg_value(a->vs[i]) : arg_expr(a->es[i]),
+                          .axes_of = goal->axes_of};
+    return solve_chain(m, chain, n, n, goal->next);
 }
 
 /* All roots are matched: guards, then the graft. */
@@ -140,6 +168,7 @@ static bool finish(Matching *m)
         Arg a[16];
         for (int k = 0; k < w->n && k < 16; k++)
             if (!rewrite_graft(rw, w->arg[k], m->bound, m->has, &a[k])) return false;
+        rw->called = w->guard->name;
         if (!w->guard->f(rw, w->n, a)) return false;
     }
     return m->fire(rw, m->rule, m->root, m->bound, m->has);

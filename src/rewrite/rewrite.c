@@ -381,7 +381,7 @@ static bool worth_it(Firer *f, const Rule *rule)
     for (int i = 0; i < f->ndead; i++) before += rewrite_cost(rw, f->dead[i]);
     if (f->ok && f->gone && !is_dead(f, f->gone->def))
         f->ok = rewrite_refuse(rw, "'%s' is read by others, too", f->gone->name);
-    if (f->ok && f->cost >= before)
+    if (f->ok && f->cost >= before && !rule->reorders)
         f->ok = rewrite_refuse(rw, "it would not make the graph smaller (cost %d, was %d)", f->cost, before);
     if (f->ok && rw->o->prove) {
         Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->waiver, meaning_of, rw, takes_rounded(rule)};
@@ -401,6 +401,14 @@ static bool worth_it(Firer *f, const Rule *rule)
     return f->ok;
 }
 
+/* The value that a rule has put there has the name of the one that it replaced. */
+static bool has_fired(const RewriteLog *log, const Rule *rule, const Value *at)
+{
+    for (int i = 0; i < log->nfirings; i++)
+        if (!strcmp(log->firing[i].rule, rule->name) && !strcmp(log->firing[i].result, at->name)) return true;
+    return false;
+}
+
 static bool fire_rule(Rewrite *rw, const Rule *rule, Node *const *root, const Arg *bound, const bool *has)
 {
     Firer *f = rw->firer;
@@ -410,6 +418,10 @@ static bool fire_rule(Rewrite *rw, const Rule *rule, Node *const *root, const Ar
     rw->note = NULL;
     rw->waiver = WAIVE_NOTHING;
     f->gone = NULL;
+    if (rule->reorders && has_fired(rw->log, rule, root[0]->out[rule->out[0]])) {
+        rw->why[0] = 0;
+        return false;
+    }
     return build(f, rule, bound, has) && worth_it(f, rule) && commit(f);
 }
 
@@ -450,9 +462,23 @@ static bool fire_derive(Rewrite *rw, const Rule *rule, Node *const *root, const 
     return true;
 }
 
+static bool add_refused(RewriteLog *log, Refused r)
+{
+    Refused *grown = vec_room(log->arena, log->refused, log->nrefused, sizeof *grown);
+    if (!grown || !r.rule || !r.node || !r.reason) return false;
+    log->refused = grown;
+    log->refused[log->nrefused++] = r;
+    return true;
+}
+
 static void note_refusal(Rewrite *rw, const Node *n, const Rule *rule)
 {
+    Arena *a = rw->log->arena;
     if (!rw->why[0]) return;
+    if (!rule->builtin && !rewrite_info(rw, n->out[0])->ghost &&
+        !add_refused(rw->log, (Refused){arena_strdup(a, rule->name), arena_strdup(a, n->out[0]->name),
+                                        arena_strdup(a, rw->why)}))
+        rw->hard = !oom(rw->err);
     Info *info = rewrite_info(rw, n->out[0]);
     const Rule *before = info->refused_by;
     if (before && before->derive && !rule->derive)
@@ -698,9 +724,11 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     for (int p = 0; ok && p < PHASES; p++) {
         if (o->phases && !(o->phases & 1u << p)) continue;
         bool changed = true;
+        int refused = log->nrefused;
         ok = index_rules(&rw, phase_name((Phase)p));
         for (int round = 0; ok && changed && round < MAX_ROUNDS; round++) {
             changed = false;
+            log->nrefused = refused; /* the last round tells how it ended */
             ok = one_round(&rw, &changed);
             if (ok && !changed && !o->rules_only) ok = settled(&rw, (Phase)p, &changed);
         }
@@ -732,6 +760,13 @@ const Left *left_named(const Left *left, int n, const char *node)
     return NULL;
 }
 
+static bool append_refused(RewriteLog *log, const RewriteLog *more)
+{
+    for (int i = 0; i < more->nrefused; i++)
+        if (!add_refused(log, more->refused[i])) return false;
+    return true;
+}
+
 bool rewrite_log_add(RewriteLog *log, const RewriteLog *body)
 {
     for (int i = 0; i < body->nfirings; i++) {
@@ -745,6 +780,7 @@ bool rewrite_log_add(RewriteLog *log, const RewriteLog *body)
         left[i] = i < log->nleft ? log->left[i] : body->left[i - log->nleft];
     log->left = left;
     log->nleft += body->nleft;
+    if (!append_refused(log, body)) return false;
     log->fused += body->fused;
     log->nodes_before += body->nodes_before;
     log->nodes_after += body->nodes_after;
@@ -766,6 +802,7 @@ bool rewrite_log_append(RewriteLog *log, const RewriteLog *then)
     }
     log->left = left;
     log->nleft = then->nleft;
+    if (!append_refused(log, then)) return false;
     log->fused = then->fused;
     log->nodes_after = then->nodes_after;
     return true;

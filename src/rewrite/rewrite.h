@@ -90,6 +90,11 @@ typedef struct Left {
     const char *reason, *advice;
 } Left;
 
+/* Where a rule that the library does not bring along met what it is about, and did not fire. */
+typedef struct Refused {
+    const char *rule, *node, *reason;
+} Refused;
+
 typedef struct RewriteLog {
     Arena *arena;
     int nfirings;
@@ -97,7 +102,9 @@ typedef struct RewriteLog {
     int *uses; /* per rule of the set: firings, or equal forms that it gave */
     int nleft;
     Left *left;
-    int fused; /* what families count as fused in the result */
+    int nrefused;
+    Refused *refused; /* in the last round of each phase */
+    int fused;        /* what families count as fused in the result */
     int nodes_before, nodes_after;
 } RewriteLog;
 
@@ -154,7 +161,9 @@ struct Rewrite {
     Waiver waiver;                 /* set by a graft function; see Claim */
     int nested;                    /* views being folded into each other */
     char why[256];
-    bool hard; /* err holds a failure that must end everything */
+    const char *called; /* the guard or graft function that is called: the name in its table */
+    void *goals;        /* match.c */
+    bool hard;          /* err holds a failure that must end everything */
     RewriteLog *log;
     Rule ***by_op[2]; /* [derive][op id]: lists ended by NULL */
     struct Firer *firer;

@@ -13,7 +13,10 @@ typedef struct Compiler {
     RuleSet *set;
     Rule *rule;
     Err *err;
-    int parts; /* of the rule's patterns so far: matching goes as deep */
+    int parts;    /* of the rule's patterns so far: matching goes as deep */
+    Pat *run;     /* where ~ leads; NULL: it stands in no run */
+    int links;    /* how many ~ there were */
+    bool collect; /* variables of grafts are the graft's own */
 } Compiler;
 
 /* ------------------------------------------------------------------ names of ops */
@@ -87,7 +90,7 @@ static int variable(Compiler *c, const Sexpr *s, bool make)
     Rule *r = c->rule;
     for (int i = 0; i < r->nvars; i++)
         if (!strcmp(r->var[i], s->text)) return i;
-    if (!make) {
+    if (!make && !c->collect) {
         refuse(c, s, "%s is not captured by the pattern", s->text);
         return -1;
     }
@@ -189,6 +192,47 @@ static Pat *op_pattern(Compiler *c, const Sexpr *s)
     return p;
 }
 
+/* A pattern of one node, however it is wrapped. */
+static bool is_step(const Pat *p, const Pat *run)
+{
+    if (p == run || (p->kind != P_OP && p->kind != P_NAMED && p->kind != P_SHARED && p->kind != P_ANY)) return false;
+    for (int i = 0; p->kind != P_OP && i < p->n; i++)
+        if (!is_step(p->sub[i], run)) return false;
+    return true;
+}
+
+/* (* STEP ... P), (+ STEP ... P): alternatives of which the steps lead back to themselves, where they say ~. */
+static Pat *run_pattern(Compiler *c, const Sexpr *s)
+{
+    const char *head = s->item[0]->text;
+    int steps = s->n - 2;
+    Pat *outer = c->run, *more = steps < 1 ? NULL : new_pat(c, P_ANY, steps + 1);
+    if (steps < 1) refuse(c, s, "expected (%s step ... pattern)", head);
+    if (!more) return NULL;
+    c->run = more;
+    for (int i = 0; i < steps; i++) {
+        int before = c->links;
+        if (!(more->sub[i] = pattern(c, s->item[i + 1]))) return NULL;
+        if (c->links == before || !is_step(more->sub[i], more)) {
+            refuse(c, s->item[i + 1], "a step of (%s ...) is (op ...) with a ~ where the run goes on", head);
+            return NULL;
+        }
+    }
+    c->run = outer;
+    if (!(more->sub[steps] = pattern(c, s->item[s->n - 1]))) return NULL;
+    if (head[0] == '*') return more;
+    Pat *first = new_pat(c, P_ANY, steps);
+    for (int i = 0; first && i < steps; i++) first->sub[i] = more->sub[i];
+    return first;
+}
+
+static Pat *run_goes_on(Compiler *c, const Sexpr *s)
+{
+    if (!c->run) refuse(c, s, "'~' stands in a step of (* step ... pattern) or (+ step ... pattern)");
+    c->links++;
+    return c->run;
+}
+
 static Pat *pattern(Compiler *c, const Sexpr *s)
 {
     Pat *p;
@@ -212,6 +256,7 @@ static Pat *pattern(Compiler *c, const Sexpr *s)
             return p;
         }
         if (sexpr_is(s, "_")) return new_pat(c, P_WILD, 0);
+        if (sexpr_is(s, "~")) return run_goes_on(c, s);
         if (sexpr_is(s, "none")) return new_pat(c, P_NONE, 0);
         if (sexpr_is(s, "true") || sexpr_is(s, "false")) {
             if ((p = new_pat(c, P_BOOL, 0))) p->number = sexpr_is(s, "true");
@@ -239,6 +284,7 @@ static Pat *pattern(Compiler *c, const Sexpr *s)
         p->slot = slot;
         return p;
     }
+    if (sexpr_is(s->item[0], "*") || sexpr_is(s->item[0], "+")) return run_pattern(c, s);
     if (sexpr_is(s->item[0], "any")) {
         if (s->n < 2) {
             refuse(c, s, "expected (any pattern ...)");
@@ -324,6 +370,19 @@ static const Maker *find_maker(const Family *const *families, const char *name)
     return NULL;
 }
 
+/* (size ?x axis), (size "2*s0") */
+static Graft *size_graft(Compiler *c, const Sexpr *s)
+{
+    bool text = s->n == 2 && s->item[1]->kind == SX_TEXT;
+    if (!text && (s->n != 3 || !is_variable(s->item[1]) || s->item[2]->kind != SX_NUMBER || !s->item[2]->integral)) {
+        refuse(c, s, "expected (size ?x axis) or (size \"expression\")");
+        return NULL;
+    }
+    Graft *g = new_graft(c, G_SIZE, text ? NULL : s, text ? 0 : 1);
+    if (g && text) g->text = s->item[1]->text;
+    return g;
+}
+
 static Graft *list_graft(Compiler *c, const Sexpr *s)
 {
     if (!s->n || s->item[0]->kind != SX_SYMBOL) {
@@ -354,6 +413,14 @@ static Graft *list_graft(Compiler *c, const Sexpr *s)
         Graft *g = new_graft(c, G_MATH, s, 1);
         if (g) g->text = head;
         return g;
+    }
+    if (!strcmp(head, "size")) return size_graft(c, s);
+    if (!strcmp(head, "again")) {
+        if (s->n != 4 || !is_variable(s->item[1]) || !is_variable(s->item[2])) {
+            refuse(c, s, "expected (again ?y ?x graft)");
+            return NULL;
+        }
+        return new_graft(c, G_AGAIN, s, 1);
     }
     const Op *op = rule_op(head);
     if (!op) {
@@ -479,13 +546,15 @@ static bool one_rule(Compiler *c, const Sexpr *s, const char *phase)
     bool derive = sexpr_heads(s, "derive");
     c->rule = NULL;
     c->parts = 0;
+    c->run = NULL;
     if (s->n < 4 || s->item[1]->kind != SX_SYMBOL)
-        return refuse(c, s, "expected (%s NAME PATTERN GRAFT GUARD ...)", derive ? "derive" : "rule");
+        return refuse(c, s, "expected (%s NAME PATTERN GRAFT GUARD ...)", s->item[0]->text);
     Rule *r = c->rule = room(c, 1, sizeof *r);
     TRY(r);
     r->name = s->item[1]->text;
     r->phase = phase;
     r->derive = derive;
+    r->reorders = sexpr_heads(s, "reorder");
     const Sexpr *p = s->item[2], *g = s->item[3];
     bool fork = sexpr_heads(p, "fork");
     r->nroots = fork ? p->n - 1 : 1;
@@ -517,13 +586,27 @@ bool rules_parse(RuleSet *s, const char *text, Err *err)
             phase = e->item[1]->text;
             if (strcmp(phase, "recompose") && strcmp(phase, "convert") && strcmp(phase, "fuse"))
                 return refuse(&c, e, "phase '%s': expected recompose, convert or fuse", phase);
-        } else if (sexpr_heads(e, "rule") || sexpr_heads(e, "derive")) {
+        } else if (sexpr_heads(e, "rule") || sexpr_heads(e, "derive") || sexpr_heads(e, "reorder")) {
             TRY(one_rule(&c, e, phase));
         } else {
-            return refuse(&c, e, "expected (rule ...), (derive ...) or (phase ...)");
+            return refuse(&c, e, "expected (rule ...), (derive ...), (reorder ...) or (phase ...)");
         }
     }
     return true;
+}
+
+Graft *graft_parse(Arena *arena, const Family *const *families, const char *text, const char *var[MAX_VARS], int *nvars,
+                   Err *err)
+{
+    RuleSet set = {.arena = arena, .families = families};
+    Rule own = {0};
+    Compiler c = {.set = &set, .rule = &own, .err = err, .collect = true};
+    const Sexpr *all = sexpr_parse(arena, text, err);
+    if (all && all->n != 1) fail(err, E_FORMAT, "expected one graft, found %d", all->n);
+    Graft *g = all && all->n == 1 ? graft(&c, all->item[0]) : NULL;
+    for (int i = 0; i < own.nvars; i++) var[i] = own.var[i];
+    *nvars = own.nvars;
+    return g;
 }
 
 bool rules_builtin(RuleSet *s, Err *err)

@@ -13,9 +13,12 @@
  * parameters in schema order or by name; a parameter that is not mentioned must have its default, `...` lets the remaining ones be
  * anything; (= ?x P) captures what P matches; (any P Q) one of them; (opt (op P ...)) P with or without op around it; (shared P) may have
  * other users (inner nodes of a `rule` have one user otherwise); (out K (op ...)) result K of an op with several; (fork P Q) several roots
- * over the same captures; numbers also match constant tensors of one element. Ops that commute match in either order.
+ * over the same captures; (* STEP ... P) P under any number of nodes that a STEP matches, each with the next in place
+ * of its ~, (+ STEP ... P) under at least one; numbers also match constant tensors of one element. Ops that commute
+ * match in either order.
  * Parameters called dim, dims count from the end when negative, in patterns and in graphs.
- * Grafts: ?x, numbers, none, (op ...), (@function ...), (fork G H), (or ?x G): G when ?x is not bound; on numbers: (+ a b) (- a b) (* a b) (/ a b) (sqrt a).
+ * Grafts: ?x, numbers, none, (op ...), (@function ...), (fork G H), (or ?x G): G when ?x is not bound; on numbers: (+ a b) (- a b) (* a b) (/ a b) (sqrt a);
+ * (size ?x K), (size "2*s0"); (again ?y ?x G): the nodes that compute ?y from ?x, with G in place of ?x.
  */
 #ifndef QKV_REWRITE_RULE_H
 #define QKV_REWRITE_RULE_H
@@ -80,12 +83,26 @@ typedef struct Pat {
 } Pat;
 
 typedef struct Graft {
-    enum GraftKind { G_CAPTURE, G_NUMBER, G_BOOL, G_NONE, G_DTYPE, G_TEXT, G_LIST, G_OP, G_CALL, G_OR, G_MATH } kind;
+    enum GraftKind {
+        G_CAPTURE,
+        G_NUMBER,
+        G_BOOL,
+        G_NONE,
+        G_DTYPE,
+        G_TEXT,
+        G_LIST,
+        G_OP,
+        G_CALL,
+        G_OR,
+        G_MATH,
+        G_SIZE,
+        G_AGAIN
+    } kind;
     int slot;
     double number;
     bool integral;
     DType dtype;
-    const char *text; /* G_MATH: "+" "-" "*" "/" "sqrt" */
+    const char *text; /* G_MATH: "+" "-" "*" "/" "sqrt"; G_SIZE: an expression, NULL: an axis of a tensor */
     int n;
     struct Graft **sub;
     const Op *op;
@@ -103,6 +120,7 @@ typedef struct Rule {
     const char *name, *phase;
     int index; /* in its set */
     bool derive;
+    bool reorders; /* fires at any cost, once at each value */
     bool builtin;
     int nroots;
     Pat *root[MAX_FORK];
@@ -128,6 +146,10 @@ void rules_free(RuleSet *s);
 bool rules_parse(RuleSet *s, const char *text, Err *err);
 bool rules_builtin(RuleSet *s, Err *err); /* those that the families bring along */
 void rules_remove(RuleSet *s, const char *name);
+/* A graft by itself, in memory of the arena: its variables are var[0 .. *nvars), each once, in the order of their
+ * slots. NULL: E_FORMAT. */
+Graft *graft_parse(Arena *arena, const Family *const *families, const char *text, const char *var[MAX_VARS], int *nvars,
+                   Err *err);
 /* The row that a name in a rule means: "matmul", "add.Scalar", "aten.add.Tensor". NULL when none is in the plain form. */
 const Op *rule_op(const char *name);
 #endif

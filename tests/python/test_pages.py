@@ -32,7 +32,7 @@ def run(folder, command, printed):
         assert stated in done.stdout, f"{command}\n{done.stdout}"
 
 
-@pytest.mark.parametrize("page", ["EXPORT_ERRORS", "FUSION", "DRIFT"])
+@pytest.mark.parametrize("page", ["EXPORT_ERRORS", "FUSION", "DRIFT", "PATTERNS"])
 def test_page(page, tmp_path):
     text = (ROOT / "docs" / f"{page}.md").read_text()
     for name, body in BLOCK.findall(text):

@@ -566,6 +566,94 @@ static void test_ops_of_ones_own(void **state)
     assert_int_equal(qkv_register_op(&bad, &e), QKV_LIMIT);
 }
 
+/* ------------------------------------------------------------------ functions of rules */
+
+typedef struct Rules {
+    const char *graft;
+    int guards, grafts;
+} Rules;
+
+static qkv_status relu_guard(void *user, qkv_match *m, qkv_error *err)
+{
+    Rules *r = user;
+    qkv_match_view v = {.struct_size = sizeof v}, none = {0};
+    r->guards++;
+    assert_int_equal(qkv_match_look(NULL, "0", &v, err), QKV_USAGE);
+    assert_int_equal(qkv_match_look(m, NULL, &v, err), QKV_USAGE);
+    assert_int_equal(qkv_match_look(m, "0", NULL, err), QKV_USAGE);
+    assert_int_equal(qkv_match_look(m, "0", &none, err), QKV_USAGE);
+    static const char *const bad[] = {"", "2", "-1", "99999999999", "1/self", "0/self/0", "0/frob"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(qkv_match_look(m, bad[i], &v, err), QKV_USAGE);
+    assert_int_equal(qkv_match_build(m, "?0", err), QKV_USAGE); /* a guard builds nothing */
+    assert_int_equal(qkv_match_look(m, "0", &v, err), QKV_OK);
+    assert_string_equal(v.op, "aten.relu.default");
+    assert_int_equal(v.n_parameters, 1);
+    assert_string_equal(v.parameters[0], "self");
+    assert_int_equal(v.uses, 1);
+    assert_null(v.weight);
+    assert_int_equal(qkv_match_look(m, "0/self", &v, err), QKV_OK);
+    assert_string_equal(v.name, "x");
+    assert_null(v.op);
+    assert_int_equal(v.arg.kind, QKV_OP_TENSORS);
+    assert_int_equal(v.arg.tensors->dtype, QKV_F32);
+    assert_string_equal(v.arg.dims[0][1], "3");
+    assert_true(v.low[1] == 3 && v.high[1] == 3);
+    return QKV_OK;
+}
+
+static qkv_status relu_graft(void *user, qkv_match *m, qkv_error *err)
+{
+    Rules *r = user;
+    r->grafts++;
+    assert_int_equal(qkv_match_build(NULL, "?0", err), QKV_USAGE);
+    assert_int_equal(qkv_match_build(m, NULL, err), QKV_USAGE);
+    return r->graft ? qkv_match_build(m, r->graft, err) : QKV_OK;
+}
+
+/* What the report says of a rule that turns relu(x) into what `graft` is. */
+static void rewritten(const char *graft, const char *said)
+{
+    Rules r = {.graft = graft};
+    qkv_rule_function f = {"mine", relu_guard, relu_graft, &r};
+    const char *rule = "(reorder my_relu (= ?y (relu ?x)) (@mine ?y ?x) (mine ?y ?x))";
+    qkv_rewrite_options o = {.struct_size = sizeof o,
+                             .rule_texts = &rule,
+                             .rule_text_count = 1,
+                             .n_functions = 1,
+                             .functions = &f,
+                             .no_builtin_rules = 1,
+                             .prove = 1};
+    char *report = NULL;
+    qkv_error e;
+    qkv_model *made = qkv_model_rewrite(model, &o, &report, &e);
+    if (!made) STOP("%s", e.message);
+    assert_true(r.guards > 0 && r.grafts > 0);
+    if (!strstr(report, said)) STOP("%s\nexpected: %s", report, said);
+    qkv_free(report);
+    qkv_model_free(made);
+}
+
+static void test_functions_of_rules(void **state)
+{
+    (void)state;
+    qkv_error e;
+    rewritten("(clamp ?1 0)", "aten.clamp.default");
+    rewritten("(clamp ?0/self 0)", "equal on random exact payloads");
+    rewritten("(clamp ?1 0", "the list that opens here is never closed");
+    rewritten("?1 ?0", "expected one graft, found 2");
+    rewritten("(clamp ?0/frob 0)", "has no parameter 'frob'");
+    rewritten("(cat [?0 ?1])", "the result would have sizes");
+    rewritten(NULL, "mine: it built nothing");
+    qkv_rule_function f = {"no-name", relu_guard, NULL, NULL};
+    qkv_rewrite_options o = {.struct_size = sizeof o, .n_functions = 1, .functions = &f};
+    assert_null(qkv_model_rewrite(model, &o, NULL, &e));
+    assert_non_null(strstr(e.message, "functions[0]: expected a name"));
+    o.functions = NULL;
+    assert_null(qkv_model_rewrite(model, &o, NULL, &e));
+    assert_int_equal(e.code, QKV_USAGE);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -685,6 +773,7 @@ int main(void)
                                        cmocka_unit_test(test_option_sizes), cmocka_unit_test(test_no_size),
                                        cmocka_unit_test(test_result_sizes), cmocka_unit_test(test_output_by_name),
                                        cmocka_unit_test(test_load_memory),  cmocka_unit_test(test_ops_of_ones_own),
+                                       cmocka_unit_test(test_functions_of_rules),
                                        cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

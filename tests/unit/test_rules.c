@@ -32,9 +32,10 @@ static void test_lists(void **state)
     expect("(rule a (mul ?x\n 99999999999999999999) ?x)", "line 2: the number 99999999999999999999 is too large");
     expect("(rule a (mul ?x inf) (mul ?x -inf))", NULL);
     expect("(rule a (mul ?x 9007199254740992) ?x)", NULL);
-    expect("hello", "line 1: expected (rule ...), (derive ...) or (phase ...)");
-    expect("(\"rule\" a ?x ?x)", "line 1: expected (rule ...), (derive ...) or (phase ...)");
-    expect("()", "line 1: expected (rule ...), (derive ...) or (phase ...)");
+    const char *forms = "line 1: expected (rule ...), (derive ...), (reorder ...) or (phase ...)";
+    expect("hello", forms);
+    expect("(\"rule\" a ?x ?x)", forms);
+    expect("()", forms);
 }
 
 static void test_depth(void **state)
@@ -111,6 +112,29 @@ static void test_patterns(void **state)
     expect("(rule a (neg (out ?k (topk ?x 1 ...))) ?x)", "line 1: rule 'a': expected (out K (op ...))");
     expect("(rule a (neg (out -1 (topk ?x 1 ...))) ?x)", "line 1: rule 'a': expected (out K (op ...))");
     expect("(rule a (neg (out 1e9 (topk ?x 1 ...))) ?x)", "line 1: rule 'a': expected (out K (op ...))");
+}
+
+static void test_runs(void **state)
+{
+    (void)state;
+    const char *step = "line 1: rule 'a': a step of (* ...) is (op ...) with a ~ where the run goes on";
+    expect("(rule a (neg (* (neg ~) ?x)) ?x)", NULL);
+    expect("(rule a (+ (neg ~) (shared (mul ?c ~)) (any (abs ~) (= ?y (relu ~))) ?x) ?x)", NULL);
+    expect("(reorder a (neg (* (mul ~ (+ (neg ~) ?z)) ?x)) ?x)", NULL);
+    expect("(rule a (neg (* ?x)) ?x)", "line 1: rule 'a': expected (* step ... pattern)");
+    expect("(rule a (+) ?x)", "line 1: rule 'a': expected (+ step ... pattern)");
+    expect("(rule a (neg (* (neg ?y) ?x)) ?x)", step);
+    expect("(rule a (neg (* ~ ?x)) ?x)", step);
+    expect("(rule a (neg (* (opt (neg ~)) ?x)) ?x)", step);
+    expect("(rule a (neg (* (any ~ (neg ~)) ?x)) ?x)", step);
+    const char *lost = "line 1: rule 'a': '~' stands in a step of (* step ... pattern) or (+ step ... pattern)";
+    expect("(rule a (neg ~) ?x)", lost);
+    expect("(rule a (neg (* (neg ~) (abs ~))) ?x)", lost);
+    expect("(rule a (neg ?x) (again ?x ?x))", "line 1: rule 'a': expected (again ?y ?x graft)");
+    expect("(rule a (neg ?x) (again (neg ?x) ?x ?x))", "line 1: rule 'a': expected (again ?y ?x graft)");
+    expect("(rule a (neg ?x) (expand ?x [(size ?x 0) (size \"s0 + 1\")]))", NULL);
+    expect("(rule a (neg ?x) (expand ?x [(size ?x 0.5)]))",
+           "line 1: rule 'a': expected (size ?x axis) or (size \"expression\")");
 }
 
 static void test_grafts(void **state)
@@ -235,10 +259,10 @@ static void test_builtin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists),    cmocka_unit_test(test_depth),   cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_patterns), cmocka_unit_test(test_grafts),  cmocka_unit_test(test_guards),
-        cmocka_unit_test(test_replaced), cmocka_unit_test(test_names),   cmocka_unit_test(test_many),
-        cmocka_unit_test(test_families), cmocka_unit_test(test_builtin),
+        cmocka_unit_test(test_lists),    cmocka_unit_test(test_depth),    cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_patterns), cmocka_unit_test(test_runs),     cmocka_unit_test(test_grafts),
+        cmocka_unit_test(test_guards),   cmocka_unit_test(test_replaced), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_many),     cmocka_unit_test(test_families), cmocka_unit_test(test_builtin),
     };
     return cmocka_run_group_tests_name("rules", tests, NULL, NULL);
 }
