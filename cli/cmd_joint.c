@@ -10,6 +10,7 @@ typedef struct JointOptions {
     Common common;
     ModelOptions model;
     WriteOptions write;
+    DeviceOptions device;
     const char *loss, *decompose, *recompute;
     List grad, dim;
     bool inputs_only;
@@ -43,6 +44,20 @@ static void tell_recompute(const json_t *r)
     printf("        without%s: %s\n", sizes, cost_text(without, text, sizeof text));
 }
 
+static void tell_kernels(const json_t *report)
+{
+    size_t i;
+    json_t *x;
+    json_array_foreach(json_object_get(report, "attentions"), i, x)
+    {
+        show("attention %s: %s", text_at(x, "node"), text_at(x, "backend"));
+        if (*text_at(x, "assumes")) show(" where %s", text_at(x, "assumes"));
+        if (*text_at(x, "rule"))
+            show("; %s asks: %s (%s)", text_at(x, "better"), text_at(x, "what"), text_at(x, "rule"));
+        printf("\n");
+    }
+}
+
 static void tell(const JointOptions *o, json_t *report)
 {
     size_t i, n = json_array_size(json_object_get(report, "gradients"));
@@ -58,6 +73,7 @@ static void tell(const JointOptions *o, json_t *report)
     show("loss %s: %zu gradient%s, %d nodes (the model has %d)\n", text_at(report, "loss"), n, n == 1 ? "" : "s",
          (int)json_integer_value(json_object_get(report, "nodes_after")),
          (int)json_integer_value(json_object_get(report, "nodes_before")));
+    tell_kernels(report);
     if (json_object_get(report, "recompute")) tell_recompute(json_object_get(report, "recompute"));
     json_array_foreach(json_object_get(report, "gradients"), i, x)
         detail("%s %s", text_at(x, "output"), text_at(x, "dtype"));
@@ -84,7 +100,11 @@ static int cmd_joint(const void *options)
                               .inputs_only = o->inputs_only,
                               .dim_names = (const char *const *)dims.name,
                               .dims = dims.value,
-                              .n_dims = dims.n};
+                              .n_dims = dims.n,
+                              .device = o->device.device};
+    if (!code && o->device.cudnn && !o->device.device)
+        code = problem(QKV_USAGE, "--cudnn needs --device: which GPU the file is for");
+    if (!code) code = cudnn_of(o->device.cudnn, &call.cudnn);
     if (!code) code = CHOICE("--decompose", o->decompose, decompose, &call.decompose);
     if (!code) code = CHOICE("--recompute", o->recompute, recompute, &call.recompute);
     if (!code) {
@@ -119,7 +139,7 @@ static const Option own[] = {
              "nothing. cheap: norms, activations, softmax and similar ops whose operands are kept anyway. blocks: "
              "everything between a few cuts, like torch.utils.checkpoint. Prints memory and work with and without."},
     {"dim", MANY, AT(dim), .letter = 'D', .arg = "NAME=N",
-     .help = "Set a size for which --recompute computes memory. " DIM_NAME
+     .help = "Set a size for which --recompute computes memory and --device chooses kernels. " DIM_NAME
              " Other sizes are those of the example in the "
              "file."},
     {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE", .writes = true,
@@ -140,11 +160,17 @@ const Command command_joint = {
         "Only what lies between the loss and a requested gradient is differentiated. An op without a gradient is an "
         "error (exit code 4) that names the op and its path to the loss.",
     .examples = "qkv joint classifier.pt2 --loss output_0 -o joint.pt2\tgradients of all parameters\n"
+                "qkv joint bert.pt2 --device cuda-sm90 -o joint.pt2\tattention as PyTorch's ops for that GPU\n"
                 "qkv joint classifier.pt2 --loss output_0 --grad x -o joint.pt2\tof the input x as well\n"
                 "qkv run joint.pt2 -i batch.npz -o step.npz\tloss and gradients",
     .min_args = 1,
     .max_args = 1,
     .size = sizeof(JointOptions),
-    .options = {{own}, {onnx_options, AT(write)}, {load_options, AT(model)}, {json_option}, {common_options}},
+    .options = {{own},
+                {device_options, AT(device)},
+                {onnx_options, AT(write)},
+                {load_options, AT(model)},
+                {json_option},
+                {common_options}},
     .run = cmd_joint,
 };

@@ -398,6 +398,10 @@ typedef struct qkv_joint_options {
     const char *const *dim_names;
     const int64_t *dims;
     int n_dims;
+    /* NULL, or a device as in qkv_sdpa_choice, for whose kernels a .pt2 names the ops of attention and its gradient;
+     * the choice may depend on dims, which the model then requires */
+    const char *device;
+    int cudnn; /* of the device */
 } qkv_joint_options;
 
 /* The model and the gradients of its loss as one model: the model's outputs, then the gradient "grad.NAME" of every
@@ -408,7 +412,8 @@ typedef struct qkv_joint_options {
  * *report (may be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after, gradients [{output,
  * parameter or input, dtype, shape}], without [parameters that do not reach the loss]; with recompute also recompute
  * {how, sizes, without, with}, each of the two {memory (bytes of results alive at once), flops, bytes} of a run at
- * those sizes, or null where they depend on data. */
+ * those sizes, or null where they depend on data; with device also device and attentions [{node, backend, assumes (a
+ * condition on sizes, or null), better, rule, what (the best kernel that was refused, and why; or null)}]. */
 QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err);
 
 /* ---------------------------------------------------------------- integers of 8 bits */

@@ -123,7 +123,7 @@ class JointOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("loss", C.c_char_p), ("decompose", C.c_int),
                 ("inputs", C.POINTER(C.c_char_p)), ("n_inputs", C.c_int),
                 ("inputs_only", C.c_int), ("recompute", C.c_int), ("dim_names", C.POINTER(C.c_char_p)),
-                ("dims", C.POINTER(C.c_int64)), ("n_dims", C.c_int)]
+                ("dims", C.POINTER(C.c_int64)), ("n_dims", C.c_int), ("device", C.c_char_p), ("cudnn", C.c_int)]
 
 
 Progress = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_longlong, C.c_longlong)

@@ -498,13 +498,15 @@ class Model(_Runs, Measured):
         return Model._of(made)
 
     def joint(self, loss: Optional[str] = None, inputs: Names = (), parameters: bool = True, decompose: str = "none",
-              recompute: str = "none", dims: Optional[Mapping[str, int]] = None) -> Model:
+              recompute: str = "none", dims: Optional[Mapping[str, int]] = None, device: Optional[str] = None,
+              cudnn: Optional[str] = None) -> Model:
         """The model and the gradients of its output `loss` (a scalar; None: the only output) as one model: its
         outputs, then grad.NAME of every parameter with requires_grad, and of inputs that had requires_grad at export
         or are named here ("*": all float inputs). decompose="math" writes attention as products and a softmax, whose
         result the backward pass reads; "core" writes everything in ATen's core ops. recompute="cheap" or "blocks"
         trades time for memory (docs/JOINT.md), decided at the sizes `dims` ({"batch": 8}; others are the file's
-        examples). The result's `joint_report` is the report of `qkv joint --json`."""
+        examples). device="cuda-sm90" and others: a .pt2 of it has attention and its gradient as PyTorch's ops for that
+        device. The result's `joint_report` is the report of `qkv joint --json`."""
         e, report, names = CError(), C.c_void_p(), [inputs] if isinstance(inputs, str) else list(inputs)
         texts = (C.c_char_p * max(len(names), 1))(*[n.encode() for n in names])
         dims = dims or {}
@@ -512,7 +514,8 @@ class Model(_Runs, Measured):
         sizes = (C.c_char_p * room)(*[k.encode() for k in dims]), (C.c_int64 * room)(*dims.values())
         options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None,
                                choice("decompose", decompose), texts, len(names), not parameters,
-                               choice("recompute", recompute), *sizes, len(dims))
+                               choice("recompute", recompute), *sizes, len(dims),
+                               device.encode() if device else None, cudnn_number(cudnn))
         made = lib().qkv_model_joint(self._model, C.byref(options), C.byref(report), C.byref(e))
         check(made, e)
         model = Model._of(made)

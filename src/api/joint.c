@@ -1,6 +1,7 @@
 /* qkv_model_joint: a model and its gradients as one model. */
 #include <string.h>
 #include "api/api_impl.h"
+#include "backends/pair_kernels.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "grad/grad.h"
@@ -94,6 +95,44 @@ static void put_report(const Graph *g, int before, bool inputs_only, Buf *out)
     jw_close(out, "]");
 }
 
+/* ------------------------------------------------------------------ kernels of a device */
+
+static void put_kernel(Buf *out, ExprPool *ex, const PairKernel *k)
+{
+    Buf text = {0};
+    if (k->assumes) sdpa_print_condition(ex, k->assumes, &text);
+    jw_put(out, "{'node': %s, 'backend': %s", k->node, sdpa_backend_name(k->backend));
+    jw_text(out, "assumes", text.data);
+    jw_text(out, "better", k->rule ? sdpa_backend_name(k->better) : NULL);
+    jw_text(out, "rule", k->rule ? k->rule->name : NULL);
+    jw_text(out, "what", k->rule ? k->rule->what : NULL);
+    jw_close(out, "}");
+    out->failed |= text.failed;
+    buf_free(&text);
+}
+
+/* Which kernels the file names; out: the report's list. */
+static bool choose_kernels(Graph *g, const qkv_joint_options *o, Buf *out, Err *err)
+{
+    SdpaDevice d;
+    Binding bound = {0};
+    PairKernel *list;
+    int n;
+    TRY(sdpa_device(o->device, o->cudnn, &d, err));
+    Arena *arena = arena_create(0);
+    bool ok = (arena || oom(err)) && binding_init(&bound, g->ex, err) &&
+              bind_named(g, o->dim_names, o->dims, o->n_dims, &bound, err) &&
+              pair_kernels(g, &d, &bound, arena, &list, &n, err);
+    if (ok) {
+        jw_open(out, NULL, '[');
+        for (int i = 0; i < n; i++) put_kernel(out, g->ex, &list[i]);
+        jw_close(out, "]");
+    }
+    binding_free(&bound);
+    if (arena) arena_destroy(arena);
+    return ok;
+}
+
 /* The joint graph of m as a model; NULL on error. */
 static qkv_model *joint_of(const qkv_model *m, const JointOptions *options, const qkv_joint_options *o, Err *e)
 {
@@ -161,17 +200,26 @@ qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options,
         return api_null(&e, err);
     }
     qkv_model *made = joint_of(m, &joint, &o, &e);
-    Buf text = {0};
+    Buf text = {0}, kernels = {0};
+    if (made && o.device && !choose_kernels(made->program.graph, &o, &kernels, &e)) {
+        buf_free(&kernels);
+        qkv_model_free(made);
+        return api_null(&e, err);
+    }
     if (made && report) {
         put_report(made->program.graph, from->nnodes, joint.inputs_only, &text);
+        if (o.device) jw_text(&text, "device", o.device);
+        if (o.device) jw_raw(&text, "attentions", kernels.data);
         if (joint.recompute != RECOMPUTE_NONE && !text.failed && !put_recompute(m, made, &joint, &o, &text, &e)) {
             buf_free(&text);
+            buf_free(&kernels);
             qkv_model_free(made);
             return api_null(&e, err);
         }
         buf_puts(&text, "}");
         *report = text.failed ? NULL : text.data;
     }
+    buf_free(&kernels);
     if (made && report && !*report) oom(&e);
     if (api_whole(made && e.code == E_OK, &e)) return made;
     buf_free(&text);

@@ -1,5 +1,6 @@
 /* Strides in PyTorch. Contract in strides.h. */
 #include "facts/strides.h"
+#include <string.h>
 #include "facts/axes.h"
 
 enum { MAX_CHAIN = 200 };
@@ -54,9 +55,51 @@ static int axis_of(const Arg *a, int rank)
     return d < 0 || d >= rank ? 0 : (int)d;
 }
 
+static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth);
+
+/* (B, H, N, D) that lies in memory as (B, N, H, D). */
+static bool rows_first(ExprPool *p, Expr *const *dim, Expr **stride)
+{
+    Expr *order[4] = {dim[0], dim[2], dim[1], dim[3]}, *step[4];
+    if (!expr_strides(p, 4, order, step)) return false;
+    for (int i = 0; i < 4; i++) stride[i] = step[i == 1 ? 2 : i == 2 ? 1 : i];
+    return true;
+}
+
+/* torch.empty_like: a tensor of v's sizes whose axes follow each other as those of x. */
+static bool like(ExprPool *p, const Value *x, const Value *v, Expr **stride, int depth)
+{
+    Expr *old[MAX_RANK], *apart;
+    int64_t lo = -1, hi;
+    if (!strides_of(p, x, old, depth + 1)) return false;
+    if ((apart = ex_sub(p, old[2], old[1]))) ex_range(p, apart, &lo, &hi);
+    bool contiguous = old[1] == ex_mul(p, x->dim[2], old[2]);
+    return !contiguous && lo >= 0 ? rows_first(p, v->dim, stride) : expr_strides(p, 4, v->dim, stride);
+}
+
+/* What PyTorch's kernels of attention and its gradient give (the `kernel` of the node; none: the CPU's). */
+static bool attention_strides(ExprPool *p, const Value *v, Expr **stride, int depth)
+{
+    const Node *n = v->def;
+    const Arg *kernel = &n->arg[op_param(n->op, "kernel")];
+    bool back = n->op->id == OP_sdpa_backward, cpu = kernel->kind != ARG_STR;
+    bool efficient = !cpu && !strcmp(kernel->s, "efficient"), math = !cpu && !strcmp(kernel->s, "math");
+    if (math || v->rank != 4 || (back && v->out > 2)) {
+        if (math || !cpu || v->rank != 3) return expr_strides(p, v->rank, v->dim, stride);
+        Expr *order[3] = {v->dim[0], v->dim[2], v->dim[1]}, *step[3]; /* logarithms, (B, H, N) out of (B, N, H) */
+        if (!expr_strides(p, 3, order, step)) return false;
+        stride[0] = step[0], stride[1] = step[2], stride[2] = step[1];
+        return true;
+    }
+    if (efficient || (cpu && back)) return rows_first(p, v->dim, stride);
+    return like(p, n->arg[back ? 1 + v->out : 0].v, v, stride, depth);
+}
+
 static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth)
 {
     const Node *n = v->kind == V_NODE ? v->def : NULL;
+    if (n && (n->op->id == OP_sdpa_lse || n->op->id == OP_sdpa_backward) && depth <= MAX_CHAIN)
+        return attention_strides(p, v, stride, depth);
     bool given = v->kind == V_WEIGHT && v->data;
     for (int i = 0; given && i < v->rank; i++) given = v->data->stride[i] >= 0; /* PyTorch has no others */
     for (int i = 0; given && i < v->rank; i++)

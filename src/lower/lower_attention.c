@@ -126,6 +126,19 @@ bool lower_sdpa(Lower *L)
     return attention(L, q, k, v, lower_value(L, 3), L->arg[5], L->arg[6], L->arg[7], &L->arg[8], NULL);
 }
 
+/* Logarithms (B, H, N) in the form of the op's kernel: (B, H, N, 1) of cuDNN, N as a multiple of 32 of the efficient
+ * one. */
+static Value *as_kernel_gives(Lower *L, Value *lse)
+{
+    Expr *N = lse->dim[2], *wide = ex_int(L->g->ex, 32);
+    if (L->op->id == OP_scaled_dot_product_cudnn_attention)
+        return lower_reshape(L, lse, 4, (Expr *[]){lse->dim[0], lse->dim[1], N, ex_int(L->g->ex, 1)});
+    if (L->op->id != OP_scaled_dot_product_efficient_attention) return lse;
+    wide = ex_mul(L->g->ex, ex_floordiv(L->g->ex, ex_add(L->g->ex, N, ex_int(L->g->ex, 31)), wide), wide);
+    Expr *more[2] = {ex_int(L->g->ex, 0), ex_sub(L->g->ex, wide, N)};
+    return wide == N ? lse : EMIT(L, constant_pad_nd, arg_value(lse), arg_exprs(L->g, 2, more), arg_float(L->g, 0));
+}
+
 /* The backends' own ops: the result and, of ranks that a gradient takes, the logarithms of its sums; where they are not
  * read import makes it scaled_dot_product_attention (sdpa_lse_unread). Random state is for dropout and stays undefined
  * (using it fails). */
@@ -141,6 +154,7 @@ bool lower_sdpa_other(Lower *L)
     Arg grouped = gqa >= 0 ? L->arg[gqa] : arg_bool(L->g, trains && q->dim[1] != k->dim[1]);
     TRY(attention(L, q, k, v, m, L->arg[op_param(L->op, "is_causal")], scale >= 0 ? L->arg[scale] : arg_none(), grouped,
                   NULL, trains ? &lse : NULL));
+    if (lse && !(lse = as_kernel_gives(L, lse))) return false;
     return lower_return_values(L, L->op->schema->nreturns, (Value *[16]){L->result.v, lse});
 }
 

@@ -39,6 +39,7 @@ $ qkv rewrite eager.pt2 --json --prove
     {"rule": "pack_qkv", "phase": "fuse", "result": "linear", "op": "aten.slice.Tensor", "nodes": ["linear", "linear_1", "linear_2"], "module": null, "note": null, "sense": "equal on random exact payloads", "why_floats": null, "max_abs": 0, "max_rel_peak": 0, "max_abs_masked_rows": 0, "runs": 8, "not_proven": null}
   ],
   "left": [],
+  "refused": [],
   "model": "eager.pt2",
   "output": null,
   "certificate": null,
@@ -105,6 +106,7 @@ $ qkv rewrite left.pt2 --why-not --json
   "left": [
     {"node": "softmax", "module": null, "at": "masked_fill_1", "rule": "scores_masked_fill", "matched": "queries 'transpose_5' times keys 'view_4' times 0.5", "reason": "masked scores become -50, which keeps them in the softmax; only -inf or a number of at most -10000 masks", "advice": "mask with -inf or torch.finfo(dtype).min"}
   ],
+  "refused": [],
   "model": "left.pt2",
   "output": null,
   "certificate": null,
@@ -165,6 +167,7 @@ $ qkv rewrite eager.pt2 --rules wrong.rules --no-builtin-rules --prove --counter
   "ms": N,
   "firings": [],
   "left": [],
+  "refused": [],
   "model": "eager.pt2",
   "output": null,
   "certificate": null,

@@ -3,21 +3,15 @@
  *     sdpa(q, k, v, mask, upper=0)   ->  sdpa(q, k, v, mask & (arange(M) - arange(N)[:, None] <= 0))
  *     sdpa(q, k, v, softcap=50.)     ->  _safe_softmax(tanh(q @ k.T * scale / 50) * 50) @ v
  *     qkv.sdpa_lse, sdpa_backward    ->  _scaled_dot_product_flash_attention_for_cpu and its backward, where
- *                                        PyTorch's kernel takes them; else products and a softmax
+ *                                        PyTorch's kernel takes them; else products and a softmax; with kernel="flash"
+ *                                        and others PyTorch's pair of that name (kernels.c)
  */
 #include <math.h>
-#include "pt2/write/write_impl.h"
+#include <string.h>
 #include "facts/strides.h"
+#include "pt2/write/attention.h"
 
 enum { MASK = 3, CAUSAL = 5, GQA = 7, SOFTCAP, LOWER, UPPER };
-
-typedef struct Attention {
-    Emit *e;
-    const Node *n;
-    Value *q, *k, *v, *mask;
-    Expr *lower, *upper; /* key j for query i: i + lower <= j <= i + upper; NULL = no bound */
-    Arg scale;           /* none: 1 / sqrt(head size) */
-} Attention;
 
 static Arg number(const Emit *e, double v) { return arg_expr(ex_float(e->g->ex, v)); }
 static Arg integer(const Emit *e, int64_t v) { return arg_expr(ex_int(e->g->ex, v)); }
@@ -28,7 +22,7 @@ static Value *shaped(Emit *e, const char *base, Value *x, int rank, Expr *const 
     return x ? PUT(e, reshape, base, x->dtype, rank, dim, arg_value(x), size) : NULL;
 }
 
-static Value *cast(Emit *e, Value *x, DType t)
+Value *pair_cast(Emit *e, Value *x, DType t)
 {
     return !x || x->dtype == t ? x : PUT(e, to_copy, "cast", t, x->rank, x->dim, arg_value(x), arg_dtype(t));
 }
@@ -86,7 +80,7 @@ static bool one_mask(Attention *a, Value **out)
 }
 
 /* (B, Hkv, M, D) with each head as often as queries share it: (B, H, M, D) */
-static Value *every_head(Attention *a, Value *x)
+Value *pair_every_head(Attention *a, Value *x)
 {
     ExprPool *p = a->e->g->ex;
     Expr *H = a->q->dim[1], *share = ex_floordiv(p, H, x->dim[1]);
@@ -99,7 +93,7 @@ static Value *every_head(Attention *a, Value *x)
     return shaped(a->e, "heads", y, 4, all);
 }
 
-static Arg scale_of(const Attention *a)
+Arg pair_scale(const Attention *a)
 {
     ExprPool *p = a->e->g->ex;
     Expr *D = a->q->dim[3];
@@ -131,7 +125,7 @@ static Value *scores_of(Attention *a, Value *q, Value *k, double softcap, Value 
     Value *mask, *s = multiplied(e, "scores", q, turned(e, k));
     *capped = NULL;
     if (!s || !one_mask(a, &mask) ||
-        !(s = PUT(e, mul_Tensor, "scores", s->dtype, 4, s->dim, arg_value(s), scale_of(a))))
+        !(s = PUT(e, mul_Tensor, "scores", s->dtype, 4, s->dim, arg_value(s), pair_scale(a))))
         return NULL;
     DType t = s->dtype;
     if (softcap > 0) {
@@ -143,11 +137,12 @@ static Value *scores_of(Attention *a, Value *q, Value *k, double softcap, Value 
     if (!mask) return s;
     if (mask->dtype == DT_BOOL)
         return PUT(e, where_ScalarOther, "scores", t, 4, s->dim, arg_value(mask), arg_value(s), number(e, -INFINITY));
-    return (mask = cast(e, mask, t)) ? PUT(e, add_Tensor, "scores", t, 4, s->dim, arg_value(s), arg_value(mask)) : NULL;
+    return (mask = pair_cast(e, mask, t)) ? PUT(e, add_Tensor, "scores", t, 4, s->dim, arg_value(s), arg_value(mask))
+                                          : NULL;
 }
 
 /* The last op of a result: x in its dtype. */
-static bool finish(Emit *e, Value *x, Value *out)
+bool pair_finish(Emit *e, Value *x, Value *out)
 {
     if (!x) return false;
     if (x->dtype != out->dtype)
@@ -165,8 +160,7 @@ static Value *rounded(Attention *a, Value *p)
     Value *scale = from[4].v, *zero = from[5].kind == ARG_VALUE ? from[5].v : NULL;
     Arg low = integer(e, (int64_t)dtype_lowest(t)), high = integer(e, (int64_t)dtype_highest(t));
     if (zero) zero = PUT(e, to_copy, "zero", DT_I64, zero->rank, zero->dim, arg_value(zero), arg_dtype(DT_I64));
-    else
-        zero = PUT(e, full, "zero", DT_I64, 0, NULL, ((Arg){.kind = ARG_EXPRS}), integer(e, 0), arg_dtype(DT_I64));
+    else zero = PUT(e, full, "zero", DT_I64, 0, NULL, ((Arg){.kind = ARG_EXPRS}), integer(e, 0), arg_dtype(DT_I64));
     Value *q = zero ? PUT(e, quantize_per_tensor_tensor, "rounded", t, 4, p->dim, arg_value(p), arg_value(scale),
                           arg_value(zero), low, high, arg_dtype(t))
                     : NULL;
@@ -181,14 +175,15 @@ static bool write_out(Attention *a, double softcap)
     Emit *e = a->e;
     Value *s, *capped, *out = a->n->out[0];
     DType t = a->q->dtype == DT_F64 ? DT_F64 : DT_F32;
-    Value *q = cast(e, a->q, t), *k = cast(e, every_head(a, a->k), t), *v = cast(e, every_head(a, a->v), t);
+    Value *q = pair_cast(e, a->q, t), *k = pair_cast(e, pair_every_head(a, a->k), t),
+          *v = pair_cast(e, pair_every_head(a, a->v), t);
     TRY(q && k && v && (s = scores_of(a, q, k, softcap, &capped)));
     TRY(s = PUT(e, safe_softmax, "weights", t, 4, s->dim, arg_value(s), integer(e, -1)));
     if (a->n->op->id == OP_sdpa_quantized) TRY(s = rounded(a, s));
     Arg product[2] = {arg_value(s), arg_value(v)};
     if (out->dtype == t) return write_node(e, op_get(OP_matmul), product, 1, a->n->out);
     Value *y = put(e, OP_matmul, 2, product, "wide", t, out->rank, out->dim);
-    return y && finish(e, y, out);
+    return y && pair_finish(e, y, out);
 }
 
 static Expr *optional(const Node *n, const char *name)
@@ -270,11 +265,18 @@ static Attention pair_of(Emit *e, const Node *n, int first, bool *causal, double
     return a;
 }
 
+/* NULL: none is named. */
+static const char *pair_kernel(const Node *n)
+{
+    const Arg *a = &n->arg[op_param(n->op, "kernel")];
+    return a->kind == ARG_STR ? a->s : NULL;
+}
+
 /* Does PyTorch's kernel for CPUs take it? */
 static bool kernel_takes(const Attention *a, double softcap) { return softcap <= 0 && a->q->dim[3] == a->v->dim[3]; }
 
 /* With the last axis contiguous, as that kernel reads it. */
-static Value *rows(Emit *e, Value *x)
+Value *pair_rows(Emit *e, Value *x)
 {
     Expr *stride[MAX_RANK];
     if (!value_strides(e->g->ex, x, stride)) {
@@ -287,7 +289,7 @@ static Value *rows(Emit *e, Value *x)
 }
 
 /* That kernel's mask: additive, of 2 or 4 axes. */
-static bool kernel_mask(Attention *a, bool causal, Value **out)
+bool pair_mask(Attention *a, bool causal, Value **out)
 {
     Emit *e = a->e;
     Expr *one = ex_int(e->g->ex, 1), *dim[4] = {one, one, one, one};
@@ -299,7 +301,7 @@ static bool kernel_mask(Attention *a, bool causal, Value **out)
     if (m->dtype == DT_BOOL)
         TRY(m = PUT(e, where_Scalar, "mask", DT_F32, m->rank, m->dim, arg_value(m), number(e, 0),
                     number(e, -INFINITY)));
-    TRY(m = cast(e, m, a->q->dtype));
+    TRY(m = pair_cast(e, m, a->q->dtype));
     for (int i = 0; i < m->rank; i++) dim[4 - m->rank + i] = m->dim[i];
     *out = m->rank == 2 || m->rank == 4 ? m : shaped(e, "mask", m, 4, dim);
     return *out != NULL;
@@ -324,9 +326,11 @@ bool spell_sdpa_lse(Emit *e, const Node *n)
     double softcap;
     Attention a = pair_of(e, n, 0, &causal, &softcap);
     Value *mask, *capped;
-    if (kernel_takes(&a, softcap)) {
-        Value *q = rows(e, a.q), *k = q ? rows(e, a.k) : NULL, *v = k ? rows(e, a.v) : NULL;
-        TRY(v && kernel_mask(&a, causal, &mask));
+    const char *kernel = pair_kernel(n);
+    if (kernel && strcmp(kernel, "math")) return write_kernel(&a, kernel, causal);
+    if (!kernel && kernel_takes(&a, softcap)) {
+        Value *q = pair_rows(e, a.q), *k = q ? pair_rows(e, a.k) : NULL, *v = k ? pair_rows(e, a.v) : NULL;
+        TRY(v && pair_mask(&a, causal, &mask));
         Arg args[7] = {arg_value(q),    arg_value(k), arg_value(v), number(e, 0), arg_expr(ex_bool(e->g->ex, causal)),
                        arg_value(mask), a.scale};
         return write_node(e, op_get(OP_scaled_dot_product_flash_attention_for_cpu), args, 2, n->out);
@@ -350,7 +354,7 @@ bool spell_sdpa_lse(Emit *e, const Node *n)
     if (!is_read(e, n->out[1], OP_sdpa_backward))
         return true; /* its backward pass is written out, too, and reads the scores */
     DType t = n->out[1]->dtype;
-    Value *q = cast(e, a.q, t), *k = cast(e, every_head(&a, a.k), t),
+    Value *q = pair_cast(e, a.q, t), *k = pair_cast(e, pair_every_head(&a, a.k), t),
           *s = q && k ? scores_of(&a, q, k, softcap, &capped) : NULL;
     Expr *last = ex_int(e->g->ex, -1);
     return s &&
@@ -382,7 +386,7 @@ static Value *product(Emit *e, Value *x, Value *y)
 }
 
 /* What comes back to heads that queries share: (B, H, M, D) summed to (B, Hkv, M, D). */
-static Value *shared_heads(const Attention *a, Value *x, const Value *like)
+Value *pair_shared_heads(const Attention *a, Value *x, const Value *like)
 {
     Expr *H = a->q->dim[1], *share = ex_floordiv(a->e->g->ex, H, like->dim[1]);
     if (!x || like->dim[1] == H) return x;
@@ -391,7 +395,7 @@ static Value *shared_heads(const Attention *a, Value *x, const Value *like)
 }
 
 /* What comes back to the mask, summed where it broadcasts. */
-static Value *mask_gradient(const Attention *a, Value *ds)
+Value *pair_mask_gradient(const Attention *a, Value *ds)
 {
     int axis[4], n = 0;
     for (int i = 0; i < 4; i++) {
@@ -406,26 +410,26 @@ static bool write_backward(Attention *a, const Node *n, double softcap)
 {
     Emit *e = a->e;
     DType t = a->q->dtype == DT_F64 ? DT_F64 : DT_F32;
-    Value *q = cast(e, a->q, t), *k = cast(e, every_head(a, a->k), t), *v = cast(e, every_head(a, a->v), t),
-          *dout = cast(e, n->arg[0].v, t), *capped, *s;
+    Value *q = pair_cast(e, a->q, t), *k = pair_cast(e, pair_every_head(a, a->k), t),
+          *v = pair_cast(e, pair_every_head(a, a->v), t), *dout = pair_cast(e, n->arg[0].v, t), *capped, *s;
     TRY(q && k && v && dout && (s = scores_of(a, q, k, softcap, &capped)));
     Value *p = PUT(e, safe_softmax, "weights", t, 4, s->dim, arg_value(s), integer(e, -1));
     if (is_read(e, n->out[2], OP_NONE))
-        TRY(p && finish(e, shared_heads(a, multiplied(e, "grad", turned(e, p), dout), a->v), n->out[2]));
+        TRY(p && pair_finish(e, pair_shared_heads(a, multiplied(e, "grad", turned(e, p), dout), a->v), n->out[2]));
     Value *each = product(e, p, multiplied(e, "grad", dout, turned(e, v))),
           *rest = product(e, p, summed(e, each, 1, (int[]){3}, true));
     Value *ds = rest ? PUT(e, sub_Tensor, "grad", t, 4, s->dim, arg_value(each), arg_value(rest)) : NULL;
     TRY(ds);
-    if (n->arg[op_param(n->op, "grad_mask")].e->i) TRY(finish(e, mask_gradient(a, ds), n->out[3]));
+    if (n->arg[op_param(n->op, "grad_mask")].e->i) TRY(pair_finish(e, pair_mask_gradient(a, ds), n->out[3]));
     if (capped) {
         Value *square = product(e, capped, capped),
               *slope = square ? PUT(e, rsub_Scalar, "grad", t, 4, s->dim, arg_value(square), number(e, 1)) : NULL;
         TRY(ds = product(e, ds, slope));
     }
-    TRY(ds = PUT(e, mul_Tensor, "grad", t, 4, s->dim, arg_value(ds), scale_of(a)));
-    if (is_read(e, n->out[0], OP_NONE)) TRY(finish(e, multiplied(e, "grad", ds, k), n->out[0]));
+    TRY(ds = PUT(e, mul_Tensor, "grad", t, 4, s->dim, arg_value(ds), pair_scale(a)));
+    if (is_read(e, n->out[0], OP_NONE)) TRY(pair_finish(e, multiplied(e, "grad", ds, k), n->out[0]));
     return !is_read(e, n->out[1], OP_NONE) ||
-           finish(e, shared_heads(a, multiplied(e, "grad", turned(e, ds), q), a->k), n->out[1]);
+           pair_finish(e, pair_shared_heads(a, multiplied(e, "grad", turned(e, ds), q), a->k), n->out[1]);
 }
 
 bool spell_sdpa_backward(Emit *e, const Node *n)
@@ -434,10 +438,13 @@ bool spell_sdpa_backward(Emit *e, const Node *n)
     double softcap;
     Attention a = pair_of(e, n, 1, &causal, &softcap);
     Value *mask;
-    if (!kernel_takes(&a, softcap) || n->arg[op_param(n->op, "grad_mask")].e->i) return write_backward(&a, n, softcap);
-    Value *d = rows(e, n->arg[0].v), *q = d ? rows(e, a.q) : NULL, *k = q ? rows(e, a.k) : NULL,
-          *v = k ? rows(e, a.v) : NULL;
-    TRY(v && kernel_mask(&a, causal, &mask));
+    const char *kernel = pair_kernel(n);
+    if (kernel && strcmp(kernel, "math")) return write_kernel_backward(&a, kernel, causal);
+    if (kernel || !kernel_takes(&a, softcap) || n->arg[op_param(n->op, "grad_mask")].e->i)
+        return write_backward(&a, n, softcap);
+    Value *d = pair_rows(e, n->arg[0].v), *q = d ? pair_rows(e, a.q) : NULL, *k = q ? pair_rows(e, a.k) : NULL,
+          *v = k ? pair_rows(e, a.v) : NULL;
+    TRY(v && pair_mask(&a, causal, &mask));
     Arg args[10] = {arg_value(d),    arg_value(q), arg_value(k), arg_value(v),
                     n->arg[4],       n->arg[5],    number(e, 0), arg_expr(ex_bool(e->g->ex, causal)),
                     arg_value(mask), a.scale};

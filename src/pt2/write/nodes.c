@@ -230,12 +230,26 @@ static bool put_arg(Emit *e, const Param *p, const Arg *a, Buf *out)
     return false;
 }
 
+/* An op that makes a tensor of numbers alone is told where: torch.export.passes.move_to_device_pass changes that. */
+static bool makes_on_device(const Op *op, const Param *p)
+{
+    if (p->type != PT_IGNORED || strcmp(p->name, "device")) return false;
+    for (int i = 0; i < op->schema->nparams; i++)
+        if (op->schema->params[i].type == PT_TENSOR || op->schema->params[i].type == PT_TENSORS) return false;
+    return true;
+}
+
 /* Positional as long as none is left out, by keyword from there. */
 static bool put_args(Emit *e, const Op *op, const Arg *args, Buf *out)
 {
     bool named = false;
     for (int i = 0; i < op->schema->nparams; i++) {
         const Param *p = &op->schema->params[i];
+        if (makes_on_device(op, p)) {
+            jw_put(out, "{'name': 'device', 'arg': {'as_device': {'type': 'cpu', 'index': null}}, 'kind': 2}");
+            named = true;
+            continue;
+        }
         if (is_default(e, p, &args[i])) {
             named = true;
             continue;
@@ -292,7 +306,23 @@ static bool emit_operand(Emit *e, const Arg *a)
     return true;
 }
 
+/* A size that an op gives. */
+static bool put_result_number(Emit *e, const Expr *x, Buf *outputs)
+{
+    const char *name = fresh_name(e, "size");
+    if (!name) return oom(e->err);
+    jw_put(outputs, "{'as_sym_int': {'as_name': %s}}", name);
+    jw_key(&e->ints, name);
+    put_size(e, x, &e->ints);
+    return true;
+}
+
 bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *out)
+{
+    return write_node_of(e, op, args, nout, out, NULL);
+}
+
+bool write_node_of(Emit *e, const Op *op, const Arg *args, int nout, Value *const *out, Expr *const *number)
 {
     Buf inputs = {0}, outputs = {0};
     const char *name = nout == 1 ? e->name[out[0]->id] : NULL,
@@ -310,16 +340,32 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
                   op->name);
     for (int i = 0; ok && i < op->schema->nparams; i++) ok = emit_operand(e, &args[i]);
     ok = ok && put_args(e, op, args, &inputs);
-    for (int k = 0; k < nout; k++) put_tensor(&outputs, e->name[out[k]->id]);
+    for (int k = 0; ok && k < nout; k++) {
+        if (out[k]) put_tensor(&outputs, e->name[out[k]->id]);
+        else if (number && number[k]) ok = put_result_number(e, number[k], &outputs);
+        else jw_put(&outputs, "{'as_none': true}");
+    }
     if (ok) put_node(e, target, &inputs, &outputs, name);
     buf_free(&inputs);
     buf_free(&outputs);
     TRY(ok);
     for (int k = 0; k < nout; k++) {
+        if (!out[k]) continue;
         e->written[out[k]->id] = true;
         TRY(put_meta(e, out[k]));
     }
-    for (int k = 0; k < nout; k++) TRY(note_value(e, out[k]));
+    for (int k = 0; k < nout; k++) TRY(!out[k] || note_value(e, out[k]));
+    return true;
+}
+
+bool declare_value(Emit *e, Value *v, const Op *op, const Arg *args)
+{
+    Node *n = arena_new(e->arena, Node);
+    Arg *copy = arena_array(e->arena, Arg, op->schema->nparams + 1);
+    if (!n || !copy) return oom(e->err);
+    for (int i = 0; i < op->schema->nparams; i++) copy[i] = args[i];
+    *n = (Node){.op = op, .name = v->name, .arg = copy, .nout = 1};
+    v->def = n;
     return true;
 }
 
@@ -335,6 +381,7 @@ Value *put(Emit *e, OpId id, int n, const Arg *args, const char *base, DType t, 
             return NULL;
         }
     }
+    if (v && op->flags & OPF_VIEW && !declare_value(e, v, op, all)) return NULL;
     return v && write_node(e, op, all, 1, &v) ? v : NULL;
 }
 

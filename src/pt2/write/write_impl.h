@@ -24,6 +24,7 @@ typedef struct Emit {
     bool *absorbed;     /* by value id: a node that another one expresses with its own (find_absorbed) */
     const Module *module; /* of the node that is written */
     int depth;          /* of values written in front of their place */
+    struct KernelPair **pair; /* attention.c: by value id of the logarithms */
     signed char *dense; /* by value id, for core: is it contiguous in PyTorch? 0: not known yet, 1 yes, -1 perhaps not */
     const char **size;
     bool *asked, *known;
@@ -80,6 +81,8 @@ bool put_guards(Emit *e);
 bool name_values(Emit *e); /* values keep their names, ahead of all that is new in the file */
 const char *fresh_name(Emit *e, const char *base);
 Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim); /* one that only the file has */
+/* v is what the op makes of args: strides of a view are found from what it is a view of (facts/strides.h). */
+bool declare_value(Emit *e, Value *v, const Op *op, const Arg *args);
 bool requires_grad(const Value *v);
 bool put_meta(Emit *e, const Value *v);                                                  /* into tensor_values */
 void put_node(Emit *e, const char *target, Buf *inputs, Buf *outputs, const char *name); /* frees the lists */
@@ -89,6 +92,8 @@ void put_int(Buf *out, int64_t v);
 void put_symbol(Buf *out, const Expr *x, const char *name);
 void put_device(Buf *out, const Value *v); /* of a tensor: requires_grad and device */
 bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *out);
+/* The same where results are none (out[k] NULL) or sizes (number[k]); number NULL: tensors alone. */
+bool write_node_of(Emit *e, const Op *op, const Arg *args, int nout, Value *const *out, Expr *const *number);
 bool emit_value(Emit *e, Value *v); /* v, if it is not there yet */
 bool emit_nodes(Emit *e);
 
