@@ -37,7 +37,7 @@ typedef struct Batch {
 static bool fill(Batch *b, const qkv_tensors *in, qkv_dtype mask, int mask_rank)
 {
     b->n = qkv_tensors_count(in);
-    b->length = calloc((size_t)b->n + 1, sizeof *b->length);
+    b->length = (int64_t *)calloc((size_t)b->n + 1, sizeof *b->length);
     if (!b->length) return false;
     for (int64_t i = 0; i < b->n; i++) {
         char name[24];
@@ -49,7 +49,7 @@ static bool fill(Batch *b, const qkv_tensors *in, qkv_dtype mask, int mask_rank)
         if (b->length[i] > b->longest) b->longest = b->length[i];
     }
     size_t row = (size_t)(b->longest * b->width);
-    b->x = calloc((size_t)b->n * row + 1, sizeof *b->x);
+    b->x = (float *)calloc((size_t)b->n * row + 1, sizeof *b->x);
     b->second = calloc((size_t)(b->n * b->longest) + 1, qkv_dtype_size(mask));
     if (!b->x || !b->second) return false;
     for (int64_t i = 0; i < b->n; i++) {
@@ -85,20 +85,19 @@ static qkv_status run(qkv_session *s, const qkv_model *m, const Batch *b, qkv_te
 static qkv_status write(const char *path, const Batch *b, const qkv_tensor *y, qkv_error *e)
 {
     size_t n = (size_t)b->n;
-    qkv_tensor *out = calloc(n + 1, sizeof *out);
-    int64_t(*shape)[2] = calloc(n + 1, sizeof *shape);
-    char(*text)[24] = calloc(n + 1, sizeof *text);
-    const char **name = calloc(n + 1, sizeof *name);
+    qkv_tensor *out = (qkv_tensor *)calloc(n + 1, sizeof *out);
+    int64_t(*shape)[2] = (int64_t(*)[2])calloc(n + 1, sizeof *shape);
+    char(*text)[24] = (char(*)[24])calloc(n + 1, sizeof *text);
+    const char **name = (const char **)calloc(n + 1, sizeof *name);
     qkv_status status = QKV_LIMIT;
     for (size_t i = 0; out && shape && text && name && i < n; i++) {
         snprintf(text[i], sizeof text[i], "%zu", i);
         name[i] = text[i];
         shape[i][0] = b->length[i];
         shape[i][1] = y->shape[2];
-        out[i] = (qkv_tensor){.dtype = QKV_F32,
-                              .rank = 2,
-                              .shape = shape[i],
-                              .data = (float *)y->data + (int64_t)i * y->shape[1] * y->shape[2]};
+        qkv_tensor row = {.dtype = QKV_F32, .rank = 2, .shape = shape[i]};
+        row.data = (float *)y->data + (int64_t)i * y->shape[1] * y->shape[2];
+        out[i] = row;
     }
     if (out && shape && text && name) status = qkv_tensors_write(path, name, out, (int)n, e);
     free(out);

@@ -37,7 +37,8 @@ class Attend(nn.Module):
 
         q, k, v = split(self.q(x), self.heads), split(self.k(x), self.kv), split(self.v(x), self.kv)
         m = mask[:, None, None] if "padding" in self.kind else self.bias[None] if "bias" in self.kind else None
-        y = F.scaled_dot_product_attention(q, k, v, m, is_causal="causal" in self.kind, enable_gqa=self.heads != self.kv)
+        y = F.scaled_dot_product_attention(q, k, v, m, is_causal="causal" in self.kind,
+                                           enable_gqa=self.heads != self.kv)
         return self.o(y.transpose(1, 2).flatten(2)).float().square().mean()
 
 

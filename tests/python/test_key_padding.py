@@ -35,11 +35,12 @@ def exported(request, tmp_path_factory):
     return request.param, folder
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
+@pytest.fixture(scope="module", params=[("gcc", "-std=c17"), ("g++", "-xc++", "-std=c++20")], ids=["C", "C++"])
+def program(request, tmp_path_factory):
     out = tmp_path_factory.mktemp("c") / "encode"
-    run("gcc", "-std=c17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT}/include",
-        os.path.join(EXAMPLE, "encode.c"), f"-L{LIBRARY}", "-lqkv",
+    quiet = ["-Wno-missing-field-initializers"] if request.param[0] == "g++" else []  # which C++ counts otherwise
+    run(*request.param, "-Wall", "-Wextra", "-Wpedantic", "-Werror", *quiet, f"-I{ROOT}/include",
+        os.path.join(EXAMPLE, "encode.c"), "-xnone", f"-L{LIBRARY}", "-lqkv",
         f"-Wl,-rpath,{LIBRARY}", "-o", out)
     return out
 

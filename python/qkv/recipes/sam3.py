@@ -4,6 +4,8 @@
     python -m qkv.recipes.sam3 --checkpoint sam3.pt -o sam3.pt2     Meta's own file, as facebookresearch/sam3 reads it
     python -m qkv.recipes.sam3 --tiny -o tiny.pt2                   random weights; without --tiny,
                                                                     at full size (840 M parameters)
+    python -m qkv.recipes.sam3 --module sam3.model_builder:build_sam3_image_model -o sam3.pt2     Meta's own code,
+                                                                    where its package is installed
 
     forward(patch_batch (B, 3, 1008, 1008), token_ids (P, 32)) -> pred_logits, pred_boxes, pred_masks,
     presence_logit_dec
@@ -31,6 +33,8 @@ from .._lib import Error
 from ._clip_merges import clip_merges
 from ._sam3_meta import converted, read
 from ._sam3_module import CONTRACTS, OUTPUTS, Grounding, step
+from ._sam3_own import OwnGrounding, build
+from ._sam3_patches import applied
 
 SIZES = ((1, 1), (1, 2), (3, 2), (2, 4))
 MOST_STEPS = 10  # --dynamic-size: up to 10 steps per side, 3360 pixels in the full model
@@ -235,7 +239,7 @@ def export(module, seed=0):
 def _prove_guards(module, guards):
     """Conditions on sizes that torch wrote into the program must hold at every size that is declared (such as W // 14
     == 4 * (W // 56))."""
-    unit = step(module.model)
+    unit = step(module.model) if module.dynamic else None
     sides = [unit * k for k in range(2, MOST_STEPS + 1)] if module.dynamic else [None]
     codes = [(g, compile(g.strip(), "guard", "eval")) for g in dict.fromkeys(guards)]
     for batch, prompts, count, h, w in itertools.product((1, 2, 7), (1, 2, 7), (1, 2, 5) if module.boxes else (1,),
@@ -291,9 +295,23 @@ def make(path, checkpoint=None, tiny=False, contract="meta", dtype=torch.float32
     model = load_checkpoint(checkpoint, config) if checkpoint else random_model(tiny, seed)
     if checkpoint and os.path.isfile(checkpoint):
         checkpoint = os.path.dirname(os.path.abspath(checkpoint))  # merges and the processor's parameters
+    module = Grounding(model, contract, boxes, None if dtype == torch.float32 else dtype, dynamic).eval()
+    return _write(module, path, checkpoint, contract, seed, pairs, say)
+
+
+def make_own(path, spec, checkpoint=None, boxes=False, seed=0, pairs=SIZES, say=print, image_size=1008):
+    """The same of Meta's own code: spec is "package.module:function", which makes the module."""
+    with applied(say=say):
+        torch.manual_seed(seed)
+        module = OwnGrounding(build(spec, checkpoint), boxes, image_size).eval()
+        folder = os.path.dirname(os.path.abspath(checkpoint)) if checkpoint else None
+        return _write(module, path, folder, "meta", seed, pairs, say)
+
+
+def _write(module, path, checkpoint, contract, seed, pairs, say):
+    model, boxes, dynamic = module.model, module.boxes, module.dynamic
     merges = clip_merges(model.config.text_config.vocab_size - SPECIAL, checkpoint)
     replaced = qkv_nn.replace_mha(model)
-    module = Grounding(model, contract, boxes, None if dtype == torch.float32 else dtype, dynamic).eval()
     began = time.time()
     program = export(module, seed)
     ops = _ops(program)
@@ -323,6 +341,10 @@ def main(argv=None):
                              "random")
     source.add_argument("--tiny", action="store_true",
                         help="the architecture in small: 112 x 112 images, 1024 ids, 0.6 M parameters")
+    parser.add_argument("--module", metavar="PACKAGE.MODULE:FUNCTION",
+                        help="Meta's own code, which this function makes (sam3.model_builder:build_sam3_image_model), "
+                             "with patches that are listed; --checkpoint: its sam3.pt; without it weights are random")
+    parser.add_argument("--image-size", type=int, default=1008, help="of the images that --module takes (default 1008)")
     parser.add_argument("--config", metavar="FILE.json", help="with Meta's file: a Sam3Config of another size")
     parser.add_argument("--contract", choices=CONTRACTS, default="meta",
                         help="whose outputs: Meta's code (default) or transformers'")
@@ -335,7 +357,16 @@ def main(argv=None):
     parser.add_argument("--no-check", action="store_true",
                         help="do not compare the program with eager PyTorch (minutes at full size)")
     a = parser.parse_args(argv)
+    fixed = [f"--{n.replace('_', '-')}" for n, usual in (("tiny", False), ("config", None), ("dynamic_size", False),
+                                                         ("contract", "meta"), ("dtype", "float32"))
+             if getattr(a, n) != usual]
+    if a.module and fixed:
+        parser.error(f"--module goes with Meta's sizes, outputs and float32: leave out {', '.join(fixed)}")
     try:
+        if a.module:
+            make_own(a.output, a.module, a.checkpoint, a.boxes, a.seed, () if a.no_check else SIZES,
+                     image_size=a.image_size)
+            return
         make(a.output, a.checkpoint, a.tiny, a.contract, getattr(torch, a.dtype), a.boxes, a.dynamic_size, a.seed,
              () if a.no_check else SIZES, config=a.config)
     except Error as e:
