@@ -40,7 +40,7 @@ python_files() { # PART: the files of one half; the standard's own tests of ONNX
 }
 
 # A suite is a function; what it needs of Python is named in needs.
-declare -A needs=([python_1]="pytest numpy" [python_2]="pytest numpy" [golden]=torch [models]=torch [spellings]=torch [opinfo]="torch expecttest" [onnx_types]="onnxruntime ml_dtypes"
+declare -A needs=([python_1]="pytest numpy" [python_2]="pytest numpy" [golden]=torch [models]=torch [spellings]=torch [opinfo]="torch expecttest" [opinfo_grad]="torch expecttest" [onnx_types]="onnxruntime ml_dtypes"
   [onnx_ops]="onnxruntime ml_dtypes" [onnx_ops_23]="onnxruntime ml_dtypes onnx" [onnx_models]="torch onnx onnxscript"
   [onnx_backend]="pytest onnx ml_dtypes" [onnx_graphs]="pytest onnx onnxruntime")
 suite_c() { programs c build "$@"; }
@@ -66,6 +66,7 @@ suite_golden() { $python tools/golden.py --check "$@"; }
 suite_models() { $python tests/models/run_models.py --jobs 1 "$@"; }
 suite_spellings() { $python tests/spellings/run.py --jobs 1 "$@"; }
 suite_opinfo() { $python tests/ops/opinfo.py "$@"; }
+suite_opinfo_grad() { $python tests/ops/opinfo.py --grad "$@"; }
 suite_onnx_types() { $python tools/onnx_types.py --check "$@"; }
 suite_onnx_ops() { $python tests/ops/onnx_ops.py build/tests/ops/write_onnx "$@"; }
 suite_onnx_ops_23() { $python tests/ops/onnx_ops.py build/tests/ops/write_onnx --opset 23 --unlike 18 "$@"; }
@@ -79,7 +80,8 @@ done
 
 quick="c layers oplists checksrc checktext changelog commits documents findings install wheel"
 # longest first, so that the two lanes end together
-large="python_1 python_2 spellings asan models c tsan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend opinfo golden onnx_types"
+large="python_1 python_2 spellings asan models c tsan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend opinfo
+  opinfo_grad golden onnx_types"
 
 run() { # SUITE ARGUMENT...: its output into a log, its exit code, time and processor time remembered
   local name=$1 code=0 start=$SECONDS log

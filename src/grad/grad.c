@@ -303,7 +303,7 @@ static bool visit(Grad *d, const Node *n)
 bool gd_begin(Grad *d)
 {
     TRY(d->o->decompose == DECOMPOSE_NONE || decompose_attention(d));
-    TRY(formulas_beside(d));
+    TRY(recurrent_loops(d) && formulas_beside(d));
     d->nleaf = d->g->next_id;
     d->leaf = arena_array(d->g->arena, Leaf, d->nleaf + 1);
     return d->leaf || oom(d->err);

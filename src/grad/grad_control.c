@@ -31,8 +31,7 @@ static bool draws(const Graph *g)
     return false;
 }
 
-/* An input of a body: sizes that are not constants, or not known in it, are symbols of their own. */
-static Value *new_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim, bool known)
+Value *gd_body_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim, bool known)
 {
     Expr *own[MAX_RANK] = {NULL};
     for (int i = 0; i < rank; i++) {
@@ -67,7 +66,7 @@ static bool open_pullback(Grad *d, const Graph *body, const bool *has, Pullback 
     for (int k = 0; k < g->noutput; k++) {
         const Value *v = g->output[k].value;
         if (!has[k]) continue;
-        p->seed[k] = new_input(g, "gradient", v->dtype, v->rank, v->dim, true);
+        p->seed[k] = gd_body_input(g, "gradient", v->dtype, v->rank, v->dim, true);
         if (!p->seed[k]) return oom(d->err);
     }
     return gd_begin(&p->d);
@@ -163,7 +162,7 @@ static bool pull_half(Grad *d, int half, int nwant, Value *const *want, Value **
             TRY(one && (sum = sum ? gd_plus(&p.d, sum, one) : one));
         }
         if (!sum) { /* only the other half reads it */
-            Value *like = new_input(g, "unread", want[w]->dtype, want[w]->rank, want[w]->dim, false);
+            Value *like = gd_body_input(g, "unread", want[w]->dtype, want[w]->rank, want[w]->dim, false);
             if (!like) return oom(d->err);
             TRY(add_to(d, captured, n, want[w]) && (sum = gd_zeros(&p.d, like->dtype, like->rank, like->dim)));
         }

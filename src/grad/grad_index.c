@@ -101,6 +101,44 @@ bool grad_diagonal_scatter(Grad *d)
 
 /* Of those that are largest (or smallest) each gets its share;
  * a mean is a sum whose gradient is divided by how many there were. */
+/* x without its zeros, which are 1 */
+static Value *without_zeros(Grad *d, Value *x, Value **zero)
+{
+    *zero = GD(d, eq_Tensor, V(x), arg_int(d->g, 0));
+    return GD(d, where_self, V(*zero), arg_int(d->g, 1), V(x));
+}
+
+/* What a factor's gradient is multiplied by: the product of the others. Where it is the only 0 of its place that is the
+ * product without zeros, where another factor is 0 it is 0, else the product over the factor. */
+static bool of_products(Grad *d, bool self)
+{
+    Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3), *zero_x, *zero_src;
+    const Arg axis = d->node->arg[1], how = d->node->arg[4], with = arg_bool(d->g, true);
+    Value *bare_x = without_zeros(d, x, &zero_x), *bare = without_zeros(d, src, &zero_src);
+    TRY(bare_x && bare);
+    if (!self) { /* places that are written to begin with 1 */
+        Value *one = gd_full(d, 1, x->dtype, src->rank, src->dim);
+        bare_x = GD(d, scatter_src, V(bare_x), axis, V(index), V(one));
+        zero_x = GD(d, eq_Tensor, V(GD(d, scatter_src, V(x), axis, V(index), V(one))), arg_int(d->g, 0));
+    }
+    Value *all = GD(d, scatter_reduce_two, V(bare_x), axis, V(index), V(bare), how, with);
+    Value *own = gd_cast(d, zero_x, x->dtype), *given = gd_cast(d, zero_src, x->dtype);
+    Value *zeros = GD(d, scatter_add, V(own), axis, V(index), V(given));
+    TRY(all && zeros);
+    if (gd_wants(d, x)) { /* others of this factor's place are 0: none but itself */
+        Value *others = gd_minus(d, zeros, own);
+        Value *rest = GD(d, div_Tensor, V(all), V(bare_x));
+        rest = gd_where(d, GD(d, eq_Tensor, V(others), arg_int(d->g, 0)), rest, 0);
+        Value *g = gd_mul(d, d->grad, rest);
+        TRY(gd_send(d, x, self ? g : GD(d, scatter_src, V(g), axis, V(index), V(zeros_like(d, index)))));
+    }
+    if (!gd_wants(d, src)) return true;
+    Value *others = gd_minus(d, GD(d, gather, V(zeros), axis, V(index)), given);
+    Value *rest = GD(d, div_Tensor, V(GD(d, gather, V(all), axis, V(index))), V(bare));
+    rest = gd_where(d, GD(d, eq_Tensor, V(others), arg_int(d->g, 0)), rest, 0);
+    return gd_send(d, src, gd_mul(d, GD(d, gather, V(d->grad), axis, V(index)), rest));
+}
+
 bool grad_scatter_reduce(Grad *d)
 {
     Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3), *y = d->node->out[0], *grad = d->grad,
@@ -109,7 +147,7 @@ bool grad_scatter_reduce(Grad *d)
     const char *reduce = d->node->arg[4].s;
     bool self = gd_truth(d, 5);
     if (!has_dims(src, index->rank, index->dim)) return gd_refuse(d, "its source is larger than its index");
-    if (!strcmp(reduce, "prod")) return gd_refuse(d, "not written yet: products by index");
+    if (!strcmp(reduce, "prod")) return of_products(d, self);
     if (!strcmp(reduce, "mean")) {
         Value *start = self ? gd_full(d, 1, grad->dtype, x->rank, x->dim) : zeros_like(d, x);
         Value *count = GD(d, scatter_add, V(start), *axis, V(index),

@@ -63,7 +63,7 @@ bool grad_unfold(Grad *d)
     Value *x = gd_value(d, 0), *at[MAX_RANK] = {NULL}, *grad = d->grad;
     const Arg *a = d->node->arg;
     int axis = gd_dim(d, 1, x->rank), perm[MAX_RANK];
-    if (!x->rank) return gd_refuse(d, "its operand has no axes");
+    if (!x->rank) return gd_send(d, x, gd_reshape(d, grad, 0, NULL));
     Value *first = gd_scale(d, gd_arange(d, grad->dim[axis]), a[3].e);
     at[axis] = gd_plus(d, gd_reshape(d, first, 2, (Expr *[]){grad->dim[axis], gd_int(d, 1)}), gd_arange(d, a[2].e));
     for (int i = 0; i <= x->rank; i++) perm[i] = i <= axis ? i : i == axis + 1 ? x->rank : i - 1;
@@ -104,21 +104,25 @@ bool grad_pad(Grad *d)
                    GD(d, constant_pad_nd, V(d->grad), arg_exprs(d->g, a->n, pad), arg_float(d->g, 0)));
 }
 
-/* The last axis, extended by its edge (replication) or mirrored at it: result j is x[source(j - left)]. */
+/* Axes from the last on, extended by their edge (replication) or mirrored at it: result j is x[source(j - left)]. */
 bool grad_index_pad(Grad *d)
 {
     Value *x = gd_value(d, 0), *at[MAX_RANK] = {NULL};
-    int axis = x->rank - 1;
-    Expr *last = ex_sub(d->ex, x->dim[axis], gd_int(d, 1));
-    Value *j = GD(d, sub_Tensor, V(gd_arange(d, d->grad->dim[axis])), arg_expr(d->node->arg[1].es[0]));
-    if (d->node->op->id == OP_replication_pad1d) j = GD(d, clamp, V(j), arg_int(d->g, 0), arg_expr(last));
-    else
-        j = GD(d, sub_Tensor, arg_expr(last), V(GD(d, abs, V(GD(d, sub_Tensor, arg_expr(last), V(GD(d, abs, V(j))))))));
-    at[axis] = j;
-    return gd_send(d, x,
-                   !j ? NULL
-                      : GD(d, index_put, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)),
-                           arg_values(d->g, axis + 1, at), V(d->grad), arg_bool(d->g, true)));
+    const Arg *pad = &d->node->arg[1];
+    for (int k = 0; 2 * k < pad->n; k++) {
+        int axis = x->rank - 1 - k;
+        Expr *last = ex_sub(d->ex, x->dim[axis], gd_int(d, 1)), *dim[MAX_RANK];
+        Value *j = GD(d, sub_Tensor, V(gd_arange(d, d->grad->dim[axis])), arg_expr(pad->es[2 * k]));
+        if (d->node->op->id == OP_replication_pad1d) j = GD(d, clamp, V(j), arg_int(d->g, 0), arg_expr(last));
+        else {
+            j = GD(d, sub_Tensor, arg_expr(last), V(GD(d, abs, V(j))));
+            j = GD(d, sub_Tensor, arg_expr(last), V(GD(d, abs, V(j))));
+        }
+        for (int i = 0; i <= k; i++) dim[i] = i ? gd_int(d, 1) : d->grad->dim[axis];
+        TRY(at[axis] = gd_reshape(d, j, k + 1, dim));
+    }
+    return gd_send(d, x, GD(d, index_put, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)),
+                            arg_values(d->g, x->rank, at), V(d->grad), arg_bool(d->g, true)));
 }
 
 /* Element (i, j, ..) is x's element offset + i * stride_0 + j * stride_1 + ..

@@ -274,6 +274,22 @@ static Value *large(Lower *L, const Value *a, Value *s)
     return AS(L, gt_Tensor, v(s), v(bound));
 }
 
+/* The pseudoinverse p of a, with the derivative that it has where singular values are equal or 0, too (Golub and
+ * Pereyra 1973): p - p e p + p p^T e^T (1 - a p) + (1 - p a) e^T p^T p, where e = a - a is 0 and only its gradient
+ * counts */
+static Value *following(Lower *L, Value *a, Value *p)
+{
+    Value *fixed = AS(L, detach, v(a)), *pt, *et, *rows, *columns;
+    if (!fixed || fixed == a || !(p = AS(L, detach, v(p)))) return fixed ? p : NULL;
+    et = turned(L, AS(L, sub_Tensor, v(a), v(fixed)));
+    pt = turned(L, p);
+    rows = AS(L, sub_Tensor, v(unit(L, a, a->dim[a->rank - 2])), v(product(L, fixed, p)));
+    columns = AS(L, sub_Tensor, v(unit(L, a, a->dim[a->rank - 1])), v(product(L, p, fixed)));
+    Value *y = AS(L, sub_Tensor, v(p), v(product(L, product(L, p, turned(L, et)), p)));
+    y = AS(L, add_Tensor, v(y), v(product(L, product(L, product(L, p, pt), et), rows)));
+    return AS(L, add_Tensor, v(y), v(product(L, columns, product(L, et, product(L, pt, p)))));
+}
+
 /* Of a hermitian matrix the lower triangle is read; the eigenvalues' absolute values are the singular values. */
 bool lower_pinv(Lower *L)
 {
@@ -293,7 +309,7 @@ bool lower_pinv(Lower *L)
     }
     Value *inverse = AS(L, where_ScalarOther, v(large(L, a, s)), v(AS(L, reciprocal, v(by))), arg_float(L->g, 0));
     inverse = AS(L, unsqueeze, v(inverse), arg_int(L->g, -2));
-    return lower_return(L, product(L, AS(L, mul_Tensor, v(left), v(inverse)), right));
+    return lower_return(L, following(L, a, product(L, AS(L, mul_Tensor, v(left), v(inverse)), right)));
 }
 
 bool lower_matrix_rank(Lower *L)

@@ -387,6 +387,20 @@ bool lower_index_add(Lower *L)
                                      arg_value(lower_cast(L, src, x->dtype))));
 }
 
+/* A tensor of rank 0 where an index names the place, which counts once for its gradient however often it is named */
+static bool fill_with(Lower *L, Value *x, Value *i, int d, Value *number)
+{
+    Expr *dim[MAX_RANK], *one = ex_int(L->ex, 1);
+    Arg none = arg_bool(L->g, false);
+    if (!i->rank) TRY(i = lower_reshape(L, i, 1, &one));
+    Value *hit = AS(L, full, arg_exprs(L->g, 1, &x->dim[d]), none, arg_dtype(DT_BOOL)),
+          *yes = AS(L, full, arg_ints(L->g, 0, NULL), arg_bool(L->g, true), arg_dtype(DT_BOOL));
+    hit = hit && yes ? AS(L, index_put, arg_value(hit), arg_values(L->g, 1, &i), arg_value(yes)) : NULL;
+    for (int k = 0; k < x->rank; k++) dim[k] = k == d ? x->dim[d] : one;
+    hit = lower_reshape(L, hit, x->rank, dim);
+    return lower_return(L, AS(L, where_self, arg_value(hit), arg_value(number), arg_value(x)));
+}
+
 bool lower_index_fill(Lower *L)
 {
     Value *x, *i = lower_value(L, 2);
@@ -397,7 +411,8 @@ bool lower_index_fill(Lower *L)
     for (int k = 0; k < x->rank; k++) dim[k] = x->dim[k];
     if (x->rank) dim[d] = i->rank ? i->dim[0] : ex_int(L->ex, 1);
     Value *number = lower_value(L, 3);
-    Value *src = number ? EMIT(L, expand, arg_value(lower_cast(L, number, x->dtype)), arg_exprs(L->g, x->rank, dim))
+    if (number && x->rank) return fill_with(L, x, i, d, lower_cast(L, number, x->dtype));
+    Value *src = number ? lower_cast(L, number, x->dtype)
                         : EMIT(L, full, arg_exprs(L->g, x->rank, dim), L->arg[3], arg_dtype(x->dtype));
     i = src ? along(L, i, src, d) : NULL;
     return i && lower_return(L, EMIT(L, scatter_src, arg_value(x), arg_int(L->g, d), arg_value(i), arg_value(src)));

@@ -77,8 +77,10 @@ bool lower_normal(Lower *L)
     else if (a && b) like = AS(L, add_Tensor, v(a), v(b));
     else if (!a) like = b;
     if (!like) return lower_fail(L, 0, "expected a tensor");
-    Value *y = AS(L, mul_Tensor, v(normal(L, like)), L->arg[at + 1]);
-    return lower_return(L, AS(L, add_Tensor, v(y), L->arg[at]));
+    Arg mean = L->arg[at], std = L->arg[at + 1]; /* PyTorch's gradients of them are zero */
+    if (mean.kind == ARG_VALUE) mean = v(AS(L, detach, mean));
+    if (std.kind == ARG_VALUE) std = v(AS(L, detach, std));
+    return lower_return(L, AS(L, add_Tensor, v(AS(L, mul_Tensor, v(normal(L, like)), std)), mean));
 }
 
 /* n normal numbers one pair after the other, as log_normal_ draws them whatever n is: radius from the second uniform

@@ -180,11 +180,11 @@ static Tensor with_rank(const Tensor *t, int rank)
 static bool flatten_rows(const Tensor *t, Tensor *flat)
 {
     int64_t rows = 1, step = 0;
+    bool empty = !tensor_numel(t); /* then strides are any, and nothing is stepped over */
     for (int i = t->rank - 2; i >= 0; i--) {
         if (t->shape[i] == 1) continue;
-        if (rows == 0) break; /* nothing to step over */
         if (rows == 1) step = t->stride[i];
-        else if (t->stride[i] != step * rows) return false;
+        else if (!empty && t->stride[i] != step * rows) return false;
         rows *= t->shape[i];
     }
     *flat = tensor_of(t->dtype, 2, (int64_t[]){rows, t->shape[t->rank - 1]}, t->data);

@@ -3,7 +3,8 @@
 
     opinfo.py                 a share of the entries (QKV_SHARE): does each do what docs/OPINFO.md says? TAP
     opinfo.py NAME ...        these entries: linalg.qr nn.functional.pad.circular
-    opinfo.py --page          all entries; writes docs/OPINFO.md
+    opinfo.py --page          all entries, and all gradients; writes docs/OPINFO.md
+    --grad                    gradients of the entries that PyTorch differentiates, against autograd's
     --jobs N                  as many processes (1)
 
 An entry is equal (on all its samples), refused (with an error, on all of them), refused in part, wrong, or not exported
@@ -28,7 +29,7 @@ ROOT = HERE.parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("QKV_LIBRARY", str(ROOT / "build" / "libqkv.so"))
-from opinfo_samples import SAMPLES, entries, write  # noqa: E402
+from opinfo_samples import BY_DIFFERENCES, SAMPLES, differentiable, entries, write  # noqa: E402
 from share import exported, share  # noqa: E402
 PAGE = ROOT / "docs" / "OPINFO.md"
 TOLERANCE = {"float32": 2e-5, "float64": 1e-7, "float16": 4e-3, "bfloat16": 3e-2, "complex64": 2e-5, "complex128": 1e-7}
@@ -65,34 +66,57 @@ def reason(e, path):
     return ", ".join(f"`{op}`" for op in ops) or said
 
 
-def run(path, inputs, want, name):
+def compared(got, want, unset, what):
     """(state, what is said of it)"""
-    import qkv
     import torch
+    if len(got) != len(want):
+        return "wrong", f"{len(got)} {what}s instead of {len(want)}"
+    for k, (a, b) in enumerate(zip(got, want)):
+        said = differ(torch.from_dlpack(a).clone() if not isinstance(a, torch.Tensor) else a, b, unset)
+        if said:
+            return "wrong", f"{what} {k}: {said}"
+    return "equal", ""
+
+
+def run(path, inputs, want, name):
+    import qkv
     try:
         outputs = qkv.Model(path, threads=1).run_dlpack([x.clone() for x in inputs]).values()
     except qkv.Error as e:
         return "refused", reason(e, path)
-    got = [torch.from_dlpack(x).clone() for x in outputs]
-    if len(got) != len(want):
-        return "wrong", f"{len(got)} results instead of {len(want)}"
-    for k, (a, b) in enumerate(zip(got, want)):
-        what = differ(a, b, name.startswith(UNSET))
-        if what:
-            return "wrong", f"result {k}: {what}"
-    return "equal", ""
+    return compared(list(outputs), want, name.startswith(UNSET), "result")
 
 
-def one(name, op):
+def run_gradients(path, inputs, want, name):
+    """An input that the sum does not depend on has a gradient of zeros."""
+    import qkv
+    import torch
+    wanted = [k for k, x in enumerate(inputs) if x.requires_grad]
+    fed = [x.detach().clone() for x in inputs]
+    try:
+        model = qkv.Model(path, threads=1)
+        names = [model.inputs[k] for k in wanted]
+        joint = model.joint(inputs=names)
+        found = joint.run_dlpack(fed)
+    except qkv.Error as e:
+        if "does not depend on any" in str(e):
+            return compared([torch.zeros_like(g) for g in want], want, False, "gradient")
+        return "refused", reason(e, path)
+    got = [found.get(f"grad.{n}", torch.zeros_like(g)) for n, g in zip(names, want)]
+    return compared(got, want, name.startswith(UNSET), "gradient")
+
+
+def one(name, op, grads):
     """(state, reason) of an entry"""
     import torch
+    judge = run_gradients if grads else run
     with tempfile.TemporaryDirectory() as folder:
-        reasons = exported("ops/opinfo_samples.py", name, folder, lambda made: write(made, op))
+        reasons = exported("ops/opinfo_samples.py", name + ":grad" * grads, folder, lambda made: write(made, op, grads))
         states, said = collections.Counter(), ""
         for k in range(SAMPLES):
             path = pathlib.Path(folder) / f"{k}.pt2"
             if path.exists():
-                state, why = run(str(path), *torch.load(path.with_suffix(".pt")), name)
+                state, why = judge(str(path), *torch.load(path.with_suffix(".pt")), name)
                 states[state] += 1
                 said = why if not said or state == "wrong" else said
     if not states:
@@ -104,28 +128,28 @@ def one(name, op):
     return "equal", ""
 
 
-def worker():
+def worker(grads):
     """Names on stdin, a line of JSON for each on stdout."""
     warnings.simplefilter("ignore")
     table = entries()
     for line in sys.stdin:
         name = line.strip()
-        print(json.dumps([name, *one(name, table[name])]), flush=True)
+        print(json.dumps([name, *one(name, table[name], grads)]), flush=True)
 
 
 # ------------------------------------------------------------------ many
 
 
-def started():
-    return subprocess.Popen([sys.executable, __file__, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            stderr=subprocess.DEVNULL, text=True)
+def started(grads):
+    return subprocess.Popen([sys.executable, __file__, "--worker", *["--grad"] * grads], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def lane(names):
+def lane(names, grads):
     """Results of these entries; a process that ends is started again for the rest."""
     process = None
     for name in names:
-        process = process or started()
+        process = process or started(grads)
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(name + "\n")
             process.stdin.flush()
@@ -140,54 +164,74 @@ def lane(names):
         process.wait()
 
 
-def results(names, jobs):
+def results(names, jobs, grads=False):
     """{name: (state, reason)}"""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        lanes = pool.map(lambda k: list(lane(names[k::jobs])), range(jobs))
+        lanes = pool.map(lambda k: list(lane(names[k::jobs], grads)), range(jobs))
         return {name: (state, why) for part in lanes for name, state, why in part}
 
 
 # ------------------------------------------------------------------ the page
 
 ROW = re.compile(r"\| `([^`]+)` \| (refused in part|refused|not exported) \|")
+SECTION = "## Gradients"
 
 
-def page(found):
-    counts = collections.Counter(state for state, _ in found.values())
-    ran = len(found) - counts["not exported"]
-    out = ["# PyTorch's own samples", "",
-           "Generated by `tests/ops/opinfo.py --page`; do not edit.", "",
-           "Every entry of PyTorch's OpInfo database that takes float32, three samples of each, exported by "
-           "torch.export,",
-           f"run here and compared with eager. Of {ran} entries that torch.export exports, {counts['equal']} "
-           f"({100 * counts['equal'] / ran:.1f} %) are equal on all samples,",
-           f"{counts['refused']} are refused, {counts['refused in part']} are refused on some samples. "
-           f"{counts['not exported']} are not exported.", "",
-           "| entry | state | why |", "|---|---|---|"]
+def table_of(found):
+    lines = ["| entry | state | why |", "|---|---|---|"]
     for name, (state, why) in sorted(found.items()):
         if state != "equal":
-            out.append(f"| `{name}` | {state} | {why.replace('|', chr(92) + '|')} |")
-    return "\n".join(out) + "\n"
+            lines.append(f"| `{name}` | {state} | {why.replace('|', chr(92) + '|')} |")
+    return lines
+
+
+def counted(found):
+    counts = collections.Counter(state for state, _ in found.values())
+    ran = len(found) - counts["not exported"]
+    return [f"Of {ran} entries that torch.export exports, {counts['equal']} "
+            f"({100 * counts['equal'] / ran:.1f} %) are equal on all samples,",
+            f"{counts['refused']} are refused, {counts['refused in part']} are refused on some samples. "
+            f"{counts['not exported']} are not exported.", ""]
+
+
+def page(found, gradients):
+    return "\n".join(["# PyTorch's own samples", "",
+                      "Generated by `tests/ops/opinfo.py --page`; do not edit.", "",
+                      "Every entry of PyTorch's OpInfo database that takes float32, three samples of each, exported by "
+                      "torch.export,", "run here and compared with eager.", *counted(found), *table_of(found), "",
+                      SECTION, "",
+                      "Of the entries that PyTorch differentiates: `qkv.joint` of a weighted sum of the results, in "
+                      "float64 where the op takes it,", "against autograd on the same samples with requires_grad; of "
+                      + " and ".join(f"`{n}`" for n in BY_DIFFERENCES) + ",",
+                      "whose gradient in PyTorch is not the derivative, against differences. "
+                      "Gradients of gradients are not supported.", *counted(gradients), *table_of(gradients)]) + "\n"
+
+
+def expected_states(grads):
+    values, _, gradients = PAGE.read_text().partition(SECTION)
+    return {m[1]: m[2] for m in map(ROW.match, (gradients if grads else values).split("\n")) if m}
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--jobs", type=int, default=1)
     ap.add_argument("--page", action="store_true")
+    ap.add_argument("--grad", action="store_true")
     ap.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()
     if a.worker:
-        return worker()
-    table = entries()
+        return worker(a.grad)
+    if a.page:
+        PAGE.write_text(page(results(list(entries()), a.jobs), results(list(differentiable()), a.jobs, True)))
+        return 0
+    table = differentiable() if a.grad else entries()
     unknown = [n for n in a.names if n not in table]
     if unknown:
         ap.error(f"not an entry for float32: {', '.join(unknown)}")
-    names = list(table) if a.page else a.names or share(list(table), {})
-    found = results(names, a.jobs)
-    if a.page:
-        PAGE.write_text(page(found))
-    expected = {m[1]: m[2] for m in map(ROW.match, PAGE.read_text().split("\n")) if m}
+    names = a.names or share(list(table), {})
+    found = results(names, a.jobs, a.grad)
+    expected = expected_states(a.grad)
     print(f"1..{len(names)}")
     for name, (state, why) in found.items():
         right = state == expected.get(name, "equal")

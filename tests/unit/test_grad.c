@@ -33,6 +33,9 @@ typedef struct Case {
     REGULAR "%at: f64[2, 3, 3] = aten.permute.default(%a, [0, 2, 1])\n%s: f64[2, 3, 3] = aten.matmul.default(%a, %at)\n"
 #define QKV "input %q: f64[2, 4, 3, 2]\ninput %k: f64[2, 4, 5, 2]\ninput %v: f64[2, 4, 5, 3]\n"
 
+/* Three steps of two sequences, G gates of a state of two */
+#define RECURRENT(G) "input %x: f64[3, 2, " #G "]\ninput %w: f64[" #G ", 2]\ninput %h: f64[2, 2]\n"
+
 static const Case cases[] = {
     /* special functions, by their second operand */
     {"special_zeta", 0.5, 3,
@@ -74,6 +77,11 @@ static const Case cases[] = {
     {"replication_pad1d", -1, 1, X "%y: f64[2, 6] = aten.replication_pad1d.default(%x, [1, 2])\n"},
     {"rrelu_with_noise_functional", -1, 1, /* drawn between two equal numbers */
      X "%y: f64[2, 3], %n: f64[2, 3] = aten.rrelu_with_noise_functional.default(%x, %x, 0.25, 0.25, true)\n"},
+    {"lstm_layer", -1, 1, RECURRENT(8)
+     "input %c: f64[2, 2]\n"
+     "%y: f64[3, 2, 2], %e: f64[2, 2] = qkv.lstm_layer.default(%x, %w, none, %h, %c, none, true)\n"},
+    {"rnn_layer", -1, 1, RECURRENT(6) "%y: f64[3, 2, 2] = qkv.rnn_layer.default(%x, %w, none, %h, \"gru\", false)\n"},
+    {"rnn_layer", -1, 1, RECURRENT(2) "%y: f64[3, 2, 2] = qkv.rnn_layer.default(%x, %w, none, %h, \"tanh\", true)\n"},
     /* indexing */
     {"embedding", -1, 1, "input %x: f64[4, 3]\n" I3 "%y: f64[3, 3] = aten.embedding.default(%x, %i)\n"},
     {"gather", -1, 1,
@@ -212,6 +220,35 @@ static const Case cases[] = {
     {"linalg_cholesky_ex", -1, 1, SYMMETRIC "%y: f64[2, 3, 3], %i: i32[2] = aten.linalg_cholesky_ex.default(%s)\n"},
     {"linalg_cholesky_ex", -1, 1,
      SYMMETRIC "%y: f64[2, 3, 3], %i: i32[2] = aten.linalg_cholesky_ex.default(%s, upper=true)\n"},
+    {"linalg_lu_factor_ex", -1, 1,
+     REGULAR "%y: f64[2, 3, 3], %p: i32[2, 3], %i: i32[2] = aten.linalg_lu_factor_ex.default(%a)\n"},
+    {"linalg_lu_factor_ex", -1, 1,
+     X3 "%y: f64[2, 3, 4], %p: i32[2, 3], %i: i32[2] = aten.linalg_lu_factor_ex.default(%x)\n"},
+    {"linalg_lu_factor_ex", -1, 1,
+     "input %x: f64[4, 3]\n%y: f64[4, 3], %p: i32[3], %i: i32[] = aten.linalg_lu_factor_ex.default(%x)\n"},
+#define UNPACKED                                                                                                       \
+    "input %x: f64[3, 4]\nweight %w: i32[3] = constant \"i32[3]\"\n"                                                  \
+    "%p: i32[3] = aten.clamp.default(%w, 3, 3)\n"
+    {"lu_unpack", -1, 1,
+     UNPACKED "%q: f64[3, 3], %y: f64[3, 3], %u: f64[3, 4] = aten.lu_unpack.default(%x, %p)\n"},
+    {"lu_unpack", -1, 1,
+     UNPACKED "%q: f64[3, 3], %l: f64[3, 3], %y: f64[3, 4] = aten.lu_unpack.default(%x, %p)\n"},
+    {"linalg_svd", -1, 1,
+     X3 "%y: f64[2, 3, 3], %s: f64[2, 3], %v: f64[2, 3, 4] = aten.linalg_svd.default(%x, false)\n"},
+    {"linalg_svd", -1, 1,
+     X3 "%u: f64[2, 3, 3], %s: f64[2, 3], %y: f64[2, 3, 4] = aten.linalg_svd.default(%x, false)\n"},
+    {"linalg_svd", -1, 1,
+     "input %x: f64[4, 3]\n%y: f64[4, 3], %s: f64[3], %v: f64[3, 3] = aten.linalg_svd.default(%x, false)\n"},
+    {"scatter_reduce_two", -1, 1,
+     X "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n"
+       "%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
+       "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"prod\")\n"},
+    {"scatter_reduce_two", -1, 1,
+     X "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n"
+       "%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
+       "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"prod\", include_self=false)\n"},
+    {"replication_pad1d", -1, 1, X3 "%y: f64[2, 3, 4] = aten.replication_pad1d.default(%x, [-1, 1, 2, -2])\n"},
+    {"reflection_pad1d", -1, 1, X3 "%y: f64[2, 5, 5] = aten.reflection_pad1d.default(%x, [2, -1, 0, 2])\n"},
     {"linalg_qr", -1, 1,
      "input %x: f64[4, 3]\n%q: f64[4, 3], %r: f64[3, 3] = aten.linalg_qr.default(%x)\n"
      "%y: f64[4, 3] = aten.matmul.default(%q, %r)\n"},
