@@ -156,6 +156,14 @@ def _():
             dict(x={0: batch()}, t=None))
 
 
+@model("scan_in_while")
+def _():
+    def f(self, x, n):
+        def turn(i, y): return i + 1, scan(lambda c, v: (c * 0.5 + v, c + v), torch.zeros(3), y)[1]
+        return while_loop(lambda i, y: i < n, turn, (n.new_zeros(()), x))[1]
+    return fn(f), [dict(x=R(t, 3), n=torch.tensor(n)) for t, n in ((4, 2), (6, 3), (2, 0))], dict(x={0: seq()}, n=None)
+
+
 @model("vmap_mask_and_products")
 def _():
     def f(self, x, w):

@@ -55,6 +55,23 @@ static OnnxValueInfo bare(const char *name, DType t, bool number)
     return (OnnxValueInfo){.name = name, .type = {.kind = ONNX_TENSOR, .elem = dtype_to_onnx(t), .has_shape = number}};
 }
 
+/* The rank, too, and sizes that are constants: ONNX Runtime's Scan asks for them, and finds none in a loop. */
+static OnnxValueInfo ranked(Onnx *o, const char *name, DType t, const Value *v)
+{
+    OnnxValueInfo info = bare(name, t, true);
+    info.type.rank = v->rank;
+    info.type.dim = arena_array(o->a, OnnxDim, v->rank + 1);
+    if (!info.type.dim) {
+        out_of_memory(o);
+        return bare(name, t, false);
+    }
+    for (int i = 0; i < v->rank; i++)
+        info.type.dim[i] = (OnnxDim){.known = ex_is_int(v->dim[i]),
+                                     .value = ex_is_int(v->dim[i]) ? v->dim[i]->i : 0,
+                                     .param = ""};
+    return info;
+}
+
 /* Weights that the graph around the body has, too, stand once. */
 static void share_weights(Onnx *o, const Graph *g, Ref *value, bool *written)
 {
@@ -74,6 +91,7 @@ typedef struct Ends {
     int slices;                               /* those after them are slices, by turn, of `sequence` */
     Value *const *sequence, *const *captured; /* all others are these values outside */
     int result;                               /* its first result */
+    bool ranked;                              /* results have ranks */
 } Ends;
 
 /* g as a graph inside node n; NULL when it cannot be written. */
@@ -111,7 +129,8 @@ static OnnxGraph *body_of(Onnx *o, const Node *n, const Graph *g, Ends ends)
         in.scope_from = in.nnode;
         Ref y = ref(&in, g->output[i].value);
         y = NODE(&in, "Identity", y.t, y); /* a result is the body's own, and no two are one */
-        output[i - ends.result] = bare(y.name, y.t, !g->output[i].value->rank);
+        const Value *v = g->output[i].value;
+        output[i - ends.result] = ends.ranked ? ranked(o, y.name, y.t, v) : bare(y.name, y.t, !v->rank);
     }
     *out = (OnnxGraph){.name = n->name,
                        .doc = "",
@@ -168,7 +187,8 @@ static void write_scan(Onnx *o, const Node *n)
     }
     for (int i = 0; i < count; i++) in[i] = ref(o, i < carried->n ? carried->vs[i] : sequences->vs[i - carried->n]);
     OnnxGraph *body = body_of(o, n, n->arg[3].g,
-                              (Ends){.first = 2, .own = 2 + count, .captured = n->arg[2].vs, .result = 1});
+                              (Ends){.first = 2, .own = 2 + count, .captured = n->arg[2].vs, .result = 1,
+                                     .ranked = true});
     if (!body || o->refused) return;
     attr_graph(o, "body", body);
     attr_int(o, "num_scan_inputs", sequences->n);
