@@ -329,3 +329,68 @@ bool sdpa_lse_unread(Graph *g, Err *err)
     mem_free(uses);
     return ok;
 }
+
+/* ------------------------------------------------------------------ sequences of different lengths */
+
+/* Of each of n rows of sequences that begin at the offsets: its sequence, and its place from that one's end */
+static bool places(Lower *L, Value *offsets, Expr *n, Value **sequence, Value **place)
+{
+    Arg first = arg_int(L->g, 0), no = arg_bool(L->g, false), yes = arg_bool(L->g, true);
+    Value *at = AS(L, arange, arg_expr(n));
+    offsets = lower_cast(L, offsets, DT_I64);
+    Value *next = AS(L, searchsorted_Tensor, arg_value(offsets), arg_value(at), no, yes);
+    Expr *most = ex_sub(L->ex, offsets->dim[0], ex_int(L->ex, 1));
+    Value *last = AS(L, clamp, arg_value(next), first, arg_expr(most)); /* rows after the last sequence */
+    Value *end = AS(L, index_select, arg_value(offsets), first, arg_value(last));
+    *sequence = next;
+    *place = AS(L, sub_Tensor, arg_value(at), arg_value(end));
+    return *sequence && *place;
+}
+
+/* The window's bound i on both sides; -1: there is none. */
+static bool side(Lower *L, int i, int64_t *out)
+{
+    const Arg *window = &L->arg[9];
+    *out = -1;
+    if (window->kind == ARG_NONE) return true;
+    if (window->kind != ARG_EXPRS || window->n != 2 || !ex_is_int(window->es[i]))
+        return lower_fail(L, 9, "expected two constant integers");
+    *out = window->es[i]->i;
+    return true;
+}
+
+/* As one attention under a mask: a query sees the keys of its own sequence, from `left` before to `right` after its
+ * place, both sequences aligned at their ends. */
+bool lower_varlen_attn(Lower *L)
+{
+    Value *q = lower_value(L, 0), *k = lower_value(L, 1), *x = lower_value(L, 2), *of_q, *of_k, *at_q, *at_k;
+    Value *starts_q = lower_value(L, 3), *starts_k = lower_value(L, 4);
+    bool causal;
+    int64_t left, right;
+    TRY(lower_const_bool(L, 7, &causal) && side(L, 0, &left) && side(L, 1, &right));
+    if (!starts_k || !lower_is_none(L, 11) || !lower_is_none(L, 12))
+        return fail(L->err, E_UNSUPPORTED, "attention over pages of a cache (block_table, seqused_k)");
+    if (!q || !k || !x || q->rank != 3 || k->rank != 3 || x->rank != 3 || !starts_q || starts_q->rank != 1 ||
+        starts_k->rank != 1)
+        return lower_fail(L, 0, "expected three tensors of rank 3 and offsets of rank 1");
+    TRY(places(L, starts_q, q->dim[0], &of_q, &at_q) && places(L, starts_k, k->dim[0], &of_k, &at_k));
+    if (causal) right = 0;
+    Arg column = arg_int(L->g, 1);
+    Value *mask = AS(L, eq_Tensor, arg_value(AS(L, unsqueeze, arg_value(of_q), column)), arg_value(of_k));
+    Value *ahead = AS(L, sub_Tensor, arg_value(at_k), arg_value(AS(L, unsqueeze, arg_value(at_q), column)));
+    if (right >= 0)
+        mask = AS(L, logical_and, arg_value(mask), arg_value(AS(L, le_Scalar, arg_value(ahead), arg_int(L->g, right))));
+    if (left >= 0)
+        mask = AS(L, logical_and, arg_value(mask), arg_value(AS(L, ge_Scalar, arg_value(ahead), arg_int(L->g, -left))));
+    Value *part[3] = {q, k, x};
+    for (int i = 0; i < 3; i++) {
+        part[i] = lower_permute(L, part[i], (int[]){1, 0, 2});
+        TRY(part[i] = AS(L, unsqueeze, arg_value(part[i]), arg_int(L->g, 0)));
+    }
+    Value *y = AS(L, scaled_dot_product_attention, arg_value(part[0]), arg_value(part[1]), arg_value(part[2]),
+                  arg_value(mask), arg_float(L->g, 0), arg_bool(L->g, false), L->arg[8],
+                  arg_bool(L->g, q->dim[1] != k->dim[1]));
+    y = AS(L, squeeze_dim, arg_value(y), arg_int(L->g, 0));
+    y = y ? lower_permute(L, y, (int[]){1, 0, 2}) : NULL;
+    return y && lower_return_values(L, 3, (Value *[3]){y});
+}

@@ -47,6 +47,7 @@ KNOWN = {
     ("aten.kthvalue.default", "output_1"): "which of equal elements: PyTorch's choice is that of its sorting",
     ("aten.scaled_dot_product_attention.default",
      "(float64)"): "ONNX Runtime folds the scale into its product as a float32",
+    ("torch_attn._varlen_attn.default", "(float64)"): "the same",
     ("aten.scaled_dot_product_attention.default", ", 0.3,"): "dropout",
     ("aten.scaled_dot_product_attention.default",
      "attn_mask->Shape()"): "ONNX Runtime refuses masks whose query axis is 1 (profile spec)",

@@ -200,8 +200,8 @@ def page(found, gradients):
                       "Every entry of PyTorch's OpInfo database that takes float32, three samples of each, exported by "
                       "torch.export,", "run here and compared with eager.", *counted(found), *table_of(found), "",
                       SECTION, "",
-                      "Of the entries that PyTorch differentiates: `qkv.joint` of a weighted sum of the results, in "
-                      "float64 where the op takes it,", "against autograd on the same samples with requires_grad; of "
+                      "Of the entries that PyTorch differentiates: `qkv.joint` of a weighted sum of the results,",
+                      "in float64 where the op takes it, against autograd on the same samples with requires_grad; of "
                       + " and ".join(f"`{n}`" for n in BY_DIFFERENCES) + ",",
                       "whose gradient in PyTorch is not the derivative, against differences. "
                       "Gradients of gradients are not supported.", *counted(gradients), *table_of(gradients)]) + "\n"

@@ -753,7 +753,32 @@ def windows_of_signals(F):
     c(z(2, 9, 7), 16, window=torch.ones(16), center=False, fixed="0.1")
 
 
+def varlen(q, k, v, starts_q, starts_k, max_q, max_k, causal=False, scale=None, window=None, gqa=False):
+    """torch.nn.attention.varlen, sequence by sequence, as it has no kernel for the CPU."""
+    left, right = window or (-1, -1)
+    right = 0 if causal else right
+    out = torch.zeros(q.shape[0], q.shape[1], v.shape[2], dtype=q.dtype)
+    for a, b, c, d in zip(starts_q, starts_q[1:], starts_k, starts_k[1:]):
+        ahead = (torch.arange(d - c) - (d - c)) - (torch.arange(b - a) - (b - a))[:, None]
+        seen = (ahead <= right if right >= 0 else ahead == ahead) & (ahead >= -left if left >= 0 else ahead == ahead)
+        x, y, z = (p.transpose(0, 1) for p in (q[a:b], k[c:d], v[c:d]))
+        y, z = (p.repeat_interleave(q.shape[1] // k.shape[1], 0) for p in (y, z))
+        out[a:b] = torch.nn.functional.scaled_dot_product_attention(x, y, z, seen, scale=scale).transpose(0, 1)
+    return out
+
+
+def varlens(F):
+    c = F.own("torch_attn._varlen_attn.default", varlen)
+    s, r = torch.tensor([0, 3, 4, 9], dtype=torch.int32), torch.tensor([0, 5, 6, 13], dtype=torch.int32)
+    for dt in (f32, f64):
+        c(t(9, 4, 8, dt=dt), t(9, 4, 8, dt=dt), t(9, 4, 8, dt=dt), s, s, 5, 5, static=True)
+        c(t(9, 4, 8, dt=dt), t(13, 2, 8, dt=dt), t(13, 2, 6, dt=dt), s, r, 5, 7, True, 0.3, None, True, static=True)
+        c(t(9, 2, 8, dt=dt), t(9, 2, 8, dt=dt), t(9, 2, 8, dt=dt), s, s, 5, 5, False, None, [2, 1], static=True)
+        c(t(9, 2, 8, dt=dt), t(9, 2, 8, dt=dt), t(9, 2, 8, dt=dt), s, s, 5, 5, True, None, [1, -1], static=True)
+
+
 def add(F):
+    varlens(F)
     fourier(F)
     windows_of_signals(F)
     factors(F)

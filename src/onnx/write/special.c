@@ -1,5 +1,5 @@
-/* The gamma function's logarithm and its derivative in ONNX's words, by Stirling's series (Abramowitz and Stegun 6.1.41,
- * 6.3.18) eight or more from 0, where its next term is below 1e-11: smaller arguments are shifted there by
+/* The gamma function's logarithm and its derivative in ONNX's words, by Stirling's series (Abramowitz and Stegun
+ * 6.1.41, 6.3.18) eight or more from 0, where its next term is below 1e-11: smaller arguments are shifted there by
  * lgamma(x) = lgamma(x + 1) - log(x), and those below the reflection point are mirrored. */
 #include <math.h>
 #include "onnx/write/write_impl.h"
