@@ -11,10 +11,10 @@ typedef struct QuantizeOptions {
     Common common;
     ModelOptions model;
     WriteOptions write;
-    const char *data, *calibration, *target, *budget;
+    const char *data, *calibration, *target, *budget, *weights, *method;
     double percentile, smooth;
     List skip;
-    int64_t batch, seed;
+    int64_t batch, seed, group;
     bool asymmetric, dynamic, correct, explain;
 } QuantizeOptions;
 
@@ -77,11 +77,17 @@ static void tell_sites(json_t *report)
     table_print(t);
 }
 
+/* Are the data looked at where no ranges are? */
+static bool looks(const QuantizeOptions *o)
+{
+    return o->smooth > 0 || o->correct || o->budget || (o->method && strcmp(o->method, "rtn"));
+}
+
 static void tell(const QuantizeOptions *o, json_t *report)
 {
     size_t i;
     json_t *x;
-    if (!strcmp(text_at(report, "data"), "random") && (!o->dynamic || o->smooth > 0 || o->correct || o->budget))
+    if (!strcmp(text_at(report, "data"), "random") && ((!o->dynamic && !o->weights) || looks(o)))
         warning(
             "the ranges come from random inputs and say little of a trained model: give real ones with --calibrate");
     if (o->common.json) {
@@ -98,10 +104,11 @@ static void tell(const QuantizeOptions *o, json_t *report)
              json_number_value(json_object_get(budget, "reached")),
              (int)json_integer_value(json_object_get(budget, "kept")),
              json_number_value(json_object_get(budget, "limit")));
-    show("%d quantized, %d left in floats, %d weights of 8 bits (target %s, %s)\n",
+    show("%d quantized, %d left in floats, %d weights of %d bits (target %s, %s)\n",
          (int)json_integer_value(json_object_get(report, "quantized")),
          (int)json_integer_value(json_object_get(report, "left")),
-         (int)json_integer_value(json_object_get(report, "weights")), text_at(report, "target"),
+         (int)json_integer_value(json_object_get(report, "weights")),
+         (int)json_integer_value(json_object_get(report, "weight_bits")), text_at(report, "target"),
          text_at(report, "calibration"));
     json_array_foreach(json_object_get(report, "outputs"), i, x)
         show("%s: cosine %.6f against the floats, largest difference %.3g\n", text_at(x, "output"),
@@ -141,13 +148,16 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
                                  .progress_user = &progress,
                                  .smooth = o->smooth,
                                  .correct = o->correct,
-                                 .budget = o->budget};
+                                 .budget = o->budget,
+                                 .weight_bits = !o->weights ? 0 : strcmp(o->weights, "int4") ? 8 : 4,
+                                 .group = (int)o->group,
+                                 .weight_method = o->method};
     int code = CHOICE("--calibration", o->calibration, calibration, &call.calibration);
     qkv_model *made = code ? NULL : qkv_model_quantize(m, &call, &text, &e);
     progress_end(&progress);
     WriteOptions write = o->write;
     write.target = profile_of(o->target);
-    if (o->dynamic && !write.opset) write.opset = 21; /* the first with a scale a block */
+    if ((o->dynamic || o->weights) && !write.opset) write.opset = 21; /* the first with a scale a block */
     if (!code) code = made ? model_write(&write, &o->common, made, NULL) : problem_of(&e);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     if (!code && report) tell(o, report);
@@ -164,7 +174,11 @@ static int cmd_quantize(const void *options)
     qkv_model *m = NULL;
     NamedTensors data = {0};
     if (!o->write.output) return problem(QKV_USAGE, "quantize needs -o FILE");
-    if (o->dynamic && o->data && o->smooth <= 0 && !o->correct && !o->budget)
+    if (o->weights && strcmp(o->weights, "int8") && strcmp(o->weights, "int4"))
+        return problem(QKV_USAGE, "--weights-only %.40s: expected int8 or int4", o->weights);
+    if (!o->weights && (o->group || o->method))
+        return problem(QKV_USAGE, "--group and --method say how --weights-only rounds: give it, too");
+    if (o->dynamic && o->data && !looks(o))
         return problem(
             QKV_USAGE,
             "--dynamic finds its scales in each run: leave --calibrate out, or give --smooth, --correct-biases or "
@@ -219,6 +233,17 @@ static const Option own[] = {
     {"dynamic", FLAG, AT(dynamic),
      .help = "Quantize every linear layer with a scale a token, which each run finds: no calibration. Attention stays "
              "in floats."},
+    {"weights-only", TEXT, AT(weights), .arg = "TYPE",
+     .help = "int8 or int4: round the weights of linear layers alone, by a scale for --group elements of a row. What "
+             "layers read stays in floats or, with --dynamic, is rounded by a scale a token. No calibration but for "
+             "--method."},
+    {"group", INTEGER, AT(group), .arg = "N", .min = 8, .max = 32768,
+     .help = "With --weights-only: elements of a row that share a scale, a multiple of 8, halved until it divides the "
+             "row; longer than a row: a scale a row (default 32)."},
+    {"method", TEXT, AT(method), .arg = "HOW",
+     .help = "With --weights-only: rtn (default) rounds to the nearest, gptq makes good by later columns what rounding "
+             "a column loses, awq scales the channels that norms make largest up in front of rounding. gptq and awq "
+             "look at the data of --calibrate."},
     {"asymmetric", FLAG, AT(asymmetric),
      .help = "Quantize activations to unsigned integers with a zero point. By default they are signed and symmetric, "
              "which TensorRT asks for."},
@@ -231,7 +256,7 @@ static const Option own[] = {
              "every scale."},
     {"opset", INTEGER, AT(write.opset), .arg = "N", .min = 17, .max = 25,
      .help = "ONNX opset, 17 to 25 (default 18; 21 "
-             "with --dynamic)."},
+             "with --dynamic and --weights-only)."},
     {"external-data", FLAG, AT(write.external),
      .help = "Write the weights to FILE.data, next to the model. By default this is done above 2 GiB only."},
     {"threads", INTEGER, AT(model.threads), .arg = "N", .min = 1, .max = 1024,
@@ -256,7 +281,8 @@ const Command command_quantize = {
     .examples = "qkv quantize vit.pt2 --calibrate images.npz -o vit.int8.onnx\twith the least and largest values seen\n"
                 "qkv quantize vit.pt2 --calibrate images.npz --target tensorrt-10 --explain -o vit.onnx\t"
                 "where TensorRT fuses attention\n"
-                "qkv quantize bert.pt2 --dynamic -o bert.int8.pt2\tno data needed",
+                "qkv quantize bert.pt2 --dynamic -o bert.int8.pt2\tno data needed\n"
+                "qkv quantize llama.pt2 --weights-only int4 --group 64 -o llama.int4.onnx\tfor decoding token by token",
     .min_args = 1,
     .max_args = 1,
     .size = sizeof(QuantizeOptions),

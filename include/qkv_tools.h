@@ -454,6 +454,10 @@ typedef struct qkv_quantize_options {
     int correct;   /* 1: biases take up what rounding weights does to the means of results over the data */
     const char *budget; /* "cosine>=0.999", "kl<=0.01": layers that lose more than their time is worth stay in floats,
                          * as few as hold that over two batches; NULL: all are quantized */
+    int weight_bits;    /* 4, 8: the weights of linear layers alone, by a scale for `group` elements of a row; what
+                         * layers read stays in floats, or, dynamic, is rounded by a scale a token. 0: both, 8 bits */
+    int group;          /* 8 to 32768, halved until it divides a row; longer than a row: a scale a row. 0: 32 */
+    const char *weight_method; /* "rtn" (to the nearest; NULL), "gptq", "awq"; the last two look at the data */
 } qkv_quantize_options;
 
 /* The model with attention recognised, and its linear layers and attentions between quantizers, where the target
@@ -462,7 +466,7 @@ typedef struct qkv_quantize_options {
  * docs/QUANTIZE.md. It shares the other weights of m. NULL with QKV_USAGE for data that do not fit or are not finite,
  * with QKV_UNSUPPORTED for a model that has quantizers already, or where nothing can be quantized. options may be NULL.
  * *report (may be NULL; qkv_free it): one JSON object with target, calibration, data ("given" or "random"), batches,
- * quantized, left, weights (counts), sites [{node, kind, weight, why_not (null: it is quantized), with a budget loss,
+ * weight_bits, group (of weights alone), quantized, left, weights (counts), sites [{node, kind, weight, why_not (null: it is quantized), with a budget loss,
  * float_ms, integer_ms of the layer alone}], with a budget {metric, limit, all, reached, kept}, points [{value,
  * dtype, scale, zero_point, low, high}], outputs [{output, cosine, max_abs}] against the floats over 8 batches. */
 QKV_API qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report,

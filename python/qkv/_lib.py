@@ -135,7 +135,8 @@ class QuantizeOptions(C.Structure):
                 ("names", C.POINTER(C.c_char_p)), ("data", C.POINTER(CTensor)), ("n_data", C.c_int),
                 ("batch", C.c_int64), ("skip", C.POINTER(C.c_char_p)), ("n_skip", C.c_int), ("threads", C.c_int),
                 ("seed", C.c_uint64), ("progress", Progress), ("progress_user", C.c_void_p), ("smooth", C.c_double),
-                ("correct", C.c_int), ("budget", C.c_char_p)]
+                ("correct", C.c_int), ("budget", C.c_char_p), ("weight_bits", C.c_int), ("group", C.c_int),
+                ("weight_method", C.c_char_p)]
 
 
 class CheckOptions(C.Structure):

@@ -40,6 +40,18 @@ static bool progress(void *user, int64_t done, int64_t total)
     return !c->progress(c->user, (long long)done, (long long)total);
 }
 
+static bool weights_alone(const qkv_quantize_options *o, WeightMethod *method, Err *err)
+{
+    TRY(weight_method(o->weight_method, method, err));
+    if (!o->weight_bits && (o->group || o->weight_method))
+        return fail(err, E_USAGE, "a group or a method without weight_bits: they are of weights that alone are rounded");
+    if (o->weight_bits && o->weight_bits != 4 && o->weight_bits != 8)
+        return fail(err, E_USAGE, "weights of %d bits, expected 4 or 8", o->weight_bits);
+    if (o->group && (o->group < 8 || o->group > 32768 || o->group % 8))
+        return fail(err, E_USAGE, "a group of %d, expected a multiple of 8 up to 32768", o->group);
+    return true;
+}
+
 qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report, qkv_error *err)
 {
     qkv_quantize_options o = {0};
@@ -67,6 +79,8 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
                          .threads = o.threads,
                          .progress = o.progress ? progress : NULL,
                          .progress_user = &caller};
+    r.place.weight_bits = o.weight_bits;
+    r.place.group = o.group ? o.group : 32;
     bool ok = api_known(qkv_calibration_name(o.calibration), "qkv_calibration", (int)o.calibration, &e);
     if (!ok) return api_null(&e, err);
     if (!r.place.target) ok = unknown_target(o.target, &e);
@@ -74,7 +88,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
         ok = fail(&e, E_USAGE, "percentile %g, expected more than 0 and at most 100", o.percentile);
     else if (!(o.smooth >= 0 && o.smooth <= 1)) ok = fail(&e, E_USAGE, "smooth %g, expected 0 to 1", o.smooth);
     else if (o.batch < 0 || o.threads < 0) ok = fail(&e, E_USAGE, "a batch or threads below 0");
-    ok = ok && (!o.budget || budget_read(o.budget, &limit, &e)) &&
+    ok = ok && weights_alone(&o, &r.place.method, &e) && (!o.budget || budget_read(o.budget, &limit, &e)) &&
          (!o.n_data || take_data(m->program.graph, &o, &data, &e));
     r.tensor = data;
     Graph *g = ok ? program_quantize(&m->program, &r, &text, &e) : NULL;

@@ -16,6 +16,7 @@
 #include "base/cpu.h"
 #include "tensor/tensor.h"
 
+#include "kernel/blocks.h"
 #include "kernel/conv.h"
 #include "kernel/fft.h"
 #include "kernel/image.h"
@@ -36,6 +37,7 @@
     FAMILY(index, IndexKernels)                                                                                        \
     FAMILY(image, ImageKernels)                                                                                        \
     FAMILY(integer, IntegerKernels)                                                                                    \
+    FAMILY(blocks, BlockKernels)                                                                                       \
     FAMILY(linalg, LinalgKernels)                                                                                      \
     FAMILY(fft, FftKernels)                                                                                            \
     FAMILY(optim, OptimKernels)                                                                                        \

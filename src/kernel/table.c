@@ -15,6 +15,8 @@ KERNEL_FAMILIES(FAMILY)
 #if defined(__x86_64__)
 void integer_fill_avxvnni(IntegerKernels *k);
 void integer_fill_avx512vnni(IntegerKernels *k);
+void blocks_fill_avxvnni(BlockKernels *k);
+void blocks_fill_avx512vnni(BlockKernels *k);
 void peak_fill_avx512vnni(PeakKernels *k);
 void product_fill_avx512bf16(ProductKernels *k);
 void conv_fill_avx512bf16(ConvKernels *k);
@@ -45,7 +47,10 @@ static void fill(void)
 #undef FAMILY
 #endif
 #if defined(__x86_64__) && QKV_HIGHEST >= 3
-        if (level >= CPU_AVXVNNI && cpu_has(CPU_AVXVNNI)) integer_fill_avxvnni(&k->integer);
+        if (level >= CPU_AVXVNNI && cpu_has(CPU_AVXVNNI)) {
+            integer_fill_avxvnni(&k->integer);
+            blocks_fill_avxvnni(&k->blocks);
+        }
 #endif
 #if defined(__x86_64__) && QKV_HIGHEST >= 4
 #define FAMILY(name, T)                                                                                                \
@@ -56,6 +61,7 @@ static void fill(void)
 #if defined(__x86_64__) && QKV_HIGHEST >= 5
         if (level >= CPU_AVX512VNNI) {
             integer_fill_avx512vnni(&k->integer);
+            blocks_fill_avx512vnni(&k->blocks);
             peak_fill_avx512vnni(&k->peak);
         }
 #endif

@@ -201,7 +201,7 @@ static void fuse_one(Fuser *s, Node *n)
 {
     bool conv = n->op->id == OP_convolution;
     if (n->op->id == OP_linear || n->op->id == OP_matmul) entry(s, n)->least_rows = least_rows(s->g, n->out[0]);
-    if (conv || n->op->id == OP_linear || n->op->id == OP_linear_integer ||
+    if (conv || n->op->id == OP_linear || n->op->id == OP_linear_integer || n->op->id == OP_linear_blocks ||
         (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) fuse_product(s, n, conv);
     else if (n->nout == 1 && any_float(n)) fuse_rounding(s, n);
 }

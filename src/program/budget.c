@@ -169,6 +169,7 @@ static bool trial(Budget *b, const bool *left, bool timed, double *loss, Err *er
     }
     for (int i = 0; ok && i < q.nsites; i++) {
         q.site[i].input = b->p->site[i].input;
+        q.site[i].correct = b->p->site[i].correct;
         if (left[i] && !q.site[i].why) q.site[i].why = why;
     }
     ok = ok && quantize_apply(&q, err) && quantize_integers(g, err) && fuse_graph(g, &fusion, err);

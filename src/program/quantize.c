@@ -217,25 +217,30 @@ static bool watch_channels(const Graph *g, Channels **channels, int n, const Qua
 static bool smooth(Graph *g, const QuantizeRequest *r, Err *err)
 {
     Smoothing s;
+    const bool awq = r->place.method == WEIGHTS_AWQ;
     bool ok = smooth_find(g, &s, err);
     Channels **seen = ok ? mem_zeroed((size_t)s.ngroups + 1, sizeof *seen) : NULL;
     for (int i = 0; seen && i < s.ngroups; i++) seen[i] = &s.group[i].seen;
-    ok = ok && (seen || oom(err)) && watch_channels(g, seen, s.ngroups, r, err) && smooth_apply(&s, r->smooth, err) &&
+    for (int i = 0; seen && awq && ok && i < s.ngroups; i++) ok = channels_gram(s.arena, seen[i], err);
+    ok = ok && (seen || oom(err)) && watch_channels(g, seen, s.ngroups, r, err) &&
+         (awq ? smooth_search(&s, r->place.weight_bits, r->place.group, err) : smooth_apply(&s, r->smooth, err)) &&
          graph_check(g, err);
     mem_free(seen);
     smooth_free(&s);
     return ok;
 }
 
-/* The mean of what every linear layer reads, for the correction of its bias. */
-static bool means(Placement *p, const QuantizeRequest *r, Err *err)
+/* What every linear layer reads: its means, for the correction of its bias, and, for GPTQ, products of its channels. */
+static bool look_at_inputs(Placement *p, const QuantizeRequest *r, Err *err)
 {
+    const bool gram = r->place.method == WEIGHTS_GPTQ;
     Channels **seen = mem_zeroed((size_t)p->nsites + 1, sizeof *seen);
     bool ok = seen || oom(err);
     int n = 0;
     for (int i = 0; ok && i < p->nsites; i++) {
         Site *s = &p->site[i];
         Value *x = s->kind == SITE_LINEAR ? s->node->arg[0].v : NULL;
+        s->correct = r->correct;
         if (!x || s->why || !x->def || x->dtype != DT_F32) continue;
         for (int k = 0; k < n && !s->input; k++)
             if (seen[k]->value == x) s->input = seen[k];
@@ -243,6 +248,7 @@ static bool means(Placement *p, const QuantizeRequest *r, Err *err)
         Channels *c = arena_new(p->arena, Channels);
         if (c) *c = channels_of(p->arena, x, x->dim[x->rank - 1]->i);
         if (!c || !c->most) ok = oom(err);
+        else if (gram && !channels_gram(p->arena, c, err)) ok = false;
         else s->input = seen[n++] = c;
     }
     ok = ok && watch_channels(p->g, seen, n, r, err);
@@ -372,7 +378,8 @@ static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, 
 {
     Batches b = {0};
     Budget budget = {0};
-    bool ok = (!r->correct || means(p, r, err)) && batches_open(&b, g, r, err);
+    bool looked = r->correct || r->place.method == WEIGHTS_GPTQ;
+    bool ok = (!looked || look_at_inputs(p, r, err)) && batches_open(&b, g, r, err);
     Observer way = {.how = r->how};
     int64_t looks = p->npoints ? 1 + observer_histogram(&way) : 0, compared = b.n < COMPARED ? b.n : COMPARED,
             total = looks * b.n + compared;
@@ -387,8 +394,13 @@ static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, 
     if (ok) {
         jw_report(report);
         jw_put(report, "'target': %s, 'calibration': %s, 'data': %s, 'batches': %lld", p->options.target->name,
-               p->options.dynamic ? "dynamic" : calibration_name(r->how), r->tensor ? "given" : "random",
+               p->options.dynamic       ? "dynamic"
+               : p->options.weight_bits ? "weights"
+                                        : calibration_name(r->how),
+               r->tensor ? "given" : "random",
                (long long)b.n);
+        jw_put(report, "'weight_bits': %d", p->options.weight_bits ? p->options.weight_bits : 8);
+        if (p->options.weight_bits) jw_put(report, "'group': %lld", (long long)p->options.group);
         if (r->budget) put_budget(&budget, report);
         put_sites(p, name, r->budget ? &budget : NULL, report);
         ok = compare(g, made, &b, r->threads, looks * b.n, total, report, err);
@@ -416,7 +428,7 @@ Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *repo
     const int fresh = made ? made->next_id : 0;
     int *used = made ? mem_zeroed((size_t)fresh + 1, sizeof *used) : NULL;
     if (used) graph_count_uses(made, used);
-    bool ok = made && (used || oom(err)) && (r->smooth <= 0 || smooth(made, r, err)) &&
+    bool ok = made && (used || oom(err)) && ((r->smooth <= 0 && r->place.method != WEIGHTS_AWQ) || smooth(made, r, err)) &&
               quantize_place(made, &r->place, &p, err) && work(ready.graph, made, r, &p, report, err) &&
               graph_drop_weights(made, used, fresh, err);
     mem_free(used);

@@ -9,6 +9,7 @@
 #include "base/vec.h"
 #include "quantize/place.h"
 #include "quantize/smooth.h"
+#include "quantize/weights.h"
 
 enum { MAX_ARGS = 32 };
 
@@ -153,6 +154,76 @@ static Value *weight_through(Apply *a, Value *w, int axis)
     }
     Node *back = graph_add_before(a->g, a->g->first, OP_dequantize_linear, 4,
                                   (Arg[]){arg_value(ints), arg_value(scales), arg_value(zeros), arg_int(a->g, axis)},
+                                  w->name, a->err);
+    a->p->weights++;
+    return back ? keep(a, &a->weights, w, axis, back->out[0]) : NULL;
+}
+
+/* (N, K) floats of a weight whose rows, or columns (axis 1), are channels. */
+static void channels_first(float *to, const Tensor *w, int axis)
+{
+    int64_t N = w->shape[axis], K = w->shape[1 - axis];
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t k = 0; k < K; k++) to[n * K + k] = (float)tensor_get(w, axis ? k * N + n : n * K + k);
+}
+
+/* What channels_first makes of integers or scales (N, K), turned back. */
+static void as_it_was(void *to, const void *from, size_t size, int64_t N, int64_t K, int axis)
+{
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t k = 0; k < K; k++)
+            memcpy((char *)to + (size_t)(axis ? k * N + n : n * K + k) * size,
+                   (const char *)from + (size_t)(n * K + k) * size, size);
+}
+
+typedef struct Rounded {
+    float *w, *scale;
+    int8_t *q;
+} Rounded;
+
+/* The weight of site s rounded by blocks, in its own layout: its integers and their scales. */
+static bool store_blocks(Apply *a, const Site *s, const Tensor *from, int axis, int64_t block, const Rounded *r,
+                         Value *ints, Value *scales)
+{
+    int64_t N = from->shape[axis], K = from->shape[1 - axis];
+    channels_first(r->w, from, axis);
+    TRY(weights_round(&(WeightRounding){r->w, N, K, block, a->p->options.weight_bits,
+                                        a->p->options.method == WEIGHTS_GPTQ && s->input ? s->input->gram : NULL, r->q,
+                                        r->scale},
+                      a->err));
+    as_it_was(elements(ints), r->q, 1, N, K, axis);
+    as_it_was(elements(scales), r->scale, sizeof *r->scale, N, (K + block - 1) / block, axis);
+    return true;
+}
+
+/* A weight in 4 or 8 bits with a scale a block of its channels along `axis`, and as floats again. */
+static Value *weight_in_blocks(Apply *a, const Site *s, Value *w, int axis)
+{
+    Value *made = find(&a->weights, w, axis);
+    if (made) return made;
+    const char *name = w->fqn ? w->fqn : w->name;
+    const Tensor *from = w->data;
+    const int64_t N = from->shape[axis], K = from->shape[1 - axis], block = weights_block(a->p->options.group, K),
+                  blocks = (K + block - 1) / block, shape[2] = {axis ? blocks : N, axis ? N : blocks};
+    const bool four = a->p->options.weight_bits == 4;
+    if (!finite_weight(from, name, a->err)) return NULL;
+    Value *scales = buffer(a, arena_printf(a->g->arena, "%s_scale", name), DT_F32, blocks == 1 ? 1 : 2,
+                           blocks == 1 ? &N : shape),
+          *ints = scales ? buffer(a, arena_printf(a->g->arena, four ? "%s_int4" : "%s_int8", name),
+                                  four ? DT_I4 : DT_I8, 2, from->shape)
+                         : NULL;
+    Rounded r = {mem_zeroed((size_t)(N * K) + 1, sizeof *r.w), mem_zeroed((size_t)(N * blocks) + 1, sizeof *r.scale),
+                 mem_zeroed((size_t)(N * K) + 1, 1)};
+    bool ok = ints && ((r.w && r.scale && r.q) || oom(a->err)) &&
+              store_blocks(a, s, from, axis, block, &r, ints, scales);
+    mem_free(r.w);
+    mem_free(r.scale);
+    mem_free(r.q);
+    if (!ok) return NULL;
+    Node *back = graph_add_before(a->g, a->g->first, OP_dequantize_linear, 5,
+                                  (Arg[]){arg_value(ints), arg_value(scales), arg_none(),
+                                          arg_int(a->g, blocks == 1 ? axis : 1 - axis),
+                                          arg_int(a->g, blocks == 1 ? 0 : block)},
                                   w->name, a->err);
     a->p->weights++;
     return back ? keep(a, &a->weights, w, axis, back->out[0]) : NULL;
@@ -339,14 +410,16 @@ static Value *corrected(Apply *a, const Site *s, const Value *w, const Value *ba
     const Node *n = s->node;
     const Tensor *from = w->data, *ints = back->def->arg[0].v->data, *by = back->def->arg[1].v->data;
     const Value *bias = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
-    int64_t N = from->shape[0], K = from->shape[1];
+    int64_t N = from->shape[0], K = from->shape[1], blocks = tensor_numel(by) / N, block = (K + blocks - 1) / blocks;
     Value *v = buffer(a, arena_printf(a->g->arena, "%s_corrected", bias && bias->fqn ? bias->fqn : s->name), DT_F32, 1,
                       &N);
     float *to = v ? elements(v) : NULL;
     for (int64_t j = 0; v && j < N; j++) {
-        double lost = 0, scale = tensor_get(by, j);
+        double lost = 0;
         for (int64_t k = 0; k < K; k++)
-            lost += (tensor_get(from, j * K + k) - scale * tensor_get(ints, j * K + k)) * s->input->sum[k];
+            lost += (tensor_get(from, j * K + k) -
+                     tensor_get(by, j * blocks + k / block) * tensor_get(ints, j * K + k)) *
+                    s->input->sum[k];
         to[j] = (float)((bias ? tensor_get(bias->data, j) : 0) + lost / (double)s->input->rows);
     }
     return v;
@@ -355,7 +428,7 @@ static Value *corrected(Apply *a, const Site *s, const Value *w, const Value *ba
 static bool can_correct(const Site *s)
 {
     const Arg *bias = &s->node->arg[2];
-    if (!s->input || !s->input->rows || s->node->op->id != OP_linear) return false;
+    if (!s->correct || !s->input || !s->input->rows || s->node->op->id != OP_linear) return false;
     return bias->kind == ARG_NONE || (bias->v->kind == V_WEIGHT && bias->v->data && bias->v->dtype == DT_F32);
 }
 
@@ -370,8 +443,13 @@ static bool apply_site(Apply *a, Site *s)
         n->arg[k] = arg_value(x);
         return x != NULL;
     }
-    Value *x = a->p->options.dynamic ? through_tokens(a, n->arg[0].v) : through(a, n->arg[0].v, s->point[0]),
-          *w = x ? weight_through(a, n->arg[1].v, n->op->id == OP_matmul) : NULL;
+    const bool blocks = a->p->options.weight_bits, columns = n->op->id == OP_matmul;
+    Value *x = a->p->options.dynamic ? through_tokens(a, n->arg[0].v)
+               : blocks              ? n->arg[0].v
+                                     : through(a, n->arg[0].v, s->point[0]);
+    TRY(x);
+    Value *w = blocks && s->kind == SITE_LINEAR ? weight_in_blocks(a, s, n->arg[1].v, columns)
+                                                : weight_through(a, n->arg[1].v, columns);
     TRY(w);
     if (can_correct(s)) {
         Value *bias = corrected(a, s, n->arg[1].v, w);

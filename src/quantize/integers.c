@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "facts/constant.h"
 #include "facts/views.h"
+#include "kernel/blocks.h"
 #include "kernel/integer.h"
 
 enum { MAX_ARGS = 32 };
@@ -111,7 +112,7 @@ static bool take_place(Graph *g, Node *n, Node *made, Err *err)
     return true;
 }
 
-static bool linear(Graph *g, Node *n, Err *err)
+static bool linear(Graph *g, Node *n, bool *done, Err *err)
 {
     bool product = n->op->id == OP_matmul, turned;
     Value *x = n->arg[0].v;
@@ -127,10 +128,112 @@ static bool linear(Graph *g, Node *n, Err *err)
         TRY(t);
         weight = t->out[0];
     }
+    *done = true;
     Arg bias = product ? arg_none() : n->arg[2];
     Arg zero = all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2];
     Arg args[6] = {arg_value(ints), in->arg[1], zero, arg_value(weight), w->arg[1], bias};
     return take_place(g, n, graph_add_before(g, n, OP_linear_integer, 6, args, n->out[0]->name, err), err);
+}
+
+/* ------------------------------------------------------------------ weights with a scale a block */
+
+enum { FOLLOWED = 16 };
+
+static void is_fixed(void *user, Value **slot);
+
+typedef struct Fixed {
+    const Graph *g;
+    int depth;
+    bool is;
+} Fixed;
+
+/* Does v follow from weights that no run changes, by a few ops? */
+static bool fixed(const Graph *g, Value *v, int depth)
+{
+    Err why = {0};
+    Fixed f = {g, depth + 1, true};
+    if (v->kind == V_WEIGHT) return constant_weight(g, v, &why);
+    if (!v->def || depth > FOLLOWED) return false;
+    node_each_operand(v->def, is_fixed, &f);
+    return f.is;
+}
+
+static void is_fixed(void *user, Value **slot)
+{
+    Fixed *f = user;
+    f->is = f->is && fixed(f->g, *slot, f->depth);
+}
+
+static bool within_4_bits(const Graph *g, const Value *v)
+{
+    const Tensor *t = constant_tensor(g, v);
+    int64_t n = t ? tensor_numel(t) : 0;
+    if (!t || t->dtype != DT_I8) return false;
+    for (int64_t i = 0; i < n; i++)
+        if (((const int8_t *)t->data)[i] < -8 || ((const int8_t *)t->data)[i] > 7) return false;
+    return true;
+}
+
+typedef struct BlockedWeight {
+    const Node *inverse;
+    bool turned; /* the integers are (K, N) */
+    int64_t N, K, block;
+    int bits;
+} BlockedWeight;
+
+/* Weights (N, K) of i4, u4, i8 or u8 with a scale a block of K, or (one block) a row. product: w is (K, N). */
+static bool blocked(const Graph *g, Value *w, bool product, BlockedWeight *b)
+{
+    bool permuted = w->rank == 2 && w->def && w->def->op->id == OP_permute && ex_equals_int(w->def->arg[1].es[0], 1);
+    if (permuted) w = w->def->arg[0].v;
+    const Node *n = w->def && w->def->op->id == OP_dequantize_linear ? w->def : NULL;
+    *b = (BlockedWeight){.inverse = n, .turned = permuted != product};
+    if (!n || w->rank != 2 || w->dtype != DT_F32 || n->arg[1].v->dtype != DT_F32) return false;
+    Value *ints = n->arg[0].v, *scale = n->arg[1].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
+    const Expr *N = ints->dim[b->turned], *K = ints->dim[!b->turned];
+    int64_t axis = n->arg[3].e->i < 0 ? n->arg[3].e->i + 2 : n->arg[3].e->i;
+    bool four = ints->dtype == DT_I4 || ints->dtype == DT_U4, rows = !n->arg[4].e->i;
+    if ((!four && !few_bits(ints)) || !ex_is_int(N) || !ex_is_int(K) || !fixed(g, w, 0)) return false;
+    b->N = N->i;
+    b->K = K->i;
+    b->block = rows ? K->i : n->arg[4].e->i;
+    b->bits = four || (within_4_bits(g, ints) && (!zero || within_4_bits(g, zero))) ? 4 : 8;
+    if (rows ? scale->rank != 1 || axis != b->turned : scale->rank != 2 || axis == b->turned) return false;
+    return b->block >= b->K ? b->K <= BLOCKS_DEEPEST : b->block % 8 == 0 && b->block <= BLOCKS_DEEPEST;
+}
+
+/* The integers, scales or zero points of such a weight with its rows first. */
+static Value *rows_first(Graph *g, Node *at, Value *v, const BlockedWeight *b, Err *err)
+{
+    Node *n;
+    if (v->rank == 1) {
+        n = graph_add_before(g, at, OP_reshape, 2, (Arg[]){arg_value(v), arg_ints(g, 2, (int64_t[]){b->N, 1})}, v->name,
+                             err);
+        return n ? n->out[0] : NULL;
+    }
+    if (!b->turned) return v;
+    n = graph_add_before(g, at, OP_permute, 2, (Arg[]){arg_value(v), arg_ints(g, 2, (int64_t[]){1, 0})}, v->name, err);
+    return n ? n->out[0] : NULL;
+}
+
+static bool linear_of_blocks(Graph *g, Node *n, Err *err)
+{
+    bool product = n->op->id == OP_matmul;
+    Value *x = n->arg[0].v;
+    const Node *in = inverse_of(x);
+    BlockedWeight b;
+    if (n->out[0]->dtype != DT_F32 || x->dtype != DT_F32 || !blocked(g, n->arg[1].v, product, &b)) return true;
+    Arg scale = arg_none(), zero = b.inverse->arg[2];
+    bool integer = in && in->arg[0].v->dtype == DT_I8 && all_zero(g, &in->arg[2]) && (of_one(x) || of_rows(g, x));
+    Value *a = integer ? integers(g, n, x, err) : x,
+          *w = a ? rows_first(g, n, b.inverse->arg[0].v, &b, err) : NULL,
+          *by = w ? rows_first(g, n, b.inverse->arg[1].v, &b, err) : NULL;
+    TRY(by);
+    if (zero.kind == ARG_VALUE) TRY(zero.v = rows_first(g, n, zero.v, &b, err));
+    if (integer) scale = in->arg[1];
+    Arg args[8] = {arg_value(a), scale, arg_value(w), arg_value(by), zero, arg_int(g, b.block), arg_int(g, b.bits),
+                   product ? arg_none() : n->arg[2]};
+    return take_place(g, n, graph_add_before(g, n, OP_linear_blocks, 8, args, n->out[0]->name, err), err);
 }
 
 /* ------------------------------------------------------------------ scales that are found in a run */
@@ -264,8 +367,10 @@ bool quantize_integers(Graph *g, Err *err)
             continue;
         }
         if (!any) continue;
-        if (n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) TRY(linear(g, n, err));
-        else if (n->op->id == OP_sdpa_quantized && n->arg[0].v->dtype == DT_F32) TRY(attention(g, n, err));
+        if (n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) {
+            bool done = false;
+            TRY(linear(g, n, &done, err) && (done || linear_of_blocks(g, n, err)));
+        } else if (n->op->id == OP_sdpa_quantized && n->arg[0].v->dtype == DT_F32) TRY(attention(g, n, err));
     }
     if (any) graph_dce(g);
     return true;

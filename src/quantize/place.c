@@ -171,7 +171,7 @@ static bool with_weight(const Placement *p, const Node *n)
 static bool look_at(Placement *p, Node *n, Site *s)
 {
     *s = (Site){.node = n, .name = n->nout ? n->out[0]->name : n->name, .point = {-1, -1, -1}};
-    bool is = false, still = !p->options.dynamic;
+    bool is = false, still = !p->options.dynamic && !p->options.weight_bits;
     if ((n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) && with_weight(p, n)) {
         look_at_linear(p, s);
         is = true;
@@ -198,7 +198,7 @@ static double score_factor(const Node *n)
 static bool points_of(Placement *p, Site *s, Err *err)
 {
     bool all = true;
-    if (s->why || p->options.dynamic) return true;
+    if (s->why || p->options.dynamic || p->options.weight_bits) return true;
     if (s->kind == SITE_RESIDUAL) {
         int k = residual_operand(s->node);
         return (s->point[k] = point_of(p, s->node->arg[k].v, 1)) >= 0 || oom(err);
@@ -239,7 +239,7 @@ bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err)
     return p->nsites ? fail(err, E_UNSUPPORTED, "nothing can be quantized: %s: %s", p->site[0].name,
                             p->site[0].why ? p->site[0].why : "a sum alone")
                      : fail(err, E_UNSUPPORTED, "nothing can be quantized: the model has no product with a weight%s",
-                            o->dynamic ? "" : " and no attention");
+                            o->dynamic || o->weight_bits ? "" : " and no attention");
 }
 
 void placement_free(Placement *p)

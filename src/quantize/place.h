@@ -15,6 +15,7 @@
 #define QKV_QUANTIZE_PLACE_H
 #include "ir/graph.h"
 #include "quantize/observe.h"
+#include "quantize/weights.h"
 
 enum { TARGET_HEADS = 4 };
 
@@ -41,6 +42,10 @@ typedef struct QuantizeOptions {
     bool asymmetric, dynamic; /* dynamic: a scale a token, found in each run, for linear layers alone */
     const char *const *skip;  /* names of nodes or their weights, with * and ? */
     int nskip;
+    int weight_bits;     /* 4, 8: weights alone, with a scale a block of `group`; what layers read is in floats, or,
+                            dynamic, rounded by a scale a token. 0: activations and weights, 8 bits */
+    int64_t group;
+    WeightMethod method; /* gptq: sites have an input with a gram */
 } QuantizeOptions;
 
 typedef enum SiteKind { SITE_LINEAR, SITE_CONVOLUTION, SITE_ATTENTION, SITE_RESIDUAL } SiteKind;
@@ -52,7 +57,8 @@ typedef struct Site {
     const char *weight;           /* its name in the state dict; NULL */
     int point[3];                 /* of operands 0, 1, 2; -1: none */
     double factor;                /* scale_first: what queries are multiplied with; 0: nothing */
-    const struct Channels *input; /* of a linear layer whose bias is corrected: what it reads; NULL */
+    const struct Channels *input; /* of a linear layer whose data are looked at: what it reads; NULL */
+    bool correct;                 /* its bias */
     const char *why;              /* NULL: it is quantized; else why it is not */
 } Site;
 

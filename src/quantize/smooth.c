@@ -5,8 +5,9 @@
 #include "base/mem.h"
 #include "base/vec.h"
 #include "quantize/place.h"
+#include "quantize/weights.h"
 
-enum { MAX_ARGS = 32 };
+enum { MAX_ARGS = 32, GRAM_ROWS = 16384, ALPHAS = 10, SAMPLED = 256 };
 
 /* ------------------------------------------------------------------ channels */
 
@@ -21,14 +22,34 @@ Channels channels_of(Arena *a, Value *v, int64_t K)
     return c;
 }
 
+bool channels_gram(Arena *a, Channels *c, Err *err)
+{
+    size_t n = (size_t)(c->K * c->K) + 1;
+    if (!(c->gram = arena_alloc(a, n * sizeof *c->gram, sizeof *c->gram))) return oom(err);
+    memset(c->gram, 0, n * sizeof *c->gram);
+    return true;
+}
+
+static void add_products(Channels *c, const float *x)
+{
+    for (int64_t i = 0; i < c->K; i++) {
+        const double by = (double)x[i];
+        double *to = c->gram + i * c->K;
+        if (by == 0) continue;
+        for (int64_t k = i; k < c->K; k++) to[k] += by * (double)x[k];
+    }
+}
+
 void channels_observe(Channels *c, const float *x, int64_t rows)
 {
-    for (int64_t i = 0; i < rows; i++, x += c->K)
+    for (int64_t i = 0; i < rows; i++, x += c->K) {
         for (int64_t k = 0; k < c->K; k++) {
             float v = fabsf(x[k]);
             c->most[k] = v > c->most[k] ? v : c->most[k];
             c->sum[k] += (double)x[k];
         }
+        if (c->gram && c->rows + i < GRAM_ROWS) add_products(c, x);
+    }
     c->rows += rows;
 }
 
@@ -119,11 +140,10 @@ static Value *scaled(Smoothing *s, const Value *w, const double *f, int64_t K, b
     return v;
 }
 
-static bool apply(Smoothing *s, const SmoothGroup *group, double alpha, Err *err)
+static bool apply(Smoothing *s, const SmoothGroup *group, const double *f, Err *err)
 {
     Node *norm = group->seen.value->def;
     Arg arg[MAX_ARGS];
-    double *f = factors(s, group, alpha);
     int n = norm->op->schema->nparams;
     if (!f) return oom(err);
     memcpy(arg, norm->arg, (size_t)n * sizeof *arg);
@@ -143,7 +163,70 @@ static bool apply(Smoothing *s, const SmoothGroup *group, double alpha, Err *err
 
 bool smooth_apply(Smoothing *s, double alpha, Err *err)
 {
-    for (int i = 0; i < s->ngroups; i++) TRY(apply(s, &s->group[i], alpha, err));
+    for (int i = 0; i < s->ngroups; i++) TRY(apply(s, &s->group[i], factors(s, &s->group[i], alpha), err));
+    graph_dce(s->g);
+    return true;
+}
+
+/* ------------------------------------------------------------------ searching */
+
+/* e^T G e, of G's upper triangle. */
+static double squared(const double *e, const double *gram, int64_t K)
+{
+    double all = 0;
+    for (int64_t i = 0; i < K; i++) {
+        const double *row = gram + i * K;
+        double sum = 0;
+        for (int64_t k = i + 1; k < K; k++) sum += row[k] * e[k];
+        all += e[i] * (row[i] * e[i] + 2 * sum);
+    }
+    return all;
+}
+
+/* What rows of the group's weights, times f and rounded, lose of their results. */
+static double lost_by(const SmoothGroup *group, const double *f, int bits, int64_t block, float *w, double *e)
+{
+    const int64_t K = group->seen.K;
+    double lost = 0;
+    for (int i = 0; i < group->nlinear; i++) {
+        const Tensor *t = group->linear[i]->arg[1].v->data;
+        const int64_t N = t->shape[0], step = N > SAMPLED ? N / SAMPLED : 1;
+        for (int64_t n = 0; n < N; n += step) {
+            for (int64_t k = 0; k < K; k++) w[k] = (float)(tensor_get(t, n * K + k) * f[k]);
+            weights_nearest(w, w, K, block, bits);
+            for (int64_t k = 0; k < K; k++) e[k] = tensor_get(t, n * K + k) - (double)w[k] / f[k];
+            lost += squared(e, group->seen.gram, K);
+        }
+    }
+    return lost;
+}
+
+static bool search(Smoothing *s, const SmoothGroup *group, int bits, int64_t size, Err *err)
+{
+    const int64_t K = group->seen.K, block = weights_block(size, K);
+    double *f = arena_array(s->arena, double, K), *best = arena_array(s->arena, double, K),
+           *e = arena_array(s->arena, double, K), least = INFINITY;
+    float *w = arena_array(s->arena, float, K);
+    if (!f || !best || !e || !w) return oom(err);
+    for (int a = 0; a < ALPHAS; a++) {
+        double sum = 0;
+        for (int64_t k = 0; k < K; k++) {
+            double rms = sqrt(group->seen.gram[k * K + k]);
+            f[k] = rms > 0 ? (double)a / ALPHAS * log(rms) : 0;
+            sum += f[k];
+        }
+        for (int64_t k = 0; k < K; k++) f[k] = exp(f[k] - sum / (double)K);
+        double lost = lost_by(group, f, bits, block, w, e);
+        if (!(lost < least)) continue;
+        least = lost;
+        memcpy(best, f, (size_t)K * sizeof *best);
+    }
+    return least == INFINITY || apply(s, group, best, err);
+}
+
+bool smooth_search(Smoothing *s, int bits, int64_t group, Err *err)
+{
+    for (int i = 0; i < s->ngroups; i++) TRY(search(s, &s->group[i], bits, group, err));
     graph_dce(s->g);
     return true;
 }

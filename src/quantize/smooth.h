@@ -21,10 +21,12 @@ typedef struct Channels {
     int64_t K, rows;
     float *most; /* largest absolute values */
     double *sum;
+    double *gram; /* NULL, or (K, K): sums of products of two channels, the second not before the first */
 } Channels;
 
 /* Memory from the arena; NULL most: out of it. */
 Channels channels_of(Arena *a, Value *v, int64_t K);
+bool channels_gram(Arena *a, Channels *c, Err *err); /* so that products are summed, too */
 void channels_observe(Channels *c, const float *x, int64_t rows);
 
 typedef struct SmoothGroup {
@@ -42,5 +44,8 @@ typedef struct Smoothing {
 
 bool smooth_find(Graph *g, Smoothing *s, Err *err);
 bool smooth_apply(Smoothing *s, double alpha, Err *err);
+/* AWQ (Lin et al. 2023): each group by the factors rms(channel)^alpha whose alpha loses least once its weights are
+ * rounded to `bits` in blocks of `group`. Groups have a gram. */
+bool smooth_search(Smoothing *s, int bits, int64_t group, Err *err);
 void smooth_free(Smoothing *s);
 #endif

@@ -16,12 +16,6 @@
 
 /* ------------------------------------------------------------------ packed weights */
 
-typedef struct PackedWeight {
-    const void *of; /* the plain bytes, which stay where they are */
-    int64_t N, K;
-    void *data;
-} PackedWeight;
-
 struct IntegerPool {
     PackedWeight *weight;
     int n;
@@ -37,21 +31,36 @@ void integer_pool_free(IntegerPool *p)
 
 size_t integer_pool_bytes(const IntegerPool *p) { return p ? p->bytes : 0; }
 
-static const void *packed_weight(RunEnv *e, const IntegerIn *b, int64_t K, int64_t N, Err *err)
+const PackedWeight *integer_pool_find(const RunEnv *e, const void *of, int64_t N, int64_t K, int64_t block)
+{
+    const IntegerPool *p = e->integers;
+    for (int i = 0; p && i < p->n; i++) {
+        const PackedWeight *w = &p->weight[i];
+        if (w->of == of && w->N == N && w->K == K && w->form.block == block) return w;
+    }
+    return NULL;
+}
+
+const PackedWeight *integer_pool_add(RunEnv *e, PackedWeight made, size_t bytes, Err *err)
 {
     IntegerPool *p = e->integers;
-    for (int i = 0; p && i < p->n; i++)
-        if (p->weight[i].of == b->data && p->weight[i].N == N && p->weight[i].K == K) return p->weight[i].data;
     if (!p && !(p = e->integers = mem_zeroed(1, sizeof *p))) return oom(err), NULL;
-    size_t bytes = kernels()->integer.b_bytes(K, N);
     PackedWeight *grown = vec_grow(p->weight, p->n, sizeof *grown);
     if (grown) p->weight = grown;
-    void *data = grown ? mem_aligned(64, bytes ? bytes : 64) : NULL;
-    if (!data) return oom(err), NULL;
-    kernels()->integer.pack_b(data, b, K, N);
-    p->weight[p->n++] = (PackedWeight){b->data, N, K, data};
+    made.data = grown ? mem_aligned(64, bytes ? bytes : 64) : NULL;
+    if (!made.data) return oom(err), NULL;
+    p->weight[p->n++] = made;
     p->bytes += bytes;
-    return data;
+    return &p->weight[p->n - 1];
+}
+
+static const void *packed_weight(RunEnv *e, const IntegerIn *b, int64_t K, int64_t N, Err *err)
+{
+    const PackedWeight *p = integer_pool_find(e, b->data, N, K, 0);
+    if (p) return p->data;
+    p = integer_pool_add(e, (PackedWeight){.of = b->data, .N = N, .K = K}, kernels()->integer.b_bytes(K, N), err);
+    if (p) kernels()->integer.pack_b(p->data, b, K, N);
+    return p ? p->data : NULL;
 }
 
 /* ------------------------------------------------------------------ the layer */

@@ -482,6 +482,18 @@ static bool quantizer_at(Shape *s, int i, DType t, bool one)
     return shape_require_equal(s, shape_numel(s, zero), shape_numel(s, scale), "zero points and scales");
 }
 
+/* One scale, or one a row of x. */
+static bool scales_of_rows(Shape *s, int i, const Value *x)
+{
+    const Value *scale = shape_value(s, i);
+    if (scale->dtype != DT_F32) return shape_fail(s, i, "expected a scale of float32");
+    if (ex_equals_int(shape_numel(s, scale), 1)) return true;
+    if (scale->rank != x->rank) return shape_fail(s, i, "rank %d, expected the input's %d", scale->rank, x->rank);
+    for (int k = 0; k < x->rank; k++)
+        TRY(shape_require_equal(s, scale->dim[k], k < x->rank - 1 ? x->dim[k] : ex_int(s->ex, 1), "scales of rows"));
+    return true;
+}
+
 /* (input, scale, zero_point, weight, weight_scale, bias) */
 bool shape_linear_integer(Shape *s)
 {
@@ -494,12 +506,8 @@ bool shape_linear_integer(Shape *s)
                           dtype_name(w->dtype), w->rank, dtype_name(x->dtype), x->rank);
     TRY(quantizer_at(s, 1, x->dtype, false));
     TRY(shape_require_equal(s, x->dim[x->rank - 1], w->dim[1], "features of input and weight"));
+    TRY(scales_of_rows(s, 1, x));
     memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
-    dim[x->rank - 1] = ex_int(s->ex, 1); /* a scale a row */
-    if (!ex_equals_int(shape_numel(s, scale), 1)) {
-        if (scale->rank != x->rank) return shape_fail(s, 1, "rank %d, expected the input's %d", scale->rank, x->rank);
-        for (int i = 0; i < x->rank; i++) TRY(shape_require_equal(s, scale->dim[i], dim[i], "scales of rows"));
-    }
     dim[x->rank - 1] = w->dim[0];
     if (by->dtype != DT_F32) return shape_fail(s, 4, "%s, expected f32", dtype_name(by->dtype));
     if (!ex_equals_int(shape_numel(s, by), 1)) {
@@ -510,6 +518,46 @@ bool shape_linear_integer(Shape *s)
         if (bias->rank != 1 || !dtype_is_float(bias->dtype)) return shape_fail(s, 5, "expected a vector of floats");
         TRY(shape_require_equal(s, bias->dim[0], w->dim[0], "features of bias and weight"));
     }
+    return shape_out(s, 0, DT_F32, x->rank, dim);
+}
+
+/* A scale or zero point for every block of a row of w. */
+static bool beside_blocks(Shape *s, int i, const Value *w, int64_t block)
+{
+    const Value *v = shape_value(s, i);
+    if (v->rank != 2) return shape_fail(s, i, "rank %d, expected 2", v->rank);
+    Expr *blocks = ex_floordiv(s->ex, ex_add(s->ex, w->dim[1], ex_int(s->ex, block - 1)), ex_int(s->ex, block));
+    return shape_require_equal(s, v->dim[0], w->dim[0], "rows of scales and of the weight") &&
+           shape_require_equal(s, v->dim[1], blocks, "scales and blocks of a row");
+}
+
+/* (input, scale, weight, weight_scale, weight_zero, block, bits, bias) */
+bool shape_linear_blocks(Shape *s)
+{
+    Value *x, *w, *by, *scale = shape_value(s, 1), *zero = shape_value(s, 4), *bias = shape_value(s, 7);
+    Expr *dim[MAX_RANK];
+    int64_t block, bits;
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 2, &w) && shape_want_value(s, 3, &by) &&
+        shape_const_int(s, 5, &block) && shape_const_int(s, 6, &bits));
+    bool known = w->dtype == DT_I4 || w->dtype == DT_U4 || few_bits(w);
+    if (w->rank != 2 || x->rank < 1 || !known || (bits != 4 && bits != 8) || (bits == 4 && w->dtype == DT_U8))
+        return shape_fail(s, 2, "%s of rank %d in %lld bits, expected i4, u4, i8 or u8 of rank 2 in 4 or 8",
+                          dtype_name(w->dtype), w->rank, (long long)bits);
+    if (block < 1) return shape_fail(s, 5, "blocks of %lld", (long long)block);
+    if (scale ? x->dtype != DT_I8 : x->dtype != DT_F32)
+        return shape_fail(s, 0, "%s, expected f32, or i8 with a scale", dtype_name(x->dtype));
+    if (scale) TRY(scales_of_rows(s, 1, x));
+    if (by->dtype != DT_F32 || (zero && zero->dtype != w->dtype))
+        return shape_fail(s, 3, "%s, expected scales of f32 and zero points of the weight's type",
+                          dtype_name(by->dtype));
+    TRY(shape_require_equal(s, x->dim[x->rank - 1], w->dim[1], "features of input and weight"));
+    TRY(beside_blocks(s, 3, w, block) && (!zero || beside_blocks(s, 4, w, block)));
+    if (bias) {
+        if (bias->rank != 1 || !dtype_is_float(bias->dtype)) return shape_fail(s, 7, "expected a vector of floats");
+        TRY(shape_require_equal(s, bias->dim[0], w->dim[0], "features of bias and weight"));
+    }
+    memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
+    dim[x->rank - 1] = w->dim[0];
     return shape_out(s, 0, DT_F32, x->rank, dim);
 }
 

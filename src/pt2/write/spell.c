@@ -556,6 +556,7 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_sdpa_quantized: return spell_sdpa_quantized(e, n);
     case OP_quantize_linear: return spell_quantize(e, n);
     case OP_linear_integer:
+    case OP_linear_blocks:
         return fail(e->err, E_UNSUPPORTED,
                     "ATen has no linear layer of integers: write the model before it is prepared");
     case OP_quantize_rows:
