@@ -176,6 +176,7 @@ static bool within_4_bits(const Graph *g, const Value *v)
 
 typedef struct BlockedWeight {
     const Node *inverse;
+    Value *zero; /* NULL: all are 0 */
     bool turned; /* the integers are (K, N) */
     int64_t N, K, block;
     int bits;
@@ -197,7 +198,8 @@ static bool blocked(const Graph *g, Value *w, bool product, BlockedWeight *b)
     b->N = N->i;
     b->K = K->i;
     b->block = rows ? K->i : n->arg[4].e->i;
-    b->bits = four || (within_4_bits(g, ints) && (!zero || within_4_bits(g, zero))) ? 4 : 8;
+    b->zero = zero && !all_zero(g, &n->arg[2]) ? zero : NULL;
+    b->bits = four || (within_4_bits(g, ints) && (!b->zero || within_4_bits(g, b->zero))) ? 4 : 8;
     if (rows ? scale->rank != 1 || axis != b->turned : scale->rank != 2 || axis == b->turned) return false;
     return b->block >= b->K ? b->K <= BLOCKS_DEEPEST : b->block % 8 == 0 && b->block <= BLOCKS_DEEPEST;
 }
@@ -223,7 +225,7 @@ static bool linear_of_blocks(Graph *g, Node *n, Err *err)
     const Node *in = inverse_of(x);
     BlockedWeight b;
     if (n->out[0]->dtype != DT_F32 || x->dtype != DT_F32 || !blocked(g, n->arg[1].v, product, &b)) return true;
-    Arg scale = arg_none(), zero = b.inverse->arg[2];
+    Arg scale = arg_none(), zero = b.zero ? arg_value(b.zero) : arg_none();
     bool integer = in && in->arg[0].v->dtype == DT_I8 && all_zero(g, &in->arg[2]) && (of_one(x) || of_rows(g, x));
     Value *a = integer ? integers(g, n, x, err) : x,
           *w = a ? rows_first(g, n, b.inverse->arg[0].v, &b, err) : NULL,

@@ -12,6 +12,10 @@ enum { COLS = W * NV, ROW_LINE = 64 };
 typedef int32_t S __attribute__((vector_size(W * 4)));
 typedef uint32_t U __attribute__((vector_size(W * 4), aligned(4), may_alias));
 typedef float V __attribute__((vector_size(W * 4), aligned(4), may_alias));
+enum { FAR = 4096 }; /* bytes in front of the words in use that are fetched */
+#define AHEAD(words)                                                                                                   \
+    for (int line = 0; line < COLS * bits; line += ROW_LINE) __builtin_prefetch((words) + FAR + line, 0, 3)
+
 #define ALWAYS static inline __attribute__((always_inline))
 
 typedef struct Panel {
@@ -74,6 +78,7 @@ ALWAYS V number(U words, int bits, int at)
     return __builtin_convertvector((S)(flipped << (32 - bits * (at + 1))) >> (32 - bits), V);
 }
 
+/* Sums over a block of x times the integers, then times the scale. */
 ALWAYS void floats_of(const BlockTile *t, const int rows, const int bits, const bool zeros)
 {
     const BlockForm *f = t->form;
@@ -81,23 +86,21 @@ ALWAYS void floats_of(const BlockTile *t, const int rows, const int bits, const 
     const int64_t step = (int64_t)(whole_lines((size_t)row_eights(f) * 8 * sizeof(float)) / sizeof(float));
     const char *words = p.words;
     const float *x = t->x;
-    V sum[2][MR][NV];
+    V sum[MR][NV];
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) sum[0][r][v] = sum[1][r][v] = (V){0};
+        for (int v = 0; v < NV; v++) sum[r][v] = (V){0};
     for (int64_t b = 0, blocks = blocks_of_row(f); b < blocks; b++) {
-        V scale[NV], shift[NV];
+        V zero[NV], s[MR][NV];
 #pragma GCC unroll 4
         for (int v = 0; v < NV; v++) {
-            scale[v] = scale_at(&p, f, b * COLS + v * W);
-            shift[v] = (V){0};
-            if (zeros) shift[v] -= scale[v] * __builtin_convertvector(zero_at(&p, b * COLS + v * W), V);
+            if (zeros) zero[v] = __builtin_convertvector(zero_at(&p, b * COLS + v * W), V);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) s[r][v] = (V){0};
         }
         for (int64_t i = block_eights(f, b); i; i--, x += 8, words += COLS * bits) {
-            __builtin_prefetch(words + 2048, 0, 3);
-            __builtin_prefetch(words + 2048 + 64, 0, 3);
-            __builtin_prefetch(words + 2048 + 128, 0, 3);
+            AHEAD(words);
 #pragma GCC unroll 8
             for (int k = 0; k < 8; k++) {
                 const char *from = words + (bits == 8 && k > 3 ? COLS * 4 : 0);
@@ -105,19 +108,23 @@ ALWAYS void floats_of(const BlockTile *t, const int rows, const int bits, const 
                 for (int v = 0; v < NV; v++) {
                     V y = number(*(const U *)(const void *)(from + v * W * 4), bits,
                                  bits == 8 ? k & 3 : 2 * (k & 3) + (k >> 2));
-                    if (zeros) y = fused(shift[v], y, scale[v]);
-                    else y *= scale[v];
+                    if (zeros) y -= zero[v];
 #pragma GCC unroll 4
-                    for (int r = 0; r < rows; r++)
-                        sum[k & 1][r][v] = fused(sum[k & 1][r][v], every(x[k + (int64_t)r * step]), y);
+                    for (int r = 0; r < rows; r++) s[r][v] = fused(s[r][v], every(x[k + (int64_t)r * step]), y);
                 }
             }
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) {
+            const V scale = scale_at(&p, f, b * COLS + v * W);
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) sum[r][v] = fused(sum[r][v], scale, s[r][v]);
         }
     }
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) *(V *)(void *)(t->acc + r * COLS + v * W) = sum[0][r][v] + sum[1][r][v];
+        for (int v = 0; v < NV; v++) *(V *)(void *)(t->acc + r * COLS + v * W) = sum[r][v];
 }
 
 /* ------------------------------------------------------------------ rows of integers */
@@ -149,9 +156,7 @@ ALWAYS void integers_of(const BlockTile *t, const int rows, const int bits, cons
             }
         }
         for (int64_t i = block_eights(f, b); i; i--, x += 8, words += COLS * bits) {
-            __builtin_prefetch(words + 2048, 0, 3);
-            __builtin_prefetch(words + 2048 + 64, 0, 3);
-            __builtin_prefetch(words + 2048 + 128, 0, 3);
+            AHEAD(words);
 #pragma GCC unroll 4
             for (int v = 0; v < NV; v++) {
                 const U y = *(const U *)(const void *)(words + v * W * 4),

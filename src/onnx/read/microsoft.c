@@ -165,6 +165,21 @@ static Value *first_columns(OnnxOp *o, Value *x, Expr *n)
     return AS(&o->L, slice_Tensor, v(x), arg_int(o->g, x->rank - 1), arg_int(o->g, 0), arg_expr(n), arg_int(o->g, 1));
 }
 
+/* The product as one with a weight (N, K) of u4 or u8 whose rows have a scale and a zero point (N, blocks) a block, as
+ * DequantizeLinear has them from opset 21 on. w: (N, blocks, block) */
+static bool by_blocks(OnnxOp *o, Value *x, Value *w, Value *scales, Value *zero, Value *bias, int64_t K, int64_t block)
+{
+    TRY(w && zero);
+    Expr *n = w->dim[0], *nb = w->dim[1];
+    w = lower_reshape(&o->L, w, 2, (Expr *[]){n, ex_mul(o->ex, nb, ex_int(o->ex, block))});
+    if (w && !ex_equals_int(w->dim[1], K)) w = first_columns(o, w, ex_int(o->ex, K));
+    w = w ? lower_cast(&o->L, w, zero->dtype) : NULL;
+    scales = w ? lower_cast(&o->L, lower_reshape(&o->L, scales, 2, (Expr *[]){n, nb}), DT_F32) : NULL;
+    TRY(scales);
+    w = AS(&o->L, dequantize_linear, v(w), v(scales), v(zero), arg_int(o->g, 1), arg_int(o->g, block));
+    return op_return(o, 0, AS(&o->L, linear, v(x), v(lower_cast(&o->L, w, x->dtype)), bias ? v(bias) : arg_none()));
+}
+
 /* MatMulNBits: weights (N, blocks, bytes) of 4 or 8 bits, a scale and a zero point per block of
  * `block_size` columns. */
 bool onnx_matmul_nbits(OnnxOp *o)
@@ -184,15 +199,16 @@ bool onnx_matmul_nbits(OnnxOp *o)
     Expr *packed = ex_int(o->ex, bits == 4 ? (block + 1) / 2 : block);
     Value *w = lower_reshape(&o->L, b, 3, (Expr *[]){n, nb, packed});
     w = bits == 4 && w ? first_columns(o, halves(o, w), size) : w;
-    w = lower_cast(&o->L, w, DT_F32);
-    Value *zero = op_number(o, DT_F32, bits == 4 ? 8 : 128);
-    if (zeros && dtype_is_float(zeros->dtype))
-        zero = lower_cast(&o->L, lower_reshape(&o->L, zeros, 3, (Expr *[]){n, nb, one}), DT_F32);
-    else if (zeros) {
-        Value *z = lower_reshape(&o->L, zeros, 2, (Expr *[]){n, ex_int(o->ex, bits == 4 ? (blocks + 1) / 2 : blocks)});
-        if (bits == 4 && z) z = first_columns(o, halves(o, z), nb);
-        zero = lower_cast(&o->L, lower_reshape(&o->L, z, 3, (Expr *[]){n, nb, one}), DT_F32);
+    if (!zeros || !dtype_is_float(zeros->dtype)) {
+        Value *z = zeros ? lower_reshape(&o->L, zeros, 2,
+                                         (Expr *[]){n, ex_int(o->ex, bits == 4 ? (blocks + 1) / 2 : blocks)})
+                         : AS(&o->L, full, arg_exprs(o->g, 2, (Expr *[]){n, nb}), arg_int(o->g, bits == 4 ? 8 : 128),
+                              arg_dtype(bits == 4 ? DT_U4 : DT_U8));
+        if (bits == 4 && zeros) z = lower_cast(&o->L, z ? first_columns(o, halves(o, z), nb) : NULL, DT_U4);
+        return by_blocks(o, x, w, scales, z, bias, K, block);
     }
+    w = lower_cast(&o->L, w, DT_F32);
+    Value *zero = lower_cast(&o->L, lower_reshape(&o->L, zeros, 3, (Expr *[]){n, nb, one}), DT_F32);
     w = AS(&o->L, sub_Tensor, v(w), v(zero));
     w = AS(&o->L, mul_Tensor, v(w),
            v(lower_cast(&o->L, lower_reshape(&o->L, scales, 3, (Expr *[]){n, nb, one}), DT_F32)));

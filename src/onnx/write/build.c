@@ -172,6 +172,16 @@ static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out
     o->nattr = 0;
 }
 
+/* One of ONNX Runtime's own ops. */
+Ref contrib_node(Onnx *o, const char *op, DType out, int n, const Ref *in)
+{
+    Ref y;
+    const int before = o->nnode;
+    raw_node(o, op, 1, &out, &y, n, in);
+    if (o->nnode > before) o->node[o->nnode - 1].domain = "com.microsoft";
+    return y;
+}
+
 /* From which opset on there are tensors of t. */
 static int first_opset(const Onnx *o, DType t)
 {

@@ -70,6 +70,7 @@ void out_linear(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = arg_v(n, 0), *w = arg_v(n, 1);
+    if (out_nbits(o, n)) return;
     Ref x = worked(o, "MatMul", arg_ref(o, n, 0)), weight = worked(o, "MatMul", arg_ref(o, n, 1)),
         bias = worked(o, "MatMul", arg_ref(o, n, 2));
     if (v->rank == 2 && w->rank == 2 && dtype_is_float(x.t)) {

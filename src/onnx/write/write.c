@@ -377,7 +377,9 @@ static bool write_model(Onnx *o, OnnxValueInfo *output, int noutput, const char 
                        .noutput = noutput,
                        .info = o->info,
                        .ninfo = o->ninfo};
-    OnnxOpset opset = {"", o->opt.opset};
+    OnnxOpset opsets[] = {{"", o->opt.opset}, {"com.microsoft", 1}};
+    bool contrib = false;
+    for (int i = 0; i < o->nnode; i++) contrib = contrib || *o->node[i].domain;
     int npairs = 0;
     OnnxPair *pairs = metadata(o, &npairs);
     if (!pairs) return oom(o->err);
@@ -386,8 +388,8 @@ static bool write_model(Onnx *o, OnnxValueInfo *output, int noutput, const char 
                        .producer_version = QKV_VERSION,
                        .domain = "",
                        .doc = "",
-                       .opset = &opset,
-                       .nopset = 1,
+                       .opset = opsets,
+                       .nopset = contrib ? 2 : 1,
                        .graph = &graph,
                        .metadata = pairs,
                        .nmetadata = npairs};

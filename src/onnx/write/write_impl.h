@@ -77,6 +77,7 @@ void attr_tensor(Onnx *o, const char *name, DType t, double v); /* one element *
 void attr_graph(Onnx *o, const char *name, OnnxGraph *g);       /* a body; g must outlive the file */
 Ref node_of(Onnx *o, const char *op, DType out, int n, const Ref *in);
 void nodes_of(Onnx *o, const char *op, int nout, const DType *t, Ref *out, int n, const Ref *in);
+Ref contrib_node(Onnx *o, const char *op, DType out, int n, const Ref *in); /* of domain com.microsoft */
 #define NODE(o, op, out, ...)                                                                                          \
     node_of((o), (op), (out), (int)(sizeof((Ref[]){__VA_ARGS__}) / sizeof(Ref)), (Ref[]){__VA_ARGS__})
 Ref none(void);
@@ -89,6 +90,10 @@ Ref tensor_const(Onnx *o, const Tensor *t, const char *base);
 Ref cast(Onnx *o, Ref x, DType t);
 void lend_nodes(Onnx *o, int from); /* those made since keep their names */
 void give(Onnx *o, const Node *n, int k, Ref x);
+
+/* nbits.c: ONNX Runtime's MatMulNBits */
+bool out_nbits(Onnx *o, const Node *n); /* false: n is written otherwise */
+bool inside_nbits(const Onnx *o, const Node *d);
 
 /* onnx_types.c: which dtypes an op takes, in the standard and in ONNX Runtime */
 typedef struct TypeRule {

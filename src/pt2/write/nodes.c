@@ -85,6 +85,12 @@ Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim)
 
 /* ------------------------------------------------------------------ types */
 
+DType held_as(const Value *v)
+{
+    if (v->kind != V_WEIGHT) return v->dtype;
+    return v->dtype == DT_I4 ? DT_I8 : v->dtype == DT_U4 ? DT_U8 : v->dtype;
+}
+
 bool requires_grad(const Value *v)
 {
     bool floats = dtype_is_float(v->dtype) || dtype_is_complex(v->dtype);
@@ -116,7 +122,7 @@ bool put_meta(Emit *e, const Value *v)
         return fail(e->err, E_LIMIT, "the sizes of '%s' are too long to write", v->name);
     if (out->len) jw_line(out);
     jw_open(out, e->name[v->id], '{');
-    jw_put(out, "'dtype': %d, 'sizes': [", dtype_pt2(v->dtype));
+    jw_put(out, "'dtype': %d, 'sizes': [", dtype_pt2(held_as(v)));
     for (int i = 0; i < v->rank; i++) put_size(e, v->dim[i], out);
     jw_close(out, "]");
     put_device(out, v);

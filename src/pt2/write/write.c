@@ -145,7 +145,7 @@ static void put_config(const Weights *all, bool constants, Buf *out)
         jw_open(out, s->fqn, '{');
         jw_text(out, "path_name", all->record[s->record].path);
         jw_bool(out, "is_param", s->v->weight == W_PARAMETER);
-        jw_put(out, "'use_pickle': false, 'tensor_meta': {'dtype': %d, 'sizes': [", dtype_pt2(s->v->dtype));
+        jw_put(out, "'use_pickle': false, 'tensor_meta': {'dtype': %d, 'sizes': [", dtype_pt2(held_as(s->v)));
         for (int k = 0; k < s->v->rank; k++) put_int(out, s->v->data->shape[k]);
         jw_close(out, "]");
         put_device(out, s->v);
@@ -496,7 +496,7 @@ static void put_program(const Emit *e, const Ends *ends, Buf *out)
 
 static bool has_code(const Emit *e, const Value *v)
 {
-    if (dtype_pt2(v->dtype) >= 0) return true;
+    if (dtype_pt2(held_as(v)) >= 0) return true;
     return fail(e->err, E_UNSUPPORTED, "'%s' is %s, a type that PyTorch does not have: a .pt2 cannot hold it", v->name,
                 dtype_name(v->dtype));
 }

@@ -83,6 +83,7 @@ const char *fresh_name(Emit *e, const char *base);
 Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim); /* one that only the file has */
 /* v is what the op makes of args: strides of a view are found from what it is a view of (facts/strides.h). */
 bool declare_value(Emit *e, Value *v, const Op *op, const Arg *args);
+DType held_as(const Value *v); /* weights of 4 bits are i8 and u8, as which they lie in memory */
 bool requires_grad(const Value *v);
 bool put_meta(Emit *e, const Value *v);                                                  /* into tensor_values */
 void put_node(Emit *e, const char *target, Buf *inputs, Buf *outputs, const char *name); /* frees the lists */
