@@ -177,17 +177,13 @@ static bool on_channels(void *user, const Node *n, Tensor *const *out)
     if (!i || !out[0]) return true;
     Channels *c = w->channels[i - 1];
     const Tensor *t = out[0];
-    if (tensor_contiguous(t)) {
-        channels_observe(c, t->data, tensor_numel(t) / c->K);
-        return true;
-    }
+    if (tensor_contiguous(t)) return channels_observe(c, t->data, tensor_numel(t) / c->K, w->err);
     float *grown = mem_grow(w->copy, (size_t)tensor_numel(t) * sizeof *grown);
     if (!grown) return oom(w->err);
     w->copy = grown;
     Tensor flat = tensor_of(DT_F32, t->rank, t->shape, grown);
     tensor_copy(&flat, t);
-    channels_observe(c, grown, tensor_numel(t) / c->K);
-    return true;
+    return channels_observe(c, grown, tensor_numel(t) / c->K, w->err);
 }
 
 /* Data go through g, and n of its values are looked at, channel by channel. */

@@ -4,10 +4,11 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/vec.h"
+#include "kernel/gemm.h"
 #include "quantize/place.h"
 #include "quantize/weights.h"
 
-enum { MAX_ARGS = 32, GRAM_ROWS = 16384, ALPHAS = 10, SAMPLED = 256 };
+enum { MAX_ARGS = 32, ALPHAS = 10, SAMPLED = 256 };
 
 /* ------------------------------------------------------------------ channels */
 
@@ -30,27 +31,42 @@ bool channels_gram(Arena *a, Channels *c, Err *err)
     return true;
 }
 
-static void add_products(Channels *c, const float *x)
+/* x^T x of some rows in float32, added to the sums in double. */
+static bool add_products(Channels *c, const float *x, int64_t rows, Err *err)
 {
-    for (int64_t i = 0; i < c->K; i++) {
-        const double by = (double)x[i];
-        double *to = c->gram + i * c->K;
-        if (by == 0) continue;
-        for (int64_t k = i; k < c->K; k++) to[k] += by * (double)x[k];
-    }
+    const int64_t K = c->K;
+    Tensor b = tensor_of(DT_F32, 2, (int64_t[]){rows, K}, (void *)(uintptr_t)x), a = b,
+           y = tensor_of(DT_F32, 2, (int64_t[]){K, K}, NULL);
+    a.shape[0] = a.stride[1] = K;
+    a.shape[1] = rows;
+    a.stride[0] = 1;
+    GemmMatmul d = {.a = &a, .b = &b, .c = &y};
+    GemmPool *pool = gemm_pool_create(err);
+    Gemm *g = pool ? gemm_matmul(pool, &d, err) : NULL;
+    size_t room = g ? gemm_scratch(g) + 64 : 64;
+    float *to = g ? mem_aligned(64, (size_t)(K * K) * sizeof *to + 64) : NULL;
+    void *scratch = to ? mem_aligned(64, room) : NULL;
+    bool ok = g && (scratch || oom(err)) && gemm_run(g, &(GemmBuffers){.a = x, .b = x, .c = to}, scratch, err);
+    for (int64_t i = 0; ok && i < K; i++)
+        for (int64_t k = i; k < K; k++) c->gram[i * K + k] += (double)to[i * K + k];
+    mem_free(scratch);
+    mem_free(to);
+    gemm_free(g);
+    gemm_pool_free(pool);
+    return ok;
 }
 
-void channels_observe(Channels *c, const float *x, int64_t rows)
+bool channels_observe(Channels *c, const float *x, int64_t rows, Err *err)
 {
-    for (int64_t i = 0; i < rows; i++, x += c->K) {
+    if (c->gram && rows) TRY(add_products(c, x, rows, err));
+    for (int64_t i = 0; i < rows; i++, x += c->K)
         for (int64_t k = 0; k < c->K; k++) {
             float v = fabsf(x[k]);
             c->most[k] = v > c->most[k] ? v : c->most[k];
             c->sum[k] += (double)x[k];
         }
-        if (c->gram && c->rows + i < GRAM_ROWS) add_products(c, x);
-    }
     c->rows += rows;
+    return true;
 }
 
 /* ------------------------------------------------------------------ finding */

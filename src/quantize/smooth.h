@@ -4,7 +4,7 @@
  *
  *     Smoothing s;
  *     smooth_find(graph, &s, err);
- *     channels_observe(&s.group[i].seen, x, rows) ...           data of s.group[i].seen.value
+ *     channels_observe(&s.group[i].seen, x, rows, err)          data of s.group[i].seen.value
  *     smooth_apply(&s, 0.5, err);
  *     smooth_free(&s);
  *
@@ -27,7 +27,7 @@ typedef struct Channels {
 /* Memory from the arena; NULL most: out of it. */
 Channels channels_of(Arena *a, Value *v, int64_t K);
 bool channels_gram(Arena *a, Channels *c, Err *err); /* so that products are summed, too */
-void channels_observe(Channels *c, const float *x, int64_t rows);
+bool channels_observe(Channels *c, const float *x, int64_t rows, Err *err);
 
 typedef struct SmoothGroup {
     Channels seen; /* of the norm's result */

@@ -70,3 +70,4 @@ def test_eight_bits_keep_the_embeddings(tmp_path):
     plain = model.quantize(dynamic=True)
     made = model.quantize({n: known[n] for n in model.inputs}, dynamic=True, asymmetric=True, smooth=0.5, correct=True)
     assert cosine(embeddings(made), want) >= 0.999 > cosine(embeddings(plain), want)
+    assert cosine(embeddings(model.quantize(weight_bits=8)), want) >= 0.9995

@@ -40,6 +40,90 @@ def test_accuracy(digits, options):
     assert cosine(found, expected) < 1  # it did round
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("bits,method,least", [(8, "rtn", 0.9999), (4, "rtn", 0.998), (4, "awq", 0.999), (4, "gptq", 0.9995)])
+def test_weights_alone(digits, bits, method, least, dynamic):
+    known, x, labels = digits
+    model = qkv.Model(DIGITS)
+    made = model.quantize(None if method == "rtn" else {"image": known}, weight_bits=bits, weight_method=method,
+                          dynamic=dynamic)
+    assert made.quantize_report["weight_bits"] == bits and made.quantize_report["group"] == 32
+    assert made.quantize_report["points"] == [] and made.quantize_report["weights"] == 17
+    expected, found = logits(model, x), logits(made, x)
+    right = [(y.argmax(1) == labels).mean() for y in (expected, found)]
+    assert right[0] - right[1] <= (0.003 if bits == 8 else 0.01) and least < cosine(found, expected) < 1
+
+
+def test_weights_alone_in_files(digits, tmp_path):
+    """DequantizeLinear by blocks, MatMulNBits, PyTorch's dequantizer by groups, .qkv: the same results, and packed."""
+    ort = pytest.importorskip("onnxruntime")
+    torch = pytest.importorskip("torch")
+    import torch.ao.quantization.fx._decomposed  # noqa: F401  (defines the ops)
+    _, x, _ = digits
+    x, results = x[:40], {}
+    for bits in ("int4", "int8"):
+        for name, more in {"blocks.onnx": [], "nbits.onnx": ["--opset", "18"], "m.pt2": []}.items():
+            path = tmp_path / f"{bits}.{name}"
+            subprocess.run([QKV, "quantize", DIGITS, "--weights-only", bits, "-o", path, *more], check=True,
+                           capture_output=True)
+            results[path] = logits(qkv.Model(path), x)
+            ops = subprocess.run([QKV, "graph", path, "--after", "integers"], capture_output=True, text=True).stdout
+            assert ops.count("qkv.linear_blocks.default") == 17 and ops.count(f"bits={bits[3:]}") == 17
+            if path.suffix == ".onnx":
+                found = ort.InferenceSession(path).run(None, {"image": x})[0]
+            else:
+                with torch.no_grad():
+                    found = torch.export.load(path).module()(torch.from_numpy(x)).numpy()
+            assert np.abs(found - results[path]).max() < 1e-4 * np.abs(found).max()
+        packed = tmp_path / f"{bits}.qkv"
+        subprocess.run([QKV, "pack", tmp_path / f"{bits}.blocks.onnx", "-o", packed], check=True, capture_output=True)
+        assert np.array_equal(logits(qkv.Model(packed), x), results[tmp_path / f"{bits}.blocks.onnx"])
+    four, eight = ((tmp_path / f"int{n}.nbits.onnx").stat().st_size for n in (4, 8))
+    assert eight - four > 30_000
+
+
+@pytest.mark.parametrize("shape", [(1, 512), (3, 512), (2, 7, 512)], ids=str)
+def test_rows_do_not_depend_on_their_number(tmp_path, shape):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layer, path = torch.nn.Linear(512, 300), tmp_path / "m.pt2"
+    spec = {0: torch.export.Dim("rows", min=1, max=64)}
+    qkv.export(layer, (torch.randn(4, 512),), dynamic_shapes=(spec,), path=path)
+    for dynamic in (False, True):
+        made = [qkv.Model(path).quantize(weight_bits=4, group=64, dynamic=dynamic, threads=n) for n in (1, 2)]
+        x = torch.randn(int(np.prod(shape[:-1])), 512).numpy()
+        rows = np.concatenate([np.asarray(made[0](x[i:i + 1])[0]) for i in range(len(x))])
+        assert np.array_equal(rows, np.asarray(made[1](x)[0]))
+        want = layer(torch.from_numpy(x)).detach().numpy()
+        assert 0.99 < cosine(rows, want) < 1
+
+
+def test_gptq_loses_less(tmp_path):
+    """On inputs whose channels depend on each other, as those of real layers do."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layer, path = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(96, 64)), tmp_path / "m.pt2"
+    x = torch.randn(600, 24) @ torch.randn(24, 96) / 5
+    spec = {0: torch.export.Dim("rows", min=1, max=1024)}
+    qkv.export(layer, (x[:4],), dynamic_shapes=(spec,), path=path)
+    model, want = qkv.Model(path), layer(x[500:]).detach().numpy()
+    errors = []
+    for method in ("rtn", "gptq"):
+        made = model.quantize({model.inputs[0]: x[:500].numpy()}, weight_bits=4, weight_method=method)
+        errors.append(np.square(np.asarray(made(x[500:].numpy())[0]) - want).mean())
+    assert errors[1] < errors[0] / 3
+
+
+@pytest.mark.parametrize("args,words", [
+    (["--group", "64"], "--group and --method say how --weights-only rounds"),
+    (["--weights-only", "int3"], "--weights-only int3: expected int8 or int4"),
+    (["--weights-only", "int4", "--group", "20"], "a group of 20, expected a multiple of 8"),
+    (["--weights-only", "int4", "--method", "best"], "there are rtn, gptq and awq")], ids=str)
+def test_weights_alone_asked_wrongly(tmp_path, args, words):
+    found = subprocess.run([QKV, "quantize", DIGITS, *args, "-o", tmp_path / "q.onnx"], capture_output=True, text=True)
+    assert found.returncode == 2 and words in found.stderr
+
+
 def outliers(tmp_path):
     """A model whose norm makes two channels a hundred times larger than the others, and data for it."""
     torch = pytest.importorskip("torch")

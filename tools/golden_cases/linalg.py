@@ -515,6 +515,21 @@ def integers(F):
     c(idx(250, 2, 3, 8, dt=u8), t(2, 3, 1, lo=0.01, hi=0.1), idx(250, 2, 3, 1, dt=u8), some(5, 8),
       t(5, lo=0.01, hi=0.1))
 
+    def by_blocks(x, scale, w, w_scale, zero, block, bits, bias=None):
+        each = lambda v: v.to(f64).repeat_interleave(block, 1)[:, :w.shape[1]]
+        w = (w.to(f64) - (0 if zero is None else each(zero))) * each(w_scale)
+        y = (x.to(f64) if scale is None else x.to(f64) * scale.to(f64)) @ w.T
+        return (y if bias is None else y + bias).to(f32)
+
+    c, four = F.own("qkv.linear_blocks.default", by_blocks), lambda *s: idx(16, *s, dt=i8) - 8
+    c(t(3, 64), None, four(5, 64), t(5, 2, lo=0.01, hi=0.1), None, 32, 4)
+    c(t(2, 3, 40), None, four(17, 40), t(17, 3, lo=0.01, hi=0.1), four(17, 3), 16, 4, t(17))
+    c(t(1, 24), None, some(50, 24), t(50, 1, lo=0.01, hi=0.1), None, 24, 8)
+    c(some(2, 3, 40), t(2, 3, 1, lo=0.01, hi=0.1), idx(250, 7, 40, dt=u8), t(7, 5, lo=0.01, hi=0.1),
+      idx(250, 7, 5, dt=u8), 8, 8, t(7))
+    c(some(4, 64), torch.tensor(0.02), four(49, 64), t(49, 2, lo=0.01, hi=0.1), None, 32, 4, t(49))
+    c(t(0, 8), None, four(5, 8), t(5, 1, lo=0.01, hi=0.1), None, 8, 4)
+
     def rows(x, dtype, least):
         low, high = x.amin(-1, True).clamp(max=0), x.amax(-1, True).clamp(min=0)
         if dtype is i8:

@@ -203,8 +203,9 @@ bool onnx_matmul_nbits(OnnxOp *o)
         Value *z = zeros ? lower_reshape(&o->L, zeros, 2,
                                          (Expr *[]){n, ex_int(o->ex, bits == 4 ? (blocks + 1) / 2 : blocks)})
                          : AS(&o->L, full, arg_exprs(o->g, 2, (Expr *[]){n, nb}), arg_int(o->g, bits == 4 ? 8 : 128),
-                              arg_dtype(bits == 4 ? DT_U4 : DT_U8));
-        if (bits == 4 && zeros) z = lower_cast(&o->L, z ? first_columns(o, halves(o, z), nb) : NULL, DT_U4);
+                              arg_dtype(DT_U8));
+        if (bits == 4 && zeros && z) z = first_columns(o, halves(o, z), nb);
+        if (bits == 4 && z) z = lower_cast(&o->L, z, DT_U4);
         return by_blocks(o, x, w, scales, z, bias, K, block);
     }
     w = lower_cast(&o->L, w, DT_F32);
