@@ -242,8 +242,8 @@ static const Option own[] = {
              "row; longer than a row: a scale a row (default 32)."},
     {"method", TEXT, AT(method), .arg = "HOW",
      .help = "With --weights-only: rtn (default) rounds to the nearest, gptq makes good by later columns what rounding "
-             "a column loses, awq scales the channels that norms make largest up in front of rounding. gptq and awq "
-             "look at the data of --calibrate."},
+             "a column loses, awq multiplies the weights that read the largest channels of norms, which are "
+             "divided. gptq and awq look at the data of --calibrate."},
     {"asymmetric", FLAG, AT(asymmetric),
      .help = "Quantize activations to unsigned integers with a zero point. By default they are signed and symmetric, "
              "which TensorRT asks for."},
@@ -275,7 +275,8 @@ const Command command_quantize = {
         "multiplies integers: weights by a scale a channel, activations by one scale each, the probabilities of "
         "attention by 1/127. Biases, norms and softmax stay in floats. ONNX gets QuantizeLinear and DequantizeLinear, "
         ".pt2 gets quantized_decomposed ops (import torch.ao.quantization.fx._decomposed before torch.export.load); "
-        "qkv runs both in integers.\n\n"
+        "qkv runs both in integers. --weights-only rounds the weights of linear layers alone, in blocks, for decoding "
+        "token by token: DequantizeLinear by blocks from opset 21 on, ONNX Runtime's MatMulNBits below.\n\n"
         "Prints how near the results are to those of the floats. What the target cannot run as integers stays in "
         "floats, and --explain says why.",
     .examples = "qkv quantize vit.pt2 --calibrate images.npz -o vit.int8.onnx\twith the least and largest values seen\n"

@@ -534,8 +534,8 @@ class Model(_Runs, Measured):
         a trained model. dynamic=True needs none: each run finds a scale a token. skip: names of nodes or weights to
         leave in floats, with * and ?. smooth: SmoothQuant's alpha (0: not). correct: biases take
         up what rounding weights does to mean results. budget: "cosine>=0.999" or "kl<=0.01": layers that
-        lose too much stay in floats. weight_bits=4 or 8: the weights of linear layers alone, by a scale for `group` (32)
-        elements of a row, rounded by weight_method "rtn", "gptq" or "awq"; with dynamic=True what layers read is
+        lose too much stay in floats. weight_bits=4 or 8: the weights of linear layers alone, by a scale for `group`
+        (32) elements of a row, rounded by weight_method "rtn", "gptq" or "awq"; with dynamic=True what layers read is
         rounded, too. progress(done, total) is called after every batch; a true result stops. The
         result's `quantize_report` is the report of `qkv quantize --json`."""
         e, report, skip = CError(), C.c_void_p(), [skip] if isinstance(skip, str) else list(skip)

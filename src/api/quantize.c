@@ -44,7 +44,7 @@ static bool weights_alone(const qkv_quantize_options *o, WeightMethod *method, E
 {
     TRY(weight_method(o->weight_method, method, err));
     if (!o->weight_bits && (o->group || o->weight_method))
-        return fail(err, E_USAGE, "a group or a method without weight_bits: they are of weights that alone are rounded");
+        return fail(err, E_USAGE, "a group or a method without weight_bits: they say how weights alone are rounded");
     if (o->weight_bits && o->weight_bits != 4 && o->weight_bits != 8)
         return fail(err, E_USAGE, "weights of %d bits, expected 4 or 8", o->weight_bits);
     if (o->group && (o->group < 8 || o->group > 32768 || o->group % 8))

@@ -1,6 +1,6 @@
 /* Products with weights of few bits. Contract in gemm_blocks.h.
  *
- * Rows of x are copied once, padded to eights (integers with the sum of each block behind them); then panels go to the
+ * Rows of x are copied once, padded to eights (integers are followed by the sum of each block); then panels go to the
  * threads, and each meets all rows, a tile of them at a time.
  */
 #include "kernel/gemm_blocks.h"

@@ -197,12 +197,17 @@ static int64_t least_rows(const Graph *g, const Value *v)
     return rows;
 }
 
+static bool is_linear(const Node *n)
+{
+    return n->op->id == OP_linear || n->op->id == OP_linear_integer || n->op->id == OP_linear_blocks;
+}
+
 static void fuse_one(Fuser *s, Node *n)
 {
     bool conv = n->op->id == OP_convolution;
     if (n->op->id == OP_linear || n->op->id == OP_matmul) entry(s, n)->least_rows = least_rows(s->g, n->out[0]);
-    if (conv || n->op->id == OP_linear || n->op->id == OP_linear_integer || n->op->id == OP_linear_blocks ||
-        (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) fuse_product(s, n, conv);
+    bool product = n->op->id == OP_matmul && n->arg[1].v->rank == 2;
+    if (conv || product || is_linear(n)) fuse_product(s, n, conv);
     else if (n->nout == 1 && any_float(n)) fuse_rounding(s, n);
 }
 

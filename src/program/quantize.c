@@ -424,7 +424,8 @@ Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *repo
     const int fresh = made ? made->next_id : 0;
     int *used = made ? mem_zeroed((size_t)fresh + 1, sizeof *used) : NULL;
     if (used) graph_count_uses(made, used);
-    bool ok = made && (used || oom(err)) && ((r->smooth <= 0 && r->place.method != WEIGHTS_AWQ) || smooth(made, r, err)) &&
+    bool ok = made && (used || oom(err)) &&
+              ((r->smooth <= 0 && r->place.method != WEIGHTS_AWQ) || smooth(made, r, err)) &&
               quantize_place(made, &r->place, &p, err) && work(ready.graph, made, r, &p, report, err) &&
               graph_drop_weights(made, used, fresh, err);
     mem_free(used);

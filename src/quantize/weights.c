@@ -16,7 +16,8 @@ bool weight_method(const char *name, WeightMethod *out, Err *err)
             *out = (WeightMethod)i;
             return true;
         }
-    return !name || fail(err, E_USAGE, "no way of rounding weights is called '%.40s'; there are rtn, gptq and awq", name);
+    if (!name) return true;
+    return fail(err, E_USAGE, "no way of rounding weights is called '%.40s'; there are rtn, gptq and awq", name);
 }
 
 int64_t weights_block(int64_t group, int64_t K)

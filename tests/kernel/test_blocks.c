@@ -92,7 +92,7 @@ static double wanted(const Case *c, bool integers, int m, int n, double *size)
     double sum = 0;
     *size = 0;
     for (int k = 0; k < c->K; k++) {
-        int at = n * blocks(c) + k / c->block, off = c->zeros ? element(c, zero, at) : c->t == DT_U8 ? 128 : c->t == DT_U4 ? 8 : 0;
+        int at = n * blocks(c) + k / c->block, off = c->zeros ? element(c, zero, at) : 0;
         double by = integers ? (double)q[m * c->K + k] * (double)scale_x[m] : (double)x[m * c->K + k],
                term = by * (weight_at(c, n, k) - off) * (double)scale[at];
         sum += term;

@@ -41,7 +41,8 @@ def test_accuracy(digits, options):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("bits,method,least", [(8, "rtn", 0.9999), (4, "rtn", 0.998), (4, "awq", 0.999), (4, "gptq", 0.9995)])
+@pytest.mark.parametrize("bits,method,least", [(8, "rtn", 0.9999), (4, "rtn", 0.998), (4, "awq", 0.999),
+                                               (4, "gptq", 0.9995)])
 def test_weights_alone(digits, bits, method, least, dynamic):
     known, x, labels = digits
     model = qkv.Model(DIGITS)

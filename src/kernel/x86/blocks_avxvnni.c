@@ -1,4 +1,4 @@
-/* Rows of integers by weights of few bits, by AVX-VNNI (Alder Lake and its followers, Zen 5). Contract in kernel/blocks.h. */
+/* Rows of integers by weights of few bits, by AVX-VNNI (Alder Lake, Zen 5). Contract in kernel/blocks.h. */
 #include <immintrin.h>
 #include <stdint.h>
 
