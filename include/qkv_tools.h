@@ -467,8 +467,9 @@ typedef struct qkv_quantize_options {
  * with QKV_UNSUPPORTED for a model that has quantizers already, or where nothing can be quantized. options may be NULL.
  * *report (may be NULL; qkv_free it): one JSON object with target, calibration, data ("given" or "random"), batches,
  * weight_bits, group (of weights alone), quantized, left, weights (counts), sites [{node, kind, weight, why_not
- * (null: it is quantized), with a budget loss, float_ms, integer_ms of the layer alone}], with a budget {metric, limit, all, reached, kept}, points [{value,
- * dtype, scale, zero_point, low, high}], outputs [{output, cosine, max_abs}] against the floats over 8 batches. */
+ * (null: it is quantized), with a budget loss, float_ms, integer_ms of the layer alone}], with a budget {metric,
+ * limit, all, reached, kept}, points [{value, dtype, scale, zero_point, low, high}], outputs [{output, cosine,
+ * max_abs}] against the floats over 8 batches. */
 QKV_API qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report,
                                       qkv_error *err);
 QKV_API const char *qkv_quantize_target(int i); /* "cpu", ...; NULL after the last */

@@ -12,7 +12,7 @@ enum { COLS = W * NV, ROW_LINE = 64 };
 typedef int32_t S __attribute__((vector_size(W * 4)));
 typedef uint32_t U __attribute__((vector_size(W * 4), aligned(4), may_alias));
 typedef float V __attribute__((vector_size(W * 4), aligned(4), may_alias));
-enum { FAR = 4096 }; /* bytes in front of the words in use that are fetched */
+enum { FAR = 8192 }; /* bytes in front of the words in use that are fetched */
 #define AHEAD(words)                                                                                                   \
     for (int line = 0; line < COLS * bits; line += ROW_LINE) __builtin_prefetch((words) + FAR + line, 0, 3)
 
