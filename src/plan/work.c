@@ -149,6 +149,12 @@ static double bytes_of(const Tensor *t)
 
 static bool is_half(const Tensor *t) { return t && (t->dtype == DT_BF16 || t->dtype == DT_F16); }
 
+/* What a packed weight of few bits takes less than its plain elements and scales (kernel/blocks.h). */
+static double unpacked(const Call *c)
+{
+    return bytes_of(call_in(c, 2)) * (1 - (double)call_i64(c, 6) / 8) + bytes_of(call_in(c, 3)) / 2;
+}
+
 Work work_of(const Call *c)
 {
     Rule r = rules[c->node->op->id];
@@ -165,6 +171,7 @@ Work work_of(const Call *c)
         }
     }
     for (int i = 0; i < c->nout; i++) w.bytes += bytes_of(c->out[i]);
+    if (c->node->op->id == OP_linear_blocks) w.bytes -= unpacked(c);
     w.bytes += bytes_of(c->epilogue.residual);
     if (!out) return w;
     w.flops = r.formula ? r.formula(c) : r.per_result * elements(out) + r.per_operand * elements(first);

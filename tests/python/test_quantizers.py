@@ -38,3 +38,61 @@ def test_runs_and_goes_to_onnx(tmp_path):
     subprocess.run([QKV, "convert", str(path), "-o", str(written)], check=True, capture_output=True)
     ops = [n.op_type for n in onnx.load(written).graph.node]
     assert (ops.count("QuantizeLinear"), ops.count("DequantizeLinear")) == (1, 2)
+
+
+def qoperators(path, columns):
+    """QLinearConv and QLinearMatMul as ONNX Runtime's quantizer in its QOperator format writes them."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    rng, weights = np.random.default_rng(0), {}
+
+    def add(name, value, dtype):
+        weights[name] = np.asarray(value, dtype)
+
+    add("x_scale", 0.03, np.float32)
+    add("x_zero", 121, np.uint8)
+    add("w", rng.integers(-127, 128, (8, 3, 3, 3)), np.int8)
+    add("w_scale", rng.random(8) * 0.01 + 0.001 if columns else 0.004, np.float32)
+    add("w_zero", np.zeros(8) if columns else 0, np.int8)
+    add("bias", rng.integers(-3000, 3000, 8), np.int32)
+    add("y_scale", 0.02, np.float32)
+    add("y_zero", 130, np.uint8)
+    add("b", rng.integers(-127, 128, (36, 10)), np.int8)
+    add("b_scale", rng.random(10) * 0.01 + 0.001 if columns else 0.005, np.float32)
+    add("b_zero", np.zeros(10) if columns else 0, np.int8)
+    add("z_scale", 0.1, np.float32)
+    add("z_zero", 128, np.uint8)
+    add("shape", [0, 8, -1], np.int64)
+    nodes = [helper.make_node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["q"]),
+             helper.make_node("QLinearConv", ["q", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero",
+                                              "bias"], ["c"], pads=[1, 1, 1, 1]),
+             helper.make_node("Reshape", ["c", "shape"], ["r"]),
+             helper.make_node("QLinearMatMul", ["r", "y_scale", "y_zero", "b", "b_scale", "b_zero", "z_scale",
+                                                "z_zero"], ["m"]),
+             helper.make_node("DequantizeLinear", ["m", "z_scale", "z_zero"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 6, 6])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                              [numpy_helper.from_array(a, k) for k, a in weights.items()])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return rng.standard_normal((4, 3, 6, 6)).astype(np.float32)
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_qoperators_become_pairs(tmp_path, columns):
+    np, onnx, ort = (pytest.importorskip(name) for name in ("numpy", "onnx", "onnxruntime"))
+    source, written = tmp_path / "q.onnx", tmp_path / "trt.onnx"
+    x = qoperators(source, columns)
+    want = ort.InferenceSession(source).run(None, {"x": x})[0]
+    subprocess.run([QKV, "convert", source, "-o", written, "--target", "tensorrt", "--opset", "17"], check=True,
+                   capture_output=True)
+    ops = [n.op_type for n in onnx.load(written).graph.node]
+    assert not [op for op in ops if op.startswith("QLinear")]
+    assert ops.count("QuantizeLinear") == 3 and ops.count("DequantizeLinear") == 6
+    after = subprocess.run([QKV, "graph", source, "--after", "integers"], capture_output=True, text=True).stdout
+    assert "qkv.linear_integer" in after
+    plain = ort.SessionOptions()
+    plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for found in (np.asarray(qkv.Model(source)(x)[0]), ort.InferenceSession(written, plain).run(None, {"x": x})[0]):
+        steps = np.abs(found - want) / np.float32(0.1)
+        assert steps.max() < 1.01 and (steps > 0.5).mean() < 0.01  # where a sum lies between two integers

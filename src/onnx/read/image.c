@@ -218,6 +218,20 @@ static Value *along_channels(OnnxOp *o, Value *x, int rank)
     return lower_reshape(&o->L, x, rank, dim);
 }
 
+/* The convolution between quantizers, as Q/DQ models have it. NULL without an error: it has another form. */
+static Value *convolve_between(OnnxOp *o, Value *const *p, const Windows *w, int64_t groups)
+{
+    Value *x = op_dequantized(o, p, -1), *weight = x ? op_dequantized(o, p + 3, 0) : NULL, *bias = NULL;
+    TRY_NULL(weight);
+    if (p[8]) {
+        Value *scale = AS(&o->L, mul_Tensor, v(p[1]->rank ? lower_reshape(&o->L, p[1], 0, NULL) : p[1]), v(p[4]));
+        TRY_NULL(scale);
+        bias = AS(&o->L, dequantize_linear, v(p[8]), v(scale), arg_none(), arg_int(o->g, 0));
+        TRY_NULL(bias);
+    }
+    return op_quantized(o, convolve(o, x, weight, bias, w, groups), p[6], p[7]);
+}
+
 /* QLinearConv: x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias (int32, of scale x_scale w_scale) */
 bool onnx_qlinear_conv(OnnxOp *o)
 {
@@ -226,6 +240,9 @@ bool onnx_qlinear_conv(OnnxOp *o)
     int64_t groups;
     for (int i = 0; i < 9; i++) TRY(i == 8 ? op_optional(o, i, &p[i]) : op_tensor(o, i, &p[i]));
     TRY(op_attr_int(o, "group", 1, &groups) && kernel_of(o, p[0], p[3], &w) && place_windows(o, p[0], &w));
+    Value *between = convolve_between(o, p, &w, groups);
+    if (between) return op_return(o, 0, between);
+    TRY(!o->im->err->code);
     Value *sum = whole_convolution(o, p[0], p[3], p[2], p[5], &w, groups);
     if (p[8]) sum = AS(&o->L, add_Tensor, v(sum), v(along_channels(o, p[8], p[0]->rank)));
     Value *scale = AS(&o->L, div_Tensor,

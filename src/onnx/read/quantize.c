@@ -186,6 +186,38 @@ bool onnx_matmul_integer(OnnxOp *o)
     return op_return(o, 0, whole_product(o, a, b, a0, b0));
 }
 
+static bool one_number(const Value *x)
+{
+    for (int i = 0; i < x->rank; i++)
+        if (!ex_equals_int(x->dim[i], 1)) return false;
+    return true;
+}
+
+static bool bytes(DType t) { return t == DT_I8 || t == DT_U8; }
+
+Value *op_dequantized(OnnxOp *o, Value *const *p, int axis)
+{
+    const Value *x = p[0], *scale = p[1], *zero = p[2];
+    bool one = one_number(scale), vector = scale->rank == 1 && axis >= 0 && axis < x->rank;
+    if (!bytes(x->dtype) || zero->dtype != x->dtype || scale->dtype != DT_F32 || (!one && !vector) ||
+        one != one_number(zero) || (!one && zero->rank != 1))
+        return NULL;
+    return AS(&o->L, dequantize_linear, v(p[0]), v(p[1]), v(p[2]), arg_int(o->g, one ? 0 : axis));
+}
+
+Value *op_quantized(OnnxOp *o, Value *y, Value *scale, Value *zero)
+{
+    if (!y || scale->dtype != DT_F32 || !bytes(zero->dtype) || !one_number(scale) || !one_number(zero)) return NULL;
+    return AS(&o->L, quantize_linear, v(y), v(scale), v(zero), arg_dtype(zero->dtype), arg_int(o->g, 0));
+}
+
+/* The product between quantizers, as Q/DQ models have it. NULL without an error: it has another form. */
+static Value *between_quantizers(OnnxOp *o, Value *const *p)
+{
+    Value *a = op_dequantized(o, p, p[0]->rank - 2), *b = a ? op_dequantized(o, p + 3, p[3]->rank - 1) : NULL;
+    return b ? op_quantized(o, AS(&o->L, matmul, v(a), v(b)), p[6], p[7]) : NULL;
+}
+
 /* a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero: round(product * (a_scale * b_scale / y_scale) + y_zero),
  * saturated */
 bool onnx_qlinear_matmul(OnnxOp *o)
@@ -193,6 +225,9 @@ bool onnx_qlinear_matmul(OnnxOp *o)
     Value *p[8];
     for (int i = 0; i < 8; i++) TRY(op_tensor(o, i, &p[i]));
     bool floats = is_float8(p[0]->dtype);
+    Value *between = floats ? NULL : between_quantizers(o, p);
+    if (between) return op_return(o, 0, between);
+    TRY(!o->im->err->code);
     Value *product = floats ? AS(&o->L, matmul, v(unshifted(o, p[0], p[2], true, DT_F64)),
                                  v(unshifted(o, p[3], p[5], false, DT_F64)))
                             : whole_product(o, p[0], p[3], p[2], p[5]);

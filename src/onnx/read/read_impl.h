@@ -134,6 +134,11 @@ Expr *const *value_dims(const Value *v);
 Value *op_number(OnnxOp *o, DType t, double v); /* a tensor of rank 0 */
 Value *op_cast(OnnxOp *o, Value *x,
                DType to); /* with ONNX's meaning for small types: attributes saturate, round_mode (onnx_quantize.c) */
+/* p: integers of 8 bits, their scale of float32 (one, or one an index of `axis`) and zero point, as floats. NULL
+ * without an error: they have another form. */
+Value *op_dequantized(OnnxOp *o, Value *const *p, int axis);
+/* The floats y by such a scale and zero point. */
+Value *op_quantized(OnnxOp *o, Value *y, Value *scale, Value *zero);
 /* Whole numbers of at most 9 bits as two factors, so that float32 holds every sum of `terms` products with others of
  * at most 9 bits exactly: w = 16 high + low. False without an error: there are too many terms. (onnx_quantize.c) */
 bool op_two_factors(OnnxOp *o, Value *w, const Expr *terms, Value **high, Value **low);
