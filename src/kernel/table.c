@@ -20,6 +20,7 @@ void blocks_fill_avx512vnni(BlockKernels *k);
 void peak_fill_avx512vnni(PeakKernels *k);
 void product_fill_avx512bf16(ProductKernels *k);
 void conv_fill_avx512bf16(ConvKernels *k);
+void integer_fill_amx(IntegerKernels *k);
 void product_fill_amx(ProductKernels *k);
 void peak_fill_avx512bf16(PeakKernels *k);
 void peak_fill_amx(PeakKernels *k);
@@ -77,6 +78,7 @@ static void fill(void)
         if (level >= CPU_AMX) {
             peak_fill_amx(&k->peak);
             product_fill_amx(&k->product);
+            integer_fill_amx(&k->integer);
             sdpa_fill_amx(&k->sdpa);
         }
 #endif

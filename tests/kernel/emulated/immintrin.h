@@ -303,4 +303,19 @@ static inline void _tile_dpbf16ps(int to, int left, int right)
         memcpy(c->row[m], &sum, 64);
     }
 }
+
+/* c (16, 16) += a (16, 64) b (64, 16), b as 16 rows of fours: signed by unsigned bytes. */
+EMU void _tile_dpbsud(int to, int left, int right)
+{
+    EmuTile *c = emu_tile_at(to), *a = emu_tile_at(left), *b = emu_tile_at(right);
+    emu_need(a->bytes / 4 == b->rows && c->rows == a->rows && c->bytes == b->bytes, "tiles whose sizes do not fit");
+    for (int m = 0; m < c->rows; m++)
+        for (int n = 0; n < c->bytes / 4; n++) {
+            int32_t sum;
+            memcpy(&sum, c->row[m] + 4 * n, 4);
+            for (int k = 0; k < a->bytes; k++)
+                sum += (int8_t)a->row[m][k] * (uint8_t)b->row[k / 4][4 * n + k % 4];
+            memcpy(c->row[m] + 4 * n, &sum, 4);
+        }
+}
 #endif
