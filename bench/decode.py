@@ -5,8 +5,8 @@ peers; a figure is the least over all rounds, in milliseconds.
     bench/decode.py llama_decode.pt2 --threads 1 --rounds 6 [--llama PYTHON]
 
 llama_decode.pt2: bench/models.py. PYTHON: an interpreter with xllamacpp and gguf (PyPI, wheels of llama.cpp); its model
-has the same layers, random weights, and 320 words. Of each of its requests, three tokens after a prompt of 512, the mean
-time of a token counts.
+has the same layers, random weights, and 320 words. Of each of its requests, three tokens after a prompt of 512, the
+mean time of a token counts.
 """
 import argparse
 import json
@@ -109,8 +109,8 @@ def runtime(path, threads):
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     session, rng = ort.InferenceSession(path, options), np.random.default_rng(0)
-    feeds = {i.name: rng.standard_normal(i.shape).astype(np.float32) if "float" in i.type else np.ones(i.shape, np.int64)
-             for i in session.get_inputs()}
+    feeds = {i.name: rng.standard_normal(i.shape).astype(np.float32) if "float" in i.type
+             else np.ones(i.shape, np.int64) for i in session.get_inputs()}
 
     def run():
         times = []
