@@ -235,7 +235,5 @@ usage: qkv verify MODEL [OTHER] [options]
 Prints for each output the largest absolute and relative difference, the largest difference as a
 fraction of the largest expected value, the cosine, and where the largest difference is. The exit
 $ for c in '' inspect run verify prove bench generate embed classify segment rewrite graph generalize check convert extract joint train quantize pack backends report compare serve help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
-- /work/h-quant/man/qkv-quantize.1 differ: byte 663, line 13
-make new man pages: tests/cli/man.sh
 $ qkv help | grep -c .
 52
