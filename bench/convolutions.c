@@ -1,5 +1,5 @@
-/* Our convolutions and oneDNN's, side by side in one process: the layers of ResNet-50, DETR, ConvNeXt-T, Whisper's stem,
- * SAM 3's neck and mask head, and patch embeddings. Needs a build with oneDNN:
+/* Our convolutions and oneDNN's, side by side in one process: the layers of ResNet-50, DETR, ConvNeXt-T, Whisper's
+ * stem, SAM 3's neck and mask head, and patch embeddings. Needs a build with oneDNN:
  *
  *     meson setup build-dnnl -Donednn=enabled && ninja -C build-dnnl libqkv_plain.a
  *     cc -O2 -fopenmp -std=gnu17 -DQKV_ONEDNN -Isrc -Iinclude -D_GNU_SOURCE bench/convolutions.c \
@@ -7,9 +7,9 @@
  *     OMP_NUM_THREADS=1 /tmp/convolutions f32|bf16 [NAME]          a table (Markdown) of the layers whose model is NAME
  *
  * Weights and pictures are cold as in a model: each layer has as many of both as fill 64 MB (16 at most), taken in
- * turn; HOT=1: one of each. Rounds alternate between the two (ROUNDS, 20); a figure is the least time of a round, of the
- * thread's own CPU time, so that what else runs on the machine costs caches but no time. The peak is the fastest loop of
- * multiply-adds, timed between the layers.
+ * turn; HOT=1: one of each. Rounds alternate between the two (ROUNDS, 20); a figure is the least time of a round, of
+ * the thread's own CPU time, so that what else runs on the machine costs caches but no time. The peak is the fastest
+ * loop of multiply-adds, timed between the layers.
  */
 #include <math.h>
 #include <omp.h>
@@ -19,7 +19,13 @@
 #include <time.h>
 #include "kernel/gemm_impl.h"
 
-enum { MOST = 16, PLANES = 1, TRANSPOSED = 2, DEPTHWISE = 4, SUM = 8 }; /* PLANES: x is contiguous, as a model's input */
+enum {
+    MOST = 16,
+    PLANES = 1,
+    TRANSPOSED = 2,
+    DEPTHWISE = 4,
+    SUM = 8
+}; /* PLANES: x is contiguous, as a model's input */
 
 typedef struct Layer {
     const char *model;
@@ -30,7 +36,9 @@ typedef struct Layer {
 
 #define BOTTLENECK(name, C, M, O, H, W)                                                                                \
     {name, C, M, H, W, 1, 1, 1, 0, GEMM_RELU, 0}, {name, M, M, H, W, 3, 3, 1, 1, GEMM_RELU, 0},                        \
-        {name, M, O, H, W, 1, 1, 1, 0, GEMM_RELU, SUM}
+    {                                                                                                                  \
+        name, M, O, H, W, 1, 1, 1, 0, GEMM_RELU, SUM                                                                   \
+    }
 #define STAGE(name, C, M, O, H, W)                                                                                     \
     {name, C, M, H, W, 1, 1, 1, 0, GEMM_RELU, 0}, {name, M, M, H, W, 3, 3, 2, 1, GEMM_RELU, 0},                        \
         {name, C, O, H, W, 1, 1, 2, 0, GEMM_NONE, 0}, BOTTLENECK(name, O, M, O, (H + 1) / 2, (W + 1) / 2)
@@ -132,8 +140,8 @@ static void sizes(Bench *b)
     int64_t first = turned ? l->C : l->O, second = (turned ? l->O : l->C) / groups;
     b->x = picture(b->t, l, l->C, l->H, l->W, l->flags & PLANES);
     b->y = picture(b->t, l, l->O, out[0], out[1], false);
-    b->w = tensor_of(b->t, flat ? 3 : 4, flat ? (int64_t[]){first, second, k[1]} : (int64_t[]){first, second, k[0], k[1]},
-                     NULL);
+    b->w = tensor_of(b->t, flat ? 3 : 4,
+                     flat ? (int64_t[]){first, second, k[1]} : (int64_t[]){first, second, k[0], k[1]}, NULL);
     b->bias = tensor_of(DT_F32, 1, (int64_t[]){l->O}, NULL);
     b->multiplications = turned ? tensor_numel(&b->w) * in[0] * in[1] : tensor_numel(&b->w) * out[0] * out[1];
     b->d = (GemmConv){.x = &b->x,

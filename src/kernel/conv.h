@@ -1,10 +1,10 @@
 /* The inner kernels of convolutions: packing of weights, one tile of outputs, depthwise rows, columns made of lines.
  * src/kernel/gemm_taps.c and gemm_depthwise.c put convolutions together of them.
  *
- * A tile is at most mr[w] outputs by a panel of width[w] output channels. Of each output it is told where its row of the
- * picture begins, and of each tap how far after that its channels are; nothing is unfolded. Weights are packed panel
- * after panel, in each tap after tap, in each tap [words of K][width], a word being a float or two bf16. The sums over
- * taps and K have one order for every tile height and panel.
+ * A tile is at most mr[w] outputs by a panel of width[w] output channels. Of each output it is told where its row of
+ * the picture begins, and of each tap how far after that its channels are; nothing is unfolded. Weights are packed
+ * panel after panel, in each tap after tap, in each tap [words of K][width], a word being a float or two bf16. The
+ * sums over taps and K have one order for every tile height and panel.
  */
 #ifndef QKV_KERNEL_CONV_H
 #define QKV_KERNEL_CONV_H

@@ -74,7 +74,10 @@ void gemm_pool_free(GemmPool *p)
     mem_free(p);
 }
 
-size_t gemm_pool_bytes(const GemmPool *p) { return p ? packed_weights_bytes(p->packed) + tap_weights_bytes(p->taps) + others_bytes(p) : 0; }
+size_t gemm_pool_bytes(const GemmPool *p)
+{
+    return p ? packed_weights_bytes(p->packed) + tap_weights_bytes(p->taps) + others_bytes(p) : 0;
+}
 
 /* Takes what is not NULL of the ways; all are: NULL. */
 static Gemm *gemm_of(Gemm way, Err *err)

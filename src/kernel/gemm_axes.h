@@ -1,6 +1,6 @@
-/* A convolution's axes, one at a time. Along each, output i is at pixel i * step, and tap k is low + k * gap pixels after
- * that. A transposed convolution of stride s is s such convolutions, one for each place that an output has modulo s, each
- * with those taps that reach it, step 1 and every s-th output.
+/* A convolution's axes, one at a time. Along each, output i is at pixel i * step, and tap k is low + k * gap pixels
+ * after that. A transposed convolution of stride s is s such convolutions, one for each place that an output has modulo
+ * s, each with those taps that reach it, step 1 and every s-th output.
  *
  *     stride 2, window 3, padding 1, transposed:     y[2 i] = x[i] w[1]       y[2 i + 1] = x[i + 1] w[0] + x[i] w[2]
  */

@@ -12,7 +12,15 @@
 #include "kernel/gemm_axes.h"
 #include "team/team.h"
 
-enum { ALIGN = 64, CHANNELS = 64, STRIP = 256 << 10, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024, MOST_PLACES = 64, MOST_LINE = 64 };
+enum {
+    ALIGN = 64,
+    CHANNELS = 64,
+    STRIP = 256 << 10,
+    WORTH_THREADS = 1 << 20,
+    MAX_THREADS = 1024,
+    MOST_PLACES = 64,
+    MOST_LINE = 64
+};
 
 /* The outputs of one place modulo the strides. */
 typedef struct Place {
@@ -61,11 +69,13 @@ static void pack(const Depthwise *g, const void *data, float *to)
     for (int i = 0; i < g->places; i++) {
         const Place *p = &g->place[i];
         for (int64_t b = 0; b < ceil_div(g->C, CHANNELS) * p->taps; b++) {
-            int64_t t = b % p->taps, first = b / p->taps * CHANNELS, n[AXES] = {t / (p->a[1].taps * p->a[2].taps), t / p->a[2].taps % p->a[1].taps, t % p->a[2].taps},
+            int64_t t = b % p->taps, first = b / p->taps * CHANNELS,
+                    n[AXES] = {t / (p->a[1].taps * p->a[2].taps), t / p->a[2].taps % p->a[1].taps, t % p->a[2].taps},
                     at = 0;
             for (int k = AXES - (w->rank - 2); k < AXES; k++)
                 at += (p->first[k] + n[k] * p->every[k]) * w->stride[2 + k - (AXES - (w->rank - 2))];
-            for (int64_t c = first; c < least(g->C, first + CHANNELS); c++) *to++ = element(w->dtype, data, at + c * w->stride[0]);
+            for (int64_t c = first; c < least(g->C, first + CHANNELS); c++)
+                *to++ = element(w->dtype, data, at + c * w->stride[0]);
         }
     }
 }
@@ -188,7 +198,8 @@ static void taps_of(const Place *p, int64_t C, int64_t *tap)
         for (int64_t k = 0; k < a[1].taps; k++)
             for (int64_t m = 0; m < a[2].taps; m++)
                 *tap++ = (t * p->slab + (a[1].low + k * a[1].gap - lowest(&a[1])) * p->pitch + a[2].low + m * a[2].gap -
-                          lowest(&a[2])) * C;
+                          lowest(&a[2])) *
+                         C;
 }
 
 /* Output row number `row` of the block; of one depth the rows of the window that are in the picture. */
@@ -222,8 +233,8 @@ static void run_row(const Block *b, int64_t row)
 }
 
 /* What thread `self` of `threads` does of a place: blocks of rows of some channels. */
-static void share(const Depthwise *g, const Place *p, const GemmBuffers *m, const float *w, const float *bias, char *own,
-                  int self, int threads)
+static void share(const Depthwise *g, const Place *p, const GemmBuffers *m, const float *w, const float *bias,
+                  char *own, int self, int threads)
 {
     int64_t parts = ceil_div(g->C, CHANNELS), blocks = ceil_div(p->a[1].out, p->rows), depths = p->a[0].out,
             n = g->batch * depths * parts * blocks, size = (int64_t)dtype_size(g->type);
@@ -264,8 +275,8 @@ bool depthwise_run(const Depthwise *g, const GemmBuffers *m, void *scratch, Err 
             continue;
         }
 #pragma omp parallel num_threads(threads)
-        share(g, p, m, of, m->bias ? bias : NULL, own + own_bytes(g) * (size_t)team_part(), team_part(),
-              team_parts());
+        share(g, p, m, of, m->bias ? bias : NULL, own + own_bytes(g) * (size_t)team_part(),
+              team_part(), team_parts());
     }
     return true;
 }

@@ -1,14 +1,14 @@
 /* Convolutions as sums over taps of products, by the tiles of kernel/conv.h: any window, stride, dilation, padding and
  * layout of the picture, one to three axes, groups of some channels, transposed ones.
  *
- * A transposed convolution is one for each place of its outputs modulo the stride (gemm_axes.h); they and groups are the
- * parts of a convolution.
+ * A transposed convolution is one for each place of its outputs modulo the stride (gemm_axes.h); they and groups are
+ * the parts of a convolution.
  *
  * Where a picture has its channels innermost, in the kernel's type, and no window leaves it, its pixels are read where
- * they are. Else the pixels that a block of outputs sees are copied to a strip first, zeros around the picture: cells of
- * all channels of a pixel, or, where channels are few, of those that one column of a window sees (COLUMNS) or all of a
- * window (WINDOWS; where windows lie side by side). Blocks go to threads; each value is summed by one of them, all of it
- * in one order, so that neither threads nor blocks change a bit.
+ * they are. Else the pixels that a block of outputs sees are copied to a strip first, zeros around the picture: cells
+ * of all channels of a pixel, or, where channels are few, of those that one column of a window sees (COLUMNS) or all of
+ * a window (WINDOWS; where windows lie side by side). Blocks go to threads; each value is summed by one of them, all of
+ * it in one order, so that neither threads nor blocks change a bit.
  */
 #include <string.h>
 #include "base/mem.h"
@@ -19,7 +19,7 @@
 enum { ALIGN = 64, HUGE = 2 << 20, FEW_CHANNELS = 8, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024 };
 enum { MOST_PARTS = 256, MOST_ROWS = 16, LINES = 64 };
 /* bytes of a strip that is wanted, of weights that stay in L2; outputs of a block that is read in place */
-enum { STRIP = 320 << 10, B_WHOLE = 384 << 10, BLOCK = 288, A_BLOCK = 320 << 10, APART = 2048 };
+enum { STRIP = 320 << 10, B_WHOLE = 640 << 10, BLOCK = 288, A_BLOCK = 320 << 10, APART = 2048 };
 
 typedef enum Cells { IN_PLACE, PIXELS, COLUMNS, WINDOWS } Cells;
 
@@ -36,13 +36,13 @@ typedef struct TapWeight {
 typedef struct Part {
     Axis a[AXES];
     Cells cells;
-    int64_t K, taps, words;           /* K elements, `words` words of each tap */
-    int64_t cell, pitch, slab;        /* bytes; cells of a row, of a slab (axis 0) of the strip */
-    int64_t rows, cols;               /* outputs of a block, along axes 1 and 2 */
-    int64_t *jump, x_at, y_at;        /* bytes, by tap; elements: the group's first channels */
-    size_t strip;                     /* bytes */
-    TapWeight w;    /* not constant: `from` is its offset in the weights */
-    int weight;     /* constant: its number in the pool, else -1 */
+    int64_t K, taps, words;    /* K elements, `words` words of each tap */
+    int64_t cell, pitch, slab; /* bytes; cells of a row, of a slab (axis 0) of the strip */
+    int64_t rows, cols;        /* outputs of a block, along axes 1 and 2 */
+    int64_t *jump, x_at, y_at; /* bytes, by tap; elements: the group's first channels */
+    size_t strip;              /* bytes */
+    TapWeight w;               /* not constant: `from` is its offset in the weights */
+    int weight;                /* constant: its number in the pool, else -1 */
 } Part;
 
 struct TapWeights {
@@ -56,7 +56,7 @@ struct Taps {
     PackedWeights *packed; /* which knows the file that weights are mapped from */
     const ConvKernel *k;
     const ConvKernels *all;
-    int64_t batch, C, O, outputs; /* C, O of a group; outputs: what all images have */
+    int64_t batch, C, O, outputs;               /* C, O of a group; outputs: what all images have */
     int64_t xs[AXES], xc, xn, ys[AXES], yc, yn; /* elements */
     DType type, bias_type;
     bool sum, constant;
@@ -205,8 +205,8 @@ static void jumps(const Taps *g, Part *p)
                                     (a[2].low + t2 * a[2].gap) * g->xs[2]) *
                                    size;
                 else
-                    p->jump[i++] = (t0 * p->slab + (p->cells == PIXELS ? a[1].low + t1 * a[1].gap - lowest(&a[1]) : 0) *
-                                                       p->pitch +
+                    p->jump[i++] = (t0 * p->slab +
+                                    (p->cells == PIXELS ? a[1].low + t1 * a[1].gap - lowest(&a[1]) : 0) * p->pitch +
                                     (p->cells == WINDOWS ? 0 : a[2].low + t2 * a[2].gap - lowest(&a[2]))) *
                                    p->cell;
             }
@@ -215,14 +215,13 @@ static void jumps(const Taps *g, Part *p)
 /* Taps of a row whose elements follow each other, in the picture or strip as in the packed weights, are one. */
 static void merge(const Taps *g, Part *p)
 {
-    int64_t n = p->cells == WINDOWS ? 1 : p->a[2].taps,
-            pixel = p->cells == IN_PLACE ? g->xs[2] * g->k->size : p->cell;
+    int64_t n = p->cells == WINDOWS ? 1 : p->a[2].taps, pixel = p->cells == IN_PLACE ? g->xs[2] * g->k->size : p->cell;
     if (n < 2 || p->a[2].gap != 1 || pixel != p->words * 4) return;
     p->taps /= n, p->words *= n;
     for (int64_t i = 0; i < p->taps; i++) p->jump[i] = p->jump[i * n];
 }
 
-/* The panel width that costs least: a panel that is not full takes as long as its vectors, a single one a third more. */
+/* The panel width that costs least: a panel takes as long as its vectors, one that has a single vector a third more. */
 static int width_of(const ConvKernel *k, int64_t N)
 {
     int best = 0;
@@ -310,8 +309,8 @@ Taps *tap_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, 
     g->yn = d->y->stride[0];
     g->type = d->x->dtype, g->bias_type = d->bias ? d->bias->dtype : DT_NONE;
     g->sum = d->sum, g->constant = d->w_constant, g->act = (int)d->act;
-    double work = 2.0 * (double)tensor_numel(d->w) * (double)(d->transposed ? tensor_numel(d->x) / d->x->shape[1]
-                                                                         : g->outputs);
+    double work = 2.0 * (double)tensor_numel(d->w) *
+                  (double)(d->transposed ? tensor_numel(d->x) / d->x->shape[1] : g->outputs);
     g->threads = work < WORTH_THREADS ? 1 : (int)least(team_width(), MAX_THREADS);
     for (int64_t i = 0; i < parts; i++) {
         int64_t place[AXES];
@@ -403,14 +402,16 @@ static void columns(const Block *b, char *to, int64_t plane, int64_t top, int64_
         bool in = y >= 0 && y < a->in;
         if (fast && in) from[count++] = pixel(b, at);
         if (fast && in) continue;
-        if (count) (size == 2 ? g->all->columns_2 : g->all->columns_4)(to + (e - count) * size, cell / size, from, count, n);
+        if (count)
+            (size == 2 ? g->all->columns_2 : g->all->columns_4)(to + (e - count) * size, cell / size, from, count, n);
         count = 0;
         for (int64_t j = 0; j < n; j++) {
             if (in) take(b, to + j * cell + e * size, at + j * g->xs[2], 1, 1);
             else memset(to + j * cell + e * size, 0, (size_t)size);
         }
     }
-    if (count) (size == 2 ? g->all->columns_2 : g->all->columns_4)(to + (lines - count) * size, cell / size, from, count, n);
+    if (count)
+        (size == 2 ? g->all->columns_2 : g->all->columns_4)(to + (lines - count) * size, cell / size, from, count, n);
     for (int64_t j = 0; j < n && lines % g->k->per_word; j++) memset(to + j * cell + lines * size, 0, (size_t)size);
 }
 
@@ -496,19 +497,22 @@ static void rows_of(const Block *b, int64_t first, ConvTile *t)
 {
     const Taps *g = b->g;
     const Part *p = b->p;
-    int64_t i = first / b->cols, j = first % b->cols, size = g->k->size, out = (int64_t)dtype_size(g->type), row, col, at[2];
+    int64_t i = first / b->cols, j = first % b->cols, size = g->k->size, out = (int64_t)dtype_size(g->type), row, col,
+            at[2];
     const Axis *r = &p->a[1], *c = &p->a[2];
     const char *from;
     if (p->cells == IN_PLACE) {
-        from = b->x + (b->depth * p->a[0].step * g->xs[0] + b->row * r->step * g->xs[1] + b->col * c->step * g->xs[2]) * size;
+        from = b->x +
+               (b->depth * p->a[0].step * g->xs[0] + b->row * r->step * g->xs[1] + b->col * c->step * g->xs[2]) * size;
         row = r->step * g->xs[1] * size, col = c->step * g->xs[2] * size;
     } else {
         from = b->strip;
         row = (p->cells == PIXELS ? r->step : 1) * p->pitch * p->cell;
         col = (p->cells == WINDOWS ? 1 : c->step) * p->cell;
     }
-    char *to = b->y + ((p->a[0].first + b->depth * p->a[0].every) * g->ys[0] + (r->first + b->row * r->every) * g->ys[1] +
-                       (c->first + b->col * c->every) * g->ys[2]) * out;
+    char *to = b->y + ((p->a[0].first + b->depth * p->a[0].every) * g->ys[0] +
+                       (r->first + b->row * r->every) * g->ys[1] + (c->first + b->col * c->every) * g->ys[2]) *
+                          out;
     at[0] = r->every * g->ys[1] * out, at[1] = c->every * g->ys[2] * out;
     for (int k = 0; k < t->rows; k++) {
         t->row[k] = from + i * row + j * col;
@@ -579,7 +583,8 @@ typedef struct Units {
 
 static Units units_of(const Taps *g, const Part *p, int threads)
 {
-    Units u = {.rows = ceil_div(p->a[1].out, p->rows), .cols = ceil_div(p->a[2].out, p->cols), .panels = panels_of(&p->w)};
+    Units u = {
+        .rows = ceil_div(p->a[1].out, p->rows), .cols = ceil_div(p->a[2].out, p->cols), .panels = panels_of(&p->w)};
     int64_t blocks = g->batch * p->a[0].out * u.rows * u.cols;
     u.groups = least(u.panels, ceil_div(threads, blocks));
     u.n = blocks * u.groups;
@@ -587,7 +592,8 @@ static Units units_of(const Taps *g, const Part *p, int threads)
 }
 
 /* What thread `self` of `threads` does of a part. */
-static void share(const Taps *g, const Part *p, const GemmBuffers *m, const char *weights, char *strip, int self, int threads)
+static void share(const Taps *g, const Part *p, const GemmBuffers *m, const char *weights, char *strip, int self,
+                  int threads)
 {
     Units u = units_of(g, p, threads);
     int64_t out = (int64_t)dtype_size(g->type), held = -1;

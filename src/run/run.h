@@ -10,8 +10,8 @@
  * Inputs may have any strides (0 and negative too) and any alignment that their dtype has; outputs are contiguous (of
  * ops that src/plan/layout.h names: or channels-last), 64-byte aligned and never overlap the inputs. Import has made
  * the dtypes of binary operands equal already. A run function must not allocate except through call_scratch (freed
- * after the node) and, the first time, for c->state (kept per step of the plan, e.g. a convolution's sizes). Indices that
- * come from data (gather, embedding, index) are checked: E_USAGE with the value and the allowed range.
+ * after the node) and, the first time, for c->state (kept per step of the plan, e.g. a convolution's sizes). Indices
+ * that come from data (gather, embedding, index) are checked: E_USAGE with the value and the allowed range.
  */
 #ifndef QKV_RUN_RUN_H
 #define QKV_RUN_RUN_H

@@ -1,6 +1,6 @@
-/* Convolutions by loops (gemm_direct.c), by tiles of taps (gemm_taps.c) and depthwise (gemm_depthwise.c), the latter two
- * of every rung, against sums in double: groups, transposed, one to three axes, layouts, epilogues, weights that change,
- * threads. What lies around the operands, and scratch, is NaN.
+/* Convolutions by loops (gemm_direct.c), by tiles of taps (gemm_taps.c) and depthwise (gemm_depthwise.c), the latter
+ * two of every rung, against sums in double: groups, transposed, one to three axes, layouts, epilogues, weights that
+ * change, threads. What lies around the operands, and scratch, is NaN.
  */
 #include "kernel_test.h"
 #include "kernel/gemm_impl.h"
@@ -128,7 +128,8 @@ static bool check(Way way, int number, uint64_t *seed)
             w_shape[5] = {transposed ? groups * cg : groups * og, transposed ? og : cg};
     int64_t stride[3], padding[3], padding_end[3], dilation[3];
     for (int k = 0; k < spatial; k++) {
-        int64_t window = 1 + below(seed, 4), in = spatial < 3 ? window * 2 + below(seed, 9) : window + below(seed, 4), span;
+        int64_t window = 1 + below(seed, 4), in = spatial < 3 ? window * 2 + below(seed, 9) : window + below(seed, 4),
+                span;
         stride[k] = 1 + below(seed, 3);
         dilation[k] = 1 + below(seed, 2);
         padding[k] = padding_end[k] = below(seed, (uint64_t)window);
@@ -141,8 +142,7 @@ static bool check(Way way, int number, uint64_t *seed)
     }
     Tensor x = filled(X, t, 2 + spatial, x_shape, number % 5 < 1 + (way != DIRECT), seed),
            w = filled(WEIGHT, t, 2 + spatial, w_shape, false, seed);
-    Tensor y = filled(Y, t, 2 + spatial, y_shape, last, seed),
-           bias = filled(BIAS, DT_F32, 1, y_shape + 1, false, seed);
+    Tensor y = filled(Y, t, 2 + spatial, y_shape, last, seed), bias = filled(BIAS, DT_F32, 1, y_shape + 1, false, seed);
     GemmConv d = {.x = &x,
                   .w = &w,
                   .y = &y,

@@ -1,5 +1,5 @@
-/* Convolutions' tiles, depthwise rows and columns in portable C: registers are vectors of the compiler's, as wide as the
- * ISA level's. Contract in kernel/conv.h.
+/* Convolutions' tiles, depthwise rows and columns in portable C: registers are vectors of the compiler's, as wide as
+ * the ISA level's. Contract in kernel/conv.h.
  */
 #include "kernel/gen/fused.h"
 #include "kernel/gen/product_impl.h"

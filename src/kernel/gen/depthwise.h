@@ -1,4 +1,6 @@
-/* Depthwise rows: a vector of channels of some outputs stays in registers while the taps pass. Included by gen/conv.c. */
+/* Depthwise rows: a vector of channels of some outputs stays in registers while the taps pass. Included after
+ * conv_tile.h.
+ */
 
 enum { OUTPUTS = MR == 9 ? 14 : 7, MOST_LINE = 7 }; /* outputs of a block, taps that are side by side */
 
@@ -40,7 +42,8 @@ INLINE void depthwise_block(const DepthwiseRun *d, int64_t i, int n, int64_t c, 
 #pragma GCC unroll 16
     for (int o = 0; o < n; o++) s[o] = (V){0};
     if (line)
-        for (int64_t k = 0; k < d->taps; k += line) depthwise_line(s, x + d->tap[k], w + k * d->w_step, step, d->w_step, n, line);
+        for (int64_t k = 0; k < d->taps; k += line)
+            depthwise_line(s, x + d->tap[k], w + k * d->w_step, step, d->w_step, n, line);
     for (int64_t k = 0; !line && k < d->taps; k++, w += d->w_step) {
         const float *from = x + d->tap[k];
         V y = *(const VU *)w;
@@ -65,7 +68,7 @@ INLINE void depthwise_block(const DepthwiseRun *d, int64_t i, int n, int64_t c, 
     depthwise_finish(d, i, n, c, out);
 }
 
-/* Channels from c on that are no whole vector. */
+/* Channels from c on, which do not fill a vector. */
 static void depthwise_rest(const DepthwiseRun *d, int64_t i, int64_t c)
 {
     V s = {0};

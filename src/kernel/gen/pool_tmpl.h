@@ -1,4 +1,5 @@
-/* Pooling for one type; T, TYPE (its DT_), LOAD(v), LOAD_WIDE(v) (without a branch), STORE(v) and NAME(x) are set by the includer.
+/* Pooling for one type; T, TYPE (its DT_), LOAD(v), LOAD_WIDE(v) (without a branch), STORE(v) and NAME(x) are set by
+ * the includer.
  * Contract in kernel/image.h. */
 
 /* A block of neighbours, `wide` vectors of them, whose maxima stay in registers. */
