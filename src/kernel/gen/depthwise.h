@@ -109,6 +109,8 @@ static void widen(float *to, const void *x, DType t, int64_t step, int64_t n, in
         int64_t c = 0;
         const float *f = (const float *)x + j * step;
         const uint16_t *h = (const uint16_t *)x + j * step;
+        const char *next = t == DT_F32 ? (const char *)(f + C) : (const char *)(h + C); /* of the next call: far away */
+        for (int64_t at = 0; at < C * (t == DT_F32 ? 4 : 2); at += LINE) __builtin_prefetch(next + at, 0, 3);
         for (; t == DT_F32 && c + W <= C; c += W) *(VU *)(to + c) = *(const VU *)(f + c);
         for (; t == DT_BF16 && c + W <= C; c += W)
             for (int i = 0; i < W; i++) to[c + i] = bf16_value(h[c + i]);
