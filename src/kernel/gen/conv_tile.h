@@ -66,6 +66,22 @@ INLINE void finish_plain(const ConvTile *t, const V *s, const V *bias, int nv, b
             finish_vector((char *)t->c[r] + v * W * (half ? 2 : 4), s[v] + bias[v], t->sum, half, relu);
 }
 
+/* Any activation, any columns: rows of sums `step` floats apart. One function for all widths: it is large. */
+static __attribute__((noinline)) void finish_any(const ConvTile *t, const float *s, int step)
+{
+    ProductOut o = {.bias = t->bias,
+                    .c_type = t->c_type,
+                    .bias_type = t->bias_type,
+                    .residual_type = t->c_type,
+                    .act_last = true,
+                    .act = t->act};
+    for (int r = 0; r < t->rows; r++, s += step) {
+        o.c = t->c[r];
+        o.residual = t->sum ? o.c : NULL;
+        finish_cols(&o, s, 0, 0, 1, 0, t->cols);
+    }
+}
+
 INLINE void finish_rows_of(const ConvTile *t, const V *s, int nv)
 {
     bool half = t->c_type == DT_BF16, relu = t->act == GEMM_RELU;
@@ -78,18 +94,7 @@ INLINE void finish_rows_of(const ConvTile *t, const V *s, int nv)
         else finish_plain(t, s, bias, nv, false, false);
         return;
     }
-    ProductOut o = {.bias = t->bias,
-                    .c_type = t->c_type,
-                    .bias_type = t->bias_type,
-                    .residual_type = t->c_type,
-                    .act_last = true,
-                    .act = t->act};
-    for (int r = 0; r < t->rows; r++, s += nv) {
-        o.c = t->c[r];
-        o.residual = t->sum ? o.c : NULL;
-        if (t->cols == nv * W) finish_cols(&o, (const float *)s, 0, 0, 1, 0, nv * W);
-        else finish_cols(&o, (const float *)s, 0, 0, 1, 0, t->cols);
-    }
+    finish_any(t, (const float *)s, nv * W);
 }
 
 static __attribute__((noinline)) void finish_1(const ConvTile *t, const V *s) { finish_rows_of(t, s, 1); }
