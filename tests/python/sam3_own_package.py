@@ -181,7 +181,8 @@ class SequenceGeometryEncoder(nn.Module):
         return boxes.new_zeros(0, bs, self.d_model), boxes_mask
 
     def forward(self, geo_prompt, img_feats):
-        made, mask = self._encode_boxes(geo_prompt.box_embeddings, geo_prompt.box_mask, geo_prompt.box_labels, img_feats)
+        made, mask = self._encode_boxes(geo_prompt.box_embeddings, geo_prompt.box_mask, geo_prompt.box_labels,
+                                        img_feats)
         cls = self.cls_embed.weight[:, None].expand(1, made.shape[1], self.d_model)
         return concat_padded_sequences(made, mask, cls, torch.zeros_like(mask[:, :1]) if made.shape[0] else
                                        mask.new_zeros(mask.shape[0], 1))

@@ -65,8 +65,8 @@ def test_a_source_that_has_changed_is_refused(package):
     path = package / "model" / "geometry_encoders.py"
     path.write_text(path.read_text().replace("scale.pin_memory()", "scale.pin_memory(None)"))
     with pytest.raises(Error, match="patch 'box prompts without pinned memory': the source of sam3.model.geometry_"
-                                    "encoders:SequenceGeometryEncoder._encode_boxes has changed: expected once, found 0 "
-                                    "times: 'scale = scale.pin_memory"):
+                                    "encoders:SequenceGeometryEncoder._encode_boxes has changed: expected once, found "
+                                    "0 times: 'scale = scale.pin_memory"):
         with _sam3_patches.applied(say=lambda text: None):
             pass
     import sam3.model.decoder as decoder

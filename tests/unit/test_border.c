@@ -701,7 +701,7 @@ static qkv_status create_with(const void *options)
 static void test_option_sizes(void **state)
 {
     (void)state;
-    const size_t first = sizeof(qkv_session_options);
+    const size_t first = offsetof(qkv_session_options, executor);
     for (size_t n = 0; n < first; n++)
         assert_int_equal(create_with(&(qkv_session_options){.struct_size = n, .threads = 1}), QKV_USAGE);
     assert_int_equal(create_with(&(qkv_session_options){.struct_size = first, .threads = 1}), QKV_OK);

@@ -146,8 +146,9 @@ static void test_choices(void **state)
                     in[k] = arg_int(g, 0);
                 else if (t == PT_INTS || t == PT_FLOATS) in[k] = arg_ints(g, 1, (int64_t[]){1});
                 else if (t == PT_TENSORS) in[k] = arg_values(g, 0, NULL);
-                else if (t == PT_STR && op->schema->params[k].choices)
-                    in[k] = arg_str(g, op->schema->params[k].choices[0]);
+                else if (t == PT_STR)
+                    in[k] = arg_str(g, op->schema->params[k].choices ? op->schema->params[k].choices[0] : "");
+                else if (t == PT_DTYPE) in[k] = arg_dtype(DT_F32);
             }
             for (int k = 0; p->choices[k]; k++) {
                 in[i] = p->type == PT_INT ? arg_int(g, k) : arg_str(g, p->choices[k]);

@@ -22,8 +22,8 @@ def build(spec, checkpoint=None):
     """The module that "package.module:function" makes, on the CPU, with a checkpoint of Meta's or random weights."""
     name, _, function = spec.partition(":")
     if not function:
-        raise Error(f"--module '{spec}': expected package.module:function, as sam3.model_builder:build_sam3_image_model",
-                    2)
+        raise Error(f"--module '{spec}': expected package.module:function, as "
+                    "sam3.model_builder:build_sam3_image_model", 2)
     try:
         make = getattr(importlib.import_module(name), function)
     except (ImportError, AttributeError) as e:
@@ -33,8 +33,8 @@ def build(spec, checkpoint=None):
     model = make(**{k: v for k, v in options.items() if k in takes})
     missing = [p for p in PARTS if not hasattr(model, p)]
     if missing or not isinstance(model, nn.Module):
-        raise Error(f"--module '{spec}': a {type(model).__name__} without {', '.join(missing) or 'parameters'}: expected "
-                    "Meta's Sam3Image", 2)
+        raise Error(f"--module '{spec}': a {type(model).__name__} without {', '.join(missing) or 'parameters'}: "
+                    "expected Meta's Sam3Image", 2)
     return model.eval()
 
 

@@ -4,7 +4,7 @@ not take, as changes of its source that are listed, counted, and refused where t
     with applied(PATCHES, say=print):
         program = torch.export.export(...)
 
-A patch names a function and replaces text in it. The function is compiled anew from its changed source, in its own
+A patch names a function and replaces text in it. The function is compiled again from its changed source, in its own
 module; the files stay as they are, and so does the function after the `with`.
 """
 import contextlib
@@ -110,7 +110,8 @@ assert batch_size == seq1.size(1) == seq2.size(1) == mask1.size(0) == mask2.size
     torch._assert_async(is_right_padded(mask2))
 """, ""),)),
     Patch("x.dim is a method", "sam3.model.encoder:TransformerEncoderFusion.forward",
-          "`x.dim == 4` compares a method and never holds", (("x.dim == 4 for x in src", "x.dim() == 4 for x in src"),)),
+          "`x.dim == 4` compares a method and never holds",
+          (("x.dim == 4 for x in src", "x.dim() == 4 for x in src"),)),
 )
 
 
@@ -146,7 +147,8 @@ def _patched(patch, owner, function):
         old, new = (_indented_as_method(t, patch.function) for t in (old, new))
         if source.count(old) != 1:
             raise Error(f"patch '{patch.name}': the source of {patch.function} has changed: expected once, found "
-                        f"{source.count(old)} times: {old.strip().splitlines()[0]!r}; the patches are for sam3 0.1.4", 2)
+                        f"{source.count(old)} times: {old.strip().splitlines()[0]!r}; the patches are for sam3 0.1.4",
+                        2)
         source = source.replace(old, new or "pass\n")
     inner = inspect.unwrap(function)
     made = {}
