@@ -49,7 +49,8 @@ from .train import Step, Trainer
 __all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "MatchedSize", "Meta", "Model", "Output",
            "Outputs", "Pattern", "Sampler", "Segmenter", "Session", "SessionOptions", "Size", "Step", "Tokenizer",
            "Trainer", "View", "backends", "check", "commands", "export", "generalize", "get_available_providers",
-           "joint", "library_path", "nn", "pattern", "prove", "register_op", "sdpa_choice", "serve_app", "trace", "version"]
+           "joint", "library_path", "nn", "pattern", "prove", "register_op", "sdpa_choice", "serve_app", "trace",
+           "version"]
 
 
 def __getattr__(name):  # import torch only for export
