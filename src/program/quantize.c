@@ -393,8 +393,7 @@ static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, 
                p->options.dynamic       ? "dynamic"
                : p->options.weight_bits ? "weights"
                                         : calibration_name(r->how),
-               r->tensor ? "given" : "random",
-               (long long)b.n);
+               r->tensor ? "given" : "random", (long long)b.n);
         jw_put(report, "'weight_bits': %d", p->options.weight_bits ? p->options.weight_bits : 8);
         if (p->options.weight_bits) jw_put(report, "'group': %lld", (long long)p->options.group);
         if (r->budget) put_budget(&budget, report);

@@ -69,6 +69,7 @@ bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch,
     if (e->scratch_used > *scratch) *scratch = e->scratch_used;
     if (room == SIZE_MAX && top + e->scratch_used > s->needed) s->needed = top + e->scratch_used;
     while (e->noverflow) mem_free(e->overflow[--e->noverflow]);
+    if (!ok && err->code == E_OK) oom(err);
     return ok;
 }
 

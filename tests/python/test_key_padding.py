@@ -23,10 +23,15 @@ def run(*args, code=0):
     return done.stdout
 
 
+MADE = {}  # pytest ends a module's fixture when another parameter comes between
+
+
 @pytest.fixture(scope="module", params=FORMS)
 def exported(request, tmp_path_factory):
     """Steps 1 and 2: encoder.pt2, and ONNX for each runtime."""
-    folder = tmp_path_factory.mktemp("padding")
+    if request.param in MADE:
+        return request.param, MADE[request.param]
+    folder = MADE[request.param] = tmp_path_factory.mktemp("padding")
     run(sys.executable, "-W", "ignore", os.path.join(EXAMPLE, "export.py"), folder,
         *([request.param] if request.param != "bool" else []))
     for profile in ("ort", "openvino", "spec"):
