@@ -40,20 +40,17 @@ static Ref digamma_above(Onnx *o, Ref x)
     static const double c[] = {1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240};
     Ref small = below(o, x, SHIFT), y = shifted(o, x, small), inverse = one(o, "Reciprocal", y);
     Ref steps = one(o, "Reciprocal", x), square = two(o, "Mul", inverse, inverse);
-    for (int i = 1; i < SHIFT; i++)
-        steps = two(o, "Add", steps, one(o, "Reciprocal", two(o, "Add", x, like(o, x, i))));
+    for (int i = 1; i < SHIFT; i++) steps = two(o, "Add", steps, one(o, "Reciprocal", two(o, "Add", x, like(o, x, i))));
     Ref sum = two(o, "Sub", one(o, "Log", y), two(o, "Mul", inverse, like(o, y, 0.5)));
     sum = two(o, "Sub", sum, two(o, "Mul", square, series(o, square, 4, c)));
     return where(o, small, two(o, "Sub", sum, steps), sum);
 }
 
 /* pi (x - round(x)): the tangent of pi x, and its sine but for the sign, without the error of a large argument */
-static Ref part_of_turn(Onnx *o, Ref x)
-{
-    return two(o, "Mul", two(o, "Sub", x, one(o, "Round", x)), like(o, x, pi));
-}
+static Ref part_of_turn(Onnx *o, Ref x) { return two(o, "Mul", two(o, "Sub", x, one(o, "Round", x)), like(o, x, pi)); }
 
-/* below 1/2: log(pi / |sin(pi x)|) - lgamma(1 - x) */
+/* below 1/2: log(pi / |sin(pi x)|) - lgamma(1 - x); at its roots, 1 and 2, what rounding leaves of terms of 8 is taken
+ * away */
 void out_lgamma(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
@@ -62,6 +59,9 @@ void out_lgamma(Onnx *o, const Node *n, const char *text)
     Ref sine = one(o, "Abs", one(o, "Sin", part_of_turn(o, x)));
     Ref mirrored = two(o, "Sub", two(o, "Sub", like(o, x, log(pi)), one(o, "Log", sine)), y);
     y = where(o, low, mirrored, y);
+    Ref nought = like(o, x, 0),
+        from_roots = two(o, "Mul", two(o, "Sub", x, like(o, x, 1)), two(o, "Sub", x, like(o, x, 2)));
+    y = where(o, NODE(o, "Equal", DT_BOOL, from_roots, nought), nought, y);
     Ref endless = NODE(o, "Equal", DT_BOOL, one(o, "Abs", x), like(o, x, INFINITY));
     give(o, n, 0, cast(o, where(o, endless, like(o, x, INFINITY), y), n->out[0]->dtype));
 }
