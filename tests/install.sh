@@ -90,7 +90,7 @@ dependent() { readelf -d "$1" | grep -q 'NEEDED.*libqkv'; }
 lone() {
   gcc -O2 -static examples/embed.c $(pc --cflags) -Wl,--gc-sections -Wl,--start-group "$(libdir)/libqkv.a" $(system_libs qkv) -Wl,--end-group -s -o "$dir/lone" &&
     ! readelf -d "$dir/lone" | grep NEEDED && "$dir/lone" tests/models/small/mha_self.pt2 &&
-    [ "$(wc -c <"$dir/lone")" -lt 5000000 ] # one that is built for size: docs/PLATFORMS.md
+    [ "$(wc -c <"$dir/lone")" -lt 6000000 ] # kernels of seven ISA levels; one built for size: docs/PLATFORMS.md
 }
 # Writers and gradients, which embed.c does not use, are left out of it: sections of one name stay apart in the archive.
 left_out() {
