@@ -6,14 +6,15 @@ import textwrap
 import tomllib
 
 import pytest
-import torch
-from parts import R, fn
-from small import MODELS, Attention, Gated, called, close, convolutions, tensors
-from torch import nn
 
-import qkv
-import qkv.dynamo
-from qkv._compiler import compile_with
+torch = pytest.importorskip("torch")
+from parts import R, fn  # noqa: E402
+from small import MODELS, Attention, Gated, called, close, convolutions, tensors  # noqa: E402
+from torch import nn  # noqa: E402
+
+import qkv  # noqa: E402
+import qkv.dynamo  # noqa: E402
+from qkv._compiler import compile_with  # noqa: E402
 
 ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
 

@@ -2,14 +2,15 @@
 import copy
 
 import pytest
-import torch
-from parts import R, fn
-from small import MODELS, Attention, Gated, Windows, called, close, convolutions, swin, tensors, windows
-from torch import nn
-from torch.export import Dim
 
-import qkv
-import qkv.nn
+torch = pytest.importorskip("torch")
+from parts import R, fn  # noqa: E402
+from small import MODELS, Attention, Gated, Windows, called, close, convolutions, swin, tensors, windows  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.export import Dim  # noqa: E402
+
+import qkv  # noqa: E402
+import qkv.nn  # noqa: E402
 
 
 def exported(model, inputs, **how):

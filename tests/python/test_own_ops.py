@@ -3,12 +3,13 @@ import threading
 
 import numpy as np
 import pytest
-import torch
-from parts import R, fn
-from torch import nn
-from torch.export import Dim
 
-import qkv
+torch = pytest.importorskip("torch")
+from parts import R, fn  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.export import Dim  # noqa: E402
+
+import qkv  # noqa: E402
 
 
 @torch.library.custom_op("own::smooth", mutates_args=())
