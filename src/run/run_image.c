@@ -248,8 +248,8 @@ static double pixel_padded(const double *plane, double y, double x, int64_t h, i
         x = reflect(x, w, p);
     }
     if (p->padding != 0) {
-        y = y < 0 ? 0 : y > (double)(h - 1) ? (double)(h - 1) : y;
-        x = x < 0 ? 0 : x > (double)(w - 1) ? (double)(w - 1) : x;
+        y = y<0 ? 0 : y>(double)(h - 1) ? (double)(h - 1) : y;
+        x = x<0 ? 0 : x>(double)(w - 1) ? (double)(w - 1) : x;
     }
     return pixel(plane, whole(y), whole(x), h, w);
 }
@@ -308,12 +308,31 @@ static Corners corners_of(double gy, double gx, int64_t h, int64_t w, const Plac
     return c;
 }
 
+static double mean_of(const double *plane, const Corners *c)
+{
+    double s = 0;
+    for (int k = 0; k < 4; k++)
+        if (c->at[k] >= 0) s += c->weight[k] * plane[c->at[k]];
+    return s;
+}
+
+static double mean_of_floats(const float *plane, const Corners *c)
+{
+    double s = 0;
+    for (int k = 0; k < 4; k++)
+        if (c->at[k] >= 0) s += c->weight[k] * (double)plane[c->at[k]];
+    return s;
+}
+
 /* x (N, C, h, w) in f32 or f64, grid (N, points, 2): the corners of a block of points serve all channels. */
 static void sample_bilinear(const Tensor *x, const double *grid, Tensor *out, int64_t points, const Placing *how,
                             int threads)
 {
     enum { BLOCK = 64 };
     int64_t C = x->shape[1], h = x->shape[2], w = x->shape[3], blocks = (points + BLOCK - 1) / BLOCK;
+    const float *narrow = x->dtype == DT_F32 ? x->data : NULL;
+    const double *wide = x->data;
+    float *floats = out->dtype == DT_F32 ? out->data : NULL;
 #pragma omp parallel for num_threads(threads) if (x->shape[0] * C * points > 1 << 12)
     for (int64_t b = 0; b < x->shape[0] * blocks; b++) {
         Corners corner[BLOCK];
@@ -324,14 +343,10 @@ static void sample_bilinear(const Tensor *x, const double *grid, Tensor *out, in
         }
         for (int64_t p = image * C; p < (image + 1) * C; p++)
             for (int64_t i = 0; i < n; i++) {
-                double s = 0;
-                for (int k = 0; k < 4; k++) {
-                    int64_t at = corner[i].at[k];
-                    if (at < 0) continue;
-                    s += corner[i].weight[k] * (x->dtype == DT_F32 ? (double)((const float *)x->data)[p * h * w + at]
-                                                                   : ((const double *)x->data)[p * h * w + at]);
-                }
-                store_f64(out->dtype, (char *)out->data + (size_t)(p * points + from + i) * dtype_size(out->dtype), s);
+                int64_t to = p * points + from + i, plane = p * h * w;
+                double s = narrow ? mean_of_floats(narrow + plane, &corner[i]) : mean_of(wide + plane, &corner[i]);
+                if (floats) floats[to] = (float)s;
+                else store_f64(out->dtype, (char *)out->data + (size_t)to * dtype_size(out->dtype), s);
             }
     }
 }
