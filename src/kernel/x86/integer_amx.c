@@ -3,12 +3,13 @@
  *
  *     a packed: sums of the rows, their zero points; then [K / 64][rows][64] signed bytes (u8 less 128)
  *     b packed: panel after panel: sums of its columns, then [K / 64][3][16 words][16 columns] unsigned (i8 and 128)
- * K is padded with zeros of a. Permission for the tile registers was asked for in base/cpu.c.
+ * K is padded with zeros of a.
  */
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
 #include "kernel/kernel.h"
+#include "kernel/x86/tiles.h"
 
 enum { T = 16, NV = 3, NR = T * NV, LINE = 64, TILE = T * LINE, AT_ONCE = 8 };
 
@@ -60,22 +61,7 @@ static void pack_b(void *to, const IntegerIn *b, int64_t K, int64_t N)
     }
 }
 
-/* Sums in tiles 0 to 2, of so many rows as a's, which is 3; b's are 4 to 6. */
-static void configure(int rows)
-{
-    struct {
-        uint8_t palette, start, zero[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } all = {.palette = 1};
-    for (int i = 0; i < 7; i++) {
-        all.bytes[i] = LINE;
-        all.rows[i] = (uint8_t)(i < 4 ? rows : T);
-    }
-    __asm__ volatile("" : : "r"(&all) : "memory"); /* gcc 12's intrinsic says that it reads 8 bytes */
-    _tile_loadconfig(&all);
-}
-
+/* Sums are in tiles 0 to 2, of so many rows as a's, which is 3; b's are 4 to 6. */
 static void tile(const IntegerTile *t)
 {
     const Head *head = t->a;
@@ -89,7 +75,7 @@ static void tile(const IntegerTile *t)
         const uint32_t u = (uint32_t)head->zero[r], of_row = v * (K * u - (uint32_t)head->sum[r]);
         for (int j = 0; j < NR; j++) t->acc[r * NR + j] = (int32_t)(of_row - u * (uint32_t)sums[j]);
     }
-    configure(rows);
+    tiles_configure(rows);
     _tile_loadd(0, t->acc, NR * 4);
     _tile_loadd(1, t->acc + T, NR * 4);
     _tile_loadd(2, t->acc + 2 * T, NR * 4);

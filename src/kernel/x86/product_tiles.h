@@ -4,24 +4,11 @@
 #include <immintrin.h>
 #include "kernel/kernel.h"
 #include "kernel/x86/product_pairs.h"
+#include "kernel/x86/tiles.h"
 
 enum { T = 16, MR = 2 * T, NR = 2 * T, TILE = T * LINE }; /* TILE in bytes */
 
-static void begin(void)
-{
-    struct {
-        uint8_t palette, start, zero[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } all = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        all.bytes[i] = LINE;
-        all.rows[i] = T;
-    }
-    __asm__ volatile("" : : "r"(&all) : "memory"); /* gcc 12's intrinsic says that it reads 8 bytes */
-    _tile_loadconfig(&all);
-}
-
+static void begin(void) { tiles_configure(T); }
 static void end(void) { _tile_release(); }
 
 /* The sums of tm x tn tiles, registers 0 to 3: zero, or from rows of NR floats. */

@@ -6,12 +6,7 @@
  */
 enum { GROUP = 32, KEYS = 512 };
 #include "kernel/x86/sdpa_pairs_back.h"
-
-typedef struct TileConfig {
-    uint8_t palette, start, reserved[14];
-    uint16_t bytes[16];
-    uint8_t rows[16];
-} TileConfig;
+#include "kernel/x86/tiles.h"
 
 /* c (32, 32) = or += a (32, steps * 32) * two columns of tiles; lda and ldc in bytes. `two`: more than 16 rows. */
 static inline void tiles(float *c, int64_t ldc, const void *a, int64_t lda, const uint16_t *left, const uint16_t *right,
@@ -57,11 +52,7 @@ static void product(const PairProduct *p)
     }
 }
 
-/* Eight tiles of 16 rows of 64 bytes. In memory for good: gcc 12 takes the intrinsic to read its first bytes only and
- * drops the other stores. */
-static const TileConfig config = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
-
-static void enter(void) { _tile_loadconfig(&config); }
+static void enter(void) { tiles_configure(16); }
 static void leave(void) { _tile_release(); }
 
 static const SdpaWay way = {GROUP, room, pack, attend, enter, leave};
