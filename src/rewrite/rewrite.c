@@ -462,22 +462,13 @@ static bool fire_derive(Rewrite *rw, const Rule *rule, Node *const *root, const 
     return true;
 }
 
-static bool add_refused(RewriteLog *log, Refused r)
-{
-    Refused *grown = vec_room(log->arena, log->refused, log->nrefused, sizeof *grown);
-    if (!grown || !r.rule || !r.node || !r.reason) return false;
-    log->refused = grown;
-    log->refused[log->nrefused++] = r;
-    return true;
-}
-
 static void note_refusal(Rewrite *rw, const Node *n, const Rule *rule)
 {
     Arena *a = rw->log->arena;
     if (!rw->why[0]) return;
     if (!rule->builtin && !rewrite_info(rw, n->out[0])->ghost &&
-        !add_refused(rw->log, (Refused){arena_strdup(a, rule->name), arena_strdup(a, n->out[0]->name),
-                                        arena_strdup(a, rw->why)}))
+        !rewrite_log_refused(rw->log, (Refused){arena_strdup(a, rule->name), arena_strdup(a, n->out[0]->name),
+                                                arena_strdup(a, rw->why)}))
         rw->hard = !oom(rw->err);
     Info *info = rewrite_info(rw, n->out[0]);
     const Rule *before = info->refused_by;
@@ -751,65 +742,4 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     mem_free(rw.chain);
     arena_destroy(rw.scratch);
     return ok;
-}
-
-const Left *left_named(const Left *left, int n, const char *node)
-{
-    for (int i = 0; i < n; i++)
-        if (!strcmp(left[i].node, node)) return &left[i];
-    return NULL;
-}
-
-static bool append_refused(RewriteLog *log, const RewriteLog *more)
-{
-    for (int i = 0; i < more->nrefused; i++)
-        if (!add_refused(log, more->refused[i])) return false;
-    return true;
-}
-
-bool rewrite_log_add(RewriteLog *log, const RewriteLog *body)
-{
-    for (int i = 0; i < body->nfirings; i++) {
-        Firing *x = rewrite_new_firing(log);
-        if (!x) return false;
-        *x = body->firing[i];
-    }
-    Left *left = arena_array(log->arena, Left, log->nleft + body->nleft + 1);
-    if (!left) return false;
-    for (int i = 0; i < log->nleft + body->nleft; i++)
-        left[i] = i < log->nleft ? log->left[i] : body->left[i - log->nleft];
-    log->left = left;
-    log->nleft += body->nleft;
-    if (!append_refused(log, body)) return false;
-    log->fused += body->fused;
-    log->nodes_before += body->nodes_before;
-    log->nodes_after += body->nodes_after;
-    return true;
-}
-
-bool rewrite_log_append(RewriteLog *log, const RewriteLog *then)
-{
-    for (int i = 0; i < then->nfirings; i++) {
-        Firing *x = rewrite_new_firing(log);
-        if (!x) return false;
-        *x = then->firing[i];
-    }
-    Left *left = NULL;
-    for (int i = 0; i < then->nleft; i++) { /* the earlier log knows why */
-        const Left *said = left_named(log->left, log->nleft, then->left[i].node);
-        if (!(left = vec_room(log->arena, left, i, sizeof *left))) return false;
-        left[i] = said ? *said : then->left[i];
-    }
-    log->left = left;
-    log->nleft = then->nleft;
-    if (!append_refused(log, then)) return false;
-    log->fused = then->fused;
-    log->nodes_after = then->nodes_after;
-    return true;
-}
-
-void rewrite_log_free(RewriteLog *log)
-{
-    arena_destroy(log->arena);
-    *log = (RewriteLog){0};
 }

@@ -112,6 +112,8 @@ typedef struct RewriteLog {
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err);
 /* One more at the log's end; NULL when out of memory. */
 Firing *rewrite_new_firing(RewriteLog *log);
+/* One more that was refused; its texts must outlive the log. False: no memory, or one of them is NULL. */
+bool rewrite_log_refused(RewriteLog *log, Refused r);
 /* The entry of a softmax, or NULL. */
 const Left *left_named(const Left *left, int n, const char *node);
 /* What `then`, the log of the same graph's next rewriting, adds; its firings stay in its own arena.
