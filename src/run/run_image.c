@@ -308,19 +308,12 @@ static Corners corners_of(double gy, double gx, int64_t h, int64_t w, const Plac
     return c;
 }
 
-static double mean_of(const double *plane, const Corners *c)
+/* Of the plane that begins at an element of one of the two, whichever is given. */
+static inline double mean_of(const float *narrow, const double *wide, int64_t plane, const Corners *c)
 {
     double s = 0;
     for (int k = 0; k < 4; k++)
-        if (c->at[k] >= 0) s += c->weight[k] * plane[c->at[k]];
-    return s;
-}
-
-static double mean_of_floats(const float *plane, const Corners *c)
-{
-    double s = 0;
-    for (int k = 0; k < 4; k++)
-        if (c->at[k] >= 0) s += c->weight[k] * (double)plane[c->at[k]];
+        if (c->at[k] >= 0) s += c->weight[k] * (narrow ? (double)narrow[plane + c->at[k]] : wide[plane + c->at[k]]);
     return s;
 }
 
@@ -343,8 +336,8 @@ static void sample_bilinear(const Tensor *x, const double *grid, Tensor *out, in
         }
         for (int64_t p = image * C; p < (image + 1) * C; p++)
             for (int64_t i = 0; i < n; i++) {
-                int64_t to = p * points + from + i, plane = p * h * w;
-                double s = narrow ? mean_of_floats(narrow + plane, &corner[i]) : mean_of(wide + plane, &corner[i]);
+                int64_t to = p * points + from + i;
+                double s = mean_of(narrow, wide, p * h * w, &corner[i]);
                 if (floats) floats[to] = (float)s;
                 else store_f64(out->dtype, (char *)out->data + (size_t)to * dtype_size(out->dtype), s);
             }
