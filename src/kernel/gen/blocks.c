@@ -21,7 +21,7 @@ typedef int32_t Sums __attribute__((vector_size(W * 4)));
 typedef uint32_t Bytes __attribute__((vector_size(W * 4)));
 
 /* Bytes as pairs of 16 bits, even and odd ones, whose products are added in 32 bits: exactly, for all bytes. */
-static inline __attribute__((always_inline)) Sums dot(Sums sum, Bytes b, int32_t a)
+INLINE Sums dot(Sums sum, Bytes b, int32_t a)
 {
 #if defined(__AVX512BW__)
     const __m512i x = _mm512_set1_epi32(a), y = (__m512i)b;
@@ -42,7 +42,7 @@ static inline __attribute__((always_inline)) Sums dot(Sums sum, Bytes b, int32_t
 }
 
 /* Below 16 the sum of two products of bytes fits into 16 bits: 2 * 15 * 128. */
-static inline __attribute__((always_inline)) Sums dot_halves(Sums sum, Bytes b, int32_t a)
+INLINE Sums dot_halves(Sums sum, Bytes b, int32_t a)
 {
 #if defined(__AVX512BW__)
     __m512i pairs = _mm512_maddubs_epi16((__m512i)b, _mm512_set1_epi32(a));
@@ -58,23 +58,6 @@ static inline __attribute__((always_inline)) Sums dot_halves(Sums sum, Bytes b, 
 #include "kernel/gen/blocks_tile.h"
 
 HEIGHTS(floats)
-#if MR == 4
-FORMS(floats, 3)
-FORMS(floats, 4)
-#endif
-
-static void floats(const BlockTile *t)
-{
-    switch (t->rows) {
-    case 1: floats_1(t); break;
-    case 2: floats_2(t); break;
-#if MR == 4
-    case 3: floats_3(t); break;
-    case 4: floats_4(t); break;
-#endif
-    default: break;
-    }
-}
 
 void KERNEL(blocks_fill)(BlockKernels *k);
 void KERNEL(blocks_fill)(BlockKernels *k)

@@ -7,6 +7,7 @@
 #include "kernel/blocks.h"
 #include "kernel/gen/fused.h"
 #include "kernel/kernel.h"
+#include "kernel/variant.h"
 
 enum { COLS = W * NV, ROW_LINE = 64 };
 typedef int32_t S __attribute__((vector_size(W * 4)));
@@ -15,8 +16,6 @@ typedef float V __attribute__((vector_size(W * 4), aligned(4), may_alias));
 enum { FAR = 8192 }; /* bytes in front of the words in use that are fetched */
 #define AHEAD(words)                                                                                                   \
     for (int line = 0; line < COLS * bits; line += ROW_LINE) __builtin_prefetch((words) + FAR + line, 0, 3)
-
-#define ALWAYS static inline __attribute__((always_inline))
 
 typedef struct Panel {
     const char *scales, *zeros, *words;
@@ -34,13 +33,13 @@ static Panel panel_of(const BlockTile *t)
 }
 
 #if defined(__AVX512F__) /* which the compiler does not find in a conversion of vectors */
-ALWAYS U wide_halves(const char *x) { return (U)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)x)); }
-ALWAYS S wide_bytes(const char *x) { return (S)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)x)); }
+INLINE U wide_halves(const char *x) { return (U)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)x)); }
+INLINE S wide_bytes(const char *x) { return (S)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)x)); }
 #elif defined(__AVX2__)
-ALWAYS U wide_halves(const char *x) { return (U)_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)x)); }
-ALWAYS S wide_bytes(const char *x) { return (S)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)x)); }
+INLINE U wide_halves(const char *x) { return (U)_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)x)); }
+INLINE S wide_bytes(const char *x) { return (S)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)x)); }
 #else
-ALWAYS U wide_halves(const char *x)
+INLINE U wide_halves(const char *x)
 {
     uint16_t h[W];
     U wide;
@@ -49,7 +48,7 @@ ALWAYS U wide_halves(const char *x)
     return wide;
 }
 
-ALWAYS S wide_bytes(const char *x)
+INLINE S wide_bytes(const char *x)
 {
     S wide;
     for (int i = 0; i < W; i++) wide[i] = (int8_t)x[i];
@@ -57,18 +56,18 @@ ALWAYS S wide_bytes(const char *x)
 }
 #endif
 
-ALWAYS V scale_at(const Panel *p, const BlockForm *f, int64_t i)
+INLINE V scale_at(const Panel *p, const BlockForm *f, int64_t i)
 {
     return f->halves ? (V)(wide_halves(p->scales + 2 * i) << 16) : *(const V *)(const void *)(p->scales + 4 * i);
 }
 
 /* Zero points of columns from number i on. */
-ALWAYS S zero_at(const Panel *p, int64_t i) { return wide_bytes(p->zeros + i); }
+INLINE S zero_at(const Panel *p, int64_t i) { return wide_bytes(p->zeros + i); }
 
 /* ------------------------------------------------------------------ rows of floats */
 
 /* Element `at` (of eight halves, or four bytes) of every word. */
-ALWAYS V number(U words, int bits, int at)
+INLINE V number(U words, int bits, int at)
 {
 #if defined(__AVX512F__)
     static const float signed_halves[] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
@@ -79,7 +78,7 @@ ALWAYS V number(U words, int bits, int at)
 }
 
 /* Sums over a block of x times the integers, then times the scale. */
-ALWAYS void floats_of(const BlockTile *t, const int rows, const int bits, const bool zeros)
+INLINE void floats_of(const BlockTile *t, const int rows, const int bits, const bool zeros)
 {
     const BlockForm *f = t->form;
     const Panel p = panel_of(t);
@@ -131,7 +130,7 @@ ALWAYS void floats_of(const BlockTile *t, const int rows, const int bits, const 
 
 typedef const int32_t __attribute__((may_alias, aligned(1))) Word;
 
-ALWAYS void integers_of(const BlockTile *t, const int rows, const int bits, const bool zeros)
+INLINE void integers_of(const BlockTile *t, const int rows, const int bits, const bool zeros)
 {
     const BlockForm *f = t->form;
     const Panel p = panel_of(t);
@@ -178,15 +177,13 @@ ALWAYS void integers_of(const BlockTile *t, const int rows, const int bits, cons
         for (int v = 0; v < NV; v++) {
             const V scale = scale_at(&p, f, b * COLS + v * W);
 #pragma GCC unroll 4
-            for (int r = 0; r < rows; r++)
-                sum[r][v] = fused(sum[r][v], scale, __builtin_convertvector(s[r][v], V));
+            for (int r = 0; r < rows; r++) sum[r][v] = fused(sum[r][v], scale, __builtin_convertvector(s[r][v], V));
         }
     }
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++)
-            *(V *)(void *)(t->acc + r * COLS + v * W) = sum[r][v] * every(t->scale_x[r]);
+        for (int v = 0; v < NV; v++) *(V *)(void *)(t->acc + r * COLS + v * W) = sum[r][v] * every(t->scale_x[r]);
 }
 
 /* ------------------------------------------------------------------ one function a form */
@@ -199,26 +196,29 @@ ALWAYS void integers_of(const BlockTile *t, const int rows, const int bits, cons
         else if (t->form->zeros) name##_of(t, rows, 8, true);                                                          \
         else name##_of(t, rows, 8, false);                                                                             \
     }
+
+/* `name`, a tile of t->rows rows */
+_Static_assert(MR == 2 || MR == 4, "heights of tiles");
+#if MR == 4
 #define HEIGHTS(name)                                                                                                  \
     FORMS(name, 1)                                                                                                     \
-    FORMS(name, 2)
-
-_Static_assert(MR == 2 || MR == 4, "heights of tiles");
-HEIGHTS(integers)
-#if MR == 4
-FORMS(integers, 3)
-FORMS(integers, 4)
-#endif
-
-static void integers(const BlockTile *t)
-{
-    switch (t->rows) {
-    case 1: integers_1(t); break;
-    case 2: integers_2(t); break;
-#if MR == 4
-    case 3: integers_3(t); break;
-    case 4: integers_4(t); break;
-#endif
-    default: break;
+    FORMS(name, 2)                                                                                                     \
+    FORMS(name, 3)                                                                                                     \
+    FORMS(name, 4)                                                                                                     \
+    static void name(const BlockTile *t)                                                                               \
+    {                                                                                                                  \
+        static void (*const of[])(const BlockTile *) = {name##_1, name##_2, name##_3, name##_4};                       \
+        of[t->rows - 1](t);                                                                                            \
     }
-}
+#else
+#define HEIGHTS(name)                                                                                                  \
+    FORMS(name, 1)                                                                                                     \
+    FORMS(name, 2)                                                                                                     \
+    static void name(const BlockTile *t)                                                                               \
+    {                                                                                                                  \
+        static void (*const of[])(const BlockTile *) = {name##_1, name##_2};                                           \
+        of[t->rows - 1](t);                                                                                            \
+    }
+#endif
+
+HEIGHTS(integers)

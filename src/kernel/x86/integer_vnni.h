@@ -22,7 +22,6 @@ typedef struct Head { /* of a tile of a */
 } Head;
 _Static_assert(MR <= 16 && sizeof(Head) == 2 * LINE, "sums of all rows");
 
-
 enum { PIECE = 4 * LANES }; /* bytes of a line of K that are turned at once */
 
 static int64_t words_of(int64_t K) { return (K + 3) / 4; }
