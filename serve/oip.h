@@ -39,6 +39,8 @@ void oip_server(Buf *out);                                  /* GET v2 */
 void oip_model(const Model *m, const char *name, Buf *out); /* GET v2/models/NAME */
 /* The JSON of a request; what is wrong with it, its depth too, is the sender's (E_FORMAT). */
 struct JsonValue *request_json(const void *bytes, size_t size, Err *err);
+/* A zeroed record of a request in an arena of its own, in which the record lies too; begins to count memory. */
+void *request_new(size_t size, Arena **own, Err *err);
 const char *oip_datatype(DType t);     /* "FP32"; NULL: the protocol has none */
 DType oip_dtype(const char *datatype); /* DT_NONE */
 #endif

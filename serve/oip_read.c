@@ -15,6 +15,17 @@ json_t *request_json(const void *bytes, size_t size, Err *err)
     return root;
 }
 
+void *request_new(size_t size, Arena **own, Err *err)
+{
+    mem_begin();
+    *own = arena_create(0);
+    void *r = *own ? arena_alloc(*own, 1, size) : NULL;
+    if (r) return r;
+    oom(err);
+    arena_destroy(*own);
+    return NULL;
+}
+
 /* How many values are in arrays of arrays. */
 static size_t count_values(const json_t *v)
 {
@@ -266,14 +277,9 @@ static bool read_all(const Model *m, const char *body, size_t size, size_t heade
 
 Infer *infer_read(const Model *m, const void *body, size_t size, size_t header, Err *err)
 {
-    mem_begin();
-    Arena *a = arena_create(0);
-    Infer *r = a ? arena_new(a, Infer) : NULL;
-    if (!r) {
-        oom(err);
-        arena_destroy(a);
-        return NULL;
-    }
+    Arena *a;
+    Infer *r = request_new(sizeof *r, &a, err);
+    if (!r) return NULL;
     r->arena = a;
     r->call.item = &r->item;
     r->call.n = 1;

@@ -31,14 +31,9 @@ static bool read_fields(Embeddings *r, Err *err)
 
 Embeddings *embeddings_read(const void *body, size_t size, Err *err)
 {
-    mem_begin();
-    Arena *a = arena_create(0);
-    Embeddings *r = a ? arena_new(a, Embeddings) : NULL;
-    if (!r) {
-        oom(err);
-        arena_destroy(a);
-        return NULL;
-    }
+    Arena *a;
+    Embeddings *r = request_new(sizeof *r, &a, err);
+    if (!r) return NULL;
     r->arena = a;
     r->root = request_json(body, size, err);
     if (r->root && read_fields(r, err)) return r;

@@ -6,6 +6,7 @@
 #include "base/number.h"
 #include "serve/coco.h"
 #include "serve/multipart.h"
+#include "serve/oip.h"
 
 enum { MOST_PARTS = MOST_NAMED + 8 };
 
@@ -74,14 +75,9 @@ static bool read_fields(Segmenting *r, const char *type, const void *body, size_
 
 Segmenting *segment_read(const char *type, const void *body, size_t size, Err *err)
 {
-    mem_begin();
-    Arena *a = arena_create(0);
-    Segmenting *r = a ? arena_new(a, Segmenting) : NULL;
-    if (!r) {
-        oom(err);
-        arena_destroy(a);
-        return NULL;
-    }
+    Arena *a;
+    Segmenting *r = request_new(sizeof *r, &a, err);
+    if (!r) return NULL;
     r->arena = a;
     if (read_fields(r, type, body, size, err)) return r;
     segment_free(r);
@@ -118,11 +114,7 @@ static bool look(Segmenting *r, qkv_segmenter *g, const qkv_picture *p, Err *err
     for (int i = 0; i < r->n; i++) tokens[i] = tokens[i] > context ? tokens[i] - context : 0;
     qkv_instances *found = qkv_segmenter_run(g, p, &e);
     if (!found) return said(err, &e);
-    Coco c = {.model = r->name,
-              .threshold = qkv_segmenter_threshold(g),
-              .text = r->text,
-              .n = r->n,
-              .cut = tokens};
+    Coco c = {.model = r->name, .threshold = qkv_segmenter_threshold(g), .text = r->text, .n = r->n, .cut = tokens};
     r->answer.len = 0;
     coco_write(&c, r->file, p, found, &r->answer);
     qkv_instances_free(found);
