@@ -93,8 +93,7 @@ static void pack_b(void *to, const IntegerIn *b, int64_t K, int64_t N)
         pack_panel(p, b, col, N - col < NR ? (int)(N - col) : NR, K);
 }
 
-INLINE void multiply(int32_t *acc, const int16_t *a, const int8_t *b, int rows,
-                                                           int64_t n)
+INLINE void multiply(int32_t *acc, const int16_t *a, const int8_t *b, int rows, int64_t n)
 {
     Sums s[MR][NV];
 #pragma GCC unroll 8
@@ -204,9 +203,8 @@ static void row_u8(uint8_t *y, const float *x, int64_t n, float least, float *sc
 /* ------------------------------------------------------------------ the epilogue */
 
 /* Sums as floats. */
-INLINE void scaled(const IntegerMatmul *m, float *restrict y,
-                                                         const int32_t *restrict acc, int64_t row, int64_t col,
-                                                         int rows, int cols)
+INLINE void scaled(const IntegerMatmul *m, float *restrict y, const int32_t *restrict acc, int64_t row, int64_t col,
+                   int rows, int cols)
 {
     float per[NR];
     for (int j = 0; j < cols; j++) per[j] = m->scale_b[m->step_b ? col + j : 0];
@@ -216,25 +214,32 @@ INLINE void scaled(const IntegerMatmul *m, float *restrict y,
     }
 }
 
-static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols)
+/* Where a tile's floats go on their way to integers: into rows of NR, its bias and residual from their first element. */
+static ProductOut tile_alone(const IntegerMatmul *m, float *line, int64_t row, int64_t col)
 {
-    float y[MR_MOST * NR], line[MR_MOST * NR];
-    if (cols == NR) scaled(m, y, acc, row, col, rows, NR);
-    else scaled(m, y, acc, row, col, rows, cols);
-    if (!m->q) {
-        if (cols == NR) finish_cols(&m->out, y, row, col, rows, NR, NR);
-        else finish_cols(&m->out, y, row, col, rows, NR, cols);
-        return;
-    }
-    ProductOut here = m->out; /* c is this tile alone */
+    ProductOut here = m->out;
     size_t size = here.bias ? dtype_size(here.bias_type) : 0, more = here.residual ? dtype_size(here.residual_type) : 0;
     here.c = line;
     here.c_type = DT_F32;
     here.c_step = NR;
     if (here.bias) here.bias = (const char *)here.bias + (size_t)col * size;
     if (here.residual) here.residual = (const char *)here.residual + (size_t)(row * here.residual_step + col) * more;
-    if (cols == NR) finish_cols(&here, y, 0, 0, rows, NR, NR);
-    else finish_cols(&here, y, 0, 0, rows, NR, cols);
+    return here;
+}
+
+static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols)
+{
+    float y[MR_MOST * NR], line[MR_MOST * NR];
+    const ProductOut out = m->q ? tile_alone(m, line, row, col) : m->out;
+    const int64_t r0 = m->q ? 0 : row, c0 = m->q ? 0 : col;
+    if (cols == NR) {
+        scaled(m, y, acc, row, col, rows, NR);
+        finish_cols(&out, y, r0, c0, rows, NR, NR);
+    } else {
+        scaled(m, y, acc, row, col, rows, cols);
+        finish_cols(&out, y, r0, c0, rows, NR, cols);
+    }
+    if (!m->q) return;
     for (int r = 0; r < rows; r++) {
         int64_t at = (row + r) * m->q_step + col;
         if (m->q_type == DT_I8) round_i8((int8_t *)m->q + at, line + r * NR, cols, &m->rounding);
