@@ -439,7 +439,7 @@ bool onnx_global_pool(OnnxOp *o)
     for (int i = 2; i < x->rank; i++) axes[n++] = i;
     if (!n) return op_fail(o, 0, "rank %d, expected at least 3", x->rank);
     Arg over = arg_ints(o->g, n, axes), keep = arg_bool(o->g, true);
-    switch ((int)o->row->aten) {
+    switch ((int)o->row.aten) {
     case OP_amax: return op_return(o, 0, AS(&o->L, amax, v(x), over, keep));
     case OP_mean_dim: return op_return(o, 0, AS(&o->L, mean_dim, v(x), over, keep));
     default: return op_return(o, 0, AS(&o->L, linalg_vector_norm, v(x), arg_int(o->g, p), over, keep));

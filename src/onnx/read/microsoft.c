@@ -60,7 +60,7 @@ bool onnx_skip_layer_norm(OnnxOp *o)
 {
     Value *x, *skip, *gamma, *beta = NULL, *bias;
     double eps;
-    bool simplified = o->row->aten == OP_rms_norm;
+    bool simplified = o->row.aten == OP_rms_norm;
     TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &skip) && op_tensor(o, 2, &gamma) &&
         op_attr_float(o, "epsilon", 1e-12, &eps));
     if (!simplified) TRY(op_optional(o, 3, &beta));

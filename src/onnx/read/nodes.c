@@ -21,24 +21,19 @@ static const OnnxRow ops[OP_COUNT] = {
 #include "op/ops.def"
 };
 
-/* Ops that the program registered: "twice" of the domain "my" is my::twice. */
-static const OnnxRow registered[OP_COUNT] = {
-#define OP(id, name_, schema, ...) [OP_##id] = {.domain = "", .name = "", .fn = onnx_own, .aten = OP_##id},
-#include "op/ops.def"
-};
-
-const OnnxRow *onnx_find_row(const char *domain, const char *name)
+/* Ops that the program registered go first: "twice" of the domain "my" is my::twice. */
+OnnxRow onnx_find_row(const char *domain, const char *name)
 {
     char text[OWN_NAME];
     const Op *own = *domain && snprintf(text, sizeof text, "%s::%s", domain, name) < (int)sizeof text
                         ? op_find_own(text)
                         : NULL;
-    if (own && op_own(own)) return &registered[own->id];
+    if (own && op_own(own)) return (OnnxRow){domain, name, onnx_own, own->id};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!strcmp(rows[i].name, name) && !strcmp(rows[i].domain, domain)) return &rows[i];
+        if (!strcmp(rows[i].name, name) && !strcmp(rows[i].domain, domain)) return rows[i];
     for (size_t i = 0; i < OP_COUNT && !*domain; i++)
-        if (ops[i].name && !strcmp(ops[i].name, name)) return &ops[i];
-    return NULL;
+        if (ops[i].name && !strcmp(ops[i].name, name)) return ops[i];
+    return (OnnxRow){0};
 }
 
 /* ------------------------------------------------------------------ names */
@@ -216,7 +211,7 @@ static bool run_row(OnnxOp *o)
         return fail(o->im->err, E_FORMAT, "domain '%s' is not among the model's opset imports",
                     *o->node->domain ? o->node->domain : "ai.onnx");
     TRY(onnx_fold(o, &taken));
-    return taken || o->row->fn(o) ||
+    return taken || o->row.fn(o) ||
            (o->im->err->code == E_OK ? fail(o->im->err, E_UNSUPPORTED, "%s with these inputs", o->node->op) : false);
 }
 
@@ -238,14 +233,14 @@ static bool import_node(OnnxImport *im, OnnxScope *s, const OnnxNode *node)
     OnnxOp o = {
         .im = im, .g = im->g, .ex = im->g->ex, .scope = s, .node = node, .row = onnx_find_row(node->domain, node->op)};
     const OnnxFunction *f = find_function(im, node);
-    if (!f && !o.row) return fail(im->err, E_UNSUPPORTED, "there is no such op");
+    if (!f && !o.row.fn) return fail(im->err, E_UNSUPPORTED, "there is no such op");
     o.in = arena_array(im->g->arena, Cell *, node->ninput + 1);
     o.out = arena_array(im->g->arena, Cell *, node->noutput + 1);
     if (!o.in || !o.out) return oom(im->err);
     const char *label = node->noutput && *node->output[0] ? node->output[0] : *node->name ? node->name : node->op;
     o.L = (Lower){.g = im->g,
                   .ex = im->g->ex,
-                  .op = op_get(f || o.row->aten == OP_NONE ? OP_reshape : o.row->aten),
+                  .op = op_get(f || o.row.aten == OP_NONE ? OP_reshape : o.row.aten),
                   .name = plain_name(im, label),
                   .err = im->err};
     int mark = im->g->next_id;
@@ -358,7 +353,7 @@ static bool look(Missing *m, const OnnxNode *node, int n)
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < node[i].nattr; k++)
             for (int j = 0; node[i].attr[k].g && j < node[i].attr[k].n; j++) TRY(look_graph(m, &node[i].attr[k].g[j]));
-        if (onnx_find_row(node[i].domain, node[i].op) || find_function(m->im, &node[i])) continue;
+        if (onnx_find_row(node[i].domain, node[i].op).fn || find_function(m->im, &node[i])) continue;
         char *key = arena_printf(m->im->g->arena, "%s%s%s", node[i].domain, *node[i].domain ? "." : "", node[i].op);
         if (!key) return oom(m->im->err);
         if (map_has(&m->count, key)) continue;

@@ -10,7 +10,7 @@ bool onnx_unary(OnnxOp *o)
     Arg arg;
     TRY(op_tensor(o, 0, &x));
     arg = arg_value(x);
-    return op_return(o, 0, lower_as(&o->L, o->row->aten, 1, &arg));
+    return op_return(o, 0, lower_as(&o->L, o->row.aten, 1, &arg));
 }
 
 static bool two(OnnxOp *o, Value **a, Value **b)
@@ -27,7 +27,7 @@ bool onnx_binary(OnnxOp *o)
     Value *a, *b;
     TRY(two(o, &a, &b));
     Arg arg[] = {v(a), v(b)};
-    return op_return(o, 0, lower_as(&o->L, o->row->aten, 2, arg));
+    return op_return(o, 0, lower_as(&o->L, o->row.aten, 2, arg));
 }
 
 /* Integers: rounded toward zero, as C does. */
@@ -75,13 +75,13 @@ bool onnx_variadic(OnnxOp *o)
 {
     Value *all, *x;
     TRY(op_tensor(o, 0, &all));
-    bool mean = o->row->aten == OP_mean_dim;
+    bool mean = o->row.aten == OP_mean_dim;
     for (int i = 1; i < o->node->ninput; i++) {
         TRY(op_tensor(o, i, &x));
         if (x->dtype != all->dtype)
             return op_fail(o, i, "%s, but input 0 is %s", dtype_name(x->dtype), dtype_name(all->dtype));
         Arg arg[] = {v(all), v(x)};
-        TRY(all = lower_as(&o->L, mean ? OP_add_Tensor : o->row->aten, 2, arg));
+        TRY(all = lower_as(&o->L, mean ? OP_add_Tensor : o->row.aten, 2, arg));
     }
     if (mean) all = AS(&o->L, div_Tensor, v(all), v(op_number(o, all->dtype, o->node->ninput)));
     return op_return(o, 0, all);
@@ -144,7 +144,7 @@ bool onnx_elu(OnnxOp *o)
     Value *x;
     double alpha, gamma;
     TRY(op_tensor(o, 0, &x));
-    switch ((int)o->row->aten) {
+    switch ((int)o->row.aten) {
     case OP_leaky_relu:
         TRY(op_attr_float(o, "alpha", 0.01, &alpha));
         return op_return(o, 0, AS(&o->L, leaky_relu, v(x), arg_float(o->g, alpha)));

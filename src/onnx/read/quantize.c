@@ -275,7 +275,7 @@ bool onnx_qlinear_binary(OnnxOp *o)
     Value *a = read_quantized(o, 0), *b = a ? read_quantized(o, 3) : NULL;
     TRY(b);
     return give_quantized(
-        o, o->row->aten == OP_add_Tensor ? AS(&o->L, add_Tensor, v(a), v(b)) : AS(&o->L, mul_Tensor, v(a), v(b)), 6);
+        o, o->row.aten == OP_add_Tensor ? AS(&o->L, add_Tensor, v(a), v(b)) : AS(&o->L, mul_Tensor, v(a), v(b)), 6);
 }
 
 /* QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax */
@@ -287,7 +287,7 @@ bool onnx_qlinear_unary(OnnxOp *o)
     int axis;
     TRY(x && op_attr_float(o, "alpha", 0.01, &alpha) && op_attr_int(o, "opset", 13, &opset) &&
         op_attr_int(o, "axis", -1, &a));
-    switch ((int)o->row->aten) {
+    switch ((int)o->row.aten) {
     case OP_sigmoid: return give_quantized(o, AS(&o->L, sigmoid, v(x)), 3);
     case OP_leaky_relu: return give_quantized(o, AS(&o->L, leaky_relu, v(x), arg_float(o->g, alpha)), 3);
     default:

@@ -79,7 +79,7 @@ struct OnnxOp {
     ExprPool *ex;
     OnnxScope *scope;
     const OnnxNode *node;
-    const OnnxRow *row;
+    OnnxRow row;
     int64_t opset; /* of the node's domain */
     Cell **in;     /* node->ninput of them; NULL where left out */
     Cell **out;    /* node->noutput of them, set by op_return */
@@ -146,7 +146,7 @@ Value *op_item(OnnxOp *o, Value *v, int at,
                Expr **e); /* reads element `at` of a vector (or the number, rank 0) as a size; v, or NULL on error */
 
 /* ---- nodes (onnx_nodes.c) */
-const OnnxRow *onnx_find_row(const char *domain, const char *name);
+OnnxRow onnx_find_row(const char *domain, const char *name); /* fn NULL: there is none */
 bool onnx_functions(OnnxImport *im); /* fills im->functions; E_FORMAT when two are one */
 bool onnx_missing(OnnxImport *im);   /* E_UNSUPPORTED with all the ops that there is no row for */
 bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n);

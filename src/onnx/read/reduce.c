@@ -44,7 +44,7 @@ static Value *extreme_of_none(OnnxOp *o, const Value *x, const Arg *axes, bool k
 /* Max and Min of bools are Or and And. */
 static Value *extreme(OnnxOp *o, Value *x, const Arg *axes, bool keep)
 {
-    bool max = o->row->aten == OP_amax, truth = x->dtype == DT_BOOL;
+    bool max = o->row.aten == OP_amax, truth = x->dtype == DT_BOOL;
     for (int i = 0; i < axes->n; i++)
         if (ex_equals_int(x->dim[axes->es[i]->i], 0)) return extreme_of_none(o, x, axes, keep, max);
     if (truth) x = lower_cast(&o->L, x, DT_U8);
@@ -61,7 +61,7 @@ bool onnx_reduce(OnnxOp *o)
     int n, axis[MAX_RANK];
     TRY(op_tensor(o, 0, &x) && op_attr_int(o, "keepdims", 1, &keep) &&
         op_attr_int(o, "noop_with_empty_axes", 0, &noop));
-    OpId f = o->row->aten;
+    OpId f = o->row.aten;
     TRY(op_axes(o, f == OP_sum_dim_IntList ? 13 : 18, 1, x->rank, &n, axis));
     bool none = n <= 0;
     if (none && noop) n = 0;
@@ -132,8 +132,8 @@ bool onnx_softmax(OnnxOp *o)
         axis = 1;
     }
     Arg arg[] = {v(flat), arg_int(o->g, axis)};
-    bool steps = x->dtype == DT_F16 && x->rank && o->row->aten == OP_softmax_int;
-    TRY(y = steps ? softmax_by_steps(o, flat, axis) : lower_as(&o->L, o->row->aten, 2, arg));
+    bool steps = x->dtype == DT_F16 && x->rank && o->row.aten == OP_softmax_int;
+    TRY(y = steps ? softmax_by_steps(o, flat, axis) : lower_as(&o->L, o->row.aten, 2, arg));
     return op_return(o, 0, lower_reshape(&o->L, y, x->rank, x->dim));
 }
 
@@ -146,7 +146,7 @@ bool onnx_arg_extreme(OnnxOp *o)
         op_attr_int(o, "keepdims", 1, &keep) && op_attr_int(o, "select_last_index", 0, &last));
     if (last) TRY(x = AS(&o->L, flip, v(x), arg_ints(o->g, 1, (int64_t[]){axis})));
     Arg arg[] = {v(x), arg_int(o->g, axis), arg_bool(o->g, keep != 0)};
-    TRY(y = lower_as(&o->L, o->row->aten, 3, arg));
+    TRY(y = lower_as(&o->L, o->row.aten, 3, arg));
     if (last)
         y = AS(&o->L, add_Tensor, v(AS(&o->L, neg, v(y))), arg_expr(ex_sub(o->ex, x->dim[axis], ex_int(o->ex, 1))));
     return op_return(o, 0, y);
@@ -163,7 +163,7 @@ bool onnx_cumulative(OnnxOp *o)
         op_attr_int(o, "reverse", 0, &reverse));
     if (n != 1) return op_fail(o, 1, "%d elements, expected one axis", n);
     TRY(op_axis(o, "axis", a[0], x->rank, &axis));
-    bool sums = o->row->aten == OP_cumsum;
+    bool sums = o->row.aten == OP_cumsum;
     Arg flip = arg_ints(o->g, 1, (int64_t[]){axis});
     Value *z = reverse ? AS(&o->L, flip, v(x), flip) : x;
     if (exclusive && x->rank) {

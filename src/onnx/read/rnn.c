@@ -243,7 +243,7 @@ static bool read_network(Network *n, int64_t *layout)
 
 bool onnx_recurrent(OnnxOp *o)
 {
-    Network n = {.o = o, .kind = o->row->aten == OP_lstm_input ? LSTM : o->row->aten == OP_gru_input ? GRU : RNN};
+    Network n = {.o = o, .kind = o->row.aten == OP_lstm_input ? LSTM : o->row.aten == OP_gru_input ? GRU : RNN};
     const char *direction;
     int64_t layout;
     Value *y[2], *h[2], *c[2] = {NULL, NULL};

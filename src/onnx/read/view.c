@@ -377,8 +377,8 @@ bool onnx_window(OnnxOp *o)
         op_attr_dtype(o, "output_datatype", DT_F32, &t));
     if (n != 1) return op_fail(o, 0, "%d elements, expected one size", n);
     double a[3] = {0.5, 0.5, 0};
-    if (o->row->aten == OP_hamming_window) a[0] = 25.0 / 46, a[1] = 21.0 / 46;
-    if (o->row->aten == OP_blackman_window) a[0] = 0.42, a[2] = 0.08;
+    if (o->row.aten == OP_hamming_window) a[0] = 25.0 / 46, a[1] = 21.0 / 46;
+    if (o->row.aten == OP_blackman_window) a[0] = 0.42, a[2] = 0.08;
     Value *i = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(size[0]), arg_int(o->g, 1), arg_dtype(DT_F64));
     Value *steps = AS(&o->L, full, arg_ints(o->g, 0, NULL),
                       arg_expr(periodic ? size[0] : ex_sub(o->ex, size[0], whole(o, 1))), arg_dtype(DT_F64));
