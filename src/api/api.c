@@ -257,7 +257,7 @@ qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *opti
                          .own = &own,
                          .no_builtin = q.no_builtin_rules != 0,
                          .phases = q.phases,
-                         .prove = q.prove != 0,
+                         .prove = q.prove ? prove_claim : NULL,
                          .prove_floats = q.prove == 2,
                          .seeds = q.seeds,
                          .counterexample = q.counterexample,

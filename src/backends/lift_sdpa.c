@@ -30,7 +30,7 @@ static bool prove(const Prover *prover, const Graph *g, const char *rule, Value 
 {
     if (!prover) return true;
     Claim c = {g, rule, 1, (Value *const[]){from}, (Value *const[]){to}, WAIVE_NOTHING, NULL, NULL, false};
-    return prove_claim((void *)(uintptr_t)prover, &c, p, err) || within(err, "rule '%s' at '%s'", rule, from->name);
+    return prover->claim((void *)(uintptr_t)prover, &c, p, err) || within(err, "rule '%s' at '%s'", rule, from->name);
 }
 
 /* ------------------------------------------------------------------ axes of the file: written out, to be held against what import made */

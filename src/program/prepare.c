@@ -204,7 +204,7 @@ static const Family **families_with(const Family *own)
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err)
 {
     Evaluator evaluator = {.counterexample = o->counterexample};
-    Prover prover = {eval, release, save, &evaluator, o->seeds, o->prove_floats, families_all};
+    Prover prover = {o->prove, eval, release, save, &evaluator, o->seeds, o->prove_floats, families_all};
     SdpaDevice device;
     const Family **families = families_with(o->own);
     RuleSet *rules = families ? rules_create(families) : NULL;
@@ -223,7 +223,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
                                   .exact = o->exact_masked_rows,
                                   .unrounded = o->unrounded,
                                   .phases = o->phases,
-                                  .prove = o->prove ? prove_claim : NULL,
+                                  .prove = o->prove,
                                   .prove_user = &prover,
                                   .progress = o->progress,
                                   .progress_user = o->progress_user}};

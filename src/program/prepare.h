@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "program/program.h"
 #include "rewrite/family.h"
+#include "rewrite/prove.h"
 
 typedef struct OptimiseOptions {
     const char *const *rule_file; /* further rules; a rule of a built-in name replaces that one */
@@ -11,14 +12,14 @@ typedef struct OptimiseOptions {
     const char *const *rule_text; /* the same, as texts */
     int nrule_texts;
     const Family *own; /* what these rules may name in addition to the library's families; NULL: nothing */
-    bool no_builtin; /* only those files */
-    unsigned phases; /* bits of Phase, 0 = all */
-    bool prove;
-    bool prove_floats; /* on random floats only, not on exact payloads */
+    bool no_builtin;   /* only those files */
+    unsigned phases;   /* bits of Phase, 0 = all */
+    ProveFn *prove; /* prove_claim, or NULL: no proofs. By pointer, so that a program which only runs has no prover. */
+    bool prove_floats;          /* on random floats only, not on exact payloads */
     int seeds;                  /* per proof and binding, 0 = 3 */
     const char *counterexample; /* where a failed proof writes its tensors (.safetensors or .npz); NULL: nowhere */
     bool exact_masked_rows;
-    bool unrounded; /* folded weights stay the ops that compute them */
+    bool unrounded;    /* folded weights stay the ops that compute them */
     bool skip_padding; /* real tokens only, where a key padding mask marks them (padding/skip_padding.h) */
     const char *lift;  /* NULL, or the device for whose kernels attention is lifted (backends/lift_sdpa.h) */
     int cudnn;

@@ -3,8 +3,8 @@
  * whose results must be the same, or, where that says nothing or is not wanted, on random floats within a tolerance. A
  * family may draw inputs that matter to its ops itself (family.h).
  *
- *     Prover p = {.eval = eval, .seeds = 3, .families = families_all};
- *     RewriteOptions o = {.prove = prove_claim, .prove_user = &p};
+ *     Prover p = {.claim = prove_claim, .eval = eval, .seeds = 3, .families = families_all};
+ *     RewriteOptions o = {.prove = p.claim, .prove_user = &p};
  */
 #ifndef QKV_REWRITE_PROVE_H
 #define QKV_REWRITE_PROVE_H
@@ -17,6 +17,7 @@ typedef bool SaveFn(void *user, const char *rule, const Graph *g, const Tensor *
                     const Tensor *to, Err *err);
 
 typedef struct Prover {
+    ProveFn *claim; /* prove_claim, which only those name who want proofs: what loads and runs is linked without it */
     EvalFn *eval;
     void (*release)(void *user); /* the last graph goes away; may be NULL */
     SaveFn *save;                /* may be NULL */

@@ -361,7 +361,7 @@ static bool eval(void *user, const Graph *g, const Tensor *const *in, const Tens
 typedef struct Outcome {
     bool changed;
     char *after, *fired, *error; /* error: "" when there was none */
-    char *open; /* why it is not certified; "": it is */
+    char *open;                  /* why it is not certified; "": it is */
 } Outcome;
 
 static void free_outcome(Outcome *o)
@@ -463,9 +463,14 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
     Err err = {0};
     Map known = {0};
     Session *session = NULL;
-    Prover prover = {
-        .eval = eval, .release = release, .user = &session, .seeds = 2, .families = families_all, .floats = floats};
-    RewriteOptions o = {.rules = rules, .prove = prove ? prove_claim : NULL, .prove_user = &prover};
+    Prover prover = {.claim = prove_claim,
+                     .eval = eval,
+                     .release = release,
+                     .user = &session,
+                     .seeds = 2,
+                     .families = families_all,
+                     .floats = floats};
+    RewriteOptions o = {.rules = rules, .prove = prove ? prover.claim : NULL, .prove_user = &prover};
     if (options) {
         o.exact = has_word(options->arg, "exact-masked-rows");
         o.phases = phases_of(options->arg);
