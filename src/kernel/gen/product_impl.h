@@ -140,51 +140,49 @@ INLINE float gelu_of(float x)
     return 0.5f * x * (1 + e);
 }
 
-/* One loop an activation, so that the rest of the epilogue is compiled once. */
-INLINE void activate(float *restrict t, int n, int act)
+INLINE float activated(float x, int act)
 {
     switch (act) {
-    case GEMM_RELU:
-        for (int i = 0; i < n; i++) t[i] = t[i] < 0 ? 0 : t[i];
-        break;
-    case GEMM_GELU_ERF:
-        for (int i = 0; i < n; i++) t[i] = gelu_of(t[i]);
-        break;
-    case GEMM_GELU_TANH:
-        for (int i = 0; i < n; i++) t[i] = vm_gelu_tanh(t[i]);
-        break;
-    case GEMM_SILU:
-        for (int i = 0; i < n; i++) t[i] = vm_silu(t[i]);
-        break;
-    case GEMM_QUICK_GELU:
-        for (int i = 0; i < n; i++) t[i] = vm_silu(1.702f * t[i]) * (1 / 1.702f);
-        break;
-    default: break;
+    case GEMM_RELU: return x < 0 ? 0 : x;
+    case GEMM_GELU_ERF: return gelu_of(x);
+    case GEMM_GELU_TANH: return vm_gelu_tanh(x);
+    case GEMM_SILU: return vm_silu(x);
+    case GEMM_QUICK_GELU: return vm_silu(1.702f * x) * (1 / 1.702f);
+    default: return x;
     }
 }
 
-/* `cols` is known to the compiler where the panel is whole. */
-INLINE void finish_cols(const ProductOut *o, const float *restrict acc, int64_t row, int64_t col, int rows, int step,
-                        int cols)
+/* The activation is known to the compiler, and so is `cols` where the panel is whole. */
+INLINE void finish_act(const ProductOut *o, const float *restrict acc, int64_t row, int64_t col, int rows, int step,
+                       int cols, int act)
 {
-    const bool before = o->residual && o->act_last, after = o->residual && !o->act_last;
     float bias[MOST_COLS], more[MOST_COLS], t[MOST_COLS];
     if (o->bias) load_row(bias, o->bias, o->bias_type, col, cols);
     else
         for (int i = 0; i < cols; i++) bias[i] = -0.0f; /* x + -0 is x, for -0 too */
     for (int r = 0; r < rows; r++, acc += step) {
         if (o->residual) load_row(more, o->residual, o->residual_type, (row + r) * o->residual_step + col, cols);
-        if (before)
-            for (int i = 0; i < cols; i++) t[i] = acc[i] + bias[i] + more[i];
+        if (o->residual && o->act_last)
+            for (int i = 0; i < cols; i++) t[i] = activated(acc[i] + bias[i] + more[i], act);
         else
-            for (int i = 0; i < cols; i++) t[i] = acc[i] + bias[i];
-        if (o->act != GEMM_NONE) activate(t, cols, o->act);
-        if (after)
+            for (int i = 0; i < cols; i++) t[i] = activated(acc[i] + bias[i], act);
+        if (o->residual && !o->act_last)
             for (int i = 0; i < cols; i++) t[i] = o->times ? t[i] * more[i] : t[i] + more[i];
         store_row(o->c, o->c_type, (row + r) * o->c_step + col, t, cols);
     }
 }
 
+INLINE void finish_cols(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int step, int cols)
+{
+    switch (o->act) {
+    case GEMM_RELU: finish_act(o, acc, row, col, rows, step, cols, GEMM_RELU); break;
+    case GEMM_GELU_ERF: finish_act(o, acc, row, col, rows, step, cols, GEMM_GELU_ERF); break;
+    case GEMM_GELU_TANH: finish_act(o, acc, row, col, rows, step, cols, GEMM_GELU_TANH); break;
+    case GEMM_SILU: finish_act(o, acc, row, col, rows, step, cols, GEMM_SILU); break;
+    case GEMM_QUICK_GELU: finish_act(o, acc, row, col, rows, step, cols, GEMM_QUICK_GELU); break;
+    default: finish_act(o, acc, row, col, rows, step, cols, GEMM_NONE);
+    }
+}
 /* Rows [from, to) of a tile that is done; `some` is the file's own for whole rows of c that follow each other. */
 typedef void FinishSome(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols);
 
