@@ -662,7 +662,7 @@ typedef qkv_status qkv_op_kernel(void *user, int n_args, const qkv_op_arg *args,
 
 typedef struct qkv_op {
     size_t struct_size; /* sizeof(qkv_op) */
-    const char *name;   /* "my::twice"; overloads as "my::twice.out" */
+    const char *name;   /* "my::twice"; overloads as "my::twice.out"; of an ONNX domain, "com.my::twice" */
     const char *schema; /* as PyTorch writes it: "(Tensor x, float by=2.0) -> Tensor" */
     qkv_op_shape *shape;
     qkv_op_kernel *kernel;

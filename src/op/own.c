@@ -14,11 +14,19 @@ static const char *word_end(const char *s)
     return s;
 }
 
+/* "my", or the "com.acme" of an ONNX domain. */
+static const char *space_end(const char *s)
+{
+    const char *end = word_end(s);
+    while (end > s && *end == '.' && word_end(end + 1) > end + 1) end = word_end(end + 1);
+    return end;
+}
+
 /* "my::twice", "my::twice.out" -> "my.twice.default", "my.twice.out"; false: it is another text. */
 static bool spelled(const char *name, char *out)
 {
     const char *op = strstr(name, "::"), *overload = op ? strchr(op, '.') : NULL;
-    if (!op || strlen(name) > OWN_NAME || word_end(name) != op || op == name) return false;
+    if (!op || strlen(name) > OWN_NAME || space_end(name) != op || op == name) return false;
     const char *end = word_end(op + 2);
     if (end == op + 2 || *end != (overload ? '.' : '\0') || (overload && (*word_end(overload + 1) || !overload[1])))
         return false;

@@ -191,6 +191,8 @@ const Op *op_get(OpId id)
 const char *op_base(const Op *op, size_t *n)
 {
     const char *base = strchr(op->name, '.') + 1;
+    for (const char *dot; op->flags & OPF_OWN && (dot = strchr(base, '.')) && strchr(dot + 1, '.');)
+        base = dot + 1; /* an ONNX domain has dots */
     *n = strcspn(base, ".");
     return base;
 }

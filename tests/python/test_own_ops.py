@@ -116,6 +116,41 @@ def test_onnx_domains(tmp_path):
         qkv.Model(tmp_path / "m.onnx")
 
 
+def test_onnx_domains_with_dots(tmp_path):
+    """As vendors name theirs; an optional input, a list of floats, two results, inside a branch."""
+    from onnx import TensorProto, helper, save
+
+    qkv.register_op("com.own::levels", "(Tensor x, Tensor? mask, Tensor bias, float[] levels=[]) -> (Tensor, Tensor)",
+                    lambda x, mask, bias, levels: (x, qkv.Meta(x.dtype, x.shape[:1])),
+                    lambda x, mask, bias, levels: (x + bias + sum(levels), x.sum(1)))
+
+    def model(**attributes):
+        node = helper.make_node("levels", ["x", "", "b"], ["t", "s"], domain="com.own", **attributes)
+        then = helper.make_graph([node], "then", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, ["n", 6])])
+        otherwise = helper.make_graph([helper.make_node("Neg", ["x"], ["e"])], "else", [],
+                                      [helper.make_tensor_value_info("e", TensorProto.FLOAT, ["n", 6])])
+        given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6]),
+                 helper.make_tensor_value_info("b", TensorProto.FLOAT, [6]),
+                 helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
+        branch = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=otherwise)
+        graph = helper.make_graph([branch], "g", given, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.own", 1)]
+        save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "m.onnx")
+        return qkv.Model(tmp_path / "m.onnx")
+
+    x, b = R(2, 6), R(6, seed=1)
+    close = torch.testing.assert_close
+    close(run(model(levels=[0.5, 0.25]), x, b, torch.tensor(True))[0], x + b + 0.75)
+    close(run(model(), x, b, torch.tensor(True))[0], x + b)
+    close(run(model(), x, b, torch.tensor(False))[0], -x)
+    with pytest.raises(qkv.Error, match="without a parameter for the attribute 'level'"):
+        model(level=1.0)
+    with pytest.raises(qkv.Error, match="attribute 'levels': expected a list of floats"):
+        model(levels=2.0)
+    with pytest.raises(qkv.Error, match="PyTorch has no namespaces with a dot"):
+        model().save(tmp_path / "m.pt2")
+
+
 def test_threads_run_it_at_once():
     model = qkv.Model(torch.export.export(fn(lambda self, x: torch.ops.own.smooth(x) + 1), (R(30, 6),)))
     found = [None] * 4
@@ -168,6 +203,7 @@ def test_names_and_schemas_are_checked():
                                   ("aten::relu", "(Tensor x) -> Tensor", "an op of that name already"),
                                   ("relu", "(Tensor x) -> Tensor", "expected a name like my::op"),
                                   ("own::a-b", "(Tensor x) -> Tensor", "expected a name like my::op"),
+                                  ("com..own::x1", "(Tensor x) -> Tensor", "expected a name like my::op"),
                                   ("own::x1", "Tensor x -> Tensor", "its schema is not one"),
                                   ("own::x1", "(Tensor x", "its schema is not one"),
                                   ("own::x1", "(Tensor x=[1) -> Tensor", "its schema is not one"),

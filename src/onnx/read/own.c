@@ -4,6 +4,18 @@
 #include <string.h>
 #include "onnx/read/read_impl.h"
 
+static bool floats(OnnxOp *o, const Param *p, Arg *out)
+{
+    const OnnxAttr *a = op_attr(o, p->name);
+    if (a->type != ONNX_ATTR_FLOATS)
+        return fail(o->im->err, E_FORMAT, "attribute '%s': expected a list of floats", p->name);
+    Expr **all = arena_array(o->g->arena, Expr *, a->n + 1);
+    if (!all) return oom(o->im->err);
+    for (int i = 0; i < a->n; i++) all[i] = ex_float(o->g->ex, (double)a->floats[i]);
+    *out = arg_exprs(o->g, a->n, all);
+    return true;
+}
+
 static bool attribute(OnnxOp *o, const Param *p, Arg *out)
 {
     int64_t i = 0;
@@ -32,7 +44,7 @@ static bool attribute(OnnxOp *o, const Param *p, Arg *out)
         TRY(op_attr_string(o, p->name, "", &text));
         *out = arg_str(o->g, text);
         return true;
-    default: return fail(o->im->err, E_UNSUPPORTED, "attribute '%s': lists of floats are not read", p->name);
+    default: return floats(o, p, out);
     }
 }
 
@@ -54,10 +66,25 @@ static bool inputs(OnnxOp *o, const Param *p, int *at, Arg *out)
     return true;
 }
 
+/* The program knows nothing of an attribute that its schema has not. */
+static bool only_known(OnnxOp *o, const Schema *s, const char *op)
+{
+    for (int k = 0; k < o->node->nattr; k++) {
+        const char *name = o->node->attr[k].name;
+        int i = 0;
+        while (i < s->nparams && strcmp(s->params[i].name, name)) i++;
+        if (i == s->nparams || s->params[i].type == PT_TENSOR || s->params[i].type == PT_TENSORS)
+            return fail(o->im->err, E_FORMAT, "%s was registered without a parameter for the attribute '%.100s'", op,
+                        name);
+    }
+    return true;
+}
+
 bool onnx_own(OnnxOp *o)
 {
     const Op *op = o->L.op;
     int at = 0;
+    TRY(only_known(o, op->schema, op->name));
     Arg *arg = arena_array(o->g->arena, Arg, op->schema->nparams + 1),
         *fitted = arena_array(o->g->arena, Arg, op->schema->nparams + 1);
     if (!arg || !fitted) return oom(o->im->err);

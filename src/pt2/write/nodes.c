@@ -344,6 +344,9 @@ bool write_node_of(Emit *e, const Op *op, const Arg *args, int nout, Value *cons
         ok = fail(e->err, E_UNSUPPORTED,
                   "%s is not in ATen's core, and has no form that is; decompose the model into math or not at all",
                   op->name);
+    if (op->flags & OPF_OWN && op_base(op, &(size_t){0}) != strchr(op->name, '.') + 1)
+        ok = fail(e->err, E_UNSUPPORTED,
+                  "PyTorch has no namespaces with a dot: register the op under a name without one to write it");
     for (int i = 0; ok && i < op->schema->nparams; i++) ok = emit_operand(e, &args[i]);
     ok = ok && put_args(e, op, args, &inputs);
     for (int k = 0; ok && k < nout; k++) {
