@@ -15,6 +15,12 @@ class PositionEmbeddingSine(nn.Module):
             tensors = torch.zeros((1, 1, precompute_resolution, precompute_resolution), device="cuda")
             self.forward(tensors)
 
+    def _encode_xy(self, x, y):
+        # The positions are expected to be normalized
+        assert len(x) == len(y) and x.ndim == y.ndim == 1
+        step = torch.arange(1, self.feats // 2 + 1, dtype=torch.float32, device=x.device)
+        return (x[:, None] * step).sin(), (y[:, None] * step).cos()
+
     @torch.no_grad()
     def forward(self, x):
         cache_key = None
@@ -153,9 +159,9 @@ def concat_padded_sequences(seq1, mask1, seq2, mask2):
 
 
 class SequenceGeometryEncoder(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, pos_enc):
         super().__init__()
-        self.d_model, self.roi_size = width, 3
+        self.d_model, self.roi_size, self.pos_enc = width, 3, pos_enc
         self.pool = nn.Conv2d(width, width, 3)
         self.label_embed, self.cls_embed = nn.Embedding(2, width), nn.Embedding(1, width)
 
@@ -177,7 +183,8 @@ class SequenceGeometryEncoder(nn.Module):
                 self.roi_size,
             ]
             proj = self.pool(sampled).view(bs, n_boxes, self.d_model).transpose(0, 1)
-            return proj + self.label_embed(boxes_labels.long()), boxes_mask
+            where = self.pos_enc._encode_xy(boxes[..., 0].flatten(), boxes[..., 1].flatten())
+            return proj + torch.cat(where, -1).view(n_boxes, bs, -1) + self.label_embed(boxes_labels.long()), boxes_mask
         return boxes.new_zeros(0, bs, self.d_model), boxes_mask
 
     def forward(self, geo_prompt, img_feats):
@@ -236,7 +243,7 @@ class Sam3Image(nn.Module):
         self.transformer = nn.Module()
         self.transformer.encoder = TransformerEncoderFusion(WIDTH)
         self.transformer.decoder = TransformerDecoder(WIDTH, 5, resolution=56, stride=14)
-        self.geometry_encoder = SequenceGeometryEncoder(WIDTH)
+        self.geometry_encoder = SequenceGeometryEncoder(WIDTH, self.backbone.positions)
 
     def forward_grounding(self, backbone_out, find_input, find_target, geometric_prompt):
         x = (backbone_out["backbone_fpn"][-1] + backbone_out["vision_pos_enc"][-1])[find_input.img_ids]

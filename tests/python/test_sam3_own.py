@@ -51,6 +51,57 @@ def test_metas_code_is_patched_and_exports(package, tmp_path, capsys, monkeypatc
         assert float((torch.from_dlpack(got[f"output_{i}"]) - t).abs().max()) <= 2e-5 * float(t.abs().max())
 
 
+def test_padded_boxes_may_stand_anywhere(package):
+    """Meta's code wants them on the right; the module puts them there."""
+    with _sam3_patches.applied(say=lambda text: None), torch.no_grad():
+        module = _sam3_own.OwnGrounding(_sam3_own.build(SPEC), True, 56).eval()
+        prompts = []
+        module.model.forward_grounding = lambda out, find, target, prompt: prompts.append(prompt) or dict.fromkeys(
+            sam3.OUTPUTS)
+        x = sam3.sample(module.model, 1, 2, True)
+        x["box_labels"] = torch.tensor([[[-10, 1, 0], [0, -10, 1]]])
+        module(*x.values())
+    assert prompts[0].box_mask.tolist() == [[False, False, True]] * 2
+    assert prompts[0].box_labels.T.tolist() == [[1, 0, 0], [0, 1, 0]]
+    boxes = x["boxes"][0]
+    assert torch.equal(prompts[0].box_embeddings[:2, 1], boxes[1, [0, 2]])
+    assert torch.equal(prompts[0].box_embeddings[:2, 0], boxes[0, [1, 2]])
+
+
+def built(checkpoint=None):
+    with _sam3_patches.applied(say=lambda text: None):
+        return _sam3_own.build(SPEC, checkpoint)
+
+
+def test_a_checkpoint_is_metas_and_whole(package, tmp_path):
+    model = built()
+    tensors = {f"detector.{n}": torch.randn_like(t) for n, t in model.state_dict().items()}
+    tensors["detector.backbone.vision_backbone.sam2_convs.0.weight"] = torch.ones(2)  # the tracker's neck
+    torch.save({"model": {**tensors, "tracker.x": torch.ones(1)}}, tmp_path / "sam3.pt")
+    for name, t in built(tmp_path / "sam3.pt").state_dict().items():
+        assert torch.equal(t, tensors[f"detector.{name}"])
+    gone = sorted(n for n in tensors if "sam2_convs" not in n)[:2]
+    torch.save({"model": {"detector.new.weight": torch.ones(1), **{n: t for n, t in tensors.items() if n not in gone}}},
+               tmp_path / "sam3.pt")
+    with pytest.raises(Error) as e:
+        built(tmp_path / "sam3.pt")
+    assert "2 of the module's tensors are not in it: " in str(e.value)
+    assert "1 of its names are not known: new.weight" in str(e.value)
+    assert all(n.removeprefix("detector.") in str(e.value) for n in gone)
+
+
+def test_a_package_without_its_vocabulary(package, monkeypatch):
+    """PyPI's sam3 0.1.4 has no assets."""
+    path = package / "model_builder.py"
+    path.write_text(path.read_text().replace("    return Sam3Image()", """\
+    import gzip
+    with gzip.open(bpe_path or "/no/such/bpe_simple_vocab_16e6.txt.gz", "rt") as f:
+        assert f.read().split("\\n")[1:3] == ["a b", "c d"]
+    return Sam3Image()"""))
+    monkeypatch.setattr(_sam3_own, "clip_merges", lambda count: ["a b", "c d"])
+    assert built().backbone is not None
+
+
 def test_the_functions_are_metas_again_afterwards(package):
     import importlib
 

@@ -14,8 +14,8 @@ import torch
 
 from .._lib import Error
 
-DETECTOR, TRACKER = "detector.", "tracker."
-UNUSED = re.compile(r"(.*\.freqs_cis|input_geometry_encoder\.points_\w+\.(weight|bias))$")
+DETECTOR, TRACKER, TRACKER_NECK = "detector.", "tracker.", "backbone.vision_backbone.sam2_convs."
+UNUSED = re.compile(rf".*\.freqs_cis$|geometry_encoder\.points_\w+\.(weight|bias)$|{re.escape(TRACKER_NECK)}")
 
 # (Meta's name, the model's), tried in order; groups are put where \1 stands. A name in braces adds to a number.
 NAMES = [(re.compile(pattern + "$"), name) for pattern, name in (
@@ -61,12 +61,12 @@ NAMES = [(re.compile(pattern + "$"), name) for pattern, name in (
     (r"transformer\.decoder\.bbox_embed\.layers\.(\d+)\.(\w+)", r"detr_decoder.box_head.layer{\1}.\2"),
     (r"transformer\.decoder\.ref_point_head\.layers\.(\d+)\.(\w+)", r"detr_decoder.ref_point_head.layer{\1}.\2"),
     (r"transformer\.decoder\.boxRPB_embed_([xy])\.layers\.(\d+)\.(\w+)", r"detr_decoder.box_rpb_embed_\1.layer{\2}.\3"),
-    (r"input_geometry_encoder\.encode\.(\d+)\.norm([123])\.(\w+)", r"geometry_encoder.layers.\1.layer_norm\2.\3"),
-    (r"input_geometry_encoder\.encode\.(\d+)\.linear([12])\.(\w+)", r"geometry_encoder.layers.\1.mlp.fc\2.\3"),
-    (r"input_geometry_encoder\.encode_norm\.(\w+)", r"geometry_encoder.output_layer_norm.\1"),
-    (r"input_geometry_encoder\.norm\.(\w+)", r"geometry_encoder.prompt_layer_norm.\1"),
-    (r"input_geometry_encoder\.img_pre_norm\.(\w+)", r"geometry_encoder.vision_layer_norm.\1"),
-    (r"input_geometry_encoder\.((?:label_embed|cls_embed|final_proj|boxes_\w+)\.\w+)", r"geometry_encoder.\1"),
+    (r"geometry_encoder\.encode\.(\d+)\.norm([123])\.(\w+)", r"geometry_encoder.layers.\1.layer_norm\2.\3"),
+    (r"geometry_encoder\.encode\.(\d+)\.linear([12])\.(\w+)", r"geometry_encoder.layers.\1.mlp.fc\2.\3"),
+    (r"geometry_encoder\.encode_norm\.(\w+)", r"geometry_encoder.output_layer_norm.\1"),
+    (r"geometry_encoder\.norm\.(\w+)", r"geometry_encoder.prompt_layer_norm.\1"),
+    (r"geometry_encoder\.img_pre_norm\.(\w+)", r"geometry_encoder.vision_layer_norm.\1"),
+    (r"geometry_encoder\.((?:label_embed|cls_embed|final_proj|boxes_\w+)\.\w+)", r"geometry_encoder.\1"),
     (r"segmentation_head\.pixel_decoder\.((?:conv_layers|norms)\.\d+\.\w+)", r"mask_decoder.pixel_decoder.\1"),
     (r"segmentation_head\.mask_predictor\.mask_embed\.(layers\.\d+\.\w+)", r"mask_decoder.mask_embedder.\1"),
     (r"segmentation_head\.cross_attn_norm\.(\w+)", r"mask_decoder.prompt_cross_attn_norm.\1"),
@@ -86,8 +86,8 @@ PACKED = [(re.compile(pattern + "$"), name, out) for pattern, name, out in (
     (r"transformer\.decoder\.layers\.(\d+)\.self_attn", r"detr_decoder.layers.\1.self_attn", "o_proj"),
     (r"transformer\.decoder\.layers\.(\d+)\.ca_text", r"detr_decoder.layers.\1.text_cross_attn", "o_proj"),
     (r"transformer\.decoder\.layers\.(\d+)\.cross_attn", r"detr_decoder.layers.\1.vision_cross_attn", "o_proj"),
-    (r"input_geometry_encoder\.encode\.(\d+)\.self_attn", r"geometry_encoder.layers.\1.self_attn", "o_proj"),
-    (r"input_geometry_encoder\.encode\.(\d+)\.cross_attn_image", r"geometry_encoder.layers.\1.cross_attn", "o_proj"),
+    (r"geometry_encoder\.encode\.(\d+)\.self_attn", r"geometry_encoder.layers.\1.self_attn", "o_proj"),
+    (r"geometry_encoder\.encode\.(\d+)\.cross_attn_image", r"geometry_encoder.layers.\1.cross_attn", "o_proj"),
     (r"segmentation_head\.cross_attend_prompt", r"mask_decoder.prompt_cross_attn", "o_proj"),
 )]
 VIT = re.compile(r"backbone\.vision_backbone\.trunk\.blocks\.(\d+)\.attn\.qkv\.(weight|bias)$")

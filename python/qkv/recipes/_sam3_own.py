@@ -5,17 +5,56 @@
 The same inputs and outputs as the recipe's module with the contract "meta" (_sam3_module.py): row b * P + p is image b
 with prompt p.
 """
+import gzip
 import importlib
 import inspect
+import os
+import tempfile
 import types
 
 import torch
 from torch import nn
 
 from .._lib import Error
+from ._clip_merges import CLIP_COUNT, clip_merges
+from ._sam3_meta import TRACKER_NECK, read
 from ._sam3_module import OUTPUTS
 
 PARTS = ("backbone", "transformer", "geometry_encoder", "forward_grounding")
+
+
+def randomize(model):
+    """Random weights with which every part moves the outputs, also where Meta's code leaves them uninitialised."""
+    with torch.no_grad():
+        for p in model.parameters():
+            gain = 1.0 if p.dim() == 1 and p.mean() > 0.5 else 0.0
+            p.copy_(torch.randn_like(p) * (p[0].numel() ** -0.5 if p.dim() in (2, 4) else 0.1) + gain)
+
+
+def load(model, path):
+    """Meta's own loader says nothing about a file that has none of the names."""
+    found = model.load_state_dict(read(path), strict=False)
+    unknown = [n for n in found.unexpected_keys if not n.startswith(TRACKER_NECK)]
+    lists = {"of the module's tensors are not in it": found.missing_keys, "of its names are not known": unknown}
+    wrong = [f"{len(names)} {what}: {', '.join(names)}" for what, names in lists.items() if names]
+    if wrong:
+        raise Error(f"{path}: {'; '.join(wrong)}", 2)
+
+
+def _made(make, options):
+    """What the function makes. PyPI's sam3 has no vocabulary for its tokenizer, which is not exported: CLIP's."""
+    takes = inspect.signature(make).parameters
+    options = {name: value for name, value in options.items() if name in takes}
+    try:
+        return make(**options)
+    except FileNotFoundError as e:
+        if "bpe_path" not in takes or not str(e.filename).endswith(".txt.gz"):
+            raise
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "bpe.txt.gz")
+        with gzip.open(path, "wt", encoding="utf-8") as f:
+            f.write("\n".join(["", *clip_merges(CLIP_COUNT), ""]))
+        return make(**options, bpe_path=path)
 
 
 def build(spec, checkpoint=None):
@@ -28,13 +67,15 @@ def build(spec, checkpoint=None):
         make = getattr(importlib.import_module(name), function)
     except (ImportError, AttributeError) as e:
         raise Error(f"--module '{spec}': {e}", 2) from None
-    takes = inspect.signature(make).parameters
-    options = dict(device="cpu", eval_mode=True, load_from_HF=False, checkpoint_path=checkpoint)
-    model = make(**{k: v for k, v in options.items() if k in takes})
+    model = _made(make, dict(device="cpu", eval_mode=True, load_from_HF=False))
     missing = [p for p in PARTS if not hasattr(model, p)]
     if missing or not isinstance(model, nn.Module):
         raise Error(f"--module '{spec}': a {type(model).__name__} without {', '.join(missing) or 'parameters'}: "
                     "expected Meta's Sam3Image", 2)
+    if checkpoint:
+        load(model, checkpoint)
+    else:
+        randomize(model)
     return model.eval()
 
 
@@ -71,5 +112,7 @@ class OwnGrounding(nn.Module):
             return kind(box_embeddings=like.new_zeros(0, rows, 4),
                         box_mask=like.new_zeros(rows, 0, dtype=torch.bool))
         boxes, labels = boxes.flatten(0, 1), labels.flatten(0, 1)
+        order = (labels == -10).to(torch.uint8).argsort(dim=1, stable=True)  # Meta's code wants padding on the right
+        boxes, labels = boxes.gather(1, order[..., None].expand(-1, -1, 4)), labels.gather(1, order)
         return kind(box_embeddings=boxes.transpose(0, 1).contiguous(), box_mask=labels == -10,
                     box_labels=labels.clamp(min=0).transpose(0, 1).contiguous())

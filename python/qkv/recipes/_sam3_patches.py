@@ -34,6 +34,9 @@ cache_key = (x.shape[-2], x.shape[-1])
         if cache_key in self.cache:
             return self.cache[cache_key][None].repeat(x.shape[0], 1, 1, 1)
 """, ""),)),
+    Patch("positions of boxes without an assert", "sam3.model.position_encoding:PositionEmbeddingSine._encode_xy",
+          "len() of a tensor makes its size a constant",
+          (("assert len(x) == len(y) and x.ndim == y.ndim == 1\n", ""),)),
     Patch("box-RPB coordinates not computed ahead", "sam3.model.decoder:TransformerDecoder.__init__",
           "a cache on a GPU", (("if resolution is not None and stride is not None:", "if False:"),)),
     Patch("box-RPB coordinates without caches", "sam3.model.decoder:TransformerDecoder._get_rpb_matrix",
