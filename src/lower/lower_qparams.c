@@ -57,6 +57,7 @@ bool lower_choose_qparams(Lower *L)
 bool lower_choose_qparams_per_token(Lower *L)
 {
     Value *x = lower_value(L, 0);
+    L->other_dtype = true; /* float64 and int64 */
     if (!x) return lower_fail(L, 0, "expected a tensor");
     if (L->arg[1].dtype != DT_I8) return lower_fail(L, 1, "%s, expected int8", dtype_name(L->arg[1].dtype));
     Value *most = AS(L, amax, v(AS(L, abs, v(x))), arg_ints(L->g, 1, (int64_t[]){-1}), arg_bool(L->g, true));

@@ -29,6 +29,19 @@ class Pt2e(torch.nn.Module):
         return torch.nn.functional.linear(x, w)
 
 
+def test_scales_of_tokens_that_pytorch_misdeclares():
+    """choose_qparams_per_token gives float32; its Meta function, and so the file, says float64 and int64."""
+    class Tokens(torch.nn.Module):
+        def forward(self, x):
+            scales, zeros = PT2E.choose_qparams_per_token(x, torch.int8)
+            q = PT2E.quantize_per_token(x, scales, zeros, -128, 127, torch.int8)
+            return PT2E.dequantize_per_token(q, scales, zeros, -128, 127, torch.int8, torch.float32)
+
+    module, x = Tokens(), torch.randn(3, 5, 8)
+    got = qkv.Model(torch.export.export(module, (x,))).run_dlpack([x])["output_0"]
+    assert torch.equal(torch.from_dlpack(got), module(x))
+
+
 def test_runs_and_goes_to_onnx(tmp_path):
     onnx = pytest.importorskip("onnx")
     path, written = tmp_path / "m.pt2", tmp_path / "m.onnx"

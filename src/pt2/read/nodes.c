@@ -383,6 +383,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
         return !n || scope_put(im, s, names[0], (Slot){.kind = SLOT_TENSOR, .ref = c.self});
     if (op->flags & OPF_INPLACE) return in_place(im, s, &c, &L, n ? names[0] : NULL);
     TRY(lower_op(&L) && note_attention(im, s, inputs, &c, label, &L) && take_writes(im, s, inputs, &L));
+    c.other_dtype = L.other_dtype;
     if (L.result.kind == ARG_EXPR)
         return !number || scope_put(im, s, number, (Slot){.kind = SLOT_NUMBER, .e = L.result.e});
     if (L.result.kind == ARG_VALUE) return !n || !names[0] || take_result(im, s, &c, names[0], L.result.v, 0);
@@ -624,6 +625,5 @@ bool import_range(Import *im, Scope *s, const json_t *nodes, size_t from, size_t
 bool import_nodes(Import *im, Scope *s)
 {
     json_t *nodes;
-    return json_want_array(s->graph, "nodes", &nodes, im->err) &&
-           import_range(im, s, nodes, 0, json_array_size(nodes));
+    return json_want_array(s->graph, "nodes", &nodes, im->err) && import_range(im, s, nodes, 0, json_array_size(nodes));
 }

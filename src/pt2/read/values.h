@@ -7,8 +7,9 @@
 typedef struct NodeCall {
     const Op *op;
     Arg *arg;
-    Ref *self; /* the Ref of the first argument, if it is a tensor */
-    int mark;  /* values made by this node have ids from here */
+    Ref *self;        /* the Ref of the first argument, if it is a tensor */
+    int mark;         /* values made by this node have ids from here */
+    bool other_dtype; /* as in Lower */
 } NodeCall;
 
 Slot *scope_want(Import *im, Scope *s, const char *name); /* NULL: not defined before */
