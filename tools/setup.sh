@@ -112,6 +112,11 @@ clip_merges() { # the wheel that holds them, which qkv.recipes.sam3 reads: kept 
   local cache="${XDG_CACHE_HOME:-$HOME/.cache}/qkv"
   ls "$cache"/open_clip_torch-*.whl >/dev/null 2>&1 || .venv/bin/pip download -q --disable-pip-version-check --no-deps -d "$cache" open_clip_torch
 }
+ort_headers() { # of ONNX Runtime's C++ interface, which its own wheel lacks: kept in the cache, not installed
+  local cache="${XDG_CACHE_HOME:-$HOME/.cache}/qkv"
+  ls "$cache"/amd_quark-*.whl >/dev/null 2>&1 ||
+    .venv/bin/pip download -q --disable-pip-version-check --no-deps -d "$cache" amd-quark
+}
 # What each target's Python needs.
 python_for() { # minilm | sam3
   venv
@@ -152,6 +157,7 @@ case "${1:-}" in
     mapfile -t names < <(pip_missing sklearn expecttest fastapi httpx onnx onnxruntime onnxscript ml_dtypes openvino |
       xargs -n1)
     [ ${#names[@]} = 0 ] || pip_install "${names[@]/#sklearn/scikit-learn}"
+    ort_headers || echo "no amd-quark: a test of tests/python/test_key_padding.py is skipped" >&2
     # the pages of qkv report are looked at in a browser, and by axe-core's rules
     command -v chromium >/dev/null || { can_install && install_missing "$chromium"; } ||
       echo "no chromium: tests/python/test_report_page.py is skipped" >&2

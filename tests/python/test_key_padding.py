@@ -1,7 +1,10 @@
 """docs/KEY_PADDING_MASK.md, step by step: what the page says is what happens."""
+import glob
 import os
+import pathlib
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -17,10 +20,10 @@ LIBRARY = os.path.dirname(qkv.library_path()) or "."
 FORMS = ["bool", "--float", "--inside"]
 
 
-def run(*args, code=0):
+def run(*args, code=0, error=False):
     done = subprocess.run(list(map(str, args)), capture_output=True, text=True)
     assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
+    return done.stderr if error else done.stdout
 
 
 MADE = {}  # pytest ends a module's fixture when another parameter comes between
@@ -127,6 +130,38 @@ def test_c_program(exported, program, tmp_path):
         got = load_file(tmp_path / "out.safetensors")
         for i, w in enumerate(alone):
             np.testing.assert_allclose(got[str(i)], w, atol=5e-6)
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory):
+    """encode.c on ONNX Runtime: its library is in its own wheel, its headers in amd-quark's."""
+    ort = pytest.importorskip("onnxruntime")
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "qkv")
+    wheels = sorted(glob.glob(os.path.join(cache, "amd_quark-*.whl")))
+    if not wheels:
+        pytest.skip("no headers of ONNX Runtime: tools/setup.sh torch downloads them")
+    folder = tmp_path_factory.mktemp("ort")
+    with zipfile.ZipFile(wheels[-1]) as z:
+        z.extractall(folder, [n for n in z.namelist() if n.endswith(".h") and "/include/onnxruntime" in n])
+    header, = folder.rglob("onnxruntime_cxx_api.h")
+    library, = pathlib.Path(ort.__file__).parent.glob("capi/libonnxruntime.so.*")
+    for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
+        (folder / name).symlink_to(library)
+    run("g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-isystem", header.parent, f"-I{ROOT}/include",
+        os.path.join(EXAMPLE, "encode_ort.cpp"), f"-L{LIBRARY}", "-lqkv", f"-L{folder}", "-lonnxruntime",
+        f"-Wl,-rpath,{LIBRARY}:{folder}", "-o", folder / "encode_ort")
+    return folder / "encode_ort"
+
+
+def test_twin_on_onnxruntime(exported, twin, tmp_path):
+    _, folder = exported
+    _, alone = files(folder)
+    run(twin, folder / "ort.onnx", folder / "sequences.safetensors", tmp_path / "out.safetensors")
+    got = load_file(tmp_path / "out.safetensors")
+    for i, w in enumerate(alone):
+        np.testing.assert_allclose(got[str(i)], w, atol=5e-6)
+    assert "File doesn't exist" in run(twin, folder / "none.onnx", folder / "sequences.safetensors", tmp_path / "o",
+                                 code=1, error=True)
 
 
 def test_row_of_padding_alone(exported):
