@@ -7,6 +7,7 @@
 #define QKV_BASE_SPLITMIX_H
 #include <math.h>
 #include <stdint.h>
+#include "base/elementary.h"
 
 static inline uint64_t splitmix_next(uint64_t *state)
 {
@@ -21,6 +22,7 @@ static inline double splitmix_uniform(uint64_t *state) { return (double)(splitmi
 
 static inline double splitmix_normal(uint64_t *state)
 {
-    return sqrt(-2 * log(splitmix_uniform(state) + 0x1p-60)) * cos(6.283185307179586 * splitmix_uniform(state));
+    return sqrt(-2 * real_log(splitmix_uniform(state) + 0x1p-60)) *
+           real_cos(6.283185307179586 * splitmix_uniform(state));
 }
 #endif

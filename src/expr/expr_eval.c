@@ -2,6 +2,7 @@
  * Contract in expr.h. */
 #include <math.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "expr/expr.h"
 #include "base/mem.h"
 
@@ -86,7 +87,7 @@ static bool binary(const Expr *e, Scalar x, Scalar y, Scalar *out, Err *err)
         else ok = mul_i64(x.i, y.i, &r), *out = of_int(r);
         break;
     case EX_POW:
-        if (f || y.i < 0) *out = of_float(pow(a, c));
+        if (f || y.i < 0) *out = of_float(real_pow(a, c));
         else return int_power(x.i, y.i, out, err);
         break;
     case EX_FLOORDIV:

@@ -1,6 +1,7 @@
 /* Values that constants alone decide. Contract in constant.h. */
 #include "facts/constant.h"
 #include <math.h>
+#include "base/elementary.h"
 #include "facts/axes.h"
 
 /* Values that a question looks at; shared ones are met each time. Beyond it the answer is no. */
@@ -46,8 +47,8 @@ bool op_of_number(OpId op, double x, double *y)
     case OP_sqrt: *y = sqrt(x); return true;
     case OP_rsqrt: *y = 1 / sqrt(x); return true;
     case OP_reciprocal: *y = 1 / x; return true;
-    case OP_exp: *y = exp(x); return true;
-    case OP_log: *y = log(x); return true;
+    case OP_exp: *y = real_exp(x); return true;
+    case OP_log: *y = real_log(x); return true;
     default: return false;
     }
 }
@@ -59,7 +60,7 @@ bool op_of_numbers(OpId op, double a, double b, double *y)
     case OP_sub_Tensor: *y = a - b; return true;
     case OP_mul_Tensor: *y = a * b; return true;
     case OP_div_Tensor: *y = a / b; return true;
-    case OP_pow_Tensor_Tensor: *y = pow(a, b); return true;
+    case OP_pow_Tensor_Tensor: *y = real_pow(a, b); return true;
     default: return false;
     }
 }

@@ -6,6 +6,7 @@
 #include "kernel/fft.h"
 #include <math.h>
 #include "base/arena.h"
+#include "base/elementary.h"
 #include "kernel/kernel.h"
 
 enum { ALIGN = 64, CACHED = 1 << 16 /* reals of one part that a thread works on at once */ };
@@ -115,7 +116,7 @@ static Root root_of(int64_t k, int64_t n)
     if (left) a = n - a;
     bool turned = 4 * a > n;
     double x = 3.14159265358979323846 * (double)(turned ? n - 2 * a : 2 * a) / (double)(2 * n);
-    Root r = turned ? (Root){sin(x), cos(x)} : (Root){cos(x), sin(x)};
+    Root r = turned ? (Root){real_sin(x), real_cos(x)} : (Root){real_cos(x), real_sin(x)};
     if (left) r.c = -r.c;
     if (!back) r.s = -r.s;
     return r;

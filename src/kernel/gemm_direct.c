@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "kernel/gemm_impl.h"
 #include "base/mem.h"
 #include "team/team.h"
@@ -110,10 +111,10 @@ static double activated(GemmAct act, double v)
 {
     switch (act) {
     case GEMM_RELU: return v < 0 ? 0 : v;
-    case GEMM_GELU_ERF: return 0.5 * v * (1 + erf(v * sqrt(0.5)));
-    case GEMM_GELU_TANH: return 0.5 * v * (1 + tanh(sqrt(2 / acos(-1.0)) * (v + 0.044715 * v * v * v)));
-    case GEMM_SILU: return v / (1 + exp(-v));
-    case GEMM_QUICK_GELU: return v / (1 + exp(-1.702 * v));
+    case GEMM_GELU_ERF: return 0.5 * v * (1 + real_erf(v * sqrt(0.5)));
+    case GEMM_GELU_TANH: return 0.5 * v * (1 + real_tanh(sqrt(2 / real_acos(-1.0)) * (v + 0.044715 * v * v * v)));
+    case GEMM_SILU: return v / (1 + real_exp(-v));
+    case GEMM_QUICK_GELU: return v / (1 + real_exp(-1.702 * v));
     default: return v;
     }
 }

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
@@ -452,7 +453,8 @@ bool lower_mvlgamma(Lower *L)
         TRY(y = y ? AS(L, add_Tensor, v(y), v(x)) : x);
     }
     if (!y) return lower_fail(L, 1, "found %lld, expected 1 or more", (long long)p);
-    return lower_return(L, AS(L, add_Tensor, v(y), arg_float(L->g, 0.25 * (double)(p * (p - 1)) * log(acos(-1)))));
+    double factor = 0.25 * (double)(p * (p - 1)) * real_log(real_acos(-1));
+    return lower_return(L, AS(L, add_Tensor, v(y), arg_float(L->g, factor)));
 }
 
 bool lower_native_dropout_backward(Lower *L)

@@ -112,8 +112,9 @@ bool lower_polygamma(Lower *L)
     if (n < 0) return lower_fail(L, 0, "found %lld, expected at least 0", (long long)n);
     if (!n) return lower_return(L, AS(L, digamma, L->arg[1]));
     Value *zeta = AS(L, special_zeta, arg_float(L->g, (double)n + 1), L->arg[1]);
-    Arg factor = arg_float(L->g, (n % 2 ? 1 : -1) * tgamma((double)n + 1));
-    return lower_return(L, AS(L, mul_Tensor, arg_value(zeta), factor));
+    double factor = n % 2 ? 1 : -1;
+    for (int64_t k = 2; k <= n && isfinite(factor); k++) factor *= (double)k;
+    return lower_return(L, AS(L, mul_Tensor, arg_value(zeta), arg_float(L->g, factor)));
 }
 
 /* ------------------------------------------------------------------ arithmetic */

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "run/pointwise.h"
 #include "run/product.h"
 #include "run/run_table.h"
@@ -156,7 +157,7 @@ bool run_slogdet(Call *c, Err *err)
         for (int64_t i = 0; i < a.rows; i++) {
             double d = x[i * a.rows + i];
             sign *= (d > 0 ? 1 : d < 0 ? -1 : d) * (pivot[i] == i ? 1 : -1);
-            sum += log(fabs(d));
+            sum += real_log(fabs(d));
         }
         put(c, 0, k, 1, &sign);
         put(c, 1, k, 1, &sum);

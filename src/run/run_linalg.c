@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "kernel/gemm.h"
 #include "kernel/kernel.h"
 #include "run/pointwise.h"
@@ -68,10 +69,10 @@ double product_activation(int act, double x)
 {
     switch (act) {
     case ACT_RELU: return x > 0 ? x : 0;
-    case ACT_GELU_ERF: return 0.5 * x * (1 + erf(x * 0.70710678118654752440));
-    case ACT_GELU_TANH: return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-    case ACT_SILU: return x / (1 + exp(-x));
-    case ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
+    case ACT_GELU_ERF: return 0.5 * x * (1 + real_erf(x * 0.70710678118654752440));
+    case ACT_GELU_TANH: return 0.5 * x * (1 + real_tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+    case ACT_SILU: return x / (1 + real_exp(-x));
+    case ACT_QUICK_GELU: return x / (1 + real_exp(-1.702 * x));
     default: return x;
     }
 }

@@ -7,6 +7,7 @@
 #include "run/pointwise.h"
 #include <math.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "kernel/kernel.h"
 #include "run/run_table.h"
 
@@ -474,7 +475,7 @@ bool run_clamp(Call *c, Err *err)
 
 bool run_round_decimals(Call *c, Err *err)
 {
-    double p[3] = {pow(10, call_f64(c, 1)), 0, 0};
+    double p[3] = {real_pow(10, call_f64(c, 1)), 0, 0};
     return run_unary_op(c, PW_round_scaled, p, err);
 }
 

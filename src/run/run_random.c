@@ -2,6 +2,7 @@
  * native/cpu/DistributionTemplates.h): after the same seed the same values, so that a model exported in training mode
  * can be compared with PyTorch. */
 #include <math.h>
+#include "base/elementary.h"
 #include "run/rng.h"
 #include "run/run_table.h"
 
@@ -61,9 +62,9 @@ bool run_rand(Call *c, Err *err)
 static void normal_pairs(double *u)
 {
     for (int k = 0; k < 8; k++) {
-        double radius = sqrt(-2 * log(1 - u[k])), angle = 6.283185307179586476925286766559 * u[k + 8];
-        u[k] = radius * cos(angle);
-        u[k + 8] = radius * sin(angle);
+        double radius = sqrt(-2 * real_log(1 - u[k])), angle = 6.283185307179586476925286766559 * u[k + 8];
+        u[k] = radius * real_cos(angle);
+        u[k + 8] = radius * real_sin(angle);
     }
 }
 
@@ -78,9 +79,10 @@ bool run_randn(Call *c, Err *err)
     TRY(u);
     if (n < 16)
         for (int64_t i = 0; i < n; i += 2) {
-            double angle = 6.283185307179586476925286766559 * rng_double(r), radius = sqrt(-2 * log1p(-rng_double(r)));
-            u[i] = radius * cos(angle);
-            if (i + 1 < n) u[i + 1] = radius * sin(angle);
+            double angle = 6.283185307179586476925286766559 * rng_double(r),
+                   radius = sqrt(-2 * real_log1p(-rng_double(r)));
+            u[i] = radius * real_cos(angle);
+            if (i + 1 < n) u[i + 1] = radius * real_sin(angle);
         }
     else {
         int64_t whole = n / 16 * 16, drawn = dtype_size(out->dtype) == 2 ? whole : n;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "kernel/kernel.h"
 #include "run/pointwise.h"
 #include "run/rows.h"
@@ -69,17 +70,17 @@ static double fold_float(const Rows *r, const void *row, Fold f, double p)
             if (p == 2) s += x * x;
             else if (p == INFINITY) s = x > s || x != x ? x : s;
             else if (p == -INFINITY) s = x < s || x != x ? x : s;
-            else s += p == 0 ? x != 0 : p == 1 ? x : pow(x, p);
+            else s += p == 0 ? x != 0 : p == 1 ? x : real_pow(x, p);
         }
-        return p == 2 ? sqrt(s) : p == 0 || p == 1 || isinf(p) ? s : pow(s, 1 / p);
+        return p == 2 ? sqrt(s) : p == 0 || p == 1 || isinf(p) ? s : real_pow(s, 1 / p);
     case FOLD_LOGSUMEXP:
         if (n == 0) return -INFINITY;
         m = fold_float(r, row, FOLD_MAX, 0);
         if (isinf(m)) m = m > 0 ? m : 0;
         if (m == INFINITY) return m;
         s = 0;
-        for (int64_t i = 0; i < n; i++) s += exp(value_at(r, row, i) - m);
-        return log(s) + m;
+        for (int64_t i = 0; i < n; i++) s += real_exp(value_at(r, row, i) - m);
+        return real_log(s) + m;
     case FOLD_ANY:
     case FOLD_ALL:
         for (int64_t i = 0; i < n; i++)
@@ -290,7 +291,7 @@ static double log_add_exp(double a, double b)
 {
     if (isnan(a) || isnan(b)) return NAN;
     double lo = a < b ? a : b, hi = a < b ? b : a;
-    return lo == hi && isinf(lo) ? lo : hi + log1p(exp(lo - hi));
+    return lo == hi && isinf(lo) ? lo : hi + real_log1p(real_exp(lo - hi));
 }
 
 typedef enum Scan { SCAN_SUM, SCAN_PROD, SCAN_LOGSUMEXP } Scan;
@@ -336,9 +337,9 @@ static double distance(const double *a, const double *b, int64_t n, double p)
         else if (p == 1) s += x;
         else if (p == 0) s += x != 0;
         else if (isinf(p)) s = x > s || x != x ? x : s;
-        else s += pow(x, p);
+        else s += real_pow(x, p);
     }
-    return p == 2 ? sqrt(s) : p == 1 || p == 0 || isinf(p) ? s : pow(s, 1 / p);
+    return p == 2 ? sqrt(s) : p == 1 || p == 0 || isinf(p) ? s : real_pow(s, 1 / p);
 }
 
 /* x as contiguous doubles (batch sizes of out, its own last two sizes) */

@@ -9,6 +9,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "kernel/gemm_integer.h"
 #include "kernel/kernel.h"
 #include "run/run_table.h"
@@ -150,7 +151,7 @@ static bool mask_row(const Quantized *x, float *s, int64_t b, int64_t h, int64_t
     int64_t first = b * x->ms[0] + h * x->ms[1] + at * x->ms[2], step = x->ms[3], M = x->M;
     int64_t from = at + x->lower > 0 ? at + x->lower : 0, to = at + x->upper < M - 1 ? at + x->upper + 1 : M;
     if (x->softcap > 0)
-        for (int64_t j = 0; j < M; j++) s[j] = (float)(x->softcap * tanh((double)s[j] / x->softcap));
+        for (int64_t j = 0; j < M; j++) s[j] = (float)(x->softcap * real_tanh((double)s[j] / x->softcap));
     if (x->mask && x->mask->dtype == DT_BOOL) {
         const uint8_t *kept = (const uint8_t *)x->mask->data + first;
         for (int64_t j = 0; j < M; j++) s[j] = kept[j * step] ? s[j] : -INFINITY;

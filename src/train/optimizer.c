@@ -1,6 +1,7 @@
 /* Optimizers. Contract in optimizer.h. */
 #include "train/optimizer.h"
 #include <math.h>
+#include "base/elementary.h"
 #include "base/mem.h"
 #include "kernel/kernel.h"
 
@@ -136,8 +137,8 @@ void optimizer_step(Optimizer *o, const Tensor *gradient, double norm, double lr
                    .beta1 = is->beta1,
                    .beta2 = is->beta2,
                    .eps = is->eps,
-                   .correction1 = 1 - pow(is->beta1, t),
-                   .correction2 = sqrt(1 - pow(is->beta2, t)),
+                   .correction1 = 1 - real_pow(is->beta1, t),
+                   .correction2 = sqrt(1 - real_pow(is->beta2, t)),
                    .decoupled = is->kind == OPTIMIZER_ADAMW,
                    .momentum = is->momentum,
                    .dampening = is->dampening,

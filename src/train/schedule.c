@@ -1,6 +1,7 @@
 /* Learning rates. Contract in schedule.h. */
 #include "train/schedule.h"
 #include <math.h>
+#include "base/elementary.h"
 
 bool schedule_falls(const Schedule *s) { return s->kind == SCHEDULE_LINEAR || s->kind == SCHEDULE_COSINE; }
 
@@ -30,8 +31,8 @@ double schedule_lr(const Schedule *s, int64_t step)
     if (step < s->warmup) return s->lr * (1 / warm + (1 - 1 / warm) * (double)step / warm);
     switch (s->kind) {
     case SCHEDULE_LINEAR: return s->lr + (s->end - s->lr) * fmin(t, all) / all;
-    case SCHEDULE_COSINE: return s->end + (s->lr - s->end) * (1 + cos(acos(-1) * fmin(t, all) / all)) / 2;
-    case SCHEDULE_STEP: return s->lr * pow(s->gamma, floor(t / (double)s->step_size));
+    case SCHEDULE_COSINE: return s->end + (s->lr - s->end) * (1 + real_cos(real_acos(-1) * fmin(t, all) / all)) / 2;
+    case SCHEDULE_STEP: return s->lr * real_pow(s->gamma, floor(t / (double)s->step_size));
     default: return s->lr;
     }
 }

@@ -1,6 +1,7 @@
 /* Pointwise kernels, portable; compiled once per ISA level. Contract in kernel/pointwise.h. */
 #include "kernel/pointwise.h"
 #include <float.h>
+#include "base/elementary.h"
 #include "kernel/gen/special.h"
 #include "kernel/gen/vmath.h"
 #include "kernel/variant.h"
@@ -11,7 +12,7 @@ static double erf_inverse(double y)
 {
     if (y != y || y < -1 || y > 1) return NAN;
     if (y == 1 || y == -1) return y * INFINITY;
-    double w = -log((1 - y) * (1 + y)), x;
+    double w = -real_log((1 - y) * (1 + y)), x;
     if (w < 5) {
         w -= 2.5;
         x = 2.81022636e-08;
@@ -36,7 +37,7 @@ static double erf_inverse(double y)
         x = 2.83297682 + x * w;
     }
     x *= y;
-    for (int k = 0; k < 2; k++) x -= (erf(x) - y) / (1.12837916709551257390 * exp(-x * x));
+    for (int k = 0; k < 2; k++) x -= (real_erf(x) - y) / (1.12837916709551257390 * real_exp(-x * x));
     return x;
 }
 
@@ -51,13 +52,13 @@ static double digamma(double x)
     if (x < 0) {
         double part = modf(x, &whole);
         if (part == 0) return NAN;
-        sum = -3.14159265358979323846 / tan(3.14159265358979323846 * part);
+        sum = -3.14159265358979323846 / real_tan(3.14159265358979323846 * part);
         x = 1 - x;
     }
     for (; x < 10; x++) sum -= 1 / x;
     double z = 1 / (x * x);
     for (int k = 0; k < 7; k++) y = y * z + series[k];
-    return sum + log(x) - 0.5 / x - y * z;
+    return sum + real_log(x) - 0.5 / x - y * z;
 }
 
 /* Modified Bessel function of order 0: the sum of (x^2 / 4)^k / k!^2, all terms positive. */
@@ -182,14 +183,14 @@ static inline uint64_t float_to_u64(double v)
 
 #define T float
 #define NAME(x) x##_f32
-#define F(fn) fn##f
+#define F(fn) real_##fn##f
 #define F_EXP(x) vm_exp(x)
 #define F_TANH(x) vm_tanh(x)
 #define F_ERF(x) vm_erf(x)
 #define F_ERFINV(x) (float)erf_inverse((double)(x))
 #define F_MAX FLT_MAX
 #define HERMITE_MAX 128
-#define POWER(a, b) powf(a, b)
+#define POWER(a, b) real_powf(a, b)
 #define DIV_FLOOR(a, b) floor_div_float32(a, b)
 #define DIV_TRUNC(a, b) truncf((a) / (b))
 #define REMAINDER(a, b) remainder_float32(a, b)
@@ -212,14 +213,14 @@ static inline uint64_t float_to_u64(double v)
 
 #define T double
 #define NAME(x) x##_f64
-#define F(fn) fn
-#define F_EXP(x) exp(x)
-#define F_TANH(x) tanh(x)
-#define F_ERF(x) erf(x)
+#define F(fn) real_##fn
+#define F_EXP(x) real_exp(x)
+#define F_TANH(x) real_tanh(x)
+#define F_ERF(x) real_erf(x)
 #define F_ERFINV(x) erf_inverse(x)
 #define F_MAX DBL_MAX
 #define HERMITE_MAX 512
-#define POWER(a, b) pow(a, b)
+#define POWER(a, b) real_pow(a, b)
 #define DIV_FLOOR(a, b) floor_div_float(a, b)
 #define DIV_TRUNC(a, b) trunc((a) / (b))
 #define REMAINDER(a, b) remainder_float(a, b)

@@ -1,5 +1,6 @@
 /* Row kernels, portable; compiled once per ISA level. Contract in kernel/reduce.h. */
 #include "kernel/reduce.h"
+#include "base/elementary.h"
 #include "kernel/gen/vmath.h"
 #include "kernel/variant.h"
 

@@ -81,7 +81,7 @@ static void NAME(softmax_row)(T *out, const T *x, int64_t n, bool logarithm, boo
         }
     }
     if (logarithm) {
-        T shift = (T)log(NAME(exponentials)(x, top, n));
+        T shift = (T)real_log(NAME(exponentials)(x, top, n));
         for (int64_t i = 0; i < n; i++) out[i] = x[i] - top - shift;
         return;
     }

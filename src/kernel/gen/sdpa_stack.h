@@ -11,6 +11,7 @@
  */
 #ifndef QKV_KERNEL_GEN_SDPA_STACK_H
 #define QKV_KERNEL_GEN_SDPA_STACK_H
+#include "base/elementary.h"
 #include "kernel/gen/sdpa_vec.h"
 #include "kernel/gen/vmath.h"
 #include "kernel/sdpa.h"
@@ -79,7 +80,7 @@ INLINE Row stack_row(const Stack *s, int64_t i)
 /* Scores of a row were summed up as exp(score - top). */
 INLINE void put_lse(const Row *row, float top, float sum)
 {
-    if (row->lse) *row->lse = sum == 0 ? -INFINITY : top + logf(sum);
+    if (row->lse) *row->lse = sum == 0 ? -INFINITY : top + real_logf(sum);
 }
 
 /* ------------------------------------------------------------------ asking for memory ahead */

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/elementary.h"
 
 static const double PI = 3.14159265358979323846;
 
@@ -18,7 +19,7 @@ static double bessel_ie(double x, int order)
     double z = fabs(x), term = 1, sum = 1, q = z * z / 4;
     if (z < 30) {
         for (int k = 1; term > sum * 1e-18; k++) sum += term *= q / ((double)k * (k + order));
-        return exp(-z) * sum * (order ? x / 2 : 1);
+        return real_exp(-z) * sum * (order ? x / 2 : 1);
     }
     for (int k = 1; k < 30; k++) {
         double next = -term * (4 * order - (2 * k - 1) * (2 * k - 1)) / (8 * k * z);
@@ -36,19 +37,19 @@ static double bessel_ke(double x, double order)
     if (!(x > 0)) return NAN;
     double step = fmin(0.2, 0.6 / sqrt(x)), sum = 0.5;
     for (int k = 1; k < 4096; k++) {
-        double t = k * step, s = sinh(t / 2), part = exp(-2 * x * s * s) * cosh(order * t);
+        double t = k * step, s = real_sinh(t / 2), part = real_exp(-2 * x * s * s) * real_cosh(order * t);
         sum += part;
         if (part < sum * 1e-18) break;
     }
     return sum * step;
 }
 
-static double bessel_k(double x, int order) { return bessel_ke(x, order) * (x > 0 ? exp(-x) : 1); }
+static double bessel_k(double x, int order) { return bessel_ke(x, order) * (x > 0 ? real_exp(-x) : 1); }
 
 static double spherical_j0(double x)
 {
     if (isinf(x)) return 0;
-    return fabs(x) < 1e-4 ? 1 - x * x / 6 : sin(x) / x;
+    return fabs(x) < 1e-4 ? 1 - x * x / 6 : real_sin(x) / x;
 }
 
 /* sin(z + pi/4) and cos(z + pi/4) times sums over odd and even terms of the asymptotic series in 1 / z */
@@ -62,7 +63,7 @@ static double airy_waves(double x)
         if (k % 2) odd += (k % 4 == 1 ? u : -u);
         else even += (k % 4 == 2 ? -u : u);
     }
-    return (sin(z + PI / 4) * even - cos(z + PI / 4) * odd) / sqrt(PI * sqrt(x));
+    return (real_sin(z + PI / 4) * even - real_cos(z + PI / 4) * odd) / sqrt(PI * sqrt(x));
 }
 
 /* The power series from -8 to 1; sqrt(x / 3) K_1/3(2/3 x^3/2) / pi above. */
@@ -72,7 +73,7 @@ static double airy_ai(double x)
     if (x > 103.892) return 0;
     if (x > 1) {
         double z = 2.0 / 3 * x * sqrt(x);
-        return sqrt(x / 3) * bessel_ke(z, 1.0 / 3) * exp(-z) / PI;
+        return sqrt(x / 3) * bessel_ke(z, 1.0 / 3) * real_exp(-z) / PI;
     }
     if (x < -8) return airy_waves(-x);
     double f = 1, g = x, sum_f = 1, sum_g = x, cube = x * x * x;
@@ -89,7 +90,7 @@ static double airy_ai(double x)
 static double erfcx(double x)
 {
     if (x != x) return x;
-    if (x < 25) return exp(x * x) * erfc(x);
+    if (x < 25) return real_exp(x * x) * real_erfc(x);
     double y = 1 / (x * x);
     return (1 - y * (0.5 - y * (0.75 - y * (1.875 - y * (6.5625 - y * 29.53125))))) / (x * sqrt(PI));
 }
@@ -97,7 +98,7 @@ static double erfcx(double x)
 static double log_ndtr(double x)
 {
     double t = x * 0.70710678118654752440;
-    return x < -1 ? log(erfcx(-t) / 2) - t * t : log1p(-erfc(t) / 2);
+    return x < -1 ? real_log(erfcx(-t) / 2) - t * t : real_log1p(-real_erfc(t) / 2);
 }
 
 /* The inverse of the normal distribution's integral: Newton's method on its logarithm, which is concave. */
@@ -107,7 +108,7 @@ static double ndtri(double p)
     if (p == 1) return INFINITY;
     if (!(p > 0 && p < 1)) return NAN;
     if (p > 0.5) return -ndtri(1 - p);
-    double x = p < 0.1 ? -sqrt(-2 * log(p)) : 0, target = log(p);
+    double x = p < 0.1 ? -sqrt(-2 * real_log(p)) : 0, target = real_log(p);
     for (int k = 0; k < 40; k++) {
         double step = (log_ndtr(x) - target) * erfcx(-x * 0.70710678118654752440) * 1.25331413731550025121;
         x -= step;
@@ -141,10 +142,10 @@ static double hurwitz(double x, double q)
         double part = q - floor(q), below = hurwitz(x, 1 - part) - hurwitz(x, 1 - q);
         return hurwitz(x, part) + (fmod(x, 2) == 0 ? below : -below);
     }
-    double sum = pow(q, -x), a = q, b = 0, factor = 1;
+    double sum = real_pow(q, -x), a = q, b = 0, factor = 1;
     for (int i = 0; i < 9 || a <= 9; i++) {
         a += 1;
-        b = pow(a, -x);
+        b = real_pow(a, -x);
         sum += b;
         if (fabs(b) < 1.1e-16 * fabs(sum)) return sum;
     }
@@ -166,15 +167,15 @@ static double hurwitz(double x, double q)
 /* mu - log(1 + mu) */
 static double log_bow(double mu)
 {
-    return fabs(mu) < 1e-3 ? mu * mu * (0.5 - mu * (1.0 / 3 - mu * (0.25 - mu * (0.2 - mu / 6)))) : mu - log1p(mu);
+    return fabs(mu) < 1e-3 ? mu * mu * (0.5 - mu * (1.0 / 3 - mu * (0.25 - mu * (0.2 - mu / 6)))) : mu - real_log1p(mu);
 }
 
 /* x^a exp(-x) / gamma(a); where a is large by Stirling's series, whose parts are small */
 static double gamma_density(double a, double x)
 {
-    if (a < 20) return exp(a * log(x) - x - lgamma(a));
+    if (a < 20) return real_exp(a * real_log(x) - x - real_lgamma(a));
     double z = 1 / (a * a), tail = (1.0 / 12 - z * (1.0 / 360 - z * (1.0 / 1260 - z / 1680))) / a;
-    return sqrt(a / (2 * PI)) * exp(-a * log_bow((x - a) / a) - tail);
+    return sqrt(a / (2 * PI)) * real_exp(-a * log_bow((x - a) / a) - tail);
 }
 
 /* The same share, above x, where a is large: Temme's expansion around the normal distribution, its first term. */
@@ -182,7 +183,7 @@ static double gamma_share_large(double a, double x)
 {
     double mu = (x - a) / a, half = log_bow(mu);
     double eta = copysign(sqrt(2 * half), mu), c0 = fabs(eta) < 1e-3 ? eta / 12 - 1.0 / 3 : 1 / mu - 1 / eta;
-    return 0.5 * erfc(eta * sqrt(a / 2)) + exp(-a * half) * c0 / sqrt(2 * PI * a);
+    return 0.5 * real_erfc(eta * sqrt(a / 2)) + real_exp(-a * half) * c0 / sqrt(2 * PI * a);
 }
 
 /* The share of the gamma function's integral below x, or with `upper` above it: a series below the peak, a continued
@@ -220,9 +221,7 @@ static double gamma_share(double a, double x, bool upper)
 
 /* ------------------------------------------------------------------ orthogonal polynomials of degree n */
 
-enum {
-    DEGREE_MAX = 1 << 20
-}; /* of recurrences; higher ones give NaN */
+enum { DEGREE_MAX = 1 << 20 }; /* of recurrences; higher ones give NaN */
 
 /* A degree as ATen takes it; what no integer holds is negative. */
 static int64_t degree(double n) { return n > -9e15 && n < 9e15 ? (int64_t)n : -1; }
@@ -230,12 +229,12 @@ static int64_t degree(double n) { return n > -9e15 && n < 9e15 ? (int64_t)n : -1
 /* Of Chebyshev, x outside of (-1, 1): hyperbolic functions of angle = acosh|x|. */
 static double chebyshev_outside(double x, int64_t n, char kind)
 {
-    double a = acosh(fabs(x)), half = (double)n + 0.5, sign = x < 0 && n % 2 ? -1 : 1;
+    double a = real_acosh(fabs(x)), half = (double)n + 0.5, sign = x < 0 && n % 2 ? -1 : 1;
     if (x < 0 && kind > 'u') kind = kind == 'v' ? 'w' : 'v';
-    if (kind == 't') return sign * cosh((double)n * a);
-    if (kind == 'u') return sign * (a == 0 ? (double)(n + 1) : sinh((double)(n + 1) * a) / sinh(a));
-    if (kind == 'v') return sign * cosh(half * a) / cosh(a / 2);
-    return sign * (a == 0 ? (double)(2 * n + 1) : sinh(half * a) / sinh(a / 2));
+    if (kind == 't') return sign * real_cosh((double)n * a);
+    if (kind == 'u') return sign * (a == 0 ? (double)(n + 1) : real_sinh((double)(n + 1) * a) / real_sinh(a));
+    if (kind == 'v') return sign * real_cosh(half * a) / real_cosh(a / 2);
+    return sign * (a == 0 ? (double)(2 * n + 1) : real_sinh(half * a) / real_sinh(a / 2));
 }
 
 /* Those of Chebyshev obey p[k+1] = 2 x p[k] - p[k-1] and differ in p[1]; high degrees are functions of an angle. */
@@ -247,10 +246,11 @@ static double chebyshev(double x, double degree_of, char kind)
     if (n == 0) return 1;
     if (n > 8 && !(fabs(x) < 1)) return chebyshev_outside(x, n, kind);
     if (n > 8) {
-        double angle = acos(x), half = (double)n + 0.5;
-        if (kind == 't') return cos((double)n * angle);
-        if (kind == 'u') return sin((double)(n + 1) * angle) / sin(angle);
-        return kind == 'v' ? cos(half * angle) / cos(angle / 2) : sin(half * angle) / sin(angle / 2);
+        double angle = real_acos(x), half = (double)n + 0.5;
+        if (kind == 't') return real_cos((double)n * angle);
+        if (kind == 'u') return real_sin((double)(n + 1) * angle) / real_sin(angle);
+        return kind == 'v' ? real_cos(half * angle) / real_cos(angle / 2)
+                           : real_sin(half * angle) / real_sin(angle / 2);
     }
     for (int64_t k = 1; k < n; k++) {
         double next = 2 * x * q - p;

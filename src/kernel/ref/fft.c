@@ -1,6 +1,7 @@
 /* Reference Fourier transforms: sums of n terms in double. Contract in kernel/fft.h. */
 #include "kernel/fft.h"
 #include <math.h>
+#include "base/elementary.h"
 
 typedef struct Line { /* of pairs, and the roots exp(2 pi i k / n) */
     int64_t n;
@@ -57,8 +58,8 @@ static void lines(const Fft *f, int threads)
     Line l = {f->plan->n, room, room + 2 * f->plan->n};
     for (int64_t k = 0; k < l.n; k++) {
         double x = 6.28318530717958647693 * (double)k / (double)l.n;
-        l.root[2 * k] = cos(x);
-        l.root[2 * k + 1] = sin(x);
+        l.root[2 * k] = real_cos(x);
+        l.root[2 * k + 1] = real_sin(x);
     }
     for (int64_t i = 0, in, out; i < fft_line_count(f); i++) {
         fft_line_at(f, i, &in, &out);

@@ -1,11 +1,12 @@
-/* Reference row kernels: double accumulators and libm; the double ones are these on every ISA level. */
+/* Reference row kernels: double accumulators; the double ones are these on every ISA level. */
 #include "kernel/reduce.h"
 #include <math.h>
+#include "base/elementary.h"
 
 #define T double
 #define ACC double
 #define NAME(x) x##_f64
-#define EXP exp
+#define EXP real_exp
 #include "kernel/gen/reduce_tmpl.h"
 #undef T
 #undef NAME
@@ -15,7 +16,7 @@
 #define T float
 #define ACC double
 #define NAME(x) x##_f32
-#define EXP(x) (float)exp((double)(x))
+#define EXP(x) (float)real_exp((double)(x))
 #include "kernel/gen/reduce_tmpl.h"
 
 void reduce_fill_ref(ReduceKernels *k);

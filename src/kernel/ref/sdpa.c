@@ -2,6 +2,7 @@
  * Contract in kernel/sdpa.h. */
 #include <math.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "kernel/sdpa.h"
 
 static size_t workspace(const Sdpa *a, int threads)
@@ -44,7 +45,7 @@ static double score(const Sdpa *a, const SdpaSequence *s, int64_t b, int64_t h, 
     sum *= a->scale;
     *slope = a->scale;
     if (a->softcap > 0) {
-        double t = tanh(sum / a->softcap);
+        double t = real_tanh(sum / a->softcap);
         *slope *= 1 - t * t;
         sum = a->softcap * t;
     }
@@ -60,8 +61,9 @@ static void attend_row(const Sdpa *a, const SdpaSequence *s, int64_t b, int64_t 
         nan |= p[m] != p[m];
         if (p[m] > top) top = p[m];
     }
-    for (int64_t m = 0; m < s->M; m++) sum += p[m] = top == -INFINITY && !nan ? 0 : exp(p[m] - top);
-    if (a->lse) put_wide(a, a->lse, b * a->ls[0] + h * a->ls[1] + n * a->ls[2], sum == 0 ? -INFINITY : top + log(sum));
+    for (int64_t m = 0; m < s->M; m++) sum += p[m] = top == -INFINITY && !nan ? 0 : real_exp(p[m] - top);
+    if (a->lse)
+        put_wide(a, a->lse, b * a->ls[0] + h * a->ls[1] + n * a->ls[2], sum == 0 ? -INFINITY : top + real_log(sum));
     for (int64_t e = 0; e < a->E; e++) {
         double y = 0;
         for (int64_t m = 0; m < s->M; m++) y += p[m] * at(a, s->v, h / (a->H / a->Hkv) * a->vs[1] + m * a->vs[2] + e);
@@ -95,7 +97,7 @@ static Pair pair_of(const SdpaBackward *g, int64_t b, int64_t h, int64_t n, int6
                   lse = wide_at(a, a->lse, b * a->ls[0] + h * a->ls[1] + n * a->ls[2]), sum = 0;
     int64_t v = h / (a->H / a->Hkv) * a->vs[1] + m * a->vs[2], o = h * a->os[1] + n * a->os[2],
             d = b * g->dos[0] + h * g->dos[1] + n * g->dos[2];
-    double p = lse == -INFINITY ? 0 : exp(x - lse);
+    double p = lse == -INFINITY ? 0 : real_exp(x - lse);
     if (p == 0) return (Pair){0, 0, 0};
     for (int64_t e = 0; e < a->E; e++) sum += at(a, g->dout, d + e) * (at(a, s.v, v + e) - at(a, s.out, o + e));
     return (Pair){p, p * sum, p * sum * slope};

@@ -6,6 +6,7 @@
 #include "rewrite/attention/scores.h"
 #include <math.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "facts/range.h"
 
 /* What replaces a masked score must be so far below all others that its exponential vanishes: how far is a matter of
@@ -404,7 +405,7 @@ bool make_softmax_sink(Rewrite *rw, int n, const Arg *a, Arg *out)
     d[r - 1] = one;
     if (constant_of(rw->g, &a[2], &c)) {
         if (plain && !(c > 0)) return rewrite_refuse(rw, "what joins the sum is not an exponential");
-        column = RW(rw, full, arg_exprs(rw->g, r, d), arg_float(rw->g, plain ? log(c) : c), arg_dtype(x->dtype));
+        column = RW(rw, full, arg_exprs(rw->g, r, d), arg_float(rw->g, plain ? real_log(c) : c), arg_dtype(x->dtype));
     } else {
         if (a[2].kind != ARG_VALUE || a[2].v->rank > r || a[2].v->dtype != x->dtype)
             return rewrite_refuse(rw, "what joins the sum has other axes");
