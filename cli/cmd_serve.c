@@ -112,6 +112,7 @@ static int take_models(Serving *s)
                        .bf16 = bf16,
                        .no_mmap = o->model.no_mmap,
                        .no_optimize = o->model.no_optimize,
+                       .portable_bits = o->model.portable_bits,
                        .cased = o->cased,
                        .no_batch = o->no_batch,
                        .cls = o->pool && !strcmp(o->pool, "cls"),

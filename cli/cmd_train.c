@@ -256,7 +256,8 @@ static int train(Run *r)
                                    .threads = (int)o->model.threads,
                                    .memory_limit = (size_t)o->model.memory_limit,
                                    .no_optimize = o->model.no_optimize,
-                                   .train = &options};
+                                   .train = &options,
+                                   .portable_bits = o->model.portable_bits};
     int code = options_of(o, &options);
     if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &r->model);
     if (code) return code;

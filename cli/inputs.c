@@ -25,7 +25,8 @@ int model_open(const ModelOptions *o, const char *path, bool bf16, bool no_fuse,
                                    .threads = (int)o->threads,
                                    .memory_limit = (size_t)o->memory_limit,
                                    .no_optimize = o->no_optimize,
-                                   .passes = o->passes};
+                                   .passes = o->passes,
+                                   .portable_bits = o->portable_bits};
     double start = now_ms();
     *out = (Loaded){0};
     int code = model_load(o, path, bf16, no_fuse, &out->model);

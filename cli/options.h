@@ -55,7 +55,7 @@ typedef struct ModelOptions { /* how a model is read and run */
     List fix, name_dim;
     const char *dtype, *passes, *cache;
     int64_t threads, memory_limit;
-    bool skip_padding, no_optimize, no_mmap;
+    bool skip_padding, no_optimize, no_mmap, portable_bits;
 } ModelOptions;
 extern const Option load_options[], skip_padding_option[], dtype_option[], run_options[], passes_option[],
     cache_option[];

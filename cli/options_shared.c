@@ -46,6 +46,11 @@ const Option run_options[] = {
              "spelled, are first turned into single ops, as qkv rewrite --exact-masked-rows does."},
     {"no-mmap", FLAG, AT(no_mmap),
      .help = "Read the model into memory instead of mapping it: for a file that another process may write in place."},
+    {"portable-bits", FLAG, AT(portable_bits),
+     .help =
+         "Compute the same bits on every x86 CPU. By default they are the same for any number of threads, place in a "
+         "batch and run, on CPUs of one level (QKV_CPU). bfloat16 without the CPU's own products is what it costs "
+         "most."},
     {"memory-limit", BYTES, AT(memory_limit), .arg = "SIZE", .min = 1, .max = INT64_MAX,
      .help = "Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G. A run "
              "that needs more ends with exit code 5."},

@@ -186,6 +186,9 @@ typedef struct qkv_session_options {
      * only those. */
     const char *passes;
     const struct qkv_executor *executor; /* NULL: the pool's threads; else the caller's (see qkv_tools.h). Copied. */
+    /* 1: the same bits on every x86 CPU. 0: the same bits for any number of threads, place in a batch and run, on CPUs
+     * of one level (qkv_cpu). docs/DETERMINISM.md says what that covers and what it costs. */
+    int portable_bits;
 } qkv_session_options;
 
 QKV_API qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err);

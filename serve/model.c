@@ -432,7 +432,8 @@ static bool fill(Model *m, const Source *s, Err *err)
     m->run = (qkv_session_options){.struct_size = sizeof m->run,
                                    .threads = s->threads,
                                    .memory_limit = s->memory_limit,
-                                   .no_optimize = s->no_optimize};
+                                   .no_optimize = s->no_optimize,
+                                   .portable_bits = s->portable_bits};
     bool ok = load_skipping(m, s, &report, err) && describe(m, err);
     if (ok) {
         m->resets = qkv_model_state(m->model) != 0;

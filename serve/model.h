@@ -19,7 +19,7 @@ typedef struct Source { /* of a model; strings are the caller's and outlive it *
     /* vocab.txt or tokenizer.json, and merges of CLIP for a model that segments; NULL: one beside the model or in it */
     const char *tokenizer;
     const char *processor; /* of a model that segments; NULL: the one in its file */
-    bool bf16, no_mmap, no_optimize, cased, cls, no_batch;
+    bool bf16, no_mmap, no_optimize, portable_bits, cased, cls, no_batch;
     int threads;
     size_t memory_limit;
     int64_t text_tokens; /* most of a text; 0: what the model allows, at most TEXT_TOKENS */

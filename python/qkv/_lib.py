@@ -37,7 +37,8 @@ class LoadOptions(C.Structure):
 
 class SessionOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t),
-                ("no_optimize", C.c_int), ("train", C.c_void_p), ("passes", C.c_char_p)]
+                ("no_optimize", C.c_int), ("train", C.c_void_p), ("passes", C.c_char_p),
+                ("executor", C.c_void_p), ("portable_bits", C.c_int)]
 
 
 class TrainOptions(C.Structure):

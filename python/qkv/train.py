@@ -62,7 +62,8 @@ class Trainer:
         trainer.model().save("trained.pt2")
     """
 
-    def __init__(self, model, optimizer="adamw", betas=None, threads=None, memory_limit=0, optimize=True, **options):
+    def __init__(self, model, optimizer="adamw", betas=None, threads=None, memory_limit=0, optimize=True,
+                 portable_bits=False, **options):
         self._session = None
         self._model = model if isinstance(model, Model) else Model(model)
         e, self._options = CError(), TrainOptions(C.sizeof(TrainOptions))
@@ -75,7 +76,7 @@ class Trainer:
         if betas is not None:
             self._options.beta1, self._options.beta2 = betas
         session = SessionOptions(C.sizeof(SessionOptions), threads or 0, memory_limit, 0 if optimize else 1,
-                                 C.addressof(self._options))
+                                 C.addressof(self._options), portable_bits=portable_bits)
         self._model._users.add(self)
         self._session = lib().qkv_session_create(self._model._model, C.byref(session), C.byref(e))
         check(self._session, e)

@@ -425,11 +425,13 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
     int threads = o.threads > 0 ? o.threads : team_default();
     ok = ok && (!o.executor || take_executor(s, o.executor, &e));
     TeamStay before = team_enter(threads, s->executor.run ? &s->executor : NULL);
+    bool portable = cpu_portable(o.portable_bits != 0);
     if (o.train) list |= PASS_BIT(PASS_TRAIN);
     ok = ok && program_for_runs(&m->program, list, &g, &fusion, &e);
     s->session = ok ? session_create(g, fusion, threads, o.memory_limit, &e) : NULL;
     ok = s->session && program_give_packed(&m->program, s->session, &e);
     ok = ok && (!o.train || api_training_create(s, o.train, threads, o.memory_limit, &e));
+    cpu_portable(portable);
     team_leave(before);
     if (ok) return s;
     if (e.code == E_OK) oom(&e);

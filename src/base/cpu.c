@@ -15,6 +15,7 @@ static const char *const names[CPU_LEVELS] = {"ref",    "gen",        "avx2",   
 _Static_assert(CPU_AMX == 7 && QKV_HIGHEST >= CPU_GEN && QKV_HIGHEST < CPU_LEVELS, "QKV_HIGHEST is a level");
 static CpuLevel best, level;
 static bool avx_vnni;
+static _Thread_local bool portable;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #if defined(__x86_64__)
@@ -79,8 +80,17 @@ bool cpu_has(CpuLevel l) { return l <= cpu_best() && (l != CPU_AVXVNNI || avx_vn
 CpuLevel cpu_level(void)
 {
     pthread_once(&once, look);
-    return level;
+    return portable && level == CPU_REF ? CPU_GEN : level;
 }
+
+bool cpu_portable(bool on)
+{
+    bool before = portable;
+    portable = on;
+    return before;
+}
+
+bool cpu_is_portable(void) { return portable; }
 
 const char *cpu_level_name(CpuLevel l) { return l < CPU_LEVELS ? names[l] : "unknown"; }
 

@@ -21,6 +21,10 @@ typedef enum CpuLevel {
 CpuLevel cpu_best(void);  /* what the machine has */
 bool cpu_has(CpuLevel l); /* cpu_best() or below, and, of AVX-VNNI, this machine's */
 CpuLevel cpu_level(void); /* what to use: cpu_best() limited by QKV_CPU at the first call */
+/* From now on the calling thread, and the regions that it opens, compute what has the same bits on every x86 level
+ * (kernel/table.c), the reference's too; off: what the level is best at. How it was before. */
+bool cpu_portable(bool on);
+bool cpu_is_portable(void);
 const char *cpu_level_name(CpuLevel level);
 /* CPUs worth of time that the cgroups below the folder `root` (v2's cpu.max, v1's cpu/cpu.cfs_quota_us) grant a process
  * whose cgroups the file `own` names, as /proc/self/cgroup does: "0::/a/b" (v2), "4:cpu,cpuacct:/a/b" (v1); the least

@@ -25,6 +25,10 @@ static bool run_other(Other *g, const GemmBuffers *m, void *scratch, Err *err)
 
 static Other *other_conv(GemmPool *p, const GemmConv *d, Err *err)
 {
+    if (cpu_is_portable()) {
+        fail(err, E_UNSUPPORTED, "this build computes such a convolution by oneDNN, whose bits are each CPU's own");
+        return NULL;
+    }
     if (!p->onednn) p->onednn = onednn_pool_create(err);
     return p->onednn ? onednn_conv(p->onednn, d, err) : NULL;
 }

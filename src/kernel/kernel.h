@@ -4,7 +4,8 @@
  * double accumulators, the truth for tests) and fast portable C (kernel/gen/<family>.c) that is compiled once per ISA
  * level. table.c fills one Kernels per ISA level: reference first, then each better ISA level overwrites slots.
  *
- *     const Kernels *k = kernels();                 for this machine, or the ISA level that QKV_CPU forces
+ *     const Kernels *k = kernels();                 for this machine, or the ISA level that QKV_CPU forces; portable
+ *                                                   ones where cpu_is_portable()
  *     k->reduce.softmax_f32(out, in, rows, n, threads);
  *     const Kernels *r = kernels_at(CPU_REF);       for tests; falls back to the best ISA level the machine has below
  *
@@ -54,4 +55,5 @@ typedef struct Kernels {
 
 const Kernels *kernels(void);
 const Kernels *kernels_at(CpuLevel level);
+const Kernels *kernels_portable_at(CpuLevel level); /* the same bits for every level */
 #endif

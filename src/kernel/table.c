@@ -28,8 +28,38 @@ void sdpa_fill_avx512bf16(SdpaKernels *k);
 void sdpa_fill_amx(SdpaKernels *k);
 #endif
 
-static Kernels table[CPU_LEVELS];
+/* What portable bits need where there is no AVX2 (fill_portable). */
+#define FUSED_FAMILIES(FAMILY)                                                                                         \
+    FAMILY(product, ProductKernels)                                                                                    \
+    FAMILY(conv, ConvKernels)                                                                                          \
+    FAMILY(blocks, BlockKernels)                                                                                       \
+    FAMILY(sdpa, SdpaKernels)
+#define FAMILY(name, T) void name##_fill_fused(T *k);
+FUSED_FAMILIES(FAMILY)
+#undef FAMILY
+
+static Kernels table[CPU_LEVELS], portable[CPU_LEVELS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* The same bits on every ISA level of x86. Kernels fuse multiply-adds where the source says so, and add up an element's
+ * terms in an order that does not depend on the width of vectors, on every level from AVX2 to AVX512_VNNI; but for
+ * attention, whose rows are summed lane by lane: that is AVX2's. Levels above add pairs of bf16 in an order of their
+ * own. Below AVX2 nothing fuses, and the kernels that do are built a second time (fused.h). */
+static void fill_portable(void)
+{
+    for (int level = CPU_REF; level <= (int)cpu_best(); level++) {
+        Kernels *k = &portable[level];
+        *k = table[level < CPU_GEN ? CPU_GEN : level > CPU_AVX512VNNI ? CPU_AVX512VNNI : level];
+#if defined(__x86_64__)
+        if (level >= CPU_AVX2) k->sdpa = table[CPU_AVX2].sdpa;
+        else {
+#define FAMILY(name, T) name##_fill_fused(&k->name);
+            FUSED_FAMILIES(FAMILY)
+#undef FAMILY
+        }
+#endif
+    }
+}
 
 static void fill(void)
 {
@@ -83,6 +113,7 @@ static void fill(void)
         }
 #endif
     }
+    fill_portable();
 }
 
 const Kernels *kernels_at(CpuLevel level)
@@ -91,4 +122,6 @@ const Kernels *kernels_at(CpuLevel level)
     return &table[level < cpu_best() ? level : cpu_best()];
 }
 
-const Kernels *kernels(void) { return kernels_at(cpu_level()); }
+const Kernels *kernels_portable_at(CpuLevel level) { return &portable[kernels_at(level) - table]; }
+
+const Kernels *kernels(void) { return cpu_is_portable() ? kernels_portable_at(cpu_level()) : kernels_at(cpu_level()); }

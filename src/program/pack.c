@@ -418,6 +418,12 @@ bool program_give_packed(const Program *p, Session *s, Err *err)
     gemm_pool_mapped(session_products(s), p->source->file.data, p->source->file.size);
     for (int i = 0; i < p->source->npacked; i++) {
         const PackedWeight *w = &p->source->packed[i];
+        const char *mine = gemm_layout(&w->b, w->rounded);
+        if (cpu_is_portable() && (!mine || strcmp(mine, w->layout)))
+            return fail(err, E_UNSUPPORTED,
+                        "its weights are packed for %s (layout %s), portable bits are computed from layout %s: run the "
+                        "model's source",
+                        p->source->cpu, w->layout, mine ? mine : "none");
         TRY(gemm_pool_give(session_products(s), &w->b, w->rounded, w->data, err));
     }
     return true;

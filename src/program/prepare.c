@@ -2,6 +2,7 @@
 #include "program/prepare.h"
 #include <string.h>
 #include <time.h>
+#include "base/cpu.h"
 #include "base/file.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
@@ -311,11 +312,12 @@ bool program_for_runs(const Program *p, unsigned list, const Graph **g, const Fu
     Runs *runs = p->runs;
     pthread_mutex_lock(&runs->lock);
     Prepared *r = runs->first;
-    while (r && r->list != list) r = r->next;
+    while (r && (r->list != list || r->portable != cpu_is_portable())) r = r->next;
     if (!r) {
         r = mem_zeroed(1, sizeof *r);
         ok = r ? program_prepare(p, list, r, err) : oom(err);
         if (ok) {
+            r->portable = cpu_is_portable();
             r->next = runs->first;
             runs->first = r;
         } else {

@@ -34,6 +34,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
 typedef struct Prepared {
     struct Prepared *next;
     unsigned list;
+    bool portable; /* constants were computed for sessions with portable bits */
     Graph *graph; /* NULL: the program's own, which no pass of the list changes */
     Fusion fusion;
     bool fused;             /* fusion is there */
@@ -48,7 +49,7 @@ bool program_prepare_named(const Program *p, const char *names, Prepared *out, E
 void prepared_free(Prepared *r);
 /* What sessions run: the same, made at the first call and kept. PASSES_RUN: with the rules fired as far as every value stays the source's, rows
  * without an allowed key included; with PASS_TRAIN weights whose gradients are outputs are not constants (Value.changes). fusion: NULL where the
- * list has none. Thread-safe. */
+ * list has none. A graph for threads that are cpu_is_portable() is one of its own. Thread-safe. */
 bool program_for_runs(const Program *p, unsigned list, const Graph **g, const Fusion **fusion, Err *err);
 void program_forget_runs(Program *p);
 #endif

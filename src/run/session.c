@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "run/gemm_cache.h"
@@ -10,7 +11,6 @@
 #include "run/run_table.h"
 #include "run/session_impl.h"
 #include "shape/solve.h"
-#include "team/team.h"
 
 enum {
     ALIGN = 64,
@@ -432,6 +432,7 @@ Session *session_create_beside(const Session *lender, const Graph *g, const Fusi
     s->fusion = fusion;
     s->env.threads = threads > 0 ? threads : 1;
     s->env.executor = lender ? lender->env.executor : team_executor();
+    s->portable = lender ? lender->portable : cpu_is_portable();
     s->env.memory_limit = memory_limit;
     s->env.rng = &s->rng;
     rng_seed(&s->rng, 0);
@@ -451,9 +452,9 @@ Session *session_create_beside(const Session *lender, const Graph *g, const Fusi
     if (!ok) oom(err);
     for (int i = 0; ok && i < g->ninput; i++) s->sizes[i] = &s->input[i];
     ok = ok && binding_init(&s->binding, g->ex, err) && stages_make(s, err);
-    TeamStay before = team_enter(s->env.threads, s->env.executor);
+    SessionStay before = session_enter(s);
     ok = ok && gemm_cache_create(&s->env, err) && init_weights(s, lender, err) && fold_weights(s, err);
-    team_leave(before);
+    session_leave(before);
     if (ok) return s;
     session_free(s);
     return NULL;
@@ -694,9 +695,9 @@ static bool run_wanted(Session *s, Err *err)
 
 bool session_run(Session *s, Err *err)
 {
-    TeamStay before = team_enter(s->env.threads, s->env.executor);
+    SessionStay before = session_enter(s);
     bool ok = run_wanted(s, err);
-    team_leave(before);
+    session_leave(before);
     return ok;
 }
 
@@ -713,7 +714,17 @@ void session_hold(Session *s, bool on) { s->hold = on; }
 bool session_commit(Session *s, Err *err) { return !s->current || write_buffers(s, err); }
 Rng *session_generator(Session *s) { return &s->rng; }
 int session_threads(const Session *s) { return s->env.threads; }
-const TeamExecutor *session_executor(const Session *s) { return s->env.executor; }
+
+SessionStay session_enter(const Session *s)
+{
+    return (SessionStay){team_enter(s->env.threads, s->env.executor), cpu_portable(s->portable)};
+}
+
+void session_leave(SessionStay before)
+{
+    cpu_portable(before.portable);
+    team_leave(before.team);
+}
 
 const Tensor *session_output(const Session *s, int i)
 {

@@ -15,10 +15,12 @@
 #include "plan/plan.h"
 #include "run/profile.h"
 #include "run/run.h"
+#include "team/team.h"
 
 typedef struct Session Session;
 
-/* Made within a stay with an executor (team.h), the session and what is made beside it run on that one's threads. */
+/* Made within a stay with an executor (team.h), the session and what is made beside it run on that one's threads; made
+ * while cpu_is_portable(), they compute portable bits. */
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
 /* The same beside a session that trains: weights that change (Value.changes) are those of `lender`, by name,
  * and not copies of their own. It must outlive this one, and the two do not run at the same time. */
@@ -64,7 +66,13 @@ void session_hold(Session *s, bool on);
 bool session_commit(Session *s, Err *err);
 struct Rng *session_generator(Session *s);
 int session_threads(const Session *s);
-const struct TeamExecutor *session_executor(const Session *s); /* NULL: the pool's threads */
+/* Around what is computed for the session: on its threads, by its kernels. */
+typedef struct SessionStay {
+    TeamStay team;
+    bool portable;
+} SessionStay;
+SessionStay session_enter(const Session *s);
+void session_leave(SessionStay before);
 const Tensor *session_output(const Session *s, int i); /* NULL before the first run */
 /* Asked for every output of a run, with its dtype, shape and strides, when they are known:
  * memory for it, aligned to 64 bytes. NULL stops the run. */

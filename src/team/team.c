@@ -52,6 +52,7 @@ typedef struct Region {
     void (*run)(void *);
     void *data;
     int size, width;   /* width: team_width() of the thread that opened it, if known */
+    bool portable;     /* cpu_is_portable() of that thread */
     atomic_bool begun; /* its loop: shares are written */
     long chunk;
     Share *share;
@@ -158,7 +159,9 @@ static void run_part(Region *r, int part)
 {
     struct Self outer = self;
     self = (struct Self){.region = r, .part = part};
+    bool portable = cpu_portable(r->portable);
     r->run(r->data);
+    cpu_portable(portable);
     self = outer;
 }
 
@@ -273,7 +276,8 @@ static int enlist(Worker **w, int n)
 static void run_alone(void (*run)(void *), void *data)
 {
     Share share;
-    Region r = {.run = run, .data = data, .size = 1, .width = stay.threads, .share = &share};
+    Region r = {
+        .run = run, .data = data, .size = 1, .width = stay.threads, .portable = cpu_is_portable(), .share = &share};
     run_part(&r, 0);
 }
 
@@ -282,6 +286,7 @@ static void open_region(Slot *s, void (*run)(void *), void *data, int size)
 {
     s->ticket++;
     s->region.run = run, s->region.data = data, s->region.size = size, s->region.width = stay.threads;
+    s->region.portable = cpu_is_portable();
     s->region.share = s->share;
     atomic_store_explicit(&s->region.begun, false, memory_order_relaxed);
     atomic_store_explicit(&s->done.count, 0, memory_order_relaxed);

@@ -119,8 +119,8 @@ static bool step(Trainer *t, TrainStep *out, Err *err)
 
 bool trainer_step(Trainer *t, TrainStep *out, Err *err)
 {
-    TeamStay before = team_enter(session_threads(t->session), session_executor(t->session));
+    SessionStay before = session_enter(t->session);
     bool ok = step(t, out, err);
-    team_leave(before);
+    session_leave(before);
     return ok;
 }

@@ -11,6 +11,9 @@ enum { W = 16, NV = 3 };
 #elif defined(__AVX2__)
 enum { W = 8, NV = 2 };
 #define MR 2
+#elif defined(QKV_FUSED)
+enum { W = 8, NV = 1 };
+#define MR 2
 #else
 enum { W = 4, NV = 3 };
 #define MR 2

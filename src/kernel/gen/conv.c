@@ -16,6 +16,11 @@ enum { W = 8 };
 #define MR 6
 #define NV 2
 #define MR4 0
+#elif defined(QKV_FUSED)
+enum { W = 8 };
+#define MR 1
+#define NV 1
+#define MR4 0
 #elif defined(__aarch64__)
 enum { W = 4 };
 #define MR 8

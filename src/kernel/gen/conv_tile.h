@@ -98,7 +98,9 @@ INLINE void finish_rows_of(const ConvTile *t, const V *s, int nv)
 }
 
 static __attribute__((noinline)) void finish_1(const ConvTile *t, const V *s) { finish_rows_of(t, s, 1); }
+#if NV > 1
 static __attribute__((noinline)) void finish_2(const ConvTile *t, const V *s) { finish_rows_of(t, s, 2); }
+#endif
 #if NV > 2
 static __attribute__((noinline)) void finish_3(const ConvTile *t, const V *s) { finish_rows_of(t, s, 3); }
 #endif
@@ -158,7 +160,9 @@ INLINE void conv_tile(const ConvTile *t, int rows, int nv, int width)
 #pragma GCC unroll 4
         for (int v = 0; v < nv; v++) out[r * nv + v] = s[r][v];
     if (nv == 1) finish_1(t, out);
+#if NV > 1
     else if (nv == 2) finish_2(t, out);
+#endif
 #if NV > 2
     else if (nv == 3) finish_3(t, out);
 #endif
@@ -171,7 +175,7 @@ INLINE void conv_tile(const ConvTile *t, int rows, int nv, int width)
     static void tile_##rows(const ConvTile *t)                                                                         \
     {                                                                                                                  \
         if (NV > 2 && t->cols > 2 * W) conv_tile(t, rows, NV, NV *W);                                                  \
-        else if (t->cols > W) conv_tile(t, rows, 2, NV *W);                                                            \
+        else if (NV > 1 && t->cols > W) conv_tile(t, rows, 2, NV *W);                                                  \
         else conv_tile(t, rows, 1, NV *W);                                                                             \
     }
 #define WIDE_TILE(rows)                                                                                                \
@@ -189,8 +193,10 @@ INLINE void conv_tile(const ConvTile *t, int rows, int nv, int width)
 #define HEIGHTS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #elif MR == 6
 #define HEIGHTS(X) X(1) X(2) X(3) X(4) X(5) X(6)
-#else
+#elif MR == 4
 #define HEIGHTS(X) X(1) X(2) X(3) X(4)
+#else
+#define HEIGHTS(X) X(1)
 #endif
 HEIGHTS(TILE)
 #define NAMED(rows) tile_##rows,

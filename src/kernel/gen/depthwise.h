@@ -2,7 +2,7 @@
  * conv_tile.h.
  */
 
-enum { OUTPUTS = MR == 9 ? 14 : 7, MOST_LINE = 7 }; /* outputs of a block, taps that are side by side */
+enum { OUTPUTS = MR == 9 ? 14 : MR == 1 ? 1 : 7, MOST_LINE = 7 }; /* outputs of a block, taps that are side by side */
 
 static __attribute__((noinline)) void depthwise_finish(const DepthwiseRun *d, int64_t i, int n, int64_t c, const V *s)
 {
@@ -88,8 +88,8 @@ INLINE void depthwise_lines(const DepthwiseRun *d, int line)
     for (int64_t c = 0; c < whole; c += W) {
         int64_t i = 0;
         for (; i + OUTPUTS <= d->n; i += OUTPUTS) depthwise_block(d, i, OUTPUTS, c, line);
-        for (; i + 7 <= d->n; i += 7) depthwise_block(d, i, 7, c, line);
-        for (; i + 3 <= d->n; i += 3) depthwise_block(d, i, 3, c, line);
+        for (; OUTPUTS > 6 && i + 7 <= d->n; i += 7) depthwise_block(d, i, 7, c, line);
+        for (; OUTPUTS > 2 && i + 3 <= d->n; i += 3) depthwise_block(d, i, 3, c, line);
         for (; i < d->n; i++) depthwise_block(d, i, 1, c, line);
     }
     for (int64_t i = 0; whole < d->channels && i < d->n; i++) depthwise_rest(d, i, whole);
@@ -97,7 +97,8 @@ INLINE void depthwise_lines(const DepthwiseRun *d, int line)
 
 static void depthwise(const DepthwiseRun *d)
 {
-    if (d->line == 7) depthwise_lines(d, 7);
+    if (OUTPUTS == 1) depthwise_lines(d, 0);
+    else if (d->line == 7) depthwise_lines(d, 7);
     else if (d->line == 5) depthwise_lines(d, 5);
     else if (d->line == 3) depthwise_lines(d, 3);
     else depthwise_lines(d, 0);

@@ -3,6 +3,9 @@
  * each function its own way, and a row's bits would depend on the tile that it is in.
  *
  *     Vec sum = fused(sum, every(a[k]), row_of_b);
+ *
+ * QKV_FUSED is set where kernels that fuse are built for CPUs without the instruction (see table.c): vectors of AVX2's
+ * width, element by element by the C library, which is exact and slow.
  */
 #ifndef QKV_KERNEL_GEN_FUSED_H
 #define QKV_KERNEL_GEN_FUSED_H
@@ -12,7 +15,16 @@
 #include <arm_neon.h>
 #endif
 
-#if defined(__AVX512F__)
+#if defined(QKV_FUSED)
+#include <math.h>
+typedef float Eight __attribute__((vector_size(32), aligned(4)));
+static inline Eight every(float x) { return x + (Eight){0}; }
+static __attribute__((noinline, unused)) Eight fused(Eight sum, Eight x, Eight y)
+{
+    for (int i = 0; i < 8; i++) sum[i] = fmaf(x[i], y[i], sum[i]);
+    return sum;
+}
+#elif defined(__AVX512F__)
 static inline __m512 every(float x) { return _mm512_set1_ps(x); }
 static inline __m512 fused(__m512 sum, __m512 x, __m512 y) { return _mm512_fmadd_ps(x, y, sum); }
 #elif defined(__FMA__)

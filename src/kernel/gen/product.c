@@ -14,6 +14,9 @@ enum { W = 16, MR = 9, NV = 3 };
 #elif defined(__AVX2__)
 enum { W = 8, MR = 6, NV = 2 };
 #define LAYOUT "f32 panels of 16"
+#elif defined(QKV_FUSED)
+enum { W = 8, MR = 1, NV = 1 };
+#define LAYOUT "f32 panels of 8"
 #elif defined(__aarch64__)
 enum { W = 4, MR = 8, NV = 3 };
 #define LAYOUT "f32 panels of 12"

@@ -80,16 +80,18 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
     {                                                                                                                  \
         if (t->step) {                                                                                                 \
             if (t->cols > 2 * W) rows_of_tile(rows, NV, t);                                                            \
-            else if (t->cols > W) rows_of_tile(rows, 2, t);                                                            \
+            else if (NV > 1 && t->cols > W) rows_of_tile(rows, 2, t);                                                  \
             else rows_of_tile(rows, 1, t);                                                                             \
         } else if (t->cols > 2 * W) tile_of(rows, NV, t);                                                              \
-        else if (t->cols > W) tile_of(rows, 2, t);                                                                     \
+        else if (NV > 1 && t->cols > W) tile_of(rows, 2, t);                                                           \
         else tile_of(rows, 1, t);                                                                                      \
     }
 TILE(1)
+#if !defined(QKV_FUSED)
 TILE(2)
 TILE(3)
 TILE(4)
+#endif
 #if defined(__AVX2__) || defined(__aarch64__)
     TILE(5) TILE(6)
 #endif
@@ -105,9 +107,11 @@ TILE(4)
     static void (*const of[])(const ProductTile *t) = {
         NULL,
         tile_1,
+#if !defined(QKV_FUSED)
         tile_2,
         tile_3,
         tile_4,
+#endif
 #if defined(__AVX2__) || defined(__aarch64__)
         tile_5,
         tile_6,

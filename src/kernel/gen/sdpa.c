@@ -38,8 +38,13 @@ typedef struct Product {
 } Product;
 
 /* Unrolled whatever the compiler thinks of it: the accumulators must be registers. */
-#define EACH_ROW _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)
-#define EACH_VECTOR _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)
+#ifdef QKV_FUSED
+#define UNROLLED
+#else
+#define UNROLLED _Pragma("GCC unroll 8")
+#endif
+#define EACH_ROW UNROLLED for (int r = 0; r < rows; r++)
+#define EACH_VECTOR UNROLLED for (int v = 0; v < vectors; v++)
 
 INLINE void step(int rows, int vectors, Vec acc[ROWS][VECTORS], const float *a, int64_t lda, const float *b)
 {
@@ -78,12 +83,16 @@ INLINE void micro(int rows, int vectors, const Product *p)
 INLINE void rows_times(int rows, int vectors, const Product *p)
 {
     switch (rows) {
+#ifdef QKV_FUSED
+    default: micro(rows, vectors, p); break;
+#else
     case 6: micro(6, vectors, p); break;
     case 5: micro(5, vectors, p); break;
     case 4: micro(4, vectors, p); break;
     case 3: micro(3, vectors, p); break;
     case 2: micro(2, vectors, p); break;
     default: micro(1, vectors, p); break;
+#endif
     }
 }
 
@@ -222,11 +231,11 @@ static void row_exp(float *s, float top, int64_t n, float *sum)
         base = 0;
     }
     for (int64_t j = 0; j < n; j += 2 * LANES) {
-        Vec x = vec_exp2(vec_at(s + j) * LOG2E - base);
+        Vec x = vec_exp2(fused(every(-base), vec_at(s + j), every(LOG2E)));
         vec_put(s + j, x);
         total += x;
         if (j + LANES < n) {
-            x = vec_exp2(vec_at(s + j + LANES) * LOG2E - base);
+            x = vec_exp2(fused(every(-base), vec_at(s + j + LANES), every(LOG2E)));
             vec_put(s + j + LANES, x);
             other += x;
         }

@@ -34,8 +34,13 @@ typedef struct Product {
 } Product;
 
 /* Unrolled whatever the compiler thinks of it: the accumulators must be registers. */
-#define EACH_ROW _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)
-#define EACH_VECTOR _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)
+#ifdef QKV_FUSED
+#define UNROLLED
+#else
+#define UNROLLED _Pragma("GCC unroll 8")
+#endif
+#define EACH_ROW UNROLLED for (int r = 0; r < rows; r++)
+#define EACH_VECTOR UNROLLED for (int v = 0; v < vectors; v++)
 
 INLINE void micro(int rows, int vectors, const Product *p, int64_t row, int64_t column)
 {
@@ -56,12 +61,16 @@ INLINE void micro(int rows, int vectors, const Product *p, int64_t row, int64_t 
 INLINE void rows_times(int64_t rows, int vectors, const Product *p, int64_t row, int64_t column)
 {
     switch (rows) {
+#ifdef QKV_FUSED
+    default: micro((int)rows, vectors, p, row, column); break;
+#else
     case 6: micro(6, vectors, p, row, column); break;
     case 5: micro(5, vectors, p, row, column); break;
     case 4: micro(4, vectors, p, row, column); break;
     case 3: micro(3, vectors, p, row, column); break;
     case 2: micro(2, vectors, p, row, column); break;
     default: micro(1, vectors, p, row, column); break;
+#endif
     }
 }
 

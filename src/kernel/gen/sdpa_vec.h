@@ -15,7 +15,7 @@
 
 #if defined(__AVX512F__)
 enum { LANES = 16 };
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) || defined(QKV_FUSED)
 enum { LANES = 8 };
 #else
 enum { LANES = 4 };
@@ -39,7 +39,7 @@ INLINE Vec vec_max(Vec a, Vec b)
     return (Vec)_mm512_max_ps((__m512)a, (__m512)b);
 #elif defined(__AVX2__)
     return (Vec)_mm256_max_ps((__m256)a, (__m256)b);
-#elif defined(__SSE2__)
+#elif defined(__SSE2__) && !defined(QKV_FUSED)
     return (Vec)_mm_max_ps((__m128)a, (__m128)b);
 #else
     IVec more = a > b;
@@ -81,22 +81,22 @@ INLINE Vec vec_exp2(Vec z)
 {
 #if defined(__AVX512F__)
     Vec r = (Vec)_mm512_reduce_ps((__m512)z, 1);
-    Vec p = r * 1.868956337e-3f + 9.014884571e-3f;
-    p = p * r + 5.579930073e-2f;
-    p = p * r + 2.401656511e-1f;
-    p = p * r + 6.931510675e-1f;
-    p = p * r + 1.0f;
+    Vec p = fused(every(9.014884571e-3f), r, every(1.868956337e-3f));
+    p = fused(every(5.579930073e-2f), p, r);
+    p = fused(every(2.401656511e-1f), p, r);
+    p = fused(every(6.931510675e-1f), p, r);
+    p = fused(every(1.0f), p, r);
     return (Vec)_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask((__m512)z, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ), (__m512)p,
                                        (__m512)z);
 #else
     Vec c = vec_max(vec_set(-126.0f), z),
         shifted = c + 12582912.0f; /* 1.5 * 2^23: the low bits are the rounded number */
     Vec r = c - (shifted - 12582912.0f);
-    Vec p = r * 1.327463337e-3f + 9.67196168e-3f;
-    p = p * r + 5.550678369e-2f;
-    p = p * r + 2.402223532e-1f;
-    p = p * r + 6.931470616e-1f;
-    p = p * r + 1.0f;
+    Vec p = fused(every(9.67196168e-3f), r, every(1.327463337e-3f));
+    p = fused(every(5.550678369e-2f), p, r);
+    p = fused(every(2.402223532e-1f), p, r);
+    p = fused(every(6.931470616e-1f), p, r);
+    p = fused(every(1.0f), p, r);
     p *= (Vec)(((UVec)shifted << 23) + 0x3f800000u); /* unsigned: a NaN's bits may wrap */
     return (Vec)((IVec)p & ~(IVec)(z < vec_set(-126.0f)));
 #endif
@@ -202,7 +202,7 @@ INLINE void vec_trade(Vec *a, Vec *b, int step)
         *a = VEC_SHUFFLE(x, y, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
         *b = VEC_SHUFFLE(x, y, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
     }
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) || defined(QKV_FUSED)
     switch (step) {
     case 1:
         *a = VEC_SHUFFLE(x, y, 0, 8, 2, 10, 4, 12, 6, 14);
@@ -220,8 +220,14 @@ INLINE void vec_trade(Vec *a, Vec *b, int step)
 #endif
 }
 
+#ifdef QKV_FUSED /* small: few CPUs run it */
+#define TRANSPOSE static __attribute__((noinline, unused))
+#else
+#define TRANSPOSE INLINE
+#endif
+
 /* A square of LANES vectors. */
-INLINE void vec_transpose(Vec *x)
+TRANSPOSE void vec_transpose(Vec *x)
 {
 #pragma GCC unroll 8
     for (int step = 1; step < LANES; step *= 2)
