@@ -523,7 +523,7 @@ static Bessel bessel_far(double x)
     return b;
 }
 
-/* All orders from the recurrence downwards, scaled so that J0 + 2 J2 + 2 J4 + ... = 1; Y as Neumann's series of them. */
+/* All orders from the recurrence downwards, scaled so that J0 + 2 J2 + 2 J4 + ... = 1; Y by Neumann's series. */
 static Bessel bessel_near(double x)
 {
     enum { ORDERS = 96 };

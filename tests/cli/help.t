@@ -189,6 +189,10 @@ Options
   --no-mmap
       Read the model into memory instead of mapping it: for a file that another process may write in
       place.
+  --portable-bits
+      Compute the same bits on every x86 CPU. By default they are the same for any number of
+      threads, place in a batch and run, on CPUs of one level (QKV_CPU). bfloat16 without the CPU's
+      own products is what it costs most.
   --memory-limit SIZE
       Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G.
       A run that needs more ends with exit code 5.

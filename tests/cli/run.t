@@ -114,6 +114,12 @@ $ qkv run words.pt2 -D heads=2
 $ qkv run affine.pt2 -i x.safetensors -D batch=2
 ! qkv: error: -i reads the inputs, -D and --shape make random ones: use one or the other
 ? 2
+# The same bits on every level, the reference too.
+$ for l in ref gen avx2 avx512 amx; do QKV_CPU=$l qkv run words.pt2 -q -D batch=3 -D seq=9 --dtype bf16 --portable-bits -o $l.npz; done >all.txt; for l in ref gen avx2 avx512; do cmp $l.npz amx.npz && echo same; done
+same
+same
+same
+same
 $ qkv run words.pt2 -q -D batch=64 -D seq=16 --memory-limit 32K
 ! qkv: error: these sizes need 71680 bytes of activations beside the inputs, the limit is 32768
 ? 5

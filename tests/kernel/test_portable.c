@@ -1,5 +1,5 @@
 /* Portable kernels: every level's products, attention and its gradient give the same bits, at sizes beyond those of the
- * golden cases and small models (run_portable.c): many blocks of K, many panels of keys, rows that a tile does not fill.
+ * golden cases and small models (run_portable.c): many blocks of K, many panels of keys, rows that fill no tile.
  */
 #include "kernel_test.h"
 #include "kernel/gemm_impl.h"

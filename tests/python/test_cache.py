@@ -198,3 +198,16 @@ def test_memory_of_four_processes(folder, tmp_path):
     weights = LAYERS * SIZE * SIZE * 4 / 2**20
     assert nothing == 0 and weights < four < 1.02 * one < 1.2 * weights
     assert own - empty < 4 * 4  # graph, plan and activations; a copy of the weights would be 4 x 32
+
+
+def test_portable_bits():
+    """The same bits on two levels; without the keyword bfloat16 is each level's own."""
+    code = ("import hashlib, sys, numpy as np, qkv\n"
+            "x = np.random.default_rng(0).random((2, 1, 8, 8), np.float32)\n"
+            "model = qkv.Model(sys.argv[1], compute='bf16', portable_bits=True)\n"
+            "print(hashlib.sha256(np.ascontiguousarray(model.run(x)[0])).hexdigest())\n")
+    seen = set()
+    for level in ("gen", "amx"):
+        env = {**os.environ, "QKV_CPU": level, "PYTHONPATH": os.pathsep.join(sys.path)}
+        seen.add(subprocess.check_output([sys.executable, "-c", code, DIGITS], env=env, text=True))
+    assert len(seen) == 1 and seen.pop().strip()
