@@ -1,4 +1,5 @@
-/* qkv bench in two files: cmd_bench.c times runs, bench_ops.c says where their time goes. */
+/* qkv bench in three files: cmd_bench.c times runs, bench_ops.c says where their time goes, bench_predict.c what they
+ * would take with more threads. */
 #ifndef QKV_CLI_BENCH_H
 #define QKV_CLI_BENCH_H
 #include "cli.h"
@@ -28,4 +29,8 @@ int ops_finish(Loaded *m, int64_t runs, double wall_ms, OpProfile *p);
 void ops_print(const OpProfile *p, bool nodes);
 void ops_json(const OpProfile *p, bool nodes, json_t *into);
 void ops_free(OpProfile *p);
+size_t block_of(const char *path); /* bytes of a module's path up to its first number */
+
+/* Prints what each layer would take with 2 to 64 threads; `like`: the session's options. */
+int predict(const Loaded *m, const qkv_session_options *like, const OpProfile *p);
 #endif

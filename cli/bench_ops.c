@@ -53,8 +53,8 @@ static void add(OpTime *sum, const OpTime *t)
     sum->at_peak_ms += t->at_peak_ms;
 }
 
-/* Bytes of a path up to its first number, "encoder.layers.0" of "encoder.layers.0.fc1": what repeats is one row. */
-static size_t block_of(const char *path)
+/* "encoder.layers.0" of "encoder.layers.0.fc1": what repeats is one row. */
+size_t block_of(const char *path)
 {
     for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
         size_t digits = strspn(dot + 1, "0123456789");

@@ -152,6 +152,7 @@ typedef struct Loaded {
 } Loaded;
 int model_load(const ModelOptions *o, const char *path, bool bf16, bool no_fuse, qkv_model **out); /* with --fix */
 void print_skipped(const json_t *report); /* of a rewrite: what skip_padding did, as notes */
+void session_options(const ModelOptions *o, qkv_session_options *to);
 int model_open(const ModelOptions *o, const char *path, bool bf16, bool no_fuse, Loaded *out);
 void model_close(Loaded *m);
 /* The passes of --passes, or of sessions by default, up to `last`, as a list; false: `last` is not one of them. */

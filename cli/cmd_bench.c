@@ -17,7 +17,7 @@ typedef struct BenchOptions {
     const char *trace;
     List keep;
     int64_t iterations, warmup;
-    bool per_op;
+    bool per_op, predict;
 } BenchOptions;
 
 typedef struct Times {
@@ -69,7 +69,7 @@ typedef struct Result {
  * them, which describes the steps, and again for them. */
 static int start_watching(const BenchOptions *o, Loaded *m)
 {
-    if (o->per_op) qkv_session_profile(m->session, 1);
+    if (o->per_op || o->predict) qkv_session_profile(m->session, 1);
     return trace_start(o->trace, m, o->iterations);
 }
 
@@ -78,7 +78,7 @@ static int measure(const BenchOptions *o, Loaded *m, Result *r)
     qkv_error e;
     double *ms = must(malloc((size_t)o->iterations * sizeof *ms));
     Progress bar;
-    int code = o->per_op ? ops_peak(m, &r->ops.before) : 0;
+    int code = o->per_op || o->predict ? ops_peak(m, &r->ops.before) : 0;
     progress_start(&bar, "bench", o->warmup + o->iterations);
     for (int64_t i = 0; !code && i < o->warmup + o->iterations; i++) {
         if ((i == o->warmup - 1 || i == o->warmup) && (code = start_watching(o, m))) break;
@@ -94,7 +94,7 @@ static int measure(const BenchOptions *o, Loaded *m, Result *r)
     free(ms);
     r->stats.struct_size = sizeof r->stats;
     if (!code && qkv_session_stats(m->session, &r->stats, &e)) code = problem_of(&e);
-    if (!code && o->per_op) code = ops_finish(m, o->iterations, r->t.mean, &r->ops);
+    if (!code && (o->per_op || o->predict)) code = ops_finish(m, o->iterations, r->t.mean, &r->ops);
     return code ? code : trace_finish(o->trace, m);
 }
 
@@ -201,6 +201,7 @@ static int cmd_bench(const void *options)
     Result r = {0};
     bool bf16;
     int code = model_bf16(&o->model, &bf16);
+    if (!code && o->predict && o->common.json) code = problem(QKV_USAGE, "--predict prints a table: leave out --json");
     if (code || (code = model_open(&o->model, o->common.arg[0], bf16, false, &m))) return code;
     r.load_ms = m.load_ms;
     code = keep_inputs(o, &m);
@@ -211,6 +212,9 @@ static int cmd_bench(const void *options)
     else if (!code) {
         print_text(o, &m, &r, bf16);
         if (o->per_op) ops_print(&r.ops, o->common.verbose > 0);
+        qkv_session_options like;
+        session_options(&o->model, &like);
+        if (o->predict) code = predict(&m, &like, &r.ops);
     }
     ops_free(&r.ops);
     inputs_free(&in);
@@ -233,6 +237,10 @@ static const Option own[] = {
              "the nodes. GFLOP/s and GB/s follow from the shapes and are also shown as a fraction of what this machine "
              "achieves at the same time, measured before and after the runs: multiply-adds in registers, and memory "
              "reads."},
+    {"predict", FLAG, AT(predict),
+     .help =
+         "Also print what each layer would take with 2, 8, 16 and 64 threads, simulated on one: loops are split as so "
+         "many threads split them, and their parts timed one by one. Memory's rate is not simulated."},
     {0},
 };
 

@@ -18,16 +18,22 @@ int model_bf16(const ModelOptions *o, bool *bf16)
     return problem(QKV_USAGE, "option '--dtype': found '%s', expected f32 or bf16", o->dtype);
 }
 
+void session_options(const ModelOptions *o, qkv_session_options *to)
+{
+    *to = (qkv_session_options){.struct_size = sizeof *to,
+                                .threads = (int)o->threads,
+                                .memory_limit = (size_t)o->memory_limit,
+                                .no_optimize = o->no_optimize,
+                                .passes = o->passes,
+                                .portable_bits = o->portable_bits};
+}
+
 int model_open(const ModelOptions *o, const char *path, bool bf16, bool no_fuse, Loaded *out)
 {
     qkv_error e;
-    qkv_session_options session = {.struct_size = sizeof session,
-                                   .threads = (int)o->threads,
-                                   .memory_limit = (size_t)o->memory_limit,
-                                   .no_optimize = o->no_optimize,
-                                   .passes = o->passes,
-                                   .portable_bits = o->portable_bits};
+    qkv_session_options session;
     double start = now_ms();
+    session_options(o, &session);
     *out = (Loaded){0};
     int code = model_load(o, path, bf16, no_fuse, &out->model);
     if (code) return code;

@@ -581,6 +581,7 @@ typedef struct qkv_peak {
     double f32_gflops, bf16_gflops;
     double read_gbs;              /* reading 64 MiB a thread */
     const char *f32_by, *bf16_by; /* "AVX-512", "AMX tiles"; bf16's is f32's where the CPU has no instruction for it */
+    double region_us;             /* microseconds to open and close a parallel loop of those threads */
 } qkv_peak;
 /* The best this machine does at present with the instructions that qkv_cpu names: the best of several short loops, 60
  * ms in total. 0 threads: as many as the CPUs this process may use. */

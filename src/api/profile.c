@@ -158,7 +158,8 @@ qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err)
                     .bf16_gflops = p.bf16_gflops,
                     .read_gbs = p.read_gbs,
                     .f32_by = p.f32_by,
-                    .bf16_by = p.bf16_by};
+                    .bf16_by = p.bf16_by,
+                    .region_us = p.region_us};
     versioned_give(out, &all, sizeof all);
     return QKV_OK;
 }

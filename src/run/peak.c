@@ -79,12 +79,28 @@ static double reading(int threads, Err *err)
     return best * 1e-9;
 }
 
+/* Microseconds from opening a region to its end, of the quickest that had all threads; 0 where none had. */
+static double region(int threads)
+{
+    double best = INFINITY;
+    for (int i = 0; i < 64 * TRIES; i++) {
+        int parts = 0;
+        double t = now();
+#pragma omp parallel num_threads(threads)
+        if (team_part() == 0) parts = team_parts();
+        t = now() - t;
+        if (parts == threads) best = fmin(best, t);
+    }
+    return best < INFINITY ? best * 1e6 : 0;
+}
+
 bool peak_measure(int threads, Peak *out, Err *err)
 {
     const PeakKernels *k = &kernels()->peak;
     *out = (Peak){.f32_by = k->f32_by, .bf16_by = k->bf16 ? k->bf16_by : k->f32_by};
     out->f32_gflops = arithmetic(k->f32, threads);
     out->bf16_gflops = k->bf16 ? arithmetic(k->bf16, threads) : out->f32_gflops;
+    out->region_us = region(threads);
     out->read_gbs = reading(threads, err);
     return out->read_gbs >= 0;
 }

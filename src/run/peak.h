@@ -15,6 +15,7 @@ typedef struct Peak {
     double f32_gflops, bf16_gflops; /* bf16: f32's where the ISA level has no instruction for it */
     double read_gbs;                /* reading 64 MiB a thread, again and again */
     const char *f32_by, *bf16_by;
+    double region_us; /* a parallel loop that has nothing to do */
 } Peak;
 
 bool peak_measure(int threads, Peak *out, Err *err);

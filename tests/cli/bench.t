@@ -65,3 +65,10 @@ kept from run to run
 $ qkv bench two.pt2 -q --keep y
 ! qkv: error: no input is called 'y'; this model has a, b
 ? 2
+# Layers with more threads than there are, simulated.
+$ qkv bench words.pt2 --iterations 1 -q --threads 1 -D batch=8 -D seq=16 --predict | awk '/^layer|^all/ {print $1, $2, $3, NF}'
+layer steps loops 12
+all 9 0 10
+$ qkv bench words.pt2 --iterations 1 -q --json --predict
+! qkv: error: --predict prints a table: leave out --json
+? 2
