@@ -15,7 +15,7 @@ typedef struct QuantizeOptions {
     double percentile, smooth;
     List skip;
     int64_t batch, seed, group;
-    bool asymmetric, dynamic, correct, explain;
+    bool asymmetric, dynamic, correct, trainable, explain;
 } QuantizeOptions;
 
 static int on_batch(void *user, long long done, long long total)
@@ -87,7 +87,8 @@ static void tell(const QuantizeOptions *o, json_t *report)
 {
     size_t i;
     json_t *x;
-    if (!strcmp(text_at(report, "data"), "random") && ((!o->dynamic && !o->weights) || looks(o)))
+    const bool trained = !strcmp(text_at(report, "calibration"), "trained");
+    if (!strcmp(text_at(report, "data"), "random") && !trained && ((!o->dynamic && !o->weights) || looks(o)))
         warning(
             "the ranges come from random inputs and say little of a trained model: give real ones with --calibrate");
     if (o->common.json) {
@@ -104,12 +105,17 @@ static void tell(const QuantizeOptions *o, json_t *report)
              json_number_value(json_object_get(budget, "reached")),
              (int)json_integer_value(json_object_get(budget, "kept")),
              json_number_value(json_object_get(budget, "limit")));
-    show("%d quantized, %d left in floats, %d weights of %d bits (target %s, %s)\n",
-         (int)json_integer_value(json_object_get(report, "quantized")),
-         (int)json_integer_value(json_object_get(report, "left")),
-         (int)json_integer_value(json_object_get(report, "weights")),
-         (int)json_integer_value(json_object_get(report, "weight_bits")), text_at(report, "target"),
-         text_at(report, "calibration"));
+    if (trained)
+        show("%d weights of %d bits, with the quantizers that the model was trained with\n",
+             (int)json_integer_value(json_object_get(report, "weights")),
+             (int)json_integer_value(json_object_get(report, "weight_bits")));
+    else
+        show("%d quantized, %d left in floats, %d weights of %d bits (target %s, %s)\n",
+             (int)json_integer_value(json_object_get(report, "quantized")),
+             (int)json_integer_value(json_object_get(report, "left")),
+             (int)json_integer_value(json_object_get(report, "weights")),
+             (int)json_integer_value(json_object_get(report, "weight_bits")), text_at(report, "target"),
+             text_at(report, "calibration"));
     json_array_foreach(json_object_get(report, "outputs"), i, x)
         show("%s: cosine %.6f against the floats, largest difference %.3g\n", text_at(x, "output"),
              json_number_value(json_object_get(x, "cosine")), json_number_value(json_object_get(x, "max_abs")));
@@ -149,17 +155,21 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
                                  .smooth = o->smooth,
                                  .correct = o->correct,
                                  .budget = o->budget,
-                                 .weight_bits = !o->weights ? 0 : strcmp(o->weights, "int4") ? 8 : 4,
+                                 .weight_bits = !o->weights                  ? 0
+                                                : strcmp(o->weights, "int4") ? 8
+                                                                             : 4,
                                  .group = (int)o->group,
-                                 .weight_method = o->method};
+                                 .weight_method = o->method,
+                                 .trainable = o->trainable};
     int code = CHOICE("--calibration", o->calibration, calibration, &call.calibration);
     qkv_model *made = code ? NULL : qkv_model_quantize(m, &call, &text, &e);
     progress_end(&progress);
     WriteOptions write = o->write;
     write.target = profile_of(o->target);
-    if ((o->dynamic || o->weights) && !write.opset) write.opset = 21; /* the first with a scale a block */
-    if (!code) code = made ? model_write(&write, &o->common, made, NULL) : problem_of(&e);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    const int64_t least = json_integer_value(json_object_get(report, "opset"));
+    if (!write.opset && least > 18) write.opset = least;
+    if (!code) code = made ? model_write(&write, &o->common, made, NULL) : problem_of(&e);
     if (!code && report) tell(o, report);
     json_decref(report);
     qkv_free(text);
@@ -244,6 +254,10 @@ static const Option own[] = {
      .help = "With --weights-only: rtn (default) rounds to the nearest, gptq makes good by later columns what rounding "
              "a column loses, awq multiplies the weights that read the largest channels of norms, which are "
              "divided. gptq and awq look at the data of --calibrate."},
+    {"trainable", FLAG, AT(trainable),
+     .help =
+         "Leave weights in floats, each with its quantizer, through which gradients go straight: for qkv joint and "
+         "qkv train. A model that was trained so keeps its quantizers when it is quantized, without further options."},
     {"asymmetric", FLAG, AT(asymmetric),
      .help = "Quantize activations to unsigned integers with a zero point. By default they are signed and symmetric, "
              "which TensorRT asks for."},
@@ -255,8 +269,7 @@ static const Option own[] = {
      .help = "Also list every layer and attention, with the reason where it is left, and "
              "every scale."},
     {"opset", INTEGER, AT(write.opset), .arg = "N", .min = 17, .max = 25,
-     .help = "ONNX opset, 17 to 25 (default 18; 21 "
-             "with --dynamic and --weights-only)."},
+     .help = "ONNX opset, 17 to 25 (default 18; 21 with --dynamic and with weights of 4 bits or by blocks)."},
     {"external-data", FLAG, AT(write.external),
      .help = "Write the weights to FILE.data, next to the model. By default this is done above 2 GiB only."},
     {"threads", INTEGER, AT(model.threads), .arg = "N", .min = 1, .max = 1024,

@@ -458,6 +458,9 @@ typedef struct qkv_quantize_options {
                          * layers read stays in floats, or, dynamic, is rounded by a scale a token. 0: both, 8 bits */
     int group;          /* 8 to 32768, halved until it divides a row; longer than a row: a scale a row. 0: 32 */
     const char *weight_method; /* "rtn" (to the nearest; NULL), "gptq", "awq"; the last two look at the data */
+    int trainable; /* 1: weights stay floats, each with its quantizer, through which gradients go straight: for
+                    * qkv_model_joint and a training session; with neither dynamic, smooth, correct nor weight_method.
+                    * A model that was trained so is quantized without further options: its scales are kept */
 } qkv_quantize_options;
 
 /* The model with attention recognised, and its linear layers and attentions between quantizers, where the target
@@ -465,8 +468,9 @@ typedef struct qkv_quantize_options {
  * integers, and is written as ONNX (QuantizeLinear, DequantizeLinear) or .pt2 (quantized_decomposed), like any model;
  * docs/QUANTIZE.md. It shares the other weights of m. NULL with QKV_USAGE for data that do not fit or are not finite,
  * with QKV_UNSUPPORTED for a model that has quantizers already, or where nothing can be quantized. options may be NULL.
- * *report (may be NULL; qkv_free it): one JSON object with target, calibration, data ("given" or "random"), batches,
- * weight_bits, group (of weights alone), quantized, left, weights (counts), sites [{node, kind, weight, why_not
+ * *report (may be NULL; qkv_free it): one JSON object with target, calibration ("trained": the model was trained
+ * with quantizers, which are kept), data ("given" or "random"), batches, weight_bits, opset (the first of ONNX that has
+ * these quantizers), group (of weights alone), quantized, left, weights (counts), sites [{node, kind, weight, why_not
  * (null: it is quantized), with a budget loss, float_ms, integer_ms of the layer alone}], with a budget {metric,
  * limit, all, reached, kept}, points [{value, dtype, scale, zero_point, low, high}], outputs [{output, cosine,
  * max_abs}] against the floats over 8 batches. */

@@ -8,6 +8,7 @@
     report = qkv.export(module, (x, mask), dynamic_shapes={...}, path="model.pt2")  # needs torch
     qkv.nn.replace_mha(module)                          # before export, for data-dependent sizes
     qkv.nn.from_pt2("model.pt2").attentions             # a file as modules, with the parts of each attention
+    qkv.quant.prepare(module, (x,), calibrate={...})    # fake quantization where Model.quantize rounds, for training
     qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")    # static exports at two sizes become one for all sizes
     qkv.joint("model.pt2", loss="output_0", path="joint.pt2")  # the model and the gradients of its loss
     qkv.Trainer("joint.pt2", lr=1e-3).fit({"x": x, "target": y}, epochs=10)  # trains its parameters
@@ -68,10 +69,10 @@ def __getattr__(name):  # import torch only for export
         from ._serve import serve_app
 
         return serve_app
-    if name == "nn":
+    if name in ("nn", "quant"):
         import importlib
 
-        return importlib.import_module(".nn", __name__)
+        return importlib.import_module("." + name, __name__)
     if name in inference.NAMES:
         return getattr(inference, name)
     raise AttributeError(f"module 'qkv' has no attribute {name!r}")

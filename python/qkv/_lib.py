@@ -137,7 +137,7 @@ class QuantizeOptions(C.Structure):
                 ("batch", C.c_int64), ("skip", C.POINTER(C.c_char_p)), ("n_skip", C.c_int), ("threads", C.c_int),
                 ("seed", C.c_uint64), ("progress", Progress), ("progress_user", C.c_void_p), ("smooth", C.c_double),
                 ("correct", C.c_int), ("budget", C.c_char_p), ("weight_bits", C.c_int), ("group", C.c_int),
-                ("weight_method", C.c_char_p)]
+                ("weight_method", C.c_char_p), ("trainable", C.c_int)]
 
 
 class CheckOptions(C.Structure):

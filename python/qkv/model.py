@@ -529,7 +529,7 @@ class Model(_Runs, Measured):
                  skip: Names = (), batch: int = 0, threads: int = 0, seed: int = 0,
                  progress: Optional[Callable[[int, int], Any]] = None, smooth: float = 0,
                  correct: bool = False, budget: str = "", weight_bits: int = 0, group: int = 0,
-                 weight_method: str = "") -> Model:
+                 weight_method: str = "", trainable: bool = False) -> Model:
         """A model whose linear layers and attentions stand between quantizers, where `target` multiplies integers
         (docs/QUANTIZE.md). data: arrays by the names of inputs, one example a row, from which the ranges come by
         `calibration` ("minmax", "average", "percentile", "entropy", "mse"); None: random numbers, which say little of
@@ -538,8 +538,10 @@ class Model(_Runs, Measured):
         up what rounding weights does to mean results. budget: "cosine>=0.999" or "kl<=0.01": layers that
         lose too much stay in floats. weight_bits=4 or 8: the weights of linear layers alone, by a scale for `group`
         (32) elements of a row, rounded by weight_method "rtn", "gptq" or "awq"; with dynamic=True what layers read is
-        rounded, too. progress(done, total) is called after every batch; a true result stops. The
-        result's `quantize_report` is the report of `qkv quantize --json`."""
+        rounded, too. trainable=True leaves weights in floats, each with its quantizer, for training
+        (qkv.quant.prepare, Trainer); a model that was trained so keeps its quantizers. progress(done, total) is called
+        after every batch; a true result stops. The result's `quantize_report` is the report of
+        `qkv quantize --json`."""
         e, report, skip = CError(), C.c_void_p(), [skip] if isinstance(skip, str) else list(skip)
         borrowed = {name: _borrow(x) for name, x in (data or {}).items()}
         room = max(len(borrowed), 1)
@@ -549,7 +551,7 @@ class Model(_Runs, Measured):
                                   (C.c_char_p * max(len(skip), 1))(*[n.encode() for n in skip]), len(skip), threads,
                                   seed, smooth=smooth, correct=correct,
                                   budget=budget.encode() or None, weight_bits=weight_bits, group=group,
-                                  weight_method=weight_method.encode() or None)
+                                  weight_method=weight_method.encode() or None, trainable=trainable)
         if progress:
             options.progress = Progress(lambda _, done, total: int(bool(progress(done, total))))
         made = lib().qkv_model_quantize(self._model, C.byref(options), C.byref(report), C.byref(e))

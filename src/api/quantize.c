@@ -40,6 +40,15 @@ static bool progress(void *user, int64_t done, int64_t total)
     return !c->progress(c->user, (long long)done, (long long)total);
 }
 
+static bool trained_later(const QuantizeRequest *r, Err *err)
+{
+    if (!r->place.trainable) return true;
+    if (r->place.method == WEIGHTS_RTN && r->smooth <= 0 && !r->correct && !r->place.dynamic) return true;
+    return fail(err, E_USAGE,
+                "trainable quantizers round to the nearest integer by fixed scales: leave out dynamic, smooth, correct "
+                "and weight_method");
+}
+
 static bool weights_alone(const qkv_quantize_options *o, WeightMethod *method, Err *err)
 {
     TRY(weight_method(o->weight_method, method, err));
@@ -67,6 +76,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
     QuantizeRequest r = {.place = {.target = quantize_target(o.target ? o.target : "cpu"),
                                    .asymmetric = o.asymmetric != 0,
                                    .dynamic = o.dynamic != 0,
+                                   .trainable = o.trainable != 0,
                                    .skip = o.skip,
                                    .nskip = o.n_skip},
                          .how = (Calibration)o.calibration,
@@ -88,8 +98,8 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
         ok = fail(&e, E_USAGE, "percentile %g, expected more than 0 and at most 100", o.percentile);
     else if (!(o.smooth >= 0 && o.smooth <= 1)) ok = fail(&e, E_USAGE, "smooth %g, expected 0 to 1", o.smooth);
     else if (o.batch < 0 || o.threads < 0) ok = fail(&e, E_USAGE, "a batch or threads below 0");
-    ok = ok && weights_alone(&o, &r.place.method, &e) && (!o.budget || budget_read(o.budget, &limit, &e)) &&
-         (!o.n_data || take_data(m->program.graph, &o, &data, &e));
+    ok = ok && weights_alone(&o, &r.place.method, &e) && trained_later(&r, &e) &&
+         (!o.budget || budget_read(o.budget, &limit, &e)) && (!o.n_data || take_data(m->program.graph, &o, &data, &e));
     r.tensor = data;
     Graph *g = ok ? program_quantize(&m->program, &r, &text, &e) : NULL;
     qkv_model *made = g ? api_model_of(g, m->path, m, &e) : NULL;

@@ -33,7 +33,27 @@ bool gradient_known(OpId op, const char **kind)
 
 /* ------------------------------------------------------------------ sending gradients */
 
-bool gd_wants(const Grad *d, const Value *v) { return v && v->id < d->nleaf && d->leaf[v->id].wanted; }
+static bool differentiable(DType t) { return dtype_is_float(t) || dtype_is_complex(t); }
+
+/* Integers between a quantizer and its inverse stand for floats and carry their gradient: these nodes pass it on. */
+static bool straight_through(const Node *n)
+{
+    bool view = n->op->flags & OPF_VIEW && n->arg[0].kind == ARG_VALUE && n->arg[0].v->dtype == n->out[0]->dtype;
+    return view || n->op->id == OP_quantize_linear || n->op->id == OP_dequantize_linear || n->op->id == OP_clamp;
+}
+
+/* A gradient in v's dtype; that of an integer is the float's for which it stands. */
+static Value *as_gradient(Grad *d, const Value *v, Value *grad)
+{
+    return differentiable(v->dtype) ? gd_cast(d, grad, v->dtype) : grad;
+}
+
+static bool marked(const Grad *d, const Value *v) { return v && v->id < d->nleaf && d->leaf[v->id].wanted; }
+
+bool gd_wants(const Grad *d, const Value *v)
+{
+    return marked(d, v) && (differentiable(v->dtype) || !d->node || straight_through(d->node));
+}
 
 int gd_dim(const Grad *d, int i, int rank)
 {
@@ -47,7 +67,7 @@ bool gd_send(Grad *d, Value *v, Value *grad)
     if (!grad) return d->err->code == E_OK ? oom(d->err) : false;
     if (!gd_wants(d, v)) return true;
     Leaf *l = &d->leaf[v->id];
-    grad = gd_cast(d, gd_sum_to(d, grad, v->rank, v->dim), v->dtype);
+    grad = as_gradient(d, v, gd_sum_to(d, grad, v->rank, v->dim));
     if (!l->user) l->user = d->node;
     l->grad = l->grad ? gd_plus(d, l->grad, grad) : grad;
     return l->grad != NULL;
@@ -60,7 +80,7 @@ bool gd_send_part(Grad *d, Value *v, int axis, Expr *start, Expr *n, Value *grad
     Leaf *l = &d->leaf[v->id];
     Part *p = arena_new(d->g->arena, Part);
     if (!p) return oom(d->err);
-    *p = (Part){l->parts, axis, start, n, gd_cast(d, grad, v->dtype)};
+    *p = (Part){l->parts, axis, start, n, as_gradient(d, v, grad)};
     if (!l->user) l->user = d->node;
     l->parts = p;
     return p->grad != NULL;
@@ -155,30 +175,30 @@ bool grad_follows(Grad *d) { return gd_send(d, d->beside[d->node->out[0]->id], d
 
 typedef struct Wants {
     Grad *d;
-    bool any;
+    bool any, integers; /* integers count, too */
 } Wants;
 
 static void look(void *user, Value **slot)
 {
     Wants *w = user;
-    w->any |= gd_wants(w->d, *slot);
+    w->any |= marked(w->d, *slot) && (w->integers || differentiable((*slot)->dtype));
 }
 
 static bool reaches(Grad *d, const Node *n)
 {
-    Wants w = {d, false};
+    Wants w = {d, false, straight_through(n)};
     node_each_operand((Node *)n, look, &w);
     return w.any;
 }
 
-static bool differentiable(DType t) { return dtype_is_float(t) || dtype_is_complex(t); }
-
-/* Wanted are floats that depend on a wanted leaf; rows whose derivative is zero everywhere stop it. */
+/* Wanted are floats that depend on a wanted leaf, and integers that stand for such floats; rows whose derivative is
+ * zero everywhere stop it. */
 void gd_spread(Grad *d)
 {
     for (const Node *n = d->g->first; n; n = n->next) {
         if (rows[n->op->id].fn == grad_zero || !reaches(d, n)) continue;
-        for (int i = 0; i < n->nout; i++) d->leaf[n->out[i]->id].wanted = differentiable(n->out[i]->dtype);
+        for (int i = 0; i < n->nout; i++)
+            d->leaf[n->out[i]->id].wanted = differentiable(n->out[i]->dtype) || straight_through(n);
     }
 }
 

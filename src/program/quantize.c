@@ -9,7 +9,9 @@
 #include "ir/copy.h"
 #include "program/passes.h"
 #include "program/prepare.h"
+#include "program/constants.h"
 #include "quantize/smooth.h"
+#include "quantize/trained.h"
 #include "run/session.h"
 #include "shape/solve.h"
 #include "train/data.h"
@@ -370,6 +372,29 @@ static bool choose_layers(Budget *of, const Graph *g, Placement *p, Batches *b, 
     return budget_choose(of, err);
 }
 
+/* The first opset of ONNX that has g's quantizers. */
+static int least_opset(const Graph *g)
+{
+    int opset = 13;
+    for (const Node *n = g->first; n; n = n->next) {
+        const bool back = n->op->id == OP_dequantize_linear;
+        if (!back && n->op->id != OP_quantize_linear) continue;
+        const DType t = back ? n->arg[0].v->dtype : n->out[0]->dtype;
+        const int since = n->arg[back ? 4 : 5].e->i || dtype_bits(t) < 8 ? 21 : dtype_is_float(t) ? 19 : 13;
+        opset = since > opset ? since : opset;
+    }
+    return opset;
+}
+
+static void begin_report(Buf *report, const QuantizeRequest *r, const Graph *made, const char *calibration,
+                         int64_t batches, int bits)
+{
+    jw_report(report);
+    jw_put(report, "'target': %s, 'calibration': %s, 'data': %s, 'batches': %lld", r->place.target->name, calibration,
+           r->tensor ? "given" : "random", (long long)batches);
+    jw_put(report, "'weight_bits': %d, 'opset': %d", bits, least_opset(made));
+}
+
 static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, Buf *report, Err *err)
 {
     Batches b = {0};
@@ -388,13 +413,11 @@ static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, 
     ok = ok && (!r->budget || choose_layers(&budget, g, p, &b, err)) && quantize_apply(p, err) &&
          graph_check(made, err);
     if (ok) {
-        jw_report(report);
-        jw_put(report, "'target': %s, 'calibration': %s, 'data': %s, 'batches': %lld", p->options.target->name,
-               p->options.dynamic       ? "dynamic"
-               : p->options.weight_bits ? "weights"
-                                        : calibration_name(r->how),
-               r->tensor ? "given" : "random", (long long)b.n);
-        jw_put(report, "'weight_bits': %d", p->options.weight_bits ? p->options.weight_bits : 8);
+        begin_report(report, r, made,
+                     p->options.dynamic       ? "dynamic"
+                     : p->options.weight_bits ? "weights"
+                                              : calibration_name(r->how),
+                     b.n, p->options.weight_bits ? p->options.weight_bits : 8);
         if (p->options.weight_bits) jw_put(report, "'group': %lld", (long long)p->options.group);
         if (r->budget) put_budget(&budget, report);
         put_sites(p, name, r->budget ? &budget : NULL, report);
@@ -405,6 +428,47 @@ static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, 
     mem_free(name);
     batches_close(&b);
     return ok;
+}
+
+/* Bits of the weights that became integers. */
+static int bits_of(const Graph *g)
+{
+    bool four = false, eight = false;
+    for (int i = 0; i < g->nweight; i++) {
+        four |= g->weight[i]->dtype == DT_I4;
+        eight |= g->weight[i]->dtype == DT_I8 && g->weight[i]->rank > 1;
+    }
+    return four && !eight ? 4 : 8;
+}
+
+/* The model was trained with quantizers: they are kept, and `weights` weights become integers. */
+static bool keep_trained(const Graph *g, Graph *made, int weights, const QuantizeRequest *r, Buf *report, Err *err)
+{
+    Batches b = {0};
+    Placement none = {.g = made, .options = r->place, .weights = weights};
+    if (r->place.dynamic || r->place.weight_bits || r->place.trainable || r->smooth > 0 || r->correct || r->budget ||
+        r->place.nskip)
+        return fail(
+            err, E_USAGE,
+            "the model was trained with quantizers, which are kept: leave out the options that say where others "
+            "go");
+    TRY(fold_constants(made, err) && trained_settle(made, err) && graph_check(made, err));
+    bool ok = batches_open(&b, g, r, err);
+    if (ok) {
+        begin_report(report, r, made, "trained", b.n, bits_of(made));
+        put_sites(&none, NULL, NULL, report);
+        ok = compare(g, made, &b, r->threads, 0, b.n < COMPARED ? b.n : COMPARED, report, err);
+        jw_close(report, "}");
+    }
+    batches_close(&b);
+    return ok;
+}
+
+/* Quantizers put into `made`, a copy of g. */
+static bool place_new(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, Buf *report, Err *err)
+{
+    return ((r->smooth <= 0 && r->place.method != WEIGHTS_AWQ) || smooth(made, r, err)) &&
+           quantize_place(made, &r->place, p, err) && work(g, made, r, p, report, err);
 }
 
 Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *report, Err *err)
@@ -423,9 +487,10 @@ Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *repo
     const int fresh = made ? made->next_id : 0;
     int *used = made ? mem_zeroed((size_t)fresh + 1, sizeof *used) : NULL;
     if (used) graph_count_uses(made, used);
+    const int trained = made ? trained_weights(made) : 0;
     bool ok = made && (used || oom(err)) &&
-              ((r->smooth <= 0 && r->place.method != WEIGHTS_AWQ) || smooth(made, r, err)) &&
-              quantize_place(made, &r->place, &p, err) && work(ready.graph, made, r, &p, report, err) &&
+              (trained ? keep_trained(ready.graph, made, trained, r, report, err)
+                       : place_new(ready.graph, made, r, &p, report, err)) &&
               graph_drop_weights(made, used, fresh, err);
     mem_free(used);
     ok = ok && (!(mem_ran_out() || report->failed) || oom(err));

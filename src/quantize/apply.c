@@ -131,6 +131,29 @@ static bool finite_weight(const Tensor *w, const char *name, Err *err)
     return true;
 }
 
+/* A weight's integers, or, trainable (ints is NULL), the quantizer of its floats; and as floats again. block: elements
+ * of axis that share a scale, 0: an index of axis has one. */
+static Value *weight_back(Apply *a, Value *w, Value *ints, Value *scales, Arg zeros, int axis, int64_t block)
+{
+    Graph *g = a->g;
+    if (!ints) {
+        Node *q = graph_add_before(g, g->first, OP_quantize_linear, 9,
+                                   (Arg[]){arg_value(w), arg_value(scales), zeros, arg_dtype(DT_I8), arg_int(g, axis),
+                                           arg_int(g, block), arg_bool(g, true), arg_none(), arg_bool(g, true)},
+                                   w->name, a->err);
+        if (q && a->p->options.weight_bits == 4)
+            q = graph_add_before(g, q->next, OP_clamp, 3, (Arg[]){arg_value(q->out[0]), arg_int(g, -8), arg_int(g, 7)},
+                                 w->name, a->err);
+        if (!q) return NULL;
+        ints = q->out[0];
+    }
+    Node *back = graph_add_before(
+        g, ints->def ? ints->def->next : g->first, OP_dequantize_linear, 5,
+        (Arg[]){arg_value(ints), arg_value(scales), zeros, arg_int(g, axis), arg_int(g, block)}, w->name, a->err);
+    a->p->weights++;
+    return back ? keep(a, &a->weights, w, axis, back->out[0]) : NULL;
+}
+
 /* A weight as integers of a scale a channel along `axis`, and as floats again. One for all that read it so. */
 static Value *weight_through(Apply *a, Value *w, int axis)
 {
@@ -141,22 +164,20 @@ static Value *weight_through(Apply *a, Value *w, int axis)
     int64_t n = from->shape[axis], inner = 1, count = tensor_numel(from);
     if (!finite_weight(from, name, a->err)) return NULL;
     for (int i = axis + 1; i < from->rank; i++) inner *= from->shape[i];
+    const bool whole = !a->p->options.trainable;
     Value *scales = buffer(a, arena_printf(a->g->arena, "%s_scale", name), DT_F32, 1, &n),
-          *ints = scales ? buffer(a, arena_printf(a->g->arena, "%s_int8", name), DT_I8, from->rank, from->shape) : NULL,
-          *zeros = ints ? buffer(a, arena_printf(a->g->arena, "%s_zero", name), DT_I8, 1, &n) : NULL;
-    if (!zeros) return NULL;
+          *zeros = scales ? buffer(a, arena_printf(a->g->arena, "%s_zero", name), DT_I8, 1, &n) : NULL,
+          *ints = zeros && whole ? buffer(a, arena_printf(a->g->arena, "%s_int8", name), DT_I8, from->rank, from->shape)
+                                 : NULL;
+    if (!zeros || (whole && !ints)) return NULL;
     float *s = elements(scales);
-    int8_t *y = elements(ints);
+    int8_t *y = whole ? elements(ints) : NULL;
     for (int64_t c = 0; c < n; c++) s[c] = (float)channel_scale(from, axis, c);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; whole && i < count; i++) {
         double q = rint(tensor_get(from, i) / (double)s[i / inner % n]);
         y[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
     }
-    Node *back = graph_add_before(a->g, a->g->first, OP_dequantize_linear, 4,
-                                  (Arg[]){arg_value(ints), arg_value(scales), arg_value(zeros), arg_int(a->g, axis)},
-                                  w->name, a->err);
-    a->p->weights++;
-    return back ? keep(a, &a->weights, w, axis, back->out[0]) : NULL;
+    return weight_back(a, w, ints, scales, arg_value(zeros), axis, 0);
 }
 
 /* (N, K) floats of a weight whose rows, or columns (axis 1), are channels. */
@@ -181,7 +202,7 @@ typedef struct Rounded {
     int8_t *q;
 } Rounded;
 
-/* The weight of site s rounded by blocks, in its own layout: its integers and their scales. */
+/* The weight of site s rounded by blocks, in its own layout: its integers (NULL: not wanted) and their scales. */
 static bool store_blocks(Apply *a, const Site *s, const Tensor *from, int axis, int64_t block, const Rounded *r,
                          Value *ints, Value *scales)
 {
@@ -191,7 +212,7 @@ static bool store_blocks(Apply *a, const Site *s, const Tensor *from, int axis, 
                                         a->p->options.method == WEIGHTS_GPTQ && s->input ? s->input->gram : NULL, r->q,
                                         r->scale},
                       a->err));
-    as_it_was(elements(ints), r->q, 1, N, K, axis);
+    if (ints) as_it_was(elements(ints), r->q, 1, N, K, axis);
     as_it_was(elements(scales), r->scale, sizeof *r->scale, N, (K + block - 1) / block, axis);
     return true;
 }
@@ -205,28 +226,22 @@ static Value *weight_in_blocks(Apply *a, const Site *s, Value *w, int axis)
     const Tensor *from = w->data;
     const int64_t N = from->shape[axis], K = from->shape[1 - axis], block = weights_block(a->p->options.group, K),
                   blocks = (K + block - 1) / block, shape[2] = {axis ? blocks : N, axis ? N : blocks};
-    const bool four = a->p->options.weight_bits == 4;
+    const bool four = a->p->options.weight_bits == 4, whole = !a->p->options.trainable;
     if (!finite_weight(from, name, a->err)) return NULL;
     Value *scales = buffer(a, arena_printf(a->g->arena, "%s_scale", name), DT_F32, blocks == 1 ? 1 : 2,
                            blocks == 1 ? &N : shape),
-          *ints = scales ? buffer(a, arena_printf(a->g->arena, four ? "%s_int4" : "%s_int8", name),
-                                  four ? DT_I4 : DT_I8, 2, from->shape)
-                         : NULL;
+          *ints = scales && whole ? buffer(a, arena_printf(a->g->arena, four ? "%s_int4" : "%s_int8", name),
+                                           four ? DT_I4 : DT_I8, 2, from->shape)
+                                  : NULL;
     Rounded r = {mem_zeroed((size_t)(N * K) + 1, sizeof *r.w), mem_zeroed((size_t)(N * blocks) + 1, sizeof *r.scale),
                  mem_zeroed((size_t)(N * K) + 1, 1)};
-    bool ok = ints && ((r.w && r.scale && r.q) || oom(a->err)) &&
+    bool ok = scales && (ints || !whole) && ((r.w && r.scale && r.q) || oom(a->err)) &&
               store_blocks(a, s, from, axis, block, &r, ints, scales);
     mem_free(r.w);
     mem_free(r.scale);
     mem_free(r.q);
     if (!ok) return NULL;
-    Node *back = graph_add_before(a->g, a->g->first, OP_dequantize_linear, 5,
-                                  (Arg[]){arg_value(ints), arg_value(scales), arg_none(),
-                                          arg_int(a->g, blocks == 1 ? axis : 1 - axis),
-                                          arg_int(a->g, blocks == 1 ? 0 : block)},
-                                  w->name, a->err);
-    a->p->weights++;
-    return back ? keep(a, &a->weights, w, axis, back->out[0]) : NULL;
+    return weight_back(a, w, ints, scales, arg_none(), blocks == 1 ? axis : 1 - axis, blocks == 1 ? 0 : block);
 }
 
 /* ------------------------------------------------------------------ values */

@@ -10,7 +10,7 @@
 
 enum { MAX_ARGS = 32 };
 
-static bool one_number(const Value *v)
+bool quantize_one_number(const Value *v)
 {
     for (int i = 0; i < v->rank; i++)
         if (!ex_equals_int(v->dim[i], 1)) return false;
@@ -19,11 +19,16 @@ static bool one_number(const Value *v)
 
 static bool few_bits(const Value *v) { return v->dtype == DT_I8 || v->dtype == DT_U8; }
 
+bool quantize_moves(const Node *n, const void *user)
+{
+    (void)user;
+    return n->op->id == OP_reshape || n->op->id == OP_permute;
+}
+
 /* The inverse of a quantizer that gives v as float32, through views that move whole tensors; NULL: it is none. */
 static const Node *inverse_of(const Value *v)
 {
-    while (v->def && (v->def->op->id == OP_reshape || v->def->op->id == OP_permute)) v = v->def->arg[0].v;
-    const Node *n = v->def;
+    const Node *n = value_below(v, quantize_moves, NULL)->def;
     bool is = n && n->op->id == OP_dequantize_linear && n->out[0]->dtype == DT_F32 && few_bits(n->arg[0].v) &&
               n->arg[1].v->dtype == DT_F32;
     return is ? n : NULL;
@@ -31,10 +36,10 @@ static const Node *inverse_of(const Value *v)
 
 static bool zero_is_one(const Node *inverse)
 {
-    return inverse->arg[2].kind == ARG_NONE || one_number(inverse->arg[2].v);
+    return inverse->arg[2].kind == ARG_NONE || quantize_one_number(inverse->arg[2].v);
 }
 
-static bool all_zero(const Graph *g, const Arg *zero)
+bool quantize_all_zero(const Graph *g, const Arg *zero)
 {
     double number;
     if (zero->kind == ARG_NONE) return true;
@@ -51,7 +56,7 @@ static bool all_zero(const Graph *g, const Arg *zero)
 static bool of_one(const Value *v)
 {
     const Node *n = inverse_of(v);
-    return n && one_number(n->arg[1].v) && zero_is_one(n);
+    return n && quantize_one_number(n->arg[1].v) && zero_is_one(n);
 }
 
 static bool alike(const Value *a, const Value *b)
@@ -67,7 +72,7 @@ static bool of_rows(const Graph *g, const Value *v)
 {
     const Node *n = inverse_of(v);
     if (!n || n->out[0] != v || n->arg[4].e->i <= 0) return false;
-    if (!all_zero(g, &n->arg[2]) && !alike(n->arg[2].v, n->arg[1].v)) return false;
+    if (!quantize_all_zero(g, &n->arg[2]) && !alike(n->arg[2].v, n->arg[1].v)) return false;
     int64_t axis = n->arg[3].e->i, block = n->arg[4].e->i;
     return (axis == v->rank - 1 || axis == -1) && ex_equals_int(v->dim[v->rank - 1], block);
 }
@@ -95,11 +100,11 @@ static const Node *weight_of(const Graph *g, const Value *w, int axis, bool *tur
     }
     const Node *n = w->def && w->def->op->id == OP_dequantize_linear ? w->def : NULL;
     if (!n || w->dtype != DT_F32 || w->rank != 2 || n->arg[0].v->dtype != DT_I8 || n->arg[1].v->dtype != DT_F32 ||
-        n->arg[4].e->i || !all_zero(g, &n->arg[2]))
+        n->arg[4].e->i || !quantize_all_zero(g, &n->arg[2]))
         return NULL;
     int64_t along = n->arg[3].e->i;
     bool channels = n->arg[1].v->rank == 1 && (along < 0 ? along + 2 : along) == axis;
-    return channels || one_number(n->arg[1].v) ? n : NULL;
+    return channels || quantize_one_number(n->arg[1].v) ? n : NULL;
 }
 
 /* A node in n's place, under its name. */
@@ -130,7 +135,7 @@ static bool linear(Graph *g, Node *n, bool *done, Err *err)
     }
     *done = true;
     Arg bias = product ? arg_none() : n->arg[2];
-    Arg zero = all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2];
+    Arg zero = quantize_all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2];
     Arg args[6] = {arg_value(ints), in->arg[1], zero, arg_value(weight), w->arg[1], bias};
     return take_place(g, n, graph_add_before(g, n, OP_linear_integer, 6, args, n->out[0]->name, err), err);
 }
@@ -164,7 +169,7 @@ static void is_fixed(void *user, Value **slot)
     f->is = f->is && fixed(f->g, *slot, f->depth);
 }
 
-static bool within_4_bits(const Graph *g, const Value *v)
+bool quantize_within_4_bits(const Graph *g, const Value *v)
 {
     const Tensor *t = constant_tensor(g, v);
     int64_t n = t ? tensor_numel(t) : 0;
@@ -198,8 +203,8 @@ static bool blocked(const Graph *g, Value *w, bool product, BlockedWeight *b)
     b->N = N->i;
     b->K = K->i;
     b->block = rows ? K->i : n->arg[4].e->i;
-    b->zero = zero && !all_zero(g, &n->arg[2]) ? zero : NULL;
-    b->bits = four || (within_4_bits(g, ints) && (!b->zero || within_4_bits(g, b->zero))) ? 4 : 8;
+    b->zero = zero && !quantize_all_zero(g, &n->arg[2]) ? zero : NULL;
+    b->bits = four || (quantize_within_4_bits(g, ints) && (!b->zero || quantize_within_4_bits(g, b->zero))) ? 4 : 8;
     if (rows ? scale->rank != 1 || axis != b->turned : scale->rank != 2 || axis == b->turned) return false;
     return b->block >= b->K ? b->K <= BLOCKS_DEEPEST : b->block % 8 == 0 && b->block <= BLOCKS_DEEPEST;
 }
@@ -226,14 +231,20 @@ static bool linear_of_blocks(Graph *g, Node *n, Err *err)
     BlockedWeight b;
     if (n->out[0]->dtype != DT_F32 || x->dtype != DT_F32 || !blocked(g, n->arg[1].v, product, &b)) return true;
     Arg scale = arg_none(), zero = b.zero ? arg_value(b.zero) : arg_none();
-    bool integer = in && in->arg[0].v->dtype == DT_I8 && all_zero(g, &in->arg[2]) && (of_one(x) || of_rows(g, x));
-    Value *a = integer ? integers(g, n, x, err) : x,
-          *w = a ? rows_first(g, n, b.inverse->arg[0].v, &b, err) : NULL,
+    bool integer = in && in->arg[0].v->dtype == DT_I8 && quantize_all_zero(g, &in->arg[2]) &&
+                   (of_one(x) || of_rows(g, x));
+    Value *a = integer ? integers(g, n, x, err) : x, *w = a ? rows_first(g, n, b.inverse->arg[0].v, &b, err) : NULL,
           *by = w ? rows_first(g, n, b.inverse->arg[1].v, &b, err) : NULL;
     TRY(by);
     if (zero.kind == ARG_VALUE) TRY(zero.v = rows_first(g, n, zero.v, &b, err));
     if (integer) scale = in->arg[1];
-    Arg args[8] = {arg_value(a), scale, arg_value(w), arg_value(by), zero, arg_int(g, b.block), arg_int(g, b.bits),
+    Arg args[8] = {arg_value(a),
+                   scale,
+                   arg_value(w),
+                   arg_value(by),
+                   zero,
+                   arg_int(g, b.block),
+                   arg_int(g, b.bits),
                    product ? arg_none() : n->arg[2]};
     return take_place(g, n, graph_add_before(g, n, OP_linear_blocks, 8, args, n->out[0]->name, err), err);
 }
@@ -288,7 +299,7 @@ static const Value *divided(const Graph *g, const Value *v, double by)
 static bool symmetric_rows(const Graph *g, const Node *n, double *least)
 {
     const Node *abs = made_by(of_each_row(clamped(g, divided(g, n->arg[1].v, 127), 0, NAN, least), OP_amax), OP_abs);
-    return abs && abs->arg[0].v == n->arg[0].v && all_zero(g, &n->arg[2]);
+    return abs && abs->arg[0].v == n->arg[0].v && quantize_all_zero(g, &n->arg[2]);
 }
 
 /* scale = clamp((high - low) / 255, least), zero = clamp(round(-low / scale), 0, 255), low and high with 0 */
@@ -362,7 +373,7 @@ bool quantize_integers(Graph *g, Err *err)
     for (Node *n = g->first, *next; n; n = next) {
         next = n->next;
         any |= n->op->id == OP_dequantize_linear;
-        if (n->op->id == OP_quantize_linear && n->out[0]->dtype == DT_I8 && all_zero(g, &n->arg[2]))
+        if (n->op->id == OP_quantize_linear && n->out[0]->dtype == DT_I8 && quantize_all_zero(g, &n->arg[2]))
             n->arg[2] = arg_none();
         if (n->op->id == OP_quantize_linear && n->arg[5].e->i) {
             TRY(rows(g, n, err));

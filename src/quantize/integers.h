@@ -12,4 +12,9 @@
 #include "ir/graph.h"
 
 bool quantize_integers(Graph *g, Err *err);
+
+bool quantize_one_number(const Value *v);                    /* is it of one element? */
+bool quantize_all_zero(const Graph *g, const Arg *zero);     /* zero points: none, or constants that are all 0 */
+bool quantize_within_4_bits(const Graph *g, const Value *v); /* a constant of i8 from -8 to 7 */
+bool quantize_moves(const Node *n, const void *user);        /* a view that moves every element of a tensor */
 #endif

@@ -4,6 +4,7 @@
 #include "base/vec.h"
 #include "facts/constant.h"
 #include "facts/views.h"
+#include "quantize/integers.h"
 
 static const QuantizeTarget targets[] = {
 #define TARGET(text, ...) {.name = text, __VA_ARGS__},
@@ -25,17 +26,10 @@ const char *quantize_target_listed(int i)
 
 /* ------------------------------------------------------------------ points */
 
-/* Views that move every element of a tensor with one scale. */
-static bool rearranges(const Node *n, const void *user)
-{
-    (void)user;
-    return n->op->id == OP_reshape || n->op->id == OP_permute;
-}
-
 /* The point of what v shows, times factor; -1: out of memory. */
 static int point_of(Placement *p, Value *v, double factor)
 {
-    Value *base = value_below(v, rearranges, NULL);
+    Value *base = value_below(v, quantize_moves, NULL);
     for (int i = 0; i < p->npoints; i++)
         if (p->point[i].value == base && p->point[i].factor == factor) return i;
     Point *grown = vec_room(p->arena, p->point, p->npoints, sizeof *grown);
@@ -93,7 +87,9 @@ static void look_at_linear(Placement *p, Site *s)
     s->kind = SITE_LINEAR;
     s->weight = w->fqn;
     s->why = !is_float_tensor(&n->arg[0]) ? "its input is not float32"
-                                          : refuse_product(p, w, data->shape[linear], data->shape[!linear]);
+             : !linear && p->options.trainable && p->options.weight_bits
+                 ? "its weight is not that of a linear layer: PyTorch has no quantizer by blocks for it"
+                 : refuse_product(p, w, data->shape[linear], data->shape[!linear]);
 }
 
 static void look_at_convolution(Placement *p, Site *s)

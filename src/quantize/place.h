@@ -40,6 +40,7 @@ const char *quantize_target_listed(int i);               /* NULL after the last 
 typedef struct QuantizeOptions {
     const QuantizeTarget *target;
     bool asymmetric, dynamic; /* dynamic: a scale a token, found in each run, for linear layers alone */
+    bool trainable;           /* weights stay floats, each with its quantizer: gradients go straight through (grad/) */
     const char *const *skip;  /* names of nodes or their weights, with * and ? */
     int nskip;
     int weight_bits;     /* 4, 8: weights alone, with a scale a block of `group`; what layers read is in floats, or,

@@ -36,7 +36,16 @@ typedef struct Case {
 /* Three steps of two sequences, G gates of a state of two */
 #define RECURRENT(G) "input %x: f64[3, 2, " #G "]\ninput %w: f64[" #G ", 2]\ninput %h: f64[2, 2]\n"
 
+/* beyond the range of i8 everywhere: a constant; what is within it: test_straight_through */
+#define SATURATED                                                                                                      \
+    X "%s: f32[] = aten.full.default([], 0.001, dtype=f32)\n"                                                          \
+      "%q: i8[2, 3] = qkv.quantize_linear.default(%x, %s, none, i8)\n"                                                 \
+      "%d: f64[2, 3] = qkv.dequantize_linear.default(%q, %s, none, dtype=f64)\n"                                       \
+      "%y: f64[2, 3] = aten.mul.Tensor(%d, %x)\n"
+
 static const Case cases[] = {
+    {"quantize_linear", 1, 2, SATURATED},
+    {"dequantize_linear", 1, 2, SATURATED},
     /* special functions, by their second operand */
     {"special_zeta", 0.5, 3,
      "input %x: f64[2, 3]\n%y: f64[2, 3] = aten.special_zeta.default(2.5, %x)\n"},
@@ -636,6 +645,47 @@ static void test_every_row(void **state)
     }
 }
 
+/* The gradient of the sum of squares of what 2 x 4 numbers come back as. */
+static void straight_through(const char *quantizer, const float *x, const float *want)
+{
+    Err err = {0};
+    char text[800];
+    const char *all = "*";
+    snprintf(text, sizeof text,
+             "input %%x: f32[2, 4]\n%s%%m: f32[2, 4] = aten.mul.Tensor(%%y, %%y)\n"
+             "%%l: f32[] = aten.sum.dim_IntList(%%m)\noutput output_0 = %%l\n",
+             quantizer);
+    Graph *g = unit_graph(text);
+    if (!graph_joint(g, &(JointOptions){.inputs = &all, .ninputs = 1}, &err)) STOP("%s\n%s", text, err.msg);
+    Session *s = session_create(g, NULL, 1, 0, &err);
+    assert_non_null(s);
+    Tensor in = tensor_of(DT_F32, 2, (int64_t[]){2, 4}, (void *)(uintptr_t)x);
+    OK(session_set_input(s, 0, &in, &err) && session_run(s, &err));
+    for (int i = 0; i < 8; i++)
+        if (tensor_get(session_output(s, 1), i) != (double)want[i])
+            STOP("%s\nelement %d: %g, expected %g", text, i, tensor_get(session_output(s, 1), i), (double)want[i]);
+    session_free(s);
+    graph_free(g);
+}
+
+/* Where the value is in range before the clamp, 2 y; else 0. Views of integers pass it on; scales of blocks. */
+static void test_straight_through(void **state)
+{
+    (void)state;
+    straight_through("%s: f32[] = aten.full.default([], 0.5, dtype=f32)\n"
+                     "%q: i8[2, 4] = qkv.quantize_linear.default(%x, %s, none, i8)\n"
+                     "%c: i8[2, 4] = aten.clamp.default(%q, -8, 7)\n"
+                     "%p: i8[4, 2] = aten.permute.default(%c, [1, 0])\n"
+                     "%d: f32[4, 2] = qkv.dequantize_linear.default(%p, %s, none)\n"
+                     "%y: f32[2, 4] = aten.permute.default(%d, [1, 0])\n",
+                     (float[]){-5, -4.3f, -4, 0.1f, 0.26f, 3.4f, 3.6f, 100}, (float[]){0, 0, -8, 0, 1, 7, 7, 0});
+    straight_through("%s: f32[2, 2] = aten.full.default([2, 2], 0.5, dtype=f32)\n"
+                     "%z: u8[2, 2] = aten.full.default([2, 2], 3, dtype=u8)\n"
+                     "%q: u8[2, 4] = qkv.quantize_linear.default(%x, %s, %z, u8, 1, 2)\n"
+                     "%y: f32[2, 4] = qkv.dequantize_linear.default(%q, %s, %z, 1, 2)\n",
+                     (float[]){-2, -1.4f, 0, 1, 126, 126.2f, 127, 5}, (float[]){0, -3, 0, 2, 252, 252, 0, 10});
+}
+
 /* ------------------------------------------------------------------ the graph */
 
 static void expect_error(const char *text, const JointOptions *o, ErrCode code, const char *message)
@@ -718,6 +768,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),     cmocka_unit_test(test_formulas), cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_straight_through),
         cmocka_unit_test(test_every_row), cmocka_unit_test(test_errors),   cmocka_unit_test(test_no_more_than_needed),
     };
     return cmocka_run_group_tests_name("grad", tests, NULL, NULL);

@@ -367,7 +367,7 @@ static bool spell_quantizer(Emit *e, const Node *n, int axis, int64_t block, DTy
     for (int i = 0; i < scale->rank; i++) all = ex_mul(e->g->ex, all, scale->dim[i]);
     const Expr *K = axis < x->rank ? x->dim[axis] : NULL;
     bool one = ex_equals_int(all, 1), token = block && axis == x->rank - 1 && ex_equals_int(x->dim[axis], block),
-         groups = back && block && !token && x->rank == 2 && axis == 1 && ex_is_int(K) && K->i % block == 0;
+         groups = block && !token && x->rank == 2 && axis == 1 && ex_is_int(K) && K->i % block == 0;
     DType held = back ? held_as(x) : t;
     *done = (held == DT_I8 || held == DT_U8 || held == DT_I16) && scale->dtype == DT_F32 &&
             (one || !block || token || groups) && (back ? to == DT_F32 : x->dtype == DT_F32);
@@ -375,15 +375,21 @@ static bool spell_quantizer(Emit *e, const Node *n, int axis, int64_t block, DTy
     TRY(zero = zero_points(e, zero, scale));
     Arg low = integer(e, (int64_t)dtype_lowest(t)), high = integer(e, (int64_t)dtype_highest(t));
     if (groups && !one) {
-        Arg args[8] = {arg_value(x), arg_value(scale), arg_value(zero), low, high, arg_dtype(held),
-                       integer(e, block), arg_dtype(to)};
-        return write_node(e, op_get(OP_dequantize_per_channel_group), args, 1, n->out);
+        Arg args[8] = {arg_value(x), arg_value(scale), arg_value(zero),   low,
+                       high,         arg_dtype(held),  integer(e, block), back ? arg_dtype(to) : arg_none()};
+        return write_node(e, op_get(back ? OP_dequantize_per_channel_group : OP_quantize_per_channel_group), args, 1,
+                          n->out);
     }
     if (one || block) {
-        OpId id = !one ? back ? OP_dequantize_per_token : OP_quantize_per_token
+        OpId id = !one   ? back ? OP_dequantize_per_token : OP_quantize_per_token
                   : back ? OP_dequantize_per_tensor_tensor
                          : OP_quantize_per_tensor_tensor;
-        Arg args[7] = {arg_value(x), arg_value(scale), arg_value(zero), low, high, arg_dtype(held),
+        Arg args[7] = {arg_value(x),
+                       arg_value(scale),
+                       arg_value(zero),
+                       low,
+                       high,
+                       arg_dtype(held),
                        !one && back ? arg_dtype(to) : arg_none()};
         return write_node(e, op_get(id), args, 1, n->out);
     }
