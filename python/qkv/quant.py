@@ -31,8 +31,9 @@ for _op in ("fake_quantize_per_tensor_affine_cachemask", "fake_quantize_per_chan
 def prepare(module, args=(), kwargs=None, dynamic_shapes=None, calibrate=None, **options):
     """A copy of `module` (or of a .pt2 file: its path, or a qkv.Model) with fake quantization in front of what
     Model.quantize with the same options would round: gradients go straight through it, its scales stay as they are,
-    weights are parameters under their own names. calibrate: arrays by the names of inputs, from which the ranges of activations
-    come; not needed with weight_bits=4 or 8. Dropout is off, as in eval mode. The report is `quantize_report`."""
+    weights are parameters under their own names. calibrate: arrays by the names of inputs, from which the ranges of
+    activations come; not needed with weight_bits=4 or 8. Dropout is off, as in eval mode. The report is
+    `quantize_report`."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "m.pt2")
         if isinstance(module, torch.nn.Module):

@@ -49,6 +49,20 @@ static bool trained_later(const QuantizeRequest *r, Err *err)
                 "and weight_method");
 }
 
+static bool in_float8(const QuantizeRequest *r, Err *err)
+{
+    const QuantizeOptions *p = &r->place;
+    if (!p->target->float8) return true;
+    if (p->asymmetric || p->dynamic || p->weight_bits || p->trainable)
+        return fail(err, E_USAGE,
+                    "target %s has values of float8 by scales of their own: leave out asymmetric, dynamic, weight_bits "
+                    "and trainable",
+                    p->target->name);
+    if (r->how != CALIBRATE_ENTROPY && r->how != CALIBRATE_MSE) return true;
+    return fail(err, E_USAGE, "calibration %s cuts ranges for integers: target %s takes minmax, average or percentile",
+                calibration_name(r->how), p->target->name);
+}
+
 static bool weights_alone(const qkv_quantize_options *o, WeightMethod *method, Err *err)
 {
     TRY(weight_method(o->weight_method, method, err));
@@ -98,7 +112,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
         ok = fail(&e, E_USAGE, "percentile %g, expected more than 0 and at most 100", o.percentile);
     else if (!(o.smooth >= 0 && o.smooth <= 1)) ok = fail(&e, E_USAGE, "smooth %g, expected 0 to 1", o.smooth);
     else if (o.batch < 0 || o.threads < 0) ok = fail(&e, E_USAGE, "a batch or threads below 0");
-    ok = ok && weights_alone(&o, &r.place.method, &e) && trained_later(&r, &e) &&
+    ok = ok && weights_alone(&o, &r.place.method, &e) && trained_later(&r, &e) && in_float8(&r, &e) &&
          (!o.budget || budget_read(o.budget, &limit, &e)) && (!o.n_data || take_data(m->program.graph, &o, &data, &e));
     r.tensor = data;
     Graph *g = ok ? program_quantize(&m->program, &r, &text, &e) : NULL;

@@ -149,7 +149,7 @@ static bool calibrate(Placement *p, const QuantizeRequest *r, Batches *b, Sessio
         Point *at = &p->point[i];
         at->seen = o->count > 0;
         if (!at->seen) continue;
-        Scale scale = observer_scale(o, r->percentile, p->options.asymmetric);
+        Scale scale = observer_scale(o, r->percentile, quantize_type(p->options.target, p->options.asymmetric));
         scale.scale = scale.scale * fabs(at->factor);
         at->scale = scale;
         at->low = o->low;

@@ -27,7 +27,7 @@ typedef struct MadeList {
 typedef struct Apply {
     Placement *p;
     Graph *g;
-    Value *zero[2];         /* of i8 and u8 without an offset */
+    Value *zero[3];         /* of i8, u8 and f8e4m3fn without an offset */
     MadeList weights, ints; /* weights as floats again; values as integers */
     MadeList floats;        /* values as floats again */
     MadeList scales;        /* by point: of = its value */
@@ -96,18 +96,18 @@ static Value *scalar(Apply *a, const char *name, double x)
 
 static Value *zero_point(Apply *a, const char *name, DType t, int zero)
 {
-    Value **shared = &a->zero[t == DT_U8];
+    Value **shared = &a->zero[t == DT_U8 ? 1 : t == DT_I8 ? 0 : 2];
     if (!zero && *shared) return *shared;
-    Value *v = buffer(a, zero ? name : t == DT_U8 ? "zero_u8" : "zero_i8", t, 0, NULL);
-    if (v) store_i64(t, elements(v), zero);
+    Value *v = buffer(a, zero ? name : arena_printf(a->g->arena, "zero_%s", dtype_name(t)), t, 0, NULL);
+    if (v && zero) store_i64(t, elements(v), zero);
     if (v && !zero) *shared = v;
     return v;
 }
 
 /* ------------------------------------------------------------------ weights */
 
-/* The scale of channel c along `axis`: the largest element is 127. All zeros: 1. */
-static double channel_scale(const Tensor *w, int axis, int64_t c)
+/* The scale of channel c along `axis`: the largest element is `top`. All zeros: 1. */
+static double channel_scale(const Tensor *w, int axis, int64_t c, double top)
 {
     int64_t inner = 1, n = w->shape[axis], outer = 1;
     double most = 0;
@@ -118,7 +118,7 @@ static double channel_scale(const Tensor *w, int axis, int64_t c)
             double x = fabs(tensor_get(w, (o * n + c) * inner + i));
             most = x > most ? x : most;
         }
-    return most > 0 ? (double)(float)(most / 127) : 1;
+    return most > 0 ? (double)(float)(most / top) : 1;
 }
 
 static bool finite_weight(const Tensor *w, const char *name, Err *err)
@@ -164,18 +164,22 @@ static Value *weight_through(Apply *a, Value *w, int axis)
     int64_t n = from->shape[axis], inner = 1, count = tensor_numel(from);
     if (!finite_weight(from, name, a->err)) return NULL;
     for (int i = axis + 1; i < from->rank; i++) inner *= from->shape[i];
-    const bool whole = !a->p->options.trainable;
+    const bool whole = !a->p->options.trainable, float8 = a->p->options.target->float8;
+    const DType t = float8 ? DT_F8E4M3 : DT_I8;
+    const double top = dtype_highest(t);
     Value *scales = buffer(a, arena_printf(a->g->arena, "%s_scale", name), DT_F32, 1, &n),
-          *zeros = scales ? buffer(a, arena_printf(a->g->arena, "%s_zero", name), DT_I8, 1, &n) : NULL,
-          *ints = zeros && whole ? buffer(a, arena_printf(a->g->arena, "%s_int8", name), DT_I8, from->rank, from->shape)
+          *zeros = scales ? buffer(a, arena_printf(a->g->arena, "%s_zero", name), t, 1, &n) : NULL,
+          *ints = zeros && whole ? buffer(a, arena_printf(a->g->arena, float8 ? "%s_f8" : "%s_int8", name), t,
+                                          from->rank, from->shape)
                                  : NULL;
     if (!zeros || (whole && !ints)) return NULL;
     float *s = elements(scales);
-    int8_t *y = whole ? elements(ints) : NULL;
-    for (int64_t c = 0; c < n; c++) s[c] = (float)channel_scale(from, axis, c);
+    char *y = whole ? elements(ints) : NULL;
+    for (int64_t c = 0; c < n; c++) s[c] = (float)channel_scale(from, axis, c, top);
     for (int64_t i = 0; whole && i < count; i++) {
-        double q = rint(tensor_get(from, i) / (double)s[i / inner % n]);
-        y[i] = (int8_t)(q > 127 ? 127 : q < -127 ? -127 : q);
+        double q = tensor_get(from, i) / (double)s[i / inner % n];
+        q = float8 ? (double)(float)q : rint(q);
+        store_f64(t, y + i, q > top ? top : q < -top ? -top : q);
     }
     return weight_back(a, w, ints, scales, arg_value(zeros), axis, 0);
 }
@@ -282,7 +286,7 @@ static Value *as_integers(Apply *a, Value *v, int point)
         Node *q = graph_add_before(a->g, after(a->g, x), OP_quantize_linear, 9,
                                    (Arg[]){arg_value(x), arg_value(scale), arg_value(zero), arg_dtype(p->scale.t),
                                            arg_int(a->g, 1), arg_int(a->g, 0), arg_bool(a->g, true), arg_none(),
-                                           arg_bool(a->g, true)},
+                                           arg_bool(a->g, p->scale.t != DT_F8E4M3)},
                                    v->name, a->err);
         return q ? keep(a, &a->ints, v, point, q->out[0]) : NULL;
     }
@@ -357,13 +361,13 @@ static Value *through_tokens(Apply *a, Value *v)
 
 /* ------------------------------------------------------------------ sites */
 
-/* One quantizer for the probabilities of all attentions: 1 is the largest integer. */
-static bool probabilities(Apply *a, bool asymmetric, Arg *scale, Arg *zero)
+/* One quantizer for the probabilities of all attentions: 1 is the largest number of type t. */
+static bool probabilities(Apply *a, DType t, Arg *scale, Arg *zero)
 {
     static const Value all;
     Value *s = find(&a->scales, &all, 0);
-    if (!s) TRY(s = keep(a, &a->scales, &all, 0, scalar(a, "probability_scale", asymmetric ? 1.0 / 255 : 1.0 / 127)));
-    Value *z = zero_point(a, "", asymmetric ? DT_U8 : DT_I8, 0);
+    if (!s) TRY(s = keep(a, &a->scales, &all, 0, scalar(a, "probability_scale", 1 / dtype_highest(t))));
+    Value *z = zero_point(a, "", t, 0);
     *scale = arg_value(s);
     *zero = arg_value(z);
     return z != NULL;
@@ -373,7 +377,7 @@ static bool apply_attention(Apply *a, Site *s)
 {
     Node *n = s->node;
     Graph *g = a->g;
-    bool unsigned_p = a->p->options.asymmetric;
+    const DType t = quantize_type(a->p->options.target, a->p->options.asymmetric);
     Value *in[3];
     for (int i = 0; i < 3; i++) TRY(in[i] = s->point[i] < 0 ? n->arg[i].v : through(a, n->arg[i].v, s->point[i]));
     Arg scale = s->factor != 0 ? arg_float(g, 1) : n->arg[6];
@@ -383,7 +387,7 @@ static bool apply_attention(Apply *a, Site *s)
         return true;
     }
     Arg by, zero, upper = n->arg[10], none = arg_none();
-    TRY(probabilities(a, unsigned_p, &by, &zero));
+    TRY(probabilities(a, t, &by, &zero));
     if (n->arg[5].e->i) {
         Expr *first = ex_int(g->ex, 0);
         upper = arg_expr(upper.kind == ARG_EXPR ? ex_min(g->ex, upper.e, first) : first);
@@ -394,7 +398,7 @@ static bool apply_attention(Apply *a, Site *s)
                     n->arg[3],
                     by,
                     zero,
-                    arg_dtype(unsigned_p ? DT_U8 : DT_I8),
+                    arg_dtype(t),
                     scale,
                     n->arg[8],
                     n->arg[9],
@@ -405,7 +409,7 @@ static bool apply_attention(Apply *a, Site *s)
                     none,
                     none,
                     none,
-                    arg_bool(g, true)};
+                    arg_bool(g, t != DT_F8E4M3)};
     Node *made = graph_add_before(g, n, OP_sdpa_quantized, 18, args, s->name, a->err);
     TRY(made);
     graph_replace_uses(g, n->out[0], made->out[0]);

@@ -126,10 +126,10 @@ static int cut(const Observer *o, double percentile)
     }
 }
 
-Scale observer_scale(const Observer *o, double percentile, bool asymmetric)
+Scale observer_scale(const Observer *o, double percentile, DType t)
 {
     double most = largest(o) * cut(o, percentile) / OBSERVER_BINS;
-    if (!asymmetric) return (Scale){most > 0 ? (double)(float)(most / 127) : 1, 0, DT_I8};
+    if (t != DT_U8) return (Scale){most > 0 ? (double)(float)(most / dtype_highest(t)) : 1, 0, t};
     double low = o->low < -most ? -most : o->low, high = o->high > most ? most : o->high;
     low = low > 0 ? 0 : low;
     high = high < 0 ? 0 : high;

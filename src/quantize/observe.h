@@ -48,6 +48,6 @@ bool observer_histogram(const Observer *o);
 /* Index of the first element that is NaN or infinite, else -1. */
 int64_t observe_range(Observer *o, const float *x, int64_t n);
 bool observe_histogram(Observer *o, const float *x, int64_t n, Err *err);
-/* i8 with zero point 0, or, asymmetric, u8 of the range from the least to the largest element. 1 where all are 0. */
-Scale observer_scale(const Observer *o, double percentile, bool asymmetric);
+/* i8 or f8e4m3fn with zero point 0, or u8 of the range from the least to the largest element. 1 where all are 0. */
+Scale observer_scale(const Observer *o, double percentile, DType t);
 #endif

@@ -24,12 +24,17 @@ const char *quantize_target_listed(int i)
     return (size_t)i < sizeof targets / sizeof *targets ? targets[i].name : NULL;
 }
 
+DType quantize_type(const QuantizeTarget *t, bool asymmetric)
+{
+    return t->float8 ? DT_F8E4M3 : asymmetric ? DT_U8 : DT_I8;
+}
+
 /* ------------------------------------------------------------------ points */
 
-/* The point of what v shows, times factor; -1: out of memory. */
+/* The point of what v shows, times factor; -1: out of memory. Float8 is not moved: ONNX has no transpose of it. */
 static int point_of(Placement *p, Value *v, double factor)
 {
-    Value *base = value_below(v, quantize_moves, NULL);
+    Value *base = p->options.target->float8 ? v : value_below(v, quantize_moves, NULL);
     for (int i = 0; i < p->npoints; i++)
         if (p->point[i].value == base && p->point[i].factor == factor) return i;
     Point *grown = vec_room(p->arena, p->point, p->npoints, sizeof *grown);
@@ -140,6 +145,9 @@ static void look_at_attention(Placement *p, Site *s)
     else if (!head || (*t->heads && D != E))
         s->why = arena_printf(p->arena, "head sizes %lld and %lld, %s fuses equal ones of 16, 32 and 64",
                               (long long)D->i, (long long)E->i, t->name);
+    else if (t->head_most && (D->i < t->head_least || D->i > t->head_most))
+        s->why = arena_printf(p->arena, "its head size is %lld, %s fuses %lld to %lld", (long long)D->i, t->name,
+                              (long long)t->head_least, (long long)t->head_most);
     else if (t->scale_first && n->arg[6].kind == ARG_EXPR && !ex_is_const(n->arg[6].e)) s->why = "its scale varies";
     else if (!(s->why = refuse_length(p, n->arg[0].v->dim[2], "queries")))
         s->why = refuse_length(p, n->arg[1].v->dim[2], "keys");

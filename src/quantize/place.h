@@ -22,20 +22,23 @@ enum { TARGET_HEADS = 4 };
 /* What a runtime multiplies as integers; 0: any, or none. */
 typedef struct QuantizeTarget {
     const char *name;
-    bool attention;              /* multiplies attention as integers */
+    bool float8;                 /* values and weights are f8e4m3fn, not integers */
+    bool attention;              /* multiplies attention as integers, or as float8 */
     bool probabilities;          /* probabilities, values and the result of attention, too */
     bool masks;                  /* attention with a mask or bounds */
     bool scale_first;            /* the scale of scores is multiplied with queries in front of their quantizer */
     bool residuals;              /* what is added to the result of a product */
     int64_t sequence;            /* the longest attention */
     int64_t heads[TARGET_HEADS]; /* head sizes */
-    int64_t inner, outer;        /* least K and N of a product with a weight */
-    int64_t deepest;             /* most K */
-    int64_t channels;            /* least channels of a convolution; 0: none is quantized */
+    int64_t head_least, head_most;
+    int64_t inner, outer; /* least K and N of a product with a weight */
+    int64_t deepest;      /* most K */
+    int64_t channels;     /* least channels of a convolution; 0: none is quantized */
 } QuantizeTarget;
 
-const QuantizeTarget *quantize_target(const char *name); /* NULL: there is none */
-const char *quantize_target_listed(int i);               /* NULL after the last */
+const QuantizeTarget *quantize_target(const char *name);       /* NULL: there is none */
+const char *quantize_target_listed(int i);                     /* NULL after the last */
+DType quantize_type(const QuantizeTarget *t, bool asymmetric); /* of activations */
 
 typedef struct QuantizeOptions {
     const QuantizeTarget *target;
@@ -43,7 +46,7 @@ typedef struct QuantizeOptions {
     bool trainable;           /* weights stay floats, each with its quantizer: gradients go straight through (grad/) */
     const char *const *skip;  /* names of nodes or their weights, with * and ? */
     int nskip;
-    int weight_bits;     /* 4, 8: weights alone, with a scale a block of `group`; what layers read is in floats, or,
+    int weight_bits; /* 4, 8: weights alone, with a scale a block of `group`; what layers read is in floats, or,
                             dynamic, rounded by a scale a token. 0: activations and weights, 8 bits */
     int64_t group;
     WeightMethod method; /* gptq: sites have an input with a gram */

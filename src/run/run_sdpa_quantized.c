@@ -1,7 +1,7 @@
 /* Attention with quantized probabilities, of floats and of integers.
  *
  *     s = softcap * tanh(scale q k^T / softcap) + mask        (of integers: exact sums times scale_q scale_k)
- *     p = round(softmax(s) / scale_p) + zero_p                in few bits
+ *     p = round(softmax(s) / scale_p) + zero_p                in few bits, or in float8 beside floats
  *     out = scale_p (p - zero_p) v                            (of integers: exact sums times scale_p scale_v)
  *
  * A row without an allowed key gives 0. A task is a head; its keys and values are packed once, then tiles of queries
@@ -55,7 +55,7 @@ static double at_or(const Call *c, int i, double otherwise)
 {
     return call_in(c, i) ? tensor_get(call_in(c, i), 0) : otherwise;
 }
-static int zero_at(const Call *c, int i) { return call_in(c, i) ? (int)tensor_get_i64(call_in(c, i), 0) : 0; }
+static int zero_at(const Call *c, int i) { return call_in(c, i) ? (int)tensor_get(call_in(c, i), 0) : 0; }
 
 static int64_t nr(void) { return kernels()->integer.mr ? kernels()->integer.nr : 1; }
 static int tile_rows(void) { return kernels()->integer.mr ? kernels()->integer.mr : 1; }
@@ -135,7 +135,7 @@ static void value_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
             double sum = 0;
             for (int64_t j = 0; j < x->M; j++) {
                 int64_t at = j * x->v->stride[2] + e;
-                double w = (double)(load_i64(x->p_type, r->p + i * wide + j) - x->p.zero);
+                double w = load_f64(x->p_type, r->p + i * wide + j) - x->p.zero;
                 sum += w * (x->integers ? (double)(load_i64(x->v->dtype, v + at) - x->zero_v)
                                         : (double)((const float *)(const void *)v)[at]);
             }
@@ -166,6 +166,13 @@ static bool mask_row(const Quantized *x, float *s, int64_t b, int64_t h, int64_t
     return any;
 }
 
+/* p (n) by the nearest number of float8; probabilities are within its range. */
+static void round_float8(uint8_t *p, const float *s, int64_t n, const Quantized *x)
+{
+    for (int64_t j = 0; j < n; j++)
+        store_f64(x->p_type, p + j, (double)(x->p.by_inverse ? s[j] * (1 / x->p.scale) : s[j] / x->p.scale));
+}
+
 static void probabilities(const Quantized *x, const Room *r, int64_t b, int64_t h, int64_t row, int rows, int64_t wide)
 {
     const Kernels *k = kernels();
@@ -175,7 +182,8 @@ static void probabilities(const Quantized *x, const Room *r, int64_t b, int64_t 
         if (any) k->reduce.softmax_f32(s, s, 1, x->M, false, false, 1);
         else memset(s, 0, (size_t)x->M * sizeof *s);
         const IntegerKernels *round = k->integer.mr ? &k->integer : &kernels_at(CPU_GEN)->integer;
-        if (x->p_type == DT_I8) round->round_i8((int8_t *)r->p + i * wide, s, x->M, &x->p);
+        if (x->p_type == DT_F8E4M3) round_float8(r->p + i * wide, s, x->M, x);
+        else if (x->p_type == DT_I8) round->round_i8((int8_t *)r->p + i * wide, s, x->M, &x->p);
         else round->round_u8(r->p + i * wide, s, x->M, &x->p);
         if (!any) memset(r->p + i * wide, x->p.zero, (size_t)x->M);
     }

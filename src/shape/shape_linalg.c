@@ -139,8 +139,8 @@ bool shape_ldl_solve(Shape *s)
     Expr *dim[MAX_RANK], *of_b[MAX_RANK];
     TRY(square(s, 0, dim, &a) && shape_want_value(s, 1, &pivots) && matrices(s, 2, of_b, &b));
     if (pivots->dtype != DT_I32 || pivots->rank != a->rank - 1 || b->rank != a->rank || b->dtype != a->dtype)
-        return shape_fail(s, 1, "%s of rank %d, expected i32 of rank %d, and LD and B alike",
-                          dtype_name(pivots->dtype), pivots->rank, a->rank - 1);
+        return shape_fail(s, 1, "%s of rank %d, expected i32 of rank %d, and LD and B alike", dtype_name(pivots->dtype),
+                          pivots->rank, a->rank - 1);
     for (int i = 0; i < a->rank - 1; i++)
         TRY(shape_require_equal(s, dim[i], pivots->dim[i], "sizes of the pivots and of LD") &&
             shape_require_equal(s, dim[i], of_b[i], "rows of LD and of B"));
@@ -581,7 +581,9 @@ bool shape_sdpa_quantized(Shape *s)
     Value *q, *k, *v;
     DType t, p = shape_dtype(s, 6, DT_NONE);
     TRY(attention_operands(s, 0, 3, true, &q, &k, &v, &t));
-    if (p != DT_I8 && p != DT_U8) return shape_fail(s, 6, "%s, expected i8 or u8", dtype_name(p));
+    const bool float8 = p == DT_F8E4M3 && t == DT_F32;
+    if (p != DT_I8 && p != DT_U8 && !float8)
+        return shape_fail(s, 6, "%s, expected i8 or u8, or f8e4m3fn beside f32", dtype_name(p));
     TRY(quantizer_at(s, 4, p, true));
     if (few_bits(q))
         return quantizer_at(s, 11, t, true) && quantizer_at(s, 13, t, true) && quantizer_at(s, 15, t, true) &&

@@ -9,7 +9,7 @@ $ qkv quantize sdpa.pt2 --dynamic --calibrate none.npz -o q.onnx
 ! qkv: error: --dynamic finds its scales in each run: leave --calibrate out, or give --smooth, --correct-biases or --budget, too
 ? 2
 $ qkv quantize sdpa.pt2 --target cuda -o q.onnx
-! qkv: error: no target is called 'cuda'; there are cpu, tensorrt-10, tensorrt-8, openvino
+! qkv: error: no target is called 'cuda'; there are cpu, tensorrt-10, tensorrt-10-fp8, tensorrt-8, openvino
 ? 2
 $ qkv quantize sdpa.pt2 --calibration best -o q.onnx
 ! qkv: error: option '--calibration': found 'best', expected minmax, average, percentile, entropy or mse

@@ -108,9 +108,10 @@ def test_digits_trained_in_c(digits, tmp_path, options):
     assert made.quantize_report["weights"] == prepared.quantize_report["weights"]
     logits, kept = np.asarray(trained(x_test.numpy())[0]), np.asarray(made(x_test.numpy())[0])
     assert np.abs(logits - kept).max() < 1e-3 * np.abs(logits).max()
-    lost = [F.cross_entropy(torch.from_numpy(np.asarray(m(x.numpy())[0])), y).item() for m in (rounded, made)]
+    lost = [F.cross_entropy(torch.from_numpy(np.asarray(m(x[:512].numpy())[0])), y[:512]).item()
+            for m in (rounded, made)]
     assert lost[1] < lost[0]  # training through the quantizers does what it is for
     assert right(made, x_test, y_test) >= right(model, x_test, y_test) - (0.01 if calibrate is None else 0.003)
     made.save_onnx(tmp_path / "made.onnx", opset=made.quantize_report["opset"] if calibrate is None else 18)
     again = np.asarray(qkv.Model(tmp_path / "made.onnx")(x_test.numpy())[0])
-    assert np.abs(again - kept).max() < 1e-4 * np.abs(kept).max()
+    assert (again * kept).sum() / np.sqrt((again * again).sum() * (kept * kept).sum()) > 0.99999

@@ -221,6 +221,48 @@ def test_onnx_runtime_agrees(digits, tmp_path, target, opset):
     assert cosine(logits(qkv.Model(path), x), expected) > 0.99999
 
 
+def test_float8(digits, tmp_path):
+    """TensorRT's float8: 1/448 after the softmax; values as torch.float8_e4m3fn has them, in every runtime."""
+    onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    torch = pytest.importorskip("torch")
+    known, x, labels = digits
+    model, path = qkv.Model(DIGITS), tmp_path / "q.onnx"
+    made = model.quantize({"image": known}, target="tensorrt-10-fp8")
+    report, weights = made.quantize_report, made.weights()
+    attentions = [s["why_not"] for s in report["sites"] if s["kind"] == "attention"]
+    assert attentions == [None] * 4 and {p["dtype"] for p in report["points"]} == {"f8e4m3fn"}
+    assert next(s["why_not"] for s in report["sites"] if s["weight"] == "head.weight") == (
+        "it has 10 results, tensorrt-10-fp8 takes 16 and more")
+    found = logits(made, x)
+    assert (found.argmax(1) == labels).mean() >= 0.99 and 0.999 < cosine(found, logits(model, x)) < 0.99999
+    made.save_onnx(path, opset=report["opset"], profile="tensorrt")
+    onnx.checker.check_model(onnx.load(path), full_check=True)
+    graph = onnx.load(path).graph
+    values = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer if not t.dims}
+    by = [n for n in graph.node if n.op_type == "QuantizeLinear"]
+    assert len(by) == len(report["points"]) + 4 and report["opset"] == 19
+    feeds = {n.output[0]: n.op_type for n in graph.node}
+    products = [[feeds[i] for i in n.input] for n in graph.node if n.op_type == "MatMul"]
+    assert products.count(["DequantizeLinear"] * 2) == 8 and products.count(["DequantizeLinear", "Transpose"]) == 16
+    assert sum(values.get(n.input[1]) == np.float32(1 / 448) for n in by) == 4
+    assert cosine(logits(qkv.Model(path), x), found) > 0.999999
+    plain = ort.SessionOptions()
+    plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # it takes float8 for int8 (1.31)
+    assert cosine(ort.InferenceSession(path, plain).run(None, {"image": x})[0], found) > 0.99999
+    made.save(tmp_path / "q.pt2")
+    program = torch.export.load(tmp_path / "q.pt2")
+    with torch.no_grad():
+        eager = program.module()(torch.from_numpy(x)).numpy()
+    assert cosine(eager, found) > 0.99999 and cosine(logits(qkv.Model(tmp_path / "q.pt2"), x), found) > 0.99999
+    name, held = next((n, w) for n, w in program.state_dict.items() if n.endswith("_f8"))
+    w = torch.from_numpy(model.weights()[name[:-3]].copy())
+    scale = torch.from_numpy(weights[name[:-3] + "_scale"].copy())
+    assert torch.equal(held.float(), (w / scale[:, None]).to(torch.float8_e4m3fn).float())
+    for wrong in ({"asymmetric": True}, {"dynamic": True}, {"calibration": "entropy"}):
+        with pytest.raises(qkv.Error, match="leave out asymmetric|takes minmax"):
+            model.quantize(target="tensorrt-10-fp8", **wrong)
+
+
 def test_dynamic_in_onnx_runtime(digits, tmp_path):
     ort = pytest.importorskip("onnxruntime")
     _, x, _ = digits

@@ -12,7 +12,7 @@ static Scale scale_of(Calibration how, double percentile, const float *x, int64_
     observer_begin(&o, how);
     assert_int_equal(observe_range(&o, x, n), -1);
     if (observer_histogram(&o)) assert_true(observe_histogram(&o, x, n, &err));
-    Scale s = observer_scale(&o, percentile, false);
+    Scale s = observer_scale(&o, percentile, DT_I8);
     observer_free(&o);
     return s;
 }
@@ -43,7 +43,7 @@ static void test_ranges(void **state)
     observer_begin(&o, CALIBRATE_MINMAX);
     const float one_side[2] = {0, 2.55f};
     observe_range(&o, one_side, 2);
-    Scale s = observer_scale(&o, 0, true);
+    Scale s = observer_scale(&o, 0, DT_U8);
     assert_true(s.t == DT_U8 && s.zero == 0 && fabs(s.scale - 0.01) < 1e-8);
 }
 

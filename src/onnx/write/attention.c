@@ -112,7 +112,8 @@ static Ref rounded(const Attention *a, Ref p)
     return NODE(o, "DequantizeLinear", a->t, NODE(o, "QuantizeLinear", t, p, scale, zero), scale, zero);
 }
 
-/* k^T. Keys that one scale makes floats of are turned as integers, so that DequantizeLinear feeds the product. */
+/* k^T. Keys that one scale makes floats of are turned as integers, or, float8, in front of their quantizer, so that
+ * DequantizeLinear feeds the product. */
 static Ref keys_turned(const Attention *a)
 {
     static const int64_t order[4] = {0, 1, 3, 2};
@@ -124,7 +125,10 @@ static Ref keys_turned(const Attention *a)
         Ref k = cast(o, ref(o, (Value *)(uintptr_t)a->k), a->t);
         return transpose(o, every_head(a, k, a->k), 4, order);
     }
-    Ref x = transpose(o, arg_ref(o, d, 0), 4, order), scale = arg_ref(o, d, 1), zero = arg_ref(o, d, 2);
+    const Node *q = d->arg[0].v->def;
+    const bool before = q && q->op->id == OP_quantize_linear && dtype_is_float(q->out[0]->dtype);
+    Ref x = transpose(o, arg_ref(o, before ? q : d, 0), 4, order), scale = arg_ref(o, d, 1), zero = arg_ref(o, d, 2);
+    if (before) x = NODE(o, "QuantizeLinear", d->arg[0].v->dtype, x, scale, zero);
     return NODE(o, "DequantizeLinear", a->t, x, scale, zero);
 }
 

@@ -151,6 +151,17 @@ bool pair_finish(Emit *e, Value *x, Value *out)
                       (Arg[2]){arg_value(x), {.kind = ARG_EXPRS, .n = out->rank, .es = out->dim}}, 1, &out);
 }
 
+/* Probabilities as float8 and back: by_inverse or not, a division and two casts. */
+static Value *as_float8(Attention *a, Value *p, Value *scale)
+{
+    Emit *e = a->e;
+    DType t = a->n->arg[6].dtype;
+    Value *y = PUT(e, div_Tensor, "quotient", DT_F32, 4, p->dim, arg_value(p), arg_value(scale));
+    y = y ? PUT(e, to_copy, "rounded", t, 4, p->dim, arg_value(y), arg_dtype(t)) : NULL;
+    y = y ? PUT(e, to_copy, "wide", DT_F32, 4, p->dim, arg_value(y), arg_dtype(DT_F32)) : NULL;
+    return y ? PUT(e, mul_Tensor, "weights", DT_F32, 4, p->dim, arg_value(y), arg_value(scale)) : NULL;
+}
+
 /* Probabilities in few bits and back, by PyTorch's quantizers: arguments scale_p, zero_p, dtype_p of the node. */
 static Value *rounded(Attention *a, Value *p)
 {
@@ -158,6 +169,7 @@ static Value *rounded(Attention *a, Value *p)
     const Arg *from = a->n->arg;
     DType t = from[6].dtype;
     Value *scale = from[4].v, *zero = from[5].kind == ARG_VALUE ? from[5].v : NULL;
+    if (t == DT_F8E4M3) return as_float8(a, p, scale);
     Arg low = integer(e, (int64_t)dtype_lowest(t)), high = integer(e, (int64_t)dtype_highest(t));
     if (zero) zero = PUT(e, to_copy, "zero", DT_I64, zero->rank, zero->dim, arg_value(zero), arg_dtype(DT_I64));
     else zero = PUT(e, full, "zero", DT_I64, 0, NULL, ((Arg){.kind = ARG_EXPRS}), integer(e, 0), arg_dtype(DT_I64));

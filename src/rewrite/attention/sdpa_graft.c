@@ -266,7 +266,8 @@ bool make_attention_quantized(Rewrite *rw, int n, const Arg *a, Arg *out)
         return false;
     DType t = a[DTYPE].dtype;
     double zero = 0, low = dtype_lowest(t), high = dtype_highest(t);
-    if (t != DT_I8 && t != DT_U8) return rewrite_refuse(rw, "probabilities are quantized to %s", dtype_name(t));
+    if (t != DT_I8 && t != DT_U8 && t != DT_F8E4M3)
+        return rewrite_refuse(rw, "probabilities are quantized to %s", dtype_name(t));
     if (!one_number(a[S].v)) return rewrite_refuse(rw, "probabilities are quantized by more than one scale");
     if (a[LOW].kind != ARG_NONE || a[HIGH].kind != ARG_NONE) {
         if (a[LOW].kind == ARG_EXPR && ex_is_const(a[LOW].e)) low = ex_number(a[LOW].e);
