@@ -140,6 +140,125 @@ static bool linear(Graph *g, Node *n, bool *done, Err *err)
     return take_place(g, n, graph_add_before(g, n, OP_linear_integer, 6, args, n->out[0]->name, err), err);
 }
 
+/* ------------------------------------------------------------------ convolutions */
+
+typedef struct Window { /* of an axis of a picture */
+    int64_t size, stride, padding, dilation;
+} Window;
+
+static bool window_of(const Node *n, int axis, Window *w)
+{
+    const Value *weight = n->arg[1].v;
+    const Arg *a = &n->arg[3];
+    for (int i = 0; i < 3; i++)
+        if (axis >= a[i].n || !ex_is_int(a[i].es[axis])) return false;
+    if (!ex_is_int(weight->dim[2 + axis])) return false;
+    *w = (Window){weight->dim[2 + axis]->i, a[0].es[axis]->i, a[1].es[axis]->i, a[2].es[axis]->i};
+    return w->size > 0 && w->padding >= 0;
+}
+
+/* The inverse that gives a convolution's weight of i8, symmetric, by a scale for each result or one; NULL: none. */
+static const Node *kernel_of(const Graph *g, const Value *w)
+{
+    const Node *n = w->def && w->def->op->id == OP_dequantize_linear ? w->def : NULL;
+    if (!n || w->dtype != DT_F32 || n->arg[0].v->dtype != DT_I8 || n->arg[1].v->dtype != DT_F32 || n->arg[4].e->i ||
+        !quantize_all_zero(g, &n->arg[2]))
+        return NULL;
+    bool channels = n->arg[1].v->rank == 1 && n->arg[3].e->i == 0;
+    return channels || quantize_one_number(n->arg[1].v) ? n : NULL;
+}
+
+typedef struct Rows { /* builds in front of `at` */
+    Graph *g;
+    Node *at;
+    Err *err;
+    int axes;
+} Rows;
+
+static Value *put(const Rows *r, OpId op, int n, const Arg *arg)
+{
+    Node *made = graph_add_before(r->g, r->at, op, n, arg, r->at->out[0]->name, r->err);
+    return made ? made->out[0] : NULL;
+}
+
+/* v with channels last. */
+static Value *channels_last(const Rows *r, Value *v)
+{
+    int64_t order[MAX_RANK] = {0};
+    for (int i = 1; i <= r->axes; i++) order[i] = i + 1;
+    order[r->axes + 1] = 1;
+    return put(r, OP_permute, 2, (Arg[]){arg_value(v), arg_ints(r->g, r->axes + 2, order)});
+}
+
+/* The last `n` axes of v as one of K. */
+static Value *joined(const Rows *r, Value *v, int n, int64_t K)
+{
+    Expr *dim[MAX_RANK];
+    memcpy(dim, v->dim, (size_t)v->rank * sizeof *dim);
+    dim[v->rank - n] = ex_int(r->g->ex, K);
+    return put(r, OP_reshape, 2, (Arg[]){arg_value(v), arg_exprs(r->g, v->rank - n + 1, dim)});
+}
+
+/* x (B, C, ...) as rows (B, outputs ..., window ... * C): what each output sees, `zero` around the picture. */
+static Value *rows_of_windows(const Rows *r, Value *x, const Window *w, int64_t zero, int64_t K)
+{
+    int64_t pad[2 * MAX_RANK] = {0}, order[MAX_RANK];
+    bool padded = false;
+    Graph *g = r->g;
+    Value *v = channels_last(r, x);
+    for (int i = 0; i < r->axes; i++) {
+        pad[2 * (r->axes - i)] = pad[2 * (r->axes - i) + 1] = w[i].padding;
+        padded |= w[i].padding > 0;
+    }
+    if (v && padded)
+        v = put(r, OP_constant_pad_nd, 3, (Arg[]){arg_value(v), arg_ints(g, 2 * (r->axes + 1), pad), arg_int(g, zero)});
+    for (int i = 0; v && i < r->axes; i++) {
+        const int64_t wide = (w[i].size - 1) * w[i].dilation + 1;
+        v = put(r, OP_unfold, 4, (Arg[]){arg_value(v), arg_int(g, 1 + i), arg_int(g, wide), arg_int(g, w[i].stride)});
+        if (v && w[i].dilation > 1)
+            v = put(r, OP_slice_Tensor, 5,
+                    (Arg[]){arg_value(v), arg_int(g, v->rank - 1), arg_int(g, 0), arg_int(g, wide),
+                            arg_int(g, w[i].dilation)});
+    }
+    for (int i = 0; i <= r->axes; i++) order[i] = i;
+    for (int i = 0; i < r->axes; i++) order[r->axes + 1 + i] = r->axes + 2 + i;
+    order[2 * r->axes + 1] = r->axes + 1;
+    v = v ? put(r, OP_permute, 2, (Arg[]){arg_value(v), arg_ints(g, 2 * r->axes + 2, order)}) : NULL;
+    return v ? joined(r, v, r->axes + 1, K) : NULL;
+}
+
+/* A convolution as one product of the rows that its windows see (bytes, copied once) with its weights. */
+static bool convolution(Graph *g, Node *n, Err *err)
+{
+    const Rows r = {g, n, err, n->out[0]->rank - 2};
+    const Node *in = inverse_of(n->arg[0].v), *k = kernel_of(g, n->arg[1].v);
+    Window w[MAX_RANK];
+    double zero = 0;
+    int64_t order[MAX_RANK] = {0}, K = 1;
+    if (!in || !k || !of_one(n->arg[0].v) || n->arg[6].e->i || !ex_equals_int(n->arg[8].e, 1) || r.axes < 1 ||
+        r.axes > 3 || !ex_is_int(n->arg[1].v->dim[1]) ||
+        (in->arg[2].kind == ARG_VALUE && !constant_value(g, through_casts(in->arg[2].v), &zero)))
+        return true;
+    for (int i = 0; i < r.axes; i++) {
+        if (!window_of(n, i, &w[i])) return true;
+        K *= w[i].size;
+    }
+    K *= n->arg[1].v->dim[1]->i;
+    if (K < 1 || K > INTEGER_DEEPEST) return true;
+    Value *x = integers(g, n, n->arg[0].v, err), *weight = x ? channels_last(&r, k->arg[0].v) : NULL;
+    TRY(weight && (x = rows_of_windows(&r, x, w, (int64_t)zero, K)) && (weight = joined(&r, weight, r.axes + 1, K)));
+    Arg zeros = quantize_all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2];
+    Value *y = put(&r, OP_linear_integer, 6,
+                   (Arg[]){arg_value(x), in->arg[1], zeros, arg_value(weight), k->arg[1], n->arg[2]});
+    TRY(y);
+    order[1] = r.axes + 1;
+    for (int i = 0; i < r.axes; i++) order[2 + i] = 1 + i;
+    Node *back = graph_add_before(g, n, OP_permute, 2, (Arg[]){arg_value(y), arg_ints(g, r.axes + 2, order)},
+                                  n->out[0]->name, err);
+    TRY(back);
+    return !alike(back->out[0], n->out[0]) || take_place(g, n, back, err);
+}
+
 /* ------------------------------------------------------------------ weights with a scale a block */
 
 enum { FOLLOWED = 16 };
@@ -383,7 +502,8 @@ bool quantize_integers(Graph *g, Err *err)
         if (n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) {
             bool done = false;
             TRY(linear(g, n, &done, err) && (done || linear_of_blocks(g, n, err)));
-        } else if (n->op->id == OP_sdpa_quantized && n->arg[0].v->dtype == DT_F32) TRY(attention(g, n, err));
+        } else if (n->op->id == OP_convolution && n->out[0]->dtype == DT_F32) TRY(convolution(g, n, err));
+        else if (n->op->id == OP_sdpa_quantized && n->arg[0].v->dtype == DT_F32) TRY(attention(g, n, err));
     }
     if (any) graph_dce(g);
     return true;

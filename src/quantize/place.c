@@ -108,6 +108,12 @@ static void look_at_convolution(Placement *p, Site *s)
     if (!t->channels) s->why = arena_printf(p->arena, "%s has no integer convolution", t->name);
     else if (n->arg[6].e->i) s->why = "it is transposed";
     else if (!is_float_tensor(&n->arg[0]) || w->dtype != DT_F32) s->why = "its input or weight is not float32";
+    else if (w->data->shape[0] < t->results)
+        s->why = arena_printf(p->arena, "it has %lld results, %s takes %lld and more", (long long)w->data->shape[0],
+                              t->name, (long long)t->results);
+    else if (t->ungrouped && groups != 1) s->why = arena_printf(p->arena, "it has groups, %s takes none", t->name);
+    else if (t->deepest && tensor_numel(w->data) / w->data->shape[0] > t->deepest)
+        s->why = arena_printf(p->arena, "it sums more than %lld products", (long long)t->deepest);
     else if (channels < t->channels || (groups != 1 && t->channels > 1 && channels % 4))
         s->why = arena_printf(p->arena, "it has %lld channels a group, %s takes %lld and more", (long long)channels,
                               t->name, (long long)t->channels);

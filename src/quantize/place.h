@@ -34,6 +34,8 @@ typedef struct QuantizeTarget {
     int64_t inner, outer; /* least K and N of a product with a weight */
     int64_t deepest;      /* most K */
     int64_t channels;     /* least channels of a convolution; 0: none is quantized */
+    int64_t results;      /* least results of a convolution */
+    bool ungrouped;       /* convolutions of one group alone */
 } QuantizeTarget;
 
 const QuantizeTarget *quantize_target(const char *name);       /* NULL: there is none */

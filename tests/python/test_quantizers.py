@@ -109,3 +109,47 @@ def test_qoperators_become_pairs(tmp_path, columns):
     for found in (np.asarray(qkv.Model(source)(x)[0]), ort.InferenceSession(written, plain).run(None, {"x": x})[0]):
         steps = np.abs(found - want) / np.float32(0.1)
         assert steps.max() < 1.01 and (steps > 0.5).mean() < 0.01  # where a sum lies between two integers
+
+
+class IntegerConvolution(torch.nn.Module):
+    """A convolution between quantizers whose scales are powers of two, so that float32 holds every result."""
+
+    def __init__(self, axes, zero, channels=5, results=7, scalar=False, **options):
+        super().__init__()
+        g, size = torch.Generator().manual_seed(axes), (3, 2, 3)[:axes]
+        shape = (results, channels, *size)
+        self.register_buffer("weight", torch.randint(-127, 128, shape, dtype=torch.int8, generator=g))
+        self.register_buffer("bias", torch.randint(-99, 99, (results,), generator=g) / 64)
+        self.register_buffer("scales", torch.tensor([2.0**-k for k in range(3, 3 + results)]))
+        self.register_buffer("zeros", torch.zeros(results, dtype=torch.int64))
+        self.convolution = getattr(torch.nn.functional, f"conv{axes}d")
+        self.options = options
+        self.by = (2**-5, zero, 0, 255, torch.uint8) if zero else (2**-5, 0, -128, 127, torch.int8)
+
+    def forward(self, x):
+        x = PT2E.dequantize_per_tensor(PT2E.quantize_per_tensor(x, *self.by), *self.by)
+        w = PT2E.dequantize_per_channel(self.weight, self.scales, self.zeros, 0, -127, 127, torch.int8)
+        return self.convolution(x, w, self.bias, **self.options)
+
+
+@pytest.mark.parametrize("axes,zero,options", [
+    (1, 0, {"padding": 2}), (2, 117, {"padding": (1, 0), "stride": 2}), (2, 0, {"dilation": (2, 1), "padding": 2}),
+    (2, 0, {}), (3, 3, {"padding": 1, "stride": (1, 2, 1)})], ids=str)
+def test_convolutions_are_integers(tmp_path, axes, zero, options):
+    """Exact at every ISA level."""
+    import numpy as np
+
+    module, size = IntegerConvolution(axes, zero, **options), (9, 8, 7)[:axes]
+    x, path = torch.randn(3, 5, *size, generator=torch.Generator().manual_seed(1)) * 2, tmp_path / "m.pt2"
+    batch = torch.export.Dim("batch", min=1, max=8)
+    torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: batch},)), path)
+    ops = subprocess.run([QKV, "graph", path, "--after", "integers"], capture_output=True, text=True, check=True).stdout
+    assert "qkv.linear_integer" in ops and "aten.convolution" not in ops
+    want = module(x).numpy()  # exact: sums below 2^24
+    np.savez(tmp_path / "x.npz", x=x.numpy())
+    for level in ("ref", "gen", "avx2", "avx512", None):
+        known = {"QKV_CPU": level} if level else {}
+        done = subprocess.run([QKV, "run", path, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz"],
+                              env={**os.environ, **known}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert np.array_equal(next(iter(np.load(tmp_path / "y.npz").values())), want), level
