@@ -273,6 +273,18 @@ def test_dynamic_in_onnx_runtime(digits, tmp_path):
     assert cosine(logits(made, x), found) > 0.99999 and cosine(logits(qkv.Model(path), x), found) > 0.99999
 
 
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_dynamic_in_openvino(digits, tmp_path, asymmetric):
+    """It reads no scales of blocks of values whose sizes vary."""
+    openvino = pytest.importorskip("openvino")
+    _, x, _ = digits
+    made = qkv.Model(DIGITS).quantize(dynamic=True, asymmetric=asymmetric)
+    made.save_onnx(tmp_path / "q.onnx", opset=21, profile="openvino")
+    core = openvino.Core()
+    found = core.compile_model(core.read_model(tmp_path / "q.onnx"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
+    assert cosine(logits(made, x), found) > 0.9999 and cosine(logits(qkv.Model(tmp_path / "q.onnx"), x), found) > 0.9999
+
+
 @pytest.mark.parametrize("options", [{"target": "tensorrt-10"}, {"asymmetric": True, "target": "tensorrt-10"},
                                      {"dynamic": True}], ids=str)
 def test_torch_loads_it(tmp_path, options):

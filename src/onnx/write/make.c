@@ -41,12 +41,40 @@ static bool quantized_since(Onnx *o, DType t, DType scale, int64_t block)
     return false;
 }
 
+/* A scale for each row of an activation? OpenVINO reads blocks of values whose sizes are known alone. */
+static bool spells_rows(Onnx *o, const Node *n, int axis_arg, int64_t block)
+{
+    const Value *x = arg_v(n, 0), *scale = arg_v(n, 1);
+    const int64_t axis = arg_i(o, n, axis_arg, 1), at = axis < 0 ? axis + x->rank : axis;
+    return o->opt.profile == ONNX_FOR_OPENVINO && block && x->kind != V_WEIGHT && scale->rank == x->rank &&
+           ex_equals_int(scale->dim[at], 1) && scale->dtype == DT_F32;
+}
+
+static Ref rows_quantized(Onnx *o, Ref x, Ref scale, Ref zero, DType t)
+{
+    Ref y = NODE(o, "Round", DT_F32, NODE(o, "Div", DT_F32, cast(o, x, DT_F32), scale));
+    if (*zero.name) y = NODE(o, "Add", DT_F32, y, cast(o, zero, DT_F32));
+    return cast(o, NODE(o, "Clip", DT_F32, y, number(o, DT_F32, dtype_lowest(t)), number(o, DT_F32, dtype_highest(t))),
+                t);
+}
+
+static Ref rows_dequantized(Onnx *o, Ref x, Ref scale, Ref zero)
+{
+    Ref y = cast(o, x, DT_F32);
+    if (*zero.name) y = NODE(o, "Sub", DT_F32, y, cast(o, zero, DT_F32));
+    return NODE(o, "Mul", DT_F32, y, scale);
+}
+
 void out_quantize_linear(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     DType t = n->out[0]->dtype;
     Ref x = arg_ref(o, n, 0), scale = arg_ref(o, n, 1), zero = arg_ref(o, n, 2);
     int64_t block = arg_i(o, n, 5, 0);
+    if (spells_rows(o, n, 4, block)) {
+        give(o, n, 0, rows_quantized(o, x, scale, zero, t));
+        return;
+    }
     if (!quantized_since(o, t, scale.t, block)) return;
     if (given(n, 7) && o->opt.opset < 23) {
         refuse(o, "the precision of the quotient is given from opset 23 on");
@@ -71,6 +99,10 @@ void out_dequantize_linear(Onnx *o, const Node *n, const char *text)
     if (inside_nbits(o, n)) return;
     Ref x = arg_ref(o, n, 0), scale = arg_ref(o, n, 1), zero = arg_ref(o, n, 2);
     int64_t block = arg_i(o, n, 4, 0);
+    if (spells_rows(o, n, 3, block)) {
+        give(o, n, 0, cast(o, rows_dequantized(o, x, scale, zero), t));
+        return;
+    }
     if (!quantized_since(o, x.t == DT_I32 ? DT_I8 : x.t, scale.t, block)) return;
     attr_int(o, "axis", arg_i(o, n, 3, 1));
     if (block) attr_int(o, "block_size", block);
