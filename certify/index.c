@@ -35,18 +35,13 @@ Expr *ix_var(Index *x, const char *prefix, int number, Expr *extent)
 
 /* ------------------------------------------------------------------ sums of products */
 
-static int addends(Expr *e, Expr *const **list, Expr **self)
+/* What a sum (EX_ADD) or a product (EX_MUL) is of; any other expression is one of itself alone. */
+static int parts(Expr *e, ExprKind kind, Expr *const **list, Expr **self)
 {
+    bool many = e->kind == kind && !e->is_float;
     *self = e;
-    *list = e->kind == EX_ADD && !e->is_float ? e->args : self;
-    return e->kind == EX_ADD && !e->is_float ? e->nargs : 1;
-}
-
-static int factors(Expr *e, Expr *const **list, Expr **self)
-{
-    *self = e;
-    *list = e->kind == EX_MUL && !e->is_float ? e->args : self;
-    return e->kind == EX_MUL && !e->is_float ? e->nargs : 1;
+    *list = many ? e->args : self;
+    return many ? e->nargs : 1;
 }
 
 static int64_t coefficient(Expr *t)
@@ -67,9 +62,9 @@ static bool split(Index *x, Expr *e, Expr *atom, Expr **a, Expr **b)
 {
     Expr *const *t, *const *f, *self, *own;
     *a = *b = zero(x);
-    int n = addends(e, &t, &self);
+    int n = parts(e, EX_ADD, &t, &self);
     for (int i = 0; i < n; i++) {
-        int m = factors(t[i], &f, &own), at = 0;
+        int m = parts(t[i], EX_MUL, &f, &own), at = 0;
         while (at < m && f[at] != atom) at++;
         if (at == m) *b = ex_add(x->p, *b, t[i]);
         else *a = ex_add(x->p, *a, exact(x, t[i], atom));
@@ -81,9 +76,9 @@ static bool split(Index *x, Expr *e, Expr *atom, Expr **a, Expr **b)
 static Expr *atom_of(const Index *x, Expr *e, bool quotient)
 {
     Expr *const *t, *const *f, *self, *own;
-    int n = addends(e, &t, &self);
+    int n = parts(e, EX_ADD, &t, &self);
     for (int i = 0; i < n; i++) {
-        int m = factors(t[i], &f, &own);
+        int m = parts(t[i], EX_MUL, &f, &own);
         for (int k = 0; k < m; k++)
             if (quotient ? f[k]->kind == EX_FLOORDIV : extent_of(x, f[k]) != NULL) return f[k];
     }
@@ -109,7 +104,7 @@ static bool sizes_nonneg(Index *x, Expr *e)
         if (!e) return false;
     }
     Expr *const *t, *self;
-    int n = addends(e, &t, &self);
+    int n = parts(e, EX_ADD, &t, &self);
     for (int i = 0; i < n; i++) {
         ex_range(x->p, t[i], &lo, &hi);
         if (lo < 0) return false;
@@ -125,14 +120,11 @@ static bool quotient_nonneg(Index *x, Expr *e, Expr *q, int depth)
     Expr *a, *b, *top = q->args[0], *n = q->args[1];
     if (!nonneg(x, ex_sub(x->p, n, one(x)), depth + 1) || !split(x, e, q, &a, &b)) return false;
     Expr *c = exact(x, ex_neg(x->p, a), n); /* c * top - c * n * q is c * (top % n) */
-    if (c && nonneg(x, c, depth + 1)) {
+    bool rises = c && nonneg(x, c, depth + 1);
+    if (rises || (c && nonneg(x, ex_neg(x->p, c), depth + 1))) {
         Expr *rest = ex_sub(x->p, e, ex_mul(x->p, c, ex_sub(x->p, top, ex_mul(x->p, n, q))));
+        if (!rises) rest = ex_add(x->p, rest, ex_mul(x->p, c, ex_sub(x->p, n, one(x))));
         if (nonneg(x, rest, depth + 1)) return true;
-    }
-    if (c && nonneg(x, ex_neg(x->p, c), depth + 1)) {
-        Expr *most = ex_mul(x->p, c, ex_sub(x->p, n, one(x)));
-        Expr *rest = ex_sub(x->p, e, ex_mul(x->p, c, ex_sub(x->p, top, ex_mul(x->p, n, q))));
-        if (nonneg(x, ex_add(x->p, rest, most), depth + 1)) return true;
     }
     if (nonneg(x, a, depth + 1) && nonneg(x, top, depth + 1) && nonneg(x, b, depth + 1)) return true;
     /* n q is top less 0 to n - 1; e is an integer, so that n e > -n is enough */
@@ -174,7 +166,7 @@ static bool divide(Index *x, Expr *e, Expr *n, Expr **q, Expr **r)
     *q = zero(x);
     *r = e;
     if (n->kind == EX_INT) {
-        int count = addends(e, &t, &self);
+        int count = parts(e, EX_ADD, &t, &self);
         for (int i = 0; i < count; i++) {
             int64_t c = coefficient(t[i]), whole = floor_div_i64(c, n->i);
             if (c % n->i && t[i]->kind != EX_INT) continue;
@@ -184,11 +176,11 @@ static bool divide(Index *x, Expr *e, Expr *n, Expr **q, Expr **r)
         *r = ex_sub(x->p, e, ex_mul(x->p, *q, n));
         return *q && *r;
     }
-    int count = addends(n, &t, &self);
+    int count = parts(n, EX_ADD, &t, &self);
     Expr *lead = t[count - 1];
     for (int round = 0; round < ROUNDS; round++) {
         Expr *const *s, *own, *by = NULL;
-        int terms = addends(*r, &s, &own);
+        int terms = parts(*r, EX_ADD, &s, &own);
         for (int i = terms - 1; i >= 0 && !by; i--)
             if (!ex_equals_int(s[i], 0)) by = exact(x, s[i], lead);
         if (!by) return true;
@@ -202,23 +194,12 @@ static bool divide(Index *x, Expr *e, Expr *n, Expr **q, Expr **r)
 /* The greatest product that divides both. */
 static Expr *common(Index *x, Expr *a, Expr *b)
 {
-    Expr *const *f, *const *h, *self, *own, *g;
-    int64_t m = coefficient(a), n = coefficient(b);
-    while (n) {
-        int64_t r = m % n;
-        m = n;
-        n = r;
+    Expr *const *f, *self, *g = ex_int(x->p, gcd_i64(coefficient(a), coefficient(b)));
+    int n = parts(b, EX_MUL, &f, &self);
+    for (int i = 0; i < n; i++) {
+        Expr *more = f[i]->kind == EX_INT ? NULL : ex_mul(x->p, g, f[i]);
+        if (more && exact(x, a, more)) g = more;
     }
-    g = ex_int(x->p, m < 0 ? -m : m);
-    int na = factors(a, &f, &self), nb = factors(b, &h, &own);
-    bool used[64] = {false};
-    for (int i = 0; i < na; i++)
-        for (int k = 0; k < nb && k < 64; k++) {
-            if (used[k] || f[i] != h[k] || f[i]->kind == EX_INT) continue;
-            used[k] = true;
-            g = ex_mul(x->p, g, f[i]);
-            break;
-        }
     return g;
 }
 
@@ -226,7 +207,7 @@ static Expr *common(Index *x, Expr *a, Expr *b)
 static Expr *reduced(Index *x, Expr *r, Expr *n)
 {
     Expr *const *t, *self;
-    int count = addends(r, &t, &self);
+    int count = parts(r, EX_ADD, &t, &self);
     for (int i = 0; i < count && n->kind != EX_ADD; i++) {
         Expr *g = t[i]->kind == EX_INT ? NULL : common(x, t[i], n), *a = zero(x), *b = zero(x);
         if (!g || ex_equals_int(g, 1) || g == n) continue;
@@ -247,7 +228,7 @@ Expr *ix_div(Index *x, Expr *e, Expr *n)
     if (ex_equals_int(n, 1)) return e;
     if (!divide(x, e, n, &q, &r)) return NULL;
     if (ix_within(x, r, n)) return q;
-    int count = addends(r, &t, &self);
+    int count = parts(r, EX_ADD, &t, &self);
     for (int i = 0; i < count; i++) /* floor((floor(y / a) + z) / n) = floor((y + a z) / (a n)) */
         if (t[i]->kind == EX_FLOORDIV) {
             Expr *a = t[i]->args[1], *z = ex_sub(x->p, r, t[i]);

@@ -9,14 +9,16 @@
 enum { MAX_PARTS = 128, MAX_TERMS = 1 << 15 };
 
 static const struct {
+    enum { HOLDS, ASSUMED } holds;
     const char *name, *says;
 } laws[] = {
-#define LAW(id, name, says) {name, says},
+#define LAW(id, holds, name, says) {holds, name, says},
 #include "certify/laws.def"
 #undef LAW
 };
 const char *law_name(Law l) { return laws[l].name; }
 const char *law_says(Law l) { return laws[l].says; }
+bool law_is_assumed(Law l) { return laws[l].holds == ASSUMED; }
 static void by(Terms *t, Law l) { t->used |= 1u << l; }
 
 bool terms_open(Terms *t)
@@ -119,16 +121,10 @@ typedef struct Parts { /* in the order of ids, each once */
 
 static bool reduce(int64_t *p, int64_t *q)
 {
-    int64_t a = *p, b = *q;
-    if (b == 0 || a == INT64_MIN || b == INT64_MIN) return false;
-    while (b) {
-        int64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    if ((a < 0) != (*q < 0)) a = -a;
-    *p /= a;
-    *q /= a;
+    if (*q == 0 || *p == INT64_MIN || *q == INT64_MIN) return false;
+    int64_t by = *q < 0 ? -gcd_i64(*p, *q) : gcd_i64(*p, *q);
+    *p /= by;
+    *q /= by;
     return true;
 }
 

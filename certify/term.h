@@ -11,13 +11,14 @@
 #include "certify/index.h"
 
 typedef enum Law {
-#define LAW(id, name, says) LAW_##id,
+#define LAW(id, holds, name, says) LAW_##id,
 #include "certify/laws.def"
 #undef LAW
     LAWS
 } Law;
 const char *law_name(Law l);
 const char *law_says(Law l);
+bool law_is_assumed(Law l);
 
 typedef enum TermKind {
     T_POLY,     /* sum of p / q times t, which are T_PRODUCT */

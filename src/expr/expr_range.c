@@ -165,7 +165,9 @@ void ex_range(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
 
 void expr_set_range(ExprPool *p, int symbol, int64_t lo, int64_t hi)
 {
-    p->symbols[symbol]->lo = lo;
-    p->symbols[symbol]->hi = hi;
+    Symbol *s = p->symbols[symbol];
+    if (s->lo == lo && s->hi == hi) return; /* what was computed with it holds */
+    s->lo = lo;
+    s->hi = hi;
     p->stamp++;
 }
