@@ -31,7 +31,7 @@ static void draw_secret(void)
 
 static uint64_t turn(uint64_t x, int by) { return x << by | x >> (64 - by); }
 
-static void sip_round(uint64_t v[4])
+static inline __attribute__((always_inline)) void sip_round(uint64_t v[4])
 {
     v[0] += v[1], v[1] = turn(v[1], 13) ^ v[0], v[0] = turn(v[0], 32);
     v[2] += v[3], v[3] = turn(v[3], 16) ^ v[2];

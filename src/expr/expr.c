@@ -273,6 +273,8 @@ static Expr *float_op(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
 static Expr *linear(ExprPool *p, Expr *a, Expr *b, int64_t scale)
 {
     if (!a || !b) return NULL;
+    if (ex_equals_int(b, 0)) return a;
+    if (ex_equals_int(a, 0) && scale == 1) return b;
     Poly s, t;
     if (!poly_new(&s)) return NULL;
     if (!poly_new(&t)) {
@@ -319,6 +321,7 @@ Expr *ex_mul(ExprPool *p, Expr *a, Expr *b)
     if (a->is_float || b->is_float) return float_op(p, EX_MUL, a, b);
     if (ex_equals_int(a, 1)) return b;
     if (ex_equals_int(b, 1)) return a;
+    if (ex_equals_int(a, 0) || ex_equals_int(b, 0)) return ex_int(p, 0);
     Poly s, t, out;
     if (!poly_new(&s)) return NULL;
     if (!poly_new(&t)) {
