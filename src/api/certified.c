@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "certify/certify.h"
 #include "format/json.h"
+#include "format/zip.h"
 #include "onnx/read/read.h"
 #include "program/certify.h"
 #include "pt2/read/read.h"
@@ -54,30 +55,53 @@ bool certified_write(const qkv_model *source, const char *rewriting, const char 
     buf_printf(&beside, "%s.uncertified", path);
     buf_printf(&data, "%s.data", beside.data ? beside.data : "");
     bool ok = !beside.failed && !data.failed ? write(user, beside.data, NULL, err) : oom(err);
-    if (ok) {
-        ok = certify_file(source, beside.data, onnx, rewriting, certificate, err);
+    bool written = ok;
+    ok = ok && certify_file(source, beside.data, onnx, rewriting, certificate, err) &&
+         write(user, path, certificate, err);
+    if (written) {
         unlink(beside.data);
         unlink(data.data);
     }
     buf_free(&beside);
     buf_free(&data);
-    return ok && write(user, path, certificate, err);
+    return ok;
 }
 
 typedef struct Pt2File {
     const Graph *graph;
-    Extras extras; /* of the model's own file, but for its certificate */
+    Extras extras;      /* of the model's own file, but for its certificate */
+    const char *beside; /* the file without its certificate */
 } Pt2File;
+
+/* The parts of the file that was read again, and its certificate. */
+static bool copy_certified(Zip *from, const Buf *certificate, OutFile *out, Err *err)
+{
+    ZipWriter *to = zip_writer(out, err);
+    bool ok = to != NULL;
+    for (size_t i = 0; ok && i < zip_count(from); i++) {
+        const void *bytes;
+        uint64_t size;
+        const ZipEntry *e = zip_entry(from, i);
+        ok = zip_data(from, e, false, &bytes, &size, err) && zip_add(to, e->name, bytes, size, err);
+    }
+    ok = ok && zip_add(to, "model/extra/" CERTIFICATE_NAME, certificate->data, certificate->len, err);
+    Err ignored = {0};
+    return to && zip_finish(to, ok ? err : &ignored) && ok;
+}
 
 static bool write_pt2(void *user, const char *path, const Buf *certificate, Err *err)
 {
-    const Pt2File *f = user;
-    NamedBytes *all = mem_zeroed((size_t)f->extras.n + 1, sizeof *all);
-    int n = 0;
-    for (int i = 0; all && certificate && i < f->extras.n; i++) all[n++] = f->extras.file[i];
-    if (all && certificate) all[n++] = (NamedBytes){CERTIFICATE_NAME, certificate->data, certificate->len};
-    bool ok = all ? pt2_save(f->graph, all, n, path, err) : oom(err);
-    mem_free(all);
+    Pt2File *f = user;
+    MappedFile written;
+    if (!certificate) return f->beside = path, pt2_save(f->graph, f->extras.file, f->extras.n, path, err);
+    TRY(file_map(&written, f->beside, err));
+    Zip *from = zip_open(written.data, written.size, err);
+    OutFile *out = from ? outfile_open(path, err) : NULL;
+    bool ok = out && copy_certified(from, certificate, out, err);
+    if (!ok) outfile_abort(out);
+    ok = ok && outfile_commit(out, err);
+    zip_close(from);
+    file_unmap(&written);
     return ok;
 }
 
