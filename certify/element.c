@@ -5,7 +5,7 @@
 #include "base/vec.h"
 #include "certify/certify.h"
 
-enum { MAX_WORK = 4000, MAX_NAMES = 8, NO_LEMMA = -1 };
+enum { MAX_WORK = 4000, MAX_NAMES = 16, MAX_DEFINITIONS = 12, NO_LEMMA = -1 };
 
 static const struct {
     OpId op;
@@ -93,21 +93,21 @@ static Term *number(Reader *r, const Expr *e)
     return term_index(r->t, checker_expr(r->c, r->side, e));
 }
 
+static int axis_of(const Expr *e, int rank)
+{
+    int64_t d = e->kind == EX_INT ? e->i + (e->i < 0 ? rank : 0) : -1;
+    return d < 0 || d >= rank ? -1 : (int)d;
+}
+
 /* An axis by number, or by the argument that names it. */
 static int axis(Reader *r, int rank)
 {
     const char *w;
-    int64_t d;
     take(r, "");
-    if (is_digit(*r->at) || *r->at == '-') d = parse_int(r->at, &r->at);
-    else {
-        int n = word(r, &w);
-        const Arg *a = argument(r, w, n);
-        if (!a || a->kind != ARG_EXPR || a->e->kind != EX_INT) return -1;
-        d = a->e->i;
-    }
-    d += d < 0 ? rank : 0;
-    return d < 0 || d >= rank ? -1 : (int)d;
+    if (is_digit(*r->at) || *r->at == '-') return axis_of(ex_int(r->p, parse_int(r->at, &r->at)), rank);
+    int n = word(r, &w);
+    const Arg *a = argument(r, w, n);
+    return a && a->kind == ARG_EXPR ? axis_of(a->e, rank) : -1;
 }
 
 /* Element `at` of x; where that is data, a lookup: a function of it. */
@@ -144,8 +144,8 @@ static Term *operand(Reader *r, const Arg *a)
         int d = list ? i : axis(r, x ? x->rank : MAX_RANK);
         if (some && !take(r, ":")) return wrong(r);
         Term *e = expression(r);
-        if (!e || (x && !r->skip && (d < 0 || d >= x->rank))) return e ? wrong(r) : NULL;
-        if (x && !r->skip && !ex_equals_int(x->dim[d], 1)) at[d] = e;
+        if (!e || (x && !r->skip && !optional && (d < 0 || d >= x->rank))) return e ? wrong(r) : NULL;
+        if (x && !r->skip && d >= 0 && d < x->rank && !ex_equals_int(x->dim[d], 1)) at[d] = e;
     }
     if (!first && (list || some) && !take(r, list ? ")" : "]")) return wrong(r);
     if (r->skip || (!x && a->kind != ARG_EXPR)) return &absent;
@@ -164,12 +164,6 @@ static Expr *flat(Reader *r, const Value *v, Expr *const *idx)
     Expr *e = zero(r);
     for (int i = 0; i < v->rank; i++) e = ex_add(r->p, ex_mul(r->p, e, size_of(r, v, i)), idx[i]);
     return e;
-}
-
-static int axis_of(const Expr *e, int rank)
-{
-    int64_t d = e->kind == EX_INT ? e->i + (e->i < 0 ? rank : 0) : -1;
-    return d < 0 || d >= rank ? -1 : (int)d;
 }
 
 /* The operand's index for the result's, in at0, at1, ... False: not known. */
@@ -575,7 +569,7 @@ static Term *lemma(Reader *r, const char *text)
     for (const char *end; (end = strchr(text, ';')); text = end + 1) {
         r->at = text;
         r->name[r->nvars].n = word(r, &r->name[r->nvars].name);
-        if (!take(r, ":=") || r->nvars == MAX_NAMES - 2) return wrong(r);
+        if (!take(r, ":=") || r->nvars == MAX_DEFINITIONS) return wrong(r);
         r->name[r->nvars++].body = r->at;
     }
     r->at = text;

@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "op/op.h"
 
 enum { MAX_PARTS = 128, MAX_TERMS = 1 << 15 };
 
@@ -28,6 +29,7 @@ bool terms_open(Terms *t)
     t->slot = mem_zeroed(t->nslots, sizeof *t->slot);
     t->arena = arena_create((size_t)1 << 30);
     t->used = 0;
+    t->swaps = 0;
     t->why[0] = 0;
     return t->slot && t->arena;
 }
@@ -507,6 +509,11 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
             return term_refuse(t, "a mask is scaled");
         return term_mul(t, m->t->part[0].t, term_exp(t, term_scale(t, m->t->part[1].t, p, q)));
     }
+    const Operand *f = product->n == 1 ? product->part : NULL;
+    if (f && f->t->kind == T_CALL && f->t->tag == OP_log && f->p == f->q && 2 % q == 0) {
+        by(t, LAW_LOG);
+        return term_power(t, f->t->part[0].t, 2 * p / q);
+    }
     Parts s = {.n = 0};
     Term *inner = put(t, &s, product, 1, 1) ? made(t, T_POLY, &s) : NULL;
     return raised(t, intern(t, (Term){.kind = T_EXP, .n = 1, .part = &(Operand){inner, 1, 1}}), p, q);
@@ -579,6 +586,34 @@ static Term *bound(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
     return atom_of(t, (Term){.kind = kind, .n = 1, .part = &(Operand){named, 1, 1}, .nidx = 1, .idx = &own});
 }
 
+/* Has a product an exponential that does not depend on var? */
+static bool weighs(const Term *product, const Expr *var)
+{
+    for (int i = 0; i < product->n; i++)
+        if (product->part[i].t->kind == T_EXP && !(var && mentions(product->part[i].t, var))) return true;
+    return false;
+}
+
+/* sum_i c(i) sum_j exp(a(j)) f(i, j), where c has no exponentials, with the sum over j as the outer one: the sums of an
+ * attention and of what weighs its values have one order. Otherwise as it is. */
+static Term *sum_of(Terms *t, Expr *var, Expr *extent, Term *in)
+{
+    const Term *product = in->part[0].t;
+    for (int i = 0; i < product->n && !weighs(product, NULL); i++) {
+        const Operand *f = &product->part[i];
+        const Term *s = f->t->kind == T_SUM && f->p == f->q ? f->t->part[0].t : NULL;
+        if (!s || s->n != 1 || !weighs(s->part[0].t, var)) continue;
+        Term *rest = term_number(t, 1, 1);
+        for (int k = 0; k < product->n; k++)
+            if (k != i) rest = term_mul(t, rest, raised(t, product->part[k].t, product->part[k].p, product->part[k].q));
+        by(t, LAW_SWAP);
+        Expr *j = f->t->idx[0], *n = t->x.extent[j->i], *own = ix_var(&t->x, "w", t->swaps++, n);
+        Term *inner = term_over(t, T_SUM, var, extent, term_mul(t, rest, subst(t, f->t->part[0].t, j, own)));
+        return term_over(t, T_SUM, own, n, inner);
+    }
+    return bound(t, T_SUM, var, extent, in);
+}
+
 Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
 {
     if (!body || !var || !extent) return NULL;
@@ -597,8 +632,7 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
         if (!out || !in) return NULL;
         if (b->t->n && (out != before || b->p != b->q)) by(t, LAW_FACTOR);
         if (term_is_number(in)) by(t, LAW_CONSTANT);
-        r = term_add(t, r,
-                     term_mul(t, out, term_is_number(in) ? term_index(t, extent) : bound(t, T_SUM, var, extent, in)));
+        r = term_add(t, r, term_mul(t, out, term_is_number(in) ? term_index(t, extent) : sum_of(t, var, extent, in)));
     }
     return r;
 }

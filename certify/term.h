@@ -59,6 +59,7 @@ typedef struct Terms {
     size_t nslots;
     int count;
     unsigned used;
+    int swaps;   /* names of their variables */
     bool single; /* a number is what float32 has in its place: one of the files says it in float32 */
     char why[200];
 } Terms;

@@ -15,7 +15,7 @@ PLACES = {"view", "cat", "padded", "indexed", "cast"}  # written in C: test_cert
 def formulas():
     """{op: formula}, with the macros of the file."""
     joined = re.sub(r"\\\n", " ", re.sub(r"/\*.*?\*/", "", TEXT, flags=re.S))
-    parts = r'(?:"[^"]*"|SCORE|ATTENTION)'
+    parts = r'(?:"[^"]*"|[A-Z]+)'
     macros = {}
 
     def text(pieces):
@@ -263,6 +263,7 @@ def cases():
         1.5 * torch.tanh(scores * 2 ** -0.5 / 1.5) + hide)
     bias = rand(3, 5)
     yield "scaled_dot_product_attention", {**rule, "attn_mask": bias}, attend(scores * 2 ** -0.5 + bias)
+    yield from slopes(rule, q, k, v)
     for op, f in {"neg": a.neg, "square": a.square, "exp": a.exp, "sigmoid": a.sigmoid, "silu": a.silu,
                   "relu": a.relu, "reciprocal": a.reciprocal}.items():
         yield op, dict(self=x), f(x)
@@ -317,6 +318,24 @@ def cases():
     yield "full", dict(fill_value=2.5, self=torch.empty(3)), torch.full((3,), 2.5)
 
 
+def slopes(rule, q, k, v):
+    """Attention's logarithms and gradients, by autograd: without a mask, and with a cap and a mask that broadcasts."""
+    rule = {name: x for name, x in rule.items() if name != "dropout_p"}
+    for mask, cap, causal in ((None, 0, 1), (rand(2, 1, 1, 5), 1.5, 0)):
+        given = [t.clone().requires_grad_() for t in (q, k, v, *([] if mask is None else [mask]))]
+        s = given[0] @ given[1].repeat_interleave(2, 1).transpose(-1, -2) * 0.3
+        s = cap * torch.tanh(s / cap) if cap else s
+        s = s if mask is None else s + given[3]
+        s = s.masked_fill(torch.arange(5) > torch.arange(3)[:, None], -math.inf) if causal else s
+        out, grad = s.softmax(-1) @ given[2].repeat_interleave(2, 1), rand(2, 4, 3, 3)
+        args = {**rule, "attn_mask": mask, "is_causal": causal, "scale": 0.3, "softcap": cap}
+        yield ("sdpa_lse", 0), args, out.detach()
+        yield ("sdpa_lse", 1), args, s.logsumexp(-1).detach()
+        args.update(grad_out=grad, output=out.detach(), logsumexp=s.logsumexp(-1).detach(), grad_mask=mask is not None)
+        for number, slope in enumerate(torch.autograd.grad(out, given, grad)):
+            yield ("sdpa_backward", number), args, slope
+
+
 def of_torch(op, args):
     call = {"matmul": torch.matmul, "linear": torch.nn.functional.linear, "rms_norm": torch.nn.functional.rms_norm,
             "layer_norm": torch.nn.functional.layer_norm, "embedding": torch.nn.functional.embedding}.get(op)
@@ -328,19 +347,19 @@ def of_torch(op, args):
     return call(*args.values())
 
 
-CASES = list(cases())
+CASES = [(op if isinstance(op, tuple) else (op, 0), args, want) for op, args, want in cases()]
 
 
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{op}-{k}" for k, (op, _, _) in enumerate(CASES)])
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{op[0]}-{k}" for k, (op, _, _) in enumerate(CASES)])
 def test_formula(number):
     op, args, want = CASES[number]
-    want = of_torch(op, args) if want is None else want
+    want = of_torch(op[0], args) if want is None else want
     args = {**args, "result": want}
-    got = [Reader(FORMULAS[op, 0], args, at) for at in itertools.product(*map(range, want.shape))]
+    got = [Reader(FORMULAS[op], args, at) for at in itertools.product(*map(range, want.shape))]
     got = torch.tensor([r.value(r.body) for r in got], dtype=torch.float64).reshape(want.shape)
     assert torch.allclose(got, want.double(), rtol=1e-9, atol=1e-9), (got, want)
 
 
 def test_every_formula_has_a_case():
-    missing = {op for op, _ in FORMULAS} - {op for op, _, _ in CASES}
-    assert {op for op in missing if FORMULAS[op, 0].strip() not in PLACES} == {"convolution"}, missing
+    missing = set(FORMULAS) - {op for op, _, _ in CASES}
+    assert {op for op in missing if FORMULAS[op].strip() not in PLACES} == {("convolution", 0)}, missing
