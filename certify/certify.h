@@ -29,12 +29,19 @@ typedef struct Piece {
     int64_t from, count;
 } Piece;
 
+/* A value's step: of a view, the operand's index (map) in at0, at1, ... of the result's axes (at). */
+typedef struct Step {
+    Expr **map, **at;
+    const char *text;
+    bool seen; /* the claim in hand has it */
+} Step;
+
 typedef struct Side {
     const Graph *g;
     int *class;  /* by value id */
     Expr **expr; /* by expression id, in the checker's pool */
     uint32_t nexpr;
-    bool *seen; /* by value id: the claim in hand has its step */
+    Step *step; /* by value id */
     Buf steps;  /* of the claim in hand, as JSON */
 } Side;
 

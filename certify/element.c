@@ -30,10 +30,10 @@ typedef struct Reader {
     Checker *c;
     Terms *t;
     ExprPool *p;
-    int side, rank, nvars, nmap;
+    int side, rank, nvars;
     const Node *node;
     const Value *v;
-    Expr *idx[MAX_RANK], *map[MAX_RANK]; /* map: of a view, for its step */
+    Expr *idx[MAX_RANK];
     const char *at;
     struct {
         const char *name, *body; /* of a definition */
@@ -156,7 +156,7 @@ static Expr *fresh(Reader *r, Expr *extent) { return ix_var(&r->t->x, "f", r->c-
 
 /* ------------------------------------------------------------------ lemmas about places */
 
-static Expr *at_index(Reader *r, int i) { return ix_var(&r->t->x, "at", i, size_of(r, r->v, i)); }
+static Step *step_of(Reader *r) { return &r->c->side[r->side].step[r->v->id]; }
 
 /* Row-major: ((i0 d1 + i1) d2 + i2) ... */
 static Expr *flat(Reader *r, const Value *v, Expr *const *idx)
@@ -166,13 +166,11 @@ static Expr *flat(Reader *r, const Value *v, Expr *const *idx)
     return e;
 }
 
-/* The operand's index for the result's, in at0, at1, ... False: not known. */
-static bool view_map(Reader *r, const Value *x, Expr **map)
+/* The operand's index for the result's, `at`. False: not known. */
+static bool view_map(Reader *r, const Value *x, Expr *const *at, Expr **map)
 {
     const Arg *a = r->node->arg;
     OpId id = r->node->op->id;
-    Expr *at[MAX_RANK];
-    for (int i = 0; i < r->v->rank; i++) at[i] = at_index(r, i);
     if (id == OP_reshape) {
         Expr *e = flat(r, r->v, at);
         for (int i = x->rank - 1; i >= 0; i--) {
@@ -205,7 +203,7 @@ static void put_index(Reader *r, Expr *e, Buf *out)
 {
     Buf text = {0};
     for (int i = 0; i < r->v->rank; i++) {
-        Expr *own = at_index(r, i);
+        Expr *own = step_of(r)->at[i];
         const char name[] = {'a', 't', (char)('0' + i), 0};
         if (own->kind == EX_SYM) e = ix_subst(&r->t->x, e, own, ex_symbol(r->p, name));
     }
@@ -214,17 +212,32 @@ static void put_index(Reader *r, Expr *e, Buf *out)
     buf_free(&text);
 }
 
+/* The map, checked; once for each view. */
+static bool know_map(Reader *r, const Value *x, Step *s)
+{
+    Expr **map = arena_array(r->c->arena, Expr *, x->rank + 1), **at = arena_array(r->c->arena, Expr *, r->v->rank + 1);
+    if (!map || !at) return term_refuse(r->t, "out of memory");
+    for (int i = 0; i < r->v->rank; i++)
+        if (!(at[i] = ix_var(&r->t->x, "at", i, size_of(r, r->v, i)))) return false;
+    if (!view_map(r, x, at, map)) return term_refuse(r->t, "'%s': the map is not known", r->node->name);
+    for (int i = 0; i < x->rank; i++)
+        if (!ix_within(&r->t->x, map[i], size_of(r, x, i)))
+            return term_refuse(r->t, "'%s': index %d is not provably within its size", r->node->name, i);
+    s->map = map;
+    s->at = at;
+    return true;
+}
+
 static Term *view(Reader *r)
 {
     const Value *x = r->node->arg[0].v;
+    Step *s = step_of(r);
     Expr *at[MAX_RANK];
-    r->nmap = x->rank;
-    if (!view_map(r, x, r->map)) return term_refuse(r->t, "'%s': the map is not known", r->node->name);
-    for (int i = 0; i < x->rank; i++)
-        if (!ix_within(&r->t->x, at[i] = r->map[i], size_of(r, x, i)))
-            return term_refuse(r->t, "'%s': index %d is not provably within its size", r->node->name, i);
-    for (int i = 0; i < x->rank; i++)
-        for (int k = 0; k < r->rank; k++) at[i] = ix_subst(&r->t->x, at[i], at_index(r, k), r->idx[k]);
+    if (!s->map && !know_map(r, x, s)) return NULL;
+    for (int i = 0; i < x->rank; i++) {
+        at[i] = s->map[i];
+        for (int k = 0; k < r->rank; k++) at[i] = ix_subst(&r->t->x, at[i], s->at[k], r->idx[k]);
+    }
     return element(r->c, r->side, x, at);
 }
 
@@ -619,15 +632,19 @@ static void spread(Reader *r, const Value *x)
 /* The step of a node: ["view_2", "reshape", "at0", "8*at1 + at2"]. */
 static void put_step(Reader *r, int id)
 {
-    Buf *out = &r->c->side[r->side].steps;
-    bool *seen = &r->c->side[r->side].seen[r->v->id];
-    if (*seen) return;
-    *seen = true;
-    jw_open(out, NULL, '[');
-    jw_text(out, NULL, r->v->name);
-    jw_text(out, NULL, id == FUNCTION ? "function" : lemmas[id].name);
-    for (int i = 0; i < r->nmap; i++) put_index(r, r->map[i], out);
-    jw_close(out, "]");
+    Step *s = step_of(r);
+    if (!s->text) {
+        Buf out = {0};
+        jw_open(&out, NULL, '[');
+        jw_text(&out, NULL, r->v->name);
+        jw_text(&out, NULL, id == FUNCTION ? "function" : lemmas[id].name);
+        for (int i = 0; s->map && i < r->node->arg[0].v->rank; i++) put_index(r, s->map[i], &out);
+        jw_close(&out, "]");
+        s->text = out.failed ? NULL : arena_strdup(r->c->arena, out.data);
+        buf_free(&out);
+    }
+    if (!s->seen) jw_raw(&r->c->side[r->side].steps, NULL, s->text ? s->text : "[]");
+    s->seen = true;
 }
 
 static Term **memo_of(Checker *c, int side, const Value *v, Expr *const *idx)

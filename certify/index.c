@@ -150,7 +150,19 @@ static bool nonneg(Index *x, Expr *e, int depth)
     return nonneg(x, ex_add(x->p, b, ex_mul(x->p, a, ex_sub(x->p, extent_of(x, v), one(x)))), depth + 1);
 }
 
-bool ix_nonneg(Index *x, Expr *e) { return nonneg(x, e, 0); }
+/* Where what was asked about e and n is remembered: layers ask the same. */
+static int slot_of(const Expr *e, const Expr *n) { return (int)((e->id * 31u + (n ? n->id + 7u : 0)) % INDEX_MEMO); }
+
+bool ix_nonneg(Index *x, Expr *e)
+{
+    if (!e) return false;
+    int k = slot_of(e, NULL);
+    if (x->memo[k].e != e || x->memo[k].n) {
+        Expr *is = nonneg(x, e, 0) ? e : NULL;
+        x->memo[k].e = e, x->memo[k].n = NULL, x->memo[k].is = is;
+    }
+    return x->memo[k].is != NULL;
+}
 
 bool ix_within(Index *x, Expr *e, Expr *n)
 {
@@ -221,11 +233,9 @@ static Expr *reduced(Index *x, Expr *r, Expr *n)
     return NULL;
 }
 
-Expr *ix_div(Index *x, Expr *e, Expr *n)
+static Expr *quotient(Index *x, Expr *e, Expr *n)
 {
     Expr *q, *r, *const *t, *self;
-    if (!e || !n || ex_equals_int(n, 0)) return NULL;
-    if (ex_equals_int(n, 1)) return e;
     if (!divide(x, e, n, &q, &r)) return NULL;
     if (ix_within(x, r, n)) return q;
     int count = parts(r, EX_ADD, &t, &self);
@@ -237,6 +247,18 @@ Expr *ix_div(Index *x, Expr *e, Expr *n)
         }
     Expr *less = reduced(x, r, n);
     return ex_add(x->p, q, less ? less : ex_floordiv(x->p, r, n));
+}
+
+Expr *ix_div(Index *x, Expr *e, Expr *n)
+{
+    if (!e || !n || ex_equals_int(n, 0)) return NULL;
+    if (ex_equals_int(n, 1)) return e;
+    int k = slot_of(e, n);
+    if (x->memo[k].e != e || x->memo[k].n != n) {
+        Expr *is = quotient(x, e, n);
+        x->memo[k].e = e, x->memo[k].n = n, x->memo[k].is = is;
+    }
+    return x->memo[k].is;
 }
 
 Expr *ix_mod(Index *x, Expr *e, Expr *n) { return ex_sub(x->p, e, ex_mul(x->p, n, ix_div(x, e, n))); }

@@ -10,11 +10,17 @@
 #define QKV_CERTIFY_INDEX_H
 #include "expr/expr.h"
 
+enum { INDEX_MEMO = 1 << 12 };
+
 typedef struct Index {
     ExprPool *p;
     Arena *arena;
     Expr **extent; /* by symbol: of an index variable; NULL of a size */
     int n;
+    struct {
+        const Expr *e, *n; /* n: NULL of what is asked to be 0 or more */
+        Expr *is;
+    } *memo; /* INDEX_MEMO of them */
 } Index;
 
 Expr *ix_var(Index *x, const char *prefix, int number, Expr *extent);

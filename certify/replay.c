@@ -226,6 +226,7 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
     if (!c->arena) return oom(err);
     c->t.single = single;
     c->t.x = (Index){.p = expr_pool(c->arena), .arena = c->arena};
+    c->t.x.memo = arena_alloc(c->arena, INDEX_MEMO, sizeof *c->t.x.memo);
     c->cut = arena_array(c->arena, bool, source->next_id + 1);
     c->shared = arena_array(c->arena, bool, source->next_id + 1);
     const Graph *g[] = {source, result};
@@ -233,10 +234,10 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
         c->side[s] = (Side){.g = g[s], .class = arena_array(c->arena, int, g[s]->next_id + 1)};
         c->side[s].nexpr = expr_node_count(g[s]->ex);
         c->side[s].expr = arena_array(c->arena, Expr *, c->side[s].nexpr + 1);
-        c->side[s].seen = arena_array(c->arena, bool, g[s]->next_id + 1);
-        if (!c->side[s].class || !c->side[s].expr || !c->side[s].seen) return oom(err);
+        c->side[s].step = arena_array(c->arena, Step, g[s]->next_id + 1);
+        if (!c->side[s].class || !c->side[s].expr || !c->side[s].step) return oom(err);
     }
-    if (!c->t.x.p || !c->cut || !c->shared || !terms_open(&c->t)) return oom(err);
+    if (!c->t.x.p || !c->t.x.memo || !c->cut || !c->shared || !terms_open(&c->t)) return oom(err);
     c->size = arena_array(c->arena, Expr *, expr_symbol_count(result->ex) + 1);
     if (!c->size) return oom(err);
     TRY(take_sizes(c, err));
@@ -269,7 +270,7 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf,
     for (int i = 0; i < a->rank; i++)
         if (!(idx[i] = ix_var(&c->t.x, "o", i, checker_expr(c, SOURCE, a->dim[i])))) return oom(err);
     for (int s = 0; s < 2 && (s == 0 || form[0]); s++) {
-        memset(c->side[s].seen, 0, (size_t)c->side[s].g->next_id);
+        for (int i = 0; i < c->side[s].g->next_id; i++) c->side[s].step[i].seen = false;
         buf_free(&c->side[s].steps);
         c->side[s].steps = (Buf){0};
         form[s] = element(c, s, of[s], idx);

@@ -25,7 +25,7 @@ static void by(Terms *t, Law l) { t->used |= 1u << l; }
 bool terms_open(Terms *t)
 {
     terms_close(t);
-    t->nslots = 1u << 12;
+    t->nslots = 1u << 9;
     t->slot = mem_zeroed(t->nslots, sizeof *t->slot);
     t->arena = arena_create((size_t)1 << 30);
     t->used = 0;

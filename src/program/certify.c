@@ -7,6 +7,8 @@
 #include "certify/certify.h"
 #include "rewrite/rewrite.h"
 
+enum { MAX_WASTED = 1 << 13 };
+
 typedef struct Prover {
     Checker c;
     const RuleAt *firing;
@@ -15,7 +17,8 @@ typedef struct Prover {
     Buf claims, weights;
     int nclaims;
     bool reads_failed;
-    Err last; /* why the last claim that was tried does not hold */
+    int wasted; /* elements that were followed for claims that do not hold */
+    Err last;   /* why the last claim that was tried does not hold */
 } Prover;
 
 /* ------------------------------------------------------------------ weights in rows of others */
@@ -107,7 +110,7 @@ static void put_rules(Prover *p, const Value *b)
         bool in = !strcmp(f->result, b->name);
         for (int s = 0; s < 2 && !in; s++) {
             const Value *at = graph_find_value(p->c.side[s].g, f->result);
-            in = at && p->c.side[s].seen[at->id];
+            in = at && p->c.side[s].step[at->id].seen;
         }
         for (int k = 0; k < i && in; k++) in = strcmp(p->firing[k].rule, f->rule) != 0;
         if (in) jw_text(&p->claims, NULL, f->rule);
@@ -134,7 +137,11 @@ static bool try_claim(Prover *p, const Value *a, const Value *b)
     for (Reach reach = VIEWS; reach < REACHES; reach++) {
         choose_leaves(p, reach, class);
         p->last = (Err){0};
-        if (!checker_claim(c, a, b, p->leaf, &p->last)) continue;
+        if (!checker_claim(c, a, b, p->leaf, &p->last)) {
+            p->wasted += c->work;
+            if (p->wasted > MAX_WASTED) return false;
+            continue;
+        }
         put_claim(p, a, b);
         checker_equal(c, a, b);
         p->nclaims++;
