@@ -253,6 +253,7 @@ Expr *ix_div(Index *x, Expr *e, Expr *n)
 {
     if (!e || !n || ex_equals_int(n, 0)) return NULL;
     if (ex_equals_int(n, 1)) return e;
+    if (coefficient(n) < 0) return ex_floordiv(x->p, e, n); /* what follows rounds the other way there */
     int k = slot_of(e, n);
     if (x->memo[k].e != e || x->memo[k].n != n) {
         Expr *is = quotient(x, e, n);
