@@ -446,7 +446,8 @@ static Term *choice(Reader *r)
     return c ? e : NULL;
 }
 
-/* What is known of an argument: is it there; is it true or false, or a number that is; is it this word; its size. */
+/* What is known of an argument: is it there; is it true or false, or a number that is; is it this word; its
+ * size. */
 static Term *known(Reader *r, const char *what)
 {
     const char *w, *word_is;
@@ -489,11 +490,13 @@ static Term *applied(Reader *r, const char *w, int n)
     if (is(w, n, "mask")) return term_mask(r->t, a[0]);
     if (is(w, n, "where")) return term_where(r->t, a[0], a[1], a[2]);
     if (is(w, n, "whole")) return whole(r, a[0]);
+    if (is(w, n, "index")) return term_number(r->t, term_integer(r->t, a[0]) != NULL, 1);
     if (is(w, n, "only")) return nonzero(a[0]) ? &absent : wrong(r);
     if (is(w, n, "div") || is(w, n, "exact")) return quotient(r, a[0], a[1], *w == 'e');
-    text_printf(name, sizeof name, "aten.%.*s.default", n, w);
+    int count = a[1] == &absent ? 1 : 2;
+    text_printf(name, sizeof name, "aten.%.*s.%s", n, w, count == 1 ? "default" : "Tensor");
     const Op *op = op_find(name);
-    return op ? term_call(r->t, (int)op->id, false, 1, a) : wrong(r);
+    return op ? term_call(r->t, (int)op->id, false, count, a) : wrong(r);
 }
 
 static Term *named(Reader *r)
@@ -663,7 +666,10 @@ static Term **memo_of(Checker *c, int side, const Value *v, Expr *const *idx)
 Term *element(Checker *c, int side, const Value *v, Expr *const *idx)
 {
     int class = checker_class(c, side, v);
-    if (!v->def || (class >= 0 && class < c->nclasses && c->leaf[class])) return leaf(c, side, v, idx);
+    bool known = class >= 0 && class < c->nclasses;
+    if (!v->def && known && !c->leaf[class] && c->of_class[class]->def)
+        return element(c, SOURCE, c->of_class[class], idx); /* numbers that nodes of the source compute */
+    if (!v->def || (known && c->leaf[class])) return leaf(c, side, v, idx);
     Term **memo = memo_of(c, side, v, idx);
     if (!memo || *memo) return memo ? *memo : NULL;
     if (++c->work > MAX_WORK) return term_refuse(&c->t, "more than %d elements are followed", MAX_WORK);

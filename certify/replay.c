@@ -190,7 +190,8 @@ static bool take_result(Checker *c, Err *err)
         if (a->weight[i]->fqn && !map_put(&named, a->weight[i]->fqn, a->weight[i])) return oom(err);
     for (int i = 0; i < b->nweight; i++) {
         const Value *w = b->weight[i], *of = w->fqn ? map_get(&named, w->fqn) : NULL;
-        for (int k = 0; k < a->nweight && !(of && same_rows(w->data, 0, -1, of->data)); k++) of = a->weight[k];
+        for (int k = 0; k < a->nweight && !(of && same_rows(w->data, 0, -1, of->data)); k++)
+            if (w->weight != W_CONSTANT || a->weight[k]->weight == W_CONSTANT) of = a->weight[k];
         if (of && !graph_writes(b, w) == !graph_writes(a, of) && same_rows(w->data, 0, -1, of->data))
             checker_equal(c, of, w);
     }

@@ -491,6 +491,11 @@ Term *term_where(Terms *t, Term *truth, Term *a, Term *b)
         return term_add(t, low ? b : a, term_mask(t, low ? no : truth));
     }
     if (low != other) return atom(t, T_FILLED, 0, false, 3, (Term *[]){low ? no : truth, low ? b : a, low ? a : b});
+    Expr *differ = term_integer(t, term_add(t, b, term_scale(t, a, -1, 1)));
+    if (differ && truth == term_mul(t, test(t, differ), test(t, ex_neg(t->x.p, differ)))) {
+        by(t, LAW_EQUAL);
+        return b;
+    }
     by(t, LAW_WHERE);
     return term_add(t, term_mul(t, truth, a), term_mul(t, no, b));
 }

@@ -37,14 +37,16 @@ static bool is_piece(Prover *p, const Value *weight, int64_t from, int64_t count
 static int64_t find_piece(Prover *p, const Value *w, int64_t from)
 {
     const Graph *a = p->c.side[SOURCE].g;
+    int64_t zeros = 0;
+    while (w->rank == 1 && from + zeros < w->data->shape[0] && tensor_get(w->data, from + zeros) == 0) zeros++;
+    bool folded = w->weight == W_CONSTANT; /* its zeros are numbers, those of a parameter may be a bias */
+    if (folded && zeros && is_piece(p, w, from, zeros, NULL)) return zeros;
     for (int k = 0; k < a->nweight; k++) {
         const Value *of = a->weight[k];
         if (of->rank != w->rank || of->dtype != w->dtype || !of->data || of->data->shape[0] < 1) continue;
         if (is_piece(p, w, from, of->data->shape[0], of)) return of->data->shape[0];
     }
-    int64_t zeros = 0;
-    while (w->rank == 1 && from + zeros < w->data->shape[0] && tensor_get(w->data, from + zeros) == 0) zeros++;
-    return zeros && is_piece(p, w, from, zeros, NULL) ? zeros : 0;
+    return zeros && !folded && is_piece(p, w, from, zeros, NULL) ? zeros : 0;
 }
 
 /* A weight that is the numbers of a value of the source that has its name. */

@@ -221,9 +221,13 @@ class Reader:
     def do_tanh(self): return self.one(math.tanh)
     def do_erf(self): return self.one(math.erf)
     def do_whole(self): return self.one(lambda v: v)
+    def do_floor(self): return self.one(math.floor)
+    def do_trunc(self): return self.one(math.trunc)
     def do_nonneg(self): return self.one(lambda v: float(v >= 0))
     def do_mask(self): return self.one(lambda v: 0.0 if v else -math.inf)
     def do_same(self): return self.two(lambda a, b: float(a == b))
+    def do_fmod(self): return self.two(math.fmod)
+    def do_index(self): return self.one(lambda v: float(isinstance(v, int)))
     def do_div(self): return self.two(lambda a, b: a // b)
 
     def do_exact(self):
@@ -281,6 +285,12 @@ def cases():
         [-3, -2, 1, 3])
     yield "div_Tensor_mode", dict(self=torch.tensor([-6, 5, 9]), other=3, rounding_mode="trunc"), torch.tensor(
         [-2, 1, 3])
+    yield "fmod_Tensor", dict(self=3 * x, other=0.7), torch.fmod(3 * x, 0.7)
+    yield "fmod_Tensor", dict(self=torch.tensor([7, 5, 9]), other=3), torch.tensor([1, 2, 0])
+    yield "floor", dict(self=3 * x), torch.floor(3 * x)
+    yield "logical_xor", dict(self=t, other=u), a.logical_xor(t, u)
+    for mode in ("floor", "trunc"):
+        yield "div_Tensor_mode", dict(self=3 * x, other=0.7, rounding_mode=mode), torch.div(3 * x, 0.7, rounding_mode=mode)
     yield "remainder_Tensor", dict(self=torch.tensor([-7, 5, 9]), other=3), torch.tensor([2, 2, 0])
     yield "matmul", dict(self=rand(1, 3, 4), other=w[:, None].expand(2, 4, 2)), None
     yield "linear", dict(input=x, weight=rand(5, 4), bias=rand(5)), None
@@ -315,6 +325,7 @@ def cases():
     yield "index_select", dict(self=x, dim=1, index=torch.tensor([2, 0])), x.index_select(1, torch.tensor([2, 0]))
     yield "gather", dict(self=x, dim=2, index=i), x.gather(2, i)
     yield "arange_start_step", dict(start=3, step=2, self=torch.empty(4)), torch.arange(3, 11, 2)
+    yield "linspace", dict(start=-1.5, end=2, steps=6, self=torch.empty(6)), torch.linspace(-1.5, 2, 6, dtype=torch.float64)
     yield "full", dict(fill_value=2.5, self=torch.empty(3)), torch.full((3,), 2.5)
 
 
