@@ -599,18 +599,42 @@ static bool weighs(const Term *product, const Expr *var)
     return false;
 }
 
+static Expr *divisor_of(const Expr *e, const Expr *var)
+{
+    Expr *b = e->kind == EX_FLOORDIV && e->args[0] == var ? e->args[1] : NULL;
+    for (int i = 0; i < e->nargs && !b; i++) b = divisor_of(e->args[i], var);
+    return b;
+}
+
+/* The size b that a term takes var apart by, as var // b; NULL: none. */
+static Expr *apart(const Term *e, const Expr *var)
+{
+    Expr *b = NULL;
+    for (int i = 0; i < e->nidx && !b; i++) b = divisor_of(e->idx[i], var);
+    for (int i = 0; i < e->n && !b && e->symbols & var->symbols; i++) b = apart(e->part[i].t, var);
+    return b;
+}
+
 /* sum_i c(i) sum_j exp(a(j)) f(i, j), where c has no exponentials, with the sum over j as the outer one: the sums of an
  * attention and of what weighs its values have one order. Otherwise as it is. */
 static Term *sum_of(Terms *t, Expr *var, Expr *extent, Term *in)
 {
     const Term *product = in->part[0].t;
+    Expr *b = apart(in, var),
+         *a = b && ix_nonneg(&t->x, ex_sub(t->x.p, b, ex_int(t->x.p, 1))) ? ix_div(&t->x, extent, b) : NULL;
+    if (a && !ex_equals_int(a, 1) && ex_mul(t->x.p, a, b) == extent) {
+        by(t, LAW_SPLIT);
+        Expr *i = ix_var(&t->x, "w", t->swaps++, a), *j = ix_var(&t->x, "w", t->swaps++, b);
+        Term *both = i && j ? subst(t, in, var, ex_add(t->x.p, ex_mul(t->x.p, b, i), j)) : NULL;
+        return term_over(t, T_SUM, i, a, term_over(t, T_SUM, j, b, both));
+    }
     for (int i = 0; i < product->n && !weighs(product, NULL); i++) {
         const Operand *f = &product->part[i];
-        const Term *s = f->t->kind == T_SUM && f->p == f->q ? f->t->part[0].t : NULL;
+        const Term *s = f->t->kind == T_SUM && f->p > 0 && f->q == 1 ? f->t->part[0].t : NULL;
         if (!s || s->n != 1 || !weighs(s->part[0].t, var)) continue;
         Term *rest = term_number(t, 1, 1);
         for (int k = 0; k < product->n; k++)
-            if (k != i) rest = term_mul(t, rest, raised(t, product->part[k].t, product->part[k].p, product->part[k].q));
+            rest = term_mul(t, rest, raised(t, product->part[k].t, product->part[k].p - (k == i), product->part[k].q));
         by(t, LAW_SWAP);
         Expr *j = f->t->idx[0], *n = t->x.extent[j->i], *own = ix_var(&t->x, "w", t->swaps++, n);
         Term *inner = term_over(t, T_SUM, var, extent, term_mul(t, rest, subst(t, f->t->part[0].t, j, own)));

@@ -336,6 +336,13 @@ TRAPS.update({
     "rounded floats": (lambda x, y, v: x * torch.div(torch.arange(4.0), 2, rounding_mode="floor"),
                        lambda x, y, v: x * torch.div(torch.arange(4), 2, rounding_mode="floor"),
                        lambda x, y, v: x * torch.div(torch.arange(4.0), 2)),
+    "logarithm": (lambda x, y, v: (x - x.exp().sum(-1, keepdim=True).log()).exp(), lambda x, y, v: x.softmax(-1),
+                  lambda x, y, v: (x - x.exp().sum(-2, keepdim=True).log()).exp()),
+    "sums change places": (lambda x, y, v: (product(x, y, v) * x).sum(-1),
+                           lambda x, y, v: ((x @ y.mT * 0.5).softmax(-1) * (x @ v.mT)).sum(-1),
+                           lambda x, y, v: ((x @ y.mT * 0.5).softmax(-1) * (v @ x.mT)).sum(-1)),
+    "a sum in two": (lambda x, y, v: x.reshape(2, 10, 4).sum(1), lambda x, y, v: x.sum((1, 2)),
+                     lambda x, y, v: x.reshape(2, 5, 8)[..., :4].sum(1)),
     "cast": (lambda x, y, v: x * (torch.arange(4) - 1).bool(),
              lambda x, y, v: torch.where(torch.arange(4) == 1, 0, 1) * x,
              lambda x, y, v: torch.where(torch.arange(4) >= 1, 1, 0) * x),
@@ -391,6 +398,24 @@ def certified(path, *command, source):
         r = run(*program)
         assert r.returncode == (0 if cert["whole"] else 1) and (REALS in r.stdout) == cert["whole"], r.stdout + r.stderr
     return cert["whole"], cert["why"]
+
+
+@pytest.mark.parametrize("heads, mask", ((4, "causal"), (2, "shared"), (2, "repeated")))
+def test_gradients_of_attention(heads, mask, tmp_path):
+    """Of keys and values that heads share, and of dimensions that vary; the loss reads the result twice."""
+    def loss(q, k, v):
+        if mask == "repeated":
+            k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+        return sdpa(q, k, v).square().sum() if mask == "repeated" else F.scaled_dot_product_attention(
+            q, k, v, is_causal=mask == "causal", enable_gqa=mask == "shared").square().sum()
+    q, k = torch.randn(2, 4, 5, 4), torch.randn(2, heads, 5, 4)
+    sizes = {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("n", min=2, max=64)}
+    path, joint = tmp_path / "m.pt2", tmp_path / "j.pt2"
+    torch.export.save(torch.export.export(Calls(loss), (q, k, k), dynamic_shapes=(sizes,) * 3), path)
+    r = run(BUILD / "cli" / "qkv", "joint", path, "--loss", "output_0", "--grad", "*", "--decompose", "math", "-o", joint)
+    assert r.returncode == 0, r.stderr
+    assert certified(tmp_path / "r.pt2", "rewrite", joint, source=joint) == (True, None)
+    assert "sdpa_backward" in (tmp_path / "r.pt2.json").read_text()
 
 
 def test_folded_weights(tmp_path):
