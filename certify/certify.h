@@ -59,6 +59,7 @@ typedef struct Checker {
     /* the claim in hand */
     const bool *leaf; /* by class: an element of it stands for itself */
     bool *cut;        /* by class: such an element was met */
+    bool numbers;     /* an element of a weight is the number that it is */
     Term **memo;
     int nmemo, depth, work;
     const ExprPool *translating;

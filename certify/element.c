@@ -599,11 +599,16 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
 {
     int class = checker_class(c, side, v);
     Expr *at[MAX_RANK];
-    bool number = v->kind == V_WEIGHT && v->data && !dtype_is_complex(v->dtype) && tensor_numel(v->data) == 1;
-    number = number && (class < 0 || (v->weight == W_CONSTANT && v->rank == 0)); /* otherwise it may stand for itself */
-    if (number && !graph_writes(c->side[side].g, v))
-        return dtype_is_float(v->dtype) ? term_double(&c->t, tensor_get(v->data, 0))
-                                        : term_number(&c->t, tensor_get_i64(v->data, 0), 1);
+    bool number = v->kind == V_WEIGHT && v->data && !dtype_is_complex(v->dtype) && !graph_writes(c->side[side].g, v);
+    int64_t place = 0;
+    for (int i = 0; number && i < v->rank; i++) {
+        number = idx[i] && idx[i]->kind == EX_INT && idx[i]->i >= 0 && idx[i]->i < v->data->shape[i];
+        place = number ? place * v->data->shape[i] + idx[i]->i : 0;
+    }
+    bool itself = class >= 0 && (v->weight != W_CONSTANT || v->rank > 0); /* it may stand for itself */
+    if (number && (c->numbers || (tensor_numel(v->data) == 1 && !itself)))
+        return dtype_is_float(v->dtype) ? term_double(&c->t, tensor_get(v->data, place))
+                                        : term_number(&c->t, tensor_get_i64(v->data, place), 1);
     if (class >= 0 && class < c->nclasses) {
         c->cut[class] = true;
         return term_leaf(&c->t, class, v->dtype == DT_BOOL, v->rank, idx);

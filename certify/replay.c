@@ -303,6 +303,7 @@ bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
               !graph_writes(c->side[RESULT].g, weight);
     c->leaf = arena_array(c->arena, bool, c->nclasses + 1);
     if (!c->leaf || !terms_open(&c->t)) return oom(err);
+    c->numbers = true;
     c->memo = NULL;
     c->nmemo = c->depth = 0;
     for (int64_t i = 0; ok && i < tensor_numel(w); i++) {
@@ -313,6 +314,7 @@ bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
         double is = e && term_is_number(e) ? e->n ? (double)e->part[0].p / (double)e->part[0].q : 0 : NAN;
         ok = is == tensor_get(w, i) || (c->t.single && (double)(float)is == tensor_get(w, i));
     }
+    c->numbers = false;
     if (!ok) return fail(err, E_MISMATCH, "weight '%s' is not '%s', number by number", weight->name, v->name);
     checker_equal(c, v, weight);
     c->laws |= c->t.used;
