@@ -100,6 +100,12 @@ def run(*command):
     return subprocess.run([str(c) for c in command], capture_output=True, text=True)
 
 
+def written_out(path, joint, *options):
+    """The joint graph of a loss, with products and a softmax for each attention."""
+    r = run(BUILD / "cli" / "qkv", "joint", path, "--loss", "output_0", "--decompose", "math", "-o", joint, *options)
+    assert r.returncode == 0, r.stderr
+
+
 def checked(source, result, certificate):
     """The exit code of qkv-certify and what it says."""
     r = run(BUILD / "qkv-certify", source, result, certificate)
@@ -118,8 +124,7 @@ def files(tmp_path_factory):
         made[name] = paths = tuple(folder / f"{name}{end}" for end in (".pt2", ".new.pt2", ".json"))
         torch.export.save(torch.export.export(module().eval(), args, dynamic_shapes=sizes), paths[0])
         if name == "joint":
-            r = run(BUILD / "cli" / "qkv", "joint", paths[0], "--loss", "output_0", "--decompose", "math", "-o", paths[0])
-            assert r.returncode == 0, r.stderr
+            written_out(paths[0], paths[0])
         r = run(BUILD / "cli" / "qkv", "rewrite", paths[0], "-o", paths[1], "--certify", paths[2])
         assert r.returncode == 0, r.stderr
         assert REALS in r.stdout, (name, r.stdout)
@@ -412,8 +417,7 @@ def test_gradients_of_attention(heads, mask, tmp_path):
     sizes = {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("n", min=2, max=64)}
     path, joint = tmp_path / "m.pt2", tmp_path / "j.pt2"
     torch.export.save(torch.export.export(Calls(loss), (q, k, k), dynamic_shapes=(sizes,) * 3), path)
-    r = run(BUILD / "cli" / "qkv", "joint", path, "--loss", "output_0", "--grad", "*", "--decompose", "math", "-o", joint)
-    assert r.returncode == 0, r.stderr
+    written_out(path, joint, "--grad", "*")
     assert certified(tmp_path / "r.pt2", "rewrite", joint, source=joint) == (True, None)
     assert "sdpa_backward" in (tmp_path / "r.pt2.json").read_text()
 

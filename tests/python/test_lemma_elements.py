@@ -290,7 +290,8 @@ def cases():
     yield "floor", dict(self=3 * x), torch.floor(3 * x)
     yield "logical_xor", dict(self=t, other=u), a.logical_xor(t, u)
     for mode in ("floor", "trunc"):
-        yield "div_Tensor_mode", dict(self=3 * x, other=0.7, rounding_mode=mode), torch.div(3 * x, 0.7, rounding_mode=mode)
+        yield "div_Tensor_mode", dict(self=3 * x, other=0.7, rounding_mode=mode), torch.div(
+            3 * x, 0.7, rounding_mode=mode)
     yield "remainder_Tensor", dict(self=torch.tensor([-7, 5, 9]), other=3), torch.tensor([2, 2, 0])
     yield "matmul", dict(self=rand(1, 3, 4), other=w[:, None].expand(2, 4, 2)), None
     yield "linear", dict(input=x, weight=rand(5, 4), bias=rand(5)), None
@@ -325,7 +326,8 @@ def cases():
     yield "index_select", dict(self=x, dim=1, index=torch.tensor([2, 0])), x.index_select(1, torch.tensor([2, 0]))
     yield "gather", dict(self=x, dim=2, index=i), x.gather(2, i)
     yield "arange_start_step", dict(start=3, step=2, self=torch.empty(4)), torch.arange(3, 11, 2)
-    yield "linspace", dict(start=-1.5, end=2, steps=6, self=torch.empty(6)), torch.linspace(-1.5, 2, 6, dtype=torch.float64)
+    yield "linspace", dict(start=-1.5, end=2, steps=6, self=torch.empty(6)), torch.linspace(
+        -1.5, 2, 6, dtype=torch.float64)
     yield "full", dict(fill_value=2.5, self=torch.empty(3)), torch.full((3,), 2.5)
 
 

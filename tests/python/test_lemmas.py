@@ -1,4 +1,4 @@
-"""The statements about indices that certify/index.c and certify/lemmas.c rest on, proven by Z3 for all sizes. Numbers
+"""The statements about indices that certify/index.c, term.c and lemmas.def rest on, proven by Z3 for all sizes. Numbers
 are real unless they must be integers: what holds for reals holds for integers. Without its premises no statement
 holds."""
 import pytest
@@ -30,6 +30,10 @@ STATEMENTS = {
     # floor((g a + b) / (g m)) = floor(a / m)
     "common-factor": ([g >= 1, m >= 1, within(b, g), a == m * q + r, r >= 0, r <= m - 1],
                       z3.And(g * a + b == g * m * q + (g * r + b), within(g * r + b, g * m))),
+    # sum_of: k = b q + r is in a b where q is in a and r in b, and the other way round
+    "sum-split": ([a >= 1, b >= 1, k == b * q + r, within(r, b), within(k, a * b), z3.Or(q >= 0, q <= -1)],
+                  within(q, a)),
+    "sum-split-back": ([b >= 1, k == b * q + r, within(r, b), q >= 0, q <= a - 1], within(k, a * b)),
     # ix_mod: x - n (x // n) is between 0 and n
     "remainder": ([n >= 1, n * q <= x, x < n * q + n], within(x - n * q, n)),
     # nonneg: a v + b for 0 <= v < n, by the sign of a
