@@ -145,6 +145,33 @@ Value *graph_add_input(Graph *g, const char *name, DType t, int rank, Expr *cons
     return v;
 }
 
+/* seen: by Expr id; what is shared is looked at once. */
+static void bind_inside(ExprPool *ex, const Expr *e, Value *v, int d, unsigned char *seen)
+{
+    if (seen[e->id]) return;
+    seen[e->id] = 1;
+    for (int i = 0; i < e->nargs; i++) bind_inside(ex, e->args[i], v, d, seen);
+    if (e->kind != EX_SYM) return;
+    Symbol *s = expr_symbol(ex, (int)e->i);
+    if (s->source != SYM_FREE) return;
+    s->source = SYM_INPUT;
+    s->value = v;
+    s->dim = d;
+}
+
+bool graph_bind_sizes(Graph *g, Err *err)
+{
+    unsigned char *seen = mem_zeroed((size_t)expr_node_count(g->ex) + 1, 1);
+    if (!seen) return oom(err);
+    for (int plain = 1; plain >= 0; plain--)
+        for (int k = 0; k < g->ninput; k++)
+            for (int d = 0; d < g->input[k]->rank; d++)
+                if (!plain || g->input[k]->dim[d]->kind == EX_SYM)
+                    bind_inside(g->ex, g->input[k]->dim[d], g->input[k], d, seen);
+    mem_free(seen);
+    return true;
+}
+
 Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tensor *data)
 {
     Expr *dim[MAX_RANK];

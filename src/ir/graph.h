@@ -174,6 +174,9 @@ bool arg_same(const Arg *a, const Arg *b);
 bool op_fit_args(Graph *g, const Op *op, int nargs, const Arg *args, Arg *out, Err *err);
 
 Value *graph_add_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim);
+/* Symbols that nothing gives a value yet are bound by the first input that has them as a size, else by the first one
+ * with a size in which they are: 14*s1 is solved. */
+bool graph_bind_sizes(Graph *g, Err *err);
 Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tensor *data);
 /* Appends a node; args in schema order, missing trailing ones take their defaults. The shape function (graph_infer)
  * gives the outputs. `name`: of the first output; made unique with a suffix; NULL = the op's own name.

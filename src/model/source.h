@@ -59,7 +59,8 @@ typedef struct Source {
     int nignored;
     FileAttention *attention; /* of a .pt2, in the graph's arena; none once the graph is rewritten */
     int nattention;
-    Map lines; /* of a .pt2: node name -> "model.py:31 in forward: ...", in the graph's arena; where there is an
+    int nloops; /* of a .pt2: how often the bodies of loops were read */
+    Map lines;  /* of a .pt2: node name -> "model.py:31 in forward: ...", in the graph's arena; where there is an
                   origin, the origin has them */
     int ninputs; /* of the file; after pt2_open_watched the graph may have more */
     int nguards,

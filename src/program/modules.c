@@ -3,6 +3,7 @@
  *
  *     {"path": "layers.0", "type": "Layer", "parameters": 672, "nodes": 21, "attentions": 1}
  */
+#include <stdio.h>
 #include <string.h>
 #include "base/jsonw.h"
 #include "base/mem.h"
@@ -65,10 +66,10 @@ static bool add(Parts *p, const char *path, const char *type, size_t ntype)
 /* a, a.b, a.b.0 of "a.b.0": a number alone is not a module. */
 static bool add_path(Parts *p, const char *path)
 {
-    for (const char *end = path; *path && end;) {
+    for (const char *end = path; *path && end && end - path <= LONGEST_PATH;) {
         end = strchr(end, '.');
         while (end && is_digit(end[1])) end = strchr(end + 1, '.');
-        char *up = arena_strndup(p->a, path, end ? (size_t)(end - path) : strlen(path));
+        char *up = arena_strndup(p->a, path, end ? (size_t)(end - path) : strnlen(path, LONGEST_PATH + 1));
         if (!up || !add(p, up, NULL, 0)) return false;
         if (end) end++;
     }
@@ -99,21 +100,22 @@ static const char *path_of_weight(const Parts *p, const Value *w)
     return dot ? arena_strndup(p->a, w->fqn, (size_t)(dot - w->fqn)) : w->fqn && w->weight != W_CONSTANT ? "" : NULL;
 }
 
-static bool same_bytes(const Value *a, const Value *b)
-{
-    return a->data->data && a->data->data == b->data->data && tensor_numel(a->data) == tensor_numel(b->data);
-}
-
+/* The same bytes under two names count once. */
 static void count_weights(Parts *p, const Graph *g)
 {
+    Map seen = {0}; /* where a weight is, and how many elements it has */
     for (int i = 0; i < g->nweight; i++) {
         const Value *w = g->weight[i];
+        char key[48];
+        snprintf(key, sizeof key, "%p %lld", w->data->data, (long long)tensor_numel(w->data));
         const char *path = w->weight == W_PARAMETER ? path_of_weight(p, w) : NULL;
-        bool tied = false;
-        for (int k = 0; k < i && !tied; k++) tied = same_bytes(g->weight[k], w);
+        bool tied = map_has(&seen, key);
+        const char *own = tied || !w->data->data ? NULL : arena_strdup(p->a, key);
+        if (own && !map_put(&seen, own, p)) break;
         for (int at = path && !tied ? find(p, path) : -1; at >= 0; at = p->part[at].parent)
             p->part[at].parameters += tensor_numel(w->data);
     }
+    map_free(&seen);
 }
 
 /* Nodes that say nothing are the model's own. */

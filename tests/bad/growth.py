@@ -21,7 +21,7 @@ def tensor(name):
     return {"as_tensor": {"name": name}}
 
 
-def archive(path, nodes=(), values=(), inputs=(), outputs=(), weights=(), deflate=False):
+def archive(path, nodes=(), values=(), inputs=(), outputs=(), weights=(), deflate=False, extra=None):
     """A .pt2 with one input x of 4 numbers; `values` names more tensors,
     `weights` more parameters of one shared entry."""
     specs = [{"user_input": {"arg": tensor("x")}}] + list(inputs)
@@ -35,6 +35,8 @@ def archive(path, nodes=(), values=(), inputs=(), outputs=(), weights=(), deflat
                                 "module_call_graph": [call], "metadata": {}, "treespec_namedtuple_fields": {}},
                "opset_version": {"aten": 10}, "range_constraints": {}, "schema_version": {"major": 8, "minor": 14},
                "verifiers": [], "torch_version": "2.13.0", "guards_code": []}
+    if extra:
+        extra(program)
     config = {"config": {w: {"path_name": "weight_0", "is_param": True, "use_pickle": False, "tensor_meta": TENSOR}
                          for w in weights}}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED if deflate else zipfile.ZIP_STORED) as z:
@@ -86,6 +88,83 @@ def onnx_chain(path, n):
     onnx(path, body + field(2, "g") + field(11, value_info("x")) + field(12, value_info(f"r{n - 1}")))
 
 
+def onnx_node(op, inputs, outputs, *more):
+    return field(1, b"".join(field(1, x) for x in inputs) + b"".join(field(2, x) for x in outputs) + field(4, op) +
+                 b"".join(more))
+
+
+def onnx_model(path, nodes, inputs=b"", more=b""):
+    onnx(path, nodes + field(2, "g") + inputs + field(11, value_info("x")) + field(12, value_info("y")) + more)
+
+
+def named_size(name, size):
+    return field(11, field(1, name) + field(2, field(1, field(1, 1) + field(2, field(1, field(2, size))))))
+
+
+RELU = onnx_node("Relu", ["x"], ["y"])
+
+
+def onnx_names(path, n):
+    """Names of sizes that are alike but for signs: each needs another one."""
+    word = lambda i: "".join("-.:/"[i >> k & 3] for k in range(0, 20, 2))
+    onnx_model(path, RELU, b"".join(named_size(f"i{i}", word(i) + "*1") for i in range(n)))
+
+
+def onnx_products(path, n):
+    onnx_model(path, RELU, b"".join(named_size(f"i{i}", f"a{i}*b{i}") for i in range(n)))
+
+
+def onnx_backwards(path, n):
+    """A sum of what all the nodes after it make."""
+    onnx_model(path, onnx_node("Sum", [f"r{i}" for i in range(n)], ["y"]) + b"".join(
+        onnx_node("Relu", ["x"], [f"r{i}"]) for i in range(n)))
+
+
+def onnx_pieces(path, n):
+    """Each node becomes 4 pieces, and what it gives is a result."""
+    onnx_model(path, b"".join(onnx_node("SplitToSequence", ["x"], [f"s{i}"]) for i in range(n)) + RELU)
+
+
+def onnx_sequence(path, n):
+    onnx_model(path, onnx_node("SequenceEmpty", [], ["s0"]) + b"".join(
+        onnx_node("SequenceInsert", [f"s{i}", "x"], [f"s{i + 1}"]) for i in range(n)) + RELU)
+
+
+def onnx_sequence_results(path, n):
+    onnx_model(path, onnx_node("SequenceConstruct", ["x"] * n, ["s"]) + RELU, more=field(12, field(1, "s")) * n)
+
+
+def onnx_constants(path, n):
+    """A list of 1024 numbers, negated over and over."""
+    numbers = b"\x08\x80\x08\x10\x07" + field(8, "c") + field(9, b"\1" * 8192)
+    onnx_model(path, b"".join(onnx_node("Neg", [f"c{i - 1}" if i else "c"], [f"c{i}"]) for i in range(n)) + RELU,
+               more=field(5, numbers))
+
+
+def onnx_turns(path, n):
+    """A loop of 64 turns whose body holds nothing but constants."""
+    flag, turn = (field(1, name) + field(2, field(1, field(1, kind) + field(2, b"")))
+                  for name, kind in (("c", 9), ("t", 7)))
+    body = (onnx_node("Identity", ["c"], ["d"]) + b"".join(
+        field(5, b"\x08\x01\x10\x01" + field(8, f"w{i}") + field(9, b"\0" * 4)) for i in range(n)) +
+            field(11, turn) + field(11, flag) + field(12, field(1, "d")))
+    loop = onnx_node("Loop", ["m", ""], [], field(5, field(1, "body") + field(6, body) + field(20, 5)))
+    onnx_model(path, loop + RELU,
+               more=field(5, b"\x10\x07" + field(8, "m") + field(9, b"\x40" + b"\0" * 7)))
+
+
+def onnx_module(path, n):
+    """One node in a module n levels deep."""
+    onnx_model(path, onnx_node("Relu", ["x"], ["y"], field(3, "/" + "a/" * n + "r")))
+
+
+def guarded(path, n):
+    """Sizes with a range each, and as many guards."""
+    archive(path, extra=lambda program: program.update(
+        range_constraints={f"s{i}": {"min_val": 2, "max_val": 1000 + i} for i in range(n)},
+        guards_code=[f"s{i} <= {i}" for i in range(n)]))
+
+
 # kind: what makes a file of n elements, and its bytes an element
 KINDS = {
     "unused tensor_values": (lambda p, n: archive(p, values=[f"t{i}" for i in range(n)]), 222),
@@ -99,6 +178,16 @@ KINDS = {
     "deflated objects": (bomb, 3),
     "ONNX outputs": (onnx_outputs, 19),
     "ONNX chain": (onnx_chain, 24),
+    "ONNX names of sizes": (onnx_names, 40),
+    "ONNX products of sizes": (onnx_products, 40),
+    "ONNX nodes backwards": (onnx_backwards, 32),
+    "ONNX pieces": (onnx_pieces, 30),
+    "ONNX sequence": (onnx_sequence, 38),
+    "ONNX results of a sequence": (onnx_sequence_results, 8),
+    "ONNX constants": (onnx_constants, 22),
+    "ONNX turns": (onnx_turns, 22),
+    "ONNX module": (onnx_module, 2),
+    "guards": (guarded, 66),
 }
 
 

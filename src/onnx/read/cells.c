@@ -9,6 +9,7 @@
 #include "base/number.h"
 #include "facts/views.h"
 #include "onnx/read/read_impl.h"
+#include "shape/shape.h"
 
 const char *plain_name(OnnxImport *im, const char *name)
 {
@@ -265,14 +266,21 @@ static bool of_one_element(const Node *n, const void *user)
 /* The number that v is another shape of: what is read twice is one size. */
 static Value *source_number(const Value *v) { return value_below(v, of_one_element, NULL); }
 
+enum { ID_TEXT = 16 };
+
 static Expr *read_before(const OnnxOp *o, const Value *v)
 {
-    for (int i = 0; i < expr_symbol_count(o->ex); i++) {
-        const Symbol *s = expr_symbol(o->ex, i);
-        if (s->source == SYM_ITEM && s->value == v)
-            return v->dtype == DT_BOOL ? ex_make(o->ex, EX_EQ, s->expr, ex_int(o->ex, 1), NULL) : s->expr;
-    }
-    return NULL;
+    char id[ID_TEXT];
+    snprintf(id, sizeof id, "%d", v->id);
+    return map_get(&o->im->items, id);
+}
+
+static bool note_item(OnnxOp *o, const Value *v, Expr *e)
+{
+    char *id = arena_alloc(o->g->arena, ID_TEXT, 1);
+    if (!id) return false;
+    snprintf(id, ID_TEXT, "%d", v->id);
+    return map_put(&o->im->items, id, e);
 }
 
 Value *op_item(OnnxOp *o, Value *v, int at, Expr **e)
@@ -287,7 +295,9 @@ Value *op_item(OnnxOp *o, Value *v, int at, Expr **e)
     L.arg = arg;
     if (!lower_op(&L)) return NULL;
     *e = L.result.e;
-    return v;
+    if (note_item(o, v, *e)) return v;
+    oom(o->im->err);
+    return NULL;
 }
 
 bool op_sizes(OnnxOp *o, int i, int *n, Expr ***e)
@@ -402,6 +412,22 @@ bool op_attr_ints(OnnxOp *o, const char *name, const int64_t **v, int *n)
     *n = a ? a->n : 0;
     return !a || a->type == ONNX_ATTR_INTS || (a->n == 0 && a->type == ONNX_ATTR_UNDEFINED) ||
            wrong_attr(o, a, ONNX_ATTR_INTS);
+}
+
+bool op_attr_sizes(OnnxOp *o, const char *name, int n, int64_t otherwise, int64_t least, int64_t *out)
+{
+    const int64_t *given;
+    int count;
+    TRY(op_attr_ints(o, name, &given, &count));
+    if (given && count != n)
+        return fail(o->im->err, E_FORMAT, "attribute '%s' has %d values, expected %d", name, count, n);
+    for (int i = 0; i < n; i++) {
+        out[i] = given ? given[i] : otherwise;
+        if (out[i] < least || out[i] > MAX_WINDOW)
+            return fail(o->im->err, E_FORMAT, "attribute '%s' has %lld, expected %lld to %d", name, (long long)out[i],
+                        (long long)least, MAX_WINDOW);
+    }
+    return true;
 }
 
 bool op_attr_string(OnnxOp *o, const char *name, const char *otherwise, const char **out)

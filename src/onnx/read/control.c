@@ -179,7 +179,8 @@ static bool import_body(OnnxOp *o, const OnnxGraph *body, bool turns, int ncarri
     if (!out->g) return oom(o->im->err);
     OnnxImport im = *o->im;
     im.g = out->g;
-    im.symbols = (Map){0};
+    im.symbols = im.items = (Map){0};
+    im.bodies += arena_used(o->g->arena);
     OnnxScope s = {.outer = o->scope,
                    .frame = o->scope->frame,
                    .opset = o->scope->opset,
@@ -200,11 +201,14 @@ static bool import_body(OnnxOp *o, const OnnxGraph *body, bool turns, int ncarri
         Cell *c = body_input(&im, &out->capture, body->input[first + i].name, carried[i], varies[i]);
         ok = c && scope_set(&im, &s, body->input[first + i].name, c);
     }
-    ok = ok && onnx_constants(&im, &s, body) && onnx_nodes(&im, &s, body->node, body->nnode);
+    ok = ok && onnx_repeats(&im, body->nnode, body->ninit + body->ninput + body->noutput) &&
+         onnx_constants(&im, &s, body) && onnx_nodes(&im, &s, body->node, body->nnode);
     ok = ok && (!turns || fix_condition(&im, &s, body, &out->sure)) && add_results(&im, &s, body);
     o->im->unrolled = im.unrolled;
+    o->im->bodies = im.bodies - arena_used(o->g->arena) + arena_used(im.g->arena);
     map_free(&s.names);
     map_free(&im.symbols);
+    map_free(&im.items);
     map_free(&out->capture.sizes);
     if (ok) graph_dce(out->g);
     ok = ok && graph_check(out->g, im.err);
@@ -281,8 +285,10 @@ static Node *make_loop(OnnxOp *o, const OnnxGraph *body, Value *cond, Expr *limi
         oom(o->im->err);
         return NULL;
     }
+    const uint64_t bodies = o->im->bodies;
     for (int round = 0; round < MAX_ROUNDS; round++) {
         graph_free(b.g);
+        o->im->bodies = bodies;
         if (!import_body(o, body, true, n, carried, varies, &b)) return NULL;
         if (b.g->noutput < 1 + n) {
             fail(o->im->err, E_FORMAT, "the body gives %d results for %d carried values", b.g->noutput, n);
@@ -366,7 +372,8 @@ static bool unroll(OnnxOp *o, const OnnxGraph *body, int carried, int64_t turns,
                       : fail(o->im->err, E_FORMAT, "carried value %d is left out", i));
     for (int i = 0; i < scanned; i++) {
         Value *v;
-        if (op_wants(o, carried + i)) TRY(join(o, &stack[i], 0, false, &v) && op_return(o, carried + i, v));
+        if (op_wants(o, carried + i))
+            TRY(join(o, &stack[i], 0, false, &v) && op_return(o, carried + i, v) && onnx_fits(o->im));
     }
     return true;
 }
@@ -433,10 +440,10 @@ static bool read_scan(OnnxOp *o, Scan *s)
 {
     int64_t m;
     TRY(body_of(o, "body", &s->body) && op_attr_int(o, "num_scan_inputs", 0, &m));
-    s->states = o->node->ninput - (int)m;
+    s->n = m < 1 || m > o->node->ninput ? 0 : (int)m;
+    s->states = o->node->ninput - s->n;
     s->scanned = s->body->noutput - s->states;
-    s->n = (int)m;
-    if (m < 1 || m > o->node->ninput || s->scanned < 0 || s->body->ninput != o->node->ninput)
+    if (!s->n || s->scanned < 0 || s->body->ninput != o->node->ninput)
         return fail(o->im->err, E_FORMAT, "num_scan_inputs is %lld for %d inputs, a body of %d inputs and %d results",
                     (long long)m, o->node->ninput, s->body->ninput, s->body->noutput);
     TRY(scan_list(o, "scan_input_axes", s->n, &s->axis) && scan_list(o, "scan_input_directions", s->n, &s->back) &&

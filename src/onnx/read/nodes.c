@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/mem.h"
+#include "base/vec.h"
 #include "op/own.h"
 #include "onnx/read/read_impl.h"
 
@@ -95,12 +97,19 @@ static const OnnxFunction *find_function(const OnnxImport *im, const OnnxNode *n
     return f;
 }
 
-/* Turns of loops and calls of functions make nodes without end out of a small file. */
-static bool made_nodes(OnnxImport *im, int n)
+bool onnx_repeats(OnnxImport *im, int64_t nodes, int64_t names)
 {
-    im->unrolled += n;
+    im->unrolled += nodes + names / 8 + 1;
     return im->unrolled <= MAX_UNROLLED ||
            fail(im->err, E_LIMIT, "functions and loop iterations make more than %d nodes", MAX_UNROLLED);
+}
+
+bool onnx_fits(OnnxImport *im)
+{
+    uint64_t used = arena_used(im->g->arena) + im->bodies, most = im->file->most;
+    return used <= most ||
+           fail(im->err, E_LIMIT, "its graph takes more than %llu MiB, which is the most for a file of this size",
+                (unsigned long long)(most >> 20));
 }
 
 static bool call_function(OnnxOp *o, const OnnxFunction *f)
@@ -117,7 +126,7 @@ static bool call_function(OnnxOp *o, const OnnxFunction *f)
     bool ok = s.depth <= ONNX_MAX_DEPTH ||
               fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d (do they call each other?)",
                    ONNX_MAX_DEPTH);
-    ok = ok && made_nodes(im, f->nnode);
+    ok = ok && onnx_repeats(im, f->nnode, f->ninput + f->noutput);
     for (int i = 0; ok && i < o->node->ninput; i++)
         if (o->in[i]) ok = scope_set(im, &s, f->input[i], o->in[i]);
     ok = ok && (onnx_nodes(im, &s, f->node, f->nnode) || within(im->err, "function '%s'", f->name));
@@ -157,7 +166,7 @@ bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int
         return fail(im->err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, nin);
     if (body->noutput != nout)
         return fail(im->err, E_FORMAT, "the body gives %d results, the node expects %d", body->noutput, nout);
-    TRY(made_nodes(im, body->nnode));
+    TRY(onnx_repeats(im, body->nnode, body->ninit + nin + nout));
     bool ok = onnx_constants(im, &s, body);
     for (int i = 0; ok && i < nin; i++) ok = scope_set(im, &s, body->input[i].name, in[i]);
     ok = ok && onnx_nodes(im, &s, body->node, body->nnode);
@@ -245,7 +254,7 @@ static bool import_node(OnnxImport *im, OnnxScope *s, const OnnxNode *node)
                   .err = im->err};
     int mark = im->g->next_id;
     TRY(find_module(im, node->name));
-    return read_inputs(&o) && (f ? call_function(&o, f) : run_row(&o)) && name_results(&o, mark);
+    return read_inputs(&o) && (f ? call_function(&o, f) : run_row(&o)) && name_results(&o, mark) && onnx_fits(im);
 }
 
 /* Nodes must stand in the order of use; some tools (ONNX Runtime's float16 converter) append theirs all the same,
@@ -254,65 +263,77 @@ typedef struct Order {
     Map made; /* name -> &node that makes it */
     const OnnxNode *node;
     unsigned char *state; /* of each node: 0, DOING, DONE */
-    int *stack, *order, n;
+    int *stack, depth, *order, n;
 } Order;
 enum { DOING = 1, DONE = 2 };
 
-/* A node that makes something that n (or a body in it) reads and that is not done yet; -1: none. */
-static int waits_for(const Order *r, const OnnxNode *n)
+static bool push(Order *r, int at)
+{
+    int *more = vec_grow(r->stack, r->depth, sizeof *more);
+    if (!more) return false;
+    r->stack = more;
+    more[r->depth++] = at;
+    return true;
+}
+
+/* Puts the nodes that make what n (or a body in it) reads, and that nothing has begun with, on the stack. */
+static bool push_sources(Order *r, const OnnxNode *n)
 {
     for (int i = 0; i < n->ninput; i++) {
         const OnnxNode *from = map_get(&r->made, n->input[i]);
-        if (from && r->state[from - r->node] == 0) return (int)(from - r->node);
+        if (from && r->state[from - r->node] == 0) TRY(push(r, (int)(from - r->node)));
     }
     for (int k = 0; k < n->nattr; k++)
         for (int j = 0; n->attr[k].g && j < n->attr[k].n; j++)
-            for (int i = 0; i < n->attr[k].g[j].nnode; i++) {
-                int at = waits_for(r, &n->attr[k].g[j].node[i]);
-                if (at >= 0) return at;
-            }
-    return -1;
+            for (int i = 0; i < n->attr[k].g[j].nnode; i++) TRY(push_sources(r, &n->attr[k].g[j].node[i]));
+    return true;
 }
 
-static void put_in_order(Order *r, int first)
+/* A node comes after its sources. One that is reached again belongs to a cycle: its first use then fails. */
+static bool put_in_order(Order *r, int first)
 {
-    int depth = 0;
-    r->stack[depth++] = first;
-    r->state[first] = DOING;
-    while (depth) {
-        int top = r->stack[depth - 1], next = waits_for(r, &r->node[top]);
-        if (next >= 0) {
-            r->state[next] = DOING; /* one that is reached again belongs to a cycle: its first use then fails */
-            r->stack[depth++] = next;
+    TRY(push(r, first));
+    while (r->depth) {
+        int top = r->stack[r->depth - 1], below = r->depth;
+        if (r->state[top]) {
+            r->depth--;
+            if (r->state[top] == DOING) r->order[r->n++] = top;
+            r->state[top] = DONE;
             continue;
         }
-        r->state[top] = DONE;
-        r->order[r->n++] = top;
-        depth--;
+        r->state[top] = DOING;
+        TRY(push_sources(r, &r->node[top]));
+        for (int i = below, k = r->depth - 1; i < k; i++, k--) { /* the first one is taken first */
+            int swap = r->stack[i];
+            r->stack[i] = r->stack[k];
+            r->stack[k] = swap;
+        }
     }
+    return true;
 }
 
 /* *order NULL: they stand in order. */
 static bool sort_nodes(OnnxImport *im, const OnnxNode *node, int n, int **order)
 {
     Order r = {.node = node, .state = arena_array(im->g->arena, unsigned char, n + 1)};
-    bool sorted = true, ok = r.state != NULL;
+    bool ok = r.state != NULL;
     *order = NULL;
     for (int i = 0; ok && i < n; i++)
         for (int k = 0; ok && k < node[i].noutput; k++)
             ok = !*node[i].output[k] || map_put(&r.made, node[i].output[k], (void *)(uintptr_t)&node[i]);
-    for (int i = 0; ok && sorted && i < n; i++) {
-        sorted = waits_for(&r, &node[i]) < 0;
+    for (int i = 0; ok && i < n && !r.depth; i++) {
+        ok = push_sources(&r, &node[i]);
         r.state[i] = DONE;
     }
-    if (ok && !sorted) {
+    if (ok && r.depth) {
+        r.depth = 0;
         memset(r.state, 0, (size_t)n);
-        ok = (r.stack = arena_array(im->g->arena, int, n + 1)) && (r.order = arena_array(im->g->arena, int, n + 1));
-        for (int i = 0; ok && i < n; i++)
-            if (!r.state[i]) put_in_order(&r, i);
+        ok = (r.order = arena_array(im->g->arena, int, n + 1)) != NULL;
+        for (int i = 0; ok && i < n; i++) ok = r.state[i] || put_in_order(&r, i);
         *order = r.order;
     }
     map_free(&r.made);
+    mem_free(r.stack);
     return ok || oom(im->err);
 }
 

@@ -6,7 +6,7 @@
 #include "base/number.h"
 #include "onnx/read/read_impl.h"
 
-enum { MIN_OPSET = 1, MAX_OPSET = 28, MAX_IMPORTS = 256 };
+enum { MIN_OPSET = 1, MAX_OPSET = 28, MAX_IMPORTS = 256, OUTPUT_BYTES = 1024 };
 
 static bool check_opsets(OnnxImport *im)
 {
@@ -48,8 +48,10 @@ static Expr *param_size(OnnxImport *im, const char *param)
         for (char *c = name; c && *c; c++)
             if (!is_alnum(*c)) *c = '_';
         if (name && !is_alpha(*name) && *name != '_') name = arena_printf(im->g->arena, "d_%s", name);
-        while (name && !plain && expr_find_symbol(im->g->ex, name))
-            name = arena_printf(im->g->arena, "%s_", name); /* "a.b" beside "a_b" */
+        const char *alike = name; /* "a.b" beside "a_b" */
+        for (int k = 0; name && !plain && expr_find_symbol(im->g->ex, name); k++)
+            name = k ? arena_printf(im->g->arena, "%s_%d", alike, expr_symbol_count(im->g->ex) + k)
+                     : arena_printf(im->g->arena, "%s_", alike);
         if (!name) return NULL;
         e = ex_symbol(im->g->ex, name);
     }
@@ -71,51 +73,37 @@ static bool read_dims(OnnxImport *im, const OnnxValueInfo *info, Expr **dim)
     return true;
 }
 
-/* From 0 on; within the range that our own writer noted, if it did. */
-static void known_range(const OnnxModel *m, const char *symbol, int64_t *lo, int64_t *hi)
+/* "lo..hi", hi left out: no bound */
+static bool read_range(const char *text, int64_t *lo, int64_t *hi)
+{
+    const char *end;
+    *lo = parse_int(text, &end);
+    if (end == text || strncmp(end, "..", 2) || *lo < 0) return false;
+    const char *last = end + 2;
+    *hi = *last ? parse_int(last, &end) : INT64_MAX;
+    return !(*last && (end == last || *end)) && *hi >= *lo;
+}
+
+/* The ranges that our own writer noted. */
+static void known_ranges(const OnnxModel *m, Graph *g)
 {
     size_t prefix = strlen(ONNX_RANGE_KEY);
-    *lo = 0;
-    *hi = INT64_MAX;
     for (int i = 0; i < m->nmetadata; i++) {
         const OnnxPair *p = &m->metadata[i];
-        if (strncmp(p->key, ONNX_RANGE_KEY, prefix) || strcmp(p->key + prefix, symbol)) continue;
-        const char *end;
-        long long from = parse_int(p->value, &end);
-        if (end == p->value || strncmp(end, "..", 2) || from < 0) return;
-        const char *last = end + 2;
-        long long to = *last ? parse_int(last, &end) : INT64_MAX;
-        if ((*last && (end == last || *end)) || to < from) return;
-        *lo = from;
-        *hi = to;
-        return;
+        int64_t lo, hi;
+        const Symbol *s = strncmp(p->key, ONNX_RANGE_KEY, prefix) ? NULL : expr_find_symbol(g->ex, p->key + prefix);
+        if (s && s->source == SYM_INPUT && read_range(p->value, &lo, &hi))
+            expr_set_range(g->ex, (int)s->expr->i, lo, hi);
     }
 }
 
-static void bind_symbols(const OnnxModel *model, Graph *g)
+static bool bind_symbols(const OnnxModel *model, Graph *g, Err *err)
 {
-    for (int k = 0; k < g->ninput; k++)
-        for (int d = 0; d < g->input[k]->rank; d++) {
-            Symbol *s = g->input[k]->dim[d]->kind == EX_SYM ? expr_symbol(g->ex, (int)g->input[k]->dim[d]->i) : NULL;
-            if (!s || s->source != SYM_FREE) continue;
-            s->source = SYM_INPUT;
-            s->value = g->input[k];
-            s->dim = d;
-        }
-    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
-        Symbol *s = expr_symbol(g->ex, i);
-        for (int k = 0; k < g->ninput && s->source == SYM_FREE; k++) /* only inside expressions: 14*s1 is solved */
-            for (int d = 0; d < g->input[k]->rank && s->source == SYM_FREE; d++)
-                if (ex_mentions(g->input[k]->dim[d], s->expr)) {
-                    s->source = SYM_INPUT;
-                    s->value = g->input[k];
-                    s->dim = d;
-                }
-        if (s->source != SYM_INPUT) continue;
-        int64_t lo, hi;
-        known_range(model, s->name, &lo, &hi);
-        expr_set_range(g->ex, i, lo, hi);
-    }
+    TRY(graph_bind_sizes(g, err));
+    for (int i = 0; i < expr_symbol_count(g->ex); i++)
+        if (expr_symbol(g->ex, i)->source == SYM_INPUT) expr_set_range(g->ex, i, 0, INT64_MAX);
+    known_ranges(model, g);
+    return true;
 }
 
 static const Tensor *fixed_value(const OnnxImport *im, const char *name)
@@ -188,13 +176,12 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
                 g->input[i].name);
             continue;
         }
-        TRY(add_input(im, s, &g->input[i]) || within(im->err, "input '%.100s'", g->input[i].name));
+        TRY((add_input(im, s, &g->input[i]) && onnx_fits(im)) || within(im->err, "input '%.100s'", g->input[i].name));
     }
     for (int i = 0; im->fixed && i < im->fixed->n; i++)
         if (!scope_get(im, s, im->fixed->name[i]))
             return fail(im->err, E_USAGE, "there is no input '%.100s' to fix", im->fixed->name[i]);
-    bind_symbols(&im->file->model, im->g);
-    return true;
+    return bind_symbols(&im->file->model, im->g, im->err);
 }
 
 /* ------------------------------------------------------------------ outputs */
@@ -207,7 +194,8 @@ static bool add_sequence(OnnxImport *im, const char *name, const Cell *c)
         Value *v = cell_value(im, c->list[i]);
         if (!v) return within(im->err, "output '%.100s'", name);
         if (!part) return oom(im->err);
-        TRY(graph_add_output(im->g, part, v, im->err));
+        im->bodies += OUTPUT_BYTES;
+        TRY(graph_add_output(im->g, part, v, im->err) && onnx_fits(im));
     }
     return true;
 }
@@ -254,6 +242,7 @@ static bool read_model(OnnxImport *im)
               onnx_nodes(im, &s, m->graph->node, m->graph->nnode) && add_outputs(im, &s, m->graph);
     map_free(&s.names);
     map_free(&im->symbols);
+    map_free(&im->items);
     map_free(&im->functions);
     if (!ok) return false;
     graph_dce(im->g);

@@ -62,6 +62,8 @@ typedef struct OnnxImport {
     Map symbols;      /* dim_param -> Expr* */
     Map functions;    /* what onnx_functions found */
     int64_t unrolled; /* nodes made by turns of loops and calls, against a limit */
+    uint64_t bodies;  /* bytes of graphs around this one and in it, against a limit */
+    Map items;        /* value's id, as text -> EX_SYM that reads it */
     Err *err;
 } OnnxImport;
 
@@ -104,6 +106,8 @@ const OnnxAttr *op_attr(const OnnxOp *o, const char *name); /* through ref_attr_
 bool op_attr_int(OnnxOp *o, const char *name, int64_t otherwise, int64_t *out);
 bool op_attr_float(OnnxOp *o, const char *name, double otherwise, double *out);
 bool op_attr_ints(OnnxOp *o, const char *name, const int64_t **v, int *n); /* *v NULL when absent */
+/* n sizes of windows, steps or margins, each from `least` to MAX_WINDOW; `otherwise` where the attribute is absent. */
+bool op_attr_sizes(OnnxOp *o, const char *name, int n, int64_t otherwise, int64_t least, int64_t *out);
 bool op_attr_string(OnnxOp *o, const char *name, const char *otherwise, const char **out);
 bool op_attr_dtype(OnnxOp *o, const char *name, DType otherwise, DType *out); /* a TensorProto.DataType */
 bool op_axis(OnnxOp *o, const char *what, int64_t axis, int rank, int *out);  /* -rank .. rank - 1 -> 0 .. rank - 1 */
@@ -152,6 +156,10 @@ bool onnx_missing(OnnxImport *im);   /* E_UNSUPPORTED with all the ops that ther
 bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n);
 bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int nout,
                  Cell **out); /* the body's nodes, once, in a scope of its own */
+/* Turns of loops and calls of functions make nodes, and names for values, without end out of a small file: E_LIMIT. */
+bool onnx_repeats(OnnxImport *im, int64_t nodes, int64_t names);
+/* Is the graph within what a file of this size may ask for? Rows that become many nodes ask as they go. */
+bool onnx_fits(OnnxImport *im);
 bool onnx_constants(OnnxImport *im, OnnxScope *s, const OnnxGraph *body); /* a body's initializers */
 Cell *scope_get(OnnxImport *im, OnnxScope *s, const char *name);          /* NULL: there is none, or an error is set */
 bool scope_set(OnnxImport *im, OnnxScope *s, const char *name, Cell *c);

@@ -220,6 +220,7 @@ typedef struct OnnxFile {
     MappedFile *external;
     const char **external_name;
     int nexternal; /* the data files that were opened */
+    uint64_t most; /* bytes that the graph made of it may take */
 } OnnxFile;
 
 OnnxFile *onnx_open(const char *path, Err *err); /* messages do not begin with the path; the caller says it */

@@ -487,6 +487,7 @@ static bool read_file(OnnxFile *f, const void *bytes, uint64_t size, const char 
     if (!(f->arena = arena_create(MEMORY_TIMES * few + MEMORY_FREE))) return oom(err);
     OnnxReader r = {.a = f->arena, .file = f, .folder = folder, .most = GRAPH_TIMES * few + GRAPH_FREE};
     bool ok = model(&r, pb_of(bytes, size), &f->model, err);
+    f->most = r.most / 4 * 3; /* the rest is that of the records */
     map_free(&r.opened);
     return ok;
 }

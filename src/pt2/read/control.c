@@ -18,7 +18,7 @@
 #include "pt2/read/body.h"
 #include "pt2/read/values.h"
 
-enum { MAX_ROUNDS = 8, MAX_CARRIED = 256 };
+enum { MAX_ROUNDS = 8, MAX_READ = 1 << 12, MAX_CARRIED = 256 };
 
 typedef struct Slots {
     Slot *at;
@@ -511,6 +511,10 @@ static Node *make_loop(Import *im, Scope *s, const Loop *l, const char *name)
     }
     for (int round = 0; round < MAX_ROUNDS; round++) {
         graph_free(b.im.g);
+        if (im->pt2->nloops++ >= MAX_READ) {
+            fail(im->err, E_LIMIT, "loops inside loops, read more than %d times to find sizes that change", MAX_READ);
+            return NULL;
+        }
         if (!read_turn(im, s, l, varies, &b)) {
             in_graph(im, l->step);
             return NULL;

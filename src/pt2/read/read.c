@@ -283,23 +283,35 @@ static Expr *root_of(Expr *e)
     return root_of(e->args[ex_is_int(e->args[0])]);
 }
 
+enum { MAX_GUARDS = 50000 }; /* one takes 15 bytes in the file, and a thousand here */
+
+/* " <= 64" of each guard that ends so. */
+static bool last_bounds(Import *im, const json_t *top, Map *found)
+{
+    size_t i;
+    json_t *guard, *all = json_object_get(top, "guards_code");
+    if (json_array_size(all) > MAX_GUARDS)
+        return fail(im->err, E_LIMIT, "guards_code: %zu of them, at most %d are read", json_array_size(all),
+                    MAX_GUARDS);
+    json_array_foreach(all, i, guard)
+    {
+        const char *text = json_string_value(guard), *space = text ? strrchr(text, ' ') : NULL;
+        if (!space || space - text < 3 || memcmp(space - 3, " <=", 3)) continue;
+        if (!map_put(found, space - 3, im)) return oom(im->err);
+    }
+    return true;
+}
+
 /* This minimum was not declared: torch writes 2 where a size has none (Dim.AUTO, Dim.DYNAMIC), as sizes of 0 and 1
  * are left out while it traces, and runs 1 all the same. A maximum beside it is then one that tracing found, which is
  * among the guards. */
-static bool undeclared(const json_t *top, const char *symbol, int64_t lo, int64_t hi)
+static bool undeclared(const Map *guards, const char *symbol, int64_t lo, int64_t hi)
 {
     char bound[32];
-    size_t i, n = (size_t)snprintf(bound, sizeof bound, " <= %lld", (long long)hi);
-    json_t *guard;
+    snprintf(bound, sizeof bound, " <= %lld", (long long)hi);
     if (lo != 2 || symbol[0] != 's')
         return false; /* u0 and the like are data-dependent; torch keeps what was checked of them */
-    if (hi == INT64_MAX) return true;
-    json_array_foreach(json_object_get(top, "guards_code"), i, guard)
-    {
-        size_t length = json_string_length(guard);
-        if (length > n && !strcmp(json_string_value(guard) + length - n, bound)) return true;
-    }
-    return false;
+    return hi == INT64_MAX || map_has(guards, bound);
 }
 
 /* torch lists 2 as the least value of s0 where 14*s0 is declared from 14 on, and runs 14 all the same: sizes of 0 and
@@ -319,11 +331,14 @@ static void widen_root(ExprPool *p, Expr *e, int64_t lo, int64_t hi)
 }
 
 /* Plain symbols take their range now; bounds on expressions ("14*s0") become requirements. */
-static bool read_ranges(Import *im, const json_t *top, bool plain)
+static bool read_ranges(Import *im, const json_t *top, const Map *guards, bool plain)
 {
     json_t *ranges, *r;
     const char *key;
     TRY(json_want_object(top, "range_constraints", &ranges, im->err));
+    if (json_object_size(ranges) > MAX_GUARDS)
+        return fail(im->err, E_LIMIT, "range_constraints: %zu of them, at most %d are read", json_object_size(ranges),
+                    MAX_GUARDS);
     json_object_foreach(ranges, key, r)
     {
         int64_t lo, hi;
@@ -335,7 +350,8 @@ static bool read_ranges(Import *im, const json_t *top, bool plain)
                         (long long)lo, (long long)hi);
         Expr *e = ex_parse(im->g->ex, key, NULL, NULL, im->err);
         if (!e) return within(im->err, "range_constraints");
-        if (plain && e->kind == EX_SYM) expr_set_range(im->g->ex, (int)e->i, undeclared(top, key, lo, hi) ? 1 : lo, hi);
+        if (plain && e->kind == EX_SYM)
+            expr_set_range(im->g->ex, (int)e->i, undeclared(guards, key, lo, hi) ? 1 : lo, hi);
         if (plain || e->kind == EX_SYM) continue;
         Expr *in = ex_bool(im->g->ex, true);
         if (lo != INT64_MIN)
@@ -356,24 +372,6 @@ static bool read_ranges(Import *im, const json_t *top, bool plain)
 }
 
 /* ------------------------------------------------------------------ the program */
-
-/* A symbol of the outer inputs must be found from their sizes, or depend on data. */
-static bool check_symbols(Import *im)
-{
-    for (int i = 0; i < expr_symbol_count(im->g->ex); i++) {
-        const Symbol *s = expr_symbol(im->g->ex, i);
-        if (s->source != SYM_FREE) continue;
-        for (int k = 0; k < im->g->ninput; k++)
-            for (int d = 0; d < im->g->input[k]->rank; d++)
-                if (ex_mentions(im->g->input[k]->dim[d], s->expr)) {
-                    Symbol *w = expr_symbol(im->g->ex, i);
-                    w->source = SYM_INPUT;
-                    w->value = im->g->input[k];
-                    w->dim = d;
-                }
-    }
-    return true;
-}
 
 enum { MAX_SPECS = 1 << 20 }; /* a number takes 45 bytes in the file, and 150 here */
 
@@ -400,7 +398,8 @@ static bool read_graph(Import *im, const json_t *top)
                .sym_int_values = json_object_get(graph, "sym_int_values"),
                .sym_bool_values = json_object_get(graph, "sym_bool_values"),
                .sym_float_values = json_object_get(graph, "sym_float_values")};
-    bool ok = read_ranges(im, top, true);
+    Map guards = {0};
+    bool ok = last_bounds(im, top, &guards) && read_ranges(im, top, &guards, true);
     size_t i;
     json_t *spec;
     json_array_foreach(specs, i, spec)
@@ -408,10 +407,12 @@ static bool read_graph(Import *im, const json_t *top)
         if (ok && !add_input(im, &s, spec)) ok = within(err, "input %zu", i);
     }
     im->pt2->ninputs = im->g->ninput;
-    ok = ok && read_ranges(im, top, false) && check_symbols(im) &&
-         import_guards(im, json_object_get(top, "guards_code")) && import_nodes(im, &s);
+    ok = ok && read_ranges(im, top, &guards, false);
+    map_free(&guards);
+    ok = ok && graph_bind_sizes(im->g, err) && import_guards(im, json_object_get(top, "guards_code")) &&
+         import_nodes(im, &s);
     ok = ok && read_specs(im, signature, "output_specs", &specs) && add_outputs(im, &s, specs) && add_writes(im, &s);
-    ok = ok && check_symbols(im) && require_guards(im);
+    ok = ok && graph_bind_sizes(im->g, err) && require_guards(im);
     map_free(&s.names);
     return ok;
 }
