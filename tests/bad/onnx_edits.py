@@ -329,3 +329,64 @@ with_nodes("any", "many_attributes", [node("Softmax", ["x"], ["y"], *[attr_i(n, 
 write("any", "many_metadata", model(GOOD, more=[pair(14, n, n) for n in names]))
 with_nodes("any", "many_node_inputs", [node("Concat", ["x"] * 60_000, ["y"], attr_i("axis", 0))])
 with_nodes("any", "many_symbols", [ADD], [X] + [value(n, [f"{n}*3+{n}_"]) for n in names[:3000]])
+
+# ------------------------------------------------------------------ numbers at the ends of their range
+def attr_is(name, *n): return [b(1, name)] + [i(8, x) for x in n] + [i(20, 7)]
+
+
+def const(name, *n): return tensor(name, [len(n)], struct.pack(f"<{len(n)}q", *n), INT64)
+
+
+def microsoft(op, inputs, *attrs): return node(op, inputs, ["y"], *attrs, domain="com.microsoft")
+
+
+def with_values(kind, what, nodes, inputs, inits=()):
+    write(kind, what, model(graph(nodes, [value(*v) for v in inputs], [value("y", ["a", "b"])], inits),
+                            (("", 21), ("com.microsoft", 1))))
+
+
+FIRST, LAST = -(1 << 63), (1 << 63) - 1
+step = graph([node("Identity", ["a"], ["z"])], [value("a", [3])], [value("z", [3])])
+for what, n in {"first_32": -(1 << 31), "first": FIRST, "last": LAST, "one_beyond_32": (1 << 32) + 1}.items():
+    with_values("reject", "scan_inputs_" + what, [node("Scan", ["x"], ["y"], attr_i("num_scan_inputs", n),
+                                                       attr_g("body", step))], [("x", ["n", 3])])
+cached = [("q", ["n", "s", 32]), ("l", ["n"], INT32), ("t", [], INT32)]
+for heads in 1 << 62, LAST, FIRST:
+    with_values("reject", f"heads_{heads}", [microsoft("GroupQueryAttention", ["q", "", "", "", "", "l", "t"],
+                                                       attr_i("num_heads", heads), attr_i("kv_num_heads", heads))],
+                cached)
+image = [("x", [1, 1, 4, 4]), ("at", [1, 1, 4, 4], INT64)]
+for what, pads in {"last": (LAST, 0, LAST, 0), "first": (FIRST, 0, 0, 0)}.items():
+    with_values("reject", "unpool_pads_" + what, [node("MaxUnpool", ["x", "at"], ["y"], attr_is("kernel_shape", 2, 2),
+                                                       attr_is("pads", *pads))], image)
+    with_values("reject", "col2im_pads_" + what, [node("Col2Im", ["c", "s", "k"], ["y"], attr_is("pads", *pads))],
+                [("c", [1, 4, 9])], [const("s", 4, 4), const("k", 2, 2)])
+with_values("reject", "unpool_rank_1", [node("MaxUnpool", ["x", "x"], ["y"], attr_is("kernel_shape"))], [("x", [4])])
+with_values("reject", "conv_kernel_2_62", [node("Conv", ["x", "w"], ["y"], attr_is("dilations", 1 << 30, 1))],
+            [("x", [1, 1, 4, 4]), ("w", [1, 1, 1 << 62, 3])])
+pieces = [node("SplitToSequence", ["x", "s"], ["q"]), node("ConcatFromSequence", ["q"], ["y"], attr_i("axis", 0))]
+for what, sizes in {"last": (LAST, LAST), "negative": (8, -2), "first": (FIRST, 6), "beyond": (7,)}.items():
+    with_values("reject", "split_" + what, pieces, [("x", [6, 3])], [const("s", *sizes)])
+for n in LAST, FIRST, -1:
+    with_values("accept" if n == LAST else "reject", f"split_each_{n}", pieces, [("x", [6, 3])],
+                [tensor("s", [], struct.pack("<q", n), INT64)])
+known = [node("Shape", ["x"], ["k"]), node("Slice", ["k", "from", "to", "zero", "step"], ["z"]),
+         node("Expand", ["x", "z"], ["y"])]
+for n in LAST, FIRST, FIRST + 1:
+    with_values("any", f"slice_step_{n}", known, [("x", ["n", 3])], [const("from", 1), const("to", LAST),
+                                                                     const("zero", 0), const("step", n)])
+with_values("reject", "lrn_2_62", [node("LRN", ["x"], ["y"], attr_i("size", 1 << 62))], [("x", [1, 3, 2, 2])])
+with_values("reject", "quantize_precision", [node("QuantizeLinear", ["x", "s"], ["q"], attr_i("precision", 2)),
+                                             node("Cast", ["q"], ["y"], attr_i("to", 1))], [("x", ["n", 3])],
+            [tensor("s", [], floats(0.1))])
+for what, n in {"integers": attr_is("activations", 1, 2), "floats": [b(1, "activations"), f(7, 1.0), i(20, 6)]}.items():
+    with_values("reject", "activations_" + what, [node("GRU", ["x", "w", "r"], ["y"], n)], [("x", [2, "n", 3])],
+                [tensor("w", [1, 6, 3], floats(*[0.1] * 18)), tensor("r", [1, 6, 2], floats(*[0.1] * 12))])
+with_values("reject", "gru_third_result", [node("GRU", ["x", "w", "r"], ["h", "z", "y"])], [("x", [2, "n", 3])],
+            [tensor("w", [1, 6, 3], floats(*[0.1] * 18)), tensor("r", [1, 6, 2], floats(*[0.1] * 12))])
+for factor in 1e30, float("inf"), float("nan"), 1e-30:
+    with_values("any", f"resize_{factor}", [node("Resize", ["x", "", "s"], ["y"], [b(1, "mode"), b(4, "cubic"),
+                                                                                   i(20, 3)])],
+                [("x", [1, 1, 4, "n"])], [tensor("s", [4], floats(1, 1, factor, factor))])
+with_values("reject", "resize_of_nothing", [node("Resize", ["x", "", "", "s"], ["y"], [
+    b(1, "keep_aspect_ratio_policy"), b(4, "not_smaller"), i(20, 3)])], [("x", [1, 1, 0, 4])], [const("s", 1, 1, 5, 5)])

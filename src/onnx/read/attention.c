@@ -17,7 +17,8 @@ bool split_heads(OnnxOp *o, int input, int64_t heads, Value **x)
     Value *t = *x;
     if (t->rank == 4) return true;
     if (t->rank != 3) return op_fail(o, input, "rank %d, expected 3 or 4", t->rank);
-    if (heads < 1 || heads > (1 << 20)) return fail(o->im->err, E_FORMAT, "%lld heads", (long long)heads);
+    if (heads < 1 || heads > MAX_HEADS)
+        return fail(o->im->err, E_FORMAT, "%lld heads, expected 1 to %d", (long long)heads, MAX_HEADS);
     Expr *n = whole(o, heads), *size = ex_floordiv(o->ex, t->dim[2], n);
     TRY(graph_require(o->g, ex_make(o->ex, EX_EQ, ex_mul(o->ex, size, n), t->dim[2], NULL), o->im->err,
                       "node '%s': %lld heads divide the last axis of input %d", o->L.name, (long long)heads, input));

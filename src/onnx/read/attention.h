@@ -3,6 +3,8 @@
 #define QKV_ONNX_READ_ATTENTION_H
 #include "onnx/read/read_impl.h"
 
+enum { MAX_HEADS = 1 << 20 };
+
 typedef struct Attend {
     Value *q, *k, *v;      /* (B, H, N, D), (B, Hkv, M, D), (B, Hkv, M, E) */
     Value *mask;           /* bool (true: attend), or floats that are added; broadcasts to (B, H, N, M); may be NULL */

@@ -144,7 +144,8 @@ bool onnx_non_max_suppression(OnnxOp *o)
               *all = AS(&o->L, select_int, v(scores), arg_int(o->g, 0), arg_int(o->g, i));
         for (int64_t k = 0; k < classes; k++) {
             Value *s = AS(&o->L, select_int, v(all), arg_int(o->g, 0), arg_int(o->g, k));
-            TRY(some && s && (rows[i * classes + k] = kept_rows(o, some, s, i, k, overlap, *most, least)));
+            TRY(some && s && (rows[i * classes + k] = kept_rows(o, some, s, i, k, overlap, *most, least)) &&
+                onnx_fits(o->im));
         }
     }
     return op_return(o, 0, AS(&o->L, cat, arg_values(o->g, (int)(images * classes), rows), arg_int(o->g, 0)));
@@ -156,27 +157,21 @@ bool onnx_col2im(OnnxOp *o)
     Value *x;
     Expr **size, *wide[2], *cut[4];
     const int64_t *kernel;
-    int n, m, count;
-    int64_t list[3][4] = {{1, 1}, {1, 1}, {0}};
-    static const char *const names[] = {"strides", "dilations", "pads"};
+    int n, m;
+    int64_t strides[2], dilations[2], pads[4];
     TRY(op_tensor(o, 0, &x) && op_sizes(o, 1, &n, &size) && op_const_ints(o, 2, &m, &kernel));
     if (n != 2 || m != 2) return op_unsupported(o, "images of %d axes; two are supported", n);
-    for (int k = 0; k < 3; k++) {
-        const int64_t *given;
-        TRY(op_attr_ints(o, names[k], &given, &count));
-        if (given && count != (k == 2 ? 4 : 2))
-            return fail(o->im->err, E_FORMAT, "attribute '%s' has %d values", names[k], count);
-        for (int i = 0; given && i < count; i++) list[k][i] = given[i];
-    }
+    TRY(op_attr_sizes(o, "strides", 2, 1, 1, strides) && op_attr_sizes(o, "dilations", 2, 1, 1, dilations) &&
+        op_attr_sizes(o, "pads", 4, 0, 0, pads));
     for (int i = 0; i < 2; i++) {
-        wide[i] = ex_add(o->ex, size[i], ex_int(o->ex, list[2][i] + list[2][2 + i]));
-        cut[2 * (1 - i)] = ex_int(o->ex, -list[2][i]);
-        cut[2 * (1 - i) + 1] = ex_int(o->ex, -list[2][2 + i]);
+        wide[i] = ex_add(o->ex, size[i], ex_int(o->ex, pads[i] + pads[2 + i]));
+        cut[2 * (1 - i)] = ex_int(o->ex, -pads[i]);
+        cut[2 * (1 - i) + 1] = ex_int(o->ex, -pads[2 + i]);
     }
     static const int64_t zeros[2];
-    Value *y = AS(&o->L, col2im, v(x), arg_exprs(o->g, 2, wide), arg_ints(o->g, 2, kernel), arg_ints(o->g, 2, list[1]),
-                  arg_ints(o->g, 2, zeros), arg_ints(o->g, 2, list[0]));
-    bool none = !list[2][0] && !list[2][1] && !list[2][2] && !list[2][3];
+    Value *y = AS(&o->L, col2im, v(x), arg_exprs(o->g, 2, wide), arg_ints(o->g, 2, kernel),
+                  arg_ints(o->g, 2, dilations), arg_ints(o->g, 2, zeros), arg_ints(o->g, 2, strides));
+    bool none = !pads[0] && !pads[1] && !pads[2] && !pads[3];
     return op_return(o, 0, none ? y : AS(&o->L, constant_pad_nd, v(y), arg_exprs(o->g, 4, cut), arg_float(o->g, 0)));
 }
 
@@ -184,22 +179,24 @@ bool onnx_col2im(OnnxOp *o)
 bool onnx_max_unpool(OnnxOp *o)
 {
     Value *x, *at;
-    const int64_t *kernel, *strides, *pads;
-    int n, ns, np, given = 0;
+    int64_t kernel[MAX_RANK], strides[MAX_RANK], pads[2 * MAX_RANK];
+    int n, given = 0;
     Expr **shape = NULL, *dim[MAX_RANK], *all = ex_int(o->ex, 1), *count = all, *inner[MAX_RANK];
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &at) && op_attr_ints(o, "kernel_shape", &kernel, &n) &&
-        op_attr_ints(o, "strides", &strides, &ns) && op_attr_ints(o, "pads", &pads, &np));
-    if (!kernel || n != x->rank - 2 || (strides && ns != n) || (pads && np != 2 * n))
-        return fail(o->im->err, E_FORMAT, "kernel_shape, strides and pads do not fit rank %d", x->rank);
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &at));
+    n = x->rank - 2;
+    if (n < 1 || !op_attr(o, "kernel_shape"))
+        return op_fail(o, 0, "rank %d and %s kernel_shape, expected 3 axes or more and one", x->rank,
+                       op_attr(o, "kernel_shape") ? "a" : "no");
+    TRY(op_attr_sizes(o, "kernel_shape", n, 1, 1, kernel) && op_attr_sizes(o, "strides", n, 1, 1, strides) &&
+        op_attr_sizes(o, "pads", 2 * n, 0, 0, pads));
     if (op_has(o, 2)) TRY(op_sizes(o, 2, &given, &shape));
     if (shape && given != x->rank) return op_fail(o, 2, "%d sizes for rank %d", given, x->rank);
     for (int i = 0; i < x->rank; i++) {
         int64_t k = i - 2;
         inner[i] = i < 2 ? x->dim[i]
                          : ex_add(o->ex,
-                                  ex_mul(o->ex, ex_sub(o->ex, x->dim[i], ex_int(o->ex, 1)),
-                                         ex_int(o->ex, strides ? strides[k] : 1)),
-                                  ex_int(o->ex, kernel[k] - (pads ? pads[k] + pads[n + k] : 0)));
+                                  ex_mul(o->ex, ex_sub(o->ex, x->dim[i], ex_int(o->ex, 1)), ex_int(o->ex, strides[k])),
+                                  ex_int(o->ex, kernel[k] - pads[k] - pads[n + k]));
         dim[i] = shape ? shape[i] : inner[i];
         all = ex_mul(o->ex, all, inner[i]);
         count = ex_mul(o->ex, count, x->dim[i]);

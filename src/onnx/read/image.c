@@ -25,22 +25,6 @@ typedef struct Windows {
 static Arg v(Value *x) { return arg_value(x); }
 static Expr *num(OnnxOp *o, int64_t n) { return ex_int(o->ex, n); }
 
-static bool numbers(OnnxOp *o, const char *name, int n, int64_t otherwise, int64_t least, int64_t *out)
-{
-    const int64_t *given;
-    int count;
-    TRY(op_attr_ints(o, name, &given, &count));
-    if (given && count != n)
-        return fail(o->im->err, E_FORMAT, "attribute '%s' has %d values, expected %d", name, count, n);
-    for (int i = 0; i < n; i++) {
-        out[i] = given ? given[i] : otherwise;
-        if (out[i] < least || out[i] > MAX_WINDOW)
-            return fail(o->im->err, E_FORMAT, "attribute '%s' has %lld, expected %lld to %d", name, (long long)out[i],
-                        (long long)least, MAX_WINDOW);
-    }
-    return true;
-}
-
 static bool constant(const Expr *e, int64_t *out)
 {
     if (!ex_is_int(e)) return false;
@@ -53,8 +37,8 @@ static bool place_windows(OnnxOp *o, const Value *x, Windows *w)
 {
     const char *same;
     int64_t pads[2 * AXES], ceil;
-    TRY(numbers(o, "strides", w->n, 1, 1, w->stride) && numbers(o, "dilations", w->n, 1, 1, w->dilation) &&
-        numbers(o, "pads", 2 * w->n, 0, 0, pads) && op_attr_string(o, "auto_pad", "NOTSET", &same) &&
+    TRY(op_attr_sizes(o, "strides", w->n, 1, 1, w->stride) && op_attr_sizes(o, "dilations", w->n, 1, 1, w->dilation) &&
+        op_attr_sizes(o, "pads", 2 * w->n, 0, 0, pads) && op_attr_string(o, "auto_pad", "NOTSET", &same) &&
         op_attr_int(o, "ceil_mode", 0, &ceil));
     bool lower = !strcmp(same, "SAME_LOWER"), as_given = !strcmp(same, "NOTSET"), valid = !strcmp(same, "VALID");
     if (!lower && !as_given && !valid && strcmp(same, "SAME_UPPER"))
@@ -138,7 +122,11 @@ static bool kernel_of(OnnxOp *o, const Value *x, const Value *weight, Windows *w
     for (int i = 0; i < w->n; i++)
         if (!constant(weight->dim[2 + i], &w->kernel[i]))
             return op_fail(o, 1, "axis %d of the kernel is not constant", 2 + i);
-    TRY(numbers(o, "kernel_shape", w->n, 0, 0, given));
+    for (int i = 0; i < w->n; i++)
+        if (w->kernel[i] > MAX_WINDOW)
+            return op_fail(o, 1, "axis %d of the kernel has %lld elements, expected at most %d", 2 + i,
+                           (long long)w->kernel[i], MAX_WINDOW);
+    TRY(op_attr_sizes(o, "kernel_shape", w->n, 0, 0, given));
     for (int i = 0; i < w->n && op_attr(o, "kernel_shape"); i++)
         if (given[i] != w->kernel[i])
             return fail(o->im->err, E_FORMAT, "attribute 'kernel_shape' says %lld for axis %d, the weight has %lld",
@@ -265,9 +253,9 @@ bool onnx_conv_transpose(OnnxOp *o)
     static const int64_t zeros[AXES];
     TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &weight) && op_optional(o, 2, &bias) &&
         op_attr_int(o, "group", 1, &groups) && kernel_of(o, x, weight, &w) &&
-        op_attr_string(o, "auto_pad", "NOTSET", &same) && numbers(o, "strides", w.n, 1, 1, w.stride) &&
-        numbers(o, "dilations", w.n, 1, 1, w.dilation) && numbers(o, "pads", 2 * w.n, 0, 0, pads) &&
-        numbers(o, "output_padding", w.n, 0, 0, extra) && numbers(o, "output_shape", w.n, 0, 0, shape));
+        op_attr_string(o, "auto_pad", "NOTSET", &same) && op_attr_sizes(o, "strides", w.n, 1, 1, w.stride) &&
+        op_attr_sizes(o, "dilations", w.n, 1, 1, w.dilation) && op_attr_sizes(o, "pads", 2 * w.n, 0, 0, pads) &&
+        op_attr_sizes(o, "output_padding", w.n, 0, 0, extra) && op_attr_sizes(o, "output_shape", w.n, 0, 0, shape));
     bool sized = op_attr(o, "output_shape") != NULL, auto_same = !strncmp(same, "SAME", 4), alike = true;
     for (int i = 0; i < w.n; i++) {
         Expr *full = ex_add(o->ex, ex_mul(o->ex, ex_sub(o->ex, x->dim[2 + i], num(o, 1)), num(o, w.stride[i])),
@@ -306,7 +294,7 @@ static bool pool_of(OnnxOp *o, Value **x, Windows *w)
     if (w->n < 1 || w->n > 3)
         return op_unsupported(o, "an input of rank %d; pools of 1 to 3 axes are supported", (*x)->rank);
     if (!op_attr(o, "kernel_shape")) return fail(o->im->err, E_FORMAT, "attribute 'kernel_shape' is missing");
-    TRY(numbers(o, "kernel_shape", w->n, 1, 1, w->kernel) && place_windows(o, *x, w));
+    TRY(op_attr_sizes(o, "kernel_shape", w->n, 1, 1, w->kernel) && place_windows(o, *x, w));
     for (int i = 0; i < w->n && w->plain; i++) w->plain = w->before[i]->i <= w->kernel[i] / 2; /* as ATen wants it */
     return true;
 }

@@ -258,9 +258,10 @@ static bool read_grouped(OnnxOp *o, Grouped *g, Attend *a)
     for (int i = 12; i < 16; i++)
         if (op_has(o, i)) return op_unsupported(o, "input %d (a quantised cache, or norms of queries and keys)", i);
     if (op_wants(o, 3)) return op_unsupported(o, "output 3, the product of queries and keys");
-    if (g->heads < 1 || g->kv_heads < 1 || g->heads % g->kv_heads)
-        return fail(o->im->err, E_FORMAT, "%lld heads of queries, %lld of keys: the second must divide the first",
-                    (long long)g->heads, (long long)g->kv_heads);
+    if (g->kv_heads < 1 || g->heads < 1 || g->heads > MAX_HEADS || g->heads % g->kv_heads)
+        return fail(o->im->err, E_FORMAT,
+                    "%lld heads of queries, %lld of keys: expected 1 to %d, and that the second divide the first",
+                    (long long)g->heads, (long long)g->kv_heads, MAX_HEADS);
     if (q->rank != 3) return op_fail(o, 0, "rank %d, expected 3", q->rank);
     if (!k) { /* (B, N, (H + 2 Hkv) D) */
         Expr *size = ex_floordiv(o->ex, q->dim[2], whole(o, g->heads + 2 * g->kv_heads));

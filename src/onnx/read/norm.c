@@ -5,6 +5,7 @@
  * What has no op in ATen is written with means and products, in float32 where ONNX says so (stash_type).
  */
 #include "onnx/read/read_impl.h"
+#include "shape/shape.h"
 
 static Arg v(Value *x) { return arg_value(x); }
 
@@ -178,7 +179,7 @@ bool onnx_lrn(OnnxOp *o)
     double alpha, beta, bias;
     TRY(op_tensor(o, 0, &x) && op_attr_int(o, "size", 0, &size) && op_attr_float(o, "alpha", 1e-4, &alpha) &&
         op_attr_float(o, "beta", 0.75, &beta) && op_attr_float(o, "bias", 1, &bias));
-    if (size < 1 || x->rank < 3)
+    if (size < 1 || size > MAX_WINDOW || x->rank < 3)
         return fail(o->im->err, E_FORMAT, "size %lld over an input of rank %d", (long long)size, x->rank);
     int64_t pad[2 * MAX_RANK] = {0}, before = (size - 1) / 2;
     int n = 2 * (x->rank - 1);

@@ -89,6 +89,8 @@ bool onnx_quantize_linear(OnnxOp *o)
     const OnnxAttr *p = op_attr(o, "precision"), *d = op_attr(o, "output_dtype");
     precision = t = DT_NONE;
     if (p && p->i) TRY(op_attr_dtype(o, "precision", DT_NONE, &precision));
+    if (precision != DT_NONE && !dtype_is_float(precision))
+        return fail(o->im->err, E_FORMAT, "attribute 'precision' is %s, expected a float type", dtype_name(precision));
     if (d && d->i) TRY(op_attr_dtype(o, "output_dtype", DT_NONE, &t));
     if (zero && t != DT_NONE && t != zero->dtype)
         return op_fail(o, 2, "%s, but attribute 'output_dtype' says %s", dtype_name(zero->dtype), dtype_name(t));

@@ -19,6 +19,8 @@ typedef struct Resize {
     Expr *from[MAX_RANK], *to[MAX_RANK];   /* of tf_crop_and_resize */
 } Resize;
 
+static const double WHOLE = 0x1p53; /* doubles below it hold every integer */
+
 static Arg v(Value *x) { return arg_value(x); }
 static Expr *num(OnnxOp *o, int64_t n) { return ex_int(o->ex, n); }
 static bool is(const char *a, const char *b) { return !strcmp(a, b); }
@@ -32,8 +34,8 @@ static Value *f64(OnnxOp *o, Value *x) { return lower_cast(&o->L, x, DT_F64); }
 static Expr *scaled(OnnxOp *o, Expr *in, Expr *scale)
 {
     double f = ex_is_const(scale) ? ex_number(scale) : 0;
-    if (f == floor(f) && f > 0) return ex_mul(o->ex, in, num(o, (int64_t)f));
-    if (f > 0 && f < 1 && 1 / f == floor(1 / f)) return ex_floordiv(o->ex, in, num(o, (int64_t)(1 / f)));
+    if (f == floor(f) && f > 0 && f < WHOLE) return ex_mul(o->ex, in, num(o, (int64_t)f));
+    if (f > 1 / WHOLE && f < 1 && 1 / f == floor(1 / f)) return ex_floordiv(o->ex, in, num(o, (int64_t)(1 / f)));
     return ex_make(o->ex, EX_FLOOR, ex_mul(o->ex, ex_make(o->ex, EX_TOFLOAT, in, NULL, NULL), scale), NULL, NULL);
 }
 
@@ -85,8 +87,12 @@ static bool read_sizes(OnnxOp *o, const Value *x, Resize *r)
             best = i == 0 || (is(policy, "not_larger") ? f < best : f > best) ? f : best;
         }
         for (int i = 0; i < n; i++) {
+            double size = floor((double)x->dim[axis[i]]->i * best + 0.5);
+            if (!(size >= 0 && size < WHOLE))
+                return op_fail(o, 3, "axis %d of %lld elements times %g is not a size", axis[i],
+                               (long long)x->dim[axis[i]]->i, best);
             r->scale[axis[i]] = ex_float(o->ex, best);
-            r->out[axis[i]] = num(o, (int64_t)floor((double)x->dim[axis[i]]->i * best + 0.5));
+            r->out[axis[i]] = num(o, (int64_t)size);
         }
         return true;
     }

@@ -205,6 +205,7 @@ static bool by_steps(Network *n, int d, bool reverse, Value **y, Value **h, Valu
         Value *old_h = *h, *old_c = *c;
         TRY(step(n, d, &w, AS(&o->L, select_int, v(n->x), arg_int(o->g, 0), arg_int(o->g, at)), h, c));
         all[at] = *h;
+        TRY(onnx_fits(o->im));
         if (!lens) continue;
         Value *inside = AS(&o->L, gt_Tensor, v(lens), v(op_number(o, DT_I64, (double)at)));
         all[at] = AS(&o->L, where_self, v(inside), v(*h), v(none));
@@ -231,6 +232,9 @@ static bool read_network(Network *n, int64_t *layout)
     n->gates = lstm ? 4 : n->kind == GRU ? 3 : 1;
     n->hidden = n->r->dim[2];
     n->activations = op_attr(o, "activations");
+    if (n->activations && n->activations->n && n->activations->type != ONNX_ATTR_STRINGS)
+        return fail(o->im->err, E_FORMAT, "attribute 'activations' is not a list of strings");
+    if (!lstm && op_wants(o, 2)) return fail(o->im->err, E_FORMAT, "output 2 is wanted, %s has two", o->node->op);
     int64_t forget;
     TRY(op_attr_int(o, "input_forget", 0, &forget));
     if (forget) return op_unsupported(o, "input_forget");

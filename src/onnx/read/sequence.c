@@ -114,17 +114,19 @@ bool onnx_split_to_sequence(OnnxOp *o)
         return op_unsupported(o, "axis %d varies, and with it the number of parts; only a fixed number is supported",
                               axis);
     int64_t size = x->dim[axis]->i, each = sizes && cell_rank(o->in[1]) == 0 ? sizes[0] : 0;
-    if (sizes && !each && cell_rank(o->in[1]) == 0) return op_fail(o, 1, "parts of 0 elements");
-    int64_t parts = !sizes ? size : each > 0 ? (size + each - 1) / each : n;
+    if (sizes && each < 1 && cell_rank(o->in[1]) == 0) return op_fail(o, 1, "parts of %lld elements", (long long)each);
+    int64_t parts = !sizes ? size : each ? size / each + (size % each != 0) : n;
     if (parts < 0 || parts > 1 << 16) return op_unsupported(o, "%lld parts", (long long)parts);
     Cell **all = room(o, (int)parts);
     TRY(all);
     for (int i = 0; i < parts; i++) {
-        int64_t len = !sizes ? 1 : each ? (start + each > size ? size - start : each) : sizes[i];
+        int64_t left = size - start, len = !sizes ? 1 : each ? (each > left ? left : each) : sizes[i];
+        if (len < 0 || len > left)
+            return op_fail(o, 1, "part %d has %lld elements, %lld are left", i, (long long)len, (long long)left);
         Value *part = !sizes && !keep ? AS(&o->L, select_int, arg_value(x), arg_int(o->g, axis), arg_int(o->g, start))
                                       : AS(&o->L, slice_Tensor, arg_value(x), arg_int(o->g, axis), arg_int(o->g, start),
                                            arg_int(o->g, start + len), arg_int(o->g, 1));
-        TRY(part && (all[i] = cell_of_value(o->im, "", part)));
+        TRY(part && (all[i] = cell_of_value(o->im, "", part)) && onnx_fits(o->im));
         start += len;
     }
     if (start != size) return op_fail(o, 1, "sizes that make %lld of %lld", (long long)start, (long long)size);

@@ -120,8 +120,10 @@ static bool fold_slice(OnnxOp *o, bool *taken)
     end = v[1].e[0]->i;
     if (v[2].n) TRY(op_axis(o, "axis", v[2].e[0]->i, x.rank, &axis));
     if (v[3].n) step = v[3].e[0]->i;
-    if (step == 0 || step == INT64_MIN) return fail(o->im->err, E_FORMAT, "input 4: step %lld", (long long)step);
-    int64_t n = x.dim[axis], lo = step > 0 ? 0 : -1, hi = step > 0 ? n : n - 1, inner = 1, count = 0;
+    if (step == 0) return fail(o->im->err, E_FORMAT, "input 4: a step of 0");
+    int64_t n = x.dim[axis];
+    step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* that far it takes one element */
+    int64_t lo = step > 0 ? 0 : -1, hi = step > 0 ? n : n - 1, inner = 1, count = 0;
     if (start < 0) start += n;
     if (end < 0) end += n;
     start = start < 0 ? 0 : start > hi ? hi : start;
@@ -171,9 +173,15 @@ static bool fold_transpose(OnnxOp *o, bool *taken)
 
 static bool fold_concat(OnnxOp *o, bool *taken)
 {
-    Known x, y = {.rank = 1, .e = room(o, CELL_MAX)};
+    Known x, y = {.rank = 1};
+    int n = 0;
+    for (int i = 0; i < o->node->ninput; i++) {
+        if (!load_known(o, i, &x) || x.rank != 1 || x.n > CELL_MAX - n) return true;
+        n += x.n;
+    }
+    y.e = room(o, n);
     for (int i = 0; y.e && i < o->node->ninput; i++) {
-        if (!load_known(o, i, &x) || x.rank != 1 || y.n + x.n > CELL_MAX) return true;
+        load_known(o, i, &x);
         y.t = x.t;
         for (int k = 0; k < x.n; k++) y.e[y.n++] = x.e[k];
     }
