@@ -173,7 +173,7 @@ static bool compose(Buf *b, Err *err)
     if (n < 0) return fail(err, n == UTF8PROC_ERROR_NOMEM ? E_LIMIT : E_FORMAT, "%s", utf8proc_errmsg(n));
     b->len = 0;
     buf_add(b, text, (size_t)n);
-    mem_free(text);
+    mem_free_c(text);
     return true;
 }
 

@@ -180,7 +180,7 @@ static bool add_normal(Encoding *e, const char *text, size_t size)
     size_t n;
     char *normal = json_bpe_normal(e->t, text, size, &n, e->err);
     bool ok = normal && take_added(e, &e->t->before_and_after[1], normal, n, add_split);
-    mem_free(normal);
+    mem_free_c(normal);
     return ok;
 }
 

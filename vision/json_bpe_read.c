@@ -238,7 +238,7 @@ static bool normalize_added(JsonBpe *t, Err *err)
         char *text = json_bpe_normal(t, a->content, a->size, &a->size, err);
         TRY(text);
         a->content = arena_strndup(t->arena, text, a->size);
-        mem_free(text);
+        mem_free_c(text);
         if (!a->content) return oom(err);
     }
     return true;

@@ -71,6 +71,8 @@ void mem_free(void *p)
     else if (p) hooks.release(hooks.user, p);
 }
 
+void mem_free_c(void *p) { free(p); }
+
 void mem_begin(void) { ran_out = false; }
 bool mem_ran_out(void) { return ran_out; }
 void mem_refused(void) { ran_out = true; }

@@ -21,7 +21,8 @@ void *mem_grow(void *p, size_t n);             /* as realloc; not for mem_aligne
 void *mem_aligned(size_t alignment, size_t n); /* alignment: a power of two; n: a multiple of it */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
-void mem_free(void *p); /* any of these; NULL is fine */
+void mem_free(void *p);   /* any of these; NULL is fine */
+void mem_free_c(void *p); /* what another library took from malloc for us (utf8proc_map) */
 
 void mem_begin(void);   /* a call of the interface begins: refusals so far are forgotten */
 bool mem_ran_out(void); /* this thread was refused memory since */
