@@ -77,7 +77,7 @@ qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const 
                              float *out, qkv_error *err)
 {
     Err e = vision_begin();
-    if (!GIVEN(p) || !GIVEN(out)) return vision_give(&e, err);
+    if (!GIVEN(p) || !GIVEN(mean) || !GIVEN(std) || !GIVEN(out)) return vision_give(&e, err);
     bool ok = height >= 1 && width >= 1 && height <= PROCESSOR_MAX_SIDE && width <= PROCESSOR_MAX_SIDE;
     if (!ok) fail(&e, E_USAGE, "%d x %d: sides are from 1 to %d", height, width, PROCESSOR_MAX_SIDE);
     ok = ok && picture_to_input(&p->im, 0, 0, p->im.width, p->im.height, height, width, mean, std, false, out, &e);
