@@ -26,6 +26,7 @@ typedef struct Checks {
     qkv_session *session;
     Check check[MAX_CHECKS];
     int n;
+    bool no_memory; /* for one of them */
 } Checks;
 
 /* ------------------------------------------------------------------ running */
@@ -43,7 +44,9 @@ static bool set_sizes(Checks *c, const int64_t *size, qkv_error *e)
         name[n] = z->name;
         value[n++] = size[i] / z->factor;
     }
-    return qkv_session_random_inputs(c->session, name, value, n, 1, e) == QKV_OK;
+    bool ok = qkv_session_random_inputs(c->session, name, value, n, 1, e) == QKV_OK;
+    c->no_memory |= !ok && mem_ran_out();
+    return ok;
 }
 
 static double peak_of(const qkv_tensor *t)
@@ -103,8 +106,9 @@ static Check *new_check(Checks *c, const char *against)
     return k;
 }
 
-static void keep_problem(Check *k, const qkv_error *e)
+static void keep_problem(Checks *c, Check *k, const qkv_error *e)
 {
+    c->no_memory |= mem_ran_out();
     k->agrees = false;
     snprintf(k->problem, sizeof k->problem, "%s", e->message);
 }
@@ -116,7 +120,7 @@ static void check_known(Checks *c, const qkv_model *file, int f)
     if (!k) return;
     k->sized = true;
     for (int i = 0; i < c->r->nsize; i++) k->size[i] = c->r->size[i].value[f];
-    if (!set_sizes(c, k->size, &e) || !run_beside(c, file, k, &e)) keep_problem(k, &e);
+    if (!set_sizes(c, k->size, &e) || !run_beside(c, file, k, &e)) keep_problem(c, k, &e);
 }
 
 /* The axis that a size is named after first; input -1: a scalar input. */
@@ -169,8 +173,8 @@ static void check_further(Checks *c, const qkv_model *file)
     }
     if (!set_sizes(c, k->size, &e)) {
         if (!e.code) snprintf(e.message, sizeof e.message, "its sizes are not multiples of what the model needs");
-        keep_problem(k, &e);
-    } else if (!run_beside(c, file, k, &e)) keep_problem(k, &e);
+        keep_problem(c, k, &e);
+    } else if (!run_beside(c, file, k, &e)) keep_problem(c, k, &e);
 }
 
 /* Sizes of no file: shapes must follow and the model must run. Several are tried, for not all are allowed. */
@@ -205,7 +209,7 @@ static void check_elsewhere(Checks *c)
                 k->size[i] = in.shape[axis];
         }
         if (qkv_session_run(c->session, &e)) {
-            keep_problem(k, &e);
+            keep_problem(c, k, &e);
             return;
         }
         k->agrees = true;
@@ -289,6 +293,7 @@ static bool all_checks(Checks *c, const qkv_model *const *models, int n, const q
     for (int i = 0; i < o->n_check && i < GEN_FILES; i++) check_further(c, o->check[i]);
     check_elsewhere(c);
     qkv_session_free(c->session);
+    if (c->no_memory) return oom(err);
     for (int i = 0; i < c->n; i++)
         if (!c->check[i].agrees)
             return fail(err, E_MISMATCH, "checked %s%s: %s", c->check[i].against ? "against " : "at sizes of no file",

@@ -1,6 +1,7 @@
 /* Guards and graft functions of the caller's rules (qkv_rule_function), and what they see of a match. */
 #include <string.h>
 #include "api/api_impl.h"
+#include "base/mem.h"
 #include "base/number.h"
 #include "facts/constant.h"
 #include "rewrite/build.h"
@@ -162,9 +163,12 @@ static const qkv_rule_function *called(const Rewrite *rw) { return ((const Own *
 static bool call(const qkv_rule_function *f, qkv_rule_call *what, qkv_match *m)
 {
     qkv_error e = {0};
+    bool refused = mem_ran_out(); /* which the calls inside forget */
     qkv_status status = what(f->user, m, &e);
+    if (refused) mem_refused();
     if (m->rw->hard) return false;
     if (status == QKV_OK) return true;
+    if (mem_ran_out()) return m->rw->hard = true, oom(m->rw->err);
     return rewrite_refuse(m->rw, "%s: %s", f->name, *e.message ? e.message : "it does not hold");
 }
 
