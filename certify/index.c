@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/vec.h"
 
-enum { DEEP = 24, ROUNDS = 64 };
+enum { DEEP = 24, ROUNDS = 64, MOST_STEPS = 1 << 14 };
 
 static Expr *zero(Index *x) { return ex_int(x->p, 0); }
 static Expr *one(Index *x) { return ex_int(x->p, 1); }
@@ -138,7 +138,7 @@ static bool quotient_nonneg(Index *x, Expr *e, Expr *q, int depth)
 static bool nonneg(Index *x, Expr *e, int depth)
 {
     int64_t lo, hi;
-    if (!e || depth > DEEP) return false;
+    if (!e || depth > DEEP || x->steps++ > MOST_STEPS) return false;
     ex_range(x->p, e, &lo, &hi);
     if (lo >= 0) return true;
     Expr *q = atom_of(x, e, true), *v = atom_of(x, e, false), *a, *b;
@@ -158,6 +158,7 @@ bool ix_nonneg(Index *x, Expr *e)
     if (!e) return false;
     int k = slot_of(e, NULL);
     if (x->memo[k].e != e || x->memo[k].n) {
+        x->steps = 0;
         Expr *is = nonneg(x, e, 0) ? e : NULL;
         x->memo[k].e = e, x->memo[k].n = NULL, x->memo[k].is = is;
     }
@@ -206,7 +207,8 @@ static bool divide(Index *x, Expr *e, Expr *n, Expr **q, Expr **r)
 /* The greatest product that divides both. */
 static Expr *common(Index *x, Expr *a, Expr *b)
 {
-    Expr *const *f, *self, *g = ex_int(x->p, gcd_i64(coefficient(a), coefficient(b)));
+    int64_t m = coefficient(a), k = coefficient(b);
+    Expr *const *f, *self, *g = ex_int(x->p, m == INT64_MIN || k == INT64_MIN ? 1 : gcd_i64(m, k));
     int n = parts(b, EX_MUL, &f, &self);
     for (int i = 0; i < n; i++) {
         Expr *more = f[i]->kind == EX_INT ? NULL : ex_mul(x->p, g, f[i]);

@@ -21,6 +21,7 @@ typedef struct Index {
         const Expr *e, *n; /* n: NULL of what is asked to be 0 or more */
         Expr *is;
     } *memo; /* INDEX_MEMO of them */
+    int steps; /* of the question that is asked now, against a limit */
 } Index;
 
 Expr *ix_var(Index *x, const char *prefix, int number, Expr *extent);
