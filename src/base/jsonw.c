@@ -11,16 +11,19 @@ static bool first(const Buf *b)
     return !n || strchr("{[:,", b->data[n - 1]);
 }
 
+/* What is not UTF-8 (a file's name, a client's bytes, a sentence cut inside a character) is U+FFFD. */
 static void put_string(Buf *b, const char *s)
 {
     buf_puts(b, s ? "\"" : "null");
-    for (; s && *s; s++) {
+    for (int n; s && *s; s += n ? n : 1) {
         unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') buf_printf(b, "\\%c", c);
+        n = utf8_length(s);
+        if (!n) buf_puts(b, "\\ufffd");
+        else if (c == '"' || c == '\\') buf_printf(b, "\\%c", c);
         else if (c == '\n') buf_puts(b, "\\n");
         else if (c == '\t') buf_puts(b, "\\t");
         else if (c < 0x20) buf_printf(b, "\\u%04x", c);
-        else buf_add(b, s, 1);
+        else buf_add(b, s, (size_t)n);
     }
     if (s) buf_puts(b, "\"");
 }

@@ -286,12 +286,12 @@ static void test_json_write(void **state)
     (void)state;
     Buf b = {0}, inner = {0}, text = {0};
     static const int64_t shape[] = {2, -3};
-    static const char *const names[] = {"a, [", "b\""};
+    static const char *const names[] = {"a, [", "b\"", "\xff\xc3", "\xc3\xa4"};
     jw_put(&b, "{'node': %s, 'n': %d, 'big': %lld, 'x': %g, 'ms': %.3f", "it's", 3, 1LL << 40, 0.1, 1.0 / 3);
     jw_text(&b, "none", NULL);
     jw_bool(&b, "yes", true);
     jw_ints(&b, "shape", shape, 2);
-    jw_texts(&b, "key \"1\"", names, 2);
+    jw_texts(&b, "key \"1\"", names, 4);
     jw_open(&b, "empty", '{');
     jw_put(&b, "}, 'rows': [");
     for (int i = 0; i < 2; i++) {
@@ -308,7 +308,8 @@ static void test_json_write(void **state)
     assert_null(text.data);
     assert_string_equal(b.data,
                         "{\"node\": \"it's\", \"n\": 3, \"big\": 1099511627776, \"x\": 0.1, \"ms\": 0.333, "
-                        "\"none\": null, \"yes\": true, \"shape\": [2, -3], \"key \\\"1\\\"\": [\"a, [\", \"b\\\"\"], "
+                        "\"none\": null, \"yes\": true, \"shape\": [2, -3], \"key \\\"1\\\"\": [\"a, [\", \"b\\\"\", "
+                        "\"\\ufffd\\ufffd\", \"\xc3\xa4\"], "
                         "\"empty\": {}, \"rows\": [\n0,\n1], \"list\": [null, {\"k\": 1}], \"text\": \"a\\tb\"}");
     b.len = 0;
     jw_put(&b, "{'a b': [1, 'c \\\" d\\\\', {}]}");
