@@ -44,6 +44,13 @@ static bool wrong_value(const json_t *v, size_t at, const Port *p, Err *err)
                                          : "an integer");
 }
 
+bool dtype_holds(DType t, int64_t v)
+{
+    int64_t bytes = 0;
+    store_i64(t, &bytes, v);
+    return load_i64(t, &bytes) == v && (t != DT_U64 || v >= 0);
+}
+
 static bool put_value(const json_t *v, size_t at, const Port *p, char *to, Err *err)
 {
     to += at * dtype_size(p->dtype);
@@ -59,7 +66,7 @@ static bool put_value(const json_t *v, size_t at, const Port *p, char *to, Err *
     }
     if (!json_is_integer(v)) return wrong_value(v, at, p, err);
     int64_t i = json_to_int(v);
-    if ((double)i < dtype_lowest(p->dtype) || (double)i > dtype_highest(p->dtype))
+    if (!dtype_holds(p->dtype, i))
         return fail(err, E_USAGE, "input '%s': value %zu is %lld, which %s does not hold", p->name, at, (long long)i,
                     oip_datatype(p->dtype));
     store_i64(p->dtype, to, i);

@@ -63,6 +63,9 @@ static bool read_ids(const Model *m, const json_t *list, int at, int64_t *ids, i
         if (!json_is_integer(one) || json_to_int(one) < 0)
             return fail(err, E_USAGE, "input %d: token %zu is %s, expected an id", at, i, json_kind(one));
         ids[i] = json_to_int(one);
+        if (!dtype_holds(m->in[m->role[ROLE_IDS]].dtype, ids[i]))
+            return fail(err, E_USAGE, "input %d: token %zu is %lld, which %s does not hold", at, i, (long long)ids[i],
+                        dtype_name(m->in[m->role[ROLE_IDS]].dtype));
     }
     *length = (int)n;
     return true;

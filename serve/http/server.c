@@ -151,15 +151,25 @@ static bool not_to_be_read(const Exchange *x)
     return x->status == 400 || (length && parse_int(length, NULL) > LONG_BODY);
 }
 
+static enum MHD_Result count_lengths(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    (void)kind, (void)value;
+    *(int *)user += same_word(name, "Content-Length");
+    return MHD_YES;
+}
+
 static void check_length(Exchange *x)
 {
+    int lengths = 0;
     const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Length");
     const char *coding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Transfer-Encoding");
     const char *encoding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Encoding");
     const char *end = "";
     int64_t n = length ? parse_int(length, &end) : 0;
     size_t most = route_takes_body(x->path) ? x->server->o.max_body : 0;
-    if (length && coding) exchange_refuse(x, 400, "both Content-Length and Transfer-Encoding are given");
+    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, count_lengths, &lengths);
+    if (lengths > 1) exchange_refuse(x, 400, "Content-Length is given %d times", lengths);
+    else if (length && coding) exchange_refuse(x, 400, "both Content-Length and Transfer-Encoding are given");
     else if (n < 0 || *end) exchange_refuse(x, 400, "Content-Length is '%s', expected a number of bytes", length);
     else if ((uint64_t)n > most)
         exchange_refuse(x, 413, "the body has %lld bytes; at most %zu are taken", (long long)n, most);

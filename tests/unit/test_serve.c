@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 #include "serve/engine.h"
+#include "serve/oip.h"
 #include "tensor/tolerance.h"
 
 enum { MOST = 24, WIDTH = 8 };
@@ -347,6 +348,17 @@ static void test_loading_again(void **state)
     assert_int_equal(metrics.model[0].failed_loads, 1);
 }
 
+/* The ends of each integer dtype are among its values. */
+static void test_integers_fit(void **state)
+{
+    (void)state;
+    assert_true(dtype_holds(DT_I64, INT64_MAX) && dtype_holds(DT_I64, INT64_MIN));
+    assert_true(dtype_holds(DT_I32, INT32_MAX) && !dtype_holds(DT_I32, INT32_MAX + INT64_C(1)));
+    assert_true(dtype_holds(DT_U64, INT64_MAX) && !dtype_holds(DT_U64, -1));
+    assert_true(dtype_holds(DT_U8, 255) && !dtype_holds(DT_U8, 256) && !dtype_holds(DT_U8, -1));
+    assert_true(dtype_holds(DT_I8, -128) && !dtype_holds(DT_I8, 128));
+}
+
 static void test_sizes_are_refused(void **state)
 {
     static Ask a;
@@ -384,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_stopping_answers_all),
         cmocka_unit_test(test_only_the_culprit_fails),
         cmocka_unit_test(test_loading_again),
+        cmocka_unit_test(test_integers_fit),
         cmocka_unit_test(test_sizes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
