@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""What the tests reach of the code that reads files: lines and branches of each file, by gcov.
+
+    tools/coverage.py                  measures, prints the table
+    tools/coverage.py --no-run         the table of the last run
+    tools/coverage.py --missing FILE   the lines of FILE that no test reached
+    tools/coverage.py --write          the table into docs/TESTING.md
+
+build-coverage is a copy of build (links to its files) in which the readers alone are compiled again, without
+optimization and counted; then the tests that read files run there. Fails where a file has less than 95 % of its lines.
+A branch is one of the ways that the compiler makes of a condition, those to "out of memory" among them.
+"""
+import argparse, collections, concurrent.futures, json, os, pathlib, re, shutil, subprocess, sys, tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build-coverage"
+LEAST = 95
+# folders and files that take bytes from outside
+READERS = re.compile(r"src/format/(?!write|proto\.h)|src/pt2/(read|check)/|src/onnx/(wire/(read|tensor)|read|check)/?"
+                     r"|src/packed/read|src/expr/expr_text|src/rewrite/sexpr|src/ir/text|src/base/(file|number|json)"
+                     r"|vision/(image|exif|json_bpe|json_bpe_read|bpe|merges|wordpiece|split|tokenizer)\."
+                     r"|serve/(oip_read|multipart|openai|segment)\.")
+UNIT = ["base", "bpe", "check", "expr", "file_faults", "format", "graph_text", "look", "onnx_format", "rules", "save",
+        "serve", "wordpiece", "zip"]
+# targets of tests/fuzz/meson.build, and how many inputs each
+FUZZ = {"zip": 3000, "json": 5000, "safetensors": 3000, "npy": 5000, "expr": 5000, "rules": 1000, "wordpiece": 3000,
+        "bpe": 3000, "tokenizer": 3000, "image": 5000, "pt2": 300, "packed": 3000, "onnx": 3000, "onnx_graph": 800,
+        "check": 500, "serve": 5000}
+PROGRAMS = ["cli/qkv", "libqkv.so.0.1.0", "libqkv_vision.so.0.1.0", "tests/oom/run_oom", "tests/models/run_small",
+            "tests/ops/run_ops", *(f"tests/unit/test_{t}" for t in UNIT), *(f"tests/fuzz/fuzz_{t}" for t in FUZZ)]
+PYTEST = ["test_onnx_*.py", "test_check*.py", "test_bpe.py", "test_tokenizer.py", "test_segment*.py",
+          "test_control.py", "test_exported.py", "test_own_ops.py", "test_serve.py", "test_serve_segment.py",
+          "test_key_padding.py", "test_read_back.py", "test_locale.py"]
+
+
+def compile_readers():
+    """Links every file of build, but for the readers' objects, which are compiled with counters."""
+    shutil.rmtree(BUILD, ignore_errors=True)
+    subprocess.run(["ninja", "-C", "build", *PROGRAMS], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    shutil.copytree(ROOT / "build", BUILD, copy_function=os.link, symlinks=True)
+    commands = []
+    for c in json.loads((BUILD / "compile_commands.json").read_text()):
+        name = os.path.relpath(os.path.join(BUILD, c["file"]), ROOT)
+        if READERS.match(name) and re.search(r"_plain\.a\.p/|libqkv_serve\.a\.p/", c["output"]):
+            (BUILD / c["output"]).unlink()
+            commands.append(re.sub(r" -O[0-9]", " -O0", c["command"]).replace("ccache ", "") + " --coverage")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda c: subprocess.run(c, shell=True, cwd=BUILD, check=True), commands))
+    for program in PROGRAMS:
+        link = subprocess.run(["ninja", "-C", "build", "-t", "commands", program], cwd=ROOT, check=True,
+                              capture_output=True, text=True).stdout.splitlines()[-1]
+        (BUILD / program).unlink()
+        subprocess.run(link + " --coverage", shell=True, cwd=BUILD, check=True)
+
+
+def run(*command, env=None, seconds=1200):
+    print("+", *command, flush=True)
+    try:
+        subprocess.run([str(c) for c in command], cwd=ROOT, env=env, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, timeout=seconds)
+    except subprocess.TimeoutExpired:  # what it reached is lost
+        print("  ended after", seconds, "s", flush=True)
+
+
+def measure():
+    compile_readers()
+    env = dict(os.environ, QKV=str(BUILD / "cli/qkv"), QKV_LIBRARY=str(BUILD / "libqkv.so.0.1.0"), LC_ALL="C.UTF-8",
+               CMOCKA_MESSAGE_OUTPUT="TAP")
+    small, models = ROOT / "tests/models/small", ROOT / "tests/cli/models"
+    for test in UNIT:
+        run(BUILD / f"tests/unit/test_{test}", env=env)
+    run(BUILD / "tests/models/run_small", small, env=env)
+    run(BUILD / "tests/ops/run_ops", ROOT / "tests/ops", env=env)
+    golden = [ROOT / "tests/ops" / f for f in ("view", "pointwise", "reduce", "index", "image", "linalg")]
+    for target, inputs in FUZZ.items():
+        run(BUILD / f"tests/fuzz/fuzz_{target}", "--runs", inputs, small, models, *golden, env=env)
+    for script in "edits.py", "onnx_edits.py":
+        with tempfile.TemporaryDirectory() as folder:
+            run("python3", ROOT / "tests/bad" / script, *([small] if script == "edits.py" else []), folder, env=env)
+            for f in sorted(pathlib.Path(folder).iterdir()):
+                if f.suffix in (".onnx", ".pt2"):
+                    run(BUILD / "cli/qkv", "run", f, "--memory-limit", "64M", env=env, seconds=20)
+                    run(BUILD / "cli/qkv", "check", f, "--full", "--security", "--strict", env=env, seconds=20)
+    files = sorted(str(f) for p in PYTEST for f in (ROOT / "tests/python").glob(p))
+    run(ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, env=env)
+    run("python3", ROOT / "tests/cli/run.py", BUILD / "cli/qkv", env=env)
+    run("sh", ROOT / "tests/oom/oom.sh", BUILD / "tests/oom/run_oom", small, models, env=env)
+
+
+def figures():
+    """File -> (lines {number: times}, branches {(line, which): times}), of all objects that hold it."""
+    lines = collections.defaultdict(collections.Counter)
+    ways = collections.defaultdict(collections.Counter)
+    for data in BUILD.rglob("*.gcda"):
+        if not re.search(r"lib(qkv|qkv_vision|qkv_serve)(_plain)?\.a\.p|libqkv_serve", str(data)):
+            continue
+        out = subprocess.run(["gcov", "--json-format", "--stdout", "--branch-probabilities", data.name],
+                             cwd=data.parent, capture_output=True, check=True).stdout
+        for text in out.splitlines():
+            for f in json.loads(text)["files"]:
+                name = os.path.relpath(os.path.join(BUILD, f["file"]), ROOT)
+                if not READERS.match(name) or not name.endswith(".c"):
+                    continue
+                for line in f["lines"]:
+                    n = line["line_number"]
+                    lines[name][n] += line["count"]
+                    for k, branch in enumerate(line["branches"]):
+                        ways[name][n, k] += branch["count"]
+    return lines, ways
+
+
+def share(counter):
+    return 100 * sum(c > 0 for c in counter.values()) / max(1, len(counter))
+
+
+def table(lines, ways):
+    rows = ["| file | lines | reached, % | branches | taken, % |", "|---|---:|---:|---:|---:|"]
+    for name in sorted(lines, key=lambda n: (share(lines[n]), n)):
+        rows.append(f"| `{name}` | {len(lines[name])} | {share(lines[name]):.1f} | {len(ways[name])} | "
+                    f"{share(ways[name]):.1f} |")
+    both = [collections.Counter({(n, k): c for n in of for k, c in of[n].items()}) for of in (lines, ways)]
+    rows.append(f"| together | {len(both[0])} | {share(both[0]):.1f} | {len(both[1])} | {share(both[1]):.1f} |")
+    return rows
+
+
+def write(rows):
+    page = ROOT / "docs/TESTING.md"
+    text = page.read_text()
+    commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, capture_output=True,
+                            text=True).stdout.strip()
+    day = subprocess.run(["git", "log", "-1", "--format=%cs"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    begin, end = "<!-- tools/coverage.py writes from here -->", "<!-- tools/coverage.py: to here -->"
+    head, rest = text.split(begin)
+    page.write_text(f"{head}{begin}\n{day}, commit {commit}:\n\n" + "\n".join(rows) + "\n" + end + rest.split(end)[1])
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--no-run", action="store_true")
+    p.add_argument("--missing")
+    p.add_argument("--write", action="store_true")
+    a = p.parse_args()
+    if not a.no_run and not a.missing:
+        measure()
+    lines, ways = figures()
+    if a.missing:
+        source = (ROOT / a.missing).read_text().splitlines()
+        for n in sorted(n for n, c in lines[a.missing].items() if not c):
+            print(f"{n:5} {source[n - 1]}")
+        return 0
+    rows = table(lines, ways)
+    print("\n".join(rows))
+    if a.write:
+        write(rows)
+    low = [n for n in lines if share(lines[n]) < LEAST]
+    print(f"{len(lines) - len(low)} files have {LEAST} % of their lines or more, {len(low)} have less")
+    return len(low) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
