@@ -51,6 +51,9 @@ INLINE void micro(int rows, int vectors, const Product *p, int64_t row, int64_t 
     EACH_ROW EACH_VECTOR acc[r][v] = p->add ? vec_at(c + r * ldc + v * LANES) : vec_set(0);
     for (int64_t k = 0; k < p->K; k++, a += ka, b += ldb) {
         Vec y[VECTORS];
+        /* a is not to be known as a multiple of ka: gcc would make another loop for steps of 1, and would keep the sums
+         * that both have in memory. */
+        __asm__("" : "+r"(a), "+r"(b));
         EACH_VECTOR y[v] = vec_at(b + v * LANES);
         EACH_ROW EACH_VECTOR acc[r][v] = fused(acc[r][v], every(a[r * ra]), y[v]);
     }
