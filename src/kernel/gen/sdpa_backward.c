@@ -23,14 +23,20 @@ static const float LOG2E = 1.44269504f;
 
 /* ------------------------------------------------------------------ products */
 
+typedef struct Span {
+    int64_t from, to;
+} Span;
+
 /* C (rows, columns) = or += A (rows, K) B (K, columns); A(r, k) is at a[r * ra + k * ka]. B and C are there up to whole
- * vectors. */
+ * vectors. `seen`: for each ROWS rows the columns that are wanted, from a whole vector on; `terms`: the part of K whose
+ * terms are not all zero. NULL: all. */
 typedef struct Product {
     const float *a, *b;
     int64_t ra, ka, ldb, K;
     float *c;
     int64_t ldc, rows, columns;
     bool add;
+    const Span *seen, *terms;
 } Product;
 
 /* Unrolled whatever the compiler thinks of it: the accumulators must be registers. */
@@ -45,11 +51,12 @@ typedef struct Product {
 INLINE void micro(int rows, int vectors, const Product *p, int64_t row, int64_t column)
 {
     Vec acc[ROWS][VECTORS];
-    const float *a = p->a + row * p->ra, *b = p->b + column;
-    float *c = p->c + row * p->ldc + column;
+    Span terms = p->terms ? p->terms[row / ROWS] : (Span){0, p->K};
     int64_t ra = p->ra, ka = p->ka, ldb = p->ldb, ldc = p->ldc;
+    const float *a = p->a + row * ra + terms.from * ka, *b = p->b + column + terms.from * ldb;
+    float *c = p->c + row * ldc + column;
     EACH_ROW EACH_VECTOR acc[r][v] = p->add ? vec_at(c + r * ldc + v * LANES) : vec_set(0);
-    for (int64_t k = 0; k < p->K; k++, a += ka, b += ldb) {
+    for (int64_t k = terms.from; k < terms.to; k++, a += ka, b += ldb) {
         Vec y[VECTORS];
         /* a is not to be known as a multiple of ka: gcc would make another loop for steps of 1, and would keep the sums
          * that both have in memory. */
@@ -81,14 +88,16 @@ static void product(const Product *p)
 {
     for (int64_t j = 0; j < p->columns; j += TILE)
         for (int64_t r = 0; r < p->rows; r += ROWS) {
-            int64_t rows = least(ROWS, p->rows - r);
-            switch (least(VECTORS, (p->columns - j + LANES - 1) / LANES)) {
+            Span seen = p->seen ? p->seen[r / ROWS] : (Span){0, p->columns};
+            int64_t rows = least(ROWS, p->rows - r), from = most(j, seen.from), to = least(j + TILE, seen.to);
+            if (from >= to) continue;
+            switch ((to - from + LANES - 1) / LANES) {
 #if defined(__AVX512F__)
-            case 4: rows_times(rows, 4, p, r, j); break;
-            case 3: rows_times(rows, 3, p, r, j); break;
+            case 4: rows_times(rows, 4, p, r, from); break;
+            case 3: rows_times(rows, 3, p, r, from); break;
 #endif
-            case 2: rows_times(rows, 2, p, r, j); break;
-            default: rows_times(rows, 1, p, r, j); break;
+            case 2: rows_times(rows, 2, p, r, from); break;
+            default: rows_times(rows, 1, p, r, from); break;
             }
         }
 }
@@ -291,6 +300,39 @@ static void weigh(const Job *j, const Row *row, int64_t i, int64_t t, int64_t n,
         for (int64_t k = 0; k < n; k++) ds[k] *= slope[k];
 }
 
+/* What bounds leave of a block of `count` rows and n keys: for each ROWS rows the keys that any of them may see, from a
+ * whole vector on, and for each ROWS keys the rows that may see any of them. */
+typedef struct Seen {
+    Span keys[(QUERIES + ROWS - 1) / ROWS], rows[(KEYS + ROWS - 1) / ROWS];
+} Seen;
+
+static void look(Seen *s, const Row *row, int64_t count, int64_t t, int64_t n)
+{
+    for (int64_t k = 0; k < n; k += ROWS) s->rows[k / ROWS] = (Span){count, 0};
+    for (int64_t i = 0; i < count; i += ROWS) {
+        Span seen = {n, 0};
+        for (int64_t r = i; r < least(i + ROWS, count); r++) {
+            int64_t from = most(0, row[r].low - t), to = least(n, row[r].high - t);
+            if (from >= to) continue;
+            seen = (Span){least(seen.from, from), most(seen.to, to)};
+            for (int64_t k = from / ROWS; k * ROWS < to; k++) s->rows[k] = (Span){least(s->rows[k].from, r), r + 1};
+        }
+        s->keys[i / ROWS] = (Span){seen.from / LANES * LANES, seen.to};
+    }
+}
+
+/* The weights of row i of the block, of the keys that its ROWS rows may see; products read zeros beside them. */
+static void weigh_seen(const Job *j, const Row *row, int64_t i, Span seen, int64_t t, int64_t n, float *p, float *ds,
+                       float *slope)
+{
+    int64_t end = padded(seen.to, LANES), width = padded(n, LANES);
+    for (int64_t k = 0; k < width; k += LANES)
+        if (k < seen.from || k >= end) vec_put(p + k, vec_set(0)), vec_put(ds + k, vec_set(0));
+    if (seen.from < seen.to)
+        weigh(j, row, i, t + seen.from, seen.to - seen.from, false, p + seen.from, ds + seen.from,
+              slope ? slope + seen.from : NULL);
+}
+
 /* Rows from `row` on, `count` of them, with keys t .. t + n. */
 static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
 {
@@ -299,13 +341,16 @@ static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
     const Space *s = &j->s;
     int64_t ld = j->w->ld, le = j->w->le, lk = j->w->lk, low = a->M, high = 0, inner = 0, outer = a->M;
     Row rows[QUERIES];
+    Seen seen;
     for (int64_t i = 0; i < count; i++) {
         rows[i] = stack_row(&j->stack, row + i);
         low = least(low, rows[i].low), high = most(high, rows[i].high);
         inner = most(inner, rows[i].low), outer = least(outer, rows[i].high);
     }
-    bool whole = !j->stack.masked && t >= inner && t + n <= outer;
+    bool all = t >= inner && t + n <= outer, whole = !j->stack.masked && all;
     if (t >= high || t + n <= low || (!whole && !panel_live(&j->stack, rows, (int)count, t, n))) return;
+    if (!all) look(&seen, rows, count, t, n);
+    const Span *keys = all ? NULL : seen.keys, *queries = all ? NULL : seen.rows;
     float *q = s->q + row * ld, *dout = s->dout + row * le;
     product(&(Product){.a = q,
                        .ra = ld,
@@ -316,7 +361,8 @@ static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
                        .c = s->p,
                        .ldc = lk,
                        .rows = count,
-                       .columns = n});
+                       .columns = n,
+                       .seen = keys});
     product(&(Product){.a = dout,
                        .ra = le,
                        .ka = 1,
@@ -326,10 +372,13 @@ static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
                        .c = s->ds,
                        .ldc = lk,
                        .rows = count,
-                       .columns = n});
-    for (int64_t i = 0; i < count; i++)
-        weigh(j, &rows[i], row + i, t, n, whole, s->p + i * lk, s->ds + i * lk,
-              a->softcap > 0 ? s->slope + i * lk : NULL);
+                       .columns = n,
+                       .seen = keys});
+    for (int64_t i = 0; i < count; i++) {
+        float *p = s->p + i * lk, *ds = s->ds + i * lk, *slope = a->softcap > 0 ? s->slope + i * lk : NULL;
+        if (all) weigh(j, &rows[i], row + i, t, n, whole, p, ds, slope);
+        else weigh_seen(j, &rows[i], row + i, keys[i / ROWS], t, n, p, ds, slope);
+    }
     if (g->dv)
         product(&(Product){.a = s->p,
                            .ra = 1,
@@ -341,7 +390,8 @@ static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
                            .ldc = le,
                            .rows = n,
                            .columns = a->E,
-                           .add = true});
+                           .add = true,
+                           .terms = queries});
     if (g->dk)
         product(&(Product){.a = s->ds,
                            .ra = 1,
@@ -353,7 +403,8 @@ static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
                            .ldc = ld,
                            .rows = n,
                            .columns = a->D,
-                           .add = true});
+                           .add = true,
+                           .terms = queries});
     if (g->dq)
         product(&(Product){.a = s->ds,
                            .ra = lk,
@@ -365,7 +416,8 @@ static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
                            .ldc = ld,
                            .rows = count,
                            .columns = a->D,
-                           .add = true});
+                           .add = true,
+                           .terms = keys});
 }
 
 static void run_job(Job *j, int64_t from, int64_t to)

@@ -272,15 +272,18 @@ static void clear_pairs(const Back *k, int64_t at, int from, int to, int64_t n)
 
 /* ------------------------------------------------------------------ products */
 
-/* Scores and dP of `rows` rows from row g on and the panel of keys from m0 + at on: its width; 0:
- * none of the rows may see any. */
+/* Scores and dP of `rows` rows from row g on and the panel of keys from m0 + at on, up to the last that bounds let any
+ * of them see: their width; 0: none of the rows may see any. */
 static int64_t panel_scores(const Back *k, int g, int rows, int64_t m0, int64_t at)
 {
     const Sdpa *a = k->s.a;
     const BackSpace *w = &k->space;
-    int64_t dp = padded(a->D, STEP), pe = padded(a->E, STEP), t = m0 + at,
-            width = least(PANEL, padded(k->s.M, STEP) - t), n = least(width, k->s.M - t), inner = 0, outer = k->s.M;
-    for (int r = g; r < g + rows; r++) inner = most(inner, k->row[r].low), outer = least(outer, k->row[r].high);
+    int64_t dp = padded(a->D, STEP), pe = padded(a->E, STEP), t = m0 + at, inner = 0, outer = k->s.M, high = t;
+    for (int r = g; r < g + rows; r++) {
+        inner = most(inner, k->row[r].low), outer = least(outer, k->row[r].high);
+        high = most(high, k->row[r].high);
+    }
+    int64_t width = least(PANEL, padded(high - t, STEP)), n = least(width, k->s.M - t);
     bool clean = !k->scaled && !k->s.masked && t >= inner && t + width <= outer;
     if (!clean && !panel_live(&k->s, k->row + g, rows, t, n)) return 0;
     product(&(PairProduct){.c = w->scores + at,
@@ -325,27 +328,37 @@ static void add_sums(const Back *k, float *sums, const uint16_t *turned, int64_t
                                .add = true});
 }
 
+/* n keys from m0 + at on: what rows from .. to of the block add to their dk and dv. */
+static void add_keys(const Back *k, float *sums, int64_t m0, int64_t at, int64_t n, int from, int to)
+{
+    const Sdpa *a = k->s.a;
+    const BackSpace *w = &k->space;
+    const uint16_t *p = w->p + at / 16 * BACK_NEXT, *ds = w->ds + at / 16 * BACK_NEXT;
+    float *dk = sums + m0 + at, *dv = dk + padded(a->D, STEP) * sums_lead(a);
+    if (k->d->dk) add_sums(k, dk, w->turned_q, a->D, ds, from, to, n);
+    if (k->d->dv) add_sums(k, dv, w->turned_dout, a->E, p, from, to, n);
+}
+
 /* The block's rows and keys m0 .. end: what they add to dq, dk and dv. */
 static void back_keys(const Back *k, float *sums, int64_t m0, int64_t end)
 {
-    enum { PANELS = BACK_KEYS / PANEL };
-    const Sdpa *a = k->s.a;
+    enum { STEPS = BACK_KEYS / STEP };
     const BackSpace *w = &k->space;
-    int64_t dp = padded(a->D, STEP), pm = padded(k->s.M, STEP), reach = least(padded(end - m0, PANEL), pm - m0);
-    int from[PANELS] = {0}, to[PANELS] = {0}; /* rows that see something of the panel */
+    int64_t dp = padded(k->s.a->D, STEP), pm = padded(k->s.M, STEP), reach = least(padded(end - m0, PANEL), pm - m0);
+    int from[STEPS] = {0}, to[STEPS] = {0}; /* rows that see something of so many keys */
     for (int g = 0; g < k->rows; g += GROUP) {
         int rows = (int)least(GROUP, k->rows - g);
         int64_t first = -1, last = 0;
         for (int64_t at = 0; at < end - m0; at += PANEL) {
-            int64_t width = panel_scores(k, g, rows, m0, at), i = at / PANEL;
-            if (!width) {
-                clear_pairs(k, at, g, g + (int)padded(rows, 2), least(PANEL, reach - at));
-                continue;
-            }
+            int64_t width = panel_scores(k, g, rows, m0, at);
+            clear_pairs(k, at + width, g, g + (int)padded(rows, 2), least(PANEL, reach - at) - width);
+            if (!width) continue;
             weigh(k, g, rows, w->scores + at, w->dp + at, width, w->p + at / 16 * BACK_NEXT,
                   w->ds + at / 16 * BACK_NEXT, w->first + at);
-            if (to[i] == 0) from[i] = g;
-            to[i] = g + (int)padded(rows, 2);
+            for (int64_t i = at / STEP; i < (at + width) / STEP; i++) {
+                if (to[i] == 0) from[i] = g;
+                to[i] = g + (int)padded(rows, 2);
+            }
             if (first < 0) first = at;
             last = at + width;
         }
@@ -362,12 +375,9 @@ static void back_keys(const Back *k, float *sums, int64_t m0, int64_t end)
                                    .add = true});
     }
     clear_pairs(k, 0, (int)padded(k->rows, 2), (int)padded(k->rows, STEP), reach);
-    for (int i = 0; i < PANELS; i++) {
-        int64_t at = i * PANEL, n = least(PANEL, reach - at);
-        const uint16_t *p = w->p + at / 16 * BACK_NEXT, *ds = w->ds + at / 16 * BACK_NEXT;
-        if (to[i] == 0) continue;
-        if (k->d->dk) add_sums(k, sums + m0 + at, w->turned_q, a->D, ds, from[i], to[i], n);
-        if (k->d->dv) add_sums(k, sums + dp * sums_lead(a) + m0 + at, w->turned_dout, a->E, p, from[i], to[i], n);
+    for (int i = 0, next; i < STEPS; i = next) {
+        for (next = i + 1; next < STEPS && from[next] == from[i] && to[next] == to[i];) next++;
+        if (to[i]) add_keys(k, sums, m0, i * STEP, (next - i) * STEP, from[i], to[i]);
     }
 }
 
