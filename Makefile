@@ -12,7 +12,8 @@
 # make release     VERSION=0.2.0: changelog, wheels, deb, source archive, SBOM and hashes in dist/, and the tag
 # make soak        [MINUTES=120]: threads that load, run, fail and break off in one process, whose memory stays flat
 # make analyze     gcc -fanalyzer, clang-tidy and cppcheck, without findings (minutes; not part of make check)
-# make asan | tsan | fuzz | bench | clean
+# make bench       [MINUTES=20]: bench/results/KIND.md, qkv beside PyTorch, ONNX Runtime and OpenVINO on this CPU
+# make asan | tsan | fuzz | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
@@ -101,7 +102,7 @@ soak: all
 	@build/tests/models/soak tests/models/small --minutes $(or $(MINUTES),120)
 
 bench: all
-	@sh bench/run.sh
+	@MINUTES=$(MINUTES) sh bench/run.sh
 
 wheel:
 	@tools/setup.sh build

@@ -15,7 +15,7 @@ import argparse, json, os, subprocess, sys, tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-import machine, models, peers
+import machine, models, peers, prepare
 
 LIMIT = 2e-2
 
@@ -85,7 +85,7 @@ class Errors:
 
 def measure(name, kinds, a, failed):
     """{label: (max, rms)} of one model"""
-    base = peers.prepare(name, a.cache)
+    base = prepare.floats(name, a.cache)
     m, x = models.build(name)
     m.eval()
     sums = {label: Errors() for label in ["torch bf16"] + [k[0] for k in kinds]}
@@ -109,7 +109,7 @@ def main():
     p.add_argument("--models", default="sdpa,models,padded")
     p.add_argument("--draws", type=int, default=3)
     p.add_argument("--qkv", default="build/qkv")
-    p.add_argument("--cache", default=os.path.expanduser("~/.cache/qkv-peers"))
+    p.add_argument("--cache", default=prepare.CACHE)
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--skip-padding", action="store_true",
                    help="also qkv --skip-padding, for models with a padding mask")

@@ -1,4 +1,4 @@
-"""What the machine can do and what it is: peaks by multiply-add loops, its name, versions of the peers.
+"""What the machine can do and what it is: peaks by multiply-add loops, its name and kind, what else it does, versions.
 
     with Peak() as peak:                    two small C programs, built once
         f32, bf16 = peak.measure()          GFLOP/s of one core now, about 60 ms; 0 where it cannot be told
@@ -73,6 +73,39 @@ class Peak:
         return now
 
 
+class Others:
+    """How many CPUs processes other than ours use, and how many the host takes from this virtual machine.
+
+        others = Others([pid, ...])          ours: this process, its finished children, and these
+        ...
+        others.used()                        {"others": 0.02, "stolen": 0.0}, averages since then
+    """
+
+    def __init__(self, pids):
+        self.pids, self.start = pids, time.monotonic()
+        self.busy, self.stolen = self._all()
+        self.own = self._own()
+
+    @staticmethod
+    def _all():
+        user, nice, system, _, _, irq, soft, stolen = map(int, open("/proc/stat").readline().split()[1:9])
+        return [ticks / os.sysconf("SC_CLK_TCK") for ticks in (user + nice + system + irq + soft, stolen)]
+
+    def _own(self):
+        ticks = 0
+        for pid in self.pids:
+            try:
+                ticks += sum(map(int, open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[11:15]))
+            except OSError:
+                pass
+        return sum(os.times()[:4]) + ticks / os.sysconf("SC_CLK_TCK")
+
+    def used(self):
+        (busy, stolen), seconds = self._all(), max(time.monotonic() - self.start, 1e-3)
+        others = busy - self.busy - (self._own() - self.own)
+        return {"others": max(0, round(others / seconds, 2)), "stolen": round((stolen - self.stolen) / seconds, 2)}
+
+
 def serve(run):
     """A peer's process: reads counts from stdin, runs so often, prints the least time in ms."""
     run(), run()
@@ -86,21 +119,56 @@ def serve(run):
         print(best * 1e3, flush=True)
 
 
+def cpuinfo():
+    """Of the first CPU: {"model name": ..., "flags": [...]}."""
+    lines = (line.split(":", 1) for line in open("/proc/cpuinfo").read().split("\n\n")[0].splitlines() if ":" in line)
+    info = {k.strip(): v.strip() for k, v in lines}
+    return {**info, "flags": info.get("flags", info.get("Features", "")).split()}
+
+
+# (vendor, family): models from the first number up to the next, as their makers call them.
+CORES = {("AuthenticAMD", 23): [(0x00, "zen"), (0x30, "zen2")],
+         ("AuthenticAMD", 25): [(0x00, "zen3"), (0x10, "zen4"), (0x20, "zen3"), (0x60, "zen4")],
+         ("AuthenticAMD", 26): [(0x00, "zen5")],
+         ("GenuineIntel", 6): [(0x55, "skylake-sp"), (0x56, ""), (0x6a, "icelake-sp"), (0x6b, ""),
+                               (0x8f, "sapphire-rapids"), (0x90, ""), (0xad, "granite-rapids"), (0xaf, ""),
+                               (0xcf, "emerald-rapids"), (0xd0, "")]}
+
+
+def kind():
+    """The CPU's kind as the name of a file: zen4, sapphire-rapids, family and model of one that CORES lacks; and the
+    level that QKV_CPU asks for."""
+    info = cpuinfo()
+    vendor, family, model = info.get("vendor_id", platform.machine()), info.get("cpu family"), info.get("model")
+    known = [name for first, name in CORES.get((vendor, int(family or 0)), []) if first <= int(model or 0)]
+    name = known[-1] if known and known[-1] else "-".join(filter(None, (vendor.lower(), family, model)))
+    return "-".join(filter(None, (name, os.environ.get("QKV_CPU"))))
+
+
+SETS = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX512_VNNI", "avx512_bf16": "AVX512_BF16",
+        "avx512_fp16": "AVX512_FP16", "amx_bf16": "AMX"}
+
+
 def describe():
     """One sentence for a table's head: CPU, how many, instruction sets, compiler, versions."""
-    info = open("/proc/cpuinfo").read()
-    model = next((l.split(":", 1)[1].strip() for l in info.splitlines() if l.startswith("model name")),
-                 platform.machine())
-    sets = [t for f, t in (("avx2", "AVX2"), ("avx512f", "AVX-512"), ("avx512_bf16", "AVX-512-BF16"),
-                           ("avx512_fp16", "AVX-512-FP16"), ("amx_bf16", "AMX"))
-            if f" {f} " in info.replace("\n", " ")]
-    return f"{model}, {os.cpu_count()} CPUs, {', '.join(sets) or platform.machine()}; {', '.join(versions())}"
+    info = cpuinfo()
+    sets = [text for flag, text in SETS.items() if flag in info["flags"]]
+    return (f"{info.get('model name', platform.machine())} ({kind()}), {os.cpu_count()} CPUs, "
+            f"{', '.join(sets) or platform.machine()}; {', '.join(versions())}")
+
+
+def version(qkv):
+    """The program's own, and the commit that lies here."""
+    said = subprocess.run([qkv, "--version"], capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+                            cwd=os.path.dirname(os.path.abspath(__file__))).stdout.strip()
+    return " ".join(filter(None, (said, commit)))
 
 
 def versions():
     from importlib import metadata
     out = []
-    for p in ("torch", "transformers", "onnxruntime", "openvino"):
+    for p in ("torch", "transformers", "onnxruntime", "openvino", "nncf"):
         try:
             out.append(f"{p} {metadata.version(p)}")
         except metadata.PackageNotFoundError:

@@ -14,6 +14,7 @@ Endings, in any order and number:
     _decode      one query against N keys
 bert_b_pad_P and minilm_pad_P are batches in which P percent of the positions are padding.
 """
+import os
 import sys
 
 GROUPS = {
@@ -21,7 +22,8 @@ GROUPS = {
              "sdpa_4_8_1024_128_causal", "sdpa_1_12_512_64_causal", "sdpa_8_12_512_64_kpm", "sdpa_1_12_512_64_bias",
              "sdpa_1_32_1024_64_gqa8", "sdpa_1_32_4096_128_gqa8_decode"],
     "models": ["vit_b", "vit_l6_512", "bert_b_128", "bert_b_512", "swin_t", "detr", "clip", "whisper_enc",
-               "whisper_dec", "llama_prefill", "llama_decode"],
+               "whisper_dec", "llama_prefill", "llama_decode", "convnext_t", "resnet50", "sam3_tiny", "dinov2_s",
+               "t5_small", "modernbert"],
     "padded": ["bert_b_padded", "minilm_padded"],
 }
 
@@ -158,6 +160,25 @@ def build(name):
         if name == "llama_prefill":
             return Named(tf.LlamaModel(c), ["input_ids"]), (torch.randint(5, 30000, (1, 256)),)
         return cached(tf.LlamaModel(c), c.num_hidden_layers, 8 * [(1, 4, 512, 64)], None, 512)
+    if name == "convnext_t":
+        return Named(tf.ConvNextModel(tf.ConvNextConfig()), ["pixel_values"]), (torch.randn(1, 3, 224, 224),)
+    if name == "resnet50":
+        return Named(tf.ResNetModel(tf.ResNetConfig()), ["pixel_values"], ("pooler_output",)), (
+            torch.randn(1, 3, 224, 224),)
+    if name == "dinov2_s":
+        c = tf.Dinov2Config(hidden_size=384, num_attention_heads=6, image_size=518, attn_implementation="sdpa")
+        return Named(tf.Dinov2Model(c), ["pixel_values"]), (torch.randn(1, 3, 518, 518),)
+    if name == "t5_small":                            # its encoder
+        return Named(tf.T5EncoderModel(tf.T5Config()), ["input_ids"]), (torch.randint(5, 30000, (1, 512)),)
+    if name == "modernbert":                          # every third layer looks at all tokens, the others at 128
+        c = tf.ModernBertConfig(attn_implementation="sdpa", reference_compile=False)
+        return Named(tf.ModernBertModel(c), ["input_ids"]), (torch.randint(5, 30000, (1, 512)),)
+    if name == "sam3_tiny":                           # the recipe's: all of SAM 3's parts, pictures of 112 x 112
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+        from qkv.recipes import sam3
+        ids = torch.zeros(1, 32, dtype=torch.long)
+        ids[0, :4] = torch.tensor([1022, 600, 700, 1023])
+        return sam3.Grounding(sam3.random_model(tiny=True)), (torch.randn(1, 3, 112, 112), ids)
     sys.exit(f"unknown model {name}")
 
 

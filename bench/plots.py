@@ -12,18 +12,15 @@ Attention is sdpa_1_12_N_64: one sequence, 12 heads of 64. The batches are BERT 
 at most 128 tokens (bench/models.py). Measured as bench/peers.py does: all peers in turn, the least of all rounds. The
 SVG has no scripts and takes its colours from the reader's scheme, light or dark.
 """
-import argparse, json, math, os, sys
+import argparse, json, os, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-import machine, models, peers
+import machine, models, peers, prepare
+from draw import H, LEFT, W, legend, number, panel, svg
 
 SIZES = "128,256,512,1024,2048,4096,8192,16384"
 SHARES = "0,10,20,30,40,50,60,70,80,90"
-NAMES = {"torch": "PyTorch", "compile": "torch.compile", "ort": "ONNX Runtime", "ov": "OpenVINO", "qkv": "qkv",
-         "qkv-skip": "qkv --skip-padding"}
-COLOURS = {"torch": ("#b5532b", "#f0946b"), "compile": ("#9a3f8f", "#df8fd5"), "ort": ("#2d7d46", "#6fcf8b"),
-           "ov": ("#2a66b8", "#7db1f5"), "qkv": ("#c01530", "#ff7f8e"), "qkv-skip": ("#8a6d00", "#e8c547")}
 
 
 # ------------------------------------------------------------------ measuring
@@ -71,74 +68,6 @@ def share_of(batch, wanted):
 
 
 # ------------------------------------------------------------------ drawing
-W, H, LEFT, TOP, RIGHT, BOTTOM = 520, 360, 62, 44, 22, 44
-
-
-def style(kinds):
-    light = "".join(f".{k}{{--c:{COLOURS[k][0]}}}" for k in kinds)
-    dark = "".join(f".{k}{{--c:{COLOURS[k][1]}}}" for k in kinds)
-    return ("<style>svg{--ink:#1f2328;--grid:#d8dee4;--paper:#ffffff}" + light
-            + "text{font:12px system-ui,sans-serif;fill:var(--ink)}.title{font-weight:600;"
-            "font-size:13px}.grid{stroke:var(--grid)}.line{fill:none;stroke:var(--c);stroke-width:2}.dot{fill:var(--c)}.half{stroke-dasharray:5 4}"
-            ".paper{fill:var(--paper)}@media "
-            "(prefers-color-scheme:dark){svg{--ink:#e6edf3;--grid:#373e47;--paper:#0d1117}" + dark + "}</style>")
-
-
-def number(v):
-    return f"{v:g}" if v < 1000 else f"{v / 1000:g}k"
-
-
-def decades(low, high):
-    return [m * 10.0 ** e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-            for m in (1, 2, 5) if low <= m * 10.0 ** e <= high]
-
-
-def rounded(step):
-    """The next of 1, 2, 2.5, 5 times a power of ten."""
-    ten = 10.0 ** math.floor(math.log10(step))
-    return next(m * ten for m in (1, 2, 2.5, 5, 10) if m * ten >= step)
-
-
-def panel(x0, y0, title, across, ticks, label, series, log_x, log_y):
-    """One chart at (x0, y0). series: [(class, bf16?, [(x, ms)])]; ticks: values and their words on the x axis."""
-    points = [p for _, _, s in series for p in s]
-    xs, ys = [x for x, _ in ticks], [y for _, y in points]
-    low, high = (min(ys) / 1.3, max(ys) * 1.3) if log_y else (0, max(ys) * 1.08)
-    scale = lambda v, a, b, log: (math.log(v / a) / math.log(b / a)) if log else (v - a) / ((b - a) or 1)
-    px = lambda v: x0 + LEFT + scale(v, xs[0], xs[-1], log_x) * (W - LEFT - RIGHT)
-    py = lambda v: y0 + H - BOTTOM - scale(v, low, high, log_y) * (H - TOP - BOTTOM)
-    out = [f'<text class="title" x="{x0 + LEFT}" y="{y0 + 20}">{title}</text>']
-    steps = decades(low, high) if log_y else [i * rounded(high / 5) for i in range(9) if i * rounded(high / 5) <= high]
-    for v in steps:
-        out.append(f'<line class="grid" x1="{x0 + LEFT}" x2="{x0 + W - RIGHT}" y1="{py(v):.1f}" y2="{py(v):.1f}"/>'
-                   f'<text x="{x0 + LEFT - 6}" y="{py(v) + 4:.1f}" text-anchor="end">{number(v)}</text>')
-    for v, word in ticks:
-        out.append(f'<text x="{px(v):.1f}" y="{y0 + H - BOTTOM + 18}" text-anchor="middle">{word}</text>')
-    out.append(f'<text x="{x0 + LEFT + (W - LEFT - RIGHT) / 2}" y="{y0 + H - 8}" text-anchor="middle">{across}</text>')
-    out.append(f'<text x="{x0 + LEFT - 6}" y="{y0 + TOP - 8}" text-anchor="end">{label}</text>')
-    for kind, half, s in series:
-        path = " ".join(f"{'M' if i == 0 else 'L'}{px(x):.1f} {py(y):.1f}" for i, (x, y) in enumerate(s))
-        out.append(f'<g class="{kind}"><path class="line{" half" if half else ""}" d="{path}"/>'
-                   + "".join(f'<circle class="dot" cx="{px(x):.1f}" cy="{py(y):.1f}" r="2.6"><title>{NAMES[kind]}{" bf16" if half else ""}: {y:.3g} ms</title></circle>'
-                             for x, y in s) + "</g>")
-    return "".join(out)
-
-
-def legend(x, y, kinds, halves):
-    out = []
-    for k in kinds:
-        out.append(f'<g class="{k}"><path class="line" d="M{x} {y - 4}h22"/></g><text x="{x + 28}" y="{y}">{NAMES[k]}</text>')
-        x += 50 + 7.2 * len(NAMES[k])
-    if halves:
-        out.append(f'<g><path class="line half" style="stroke:var(--ink)" d="M{x} {y - 4}h22"/></g><text x="{x + 28}" y="{y}">bf16</text>')
-    return "".join(out)
-
-
-def svg(width, height, kinds, body, title):
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{title}">'
-            f'{style(kinds)}<rect class="paper" width="{width}" height="{height}"/>{body}</svg>\n')
-
-
 def series_of(figures, ratio=lambda x, ms: ms):
     """[(class, bf16?, [(x, value)])] of {x: {peer: ms}}"""
     seen = list(dict.fromkeys(p for t in figures.values() for p in t))
@@ -194,7 +123,7 @@ def main():
     p.add_argument("--shares", default=SHARES)
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--qkv", default="build/qkv")
-    p.add_argument("--cache", default=os.path.expanduser("~/.cache/qkv-peers"))
+    p.add_argument("--cache", default=prepare.CACHE)
     p.add_argument("--out", default=HERE)
     p.add_argument("--draw", action="store_true")
     a = p.parse_args()

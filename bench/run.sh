@@ -1,10 +1,11 @@
 #!/bin/sh
-# make bench: qkv beside ONNX Runtime, OpenVINO and PyTorch, interleaved, in one run; the table for bench/RESULTS.md.
-#   MODELS=vit_b,bert_b_128 PEERS=torch,ort,ov,qkv THREADS=1 ROUNDS=12 ITERATIONS=2 make bench   (MODELS: names and groups of bench/models.py)
+# make bench: the page of this kind of CPU, bench/results/KIND.md, of qkv beside PyTorch, ONNX Runtime and OpenVINO.
+#   make bench                       all rows: hours
+#   make bench MINUTES=20            as many as that allows: those that are not there, then busy ones, then the oldest
+#   MODELS=vit_b,bert_b_128 THREADS=1 PEERS=torch,torch-bf16,ort,ov,ov-bf16,qkv,qkv-bf16 make bench MINUTES=5
+#                                    these models (names and groups of bench/models.py) and peers (bench/peer.py) alone
 set -eu
 cd "$(dirname "$0")/.."
-tools/setup.sh torch
-missing=$(.venv/bin/python -c "import importlib.util as u; print(*[p for p in ('onnx', 'onnxscript', 'onnxruntime', 'openvino') if u.find_spec(p) is None])")
-[ -z "$missing" ] || .venv/bin/pip install -q --disable-pip-version-check -c tools/constraints.txt $missing
-exec .venv/bin/python bench/peers.py --models "${MODELS:-vit_b,bert_b_128}" --peers "${PEERS:-torch,torch-bf16,ort,ov,ov-bf16,qkv,qkv-bf16}" \
-  --threads "${THREADS:-1}" --rounds "${ROUNDS:-12}" --iterations "${ITERATIONS:-2}" --qkv build/qkv
+tools/setup.sh bench
+exec .venv/bin/python bench/peers.py --page bench/results --models "${MODELS:-models}" --threads "${THREADS:-1,2}" \
+  ${PEERS:+--peers "$PEERS"} ${MINUTES:+--minutes "$MINUTES"} --qkv build/qkv

@@ -8,6 +8,7 @@
 #   tools/setup.sh release   the same, and abidiff, which make release compares interfaces with
 #   tools/setup.sh analyze   what make analyze runs: clang-tidy, cppcheck
 #   tools/setup.sh torch     all that the tests of make check-all want
+#   tools/setup.sh bench     .venv with the peers of make bench
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -118,7 +119,7 @@ ort_headers() { # of ONNX Runtime's C++ interface, which its own wheel lacks: ke
     .venv/bin/pip download -q --disable-pip-version-check --no-deps -d "$cache" amd-quark
 }
 # What each target's Python needs.
-python_for() { # minilm | sam3
+python_for() { # minilm | sam3 | bench
   venv
   torch_install
   [ -z "$(pip_missing numpy transformers safetensors)" ] || pip_install numpy transformers safetensors
@@ -172,5 +173,9 @@ case "${1:-}" in
     [ -z "$(pip_missing z3)" ] || pip_install z3-solver ||
       echo "no Z3 for this Python: tests/python/test_lemmas.py is skipped" >&2
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
-  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  bench)
+    python_for bench
+    mapfile -t names < <(pip_missing onnx onnxscript onnxruntime openvino nncf sklearn | xargs -n1)
+    [ ${#names[@]} = 0 ] || pip_install "${names[@]/#sklearn/scikit-learn}" ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -2,6 +2,7 @@
 import math
 import pathlib
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 torch = pytest.importorskip("torch")
-import models, peers, plots
+import machine, models, page, peers, plots, prepare
 
 
 @pytest.mark.parametrize("batch", [1, 2, 8, 16])
@@ -57,31 +58,61 @@ def test_products_and_attention_count():
             q, k, v = self.three(x).view(2, 5, 3, 2, 8).permute(2, 0, 3, 1, 4)
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    got = peers.floating_point_operations("block", Block().eval(), (torch.randn(2, 5, 16),))
+    got = prepare.floating_point_operations("block", Block().eval(), (torch.randn(2, 5, 16),))
     assert got == 2 * 10 * 16 * 48 + 2 * 2 * 2 * 5 * 5 * 8
 
 
-class Top:
-    top, seen = (200.0, 1000.0), [(150.0, 900.0), (200.0, 1000.0)]
+def made_row(date, others=0.1, **ms):
+    peers_of = {name.replace("_", "-"): {"min_ms" if isinstance(t, float) else "error": t} for name, t in ms.items()}
+    peers.put_ratios(peers_of)
+    return {"flops": 4e9, "peak": [(100.0, 200.0), (190.0, 380.0), (200.0, 400.0)], "others": others, "stolen": 0.0,
+            "date": date, "qkv": "qkv 1", "seconds": 60, "peers": peers_of, "limits": {"qkv": [
+                {"op": "aten.linear.default", "share": 0.91, "share_of_peak": 0.86, "share_of_reading": 0.2},
+                {"op": "aten.sum.default", "share": 0.01, "share_of_peak": 0, "share_of_reading": 0.2}]}}
 
 
-def test_tables(tmp_path):
-    row = lambda ms, ratio=None: {"min_ms": ms} | ({"best_peer_over_qkv": ratio} if ratio else {})
-    out = {"date": "2026-01-02", "machine": "M", "qkv": "qkv 1", "threads": 2, "command": "peers.py", "models": {
-        "a": {"flops": 4e9, "peak": [], "peers": {"ov": row(20.0), "qkv": row(10.0, 2.0),
-                                                  "qkv-bf16": {"error": "no such thing"}}},
-        "b": {"flops": 8e9, "peak": [], "peers": {"ov": row(20.0), "qkv": row(40.0, 0.5), "ov-bf16": row(8.0)}}}}
+def made_page():
+    return {"kind": "zen9", "machine": "M", "rows": {
+        "bert_b_128/1": made_row("2026-01-03 04:05", 0.9, ort=40.0, ov=20.0, qkv=40.0, ov_bf16=8.0, qkv_bf16=4.0),
+        "vit_b/1": made_row("2026-01-02 03:04", ov=50.0, torch=60.0, qkv=25.0, torch_bf16="no such thing",
+                            qkv_bf16=9.0),
+        "vit_b/1/int8": made_row("2026-01-02 03:10", ov_int8=6.0, ort_qdq=7.0, qkv_int8=4.0, qkv_int8_bf16=3.0),
+        "vit_b/2": made_row("2026-01-02 03:06", ov=30.0, qkv=20.0)}}
 
-    class A:
-        threads, json, markdown = 2, str(tmp_path / "o.json"), str(tmp_path / "o.md")
 
-    peers.finish(out, A, Top)
-    assert out["models"]["a"]["peers"]["qkv"]["share_of_peak"] == pytest.approx(4 / 0.010 / 400)
-    assert out["models"]["b"]["peers"]["ov-bf16"]["share_of_peak"] == pytest.approx(8 / 0.008 / 2000)
-    assert out["geometric_means"] == {"qkv": {"geometric_mean": pytest.approx(1.0), "lowest": 0.5, "models": 2}}
-    text = (tmp_path / "o.md").read_text()
-    assert "| a | qkv | 10.00 | 100.0 % | 2.00 |" in text and "| a | qkv-bf16 | no such thing | | |" in text and "lowest 0.50 x" in text
-    assert "200 GFLOP/s a core in f32" in text and "150 and 900 at worst" in text
+def test_page():
+    kept = made_page()
+    text = page.text(kept, "zen9.svg")
+    assert text.index("| vit_b | 25.00 |") < text.index("| bert_b_128 | 40.00 |")  # as models.py has them
+    assert "| vit_b | 25.00 | 50.00 | 60.00 | - | 2.00 | 80 % | 100, 200 | 0.10 |" in text
+    assert "| 0.50 | 50 % | 100, 200 | 0.90 busy |" in text and "1 of 4 rows busy" in text
+    assert "geometric mean 1.00 x the best peer over 2 models, lowest 0.50 (bert_b_128)" in text
+    assert "- vit_b, torch-bf16: no such thing" in text and "## float32, 2 threads" in text
+    assert "| vit_b | 4.00 | 3.00 | 6.00 | 7.00 | 1.50 | 2.00 | " in text
+    assert "| vit_b | 2 | qkv | linear 91 % (86 % of multiply-adds) |" in text
+    assert page.share_of_peak(kept["rows"]["vit_b/2"], "qkv", 2) == pytest.approx(4 / 0.020 / 400)
+
+
+def test_rows_by_age():
+    wanted = [(key, "", 1, "ov,qkv") for key in ("clip/1", "vit_b/1", "bert_b_128/1", "vit_b/2", "detr/1")]
+    order = lambda units: [u[0] for u in peers.by_age(made_page()["rows"], units)]
+    assert order(wanted) == ["clip/1", "detr/1", "bert_b_128/1", "vit_b/1", "vit_b/2"]
+    wanted[3] = ("vit_b/2", "", 2, "ov,qkv,compile")  # was measured without compile
+    assert order(wanted) == ["clip/1", "detr/1", "vit_b/2", "bert_b_128/1", "vit_b/1"]
+
+
+def test_others():
+    """A process that is ours counts as ours, the same one left out as another's."""
+    import subprocess
+    spin = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        ours, not_ours = machine.Others([spin.pid]), machine.Others([])
+        time.sleep(0.5)
+        apart = not_ours.used()["others"] - ours.used()["others"]
+    finally:
+        spin.kill()
+        spin.wait()
+    assert 0.05 < apart < 1.3
 
 
 def numbers(element):
@@ -97,11 +128,21 @@ def test_drawings(what, tmp_path):
     plots.DRAW[what]({"machine": "M", "threads": 1, "date": "2026-01-02",
                       "figures": figures if what == "attention" else {"bert_b": texts, "minilm": texts}},
                      str(tmp_path))
-    svg = ElementTree.parse(tmp_path / f"{what}.svg").getroot()
-    width, height = (float(v) for v in svg.attrib["viewBox"].split()[2:])
-    seen = [e.tag.rsplit("}", 1)[1] for e in svg.iter()]
+    seen = drawn(tmp_path / f"{what}.svg")
     assert seen.count("circle") == (10 if what == "attention" else 12) and "script" not in seen
+
+
+def test_bars(tmp_path):
+    page.write(made_page(), str(tmp_path / "zen9"))
+    assert drawn(tmp_path / "zen9.svg").count("rect") == 1 + 3  # the paper, and a bar for each ratio of one thread
+
+
+def drawn(path):
+    """The names of its elements, all of which lie inside."""
+    svg = ElementTree.parse(path).getroot()
+    width, height = (float(v) for v in svg.attrib["viewBox"].split()[2:])
     for e in svg.iter():
         for axis, v in numbers(e):
             assert 0 <= v <= (width if axis in ("x", "1", "2") else height) and math.isfinite(v), e.attrib
-    assert "prefers-color-scheme:dark" in (tmp_path / f"{what}.svg").read_text()
+    assert "prefers-color-scheme:dark" in path.read_text()
+    return [e.tag.rsplit("}", 1)[1] for e in svg.iter()]
