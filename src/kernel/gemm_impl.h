@@ -5,6 +5,17 @@
 #include "kernel/kernel.h"
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Whether lines of `rows` rows, `step` bytes apart, that are read side by side leave room for others in an L1 of 64
+ * sets of 8: few share a set. */
+static inline bool rows_spread(int64_t step, int rows)
+{
+    enum { LINE_BYTES = 64, SETS = 64, MOST = 3 };
+    int in[SETS] = {0};
+    for (int r = 0; step > 0 && r < rows; r++)
+        if (++in[r * step / LINE_BYTES % SETS] > MOST) return false;
+    return step > 0;
+}
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 

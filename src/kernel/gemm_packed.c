@@ -20,10 +20,10 @@
 /* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2.
  * WORTH_THREADS: floating-point operations, some 10 us of a core. TILES_*: from these sizes on packing both operands
  * is little beside what float32 gains by tiles. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does:
- * then a tile meets all panels before the next. */
+ * then a tile meets all panels before the next. IN_PLACE: columns up to which rows of a that are spread stay there. */
 enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, FEW = 300 << 10, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 };
 enum { TILES_M = 768, TILES_N = 128, TILES_K = 64 };
-enum { MOST_ROWS = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
+enum { IN_PLACE = 384, MOST_ROWS = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
 
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
@@ -297,8 +297,9 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     g->panels = ceil_div(g->N, k->nr);
     g->deep = taps * run;
     g->super = least(g->M, super);
-    g->direct = g->conv || (k->in_place && g->a.cs == 1 && g->K == run && !g->a.rounded &&
-                            g->a.dtype == (k->size == 2 ? DT_BF16 : DT_F32));
+    g->direct = g->conv ||
+                ((k->in_place || (g->N <= IN_PLACE && rows_spread(g->a.rs * k->size, k->mr))) && g->a.cs == 1 &&
+                 g->K == run && !g->a.rounded && g->a.dtype == (k->size == 2 ? DT_BF16 : DT_F32));
     g->row_step = g->conv ? g->conv->cell : g->a.rs * k->size;
     g->jump = g->conv ? g->conv->jump : start;
     int64_t pieces = ceil_div(g->deep, k->kc);
@@ -454,9 +455,8 @@ typedef struct Job {
     ProductIn a;
     Weight b;
     ProductOut out;
-    char *packed_a,
-        *packed_b; /* packed_a: a superblock's packed rows, or the strip, or, of rows read in place, the last tile */
-    const char *weight; /* panels [first, end) of b */
+    char *packed_a, *packed_b; /* packed_a: a superblock's packed rows, or the strip, or, of rows in place, a tile */
+    const char *weight;        /* panels [first, end) of b */
     int64_t first, end;
     char *panels; /* b is packed as tasks need it: all its panels, if they are kept, else room for few_panels of each
                      thread */
