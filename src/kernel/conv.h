@@ -37,7 +37,9 @@ typedef struct ConvKernel {
 
 /* A row of outputs of a depthwise convolution, channels innermost: output i, channel c is
  * act(sum over k < taps of x[tap[k] + i * step + c] * w[k * w_step + c], + bias[c] [+ y]), y i * y_step + c elements of
- * `type` after y. Sums in the order of taps. line: taps come in groups of so many that are `step` apart; or 0. */
+ * `type` after y. Sums in the order of taps. line: taps come in groups of so many that are `step` apart; or 0.
+ * Then all cells before cell `first` of a row, and from `end` on, are zeros, which need not be multiplied: cells are
+ * `step` apart, counted from the first that the first output's group begins at. */
 typedef struct DepthwiseRun {
     const float *x, *w, *bias; /* bias may be NULL */
     void *y;
@@ -46,6 +48,7 @@ typedef struct DepthwiseRun {
     DType type;
     bool sum;
     int act, line;
+    int64_t first, end;
 } DepthwiseRun;
 
 typedef struct ConvKernels {

@@ -165,15 +165,22 @@ static void cells(const Block *b, float *to, int64_t at, int64_t n)
             for (int64_t c = 0; c < C; c++) to[j * C + c] = element(g->type, b->x, at + c * xc + j * step);
 }
 
+/* Cells of a row of the strip: `zeros` before the picture, `data` of it. */
+static void cells_of(const Place *p, int64_t *zeros, int64_t *data)
+{
+    const Axis *c = &p->a[2];
+    *zeros = least(p->pitch, most(0, -lowest(c)));
+    *data = most(0, least(p->pitch, c->in - lowest(c)) - *zeros);
+}
+
 /* Rows of the block's strip. Those outside the picture are zeros, or, where there is one depth, left out: their taps
  * are. */
 static void fill(const Block *b)
 {
     const Place *p = b->p;
-    const Axis *d = &p->a[0], *r = &p->a[1], *c = &p->a[2];
-    int64_t left = lowest(c), zeros = least(p->pitch, most(0, -left)),
-            data = most(0, least(p->pitch, c->in - left) - zeros), C = b->channels;
-    int64_t high = (b->rows - 1) * r->step + span(r);
+    const Axis *d = &p->a[0], *r = &p->a[1];
+    int64_t left = lowest(&p->a[2]), high = (b->rows - 1) * r->step + span(r), C = b->channels, zeros, data;
+    cells_of(p, &zeros, &data);
     for (int64_t t = 0; t < d->taps; t++) {
         int64_t z = b->depth * d->step + d->low + t * d->gap;
         for (int64_t i = 0; i < high; i++) {
@@ -208,7 +215,9 @@ static void run_row(const Block *b, int64_t row)
     const Depthwise *g = b->g;
     const Place *p = b->p;
     const Axis *d = &p->a[0], *r = &p->a[1], *c = &p->a[2];
-    int64_t out = (int64_t)dtype_size(g->type), first = 0, end = r->taps, y = (b->row + row) * r->step + r->low;
+    int64_t out = (int64_t)dtype_size(g->type), first = 0, end = r->taps, y = (b->row + row) * r->step + r->low, zeros,
+            data;
+    cells_of(p, &zeros, &data);
     if (d->taps == 1 && d->in == 1) {
         while (first < end && (y + first * r->gap < 0 || y + first * r->gap >= r->in)) first++;
         while (first < end && (y + (end - 1) * r->gap < 0 || y + (end - 1) * r->gap >= r->in)) end--;
@@ -229,7 +238,9 @@ static void run_row(const Block *b, int64_t row)
                                     .type = g->type,
                                     .sum = g->sum,
                                     .act = g->act,
-                                    .line = c->gap == c->step ? (int)least(c->taps, MOST_LINE) : 0});
+                                    .line = c->gap == c->step ? (int)least(c->taps, MOST_LINE) : 0,
+                                    .first = ceil_div(zeros, c->step),
+                                    .end = ceil_div(zeros + data, c->step)});
 }
 
 /* What thread `self` of `threads` does of a place: blocks of rows of some channels. */
@@ -275,8 +286,7 @@ bool depthwise_run(const Depthwise *g, const GemmBuffers *m, void *scratch, Err 
             continue;
         }
 #pragma omp parallel num_threads(threads)
-        share(g, p, m, of, m->bias ? bias : NULL, own + own_bytes(g) * (size_t)team_part(),
-              team_part(), team_parts());
+        share(g, p, m, of, m->bias ? bias : NULL, own + own_bytes(g) * (size_t)team_part(), team_part(), team_parts());
     }
     return true;
 }

@@ -18,19 +18,34 @@ static __attribute__((noinline)) void depthwise_finish(const DepthwiseRun *d, in
     finish_1(&t, s);
 }
 
-/* `line` taps side by side, each as far from the last as outputs are: a pixel is read once for all that want it. */
-INLINE void depthwise_line(V *s, const float *x, const float *w, int64_t step, int64_t w_step, int n, int line)
+/* `line` taps side by side, each as far from the last as outputs are: a pixel is read once for all that want it. Bit j
+ * of `seen`: pixel j is not a zero beside the picture. */
+INLINE void depthwise_line(V *s, const float *x, const float *w, int64_t step, int64_t w_step, int n, int line,
+                           uint32_t seen)
 {
     V y[MOST_LINE];
 #pragma GCC unroll 8
     for (int m = 0; m < line; m++) y[m] = *(const VU *)(w + m * w_step);
 #pragma GCC unroll 32
     for (int j = 0; j < n + line - 1; j++) {
+        if (!(seen >> j & 1)) continue;
         V one = *(const VU *)(x + j * step);
 #pragma GCC unroll 8
         for (int m = line - 1; m >= 0; m--)
             if (j - m >= 0 && j - m < n) s[j - m] = (V)fused(s[j - m], one, y[m]);
     }
+}
+
+/* Bits [first, end) of 32. */
+static inline uint32_t seen_of(int64_t first, int64_t end)
+{
+    uint32_t before = first <= 0    ? 0
+                      : first >= 32 ? UINT32_MAX
+                                    : (UINT32_C(1) << first) - 1,
+             within = end <= 0    ? 0
+                      : end >= 32 ? UINT32_MAX
+                                  : (UINT32_C(1) << end) - 1;
+    return within & ~before;
 }
 
 /* n outputs from output i on, a vector of channels from c on. line: how many taps are side by side; 0: unknown. */
@@ -39,11 +54,12 @@ INLINE void depthwise_block(const DepthwiseRun *d, int64_t i, int n, int64_t c, 
     V s[OUTPUTS];
     const float *x = d->x + i * d->step + c, *w = d->w + c;
     int64_t step = d->step;
+    uint32_t seen = n >= MOST_LINE && line == MOST_LINE ? seen_of(d->first - i, d->end - i) : UINT32_MAX; /* worth it */
 #pragma GCC unroll 16
     for (int o = 0; o < n; o++) s[o] = (V){0};
     if (line)
         for (int64_t k = 0; k < d->taps; k += line)
-            depthwise_line(s, x + d->tap[k], w + k * d->w_step, step, d->w_step, n, line);
+            depthwise_line(s, x + d->tap[k], w + k * d->w_step, step, d->w_step, n, line, seen);
     for (int64_t k = 0; !line && k < d->taps; k++, w += d->w_step) {
         const float *from = x + d->tap[k];
         V y = *(const VU *)w;
