@@ -60,7 +60,7 @@ def floats(name, cache):
     from safetensors.torch import save_file
     os.makedirs(cache, exist_ok=True)
     m, x = models.build(name)
-    m.eval()
+    m.eval().requires_grad_(False)
     flops = floating_point_operations(name, m, x)
     with torch.no_grad():
         ep = torch.export.load(base + ".pt2") if about else torch.export.export(m, x, strict=False)
