@@ -172,6 +172,12 @@ static void pool_cells(const Rows *r, int64_t i, int64_t *tap)
     }
 }
 
+/* A result of one cell is laid out either way: as the picture is. */
+static bool one_cell_of_pixels(const Call *c, const Tensor *x, const Tensor *out)
+{
+    return x->rank == axes_of(c) + 2 && tensor_channels_last(out) && tensor_channels_last(x) && !tensor_contiguous(x);
+}
+
 /* Pools x where there are kernels for it and for its layout. False: cell by cell, please. Errors are in `failed`. */
 static bool by_rows(Call *c, Rows *r, bool *failed, Err *err)
 {
@@ -181,7 +187,7 @@ static bool by_rows(Call *c, Rows *r, bool *failed, Err *err)
     *failed = false;
     r->t = x->dtype;
     r->out = out;
-    r->last = !tensor_contiguous(out);
+    r->last = !tensor_contiguous(out) || one_cell_of_pixels(c, x, out);
     r->channels = r->last ? x->shape[1] : 1;
     if (r->t != out->dtype || (r->t != DT_F32 && r->t != DT_BF16) || (r->adaptive && !r->last)) return false;
     r->x = r->last && tensor_channels_last(x) ? x : call_contiguous(c, x, DT_NONE, err);
@@ -192,8 +198,7 @@ static bool by_rows(Call *c, Rows *r, bool *failed, Err *err)
     *failed = !taps;
     if (!taps) return true;
 #pragma omp parallel for num_threads(c->env->threads) if (w->planes * w->cells > 1 << 14)
-    for (int64_t i = 0; i < rows; i++)
-        pool_cells(r, i, (int64_t *)(void *)(taps + bytes * (size_t)team_part()));
+    for (int64_t i = 0; i < rows; i++) pool_cells(r, i, (int64_t *)(void *)(taps + bytes * (size_t)team_part()));
     return true;
 }
 

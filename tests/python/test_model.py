@@ -41,6 +41,29 @@ def test_a_large_batch_is_as_its_rows(tmp_path):
     assert np.abs(whole - m(x).detach().numpy()).max() < 1e-5
 
 
+def test_a_picture_is_pooled_to_one_cell(tmp_path):
+    """One cell is laid out both ways; the picture before it has its channels last."""
+    torch = pytest.importorskip("torch")
+
+    class Pooled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wide = torch.nn.Conv2d(3, 40, 3)
+            self.long = torch.nn.Conv1d(5, 24, 3)
+
+        def forward(self, x, y):
+            f = torch.nn.functional
+            a, b = self.wide(x), self.long(y)
+            return (f.adaptive_avg_pool2d(a, 1), f.adaptive_avg_pool2d(a, (2, 1)), f.adaptive_avg_pool1d(b, 1),
+                    f.adaptive_avg_pool2d(a[0], 1), f.adaptive_avg_pool2d(a.transpose(2, 3), 1), f.avg_pool2d(a, (7, 9)))
+
+    m, inputs = Pooled().eval(), (torch.randn(2, 3, 9, 11), torch.randn(2, 5, 20))
+    torch.export.save(torch.export.export(m, inputs), tmp_path / "m.pt2")
+    got = qkv.Model(str(tmp_path / "m.pt2")).run([t.numpy() for t in inputs]).values()
+    for have, want in zip(got, m(*inputs), strict=True):
+        assert have.shape == want.shape and np.abs(have - want.detach().numpy()).max() < 1e-6
+
+
 def test_strides_and_names(model, pixels):
     turned = np.asfortranarray(pixels)
     assert np.array_equal(model.run({model.inputs[0]: turned})["output_0"], model.run([pixels])["output_0"])
