@@ -163,12 +163,11 @@ static void pack_square(const Stack *s, int64_t j, int64_t d, float *to, int64_t
 /* `keys` keys, n elements of each; the other keys are 0. */
 static void pack_part(const Stack *s, int64_t j, int64_t keys, int64_t d, int64_t n, float *to, int64_t width)
 {
-    float row[LANES];
-    for (int64_t i = 0; i < LANES; i++) {
-        vec_put(row, vec_set(0));
-        if (i < keys) vec_put(row, vec_load_some(s->a->t, key_at(s, j + i) + d * element_size(s->a), n));
-        for (int64_t k = 0; k < n; k++) to[k * width + i] = row[k];
-    }
+    Vec x[LANES];
+    for (int64_t i = 0; i < LANES; i++)
+        x[i] = i < keys ? vec_load_some(s->a->t, key_at(s, j + i) + d * element_size(s->a), n) : vec_set(0);
+    vec_transpose(x);
+    for (int64_t k = 0; k < n; k++) vec_put(to + k * width, x[k]);
 }
 
 /* Keys transposed: panel t holds keys t * TILE ..., as [d][key in panel]; missing keys are 0. */

@@ -104,8 +104,8 @@ static void product(const Product *p)
 
 /* ------------------------------------------------------------------ room */
 
-/* Rows of n floats as vectors read them; not a power of two apart, where they would share few sets of the cache. */
-static int64_t lead(int64_t n) { return padded(n, TILE) + 16; }
+/* Rows of n floats as vectors read them, an odd number of lines apart: they share no sets of the cache. */
+static int64_t lead(int64_t n) { return padded(n, 16) | 16; }
 
 /* What there is to do: jobs = units * ranges, a unit is a head of keys of a batch, a range `keys` of its keys. */
 typedef struct Work {

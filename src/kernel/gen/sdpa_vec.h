@@ -123,10 +123,15 @@ INLINE Vec vec_load(DType t, const void *p)
 #endif
 }
 
-/* n < LANES elements, 0 after them. */
+/* n <= LANES elements, 0 after them. */
 INLINE Vec vec_load_some(DType t, const void *p, int64_t n)
 {
     uint32_t room[LANES] = {0};
+#if defined(__AVX512F__)
+    if (t == DT_F32) return (Vec)_mm512_maskz_loadu_ps((__mmask16)((1U << n) - 1), p);
+    _mm256_storeu_si256((__m256i *)(void *)room, _mm256_maskz_loadu_epi16((__mmask16)((1U << n) - 1), p));
+    return vec_load(t, room);
+#endif
     memcpy(room, p, (size_t)n * (t == DT_F32 ? 4 : 2));
     return vec_load(t, room);
 }
@@ -167,6 +172,12 @@ INLINE void vec_store(DType t, void *p, Vec x)
 INLINE void vec_store_some(DType t, void *p, Vec x, int64_t n)
 {
     uint32_t room[LANES];
+#if defined(__AVX512F__)
+    if (t == DT_F32) {
+        _mm512_mask_storeu_ps(p, (__mmask16)((1U << n) - 1), (__m512)x);
+        return;
+    }
+#endif
     vec_store(t, room, x);
     memcpy(p, room, (size_t)n * (t == DT_F32 ? 4 : 2));
 }

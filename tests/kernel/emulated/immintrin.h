@@ -89,6 +89,28 @@ EMU __m512i _mm512_maskz_loadu_epi16(__mmask32 k, const void *p)
     return (__m512i)x;
 }
 
+EMU __m256i _mm256_maskz_loadu_epi16(__mmask16 k, const void *p)
+{
+    __m256i x = {0};
+    for (int i = 0; i < 16; i++)
+        if (k >> i & 1) memcpy((char *)&x + i * 2, (const char *)p + i * 2, 2);
+    return x;
+}
+
+EMU __m512 _mm512_maskz_loadu_ps(__mmask16 k, const void *p)
+{
+    __m512 x = {0};
+    for (int i = 0; i < 16; i++)
+        if (k >> i & 1) memcpy((char *)&x + i * 4, (const char *)p + i * 4, 4);
+    return x;
+}
+
+EMU void _mm512_mask_storeu_ps(void *p, __mmask16 k, __m512 x)
+{
+    for (int i = 0; i < 16; i++)
+        if (k >> i & 1) memcpy((char *)p + i * 4, (char *)&x + i * 4, 4);
+}
+
 EMU void _mm256_mask_storeu_epi16(void *p, __mmask16 k, __m256i x)
 {
     for (int i = 0; i < 16; i++)
