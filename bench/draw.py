@@ -58,7 +58,8 @@ def panel(x0, y0, title, across, ticks, label, series, log_x, log_y):
     for kind, half, s in series:
         path = " ".join(f"{'M' if i == 0 else 'L'}{px(x):.1f} {py(y):.1f}" for i, (x, y) in enumerate(s))
         out.append(f'<g class="{kind}"><path class="line{" half" if half else ""}" d="{path}"/>'
-                   + "".join(f'<circle class="dot" cx="{px(x):.1f}" cy="{py(y):.1f}" r="2.6"><title>{NAMES[kind]}{" bf16" if half else ""}: {y:.3g} ms</title></circle>'
+                   + "".join(f'<circle class="dot" cx="{px(x):.1f}" cy="{py(y):.1f}" r="2.6">'
+                             f'<title>{NAMES[kind]}{" bf16" if half else ""}: {y:.3g} ms</title></circle>'
                              for x, y in s) + "</g>")
     return "".join(out)
 
@@ -66,15 +67,18 @@ def panel(x0, y0, title, across, ticks, label, series, log_x, log_y):
 def legend(x, y, kinds, halves):
     out = []
     for k in kinds:
-        out.append(f'<g class="{k}"><path class="line" d="M{x} {y - 4}h22"/></g><text x="{x + 28}" y="{y}">{NAMES[k]}</text>')
+        out.append(f'<g class="{k}"><path class="line" d="M{x} {y - 4}h22"/></g>'
+                   f'<text x="{x + 28}" y="{y}">{NAMES[k]}</text>')
         x += 50 + 7.2 * len(NAMES[k])
     if halves:
-        out.append(f'<g><path class="line half" style="stroke:var(--ink)" d="M{x} {y - 4}h22"/></g><text x="{x + 28}" y="{y}">bf16</text>')
+        out.append(f'<g><path class="line half" style="stroke:var(--ink)" d="M{x} {y - 4}h22"/></g>'
+                   f'<text x="{x + 28}" y="{y}">bf16</text>')
     return "".join(out)
 
 
 def svg(width, height, kinds, body, title):
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{title}">'
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+            f'height="{height}" role="img" aria-label="{title}">'
             f'{style(kinds)}<rect class="paper" width="{width}" height="{height}"/>{body}</svg>\n')
 
 

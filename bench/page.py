@@ -139,7 +139,7 @@ def text(kept, svg):
     ordered = in_order(kept["rows"])
     rows = ordered.values()
     dates, versions = sorted(r["date"] for r in rows), sorted({r["qkv"] for r in rows})
-    lines = [f"# {kept['kind']}", "", INTRO, "", f"- {kept['machine']}",
+    lines = [f"# {kept['kind']}", "", INTRO, "", *(f"- {part}" for part in kept["machine"].split("; ")),
              f"- measured from {dates[0]} to {dates[-1]} UTC; {', '.join(versions)}",
              f"- {sum(map(busy, rows))} of {len(rows)} rows busy", "", f"![the best peer's time over qkv's]({svg})",
              ""]
@@ -147,8 +147,8 @@ def text(kept, svg):
         lines += section
     lines += ["## What limits each row", "",
               "From `qkv bench --per-op`: ops with 2 % of the time and more, and how near each comes to the machine's",
-              "multiply-adds or to what it reads from memory, whichever is nearer. Above 100 % of reading, it came from",
-              "a cache.", "", *limits(ordered)]
+              "multiply-adds or to what it reads from memory, whichever is nearer. Above 100 % of reading, it came",
+              "from a cache.", "", *limits(ordered)]
     return "\n".join(lines) + "\n"
 
 

@@ -55,7 +55,8 @@ def test_a_picture_is_pooled_to_one_cell(tmp_path):
             f = torch.nn.functional
             a, b = self.wide(x), self.long(y)
             return (f.adaptive_avg_pool2d(a, 1), f.adaptive_avg_pool2d(a, (2, 1)), f.adaptive_avg_pool1d(b, 1),
-                    f.adaptive_avg_pool2d(a[0], 1), f.adaptive_avg_pool2d(a.transpose(2, 3), 1), f.avg_pool2d(a, (7, 9)))
+                    f.adaptive_avg_pool2d(a[0], 1), f.adaptive_avg_pool2d(a.transpose(2, 3), 1),
+                    f.avg_pool2d(a, (7, 9)))
 
     m, inputs = Pooled().eval(), (torch.randn(2, 3, 9, 11), torch.randn(2, 5, 20))
     torch.export.save(torch.export.export(m, inputs), tmp_path / "m.pt2")
