@@ -76,11 +76,15 @@ def floats(name, cache):
 
 # ------------------------------------------------------------------ integers
 def folded(base):
-    """ONNX Runtime's own preparation: shapes are inferred, constants folded; without it most weights are not found."""
+    """ONNX Runtime's own preparation: shapes are inferred, constants folded; without it most weights are not found.
+    It does not find weights in a file of their own."""
+    import onnx
     from onnxruntime.quantization.shape_inference import quant_pre_process
-    path = base + ".folded.onnx"
+    path, whole = base + ".folded.onnx", base + ".whole.onnx"
     if not os.path.exists(path):
-        quant_pre_process(base + ".onnx", path, skip_symbolic_shape=True)
+        onnx.save(onnx.load(base + ".onnx"), whole)
+        quant_pre_process(whole, path, skip_symbolic_shape=True)
+        os.remove(whole)
     return path
 
 
