@@ -51,13 +51,12 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
     return QKV_OK;
 }
 
-/* A copy for ONNX, which has no gradient of attention: products stand in its place. */
+/* A copy for ONNX, which has neither a gradient of attention nor factors of matrices: products and loops stand in
+ * their places. */
 static Graph *spelled_out(const qkv_model *m, bool fold, Err *err)
 {
     Graph *own = fold ? for_writing(m, err) : graph_copy(m->program.graph, err);
-    const Node *n = own ? own->first : NULL;
-    while (n && n->op->id != OP_sdpa_lse && n->op->id != OP_sdpa_backward) n = n->next;
-    if (!n || attention_written_out(own, err)) return own;
+    if (!own || (attention_written_out(own, err) && written_as_loops(own, err))) return own;
     graph_free(own);
     return NULL;
 }

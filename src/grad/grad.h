@@ -52,6 +52,9 @@ bool graph_recompute(Graph *g, const Node *border, Recompute how, const Binding 
 /* For formats without a gradient of attention: every qkv.sdpa_backward becomes products and a softmax, and each
  * qkv.sdpa_lse whose logarithms nothing else reads becomes scaled_dot_product_attention. Errors: E_LIMIT. */
 bool attention_written_out(Graph *g, Err *err);
+/* For formats that have loops and no factors of matrices: every row with the word LOOPS becomes loops of plainer rows.
+ * Errors: E_LIMIT. */
+bool written_as_loops(Graph *g, Err *err);
 
 /* Has its row the word GRAD? *kind: "formula", "code", "zero" or "never". For tests and docs. */
 bool gradient_known(OpId op, const char **kind);

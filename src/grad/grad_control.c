@@ -31,6 +31,18 @@ static bool draws(const Graph *g)
     return false;
 }
 
+Value *gd_bind_sizes(Graph *g, Value *v)
+{
+    for (int i = 0; v && i < v->rank; i++) {
+        Symbol *s = v->dim[i]->kind == EX_SYM ? expr_symbol(g->ex, (int)v->dim[i]->i) : NULL;
+        if (!s || s->source != SYM_FREE) continue;
+        s->source = SYM_INPUT;
+        s->value = v;
+        s->dim = i;
+    }
+    return v;
+}
+
 Value *gd_body_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim, bool known)
 {
     Expr *own[MAX_RANK] = {NULL};
@@ -42,16 +54,7 @@ Value *gd_body_input(Graph *g, const char *name, DType t, int rank, Expr *const 
         if (!own[i]) return NULL;
         expr_set_range(g->ex, (int)own[i]->i, 0, INT64_MAX);
     }
-    Value *v = graph_add_input(g, name, t, rank, own);
-    for (int i = 0; v && i < rank; i++) {
-        Symbol *s = own[i]->kind == EX_SYM ? expr_symbol(g->ex, (int)own[i]->i) : NULL;
-        if (s && s->source == SYM_FREE) {
-            s->source = SYM_INPUT;
-            s->value = v;
-            s->dim = i;
-        }
-    }
-    return v;
+    return gd_bind_sizes(g, graph_add_input(g, name, t, rank, own));
 }
 
 /* A copy of the body with an input for the gradient of each result that has one. */

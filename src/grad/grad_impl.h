@@ -75,6 +75,7 @@ bool formulas_beside(Grad *d);                /* core.c: the nodes of formulas t
 bool recurrent_loops(Grad *d);                /* recurrent.c: recurrent layers as loops */
 /* grad_control.c. An input of a body: sizes that are not constants, or not known in it, are symbols of their own. */
 Value *gd_body_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim, bool known);
+Value *gd_bind_sizes(Graph *g, Value *v); /* symbols that are bound to nothing yet are the sizes of this input */
 bool decompose_core(Grad *d); /* core.c: every row as rows of ATen's core, as far as they have such a form */
 Value *gd_mul(Grad *d, Value *a, Value *b);
 Value *gd_scale(Grad *d, Value *a, Expr *c); /* a times a number */

@@ -25,6 +25,13 @@ void out_never(Onnx *o, const Node *n, const char *text)
     refuse(o, "%s", text);
 }
 
+/* Rows with the word LOOPS, which are loops by now; text: why not, where that depends. */
+void out_as_loops(Onnx *o, const Node *n, const char *text)
+{
+    (void)n;
+    refuse(o, "%s", *text ? text : "it is written as loops, which were not made");
+}
+
 bool onnx_emits(OpId op, const char **why)
 {
     *why = rows[op].fn ? rows[op].text : NULL;
