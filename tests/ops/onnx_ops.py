@@ -34,7 +34,7 @@ RANDOM = ("aten.dropout.default", "aten.feature_dropout.default", "aten.native_d
           "aten.randint.low", "aten.randint_like.default", "aten.bernoulli.p",
           "aten.randint_like.low_dtype", "aten.bernoulli.default", "aten.bernoulli.Tensor", "aten.uniform.default",
           "aten.exponential.default", "aten.geometric.default", "aten.cauchy.default", "aten.multinomial.default",
-          "aten.log_normal.default",
+          "aten.log_normal.default", "aten.randperm.default",
           *(f"aten.normal{n}" for n in ("_functional.default", ".Tensor_float", ".float_Tensor", ".Tensor_Tensor",
                                         ".float_float")))
 COMPLEX = ("aten.view_as_complex.default", "aten.view_as_real.default", "aten.polar.default", "aten.complex.default",
@@ -44,6 +44,8 @@ KNOWN = {
     ("aten.max_pool2d_with_indices.default", "expected nan"): "the same",
     ("aten.fft_fft.default", "element [0, 87, 1]"): "ONNX Runtime's transform of prime length, 101, loses places",
     ("aten.fft_ifft.default", "element [0, 88, 0]"): "the same",
+    ("aten.mode.default", "output_1"): "which of equal elements: in rows of more than 16 PyTorch's choice is that of its sorting",
+    ("aten.mode.default", "expected nan"): "the mode of a row with NaN depends on PyTorch's sorting",
     ("aten.kthvalue.default", "output_1"): "which of equal elements: PyTorch's choice is that of its sorting",
     ("aten.scaled_dot_product_attention.default",
      "(float64)"): "ONNX Runtime folds the scale into its product as a float32",

@@ -234,6 +234,10 @@ void out_random(Onnx *o, const Node *n, const char *text)
         r = NODE(o, "Min", DT_I64, NODE(o, "Add", DT_I64, r, integer(o, lo)), integer(o, hi - 1));
     } else if (!strcmp(text, "bernoulli")) {
         r = cast(o, NODE(o, "Less", DT_BOOL, r, number(o, DT_F32, arg_f(o, n, 1, 0.5))), v->dtype);
+    } else if (!strcmp(text, "permutation")) { /* the order of as many numbers */
+        Ref order[2];
+        nodes_of(o, "TopK", 2, (DType[]){DT_F32, DT_I64}, order, 2, (Ref[]){r, size_of(o, v->dim[0])});
+        r = order[1];
     }
     give(o, n, 0, cast(o, r, v->dtype));
 }

@@ -1,0 +1,154 @@
+/* Functions that are sums or recurrences, as loops over their terms, for ONNX. Contract in loops.h.
+ *
+ *     chebyshev_polynomial_t(x, n)  ->  p, q, y = loop([1, x, ..], q, 2 x q - p, where(n == turn + 2, 2 x q - p, y))
+ *
+ * What is summed is summed in float64.
+ */
+#include <string.h>
+#include "grad/loops.h"
+
+/* ------------------------------------------------------------------ orthogonal polynomials */
+
+/* The polynomial of degree k + 1 from those of degrees k and k - 1, q and p; k is a number in float64. */
+static Value *next_degree(Grad *b, char kind, Value *x, Value *k, Value *q, Value *p)
+{
+    Value *xq = gd_mul(b, x, q), *kp = gd_mul(b, k, p), *odd = plus(b, times(b, k, 2), 1);
+    switch (kind) {
+    case 'h': return times(b, gd_minus(b, xq, kp), 2);
+    case 'e': return gd_minus(b, xq, kp);
+    case 'l': return quotient(b, gd_minus(b, gd_minus(b, gd_mul(b, odd, q), xq), kp), plus(b, k, 1));
+    case 'p': return quotient(b, gd_minus(b, gd_mul(b, odd, xq), kp), plus(b, k, 1));
+    default: return gd_minus(b, times(b, xq, 2), p); /* Chebyshev's four */
+    }
+}
+
+static Value *first_degree(Grad *d, char kind, Value *x)
+{
+    switch (kind) {
+    case 'u':
+    case 'h': return times(d, x, 2);
+    case 'v': return plus(d, times(d, x, 2), -1);
+    case 'w': return plus(d, times(d, x, 2), 1);
+    case 'l': return plus(d, negative(d, x), 1);
+    default: return x;
+    }
+}
+
+/* Operand i in float64, over all elements of the result */
+static Value *spread(Grad *d, int i)
+{
+    const Value *out = d->node->out[0];
+    const Arg *a = &d->node->arg[i];
+    if (a->kind == ARG_VALUE) return gd_expand(d, gd_cast(d, a->v, DT_F64), out->rank, out->dim);
+    return GD(d, full, arg_exprs(d->g, out->rank, out->dim), *a, arg_dtype(DT_F64));
+}
+
+/* Of x and a degree n that is cut to a whole number; 0 where that is negative. kind: a letter; text begins with 's' where
+ * x is shifted to 2 x - 1. */
+static bool polynomial(Grad *d, const char *kind)
+{
+    Value *x = spread(d, 0), *n = spread(d, 1);
+    bool shifted = kind[0] == 's';
+    if (shifted) x = plus(d, times(d, x, 2), -1);
+    n = n ? GD(d, trunc, V(n)) : NULL;
+    Value *one = x ? gd_full(d, 1, DT_F64, x->rank, x->dim) : NULL, *q = first_degree(d, kind[shifted], x);
+    Value *y = gd_where(d, nought(d, n), one, 0);
+    Value *is_one = n ? GD(d, eq_Tensor, V(n), arg_float(d->g, 1)) : NULL;
+    y = chosen(d, is_one, q, y);
+    Value *most = n ? GD(d, amax, V(n), arg_ints(d->g, 0, NULL)) : NULL;
+    Loop l;
+    TRY(y && most && open_loop(d, &l));
+    Grad *b = &l.in;
+    Value *p0 = loop_carry(&l, one), *q0 = loop_carry(&l, q), *y0 = loop_carry(&l, y);
+    Value *in = loop_capture(&l, x), *degree = loop_capture(&l, n), *last = loop_capture(&l, most);
+    Value *k = plus(b, gd_cast(b, l.turn, DT_F64), 1), *k1 = plus(b, k, 1);
+    Value *r = next_degree(b, kind[shifted], in, k, q0, p0);
+    Value *next[] = {q0, r, chosen(b, equal(b, degree, k1), r, y0)};
+    Value *first = GD(d, gt_Tensor, V(most), arg_float(d->g, 1));
+    Node *loop = close_loop(&l, NULL, first, above(b, last, k1), next, 0, NULL);
+    return loop && loops_give(d, 0, loop->out[2]);
+}
+
+bool loops_chebyshev_t(Grad *d) { return polynomial(d, "t"); }
+bool loops_chebyshev_u(Grad *d) { return polynomial(d, "u"); }
+bool loops_chebyshev_v(Grad *d) { return polynomial(d, "v"); }
+bool loops_chebyshev_w(Grad *d) { return polynomial(d, "w"); }
+bool loops_shifted_chebyshev_t(Grad *d) { return polynomial(d, "st"); }
+bool loops_shifted_chebyshev_u(Grad *d) { return polynomial(d, "su"); }
+bool loops_shifted_chebyshev_v(Grad *d) { return polynomial(d, "sv"); }
+bool loops_shifted_chebyshev_w(Grad *d) { return polynomial(d, "sw"); }
+bool loops_hermite_h(Grad *d) { return polynomial(d, "h"); }
+bool loops_hermite_he(Grad *d) { return polynomial(d, "e"); }
+bool loops_laguerre(Grad *d) { return polynomial(d, "l"); }
+bool loops_legendre(Grad *d) { return polynomial(d, "p"); }
+
+/* ------------------------------------------------------------------ modified Bessel functions */
+
+/* exp(-|x|) I_order(x), or I_order(x): the series up to |x| = 30, the asymptotic one above. Both have turn + 1 as k. */
+static bool bessel(Grad *d, int order, bool scaled)
+{
+    enum { TERMS = 100, FAR = 30 };
+    Value *x = gd_cast(d, gd_value(d, 0), DT_F64), *z = size(d, x);
+    Value *q = times(d, square(d, x), 0.25), *one = x ? gd_full(d, 1, DT_F64, x->rank, x->dim) : NULL;
+    Value *reach = times(d, z, 8);
+    Loop l;
+    TRY(one && open_loop(d, &l));
+    Grad *b = &l.in;
+    Value *near = loop_carry(&l, one), *far = loop_carry(&l, one), *sum = loop_carry(&l, one),
+          *tail = loop_carry(&l, one);
+    Value *by = loop_capture(&l, q), *over = loop_capture(&l, reach);
+    Value *k = plus(b, gd_cast(b, l.turn, DT_F64), 1), *odd = plus(b, times(b, k, 2), -1);
+    near = quotient(b, gd_mul(b, near, by), gd_mul(b, k, plus(b, k, order)));
+    far = quotient(b, gd_mul(b, far, plus(b, square(b, odd), -4.0 * order)), gd_mul(b, over, k));
+    Value *few = k ? GD(b, lt_Tensor, V(k), arg_float(b->g, FAR)) : NULL;
+    Value *next[] = {near, far, gd_plus(b, sum, near), gd_plus(b, tail, gd_where(b, few, far, 0))};
+    Node *loop = close_loop(&l, gd_int(d, TERMS), NULL, NULL, next, 0, NULL);
+    TRY(loop);
+    Value *inside = z ? GD(d, lt_Tensor, V(z), arg_float(d->g, FAR)) : NULL;
+    Value *below = order ? gd_mul(d, loop->out[2], times(d, x, 0.5)) : loop->out[2];
+    Value *out = quotient(d, loop->out[3], root(d, times(d, z, 6.283185307179586)));
+    if (order) out = gd_mul(d, out, x ? GD(d, sign, V(x)) : NULL);
+    Value *e = z ? GD(d, exp, V(scaled ? negative(d, z) : z)) : NULL;
+    Value *y = scaled ? chosen(d, inside, gd_mul(d, below, e), out) : chosen(d, inside, below, gd_mul(d, out, e));
+    return loops_give(d, 0, y);
+}
+
+bool loops_i0(Grad *d) { return bessel(d, 0, false); }
+bool loops_i1(Grad *d) { return bessel(d, 1, false); }
+bool loops_i0e(Grad *d) { return bessel(d, 0, true); }
+bool loops_i1e(Grad *d) { return bessel(d, 1, true); }
+
+/* ------------------------------------------------------------------ the most frequent element */
+
+/* The least of the most frequent elements, and where it stands last: every element is held against every other. */
+bool loops_mode(Grad *d)
+{
+    Value *x = gd_value(d, 0), *n = NULL;
+    int axis = x->rank ? gd_dim(d, 1, x->rank) : 0;
+    bool keep = gd_truth(d, 2);
+    if (x->rank == MAX_RANK) return true;
+    if (!x->rank) x = gd_reshape(d, x, 1, (Expr *[]){gd_int(d, 1)});
+    Expr *count = x ? x->dim[axis] : NULL;
+    x = gd_swap(d, x, axis, -1);
+    TRY(x);
+    int last = x->rank - 1;
+    Arg by = arg_ints(d->g, 1, (int64_t[]){-1}), stays = arg_bool(d->g, true);
+    Value *same = equal(d, gd_insert_axis(d, x, last + 1), gd_insert_axis(d, x, last));
+    n = gd_sum(d, gd_cast(d, same, DT_I64), 1, &(int){last + 1}, false);
+    Value *often = equal(d, n, n ? GD(d, amax, V(n), by, stays) : NULL);
+    Value *rank = GD(d, topk, V(x), arg_expr(count), arg_int(d->g, -1), arg_bool(d->g, false)); /* rising */
+    Value *order = rank ? rank->def->out[1] : NULL, *at = gd_arange(d, count);
+    Value *of = order ? GD(d, gather, V(often), arg_int(d->g, -1), V(order)) : NULL;
+    Value *first = of ? GD(d, argmax, V(gd_cast(d, of, DT_I64)), arg_int(d->g, -1), stays) : NULL;
+    Value *value = first ? GD(d, gather, V(rank), arg_int(d->g, -1), V(first)) : NULL;
+    Value *where = equal(d, x, value);
+    where = where ? GD(d, where_self, V(where), V(at), arg_int(d->g, -1)) : NULL;
+    where = where ? GD(d, amax, V(where), by, stays) : NULL;
+    Value *y[] = {gd_swap(d, value, axis, -1), gd_swap(d, where, axis, -1)};
+    for (int k = 0; k < 2; k++) {
+        const Value *out = d->node->out[k];
+        if (y[k] && !(keep && y[k]->rank == out->rank)) y[k] = gd_reshape(d, y[k], out->rank, out->dim);
+        TRY(loops_give(d, k, y[k]));
+    }
+    return true;
+}
