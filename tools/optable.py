@@ -11,14 +11,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # files of src/op with rows that files contain
 FAMILIES = ["view", "pointwise", "special", "make", "reduce", "index", "image", "linalg", "fft", "inplace"]
 WORDS = {"LOWER": "lower", "VIEW": "view", "RUN": "run", "TRAITS": "traits", "ALIAS_OF": "alias_of",
-         "FROM_ONNX": "from_onnx"}
+         "FROM_ONNX": "from_onnx", "ONNX": "onnx", "WHY": "onnx_text"}
 Row = collections.namedtuple("Row", ["name", "family", "schema", *WORDS.values()])
 
 
 def rows():
     """Columns that a row does not have are "none"; traits are a set."""
     table = (ROOT / "src" / "op" / "ops.def").read_text()
-    words = "".join(f"#define {w}(x, ...) @{w} x @end\n" for w in WORDS)
+    words = "".join(f"#define {w}(x, ...) @{w} x @end\n" for w in WORDS if w != "ONNX")
+    words += "#define ONNX(x, text) @ONNX x @end @WHY text @end\n"
     for family in FAMILIES:
         one = re.sub(r'#include "op/(\w+)\.def"\n', lambda m: m.group(0) if m.group(1) == family else "", table)
         source = f"#define OP(id, name, schema, ...) @@ name @ schema @ __VA_ARGS__\n{words}{one}"
