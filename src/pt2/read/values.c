@@ -186,7 +186,7 @@ bool declared_number(Import *im, Scope *s, const char *name, Expr **out)
 }
 
 /* What the file declares for a result must not contradict what the op gives. */
-static bool check_result(Import *im, Scope *s, bool any_dtype, const char *name, const Value *v, const json_t **meta)
+static bool check_result(Import *im, Scope *s, const NodeCall *c, const char *name, const Value *v, const json_t **meta)
 {
     DType t;
     int rank;
@@ -198,9 +198,11 @@ static bool check_result(Import *im, Scope *s, bool any_dtype, const char *name,
         im->watch->declared(im->watch->user, im->g, name, v, t, rank, dim);
         return true;
     }
-    if (t != v->dtype && im->compute == DT_NONE && !any_dtype)
+    if (t != v->dtype && im->compute == DT_NONE && !c->other_dtype)
         return fail(im->err, E_FORMAT, "'%s' is declared as %s, but the op gives %s", name, dtype_name(t),
                     dtype_name(v->dtype));
+    if (c->op->flags & OPF_MISDECLARED && rank == v->rank + 1 && ex_equals_int(dim[1], 1)) im->misdeclared = true;
+    if (im->misdeclared) return true;
     if (rank != v->rank)
         return fail(im->err, E_FORMAT, "'%s' is declared with rank %d, but the op gives rank %d", name, rank, v->rank);
     for (int i = 0; i < rank; i++)
@@ -252,7 +254,7 @@ bool take_result(Import *im, Scope *s, const NodeCall *c, const char *name, Valu
 {
     const json_t *meta;
     TRY(name_result(im, v, name, c->mark));
-    TRY(check_result(im, s, c->other_dtype, name, v, &meta));
+    TRY(check_result(im, s, c, name, v, &meta));
     Ref *r = c->self && is_view(im, c->op, c->self, c->arg[0].v, v)
                  ? ref_view(im->g, c->self, c->op, c->arg, which, v, meta)
                  : ref_root(im->g, v, meta);
