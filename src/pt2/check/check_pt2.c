@@ -596,7 +596,7 @@ static void check_program(Records *r, const json_t *top)
     r->ranges = get(top, "range_constraints");
     if (!json_is_integer(major)) check_add(r->c, Q(114), "model", "schema_version is missing");
     else if (json_integer_value(major) != 8)
-        check_add(r->c, Q(114), "model", "schema version %lld; torch 2.9 to 2.13 write 8",
+        check_add(r->c, Q(114), "model", "schema version %lld; torch 2.9 to 2.15 write 8",
                   (long long)json_integer_value(major));
     if (!json_is_object(s.graph) || !json_is_object(signature) || !json_is_object(r->ranges)) {
         check_add(r->c, Q(114), "model", "graph, signature or range_constraints are missing");

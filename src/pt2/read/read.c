@@ -473,7 +473,7 @@ static bool read_program(Import *im, const json_t *top)
     TRY(json_want_int(version, "major", &major, im->err));
     TRY(json_want_int(version, "minor", &minor, im->err));
     if (major != 8)
-        return fail(im->err, E_UNSUPPORTED, "schema version %lld.%lld: version 8 is what torch 2.9 to 2.13 write",
+        return fail(im->err, E_UNSUPPORTED, "schema version %lld.%lld: version 8 is what torch 2.9 to 2.15 write",
                     (long long)major, (long long)minor);
     im->pt2->schema_major = (int)major;
     im->pt2->schema_minor = (int)minor;

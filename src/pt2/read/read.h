@@ -1,4 +1,4 @@
-/* Reading a .pt2: the archive of torch.export.save (torch 2.9 to 2.13), as ../../docs/PT2.md describes it.
+/* Reading a .pt2: the archive of torch.export.save (torch 2.9 to 2.15), as ../../docs/PT2.md describes it.
  *
  *     Source *p = pt2_open("model.pt2", DT_NONE, err);
  *     ... p->graph ...        weights point into the mapped file
