@@ -1,6 +1,6 @@
 /* Factors of matrices as loops over their columns, for ONNX. Contract in loops.h.
  *
- *     a = cholesky(x)  ->  s, columns = loop([x], c = s[:, turn] / sqrt(s[turn, turn]) from the diagonal on: s - c c^T, c)
+ *     cholesky(x)  ->  s, columns = loop([x], s - c c^T, c), c = s[:, turn] / sqrt(s[turn, turn]) from the diagonal on
  *
  * Matrices are taken as one batch (b, rows, columns). Rows and columns of a turn are read by index_select, and written
  * by where with positions that are compared with the turn.

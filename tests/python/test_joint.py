@@ -432,6 +432,32 @@ def test_detach(decompose, tmp_path):
         close(qkv.Model(tmp_path / "m.pt2").run([x.numpy()])["output_0"], loss, torch.float64, "without gradients")
 
 
+class Narrow(nn.Module):
+    """What transformers' models do in a float64 run, too: the norm and the angles are computed in `part`."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part, self.weight, self.q = part, nn.Parameter(torch.randn(8)), nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = x.to(self.part)
+        y = self.weight * (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+        angle = torch.arange(x.shape[1], dtype=self.part)[:, None] * torch.arange(1, 9, dtype=self.part)
+        return (self.q(y) * angle.cos().to(x.dtype)).softmax(-1).pow(2).sum()
+
+
+@pytest.mark.parametrize("part, limit", [(torch.float32, 2e-6), (torch.float64, 1e-13)])
+def test_float32_within_float64(part, limit, tmp_path):
+    """docs/JOINT.md: what is left of a difference in float64 is the model's own float32."""
+    torch.manual_seed(0)
+    module, x = Narrow(part).double(), torch.randn(3, 5, 8, dtype=torch.float64)
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "m.pt2")
+    step = qkv.joint(tmp_path / "m.pt2").run([x.numpy()])
+    module(x).backward()
+    for name, p in module.named_parameters():
+        assert np.abs(step["grad." + name] - p.grad.numpy()).max() <= limit * p.grad.abs().max().item(), name
+
+
 def test_onnx(tmp_path):
     ort = pytest.importorskip("onnxruntime")
     torch.manual_seed(0)
