@@ -4,7 +4,7 @@
  *
  * What is summed is summed in float64.
  */
-#include <string.h>
+#include <math.h>
 #include "grad/loops.h"
 
 /* ------------------------------------------------------------------ orthogonal polynomials */
@@ -117,6 +117,74 @@ bool loops_i0(Grad *d) { return bessel(d, 0, false); }
 bool loops_i1(Grad *d) { return bessel(d, 1, false); }
 bool loops_i0e(Grad *d) { return bessel(d, 0, true); }
 bool loops_i1e(Grad *d) { return bessel(d, 1, true); }
+
+/* exp(x) K_order(x), or K_order(x): the trapezoidal rule for the integral of exp(-x (cosh t - 1)) cosh(order t), as the
+ * kernel has it (kernel/gen/special.h), with e^(t / 2) in the hyperbolic functions' places. */
+static bool bessel_k(Grad *d, int order, bool scaled)
+{
+    enum { TERMS = 480 };
+    Value *x = gd_cast(d, gd_value(d, 0), DT_F64), *half = x ? gd_full(d, 0.5, DT_F64, x->rank, x->dim) : NULL;
+    Value *short_ = quotient(d, half, root(d, times(d, x, 0.5 * 0.5 / 0.36))); /* 0.6 / sqrt(x) */
+    Value *step = short_ ? GD(d, clamp, V(short_), arg_none(), arg_float(d->g, 0.2)) : NULL;
+    Loop l;
+    TRY(half && step && open_loop(d, &l));
+    Grad *b = &l.in;
+    Value *sum = loop_carry(&l, half), *in = loop_capture(&l, x), *width = loop_capture(&l, step);
+    Value *t = gd_mul(b, width, plus(b, gd_cast(b, l.turn, DT_F64), 1)),
+          *e = t ? GD(b, exp, V(times(b, t, 0.5))) : NULL;
+    Value *back = e ? GD(b, reciprocal, V(e)) : NULL, *sinh = times(b, gd_minus(b, e, back), 0.5);
+    Value *part = times(b, gd_mul(b, in, square(b, sinh)), -2);
+    if (order) { /* cosh(t) */
+        Value *cosh = times(b, gd_plus(b, square(b, e), square(b, back)), 0.5);
+        part = part && cosh ? gd_plus(b, part, GD(b, log, V(cosh))) : NULL;
+    }
+    Value *next = part ? gd_plus(b, sum, GD(b, exp, V(part))) : NULL;
+    Node *loop = close_loop(&l, gd_int(d, TERMS), NULL, NULL, &next, 0, NULL);
+    TRY(loop);
+    Value *y = gd_mul(d, loop->out[0], step), *low = GD(d, lt_Tensor, V(x), arg_float(d->g, 0));
+    if (!scaled) y = gd_mul(d, y, GD(d, exp, V(negative(d, x))));
+    return loops_give(d, 0, but(d, low, NAN, but(d, nought(d, x), INFINITY, y)));
+}
+
+bool loops_k0(Grad *d) { return bessel_k(d, 0, false); }
+bool loops_k1(Grad *d) { return bessel_k(d, 1, false); }
+bool loops_k0e(Grad *d) { return bessel_k(d, 0, true); }
+bool loops_k1e(Grad *d) { return bessel_k(d, 1, true); }
+
+/* ------------------------------------------------------------------ zeta */
+
+static Value *power(Grad *d, Value *x, Value *y) { return x && y ? GD(d, pow_Tensor_Tensor, V(x), V(y)) : NULL; }
+
+/* Hurwitz' zeta function, the sum of (q + k)^-x: terms up to where q + k is 10 or more, then Euler and Maclaurin's
+ * series in 1 / (q + k). */
+bool loops_zeta(Grad *d)
+{
+    static const double series[] = {12, -720, 30240, -1209600, 47900160, -1.8924375803183791606e9, 7.47242496e10};
+    enum { FAR = 10, N = sizeof series / sizeof *series };
+    Value *x = spread(d, 0), *q = spread(d, 1), *down = negative(d, x);
+    Value *under = q ? GD(d, clamp, V(negative(d, q)), arg_float(d->g, 0)) : NULL;
+    Value *count = under ? plus(d, GD(d, ceil, V(under)), FAR) : NULL;
+    Value *most = count ? GD(d, amax, V(count), arg_ints(d->g, 0, NULL)) : NULL;
+    Loop l;
+    TRY(most && down && open_loop(d, &l));
+    Grad *b = &l.in;
+    Value *sum = loop_carry(&l, gd_zeros(d, DT_F64, x->rank, x->dim));
+    Value *of = loop_capture(&l, q), *by = loop_capture(&l, down), *own = loop_capture(&l, count);
+    Value *last = loop_capture(&l, most), *k = gd_cast(b, l.turn, DT_F64);
+    Value *next = gd_plus(b, sum, gd_where(b, above(b, own, k), power(b, gd_plus(b, of, k), by), 0));
+    Node *loop = close_loop(&l, NULL, GD(d, gt_Tensor, V(most), arg_float(d->g, 0)), above(b, last, plus(b, k, 1)),
+                            &next, 0, NULL);
+    TRY(loop);
+    Value *a = gd_plus(d, q, count), *at = power(d, a, down), *factor = x, *term = quotient(d, at, a);
+    Value *tail = gd_plus(d, quotient(d, gd_mul(d, a, at), plus(d, x, -1)), times(d, at, 0.5));
+    for (int i = 0; i < N; i++) {
+        if (i) factor = gd_mul(d, factor, gd_mul(d, plus(d, x, 2 * i - 1), plus(d, x, 2 * i)));
+        if (i) term = quotient(d, term, square(d, a));
+        tail = gd_plus(d, tail, times(d, gd_mul(d, factor, term), 1 / series[i]));
+    }
+    Value *low = GD(d, lt_Tensor, V(x), arg_float(d->g, 1)), *pole = GD(d, eq_Tensor, V(x), arg_float(d->g, 1));
+    return loops_give(d, 0, but(d, pole, INFINITY, but(d, low, NAN, gd_plus(d, loop->out[0], tail))));
+}
 
 /* ------------------------------------------------------------------ the most frequent element */
 
