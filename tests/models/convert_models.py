@@ -32,11 +32,11 @@ REFUSED = {
     "recurrent": "LSTM with a projection", "tower_f64": "no Erf of f64",
     "wide_activations_f64": "no Erf of f64", "volumes_sampled": "windows that end outside",
     "wide_binary": "next representable", "wide_shapes": "look at f32 as i32",
-    "wide_special": "gamma function", "wide_unary": "gamma function",
 }
 # What a runtime works out otherwise: (profile, model) -> why
 DIFFERENT = {
     ("openvino", "lstm_gru"): "stacked LSTMs of both directions", ("openvino", "wide_reduce"): "nanmedian",
+    ("openvino", "order"): "nanmedian",
     ("openvino", "wide_reduce_core"): "nanmedian", ("openvino", "wide_products"): "it ends the process",
     **{("openvino", "fft_" + name): "its DFT of reals keeps their axis of 1"
        for name in ("gfnet", "long_convolution", "mel", "neural_operator")},
