@@ -43,8 +43,8 @@ static Value *spread(Grad *d, int i)
     return GD(d, full, arg_exprs(d->g, out->rank, out->dim), *a, arg_dtype(DT_F64));
 }
 
-/* Of x and a degree n that is cut to a whole number; 0 where that is negative. kind: a letter; text begins with 's' where
- * x is shifted to 2 x - 1. */
+/* Of x and a degree n that is cut to a whole number; 0 where that is negative. kind: a letter, after an 's' where x is
+ * shifted to 2 x - 1. */
 static bool polynomial(Grad *d, const char *kind)
 {
     Value *x = spread(d, 0), *n = spread(d, 1);

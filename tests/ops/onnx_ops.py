@@ -44,7 +44,7 @@ KNOWN = {
     ("aten.max_pool2d_with_indices.default", "expected nan"): "the same",
     ("aten.fft_fft.default", "element [0, 87, 1]"): "ONNX Runtime's transform of prime length, 101, loses places",
     ("aten.fft_ifft.default", "element [0, 88, 0]"): "the same",
-    ("aten.mode.default", "output_1"): "which of equal elements: in rows of more than 16 PyTorch's choice is that of its sorting",
+    ("aten.mode.default", "output_1"): "which of equal elements, in rows of more than 16: PyTorch's sorting",
     ("aten.mode.default", "expected nan"): "the mode of a row with NaN depends on PyTorch's sorting",
     ("aten.kthvalue.default", "output_1"): "which of equal elements: PyTorch's choice is that of its sorting",
     ("aten.scaled_dot_product_attention.default",
