@@ -45,7 +45,7 @@ static bool certify_file(const qkv_model *source, const char *path, bool onnx, c
     source_close(written);
     mem_free(list);
     json_free(report);
-    return ok && (!out->failed || oom(err));
+    return ok && (!(mem_ran_out() || out->failed) || oom(err)); /* before anything has its final name */
 }
 
 bool certified_write(const qkv_model *source, const char *rewriting, const char *path, bool onnx, CertifiedFn *write,
