@@ -32,6 +32,8 @@ static bool constant(const Expr *e, int64_t *out)
     return true;
 }
 
+static bool constants_alike(const Expr *a, const Expr *b) { return ex_is_int(a) && ex_is_int(b) && a->i == b->i; }
+
 /* auto_pad, pads, ceil_mode: sizes before, after, out and reach of each axis */
 static bool place_windows(OnnxOp *o, const Value *x, Windows *w)
 {
@@ -47,7 +49,7 @@ static bool place_windows(OnnxOp *o, const Value *x, Windows *w)
     w->ceil = ceil != 0;
     for (int i = 0; i < w->n; i++) {
         Expr *in = x->dim[2 + i], *step = num(o, w->stride[i]), *one = num(o, 1), *zero = num(o, 0);
-        int64_t span = (w->kernel[i] - 1) * w->dilation[i] + 1, b, a;
+        int64_t span = (w->kernel[i] - 1) * w->dilation[i] + 1;
         if (lower || (!as_given && !valid)) {
             w->out[i] = ex_floordiv(o->ex, ex_add(o->ex, in, num(o, w->stride[i] - 1)), step);
             Expr *all = ex_max(
@@ -74,7 +76,7 @@ static bool place_windows(OnnxOp *o, const Value *x, Windows *w)
         }
         if (!w->out[i]) return fail(o->im->err, E_LIMIT, "a size expression is too large");
         w->reach[i] = ex_add(o->ex, ex_mul(o->ex, ex_sub(o->ex, w->out[i], one), step), num(o, span));
-        w->plain = w->plain && constant(w->before[i], &b) && constant(w->after[i], &a) && a == b;
+        w->plain = w->plain && constants_alike(w->before[i], w->after[i]);
     }
     return true;
 }
@@ -271,8 +273,7 @@ bool onnx_conv_transpose(OnnxOp *o)
             w.before[i] = num(o, pads[i]);
             w.after[i] = num(o, pads[w.n + i]);
         }
-        int64_t b, a;
-        alike = alike && constant(w.before[i], &b) && constant(w.after[i], &a) && a == b && b >= 0;
+        alike = alike && constants_alike(w.before[i], w.after[i]) && w.before[i]->i >= 0;
     }
     Value *y = AS(&o->L, convolution, v(x), v(weight), bias ? v(bias) : arg_none(), ints(o, w.n, w.stride),
                   alike ? padding(o, &w) : ints(o, w.n, zeros), ints(o, w.n, w.dilation), arg_bool(o->g, true),
