@@ -182,13 +182,9 @@ typedef struct qkv_session_options {
     /* NULL: the session only runs. Otherwise (see qkv_train.h) the model is a joint graph, and its parameters, a copy
      * owned by the session, change with every qkv_session_step. Copied. */
     const struct qkv_train_options *train;
-    /* NULL: as no_optimize says. Otherwise names of passes, "detach,rewrite" (qkv_pass_name): the graph goes through
-     * only those. */
-    const char *passes;
+    const char *passes; /* NULL: as no_optimize says; else only these are run: "detach,rewrite" (qkv_pass_name) */
     const struct qkv_executor *executor; /* NULL: the pool's threads; else the caller's (see qkv_tools.h). Copied. */
-    /* 1: the same bits on every x86 CPU. 0: the same bits for any number of threads, place in a batch and run, on CPUs
-     * of one level (qkv_cpu). docs/DETERMINISM.md says what that covers and what it costs. */
-    int portable_bits;
+    int portable_bits; /* 1: the same bits on every x86 CPU; 0: on those of one level (docs/DETERMINISM.md) */
 } qkv_session_options;
 
 QKV_API qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err);

@@ -9,7 +9,7 @@ out=${1:-build-small/embed} most=3000000
 [ -e build-small/build.ninja ] || meson setup build-small -Dlevel=avx2 -Doptimization=s -Donednn=disabled \
   -Dc_args=-fno-asynchronous-unwind-tables >/dev/null
 ninja -C build-small libqkv.a >/dev/null
-# glibc's libm has many functions up to four times over, for FMA, FMA4, AVX and SSE2: the one for SSE2 does for all CPUs.
+# glibc's libm has many functions up to four times, for FMA, FMA4, AVX and SSE2: the one for SSE2 does for all CPUs.
 libm=$(sed -n 's/.*[( ]\(\/[^ ]*libm-[^ ]*\.a\).*/\1/p' "$("${CC:-cc}" -print-file-name=libm.a)")
 mapfile -t one < <(nm -g --defined-only "$libm" 2>/dev/null | awk '$2 == "T" {has[$3]}
   END {for (f in has) if (match(f, /_(avx|fma|fma4)$/)) {plain = substr(f, 1, RSTART - 1) "_sse2"

@@ -1,5 +1,4 @@
-/* Logs of rewriting: firings, what was left and refused, of bodies and of one pass after another. Contract in rewrite.h.
- */
+/* Logs of rewriting: firings, what was left and refused, of bodies and of one pass after another. See rewrite.h. */
 #include <string.h>
 #include "base/vec.h"
 #include "rewrite/build.h"

@@ -214,7 +214,7 @@ INLINE void scaled(const IntegerMatmul *m, float *restrict y, const int32_t *res
     }
 }
 
-/* Where a tile's floats go on their way to integers: into rows of NR, its bias and residual from their first element. */
+/* Where a tile's floats go on their way to integers: rows of NR, bias and residual from the tile's first element. */
 static ProductOut tile_alone(const IntegerMatmul *m, float *line, int64_t row, int64_t col)
 {
     ProductOut here = m->out;
