@@ -39,7 +39,7 @@ $ qkv classify quadrant.pt2 --labels missing.txt x.png
 $ cp affine2.pt2 $'\xff.pt2'; qkv inspect $'\xff.pt2' --json | head -4; qkv run -q --json $'\xff.pt2' | head -4; rm $'\xff.pt2'
 {
   "schema": 1,
-  "file": "?.pt2",
+  "file": "�.pt2",
   "format": "pt2",
 {
   "schema": 1,
