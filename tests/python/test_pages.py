@@ -32,6 +32,14 @@ def run(folder, command, printed):
         assert stated in done.stdout, f"{command}\n{done.stdout}"
 
 
+def check_headings(text, said):
+    """They quote what this torch's torch.export says."""
+    headings = re.findall(r'^## "(.*?)"$', text, re.MULTILINE)
+    assert any(headings[0] in s for s in said)
+    assert any(re.sub(r"marked \w+ as", "marked batch as", headings[1]) in s for s in said)
+    assert any(re.search(r"Eq\(u0\*u1, s\d+\)", s) for s in said)
+
+
 @pytest.mark.parametrize("page", ["EXPORT_ERRORS", "FUSION", "DRIFT", "PATTERNS"])
 def test_page(page, tmp_path):
     text = (ROOT / "docs" / f"{page}.md").read_text()
@@ -46,17 +54,5 @@ def test_page(page, tmp_path):
             run(tmp_path, line, printed)
         else:
             assert any(line in p for p in printed), line
-
-
-def test_messages_are_those_of_this_torch(tmp_path):
-    """The headings quote what torch.export says."""
-    text = (ROOT / "docs" / "EXPORT_ERRORS.md").read_text()
-    for name, body in BLOCK.findall(text):
-        (tmp_path / name).write_text(body)
-    said = [subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=300,
-                           env={**os.environ, "PYTHONPATH": str(ROOT / "python")}).stdout
-            for name, _ in BLOCK.findall(text)]
-    headings = re.findall(r'^## "(.*?)"$', text, re.MULTILINE)
-    assert headings[0] in said[0]
-    assert re.sub(r"marked \w+ as", "marked batch as", headings[1]) in said[1]
-    assert re.search(r"Eq\(u0\*u1, s\d+\)", said[2])
+    if page == "EXPORT_ERRORS":
+        check_headings(text, printed)
