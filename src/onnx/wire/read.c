@@ -14,9 +14,9 @@ enum {
     MEMORY_TIMES = 4,
     MEMORY_FREE = 48 << 20, /* most memory for records and unpacked weights: 4 times the file and 48 MiB */
     GRAPH_TIMES = 3,
-    GRAPH_FREE = 24 << 20, /* most memory for records and the graph made of them, without weights */
+    GRAPH_FREE = 40 << 20, /* most memory for records and the graph made of them, without weights */
     NODE_BYTES = 700,      /* of these a node or an initializer, which may be 24 bytes in the file */
-    RESULT_BYTES = 400     /* an input or output of the graph */
+    RESULT_BYTES = 600     /* an input or output of the graph */
 };
 enum { SHOWN_DEPTH = 4 }; /* of graphs, in messages */
 
