@@ -140,7 +140,7 @@ def text(kept, svg):
     rows = ordered.values()
     dates, versions = sorted(r["date"] for r in rows), sorted({r["qkv"] for r in rows})
     lines = [f"# {kept['kind']}", "", INTRO, "", *(f"- {part}" for part in kept["machine"].split("; ")),
-             f"- measured from {dates[0]} to {dates[-1]} UTC; {', '.join(versions)}",
+             f"- measured from {dates[0]} to {dates[-1]} UTC", *(f"- {v}" for v in versions),
              f"- {sum(map(busy, rows))} of {len(rows)} rows busy", "", f"![the best peer's time over qkv's]({svg})",
              ""]
     for section in sections(ordered):
