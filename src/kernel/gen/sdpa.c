@@ -37,15 +37,6 @@ typedef struct Product {
     float *tops; /* (rows, LANES): the maxima of the columns that a lane has seen; NULL: not wanted */
 } Product;
 
-/* Unrolled whatever the compiler thinks of it: the accumulators must be registers. */
-#ifdef QKV_FUSED
-#define UNROLLED
-#else
-#define UNROLLED _Pragma("GCC unroll 8")
-#endif
-#define EACH_ROW UNROLLED for (int r = 0; r < rows; r++)
-#define EACH_VECTOR UNROLLED for (int v = 0; v < vectors; v++)
-
 INLINE void step(int rows, int vectors, Vec acc[ROWS][VECTORS], const float *a, int64_t lda, const float *b)
 {
     Vec y[VECTORS];

@@ -39,15 +39,6 @@ typedef struct Product {
     const Span *seen, *terms;
 } Product;
 
-/* Unrolled whatever the compiler thinks of it: the accumulators must be registers. */
-#ifdef QKV_FUSED
-#define UNROLLED
-#else
-#define UNROLLED _Pragma("GCC unroll 8")
-#endif
-#define EACH_ROW UNROLLED for (int r = 0; r < rows; r++)
-#define EACH_VECTOR UNROLLED for (int v = 0; v < vectors; v++)
-
 INLINE void micro(int rows, int vectors, const Product *p, int64_t row, int64_t column)
 {
     Vec acc[ROWS][VECTORS];

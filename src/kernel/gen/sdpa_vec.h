@@ -130,9 +130,9 @@ INLINE Vec vec_load_some(DType t, const void *p, int64_t n)
 #if defined(__AVX512F__)
     if (t == DT_F32) return (Vec)_mm512_maskz_loadu_ps((__mmask16)((1U << n) - 1), p);
     _mm256_storeu_si256((__m256i *)(void *)room, _mm256_maskz_loadu_epi16((__mmask16)((1U << n) - 1), p));
-    return vec_load(t, room);
-#endif
+#else
     memcpy(room, p, (size_t)n * (t == DT_F32 ? 4 : 2));
+#endif
     return vec_load(t, room);
 }
 
@@ -232,10 +232,15 @@ INLINE void vec_trade(Vec *a, Vec *b, int step)
 }
 
 #ifdef QKV_FUSED /* small: few CPUs run it */
+#define UNROLLED
 #define TRANSPOSE static __attribute__((noinline, unused))
 #else
+#define UNROLLED _Pragma("GCC unroll 8")
 #define TRANSPOSE INLINE
 #endif
+/* Of a tile of accumulators, which must be registers: unrolled whatever the compiler thinks of it. */
+#define EACH_ROW UNROLLED for (int r = 0; r < rows; r++)
+#define EACH_VECTOR UNROLLED for (int v = 0; v < vectors; v++)
 
 /* A square of LANES vectors. */
 TRANSPOSE void vec_transpose(Vec *x)

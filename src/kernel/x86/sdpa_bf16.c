@@ -9,10 +9,6 @@ enum { GROUP = 24, KEYS = 256 };
 
 enum { ROWS = 6, VECTORS = 4 };
 
-/* Unrolled whatever the compiler thinks of it: the sums must be registers. */
-#define EACH_ROW _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)
-#define EACH_VECTOR _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++)
-
 INLINE void micro(int rows, int vectors, const PairProduct *p, int64_t row, int64_t column)
 {
     __m512 sum[ROWS][VECTORS];
