@@ -89,8 +89,19 @@ static Value *integers(Graph *g, Node *at, Value *v, Err *err)
     return view ? view->out[0] : NULL;
 }
 
-/* The inverse that gives a weight of i8, symmetric, whose results (channels) are along `axis` of w; *turned: of the
- * other axis of the integers. */
+/* The inverse that gives a weight of i8, symmetric, by a scale for each index of `axis` or one; NULL: none. */
+static const Node *symmetric_inverse(const Graph *g, const Value *w, int axis)
+{
+    const Node *n = w->def && w->def->op->id == OP_dequantize_linear ? w->def : NULL;
+    if (!n || w->dtype != DT_F32 || n->arg[0].v->dtype != DT_I8 || n->arg[1].v->dtype != DT_F32 || n->arg[4].e->i ||
+        !quantize_all_zero(g, &n->arg[2]))
+        return NULL;
+    int64_t along = n->arg[3].e->i;
+    bool channels = n->arg[1].v->rank == 1 && (along < 0 ? along + w->rank : along) == axis;
+    return channels || quantize_one_number(n->arg[1].v) ? n : NULL;
+}
+
+/* The same of a matrix whose results are along `axis`; *turned: along the other axis of the integers. */
 static const Node *weight_of(const Graph *g, const Value *w, int axis, bool *turned)
 {
     *turned = w->rank == 2 && w->def && w->def->op->id == OP_permute && ex_equals_int(w->def->arg[1].es[0], 1);
@@ -98,13 +109,7 @@ static const Node *weight_of(const Graph *g, const Value *w, int axis, bool *tur
         w = w->def->arg[0].v;
         axis = 1 - axis;
     }
-    const Node *n = w->def && w->def->op->id == OP_dequantize_linear ? w->def : NULL;
-    if (!n || w->dtype != DT_F32 || w->rank != 2 || n->arg[0].v->dtype != DT_I8 || n->arg[1].v->dtype != DT_F32 ||
-        n->arg[4].e->i || !quantize_all_zero(g, &n->arg[2]))
-        return NULL;
-    int64_t along = n->arg[3].e->i;
-    bool channels = n->arg[1].v->rank == 1 && (along < 0 ? along + 2 : along) == axis;
-    return channels || quantize_one_number(n->arg[1].v) ? n : NULL;
+    return w->rank == 2 ? symmetric_inverse(g, w, axis) : NULL;
 }
 
 /* A node in n's place, under its name. */
@@ -155,17 +160,6 @@ static bool window_of(const Node *n, int axis, Window *w)
     if (!ex_is_int(weight->dim[2 + axis])) return false;
     *w = (Window){weight->dim[2 + axis]->i, a[0].es[axis]->i, a[1].es[axis]->i, a[2].es[axis]->i};
     return w->size > 0 && w->padding >= 0;
-}
-
-/* The inverse that gives a convolution's weight of i8, symmetric, by a scale for each result or one; NULL: none. */
-static const Node *kernel_of(const Graph *g, const Value *w)
-{
-    const Node *n = w->def && w->def->op->id == OP_dequantize_linear ? w->def : NULL;
-    if (!n || w->dtype != DT_F32 || n->arg[0].v->dtype != DT_I8 || n->arg[1].v->dtype != DT_F32 || n->arg[4].e->i ||
-        !quantize_all_zero(g, &n->arg[2]))
-        return NULL;
-    bool channels = n->arg[1].v->rank == 1 && n->arg[3].e->i == 0;
-    return channels || quantize_one_number(n->arg[1].v) ? n : NULL;
 }
 
 typedef struct Rows { /* builds in front of `at` */
@@ -231,7 +225,7 @@ static Value *rows_of_windows(const Rows *r, Value *x, const Window *w, int64_t 
 static bool convolution(Graph *g, Node *n, Err *err)
 {
     const Rows r = {g, n, err, n->out[0]->rank - 2};
-    const Node *in = inverse_of(n->arg[0].v), *k = kernel_of(g, n->arg[1].v);
+    const Node *in = inverse_of(n->arg[0].v), *k = symmetric_inverse(g, n->arg[1].v, 0);
     Window w[MAX_RANK];
     double zero = 0;
     int64_t order[MAX_RANK] = {0}, K = 1;
