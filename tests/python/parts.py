@@ -10,6 +10,18 @@ def R(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+class Attending(nn.Module):
+    """x and an attention of 4 heads of 16 over it, with one projection of queries, keys and values."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(64, 192), nn.Linear(64, 64)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(-1, (4, 16)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        return x + self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
 def fn(f, **parts):
     """A module whose forward is f, with the given parts."""
     class Module(nn.Module):

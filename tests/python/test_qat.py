@@ -8,21 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import qkv  # noqa: E402
+from parts import Attending  # noqa: E402
 from qkv import quant  # noqa: E402
 
 QKV = os.environ.get("QKV", "build/qkv")
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "demo/digits_vit.pt2"
 F = torch.nn.functional
-
-
-class Block(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.qkv, self.out = torch.nn.Linear(64, 192), torch.nn.Linear(64, 64)
-
-    def forward(self, x):
-        q, k, v = (y.unflatten(-1, (4, 16)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
-        return x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 class Loss(torch.nn.Module):
@@ -49,7 +40,8 @@ def test_gradients_are_pytorchs(tmp_path, options):
     torch.manual_seed(0)
     x, y = torch.randn(6, 20, 64), torch.randn(6, 20, 64)
     batch = {0: torch.export.Dim("batch", min=1, max=512)}
-    prepared = quant.prepare(Block(), (x,), dynamic_shapes=(batch,), calibrate={"x": x / 2}, **options)  # some saturate
+    some_saturate = {"x": x / 2}
+    prepared = quant.prepare(Attending(), (x,), dynamic_shapes=(batch,), calibrate=some_saturate, **options)
     fake = [n for n in prepared.graph.nodes if "fake_quantize" in str(n.target)]
     report = prepared.quantize_report
     probabilities = sum(s["kind"] == "attention" and s["why_not"] is None for s in report["sites"]) * (

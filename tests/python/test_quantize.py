@@ -290,20 +290,12 @@ def test_dynamic_in_openvino(digits, tmp_path, asymmetric):
 def test_torch_loads_it(tmp_path, options):
     torch = pytest.importorskip("torch")
     import torch.ao.quantization.fx._decomposed  # noqa: F401  (defines the ops)
-
-    class Block(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.qkv, self.out = torch.nn.Linear(64, 192), torch.nn.Linear(64, 64)
-
-        def forward(self, x):
-            q, k, v = (y.unflatten(-1, (4, 16)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
-            return x + self.out(torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+    from parts import Attending
 
     torch.manual_seed(0)
     x = torch.randn(8, 20, 64)
     size = torch.export.Dim("batch", max=64)
-    torch.export.save(torch.export.export(Block(), (x,), dynamic_shapes=({0: size},)), tmp_path / "m.pt2")
+    torch.export.save(torch.export.export(Attending(), (x,), dynamic_shapes=({0: size},)), tmp_path / "m.pt2")
     made = qkv.Model(tmp_path / "m.pt2").quantize(None if options.get("dynamic") else {"x": x}, **options)
     made.save(tmp_path / "q.pt2")
     program = torch.export.load(tmp_path / "q.pt2")
