@@ -18,7 +18,8 @@ def style(kinds):
     dark = "".join(f".{k}{{--c:{COLOURS[k][1]}}}" for k in kinds)
     return ("<style>svg{--ink:#1f2328;--grid:#d8dee4;--paper:#ffffff}" + light
             + "text{font:12px system-ui,sans-serif;fill:var(--ink)}.title{font-weight:600;"
-            "font-size:13px}.grid{stroke:var(--grid)}.line{fill:none;stroke:var(--c);stroke-width:2}.dot{fill:var(--c)}.half{stroke-dasharray:5 4}"
+            "font-size:13px}.grid{stroke:var(--grid)}.line{fill:none;stroke:var(--c);stroke-width:2}"
+            ".dot{fill:var(--c)}.half{stroke-dasharray:5 4}"
             ".paper{fill:var(--paper)}.bar{fill:var(--c)}.pale{opacity:.55}.one{stroke:var(--ink)}@media "
             "(prefers-color-scheme:dark){svg{--ink:#e6edf3;--grid:#373e47;--paper:#0d1117}" + dark + "}</style>")
 
