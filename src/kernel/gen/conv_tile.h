@@ -78,7 +78,8 @@ static __attribute__((noinline)) void finish_any(const ConvTile *t, const float 
     for (int r = 0; r < t->rows; r++, s += step) {
         o.c = t->c[r];
         o.residual = t->sum ? o.c : NULL;
-        finish_cols(&o, s, 0, 0, 1, 0, t->cols);
+        for (int c = 0; c < t->cols; c += W)
+            finish_cols(&o, s + c, 0, c, 1, W, t->cols - c < W ? t->cols - c : W);
     }
 }
 

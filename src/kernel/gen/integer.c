@@ -206,11 +206,11 @@ static void row_u8(uint8_t *y, const float *x, int64_t n, float least, float *sc
 INLINE void scaled(const IntegerMatmul *m, float *restrict y, const int32_t *restrict acc, int64_t row, int64_t col,
                    int rows, int cols)
 {
-    float per[NR];
+    float per[NR] = {0};
     for (int j = 0; j < cols; j++) per[j] = m->scale_b[m->step_b ? col + j : 0];
     for (int r = 0; r < rows; r++, y += NR, acc += NR) {
         const float by = m->scale_a[(row + r) * m->step_a];
-        for (int j = 0; j < cols; j++) y[j] = (float)acc[j] * (by * per[j]);
+        for (int j = 0; j < NR; j++) y[j] = (float)acc[j] * (by * per[j]);
     }
 }
 
@@ -232,13 +232,8 @@ static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int6
     float y[MR_MOST * NR], line[MR_MOST * NR];
     const ProductOut out = m->q ? tile_alone(m, line, row, col) : m->out;
     const int64_t r0 = m->q ? 0 : row, c0 = m->q ? 0 : col;
-    if (cols == NR) {
-        scaled(m, y, acc, row, col, rows, NR);
-        finish_cols(&out, y, r0, c0, rows, NR, NR);
-    } else {
-        scaled(m, y, acc, row, col, rows, cols);
-        finish_cols(&out, y, r0, c0, rows, NR, cols);
-    }
+    scaled(m, y, acc, row, col, rows, cols);
+    finish_cols(&out, y, r0, c0, rows, NR, cols);
     if (!m->q) return;
     for (int r = 0; r < rows; r++) {
         int64_t at = (row + r) * m->q_step + col;

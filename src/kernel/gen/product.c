@@ -104,8 +104,7 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
 
 static void finish_some(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)
 {
-    if (cols == NR) finish_cols(o, acc, row, col, rows, NR, NR);
-    else finish_cols(o, acc, row, col, rows, NR, cols);
+    finish_cols(o, acc, row, col, rows, NR, cols);
 }
 
 static void finish(const ProductDone *d) { finish_rows(d, NR, 0, d->rows, finish_some); }

@@ -140,49 +140,59 @@ INLINE float gelu_of(float x)
     return 0.5f * x * (1 + e);
 }
 
-INLINE float activated(float x, int act)
+#define EACH(value)                                                                                                    \
+    _Pragma("GCC ivdep") for (int i = 0; i < n; i++)                                                                   \
+    {                                                                                                                  \
+        float x = a[i] + b[i];                                                                                         \
+        t[i] = value;                                                                                                  \
+    }                                                                                                                  \
+    break
+
+/* Of a + b; t may be a. */
+INLINE void activate(float *t, const float *a, const float *b, int n, int act)
 {
     switch (act) {
-    case GEMM_RELU: return x < 0 ? 0 : x;
-    case GEMM_GELU_ERF: return gelu_of(x);
-    case GEMM_GELU_TANH: return vm_gelu_tanh(x);
-    case GEMM_SILU: return vm_silu(x);
-    case GEMM_QUICK_GELU: return vm_silu(1.702f * x) * (1 / 1.702f);
-    default: return x;
+    case GEMM_RELU: EACH(x < 0 ? 0 : x);
+    case GEMM_GELU_ERF: EACH(gelu_of(x));
+    case GEMM_GELU_TANH: EACH(vm_gelu_tanh(x));
+    case GEMM_SILU: EACH(vm_silu(x));
+    case GEMM_QUICK_GELU: EACH(vm_silu(1.702f * x) * (1 / 1.702f));
+    default: EACH(x);
     }
 }
 
-/* The activation is known to the compiler, and so is `cols` where the panel is whole. */
-INLINE void finish_act(const ProductOut *o, const float *restrict acc, int64_t row, int64_t col, int rows, int step,
-                       int cols, int act)
+/* A row of sums is `width` floats, of which the first `cols` are wanted; all are computed, by loops whose length the
+ * compiler knows. `act` is o->act; where it is written out, a row stays in registers. */
+INLINE void finish_lines(const ProductOut *o, const float *restrict acc, int64_t row, int64_t col, int rows, int width,
+                         int cols, int act)
 {
-    float bias[MOST_COLS], more[MOST_COLS], t[MOST_COLS];
+    float none[MOST_COLS], bias[MOST_COLS], more[MOST_COLS], t[MOST_COLS];
+    for (int i = 0; i < width; i++) none[i] = -0.0f; /* x + -0 is x, for -0 too */
+    if (cols < width) memset(bias, 0, (size_t)width * sizeof *bias), memset(more, 0, (size_t)width * sizeof *more);
     if (o->bias) load_row(bias, o->bias, o->bias_type, col, cols);
-    else
-        for (int i = 0; i < cols; i++) bias[i] = -0.0f; /* x + -0 is x, for -0 too */
-    for (int r = 0; r < rows; r++, acc += step) {
+    else memcpy(bias, none, (size_t)width * sizeof *bias);
+    for (int r = 0; r < rows; r++, acc += width) {
         if (o->residual) load_row(more, o->residual, o->residual_type, (row + r) * o->residual_step + col, cols);
-        if (o->residual && o->act_last)
-            for (int i = 0; i < cols; i++) t[i] = activated(acc[i] + bias[i] + more[i], act);
-        else
-            for (int i = 0; i < cols; i++) t[i] = activated(acc[i] + bias[i], act);
+        const float *from = acc, *and = bias;
+        if (o->residual && o->act_last) {
+            for (int i = 0; i < width; i++) t[i] = acc[i] + bias[i] + more[i];
+            from = t;
+            and = none;
+        }
+        activate(t, from, and, width, act);
         if (o->residual && !o->act_last)
-            for (int i = 0; i < cols; i++) t[i] = o->times ? t[i] * more[i] : t[i] + more[i];
+            for (int i = 0; i < width; i++) t[i] = o->times ? t[i] * more[i] : t[i] + more[i];
         store_row(o->c, o->c_type, (row + r) * o->c_step + col, t, cols);
     }
 }
 
-INLINE void finish_cols(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int step, int cols)
+INLINE void finish_cols(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int width, int cols)
 {
-    switch (o->act) {
-    case GEMM_RELU: finish_act(o, acc, row, col, rows, step, cols, GEMM_RELU); break;
-    case GEMM_GELU_ERF: finish_act(o, acc, row, col, rows, step, cols, GEMM_GELU_ERF); break;
-    case GEMM_GELU_TANH: finish_act(o, acc, row, col, rows, step, cols, GEMM_GELU_TANH); break;
-    case GEMM_SILU: finish_act(o, acc, row, col, rows, step, cols, GEMM_SILU); break;
-    case GEMM_QUICK_GELU: finish_act(o, acc, row, col, rows, step, cols, GEMM_QUICK_GELU); break;
-    default: finish_act(o, acc, row, col, rows, step, cols, GEMM_NONE);
-    }
+    if (cols < width) finish_lines(o, acc, row, col, rows, width, cols, o->act);
+    else if (o->act) finish_lines(o, acc, row, col, rows, width, width, o->act);
+    else finish_lines(o, acc, row, col, rows, width, width, GEMM_NONE);
 }
+
 /* Rows [from, to) of a tile that is done; `some` is the file's own for whole rows of c that follow each other. */
 typedef void FinishSome(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols);
 

@@ -73,7 +73,6 @@ static void finish_some(const ProductOut *o, const float *acc, int64_t row, int6
     else if (plain && o->act == GEMM_NONE) finish_plain(o, acc, row, col, rows, true, false);
     else if (plain && relu && !o->residual) finish_plain(o, acc, row, col, rows, false, true);
     else if (plain && relu && o->act_last) finish_plain(o, acc, row, col, rows, true, true);
-    else if (cols == NR) finish_cols(o, acc, row, col, rows, NR, NR);
     else finish_cols(o, acc, row, col, rows, NR, cols);
 }
 
