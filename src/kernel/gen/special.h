@@ -29,14 +29,22 @@ static double bessel_ie(double x, int order)
     return (order && x < 0 ? -sum : sum) / sqrt(2 * PI * z);
 }
 
+/* K_0 and K_1 of small x, as far as doubles go: the first terms of their series. Source: DLMF 10.31. */
+static double bessel_k_near(double x, double order)
+{
+    double log = real_log(x / 2) + 0.57721566490153286061, z = x * x / 4;
+    return order > 0 ? 1 / x + x / 2 * (log - 0.5) : z - log * (1 + z);
+}
+
 /* exp(x) K_order(x), the integral of exp(-x (cosh t - 1)) cosh(order t) over t > 0. The trapezoidal rule is exact to
  * the last place where its step is short beside the width of the integrand. */
 static double bessel_ke(double x, double order)
 {
     if (x == 0) return INFINITY;
     if (!(x > 0)) return NAN;
+    if (x < 1e-4 && (order == 0 || order == 1)) return real_exp(x) * bessel_k_near(x, order);
     double step = fmin(0.2, 0.6 / sqrt(x)), sum = 0.5;
-    for (int k = 1; k < 4096; k++) {
+    for (int k = 1; k < 256; k++) {
         double t = k * step, s = real_sinh(t / 2), part = real_exp(-2 * x * s * s) * real_cosh(order * t);
         sum += part;
         if (part < sum * 1e-18) break;
