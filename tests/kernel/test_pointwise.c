@@ -24,7 +24,7 @@ static const struct {
 #include "op/ops.def"
 };
 /* Values are held without sanitizers; under them it is what is read and written. */
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SANITIZED)
 enum { OPS = sizeof ops / sizeof *ops, SAMPLES = 1 << 11, EACH = 4099 << 5 };
 #else
 enum { OPS = sizeof ops / sizeof *ops, SAMPLES = 1 << 14, EACH = 4099 };
