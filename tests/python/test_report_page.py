@@ -71,17 +71,19 @@ def test_bert(bert_page, width, dark):
 
 
 def test_axe(bert_page):
-    """axe-core's own rules, where the package that carries it is installed."""
+    """axe-core's own rules, where the package that carries it is installed: the first tab with the page around it, then
+    each tab alone; in the dark those of colours."""
     carrier = pytest.importorskip("axe_core_python")
     axe = next(pathlib.Path(carrier.__file__).parent.rglob("axe.min.js")).read_text()
-    for dark in (False, True):
-        with Page(bert_page, dark=dark) as page:
+    for options in ("{resultTypes: ['violations']}", "{resultTypes: ['violations'], runOnly: ['color-contrast']}"):
+        with Page(bert_page, dark="contrast" in options) as page:
             page.send("Page.setBypassCSP", enabled=True)
             page.run(axe + "; true")
-            for tab in page.run(TABS):
+            for i, tab in enumerate(page.run(TABS)):
                 page.open(tab)
-                found = page.run("axe.run({resultTypes: ['violations']}).then((r) => r.violations.map((v) => "
-                                 "v.id + ': ' + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 150)).join(' | ')))")
+                where = f"document.getElementById('panel-{tab}')" if i else "document"
+                found = page.run(f"axe.run({where}, {options}).then((r) => r.violations.map((v) => v.id + ': ' + "
+                                 "v.nodes.slice(0, 3).map((n) => n.html.slice(0, 150)).join(' | ')))")
                 assert found == [], tab
 
 
@@ -190,18 +192,21 @@ def onnx_chain(path, names, op="Relu"):
 
 
 def test_ten_thousand_nodes(tmp_path):
-    """Few rows exist at once, and scrolling through all of them takes little for each frame."""
+    """Few rows exist at once, wherever one scrolls to."""
     onnx_chain(tmp_path / "big.onnx", [f"layer.{i // 10}/v{i}" for i in range(10000)], "Tanh")
     page_of(tmp_path / "big.onnx", tmp_path / "big.html", "--runs", "1", "--no-prove")
     with Page(tmp_path / "big.html", tab="graph") as page:
         page.run("graph.unfoldAll()")
         page.settle()
         assert page.run("graph.rows.length") >= 10000
-        frame = page.run("""(() => { const n = 60, box = graph.rowsBox, start = performance.now();
-          for (let i = 0; i < n; i++) { box.scrollTop = (i * 9973 % 10000) * graph.rowHeight; graph.redraw(); }
-          return (performance.now() - start) / n; })()""")
-        assert frame < 100, f"{frame} ms a frame"
-        assert page.run("document.querySelectorAll('.row').length") < 120
+        most = page.run("""(() => { let most = 0;
+          for (let i = 0; i < 60; i++) {
+            graph.rowsBox.scrollTop = (i * 9973 % 10000) * graph.rowHeight;
+            graph.redraw();
+            most = Math.max(most, document.querySelectorAll('.row').length);
+          }
+          return most; })()""")
+        assert 10 < most < 120
         page.run("graph.find('v9999')")
         page.run("graph.next(1)")
         page.settle()
