@@ -13,7 +13,7 @@ logs=build/check
 export QKV="$PWD/build/qkv" QKV_LIBRARY="$PWD/build/libqkv.so" LC_ALL=C.UTF-8
 export TORCH_FAKE_TENSOR_DISPATCH_CACHE=0 # of no use to a model that is exported once: half of torch.export's time
 export OMP_WAIT_POLICY=passive            # two suites share the machine
-[ "${FULL:-0}" = 1 ] && export QKV_SHARE=1 || export QKV_SHARE="${QKV_SHARE:-16}"
+[ "${FULL:-0}" = 1 ] && export QKV_SHARE=1 || export QKV_SHARE="${QKV_SHARE:-32}"
 python=.venv/bin/python
 [ -x $python ] || python=python3
 
