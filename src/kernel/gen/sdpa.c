@@ -34,6 +34,7 @@ typedef struct Product {
     int64_t ldp;
     float *to;
     int64_t ldf, ldt;
+    int tail;    /* columns of the last vector, the others become -inf; 0: all of them */
     float *tops; /* (rows, LANES): the maxima of the columns that a lane has seen; NULL: not wanted */
 } Product;
 
@@ -59,7 +60,12 @@ INLINE void micro(int rows, int vectors, const Product *p)
     }
     if (k < K) step(rows, vectors, acc, a + k, lda, b + k * ldb);
     if (p->times) EACH_ROW EACH_VECTOR acc[r][v] *= p->times[r];
-    if (p->plus) EACH_ROW EACH_VECTOR acc[r][v] += vec_at(p->plus + r * p->ldp + v * LANES);
+    if (p->plus && !p->tail) EACH_ROW EACH_VECTOR acc[r][v] += vec_at(p->plus + r * p->ldp + v * LANES);
+    if (p->plus && p->tail)
+        EACH_ROW EACH_VECTOR acc[r][v] += v + 1 < vectors
+                                              ? vec_at(p->plus + r * p->ldp + v * LANES)
+                                              : vec_load_some(DT_F32, p->plus + r * p->ldp + v * LANES, p->tail);
+    if (p->tail) EACH_ROW acc[r][vectors - 1] = vec_between(acc[r][vectors - 1], 0, 0, p->tail);
     EACH_ROW EACH_VECTOR vec_put(p->to + r * p->ldt + v * LANES, acc[r][v]);
     if (!p->tops) return;
     EACH_ROW
@@ -295,7 +301,7 @@ static void begin(const Stack *s, Group *g, int64_t row)
 {
     const Sdpa *a = s->a;
     g->begun = g->done = g->written = false;
-    g->together = row / s->q.N == (row + g->rows - 1) / s->q.N;
+    g->together = s->per == 1 || row / s->q.N == (row + g->rows - 1) / s->q.N;
     g->plain = !(a->softcap > 0) && (!s->masked || (a->mask && a->ms[3] == 1 && g->together));
     g->low = s->M, g->high = 0, g->inner = 0, g->outer = s->M;
     for (int r = 0; r < g->rows; r++) {
@@ -325,11 +331,12 @@ static void attend(const Stack *s, int64_t row, int64_t count)
     int64_t low = s->M, high = 0;
     for (int i = 0; i < groups; i++) {
         Group *g = &group[i];
-        g->rows = (int)least(ROWS, count - i * ROWS);
+        int64_t at = count * i / groups;
+        g->rows = (int)(count * (i + 1) / groups - at);
         g->scores = space.scores + i * ROWS * LEAD;
         g->out = space.out + i * ROWS * values_width(a->E);
         g->queries = space.queries + i * ROWS * a->D;
-        begin(s, g, row + i * ROWS);
+        begin(s, g, row + at);
         low = least(low, g->low);
         high = most(high, g->high);
     }
@@ -347,7 +354,7 @@ static void attend(const Stack *s, int64_t row, int64_t count)
                 int vectors = panel_vectors(t, g->high); /* a triangle's edge needs no more */
                 int64_t width = vectors * LANES, n = least(width, s->M - t);
                 if (g->high <= t || g->low >= t + n) continue;
-                bool whole = t >= g->inner && t + width <= g->outer, clean = whole && g->plain;
+                bool whole = t >= g->inner && t + n <= g->outer, clean = whole && g->plain;
                 if ((!whole || s->masked) && !panel_live(s, g->row, g->rows, t, n)) {
                     for (int r = 0; r < g->rows && from[i] >= 0; r++)
                         for (int64_t j = 0; j < width; j += LANES) vec_put(scores + r * LEAD + j, vec_set(-INFINITY));
@@ -360,10 +367,11 @@ static void attend(const Stack *s, int64_t row, int64_t count)
                              .ldb = lead,
                              .to = scores,
                              .ldt = LEAD,
+                             .tail = clean ? (int)(n % LANES) : 0,
                              .tops = clean ? g->tops[0] : NULL};
                 if (clean && s->masked) {
                     p.plus = a->mask + g->row[0].masked + t, p.ldp = a->ms[2];
-                    ask_for_mask(&p, g->rows, t + TILE < g->high ? TILE : BLOCK * p.ldp - t);
+                    ask_for_mask(&p, g->rows, t + TILE < g->high ? TILE : count * p.ldp - t);
                 } else if (clean && s->added) p.plus = s->added + t;
                 product(g->rows, vectors, &p);
                 for (int r = 0; r < g->rows && !clean; r++)
@@ -378,7 +386,7 @@ static void attend(const Stack *s, int64_t row, int64_t count)
     for (int i = 0; i < groups; i++) write_out(s, &group[i]);
 }
 
-static const SdpaWay packed = {BLOCK, room, pack, attend, NULL, NULL};
+static const SdpaWay packed = {BLOCK, ROWS, room, pack, attend, NULL, NULL};
 const SdpaWay *KERNEL(sdpa_thin)(void);
 
 static const SdpaWay *way_of(const Sdpa *a) { return sdpa_is_thin(a) ? KERNEL(sdpa_thin)() : &packed; }

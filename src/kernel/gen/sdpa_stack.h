@@ -1,7 +1,7 @@
 /* What attention kernels share whatever they multiply with: heads that use the same keys as one stack of query rows,
  * masks, threads.
  *
- *     static const SdpaWay way = {BLOCK, per_thread, pack, attend};
+ *     static const SdpaWay way = {BLOCK, ROWS, per_thread, pack, attend, NULL, NULL};
  *     static void sdpa(const Sdpa *a, void *space, int threads) { sdpa_all(a, &way, space, threads); }
  *
  * A mask that is the same for every query of the stack is resolved before packing: keys that it forbids are not packed
@@ -43,7 +43,7 @@ typedef struct Row {
 } Row;
 
 typedef struct SdpaWay {
-    int64_t block;                 /* rows that attend takes at most */
+    int64_t block, unit;           /* rows that attend takes at most, and that it takes together */
     size_t (*room)(const Sdpa *a); /* bytes of a thread */
     void (*pack)(const Stack *s);  /* keys and values of the stack */
     void (*attend)(const Stack *s, int64_t row, int64_t count);
@@ -67,7 +67,7 @@ INLINE const char *value_at(const Stack *s, int64_t j)
 INLINE Row stack_row(const Stack *s, int64_t i)
 {
     const Sdpa *a = s->a;
-    int64_t h = s->kv * s->per + i / s->q.N, n = i % s->q.N;
+    int64_t head = s->per > 1 ? i / s->q.N : 0, h = s->kv * s->per + head, n = i - head * s->q.N;
     return (Row){.n = n,
                  .masked = s->b * a->ms[0] + h * a->ms[1] + n * a->ms[2],
                  .low = most(0, n + a->lower),
@@ -85,7 +85,7 @@ INLINE void put_lse(const Row *row, float top, float sum)
 
 /* ------------------------------------------------------------------ asking for memory ahead */
 
-enum { LINE = 64 };
+enum { LINE = 64, SHORT = 256 };
 
 /* Nothing is read here: it may be anywhere. */
 INLINE void ask_for(const char *p, int64_t bytes)
@@ -126,9 +126,10 @@ INLINE bool panel_live(const Stack *s, const Row *row, int rows, int64_t t, int6
         int64_t from = most(t, row[r].low), to = least(t + n, row[r].high);
         if (from < to && !s->masked) return true;
         if (from < to && a->ms[3] == 1) {
-            bool any = false; /* all of them: no branch, so that vectors do it */
             const float *m = a->mask ? a->mask + row[r].masked : NULL;
             const uint8_t *b = a->mask ? NULL : a->truth + row[r].masked;
+            bool any = m ? m[from] != -INFINITY : b[from] != 0;
+            if (any) return true; /* most often; else all of them, without a branch, so that vectors do it */
             if (m)
                 for (int64_t j = from; j < to; j++) any |= m[j] != -INFINITY;
             else
@@ -152,11 +153,12 @@ INLINE Vec mask_row(const Stack *s, const Row *row, float *restrict x, int64_t t
     const Sdpa *a = s->a;
     float cap = (float)a->softcap;
     int64_t step = a->ms[3], from = row->low - t, to = least(n, row->high - t);
-    if (!(cap > 0) && from <= 0 && to == width &&
-        (s->masked ? a->mask && step == 1 : s->added != NULL)) { /* a whole panel, and only sums: one pass */
-        const float *m = s->masked ? a->mask + row->masked + t : s->added + t;
+    if (!(cap > 0) && from <= 0 && to == n && (!s->masked || (a->mask && step == 1))) { /* only sums: one pass */
+        const float *m = s->masked ? a->mask + row->masked + t : s->added ? s->added + t : NULL;
         for (int64_t j = 0; j < width; j += LANES) {
-            Vec y = vec_at(x + j) * scale + vec_at(m + j);
+            Vec y = vec_at(x + j) * scale;
+            if (m && j < n) y += j + LANES <= n ? vec_at(m + j) : vec_load_some(DT_F32, m + j, n - j);
+            if (j + LANES > n) y = vec_between(y, j, 0, n);
             vec_put(x + j, y);
             top = vec_max(y, top);
         }
@@ -196,6 +198,18 @@ INLINE size_t sdpa_room(const Sdpa *a, const SdpaWay *way)
     return (way->room(a) + (size_t)padded(a->M, 16) * 8 + 63) / 64 * 64;
 }
 
+/* A stack's rows are cut into blocks that differ by one unit at most. */
+INLINE int64_t blocks_of(const SdpaWay *way, int64_t rows)
+{
+    int64_t units = (rows + way->unit - 1) / way->unit, most_units = way->block / way->unit;
+    return (units + most_units - 1) / most_units;
+}
+
+INLINE int64_t block_at(const SdpaWay *way, int64_t rows, int64_t i, int64_t blocks)
+{
+    return least(rows, (rows + way->unit - 1) / way->unit * i / blocks * way->unit);
+}
+
 /* About what `count` rows of a stack from `row` on cost: the keys that the first and the last of them see. */
 INLINE double stack_cost(const Sdpa *a, const SdpaSequence *q, int64_t row, int64_t count)
 {
@@ -203,6 +217,28 @@ INLINE double stack_cost(const Sdpa *a, const SdpaSequence *q, int64_t row, int6
     int64_t seen = least(q->M, first + a->upper + 1) - most(0, first + a->lower) + least(q->M, last + a->upper + 1) -
                    most(0, last + a->lower);
     return (double)count * (double)(most(0, seen) + 2);
+}
+
+/* Rows `from` to `to` of n, `step` bytes apart. */
+INLINE void ask_for_rows(const char *p, int64_t from, int64_t to, int64_t step, int64_t bytes)
+{
+    for (int64_t i = from; i < to; i++) ask_for(p + i * step, bytes);
+}
+
+/* Part i of `parts` of what the stack after s touches: rows of a head are apart, and there are few of them, so that the
+ * hardware learns too late where they are. */
+INLINE void ask_for_next(const Stack *s, int64_t i, int64_t parts)
+{
+    const Sdpa *a = s->a;
+    int64_t b = s->b, h = s->kv + 1, size = element_size(a);
+    if (s->per > 1 || a->M > SHORT || a->N > SHORT) return;
+    if (h == a->Hkv) h = 0, b++;
+    if (b == a->B) return;
+    SdpaSequence q = sdpa_sequence(a, b);
+    ask_for_rows(q.q + h * a->qs[1] * size, q.N * i / parts, q.N * (i + 1) / parts, a->qs[2] * size, a->D * size);
+    ask_for_rows(q.k + h * a->ks[1] * size, q.M * i / parts, q.M * (i + 1) / parts, a->ks[2] * size, a->D * size);
+    ask_for_rows(q.v + h * a->vs[1] * size, q.M * i / parts, q.M * (i + 1) / parts, a->vs[2] * size, a->E * size);
+    ask_for_rows(q.out + h * a->os[1] * size, q.N * i / parts, q.N * (i + 1) / parts, a->os[2] * size, a->E * size);
 }
 
 /* Blocks from `from` to `to` in units of cost over all stacks. */
@@ -217,8 +253,9 @@ static void sdpa_share(const Sdpa *a, const SdpaWay *way, void *space, double fr
         s.q = sdpa_sequence(a, s.b);
         for (s.kv = 0; s.kv < a->Hkv; s.kv++) {
             bool packed = false;
-            for (int64_t row = 0, rows = s.per * s.q.N; row < rows && at < to; row += way->block) {
-                int64_t count = least(way->block, rows - row);
+            int64_t rows = s.per * s.q.N, blocks = blocks_of(way, rows);
+            for (int64_t i = 0; i < blocks && at < to; i++) {
+                int64_t row = block_at(way, rows, i, blocks), count = block_at(way, rows, i + 1, blocks) - row;
                 double start = at;
                 at += stack_cost(a, &s.q, row, count);
                 if (start < from) continue;
@@ -227,6 +264,7 @@ static void sdpa_share(const Sdpa *a, const SdpaWay *way, void *space, double fr
                     way->pack(&s);
                     packed = true;
                 }
+                ask_for_next(&s, i, blocks);
                 way->attend(&s, row, count);
             }
         }
@@ -243,8 +281,11 @@ INLINE void sdpa_all(const Sdpa *a, const SdpaWay *way, void *space, int threads
         threads = 1; /* less than it takes to wake another */
     for (int64_t b = 0; b < a->B && threads > 1; b++) {
         SdpaSequence q = sdpa_sequence(a, b);
-        for (int64_t row = 0; row < rows * q.N; row += way->block)
-            total += (double)a->Hkv * stack_cost(a, &q, row, least(way->block, rows * q.N - row));
+        int64_t blocks = blocks_of(way, rows * q.N);
+        for (int64_t i = 0; i < blocks; i++) {
+            int64_t row = block_at(way, rows * q.N, i, blocks);
+            total += (double)a->Hkv * stack_cost(a, &q, row, block_at(way, rows * q.N, i + 1, blocks) - row);
+        }
     }
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static, 1)
     for (int i = 0; i < threads; i++)

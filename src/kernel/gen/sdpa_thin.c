@@ -193,6 +193,6 @@ static void attend(const Stack *s, int64_t first, int64_t count)
 const SdpaWay *KERNEL(sdpa_thin)(void);
 const SdpaWay *KERNEL(sdpa_thin)(void)
 {
-    static const SdpaWay way = {ROWS, room, pack, attend, NULL, NULL};
+    static const SdpaWay way = {ROWS, ROWS, room, pack, attend, NULL, NULL};
     return &way;
 }

@@ -55,7 +55,7 @@ static void product(const PairProduct *p)
 static void enter(void) { tiles_configure(16); }
 static void leave(void) { _tile_release(); }
 
-static const SdpaWay way = {GROUP, room, pack, attend, enter, leave};
+static const SdpaWay way = {GROUP, 16, room, pack, attend, enter, leave};
 
 void KERNEL(sdpa_fill)(SdpaKernels *k)
 {

@@ -52,7 +52,7 @@ static void product(const PairProduct *p)
         }
 }
 
-static const SdpaWay way = {GROUP, room, pack, attend, NULL, NULL};
+static const SdpaWay way = {GROUP, ROWS, room, pack, attend, NULL, NULL};
 
 void KERNEL(sdpa_fill)(SdpaKernels *k)
 {

@@ -5,7 +5,7 @@
  *     enum { GROUP = 32, KEYS = 512 };
  *     #include "kernel/x86/sdpa_pairs.h"
  *     static void product(const PairProduct *p) { ... }
- *     static const SdpaWay way = {GROUP, room, pack, attend, NULL, NULL};
+ *     static const SdpaWay way = {GROUP, ROWS, room, pack, attend, NULL, NULL};
  *     void KERNEL(sdpa_fill)(SdpaKernels *k) { fill(k, &way); }
  *
  * Second operands are packed in blocks of 16 columns, rows of pairs: a 32-bit word holds elements k and k + 1 of a
@@ -215,12 +215,11 @@ static void attend(const Stack *s, int64_t first, int64_t count)
     bool biased = s->masked && a->mask && a->ms[2] &&
                   a->ms[3] == 1; /* rows of it are pages apart, where the hardware looks no further */
     float scale = scaled ? 1 : (float)a->scale;
-    for (int r = 0; r < GROUP; r++) {
-        for (int64_t d = 0; d < dp; d += STEP) /* rows that are missing are 0 */
-            _mm512_store_si512(p.queries + r * dp + d,
-                               r < count ? some(stack_row(s, first + r).q + d * 2, a->D - d) : _mm512_setzero_si512());
-        if (r >= count) continue;
+    for (int64_t r = count; r < GROUP; r++) /* rows that are missing are 0 */
+        for (int64_t d = 0; d < dp; d += STEP) _mm512_store_si512(p.queries + r * dp + d, _mm512_setzero_si512());
+    for (int r = 0; r < count; r++) {
         Row w = g.row[r] = stack_row(s, first + r);
+        for (int64_t d = 0; d < dp; d += STEP) _mm512_store_si512(p.queries + r * dp + d, some(w.q + d * 2, a->D - d));
         low = least(low, w.low), high = most(high, w.high);
         inner = most(inner, w.low), outer = least(outer, w.high);
         g.top[r] = -INFINITY;
@@ -262,7 +261,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
         for (int r = 0; r < g.rows; r++) {
             if (biased)
                 ask_for((const char *)(a->mask + g.row[r].masked) +
-                            (m0 + KEYS < high ? m0 + KEYS : GROUP * a->ms[2] + low) * 4,
+                            (m0 + KEYS < high ? m0 + KEYS : count * a->ms[2] + low) * 4,
                         KEYS * 4);
             row_exp(p.scores + r * LEAD + from - m0, g.top[r], scale * LOG2E, to - from, g.sum[r]);
         }
@@ -272,7 +271,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
                                .lda = LEAD * 4,
                                .b = p.values + from * 16,
                                .next = pm * 16,
-                               .K = to - from,
+                               .K = least(to, high) - from,
                                .columns = pe,
                                .rows = g.rows,
                                .add = begun});
