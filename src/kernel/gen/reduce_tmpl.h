@@ -103,27 +103,33 @@ static void NAME(softmax)(T *out, const T *x, int64_t rows, int64_t n, bool loga
     for (int64_t r = 0; r < rows; r++) NAME(softmax_row)(out + r * n, x + r * n, n, logarithm, safe);
 }
 
-static void NAME(norm_row)(T *out, const T *x, const T *w, const T *b, int64_t n, double eps, bool rms, T *mean_out,
-                           T *rstd_out)
+/* Some rows, one step of all of them before the next: within a row each step waits for the one before. */
+static void NAME(norm_rows)(T *out, const T *x, const T *w, const T *b, int64_t rows, int64_t n, double eps, bool rms,
+                            T *mean, T *rstd)
 {
-    T mean = rms ? 0 : (T)(NAME(sum)(x, n) / (double)n);
-    T rstd = (T)(1 / sqrt(NAME(squares)(x, mean, n) / (double)n + eps));
-    if (mean_out) *mean_out = mean;
-    if (rstd_out) *rstd_out = rstd;
-    if (w && b)
-        for (int64_t i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd * w[i] + b[i];
-    else if (w)
-        for (int64_t i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd * w[i];
-    else
-        for (int64_t i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd + (b ? b[i] : 0);
+    for (int64_t r = 0; r < rows; r++) mean[r] = rms ? 0 : (T)(NAME(sum)(x + r * n, n) / (double)n);
+    for (int64_t r = 0; r < rows; r++) rstd[r] = (T)(1 / sqrt(NAME(squares)(x + r * n, mean[r], n) / (double)n + eps));
+    for (int64_t r = 0; r < rows; r++, out += n, x += n) {
+        T m = mean[r], s = rstd[r];
+        if (w && b)
+            for (int64_t i = 0; i < n; i++) out[i] = (x[i] - m) * s * w[i] + b[i];
+        else if (w)
+            for (int64_t i = 0; i < n; i++) out[i] = (x[i] - m) * s * w[i];
+        else
+            for (int64_t i = 0; i < n; i++) out[i] = (x[i] - m) * s + (b ? b[i] : 0);
+    }
 }
 
 static void NAME(norm)(T *out, const T *x, const T *w, const T *b, int64_t rows, int64_t n, double eps, bool rms,
                        T *mean, T *rstd, int threads)
 {
+    enum { TOGETHER = 4 };
 #pragma omp parallel for num_threads(threads) if (rows * n > 1 << 14)
-    for (int64_t r = 0; r < rows; r++)
-        NAME(norm_row)(out + r * n, x + r * n, w, b, n, eps, rms, mean ? mean + r : NULL, rstd ? rstd + r : NULL);
+    for (int64_t r = 0; r < rows; r += TOGETHER) {
+        T room[2][TOGETHER];
+        NAME(norm_rows)(out + r * n, x + r * n, w, b, rows - r < TOGETHER ? rows - r : TOGETHER, n, eps, rms,
+                        mean ? mean + r : room[0], rstd ? rstd + r : room[1]);
+    }
 }
 
 /* In strips of columns and blocks of rows whose sums are added in double. */
