@@ -158,7 +158,7 @@ INLINE Vec mask_row(const Stack *s, const Row *row, float *restrict x, int64_t t
         for (int64_t j = 0; j < width; j += LANES) {
             Vec y = vec_at(x + j) * scale;
             if (m && j < n) y += j + LANES <= n ? vec_at(m + j) : vec_load_some(DT_F32, m + j, n - j);
-            if (j + LANES > n) y = vec_between(y, j, 0, n);
+            if (j + LANES > n) y = vec_between(y, 0, 0, n - j);
             vec_put(x + j, y);
             top = vec_max(y, top);
         }

@@ -207,7 +207,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
 {
     const Sdpa *a = s->a;
     Space p = space_in(a, s->room);
-    Group g = {.rows = (int)count};
+    Group g;
     int64_t dp = padded(a->D, STEP), pe = padded(a->E, STEP), pm = padded(s->M, STEP), low = s->M, high = 0, inner = 0,
             outer = s->M;
     /* Scores are scaled one by one only where something follows that is not multiplied; else by exp's own product. */
@@ -215,6 +215,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
     bool biased = s->masked && a->mask && a->ms[2] &&
                   a->ms[3] == 1; /* rows of it are pages apart, where the hardware looks no further */
     float scale = scaled ? 1 : (float)a->scale;
+    g.rows = (int)count;
     for (int64_t r = count; r < GROUP; r++) /* rows that are missing are 0 */
         for (int64_t d = 0; d < dp; d += STEP) _mm512_store_si512(p.queries + r * dp + d, _mm512_setzero_si512());
     for (int r = 0; r < count; r++) {
