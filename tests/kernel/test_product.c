@@ -281,6 +281,37 @@ static void test_extremes(void **state)
     }
 }
 
+/* GELU of every kind of result, from -12 to 12 and beyond: its own error is below that of rounding the result. */
+static void test_gelu(void **state)
+{
+    enum { N = 2400, MORE_N = 3 };
+    Err err = {0};
+    (void)state;
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
+        for (int i = 0; i < 4; i++) {
+            DType t = types[i & 1], u = types[i >> 1];
+            Tensor a = tensor_of(t, 2, (int64_t[]){1, 1}, room(A, 4)),
+                   b = tensor_of(t, 2, (int64_t[]){1, N + MORE_N}, NULL),
+                   c = tensor_of(u, 2, (int64_t[]){1, N + MORE_N}, NULL);
+            b.data = room(B, (N + MORE_N) * (int64_t)size_of(t));
+            c.data = room(C, (N + MORE_N) * (int64_t)size_of(u));
+            store_f64(t, a.data, 1);
+            for (int n = 0; n < N + MORE_N; n++)
+                store_f64(t, (char *)b.data + (size_t)n * size_of(t),
+                          n < N ? (n - N / 2) * 0.01 + 0.003 : (double[]){INFINITY, -INFINITY, NAN}[n - N]);
+            GemmMatmul d = {.a = &a, .b = &b, .c = &c, .act = GEMM_GELU_ERF};
+            Packed *g = packed_matmul(NULL, kernels_here(), &d, &err);
+            run(g, &a, &b, c.data, NULL, NULL);
+            packed_free(g);
+            for (int n = 0; n < N + MORE_N; n++) {
+                double x = get(t, b.data, n), got = get(u, c.data, n), want = activation(GEMM_GELU_ERF, x);
+                double far = fabs(x) * 0x1p-22 + (u == DT_BF16 ? fabs(want) * 0x1.1p-8 : 0);
+                if (isfinite(x) ? !(fabs(got - want) <= far) : !same_f32((float)got, (float)want))
+                    STOP("GELU(%a) as %s on %s is %a, expected %a", x, dtype_name(u), cpu_level_name(rung), got, want);
+            }
+        }
+}
+
 /* A weight is kept at its second use. Bytes packed once and given are what a pool would have packed;
  * b itself is not read again. */
 static void test_given(void **state)
@@ -402,10 +433,10 @@ static void test_magnitudes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),      cmocka_unit_test(test_epilogues),
-                                       cmocka_unit_test(test_batches),    cmocka_unit_test(test_large),
-                                       cmocka_unit_test(test_extremes),   cmocka_unit_test(test_given),
-                                       cmocka_unit_test(test_magnitudes), cmocka_unit_test(test_choice)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes), cmocka_unit_test(test_epilogues),  cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_large), cmocka_unit_test(test_extremes),   cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_given), cmocka_unit_test(test_magnitudes), cmocka_unit_test(test_choice)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tiles = kernels_at(CPU_AMX)->product.f32_tiles.layout != NULL;
     return failed || !tiles ? failed : cmocka_run_group_tests(tests, NULL, NULL);
