@@ -49,6 +49,18 @@ typedef struct IntegerTile {
     const void *ahead, *next_a; /* next_a: the tile that follows; both for prefetching alone */
 } IntegerTile;
 
+/* A row of attention: p (n) = round(softmax(cap tanh(s / cap) + mask) / scale) + zero. s and p have room for n up to a
+ * multiple of 64; s is written over. Keys from `from` to `to` and those that the mask does not hide are allowed; where
+ * it allows none, p is zero everywhere. p NULL: s becomes the softmax, 0 where nothing is allowed. */
+typedef struct IntegerSoftmax {
+    float *s, cap; /* cap 0: none */
+    void *p;
+    int64_t n, from, to, step; /* step: of the mask */
+    const float *mask;         /* NULL, or what is added */
+    const uint8_t *truth;      /* NULL, or what is allowed */
+    Rounding rounding;
+} IntegerSoftmax;
+
 struct IntegerMatmul;
 
 typedef struct IntegerKernels {
@@ -66,6 +78,9 @@ typedef struct IntegerKernels {
     void (*row_u8)(uint8_t *y, const float *x, int64_t n, float least, float *scale, uint8_t *zero);
     void (*round_i8)(int8_t *y, const float *x, int64_t n, const Rounding *r);
     void (*round_u8)(uint8_t *y, const float *x, int64_t n, const Rounding *r);
+    /* s (rows, cols), step `wide`, = by * acc (rows, nr) */
+    void (*scores)(float *s, int64_t wide, const int32_t *acc, int rows, int cols, float by);
+    void (*softmax)(const IntegerSoftmax *x);
 } IntegerKernels;
 
 /* What is left of a zero point of b once u8 has 128 taken off. */

@@ -32,6 +32,7 @@ enum {
 };
 
 typedef struct Quantized {
+    const IntegerKernels *k8; /* mr 0: products in plain C */
     const Tensor *q, *k, *v, *mask, *out;
     int64_t H, N, M, D, E, group; /* group: heads of q that share one of k */
     double scale, softcap;        /* scale: of whole scores, scales of q and k included */
@@ -57,8 +58,8 @@ static double at_or(const Call *c, int i, double otherwise)
 }
 static int zero_at(const Call *c, int i) { return call_in(c, i) ? (int)tensor_get(call_in(c, i), 0) : 0; }
 
-static int64_t nr(void) { return kernels()->integer.mr ? kernels()->integer.nr : 1; }
-static int tile_rows(void) { return kernels()->integer.mr ? kernels()->integer.mr : 1; }
+static int64_t nr(const Quantized *x) { return x->k8->mr ? x->k8->nr : 1; }
+static int tile_rows(const Quantized *x) { return x->k8->mr ? x->k8->mr : 1; }
 static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 static const char *plane(const Tensor *t, int64_t b, int64_t h)
@@ -71,7 +72,7 @@ static const char *plane(const Tensor *t, int64_t b, int64_t h)
 /* s (rows, M), step `wide`, from (b, h, row) on. */
 static void score_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, int64_t row, int rows, int64_t wide)
 {
-    const IntegerKernels *k = &kernels()->integer;
+    const IntegerKernels *k = x->k8;
     float by = (float)x->scale;
     if (x->integers && k->mr) {
         IntegerIn q = {plane(x->q, b, h), x->q->dtype, x->zero_q, x->q->stride[2], 1, NULL};
@@ -86,8 +87,7 @@ static void score_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
                                    .rows = rows,
                                    .cols = k->nr,
                                    .zero_b = integer_zero(&key)});
-            for (int i = 0; i < rows; i++)
-                for (int j = 0; j < k->nr; j++) r->s[i * wide + col + j] = (float)r->acc[i * k->nr + j] * by;
+            k->scores(r->s + col, wide, r->acc, rows, k->nr, by);
         }
         return;
     }
@@ -107,11 +107,14 @@ static void score_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
 
 static void value_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, int64_t row, int rows, int64_t wide)
 {
-    const IntegerKernels *k = &kernels()->integer;
+    const IntegerKernels *k = x->k8;
     float *out = (float *)(uintptr_t)plane(x->out, b, h);
     IntegerIn p = {r->p, x->p_type, x->p.zero, wide, 1, NULL};
     if (x->integers && k->mr) {
         IntegerIn value = {NULL, x->v->dtype, x->zero_v, 0, 0, NULL};
+        IntegerMatmul m = {.scale_a = &x->by,
+                           .scale_b = &(float){1},
+                           .out = {.c = out, .c_type = DT_F32, .c_step = x->out->stride[2]}};
         k->pack_a(r->a, &p, 0, rows, x->M);
         for (int64_t col = 0; col < x->E; col += k->nr) {
             int cols = (int)(x->E - col < k->nr ? x->E - col : k->nr);
@@ -123,9 +126,7 @@ static void value_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
                                    .rows = rows,
                                    .cols = cols,
                                    .zero_b = integer_zero(&value)});
-            for (int i = 0; i < rows; i++)
-                for (int j = 0; j < cols; j++)
-                    out[(row + i) * x->out->stride[2] + col + j] = (float)r->acc[i * k->nr + j] * x->by;
+            k->finish(&m, r->acc, row, col, rows, cols);
         }
         return;
     }
@@ -145,27 +146,6 @@ static void value_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
 
 /* ------------------------------------------------------------------ softmax */
 
-/* The scores of query `at` masked; false: no key is allowed. */
-static bool mask_row(const Quantized *x, float *s, int64_t b, int64_t h, int64_t at)
-{
-    int64_t first = b * x->ms[0] + h * x->ms[1] + at * x->ms[2], step = x->ms[3], M = x->M;
-    int64_t from = at + x->lower > 0 ? at + x->lower : 0, to = at + x->upper < M - 1 ? at + x->upper + 1 : M;
-    if (x->softcap > 0)
-        for (int64_t j = 0; j < M; j++) s[j] = (float)(x->softcap * real_tanh((double)s[j] / x->softcap));
-    if (x->mask && x->mask->dtype == DT_BOOL) {
-        const uint8_t *kept = (const uint8_t *)x->mask->data + first;
-        for (int64_t j = 0; j < M; j++) s[j] = kept[j * step] ? s[j] : -INFINITY;
-    } else if (x->mask) {
-        const float *more = (const float *)x->mask->data + first;
-        for (int64_t j = 0; j < M; j++) s[j] += more[j * step];
-    }
-    for (int64_t j = 0; j < from && j < M; j++) s[j] = -INFINITY;
-    for (int64_t j = to > 0 ? to : 0; j < M; j++) s[j] = -INFINITY;
-    bool any = !x->mask && from < to;
-    for (int64_t j = 0; j < M && !any; j++) any = s[j] > -INFINITY;
-    return any;
-}
-
 /* p (n) by the nearest number of float8; probabilities are within its range. */
 static void round_float8(uint8_t *p, const float *s, int64_t n, const Quantized *x)
 {
@@ -175,17 +155,22 @@ static void round_float8(uint8_t *p, const float *s, int64_t n, const Quantized 
 
 static void probabilities(const Quantized *x, const Room *r, int64_t b, int64_t h, int64_t row, int rows, int64_t wide)
 {
-    const Kernels *k = kernels();
+    const IntegerKernels *k = x->k8->mr ? x->k8 : &kernels_at(CPU_GEN)->integer;
+    const bool floats = x->p_type == DT_F8E4M3;
     for (int i = 0; i < rows; i++) {
-        float *s = r->s + i * wide;
-        bool any = mask_row(x, s, b, h, row + i);
-        if (any) k->reduce.softmax_f32(s, s, 1, x->M, false, false, 1);
-        else memset(s, 0, (size_t)x->M * sizeof *s);
-        const IntegerKernels *round = k->integer.mr ? &k->integer : &kernels_at(CPU_GEN)->integer;
-        if (x->p_type == DT_F8E4M3) round_float8(r->p + i * wide, s, x->M, x);
-        else if (x->p_type == DT_I8) round->round_i8((int8_t *)r->p + i * wide, s, x->M, &x->p);
-        else round->round_u8(r->p + i * wide, s, x->M, &x->p);
-        if (!any) memset(r->p + i * wide, x->p.zero, (size_t)x->M);
+        int64_t at = row + i, first = b * x->ms[0] + h * x->ms[1] + at * x->ms[2];
+        IntegerSoftmax s = {.s = r->s + i * wide,
+                            .p = floats ? NULL : r->p + i * wide,
+                            .n = x->M,
+                            .from = at + x->lower,
+                            .to = at + x->upper + 1,
+                            .step = x->ms[3],
+                            .cap = (float)x->softcap,
+                            .rounding = x->p};
+        if (x->mask && x->mask->dtype == DT_BOOL) s.truth = (const uint8_t *)x->mask->data + first;
+        else if (x->mask) s.mask = (const float *)x->mask->data + first;
+        k->softmax(&s);
+        if (floats) round_float8(r->p + i * wide, s.s, x->M, x);
     }
 }
 
@@ -193,15 +178,15 @@ static void probabilities(const Quantized *x, const Room *r, int64_t b, int64_t 
 
 static void one_head(const Quantized *x, const Room *r, int64_t b, int64_t h, int64_t wide)
 {
-    const IntegerKernels *k = &kernels()->integer;
+    const IntegerKernels *k = x->k8;
     if (x->integers && k->mr) {
         IntegerIn key = {plane(x->k, b, h / x->group), x->k->dtype, x->zero_k, 1, x->k->stride[2], NULL},
                   value = {plane(x->v, b, h / x->group), x->v->dtype, x->zero_v, x->v->stride[2], 1, NULL};
         k->pack_b(r->k, &key, x->D, x->M);
         k->pack_b(r->v, &value, x->M, x->E);
     }
-    for (int64_t row = 0; row < x->N; row += tile_rows()) {
-        int rows = (int)(x->N - row < tile_rows() ? x->N - row : tile_rows());
+    for (int64_t row = 0; row < x->N; row += tile_rows(x)) {
+        int rows = (int)(x->N - row < tile_rows(x) ? x->N - row : tile_rows(x));
         score_rows(x, r, b, h, row, rows, wide);
         probabilities(x, r, b, h, row, rows, wide);
         value_rows(x, r, b, h, row, rows, wide);
@@ -211,7 +196,7 @@ static void one_head(const Quantized *x, const Room *r, int64_t b, int64_t h, in
 /* Every thread's room, in one block of scratch. */
 static Room *rooms(Call *c, const Quantized *x, int64_t wide, int threads, Err *err)
 {
-    const IntegerKernels *k = &kernels()->integer;
+    const IntegerKernels *k = x->k8;
     int64_t deep = x->D > x->M ? x->D : x->M;
     size_t keys = k->mr ? k->b_bytes(x->D, x->M) : 0, values = k->mr ? k->b_bytes(x->M, x->E) : 0,
            a = k->mr ? k->a_bytes(deep) : 0;
@@ -220,9 +205,9 @@ static Room *rooms(Call *c, const Quantized *x, int64_t wide, int threads, Err *
         r[t] = (Room){.k = call_scratch(c, keys, err),
                       .v = call_scratch(c, values, err),
                       .a = call_scratch(c, a, err),
-                      .acc = call_scratch(c, (size_t)tile_rows() * (size_t)nr() * sizeof(int32_t), err),
-                      .s = call_scratch(c, (size_t)tile_rows() * (size_t)wide * sizeof(float), err),
-                      .p = call_scratch(c, (size_t)tile_rows() * (size_t)wide, err)};
+                      .acc = call_scratch(c, (size_t)tile_rows(x) * (size_t)nr(x) * sizeof(int32_t), err),
+                      .s = call_scratch(c, (size_t)tile_rows(x) * (size_t)wide * sizeof(float), err),
+                      .p = call_scratch(c, (size_t)tile_rows(x) * (size_t)wide, err)};
         if (!r[t].k || !r[t].v || !r[t].a || !r[t].acc || !r[t].s || !r[t].p) return NULL;
     }
     return r;
@@ -239,7 +224,10 @@ static const Tensor *operand(Call *c, int i, bool integers, Err *err)
 static bool read_call(Call *c, Quantized *x, Err *err)
 {
     DType t = call_in(c, Q)->dtype;
-    *x = (Quantized){.integers = t == DT_I8 || t == DT_U8, .out = call_out(c, 0), .mask = call_in(c, MASK)};
+    *x = (Quantized){.k8 = &kernels()->integer,
+                     .integers = t == DT_I8 || t == DT_U8,
+                     .out = call_out(c, 0),
+                     .mask = call_in(c, MASK)};
     TRY((x->q = operand(c, Q, x->integers, err)) && (x->k = operand(c, K, x->integers, err)) &&
         (x->v = operand(c, V, x->integers, err)));
     x->H = x->q->shape[1];
@@ -273,7 +261,7 @@ bool run_sdpa_quantized(Call *c, Err *err)
     Quantized x;
     if (tensor_numel(call_out(c, 0)) == 0) return true;
     TRY(read_call(c, &x, err));
-    int64_t heads = x.q->shape[0] * x.H, wide = up(x.M, nr());
+    int64_t heads = x.q->shape[0] * x.H, wide = up(up(x.M, nr(&x)), 64);
     int threads = c->env->threads < heads ? c->env->threads : (int)heads;
     Room *r = rooms(c, &x, wide, threads, err);
     TRY(r);

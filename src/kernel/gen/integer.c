@@ -242,6 +242,105 @@ static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int6
     }
 }
 
+/* ------------------------------------------------------------------ attention's probabilities */
+
+enum { PART = 16 }; /* partial sums of a row: on every level as many, for the same bits */
+typedef float Part __attribute__((vector_size(PART * 4), aligned(4), may_alias));
+
+static void scores(float *restrict s, int64_t wide, const int32_t *restrict acc, int rows, int cols, float by)
+{
+    for (int r = 0; r < rows; r++, s += wide, acc += NR) {
+        if (cols == NR)
+            for (int j = 0; j < NR; j++) s[j] = (float)acc[j] * by;
+        else
+            for (int j = 0; j < cols; j++) s[j] = (float)acc[j] * by;
+    }
+}
+
+static void mask_scores(const IntegerSoftmax *x)
+{
+    const int64_t n = x->n, step = x->step;
+    float *restrict s = x->s;
+    if (x->cap > 0)
+        for (int64_t j = 0; j < n; j++) s[j] = x->cap * vm_tanh(s[j] / x->cap);
+    if (x->mask && step == 1)
+        for (int64_t j = 0; j < n; j++) s[j] += x->mask[j];
+    else if (x->mask)
+        for (int64_t j = 0; j < n; j++) s[j] += x->mask[j * step];
+    if (x->truth)
+        for (int64_t j = 0; j < n; j++) s[j] = x->truth[j * step] ? s[j] : -INFINITY;
+    for (int64_t j = 0; j < x->from && j < n; j++) s[j] = -INFINITY;
+    for (int64_t j = x->to > 0 ? x->to : 0; j < n; j++) s[j] = -INFINITY;
+    for (int64_t j = n; j % PART; j++) s[j] = -INFINITY;
+}
+
+/* 2^z for z <= 0: relative error 3e-6, far below a step of 8 bits; next to nothing below 2^-125. 2^0 is 1. */
+static inline float exp2_down(float z)
+{
+    float c = z < -125.0f ? -125.0f : z,
+          shifted = c + 12582912.0f; /* 1.5 * 2^23: the low bits are the rounded number */
+    float r = c - (shifted - 12582912.0f), p = fmaf(9.582852945e-3f, r, 5.590642616e-2f);
+    p = fmaf(p, r, 2.402409911e-1f);
+    p = fmaf(p, r, 6.931241751e-1f);
+    p = fmaf(p, r, 1.0f);
+    return p * vm_bits((int32_t)(((uint32_t)vm_int(shifted) << 23) + 0x3f800000u));
+}
+
+/* p = round(s by) + zero for s >= 0, whose bits are ordered as they are. */
+#define TO_BITS(name, T)                                                                                               \
+    static void name(T *restrict p, const float *restrict s, int64_t n, float by, int zero, int high)                  \
+    {                                                                                                                  \
+        const int32_t most = vm_int((float)(high - zero));                                                             \
+        for (int64_t j = 0; j < n; j++) {                                                                              \
+            int32_t bits = vm_int(s[j] * by);                                                                          \
+            p[j] = (T)((int)rintf(vm_bits(bits < most ? bits : most)) + zero);                                         \
+        }                                                                                                              \
+    }
+TO_BITS(to_i8, int8_t)
+TO_BITS(to_u8, uint8_t)
+#undef TO_BITS
+
+/* Halves are added to each other. */
+static inline float total(Part x)
+{
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)x);
+#else
+    float part[PART];
+    memcpy(part, &x, sizeof part);
+    for (int n = PART / 2; n; n /= 2)
+        for (int l = 0; l < n; l++) part[l] += part[l + n];
+    return part[0];
+#endif
+}
+
+static void softmax(const IntegerSoftmax *x)
+{
+    const int64_t n = (x->n + PART - 1) / PART * PART, whole = (n + LINE - 1) / LINE * LINE;
+    const Rounding *r = &x->rounding;
+    float *s = x->s, top = -INFINITY;
+    Part part = {0};
+    mask_scores(x);
+#pragma omp simd reduction(max : top)
+    for (int64_t j = 0; j < n; j++) top = s[j] > top ? s[j] : top;
+    for (int64_t j = 0; j < n; j += PART) {
+        for (int l = 0; l < PART; l++) s[j + l] = exp2_down((s[j + l] - top) * 1.44269504f);
+        part += *(const Part *)(s + j);
+    }
+    const float sum = total(part);
+    const bool none = top == -INFINITY;
+    if (!x->p)
+        for (int64_t j = 0; j < n; j++) s[j] = none ? 0 : s[j] * (1 / sum);
+    else if (none || sum != sum) memset(x->p, r->zero, (size_t)x->n);
+    else {
+        float by = 1 / (sum * r->scale);
+        for (int64_t j = n; j < whole; j++)
+            s[j] = 0; /* whole vectors of bytes: a rest as scalars takes as long as all */
+        if (r->low < 0) to_i8(x->p, s, whole, by, r->zero, r->high);
+        else to_u8(x->p, s, whole, by, r->zero, r->high);
+    }
+}
+
 void KERNEL(integer_fill)(IntegerKernels *k);
 void KERNEL(integer_fill)(IntegerKernels *k)
 {
@@ -256,5 +355,7 @@ void KERNEL(integer_fill)(IntegerKernels *k)
                           .row_i8 = row_i8,
                           .row_u8 = row_u8,
                           .round_i8 = round_i8,
-                          .round_u8 = round_u8};
+                          .round_u8 = round_u8,
+                          .scores = scores,
+                          .softmax = softmax};
 }

@@ -77,45 +77,50 @@ static void pack_a(void *to, const IntegerIn *a, int64_t row, int rows, int64_t 
     }
 }
 
-/* Columns side by side: words of four rows of b, 16 columns at once. */
-static void pack_across(uint8_t *p, int32_t *sum, const IntegerIn *b, int64_t col, int cols, int64_t K, uint8_t flip)
+/* Words of four rows, 16 columns at once. */
+INLINE void pack_four(uint8_t *p, const uint8_t *const *row, uint8_t flip)
 {
-    const uint8_t *x = (const uint8_t *)b->data + col;
-    for (int64_t k = 0; k < K; k += 4, p += NR * 4) {
-        uint8_t row[4][NR] __attribute__((aligned(16)));
-        for (int i = 0; i < 4; i++) {
-            if (k + i >= K) memset(row[i], 0, NR);
-            else if (cols == NR)
-                for (int j = 0; j < NR; j++) row[i][j] = x[(k + i) * b->rs + j] ^ flip;
-            else
-                for (int j = 0; j < NR; j++) row[i][j] = j < cols ? x[(k + i) * b->rs + j] ^ flip : 0;
-        }
-        for (int j = 0; j < NR; j++) sum[j] += row[0][j] + row[1][j] + row[2][j] + row[3][j];
-        for (int j = 0; j < NR; j += 16) {
-            B16 r[4], low, high, more, most;
-            for (int i = 0; i < 4; i++) r[i] = *(const B16 *)(row[i] + j);
+    for (int j = 0; j < NR; j += 16) {
+        B16 r[4], low, high, more, most;
+        for (int i = 0; i < 4; i++) r[i] = *(const B16 *)(row[i] + j) ^ flip;
 #define LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-            low = __builtin_shufflevector(r[0], r[1], LOW);
-            high = __builtin_shufflevector(r[0], r[1], HIGH);
-            more = __builtin_shufflevector(r[2], r[3], LOW);
-            most = __builtin_shufflevector(r[2], r[3], HIGH);
+        low = __builtin_shufflevector(r[0], r[1], LOW);
+        high = __builtin_shufflevector(r[0], r[1], HIGH);
+        more = __builtin_shufflevector(r[2], r[3], LOW);
+        most = __builtin_shufflevector(r[2], r[3], HIGH);
 #undef LOW
 #undef HIGH
 #define LOW 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23
 #define HIGH 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31
-            *(B16 *)(p + 4 * j) = __builtin_shufflevector(low, more, LOW);
-            *(B16 *)(p + 4 * j + 16) = __builtin_shufflevector(low, more, HIGH);
-            *(B16 *)(p + 4 * j + 32) = __builtin_shufflevector(high, most, LOW);
-            *(B16 *)(p + 4 * j + 48) = __builtin_shufflevector(high, most, HIGH);
+        *(B16 *)(p + 4 * j) = __builtin_shufflevector(low, more, LOW);
+        *(B16 *)(p + 4 * j + 16) = __builtin_shufflevector(low, more, HIGH);
+        *(B16 *)(p + 4 * j + 32) = __builtin_shufflevector(high, most, LOW);
+        *(B16 *)(p + 4 * j + 48) = __builtin_shufflevector(high, most, HIGH);
 #undef LOW
 #undef HIGH
+    }
+}
+
+/* Columns side by side. */
+static void pack_across(uint8_t *p, const IntegerIn *b, int64_t col, int cols, int64_t K, uint8_t flip)
+{
+    const uint8_t *x = (const uint8_t *)b->data + col, *row[4];
+    uint8_t some[4][NR];
+    memset(some, flip, sizeof some); /* zeros, once flipped */
+    for (int64_t k = 0; k < K; k += 4, p += NR * 4) {
+        for (int i = 0; i < 4; i++) {
+            row[i] = some[i];
+            if (k + i >= K) memset(some[i], flip, NR);
+            else if (cols == NR) row[i] = x + (k + i) * b->rs;
+            else memcpy(some[i], x + (k + i) * b->rs, (size_t)cols);
         }
+        pack_four(p, row, flip);
     }
 }
 
 /* Columns that run along K (a linear's weight), 16 at once. */
-static void pack_along(uint8_t *p, int32_t *sum, const IntegerIn *b, int64_t col, int cols, int64_t K, uint8_t flip)
+static void pack_along(uint8_t *p, const IntegerIn *b, int64_t col, int cols, int64_t K, uint8_t flip)
 {
     uint8_t line[LANES][PIECE] __attribute__((aligned(LINE)));
     const float *from[LANES];
@@ -127,9 +132,6 @@ static void pack_along(uint8_t *p, int32_t *sum, const IntegerIn *b, int64_t col
                 int there = j + i < cols ? n : 0;
                 const uint8_t *x = (const uint8_t *)b->data + (there ? (col + j + i) * b->cs + k * b->rs : 0);
                 line_of(line[i], x, b->rs, there, flip);
-                int32_t s = 0;
-                for (int l = 0; l < PIECE; l++) s += line[i][l];
-                sum[j + i] += s;
                 from[i] = (const float *)(const void *)line[i];
             }
             if (words == LANES) turn_lines(to, NR, from, LANES);
@@ -145,9 +147,12 @@ static void pack_b(void *to, const IntegerIn *b, int64_t K, int64_t N)
     char *p = to;
     for (int64_t col = 0; col < N; col += NR, p += panel_bytes(K)) {
         int cols = N - col < NR ? (int)(N - col) : NR;
-        int32_t *sum = (int32_t *)(void *)p;
-        memset(sum, 0, NR * sizeof *sum);
-        (b->cs == 1 ? pack_across : pack_along)((uint8_t *)(sum + NR), sum, b, col, cols, K, flip);
+        const S *words = (const S *)(const void *)(p + NR * 4);
+        S sum[NV] = {0};
+        (b->cs == 1 ? pack_across : pack_along)((uint8_t *)p + NR * 4, b, col, cols, K, flip);
+        for (int64_t k = 0; k < words_of(K); k++)
+            for (int v = 0; v < NV; v++) sum[v] = DOT(sum[v], *words++, EVERY(0x01010101));
+        memcpy(p, sum, sizeof sum);
     }
 }
 
@@ -169,7 +174,10 @@ INLINE void tile_of(int rows, int nv, const IntegerTile *t)
         const uint32_t u = (uint32_t)head->zero[r];
         int32_t of_row = (int32_t)(v * (K * u - (uint32_t)head->sum[r]));
 #pragma GCC unroll 4
-        for (int k = 0; k < nv; k++) s[r][k] = EVERY(of_row) - EVERY((int32_t)u) * ((const S *)(const void *)sums)[k];
+        for (int k = 0; k < nv; k++) s[r][k] = EVERY(of_row);
+        if (!u) continue;
+#pragma GCC unroll 4
+        for (int k = 0; k < nv; k++) s[r][k] -= EVERY((int32_t)u) * ((const S *)(const void *)sums)[k];
     }
     for (; a < end; a += 4 * rows, b += NR * 4, next += 4 * rows, ahead += pace) {
         S y[NV];
