@@ -163,8 +163,9 @@ int trace_finish(const char *path, Loaded *m);
 /* The value of a choice by its name, and a sum of such values by "a,b"; text NULL leaves *out. Usage, with the names
  * that there are: CHOICE("--schedule", o->schedule, schedule, &t->schedule) */
 #define CHOICE(option, text, choice, out)                                                                              \
-    (!(text) || qkv_##choice##_from_name((text), (out)) ? 0                                                            \
-                                                        : bad_choice((option), (text), NAMES_OF(choice, 0, 1, 2, 3, 4)))
+    (!(text) || qkv_##choice##_from_name((text), (out))                                                                \
+         ? 0                                                                                                           \
+         : bad_choice((option), (text), NAMES_OF(choice, 0, 1, 2, 3, 4)))
 #define CHOICES(option, text, choice, out) sum_of_choices((option), (text), NAMES_OF(choice, 1, 2, 4, 8, 16), (out))
 #define NAMES_OF(choice, a, b, c, d, e)                                                                                \
     ((const char *const[]){qkv_##choice##_name(a), qkv_##choice##_name(b), qkv_##choice##_name(c),                     \
@@ -207,9 +208,21 @@ typedef struct NamedTensors { /* all tensors of a file, under the names or posit
     const char **name;
     qkv_tensor *tensor;
     int n;
+    void *pixels; /* of images, which are one tensor of this shape */
+    int64_t *shape;
 } NamedTensors;
 int named_open(const char *path, NamedTensors *t);
+/* All images of a folder as rows of the model's one input, at the size that the model or `sizes` say. */
+int named_open_images(const char *folder, const ImageNorm *norm, const List *sizes, const qkv_model *m,
+                      NamedTensors *t);
 void named_close(NamedTensors *t); /* {0} is fine */
+
+typedef struct Names {
+    char **item;
+    int n;
+} Names;
+int images_in(const char *folder, Names *out); /* .png, .jpg and .jpeg by name; at least one */
+void names_free(Names *n);
 
 /* The size of an axis: its number, or -1 when it is a symbol or an expression. */
 int64_t input_fixed_dim(const qkv_model *m, int input, int axis);

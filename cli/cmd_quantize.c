@@ -5,15 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "cli.h"
 
 typedef struct QuantizeOptions {
     Common common;
     ModelOptions model;
     WriteOptions write;
+    ImageNorm norm;
     const char *data, *calibration, *target, *budget, *weights, *method;
     double percentile, smooth;
-    List skip;
+    List skip, dim;
     int64_t batch, seed, group;
     bool asymmetric, dynamic, correct, trainable, explain;
 } QuantizeOptions;
@@ -178,6 +180,18 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
     return code;
 }
 
+static int open_data(const QuantizeOptions *o, const qkv_model *m, NamedTensors *data)
+{
+    struct stat st;
+    const bool images = !stat(o->data, &st) && S_ISDIR(st.st_mode);
+    if (images) return named_open_images(o->data, &o->norm, &o->dim, m, data);
+    if (o->norm.mean || o->norm.std || o->norm.scale > 0 || o->dim.n)
+        return problem(QKV_USAGE, "--mean, --std, --scale and -D are for images; '%s' is not a folder of them",
+                       o->data);
+    int code = named_open(o->data, data);
+    return code || data->n ? code : problem(QKV_USAGE, "%s: the file has no tensors", o->data);
+}
+
 static int cmd_quantize(const void *options)
 {
     const QuantizeOptions *o = options;
@@ -194,9 +208,8 @@ static int cmd_quantize(const void *options)
             "--dynamic finds its scales in each run: leave --calibrate out, or give --smooth, --correct-biases or "
             "--budget, too");
     int code = model_can_write(&o->write);
-    if (!code && o->data) code = named_open(o->data, &data);
-    if (!code && o->data && !data.n) code = problem(QKV_USAGE, "%s: the file has no tensors", o->data);
     if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
+    if (!code && o->data) code = open_data(o, m, &data);
     if (!code) code = quantize(o, m, &data);
     named_close(&data);
     qkv_model_free(m);
@@ -221,8 +234,11 @@ static const char *listed_calibrations(void) { return listed(calibration_at); }
 #define AT(field) offsetof(QuantizeOptions, field)
 static const Option own[] = {
     {"calibrate", TEXT, AT(data), .arg = "FILE",
-     .help = "Example inputs (.npz, .safetensors, .npy), tensors by the names of inputs, one example a row. Without it "
-             "the ranges come from random inputs, which is only good for measuring speed."},
+     .help = "Example inputs (.npz, .safetensors, .npy), tensors by the names of inputs, one example a row; or a "
+             "folder of PNG and JPEG images for a model whose input is one. Without it the ranges come from random "
+             "inputs, which is only good for measuring speed."},
+    {"dim", MANY, AT(dim), .letter = 'D', .arg = "NAME=N",
+     .help = "Set a size of the images where the model leaves it open. " DIM_NAME},
     {"calibration", TEXT, AT(calibration), .arg = "HOW", .more = listed_calibrations,
      .help = "How what was seen becomes a range:"},
     {"percentile", REAL, AT(percentile), .arg = "P",
@@ -293,6 +309,7 @@ const Command command_quantize = {
         "Prints how near the results are to those of the floats. What the target cannot run as integers stays in "
         "floats, and --explain says why.",
     .examples = "qkv quantize vit.pt2 --calibrate images.npz -o vit.int8.onnx\twith the least and largest values seen\n"
+                "qkv quantize vit.pt2 --calibrate photos --mean 0.5 --std 0.5 -o vit.int8.onnx\ta folder of images\n"
                 "qkv quantize vit.pt2 --calibrate images.npz --target tensorrt-10 --explain -o vit.onnx\t"
                 "where TensorRT fuses attention\n"
                 "qkv quantize bert.pt2 --dynamic -o bert.int8.pt2\tno data needed\n"
@@ -300,6 +317,6 @@ const Command command_quantize = {
     .min_args = 1,
     .max_args = 1,
     .size = sizeof(QuantizeOptions),
-    .options = {{own}, {load_options, AT(model)}, {json_option}, {common_options}},
+    .options = {{own}, {norm_options, AT(norm)}, {load_options, AT(model)}, {json_option}, {common_options}},
     .run = cmd_quantize,
 };

@@ -6,12 +6,10 @@
  * A folder's results are in --output-dir, per picture NAME: NAME.overlay.png and NAME.json, which is written last, so
  * that a picture with it is done; in the end coco.json holds them all.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include "cli.h"
 #include "serve/coco.h"
@@ -162,31 +160,6 @@ static int segment_one(Segmenter *s, const char *path)
 
 /* ------------------------------------------------------------------ a folder */
 
-typedef struct Names {
-    char **item;
-    int n;
-} Names;
-
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
-static int list_pictures(const char *folder, Names *out)
-{
-    DIR *d = opendir(folder);
-    if (!d) return problem(QKV_UNREADABLE, "cannot open the folder '%s': %s", folder, strerror(errno));
-    for (struct dirent *f; (f = readdir(d));) {
-        const char *dot = strrchr(f->d_name, '.');
-        if (f->d_name[0] == '.' || !dot ||
-            (strcasecmp(dot, ".png") && strcasecmp(dot, ".jpg") && strcasecmp(dot, ".jpeg")))
-            continue;
-        out->item = must(realloc(out->item, ((size_t)out->n + 1) * sizeof *out->item));
-        out->item[out->n++] = must(strdup(f->d_name));
-    }
-    closedir(d);
-    if (!out->n) return problem(QKV_USAGE, "'%s' holds no .png, .jpg or .jpeg", folder);
-    qsort(out->item, (size_t)out->n, sizeof *out->item, by_name);
-    return 0;
-}
-
 static char *result_path(const Segmenter *s, const char *name, const char *ending)
 {
     char *path;
@@ -301,7 +274,7 @@ static int segment_folder(Segmenter *s)
 {
     static const char *const head[] = {"image", "instances", ""};
     Names names = {0};
-    int code = list_pictures(s->o->images, &names), before = 0, unreadable = 0;
+    int code = images_in(s->o->images, &names), before = 0, unreadable = 0;
     if (!code) code = make_folder(s->o->output_dir);
     json_t *all = coco_of(s, NULL, NULL, NULL), **result = must(calloc((size_t)names.n + 1, sizeof *result));
     bool *was = must(calloc((size_t)names.n + 1, sizeof *was));
@@ -328,12 +301,9 @@ static int segment_folder(Segmenter *s)
         for (int i = 0; i < names.n; i++)
             if (!result[i]) fprintf(stderr, "  %s/%s\n", s->o->images, names.item[i]);
     }
-    for (int i = 0; i < names.n; i++) {
-        json_decref(result[i]);
-        free(names.item[i]);
-    }
+    for (int i = 0; i < names.n; i++) json_decref(result[i]);
     free(path);
-    free(names.item);
+    names_free(&names);
     free(was);
     free(result);
     json_decref(all);

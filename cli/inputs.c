@@ -4,9 +4,12 @@
  *     --image NAME=x.png          pictures, at the size that the model fixes or that -D / --shape choose
  *     -D batch=2, --shape, none   random numbers of a valid size
  */
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "cli.h"
 
 /* ------------------------------------------------------------------ models */
@@ -403,8 +406,97 @@ int named_open(const char *path, NamedTensors *t)
     return 0;
 }
 
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+int images_in(const char *folder, Names *out)
+{
+    DIR *d = opendir(folder);
+    if (!d) return problem(QKV_UNREADABLE, "cannot open the folder '%s': %s", folder, strerror(errno));
+    for (struct dirent *f; (f = readdir(d));) {
+        const char *dot = strrchr(f->d_name, '.');
+        if (f->d_name[0] == '.' || !dot ||
+            (strcasecmp(dot, ".png") && strcasecmp(dot, ".jpg") && strcasecmp(dot, ".jpeg")))
+            continue;
+        out->item = must(realloc(out->item, ((size_t)out->n + 1) * sizeof *out->item));
+        out->item[out->n++] = must(strdup(f->d_name));
+    }
+    closedir(d);
+    if (!out->n) return problem(QKV_USAGE, "'%s' holds no .png, .jpg or .jpeg", folder);
+    qsort(out->item, (size_t)out->n, sizeof *out->item, by_name);
+    return 0;
+}
+
+void names_free(Names *n)
+{
+    for (int i = 0; i < n->n; i++) free(n->item[i]);
+    free(n->item);
+}
+
+/* The input's shape at the sizes that were asked for. */
+static int image_shape(const qkv_model *m, const List *sizes, int64_t *shape)
+{
+    qkv_error e;
+    qkv_tensor t;
+    Sizes s = {0};
+    qkv_session *session = qkv_session_create(m, NULL, &e);
+    int code = session ? sizes_of_dims(sizes, &s) : problem_of(&e);
+    if (!code && (qkv_session_random_inputs(session, (const char *const *)s.name, s.value, s.n, 0, &e) ||
+                  qkv_session_input(session, 0, &t, &e)))
+        code = problem_of(&e);
+    if (!code) memcpy(shape, t.shape, 4 * sizeof *shape);
+    sizes_free(&s);
+    qkv_session_free(session);
+    return code;
+}
+
+int named_open_images(const char *folder, const ImageNorm *norm, const List *sizes, const qkv_model *m, NamedTensors *t)
+{
+    qkv_error e;
+    Names names = {0};
+    int64_t shape[4] = {0};
+    float mean[4], std[4];
+    const InputOptions given = {.dim = *sizes};
+    if (qkv_model_input_count(m) != 1 || qkv_model_input_rank(m, 0) != 4)
+        return problem(
+            QKV_USAGE,
+            "%s is a folder of images, for a model with one input (batch, channels, height, width); found %d "
+            "input%s, '%s' of rank %d: give a .npz or .safetensors file",
+            folder, qkv_model_input_count(m), qkv_model_input_count(m) == 1 ? "" : "s",
+            qkv_model_input_count(m) ? qkv_model_input_name(m, 0) : "",
+            qkv_model_input_count(m) ? qkv_model_input_rank(m, 0) : 0);
+    int code = check_picture(&given, m, 0);
+    if (!code) code = image_shape(m, sizes, shape);
+    if (!code && shape[1] != 1 && shape[1] != 3)
+        code = problem(QKV_USAGE, "input '%s' has %lld channels; an image has 1 or 3", qkv_model_input_name(m, 0),
+                       (long long)shape[1]);
+    if (!code) code = image_norm(norm, (int)shape[1], mean, std);
+    if (!code) code = images_in(folder, &names);
+    const size_t each = code ? 0 : (size_t)(shape[1] * shape[2] * shape[3]);
+    float *pixels = t->pixels = must(malloc((size_t)names.n * each * sizeof *pixels + 1));
+    for (int i = 0; !code && i < names.n; i++) {
+        char *path;
+        if (asprintf(&path, "%s/%s", folder, names.item[i]) < 0) must(NULL);
+        if (qkv_image_read(path, (int)shape[1], (int)shape[2], (int)shape[3], mean, std, pixels + (size_t)i * each, &e))
+            code = problem_of(&e);
+        free(path);
+    }
+    int64_t *whole = must(malloc(sizeof shape));
+    memcpy(whole, shape, sizeof shape);
+    whole[0] = names.n;
+    t->shape = whole;
+    t->name = must(calloc(1, sizeof *t->name));
+    t->tensor = must(calloc(1, sizeof *t->tensor));
+    t->name[0] = qkv_model_input_name(m, 0);
+    t->tensor[0] = (qkv_tensor){QKV_F32, 4, whole, NULL, pixels};
+    t->n = 1;
+    names_free(&names);
+    return code;
+}
+
 void named_close(NamedTensors *t)
 {
+    free(t->pixels);
+    free(t->shape);
     qkv_tensors_free(t->file);
     free(t->name);
     free(t->tensor);

@@ -38,3 +38,16 @@ $ qkv quantize q.onnx -o r.onnx
 $ qkv quantize words.pt2 --dynamic --explain -o q.pt2
 ! qkv: error: nothing can be quantized: the model has no product with a weight
 ? 4
+# A folder of images
+$ mkdir photos; make png photos/a.png 8x8 255,0/0,255; make png photos/b.PNG 16x16 10; echo no >photos/notes.txt; qkv quantize quadrant.pt2 --calibrate photos --mean 0.5 --std 0.5 --explain -o q.onnx
+! qkv: error: nothing can be quantized: the model has no product with a weight and no attention
+? 4
+$ qkv quantize words.pt2 --calibrate photos -o q.onnx
+! qkv: error: photos is a folder of images, for a model with one input (batch, channels, height, width); found 3 inputs, 'input_ids' of rank 2: give a .npz or .safetensors file
+? 2
+$ qkv quantize rgb.pt2 --calibrate . -o q.onnx
+! qkv: error: '.' holds no .png, .jpg or .jpeg
+? 2
+$ qkv quantize quadrant.pt2 --calibrate photos/b.PNG --mean 0.5 -o q.onnx
+! qkv: error: --mean, --std, --scale and -D are for images; 'photos/b.PNG' is not a folder of them
+? 2

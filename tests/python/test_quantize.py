@@ -339,6 +339,16 @@ def test_an_empty_file(tmp_path):
     assert done.returncode in (2, 3) and "none.npz" in done.stderr and not (tmp_path / "q.onnx").exists()
 
 
+def test_a_folder_of_images(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    folder = DIGITS.parent / "digits"
+    x = np.stack([np.asarray(image.open(f), np.float32)[None] / 255 for f in sorted(folder.glob("*.png"))])
+    np.savez(tmp_path / "known.npz", image=(x - np.float32(0.25)) / 2)
+    for data, name in ([folder, "--mean", "0.25", "--std", "2"], "a.onnx"), ([tmp_path / "known.npz"], "b.onnx"):
+        subprocess.run([QKV, "quantize", DIGITS, "--calibrate", *data, "-o", tmp_path / name], check=True)
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
 def test_random_ranges_are_said_loudly(tmp_path):
     done = subprocess.run([QKV, "quantize", DIGITS, "-o", tmp_path / "q.onnx"], capture_output=True, text=True)
     assert done.returncode == 0 and "warning: the ranges come from random inputs" in done.stderr
