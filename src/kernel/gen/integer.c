@@ -229,17 +229,20 @@ static ProductOut tile_alone(const IntegerMatmul *m, float *line, int64_t row, i
 
 static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols)
 {
-    float y[MR_MOST * NR], line[MR_MOST * NR];
+    float y[MR_MOST * NR], line[MR_MOST * NR + LINE];
     const ProductOut out = m->q ? tile_alone(m, line, row, col) : m->out;
     const int64_t r0 = m->q ? 0 : row, c0 = m->q ? 0 : col;
+    if (m->q && cols < NR) memset(line, 0, sizeof line);
     scaled(m, y, acc, row, col, rows, cols);
     finish_cols(&out, y, r0, c0, rows, NR, cols);
     if (!m->q) return;
-    for (int r = 0; r < rows; r++) {
-        int64_t at = (row + r) * m->q_step + col;
-        if (m->q_type == DT_I8) round_i8((int8_t *)m->q + at, line + r * NR, cols, &m->rounding);
-        else round_u8((uint8_t *)m->q + at, line + r * NR, cols, &m->rounding);
-    }
+    /* all rows at once, in whole vectors of bytes: what is left over would be rounded one by one */
+    int8_t bytes[MR_MOST * NR + LINE];
+    const int n = rows * NR, whole = (n + LINE - 1) / LINE * LINE;
+    memset(line + n, 0, (size_t)(whole - n) * sizeof *line);
+    if (m->q_type == DT_I8) round_i8(bytes, line, whole, &m->rounding);
+    else round_u8((uint8_t *)bytes, line, whole, &m->rounding);
+    for (int r = 0; r < rows; r++) memcpy((char *)m->q + (row + r) * m->q_step + col, bytes + r * NR, (size_t)cols);
 }
 
 /* ------------------------------------------------------------------ attention's probabilities */
