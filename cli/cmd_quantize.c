@@ -50,7 +50,9 @@ static void tell_sites(json_t *report)
         const char *why = json_string_value(json_object_get(x, "why_not"));
         table_cell(t, "%s", text_at(x, "node"));
         table_cell(t, "%s", text_at(x, "kind"));
-        table_cell(t, "%s", why ? "no" : "yes");
+        const int bits = (int)json_integer_value(json_object_get(x, "bits"));
+        if (bits) table_cell(t, "%d bits", bits);
+        else table_cell(t, "%s", why ? "no" : "yes");
         for (int k = 0; measured && k < 3; k++) {
             static const char *const keys[] = {"loss", "float_ms", "integer_ms"};
             json_t *value = json_object_get(x, keys[k]);
@@ -102,10 +104,10 @@ static void tell(const QuantizeOptions *o, json_t *report)
     if (o->explain) tell_sites(report);
     json_t *budget = json_object_get(report, "budget");
     if (budget)
-        show("%s: %.6g with all layers quantized, %.6g with %d of them left in floats (limit %.6g)\n",
-             text_at(budget, "metric"), json_number_value(json_object_get(budget, "all")),
-             json_number_value(json_object_get(budget, "reached")),
+        show("%s: %.6g with all layers quantized, %.6g with %d of them %s (limit %.6g)\n", text_at(budget, "metric"),
+             json_number_value(json_object_get(budget, "all")), json_number_value(json_object_get(budget, "reached")),
              (int)json_integer_value(json_object_get(budget, "kept")),
+             json_integer_value(json_object_get(report, "weight_bits")) == 4 ? "in 8 bits" : "left in floats",
              json_number_value(json_object_get(budget, "limit")));
     if (trained)
         show("%d weights of %d bits, with the quantizers that the model was trained with\n",
@@ -251,8 +253,8 @@ static const Option own[] = {
      .help = "Add to every bias what rounding the weights takes from the mean result over the data."},
     {"budget", TEXT, AT(budget), .arg = "LIMIT",
      .help = "How near to stay to the floats: cosine>=0.999, or kl<=0.01 (of the softmax of the results). Each layer "
-             "is measured, quantized alone and in time, and those that lose most for their time stay in floats, as few "
-             "as hold the limit; --explain lists the figures."},
+             "is measured, quantized alone and in time, and those that lose most for their time stay in floats (with "
+             "--weights-only int4 in 8 bits), as few as hold the limit; --explain lists the figures."},
     {"batch", INTEGER, AT(batch), .arg = "N", .min = 1, .max = 1 << 24,
      .help = "Rows of the data a run takes (default: the model's batch where it is fixed, else 32)."},
     {"seed", INTEGER, AT(seed), .arg = "N", .min = 0, .max = INT64_MAX, .help = "Of random inputs (default 0)."},
@@ -269,7 +271,7 @@ static const Option own[] = {
     {"method", TEXT, AT(method), .arg = "HOW",
      .help = "With --weights-only: rtn (default) rounds to the nearest, gptq makes good by later columns what rounding "
              "a column loses, awq multiplies the weights that read the largest channels of norms, which are "
-             "divided. gptq and awq look at the data of --calibrate."},
+             "divided, awq+gptq does both. They look at the data of --calibrate."},
     {"trainable", FLAG, AT(trainable),
      .help =
          "Leave weights in floats, each with its quantizer, through which gradients go straight: for qkv joint and "

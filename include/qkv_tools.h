@@ -221,8 +221,8 @@ typedef struct qkv_rewrite_options {
     size_t struct_size;            /* sizeof(qkv_rewrite_options) */
     const char *const *rule_files; /* more rules (docs/RULES.md); one with the name of a built-in rule replaces it */
     int rule_file_count;
-    int no_builtin_rules;       /* 1: use only those files */
-    unsigned phases;            /* a sum of qkv_phase; 0 = all */
+    int no_builtin_rules; /* 1: use only those files */
+    unsigned phases;      /* a sum of qkv_phase; 0 = all */
     /* 1: before each replacement, evaluate both sides at several sizes: on random payloads of an exact algebra, or,
      * where that says nothing, on random floats (docs/PROOF.md); 2: on random floats only */
     int prove;
@@ -235,7 +235,7 @@ typedef struct qkv_rewrite_options {
     int skip_padding; /* 1: then, where a key padding mask marks tokens, run the network on real tokens only */
     /* NULL, or a device as in qkv_sdpa_choice: then give attention the form that has a better PyTorch kernel there */
     const char *lift_sdpa;
-    int cudnn; /* with lift_sdpa */
+    int cudnn;     /* with lift_sdpa */
     int unrounded; /* 1: a weight that a rule computes from others stays the ops that compute it, for certificates */
     /* More rules, as texts, after those of rule_files; and functions that rules may name, in addition to the library's
      * own. A function is called during qkv_model_rewrite alone, by its thread. */
@@ -430,12 +430,12 @@ QKV_API const char *qkv_calibration_name(qkv_calibration c); /* "minmax" */
 QKV_API int qkv_calibration_from_name(const char *name, qkv_calibration *out);
 
 typedef struct qkv_quantize_options {
-    size_t struct_size;      /* sizeof(qkv_quantize_options) */
-    const char *target;      /* whose kernels decide where quantizers go: qkv_quantize_target; NULL: "cpu" */
+    size_t struct_size; /* sizeof(qkv_quantize_options) */
+    const char *target; /* whose kernels decide where quantizers go: qkv_quantize_target; NULL: "cpu" */
     qkv_calibration calibration;
     double percentile; /* of that calibration; 0: 99.99 */
-    int asymmetric;          /* 1: activations are u8 with a zero point; 0: i8 */
-    int dynamic;             /* 1: linear layers alone, by a scale a token that every run finds; no calibration */
+    int asymmetric;    /* 1: activations are u8 with a zero point; 0: i8 */
+    int dynamic;       /* 1: linear layers alone, by a scale a token that every run finds; no calibration */
     /* n_data tensors by the names of inputs, one example a row (axis 0); those of other length are the same for all.
      * 0: random numbers, whose ranges say little of a trained model */
     const char *const *names;
@@ -452,12 +452,12 @@ typedef struct qkv_quantize_options {
     double smooth; /* SmoothQuant's alpha: what is far larger in a few channels of norms moves into the weights that
                     * read them, before anything is rounded; 0: not; at most 1 */
     int correct;   /* 1: biases take up what rounding weights does to the means of results over the data */
-    const char *budget; /* "cosine>=0.999", "kl<=0.01": layers that lose more than their time is worth stay in floats,
-                         * as few as hold that over two batches; NULL: all are quantized */
+    const char *budget; /* "cosine>=0.999", "kl<=0.01": layers that lose more than their time is worth stay in floats
+                         * (with weight_bits 4: in 8 bits), as few as hold that over two batches; NULL: none */
     int weight_bits;    /* 4, 8: the weights of linear layers alone, by a scale for `group` elements of a row; what
                          * layers read stays in floats, or, dynamic, is rounded by a scale a token. 0: both, 8 bits */
     int group;          /* 8 to 32768, halved until it divides a row; longer than a row: a scale a row. 0: 32 */
-    const char *weight_method; /* "rtn" (to the nearest; NULL), "gptq", "awq"; the last two look at the data */
+    const char *weight_method; /* "rtn" (to the nearest; NULL), "gptq", "awq", "awq+gptq": these look at the data */
     int trainable; /* 1: weights stay floats, each with its quantizer, through which gradients go straight: for
                     * qkv_model_joint and a training session; with neither dynamic, smooth, correct nor weight_method.
                     * A model that was trained so is quantized without further options: its scales are kept */
@@ -471,9 +471,9 @@ typedef struct qkv_quantize_options {
  * *report (may be NULL; qkv_free it): one JSON object with target, calibration ("trained": the model was trained
  * with quantizers, which are kept), data ("given" or "random"), batches, weight_bits, opset (the first of ONNX that has
  * these quantizers), group (of weights alone), quantized, left, weights (counts), sites [{node, kind, weight, why_not
- * (null: it is quantized), with a budget loss, float_ms, integer_ms of the layer alone}], with a budget {metric,
- * limit, all, reached, kept}, points [{value, dtype, scale, zero_point, low, high}], outputs [{output, cosine,
- * max_abs}] against the floats over 8 batches. */
+ * (null: it is quantized), with a budget loss, float_ms, integer_ms of the layer alone, of weights alone bits}], with
+ * a budget {metric, limit, all, reached, kept}, points [{value, dtype, scale, zero_point, low, high}], outputs
+ * [{output, cosine, max_abs}] against the floats over 8 batches. */
 QKV_API qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report,
                                       qkv_error *err);
 QKV_API const char *qkv_quantize_target(int i); /* "cpu", ...; NULL after the last */

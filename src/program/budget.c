@@ -154,6 +154,8 @@ static bool time_sites(Budget *b, Session *s, bool integers, Err *err)
 
 /* ------------------------------------------------------------------ trials */
 
+bool budget_keeps_eight(const Budget *b) { return b->p->options.weight_bits == 4; }
+
 /* Sites with a why in left are left; the placement's scales and means are b's. */
 static bool trial(Budget *b, const bool *left, bool timed, double *loss, Err *err)
 {
@@ -170,7 +172,8 @@ static bool trial(Budget *b, const bool *left, bool timed, double *loss, Err *er
     for (int i = 0; ok && i < q.nsites; i++) {
         q.site[i].input = b->p->site[i].input;
         q.site[i].correct = b->p->site[i].correct;
-        if (left[i] && !q.site[i].why) q.site[i].why = why;
+        if (left[i] && budget_keeps_eight(b)) q.site[i].eight = true;
+        else if (left[i] && !q.site[i].why) q.site[i].why = why;
     }
     ok = ok && quantize_apply(&q, err) && quantize_integers(g, err) && fuse_graph(g, &fusion, err);
     Session *s = ok ? session_create(g, &fusion, b->threads, 0, err) : NULL;
@@ -197,8 +200,13 @@ static bool floats(Budget *b, Err *err)
 
 /* ------------------------------------------------------------------ choosing */
 
-/* What keeping a site costs is the time that integers save, at least a microsecond. */
-static double worth(const BudgetSite *s) { return s->loss / fmax(s->float_ms - s->integer_ms, 1e-3); }
+/* What keeping a site costs is the time that integers save, at least a microsecond; of weights alone their size. */
+static double worth(const Budget *b, int i)
+{
+    const BudgetSite *s = &b->site[i];
+    if (!b->p->options.weight_bits) return s->loss / fmax(s->float_ms - s->integer_ms, 1e-3);
+    return s->loss / (double)tensor_numel(b->p->site[i].node->arg[1].v->data);
+}
 
 static int sort_sites(const Budget *b, int *order)
 {
@@ -206,7 +214,7 @@ static int sort_sites(const Budget *b, int *order)
     for (int i = 0; i < b->p->nsites; i++) {
         if (!b->site[i].tried) continue;
         int at = n++;
-        for (; at > 0 && worth(&b->site[order[at - 1]]) < worth(&b->site[i]); at--) order[at] = order[at - 1];
+        for (; at > 0 && worth(b, order[at - 1]) < worth(b, i); at--) order[at] = order[at - 1];
         order[at] = i;
     }
     return n;
@@ -225,10 +233,11 @@ static bool cannot(const Budget *b, const int *order, int n, double best, Err *e
     Buf names = {0};
     for (int i = 0; i < n && i < NAMED; i++) buf_printf(&names, "%s%s", i ? ", " : "", b->p->site[order[i]].name);
     fail(err, E_UNSUPPORTED,
-         "the budget cannot be met: with all layers but one in floats %s is %.9g at best, %.9g was asked for; "
-         "%s lose most for their time",
-         b->limit.kl ? "the divergence" : "the cosine", budget_shown(&b->limit, best),
-         budget_shown(&b->limit, b->limit.loss), names.data ? names.data : "they");
+         "the budget cannot be met: with all layers but one in %s %s is %.9g at best, %.9g was asked for; "
+         "%s lose most for their %s",
+         budget_keeps_eight(b) ? "8 bits" : "floats", b->limit.kl ? "the divergence" : "the cosine",
+         budget_shown(&b->limit, best), budget_shown(&b->limit, b->limit.loss), names.data ? names.data : "they",
+         b->p->options.weight_bits ? "size" : "time");
     buf_free(&names);
     return false;
 }
@@ -268,6 +277,8 @@ static bool choose(Budget *b, int *order, bool *left, Err *err)
     for (int i = 0; i < keep; i++) {
         Site *s = &b->p->site[order[i]];
         b->site[order[i]].kept = true;
+        s->eight = budget_keeps_eight(b);
+        if (s->eight) continue;
         s->why = arena_printf(b->p->arena, "the budget keeps it: alone it loses %.3g", b->site[order[i]].loss);
         if (!s->why) return oom(err);
     }

@@ -1,4 +1,5 @@
-/* Layers kept in floats so that a quantized model stays as near to the floats as was asked.
+/* Layers kept in floats, or, where weights alone get 4 bits, in 8 bits, so that a quantized model stays as near to the
+ * floats as was asked.
  *
  *     BudgetLimit limit;
  *     budget_read("cosine>=0.999", &limit, err);
@@ -7,8 +8,9 @@
  *     budget_free(&b);
  *
  * Every layer is quantized alone, and what that costs in the results is measured; so is the time of its product both
- * ways. Layers are kept in the order of loss for a millisecond (the knapsack's greedy choice), as few as hold the limit
- * in a run with all the others quantized.
+ * ways. Layers are kept in the order of loss for a millisecond (the knapsack's greedy choice), as few as hold the
+ * limit in a run with all the others quantized. Of weights alone, the cost of keeping is the weight's size: where few
+ * rows are multiplied, a product takes as long as its weight takes to be read.
  */
 #ifndef QKV_PROGRAM_BUDGET_H
 #define QKV_PROGRAM_BUDGET_H
@@ -48,6 +50,8 @@ typedef struct Budget {
     int64_t trials, total;
 } Budget;
 
+/* Are layers kept in 8 bits? */
+bool budget_keeps_eight(const Budget *b);
 /* E_UNSUPPORTED: no layer can be quantized within the limit; the message has the best there is. */
 bool budget_choose(Budget *b, Err *err);
 void budget_free(Budget *b);

@@ -215,7 +215,7 @@ static bool watch_channels(const Graph *g, Channels **channels, int n, const Qua
 static bool smooth(Graph *g, const QuantizeRequest *r, Err *err)
 {
     Smoothing s;
-    const bool awq = r->place.method == WEIGHTS_AWQ;
+    const bool awq = r->place.method & WEIGHTS_AWQ;
     bool ok = smooth_find(g, &s, err);
     Channels **seen = ok ? mem_zeroed((size_t)s.ngroups + 1, sizeof *seen) : NULL;
     for (int i = 0; seen && i < s.ngroups; i++) seen[i] = &s.group[i].seen;
@@ -231,7 +231,7 @@ static bool smooth(Graph *g, const QuantizeRequest *r, Err *err)
 /* What every linear layer reads: its means, for the correction of its bias, and, for GPTQ, products of its channels. */
 static bool look_at_inputs(Placement *p, const QuantizeRequest *r, Err *err)
 {
-    const bool gram = r->place.method == WEIGHTS_GPTQ;
+    const bool gram = r->place.method & WEIGHTS_GPTQ;
     Channels **seen = mem_zeroed((size_t)p->nsites + 1, sizeof *seen);
     bool ok = seen || oom(err);
     int n = 0;
@@ -333,6 +333,7 @@ static void put_sites(const Placement *p, const char *const *name, const Budget 
         if (budget && budget->site[i].tried)
             jw_put(b, "'loss': %g, 'float_ms': %g, 'integer_ms': %g", budget->site[i].loss, budget->site[i].float_ms,
                    budget->site[i].integer_ms);
+        if (p->options.weight_bits && !p->site[i].why) jw_put(b, "'bits': %d", site_bits(p, &p->site[i]));
         jw_close(b, "}");
     }
     jw_put(b, "], 'points': [");
@@ -399,7 +400,7 @@ static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, 
 {
     Batches b = {0};
     Budget budget = {0};
-    bool looked = r->correct || r->place.method == WEIGHTS_GPTQ;
+    bool looked = r->correct || r->place.method & WEIGHTS_GPTQ;
     bool ok = (!looked || look_at_inputs(p, r, err)) && batches_open(&b, g, r, err);
     Observer way = {.how = r->how};
     int64_t looks = p->npoints ? 1 + observer_histogram(&way) : 0, compared = b.n < COMPARED ? b.n : COMPARED,
@@ -467,7 +468,7 @@ static bool keep_trained(const Graph *g, Graph *made, int weights, const Quantiz
 /* Quantizers put into `made`, a copy of g. */
 static bool place_new(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, Buf *report, Err *err)
 {
-    return ((r->smooth <= 0 && r->place.method != WEIGHTS_AWQ) || smooth(made, r, err)) &&
+    return ((r->smooth <= 0 && !(r->place.method & WEIGHTS_AWQ)) || smooth(made, r, err)) &&
            quantize_place(made, &r->place, p, err) && work(g, made, r, p, report, err);
 }
 

@@ -131,9 +131,11 @@ static bool finite_weight(const Tensor *w, const char *name, Err *err)
     return true;
 }
 
+int site_bits(const Placement *p, const Site *s) { return s->eight ? 8 : p->options.weight_bits; }
+
 /* A weight's integers, or, trainable (ints is NULL), the quantizer of its floats; and as floats again. block: elements
  * of axis that share a scale, 0: an index of axis has one. */
-static Value *weight_back(Apply *a, Value *w, Value *ints, Value *scales, Arg zeros, int axis, int64_t block)
+static Value *weight_back(Apply *a, Value *w, Value *ints, Value *scales, Arg zeros, int axis, int64_t block, int bits)
 {
     Graph *g = a->g;
     if (!ints) {
@@ -141,7 +143,7 @@ static Value *weight_back(Apply *a, Value *w, Value *ints, Value *scales, Arg ze
                                    (Arg[]){arg_value(w), arg_value(scales), zeros, arg_dtype(DT_I8), arg_int(g, axis),
                                            arg_int(g, block), arg_bool(g, true), arg_none(), arg_bool(g, true)},
                                    w->name, a->err);
-        if (q && a->p->options.weight_bits == 4)
+        if (q && bits == 4)
             q = graph_add_before(g, q->next, OP_clamp, 3, (Arg[]){arg_value(q->out[0]), arg_int(g, -8), arg_int(g, 7)},
                                  w->name, a->err);
         if (!q) return NULL;
@@ -181,7 +183,7 @@ static Value *weight_through(Apply *a, Value *w, int axis)
         q = float8 ? (double)(float)q : rint(q);
         store_f64(t, y + i, q > top ? top : q < -top ? -top : q);
     }
-    return weight_back(a, w, ints, scales, arg_value(zeros), axis, 0);
+    return weight_back(a, w, ints, scales, arg_value(zeros), axis, 0, 8);
 }
 
 /* (N, K) floats of a weight whose rows, or columns (axis 1), are channels. */
@@ -212,8 +214,8 @@ static bool store_blocks(Apply *a, const Site *s, const Tensor *from, int axis, 
 {
     int64_t N = from->shape[axis], K = from->shape[1 - axis];
     channels_first(r->w, from, axis);
-    TRY(weights_round(&(WeightRounding){r->w, N, K, block, a->p->options.weight_bits,
-                                        a->p->options.method == WEIGHTS_GPTQ && s->input ? s->input->gram : NULL, r->q,
+    TRY(weights_round(&(WeightRounding){r->w, N, K, block, site_bits(a->p, s),
+                                        a->p->options.method & WEIGHTS_GPTQ && s->input ? s->input->gram : NULL, r->q,
                                         r->scale},
                       a->err));
     if (ints) as_it_was(elements(ints), r->q, 1, N, K, axis);
@@ -230,7 +232,7 @@ static Value *weight_in_blocks(Apply *a, const Site *s, Value *w, int axis)
     const Tensor *from = w->data;
     const int64_t N = from->shape[axis], K = from->shape[1 - axis], block = weights_block(a->p->options.group, K),
                   blocks = (K + block - 1) / block, shape[2] = {axis ? blocks : N, axis ? N : blocks};
-    const bool four = a->p->options.weight_bits == 4, whole = !a->p->options.trainable;
+    const bool four = site_bits(a->p, s) == 4, whole = !a->p->options.trainable;
     if (!finite_weight(from, name, a->err)) return NULL;
     Value *scales = buffer(a, arena_printf(a->g->arena, "%s_scale", name), DT_F32, blocks == 1 ? 1 : 2,
                            blocks == 1 ? &N : shape),
@@ -245,7 +247,8 @@ static Value *weight_in_blocks(Apply *a, const Site *s, Value *w, int axis)
     mem_free(r.scale);
     mem_free(r.q);
     if (!ok) return NULL;
-    return weight_back(a, w, ints, scales, arg_none(), blocks == 1 ? axis : 1 - axis, blocks == 1 ? 0 : block);
+    return weight_back(a, w, ints, scales, arg_none(), blocks == 1 ? axis : 1 - axis, blocks == 1 ? 0 : block,
+                       site_bits(a->p, s));
 }
 
 /* ------------------------------------------------------------------ values */

@@ -65,6 +65,7 @@ typedef struct Site {
     double factor;                /* scale_first: what queries are multiplied with; 0: nothing */
     const struct Channels *input; /* of a linear layer whose data are looked at: what it reads; NULL */
     bool correct;                 /* its bias */
+    bool eight;                   /* of weights alone in 4 bits: this one in 8 */
     const char *why;              /* NULL: it is quantized; else why it is not */
 } Site;
 
@@ -89,6 +90,8 @@ typedef struct Placement {
 
 /* Errors: E_UNSUPPORTED: the model has quantizers already, loops or branches, or nothing that can be quantized. */
 bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err);
+/* The bits of the weight of a site, of weights alone. */
+int site_bits(const Placement *p, const Site *s);
 /* Sites with a point that was not seen are left, with the reason; quantize_apply does so, too. */
 void leave_unseen(Placement *p);
 bool quantize_apply(Placement *p, Err *err);

@@ -9,15 +9,16 @@ enum { TRIED = 10, TOGETHER = 16 };
 
 bool weight_method(const char *name, WeightMethod *out, Err *err)
 {
-    static const char *const names[] = {"rtn", "gptq", "awq"};
+    static const char *const names[] = {"rtn", "gptq", "awq", "awq+gptq"};
     *out = WEIGHTS_RTN;
-    for (int i = 0; name && i < 3; i++)
+    for (int i = 0; name && i < 4; i++)
         if (!strcmp(name, names[i])) {
             *out = (WeightMethod)i;
             return true;
         }
     if (!name) return true;
-    return fail(err, E_USAGE, "no way of rounding weights is called '%.40s'; there are rtn, gptq and awq", name);
+    return fail(err, E_USAGE, "no way of rounding weights is called '%.40s'; there are rtn, gptq, awq and awq+gptq",
+                name);
 }
 
 int64_t weights_block(int64_t group, int64_t K)

@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include "base/err.h"
 
-typedef enum WeightMethod { WEIGHTS_RTN, WEIGHTS_GPTQ, WEIGHTS_AWQ } WeightMethod;
+typedef enum WeightMethod { WEIGHTS_RTN, WEIGHTS_GPTQ = 1, WEIGHTS_AWQ = 2 } WeightMethod; /* a sum of them */
 
-/* Of a name: "rtn", "gptq", "awq"; NULL is "rtn". */
+/* Of a name: "rtn", "gptq", "awq", "awq+gptq"; NULL is "rtn". */
 bool weight_method(const char *name, WeightMethod *out, Err *err);
 
 /* `group`, halved until it divides a row of K; K where it is longer, or nothing of 8 and more does. */

@@ -42,7 +42,7 @@ def test_accuracy(digits, options):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("bits,method,least", [(8, "rtn", 0.9999), (4, "rtn", 0.998), (4, "awq", 0.999),
-                                               (4, "gptq", 0.9995)])
+                                               (4, "gptq", 0.9995), (4, "awq+gptq", 0.9995)])
 def test_weights_alone(digits, bits, method, least, dynamic):
     known, x, labels = digits
     model = qkv.Model(DIGITS)
@@ -119,7 +119,7 @@ def test_gptq_loses_less(tmp_path):
     (["--group", "64"], "--group and --method say how --weights-only rounds"),
     (["--weights-only", "int3"], "--weights-only int3: expected int8 or int4"),
     (["--weights-only", "int4", "--group", "20"], "a group of 20, expected a multiple of 8"),
-    (["--weights-only", "int4", "--method", "best"], "there are rtn, gptq and awq")], ids=str)
+    (["--weights-only", "int4", "--method", "best"], "there are rtn, gptq, awq and awq.gptq")], ids=str)
 def test_weights_alone_asked_wrongly(tmp_path, args, words):
     found = subprocess.run([QKV, "quantize", DIGITS, *args, "-o", tmp_path / "q.onnx"], capture_output=True, text=True)
     assert found.returncode == 2 and words in found.stderr
@@ -179,6 +179,15 @@ def test_budget_keeps_the_worst_layers(tmp_path):
     for wrong in ["cosine>=1.5", "cosine=0.9", "kl<=x"]:
         with pytest.raises(qkv.Error, match="expected cosine>=X"):
             model.quantize({name: x}, budget=wrong)
+
+
+def test_budget_of_4_bits_keeps_layers_in_8(digits):
+    known, x, _ = digits
+    made = qkv.Model(DIGITS).quantize({"image": known[:64]}, weight_bits=4, budget="cosine>=0.9995")
+    report = made.quantize_report
+    bits = [s["bits"] for s in report["sites"]]
+    assert report["budget"]["all"] < 0.9995 <= report["budget"]["reached"] and not report["left"]
+    assert 0 < bits.count(8) == report["budget"]["kept"] < len(bits) and bits.count(4) == len(bits) - bits.count(8)
 
 
 def test_floats_of_quantized_weights_are_not_kept(digits, tmp_path):
