@@ -156,14 +156,19 @@ static bool time_sites(Budget *b, Session *s, bool integers, Err *err)
 
 bool budget_keeps_eight(const Budget *b) { return b->p->options.weight_bits == 4; }
 
+/* What a trial is of. */
+typedef enum Trial { ALL, ALONE, KEPT } Trial;
+
 /* Sites with a why in left are left; the placement's scales and means are b's. */
-static bool trial(Budget *b, const bool *left, bool timed, double *loss, Err *err)
+static bool trial(Budget *b, const bool *left, Trial of, double *loss, Err *err)
 {
     static const char *const why = "left in this trial";
     Placement q = {0};
     Fusion fusion = {0};
     Graph *g = graph_copy(b->p->g, err);
-    bool ok = g && quantize_place(g, &b->p->options, &q, err);
+    QuantizeOptions options = b->p->options;
+    if (of == ALONE) options.method = WEIGHTS_RTN; /* to rank them: GPTQ takes as long for one as for all */
+    bool ok = g && quantize_place(g, &options, &q, err);
     for (int i = 0; ok && i < q.npoints; i++) {
         const Point *from = &b->p->point[i];
         q.point[i].seen = from->seen;
@@ -177,7 +182,7 @@ static bool trial(Budget *b, const bool *left, bool timed, double *loss, Err *er
     }
     ok = ok && quantize_apply(&q, err) && quantize_integers(g, err) && fuse_graph(g, &fusion, err);
     Session *s = ok ? session_create(g, &fusion, b->threads, 0, err) : NULL;
-    ok = s && measure(b, s, loss, err) && (!timed || time_sites(b, s, true, err));
+    ok = s && measure(b, s, loss, err) && (of != ALL || time_sites(b, s, true, err));
     session_free(s);
     fusion_free(&fusion);
     placement_free(&q);
@@ -225,7 +230,7 @@ static bool with_kept(Budget *b, const int *order, int keep, bool *left, double 
 {
     for (int i = 0; i < b->p->nsites; i++) left[i] = false;
     for (int i = 0; i < keep; i++) left[order[i]] = true;
-    return trial(b, left, false, loss, err);
+    return trial(b, left, KEPT, loss, err);
 }
 
 static bool cannot(const Budget *b, const int *order, int n, double best, Err *err)
@@ -266,11 +271,11 @@ static bool choose(Budget *b, int *order, bool *left, Err *err)
 {
     const int sites = b->p->nsites;
     for (int i = 0; i < sites; i++) left[i] = false;
-    TRY(trial(b, left, true, &b->all, err));
+    TRY(trial(b, left, ALL, &b->all, err));
     for (int i = 0; i < sites; i++) {
         if (!b->site[i].tried) continue;
         for (int k = 0; k < sites; k++) left[k] = k != i;
-        TRY(trial(b, left, false, &b->site[i].loss, err));
+        TRY(trial(b, left, ALONE, &b->site[i].loss, err));
     }
     int n = sort_sites(b, order), keep;
     TRY(fewest(b, order, n, left, &keep, err));
