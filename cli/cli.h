@@ -2,6 +2,7 @@
  *
  *     main.c              the groups of commands, signals, exit codes
  *     sandbox.c           --sandbox: the files of the command line, and nothing else
+ *     memory.c            --memory-limit: what a command takes in all
  *     cmd_NAME.c          a command: its help, its options, and what it does
  *     options.c           parsing, "did you mean"; options_shared.c: options of several commands
  *     help.c              help and man pages, both from the tables of commands and options
@@ -35,6 +36,7 @@ typedef struct Command {
     OptionGroup options[13];           /* ends with {0}, so at most 12 */
     int (*run)(const void *options);
     bool (*wants_sandbox)(const void *options); /* without being asked; NULL: never */
+    bool many_runs;                             /* --memory-limit is each one's */
 } Command;
 
 typedef struct CommandGroup {
@@ -63,6 +65,13 @@ void options_each_path(const Command *command, const Common *o, PathFn *f, void 
  * none), no socket, no other program (sandbox.c). asked: QKV_UNSUPPORTED where the system cannot do all of this; else
  * what it can do is done. */
 int sandbox_enter(const Command *command, const Common *o, const char *more, bool asked);
+
+/* --memory-limit: from here on the library gets no more than it and what reading takes (memory.c). 0, or the exit code
+ * after a message. memory_limit(): what was given, for sessions; 0: none. memory_refused(): whether more was asked for,
+ * and the sentence that says so. */
+int memory_enter(const Command *command, const Common *o);
+size_t memory_limit(void);
+bool memory_refused(char *text, size_t size);
 
 typedef struct Words { /* a list option's words, cut at commas */
     char *text;
@@ -139,6 +148,9 @@ char *index_text(const qkv_tensor *t, int64_t flat, char *buf, size_t size);
 char *count_text(int64_t n, char *buf, size_t size);    /* "22 713 216" */
 char *bytes_text(double bytes, char *buf, size_t size); /* "86.6 MiB" */
 int64_t tensor_count(const qkv_tensor *t);
+/* Leaves one of elements that lie in the same place, as of an expanded tensor; shape: room for QKV_MAX_RANK. How often
+ * each was there. */
+int64_t tensor_once(qkv_tensor *t, int64_t shape[]);
 double tensor_number(const qkv_tensor *t,
                      int64_t flat); /* row-major element as a double; NaN for dtypes without numbers */
 bool tensor_put(const qkv_tensor *t, int64_t flat, int64_t v); /* contiguous t; false for a dtype that cannot hold it */

@@ -15,14 +15,14 @@ typedef struct Summary {
     int64_t nonfinite;
 } Summary;
 
-static Summary summary_of(const qkv_tensor *t)
+static Summary summary_of(qkv_tensor t)
 {
     Summary s = {INFINITY, -INFINITY, 0, 0};
-    int64_t n = tensor_count(t), finite = 0;
+    int64_t shape[QKV_MAX_RANK], times = tensor_once(&t, shape), n = tensor_count(&t), finite = 0;
     for (int64_t i = 0; i < n; i++) {
-        double v = tensor_number(t, i);
+        double v = tensor_number(&t, i);
         if (!isfinite(v)) {
-            s.nonfinite++;
+            s.nonfinite += times;
             continue;
         }
         finite++;
@@ -42,7 +42,7 @@ static void print_outputs(const char *const *name, const qkv_tensor *out, int n)
     static const char *const head[] = {"output", "dtype", "shape", "min", "max", "mean", "not finite"};
     for (int i = 0; i < 7; i++) table_cell(t, "%s", head[i]);
     for (int i = 0; i < n; i++) {
-        Summary s = summary_of(&out[i]);
+        Summary s = summary_of(out[i]);
         table_cell(t, "%s", name[i]);
         table_cell(t, "%s", qkv_dtype_name(out[i].dtype));
         table_cell(t, "%s", shape_text(&out[i], shape, sizeof shape));
@@ -59,7 +59,7 @@ static void print_json(const RunOptions *o, const char *const *name, const qkv_t
 {
     json_t *outputs = json_array();
     for (int i = 0; i < n; i++) {
-        Summary s = summary_of(&out[i]);
+        Summary s = summary_of(out[i]);
         json_array_append_new(outputs, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "name", name[i], "dtype",
                                                  qkv_dtype_name(out[i].dtype), "shape", json_shape(&out[i]), "min",
                                                  json_number(s.min), "max", json_number(s.max), "mean",

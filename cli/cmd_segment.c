@@ -442,6 +442,7 @@ const Command command_segment = {
         "qkv segment sam3.pt2 --image map.png --text house --tile 1008\ta large image",
     .min_args = 1,
     .max_args = 1,
+    .many_runs = true,
     .size = sizeof(SegmentOptions),
     .options = {{own},
                 {load_options, AT(model)},

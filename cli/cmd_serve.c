@@ -117,7 +117,7 @@ static int take_models(Serving *s)
                        .no_batch = o->no_batch,
                        .cls = o->pool && !strcmp(o->pool, "cls"),
                        .threads = threads_of(o),
-                       .memory_limit = (size_t)o->model.memory_limit,
+                       .memory_limit = memory_limit(),
                        .text_tokens = o->max_length};
         of->name = s->name[s->n++] = name_of(o->common.arg[i], &of->path);
         if (strchr(of->name, '/') || !*of->name)
@@ -339,6 +339,7 @@ const Command command_serve = {
                 "processes share",
     .min_args = 1,
     .max_args = -1,
+    .many_runs = true,
     .size = sizeof(ServeOptions),
     .defaults = &(const ServeOptions){.max_tokens = 2048,
                                       .max_queue = 4096,

@@ -254,7 +254,7 @@ static int train(Run *r)
     qkv_train_options options = {.struct_size = sizeof options};
     qkv_session_options session = {.struct_size = sizeof session,
                                    .threads = (int)o->model.threads,
-                                   .memory_limit = (size_t)o->model.memory_limit,
+                                   .memory_limit = memory_limit(),
                                    .no_optimize = o->model.no_optimize,
                                    .train = &options,
                                    .portable_bits = o->model.portable_bits};

@@ -65,11 +65,13 @@ static double tolerance(const List *l, const char *name, const char *label)
 
 /* ------------------------------------------------------------------ comparing */
 
-static double peak_of(const qkv_tensor *t)
+static double peak_of(qkv_tensor t)
 {
     double peak = 0;
-    for (int64_t i = 0, n = tensor_count(t); i < n; i++) {
-        double v = fabs(tensor_number(t, i));
+    int64_t shape[QKV_MAX_RANK];
+    tensor_once(&t, shape);
+    for (int64_t i = 0, n = tensor_count(&t); i < n; i++) {
+        double v = fabs(tensor_number(&t, i));
         if (isfinite(v) && v > peak) peak = v;
     }
     return peak;
@@ -87,7 +89,7 @@ int compare(const VerifyOptions *o, const char *name, const char *label, const q
     double rtol = tolerance(&o->rtol, name, label), atol = tolerance(&o->atol, name, label);
     double share = fmax(qkv_tolerance(got->dtype), qkv_tolerance(expected->dtype));
     out->rtol = rtol < 0 ? 0 : rtol;
-    out->atol = atol >= 0 ? atol : share > 0 ? slack * share * peak_of(expected) : 0;
+    out->atol = atol >= 0 ? atol : share > 0 ? slack * share * peak_of(*expected) : 0;
     qkv_status s = qkv_compare(got, expected, out->atol, out->rtol, &out->d, &e);
     out->differs = s == QKV_MISMATCH;
     return s && s != QKV_MISMATCH ? problem((int)s, "'%s': %s", name, e.message) : 0;

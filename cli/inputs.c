@@ -25,7 +25,7 @@ void session_options(const ModelOptions *o, qkv_session_options *to)
 {
     *to = (qkv_session_options){.struct_size = sizeof *to,
                                 .threads = (int)o->threads,
-                                .memory_limit = (size_t)o->memory_limit,
+                                .memory_limit = memory_limit(),
                                 .no_optimize = o->no_optimize,
                                 .passes = o->passes,
                                 .portable_bits = o->portable_bits};

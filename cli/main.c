@@ -112,6 +112,7 @@ static int run_command(const Command *command, const Common *o, const Asked *ask
 {
     bool wanted = asked->sandbox || (command->wants_sandbox && command->wants_sandbox(o));
     int code = wanted ? sandbox_enter(command, o, asked->more, asked->sandbox) : 0;
+    if (!code) code = memory_enter(command, o);
     if (code) return code;
     code = command->run(o);
     if (asked->sandbox && code == QKV_UNREADABLE)

@@ -47,6 +47,7 @@ typedef struct OptionGroup {
 typedef struct Common {
     const char **arg; /* what is not an option */
     int narg, verbose;
+    int64_t memory_limit; /* 0: not given */
     bool json, quiet, help;
 } Common;
 extern const Option common_options[], json_option[];
@@ -54,7 +55,7 @@ extern const Option common_options[], json_option[];
 typedef struct ModelOptions { /* how a model is read and run */
     List fix, name_dim;
     const char *dtype, *passes, *cache;
-    int64_t threads, memory_limit;
+    int64_t threads;
     bool skip_padding, no_optimize, no_mmap, portable_bits;
 } ModelOptions;
 extern const Option load_options[], skip_padding_option[], dtype_option[], run_options[], passes_option[],

@@ -5,6 +5,10 @@
 
 #define AT(field) offsetof(Common, field)
 const Option common_options[] = {
+    {"memory-limit", BYTES, AT(memory_limit), .arg = "SIZE", .min = 1, .max = INT64_MAX,
+     .help = "Upper limit for the memory of a run: activations, scratch space, random inputs; suffixes K, M, G. The "
+             "rest of the command may take 64M beside it and 4 times the files that it names. What needs more ends "
+             "with exit code 5."},
     {"verbose", COUNT, AT(verbose), .letter = 'v', .help = "Print more to standard error."},
     {"quiet", FLAG, AT(quiet), .letter = 'q', .help = "Print nothing but errors to standard error."},
     {"help", FLAG, AT(help), .letter = 'h', .help = "Print the help of the command."},
@@ -51,9 +55,6 @@ const Option run_options[] = {
          "Compute the same bits on every x86 CPU. By default they are the same for any number of threads, place in a "
          "batch and run, on CPUs of one level (QKV_CPU). bfloat16 without the CPU's own products is what it costs "
          "most."},
-    {"memory-limit", BYTES, AT(memory_limit), .arg = "SIZE", .min = 1, .max = INT64_MAX,
-     .help = "Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G. A run "
-             "that needs more ends with exit code 5."},
     {0},
 };
 /* "import, detach, ... By default import, ... run." */

@@ -45,6 +45,18 @@ static double small_float(unsigned code, int exponent_bits, int fraction_bits, i
     return sign ? -v : v;
 }
 
+int64_t tensor_once(qkv_tensor *t, int64_t shape[])
+{
+    int64_t times = 1;
+    for (int i = 0; i < t->rank; i++) {
+        bool repeats = t->strides && !t->strides[i] && t->shape[i] > 1;
+        shape[i] = repeats ? 1 : t->shape[i];
+        times *= repeats ? t->shape[i] : 1;
+    }
+    t->shape = shape;
+    return times;
+}
+
 double tensor_number(const qkv_tensor *t, int64_t flat)
 {
     int64_t at = 0, step = 1;

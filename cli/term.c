@@ -115,7 +115,10 @@ static void hint(const char *message)
 
 int problem_of(const qkv_error *e)
 {
-    int code = problem(e->code ? (int)e->code : EXIT_INTERNAL, "%s", e->message);
+    char why[256];
+    bool limited = e->code == QKV_LIMIT && memory_refused(why, sizeof why);
+    int code = problem(e->code ? (int)e->code : EXIT_INTERNAL, "%s%s%s", e->message, limited ? ": " : "",
+                       limited ? why : "");
     hint(e->message);
     return code;
 }

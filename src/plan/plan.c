@@ -536,6 +536,20 @@ static bool set_outputs(Builder *s)
     return true;
 }
 
+/* An output that repeats its elements takes nothing here, but is written and compared as large as it looks. */
+static bool outputs_fit(const Builder *s)
+{
+    for (int i = 0; s->in->memory_limit && !s->in->wanted && i < s->g->noutput; i++) {
+        const Tensor *t = s->p->value[s->g->output[i].value->id];
+        bool repeats = false;
+        for (int d = 0; t && d < t->rank; d++) repeats |= !t->stride[d] && t->shape[d] > 1;
+        if (repeats && tensor_bytes(t) > s->in->memory_limit)
+            return fail(s->err, E_LIMIT, "output '%s' has %zu bytes, the limit is %zu", s->g->output[i].name,
+                        tensor_bytes(t), s->in->memory_limit);
+    }
+    return true;
+}
+
 static bool place_blocks(Builder *s)
 {
     Plan *p = s->p;
@@ -549,6 +563,7 @@ static bool place_blocks(Builder *s)
     if (s->in->memory_limit && (bytes > s->in->memory_limit || s->in->held > s->in->memory_limit - bytes))
         return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations%s, the limit is %zu", bytes,
                     s->in->held ? " beside the inputs" : "", s->in->memory_limit);
+    TRY(outputs_fit(s));
     p->const_data = mem_zeroed((size_t)p->nconst + 1, sizeof *p->const_data);
     if (!p->const_data) return oom(s->err);
     fill_steps(p);

@@ -12,6 +12,7 @@ typedef struct Folding {
     Graph *g;
     unsigned char *mark; /* by value id: a sum of the above */
     bool constant, computed, any;
+    int64_t bytes; /* of what is computed */
     Err *err;
 } Folding;
 
@@ -40,16 +41,16 @@ static bool fixed_args(const Node *n)
     return true;
 }
 
-/* Of known size, at most FOLD_MOST bytes, and a type that files hold. */
-static bool small(const Value *v)
+/* Of known size, at most FOLD_MOST bytes, and a type that files hold: its bytes; else -1. */
+static int64_t small(const Value *v)
 {
     int64_t bytes = (int64_t)dtype_size(v->dtype);
     for (int i = 0; i < v->rank; i++) {
-        if (!ex_is_int(v->dim[i]) || v->dim[i]->i > FOLD_MOST) return false;
+        if (!ex_is_int(v->dim[i]) || v->dim[i]->i > FOLD_MOST) return -1;
         bytes *= v->dim[i]->i;
-        if (bytes > FOLD_MOST) return false;
+        if (bytes > FOLD_MOST) return -1;
     }
-    return !dtype_is_complex(v->dtype);
+    return dtype_is_complex(v->dtype) ? -1 : bytes;
 }
 
 /* Marks what is constant, and of that what it takes more to know than a view or a repeated value. */
@@ -57,7 +58,7 @@ static void mark_node(Folding *f, Node *n)
 {
     bool fits = n->nout > 0 && !(n->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE)) && fixed_args(n) &&
                 n->op->id != OP_dequantize_linear; /* weights in few bits stay so */
-    for (int k = 0; k < n->nout; k++) fits = fits && small(n->out[k]) && !(f->mark[n->out[k]->id] & AT_END);
+    for (int k = 0; k < n->nout; k++) fits = fits && small(n->out[k]) >= 0 && !(f->mark[n->out[k]->id] & AT_END);
     f->constant = true;
     f->computed = f->any = false;
     node_each_operand(n, look, f);
@@ -65,7 +66,10 @@ static void mark_node(Folding *f, Node *n)
     bool view = n->op->flags & OPF_VIEW && f->any && n->arg[0].kind == ARG_VALUE &&
                 n->arg[0].v->dtype == n->out[0]->dtype;
     bool computes = f->computed || (!view && n->op->id != OP_full);
-    for (int k = 0; k < n->nout; k++) f->mark[n->out[k]->id] = computes ? CONSTANT | COMPUTED : CONSTANT;
+    for (int k = 0; k < n->nout; k++) {
+        f->mark[n->out[k]->id] = computes ? CONSTANT | COMPUTED : CONSTANT;
+        f->bytes += computes ? small(n->out[k]) : 0;
+    }
 }
 
 /* What is read from outside of the constants. */
@@ -159,7 +163,7 @@ bool fold_constants(Graph *g, Err *err)
     Folding f = {.g = g, .mark = mem_zeroed((size_t)g->next_id + 1, 1), .err = err};
     if (!f.mark) return oom(err);
     bool ok = true;
-    if (!g->bodies && find_wanted(&f)) {
+    if (!g->bodies && find_wanted(&f) && f.bytes <= FOLD_ALL) {
         Graph *own = wanted_graph(&f);
         Session *s = own ? session_create(own, NULL, cpu_count(), 0, err) : NULL;
         ok = s && fold(&f, own, s);

@@ -73,9 +73,19 @@ static bool is_view_of_weight(const Graph *g, const Tensor *t)
     return false;
 }
 
+/* What packing computes: casts of all weights and more, but not any size that a small file names. */
+static size_t most_memory(const Graph *g)
+{
+    enum { TIMES = 4 };
+    size_t n = (size_t)4 << 30;
+    for (int i = 0; i < g->nweight; i++)
+        if (!add_size(n, TIMES * tensor_bytes(g->weight[i]->data), &n)) return SIZE_MAX;
+    return n;
+}
+
 bool pack_fold(Graph *g, Session **folder, Err *err)
 {
-    *folder = session_create(g, NULL, cpu_count(), 0, err);
+    *folder = session_create(g, NULL, cpu_count(), most_memory(g), err);
     if (!*folder) return false;
     int before = g->nweight;
     for (Node *n = g->first; n; n = n->next)
@@ -154,11 +164,10 @@ static bool run_once(const Packer *k, Session *s, Err *err)
  * is written without packed weights. */
 static bool run_products(Packer *k, Session **s)
 {
-    const size_t limit = (size_t)4 << 30;
     Err why = {0};
     Fusion f = {0};
     bool ok = passes_run(&(Pipeline){.graph = k->read, .fusion = &f}, PASS_BIT(PASS_FUSE), k->err) &&
-              (*s = session_create(k->read, &f, cpu_count(), limit, k->err)) != NULL;
+              (*s = session_create(k->read, &f, cpu_count(), most_memory(k->read), k->err)) != NULL;
     bool ran = ok && run_once(k, *s, &why);
     fusion_free(&f);
     if (ran) gemm_pool_each(session_products(*s), take_packed, k);

@@ -193,9 +193,6 @@ Options
       Compute the same bits on every x86 CPU. By default they are the same for any number of
       threads, place in a batch and run, on CPUs of one level (QKV_CPU). bfloat16 without the CPU's
       own products is what it costs most.
-  --memory-limit SIZE
-      Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G.
-      A run that needs more ends with exit code 5.
   --cache[=DIR]
       Keep the model packed for this CPU in a folder (default $XDG_CACHE_HOME/qkv/packed), and map
       it from there from the second time on: it opens at once, and processes share one copy of its
@@ -209,6 +206,10 @@ Options
       which https://ui.perfetto.dev opens.
   --json
       Print one JSON object; "schema" is the version of its layout.
+  --memory-limit SIZE
+      Upper limit for the memory of a run: activations, scratch space, random inputs; suffixes K, M,
+      G. The rest of the command may take 64M beside it and 4 times the files that it names. What
+      needs more ends with exit code 5.
   -v, --verbose
       Print more to standard error.
   -q, --quiet

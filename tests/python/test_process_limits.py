@@ -3,10 +3,13 @@ import os
 import pathlib
 import resource
 import signal
+import struct
 import subprocess
 import time
 
 import pytest
+
+from protobuf import field
 
 HERE = pathlib.Path(__file__).resolve().parent
 QKV = os.environ.get("QKV", str(HERE.parents[1] / "build" / "qkv"))
@@ -94,3 +97,49 @@ def test_signals_leave_nothing_behind(tmp_path, words, number):
             p.communicate(timeout=60)
         assert p.returncode in (0, -number, 128 + number), (delay, p.returncode)  # ended, before it listened, or by it
         assert not list(tmp_path.glob(".*"))
+
+
+def onnx_tensor(name, dtype, dims, data):
+    return b"".join(field(1, d) for d in dims) + field(2, dtype) + field(8, name) + field(9, data)
+
+
+def onnx_value(name):
+    dims = field(1, field(2, "n")) + field(1, field(1, 3))
+    return field(1, name) + field(2, field(1, field(1, 1) + field(2, dims)))
+
+
+def onnx_node(op, inputs, output):
+    return b"".join(field(1, x) for x in inputs) + field(2, output) + field(4, op)
+
+
+def small_and_huge(path, *nodes):
+    """y of x [n, 3], by nodes that have w, three floats, and s, a shape of 2**30 by 3, to expand it to."""
+    graph = [field(1, onnx_node(*n)) for n in nodes] + [
+        field(5, onnx_tensor("w", 1, [3], struct.pack("<3f", 1, 2, 3))),
+        field(5, onnx_tensor("s", 7, [2], struct.pack("<2q", 1 << 30, 3))),
+        field(11, onnx_value("x")), field(12, onnx_value("y"))]
+    path.write_bytes(field(1, 10) + field(7, field(2, "g") + b"".join(graph)) + field(8, field(2, 21)))
+    return str(path)
+
+
+def test_a_limit_holds_for_all_that_a_command_does(tmp_path):
+    """Files of 200 bytes whose constants have 12 GB, or whose output looks as large: below 2 GB, in little time."""
+    folded = small_and_huge(tmp_path / "folded.onnx", ("Expand", "ws", "e"), ("Relu", "e", "r"),
+                            ("ReduceSum", "r", "q"), ("Add", "xq", "y"))
+    looks = small_and_huge(tmp_path / "looks.onnx", ("Expand", "ws", "y"))
+    limits = [(resource.RLIMIT_AS, 2 << 30), (resource.RLIMIT_CPU, 5)]
+    for words, code in {("run",): 5, ("bench",): 5, ("report", "-o", "r.html"): 5, ("verify", folded): 5,
+                        ("prove", folded): 5, ("pack", "-o", "p.qkv"): 5, ("compare", folded, "-o", "c.html"): 5,
+                        ("rewrite", "--prove", "-o", "r.pt2"): 0, ("convert", "-o", "c.onnx"): 0, ("inspect",): 0,
+                        ("check", "--full"): 0, ("graph",): 0}.items():
+        done = qkv(tmp_path, words[0], folded, *words[1:], "--memory-limit", "64M", limits=limits)
+        assert done.returncode == code, (words, done)
+        assert not code or "limit is" in done.stderr, (words, done)
+    done = qkv(tmp_path, "prove", folded, folded, "--memory-limit", "64M", limits=limits)
+    assert "--memory-limit is 64.0 MiB, and 64.0 MiB beside it for reading" in done.stderr, done
+    done = qkv(tmp_path, "pack", folded, "-o", "p.qkv", limits=limits)  # without the option, too
+    assert done.returncode == 5 and "the limit is" in done.stderr, done
+    done = qkv(tmp_path, "run", looks, "--memory-limit", "64M", limits=limits)
+    assert done.returncode == 5 and "output 'y' has 12884901888 bytes" in done.stderr, done
+    done = qkv(tmp_path, "run", looks, "-q", limits=limits)
+    assert done.returncode == 0 and "(1073741824, 3)    1    3     2" in done.stdout, done
