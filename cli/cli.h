@@ -95,8 +95,13 @@ const char *nearest(const char *given, const char *const *names, int n);
 
 typedef enum Color { PLAIN, BOLD, RED, GREEN } Color;
 void term_init(int verbose, bool quiet);
-/* As printf, for what may hold names of a model: their control characters are written out. */
+/* The character at s where a terminal would obey it, hide it or write others in another order: control characters,
+ * U+202E and the like; or the byte that is not UTF-8. 0: another one. *length: its bytes. */
+unsigned hidden_character(const char *s, int *length);
+/* As printf, for what may hold names of a model: their hidden characters are written out. */
 __attribute__((format(printf, 1, 2))) void show(const char *fmt, ...);
+/* As printf, for what a model says: on a terminal its control characters but tabs and line ends are written out. */
+__attribute__((format(printf, 1, 2))) void show_speech(const char *fmt, ...);
 const char *color_on(Color c); /* for stdout; "" when it is not a terminal or NO_COLOR is set */
 const char *color_off(Color c);
 
@@ -134,6 +139,7 @@ void *must(void *p); /* exits with QKV_LIMIT when p is NULL */
 json_t *json_number(double v);    /* NaN and infinities as strings */
 json_t *json_text(const char *s); /* null for NULL; file names need not be UTF-8, JSON must: other bytes become '?' */
 const char *text_at(const json_t *object, const char *key); /* "" where there is no text */
+int utf8_bytes(const unsigned char *s);                    /* bytes of the character at s; 0: not UTF-8 */
 void utf8_clean(char *s);                                   /* those bytes, in place */
 json_t *json_shape(const qkv_tensor *t);
 json_t *json_index(const qkv_tensor *t, int64_t flat); /* of a row-major element */

@@ -76,7 +76,7 @@ static void print_to(Shown *s, size_t end)
 {
     if (end <= s->out) return;
     char *text = readable(s->text + s->out, end - s->out);
-    fputs(text, stdout);
+    show_speech("%s", text);
     fflush(stdout);
     free(text);
     s->out = end;

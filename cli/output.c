@@ -157,8 +157,7 @@ char *bytes_text(double bytes, char *buf, size_t size)
 
 /* ------------------------------------------------------------------ JSON */
 
-/* Bytes of the character at s, 0 when it is not UTF-8. */
-static int utf8_length(const unsigned char *s)
+int utf8_bytes(const unsigned char *s)
 {
     int n = s[0] < 0x80                   ? 1
             : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
@@ -175,7 +174,7 @@ static int utf8_length(const unsigned char *s)
 void utf8_clean(char *s)
 {
     while (*s) {
-        int n = utf8_length((const unsigned char *)s);
+        int n = utf8_bytes((const unsigned char *)s);
         if (!n) *s = '?';
         s += n ? n : 1;
     }

@@ -84,7 +84,14 @@ static void put(const char **at, int depth, bool inline_all)
     int inner = depth + 1;
     if (!object && !list) {
         json_t *v = report_next(at);
-        json_dumpf(v, stdout, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10));
+        char *text = must(json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10)));
+        int n;
+        for (const char *p = text; *p; p += n) {
+            unsigned c = hidden_character(p, &n); /* of a text, where it may be written in either form */
+            if (c) printf("\\u%04x", c);
+            else fwrite(p, 1, (size_t)n, stdout);
+        }
+        free(text);
         json_decref(v);
         return;
     }

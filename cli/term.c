@@ -46,43 +46,72 @@ double now_ms(void)
 
 /* ------------------------------------------------------------------ messages */
 
-/* Text whose control characters, which a model's names may have, are written out: \n, \x1b. A terminal shows it and does not obey it. lines: it
- * is several, and keeps their ends. NULL: out of memory. */
-static char *shown(bool lines, const char *fmt, va_list ap)
+unsigned hidden_character(const char *s, int *length)
+{
+    static const struct {
+        unsigned from, to;
+    } hidden[] = {{0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},   {0x200b, 0x200b},
+                  {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}};
+    const unsigned char *p = (const unsigned char *)s;
+    int n = utf8_bytes(p);
+    unsigned c = n == 2   ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu)
+                 : n == 3 ? (p[0] & 0xfu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu)
+                 : n == 4 ? 0x10000
+                          : p[0];
+    *length = n ? n : 1;
+    for (size_t i = 0; n && i < sizeof hidden / sizeof *hidden; i++)
+        if (c >= hidden[i].from && c <= hidden[i].to) return c ? c : 1;
+    return n ? 0 : c;
+}
+
+/* Text whose hidden characters, which a model's names may have, are written out: \n, \x1b, \u202e. A terminal shows it
+ * and does not obey it. kept: those that stay. NULL: out of memory. */
+static char *shown(const char *kept, const char *fmt, va_list ap)
 {
     char *raw, *out;
     if (vasprintf(&raw, fmt, ap) < 0) return NULL;
     char *to = out = malloc(4 * strlen(raw) + 1);
-    if (!out) {
-        free(raw);
-        return NULL;
+    int n;
+    for (const char *p = out ? raw : ""; *p; p += n) {
+        unsigned c = hidden_character(p, &n);
+        if (!c || strchr(kept, *p)) to = (char *)memcpy(to, p, (size_t)n) + n;
+        else if (c == '\n') to += sprintf(to, "\\n");
+        else to += sprintf(to, c < 0x100 ? "\\x%02x" : "\\u%04x", c);
     }
-    for (const unsigned char *p = (const unsigned char *)raw; *p; p++) {
-        bool high = *p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0; /* U+0080 to U+009F in UTF-8 */
-        if (*p == '\n') to += sprintf(to, lines ? "\n" : "\\n");
-        else if (*p < ' ' || *p == 0x7f || high) to += sprintf(to, "\\x%02x", high ? *++p : *p);
-        else *to++ = (char)*p;
-    }
-    *to = 0;
+    if (out) *to = 0;
     free(raw);
     return out;
+}
+
+static void show_but(const char *kept, const char *fmt, va_list ap)
+{
+    char *text = must(shown(kept, fmt, ap));
+    fputs(text, stdout);
+    free(text);
 }
 
 void show(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    char *text = must(shown(true, fmt, ap));
+    show_but("\n", fmt, ap);
     va_end(ap);
-    fputs(text, stdout);
-    free(text);
+}
+
+void show_speech(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (isatty(STDOUT_FILENO)) show_but("\n\t\xd8\xe2\xef", fmt, ap); /* marks of scripts begin with these bytes */
+    else vprintf(fmt, ap);
+    va_end(ap);
 }
 
 static void say(const char *what, Color c, const char *fmt, va_list ap)
 {
     fflush(stdout);
     fprintf(stderr, "qkv: %s%s%s", colors_err ? escape[c] : "", what, colors_err && c ? "\033[0m" : "");
-    char *text = shown(false, fmt, ap);
+    char *text = shown("", fmt, ap);
     fprintf(stderr, "%s\n", text ? text : "out of memory");
     free(text);
 }
@@ -169,7 +198,7 @@ void table_cell(Table *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    char *cell = must(shown(false, fmt, ap));
+    char *cell = must(shown("", fmt, ap));
     va_end(ap);
     size_t size = strlen(cell) + 1;
     if (t->n == t->cap) {

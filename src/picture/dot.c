@@ -99,6 +99,8 @@ bool picture_dot(const Graph *g, const PictureOptions *o, Buf *out, Err *err)
     if (ok) go_to(at, "", out);
     for (int i = 0; ok && i < p.nedge; i++) buf_printf(out, "  n%d -> n%d;\n", p.edge[i].from, p.edge[i].to);
     buf_puts(out, "}\n");
+    for (size_t i = 0; i < out->len; i++) /* names with control characters, for whoever prints the file */
+        if ((unsigned char)out->data[i] < ' ' && out->data[i] != '\n') out->data[i] = ' ';
     picture_close(&p);
     return ok && (!out->failed || oom(err));
 }

@@ -126,6 +126,11 @@ $ qkv graph names.onnx | head -1; cp names.onnx "$(printf 'n\033.onnx')"; qkv in
 input %x__2J_: f32[4] = "x\x1b[2J\n"
 n\x1b.onnx: ONNX opset 17, 1 nodes
  f32 (4,)
+$ printf '\010\010\072\075\012\021\012\006\170\342\200\256\302\233\022\001\171\042\004\122\145\154\165\022\001\147\132\024\012\006\170\342\200\256\302\233\022\012\012\010\010\001\022\004\012\002\010\004\142\017\012\001\171\022\012\012\010\010\001\022\004\012\002\010\004\102\004\012\000\020\021' > bidi.onnx; qkv graph bidi.onnx | head -1; qkv inspect bidi.onnx --json | grep -o '"x[^"]*"' | head -1; qkv graph names.onnx -o names.dot; grep -c "$(printf '\033')" names.dot
+input %x_____: f32[4] = "x\u202e\x9b"
+"x\u202e\u009b"
+0
+? 1
 $ qkv inspect "$(printf 'gone\033[2J.pt2')"
 ! qkv: error: cannot open 'gone\x1b[2J.pt2': No such file or directory
 ? 3
