@@ -25,7 +25,7 @@ UNIT = ["base", "bpe", "check", "expr", "file_faults", "format", "graph_text", "
 # targets of tests/fuzz/meson.build, and how many inputs each
 FUZZ = {"zip": 3000, "json": 5000, "safetensors": 3000, "npy": 5000, "expr": 5000, "rules": 1000, "wordpiece": 3000,
         "bpe": 3000, "tokenizer": 3000, "image": 5000, "pt2": 300, "packed": 3000, "onnx": 3000, "onnx_graph": 800,
-        "check": 500, "serve": 5000}
+        "check": 500, "serve": 5000, "certify": 2000}
 PROGRAMS = ["cli/qkv", "libqkv.so.0.1.0", "libqkv_vision.so.0.1.0", "tests/oom/run_oom", "tests/models/run_small",
             "tests/ops/run_ops", *(f"tests/unit/test_{t}" for t in UNIT), *(f"tests/fuzz/fuzz_{t}" for t in FUZZ)]
 PYTEST = ["test_onnx_*.py", "test_check*.py", "test_bpe.py", "test_tokenizer.py", "test_segment*.py",
