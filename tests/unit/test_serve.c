@@ -385,6 +385,66 @@ static void test_sizes_are_refused(void **state)
     metrics_close(&metrics);
 }
 
+/* What is wrong with a request's tensors, told by input and place. */
+static void test_requests_are_refused(void **state)
+{
+    static const Model m = {.nin = 4,
+                            .nout = 3,
+                            .in = {{.name = "x", .dtype = DT_F32, .rank = 1, .dim = {-1}},
+                                   {.name = "i", .dtype = DT_U8, .rank = 1, .dim = {-1}},
+                                   {.name = "on", .dtype = DT_BOOL, .rank = 1, .dim = {-1}},
+                                   {.name = "odd", .dtype = DT_C64, .rank = 1, .dim = {-1}}},
+                            .out = {{.name = "y", .dtype = DT_F32, .rank = 1, .dim = {-1}},
+                                    {.name = "half", .dtype = DT_F16, .rank = 1, .dim = {-1}},
+                                    {.name = "z", .dtype = DT_C64, .rank = 1, .dim = {-1}}},
+                            .role = {-1, -1, -1, -1}};
+#define INPUT(name, type, rest)                                                                                        \
+    "{\"inputs\": [{\"name\": \"" name "\", \"datatype\": \"" type "\", \"shape\": [1], " rest "}]}"
+#define OUTPUTS(list) "{\"inputs\": [], \"outputs\": [" list "]}"
+    static const struct {
+        const char *json, *says;
+    } cases[] = {
+        {INPUT("x", "FP32", "\"data\": [1e3]"), "input 'i' is missing"},
+        {INPUT("x", "FP32", "\"data\": [true]"), "input 'x': value 0 is true, expected a number"},
+        {INPUT("x", "FP64", "\"data\": [1]"), "input 'x' has the datatype 'FP64', expected FP32"},
+        {INPUT("i", "UINT8", "\"data\": [256]"), "input 'i': value 0 is 256, which UINT8 does not hold"},
+        {INPUT("i", "UINT8", "\"data\": [[1.5]]"), "input 'i': value 0 is number, expected an integer"},
+        {INPUT("on", "BOOL", "\"data\": [1]"), "input 'on': value 0 is integer, expected true or false"},
+        {INPUT("odd", "BYTES", "\"data\": [1]"), "input 'odd' is c64, which the protocol has no name for"},
+        {INPUT("x", "FP32", "\"parameters\": {\"shared_memory_region\": \"a\"}"),
+         "input 'x': shared memory is not supported"},
+        {INPUT("x", "FP32", "\"parameters\": {\"binary_data_size\": 4}"),
+         "input 'x': 1 bytes of binary data are left in the body, its shape takes 4"},
+        {INPUT("on", "BOOL", "\"parameters\": {\"binary_data_size\": 1}"), "input 'x' is missing"},
+    };
+    Model one = m, none = m;
+    (void)state;
+    one.nout = 1;
+    none.nin = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Err err = {0};
+        size_t n = strlen(cases[i].json);
+        char body[256];
+        snprintf(body, sizeof body, "%s!", cases[i].json); /* a byte after the JSON */
+        assert_null(infer_read(&one, body, n + 1, n, &err));
+        assert_string_equal(err.msg, cases[i].says);
+    }
+    static const struct {
+        const char *json, *says;
+    } asked[] = {
+        {OUTPUTS("{\"name\": \"y\"}, {\"name\": \"y\"}"), "output 'y' is asked for twice"},
+        {OUTPUTS("{\"name\": \"y\", \"parameters\": {\"classification\": 1}}"),
+         "output 'y': classification and shared memory are not supported"},
+        {OUTPUTS("{\"name\": \"half\"}"), "output 'half' is FP16: ask for it as binary data"},
+        {OUTPUTS("{\"name\": \"z\"}"), "output 'z' is c64, which the protocol has no name for"},
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        Err err = {0};
+        assert_null(infer_read(&none, asked[i].json, strlen(asked[i].json), INFER_JSON, &err));
+        assert_string_equal(err.msg, asked[i].says);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_loading_again),
         cmocka_unit_test(test_integers_fit),
         cmocka_unit_test(test_sizes_are_refused),
+        cmocka_unit_test(test_requests_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
