@@ -1,0 +1,257 @@
+"""Pairs of spellings that differ in one constant, axis, order or mask, as exporters and ports get them wrong: qkv.prove
+tells each from what it looks like, and certifies none of them. Each has a correct spelling beside it, which is equal.
+All are outputs of three modules, which are exported once."""
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import qkv  # noqa: E402
+from test_certify import certificate_of  # noqa: E402
+from torch import nn  # noqa: E402
+
+F = nn.functional
+B, H, N, D = 2, 4, 6, 8
+I = torch.arange(N)
+TABLE, BIAS, SLOPES = torch.randn(N + 2, D), torch.randn(2 * N - 1), 2.0 ** -torch.arange(1.0, H + 1)[:, None, None]
+
+
+def sdpa(q, k, v, **options):
+    return F.scaled_dot_product_attention(q, k, v, **options)
+
+
+def attend(s, v):
+    return s.softmax(-1) @ v
+
+
+def scores(q, k, scale=D ** -0.5):
+    return q @ k.mT * scale
+
+
+def hidden(keep, fill=-torch.inf):
+    return torch.zeros(keep.shape).masked_fill(~keep, fill)
+
+
+def packed(x, w, order):
+    parts = (x @ w.repeat(1, 3) * torch.arange(1, 4).repeat_interleave(D)).chunk(3, -1)
+    return sdpa(*(parts[i] for i in order))
+
+
+def halves(x, angle):
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+
+def turned(x, angle, last=False):
+    """Half of the channels are rotated."""
+    a, b = x.chunk(2, -1)
+    return torch.cat([a, halves(b, angle)] if last else [halves(a, angle), b], -1)
+
+
+def rms(x, dim=-1):
+    return x * torch.rsqrt(x.square().mean(dim, keepdim=True) + 1e-6)
+
+
+def windows(x, shift):
+    """Softmax over windows of three tokens, shifted."""
+    return x.roll(-shift, 2).unflatten(2, (2, 3)).softmax(3).flatten(2, 3).roll(shift, 2)
+
+
+ANGLE = I[:, None] * 10.0 ** -torch.arange(4.0)
+BAND = (I[:, None] - I).abs() < 2
+# name: (a function, another spelling of it, what looks like it); x, y, v (B, H, N, D), w (D, D), keep (B, N)
+PAIRS = {
+    "rotary, halves for pairs": (
+        lambda x, y, v, w, keep: halves(x, ANGLE),
+        lambda x, y, v, w, keep: x * ANGLE.cos().repeat(1, 2) + torch.cat([-x[..., 4:], x[..., :4]], -1) *
+        ANGLE.sin().repeat(1, 2),
+        lambda x, y, v, w, keep: halves(x.unflatten(-1, (4, 2)).mT.flatten(-2), ANGLE)),
+    "rotary, the last half": (
+        lambda x, y, v, w, keep: turned(x, ANGLE[:, :2]),
+        lambda x, y, v, w, keep: torch.cat([halves(x[..., :4], ANGLE[:, :2]), x[..., 4:]], -1),
+        lambda x, y, v, w, keep: turned(x, ANGLE[:, :2], last=True)),
+    "rotary, positions from 1": (
+        lambda x, y, v, w, keep: halves(x, I[:, None] * v[0, 0, 0, :4]),
+        lambda x, y, v, w, keep: halves(x, torch.arange(0, N)[:, None] * v[0, 0, 0, :4]),
+        lambda x, y, v, w, keep: halves(x, (I[:, None] + 1) * v[0, 0, 0, :4])),
+    "rotary, the other way": (
+        lambda x, y, v, w, keep: sdpa(halves(x, ANGLE), halves(y, ANGLE), v),
+        lambda x, y, v, w, keep: attend(scores(halves(x, ANGLE), halves(y, ANGLE)), v),
+        lambda x, y, v, w, keep: sdpa(halves(x, ANGLE), halves(y, -ANGLE), v)),
+    "packed in another order": (
+        lambda x, y, v, w, keep: packed(x, w, (0, 1, 2)),
+        lambda x, y, v, w, keep: sdpa(x @ w, 2 * x @ w, x @ (w * 3)),
+        lambda x, y, v, w, keep: packed(x, w, (0, 2, 1))),
+    "causal, from the other corner": (
+        lambda x, y, v, w, keep: sdpa(x[:, :, :3], y, v, is_causal=True),
+        lambda x, y, v, w, keep: attend(scores(x[:, :, :3], y) + hidden(I[:3, None] >= I), v),
+        lambda x, y, v, w, keep: attend(scores(x[:, :, :3], y) + hidden(I[:3, None] + 3 >= I), v)),
+    "causal, without the diagonal": (
+        lambda x, y, v, w, keep: attend(scores(x, y) + hidden(I[:, None] >= I, -1e9), v),
+        lambda x, y, v, w, keep: sdpa(x, y, v, is_causal=True),
+        lambda x, y, v, w, keep: attend(scores(x, y) + hidden((I[:, None] > I) | (I == 0), -1e9), v)),
+    "grouped heads, tiled": (
+        lambda x, y, v, w, keep: sdpa(x, y[:, :2].repeat_interleave(2, 1), v[:, :2].repeat_interleave(2, 1)),
+        lambda x, y, v, w, keep: sdpa(x, y[:, :2], v[:, :2], enable_gqa=True),
+        lambda x, y, v, w, keep: sdpa(x, y[:, :2].repeat(1, 2, 1, 1), v[:, :2].repeat(1, 2, 1, 1))),
+    "eps outside of the root": (
+        lambda x, y, v, w, keep: F.layer_norm(x, (D,), eps=1e-3),
+        lambda x, y, v, w, keep: (x - x.mean(-1, keepdim=True)) * (x.var(-1, False, keepdim=True) + 1e-3).rsqrt(),
+        lambda x, y, v, w, keep: (x - x.mean(-1, keepdim=True)) / (x.var(-1, False, keepdim=True).sqrt() + 1e-3)),
+    "gelu by tanh": (
+        lambda x, y, v, w, keep: F.gelu(x),
+        lambda x, y, v, w, keep: x * (1 + torch.erf(x / math.sqrt(2))) / 2,
+        lambda x, y, v, w, keep: F.gelu(x, approximate="tanh")),
+    "scale of all heads": (
+        lambda x, y, v, w, keep: sdpa(x, y, v),
+        lambda x, y, v, w, keep: attend((x / math.sqrt(D)) @ y.mT, v),
+        lambda x, y, v, w, keep: sdpa(x, y, v, scale=(H * D) ** -0.5)),
+    "mask of padding, turned over": (
+        lambda x, y, v, w, keep: sdpa(x, y, v, attn_mask=keep[:, None, None]),
+        lambda x, y, v, w, keep: attend(scores(x, y).masked_fill(~keep[:, None, None], -torch.inf), v),
+        lambda x, y, v, w, keep: attend(scores(x, y).masked_fill(keep[:, None, None], -torch.inf), v)),
+    "mask of queries": (
+        lambda x, y, v, w, keep: attend(scores(x, y) + (1 - keep.float())[:, None, None] * -9.0, v),
+        lambda x, y, v, w, keep: sdpa(x, y, v, attn_mask=(keep.float()[:, None, None] - 1) * 9),
+        lambda x, y, v, w, keep: attend(scores(x, y) + (1 - keep.float())[:, None, :, None] * -9.0, v)),
+    "mask before the scale": (
+        lambda x, y, v, w, keep: attend(scores(x, y, 0.3) + keep[:, None, None].float(), v),
+        lambda x, y, v, w, keep: sdpa(x, y, v, attn_mask=keep[:, None, None].float(), scale=0.3),
+        lambda x, y, v, w, keep: attend((scores(x, y, 1.0) + keep[:, None, None].float()) * 0.3, v)),
+    "windows, shifted the other way": (
+        lambda x, y, v, w, keep: windows(x, 1),
+        lambda x, y, v, w, keep: torch.cat([x[:, :, 1:], x[:, :, :1]], 2).view(B, 2 * H, 3, D).softmax(2).view(
+            B, H, N, D)[:, :, (I - 1) % N],
+        lambda x, y, v, w, keep: windows(x, -1)),
+    "windows, by columns": (
+        lambda x, y, v, w, keep: x.view(B, H, 2, 3, D).softmax(3).flatten(2, 3),
+        lambda x, y, v, w, keep: x.reshape(B, H * 2, 3, D).softmax(2).view(B, H, N, D),
+        lambda x, y, v, w, keep: x.view(B, H, 3, 2, D).softmax(2).flatten(2, 3)),
+    "band, one wider": (
+        lambda x, y, v, w, keep: sdpa(x, y, v, attn_mask=BAND),
+        lambda x, y, v, w, keep: attend(scores(x, y) + hidden(BAND), v),
+        lambda x, y, v, w, keep: sdpa(x, y, v, attn_mask=(I[:, None] - I).abs() <= 2)),
+    "class token at the end": (
+        lambda x, y, v, w, keep: (torch.cat([v[:, :, :1], x], 2) + TABLE[:N + 1]).tanh()[:, :, 0],
+        lambda x, y, v, w, keep: (v[:, :, 0] + TABLE[0]).tanh() + 0 * x[:, :, 0],
+        lambda x, y, v, w, keep: (torch.cat([x, v[:, :, :1]], 2) + TABLE[:N + 1]).tanh()[:, :, -1]),
+    "a square weight, transposed": (
+        lambda x, y, v, w, keep: F.linear(x, w),
+        lambda x, y, v, w, keep: x @ w.t(),
+        lambda x, y, v, w, keep: x @ w),
+    "a table of positions, two further": (
+        lambda x, y, v, w, keep: x + F.embedding(I, TABLE),
+        lambda x, y, v, w, keep: TABLE[:N] + x,
+        lambda x, y, v, w, keep: x + F.embedding(I + 2, TABLE)),
+    "relative positions, mirrored": (
+        lambda x, y, v, w, keep: attend(scores(x, y) + BIAS[I[:, None] - I + N - 1], v),
+        lambda x, y, v, w, keep: sdpa(x, y, v, attn_mask=BIAS[(I - I[:, None] - N + 1).neg()]),
+        lambda x, y, v, w, keep: attend(scores(x, y) + BIAS[I - I[:, None] + N - 1], v)),
+    "slopes of the heads, reversed": (
+        lambda x, y, v, w, keep: attend(scores(x, y) + SLOPES * (I - I[:, None]), v),
+        lambda x, y, v, w, keep: sdpa(x, y, v, attn_mask=(I - I[:, None]) * SLOPES),
+        lambda x, y, v, w, keep: attend(scores(x, y) + SLOPES.flip(0) * (I - I[:, None]), v)),
+    "a gate, swapped": (
+        lambda x, y, v, w, keep: F.silu(x @ w) * (x @ w.t()),
+        lambda x, y, v, w, keep: (x @ w) * torch.sigmoid(x @ w) * F.linear(x, w),
+        lambda x, y, v, w, keep: F.silu(x @ w.t()) * (x @ w)),
+    "a norm's weight, and one": (
+        lambda x, y, v, w, keep: F.rms_norm(x, (D,), w[0], 1e-6),
+        lambda x, y, v, w, keep: w[0] * rms(x),
+        lambda x, y, v, w, keep: (1 + w[0]) * rms(x)),
+    "norm of heads": (
+        lambda x, y, v, w, keep: rms(x) @ rms(y).mT,
+        lambda x, y, v, w, keep: F.rms_norm(x, (D,), eps=1e-6) @ rms(y).mT,
+        lambda x, y, v, w, keep: rms(x, 1) @ rms(y, 1).mT),
+    "the residual, in the norm": (
+        lambda x, y, v, w, keep: x + F.layer_norm(x * y, (D,)),
+        lambda x, y, v, w, keep: F.layer_norm(y * x, (D,)) + x,
+        lambda x, y, v, w, keep: F.layer_norm(x + x * y, (D,))),
+    "a soft cap after the mask": (
+        lambda x, y, v, w, keep: attend(5 * torch.tanh(scores(x, y) / 5) + (keep.float() * 3)[:, None, None], v),
+        lambda x, y, v, w, keep: attend((keep.float() * 3)[:, None, None] + torch.tanh(scores(x, y) * 0.2) * 5, v),
+        lambda x, y, v, w, keep: attend(5 * torch.tanh((scores(x, y) + (keep.float() * 3)[:, None, None]) / 5), v)),
+    "a mean over padding": (
+        lambda x, y, v, w, keep: (x * keep[:, None, :, None]).sum(2) / keep.sum(1)[:, None, None],
+        lambda x, y, v, w, keep: (x * keep[:, None, :, None].float()).sum(2) * (1 / keep.sum(1, True)[:, None]),
+        lambda x, y, v, w, keep: (x * keep[:, None, :, None]).mean(2)),
+    "the last token but one": (
+        lambda x, y, v, w, keep: x[:, :, -1] @ w,
+        lambda x, y, v, w, keep: (x @ w)[:, :, N - 1],
+        lambda x, y, v, w, keep: x[:, :, -2] @ w),
+    "a causal convolution, padded on the right": (
+        lambda x, y, v, w, keep: F.conv1d(F.pad(x[:, 0].mT, (1, 0)), w[:, :, None].expand(D, D, 2)),
+        lambda x, y, v, w, keep: F.conv1d(x[:, 0].mT, w[:, :, None].expand(D, D, 2), padding=1)[..., :N],
+        lambda x, y, v, w, keep: F.conv1d(F.pad(x[:, 0].mT, (0, 1)), w[:, :, None].expand(D, D, 2))),
+    "pixels shuffled by channels": (
+        lambda x, y, v, w, keep: x.view(B, 1, 2, 2, N, D).permute(0, 1, 4, 2, 5, 3).reshape(B, 1, 2 * N, 2 * D),
+        lambda x, y, v, w, keep: F.pixel_shuffle(x, 2),
+        lambda x, y, v, w, keep: x.view(B, 1, 2, 2, N, D).permute(0, 1, 4, 3, 5, 2).reshape(B, 1, 2 * N, 2 * D)),
+    "patches by columns": (
+        lambda x, y, v, w, keep: x.flatten(2).mT,
+        lambda x, y, v, w, keep: x.permute(0, 2, 3, 1).reshape(B, N * D, H),
+        lambda x, y, v, w, keep: x.permute(0, 3, 2, 1).reshape(B, N * D, H)),
+    "doubled by tiles": (
+        lambda x, y, v, w, keep: x.repeat_interleave(2, 2),
+        lambda x, y, v, w, keep: x[:, :, :, None].expand(B, H, N, 2, D).reshape(B, H, 2 * N, D),
+        lambda x, y, v, w, keep: x.repeat(1, 1, 2, 1)),
+    "positions of real tokens, from 0": (
+        lambda x, y, v, w, keep: x * keep.long().cumsum(1)[:, None, :, None],
+        lambda x, y, v, w, keep: x * (torch.ones(N, N).tril() @ keep[:, :, None].float())[:, None],
+        lambda x, y, v, w, keep: x * (keep.long().cumsum(1) - 1)[:, None, :, None]),
+    "keys of the cache, at the end": (
+        lambda x, y, v, w, keep: sdpa(x, torch.cat([y, x], 2), torch.cat([v, x], 2)),
+        lambda x, y, v, w, keep: attend(scores(x, torch.cat([y, x], 2)), torch.cat([v, x], 2)),
+        lambda x, y, v, w, keep: sdpa(x, torch.cat([y, x], 2), torch.cat([x, v], 2))),
+    "heads mixed by the transpose": (
+        lambda x, y, v, w, keep: torch.einsum("gh,bhnd->bgnd", w[:H, :H], x),
+        lambda x, y, v, w, keep: (w[:H, :H] @ x.flatten(2)).view(B, H, N, D),
+        lambda x, y, v, w, keep: torch.einsum("hg,bhnd->bgnd", w[:H, :H], x)),
+    "a difference, the other way": (
+        lambda x, y, v, w, keep: (scores(x, y).softmax(-1) - 0.2 * scores(y, x).softmax(-1)) @ v,
+        lambda x, y, v, w, keep: sdpa(x, y, v) - 0.2 * sdpa(y, x, v),
+        lambda x, y, v, w, keep: (scores(y, x).softmax(-1) - 0.2 * scores(x, y).softmax(-1)) @ v),
+    "relu of the square": (
+        lambda x, y, v, w, keep: F.relu(x) ** 2,
+        lambda x, y, v, w, keep: F.relu(x) * F.relu(x),
+        lambda x, y, v, w, keep: F.relu(x ** 2)),
+}
+
+
+class All(nn.Module):
+    """Every first, second or third spelling, one output each."""
+
+    def __init__(self, which):
+        super().__init__()
+        self.which = which
+
+    def forward(self, x, y, v, w, keep):
+        return tuple(each[self.which](x, y, v, w, keep) for each in PAIRS.values())
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Of each spelling a file with this one output: {name: (file, file, file)}."""
+    folder, made = tmp_path_factory.mktemp("pairs"), {name: [] for name in PAIRS}
+    torch.manual_seed(5)
+    args = (*torch.randn(3, B, H, N, D), torch.randn(D, D), torch.rand(B, N) < 0.7)
+    args[-1][:, 0] = True
+    for which in range(3):
+        program, path = torch.export.export(All(which), args), folder / f"{which}.pt2"
+        torch.export.save(program, path)
+        model = qkv.Model(path, optimize=False)
+        for k, (name, end) in enumerate(zip(PAIRS, program.graph_signature.user_outputs)):
+            made[name].append(folder / f"{which}_{k}.pt2")
+            model.extract(end=[end]).save(made[name][-1])
+    values = [All(which)(*args) for which in range(3)]
+    for name, *of in zip(PAIRS, *values):
+        assert torch.allclose(of[0], of[1], atol=1e-5) and not torch.allclose(of[0], of[2], atol=1e-4), name
+    return made
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_told_apart(models, name, tmp_path):
+    one, same, other = models[name]
+    assert qkv.prove(one, same, sizes=1)["result"] == "equal"
+    assert qkv.prove(one, other, sizes=1)["result"] == "different"
+    assert not certificate_of(one, other, tmp_path / "o.pt2")["whole"]
