@@ -165,7 +165,7 @@ static bool same_rows(const Tensor *a, int64_t from, int64_t count, const Tensor
         part.data = (char *)a->data + from * a->stride[0] * (int64_t)dtype_size(a->dtype);
     }
     if (tensor_contiguous(&part) && tensor_contiguous(b))
-        return !memcmp(part.data, b->data, (size_t)tensor_numel(b) * dtype_size(b->dtype));
+        return !tensor_numel(b) || !memcmp(part.data, b->data, (size_t)tensor_numel(b) * dtype_size(b->dtype));
     for (int64_t i = 0, n = tensor_numel(b); i < n; i++) {
         double x = tensor_get(&part, i), y = tensor_get(b, i);
         if (memcmp(&x, &y, sizeof x) || (dtype_is_int(a->dtype) && tensor_get_i64(&part, i) != tensor_get_i64(b, i)))

@@ -7,7 +7,8 @@
 #include "base/number.h"
 #include "op/op.h"
 
-enum { MAX_PARTS = 128, MAX_TERMS = 1 << 15 };
+enum { MAX_PARTS = 128, MAX_TERMS = 1 << 15, MAX_STEPS = 1 << 17 };
+static const uint64_t ODD = 0x9e3779b97f4a7c15u; /* what hashes are multiplied by */
 
 static const struct {
     enum { HOLDS, ASSUMED } holds;
@@ -29,7 +30,7 @@ bool terms_open(Terms *t)
     t->slot = mem_zeroed(t->nslots, sizeof *t->slot);
     t->arena = arena_create((size_t)1 << 30);
     t->used = 0;
-    t->swaps = 0;
+    t->swaps = t->steps = 0;
     t->why[0] = 0;
     return t->slot && t->arena;
 }
@@ -57,9 +58,11 @@ void *term_refuse(Terms *t, const char *fmt, ...)
 static size_t place(const Term *w, Term *const *slot, size_t nslots)
 {
     uint64_t h = ((uint64_t)w->kind << 32) + (uint64_t)w->tag;
-    if (w->n) h ^= hash_bytes(w->part, (size_t)w->n * sizeof *w->part);
-    if (w->nidx) h = h * 0x100000001b3u ^ hash_bytes(w->idx, (size_t)w->nidx * sizeof *w->idx);
-    for (size_t k = (h ^ h >> 29) & (nslots - 1);; k = (k + 1) & (nslots - 1)) {
+    for (int i = 0; i < w->n; i++)
+        h = (h ^ h >> 32 ^ (uint64_t)w->part[i].t->id ^ (uint64_t)w->part[i].p << 20 ^ (uint64_t)w->part[i].q << 40) *
+            ODD;
+    for (int i = 0; i < w->nidx; i++) h = (h ^ h >> 32 ^ w->idx[i]->id) * ODD;
+    for (size_t k = (h ^ h >> 32) & (nslots - 1);; k = (k + 1) & (nslots - 1)) {
         const Term *s = slot[k];
         if (!s || (s->kind == w->kind && s->tag == w->tag && s->n == w->n && s->nidx == w->nidx &&
                    s->truth == w->truth && (!w->n || !memcmp(s->part, w->part, (size_t)w->n * sizeof *w->part)) &&
@@ -83,7 +86,10 @@ static bool grow(Terms *t)
 
 static Term *intern(Terms *t, Term want)
 {
+    for (int i = 0; i < want.n; i++)
+        if (!want.part[i].t) return NULL;
     size_t k = place(&want, t->slot, t->nslots);
+    if (++t->steps > MAX_STEPS) return term_refuse(t, "more than %d steps", MAX_STEPS);
     if (t->slot[k]) return t->slot[k];
     if (t->count == MAX_TERMS) return term_refuse(t, "more than %d terms", MAX_TERMS);
     Term *e = arena_new(t->arena, Term);
@@ -104,13 +110,14 @@ static Term *intern(Terms *t, Term want)
     return t->slot[place(e, t->slot, t->nslots)] = e;
 }
 
-static bool mentions(const Term *e, const Expr *var)
+static bool mentions(Terms *t, const Term *e, const Expr *var)
 {
     if (!(e->symbols & var->symbols)) return false;
+    if (++t->steps > MAX_STEPS) return true; /* whatever is made from now on is refused */
     for (int i = 0; i < e->nidx; i++)
         if (ex_mentions(e->idx[i], var)) return true;
     for (int i = 0; i < e->n; i++)
-        if (mentions(e->part[i].t, var)) return true;
+        if (mentions(t, e->part[i].t, var)) return true;
     return false;
 }
 
@@ -151,6 +158,7 @@ static int found(const Parts *s, const Term *part)
 /* s + p / q part, or s part^(p / q) */
 static bool put(Terms *t, Parts *s, Term *part, int64_t p, int64_t q)
 {
+    if (!part) return false;
     int at = found(s, part);
     Operand *own = &s->part[at];
     bool have = at < s->n && own->t == part;
@@ -170,17 +178,18 @@ static Term *made(Terms *t, TermKind kind, Parts *s)
 
 Term *term_number(Terms *t, int64_t p, int64_t q)
 {
-    Parts s = {.n = 0}, none = {.n = 0};
-    Term *one = made(t, T_PRODUCT, &none);
+    Parts s;
+    s.n = 0;
+    Term *one = made(t, T_PRODUCT, &s);
     return one && reduce(&p, &q) && put(t, &s, one, p, q) ? made(t, T_POLY, &s) : NULL;
 }
 
 /* atom^(p / q) as a sum */
 static Term *raised(Terms *t, Term *atom, int64_t p, int64_t q)
 {
-    Parts s = {.n = 0}, one = {.n = 0};
-    if (!atom || !put(t, &one, atom, p, q) || !put(t, &s, made(t, T_PRODUCT, &one), 1, 1)) return NULL;
-    return made(t, T_POLY, &s);
+    Operand f = {atom, p, q};
+    Term *one = atom ? intern(t, (Term){.kind = T_PRODUCT, .n = p != 0, .part = &f}) : NULL;
+    return one ? intern(t, (Term){.kind = T_POLY, .n = 1, .part = &(Operand){one, 1, 1}}) : NULL;
 }
 
 static Term *atom_of(Terms *t, Term want) { return raised(t, intern(t, want), 1, 1); }
@@ -198,7 +207,8 @@ static Term *atom(Terms *t, TermKind kind, int64_t tag, bool truth, int n, Term 
 
 Term *term_add(Terms *t, Term *a, Term *b)
 {
-    Parts s = {.n = 0};
+    Parts s;
+    s.n = 0;
     const Term *both[] = {a, b};
     for (int k = 0; k < 2; k++)
         for (int i = 0; both[k] && i < both[k]->n; i++)
@@ -213,7 +223,8 @@ bool term_is_number(const Term *a) { return a->n == 0 || (a->n == 1 && a->part[0
 /* The product of two products and p / q; primes in whole powers go into the number, truth values are their powers. */
 static bool multiply(Terms *t, const Term *a, const Term *b, int64_t p, int64_t q, Parts *out)
 {
-    Parts s = {.n = 0};
+    Parts s;
+    s.n = 0;
     for (int i = 0; i < a->n; i++) s.part[s.n++] = a->part[i];
     for (int i = 0; i < b->n; i++) {
         const Operand *f = &b->part[i];
@@ -235,7 +246,8 @@ static bool multiply(Terms *t, const Term *a, const Term *b, int64_t p, int64_t 
 
 Term *term_mul(Terms *t, Term *a, Term *b)
 {
-    Parts s = {.n = 0};
+    Parts s;
+    s.n = 0;
     if (!a || !b) return NULL;
     for (int i = 0; i < a->n; i++)
         for (int j = 0; j < b->n; j++) {
@@ -519,7 +531,8 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
         by(t, LAW_LOG);
         return term_power(t, f->t->part[0].t, 2 * p / q);
     }
-    Parts s = {.n = 0};
+    Parts s;
+    s.n = 0;
     Term *inner = put(t, &s, product, 1, 1) ? made(t, T_POLY, &s) : NULL;
     return raised(t, intern(t, (Term){.kind = T_EXP, .n = 1, .part = &(Operand){inner, 1, 1}}), p, q);
 }
@@ -568,13 +581,13 @@ static Term *power_of(Terms *t, Term *base, int64_t p, int64_t q)
 
 static Term *subst(Terms *t, Term *e, const Expr *var, Expr *own)
 {
-    if (!mentions(e, var)) return e;
+    if (!mentions(t, e, var)) return e;
     Term *r = term_number(t, 0, 1);
     for (int i = 0; r && i < e->n; i++) {
         Term *product = term_number(t, e->part[i].p, e->part[i].q);
         for (int k = 0; product && k < e->part[i].t->n; k++) {
             const Operand *f = &e->part[i].t->part[k];
-            Term *now = mentions(f->t, var) ? subst_atom(t, f->t, var, own) : raised(t, f->t, 1, 1);
+            Term *now = mentions(t, f->t, var) ? subst_atom(t, f->t, var, own) : raised(t, f->t, 1, 1);
             product = now ? term_mul(t, product, power_of(t, now, f->p, f->q)) : NULL;
         }
         r = term_add(t, r, product);
@@ -592,10 +605,10 @@ static Term *bound(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
 }
 
 /* Has a product an exponential that does not depend on var? */
-static bool weighs(const Term *product, const Expr *var)
+static bool weighs(Terms *t, const Term *product, const Expr *var)
 {
     for (int i = 0; i < product->n; i++)
-        if (product->part[i].t->kind == T_EXP && !(var && mentions(product->part[i].t, var))) return true;
+        if (product->part[i].t->kind == T_EXP && !(var && mentions(t, product->part[i].t, var))) return true;
     return false;
 }
 
@@ -628,10 +641,10 @@ static Term *sum_of(Terms *t, Expr *var, Expr *extent, Term *in)
         Term *both = i && j ? subst(t, in, var, ex_add(t->x.p, ex_mul(t->x.p, b, i), j)) : NULL;
         return term_over(t, T_SUM, i, a, term_over(t, T_SUM, j, b, both));
     }
-    for (int i = 0; i < product->n && !weighs(product, NULL); i++) {
+    for (int i = 0; i < product->n && !weighs(t, product, NULL); i++) {
         const Operand *f = &product->part[i];
         const Term *s = f->t->kind == T_SUM && f->p > 0 && f->q == 1 ? f->t->part[0].t : NULL;
-        if (!s || s->n != 1 || !weighs(s->part[0].t, var)) continue;
+        if (!s || s->n != 1 || !weighs(t, s->part[0].t, var)) continue;
         Term *rest = term_number(t, 1, 1);
         for (int k = 0; k < product->n; k++)
             rest = term_mul(t, rest, raised(t, product->part[k].t, product->part[k].p - (k == i), product->part[k].q));
@@ -646,7 +659,7 @@ static Term *sum_of(Terms *t, Expr *var, Expr *extent, Term *in)
 Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
 {
     if (!body || !var || !extent) return NULL;
-    if (kind == T_MAX && !mentions(body, var)) return body;
+    if (kind == T_MAX && !mentions(t, body, var)) return body;
     if (kind == T_MAX || ex_equals_int(extent, 1)) return bound(t, kind, var, extent, body);
     Term *r = term_number(t, 0, 1);
     if (body->n > 1) by(t, LAW_ADD);
@@ -655,7 +668,7 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
         Term *out = term_number(t, b->p, b->q), *in = term_number(t, 1, 1), *before = out;
         for (int k = 0; k < b->t->n; k++) {
             const Operand *f = &b->t->part[k];
-            Term **side = mentions(f->t, var) ? &in : &out;
+            Term **side = mentions(t, f->t, var) ? &in : &out;
             *side = term_mul(t, *side, raised(t, f->t, f->p, f->q));
         }
         if (!out || !in) return NULL;

@@ -60,6 +60,7 @@ typedef struct Terms {
     int count;
     unsigned used;
     int swaps;   /* names of their variables */
+    int steps;   /* of the claim in hand, against a limit */
     bool single; /* a number is what float32 has in its place: one of the files says it in float32 */
     char why[200];
 } Terms;

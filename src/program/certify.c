@@ -7,7 +7,7 @@
 #include "certify/certify.h"
 #include "rewrite/rewrite.h"
 
-enum { MAX_WASTED = 1 << 13 };
+enum { MAX_WASTED = 1 << 15 };
 
 typedef struct Prover {
     Checker c;
@@ -17,7 +17,7 @@ typedef struct Prover {
     Buf claims, weights;
     int nclaims;
     bool reads_failed;
-    int wasted; /* elements that were followed for claims that do not hold */
+    int wasted; /* steps for claims that do not hold */
     Err last;   /* why the last claim that was tried does not hold */
 } Prover;
 
@@ -140,7 +140,7 @@ static bool try_claim(Prover *p, const Value *a, const Value *b)
         choose_leaves(p, reach, class);
         p->last = (Err){0};
         if (!checker_claim(c, a, b, p->leaf, &p->last)) {
-            p->wasted += c->work;
+            p->wasted += c->t.steps;
             if (p->wasted > MAX_WASTED) return false;
             continue;
         }
@@ -189,7 +189,7 @@ static void find_claims(Prover *p, Certified *found)
                 if (b->output[i].value == v) of = a->output[i].value;
             bool output = of != NULL;
             if (!of) of = graph_find_value(a, v->name);
-            if (p->reads_failed && !output) p->failed[v->id] = true;
+            if (p->reads_failed && (!output || p->wasted > MAX_WASTED)) p->failed[v->id] = true;
             else if (of && of->def && !try_claim(p, of, v)) give_up(p, of, v, found);
         }
     }

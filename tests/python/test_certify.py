@@ -378,6 +378,28 @@ def test_a_trap_is_not_certified(name, tmp_path):
     assert not other["whole"]
 
 
+class Blocks(nn.Module):
+    """Two blocks, each with a norm inside of a softmax inside of a norm: written out from the input, terms explode."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x, w):
+        for _ in range(2):
+            h = F.rms_norm(x, (4,)) @ w
+            x = x + (h @ h.mT).softmax(-1) @ h * self.scale
+            x = x + F.relu(F.rms_norm(x, (4,)) @ w) @ w
+        return x
+
+
+def test_a_claim_that_explodes_is_given_up(tmp_path):
+    for i, scale in enumerate((0.5, 0.25)):
+        program = torch.export.export(Blocks(scale), (torch.randn(2, 3, 4), torch.randn(4, 4)))
+        torch.export.save(program, tmp_path / f"{i}.pt2")
+    assert not certificate_of(tmp_path / "0.pt2", tmp_path / "1.pt2", tmp_path / "o.pt2")["whole"]
+
+
 class Folded(nn.Module):
     """A convolution with a norm, a scale and a shift after it, and a linear layer with a scale."""
 
