@@ -7,7 +7,7 @@
 #include "certify/certify.h"
 #include "rewrite/rewrite.h"
 
-enum { MAX_WASTED = 1 << 15 };
+enum { MAX_WASTED = 1 << 16 };
 
 typedef struct Prover {
     Checker c;
