@@ -31,7 +31,7 @@ typedef struct Pair {
     Graph *at[2];        /* the graphs at these sizes; NULL: not possible */
     const Tensor **in;   /* of a, and the same in b's order */
     const Tensor **in_b;
-    bool exact; /* until the payloads say nothing */
+    bool exact;  /* until the payloads say nothing */
     bool single; /* one of the files is ONNX */
     char why_floats[256];
     int runs;
@@ -56,9 +56,11 @@ static bool pair_inputs(Pair *p, Err *err)
     const Graph *a = p->g[0], *b = p->g[1];
     bool named = true;
     if (a->ninput != b->ninput)
-        return fail(err, E_UNSUPPORTED, "the first model has %d inputs, the second %d", a->ninput, b->ninput);
+        return fail(err, E_UNSUPPORTED, "the first model has %d input%s, the second %d", a->ninput,
+                    a->ninput == 1 ? "" : "s", b->ninput);
     if (a->noutput != b->noutput)
-        return fail(err, E_UNSUPPORTED, "the first model has %d outputs, the second %d", a->noutput, b->noutput);
+        return fail(err, E_UNSUPPORTED, "the first model has %d output%s, the second %d", a->noutput,
+                    a->noutput == 1 ? "" : "s", b->noutput);
     for (int i = 0; i < b->ninput; i++) {
         p->place[i] = input_named(a, value_label(b->input[i]));
         named = named && p->place[i] >= 0;
@@ -418,8 +420,7 @@ static bool say_difference(const Pair *p, Err *err)
 
 bool program_equal(const Program *a, const Program *b, const EqualOptions *o, Buf *report, Err *err)
 {
-    Pair p = {.g = {a->graph, b->graph}, .o = o, .exact = !o->floats,
-              .single = a->source->opset || b->source->opset};
+    Pair p = {.g = {a->graph, b->graph}, .o = o, .exact = !o->floats, .single = a->source->opset || b->source->opset};
     size_t n = (size_t)(a->graph->ninput > b->graph->ninput ? a->graph->ninput : b->graph->ninput) + 1;
     p.place = mem_zeroed(n, sizeof *p.place);
     p.in = mem_zeroed(n, sizeof *p.in);
