@@ -1,4 +1,4 @@
-/* Contract in index.h. The lemmas are proven in tests/python/test_lemmas.py: quotient, nested, common-factor, bound. */
+/* Contract in index.h. The lemmas are proven in tests/python/test_lemmas.py: quotient, common-factor, bound. */
 #include "certify/index.h"
 #include <string.h>
 #include "base/vec.h"
@@ -114,19 +114,11 @@ static bool sizes_nonneg(Index *x, Expr *e)
 
 static bool nonneg(Index *x, Expr *e, int depth);
 
-/* The least value that x % n or x // n, in place of the quotient q, leaves to e. */
+/* Is e, of which the quotient q is a part, provably not negative? */
 static bool quotient_nonneg(Index *x, Expr *e, Expr *q, int depth)
 {
     Expr *a, *b, *top = q->args[0], *n = q->args[1];
     if (!nonneg(x, ex_sub(x->p, n, one(x)), depth + 1) || !split(x, e, q, &a, &b)) return false;
-    Expr *c = exact(x, ex_neg(x->p, a), n); /* c * top - c * n * q is c * (top % n) */
-    bool rises = c && nonneg(x, c, depth + 1);
-    if (rises || (c && nonneg(x, ex_neg(x->p, c), depth + 1))) {
-        Expr *rest = ex_sub(x->p, e, ex_mul(x->p, c, ex_sub(x->p, top, ex_mul(x->p, n, q))));
-        if (!rises) rest = ex_add(x->p, rest, ex_mul(x->p, c, ex_sub(x->p, n, one(x))));
-        if (nonneg(x, rest, depth + 1)) return true;
-    }
-    if (nonneg(x, a, depth + 1) && nonneg(x, top, depth + 1) && nonneg(x, b, depth + 1)) return true;
     /* n q is top less 0 to n - 1; e is an integer, so that n e > -n is enough */
     Expr *least = ex_add(x->p, ex_mul(x->p, n, b), ex_mul(x->p, a, top));
     bool falls = nonneg(x, ex_neg(x->p, a), depth + 1);
@@ -178,24 +170,16 @@ static bool divide(Index *x, Expr *e, Expr *n, Expr **q, Expr **r)
     Expr *const *t, *self;
     *q = zero(x);
     *r = e;
-    if (n->kind == EX_INT) {
-        int count = parts(e, EX_ADD, &t, &self);
-        for (int i = 0; i < count; i++) {
-            int64_t c = coefficient(t[i]), whole = floor_div_i64(c, n->i);
-            if (c % n->i && t[i]->kind != EX_INT) continue;
-            Expr *by = t[i]->kind == EX_INT ? ex_int(x->p, whole) : exact(x, t[i], n);
-            *q = ex_add(x->p, *q, by);
-        }
-        *r = ex_sub(x->p, e, ex_mul(x->p, *q, n));
-        return *q && *r;
-    }
     int count = parts(n, EX_ADD, &t, &self);
     Expr *lead = t[count - 1];
     for (int round = 0; round < ROUNDS; round++) {
         Expr *const *s, *own, *by = NULL;
         int terms = parts(*r, EX_ADD, &s, &own);
-        for (int i = terms - 1; i >= 0 && !by; i--)
-            if (!ex_equals_int(s[i], 0)) by = exact(x, s[i], lead);
+        for (int i = terms - 1; i >= 0 && !by; i--) {
+            bool whole = s[i]->kind == EX_INT && n->kind == EX_INT && n->i; /* rounded down */
+            int64_t down = whole ? floor_div_i64(s[i]->i, n->i) : 0;
+            if (!ex_equals_int(s[i], 0)) by = !whole ? exact(x, s[i], lead) : down ? ex_int(x->p, down) : NULL;
+        }
         if (!by) return true;
         *q = ex_add(x->p, *q, by);
         *r = ex_sub(x->p, *r, ex_mul(x->p, by, n));
@@ -237,16 +221,9 @@ static Expr *reduced(Index *x, Expr *r, Expr *n)
 
 static Expr *quotient(Index *x, Expr *e, Expr *n)
 {
-    Expr *q, *r, *const *t, *self;
+    Expr *q, *r;
     if (!divide(x, e, n, &q, &r)) return NULL;
     if (ix_within(x, r, n)) return q;
-    int count = parts(r, EX_ADD, &t, &self);
-    for (int i = 0; i < count; i++) /* floor((floor(y / a) + z) / n) = floor((y + a z) / (a n)) */
-        if (t[i]->kind == EX_FLOORDIV) {
-            Expr *a = t[i]->args[1], *z = ex_sub(x->p, r, t[i]);
-            Expr *y = ex_add(x->p, t[i]->args[0], ex_mul(x->p, a, z));
-            return ex_add(x->p, q, ix_div(x, y, ex_mul(x->p, a, n)));
-        }
     Expr *less = reduced(x, r, n);
     return ex_add(x->p, q, less ? less : ex_floordiv(x->p, r, n));
 }

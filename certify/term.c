@@ -292,11 +292,7 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
     if (halves > 0 && halves % 2 == 0 && halves <= 16) return term_mul(t, a, term_power(t, a, halves - 2));
     if (a->n == 0) return term_refuse(t, "a power of zero");
     if (halves == -2 && a->n == 1) return inverse(t, &a->part[0]);
-    if (halves < -2) { /* x^(-3/2) = x^-1 x^-1/2 */
-        by(t, LAW_POWER);
-        return term_mul(t, term_power(t, a, halves + 2), term_power(t, a, -2));
-    }
-    if (halves > 1) return term_refuse(t, "a power of %lld/2", (long long)halves);
+    if (halves > 1 || halves < -2) return term_refuse(t, "a power of %lld/2", (long long)halves);
     int64_t p = a->part[0].p, q = a->part[0].q;
     if (p <= 0 || (!term_is_number(a) && p == q)) /* else the first number in front */
         return raised(t, intern(t, (Term){.kind = T_GROUP, .n = 1, .part = &(Operand){a, 1, 1}}), halves, 2);

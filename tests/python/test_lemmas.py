@@ -5,8 +5,8 @@ import pytest
 
 z3 = pytest.importorskip("z3", reason="z3-solver is not installed: the index lemmas are not proven here")
 
-a, b, c, e, f, g, h, i, j, m, n, q, r, s, t, v, x, y, z, i2, j2, k = z3.Reals(
-    "a b c e f g h i j m n q r s t v x y z i2 j2 k")
+a, b, c, e, g, h, i, j, m, n, q, r, s, v, x, y, i2, j2, k = z3.Reals(
+    "a b c e g h i j m n q r s v x y i2 j2 k")
 E, N = z3.Ints("E N")
 
 
@@ -24,9 +24,6 @@ def whole(value):
 STATEMENTS = {
     # ix_div: x = n q + r, so that floor(x / n) = q: another quotient q + k would leave another remainder
     "quotient": ([n >= 1, within(r, n), within(r - n * k, n), whole(k)], k == 0),
-    # floor((floor(y / a) + z) / n) = floor((y + a z) / (a n)): the right side's remainder for the left side's quotient
-    "nested": ([a >= 1, n >= 1, y == a * f + s, s >= 0, s <= a - 1, f + z == n * g + t, t >= 0, t <= n - 1],
-               z3.And(y + a * z == a * n * g + (a * t + s), within(a * t + s, a * n))),
     # floor((g a + b) / (g m)) = floor(a / m)
     "common-factor": ([g >= 1, m >= 1, within(b, g), a == m * q + r, r >= 0, r <= m - 1],
                       z3.And(g * a + b == g * m * q + (g * r + b), within(g * r + b, g * m))),
