@@ -57,6 +57,24 @@ class _Hint:
         self.min, self.max = hint.min or 0, hint.max or 2**31
 
 
+def _key(entry):
+    """Of an entry of a path of pytree: the key, index or name of an attribute."""
+    return next(getattr(entry, n) for n in ("key", "idx", "name") if hasattr(entry, n))
+
+
+def _children(value):
+    """[(key, child)] of a container: dict, list, or one that is registered with pytree; of a leaf, nothing."""
+    found = pytree.tree_flatten_with_path(value, is_leaf=lambda x: x is not value)[0]
+    return [(_key(path[0]), child) for path, child in found if path]
+
+
+def _given(module, args, kwargs):
+    """Arguments as a tuple, and a dict in the order of the signature, in which the program takes them."""
+    names = list(inspect.signature(module.forward).parameters)
+    place = {n: names.index(n) if n in names else len(names) for n in kwargs or ()}
+    return tuple(args), {n: kwargs[n] for n in sorted(place, key=place.get)}
+
+
 def _flat_specs(args, kwargs, dynamic_shapes, module):
     """One {axis: Dim} per tensor leaf, in order, and the leaf's name."""
     bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
@@ -79,12 +97,11 @@ def _flat_specs(args, kwargs, dynamic_shapes, module):
             static = (None, Dim.STATIC)
             out.append((name, value, {a: free(d, name, a, value.shape[a]) for a, d in axes.items() if d not in static
                                       and not isinstance(d, int)}))
-        elif isinstance(value, dict):
-            for k, v in value.items():
-                walk(v, (spec or {}).get(k) if isinstance(spec, dict) else None, f"{name}_{k}")
-        elif isinstance(value, (list, tuple)):
-            for i, v in enumerate(value):
-                walk(v, spec[i] if isinstance(spec, (list, tuple)) and i < len(spec) else None, f"{name}_{i}")
+            return
+        children = _children(value)
+        of = spec if isinstance(spec, dict) else dict(zip([key for key, _ in children], spec or ()))
+        for key, child in children:
+            walk(child, of.get(key), f"{name}_{key}")
 
     for name, value in bound.items():
         walk(value, dynamic_shapes.get(name), name)
@@ -208,8 +225,13 @@ class _Sized:
 def _evaluated(text, args, kwargs, module, specs, sizes):
     """The value of a guard's text at these sizes (numbers or symbols); None: the guard has another form."""
     leaves = iter([_Sized(_shape_at(tensor, axes, sizes)) for _, tensor, axes in specs])
-    a, k = pytree.tree_map(lambda x: next(leaves) if isinstance(x, torch.Tensor) else x, (args, kwargs))
-    inputs = inspect.signature(module.forward).bind(*a, **k).arguments
+
+    def sized(value):  # containers of any kind as dicts: guards take what is in them by key or index
+        if isinstance(value, torch.Tensor):
+            return next(leaves)
+        return {k: sized(v) for k, v in _children(value)} or value
+
+    inputs = sized(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
     try:
         return eval(text, {"__builtins__": {}, "max": max, "min": min}, {"L": inputs, **sizes})
     except (KeyError, NameError, TypeError, ZeroDivisionError):
@@ -352,6 +374,23 @@ def _refusals(text):
     return list(dict.fromkeys(out))
 
 
+def _unsupported(error, module, args, kwargs):
+    """The sentence for an input of a class that is not registered with pytree; None for other errors."""
+    m = re.match(r"Unsupported input type (<class '.+?'>)", str(error))
+    if not m:
+        return None
+    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    at, value = next((path, x) for path, x in pytree.tree_flatten_with_path(dict(bound))[0] if str(type(x)) == m[1])
+    todo = "pass tensors, numbers, or lists, tuples and dicts of them, or register the class with " \
+           "torch.utils._pytree.register_pytree_node"
+    if type(value).__module__ == "transformers.cache_utils":
+        todo = "call transformers.integrations.executorch.register_dynamic_cache_export_support() before, which " \
+               "makes the keys and values of a DynamicCache inputs and outputs, or export with " \
+               "python -m qkv.recipes.causal_lm"
+    name = "_".join(str(_key(k)) for k in at)
+    return f"input '{name}' is of class {type(value).__name__}, which torch.export does not take: {todo}"
+
+
 def _explained(error, notes, module):
     """The refusal as one sentence, or None if `error` is clear enough."""
     text = str(error)
@@ -401,7 +440,7 @@ def _exported(module, args, kwargs, dynamic_shapes, specs):
                 if "generated guard" not in str(e):
                     break
     error, notes = first
-    sentence = _explained(error, notes, module)
+    sentence = _unsupported(error, module, args, kwargs) or _explained(error, notes, module)
     if sentence is None:
         raise error
     raise Error(f"torch.export refuses: {sentence}", 2) from error
@@ -422,7 +461,7 @@ def _without_fast_path():
 
 def exported(module, args, kwargs=None, dynamic_shapes=None):
     """The program that export writes."""
-    args, kwargs = tuple(args), dict(kwargs or {})
+    args, kwargs = _given(module, args, kwargs)
     module = module.eval()
     with _without_fast_path():
         return _exported(module, args, kwargs, dynamic_shapes, _flat_specs(args, kwargs, dynamic_shapes, module))[0]
@@ -516,7 +555,7 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
     Dynamic sizes of the example that torch would specialize (0, 1, outside the Dim's range, two equal ones) are
     replaced. Tensors that are passed twice are copied, since export would merge them into one input.
     """
-    args, kwargs = tuple(args), dict(kwargs or {})
+    args, kwargs = _given(module, args, kwargs)
     module = module.eval()
     specs = _flat_specs(args, kwargs, dynamic_shapes, module)
     shared, seen = [], set()

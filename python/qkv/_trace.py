@@ -1,5 +1,6 @@
 """trace: every node's result from PyTorch, for `qkv verify MODEL -i IN --per-node FILE`."""
 import torch
+from torch.export._tree_utils import reorder_kwargs
 
 from ._export import exported
 
@@ -18,7 +19,8 @@ def trace(program, args, path, kwargs=None, dynamic_shapes=None):
         program = exported(program, args, kwargs, dynamic_shapes)
     elif not isinstance(program, torch.export.ExportedProgram):
         program = torch.export.load(program)
-    flat = torch.utils._pytree.tree_leaves((tuple(args), dict(kwargs or {})))
+    kwargs = reorder_kwargs(dict(kwargs or {}), program.call_spec.in_spec)
+    flat = torch.utils._pytree.tree_leaves((tuple(args), kwargs))
     tensors = {}
 
     class Recorder(torch.fx.Interpreter):
