@@ -63,7 +63,7 @@ def _compiler(kind, options, made):
     def compile_graph(graph_module, _):
         ops = sum(map(computes, graph_module.graph.nodes))
         frozen = _frozen(graph_module) if options.get("freeze") and kind == "inference" else ()
-        whole, parts, reasons = split(graph_module, options, log.warning, frozen)
+        whole, parts, reasons = split(graph_module, options, log.warning, frozen, kind == "forward")
         compiled = Compiled(kind, ops, sum(p.work for p in parts), parts, reasons)
         made.append(compiled)
         if log.isEnabledFor(logging.INFO):

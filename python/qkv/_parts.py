@@ -93,16 +93,16 @@ def computes(node):
     return node.op == "call_function" and node.target is not operator.getitem and not is_view(node)
 
 
-def views_apart(graph):
-    """Results that are views or sizes of the graph's inputs get nodes of their own, which PyTorch runs: they cost
-    nothing there. Returns the new nodes."""
-    new, of_inputs = set(), {}
+def views_apart(graph, every=False):
+    """Results that are views or sizes of the graph's inputs, or with `every` of any value, get nodes of their own,
+    which PyTorch runs: they cost nothing there. Returns the new nodes."""
+    new, apart = set(), {}
     for node in graph.nodes:
-        of_inputs[node] = node.op == "placeholder" or node.op == "call_function" and is_view(node) and all(
-            of_inputs[n] for n in node.all_input_nodes)
+        looks = node.op == "call_function" and is_view(node)
+        apart[node] = node.op == "placeholder" or (all(apart[n] for n in node.all_input_nodes) if looks else every)
 
     def copied(node, end):
-        if node.op == "placeholder":
+        if node.op != "call_function" or not is_view(node):
             return node
         given = {n: copied(n, end) for n in node.all_input_nodes}
         with graph.inserting_before(end):
@@ -112,7 +112,7 @@ def views_apart(graph):
 
     end = next(n for n in reversed(graph.nodes) if n.op == "output")
     for node in end.all_input_nodes:
-        if node.op == "call_function" and of_inputs[node]:
+        if apart[node]:
             end.replace_input_with(node, copied(node, end))
     graph.eliminate_dead_code()
     return new
@@ -190,9 +190,11 @@ def _fused(graph_module, apart):
     return partitioner.fuse_partitions(parts, prefix="qkv_part_"), support.reasons
 
 
-def split(graph_module, options, said, frozen=()):
-    """frozen: the names of placeholders whose values seldom change."""
-    apart = views_apart(graph_module.graph)
+def split(graph_module, options, said, frozen=(), views=False):
+    """frozen: the names of placeholders whose values seldom change. views: whether results that are views must be
+    views of the other results, as AOTAutograd has it for a forward graph: it takes their strides and offsets, and
+    makes them of the result that they look at."""
+    apart = views_apart(graph_module.graph, views)
     whole, found = _fused(graph_module, apart)
     reasons = {reason: list(nodes) for reason, nodes in found.items()}
     parts = []

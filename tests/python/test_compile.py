@@ -171,6 +171,19 @@ def test_buffers_are_written_and_results_keep_their_strides():
     close(got, expected)
 
 
+def test_results_that_look_at_one_tensor_share_it_in_training():
+    """AOTAutograd makes them of that tensor, by the strides and offsets of what a backend returns."""
+    model = fn(lambda self, x: self.views(self.a(x).unflatten(-1, (4, 4))), a=nn.Linear(16, 16))
+    model.views = lambda y: (y[:, 1], y.mT, y.expand(2, *y.shape), y[..., 1:3].unbind(-1), y.diagonal(dim1=1, dim2=2))
+    found = []
+    for f in (model, compiled(model, dynamic=True)[0]):
+        got = tensors(f(R(3, 16)))
+        found.append([*got, *torch.autograd.grad(sum(x.sin().sum() for x in got), list(model.parameters()))])
+    close(found[1], found[0])
+    assert [t.stride() for t in found[1]] == [t.stride() for t in found[0]]
+    assert len({t.untyped_storage().data_ptr() for t in found[1][:-2]}) == 1
+
+
 def test_freeze_sees_what_changes():
     model = Gated(16)
     run, made = compiled(model, {"freeze": True})
