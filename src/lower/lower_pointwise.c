@@ -419,15 +419,18 @@ bool lower_frexp(Lower *L)
     return mantissa && lower_return_values(L, 2, (Value *[]){mantissa, lower_cast(L, e, DT_I32)});
 }
 
-/* log(x / (1 - x)), x clamped to [eps, 1 - eps] */
+/* log(x / (1 - x)), x clamped to [eps, 1 - eps]; of an eps above a half to eps where x is less, else to 1 - eps */
 bool lower_logit(Lower *L)
 {
     Value *x = lower_value(L, 0);
     if (!x) return lower_fail(L, 0, "expected a tensor");
     x = dtype_is_float(x->dtype) ? x : lower_cast(L, x, DT_F32);
     if (lower_expr(L, 1)) {
-        Expr *eps = lower_expr(L, 1);
-        x = EMIT(L, clamp, arg_value(x), arg_expr(eps), arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), eps)));
+        Arg low = arg_expr(lower_expr(L, 1)), high = arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), low.e));
+        Value *below = AS(L, lt_Scalar, arg_value(x), low);
+        x = EMIT(L, clamp, arg_value(x), low, high);
+        if (!ex_is_const(low.e) || ex_number(low.e) > 0.5)
+            x = AS(L, where_ScalarSelf, arg_value(below), low, arg_value(x));
     }
     TRY(x);
     Value *rest = EMIT(L, sub_Tensor, arg_int(L->g, 1), arg_value(x));

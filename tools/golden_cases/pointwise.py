@@ -80,7 +80,7 @@ def unary(F):
         "leaky_relu.default": [dict(negative_slope=0.2)],
         "elu.default": [dict(alpha=0.5), dict(alpha=1.2, scale=1.1, input_scale=0.9)],
         "celu.default": [dict(alpha=0.5)], "hardtanh.default": [dict(min_val=-0.5, max_val=1.25)],
-        "softplus.default": [dict(beta=2.0, threshold=3.0)], "logit.default": [dict(eps=0.1)],
+        "softplus.default": [dict(beta=2.0, threshold=3.0)], "logit.default": [dict(eps=0.1), dict(eps=0.6)],
         "special_logit.default": [dict(eps=0.1)], "hardshrink.default": [dict(lambd=1.0)],
         "softshrink.default": [dict(lambd=0.25)],
     }.items():
