@@ -415,43 +415,48 @@ static bool taps(Grad *d, const Places *p, Taps *t)
     return t->at && t->weight && t->slope && (!zeros || inside);
 }
 
-/* A row's taps (N, 4, P) with a column's: (N, 16, P) */
-static Value *square(Grad *d, OpId op, Value *y, Value *x)
+/* The taps of some axes (N, A, P) with those of the next (N, 4, P): (N, 4 A, P); of none: the next */
+static Value *with_axis(Grad *d, OpId op, Value *some, Value *next)
 {
-    Value *all = gd_add_node(d, op, 2, (Arg[]){V(gd_insert_axis(d, y, 2)), V(gd_insert_axis(d, x, 1))});
-    return all ? gd_reshape(d, all, 3, (Expr *[]){all->dim[0], gd_int(d, 16), all->dim[3]}) : NULL;
+    if (!some) return next;
+    Value *all = gd_add_node(d, op, 2, (Arg[]){V(gd_insert_axis(d, some, 2)), V(gd_insert_axis(d, next, 1))});
+    Expr *both = all ? ex_mul(d->ex, all->dim[1], all->dim[2]) : NULL;
+    return all ? gd_reshape(d, all, 3, (Expr *[]){all->dim[0], both, all->dim[3]}) : NULL;
 }
 
-/* Sixteen elements around each place, all at once. */
-static bool bicubic(Grad *d, const Places *p)
+/* Four elements of each axis around each place, all at once. */
+static bool cubic(Grad *d, const Places *p, int n)
 {
-    Value *x = gd_value(d, 0), *grid = gd_value(d, 1), *slope[2];
-    Taps tx, ty;
-    TRY(taps(d, &p[0], &tx) && taps(d, &p[1], &ty));
-    Expr *P = tx.at->dim[2], *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1), *wide = gd_int(d, 16),
+    Value *x = gd_value(d, 0), *grid = gd_value(d, 1), *slope[3], *at = NULL, *inside = NULL, *w = NULL;
+    Taps t[3];
+    for (int k = n - 1; k >= 0; k--) {
+        TRY(taps(d, &p[k], &t[k]));
+        at = at ? with_axis(d, OP_add_Tensor, gd_scale(d, at, p[k].n), t[k].at) : t[k].at;
+        inside = t[k].inside ? with_axis(d, OP_logical_and, inside, t[k].inside) : NULL;
+        w = with_axis(d, OP_mul_Tensor, w, t[k].weight);
+    }
+    Expr *P = t[0].at->dim[2], *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1), *wide = gd_int(d, n == 3 ? 64 : 16),
          *all = ex_mul(d->ex, wide, P);
-    Value *g = gd_reshape(d, d->grad, 4, (Expr *[]){N, C, one, P}), *pixels = flat(d, x, 2);
-    Value *at = square(d, OP_add_Tensor, gd_scale(d, ty.at, p[0].n), tx.at),
-          *inside = tx.inside ? square(d, OP_logical_and, ty.inside, tx.inside) : NULL;
+    Value *g = gd_reshape(d, d->grad, 4, (Expr *[]){N, C, one, P}), *pixels = flat(d, x, n);
     at = gd_expand(d, gd_reshape(d, at, 3, (Expr *[]){N, one, all}), 3, (Expr *[]){N, C, all});
-    if (!g || !pixels || !at || (tx.inside && !inside)) return false;
+    if (!g || !pixels || !at || !w || (t[0].inside && !inside)) return false;
     if (gd_wants(d, x)) {
-        Value *w = square(d, OP_mul_Tensor, ty.weight, tx.weight);
         if (inside) w = gd_where(d, inside, w, 0);
         Value *shares = gd_reshape(d, gd_mul(d, g, gd_insert_axis(d, w, 1)), 3, (Expr *[]){N, C, all});
         Value *sum = GD(d, scatter_add, V(gd_zeros(d, g->dtype, 3, pixels->dim)), arg_int(d->g, 2), V(at), V(shares));
-        TRY(gd_send(d, x, gd_reshape(d, sum, 4, x->dim)));
+        TRY(gd_send(d, x, gd_reshape(d, sum, n + 2, x->dim)));
     }
     if (!gd_wants(d, grid)) return true;
     Value *here = gd_reshape(d, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at)), 4,
                              (Expr *[]){N, C, wide, P}); /* sum over channels of grad times the element */
     here = gd_sum(d, gd_mul(d, g, here), 1, (int[]){1}, false);
     if (inside) here = gd_where(d, inside, here, 0);
-    for (int k = 0; k < 2; k++)
-        slope[k] = gd_sum(d,
-                          gd_mul(d, here, square(d, OP_mul_Tensor, k ? ty.slope : ty.weight, k ? tx.weight : tx.slope)),
-                          1, (int[]){1}, false);
-    return send_grid(d, p, 2, slope);
+    for (int k = 0; k < n; k++) {
+        w = NULL;
+        for (int i = n - 1; i >= 0; i--) w = with_axis(d, OP_mul_Tensor, w, i == k ? t[i].slope : t[i].weight);
+        slope[k] = gd_sum(d, gd_mul(d, here, w), 1, (int[]){1}, false);
+    }
+    return send_grid(d, p, n, slope);
 }
 
 typedef struct Corner { /* of a cell: bit k says whether it is the far one along axis k */
@@ -491,8 +496,7 @@ bool grad_grid_sampler(Grad *d)
     int n = x->rank - 2;
     Places p[3] = {0};
     for (int k = 0; k < n; k++) TRY(places(d, k, &p[k]));
-    if (ex_equals_int(arg[2].e, 2))
-        return n == 2 ? bicubic(d, p) : gd_refuse(d, "there is no bicubic sampling of volumes");
+    if (ex_equals_int(arg[2].e, 2)) return cubic(d, p, n);
     Expr *P = gd_product(d, n, grid->dim + 1), *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1);
     Value *g = gd_reshape(d, d->grad, 3, (Expr *[]){N, C, P}), *pixels = flat(d, x, n), *to_x = NULL,
           *slope[3] = {NULL, NULL, NULL};

@@ -150,7 +150,7 @@ bool lower_factor(Lower *L)
     TRY(matrices(L, 1));
     Value *y = ldl  ? EMIT(L, linalg_ldl_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
                : lu ? EMIT(L, linalg_lu_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
-                  : EMIT(L, linalg_cholesky_ex, L->arg[0], L->arg[1], arg_bool(L->g, true));
+                    : EMIT(L, linalg_cholesky_ex, L->arg[0], L->arg[1], arg_bool(L->g, true));
     if (!y || !lu) return lower_return(L, y);
     if (L->op->id == OP_linalg_lu) {
         y = EMIT(L, lu_unpack, v(y), v(result(y, 1)));
@@ -173,8 +173,7 @@ bool lower_qr(Lower *L)
  * -> (..., m, m), or its first n columns */
 static Value *reflections(Lower *L, Value *a, Value *tau, bool whole)
 {
-    if (tau->rank != a->rank - 1)
-        return lower_fail(L, 1, "rank %d, expected %d", tau->rank, a->rank - 1), NULL;
+    if (tau->rank != a->rank - 1) return lower_fail(L, 1, "rank %d, expected %d", tau->rank, a->rank - 1), NULL;
     Expr *m = a->dim[a->rank - 2], *n = a->dim[a->rank - 1], *k = tau->dim[tau->rank - 1];
     Arg last = arg_int(L->g, -1), from = arg_int(L->g, 0), type = arg_dtype(a->dtype);
     Value *x = AS(L, tril, v(AS(L, slice_Tensor, v(a), last, from, arg_expr(k))), last);
@@ -341,6 +340,65 @@ bool lower_cond(Lower *L)
         norm[i] = L->arg[1].kind == ARG_STR ? AS(L, linalg_norm_ord_str, v(i ? b : a), L->arg[1], axes)
                                             : AS(L, linalg_norm, v(i ? b : a), L->arg[1], axes);
     return lower_return(L, AS(L, mul_Tensor, v(norm[0]), v(norm[1])));
+}
+
+/* ------------------------------------------------------------------ roots */
+
+/* X with H X + X H = E, of H = V diag(s) V^T; 0 where two of s are 0 */
+static Value *sylvester(Lower *L, Value *vectors, Value *s, Value *e)
+{
+    Value *sum = AS(L, add_Tensor, v(AS(L, unsqueeze, v(s), arg_int(L->g, -1))),
+                    v(AS(L, unsqueeze, v(s), arg_int(L->g, -2))));
+    sum = AS(L, where_ScalarOther, v(AS(L, gt_Scalar, v(sum), arg_int(L->g, 0))), v(sum), arg_float(L->g, INFINITY));
+    Value *x = product(L, product(L, turned(L, vectors), e), vectors);
+    return product(L, product(L, vectors, AS(L, div_Tensor, v(x), v(sum))), turned(L, vectors));
+}
+
+/* V diag(s) V^T */
+static Value *composed(Lower *L, Value *vectors, Value *s)
+{
+    Value *scaled = AS(L, mul_Tensor, v(vectors), v(AS(L, unsqueeze, v(s), arg_int(L->g, -2))));
+    return product(L, scaled, turned(L, vectors));
+}
+
+/* X with X X = A, of the lower triangle, negative eigenvalues as 0; its derivative solves X dX + dX X = dA, also where
+ * eigenvalues are equal: A - A is 0 and only its gradient counts. */
+bool lower_matrix_sqrth(Lower *L)
+{
+    TRY(matrices(L, 1));
+    Value *a = lower_value(L, 0), *w = EMIT(L, linalg_eigh, v(a)), *fixed = w ? AS(L, detach, v(a)) : NULL;
+    TRY(fixed);
+    Value *vectors = AS(L, detach, v(result(w, 1)));
+    Value *s = AS(L, sqrt, v(AS(L, clamp_min, v(AS(L, detach, v(w))), arg_int(L->g, 0))));
+    Value *x = composed(L, vectors, s);
+    if (fixed == a) return lower_return(L, x);
+    Value *e = AS(L, sub_Tensor, v(a), v(fixed));
+    e = AS(L, mul_Tensor, v(AS(L, add_Tensor, v(e), v(turned(L, e)))), arg_float(L->g, 0.5));
+    return lower_return(L, AS(L, add_Tensor, v(x), v(sylvester(L, vectors, s, e))));
+}
+
+/* A = W S V^T = U H with U = W V^T, H = V S V^T. With R = U^T dA and O of H O + O H = R - R^T:
+ * dU = U O + (1 - U U^T) dA H^-1, dH = R - O H (Higham, Functions of Matrices, 8), dA as above. */
+bool lower_polar_factors(Lower *L)
+{
+    TRY(matrices(L, 1));
+    Value *a = lower_value(L, 0), *w = EMIT(L, linalg_svd, v(a), arg_bool(L->g, false)),
+          *fixed = w ? AS(L, detach, v(a)) : NULL;
+    TRY(fixed);
+    Value *s = AS(L, detach, v(result(w, 1))), *vectors = AS(L, detach, v(turned(L, result(w, 2))));
+    Value *u = product(L, AS(L, detach, v(w)), turned(L, vectors)), *h = composed(L, vectors, s);
+    if (fixed == a) return u && h && lower_return_values(L, 2, (Value *[]){u, h});
+    Value *e = AS(L, sub_Tensor, v(a), v(fixed)), *r = product(L, turned(L, u), e);
+    Value *o = sylvester(L, vectors, s, AS(L, sub_Tensor, v(r), v(turned(L, r))));
+    Value *du = product(L, u, o), *dh = AS(L, sub_Tensor, v(r), v(product(L, o, h)));
+    if (a->dim[a->rank - 2] != a->dim[a->rank - 1]) {
+        Value *rest = AS(L, sub_Tensor, v(e), v(product(L, u, r)));
+        Value *inverse = composed(L, vectors, AS(L, reciprocal, v(s)));
+        du = AS(L, add_Tensor, v(du), v(product(L, rest, inverse)));
+    }
+    u = AS(L, add_Tensor, v(u), v(du));
+    h = AS(L, add_Tensor, v(h), v(dh));
+    return u && h && lower_return_values(L, 2, (Value *[]){u, h});
 }
 
 /* ------------------------------------------------------------------ tensors as matrices */

@@ -57,6 +57,7 @@ bool lower_nearest(Lower *L) { return upsample(L, strstr(L->op->name, "exact") ?
 bool lower_resample(Lower *L)
 {
     bool cubic = strstr(L->op->name, "bicubic") != NULL, aa = strstr(L->op->name, "_aa.") != NULL;
+    if (strstr(L->op->name, "lanczos")) return upsample(L, "lanczos-aa");
     return upsample(L, cubic ? (aa ? "cubic-aa" : "cubic") : aa ? "linear-aa" : "linear");
 }
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/elementary.h"
 #include "kernel/kernel.h"
 #include "run/pointwise.h"
 #include "run/run_table.h"
@@ -27,10 +28,14 @@ static int64_t whole(double x)
 static double cubic_near(double x, double a) { return ((a + 2) * x - (a + 3)) * x * x + 1; }
 static double cubic_far(double x, double a) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; }
 
-static double filter(double x, bool cubic)
+static double sinc(double x) { return x == 0 ? 1 : real_sin(M_PI * x) / (M_PI * x); }
+
+/* Of antialiasing, by how many pixels it reaches to either side: linear 1, cubic 2, Lanczos 3. */
+static double filter(double x, int reach)
 {
     x = fabs(x);
-    if (!cubic) return x < 1 ? 1 - x : 0;
+    if (reach == 1) return x < 1 ? 1 - x : 0;
+    if (reach == 3) return x < 3 ? sinc(x) * sinc(x / 3) : 0;
     return x < 1 ? cubic_near(x, -0.5) : x < 2 ? cubic_far(x, -0.5) : 0;
 }
 
@@ -51,8 +56,9 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
 {
     bool cubic = !strncmp(mode, "cubic", 5), linear = !strncmp(mode, "linear", 6), aa = strstr(mode, "-aa") != NULL,
          exact = !strcmp(mode, "nearest-exact");
-    double scale = axis_scale(a->in, a->out, align && (cubic || linear), given, f64);
-    double support = aa ? (scale >= 1 ? (cubic ? 2 : 1) * scale : (cubic ? 2 : 1)) : 0;
+    int reach = cubic ? 2 : linear ? 1 : 3;
+    double scale = axis_scale(a->in, a->out, align && (cubic || linear || aa), given, f64);
+    double support = aa ? (scale >= 1 ? reach * scale : reach) : 0;
     size_t count, bytes;
     if (!(support < 0x1p31))
         return call_fail(c, E_LIMIT, err, "a scale of %g, which averages %g pixels", 1 / scale, support);
@@ -75,7 +81,7 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
             for (int64_t k = 0; k < a->taps; k++) {
                 bool inside = first + k < last;
                 at[k] = clampi(first + k, a->in);
-                w[k] = inside ? filter(((double)(k + first) - centre + 0.5) * shrink, cubic) : 0;
+                w[k] = inside ? filter(((double)(k + first) - centre + 0.5) * shrink, reach) : 0;
                 sum += w[k];
             }
             for (int64_t k = 0; k < a->taps; k++) w[k] /= sum != 0 ? sum : 1;
@@ -240,20 +246,6 @@ static double pixel(const double *plane, int64_t y, int64_t x, int64_t h, int64_
     return y < 0 || x < 0 || y >= h || x >= w ? 0 : plane[y * w + x];
 }
 
-/* bicubic: taps are placed one by one, so that each is padded as its mode says */
-static double pixel_padded(const double *plane, double y, double x, int64_t h, int64_t w, const Placing *p)
-{
-    if (p->padding == 2) {
-        y = reflect(y, h, p);
-        x = reflect(x, w, p);
-    }
-    if (p->padding != 0) {
-        y = y<0 ? 0 : y>(double)(h - 1) ? (double)(h - 1) : y;
-        x = x<0 ? 0 : x>(double)(w - 1) ? (double)(w - 1) : x;
-    }
-    return pixel(plane, whole(y), whole(x), h, w);
-}
-
 static double step(DType t, double a, double x, double b) { return rounded(t, rounded(t, a * x) + b); }
 
 /* cubic_far and cubic_near of the distances x + 1, x, 1 - x, 2 - x, rounded as PyTorch does for half types */
@@ -267,24 +259,55 @@ static void cubic_weights(DType t, double x, double w[4])
     }
 }
 
-/* One point of a picture, bicubic (mode 2) or nearest (1). */
-static double sample(const double *plane, double gy, double gx, int64_t h, int64_t w, int64_t mode, const Placing *p)
+/* Cubic: the four elements of an axis around a place and their weights. Each is placed by itself, so that it is padded
+ * as the mode says; at is -1 outside. */
+typedef struct Taps {
+    int64_t at[4];
+    double weight[4];
+} Taps;
+
+static Taps taps_of(double g, int64_t n, const Placing *p)
 {
-    if (mode == 2) {
-        DType t = dtype_size(p->type) == 2 ? p->type : DT_F64;
-        double x = unnormalize(gx, w, p), y = unnormalize(gy, h, p), x0 = floor(x), y0 = floor(y), wx[4], wy[4], s = 0;
-        cubic_weights(t, x - x0, wx);
-        cubic_weights(t, y - y0, wy);
-        for (int j = 0; j < 4; j++) {
-            double row = 0;
-            for (int i = 0; i < 4; i++) row = step(t, wx[i], pixel_padded(plane, y0 - 1 + j, x0 - 1 + i, h, w, p), row);
-            s = step(t, wy[j], row, s);
-        }
-        return s;
+    Taps t;
+    double x = unnormalize(g, n, p), low = floor(x);
+    cubic_weights(dtype_size(p->type) == 2 ? p->type : DT_F64, x - low, t.weight);
+    for (int i = 0; i < 4; i++) {
+        double at = low - 1 + i;
+        if (p->padding == 2) at = reflect(at, n, p);
+        if (p->padding != 0) at = at<0 ? 0 : at>(double)(n - 1) ? (double)(n - 1) : at;
+        int64_t k = whole(at);
+        t.at[i] = k < 0 || k >= n ? -1 : k;
     }
-    double x = grid_place(gx, w, p), y = grid_place(gy, h, p);
+    return t;
+}
+
+/* The elements of all axes, times their weights; the last axis innermost. */
+static double cubic_sum(const double *data, const int64_t *n, const Taps *taps, int axes, DType t)
+{
+    int64_t stride = 1;
+    double s = 0;
+    for (int i = 1; i < axes; i++) stride *= n[i];
+    for (int j = 0; j < 4; j++) {
+        int64_t k = taps->at[j];
+        double x = k < 0 ? 0 : axes > 1 ? cubic_sum(data + k * stride, n + 1, taps + 1, axes - 1, t) : data[k];
+        s = step(t, taps->weight[j], x, s);
+    }
+    return s;
+}
+
+/* One point of a picture or a volume; g: x, y[, z] */
+static double sample_cubic(const double *data, const double *g, const int64_t *n, int axes, const Placing *p)
+{
+    Taps taps[3];
+    for (int i = 0; i < axes; i++) taps[i] = taps_of(g[axes - 1 - i], n[i], p);
+    return cubic_sum(data, n, taps, axes, dtype_size(p->type) == 2 ? p->type : DT_F64);
+}
+
+static double sample_nearest(const double *plane, const double *g, const int64_t *n, const Placing *p)
+{
+    double x = grid_place(g[0], n[1], p), y = grid_place(g[1], n[0], p);
     if (!(fabs(x) < 1e15) || !(fabs(y) < 1e15)) return 0;
-    return pixel(plane, (int64_t)nearbyint(y), (int64_t)nearbyint(x), h, w);
+    return pixel(plane, (int64_t)nearbyint(y), (int64_t)nearbyint(x), n[0], n[1]);
 }
 
 /* Bilinear: the four elements of a plane around a point and their weights; at is -1 outside. */
@@ -379,8 +402,10 @@ static double sample_volume(const double *volume, const double *g, const int64_t
 bool run_grid_sampler(Call *c, Err *err)
 {
     int64_t mode = call_i64(c, 2);
-    const Placing how = {.padding = call_i64(c, 3), .align = call_bool(c, 4), .type = call_in(c, 0)->dtype};
     int n = call_in(c, 0)->rank - 2;
+    const Placing how = {.padding = call_i64(c, 3),
+                         .align = call_bool(c, 4), /* cubic places of volumes are floats also in half types */
+                         .type = n == 3 && mode == 2 ? DT_F64 : call_in(c, 0)->dtype};
     DType t = n == 2 && mode == 0 ? work_type(call_in(c, 0)->dtype) : DT_F64;
     const Tensor *x = call_contiguous(c, call_in(c, 0), t, err),
                  *g = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
@@ -393,15 +418,14 @@ bool run_grid_sampler(Call *c, Err *err)
         sample_bilinear(x, g->data, out, points, &how, c->env->threads);
         return true;
     }
-    if (n == 3 && mode == 2)
-        return call_fail(c, E_UNSUPPORTED, err, "bicubic sampling of volumes, which PyTorch does not have either");
 #pragma omp parallel for num_threads(c->env->threads) if (total * points > 1 << 12)
     for (int64_t p = 0; p < total; p++) {
         const double *plane = (const double *)x->data + p * area, *grid = (const double *)g->data + p / C * points * n;
-        for (int64_t i = 0; i < points; i++)
+        for (int64_t i = 0; i < points; i++, grid += n)
             store_f64(out->dtype, (char *)out->data + (size_t)(p * points + i) * dtype_size(out->dtype),
-                      n == 3 ? sample_volume(plane, grid + 3 * i, size, mode, &how)
-                             : sample(plane, grid[2 * i + 1], grid[2 * i], size[0], size[1], mode, &how));
+                      mode == 2 ? sample_cubic(plane, grid, size, n, &how)
+                      : n == 3  ? sample_volume(plane, grid, size, mode, &how)
+                                : sample_nearest(plane, grid, size, &how));
     }
     return true;
 }

@@ -31,6 +31,7 @@ SMALL = ["mha_self", "mha_cross_padding", "sdpa_gqa", "sdpa_dead_rows_core", "ha
 
 OF_VERSION = ["sdpa_gqa", "while_counter"]
 OF_OLDEST = ["lstm_gru"]  # up to 2.12 its states are declared with an axis too many
+OF_NEWEST = ["ops_of_2_15"]
 
 
 def load(hf=True):
@@ -175,7 +176,8 @@ def main():
     if a.version:
         import torch
         version = torch.__version__.split("+")[0]
-        sys.exit(committed(OF_VERSION + OF_OLDEST * version.startswith("2.9"), HERE / "versions" / version) > 0)
+        own = OF_OLDEST * version.startswith("2.9") + OF_NEWEST * version.startswith("2.15")
+        sys.exit(committed(OF_VERSION + own, HERE / "versions" / version) > 0)
     names = a.only
     if not names:
         models = load().MODELS

@@ -672,3 +672,18 @@ def _():
             return torch.fft.irfft2(out, s=x.shape[2:])
     return (seeded(Operator), [dict(x=R(b, 4, h, w)) for b, h, w in ((2, 12, 10), (3, 15, 9), (1, 8, 8))],
             dict(x={0: batch(), 2: seq("h", 8), 3: seq("w", 8)}))
+
+
+if hasattr(torch.linalg, "polar"):  # from PyTorch 2.15 on
+    @model("ops_of_2_15")
+    def _():
+        class M(nn.Module):
+            def forward(self, a, x, grid):
+                spd = a.mT @ a + 0.1 * torch.eye(a.shape[-1])
+                volume = F.grid_sample(x, grid, mode="bicubic", padding_mode="reflection", align_corners=False)
+                picture = F.interpolate(x[:, :, 0], size=(5, 9), mode="lanczos", antialias=True)
+                return (*torch.linalg.polar(a), torch.linalg.matrix_sqrth(spd), volume, picture,
+                        torch.logit(x.sigmoid(), 0.6))
+        b = batch()
+        return (M(), [dict(a=R(n, 5, 3), x=R(n, 2, 3, 4, 6), grid=R(n, 2, 1, 3, 3, seed=1)) for n in (2, 1, 3)],
+                dict(a={0: b}, x={0: b}, grid={0: b}))

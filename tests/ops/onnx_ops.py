@@ -60,6 +60,8 @@ KNOWN = {
     ("aten.rrelu_with_noise_functional.default", "true)"): "the same",
     ("aten.grid_sampler_3d.default", "from opset 20"): "volumes",
     ("aten.grid_sampler_3d.default", "float16)"): "the same as of grid_sampler_2d",
+    ("aten._upsample_lanczos2d_aa.vec", "Lanczos"): "ONNX has no such filter",
+    ("aten._upsample_lanczos2d_aa.default", "Lanczos"): "the same",
     ("aten.grid_sampler_2d.default", "float16)"): "PyTorch places points in the half type, the graph in float32",
     **{(op, "no tensors of"): "no runtime takes complex tensors" for op in COMPLEX},
     **{(op, ""): "random numbers are the runtime's" for op in RANDOM},

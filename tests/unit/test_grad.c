@@ -47,8 +47,7 @@ static const Case cases[] = {
     {"quantize_linear", 1, 2, SATURATED},
     {"dequantize_linear", 1, 2, SATURATED},
     /* special functions, by their second operand */
-    {"special_zeta", 0.5, 3,
-     "input %x: f64[2, 3]\n%y: f64[2, 3] = aten.special_zeta.default(2.5, %x)\n"},
+    {"special_zeta", 0.5, 3, "input %x: f64[2, 3]\n%y: f64[2, 3] = aten.special_zeta.default(2.5, %x)\n"},
     {"igamma", 0.5, 3,
      "input %x: f64[2, 3]\n%a: f64[3] = aten.full.default([3], 1.5, dtype=f64)\n"
      "%y: f64[2, 3] = aten.igamma.default(%a, %x)\n"},
@@ -86,9 +85,9 @@ static const Case cases[] = {
     {"replication_pad1d", -1, 1, X "%y: f64[2, 6] = aten.replication_pad1d.default(%x, [1, 2])\n"},
     {"rrelu_with_noise_functional", -1, 1, /* drawn between two equal numbers */
      X "%y: f64[2, 3], %n: f64[2, 3] = aten.rrelu_with_noise_functional.default(%x, %x, 0.25, 0.25, true)\n"},
-    {"lstm_layer", -1, 1, RECURRENT(8)
-     "input %c: f64[2, 2]\n"
-     "%y: f64[3, 2, 2], %e: f64[2, 2] = qkv.lstm_layer.default(%x, %w, none, %h, %c, none, true)\n"},
+    {"lstm_layer", -1, 1,
+     RECURRENT(8) "input %c: f64[2, 2]\n"
+                  "%y: f64[3, 2, 2], %e: f64[2, 2] = qkv.lstm_layer.default(%x, %w, none, %h, %c, none, true)\n"},
     {"rnn_layer", -1, 1, RECURRENT(6) "%y: f64[3, 2, 2] = qkv.rnn_layer.default(%x, %w, none, %h, \"gru\", false)\n"},
     {"rnn_layer", -1, 1, RECURRENT(2) "%y: f64[3, 2, 2] = qkv.rnn_layer.default(%x, %w, none, %h, \"tanh\", true)\n"},
     /* indexing */
@@ -212,8 +211,7 @@ static const Case cases[] = {
     {"fft_real", -1, 1,
      "symbol s in [1, 8]\ninput %x: f64[2, s]\n%y: f64[2, s//2 + 1, 2] = qkv.fft_real.default(%x, [1], 0, true)\n"},
     {"fft_real", -1, 1, "input %x: f64[2, 5]\n%y: f64[2, 5, 2] = qkv.fft_real.default(%x, [0, 1], 0, false)\n"},
-    {"fft_to_real", -1, 1,
-     "input %x: f64[3, 3, 2]\n%y: f64[3, 4] = qkv.fft_to_real.default(%x, [0, 1], 2, 4)\n"},
+    {"fft_to_real", -1, 1, "input %x: f64[3, 3, 2]\n%y: f64[3, 4] = qkv.fft_to_real.default(%x, [0, 1], 2, 4)\n"},
     {"fft_to_real", -1, 1, "input %x: f64[3, 3, 2]\n%y: f64[5, 3] = qkv.fft_to_real.default(%x, [0], 1, 5)\n"},
     {"view_dtype", -1, 1,
      "input %x: f64[3, 2]\n%c: c128[3, 1] = aten.view.dtype(%x, c128)\n%d: f64[3, 2] = aten.view.dtype(%c, f64)\n"
@@ -236,12 +234,10 @@ static const Case cases[] = {
     {"linalg_lu_factor_ex", -1, 1,
      "input %x: f64[4, 3]\n%y: f64[4, 3], %p: i32[3], %i: i32[] = aten.linalg_lu_factor_ex.default(%x)\n"},
 #define UNPACKED                                                                                                       \
-    "input %x: f64[3, 4]\nweight %w: i32[3] = constant \"i32[3]\"\n"                                                  \
+    "input %x: f64[3, 4]\nweight %w: i32[3] = constant \"i32[3]\"\n"                                                   \
     "%p: i32[3] = aten.clamp.default(%w, 3, 3)\n"
-    {"lu_unpack", -1, 1,
-     UNPACKED "%q: f64[3, 3], %y: f64[3, 3], %u: f64[3, 4] = aten.lu_unpack.default(%x, %p)\n"},
-    {"lu_unpack", -1, 1,
-     UNPACKED "%q: f64[3, 3], %l: f64[3, 3], %y: f64[3, 4] = aten.lu_unpack.default(%x, %p)\n"},
+    {"lu_unpack", -1, 1, UNPACKED "%q: f64[3, 3], %y: f64[3, 3], %u: f64[3, 4] = aten.lu_unpack.default(%x, %p)\n"},
+    {"lu_unpack", -1, 1, UNPACKED "%q: f64[3, 3], %l: f64[3, 3], %y: f64[3, 4] = aten.lu_unpack.default(%x, %p)\n"},
     {"linalg_svd", -1, 1,
      X3 "%y: f64[2, 3, 3], %s: f64[2, 3], %v: f64[2, 3, 4] = aten.linalg_svd.default(%x, false)\n"},
     {"linalg_svd", -1, 1,
@@ -343,6 +339,8 @@ static const Case cases[] = {
     "symbol s in [2, 9]\ninput %x: f64[2, 2, 3, s, 5]\ninput %z: f64[2, 2, 1, 2, 3]\n"                                 \
     "%y: f64[2, 2, 2, 1, 2] = aten.grid_sampler.default"
     {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 0, 0, false)\n"},
+    {"grid_sampler", -1.4, 1.4, VOLUME "(%x, %z, 2, 0, true)\n"},
+    {"grid_sampler", -2.9, 2.9, VOLUME "(%x, %z, 2, 2, false)\n"},
     {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 0, 1, true)\n"},
     {"grid_sampler", -2.9, 2.9, VOLUME "(%x, %z, 0, 2, false)\n"},
     {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 1, 0, true)\n"},
@@ -767,9 +765,13 @@ static void test_no_more_than_needed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),     cmocka_unit_test(test_formulas), cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_meaning),
         cmocka_unit_test(test_straight_through),
-        cmocka_unit_test(test_every_row), cmocka_unit_test(test_errors),   cmocka_unit_test(test_no_more_than_needed),
+        cmocka_unit_test(test_every_row),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_no_more_than_needed),
     };
     return cmocka_run_group_tests_name("grad", tests, NULL, NULL);
 }

@@ -104,6 +104,50 @@ def resamples(F):
             c(t(1, 2, 5, 4), [7, 9], al, None)
             c(t(1, 2, 8, 9), None, al, [0.5, 0.4])
             F.op(f"aten._upsample_{mode}2d_aa.default")(t(1, 2, 8, 9), [3, 11], al)
+    c = F.own("aten._upsample_lanczos2d_aa.vec", lanczos)
+    c(t(1, 2, 8, 9), [3, 4], False, None)
+    c(t(1, 2, 5, 4, dt=f64), [7, 9], False, None)
+    c(t(1, 2, 8, 9), None, False, [0.5, 0.4])
+    F.own("aten._upsample_lanczos2d_aa.default", lanczos)(t(1, 2, 8, 9), [3, 11], True)
+
+
+def lanczos(x, size, align, scales=None, *one):
+    """Of PyTorch 2.15, by its definition: sinc(x) sinc(x / 3), made wider where the picture gets smaller."""
+    scales = scales or one
+    size = size or [int(n * f) for n, f in zip(x.shape[2:], scales)]
+
+    def weights(n, out, given):
+        step = (n - 1) / max(out - 1, 1) if align else 1 / given if given else n / out
+        middle = step * (torch.arange(out, dtype=f64) + 0.5)[:, None]
+        reach = 3 * max(step, 1.0)
+        pixel = torch.arange(n, dtype=f64)
+        inside = (pixel >= torch.floor(middle - reach + 0.5)) & (pixel < torch.floor(middle + reach + 0.5))
+        far = (pixel - middle + 0.5) / max(step, 1.0)
+        w = torch.where(inside & (far.abs() < 3), torch.sinc(far) * torch.sinc(far / 3), 0.0)
+        return w / w.sum(1, keepdim=True)
+    y, z = (weights(x.shape[2 + i], size[i], scales[i] if scales else None) for i in (0, 1))
+    return (y @ x.double() @ z.T).to(x.dtype)
+
+
+def tricubic(x, grid, mode, padding, align):
+    """grid_sampler of a volume, of PyTorch 2.15: bicubic on its last two axes, then along the first."""
+    depth, p = x.shape[2], grid.double()
+    z = (p[..., 2] + 1) / 2 * (depth - 1) if align else ((p[..., 2] + 1) * depth - 1) / 2
+    planes = x.double().permute(0, 2, 1, 3, 4).flatten(0, 1)
+    flat = p[..., :2].reshape(p.shape[0], 1, -1, 2).expand(-1, depth, -1, -1).flatten(0, 1)[:, :, None]
+    y = torch.ops.aten.grid_sampler_2d(planes, flat, mode, padding, align).unflatten(0, (-1, depth))[..., 0]
+    out, far = 0, z.flatten(1) - z.flatten(1).floor()
+    for k in range(-1, 3):
+        d, at = (far - k).abs(), z.flatten(1).floor() + k
+        w = torch.where(d <= 1, (1.25 * d - 2.25) * d * d + 1, ((-0.75 * d + 3.75) * d - 6) * d + 3)
+        if padding == 2:
+            low, span = (0, depth - 1) if align else (-0.5, depth)
+            turn = torch.remainder((at - low).abs(), 2 * span)
+            at = torch.minimum(turn, 2 * span - turn) + low
+        w = torch.where((at >= 0) & (at < depth), w, 0) if padding == 0 else w
+        at = at.clamp(0, depth - 1).long()[:, None, None].expand(-1, 1, y.shape[2], -1)
+        out = out + w[:, None] * y.gather(1, at)[:, 0]
+    return out.reshape(*x.shape[:2], *grid.shape[1:4]).to(x.dtype)
 
 
 def grids(F):
@@ -129,6 +173,10 @@ def grids(F):
                                                  t(1, 2, 5, 3, 3, dt=bf16, lo=-1.2, hi=1.2), interp, pad, True)
             F.op("aten.grid_sampler_3d.default")(t(1, 2, 3, 4, 5), t(1, 2, 2, 3, 3, lo=-1.2, hi=1.2), interp, pad,
                                                  False)
+    for dt in (f32, f64, bf16):
+        for pad in (0, 1, 2):
+            F.own("aten.grid_sampler_3d.default", tricubic)(t(1, 2, 3, 4, 5, dt=dt),
+                                                            t(1, 2, 2, 3, 3, dt=dt, lo=-1.4, hi=1.4), 2, pad, pad == 1)
     F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], False, static=True)
     F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], True, static=True)
     for dt in (f32, f64):

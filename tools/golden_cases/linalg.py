@@ -2,6 +2,16 @@
 from golden import *
 
 
+def matrix_sqrth(a):
+    w, q = torch.linalg.eigh(a)
+    return q * w.clamp(min=0).sqrt().unsqueeze(-2) @ q.mT
+
+
+def polar(a):
+    u, s, vh = torch.linalg.svd(a, full_matrices=False)
+    return u @ vh, vh.mT * s.unsqueeze(-2) @ vh
+
+
 def products(F):
     c = F.op("aten.matmul.default")
     for a, b in (((4, 5), (5, 6)), ((5,), (5,)), ((4, 5), (5,)), ((5,), (5, 6)), ((2, 4, 5), (5, 6)),
@@ -157,6 +167,11 @@ def factors(F):
     for n in ("linalg_eigh", "linalg_svd", "svd"):
         F.op(f"aten.{n}.default")(torch.diag(torch.tensor([3.0, 2, 1] if "svd" in n else [1.0, 2, 3])))
     F.op("aten.linalg_eigvalsh.default")(t(3, 3), "U")
+    roots = F.own("aten.linalg_matrix_sqrth.default", matrix_sqrth)     # this and polar: of PyTorch 2.15
+    for a in (spd(4), spd(2, 3, dt=f64), torch.tensor([[-1.0, 9], [0, 4]]), torch.eye(3), torch.zeros(2, 0, 0)):
+        roots(a)
+    for a in (t(3, 3), t(2, 5, 3), t(4, 1, dt=f64), torch.eye(3)):
+        F.own("aten.linalg_polar.default", polar)(a)
     for s in ((4, 4), (2, 5, 3), (3, 4), (3, 0)):
         F.op("aten.linalg_pinv.atol_rtol_tensor")(t(*s), static=True)
         F.op("aten.linalg_pinv.atol_rtol_float")(t(*s), rtol=0.1, static=True)

@@ -31,6 +31,10 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
                           : "ONNX resizes with antialiasing from opset 18 on");
         return;
     }
+    if (!strcmp(mode, "lanczos-aa")) {
+        refuse(o, "ONNX has no Lanczos filter");
+        return;
+    }
     Ref x = wide(o, arg_ref(o, n, 0)), sizes = none(), by = none();
     if (by_scale) {
         float *data = arena_array(o->a, float, v->rank);
@@ -67,6 +71,10 @@ void out_grid_sampler(Onnx *o, const Node *n, const char *text)
     int64_t mode = arg_i(o, n, 2, 0), pad = arg_i(o, n, 3, 0);
     if (v->rank != 4 && o->opt.opset < 20) {
         refuse(o, "ONNX samples volumes from opset 20 on");
+        return;
+    }
+    if (v->rank != 4 && mode == 2) {
+        refuse(o, "no runtime of ONNX has cubic sampling of volumes");
         return;
     }
     Ref x = wide(o, arg_ref(o, n, 0)), grid = cast(o, arg_ref(o, n, 1), x.t);
