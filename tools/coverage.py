@@ -78,7 +78,8 @@ def measure():
         run(BUILD / f"tests/fuzz/fuzz_{target}", "--runs", inputs, small, models, *golden, env=env)
     run("sh", ROOT / "tests/bad/run.sh", BUILD / "tests/bad/test_bad", small, env=env)
     run("python3", ROOT / "tests/cli/run.py", BUILD / "cli/qkv", env=env)
-    for file in sorted(f for p in PYTEST for f in (ROOT / "tests/python").glob(p)):  # one alone is lost where it ends late
+    # one at a time: one that ends late is lost alone
+    for file in sorted(f for p in PYTEST for f in (ROOT / "tests/python").glob(p)):
         run(ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", file, env=env, seconds=600)
     run("sh", ROOT / "tests/oom/oom.sh", BUILD / "tests/oom/run_oom", small, models, env=env)
 

@@ -1,5 +1,6 @@
-/* Certificates: the first byte chooses a pair of graphs, a small model and what it was rewritten to, as it is or spoilt;
- * the rest is the certificate. Whatever it says, the checker ends with a verdict; no certificate holds for a spoilt one.
+/* Certificates: the first byte chooses a pair of graphs, a small model and what it was rewritten to, as it is or
+ * spoilt; the rest is the certificate. Whatever it says, the checker ends with a verdict; no certificate holds for a
+ * spoilt pair.
  *
  *     fuzz_certify tests/models/small
  */
@@ -68,7 +69,7 @@ static Source *opened(const uint8_t *bytes, size_t n)
     return s;
 }
 
-/* Other numbers, other operands, another output: the function is not the source's. */
+/* Other values, other operands, another output: the function is not the source's. */
 static void spoil(Graph *g, int how)
 {
     if (how == WEIGHT)
