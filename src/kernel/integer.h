@@ -49,15 +49,13 @@ typedef struct IntegerTile {
     const void *ahead, *next_a; /* next_a: the tile that follows; both for prefetching alone */
 } IntegerTile;
 
-/* A row of attention: p (n) = round(softmax(cap tanh(s / cap) + mask) / scale) + zero. s and p have room for n up to a
- * multiple of 64; s is written over. Keys from `from` to `to` and those that the mask does not hide are allowed; where
- * it allows none, p is zero everywhere. p NULL: s becomes the softmax, 0 where nothing is allowed. */
+/* A row of attention: p (n) = round(softmax(s + mask) / scale) + zero. s and p have room for n up to a multiple of 64; s
+ * is written over. Where all of s is -inf, p is zero everywhere. p NULL: s becomes the softmax, 0 where all was -inf. */
 typedef struct IntegerSoftmax {
-    float *s, cap; /* cap 0: none */
+    float *s;
     void *p;
-    int64_t n, from, to, step; /* step: of the mask */
-    const float *mask;         /* NULL, or what is added */
-    const uint8_t *truth;      /* NULL, or what is allowed */
+    int64_t n;
+    const float *mask; /* NULL, or n to be added */
     Rounding rounding;
 } IntegerSoftmax;
 

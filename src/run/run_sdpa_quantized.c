@@ -153,24 +153,33 @@ static void round_float8(uint8_t *p, const float *s, int64_t n, const Quantized 
         store_f64(x->p_type, p + j, (double)(x->p.by_inverse ? s[j] * (1 / x->p.scale) : s[j] / x->p.scale));
 }
 
+/* What hides keys from query `at`, but for a mask that can be added in one go, which is returned. */
+static const float *mask_row(const Quantized *x, float *s, int64_t b, int64_t h, int64_t at)
+{
+    int64_t first = b * x->ms[0] + h * x->ms[1] + at * x->ms[2], step = x->ms[3], M = x->M;
+    int64_t from = at + x->lower > 0 ? at + x->lower : 0, to = at + x->upper < M - 1 ? at + x->upper + 1 : M;
+    const float *more = x->mask && x->mask->dtype != DT_BOOL ? (const float *)x->mask->data + first : NULL;
+    if (x->softcap > 0)
+        for (int64_t j = 0; j < M; j++) s[j] = (float)(x->softcap * real_tanh((double)s[j] / x->softcap));
+    if (x->mask && !more) {
+        const uint8_t *kept = (const uint8_t *)x->mask->data + first;
+        for (int64_t j = 0; j < M; j++) s[j] = kept[j * step] ? s[j] : -INFINITY;
+    }
+    for (int64_t j = 0; more && step != 1 && j < M; j++) s[j] += more[j * step];
+    for (int64_t j = 0; j < from && j < M; j++) s[j] = -INFINITY;
+    for (int64_t j = to > 0 ? to : 0; j < M; j++) s[j] = -INFINITY;
+    return step == 1 ? more : NULL;
+}
+
 static void probabilities(const Quantized *x, const Room *r, int64_t b, int64_t h, int64_t row, int rows, int64_t wide)
 {
     const IntegerKernels *k = x->k8->mr ? x->k8 : &kernels_at(CPU_GEN)->integer;
     const bool floats = x->p_type == DT_F8E4M3;
     for (int i = 0; i < rows; i++) {
-        int64_t at = row + i, first = b * x->ms[0] + h * x->ms[1] + at * x->ms[2];
-        IntegerSoftmax s = {.s = r->s + i * wide,
-                            .p = floats ? NULL : r->p + i * wide,
-                            .n = x->M,
-                            .from = at + x->lower,
-                            .to = at + x->upper + 1,
-                            .step = x->ms[3],
-                            .cap = (float)x->softcap,
-                            .rounding = x->p};
-        if (x->mask && x->mask->dtype == DT_BOOL) s.truth = (const uint8_t *)x->mask->data + first;
-        else if (x->mask) s.mask = (const float *)x->mask->data + first;
-        k->softmax(&s);
-        if (floats) round_float8(r->p + i * wide, s.s, x->M, x);
+        float *s = r->s + i * wide;
+        const float *mask = mask_row(x, s, b, h, row + i);
+        k->softmax(&(IntegerSoftmax){s, floats ? NULL : r->p + i * wide, x->M, mask, x->p});
+        if (floats) round_float8(r->p + i * wide, s, x->M, x);
     }
 }
 

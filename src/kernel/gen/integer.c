@@ -156,8 +156,9 @@ static inline float rounded(float x, float by, bool inverse, float zero, float l
     return y < low ? low : y > high ? high : y;
 }
 
+#define OUTLINE __attribute__((noinline)) /* one copy of each: programs are to be small */
 #define ROUND(name, T)                                                                                                 \
-    static void name(T *restrict y, const float *restrict x, int64_t n, const Rounding *r)                             \
+    static OUTLINE void name(T *restrict y, const float *restrict x, int64_t n, const Rounding *r)                     \
     {                                                                                                                  \
         const float zero = (float)r->zero, low = (float)r->low, high = (float)r->high;                                 \
         const float by = r->by_inverse ? (float)(1.0 / (double)r->scale) : r->scale;                                   \
@@ -260,23 +261,6 @@ static void scores(float *restrict s, int64_t wide, const int32_t *restrict acc,
     }
 }
 
-static void mask_scores(const IntegerSoftmax *x)
-{
-    const int64_t n = x->n, step = x->step;
-    float *restrict s = x->s;
-    if (x->cap > 0)
-        for (int64_t j = 0; j < n; j++) s[j] = x->cap * vm_tanh(s[j] / x->cap);
-    if (x->mask && step == 1)
-        for (int64_t j = 0; j < n; j++) s[j] += x->mask[j];
-    else if (x->mask)
-        for (int64_t j = 0; j < n; j++) s[j] += x->mask[j * step];
-    if (x->truth)
-        for (int64_t j = 0; j < n; j++) s[j] = x->truth[j * step] ? s[j] : -INFINITY;
-    for (int64_t j = 0; j < x->from && j < n; j++) s[j] = -INFINITY;
-    for (int64_t j = x->to > 0 ? x->to : 0; j < n; j++) s[j] = -INFINITY;
-    for (int64_t j = n; j % PART; j++) s[j] = -INFINITY;
-}
-
 /* 2^z for z <= 0: relative error 3e-6, far below a step of 8 bits; next to nothing below 2^-125. 2^0 is 1. */
 static inline float exp2_down(float z)
 {
@@ -291,7 +275,7 @@ static inline float exp2_down(float z)
 
 /* p = round(s by) + zero for s >= 0, whose bits are ordered as they are. */
 #define TO_BITS(name, T)                                                                                               \
-    static void name(T *restrict p, const float *restrict s, int64_t n, float by, int zero, int high)                  \
+    static OUTLINE void name(T *restrict p, const float *restrict s, int64_t n, float by, int zero, int high)          \
     {                                                                                                                  \
         const int32_t most = vm_int((float)(high - zero));                                                             \
         for (int64_t j = 0; j < n; j++) {                                                                              \
@@ -323,7 +307,9 @@ static void softmax(const IntegerSoftmax *x)
     const Rounding *r = &x->rounding;
     float *s = x->s, top = -INFINITY;
     Part part = {0};
-    mask_scores(x);
+    if (x->mask)
+        for (int64_t j = 0; j < x->n; j++) s[j] += x->mask[j];
+    for (int64_t j = x->n; j < n; j++) s[j] = -INFINITY;
 #pragma omp simd reduction(max : top)
     for (int64_t j = 0; j < n; j++) top = s[j] > top ? s[j] : top;
     for (int64_t j = 0; j < n; j += PART) {
