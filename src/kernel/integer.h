@@ -49,8 +49,9 @@ typedef struct IntegerTile {
     const void *ahead, *next_a; /* next_a: the tile that follows; both for prefetching alone */
 } IntegerTile;
 
-/* A row of attention: p (n) = round(softmax(s + mask) / scale) + zero. s and p have room for n up to a multiple of 64; s
- * is written over. Where all of s is -inf, p is zero everywhere. p NULL: s becomes the softmax, 0 where all was -inf. */
+/* A row of attention: p (n) = round(softmax(s + mask) / scale) + zero. s and p have room for n up to a multiple of
+ * 64; s is written over. Where all of s is -inf, p is zero everywhere. p NULL: s becomes the softmax, 0 where all
+ * was -inf. */
 typedef struct IntegerSoftmax {
     float *s;
     void *p;
