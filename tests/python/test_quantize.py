@@ -119,7 +119,7 @@ def test_gptq_loses_less(tmp_path):
     (["--group", "64"], "--group and --method say how --weights-only rounds"),
     (["--weights-only", "int3"], "--weights-only int3: expected int8 or int4"),
     (["--weights-only", "int4", "--group", "20"], "a group of 20, expected a multiple of 8"),
-    (["--weights-only", "int4", "--method", "best"], "there are rtn, gptq, awq and awq.gptq")], ids=str)
+    (["--weights-only", "int4", "--method", "best"], "there are rtn, gptq, awq and awq+gptq")], ids=str)
 def test_weights_alone_asked_wrongly(tmp_path, args, words):
     found = subprocess.run([QKV, "quantize", DIGITS, *args, "-o", tmp_path / "q.onnx"], capture_output=True, text=True)
     assert found.returncode == 2 and words in found.stderr
