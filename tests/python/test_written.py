@@ -30,7 +30,7 @@ class Block(torch.nn.Module):
         mask = torch.where(keep[:, None, None, :], 0.0, torch.finfo(torch.float32).min)
         p = torch.softmax(q @ k.transpose(-1, -2) * 0.25 + mask, -1)
         x = x + self.out((p @ v).transpose(1, 2).reshape(b, n, 32))
-        return self.conv(x.transpose(1, 2)).transpose(1, 2)
+        return F.hardswish(self.conv(x.transpose(1, 2))).transpose(1, 2)  # HardSwish came with opset 14
 
 
 class Shifted(torch.nn.Module):

@@ -184,7 +184,7 @@ void out_hardswish(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     Ref x = in_wide(o, n, 0);
-    give(o, n, 0, x.t == DT_F64 ? mul(o, x, sigmoid_by_six(o, x)) : un(o, "HardSwish", x));
+    give(o, n, 0, x.t == DT_F64 || o->opt.opset < 14 ? mul(o, x, sigmoid_by_six(o, x)) : un(o, "HardSwish", x));
 }
 
 void out_gelu(Onnx *o, const Node *n, const char *text)
