@@ -6,8 +6,8 @@
                                                      a copy is kept by the hash of versions and sources
 
 The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry whose
-group has the name of a file that was changed within six hours before the commit (tests/spellings/masks.py,
-attention/masks.rules) runs in any case.
+group has the name of a Python file of tests/ or a file of rules that was changed within six hours before the commit
+(tests/spellings/masks.py, attention/masks.rules) runs in any case.
 """
 import ast
 import functools
@@ -42,14 +42,15 @@ def meaning(name, text):
 
 
 def changed_stems():
-    """Names without ending of the files that were added or edited (not just moved or wrapped) within six hours before
+    """Names without ending of such files that were added or edited (not just moved or wrapped) within six hours before
     the commit, which is what one session writes between two runs of CI."""
     since = int(git("log", "-1", "--format=%ct") or 0) - 6 * 3600
-    log = git("log", f"--since={since}", "--format=", "--name-status", "-M", "--diff-filter=AM")
+    log = git("log", f"--since={since}", "--format=", "--name-status", "-M", "--diff-filter=AM", "--", "tests/*.py",
+              "*.rules")
     before = git("rev-list", "-1", f"--before={since}", "HEAD")
     stems = set()
     for name in {line.split("\t")[-1] for line in log.splitlines() if line}:
-        old = git("show", f"{before}:{name}") if before and name.endswith((".py", ".rules")) else ""
+        old = git("show", f"{before}:{name}") if before else ""
         if not old or meaning(name, old) != meaning(name, git("show", f"HEAD:{name}")):
             stems.add(pathlib.PurePosixPath(name).stem)
     return stems
