@@ -155,8 +155,7 @@ case "${1:-}" in
     "$0" minilm
     "$0" sam3
     # torch.testing's database of ops imports expecttest; FastAPI's pool of threads runs models
-    mapfile -t names < <(pip_missing sklearn expecttest fastapi httpx onnx onnxruntime onnxscript ml_dtypes openvino |
-      xargs -n1)
+    read -ra names < <(pip_missing sklearn expecttest fastapi httpx onnx onnxruntime onnxscript ml_dtypes openvino)
     [ ${#names[@]} = 0 ] || pip_install "${names[@]/#sklearn/scikit-learn}"
     ort_headers || echo "no amd-quark: a test of tests/python/test_key_padding.py is skipped" >&2
     # the pages of qkv report are looked at in a browser, and by axe-core's rules
@@ -175,7 +174,7 @@ case "${1:-}" in
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
   bench)
     python_for bench
-    mapfile -t names < <(pip_missing onnx onnxscript onnxruntime openvino nncf sklearn | xargs -n1)
+    read -ra names < <(pip_missing onnx onnxscript onnxruntime openvino nncf sklearn)
     [ ${#names[@]} = 0 ] || pip_install "${names[@]/#sklearn/scikit-learn}" ;;
   *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
