@@ -77,8 +77,8 @@ typedef struct IntegerKernels {
     void (*row_u8)(uint8_t *y, const float *x, int64_t n, float least, float *scale, uint8_t *zero);
     void (*round_i8)(int8_t *y, const float *x, int64_t n, const Rounding *r);
     void (*round_u8)(uint8_t *y, const float *x, int64_t n, const Rounding *r);
-    /* s (rows, cols), step `wide`, = by * acc (rows, nr) */
-    void (*scores)(float *s, int64_t wide, const int32_t *acc, int rows, int cols, float by);
+    /* s (rows, nr), step `wide`, = by * acc (rows, nr) */
+    void (*scores)(float *s, int64_t wide, const int32_t *acc, int rows, float by);
     void (*softmax)(const IntegerSoftmax *x);
 } IntegerKernels;
 

@@ -87,7 +87,7 @@ static void score_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
                                    .rows = rows,
                                    .cols = k->nr,
                                    .zero_b = integer_zero(&key)});
-            k->scores(r->s + col, wide, r->acc, rows, k->nr, by);
+            k->scores(r->s + col, wide, r->acc, rows, by);
         }
         return;
     }

@@ -251,26 +251,21 @@ static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int6
 enum { PART = 16 }; /* partial sums of a row: on every level as many, for the same bits */
 typedef float Part __attribute__((vector_size(PART * 4), aligned(4), may_alias));
 
-static void scores(float *restrict s, int64_t wide, const int32_t *restrict acc, int rows, int cols, float by)
+static void scores(float *restrict s, int64_t wide, const int32_t *restrict acc, int rows, float by)
 {
-    for (int r = 0; r < rows; r++, s += wide, acc += NR) {
-        if (cols == NR)
-            for (int j = 0; j < NR; j++) s[j] = (float)acc[j] * by;
-        else
-            for (int j = 0; j < cols; j++) s[j] = (float)acc[j] * by;
-    }
+    for (int r = 0; r < rows; r++, s += wide, acc += NR)
+        for (int j = 0; j < NR; j++) s[j] = (float)acc[j] * by;
 }
 
 /* 2^z for z <= 0: relative error 3e-6, far below a step of 8 bits; next to nothing below 2^-125. 2^0 is 1. */
 static inline float exp2_down(float z)
 {
-    float c = z < -125.0f ? -125.0f : z,
-          shifted = c + 12582912.0f; /* 1.5 * 2^23: the low bits are the rounded number */
+    float c = z < -125.0f ? -125.0f : z, shifted = c + 12582912.0f;
     float r = c - (shifted - 12582912.0f), p = fmaf(9.582852945e-3f, r, 5.590642616e-2f);
     p = fmaf(p, r, 2.402409911e-1f);
     p = fmaf(p, r, 6.931241751e-1f);
     p = fmaf(p, r, 1.0f);
-    return p * vm_bits((int32_t)(((uint32_t)vm_int(shifted) << 23) + 0x3f800000u));
+    return p * vm_power_of_two(shifted);
 }
 
 /* p = round(s by) + zero for s >= 0, whose bits are ordered as they are. */

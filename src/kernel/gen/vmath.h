@@ -45,12 +45,18 @@ static inline float vm_exp(float x)
     return x != x ? x : e;
 }
 
+/* 2^n for n > -127, of n + 1.5 * 2^23: its low bits are n. */
+static inline float vm_power_of_two(float shifted)
+{
+    return vm_bits((int32_t)(((uint32_t)vm_int(shifted) << 23) + 0x3f800000u));
+}
+
 /* exp(x) for x <= 0 with less work: 0 below the normal numbers, which is nothing beside a softmax's largest 1,
  * while products with subnormal numbers take a hundred times as long (masks of -100 make them). NaN stays. */
 static inline float vm_exp_down(float x)
 {
     float c = x < -87.0f ? -87.0f : x;
-    float shifted = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the low bits are the rounded number */
+    float shifted = c * 1.44269504f + 12582912.0f;
     float n = shifted - 12582912.0f;
     float r = fmaf(n, -0.693359375f, c);
     r = fmaf(n, 2.12194440e-4f, r);
@@ -61,9 +67,7 @@ static inline float vm_exp_down(float x)
     p = fmaf(p, r, 1.6666665459e-1f);
     p = fmaf(p, r, 5.0000001201e-1f);
     p = fmaf(p, r * r, r) + 1.0f;
-    int32_t bits;
-    memcpy(&bits, &shifted, 4);
-    float e = p * vm_bits((int32_t)((uint32_t)(bits - 0x4b400000 + 127) << 23));
+    float e = p * vm_power_of_two(shifted);
     return x < -87.0f ? 0 : e;
 }
 
