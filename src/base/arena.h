@@ -39,10 +39,11 @@ static inline bool mul_i64(int64_t a, int64_t b, int64_t *out) { return !__built
 static inline bool add_i64(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
 /* Rounded down, as Python's //; b is not 0, and not -1 when a is INT64_MIN. */
 static inline int64_t floor_div_i64(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-static inline int64_t gcd_i64(int64_t a, int64_t b) /* of both, not negative; neither is INT64_MIN */
+static inline int64_t gcd_i64(int64_t a, int64_t b) /* of both, not negative; INT64_MIN stands for 2^63 */
 {
-    for (int64_t r; b; a = b, b = r) r = a % b;
-    return a < 0 ? -a : a;
+    uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
+    for (uint64_t r; y; x = y, y = r) r = x % y;
+    return (int64_t)x;
 }
 /* True when [offset, offset + size) is inside [0, total). */
 static inline bool in_range_u64(uint64_t offset, uint64_t size, uint64_t total)

@@ -44,6 +44,22 @@ static int64_t power(int64_t x, int64_t e)
     return (int64_t)r;
 }
 
+static Wide greatest_divisor(Wide x, Wide y)
+{
+    for (x = x < 0 ? -x : x, y = y < 0 ? -y : y; y;) {
+        Wide rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return x;
+}
+
+static Wide least_multiple(Wide x, Wide y)
+{
+    Wide g = greatest_divisor(x, y), product = g ? wrap(wrap(x / wrap(g)) * y) : 0;
+    return product < 0 ? -product : product;
+}
+
 static bool unary_model(PointwiseOp op, int64_t v, int64_t *y)
 {
     Wide x = v;
@@ -83,6 +99,8 @@ static bool binary_model(PointwiseOp op, int64_t v, int64_t w, int64_t *y)
     case PW_bitwise_and: *y = v & w; return true;
     case PW_bitwise_or: *y = v | w; return true;
     case PW_bitwise_xor: *y = v ^ w; return true;
+    case PW_gcd: *y = wrap(greatest_divisor(x, z)); return true;
+    case PW_lcm: *y = wrap(least_multiple(x, z)); return true;
     case PW_shift_left: *y = out ? 0 : wrap(x * ((Wide)1 << w)); return true;
     case PW_shift_right: *y = out ? (x < 0 ? -1 : 0) : wrap(x >> w); return true;
     default: return false;

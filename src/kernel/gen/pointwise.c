@@ -1,6 +1,7 @@
 /* Pointwise kernels, portable; compiled once per ISA level. Contract in kernel/pointwise.h. */
 #include "kernel/pointwise.h"
 #include <float.h>
+#include "base/arena.h"
 #include "base/elementary.h"
 #include "kernel/gen/special.h"
 #include "kernel/gen/vmath.h"
@@ -88,6 +89,14 @@ static float next_short(double a, double b, DType t)
     int step = (a < b) == (a > 0) ? 1 : -1;
     return t == DT_F16 ? f16_to_f32((uint16_t)(f32_to_f16(from) + step))
                        : bf16_to_f32((uint16_t)(f32_to_bf16(from) + step));
+}
+
+/* Not negative; 0 where one of both is. A product beyond 64 bits wraps around, as ATen's. */
+static int64_t least_multiple(int64_t a, int64_t b)
+{
+    int64_t g = gcd_i64(a, b);
+    int64_t product = g ? (int64_t)((uint64_t)(a / g) * (uint64_t)b) : 0;
+    return product < 0 ? (int64_t)(0 - (uint64_t)product) : product;
 }
 
 /* ATen's floor division and remainder of floats (c10/util/generic_math.h: div_floor_floating). */
