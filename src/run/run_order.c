@@ -1,8 +1,8 @@
 /* Order along a dim: sort, topk, median, kthvalue, mode, cummax, cummin; and bincount.
  *
- * NaN is the greatest. Which of several equal elements is the chosen one: for median the first; for kthvalue and mode
- * the one that PyTorch's algorithms happen to leave there (Sedgewick's quickselect, std::sort), so these are the
- * algorithms here, too.
+ * NaN is the greatest. Which of several equal elements is the chosen one: for median the first; for topk, kthvalue
+ * and mode the one that PyTorch's algorithms happen to leave there (std::nth_element, Sedgewick's quickselect,
+ * std::sort), so these are the algorithms here, too.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +14,8 @@ typedef struct Keyed {
     double f;
     int64_t i, at;
 } Keyed;
+
+typedef bool Less(const Keyed *a, const Keyed *b);
 
 static bool is_nan(const Keyed *a) { return a->f != a->f; }
 
@@ -42,10 +44,11 @@ static void take_row(const Rows *r, int64_t i, Keyed *row)
         row[j] = (Keyed){r->t == DT_I64 ? 0 : value_at(r, p, j), r->t == DT_I64 ? ((const int64_t *)p)[j] : 0, j};
 }
 
-/* ------------------------------------------------------------------ sort and topk */
+/* Puts the first k of a row to its beginning, in order. */
+typedef void Order(Keyed *row, int64_t n, int64_t k);
 
-/* The first k of each sorted row: values to out 0, positions to out 1. */
-static bool sorted(Call *c, int d, int64_t k, bool down, Err *err)
+/* The first k of each row in order: values to out 0, positions to out 1. */
+static bool ordered(Call *c, int d, int64_t k, Order *order, Err *err)
 {
     Rows r;
     const Tensor *x = call_in(c, 0);
@@ -61,7 +64,7 @@ static bool sorted(Call *c, int d, int64_t k, bool down, Err *err)
     if (!row || !values || !positions) return false;
     for (int64_t i = 0; i < r.rows; i++) {
         take_row(&r, i, row);
-        qsort(row, (size_t)r.n, sizeof *row, down ? compare_down : compare_up);
+        order(row, r.n, k);
         for (int64_t j = 0; j < k; j++) {
             int64_t at = i * k + j;
             positions[at] = row[j].at;
@@ -72,21 +75,7 @@ static bool sorted(Call *c, int d, int64_t k, bool down, Err *err)
     return rows_back(c, call_out(c, 0), values, r.t, d, err) && rows_back(c, call_out(c, 1), positions, DT_I64, d, err);
 }
 
-bool run_sort(Call *c, Err *err)
-{
-    const Tensor *x = call_in(c, 0);
-    int d = call_dim(c, 1, x->rank);
-    return sorted(c, d, x->rank ? x->shape[d] : 1, call_bool(c, 2), err);
-}
-
-bool run_topk(Call *c, Err *err)
-{
-    return sorted(c, call_dim(c, 2, call_in(c, 0)->rank), call_i64(c, 1), call_bool(c, 3), err);
-}
-
 /* ------------------------------------------------------------------ selection */
-
-typedef bool Less(const Keyed *a, const Keyed *b);
 
 static bool less_plain(const Keyed *a, const Keyed *b) { return a->f < b->f || (a->f == b->f && a->i < b->i); }
 
@@ -111,15 +100,15 @@ static void insertion_sort(Keyed *a, int64_t lo, int64_t hi, Less *less)
 }
 
 /* Median of three as the pivot; where the upper part begins. */
-static int64_t partition(Keyed *a, int64_t lo, int64_t hi)
+static int64_t partition(Keyed *a, int64_t lo, int64_t hi, Less *less)
 {
     Keyed *x = &a[lo + 1], *y = &a[lo + (hi - lo) / 2], *z = &a[hi - 1];
-    if (below(x, y)) swap(&a[lo], below(y, z) ? y : below(x, z) ? z : x);
-    else swap(&a[lo], below(x, z) ? x : below(y, z) ? z : y);
+    if (less(x, y)) swap(&a[lo], less(y, z) ? y : less(x, z) ? z : x);
+    else swap(&a[lo], less(x, z) ? x : less(y, z) ? z : y);
     for (int64_t i = lo + 1, j = hi;; i++) {
-        while (below(&a[i], &a[lo])) i++;
+        while (less(&a[i], &a[lo])) i++;
         j--;
-        while (below(&a[lo], &a[j])) j--;
+        while (less(&a[lo], &a[j])) j--;
         if (i >= j) return i;
         swap(&a[i], &a[j]);
     }
@@ -132,17 +121,120 @@ static int depth_limit(int64_t n)
     return d;
 }
 
-static void introsort(Keyed *a, int64_t lo, int64_t hi, int depth)
+/* v sinks from place `hole` of a heap of n whose first is the last in order. */
+static void sink(Keyed *a, int64_t hole, int64_t n, Keyed v, Less *less)
+{
+    int64_t top = hole, child = hole;
+    while (child < (n - 1) / 2) {
+        child = 2 * child + 2;
+        if (less(&a[child], &a[child - 1])) child--;
+        a[hole] = a[child];
+        hole = child;
+    }
+    if (n % 2 == 0 && child == (n - 2) / 2) {
+        a[hole] = a[2 * child + 1];
+        hole = 2 * child + 1;
+    }
+    for (; hole > top && less(&a[(hole - 1) / 2], &v); hole = (hole - 1) / 2) a[hole] = a[(hole - 1) / 2];
+    a[hole] = v;
+}
+
+/* The first of a heap of n goes to `at`, which comes into the heap. */
+static void exchange(Keyed *a, int64_t n, int64_t at, Less *less)
+{
+    Keyed v = a[at];
+    a[at] = a[0];
+    sink(a, 0, n, v, less);
+}
+
+/* The first k of n become a heap. */
+static void heap_select(Keyed *a, int64_t n, int64_t k, Less *less)
+{
+    for (int64_t i = k / 2; i-- > 0;) sink(a, i, k, a[i], less);
+    for (int64_t i = k; i < n; i++)
+        if (less(&a[i], &a[0])) exchange(a, k, i, less);
+}
+
+/* std::partial_sort */
+static void partial_sort(Keyed *a, int64_t n, int64_t k, Less *less)
+{
+    heap_select(a, n, k, less);
+    while (k-- > 1) exchange(a, k, k, less);
+}
+
+static void introsort(Keyed *a, int64_t lo, int64_t hi, int depth, Less *less)
 {
     for (; hi - lo > 16; depth--) {
         if (depth == 0) {
-            qsort(a + lo, (size_t)(hi - lo), sizeof *a, compare_up);
+            partial_sort(a + lo, hi - lo, hi - lo, less);
             return;
         }
-        int64_t cut = partition(a, lo, hi);
-        introsort(a, cut, hi, depth - 1);
+        int64_t cut = partition(a, lo, hi, less);
+        introsort(a, cut, hi, depth - 1, less);
         hi = cut;
     }
+}
+
+/* std::nth_element: element k comes to its place, no later one before it. */
+static void nth_element(Keyed *a, int64_t n, int64_t k, Less *less)
+{
+    int64_t lo = 0, hi = n;
+    for (int depth = depth_limit(n); hi - lo > 3; depth--) {
+        if (depth == 0) {
+            heap_select(a + lo, hi - lo, k + 1 - lo, less);
+            swap(&a[lo], &a[k]);
+            return;
+        }
+        int64_t cut = partition(a, lo, hi, less);
+        if (cut <= k) lo = cut;
+        else hi = cut;
+    }
+    insertion_sort(a, lo, hi, less);
+}
+
+static void order_up(Keyed *a, int64_t n, int64_t k)
+{
+    (void)k;
+    qsort(a, (size_t)n, sizeof *a, compare_up);
+}
+
+static void order_down(Keyed *a, int64_t n, int64_t k)
+{
+    (void)k;
+    qsort(a, (size_t)n, sizeof *a, compare_down);
+}
+
+bool run_sort(Call *c, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    int d = call_dim(c, 1, x->rank);
+    return ordered(c, d, x->rank ? x->shape[d] : 1, call_bool(c, 2) ? order_down : order_up, err);
+}
+
+/* As ATen's topk_impl_loop. */
+static void order_top(Keyed *a, int64_t n, int64_t k, bool sort, Less *less)
+{
+    if (k * 64 <= n) {
+        partial_sort(a, n, k, less);
+        return;
+    }
+    nth_element(a, n, k - 1, less);
+    if (!sort) return;
+    introsort(a, 0, k - 1, depth_limit(k - 1), less);
+    insertion_sort(a, 0, k - 1, less);
+}
+
+static bool above(const Keyed *a, const Keyed *b) { return below(b, a); }
+static void most(Keyed *a, int64_t n, int64_t k) { order_top(a, n, k, true, above); }
+static void least(Keyed *a, int64_t n, int64_t k) { order_top(a, n, k, true, below); }
+static void most_unsorted(Keyed *a, int64_t n, int64_t k) { order_top(a, n, k, false, above); }
+static void least_unsorted(Keyed *a, int64_t n, int64_t k) { order_top(a, n, k, false, below); }
+
+bool run_topk(Call *c, Err *err)
+{
+    static Order *const orders[] = {least_unsorted, least, most_unsorted, most};
+    Order *order = orders[call_bool(c, 3) * 2 + call_bool(c, 4)];
+    return ordered(c, call_dim(c, 2, call_in(c, 0)->rank), call_i64(c, 1), order, err);
 }
 
 /* Sedgewick's: element k of the sorted row comes to place k. */
@@ -204,7 +296,7 @@ static int64_t pick_mode(Keyed *row, int64_t n, int64_t k)
 {
     int64_t best = 0, most = 0;
     (void)k;
-    if (n > 16) introsort(row, 0, n, depth_limit(n));
+    if (n > 16) introsort(row, 0, n, depth_limit(n), below);
     insertion_sort(row, 0, n, n > 16 ? below : less_plain);
     for (int64_t j = 0, run = 0; j < n; j++) {
         run = j && row[j].f == row[j - 1].f && row[j].i == row[j - 1].i ? run + 1 : 1;

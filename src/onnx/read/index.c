@@ -285,27 +285,31 @@ bool onnx_nonzero(OnnxOp *o)
     return op_return(o, 0, y ? lower_permute(&o->L, y, (int[]){1, 0}) : NULL);
 }
 
-/* Of equal elements the one with the lower index comes first: so runs aten.topk here. */
+/* Of equal elements the one with the lower index comes first, which aten.topk leaves open and a sort gives. */
 bool onnx_topk(OnnxOp *o)
 {
     Value *x;
     Expr **k = NULL;
-    int64_t a, largest, sorted, attr_k = 0;
+    int64_t a, largest, attr_k = 0;
     int n = 1, axis;
     TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", -1, &a) && op_axis(o, "axis", a, x->rank, &axis) &&
-        op_attr_int(o, "largest", 1, &largest) && op_attr_int(o, "sorted", 1, &sorted));
+        op_attr_int(o, "largest", 1, &largest));
     if (o->opset >= 10) TRY(op_sizes(o, 1, &n, &k));
     else TRY(op_attr_int(o, "k", 0, &attr_k));
     if (n != 1) return op_fail(o, 1, "%d elements, expected one value", n);
     if (!x->rank) return op_fail(o, 0, "a number, expected a tensor");
+    Expr *count = k ? k[0] : ex_int(o->ex, attr_k);
+    TRY(graph_require(o->g, ex_make(o->ex, EX_LE, count, x->dim[axis], NULL), o->im->err,
+                      "node '%s': k no larger than dim %d", o->L.name, axis));
     Lower L = o->L;
-    Arg arg[] = {v(x), k ? arg_expr(k[0]) : arg_int(o->g, attr_k), arg_int(o->g, axis), arg_bool(o->g, largest != 0),
-                 arg_bool(o->g, sorted != 0)};
-    L.op = op_get(OP_topk);
+    Arg arg[] = {v(x), arg_int(o->g, axis), arg_bool(o->g, largest != 0)};
+    L.op = op_get(OP_sort);
     L.arg = arg;
     TRY(lower_op(&L));
     for (int i = 0; i < 2; i++)
-        if (op_wants(o, i)) TRY(op_return(o, i, L.result.vs[i]));
+        if (op_wants(o, i))
+            TRY(op_return(
+                o, i, AS(&o->L, narrow, v(L.result.vs[i]), arg_int(o->g, axis), arg_int(o->g, 0), arg_expr(count))));
     return true;
 }
 
