@@ -26,6 +26,7 @@ def compiled(model, options=None, **how):
     return torch.compile(model, backend=lambda gm, inputs: compile_with(gm, inputs, options, made), **how), made
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("make", MODELS)
 def test_forward_equals_eager(make):
     model, inputs = make()
@@ -33,10 +34,11 @@ def test_forward_equals_eager(make):
     run, made = compiled(model)
     with torch.no_grad():
         close(called(run, inputs), called(model, inputs))
-    assert sum(c.in_c for c in made) == sum(c.ops for c in made) > 5, "\n".join(map(str, made))
+    assert sum(c.in_c for c in made) == sum(c.ops for c in made) > 1, "\n".join(map(str, made))
     assert sum(c.attentions for c in made) >= (1 if make is convolutions else 2)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("make", MODELS)
 def test_training_equals_eager(make):
     torch.manual_seed(0)

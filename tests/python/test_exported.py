@@ -133,3 +133,55 @@ def test_views_and_logic_in_place(tmp_path):
 
     Exported(tmp_path, f, (torch.randn(4, 5),), ({0: Dim("n", min=2)},)).agrees((torch.randn(4, 5),),
                                                                                 (torch.randn(7, 5),))
+
+
+def test_which_of_equal_elements_are_on_top(tmp_path):
+    def tops(x):
+        return [x.topk(k, -1, most, ordered)[1] for k in (1, 4, 20) for most in (True, False)
+                for ordered in (True, False)]
+
+    rows = [torch.randint(0, few, (3, n), generator=torch.Generator().manual_seed(n)).float()
+            for n in (20, 70, 257, 1400) for few in (2, 9)]
+    nan = rows[-1].where(rows[-1] != 3, float("nan"))
+    fall = torch.cat((torch.arange(700), torch.arange(700).flip(0))).float().expand(3, -1).contiguous()
+    Exported(tmp_path, tops, (rows[3],), ({1: Dim("n", min=20, max=2000)},)).agrees(*((x,) for x in (*rows, nan, fall)))
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, activation="gelu")
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x, mask, padding):
+        y = self.layers(x, mask, padding)
+        return y.square().mean(), y
+
+
+def test_fast_path_of_encoder_layers(tmp_path):
+    """A strict export without gradients holds one op for each layer: it gets attention, runs, goes to ONNX, and has
+    gradients."""
+    model = Encoder().eval().requires_grad_(False)
+
+    def inputs(b, n):
+        return torch.randn(b, n, 8), torch.ones(n, n).triu(1).bool(), torch.arange(n).expand(b, n) > n - 2
+
+    batch, length = Dim("batch", min=2), Dim("length", min=3)
+    program = torch.export.export(model, inputs(2, 5), strict=True, dynamic_shapes=(
+        {0: batch, 1: length}, {0: length, 1: length}, {0: batch, 1: length}))
+    fused = torch.ops.aten._transformer_encoder_layer_fwd.default
+    assert sum(n.target is fused for n in program.graph.nodes) == 2
+    path, onnx = tmp_path / "fused.pt2", tmp_path / "fused.onnx"
+    torch.export.save(program, path)
+    loaded = qkv.Model(path)
+    loaded.save_onnx(onnx)
+    joint = qkv.joint(path, loss="output_0", inputs=["x"])
+    for given in (inputs(2, 5), inputs(3, 9)):
+        fed = [np.array(x) for x in given]
+        want = model(*given)
+        for m in (loaded, qkv.Model(onnx)):
+            for a, b in zip(m.run(fed).values(), want, strict=True):
+                torch.testing.assert_close(torch.tensor(np.array(a)), b, rtol=2e-5, atol=2e-5)
+        model(given[0].requires_grad_(), *given[1:])[0].backward()
+        torch.testing.assert_close(torch.tensor(joint.run(fed)["grad.x"]), given[0].grad, rtol=2e-5, atol=2e-5)
+    assert loaded.rewrite()["attentions_fused"] == 2

@@ -301,8 +301,42 @@ def attention(F):
     c = F.op("aten._scaled_dot_product_attention_math.default")
     for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(scale=0.4)):
         c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), outs=1, **kw)
-    F.op("aten._native_multi_head_attention.default").maybe(q(2, 5, 8), q(2, 5, 8), q(2, 5, 8), 8, 2, t(24, 8), t(24),
-                                                            t(8, 8), t(8), None, False, static=True)
+
+def fused_attention(F):
+    """What nn.MultiheadAttention and nn.TransformerEncoderLayer call where no gradient is wanted. True, or not 0, in a
+    mask: nothing is attended. No row of a mask hides all keys but in _masked_softmax, where PyTorch gives NaN."""
+    seen = lambda *s: torch.tril(t(*s, dt=b8), -1)  # the first key is always attended
+    pad = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 0, 1]]).bool()
+    c = F.op("aten._masked_softmax.default")
+    c(t(2, 2, 5, 5), pad, 3, 1)
+    c(t(2, 2, 5, 5), pad, 1, 1)
+    c(t(2, 2, 5, 5), seen(5, 5), None, 0)
+    c(t(2, 2, 5, 5), t(2, 2, 5, 5, dt=b8), -1, 2)
+    c(t(2, 2, 5, 5), t(2, 2, 5, 5, dt=b8))
+    c(t(4, 5), torch.ones(4, 5, dtype=b8).tril(1), 1, 0)
+    x = lambda dt=f32, n=5: t(2, n, 8, dt=dt, lo=-1, hi=1)
+    heads = lambda dt=f32: (8, 2, *(t(*s, dt=dt, lo=-1, hi=1) for s in ((24, 8), (24,), (8, 8), (8,))))
+    c = F.op("aten._native_multi_head_attention.default")
+    for dt in FLOATS:
+        y = x(dt)
+        c.maybe(y, x(dt), x(dt), *heads(dt), None, False, fixed="0.1 0.2 1.1 1.2 2.1 2.2 3 4 5 6")
+    for average in (True, False):
+        c(x(), x(), x(), *heads(), None, True, average, static=True)
+        c(x(), x(), x(), *heads(), pad, True, average, 1, static=True)
+    c(x(), x(), x(), *heads(), pad, False, True, 1, static=True)
+    c(x(), x(), x(), *heads(), seen(5, 5), False, True, 0, static=True)
+    c(x(), x(), x(), *heads(), seen(2, 2, 5, 5), True, True, 2, static=True)
+    floats = torch.zeros(5, 5).masked_fill(seen(5, 5), -inf)
+    c(x(), x(), x(), *heads(), floats, True, True, 0, static=True)
+    c = F.op("aten._transformer_encoder_layer_fwd.default")
+    rest = lambda dt=f32: [t(*s, dt=dt, lo=-1, hi=1) for s in ((8,), (8,), (8,), (8,), (12, 8), (12,), (8, 12), (8,))]
+    for gelu in (False, True):
+        for first in (False, True):
+            c(x(), *heads(), gelu, first, 1e-5, *rest(), static=True)
+            c(x(n=1), *heads(), gelu, first, 1e-3, *rest(), pad[:, :1], 1, static=True)
+            c(x(), *heads(), gelu, first, 1e-5, *rest(), torch.zeros(2, 5).masked_fill(pad, -inf), 1, static=True)
+            c(x(), *heads(), gelu, first, 1e-5, *rest(), floats.expand(2, 2, 5, 5), 2, static=True)
+    c(x(f64), *heads(f64), True, False, 1e-5, *rest(f64), seen(5, 5), 0, static=True)
 
 
 def trained(F):
@@ -816,6 +850,7 @@ def add(F):
     products(F)
     convolutions(F)
     attention(F)
+    fused_attention(F)
     trained(F)
     backends(F)
     kernels(F)
