@@ -70,18 +70,65 @@ def _children(value):
 
 def _given(module, args, kwargs):
     """Arguments as a tuple, and a dict in the order of the signature, in which the program takes them."""
+    if not isinstance(module, torch.nn.Module):
+        found = "a class: make an object of it" if isinstance(module, type) else \
+            f"{type(module).__name__}: call it in the forward of a module"
+        raise Error(f"module: expected a torch.nn.Module, found {found}", 2)
     names = list(inspect.signature(module.forward).parameters)
     place = {n: names.index(n) if n in names else len(names) for n in kwargs or ()}
     return tuple(args), {n: kwargs[n] for n in sorted(place, key=place.get)}
 
 
+def _bound(args, kwargs, module):
+    """{name: value} of what forward is called with, and the name of the parameter that collects other keywords."""
+    signature = inspect.signature(module.forward)
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as e:
+        raise Error(f"args and kwargs do not fit {type(module).__name__}.forward{signature}: {e}", 2) from e
+    return bound, next((p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), None)
+
+
+def _by_name(shapes, bound, collected):
+    """dynamic_shapes as {name of an argument: its part}."""
+    names, rest = ", ".join(bound), bound.get(collected, {})
+    if not isinstance(shapes, (dict, list, tuple, type(None))):
+        raise Error(f"dynamic_shapes: expected a dict or a tuple with an entry for each of {names}, found "
+                    f"{type(shapes).__name__}", 2)
+    if isinstance(shapes, (list, tuple)):
+        if len(shapes) != len(bound):
+            raise Error(f"dynamic_shapes: expected {len(bound)} entries, for {names}, found {len(shapes)}", 2)
+        shapes = dict(zip(bound, shapes))
+    for name in shapes or ():
+        if name not in bound and name not in rest:
+            raise Error(f"dynamic_shapes: '{name}' is not an argument: expected {names}", 2)
+    of_rest = [n for n in rest if (shapes or {}).get(n) or ((shapes or {}).get(collected) or {}).get(n)]
+    if of_rest:
+        raise Error(f"dynamic_shapes: torch.export takes no dynamic sizes of '{of_rest[0]}', which forward collects in "
+                    f"**{collected}: name it in the signature of forward", 2)
+    return shapes or {}
+
+
+def _axes(spec, tensor, name):
+    """Of a tensor: its part of dynamic_shapes as {axis: Dim}."""
+    place, rank = f"dynamic_shapes['{name}']", tensor.dim()
+    if isinstance(spec, (list, tuple)):
+        if len(spec) != rank:
+            raise Error(f"{place}: expected {rank} entries, one for each axis, found {len(spec)}", 2)
+        return dict(enumerate(spec))
+    if not isinstance(spec, (dict, type(None))):
+        raise Error(f"{place}: expected {{axis: Dim}}, found {spec!r}", 2)
+    for axis in spec or ():
+        if not isinstance(axis, int) or not -rank <= axis < rank:
+            raise Error(f"{place}: found axis {axis!r}, expected 0 to {rank - 1} for a tensor of {rank} axes"
+                        if rank else f"{place}: found axis {axis!r} of a tensor without axes", 2)
+    return dict(spec or {})
+
+
 def _flat_specs(args, kwargs, dynamic_shapes, module):
     """One {axis: Dim} per tensor leaf, in order, and the leaf's name."""
-    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    if dynamic_shapes is None:
-        dynamic_shapes = {}
-    if not isinstance(dynamic_shapes, dict):
-        dynamic_shapes = dict(zip(bound, dynamic_shapes))
+    bound, collected = _bound(args, kwargs, module)
+    dynamic_shapes = _by_name(dynamic_shapes, bound, collected)
     out, specialised = [], {}
 
     def free(dim, name, axis, size):
@@ -93,8 +140,7 @@ def _flat_specs(args, kwargs, dynamic_shapes, module):
 
     def walk(value, spec, name):
         if isinstance(value, torch.Tensor):
-            axes = dict(enumerate(spec)) if isinstance(spec, (list, tuple)) else dict(spec or {})
-            static = (None, Dim.STATIC)
+            axes, static = _axes(spec, value, name), (None, Dim.STATIC)
             out.append((name, value, {a: free(d, name, a, value.shape[a]) for a, d in axes.items() if d not in static
                                       and not isinstance(d, int)}))
             return

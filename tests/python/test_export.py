@@ -91,3 +91,29 @@ def test_another_type_in_the_output_is_named(tmp_path):
 
     with pytest.raises(qkv.Error, match="returns a Result, which an exported program cannot: return tensors, or lists"):
         qkv.export(Model(), (torch.randn(2),), path=tmp_path / "m.pt2")
+
+
+class Twice(torch.nn.Module):
+    def forward(self, x, **more):
+        return x * 2
+
+
+@pytest.mark.parametrize("module, args, kwargs, shapes, said", [
+    (lambda x: x, 1, {}, None, "module: expected a torch.nn.Module, found function: call it in the forward"),
+    (Twice, 1, {}, None, "module: expected a torch.nn.Module, found a class: make an object"),
+    (Twice(), 0, {}, None, "args and kwargs do not fit Twice.forward.*: missing a required argument: 'x'"),
+    (Twice(), 1, {}, "x", "dynamic_shapes: expected a dict or a tuple with an entry for each of x, found str"),
+    (Twice(), 1, {}, ({}, {}), "dynamic_shapes: expected 1 entries, for x, found 2"),
+    (Twice(), 1, {}, {"y": {0: Dim("n")}}, "dynamic_shapes: 'y' is not an argument: expected x"),
+    (Twice(), 1, {}, {"x": {2: Dim("n")}}, r"dynamic_shapes\['x'\]: found axis 2, expected 0 to 1 for a tensor of 2"),
+    (Twice(), 1, {}, {"x": {"n": Dim("n")}}, r"dynamic_shapes\['x'\]: found axis 'n', expected 0 to 1"),
+    (Twice(), 1, {}, {"x": (Dim("n"),)}, r"dynamic_shapes\['x'\]: expected 2 entries, one for each axis, found 1"),
+    (Twice(), 1, {}, {"x": Dim("n")}, r"dynamic_shapes\['x'\]: expected {axis: Dim}, found"),
+    (Twice(), 1, {"y": 1}, {"x": None, "y": {0: Dim("n")}}, "torch.export takes no dynamic sizes of 'y', which forward "
+                                                          r"collects in \*\*more: name it in the signature"),
+    (Twice(), 1, {"y": 1}, {"x": None, "more": {"y": {0: Dim("n")}}}, r"collects in \*\*more: name it"),
+])
+def test_what_is_asked_for_wrongly(module, args, kwargs, shapes, said, tmp_path):
+    x = torch.randn(3, 4)
+    with pytest.raises(qkv.Error, match=said):
+        qkv.export(module, (x,) * args, {n: x for n in kwargs}, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
