@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""PyTorch's own samples of its ops (OpInfo, the database of torch.testing) in float32, compared with eager.
+"""PyTorch's own samples of its ops (OpInfo, the database of torch.testing), in float32 or another dtype, beside eager.
 
     opinfo.py                 a share of the entries (QKV_SHARE): does each do what docs/OPINFO.md says? TAP
     opinfo.py NAME ...        these entries: linalg.qr nn.functional.pad.circular
     opinfo.py --page          all entries, and all gradients; writes docs/OPINFO.md
+    --dtype int64             samples of another dtype, of the entries that take it
     --grad                    gradients of the entries that PyTorch differentiates, against autograd's
     --jobs N                  as many processes (1)
 
@@ -106,12 +107,13 @@ def run_gradients(path, inputs, want, name):
     return compared(got, want, name.startswith(UNSET), "gradient")
 
 
-def one(name, op, grads):
+def one(name, op, grads, dtype):
     """(state, reason) of an entry"""
     import torch
     judge = run_gradients if grads else run
     with tempfile.TemporaryDirectory() as folder:
-        reasons = exported("ops/opinfo_samples.py", name + ":grad" * grads, folder, lambda made: write(made, op, grads))
+        key = name + ":grad" * grads + f":{dtype}" * (dtype != "float32")
+        reasons = exported("ops/opinfo_samples.py", key, folder, lambda made: write(made, op, grads, dtype))
         states, said = collections.Counter(), ""
         for k in range(SAMPLES):
             path = pathlib.Path(folder) / f"{k}.pt2"
@@ -128,28 +130,28 @@ def one(name, op, grads):
     return "equal", ""
 
 
-def worker(grads):
+def worker(grads, dtype):
     """Names on stdin, a line of JSON for each on stdout."""
     warnings.simplefilter("ignore")
-    table = entries()
+    table = entries(dtype)
     for line in sys.stdin:
         name = line.strip()
-        print(json.dumps([name, *one(name, table[name], grads)]), flush=True)
+        print(json.dumps([name, *one(name, table[name], grads, dtype)]), flush=True)
 
 
 # ------------------------------------------------------------------ many
 
 
-def started(grads):
-    return subprocess.Popen([sys.executable, __file__, "--worker", *["--grad"] * grads], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+def started(grads, dtype):
+    return subprocess.Popen([sys.executable, __file__, "--worker", "--dtype", dtype, *["--grad"] * grads],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def lane(names, grads):
+def lane(names, grads, dtype):
     """Results of these entries; a process that ends is started again for the rest."""
     process = None
     for name in names:
-        process = process or started(grads)
+        process = process or started(grads, dtype)
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(name + "\n")
             process.stdin.flush()
@@ -164,10 +166,10 @@ def lane(names, grads):
         process.wait()
 
 
-def results(names, jobs, grads=False):
+def results(names, jobs, grads=False, dtype="float32"):
     """{name: (state, reason)}"""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        lanes = pool.map(lambda k: list(lane(names[k::jobs], grads)), range(jobs))
+        lanes = pool.map(lambda k: list(lane(names[k::jobs], grads, dtype)), range(jobs))
         return {name: (state, why) for part in lanes for name, state, why in part}
 
 
@@ -217,20 +219,21 @@ def main():
     ap.add_argument("--jobs", type=int, default=1)
     ap.add_argument("--page", action="store_true")
     ap.add_argument("--grad", action="store_true")
+    ap.add_argument("--dtype", default="float32")
     ap.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()
     if a.worker:
-        return worker(a.grad)
+        return worker(a.grad, a.dtype)
     if a.page:
         PAGE.write_text(page(results(list(entries()), a.jobs), results(list(differentiable()), a.jobs, True)))
         return 0
-    table = differentiable() if a.grad else entries()
+    table = differentiable() if a.grad else entries(a.dtype)
     unknown = [n for n in a.names if n not in table]
     if unknown:
-        ap.error(f"not an entry for float32: {', '.join(unknown)}")
+        ap.error(f"not an entry for {a.dtype}: {', '.join(unknown)}")
     names = a.names or share(list(table), {})
-    found = results(names, a.jobs, a.grad)
+    found = results(names, a.jobs, a.grad, a.dtype)
     expected = expected_states(a.grad)
     print(f"1..{len(names)}")
     for name, (state, why) in found.items():

@@ -13,11 +13,11 @@ import pathlib
 SAMPLES = 3
 
 
-def entries():
-    """{name: OpInfo} of what takes float32 on the CPU."""
+def entries(dtype="float32"):
+    """{name: OpInfo} of what takes that dtype on the CPU."""
     import torch
     from torch.testing._internal.common_methods_invocations import op_db
-    taken = [op for op in op_db if op.supports_dtype(torch.float32, "cpu")]
+    taken = [op for op in op_db if op.supports_dtype(getattr(torch, dtype), "cpu")]
     return {".".join(filter(None, (op.name, op.variant_test_name))): op for op in taken}
 
 
@@ -69,12 +69,12 @@ def gradients(module, fed):
     return [torch.zeros_like(x) if g is None or g._is_zerotensor() else g for x, g in zip(wanted, found)]
 
 
-def write(folder, op, grads=False):
+def write(folder, op, grads=False, dtype="float32"):
     """k.pt2 and k.pt (inputs, results or gradients) for each sample; why torch did not export the others."""
     import torch
     from torch.utils import _pytree as pytree
     numbers = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
-    dtype = torch.float64 if grads and op.supports_dtype(torch.float64, "cpu") else torch.float32
+    dtype = torch.float64 if grads and op.supports_dtype(torch.float64, "cpu") else getattr(torch, dtype)
     torch.manual_seed(0)
     reasons = []
     for k, sample in enumerate(picked(op.sample_inputs("cpu", dtype, requires_grad=grads))):
