@@ -14,7 +14,7 @@ static const char *const names[CPU_LEVELS] = {"ref",    "gen",        "avx2",   
                                               "avx512", "avx512vnni", "avx512bf16", "amx"};
 _Static_assert(CPU_AMX == 7 && QKV_HIGHEST >= CPU_GEN && QKV_HIGHEST < CPU_LEVELS, "QKV_HIGHEST is a level");
 static CpuLevel best, level;
-static bool avx_vnni;
+static bool avx_vnni, slow_pairs;
 static _Thread_local bool portable;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -35,6 +35,13 @@ static bool tiles_allowed(void)
     return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
 }
 
+static bool intel(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx && c == signature_INTEL_ecx &&
+           d == signature_INTEL_edx;
+}
+
 /* Asks the CPU itself: what __builtin_cpu_supports reads is not filled in by every compiler's runtime library. */
 static CpuLevel detect(void)
 {
@@ -51,6 +58,7 @@ static CpuLevel detect(void)
     bool bf16 = leaf(7, 1, A) >> 5 & 1, vnni = leaf(7, 0, C) >> 11 & 1;
     if (!vnni) return CPU_AVX512;
     if (!bf16) return CPU_AVX512VNNI;
+    slow_pairs = intel() && (leaf(7, 0, D) >> 23 & 1); /* AVX512_FP16: Golden Cove and later, not Cooper Lake */
     bool amx = (leaf(7, 0, D) >> 22 & 1) && (leaf(7, 0, D) >> 24 & 1) && (leaf(7, 0, D) >> 25 & 1);
     return amx && (lo >> 17 & 3) == 3 && tiles_allowed() ? CPU_AMX : CPU_AVX512BF16;
 }
@@ -62,10 +70,10 @@ static void look(void)
 {
     best = detect(); /* a build may leave out higher levels (-Dlevel) */
     if ((int)best > QKV_HIGHEST) best = (CpuLevel)QKV_HIGHEST;
-    level = best;
+    level = cpu_usual(best, slow_pairs);
     const char *want = getenv("QKV_CPU");
     for (int i = 0; want && i < CPU_LEVELS; i++)
-        if (!strcmp(want, names[i]) && i < (int)best) level = (CpuLevel)i;
+        if (!strcmp(want, names[i]) && i <= (int)best) level = (CpuLevel)i;
     if (level == CPU_AVXVNNI && !avx_vnni) level = CPU_AVX2;
 }
 
@@ -73,6 +81,11 @@ CpuLevel cpu_best(void)
 {
     pthread_once(&once, look);
     return best;
+}
+
+CpuLevel cpu_usual(CpuLevel highest, bool pairs_are_slow)
+{
+    return highest == CPU_AVX512BF16 && pairs_are_slow ? CPU_AVX512VNNI : highest;
 }
 
 bool cpu_has(CpuLevel l) { return l <= cpu_best() && (l != CPU_AVXVNNI || avx_vnni); }

@@ -1,6 +1,6 @@
 /* What this machine's CPU can do, as ISA levels in one order. Read once; QKV_CPU=ref|gen|avx2|avxvnni|avx512|
- * avx512vnni|avx512bf16|amx forces a lower ISA level. An ISA level that the machine lacks cannot be forced: the best
- * one below it is taken.
+ * avx512vnni|avx512bf16|amx forces an ISA level. One that the machine lacks cannot be forced: what it usually runs is
+ * taken.
  */
 #ifndef QKV_BASE_CPU_H
 #define QKV_BASE_CPU_H
@@ -20,7 +20,12 @@ typedef enum CpuLevel {
 
 CpuLevel cpu_best(void);  /* what the machine has */
 bool cpu_has(CpuLevel l); /* cpu_best() or below, and, of AVX-VNNI, this machine's */
-CpuLevel cpu_level(void); /* what to use: cpu_best() limited by QKV_CPU at the first call */
+CpuLevel cpu_level(void); /* what to use: QKV_CPU's at the first call, else the usual one */
+/* What a machine of this level runs unless QKV_CPU asks for another: the highest, but for Intel's CPUs from Golden Cove
+ * on (Sapphire and Emerald Rapids) whose AMX is hidden. Their vdpbf16ps, one in two cycles, makes half as many
+ * multiply-adds as two FMA a cycle (bench/results/emerald-rapids.md: 88 and 179 GFLOP/s), so that bf16 is multiplied
+ * as float32. A property of the CPU's kind, never timed: the bits of a run must not depend on the machine's load. */
+CpuLevel cpu_usual(CpuLevel highest, bool pairs_are_slow);
 /* From now on the calling thread, and the regions that it opens, compute what has the same bits on every x86 level
  * (kernel/table.c), the reference's too; off: what the level is best at. How it was before. */
 bool cpu_portable(bool on);

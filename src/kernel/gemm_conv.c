@@ -81,7 +81,7 @@ bool conv_rows(ConvRows *r, const GemmConv *d, const ProductKernel *k)
                     .hout = flat ? 1 : y->shape[2],
                     .wout = y->shape[last],
                     .from = x->dtype};
-    r->to = k->size == 2 ? DT_BF16 : DT_F32;
+    r->to = product_size_a(k) == 2 ? DT_BF16 : DT_F32;
     r->step[0] = flat ? 0 : x->stride[2];
     r->step[1] = x->stride[last];
     r->step[2] = x->stride[1];
@@ -98,7 +98,7 @@ bool conv_rows(ConvRows *r, const GemmConv *d, const ProductKernel *k)
         if ((int64_t[]){r->H, r->W, r->C}[i] == 1) r->step[i] = i == 2 ? 1 : r->C;
     r->plain = !patches &&
                pointwise(r); /* a window of one pixel over a contiguous picture is a patch: its channels are fetched */
-    r->cell = padded * (int64_t)k->size;
+    r->cell = padded * (int64_t)product_size_a(k);
     if (r->cell % APART == 0)
         r->cell += LINE; /* else the rows of a tile would all fall into the same few lines of L1 */
     r->pitch = patches || r->plain ? r->wout : pitch_of(r, dilated);

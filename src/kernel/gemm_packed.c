@@ -249,6 +249,8 @@ struct Packed {
     bool across;               /* threads take whole products of the batch; else they share each */
     int64_t panels, kc, super; /* super: rows of a superblock */
     size_t a_bytes, b_bytes, sums_bytes;
+    bool widens;  /* slivers of b are made floats */
+    int64_t wide; /* where, among the floats of sums */
 };
 
 static void batch_dims(Packed *g, const GemmMatmul *d)
@@ -287,6 +289,7 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
 {
     static const int64_t start[1] = {0};
     const ProductKernel *k = g->k;
+    int64_t size = product_size_a(k);
     g->pool = p;
     g->weight = b_constant ? find(p, &g->b) : -1;
     if (b_constant && g->weight < 0 && (g->weight = add(p, &g->b, NULL, err)) < 0) {
@@ -297,29 +300,32 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     g->panels = ceil_div(g->N, k->nr);
     g->deep = taps * run;
     g->super = least(g->M, super);
-    g->direct = g->conv ||
-                ((k->in_place || (g->N <= IN_PLACE && rows_spread(g->a.rs * k->size, k->mr))) && g->a.cs == 1 &&
-                 g->K == run && !g->a.rounded && g->a.dtype == (k->size == 2 ? DT_BF16 : DT_F32));
-    g->row_step = g->conv ? g->conv->cell : g->a.rs * k->size;
+    g->direct = g->conv || ((k->in_place || (g->N <= IN_PLACE && rows_spread(g->a.rs * size, k->mr))) && g->a.cs == 1 &&
+                            g->K == run && !g->a.rounded && g->a.dtype == (size == 2 ? DT_BF16 : DT_F32));
+    g->row_step = g->conv ? g->conv->cell : g->a.rs * size;
     g->jump = g->conv ? g->conv->jump : start;
     int64_t pieces = ceil_div(g->deep, k->kc);
     bool one_tile = rows_of(k, g->super).tiles <= 1; /* slivers are used once: nothing to gain from short ones */
     int64_t seen = g->conv ? g->conv->C * g->conv->kh * (k->mr + g->conv->kw)
                            : g->deep * k->mr; /* elements of a that a tile reads */
-    g->rows_first = k->in_place && g->direct && seen * k->size <= A_TILE && g->deep * g->N * k->size <= B_WHOLE &&
+    g->rows_first = k->in_place && g->direct && seen * size <= A_TILE && g->deep * g->N * k->size <= B_WHOLE &&
                     g->M >= 8 * k->mr;
+    g->widens = k->widen && (g->direct || g->M > PRODUCT_FEW);
+    one_tile &= !g->widens; /* a sliver's floats are to stay in L1 */
     g->kc = pieces <= 1 || one_tile || g->rows_first ? g->deep : round_up(ceil_div(g->deep, pieces), k->chunk);
     g->threads = 2.0 * (double)g->M * (double)g->N * (double)(g->K * taps) * (double)g->batch < WORTH_THREADS
                      ? 1
                      : (int)least(team_width(), MAX_THREADS);
     g->across = g->threads > 1 && g->batch >= g->threads;
     int64_t packed_rows = round_up(g->direct ? least(k->mr, g->super) : g->super, k->unit);
-    g->a_bytes = (size_t)(g->conv ? g->conv->cells * g->conv->planes * g->conv->cell : packed_rows * g->deep * k->size);
+    g->a_bytes = (size_t)(g->conv ? g->conv->cells * g->conv->planes * g->conv->cell : packed_rows * g->deep * size);
     g->b_bytes = g->weight >= 0 ? 0 : packed_bytes(k, g->K, g->N) * (size_t)taps;
     g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) *
                     (size_t)(g->kc < g->deep ? task_tiles(g) * task_panels(g)
                              : k->overlaps   ? 2
                                              : 1);
+    g->wide = (int64_t)(g->sums_bytes / sizeof(float));
+    if (g->widens) g->sums_bytes += (size_t)(g->kc * k->nr) * sizeof(float);
     return g;
 }
 
@@ -529,7 +535,7 @@ static const char *rows_at(const Job *j, int64_t row)
 static char *packed_at(const Job *j, int64_t tile, int64_t at)
 {
     int64_t row = tile_at(&j->rows, tile), high = tile_at(&j->rows, tile + 1) - row;
-    return j->packed_a + ((j->g->direct ? 0 : row * j->g->deep) + high * at) * j->g->k->size;
+    return j->packed_a + ((j->g->direct ? 0 : row * j->g->deep) + high * at) * product_size_a(j->g->k);
 }
 
 /* The tile that waits for its finish, and the one that is computed meanwhile. */
@@ -540,7 +546,8 @@ typedef struct Pair {
     const ProductDone *waits;
 } Pair;
 
-/* Tile t by panel p, elements of K from `at` on. What to fetch meanwhile is set in x. */
+/* Tile t by panel p, elements of K from `at` on. What to fetch meanwhile is set in x, and where
+ * b's sliver is, unless it is taken as it is packed. */
 static void multiply(const Job *j, Pair *pair, ProductTile x, int64_t t, int64_t p, int64_t at)
 {
     const Packed *g = j->g;
@@ -548,7 +555,7 @@ static void multiply(const Job *j, Pair *pair, ProductTile x, int64_t t, int64_t
     int64_t row = tile_at(&j->rows, t), end = tile_at(&j->rows, t + 1);
     ProductDone *d = &pair->tile[pair->turn];
     bool last = at + g->kc >= g->deep;
-    x.b = panel_at(j, p) + at * k->nr * k->size;
+    if (!x.b) x.b = panel_at(j, p) + at * k->nr * k->size;
     x.n = least(g->kc, g->deep - at);
     x.rows = (int)(end - row);
     x.cols = (int)least(k->nr, g->N - p * k->nr);
@@ -575,7 +582,7 @@ static void multiply(const Job *j, Pair *pair, ProductTile x, int64_t t, int64_t
         coming(d);
     }
     x.done = pair->waits;
-    k->tile(&x);
+    k->widen && !g->widens ? k->narrow(&x) : k->tile(&x);
     pair->waits = last && k->overlaps ? d : NULL;
     if (last && k->overlaps) pair->turn = !pair->turn;
     if (last && !k->overlaps) k->finish(d);
@@ -587,6 +594,7 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
     const Packed *g = j->g;
     const ProductKernel *k = g->k;
     int64_t tile_size = k->mr * k->nr;
+    float *wide = g->widens ? sums + g->wide : NULL;
     Pair pair = {.turn = 0};
     for (int64_t t = t0; g->rows_first && t < t1; t++)
         for (int64_t p = p0; p < p1; p++)
@@ -600,9 +608,11 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
                                : last     ? panel_at(j, least(p1, j->end - 1))
                                           : panel_at(j, p0) + (at + g->kc) * k->nr * k->size;
             const char *ahead = source ? source_ahead(j, p, p1 - p0, at) : next;
+            if (wide) k->widen(wide, panel_at(j, p) + at * k->nr * k->size, least(g->kc, g->deep - at));
             for (int64_t t = t0; t < t1; t++, ahead += each * ALIGN) {
                 ProductTile x = {.acc = g->kc < g->deep ? sums + ((p - p0) * (t1 - t0) + t - t0) * tile_size
                                                         : sums + pair.turn * tile_size,
+                                 .b = wide,
                                  .lines = each,
                                  .ahead = ahead};
                 x.next_a = t + 1 < t1 ? packed_at(j, t + 1, at)

@@ -45,6 +45,8 @@ typedef struct ProductDone {
     int rows, cols;
 } ProductDone;
 
+enum { PRODUCT_FEW = 4 };
+
 /* One call of a tile: acc (rows, nr) = [acc +] a b. a is packed, or (step > 0) its rows are where they are: row r of
  * the tile `step` bytes after row r - 1, K in runs of `run` elements (whole chunks) of which run i begins jump[i] bytes
  * after the row; the call takes n elements from `from` on. Whole units of rows are read. */
@@ -64,7 +66,7 @@ typedef struct ProductTile {
 
 typedef struct ProductKernel {
     const char *layout;            /* of packed b; NULL: this ISA level has no such kernel */
-    int mr, unit, nr, chunk, size; /* size: bytes of a packed element */
+    int mr, unit, nr, chunk, size; /* size: bytes of a packed element, of b where a kernel widens */
     int64_t kc, nc,
         mc; /* blocking: elements of K a tile call takes at most (whole chunks), columns and rows a task takes */
     /* rows [row, row + rows) of a, all K, to `to` */
@@ -72,6 +74,10 @@ typedef struct ProductKernel {
     /* panel `panel` of b to `to` */
     void (*pack_b)(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N);
     void (*tile)(const ProductTile *t);
+    /* NULL: `tile` takes b as it is packed. Else a is packed as f32 and b is not: `tile` takes slivers of b, n elements
+     * of K, that `widen` has made f32 (in room for n + 1); `narrow` takes b as it is, for PRODUCT_FEW packed rows. */
+    void (*widen)(float *to, const void *b, int64_t n);
+    void (*narrow)(const ProductTile *t);
     /* before the first and after the last tile on a thread; NULL: nothing to do */
     void (*begin)(void);
     void (*end)(void);
@@ -82,8 +88,11 @@ typedef struct ProductKernel {
     bool in_place;
 } ProductKernel;
 
+/* Bytes of a packed element of a. */
+static inline int product_size_a(const ProductKernel *k) { return k->widen ? 4 : k->size; }
+
 typedef struct ProductKernels {
-    ProductKernel f32, bf16; /* a and b packed as f32, as bf16; accumulation in f32 */
+    ProductKernel f32, bf16; /* a and b packed as f32, as bf16 (or b alone: `widen`); accumulation in f32 */
     ProductKernel
         f32_tiles; /* f32 too, for products much larger than packing both operands. No layout: not at this ISA level */
 } ProductKernels;

@@ -671,6 +671,9 @@ static void test_cpu(void **state)
     assert_true(cpu_level() <= cpu_best() && cpu_best() >= CPU_GEN && cpu_best() < CPU_LEVELS);
     assert_string_equal(cpu_level_name(CPU_AVX512BF16), "avx512bf16");
     assert_true(cpu_has(cpu_level()) && cpu_has(CPU_GEN) && (cpu_best() == CPU_AMX || !cpu_has(cpu_best() + 1)));
+    for (int slow = 0; slow < 2; slow++)
+        for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l++)
+            assert_int_equal(cpu_usual(l, slow), slow && l == CPU_AVX512BF16 ? CPU_AVX512VNNI : l);
     assert_in_range(cpu_count(), 1, 1 << 20);
 }
 

@@ -2,6 +2,8 @@
  * One multiply-add a term, in the order of K, into one accumulator an element: a row's bits depend on the row alone.
  * Tile sizes: 9 x 48 with 32 registers of 16, 6 x 16 with 16 of 8, 8 x 12 with 32 of 4, 4 x 12 with 16 of 4. Both
  * operands are packed along K, so that a step of K reads neighbours: [K][rows of the tile], [K][columns of the panel].
+ * Products of bf16 are those of f32: a is widened as it is packed, and b, too. With AVX-512 b stays bf16, in pairs
+ * along K, and is widened sliver by sliver, or in registers where rows are few. Either way a sum has f32's bits.
  */
 #include "kernel/gen/fused.h"
 #include "kernel/gen/product_impl.h"
@@ -24,9 +26,12 @@ enum { W = 4, MR = 8, NV = 3 };
 enum { W = 4, MR = 4, NV = 3 };
 #define LAYOUT "f32 panels of 12"
 #endif
-enum { NR = W * NV, CHUNK = LANES, PER_WORD = 1 };
+enum { NR = W * NV, PER_WORD = 1 };
 #define MULTIPLY(sum, one, y) fused(sum, every(one), y)
 #include "kernel/gen/product_tile.h"
+#if defined(__AVX512F__)
+#include "kernel/gen/product_narrow.h"
+#endif
 
 /* ------------------------------------------------------------------ packing */
 
@@ -34,13 +39,18 @@ enum { NR = W * NV, CHUNK = LANES, PER_WORD = 1 };
  * made. */
 static inline const float *chunk_of(float *restrict to, const ProductIn *x, int64_t at, int64_t step, int n)
 {
-    if (n == CHUNK && step == 1 && x->dtype == DT_F32 && !x->rounded) return (const float *)x->data + at;
-    if (n == CHUNK && step == 1 && x->dtype == DT_BF16) {
-        const uint16_t *from = (const uint16_t *)x->data + at;
-        for (int i = 0; i < CHUNK; i++) to[i] = bf16_value(from[i]);
+    if (n == LANES && step == 1 && x->dtype == DT_F32 && !x->rounded) return (const float *)x->data + at;
+    if (n == LANES && step == 1 && x->dtype == DT_F32) {
+        const float *from = (const float *)x->data + at;
+        for (int i = 0; i < LANES; i++) to[i] = bf16_value(bf16_bits(from[i]));
         return to;
     }
-    for (int i = 0; i < CHUNK; i++) to[i] = i < n ? element(x, at + i * step) : 0;
+    if (n == LANES && step == 1 && x->dtype == DT_BF16) {
+        const uint16_t *from = (const uint16_t *)x->data + at;
+        for (int i = 0; i < LANES; i++) to[i] = bf16_value(from[i]);
+        return to;
+    }
+    for (int i = 0; i < LANES; i++) to[i] = i < n ? element(x, at + i * step) : 0;
     return to;
 }
 
@@ -53,20 +63,20 @@ static void pack_columns(float *to, const ProductIn *a, int64_t row, int rows, i
         for (int64_t k = 0; k < K; k++, to += MR, from += a->cs) memcpy(to, from, MR * sizeof *to);
     else
         for (int64_t k = 0; k < K; k++, to += rows, from += a->cs) memcpy(to, from, (size_t)rows * sizeof *to);
-    memset(to, 0, (size_t)((K + CHUNK - 1) / CHUNK * CHUNK - K) * (size_t)rows * sizeof *to);
+    memset(to, 0, (size_t)((K + LANES - 1) / LANES * LANES - K) * (size_t)rows * sizeof *to);
 }
 
 /* Tiles are [K][rows]. */
 static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t K)
 {
-    float *p = to, line[MR][CHUNK];
+    float *p = to, line[MR][LANES];
     const float *from[MR];
     if (a->rs == 1 && a->cs != 1 && a->dtype == DT_F32 && !a->rounded) {
         pack_columns(to, a, row, rows, K);
         return;
     }
-    for (int64_t k = 0; k < K; k += CHUNK, p += rows * CHUNK) {
-        int n = K - k < CHUNK ? (int)(K - k) : CHUNK;
+    for (int64_t k = 0; k < K; k += LANES, p += rows * LANES) {
+        int n = K - k < LANES ? (int)(K - k) : LANES;
         for (int r = 0; r < rows; r++) from[r] = chunk_of(line[r], a, (row + r) * a->rs + k * a->cs, a->cs, n);
         turn(p, rows, from, rows);
     }
@@ -78,10 +88,10 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
 {
     int64_t col = panel * NR;
     int cols = N - col < NR ? (int)(N - col) : NR;
-    float *p = to, line[LANES][CHUNK];
+    float *p = to, line[LANES][LANES];
     const float *from[LANES];
-    int64_t whole = cols < NR ? 0 : K / CHUNK * CHUNK;
-    memset(p + whole * NR, 0, (size_t)((K + CHUNK - 1) / CHUNK * CHUNK - whole) * NR * sizeof *p);
+    int64_t whole = cols < NR ? 0 : K / LANES * LANES;
+    memset(p + whole * NR, 0, (size_t)((K + LANES - 1) / LANES * LANES - whole) * NR * sizeof *p);
     if (b->cs == 1) {
         for (int64_t k = 0; k < K; k++, p += NR)
             if (b->dtype == DT_F32 && !b->rounded)
@@ -92,8 +102,8 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
     }
     for (int j = 0; j < cols; j += LANES) {
         int some = cols - j < LANES ? cols - j : LANES;
-        for (int64_t k = 0; k < K; k += CHUNK) {
-            int n = K - k < CHUNK ? (int)(K - k) : CHUNK;
+        for (int64_t k = 0; k < K; k += LANES) {
+            int n = K - k < LANES ? (int)(K - k) : LANES;
             for (int i = 0; i < some; i++) from[i] = chunk_of(line[i], b, k * b->rs + (col + j + i) * b->cs, b->rs, n);
             turn_lines(p + k * NR + j, NR, from, some);
         }
@@ -116,13 +126,23 @@ void KERNEL(product_fill)(ProductKernels *k)
                              .mr = MR,
                              .unit = 1,
                              .nr = NR,
-                             .chunk = CHUNK,
+                             .chunk = LANES,
                              .size = 4,
-                             .kc = 24576 / (NR * 4) / CHUNK * CHUNK,
+                             .kc = 24576 / (NR * 4) / LANES * LANES,
                              .nc = 4 * NR,
                              .mc = 32 * MR,
                              .pack_a = pack_a,
                              .pack_b = pack_b,
                              .tile = tile,
                              .finish = finish};
+#if defined(__AVX512F__)
+    k->bf16 = k->f32;
+    k->bf16.layout = "bf16 pairs, panels of 48";
+    k->bf16.chunk = CHUNK;
+    k->bf16.size = 2;
+    k->bf16.kc = k->f32.kc / CHUNK * CHUNK;
+    k->bf16.pack_b = pack_narrow;
+    k->bf16.widen = widen;
+    k->bf16.narrow = narrow;
+#endif
 }

@@ -22,18 +22,23 @@ INLINE void sums_end(int rows, int nv, const ProductTile *t, V s[MR][NV])
 
 typedef const float __attribute__((may_alias)) Word; /* of a: a float, or two bf16 */
 
-/* One word of K: s[r] += a[r * step bytes] * b[0..nv). */
-INLINE void sums_add(int rows, int nv, const char *a, int64_t step, const float *b, V s[MR][NV])
+/* One word of K: s[r] += a[r * step bytes] * y[0..nv). */
+INLINE void sums_times(int rows, int nv, const char *a, int64_t step, const V *y, V s[MR][NV])
 {
-    V y[NV];
-#pragma GCC unroll 4
-    for (int v = 0; v < nv; v++) y[v] = *(const V *)(b + v * W);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         float one = *(Word *)(const void *)(a + r * step);
 #pragma GCC unroll 4
         for (int v = 0; v < nv; v++) s[r][v] = MULTIPLY(s[r][v], one, y[v]);
     }
+}
+
+INLINE void sums_add(int rows, int nv, const char *a, int64_t step, const float *b, V s[MR][NV])
+{
+    V y[NV];
+#pragma GCC unroll 4
+    for (int v = 0; v < nv; v++) y[v] = *(const V *)(b + v * W);
+    sums_times(rows, nv, a, step, y, s);
 }
 
 /* rows x nv vectors. While it runs, the next tile's rows come into L1 and lines of the next sliver of b into L2,

@@ -4,7 +4,7 @@
 #include <immintrin.h>
 #include "kernel/gen/fused.h"
 #include "kernel/kernel.h"
-#include "kernel/x86/product_pairs.h"
+#include "kernel/gen/product_pairs.h"
 
 enum { W = LANES, PER_WORD = 2 };
 #define MR 9

@@ -3,7 +3,7 @@
  */
 #include <immintrin.h>
 #include "kernel/kernel.h"
-#include "kernel/x86/product_pairs.h"
+#include "kernel/gen/product_pairs.h"
 
 enum { W = LANES, MR = 9, NV = 3, NR = W * NV, PER_WORD = 2 };
 #define MULTIPLY(sum, one, y) ((V)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)_mm512_set1_ps(one), (__m512bh)(y)))
@@ -25,16 +25,9 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
     }
 }
 
-/* Panels are [K / 2][NR]. */
 static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
 {
-    for (int j = 0; j < NR; j += LANES) {
-        int64_t col = panel * NR + j, left = N - col;
-        pack_words((uint32_t *)to + j, NR, LANES * NR, b, K, left > 0 ? col : 0,
-                   left < 0       ? 0
-                   : left < LANES ? (int)left
-                                  : LANES);
-    }
+    pack_pairs(to, NR, b, panel, K, N);
 }
 
 static void finish_some(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)

@@ -3,7 +3,7 @@
 #define QKV_KERNEL_X86_PRODUCT_TILES_H
 #include <immintrin.h>
 #include "kernel/kernel.h"
-#include "kernel/x86/product_pairs.h"
+#include "kernel/gen/product_pairs.h"
 #include "kernel/x86/tiles.h"
 
 enum { T = 16, MR = 2 * T, NR = 2 * T, TILE = T * LINE }; /* TILE in bytes */

@@ -1,6 +1,6 @@
-/* bf16 operands of AVX512_BF16 and AMX: two neighbours along K are one word. Lines of 32 elements are 16 words. */
-#ifndef QKV_KERNEL_X86_PRODUCT_PAIRS_H
-#define QKV_KERNEL_X86_PRODUCT_PAIRS_H
+/* bf16 operands of AVX-512 and AMX: two neighbours along K are one word. Lines of 32 elements are 16 words. */
+#ifndef QKV_KERNEL_GEN_PRODUCT_PAIRS_H
+#define QKV_KERNEL_GEN_PRODUCT_PAIRS_H
 #include "kernel/gen/product_impl.h"
 
 enum { CHUNK = 2 * LANES };
@@ -50,5 +50,15 @@ static inline void pack_words(uint32_t *to, int step, int64_t chunk, const Produ
 {
     for (int64_t k = 0; k < K; k += CHUNK, to += chunk)
         pack_chunk(to, step, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, col, cols);
+}
+
+/* Panel `panel` of b: nr columns, [K / 2][nr]. */
+static inline void pack_pairs(void *to, int nr, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
+{
+    for (int j = 0; j < nr; j += LANES) {
+        int64_t col = panel * nr + j, left = N - col;
+        int cols = left < 0 ? 0 : left < LANES ? (int)left : LANES;
+        pack_words((uint32_t *)to + j, nr, LANES * nr, b, K, left > 0 ? col : 0, cols);
+    }
 }
 #endif
