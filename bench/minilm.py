@@ -77,13 +77,15 @@ def main():
     print(f"{len(want)} sentences | mean cosine | least | rank correlation")
     for words in a.words:
         options = {k: int(v) if v.isdigit() else v if v[:1].isalpha() else ast.literal_eval(v)
-                   for k, v in (w.split("=") for w in words.split(","))}
+                   for k, v in (w.split("=", 1) for w in words.split(","))}
         dynamic = options.get("dynamic") or options.get("weight_bits")
-        looks = not dynamic or any(options.get(k) for k in ("smooth", "correct", "weight_method"))
-        got = embeddings(model.quantize({n: known[n] for n in model.inputs} if looks else None, **options), test)
+        looks = not dynamic or any(options.get(k) for k in ("smooth", "correct", "weight_method", "budget"))
+        made = model.quantize({n: known[n] for n in model.inputs} if looks else None, **options)
+        got, kept = embeddings(made, test), made.quantize_report.get("budget", {}).get("kept")
         cosine = (got * want).sum(1)
         print(f"{words} | {cosine.mean():.4f} | {cosine.min():.4f} | "
-              f"{np.corrcoef(ranks((got @ got.T)[pairs]), by)[0, 1]:.4f}", flush=True)
+              f"{np.corrcoef(ranks((got @ got.T)[pairs]), by)[0, 1]:.4f}"
+              + (f" | {kept} of {len(made.quantize_report['sites'])} layers kept" if kept else ""), flush=True)
 
 
 if __name__ == "__main__":

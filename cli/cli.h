@@ -139,7 +139,7 @@ void *must(void *p); /* exits with QKV_LIMIT when p is NULL */
 json_t *json_number(double v);    /* NaN and infinities as strings */
 json_t *json_text(const char *s); /* null for NULL; file names need not be UTF-8, JSON must: other bytes become '?' */
 const char *text_at(const json_t *object, const char *key); /* "" where there is no text */
-int utf8_bytes(const unsigned char *s);                    /* bytes of the character at s; 0: not UTF-8 */
+int utf8_bytes(const unsigned char *s);                     /* bytes of the character at s; 0: not UTF-8 */
 void utf8_clean(char *s);                                   /* those bytes, in place */
 json_t *json_shape(const qkv_tensor *t);
 json_t *json_index(const qkv_tensor *t, int64_t flat); /* of a row-major element */
@@ -194,7 +194,9 @@ int sum_of_choices(const char *option, const char *text, const char *const *name
 int replace_model(qkv_model **m, qkv_model *by, const qkv_error *e);
 int cudnn_of(const char *version, int *out);       /* --cudnn, as the library counts; 0 without it */
 int model_bf16(const ModelOptions *o, bool *bf16); /* --dtype */
-int model_can_write(const WriteOptions *w);        /* are -o, --target ... well formed, before anything is read? */
+/* The runtime of a --target: its name, or that of a version of it whose quantizers are known. */
+bool profile_of_target(const char *target, qkv_onnx_profile *out);
+int model_can_write(const WriteOptions *w); /* are -o, --target ... well formed, before anything is read? */
 /* source: what the file is certified to compute, where that is asked for; NULL otherwise */
 int model_write(const WriteOptions *w, const Common *c, const qkv_model *m, const qkv_model *source);
 /* certified.c: writes the text of a certificate, which it frees, to path. The claims, or NULL. */

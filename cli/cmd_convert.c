@@ -15,13 +15,26 @@ typedef struct ConvertOptions {
     bool rewrite;
 } ConvertOptions;
 
+bool profile_of_target(const char *target, qkv_onnx_profile *out)
+{
+    char name[32];
+    if (qkv_onnx_profile_from_name(target, out)) return true;
+    for (int i = 0; qkv_quantize_target(i); i++) {
+        if (strcmp(qkv_quantize_target(i), target)) continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(target, "-"), target);
+        if (!qkv_onnx_profile_from_name(name, out)) *out = QKV_ONNX_ORT;
+        return true;
+    }
+    return false;
+}
+
 static int target_of(const WriteOptions *w, qkv_onnx_profile *out)
 {
     enum { MOST = 16 };
     const char *names[MOST];
     int n = 0;
     *out = QKV_ONNX_ORT;
-    if (!w->target || qkv_onnx_profile_from_name(w->target, out)) return 0;
+    if (!w->target || profile_of_target(w->target, out)) return 0;
     while (n < MOST && (names[n] = qkv_onnx_profile_name((qkv_onnx_profile)n))) n++;
     const char *close = nearest(w->target, names, n);
     return problem(QKV_USAGE, "option '--target': found '%s', expected ort, spec, openvino or tensorrt%s%s%s",
@@ -136,9 +149,12 @@ static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m
 {
     qkv_error e;
     char *text = NULL, *certificate = NULL;
-    qkv_onnx_options options = {
-        .struct_size = sizeof options, .opset = (int)w->opset, .profile = profile, .external_data = w->external,
-        .source = source, .certificate = &certificate};
+    qkv_onnx_options options = {.struct_size = sizeof options,
+                                .opset = (int)w->opset,
+                                .profile = profile,
+                                .external_data = w->external,
+                                .source = source,
+                                .certificate = &certificate};
     qkv_status status = qkv_model_save_onnx(m, w->output, &options, &text, &e);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     size_t warnings = json_array_size(json_object_get(report, "warnings"));

@@ -453,7 +453,8 @@ typedef struct qkv_quantize_options {
                     * read them, before anything is rounded; 0: not; at most 1 */
     int correct;   /* 1: biases take up what rounding weights does to the means of results over the data */
     const char *budget; /* "cosine>=0.999", "kl<=0.01": layers that lose more than their time is worth stay in floats
-                         * (with weight_bits 4: in 8 bits), as few as hold that over two batches; NULL: none */
+                         * (with weight_bits 4: in 8 bits), as few as hold that over two batches; "metric>=0.98",
+                         * "metric>=99%" (of the floats' figure), "metric<=12": as few as hold that; NULL: none */
     int weight_bits;    /* 4, 8: the weights of linear layers alone, by a scale for `group` elements of a row; what
                          * layers read stays in floats, or, dynamic, is rounded by a scale a token. 0: both, 8 bits */
     int group;          /* 8 to 32768, halved until it divides a row; longer than a row: a scale a row. 0: 32 */
@@ -461,6 +462,14 @@ typedef struct qkv_quantize_options {
     int trainable; /* 1: weights stay floats, each with its quantizer, through which gradients go straight: for
                     * qkv_model_joint and a training session; with neither dynamic, smooth, correct nor weight_method.
                     * A model that was trained so is quantized without further options: its scales are kept */
+    /* Finds a figure of a model, such as its accuracy on labelled data: of the floats, of what is made, and, with a
+     * budget by it, of candidates. m is the library's, and lives until metric returns. Not 0 stops, with QKV_USAGE.
+     * NULL: none */
+    int (*metric)(void *user, const qkv_model *m, double *figure);
+    void *metric_user;
+    double massive;   /* what reads values with elements so many times their median stays in floats: one scale, or one a
+                     * token, would round the others to 0; dynamic: of the data, where there are any. 0: 1000 */
+    int metric_calls; /* at most, for a budget by it: after that QKV_LIMIT, or the best that held; 0: 20 */
 } qkv_quantize_options;
 
 /* The model with attention recognised, and its linear layers and attentions between quantizers, where the target
@@ -469,11 +478,13 @@ typedef struct qkv_quantize_options {
  * docs/QUANTIZE.md. It shares the other weights of m. NULL with QKV_USAGE for data that do not fit or are not finite,
  * with QKV_UNSUPPORTED for a model that has quantizers already, or where nothing can be quantized. options may be NULL.
  * *report (may be NULL; qkv_free it): one JSON object with target, calibration ("trained": the model was trained
- * with quantizers, which are kept), data ("given" or "random"), batches, weight_bits, opset (the first of ONNX that has
- * these quantizers), group (of weights alone), quantized, left, weights (counts), sites [{node, kind, weight, why_not
- * (null: it is quantized), with a budget loss, float_ms, integer_ms of the layer alone, of weights alone bits}], with
- * a budget {metric, limit, all, reached, kept}, points [{value, dtype, scale, zero_point, low, high}], outputs
- * [{output, cosine, max_abs}] against the floats over 8 batches. */
+ * with quantizers, which are kept), data ("given" or "random"), batches, weight_bits, opset (the first of ONNX that
+ * has these quantizers), group (of weights alone), quantized, left, weights (counts), sites [{node, kind, weight,
+ * why_not (null: it is quantized), with a budget loss (of what is limited), kl, sqnr_db, float_ms, integer_ms of the
+ * layer alone, of weights alone bits}], with a budget {metric, limit, all, reached, kept}, with a metric {floats,
+ * quantized, calls}, points [{value, dtype, scale, zero_point, low, high}], outputs [{output, cosine, max_abs, rows
+ * (of the last axis), same_argmax (rows whose largest element is in the same place)}] against the floats over 8
+ * batches. */
 QKV_API qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report,
                                       qkv_error *err);
 QKV_API const char *qkv_quantize_target(int i); /* "cpu", ...; NULL after the last */
@@ -640,7 +651,8 @@ typedef struct qkv_difference {
     int64_t nonfinite_mismatch; /* elements where NaN / +inf / -inf differ */
     int64_t failed;             /* elements with |a-b| > atol + rtol * |b|, nonfinite mismatches included */
 } qkv_difference;
-/* a against the expected b. QKV_USAGE when the shapes differ (dtypes may differ); QKV_MISMATCH when d->failed > 0. */
+/* a against the expected b. QKV_USAGE when the shapes differ (dtypes may differ); QKV_MISMATCH when d->failed > 0;
+ * QKV_LIMIT when both repeat their elements (a stride of 0) and look like more than 2^31 of them. */
 QKV_API qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d,
                                qkv_error *err);
 /* What qkv verify takes for equal, as a share of the largest expected value: 2e-5 for QKV_F32; 0 but for floats. */

@@ -128,6 +128,7 @@ class JointOptions(C.Structure):
 
 
 Progress = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_longlong, C.c_longlong)
+Metric = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_void_p, C.POINTER(C.c_double))
 
 
 class QuantizeOptions(C.Structure):
@@ -137,7 +138,8 @@ class QuantizeOptions(C.Structure):
                 ("batch", C.c_int64), ("skip", C.POINTER(C.c_char_p)), ("n_skip", C.c_int), ("threads", C.c_int),
                 ("seed", C.c_uint64), ("progress", Progress), ("progress_user", C.c_void_p), ("smooth", C.c_double),
                 ("correct", C.c_int), ("budget", C.c_char_p), ("weight_bits", C.c_int), ("group", C.c_int),
-                ("weight_method", C.c_char_p), ("trainable", C.c_int)]
+                ("weight_method", C.c_char_p), ("trainable", C.c_int), ("metric", Metric), ("metric_user", C.c_void_p),
+                ("massive", C.c_double), ("metric_calls", C.c_int)]
 
 
 class CheckOptions(C.Structure):

@@ -16,8 +16,8 @@ import numpy as np
 from ._backends import cudnn_number
 from ._html import ReportDict, html_table
 from ._lib import (DTYPES, BackendsOptions, CError, CTensor, Error, GraphOptions, JointOptions,
-                   LoadOptions, OnnxOptions, Progress, QuantizeOptions, RewriteOptions, SessionOptions, check, choice,
-                   lib, text)
+                   LoadOptions, Metric, OnnxOptions, Progress, QuantizeOptions, RewriteOptions, SessionOptions, check,
+                   choice, lib, text)
 from ._measure import Measured, Watched
 from ._patterns import Pattern, _rules
 from ._sessions import WRITES_BUFFERS, Sessions
@@ -207,6 +207,19 @@ class Session(_Runs, Watched):
             self.close()
 
 
+def _ask(metric, pointer, figure, raised):
+    """metric(model) of a model that the library lends, for Model.quantize; what it raises goes through `raised`."""
+    try:
+        model = Model._of(pointer)
+        try:
+            figure[0] = float(metric(model))
+        finally:
+            model._lend_back()
+    except BaseException as e:
+        raised.append(e)
+    return int(bool(raised))
+
+
 class Model(_Runs, Measured):
     """An open model file. Any number of threads may run it at once: each run has a session to itself, a free one or a
     new one. Sessions share the mapped weights. From its second run on, each keeps its own packed copy of them, unless
@@ -295,6 +308,12 @@ class Model(_Runs, Measured):
     def _free(self):
         for model in (self._model, *self._before):
             lib().qkv_model_free(model)
+        self._model, self._before = None, []
+
+    def _lend_back(self):
+        """Of a model that the library owns: ends the sessions, and frees nothing else."""
+        with self._sessions.closed():
+            self._sessions.make = _refuse_closed
         self._model, self._before = None, []
 
     def close(self) -> None:
@@ -529,7 +548,9 @@ class Model(_Runs, Measured):
                  skip: Names = (), batch: int = 0, threads: int = 0, seed: int = 0,
                  progress: Optional[Callable[[int, int], Any]] = None, smooth: float = 0,
                  correct: bool = False, budget: str = "", weight_bits: int = 0, group: int = 0,
-                 weight_method: str = "", trainable: bool = False) -> Model:
+                 weight_method: str = "", trainable: bool = False,
+                 metric: Optional[Callable[[Model], float]] = None, metric_calls: int = 0,
+                 massive: float = 1000) -> Model:
         """A model whose linear layers and attentions stand between quantizers, where `target` multiplies integers
         (docs/QUANTIZE.md). data: arrays by the names of inputs, one example a row, from which the ranges come by
         `calibration` ("minmax", "average", "percentile", "entropy", "mse"); None: random numbers, which say little of
@@ -540,8 +561,12 @@ class Model(_Runs, Measured):
         by a scale for `group` (32) elements of a row, rounded by weight_method "rtn", "gptq", "awq" or "awq+gptq";
         with dynamic=True what layers read is rounded, too. trainable=True leaves weights in floats, each with its
         quantizer, for training (qkv.quant.prepare, Trainer); a model that was trained so keeps its quantizers.
-        progress(done, total) is called after every batch; a true result stops. The result's `quantize_report` is
-        the report of `qkv quantize --json`."""
+        metric(model) finds a figure of its own, such as the accuracy on labelled data, of the floats and of the
+        result; with budget "metric>=0.98", "metric>=99%" (of the floats') or "metric<=12" also of candidates, at most
+        metric_calls (20) in all. Its model is open until it returns. massive: what
+        reads values with elements so many times their median stays in floats (dynamic=True: where there are data).
+        progress(done, total) is called after every
+        batch; a true result stops. The result's `quantize_report` is the report of `qkv quantize --json`."""
         e, report, skip = CError(), C.c_void_p(), [skip] if isinstance(skip, str) else list(skip)
         borrowed = {name: _borrow(x) for name, x in (data or {}).items()}
         room = max(len(borrowed), 1)
@@ -554,7 +579,13 @@ class Model(_Runs, Measured):
                                   weight_method=weight_method.encode() or None, trainable=trainable)
         if progress:
             options.progress = Progress(lambda _, done, total: int(bool(progress(done, total))))
+        raised = []
+        options.metric_calls, options.massive = metric_calls, massive
+        if metric:
+            options.metric = Metric(lambda _, pointer, figure: _ask(metric, pointer, figure, raised))
         made = lib().qkv_model_quantize(self._model, C.byref(options), C.byref(report), C.byref(e))
+        if raised:
+            raise raised[0]
         check(made, e)
         model = Model._of(made)
         model.quantize_report = json.loads(text(report.value, e))

@@ -30,14 +30,32 @@ static bool take_data(const Graph *g, const qkv_quantize_options *o, Tensor **ou
 }
 
 typedef struct Caller {
-    int (*progress)(void *user, long long done, long long total);
-    void *user;
+    const qkv_quantize_options *o;
+    const qkv_model *m;
 } Caller;
 
 static bool progress(void *user, int64_t done, int64_t total)
 {
     const Caller *c = user;
-    return !c->progress(c->user, (long long)done, (long long)total);
+    return !c->o->progress(c->o->progress_user, (long long)done, (long long)total);
+}
+
+static bool metric(void *user, Graph *candidate, double *figure, Err *err)
+{
+    const Caller *c = user;
+    qkv_model *m = api_model_of(candidate, c->m->path, c->m, err);
+    bool ok = m &&
+              (!c->o->metric(c->o->metric_user, m, figure) || fail(err, E_USAGE, "stopped by the caller's metric"));
+    qkv_model_free(m);
+    return ok;
+}
+
+static bool read_budget(const qkv_quantize_options *o, BudgetLimit *limit, Err *err)
+{
+    if (!o->budget) return true;
+    TRY(budget_read(o->budget, limit, err));
+    return limit->way != BUDGET_OWN || o->metric ||
+           fail(err, E_USAGE, "budget '%.60s' needs a metric, which finds the figure of a model", o->budget);
 }
 
 static bool trained_later(const QuantizeRequest *r, Err *err)
@@ -86,7 +104,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
         !GIVEN_TEXTS(o.names, o.n_data) || !GIVEN_LIST(o.data, o.n_data) || !GIVEN_TEXTS(o.skip, o.n_skip))
         return api_null(&e, err);
     BudgetLimit limit = {0};
-    Caller caller = {o.progress, o.progress_user};
+    Caller caller = {&o, m};
     QuantizeRequest r = {.place = {.target = quantize_target(o.target ? o.target : "cpu"),
                                    .asymmetric = o.asymmetric != 0,
                                    .dynamic = o.dynamic != 0,
@@ -99,6 +117,10 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
                          .smooth = o.smooth,
                          .correct = o.correct != 0,
                          .budget = o.budget ? &limit : NULL,
+                         .metric = o.metric ? metric : NULL,
+                         .metric_user = &caller,
+                         .calls = o.metric_calls ? o.metric_calls : 20,
+                         .massive = o.massive > 0 ? o.massive : 1000,
                          .seed = o.seed,
                          .threads = o.threads,
                          .progress = o.progress ? progress : NULL,
@@ -111,9 +133,11 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
     else if (o.percentile > 100)
         ok = fail(&e, E_USAGE, "percentile %g, expected more than 0 and at most 100", o.percentile);
     else if (!(o.smooth >= 0 && o.smooth <= 1)) ok = fail(&e, E_USAGE, "smooth %g, expected 0 to 1", o.smooth);
-    else if (o.batch < 0 || o.threads < 0) ok = fail(&e, E_USAGE, "a batch or threads below 0");
+    else if (!(o.massive >= 0)) ok = fail(&e, E_USAGE, "massive %g, expected how many times the median", o.massive);
+    else if (o.batch < 0 || o.threads < 0 || o.metric_calls < 0)
+        ok = fail(&e, E_USAGE, "a batch, threads or calls below 0");
     ok = ok && weights_alone(&o, &r.place.method, &e) && trained_later(&r, &e) && in_float8(&r, &e) &&
-         (!o.budget || budget_read(o.budget, &limit, &e)) && (!o.n_data || take_data(m->program.graph, &o, &data, &e));
+         read_budget(&o, &limit, &e) && (!o.n_data || take_data(m->program.graph, &o, &data, &e));
     r.tensor = data;
     Graph *g = ok ? program_quantize(&m->program, &r, &text, &e) : NULL;
     qkv_model *made = g ? api_model_of(g, m->path, m, &e) : NULL;

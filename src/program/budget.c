@@ -12,22 +12,44 @@
 
 enum { TIMED = 5, NAMED = 3 };
 
+static const struct {
+    const char *text;
+    BudgetLimit limit;
+} ways[] = {{"cosine>=", {.way = BUDGET_COSINE}},
+            {"kl<=", {.way = BUDGET_KL}},
+            {"metric>=", {.way = BUDGET_OWN}},
+            {"metric<=", {.way = BUDGET_OWN, .falling = true}}};
+
 bool budget_read(const char *text, BudgetLimit *out, Err *err)
 {
-    static const char *const ways[] = {"cosine>=", "kl<="};
-    for (int i = 0; i < 2; i++) {
-        size_t n = strlen(ways[i]);
-        if (strncmp(text, ways[i], n)) continue;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        size_t n = strlen(ways[i].text);
+        if (strncmp(text, ways[i].text, n)) continue;
         const char *end;
         double x = parse_double(text + n, &end);
-        if (end == text + n || *end || !(x > 0) || (!i && x >= 1)) break;
-        *out = (BudgetLimit){.kl = i, .loss = i ? x : 1 - x};
+        *out = ways[i].limit;
+        out->share = out->way == BUDGET_OWN && *end == '%';
+        if (end == text + n || end[out->share] || !isfinite(x)) break;
+        if (out->way != BUDGET_OWN && (!(x > 0) || (out->way == BUDGET_COSINE && x >= 1))) break;
+        x = out->share ? x / 100 : x;
+        out->loss = out->way == BUDGET_COSINE ? 1 - x : out->way == BUDGET_OWN && !out->falling ? -x : x;
         return true;
     }
-    return fail(err, E_USAGE, "budget '%.60s', expected cosine>=X with X below 1, or kl<=X", text);
+    return fail(
+        err, E_USAGE,
+        "budget '%.60s', expected cosine>=X with X below 1, kl<=X, or metric>=X, metric<=X (X%% of the floats')", text);
 }
 
-double budget_shown(const BudgetLimit *l, double loss) { return l->kl ? loss : 1 - loss; }
+double budget_shown(const BudgetLimit *l, double loss)
+{
+    return l->way == BUDGET_COSINE ? 1 - loss : l->way == BUDGET_OWN && !l->falling ? -loss : loss;
+}
+
+const char *budget_name(const BudgetLimit *l)
+{
+    static const char *const names[] = {"cosine", "kl", "metric"};
+    return names[l->way];
+}
 
 /* ------------------------------------------------------------------ loss */
 
@@ -73,7 +95,7 @@ typedef struct Sums {
     int64_t rows;
 } Sums;
 
-static bool add_result(Sums *s, const double *want, const Tensor *t, bool kl, Err *err)
+static bool add_result(Sums *s, const double *want, const Tensor *t, Err *err)
 {
     int64_t n = tensor_numel(t), row = t->rank ? t->shape[t->rank - 1] : 1;
     double *y = mem_grow(NULL, (size_t)(row + 1) * sizeof *y);
@@ -86,22 +108,27 @@ static bool add_result(Sums *s, const double *want, const Tensor *t, bool kl, Er
             s->aa += x * x;
             s->bb += y[i] * y[i];
         }
-        if (kl) s->kl += divergence(want + first, y, row);
+        s->kl += divergence(want + first, y, row);
         s->rows++;
     }
     mem_free(y);
     return true;
 }
 
-static double loss_of(const Sums *s, bool kl)
+static void take_worst(Losses *l, const Sums *s)
 {
     double cosine = s->aa > 0 && s->bb > 0 ? s->ab / sqrt(s->aa * s->bb) : s->aa == s->bb;
-    double loss = kl ? s->kl / (double)(s->rows ? s->rows : 1) : 1 - cosine;
-    return loss == loss ? fmax(loss, 0) : INFINITY;
+    double of[3] = {1 - cosine, s->kl / (double)(s->rows ? s->rows : 1),
+                    s->aa > 0 ? (s->aa - 2 * s->ab + s->bb) / s->aa : s->bb};
+    for (int i = 0; i < 3; i++) of[i] = of[i] == of[i] ? fmax(of[i], 0) : INFINITY;
+    *l = (Losses){fmax(l->cosine, of[0]), fmax(l->kl, of[1]), fmax(l->noise, of[2])};
 }
 
-/* The worst output's loss over the batches. */
-static bool measure(Budget *b, Session *s, double *loss, Err *err)
+/* By what layers are ordered, and, but for the caller's own figure, what is limited. */
+static double ranked(const Budget *b, const Losses *l) { return b->limit.way == BUDGET_KL ? l->kl : l->cosine; }
+
+/* Over the batches. */
+static bool measure(Budget *b, Session *s, Losses *losses, Err *err)
 {
     Sums *sums = mem_zeroed((size_t)b->floats->noutput + 1, sizeof *sums);
     bool ok = sums || oom(err);
@@ -113,12 +140,12 @@ static bool measure(Budget *b, Session *s, double *loss, Err *err)
             if (!compared(t)) continue;
             if (want + tensor_numel(t) > b->want + b->nwant)
                 ok = fail(err, E_UNSUPPORTED, "output %d has other sizes once it is quantized", k);
-            else ok = add_result(&sums[k], want, t, b->limit.kl, err);
+            else ok = add_result(&sums[k], want, t, err);
             want += tensor_numel(t);
         }
     }
-    *loss = 0;
-    for (int k = 0; ok && k < b->floats->noutput; k++) *loss = fmax(*loss, loss_of(&sums[k], b->limit.kl));
+    *losses = (Losses){0};
+    for (int k = 0; ok && k < b->floats->noutput; k++) take_worst(losses, &sums[k]);
     mem_free(sums);
     return ok;
 }
@@ -159,9 +186,32 @@ bool budget_keeps_eight(const Budget *b) { return b->p->options.weight_bits == 4
 /* What a trial is of. */
 typedef enum Trial { ALL, ALONE, KEPT } Trial;
 
-/* Sites with a why in left are left; the placement's scales and means are b's. */
-static bool trial(Budget *b, const bool *left, Trial of, double *loss, Err *err)
+bool budget_figure(Budget *b, const Graph *g, double *figure, Err *err)
 {
+    Graph *made = graph_copy(g, err);
+    int *all = made ? mem_zeroed((size_t)made->next_id + 1, sizeof *all) : NULL;
+    for (int i = 0; all && i < made->next_id; i++) all[i] = 1; /* weights that nothing reads leave it */
+    bool ok = made && (all || oom(err)) && graph_drop_weights(made, all, made->next_id, err);
+    mem_free(all);
+    b->called++;
+    if (ok) return b->metric(b->metric_user, made, figure, err);
+    graph_free(made);
+    return false;
+}
+
+/* A candidate's figure, as a loss. */
+static bool own_loss(Budget *b, const Graph *g, double *loss, Err *err)
+{
+    double x;
+    TRY(budget_figure(b, g, &x, err));
+    *loss = x == x ? budget_shown(&b->limit, x) : INFINITY;
+    return true;
+}
+
+/* Sites with a why in left are left; the placement's scales and means are b's. *loss: what is limited. */
+static bool trial(Budget *b, const bool *left, Trial of, Losses *losses, double *loss, Err *err)
+{
+    const bool own = b->limit.way == BUDGET_OWN && of != ALONE, runs = !own || of == ALL;
     static const char *const why = "left in this trial";
     Placement q = {0};
     Fusion fusion = {0};
@@ -173,16 +223,20 @@ static bool trial(Budget *b, const bool *left, Trial of, double *loss, Err *err)
         const Point *from = &b->p->point[i];
         q.point[i].seen = from->seen;
         q.point[i].scale = from->scale;
+        q.point[i].massive = from->massive;
     }
     for (int i = 0; ok && i < q.nsites; i++) {
         q.site[i].input = b->p->site[i].input;
         q.site[i].correct = b->p->site[i].correct;
+        if (!q.site[i].why) q.site[i].why = b->p->site[i].why;
         if (left[i] && budget_keeps_eight(b)) q.site[i].eight = true;
         else if (left[i] && !q.site[i].why) q.site[i].why = why;
     }
-    ok = ok && quantize_apply(&q, err) && quantize_integers(g, err) && fuse_graph(g, &fusion, err);
-    Session *s = ok ? session_create(g, &fusion, b->threads, 0, err) : NULL;
-    ok = s && measure(b, s, loss, err) && (of != ALL || time_sites(b, s, true, err));
+    ok = ok && quantize_apply(&q, err) && (!own || own_loss(b, g, loss, err)) &&
+         (!runs || (quantize_integers(g, err) && fuse_graph(g, &fusion, err)));
+    Session *s = ok && runs ? session_create(g, &fusion, b->threads, 0, err) : NULL;
+    ok = ok && (!runs || (s && measure(b, s, losses, err) && (of != ALL || time_sites(b, s, true, err))));
+    if (ok && !own) *loss = ranked(b, losses);
     session_free(s);
     fusion_free(&fusion);
     placement_free(&q);
@@ -209,8 +263,9 @@ static bool floats(Budget *b, Err *err)
 static double worth(const Budget *b, int i)
 {
     const BudgetSite *s = &b->site[i];
-    if (!b->p->options.weight_bits) return s->loss / fmax(s->float_ms - s->integer_ms, 1e-3);
-    return s->loss / (double)tensor_numel(b->p->site[i].node->arg[1].v->data);
+    const double loss = ranked(b, &s->losses);
+    if (!b->p->options.weight_bits) return loss / fmax(s->float_ms - s->integer_ms, 1e-3);
+    return loss / (double)tensor_numel(b->p->site[i].node->arg[1].v->data);
 }
 
 static int sort_sites(const Budget *b, int *order)
@@ -228,54 +283,86 @@ static int sort_sites(const Budget *b, int *order)
 /* The loss where the first `keep` of the order are left. */
 static bool with_kept(Budget *b, const int *order, int keep, bool *left, double *loss, Err *err)
 {
+    Losses losses;
     for (int i = 0; i < b->p->nsites; i++) left[i] = false;
     for (int i = 0; i < keep; i++) left[order[i]] = true;
-    return trial(b, left, KEPT, loss, err);
+    return trial(b, left, KEPT, &losses, loss, err);
 }
 
 static bool cannot(const Budget *b, const int *order, int n, double best, Err *err)
 {
-    Buf names = {0};
+    static const char *const what[] = {"the cosine", "the divergence", "the metric"};
+    const bool own = b->limit.way == BUDGET_OWN;
+    Buf names = {0}, floats = {0};
     for (int i = 0; i < n && i < NAMED; i++) buf_printf(&names, "%s%s", i ? ", " : "", b->p->site[order[i]].name);
+    if (own) buf_printf(&floats, ", the floats have %.9g", b->own_floats);
     fail(err, E_UNSUPPORTED,
-         "the budget cannot be met: with all layers but one in %s %s is %.9g at best, %.9g was asked for; "
+         "the budget cannot be met: with all layers but one in %s %s is %.9g at best, %.9g was asked for%s; "
          "%s lose most for their %s",
-         budget_keeps_eight(b) ? "8 bits" : "floats", b->limit.kl ? "the divergence" : "the cosine",
-         budget_shown(&b->limit, best), budget_shown(&b->limit, b->limit.loss), names.data ? names.data : "they",
-         b->p->options.weight_bits ? "size" : "time");
+         budget_keeps_eight(b) ? "8 bits" : "floats", what[b->limit.way], budget_shown(&b->limit, best),
+         budget_shown(&b->limit, b->limit.loss), own && floats.data ? floats.data : "",
+         names.data ? names.data : "they", b->p->options.weight_bits ? "size" : "time");
     buf_free(&names);
+    buf_free(&floats);
     return false;
 }
+
+static bool asked_enough(const Budget *b) { return b->limit.way == BUDGET_OWN && b->called >= b->calls; }
 
 /* As few of the order as hold the limit: *keep. */
 static bool fewest(Budget *b, const int *order, int n, bool *left, int *keep, Err *err)
 {
-    double loss = b->all;
+    double loss = b->all, best = b->all;
     int low = 0, high = n; /* the first `low` do not do, `high` do */
     b->reached = b->all;
     *keep = 0;
     if (b->all <= b->limit.loss) return true;
-    while (high - low > 1) {
+    while (high - low > 1 && !asked_enough(b)) {
         int middle = low + (high - low) / 2;
         TRY(with_kept(b, order, middle, left, &loss, err));
+        best = fmin(best, loss);
         if (loss <= b->limit.loss) {
             high = middle;
             b->reached = loss;
         } else low = middle;
     }
     *keep = high;
-    return high < n || cannot(b, order, n, loss, err);
+    if (high < n) return true;
+    if (high - low <= 1) return cannot(b, order, n, loss, err);
+    return fail(err, E_LIMIT,
+                "the metric was asked for %d times, and no candidate held %.9g: with %d of %d layers in %s it is %.9g, "
+                "the floats have %.9g; allow more calls",
+                b->called, budget_shown(&b->limit, b->limit.loss), low, n, budget_keeps_eight(b) ? "8 bits" : "floats",
+                budget_shown(&b->limit, best), b->own_floats);
+}
+
+/* The floats' own figure, and the limit where it is a share of that. */
+static bool own_floats(Budget *b, Err *err)
+{
+    BudgetLimit *l = &b->limit;
+    if (l->way != BUDGET_OWN) return true;
+    TRY(budget_figure(b, b->floats, &b->own_floats, err));
+    if (l->share && !(b->own_floats > 0))
+        return fail(err, E_USAGE, "the metric of the floats is %.9g, and the budget a share of it: give a figure",
+                    b->own_floats);
+    if (l->share) l->loss *= b->own_floats;
+    if (budget_shown(l, b->own_floats) <= l->loss) return true;
+    return fail(err, E_UNSUPPORTED, "the budget cannot be met: the metric of the floats is %.9g, %.9g was asked for",
+                b->own_floats, budget_shown(l, l->loss));
 }
 
 static bool choose(Budget *b, int *order, bool *left, Err *err)
 {
     const int sites = b->p->nsites;
+    Losses all;
+    double loss;
     for (int i = 0; i < sites; i++) left[i] = false;
-    TRY(trial(b, left, ALL, &b->all, err));
+    TRY(own_floats(b, err));
+    TRY(trial(b, left, ALL, &all, &b->all, err));
     for (int i = 0; i < sites; i++) {
         if (!b->site[i].tried) continue;
         for (int k = 0; k < sites; k++) left[k] = k != i;
-        TRY(trial(b, left, ALONE, &b->site[i].loss, err));
+        TRY(trial(b, left, ALONE, &b->site[i].losses, &loss, err));
     }
     int n = sort_sites(b, order), keep;
     TRY(fewest(b, order, n, left, &keep, err));
@@ -284,7 +371,8 @@ static bool choose(Budget *b, int *order, bool *left, Err *err)
         b->site[order[i]].kept = true;
         s->eight = budget_keeps_eight(b);
         if (s->eight) continue;
-        s->why = arena_printf(b->p->arena, "the budget keeps it: alone it loses %.3g", b->site[order[i]].loss);
+        s->why = arena_printf(b->p->arena, "the budget keeps it: alone it loses %.3g",
+                              ranked(b, &b->site[order[i]].losses));
         if (!s->why) return oom(err);
     }
     b->kept = keep;

@@ -265,14 +265,13 @@ static bool list_for(const Program *p, unsigned *list, Err *err)
 {
     bool fixed = p->source->prepared;
     if (p->no_fuse) *list &= PASS_BIT(PASS_FOLD);
-    if (fixed && *list & PASS_BIT(PASS_TRAIN))
-        return fail(err, E_UNSUPPORTED, "a packed model does not train");
+    if (fixed && *list & PASS_BIT(PASS_TRAIN)) return fail(err, E_UNSUPPORTED, "a packed model does not train");
     if (fixed) *list &= PASS_BIT(PASS_FOLD) | PASS_BIT(PASS_FUSE);
     if (p->compute == DT_NONE) *list &= ~PASS_BIT(PASS_PRECISION);
     return true;
 }
 
-bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
+static bool prepare(const Program *p, unsigned list, bool exact, Prepared *out, Err *err)
 {
     RuleSet *rules = NULL;
     *out = (Prepared){.list = list};
@@ -280,7 +279,7 @@ bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
     if (list & ~PASS_BIT(PASS_FUSE)) TRY(out->graph = graph_copy(p->graph, err));
     bool ok = !(list & (PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE))) || (rules = rules_for_runs(err));
     Pipeline s = {.graph = out->graph ? out->graph : p->graph,
-                  .rewrite = {.rules = rules, .exact = true},
+                  .rewrite = {.rules = rules, .exact = exact},
                   .compute = p->compute,
                   .fusion = &out->fusion};
     ok = ok && passes_run(&s, list, err);
@@ -290,6 +289,16 @@ bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
     rules_free(rules);
     if (!ok) prepared_free(out);
     return ok;
+}
+
+bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
+{
+    return prepare(p, list, true, out, err);
+}
+
+bool program_prepare_waiving(const Program *p, unsigned list, Prepared *out, Err *err)
+{
+    return prepare(p, list, false, out, err);
 }
 
 bool program_prepare_named(const Program *p, const char *names, Prepared *out, Err *err)

@@ -35,7 +35,7 @@ typedef struct Prepared {
     struct Prepared *next;
     unsigned list;
     bool portable; /* constants were computed for sessions with portable bits */
-    Graph *graph; /* NULL: the program's own, which no pass of the list changes */
+    Graph *graph;  /* NULL: the program's own, which no pass of the list changes */
     Fusion fusion;
     bool fused;             /* fusion is there */
     struct Session *folder; /* owns what fold computed */
@@ -44,6 +44,8 @@ typedef struct Prepared {
 /* The program itself stays as it is. Passes that do not apply (other dtypes where none was asked for, rules for a packed model) are left out.
  * Errors: E_UNSUPPORTED (bf16 or training for a packed graph, or one with loops and branches), E_LIMIT. */
 bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err);
+/* The same, but the rules also fire where rows without an allowed key then give other values, as in a rewriting. */
+bool program_prepare_waiving(const Program *p, unsigned list, Prepared *out, Err *err);
 /* names: "rewrite,padding", as passes_named() (program/passes.h) takes them. */
 bool program_prepare_named(const Program *p, const char *names, Prepared *out, Err *err);
 void prepared_free(Prepared *r);

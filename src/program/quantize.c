@@ -10,6 +10,7 @@
 #include "program/passes.h"
 #include "program/prepare.h"
 #include "program/constants.h"
+#include "quantize/massive.h"
 #include "quantize/smooth.h"
 #include "quantize/trained.h"
 #include "run/session.h"
@@ -29,7 +30,8 @@ typedef struct Batches {
 typedef struct Watch {
     Placement *p;
     Observer *observer; /* by point */
-    int *point;         /* by value id: 1 + the first point */
+    Massive **massive;
+    int *point; /* by value id: 1 + the first point */
     int nvalues;
     bool histogram;
     float *copy;
@@ -91,7 +93,8 @@ static bool observe(Watch *w, const Value *v, const Tensor *t)
             TRY(observe_histogram(&w->observer[i], x, n, w->err));
             continue;
         }
-        int64_t bad = observe_range(&w->observer[i], x, n);
+        int64_t bad = observe_range(&w->observer[i], x, n), K = t->rank ? t->shape[t->rank - 1] : 1;
+        if (bad < 0 && n) TRY(massive_observe(w->massive[i], x, n / K, K, w->err));
         if (bad >= 0)
             return fail(w->err, E_USAGE, "value '%s', element %lld, is %s in batch %lld of the calibration data",
                         v->name, (long long)bad, isnan(x[bad]) ? "NaN" : "infinite", (long long)w->batch);
@@ -132,9 +135,11 @@ static bool calibrate(Placement *p, const QuantizeRequest *r, Batches *b, Sessio
     Err said = {0};
     Watch w = {.p = p, .nvalues = p->g->next_id, .err = &said};
     w.observer = mem_zeroed((size_t)p->npoints + 1, sizeof *w.observer);
+    w.massive = mem_zeroed((size_t)p->npoints + 1, sizeof *w.massive);
     w.point = mem_zeroed((size_t)w.nvalues + 1, sizeof *w.point);
-    bool ok = (w.observer && w.point) || oom(err), again = false;
+    bool ok = (w.observer && w.massive && w.point) || oom(err), again = false;
     for (int i = p->npoints - 1; ok && i >= 0; i--) {
+        ok = (w.massive[i] = massive_create(err)) != NULL;
         observer_begin(&w.observer[i], r->how);
         w.point[p->point[i].value->id] = 1 + i;
         again = observer_histogram(&w.observer[i]);
@@ -154,8 +159,13 @@ static bool calibrate(Placement *p, const QuantizeRequest *r, Batches *b, Sessio
         at->scale = scale;
         at->low = o->low;
         at->high = o->high;
+        Err none = {0};
+        at->massive = massive_found(w.massive[i], r->massive, p->arena, &none);
+        ok = !none.code || (*err = none, false);
     }
     for (int i = 0; w.observer && i < p->npoints; i++) observer_free(&w.observer[i]);
+    for (int i = 0; w.massive && i < p->npoints; i++) massive_free(w.massive[i]);
+    mem_free(w.massive);
     mem_free(w.observer);
     mem_free(w.point);
     mem_free(w.copy);
@@ -228,7 +238,23 @@ static bool smooth(Graph *g, const QuantizeRequest *r, Err *err)
     return ok;
 }
 
-/* What every linear layer reads: its means, for the correction of its bias, and, for GPTQ, products of its channels. */
+/* A scale a token does not help in tokens with massive elements: the layers that read these are left. */
+static bool leave_massive(Placement *p, const QuantizeRequest *r, Err *err)
+{
+    for (int i = 0; i < p->nsites; i++) {
+        Site *s = &p->site[i];
+        if (s->why || !s->input || !s->input->massive) continue;
+        s->why = massive_found(s->input->massive, r->massive, p->arena, err);
+        if (err->code) return false;
+    }
+    return true;
+}
+
+/* Are activations rounded by scales that each run finds, and are there data that say more of them? */
+static bool looks_for_massive(const QuantizeRequest *r) { return r->place.dynamic && r->tensor; }
+
+/* What every linear layer reads: its means, for the correction of its bias, for GPTQ products of its channels, and, for
+ * scales of tokens, what is massive. */
 static bool look_at_inputs(Placement *p, const QuantizeRequest *r, Err *err)
 {
     const bool gram = r->place.method & WEIGHTS_GPTQ;
@@ -247,9 +273,14 @@ static bool look_at_inputs(Placement *p, const QuantizeRequest *r, Err *err)
         if (c) *c = channels_of(p->arena, x, x->dim[x->rank - 1]->i);
         if (!c || !c->most) ok = oom(err);
         else if (gram && !channels_gram(p->arena, c, err)) ok = false;
+        else if (looks_for_massive(r) && !(c->massive = massive_create(err))) ok = false;
         else s->input = seen[n++] = c;
     }
-    ok = ok && watch_channels(p->g, seen, n, r, err);
+    ok = ok && watch_channels(p->g, seen, n, r, err) && leave_massive(p, r, err);
+    for (int i = 0; i < n; i++) {
+        massive_free(seen[i]->massive);
+        seen[i]->massive = NULL;
+    }
     mem_free(seen);
     return ok;
 }
@@ -258,7 +289,17 @@ static bool look_at_inputs(Placement *p, const QuantizeRequest *r, Err *err)
 
 typedef struct Likeness {
     double ab, aa, bb, max_abs;
+    int64_t rows, same; /* along the last axis; those whose largest element is in the same place */
 } Likeness;
+
+/* The place of the largest of n elements from `first` on; a NaN is none. */
+static int64_t largest_of(const Tensor *t, int64_t first, int64_t n)
+{
+    int64_t at = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (tensor_get(t, first + i) > tensor_get(t, first + at)) at = i;
+    return at;
+}
 
 static void liken(Likeness *l, const Tensor *a, const Tensor *b)
 {
@@ -271,6 +312,9 @@ static void liken(Likeness *l, const Tensor *a, const Tensor *b)
         l->bb += y * y;
         l->max_abs = fabs(x - y) > l->max_abs ? fabs(x - y) : l->max_abs;
     }
+    const int64_t row = a->rank ? a->shape[a->rank - 1] : 1;
+    for (int64_t i = 0; row > 1 && i < n; i += row, l->rows++)
+        l->same += largest_of(a, i, row) == largest_of(b, i, row);
 }
 
 static double cosine(const Likeness *l)
@@ -296,8 +340,9 @@ static bool compare(const Graph *g, Graph *made, Batches *b, int threads, int64_
     jw_open(report, "outputs", '[');
     for (int k = 0; ok && k < g->noutput; k++)
         if (dtype_is_float(g->output[k].value->dtype))
-            jw_put(report, "{'output': %s, 'cosine': %g, 'max_abs': %g}", output_label(&g->output[k]), cosine(&like[k]),
-                   like[k].max_abs);
+            jw_put(report, "{'output': %s, 'cosine': %g, 'max_abs': %g, 'rows': %lld, 'same_argmax': %lld}",
+                   output_label(&g->output[k]), cosine(&like[k]), like[k].max_abs, (long long)like[k].rows,
+                   (long long)like[k].same);
     jw_close(report, "]");
     session_free(s);
     session_free(q);
@@ -316,8 +361,15 @@ static const char *kind_name(SiteKind k)
 static void put_budget(const Budget *of, Buf *b)
 {
     const BudgetLimit *l = &of->limit;
-    jw_put(b, "'budget': {'metric': %s, 'limit': %g, 'all': %g, 'reached': %g, 'kept': %d}", l->kl ? "kl" : "cosine",
+    jw_put(b, "'budget': {'metric': %s, 'limit': %g, 'all': %g, 'reached': %g, 'kept': %d}", budget_name(l),
            budget_shown(l, l->loss), budget_shown(l, of->all), budget_shown(l, of->reached), of->kept);
+}
+
+static void put_losses(const BudgetLimit *l, const BudgetSite *s, Buf *b)
+{
+    jw_put(b, "'loss': %g, 'kl': %g, 'sqnr_db': %g, 'float_ms': %g, 'integer_ms': %g",
+           l->way == BUDGET_KL ? s->losses.kl : s->losses.cosine, s->losses.kl,
+           -10 * log10(fmax(s->losses.noise, 1e-30)), s->float_ms, s->integer_ms);
 }
 
 static void put_sites(const Placement *p, const char *const *name, const Budget *budget, Buf *b)
@@ -330,9 +382,7 @@ static void put_sites(const Placement *p, const char *const *name, const Budget 
         jw_open(b, NULL, '{');
         jw_put(b, "'node': %s, 'kind': %s, 'weight': %s, 'why_not': %s", name[i], kind_name(p->site[i].kind),
                p->site[i].weight, p->site[i].why);
-        if (budget && budget->site[i].tried)
-            jw_put(b, "'loss': %g, 'float_ms': %g, 'integer_ms': %g", budget->site[i].loss, budget->site[i].float_ms,
-                   budget->site[i].integer_ms);
+        if (budget && budget->site[i].tried) put_losses(&budget->limit, &budget->site[i], b);
         if (p->options.weight_bits && !p->site[i].why) jw_put(b, "'bits': %d", site_bits(p, &p->site[i]));
         jw_close(b, "}");
     }
@@ -368,9 +418,26 @@ static bool choose_layers(Budget *of, const Graph *g, Placement *p, Batches *b, 
                    .run = run_trial,
                    .done = tell_trial,
                    .user = &trials,
+                   .metric = b->r->metric,
+                   .metric_user = b->r->metric_user,
+                   .calls = b->r->calls,
                    .batches = b->n < TRIED ? b->n : TRIED};
-    leave_unseen(p);
+    leave_unfit(p);
     return budget_choose(of, err);
+}
+
+/* The figures of the floats and of what was made: a budget by it knows both. */
+static bool put_metric(Budget *of, const Graph *g, const Graph *made, const QuantizeRequest *r, Buf *b, Err *err)
+{
+    double floats = of->own_floats, ours = r->budget ? budget_shown(&of->limit, of->reached) : 0;
+    if (!r->metric) return true;
+    if (!r->budget || r->budget->way != BUDGET_OWN) {
+        of->metric = r->metric;
+        of->metric_user = r->metric_user;
+        TRY(budget_figure(of, g, &floats, err) && budget_figure(of, made, &ours, err));
+    }
+    jw_put(b, "'metric': {'floats': %g, 'quantized': %g, 'calls': %d}", floats, ours, of->called);
+    return true;
 }
 
 /* The first opset of ONNX that has g's quantizers. */
@@ -400,7 +467,7 @@ static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, 
 {
     Batches b = {0};
     Budget budget = {0};
-    bool looked = r->correct || r->place.method & WEIGHTS_GPTQ;
+    bool looked = r->correct || r->place.method & WEIGHTS_GPTQ || looks_for_massive(r);
     bool ok = (!looked || look_at_inputs(p, r, err)) && batches_open(&b, g, r, err);
     Observer way = {.how = r->how};
     int64_t looks = p->npoints ? 1 + observer_histogram(&way) : 0, compared = b.n < COMPARED ? b.n : COMPARED,
@@ -422,7 +489,8 @@ static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, 
         if (p->options.weight_bits) jw_put(report, "'group': %lld", (long long)p->options.group);
         if (r->budget) put_budget(&budget, report);
         put_sites(p, name, r->budget ? &budget : NULL, report);
-        ok = compare(g, made, &b, r->threads, looks * b.n, total, report, err);
+        ok = put_metric(&budget, g, made, r, report, err) &&
+             compare(g, made, &b, r->threads, looks * b.n, total, report, err);
         jw_close(report, "}");
     }
     budget_free(&budget);
@@ -458,7 +526,8 @@ static bool keep_trained(const Graph *g, Graph *made, int weights, const Quantiz
     if (ok) {
         begin_report(report, r, made, "trained", b.n, bits_of(made));
         put_sites(&none, NULL, NULL, report);
-        ok = compare(g, made, &b, r->threads, 0, b.n < COMPARED ? b.n : COMPARED, report, err);
+        ok = put_metric(&(Budget){0}, g, made, r, report, err) &&
+             compare(g, made, &b, r->threads, 0, b.n < COMPARED ? b.n : COMPARED, report, err);
         jw_close(report, "}");
     }
     batches_close(&b);
@@ -482,8 +551,8 @@ Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *repo
                                  : "a packed model is not quantized: take the model that was packed");
         return NULL;
     }
-    if (!program_prepare(from, PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE), &ready, err))
-        return NULL;
+    const unsigned list = PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE);
+    if (!program_prepare_waiving(from, list, &ready, err)) return NULL;
     Graph *made = graph_copy(ready.graph, err);
     const int fresh = made ? made->next_id : 0;
     int *used = made ? mem_zeroed((size_t)fresh + 1, sizeof *used) : NULL;

@@ -13,9 +13,13 @@ typedef struct QuantizeRequest {
     const Tensor *tensor;      /* per input of the graph, rows along axis 0 (train/data.h); NULL: random numbers */
     int64_t batch;             /* rows a run; 0: the model's, or 32 */
     const BudgetLimit *budget; /* how near to stay to the floats; NULL: layers are not measured */
-    double smooth;             /* alpha of SmoothQuant (quantize/smooth.h); 0: none */
-    bool correct;              /* biases, by what rounding the weights does to the means over the data */
-    uint64_t seed;             /* of random numbers */
+    BudgetMetric *metric;      /* the caller's own figure of a candidate; NULL: none */
+    void *metric_user;
+    int calls;      /* of it, at most */
+    double massive; /* layers whose input has elements so many times its median are left (massive.h) */
+    double smooth;  /* alpha of SmoothQuant (quantize/smooth.h); 0: none */
+    bool correct;   /* biases, by what rounding the weights does to the means over the data */
+    uint64_t seed;  /* of random numbers */
     int threads;
     bool (*progress)(void *user, int64_t done, int64_t total); /* after every batch; false stops */
     void *progress_user;

@@ -483,12 +483,14 @@ static bool apply_site(Apply *a, Site *s)
     return true;
 }
 
-void leave_unseen(Placement *p)
+void leave_unfit(Placement *p)
 {
     for (int i = 0; i < p->nsites; i++)
-        for (int k = 0; k < 3 && !p->site[i].why; k++)
-            if (p->site[i].point[k] >= 0 && !p->point[p->site[i].point[k]].seen)
-                p->site[i].why = "one of its operands does not depend on the inputs";
+        for (int k = 0; k < 3 && !p->site[i].why; k++) {
+            if (p->site[i].point[k] < 0) continue;
+            const Point *at = &p->point[p->site[i].point[k]];
+            p->site[i].why = at->seen ? at->massive : "one of its operands does not depend on the inputs";
+        }
     for (int i = 0; i < p->nsites; i++)
         for (int k = 0; k < 3 && !p->site[i].why; k++)
             if (p->site[i].point[k] >= 0) p->point[p->site[i].point[k]].used = true;
@@ -497,7 +499,7 @@ void leave_unseen(Placement *p)
 bool quantize_apply(Placement *p, Err *err)
 {
     Apply a = {.p = p, .g = p->g, .err = err};
-    leave_unseen(p);
+    leave_unfit(p);
     for (int i = 0; i < p->nsites; i++) TRY(apply_site(&a, &p->site[i]) || within(err, "%s", p->site[i].name));
     graph_dce(p->g);
     return true;

@@ -15,7 +15,8 @@ static const QuantizeTarget targets[] = {
 const QuantizeTarget *quantize_target(const char *name)
 {
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-        if (!strcmp(targets[i].name, name)) return &targets[i];
+        if (!strcmp(targets[i].name, name) || (targets[i].newest && !strcmp(targets[i].newest, name)))
+            return &targets[i];
     return NULL;
 }
 

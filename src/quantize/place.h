@@ -21,7 +21,7 @@ enum { TARGET_HEADS = 4 };
 
 /* What a runtime multiplies as integers; 0: any, or none. */
 typedef struct QuantizeTarget {
-    const char *name;
+    const char *name, *newest;   /* newest: the runtime, of whose versions this is the newest; NULL */
     bool float8;                 /* values and weights are f8e4m3fn, not integers */
     bool attention;              /* multiplies attention as integers, or as float8 */
     bool probabilities;          /* probabilities, values and the result of attention, too */
@@ -71,9 +71,10 @@ typedef struct Site {
 
 typedef struct Point {
     Value *value;
-    double factor; /* of queries: the quantizer sees the value times it; 1 */
-    bool used;     /* by a site that is quantized */
-    bool seen;     /* data were observed, scale is set */
+    double factor;       /* of queries: the quantizer sees the value times it; 1 */
+    bool used;           /* by a site that is quantized */
+    bool seen;           /* data were observed, scale is set */
+    const char *massive; /* what is massive in it (massive.h): its sites are left; NULL */
     Scale scale;
     double low, high; /* for the report */
 } Point;
@@ -92,8 +93,8 @@ typedef struct Placement {
 bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err);
 /* The bits of the weight of a site, of weights alone. */
 int site_bits(const Placement *p, const Site *s);
-/* Sites with a point that was not seen are left, with the reason; quantize_apply does so, too. */
-void leave_unseen(Placement *p);
+/* Sites with a point that was not seen, or is massive, are left, with the reason; quantize_apply does so, too. */
+void leave_unfit(Placement *p);
 bool quantize_apply(Placement *p, Err *err);
 /* A buffer of zeros, the graph's own, of that name or one like it. */
 Value *quantize_buffer(Graph *g, const char *name, DType t, int rank, const int64_t *shape, Err *err);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/vec.h"
 #include "kernel/gemm.h"
+#include "quantize/massive.h"
 #include "quantize/place.h"
 #include "quantize/weights.h"
 
@@ -58,7 +59,12 @@ static bool add_products(Channels *c, const float *x, int64_t rows, Err *err)
 
 bool channels_observe(Channels *c, const float *x, int64_t rows, Err *err)
 {
+    for (int64_t i = 0; i < rows * c->K; i++)
+        if (!isfinite(x[i]))
+            return fail(err, E_USAGE, "value '%s', element %lld, is %s in the calibration data", c->value->name,
+                        (long long)i, isnan(x[i]) ? "NaN" : "infinite");
     if (c->gram && rows) TRY(add_products(c, x, rows, err));
+    if (c->massive) TRY(massive_observe(c->massive, x, rows, c->K, err));
     for (int64_t i = 0; i < rows; i++, x += c->K)
         for (int64_t k = 0; k < c->K; k++) {
             float v = fabsf(x[k]);

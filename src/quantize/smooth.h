@@ -21,7 +21,8 @@ typedef struct Channels {
     int64_t K, rows;
     float *most; /* largest absolute values */
     double *sum;
-    double *gram; /* NULL, or (K, K): sums of products of two channels, the second not before the first */
+    struct Massive *massive; /* NULL, or the caller's: watched, too (massive.h) */
+    double *gram;            /* NULL, or (K, K): sums of products of two channels, the second not before the first */
 } Channels;
 
 /* Memory from the arena; NULL most: out of it. */

@@ -5,9 +5,6 @@ $ qkv quantize affine.pt2 -o q.onnx
 $ qkv quantize sdpa.pt2
 ! qkv: error: quantize needs -o FILE
 ? 2
-$ qkv quantize sdpa.pt2 --dynamic --calibrate none.npz -o q.onnx
-! qkv: error: --dynamic finds its scales in each run: leave --calibrate out, or give --smooth, --correct-biases or --budget, too
-? 2
 $ qkv quantize sdpa.pt2 --target cuda -o q.onnx
 ! qkv: error: no target is called 'cuda'; there are cpu, tensorrt-10, tensorrt-10-fp8, tensorrt-8, openvino
 ? 2
@@ -30,7 +27,7 @@ add    i8     0.0459056     0  -5.755     5.83
 add_1  i8     0.0918112     0  -11.51    11.66
 add_2  i8      0.183622     0  -23.02    23.32
 4 quantized, 0 left in floats, 0 weights of 8 bits (target openvino, minmax)
-output_0: cosine 0.999833 against the floats, largest difference 4.33
+output_0: cosine 0.999833 against the floats, largest difference 4.33; the same arg-max in 60 of 60 rows, 100.00 % (holds 99 % and 99.9 %)
 ! qkv: warning: the ranges come from random inputs and say little of a trained model: give real ones with --calibrate
 $ qkv quantize q.onnx -o r.onnx
 ! qkv: error: the model is quantized already: node 'x__26' is qkv.quantize_linear.default

@@ -181,6 +181,62 @@ def test_budget_keeps_the_worst_layers(tmp_path):
             model.quantize({name: x}, budget=wrong)
 
 
+def test_a_metric_of_ones_own(tmp_path):
+    model, x = outliers(tmp_path)
+    name, asked = model.inputs[0], []
+    want = np.asarray(model(x[:16])[0])
+
+    def metric(m):
+        asked.append(cosine(np.asarray(m(x[:16])[0]), want))
+        return asked[-1]
+
+    report = model.quantize({name: x}, metric=metric).quantize_report
+    assert report["metric"] == {"floats": pytest.approx(1), "quantized": pytest.approx(asked[1]), "calls": 2}
+    limit, asked[:] = (asked[1] + 1) / 2, []
+    made = model.quantize({name: x}, metric=metric, budget=f"metric>={limit * 100:.9f}%")
+    report = made.quantize_report
+    assert report["budget"]["metric"] == "metric" and report["budget"]["kept"] == report["left"] > 0
+    assert report["metric"]["calls"] == len(asked) and limit <= report["budget"]["reached"] in asked
+    assert cosine(np.asarray(made(x[:16])[0]), want) == pytest.approx(report["metric"]["quantized"])
+    assert all(s["sqnr_db"] > 0 and s["kl"] >= 0 for s in report["sites"])
+    for budget, calls, words in [
+            ("metric>=1.1", 0, "the metric of the floats is 1, 1.1 was asked for"),
+            ("metric>=99.99999999%", 0, "cannot be met: with all layers but one in floats the metric is .*the floats"),
+            ("metric>=99.99999999%", 2, "asked for 2 times, and no candidate held .*; allow more calls")]:
+        with pytest.raises(qkv.Error, match=words):
+            model.quantize({name: x}, metric=metric, budget=budget, metric_calls=calls)
+    with pytest.raises(qkv.Error, match="needs a metric"):
+        model.quantize({name: x}, budget="metric>=1")
+    with pytest.raises(ZeroDivisionError):
+        model.quantize({name: x}, metric=lambda m: 1 / 0)
+
+
+def test_a_metric_command(digits, tmp_path):
+    np.savez(tmp_path / "known.npz", image=digits[0][:32])
+    (tmp_path / "size").write_text("test ${1##*.} = onnx && echo model of 3 parts && echo bytes: $(wc -c <$1) && "
+                                   f"echo $1 >>{tmp_path}/asked")
+
+    def quantize(*args):
+        return subprocess.run([QKV, "quantize", DIGITS, "--calibrate", tmp_path / "known.npz", "-o",
+                               tmp_path / "q.onnx", *args], capture_output=True, text=True)
+
+    done = quantize("--metric", f"sh {tmp_path}/size {{}} || exit 9", "--budget", "metric<=0.2e6")
+    assert done.returncode == 4 and "the metric of the floats is" in done.stderr, done.stdout
+    done = quantize("--metric", f"sh {tmp_path}/size", "--budget", "metric<=100%", "--explain")
+    assert done.returncode == 0 and "metric: " in done.stdout and "holds 99 % and 99.9 %); 2 calls" in done.stdout
+    assert "sqnr dB" in done.stdout
+    paths = (tmp_path / "asked").read_text().split()
+    assert len(paths) == 3 and not any(os.path.exists(os.path.dirname(p)) for p in paths)
+    (tmp_path / "q.onnx").unlink()
+    for command, words in [("false", "failed, with exit code 1"), ("echo", "/model.onnx', with 0 numbers"),
+                           ("true", "prints nothing"), ("echo 1 2 #", "is '1 2', with 2 numbers; expected one"),
+                           ("kill -9 $$ #", "was ended by signal 9")]:
+        done = quantize("--metric", command)
+        assert done.returncode == 2 and words in done.stderr and not (tmp_path / "q.onnx").exists()
+    done = quantize("--budget", "metric>=1")
+    assert done.returncode == 2 and "limits the figure of --metric COMMAND: give it, too" in done.stderr
+
+
 def test_budget_of_4_bits_keeps_layers_in_8(digits):
     known, x, _ = digits
     made = qkv.Model(DIGITS).quantize({"image": known[:64]}, weight_bits=4, budget="cosine>=0.9995")
@@ -282,6 +338,30 @@ def test_dynamic_in_onnx_runtime(digits, tmp_path):
     assert cosine(logits(made, x), found) > 0.99999 and cosine(logits(qkv.Model(path), x), found) > 0.99999
 
 
+@pytest.mark.parametrize("options", [{"dynamic": True}, {"dynamic": True, "asymmetric": True},
+                                     {"weight_bits": 4, "group": 64}], ids=str)
+@pytest.mark.parametrize("opset", [13, 20])
+def test_scales_of_tokens_and_rows_in_old_opsets(tmp_path, options, opset):
+    """Without blocks: scales of tokens are spelled out; 4 bits by a scale a row are a MatMulNBits of one block."""
+    onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(40, 48), torch.nn.ReLU(), torch.nn.Linear(48, 24))
+    x, path = torch.randn(9, 5, 40), tmp_path / "q.onnx"
+    torch.export.save(torch.export.export(layers, (x,), dynamic_shapes=({0: torch.export.Dim("b", max=64)},)),
+                      tmp_path / "m.pt2")
+    made = qkv.Model(tmp_path / "m.pt2").quantize(**options)
+    if options.get("weight_bits") and opset < 14:
+        pytest.skip("ONNX Runtime's own ops begin later")
+    made.save_onnx(path, opset=opset)
+    plain = ort.SessionOptions()
+    plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # else it rounds once more
+    found = ort.InferenceSession(path, plain).run(None, {made.inputs[0]: x.numpy()})[0]
+    assert cosine(logits(made, x), found) > 0.99999 and cosine(logits(qkv.Model(path), x), found) > 0.99999
+    ops = [n.op_type for n in onnx.load(path).graph.node]
+    assert ops.count("MatMulNBits") == (2 if options.get("weight_bits") else 0) and "QuantizeLinear" not in ops
+
+
 @pytest.mark.parametrize("asymmetric", [False, True])
 def test_dynamic_in_openvino(digits, tmp_path, asymmetric):
     """It reads no scales of blocks of values whose sizes vary."""
@@ -317,6 +397,52 @@ def test_torch_loads_it(tmp_path, options):
     assert [s["why_not"] for s in report["sites"]] == [None] * len(report["sites"])
 
 
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"asymmetric": True, "target": "openvino"}], ids=str)
+def test_massive_activations_stay_in_floats(tmp_path, options):
+    """A channel that is thousands of times the others and says nothing: with it in one scale, rounding decides."""
+    torch = pytest.importorskip("torch")
+
+    class M(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.head = torch.nn.Linear(64, 64), torch.nn.Linear(64, 50)
+            self.register_buffer("outlier", torch.zeros(64))
+            self.outlier[7] = 6000.0
+            with torch.no_grad():
+                self.head.weight[:, 7] = 0.05
+
+        def forward(self, x):
+            return self.head(torch.tanh(self.a(x)) + self.outlier)
+
+    torch.manual_seed(0)
+    m, x = M().eval(), torch.randn(40, 8, 64)
+    torch.export.save(torch.export.export(m, (x,)), tmp_path / "m.pt2")
+    model, name = qkv.Model(tmp_path / "m.pt2"), "x"
+    want, data = np.asarray(model(x)[0]).argmax(-1), {name: x.numpy()}
+
+    def agreement(**more):
+        made = model.quantize(data, **options, **more)
+        return (np.asarray(made(x)[0]).argmax(-1) == want).mean(), made.quantize_report
+
+    flipped, report = agreement(massive=1e9)
+    assert flipped < 0.3 and report["left"] == 0
+    same, report = agreement()
+    assert same >= 0.97 and [s["weight"] for s in report["sites"] if s["why_not"]] == ["head.weight"]
+    why = report["sites"][1]["why_not"]
+    assert "massive activations: the largest is" in why and "channel 7 of 64, in 320 of 320 tokens" in why
+    found = report["outputs"][0]
+    assert found["rows"] == 320 and found["same_argmax"] == round(same * 320)
+
+
+def test_tensorrt_is_its_newest_version(digits, tmp_path):
+    report = qkv.Model(DIGITS).quantize({"image": digits[0]}, target="tensorrt").quantize_report
+    assert report["target"] == "tensorrt-10"
+    for name, code in ("tensorrt-8", 0), ("tensorrt-7", 2):
+        done = subprocess.run([QKV, "convert", DIGITS, "--target", name, "-o", tmp_path / "m.onnx"],
+                              capture_output=True, text=True)
+        assert done.returncode == code and ("target tensorrt" in done.stdout) == (not code)
+
+
 def refused(*args, **options):
     with pytest.raises(qkv.Error) as e:
         qkv.Model(DIGITS).quantize(*args, **options)
@@ -328,11 +454,36 @@ def test_data_that_do_not_fit(digits):
     bad = known.copy()
     bad[40, 0, 3, 3] = np.nan
     assert "is NaN in batch 1 of the calibration data" in refused({"image": bad})
+    for options in {"dynamic": True}, {"dynamic": True, "smooth": 0.5}, {"weight_bits": 4, "weight_method": "gptq"}:
+        assert "is NaN in the calibration data" in refused({"image": bad}, **options)
     assert "axis 2 is 7, expected 8" in refused({"image": known[:, :, :7]})
     assert "no input is called 'picture'" in refused({"picture": known})
     assert "have no rows" in refused({"image": known[:0]})
     assert "no target is called 'tpu'; there are cpu, tensorrt-10" in refused(target="tpu")
     assert "calibration 'guess': expected minmax" in refused(calibration="guess")
+
+
+def test_attention_under_a_mask_of_minus_infinity(tmp_path):
+    """Sessions leave it as it is, for rows without a key are NaN; a quantized model has it as one op."""
+    torch = pytest.importorskip("torch")
+
+    class M(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = torch.nn.Linear(32, 96)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).view(*x.shape[:2], 3, 2, 16).permute(2, 0, 3, 1, 4)
+            allowed = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+            return (q @ k.mT / 4).masked_fill(~allowed, float("-inf")).softmax(-1) @ v
+
+    torch.manual_seed(0)
+    x, axes = torch.randn(4, 12, 32), {1: torch.export.Dim("t", min=2, max=64)}
+    torch.export.save(torch.export.export(M().eval(), (x,), dynamic_shapes=(axes,)), tmp_path / "m.pt2")
+    made = qkv.Model(tmp_path / "m.pt2").quantize({"x": x.numpy()}, target="tensorrt-10")
+    sites = made.quantize_report["sites"]
+    assert [(s["kind"], s["why_not"]) for s in sites] == [("linear", None), ("attention", None)]
+    assert made.quantize_report["outputs"][0]["cosine"] > 0.999
 
 
 def test_what_is_quantized_already(digits):

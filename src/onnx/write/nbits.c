@@ -7,19 +7,30 @@
 #include <string.h>
 #include "onnx/write/write_impl.h"
 
-enum { HAS_BLOCKS = 21, LEAST_BLOCK = 16 };
+enum { HAS_BLOCKS = 21, LEAST_BLOCK = 16, MOST_BLOCK = 256 };
 
 static const Tensor *known(const Value *v) { return v->kind == V_WEIGHT && v->weight != W_PARAMETER ? v->data : NULL; }
+
+/* The block of d's weight; 4 bits by a scale a row are one block, as long as the row or a little longer. 0: it has none
+ * that the op takes. */
+static int64_t block_of(const Node *d)
+{
+    const Value *w = d->arg[0].v, *scale = d->arg[1].v;
+    int64_t block = d->arg[4].e->i, room = LEAST_BLOCK;
+    if (scale->rank == 2) return d->arg[3].e->i == 1 && block >= LEAST_BLOCK && !(block & (block - 1)) ? block : 0;
+    if (w->dtype != DT_I4 || scale->rank != 1 || d->arg[3].e->i != 0 || !w->data) return 0;
+    while (room < w->data->shape[1]) room *= 2;
+    return room <= MOST_BLOCK ? room : 0;
+}
 
 static bool nbits_weight(const Onnx *o, const Node *d)
 {
     if (!for_ort(o) || o->opt.opset >= HAS_BLOCKS || !d || d->op->id != OP_dequantize_linear) return false;
     const Value *w = d->arg[0].v, *scale = d->arg[1].v;
-    int64_t block = d->arg[4].e->i;
-    bool bits = w->dtype == DT_I4 || w->dtype == DT_I8, blocks = block >= LEAST_BLOCK && !(block & (block - 1));
-    return bits && blocks && w->rank == 2 && scale->rank == 2 && d->arg[3].e->i == 1 && known(w) && known(scale) &&
-           scale->dtype == DT_F32 && d->arg[2].kind == ARG_NONE && d->out[0]->dtype == DT_F32 &&
-           tensor_contiguous(w->data) && tensor_contiguous(scale->data);
+    bool bits = w->dtype == DT_I4 || w->dtype == DT_I8;
+    return bits && w->rank == 2 && block_of(d) && known(w) && known(scale) && scale->dtype == DT_F32 &&
+           d->arg[2].kind == ARG_NONE && d->out[0]->dtype == DT_F32 && tensor_contiguous(w->data) &&
+           tensor_contiguous(scale->data);
 }
 
 static bool takes_nbits(const Onnx *o, const Node *n)
@@ -81,7 +92,7 @@ bool out_nbits(Onnx *o, const Node *n)
 {
     if (!takes_nbits(o, n)) return false;
     const Node *d = n->arg[1].v->def;
-    const int64_t block = d->arg[4].e->i, N = d->arg[0].v->data->shape[0], K = d->arg[0].v->data->shape[1];
+    const int64_t block = block_of(d), N = d->arg[0].v->data->shape[0], K = d->arg[0].v->data->shape[1];
     Tensor scales = *d->arg[1].v->data;
     Ref x = arg_ref(o, n, 0), w = packed(o, d, block, (K + block - 1) / block),
         by = tensor_const(o, &scales, d->arg[1].v->fqn), bias = arg_ref(o, n, 2);
