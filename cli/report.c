@@ -88,7 +88,8 @@ static void put(const char **at, int depth, bool inline_all)
         int n;
         for (const char *p = text; *p; p += n) {
             unsigned c = hidden_character(p, &n); /* of a text, where it may be written in either form */
-            if (c) printf("\\u%04x", c);
+            if (c > 0xffff) printf("\\u%04x\\u%04x", 0xd7c0 + (c >> 10), 0xdc00 + (c & 0x3ff));
+            else if (c) printf("\\u%04x", c);
             else fwrite(p, 1, (size_t)n, stdout);
         }
         free(text);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/hidden.h"
 #include "cli.h"
 
 static int level; /* -1 quiet, 0, 1 verbose */
@@ -48,20 +49,9 @@ double now_ms(void)
 
 unsigned hidden_character(const char *s, int *length)
 {
-    static const struct {
-        unsigned from, to;
-    } hidden[] = {{0, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},   {0x200b, 0x200b},
-                  {0x200e, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}};
-    const unsigned char *p = (const unsigned char *)s;
-    int n = utf8_bytes(p);
-    unsigned c = n == 2   ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu)
-                 : n == 3 ? (p[0] & 0xfu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu)
-                 : n == 4 ? 0x10000
-                          : p[0];
+    int n = utf8_bytes((const unsigned char *)s);
     *length = n ? n : 1;
-    for (size_t i = 0; n && i < sizeof hidden / sizeof *hidden; i++)
-        if (c >= hidden[i].from && c <= hidden[i].to) return c ? c : 1;
-    return n ? 0 : c;
+    return hidden_at(s, n);
 }
 
 /* Text whose hidden characters, which a model's names may have, are written out: \n, \x1b, \u202e. A terminal shows it
@@ -76,7 +66,7 @@ static char *shown(const char *kept, const char *fmt, va_list ap)
         unsigned c = hidden_character(p, &n);
         if (!c || strchr(kept, *p)) to = (char *)memcpy(to, p, (size_t)n) + n;
         else if (c == '\n') to += sprintf(to, "\\n");
-        else to += sprintf(to, c < 0x100 ? "\\x%02x" : "\\u%04x", c);
+        else to += sprintf(to, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
     }
     if (out) *to = 0;
     free(raw);
@@ -102,7 +92,7 @@ void show_speech(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    if (isatty(STDOUT_FILENO)) show_but("\n\t\xd8\xe2\xef", fmt, ap); /* marks of scripts begin with these bytes */
+    if (isatty(STDOUT_FILENO)) show_but("\n\t\xd8\xe2\xef\xf3", fmt, ap); /* marks of scripts begin with these bytes */
     else vprintf(fmt, ap);
     va_end(ap);
 }

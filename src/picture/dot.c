@@ -7,6 +7,16 @@
 #include <string.h>
 #include "picture/picture_impl.h"
 
+/* For whoever prints the file, too. */
+static void put_text(const char *s, Buf *out)
+{
+    Buf plain = {0};
+    picture_plain(s, "\n", &plain);
+    buf_quoted(out, plain.data ? plain.data : "");
+    out->failed |= plain.failed;
+    buf_free(&plain);
+}
+
 static void put_box(const Picture *p, int i, Buf *out)
 {
     static const char *const style[] = {[BOX_NODE] = "",
@@ -21,11 +31,11 @@ static void put_box(const Picture *p, int i, Buf *out)
     picture_type(p->g, b->value, &label);
     if (b->node) graph_print_node(p->g, b->node, &whole);
     buf_printf(out, "n%d [label = ", i);
-    buf_quoted(out, label.data ? label.data : "");
+    put_text(label.data ? label.data : "", out);
     buf_puts(out, style[b->kind]);
     if (whole.data) {
         buf_puts(out, ", tooltip = ");
-        buf_quoted(out, whole.data);
+        put_text(whole.data, out);
     }
     buf_puts(out, "];\n");
     out->failed |= label.failed || whole.failed;
@@ -77,9 +87,9 @@ static void go_to(const char *at, const char *path, Buf *out)
         name[8 + k] = '\0';
         indent(d, out);
         buf_puts(out, "subgraph ");
-        buf_quoted(out, name);
+        put_text(name, out);
         buf_puts(out, " { label = ");
-        buf_quoted(out, name + 8);
+        put_text(name + 8, out);
         buf_puts(out, ";\n");
     }
 }
@@ -99,8 +109,6 @@ bool picture_dot(const Graph *g, const PictureOptions *o, Buf *out, Err *err)
     if (ok) go_to(at, "", out);
     for (int i = 0; ok && i < p.nedge; i++) buf_printf(out, "  n%d -> n%d;\n", p.edge[i].from, p.edge[i].to);
     buf_puts(out, "}\n");
-    for (size_t i = 0; i < out->len; i++) /* names with control characters, for whoever prints the file */
-        if ((unsigned char)out->data[i] < ' ' && out->data[i] != '\n') out->data[i] = ' ';
     picture_close(&p);
     return ok && (!out->failed || oom(err));
 }

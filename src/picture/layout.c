@@ -27,6 +27,7 @@ typedef struct Layers {
     int nlink;
     int *first;    /* by layer: of `row`; one more at the end */
     int *row;      /* vertices, layer by layer, in order */
+    int *spare;    /* as large */
     int *begin[2]; /* by vertex: of `other`; one more at the end. 0: links from above, 1: to below */
     int *other[2];
 } Layers;
@@ -92,13 +93,14 @@ static bool make_rows(Layers *l)
     Arena *a = l->p->a;
     l->first = arena_array(a, int, l->nlayer + 2);
     l->row = arena_array(a, int, l->nv + 1);
+    l->spare = arena_array(a, int, l->nv + 1);
     for (int d = 0; d < 2; d++) {
         l->begin[d] = arena_array(a, int, l->nv + 2);
         l->other[d] = arena_array(a, int, l->nlink + 1);
         if (!l->begin[d] || !l->other[d]) return oom(l->p->err);
     }
     int *fill = arena_array(a, int, l->nv + l->nlayer + 2);
-    if (!l->first || !l->row || !fill) return oom(l->p->err);
+    if (!l->first || !l->row || !l->spare || !fill) return oom(l->p->err);
     for (int i = 0; i < l->nv; i++) l->first[l->v[i].layer + 1]++;
     for (int i = 0; i < l->nlayer; i++) l->first[i + 1] += l->first[i];
     for (int i = 0; i < l->nv; i++) l->row[l->first[l->v[i].layer] + fill[l->v[i].layer]++] = i;
@@ -123,13 +125,18 @@ static double wanted(const Layers *l, int v, int d)
     return to > from ? sum / (to - from) : l->v[v].x;
 }
 
-static void sort_row(Layers *l, int *row, int n)
+/* By the keys; equal ones keep their order. A row may hold all of the points. */
+static void sort_row(const Layers *l, int *row, int *spare, int n)
 {
-    for (int i = 1; i < n; i++) { /* nearly sorted after the first sweeps; equal keys keep their order */
-        int v = row[i], k = i;
-        for (; k > 0 && l->v[row[k - 1]].key > l->v[v].key; k--) row[k] = row[k - 1];
-        row[k] = v;
+    if (n < 2) return;
+    int half = n / 2, a = 0, b = half;
+    sort_row(l, row, spare, half);
+    sort_row(l, row + half, spare, n - half);
+    for (int i = 0; i < n; i++) {
+        bool first = b == n || (a < half && l->v[row[a]].key <= l->v[row[b]].key);
+        spare[i] = row[first ? a++ : b++];
     }
+    memcpy(row, spare, (size_t)n * sizeof *row);
 }
 
 /* As near to the keys as the order and the gaps allow: the mean of moving all to the right and all to the left. */
@@ -155,7 +162,7 @@ static void sweep(Layers *l, int d, bool reorder)
         int layer = d ? l->nlayer - 1 - i : i, *row = l->row + l->first[layer];
         int n = l->first[layer + 1] - l->first[layer];
         for (int k = 0; k < n; k++) l->v[row[k]].key = wanted(l, row[k], d);
-        if (reorder) sort_row(l, row, n);
+        if (reorder) sort_row(l, row, l->spare, n);
         place_row(l, row, n);
     }
 }

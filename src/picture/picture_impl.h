@@ -32,6 +32,9 @@ typedef struct Picture {
     Err *err;
 } Picture;
 
+/* s with its hidden characters written out (base/hidden.h) but for those of `kept`. */
+void picture_plain(const char *s, const char *kept, Buf *out);
+
 /* Where layout.c puts things, in pixels: boxes by their middle, edges as points. */
 typedef struct Placed {
     int x, y, w;

@@ -1,9 +1,21 @@
 /* Which nodes a picture shows, and what is beside them. Contract in picture.h. */
 #include <stdio.h>
 #include <string.h>
+#include "base/hidden.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/vec.h"
 #include "picture/picture_impl.h"
+
+void picture_plain(const char *s, const char *kept, Buf *out)
+{
+    for (int n; *s; s += n ? n : 1) {
+        n = utf8_length(s);
+        unsigned c = hidden_at(s, n);
+        if (!c || strchr(kept, *s)) buf_add(out, s, n ? (size_t)n : 1);
+        else buf_printf(out, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+    }
+}
 
 /* ------------------------------------------------------------------ which nodes */
 

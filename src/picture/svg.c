@@ -12,8 +12,7 @@ static void escaped(const char *s, Buf *out)
         if (*s == '<') buf_puts(out, "&lt;");
         else if (*s == '>') buf_puts(out, "&gt;");
         else if (*s == '&') buf_puts(out, "&amp;");
-        else if ((unsigned char)*s >= 32) buf_add(out, s, 1);
-        else buf_puts(out, " ");
+        else buf_add(out, s, 1);
     }
 }
 
@@ -41,16 +40,20 @@ static void keep_end(char *to, const char *s)
 
 static bool caption_of(const Picture *p, const Box *b, Caption *c)
 {
-    Buf type = {0};
+    Buf type = {0}, name = {0}, module = {0};
     char op[128] = "";
     if (b->node) picture_op(b->node, op, sizeof op);
     if (b->node) buf_printf(&type, "%s: ", op);
     picture_type(p->g, b->value, &type);
-    keep_begin(c->name, b->name);
+    picture_plain(b->name, "", &name);
+    picture_plain(b->node && b->node->module ? b->node->module->path : "", "", &module);
+    keep_begin(c->name, name.data ? name.data : "");
     keep_begin(c->type, type.data ? type.data : "");
-    keep_end(c->module, b->node && b->node->module ? b->node->module->path : "");
-    bool ok = !type.failed;
+    keep_end(c->module, module.data ? module.data : "");
+    bool ok = !type.failed && !name.failed && !module.failed;
     buf_free(&type);
+    buf_free(&name);
+    buf_free(&module);
     return ok || oom(p->err);
 }
 
@@ -84,15 +87,17 @@ static void put_box(const Picture *p, int i, const Caption *c, const Placed *at,
 {
     const Box *b = &p->box[i];
     bool end = b->kind == BOX_INPUT || b->kind == BOX_OUTPUT;
-    Buf whole = {0};
+    Buf whole = {0}, plain = {0};
     buf_puts(out, "<g>");
     if (b->node) {
         graph_print_node(p->g, b->node, &whole);
+        picture_plain(whole.data ? whole.data : "", "\n", &plain);
         buf_puts(out, "<title>");
-        escaped(whole.data ? whole.data : "", out);
+        escaped(plain.data ? plain.data : "", out);
         buf_puts(out, "</title>");
-        out->failed |= whole.failed;
+        out->failed |= whole.failed || plain.failed;
         buf_free(&whole);
+        buf_free(&plain);
     }
     buf_printf(out, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"%d\"/>", class_of(b),
                at->x - at->w / 2, at->y - BOX_HEIGHT / 2, at->w, BOX_HEIGHT, end ? BOX_HEIGHT / 2 : 4);

@@ -131,6 +131,13 @@ input %x_____: f32[4] = "x\u202e\x9b"
 "x\u202e\u009b"
 0
 ? 1
+$ qkv graph bidi.onnx -o bidi.svg; qkv graph bidi.onnx -o bidi.dot; grep -o 'x[\]*u202e[\]*x9b' bidi.svg bidi.dot; cat bidi.svg bidi.dot | LC_ALL=C grep -c "$(printf '\342')"
+bidi.svg:x\u202e\x9b
+bidi.dot:x\\u202e\\x9b
+0
+? 1
+$ cp bidi.onnx "$(printf 'tag\363\240\201\201\341\240\216.onnx')"; qkv inspect tag*.onnx | head -1
+tag\U000e0041\u180e.onnx: ONNX opset 17, 1 nodes
 $ qkv inspect "$(printf 'gone\033[2J.pt2')"
 ! qkv: error: cannot open 'gone\x1b[2J.pt2': No such file or directory
 ? 3
