@@ -1,9 +1,11 @@
 """qkv serve: protocols, limits, refusals, stopping and loading again, over real sockets."""
 import base64
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -307,6 +309,35 @@ def test_log(server):
     line = last["/v2/models/affine/infer"]
     assert line["status"] == 200 and line["model"] == "affine" and line["peer"] == "127.0.0.1" and line["run_ms"] > 0
     assert last["/nothing"]["status"] == 404 and "nothing" in last["/nothing"]["error"]
+
+
+def test_a_log_that_is_not_read_stops_nothing():
+    r, w = os.pipe()
+    command = [QKV, "serve", AFFINE, "--http", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=w) as p, contextlib.ExitStack() as at_end:
+        at_end.callback(p.kill)
+        said = b""
+        while b"listening" not in said:
+            said += os.read(r, 4096)
+        port = int(re.search(rb"127\.0\.0\.1:(\d+)", said).group(1))
+        for k in range(40):  # of 3 KB each, and a pipe takes 64
+            c = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            c.request("GET", "/" + "x" * (3000 if k < 38 else 9000))
+            assert c.getresponse().status == 404
+            c.close()
+        os.set_blocking(r, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.read(r, 1 << 16)
+        c.request("GET", "/" + "y" * 9000)
+        assert c.getresponse().status == 404
+        time.sleep(0.1)
+        lost, line = map(json.loads, os.read(r, 1 << 16).splitlines()[-2:])
+        assert lost["lost"] > 10 and line["path"].startswith("/yyy") and len(line["path"]) < 200
+        p.terminate()
+        os.close(w)
+        assert p.wait(20) == 0
+    os.close(r)
 
 
 def test_metrics_are_well_formed(server):
