@@ -432,9 +432,12 @@ void names_free(Names *n)
     free(n->item);
 }
 
-/* The input's shape at the sizes that were asked for. */
+/* The input's shape at the sizes that were asked for. A session solves for those that the file leaves open. */
 static int image_shape(const qkv_model *m, const List *sizes, int64_t *shape)
 {
+    bool fixed = !sizes->n;
+    for (int i = 1; i < 4; i++) fixed &= (shape[i] = input_fixed_dim(m, 0, i)) > 0;
+    if (fixed) return 0;
     qkv_error e;
     qkv_tensor t;
     Sizes s = {0};

@@ -541,9 +541,7 @@ static bool outputs_fit(const Builder *s)
 {
     for (int i = 0; s->in->memory_limit && !s->in->wanted && i < s->g->noutput; i++) {
         const Tensor *t = s->p->value[s->g->output[i].value->id];
-        bool repeats = false;
-        for (int d = 0; t && d < t->rank; d++) repeats |= !t->stride[d] && t->shape[d] > 1;
-        if (repeats && tensor_bytes(t) > s->in->memory_limit)
+        if (t && tensor_repeats(t) && tensor_bytes(t) > s->in->memory_limit)
             return fail(s->err, E_LIMIT, "output '%s' has %zu bytes, the limit is %zu", s->g->output[i].name,
                         tensor_bytes(t), s->in->memory_limit);
     }

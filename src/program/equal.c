@@ -14,6 +14,7 @@
 #include "run/session.h"
 #include "shape/solve.h"
 #include "tensor/tolerance.h"
+#include "verify/compare.h"
 
 typedef struct Different {
     bool found, exact; /* exact: on exact payloads; the values are those in double precision */
@@ -172,7 +173,7 @@ static bool run_both(Pair *p, Err *err)
     return true;
 }
 
-static bool same_floats(Pair *p, int output)
+static bool same_floats(Pair *p, int output, Err *err)
 {
     const Tensor *a = session_output(p->session[0], output), *b = session_output(p->session[1], output);
     Different d = {.output = output, .place = -1};
@@ -182,6 +183,7 @@ static bool same_floats(Pair *p, int output)
         p->d = d;
         return false;
     }
+    if (!compare_ends(a, b, err)) return within(err, "output '%s'", p->g[0]->output[output].name);
     Tensor x = tensor_as_real(a), y = tensor_as_real(b);
     d.of = tensor_numel(&x);
     for (int64_t i = 0; i < d.of; i++)
@@ -229,7 +231,7 @@ static bool try_floats(Pair *p, Err *err)
 {
     TRY(run_both(p, err));
     for (int i = 0; i < p->g[0]->noutput; i++)
-        if (!same_floats(p, i)) return false;
+        if (!same_floats(p, i, err)) return false;
     return true;
 }
 
@@ -346,7 +348,7 @@ static bool all_sizes(Pair *p, Err *err)
         p->sizes = (Buf){0};
         k = first - 1;
     }
-    return p->runs || fail(err, E_UNSUPPORTED, "no sizes could be compared: %.900s",
+    return p->runs || fail(err, last.code == E_LIMIT ? E_LIMIT : E_UNSUPPORTED, "no sizes could be compared: %.900s",
                            last.msg[0] ? last.msg : "the ranges of the first model allow none that were chosen");
 }
 

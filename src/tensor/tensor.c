@@ -51,6 +51,13 @@ int64_t tensor_numel(const Tensor *t)
 
 size_t tensor_bytes(const Tensor *t) { return (size_t)tensor_numel(t) * dtype_size(t->dtype); }
 
+bool tensor_repeats(const Tensor *t)
+{
+    bool repeats = false;
+    for (int i = 0; i < t->rank; i++) repeats |= !t->stride[i] && t->shape[i] > 1;
+    return repeats;
+}
+
 bool tensor_contiguous(const Tensor *t)
 {
     int64_t n = 1;

@@ -22,6 +22,7 @@ Tensor tensor_as_real(const Tensor *t);
 Tensor tensor_of(DType dtype, int rank, const int64_t *shape, void *data); /* contiguous strides */
 int64_t tensor_numel(const Tensor *t);
 size_t tensor_bytes(const Tensor *t);    /* numel * element size: what a contiguous copy takes */
+bool tensor_repeats(const Tensor *t);    /* has elements that an axis of stride 0 shows more than once */
 bool tensor_contiguous(const Tensor *t); /* sizes of 1 may have any stride; an empty tensor is contiguous */
 void strides_contiguous(int rank, const int64_t *shape, int64_t *stride);
 /* Those of a tensor that is the beginning of one with `room` sizes along the axis. */

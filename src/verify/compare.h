@@ -10,7 +10,11 @@ typedef struct Difference {
     int64_t nonfinite, failed;
 } Difference;
 
-/* a against the expected b, as include/qkv_tools.h says. E_USAGE when the shapes differ;
+/* Two tensors that both repeat their elements take no memory and may look as large as 64 TiB: more than 2^31 elements
+ * of such are not compared. E_LIMIT. */
+bool compare_ends(const Tensor *a, const Tensor *b, Err *err);
+
+/* a against the expected b, as include/qkv_tools.h says. E_USAGE when the shapes differ, E_LIMIT as above;
  * true otherwise, also when elements failed. */
 bool compare_tensors(const Tensor *a, const Tensor *b, double atol, double rtol, Difference *d, Err *err);
 #endif

@@ -143,3 +143,22 @@ def test_a_limit_holds_for_all_that_a_command_does(tmp_path):
     assert done.returncode == 5 and "output 'y' has 12884901888 bytes" in done.stderr, done
     done = qkv(tmp_path, "run", looks, "-q", limits=limits)
     assert done.returncode == 0 and "(1073741824, 3)    1    3     2" in done.stdout, done
+    for words in (("verify", looks, looks), ("prove", "--float", looks, looks),
+                  ("compare", looks, looks, "-o", "c.html")):
+        done = qkv(tmp_path, *words, limits=limits)  # minutes, or days where it looks larger
+        assert done.returncode == 5 and "3221225472 elements, which repeat a few, are too many" in done.stderr, done
+
+
+def test_a_picture_whose_edges_pass_one_layer(tmp_path):
+    """19 nodes that read the same 3,000: 57,000 points in a row, in another order for every other node."""
+    nodes = [("Relu", "x", "c0"), ("Relu", ("c0",), "c1")] + [("Relu", "x", f"r{i}") for i in range(3000)]
+    axis = field(5, field(1, "axis") + field(3, 0) + field(20, 2))
+    graph = [field(1, onnx_node(*n)) for n in nodes]
+    for k in range(19):
+        read = [f"r{i * 1009 % 3000 if k % 2 else i}" for i in range(3000)] + ["c1"]
+        graph += [field(1, onnx_node("Concat", read, f"y{k}") + axis), field(12, field(1, f"y{k}"))]
+    path = tmp_path / "wide.onnx"
+    path.write_bytes(field(1, 10) + field(7, field(2, "g") + b"".join(graph) + field(11, onnx_value("x"))) +
+                     field(8, field(2, 21)))
+    done = qkv(tmp_path, "graph", str(path), "-o", "wide.svg", limits=[(resource.RLIMIT_CPU, 2)])
+    assert done.returncode == 0 and (tmp_path / "wide.svg").stat().st_size > 1 << 20, done
