@@ -61,22 +61,24 @@ tutorial: all
 	@tools/setup.sh sam3
 	@$(PY) tools/tutorial.py build/qkv
 
-# -g1: reports name functions and lines, which is all that they use; whole debug information costs half as much again.
+# -g1: reports name functions and lines, which is all that they use; whole debug information costs half as much more.
+# -Og compiles in two thirds of the time of -O1. The address sanitizer sees null pointers and ends of objects, too.
+sanitized = -Db_lundef=false -Doptimization=g -Ddebug=false
 build-asan/build.ninja:
 	@tools/setup.sh build
 	@tools/setup.sh check
-	@meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=false \
-	  -Dc_args=-g1 >/dev/null
+	@meson setup build-asan -Db_sanitize=address,undefined $(sanitized) \
+	  -Dc_args='-g1 -fno-sanitize=null,object-size' >/dev/null
 
+# What the tests need: no libraries to be installed.
 asan-build: build-asan/build.ninja
-	@ninja -C build-asan
+	@ninja -C build-asan $(NINJAFLAGS) meson-test-prereq
 
 # Only the programs that start threads.
 build-tsan/build.ninja:
 	@tools/setup.sh build
 	@tools/setup.sh check
-	@meson setup build-tsan -Db_sanitize=thread -Db_lundef=false -Doptimization=1 -Ddebug=false \
-	  -Dlevel=avx2 -Dc_args=-g1 >/dev/null
+	@meson setup build-tsan -Db_sanitize=thread $(sanitized) -Dlevel=avx2 -Dc_args=-g1 >/dev/null
 
 tsan-build: build-tsan/build.ninja
 	@ninja -C build-tsan tests/unit/test_team tests/unit/test_shared tests/models/run_company tests/models/soak

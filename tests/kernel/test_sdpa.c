@@ -116,6 +116,7 @@ static void test_sdpa(void **state)
     for (int i = 0; i < SHAPES; i++)
         for (int mask = 0; mask < MASKS; mask++)
             for (int band = 0; band < 5; band++) { /* all, causal, window, causal window, causal with a past */
+                if ((i + mask + band) % ONE_IN) continue;
                 Sdpa a = make_sdpa(shapes[i], (i + mask) % 2, &seed);
                 a.lower = band == 2 || band == 3 ? -3 : -SDPA_ANY;
                 a.upper = band == 1 || band == 3 ? 0 : band == 2 ? 4 : band == 4 ? a.M - a.N : SDPA_ANY;

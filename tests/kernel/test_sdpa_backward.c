@@ -188,6 +188,7 @@ static void test_backward(void **state)
     for (int i = 0; i < SHAPES; i++)
         for (int mask = 0; mask < MASKS; mask++)
             for (int band = 0; band < 4; band++) { /* all, causal, window, causal window */
+                if ((i + mask + band) % ONE_IN) continue;
                 Sdpa f = make_sdpa(shapes[i], (i + mask) % 2, &seed);
                 SdpaBackward wide, g;
                 set_band(&f, band);
