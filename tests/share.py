@@ -1,13 +1,15 @@
 """Which entries of a large suite a commit runs, and the exports that torch need not make twice.
 
-    names = share(names, {"mask_2d": "masks"})       with QKV_SHARE=8: an eighth, another one for each commit,
+    names = share(names, {"mask_2d": {"masks"}})     with QKV_SHARE=8: an eighth, another one for each commit,
                                                      and the groups that were changed
+    names = share(names, {}, 4)                      the same, a fourth at least
     meta = exported("models", name, out, make)       make(folder) writes NAME.*;
                                                      a copy is kept by the hash of versions and sources
 
-The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry whose
-group has the name of a Python file of tests/ or a file of rules that was changed within six hours before the commit
-(tests/spellings/masks.py, attention/masks.rules) runs in any case.
+The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry one of whose
+groups has the name of a Python file of tests/ or python/, a page or a file of rules that was changed within six hours
+before the commit (tests/spellings/masks.py, attention/masks.rules) runs in any case. Tests of tests/python that are
+marked with turns(4) share the same way, a fourth at least (tests/python/conftest.py).
 """
 import ast
 import functools
@@ -31,7 +33,9 @@ def git(*args):
 
 
 def meaning(name, text):
-    """A file of Python or rules without its layout and comments, so that wrapping lines changes nothing."""
+    """A file of Python, text or rules without its layout and comments, so that wrapping lines changes nothing."""
+    if name.endswith(".md"):
+        return text.split()
     if name.endswith(".rules"):
         return re.sub(r";[^\n]*", "", text).split()
     tree = ast.parse(text)
@@ -41,12 +45,13 @@ def meaning(name, text):
     return ast.dump(tree)
 
 
+@functools.cache
 def changed_stems():
     """Names without ending of such files that were added or edited (not just moved or wrapped) within six hours before
     the commit, which is what one session writes between two runs of CI."""
     since = int(git("log", "-1", "--format=%ct") or 0) - 6 * 3600
     log = git("log", f"--since={since}", "--format=", "--name-status", "-M", "--diff-filter=AM", "--", "tests/*.py",
-              "*.rules")
+              "python/*.py", "docs/*.md", "*.rules")
     before = git("rev-list", "-1", f"--before={since}", "HEAD")
     stems = set()
     for name in {line.split("\t")[-1] for line in log.splitlines() if line}:
@@ -56,15 +61,17 @@ def changed_stems():
     return stems
 
 
-def share(names, group):
-    """The names to run, in their order. group: {name: the stem of the file that it comes from}."""
+def share(names, groups, most=None):
+    """The names to run, in their order: one in QKV_SHARE, or in `most` where that is less.
+    groups: {name: the stems of the files that it comes from}."""
     of = int(os.environ.get("QKV_SHARE", "1"))
+    of = min(of, most or of)
     if of <= 1:
         return list(names)
     commit = git("rev-parse", "HEAD") or "0"
     part, changed = int(commit[:8], 16) % of, changed_stems()
     return [n for n in names if int(hashlib.sha1(n.encode()).hexdigest()[:8], 16) % of == part
-            or group.get(n) in changed]
+            or changed & groups.get(n, set())]
 
 
 @functools.cache

@@ -1,5 +1,31 @@
+"""Tests whose cases take turns:
+
+    @pytest.mark.turns(4)       with QKV_SHARE set, one case in four of each commit, all of them where the file of the
+                                test, the module that it is named after or the page that a case names was changed
+
+For cases that torch takes seconds to export, many of which are alike. `make check-all FULL=1` runs all of them.
+"""
 import os
+import pathlib
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "python"))
+
+import share  # noqa: E402
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "turns(n): one case in n runs for a commit")
+
+
+def pytest_collection_modifyitems(config, items):
+    kept, left = [], []
+    for item in items:
+        mark = item.get_closest_marker("turns")
+        stem = pathlib.Path(item.fspath).stem
+        case = item.callspec.id.split("-") if hasattr(item, "callspec") else []
+        stems = {stem, stem.removeprefix("test_"), *case}
+        (kept if not mark or share.share([item.nodeid], {item.nodeid: stems}, *mark.args) else left).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)

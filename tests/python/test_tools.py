@@ -104,6 +104,23 @@ def test_wrapping_is_not_a_change():
     assert share.meaning("a.py", old) != share.meaning("a.py", old.replace("1", "2"))
     assert share.meaning("a.rules", "(a b) ; c\n") == share.meaning("a.rules", "; c,\n; d\n(a\n  b)")
     assert share.meaning("a.rules", "(a b)") != share.meaning("a.rules", "(a c)")
+    assert share.meaning("a.md", "a b\nc\n") == share.meaning("a.md", "a\nb c\n")
+
+
+def test_a_share_of_each_commit(monkeypatch):
+    """One entry in so many, and those of changed files; the parts together are all entries."""
+    import share
+    names = [f"n{i}" for i in range(100)]
+    monkeypatch.setattr(share, "changed_stems", lambda: {"masks"})
+    parts = []
+    for part in range(4):
+        monkeypatch.setattr(share, "git", lambda *args, part=part: f"{part:08x}")
+        monkeypatch.setenv("QKV_SHARE", "32")
+        parts += share.share(names, {}, 4)
+        assert "n7" in share.share(names, {"n7": {"x", "masks"}}, 4)
+    assert sorted(parts) == sorted(names)
+    monkeypatch.setenv("QKV_SHARE", "1")
+    assert share.share(names, {}, 4) == names
 
 
 def test_figures(tmp_path):
