@@ -14,18 +14,18 @@ export QKV="$PWD/build/qkv" QKV_LIBRARY="$PWD/build/libqkv.so" LC_ALL=C.UTF-8
 export TORCH_FAKE_TENSOR_DISPATCH_CACHE=0 # of no use to a model that is exported once: half of torch.export's time
 export OMP_WAIT_POLICY=passive            # two suites share the machine
 [ "${FULL:-0}" = 1 ] && export QKV_SHARE=1 || export QKV_SHARE="${QKV_SHARE:-32}"
+[ "$QKV_SHARE" = 1 ] || export QKV_TURN="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
 python=.venv/bin/python
 [ -x $python ] || python=python3
 
 have() { local m; for m in "$@"; do $python -c "import $m" 2>/dev/null || return 1; done; }
-# The CPU levels below this machine's own, which the other suites run at. avxvnni and avx512vnni differ from those below
-# them in integer products alone, which the kernel tests run at every level.
+# The CPU levels of this machine but the one that it uses, which the other suites run at. avxvnni and avx512vnni differ
+# from those below them in integer products and packed weights alone, which the kernel tests run at every level.
 levels() {
-  local best level
-  best=$(build/qkv --version | sed 's/.*(\(.*\))/\1/')
-  for level in ref gen avx2 avxvnni avx512 avx512vnni avx512bf16; do
-    [ "$level" = "$best" ] && return
-    case $level in *vnni) ;; *) echo $level ;; esac
+  local usual level
+  usual=$(build/qkv --version)
+  for level in ref gen avx2 avx512 avx512bf16; do
+    [ "${usual/*(/(}" != "($level)" ] && [[ $(QKV_CPU=$level build/qkv --version) = *"($level)" ]] && echo $level
   done
 }
 programs() { # NAME BUILDDIR OPTION...: programs of meson test; counted from its JSON log
@@ -74,7 +74,7 @@ suite_onnx_models() { $python tests/models/onnx_models.py "$@"; }
 suite_onnx_backend() { pytest --tb=line tests/python/test_onnx_backend.py "$@"; }
 suite_onnx_graphs() { pytest --tb=line tests/python/test_onnx_ops.py "$@"; }
 # Kernel tests force every level themselves, and reading does not depend on it: what runs models and ops is left.
-for level in ref gen avx2 avxvnni avx512 avx512vnni avx512bf16; do
+for level in ref gen avx2 avx512 avx512bf16; do
   eval "suite_level_$level() { QKV_CPU=$level programs level_$level build --suite ops --suite rules --suite models --suite cli \"\$@\"; }"
 done
 
@@ -118,6 +118,7 @@ case "$mode" in
     [ $# -ge 2 ] && declare -F "suite_$2" >/dev/null || { echo "tools/check.sh only SUITE: one of the suites of tools/check.sh list" >&2; exit 2; }
     mkdir -p $logs
     case $2 in asan | tsan) make $2-build ;; esac
+    unset QKV_TURN
     PROCESSES=2 QKV_SHARE=1 "suite_$2" "${@:3}"
     exit ;;
   quick | all) ;;
