@@ -67,7 +67,7 @@ class Peak:
     def measure(self):
         f32, bf16 = (self._numbers(self.loop) + (0, 0))[:2]
         tiles = self._numbers(self.tiles)
-        now = (f32, tiles[0] if tiles else bf16)
+        now = (f32, tiles[0] if tiles else max(f32, bf16))  # bf16 may be multiplied as floats
         self.seen.append(now)
         self.top = tuple(map(max, self.top, now))
         return now
