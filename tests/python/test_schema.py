@@ -54,6 +54,9 @@ def test_backends(path):
 def test_quantize(path):
     holds("quantize", qkv.Model(path).quantize(dynamic=True).quantize_report)
     holds("quantize", qkv.Model(path).quantize().quantize_report)
+    report = qkv.Model(path).quantize(weight_bits=4, budget="cosine>=0.9", metric=lambda m: 1.0).quantize_report
+    assert report["budget"] and report["metric"] and "bits" in report["sites"][0]
+    holds("quantize", report)
 
 
 @pytest.mark.parametrize("recompute", ["none", "cheap"])
