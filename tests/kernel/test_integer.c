@@ -182,7 +182,7 @@ static void test_int(void **state)
             }
         }
         assert_int_equal(unary, 9);
-        assert_int_equal(binary, 18);
+        assert_int_equal(binary, 20);
     }
 }
 
