@@ -39,21 +39,10 @@ INLINE S wide_bytes(const char *x) { return (S)_mm512_cvtepi8_epi32(_mm_loadu_si
 INLINE U wide_halves(const char *x) { return (U)_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)x)); }
 INLINE S wide_bytes(const char *x) { return (S)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)x)); }
 #else
-INLINE U wide_halves(const char *x)
-{
-    uint16_t h[W];
-    U wide;
-    memcpy(h, x, sizeof h);
-    for (int i = 0; i < W; i++) wide[i] = h[i];
-    return wide;
-}
-
-INLINE S wide_bytes(const char *x)
-{
-    S wide;
-    for (int i = 0; i < W; i++) wide[i] = (int8_t)x[i];
-    return wide;
-}
+typedef uint16_t Narrow __attribute__((vector_size(W * 2), aligned(2), may_alias));
+typedef int8_t Narrowest __attribute__((vector_size(W), aligned(1), may_alias));
+INLINE U wide_halves(const char *x) { return __builtin_convertvector(*(const Narrow *)(const void *)x, U); }
+INLINE S wide_bytes(const char *x) { return __builtin_convertvector(*(const Narrowest *)(const void *)x, S); }
 #endif
 
 INLINE V scale_at(const Panel *p, const BlockForm *f, int64_t i)
