@@ -231,8 +231,9 @@ static bool read_network(Network *n, int64_t *layout)
     n->reset_after = reset != 0;
     n->gates = lstm ? 4 : n->kind == GRU ? 3 : 1;
     n->hidden = n->r->dim[2];
-    n->activations = op_attr(o, "activations");
-    if (n->activations && n->activations->n && n->activations->type != ONNX_ATTR_STRINGS)
+    const OnnxAttr *a = n->activations = op_attr(o, "activations");
+    bool one = a && !a->n && a->type != ONNX_ATTR_UNDEFINED && a->type < ONNX_ATTR_FLOATS; /* no list */
+    if (a && (one || (a->n && a->type != ONNX_ATTR_STRINGS)))
         return fail(o->im->err, E_FORMAT, "attribute 'activations' is not a list of strings");
     if (!lstm && op_wants(o, 2)) return fail(o->im->err, E_FORMAT, "output 2 is wanted, %s has two", o->node->op);
     int64_t forget;
