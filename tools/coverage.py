@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """What the tests reach of the code that reads files: lines and branches of each file, by gcov.
 
-    tools/coverage.py                  measures, prints the table
+    tools/coverage.py                  compiles, runs the tests that read files, prints the table
+    tools/coverage.py --only WORD      runs those of the tests whose command holds WORD, and adds to the last run
     tools/coverage.py --no-run         the table of the last run
     tools/coverage.py --missing FILE   the lines of FILE that no test reached
     tools/coverage.py --write          the table into docs/TESTING.md
 
 build-coverage is a copy of build (links to its files) in which the readers alone are compiled again, without
-optimization and counted; then the tests that read files run there. Fails where a file has less than 95 % of its lines.
+optimization and counted; then the tests that read files run there. Fails where a file has less than 95 % of its lines
+and where a test fails; the end of what it printed is shown, all of it stands in build-coverage/logs.
 A branch is one of the ways that the compiler makes of a condition, those to "out of memory" among them.
 """
 import argparse, collections, concurrent.futures, json, os, pathlib, re, shutil, subprocess, sys
@@ -27,12 +29,13 @@ UNIT = ["base", "bpe", "check", "expr", "file_faults", "format", "graph_text", "
 FUZZ = {"zip": 3000, "json": 5000, "safetensors": 3000, "npy": 5000, "expr": 5000, "rules": 1000, "wordpiece": 3000,
         "bpe": 3000, "tokenizer": 3000, "image": 5000, "pt2": 300, "packed": 3000, "onnx": 3000, "onnx_graph": 800,
         "check": 500, "serve": 5000, "certify": 2000}
-PROGRAMS = ["cli/qkv", "libqkv.so.0.1.0", "libqkv_vision.so.0.1.0", "tests/oom/run_oom", "tests/models/run_small",
-            "tests/ops/run_ops", "tests/bad/test_bad", *(f"tests/unit/test_{t}" for t in UNIT),
-            *(f"tests/fuzz/fuzz_{t}" for t in FUZZ)]
+PROGRAMS = ["cli/qkv", "libqkv.so.0.1.0", "libqkv_vision.so.0.1.0", "qkv-certify", "tests/oom/run_oom",
+            "tests/models/run_small", "tests/models/run_pack", "tests/ops/run_ops", "tests/rules/run_rules",
+            "tests/bad/test_bad", *(f"tests/unit/test_{t}" for t in UNIT), *(f"tests/fuzz/fuzz_{t}" for t in FUZZ)]
 PYTEST = ["test_onnx_*.py", "test_check*.py", "test_bpe.py", "test_tokenizer.py", "test_segment*.py",
           "test_control.py", "test_exported.py", "test_own_ops.py", "test_serve.py", "test_serve_segment.py",
-          "test_key_padding.py", "test_read_back.py", "test_locale.py"]
+          "test_key_padding.py", "test_read_back.py", "test_locale.py", "test_certify.py", "test_qkv.py",
+          "test_batch.py"]
 
 
 def compile_readers():
@@ -55,33 +58,52 @@ def compile_readers():
         subprocess.run(link + " --coverage", shell=True, cwd=BUILD, check=True)
 
 
-def run(*command, env=None, seconds=1200):
-    print("+", *command, flush=True)
-    try:
-        subprocess.run([str(c) for c in command], cwd=ROOT, env=env, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL, timeout=seconds)
-    except subprocess.TimeoutExpired:  # what it reached is lost
-        print("  ended after", seconds, "s", flush=True)
+def run(command, env, seconds):
+    """Whether the test passed; says so when it did not."""
+    words = [os.path.relpath(c, ROOT) if os.path.isabs(c) else c for c in map(str, command)]
+    log = BUILD / "logs" / (re.sub(r"\W+", "_", " ".join(words))[:120] + ".log")
+    log.parent.mkdir(exist_ok=True)
+    print("+", *words, flush=True)
+    with log.open("w") as out:
+        try:
+            code = subprocess.run(words, cwd=ROOT, env=env, stdout=out, stderr=subprocess.STDOUT,
+                                  timeout=seconds).returncode
+        except subprocess.TimeoutExpired:  # what it reached is lost
+            code = f"ended after {seconds} s"
+    if code:
+        last = log.read_text(errors="replace").splitlines()[-8:]
+        print(f"  FAILED: {code}", *("    " + line for line in last), sep="\n", flush=True)
+    return code == 0
 
 
-def measure():
-    compile_readers()
-    env = dict(os.environ, QKV=str(BUILD / "cli/qkv"), QKV_LIBRARY=str(BUILD / "libqkv.so.0.1.0"), LC_ALL="C.UTF-8",
-               CMOCKA_MESSAGE_OUTPUT="TAP")
+def tests():
+    """The commands, and the seconds that each may take."""
     small, models = ROOT / "tests/models/small", ROOT / "tests/cli/models"
     for test in UNIT:
-        run(BUILD / f"tests/unit/test_{test}", env=env)
-    run(BUILD / "tests/models/run_small", small, env=env)
-    run(BUILD / "tests/ops/run_ops", ROOT / "tests/ops", env=env)
+        yield [BUILD / f"tests/unit/test_{test}"], 600
+    yield [BUILD / "tests/models/run_small", small], 600
+    yield ["sh", ROOT / "tests/models/scratch.sh", BUILD / "tests/models/run_pack", small], 600
+    yield [BUILD / "tests/ops/run_ops", ROOT / "tests/ops"], 600
+    yield [BUILD / "tests/rules/run_rules", ROOT / "tests/rules"], 600
     golden = [ROOT / "tests/ops" / f for f in ("view", "pointwise", "reduce", "index", "image", "linalg")]
     for target, inputs in FUZZ.items():
-        run(BUILD / f"tests/fuzz/fuzz_{target}", "--runs", inputs, small, models, *golden, env=env)
-    run("sh", ROOT / "tests/bad/run.sh", BUILD / "tests/bad/test_bad", small, env=env)
-    run("python3", ROOT / "tests/cli/run.py", BUILD / "cli/qkv", env=env)
+        yield [BUILD / f"tests/fuzz/fuzz_{target}", "--runs", inputs, small, models, *golden], 1200
+    yield ["sh", ROOT / "tests/bad/run.sh", BUILD / "tests/bad/test_bad", small], 1200
+    yield ["python3", ROOT / "tests/cli/run.py", BUILD / "cli/qkv"], 1200
     # one at a time: one that ends late is lost alone
     for file in sorted(f for p in PYTEST for f in (ROOT / "tests/python").glob(p)):
-        run(ROOT / ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", file, env=env, seconds=600)
-    run("sh", ROOT / "tests/oom/oom.sh", BUILD / "tests/oom/run_oom", small, models, env=env)
+        yield [".venv/bin/python", "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", file], 1200
+    yield ["sh", ROOT / "tests/oom/oom.sh", BUILD / "tests/oom/run_oom", small, models], 1200
+
+
+def measure(only):
+    """The tests that failed."""
+    if not only:
+        compile_readers()
+    env = dict(os.environ, QKV=str(BUILD / "cli/qkv"), QKV_LIBRARY=str(BUILD / "libqkv.so.0.1.0"), LC_ALL="C.UTF-8",
+               QKV_BUILD=str(BUILD), CMOCKA_MESSAGE_OUTPUT="TAP")
+    return [command for command, seconds in tests()
+            if (not only or only in " ".join(map(str, command))) and not run(command, env, seconds)]
 
 
 def figures():
@@ -134,11 +156,12 @@ def write(rows):
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--no-run", action="store_true")
+    p.add_argument("--only")
     p.add_argument("--missing")
     p.add_argument("--write", action="store_true")
     a = p.parse_args()
-    if not a.no_run and not a.missing:
-        measure()
+    os.nice(19)
+    failed = measure(a.only) if a.only or not (a.no_run or a.missing) else []
     lines, ways = figures()
     if a.missing:
         source = (ROOT / a.missing).read_text().splitlines()
@@ -151,7 +174,9 @@ def main():
         write(rows)
     low = [n for n in lines if share(lines[n]) < LEAST]
     print(f"{len(lines) - len(low)} files have {LEAST} % of their lines or more, {len(low)} have less")
-    return len(low) > 0
+    if failed:
+        print(len(failed), "tests failed:", *(" ".join(map(str, c)) for c in failed), sep="\n  ")
+    return bool(low or failed)
 
 
 if __name__ == "__main__":

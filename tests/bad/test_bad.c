@@ -25,12 +25,8 @@ enum { SLOWER = 4, MOST_MB = 4096 }; /* the sanitizer's own share */
 enum { SLOWER = 1, MOST_MB = 1024 };
 #endif
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+/* Seconds of this process: others may keep the machine busy. */
+static double now(void) { return (double)clock() / CLOCKS_PER_SEC; }
 
 /* Loads and, if that works, runs once with random inputs. */
 static qkv_status try_file(const char *path, qkv_error *e)
@@ -53,9 +49,9 @@ static bool check_ends(const char *path, bool *clean, double *seconds)
     qkv_error e = {0};
     char *report = NULL;
     qkv_check_options o = {.struct_size = sizeof o, .security = 1, .full = 1, .strict = 1};
-    clock_t t = clock(); /* of this process: others may keep the machine busy */
+    double t = now();
     qkv_status st = qkv_check(path, &o, &report, &e);
-    *seconds = (double)(clock() - t) / CLOCKS_PER_SEC;
+    *seconds = now() - t;
     *clean = st == QKV_OK;
     bool said = report && (st == QKV_OK || e.message[0]) && st != QKV_USAGE;
     qkv_free(report);
