@@ -1,0 +1,174 @@
+"""Exported programs and packed models that are valid JSON in valid archives, one edit each, and what must be said."""
+import io
+import json
+import pathlib
+import re
+import struct
+import zipfile
+import zlib
+
+import pytest
+
+import qkv
+
+SMALL = pathlib.Path(__file__).resolve().parent.parent / "models" / "small"
+
+
+def refused(path, message):
+    with pytest.raises(qkv.Error, match=re.escape(message)):
+        qkv.Model(path)
+
+
+# ------------------------------------------------------------------ .pt2
+
+def graph(d): return d["graph_module"]["graph"]
+def nodes(d): return graph(d)["nodes"]
+def specs(d, way="input"): return d["graph_module"]["signature"][f"{way}_specs"]
+def first(d, part): return next(n for n in nodes(d) if part in n["target"])
+def argument(n, k, value): n["inputs"][k]["arg"] = value
+def values(d): return graph(d)["tensor_values"]
+def tensor(name): return {"as_tensor": {"name": name}}
+def body(n, k): return n["inputs"][k]["arg"]["as_graph"]["graph"]
+
+
+def new_input(d, arg):
+    specs(d).append({"user_input": {"arg": arg}})
+    graph(d)["inputs"].append(arg)
+
+
+def new_output(d, arg, kind="user_output", **more):
+    specs(d, "output").append({kind: {"arg": arg, **more}})
+    graph(d)["outputs"].append(arg)
+
+
+SIZE = {"target": "_operator.mul", "inputs": [{"name": "", "arg": {"as_int": 2}, "kind": 1}] * 2,
+        "outputs": [{"as_sym_int": {"as_name": "made"}}], "metadata": {}}
+EDITS = [  # model, edit, what is said
+    ("mha_self", lambda d: values(d).pop("x"), "'x' is not in tensor_values"),
+    ("mha_self", lambda d: values(d).pop("p_mha_in_proj_bias"), "'p_mha_in_proj_bias' is not in tensor_values"),
+    ("mha_self", lambda d: specs(d)[0]["parameter"].update(parameter_name="no"), "weight 'no' is not in the archive"),
+    ("mha_self", lambda d: values(d)["p_mha_in_proj_bias"].update(dtype=8), "but the graph declares it otherwise"),
+    ("mha_self", lambda d: specs(d).append({"odd": {}}), "input of kind 'odd'"),
+    ("mha_self", lambda d: new_input(d, {"as_ints": [1]}), "an input of kind as_ints"),
+    ("mha_self", lambda d: new_input(d, {"as_float": "odd"}), "found string 'odd', expected a number"),
+    ("mha_self", lambda d: new_input(d, {"as_sym_int": {"as_int": 3}}), "an input size without a name"),
+    ("mha_self", lambda d: new_input(d, {"as_sym_float": {"as_name": "f"}}), "input 'f' is a dynamic float"),
+    ("mha_self", lambda d: new_output(d, {"as_sym_int": {"as_name": "no"}}), "output 'no' is never computed"),
+    ("mha_self", lambda d: new_output(d, {"name": "transpose_5"}, "gradient_to_parameter", parameter_name="no"),
+     "a gradient of 'no', which is not a parameter"),
+    ("mha_self", lambda d: new_output(d, {"name": "transpose_5"}, "gradient_to_user_input", user_input_name="no"),
+     "a gradient of 'no', which is not a input"),
+    ("mha_self", lambda d: values(d)["linear"].update(dtype=8), "'linear' is declared as f64, but the op gives f32"),
+    ("mha_self", lambda d: values(d)["linear"].update(sizes=[]), "is declared with rank 0, but the op gives rank 3"),
+    ("mha_self", lambda d: values(d)["linear"]["sizes"].__setitem__(2, {"as_int": 7}),
+     "size 2 is declared as 7, but the"),
+    ("mha_self", lambda d: values(d).pop("linear"), "'linear' is not in tensor_values"),
+    ("mha_self", lambda d: argument(first(d, "linear"), 0, {"as_tensor": {"name": "sym_size_int_3"}}),
+     "'sym_size_int_3' is not a tensor"),
+    ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_sym_ints": [{"as_name": "x"}]}), "'x' is not a number"),
+    ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_sym_ints": [{"as_name": 3}]}), "expected a name"),
+    ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_ints": 3}), "expected an array"),
+    ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_ints": [None]}), "found null, expected a number"),
+    ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_odd": 3}), "an argument of kind 'as_odd'"),
+    ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_string": 3}), "expected a string"),
+    ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_scalar_type": 99}), "dtype code 99 is not known"),
+    ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_tensors": 3}), "expected an array"),
+    ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_complex": {"real": "no", "imag": 1}}),
+     "a complex number"),
+    ("mha_self", lambda d: nodes(d).insert(0, {**SIZE, "inputs": SIZE["inputs"][:1]}), "takes 2 arguments, found 1"),
+    ("mha_self", lambda d: nodes(d).insert(0, {**SIZE, "inputs": [{"name": "", "arg": tensor("x"), "kind": 1}] * 2}),
+     "argument 0 of"),
+    ("mha_self", lambda d: d.update(guards_code=[3]), "guards_code: entry 0 is not a string"),
+    ("mha_self", lambda d: d.update(guards_code=[""] * 60000), "guards_code: 60000 of them, at most"),
+    ("mha_self", lambda d: d["range_constraints"]["s77"].update(min_val="a"), "expected an integer or null"),
+    ("mha_self", lambda d: d["range_constraints"].update({f"u{i}": {} for i in range(60000)}),
+     "60002 of them, at most"),
+    ("mha_self", lambda d: values(d)["x"]["sizes"].__setitem__(0, {"as_odd": "3"}), "found as_odd with string"),
+    ("write_index_put", lambda d: argument(first(d, "index_put_"), 0, {"as_int": 3}),
+     "expected a tensor to write to"),
+    ("control_nested", lambda d: argument(first(d, "cond"), 0, {"as_float": 0.5}), "expected a truth value"),
+    ("control_nested", lambda d: argument(first(d, "cond"), 0, {"as_string": "a"}), "as the condition"),
+    ("control_nested", lambda d: argument(first(d, "cond"), 0, tensor("x")), "the condition is f32, expected bool"),
+    ("control_nested", lambda d: argument(first(d, "cond"), 1, {"as_int": 3}), "argument 1 is not a graph"),
+    ("control_nested", lambda d: argument(first(d, "cond"), 3, {"as_int": 3}), "expected a list"),
+    ("control_nested", lambda d: first(d, "cond")["inputs"].__delitem__(3), "argument 3 is missing"),
+    ("control_nested", lambda d: body(first(d, "cond"), 1)["inputs"].pop(), "operands"),
+    ("control_nested", lambda d: body(first(d, "cond"), 1)["outputs"].clear(), "result"),
+    ("scan_rnn", lambda d: argument(first(d, "scan"), 2, {"as_tensors": []}), "there is no sequence to go over"),
+    ("scan_rnn", lambda d: argument(first(d, "scan"), 0, {"as_int": 3}), "argument 0 is not a graph"),
+    ("scan_rnn", lambda d: body(first(d, "scan"), 0)["outputs"].clear(), "carried values"),
+    ("no_grad_region", lambda d: first(d, "set_grad")["inputs"].pop(), "operands"),
+    ("no_grad_region", lambda d: argument(first(d, "set_grad"), 2, {"as_string": "a"}),
+     "is neither a tensor nor a number"),
+]
+
+
+def rewritten(path, base, end, change):
+    with zipfile.ZipFile(SMALL / f"{base}.pt2") as z:
+        files = {i.filename: z.read(i) for i in z.infolist()}
+    key = next(k for k in files if k.endswith(end))
+    doc = json.loads(files[key])
+    change(doc)
+    files[key] = json.dumps(doc).encode()
+    b = io.BytesIO()
+    with zipfile.ZipFile(b, "w") as z:
+        for name, data in files.items():
+            z.writestr(name, data)
+    path.write_bytes(b.getvalue())
+
+
+@pytest.mark.parametrize("base, change, message", EDITS)
+def test_exported(base, change, message, tmp_path):
+    rewritten(tmp_path / "m.pt2", base, "models/model.json", change)
+    refused(tmp_path / "m.pt2", message)
+
+
+# ------------------------------------------------------------------ .qkv (docs/PACK.md)
+
+SIZES = {"name": "s77", "input": 0, "axis": 0}
+PACKED = [  # edit of the description, what is said
+    (lambda d: d["weights"][0].update(shape=[1] * 17), "rank 17: allowed is 0 to 16"),
+    (lambda d: d["weights"][0].update(shape=["a"]), "shape: found string, expected integers"),
+    (lambda d: d["weights"].append(d["weights"][0]), "5 weights, but the graph names 4"),
+    (lambda d: d["weights"][0].update(offset=-64), "at -64 are outside"),
+    (lambda d: d["sizes"].append({**SIZES, "name": "no"}), "size 'no': the graph has none of this name"),
+    (lambda d: d["sizes"][0].update(input=9), "axis 0 of input 9 does not determine it"),
+    (lambda d: d["scalars"].append({"name": "k", "at": -1}), "input 'k': place -1"),
+    (lambda d: d["scalars"].append({"name": "k", "at": 1, "number": "("}), "input 'k'"),
+    (lambda d: d["scalars"].append({"name": "k", "at": 1, "number": "s77 + 1"}), "expected a number or a size"),
+    (lambda d: d.update(labels=["a", "b"]), "2 labels, but the graph has 1 outputs"),
+    (lambda d: d["extra"].append({"name": "a", "offset": 1, "size": 1}), "extra file 0"),
+    (lambda d: d.update(kept={"qkv": 3}), "field 'qkv': found integer"),
+]
+
+
+def described(packed, change):
+    """The packed model with another description, its places and its checksum put right."""
+    header = list(struct.unpack("<8sII7QI52s", packed[:128]))
+    text = packed[header[6]:header[6] + header[7] + 1]
+    doc = json.loads(packed[header[4]:header[4] + header[5]])
+    change(doc)
+    new = json.dumps(doc).encode() + b"\0"
+    data, at = packed[header[8]:], 128 + len(new)
+    place = -(-(at + len(text)) // 4096) * 4096
+    header[3:9] = [place + len(data), 128, len(new) - 1, at, len(text) - 1, place]
+    header[10] = zlib.crc32(new + text)
+    return (struct.pack("<8sII7QI52s", *header) + new + text).ljust(place, b"\0") + data
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("packed") / "m.qkv"
+    qkv.Model(SMALL / "mha_self.pt2").pack(path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("change, message", PACKED)
+def test_packed(packed, change, message, tmp_path):
+    (tmp_path / "m.qkv").write_bytes(described(packed, change))
+    refused(tmp_path / "m.qkv", message)
+
+
+def test_packed_as_it_was(packed, tmp_path):
+    (tmp_path / "m.qkv").write_bytes(described(packed, lambda d: d.update(labels=[None], more=1)))
+    qkv.Model(tmp_path / "m.qkv")
