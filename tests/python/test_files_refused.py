@@ -170,5 +170,7 @@ def test_packed(packed, change, message, tmp_path):
 
 
 def test_packed_as_it_was(packed, tmp_path):
-    (tmp_path / "m.qkv").write_bytes(described(packed, lambda d: d.update(labels=[None], more=1)))
-    qkv.Model(tmp_path / "m.qkv")
+    (tmp_path / "m.qkv").write_bytes(described(packed, lambda d: d.update(
+        labels=["scores"], more=1, kept={"qkv": "0", "key": "a"},
+        scalars=[{"name": "k", "at": 1, "text": "word"}, {"name": "n", "at": 2, "number": "3"}])))
+    assert "scores" in qkv.Model(tmp_path / "m.qkv").describe()["outputs"][0].values()

@@ -254,6 +254,30 @@ WRITTEN = {
         counts = Unsqueeze(count, i0)
         y = Concat<axis = 0>(flat, cut, few, same, range, counted, product, sum, most, low2, size, left, over, toward, between, above, some, sure, ints, anyl, ebi, upi, downi, cut_off, ti, gi, counts)
     }""", lambda b, s: dict(x=F(b, s))),
+    "sequences made, cut and counted": ("""g (float[B, S] x) => (float[B, S] y, int64 n, float[B, c] z) {
+        minus = Neg(x)
+        twice = Add(x, x)
+        all = SequenceConstruct(x, minus, twice)
+        first = Constant<value_int = 0>()
+        last = Constant<value_int = -1>()
+        two = SequenceErase(all, first)
+        one = SequenceErase(two)
+        y = SequenceAt(one, last)
+        n = SequenceLength(two)
+        z = ConcatFromSequence<axis = 1>(two)
+    }""", lambda b, s: dict(x=F(b, s))),
+    "looking up by one number, means of integers, ones among zeros": (
+        """g (float[B, S, 4] x, int64[B, S] i, int32[B, S] k)
+        => (float[B, 4] y, int32[B] m, float[B, a, S] h, int64[c, d] f) {
+        one = Constant<value_int = -1>()
+        y = Gather<axis = 1>(x, one)
+        last = Constant<value_ints = [1]>()
+        m = ReduceMean<keepdims = 0>(k, last)
+        depth = Constant<value_int = 9>()
+        both = Constant<value_floats = [0.5, 2.0]>()
+        h = OneHot<axis = 1>(i, depth, both)
+        f = Flatten<axis = -1>(i)
+    }""", lambda b, s: dict(x=F(b, s, 4), i=I(9, b, s), k=I(50, b, s, dtype=np.int32))),
     "resizes by computed sizes and by scales": ("""g (float[B, 3, S, 6] x) => (float[a, c, d, e] y, float[f, h, i, j] z) {
         dims = Shape(x)
         zero = Constant<value_ints = [0]>()
@@ -421,6 +445,10 @@ OLD = {  # forms that later opsets changed
                         "g (float[B, S, 3] x) => (float[B, S, 2] y, int64[B, S, 2] z, float[B, S, 3] d) { y, z = "
                         "TopK<k = 2>(x) d = Dropout<ratio = 0.3>(x) }"),
     "a hardmax of what follows": (11, "g (float[B, S, 3] x) => (float[B, S, 3] y) { y = Hardmax<axis = 1>(x) }"),
+    "an upsampling by attributes": (7,
+                                    "g (float[B, 1, S, 3] x) => (float[a, b, c, d] y) { y = Upsample<mode = "
+                                    "\"nearest\", scales = [1.0, 1.0, 2.0, 3.0]>(x) }"),
+    "clips by attributes": (6, "g (float[B, S, 3] x) => (float[B, S, 3] y) { y = Clip<min = -0.5, max = 0.5>(x) }"),
     "an upsampling": (9,
                       "g (float[B, 1, S, 3] x) => (float[a, b, c, d] y) { s = Constant<value = float[4] {1.0, 1.0, "
                       "2.0, 2.0}>() y = Upsample<mode = \"nearest\">(x, s) }"),
@@ -432,6 +460,71 @@ def test_older_opsets(what, tmp_path):
     opset, text = OLD[what]
     shape = (lambda b, s: (b, 1, s, 3)) if "upsampling" in what else (lambda b, s: (b, s, 3))
     check(model(text, opset), tmp_path, *[dict(x=F(*shape(b, s))) for b, s in SIZES])
+
+
+def test_random_numbers(tmp_path):
+    """Uniform ones with a seed are NumPy's; of the others, mean and deviation."""
+    m = model("""g (float[N, 3] x, float[N, 1] p, float[N, 3] logs)
+        => (float[a] u, float[N, 3] l, float[b] n, float[N, 3] k, float[N, 1] t, int64[N, c] at) {
+        u = RandomUniform<shape = [1000], seed = 7.0, low = -1.0, high = 3.0>()
+        l = RandomUniformLike<seed = 7.0>(x)
+        n = RandomNormal<shape = [9000], mean = 2.0, scale = 3.0>()
+        k = RandomNormalLike<seed = 3.0>(x)
+        t = Bernoulli(p)
+        at = Multinomial<sample_size = 4, dtype = 7>(logs)
+    }""")
+    onnx.save(m, str(tmp_path / "m.onnx"))
+    N = 3000
+    feeds = dict(x=F(N, 3), p=np.full((N, 1), 0.3, np.float32),
+                 logs=np.log(np.tile([0.1, 0.2, 0.7], (N, 1)).astype("f")))
+    u, like, n, k, t, at = qkv.Model(str(tmp_path / "m.onnx")).run(feeds).values()
+    np.testing.assert_allclose(u, np.random.RandomState(7).random_sample(1000) * 4 - 1, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(like, np.random.RandomState(7).random_sample((N, 3)), rtol=1e-6)
+    assert abs(np.mean(n) - 2) < 0.2 and abs(np.std(n) - 3) < 0.15, (np.mean(n), np.std(n))
+    assert abs(np.mean(k)) < 0.06 and abs(np.std(k) - 1) < 0.05, (np.mean(k), np.std(k))
+    assert abs(np.mean(t) - 0.3) < 0.05 and set(np.unique(t)) == {0, 1}
+    shares = np.bincount(np.asarray(at).ravel(), minlength=3) / at.size
+    assert at.shape == (N, 4) and np.abs(shares - [0.1, 0.2, 0.7]).max() < 0.03, shares
+
+
+def test_a_group_norm_with_a_scale_per_group(tmp_path):
+    """As opset 18 has it; onnx.checker and ONNX Runtime refuse it since 21 has replaced it."""
+    m = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 18]>
+        g (float[B, 4, S] x, float[2] w, float[2] b) => (float[B, 4, S] y) { y = GroupNormalization<num_groups = 2, epsilon = 0.0>(x, w, b) }""")
+    onnx.save(m, str(tmp_path / "m.onnx"))
+    x, w, b = F(3, 4, 5), F(2, seed=1), F(2, seed=2)
+    parts = x.reshape(3, 2, 10)
+    want = (parts - parts.mean(2, keepdims=True)) / parts.std(2, keepdims=True) * w[:, None] + b[:, None]
+    got = qkv.Model(str(tmp_path / "m.onnx")).run([x, w, b])["y"]
+    np.testing.assert_allclose(got, want.reshape(3, 4, 5), atol=1e-4)
+
+
+def test_a_part_of_an_image_by_scales(tmp_path):
+    """Its size is the part's times the scale, as the standard says; ONNX Runtime gives the whole's."""
+    m = model("""g (float[B, S, 6] x) => (float[a, c, d] y) {
+        part = Constant<value_floats = [0.0, 0.0, 0.25, 1.0, 1.0, 0.75]>()
+        by = Constant<value_floats = [1.0, 1.0, 2.0]>()
+        y = Resize<mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize">(x, part, by)
+    }""")
+    onnx.save(m, str(tmp_path / "m.onnx"))
+    x, at = F(2, 3, 6), 1.25 + 0.5 * np.arange(6)
+    np.testing.assert_allclose(qkv.Model(str(tmp_path / "m.onnx")).run([x])["y"], interpolated(x, at), atol=1e-5)
+
+
+def interpolated(x, at):
+    return np.stack([[np.interp(at, np.arange(x.shape[-1]), row) for row in rows] for rows in x])
+
+
+def test_an_image_of_bytes(tmp_path):
+    """Rounded, as the standard's reference does; ONNX Runtime cuts off."""
+    m = model("""g (uint8[B, S, 6] x) => (uint8[a, c, d] y) {
+        by = Constant<value_floats = [1.0, 1.0, 2.0]>()
+        y = Resize<mode = "linear">(x, , by)
+    }""")
+    onnx.save(m, str(tmp_path / "m.onnx"))
+    x, at = I(256, 2, 3, 6, dtype=np.uint8), np.clip(np.arange(12) / 2 - 0.25, 0, 5)
+    got = qkv.Model(str(tmp_path / "m.onnx")).run([x])["y"]
+    np.testing.assert_array_equal(got, np.rint(interpolated(x, at)).astype(np.uint8))
 
 
 def test_functions(tmp_path):

@@ -251,6 +251,16 @@ com.microsoft.MatMulNBits<K = 4, N = 0, block_size = 4> (float[2, 4] a, uint8[2,
 com.microsoft.MatMulNBits<K = 4, N = 2, block_size = 4> (float[2, 4] a, uint8[2, 1, 2] b, float[2] s, , \
 int32[4] g) \
 -> g_idx
+24: Attention<left_window_size = -2> (float[1, 1, 2, 4] a, a, a) -> window sizes -2 and -1: expected -1 or more
+Conv<strides = [1, 1]> (float[1, 1, 3] x, float[1, 1, 2] w) -> attribute 'strides' has 2 values, expected 1
+Conv<dilations = [0]> (float[1, 1, 3] x, float[1, 1, 2] w) -> attribute 'dilations' has 0, expected 1 to
+Transpose<perm = 3> (float[2, 3] x) -> attribute 'perm'
+Gelu<approximate = 3> (float[2, 3] x) -> attribute 'approximate'
+Concat<axis = 0.5> (float[2, 3] x) -> attribute 'axis'
+LeakyRelu<alpha = "a"> (float[2, 3] x) -> attribute 'alpha'
+Cast<to = 99> (float[2] x) -> attribute 'to'
+DFT<onesided = 1> (float[2, 4, 2] x) -> one side of a complex signal, forward
+Dropout<seed = "a"> (float[2] x, float r = {0.5}, bool t = {1}) -> attribute 'seed' is not a number
 RandomUniform (  ) -> attribute 'shape' is missing
 Multinomial<sample_size = 0> (float[1, 2] x) -> rank 2 with 0 samples, expected rows of log-probabilities
 """)
