@@ -490,7 +490,9 @@ def test_random_numbers(tmp_path):
 def test_a_group_norm_with_a_scale_per_group(tmp_path):
     """As opset 18 has it; onnx.checker and ONNX Runtime refuse it since 21 has replaced it."""
     m = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 18]>
-        g (float[B, 4, S] x, float[2] w, float[2] b) => (float[B, 4, S] y) { y = GroupNormalization<num_groups = 2, epsilon = 0.0>(x, w, b) }""")
+        g (float[B, 4, S] x, float[2] w, float[2] b) => (float[B, 4, S] y) {
+            y = GroupNormalization<num_groups = 2, epsilon = 0.0>(x, w, b)
+        }""")
     onnx.save(m, str(tmp_path / "m.onnx"))
     x, w, b = F(3, 4, 5), F(2, seed=1), F(2, seed=2)
     parts = x.reshape(3, 2, 10)

@@ -337,6 +337,17 @@ DepthToSpace<blocksize = 2> (float[4, 2, 2] x) -> 3 axes and a block of 2
 Flatten<axis = 3> (float[2, 3] x) -> axis 3 of 2 axes
 ConstantOfShape (int64[1] n = {-3}) -> size 0 is -3
 Tile (float[6] x, int64[2] n = {1, 1}) -> 2 values for 1 axes
+Tile (float[2, 3] x, int64[2] n = {2, 1}) -> 'y' is declared with 0 axes, the op gives 2
+Pad (float[n, 3] x, int64[4] p = {0, 1, 0, 1}) -> 'y' is declared with 0 axes, the op gives 2
+ReduceSum<noop_with_empty_axes = 1> (float[2, 3] x) -> 'y' is declared with 0 axes, the op gives 2
+LSTM (float[3, 1, 1] x, float[1, 8, 1] w, float[1, 8, 2] r) -> 'y' is declared with 0 axes, the op gives 4
+Conv<dilations = [4611686018427387904]> (float[1, 1, 3] x, float[1, 1, 3] w) -> 'y' is declared with 0 axes
+Cast<to = 0.5> (float[2] x) -> attribute 'to' is a float, Cast wants an integer
+Softmax<axis = "a"> (float[2] x) -> attribute 'axis' is a string, Softmax wants an integer
+Einsum<equation = 1> (float[2] x) -> attribute 'equation' is an integer, Einsum wants a string
+Constant<value = 1> () -> attribute 'value' is an integer, Constant wants a tensor
+Loop<body = 1> (int64 n, bool c) -> attribute 'body' is an integer, Loop wants a graph
+, i = TopK (float[3] x, int64[1] k = {2}) -> output 0 is left out, and TopK always gives it
 """)
 
 
@@ -344,3 +355,31 @@ Tile (float[6] x, int64[2] n = {1, 1}) -> 2 values for 1 axes
 def test_check(call, message, tmp_path):
     report = qkv.check(save(call, tmp_path))
     assert not report and message in str(report), str(report)
+
+
+FUNCTIONS = [  # call, attributes, inputs, outputs; what qkv check says, and the reader
+    ("y = own.f<s = 1>(x, x)", "s", "a", "c", "2 inputs and 1 outputs; function 'f' has 1 and 1",
+     "function 'f' takes 1 inputs, 2 are given"),
+    ("y, z = own.f<s = 1>(x)", "s", "a", "c", "1 inputs and 2 outputs; function 'f' has 1 and 1",
+     "function 'f' gives 1 results, 2 are named"),
+    ("y = own.f<s = 1, t = 1>(x)", "s", "a", "c", "function 'f' has no attribute 't'", ""),
+    ("y = own.f<t = 1>(x)", "s: int = 1", "a", "c", "function 'f' has no attribute 't'", ""),
+    ("y = own.f<s = 1>(x)", "s, s", "a", "c", "two attributes 's'", ""),
+    ("y = own.f<s = 1>(x)", "s", "a, a", "c", "two inputs 'a'", ""),
+    ("y = own.f<s = 1>(x)", "s", "a", "c, c", "two outputs 'c'", ""),
+]
+
+
+@pytest.mark.parametrize("call, attributes, inputs, outputs, check, read", FUNCTIONS)
+def test_functions(call, attributes, inputs, outputs, check, read, tmp_path):
+    m = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23, "own": 1]>\n'
+                                f"g (float[2] x) => (float[2] y) {{ {call} }}\n"
+                                f'<domain: "own", opset_import: ["": 23]>\n'
+                                f"f <{attributes}> ({inputs}) => ({outputs}) {{ c = Relu(a) }}")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(m.SerializeToString())
+    report = qkv.check(path)
+    assert not report and check in str(report), str(report)
+    if read:
+        with pytest.raises(qkv.Error, match=re.escape(read)):
+            qkv.Model(path)
