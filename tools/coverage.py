@@ -32,7 +32,8 @@ FUZZ = {"zip": 3000, "json": 5000, "safetensors": 3000, "npy": 5000, "expr": 500
 PROGRAMS = ["cli/qkv", "libqkv.so.0.1.0", "libqkv_vision.so.0.1.0", "qkv-certify", "tests/oom/run_oom",
             "tests/models/run_small", "tests/models/run_pack", "tests/ops/run_ops", "tests/rules/run_rules",
             "tests/bad/test_bad", *(f"tests/unit/test_{t}" for t in UNIT), *(f"tests/fuzz/fuzz_{t}" for t in FUZZ)]
-PYTEST = ["test_onnx_*.py", "test_files_refused.py", "test_check*.py", "test_bpe.py", "test_tokenizer.py", "test_segment*.py",
+PYTEST = ["test_onnx_*.py", "test_files_refused.py", "test_check*.py",
+          "test_bpe.py", "test_tokenizer.py", "test_segment*.py",
           "test_control.py", "test_exported.py", "test_own_ops.py", "test_serve.py", "test_serve_segment.py",
           "test_key_padding.py", "test_read_back.py", "test_locale.py", "test_certify.py", "test_qkv.py",
           "test_batch.py"]

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper  # noqa: E402
 
 TYPES = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int32): TensorProto.INT32,
          np.dtype(np.int64): TensorProto.INT64, np.dtype(np.uint8): TensorProto.UINT8,
-         np.dtype(np.bool_): TensorProto.BOOL}
+         np.dtype(np.int8): TensorProto.INT8, np.dtype(np.bool_): TensorProto.BOOL}
 rng = np.random.default_rng(0)
 
 
@@ -268,3 +268,59 @@ def test_matmul_nbits(tmp_path, K, zeros):
 def test_simplified_layer_norm(tmp_path):
     check(tmp_path, "SimplifiedLayerNormalization", {"x": floats(2, 5, 16), "w": floats(16)}, ["y"],
           {"epsilon": 1e-6, "axis": -1}, ("w",), domain="")
+
+
+def test_second_results_of_norms(tmp_path):
+    """Mean and 1 / deviation: ONNX Runtime's CPU gives them for the simplified norm alone."""
+    check(tmp_path, "SimplifiedLayerNormalization", {"x": floats(2, 5, 16), "w": floats(16)}, ["y", "inv"],
+          {"epsilon": 1e-6, "axis": -1}, ("w",), domain="")
+    x, skip, one = floats(2, 5, 16), floats(2, 5, 16), np.ones(16, np.float32)
+
+    def expect(feeds):
+        s = feeds["x"] + feeds["skip"]
+        mean, inv = s.mean(-1, keepdims=True), 1 / np.sqrt(s.var(-1, keepdims=True) + 1e-5)
+        return [(s - mean) * inv, mean, inv]
+
+    check(tmp_path, "SkipLayerNormalization", {"x": x, "skip": skip, "w": one}, ["y", "mean", "inv"],
+          {"epsilon": 1e-5}, ("w",), expect=expect)
+
+
+# ---------------------------------------------------------------- few bits
+
+def small(*shape, high=128, dtype=np.uint8):
+    return rng.integers(0, high, shape).astype(dtype)
+
+
+def number(x, dtype=np.float32):
+    return np.array(x, dtype)
+
+
+@pytest.mark.parametrize("K", [64, 80])
+def test_matmul_nbits_with_zero_points_as_floats(tmp_path, K):
+    N, block = 12, 32
+    blocks = -(-K // block)
+    check(tmp_path, "MatMulNBits", {"x": floats(3, K), "w": small(N, blocks, block // 2, high=256),
+                                    "s": floats(N, blocks), "z": floats(N, blocks) * 8}, ["y"],
+          {"K": K, "N": N, "bits": 4, "block_size": block}, ("w", "s", "z"), {"x": {0: "rows"}}, atol=1e-3)
+
+
+@pytest.mark.parametrize("out", ["bytes", "floats"])
+def test_qgemm(tmp_path, out):
+    inputs = {"a": small(6, 5), "as": number(0.02), "az": number(60, np.uint8), "b": small(4, 6), "bs": number(0.05),
+              "bz": number(70, np.uint8), "c": small(4, high=900, dtype=np.int32)}
+    if out == "bytes":
+        inputs |= {"ys": number(0.2), "yz": number(90, np.uint8)}
+    check(tmp_path, "QGemm", inputs, ["y"], {"alpha": 0.5, "transA": 1, "transB": 1},
+          [k for k in inputs if k not in "ab"], atol=1 if out == "bytes" else 1e-4)
+
+
+def test_matmul_integer_to_float(tmp_path):
+    check(tmp_path, "MatMulIntegerToFloat",
+          {"a": small(2, 3, 8), "b": small(8, 5), "as": number(0.02), "bs": number(0.05), "az": number(60, np.uint8),
+           "bz": number(70, np.uint8), "c": floats(5)}, ["y"], weights=("as", "bs", "az", "bz"), atol=1e-4)
+
+
+def test_leaky_relu_of_bytes(tmp_path):
+    check(tmp_path, "QLinearLeakyRelu", {"x": small(3, 40, high=256), "xs": number(0.05), "xz": number(128, np.uint8),
+                                         "ys": number(0.04), "yz": number(60, np.uint8)}, ["y"], {"alpha": 0.3},
+          ("xs", "xz", "ys", "yz"), atol=1)

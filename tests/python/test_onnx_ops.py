@@ -252,7 +252,8 @@ WRITTEN = {
         gi = Cast<to = 7>(gs)
         count = Size(x)
         counts = Unsqueeze(count, i0)
-        y = Concat<axis = 0>(flat, cut, few, same, range, counted, product, sum, most, low2, size, left, over, toward, between, above, some, sure, ints, anyl, ebi, upi, downi, cut_off, ti, gi, counts)
+        y = Concat<axis = 0>(flat, cut, few, same, range, counted, product, sum, most, low2, size, left, over, toward,
+                             between, above, some, sure, ints, anyl, ebi, upi, downi, cut_off, ti, gi, counts)
     }""", lambda b, s: dict(x=F(b, s))),
     "sequences made, cut and counted": ("""g (float[B, S] x) => (float[B, S] y, int64 n, float[B, c] z) {
         minus = Neg(x)
@@ -266,6 +267,20 @@ WRITTEN = {
         n = SequenceLength(two)
         z = ConcatFromSequence<axis = 1>(two)
     }""", lambda b, s: dict(x=F(b, s))),
+    "convolutions of bytes": ("""g (uint8[B, 2, S, 6] x, int8[3, 2, 3, 3] w, int32[3] b)
+        => (uint8[B, 3, S, 6] y, uint8[B, 3, S, 6] z) {
+        xs = Constant<value = float {0.02}>()
+        xz = Constant<value = uint8 {128}>()
+        ws = Constant<value = float[3] {0.03, 0.05, 0.02}>()
+        wz = Constant<value = int8[3] {0, 0, 0}>()
+        w1 = Constant<value = float {0.03}>()
+        w0 = Constant<value = int8 {0}>()
+        ys = Constant<value = float {0.11}>()
+        yz = Constant<value = uint8 {100}>()
+        y = QLinearConv<pads = [1, 1, 1, 1]>(x, xs, xz, w, ws, wz, ys, yz, b)
+        z = QLinearConv<pads = [1, 1, 1, 1]>(x, xs, xz, w, w1, w0, ys, yz)
+    }""", lambda b, s: dict(x=I(256, b, 2, s, 6, dtype=np.uint8), w=I(60, 3, 2, 3, 3, low=-60, dtype=np.int8),
+                              b=I(500, 3, dtype=np.int32))),
     "looking up by one number, means of integers, ones among zeros": (
         """g (float[B, S, 4] x, int64[B, S] i, int32[B, S] k)
         => (float[B, 4] y, int32[B] m, float[B, a, S] h, int64[c, d] f) {

@@ -330,14 +330,9 @@ static bool push(OnnxOp *o, Stack *s, Cell *c)
     return true;
 }
 
-static bool join(OnnxOp *o, Stack *s, int axis, bool backwards, Value **out)
+static bool join(OnnxOp *o, const Stack *s, Value **out)
 {
-    for (int i = 0; backwards && i < s->n / 2; i++) {
-        Value *t = s->part[i];
-        s->part[i] = s->part[s->n - 1 - i];
-        s->part[s->n - 1 - i] = t;
-    }
-    *out = AS(&o->L, stack, arg_values(o->g, s->n, s->part), arg_int(o->g, axis));
+    *out = AS(&o->L, stack, arg_values(o->g, s->n, s->part), arg_int(o->g, 0));
     return *out != NULL;
 }
 
@@ -372,8 +367,7 @@ static bool unroll(OnnxOp *o, const OnnxGraph *body, int carried, int64_t turns,
                       : fail(o->im->err, E_FORMAT, "carried value %d is left out", i));
     for (int i = 0; i < scanned; i++) {
         Value *v;
-        if (op_wants(o, carried + i))
-            TRY(join(o, &stack[i], 0, false, &v) && op_return(o, carried + i, v) && onnx_fits(o->im));
+        if (op_wants(o, carried + i)) TRY(join(o, &stack[i], &v) && op_return(o, carried + i, v) && onnx_fits(o->im));
     }
     return true;
 }
@@ -497,7 +491,7 @@ static bool unroll_scan(OnnxOp *o, const Scan *s)
     for (int i = 0; i < s->states && i < o->node->noutput; i++) TRY(op_return_cell(o, i, in[i]));
     for (int i = 0; i < s->scanned; i++) {
         Value *v;
-        if (op_wants(o, s->states + i)) TRY(join(o, &stack[i], 0, false, &v) && give_scanned(o, s, i, v));
+        if (op_wants(o, s->states + i)) TRY(join(o, &stack[i], &v) && give_scanned(o, s, i, v));
     }
     return true;
 }
