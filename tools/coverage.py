@@ -36,7 +36,7 @@ PYTEST = ["test_onnx_*.py", "test_files_refused.py", "test_check*.py",
           "test_bpe.py", "test_tokenizer.py", "test_segment*.py",
           "test_control.py", "test_exported.py", "test_own_ops.py", "test_serve.py", "test_serve_segment.py",
           "test_key_padding.py", "test_read_back.py", "test_locale.py", "test_certify.py", "test_qkv.py",
-          "test_batch.py"]
+          "test_batch.py", "test_cache.py"]
 
 
 def compile_readers():
