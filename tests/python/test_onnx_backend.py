@@ -14,7 +14,7 @@ pytest.importorskip("onnx.backend.test")
 from onnx.backend.test import BackendTest  # noqa: E402
 from onnx.backend.test.loader import load_model_tests  # noqa: E402
 
-from qkv import Error  # noqa: E402
+from qkv import Error, check  # noqa: E402
 from qkv.onnx_backend import Backend  # noqa: E402
 
 # ops that transformers use: test_onnx_ops.py runs these with symbols for sizes, too
@@ -78,6 +78,15 @@ def test_refused(name):
     t = ALL[name]
     with pytest.raises(Error, match=re.escape(refused[name])):
         Backend.prepare(t.model).run(list(t.data_sets[0][0]))
+
+
+def test_the_checker_finds_no_errors(tmp_path):
+    wrong, path = [], tmp_path / "m.onnx"
+    for name, t in ALL.items():
+        path.write_bytes(t.model.SerializeToString())
+        if not (report := check(path)):
+            wrong.append(f"{name}: {report.errors[0]}")
+    assert not wrong, wrong
 
 
 def test_the_list_is_complete():
