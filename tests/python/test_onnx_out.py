@@ -1,5 +1,6 @@
 """qkv.Model.save_onnx and `qkv convert` against PyTorch: what is written loads in ONNX Runtime and OpenVINO,
 and gives eager's values."""
+import functools
 import json
 import os
 import pathlib
@@ -213,6 +214,54 @@ def test_names_and_ties(tmp_path):
     qkv.Model(tmp_path / "model.pt2").save_onnx(tmp_path / "again.onnx")
     assert (tmp_path / "again.onnx").read_bytes() == first
     assert all(t.type.tensor_type.HasField("shape") for t in m.graph.value_info)
+
+
+class Products(nn.Module):
+    """A layer that is used twice, a matrix that the module transposes, and a head whose weight is a table, too."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.up, self.back = nn.Embedding(11, 7), nn.Linear(7, 70), nn.Parameter(torch.randn(7, 70))
+        self.mix = nn.Linear(7, 7)
+
+    def forward(self, ids):
+        x = self.mix(self.mix(self.table(ids)))
+        return F.linear(self.up(x) @ self.back.mT, self.table.weight)
+
+
+@pytest.mark.parametrize("opset, external", [(13, False), (18, True), (23, False)])
+def test_products_read_initializers(tmp_path, opset, external):
+    """As torch.onnx writes them, so that quantizers of others find the weights; our reader has them as they were."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    ids, path = torch.tensor([[1, 2, 3], [4, 5, 10]]), str(tmp_path / "m.onnx")
+    model = exported(tmp_path, Products().eval(), (ids,), ({0: B, 1: S},))
+    model.save_onnx(path, opset=opset, external_data=external)
+    onnx.checker.check_model(path, full_check=True)
+    graph = onnx.load(path).graph
+    sizes = {i.name: tuple(i.dims) for i in graph.initializer}
+    products = [sizes.get(n.input[1]) for n in graph.node if n.op_type == "MatMul"]
+    assert products == [(7, 7), (7, 7), (7, 70), (70, 7), None]  # the table is held once
+    assert len([s for s in sizes.values() if len(s) == 2]) == 4 and sizes["up.weight"] == (7, 70)
+    want, held = Products().eval()(ids), qkv.Model(path).weights()
+    close(run_ort(path, [ids.numpy()])[0], want)
+    close(qkv.Model(path)(ids.numpy())[0], want)
+    for name, values in model.weights().items():
+        assert np.array_equal(held[name], values), name
+    qkv.Model(path).save_onnx(tmp_path / "again.onnx", opset=opset)
+    again = {i.name: tuple(i.dims) for i in onnx.load(tmp_path / "again.onnx").graph.initializer}
+    assert all(again.get(name) == size for name, size in sizes.items() if len(size) == 2)
+    quantization.quantize_dynamic(path, tmp_path / "q.onnx")
+    ops = [n.op_type for n in onnx.load(tmp_path / "q.onnx").graph.node]
+    assert ops.count("MatMulInteger") == 4 and ops.count("MatMul") == 1
+
+
+def test_products_in_a_certificate(tmp_path):
+    exported(tmp_path, Products().eval(), (torch.tensor([[1, 2, 3], [4, 5, 6]]),), ({0: B, 1: S},))
+    run = functools.partial(subprocess.run, cwd=tmp_path, check=True, capture_output=True)
+    command = pathlib.Path(QKV).resolve()
+    run([command, "convert", "model.pt2", "-o", "m.onnx", "--certify", "c.json"])
+    run([command.parent.parent / "qkv-certify", "model.pt2", "m.onnx", "c.json"])
 
 
 def test_external_data(tmp_path):

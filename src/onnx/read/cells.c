@@ -146,6 +146,24 @@ static Value *add_constant(OnnxImport *im, Cell *c, const Tensor *data)
     return v;
 }
 
+/* The weight as the model had it, and what the file has as a view of it. */
+static Value *transposed_constant(OnnxImport *im, Cell *c)
+{
+    Tensor *t = arena_new(im->g->arena, Tensor);
+    if (!t) {
+        oom(im->err);
+        return NULL;
+    }
+    *t = *c->data;
+    for (int i = 0; i < 2; i++) {
+        t->shape[i] = c->data->shape[1 - i];
+        t->stride[i] = c->data->stride[1 - i];
+    }
+    Value *v = add_constant(im, c, t);
+    Lower L = lower_for(im, v ? arena_printf(im->g->arena, "%s_transposed", v->name) : c->name);
+    return v && L.name ? lower_permute(&L, v, (int[]){1, 0}) : NULL;
+}
+
 bool cell_constant(const Cell *c)
 {
     for (int i = 0; i < c->n; i++)
@@ -194,7 +212,7 @@ Value *cell_value(OnnxImport *im, Cell *c)
     if (c->is_list) fail(im->err, E_UNSUPPORTED, "'%s' is a sequence, expected a tensor", c->name);
     else if (c->string || (c->data && c->data->dtype == DT_NONE))
         fail(im->err, E_UNSUPPORTED, "'%s' is a tensor of strings", c->name);
-    else if (c->data) c->v = add_constant(im, c, c->data);
+    else if (c->data) c->v = c->transposed ? transposed_constant(im, c) : add_constant(im, c, c->data);
     else if (c->n >= 0) c->v = cell_constant(c) ? constant_elements(im, c) : computed_elements(im, c);
     else fail(im->err, E_FORMAT, "'%s' has no value", c->name);
     return c->v;

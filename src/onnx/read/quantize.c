@@ -69,13 +69,17 @@ Value *op_cast(OnnxOp *o, Value *x, DType to)
 
 static bool quantizes(DType t) { return is_float8(t) || t == DT_F4E2M1 || (dtype_is_int(t) && dtype_bits(t) <= 16); }
 
+static bool one_scale(const Value *scale)
+{
+    return !scale->rank || (scale->rank == 1 && ex_equals_int(scale->dim[0], 1));
+}
+
 static bool axis_and_block(OnnxOp *o, const Value *x, const Value *scale, int *axis, int64_t *block)
 {
     int64_t a;
     TRY(op_attr_int(o, "axis", 1, &a) && op_attr_int(o, "block_size", 0, block));
     *axis = 0;
-    return !scale->rank || (scale->rank == 1 && ex_equals_int(scale->dim[0], 1)) ||
-           op_axis(o, "axis", a, x->rank, axis);
+    return one_scale(scale) || op_axis(o, "axis", a, x->rank, axis);
 }
 
 bool onnx_quantize_linear(OnnxOp *o)
@@ -114,9 +118,12 @@ bool onnx_dequantize_linear(OnnxOp *o)
     const OnnxAttr *d = op_attr(o, "output_dtype");
     if (d && d->i) TRY(op_attr_dtype(o, "output_dtype", DT_NONE, &t));
     if (!quantizes(x->dtype) && x->dtype != DT_I32) return op_unsupported(o, "dequantizing %s", dtype_name(x->dtype));
-    return op_return(o, 0,
-                     AS(&o->L, dequantize_linear, v(x), v(scale), zero ? v(zero) : arg_none(), arg_int(o->g, axis),
-                        arg_int(o->g, block), t == DT_NONE ? arg_none() : arg_dtype(t)));
+    const bool turned = o->in[0]->transposed && x->def && !block; /* as it was: (N, K) first, then the view */
+    if (turned) x = x->def->arg[0].v;
+    if (turned && !one_scale(scale)) axis = 1 - axis;
+    Value *y = AS(&o->L, dequantize_linear, v(x), v(scale), zero ? v(zero) : arg_none(), arg_int(o->g, axis),
+                  arg_int(o->g, block), t == DT_NONE ? arg_none() : arg_dtype(t));
+    return op_return(o, 0, turned && y ? lower_permute(&o->L, y, (int[]){1, 0}) : y);
 }
 
 /* To uint8 by the range of the whole tensor, 0 within it: the values, their scale, the zero point */

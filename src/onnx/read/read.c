@@ -155,6 +155,13 @@ static bool add_input(OnnxImport *im, OnnxScope *s, const OnnxValueInfo *info)
     return c && scope_set(im, s, info->name, c);
 }
 
+static bool is_transposed(const OnnxTensor *t)
+{
+    for (int i = 0; t->t.rank == 2 && i < t->nmetadata; i++)
+        if (!strcmp(t->metadata[i].key, ONNX_TRANSPOSED_KEY)) return true;
+    return false;
+}
+
 static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
 {
     for (int i = 0; i < g->ninit; i++) {
@@ -162,6 +169,7 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
         Cell *c = cell_of_tensor(im, g->init[i].name, &g->init[i],
                                  dtype_is_float(g->init[i].t.dtype) && tensor_numel(&g->init[i].t) > 1);
         TRY(c && scope_set(im, s, g->init[i].name, c));
+        c->transposed = is_transposed(&g->init[i]);
     }
     if (g->nsparse)
         return fail(im->err, E_UNSUPPORTED, "sparse initializer '%.100s'; write it dense", g->sparse[0].values.name);

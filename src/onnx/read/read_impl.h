@@ -24,6 +24,7 @@ typedef struct Cell {
     Value *v;           /* NULL until somebody asks for a tensor */
     const Tensor *data; /* a constant that has not been asked for yet */
     bool parameter;     /* data: a float initializer */
+    bool transposed;    /* data: our writer turned this matrix; the model's weight has the axes the other way */
     DType dtype;
     int rank; /* of what follows */
     const int64_t *dim;

@@ -25,6 +25,8 @@ enum { ONNX_MAX_DEPTH = 32 }; /* of graphs in attributes, and of calls of functi
 
 /* Our own metadata: ONNX_RANGE_KEY + a dim_param -> "1..512" or "1..", the sizes that it may have. */
 #define ONNX_RANGE_KEY "qkv.range."
+/* Metadata of a tensor: our writer turned this matrix, the model's weight of this name has the axes the other way. */
+#define ONNX_TRANSPOSED_KEY "qkv.transposed"
 
 /* onnx.proto, TensorProto.DataType */
 enum OnnxType {
@@ -70,7 +72,7 @@ typedef struct OnnxPair {
 typedef struct OnnxTensor {
     const char *name;
     int type; /* OnnxType as the file says */
-    Tensor t; /* contiguous; t.dtype DT_NONE for strings, whose elements are in `string` */
+    Tensor t; /* read: contiguous, written: a view; t.dtype DT_NONE for strings, whose elements are in `string` */
     const char **string;
     int nstring;
     /* as the file holds it */

@@ -14,8 +14,9 @@ enum {
     SMALLEST_OUTSIDE = 1024,
     LARGE = 1 << 16,
     PAGE = 4096,
-    LINE = 64
-};                                             /* large tensors begin at a page, so that readers can map them */
+    LINE = 64, /* large tensors begin at a page, so that readers can map them */
+    ROWS = 64  /* of a view that are copied together */
+};
 static const uint64_t MOST_INSIDE = INT32_MAX; /* protobuf's own limit */
 
 typedef struct Writer {
@@ -63,13 +64,9 @@ static uint64_t file_bytes(const OnnxTensor *t)
     return ((uint64_t)tensor_bytes(&t->t) * (uint64_t)onnx_bits(t->type) + 7) / 8;
 }
 
-/* The elements as a file holds them, to sink. */
-static bool put_elements(const OnnxTensor *t, PbSink *sink, void *user, Err *err)
+static bool put_bytes(int bits, const uint8_t *from, uint64_t n, PbSink *sink, void *user, Err *err)
 {
     uint8_t packed[PAGE];
-    const uint8_t *from = t->t.data;
-    uint64_t n = tensor_bytes(&t->t);
-    int bits = onnx_bits(t->type);
     if (bits == 8) return n == 0 || sink(user, from, n, err);
     for (uint64_t i = 0, step; i < n; i += step) {
         step = n - i < PAGE ? n - i : PAGE; /* a multiple of what a byte holds, but for the last */
@@ -77,6 +74,27 @@ static bool put_elements(const OnnxTensor *t, PbSink *sink, void *user, Err *err
         TRY(sink(user, packed, (step * (uint64_t)bits + 7) / 8, err));
     }
     return true;
+}
+
+/* The elements as a file holds them, to sink: of a view some rows at a time, which end at a byte. */
+static bool put_elements(const OnnxTensor *t, PbSink *sink, void *user, Err *err)
+{
+    int bits = onnx_bits(t->type);
+    if (tensor_contiguous(&t->t)) return put_bytes(bits, t->t.data, tensor_bytes(&t->t), sink, user, err);
+    Tensor rows = t->t;
+    rows.shape[0] = ROWS;
+    uint8_t *copy = mem_alloc(tensor_bytes(&rows));
+    bool ok = copy || oom(err);
+    for (int64_t at = 0; ok && at < t->t.shape[0]; at += ROWS) {
+        const int64_t left = t->t.shape[0] - at;
+        rows.shape[0] = left < ROWS ? left : ROWS;
+        rows.data = (char *)t->t.data + at * rows.stride[0] * (int64_t)dtype_size(rows.dtype);
+        Tensor dense = tensor_of(rows.dtype, rows.rank, rows.shape, copy);
+        tensor_copy(&dense, &rows);
+        ok = put_bytes(bits, copy, tensor_bytes(&dense), sink, user, err);
+    }
+    mem_free(copy);
+    return ok;
 }
 
 static bool to_message(void *user, const void *bytes, size_t n, Err *err)
@@ -118,8 +136,8 @@ static void tensor(Writer *w, uint32_t number, const OnnxTensor *t, bool may_lea
     text(w, 8, t->name);
     if (t->type != ONNX_STRING && !leaves) {
         pb_put_head(&w->w, 9, n);
-        if (w->w.writing) put_elements(t, to_message, &w->w, w->err);
-        else w->w.total += n;
+        if (!w->w.writing) w->w.total += n;
+        else if (!w->refused && !put_elements(t, to_message, &w->w, w->err)) w->refused = true;
     }
     if (leaves) outside(w, t, n);
     pairs(w, 16, t->metadata, t->nmetadata);

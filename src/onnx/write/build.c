@@ -331,17 +331,8 @@ Ref tensor_const(Onnx *o, const Tensor *t, const char *base)
         refuse(o, "ONNX has no tensors of %s", dtype_name(t->dtype));
         return (Ref){"", t->dtype};
     }
-    Tensor real = tensor_as_real(t), whole = real;
-    if (!tensor_contiguous(&real)) {
-        void *data = arena_alloc(o->a, 1, tensor_bytes(&real) + 1);
-        if (!data) {
-            out_of_memory(o);
-            return (Ref){"", t->dtype};
-        }
-        whole = tensor_of(real.dtype, real.rank, real.shape, data);
-        tensor_copy(&whole, &real);
-    }
-    strides_contiguous(whole.rank, whole.shape, whole.stride);
+    Tensor whole = tensor_as_real(t);
+    if (tensor_contiguous(&whole)) strides_contiguous(whole.rank, whole.shape, whole.stride);
     const char *name = fresh(o, base);
     *new_init(o) = (OnnxTensor){.name = name, .type = dtype_to_onnx(whole.dtype), .t = whole, .location = ""};
     return (Ref){name, t->dtype};

@@ -282,9 +282,7 @@ static bool any_used(const Map *used, const OnnxNode *n)
     return false;
 }
 
-/* Takes out what no output needs: results of nodes that were not asked for, sizes, constants. */
-/* What a node reads, its bodies included: they see the names around them. */
-static bool put_uses(Map *used, const OnnxNode *n, Onnx *o)
+bool put_uses(Map *used, const OnnxNode *n, Onnx *o)
 {
     for (int k = 0; k < n->ninput; k++) TRY(map_put(used, n->input[k], o));
     for (int i = 0; i < n->nattr; i++) {
@@ -294,6 +292,7 @@ static bool put_uses(Map *used, const OnnxNode *n, Onnx *o)
     return true;
 }
 
+/* Takes out what no output needs: results of nodes that were not asked for, sizes, constants. */
 static void drop_unused(Onnx *o, const OnnxValueInfo *output, int noutput)
 {
     Map used = {0};
@@ -444,7 +443,11 @@ static bool make_file(Onnx *o, const char *path, Buf *report)
         if (!base) return oom(o->err);
         TRY(put_output(o, fresh(o, base), m->value, &output[noutput++]));
     }
-    if (!o->nmissing) drop_unused(o, output, noutput);
+    if (!o->nmissing) {
+        drop_unused(o, output, noutput);
+        store_transposed(o, output, noutput);
+        drop_unused(o, output, noutput);
+    }
     add_guards(o);
     if (o->empty_wrong)
         onnx_note(o, "at opset %d a size of 0 is not right: what Reshape needs for it came with opset 14",

@@ -123,7 +123,10 @@ Ref to_shape(Onnx *o, Ref x, int rank, Expr *const *dim); /* every size written 
 Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *const *dim);
 OnnxTypeProto type_of_value(Onnx *o, DType t, int rank, Expr *const *dim);
 
+/* turned.c */
+void store_transposed(Onnx *o, const OnnxValueInfo *output, int noutput); /* weights; unused nodes are left */
 /* onnx.c */
+bool put_uses(Map *used, const OnnxNode *n, Onnx *o); /* what a node reads, and its bodies, which see names around */
 bool same_bytes(const Tensor *a, const Tensor *b);
 void write_nodes(Onnx *o);  /* all of o->g */
 Ref ref(Onnx *o, Value *v); /* v in the file, written now if it is not there yet */
