@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "cli.h"
+#include "metric.h"
 
 const CommandGroup command_groups[] = {
     {"Look at a model",
@@ -47,6 +48,7 @@ const Command *command_find(const char *name)
 static void on_end(int signal)
 {
     qkv_interrupted();
+    metric_clear();
     _exit(128 + signal);
 }
 

@@ -10,7 +10,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,32 +120,59 @@ static int write_candidate(const WriteOptions *w, const qkv_model *m, const char
     return s == QKV_OK ? 0 : problem_of(&e);
 }
 
+/* The folder of the call that runs, for a signal handler, too: NULL outside of calls. */
+static struct {
+    char *path, *data;
+    _Atomic(const char *) folder;
+} room;
+
+void metric_clear(void)
+{
+    const char *folder = atomic_exchange(&room.folder, NULL);
+    if (!folder) return;
+    unlink(room.path);
+    unlink(room.data);
+    rmdir(folder);
+}
+
+/* Making the folder and remembering it is one step for signals. */
+static bool make_folder(char *folder)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    const bool made = mkdtemp(folder);
+    const int failed = errno, length = (int)strlen(folder);
+    memcpy(room.path, folder, (size_t)length);
+    memcpy(room.data, folder, (size_t)length);
+    if (made) atomic_store(&room.folder, folder);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = failed;
+    return made;
+}
+
 int metric_ask(void *user, const qkv_model *m, double *figure)
 {
     Metric *a = user;
-    const char *room = getenv("TMPDIR");
-    char *folder = NULL, *path = NULL, *data = NULL, *text = NULL;
-    if (asprintf(&folder, "%s/qkv-metric-XXXXXX", room && *room ? room : "/tmp") < 0) must(NULL);
-    if (!mkdtemp(folder)) {
+    const char *temporary = getenv("TMPDIR"), *ending = ends_in(a->write->output, ".onnx") ? ".onnx" : ".pt2";
+    char *folder = NULL, *text = NULL;
+    if (asprintf(&folder, "%s/qkv-metric-XXXXXX", temporary && *temporary ? temporary : "/tmp") < 0 ||
+        asprintf(&room.path, "%s/model%s", folder, ending) < 0 || asprintf(&room.data, "%s.data", room.path) < 0)
+        must(NULL);
+    if (!make_folder(folder)) {
         a->code = problem(QKV_UNREADABLE, "--metric: no folder for the model can be made: %s: %s", folder,
                           strerror(errno));
-        free(folder);
-        return 1;
+    } else {
+        progress_hide(a->progress);
+        a->code = write_candidate(a->write, m, room.path);
+        if (!a->code) text = output_of(a->command, room.path, &a->code);
+        if (text) a->code = figure_of(text, a->command, figure);
+        if (!a->code) detail("metric: %.9g", *figure);
+        metric_clear();
     }
-    if (asprintf(&path, "%s/model%s", folder, ends_in(a->write->output, ".onnx") ? ".onnx" : ".pt2") < 0 ||
-        asprintf(&data, "%s.data", path) < 0)
-        must(NULL);
-    progress_hide(a->progress);
-    a->code = write_candidate(a->write, m, path);
-    if (!a->code) text = output_of(a->command, path, &a->code);
-    if (text) a->code = figure_of(text, a->command, figure);
-    if (!a->code) detail("metric: %.9g", *figure);
-    unlink(path);
-    unlink(data);
-    rmdir(folder);
     free(text);
-    free(data);
-    free(path);
+    free(room.data);
+    free(room.path);
     free(folder);
     return a->code;
 }

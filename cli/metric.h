@@ -10,4 +10,5 @@ typedef struct Metric {
     int code;                  /* not 0: what failed, which the user has been told */
 } Metric;
 int metric_ask(void *user, const qkv_model *m, double *figure); /* qkv_quantize_options.metric; user: a Metric */
+void metric_clear(void); /* what a call that a signal ends would leave */
 #endif

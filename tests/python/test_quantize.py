@@ -1,7 +1,9 @@
 """qkv quantize: files that ONNX Runtime and torch read, accuracy on the demo's digits, data that do not fit."""
 import os
 import pathlib
+import signal
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -235,6 +237,21 @@ def test_a_metric_command(digits, tmp_path):
         assert done.returncode == 2 and words in done.stderr and not (tmp_path / "q.onnx").exists()
     done = quantize("--budget", "metric>=1")
     assert done.returncode == 2 and "limits the figure of --metric COMMAND: give it, too" in done.stderr
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_metric_command_that_is_interrupted(tmp_path, ending):
+    """Nothing of the call is left behind."""
+    with subprocess.Popen([QKV, "quantize", DIGITS, "--dynamic", "-o", tmp_path / "q.onnx", "--metric",
+                           f"echo 1 >{tmp_path}/began; sleep 60 #"], env={**os.environ, "TMPDIR": str(tmp_path)},
+                          start_new_session=True) as run:
+        while not (tmp_path / "began").exists():
+            assert run.poll() is None
+            time.sleep(0.02)
+        assert len(list(tmp_path.glob("qkv-metric-*/model.onnx"))) == 1
+        os.killpg(run.pid, ending)
+        assert run.wait() == 128 + ending
+    assert [f.name for f in tmp_path.iterdir()] == ["began"]
 
 
 def test_budget_of_4_bits_keeps_layers_in_8(digits):
