@@ -171,6 +171,28 @@ static int64_t opset_of(const QuantizeOptions *o)
     return o->dynamic || o->weights ? 21 : o->target && strstr(o->target, "fp8") ? 19 : 0;
 }
 
+/* A name of --skip that nothing has: the error, with the weight's name that is nearest to it. */
+static int nothing_skipped(const List *skip, const qkv_model *m, const qkv_error *e)
+{
+    const int count = qkv_model_weight_count(m);
+    const char **names = must(calloc((size_t)count + 1, sizeof *names)), *close = NULL;
+    int n = 0;
+    Words asked;
+    words_of(skip, &asked);
+    for (int i = 0; i < count; i++) {
+        qkv_tensor t;
+        names[n] = qkv_model_weight(m, i, &t, NULL, NULL);
+        n += t.rank > 1; /* norms and biases are not quantized */
+    }
+    for (int i = 0; i < asked.n && e->code == QKV_USAGE && !close; i++)
+        if (strstr(e->message, " is called '") && strstr(e->message, asked.name[i]))
+            close = nearest(asked.name[i], names, n);
+    int code = close ? problem((int)e->code, "%s; did you mean '%s'?", e->message, close) : problem_of(e);
+    words_free(&asked);
+    free(names);
+    return code;
+}
+
 static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTensors *d)
 {
     Progress progress = {0};
@@ -218,7 +240,7 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
     const int64_t least = json_integer_value(json_object_get(report, "opset"));
     if (!write.opset && least > 18) write.opset = least;
     if (!code && !made && metric.code) code = metric.code;
-    else if (!code) code = made ? model_write(&write, &o->common, made, NULL) : problem_of(&e);
+    else if (!code) code = made ? model_write(&write, &o->common, made, NULL) : nothing_skipped(&o->skip, m, &e);
     if (!code && report) tell(o, report);
     json_decref(report);
     qkv_free(text);
@@ -337,7 +359,8 @@ static const Option own[] = {
     {"target", TEXT, AT(target), .arg = "NAME", .more = listed_targets,
      .help = "Runtime whose kernels decide where quantizers go, and for which an ONNX file is written:"},
     {"skip", MANY, AT(skip), .arg = "LIST",
-     .help = "Leave these nodes or weights in floats, A,B,C, with * and ?. May be given many times."},
+     .help = "Leave these nodes or weights in floats, A,B,C, with * and ?. May be given many times. A name that no "
+             "layer and no weight has is an error."},
     {"explain", FLAG, AT(explain),
      .help = "Also list every layer and attention, with the reason where it is left, and "
              "every scale."},

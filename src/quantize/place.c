@@ -58,10 +58,15 @@ static bool matches(const char *pattern, const char *name)
     return false;
 }
 
+static bool names_site(const char *pattern, const Site *s)
+{
+    return matches(pattern, s->name) || (s->weight && matches(pattern, s->weight));
+}
+
 static bool skipped(const Placement *p, const Site *s)
 {
     for (int i = 0; i < p->options.nskip; i++)
-        if (matches(p->options.skip[i], s->name) || (s->weight && matches(p->options.skip[i], s->weight))) return true;
+        if (names_site(p->options.skip[i], s)) return true;
     return false;
 }
 
@@ -230,6 +235,21 @@ static bool whole(const Graph *g, Err *err)
     return true;
 }
 
+/* Names that are wrong would leave in silence a model that is not what was asked for. */
+static bool all_named(const Placement *p, Err *err)
+{
+    for (int i = 0; i < p->options.nskip; i++) {
+        bool any = false;
+        for (int k = 0; k < p->nsites && !any; k++) any = names_site(p->options.skip[i], &p->site[k]);
+        if (!any)
+            return fail(err, E_USAGE,
+                        "skip: none of the %d layers that could be quantized, and no weight of theirs, is called "
+                        "'%.200s'",
+                        p->nsites, p->options.skip[i]);
+    }
+    return true;
+}
+
 bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err)
 {
     int quantized = 0;
@@ -246,6 +266,7 @@ bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err)
         quantized += !s.why && s.kind != SITE_RESIDUAL;
         p->site[p->nsites++] = s;
     }
+    TRY(!p->nsites || all_named(p, err));
     if (quantized) return true;
     return p->nsites ? fail(err, E_UNSUPPORTED, "nothing can be quantized: %s: %s", p->site[0].name,
                             p->site[0].why ? p->site[0].why : "a sum alone")

@@ -509,6 +509,15 @@ def test_what_is_quantized_already(digits):
         made.quantize(dynamic=True)
 
 
+def test_names_that_nothing_has(digits, tmp_path):
+    for name, words in [("haed*", "no weight of theirs, is called 'haed*'"),
+                        ("hed.weight", "is called 'hed.weight'; did you mean 'head.weight'?")]:
+        done = subprocess.run([QKV, "quantize", DIGITS, "--dynamic", "--skip", f"head*,{name}", "-o",
+                               tmp_path / "q.onnx"], capture_output=True, text=True)
+        assert done.returncode == 2 and words in done.stderr and not (tmp_path / "q.onnx").exists()
+        assert f"is called '{name}'" in refused(dynamic=True, skip=["head*", name])
+
+
 def test_an_empty_file(tmp_path):
     np.savez(tmp_path / "none.npz")
     done = subprocess.run([QKV, "quantize", DIGITS, "--calibrate", tmp_path / "none.npz", "-o", tmp_path / "q.onnx"],
