@@ -258,7 +258,11 @@ static int open_data(const QuantizeOptions *o, const qkv_model *m, NamedTensors 
         return problem(QKV_USAGE, "--mean, --std, --scale and -D are for images; '%s' is not a folder of them",
                        o->data);
     int code = named_open(o->data, data);
-    return code || data->n ? code : problem(QKV_USAGE, "'%s' holds no tensors to calibrate with", o->data);
+    return code || data->n ? code
+                           : problem(QKV_USAGE,
+                                     "'%s' holds no tensors to calibrate with: expected an array for each input, one "
+                                     "example a row (.npz, .safetensors, .npy), or a folder of images",
+                                     o->data);
 }
 
 static int cmd_quantize(const void *options)

@@ -117,13 +117,35 @@ static bool read_header(TensorFile *f, const json_t *header, const unsigned char
     return check_cover(spans, f->n, size, err);
 }
 
+/* What a file is that does not hold tensors, as far as its first bytes tell. */
+static const char *kind_of(const unsigned char *p, uint64_t size)
+{
+    static const struct {
+        const char *bytes, *kind;
+    } known[] = {{"\x89PNG", "a PNG image"},
+                 {"\xff\xd8\xff", "a JPEG image"},
+                 {"\x1f\x8b", "a gzip archive"},
+                 {"\x89HDF", "an HDF5 file"},
+                 {"\x80\x02", "a pickle"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!memcmp(p, known[i].bytes, strlen(known[i].bytes))) return known[i].kind;
+    if (p[0] == 8 && p[2] == 0x12) return "an ONNX model"; /* ir_version, producer_name */
+    bool text = true;
+    for (uint64_t i = 0; i < size && i < 256 && text; i++) text = p[i] >= ' ' || (p[i] >= '\t' && p[i] <= '\r');
+    return text ? "a text" : "something else";
+}
+
 bool safetensors_read(TensorFile *f, Err *err)
 {
     uint64_t n;
     if (f->file.size < 8)
         return fail(err, E_FORMAT, "%llu bytes: neither .safetensors, .npz nor .npy", (unsigned long long)f->file.size);
     memcpy(&n, f->file.data, 8);
-    if (n > f->file.size - 8 || n > MAX_HEADER)
+    const bool cut = n > f->file.size - 8 || n > MAX_HEADER;
+    if (cut && (f->file.size == 8 || f->file.data[8] != '{'))
+        return fail(err, E_FORMAT, "it is %s, expected a file of tensors: .safetensors, .npz or .npy",
+                    kind_of(f->file.data, f->file.size));
+    if (cut)
         return fail(err, E_FORMAT, "neither .safetensors, .npz nor .npy: a header of %llu bytes in a file of %llu",
                     (unsigned long long)n, (unsigned long long)f->file.size);
     json_t *header = json_read(f->file.data + 8, n, "header", err);

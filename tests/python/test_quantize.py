@@ -518,6 +518,25 @@ def test_names_that_nothing_has(digits, tmp_path):
         assert f"is called '{name}'" in refused(dynamic=True, skip=["head*", name])
 
 
+@pytest.mark.parametrize("begins, kind", [(b"eight bytes and more of text", "a text"),
+                                          (b"\x89PNG\r\n\x1a\n\0", "a PNG image"),
+                                          (b"\xff\xd8\xff\xe0 JFIF...", "a JPEG image"),
+                                          (b"\x08\x08\x12\x03qkv\x1a\x05", "an ONNX model"),
+                                          (b"\0" * 7 + b"\x7f?", "something else")])
+def test_calibration_data_of_a_wrong_kind(tmp_path, begins, kind):
+    (tmp_path / "data").write_bytes(begins)
+    done = subprocess.run([QKV, "quantize", DIGITS, "--calibrate", tmp_path / "data", "-o", tmp_path / "q.onnx"],
+                          capture_output=True, text=True)
+    words = f"data: it is {kind}, expected a file of tensors: .safetensors, .npz or .npy"
+    assert done.returncode == 3 and words in done.stderr
+
+
+def test_calibration_data_that_are_a_model(tmp_path):
+    done = subprocess.run([QKV, "quantize", DIGITS, "--calibrate", DIGITS, "-o", tmp_path / "q.onnx"],
+                          capture_output=True, text=True)
+    assert done.returncode == 2 and "holds no tensors to calibrate with: expected an array for" in done.stderr
+
+
 def test_an_empty_file(tmp_path):
     np.savez(tmp_path / "none.npz")
     done = subprocess.run([QKV, "quantize", DIGITS, "--calibrate", tmp_path / "none.npz", "-o", tmp_path / "q.onnx"],
