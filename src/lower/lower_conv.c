@@ -71,6 +71,20 @@ bool lower_conv_padding(Lower *L)
                      false, zero, &L->arg[6]);
 }
 
+/* A convolution of (time, batch, channels) by (kernel, channels in, channels out) */
+bool lower_conv_tbc(Lower *L)
+{
+    static const int to_ncw[] = {1, 2, 0}, to_tbc[] = {2, 0, 1}, swapped[] = {2, 1, 0};
+    Value *x, *w;
+    TRY(lower_two(L, 0, 1, &x, &w));
+    if (x->rank != 3 || w->rank != 3)
+        return lower_fail(L, x->rank != 3 ? 0 : 1, "rank %d, expected 3", x->rank != 3 ? x->rank : w->rank);
+    x = lower_permute(L, x, to_ncw);
+    w = lower_permute(L, w, swapped);
+    Value *y = AS(L, conv1d, arg_value(x), arg_value(w), L->arg[2], arg_int(L->g, 1), L->arg[3]);
+    return y && lower_return(L, lower_permute(L, y, to_tbc));
+}
+
 /* conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation) */
 bool lower_conv_transpose(Lower *L)
 {

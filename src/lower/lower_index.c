@@ -187,8 +187,7 @@ bool lower_gather(Lower *L)
     bool empty = false;
     for (int d = 0; d < i->rank; d++) empty |= ex_equals_int(i->dim[d], 0);
     if (empty && (i->dtype != DT_I64 || i->rank != x->rank))
-        return lower_return(
-            L, EMIT(L, full, arg_exprs(L->g, i->rank, i->dim), arg_int(L->g, 0), arg_dtype(x->dtype)));
+        return lower_return(L, EMIT(L, full, arg_exprs(L->g, i->rank, i->dim), arg_int(L->g, 0), arg_dtype(x->dtype)));
     return lower_return(L, EMIT(L, gather, L->arg[0], L->arg[1], L->arg[2], L->arg[3]));
 }
 
@@ -247,14 +246,25 @@ bool lower_take(Lower *L)
            lower_return(L, EMIT(L, index_Tensor, arg_value(x), arg_values(L->g, 1, (Value *[]){lower_value(L, 1)})));
 }
 
+/* a number is equal to any element of t */
+static Value *number_in(Lower *L, const Arg *number, Value *t)
+{
+    Value *same = lower_as(L, OP_eq_Scalar, 2, (Arg[]){arg_value(t), *number});
+    return same ? AS(L, any, arg_value(same)) : NULL;
+}
+
 /* any over the test elements of x == test */
 bool lower_isin(Lower *L)
 {
-    Value *x, *t = lower_value(L, 1);
+    Value *x = lower_value(L, 0), *t = lower_value(L, 1), *any;
     bool invert;
     Expr *n = ex_int(L->ex, 1);
-    TRY(want(L, &x) && lower_const_bool(L, 3, &invert));
-    if (!t) return lower_fail(L, 1, "expected a tensor");
+    TRY(lower_const_bool(L, 3, &invert));
+    if (!x && !t) return lower_fail(L, 1, "expected a tensor");
+    if (!x || !t) {
+        any = x ? lower_as(L, OP_eq_Scalar, 2, L->arg) : number_in(L, &L->arg[0], t);
+        return any && lower_return(L, invert ? EMIT(L, logical_not, arg_value(any)) : any);
+    }
     for (int k = 0; k < t->rank; k++) n = ex_mul(L->ex, n, t->dim[k]);
     Promote p = {DT_NONE, DT_NONE, DT_NONE};
     promote_value(&p, x);
@@ -262,7 +272,7 @@ bool lower_isin(Lower *L)
     Value *wide = with_one(L, lower_cast(L, x, promote_result(&p)), x->rank);
     t = lower_reshape(L, lower_cast(L, t, promote_result(&p)), 1, &n);
     Value *same = wide && t ? EMIT(L, eq_Tensor, arg_value(wide), arg_value(t)) : NULL;
-    Value *any = same ? EMIT(L, any_dim, arg_value(same), arg_int(L->g, -1), arg_bool(L->g, false)) : NULL;
+    any = same ? EMIT(L, any_dim, arg_value(same), arg_int(L->g, -1), arg_bool(L->g, false)) : NULL;
     return any && lower_return(L, invert ? EMIT(L, logical_not, arg_value(any)) : any);
 }
 
@@ -285,11 +295,20 @@ static bool search(Lower *L, Value *sorted, Value *x, bool right, Arg dtype)
     return y && lower_return(L, lower_cast(L, y, dtype.dtype));
 }
 
+/* The argument that is searched for: a tensor, or a number in the dtype that it has beside the boundaries. */
+static Value *searched(Lower *L, int i, const Value *sorted)
+{
+    if (lower_value(L, i) || !sorted || !lower_expr(L, i)) return lower_value(L, i);
+    bool wide = lower_expr(L, i)->is_float && !dtype_is_float(sorted->dtype);
+    return AS(L, full, arg_ints(L->g, 0, NULL), L->arg[i], arg_dtype(wide ? DT_F32 : sorted->dtype));
+}
+
 bool lower_bucketize(Lower *L)
 {
     bool right;
     TRY(lower_const_bool(L, 3, &right));
-    return search(L, lower_value(L, 1), lower_value(L, 0), right, index_dtype(L, 2));
+    Value *sorted = lower_value(L, 1);
+    return search(L, sorted, searched(L, 0, sorted), right, index_dtype(L, 2));
 }
 
 bool lower_searchsorted(Lower *L)
@@ -299,7 +318,7 @@ bool lower_searchsorted(Lower *L)
     if (L->arg[4].kind == ARG_STR) right = !strcmp(L->arg[4].s, "right");
     Value *sorted = lower_value(L, 0);
     if (lower_value(L, 5)) sorted = EMIT(L, gather, L->arg[0], arg_int(L->g, -1), L->arg[5]);
-    return search(L, sorted, lower_value(L, 1), right, index_dtype(L, 2));
+    return search(L, sorted, searched(L, 1, sorted), right, index_dtype(L, 2));
 }
 
 bool lower_one_hot(Lower *L)
@@ -720,14 +739,25 @@ static bool circular(Lower *L, Value *x, const Arg *pad)
     return lower_return(L, x);
 }
 
-bool lower_pad(Lower *L)
+static bool pad(Lower *L, const char *mode)
 {
     Value *x;
-    const char *mode = L->arg[2].kind == ARG_STR ? L->arg[2].s : "constant";
     TRY(want(L, &x));
     if (!strcmp(mode, "circular")) return circular(L, x, &L->arg[1]);
     if (!strcmp(mode, "reflect")) return lower_return(L, EMIT(L, reflection_pad1d, arg_value(x), L->arg[1]));
     if (!strcmp(mode, "replicate")) return lower_return(L, EMIT(L, replication_pad1d, arg_value(x), L->arg[1]));
     return lower_return(
         L, EMIT(L, constant_pad_nd, arg_value(x), L->arg[1], lower_is_none(L, 3) ? arg_int(L->g, 0) : L->arg[3]));
+}
+
+bool lower_pad(Lower *L) { return pad(L, L->arg[2].kind == ARG_STR ? L->arg[2].s : "constant"); }
+bool lower_pad_circular(Lower *L) { return pad(L, "circular"); }
+
+bool lower_pad_enum(Lower *L)
+{
+    static const char *const mode[] = {"reflect", "replicate", "circular", "constant"}; /* at::padding_mode */
+    int64_t k;
+    TRY(lower_const_int(L, 2, &k));
+    if (k < 0 || k > 3) return lower_fail(L, 2, "found %lld, expected 0 to 3", (long long)k);
+    return pad(L, mode[k]);
 }

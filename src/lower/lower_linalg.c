@@ -86,6 +86,15 @@ static bool plus_product(Lower *L, Value *c)
     return c && self && lower_return(L, EMIT(L, add_Tensor, arg_value(c), arg_value(self)));
 }
 
+/* addmm, then ReLU or GELU */
+bool lower_addmm_activation(Lower *L)
+{
+    bool gelu;
+    TRY(lower_const_bool(L, 5, &gelu));
+    Value *y = lower_as(L, OP_addmm, 5, L->arg);
+    return y && lower_return(L, gelu ? AS(L, gelu, arg_value(y)) : AS(L, relu, arg_value(y)));
+}
+
 /* addmm, baddbmm, addmv. bias + x @ w^T with a bias of rank 1 is a Linear. */
 bool lower_addmm(Lower *L)
 {

@@ -10,9 +10,7 @@
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
-enum {
-    MAX_KEYS = 256
-}; /* elements by which rows are put into order: a sort each */
+enum { MAX_KEYS = 256 }; /* elements by which rows are put into order: a sort each */
 
 static Arg v(Value *x) { return arg_value(x); }
 static Arg num(Lower *L, int64_t n) { return arg_int(L->g, n); }
@@ -81,11 +79,11 @@ static Value *order_of_rows(Lower *L, Value *rows)
     return order;
 }
 
-/* _unique2 and unique_dim sort; unique_consecutive does not. The last two may look at slices along a dim. */
+/* _unique, _unique2 and unique_dim sort; unique_consecutive does not. The last two may look at slices along a dim. */
 bool lower_unique(Lower *L)
 {
-    bool sorts = L->op->id == OP_unique2;
-    int dim = op_param(L->op, "dim"), d = 0;
+    bool sorts = L->op->id == OP_unique2 || L->op->id == OP_unique;
+    int returns = L->op->schema->nreturns, dim = op_param(L->op, "dim"), d = 0;
     TRY(tensors(L, 1));
     Value *x = lower_value(L, 0), *order = NULL, *rows;
     if (dim >= 0 && !lower_is_none(L, dim)) {
@@ -115,9 +113,9 @@ bool lower_unique(Lower *L)
     Value *y = dim >= 0 ? AS(L, index_select, v(x), num(L, d), v(from))
                         : AS(L, index_select, v(rows), num(L, 0), v(at));
     if (order) label = AS(L, scatter_src, v(AS(L, zeros_like, v(order))), num(L, 0), v(order), v(label));
-    bool where, many;
+    bool where, many = false;
     TRY(lower_const_bool(L, op_param(L->op, "return_inverse"), &where) &&
-        lower_const_bool(L, op_param(L->op, "return_counts"), &many));
+        (returns < 3 || lower_const_bool(L, op_param(L->op, "return_counts"), &many)));
     Expr *none = ex_int(L->ex, 0);
     where |= dim >= 0; /* along a dim PyTorch gives them in any case */
     many |= dim >= 0;
@@ -126,7 +124,7 @@ bool lower_unique(Lower *L)
                                 : lower_reshape(L, label, x->rank, x->dim);
     Value *count = many ? counts(L, at, rows->dim[0]) : filled(L, 1, &none, 0, DT_I64);
     TRY(y && inverse && count && lower_declare_sizes(L, y));
-    return lower_return_values(L, 3, (Value *[]){y, inverse, count});
+    return lower_return_values(L, returns, (Value *[]){y, inverse, count});
 }
 
 /* The places of what is not zero, cut or filled up to `size` rows. */

@@ -660,3 +660,11 @@ bool lower_native_dropout(Lower *L)
     Value *mask = EMIT(L, full, arg_exprs(L->g, x->rank, x->dim), arg_bool(L->g, true), arg_dtype(DT_BOOL));
     return mask && lower_return_values(L, 2, (Value *[]){x, mask});
 }
+
+/* log_sigmoid and exp(-|x|), which PyTorch's backward pass reads */
+bool lower_log_sigmoid_forward(Lower *L)
+{
+    Value *y = AS(L, log_sigmoid, L->arg[0]), *size = AS(L, abs, L->arg[0]);
+    Value *z = size ? AS(L, exp, arg_value(AS(L, neg, arg_value(size)))) : NULL;
+    return y && z && lower_return_values(L, 2, (Value *[]){y, z});
+}

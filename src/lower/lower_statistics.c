@@ -280,14 +280,69 @@ bool lower_batch_statistics(Lower *L)
     if (w) y = mul(L, y, per_channel(L, w, x));
     if (b) y = add(L, y, per_channel(L, b, x));
     TRY(y && (y = lower_cast(L, y, x->dtype)));
-    if (moved_mean && returns < 5) {
+    if (moved_mean && returns < 5) { /* not of a functional form */
         L->write[L->nwrites++] = (LowerWrite){3, moved_mean};
         L->write[L->nwrites++] = (LowerWrite){4, moved_var};
     }
     if (returns == 1) return lower_return(L, y);
-    if (returns == 4) moved_mean = AS(L, full, arg_ints(L->g, 1, (int64_t[]){0}), arg_int(L->g, 0), arg_dtype(DT_U8));
-    return lower_return_values(L, returns,
-                               (Value *[]){y, lower_cast(L, mean, t), lower_cast(L, scale, t), moved_mean, moved_var});
+    Value *reserve = AS(L, full, arg_ints(L->g, 1, (int64_t[]){0}), arg_int(L->g, 0), arg_dtype(DT_U8));
+    Value *out[6] = {y, lower_cast(L, mean, t), lower_cast(L, scale, t), reserve, moved_mean, moved_var};
+    if (returns == 5) out[3] = moved_mean, out[4] = moved_var;
+    return lower_return_values(L, returns, out);
+}
+
+/* ------------------------------------------------------------------ covariance */
+
+/* Weights of observations: how often each counts, how much it does, or both; NULL without. */
+static Value *weights(Lower *L)
+{
+    Value *often = lower_value(L, 2), *much = lower_value(L, 3);
+    return often && much ? mul(L, often, much) : often ? often : much;
+}
+
+/* What the sum of products is divided by: the weights' sum less the correction, at least 0 */
+static Value *freedom(Lower *L, Value *w, Value *total)
+{
+    Value *much = w ? lower_value(L, 3) : NULL;
+    Arg one = arg_int(L->g, 1), less = op_param(L->op, "correction") < 0 ? one : L->arg[1];
+    if (much) less = v(AS(L, mul_Tensor, v(over(L, AS(L, sum, v(mul(L, w, much))), total)), less));
+    return AS(L, clamp, v(AS(L, sub_Tensor, v(total), less)), arg_int(L->g, 0));
+}
+
+/* Of variables (rows, or one vector) over observations: (x - mean) w (x - mean)^T / (sum(w) - correction) */
+static Value *covariance(Lower *L, Value *x, Value *w)
+{
+    Expr *dim[2] = {ex_int(L->ex, 1), NULL};
+    Arg last = arg_ints(L->g, 1, (int64_t[]){1}), keep = arg_bool(L->g, true);
+    dim[1] = x->rank ? x->dim[x->rank - 1] : dim[0];
+    bool one = x->rank < 2 || ex_equals_int(x->dim[0], 1);
+    if (x->rank < 2) x = lower_reshape(L, x, 2, dim);
+    Value *total = w ? AS(L, sum, v(w)) : AS(L, full, arg_ints(L->g, 0, NULL), arg_expr(dim[1]), arg_dtype(DT_I64));
+    Value *mean = over(L, AS(L, sum_dim_IntList, v(w ? mul(L, x, w) : x), last, keep), total);
+    Value *gap = x ? minus(L, x, mean) : NULL, *heavy = w ? mul(L, gap, w) : gap;
+    Value *y = over(L, AS(L, mm, v(gap), v(AS(L, t, v(heavy)))), freedom(L, w, total));
+    return one && y ? lower_reshape(L, y, 0, NULL) : y;
+}
+
+bool lower_cov(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    if (x->rank > 2) return lower_fail(L, 0, "rank %d, expected at most 2", x->rank);
+    return lower_return(L, covariance(L, x, weights(L)));
+}
+
+/* The covariance over both standard deviations; of one variable 1, or NaN */
+bool lower_corrcoef(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    if (x->rank > 2) return lower_fail(L, 0, "rank %d, expected at most 2", x->rank);
+    Value *c = covariance(L, x, NULL);
+    if (!c || !c->rank) return c && lower_return(L, over(L, c, c));
+    Value *width = AS(L, sqrt, v(AS(L, diag, v(c))));
+    c = over(L, over(L, c, AS(L, unsqueeze, v(width), arg_int(L->g, 1))), width);
+    return lower_return(L, AS(L, clamp, v(c), arg_int(L->g, -1), arg_int(L->g, 1)));
 }
 
 /* ------------------------------------------------------------------ histograms */
@@ -333,7 +388,6 @@ bool lower_histogram(Lower *L)
     Value *none = AS(L, full, arg_exprs(L->g, 1, &room), first, arg_dtype(x->dtype));
     Value *hist = AS(L, scatter_add, v(none), first, v(at), v(part));
     hist = AS(L, slice_Tensor, v(hist), first, first, arg_expr(n), one);
-    if (density)
-        hist = AS(L, div_Tensor, v(hist), v(mul(L, AS(L, sum, v(hist)), AS(L, diff, v(edges)))));
+    if (density) hist = AS(L, div_Tensor, v(hist), v(mul(L, AS(L, sum, v(hist)), AS(L, diff, v(edges)))));
     return hist && lower_return_values(L, 2, (Value *[]){hist, edges});
 }

@@ -61,6 +61,7 @@ def products(F):
     F.op("aten.addmv.default")(t(4), t(4, 5), t(5), beta=0.5, alpha=2)
     F.op("aten._addmm_activation.default")(t(6), t(4, 5), t(5, 6))
     F.op("aten._addmm_activation.default")(t(6), t(4, 5), t(5, 6), use_gelu=True)
+    F.op("aten._addmm_activation.default")(t(4, 6), t(4, 5), t(5, 6), beta=0.5, alpha=2)
     c = F.op("aten.einsum.default")
     for eq, *s in (("ij,jk->ik", (3, 4), (4, 5)), ("bhqd,bhkd->bhqk", (2, 2, 3, 4), (2, 2, 5, 4)),
                    ("bhqk,bhkd->bqhd", (2, 2, 3, 4), (2, 2, 4, 5)), ("ii->i", (3, 3)), ("ii", (3, 3)),
@@ -248,7 +249,8 @@ def convolutions(F):
     c(t(2, 4, 7, 6), t(6, 4, 3, 3), t(6), [2], [0], [1], False, [0], 1)  # as conv2d with padding "valid" decomposes
     conv("aten._convolution.default")(t(2, 4, 9), t(6, 4, 3), t(6), [1], [0], [1], False, [0], 1, False, False, True,
                                       True)
-    F.op("aten.conv_tbc.default")(t(5, 2, 3), t(3, 3, 4), t(4), 1)
+    F.op("aten.conv_tbc.default")(t(5, 2, 3), t(3, 3, 4), t(4), 1, fixed="0.2 1")
+    F.op("aten.conv_tbc.default")(t(5, 2, 3, dt=f64), t(2, 3, 4, dt=f64), t(4, dt=f64), fixed="0.2 1")
 
 
 def attention(F):

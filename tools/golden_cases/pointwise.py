@@ -101,7 +101,8 @@ def unary(F):
     c = F.op("aten._prelu_kernel.default")
     c(t(2, 3, 5), t(1, 3, 1))
     c = F.op("aten.log_sigmoid_forward.default")
-    c.maybe(t(9))
+    for dt in FLOATS:
+        c.maybe(t(9, dt=dt))
     c = F.op("aten.glu.default")
     for dt in FLOATS:
         c(t(4, 6, dt=dt))

@@ -219,11 +219,9 @@ def norms(F):
                 F.op("aten._native_batch_norm_legit_functional.default")(t(2, 5, 7, dt=dt), *stats, training, 0.3,
                                                                          1e-5, static=True)
         F.op("aten._batch_norm_with_update_functional.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5,
-                                                                      static=True, outs=1)
+                                                                      static=True)
         F.op("aten._batch_norm_with_update.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True, outs=3)
         F.op("aten._batch_norm_no_update.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True, outs=1)
-        F.op("aten._batch_norm_impl_index.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, False,
-                                                          static=True, outs=1)
         c = F.op("aten.instance_norm.default")
         c(t(2, 3, 4, 5, dt=dt), w(3), w(3), None, None, True, 0.1, 1e-5, False, static=True)
         c(t(2, 3, 9, dt=dt), None, None, None, None, True, 0.1, 1e-3, False, static=True)
@@ -259,7 +257,10 @@ def norms(F):
             c(t(4, 3), t(5, 3), 1.0, None)
         else:
             c(t(4, 3), t(5, 3))
-    F.op("aten._pdist_forward.default")(t(5, 3))
+    c = F.op("aten._pdist_forward.default")
+    c(t(5, 3), static=True)
+    for p in (0.0, 1.0, 3.0, inf):
+        c(t(4, 3), p, static=True)
 
 
 def scans(F):
@@ -359,7 +360,10 @@ def sorting(F):
     c(x, True, True, True)
     c(x.float(), True, False, False)
     c(t(3, 4).round(), True, True, True)
-    F.op("aten._unique.default")(x, True, True)
+    c = F.op("aten._unique.default")
+    c(x, True, True)
+    c(x.float())
+    c(t(3, 4).round(), False, True)
     F.op("aten.histc.default")(t(30), 5)
     F.op("aten.histc.default")(t(30), 4, -1, 1)
     F.op("aten.bincount.default")(idx(6, 20), static=True)
@@ -370,8 +374,24 @@ def sorting(F):
     c(idx(6, 20), t(20, dt=f64), 3, static=True)
     c(idx(6, 0), None, 4, static=True)
     c(idx(6, 0), static=True)
-    F.op("aten.cov.default")(t(3, 8))
-    F.op("aten.corrcoef.default")(t(3, 8))
+    c = F.op("aten.cov.default")
+    c(t(3, 8))
+    c(t(8))
+    c(t(1, 8), static=True)
+    c(t(3, 8, dt=i64))
+    c(t(3, 8, dt=f64), correction=0)
+    c(t(3, 8), fweights=idx(4, 8, lo=1))
+    c(t(3, 8), aweights=t(8, lo=0.5, hi=2), correction=2)
+    c(t(3, 8), fweights=idx(4, 8, lo=1), aweights=t(8, lo=0.5, hi=2))
+    c(t(3, 1))
+    c(t(3, 4), correction=9)
+    c(torch.tensor(2.0))
+    c = F.op("aten.corrcoef.default")
+    c(t(3, 8))
+    c(t(3, 8, dt=f64))
+    c(t(8))
+    c(t(2, 5, dt=i64))
+    c(torch.ones(2, 5))
     F.op("aten.trace.default")(t(4, 5))
     F.op("aten.trace.default")(t(3, 3, dt=i64))
     F.op("aten.trace.default")(t(5, 2, dt=i32))
