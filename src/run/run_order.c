@@ -28,15 +28,6 @@ static bool below(const Keyed *a, const Keyed *b)
 /* Equal elements, NaN among them, keep their order. */
 static bool before(const Keyed *a, const Keyed *b) { return below(a, b) || (!below(b, a) && a->at < b->at); }
 
-static int compare_up(const void *a, const void *b) { return before(a, b) ? -1 : before(b, a); }
-
-static int compare_down(const void *a, const void *b)
-{
-    const Keyed *x = a, *y = b;
-    if (below(x, y) != below(y, x)) return below(y, x) ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
 static void take_row(const Rows *r, int64_t i, Keyed *row)
 {
     const void *p = row_at(r, i);
@@ -192,23 +183,96 @@ static void nth_element(Keyed *a, int64_t n, int64_t k, Less *less)
     insertion_sort(a, lo, hi, less);
 }
 
-static void order_up(Keyed *a, int64_t n, int64_t k)
+/* ------------------------------------------------------------------ sort */
+
+/* An element whose order is that of an unsigned number; equal ones keep theirs. */
+typedef struct Ranked {
+    uint64_t key;
+    int64_t at;
+} Ranked;
+
+enum { SHORT_ROW = 48, DIGITS = 8, DIGIT = 256 };
+
+/* Negative floats have all bits turned, others the sign; both zeros are equal, NaN is the greatest. */
+static uint64_t float_key(double f)
 {
-    (void)k;
-    qsort(a, (size_t)n, sizeof *a, compare_up);
+    uint64_t bits;
+    f += 0.0;
+    if (f != f) return UINT64_MAX;
+    memcpy(&bits, &f, sizeof bits);
+    return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
 }
 
-static void order_down(Keyed *a, int64_t n, int64_t k)
+static void rank_row(const Rows *r, int64_t row, bool descending, Ranked *to)
 {
-    (void)k;
-    qsort(a, (size_t)n, sizeof *a, compare_down);
+    const void *p = row_at(r, row);
+    for (int64_t j = 0; j < r->n; j++) {
+        uint64_t key = r->t == DT_I64 ? (uint64_t)((const int64_t *)p)[j] ^ (uint64_t)1 << 63
+                                      : float_key(value_at(r, p, j));
+        to[j] = (Ranked){descending ? ~key : key, j};
+    }
+}
+
+static void insert_ranked(Ranked *a, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++) {
+        Ranked x = a[i];
+        int64_t j = i;
+        for (; j > 0 && x.key < a[j - 1].key; j--) a[j] = a[j - 1];
+        a[j] = x;
+    }
+}
+
+/* By one digit after the other, the lowest first; a digit that all have alike is passed over. Gives a or b. */
+static Ranked *sort_ranked(Ranked *a, Ranked *b, int64_t n)
+{
+    int64_t count[DIGITS][DIGIT] = {0};
+    if (n <= SHORT_ROW) {
+        insert_ranked(a, n);
+        return a;
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int d = 0; d < DIGITS; d++) count[d][a[i].key >> 8 * d & (DIGIT - 1)]++;
+    for (int d = 0; d < DIGITS; d++) {
+        int64_t *to = count[d], first = 0;
+        if (to[a[0].key >> 8 * d & (DIGIT - 1)] == n) continue;
+        for (int k = 0; k < DIGIT; k++) {
+            int64_t many = to[k];
+            to[k] = first;
+            first += many;
+        }
+        for (int64_t i = 0; i < n; i++) b[to[a[i].key >> 8 * d & (DIGIT - 1)]++] = a[i];
+        Ranked *swapped = a;
+        a = b;
+        b = swapped;
+    }
+    return a;
 }
 
 bool run_sort(Call *c, Err *err)
 {
+    Rows r;
     const Tensor *x = call_in(c, 0);
     int d = call_dim(c, 1, x->rank);
-    return ordered(c, d, x->rank ? x->shape[d] : 1, call_bool(c, 2) ? order_down : order_up, err);
+    bool set[MAX_RANK] = {false};
+    if (x->rank) set[d] = true;
+    if (tensor_numel(x) == 0) return true;
+    TRY(rows_of(c, x, set, &r, err));
+    size_t size = dtype_size(r.t);
+    Ranked *a = call_scratch(c, (size_t)r.n * sizeof *a, err), *b = call_scratch(c, (size_t)r.n * sizeof *b, err);
+    char *values = call_scratch(c, (size_t)(r.rows * r.n) * size, err);
+    int64_t *positions = call_scratch(c, (size_t)(r.rows * r.n) * sizeof *positions, err);
+    if (!a || !b || !values || !positions) return false;
+    for (int64_t i = 0; i < r.rows; i++) {
+        const char *row = row_at(&r, i);
+        rank_row(&r, i, call_bool(c, 2), a);
+        const Ranked *sorted = sort_ranked(a, b, r.n);
+        for (int64_t j = 0; j < r.n; j++) {
+            positions[i * r.n + j] = sorted[j].at;
+            memcpy(values + (size_t)(i * r.n + j) * size, row + (size_t)sorted[j].at * size, size);
+        }
+    }
+    return rows_back(c, call_out(c, 0), values, r.t, d, err) && rows_back(c, call_out(c, 1), positions, DT_I64, d, err);
 }
 
 /* As ATen's topk_impl_loop. */

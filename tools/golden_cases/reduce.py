@@ -337,6 +337,13 @@ def sorting(F):
     c(torch.tensor([3.0, nan, -inf, 1.0, inf]))
     c(torch.tensor([3.0, nan, -inf, 1.0, inf]), 0, True)
     c(torch.tensor([2, 1, 3]))
+    long = torch.cat([t(300), torch.tensor([nan, inf, -inf, 0.0, 1e-40, -1e-40])])  # no two alike, NaN last
+    for x in (long, long.double(), long.bfloat16()[:60].unique(), torch.randperm(300, generator=G) - 150):
+        c(x[torch.randperm(len(x), generator=G)])
+    F.op("aten.sort.stable").maybe(t(300, dt=i64), stable=True, dim=0, descending=False)
+    F.op("aten.sort.stable").maybe(t(3, 100).round(), stable=True, dim=1, descending=True)
+    F.op("aten.sort.stable").maybe(torch.tensor([0.0, -0.0, nan, 1.0] * 20), stable=True, dim=0, descending=False)
+    F.op("aten.sort.stable").maybe(torch.tensor([0.0, -0.0, nan, 1.0] * 20), stable=True, dim=0, descending=True)
     c = F.op("aten.argsort.default")
     for a in ((), (0,), (1, True)):
         c(distinct(4, 6), *a)

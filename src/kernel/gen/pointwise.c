@@ -162,6 +162,23 @@ static int64_t power_int(int64_t a, int64_t b)
     return (int64_t)r;
 }
 
+/* As PyTorch's kernels: small whole exponents by products, which are many times as fast as the function. */
+static inline float power_f32(float a, float b)
+{
+    if (b == 2) return a * a;
+    if (b == 3) return a * a * a;
+    if (b == -1) return 1 / a;
+    return b == -2 ? 1 / (a * a) : real_powf(a, b);
+}
+
+static inline double power_f64(double a, double b)
+{
+    if (b == 2) return a * a;
+    if (b == 3) return a * a * a;
+    if (b == -1) return 1 / a;
+    return b == -2 ? 1 / (a * a) : real_pow(a, b);
+}
+
 /* Out-of-range floats are undefined in C; x86's conversion gives the smallest integer, as PyTorch does there.
  * Dtypes of up to 32 bits take the low bits of an int32. */
 static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN; }
@@ -199,7 +216,7 @@ static inline uint64_t float_to_u64(double v)
 #define F_ERFINV(x) (float)erf_inverse((double)(x))
 #define F_MAX FLT_MAX
 #define HERMITE_MAX 128
-#define POWER(a, b) real_powf(a, b)
+#define POWER(a, b) power_f32(a, b)
 #define DIV_FLOOR(a, b) floor_div_float32(a, b)
 #define DIV_TRUNC(a, b) truncf((a) / (b))
 #define REMAINDER(a, b) remainder_float32(a, b)
@@ -229,7 +246,7 @@ static inline uint64_t float_to_u64(double v)
 #define F_ERFINV(x) erf_inverse(x)
 #define F_MAX DBL_MAX
 #define HERMITE_MAX 512
-#define POWER(a, b) real_pow(a, b)
+#define POWER(a, b) power_f64(a, b)
 #define DIV_FLOOR(a, b) floor_div_float(a, b)
 #define DIV_TRUNC(a, b) trunc((a) / (b))
 #define REMAINDER(a, b) remainder_float(a, b)
