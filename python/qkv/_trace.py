@@ -26,6 +26,8 @@ def trace(program, args, path, kwargs=None, dynamic_shapes=None):
     class Recorder(torch.fx.Interpreter):
         def run_node(self, node):
             result = super().run_node(node)
+            if node.op == "call_function" and "empty" in str(node.target) and isinstance(result, torch.Tensor):
+                result.zero_()  # what is in new memory differs from run to run
             if node.op == "call_function" and isinstance(result, torch.Tensor):
                 tensors[node.name] = result.detach().clone().contiguous()
             return result

@@ -131,6 +131,22 @@ def test_trace_names_every_node(tmp_path):
     assert nodes.keys() == of_module.keys() and all(np.array_equal(nodes[k], of_module[k]) for k in nodes)
 
 
+def test_trace_has_zeros_for_new_memory(tmp_path):
+    from safetensors.numpy import load_file
+
+    class Fresh(torch.nn.Module):
+        def forward(self, x):
+            return x.new_empty(2, 3).copy_(x)
+
+    was = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # new memory is NaN
+    try:
+        qkv.trace(Fresh(), (torch.ones(2, 3),), str(tmp_path / "t.safetensors"))
+    finally:
+        torch.use_deterministic_algorithms(was)
+    assert not load_file(tmp_path / "t.safetensors")["new_empty"].any()
+
+
 def test_inference_session_and_pickling(tmp_path):
     import pickle
 
