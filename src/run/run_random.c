@@ -49,12 +49,16 @@ static double uniform(Rng *r, DType t)
 
 static void *element(const Tensor *t, int64_t i) { return (char *)t->data + (size_t)i * dtype_size(t->dtype); }
 
+/* What a half type rounds up to 1 is 0, as in PyTorch. */
 bool run_rand(Call *c, Err *err)
 {
     (void)err;
     Tensor *out = call_out(c, 0);
     int64_t n = tensor_numel(out);
-    for (int64_t i = 0; i < n; i++) store_f64(out->dtype, element(out, i), uniform(c->env->rng, out->dtype));
+    for (int64_t i = 0; i < n; i++) {
+        store_f64(out->dtype, element(out, i), uniform(c->env->rng, out->dtype));
+        if (load_f64(out->dtype, element(out, i)) == 1) store_f64(out->dtype, element(out, i), 0);
+    }
     return true;
 }
 

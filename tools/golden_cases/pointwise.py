@@ -444,6 +444,7 @@ def random(F):
         for dt in FLOATS:
             c([5, 7], dtype=dt, static=True)
             like(t(3, 7, dt=dt))
+            c([900], dtype=dt, static=True)
     for a in ((5, [40]), (1000, [3, 7])):
         F.op("aten.randint.default")(*a, static=True)
     c = F.op("aten.randint.low")
@@ -453,8 +454,8 @@ def random(F):
     F.op("aten.randint_like.default")(t(4, 5, dt=i64), 7)
     F.op("aten.randint_like.low_dtype")(t(4, 5, dt=i64), -3, 7)
     for n, a in (("uniform", (-1.0, 2.0)), ("exponential", (1.5,)), ("geometric", (0.3,)), ("cauchy", (1.0, 2.0)), ("normal_functional", (1.0, 0.5))):
-        for dt in (f32, f64):
-            for s in ((3,), (5, 9)):
+        for dt in FLOATS:
+            for s in ((3,), (5, 9), (900,)):
                 F.op(f"aten.{n}.default")(t(s, dt=dt), *a)
     F.op("aten.normal.Tensor_float")(t(5, 9), 0.5)
     F.op("aten.normal.float_Tensor")(2.0, t(5, 9, lo=0))
