@@ -185,6 +185,12 @@ Value *lower_cast(Lower *L, Value *x, DType t)
     return EMIT(L, to_copy, arg_value(x), arg_dtype(t));
 }
 
+Arg lower_number_as(Lower *L, Arg number, DType t)
+{
+    if (!dtype_is_int(t) || number.kind != ARG_EXPR) return number;
+    return arg_expr(ex_make(L->ex, EX_TRUNC, number.e, NULL, NULL));
+}
+
 bool lower_is_number(const Arg *a, double v)
 {
     return a->kind == ARG_NONE ? v == 1 : a->kind == ARG_EXPR && ex_is_const(a->e) && ex_number(a->e) == v;

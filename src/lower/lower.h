@@ -73,6 +73,7 @@ Value *lower_as(Lower *L, OpId op, int n, const Arg *args);
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */
 Value *lower_permute(Lower *L, Value *x, const int *perm);
 Value *lower_cast(Lower *L, Value *x, DType t); /* x itself if it has that dtype */
+Arg lower_number_as(Lower *L, Arg number, DType t); /* of an integer dtype its whole part */
 bool lower_return_values(Lower *L, int n, Value *const *vs);
 /* The file's name for the size of a mask's nonzero is found in the sizes that it declares for the result y. */
 bool lower_declare_sizes(Lower *L, Value *y);

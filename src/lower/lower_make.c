@@ -107,11 +107,12 @@ bool lower_kaiser_window(Lower *L)
 
 /* ------------------------------------------------------------------ powers */
 
-/* base^linspace; integers are the whole part of what float64 gives */
+/* base^linspace; integers are the whole part of what float64 gives between the whole parts of the ends */
 bool lower_logspace(Lower *L)
 {
     DType t = dtype_or(L, DT_F32), wide = dtype_is_float(t) ? t : DT_F64;
-    Value *x = AS(L, linspace, L->arg[0], L->arg[1], L->arg[2], arg_dtype(wide));
+    Arg start = lower_number_as(L, L->arg[0], t), end = lower_number_as(L, L->arg[1], t);
+    Value *x = AS(L, linspace, start, end, L->arg[2], arg_dtype(wide));
     x = AS(L, pow_Scalar, L->arg[3], v(x));
     return x && lower_return(L, lower_cast(L, x, t));
 }

@@ -462,17 +462,19 @@ bool lower_native_dropout_backward(Lower *L)
     return lower_return(L, AS(L, mul_Tensor, v(g), L->arg[2]));
 }
 
-/* linspace and logspace between tensors: from both ends, as between numbers */
+/* linspace and logspace between tensors: from both ends, as between numbers; the ends of integers are integers */
 bool lower_linspace_tensor(Lower *L)
 {
     const Expr *steps = lower_expr(L, 2);
     int at = op_param(L->op, "dtype"), base = op_param(L->op, "base");
     DType t = L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32, wide = t == DT_F32 ? t : DT_F64;
+    DType whole = dtype_is_int(t) ? t : wide;
     Value *end[2];
     if (!ex_is_int(steps) || steps->i < 0) return lower_fail(L, 2, "must be a constant");
     for (int i = 0; i < 2; i++) {
         Value *x = lower_value(L, i);
-        TRY(end[i] = x ? lower_cast(L, x, wide) : AS(L, full, arg_ints(L->g, 0, NULL), L->arg[i], arg_dtype(wide)));
+        x = x ? lower_cast(L, x, whole) : AS(L, full, arg_ints(L->g, 0, NULL), L->arg[i], arg_dtype(whole));
+        TRY(end[i] = lower_cast(L, x, wide));
     }
     Value *k = AS(L, arange, arg_expr(lower_expr(L, 2)), arg_dtype(wide));
     Value *width = AS(L, sub_Tensor, v(end[1]), v(end[0]));

@@ -316,6 +316,10 @@ bool lower_clamp(Lower *L)
         hi = lo;
         lo = arg_none();
     }
+    if (id == OP_hardtanh && x.kind == ARG_VALUE) {
+        lo = lower_number_as(L, lo, x.v->dtype);
+        hi = lower_number_as(L, hi, x.v->dtype);
+    }
     bool to_float = (lo.kind == ARG_EXPR && lo.e->is_float) || (hi.kind == ARG_EXPR && hi.e->is_float);
     if (x.kind == ARG_VALUE && x.v->dtype == DT_BOOL && !to_float) TRY(cast_args(L, &x, 0, 1, DT_I64));
     if (to_float && x.kind == ARG_VALUE && !dtype_is_float(x.v->dtype)) TRY(cast_args(L, &x, 0, 1, DT_F32));
@@ -556,7 +560,8 @@ bool lower_iota(Lower *L)
 bool lower_linspace(Lower *L)
 {
     DType t = L->arg[3].kind == ARG_DTYPE ? L->arg[3].dtype : DT_F32;
-    return lower_return(L, EMIT(L, linspace, L->arg[0], L->arg[1], L->arg[2], arg_dtype(t)));
+    Arg start = lower_number_as(L, L->arg[0], t), end = lower_number_as(L, L->arg[1], t);
+    return lower_return(L, EMIT(L, linspace, start, end, L->arg[2], arg_dtype(t)));
 }
 
 bool lower_eye(Lower *L)

@@ -213,6 +213,7 @@ def more(F):
             F.op(f"aten.{n}.Tensor_Tensor")(one(1.5), one(-2.0), steps, **kw, static=True)
         F.op(f"aten.{n}.Tensor_Scalar")(one(1), 4, 4, **kw, dtype=f64, static=True)
         F.op(f"aten.{n}.Scalar_Tensor")(1, one(4), 4, **kw, dtype=i64, static=True)
+        F.op(f"aten.{n}.Scalar_Tensor")(-1.7, one(4.7), 5, **kw, dtype=i64, static=True)
 
 
 def joins(F):
@@ -392,7 +393,8 @@ def makes(F):
         c(n, start=start, step=step, dtype=dt, device=torch.device("cpu"), requires_grad=False)
     c = F.op("aten.linspace.default")
     for a, kw in (((0, 1, 5), {}), ((-1.0, 1.0, 7), {}), ((3, 3, 1), {}), ((3, 5, 1), {}),
-                  ((0, 10, 4), dict(dtype=i64)), ((5, -5, 6), dict(dtype=f64)), ((0, 1, 33), {}), ((0, 1, 0), {})):
+                  ((0, 10, 4), dict(dtype=i64)), ((5, -5, 6), dict(dtype=f64)), ((0, 1, 33), {}), ((0, 1, 0), {}),
+                  ((-1.5, 7.9, 5), dict(dtype=i64))):
         c(*a, **kw)
     F.op("aten.logspace.default")(0, 2, 5)
     F.op("aten.logspace.default")(0, 3, 4, 2.0)
@@ -401,6 +403,7 @@ def makes(F):
     F.op("aten.logspace.default")(-1.5, 0.5, 7)
     F.op("aten.logspace.default")(2, 3, 1)
     F.op("aten.logspace.default")(2, 3, 0)
+    F.op("aten.logspace.default")(-1.7, 4.7, 5, 1.5, dtype=i64)
     c = F.op("aten.full.default")
     for v, kw in ((2, {}), (2.5, {}), (True, {}), (-inf, {}), (1, dict(dtype=f32)), (1.0, dict(dtype=i64)),
                   (0, dict(dtype=b8)), (2, dict(dtype=bf16)), (nan, {})):

@@ -91,6 +91,9 @@ def unary(F):
             c.maybe(x.to(bf16), **kw)
             c.maybe(x.to(f16), **kw)
             c.maybe(x.double(), **kw)
+    for dt in (i64, u8):
+        F.op("aten.hardtanh.default")(t(17, dt=dt), 1.9, 3.2)
+    F.op("aten.hardtanh.default")(t(17, dt=i64), -1.5, 2.7)
     c = F.op("aten.threshold.default")
     for dt in ALL[:-1]:
         c.maybe(t(13, dt=dt), 1, -2 if dt is not u8 else 2)
