@@ -229,6 +229,15 @@ bool lower_norm(Lower *L)
         L, EMIT(L, linalg_vector_norm, arg_value(x), p.kind == ARG_EXPR ? p : arg_int(L->g, 2), d, keepdim(L)));
 }
 
+/* The largest or smallest along dim d, which stays; the largest of no norms is 0. */
+static Value *extreme(Lower *L, Value *x, bool largest, int d)
+{
+    Arg over = arg_ints(L->g, 1, (int64_t[]){d}), keep = arg_bool(L->g, true);
+    if (!x) return NULL;
+    if (largest && ex_equals_int(x->dim[d], 0)) return sum(L, x, over, keep);
+    return lower_emit(L, largest ? OP_amax : OP_amin, 3, (Arg[]){arg_value(x), over, keep});
+}
+
 /* Norms of the matrices in dims a (rows) and b (columns); p NaN: the sum of the singular values.
  * Dims stay, with size 1. */
 static Value *matrix_norm(Lower *L, Value *x, double p, int a, int b)
@@ -239,9 +248,7 @@ static Value *matrix_norm(Lower *L, Value *x, double p, int a, int b)
         int over = isinf(p) ? b : a;
         x = EMIT(L, abs, arg_value(x));
         x = sum(L, x, arg_ints(L->g, 1, (int64_t[]){over}), keep);
-        return x ? lower_emit(L, largest ? OP_amax : OP_amin, 3,
-                              (Arg[]){arg_value(x), arg_ints(L->g, 1, (int64_t[]){over == a ? b : a}), keep})
-                 : NULL;
+        return extreme(L, x, largest, over == a ? b : a);
     }
     if (p == p && fabs(p) != 2) {
         lower_fail(L, 1, "%g is not an order of a matrix norm", p);
@@ -259,7 +266,7 @@ static Value *matrix_norm(Lower *L, Value *x, double p, int a, int b)
     s = s ? EMIT(L, linalg_svdvals, arg_value(s)) : NULL;
     Arg last = arg_ints(L->g, 1, (int64_t[]){-1});
     if (p != p) s = sum(L, s, last, keep);
-    else if (s) s = lower_emit(L, largest ? OP_amax : OP_amin, 3, (Arg[]){arg_value(s), last, keep});
+    else s = extreme(L, s, largest, x->rank - 2);
     return lower_reshape(L, s, x->rank, dim);
 }
 

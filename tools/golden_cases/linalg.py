@@ -86,6 +86,8 @@ def products(F):
         F.op("aten.linalg_matrix_norm.default")(t(2, 3, 4), p, [0, -1], p > 0)
     F.op("aten.linalg_matrix_norm.default")(t(4, 4, dt=f64), 2)
     F.op("aten.linalg_matrix_norm.default")(torch.ones(3, 2), -2)
+    for shape, p in (((5, 0), 1), ((0, 5), inf), ((2, 5, 0), 2)):
+        F.op("aten.linalg_matrix_norm.default")(t(*shape), p, static=True)
     for shape in ((3, 4), (2, 5, 3), (4, 4), (1, 6), (2, 0, 3)):
         F.op("aten.linalg_svdvals.default")(t(*shape))
     F.op("aten.linalg_svdvals.default")(t(2, 3, 4, dt=f64))
@@ -194,6 +196,7 @@ def factors(F):
     for n in ("matrix_exp", "linalg_matrix_exp"):
         for s in ((3, 3), (2, 4, 4), (1, 1), (0, 0)):
             F.op(f"aten.{n}.default")(t(*s))
+        F.op(f"aten.{n}.default")(t(3, 3, dt=f64))
     F.op("aten.matrix_power.default")(spd(3), -2)
 
 
