@@ -236,16 +236,27 @@ bool lower_cross_entropy_loss(Lower *L)
     return lower_return(L, add(L, v(mul(L, v(loss), arg_expr(rest))), v(mul(L, v(flat), arg_expr(each)))));
 }
 
-/* Of input @ linear_weight^T + linear_bias. Its gradients are results, too, which only PyTorch's autograd reads. */
+static Arg cast(Lower *L, int i, DType t)
+{
+    Value *x = lower_value(L, i);
+    return x ? v(lower_cast(L, x, t)) : L->arg[i];
+}
+
+/* Of input @ linear_weight^T + linear_bias in acc_dtype; policies that spare memory keep float16's logits in float16.
+ * Its gradients are results, too, which only PyTorch's autograd reads. */
 bool lower_linear_cross_entropy(Lower *L)
 {
     int at = op_param(L->op, "reduction"), smoothing = op_param(L->op, "label_smoothing");
-    const char *how = at < 0 ? "none" : L->arg[at].s;
+    const char *how = at < 0 ? "none" : L->arg[at].s, *policy = L->arg[op_param(L->op, "acc_policy")].s;
     TRY(tensors(L, 3));
-    Value *logits = AS(L, linear, L->arg[0], L->arg[1], L->arg[3]);
-    Value *loss = AS(L, cross_entropy_loss, v(logits), L->arg[2], L->arg[4],
+    DType own = lower_value(L, 0)->dtype, acc = L->arg[op_param(L->op, "acc_dtype")].dtype;
+    bool kept = own == DT_F16 && (!strcmp(policy, "balanced") || !strcmp(policy, "compact"));
+    DType t = kept ? own : acc;
+    Value *logits = lower_cast(L, AS(L, linear, cast(L, 0, t), cast(L, 1, t), cast(L, 3, t)), acc);
+    Value *loss = AS(L, cross_entropy_loss, v(logits), L->arg[2], cast(L, 4, acc),
                      arg_int(L->g, *how == 'n' ? 0 : *how == 'm' ? 1 : 2), L->arg[op_param(L->op, "ignore_index")],
                      smoothing < 0 ? num(L, 0) : L->arg[smoothing]);
+    loss = lower_cast(L, loss, own);
     if (at < 0) return lower_return(L, loss);
     return loss && lower_return_values(L, 4, (Value *[4]){loss});
 }

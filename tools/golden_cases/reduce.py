@@ -587,9 +587,13 @@ def products_and_losses(F):
         c = F.op("torch_nn._linear_cross_entropy_batch_chunked.default")
         c(t(5, 3), t(4, 3), labels, t(4), weight, how, -100, 0.0, *rest, False, False, False, False, outs=1)
         c(t(5, 3), t(4, 3), labels, None, None, how, -100, 0.0, *rest, False, False, False, False, outs=1)
+        for dt in (bf16, f16):
+            c(t(5, 3, dt=dt), t(4, 3, dt=dt), labels, None, None, how, -100, 0.0, *rest, *4 * [False], outs=1)
     c = F.op("torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default")
     c(t(5, 3), t(4, 3), labels, t(4), weight, -100, *rest)
     c(t(5, 3), t(4, 3), labels, None, None, -100, *rest)
+    for dt, policy in ((bf16, "compact"), (f16, "compact"), (f16, "accurate")):
+        c(t(5, 3, dt=dt), t(4, 3, dt=dt), labels, t(4, dt=dt), t(4, lo=0.5, dt=dt), -100, 2, policy, f32)
 
 
 def label_margins(F):
