@@ -401,6 +401,7 @@ bool lower_sum_to_size(Lower *L)
     if (size->kind != ARG_EXPRS || lead < 0) return lower_fail(L, 1, "more sizes than the %d dims", x->rank);
     for (int i = 0; i < x->rank; i++)
         if (i < lead || (ex_equals_int(size->es[i - lead], 1) && !ex_equals_int(x->dim[i], 1))) gone[n++] = i;
+    if (!size->n) return lower_return(L, AS(L, sum, v(x))); /* of one number too, whose dtype is then a sum's */
     if (n) TRY(x = AS(L, sum_dim_IntList, v(x), arg_ints(L->g, n, gone)));
     return lower_return(L, lower_reshape(L, x, size->n, size->es));
 }

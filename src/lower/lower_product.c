@@ -39,10 +39,17 @@ bool lower_kron(Lower *L)
 /* beta self + alpha a b^T */
 bool lower_addr(Lower *L)
 {
-    Value *p = AS(L, mul_Tensor, v(AS(L, outer, L->arg[1], L->arg[2])), L->arg[4]);
+    Value *x = lower_value(L, 0), *p = AS(L, outer, L->arg[1], L->arg[2]);
+    TRY(x && p);
+    bool truth = x->dtype == DT_BOOL && p->dtype == DT_BOOL; /* numbers that are not 0 are true */
+    p = AS(L, mul_Tensor, v(p), L->arg[4]);
+    if (truth) p = lower_cast(L, p, DT_BOOL);
     const Expr *beta = lower_expr(L, 3);
     bool alone = ex_is_const(beta) && (beta->kind == EX_FLOAT ? beta->f == 0 : beta->i == 0); /* NaN in self included */
-    return lower_return(L, alone ? p : AS(L, add_Tensor, v(AS(L, mul_Tensor, L->arg[0], L->arg[3])), v(p)));
+    if (alone) return lower_return(L, p);
+    x = AS(L, mul_Tensor, v(x), L->arg[3]);
+    if (truth) x = lower_cast(L, x, DT_BOOL);
+    return lower_return(L, AS(L, add_Tensor, v(x), v(p)));
 }
 
 /* multi_dot, chain_matmul: from left to right */

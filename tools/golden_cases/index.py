@@ -193,6 +193,8 @@ def collected(F):
         c(t(3, dt=dt), [0])
     F.op("aten.sum_to_size.default")(t(3, 4, 5), [4, 1], static=True)
     F.op("aten.sum_to_size.default")(t(3, 4), [3, 4], static=True)
+    for shape in ((), (3,)):
+        F.op("aten.sum_to_size.default")(t(*shape, dt=b8) if shape else torch.tensor(True), [], static=True)
     y, at = torch.nn.functional.max_pool2d(t(2, 3, 4, 6), 2, return_indices=True)
     F.op("aten.max_unpool2d.default")(y, at, [4, 6], static=True)
     F.op("aten.max_unpool2d.default")(y[0], at[0], [4, 7], static=True)

@@ -710,6 +710,8 @@ def recurrent(F):
 
 def other_products(F):
     c = F.op("aten.addr.default")
+    for kw in ({}, dict(beta=3, alpha=2), dict(beta=0), dict(alpha=0)):
+        c(t(3, 4, dt=b8), t(3, dt=b8), t(4, dt=b8), **kw)
     for kw in ({}, dict(beta=0.5, alpha=2.0), dict(beta=0)):
         c(t(3, 4), t(3), t(4), **kw)
         c(t(4), t(3), t(4), **kw)
