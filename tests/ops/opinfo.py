@@ -3,26 +3,28 @@
 
     opinfo.py                 a share of the entries (QKV_SHARE): does each do what docs/OPINFO.md says? TAP
     opinfo.py NAME ...        these entries: linalg.qr nn.functional.pad.circular
-    opinfo.py --page          all entries, and all gradients; writes docs/OPINFO.md
+    opinfo.py --page          all entries; writes their section of docs/OPINFO.md
     --dtype int64             samples of another dtype, of the entries that take it
     --grad                    gradients of the entries that PyTorch differentiates, against autograd's
     --jobs N                  as many processes (1)
 
 An entry is equal (on all its samples), refused (with an error, on all of them), refused in part, wrong, or not exported
-(by torch.export). A wrong one is never as it should be. Entries run in processes of their own, so that a crash is one
-entry's. The samples are opinfo_samples.py's.
+(by torch.export). A wrong one is never as it should be. Each is printed when it is known. The page has a section for
+float32, for each other dtype and for gradients; what it does not list is equal. Entries run in processes of their own,
+so that a crash is one entry's. The samples are opinfo_samples.py's.
 """
 import argparse
 import collections
-import concurrent.futures
 import contextlib
 import json
 import os
 import pathlib
+import queue
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -32,28 +34,34 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("QKV_LIBRARY", str(ROOT / "build" / "libqkv.so"))
 from opinfo_samples import BY_DIFFERENCES, SAMPLES, differentiable, entries, write  # noqa: E402
 from share import exported, share  # noqa: E402
+from tolerance import tolerance  # noqa: E402
 PAGE = ROOT / "docs" / "OPINFO.md"
-TOLERANCE = {"float32": 2e-5, "float64": 1e-7, "float16": 4e-3, "bfloat16": 3e-2, "complex64": 2e-5, "complex128": 1e-7}
+COLUMNS = {"float64": "f64", "complex128": "f64", "float32": "f32", "complex64": "f32", "float16": "f16",
+           "bfloat16": "bf16"}
+TOLERANCE = {dtype: tolerance("OP")[column] for dtype, column in COLUMNS.items()}
+GRADIENT = TOLERANCE | {"float64": 1e-7, "complex128": 1e-7}
 UNSET = ("empty", "new_empty")  # elements of their results are whatever memory held
+UNSTABLE = ("argsort", "sort")  # which of equal elements comes first is not said
 
 
 # ------------------------------------------------------------------ running
 
 
-def differ(got, want, unset):
+def differ(got, want, unset, tolerances):
     """'' or what differs; got and want are tensors."""
     import torch
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
-    tolerance = TOLERANCE.get(str(want.dtype).removeprefix("torch."))
+    share_of_peak = tolerances.get(str(want.dtype).removeprefix("torch."))
     if unset:
         return ""
-    if tolerance is None:
+    if share_of_peak is None:
         same = torch.equal(got, want)
         return "" if same else f"{got.flatten()[:5].tolist()} instead of {want.flatten()[:5].tolist()}"
+    got, want = (x.to(torch.promote_types(x.dtype, torch.float64)) for x in (got, want))
     finite = torch.isfinite(want)
     peak = want[finite].abs().max().item() if finite.any() else 0
-    same = torch.isclose(got, want, rtol=0, atol=tolerance * peak + 1e-12, equal_nan=True)
+    same = torch.isclose(got, want, rtol=0, atol=share_of_peak * peak + 1e-12, equal_nan=True)
     if same.all():
         return ""
     at = tuple(torch.nonzero(~same)[0].tolist())
@@ -73,19 +81,33 @@ def compared(got, want, unset, what):
     if len(got) != len(want):
         return "wrong", f"{len(got)} {what}s instead of {len(want)}"
     for k, (a, b) in enumerate(zip(got, want)):
-        said = differ(torch.from_dlpack(a).clone() if not isinstance(a, torch.Tensor) else a, b, unset)
+        a = a if isinstance(a, torch.Tensor) else torch.from_dlpack(a).clone()
+        said = differ(a, b, unset, GRADIENT if what == "gradient" else TOLERANCE)
         if said:
             return "wrong", f"{what} {k}: {said}"
     return "equal", ""
 
 
+def picked_by(x, at):
+    """The elements of x that a sort's indices pick; its dim is the one along which they are a permutation."""
+    import torch
+    for d in range(x.dim()):
+        every = torch.arange(x.shape[d]).view(-1, *[1] * (x.dim() - 1 - d)).expand(x.shape)
+        if torch.equal(at.sort(d).values, every):
+            return x.gather(d, at)
+    return at
+
+
 def run(path, inputs, want, name):
     import qkv
+    import torch
     try:
-        outputs = qkv.Model(path, threads=1).run_dlpack([x.clone() for x in inputs]).values()
+        outputs = list(qkv.Model(path, threads=1).run_dlpack([x.clone() for x in inputs]).values())
     except qkv.Error as e:
         return "refused", reason(e, path)
-    return compared(list(outputs), want, name.startswith(UNSET), "result")
+    if name in UNSTABLE:
+        outputs[-1], want[-1] = (picked_by(inputs[0], torch.from_dlpack(x)) for x in (outputs[-1], want[-1]))
+    return compared(outputs, want, name.startswith(UNSET), "result")
 
 
 def run_gradients(path, inputs, want, name):
@@ -167,16 +189,36 @@ def lane(names, grads, dtype):
 
 
 def results(names, jobs, grads=False, dtype="float32"):
-    """{name: (state, reason)}"""
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        lanes = pool.map(lambda k: list(lane(names[k::jobs], grads, dtype)), range(jobs))
-        return {name: (state, why) for part in lanes for name, state, why in part}
+    """(name, state, reason) of each entry, when it is known"""
+    found = queue.Queue()
+
+    def work(k):
+        for result in lane(names[k::jobs], grads, dtype):
+            found.put(result)
+    for k in range(jobs):
+        threading.Thread(target=work, args=(k,), daemon=True).start()
+    for _ in names:
+        yield found.get()
 
 
 # ------------------------------------------------------------------ the page
 
 ROW = re.compile(r"\| `([^`]+)` \| (refused in part|refused|not exported) \|")
-SECTION = "## Gradients"
+GRADIENTS = ("`qkv.joint` of a weighted sum of the results, against autograd on the same samples with requires_grad;\n"
+             "of " + " and ".join(f"`{n}`" for n in BY_DIFFERENCES)
+             + ", whose gradient in PyTorch is not the derivative, against differences.\n"
+               "Gradients of gradients are not supported.")
+
+
+def heading(grads, dtype):
+    return f"Gradients in {'float64' if dtype == 'float32' else dtype}" if grads else dtype
+
+
+def intro(grads, dtype):
+    if not grads:
+        return f"Every entry that takes {dtype}."
+    where = "in float64 where the op takes it, else in float32" if dtype == "float32" else f"in {dtype}"
+    return f"Of the entries that PyTorch differentiates, {where}:\n{GRADIENTS}"
 
 
 def table_of(found):
@@ -184,34 +226,35 @@ def table_of(found):
     for name, (state, why) in sorted(found.items()):
         if state != "equal":
             lines.append(f"| `{name}` | {state} | {why.replace('|', chr(92) + '|')} |")
-    return lines
+    return lines if lines[2:] else []
 
 
 def counted(found):
     counts = collections.Counter(state for state, _ in found.values())
     ran = len(found) - counts["not exported"]
+    wrong = f"{counts['wrong']} are wrong. " if counts["wrong"] else ""
     return [f"Of {ran} entries that torch.export exports, {counts['equal']} "
             f"({100 * counts['equal'] / ran:.1f} %) are equal on all samples,",
-            f"{counts['refused']} are refused, {counts['refused in part']} are refused on some samples. "
+            f"{counts['refused']} are refused, {counts['refused in part']} are refused on some samples. {wrong}"
             f"{counts['not exported']} are not exported.", ""]
 
 
-def page(found, gradients):
-    return "\n".join(["# PyTorch's own samples", "",
-                      "Generated by `tests/ops/opinfo.py --page`; do not edit.", "",
-                      "Every entry of PyTorch's OpInfo database that takes float32, three samples of each, exported by "
-                      "torch.export,", "run here and compared with eager.", *counted(found), *table_of(found), "",
-                      SECTION, "",
-                      "Of the entries that PyTorch differentiates: `qkv.joint` of a weighted sum of the results,",
-                      "in float64 where the op takes it, against autograd on the same samples with requires_grad; of "
-                      + " and ".join(f"`{n}`" for n in BY_DIFFERENCES) + ",",
-                      "whose gradient in PyTorch is not the derivative, against differences. "
-                      "Gradients of gradients are not supported.", *counted(gradients), *table_of(gradients)]) + "\n"
+def sections():
+    """The page's text before its first section, and {heading: text} of its sections."""
+    first, *rest = PAGE.read_text().rstrip("\n").split("\n\n## ")
+    return first, dict(part.split("\n", 1) for part in rest)
 
 
-def expected_states(grads):
-    values, _, gradients = PAGE.read_text().partition(SECTION)
-    return {m[1]: m[2] for m in map(ROW.match, (gradients if grads else values).split("\n")) if m}
+def write_section(grads, dtype, found):
+    """In the place of the one that the page has, or at its end."""
+    first, parts = sections()
+    parts[heading(grads, dtype)] = "\n".join(["", intro(grads, dtype), *counted(found), *table_of(found)]).rstrip("\n")
+    PAGE.write_text("\n\n## ".join([first, *("\n".join(part) for part in parts.items())]) + "\n")
+
+
+def expected_states(grads, dtype):
+    rows = sections()[1].get(heading(grads, dtype), "").split("\n")
+    return {m[1]: m[2] for m in map(ROW.match, rows) if m}
 
 
 def main():
@@ -225,23 +268,23 @@ def main():
     a = ap.parse_args()
     if a.worker:
         return worker(a.grad, a.dtype)
-    if a.page:
-        PAGE.write_text(page(results(list(entries()), a.jobs), results(list(differentiable()), a.jobs, True)))
-        return 0
-    table = differentiable() if a.grad else entries(a.dtype)
+    table = differentiable(a.dtype) if a.grad else entries(a.dtype)
     unknown = [n for n in a.names if n not in table]
     if unknown:
         ap.error(f"not an entry for {a.dtype}: {', '.join(unknown)}")
-    names = a.names or share(list(table), {})
-    found = results(names, a.jobs, a.grad, a.dtype)
-    expected = expected_states(a.grad)
-    print(f"1..{len(names)}")
-    for name, (state, why) in found.items():
+    names = list(table) if a.page else a.names or share(list(table), {})
+    expected = expected_states(a.grad, a.dtype)
+    counts, found = collections.Counter(), {}
+    print(f"1..{len(names)}", flush=True)
+    for name, state, why in results(names, a.jobs, a.grad, a.dtype):
         right = state == expected.get(name, "equal")
         said = "" if right else f", {PAGE.name} says {expected.get(name, 'equal')}"
-        print(f"{'ok' if right else 'not ok'} - opinfo: {name} {state}{said}{': ' + why if why else ''}")
-    counts = collections.Counter(state for state, _ in found.values())
+        print(f"{'ok' if right else 'not ok'} - opinfo: {name} {state}{said}{': ' + why if why else ''}", flush=True)
+        counts[state] += 1
+        found[name] = state, why
     print("# " + ", ".join(f"{n} {state}" for state, n in counts.most_common()))
+    if a.page:
+        write_section(a.grad, a.dtype, found)
     return 0
 
 

@@ -1,8 +1,8 @@
 """PyTorch's samples of its ops as exported programs, for opinfo.py.
 
 A sample is the op in a module: its tensors are the inputs, all else is constant. Three samples are taken of an entry
-of the database: the first, the middle and the last. For gradients it is a weighted sum of the op's results, in float64
-where the op takes it.
+of the database: the first, the middle and the last. For gradients it is a weighted sum of the op's results; those of
+float32 are taken in float64 where the op takes it, so that a wrong term does not look like rounding.
 """
 import contextlib
 import functools
@@ -28,9 +28,12 @@ def picked(samples):
     return [some[i] for i in sorted(at)]
 
 
-def differentiable():
+def differentiable(dtype="float32"):
     """{name: OpInfo} of those whose results autograd goes back from."""
-    return {name: op for name, op in entries().items() if op.supports_autograd}
+    import torch
+    wanted = getattr(torch, dtype)
+    return {name: op for name, op in entries(dtype).items()
+            if op.supports_autograd and (dtype == "float32" or wanted in op.supported_backward_dtypes("cpu"))}
 
 
 def weighted(results):
@@ -74,7 +77,9 @@ def write(folder, op, grads=False, dtype="float32"):
     import torch
     from torch.utils import _pytree as pytree
     numbers = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
-    dtype = torch.float64 if grads and op.supports_dtype(torch.float64, "cpu") else getattr(torch, dtype)
+    dtype = getattr(torch, dtype)
+    if grads and dtype == torch.float32 and op.supports_dtype(torch.float64, "cpu"):
+        dtype = torch.float64
     torch.manual_seed(0)
     reasons = []
     for k, sample in enumerate(picked(op.sample_inputs("cpu", dtype, requires_grad=grads))):
