@@ -118,7 +118,8 @@ static int run_command(const Command *command, const Common *o, const Asked *ask
     if (code) return code;
     code = command->run(o);
     if (asked->sandbox && code == QKV_UNREADABLE)
-        note("the sandbox opens only files that the command line names; qkv --sandbox=FILE,... %s ... adds others",
+        note("the sandbox opens only files that the command line names, no network and no other program; "
+             "qkv --sandbox=FILE,... %s ... adds files",
              command->name);
     return code;
 }

@@ -4,8 +4,9 @@
  *
  * Landlock leaves the files that the command line names to be read, and the folders of its outputs to be written,
  * where a temporary file becomes the output. The kernel checks every open by files and not by names, so that links
- * and ".." lead nowhere. Seccomp refuses (EPERM) what Landlock does not cover: sockets, other programs, other
- * processes, changes of owner, mode and attributes, and the kernel's larger interfaces. Both hold for all threads and
+ * and ".." lead nowhere. Seccomp refuses (EPERM) what Landlock does not cover: sockets, other programs, new
+ * and other processes, typing into the terminal, changes of owner, mode, times and attributes, and the kernel's larger
+ * interfaces. Both hold for all threads and
  * cannot be taken back. Reading /proc/self and the CPU quota (/sys/fs/cgroup) stays possible.
  */
 #include "cli.h"
@@ -17,8 +18,10 @@
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -139,9 +142,19 @@ static const int refused[] = {
     SYS_sendto,
     SYS_sendmsg,
     SYS_sendmmsg,
+    SYS_mq_open,
+    SYS_mq_unlink,
+    SYS_shmget,
+    SYS_msgget,
+    SYS_semget,
     SYS_kill,
+    SYS_tkill,
+    SYS_rt_sigqueueinfo,
+    SYS_rt_tgsigqueueinfo,
     SYS_process_vm_readv,
     SYS_process_vm_writev,
+    SYS_move_pages,
+    SYS_kcmp,
     SYS_pidfd_open,
     SYS_pidfd_getfd,
     SYS_pidfd_send_signal,
@@ -151,9 +164,15 @@ static const int refused[] = {
     SYS_umount2,
     SYS_move_mount,
     SYS_fsopen,
+    SYS_fspick,
+    SYS_fsconfig,
+    SYS_fsmount,
+    SYS_mount_setattr,
     SYS_open_tree,
     SYS_pivot_root,
     SYS_chroot,
+    SYS_quotactl,
+    SYS_acct,
     SYS_open_by_handle_at,
     SYS_io_uring_setup,
     SYS_bpf,
@@ -167,47 +186,117 @@ static const int refused[] = {
     SYS_delete_module,
     SYS_kexec_load,
     SYS_reboot,
+    SYS_syslog,
+    SYS_sethostname,
+    SYS_setdomainname,
     SYS_swapon,
     SYS_swapoff,
     SYS_settimeofday,
     SYS_clock_settime,
+    SYS_clock_adjtime,
+    SYS_adjtimex,
+    SYS_truncate, /* Landlock leaves it before ABI 3 */
+    SYS_utimensat,
     SYS_fchmodat,
     SYS_fchownat,
     SYS_setxattr,
     SYS_lsetxattr,
+    SYS_fsetxattr,
     SYS_removexattr,
     SYS_lremovexattr,
+    SYS_fremovexattr,
     SYS_linkat,
     SYS_symlinkat,
 #if !defined(__SANITIZE_ADDRESS__) /* whose search for leaks stops the process and reads it */
     SYS_ptrace,
 #endif
 #if defined(__x86_64__)
+    SYS_fork,
+    SYS_vfork,
+    SYS_iopl,
+    SYS_ioperm,
     SYS_chmod,
     SYS_chown,
     SYS_lchown,
     SYS_link,
     SYS_symlink,
+    SYS_utime,
+    SYS_utimes,
+    SYS_futimesat,
 #endif
 };
-enum { REFUSED = sizeof refused / sizeof *refused, HEAD = 4, X32 = 0x40000000 };
 
-/* A filter in the machine's own numbers of calls: another machine's, or those of x32, end the process. */
+/* Calls of which only some are refused: where argument & mask is value, or where it is not. The kernel reads 32 bits of
+ * each of these arguments, and so must we. */
+typedef struct Part {
+    int call, argument;
+    unsigned mask, value;
+    bool differs;
+} Part;
+static const Part part[] = {
+    {SYS_ioctl, 1, ~0U, TIOCSTI, false},   /* types into the terminal, for the shell that reads it next */
+    {SYS_ioctl, 1, ~0U, TIOCLINUX, false}, /* pastes on the console */
+    {SYS_prlimit64, 0, ~0U, 0, true},      /* another process's limits */
+#if !defined(__SANITIZE_ADDRESS__)
+    {SYS_clone, 0, CLONE_THREAD, 0, false}, /* a process that outlives the command */
+#endif
+};
+enum {
+    REFUSED = sizeof refused / sizeof *refused,
+    PARTS = sizeof part / sizeof *part,
+    X32 = 0x40000000,
+    NEWEST = 446, /* landlock_restrict_self, Linux 5.13 */
+    LOW = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0,
+    OF_PART = 6,
+    FILTER = 9 + 2 * REFUSED + OF_PART * (PARTS + 1) + 1
+};
+
+typedef struct Filter {
+    struct sock_filter f[FILTER];
+    unsigned short n;
+} Filter;
+
+static void add(Filter *f, unsigned code, unsigned value, int equal, int other)
+{
+    f->f[f->n++] = (struct sock_filter)BPF_JUMP((unsigned short)code, value, (unsigned char)equal,
+                                                (unsigned char)other);
+}
+
+static void add_load(Filter *f, size_t offset) { add(f, BPF_LD | BPF_W | BPF_ABS, (unsigned)offset, 0, 0); }
+static void add_end(Filter *f, unsigned how) { add(f, BPF_RET | BPF_K, how, 0, 0); }
+
+static void add_part(Filter *f, const Part *p)
+{
+    add(f, BPF_JMP | BPF_JEQ | BPF_K, (unsigned)p->call, 0, OF_PART - 1);
+    add_load(f, offsetof(struct seccomp_data, args) + sizeof(uint64_t) * (size_t)p->argument + LOW);
+    add(f, BPF_ALU | BPF_AND | BPF_K, p->mask, 0, 0);
+    add(f, BPF_JMP | BPF_JEQ | BPF_K, p->value, p->differs, !p->differs);
+    add_end(f, SECCOMP_RET_ERRNO | EPERM);
+    add_load(f, offsetof(struct seccomp_data, nr));
+}
+
+/* A filter in the machine's own numbers of calls: another machine's, or those of x32, end the process. Calls newer than
+ * Landlock, and clone3, whose flags a filter cannot see, are said not to exist: libraries then take older ones. */
 static bool restrict_calls(void)
 {
-    struct sock_filter f[HEAD + REFUSED + 3] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, THIS_MACHINE, 0, REFUSED + 4),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32, REFUSED + 2, 0),
-    };
-    for (int i = 0; i < REFUSED; i++)
-        f[HEAD + i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i],
-                                                   (unsigned char)(REFUSED - i), 0);
-    f[HEAD + REFUSED] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    f[HEAD + REFUSED + 1] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
-    f[HEAD + REFUSED + 2] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
-    struct sock_fprog program = {.len = sizeof f / sizeof *f, .filter = f};
+    Filter f = {.n = 0};
+    add_load(&f, offsetof(struct seccomp_data, arch));
+    add(&f, BPF_JMP | BPF_JEQ | BPF_K, THIS_MACHINE, 1, 0);
+    add_end(&f, SECCOMP_RET_KILL_PROCESS);
+    add_load(&f, offsetof(struct seccomp_data, nr));
+    add(&f, BPF_JMP | BPF_JGE | BPF_K, X32, 0, 1);
+    add_end(&f, SECCOMP_RET_KILL_PROCESS);
+    add(&f, BPF_JMP | BPF_JGT | BPF_K, NEWEST, 1, 0);
+    add(&f, BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1);
+    add_end(&f, SECCOMP_RET_ERRNO | ENOSYS);
+    for (int i = 0; i < REFUSED; i++) {
+        add(&f, BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i], 0, 1);
+        add_end(&f, SECCOMP_RET_ERRNO | EPERM);
+    }
+    for (int i = 0; i < PARTS; i++) add_part(&f, &part[i]);
+    add_part(&f, &(Part){SYS_tgkill, 0, ~0U, (unsigned)getpid(), true});
+    add_end(&f, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {.len = f.n, .filter = f.f};
     return !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 #else

@@ -6,9 +6,13 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "../../cli/cli.h"
@@ -106,6 +110,31 @@ static int calls(void)
     return 0;
 }
 
+/* What reaches beyond the process without opening a file: a shell would run what is typed into its terminal. */
+static int beyond(void)
+{
+    struct rlimit limit;
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY), end = open(in_folder("in/m.pt2"), O_RDONLY);
+    unsigned long typing = TIOCSTI;
+    if (ioctl(terminal, typing, "x") >= 0 || errno != EPERM) return 1;
+    if (ioctl(terminal, typing | 1UL << 32, "x") >= 0 || errno != EPERM) return 2;
+    if (syscall(SYS_tgkill, getppid(), getppid(), 0) >= 0 || errno != EPERM) return 3;
+    if (syscall(SYS_tkill, getppid(), 0) >= 0 || errno != EPERM) return 4;
+    if (syscall(SYS_tgkill, getpid(), getpid(), 0)) return 5;
+    if (prlimit(getppid(), RLIMIT_CPU, NULL, &limit) >= 0 || errno != EPERM) return 6;
+    if (prlimit(0, RLIMIT_CPU, NULL, &limit)) return 7;
+    if (!truncate(in_folder("out/old"), 0) || errno != EPERM) return 8;
+    if (!utimensat(AT_FDCWD, in_folder("out/old"), NULL, 0) || errno != EPERM) return 9;
+    if (!fsetxattr(end, "user.x", "x", 1, 0) || errno != EPERM) return 10;
+    if (syscall(SYS_landlock_restrict_self + 6, -1, "", 0, 0) >= 0 || errno != ENOSYS) return 11; /* fchmodat2 */
+#if !defined(__SANITIZE_ADDRESS__)
+    pid_t child = fork();
+    if (!child) _exit(0);
+    if (child > 0 || errno != EPERM) return 12;
+#endif
+    return 0;
+}
+
 /* What f returns in a child that entered with these words; 100 when the system has no sandbox. */
 static int inside(int f(void), const char *more, int n, const char *const *word)
 {
@@ -170,6 +199,13 @@ static void test_calls(void **state)
     assert_int_equal(with_pt2(calls, NULL), 0);
 }
 
+static void test_beyond_the_process(void **state)
+{
+    (void)state;
+    if (!supported()) skip();
+    assert_int_equal(with_pt2(beyond, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +213,7 @@ int main(void)
         cmocka_unit_test(test_more_files),
         cmocka_unit_test(test_folder_of_onnx),
         cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_beyond_the_process),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
