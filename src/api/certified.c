@@ -1,8 +1,8 @@
 /* Files with certificates: written, read again, compared with the source, and written with what was found. */
 #include <string.h>
-#include <unistd.h>
 #include "api/api_impl.h"
 #include "api/certified.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "certify/certify.h"
 #include "format/json.h"
@@ -51,19 +51,11 @@ static bool certify_file(const qkv_model *source, const char *path, bool onnx, c
 bool certified_write(const qkv_model *source, const char *rewriting, const char *path, bool onnx, CertifiedFn *write,
                      void *user, Buf *certificate, Err *err)
 {
-    Buf beside = {0}, data = {0};
-    buf_printf(&beside, "%s.uncertified", path);
-    buf_printf(&data, "%s.data", beside.data ? beside.data : "");
-    bool ok = !beside.failed && !data.failed ? write(user, beside.data, NULL, err) : oom(err);
-    bool written = ok;
-    ok = ok && certify_file(source, beside.data, onnx, rewriting, certificate, err) &&
-         write(user, path, certificate, err);
-    if (written) {
-        unlink(beside.data);
-        unlink(data.data);
-    }
-    buf_free(&beside);
-    buf_free(&data);
+    Interim beside;
+    bool ok = interim_begin(&beside, path, err) && write(user, beside.name, NULL, err) &&
+              certify_file(source, beside.name, onnx, rewriting, certificate, err) &&
+              write(user, path, certificate, err);
+    interim_end(&beside);
     return ok;
 }
 

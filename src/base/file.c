@@ -238,7 +238,7 @@ static char *temporary_name(const char *target)
 
 enum { STALE_S = 3600 };
 
-/* ".qkv-PID-SERIAL.tmp" */
+/* ".qkv-PID-SERIAL.tmp", or an interim file's data */
 static bool is_temporary(const char *name, pid_t *pid)
 {
     static const char begin[] = ".qkv-";
@@ -247,7 +247,7 @@ static bool is_temporary(const char *name, pid_t *pid)
     *pid = (pid_t)parse_int(at, &at);
     if (*at != '-' || !is_digit(at[1])) return false;
     parse_int(at + 1, &at);
-    return !strcmp(at, ".tmp");
+    return !strcmp(at, ".tmp") || !strcmp(at, ".tmp.data");
 }
 
 /* Is it a temporary file that a process of this user left when it was killed? Its process is gone, or has our number
@@ -293,6 +293,28 @@ static void remove_stale(const char *temporary)
             if (stale(dirfd(d), e->d_name, began)) unlinkat(dirfd(d), e->d_name, 0);
     if (d) closedir(d);
     mem_free(folder);
+}
+
+bool interim_begin(Interim *n, const char *path, Err *err)
+{
+    char *target = target_of(path);
+    *n = (Interim){.name = target ? temporary_name(target) : NULL, .slot = {-1, -1}};
+    size_t size = n->name ? strlen(n->name) + sizeof ".data" : 0;
+    mem_free(target);
+    if (!size || !(n->data = mem_alloc(size))) return oom(err);
+    snprintf(n->data, size, "%s.data", n->name);
+    n->slot[0] = remember(n->name);
+    n->slot[1] = remember(n->data);
+    return true;
+}
+
+void interim_end(Interim *n)
+{
+    if (n->data) unlink(n->name), unlink(n->data);
+    for (int i = 0; i < 2; i++)
+        if (n->slot[i] >= 0) atomic_store(&open_files[n->slot[i]], NULL);
+    mem_free(n->name);
+    mem_free(n->data);
 }
 
 /* Creating and remembering the file is one step for signals: a handler finds it in the list or it does not exist. */

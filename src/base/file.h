@@ -54,6 +54,15 @@ bool outfile_write(OutFile *o, const void *bytes, size_t n, Err *err);
 bool outfile_commit(OutFile *o, Err *err);
 void outfile_abort(OutFile *o);                                            /* NULL is fine */
 bool outfile_all(const char *path, const void *bytes, size_t n, Err *err); /* a file of these bytes */
+/* A name beside a path for a file, and for its external data (NAME.data), that is only written to be read again. Both
+ * files go at the end, and like temporary files when the process is ended. */
+typedef struct Interim {
+    char *name, *data;
+    int slot[2];
+} Interim;
+bool interim_begin(Interim *n, const char *path, Err *err);
+void interim_end(Interim *n); /* also where begin failed */
+
 /* Unlinks every temporary file still open; async-signal-safe, for a handler of SIGINT or SIGTERM. */
 void outfile_abort_all(void);
 #endif

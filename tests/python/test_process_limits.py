@@ -84,6 +84,7 @@ def test_small_stacks(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
 @pytest.mark.parametrize("words", [
     ("rewrite", MODEL, "--prove", "--seeds", "1000", "-o", "out.pt2"),
+    ("rewrite", MODEL, "-o", "out.pt2", "--certify", "out.json"),
     ("bench", MODEL, "--iterations", "1000000"),
     ("generalize", str(HERE.parent / "cli" / "models" / "static_a.pt2"),
      str(HERE.parent / "cli" / "models" / "static_b.pt2"), "-o", "out.pt2"),
@@ -97,6 +98,17 @@ def test_signals_leave_nothing_behind(tmp_path, words, number):
             p.communicate(timeout=60)
         assert p.returncode in (0, -number, 128 + number), (delay, p.returncode)  # ended, before it listened, or by it
         assert not list(tmp_path.glob(".*"))
+
+
+def test_a_certificate_touches_no_file_beside_its_model(tmp_path):
+    """What is written to be read again has a name of its own: a link with a name that can be guessed leads nowhere."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for name in ("out.pt2.uncertified", "out.pt2.uncertified.data"):
+        (tmp_path / name).symlink_to(mine)
+    done = qkv(tmp_path, "rewrite", MODEL, "-o", "out.pt2", "--certify", "out.json")
+    assert done.returncode == 0 and mine.read_text() == "mine", done
+    assert len(list(tmp_path.iterdir())) == 5
 
 
 def onnx_tensor(name, dtype, dims, data):
