@@ -4,7 +4,9 @@
  *     qkv run vit.pt2 -i in.npz -o out.npz
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,13 +63,50 @@ static void on_bug(int signal)
     _exit(EXIT_INTERNAL);
 }
 
-/* A mapped file that shrinks while it is read ends in SIGBUS. */
-static void on_shrunk_file(int signal)
+enum { MAPS_LINE = 4352 }; /* of /proc/self/maps: a path and what stands before it */
+
+/* A line, with ? for control characters; false after the last one. */
+static bool next_line(int fd, char line[MAPS_LINE])
 {
-    static const char text[] = "qkv: error: a file changed while it was being read\n";
-    (void)signal;
+    size_t n = 0;
+    char c;
+    while (read(fd, &c, 1) == 1 && c != '\n')
+        if (n < MAPS_LINE - 1) line[n++] = ((unsigned char)c < ' ' || c == '\x7f') ? '?' : c;
+    line[n] = 0;
+    return n > 0;
+}
+
+static uintptr_t hex(const char **at)
+{
+    static const char digits[] = "0123456789abcdef";
+    uintptr_t x = 0;
+    for (const char *d; **at && (d = strchr(digits, **at)); ++*at) x = 16 * x + (uintptr_t)(d - digits);
+    return x;
+}
+
+/* The file that is mapped at an address, by /proc/self/maps ("7f00-7fff r--p ... /a/m.pt2"), with nothing but what a
+ * handler of signals may call; "a file" where that is not known. */
+static const char *mapped_at(uintptr_t address, char line[MAPS_LINE])
+{
+    int fd = open("/proc/self/maps", O_RDONLY);
+    while (fd >= 0 && next_line(fd, line)) {
+        const char *at = line, *path = strchr(line, '/');
+        uintptr_t from = hex(&at), to = *at == '-' ? (at++, hex(&at)) : 0;
+        if (path && address >= from && address < to) return path;
+    }
+    return "a file";
+}
+
+/* A mapped file that shrinks while it is read ends in SIGBUS. */
+static void on_shrunk_file(int signal, siginfo_t *info, void *context)
+{
+    char line[MAPS_LINE];
+    const char *const part[] = {"qkv: error: ", mapped_at((uintptr_t)info->si_addr, line),
+                                " changed while it was being read\n"};
+    (void)signal, (void)context;
     qkv_interrupted();
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(QKV_UNREADABLE);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        if (write(STDERR_FILENO, part[i], strlen(part[i])) < 0) break;
     _exit(QKV_UNREADABLE);
 }
 
@@ -76,6 +115,13 @@ static void handle(int number, void (*f)(int))
     struct sigaction a = {.sa_handler = f};
     sigemptyset(&a.sa_mask);
     sigaction(number, &a, NULL);
+}
+
+static void handle_shrunk_files(void)
+{
+    struct sigaction a = {.sa_sigaction = on_shrunk_file, .sa_flags = SA_SIGINFO};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGBUS, &a, NULL);
 }
 
 static void set_signals(void)
@@ -87,7 +133,7 @@ static void set_signals(void)
     handle(SIGPIPE, SIG_DFL); /* `qkv ... | head` ends quietly */
     handle(SIGXFSZ, SIG_IGN); /* a file above the limit is a write that fails, with its sentence */
     handle(SIGABRT, on_bug);
-    handle(SIGBUS, on_shrunk_file);
+    handle_shrunk_files();
 #if !defined(__SANITIZE_ADDRESS__)
     handle(SIGSEGV, on_bug);
 #endif

@@ -111,6 +111,25 @@ def test_a_certificate_touches_no_file_beside_its_model(tmp_path):
     assert len(list(tmp_path.iterdir())) == 5
 
 
+def wait_for(true):
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_file_that_shrinks_while_it_is_mapped_is_named(tmp_path):
+    model = tmp_path / "m\x1b.pt2"
+    model.write_bytes(pathlib.Path(MODEL).read_bytes())
+    words = ["bench", str(model), "--no-optimize", "--iterations", "1000000"]
+    with subprocess.Popen([QKV, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as p:
+        maps = pathlib.Path(f"/proc/{p.pid}/maps")
+        wait_for(lambda: ".pt2" in maps.read_text())
+        os.truncate(model, 0)
+        said = p.communicate(timeout=60)[1]
+    assert p.returncode == 3 and f"{tmp_path}/m?.pt2 changed while it was being read".encode() in said, said
+
+
 def onnx_tensor(name, dtype, dims, data):
     return b"".join(field(1, d) for d in dims) + field(2, dtype) + field(8, name) + field(9, data)
 
