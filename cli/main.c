@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include "cli.h"
 #include "metric.h"
@@ -141,6 +142,19 @@ static void set_signals(void)
 
 /* ------------------------------------------------------------------ main */
 
+/* With too little stack, what goes down into a model ends in a segmentation fault. */
+static int stack_enter(void)
+{
+    const rlim_t least = 256 << 10, usual = 8 << 20;
+    struct rlimit r;
+    if (getrlimit(RLIMIT_STACK, &r) || r.rlim_cur >= usual) return 0;
+    r.rlim_cur = r.rlim_max < usual ? r.rlim_max : usual;
+    setrlimit(RLIMIT_STACK, &r); /* which a sandbox may refuse: then it stays as it was */
+    if (getrlimit(RLIMIT_STACK, &r) || r.rlim_cur >= least) return 0;
+    return problem(QKV_LIMIT, "the stack is limited to %llu KiB and must have 256; 'ulimit -s' sets it",
+                   (unsigned long long)r.rlim_cur >> 10);
+}
+
 /* --sandbox, --sandbox=FILE,...: before the command. */
 typedef struct Asked {
     bool sandbox;
@@ -202,7 +216,8 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     set_signals();
-    int code = run(argc, argv);
+    int code = stack_enter();
+    if (!code) code = run(argc, argv);
     bool lost = ferror(stdout) != 0; /* a full disk must not look like success */
     if ((fflush(stdout) || lost) && !code)
         code = problem(QKV_UNREADABLE, "standard output cannot be written: %s", strerror(errno));

@@ -81,6 +81,12 @@ def test_small_stacks(tmp_path):
         assert done.returncode == 0, done
 
 
+@pytest.mark.parametrize("kilobytes", [32, 64, 128])
+def test_less_stack_than_a_model_takes(tmp_path, kilobytes):
+    done = qkv(tmp_path, "rewrite", MODEL, "--prove", limits=[(resource.RLIMIT_STACK, kilobytes << 10)])
+    assert done.returncode == 5 and f"the stack is limited to {kilobytes} KiB" in done.stderr, done
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU])
 @pytest.mark.parametrize("words", [
     ("rewrite", MODEL, "--prove", "--seeds", "1000", "-o", "out.pt2"),
