@@ -3,6 +3,7 @@
  */
 #include "program/quantize.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/jsonw.h"
 #include "base/mem.h"
@@ -510,6 +511,36 @@ static int bits_of(const Graph *g)
     return four && !eight ? 4 : 8;
 }
 
+static int by_address(const void *a, const void *b)
+{
+    const Tensor *x = *(Tensor *const *)a, *y = *(Tensor *const *)b;
+    return (x > y) - (x < y);
+}
+
+/* Values before `fresh` borrow their weights from the graph that was prepared. The file's stay; those that rules made
+ * go with that graph, and become our own. */
+static bool own_weights(Graph *made, const Graph *file, int fresh, Err *err)
+{
+    const Tensor **kept = mem_zeroed((size_t)file->nweight + 1, sizeof *kept);
+    if (!kept) return oom(err);
+    for (int i = 0; i < file->nweight; i++) kept[i] = file->weight[i]->data;
+    qsort(kept, (size_t)file->nweight, sizeof *kept, by_address);
+    bool ok = true;
+    for (int i = 0; ok && i < made->nweight; i++) {
+        Value *w = made->weight[i];
+        if (w->id >= fresh || bsearch(&w->data, kept, (size_t)file->nweight, sizeof *kept, by_address)) continue;
+        Tensor *t = arena_new(made->arena, Tensor);
+        void *room = t ? arena_alloc(made->arena, tensor_bytes(w->data) + 64, 1) : NULL;
+        ok = room || oom(err);
+        if (!ok) break;
+        *t = tensor_of(w->data->dtype, w->data->rank, w->data->shape, room);
+        tensor_copy(t, w->data);
+        w->data = t;
+    }
+    mem_free(kept);
+    return ok;
+}
+
 /* The model was trained with quantizers: they are kept, and `weights` weights become integers. */
 static bool keep_trained(const Graph *g, Graph *made, int weights, const QuantizeRequest *r, Buf *report, Err *err)
 {
@@ -561,7 +592,7 @@ Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *repo
     bool ok = made && (used || oom(err)) &&
               (trained ? keep_trained(ready.graph, made, trained, r, report, err)
                        : place_new(ready.graph, made, r, &p, report, err)) &&
-              graph_drop_weights(made, used, fresh, err);
+              graph_drop_weights(made, used, fresh, err) && own_weights(made, from->graph, fresh, err);
     mem_free(used);
     ok = ok && (!(mem_ran_out() || report->failed) || oom(err));
     placement_free(&p);

@@ -10,6 +10,7 @@ import pytest
 import qkv
 
 QKV = os.environ.get("QKV", "build/qkv")
+SMALL = pathlib.Path(__file__).resolve().parents[1] / "models/small"
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "demo/digits_vit.pt2"
 
 
@@ -55,6 +56,15 @@ def test_weights_alone(digits, bits, method, least, dynamic):
     expected, found = logits(model, x), logits(made, x)
     right = [(y.argmax(1) == labels).mean() for y in (expected, found)]
     assert right[0] - right[1] <= (0.003 if bits == 8 else 0.01) and least < cosine(found, expected) < 1
+
+
+@pytest.mark.parametrize("options", [(), ("--weights-only", "int8"), ("--budget", "cosine>=0.9999")], ids=str)
+@pytest.mark.parametrize("ending", ["onnx", "pt2"])
+def test_norms_folded_into_layers_that_stay_in_floats(tmp_path, options, ending):
+    """The folded weights were in memory that had been freed."""
+    model, made = str(SMALL / "resnet_small.pt2"), str(tmp_path / f"q.{ending}")
+    subprocess.run([QKV, "quantize", model, "-o", made, *options], check=True)
+    subprocess.run([QKV, "verify", made, model, "--atol", "0.05"], check=True)
 
 
 def test_weights_alone_in_files(digits, tmp_path):
