@@ -254,8 +254,10 @@ bool lower_linear_cross_entropy(Lower *L)
     DType t = kept ? own : acc;
     Value *logits = lower_cast(L, AS(L, linear, cast(L, 0, t), cast(L, 1, t), cast(L, 3, t)), acc);
     Value *loss = AS(L, cross_entropy_loss, v(logits), L->arg[2], cast(L, 4, acc),
-                     arg_int(L->g, *how == 'n' ? 0 : *how == 'm' ? 1 : 2), L->arg[op_param(L->op, "ignore_index")],
-                     smoothing < 0 ? num(L, 0) : L->arg[smoothing]);
+                     arg_int(L->g, *how == 'n'   ? 0
+                                   : *how == 'm' ? 1
+                                                 : 2),
+                     L->arg[op_param(L->op, "ignore_index")], smoothing < 0 ? num(L, 0) : L->arg[smoothing]);
     loss = lower_cast(L, loss, own);
     if (at < 0) return lower_return(L, loss);
     return loss && lower_return_values(L, 4, (Value *[4]){loss});

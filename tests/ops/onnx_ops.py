@@ -46,6 +46,7 @@ KNOWN = {
     ("aten.fft_ifft.default", "element [0, 88, 0]"): "the same",
     ("aten.mode.default", "output_1"): "which of equal elements, in rows of more than 16: PyTorch's sorting",
     ("aten.mode.default", "expected nan"): "the mode of a row with NaN depends on PyTorch's sorting",
+    ("aten.sort.default", "is nan, expected inf"): "ONNX Runtime's TopK orders NaN and infinities as they come",
     ("aten.kthvalue.default", "output_1"): "which of equal elements: PyTorch's choice is that of its sorting",
     ("aten.scaled_dot_product_attention.default",
      "(float64)"): "ONNX Runtime folds the scale into its product as a float32",
