@@ -6,7 +6,9 @@
     ! qkv: warning: ...           standard error
     ? 1                           the exit code, when it is not 0
 
-    run.py QKV [--bless] [NAME ...]       prints TAP; --bless writes what was printed into the files instead
+    run.py QKV [--bless] [--turns] [NAME ...]    prints TAP; --bless writes what was printed into the files instead;
+                                                 --turns: where QKV_TURN (hexadecimal) is set, a third of the files,
+                                                 which it chooses
 
 Every file runs in a fresh folder that holds copies of models/, with `qkv`, `make` (make.py) and `trace` (trace.py) as
 commands. Lines that begin with '#' are comments. Measured times, memory and the CPU's name are replaced by N; all
@@ -107,10 +109,10 @@ def run_file(path, exe, bless):
 
 
 def main():
-    args = [a for a in sys.argv[1:] if a != "--bless"]
-    bless = "--bless" in sys.argv
+    args = [a for a in sys.argv[1:] if a not in ("--bless", "--turns")]
+    bless, turn = "--bless" in sys.argv, os.environ.get("QKV_TURN") if "--turns" in sys.argv else None
     exe = pathlib.Path(args[0]).resolve()
-    names = args[1:] or sorted(p.stem for p in HERE.glob("*.t"))
+    names = args[1:] or sorted(p.stem for p in HERE.glob("*.t"))[int(turn, 16) % 3 if turn else 0::3 if turn else 1]
     n = failed = 0
     for name in names:
         for ok, command, expected, got in run_file(HERE / f"{name}.t", exe, bless):
