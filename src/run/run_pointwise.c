@@ -43,7 +43,7 @@ typedef struct Walk {
     Tensor *out;
     Kind out_kind; /* what the kernel writes; for truth values: bytes as they are */
     bool out_truth;
-    RowFn *row;
+    RowFn *row; /* NULL: the operand, in the result's dtype */
     const void *what;
 } Walk;
 
@@ -171,8 +171,13 @@ static bool walk_range(const Walk *w, int64_t from, int64_t to)
         }
         n *= m;
         char *out = (char *)w->out->data + (size_t)from * out_size;
-        if (!w->row(w->what, direct_out ? out : (char *)buffer[MAX_IN], in, n)) return false;
-        if (!direct_out && !store(w->out_kind, w->out->dtype, out, buffer[MAX_IN], n)) return false;
+        const void *made = in[0];
+        if (w->row) {
+            void *row = direct_out ? (void *)out : buffer[MAX_IN];
+            if (!w->row(w->what, row, in, n)) return false;
+            made = row;
+        }
+        if (made != out && !store(w->out_kind, w->out->dtype, out, made, n)) return false;
         from += n;
     }
     return true;
@@ -249,13 +254,6 @@ static bool where_row(const void *what, void *out, const void *const *in, int64_
     if (x->kind == K_F32) k->where_f32(out, c, in[1], in[2], n);
     else if (x->kind == K_F64) k->where_f64(out, c, in[1], in[2], n);
     else k->where_i64(out, c, in[1], in[2], n);
-    return true;
-}
-
-static bool copy_row(const void *what, void *out, const void *const *in, int64_t n)
-{
-    const What *x = what;
-    memcpy(out, in[0], (size_t)n * kind_size[x->kind]);
     return true;
 }
 
@@ -380,8 +378,7 @@ bool run_copy_tensor(Tensor *out, const Tensor *in, int threads)
     if (out->dtype == in->dtype) return copy_tiles(out, in, threads);
     Kind k = dtype_is_float(in->dtype) ? (in->dtype == DT_F64 ? K_F64 : K_F32) : K_I64;
     if (k == K_I64 && out->dtype == DT_F64) k = K_F64;
-    What what = {PW_identity, k, {0}};
-    Walk w = {.nin = 1, .in = {{.t = in, .kind = k}}, .out = out, .out_kind = k, .row = copy_row, .what = &what};
+    Walk w = {.nin = 1, .in = {{.t = in, .kind = k}}, .out = out, .out_kind = k};
     return walk(&w, threads);
 }
 
@@ -527,9 +524,7 @@ bool run_prelu(Call *c, Err *err)
 bool run_full(Call *c, Err *err)
 {
     Kind k = kind_of(call_out(c, 0)->dtype);
-    What what = {PW_identity, k, {0}};
-    Walk w = {
-        .nin = 1, .in = {operand(&c->arg[1], k)}, .out = call_out(c, 0), .out_kind = k, .row = copy_row, .what = &what};
+    Walk w = {.nin = 1, .in = {operand(&c->arg[1], k)}, .out = call_out(c, 0), .out_kind = k};
     return walk(&w, c->env->threads) || no_kernel(c, err);
 }
 
