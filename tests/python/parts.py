@@ -1,4 +1,5 @@
 """What tests of written models share: sizes, random tensors, modules from a function."""
+import pytest
 import torch
 from torch import nn
 from torch.export import Dim
@@ -30,3 +31,12 @@ def fn(f, **parts):
     for name, part in parts.items():
         setattr(m, name, part)
     return m.eval()
+
+
+def chain(path, ops):
+    """An ONNX file of ops in a row, x0 to xN: torch.export takes seconds for a long one."""
+    onnx = pytest.importorskip("onnx")
+    ends = [onnx.helper.make_tensor_value_info(f"x{i}", onnx.TensorProto.FLOAT, [2]) for i in (0, len(ops))]
+    nodes = [onnx.helper.make_node(op, [f"x{i}"], [f"x{i + 1}"]) for i, op in enumerate(ops)]
+    graph = onnx.helper.make_graph(nodes, "chain", ends[:1], ends[1:])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]), path)

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import qkv  # noqa: E402
+from parts import chain  # noqa: E402
 from test_names import Encoder  # noqa: E402
 
 QKV = os.environ.get("QKV", os.path.join(os.path.dirname(__file__), "..", "..", "build", "qkv"))
@@ -102,17 +103,11 @@ def test_svg_escapes_and_limits(tmp_path):
     assert "&lt;a&gt; &amp; b" in open(tmp_path / "n.svg").read()
     boxes(tmp_path / "n.svg")
 
-    class Long(torch.nn.Module):
-        def forward(self, x):
-            for _ in range(4100):
-                x = x + 1
-            return x
-
-    torch.export.save(torch.export.export(Long(), (torch.randn(2),)), tmp_path / "l.pt2")
-    assert "choose a part" in run("graph", tmp_path / "l.pt2", "-o", tmp_path / "l.svg", fails=5)
+    chain(tmp_path / "l.onnx", ["Sin"] * 4100)
+    assert "choose a part" in run("graph", tmp_path / "l.onnx", "-o", tmp_path / "l.svg", fails=5)
     assert not os.path.exists(tmp_path / "l.svg")
-    run("graph", tmp_path / "l.pt2", "-o", tmp_path / "l.svg", "--around", "add_7:5")
-    run("graph", tmp_path / "l.pt2", "-o", tmp_path / "l.dot")
+    run("graph", tmp_path / "l.onnx", "-o", tmp_path / "l.svg", "--around", "x7:5")
+    run("graph", tmp_path / "l.onnx", "-o", tmp_path / "l.dot")
 
 
 def test_dot(path, tmp_path):

@@ -3,11 +3,11 @@ import glob
 import os
 import pathlib
 import subprocess
-import sys
 import zipfile
 
 import numpy as np
 import pytest
+import warm
 
 torch = pytest.importorskip("torch")
 import qkv  # noqa: E402
@@ -35,8 +35,8 @@ def exported(request, tmp_path_factory):
     if request.param in MADE:
         return request.param, MADE[request.param]
     folder = MADE[request.param] = tmp_path_factory.mktemp("padding")
-    run(sys.executable, "-W", "ignore", os.path.join(EXAMPLE, "export.py"), folder,
-        *([request.param] if request.param != "bool" else []))
+    done = warm.run([os.path.join(EXAMPLE, "export.py"), folder, *([request.param] if request.param != "bool" else [])])
+    assert done.returncode == 0, done.stderr
     for profile in ("ort", "openvino", "spec"):
         run(QKV, "convert", folder / "encoder.pt2", "-o", folder / f"{profile}.onnx", "--target", profile, "--opset",
             23 if profile == "spec" else 18)

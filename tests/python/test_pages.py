@@ -8,9 +8,9 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
+import warm
 
 pytest.importorskip("torch")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -21,9 +21,10 @@ BLOCK = re.compile(r"```python\n# (\S+\.py)\n(.*?)```", re.DOTALL)
 def run(folder, command, printed):
     words, _, comment = command.partition("#")
     argv = words.split()
-    argv[0] = {"qkv": QKV, "python": sys.executable}[argv[0]]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    if argv[0] == "python":
+        done = warm.run(argv[1:], cwd=folder)
+    else:
+        done = subprocess.run([QKV, *argv[1:]], cwd=folder, capture_output=True, text=True, timeout=300)
     code = re.search(r"exit (\d)", comment)
     assert done.returncode == (int(code[1]) if code else 0), f"{command}\n{done.stdout}\n{done.stderr}"
     printed.append(done.stdout)

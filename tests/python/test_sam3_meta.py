@@ -1,12 +1,10 @@
 """Meta's own checkpoint of SAM 3: names, both layouts, and files that are refused."""
 import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+import warm
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -81,10 +79,8 @@ def test_the_command_takes_metas_file(model, tmp_path):
     torch.save({"model": {f"detector.{n}": t for n, t in meta_layout(model).items()}}, tmp_path / "sam3.pt")
     (tmp_path / "config.json").write_text(json.dumps(model.config.to_dict(), default=str))
     (tmp_path / "merges.txt").write_text("".join(f"a{i} b{i}\n" for i in range(1024 - sam3.SPECIAL)))
-    said = subprocess.run([sys.executable, "-m", "qkv.recipes.sam3", "--checkpoint", tmp_path / "sam3.pt", "--config",
-                           tmp_path / "config.json", "--no-check", "-o", tmp_path / "sam3.pt2"],
-                          capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    said = warm.run(["-m", "qkv.recipes.sam3", "--checkpoint", tmp_path / "sam3.pt", "--config",
+                     tmp_path / "config.json", "--no-check", "-o", tmp_path / "sam3.pt2"])
     assert said.returncode == 0, said.stderr
     import qkv
 

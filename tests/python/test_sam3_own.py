@@ -1,12 +1,11 @@
 """Meta's own code of SAM 3 by --module: a small package with the same shapes of code (caches by sizes, what is computed
 ahead on a GPU, asserts on sizes, pin_memory, x.dim) in place of Meta's, whose torchvision does not fit this torch."""
-import os
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
+import warm
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -146,11 +145,7 @@ def test_modules_that_are_not_metas(package, spec, message):
 
 
 def test_the_command_refuses_what_does_not_go_together(tmp_path):
-    said = subprocess.run([sys.executable, "-m", "qkv.recipes.sam3", "--module", SPEC, "--dynamic-size", "-o",
-                           tmp_path / "x.pt2"], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    said = warm.run(["-m", "qkv.recipes.sam3", "--module", SPEC, "--dynamic-size", "-o", tmp_path / "x.pt2"])
     assert said.returncode == 2 and "leave out --dynamic-size" in said.stderr
-    said = subprocess.run([sys.executable, "-m", "qkv.recipes.sam3", "--module", "no_such:thing", "-o",
-                           tmp_path / "x.pt2"], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    said = warm.run(["-m", "qkv.recipes.sam3", "--module", "no_such:thing", "-o", tmp_path / "x.pt2"])
     assert said.returncode == 1 and "sam3: " in said.stderr
