@@ -197,8 +197,9 @@ int model_bf16(const ModelOptions *o, bool *bf16); /* --dtype */
 /* The runtime of a --target: its name, or that of a version of it whose quantizers are known. */
 bool profile_of_target(const char *target, qkv_onnx_profile *out);
 int model_can_write(const WriteOptions *w); /* are -o, --target ... well formed, before anything is read? */
-/* source: what the file is certified to compute, where that is asked for; NULL otherwise */
-int model_write(const WriteOptions *w, const Common *c, const qkv_model *m, const qkv_model *source);
+/* source: what the file is certified to compute, where that is asked for; NULL otherwise. into: the command's own
+ * report, of which that of an ONNX file becomes a member with --json, so that one object is printed; NULL: none. */
+int model_write(const WriteOptions *w, const Common *c, const qkv_model *m, const qkv_model *source, json_t *into);
 /* certified.c: writes the text of a certificate, which it frees, to path. The claims, or NULL. */
 json_t *certificate_write(const char *path, char *text, int *code);
 json_t *certificate_summary(const json_t *claims); /* whole, why and how many, for reports */

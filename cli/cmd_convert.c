@@ -145,7 +145,7 @@ static void tell_tensorrt(const WriteOptions *w, const Common *c, json_t *report
 }
 
 static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m, const qkv_model *source,
-                      qkv_onnx_profile profile)
+                      qkv_onnx_profile profile, json_t *into)
 {
     qkv_error e;
     char *text = NULL, *certificate = NULL;
@@ -169,7 +169,8 @@ static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m
         json_object_set_new(report, "output", status == QKV_OK ? json_text(w->output) : json_null());
         if (claims) json_object_set_new(report, "certificate", certificate_summary(claims));
         json_object_set_new(report, "error", status == QKV_OK ? json_null() : json_text(e.message));
-        json_print(json_incref(report));
+        if (into) json_object_set(into, "onnx", report);
+        else json_print(json_incref(report));
     } else if (report && status == QKV_OK) {
         const json_t *a = json_object_get(report, "attentions");
         printf(
@@ -214,12 +215,12 @@ static int write_pt2(const WriteOptions *w, const qkv_model *m, const qkv_model 
     return code;
 }
 
-int model_write(const WriteOptions *w, const Common *c, const qkv_model *m, const qkv_model *source)
+int model_write(const WriteOptions *w, const Common *c, const qkv_model *m, const qkv_model *source, json_t *into)
 {
     qkv_onnx_profile profile;
     int code = target_of(w, &profile);
     if (code) return code;
-    return ends_in(w->output, ".onnx") ? write_onnx(w, c, m, source, profile) : write_pt2(w, m, source);
+    return ends_in(w->output, ".onnx") ? write_onnx(w, c, m, source, profile, into) : write_pt2(w, m, source);
 }
 
 static int cmd_convert(const void *options)
@@ -236,7 +237,7 @@ static int cmd_convert(const void *options)
     if (!code && o->weights) code = give_weights(&m, o->weights);
     if (!code) code = rewritten(o, &m, &source);
     if (!code) code = retyped(o, &m);
-    if (!code) code = model_write(&o->write, &o->common, m, source);
+    if (!code) code = model_write(&o->write, &o->common, m, source, NULL);
     if (source != m) qkv_model_free(source);
     qkv_model_free(m);
     return code;

@@ -28,7 +28,7 @@ static int cut(const ExtractOptions *o, const qkv_model *m)
     words_of(&o->from, &from);
     words_of(&o->to, &to);
     qkv_model *part = qkv_model_extract(m, from.name, from.n, to.name, to.n, &e);
-    int code = part ? model_write(&o->write, &o->common, part, NULL) : problem_of(&e);
+    int code = part ? model_write(&o->write, &o->common, part, NULL, NULL) : problem_of(&e);
     if (!code) tell(part);
     qkv_model_free(part);
     words_free(&from);

@@ -87,6 +87,7 @@ static int cmd_joint(const void *options)
     char *text = NULL;
     Words inputs;
     Sizes dims = {0};
+    json_t *report = NULL;
     if (!o->write.output) return problem(QKV_USAGE, "joint needs -o FILE");
     int code = model_can_write(&o->write);
     if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
@@ -109,9 +110,9 @@ static int cmd_joint(const void *options)
     if (!code) code = CHOICE("--recompute", o->recompute, recompute, &call.recompute);
     if (!code) {
         joint = qkv_model_joint(m, &call, &text, &e);
-        code = joint ? model_write(&o->write, &o->common, joint, NULL) : problem_of(&e);
+        report = text ? json_loads(text, 0, NULL) : NULL;
+        code = joint ? model_write(&o->write, &o->common, joint, NULL, report) : problem_of(&e);
     }
-    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     if (!code && report) tell(o, report);
     json_decref(report);
     qkv_free(text);

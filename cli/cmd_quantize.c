@@ -240,7 +240,7 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
     const int64_t least = json_integer_value(json_object_get(report, "opset"));
     if (!write.opset && least > 18) write.opset = least;
     if (!code && !made && metric.code) code = metric.code;
-    else if (!code) code = made ? model_write(&write, &o->common, made, NULL) : nothing_skipped(&o->skip, m, &e);
+    else if (!code) code = made ? model_write(&write, &o->common, made, NULL, report) : nothing_skipped(&o->skip, m, &e);
     if (!code && report) tell(o, report);
     json_decref(report);
     qkv_free(text);

@@ -90,6 +90,10 @@ $ qkv joint train.pt2 --loss output_0 --json -q -o joint.pt2 | head -12
   "without": ["unused"],
   "model": "train.pt2",
   "output": "joint.pt2"
+$ qkv joint train.pt2 --loss output_0 --json -q -o joint.onnx | grep -e '^{' -e '"onnx"' -e '"nodes_after"'
+{
+  "nodes_after": 17,
+  "onnx": {
 $ ls no.*
 ! ls: cannot access 'no.*': No such file or directory
 ? 2
