@@ -9,13 +9,14 @@
 #include <sys/stat.h>
 #include "cli.h"
 #include "metric.h"
+#include "plot.h"
 
 typedef struct QuantizeOptions {
     Common common;
     ModelOptions model;
     WriteOptions write;
     ImageNorm norm;
-    const char *data, *calibration, *target, *budget, *metric, *weights, *method;
+    const char *data, *calibration, *target, *budget, *metric, *weights, *method, *plot;
     double percentile, smooth, massive;
     List skip, dim;
     int64_t batch, seed, group, calls;
@@ -240,7 +241,9 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
     const int64_t least = json_integer_value(json_object_get(report, "opset"));
     if (!write.opset && least > 18) write.opset = least;
     if (!code && !made && metric.code) code = metric.code;
-    else if (!code) code = made ? model_write(&write, &o->common, made, NULL, report) : nothing_skipped(&o->skip, m, &e);
+    else if (!code)
+        code = made ? model_write(&write, &o->common, made, NULL, report) : nothing_skipped(&o->skip, m, &e);
+    if (!code && report && o->plot) code = quantize_plot(o->plot, report);
     if (!code && report) tell(o, report);
     json_decref(report);
     qkv_free(text);
@@ -275,6 +278,9 @@ static int cmd_quantize(const void *options)
         return problem(QKV_USAGE, "--weights-only %.40s: expected int8 or int4", o->weights);
     if (o->budget && !strncmp(o->budget, "metric", 6) && !o->metric)
         return problem(QKV_USAGE, "--budget '%s' limits the figure of --metric COMMAND: give it, too", o->budget);
+    if (o->plot && !ends_in(o->plot, ".svg"))
+        return problem(QKV_USAGE, "option '--plot': found '%s', expected a file that ends in .svg", o->plot);
+    if (o->plot && !o->budget) return problem(QKV_USAGE, "--plot draws what --budget measures: give it, too");
     if (!o->weights && (o->group || o->method))
         return problem(QKV_USAGE, "--group and --method say how --weights-only rounds: give it, too");
     int code = model_can_write(&o->write);
@@ -324,6 +330,9 @@ static const Option own[] = {
              "is measured, quantized alone and in time, and those that lose most for their time stay in floats (with "
              "--weights-only int4 in 8 bits), as few as hold the limit; --explain lists the figures. metric>=0.98, "
              "metric<=12 and metric>=99% (of the floats' figure) limit the figure of --metric."},
+    {"plot", TEXT, AT(plot), .arg = "FILE.svg", .writes = true,
+     .help = "Draw what --budget measured: of each layer what it loses alone, its time both ways, and which went back "
+             "to floats."},
     {"metric", TEXT, AT(metric), .arg = "COMMAND",
      .help =
          "A figure of yours, such as the accuracy on labelled data: the shell runs COMMAND with the path of a model "

@@ -481,10 +481,10 @@ typedef struct qkv_quantize_options {
  * with quantizers, which are kept), data ("given" or "random"), batches, weight_bits, opset (the first of ONNX that
  * has these quantizers), group (of weights alone), quantized, left, weights (counts), sites [{node, kind, weight,
  * why_not (null: it is quantized), with a budget loss (of what is limited), kl, sqnr_db, float_ms, integer_ms of the
- * layer alone, of weights alone bits}], with a budget {metric, limit, all, reached, kept}, with a metric {floats,
- * quantized, calls}, points [{value, dtype, scale, zero_point, low, high}], outputs [{output, cosine, max_abs, rows
- * (of the last axis), same_argmax (rows whose largest element is in the same place)}] against the floats over 8
- * batches. */
+ * layer alone, rank (from 1: the order in which layers are kept), of weights alone bits}], with a budget {metric,
+ * limit, all, reached, kept}, with a metric {floats, quantized, calls}, points [{value, dtype, scale, zero_point,
+ * low, high}], outputs [{output, cosine, max_abs, rows (of the last axis), same_argmax (rows whose largest element is
+ * in the same place)}] against the floats over 8 batches. */
 QKV_API qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report,
                                       qkv_error *err);
 QKV_API const char *qkv_quantize_target(int i); /* "cpu", ...; NULL after the last */

@@ -365,10 +365,10 @@ static bool choose(Budget *b, int *order, bool *left, Err *err)
         TRY(trial(b, left, ALONE, &b->site[i].losses, &loss, err));
     }
     int n = sort_sites(b, order), keep;
+    for (int i = 0; i < n; i++) b->site[order[i]].rank = i + 1;
     TRY(fewest(b, order, n, left, &keep, err));
     for (int i = 0; i < keep; i++) {
         Site *s = &b->p->site[order[i]];
-        b->site[order[i]].kept = true;
         s->eight = budget_keeps_eight(b);
         if (s->eight) continue;
         s->why = arena_printf(b->p->arena, "the budget keeps it: alone it loses %.3g",

@@ -49,7 +49,7 @@ typedef struct BudgetSite {
     bool tried; /* it can be quantized */
     Losses losses;
     double float_ms, integer_ms; /* of it alone */
-    bool kept;
+    int rank;                    /* of those tried, from 1: in this order they are kept */
 } BudgetSite;
 
 /* The figure of a candidate, which it frees. */

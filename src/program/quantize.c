@@ -368,9 +368,9 @@ static void put_budget(const Budget *of, Buf *b)
 
 static void put_losses(const BudgetLimit *l, const BudgetSite *s, Buf *b)
 {
-    jw_put(b, "'loss': %g, 'kl': %g, 'sqnr_db': %g, 'float_ms': %g, 'integer_ms': %g",
+    jw_put(b, "'loss': %g, 'kl': %g, 'sqnr_db': %g, 'float_ms': %g, 'integer_ms': %g, 'rank': %d",
            l->way == BUDGET_KL ? s->losses.kl : s->losses.cosine, s->losses.kl,
-           -10 * log10(fmax(s->losses.noise, 1e-30)), s->float_ms, s->integer_ms);
+           -10 * log10(fmax(s->losses.noise, 1e-30)), s->float_ms, s->integer_ms, s->rank);
 }
 
 static void put_sites(const Placement *p, const char *const *name, const Budget *budget, Buf *b)

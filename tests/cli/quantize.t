@@ -11,6 +11,12 @@ $ qkv quantize sdpa.pt2 --target cuda -o q.onnx
 $ qkv quantize sdpa.pt2 --calibration best -o q.onnx
 ! qkv: error: option '--calibration': found 'best', expected minmax, average, percentile, entropy or mse
 ? 2
+$ qkv quantize sdpa.pt2 --plot l.svg -o q.onnx
+! qkv: error: --plot draws what --budget measures: give it, too
+? 2
+$ qkv quantize sdpa.pt2 --plot l.png --budget 'kl<=1' -o q.onnx
+! qkv: error: option '--plot': found 'l.png', expected a file that ends in .svg
+? 2
 $ qkv quantize sdpa.pt2 --target tensorrt-10 -o q.onnx
 ! qkv: error: nothing can be quantized: scaled_dot_product_attention__5: head sizes 24 and 24, tensorrt-10 fuses equal ones of 16, 32 and 64
 ? 4

@@ -1,9 +1,11 @@
 """qkv quantize: files that ONNX Runtime and torch read, accuracy on the demo's digits, data that do not fit."""
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import time
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -191,6 +193,44 @@ def test_budget_keeps_the_worst_layers(tmp_path):
     for wrong in ["cosine>=1.5", "cosine=0.9", "kl<=x"]:
         with pytest.raises(qkv.Error, match="expected cosine>=X"):
             model.quantize({name: x}, budget=wrong)
+
+
+def test_a_plot_of_what_layers_lose(digits, tmp_path):
+    """A row a layer in the order in which they go back to floats; names of the file are text, not elements."""
+    onnx = pytest.importorskip("onnx")
+    names, weight = ["a", "<b>&", "c\x1b"], np.random.default_rng(0).standard_normal((32, 32), np.float32)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", [f"x{i}", name], [f"x{i + 1}"]) for i, name in enumerate(names)], "g",
+        *([onnx.helper.make_tensor_value_info(name, 1, [64, 32])] for name in ("x0", "x3")),
+        [onnx.numpy_helper.from_array(weight, name) for name in names])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8),
+              tmp_path / "m.onnx")
+    np.savez(tmp_path / "known.npz", image=digits[0])
+
+    def plot(model, *args):
+        done = subprocess.run([QKV, "quantize", model, "-o", tmp_path / "q.onnx", "--threads", "1", "--json", "--plot",
+                               tmp_path / "l.svg", *args], check=True, capture_output=True, text=True)
+        svg = ElementTree.parse(tmp_path / "l.svg").getroot()
+        width, height = (float(v) for v in svg.attrib["viewBox"].split()[2:])
+        for e in svg.iter():
+            for side, most in (("x", width), ("cx", width), ("y", height), ("cy", height)):
+                assert 0 <= float(e.attrib.get(side, 0)) <= most
+        report = json.loads(done.stdout)  # one object: what the writer of ONNX says is a member
+        assert report["onnx"]["opset"] >= 18
+        names = [e.text for e in svg.iter() if e.attrib.get("class") == "name"]
+        circles = [e.attrib for e in svg.iter() if e.tag.endswith("circle")]
+        ranked = sorted((s for s in report["sites"] if "rank" in s), key=lambda s: s["rank"])
+        assert [s["rank"] for s in ranked] == list(range(1, len(ranked) + 1))
+        return report["budget"], names, circles, ranked
+
+    budget, names, circles, ranked = plot(DIGITS, "--calibrate", tmp_path / "known.npz", "--budget", "cosine>=0.99998")
+    kept = budget["kept"]
+    assert 0 < kept < len(ranked) == 17 and names == [s["weight"] for s in ranked] and len(circles) == 2 * 17
+    assert all(s["why_not"].startswith("the budget keeps it") for s in ranked[:kept])
+    assert not any(s["why_not"] for s in ranked[kept:])
+    assert [c["fill"] for c in circles[::2]] == ["#d1691e"] * kept + ["#1f5f9e"] * (17 - kept)
+    _, names, circles, _ = plot(tmp_path / "m.onnx", "--dynamic", "--budget", "kl<=1")
+    assert sorted(names) == ["<b>&", "a", "c\\x1b"] and len(circles) == 3
 
 
 def test_a_metric_of_ones_own(tmp_path):
