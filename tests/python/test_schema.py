@@ -15,6 +15,7 @@ from qkv._lib import library_path  # noqa: E402
 from torch import nn  # noqa: E402
 
 SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "docs/schema"
+DIGITS = pathlib.Path(__file__).resolve().parents[2] / "demo/digits_vit.pt2"
 
 
 class Attend(nn.Module):
@@ -54,6 +55,7 @@ def test_backends(path):
 def test_quantize(path):
     holds("quantize", qkv.Model(path).quantize(dynamic=True).quantize_report)
     holds("quantize", qkv.Model(path).quantize().quantize_report)
+    holds("quantize", qkv.Model(DIGITS).quantize(target="tensorrt-10-fp8").quantize_report)
     report = qkv.Model(path).quantize(weight_bits=4, budget="cosine>=0.9", metric=lambda m: 1.0).quantize_report
     assert report["budget"] and report["metric"] and "bits" in report["sites"][0]
     holds("quantize", report)
