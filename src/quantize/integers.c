@@ -284,6 +284,7 @@ static void is_fixed(void *user, Value **slot)
 
 bool quantize_within_4_bits(const Graph *g, const Value *v)
 {
+    while (v->def && v->def->op->id == OP_reshape) v = v->def->arg[0].v;
     const Tensor *t = constant_tensor(g, v);
     int64_t n = t ? tensor_numel(t) : 0;
     if (!t || t->dtype != DT_I8) return false;
@@ -334,6 +335,33 @@ static Value *rows_first(Graph *g, Node *at, Value *v, const BlockedWeight *b, E
     if (!b->turned) return v;
     n = graph_add_before(g, at, OP_permute, 2, (Arg[]){arg_value(v), arg_ints(g, 2, (int64_t[]){1, 0})}, v->name, err);
     return n ? n->out[0] : NULL;
+}
+
+/* A constant (N * K / 32, 32) with a scale a row, seen as (N, K), has a scale a block: where ONNX has no blocks, they
+ * are written so (onnx/write/nbits.c). n: what makes (N, K) of it. */
+static bool blocks_of_rows(Graph *g, Node *n, Err *err)
+{
+    const Node *d = n->arg[0].v->def;
+    Value *v = n->out[0];
+    if (!d || d->op->id != OP_dequantize_linear || d->arg[0].v->rank != 2 || d->arg[1].v->rank != 1 || v->rank != 2)
+        return true;
+    const Expr *K = v->dim[1], *block = d->arg[0].v->dim[1];
+    const int64_t axis = d->arg[3].e->i;
+    if ((axis != 0 && axis != -2) || d->arg[4].e->i || d->arg[2].kind != ARG_NONE || !ex_is_int(v->dim[0]) ||
+        !ex_is_int(K) || !ex_is_int(block) || block->i < 1 || K->i % block->i || !fixed(g, d->arg[0].v, 0))
+        return true;
+    const int64_t whole[] = {v->dim[0]->i, K->i}, scales[] = {v->dim[0]->i, K->i / block->i};
+    Arg args[MAX_ARGS];
+    memcpy(args, d->arg, (size_t)d->op->schema->nparams * sizeof *args);
+    Node *w = graph_add_before(g, n, OP_reshape, 2, (Arg[]){d->arg[0], arg_ints(g, 2, whole)}, v->name, err),
+         *by = w ? graph_add_before(g, n, OP_reshape, 2, (Arg[]){d->arg[1], arg_ints(g, 2, scales)}, v->name, err)
+                 : NULL;
+    TRY(by);
+    args[0] = arg_value(w->out[0]);
+    args[1] = arg_value(by->out[0]);
+    args[3] = arg_int(g, 1);
+    args[4] = arg_int(g, block->i);
+    return take_place(g, n, graph_add_before(g, n, d->op->id, d->op->schema->nparams, args, v->name, err), err);
 }
 
 static bool linear_of_blocks(Graph *g, Node *n, Err *err)
@@ -493,7 +521,8 @@ bool quantize_integers(Graph *g, Err *err)
             continue;
         }
         if (!any) continue;
-        if (n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) {
+        if (n->op->id == OP_reshape) TRY(blocks_of_rows(g, n, err));
+        else if (n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) {
             bool done = false;
             TRY(linear(g, n, &done, err) && (done || linear_of_blocks(g, n, err)));
         } else if (n->op->id == OP_convolution && n->out[0]->dtype == DT_F32) TRY(convolution(g, n, err));

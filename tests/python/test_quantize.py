@@ -28,6 +28,11 @@ def logits(model, x):
     return np.asarray(model(x)[0])
 
 
+def openvino_results(path, x):
+    core = pytest.importorskip("openvino").Core()
+    return core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
+
+
 def cosine(a, b):
     return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
 
@@ -405,39 +410,48 @@ def test_dynamic_in_onnx_runtime(digits, tmp_path):
     assert cosine(logits(made, x), found) > 0.99999 and cosine(logits(qkv.Model(path), x), found) > 0.99999
 
 
-@pytest.mark.parametrize("options", [{"dynamic": True}, {"dynamic": True, "asymmetric": True},
-                                     {"weight_bits": 4, "group": 64}], ids=str)
-@pytest.mark.parametrize("opset", [13, 20])
-def test_scales_of_tokens_and_rows_in_old_opsets(tmp_path, options, opset):
-    """Without blocks: scales of tokens are spelled out; 4 bits by a scale a row are a MatMulNBits of one block."""
-    onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+@pytest.fixture(scope="module")
+def two_layers(tmp_path_factory):
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     layers = torch.nn.Sequential(torch.nn.Linear(40, 48), torch.nn.ReLU(), torch.nn.Linear(48, 24))
-    x, path = torch.randn(9, 5, 40), tmp_path / "q.onnx"
-    torch.export.save(torch.export.export(layers, (x,), dynamic_shapes=({0: torch.export.Dim("b", max=64)},)),
-                      tmp_path / "m.pt2")
-    made = qkv.Model(tmp_path / "m.pt2").quantize(**options)
-    if options.get("weight_bits") and opset < 14:
-        pytest.skip("ONNX Runtime's own ops begin later")
-    made.save_onnx(path, opset=opset)
+    x, path = torch.randn(9, 5, 40), tmp_path_factory.mktemp("layers") / "m.pt2"
+    torch.export.save(torch.export.export(layers, (x,), dynamic_shapes=({0: torch.export.Dim("b", max=64)},)), path)
+    return qkv.Model(path), x.numpy()
+
+
+@pytest.mark.parametrize("options", [{"dynamic": True}, {"dynamic": True, "asymmetric": True},
+                                     {"weight_bits": 4, "group": 64}, {"weight_bits": 4, "group": 8}], ids=str)
+@pytest.mark.parametrize("profile", ["ort", "openvino"])
+@pytest.mark.parametrize("opset", [13, 20])
+def test_scales_of_tokens_and_rows_in_old_opsets(two_layers, tmp_path, options, profile, opset):
+    """Without blocks: scales of tokens are spelled out; 4 bits by a scale a row are a MatMulNBits of one block, those
+    of other targets and of short blocks bytes with a block a row."""
+    onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    model, x = two_layers
+    path, made = tmp_path / "q.onnx", model.quantize(**options)
+    made.save_onnx(path, opset=opset, profile=profile)
     plain = ort.SessionOptions()
     plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # else it rounds once more
-    found = ort.InferenceSession(path, plain).run(None, {made.inputs[0]: x.numpy()})[0]
+    found = ort.InferenceSession(path, plain).run(None, {made.inputs[0]: x})[0]
     assert cosine(logits(made, x), found) > 0.99999 and cosine(logits(qkv.Model(path), x), found) > 0.99999
-    ops = [n.op_type for n in onnx.load(path).graph.node]
-    assert ops.count("MatMulNBits") == (2 if options.get("weight_bits") else 0) and "QuantizeLinear" not in ops
+    ops, alone = [n.op_type for n in onnx.load(path).graph.node], "weight_bits" in options
+    bits = alone and profile == "ort" and options["group"] == 64
+    assert ops.count("MatMulNBits") == 2 * bits and "QuantizeLinear" not in ops
+    assert ops.count("DequantizeLinear") == 2 * (not bits)  # of weights
+    out = subprocess.run([QKV, "graph", path, "--after", "integers"], check=True, capture_output=True, text=True).stdout
+    assert out.count("qkv.linear_blocks") == 2 and out.count("bits=4") == 2 * alone
+    if profile == "openvino":
+        assert cosine(logits(made, x), openvino_results(path, x)) > 0.9999  # it rounds to 8 bits once more
 
 
 @pytest.mark.parametrize("asymmetric", [False, True])
 def test_dynamic_in_openvino(digits, tmp_path, asymmetric):
     """It reads no scales of blocks of values whose sizes vary."""
-    openvino = pytest.importorskip("openvino")
     _, x, _ = digits
     made = qkv.Model(DIGITS).quantize(dynamic=True, asymmetric=asymmetric)
     made.save_onnx(tmp_path / "q.onnx", opset=21, profile="openvino")
-    core = openvino.Core()
-    found = core.compile_model(core.read_model(tmp_path / "q.onnx"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
+    found = openvino_results(tmp_path / "q.onnx", x)
     assert cosine(logits(made, x), found) > 0.9999 and cosine(logits(qkv.Model(tmp_path / "q.onnx"), x), found) > 0.9999
 
 

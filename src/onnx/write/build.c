@@ -142,7 +142,8 @@ static OnnxNode *new_node(Onnx *o)
     return &o->node[o->nnode++];
 }
 
-static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out, int n, const Ref *in)
+static void raw_node(Onnx *o, const char *domain, const char *op, int nout, const DType *t, Ref *out, int n,
+                     const Ref *in)
 {
     const char **inputs = arena_array(o->a, const char *, n + 1), **outputs = arena_array(o->a, const char *, nout + 1);
     for (int k = 0; k < nout; k++) out[k] = (Ref){"", t[k]};
@@ -151,7 +152,7 @@ static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out
         return;
     }
     while (n && !*in[n - 1].name) n--;
-    check_opset(o, op, n, in);
+    if (!*domain) check_opset(o, op, n, in); /* others have versions of their own */
     for (int i = 0; i < n; i++) inputs[i] = in[i].name;
     for (int k = 0; k < nout; k++) {
         char *base = t[k] == DT_NONE ? NULL : arena_printf(o->a, "%s_%s", o->scope, op);
@@ -160,7 +161,7 @@ static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out
     OnnxNode *node = new_node(o);
     *node = (OnnxNode){.name = outputs[0],
                        .op = op,
-                       .domain = "",
+                       .domain = domain,
                        .overload = "",
                        .input = inputs,
                        .output = outputs,
@@ -176,9 +177,7 @@ static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out
 Ref contrib_node(Onnx *o, const char *op, DType out, int n, const Ref *in)
 {
     Ref y;
-    const int before = o->nnode;
-    raw_node(o, op, 1, &out, &y, n, in);
-    if (o->nnode > before) o->node[o->nnode - 1].domain = "com.microsoft";
+    raw_node(o, "com.microsoft", op, 1, &out, &y, n, in);
     return y;
 }
 
@@ -216,7 +215,7 @@ Ref cast(Onnx *o, Ref x, DType t)
     o->nattr = 0;
     attr_int(o, "to", to);
     Ref y;
-    raw_node(o, "Cast", 1, &t, &y, 1, &x);
+    raw_node(o, "", "Cast", 1, &t, &y, 1, &x);
     o->attr = kept;
     o->nattr = nkept;
     return y;
@@ -242,13 +241,13 @@ void nodes_of(Onnx *o, const char *op, int nout, const DType *t, Ref *out, int n
     for (int i = 0; r && i < n && wide == DT_NONE; i++)
         if (r->inputs >> (i < 31 ? i : 31) & 1 && *in[i].name) wide = works_in(o, op, r, in[i].t);
     if (wide == DT_NONE || n > 64) {
-        raw_node(o, op, nout, outs, out, n, in);
+        raw_node(o, "", op, nout, outs, out, n, in);
         return;
     }
     for (int i = 0; i < n; i++) as[i] = r->inputs >> (i < 31 ? i : 31) & 1 ? cast(o, in[i], wide) : in[i];
     DType wanted = t[0];
     if (r->output) outs[0] = wide;
-    raw_node(o, op, nout, outs, out, n, as);
+    raw_node(o, "", op, nout, outs, out, n, as);
     if (r->output) out[0] = cast(o, out[0], wanted);
 }
 

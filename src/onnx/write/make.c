@@ -97,7 +97,7 @@ void out_dequantize_linear(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     DType t = n->out[0]->dtype;
-    if (inside_nbits(o, n)) return;
+    if (inside_nbits(o, n) || out_rows_of_blocks(o, n)) return;
     Ref x = arg_ref(o, n, 0), scale = arg_ref(o, n, 1), zero = arg_ref(o, n, 2);
     int64_t block = arg_i(o, n, 4, 0);
     if (spells_rows(o, n, 3, block)) {

@@ -1,8 +1,10 @@
-/* Linear layers of weights in 4 and 8 bits by blocks, for ONNX Runtime below opset 21, where DequantizeLinear has no
- * blocks: its own MatMulNBits.
+/* Linear layers of weights in 4 and 8 bits by blocks below opset 21, where DequantizeLinear has neither blocks nor 4
+ * bits. For ONNX Runtime its own MatMulNBits, for others a matrix with a block a row, an element a byte.
  *
  *     linear(x, dequantize_linear(w: i4 (N, K), scale (N, K / 32), axis 1, block 32), b)
  *         ->  MatMulNBits(x, bytes (N, K / 32, 16), scales, b)         elements with 8 added, the low half first
+ *     dequantize_linear(w: i4 (N, K), scale (N, K / 32), axis 1, block 32)
+ *         ->  Reshape(DequantizeLinear(w: i8 (N * K / 32, 32), scale (N * K / 32), axis=0), (N, K))
  */
 #include <string.h>
 #include "onnx/write/write_impl.h"
@@ -61,6 +63,26 @@ bool inside_nbits(const Onnx *o, const Node *d)
         if (!product) node_each_operand((Node *)n, look, &r);
     }
     return r.only;
+}
+
+/* false: DequantizeLinear takes it as it is, or it is not a constant of blocks along rows */
+bool out_rows_of_blocks(Onnx *o, const Node *d)
+{
+    const Tensor *w = known(d->arg[0].v), *scale = known(d->arg[1].v);
+    const int64_t block = d->arg[4].e->i, axis = d->arg[3].e->i;
+    if (o->opt.opset >= HAS_BLOCKS || !w || !scale || (w->dtype != DT_I4 && w->dtype != DT_I8)) return false;
+    if (!block && w->dtype != DT_I4) return false;
+    if (w->rank != 2 || axis != (block ? 1 : 0) || scale->dtype != DT_F32 || d->arg[2].kind != ARG_NONE ||
+        !tensor_contiguous(w) || !tensor_contiguous(scale))
+        return false;
+    const int64_t rows = tensor_numel(scale), row = rows ? tensor_numel(w) / rows : 0;
+    Tensor elements = tensor_of(DT_I8, 2, (int64_t[]){rows, row}, w->data),
+           scales = tensor_of(DT_F32, 1, (int64_t[]){rows}, scale->data);
+    Ref x = tensor_const(o, &elements, d->arg[0].v->fqn), by = tensor_const(o, &scales, d->arg[1].v->fqn);
+    attr_int(o, "axis", 0);
+    Ref y = NODE(o, "DequantizeLinear", DT_F32, x, by);
+    give(o, d, 0, cast(o, block ? NODE(o, "Reshape", DT_F32, y, ints(o, 2, w->shape)) : y, d->out[0]->dtype));
+    return true;
 }
 
 /* (N, blocks, bytes of a block): of 4 bits two elements a byte; of 8 bits with 128 added. */

@@ -91,9 +91,10 @@ Ref cast(Onnx *o, Ref x, DType t);
 void lend_nodes(Onnx *o, int from); /* those made since keep their names */
 void give(Onnx *o, const Node *n, int k, Ref x);
 
-/* nbits.c: ONNX Runtime's MatMulNBits */
+/* nbits.c: ONNX Runtime's MatMulNBits; blocks below opset 21 */
 bool out_nbits(Onnx *o, const Node *n); /* false: n is written otherwise */
 bool inside_nbits(const Onnx *o, const Node *d);
+bool out_rows_of_blocks(Onnx *o, const Node *d);
 
 /* onnx_types.c: which dtypes an op takes, in the standard and in ONNX Runtime */
 typedef struct TypeRule {
