@@ -2,9 +2,11 @@
  *
  *     qkv convert bert.pt2 -o bert.onnx --target ort --opset 18
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "cli.h"
 
 typedef struct ConvertOptions {
@@ -191,6 +193,17 @@ static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m
     return code;
 }
 
+int folder_is_there(const char *path)
+{
+    struct stat st;
+    const char *end = strrchr(path, '/');
+    if (!end || end == path) return 0;
+    char *folder = must(strndup(path, (size_t)(end - path)));
+    const bool there = !stat(folder, &st);
+    free(folder);
+    return there ? 0 : problem(QKV_UNREADABLE, "cannot write '%s': %s", path, strerror(errno));
+}
+
 int model_can_write(const WriteOptions *w)
 {
     qkv_onnx_profile profile;
@@ -201,7 +214,7 @@ int model_can_write(const WriteOptions *w)
         return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .onnx or .pt2", w->output);
     if (!onnx && (w->target || w->opset || w->external))
         return problem(QKV_USAGE, "--target, --opset and --external-data are for ONNX");
-    return 0;
+    return folder_is_there(w->output);
 }
 
 static int write_pt2(const WriteOptions *w, const qkv_model *m, const qkv_model *source)

@@ -268,22 +268,43 @@ static int open_data(const QuantizeOptions *o, const qkv_model *m, NamedTensors 
                                      o->data);
 }
 
-static int cmd_quantize(const void *options)
+/* Options that contradict each other, or would do nothing. */
+static int check_options(const QuantizeOptions *o)
 {
-    const QuantizeOptions *o = options;
-    qkv_model *m = NULL;
-    NamedTensors data = {0};
+    const bool ranges = !o->dynamic && !o->weights, by_metric = o->budget && !strncmp(o->budget, "metric", 6);
     if (!o->write.output) return problem(QKV_USAGE, "quantize needs -o FILE");
     if (o->weights && strcmp(o->weights, "int8") && strcmp(o->weights, "int4"))
         return problem(QKV_USAGE, "--weights-only %.40s: expected int8 or int4", o->weights);
-    if (o->budget && !strncmp(o->budget, "metric", 6) && !o->metric)
+    if (by_metric && !o->metric)
         return problem(QKV_USAGE, "--budget '%s' limits the figure of --metric COMMAND: give it, too", o->budget);
     if (o->plot && !ends_in(o->plot, ".svg"))
         return problem(QKV_USAGE, "option '--plot': found '%s', expected a file that ends in .svg", o->plot);
     if (o->plot && !o->budget) return problem(QKV_USAGE, "--plot draws what --budget measures: give it, too");
     if (!o->weights && (o->group || o->method))
         return problem(QKV_USAGE, "--group and --method say how --weights-only rounds: give it, too");
-    int code = model_can_write(&o->write);
+    if (o->calls && !(by_metric && o->metric))
+        return problem(QKV_USAGE, "--metric-calls is how often --budget 'metric>=X' asks --metric: give both, too");
+    if (!ranges && (o->calibration || o->percentile > 0))
+        return problem(QKV_USAGE, "--calibration and --percentile find ranges, and %s has none: leave them out",
+                       o->dynamic ? "--dynamic" : "--weights-only");
+    if (o->percentile > 0 && (!o->calibration || strcmp(o->calibration, "percentile")))
+        return problem(QKV_USAGE, "--percentile goes with --calibration percentile");
+    if (o->weights && !o->dynamic && (o->asymmetric || o->massive > 0))
+        return problem(QKV_USAGE, "--asymmetric and --massive are about what layers read, which --weights-only leaves "
+                                  "in floats: give --dynamic, too, or leave them out");
+    if (o->write.opset && o->write.opset < 19 && o->target && strstr(o->target, "fp8"))
+        return problem(QKV_USAGE, "option '--opset': found %d, and float8 is quantized from opset 19 on",
+                       (int)o->write.opset);
+    const int code = o->plot ? folder_is_there(o->plot) : 0;
+    return code ? code : model_can_write(&o->write);
+}
+
+static int cmd_quantize(const void *options)
+{
+    const QuantizeOptions *o = options;
+    qkv_model *m = NULL;
+    NamedTensors data = {0};
+    int code = check_options(o);
     if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
     if (!code && o->data) code = open_data(o, m, &data);
     if (!code) code = quantize(o, m, &data);

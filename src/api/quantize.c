@@ -67,6 +67,14 @@ static bool trained_later(const QuantizeRequest *r, Err *err)
                 "and weight_method");
 }
 
+static bool scales_found_in_runs(const QuantizeRequest *r, Err *err)
+{
+    return !r->place.dynamic || !r->place.target->constant_scales ||
+           fail(err, E_USAGE,
+                "target %s takes scales that are constants: leave out dynamic, and give data to calibrate with",
+                r->place.target->name);
+}
+
 static bool in_float8(const QuantizeRequest *r, Err *err)
 {
     const QuantizeOptions *p = &r->place;
@@ -137,7 +145,8 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
     else if (o.batch < 0 || o.threads < 0 || o.metric_calls < 0)
         ok = fail(&e, E_USAGE, "a batch, threads or calls below 0");
     ok = ok && weights_alone(&o, &r.place.method, &e) && trained_later(&r, &e) && in_float8(&r, &e) &&
-         read_budget(&o, &limit, &e) && (!o.n_data || take_data(m->program.graph, &o, &data, &e));
+         scales_found_in_runs(&r, &e) && read_budget(&o, &limit, &e) &&
+         (!o.n_data || take_data(m->program.graph, &o, &data, &e));
     r.tensor = data;
     Graph *g = ok ? program_quantize(&m->program, &r, &text, &e) : NULL;
     qkv_model *made = g ? api_model_of(g, m->path, m, &e) : NULL;

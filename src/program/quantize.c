@@ -70,6 +70,35 @@ static bool batch_run(Batches *b, Session *s, int64_t i, Err *err)
            within(err, "calibration data, rows %lld to %lld", (long long)first, (long long)(first + n - 1));
 }
 
+/* The first of n floats that is NaN, or (infinite) one that is infinite; -1: none. */
+static int64_t not_finite(const Tensor *t, bool infinite)
+{
+    const int64_t n = tensor_numel(t);
+    const float *x = t->dtype == DT_F32 && tensor_contiguous(t) ? t->data : NULL;
+    for (int64_t i = 0; i < n; i++) {
+        const double v = x ? (double)x[i] : tensor_get(t, i);
+        if (infinite ? isinf(v) : isnan(v)) return i;
+    }
+    return -1;
+}
+
+/* false: the data hold a NaN. infinite: an infinite element, which a mask may have, in front of what err says. */
+static bool data_finite(const Graph *g, const QuantizeRequest *r, bool infinite, Err *err)
+{
+    for (int k = 0; r->tensor && k < g->ninput; k++) {
+        const Tensor *t = &r->tensor[k];
+        const int64_t bad = t->rank && dtype_is_float(t->dtype) ? not_finite(t, infinite) : -1;
+        if (bad < 0) continue;
+        const int64_t row = tensor_numel(t) / t->shape[0];
+        if (infinite)
+            return within(err, "the calibration data '%s' are infinite in row %lld (element %lld of it)",
+                          value_label(g->input[k]), (long long)(bad / row), (long long)(bad % row));
+        return fail(err, E_USAGE, "the calibration data '%s' are NaN in row %lld (element %lld of it): leave it out",
+                    value_label(g->input[k]), (long long)(bad / row), (long long)(bad % row));
+    }
+    return !infinite;
+}
+
 /* ------------------------------------------------------------------ watching */
 
 static bool observe(Watch *w, const Value *v, const Tensor *t)
@@ -122,10 +151,11 @@ static bool watch_batches(Watch *w, Batches *b, Session *s, int64_t from, int64_
     const Graph *g = w->p->g;
     for (int64_t i = 0; i < b->n; i++) {
         w->batch = i;
-        if (!batch_run(b, s, i, err)) return w->err->code ? (*err = *w->err, false) : false;
-        for (int k = 0; k < g->ninput; k++)
-            if (w->point[g->input[k]->id] && !observe(w, g->input[k], session_input(s, k)))
-                return *err = *w->err, false;
+        bool ok = batch_run(b, s, i, err);
+        for (int k = 0; ok && k < g->ninput; k++)
+            ok = !w->point[g->input[k]->id] || observe(w, g->input[k], session_input(s, k));
+        if (!ok && w->err->code) *err = *w->err;
+        if (!ok) return data_finite(g, b->r, true, err);
         TRY(tell(b->r, from + i + 1, total, err));
     }
     return true;
@@ -215,6 +245,7 @@ static bool watch_channels(const Graph *g, Channels **channels, int n, const Qua
     for (int64_t i = 0; ok && i < b.n; i++) {
         ok = batch_run(&b, s, i, err);
         if (!ok && said.code) *err = said;
+        if (!ok) data_finite(g, r, true, err);
     }
     session_free(s);
     batches_close(&b);
@@ -423,7 +454,6 @@ static bool choose_layers(Budget *of, const Graph *g, Placement *p, Batches *b, 
                    .metric_user = b->r->metric_user,
                    .calls = b->r->calls,
                    .batches = b->n < TRIED ? b->n : TRIED};
-    leave_unfit(p);
     return budget_choose(of, err);
 }
 
@@ -479,8 +509,9 @@ static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, 
     const char **name = mem_zeroed((size_t)p->nsites + 1, sizeof *name);
     ok = ok && (name || oom(err));
     for (int i = 0; ok && i < p->nsites; i++) name[i] = p->site[i].name;
-    ok = ok && (!r->budget || choose_layers(&budget, g, p, &b, err)) && quantize_apply(p, err) &&
-         graph_check(made, err);
+    if (ok) leave_unfit(p);
+    ok = ok && quantize_any(p, err) && (!r->budget || choose_layers(&budget, g, p, &b, err)) &&
+         quantize_apply(p, err) && graph_check(made, err);
     if (ok) {
         begin_report(report, r, made,
                      p->options.dynamic       ? "dynamic"
@@ -583,7 +614,7 @@ Graph *program_quantize(const Program *from, const QuantizeRequest *r, Buf *repo
         return NULL;
     }
     const unsigned list = PASS_BIT(PASS_DETACH) | PASS_BIT(PASS_PAIR) | PASS_BIT(PASS_REWRITE);
-    if (!program_prepare_waiving(from, list, &ready, err)) return NULL;
+    if (!data_finite(from->graph, r, false, err) || !program_prepare_waiving(from, list, &ready, err)) return NULL;
     Graph *made = graph_copy(ready.graph, err);
     const int fresh = made ? made->next_id : 0;
     int *used = made ? mem_zeroed((size_t)fresh + 1, sizeof *used) : NULL;

@@ -231,7 +231,8 @@ static bool whole(const Graph *g, Err *err)
     if (g->bodies) return fail(err, E_UNSUPPORTED, "a model with loops or branches is not quantized");
     for (const Node *n = g->first; n; n = n->next)
         if (n->op->id == OP_quantize_linear || n->op->id == OP_dequantize_linear || n->op->id == OP_linear_integer)
-            return fail(err, E_UNSUPPORTED, "the model is quantized already: node '%s' is %s", n->name, n->op->name);
+            return fail(err, E_UNSUPPORTED, "the model is quantized already: node '%s' is %s; give the one of floats",
+                        n->name, n->op->name);
     return true;
 }
 
@@ -250,9 +251,22 @@ static bool all_named(const Placement *p, Err *err)
     return true;
 }
 
+bool quantize_any(const Placement *p, Err *err)
+{
+    const Site *first = p->nsites ? &p->site[0] : NULL;
+    for (int i = 0; i < p->nsites; i++) {
+        if (!p->site[i].why && p->site[i].kind != SITE_RESIDUAL) return true;
+        if (first->kind != SITE_LINEAR && p->site[i].kind == SITE_LINEAR) first = &p->site[i];
+    }
+    if (first)
+        return fail(err, E_UNSUPPORTED, "nothing can be quantized: %s: %s", first->name,
+                    first->why ? first->why : "a sum alone");
+    return fail(err, E_UNSUPPORTED, "nothing can be quantized: the model has no product with a weight%s",
+                p->options.dynamic || p->options.weight_bits ? "" : " and no attention");
+}
+
 bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err)
 {
-    int quantized = 0;
     *p = (Placement){.g = g, .options = *o};
     TRY(whole(g, err));
     if (!(p->arena = arena_create(0))) return oom(err);
@@ -263,15 +277,10 @@ bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err)
         if (!grown) return oom(err);
         p->site = grown;
         TRY(points_of(p, &s, err));
-        quantized += !s.why && s.kind != SITE_RESIDUAL;
         p->site[p->nsites++] = s;
     }
     TRY(!p->nsites || all_named(p, err));
-    if (quantized) return true;
-    return p->nsites ? fail(err, E_UNSUPPORTED, "nothing can be quantized: %s: %s", p->site[0].name,
-                            p->site[0].why ? p->site[0].why : "a sum alone")
-                     : fail(err, E_UNSUPPORTED, "nothing can be quantized: the model has no product with a weight%s",
-                            o->dynamic || o->weight_bits ? "" : " and no attention");
+    return quantize_any(p, err);
 }
 
 void placement_free(Placement *p)

@@ -22,6 +22,7 @@ enum { TARGET_HEADS = 4 };
 /* What a runtime multiplies as integers; 0: any, or none. */
 typedef struct QuantizeTarget {
     const char *name, *newest;   /* newest: the runtime, of whose versions this is the newest; NULL */
+    bool constant_scales;        /* not those that a run finds */
     bool float8;                 /* values and weights are f8e4m3fn, not integers */
     bool attention;              /* multiplies attention as integers, or as float8 */
     bool probabilities;          /* probabilities, values and the result of attention, too */
@@ -91,6 +92,8 @@ typedef struct Placement {
 
 /* Errors: E_UNSUPPORTED: the model has quantizers already, loops or branches, or nothing that can be quantized. */
 bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err);
+/* Is there a site that is quantized? Else E_UNSUPPORTED, with the reason of one. */
+bool quantize_any(const Placement *p, Err *err);
 /* The bits of the weight of a site, of weights alone. */
 int site_bits(const Placement *p, const Site *s);
 /* Sites with a point that was not seen, or is massive, are left, with the reason; quantize_apply does so, too. */

@@ -28,8 +28,8 @@ static bool take(Data *d, int i, const Tensor *t, Err *err)
     if (!t->data && !t->rank)
         return fail(err, E_USAGE, "the data have no '%s', which is an input of the model", value_label(v));
     if (t->dtype != v->dtype)
-        return fail(err, E_USAGE, "the data '%s' are %s, expected %s", value_label(v), dtype_name(t->dtype),
-                    dtype_name(v->dtype));
+        return fail(err, E_USAGE, "the data '%s' are %s, expected %s: convert them", value_label(v),
+                    dtype_name(t->dtype), dtype_name(v->dtype));
     if (t->rank != v->rank)
         return fail(err, E_USAGE, "the data '%s' have rank %d, expected %d: axis 0 counts the examples", value_label(v),
                     t->rank, v->rank);

@@ -11,6 +11,31 @@ $ qkv quantize sdpa.pt2 --target cuda -o q.onnx
 $ qkv quantize sdpa.pt2 --calibration best -o q.onnx
 ! qkv: error: option '--calibration': found 'best', expected minmax, average, percentile, entropy or mse
 ? 2
+# Options that contradict each other, or would do nothing
+$ qkv quantize sdpa.pt2 --percentile 99 -o q.onnx
+! qkv: error: --percentile goes with --calibration percentile
+? 2
+$ qkv quantize sdpa.pt2 --dynamic --calibration mse -o q.onnx
+! qkv: error: --calibration and --percentile find ranges, and --dynamic has none: leave them out
+? 2
+$ qkv quantize sdpa.pt2 --weights-only int4 --asymmetric -o q.onnx
+! qkv: error: --asymmetric and --massive are about what layers read, which --weights-only leaves in floats: give --dynamic, too, or leave them out
+? 2
+$ qkv quantize sdpa.pt2 --budget 'kl<=1' --metric-calls 5 -o q.onnx
+! qkv: error: --metric-calls is how often --budget 'metric>=X' asks --metric: give both, too
+? 2
+$ qkv quantize sdpa.pt2 --target tensorrt-10-fp8 --opset 18 -o q.onnx
+! qkv: error: option '--opset': found 18, and float8 is quantized from opset 19 on
+? 2
+$ qkv quantize sdpa.pt2 --target tensorrt-8 --dynamic -o q.onnx
+! qkv: error: target tensorrt-8 takes scales that are constants: leave out dynamic, and give data to calibrate with
+? 2
+$ qkv quantize sdpa.pt2 -o none/q.onnx
+! qkv: error: cannot write 'none/q.onnx': No such file or directory
+? 3
+$ qkv quantize sdpa.pt2 --plot none/l.svg --budget 'kl<=1' -o q.onnx
+! qkv: error: cannot write 'none/l.svg': No such file or directory
+? 3
 $ qkv quantize sdpa.pt2 --plot l.svg -o q.onnx
 ! qkv: error: --plot draws what --budget measures: give it, too
 ? 2
@@ -36,7 +61,7 @@ add_2  i8      0.183622     0  -23.02    23.32
 output_0: cosine 0.999833 against the floats, largest difference 4.33; the same arg-max in 60 of 60 rows, 100.00 % (holds 99 % and 99.9 %)
 ! qkv: warning: the ranges come from random inputs and say little of a trained model: give real ones with --calibrate
 $ qkv quantize q.onnx -o r.onnx
-! qkv: error: the model is quantized already: node 'x__26' is qkv.quantize_linear.default
+! qkv: error: the model is quantized already: node 'x__26' is qkv.quantize_linear.default; give the one of floats
 ? 4
 $ qkv quantize words.pt2 --dynamic --explain -o q.pt2
 ! qkv: error: nothing can be quantized: the model has no product with a weight

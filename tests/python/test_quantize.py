@@ -533,10 +533,17 @@ def refused(*args, **options):
 def test_data_that_do_not_fit(digits):
     known = digits[0]
     bad = known.copy()
+    every = {}, {"dynamic": True}, {"dynamic": True, "smooth": 0.5}, {"weight_bits": 4, "weight_method": "gptq"}
     bad[40, 0, 3, 3] = np.nan
-    assert "is NaN in batch 1 of the calibration data" in refused({"image": bad})
-    for options in {"dynamic": True}, {"dynamic": True, "smooth": 0.5}, {"weight_bits": 4, "weight_method": "gptq"}:
-        assert "is NaN in the calibration data" in refused({"image": bad}, **options)
+    for options in *every, {"weight_bits": 4}:
+        assert "the calibration data 'image' are NaN in row 40 (element 27 of it)" in refused({"image": bad}, **options)
+    bad[40, 0, 3, 3] = -np.inf  # which a mask may have
+    for options in every:
+        words = refused({"image": bad}, **options)
+        assert "the calibration data 'image' are infinite in row 40 (element 27 of it): value 'layer_norm'" in words
+    assert "are f64, expected f32: convert them" in refused({"image": known.astype(np.float64)})
+    assert "nothing can be quantized: linear__194: massive activations" in refused({"image": known}, massive=1)
+    assert "takes scales that are constants: leave out dynamic" in refused(dynamic=True, target="tensorrt")
     assert "axis 2 is 7, expected 8" in refused({"image": known[:, :, :7]})
     assert "no input is called 'picture'" in refused({"picture": known})
     assert "have no rows" in refused({"image": known[:0]})
