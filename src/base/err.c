@@ -15,7 +15,9 @@ bool fail(Err *err, ErrCode code, const char *fmt, ...)
     va_end(ap);
     if (mem_ran_out()) { /* what looks wrong may just not have fitted */
         err->code = E_LIMIT;
-        if (!strstr(err->msg, no_memory)) memcpy(err->msg, no_memory, sizeof no_memory);
+        if (!strstr(err->msg, no_memory)) text_printf(err->msg, sizeof err->msg, "%s", no_memory);
+        if (!strcmp(err->msg, no_memory) && mem_asked())
+            text_printf(err->msg, sizeof err->msg, "%s: %zu bytes were asked for", no_memory, mem_asked());
     }
     return false;
 }

@@ -1,6 +1,7 @@
 /* Memory from one place. Contract in mem.h. */
 #include "base/mem.h"
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,11 +10,14 @@ enum { ALIGN = 16 }; /* of every allocation: what malloc gives */
 static MemHooks hooks; /* alloc NULL: the C library's */
 static atomic_bool used;
 static _Thread_local bool ran_out;
+static _Thread_local size_t asked; /* for what was refused first */
 
-static void *seen(void *p)
+static void *seen(void *p, size_t n)
 {
-    if (!p) ran_out = true;
-    return p;
+    if (p) return p;
+    if (!ran_out) asked = n;
+    ran_out = true;
+    return NULL;
 }
 
 static void begin_use(void)
@@ -24,25 +28,25 @@ static void begin_use(void)
 void *mem_aligned(size_t alignment, size_t n)
 {
     begin_use();
-    if (hooks.alloc) return seen(hooks.alloc(hooks.user, alignment > ALIGN ? alignment : ALIGN, n ? n : 1));
-    return seen(aligned_alloc(alignment, n ? n : alignment));
+    if (hooks.alloc) return seen(hooks.alloc(hooks.user, alignment > ALIGN ? alignment : ALIGN, n ? n : 1), n);
+    return seen(aligned_alloc(alignment, n ? n : alignment), n);
 }
 
 void *mem_alloc(size_t n)
 {
     if (hooks.alloc) return mem_aligned(ALIGN, n);
     begin_use();
-    return seen(malloc(n ? n : 1));
+    return seen(malloc(n ? n : 1), n);
 }
 
 void *mem_zeroed(size_t count, size_t size)
 {
     size_t n;
+    if (__builtin_mul_overflow(count, size, &n)) return seen(NULL, SIZE_MAX);
     if (!hooks.alloc) {
         begin_use();
-        return seen(calloc(count ? count : 1, size ? size : 1));
+        return seen(calloc(count ? count : 1, size ? size : 1), n);
     }
-    if (__builtin_mul_overflow(count, size, &n)) return seen(NULL);
     void *p = mem_alloc(n);
     return p && n ? memset(p, 0, n) : p;
 }
@@ -50,7 +54,7 @@ void *mem_zeroed(size_t count, size_t size)
 void *mem_grow(void *p, size_t n)
 {
     if (!p) return mem_alloc(n);
-    return seen(hooks.alloc ? hooks.grow(hooks.user, p, n ? n : 1) : realloc(p, n ? n : 1));
+    return seen(hooks.alloc ? hooks.grow(hooks.user, p, n ? n : 1) : realloc(p, n ? n : 1), n);
 }
 
 static char *text_of(const char *s, size_t length)
@@ -75,7 +79,8 @@ void mem_free_c(void *p) { free(p); }
 
 void mem_begin(void) { ran_out = false; }
 bool mem_ran_out(void) { return ran_out; }
-void mem_refused(void) { ran_out = true; }
+size_t mem_asked(void) { return ran_out ? asked : 0; }
+void mem_refused(void) { seen(NULL, 0); }
 
 bool mem_set(const MemHooks *h)
 {

@@ -26,6 +26,7 @@ void mem_free_c(void *p); /* what another library took from malloc for us (utf8p
 
 void mem_begin(void);   /* a call of the interface begins: refusals so far are forgotten */
 bool mem_ran_out(void); /* this thread was refused memory since */
+size_t mem_asked(void); /* bytes of the first request that was refused; 0 where another library made it */
 void mem_refused(void); /* another library was, on our behalf */
 
 typedef struct MemHooks {

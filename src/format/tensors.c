@@ -118,7 +118,9 @@ bool tensorfile_write(const char *path, const char *const *names, const Tensor *
         if (tensor_contiguous(&tensors[i]) && as == tensors[i].dtype) continue;
         flat[i] = tensor_of(as, tensors[i].rank, tensors[i].shape,
                             mem_alloc((size_t)tensor_numel(&tensors[i]) * dtype_size(as) + 1));
-        if (!flat[i].data) ok = oom(err);
+        if (!flat[i].data)
+            ok = oom(err) || within(err, "'%s': tensor '%s' is written out with all %lld elements", path, names[i],
+                                    (long long)tensor_numel(&tensors[i]));
         else tensor_copy(&flat[i], &tensors[i]);
     }
     OutFile *o = ok ? outfile_open(path, err) : NULL;

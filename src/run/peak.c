@@ -55,7 +55,7 @@ static double reading(int threads, Err *err)
     size_t bytes = (size_t)threads * READ_BYTES;
     float *x = mem_aligned(64, bytes);
     if (!x) {
-        fail(err, E_LIMIT, "out of memory: %zu bytes to read", bytes);
+        fail(err, E_LIMIT, "out of memory: %zu bytes, by which the speed of reading is measured", bytes);
         return -1;
     }
     double best = 0;

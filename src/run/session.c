@@ -144,13 +144,25 @@ static void release_constants(Session *s, const Plan *but)
     }
 }
 
+/* There is no memory for a constant of a plan: the message names the node that computes it. */
+static bool no_constant(const Plan *p, int i, Err *err)
+{
+    fail(err, E_LIMIT, "out of memory: %zu bytes, computed of constants", p->const_size[i]);
+    for (int k = 0; k < p->nnodes; k++)
+        for (int r = 0; r < p->node[k].node->nout; r++) {
+            Place at = p->place[p->node[k].node->out[r]->id];
+            if (at.home == HOME_CONST && at.index == i) return within(err, "node '%s'", p->node[k].node->name);
+        }
+    return false;
+}
+
 /* Constants of a plan: each in memory of its own, those that only other constants needed are freed again. */
 static bool compute_constants(Session *s, Plan *p, Err *err)
 {
     if (p->constants_done) return true;
     release_constants(s, p);
     for (int i = 0; i < p->nconst; i++)
-        if (!(p->const_data[i] = session_block(p->const_size[i]))) return oom(err);
+        if (!(p->const_data[i] = session_block(p->const_size[i]))) return no_constant(p, i, err);
     plan_place(p, s->arena.data, s->input_data);
     TRY(session_run_steps(s, p, true, err));
     for (int i = 0; i < p->nconst && !s->on_node; i++)
@@ -170,7 +182,7 @@ bool session_ready(Session *s, Plan *p, Err *err)
     size_t need = p->arena_bytes > s->needed ? p->arena_bytes : s->needed;
     if (need > s->arena.size || !s->arena.data)
         if (!pages_take(&s->arena, need, SLACK))
-            return fail(err, E_LIMIT, "out of memory: %zu bytes of activations", need);
+            return fail(err, E_LIMIT, "out of memory: these sizes need %zu bytes of activations", need);
     TRY(compute_constants(s, p, err));
     size_t bytes = (size_t)(output_place(s) + s->g->noutput) * sizeof *s->input_data;
     if (s->current != p || p->base != s->arena.data || (bytes && memcmp(s->placed_input, s->input_data, bytes))) {
@@ -644,7 +656,7 @@ static bool keep_outputs(Session *s, Err *err)
                                   : s->current->place[v->id].home == HOME_GIVEN && looks_at_state(s, t);
         if (!k->used) continue;
         void *p = s->elsewhere[i] ? s->output_data[i] : session_room(&k->room, tensor_bytes(t));
-        if (!p) return oom(err);
+        if (!p) return oom(err) || within(err, "output '%s'", s->g->output[i].name);
         k->copy = tensor_of(t->dtype, t->rank, t->shape, p);
         tensor_copy(&k->copy, t);
     }

@@ -186,6 +186,25 @@ def test_a_limit_holds_for_all_that_a_command_does(tmp_path):
         assert done.returncode == 5 and "3221225472 elements, which repeat a few, are too many" in done.stderr, done
 
 
+def test_out_of_memory_says_what_for(tmp_path):
+    """Without --memory-limit: 12 GB and more than the machine has, refused before anything is touched."""
+    looks = small_and_huge(tmp_path / "looks.onnx", ("Expand", "ws", "y"))
+    folded = small_and_huge(tmp_path / "folded.onnx", ("Expand", "ws", "e"), ("Relu", "e", "y"))
+    runs = small_and_huge(tmp_path / "runs.onnx", ("ReduceSum", "x", "q"), ("Expand", "qs", "e"), ("Relu", "e", "y"))
+    limits = [(resource.RLIMIT_AS, 2 << 30)]
+    for words, says in ((("run", looks, "-o", "o.npz"), "tensor 'y' is written out with all 3221225472 elements: "
+                         "out of memory: 12884901889 bytes were asked for"),
+                        (("run", folded), "node 'y': out of memory: 12884901888 bytes, computed of constants"),
+                        (("bench", runs, "--predict"), "out of memory: these sizes need 12884901952 bytes")):
+        done = qkv(tmp_path, *words, limits=limits)
+        assert done.returncode == 5 and says in done.stderr, (words, done)
+    assert len(list(tmp_path.iterdir())) == 3
+    model = pathlib.Path(runs).read_bytes().replace(struct.pack("<q", 1 << 30), struct.pack("<q", 1 << 40))
+    (tmp_path / "runs.onnx").write_bytes(model)
+    done = qkv(tmp_path, "run", runs)  # not ended by the system when it is touched
+    assert done.returncode == 5 and "these sizes need 13194139533376 bytes" in done.stderr, done
+
+
 def test_a_picture_whose_edges_pass_one_layer(tmp_path):
     """19 nodes that read the same 3,000: 57,000 points in a row, in another order for every other node."""
     nodes = [("Relu", "x", "c0"), ("Relu", ("c0",), "c1")] + [("Relu", "x", f"r{i}") for i in range(3000)]
