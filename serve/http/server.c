@@ -151,25 +151,37 @@ static bool not_to_be_read(const Exchange *x)
     return x->status == 400 || (length && parse_int(length, NULL) > LONG_BODY);
 }
 
-static enum MHD_Result count_lengths(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
+typedef struct Framing { /* headers that say where a body ends */
+    int lengths, codings;
+    const char *coding;
+} Framing;
+
+static enum MHD_Result look_at_framing(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
 {
-    (void)kind, (void)value;
-    *(int *)user += same_word(name, "Content-Length");
+    Framing *f = user;
+    (void)kind;
+    f->lengths += same_word(name, "Content-Length");
+    if (!same_word(name, "Transfer-Encoding")) return MHD_YES;
+    f->codings++;
+    f->coding = value ? value : "";
     return MHD_YES;
 }
 
+/* What libmicrohttpd would read in another way than a proxy before it, or until the client closes its end, is refused.
+ */
 static void check_length(Exchange *x)
 {
-    int lengths = 0;
+    Framing f = {0};
     const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Length");
-    const char *coding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Transfer-Encoding");
     const char *encoding = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Encoding");
     const char *end = "";
     int64_t n = length ? parse_int(length, &end) : 0;
     size_t most = route_takes_body(x->path) ? x->server->o.max_body : 0;
-    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, count_lengths, &lengths);
-    if (lengths > 1) exchange_refuse(x, 400, "Content-Length is given %d times", lengths);
-    else if (length && coding) exchange_refuse(x, 400, "both Content-Length and Transfer-Encoding are given");
+    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, look_at_framing, &f);
+    if (f.lengths > 1) exchange_refuse(x, 400, "Content-Length is given %d times", f.lengths);
+    else if (length && f.coding) exchange_refuse(x, 400, "both Content-Length and Transfer-Encoding are given");
+    else if (f.coding && (f.codings > 1 || !same_word(f.coding, "chunked")))
+        exchange_refuse(x, 400, "Transfer-Encoding is '%s', and only 'chunked' is supported, once", f.coding);
     else if (n < 0 || *end) exchange_refuse(x, 400, "Content-Length is '%s', expected a number of bytes", length);
     else if ((uint64_t)n > most)
         exchange_refuse(x, 413, "the body has %lld bytes; at most %zu are taken", (long long)n, most);
@@ -483,6 +495,16 @@ static unsigned connections(const Server *s)
     return most < (rlim_t)s->o.max_connections ? (unsigned)most : (unsigned)s->o.max_connections;
 }
 
+/* %00 would end a path before its end: it becomes a character that no name has. */
+static size_t unescape(void *user, struct MHD_Connection *c, char *text)
+{
+    (void)user, (void)c;
+    size_t n = MHD_http_unescape(text);
+    for (size_t i = 0; i < n; i++)
+        if (!text[i]) text[i] = '\x1a';
+    return n;
+}
+
 static bool start(Server *s, int fd, Err *err)
 {
     if (fd < 0) return false;
@@ -493,6 +515,7 @@ static bool start(Server *s, int fd, Err *err)
         {MHD_OPTION_CONNECTION_LIMIT, connections(s), NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
+        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)unescape, s},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, s},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_link, s},
         {pool ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, pool, NULL},

@@ -274,12 +274,15 @@ def test_wrong_http(server):
     for wrong in (b"Content-Length: 99999999999999999999999999\r\n", b"Content-Length: x\r\n",
                   b"Content-Length: -5\r\n",
                   b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-                  b"Content-Length: 5\r\nContent-Length: 2\r\n", b"a" * 40000 + b": b\r\n", b"no colon\r\n"):
+                  b"Content-Length: 5\r\nContent-Length: 2\r\n", b"Transfer-Encoding: gzip, chunked\r\n",
+                  b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+                  b"a" * 40000 + b": b\r\n", b"no colon\r\n"):
         line = server.raw(head + wrong + b"\r\n12345").split(b"\r\n")[0]
         assert line == b"" or b" 4" in line, (wrong[:40], line)
     for wrong in (b"\r\n\r\n\r\n", b"\0\1\2\3" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
                   b"\x16\x03\x01\x02\x00"):
         server.raw(wrong, half=True)
+    assert b" 404 " in server.raw(b"GET /v2%00/models/affine HTTP/1.1\r\nHost: x\r\n\r\n").split(b"\r\n")[0]
     answer = server.raw(b"GET /v2/models/\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n")
     assert json.loads(answer.split(b"\r\n\r\n")[1])["error"] == "no model is called '\ufffd\ufffd'"
     chunked = head + b"Transfer-Encoding: chunked\r\n\r\n"
