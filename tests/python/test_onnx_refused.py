@@ -58,6 +58,11 @@ Tile (float[6] x, int64[2] n = {1, 1}) -> 2 elements for rank 1
 Range (int64[2] a, int64 b, int64 c) -> expected one value
 Trilu (float[3, 3] x, int64[2] k = {0, 1}) -> 2 elements, expected one value
 HannWindow (int64[2] n = {3, 4}) -> 2 elements, expected one size
+Relu (float[2] x, float[2] z) -> 2 inputs; Relu of version 14 takes at most 1
+y, z = Relu (float[2] x) -> 2 outputs; Relu of version 14 gives at most 1
+Relu<alpha = 0.5> (float[2] x) -> Relu of version 14 has no attribute 'alpha'
+17: ReduceMax (float[2, 3] x, int64[1] a = {1}) -> 2 inputs; ReduceMax of version 13 takes at most 1
+com.microsoft.Gelu<approximate = "tanh"> (float[2] x) -> Gelu of version 1 has no attribute 'approximate'
 CenterCropPad (float[3, 3] x, int64[1] n = {3}) -> 1 sizes for 2 axes
 ConstantOfShape<value = float[2] {1.0, 2.0}> (int64[1] n = {3}) \
 -> attribute 'value' must be a tensor of one element
@@ -115,7 +120,7 @@ GRU<hidden_size = 2, activations = ["Elu", "Tanh"]> (float[3, 1, 1] x, float[1, 
 -> 'Elu'
 GRU<hidden_size = 2> (float[n, 1, 1] x, float[1, 6, 1] w, float[1, 6, 2] r) -> need a fixed number of steps
 a, b, c = RNN<hidden_size = 2> (float[3, 1, 1] x, float[1, 2, 1] w, float[1, 2, 2] r) \
--> output 2 is wanted, RNN has two
+-> 3 outputs; RNN of version 22 gives at most 2
 LSTM<hidden_size = 2, input_forget = 1> (float[3, 1, 1] x, float[1, 8, 1] w, float[1, 8, 2] r) -> input_forget
 RNN<hidden_size = 2, direction = "up"> (float[3, 1, 1] x, float[1, 2, 1] w, float[1, 2, 2] r) \
 -> 'direction' is 'up'
@@ -251,7 +256,7 @@ com.microsoft.MatMulNBits<K = 4, N = 0, block_size = 4> (float[2, 4] a, uint8[2,
 com.microsoft.MatMulNBits<K = 4, N = 2, block_size = 4> (float[2, 4] a, uint8[2, 1, 2] b, float[2] s, , \
 int32[4] g) \
 -> g_idx
-24: Attention<left_window_size = -2> (float[1, 1, 2, 4] a, a, a) -> window sizes -2 and -1: expected -1 or more
+25: Attention<left_window_size = -2> (float[1, 1, 2, 4] a, a, a) -> window sizes -2 and -1: expected -1 or more
 Conv<strides = [1, 1]> (float[1, 1, 3] x, float[1, 1, 2] w) -> attribute 'strides' has 2 values, expected 1
 Conv<dilations = [0]> (float[1, 1, 3] x, float[1, 1, 2] w) -> attribute 'dilations' has 0, expected 1 to
 Transpose<perm = 3> (float[2, 3] x) -> attribute 'perm'

@@ -121,6 +121,13 @@ static bool call_function(OnnxOp *o, const OnnxFunction *f)
     if (o->node->noutput > f->noutput)
         return fail(im->err, E_FORMAT, "function '%s' gives %d results, %d are named", f->name, f->noutput,
                     o->node->noutput);
+    for (int i = 0; i < o->node->nattr; i++) {
+        const char *name = o->node->attr[i].name;
+        bool known = false;
+        for (int k = 0; k < f->nattr; k++) known |= !strcmp(f->attr[k], name);
+        for (int k = 0; k < f->nattr_default; k++) known |= !strcmp(f->attr_default[k].name, name);
+        if (!known) return fail(im->err, E_FORMAT, "function '%s' has no attribute '%.100s'", f->name, name);
+    }
     OnnxFrame frame = {o->scope, o->node, f};
     OnnxScope s = {.frame = &frame, .opset = f->opset, .nopset = f->nopset, .depth = o->scope->depth + 1};
     bool ok = s.depth <= ONNX_MAX_DEPTH ||
@@ -212,6 +219,29 @@ static bool name_results(OnnxOp *o, int mark)
     return true;
 }
 
+/* What the op's schema does not have would be read over: an input or attribute that a later version gave a meaning, or
+ * a misspelt one. Ops that the standard lacks in this version have none. */
+static bool fits_schema(const OnnxOp *o)
+{
+    const OnnxNode *n = o->node;
+    int later;
+    bool required;
+    const OnnxSchema *s = onnx_schema(&o->im->schemas, n->domain, n->op, o->opset, &later);
+    if (!s) return true;
+    if (n->ninput > s->max_in)
+        return fail(o->im->err, E_FORMAT, "%d inputs; %s of version %d takes at most %d", n->ninput, n->op, s->since,
+                    s->max_in);
+    if (n->noutput > s->max_out)
+        return fail(o->im->err, E_FORMAT, "%d outputs; %s of version %d gives at most %d", n->noutput, n->op, s->since,
+                    s->max_out);
+    for (int i = 0; i < n->nattr; i++) {
+        const char *name = n->attr[i].name;
+        if (!onnx_schema_attr(s, name, &required) && !onnx_schema_attr(s, "*", &required) && strncmp(name, "__", 2))
+            return fail(o->im->err, E_FORMAT, "%s of version %d has no attribute '%.100s'", n->op, s->since, name);
+    }
+    return true;
+}
+
 static bool run_row(OnnxOp *o)
 {
     bool taken;
@@ -219,6 +249,7 @@ static bool run_row(OnnxOp *o)
     if (!o->opset)
         return fail(o->im->err, E_FORMAT, "domain '%s' is not among the model's opset imports",
                     *o->node->domain ? o->node->domain : "ai.onnx");
+    TRY(fits_schema(o));
     TRY(onnx_fold(o, &taken));
     return taken || o->row.fn(o) ||
            (o->im->err->code == E_OK ? fail(o->im->err, E_UNSUPPORTED, "%s with these inputs", o->node->op) : false);

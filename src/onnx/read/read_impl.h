@@ -15,6 +15,7 @@
 #ifndef QKV_ONNX_READ_READ_IMPL_H
 #define QKV_ONNX_READ_READ_IMPL_H
 #include "lower/lower.h"
+#include "onnx/check/schema.h"
 #include "onnx/read/read.h"
 
 /* What a name stands for: a tensor, elements that are known as expressions (shapes, axes, counts), or both;
@@ -60,8 +61,9 @@ typedef struct OnnxImport {
     OnnxFile *file;
     Graph *g;
     const Fixed *fixed;
-    Map symbols;      /* dim_param -> Expr* */
-    Map functions;    /* what onnx_functions found */
+    Map symbols;   /* dim_param -> Expr* */
+    Map functions; /* what onnx_functions found */
+    OnnxSchemas schemas;
     int64_t unrolled; /* nodes made by turns of loops and calls, against a limit */
     uint64_t bodies;  /* bytes of graphs around this one and in it, against a limit */
     Map items;        /* value's id, as text -> EX_SYM that reads it */
@@ -152,8 +154,8 @@ Value *op_item(OnnxOp *o, Value *v, int at,
 
 /* ---- nodes (onnx_nodes.c) */
 OnnxRow onnx_find_row(const char *domain, const char *name); /* fn NULL: there is none */
-bool onnx_functions(OnnxImport *im); /* fills im->functions; E_FORMAT when two are one */
-bool onnx_missing(OnnxImport *im);   /* E_UNSUPPORTED with all the ops that there is no row for */
+bool onnx_functions(OnnxImport *im);                         /* fills im->functions; E_FORMAT when two are one */
+bool onnx_missing(OnnxImport *im); /* E_UNSUPPORTED with all the ops that there is no row for */
 bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n);
 bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int nout,
                  Cell **out); /* the body's nodes, once, in a scope of its own */

@@ -235,7 +235,6 @@ static bool read_network(Network *n, int64_t *layout)
     bool one = a && !a->n && a->type != ONNX_ATTR_UNDEFINED && a->type < ONNX_ATTR_FLOATS; /* no list */
     if (a && (one || (a->n && a->type != ONNX_ATTR_STRINGS)))
         return fail(o->im->err, E_FORMAT, "attribute 'activations' is not a list of strings");
-    if (!lstm && op_wants(o, 2)) return fail(o->im->err, E_FORMAT, "output 2 is wanted, %s has two", o->node->op);
     int64_t forget;
     TRY(op_attr_int(o, "input_forget", 0, &forget));
     if (forget) return op_unsupported(o, "input_forget");
