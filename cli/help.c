@@ -36,8 +36,8 @@ enum { ENVIRONMENT = sizeof environment / sizeof *environment };
 
 static const char sandbox_help[] =
     "Run the command so that it opens only files that its command line names, for an ONNX model those in its folder, "
-    "and FILE, ...; no network, no other program (Linux: Landlock and seccomp). qkv check --security does so by "
-    "itself.";
+    "and FILE, ...; no network, no other program (Linux: Landlock and seccomp). All that is in the folder of an output "
+    "can be written: give it one of its own. qkv check --security does so by itself.";
 
 /* ------------------------------------------------------------------ text */
 
@@ -246,8 +246,8 @@ static json_t *about(const char *group, const Command *c)
     json_t *options = json_array();
     const Option *op;
     for (int i = 0; (op = option_shown(c, i)); i++)
-        json_array_append_new(options, json_pack("{s:s, s:s*, s:s}", "name", op->name, "argument", op->arg, "help",
-                                                 help_of(op)));
+        json_array_append_new(
+            options, json_pack("{s:s, s:s*, s:s}", "name", op->name, "argument", op->arg, "help", help_of(op)));
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "name", c->name, "group", group, "summary", c->summary,
                      "arguments", c->args, "text", c->text, "options", options);
 }

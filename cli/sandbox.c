@@ -3,7 +3,8 @@
  *     qkv --sandbox run stranger.pt2 -i in.npz -o out.npz      opens these three files and no other
  *
  * Landlock leaves the files that the command line names to be read, and the folders of its outputs to be written,
- * where a temporary file becomes the output. The kernel checks every open by files and not by names, so that links
+ * where a temporary file becomes the output: Landlock knows no names of files that are yet to be, so that all in those
+ * folders, and below them, can be written. The kernel checks every open by files and not by names, so that links
  * and ".." lead nowhere. Seccomp refuses (EPERM) what Landlock does not cover: sockets, other programs, new
  * and other processes, typing into the terminal, changes of owner, mode, times and attributes, and the kernel's larger
  * interfaces. Both hold for all threads and
