@@ -1,7 +1,9 @@
 """Programs of Python that export, each in a process of its own, without five seconds of imports each.
 
-    done = warm.run(["export.py", "x.pt2"], cwd=folder)     as subprocess.run([sys.executable, ...], capture_output=True,
-    done = warm.run(["-m", "qkv.recipes.sam3", "--help"])   text=True): returncode, stdout, stderr
+    done = warm.run(["export.py", "x.pt2"], cwd=folder)
+    done = warm.run(["-m", "qkv.recipes.sam3", "--help"])
+
+As subprocess.run([sys.executable, ...], capture_output=True, text=True): done.returncode, done.stdout, done.stderr.
 
 A server has imported torch and what torch.export imports when it is first asked, and has computed nothing: it forks.
 qkv is imported by the programs themselves, from python/ of this checkout.
