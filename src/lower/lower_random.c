@@ -35,18 +35,6 @@ bool lower_exponential(Lower *L)
     return want(L, &x) && lower_return(L, exponential(L, x, L->arg[1]));
 }
 
-/* u * (to - from) + from; what is rounded up to `to` is `from` */
-bool lower_uniform(Lower *L)
-{
-    Value *x;
-    TRY(want(L, &x));
-    Value *y = uniform(L, x, x->dtype == DT_F64 ? DT_F64 : DT_F32), *bound[2];
-    Arg width = arg_expr(ex_sub(L->ex, L->arg[2].e, L->arg[1].e));
-    y = lower_cast(L, AS(L, add_Tensor, v(AS(L, mul_Tensor, v(y), width)), L->arg[1]), x->dtype);
-    for (int i = 0; i < 2; i++) bound[i] = AS(L, full, arg_ints(L->g, 0, NULL), L->arg[i + 1], arg_dtype(x->dtype));
-    return lower_return(L, AS(L, where_self, v(AS(L, eq_Tensor, v(y), v(bound[1]))), v(bound[0]), v(y)));
-}
-
 /* ceil(log(u) / log(1 - p)) */
 bool lower_geometric(Lower *L)
 {

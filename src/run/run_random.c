@@ -62,6 +62,26 @@ bool run_rand(Call *c, Err *err)
     return true;
 }
 
+/* (self, from, to): u (to - from) + from, rounded once, in float for half types, which round it afterwards; what is
+ * rounded up to `to` is `from`. self gives shape and dtype. */
+bool run_uniform(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    bool wide = out->dtype == DT_F64;
+    double from = call_f64(c, 1), to = call_f64(c, 2), end;
+    int64_t n = tensor_numel(out);
+    if (!(from <= to)) return call_fail(c, E_USAGE, err, "numbers from %g to %g, which is less", from, to);
+    float low = (float)from, width = (float)to - (float)from;
+    store_f64(out->dtype, &end, to);
+    end = load_f64(out->dtype, &end);
+    for (int64_t i = 0; i < n; i++) {
+        double u = uniform(c->env->rng, out->dtype);
+        store_f64(out->dtype, element(out, i), wide ? fma(u, to - from, from) : (double)fmaf((float)u, width, low));
+        if (load_f64(out->dtype, element(out, i)) == end) store_f64(out->dtype, element(out, i), from);
+    }
+    return true;
+}
+
 /* Box and Muller (1958): eight pairs from sixteen uniforms in u. */
 static void normal_pairs(double *u)
 {

@@ -185,3 +185,13 @@ def test_fast_path_of_encoder_layers(tmp_path):
         model(given[0].requires_grad_(), *given[1:])[0].backward()
         torch.testing.assert_close(torch.tensor(joint.run(fed)["grad.x"]), given[0].grad, rtol=2e-5, atol=2e-5)
     assert loaded.rewrite()["attentions_fused"] == 2
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
+def test_uniform_numbers_to_the_last_bit(tmp_path, dtype):
+    x = torch.zeros(3000, dtype=dtype)
+    program = torch.export.export(module(lambda x: torch.empty_like(x).uniform_(0.3, 0.7) + x), (x,))
+    torch.export.save(program, tmp_path / "m.pt2")
+    torch.manual_seed(0)
+    assert torch.equal(torch.from_dlpack(qkv.Model(tmp_path / "m.pt2").run_dlpack([x])["output_0"]),
+                       program.module()(x))

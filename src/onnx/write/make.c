@@ -233,6 +233,9 @@ void out_random(Onnx *o, const Node *n, const char *text)
         r = NODE(o, "Mul", DT_F32, r, number(o, DT_F32, (double)(hi - lo)));
         r = cast(o, NODE(o, "Floor", DT_F32, r), DT_I64);
         r = NODE(o, "Min", DT_I64, NODE(o, "Add", DT_I64, r, integer(o, lo)), integer(o, hi - 1));
+    } else if (!strcmp(text, "between")) {
+        double from = arg_f(o, n, 1, 0), to = arg_f(o, n, 2, 1);
+        r = NODE(o, "Add", DT_F32, NODE(o, "Mul", DT_F32, r, number(o, DT_F32, to - from)), number(o, DT_F32, from));
     } else if (!strcmp(text, "bernoulli")) {
         r = cast(o, NODE(o, "Less", DT_BOOL, r, number(o, DT_F32, arg_f(o, n, 1, 0.5))), v->dtype);
     } else if (!strcmp(text, "permutation")) { /* the order of as many numbers */
