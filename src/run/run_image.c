@@ -146,20 +146,80 @@ static bool resample(Call *c, const Tensor *x, Tensor *out, Axis *axis, int n, E
     Tensor made = tensor_of(t, out->rank, out->shape, (void *)(uintptr_t)from);
     memcpy(made.stride, out->stride, sizeof made.stride);
     for (int64_t i = 0; out->dtype == DT_U8 && i < tensor_numel(out);
-         i++) { /* pictures of bytes are rounded, not cut */
+         i++) { /* bytes along a line or in space, which PyTorch does not resample, are rounded, not cut */
         float *p = (float *)made.data + i;
         *p = *p < 0 ? 0 : *p > 255 ? 255 : nearbyintf(*p);
     }
     return run_copy_tensor(out, &made, c->env->threads);
 }
 
-/* x in its working type, channels-last. */
-static const Tensor *channels_behind(Call *c, const Tensor *x, Err *err)
+/* The weights of an axis as whole numbers of 2^-result each, as fine as the largest fits 16 bits; of a place that
+ * several taps read, their sum. */
+static int fixed_weights(const Axis *a, int16_t *fixed)
 {
-    if (tensor_channels_last(x) && x->dtype == work_type(x->dtype)) return x;
+    double largest = 0;
+    int bits = 0;
+    for (int64_t i = 0; i < a->out * a->taps; i += a->taps) {
+        double *w = a->weight + i;
+        for (int64_t k = 1; k < a->taps; k++) {
+            if (a->at[i + k] != a->at[i + k - 1]) continue;
+            w[k] += w[k - 1];
+            w[k - 1] = 0;
+        }
+        for (int64_t k = 0; k < a->taps; k++) largest = fmax(largest, w[k]);
+    }
+    while (bits < 22 && largest * (double)(2 << bits) + 0.5 < 0x1p15) bits++;
+    for (int64_t i = 0; i < a->out * a->taps; i++)
+        fixed[i] = (int16_t)(a->weight[i] * (double)(1 << bits) + (a->weight[i] < 0 ? -0.5 : 0.5));
+    return bits;
+}
+
+/* (outer, axis->in, inner) to (outer, axis->out, inner): a sum of products, rounded to a byte */
+static void resample_bytes(uint8_t *out, const uint8_t *in, int64_t outer, int64_t inner, const Axis *axis,
+                           const int16_t *weight, int bits)
+{
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t j = 0; j < axis->out; j++)
+            for (int64_t i = 0; i < inner; i++) {
+                const int64_t *at = axis->at + j * axis->taps;
+                int32_t sum = bits ? 1 << (bits - 1) : 0;
+                for (int64_t k = 0; k < axis->taps; k++)
+                    sum += weight[j * axis->taps + k] * in[(o * axis->in + at[k]) * inner + i];
+                sum >>= bits;
+                out[(o * axis->out + j) * inner + i] = (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
+            }
+}
+
+/* A picture of bytes: columns, then rows, each rounded to bytes; an axis that keeps its size is not touched. */
+static bool resample_picture(Call *c, const Tensor *x, Tensor *out, const Axis *axis, Err *err)
+{
+    const uint8_t *from = x->data;
+    int64_t shape[MAX_RANK];
+    int first = axes_in_memory(x, !tensor_contiguous(out), shape);
+    for (int d = 1; d >= 0; d--) {
+        const Axis *a = &axis[d];
+        int64_t outer = 1, inner = 1;
+        for (int i = 0; i < first + d; i++) outer *= shape[i];
+        for (int i = first + d + 1; i < x->rank; i++) inner *= shape[i];
+        shape[first + d] = a->out;
+        if (a->in == a->out) continue;
+        int16_t *weight = call_scratch(c, (size_t)(a->out * a->taps) * sizeof *weight, err);
+        uint8_t *to = call_scratch(c, (size_t)(outer * a->out * inner), err);
+        TRY(weight && to);
+        resample_bytes(to, from, outer, inner, a, weight, fixed_weights(a, weight));
+        from = to;
+    }
+    memcpy(out->data, from, tensor_bytes(out));
+    return true;
+}
+
+/* x as t, channels-last. */
+static const Tensor *channels_behind(Call *c, const Tensor *x, DType t, Err *err)
+{
+    if (tensor_channels_last(x) && x->dtype == t) return x;
     Tensor *copy = call_scratch(c, sizeof *copy, err);
     if (!copy) return NULL;
-    *copy = tensor_of(work_type(x->dtype), x->rank, x->shape, NULL);
+    *copy = tensor_of(t, x->rank, x->shape, NULL);
     strides_channels_last(copy->rank, copy->shape, copy->stride);
     copy->data = call_scratch(c, tensor_bytes(copy), err);
     return copy->data && run_copy_tensor(copy, x, c->env->threads) ? copy : NULL;
@@ -173,13 +233,14 @@ bool run_upsample(Call *c, Err *err)
     int n = x->rank - 2;
     if (tensor_numel(out) == 0) return true;
     if (tensor_numel(x) == 0) return call_fail(c, E_USAGE, err, "an empty image cannot be resampled");
-    bool f64 = x->dtype == DT_F64;
+    bool nearest = !strncmp(c->arg[2].str, "nearest", 7), picture = !nearest && x->dtype == DT_U8 && n == 2,
+         f64 = x->dtype == DT_F64 || picture;
     for (int i = 0; i < n; i++) {
         axis[i] = (Axis){.in = x->shape[2 + i], .out = out->shape[2 + i]};
         double scale = c->arg[4].kind == ARG_EXPRS ? scalar_f64(c->arg[4].ss[i]) : 0;
         TRY(make_axis(c, &axis[i], c->arg[2].str, call_bool(c, 3), scale, f64, err));
     }
-    if (!strncmp(c->arg[2].str, "nearest", 7)) { /* no arithmetic: a map of indices, any dtype */
+    if (nearest) { /* no arithmetic: a map of indices, any dtype */
         const int64_t *map[MAX_RANK];
         for (int i = 0; i < 2; i++) {
             int64_t *all = call_scratch(c, (size_t)x->shape[i] * sizeof *all, err);
@@ -192,8 +253,9 @@ bool run_upsample(Call *c, Err *err)
                              c->env->threads);
         return true;
     }
-    x = tensor_contiguous(out) ? call_contiguous(c, x, work_type(x->dtype), err) : channels_behind(c, x, err);
-    return x && resample(c, x, out, axis, n, err);
+    DType t = picture ? x->dtype : work_type(x->dtype);
+    x = tensor_contiguous(out) ? call_contiguous(c, x, t, err) : channels_behind(c, x, t, err);
+    return x && (picture ? resample_picture(c, x, out, axis, err) : resample(c, x, out, axis, n, err));
 }
 
 /* ------------------------------------------------------------------ grid_sampler */

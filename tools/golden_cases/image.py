@@ -81,7 +81,10 @@ def resamples(F):
         v(t(1, 2, 4, 5), None, *extra, [1.5, 0.6])
         d(t(1, 2, 4, 5), [8, 10], *extra, 2.0, 2.0)
         d(t(1, 2, 4, 5), [6, 3], *extra, 1.5, 0.6)
-        for dt in FLOATS[1:] + [u8] * ("nearest" in mode):      # PyTorch blends bytes with weights rounded to 16 bits
+        for h, w in sizes + ((4, 5), (4, 9), (9, 5)):  # bytes: weights of 16 bits
+            v(t(1, 3, 4, 5, dt=u8, lo=0, hi=255), [h, w], *extra, None)
+        v(t(1, 6, 3, 4, dt=u8, lo=0, hi=255), None, *extra, [1.7, 0.6])
+        for dt in FLOATS[1:]:
             v.maybe(t(1, 2, 4, 5, dt=dt, lo=0, hi=9), [6, 3], *extra, None)
         v(t(1, 1, 1, 1), [3, 3], *extra, None)
         v(t(1, 1, 3, 3), [1, 1], *extra, None)
@@ -104,6 +107,8 @@ def resamples(F):
             c(t(1, 2, 5, 4), [7, 9], al, None)
             c(t(1, 2, 8, 9), None, al, [0.5, 0.4])
             F.op(f"aten._upsample_{mode}2d_aa.default")(t(1, 2, 8, 9), [3, 11], al)
+            for size in ([3, 4], [8, 5], [11, 9], [13, 20]):
+                c(t(1, 2, 8, 9, dt=u8, lo=0, hi=255), size, al, None)
     c = F.own("aten._upsample_lanczos2d_aa.vec", lanczos)
     c(t(1, 2, 8, 9), [3, 4], False, None)
     c(t(1, 2, 5, 4, dt=f64), [7, 9], False, None)
