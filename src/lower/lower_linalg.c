@@ -247,6 +247,8 @@ static bool contract(Einsum *e, Term *a, Term *b, Term *out)
     int la[MAX_RANK * 2], lb[MAX_RANK * 2], batch = 0, rows = 0, cols = 0, inner = 0, n = 0;
     int only_a[MAX_RANK], only_b[MAX_RANK], both[MAX_RANK];
     TRY(sum_alone(e, a, b) && sum_alone(e, b, a));
+    DType t = dtype_promote(a->v->dtype, b->v->dtype); /* integers that were summed are i64 */
+    TRY((a->v = lower_cast(L, a->v, t)) && (b->v = lower_cast(L, b->v, t)));
     for (int i = 0; i < a->n; i++) {
         int l = a->letter[i], k = find(b, l);
         if (k >= 0 && ex_equals_int(a->v->dim[i], 1) != ex_equals_int(b->v->dim[k], 1))
@@ -331,8 +333,9 @@ bool lower_einsum(Lower *L)
 static Value *sum_of_broadcast(Lower *L, Value *v, int axis, const Expr *other)
 {
     if (!ex_equals_int(other, 1) || ex_equals_int(v->dim[axis], 1)) return v;
-    return EMIT(L, sum_dim_IntList, arg_value(v), arg_ints(L->g, 1, (int64_t[]){axis}), arg_bool(L->g, true),
-                arg_dtype(v->dtype));
+    Value *sum = EMIT(L, sum_dim_IntList, arg_value(v), arg_ints(L->g, 1, (int64_t[]){axis}), arg_bool(L->g, true),
+                      arg_dtype(v->dtype));
+    return sum ? lower_cast(L, sum, v->dtype) : NULL;
 }
 
 bool lower_tensordot(Lower *L)

@@ -74,8 +74,12 @@ def products(F):
         c(eq, [t(x) for x in s])
     c("ij,jk->ik", [t(3, 4, dt=bf16), t(4, 5, dt=bf16)])
     c("i,j->ij", [t(3, dt=i64), t(4, dt=i64)])
+    for eq, *s in (("ij->i", (3, 4)), ("ij,k->ik", (3, 4), (5,)), ("ij,jk->jk", (3, 4), (4, 5)),
+                   ("ij,jk->ik", (3, 4), (4, 5))):
+        c(eq, [t(x, dt=u8) for x in s])
     F.op("aten.bilinear.default")(t(3, 4), t(3, 5), t(2, 4, 5), t(2))
     c = F.op("aten.tensordot.default")
+    c(t(1, 1, 1, dt=u8), t(2, 1, 2, dt=u8), [0, 1], [2, 0], static=True)
     c(t(1, 1, 1), t(2, 1, 2), [0, 1], [2, 0], static=True)
     c(t(4, 3, 2), t(1, 4, 2), [-1, 0], [0, 1], static=True)
     c(t(3, 4, 5), t(4, 3, 2), [1, 0], [0, 1])
