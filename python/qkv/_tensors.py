@@ -221,7 +221,7 @@ def _output_memory(made):
     def give(_, i, like):
         t = like.contents
         dtype, shape = DTYPES[t.dtype], t.shape[:t.rank]
-        size = math.prod(shape) * (2 if dtype == "bf16" else 1 if dtype in EXTRA else np.dtype(NUMPY[dtype]).itemsize)
+        size = math.prod(shape) * (CODE_OF[dtype][1] // 8 if dtype in CODE_OF else 1)
         try:
             raw = np.empty(size + 63, np.uint8)
         except MemoryError:

@@ -433,11 +433,14 @@ bool lower_hash_tensor(Lower *L)
     return lower_return(L, AS(L, view_dtype, v(x), arg_dtype(DT_U64)));
 }
 
-/* A real number is real. */
+/* A real number is real, and a complex one without an imaginary part. */
 bool lower_isreal(Lower *L)
 {
     TRY(tensors(L, 1));
-    return lower_return(L, filled(L, lower_value(L, 0)->rank, lower_value(L, 0)->dim, 1, DT_BOOL));
+    Value *x = lower_value(L, 0);
+    if (!dtype_is_complex(x->dtype)) return lower_return(L, filled(L, x->rank, x->dim, 1, DT_BOOL));
+    Value *imaginary = AS(L, imag, L->arg[0]);
+    return imaginary && lower_return(L, AS(L, eq_Tensor, v(imaginary), num(L, 0)));
 }
 
 /* p (p - 1) / 4 log(pi) + sum of lgamma(x - i / 2) */

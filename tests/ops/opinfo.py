@@ -37,7 +37,7 @@ from share import exported, share  # noqa: E402
 from tolerance import tolerance  # noqa: E402
 PAGE = ROOT / "docs" / "OPINFO.md"
 COLUMNS = {"float64": "f64", "complex128": "f64", "float32": "f32", "complex64": "f32", "float16": "f16",
-           "bfloat16": "bf16"}
+           "complex32": "f16", "bfloat16": "bf16"}
 TOLERANCE = {dtype: tolerance("OP")[column] for dtype, column in COLUMNS.items()}
 GRADIENT = TOLERANCE | {"float64": 1e-7, "complex128": 1e-7}
 UNSET = ("empty", "new_empty")  # elements of their results are whatever memory held

@@ -205,6 +205,7 @@ def collected(F):
 
 def more(F):
     F.op("aten.isreal.default")(t(3, 4))
+    F.op("aten.isreal.default")(torch.complex(t(3, 4), t(3, 4).relu()))
     for p in (1, 3):
         F.op("aten.mvlgamma.default")(t(3, 4, lo=2, hi=5), p)
     F.op("aten.native_dropout_backward.default")(t(3, 4), t(3, 4, dt=b8), 1.25)
