@@ -35,6 +35,10 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
         refuse(o, "ONNX has no Lanczos filter");
         return;
     }
+    if (dtype_is_int(v->dtype) && !nearest) {
+        refuse(o, "interpolation of bytes, in fixed point in PyTorch: runtimes do not agree; resize floats");
+        return;
+    }
     Ref x = wide(o, arg_ref(o, n, 0)), sizes = none(), by = none();
     if (by_scale) {
         float *data = arena_array(o->a, float, v->rank);
