@@ -246,7 +246,7 @@ static bool read_model(OnnxImport *im)
     if (m->graph->has_quantization)
         im->source->ignored[im->source->nignored++] =
             "quantization_annotation (what it says is in QuantizeLinear nodes, if at all)";
-    bool ok = check_opsets(im) && (onnx_schemas(&im->schemas) || oom(im->err)) && onnx_functions(im) &&
+    bool ok = check_opsets(im) && (!SCHEMAS || onnx_schemas(&im->schemas) || oom(im->err)) && onnx_functions(im) &&
               onnx_missing(im) && add_inputs(im, &s, m->graph) && onnx_nodes(im, &s, m->graph->node, m->graph->nnode) &&
               add_outputs(im, &s, m->graph);
     map_free(&s.names);

@@ -178,4 +178,11 @@ bool onnx_fold(OnnxOp *o, bool *taken);
 #define FROM_ONNX(name, f) bool onnx_##f(OnnxOp *o);
 #define OP(id, name, schema, ...) __VA_ARGS__
 #include "op/ops.def"
+
+/* Nodes are held against the table of the standard, 100 KB, but in a build for size (docs/PLATFORMS.md). */
+#ifdef __OPTIMIZE_SIZE__
+enum { SCHEMAS = 0 };
+#else
+enum { SCHEMAS = 1 };
+#endif
 #endif
