@@ -10,17 +10,33 @@ neighbours: measure it between the things that are compared with it and take the
 import os, platform, subprocess, sys, tempfile, time
 
 LOOP = r"""
-#include <immintrin.h>
 #include <stdio.h>
 #include <time.h>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+#if defined __AVX512F__
+enum { BYTES = 64 };
+#elif defined __AVX__
+enum { BYTES = 32 };
+#else
+enum { BYTES = 16 };
+#endif
+enum { LANES = BYTES / 4, CHAINS = 12, ROUNDS = 400000 };
+typedef float Vec __attribute__((vector_size(BYTES)));
 static double now(void){struct timespec t;clock_gettime(CLOCK_MONOTONIC,&t);return t.tv_sec+t.tv_nsec*1e-9;}
-int main(void){__m512 a[16],x=_mm512_set1_ps(.5f),y=_mm512_set1_ps(1);for(int i=0;i<16;i++)a[i]=y;
- __m512bh u=(__m512bh)_mm512_set1_epi16(0x3f00);double f=1e9,b=1e9;float s=0;
- for(int r=0;r<12;r++){double t=now();for(int k=0;k<400000;k++)for(int i=0;i<16;i++)a[i]=_mm512_fmadd_ps(a[i],x,y);t=now()-t;if(t<f)f=t;}
- for(int i=0;i<16;i++)s+=_mm512_reduce_add_ps(a[i]);
- for(int r=0;r<12;r++){double t=now();for(int k=0;k<400000;k++)for(int i=0;i<16;i++)a[i]=_mm512_dpbf16_ps(a[i],u,u);t=now()-t;if(t<b)b=t;}
- for(int i=0;i<16;i++)s+=_mm512_reduce_add_ps(a[i]);
- printf("%g %g %g\n",4e5*16*32/f/1e9,4e5*16*64/b/1e9,s);}
+int main(void){Vec a[CHAINS],x,y;for(int i=0;i<LANES;i++)x[i]=.5f,y[i]=1;for(int i=0;i<CHAINS;i++)a[i]=y;
+ double f=1e9,b=1e9;float s=0;
+ for(int r=0;r<12;r++){double t=now();for(int k=0;k<ROUNDS;k++)for(int i=0;i<CHAINS;i++)a[i]=a[i]*x+y;
+  t=now()-t;if(t<f)f=t;}
+ for(int i=0;i<CHAINS;i++)s+=a[i][0];
+#ifdef __AVX512BF16__
+ __m512 c[CHAINS];__m512bh u=(__m512bh)_mm512_set1_epi16(0x3f00);for(int i=0;i<CHAINS;i++)c[i]=_mm512_set1_ps(1);
+ for(int r=0;r<12;r++){double t=now();for(int k=0;k<ROUNDS;k++)for(int i=0;i<CHAINS;i++)c[i]=_mm512_dpbf16_ps(c[i],u,u);
+  t=now()-t;if(t<b)b=t;}
+ for(int i=0;i<CHAINS;i++)s+=_mm512_reduce_add_ps(c[i]);
+#endif
+ double steps=(double)ROUNDS*CHAINS*2;printf("%g %g %g\n",steps*LANES/f/1e9,b<1e9?steps*2*LANES/b/1e9:0,s);}
 """
 
 TILES = r"""
@@ -40,11 +56,30 @@ int main(void){double b=1e9;if(syscall(SYS_arch_prctl,0x1023,18))return 1;
 """
 
 
+def level():
+    """The ISA level that QKV_CPU asks for, or None."""
+    return os.environ.get("QKV_CPU") or None
+
+
+# The peak of a level below the machine's own.
+PEAK_FLAGS = {"avx2": ["-mavx2", "-mfma"], "avxvnni": ["-mavx2", "-mfma"], "avx512": ["-mavx512f"],
+              "avx512vnni": ["-mavx512f"]}
+
+# What holds oneDNN (PyTorch, OpenVINO), ATen's own kernels and MKL to a level's instructions.
+HELD = {"avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+        "avxvnni": {"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI", "ATEN_CPU_CAPABILITY": "avx2",
+                    "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+        "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+        "avx512vnni": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+        "avx512bf16": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "MKL_ENABLE_INSTRUCTIONS": "AVX512"}}
+CANNOT_BE_HELD = ["ort"]  # families of bench/peer.py: ONNX Runtime asks the CPU alone
+
+
 class Peak:
     def __init__(self):
         self.folder = tempfile.TemporaryDirectory()
-        self.loop = self._built("loop", LOOP, "-O3", "-funroll-all-loops", "-march=native", "-mavx512bf16")
-        tiles = "amx_bf16" in open("/proc/cpuinfo").read()
+        self.loop = self._built("loop", LOOP, "-O3", "-funroll-all-loops", *PEAK_FLAGS.get(level(), ["-march=native"]))
+        tiles = "amx_bf16" in cpuinfo()["flags"] and not level()
         self.tiles = tiles and self._built("tiles", TILES, "-O2", "-mamx-tile", "-mamx-bf16")
         self.seen, self.top = [], (0.0, 0.0)
 
@@ -142,7 +177,7 @@ def kind():
     vendor, family, model = info.get("vendor_id", platform.machine()), info.get("cpu family"), info.get("model")
     known = [name for first, name in CORES.get((vendor, int(family or 0)), []) if first <= int(model or 0)]
     name = known[-1] if known and known[-1] else "-".join(filter(None, (vendor.lower(), family, model)))
-    return "-".join(filter(None, (name, os.environ.get("QKV_CPU"))))
+    return "-".join(filter(None, (name, level())))
 
 
 SETS = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX512_VNNI", "avx512_bf16": "AVX512_BF16",

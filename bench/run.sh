@@ -4,6 +4,7 @@
 #   make bench MINUTES=20            as many as that allows: those that are not there, then busy ones, then the oldest
 #   MODELS=vit_b,bert_b_128 THREADS=1 PEERS=torch,torch-bf16,ort,ov,ov-bf16,qkv,qkv-bf16 make bench MINUTES=5
 #                                    these models (names and groups of bench/models.py) and peers (bench/peer.py) alone
+#   QKV_CPU=avx2 make bench MINUTES=20             all of them held to AVX2: bench/results/KIND-avx2.md
 set -eu
 cd "$(dirname "$0")/.."
 tools/setup.sh bench
