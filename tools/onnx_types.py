@@ -130,7 +130,19 @@ def row(op):
             mask |= 0xffffffff if i.option == onnx.defs.OpSchema.FormalParameterOption.Variadic else 1 << j
     sets = ("(" + " | ".join(d for d in DTYPES if d in x) + ")" if x else "0"
             for x in (early, early | allowed(op, OPSETS[-1]), ours))
-    return f"TYPES({op}, 0x{SAME.get(op, mask):x}, {'true' if s.outputs[0].type_str == name else 'false'}, {', '.join(sets)})"
+    same = "true" if s.outputs[0].type_str == name else "false"
+    return in_lines([f"TYPES({op}", f"0x{SAME.get(op, mask):x}", same, *sets])
+
+
+def in_lines(parts, width=120):
+    """The parts of a row, separated by commas, in lines of at most `width` columns."""
+    out, line = [], ""
+    for part in (p + (")" if p is parts[-1] else ",") for p in parts):
+        if line and len(line) + 1 + len(part) > width:
+            out, line = out + [line], "      " + part
+        else:
+            line += " " * bool(line) + part
+    return "\n".join(out + [line])
 
 
 def main():
@@ -138,7 +150,9 @@ def main():
     ap.add_argument("--check", action="store_true")
     a = ap.parse_args()
     ort.set_default_logger_severity(4)
-    text = f"""/* TYPES(op, inputs, output, in the standard up to opset 22, from 23 on, in ONNX Runtime {'.'.join(ort.__version__.split('.')[:2])}'s CPU kernels at every opset)
+    version = ".".join(ort.__version__.split(".")[:2])
+    text = f"""/* TYPES(op, inputs, output, in the standard up to opset 22, from 23 on,
+ *       in ONNX Runtime {version}'s CPU kernels at every opset)
  * inputs: bit i: input i is of the type in question; output: output 0 is. Written by tools/onnx_types.py.
  */
 """ + "\n".join(map(row, OPS)) + "\n"

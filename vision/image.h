@@ -6,7 +6,8 @@
  *     ... im.pixels[(y * im.width + x) * im.channels + c] ...        16 bits reduced, CMYK refused by name
  *     image_free(&im);
  *
- * A JPEG whose EXIF says that it lies on its side or is mirrored is turned upright, as PIL.ImageOps.exif_transpose does.
+ * A JPEG whose EXIF says that it lies on its side or is mirrored is turned upright, as PIL.ImageOps.exif_transpose
+ * does.
  */
 #ifndef QKV_VISION_IMAGE_H
 #define QKV_VISION_IMAGE_H

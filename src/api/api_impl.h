@@ -55,7 +55,8 @@ static inline Err api_begin(void)
     mem_begin();
     return (Err){0};
 }
-/* Every call that makes something ends with it: what came out while memory was refused may be less than it should be. */
+/* Every call that makes something ends with it: what came out while memory was refused may be less than it should
+ * be. */
 static inline bool api_whole(bool ok, Err *e) { return ok && mem_ran_out() ? oom(e) : ok; }
 qkv_status api_give(const Err *from, qkv_error *to);     /* hands an internal error out */
 const OnnxProfile *api_onnx_profile(qkv_onnx_profile p); /* names.c; NULL: there is none */
@@ -63,8 +64,8 @@ const OnnxProfile *api_onnx_profile(qkv_onnx_profile p); /* names.c; NULL: there
 bool api_known(const char *name, const char *choice, int value, Err *err);
 void *api_null(const Err *from, qkv_error *to);          /* the same, for who returns a pointer: NULL */
 void *api_no_memory(qkv_error *to);
-/* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
- * of products its runs have. */
+/* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and
+ * whose dtype of products its runs have. */
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
 /* args.c: an argument of a node, in memory of the arena. */
 bool api_declared(const Arg *a, ExprPool *ex, Arena *arena, qkv_op_arg *to, Err *err);

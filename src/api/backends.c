@@ -1,4 +1,5 @@
-/* qkv_sdpa_choice and qkv_model_backends: the rules of backends/sdpa_choice.h for numbers, and for a model's attentions as its file has them. */
+/* qkv_sdpa_choice and qkv_model_backends: the rules of backends/sdpa_choice.h for numbers, and for a model's
+ * attentions as its file has them. */
 #include <string.h>
 #include "api/api_impl.h"
 #include "backends/sdpa_choice.h"

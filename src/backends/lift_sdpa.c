@@ -33,7 +33,8 @@ static bool prove(const Prover *prover, const Graph *g, const char *rule, Value 
     return prover->claim((void *)(uintptr_t)prover, &c, p, err) || within(err, "rule '%s' at '%s'", rule, from->name);
 }
 
-/* ------------------------------------------------------------------ axes of the file: written out, to be held against what import made */
+/* ------------------------------------------------------------------ axes of the file
+ * written out, to be held against what import made */
 
 typedef struct Out {
     Graph *g;

@@ -1,4 +1,5 @@
-/* The rules by which PyTorch 2.13 picks a kernel for scaled_dot_product_attention. Contract in sdpa_choice.h; every function below names PyTorch's. */
+/* The rules by which PyTorch 2.13 picks a kernel for scaled_dot_product_attention. Contract in sdpa_choice.h; every
+ * function below names PyTorch's. */
 #include "backends/sdpa_choice.h"
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +35,8 @@ bool sdpa_device(const char *name, int cudnn, SdpaDevice *out, Err *err)
     if (sm < 50 || sm > 999 || *end)
         return fail(
             err, E_USAGE,
-            "device '%.60s': expected cpu or cuda-smNN with a compute capability of at least 50, as cuda-sm80 or cuda-sm90",
+            "device '%.60s': expected cpu or cuda-smNN with a compute capability of at least 50, as cuda-sm80 "
+            "or cuda-sm90",
             name);
     out->cuda = true;
     out->major = (int)sm / 10;
@@ -84,7 +86,8 @@ static void ask_dtype(Ask *a, const DType *allowed, int n)
     ask_bool(a, SDPA_RULE_dtype, found && a->c->k.dtype == t && a->c->v.dtype == t);
 }
 
-/* check_batch_size_and_num_heads_dense, check_grouped_query_attention; one_kv: key and value have the same heads, too */
+/* check_batch_size_and_num_heads_dense, check_grouped_query_attention; one_kv: key and value have the same heads,
+ * too */
 static void ask_batch_heads(Ask *a, bool one_kv)
 {
     const SdpaCall *c = a->c;

@@ -5,9 +5,9 @@
  *     sdpa_device("cuda-sm90", 0, &d, err) && sdpa_choose(&d, &call, arena, ex, &c, err);
  *     c.when[0].backend, c.when[0].condition ...      "cuDNN where s0 != 1, otherwise flash"
  *
- * Sizes and strides are expressions, so that one set of rules serves numbers and symbols: where a rule depends on a symbol the choice is a list of cases,
- * of which the first that holds counts. The rules are those of PyTorch's sdp_utils (sdpa_rules.def says which), in its order, with its context flags
- * as they are by default.
+ * Sizes and strides are expressions, so that one set of rules serves numbers and symbols: where a rule depends on a
+ * symbol the choice is a list of cases, of which the first that holds counts. The rules are those of PyTorch's
+ * sdp_utils (sdpa_rules.def says which), in its order, with its context flags as they are by default.
  */
 #ifndef QKV_BACKENDS_SDPA_CHOICE_H
 #define QKV_BACKENDS_SDPA_CHOICE_H
@@ -59,7 +59,8 @@ typedef struct SdpaCall {
     double dropout;
 } SdpaCall;
 
-/* A call whose node has bounds on the distance of key and query (NULL: none), as a file has it: is_causal, or a mask. dim, stride: room for MAX_RANK. */
+/* A call whose node has bounds on the distance of key and query (NULL: none), as a file has it: is_causal, or a
+ * mask. dim, stride: room for MAX_RANK. */
 bool sdpa_bounds(ExprPool *p, const Expr *lower, const Expr *upper, Expr **dim, Expr **stride, SdpaCall *c);
 
 typedef struct SdpaRefusal {

@@ -1,4 +1,5 @@
-/* What integers an expression can be: from the ranges of symbols, and from bounds that are checked before anything runs.
+/* What integers an expression can be: from the ranges of symbols, and from bounds that are checked before anything
+ * runs.
  *
  *     s0 in [2, 8]: 3*s0 - 1 in [5, 23]          0 <= s1 - s0 assumed: Max(0, s1 - s0) is s1 - s0
  */

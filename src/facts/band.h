@@ -1,5 +1,6 @@
-/* Masks that follow from positions alone: "key j is allowed for query i when i + lower <= j <= i + upper" is proven from
- * how the mask is computed (arange and comparisons, tril, triu, constants whose elements are looked at), for all sizes.
+/* Masks that follow from positions alone: "key j is allowed for query i when i + lower <= j <= i + upper" is proven
+ * from how the mask is computed (arange and comparisons, tril, triu, constants whose elements are looked at), for all
+ * sizes.
  *
  *     Band b = band_within(g, N, M, NULL, NULL);
  *     band_of(&b, v, true)                     v = le(arange(M), arange(N)[:, None]):  upper = 0

@@ -279,7 +279,8 @@ static int64_t wanted_factor(const Expr *e, const Expr *s)
         e->args[1]->i > LARGEST_FACTOR)
         return all;
     int64_t c = coefficient(e->args[0], s, true), k = e->args[1]->i;
-    return all * (c ? k / common_divisor(k, c) : k) < LARGEST_FACTOR ? all * (c ? k / common_divisor(k, c) : k) : LARGEST_FACTOR;
+    int64_t product = all * (c ? k / common_divisor(k, c) : k);
+    return product < LARGEST_FACTOR ? product : LARGEST_FACTOR;
 }
 
 static bool multiply_size(Gen *gen, Size *z, int64_t factor)

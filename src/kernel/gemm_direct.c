@@ -3,7 +3,8 @@
  * A row of outputs (along the last axis) of one channel is summed in float32 over channels and taps: each tap is a run
  * of a row of x times one weight.
  *
- *     y[j a' + a] += w x[j b' + b]        a' the stride of a transposed convolution, b' of the others; 1 where it is not
+ *     y[j a' + a] += w x[j b' + b]        a' the stride of a transposed convolution, b' of the others;
+ *                                         1 where it is not
  *
  * x is first copied to contiguous float32 where it is laid out otherwise. Rows are shared among threads; a row is
  * summed by one of them, always in the same order.

@@ -45,7 +45,8 @@ typedef enum ParamType {
     PT_STR,
     PT_DTYPE,
     PT_GRAPH,
-    PT_IGNORED, /* ScalarType; a graph that the op runs (qkv.loop); Layout, Device, MemoryFormat, Generator: no meaning here */
+    PT_IGNORED, /* ScalarType; a graph that the op runs (qkv.loop); Layout, Device, MemoryFormat, Generator: no
+                   meaning here */
 } ParamType;
 
 typedef struct Param {

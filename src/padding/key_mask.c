@@ -54,7 +54,8 @@ static bool add_part(Reader *r, KeyPart p)
     return true;
 }
 
-/* A reshape that leaves queries and keys alone: leading axes of 1 come and go, or (B, H) are one axis before or after. */
+/* A reshape that leaves queries and keys alone: leading axes of 1 come and go, or (B, H) are one axis before or
+ * after. */
 static bool only_leading(Reader *r, const Node *n)
 {
     const Value *v = n->out[0], *x = n->arg[0].v;

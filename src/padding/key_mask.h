@@ -23,16 +23,17 @@ typedef struct KeyMask {
     char why[200];       /* why it is not such a mask */
 } KeyMask;
 
-/* The mask of a scaled_dot_product_attention taken apart. False: it hides in another way, why says what stands in the way. */
+/* The mask of a scaled_dot_product_attention taken apart. False: it hides in another way, why says what stands in
+ * the way. */
 bool key_mask_of(Rewrite *rw, const Node *attention, KeyMask *m);
 /* The same of a qkv.sdpa_varlen of an earlier skip_padding. False: its offsets come from elsewhere. */
 bool key_mask_of_packed(Rewrite *rw, const Node *attention, KeyMask *m);
 bool key_mask_same(const KeyMask *a, const KeyMask *b); /* the same tokens are real */
-/* New nodes at the end of the graph: bool (B, S), true where a token is real; what is added to the scores of a key, (B, S), NULL when that is 0
- * throughout (*bias). NULL: an error. */
+/* New nodes at the end of the graph: bool (B, S), true where a token is real; what is added to the scores of a key,
+ * (B, S), NULL when that is 0 throughout (*bias). NULL: an error. */
 Value *key_mask_real(Graph *g, const KeyMask *m, Expr *B, Expr *S, Err *err);
 bool key_mask_bias(Graph *g, const KeyMask *m, Expr *B, Expr *S, Value **bias, Err *err);
-/* Values that the mask is made of, by id: 1 where they are 0 at padding and only there, 2 where they are 0 at real tokens and only there. A
- * mask of integers is 0s and 1s. Returns the first of them, an input where there is one. */
+/* Values that the mask is made of, by id: 1 where they are 0 at padding and only there, 2 where they are 0 at real
+ * tokens and only there. A mask of integers is 0s and 1s. Returns the first of them, an input where there is one. */
 const Value *key_mask_witnesses(Rewrite *rw, const KeyMask *m, unsigned char *witness);
 #endif

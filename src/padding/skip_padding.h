@@ -1,17 +1,18 @@
-/* No work for padding: where a key padding mask marks tokens, what treats tokens one by one runs on the real ones alone, and attention on
- * real queries and keys alone (qkv.sdpa_varlen).
+/* No work for padding: where a key padding mask marks tokens, what treats tokens one by one runs on the real ones
+ * alone, and attention on real queries and keys alone (qkv.sdpa_varlen).
  *
  *     SkipLog log = {0};
  *     skip_padding(graph, prover, &log, err);       after rewrite_graph, when attention is scaled_dot_product_attention
  *     log.mask[0].applied, .nodes, .stop[0].node ...
  *     skip_log_free(&log);
  *
- * A region is what hangs together through ops that treat tokens one by one, attentions with that mask among them. It is rebuilt on packed
- * tensors, (T, ...) for the T real tokens; at its borders values are dense again, zeros at padding. That is right at real tokens if nothing outside
- * reads padded positions: an output may (zeros by definition), one token of each sample may be picked, an attention may that hides them, and
- * anybody where the dense value is 0 there, too (multiplied by the mask before it is summed). Where somebody else does, the region stays
- * dense, and the log says who. With a prover, every region's borders are evaluated, dense and packed, on random inputs, with masks of
- * several kinds, before anything changes.
+ * A region is what hangs together through ops that treat tokens one by one, attentions with that mask among them. It is
+ * rebuilt on packed tensors, (T, ...) for the T real tokens; at its borders values are dense again, zeros at padding.
+ * That is right at real tokens if nothing outside reads padded positions: an output may (zeros by definition), one
+ * token of each sample may be picked, an attention may that hides them, and anybody where the dense value is 0 there,
+ * too (multiplied by the mask before it is summed). Where somebody else does, the region stays dense, and the log says
+ * who. With a prover, every region's borders are evaluated, dense and packed, on random inputs, with masks of several
+ * kinds, before anything changes.
  */
 #ifndef QKV_PADDING_SKIP_PADDING_H
 #define QKV_PADDING_SKIP_PADDING_H

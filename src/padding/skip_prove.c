@@ -135,7 +135,8 @@ static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, c
             Err saved = {0};
             ok = fail(
                 e, E_MISMATCH,
-                "skipping padding changes '%s' at real tokens by %g (%g of the largest value), or it is not 0 at padding",
+                "skipping padding changes '%s' at real tokens by %g (%g of the largest value), or it is not 0 at "
+                "padding",
                 s->border[i].dense->name, p->max_abs, p->max_rel);
             if (prover->save &&
                 !prover->save(prover->user, "skip-padding", g, view, out[2 * i], out[2 * i + 1], &saved))

@@ -1,5 +1,5 @@
-/* Proofs of skipped padding by evaluation: a region's borders, dense and packed, as functions of the model's inputs, with masks of several
- * kinds: all real, padding after, before, in between, a sample of padding alone.
+/* Proofs of skipped padding by evaluation: a region's borders, dense and packed, as functions of the model's inputs,
+ * with masks of several kinds: all real, padding after, before, in between, a sample of padding alone.
  */
 #ifndef QKV_PADDING_SKIP_PROVE_H
 #define QKV_PADDING_SKIP_PROVE_H

@@ -241,7 +241,8 @@ static Value *batches(Tokens *t)
     return t->batch;
 }
 
-/* v with these axes in front (others after them in order), the first `n` of them as one axis of this size, picked by index. */
+/* v with these axes in front (others after them in order), the first `n` of them as one axis of this size, picked by
+ * index. */
 static Value *gather(Tokens *t, Value *v, int n, const int *front, Expr *size, Value *index)
 {
     int64_t perm[MAX_RANK];

@@ -1,8 +1,10 @@
-/* Tokens through a graph: where the batch and token axes of values lie, and the same computation on the real tokens alone.
+/* Tokens through a graph: where the batch and token axes of values lie, and the same computation on the real tokens
+ * alone.
  *
  *     linear(layer_norm(x (B, S, E)))    ->    linear(layer_norm(index_select(x (B*S, E), 0, real)))      (T, ...)
  *
- * A packed value has the T real tokens, batch by batch, as its first axis, and the others of the dense one after it in their order.
+ * A packed value has the T real tokens, batch by batch, as its first axis, and the others of the dense one after it in
+ * their order.
  */
 #ifndef QKV_PADDING_SKIP_TOKENS_H
 #define QKV_PADDING_SKIP_TOKENS_H
@@ -26,7 +28,8 @@ typedef struct Tokens {
         *offsets; /* of real tokens (T): in B*S, in S, in B; (B + 1): where samples begin among them */
 } Tokens;
 
-/* Does the op treat tokens one by one where its operands have the tags that are known? Tags of the result from those of an operand, and the other way round. */
+/* Does the op treat tokens one by one where its operands have the tags that are known? Tags of the result from those
+ * of an operand, and the other way round. */
 bool token_op(const Node *n);
 bool tag_forward(Tokens *t, const Node *n); /* true when something is new */
 bool tag_backward(Tokens *t, const Node *n);

@@ -28,8 +28,8 @@ typedef struct Step {
     bool constant;    /* runs once per plan */
     int takes;        /* block of a residual that the result may take the place of; -1: none */
     size_t alive;     /* bytes of results alive while it runs */
-    size_t top,
-        room; /* where its scratch begins in the arena, and how much of it fits there; SIZE_MAX: up to the arena's end */
+    size_t top;       /* where its scratch begins in the arena */
+    size_t room;      /* how much of it fits there; SIZE_MAX: up to the arena's end */
     size_t scratch;    /* most bytes of scratch that it took so far; 0 before it ran */
     double ms, min_ms; /* profile: of all calls, of the shortest */
     long calls;

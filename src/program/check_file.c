@@ -1,6 +1,7 @@
 /* The order in which a file is checked. Contract in check.h.
  *
- *     container (verify/check_zip)  ->  records (verify/check_pt2, check_onnx)  ->  import, node by node  ->  graph and weights (verify/check_graph, check_weights)
+ *     container (verify/check_zip)  ->  records (verify/check_pt2, check_onnx)  ->  import, node by node
+ *         ->  graph and weights (verify/check_graph, check_weights)
  *
  * The first three go on after a finding; what cannot be read at all ends the check. */
 #include "program/check_file.h"

@@ -15,7 +15,8 @@ typedef struct PackInfo {
 /* The rules fire first, as for a session. message, where it is not empty: the model did not run with random inputs.
  * key: NULL, or what the file was packed from (program/cache.c), which it then says. */
 bool program_pack(const Program *p, const char *path, const char *key, PackInfo *info, Err *err);
-/* The pass fold: what depends on weights alone becomes weights, whose data *folder owns; weights that nothing reads any more go. */
+/* The pass fold: what depends on weights alone becomes weights, whose data *folder owns; weights that nothing reads
+ * any more go. */
 bool pack_fold(Graph *g, struct Session **folder, Err *err);
 /* Gives a session's products the packed weights of the file that the program came from. */
 bool program_give_packed(const Program *p, struct Session *s, Err *err);

@@ -3,8 +3,9 @@
  *     Pipeline s = {.graph = copy, .rewrite = {.rules = rules}, .fusion = &fusion};
  *     passes_run(&s, PASS_BIT(PASS_REWRITE) | PASS_BIT(PASS_FUSE), err)
  *
- * A list of passes is a sum of bits: the order is always the table's. After each of them the graph is well formed, prints as text, and the text
- * parses back; so any pass can be the last, and a pass that goes wrong is found by running longer and longer lists.
+ * A list of passes is a sum of bits: the order is always the table's. After each of them the graph is well formed,
+ * prints as text, and the text parses back; so any pass can be the last, and a pass that goes wrong is found by running
+ * longer and longer lists.
  */
 #ifndef QKV_PROGRAM_PASSES_H
 #define QKV_PROGRAM_PASSES_H

@@ -27,7 +27,8 @@ typedef struct OptimiseOptions {
     void *progress_user;
 } OptimiseOptions;
 
-/* Changes p, of which there are no sessions yet. report: JSON, see qkv_model_rewrite in qkv_tools.h; filled also when a proof failed. */
+/* Changes p, of which there are no sessions yet. report: JSON, see qkv_model_rewrite in qkv_tools.h; filled also
+ * when a proof failed. */
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err);
 
 /* A program's graph as far as a list of passes (program/passes.h) takes it. */
@@ -41,17 +42,19 @@ typedef struct Prepared {
     struct Session *folder; /* owns what fold computed */
 } Prepared;
 
-/* The program itself stays as it is. Passes that do not apply (other dtypes where none was asked for, rules for a packed model) are left out.
- * Errors: E_UNSUPPORTED (bf16 or training for a packed graph, or one with loops and branches), E_LIMIT. */
+/* The program itself stays as it is. Passes that do not apply (other dtypes where none was asked for, rules for a
+ * packed model) are left out. Errors: E_UNSUPPORTED (bf16 or training for a packed graph, or one with loops and
+ * branches), E_LIMIT. */
 bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err);
 /* The same, but the rules also fire where rows without an allowed key then give other values, as in a rewriting. */
 bool program_prepare_waiving(const Program *p, unsigned list, Prepared *out, Err *err);
 /* names: "rewrite,padding", as passes_named() (program/passes.h) takes them. */
 bool program_prepare_named(const Program *p, const char *names, Prepared *out, Err *err);
 void prepared_free(Prepared *r);
-/* What sessions run: the same, made at the first call and kept. PASSES_RUN: with the rules fired as far as every value stays the source's, rows
- * without an allowed key included; with PASS_TRAIN weights whose gradients are outputs are not constants (Value.changes). fusion: NULL where the
- * list has none. A graph for threads that are cpu_is_portable() is one of its own. Thread-safe. */
+/* What sessions run: the same, made at the first call and kept. PASSES_RUN: with the rules fired as far as every
+ * value stays the source's, rows without an allowed key included; with PASS_TRAIN weights whose gradients are
+ * outputs are not constants (Value.changes). fusion: NULL where the list has none. A graph for threads that are
+ * cpu_is_portable() is one of its own. Thread-safe. */
 bool program_for_runs(const Program *p, unsigned list, const Graph **g, const Fusion **fusion, Err *err);
 void program_forget_runs(Program *p);
 #endif

@@ -10,7 +10,8 @@
 
 typedef enum Kind { PT2, ONNX, PACKED } Kind;
 
-/* What kind of file is it? Its first bytes tell; an empty or unreadable file is left to the reader of its name's ending. */
+/* What kind of file is it? Its first bytes tell; an empty or unreadable file is left to the reader of its name's
+ * ending. */
 static Kind kind_of(const char *path)
 {
     size_t n = strlen(path);

@@ -252,7 +252,8 @@ static Value *permute_merged(Rewrite *rw, const Value *v, const int *perm)
     return rw_reshape(rw, rw_permute(rw, x, all), v->rank, dim);
 }
 
-/* reshape(permute(x)) where x has axes of 1 that a reshape of others put in: the same of x without them. NULL where that is not so. */
+/* reshape(permute(x)) where x has axes of 1 that a reshape of others put in: the same of x without them. NULL where
+ * that is not so. */
 static Value *reshape_squeezed(Rewrite *rw, const Value *v, int rank, Expr *const *dim)
 {
     int perm[MAX_RANK], axis[MAX_RANK], order[MAX_RANK], n, k = 0;

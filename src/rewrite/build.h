@@ -1,6 +1,6 @@
-/* Builders for grafts and graft functions: nodes that are not in the graph until a rule fires, folded as they are made, so that rules
- * see few spellings: a reshape of a reshape is one, a permute that undoes another is nothing, a cast to the same dtype is nothing.
- * The same op with the same arguments is made once.
+/* Builders for grafts and graft functions: nodes that are not in the graph until a rule fires, folded as they are made,
+ * so that rules see few spellings: a reshape of a reshape is one, a permute that undoes another is nothing, a cast to
+ * the same dtype is nothing. The same op with the same arguments is made once.
  *
  * NULL: refused (rewrite_refuse says why) or failed (rw->hard). NULL operands give NULL, so calls can be nested.
  */
@@ -24,7 +24,7 @@ Value *rw_view_again(Rewrite *rw, const Node *node, Value *v);
 Value *rw_cast(Rewrite *rw, Value *v, DType t);
 Value *rw_binary(Rewrite *rw, OpId op, Value *v, Arg other); /* add, sub, mul, div with alpha = 1 */
 Value *rw_pad_rank(Rewrite *rw, Value *v, int rank);         /* axes of 1 in front */
-/* x over axes from[] as the same elements over to[]; both have the same product, x broadcasts to from[] (+ `tail` more axes, kept). Axes
- * of 1 stay 1 wherever a whole group of axes is 1. */
+/* x over axes from[] as the same elements over to[]; both have the same product, x broadcasts to from[] (+ `tail`
+ * more axes, kept). Axes of 1 stay 1 wherever a whole group of axes is 1. */
 Value *rw_regroup(Rewrite *rw, Value *x, int nfrom, Expr *const *from, int nto, Expr *const *to, int tail);
 #endif

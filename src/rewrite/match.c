@@ -1,5 +1,5 @@
-/* Matching patterns against the graph, with backtracking: every alternative, both orders of ops that commute, and the equal forms that
- * derive rules have found. The first match whose guards hold and whose graft can be built wins.
+/* Matching patterns against the graph, with backtracking: every alternative, both orders of ops that commute, and the
+ * equal forms that derive rules have found. The first match whose guards hold and whose graft can be built wins.
  *
  * Goals are a linked list on the C stack: solve() takes the first, tries its ways, and calls itself with the rest.
  */
@@ -185,7 +185,8 @@ static void see_use(void *user, Value **slot)
     u->left -= *slot == u->of;
 }
 
-/* A value that every root of pattern p must use, as it is captured already; and how many of its uses come after node `at`. False: none is. */
+/* A value that every root of pattern p must use, as it is captured already; and how many of its uses come after node
+ * `at`. False: none is. */
 static bool users_after(const Matching *m, const Pat *p, const Node *at, Users *u)
 {
     for (int i = 0; p->kind == P_OP && i < p->op->schema->nparams; i++) {

@@ -104,8 +104,8 @@ static void ancestors(Cone *c)
 static void cut(Cone *c, Value *v);
 static void cut_operand(void *user, Value **slot) { cut(user, *slot); }
 
-/* Where the replacement meets what the replaced value is computed from: those are the common inputs. What follows from weights alone is
- * computed, as a rule may rely on its numbers. */
+/* Where the replacement meets what the replaced value is computed from: those are the common inputs. What follows
+ * from weights alone is computed, as a rule may rely on its numbers. */
 static void cut(Cone *c, Value *v)
 {
     if (c->seen[v->id] || !c->ok) return;
@@ -190,7 +190,8 @@ static bool depends(Cone *c, const Value *v, const Value *leaf)
     return found;
 }
 
-/* Leaves that follow from others are computed from them: with numbers of their own they could contradict them. False when there is none. */
+/* Leaves that follow from others are computed from them: with numbers of their own they could contradict them. False
+ * when there is none. */
 static bool drop_dependent(Cone *c, size_t n)
 {
     bool any = false;
@@ -565,8 +566,9 @@ static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
     return ok;
 }
 
-/* A difference may come from values that the model never has there (negative ones after an abs): what the common inputs are computed from
- * takes their place. False when that is nothing, or too large; the functions are as before then. */
+/* A difference may come from values that the model never has there (negative ones after an abs): what the common
+ * inputs are computed from takes their place. False when that is nothing, or too large; the functions are as before
+ * then. */
 static bool step_back(Cone *c, size_t n)
 {
     bool any = false;

@@ -94,7 +94,8 @@ static int rewrite_cost(const Rewrite *rw, const Node *n)
     switch (n->op->id) {
     case OP_linear: /* rows of a permuted operand are copied together first */
         return n->arg[0].v->def && n->arg[0].v->def->op->id == OP_permute ? cost + 2 : cost;
-    case OP_mul_Tensor: { /* two tensors that broadcast against each other make as many values as a matrix product does operations */
+    case OP_mul_Tensor: { /* two tensors that broadcast against each other make as many values as a matrix product
+                             does operations */
         const Value *y = n->out[0];
         for (int i = 0; i < 2; i++)
             if (n->arg[i].kind != ARG_VALUE ||
@@ -557,7 +558,8 @@ static const Node *loss_node(const Graph *g)
     return NULL;
 }
 
-/* The same op on the same arguments is computed once. In a joint graph once a pass: what its backward pass computes again need not be kept until then. */
+/* The same op on the same arguments is computed once. In a joint graph once a pass: what its backward pass computes
+ * again need not be kept until then. */
 static bool merge_equal(Rewrite *rw)
 {
     Graph *g = rw->g;

@@ -9,16 +9,16 @@
  *       (mul (= ?s (scores ...)) ?c)
  *       (@scores_mul ?s ?c))                            ; a graft made by a C function of a family
  *
- * Patterns: ?x captures, the same ?x twice must be the same; _ is anything; (op a b :name p) is an op of the plain form with its
- * parameters in schema order or by name; a parameter that is not mentioned must have its default, `...` lets the remaining ones be
- * anything; (= ?x P) captures what P matches; (any P Q) one of them; (opt (op P ...)) P with or without op around it; (shared P) may have
- * other users (inner nodes of a `rule` have one user otherwise); (out K (op ...)) result K of an op with several; (fork P Q) several roots
- * over the same captures; (* STEP ... P) P under any number of nodes that a STEP matches, each with the next in place
- * of its ~, (+ STEP ... P) under at least one; numbers also match constant tensors of one element. Ops that commute
- * match in either order.
- * Parameters called dim, dims count from the end when negative, in patterns and in graphs.
- * Grafts: ?x, numbers, none, (op ...), (@function ...), (fork G H), (or ?x G): G when ?x is not bound; on numbers: (+ a b) (- a b) (* a b) (/ a b) (sqrt a);
- * (size ?x K), (size "2*s0"); (again ?y ?x G): the nodes that compute ?y from ?x, with G in place of ?x.
+ * Patterns: ?x captures, the same ?x twice must be the same; _ is anything; (op a b :name p) is an op of the plain form
+ * with its parameters in schema order or by name; a parameter that is not mentioned must have its default, `...` lets
+ * the remaining ones be anything; (= ?x P) captures what P matches; (any P Q) one of them; (opt (op P ...)) P with or
+ * without op around it; (shared P) may have other users (inner nodes of a `rule` have one user otherwise); (out K (op
+ * ...)) result K of an op with several; (fork P Q) several roots over the same captures; (* STEP ... P) P under any
+ * number of nodes that a STEP matches, each with the next in place of its ~, (+ STEP ... P) under at least one; numbers
+ * also match constant tensors of one element. Ops that commute match in either order. Parameters called dim, dims count
+ * from the end when negative, in patterns and in graphs. Grafts: ?x, numbers, none, (op ...), (@function ...), (fork G
+ * H), (or ?x G): G when ?x is not bound; on numbers: (+ a b) (- a b) (* a b) (/ a b) (sqrt a); (size ?x K), (size
+ * "2*s0"); (again ?y ?x G): the nodes that compute ?y from ?x, with G in place of ?x.
  */
 #ifndef QKV_REWRITE_RULE_H
 #define QKV_REWRITE_RULE_H
@@ -48,9 +48,9 @@ typedef struct Guard {
 typedef struct Maker {
     const char *name;
     GraftFn *f;
-    /* what its arguments are, a letter each: t a tensor, l the result of a linear, x a tensor or number, e a number, i a whole
-     * one, b true or false, a a list of numbers, p one that is a permutation, d a dtype, * anything; a capital one may also be none, and left
-     * out at the end. Others refuse the rule before f is called. */
+    /* what its arguments are, a letter each: t a tensor, l the result of a linear, x a tensor or number, e a number,
+     * i a whole one, b true or false, a a list of numbers, p one that is a permutation, d a dtype, * anything; a
+     * capital one may also be none, and left out at the end. Others refuse the rule before f is called. */
     const char *takes;
 } Maker;
 extern const Guard engine_guards[]; /* rule_guards.c: those of any rule; an unnamed one after the last */
@@ -150,6 +150,7 @@ void rules_remove(RuleSet *s, const char *name);
  * slots. NULL: E_FORMAT. */
 Graft *graft_parse(Arena *arena, const Family *const *families, const char *text, const char *var[MAX_VARS], int *nvars,
                    Err *err);
-/* The row that a name in a rule means: "matmul", "add.Scalar", "aten.add.Tensor". NULL when none is in the plain form. */
+/* The row that a name in a rule means: "matmul", "add.Scalar", "aten.add.Tensor". NULL when none is in the plain
+ * form. */
 const Op *rule_op(const char *name);
 #endif

@@ -168,8 +168,11 @@ static bool list_wanted(Session *s, Err *err)
 static bool find_kept(Session *s, Err *err)
 {
     size_t n = (size_t)s->g->next_id + 1;
-    Sorting t = {
-        .s = s, .sort = mem_zeroed(n, 1), .never = mem_zeroed(n, 1), .live = mem_zeroed(n, 1), .sizes = size_symbols(s)};
+    Sorting t = {.s = s,
+                 .sort = mem_zeroed(n, 1),
+                 .never = mem_zeroed(n, 1),
+                 .live = mem_zeroed(n, 1),
+                 .sizes = size_symbols(s)};
     bool ok = (t.sort && t.never && t.live) || oom(err);
     if (ok) {
         do sort_values(&t);

@@ -278,8 +278,12 @@ static bool run_unary_op(Call *c, PointwiseOp op, const double *p, Err *err)
     Kind k = kind_of(call_out(c, 0)->dtype);
     What what = {op, k, {0}};
     if (p) memcpy(what.p, p, sizeof what.p);
-    Walk w = {
-        .nin = 1, .in = {operand(&c->arg[0], k)}, .out = call_out(c, 0), .out_kind = k, .row = unary_row, .what = &what};
+    Walk w = {.nin = 1,
+              .in = {operand(&c->arg[0], k)},
+              .out = call_out(c, 0),
+              .out_kind = k,
+              .row = unary_row,
+              .what = &what};
     return walk(&w, c->env->threads) || no_kernel(c, err);
 }
 

@@ -56,8 +56,11 @@ static bool prepare(Call *c, int which, int w_arg, const Tensor *bias, int64_t B
                wt = tensor_of(t, 2, (int64_t[]){p->K, p->N}, w->data);
         wt.stride[0] = 1;
         wt.stride[1] = p->K;
-        GemmMatmul d = {
-            .a = &a, .b = &wt, .c = &y, .bias = p->bias, .b_constant = c->arg[w_arg].constant && w == call_in(c, w_arg)};
+        GemmMatmul d = {.a = &a,
+                        .b = &wt,
+                        .c = &y,
+                        .bias = p->bias,
+                        .b_constant = c->arg[w_arg].constant && w == call_in(c, w_arg)};
         TRY(*g = gemm_matmul(c->env->gemm, &d, err));
     }
     p->gemm = *g;

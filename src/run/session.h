@@ -87,7 +87,7 @@ typedef struct SessionStats {
     double plan_ms;
     size_t arena_bytes;   /* results of the current plan */
     size_t scratch_bytes; /* beyond them, for the scratch of a step that does not fit where nothing is alive */
-    size_t bound_bytes; /* what the order of steps needs at least: the largest sum of results and scratch alive in one */
+    size_t bound_bytes; /* what the order of steps needs at least: the largest sum of what is alive in one */
     size_t constant_bytes, packed_bytes;
     size_t kept_bytes; /* results that depend on kept inputs alone */
     int steps, plans, threads;

@@ -52,7 +52,7 @@ static double activation(GemmAct act, double x)
 
 static Case now;
 static CpuLevel rung;
-static bool tiles; /* the kernel of large float32 products takes the place of the small ones': all sizes then run on it */
+static bool tiles; /* the kernel of large float32 products takes the place of the small ones': all sizes run on it */
 
 static CpuLevel first_rung(void) { return tiles ? CPU_AMX : next_rung(CPU_REF); }
 

@@ -122,8 +122,8 @@ static const Case cases[] = {
     {"scatter_reduce_two", -1, 1, INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"amax\")\n"},
     {"scatter_reduce_two", -1, 1,
      INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"amin\", include_self=false)\n"},
-    {"as_strided", -1, 1,
-     "input %x: f64[3, 5]\n%y: f64[4, 3] = aten.as_strided.default(%x, [4, 3], [2, 3], 1)\n"}, /* windows that overlap */
+    {"as_strided", -1, 1, /* windows that overlap */
+     "input %x: f64[3, 5]\n%y: f64[4, 3] = aten.as_strided.default(%x, [4, 3], [2, 3], 1)\n"},
     {"as_strided_scatter", -1, 1,
      "input %x: f64[3, 5]\ninput %z: f64[2, 3]\n"
      "%y: f64[3, 5] = aten.as_strided_scatter.default(%x, %z, [2, 3], [6, 1], 1)\n"},

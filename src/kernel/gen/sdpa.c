@@ -1,11 +1,12 @@
 /* Attention in portable C with gcc's vector types; compiled once per ISA level. Contract in kernel/sdpa.h, masks and
  * threads in sdpa_stack.h.
  *
- * Keys are packed transposed and values as they are, as floats, both in panels of up to TILE columns, once for the heads
- * that share them. Then both products are the same micro-kernel, C (ROWS, TILE) += A (ROWS, K) * panel (K, TILE), the
- * accumulators in registers. BLOCK query rows go over the keys together, KEYS at a time: panel by panel their scores,
- * which also leaves each row's maximum; then row by row exp2 against the running maximum; then the product with the
- * values, which takes up the change of the maximum as it reads what it adds to, and 1 / sum as it writes the last time.
+ * Keys are packed transposed and values as they are, as floats, both in panels of up to TILE columns, once for the
+ * heads that share them. Then both products are the same micro-kernel, C (ROWS, TILE) += A (ROWS, K) * panel (K, TILE),
+ * the accumulators in registers. BLOCK query rows go over the keys together, KEYS at a time: panel by panel their
+ * scores, which also leaves each row's maximum; then row by row exp2 against the running maximum; then the product with
+ * the values, which takes up the change of the maximum as it reads what it adds to, and 1 / sum as it writes the last
+ * time.
  */
 #include "kernel/gen/sdpa_stack.h"
 #include "kernel/variant.h"

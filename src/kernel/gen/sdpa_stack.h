@@ -27,7 +27,7 @@ typedef struct Stack {
     int64_t b, kv, per;
     int64_t M;           /* keys that are packed */
     const int32_t *live; /* which; NULL: all */
-    const float *added; /* what the mask adds to them when it is the same for all queries; NULL: nothing is left of it */
+    const float *added; /* what the mask adds to them when it is the same for all queries; NULL: nothing */
     bool masked;        /* the mask is looked at per panel */
     float *added_room;
     int32_t *live_room;

@@ -1,5 +1,6 @@
 /* Elementary functions in float that gcc vectorises: straight-line code, no tables, no branches that calls hide behind.
- * Errors against libm in double: exp 1 ulp, tanh 2 ulp, erf 1.5 ulp (tests/kernel/test_pointwise.c, every 4099th float).
+ * Errors against libm in double: exp 1 ulp, tanh 2 ulp, erf 1.5 ulp (tests/kernel/test_pointwise.c, every 4099th
+ * float).
  */
 #ifndef QKV_KERNEL_GEN_VMATH_H
 #define QKV_KERNEL_GEN_VMATH_H

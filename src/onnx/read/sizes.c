@@ -1,4 +1,5 @@
-/* Computing with elements that are known: how ONNX's Shape, Gather, Concat, Mul ... become expressions instead of nodes.
+/* Computing with elements that are known: how ONNX's Shape, Gather, Concat, Mul ... become expressions instead of
+ * nodes.
  *
  *     Reshape(x, Concat(Gather(Shape(x), 0), [-1, 64]))      ->  reshape(x, [s0, -1, 64])
  *

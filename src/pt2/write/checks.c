@@ -2,7 +2,8 @@
  * depends on data, there where its sizes are known.
  *
  *     require s0 == s1 "guard ..."   ->  "L['x'].size()[0] == L['y'].size()[0]"
- *     symbol u0 = item %n in [2, 9]  ->  item = aten.item(n); ge = _operator.ge(item, 2); aten._assert_scalar(ge, "...")
+ *     symbol u0 = item %n in [2, 9]  ->  item = aten.item(n); ge = _operator.ge(item, 2);
+ *                                        aten._assert_scalar(ge, "...")
  */
 #include <string.h>
 #include "pt2/write/write_impl.h"

@@ -25,7 +25,7 @@ typedef struct Emit {
     const Module *module; /* of the node that is written */
     int depth;          /* of values written in front of their place */
     struct KernelPair **pair; /* attention.c: by value id of the logarithms */
-    signed char *dense; /* by value id, for core: is it contiguous in PyTorch? 0: not known yet, 1 yes, -1 perhaps not */
+    signed char *dense; /* by value id, for core: contiguous in PyTorch? 0: not known yet, 1 yes, -1 perhaps not */
     const char **size;
     bool *asked, *known;
     uint32_t nsizes;          /* by Expr id: the node that gives it, once there is one; being looked for; size_known */

@@ -1,7 +1,7 @@
 /* The last step of the attention rules: probabilities times values becomes aten.scaled_dot_product_attention of rank 4.
  *
- * Leading axes are brought to (batch, heads): none or one is padded, more are merged; B * H that a reshape made is split again; heads that
- * keys share (repeated, or an axis of their own) become grouped-query attention.
+ * Leading axes are brought to (batch, heads): none or one is padded, more are merged; B * H that a reshape made is
+ * split again; heads that keys share (repeated, or an axis of their own) become grouped-query attention.
  */
 #include <math.h>
 #include <string.h>
@@ -88,8 +88,8 @@ static bool grouped_axis(Heads *h)
     return true;
 }
 
-/* The heads before each was repeated G times: reshape(expand(reshape(x, (B, Hkv, 1, M, D)), (B, Hkv, G, M, D)), (B, Hkv * G, M, D)). NULL
- * when v is not made like that. */
+/* The heads before each was repeated G times: reshape(expand(reshape(x, (B, Hkv, 1, M, D)), (B, Hkv, G, M, D)), (B,
+ * Hkv * G, M, D)). NULL when v is not made like that. */
 static Value *before_repeat(Heads *h, Value *v)
 {
     if (!v->def || v->def->op->id != OP_reshape) return NULL;
@@ -224,7 +224,8 @@ static bool attention(Rewrite *rw, Value *p, Value *v, const Quantizer *by, Arg 
     return y != NULL;
 }
 
-/* A scaled_dot_product_attention whose keys and values were repeated for groups of heads: the same on the heads before that. */
+/* A scaled_dot_product_attention whose keys and values were repeated for groups of heads: the same on the heads
+ * before that. */
 bool make_grouped(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     const Node *y = n == 1 && a[0].kind == ARG_VALUE ? a[0].v->def : NULL;

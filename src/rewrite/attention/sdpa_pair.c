@@ -69,7 +69,8 @@ static bool same_attention(Rewrite *rw, const Node *x, const Node *n)
     return a && b && alike(folded(rw, a, 0), folded(rw, b, 0), 0);
 }
 
-/* The attention of the graph that gives the same as n, which was made, or as n with bounds in the place of its mask. NULL: none. */
+/* The attention of the graph that gives the same as n, which was made, or as n with bounds in the place of its mask.
+ * NULL: none. */
 static const Node *in_graph(Rewrite *rw, const Node *n)
 {
     Arg y;
@@ -112,7 +113,8 @@ static Value *replay(Rewrite *rw, const Root *r, Value *v, int from, int to)
     return v;
 }
 
-/* Does the source sum the heads of each group, axis 2 of (batch, heads of keys, group, rows, size), and nothing else? */
+/* Does the source sum the heads of each group, axis 2 of (batch, heads of keys, group, rows, size), and nothing
+ * else? */
 static bool sums_group(Rewrite *rw, const Root *r, const Value *grad, Expr *group)
 {
     ExprPool *p = rw->ex;
@@ -134,7 +136,8 @@ static Value *times(Rewrite *rw, Value *v, double factor)
     return v && fabs(factor - 1) > ROUNDING ? rw_binary(rw, OP_mul_Tensor, v, arg_float(rw->g, factor)) : v;
 }
 
-/* The gradient as the source has it: grad (batch, heads, rows, size), of keys with fewer heads than queries already summed: by a sum, or by a product over the rows of a group. */
+/* The gradient as the source has it: grad (batch, heads, rows, size), of keys with fewer heads than queries already
+ * summed: by a sum, or by a product over the rows of a group. */
 static Value *as_source(Pair *p, Root *r, Value *grad, const Value *o, double factor)
 {
     Rewrite *rw = p->rw;
@@ -168,7 +171,8 @@ typedef struct Made {
     double scale;  /* of what comes back, as the form has it */
 } Made;
 
-/* What comes back, as (batch, heads, queries, size): *scale times the form's. The source's own value where the gradient of the values reads it. */
+/* What comes back, as (batch, heads, queries, size): *scale times the form's. The source's own value where the
+ * gradient of the values reads it. */
 static Value *incoming(Pair *p, const Value *o, double *scale)
 {
     Rewrite *rw = p->rw;
@@ -187,8 +191,8 @@ static Value *incoming(Pair *p, const Value *o, double *scale)
     return own;
 }
 
-/* arg: queries, keys and values of the forward pass; the mask as P has it, or bounds in its place as far as it follows from positions. whole: the gradient of the mask is
- * wanted, as large as the scores. */
+/* arg: queries, keys and values of the forward pass; the mask as P has it, or bounds in its place as far as it
+ * follows from positions. whole: the gradient of the mask is wanted, as large as the scores. */
 static bool choose_mask(Pair *p, const Node *attention, bool grad, bool whole, Arg *arg)
 {
     Rewrite *rw = p->rw;
@@ -273,7 +277,8 @@ static bool shows_a_key(const Node *lse)
            (a[8].kind == ARG_NONE || (ex_is_int(a[8].e) && a[8].e->i >= 0));
 }
 
-/* An additive mask that may hide a whole row by finite numbers: so low that the logarithm of the row's sum is lost beside them. */
+/* An additive mask that may hide a whole row by finite numbers: so low that the logarithm of the row's sum is lost
+ * beside them. */
 static bool may_swallow(Rewrite *rw, const Node *lse)
 {
     const Value *m = lse->arg[3].kind == ARG_VALUE ? through_views(lse->arg[3].v) : NULL;
@@ -296,7 +301,8 @@ static void note_rows(Pair *p, const Node *lse)
     if (!rw->waiver) return;
     rw->note =
         zero
-            ? "gradients of a row without an allowed key are 0; the source gives NaN there, and in all keys and values that the row meets"
+            ? "gradients of a row without an allowed key are 0; the source gives NaN there, and in all keys and values "
+              "that the row meets"
             : "gradients of a row whose keys are all hidden may be others than the source's";
 }
 
@@ -329,7 +335,8 @@ static bool fire_pair(Pair *p, const Rule *backward, const Rule *forward)
     return true;
 }
 
-/* A forward pass that was decomposed beside a gradient that was not (PyTorch's core decompositions do that): it gives what the gradient's sdpa_lse gives, too. */
+/* A forward pass that was decomposed beside a gradient that was not (PyTorch's core decompositions do that): it
+ * gives what the gradient's sdpa_lse gives, too. */
 static void join_forward(Rewrite *rw, const Rule *rule, Node *lse, bool *changed)
 {
     const Arg *a = lse->arg;

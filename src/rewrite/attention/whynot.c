@@ -1,7 +1,8 @@
-/* Attentions that are still spelled out, and how far recognition came: for every softmax (or exponential) between two matrix products, the
- * node at which the equal forms end and what the rule there said.
+/* Attentions that are still spelled out, and how far recognition came: for every softmax (or exponential) between two
+ * matrix products, the node at which the equal forms end and what the rule there said.
  *
- *     left: softmax 'softmax_2', recognised 'q' x 'k' times 0.125, stopped at 'masked_fill', rule 'scores_masked_fill': masked scores become 0 ...
+ *     left: softmax 'softmax_2', recognised 'q' x 'k' times 0.125, stopped at 'masked_fill',
+ *         rule 'scores_masked_fill': masked scores become 0 ...
  */
 #include "rewrite/attention/whynot.h"
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Scales and shifts per channel become part of the product before them: (W x + b) * s + t = (s W) x + (s b + t). New weights are computed in
- * double from the old ones. Contract in folding.h.
+/* Scales and shifts per channel become part of the product before them: (W x + b) * s + t = (s W) x + (s b + t). New
+ * weights are computed in double from the old ones. Contract in folding.h.
  */
 #include "rewrite/families/folding.h"
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Graft functions of the folding rules (rules/modules.rules): constants per channel after a linear or a convolution go into its weights. */
+/* Graft functions of the folding rules (rules/modules.rules): constants per channel after a linear or a convolution
+ * go into its weights. */
 #ifndef QKV_REWRITE_FAMILIES_FOLDING_H
 #define QKV_REWRITE_FAMILIES_FOLDING_H
 #include "rewrite/build.h"

@@ -58,8 +58,8 @@ static bool same_axes(Rewrite *rw, const Value *x, const bool *a, const bool *b)
     return true;
 }
 
-/* w, which broadcasts to a value of rank `rank`, as a tensor of the axes from `first` on; `perm` says where they stand in that value. NULL
- * when it varies along others. */
+/* w, which broadcasts to a value of rank `rank`, as a tensor of the axes from `first` on; `perm` says where they
+ * stand in that value. NULL when it varies along others. */
 static Value *along(Rewrite *rw, Value *w, const Norm *n, const Arg *perm)
 {
     int rank = n->x->rank, back[MAX_RANK], at;

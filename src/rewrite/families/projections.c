@@ -178,7 +178,8 @@ static bool is_product(const Node *n)
 
 static int bit_of(unsigned bits) { return bits == 1 ? 0 : bits == 2 ? 1 : bits == 4 ? 2 : -1; }
 
-/* The attention that all n feed; order[i]: the linear that gives its queries, keys, values (or, of two, keys and values). */
+/* The attention that all n feed; order[i]: the linear that gives its queries, keys, values (or, of two, keys and
+ * values). */
 static bool feed_attention(Rewrite *rw, int n, Value *const *y, int *order)
 {
     Feeds f = {mem_zeroed((size_t)rw->g->next_id + 1, 1), 0};

@@ -1,9 +1,10 @@
-/* Weights that rules make out of others while they rewrite: scaled, joined. They live as long as the graph; those that no firing used, and
- * old ones that no node uses any more, leave the graph when the rewriting ends.
+/* Weights that rules make out of others while they rewrite: scaled, joined. They live as long as the graph; those that
+ * no firing used, and old ones that no node uses any more, leave the graph when the rewriting ends.
  *
  *     Value *from[] = {w, scale};
  *     Value *v = weight_made(rw, "scaled", 2, from);
- *     if (!v) v = weight_add(rw, "scaled", 2, from, "conv1.folded_weight", weight_room(rw, DT_F32, 4, shape) ... filled);
+ *     if (!v) v = weight_add(rw, "scaled", 2, from, "conv1.folded_weight",
+ *                             weight_room(rw, DT_F32, 4, shape) ... filled);
  */
 #ifndef QKV_REWRITE_FAMILIES_WEIGHTS_H
 #define QKV_REWRITE_FAMILIES_WEIGHTS_H
@@ -21,6 +22,7 @@ Value *weight_add(Rewrite *rw, const char *how, int n, Value *const *from, const
 void weight_means(Rewrite *rw, const Value *v, Value *meaning);
 /* "a.b.weight" -> "a.b.NAME"; "weight" -> "NAME". */
 const char *weight_sibling(Rewrite *rw, const Value *w, const char *name);
-/* out[0 .. n): a value that depends on constant weights alone and varies along one axis of size n at most. False says why. */
+/* out[0 .. n): a value that depends on constant weights alone and varies along one axis of size n at most. False
+ * says why. */
 bool weight_numbers(Rewrite *rw, const Value *v, int64_t n, double *out);
 #endif
