@@ -125,7 +125,8 @@ def main():
         row = rows[name] = measure(name, plain + (skipping if a.skip_padding and padded else []), a, failed)
         for label, (most, rms) in row.items():
             if label.startswith("qkv bf16") and (most > LIMIT or rms > row["torch bf16"][1]):
-                failed.append(f"{name}: {label} max {most:.2e} (limit {LIMIT:g}), rms {rms:.2e} (torch autocast {row['torch bf16'][1]:.2e})")
+                failed.append(f"{name}: {label} max {most:.2e} (limit {LIMIT:g}), rms {rms:.2e} (torch autocast "
+                              f"{row['torch bf16'][1]:.2e})")
         print(f"{name:34s} " + "  ".join(f"{k} max {m:.2e} rms {r:.2e}" for k, (m, r) in row.items()), flush=True)
     lines = [f"Machine: {machine.describe()}.", "", f"    {' '.join(['bench/accuracy.py'] + sys.argv[1:])}", "",
              "| model | torch bf16 max | rms | qkv bf16 max | rms | qkv f32 max |", "|---|---|---|---|---|---|"]

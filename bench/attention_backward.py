@@ -77,7 +77,8 @@ def measure(lib, dtype, shape, threads, seconds):
         peak, rounds = max(peak, lib.peak(narrow)), rounds + 1
     far = max(((a.double() - b.double()).norm() / b.double().norm()).item() for a, b in zip(grads, want))
     speed = 10 * B * H * N * N * D * (0.5 if causal else 1) / ours / 1e9
-    print(f"| {'bf16' if narrow else 'f32'} | {shape} | {threads} | {ours * 1e3:.1f} | {theirs * 1e3:.1f} | {theirs / ours:.2f} | {speed:.0f} | {100 * speed / peak / threads:.0f} % | {far:.0e} |", flush=True)
+    print(f"| {'bf16' if narrow else 'f32'} | {shape} | {threads} | {ours * 1e3:.1f} | {theirs * 1e3:.1f} | "
+          f"{theirs / ours:.2f} | {speed:.0f} | {100 * speed / peak / threads:.0f} % | {far:.0e} |", flush=True)
 
 
 if __name__ == "__main__":
@@ -90,6 +91,7 @@ if __name__ == "__main__":
     torch.set_num_threads(a.threads)
     with tempfile.TemporaryDirectory() as folder:
         kernel = built(folder)
-        print(f"rung {kernel.rung().decode()}\n\n| dtype | B_H_N_D | threads | ours ms | PyTorch ms | ratio | GFLOP/s | of peak | differs |\n|---|---|---|---|---|---|---|---|---|")
+        print(f"rung {kernel.rung().decode()}\n\n| dtype | B_H_N_D | threads | ours ms | PyTorch ms | ratio | GFLOP/s "
+              "| of peak | differs |\n|---|---|---|---|---|---|---|---|---|")
         for shape in a.shapes:
             measure(kernel, torch.bfloat16 if a.dtype == "bf16" else torch.float32, shape, a.threads, a.seconds)

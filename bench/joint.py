@@ -175,7 +175,8 @@ def markdown(out):
              "|---|---|---|---|---|---|---|"]
     for name, m in out["models"].items():
         share = f"{100 * m['share_of_peak']:.1f} %" if m["share_of_peak"] else ""
-        lines.append(f"| {name} | {m['flops'] / 1e9:.2f} | {m['torch_ms']:.2f} | {m['qkv_ms']:.2f} | {m['torch_over_qkv']:.2f} | {share} | {m['difference']:.1e} |")
+        lines.append(f"| {name} | {m['flops'] / 1e9:.2f} | {m['torch_ms']:.2f} | {m['qkv_ms']:.2f} | "
+                     f"{m['torch_over_qkv']:.2f} | {share} | {m['difference']:.1e} |")
     return "\n".join(lines) + "\n"
 
 

@@ -89,7 +89,8 @@ def draw_attention(d, out):
     body = (panel(0, 30, "attention of 12 heads of 64", "tokens", ticks, "ms", time, True, True)
             + panel(W, 30, "the same as operations a second", "tokens", ticks, "GFLOP/s", rate, True,
                     False) + legend(LEFT, 24, kinds, any(h for _, h, _ in time))
-            + f'<text x="{LEFT}" y="{H + 48}">{d["machine"]}; {d["threads"]} thread{"s" * (d["threads"] > 1)}, {d["date"]}</text>')
+            + f'<text x="{LEFT}" y="{H + 48}">{d["machine"]}; {d["threads"]} thread{"s" * (d["threads"] > 1)}, '
+              f'{d["date"]}</text>')
     open(os.path.join(out, "attention.svg"), "w").write(svg(2 * W, H + 62, kinds, body,
                                                             "Time of attention over the number of tokens"))
 

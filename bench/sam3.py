@@ -119,7 +119,9 @@ def table(results, outs):
     for peer, r in results.items():
         far = " ".join(f"{np.abs(x - y).max():.1e}" for x, y in zip(outs[peer],
                                                                     outs["torch"])) if "torch" in outs else ""
-        lines.append(f"| {peer} | {r['open']:.2f} | {r['seconds']:.2f} | {format(r['prompt'], '.2f') if 'prompt' in r else ''} | {r['peak']:.0f} | {r['resident']:.0f} | {far} |")
+        lines.append(f"| {peer} | {r['open']:.2f} | {r['seconds']:.2f} | "
+                     f"{format(r['prompt'], '.2f') if 'prompt' in r else ''} | {r['peak']:.0f} | {r['resident']:.0f} "
+                     f"| {far} |")
     timed = {peer: r["stages"] for peer, r in results.items() if "stages" in r}
     names = sorted({s for t in timed.values() for s in t}, key=lambda s: (list(STAGES.values()) + [s]).index(s))
     if timed:

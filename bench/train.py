@@ -100,7 +100,8 @@ def main():
         return
     for name in ms:
         print(f"{name:14} {ms[name]:8.2f} ms a step, accuracy {accuracy[name]:.4f}, last loss {losses[name][-1]:.5f}")
-    print(f"qkv / best of torch: {min(v for k, v in ms.items() if k != 'qkv') / ms['qkv']:.2f} x; largest difference of a step's loss {apart:.1e}")
+    print(f"qkv / best of torch: {min(v for k, v in ms.items() if k != 'qkv') / ms['qkv']:.2f} x; largest difference "
+          f"of a step's loss {apart:.1e}")
 
 
 if __name__ == "__main__":

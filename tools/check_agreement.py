@@ -139,7 +139,8 @@ def run_edits(folder, count, seed):
         if problem and r:
             print(f"edit {i} ({m.graph.node[0].op_type if m.graph.node else ''}): missed: {problem}")
         elif r.errors and not problem:
-            print(f"edit {i} ({m.graph.node[0].op_type if m.graph.node else ''}): more than onnx.checker: {r.errors[0]}")
+            print(f"edit {i} ({m.graph.node[0].op_type if m.graph.node else ''}): more than onnx.checker: "
+                  f"{r.errors[0]}")
         yield f"onnx.checker {'refuses' if problem else 'accepts'}, qkv check has {'no errors' if r else 'errors'}"
 
 

@@ -79,7 +79,8 @@ def page():
     out = [HEAD]
     for r in rows():
         if isinstance(r, str):
-            out.append(f"\n## {r[0].upper()}{r[1:]}\n\n| id | severity | finding | meaning | what to do |\n|---|---|---|---|---|\n")
+            out.append(f"\n## {r[0].upper()}{r[1:]}\n\n| id | severity | finding | meaning | what to do "
+                       "|\n|---|---|---|---|---|\n")
         else:
             number, severity, title, text, remedy = r
             out.append(f"| Q{number} | {severity} | {title} | {text} | {remedy} |\n".replace("_", "\\_"))

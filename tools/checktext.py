@@ -30,7 +30,8 @@ BANNED = [
      [r"\bthere (?:is|are|was|were) no\b"]),
     (r"\bnobody\b", "nothing, no one, no reader", [r"[\"'%]nobody"]),
     (r"\banew\b", "again", []),
-    (r"\bbehind\b", "after, below, by way of", [r"\"behind\"", r"\b(?:left|leave|leaves|leaving|stayed|stays|hide)\b[^.]* behind\b"]),
+    (r"\bbehind\b", "after, below, by way of", [r"\"behind\"",
+                                                r"\b(?:left|leave|leaves|leaving|stayed|stays|hide)\b[^.]* behind\b"]),
     (r"\bby hand\b", "decomposed, as separate ops", [r"(?:written|write|worked out|read|steps) by hand"]),
     (r"\bin other clothes\b", "in another form", []),
     (r"\bcome out of data\b", "data-dependent", []),
@@ -44,7 +45,8 @@ C_WORDS = re.compile(r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/|//[^\n]*', re.S)
 def files(root):
     """{name: text} of the tracked files that people write."""
     listed = subprocess.run(["git", "-C", str(root), "ls-files"], capture_output=True, text=True).stdout.split("\n")
-    return {n: (root / n).read_text() for n in listed if TEXT.fullmatch(n) and n not in GENERATED and (root / n).is_file()}
+    return {n: (root / n).read_text() for n in listed if TEXT.fullmatch(n) and n not in GENERATED
+            and (root / n).is_file()}
 
 
 def long_lines(name, text):
@@ -102,12 +104,14 @@ def main(argv, root=ROOT):
     if argv:
         sys.exit(__doc__)
     most = limits(root)
-    over = [f"{name}: {len(n)} lines of more than {COLUMNS} columns ({', '.join(map(str, n[:8]))}), {most.get(name, 0)} allowed: wrap them"
+    over = [f"{name}: {len(n)} lines of more than {COLUMNS} columns ({', '.join(map(str, n[:8]))}), "
+            f"{most.get(name, 0)} allowed: wrap them"
             for name, n in lines.items() if len(n) > most.get(name, 0)]
     count = sum(map(len, lines.values()))
     tap.report("text", [
         (f"lines of more than {COLUMNS} columns: {count}, at most {sum(most.values())}", over),
-        ("English as it is written", [p for name, t in text.items() if name not in WORDS_OF for p in phrases(name, t)])])
+        ("English as it is written", [p for name, t in text.items() if name not in WORDS_OF
+                                      for p in phrases(name, t)])])
 
 
 if __name__ == "__main__":

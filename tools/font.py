@@ -87,7 +87,8 @@ def main():
             "static const struct {\n    uint16_t first, last, at;\n} font_range[] = {\n" + "".join(ranges) + "};\n\n"
             f"static const uint64_t font_glyph[{at}] = {{\n" + "".join(rows) + "};\n#endif\n")
     (pathlib.Path(__file__).resolve().parent.parent / "vision" / "font.h").write_text(text)
-    print(f"{at} letters, {sum(have.get(c, 0) == 0 for a, b, _ in RANGES for c in range(a, b + 1))} of them empty, {len(text)} bytes")
+    print(f"{at} letters, {sum(have.get(c, 0) == 0 for a, b, _ in RANGES for c in range(a, b + 1))} of them empty, "
+          f"{len(text)} bytes")
 
 
 if __name__ == "__main__":

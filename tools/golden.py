@@ -180,7 +180,8 @@ def main():
             differ = sorted(have ^ set(files)) + [op for op in have & set(files)
                                                   if (OUT / name / f"{op}.cases").read_text() != files[op][0]]
             bad |= bool(differ)
-            print(f"{'not ' if differ else ''}ok {k} - golden: tests/ops/{name} is what tools/golden.py writes {' '.join(differ)}")
+            print(f"{'not ' if differ else ''}ok {k} - golden: tests/ops/{name} is what tools/golden.py writes "
+                  f"{' '.join(differ)}")
             continue
         (OUT / name).mkdir(exist_ok=True)
         for op, (text, tensors) in files.items():

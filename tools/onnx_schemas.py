@@ -122,7 +122,8 @@ def main():
         attrs = " ".join(f"{'!' if a.required else ''}{n}:{KINDS[getattr(a.type, 'name', str(a.type)).split('.')[-1]]}" for n, a in sorted(s.attributes.items()))
         attrs += " *:i" * unchecked(s)
         limit = [min(MANY, v) for v in (s.min_input, s.max_input, s.min_output, s.max_output)]
-        rows.append(f'ONNX_OP("{s.domain}", "{s.name}", {s.since_version}, {int(s.deprecated)}, {limit[0]}, {limit[1]}, {limit[2]}, {limit[3]}, "{ins}", "{outs}", "{attrs}", '
+        rows.append(f'ONNX_OP("{s.domain}", "{s.name}", {s.since_version}, {int(s.deprecated)}, {limit[0]}, '
+                    f'{limit[1]}, {limit[2]}, {limit[3]}, "{ins}", "{outs}", "{attrs}", '
                     f'"{",".join(f"{k}:{v}" for k, v in names.items())}")\n')
     text = f"/* Written by tools/onnx_schemas.py from onnx {onnx.__version__} and onnxruntime {onnxruntime.__version__}; columns are explained there. */\n"
     text += f"#ifdef ONNX_LATEST\nONNX_LATEST({onnx.defs.onnx_opset_version()}, {onnx.IR_VERSION})\n#endif\n#ifdef ONNX_TYPES\n"

@@ -52,7 +52,8 @@ def table(logs, commit):
     every = list(rows(logs))
     for name, passed, failed, took, used in every:
         lines.append(f"| {name} | {passed} | {failed} | {took} | {'' if used is None else round(used)} |")
-    lines.append(f"| together | {sum(r[1] for r in every)} | {sum(r[2] for r in every)} | | {round(sum(r[4] or 0 for r in every))} |")
+    lines.append(f"| together | {sum(r[1] for r in every)} | {sum(r[2] for r in every)} | | "
+                 f"{round(sum(r[4] or 0 for r in every))} |")
     return "\n".join(lines) + "\n"
 
 

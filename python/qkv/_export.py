@@ -40,7 +40,8 @@ class ExportReport:
     def __str__(self):
         lines = [f"{self.path}: {os.path.getsize(self.path)} bytes, checked at {len(self.differences)} sizes"]
         for sizes, a, r in self.differences:
-            lines.append(f"  {' '.join(f'{k}={v}' for k, v in sizes.items()) or 'fixed sizes'}: largest difference {a:.2e}, {r:.2e} of the peak")
+            lines.append(f"  {' '.join(f'{k}={v}' for k, v in sizes.items()) or 'fixed sizes'}: largest difference "
+                         f"{a:.2e}, {r:.2e} of the peak")
         return "\n".join(lines + [f"  narrowed: {s}" for s in self.narrowed] + [f"  note: {s}" for s in self.notes])
 
 
@@ -383,7 +384,8 @@ def _narrowed(program, args, kwargs, module, specs):
             continue
         sides = [_evaluated(side.strip(), args, kwargs, module, specs, at) for side in guard.split("!=")]
         if None in sides or _can_be_equal(*sides, symbols):
-            out.append(f"PyTorch refuses {_readable(guard).replace('!=', '==')}; qkv runs such sizes, since the condition is about strides alone")
+            out.append(f"PyTorch refuses {_readable(guard).replace('!=', '==')}; qkv runs such sizes, since the "
+                       "condition is about strides alone")
     return list(dict.fromkeys(out))
 
 
@@ -404,18 +406,23 @@ def _refusals(text):
     for line in text.splitlines():
         line = line.strip().removeprefix("- ")
         if m := re.match(r"You marked (.+?) as dynamic but your code specialized it to be a constant \((\d+)\)", line):
-            out.append(f"{_readable(m[1])} is always {m[2]} in this module: leave it out of dynamic_shapes, or make what fixes it (another input, a "
+            out.append(f"{_readable(m[1])} is always {m[2]} in this module: leave it out of dynamic_shapes, or make "
+                       "what fixes it (another input, a "
                        "buffer or a number of that size) dynamic as well")
         elif m := re.match(rf"The values of {_AT} and {_AT} must always be equal", line):
             n = len(m.groups()) // 2
             names = [g for g in (m[n + 1], m[1]) if g and not _SIZE.fullmatch(g)]
-            out.append(f"{_where(m[1], m[2])} always equals {_where(m[n + 1], m[n + 2])}: declare {names[0] if names else 'Dim.AUTO'} for both")
+            out.append(f"{_where(m[1], m[2])} always equals {_where(m[n + 1], m[n + 2])}: declare "
+                       f"{names[0] if names else 'Dim.AUTO'} for both")
         elif m := re.match(rf"The values of {_AT} must always be related to the values of .* by (.+) = (.+?)\.?$",
                            line):
-            out.append(f"{_where(m[1], m[2])} is always {_readable(m[m.lastindex])}: declare {_readable(m[m.lastindex])} for it")
-        elif m := re.match(rf"Not all values of {_AT} in the specified range (.+?) satisfy the generated guard (.+?)\.?$", line):
+            out.append(f"{_where(m[1], m[2])} is always {_readable(m[m.lastindex])}: declare "
+                       f"{_readable(m[m.lastindex])} for it")
+        elif m := re.match(rf"Not all values of {_AT} in the specified range (.+?) satisfy the generated guard "
+                           r"(.+?)\.?$", line):
             fix = f"{m[1]} = {suggested[m[1]]}" if m[1] in suggested else "a range that keeps it"
-            out.append(f"{_where(m[1], m[2])} is declared as {_readable(m[m.lastindex - 1])}, and the module needs {_readable(m[m.lastindex])}: declare "
+            out.append(f"{_where(m[1], m[2])} is declared as {_readable(m[m.lastindex - 1])}, and the module needs "
+                       f"{_readable(m[m.lastindex])}: declare "
                        f"{fix}, or Dim.AUTO")
     return list(dict.fromkeys(out))
 
@@ -581,7 +588,8 @@ def _compare(expected, got):
     for i, t in enumerate(leaves):
         y = torch.from_dlpack(got[f"output_{i}"]) if t.numel() else t
         if y.shape != t.shape or y.dtype != t.dtype:
-            raise Error(f"output_{i}: PyTorch gives {t.dtype} {tuple(t.shape)}, the C library {y.dtype} {tuple(y.shape)}", 1)
+            raise Error(f"output_{i}: PyTorch gives {t.dtype} {tuple(t.shape)}, the C library {y.dtype} "
+                        f"{tuple(y.shape)}", 1)
         a, b = y.double(), t.double()
         finite = torch.isfinite(b)
         if not torch.equal(torch.nan_to_num(a[~finite], 7.0),
@@ -645,7 +653,8 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
                        if isinstance(t, torch.Tensor))
             limit = tolerance if tolerance is not None else (2e-2 if half else 2e-5)
             if rel > limit:
-                raise Error(f"{path}: at {at} the C library differs from PyTorch by {worst:.3e} ({rel:.3e} of the peak, allowed {limit:g})", 1)
+                raise Error(f"{path}: at {at} the C library differs from PyTorch by {worst:.3e} ({rel:.3e} of the "
+                            f"peak, allowed {limit:g})", 1)
         if len(report.differences) == 1 and len(tried) > 1:
             report.notes.append("no other size was checked: the module refuses those that were tried, or some "
                                 "sizes depend on the inputs' values")

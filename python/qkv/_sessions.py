@@ -105,7 +105,8 @@ class Sessions:
                 self._owner = None
             elif self._owner not in (None, me):
                 what = "buffers that it writes" if self.state & WRITES_BUFFERS else "inputs that it keeps"
-                raise Error(f"this model continues from the state of its last run ({what}), which belongs to thread '{self._owner.name}': use one "
+                raise Error(f"this model continues from the state of its last run ({what}), which belongs to thread "
+                            f"'{self._owner.name}': use one "
                             "session per thread, model.session(), or call model.reset() before another thread starts",
                             2)
             elif keeps or self.state & WRITES_BUFFERS:
@@ -134,7 +135,8 @@ class Sessions:
         with self._turn:
             self._turn.wait_for(lambda: not self._closing)
             if self._held:
-                raise Error(f"{self._held} sessions of this model (model.session()) are open: close them before changing it", 2)
+                raise Error(f"{self._held} sessions of this model (model.session()) are open: close them before "
+                            "changing it", 2)
             self._closing = True
             self._turn.wait_for(lambda: self._lent == 0)
         try:

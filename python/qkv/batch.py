@@ -117,7 +117,8 @@ def _column(name, a, spec):
         if why:
             raise Error(f"column '{name}': row {i} {why}", 2)
         if row.shape != rows[0].shape:
-            raise Error(f"column '{name}': row {i} has shape {_shape_text(row.shape)}, row 0 {_shape_text(rows[0].shape)}; one shape a batch", 2)
+            raise Error(f"column '{name}': row {i} has shape {_shape_text(row.shape)}, row 0 "
+                        f"{_shape_text(rows[0].shape)}; one shape a batch", 2)
     if a.dtype == object:
         a = np.stack(rows)
     return a.astype(_type(spec), copy=False)
@@ -187,7 +188,8 @@ class BatchPredictor(Lazy):
                 continue
             column = self.columns.get(name, name)
             if column not in batch:
-                raise Error(f"the batch has no column '{column}' for input '{name}'; it has {', '.join(map(str, batch)) or 'none'}", 2)
+                raise Error(f"the batch has no column '{column}' for input '{name}'; it has "
+                            f"{', '.join(map(str, batch)) or 'none'}", 2)
             feeds[name] = _column(column, batch[column], spec)
             used.add(column)
             first = first or column
@@ -248,7 +250,8 @@ class BatchPredictor(Lazy):
         names = self.outputs or {name: name for name in o.names}
         for column in names.values():
             if column in out:
-                raise Error(f"column '{column}' is passed through, and an output has that name; rename it with outputs={{...}}", 2)
+                raise Error(f"column '{column}' is passed through, and an output has that name; rename it with "
+                            f"outputs={{...}}", 2)
         with o.lock:
             given = {name: x for name, x in self.fixed_inputs.items() if name in o.scalars or not o.fixed_given}
             keep = [name for name in given if name in o.inputs]

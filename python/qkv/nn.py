@@ -54,7 +54,8 @@ class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
         if not isinstance(mha, nn.MultiheadAttention):
             raise TypeError(f"from_nn_mha takes an nn.MultiheadAttention, not {type(mha).__name__}")
         if not isinstance(mha, cls) and not _reaches(mha, nn.MultiheadAttention):
-            raise TypeError(f"{type(mha).__name__} has its own forward, which does not call super().forward: there is nothing "
+            raise TypeError(f"{type(mha).__name__} has its own forward, which does not call super().forward: there is "
+                            "nothing "
                             "that ExportFriendlyMultiheadAttention could replace")
         kept = {id(t): t for t in (*mha.parameters(), *mha.buffers())} if share else {}
         new = copy.deepcopy(mha, kept)
@@ -198,12 +199,14 @@ def _is_batched(query, key, value, key_padding_mask, attn_mask):
     """Checks ranks and dtypes, never sizes."""
     rank = query.dim()
     if rank not in (2, 3):
-        raise AssertionError(f"query has {rank} dimensions; attention takes (batch, length, width) or, unbatched, (length, width)")
+        raise AssertionError(f"query has {rank} dimensions; attention takes (batch, length, width) or, unbatched, "
+                             "(length, width)")
     for name, x in (("key", key), ("value", value)):
         if x.dim() != rank:
             raise AssertionError(f"query has {rank} dimensions, {name} has {x.dim()}")
     if key_padding_mask is not None and key_padding_mask.dim() != rank - 1:
-        raise AssertionError(f"key_padding_mask has {key_padding_mask.dim()} dimensions; a query with {rank} takes one with {rank - 1}")
+        raise AssertionError(f"key_padding_mask has {key_padding_mask.dim()} dimensions; a query with {rank} takes "
+                             f"one with {rank - 1}")
     if attn_mask is not None and attn_mask.dim() not in (2, 3, 4):
         raise RuntimeError(f"attn_mask has {attn_mask.dim()} dimensions; it is (queries, keys), "
                            "(batch * heads, queries, keys) or (batch, heads, queries, keys)")

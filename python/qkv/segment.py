@@ -101,7 +101,8 @@ class _Picture:
         else:
             a = np.asarray(image)
             if a.dtype != np.uint8 or a.ndim not in (2, 3) or (a.ndim == 3 and a.shape[2] not in (1, 3, 4)):
-                raise Error(f"{what} is {a.dtype} of shape {tuple(a.shape)}; expected uint8 (height, width, 3), or with 1 or 4 channels, or (height, width)", 2)
+                raise Error(f"{what} is {a.dtype} of shape {tuple(a.shape)}; expected uint8 (height, width, 3), or "
+                            "with 1 or 4 channels, or (height, width)", 2)
             a = np.ascontiguousarray(a[..., :3] if a.ndim == 3 else a[..., None])  # drop alpha
             self.pointer = vision().qkv_picture_create(a.ctypes.data, *a.shape, C.byref(e))
         check(self.pointer, e)

@@ -224,7 +224,8 @@ def main():
                     most, time = 4 * size * 1e6 / 2**20 + 64, max(2, 0.2 * mb)
                     ok = peak <= most and cpu <= time and code in (0, 1, 3, 4, 5)
                     count, failed = count + 1, failed + (not ok)
-                    print(f"{'ok' if ok else 'not ok'} {count} - {kind}: {size:.2f} MB {command[0]}: exit {code}, {peak:.0f} of {most:.0f} MiB, {cpu:.2f} of {time:.0f} s", flush=True)
+                    print(f"{'ok' if ok else 'not ok'} {count} - {kind}: {size:.2f} MB {command[0]}: exit {code}, "
+                          f"{peak:.0f} of {most:.0f} MiB, {cpu:.2f} of {time:.0f} s", flush=True)
     print(f"1..{count}")
     return failed > 0
 

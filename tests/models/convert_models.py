@@ -173,7 +173,8 @@ def main():
             for f in pathlib.Path(tmp).iterdir():
                 with contextlib.suppress(OSError):
                     f.unlink()
-    print(f"# {len(models)} models, {refused} refused, {bad} wrong (opset {a.opset}, profile {a.profile}{', rewritten' if a.rewrite else ''})")
+    print(f"# {len(models)} models, {refused} refused, {bad} wrong (opset {a.opset}, profile "
+          f"{a.profile}{', rewritten' if a.rewrite else ''})")
     sys.exit(bad > 0)
 
 

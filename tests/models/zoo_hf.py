@@ -35,7 +35,8 @@ class Wrap(nn.Module):
 
 def wrap(m, names, pick, **fixed):
     scope = {}
-    exec(f"def forward(self, {', '.join(names)}):\n    out = self.m({', '.join(f'{n}={n}' for n in names)}, **self.fixed)\n"
+    exec(f"def forward(self, {', '.join(names)}):\n    out = self.m({', '.join(f'{n}={n}' for n in names)}, "
+         "**self.fixed)\n"
          "    r = tuple(getattr(out, p) for p in self.pick)\n    return r if len(r) > 1 else r[0]\n", scope)
     return type("Wrap", (Wrap,), scope)(m, pick, fixed).eval()
 

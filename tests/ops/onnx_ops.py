@@ -218,7 +218,9 @@ def main():
     for k, (ok, text) in enumerate(lines, 1):
         print(f"{'' if ok else 'not '}ok {k} - onnx: {text}")
     total = {k: sum(s[k] for s in ops.values()) for k in ("cases", "refused", "absent", "known", "same", "failed")}
-    print(f"# {total['cases']} files, {total['refused']} refused, {total['absent']} not in ONNX Runtime, {total['known']} known to differ, {total['same']} as an opset before, {total['failed']} differ (opset {a.opset}, profile {a.profile})")
+    print(f"# {total['cases']} files, {total['refused']} refused, {total['absent']} not in ONNX Runtime, "
+          f"{total['known']} known to differ, {total['same']} as an opset before, {total['failed']} differ (opset "
+          f"{a.opset}, profile {a.profile})")
     sys.exit(not all(ok for ok, _ in lines))
 
 

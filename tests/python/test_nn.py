@@ -647,7 +647,8 @@ def test_export_says_what_to_declare(name, args, shapes, sentence, tmp_path):
 def test_export_says_what_range_to_declare(tmp_path):
     hw = Dim("hw", max=20000)
     with pytest.raises(qkv.Error,
-                       match=r"\(hw\) is declared as hw <= 20000, and the module needs .*<= 64: declare hw = Dim\('hw', max=64\), or Dim.AUTO"):
+                       match=r"\(hw\) is declared as hw <= 20000, and the module needs .*<= 64: declare hw = "
+                             r"Dim\('hw', max=64\), or Dim.AUTO"):
         qkv.export(images(), (torch.randn(2, 3, 28, 42), some(6, 6)),
                    dynamic_shapes=(({0: b, 2: 14 * h, 3: 14 * w}, {0: hw, 1: hw}),), path=tmp_path / "m.pt2")
 
@@ -657,7 +658,8 @@ def test_export_names_the_remedy_for_sizes_from_data(tmp_path):
     args = (torch.randn(2, 12, E), torch.tensor([3, 4]))
     model = Calls(FROM_DATA["mask"][0])
     with pytest.raises(qkv.Error,
-                       match=r"branches on a data-dependent size or value, .*test_nn.py:\d+\): call qkv.nn.replace_mha\(model\) before"):
+                       match=r"branches on a data-dependent size or value, .*test_nn.py:\d+\): call "
+                             r"qkv.nn.replace_mha\(model\) before"):
         qkv.export(model, args, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
     qkv.nn.replace_mha(model)
     assert qkv.export(model, args, dynamic_shapes=shapes, path=tmp_path / "m.pt2").max_rel < TOLERANCE

@@ -362,7 +362,8 @@ WRITTEN = {
         four = Constant<value_ints = [1, 1, 4]>()
         a4 = Tile(a3, four)
         s = GatherElements<axis = 1>(x, a4)
-    }""", lambda b, s: dict(x=F(b, s, 4), at=I(s, b, 3, low=-s), nd=np.stack([I(b, 5), I(s, 5, low=-s)], 1), u=F(5, 4, seed=3))),
+    }""", lambda b, s: dict(x=F(b, s, 4), at=I(s, b, 3, low=-s), nd=np.stack([I(b, 5), I(s, 5, low=-s)], 1),
+                            u=F(5, 4, seed=3))),
     "norms": ("""g (float[B, 6, S] x, float[6] w, float[6] b) => (float[B, 6, S] y, float[B, 6, S] z, float[B, 6, S] u) {
         y = InstanceNormalization(x, w, b)
         one = Constant<value_floats = [1.0, 2.0, 3.0, 1.0, 0.5, 2.0]>()
@@ -384,7 +385,8 @@ WRITTEN = {
     "recurrent": ("""g (float[S, B, 3] x, float[2, 16, 3] w, float[2, 16, 4] r, float[2, 32] b, float[1, 12, 3] gw, float[1, 12, 4] gr) => (float[S, 2, B, 4] y, float[2, B, 4] h, float[2, B, 4] c, float[S, 1, B, 4] z) {
         y, h, c = LSTM<hidden_size = 4, direction = "bidirectional">(x, w, r, b)
         z = GRU<hidden_size = 4, direction = "reverse", linear_before_reset = 1>(x, gw, gr)
-    }""", lambda b, s: dict(x=F(s, b, 3), w=F(2, 16, 3, seed=1), r=F(2, 16, 4, seed=2), b=F(2, 32, seed=3), gw=F(1, 12, 3, seed=4), gr=F(1, 12, 4, seed=5))),
+    }""", lambda b, s: dict(x=F(s, b, 3), w=F(2, 16, 3, seed=1), r=F(2, 16, 4, seed=2), b=F(2, 32, seed=3),
+                            gw=F(1, 12, 3, seed=4), gr=F(1, 12, 4, seed=5))),
     "a branch that data takes": ("""g (float[B, S] x, bool c) => (float[B, S] y) {
         y = If (c) <then_branch = yes () => (float[B, S] a) { one = Constant<value_float = 1.0>() a = Add(x, one) },
                     else_branch = no () => (float[B, S] b) { b = Neg(x) }>

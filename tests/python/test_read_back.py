@@ -88,7 +88,8 @@ def test_windows_that_no_reader_takes(tmp_path, op, argument):
 
 
 NUMBERS = [-2**63, -2**31, -65, -1, 0, 1, 2, 3, 7, 64, 2**24, 2**31 - 1, 2**31, 2**40, 2**46, 2**63 - 1]
-SIZES = ["Min({}, Integer({}))", "Max({}, Integer({}))", "Mul({}, Integer({}))", "Add({}, Integer({}))", "FloorDiv({}, Integer({}))", "Mod({}, Integer({}))"]
+SIZES = ["Min({}, Integer({}))", "Max({}, Integer({}))", "Mul({}, Integer({}))", "Add({}, Integer({}))",
+         "FloorDiv({}, Integer({}))", "Mod({}, Integer({}))"]
 
 
 def slots(x, found):
@@ -107,7 +108,8 @@ def mutate(doc, rng):
     found = slots(doc["graph_module"]["graph"], slots(doc["range_constraints"], []))
     for x, k in rng.choices(found, k=rng.choice([1, 1, 2])):
         old = x[k]
-        x[k] = (not old if isinstance(old, bool) else rng.choice([old + 1, -old, 2 * old, rng.choice(NUMBERS)]) if isinstance(old, int) else
+        x[k] = (not old if isinstance(old, bool) else rng.choice([old + 1, -old, 2 * old, rng.choice(NUMBERS)])
+                if isinstance(old, int) else
                 rng.choice(SIZES).format(old, rng.choice([-1, 0, 1, 2, 14, 2**31, 2**62])))
 
 

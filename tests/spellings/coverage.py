@@ -69,18 +69,24 @@ def figures(spelled, models):
         f"| legitimate spellings that pass | {share(s['legitimate_right'], s['legitimate'])} |",
         f"| legitimate spellings whose outputs changed | {s['legitimate_wrong_numbers']} |",
         f"| traps that fail | {share(s['traps_wrong'], s['traps'])} |",
-        f"| attentions found, models written out (eager) | {total(by_impl['eager'])}, in whole models {whole(by_impl['eager'])} |",
-        f"| attentions found, models that call scaled_dot_product_attention | {total(by_impl['sdpa'])}, in whole models {whole(by_impl['sdpa'])} |",
+        f"| attentions found, models written out (eager) | {total(by_impl['eager'])}, in whole models "
+        f"{whole(by_impl['eager'])} |",
+        f"| attentions found, models that call scaled_dot_product_attention | {total(by_impl['sdpa'])}, in whole "
+        f"models {whole(by_impl['sdpa'])} |",
         f"| attentions found, other models | {total(by_impl[''])}, in whole models {whole(by_impl[''])} |",
         f"| models whose outputs changed | {sum(not m['right'] for m in models)} |",
-        f"| largest difference, relative to the largest value (float32) | {max((m['error'] for m in models + spelled if m['right'] and m['wide']), default=0):.1e} |",
-        f"| biggest graph | {big['name']}: {big['nodes_before']} to {big['nodes_after']} nodes, {big['ms']:.0f} ms with the proof |",
+        f"| largest difference, relative to the largest value (float32) | "
+        f"{max((m['error'] for m in models + spelled if m['right'] and m['wide']), default=0):.1e} |",
+        f"| biggest graph | {big['name']}: {big['nodes_before']} to {big['nodes_after']} nodes, {big['ms']:.0f} ms "
+        "with the proof |",
         "", f"{cpu()}, `make coverage-attention`.", "",
         "| model | attentions | eager | sdpa | largest difference | nodes before | after |",
         "|---|--:|--:|--:|--:|--:|--:|"]
     for name, impls in sorted(pairs(models).items()):
         first = impls.get("eager") or impls.get("") or impls["sdpa"]
-        lines.append(f"| {name} | {first['attentions']} | {found(impls.get('eager') or impls.get(''))} | {found(impls.get('sdpa'))} | {max(m['error'] for m in impls.values()):.0e} | {first['nodes_before']} | {first['nodes_after']} |")
+        lines.append(f"| {name} | {first['attentions']} | {found(impls.get('eager') or impls.get(''))} | "
+                     f"{found(impls.get('sdpa'))} | {max(m['error'] for m in impls.values()):.0e} | "
+                     f"{first['nodes_before']} | {first['nodes_after']} |")
     return s, "\n".join(lines)
 
 
@@ -89,7 +95,8 @@ def failures(spelled, models, unmade):
     for r in sorted(spelled, key=lambda r: (r["right"], r["kind"] == "legit", r["group"])) + sorted(models,
         key=lambda r: r["right"]):
         if not r["ok"]:
-            out.append(f"{r['name']} ({r.get('kind', 'model')}, {'numbers right' if r['right'] else 'NUMBERS WRONG'}): {r['why']}")
+            out.append(f"{r['name']} ({r.get('kind', 'model')}, "
+                       f"{'numbers right' if r['right'] else 'NUMBERS WRONG'}): {r['why']}")
             out += [f"    left {x['node']}: {x['rule']}: {x['reason']}" + (f" ({x['advice']})" if x["advice"] else "")
                     for x in r["reasons"][:3]]
     return "\n".join(out + unmade) + "\n"

@@ -40,7 +40,9 @@ masks = {
 def crossing(weights, mask):
     args = ", ".join(["q", "kv"] + list(mask))
     scope = {}
-    exec(f"def forward(self, {args}):\n    o = self.mha(q, kv, kv, {''.join(f'{m}={m}, ' for m in mask)}need_weights={weights != 'no'}, average_attn_weights={weights != 'each'})\n"
+    exec(f"def forward(self, {args}):\n    o = self.mha(q, kv, kv, "
+         f"{''.join(f'{m}={m}, ' for m in mask)}need_weights={weights != 'no'}, "
+         f"average_attn_weights={weights != 'each'})\n"
          f"    return {'o[0]' if weights == 'no' else 'o'}\n", scope)
     return scope["forward"]
 
@@ -48,7 +50,9 @@ def crossing(weights, mask):
 def selfish(weights, mask):
     args = ", ".join(["x"] + list(mask))
     scope = {}
-    exec(f"def forward(self, {args}):\n    o = self.mha(x, x, x, {''.join(f'{m}={m}, ' for m in mask)}need_weights={weights != 'no'}, average_attn_weights={weights != 'each'})\n"
+    exec(f"def forward(self, {args}):\n    o = self.mha(x, x, x, "
+         f"{''.join(f'{m}={m}, ' for m in mask)}need_weights={weights != 'no'}, "
+         f"average_attn_weights={weights != 'each'})\n"
          f"    return {'o[0]' if weights == 'no' else 'o'}\n", scope)
     return scope["forward"]
 

@@ -251,7 +251,8 @@ def main():
         for i, line in enumerate(unmade):
             print(f"not ok {len(results) + i + 1} - spelling: {line}")
         s = summary(results)
-        print(f"# legitimate {s['legitimate_right']}/{s['legitimate']}, wrong values {s['legitimate_wrong_numbers']}, traps wrong {s['traps_wrong']}/{s['traps']}, largest error {s['largest_error']:.1e}")
+        print(f"# legitimate {s['legitimate_right']}/{s['legitimate']}, wrong values {s['legitimate_wrong_numbers']}, "
+              f"traps wrong {s['traps_wrong']}/{s['traps']}, largest error {s['largest_error']:.1e}")
         if a.report:
             json.dump(results, open(a.report, "w"), indent=1)
         sys.exit(any(not r["ok"] for r in results) or bool(unmade))

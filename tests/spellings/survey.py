@@ -295,7 +295,8 @@ def main():
         spellings.run(entries, folder, tmp, a.original, a.jobs, done, check)
         for i, line in enumerate(unmade):
             print(f"not ok {len(results) + i + 1} - model: {line}")
-        print(f"# models with every attention found {sum(r['ok'] for r in results)}/{len(results)}, attentions {sum(min(r['fused'], r['attentions']) for r in results)}/{sum(r['attentions'] for r in results)}")
+        print(f"# models with every attention found {sum(r['ok'] for r in results)}/{len(results)}, attentions "
+              f"{sum(min(r['fused'], r['attentions']) for r in results)}/{sum(r['attentions'] for r in results)}")
         if a.report:
             json.dump(results, open(a.report, "w"), indent=1)
         sys.exit(any(not r["ok"] for r in results) or bool(unmade))

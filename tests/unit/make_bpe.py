@@ -71,14 +71,16 @@ def main():
                 out += [t.id for t in model.tokenize("".join(names[b] for b in piece.encode()))]
         return out + [end]
 
-    print(f"/* Made by tests/unit/make_bpe.py with transformers {transformers.__version__}, tokenizers {tokenizers.__version__}, ftfy {ftfy.__version__}. */")
+    print(f"/* Made by tests/unit/make_bpe.py with transformers {transformers.__version__}, tokenizers "
+          f"{tokenizers.__version__}, ftfy {ftfy.__version__}. */")
     print("static const char merges[] =")
     lines = MERGES.splitlines(keepends=True)
     for i in range(0, len(lines), 14):
         print("    " + c_string("".join(lines[i:i + 14])).replace("\\012", "\\n"))
     print("    ;")
     cases = [(t, 160) for t in TEXTS] + ROOMS
-    print(f"static const struct {{\n    const char *text;\n    int room, n_meta, n_hf, meta[160], hf[160]; /* n: of the whole text */\n}} cases[] = {{")
+    print(f"static const struct {{\n    const char *text;\n    int room, n_meta, n_hf, meta[160], hf[160]; /* n: of "
+          f"the whole text */\n}} cases[] = {{")
     for text, room in cases:
         rows = []
         for ids_of, pad in ((meta, 0), (lambda t: hf(t)["input_ids"], end)):

@@ -39,7 +39,8 @@ LENGTHS = [("the red car", 3), ("the red car", 4), ("the red car", 5), ("the red
 
 
 def table(name, rows):
-    print(f"static const struct {{\n    const char *text;\n    int room, n, id[{max(len(i) for _, _, i in rows)}];\n}} {name}[] = {{")
+    print(f"static const struct {{\n    const char *text;\n    int room, n, "
+          f"id[{max(len(i) for _, _, i in rows)}];\n}} {name}[] = {{")
     for text, room, ids in rows:
         print(f"    {{{c_string(text)}, {room}, {len(ids)}, {{{', '.join(map(str, ids))}}}}},")
     print("};")
@@ -51,7 +52,8 @@ def main():
         path.write_text("\n".join(VOCAB) + "\n")
         lower = transformers.BertTokenizer(vocab=str(path), do_lower_case=True)
         cased = transformers.BertTokenizer(vocab=str(path), do_lower_case=False)
-        print(f"/* Made by tests/unit/make_wordpiece.py with transformers {transformers.__version__}, tokenizers {tokenizers.__version__}. */")
+        print(f"/* Made by tests/unit/make_wordpiece.py with transformers {transformers.__version__}, tokenizers "
+              f"{tokenizers.__version__}. */")
         print("static const char vocabulary[] =")
         for i in range(0, len(VOCAB), 12):
             print("    " + c_string("\n".join(VOCAB[i:i + 12]) + "\n").replace("\n", "\\n"))

@@ -148,10 +148,14 @@ def collected(F):
     F.op("aten.put.default")(t(3, 4), torch.tensor([[0, -1], [5, 2]]), t(2, 2))
     F.op("aten.put.default")(t(3, 4), torch.tensor([1, 1, 5]), t(3), True)
     mask = torch.tensor([[True], [False], [True]])
-    F.op("aten._unsafe_masked_index.default")(t(4, 5), mask, [torch.tensor([[0], [9], [3]]), torch.tensor([[-1, 2]])], 0.5)
-    F.op("aten._unsafe_masked_index_put_accumulate.default")(t(4, 5), mask, [torch.tensor([[0], [9], [3]]), torch.tensor([[-1, 2]])], t(3, 2))
+    F.op("aten._unsafe_masked_index.default")(t(4, 5), mask, [torch.tensor([[0], [9], [3]]), torch.tensor([[-1, 2]])],
+                                              0.5)
+    F.op("aten._unsafe_masked_index_put_accumulate.default")(t(4, 5), mask,
+                                                             [torch.tensor([[0], [9], [3]]),
+                                                              torch.tensor([[-1, 2]])], t(3, 2))
     c = F.op("aten._unique2.default")
-    for x in (torch.tensor([3, 1, 3, 2, 1]), torch.tensor([[1.5, 0.5], [0.5, 1.5]]), torch.tensor([True, False, True]), torch.tensor([], dtype=i64), torch.tensor(2.0)):
+    for x in (torch.tensor([3, 1, 3, 2, 1]), torch.tensor([[1.5, 0.5], [0.5, 1.5]]), torch.tensor([True, False, True]),
+              torch.tensor([], dtype=i64), torch.tensor(2.0)):
         c(x, True, True, True)
         F.op("aten.unique_consecutive.default")(x, True, True)
     F.op("aten.unique_consecutive.default")(torch.tensor([[1, 2], [1, 2], [0, 2], [1, 2]]), True, True, 0)
@@ -198,7 +202,8 @@ def collected(F):
     y, at = torch.nn.functional.max_pool2d(t(2, 3, 4, 6), 2, return_indices=True)
     F.op("aten.max_unpool2d.default")(y, at, [4, 6], static=True)
     F.op("aten.max_unpool2d.default")(y[0], at[0], [4, 7], static=True)
-    F.op("aten.max_pool2d_with_indices_backward.default")(y, t(2, 3, 4, 6), [2, 2], [2, 2], [0, 0], [1, 1], False, at, static=True)
+    F.op("aten.max_pool2d_with_indices_backward.default")(y, t(2, 3, 4, 6), [2, 2], [2, 2], [0, 0], [1, 1], False, at,
+                                                          static=True)
     y, at = torch.nn.functional.max_pool3d(t(2, 4, 4, 6), 2, return_indices=True)
     F.op("aten.max_unpool3d.default")(y, at, [4, 4, 6], [2, 2, 2], [0, 0, 0], static=True)
 

@@ -106,7 +106,8 @@ def products(F):
 def factors(F):
     """Where several answers are right (signs of vectors), the cases have one: diagonal matrices."""
     spd = lambda *s, dt=f32: (lambda a: a @ a.mT + 3 * torch.eye(s[-1], dtype=dt))(t(*s, s[-1], dt=dt))
-    for n in ("linalg_inv", "inverse", "linalg_det", "det", "logdet", "linalg_slogdet", "slogdet", "linalg_cholesky", "cholesky", "linalg_eigvalsh", "cholesky_inverse"):
+    for n in ("linalg_inv", "inverse", "linalg_det", "det", "logdet", "linalg_slogdet", "slogdet", "linalg_cholesky",
+              "cholesky", "linalg_eigvalsh", "cholesky_inverse"):
         c = F.op(f"aten.{n}.default")
         c(spd(4))
         c(spd(2, 3))

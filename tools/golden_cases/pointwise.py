@@ -456,7 +456,8 @@ def random(F):
     c(-5, 5, [30], dtype=f32, static=True)
     F.op("aten.randint_like.default")(t(4, 5, dt=i64), 7)
     F.op("aten.randint_like.low_dtype")(t(4, 5, dt=i64), -3, 7)
-    for n, a in (("uniform", (-1.0, 2.0)), ("uniform", (0.3, 0.7)), ("exponential", (1.5,)), ("geometric", (0.3,)), ("cauchy", (1.0, 2.0)), ("normal_functional", (1.0, 0.5))):
+    for n, a in (("uniform", (-1.0, 2.0)), ("uniform", (0.3, 0.7)), ("exponential", (1.5,)), ("geometric", (0.3,)),
+                 ("cauchy", (1.0, 2.0)), ("normal_functional", (1.0, 0.5))):
         for dt in FLOATS:
             for s in ((3,), (5, 9), (900,)):
                 F.op(f"aten.{n}.default")(t(s, dt=dt), *a)

