@@ -1,13 +1,11 @@
 /* CPU features and count. Contract in cpu.h. */
 #include "base/cpu.h"
-#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/number.h"
+#include "base/cgroup.h"
 #include "base/version.h"
 
 static const char *const names[CPU_LEVELS] = {"ref",    "gen",        "avx2",       "avxvnni",
@@ -109,73 +107,6 @@ const char *cpu_level_name(CpuLevel l) { return l < CPU_LEVELS ? names[l] : "unk
 
 /* ------------------------------------------------------------------ how many */
 
-/* Up to n numbers of a file's first line; how many there are. */
-static int numbers_in(const char *path, double *v, int n)
-{
-    char line[256];
-    FILE *f = fopen(path, "r");
-    if (!f) return 0;
-    const char *at = fgets(line, sizeof line, f), *end;
-    fclose(f);
-    int found = 0;
-    for (; at && found < n; at = end, found++) {
-        v[found] = parse_double(at, &end);
-        if (end == at) break;
-    }
-    return found;
-}
-
-/* CPUs worth of time that one folder of the cgroups grants; 0 when it sets no limit. */
-static double quota_v2(const char *root, const char *folder)
-{
-    char path[2 * PATH_MAX];
-    double v[2]; /* quota and period; "max 100000": no limit */
-    snprintf(path, sizeof path, "%s%s/cpu.max", root, folder);
-    return numbers_in(path, v, 2) == 2 && v[0] > 0 && v[1] > 0 ? v[0] / v[1] : 0;
-}
-
-static double quota_v1(const char *root, const char *folder)
-{
-    char path[2 * PATH_MAX];
-    double quota, period;
-    snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_quota_us", root, folder);
-    if (!numbers_in(path, &quota, 1)) return 0;
-    snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_period_us", root, folder);
-    if (!numbers_in(path, &period, 1)) return 0;
-    return quota > 0 && period > 0 ? quota / period : 0;
-}
-
-/* The tightest limit on the way from a cgroup up to the root; a container may see only the root. */
-static double tightest(const char *root, char *folder, double (*quota)(const char *, const char *), double least)
-{
-    for (;;) {
-        double q = quota(root, folder);
-        if (q > 0 && (least == 0 || q < least)) least = q;
-        char *slash = strrchr(folder, '/');
-        if (!slash) return least;
-        *slash = 0;
-    }
-}
-
-double cpu_quota(const char *root, const char *own)
-{
-    char line[PATH_MAX + 64], top[] = "";
-    double least = tightest(root, top, quota_v1, tightest(root, top, quota_v2, 0));
-    FILE *f = fopen(own, "r");
-    while (f && fgets(line, sizeof line, f)) {
-        char *controllers = strchr(line, ':'), *folder = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!folder) continue;
-        *folder++ = 0;
-        folder[strcspn(folder, "\n")] = 0;
-        controllers++;
-        bool cpu = !strcmp(controllers, "cpu") || !strncmp(controllers, "cpu,", 4) || strstr(controllers, ",cpu,");
-        if (!*controllers) least = tightest(root, folder, quota_v2, least);
-        else if (cpu) least = tightest(root, folder, quota_v1, least);
-    }
-    if (f) fclose(f);
-    return least;
-}
-
 int cpu_count(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -183,7 +114,7 @@ int cpu_count(void)
     cpu_set_t set; /* above 1024 CPUs it is too small */
     if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
 #endif
-    double quota = cpu_quota("/sys/fs/cgroup", "/proc/self/cgroup");
+    double quota = cgroup_cpus(CGROUP_ROOT, CGROUP_OWN);
     if (quota > 0 && quota < (double)n) n = (long)(quota + 0.999); /* a fraction of a CPU counts as one */
     return n > 0 ? (int)n : 1;
 }

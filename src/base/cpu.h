@@ -31,9 +31,5 @@ CpuLevel cpu_usual(CpuLevel highest, bool pairs_are_slow);
 bool cpu_portable(bool on);
 bool cpu_is_portable(void);
 const char *cpu_level_name(CpuLevel level);
-/* CPUs worth of time that the cgroups below the folder `root` (v2's cpu.max, v1's cpu/cpu.cfs_quota_us) grant a process
- * whose cgroups the file `own` names, as /proc/self/cgroup does: "0::/a/b" (v2), "4:cpu,cpuacct:/a/b" (v1); the least
- * on the way up. 0: no limit. */
-double cpu_quota(const char *root, const char *own);
 int cpu_count(void); /* usable CPUs: affinity mask and cgroup quota respected, at least 1 */
 #endif

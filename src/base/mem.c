@@ -1,11 +1,19 @@
 /* Memory from one place. Contract in mem.h. */
 #include "base/mem.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
+#include <sys/sysinfo.h>
+#endif
+#include "base/cgroup.h"
 
-enum { ALIGN = 16 }; /* of every allocation: what malloc gives */
+enum {
+    ALIGN = 16,     /* of every allocation: what malloc gives */
+    LARGE = 1 << 26 /* from there on a request is held against what there is */
+};
 
 static MemHooks hooks; /* alloc NULL: the C library's */
 static atomic_bool used;
@@ -25,18 +33,38 @@ static void begin_use(void)
     if (!atomic_load_explicit(&used, memory_order_relaxed)) atomic_store_explicit(&used, true, memory_order_relaxed);
 }
 
+static pthread_once_t looked = PTHREAD_ONCE_INIT;
+static double there_is; /* bytes, at most; 0: not known */
+
+static void look(void)
+{
+#if defined(__linux__)
+    struct sysinfo s;
+    if (!sysinfo(&s)) there_is = ((double)s.totalram + (double)s.totalswap) * s.mem_unit;
+#endif
+    double granted = cgroup_memory(CGROUP_ROOT, CGROUP_OWN);
+    if (granted > 0 && (there_is == 0 || granted < there_is)) there_is = granted;
+}
+
+bool mem_hopeless(size_t n)
+{
+    if (n < LARGE) return false;
+    pthread_once(&looked, look);
+    return there_is > 0 && (double)n > there_is;
+}
+
 void *mem_aligned(size_t alignment, size_t n)
 {
     begin_use();
     if (hooks.alloc) return seen(hooks.alloc(hooks.user, alignment > ALIGN ? alignment : ALIGN, n ? n : 1), n);
-    return seen(aligned_alloc(alignment, n ? n : alignment), n);
+    return seen(mem_hopeless(n) ? NULL : aligned_alloc(alignment, n ? n : alignment), n);
 }
 
 void *mem_alloc(size_t n)
 {
     if (hooks.alloc) return mem_aligned(ALIGN, n);
     begin_use();
-    return seen(malloc(n ? n : 1), n);
+    return seen(mem_hopeless(n) ? NULL : malloc(n ? n : 1), n);
 }
 
 void *mem_zeroed(size_t count, size_t size)
@@ -45,7 +73,7 @@ void *mem_zeroed(size_t count, size_t size)
     if (__builtin_mul_overflow(count, size, &n)) return seen(NULL, SIZE_MAX);
     if (!hooks.alloc) {
         begin_use();
-        return seen(calloc(count ? count : 1, size ? size : 1), n);
+        return seen(mem_hopeless(n) ? NULL : calloc(count ? count : 1, size ? size : 1), n);
     }
     void *p = mem_alloc(n);
     return p && n ? memset(p, 0, n) : p;
@@ -54,7 +82,8 @@ void *mem_zeroed(size_t count, size_t size)
 void *mem_grow(void *p, size_t n)
 {
     if (!p) return mem_alloc(n);
-    return seen(hooks.alloc ? hooks.grow(hooks.user, p, n ? n : 1) : realloc(p, n ? n : 1), n);
+    if (hooks.alloc) return seen(hooks.grow(hooks.user, p, n ? n : 1), n);
+    return seen(mem_hopeless(n) ? NULL : realloc(p, n ? n : 1), n);
 }
 
 static char *text_of(const char *s, size_t length)

@@ -2,9 +2,6 @@
 #include "base/pages.h"
 #include <stdint.h>
 #include <sys/mman.h>
-#if defined(__linux__)
-#include <sys/sysinfo.h>
-#endif
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/mem.h"
@@ -48,23 +45,10 @@ void pages_done(const void *data, size_t n)
     if (n >= SOON && to > from) madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
-/* More than the machine has, swap included: promised without a word (MAP_NORESERVE), it would end this process, or
- * another one, when it is touched. */
-static bool hopeless(size_t n)
-{
-#if defined(__linux__)
-    struct sysinfo s;
-    return !sysinfo(&s) && (double)n > ((double)s.totalram + (double)s.totalswap) * s.mem_unit;
-#else
-    (void)n;
-    return false;
-#endif
-}
-
 bool pages_map(Pages *p, size_t n)
 {
     size_t whole;
-    if (!MAPPED || mem_hooked() || !add_size(n, HUGE, &whole) || hopeless(n)) return false;
+    if (!MAPPED || mem_hooked() || !add_size(n, HUGE, &whole) || mem_hopeless(n)) return false;
     void *m = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED) return false;
     uintptr_t at = ((uintptr_t)m + HUGE - 1) / HUGE * HUGE;

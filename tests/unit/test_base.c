@@ -12,10 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/cgroup.h"
 #include "base/cpu.h"
 #include "base/digest.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/mem.h"
 #include "base/number.h"
 #include "tensor/tensor.h"
 
@@ -688,39 +690,62 @@ static void put(const char *folder, const char *name, const char *text)
 }
 
 /* Cgroups as files: the least quota on the way up counts, of version 2 and of version 1. */
-static void test_cpu_quota(void **state)
+static void test_cgroups(void **state)
 {
     (void)state;
-    char root[160], own[200];
+    char root[160], own[200], path[200];
     strcpy(root, unit_path("cgroup"));
     snprintf(own, sizeof own, "%s/own", root);
     for (const char *const *d = (const char *const[]){"", "/a", "/a/b", "/cpu", "/cpu/v1", NULL}; *d; d++) {
-        char path[200];
         snprintf(path, sizeof path, "%s%s", root, *d);
         assert_int_equal(mkdir(path, 0700), 0);
     }
     put(root, "own", "0::/a/b\n");
-    assert_true(cpu_quota(root, own) == 0);
+    assert_true(cgroup_cpus(root, own) == 0);
     put(root, "a/b/cpu.max", "max 100000\n");
-    assert_true(cpu_quota(root, own) == 0);
+    assert_true(cgroup_cpus(root, own) == 0);
     put(root, "a/b/cpu.max", "250000 100000\n");
-    assert_true(cpu_quota(root, own) == 2.5);
+    assert_true(cgroup_cpus(root, own) == 2.5);
     put(root, "a/cpu.max", "50000 100000\n");
-    assert_true(cpu_quota(root, own) == 0.5);
+    assert_true(cgroup_cpus(root, own) == 0.5);
     put(root, "a/cpu.max", "400000 100000\n");
-    assert_true(cpu_quota(root, own) == 2.5);
+    assert_true(cgroup_cpus(root, own) == 2.5);
     put(root, "cpu.max", "150000 100000\n"); /* what a container sees of its own cgroup */
-    assert_true(cpu_quota(root, own) == 1.5);
+    assert_true(cgroup_cpus(root, own) == 1.5);
     put(root, "cpu/v1/cpu.cfs_quota_us", "30000\n");
     put(root, "cpu/v1/cpu.cfs_period_us", "25000\n");
-    assert_true(cpu_quota(root, own) == 1.5);
+    assert_true(cgroup_cpus(root, own) == 1.5);
     put(root, "own", "7:memory:/x\n4:cpu,cpuacct:/v1\n0::/a/b\n");
-    assert_true(cpu_quota(root, own) == 1.2);
+    assert_true(cgroup_cpus(root, own) == 1.2);
     put(root, "cpu/v1/cpu.cfs_quota_us", "-1\n");
-    assert_true(cpu_quota(root, own) == 1.5);
+    assert_true(cgroup_cpus(root, own) == 1.5);
     put(root, "cpu.max", "nonsense\n");
-    assert_true(cpu_quota(root, own) == 2.5);
-    assert_true(cpu_quota("/nowhere", "/nowhere/own") == 0);
+    assert_true(cgroup_cpus(root, own) == 2.5);
+    assert_true(cgroup_cpus("/nowhere", "/nowhere/own") == 0);
+
+    put(root, "own", "0::/a/b\n");
+    assert_true(cgroup_memory(root, own) == 0);
+    put(root, "a/b/memory.max", "max\n");
+    assert_true(cgroup_memory(root, own) == 0);
+    put(root, "a/memory.max", "536870912\n");
+    assert_true(cgroup_memory(root, own) == 536870912);
+    assert_int_equal(mkdir(strcat(strcpy(path, root), "/memory"), 0700), 0);
+    put(root, "memory/memory.limit_in_bytes", "268435456\n"); /* what a container sees of its own group */
+    assert_true(cgroup_memory(root, own) == 268435456);
+    put(root, "memory/memory.limit_in_bytes", "9223372036854771712\n"); /* version 1's word for none */
+    assert_true(cgroup_memory(root, own) == 536870912);
+    assert_true(cgroup_memory("/nowhere", "/nowhere/own") == 0);
+}
+
+/* More than any machine has is refused, and small requests are never held against anything. */
+static void test_hopeless(void **state)
+{
+    (void)state;
+    assert_false(mem_hopeless(1 << 20));
+    assert_true(mem_hopeless(SIZE_MAX / 2));
+    assert_null(mem_zeroed(SIZE_MAX / 4, 2));
+    assert_true(mem_ran_out());
+    mem_begin();
 }
 
 /* A process that may use one CPU counts one. */
@@ -793,7 +818,8 @@ int main(void)
         cmocka_unit_test(test_outfile_full),
         cmocka_unit_test(test_outfile_killed),
         cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_cpu_quota),
+        cmocka_unit_test(test_cgroups),
+        cmocka_unit_test(test_hopeless),
         cmocka_unit_test(test_cpu_affinity),
         cmocka_unit_test(test_number),
         cmocka_unit_test(test_characters),
