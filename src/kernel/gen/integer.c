@@ -149,27 +149,51 @@ static void tile(const IntegerTile *t)
 
 /* ------------------------------------------------------------------ rounding */
 
-static inline float rounded(float x, float by, bool inverse, float zero, float low, float high)
+/* Rows go by groups of elements whatever their length is: a loop over bytes whose rest is done one by one takes longer
+ * for that rest than for all before it. */
+enum { GROUP = LOW_BYTES };
+
+typedef struct Grid {
+    float by, low, high; /* without the zero point */
+    int zero;
+} Grid;
+
+/* Quotients as integers to nearest even, plus zero. They are clamped to whole numbers before, which gives the same;
+ * adding 1.5 * 2^23 leaves the integer in the low bits. NaN is 0. */
+INLINE void round_group(int8_t *y, const float *x, const Grid *g, bool inverse)
 {
-    float y = inverse ? x * by : x / by;
-    y = (y != y ? 0.0f : rintf(y)) + zero;
-    return y < low ? low : y > high ? high : y;
+    int32_t bits[LOW_BYTES] __attribute__((aligned(LINE)));
+#pragma omp simd
+    for (int l = 0; l < GROUP; l++) {
+        float q = inverse ? x[l] * g->by : x[l] / g->by;
+        q = q < g->low ? g->low : q > g->high ? g->high : q;
+        bits[l] = (vm_int((q == q ? q : 0.0f) + 12582912.0f) - 0x4b400000 + g->zero) & 255;
+    }
+    low_bytes(y, bits);
+}
+
+INLINE void round_row(int8_t *restrict y, const float *restrict x, int64_t n, const Rounding *r, bool inverse)
+{
+    const Grid g = {inverse ? (float)(1.0 / (double)r->scale) : r->scale, (float)(r->low - r->zero),
+                    (float)(r->high - r->zero), r->zero};
+    int64_t i = 0;
+    for (; i + GROUP <= n; i += GROUP) round_group(y + i, x + i, &g, inverse);
+    if (i == n) return;
+    float rest[GROUP] = {0};
+    int8_t bytes[GROUP];
+    memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
+    round_group(bytes, rest, &g, inverse);
+    memcpy(y + i, bytes, (size_t)(n - i));
 }
 
 #define OUTLINE __attribute__((noinline)) /* one copy of each: programs are to be small */
-#define ROUND(name, T)                                                                                                 \
-    static OUTLINE void name(T *restrict y, const float *restrict x, int64_t n, const Rounding *r)                     \
-    {                                                                                                                  \
-        const float zero = (float)r->zero, low = (float)r->low, high = (float)r->high;                                 \
-        const float by = r->by_inverse ? (float)(1.0 / (double)r->scale) : r->scale;                                   \
-        if (r->by_inverse)                                                                                             \
-            for (int64_t i = 0; i < n; i++) y[i] = (T)(int)rounded(x[i], by, true, zero, low, high);                   \
-        else                                                                                                           \
-            for (int64_t i = 0; i < n; i++) y[i] = (T)(int)rounded(x[i], by, false, zero, low, high);                  \
-    }
-ROUND(round_i8, int8_t)
-ROUND(round_u8, uint8_t)
-#undef ROUND
+static OUTLINE void round_i8(int8_t *y, const float *x, int64_t n, const Rounding *r)
+{
+    if (r->by_inverse) round_row(y, x, n, r, true);
+    else round_row(y, x, n, r, false);
+}
+
+static void round_u8(uint8_t *y, const float *x, int64_t n, const Rounding *r) { round_i8((int8_t *)y, x, n, r); }
 
 /* Bits of floats as integers of the same order, NaN outermost. */
 static inline int32_t ordered(int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
@@ -208,7 +232,9 @@ INLINE void scaled(const IntegerMatmul *m, float *restrict y, const int32_t *res
                    int rows, int cols)
 {
     float per[NR] = {0};
-    for (int j = 0; j < cols; j++) per[j] = m->scale_b[m->step_b ? col + j : 0];
+    if (m->step_b && cols == NR) memcpy(per, m->scale_b + col, sizeof per);
+    else
+        for (int j = 0; j < cols; j++) per[j] = m->scale_b[m->step_b ? col + j : 0];
     for (int r = 0; r < rows; r++, y += NR, acc += NR) {
         const float by = m->scale_a[(row + r) * m->step_a];
         for (int j = 0; j < NR; j++) y[j] = (float)acc[j] * (by * per[j]);

@@ -207,8 +207,10 @@ INLINE void finish_lines(const ProductOut *o, const float *restrict acc, int64_t
             and = none;
         }
         activate(t, from, and, width, act);
-        if (o->residual && !o->act_last)
-            for (int i = 0; i < width; i++) t[i] = o->times ? t[i] * more[i] : t[i] + more[i];
+        if (o->residual && !o->act_last && o->times)
+            for (int i = 0; i < width; i++) t[i] *= more[i];
+        else if (o->residual && !o->act_last)
+            for (int i = 0; i < width; i++) t[i] += more[i];
         store_row(o->c, o->c_type, (row + r) * o->c_step + col, t, cols);
     }
 }

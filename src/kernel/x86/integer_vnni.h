@@ -37,10 +37,15 @@ static size_t b_bytes(int64_t K, int64_t N) { return (size_t)((N + NR - 1) / NR)
 /* n bytes `step` apart with some bits flipped, zeros after them. */
 INLINE void line_of(uint8_t *restrict to, const uint8_t *x, int64_t step, int n, uint8_t flip)
 {
-    if (n == PIECE && step == 1)
-        for (int i = 0; i < PIECE; i++) to[i] = x[i] ^ flip;
-    else
-        for (int i = 0; i < PIECE; i++) to[i] = i < n ? x[i * step] ^ flip : 0;
+    uint8_t some[PIECE];
+    if (n < PIECE || step != 1) {
+        memset(some, flip, sizeof some); /* zeros, once flipped */
+        if (step == 1) memcpy(some, x, (size_t)n);
+        else
+            for (int i = 0; i < n; i++) some[i] = x[i * step];
+        x = some;
+    }
+    for (int i = 0; i < PIECE; i++) to[i] = x[i] ^ flip;
 }
 
 INLINE int32_t total(S s)
@@ -67,9 +72,11 @@ static void pack_a(void *to, const IntegerIn *a, int64_t row, int rows, int64_t 
             from[r] = (const float *)(const void *)line[r];
         }
         if (words == LANES) turn(p, rows, from, rows);
-        else
-            for (int w = 0; w < words; w++)
-                for (int r = 0; r < rows; r++) p[w * rows + r] = from[r][w];
+        else {
+            float last[LANES * MR];
+            turn(last, rows, from, rows);
+            memcpy(p, last, (size_t)(words * rows) * sizeof *last);
+        }
     }
     for (int r = 0; r < rows; r++) {
         head->sum[r] = total(sum[r]);
