@@ -59,9 +59,14 @@ bool lower_stack(Lower *L)
     const Arg *a = &L->arg[0];
     int d;
     if (a->kind != ARG_VALUES || a->n < 1 || !a->vs[0]) return lower_fail(L, 0, "an empty list");
-    TRY(lower_dim(L, 1, a->vs[0]->rank + 1, &d));
+    const int rank = a->vs[0]->rank;
+    TRY(lower_dim(L, 1, rank + 1, &d));
     Value **list = arena_array(L->g->arena, Value *, a->n);
-    for (int i = 0; list && i < a->n; i++) TRY(list[i] = with_one(L, a->vs[i], d));
+    for (int i = 0; list && i < a->n; i++) {
+        if (!a->vs[i] || a->vs[i]->rank != rank)
+            return lower_fail(L, 0, "tensor %d has %d dims, the first %d", i, a->vs[i] ? a->vs[i]->rank : 0, rank);
+        TRY(list[i] = with_one(L, a->vs[i], d));
+    }
     return list && lower_return(L, join(L, a->n, list, d));
 }
 
@@ -80,6 +85,7 @@ bool lower_chunk_cat(Lower *L)
         Value *x = a->vs[i];
         if (!x || x->rank <= d) return lower_fail(L, 0, "tensor %d has no dim %d", i, d);
         Expr *each = ex_floordiv(L->ex, ex_sub(L->ex, ex_add(L->ex, x->dim[d], count), ex_int(L->ex, 1)), count);
+        if (d + 2 > MAX_RANK) return lower_fail(L, 0, "tensor %d: at most %d dims are supported", i, MAX_RANK);
         Expr *pad[2 * MAX_RANK], *dim[MAX_RANK], *rest = each;
         int n = 2 * (x->rank - d);
         for (int k = 0; k < n; k++) pad[k] = ex_int(L->ex, 0);

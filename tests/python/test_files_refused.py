@@ -41,6 +41,12 @@ def new_output(d, arg, kind="user_output", **more):
     graph(d)["outputs"].append(arg)
 
 
+def stack(*names):
+    tensors = {"as_tensors": [{"name": n} for n in names]}
+    return {"target": "torch.ops.aten.stack.default",
+            "inputs": [{"name": n, "arg": a, "kind": 1} for n, a in (("tensors", tensors), ("dim", {"as_int": -1}))]}
+
+
 SIZE = {"target": "_operator.mul", "inputs": [{"name": "", "arg": {"as_int": 2}, "kind": 1}] * 2,
         "outputs": [{"as_sym_int": {"as_name": "made"}}], "metadata": {}}
 EDITS = [  # model, edit, what is said
@@ -65,6 +71,8 @@ EDITS = [  # model, edit, what is said
     ("mha_self", lambda d: values(d).pop("linear"), "'linear' is not in tensor_values"),
     ("mha_self", lambda d: argument(first(d, "linear"), 0, {"as_tensor": {"name": "sym_size_int_3"}}),
      "'sym_size_int_3' is not a tensor"),
+    ("mha_self", lambda d: first(d, "linear").update(stack("x", "p_mha_in_proj_bias")),
+     "tensor 1 has 1 dims, the first 3"),
     ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_sym_ints": [{"as_name": "x"}]}), "'x' is not a number"),
     ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_sym_ints": [{"as_name": 3}]}), "expected a name"),
     ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_ints": 3}), "expected an array"),
