@@ -4,6 +4,7 @@
 #include <math.h>
 #include "kernel/gemm_integer.h"
 #include "kernel/gen/madd.h"
+#include "kernel/gen/narrow.h"
 #include "kernel/gen/product_impl.h"
 #include "kernel/kernel.h"
 #include "kernel/variant.h"
@@ -151,7 +152,7 @@ static void tile(const IntegerTile *t)
 
 /* Rows go by groups of elements whatever their length is: a loop over bytes whose rest is done one by one takes longer
  * for that rest than for all before it. */
-enum { GROUP = LOW_BYTES };
+enum { GROUP = NARROW };
 
 typedef struct Grid {
     float by, low, high; /* without the zero point */
@@ -162,7 +163,7 @@ typedef struct Grid {
  * adding 1.5 * 2^23 leaves the integer in the low bits. NaN is 0. */
 INLINE void round_group(int8_t *y, const float *x, const Grid *g, bool inverse)
 {
-    int32_t bits[LOW_BYTES] __attribute__((aligned(LINE)));
+    int32_t bits[NARROW] __attribute__((aligned(LINE)));
 #pragma omp simd
     for (int l = 0; l < GROUP; l++) {
         float q = inverse ? x[l] * g->by : x[l] / g->by;

@@ -3,7 +3,6 @@
  *
  *     Pairs b = pairs_of(bytes);                  WIDE columns, two elements each
  *     sum = madd(sum, both(a0, a1), b);           sum[i] += a0 * b[2 i] + a1 * b[2 i + 1]
- *     low_bytes(to, words);                       the bytes of LOW_BYTES words from 0 to 255; words at a cache line
  */
 #ifndef QKV_KERNEL_GEN_MADD_H
 #define QKV_KERNEL_GEN_MADD_H
@@ -39,9 +38,6 @@ static inline Pairs both(const int16_t *a)
 static inline Sums madd(Sums s, Pairs a, Pairs b) { return _mm256_add_epi32(s, _mm256_madd_epi16(a, b)); }
 static inline void keep(int32_t *to, Sums s) { _mm256_storeu_si256((void *)to, s); }
 #else
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 enum { WIDE = 4 };
 typedef int32_t Sums __attribute__((vector_size(16)));
 typedef struct Pairs {
@@ -52,25 +48,5 @@ static inline Pairs pairs_of(const int8_t *b) { return (Pairs){{b[0], b[2], b[4]
 static inline Pairs both(const int16_t *a) { return (Pairs){{a[0], a[0], a[0], a[0]}, {a[1], a[1], a[1], a[1]}}; }
 static inline Sums madd(Sums s, Pairs a, Pairs b) { return s + a.first * b.first + a.second * b.second; }
 static inline void keep(int32_t *to, Sums s) { memcpy(to, &s, sizeof s); }
-#endif
-
-/* gcc 12 moves bytes of vectors one by one where the language alone says so. */
-enum { LOW_BYTES = 16 };
-#if defined(__AVX512BW__)
-static inline void low_bytes(void *to, const int32_t *word)
-{
-    _mm_storeu_si128(to, _mm512_cvtepi32_epi8(_mm512_load_si512(word)));
-}
-#elif defined(__SSE2__)
-static inline void low_bytes(void *to, const int32_t *word)
-{
-    const __m128i *w = (const __m128i *)(const void *)word;
-    _mm_storeu_si128(to, _mm_packus_epi16(_mm_packs_epi32(w[0], w[1]), _mm_packs_epi32(w[2], w[3])));
-}
-#else
-static inline void low_bytes(void *to, const int32_t *word)
-{
-    for (int i = 0; i < LOW_BYTES; i++) ((uint8_t *)to)[i] = (uint8_t)word[i];
-}
 #endif
 #endif

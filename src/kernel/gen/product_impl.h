@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #endif
 #include "kernel/gemm.h"
+#include "kernel/gen/narrow.h"
 #include "kernel/gen/vmath.h"
 #include "kernel/product.h"
 #include "kernel/variant.h"
@@ -113,10 +114,16 @@ static inline void store_row(void *to, DType t, int64_t at, const float *from, i
     }
     uint16_t *c = (uint16_t *)to + at;
     int i = 0;
+    for (; i + NARROW <= n; i += NARROW) {
 #ifdef __AVX512BF16__
-    for (; i + LANES <= n; i += LANES)
         _mm256_storeu_si256((__m256i *)(void *)(c + i), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + i)));
+#else
+        int32_t word[NARROW] __attribute__((aligned(LINE)));
+#pragma omp simd
+        for (int l = 0; l < NARROW; l++) word[l] = bf16_bits(from[i + l]);
+        low_halves(c + i, word);
 #endif
+    }
     for (; i < n; i++) c[i] = bf16_bits(from[i]);
 }
 
