@@ -261,8 +261,13 @@ bool quantize_any(const Placement *p, Err *err)
     if (first)
         return fail(err, E_UNSUPPORTED, "nothing can be quantized: %s: %s", first->name,
                     first->why ? first->why : "a sum alone");
+    const bool still = !p->options.dynamic && !p->options.weight_bits;
+    for (const Node *n = p->g->first; n && p->options.dynamic; n = n->next)
+        if (n->op->id == OP_convolution)
+            return fail(err, E_UNSUPPORTED, "nothing can be quantized: the model has no product with a weight; its "
+                        "convolutions take scales that calibration finds, not ones found in a run");
     return fail(err, E_UNSUPPORTED, "nothing can be quantized: the model has no product with a weight%s",
-                p->options.dynamic || p->options.weight_bits ? "" : " and no attention");
+                still ? " and no attention" : "");
 }
 
 bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err)

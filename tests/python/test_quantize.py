@@ -641,3 +641,13 @@ def test_channels_of_zeros_and_layers_left(tmp_path):
     assert logits(made, x)[0, 3] == logits(model, x)[0, 3] and made.weights()["weight_scale"][3] == 1
     with pytest.raises(qkv.Error, match="nothing can be quantized: .*asked to be left"):
         model.quantize(dynamic=True, skip="weig*")
+
+
+def test_convolutions_alone_need_calibration(tmp_path):
+    torch = pytest.importorskip("torch")
+    x = torch.randn(1, 3, 12, 12)
+    torch.export.save(torch.export.export(torch.nn.Conv2d(3, 64, 3), (x,)), tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    with pytest.raises(qkv.Error, match="convolutions take scales that calibration finds"):
+        model.quantize(dynamic=True)
+    assert cosine(logits(model.quantize({"input": x.numpy()}), x.numpy()), logits(model, x.numpy())) > 0.999
