@@ -348,8 +348,8 @@ static const Option own[] = {
      .help = "Add to every bias what rounding the weights takes from the mean result over the data."},
     {"budget", TEXT, AT(budget), .arg = "LIMIT",
      .help = "How near to stay to the floats: cosine>=0.999, or kl<=0.01 (of the softmax of the results). Each layer "
-             "is measured, quantized alone and in time, and those that lose most for their time stay in floats (with "
-             "--weights-only int4 in 8 bits), as few as hold the limit; --explain lists the figures. metric>=0.98, "
+             "is measured, quantized alone and in time, and those stay in floats (with --weights-only int4 in 8 "
+             "bits) that cost the least time (size) and hold the limit; --explain lists the figures. metric>=0.98, "
              "metric<=12 and metric>=99% (of the floats' figure) limit the figure of --metric."},
     {"plot", TEXT, AT(plot), .arg = "FILE.svg", .writes = true,
      .help = "Draw what --budget measured: of each layer what it loses alone, its time both ways, and which went back "

@@ -1,5 +1,5 @@
-/* What a budget of `qkv quantize` measured, as an SVG: a row a layer in the order in which layers go back to floats,
- * with what it loses alone, its ratio of signal to noise and its time both ways. Those that went back are above a line.
+/* What a budget of `qkv quantize` measured, as an SVG: a row a layer by loss for its time, with what it loses alone,
+ * its ratio of signal to noise and its time both ways. Those that went back to floats are above a line.
  *
  *     report: {"budget": {...}, "sites": [{"node", "weight", "rank", "loss", "kl", "sqnr_db", "float_ms", ...}]}
  */

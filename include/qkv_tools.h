@@ -452,9 +452,9 @@ typedef struct qkv_quantize_options {
     double smooth; /* SmoothQuant's alpha: what is far larger in a few channels of norms moves into the weights that
                     * read them, before anything is rounded; 0: not; at most 1 */
     int correct;   /* 1: biases take up what rounding weights does to the means of results over the data */
-    const char *budget; /* "cosine>=0.999", "kl<=0.01": layers that lose more than their time is worth stay in floats
-                         * (with weight_bits 4: in 8 bits), as few as hold that over two batches; "metric>=0.98",
-                         * "metric>=99%" (of the floats' figure), "metric<=12": as few as hold that; NULL: none */
+    const char *budget; /* "cosine>=0.999", "kl<=0.01": the layers stay in floats (with weight_bits 4: in 8 bits) that
+                         * cost least time (size) of those with which that holds over two batches; "metric>=0.98",
+                         * "metric>=99%" (of the floats' figure), "metric<=12": with which that holds; NULL: none */
     int weight_bits;    /* 4, 8: the weights of linear layers alone, by a scale for `group` elements of a row; what
                          * layers read stays in floats, or, dynamic, is rounded by a scale a token. 0: both, 8 bits */
     int group;          /* 8 to 32768, halved until it divides a row; longer than a row: a scale a row. 0: 32 */
@@ -480,11 +480,11 @@ typedef struct qkv_quantize_options {
  * *report (may be NULL; qkv_free it): one JSON object with target, calibration ("trained": the model was trained
  * with quantizers, which are kept), data ("given" or "random"), batches, weight_bits, opset (the first of ONNX that
  * has these quantizers), group (of weights alone), quantized, left, weights (counts), sites [{node, kind, weight,
- * why_not (null: it is quantized), with a budget loss (of what is limited), kl, sqnr_db, float_ms, integer_ms of the
- * layer alone, rank (from 1: the order in which layers are kept), of weights alone bits}], with a budget {metric,
- * limit, all, reached, kept}, with a metric {floats, quantized, calls}, points [{value, dtype, scale, zero_point,
- * low, high}], outputs [{output, cosine, max_abs, rows (of the last axis), same_argmax (rows whose largest element is
- * in the same place)}] against the floats over 8 batches. */
+ * why_not (null: it is quantized), with a budget loss (of what is limited), kl, sqnr_db, float_ms, integer_ms (medians
+ * over layers of its shape), rank (from 1: first the layers that are kept), of weights alone bits}], with a budget
+ * {metric, limit, all, reached, kept}, with a metric {floats, quantized, calls}, points [{value, dtype, scale,
+ * zero_point, low, high}], outputs [{output, cosine, max_abs, rows (of the last axis), same_argmax (rows whose largest
+ * element is in the same place)}] against the floats over 8 batches. */
 QKV_API qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report,
                                       qkv_error *err);
 QKV_API const char *qkv_quantize_target(int i); /* "cpu", ...; NULL after the last */

@@ -8,9 +8,19 @@
 #include "base/number.h"
 #include "ir/copy.h"
 #include "plan/fuse.h"
+#include "program/knapsack.h"
 #include "quantize/integers.h"
 
-enum { TIMED = 5, NAMED = 3 };
+/* UNITS: the dearest layer's cost. WORK: UNITS are fewer where n * n of them would be more. ALIKE: steps of an octave
+ * of time. GIVEN_BACK: trials of single layers after the choice. */
+enum { TIMED = 9, NAMED = 3, UNITS = 100, WORK = 1 << 26, ALIKE = 4, GIVEN_BACK = 8 };
+static const double LEAST_MS = 1e-3, SURE = 0.2; /* what is not told from nothing; of a layer's time */
+
+/* Layers that can be quantized; flags by their number but for `left`, which is by site. */
+typedef struct Choice {
+    int *tried, n;
+    bool *left, *taken, *kept, *refused;
+} Choice;
 
 static const struct {
     const char *text;
@@ -259,49 +269,142 @@ static bool floats(Budget *b, Err *err)
 
 /* ------------------------------------------------------------------ choosing */
 
-/* What keeping a site costs is the time that integers save, at least a microsecond; of weights alone their size. */
+/* Layers of one shape do the same work: what differs between their times is noise. */
+static bool same_work(const Site *a, const Site *b)
+{
+    const Value *x = a->node->out[0], *y = b->node->out[0], *v = a->node->arg[1].v, *w = b->node->arg[1].v;
+    if (a->kind != b->kind || x->rank != y->rank || v->rank != w->rank) return false;
+    for (int i = 0; i < x->rank; i++)
+        if (x->dim[i] != y->dim[i]) return false;
+    for (int i = 0; i < v->rank; i++)
+        if (v->dim[i] != w->dim[i]) return false;
+    return true;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Each layer's times become the medians of those of its shape. */
+static bool pool_times(Budget *b, Err *err)
+{
+    const int n = b->p->nsites;
+    double *ms = mem_zeroed((size_t)n + 1, 2 * sizeof *ms);
+    bool *done = mem_zeroed((size_t)n + 1, sizeof *done), ok = (ms && done) || oom(err);
+    for (int i = 0; ok && i < n; i++) {
+        int like = 0;
+        if (done[i] || !b->site[i].tried) continue;
+        for (int k = i; k < n; k++) {
+            if (!b->site[k].tried || !same_work(&b->p->site[i], &b->p->site[k])) continue;
+            ms[like] = b->site[k].float_ms;
+            ms[n + like++] = b->site[k].integer_ms;
+        }
+        qsort(ms, (size_t)like, sizeof *ms, by_size);
+        qsort(ms + n, (size_t)like, sizeof *ms, by_size);
+        for (int k = i; k < n; k++) {
+            if (!b->site[k].tried || !same_work(&b->p->site[i], &b->p->site[k])) continue;
+            b->site[k].float_ms = ms[like / 2];
+            b->site[k].integer_ms = ms[n + like / 2];
+            done[k] = true;
+        }
+    }
+    mem_free(done);
+    mem_free(ms);
+    return ok;
+}
+
+/* What keeping a site takes away: the milliseconds that integers save there, or, of weights alone, its elements. A
+ * saving that the next call may not see is none. */
+static double price(const Budget *b, int i)
+{
+    if (b->p->options.weight_bits) return (double)tensor_numel(b->p->site[i].node->arg[1].v->data);
+    const double saved = b->site[i].float_ms - b->site[i].integer_ms;
+    return saved < SURE * b->site[i].float_ms ? 0 : saved;
+}
+
+/* It as a whole number, 1 of the largest's UNITS at least. Times that are alike are made equal, so that the choice
+ * between their layers is by loss, which is the same in every call. */
+static void set_costs(Budget *b, int n)
+{
+    const int64_t units = n ? (int64_t)fmax(1, fmin(UNITS, WORK / n / n)) : 1;
+    double most = b->p->options.weight_bits ? 1 : LEAST_MS * (double)units;
+    for (int i = 0; i < b->p->nsites; i++)
+        if (b->site[i].tried) most = fmax(most, price(b, i));
+    for (int i = 0; i < b->p->nsites; i++) {
+        double x = fmax(price(b, i) / most * (double)units, 1);
+        if (!b->p->options.weight_bits) x = exp2(round(ALIKE * log2(x)) / ALIKE);
+        b->site[i].cost = b->site[i].tried ? (int64_t)round(x) : 0;
+    }
+}
+
+/* Losses as the knapsack takes them: what becomes NaN is far worse than all others. */
 static double worth(const Budget *b, int i)
 {
-    const BudgetSite *s = &b->site[i];
-    const double loss = ranked(b, &s->losses);
-    if (!b->p->options.weight_bits) return loss / fmax(s->float_ms - s->integer_ms, 1e-3);
-    return loss / (double)tensor_numel(b->p->site[i].node->arg[1].v->data);
-}
-
-static int sort_sites(const Budget *b, int *order)
-{
-    int n = 0;
-    for (int i = 0; i < b->p->nsites; i++) {
-        if (!b->site[i].tried) continue;
-        int at = n++;
-        for (; at > 0 && worth(b, order[at - 1]) < worth(b, i); at--) order[at] = order[at - 1];
-        order[at] = i;
+    const double loss = ranked(b, &b->site[i].losses);
+    double most = 0;
+    if (isfinite(loss)) return loss;
+    for (int k = 0; k < b->p->nsites; k++) {
+        const double x = ranked(b, &b->site[k].losses);
+        if (b->site[k].tried && isfinite(x)) most = fmax(most, x);
     }
-    return n;
+    return 1e3 * fmax(most, 1);
 }
 
-/* The loss where the first `keep` of the order are left. */
-static bool with_kept(Budget *b, const int *order, int keep, bool *left, double *loss, Err *err)
+/* The loss where those of `tried` that are taken are left. */
+static bool with_kept(Budget *b, const Choice *c, const bool *taken, double *loss, Err *err)
 {
     Losses losses;
-    for (int i = 0; i < b->p->nsites; i++) left[i] = false;
-    for (int i = 0; i < keep; i++) left[order[i]] = true;
-    return trial(b, left, KEPT, &losses, loss, err);
+    for (int i = 0; i < b->p->nsites; i++) c->left[i] = false;
+    for (int i = 0; i < c->n; i++) c->left[c->tried[i]] = taken[i];
+    return trial(b, c->left, KEPT, &losses, loss, err);
 }
 
-static bool cannot(const Budget *b, const int *order, int n, double best, Err *err)
+static int taken_of(const bool *taken, int n)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++) count += taken[i];
+    return count;
+}
+
+/* Those that are kept first, then by loss for their cost. */
+static bool before(const Budget *b, const Choice *c, int i, int k)
+{
+    const BudgetSite *x = &b->site[c->tried[i]], *y = &b->site[c->tried[k]];
+    if (c->kept[i] != c->kept[k]) return c->kept[i];
+    return worth(b, c->tried[i]) * (double)y->cost > worth(b, c->tried[k]) * (double)x->cost;
+}
+
+static void rank_sites(Budget *b, const Choice *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        int rank = 1;
+        for (int k = 0; k < c->n; k++) rank += k != i && (before(b, c, k, i) || (k < i && !before(b, c, i, k)));
+        b->site[c->tried[i]].rank = rank;
+    }
+}
+
+static const char *kept_as(const Budget *b) { return budget_keeps_eight(b) ? "8 bits" : "floats"; }
+
+static bool cannot(Budget *b, const Choice *c, double best, Err *err)
 {
     static const char *const what[] = {"the cosine", "the divergence", "the metric"};
     const bool own = b->limit.way == BUDGET_OWN;
     Buf names = {0}, floats = {0};
-    for (int i = 0; i < n && i < NAMED; i++) buf_printf(&names, "%s%s", i ? ", " : "", b->p->site[order[i]].name);
+    for (int i = 0; i < c->n; i++) c->kept[i] = false;
+    rank_sites(b, c);
+    for (int rank = 1; rank <= NAMED; rank++)
+        for (int i = 0; i < c->n; i++)
+            if (b->site[c->tried[i]].rank == rank)
+                buf_printf(&names, "%s%s", rank > 1 ? ", " : "", b->p->site[c->tried[i]].name);
     if (own) buf_printf(&floats, ", the floats have %.9g", b->own_floats);
     fail(err, E_UNSUPPORTED,
          "the budget cannot be met: with all layers but one in %s %s is %.9g at best, %.9g was asked for%s; "
          "%s lose most for their %s",
-         budget_keeps_eight(b) ? "8 bits" : "floats", what[b->limit.way], budget_shown(&b->limit, best),
-         budget_shown(&b->limit, b->limit.loss), own && floats.data ? floats.data : "",
-         names.data ? names.data : "they", b->p->options.weight_bits ? "size" : "time");
+         kept_as(b), what[b->limit.way], budget_shown(&b->limit, best), budget_shown(&b->limit, b->limit.loss),
+         own && floats.data ? floats.data : "", names.data ? names.data : "they",
+         b->p->options.weight_bits ? "size" : "time");
     buf_free(&names);
     buf_free(&floats);
     return false;
@@ -309,31 +412,98 @@ static bool cannot(const Budget *b, const int *order, int n, double best, Err *e
 
 static bool asked_enough(const Budget *b) { return b->limit.way == BUDGET_OWN && b->called >= b->calls; }
 
-/* As few of the order as hold the limit: *keep. */
-static bool fewest(Budget *b, const int *order, int n, bool *left, int *keep, Err *err)
+/* All but the one that loses least: the last thing to try. */
+static bool all_but_one(Budget *b, const Choice *c, double *best, Err *err)
 {
-    double loss = b->all, best = b->all;
-    int low = 0, high = n; /* the first `low` do not do, `high` do */
-    b->reached = b->all;
-    *keep = 0;
-    if (b->all <= b->limit.loss) return true;
+    int least = 0;
+    double loss;
+    for (int i = 1; i < c->n; i++)
+        if (worth(b, c->tried[i]) < worth(b, c->tried[least])) least = i;
+    for (int i = 0; i < c->n; i++) c->kept[i] = i != least;
+    TRY(with_kept(b, c, c->kept, &loss, err));
+    *best = fmin(*best, loss);
+    b->reached = loss;
+    return loss <= b->limit.loss || cannot(b, c, *best, err);
+}
+
+/* The cheapest of the knapsack's sets that holds the limit in a run. */
+static bool cheapest(Budget *b, const Knapsack *k, const Choice *c, Err *err)
+{
+    double loss, best = b->all;
+    int64_t low = 0, high = k->npoints; /* the first `low` + 1 do not do; `high` does, or is past the end */
+    int failed = 0;
     while (high - low > 1 && !asked_enough(b)) {
-        int middle = low + (high - low) / 2;
-        TRY(with_kept(b, order, middle, left, &loss, err));
+        const int64_t middle = low + (high - low) / 2;
+        knapsack_set(k, middle, c->taken);
+        const int kept = taken_of(c->taken, c->n);
+        if (kept == c->n) { /* that is the floats */
+            high = middle;
+            continue;
+        }
+        TRY(with_kept(b, c, c->taken, &loss, err));
         best = fmin(best, loss);
         if (loss <= b->limit.loss) {
             high = middle;
             b->reached = loss;
-        } else low = middle;
+            for (int i = 0; i < c->n; i++) c->kept[i] = c->taken[i];
+        } else {
+            low = middle;
+            failed = kept;
+        }
     }
-    *keep = high;
-    if (high < n) return true;
-    if (high - low <= 1) return cannot(b, order, n, loss, err);
+    if (taken_of(c->kept, c->n)) return true;
+    if (!asked_enough(b)) return all_but_one(b, c, &best, err);
     return fail(err, E_LIMIT,
                 "the metric was asked for %d times, and no candidate held %.9g: with %d of %d layers in %s it is %.9g, "
                 "the floats have %.9g; allow more calls",
-                b->called, budget_shown(&b->limit, b->limit.loss), low, n, budget_keeps_eight(b) ? "8 bits" : "floats",
+                b->called, budget_shown(&b->limit, b->limit.loss), failed, c->n, kept_as(b),
                 budget_shown(&b->limit, best), b->own_floats);
+}
+
+/* Losses add up only about: the dearest layers without which the limit may hold are quantized, if it does. */
+static bool give_back(Budget *b, const Choice *c, Err *err)
+{
+    double sum = 0, loss;
+    for (int i = 0; i < c->n; i++) sum += worth(b, c->tried[i]);
+    for (int tries = 0; tries < GIVEN_BACK && !asked_enough(b); tries++) {
+        int dearest = -1;
+        for (int i = 0; i < c->n; i++) {
+            const double more = worth(b, c->tried[i]) / sum * b->all;
+            if (!c->kept[i] || c->refused[i] || b->reached + more / 2 > b->limit.loss) continue;
+            if (dearest < 0 || b->site[c->tried[i]].cost > b->site[c->tried[dearest]].cost) dearest = i;
+        }
+        if (dearest < 0 || b->limit.way == BUDGET_OWN) return true;
+        for (int i = 0; i < c->n; i++) c->taken[i] = c->kept[i] && i != dearest;
+        TRY(with_kept(b, c, c->taken, &loss, err));
+        if (loss <= b->limit.loss) {
+            b->reached = loss;
+            c->kept[dearest] = false;
+        } else c->refused[dearest] = true;
+    }
+    return true;
+}
+
+static bool fewest(Budget *b, const Choice *c, Err *err)
+{
+    Knapsack k;
+    int64_t *cost = mem_zeroed((size_t)c->n + 1, sizeof *cost);
+    double *loss = mem_zeroed((size_t)c->n + 1, sizeof *loss);
+    bool ok = (cost && loss) || oom(err);
+    b->reached = b->all;
+    for (int i = 0; ok && i < c->n; i++) {
+        cost[i] = b->site[c->tried[i]].cost;
+        loss[i] = worth(b, c->tried[i]);
+    }
+    if (ok && b->all > b->limit.loss && (ok = knapsack_solve(&k, cost, loss, c->n, err))) {
+        b->total = b->trials + GIVEN_BACK;
+        for (int64_t left = k.npoints; left > 1; left /= 2) b->total++;
+        ok = cheapest(b, &k, c, err) && give_back(b, c, err);
+        knapsack_free(&k);
+    }
+    mem_free(loss);
+    mem_free(cost);
+    if (ok) rank_sites(b, c);
+    return ok;
 }
 
 /* The floats' own figure, and the limit where it is a share of that. */
@@ -351,47 +521,64 @@ static bool own_floats(Budget *b, Err *err)
                 b->own_floats, budget_shown(l, l->loss));
 }
 
-static bool choose(Budget *b, int *order, bool *left, Err *err)
+static bool measure_alone(Budget *b, const Choice *c, Err *err)
 {
-    const int sites = b->p->nsites;
-    Losses all;
     double loss;
-    for (int i = 0; i < sites; i++) left[i] = false;
-    TRY(own_floats(b, err));
-    TRY(trial(b, left, ALL, &all, &b->all, err));
-    for (int i = 0; i < sites; i++) {
-        if (!b->site[i].tried) continue;
-        for (int k = 0; k < sites; k++) left[k] = k != i;
-        TRY(trial(b, left, ALONE, &b->site[i].losses, &loss, err));
+    for (int i = 0; i < c->n; i++) {
+        for (int k = 0; k < b->p->nsites; k++) c->left[k] = k != c->tried[i];
+        TRY(trial(b, c->left, ALONE, &b->site[c->tried[i]].losses, &loss, err));
     }
-    int n = sort_sites(b, order), keep;
-    for (int i = 0; i < n; i++) b->site[order[i]].rank = i + 1;
-    TRY(fewest(b, order, n, left, &keep, err));
-    for (int i = 0; i < keep; i++) {
-        Site *s = &b->p->site[order[i]];
+    return true;
+}
+
+static bool keep(Budget *b, const Choice *c, Err *err)
+{
+    for (int i = 0; i < c->n; i++) {
+        const int at = c->tried[i];
+        Site *s = &b->p->site[at];
+        if (!c->kept[i]) continue;
+        b->kept++;
         s->eight = budget_keeps_eight(b);
         if (s->eight) continue;
-        s->why = arena_printf(b->p->arena, "the budget keeps it: alone it loses %.3g",
-                              ranked(b, &b->site[order[i]].losses));
+        s->why =
+            arena_printf(b->p->arena, "the budget keeps it: alone it loses %.3g", ranked(b, &b->site[at].losses));
         if (!s->why) return oom(err);
     }
-    b->kept = keep;
     return true;
+}
+
+static bool choose(Budget *b, const Choice *c, Err *err)
+{
+    Losses all;
+    TRY(own_floats(b, err));
+    TRY(trial(b, c->left, ALL, &all, &b->all, err));
+    TRY(pool_times(b, err));
+    set_costs(b, c->n);
+    return measure_alone(b, c, err) && fewest(b, c, err) && keep(b, c, err);
 }
 
 bool budget_choose(Budget *b, Err *err)
 {
     const int sites = b->p->nsites;
-    int n = 0;
-    b->site = mem_zeroed((size_t)sites + 1, sizeof *b->site);
-    int *order = mem_zeroed((size_t)sites + 1, sizeof *order);
-    bool *left = mem_zeroed((size_t)sites + 1, sizeof *left), ok = (b->site && order && left) || oom(err);
-    for (int i = 0; ok && i < sites; i++)
-        n += b->site[i].tried = !b->p->site[i].why && b->p->site[i].kind != SITE_RESIDUAL;
-    for (b->total = n + 1; n; n /= 2) b->total++;
-    ok = ok && floats(b, err) && choose(b, order, left, err);
-    mem_free(order);
-    mem_free(left);
+    const size_t room = (size_t)sites + 1;
+    b->site = mem_zeroed(room, sizeof *b->site);
+    Choice c = {.tried = mem_zeroed(room, sizeof *c.tried),
+                .left = mem_zeroed(room, sizeof *c.left),
+                .taken = mem_zeroed(room, sizeof *c.taken),
+                .kept = mem_zeroed(room, sizeof *c.kept),
+                .refused = mem_zeroed(room, sizeof *c.refused)};
+    bool ok = (b->site && c.tried && c.left && c.taken && c.kept && c.refused) || oom(err);
+    for (int i = 0; ok && i < sites; i++) {
+        b->site[i].tried = !b->p->site[i].why && b->p->site[i].kind != SITE_RESIDUAL;
+        if (b->site[i].tried) c.tried[c.n++] = i;
+    }
+    b->total = c.n + 1;
+    ok = ok && floats(b, err) && choose(b, &c, err);
+    mem_free(c.tried);
+    mem_free(c.left);
+    mem_free(c.taken);
+    mem_free(c.kept);
+    mem_free(c.refused);
     return ok;
 }
 

@@ -8,10 +8,15 @@
  *     budget_free(&b);
  *
  * Every layer is quantized alone, and what that costs in the results is measured; so is the time of its product both
- * ways. Layers are kept in the order of loss for a millisecond (the knapsack's greedy choice), as few as hold the
- * limit in a run with all the others quantized. Of weights alone, the cost of keeping is the weight's size: where few
- * rows are multiplied, a product takes as long as its weight takes to be read. The caller's own figure may take
- * minutes: layers are ordered by what they take from the cosine, and it is asked for at the bisection's steps alone.
+ * ways. For every time that may be given up a knapsack (knapsack.h) has the set of layers whose losses sum to the most;
+ * the cheapest of these sets that holds the limit in a run with all the others quantized is kept, found by bisection.
+ * Losses add up only about, so the dearest layers of it are then quantized one by one, if the limit holds. Times are
+ * medians over layers of one shape; what they save counts in steps of a quarter of an octave, as a hundredth of the
+ * largest at least, and as that where it is less than a fifth of the layer's own time: layers that a clock cannot tell
+ * apart are told apart by their loss, which is the same in every call. Of weights
+ * alone, the cost of keeping is the weight's size: where few rows are multiplied, a product takes as long as its weight
+ * takes to be read. The caller's own figure may take minutes: losses are what layers take from the cosine, and it is
+ * asked for at the bisection's steps alone.
  */
 #ifndef QKV_PROGRAM_BUDGET_H
 #define QKV_PROGRAM_BUDGET_H
@@ -48,8 +53,9 @@ typedef struct Losses {
 typedef struct BudgetSite {
     bool tried; /* it can be quantized */
     Losses losses;
-    double float_ms, integer_ms; /* of it alone */
-    int rank;                    /* of those tried, from 1: in this order they are kept */
+    double float_ms, integer_ms; /* of its product: the medians of those of its shape */
+    int64_t cost;                /* of keeping it, for the knapsack */
+    int rank;                    /* of those tried, from 1: first those that are kept, then by loss for the cost */
 } BudgetSite;
 
 /* The figure of a candidate, which it frees. */

@@ -318,6 +318,24 @@ def test_budget_of_4_bits_keeps_layers_in_8(digits):
     assert 0 < bits.count(8) == report["budget"]["kept"] < len(bits) and bits.count(4) == len(bits) - bits.count(8)
 
 
+def test_a_budget_keeps_the_cheapest_layers(digits):
+    """No set of layers of a smaller size takes as much loss away; the greedy order by loss for size keeps more."""
+    known = digits[0][:64]
+    model, greedy_paid, paid = qkv.Model(DIGITS), 0, 0
+    for limit in (0.9993, 0.9996):
+        sites = model.quantize({"image": known}, weight_bits=4, budget=f"cosine>={limit}").quantize_report["sites"]
+        size = np.array([model.weights()[s["weight"]].size for s in sites])
+        loss, kept = np.array([s["loss"] for s in sites]), np.array([s["bits"] == 8 for s in sites])
+        sets = (np.arange(1 << len(sites))[:, None] >> np.arange(len(sites)) & 1).astype(bool)
+        enough = sets[sets @ loss >= loss[kept].sum() * (1 - 1e-9)]
+        assert kept.any() and size[kept].sum() == (enough @ size).min()
+        order = np.argsort(-loss / size)
+        count = np.searchsorted(np.cumsum(loss[order]), loss[kept].sum() * (1 - 1e-9)) + 1
+        paid, greedy_paid = paid + size[kept].sum(), greedy_paid + size[order[:count]].sum()
+        assert [s["rank"] <= kept.sum() for s in sites] == kept.tolist()
+    assert paid < greedy_paid
+
+
 def test_floats_of_quantized_weights_are_not_kept(digits, tmp_path):
     made = qkv.Model(DIGITS).quantize({"image": digits[0]}, smooth=0.5)
     made.save(tmp_path / "q.pt2")

@@ -1,6 +1,8 @@
 /* Quantizers: ranges from histograms, where they are put, what the passes for runs make of them. */
 #include <math.h>
 #include "unit_graph.h"
+#include "base/splitmix.h"
+#include "program/knapsack.h"
 #include "quantize/integers.h"
 #include "quantize/observe.h"
 #include "quantize/place.h"
@@ -151,9 +153,88 @@ static void test_refused(void **state)
     graph_free(g);
 }
 
+/* What the greedy choice by worth for cost pays for at least this worth. */
+static int64_t greedy_cost(const int64_t *cost, const double *worth, int n, double want)
+{
+    bool done[16] = {0};
+    int64_t paid = 0;
+    for (double sum = 0; sum < want;) {
+        int best = -1;
+        for (int i = 0; i < n; i++)
+            if (!done[i] && (best < 0 || worth[i] * (double)cost[best] > worth[best] * (double)cost[i])) best = i;
+        done[best] = true;
+        sum += worth[best];
+        paid += cost[best];
+    }
+    return paid;
+}
+
+/* The least cost of all subsets. */
+static int64_t least_cost(const int64_t *cost, const double *worth, int n, double want)
+{
+    int64_t least = INT64_MAX;
+    for (int set = 0; set < 1 << n; set++) {
+        double sum = 0;
+        int64_t paid = 0;
+        for (int i = 0; i < n; i++)
+            if (set >> i & 1) {
+                sum += worth[i];
+                paid += cost[i];
+            }
+        if (sum >= want && paid < least) least = paid;
+    }
+    return least;
+}
+
+static void test_knapsack(void **state)
+{
+    (void)state;
+    enum { N = 10 };
+    Err err = {0};
+    Knapsack k;
+    /* By worth for cost the first comes first, and the second then has to be paid, too: the second alone is enough. */
+    const int64_t two[2] = {10, 50};
+    const double of_two[2] = {11, 50};
+    bool taken[N];
+    assert_true(knapsack_solve(&k, two, of_two, 2, &err));
+    assert_int_equal(k.npoints, 4);
+    knapsack_set(&k, 2, taken);
+    assert_true(!taken[0] && taken[1] && k.point[2].cost == 50 && k.point[2].worth == 50);
+    assert_int_equal(greedy_cost(two, of_two, 2, 50), 60);
+    knapsack_free(&k);
+    uint64_t seed = 3;
+    int better = 0;
+    for (int turn = 0; turn < 50; turn++) {
+        int64_t cost[N];
+        double worth[N];
+        for (int i = 0; i < N; i++) {
+            cost[i] = 1 + (int64_t)(splitmix_next(&seed) % 30);
+            worth[i] = (double)(splitmix_next(&seed) % 64);
+        }
+        assert_true(knapsack_solve(&k, cost, worth, N, &err));
+        for (int64_t i = 0; i < k.npoints; i++) {
+            double sum = 0;
+            int64_t paid = 0;
+            knapsack_set(&k, i, taken);
+            for (int j = 0; j < N; j++) {
+                sum += taken[j] ? worth[j] : 0;
+                paid += taken[j] ? cost[j] : 0;
+            }
+            assert_true(sum == k.point[i].worth && paid == k.point[i].cost);
+            assert_int_equal(paid, least_cost(cost, worth, N, sum));
+            better += paid < greedy_cost(cost, worth, N, sum);
+        }
+        knapsack_free(&k);
+    }
+    assert_true(better > 100);
+    assert_true(knapsack_solve(&k, two, of_two, 0, &err) && k.npoints == 1);
+    knapsack_free(&k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranges), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_left), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_left), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_knapsack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
