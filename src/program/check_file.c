@@ -56,17 +56,26 @@ static void check_words(Run *r, const Graph *g)
 static void check_imported(Run *r, Graph *g, int ninput)
 {
     NamedTensor *w = mem_zeroed((size_t)g->nweight + 1, sizeof *w);
+    const size_t values = (size_t)g->next_id + 1;
+    int *uses = mem_zeroed(values, sizeof *uses), *chosen = mem_zeroed(values, sizeof *chosen);
     r->nodes = g->nnodes;
     r->weights = g->nweight;
-    if (!w) {
-        r->c.failed = true;
-        return;
+    r->c.failed |= !w || !uses || !chosen;
+    if (w && uses && chosen) {
+        graph_count_uses(g, uses);
+        for (const Node *n = g->first; n; n = n->next)
+            for (int k = 1; n->op->id == OP_where_self && k < 3; k++) chosen[n->arg[k].v->id]++;
+        for (int i = 0; i < g->nweight; i++) {
+            const Value *v = g->weight[i];
+            w[i] = (NamedTensor){v->fqn ? v->fqn : v->name, v->data,
+                                 chosen[v->id] && chosen[v->id] == uses[v->id]};
+        }
+        check_weights(&r->c, w, g->nweight);
+        check_graph(&r->c, g, ninput);
+        check_words(r, g);
     }
-    for (int i = 0; i < g->nweight; i++)
-        w[i] = (NamedTensor){g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name, g->weight[i]->data};
-    check_weights(&r->c, w, g->nweight);
-    check_graph(&r->c, g, ninput);
-    check_words(r, g);
+    mem_free(chosen);
+    mem_free(uses);
     mem_free(w);
 }
 
@@ -107,6 +116,22 @@ static char *folder_of(const char *path)
     return slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
 }
 
+/* The values that Where reads as what it chooses, less those that another node reads. */
+static bool chosen_values(const OnnxGraph *g, Map *chosen)
+{
+    bool ok = true;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < g->nnode; i++) {
+            const OnnxNode *n = &g->node[i];
+            for (int k = 0; k < n->ninput; k++) {
+                const bool chooses = k && !strcmp(n->op, "Where");
+                if (chooses != !pass || (pass && !map_has(chosen, n->input[k]))) continue;
+                ok &= map_put(chosen, n->input[k], pass ? NULL : (void *)(uintptr_t)n);
+            }
+        }
+    return ok;
+}
+
 static bool check_onnx_file(Run *r, const char *path, const MappedFile *f, Err *err)
 {
     r->format = "onnx";
@@ -119,11 +144,14 @@ static bool check_onnx_file(Run *r, const char *path, const MappedFile *f, Err *
     check_onnx(&r->c, &file->model);
     const OnnxGraph *g = file->model.graph;
     NamedTensor *w = mem_zeroed((size_t)g->ninit + 1, sizeof *w);
-    r->c.failed |= !w;
+    Map chosen = {0};
+    r->c.failed |= !w || !chosen_values(g, &chosen);
     int n = 0;
     for (int i = 0; w && i < g->ninit; i++)
-        if (g->init[i].t.dtype != DT_NONE) w[n++] = (NamedTensor){g->init[i].name, &g->init[i].t};
+        if (g->init[i].t.dtype != DT_NONE)
+            w[n++] = (NamedTensor){g->init[i].name, &g->init[i].t, map_get(&chosen, g->init[i].name) != NULL};
     check_weights(&r->c, w, w ? n : 0);
+    map_free(&chosen);
     mem_free(w);
     r->nodes = g->nnode;
     r->weights = g->ninit;

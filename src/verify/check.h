@@ -76,6 +76,7 @@ void check_pickle(Check *c, const char *place, const unsigned char *bytes, uint6
 typedef struct NamedTensor {
     const char *name;
     const Tensor *t;
+    bool chosen; /* only what `where` chooses from: a NaN throughout is meant */
 } NamedTensor;
 void check_weights(Check *c, const NamedTensor *t, int n);
 #endif

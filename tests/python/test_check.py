@@ -528,6 +528,42 @@ def test_targets(tmp_path):
         qkv.check("m.onnx", target="nowhere")
 
 
+@pytest.mark.parametrize("rows", [4, "b"])
+@pytest.mark.parametrize("op, zero", [("QuantizeLinear", True), ("QuantizeLinear", False), ("DequantizeLinear", False)])
+def test_blocks_for_openvino(op, zero, rows, tmp_path):
+    """What the checker says of them is what OpenVINO says."""
+    openvino = pytest.importorskip("openvino")
+    to, of = (T.INT8, T.FLOAT) if op[0] == "Q" else (T.FLOAT, T.INT8)
+    node = h.make_node(op, ["x", "s", "z"][:2 + zero], ["y"], axis=1, block_size=32,
+                       **({"output_dtype": T.INT8} if op[0] == "Q" else {}))
+    scales = [value("s", rows, 2)] + ([value("z", rows, 2, elem=T.INT8)] if zero else [])
+    m = model([node], [value("x", rows, 64, elem=of), *scales], [value("y", rows, 64, elem=to)], opset=21)
+    core, loads = openvino.Core(), True
+    try:
+        core.compile_model(core.read_model(m.SerializeToString()), "CPU")
+    except RuntimeError:
+        loads = False
+    ids = {f["id"] for f in run(m, tmp_path, target="openvino").findings}
+    assert ("Q608" not in ids) == loads == (rows == 4 and (zero or op[0] == "D"))
+    assert "Q608" not in {f["id"] for f in run(m, tmp_path, target="ort").findings}
+
+
+def test_a_nan_that_is_chosen(tmp_path):
+    nan = h.make_tensor("nan", T.FLOAT, [], [float("nan")])
+    where = h.make_node("Where", ["c", "nan", "x"], ["y"])
+    ins, outs = [value("x", "n"), value("c", "n", elem=T.BOOL)], [value("y", "n")]
+    assert "Q304" not in {f["id"] for f in run(model([where], ins, outs, [nan]), tmp_path).findings}
+    qkv.Model(tmp_path / "m.onnx").save(tmp_path / "m.pt2")
+    assert "Q304" not in {f["id"] for f in qkv.check(tmp_path / "m.pt2").findings}
+    add = h.make_node("Add", ["y", "nan"], ["z"])
+    assert "Q304" in {f["id"] for f in run(model([where, add], ins, [value("z", "n")], [nan]), tmp_path).findings}
+    qkv.Model(tmp_path / "m.onnx").save(tmp_path / "m.pt2")
+    assert "Q304" in {f["id"] for f in qkv.check(tmp_path / "m.pt2").findings}
+    mixed = h.make_tensor("nan", T.FLOAT, [2], [float("nan"), 1])
+    assert "Q304" in {f["id"] for f in run(model([where], [value("x", 2), value("c", 2, elem=T.BOOL)], [value("y", 2)],
+                                                 [mixed]), tmp_path).findings}
+
+
 def test_ort_loads_what_the_target_allows(tmp_path):
     ort = pytest.importorskip("onnxruntime")
     for elem in (T.FLOAT, T.FLOAT16, T.BFLOAT16, T.DOUBLE, T.INT32, T.INT8, T.UINT8, T.BOOL):

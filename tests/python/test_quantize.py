@@ -336,6 +336,16 @@ def test_a_budget_keeps_the_cheapest_layers(digits):
     assert paid < greedy_paid
 
 
+@pytest.mark.parametrize("options", [{}, {"asymmetric": True}, {"weight_bits": 4}], ids=str)
+@pytest.mark.parametrize("opset", [17, 21])
+def test_no_warning_of_files_of_our_own(options, opset, tmp_path):
+    for target in ("cpu", "openvino"):
+        made = qkv.Model(DIGITS).quantize(dynamic=True, target=target, **options)
+        made.save_onnx(tmp_path / "q.onnx", opset=opset, profile="ort" if target == "cpu" else target)
+        report = qkv.check(tmp_path / "q.onnx", target="ort" if target == "cpu" else target)
+        assert not report.errors and not report.warnings
+
+
 def test_floats_of_quantized_weights_are_not_kept(digits, tmp_path):
     made = qkv.Model(DIGITS).quantize({"image": digits[0]}, smooth=0.5)
     made.save(tmp_path / "q.pt2")

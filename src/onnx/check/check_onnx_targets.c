@@ -121,6 +121,22 @@ static void check_trt_attention(Check *c, const OnnxInfer *f)
     if (q->elem == ONNX_FLOAT) check_add(c, Q(604), f->place, "float32; TensorRT fuses float16, bfloat16 and int8");
 }
 
+/* Scales of blocks. Sizes that the checker lost sight of may be known to OpenVINO. */
+static void check_openvino_blocks(Check *c, const OnnxInfer *f)
+{
+    const OnnxAttr *block = onnx_attr(f->node, "block_size");
+    const OnnxShape *x = f->in[0];
+    if (!block || block->i <= 0 || !x) return;
+    for (int i = 0; i < x->rank; i++) {
+        if (x->dim[i].kind != SIZE_SYMBOL) continue;
+        check_add(c, Q(608), f->place, "axis %d of its input varies; OpenVINO reads blocks of known sizes", i);
+        return;
+    }
+    const bool zero = f->node->ninput > 2 && *f->node->input[2];
+    if (!strcmp(f->node->op, "QuantizeLinear") && !zero)
+        check_add(c, Q(608), f->place, "blocks without a zero point, which OpenVINO needs here");
+}
+
 static bool target_has(unsigned target, int elem)
 {
     uint64_t none = 1ull << ONNX_COMPLEX64 | 1ull << ONNX_COMPLEX128;
@@ -140,6 +156,7 @@ void check_onnx_targets(Check *c, const OnnxInfer *f)
     if (c->targets & TARGET_TENSORRT && attention) check_trt_attention(c, f);
     if (c->targets & (TARGET_TENSORRT | TARGET_OPENVINO) && !strcmp(f->node->domain, "com.microsoft"))
         check_add(c, Q(601), f->place, "com.microsoft::%.60s is ONNX Runtime's own", f->node->op);
+    if (c->targets & TARGET_OPENVINO && f->node->ninput) check_openvino_blocks(c, f);
     for (int i = 0; c->targets & TARGET_TENSORRT && i < f->node->ninput; i++)
         if (f->in[i] && f->in[i]->elem == ONNX_DOUBLE) {
             check_add(c, Q(607), f->place, "input %d is DOUBLE, which TensorRT takes as FLOAT", i);
