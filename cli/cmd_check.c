@@ -88,6 +88,24 @@ static int check_certificate(const CheckOptions *o)
     return code;
 }
 
+/* Runtimes by their own names, or by those of qkv quantize (tensorrt-10), which say whose kernels it placed for. */
+static int targets_of(const char *list, unsigned *out)
+{
+    for (const char *s = list; s && *s;) {
+        char name[32];
+        qkv_onnx_profile profile;
+        const size_t n = strcspn(s, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), s);
+        for (int i = 0; qkv_quantize_target(i); i++)
+            if (!strcmp(qkv_quantize_target(i), name) && profile_of_target(name, &profile))
+                snprintf(name, sizeof name, "%s", qkv_onnx_profile_name(profile));
+        int code = CHOICES("--target", name, target, out);
+        if (code) return code;
+        s += n + (s[n] == ',');
+    }
+    return 0;
+}
+
 static int cmd_check(const void *options)
 {
     const CheckOptions *o = options;
@@ -103,7 +121,7 @@ static int cmd_check(const void *options)
     if (!o->common.narg)
         return problem(QKV_USAGE, "an argument is missing: qkv check MODEL; 'qkv help check' says more");
     if (o->certificate) return check_certificate(o);
-    int code = CHOICES("--target", o->target, target, &call.targets);
+    int code = targets_of(o->target, &call.targets);
     if (code) return code;
     qkv_status status = qkv_check(o->common.arg[0], &call, &text, &e);
     if (text) utf8_clean(text);
@@ -125,7 +143,8 @@ static bool wants_sandbox(const void *options) { return ((const CheckOptions *)o
 #define AT(field) offsetof(CheckOptions, field)
 static const Option own[] = {
     {"target", TEXT, AT(target), .arg = "LIST",
-     .help = "Also report what these runtimes lack or refuse: some of qkv,ort,openvino,tensorrt."},
+     .help = "Also report what these runtimes lack or refuse: some of qkv,ort,openvino,tensorrt, or names of qkv "
+             "quantize --target."},
     {"profile", TEXT, AT(target), .arg = "LIST"},
     {"security", FLAG, AT(security),
      .help = "Also check the container itself: pickles and what they would import, code, names that leave the folder, "

@@ -21,7 +21,7 @@ enum { TARGET_HEADS = 4 };
 
 /* What a runtime multiplies as integers; 0: any, or none. */
 typedef struct QuantizeTarget {
-    const char *name, *newest;   /* newest: the runtime, of whose versions this is the newest; NULL */
+    const char *name, *newest;   /* newest: the runtime's name, which stands for its newest version, this one; NULL */
     bool constant_scales;        /* not those that a run finds */
     bool float8;                 /* values and weights are f8e4m3fn, not integers */
     bool attention;              /* multiplies attention as integers, or as float8 */

@@ -346,6 +346,21 @@ def test_no_warning_of_files_of_our_own(options, opset, tmp_path):
         assert not report.errors and not report.warnings
 
 
+@pytest.mark.parametrize("target", ["cpu", "ort", "tensorrt", "tensorrt-10", "tensorrt-10-fp8", "tensorrt-8",
+                                    "openvino"])
+def test_commands_take_the_same_targets(target, tmp_path):
+    """A name that qkv quantize takes is one of qkv convert and qkv check, which speak of its runtime."""
+    made = subprocess.run([QKV, "quantize", DIGITS, "--target", target, "-o", tmp_path / "q.onnx"], capture_output=True)
+    done = subprocess.run([QKV, "convert", tmp_path / "q.onnx", "--target", target, "--opset", "19", "-o",
+                           tmp_path / "c.onnx"],
+                          capture_output=True)
+    assert made.returncode == done.returncode == 0
+    done = subprocess.run([QKV, "check", tmp_path / "c.onnx", "--target", f"qkv,{target}", "--json"],
+                          capture_output=True, text=True)
+    runtime = "ort" if target == "cpu" else target.split("-")[0]
+    assert done.returncode == 0 and json.loads(done.stdout)["targets"] == ["qkv", runtime]
+
+
 def test_floats_of_quantized_weights_are_not_kept(digits, tmp_path):
     made = qkv.Model(DIGITS).quantize({"image": digits[0]}, smooth=0.5)
     made.save(tmp_path / "q.pt2")
