@@ -367,7 +367,8 @@ static const Option own[] = {
          "tokens: one scale, or one a token, would round the others to 0. With --dynamic they are looked for in the "
          "data of --calibrate, if given."},
     {"batch", INTEGER, AT(batch), .arg = "N", .min = 1, .max = 1 << 24,
-     .help = "Rows of the data a run takes (default: the model's batch where it is fixed, else 32)."},
+     .help = "Rows of the data a run takes (default: the model's batch where it is fixed, else 32, or the nearest that "
+             "it allows)."},
     {"seed", INTEGER, AT(seed), .arg = "N", .min = 0, .max = INT64_MAX, .help = "Of random inputs (default 0)."},
     {"dynamic", FLAG, AT(dynamic),
      .help = "Quantize every linear layer with a scale a token, which each run finds: no calibration. Attention stays "

@@ -441,7 +441,7 @@ typedef struct qkv_quantize_options {
     const char *const *names;
     const qkv_tensor *data;
     int n_data;
-    int64_t batch;           /* rows a run; 0: the model's, or 32 */
+    int64_t batch;           /* rows a run; 0: what the model fixes, else 32 or the nearest that it allows */
     const char *const *skip; /* n_skip names of nodes or weights to leave in floats, with * and ? */
     int n_skip;
     int threads; /* 0: all; results do not depend on it */

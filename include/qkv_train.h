@@ -93,7 +93,7 @@ typedef struct qkv_fit_options {
     const char *const *val_names;
     const qkv_tensor *val_tensors;
     int n_val;
-    int64_t epochs, batch; /* batch 0: what the model fixes, else 32 */
+    int64_t epochs, batch; /* batch 0: what the model fixes, else 32 or the nearest that it allows */
     int drop_last;         /* 1: rows left over after the last full batch of an epoch are not used in it */
     /* 1: rows in their order; 0: epoch e uses the order of the e-th torch.randperm(rows, generator=g), g =
      * torch.Generator().manual_seed(seed) */

@@ -47,6 +47,18 @@ static bool take(Data *d, int i, const Tensor *t, Err *err)
     return true;
 }
 
+/* As many rows as every input with a row an example may have. */
+static int64_t usual_batch(const Data *d)
+{
+    int64_t n = DEFAULT_BATCH, low, high;
+    for (int i = 0; i < d->g->ninput; i++) {
+        if (d->whole[i]) continue;
+        ex_range(d->g->ex, d->g->input[i]->dim[0], &low, &high);
+        n = n > high ? high : n < low ? low : n;
+    }
+    return n > 1 ? n : 1;
+}
+
 static bool agree(Data *d, Err *err)
 {
     for (int i = 0; i < d->g->ninput; i++) {
@@ -65,7 +77,7 @@ static bool agree(Data *d, Err *err)
         d->batch = v->dim[0]->i;
         d->fixed = true;
     }
-    if (!d->batch) d->batch = DEFAULT_BATCH;
+    if (!d->batch) d->batch = usual_batch(d);
     if (d->rows < 1) return fail(err, E_USAGE, "the data have no rows");
     if (d->fixed && d->rows < d->batch)
         return fail(err, E_USAGE, "the data have %lld rows, and the model takes batches of %lld", (long long)d->rows,

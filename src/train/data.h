@@ -5,7 +5,8 @@
  *                                                              batch
  *
  * Rows are counted along axis 0. A tensor of other length must have its input's sizes as they are: it is the same in
- * every batch. An input whose axis 0 is fixed gives the batch; the default elsewhere is 32.
+ * every batch. An input whose axis 0 is fixed gives the batch; the default elsewhere is 32, or the nearest that the
+ * range of axis 0 allows.
  */
 #ifndef QKV_TRAIN_DATA_H
 #define QKV_TRAIN_DATA_H

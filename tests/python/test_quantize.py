@@ -346,6 +346,20 @@ def test_no_warning_of_files_of_our_own(options, opset, tmp_path):
         assert not report.errors and not report.warnings
 
 
+@pytest.mark.parametrize("most, batches", [(8, 3), (64, 1)])
+def test_batches_are_as_large_as_the_model_takes(most, batches, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    rng = np.random.default_rng(0)
+    weight = onnx.numpy_helper.from_array(rng.standard_normal((32, 32), np.float32), "w")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+                                   *([onnx.helper.make_tensor_value_info(v, 1, ["n", 32])] for v in "xy"), [weight])
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.helper.set_model_props(made, {"qkv.range.n": f"1..{most}"})
+    onnx.save(made, tmp_path / "m.onnx")
+    model = qkv.Model(tmp_path / "m.onnx").quantize({"x": rng.standard_normal((20, 32), np.float32)})
+    assert model.quantize_report["batches"] == batches
+
+
 @pytest.mark.parametrize("target", ["cpu", "ort", "tensorrt", "tensorrt-10", "tensorrt-10-fp8", "tensorrt-8",
                                     "openvino"])
 def test_commands_take_the_same_targets(target, tmp_path):
