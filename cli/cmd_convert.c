@@ -118,8 +118,10 @@ static char *trtexec_line(const json_t *t, const char *path)
     json_array_foreach(json_object_get(t, "profiles"), i, input)
         size += 3 * (strlen(text_at(input, "input")) + 24 * json_array_size(json_object_get(input, "min")) + 8);
     char *line = must(malloc(size));
+    const bool typed = json_is_true(json_object_get(t, "strongly_typed")),
+               integers = json_is_true(json_object_get(t, "integers"));
     at = (size_t)snprintf(line, size, "trtexec --onnx=%s%s", path,
-                          json_is_true(json_object_get(t, "strongly_typed")) ? " --stronglyTyped" : "");
+                          typed ? " --stronglyTyped" : integers ? " --int8 --fp16" : "");
     for (int e = 0; e < 3 && json_array_size(json_object_get(t, "profiles")); e++) {
         at += (size_t)snprintf(line + at, size - at, " --%sShapes=", key[e]);
         json_array_foreach(json_object_get(t, "profiles"), i, input)

@@ -146,9 +146,10 @@ typedef struct qkv_onnx_options {
  * weights have their names in the state dict, variable sizes their symbols. options may be NULL. *report (may be NULL;
  * qkv_free it; set also when ops are missing): one JSON object with opset, profile, nodes, weights, attentions {op,
  * decomposed}, missing [{node, op, reason}], warnings [{node, op, rule, reason}] (what keeps the profile's runtime from
- * its fast path), notes [..], dropped [..] (conditions on sizes, which ONNX cannot hold), and
- * for TensorRT tensorrt {strongly_typed (weights are half precision), profiles [{input, min, opt, max}] (of inputs with
- * sizes that vary; opt: the example's), missing [..] (sizes without an upper bound, for which there are none)}.
+ * its fast path), notes [..], dropped [..] (conditions on sizes, which ONNX cannot hold), and for TensorRT tensorrt
+ * {strongly_typed (half precision or float8), integers (it has quantizers to them), profiles [{input, min, opt, max}]
+ * (of inputs with sizes that vary; opt: the example's), missing [..] (sizes without an upper bound, for which there
+ * are none)}.
  * QKV_UNSUPPORTED names every node that cannot be written. The same model and options give the same bytes. */
 QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options,
                                        char **report, qkv_error *err);

@@ -581,6 +581,13 @@ def test_tensorrt_is_its_newest_version(digits, tmp_path):
         assert done.returncode == code and ("target tensorrt" in done.stdout) == (not code)
 
 
+@pytest.mark.parametrize("target, flags", [("tensorrt-10", "--int8 --fp16"), ("tensorrt-10-fp8", "--stronglyTyped")])
+def test_trtexec_is_told_what_is_quantized(target, flags, tmp_path):
+    out = tmp_path / "q.onnx"
+    done = subprocess.run([QKV, "quantize", DIGITS, "--target", target, "-o", out], capture_output=True, text=True)
+    assert done.returncode == 0 and f"trtexec --onnx={out} {flags} --minShapes" in done.stdout
+
+
 def refused(*args, **options):
     with pytest.raises(qkv.Error) as e:
         qkv.Model(DIGITS).quantize(*args, **options)

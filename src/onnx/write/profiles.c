@@ -1,11 +1,12 @@
 /* What TensorRT asks for beside a file whose sizes vary: an optimisation profile, the least, usual and largest sizes of
  * each input.
  *
- *     "tensorrt": {"strongly_typed": false, "profiles": [{"input": "ids", "min": [1, 1], "opt": [2, 64],
- *                  "max": [8, 512]}], "missing": []}
+ *     "tensorrt": {"strongly_typed": false, "integers": false, "missing": [],
+ *                  "profiles": [{"input": "ids", "min": [1, 1], "opt": [2, 64], "max": [8, 512]}]}
  *
  * The usual size is the example's of the file, else the largest. There are no profiles where a size has no upper bound;
- * missing names those sizes. strongly_typed: the file says itself what is half precision.
+ * missing names those sizes. strongly_typed: the file says itself what is half precision or float8. integers: it has
+ * quantizers to integers, which engines of other types need to be allowed.
  */
 #include <string.h>
 #include "base/jsonw.h"
@@ -80,6 +81,14 @@ static bool half_weights(const Onnx *o)
     return false;
 }
 
+/* Has it what is made floats again, of integers or of float8? */
+static bool dequantizes(const Onnx *o, bool floats)
+{
+    for (const Node *n = o->g->first; n; n = n->next)
+        if (n->op->id == OP_dequantize_linear && dtype_is_float(n->arg[0].v->dtype) == floats) return true;
+    return false;
+}
+
 bool put_profiles(const Onnx *o, Buf *out)
 {
     Binding b[ENDS] = {0};
@@ -88,7 +97,8 @@ bool put_profiles(const Onnx *o, Buf *out)
     for (int k = 0; ok && k < ENDS; k++) ok = bind(o, k, &b[k]);
     ok = ok && (unbounded(o, &missing) || put_inputs(o, b, &profiles));
     jw_open(out, "tensorrt", '{');
-    jw_bool(out, "strongly_typed", half_weights(o));
+    jw_bool(out, "strongly_typed", half_weights(o) || dequantizes(o, true));
+    jw_bool(out, "integers", dequantizes(o, false));
     jw_list(out, "profiles", '[', &profiles);
     jw_list(out, "missing", '[', &missing);
     jw_close(out, "}");
