@@ -98,6 +98,14 @@ static bool beside_blocks(Lower *L, Quantizer *q, Value **scale)
     return (*scale = lower_reshape(L, *scale, q->x->rank, dim)) != NULL;
 }
 
+/* PyTorch's op has a zero point in any case. */
+static bool is_zeros(const Arg *a)
+{
+    const Node *n = a->kind == ARG_VALUE ? a->v->def : NULL;
+    return n && n->op->id == OP_full && n->arg[1].kind == ARG_EXPR && ex_is_const(n->arg[1].e) &&
+           ex_number(n->arg[1].e) == 0;
+}
+
 /* input, scales, zero_points, quant_min, quant_max, dtype [, group_size]: one scale a token, or a group of a row. */
 static bool block_quantizer(Lower *L, Quantizer *q)
 {
@@ -109,6 +117,7 @@ static bool block_quantizer(Lower *L, Quantizer *q)
     int64_t K = q->x->dim[q->axis]->i;
     q->block = K;
     if (groups) TRY(lower_const_int(L, 6, &q->block));
+    if (L->op->id == OP_dequantize_per_channel_group && is_zeros(&L->arg[2])) q->zero = NULL;
     if (q->block > K) q->block = K;
     if (q->block < 1 || K % q->block)
         return lower_fail(L, 6, "groups of %lld do not divide a last axis of %lld", (long long)q->block, (long long)K);

@@ -588,6 +588,20 @@ def test_trtexec_is_told_what_is_quantized(target, flags, tmp_path):
     assert done.returncode == 0 and f"trtexec --onnx={out} {flags} --minShapes" in done.stdout
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_by_blocks_go_from_pt2_to_old_opsets(bits, digits, tmp_path):
+    """A .pt2 spells a zero point of zeros out, which MatMulNBits and blocks of rows do without."""
+    ort = pytest.importorskip("onnxruntime")
+    x = digits[1][:8]
+    made = qkv.Model(DIGITS).quantize(weight_bits=bits)
+    made.save(tmp_path / "w.pt2")
+    want = np.asarray(made(x)[0])
+    for profile in ("ort", "tensorrt"):
+        qkv.Model(tmp_path / "w.pt2").save_onnx(tmp_path / "w.onnx", opset=18, profile=profile)
+        session = ort.InferenceSession(tmp_path / "w.onnx", providers=["CPUExecutionProvider"])
+        assert cosine(session.run(None, {"image": x})[0], want) > 0.9999
+
+
 def refused(*args, **options):
     with pytest.raises(qkv.Error) as e:
         qkv.Model(DIGITS).quantize(*args, **options)
