@@ -1,13 +1,14 @@
 /* What a run would take with more threads than this machine has, layer by layer: a simulation on one thread.
  *
- *     layer             steps  loops     MB  GFLOP  1 thread     2     8    16    64
- *     encoder.layers.0      9     11   28.4    1.4     27.10 13.61  3.51  1.83  0.55
+ *     layer             steps  loops     MB  GFLOP  measured  ms with 1      2     8    16    64
+ *     encoder.layers.0      9     11   28.4    1.4     13.80      27.10  13.61  3.51  1.83  0.55
  *
  * A session with n threads runs on an executor that does the parts of each loop one after the other and reads this
  * thread's CPU time: work is split as n threads split it. A loop takes as long as its longest part, or, where parts
  * claim what others have left (the first finds all of it), an n-th of all; and what opening and closing one takes, as
  * measured here, and CALL_US for each thread that is not here. What lies outside of loops stays as long as it is.
- * Memory is not simulated: `MB` says what a layer moves at least, to be held against a machine's rate.
+ * Memory is not simulated: `MB` says what a layer moves at least, to be held against a machine's rate. Beside it is
+ * what the profiled runs took, with as many threads as they had.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,23 +17,23 @@
 #include <time.h>
 #include "bench.h"
 
-static const int widths[] = {1, 2, 8, 16, 64};
+static const int usual[] = {1, 2, 8, 16, 64};
 static const double CALL_US = 0.1; /* a line of cache that another core writes: assumed, not measured */
-enum { WIDTHS = sizeof widths / sizeof *widths, RUNS = 3, WARMUP = 2 };
+enum { USUAL = sizeof usual / sizeof *usual, MOST = USUAL + 1, RUNS = 3, WARMUP = 2 };
 
 typedef struct Layer { /* or a step */
     const char *name;
     size_t in; /* bytes of the name */
     int steps;
     long loops;
-    double bytes, flops, ms[WIDTHS]; /* ms: least of the runs */
+    double bytes, flops, measured, ms[MOST]; /* milliseconds: least of the runs */
 } Layer;
 
 typedef struct Simulation {
     Layer *step;
     int n, of; /* of: the step that runs; -1: none so far */
-    int width; /* of widths */
-    double region_ms, since, saved;
+    int width[MOST], nwidth, at;
+    double clock_ms, region_ms, since, saved; /* clock_ms: of reading the clock once */
     double *now; /* of this run, by step */
 } Simulation;
 
@@ -43,21 +44,42 @@ static double cpu_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+static double clock_costs(void)
+{
+    enum { READS = 200 };
+    double best = INFINITY;
+    for (int i = 0; i < READS; i++) {
+        double t = cpu_ms();
+        best = fmin(best, cpu_ms() - t);
+    }
+    return best;
+}
+
+/* The session's own number of threads is one of them. */
+static void choose_widths(Simulation *s, int threads)
+{
+    for (int i = 0; i < USUAL; i++) {
+        if (usual[i] > threads && usual[i - 1] < threads) s->width[s->nwidth++] = threads;
+        s->width[s->nwidth++] = usual[i];
+    }
+    if (usual[USUAL - 1] < threads) s->width[s->nwidth++] = threads;
+}
+
+/* The time of reading the clock is taken off each part. One that finds nothing left has looked at all others. */
 static void simulate(void *user, int n, void (*task)(void *data, int i), void *data)
 {
     Simulation *s = user;
-    double first = 0, longest = 0, sum = 0, begun = cpu_ms();
+    double first = 0, others = 0, begun = cpu_ms();
     for (int i = 0; i < n; i++) {
         double t = cpu_ms();
         task(data, i);
-        t = cpu_ms() - t;
+        t = fmax(cpu_ms() - t - s->clock_ms, 0);
         if (!i) first = t;
-        sum += t;
-        longest = t > longest ? t : longest;
+        else others = fmax(others, t);
     }
-    bool claimed = sum - first < 0.05 * first;
-    s->saved += cpu_ms() - begun - (claimed ? first / n : longest) - s->region_ms;
-    if (s->of >= 0 && s->of < s->n && widths[s->width] == 2) s->step[s->of].loops++;
+    double loop = others < 0.05 * first ? first / n + others : fmax(first, others);
+    s->saved += cpu_ms() - begun - loop - s->region_ms;
+    if (s->of >= 0 && s->of < s->n && s->width[s->at] == 2) s->step[s->of].loops++;
 }
 
 static void end_step(Simulation *s)
@@ -82,11 +104,11 @@ static int run_once(Simulation *s, qkv_session *session)
     qkv_error e;
     s->of = -1;
     s->saved = 0;
-    for (int i = 0; i < s->n; i++) s->step[i].loops = widths[s->width] == 2 ? 0 : s->step[i].loops;
+    for (int i = 0; i < s->n; i++) s->step[i].loops = s->width[s->at] == 2 ? 0 : s->step[i].loops;
     if (qkv_session_run(session, &e)) return problem_of(&e);
     end_step(s);
     if (s->of + 1 != s->n) return problem(EXIT_INTERNAL, "a run has %d steps, its profile %d", s->of + 1, s->n);
-    for (int i = 0; i < s->n; i++) s->step[i].ms[s->width] = fmin(s->step[i].ms[s->width], s->now[i]);
+    for (int i = 0; i < s->n; i++) s->step[i].ms[s->at] = fmin(s->step[i].ms[s->at], s->now[i]);
     return 0;
 }
 
@@ -95,7 +117,7 @@ static int run_width(Simulation *s, const Loaded *m, const qkv_session_options *
     qkv_error e;
     qkv_executor executor = {sizeof executor, simulate, s};
     qkv_session_options o = *like;
-    o.threads = widths[s->width];
+    o.threads = s->width[s->at];
     o.executor = &executor;
     Loaded own = {.model = m->model, .session = qkv_session_create(m->model, &o, &e)};
     if (!own.session) return problem_of(&e);
@@ -114,27 +136,30 @@ static void add(Layer *to, const Layer *x)
     to->loops += x->loops;
     to->bytes += x->bytes;
     to->flops += x->flops;
-    for (int w = 0; w < WIDTHS; w++) to->ms[w] += x->ms[w];
+    to->measured += x->measured;
+    for (int w = 0; w < MOST; w++) to->ms[w] += x->ms[w];
 }
 
-static void row(Table *t, const Layer *l)
+static void row(Table *t, const Simulation *s, const Layer *l)
 {
     table_cell(t, "%.*s", l->in ? (int)l->in : 7, l->in ? l->name : "(model)");
     table_cell(t, "%d", l->steps);
     table_cell(t, "%ld", l->loops);
     table_cell(t, "%.1f", l->bytes / 1e6);
     table_cell(t, "%.2f", l->flops / 1e9);
-    for (int w = 0; w < WIDTHS; w++) table_cell(t, "%.3f", l->ms[w]);
+    table_cell(t, "%.3f", l->measured);
+    for (int w = 0; w < s->nwidth; w++) table_cell(t, "%.3f", l->ms[w]);
 }
 
-static void print(const Simulation *s, const qkv_peak *peak)
+/* least_ms: of the runs that were measured. */
+static void print(const Simulation *s, const qkv_peak *peak, double least_ms)
 {
-    Table *t = table_new("lrrrrrrrrr");
+    Table *t = table_new(s->nwidth == USUAL ? "lrrrrrrrrrr" : "lrrrrrrrrrrr");
     Layer all = {.name = "all", .in = 3}, *layer = must(calloc((size_t)s->n + 1, sizeof *layer));
-    static const char *const words[] = {"layer", "steps", "loops", "MB", "GFLOP"};
-    int n = 0;
-    for (int i = 0; i < 5; i++) table_cell(t, "%s", words[i]);
-    for (int w = 0; w < WIDTHS; w++) table_cell(t, "%s%d", w ? "" : "ms with ", widths[w]);
+    static const char *const words[] = {"layer", "steps", "loops", "MB", "GFLOP", "measured"};
+    int n = 0, own = 0;
+    for (int i = 0; i < 6; i++) table_cell(t, "%s", words[i]);
+    for (int w = 0; w < s->nwidth; w++) table_cell(t, "%s%d", w ? "" : "ms with ", s->width[w]);
     for (int i = 0; i < s->n; i++) {
         const Layer *x = &s->step[i];
         int k = 0;
@@ -143,12 +168,15 @@ static void print(const Simulation *s, const qkv_peak *peak)
         add(&layer[k], x);
         add(&all, x);
     }
-    for (int k = 0; k < n; k++) row(t, &layer[k]);
-    row(t, &all);
+    for (int k = 0; k < n; k++) row(t, s, &layer[k]);
+    row(t, s, &all);
+    while (s->width[own] != peak->threads) own++;
     putchar('\n');
     table_print(t);
     free(layer);
-    printf("\nsimulated on one thread. Measured with %d: %.1f GB/s read; ", peak->threads, peak->read_gbs);
+    printf("\n%d thread%s: simulated %.3f ms, measured %.3f in the quickest run: %+.1f %%\n", peak->threads,
+           peak->threads == 1 ? "" : "s", all.ms[own], least_ms, (all.ms[own] / least_ms - 1) * 100);
+    printf("simulated on one thread. Measured with %d: %.1f GB/s read; ", peak->threads, peak->read_gbs);
     if (peak->region_us > 0) printf("%.1f us to open and close a loop\n", peak->region_us);
     else printf("to open and close a loop is left out: the others had no CPU\n");
 }
@@ -162,23 +190,24 @@ static void take_steps(Simulation *s, const OpProfile *p)
         const OpTime *o = &p->node[i];
         if (*o->op == '(') continue;
         Layer *x = &s->step[s->n++];
-        *x = (Layer){.name = o->module ? o->module : "", .bytes = o->bytes, .flops = o->flops};
+        *x = (Layer){.name = o->module ? o->module : "", .bytes = o->bytes, .flops = o->flops, .measured = o->min_ms};
         x->in = block_of(x->name);
-        for (int w = 0; w < WIDTHS; w++) x->ms[w] = INFINITY;
+        for (int w = 0; w < s->nwidth; w++) x->ms[w] = INFINITY;
     }
 }
 
-int predict(const Loaded *m, const qkv_session_options *like, const OpProfile *p)
+int predict(const Loaded *m, const qkv_session_options *like, const OpProfile *p, double least_ms)
 {
-    Simulation s = {.of = -1};
+    Simulation s = {.of = -1, .clock_ms = clock_costs()};
     int code = 0, threads = p->peak.threads;
+    choose_widths(&s, threads);
     take_steps(&s, p);
-    for (s.width = 0; !code && s.width < WIDTHS; s.width++) {
-        int more = widths[s.width] - threads;
-        s.region_ms = s.width ? (p->peak.region_us + (more > 0 ? more * CALL_US : 0)) * 1e-3 : 0;
+    for (s.at = 0; !code && s.at < s.nwidth; s.at++) {
+        int more = s.width[s.at] - threads;
+        s.region_ms = s.at ? (p->peak.region_us + (more > 0 ? more * CALL_US : 0)) * 1e-3 : 0;
         code = run_width(&s, m, like);
     }
-    if (!code) print(&s, &p->peak);
+    if (!code) print(&s, &p->peak, least_ms);
     free(s.step);
     free(s.now);
     return code;

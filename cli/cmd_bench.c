@@ -214,7 +214,7 @@ static int cmd_bench(const void *options)
         if (o->per_op) ops_print(&r.ops, o->common.verbose > 0);
         qkv_session_options like;
         session_options(&o->model, &like);
-        if (o->predict) code = predict(&m, &like, &r.ops);
+        if (o->predict) code = predict(&m, &like, &r.ops, r.t.min);
     }
     ops_free(&r.ops);
     inputs_free(&in);
@@ -240,7 +240,8 @@ static const Option own[] = {
     {"predict", FLAG, AT(predict),
      .help =
          "Also print what each layer would take with 2, 8, 16 and 64 threads, simulated on one: loops are split as so "
-         "many threads split them, and their parts timed one by one. Memory's rate is not simulated."},
+         "many threads split them, and their parts timed one by one. Memory's rate is not simulated. Beside it stands "
+         "what the timed runs took, and how far the simulation of as many threads is from that."},
     {0},
 };
 

@@ -67,8 +67,13 @@ $ qkv bench two.pt2 -q --keep y
 ? 2
 # Layers with more threads than there are, simulated.
 $ qkv bench words.pt2 --iterations 1 -q --threads 1 -D batch=8 -D seq=16 --predict | awk '/^layer|^all/ {print $1, $2, $3, NF}'
-layer steps loops 12
-all 9 0 10
+layer steps loops 13
+all 9 0 11
+# Beside it what the timed runs took, and how far the simulation of as many threads as they had is from that.
+$ qkv bench words.pt2 --iterations 1 -q --threads 3 -D batch=8 -D seq=16 --predict | awk '/^layer/ {print $6, $9, $10, $11, $12} /^all/ {mine = $9; print ($6 > 0)} /^3 threads: simulated/ {print ($4 == mine), $6, ($7 > 0), $NF}'
+measured 1 2 3 8
+1
+1 measured 1 %
 $ qkv bench words.pt2 --iterations 1 -q --json --predict
 ! qkv: error: --predict prints a table: leave out --json
 ? 2
