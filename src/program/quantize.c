@@ -8,9 +8,11 @@
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "ir/copy.h"
+#include "plan/fuse.h"
 #include "program/passes.h"
 #include "program/prepare.h"
 #include "program/constants.h"
+#include "quantize/integers.h"
 #include "quantize/massive.h"
 #include "quantize/smooth.h"
 #include "quantize/trained.h"
@@ -354,14 +356,19 @@ static double cosine(const Likeness *l)
     return l->aa > 0 && l->bb > 0 ? l->ab / sqrt(l->aa * l->bb) : l->aa == l->bb;
 }
 
-/* Each output of `made` beside the same of `g`, over the first batches. */
-static bool compare(const Graph *g, Graph *made, Batches *b, int threads, int64_t from, int64_t total, Buf *report,
-                    Err *err)
+/* Each output of `made`, as runs compute it, beside the same of `g`, over the first batches. In integers: pairs around
+ * a weight would be a copy of it in floats. */
+static bool compare(const Graph *g, const Graph *made, Batches *b, int threads, int64_t from, int64_t total,
+                    Buf *report, Err *err)
 {
-    Session *s = session_create(g, NULL, threads, 0, err), *q = s ? session_create(made, NULL, threads, 0, err) : NULL;
+    Fusion fusion = {0};
+    Graph *integers = graph_copy(made, err);
+    bool ok = integers && quantize_integers(integers, err) && fuse_graph(integers, &fusion, err);
+    Session *s = ok ? session_create(g, NULL, threads, 0, err) : NULL,
+            *q = s ? session_create(integers, &fusion, threads, 0, err) : NULL;
     int64_t n = b->n < COMPARED ? b->n : COMPARED;
     Likeness *like = mem_zeroed((size_t)g->noutput + 1, sizeof *like);
-    bool ok = q && (like || oom(err));
+    ok = q && (like || oom(err));
     for (int64_t i = 0; ok && i < n; i++) {
         ok = batch_run(b, s, i, err) && batch_run(b, q, i, err) && tell(b->r, from + i + 1, total, err);
         for (int k = 0; ok && k < g->noutput; k++)
@@ -378,6 +385,8 @@ static bool compare(const Graph *g, Graph *made, Batches *b, int threads, int64_
     jw_close(report, "]");
     session_free(s);
     session_free(q);
+    fusion_free(&fusion);
+    graph_free(integers);
     mem_free(like);
     return ok;
 }

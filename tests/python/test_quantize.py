@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import time
@@ -72,6 +73,24 @@ def test_norms_folded_into_layers_that_stay_in_floats(tmp_path, options, ending)
     model, made = str(SMALL / "resnet_small.pt2"), str(tmp_path / f"q.{ending}")
     subprocess.run([QKV, "quantize", model, "-o", made, *options], check=True)
     subprocess.run([QKV, "verify", made, model, "--atol", "0.05"], check=True)
+
+
+def test_integers_are_compared_without_a_copy_in_floats(tmp_path):
+    """Four weights of 16 MiB: packed floats and integers, and no floats of the integers beside them, packed or not."""
+    onnx = pytest.importorskip("onnx")
+    random = np.random.default_rng(0)
+    weights = [onnx.numpy_helper.from_array(random.standard_normal((2048, 2048), np.float32), f"w{i}")
+               for i in range(4)]
+    nodes = [onnx.helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]) for i in range(4)]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 2048]) for name in ("x0", "x4")]
+    graph = onnx.helper.make_graph(nodes, "wide", ends[:1], ends[1:], weights)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10),
+              tmp_path / "wide.onnx")
+    most = 430 << 20
+    command = [pathlib.Path(QKV).resolve(), "quantize", "wide.onnx", "--dynamic", "--threads", "1", "-o", "q.pt2"]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (most, most)))
+    assert not done.returncode and "4 quantized" in done.stdout, done.stderr
 
 
 def test_weights_alone_in_files(digits, tmp_path):
