@@ -437,6 +437,7 @@ bool lower_tensorsolve(Lower *L)
     for (int i = 0; dims->kind == ARG_EXPRS && i < dims->n; i++) {
         int64_t d = dims->es[i]->i < 0 ? dims->es[i]->i + a->rank : dims->es[i]->i;
         if (!ex_is_int(dims->es[i]) || d < 0 || d >= a->rank) return lower_fail(L, 2, "dim out of range");
+        if (last[d]) return lower_fail(L, 2, "dim %lld appears twice", (long long)d);
         last[d] = true;
     }
     for (int i = 0; i < a->rank; i++)

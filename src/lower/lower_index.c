@@ -48,8 +48,12 @@ bool lower_cat(Lower *L)
 
 static Value *with_one(Lower *L, Value *x, int at)
 {
-    Expr *dim[MAX_RANK + 1];
-    if (!x || x->rank >= MAX_RANK) return NULL;
+    Expr *dim[MAX_RANK];
+    if (!x) return NULL;
+    if (x->rank >= MAX_RANK) {
+        fail(L->err, E_UNSUPPORTED, "rank %d: at most %d is supported", x->rank + 1, MAX_RANK);
+        return NULL;
+    }
     for (int i = 0, k = 0; i <= x->rank; i++) dim[i] = i == at ? ex_int(L->ex, 1) : x->dim[k++];
     return lower_reshape(L, x, x->rank + 1, dim);
 }

@@ -259,6 +259,8 @@ static bool contract(Einsum *e, Term *a, Term *b, Term *out)
     }
     for (int i = 0; i < b->n; i++)
         if (find(a, b->letter[i]) < 0) only_b[cols++] = b->letter[i];
+    if (batch + rows + cols > MAX_RANK)
+        return lower_fail(L, 1, "a product of rank %d: at most %d is supported", batch + rows + cols, MAX_RANK);
     for (int i = 0; i < batch; i++) out->letter[n++] = lb[i] = la[i];
     for (int i = 0; i < rows; i++) out->letter[n++] = la[batch + i] = only_a[i];
     for (int i = 0; i < inner; i++) la[batch + rows + i] = lb[batch + i] = both[i];

@@ -498,6 +498,7 @@ bool lower_native_layer_norm_backward(Lower *L)
     Value *dy = lower_value(L, 0), *x = lower_value(L, 1), *m = lower_value(L, 3), *rstd = lower_value(L, 4),
           *w = lower_value(L, 5), *g = dy;
     if (!dy || !x || !m || !rstd) return lower_fail(L, 0, "expected tensors");
+    if (L->arg[2].n > x->rank) return lower_fail(L, 2, "%d sizes for rank %d", L->arg[2].n, x->rank);
     const Expr *eps = epsilon_within(rstd, x);
     if (w && eps && w->dtype == x->dtype) {
         Value *dx = EMIT(L, norm_backward, arg_value(dy), arg_value(x), L->arg[2], arg_value(w),

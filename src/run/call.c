@@ -19,7 +19,7 @@ int call_ints(const Call *c, int i, int64_t *out, int cap)
     }
     if (a->kind != ARG_EXPRS) return 0;
     for (int k = 0; k < a->n && k < cap; k++) out[k] = scalar_i64(a->ss[k]);
-    return a->n;
+    return a->n < cap ? a->n : cap;
 }
 
 /* Bump memory; what does not fit is taken from the system once, and the next run has room for it. */

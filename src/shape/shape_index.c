@@ -81,11 +81,15 @@ static bool indexed(Shape *s, const Value *x, int *rank, Expr **dim)
         last = i;
     }
     if (first < 0) return shape_fail(s, 1, "no index is given");
+    int kept = 0;
+    for (int i = 0; i < x->rank; i++) kept += i >= a->n || !a->vs[i];
+    if (common + kept > MAX_RANK)
+        return shape_fail(s, 1, "a result of rank %d: at most %d is supported", common + kept, MAX_RANK);
     for (int i = 0; apart && i < common; i++) dim[n++] = shape[i];
     for (int i = 0; i < x->rank; i++) {
         if (!apart && i == first)
-            for (int k = 0; k < common && n < MAX_RANK; k++) dim[n++] = shape[k];
-        if ((i >= a->n || !a->vs[i]) && n < MAX_RANK) dim[n++] = x->dim[i];
+            for (int k = 0; k < common; k++) dim[n++] = shape[k];
+        if (i >= a->n || !a->vs[i]) dim[n++] = x->dim[i];
     }
     *rank = n;
     return true;
@@ -121,6 +125,14 @@ bool shape_scatter(Shape *s)
     TRY(shape_want_value(s, 3, &src));
     if (index->rank != x->rank || src->rank != x->rank || src->dtype != x->dtype)
         return shape_fail(s, 3, "rank or dtype that does not fit");
+    return shape_out_like(s, 0, x, x->dtype);
+}
+
+bool shape_flip(Shape *s)
+{
+    Value *x;
+    bool set[MAX_RANK];
+    TRY(shape_want_value(s, 0, &x) && shape_dims(s, 1, x->rank, set));
     return shape_out_like(s, 0, x, x->dtype);
 }
 

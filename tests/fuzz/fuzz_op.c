@@ -51,11 +51,13 @@ static const char *const tokens[] = {"-1",
                                      "[0]",
                                      "[]",
                                      "[1,1,4,4]",
+                                     "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
                                      "9223372036854775807",
                                      "-9223372036854775808",
                                      NULL};
 
 /* Past findings. */
+#define ONES_14 "1,1,1,1,1,1,1,1,1,1,1,1,1,1"
 static const char *const found[] = {
     ": aten.kaiser_window.default(1048577)",
     "f32[12,4] f32[12]: torchvision.nms.default(%0, 1, 62.1)",
@@ -85,6 +87,17 @@ static const char *const found[] = {
     "f32[2,3,6,7]: aten.im2col.default(%0, [3, 3], [9223372036854775807, 1], [1, 1], [2, 2])",
     "f32[1,2,6,6,6] f32[3,2,3,3,3]: aten.conv3d.padding(%0, %1, none, [1, 1, 1], \"same\", [4611686018427387904, 2, "
     "2])",
+    /* results above the highest rank, and a list longer than it */
+    "f32[" ONES_14 ",5,3]: aten.stack.default([%0], 0)",
+    "f32[" ONES_14 ",5,3]: aten._chunk_cat.default([%0], -1, 2)",
+    "f32[3," ONES_14 "] f32[4," ONES_14 "]: aten.tensordot.default(%0, %1, [1], [1])",
+    "f32[" ONES_14 ",3]: aten.flip.default(%0, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0])",
+    "f32[" ONES_14 ",6,3] f32[" ONES_14 ",2,3]: aten.linalg_tensorsolve.default(%0, %1, [1, 1, 1, 1, 1, 1, "
+    "1, 1])",
+    "f32[2,3] f32[2,3] f32[2,1] f32[2,1]: aten.native_layer_norm_backward.default(%0, %1, [1, 1, 1, 1, 1, 1, 1, "
+    "1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3], %2, %3, none, none, [true, true, true])",
+    "f32[4," ONES_14 ",5] i64[2," ONES_14 "]: aten.index.Tensor(%0, [%1])",
+    "f32[4," ONES_14 ",5] i64[2," ONES_14 ",1] f32[2," ONES_14 ",5]: aten.index_put.default(%0, [%1], %2)",
 };
 
 static void seeds(FuzzAdd *add)
