@@ -352,6 +352,8 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
         if (a->kind == ARG_VALUE || a->kind == ARG_EXPR) return true;
         break;
     case PT_TENSORS:
+        for (int i = 0; a->kind == ARG_VALUES && i < a->n; i++)
+            if (!a->vs[i] && !p->holes) return fail(err, E_FORMAT, "argument '%s': element %d is None", p->name, i);
         if (a->kind == ARG_VALUES) return true;
         if (a->kind == ARG_EXPRS && a->n == 0) {
             *a = arg_values(g, 0, NULL);

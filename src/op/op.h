@@ -57,6 +57,7 @@ typedef struct Param {
     bool aliased;               /* (a) or (a!): the result may share its memory */
     bool written;               /* (a!) */
     int fixed_len;              /* int[2]: a single int is repeated; 0 otherwise */
+    bool holes;                 /* Tensor?[]: elements may be missing */
     const char *def;            /* text of the default; NULL when required */
     const char *const *choices; /* what it is one of, NULL at the end (choices.def); NULL: anything */
 } Param;

@@ -104,6 +104,7 @@ static void parse_param(const char **s, bool kwonly, Param *p)
             ++*s;
         }
     }
+    p->holes = inner_optional && list;
     p->optional = starts(s, "?") || (inner_optional && !list);
     p->type = type_of(type, n, list);
     while (**s == ' ') ++*s;

@@ -98,6 +98,11 @@ static const char *const found[] = {
     "1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3], %2, %3, none, none, [true, true, true])",
     "f32[4," ONES_14 ",5] i64[2," ONES_14 "]: aten.index.Tensor(%0, [%1])",
     "f32[4," ONES_14 ",5] i64[2," ONES_14 ",1] f32[2," ONES_14 ",5]: aten.index_put.default(%0, [%1], %2)",
+    /* None in a list that has no room for it */
+    "f32[2]: aten.meshgrid.default([none, %0])",
+    "f32[2]: aten.broadcast_tensors.default([none, %0])",
+    "c64[2]: aten.cat.default([none, %0], 0)",
+    "f32[4]: aten.gradient.tensorarray(%0, spacing=[none], dim=[0])",
 };
 
 static void seeds(FuzzAdd *add)
