@@ -23,8 +23,8 @@ READERS = re.compile(r"src/format/(?!write|proto\.h)|src/pt2/(read|check)/|src/o
                      r"|vision/(image|exif|json_bpe|json_bpe_read|bpe|merges|wordpiece|split|tokenizer)\."
                      r"|serve/(oip_read|multipart|openai|segment)\.|certify/replay\.")
 COUNTED = r"libqkv(_vision)?_plain\.a\.p|libqkv_(graphs|serve)\.a\.p"  # their objects are in the tests and the command
-UNIT = ["base", "bpe", "check", "expr", "file_faults", "format", "graph_text", "look", "onnx_format", "rules", "save",
-        "serve", "wordpiece", "zip"]
+UNIT = ["base", "bpe", "check", "expr", "file_faults", "format", "graph_text", "look", "onnx_format", "picture",
+        "rules", "save", "serve", "wordpiece", "zip"]
 # targets of tests/fuzz/meson.build, and how many inputs each
 FUZZ = {"zip": 3000, "json": 5000, "safetensors": 3000, "npy": 5000, "expr": 5000, "rules": 1000, "wordpiece": 3000,
         "bpe": 3000, "tokenizer": 3000, "image": 5000, "pt2": 300, "packed": 3000, "onnx": 3000, "onnx_graph": 800,
@@ -102,7 +102,7 @@ def measure(only):
     if not only:
         compile_readers()
     env = dict(os.environ, QKV=str(BUILD / "cli/qkv"), QKV_LIBRARY=str(BUILD / "libqkv.so.0.1.0"), LC_ALL="C.UTF-8",
-               QKV_BUILD=str(BUILD), CMOCKA_MESSAGE_OUTPUT="TAP")
+               QKV_BUILD=str(BUILD), CMOCKA_MESSAGE_OUTPUT="TAP", QKV_COUNTED="1")
     return [command for command, seconds in tests()
             if (not only or only in " ".join(map(str, command))) and not run(command, env, seconds)]
 
