@@ -1,14 +1,13 @@
-/* Low parts of 32-bit words side by side. gcc 12 moves them one by one where the language alone says so, and what is
- * left over of a loop over bytes or halves is done one by one, too.
+/* Low bytes of 32-bit words side by side. gcc 12 moves them one by one where the language alone says so, and what is
+ * left over of a loop over bytes is done one by one, too.
  *
  *     int32_t word[NARROW] __attribute__((aligned(64)));
  *     low_bytes(to, word);         NARROW bytes, of words from 0 to 255
- *     low_halves(to, word);        NARROW halves, of words from 0 to 65535
  */
 #ifndef QKV_KERNEL_GEN_NARROW_H
 #define QKV_KERNEL_GEN_NARROW_H
 #include <stdint.h>
-#if defined(__AVX2__)
+#if defined(__AVX512BW__)
 #include <immintrin.h>
 #elif defined(__SSE2__)
 #include <emmintrin.h>
@@ -31,24 +30,6 @@ static inline void low_bytes(void *to, const int32_t *word)
 static inline void low_bytes(void *to, const int32_t *word)
 {
     for (int i = 0; i < NARROW; i++) ((uint8_t *)to)[i] = (uint8_t)word[i];
-}
-#endif
-
-#if defined(__AVX512BW__)
-static inline void low_halves(void *to, const int32_t *word)
-{
-    _mm256_storeu_si256(to, _mm512_cvtepi32_epi16(_mm512_load_si512(word)));
-}
-#elif defined(__AVX2__)
-static inline void low_halves(void *to, const int32_t *word)
-{
-    const __m256i *w = (const __m256i *)(const void *)word;
-    _mm256_storeu_si256(to, _mm256_permute4x64_epi64(_mm256_packus_epi32(w[0], w[1]), 0xd8));
-}
-#else
-static inline void low_halves(void *to, const int32_t *word)
-{
-    for (int i = 0; i < NARROW; i++) ((uint16_t *)to)[i] = (uint16_t)word[i];
 }
 #endif
 #endif

@@ -7,7 +7,6 @@
 #include <immintrin.h>
 #endif
 #include "kernel/gemm.h"
-#include "kernel/gen/narrow.h"
 #include "kernel/gen/vmath.h"
 #include "kernel/product.h"
 #include "kernel/variant.h"
@@ -99,32 +98,42 @@ static inline void turn_lines(float *to, int64_t step, const float *const *row, 
 
 /* ------------------------------------------------------------------ epilogue */
 
-static inline void load_row(float *to, const void *from, DType t, int64_t at, int n)
+/* A line of bf16 and its floats, n <= LANES elements. Loops of LANES are one vector each; one over a whole row would be
+ * vectors of 32 elements and single ones after them. */
+INLINE void load_bf16(float *restrict to, const uint16_t *from, int n)
+{
+    if (n == LANES)
+        for (int i = 0; i < LANES; i++) to[i] = bf16_value(from[i]);
+    else
+        for (int i = 0; i < n; i++) to[i] = bf16_value(from[i]);
+}
+
+INLINE void store_bf16(uint16_t *restrict to, const float *from, int n)
+{
+    if (n == LANES)
+#ifdef __AVX512BF16__
+        _mm256_storeu_si256((__m256i *)(void *)to, (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from)));
+#else
+        for (int i = 0; i < LANES; i++) to[i] = bf16_bits(from[i]);
+#endif
+    else
+        for (int i = 0; i < n; i++) to[i] = bf16_bits(from[i]);
+}
+
+INLINE void load_row(float *to, const void *from, DType t, int64_t at, int n)
 {
     if (t == DT_F32) memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
     else
-        for (int i = 0; i < n; i++) to[i] = bf16_value(((const uint16_t *)from)[at + i]);
+        for (int i = 0; i < n; i += LANES)
+            load_bf16(to + i, (const uint16_t *)from + at + i, n - i < LANES ? n - i : LANES);
 }
 
-static inline void store_row(void *to, DType t, int64_t at, const float *from, int n)
+INLINE void store_row(void *to, DType t, int64_t at, const float *from, int n)
 {
-    if (t == DT_F32) {
-        memcpy((float *)to + at, from, (size_t)n * sizeof *from);
-        return;
-    }
-    uint16_t *c = (uint16_t *)to + at;
-    int i = 0;
-    for (; i + NARROW <= n; i += NARROW) {
-#ifdef __AVX512BF16__
-        _mm256_storeu_si256((__m256i *)(void *)(c + i), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + i)));
-#else
-        int32_t word[NARROW] __attribute__((aligned(LINE)));
-#pragma omp simd
-        for (int l = 0; l < NARROW; l++) word[l] = bf16_bits(from[i + l]);
-        low_halves(c + i, word);
-#endif
-    }
-    for (; i < n; i++) c[i] = bf16_bits(from[i]);
+    if (t == DT_F32) memcpy((float *)to + at, from, (size_t)n * sizeof *from);
+    else
+        for (int i = 0; i < n; i += LANES)
+            store_bf16((uint16_t *)to + at + i, from + i, n - i < LANES ? n - i : LANES);
 }
 
 /* x Phi(x) without a quotient, which takes as long as ten multiply-adds: Phi(x) - 1/2 is x times a polynomial in x^2,

@@ -165,8 +165,11 @@ INLINE Vec vec_between(Vec x, int64_t j, int64_t from, int64_t to)
 INLINE void vec_store(DType t, void *p, Vec x)
 {
     if (t == DT_F32) *(Vec *)p = x;
-    else
-        for (int i = 0; i < LANES; i++) ((Half *)p)[i] = t == DT_BF16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
+    else if (t == DT_BF16) {
+        UVec u = (UVec)x, nan = (UVec)(x != x), rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+        *(HVec *)p = __builtin_convertvector((nan & 0x7fc0) | (~nan & rounded), HVec);
+    } else
+        for (int i = 0; i < LANES; i++) ((Half *)p)[i] = f32_to_f16(x[i]);
 }
 
 INLINE void vec_store_some(DType t, void *p, Vec x, int64_t n)
