@@ -241,7 +241,8 @@ struct Packed {
     PackedWeights *pool;
     int weight;           /* in the pool: b is constant; else -1 */
     const ConvRows *conv; /* owned; a's rows are made in a strip. NULL: they are in a */
-    bool direct;          /* tiles read a's rows where they are */
+    bool lined;           /* a's rows are copied, made floats, `row_step` apart */
+    bool direct;          /* tiles read rows: a's where they are, or those copies */
     bool rows_first;      /* a tile, which fits into L1, meets all panels before the next */
     int64_t row_step;     /* then: bytes between them */
     const int64_t *jump;
@@ -302,7 +303,9 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     g->super = least(g->M, super);
     g->direct = g->conv || ((k->in_place || (g->N <= IN_PLACE && rows_spread(g->a.rs * size, k->mr))) && g->a.cs == 1 &&
                             g->K == run && !g->a.rounded && g->a.dtype == (size == 2 ? DT_BF16 : DT_F32));
-    g->row_step = g->conv ? g->conv->cell : g->a.rs * size;
+    g->lined = k->line_a && !g->conv && g->a.cs == 1 && g->M > PRODUCT_FEW;
+    g->direct |= g->lined;
+    g->row_step = g->conv ? g->conv->cell : g->lined ? g->deep * size + ALIGN : g->a.rs * size;
     g->jump = g->conv ? g->conv->jump : start;
     int64_t pieces = ceil_div(g->deep, k->kc);
     bool one_tile = rows_of(k, g->super).tiles <= 1; /* slivers are used once: nothing to gain from short ones */
@@ -318,7 +321,9 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
                      : (int)least(team_width(), MAX_THREADS);
     g->across = g->threads > 1 && g->batch >= g->threads;
     int64_t packed_rows = round_up(g->direct ? least(k->mr, g->super) : g->super, k->unit);
-    g->a_bytes = (size_t)(g->conv ? g->conv->cells * g->conv->planes * g->conv->cell : packed_rows * g->deep * size);
+    g->a_bytes = (size_t)(g->conv    ? g->conv->cells * g->conv->planes * g->conv->cell
+                          : g->lined ? g->super * g->row_step
+                                     : packed_rows * g->deep * size);
     g->b_bytes = g->weight >= 0 ? 0 : packed_bytes(k, g->K, g->N) * (size_t)taps;
     g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) *
                     (size_t)(g->kc < g->deep ? task_tiles(g) * task_panels(g)
@@ -523,12 +528,13 @@ static const char *source_ahead(const Job *j, int64_t p, int64_t few, int64_t at
  * whole number of units is packed. */
 static bool lies(const Job *j, int64_t tile)
 {
-    return j->g->direct && (j->g->conv || tile_at(&j->rows, tile + 1) <= j->rows.rows);
+    return j->g->direct && (j->g->conv || j->g->lined || tile_at(&j->rows, tile + 1) <= j->rows.rows);
 }
 
 static const char *rows_at(const Job *j, int64_t row)
 {
-    return j->g->conv ? j->packed_a + row * j->g->row_step : (const char *)j->a.data + (j->row + row) * j->g->row_step;
+    return j->g->conv || j->g->lined ? j->packed_a + row * j->g->row_step
+                                     : (const char *)j->a.data + (j->row + row) * j->g->row_step;
 }
 
 /* Where direct rows are the rule, there is room for one packed tile. */
@@ -536,6 +542,14 @@ static char *packed_at(const Job *j, int64_t tile, int64_t at)
 {
     int64_t row = tile_at(&j->rows, tile), high = tile_at(&j->rows, tile + 1) - row;
     return j->packed_a + ((j->g->direct ? 0 : row * j->g->deep) + high * at) * product_size_a(j->g->k);
+}
+
+/* Elements of K from `at` on of a tile that comes next. */
+static const char *ahead_of(const Job *j, int64_t tile, int64_t at)
+{
+    const Packed *g = j->g;
+    if (!lies(j, tile)) return packed_at(j, tile, at);
+    return rows_at(j, tile_at(&j->rows, tile)) + (g->conv ? 0 : at * product_size_a(g->k));
 }
 
 /* The tile that waits for its finish, and the one that is computed meanwhile. */
@@ -615,8 +629,8 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
                                  .b = wide,
                                  .lines = each,
                                  .ahead = ahead};
-                x.next_a = t + 1 < t1 ? packed_at(j, t + 1, at)
-                                      : packed_at(j, t0, p + 1 < p1 || last ? at : at + g->kc);
+                x.next_a =
+                    t + 1 < t1 ? ahead_of(j, t + 1, at) : ahead_of(j, t0, p + 1 < p1 || last ? at : at + g->kc);
                 multiply(j, &pair, x, t, p, at);
             }
         }
@@ -628,7 +642,9 @@ static void pack_rows(const Job *j, int64_t tile)
 {
     const Packed *g = j->g;
     int64_t row = tile_at(&j->rows, tile), end = tile_at(&j->rows, tile + 1);
-    if (!lies(j, tile))
+    if (g->lined)
+        g->k->line_a(j->packed_a + row * g->row_step, &j->a, j->row + row, (int)(end - row), g->K, g->row_step);
+    else if (!lies(j, tile))
         g->k->pack_a(packed_at(j, tile, 0), &j->a, j->row + row, (int)(least(end, j->rows.rows) - row), g->K);
 }
 
@@ -672,7 +688,10 @@ static void pack_share(const Job *j, int self, int shares)
 }
 
 /* Whether that is much: more than the last rows of an a that is read where it is. */
-static bool packs(const Job *j) { return (j->weight == j->packed_b && !j->row) || j->g->conv || !j->g->direct; }
+static bool packs(const Job *j)
+{
+    return (j->weight == j->packed_b && !j->row) || j->g->conv || j->g->lined || !j->g->direct;
+}
 
 static void pack_superblock(const Job *j, int threads)
 {

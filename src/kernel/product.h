@@ -71,6 +71,8 @@ typedef struct ProductKernel {
         mc; /* blocking: elements of K a tile call takes at most (whole chunks), columns and rows a task takes */
     /* rows [row, row + rows) of a, all K, to `to` */
     void (*pack_a)(void *to, const ProductIn *a, int64_t row, int rows, int64_t K);
+    /* NULL: no other way. Else the same rows as rows of floats, `step` bytes apart, for a whose rows are contiguous. */
+    void (*line_a)(void *to, const ProductIn *a, int64_t row, int rows, int64_t K, int64_t step);
     /* panel `panel` of b to `to` */
     void (*pack_b)(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N);
     void (*tile)(const ProductTile *t);

@@ -82,6 +82,22 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
     }
 }
 
+#if defined(__AVX512F__)
+/* Rows stay rows, floats of whole chunks of pairs: widening alone is half of what turning them is. */
+static void line_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t K, int64_t step)
+{
+    for (int r = 0; r < rows; r++) {
+        float *p = (float *)(void *)((char *)to + r * step);
+        int64_t at = (row + r) * a->rs, k = 0;
+        for (; k + LANES <= K; k += LANES) {
+            const float *from = chunk_of(p + k, a, at + k, 1, LANES);
+            if (from != p + k) memcpy(p + k, from, LANES * sizeof *p);
+        }
+        for (; k < (K + CHUNK - 1) / CHUNK * CHUNK; k++) p[k] = k < K ? element(a, at + k) : 0;
+    }
+}
+#endif
+
 /* Panels are [K][NR]. Columns that run along K (a linear's weight) are read a line at a time and turned, 16 columns by
  * all of K: more streams than that are not fetched ahead by the hardware. */
 static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
@@ -141,6 +157,7 @@ void KERNEL(product_fill)(ProductKernels *k)
     k->bf16.chunk = CHUNK;
     k->bf16.size = 2;
     k->bf16.kc = k->f32.kc / CHUNK * CHUNK;
+    k->bf16.line_a = line_a;
     k->bf16.pack_b = pack_narrow;
     k->bf16.widen = widen;
     k->bf16.narrow = narrow;
