@@ -532,21 +532,43 @@ bool run_full(Call *c, Err *err)
     return walk(&w, c->env->threads) || no_kernel(c, err);
 }
 
-/* start + i * step; integers exactly, floats in double as ATen's arange does. */
-/* In whole numbers where the result is: PyTorch cuts start and step before it counts. */
+/* base + i * step as ATen counts: half types in float, others in double */
+static double counted(DType t, double base, double step, int64_t i)
+{
+    return dtype_size(t) == 2 ? (double)((float)base + (float)step * (float)i) : base + step * (double)i;
+}
+
+static double rounded(DType t, double x)
+{
+    char element[8];
+    store_f64(t, element, x);
+    return load_f64(t, element);
+}
+
+/* start + i * step. Integers in whole numbers: PyTorch cuts start and step before it counts. Floats as ATen's
+ * vectors of 32 bytes hold them: each vector counts from its first element, which is rounded; the elements after the
+ * last pair of vectors count from the start. */
 bool run_arange(Call *c, Err *err)
 {
     (void)err;
     Tensor *out = call_out(c, 0);
     int64_t n = tensor_numel(out);
     Scalar start = c->arg[0].s, step = c->arg[2].s;
-    bool ints = !dtype_is_float(out->dtype) || (start.kind != SC_FLOAT && step.kind != SC_FLOAT);
+    DType t = out->dtype;
+    bool ints = !dtype_is_float(t);
     int64_t first = ints ? scalar_i64(start) : 0, by = ints ? scalar_i64(step) : 0;
-    size_t size = dtype_size(out->dtype);
+    size_t size = dtype_size(t);
+    int64_t lanes = 32 / (int64_t)size, whole = n / (2 * lanes) * (2 * lanes);
+    double base = ints ? 0 : scalar_f64(start), begin = base;
     for (int64_t i = 0; i < n; i++) {
         void *p = (char *)out->data + (size_t)i * size;
-        if (ints) store_i64(out->dtype, p, (int64_t)((uint64_t)first + (uint64_t)i * (uint64_t)by));
-        else store_f64(out->dtype, p, scalar_f64(start) + (double)i * scalar_f64(step));
+        if (ints) {
+            store_i64(t, p, (int64_t)((uint64_t)first + (uint64_t)i * (uint64_t)by));
+            continue;
+        }
+        if (i < whole && i % lanes == 0) base = rounded(t, counted(t, begin, scalar_f64(step), i));
+        store_f64(t, p, i < whole ? counted(t, base, scalar_f64(step), i % lanes)
+                                  : counted(t, begin, scalar_f64(step), i));
     }
     return true;
 }

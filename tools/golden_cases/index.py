@@ -383,6 +383,8 @@ def makes(F):
     for a, kw in (((5,), {}), ((5.0,), {}), ((4.5,), {}), ((0,), {}), ((5,), dict(dtype=f32)),
                   ((5,), dict(dtype=i32)), ((5,), dict(dtype=bf16))):
         c(*a, **kw)
+    for dt in (f32, bf16, f16):    # vectors of 32 bytes, each from its first element
+        F.op("aten.arange.start_step")(-0.5, 0.5, 0.01, dtype=dt)
     c = F.op("aten.arange.start")
     for a, kw in (((2, 7), {}), ((-1.5, 3), {}), ((2, 7), dict(dtype=f64))):
         c(*a, **kw)
