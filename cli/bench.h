@@ -31,7 +31,7 @@ void ops_json(const OpProfile *p, bool nodes, json_t *into);
 void ops_free(OpProfile *p);
 size_t block_of(const char *path); /* bytes of a module's path up to its first number */
 
-/* Prints what each layer would take with 2 to 64 threads, and what it took; `like`: the session's options, least_ms: the
- * quickest run. */
+/* Prints what each layer would take with 2 to 64 threads, and what it took; `like`: the session's options, least_ms:
+ * the quickest run. */
 int predict(const Loaded *m, const qkv_session_options *like, const OpProfile *p, double least_ms);
 #endif

@@ -364,8 +364,10 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
     case PT_BOOL:
         if (a->kind == ARG_EXPR && integral(a->e)) return !p->choices || one_of(p, a, err);
         break;
+    case PT_SCALAR: /* complex numbers are tensors of rank 0: lowering takes them apart */
+        if (a->kind == ARG_VALUE && a->v && dtype_is_complex(a->v->dtype) && !a->v->rank) return true;
+        /* fall through */
     case PT_FLOAT:
-    case PT_SCALAR:
         if (a->kind == ARG_EXPR && a->e) return true;
         break;
     case PT_INTS:
@@ -455,6 +457,15 @@ bool graph_rename_size(Graph *g, const char *from, const char *to, Err *err)
     return true;
 }
 
+static bool real_numbers(const Node *n, Err *err)
+{
+    for (int i = 0; i < n->op->schema->nparams; i++)
+        if (n->op->schema->params[i].type == PT_SCALAR && n->arg[i].kind == ARG_VALUE)
+            return fail(err, E_FORMAT, "argument '%s': found a complex number, expected a real one",
+                        n->op->schema->params[i].name);
+    return true;
+}
+
 Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, const char *name, Err *err)
 {
     const Op *op = op_get(id);
@@ -473,7 +484,7 @@ Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, 
     }
     n->op = op;
     n->module = g->module || !at ? g->module : at->module;
-    if (!op_fit_args(g, op, nargs, args, n->arg, err) || !graph_infer(g, n, err)) {
+    if (!op_fit_args(g, op, nargs, args, n->arg, err) || !real_numbers(n, err) || !graph_infer(g, n, err)) {
         within(err, "node '%s' (%s)", n->name, op->name);
         return NULL;
     }

@@ -9,6 +9,7 @@
 #include "lower/lower.h"
 
 #define COMPLEX(f) LowerFn complex_##f;
+LowerFn complex_formula;
 #define OP(id, name, schema, ...) __VA_ARGS__
 #include "op/ops.def"
 
@@ -27,5 +28,10 @@ Value *complex_joined(Lower *L, Value *re, Value *im);
 /* Argument i as a complex tensor: real ones are cast, a number is one of rank 0 and as wide as dtype `other`. */
 Value *complex_value(Lower *L, int i, DType other);
 bool complex_return(Lower *L, Value *re, Value *im);
+/* Matrices (lower_complex_matrix.c): of squares, of columns and back; NULL gives NULL. */
+Value *complex_whole(Lower *L, Value *z);
+Value *complex_columns(Lower *L, Value *z);
+Value *complex_of_columns(Lower *L, Value *x);
+Value *complex_order(Lower *L, Value *info);
 Value *complex_product(Lower *L, OpId op, Parts a, Parts b); /* op: mul.Tensor or matmul */
 #endif

@@ -34,13 +34,15 @@ static bool check_tensors(Lower *L)
     return true;
 }
 
+bool lower_row(Lower *L) { return table[L->op->id].fn(L); }
+
 /* A function that has no words for a refusal (a number where its tensor should be, mostly) says false alone. */
 bool lower_op(Lower *L)
 {
     TRY(check_tensors(L));
     bool taken;
     const Node *last = L->g->last;
-    bool ok = lower_complex_operands(L, &taken) && (taken || table[L->op->id].fn(L)) && lower_complex_nodes(L, last);
+    bool ok = lower_complex_operands(L, &taken) && (taken || lower_row(L)) && lower_complex_nodes(L, last);
     return ok || (L->err->code == E_OK ? fail(L->err, E_UNSUPPORTED, "%s with these arguments", L->op->name) : false);
 }
 

@@ -39,8 +39,9 @@ typedef struct Lower {
 } Lower;
 typedef bool LowerFn(Lower *L);
 
-/* Lowers one op by its table row. */
+/* Lowers one op by its table row; lower_row: by the word LOWER alone, whatever its operands are. */
 bool lower_op(Lower *L);
+bool lower_row(Lower *L);
 
 /* x, through aten.detach where a parameter that is trained, or an input of floats, is what it comes from.
  * NULL on error. */

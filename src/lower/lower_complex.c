@@ -5,22 +5,30 @@
  *     transpose(z)      view_as_complex(transpose(pairs))
  *     sum(z)            sum(re), sum(im)
  *
- * The word COMPLEX of an op's row names the function that writes it (complex_NAME). It is called for an op of a file
- * and for a row that a lowering emits alike, so that composites work with complex operands, too.
+ * The word COMPLEX of an op's row names the function that writes it (complex_NAME); COMPLEX_FORMULA is an expression
+ * that does. It is called for an op of a file and for a row that a lowering emits alike, so that composites work with
+ * complex operands, too.
  */
+#include <string.h>
 #include "facts/axes.h"
 #include "lower/complex.h"
 #include "lower/lower_table.h"
+#include "op/formula.h"
 #include "shape/shape.h"
 
-static const struct {
-    LowerFn *fn;
-    OpId op;
-} rows[OP_COUNT] = {
-#define COMPLEX(f) .fn = complex_##f,
-#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+/* Few rows have the word: cases take less room than a table of all rows. */
+static LowerFn *writer(OpId op)
+{
+    switch (op) {
+#define COMPLEX(f) return complex_##f;
+#define COMPLEX_FORMULA(text) return complex_formula;
+#define OP(id, name, schema, ...)                                                                                      \
+    case OP_##id: __VA_ARGS__ break;
 #include "op/ops.def"
-};
+    default: break;
+    }
+    return NULL;
+}
 
 DType complex_real_of(DType t) { return t == DT_C128 ? DT_F64 : t == DT_C32 ? DT_F16 : DT_F32; }
 DType complex_of(DType t) { return t == DT_F64 ? DT_C128 : t == DT_F16 ? DT_C32 : DT_C64; }
@@ -38,12 +46,16 @@ static bool any_complex(int n, const Arg *arg)
     return false;
 }
 
-bool lower_is_complex(OpId op, int n, const Arg *arg) { return rows[op].fn && any_complex(n, arg); }
+bool lower_is_complex(OpId op, int n, const Arg *arg) { return any_complex(n, arg) && writer(op); }
 
 bool lower_complex_operands(Lower *L, bool *taken)
 {
     *taken = lower_is_complex(L->op->id, L->op->schema->nparams, L->arg);
-    return !*taken || rows[L->op->id].fn(L);
+    if (*taken) return writer(L->op->id)(L);
+    for (int i = 0; i < L->op->schema->nparams && !L->op->alias_of; i++)
+        if (L->op->schema->params[i].type == PT_SCALAR && L->arg[i].kind == ARG_VALUE)
+            return lower_fail(L, i, "found a complex number, expected a real one");
+    return true;
 }
 
 bool lower_complex_nodes(const Lower *L, const Node *from)
@@ -54,6 +66,83 @@ bool lower_complex_nodes(const Lower *L, const Node *from)
             return fail(L->err, E_UNSUPPORTED, "%s of complex numbers", n->op->name);
     }
     return true;
+}
+
+bool complex_plainly(Lower *L) { return lower_row(L); }
+
+/* The row's own lowering of these arguments, which are real. */
+static bool again(Lower *L, const Arg *arg)
+{
+    Lower M = *L;
+    M.arg = arg;
+    TRY(lower_op(&M));
+    L->result = M.result;
+    return true;
+}
+
+/* ------------------------------------------------------------------ formulas */
+
+/* The text of COMPLEX_FORMULA, or of FORMULA in a row that says COMPLEX(formula). */
+static const char *formula_of(OpId op)
+{
+    bool whole = false;
+    switch (op) {
+#define COMPLEX(f) whole = complex_##f == complex_formula;
+#define COMPLEX_FORMULA(text) return text;
+#define FORMULA(text)                                                                                                  \
+    if (whole) return text;
+#define OP(id, name, schema, ...)                                                                                      \
+    case OP_##id: __VA_ARGS__ break;
+#include "op/ops.def"
+    default: break;
+    }
+    return NULL;
+}
+
+static bool named(Lower *L, const char *name, Parts *z, Arg *out)
+{
+    bool re = !strcmp(name, "x");
+    if (!re && strcmp(name, "y")) {
+        int i = op_param(L->op, name);
+        if (i < 0) return fail(L->err, E_UNSUPPORTED, "no parameter '%s' in %s", name, L->op->name);
+        *out = L->arg[i];
+        return true;
+    }
+    if (!z->re) TRY(complex_parts(L, lower_value(L, 0), z));
+    if (!z->im) TRY(z->im = AS(L, zeros_like, arg_value(z->re)));
+    *out = arg_value(re ? z->re : z->im);
+    return true;
+}
+
+static OpId meant(const FormulaNode *x)
+{
+    const Op *op = x->kind == '(' ? formula_row(x) : NULL;
+    return op               ? op->id
+           : x->kind == '+' ? OP_add_Tensor
+           : x->kind == '*' ? OP_mul_Tensor
+           : x->kind == '/' ? OP_div_Tensor
+           : x->n == 1      ? OP_neg
+                            : OP_sub_Tensor;
+}
+
+bool complex_formula(Lower *L)
+{
+    Formula f;
+    Arg done[FORMULA_NODES];
+    Parts z = {NULL, NULL};
+    const char *text = formula_of(L->op->id);
+    if (!formula_read(&f, text)) return fail(L->err, E_UNSUPPORTED, "formula '%s': %s at '%s'", text, f.wrong, f.at);
+    for (int i = 0; i < f.n; i++) {
+        const FormulaNode *x = &f.node[i];
+        Arg arg[FORMULA_ARGS];
+        for (int k = 0; k < x->n; k++) arg[k] = done[x->arg[k]];
+        bool minus = x->kind == '-' && x->n == 1 && arg[0].kind == ARG_EXPR;
+        if (x->kind == 'x') TRY(named(L, x->name, &z, &done[i]));
+        else if (minus) done[i] = arg_float(L->g, -ex_number(arg[0].e));
+        else done[i] = x->kind == '0' ? arg_float(L->g, x->number) : arg_value(lower_as(L, meant(x), x->n, arg));
+        if (L->err->code != E_OK) return false;
+    }
+    return lower_return(L, done[f.root].v);
 }
 
 /* ------------------------------------------------------------------ pairs */
@@ -273,7 +362,7 @@ bool complex_along_dim(Lower *L)
     if (!is_complex(z)) return lower_fail(L, 0, "expected a complex tensor");
     TRY(lower_dim(L, 1, z->rank, &d));
     if (!arg) return oom(L->err);
-    if (!z->rank) return lower_fail(L, 1, "a tensor of rank 0 has no dims");
+    if (!z->rank) return complex_by_parts(L);
     for (int i = 2; i < n; i++) arg[i] = L->arg[i];
     arg[0] = arg_value(complex_pairs(L, z));
     arg[1] = arg_int(L->g, d);
@@ -340,6 +429,13 @@ bool complex_pad(Lower *L)
 {
     Parts z;
     TRY(complex_parts(L, lower_value(L, 0), &z));
+    if (L->arg[2].kind == ARG_VALUE) { /* a complex number where what is padded with ones is not zero */
+        Arg ones = arg_value(AS(L, zeros_like, arg_value(z.re)));
+        ones = arg_value(AS(L, ne_Tensor, arg_value(AS(L, constant_pad_nd, ones, L->arg[1], arg_int(L->g, 1))),
+                            arg_int(L->g, 0)));
+        Value *y = AS(L, constant_pad_nd, L->arg[0], L->arg[1], arg_int(L->g, 0));
+        return y && ones.v && lower_return(L, AS(L, masked_fill_Scalar, arg_value(y), ones, L->arg[2]));
+    }
     Value *re = AS(L, constant_pad_nd, arg_value(z.re), L->arg[1], L->arg[2]);
     return re && complex_return(L, re, AS(L, constant_pad_nd, arg_value(z.im), L->arg[1], arg_int(L->g, 0)));
 }
@@ -347,9 +443,65 @@ bool complex_pad(Lower *L)
 /* (sizes, number, dtype) */
 bool complex_full(Lower *L)
 {
-    Arg t = arg_dtype(complex_real_of(L->arg[2].dtype));
+    bool number = L->arg[1].kind == ARG_VALUE;
+    DType whole = L->arg[2].kind == ARG_DTYPE ? L->arg[2].dtype : number ? DT_C64 : DT_NONE;
+    if (!dtype_is_complex(whole)) return lower_fail(L, 1, "a complex number in a real tensor");
+    if (number) return lower_return(L, AS(L, expand, arg_value(lower_cast(L, L->arg[1].v, whole)), L->arg[0]));
+    Arg t = arg_dtype(complex_real_of(whole));
     Value *re = AS(L, full, L->arg[0], L->arg[1], t);
     return re && complex_return(L, re, AS(L, full, L->arg[0], arg_int(L->g, 0), t));
+}
+
+/* A row that makes real numbers of the dtype that is asked for */
+bool complex_made(Lower *L)
+{
+    int n = L->op->schema->nparams;
+    Arg *arg = arena_array(L->g->arena, Arg, n + 1);
+    if (!arg) return oom(L->err);
+    for (int i = 0; i < n; i++) {
+        arg[i] = L->arg[i];
+        if (arg[i].kind == ARG_DTYPE) arg[i] = arg_dtype(complex_real_of(arg[i].dtype));
+    }
+    return lower_return(L, complex_joined(L, lower_as(L, L->op->id, n, arg), NULL));
+}
+
+/* (start, end, steps, dtype): of both parts of complex ends */
+bool complex_linspace(Lower *L)
+{
+    Value *line[2];
+    Arg t = arg_dtype(complex_real_of(L->arg[3].kind == ARG_DTYPE ? L->arg[3].dtype : DT_C64));
+    for (int i = 0; i < 2; i++) {
+        Arg end[2];
+        for (int k = 0; k < 2; k++) {
+            Parts z = {NULL, NULL};
+            bool number = L->arg[k].kind != ARG_VALUE;
+            if (!number) TRY(complex_parts(L, L->arg[k].v, &z));
+            end[k] = number ? i ? arg_int(L->g, 0) : L->arg[k] : arg_value(i ? z.im : z.re);
+            if (number) end[k] = arg_value(AS(L, full, arg_exprs(L->g, 0, NULL), end[k], t));
+        }
+        TRY(line[i] = AS(L, linspace_Tensor_Tensor, end[0], end[1], L->arg[2], t));
+    }
+    return complex_return(L, line[0], line[1]);
+}
+
+/* rand and randn (sizes, dtype): both parts are drawn one after the other; a normal number has the variance 1 */
+bool complex_random(Lower *L)
+{
+    Expr *e[MAX_RANK + 1];
+    const Arg *a = &L->arg[0];
+    if (a->n >= MAX_RANK) return lower_fail(L, 0, "rank %d, at most %d is supported", a->n, MAX_RANK - 1);
+    for (int i = 0; i < a->n; i++) e[i] = a->es[i];
+    e[a->n] = ex_int(L->ex, 2);
+    Arg arg[] = {arg_exprs(L->g, a->n + 1, e), arg_dtype(complex_real_of(L->arg[1].dtype))};
+    Value *x = lower_as(L, L->op->id, 2, arg);
+    if (L->op->id == OP_randn) x = AS(L, mul_Tensor, arg_value(x), arg_float(L->g, 0.70710678118654752440));
+    return lower_return(L, complex_from_pairs(L, x));
+}
+
+bool complex_uniform(Lower *L)
+{
+    Value *pairs = complex_pairs(L, lower_value(L, 0));
+    return lower_return(L, complex_from_pairs(L, AS(L, uniform, arg_value(pairs), L->arg[1], L->arg[2])));
 }
 
 /* (condition, self, other): both complex, of the wider dtype */
@@ -367,6 +519,20 @@ bool complex_where(Lower *L)
 
 /* What .imag of a conjugate is */
 bool lower_neg_view(Lower *L) { return lower_return(L, AS(L, neg, L->arg[0])); }
+
+/* The row asks which numbers are not 0. */
+bool complex_truth(Lower *L)
+{
+    int n = L->op->schema->nparams;
+    Arg *arg = arena_array(L->g->arena, Arg, n + 1);
+    if (!arg) return oom(L->err);
+    for (int i = 0; i < n; i++) {
+        arg[i] = L->arg[i];
+        if (arg[i].kind == ARG_VALUE && is_complex(arg[i].v))
+            TRY((arg[i] = arg_value(AS(L, ne_Tensor, L->arg[i], arg_int(L->g, 0)))).v);
+    }
+    return again(L, arg);
+}
 
 /* ------------------------------------------------------------------ for readers of files */
 

@@ -2,8 +2,10 @@
  *
  *     mul(a, b)      re = ar br - ai bi, im = ar bi + ai br; a real operand takes two products, not four
  *     matmul(a, b)   the same with products of matrices
- *     log(z)         log |z|, angle(z)
+ *
+ * Functions of one number are formulas of their rows (COMPLEX_FORMULA).
  */
+#include <float.h>
 #include <math.h>
 #include "lower/complex.h"
 #include "lower/lower_table.h"
@@ -50,10 +52,7 @@ bool complex_add(Lower *L)
     bool less = L->op->id == OP_sub_Tensor;
     Parts a, b;
     TRY(operands(L, &a, &b));
-    if (!lower_is_number(&L->arg[2], 1)) {
-        b.re = AS(L, mul_Tensor, v(b.re), L->arg[2]);
-        if (b.im) b.im = AS(L, mul_Tensor, v(b.im), L->arg[2]);
-    }
+    if (!lower_is_number(&L->arg[2], 1)) TRY(complex_parts(L, AS(L, mul_Tensor, v(operand(L, 1)), L->arg[2]), &b));
     Value *re = less ? minus(L, a.re, b.re) : plus(L, a.re, b.re), *ai = a.im ? a.im : zero_like(L, a.re),
           *bi = b.im ? b.im : zero_like(L, b.re);
     return complex_return(L, re, less ? minus(L, ai, bi) : plus(L, ai, bi));
@@ -82,11 +81,14 @@ bool complex_matmul(Lower *L)
     return operands(L, &a, &b) && lower_return(L, complex_product(L, OP_matmul, a, b));
 }
 
-/* conj(z) / |z|^2 */
+/* conj(z) / |z|^2, of z over its larger part: squares overflow. The quotient does not depend on that part: it has no
+ * gradient of its own. */
 static Parts inverse(Lower *L, Parts z)
 {
-    Value *size = plus(L, times(L, z.re, z.re), times(L, z.im, z.im));
-    return (Parts){over(L, z.re, size), negative(L, over(L, z.im, size))};
+    Value *large = AS(L, detach, v(AS(L, maximum, v(AS(L, abs, v(z.re))), v(AS(L, abs, v(z.im))))));
+    Value *re = over(L, z.re, large), *im = over(L, z.im, large);
+    Value *size = times(L, plus(L, times(L, re, re), times(L, im, im)), large);
+    return (Parts){over(L, re, size), negative(L, over(L, im, size))};
 }
 
 bool complex_divide(Lower *L)
@@ -126,9 +128,12 @@ bool complex_of_size(Lower *L)
     int n = L->op->schema->nparams;
     Arg *arg = arena_array(L->g->arena, Arg, n + 1);
     if (!arg) return oom(L->err);
-    for (int i = 0; i < n; i++) arg[i] = L->arg[i];
-    TRY(first(L, &z));
-    arg[0] = v(size_of(L, z));
+    for (int i = 1; i < n; i++) /* the dtype is one of the absolute values */
+        arg[i] = L->arg[i].kind == ARG_DTYPE && dtype_is_complex(L->arg[i].dtype)
+                     ? arg_dtype(complex_real_of(L->arg[i].dtype))
+                     : L->arg[i];
+    TRY(complex_parts(L, lower_value(L, 0), &z));
+    arg[0] = v(z.im ? size_of(L, z) : z.re);
     return arg[0].v && lower_return(L, lower_as(L, L->op->id, n, arg));
 }
 
@@ -142,42 +147,7 @@ bool complex_sgn(Lower *L)
     return size && complex_return(L, over(L, z.re, size), over(L, z.im, size));
 }
 
-bool complex_exp(Lower *L)
-{
-    Parts z;
-    return first(L, &z) && polar(L, AS(L, exp, v(z.re)), z.im);
-}
-
-bool complex_log(Lower *L)
-{
-    Parts z;
-    return first(L, &z) && complex_return(L, AS(L, log, v(size_of(L, z))), angle_of(L, z));
-}
-
 static Value *scaled(Lower *L, Value *x, Arg by) { return AS(L, mul_Tensor, v(x), by); }
-
-bool complex_sqrt(Lower *L)
-{
-    Parts z;
-    return first(L, &z) && polar(L, AS(L, sqrt, v(size_of(L, z))), scaled(L, angle_of(L, z), arg_float(L->g, 0.5)));
-}
-
-/* sin(x + i y) = sin x cosh y + i cos x sinh y */
-bool complex_sin(Lower *L)
-{
-    Parts z;
-    TRY(first(L, &z));
-    return complex_return(L, times(L, AS(L, sin, v(z.re)), AS(L, cosh, v(z.im))),
-                          times(L, AS(L, cos, v(z.re)), AS(L, sinh, v(z.im))));
-}
-
-bool complex_cos(Lower *L)
-{
-    Parts z;
-    TRY(first(L, &z));
-    return complex_return(L, times(L, AS(L, cos, v(z.re)), AS(L, cosh, v(z.im))),
-                          negative(L, times(L, AS(L, sin, v(z.re)), AS(L, sinh, v(z.im)))));
-}
 
 /* z^n for an integer n >= 1, by squares */
 static Value *whole_power(Lower *L, Parts z, int n)
@@ -267,6 +237,57 @@ bool complex_prod(Lower *L)
     Arg dim = scan ? L->arg[1] : arg_exprs(L->g, 1, (Expr *[]){L->arg[1].e});
     t = scan ? AS(L, cumsum, v(t), dim) : AS(L, sum_dim_IntList, v(t), dim, L->arg[2]);
     return r && t && polar(L, r, t);
+}
+
+/* log(sum(exp(z - m))) + m, m the largest real part */
+bool complex_logsumexp(Lower *L)
+{
+    Parts z;
+    TRY(first(L, &z));
+    Value *m = AS(L, detach, v(AS(L, amax, v(z.re), L->arg[1], arg_bool(L->g, true))));
+    m = m ? AS(L, masked_fill_Scalar, v(m), v(AS(L, isinf, v(m))), arg_float(L->g, 0)) : NULL;
+    Value *y = m ? AS(L, exp, v(minus(L, lower_value(L, 0), m))) : NULL;
+    y = y ? AS(L, log, v(AS(L, sum_dim_IntList, v(y), L->arg[1], arg_bool(L->g, true)))) : NULL;
+    y = y ? plus(L, y, m) : NULL;
+    bool keep;
+    TRY(y && lower_const_bool(L, 2, &keep));
+    return lower_return(L, keep ? y : AS(L, squeeze_dims, v(y), L->arg[1]));
+}
+
+/* (input, normalized_shape, weight, eps): z / sqrt(mean(z^2) + eps) */
+bool complex_rms_norm(Lower *L)
+{
+    Value *z = lower_value(L, 0);
+    int64_t dims[MAX_RANK];
+    for (int i = 0; i < L->arg[1].n; i++) dims[i] = i - L->arg[1].n;
+    double least = z->dtype == DT_C128 ? DBL_EPSILON : (double)FLT_EPSILON;
+    Arg eps = lower_is_none(L, 3) ? arg_float(L->g, least) : L->arg[3];
+    Value *m = AS(L, mean_dim, v(AS(L, square, v(z))), arg_ints(L->g, L->arg[1].n, dims), arg_bool(L->g, true));
+    Value *y = m ? times(L, z, AS(L, rsqrt, v(plus(L, m, AS(L, full, arg_exprs(L->g, 0, NULL), eps))))) : NULL;
+    return y && lower_return(L, lower_is_none(L, 2) ? y : AS(L, mul_Tensor, v(y), L->arg[2]));
+}
+
+/* (input, weight, bias, ...): products of parts, the bias with the first of each sum */
+bool complex_convolution(Lower *L)
+{
+    Parts x, w, b = {NULL, NULL};
+    int n = L->op->schema->nparams;
+    Value *part[2][2] = {{NULL}};
+    Arg *arg = arena_array(L->g->arena, Arg, n + 1);
+    if (!arg) return oom(L->err);
+    for (int i = 0; i < n; i++) arg[i] = L->arg[i];
+    TRY(complex_parts(L, lower_value(L, 0), &x) && complex_parts(L, lower_value(L, 1), &w));
+    if (!lower_is_none(L, 2)) TRY(complex_parts(L, lower_value(L, 2), &b));
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 2; k++) {
+            Value *of[] = {i ? x.im : x.re, k ? w.im : w.re, i ? NULL : k ? b.im : b.re};
+            for (int j = 0; j < 3; j++) arg[j] = of[j] ? v(of[j]) : arg_none();
+            if (of[0] && of[1]) TRY(part[i][k] = lower_as(L, L->op->id, n, arg));
+        }
+    Value *re = part[1][1] ? minus(L, part[0][0], part[1][1]) : part[0][0];
+    Value *im = part[0][1] && part[1][0] ? plus(L, part[0][1], part[1][0]) : part[0][1] ? part[0][1] : part[1][0];
+    if (!part[0][1] && b.im) return lower_fail(L, 2, "a complex bias of a real weight");
+    return complex_return(L, re, im);
 }
 
 /* (input, weight, bias) */

@@ -8,6 +8,7 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+#include "lower/complex.h"
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
@@ -49,18 +50,50 @@ static bool same_batch(Lower *L, Value **a, Value **b)
 
 /* ------------------------------------------------------------------ solving */
 
-/* X with A X = B; check: a singular A is an error */
-static Value *solve(Lower *L, Value *a, Value *b, bool check)
+static bool complex_ones(Lower *L, Value **a, Value **b)
 {
+    DType t = dtype_promote((*a)->dtype, (*b)->dtype);
+    if (!dtype_is_complex(t)) return false;
+    *a = lower_cast(L, *a, t);
+    *b = lower_cast(L, *b, t);
+    return true;
+}
+
+/* X with A X = B; check: a singular A is an error. info may be NULL. */
+static Value *solve(Lower *L, Value *a, Value *b, bool check, Value **info)
+{
+    TRY(a && b);
+    bool twice = complex_ones(L, &a, &b);
+    if (twice) {
+        a = complex_whole(L, a);
+        b = complex_columns(L, b);
+    }
     TRY(a && b && same_batch(L, &a, &b));
-    return EMIT(L, linalg_solve_ex, v(a), v(b), arg_bool(L->g, true), arg_bool(L->g, check));
+    Value *x = EMIT(L, linalg_solve_ex, v(a), v(b), arg_bool(L->g, true), arg_bool(L->g, check));
+    if (x && info) *info = twice ? complex_order(L, result(x, 1)) : result(x, 1);
+    return twice ? complex_of_columns(L, x) : x;
 }
 
 static Value *triangular(Lower *L, Value *a, Value *b, bool upper, bool unitriangular)
 {
+    TRY(a && b);
+    bool twice = complex_ones(L, &a, &b);
+    if (twice) { /* with ones on the diagonal (rows over their elements of it) a square [1 0; 0 1] is triangular, too */
+        Arg last = arg_int(L->g, -1);
+        Value *d = AS(L, diagonal, v(a), arg_int(L->g, 0), arg_int(L->g, -2), last);
+        TRY(d);
+        if (unitriangular) a = AS(L, sub_Tensor, v(a), v(AS(L, diag_embed, v(d))));
+        else {
+            d = AS(L, unsqueeze, v(d), last);
+            TRY(d && (a = AS(L, div_Tensor, v(a), v(d))) && (b = AS(L, div_Tensor, v(b), v(d))));
+        }
+        a = complex_whole(L, a);
+        b = complex_columns(L, b);
+    }
     TRY(a && b && same_batch(L, &a, &b));
-    return EMIT(L, linalg_solve_triangular, v(a), v(b), arg_bool(L->g, upper), arg_bool(L->g, true),
-                arg_bool(L->g, unitriangular));
+    Value *x = EMIT(L, linalg_solve_triangular, v(a), v(b), arg_bool(L->g, upper), arg_bool(L->g, true),
+                    arg_bool(L->g, unitriangular || twice));
+    return twice ? complex_of_columns(L, x) : x;
 }
 
 static bool truth(Lower *L, const char *name, bool otherwise, bool *yes)
@@ -79,7 +112,7 @@ bool lower_solve(Lower *L)
     bool vector = b->rank == 1 || b->rank + 1 == a->rank;
     for (int i = 0; vector && b->rank > 1 && i < b->rank; i++) vector = b->dim[i] == a->dim[i];
     if (vector) b = AS(L, unsqueeze, v(b), arg_int(L->g, -1));
-    Value *x = left ? solve(L, a, b, check) : solve(L, turned(L, a), turned(L, b), check), *info = result(x, 1);
+    Value *info, *x = left ? solve(L, a, b, check, &info) : solve(L, turned(L, a), turned(L, b), check, &info);
     if (!left) x = turned(L, x);
     if (x && vector) x = AS(L, squeeze_dim, v(x), arg_int(L->g, -1));
     return L->op->schema->nreturns > 1 ? x && lower_return_values(L, 2, (Value *[]){x, info}) : lower_return(L, x);
@@ -89,8 +122,8 @@ bool lower_inverse(Lower *L)
 {
     bool check;
     TRY(matrices(L, 1) && truth(L, "check_errors", true, &check));
-    Value *a = lower_value(L, 0), *x = solve(L, a, unit(L, a, a->dim[a->rank - 1]), check);
-    return L->op->schema->nreturns > 1 ? x && lower_return_values(L, 2, (Value *[]){x, result(x, 1)})
+    Value *a = lower_value(L, 0), *info, *x = solve(L, a, unit(L, a, a->dim[a->rank - 1]), check, &info);
+    return L->op->schema->nreturns > 1 ? x && lower_return_values(L, 2, (Value *[]){x, info})
                                        : lower_return(L, x);
 }
 
@@ -122,8 +155,8 @@ bool lower_cholesky_solve(Lower *L)
     TRY(matrices(L, inverse ? 1 : 2) && truth(L, "upper", false, &upper));
     Value *l = lower_value(L, inverse ? 0 : 1);
     Value *b = inverse ? unit(L, l, l->dim[l->rank - 1]) : lower_value(L, 0);
-    if (upper) l = turned(L, l);
-    return lower_return(L, triangular(L, turned(L, l), triangular(L, l, b, false, false), true, false));
+    if (upper) l = AS(L, mH, v(l));
+    return lower_return(L, triangular(L, AS(L, mH, v(l)), triangular(L, l, b, false, false), true, false));
 }
 
 /* (LU, pivots, B), and lu_solve's (B, LU, pivots): P L U X = B, or of the transpose */
@@ -168,8 +201,8 @@ bool lower_qr(Lower *L)
     return q && lower_return_values(L, 2, q->def->out);
 }
 
-/* The product of the reflections I - tau v v^T of the columns of a (..., m, n) in compact form (Schreiber and Van Loan
- * 1989): I - V T V^T, V unit lower triangular, T = (I + D S)^-1 D, D = diag(tau), S = V^T V above its diagonal.
+/* The product of the reflections I - tau v v^H of the columns of a (..., m, n) in compact form (Schreiber and Van Loan
+ * 1989): I - V T V^H, V unit lower triangular, T = (I + D S)^-1 D, D = diag(tau), S = V^H V above its diagonal.
  * -> (..., m, m), or its first n columns */
 static Value *reflections(Lower *L, Value *a, Value *tau, bool whole)
 {
@@ -178,9 +211,9 @@ static Value *reflections(Lower *L, Value *a, Value *tau, bool whole)
     Arg last = arg_int(L->g, -1), from = arg_int(L->g, 0), type = arg_dtype(a->dtype);
     Value *x = AS(L, tril, v(AS(L, slice_Tensor, v(a), last, from, arg_expr(k))), last);
     x = AS(L, add_Tensor, v(x), v(AS(L, eye_m, arg_expr(m), arg_expr(k), type)));
-    Value *d = AS(L, diag_embed, v(tau)), *s = AS(L, triu, v(product(L, turned(L, x), x)), arg_int(L->g, 1));
+    Value *d = AS(L, diag_embed, v(tau)), *right = AS(L, mH, v(x));
+    Value *s = AS(L, triu, v(product(L, right, x)), arg_int(L->g, 1));
     Value *t = triangular(L, product(L, d, s), d, true, true);
-    Value *right = turned(L, x);
     if (!whole) right = AS(L, slice_Tensor, v(right), last, from, arg_expr(n));
     Value *q = product(L, x, product(L, t, right));
     return AS(L, sub_Tensor, v(AS(L, eye_m, arg_expr(m), arg_expr(whole ? m : n), type)), v(q));
@@ -198,7 +231,7 @@ bool lower_ormqr(Lower *L)
     bool left, transposed;
     TRY(matrices(L, 3) && truth(L, "left", true, &left) && truth(L, "transpose", false, &transposed));
     Value *q = reflections(L, lower_value(L, 0), lower_value(L, 1), true), *c = lower_value(L, 2);
-    if (transposed) q = turned(L, q);
+    if (transposed) q = AS(L, mH, v(q));
     return lower_return(L, left ? product(L, q, c) : product(L, c, q));
 }
 
@@ -316,7 +349,7 @@ bool lower_matrix_rank(Lower *L)
     bool hermitian;
     TRY(matrices(L, 1) && truth(L, "hermitian", false, &hermitian));
     Value *a = lower_value(L, 0);
-    Value *s = hermitian ? AS(L, abs, v(EMIT(L, linalg_eigh, v(a)))) : EMIT(L, linalg_svdvals, v(a));
+    Value *s = hermitian ? AS(L, abs, v(AS(L, linalg_eigvalsh, v(a)))) : EMIT(L, linalg_svdvals, v(a));
     return lower_return(L, AS(L, sum_dim_IntList, v(large(L, a, s)), arg_ints(L->g, 1, (int64_t[]){-1})));
 }
 
@@ -334,7 +367,8 @@ bool lower_cond(Lower *L)
         Value *high = AS(L, select_int, v(s), last, arg_int(L->g, 0)), *low = AS(L, select_int, v(s), last, last);
         return lower_return(L, p > 0 ? AS(L, div_Tensor, v(high), v(low)) : AS(L, div_Tensor, v(low), v(high)));
     }
-    Value *a = lower_value(L, 0), *b = solve(L, a, unit(L, a, a->dim[a->rank - 1]), false), *norm[2] = {NULL, NULL};
+    Value *a = lower_value(L, 0), *norm[2] = {NULL, NULL};
+    Value *b = solve(L, a, unit(L, a, a->dim[a->rank - 1]), false, NULL);
     Arg axes = arg_ints(L->g, 2, (int64_t[]){-2, -1});
     for (int i = 0; b && i < 2; i++)
         norm[i] = L->arg[1].kind == ARG_STR ? AS(L, linalg_norm_ord_str, v(i ? b : a), L->arg[1], axes)
@@ -421,7 +455,7 @@ bool lower_tensorinv(Lower *L)
         return lower_fail(L, 1, "found %lld, expected 1 to %d", (long long)ind, x->rank - 1);
     Expr *n = numel(L, x, 0, (int)ind);
     Value *m = lower_reshape(L, x, 2, (Expr *[]){n, numel(L, x, (int)ind, x->rank)});
-    m = m ? solve(L, m, unit(L, x, n), true) : NULL;
+    m = m ? solve(L, m, unit(L, x, n), true, NULL) : NULL;
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[(i + ind) % x->rank];
     return m && lower_return(L, lower_reshape(L, m, x->rank, dim));
 }
@@ -449,6 +483,6 @@ bool lower_tensorsolve(Lower *L)
     int rest = a->rank - b->rank;
     if (rest < 0) return lower_fail(L, 1, "rank %d, expected at most %d", b->rank, a->rank);
     Value *m = lower_reshape(L, a, 2, (Expr *[]){rows, numel(L, a, b->rank, a->rank)});
-    Value *x = m ? solve(L, m, lower_reshape(L, b, 2, (Expr *[]){rows, one}), true) : NULL;
+    Value *x = m ? solve(L, m, lower_reshape(L, b, 2, (Expr *[]){rows, one}), true, NULL) : NULL;
     return x && lower_return(L, lower_reshape(L, x, rest, a->dim + b->rank));
 }

@@ -126,7 +126,7 @@ bool lower_vander(Lower *L)
     TRY(want(L, &x) && (L->op->id == OP_linalg_vander || lower_const_bool(L, 2, &increasing)));
     if (x->rank >= MAX_RANK) return lower_fail(L, 0, "rank %d", x->rank);
     if (!x->rank) TRY(x = lower_reshape(L, x, 1, (Expr *[]){ex_int(L->ex, 1)}));
-    if (!dtype_is_float(x->dtype)) TRY(x = lower_cast(L, x, DT_I64));
+    if (dtype_is_int(x->dtype) || x->dtype == DT_BOOL) TRY(x = lower_cast(L, x, DT_I64));
     Expr *n = lower_expr(L, 1) ? lower_expr(L, 1) : x->dim[x->rank - 1];
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     dim[x->rank] = ex_int(L->ex, 1);

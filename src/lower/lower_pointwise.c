@@ -18,6 +18,8 @@ static bool cast_args(Lower *L, Arg *arg, int from, int n, DType t)
 {
     for (int i = from; i < from + n; i++)
         if (arg[i].kind == ARG_VALUE) {
+            if (dtype_is_complex(arg[i].v->dtype) && !dtype_is_complex(t))
+                return fail(L->err, E_UNSUPPORTED, "%s of complex numbers", L->op->name);
             Value *v = lower_cast(L, arg[i].v, t);
             TRY(v);
             arg[i] = arg_value(v);
@@ -54,7 +56,7 @@ static bool emit_promoted(Lower *L, OpId op, const Arg *from, bool to_float)
     for (int i = 0; i < np; i++) arg[i] = from[i];
     DType t = common(arg, 0, n);
     if (t == DT_NONE) return fail(L->err, E_FORMAT, "the operands have no common dtype");
-    if (to_float && !dtype_is_float(t)) t = DT_F32;
+    if (to_float && !dtype_is_float(t) && !dtype_is_complex(t)) t = DT_F32;
     TRY(cast_args(L, arg, 0, n, t));
     return lower_return(L, lower_emit(L, op, np, arg));
 }
@@ -121,7 +123,8 @@ bool lower_polygamma(Lower *L)
 
 static bool alpha_is_one(const Arg *a)
 {
-    return a->kind != ARG_EXPR || (a->e->kind == EX_INT && a->e->i == 1) || (a->e->kind == EX_FLOAT && a->e->f == 1);
+    if (a->kind != ARG_EXPR) return a->kind == ARG_NONE;
+    return (a->e->kind == EX_INT && a->e->i == 1) || (a->e->kind == EX_FLOAT && a->e->f == 1);
 }
 
 /* other * alpha, a number or a tensor */
@@ -199,7 +202,7 @@ bool lower_as_pow(Lower *L) { return emit_promoted(L, OP_pow_Tensor_Tensor, L->a
 bool lower_float_power(Lower *L)
 {
     Arg arg[2] = {L->arg[0], L->arg[1]};
-    TRY(cast_args(L, arg, 0, 2, DT_F64));
+    TRY(cast_args(L, arg, 0, 2, dtype_is_complex(common(arg, 0, 2)) ? DT_C128 : DT_F64));
     return lower_return(L, lower_emit(L, OP_pow_Tensor_Tensor, 2, arg));
 }
 
@@ -219,7 +222,7 @@ bool lower_addcmul(Lower *L)
     Arg arg[3] = {L->arg[0], L->arg[1], L->arg[2]};
     DType t = common(arg, 0, 3);
     bool divides = L->op->id == OP_addcdiv;
-    if (divides && !dtype_is_float(t)) t = DT_F32;
+    if (divides && !dtype_is_float(t) && !dtype_is_complex(t)) t = DT_F32;
     TRY(cast_args(L, arg, 0, 3, t));
     Value *p = lower_emit(L, divides ? OP_div_Tensor : OP_mul_Tensor, 2, &arg[1]);
     if (!alpha_is_one(&L->arg[3])) p = times(L, p, L->arg[3]);
@@ -508,10 +511,11 @@ bool lower_fill(Lower *L)
 
 static DType number_dtype(const Expr *e) { return e->is_bool ? DT_BOOL : e->is_float ? DT_F32 : DT_I64; }
 
-static bool filled(Lower *L, int rank, Expr *const *dim, Expr *value, DType t)
+static bool filled(Lower *L, int rank, Expr *const *dim, Arg value, DType t)
 {
-    if (!value) return fail(L->err, E_FORMAT, "expected a number to fill with");
-    return lower_return(L, EMIT(L, full, arg_exprs(L->g, rank, dim), arg_expr(number_for(L, value, t)), arg_dtype(t)));
+    if (value.kind == ARG_EXPR && value.e) value = arg_expr(number_for(L, value.e, t));
+    else if (value.kind != ARG_VALUE) return fail(L->err, E_FORMAT, "expected a number to fill with");
+    return lower_return(L, EMIT(L, full, arg_exprs(L->g, rank, dim), value, arg_dtype(t)));
 }
 
 bool lower_full(Lower *L)
@@ -519,7 +523,7 @@ bool lower_full(Lower *L)
     Expr *v = lower_expr(L, 1);
     if (!v) return lower_fail(L, 1, "expected a number");
     DType t = L->arg[2].kind == ARG_DTYPE ? L->arg[2].dtype : number_dtype(v);
-    return filled(L, L->arg[0].n, L->arg[0].es, v, t);
+    return filled(L, L->arg[0].n, L->arg[0].es, L->arg[1], t);
 }
 
 /* zeros, ones, empty (zeros: what it holds is not defined), their _like and new_ forms, full_like, scalar_tensor */
@@ -528,11 +532,11 @@ bool lower_like(Lower *L)
     int at = op_param(L->op, "dtype"), self = op_param(L->op, "self"), size = op_param(L->op, "size"),
         fill = op_param(L->op, "fill_value");
     if (L->op->id == OP_scalar_tensor || L->op->id == OP_prims_scalar_tensor)
-        return filled(L, 0, NULL, lower_expr(L, 0), L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32);
+        return filled(L, 0, NULL, L->arg[0], L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32);
     Value *x = self >= 0 ? lower_value(L, self) : NULL;
     DType t = at >= 0 && L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : x ? x->dtype : DT_F32;
     bool ones = strstr(L->op->name, "ones") != NULL;
-    Expr *v = fill >= 0 ? lower_expr(L, fill) : ex_int(L->ex, ones);
+    Arg v = fill >= 0 ? L->arg[fill] : arg_int(L->g, ones);
     if (size >= 0 && L->arg[size].kind == ARG_EXPRS) return filled(L, L->arg[size].n, L->arg[size].es, v, t);
     if (!x) return lower_fail(L, 0, "expected a tensor");
     return filled(L, x->rank, x->dim, v, t);

@@ -44,9 +44,8 @@ bool lower_addr(Lower *L)
     bool truth = x->dtype == DT_BOOL && p->dtype == DT_BOOL; /* numbers that are not 0 are true */
     p = AS(L, mul_Tensor, v(p), L->arg[4]);
     if (truth) p = lower_cast(L, p, DT_BOOL);
-    const Expr *beta = lower_expr(L, 3);
-    bool alone = ex_is_const(beta) && (beta->kind == EX_FLOAT ? beta->f == 0 : beta->i == 0); /* NaN in self included */
-    if (alone) return lower_return(L, p);
+    if (lower_is_number(&L->arg[3], 0)) /* NaN in self included */
+        return lower_return(L, p);
     x = AS(L, mul_Tensor, v(x), L->arg[3]);
     if (truth) x = lower_cast(L, x, DT_BOOL);
     return lower_return(L, AS(L, add_Tensor, v(x), v(p)));

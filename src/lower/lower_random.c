@@ -66,10 +66,15 @@ bool lower_normal(Lower *L)
     else if (a && b) like = AS(L, add_Tensor, v(a), v(b));
     else if (!a) like = b;
     if (!like) return lower_fail(L, 0, "expected a tensor");
+    bool pairs = dtype_is_complex(like->dtype); /* both parts have the mean, and half of the variance */
     Arg mean = L->arg[at], std = L->arg[at + 1]; /* PyTorch's gradients of them are zero */
+    if (pairs) TRY(like = AS(L, view_as_real, v(like)));
     if (mean.kind == ARG_VALUE) mean = v(AS(L, detach, mean));
     if (std.kind == ARG_VALUE) std = v(AS(L, detach, std));
-    return lower_return(L, AS(L, add_Tensor, v(AS(L, mul_Tensor, v(normal(L, like)), std)), mean));
+    Value *y = normal(L, like);
+    if (pairs) y = AS(L, mul_Tensor, v(y), arg_float(L->g, 0.70710678118654752440));
+    y = AS(L, add_Tensor, v(AS(L, mul_Tensor, v(y), std)), mean);
+    return lower_return(L, pairs ? AS(L, view_as_complex, v(y)) : y);
 }
 
 /* n normal numbers one pair after the other, as log_normal_ draws them whatever n is: radius from the second uniform

@@ -277,7 +277,8 @@ bool lower_linalg_norm(Lower *L)
     Value *x;
     bool keep, set[MAX_RANK] = {false};
     TRY(cast_input(L, &x) && lower_const_bool(L, 3, &keep));
-    if (!dtype_is_float(x->dtype)) return lower_fail(L, 0, "norm of %s: expected a float dtype", dtype_name(x->dtype));
+    if (!dtype_is_float(x->dtype) && !dtype_is_complex(x->dtype))
+        return lower_fail(L, 0, "norm of %s: expected a float dtype", dtype_name(x->dtype));
     const Arg *o = &L->arg[1], *d = &L->arg[2];
     int given = d->kind == ARG_EXPRS ? d->n : 0, n = given ? given : x->rank, dim[MAX_RANK];
     const char *word = o->kind == ARG_STR ? o->s : "";
@@ -311,7 +312,8 @@ bool lower_dist(Lower *L)
     promote_value(&p, a);
     promote_value(&p, b);
     DType t = promote_result(&p);
-    if (!dtype_is_float(t)) return lower_fail(L, 0, "distance of %s: expected a float dtype", dtype_name(t));
+    if (!dtype_is_float(t) && !dtype_is_complex(t))
+        return lower_fail(L, 0, "distance of %s: expected a float dtype", dtype_name(t));
     a = lower_cast(L, a, t);
     b = lower_cast(L, b, t);
     a = a && b ? EMIT(L, sub_Tensor, arg_value(a), arg_value(b)) : NULL;

@@ -57,7 +57,10 @@ static int atom(Formula *f)
     size_t n = 0;
     while (n + 1 < sizeof x.name && (is_alnum(*f->at) || *f->at == '_')) x.name[n++] = *f->at++;
     if (!n) return wrong(f, "expected a name or a number");
-    return next(f, '(') ? call(f, x) : made(f, x);
+    if (next(f, '(')) return call(f, x);
+    for (int i = 0; i < f->nnamed; i++)
+        if (!strcmp(f->named[i].name, x.name)) return f->named[i].node;
+    return made(f, x);
 }
 
 static int product(Formula *f)
@@ -78,22 +81,36 @@ static int sum(Formula *f)
 
 bool formula_read(Formula *f, const char *text)
 {
-    f->n = 0;
+    f->n = f->nnamed = 0;
     f->wrong = NULL;
     f->at = text;
-    f->root = sum(f);
+    while (!f->wrong) {
+        int before = f->n, i = f->nnamed;
+        f->root = sum(f);
+        if (!next(f, '=')) break;
+        if (f->root != before || f->node[before].kind != 'x' || i == FORMULA_NAMED)
+            return wrong(f, "expected a new name before =");
+        f->n = before;
+        memcpy(f->named[i].name, f->node[before].name, sizeof f->named[i].name);
+        f->named[i].node = sum(f);
+        f->nnamed++;
+        if (!next(f, ',')) wrong(f, "expected ,");
+    }
     if (*f->at && *f->at != ';') wrong(f, "expected an operator");
     return !f->wrong;
 }
 
-const Op *formula_op(const FormulaNode *call)
+static const Op *row(const FormulaNode *call, bool plain)
 {
     static const char *const overload[] = {"self", "default", "Tensor", "Tensor_Tensor"};
     for (int i = 0; i < 4; i++) {
         char full[80];
         snprintf(full, sizeof full, "aten.%s.%s", call->name, overload[i]);
         const Op *op = op_find(full);
-        if (op && op->plain) return op;
+        if (op && (op->plain || !plain)) return op;
     }
     return NULL;
 }
+
+const Op *formula_row(const FormulaNode *call) { return row(call, false); }
+const Op *formula_op(const FormulaNode *call) { return row(call, true); }

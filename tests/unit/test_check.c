@@ -249,7 +249,7 @@ static void test_weights(void **state)
     const int64_t shape[] = {N};
     Tensor ta = tensor_of(DT_F32, 1, shape, a), tb = tensor_of(DT_F32, 1, shape, b),
            tm = tensor_of(DT_F32, 1, shape, mask), tied = ta;
-    const NamedTensor list[] = {{"a", &ta}, {"tied", &tied}, {"b", &tb}, {"mask", &tm}};
+    const NamedTensor list[] = {{"a", &ta, false}, {"tied", &tied, false}, {"b", &tb, false}, {"mask", &tm, false}};
     Check c = begin(0);
     check_weights(&c, list, 4);
     assert_int_equal(c.n, 1);

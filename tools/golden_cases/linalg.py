@@ -767,6 +767,32 @@ def z(*shape):
     return torch.complex(t(*shape), t(*shape))
 
 
+def complex_matrices(F):
+    square, tall = z(2, 4, 4), z(4, 3)
+    hermitian = square @ square.mH + torch.eye(4)
+    for n in ("cholesky", "cholesky_ex", "inv", "inv_ex", "svdvals"):
+        F.op(f"aten.linalg_{n}.default")(hermitian)
+    F.op("aten.linalg_cholesky.default")(hermitian, upper=True)
+    for side in "LU":
+        F.op("aten.linalg_eigvalsh.default")(square, side)
+    F.op("aten.linalg_svdvals.default")(tall)
+    F.op("aten.matrix_exp.default")(square)
+    F.op("aten.linalg_solve.default")(square, z(2, 4, 3))
+    F.op("aten.linalg_solve.default")(square[0], z(4))
+    F.op("aten.linalg_solve.default")(square, z(2, 3, 4), left=False)
+    for upper in (False, True):
+        for one in (False, True):
+            F.op("aten.linalg_solve_triangular.default")(square, z(2, 4, 3), upper=upper, unitriangular=one)
+        F.op("aten.cholesky_solve.default")(z(4, 2), torch.linalg.cholesky(hermitian[0], upper=upper), upper)
+    F.op("aten.linalg_matrix_norm.str_ord")(tall, "nuc")
+    for n in (0, 3, -2):
+        F.op("aten.linalg_matrix_power.default")(square, n)
+    F.op("aten.linalg_householder_product.default")(tall * 0.3, z(3) * 0.3)
+    F.op("aten.addr.default")(z(3, 4), z(3), z(4), beta=2, alpha=0.5)
+    F.op("aten.conv1d.default")(z(2, 3, 7), z(4, 3, 3), z(4), [2], [1], static=True)
+    F.op("aten.conv_transpose1d.default")(z(2, 4, 5), z(4, 2, 3), None, [1], [0], [0], 2, static=True)
+
+
 def fourier(F):
     for n in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
         one, two, many = (F.op(f"aten.fft_{n}{k}.default") for k in ("", "2", "n"))
@@ -856,6 +882,7 @@ def varlens(F):
 def add(F):
     varlens(F)
     fourier(F)
+    complex_matrices(F)
     windows_of_signals(F)
     factors(F)
     other_products(F)
