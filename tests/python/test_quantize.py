@@ -521,6 +521,18 @@ def test_scales_of_tokens_and_rows_in_old_opsets(two_layers, tmp_path, options, 
         assert cosine(logits(made, x), openvino_results(path, x)) > 0.9999  # it rounds to 8 bits once more
 
 
+@pytest.mark.parametrize("opset", [17, 21])
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_dynamic_in_onnx_runtime(digits, tmp_path, asymmetric, opset):
+    """Its fused product takes no zero point a row (MatMulIntegerToFloat)."""
+    ort = pytest.importorskip("onnxruntime")
+    x = digits[1]
+    made = qkv.Model(DIGITS).quantize(dynamic=True, asymmetric=asymmetric)
+    made.save_onnx(tmp_path / "q.onnx", opset=opset)
+    found = ort.InferenceSession(tmp_path / "q.onnx", providers=["CPUExecutionProvider"]).run(None, {"image": x})[0]
+    assert cosine(logits(made, x), found) > 0.9999
+
+
 @pytest.mark.parametrize("asymmetric", [False, True])
 def test_dynamic_in_openvino(digits, tmp_path, asymmetric):
     """It reads no scales of blocks of values whose sizes vary."""

@@ -41,14 +41,16 @@ static bool quantized_since(Onnx *o, DType t, DType scale, int64_t block)
     return false;
 }
 
-/* A scale for each row of an activation? Blocks are there from opset 21 on, and OpenVINO reads those of values whose
- * sizes are known alone. */
+/* A scale for each row of an activation? Blocks are there from opset 21 on, OpenVINO reads those of values whose sizes
+ * are known alone, and ONNX Runtime fuses those with a zero point to a product that it then refuses to run. */
 static bool spells_rows(Onnx *o, const Node *n, int axis_arg, int64_t block)
 {
     const Value *x = arg_v(n, 0), *scale = arg_v(n, 1);
     const int64_t axis = arg_i(o, n, axis_arg, 1), at = axis < 0 ? axis + x->rank : axis;
-    return (o->opt.profile == ONNX_FOR_OPENVINO || o->opt.opset < 21) && block && x->kind != V_WEIGHT &&
-           scale->rank == x->rank && ex_equals_int(scale->dim[at], 1) && scale->dtype == DT_F32;
+    const bool lacks = o->opt.profile == ONNX_FOR_OPENVINO || o->opt.opset < 21 ||
+                       (o->opt.profile == ONNX_FOR_ORT && given(n, 2));
+    return lacks && block && x->kind != V_WEIGHT && scale->rank == x->rank && ex_equals_int(scale->dim[at], 1) &&
+           scale->dtype == DT_F32;
 }
 
 static Ref rows_quantized(Onnx *o, Ref x, Ref scale, Ref zero, DType t)
