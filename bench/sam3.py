@@ -3,10 +3,13 @@
 
     python -m qkv.recipes.sam3 -o full.pt2          (3.4 GB; random weights, or --checkpoint DIR)
     bench/sam3.py full.pt2 --threads 2 --markdown out.md
+    qkv quantize full.pt2 --dynamic -o int8.pt2 && bench/sam3.py full.pt2 --int8 int8.pt2 --peers qkv,qkv-bf16,qkv-int8
 
 Each peer is a process of its own: it opens the file, runs a picture of noise with one prompt, runs it again, and
 (qkv) with another prompt on the same picture, which is kept. A figure is the least of the two runs. PyTorch runs the
-same file by torch.export.load, in float32 and under bf16 autocast; differences are the largest from its float32. Peak
+same file by torch.export.load, in float32 and under bf16 autocast; differences are the largest from its float32. With
+random weights the sign of a mask's logit says little, so that IoU is given at 0, the model's own threshold, and at the
+median of each mask of the floats, where half of all pixels are above, and most are near it. Peak
 memory is the process's largest resident size; PyTorch's counts what loading takes, the other figure is what it holds
 after the runs.
 Stages are told by the names of the weights (qkv_session_on_progress):
@@ -23,13 +26,16 @@ import time
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PEERS = ["torch", "torch-bf16", "qkv", "qkv-bf16"]
+PEERS = ["torch", "torch-bf16", "qkv", "qkv-bf16", "qkv-int8"]
 STAGES = {"vision": "image encoder", "text": "text encoder", "geometry": "geometry", "detr_encoder": "fusion encoder",
           "detr_decoder": "decoder", "dot": "decoder", "mask": "mask head"}
 OUTPUTS = ("pred_logits", "pred_boxes", "pred_masks", "presence_logit_dec")
 
 
 def inputs(a, prompts):
+    if a.inputs:
+        given = np.load(a.inputs)
+        return {"patch_batch": given["patch_batch"][:1], "token_ids": np.resize(given["token_ids"], (prompts, 32))}
     r = np.random.default_rng(1)
     ids = np.zeros((prompts, 32), np.int64)
     for i in range(prompts):
@@ -52,7 +58,8 @@ def run_qkv(a, result):
     import qkv
     from qkv import _lib
     start = time.perf_counter()
-    m = qkv.Model(a.model, threads=a.threads, compute="bf16" if a.peer.endswith("bf16") else None)
+    m = qkv.Model(a.int8 if a.peer.endswith("int8") else a.model, threads=a.threads,
+                  compute="bf16" if a.peer.endswith("bf16") else None)
     result["open"] = time.perf_counter() - start
     seen = []
     told = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p,
@@ -113,15 +120,25 @@ def child(a):
     print(json.dumps(result))
 
 
+def iou(masks, floats, threshold):
+    """The mean over all masks: pixels above in both, over those in either."""
+    a, b = masks > threshold, floats > threshold
+    return np.mean((a & b).sum((-1, -2)) / np.maximum((a | b).sum((-1, -2)), 1))
+
+
 def table(results, outs):
     lines = ["| peer | open, s | picture and prompt, s | another prompt, s | peak MiB | after the runs | logits, "
-             "boxes, masks, presence differ by |", "|---|---|---|---|---|---|---|"]
+             "boxes, masks, presence differ by | masks' IoU at 0, at the median |", "|---|---|---|---|---|---|---|---|"]
+    floats = outs.get("torch", outs.get("qkv"))
     for peer, r in results.items():
-        far = " ".join(f"{np.abs(x - y).max():.1e}" for x, y in zip(outs[peer],
-                                                                    outs["torch"])) if "torch" in outs else ""
-        lines.append(f"| {peer} | {r['open']:.2f} | {r['seconds']:.2f} | "
-                     f"{format(r['prompt'], '.2f') if 'prompt' in r else ''} | {r['peak']:.0f} | {r['resident']:.0f} "
-                     f"| {far} |")
+        far, near = "", ""
+        if floats:
+            far = " ".join(f"{np.abs(x - y).max():.1e}" for x, y in zip(outs[peer], floats))
+            near = " ".join(f"{iou(outs[peer][2], floats[2], t):.4f}"
+                            for t in (0, np.median(floats[2], (-1, -2), keepdims=True)))
+        prompt = format(r["prompt"], ".2f") if "prompt" in r else ""
+        lines.append(f"| {peer} | {r['open']:.2f} | {r['seconds']:.2f} | {prompt} | {r['peak']:.0f} | "
+                     f"{r['resident']:.0f} | {far} | {near} |")
     timed = {peer: r["stages"] for peer, r in results.items() if "stages" in r}
     names = sorted({s for t in timed.values() for s in t}, key=lambda s: (list(STAGES.values()) + [s]).index(s))
     if timed:
@@ -134,7 +151,9 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("model")
     p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--peers", default=",".join(PEERS))
+    p.add_argument("--peers", help="some of " + ", ".join(PEERS) + " (default: all, qkv-int8 where --int8 is given)")
+    p.add_argument("--int8", help="the model as `qkv quantize` wrote it")
+    p.add_argument("--inputs", help=".npz with patch_batch and token_ids, of which the first of each are taken")
     p.add_argument("--size", type=int, default=1008, help="height and width of the picture")
     p.add_argument("--vocab", type=int, default=49408)
     p.add_argument("--no-prompts", dest="prompts", action="store_false", help="no second prompt on the kept picture")
@@ -145,11 +164,15 @@ def main():
     if a.peer:
         return child(a)
     results, outs = {}, {}
+    peers = a.peers.split(",") if a.peers else [peer for peer in PEERS if a.int8 or peer != "qkv-int8"]
+    if "qkv-int8" in peers and not a.int8:
+        p.error("qkv-int8 needs --int8 FILE")
     with tempfile.TemporaryDirectory() as d:
-        for peer in a.peers.split(","):
+        for peer in peers:
             out = f"{d}/{peer}.npz"
             command = [sys.executable, __file__, a.model, "--threads", str(a.threads), "--size", str(a.size),
                        "--vocab", str(a.vocab), "--peer", peer, "--out", out] + ([] if a.prompts else ["--no-prompts"])
+            command += [word for name in ("int8", "inputs") if vars(a)[name] for word in ("--" + name, vars(a)[name])]
             results[peer] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE,
                                                       text=True).stdout.splitlines()[-1])
             outs[peer] = list(np.load(out).values())

@@ -150,6 +150,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
     r.tensor = data;
     Graph *g = ok ? program_quantize(&m->program, &r, &text, &e) : NULL;
     qkv_model *made = g ? api_model_of(g, m->path, m, &e) : NULL;
+    if (made) made->program.source->carries = true;
     mem_free(data);
     if (api_whole(made != NULL, &e)) {
         if (report) *report = text.data;

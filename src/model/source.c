@@ -130,6 +130,7 @@ Source *source_of_graph(Graph *g, Source *from, Err *err)
  * and the source is read by several threads. */
 bool extras_open(Extras *x, const Source *s, Err *err)
 {
+    while (s->carries) s = s->origin;
     *x = (Extras){.file = s->extra, .n = s->nextra};
     const OnnxModel *m = s->onnx ? &s->onnx->model : NULL;
     if (m && !(x->file = x->own = mem_zeroed((size_t)m->nmetadata + 1, sizeof *x->own))) return oom(err);
