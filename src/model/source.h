@@ -39,7 +39,7 @@ typedef struct FileAttention {
 
 typedef struct Source {
     struct Source *origin; /* NULL: it owns the file; otherwise what its graph was made from, which stays open */
-    bool carries;          /* the origin's extra files are its own: it is the same model in other numbers */
+    bool carries;          /* the origin's extra files are its own: it is the same model, rounded */
     MappedFile file;       /* of a .pt2 or a .qkv */
     Zip *zip;
     OnnxFile *onnx;
