@@ -370,6 +370,12 @@ static void pixels(const Block *b, char *to, int64_t at, int64_t n)
             }
         return;
     }
+    if (g->xc == 1 && g->k->size == 4) {
+        int64_t together = bytes == cell ? n : 1;
+        for (int64_t j = 0; j < n; j += together, to += cell, at += step)
+            g->all->widen((float *)(void *)to, pixel(b, at), g->type, step, together, g->C);
+        return;
+    }
     if (g->xc == 1 || step != 1 || !same_type(g)) {
         for (int64_t j = 0; j < n; j++, to += cell, at += step) {
             take(b, to, at, g->xc, g->C);
