@@ -66,6 +66,9 @@ $ qkv quantize q.onnx -o r.onnx
 $ qkv quantize words.pt2 --dynamic --explain -o q.pt2
 ! qkv: error: nothing can be quantized: the model has no product with a weight
 ? 4
+# What came with the model goes along: it takes and gives the same.
+$ cp sdpa.pt2 with.pt2; python3 -c "import zipfile; z = zipfile.ZipFile('with.pt2', 'a'); z.writestr(z.namelist()[0].split('/')[0] + '/extra/note.json', '{}')"; qkv quantize with.pt2 --target openvino -q -o q.pt2 >log 2>&1; python3 -c "import zipfile; print([n.split('/', 1)[1] for n in zipfile.ZipFile('q.pt2').namelist() if '/extra/' in n])"
+['extra/note.json']
 # A folder of images
 $ mkdir photos; make png photos/a.png 8x8 255,0/0,255; make png photos/b.PNG 16x16 10; echo no >photos/notes.txt; qkv quantize quadrant.pt2 --calibrate photos --mean 0.5 --std 0.5 --explain -o q.onnx
 ! qkv: error: nothing can be quantized: the model has no product with a weight and no attention

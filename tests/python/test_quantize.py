@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import time
-import zipfile
 from xml.etree import ElementTree
 
 import numpy as np
@@ -761,13 +760,3 @@ def test_convolutions_alone_need_calibration(tmp_path):
     with pytest.raises(qkv.Error, match="convolutions take scales that calibration finds"):
         model.quantize(dynamic=True)
     assert cosine(logits(model.quantize({"input": x.numpy()}), x.numpy()), logits(model, x.numpy())) > 0.999
-
-
-def test_extra_files_stay(tmp_path):
-    """What a recipe keeps beside a model (SAM 3's sizes, a tokenizer) serves the quantized one, too."""
-    torch = pytest.importorskip("torch")
-    program = torch.export.export(torch.nn.Linear(16, 8), (torch.randn(4, 16),))
-    torch.export.save(program, tmp_path / "m.pt2", extra_files={"note.txt": "kept"})
-    qkv.Model(tmp_path / "m.pt2").quantize(dynamic=True).save(tmp_path / "q.pt2")
-    with zipfile.ZipFile(tmp_path / "q.pt2") as z:
-        assert [z.read(n) for n in z.namelist() if n.endswith("extra/note.txt")] == [b"kept"]
