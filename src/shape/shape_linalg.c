@@ -225,7 +225,7 @@ bool shape_grouped_mm(Shape *s)
 /* convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) */
 bool shape_convolution(Shape *s)
 {
-    Value *x, *w;
+    Value *x, *w, *bias = shape_value(s, 2);
     bool transposed, ok;
     int64_t groups;
     ExprPool *p = s->ex;
@@ -248,6 +248,8 @@ bool shape_convolution(Shape *s)
     dim[1] = transposed ? ex_mul(p, w->dim[1], g) : w->dim[0];
     if (!ex_is_int(dim[1]) || dim[1]->i % groups || (ex_is_int(x->dim[1]) && x->dim[1]->i % groups))
         return shape_fail(s, 8, "channels do not divide by %lld groups", (long long)groups);
+    if (bias && bias->rank != 1) return shape_fail(s, 2, "rank %d, expected 1", bias->rank);
+    if (bias) TRY(shape_require_equal(s, bias->dim[0], dim[1], "channels of bias and weight"));
     for (int i = 0; i < n; i++) {
         Expr *stride = shape_arg(s, 3)->es[i], *pad = shape_arg(s, 4)->es[i], *dilation = shape_arg(s, 5)->es[i],
              *extra = shape_arg(s, 7)->es[i];
