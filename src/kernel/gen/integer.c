@@ -152,8 +152,6 @@ static void tile(const IntegerTile *t)
 
 /* Rows go by groups of elements whatever their length is: a loop over bytes whose rest is done one by one takes longer
  * for that rest than for all before it. */
-enum { GROUP = NARROW };
-
 typedef struct Grid {
     float by, low, high; /* without the zero point */
     int zero;
@@ -165,7 +163,7 @@ INLINE void round_group(int8_t *y, const float *x, const Grid *g, bool inverse)
 {
     int32_t bits[NARROW] __attribute__((aligned(LINE)));
 #pragma omp simd
-    for (int l = 0; l < GROUP; l++) {
+    for (int l = 0; l < NARROW; l++) {
         float q = inverse ? x[l] * g->by : x[l] / g->by;
         q = q < g->low ? g->low : q > g->high ? g->high : q;
         bits[l] = (vm_int((q == q ? q : 0.0f) + 12582912.0f) - 0x4b400000 + g->zero) & 255;
@@ -178,10 +176,10 @@ INLINE void round_row(int8_t *restrict y, const float *restrict x, int64_t n, co
     const Grid g = {inverse ? (float)(1.0 / (double)r->scale) : r->scale, (float)(r->low - r->zero),
                     (float)(r->high - r->zero), r->zero};
     int64_t i = 0;
-    for (; i + GROUP <= n; i += GROUP) round_group(y + i, x + i, &g, inverse);
+    for (; i + NARROW <= n; i += NARROW) round_group(y + i, x + i, &g, inverse);
     if (i == n) return;
-    float rest[GROUP] = {0};
-    int8_t bytes[GROUP];
+    float rest[NARROW] = {0};
+    int8_t bytes[NARROW];
     memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
     round_group(bytes, rest, &g, inverse);
     memcpy(y + i, bytes, (size_t)(n - i));
