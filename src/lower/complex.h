@@ -34,4 +34,6 @@ Value *complex_columns(Lower *L, Value *z);
 Value *complex_of_columns(Lower *L, Value *x);
 Value *complex_order(Lower *L, Value *info);
 Value *complex_product(Lower *L, OpId op, Parts a, Parts b); /* op: mul.Tensor or matmul */
+/* A copy of the row's arguments, to be changed; NULL: out of memory. */
+Arg *complex_args(Lower *L);
 #endif

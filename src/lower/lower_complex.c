@@ -452,14 +452,22 @@ bool complex_full(Lower *L)
     return re && complex_return(L, re, AS(L, full, L->arg[0], arg_int(L->g, 0), t));
 }
 
+Arg *complex_args(Lower *L)
+{
+    int n = L->op->schema->nparams;
+    Arg *arg = arena_array(L->g->arena, Arg, n + 1);
+    if (!arg) oom(L->err);
+    else memcpy(arg, L->arg, (size_t)n * sizeof *arg);
+    return arg;
+}
+
 /* A row that makes real numbers of the dtype that is asked for */
 bool complex_made(Lower *L)
 {
     int n = L->op->schema->nparams;
-    Arg *arg = arena_array(L->g->arena, Arg, n + 1);
-    if (!arg) return oom(L->err);
+    Arg *arg = complex_args(L);
+    if (!arg) return false;
     for (int i = 0; i < n; i++) {
-        arg[i] = L->arg[i];
         if (arg[i].kind == ARG_DTYPE) arg[i] = arg_dtype(complex_real_of(arg[i].dtype));
     }
     return lower_return(L, complex_joined(L, lower_as(L, L->op->id, n, arg), NULL));
@@ -524,10 +532,9 @@ bool lower_neg_view(Lower *L) { return lower_return(L, AS(L, neg, L->arg[0])); }
 bool complex_truth(Lower *L)
 {
     int n = L->op->schema->nparams;
-    Arg *arg = arena_array(L->g->arena, Arg, n + 1);
-    if (!arg) return oom(L->err);
+    Arg *arg = complex_args(L);
+    if (!arg) return false;
     for (int i = 0; i < n; i++) {
-        arg[i] = L->arg[i];
         if (arg[i].kind == ARG_VALUE && is_complex(arg[i].v))
             TRY((arg[i] = arg_value(AS(L, ne_Tensor, L->arg[i], arg_int(L->g, 0)))).v);
     }

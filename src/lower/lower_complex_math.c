@@ -273,9 +273,8 @@ bool complex_convolution(Lower *L)
     Parts x, w, b = {NULL, NULL};
     int n = L->op->schema->nparams;
     Value *part[2][2] = {{NULL}};
-    Arg *arg = arena_array(L->g->arena, Arg, n + 1);
-    if (!arg) return oom(L->err);
-    for (int i = 0; i < n; i++) arg[i] = L->arg[i];
+    Arg *arg = complex_args(L);
+    if (!arg) return false;
     TRY(complex_parts(L, lower_value(L, 0), &x) && complex_parts(L, lower_value(L, 1), &w));
     if (!lower_is_none(L, 2)) TRY(complex_parts(L, lower_value(L, 2), &b));
     for (int i = 0; i < 2; i++)
