@@ -9,6 +9,8 @@
  * A constant b is packed for keeps at its second use. A product of one superblock packs panels as it comes to them:
  * into their place, or, at the first use, into memory that its thread uses again and again. Who runs a model once
  * writes no second copy of its weights (fresh memory is as dear as packing).
+ *
+ * The file is longer than others: plans, packing and tasks read one private struct, which parts would have to share.
  */
 #include <string.h>
 #include "base/pages.h"
