@@ -303,8 +303,9 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     g->panels = ceil_div(g->N, k->nr);
     g->deep = taps * run;
     g->super = least(g->M, super);
+    bool as_packed = size == (g->a.dtype == DT_BF16 ? 2 : 4) && !g->a.rounded; /* parts of a float are 6 bytes */
     g->direct = g->conv || ((k->in_place || (g->N <= IN_PLACE && rows_spread(g->a.rs * size, k->mr))) && g->a.cs == 1 &&
-                            g->K == run && !g->a.rounded && g->a.dtype == (size == 2 ? DT_BF16 : DT_F32));
+                            g->K == run && as_packed);
     g->lined = k->line_a && !g->conv && g->a.cs == 1 && g->M > PRODUCT_FEW;
     g->direct |= g->lined;
     g->row_step = g->conv ? g->conv->cell : g->lined ? g->deep * size + ALIGN : g->a.rs * size;

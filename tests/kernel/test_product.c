@@ -1,9 +1,14 @@
 /* Matrix products of every rung against sums in double: sizes around the edges of tiles and panels, layouts, epilogues,
- * dtypes, threads. Gaps between rows, and what lies around the operands, are NaN.
+ * dtypes, threads. Gaps between rows, and what lies around the operands, are NaN. AMX's tiles run in emulation, too
+ * (emulated/immintrin.h), so that they are tested on every x86.
  */
 #include "kernel_test.h"
 #include "kernel/gemm_impl.h"
 #include "team/team.h"
+
+#ifdef EMULATED
+void product_fill_emulated_amx(ProductKernels *k);
+#endif
 
 enum { A, B, C, BIAS, MORE, OTHER };
 
@@ -53,14 +58,25 @@ static double activation(GemmAct act, double x)
 static Case now;
 static CpuLevel rung;
 static bool tiles; /* the kernel of large float32 products takes the place of the small ones': all sizes run on it */
+static bool emulated; /* AMX's, on the machine's best level */
 
-static CpuLevel first_rung(void) { return tiles ? CPU_AMX : next_rung(CPU_REF); }
+static CpuLevel first_rung(void) { return emulated ? cpu_best() : tiles ? CPU_AMX : next_rung(CPU_REF); }
+static const char *rung_name(void) { return emulated ? "emulated AMX" : cpu_level_name(rung); }
+
+static Kernels kernels_of_rung(void)
+{
+    Kernels k = *kernels_at(rung);
+#ifdef EMULATED
+    if (emulated) product_fill_emulated_amx(&k.product);
+#endif
+    return k;
+}
 
 static const Kernels *kernels_here(void)
 {
     static Kernels changed;
     if (!tiles) return kernels_at(rung);
-    changed = *kernels_at(rung);
+    changed = kernels_of_rung();
     changed.product.f32 = changed.product.f32_tiles;
     changed.product.f32_tiles.layout = NULL;
     return &changed;
@@ -132,7 +148,7 @@ static void check(const Case *s, uint64_t *state)
         double got = get(s->c, c.data, q * c.stride[0] + m * step + n);
         if (!(fabs(got - want) <= far))
             STOP("%d of %d x %d x %d on %s: [%d, %d, %d] is %a, expected %a", (int)s->batch, (int)s->M, (int)s->K,
-                 (int)s->N, cpu_level_name(rung), (int)q, (int)m, (int)n, got, want);
+                 (int)s->N, rung_name(), (int)q, (int)m, (int)n, got, want);
     }
     for (int64_t i = 0; i < nc; i++)
         for (size_t k = 0; i % step >= s->N && k < size_of(s->c); k++)
@@ -241,7 +257,7 @@ static void test_large(void **state)
     uint64_t seed = 17;
     (void)state;
     for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
-        for (int i = 0; i < 4; i += ONE_IN > 1 ? 3 : 1) {
+        for (int i = 0; i < 4; i += ONE_IN > 1 || emulated ? 3 : 1) {
             Case s = {.batch = 1,
                       .M = i < 2 ? 2111 : 300,
                       .N = i < 2 ? 40 : 451,
@@ -275,7 +291,7 @@ static void test_extremes(void **state)
             for (int i = 0; i < M * N; i++) {
                 float want = i / N == 3 || i % N == 49 ? NAN : i / N == 18 ? INFINITY : K * 0.5f;
                 if (!same_f32(c[i], want))
-                    STOP("[%d, %d] on %s is %a", i / N, i % N, cpu_level_name(rung), (double)c[i]);
+                    STOP("[%d, %d] on %s is %a", i / N, i % N, rung_name(), (double)c[i]);
             }
         }
     }
@@ -307,7 +323,7 @@ static void test_gelu(void **state)
                 double x = get(t, b.data, n), got = get(u, c.data, n), want = activation(GEMM_GELU_ERF, x);
                 double far = fabs(x) * 0x1p-22 + (u == DT_BF16 ? fabs(want) * 0x1.1p-8 : 0);
                 if (isfinite(x) ? !(fabs(got - want) <= far) : !same_f32((float)got, (float)want))
-                    STOP("GELU(%a) as %s on %s is %a, expected %a", x, dtype_name(u), cpu_level_name(rung), got, want);
+                    STOP("GELU(%a) as %s on %s is %a, expected %a", x, dtype_name(u), rung_name(), got, want);
             }
         }
 }
@@ -359,14 +375,15 @@ static void test_choice(void **state)
     uint64_t seed = 23;
     (void)state;
     rung = cpu_best();
-    const ProductKernel *plain = &kernels_at(rung)->product.f32, *large = &kernels_at(rung)->product.f32_tiles;
+    const Kernels here = kernels_of_rung();
+    const ProductKernel *plain = &here.product.f32, *large = &here.product.f32_tiles;
     if (!large->layout) return;
     team_enter(2, NULL);
     Tensor a = operand(A, DT_F32, 1, M, K, 0, &seed), b = operand(B, DT_F32, 1, K, N, 1, &seed),
            c = tensor_of(DT_F32, 3, (int64_t[]){1, M, N}, room(C, M * N * 4));
     GemmMatmul d = {.a = &a, .b = &b, .c = &c};
     PackedWeights *w = packed_weights_create(&err);
-    Packed *g = packed_matmul(NULL, kernels_at(rung), &d, &err);
+    Packed *g = packed_matmul(NULL, &here, &d, &err);
     run(g, &a, &b, c.data, NULL, NULL);
     packed_free(g);
     Tensor one = a, row = c;
@@ -374,12 +391,12 @@ static void test_choice(void **state)
     row.data = room(OTHER, N * 4);
     d.a = &one;
     d.c = &row;
-    g = packed_matmul(NULL, kernels_at(rung), &d, &err);
+    g = packed_matmul(NULL, &here, &d, &err);
     run(g, &one, &b, row.data, NULL, NULL);
     packed_free(g);
     assert_memory_equal(row.data, c.data, N * 4);
     d = (GemmMatmul){.a = &a, .b = &b, .c = &c, .b_constant = true, .least_rows = M - FROM};
-    g = packed_matmul(w, kernels_at(rung), &d, &err);
+    g = packed_matmul(w, &here, &d, &err);
     assert_true(packed_scratch(g) > packed_bytes(large, K, N)); /* b, packed each time */
     run(g, &a, &b, c.data, NULL, NULL);
     packed_free(g);
@@ -390,7 +407,7 @@ static void test_choice(void **state)
     out.data = room(OTHER, (M - FROM) * N * 4);
     d.a = &some;
     d.c = &out;
-    g = packed_matmul(w, kernels_at(rung), &d, &err);
+    g = packed_matmul(w, &here, &d, &err);
     run(g, &some, &b, out.data, NULL, NULL);
     packed_free(g);
     assert_memory_equal(out.data, (float *)c.data + FROM * N, (size_t)(M - FROM) * N * 4);
@@ -398,7 +415,7 @@ static void test_choice(void **state)
     packed_pack(plain, packed, &b, false, 1);
     memset(b.data, 0xff, (size_t)(N * (K + 2)) * 4);
     assert_true(packed_give(w, plain, &b, false, packed, &err));
-    g = packed_matmul(w, kernels_at(rung), &d, &err);
+    g = packed_matmul(w, &here, &d, &err);
     run(g, &some, &b, out.data, NULL, NULL);
     packed_free(g);
     packed_weights_free(w);
@@ -426,7 +443,7 @@ static void test_magnitudes(void **state)
         for (int i = 0; i < M * N; i++) {
             double want = (double)a[i / N] * b[i % N];
             if (!(fabs(c[i] - want) <= fabs(want) * 0x1p-23))
-                STOP("%a times %a on %s is %a", (double)a[i / N], (double)b[i % N], cpu_level_name(rung), (double)c[i]);
+                STOP("%a times %a on %s is %a", (double)a[i / N], (double)b[i % N], rung_name(), (double)c[i]);
         }
     }
 }
@@ -452,5 +469,10 @@ int main(void)
                                        cmocka_unit_test(test_choice),   cmocka_unit_test(test_narrow)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tiles = kernels_at(CPU_AMX)->product.f32_tiles.layout != NULL;
-    return failed || !tiles ? failed : cmocka_run_group_tests(tests, NULL, NULL);
+    if (tiles) failed += cmocka_run_group_tests(tests, NULL, NULL);
+#ifdef EMULATED
+    tiles = emulated = true;
+    failed += cmocka_run_group_tests_name("emulated AMX", tests, NULL, NULL);
+#endif
+    return failed;
 }

@@ -1,4 +1,4 @@
-/* Intel's intrinsics that src/kernel/x86 uses for attention, in C with gcc's vectors: AVX-512, AVX512_BF16 and AMX on
+/* Intel's intrinsics that src/kernel/x86 uses for attention and products, in C with gcc's vectors: AVX-512, AVX512_BF16 and AMX on
  * any machine.
  *
  *     cc -I tests/kernel/emulated -D__AVX512F__ -DQKV_VARIANT=emulated_amx -c src/kernel/x86/sdpa_amx.c
@@ -125,11 +125,50 @@ EMU __m512 _mm512_set1_ps(float x) { return x + (__m512){0}; }
 EMU __m512i _mm512_set1_epi16(int16_t x) { return (__m512i)((uint16_t)x + (emu_halves){0}); }
 EMU __m512i _mm512_set1_epi32(int32_t x) { return (__m512i)((uint32_t)x + (emu_words){0}); }
 EMU __m512 _mm512_castsi512_ps(__m512i x) { return (__m512)x; }
+EMU __m512i _mm512_castps_si512(__m512 x) { return (__m512i)x; }
 EMU __m512 _mm512_add_ps(__m512 a, __m512 b) { return a + b; }
 EMU __m512 _mm512_sub_ps(__m512 a, __m512 b) { return a - b; }
 EMU __m512 _mm512_mul_ps(__m512 a, __m512 b) { return a * b; }
 EMU __m512i _mm512_add_epi16(__m512i a, __m512i b) { return (__m512i)((emu_halves)a + (emu_halves)b); }
+EMU __m512i _mm512_sub_epi32(__m512i a, __m512i b) { return (__m512i)((emu_words)a - (emu_words)b); }
+EMU __m512i _mm512_and_epi32(__m512i a, __m512i b) { return a & b; }
+EMU __m512i _mm512_or_epi32(__m512i a, __m512i b) { return a | b; }
 EMU __m512i _mm512_slli_epi32(__m512i a, unsigned n) { return (__m512i)((emu_words)a << n); }
+EMU __m512i _mm512_srli_epi32(__m512i a, unsigned n) { return (__m512i)((emu_words)a >> n); }
+
+EMU __m512i _mm512_max_epu32(__m512i a, __m512i b)
+{
+    emu_words x = (emu_words)a, y = (emu_words)b;
+    for (int i = 0; i < 16; i++) y[i] = x[i] > y[i] ? x[i] : y[i];
+    return (__m512i)y;
+}
+
+EMU __mmask16 _mm512_cmpeq_epi32_mask(__m512i a, __m512i b)
+{
+    __mmask16 k = 0;
+    for (int i = 0; i < 16; i++) k = (__mmask16)(k | (((emu_words)a)[i] == ((emu_words)b)[i]) << i);
+    return k;
+}
+
+EMU __mmask16 _mm512_cmplt_epu32_mask(__m512i a, __m512i b)
+{
+    __mmask16 k = 0;
+    for (int i = 0; i < 16; i++) k = (__mmask16)(k | (((emu_words)a)[i] < ((emu_words)b)[i]) << i);
+    return k;
+}
+
+EMU __m512i _mm512_mask_and_epi32(__m512i otherwise, __mmask16 k, __m512i a, __m512i b)
+{
+    emu_words x = (emu_words)otherwise, y = (emu_words)(a & b);
+    for (int i = 0; i < 16; i++) x[i] = k >> i & 1 ? y[i] : x[i];
+    return (__m512i)x;
+}
+
+EMU __m512 _mm512_maskz_mov_ps(__mmask16 k, __m512 x)
+{
+    for (int i = 0; i < 16; i++) x[i] = k >> i & 1 ? x[i] : 0;
+    return x;
+}
 
 EMU __m512 _mm512_fmadd_ps(__m512 a, __m512 b, __m512 c) /* rounded in double, too: 2^-29 of a last place */
 {
@@ -159,12 +198,15 @@ EMU float _mm512_reduce_max_ps(__m512 x)
     return x[0];
 }
 
-enum { _CMP_NLT_UQ = 5 };
+enum { _CMP_NLT_UQ = 5, _CMP_ORD_Q = 7 };
 EMU __mmask16 _mm512_cmp_ps_mask(__m512 a, __m512 b, int how)
 {
     __mmask16 k = 0;
-    emu_need(how == _CMP_NLT_UQ, "a comparison that is not there");
-    for (int i = 0; i < 16; i++) k = (__mmask16)(k | !(a[i] < b[i]) << i);
+    emu_need(how == _CMP_NLT_UQ || how == _CMP_ORD_Q, "a comparison that is not there");
+    for (int i = 0; i < 16; i++) {
+        int yes = how == _CMP_ORD_Q ? a[i] == a[i] && b[i] == b[i] : !(a[i] < b[i]);
+        k = (__mmask16)(k | yes << i);
+    }
     return k;
 }
 
@@ -207,6 +249,13 @@ EMU __m512i _mm512_cvtepu16_epi32(__m256i x)
     emu_words y;
     for (int i = 0; i < 16; i++) y[i] = ((emu_half)x)[i];
     return (__m512i)y;
+}
+
+EMU __m256i _mm512_cvtepi32_epi16(__m512i x)
+{
+    emu_half y;
+    for (int i = 0; i < 16; i++) y[i] = (uint16_t)((emu_words)x)[i];
+    return (__m256i)y;
 }
 
 EMU __m512i _mm512_permutexvar_epi16(__m512i at, __m512i x)
