@@ -14,6 +14,7 @@
 #include <time.h>
 #include "kernel/gemm_impl.h"
 #include "kernel/gemm_integer.h"
+#include "team/team.h"
 
 enum { MOST = 32, KINDS = 3 };
 

@@ -8,7 +8,7 @@
 #include "kernel/kernel.h"
 
 /* BLOCK_BYTES: of a task's rows, in L2. */
-enum { BLOCK_BYTES = 320 * 1024, SUPERBLOCK = 1024, MOST_TILE = 16 * 64, LINE = 64, WORTH_THREADS = 1 << 21 };
+enum { BLOCK_BYTES = 320 * 1024, SUPERBLOCK = 1024, MOST_TILE = 32 * 48, LINE = 64, WORTH_THREADS = 1 << 21 };
 
 typedef struct Blocks {
     int64_t tiles, rows, nrows; /* tiles and rows of a block; blocks of a superblock */
@@ -49,6 +49,7 @@ static void run_block(const IntegerMatmul *m, const Blocks *b, int64_t first, in
                   to = from + b->panels < all ? from + b->panels : all, tiles = over(last - first, k->mr);
     int32_t acc[MOST_TILE];
     IntegerTile t = {.acc = acc, .b = m->b, .K = m->K, .zero_b = m->zero_b};
+    if (k->begin) k->begin();
     for (t.panel = from; t.panel < to; t.panel++) {
         int64_t col = t.panel * k->nr;
         const char *ahead = (const char *)m->b + (size_t)(t.panel + (t.panel + 1 < to)) * panel_bytes;
@@ -63,6 +64,7 @@ static void run_block(const IntegerMatmul *m, const Blocks *b, int64_t first, in
             k->finish(m, acc, row, col, t.rows, t.cols);
         }
     }
+    if (k->end) k->end();
 }
 
 static void pack_tile(const IntegerMatmul *m, int64_t first, int64_t last, int64_t i, char *room)

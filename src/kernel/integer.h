@@ -40,7 +40,7 @@ typedef struct Rounding {
 
 /* One call of a tile: acc (rows, nr) = the exact sums. */
 typedef struct IntegerTile {
-    int32_t *acc;               /* step nr */
+    int32_t *acc;               /* (mr, nr): rows from `rows` on may be written, too */
     const void *a, *b;          /* packed */
     int64_t panel, K;           /* panel: of b */
     int rows, cols;             /* columns from `cols` on need not be computed */
@@ -69,6 +69,8 @@ typedef struct IntegerKernels {
     void (*pack_a)(void *to, const IntegerIn *a, int64_t row, int rows, int64_t K);
     void (*pack_b)(void *to, const IntegerIn *b, int64_t K, int64_t N);
     void (*tile)(const IntegerTile *t);
+    void (*begin)(void); /* before the first and after the last tile on a thread; NULL: nothing to do */
+    void (*end)(void);
     /* sums (rows, nr) through the epilogue (kernel/gemm_integer.h), to (row, col) of the result */
     void (*finish)(const struct IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols);
     /* y (n) and its scale, which the row's largest absolute value, or `least`, over 127 is; of u8 the row's range (with

@@ -78,6 +78,7 @@ static void score_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
         IntegerIn q = {plane(x->q, b, h), x->q->dtype, x->zero_q, x->q->stride[2], 1, NULL};
         IntegerIn key = {NULL, x->k->dtype, x->zero_k, 0, 0, NULL};
         k->pack_a(r->a, &q, row, rows, x->D);
+        if (k->begin) k->begin();
         for (int64_t col = 0; col < x->M; col += k->nr) {
             k->tile(&(IntegerTile){.acc = r->acc,
                                    .a = r->a,
@@ -89,6 +90,7 @@ static void score_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
                                    .zero_b = integer_zero(&key)});
             k->scores(r->s + col, wide, r->acc, rows, by);
         }
+        if (k->end) k->end();
         return;
     }
     const char *q = plane(x->q, b, h), *key = plane(x->k, b, h / x->group);
@@ -116,6 +118,7 @@ static void value_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
                            .scale_b = &(float){1},
                            .out = {.c = out, .c_type = DT_F32, .c_step = x->out->stride[2]}};
         k->pack_a(r->a, &p, 0, rows, x->M);
+        if (k->begin) k->begin();
         for (int64_t col = 0; col < x->E; col += k->nr) {
             int cols = (int)(x->E - col < k->nr ? x->E - col : k->nr);
             k->tile(&(IntegerTile){.acc = r->acc,
@@ -128,6 +131,7 @@ static void value_rows(const Quantized *x, const Room *r, int64_t b, int64_t h, 
                                    .zero_b = integer_zero(&value)});
             k->finish(&m, r->acc, row, col, rows, cols);
         }
+        if (k->end) k->end();
         return;
     }
     const char *v = plane(x->v, b, h / x->group);

@@ -5,7 +5,7 @@
 
 void integer_fill_emulated_amx(IntegerKernels *k);
 
-enum { MOST_ROWS = 17, MOST_N = 101, MOST_K = 200 };
+enum { MOST_ROWS = 33, MOST_N = 101, MOST_K = 200 };
 
 static uint8_t a[MOST_ROWS * MOST_K], b[MOST_N * MOST_K];
 static int finished[MOST_ROWS];
@@ -24,7 +24,8 @@ static int value(uint8_t x, DType t) { return t == DT_U8 ? x : (int8_t)x; }
 
 static void check_tile(const IntegerKernels *k, DType ta, DType tb, int K, int rows, int cols)
 {
-    static const uint8_t zeros[] = {3, 7, 0, 255, 128, 127, 1, 7, 200, 50, 0, 9, 130, 64, 31, 254, 77};
+    static const uint8_t zeros[MOST_ROWS] = {3,  7,  0,  255, 128, 127, 1,  7,   200, 50, 0,  9,
+                                             130, 64, 31, 254, 77,  5,   90, 255, 0,   1,  17, 128};
     IntegerIn ia = {a, ta, 0, K, 1, zeros}, ib = {b, tb, 9, 1, K, NULL};
     void *pa = room(0, (int64_t)k->a_bytes(K)), *pb = room(1, (int64_t)k->b_bytes(K, MOST_N));
     int32_t *acc = room(2, (int64_t)(k->mr * k->nr) * 4);
@@ -32,7 +33,9 @@ static void check_tile(const IntegerKernels *k, DType ta, DType tb, int K, int r
     k->pack_a(pa, &ia, 1, rows, K);
     IntegerTile t = {.acc = acc, .a = pa, .b = pb, .panel = 1, .K = K, .rows = rows, .cols = cols};
     t.zero_b = integer_zero(&ib);
+    k->begin();
     k->tile(&t);
+    k->end();
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < cols; j++) {
             int64_t sum = 0;
@@ -66,7 +69,7 @@ static void test_tiles(void **unused)
             check_tile(&k, DT_U8, DT_I8, K, rows, k.nr);
             check_tile(&k, DT_I8, DT_U8, K, rows, rows + 1);
         }
-    int32_t none[16 * 48] = {0};
+    int32_t none[32 * 48] = {0};
     k.finish(NULL, none, 0, 3, k.mr, 5);
     for (int r = 0; r < k.mr; r++) assert_int_equal(finished[r], 1);
 }

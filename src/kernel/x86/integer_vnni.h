@@ -11,8 +11,8 @@
  *     b packed: panel after panel: sums of its columns, then words, column after column in a word of K
  * K is padded with zeros.
  */
-#include "kernel/gen/product_impl.h"
 #include "kernel/kernel.h"
+#include "kernel/x86/integer_lines.h"
 
 typedef int32_t S __attribute__((vector_size(W * 4)));
 typedef uint8_t B16 __attribute__((vector_size(16), aligned(1)));
@@ -21,8 +21,6 @@ typedef struct Head { /* of a tile of a */
     int32_t sum[16], zero[16];
 } Head;
 _Static_assert(MR <= 16 && sizeof(Head) == 2 * LINE, "sums of all rows");
-
-enum { PIECE = 4 * LANES }; /* bytes of a line of K that are turned at once */
 
 static int64_t words_of(int64_t K) { return (K + 3) / 4; }
 
@@ -33,20 +31,6 @@ static size_t panel_bytes(int64_t K) { return (size_t)(words_of(K) + 1) * NR * 4
 static size_t b_bytes(int64_t K, int64_t N) { return (size_t)((N + NR - 1) / NR) * panel_bytes(K); }
 
 /* ------------------------------------------------------------------ packing */
-
-/* n bytes `step` apart with some bits flipped, zeros after them. */
-INLINE void line_of(uint8_t *restrict to, const uint8_t *x, int64_t step, int n, uint8_t flip)
-{
-    uint8_t some[PIECE];
-    if (n < PIECE || step != 1) {
-        memset(some, flip, sizeof some); /* zeros, once flipped */
-        if (step == 1) memcpy(some, x, (size_t)n);
-        else
-            for (int i = 0; i < n; i++) some[i] = x[i * step];
-        x = some;
-    }
-    for (int i = 0; i < PIECE; i++) to[i] = x[i] ^ flip;
-}
 
 INLINE int32_t total(S s)
 {

@@ -1,5 +1,5 @@
-/* Intel's intrinsics that src/kernel/x86 uses for attention and products, in C with gcc's vectors: AVX-512, AVX512_BF16 and AMX on
- * any machine.
+/* Intel's intrinsics that src/kernel/x86 uses for attention and products, in C with gcc's vectors: AVX-512, AVX512_BF16
+ * and AMX on any machine.
  *
  *     cc -I tests/kernel/emulated -D__AVX512F__ -DQKV_VARIANT=emulated_amx -c src/kernel/x86/sdpa_amx.c
  *
