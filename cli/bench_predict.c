@@ -7,8 +7,12 @@
  * thread's CPU time: work is split as n threads split it. A loop takes as long as its longest part, or, where parts
  * claim what others have left (the first finds all of it), an n-th of all; and what opening and closing one takes, as
  * measured here, and CALL_US for each thread that is not here. What lies outside of loops stays as long as it is.
- * Memory is not simulated: `MB` says what a layer moves at least, to be held against a machine's rate. Beside it is
- * what the profiled runs took, with as many threads as they had.
+ *
+ * As many CPUs as this machine has are not n times as fast as one: they share cores, heat and memory. So for each n up
+ * to them multiply-adds and reading are measured with n threads at once. Loops take as much longer as multiply-adds do,
+ * and a layer that one thread reads no faster than memory at least what reading `MB` takes (what it moves at least).
+ * For more threads than there are CPUs neither is known. Beside it is what the profiled runs took, with as many threads
+ * as they had.
  */
 #include <math.h>
 #include <stdio.h>
@@ -34,6 +38,7 @@ typedef struct Simulation {
     int n, of; /* of: the step that runs; -1: none so far */
     int width[MOST], nwidth, at;
     double clock_ms, region_ms, since, saved; /* clock_ms: of reading the clock once */
+    double alike[MOST], read_gbs[MOST]; /* of n CPUs at once: the rate of each beside that of one alone; 0: not known */
     double *now; /* of this run, by step */
 } Simulation;
 
@@ -77,7 +82,7 @@ static void simulate(void *user, int n, void (*task)(void *data, int i), void *d
         if (!i) first = t;
         else others = fmax(others, t);
     }
-    double loop = others < 0.05 * first ? first / n + others : fmax(first, others);
+    double loop = (others < 0.05 * first ? first / n + others : fmax(first, others)) / s->alike[s->at];
     s->saved += cpu_ms() - begun - loop - s->region_ms;
     if (s->of >= 0 && s->of < s->n && s->width[s->at] == 2) s->step[s->of].loops++;
 }
@@ -109,6 +114,51 @@ static int run_once(Simulation *s, qkv_session *session)
     end_step(s);
     if (s->of + 1 != s->n) return problem(EXIT_INTERNAL, "a run has %d steps, its profile %d", s->of + 1, s->n);
     for (int i = 0; i < s->n; i++) s->step[i].ms[s->at] = fmin(s->step[i].ms[s->at], s->now[i]);
+    return 0;
+}
+
+/* Layers that wait for memory, for all numbers of threads whose rate is known. */
+static void hold_to_memory(Simulation *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        Layer *x = &s->step[i];
+        bool cached = x->bytes > x->ms[0] * s->read_gbs[0] * 1e6;
+        for (int w = 1; w < s->nwidth && !cached; w++)
+            if (s->read_gbs[w] > 0) x->ms[w] = fmax(x->ms[w], x->bytes / s->read_gbs[w] / 1e6);
+    }
+}
+
+/* The better of two measurements of n threads at once. */
+static int rates_of(int n, double *gflops, double *read_gbs)
+{
+    qkv_error e;
+    *gflops = *read_gbs = 0;
+    for (int i = 0; i < 2; i++) {
+        qkv_peak p = {.struct_size = sizeof p};
+        if (qkv_measure_peak(n, &p, &e)) return problem_of(&e);
+        *gflops = fmax(*gflops, p.f32_gflops);
+        *read_gbs = fmax(*read_gbs, p.read_gbs);
+    }
+    return 0;
+}
+
+static int measure_rates(Simulation *s, int *cpus)
+{
+    qkv_error e;
+    qkv_peak all = {.struct_size = sizeof all};
+    double one = 0;
+    if (qkv_measure_peak(0, &all, &e)) return problem_of(&e);
+    *cpus = all.threads;
+    for (int w = 0; w < s->nwidth; w++) {
+        double gflops;
+        int n = s->width[w];
+        s->alike[w] = 1;
+        if (n > *cpus) continue;
+        int code = rates_of(n, &gflops, &s->read_gbs[w]);
+        if (code) return code;
+        if (!w) one = gflops;
+        if (one > 0 && gflops > 0) s->alike[w] = fmin(gflops / n / one, 1);
+    }
     return 0;
 }
 
@@ -152,7 +202,7 @@ static void row(Table *t, const Simulation *s, const Layer *l)
 }
 
 /* least_ms: of the runs that were measured. */
-static void print(const Simulation *s, const qkv_peak *peak, double least_ms)
+static void print(const Simulation *s, const qkv_peak *peak, double least_ms, int cpus)
 {
     Table *t = table_new(s->nwidth == USUAL ? "lrrrrrrrrrr" : "lrrrrrrrrrrr");
     Layer all = {.name = "all", .in = 3}, *layer = must(calloc((size_t)s->n + 1, sizeof *layer));
@@ -176,6 +226,12 @@ static void print(const Simulation *s, const qkv_peak *peak, double least_ms)
     free(layer);
     printf("\n%d thread%s: simulated %.3f ms, measured %.3f in the quickest run: %+.1f %%\n", peak->threads,
            peak->threads == 1 ? "" : "s", all.ms[own], least_ms, (all.ms[own] / least_ms - 1) * 100);
+    for (int w = 1; w < s->nwidth; w++)
+        if (s->width[w] <= cpus)
+            printf("%d at once: each has %.0f %% of one thread's multiply-adds; %.1f GB/s read together\n", s->width[w],
+                   100 * s->alike[w], s->read_gbs[w]);
+    if (s->width[s->nwidth - 1] > cpus)
+        printf("more than %d: as if each CPU were as fast as one alone, and memory as fast as it takes\n", cpus);
     printf("simulated on one thread. Measured with %d: %.1f GB/s read; ", peak->threads, peak->read_gbs);
     if (peak->region_us > 0) printf("%.1f us to open and close a loop\n", peak->region_us);
     else printf("to open and close a loop is left out: the others had no CPU\n");
@@ -199,15 +255,17 @@ static void take_steps(Simulation *s, const OpProfile *p)
 int predict(const Loaded *m, const qkv_session_options *like, const OpProfile *p, double least_ms)
 {
     Simulation s = {.of = -1, .clock_ms = clock_costs()};
-    int code = 0, threads = p->peak.threads;
+    int threads = p->peak.threads, cpus = 0;
     choose_widths(&s, threads);
     take_steps(&s, p);
+    int code = measure_rates(&s, &cpus);
     for (s.at = 0; !code && s.at < s.nwidth; s.at++) {
         int more = s.width[s.at] - threads;
         s.region_ms = s.at ? (p->peak.region_us + (more > 0 ? more * CALL_US : 0)) * 1e-3 : 0;
         code = run_width(&s, m, like);
     }
-    if (!code) print(&s, &p->peak, least_ms);
+    if (!code) hold_to_memory(&s);
+    if (!code) print(&s, &p->peak, least_ms, cpus);
     free(s.step);
     free(s.now);
     return code;

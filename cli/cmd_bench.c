@@ -240,8 +240,9 @@ static const Option own[] = {
     {"predict", FLAG, AT(predict),
      .help =
          "Also print what each layer would take with 2, 8, 16 and 64 threads, simulated on one: loops are split as so "
-         "many threads split them, and their parts timed one by one. Memory's rate is not simulated. Beside it stands "
-         "what the timed runs took, and how far the simulation of as many threads is from that."},
+         "many threads split them, and their parts timed one by one. Up to the number of this machine's CPUs, what "
+         "they lose to each other is measured and counted. Beside it stands what the timed runs took, and how far the "
+         "simulation of as many threads is from that."},
     {0},
 };
 
