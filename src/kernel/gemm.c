@@ -164,5 +164,5 @@ bool gemm_pool_give(GemmPool *p, const Tensor *b, bool rounded, const void *pack
 
 void gemm_pool_each(const GemmPool *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user)
 {
-    packed_each(p->packed, f, user);
+    packed_each(p->packed, kernels(), f, user);
 }

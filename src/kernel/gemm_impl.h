@@ -35,8 +35,9 @@ size_t packed_bytes(const ProductKernel *k, int64_t K, int64_t N);
 void packed_pack(const ProductKernel *k, void *to, const Tensor *b, bool rounded, int threads);
 void packed_mapped(PackedWeights *p, const void *file, size_t size);
 bool packed_give(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *packed, Err *err);
-void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes),
-                 void *user);
+/* Every weight once; bytes: packed for packed_kernel(k, b, rounded), whatever it is packed for here. */
+void packed_each(const PackedWeights *p, const Kernels *k,
+                 void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user);
 
 /* A convolution's own: rows of cells, and the shifts that are its taps (gemm_conv.c). */
 enum { MAX_TAPS = 81 };

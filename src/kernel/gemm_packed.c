@@ -21,10 +21,11 @@
 
 /* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2.
  * WORTH_THREADS: floating-point operations, some 10 us of a core. TILES_*: from these sizes on packing both operands
- * is little beside what float32 gains by tiles. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does:
- * then a tile meets all panels before the next. IN_PLACE: columns up to which rows of a that are spread stay there. */
+ * is little beside what float32 gains by tiles; KEPT_M: packing a alone, b being kept. A_TILE, B_WHOLE: bytes of a that
+ * L1 nearly holds, of b that L2 does: then a tile meets all panels before the next. IN_PLACE: columns up to which rows
+ * of a that are spread stay there. */
 enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, FEW = 300 << 10, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 };
-enum { TILES_M = 768, TILES_N = 128, TILES_K = 64 };
+enum { TILES_M = 768, TILES_N = 128, TILES_K = 64, KEPT_M = 64 };
 enum { IN_PLACE = 384, MOST_ROWS = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
 
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -139,15 +140,18 @@ void packed_pack(const ProductKernel *k, void *to, const Tensor *b, bool rounded
     pack_weight(&w, to, threads);
 }
 
+/* Whatever they are packed for. */
+static bool same_weight(const Weight *w, const Weight *x)
+{
+    return w->from == x->from && w->dtype == x->dtype && w->rounded == x->rounded && w->K == x->K && w->N == x->N &&
+           w->rs == x->rs && w->cs == x->cs && w->taps == x->taps && w->apart == x->apart;
+}
+
 /* Its number; -1: not there. */
 static int find(const PackedWeights *p, const Weight *x)
 {
-    for (int i = 0; i < p->n; i++) {
-        const Weight *w = &p->w[i];
-        bool alike = w->from == x->from && w->kernel == x->kernel && w->dtype == x->dtype && w->rounded == x->rounded &&
-                     w->K == x->K && w->N == x->N;
-        if (alike && w->rs == x->rs && w->cs == x->cs && w->taps == x->taps && w->apart == x->apart) return i;
-    }
+    for (int i = 0; i < p->n; i++)
+        if (p->w[i].kernel == x->kernel && same_weight(&p->w[i], x)) return i;
     return -1;
 }
 
@@ -187,13 +191,16 @@ static Tensor plain(const Weight *w)
     return b;
 }
 
-void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user)
+void packed_each(const PackedWeights *p, const Kernels *k,
+                 void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user)
 {
     for (int i = 0; i < p->n; i++) {
         const Weight *w = &p->w[i];
-        if (w->taps > 1) continue;
+        int first = 0;
+        while (!same_weight(&p->w[first], w)) first++;
+        if (w->taps > 1 || first < i) continue;
         Tensor b = plain(w);
-        f(user, &b, w->rounded, w->bytes);
+        f(user, &b, w->rounded, packed_bytes(packed_kernel(k, &b, w->rounded), w->K, w->N));
     }
 }
 
@@ -337,8 +344,8 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     return g;
 }
 
-/* Whether float32 goes by tiles, which pack both operands each time: b is not given packed otherwise, and there is much
- * to do for each element. */
+/* Whether float32 goes by tiles, which pack a each time, and b where it is not kept: b is not given packed otherwise,
+ * and there is much to do for each element. */
 static bool by_tiles(const PackedWeights *p, const Kernels *kernels, const GemmMatmul *d)
 {
     const Tensor *c = d->c;
@@ -347,8 +354,15 @@ static bool by_tiles(const PackedWeights *p, const Kernels *kernels, const GemmM
     Weight plain = weight_of(&kernels->product.f32, d->b, false);
     int i = d->b_constant ? find(p, &plain) : -1;
     bool given = i >= 0 && p->w[i].data && !p->w[i].owned;
-    return !given && d->least_rows >= TILES_M && c->shape[c->rank - 2] >= TILES_M && c->shape[c->rank - 1] >= TILES_N &&
+    int64_t from = d->b_constant ? KEPT_M : TILES_M;
+    return !given && d->least_rows >= from && c->shape[c->rank - 2] >= from && c->shape[c->rank - 1] >= TILES_N &&
            d->a->shape[d->a->rank - 1] >= TILES_K;
+}
+
+/* Parts of a weight that many rows share are packed each time: kept, they are half as large again as the weight. */
+static bool keeps_weight(const GemmMatmul *d, bool tiles)
+{
+    return d->b_constant && (!tiles || d->c->shape[d->c->rank - 2] < TILES_M);
 }
 
 Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul *d, Err *err)
@@ -378,7 +392,7 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
         g->out.times = d->times;
         g->out.residual_step = d->residual->stride[d->residual->rank - 2];
     }
-    return blocked(g, p, round_up(SUPERBLOCK, k->mr), d->b_constant && !tiles, err);
+    return blocked(g, p, round_up(SUPERBLOCK, k->mr), keeps_weight(d, tiles), err);
 }
 
 /* Pictures whose pixels are rows, all of them one after the other: an ordinary product. */

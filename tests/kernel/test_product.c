@@ -365,9 +365,8 @@ static void test_given(void **state)
         }
 }
 
-/* Products that are large for each of their elements at all sizes take the tiles' kernel, but for weights that were
- * given packed; rows are the same wherever they lie, and in a product that may be smaller the same as in a small
- * one. */
+/* Products of many rows at all sizes take the tiles' kernel, but for weights that were given packed; rows are the same
+ * wherever they lie, and in a product that may be smaller the same as in a small one. */
 static void test_choice(void **state)
 {
     enum { M = 900, K = 70, N = 130, FROM = 100 };
@@ -411,6 +410,18 @@ static void test_choice(void **state)
     run(g, &some, &b, out.data, NULL, NULL);
     packed_free(g);
     assert_memory_equal(out.data, (float *)c.data + FROM * N, (size_t)(M - FROM) * N * 4);
+    /* fewer rows, of a weight: they take its parts, which are kept from the second use on */
+    some.shape[1] = out.shape[1] = FROM;
+    d.least_rows = FROM;
+    g = packed_matmul(w, &here, &d, &err);
+    for (int use = 0; use < 2; use++) {
+        run(g, &some, &b, out.data, NULL, NULL);
+        assert_memory_equal(out.data, (float *)c.data + FROM * N, FROM * N * 4);
+        assert_int_equal(packed_weights_bytes(w), use ? packed_bytes(large, K, N) : 0);
+    }
+    packed_free(g);
+    some.shape[1] = out.shape[1] = M - FROM;
+    d.least_rows = M - FROM;
     void *packed = aligned_alloc(64, (packed_bytes(plain, K, N) + 63) / 64 * 64);
     packed_pack(plain, packed, &b, false, 1);
     memset(b.data, 0xff, (size_t)(N * (K + 2)) * 4);
