@@ -165,13 +165,6 @@ static void tell(const QuantizeOptions *o, json_t *report)
 
 /* ------------------------------------------------------------------ */
 
-/* The first opset with the quantizers that are asked for, before there is a report that knows it: of candidates. */
-static int64_t opset_of(const QuantizeOptions *o)
-{
-    if (o->write.opset || !ends_in(o->write.output, ".onnx")) return o->write.opset;
-    return o->dynamic || o->weights ? 21 : o->target && strstr(o->target, "fp8") ? 19 : 0;
-}
-
 /* A name of --skip that nothing has: the error, with the weight's name that is nearest to it. */
 static int nothing_skipped(const List *skip, const qkv_model *m, const qkv_error *e)
 {
@@ -197,14 +190,12 @@ static int nothing_skipped(const List *skip, const qkv_model *m, const qkv_error
 static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTensors *d)
 {
     Progress progress = {0};
-    WriteOptions write = o->write, candidates;
+    WriteOptions write = o->write;
     Words skip;
     qkv_error e;
     char *text = NULL;
     write.target = ends_in(write.output, ".onnx") ? o->target : NULL;
-    candidates = write;
-    candidates.opset = opset_of(o);
-    Metric metric = {o->metric, &candidates, &progress, 0};
+    Metric metric = {o->metric, &write, &progress, 0};
     words_of(&o->skip, &skip);
     qkv_quantize_options call = {.struct_size = sizeof call,
                                  .target = o->target,
@@ -238,8 +229,6 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
     qkv_model *made = code ? NULL : qkv_model_quantize(m, &call, &text, &e);
     progress_end(&progress);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
-    const int64_t least = json_integer_value(json_object_get(report, "opset"));
-    if (!write.opset && least > 18) write.opset = least;
     if (!code && !made && metric.code) code = metric.code;
     else if (!code)
         code = made ? model_write(&write, &o->common, made, NULL, report) : nothing_skipped(&o->skip, m, &e);
@@ -400,7 +389,8 @@ static const Option own[] = {
      .help = "Also list every layer and attention, with the reason where it is left, and "
              "every scale."},
     {"opset", INTEGER, AT(write.opset), .arg = "N", .min = 13, .max = 25,
-     .help = "ONNX opset, 13 to 25 (default 18; 21 with --dynamic and with weights of 4 bits or by blocks)."},
+     .help = "ONNX opset, 13 to 25 (default: the first from 18 on that has the quantizers: 19 for float8, 21 for "
+             "scales of blocks, which --dynamic and --weights-only have)."},
     {"external-data", FLAG, AT(write.external),
      .help = "Write the weights to FILE.data, next to the model. By default this is done above 2 GiB only."},
     {"threads", INTEGER, AT(model.threads), .arg = "N", .min = 1, .max = 1024,

@@ -127,8 +127,8 @@ const Option trace_option[] = {
 #define AT(field) offsetof(WriteOptions, field)
 const Option onnx_options[] = {
     {"opset", INTEGER, AT(opset), .arg = "N", .min = 13, .max = 25,
-     .help = "ONNX opset, 13 to 25 (default 18). Below 17, for TensorRT 8 and old runtimes, nodes that need a "
-             "newer one are listed."},
+     .help = "ONNX opset, 13 to 25 (default: the first from 18 on that has what the model needs). Below 17, for "
+             "TensorRT 8 and old runtimes, nodes that need a newer one are listed."},
     {"target", TEXT, AT(target), .arg = "NAME",
      .help = "Runtime that the ONNX file is for: ort (default), openvino or tensorrt; or spec, the standard itself."},
     {"profile", TEXT, AT(target), .arg = "NAME"},

@@ -131,7 +131,7 @@ QKV_API int qkv_onnx_profile_from_name(const char *name, qkv_onnx_profile *out);
 
 typedef struct qkv_onnx_options {
     size_t struct_size; /* sizeof(qkv_onnx_options) */
-    int opset;          /* 13 to 25; 0 = 18 */
+    int opset;          /* 13 to 25; 0: the first from 18 on that has what the model needs */
     /* weights in a file of their own: 0: when the model would exceed 2 GiB, 1: always, -1: never */
     qkv_onnx_profile profile;
     int external_data;

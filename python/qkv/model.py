@@ -496,6 +496,7 @@ class Model(_Runs, Measured):
     def save_onnx(self, path: Union[str, os.PathLike], opset: Optional[int] = None, profile: str = "ort",
                   external_data: Optional[bool] = None) -> Dict[str, Any]:
         """Writes ONNX for a runtime: profile "ort", "openvino", "tensorrt", or "spec" for the standard.
+        opset: 13 to 25; None: the first from 18 on that has what the model needs.
         external_data: True writes weights to a separate file, False never does, None does above 2 GiB. Returns the
         report of `qkv convert --json` as a dict. What ONNX cannot express raises Error with code 4, naming
         every node."""

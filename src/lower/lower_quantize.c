@@ -117,7 +117,7 @@ static bool block_quantizer(Lower *L, Quantizer *q)
     int64_t K = q->x->dim[q->axis]->i;
     q->block = K;
     if (groups) TRY(lower_const_int(L, 6, &q->block));
-    if (L->op->id == OP_dequantize_per_channel_group && is_zeros(&L->arg[2])) q->zero = NULL;
+    if (is_zeros(&L->arg[2])) q->zero = NULL;
     if (q->block > K) q->block = K;
     if (q->block < 1 || K % q->block)
         return lower_fail(L, 6, "groups of %lld do not divide a last axis of %lld", (long long)q->block, (long long)K);

@@ -8,6 +8,7 @@
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "ir/copy.h"
+#include "onnx/write/write.h"
 #include "plan/fuse.h"
 #include "program/passes.h"
 #include "program/prepare.h"
@@ -480,27 +481,13 @@ static bool put_metric(Budget *of, const Graph *g, const Graph *made, const Quan
     return true;
 }
 
-/* The first opset of ONNX that has g's quantizers. */
-static int least_opset(const Graph *g)
-{
-    int opset = 13;
-    for (const Node *n = g->first; n; n = n->next) {
-        const bool back = n->op->id == OP_dequantize_linear;
-        if (!back && n->op->id != OP_quantize_linear) continue;
-        const DType t = back ? n->arg[0].v->dtype : n->out[0]->dtype;
-        const int since = n->arg[back ? 4 : 5].e->i || dtype_bits(t) < 8 ? 21 : dtype_is_float(t) ? 19 : 13;
-        opset = since > opset ? since : opset;
-    }
-    return opset;
-}
-
 static void begin_report(Buf *report, const QuantizeRequest *r, const Graph *made, const char *calibration,
                          int64_t batches, int bits)
 {
     jw_report(report);
     jw_put(report, "'target': %s, 'calibration': %s, 'data': %s, 'batches': %lld", r->place.target->name, calibration,
            r->tensor ? "given" : "random", (long long)batches);
-    jw_put(report, "'weight_bits': %d, 'opset': %d", bits, least_opset(made));
+    jw_put(report, "'weight_bits': %d, 'opset': %d", bits, onnx_least_opset(made, ONNX_FOR_SPEC));
 }
 
 static bool work(Graph *g, Graph *made, const QuantizeRequest *r, Placement *p, Buf *report, Err *err)

@@ -181,8 +181,7 @@ Ref contrib_node(Onnx *o, const char *op, DType out, int n, const Ref *in)
     return y;
 }
 
-/* From which opset on there are tensors of t. */
-static int first_opset(const Onnx *o, DType t)
+int dtype_since(OnnxProfile p, DType t)
 {
     switch (t) {
     case DT_F8E4M3:
@@ -191,7 +190,7 @@ static int first_opset(const Onnx *o, DType t)
     case DT_F8E5M2FNUZ: return 19;
     case DT_I4:
     case DT_U4: return 21;
-    case DT_F4E2M1: return for_ort(o) ? 24 : 23;
+    case DT_F4E2M1: return p == ONNX_FOR_ORT ? 24 : 23;
     case DT_F8E8M0: return 24;
     case DT_I2:
     case DT_U2: return 25;
@@ -205,10 +204,11 @@ Ref cast(Onnx *o, Ref x, DType t)
     int to = dtype_to_onnx(t);
     if (to == ONNX_UNDEFINED || dtype_to_onnx(x.t) == ONNX_UNDEFINED)
         refuse(o, "ONNX has no tensors of %s", dtype_name(to == ONNX_UNDEFINED ? t : x.t));
-    int from = first_opset(o, t) > first_opset(o, x.t) ? first_opset(o, t) : first_opset(o, x.t);
+    const int given = dtype_since(o->opt.profile, x.t), asked = dtype_since(o->opt.profile, t),
+              from = asked > given ? asked : given;
     if (o->opt.opset < from)
         refuse(o, "%s casts %s from opset %d on", for_ort(o) ? "ONNX Runtime" : "ONNX",
-               dtype_name(first_opset(o, t) == from ? t : x.t), from);
+               dtype_name(asked == from ? t : x.t), from);
     OnnxAttr *kept = o->attr; /* of the node that needs the cast */
     int nkept = o->nattr;
     o->attr = NULL;

@@ -73,8 +73,8 @@ void out_grid_sampler(Onnx *o, const Node *n, const char *text)
                              *const pads[] = {"zeros", "border", "reflection"};
     const Value *v = arg_v(n, 0);
     int64_t mode = arg_i(o, n, 2, 0), pad = arg_i(o, n, 3, 0);
-    if (v->rank != 4 && o->opt.opset < 20) {
-        refuse(o, "ONNX samples volumes from opset 20 on");
+    if (v->rank != 4 && o->opt.opset < SAMPLES_VOLUMES) {
+        refuse(o, "ONNX samples volumes from opset %d on", SAMPLES_VOLUMES);
         return;
     }
     if (v->rank != 4 && mode == 2) {
@@ -82,7 +82,7 @@ void out_grid_sampler(Onnx *o, const Node *n, const char *text)
         return;
     }
     Ref x = wide(o, arg_ref(o, n, 0)), grid = cast(o, arg_ref(o, n, 1), x.t);
-    attr_str(o, "mode", o->opt.opset >= 20 ? modes[mode] : old[mode]);
+    attr_str(o, "mode", o->opt.opset >= SAMPLES_VOLUMES ? modes[mode] : old[mode]);
     attr_str(o, "padding_mode", pads[pad]);
     attr_int(o, "align_corners", arg_b(n, 4));
     give(o, n, 0, NODE(o, "GridSample", x.t, x, grid));

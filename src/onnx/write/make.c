@@ -27,30 +27,80 @@ void out_to_copy(Onnx *o, const Node *n, const char *text)
     } else give(o, n, 0, cast(o, x, t));
 }
 
-/* Opset 13: to 8 bits of float32; 19: float8, float16; 21: 16 and 4 bits, blocks; 23: float4; 25: 2 bits */
-static bool quantized_since(Onnx *o, DType t, DType scale, int64_t block)
+enum { HAS_TYPE = 21, HAS_PRECISION = 23 };
+
+typedef struct Quantizing { /* of a quantizer or its inverse */
+    const Value *x, *scale;
+    DType t; /* few bits */
+    int64_t axis, block;
+    bool zero, typed, precise; /* a zero point; none, and another type than ONNX takes it for; a type of the quotient */
+} Quantizing;
+
+static Quantizing quantizing(const Node *n)
 {
-    int bits = dtype_bits(t), since = 13;
-    if (scale != DT_F32 || (dtype_is_float(t) && bits == 8)) since = 19;
-    if (block || bits == 16 || bits == 4) since = 21;
-    if (t == DT_F4E2M1) since = 23;
-    if (bits == 2) since = 25;
-    if (o->opt.opset >= since) return true;
-    refuse(o, "%s with a scale of %s%s is quantized from opset %d on", dtype_name(t), dtype_name(scale),
-           block ? " a block" : "", since);
-    return false;
+    const bool back = n->op->id == OP_dequantize_linear;
+    const Arg *axis = &n->arg[back ? 3 : 4];
+    Quantizing q = {.x = arg_v(n, 0), .scale = arg_v(n, 1), .zero = given(n, 2), .block = axis[1].e->i};
+    q.t = back ? q.x->dtype : n->out[0]->dtype;
+    q.axis = axis->e->i < 0 ? axis->e->i + q.x->rank : axis->e->i;
+    q.typed = !back && !q.zero && q.t != DT_U8;
+    q.precise = !back && given(n, 7);
+    if (q.t == DT_I32) q.t = DT_I8; /* a bias */
+    return q;
 }
 
-/* A scale for each row of an activation? Blocks are there from opset 21 on, OpenVINO reads those of values whose sizes
- * are known alone, and ONNX Runtime fuses those with a zero point to a product that it then refuses to run. */
-static bool spells_rows(Onnx *o, const Node *n, int axis_arg, int64_t block)
+/* Opset 13: to 8 bits of float32; 19: float8, float16; 21: 16 and 4 bits, blocks; 23: float4; 25: 2 bits */
+static int quantized_since(const Quantizing *q)
 {
-    const Value *x = arg_v(n, 0), *scale = arg_v(n, 1);
-    const int64_t axis = arg_i(o, n, axis_arg, 1), at = axis < 0 ? axis + x->rank : axis;
-    const bool lacks = o->opt.profile == ONNX_FOR_OPENVINO || o->opt.opset < 21 ||
-                       (o->opt.profile == ONNX_FOR_ORT && given(n, 2));
-    return lacks && block && x->kind != V_WEIGHT && scale->rank == x->rank && ex_equals_int(scale->dim[at], 1) &&
-           scale->dtype == DT_F32;
+    int bits = dtype_bits(q->t), since = ONNX_OPSET_MIN;
+    if (q->scale->dtype != DT_F32 || (dtype_is_float(q->t) && bits == 8)) since = 19;
+    if (q->block || bits == 16 || bits == 4) since = HAS_BLOCKS;
+    if (q->t == DT_F4E2M1) since = 23;
+    if (bits == 2) since = 25;
+    return since;
+}
+
+/* A scale for each row of an activation? */
+static bool of_rows(const Quantizing *q)
+{
+    return q->block && q->x->kind != V_WEIGHT && q->scale->rank == q->x->rank &&
+           ex_equals_int(q->scale->dim[q->axis], 1) && q->scale->dtype == DT_F32;
+}
+
+/* Is that written as other ops at any opset? OpenVINO reads blocks of values whose sizes are known alone, and ONNX
+ * Runtime fuses those with a zero point to a product that it then refuses to run. */
+static bool rows_spelled_out(OnnxProfile p, const Quantizing *q)
+{
+    return of_rows(q) && (p == ONNX_FOR_OPENVINO || (p == ONNX_FOR_ORT && q->zero));
+}
+
+int quantizer_since(OnnxProfile p, const Node *n)
+{
+    const Quantizing q = quantizing(n);
+    int since = quantized_since(&q);
+    if (rows_spelled_out(p, &q)) return ONNX_OPSET_MIN;
+    if (q.typed && since < HAS_TYPE) since = HAS_TYPE;
+    return q.precise && since < HAS_PRECISION ? HAS_PRECISION : since;
+}
+
+static bool spells_rows(const Onnx *o, const Quantizing *q)
+{
+    return rows_spelled_out(o->opt.profile, q) || (o->opt.opset < HAS_BLOCKS && of_rows(q));
+}
+
+/* false: the opset does not have it, and the node is refused */
+static bool has_quantizer(Onnx *o, const Quantizing *q)
+{
+    const int since = quantized_since(q);
+    if (o->opt.opset < since)
+        refuse(o, "%s with a scale of %s%s is quantized from opset %d on", dtype_name(q->t),
+               dtype_name(q->scale->dtype), q->block ? " a block" : "", since);
+    else if (q->precise && o->opt.opset < HAS_PRECISION)
+        refuse(o, "the precision of the quotient is given from opset %d on", HAS_PRECISION);
+    else if (q->typed && o->opt.opset < HAS_TYPE)
+        refuse(o, "%s without a zero point is quantized from opset %d on", dtype_name(q->t), HAS_TYPE);
+    else return true;
+    return false;
 }
 
 static Ref rows_quantized(Onnx *o, Ref x, Ref scale, Ref zero, DType t)
@@ -72,26 +122,18 @@ void out_quantize_linear(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     DType t = n->out[0]->dtype;
+    const Quantizing q = quantizing(n);
     Ref x = arg_ref(o, n, 0), scale = arg_ref(o, n, 1), zero = arg_ref(o, n, 2);
-    int64_t block = arg_i(o, n, 5, 0);
-    if (spells_rows(o, n, 4, block)) {
+    if (spells_rows(o, &q)) {
         give(o, n, 0, rows_quantized(o, x, scale, zero, t));
         return;
     }
-    if (!quantized_since(o, t, scale.t, block)) return;
-    if (given(n, 7) && o->opt.opset < 23) {
-        refuse(o, "the precision of the quotient is given from opset 23 on");
-        return;
-    }
-    if (!*zero.name && t != DT_U8 && o->opt.opset < 21) {
-        refuse(o, "%s without a zero point is quantized from opset 21 on", dtype_name(t));
-        return;
-    }
-    attr_int(o, "axis", arg_i(o, n, 4, 1));
-    if (block) attr_int(o, "block_size", block);
+    if (!has_quantizer(o, &q)) return;
+    attr_int(o, "axis", n->arg[4].e->i);
+    if (q.block) attr_int(o, "block_size", q.block);
     if (!arg_b(n, 6)) attr_int(o, "saturate", 0);
-    if (!*zero.name && t != DT_U8) attr_int(o, "output_dtype", dtype_to_onnx(t));
-    if (given(n, 7)) attr_int(o, "precision", dtype_to_onnx(n->arg[7].dtype));
+    if (q.typed) attr_int(o, "output_dtype", dtype_to_onnx(t));
+    if (q.precise) attr_int(o, "precision", dtype_to_onnx(n->arg[7].dtype));
     give(o, n, 0, NODE(o, "QuantizeLinear", t, x, scale, zero));
 }
 
@@ -100,15 +142,15 @@ void out_dequantize_linear(Onnx *o, const Node *n, const char *text)
     (void)text;
     DType t = n->out[0]->dtype;
     if (inside_nbits(o, n) || out_rows_of_blocks(o, n)) return;
+    const Quantizing q = quantizing(n);
     Ref x = arg_ref(o, n, 0), scale = arg_ref(o, n, 1), zero = arg_ref(o, n, 2);
-    int64_t block = arg_i(o, n, 4, 0);
-    if (spells_rows(o, n, 3, block)) {
+    if (spells_rows(o, &q)) {
         give(o, n, 0, cast(o, rows_dequantized(o, x, scale, zero), t));
         return;
     }
-    if (!quantized_since(o, x.t == DT_I32 ? DT_I8 : x.t, scale.t, block)) return;
-    attr_int(o, "axis", arg_i(o, n, 3, 1));
-    if (block) attr_int(o, "block_size", block);
+    if (!has_quantizer(o, &q)) return;
+    attr_int(o, "axis", n->arg[3].e->i);
+    if (q.block) attr_int(o, "block_size", q.block);
     give(o, n, 0, cast(o, NODE(o, "DequantizeLinear", scale.t, x, scale, zero), t)); /* runtimes lack output_dtype */
 }
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "onnx/write/write_impl.h"
 
-enum { HAS_BLOCKS = 21, LEAST_BLOCK = 16, MOST_BLOCK = 256 };
+enum { LEAST_BLOCK = 16, MOST_BLOCK = 256 };
 
 static const Tensor *known(const Value *v) { return v->kind == V_WEIGHT && v->weight != W_PARAMETER ? v->data : NULL; }
 

@@ -2,6 +2,7 @@
  * ops know themselves what they may use.
  *
  *     check_opset(o, "GridSample", n, in)       refuses the graph node: "ONNX has GridSample from opset 16 on"
+ *     onnx_least_opset(g, profile)              21: a quantizer of g has a scale a block
  */
 #include <string.h>
 #include "onnx/check/schema.h"
@@ -81,4 +82,40 @@ void check_opset(Onnx *o, const char *op, int n, const Ref *in)
         snprintf(what, sizeof what, "%s in ", dtype_name(in[i].t));
         say_later(o, what, op, first_with(o, op, NULL, i, in[i].t));
     }
+}
+
+/* ------------------------------------------------------------------ the least */
+
+typedef struct Least {
+    OnnxProfile profile;
+    int opset;
+} Least;
+
+static void at_least(Least *l, int opset) { l->opset = opset > l->opset ? opset : l->opset; }
+
+static void look_at(void *user, Value **slot)
+{
+    Least *l = user;
+    at_least(l, dtype_since(l->profile, (*slot)->dtype));
+}
+
+static void look_at_nodes(const Graph *g, Least *l)
+{
+    for (const Node *n = g->first; n; n = n->next) {
+        if (n->op->id == OP_quantize_linear || n->op->id == OP_dequantize_linear)
+            at_least(l, quantizer_since(l->profile, n));
+        if (n->op->id == OP_grid_sampler && arg_v(n, 0)->rank != 4) at_least(l, SAMPLES_VOLUMES);
+        node_each_operand((Node *)(uintptr_t)n, look_at, l);
+        for (int i = 0; i < n->op->schema->nparams; i++) {
+            if (n->arg[i].kind == ARG_DTYPE) at_least(l, dtype_since(l->profile, n->arg[i].dtype));
+            if (n->arg[i].kind == ARG_GRAPH) look_at_nodes(n->arg[i].g, l);
+        }
+    }
+}
+
+int onnx_least_opset(const Graph *g, OnnxProfile p)
+{
+    Least l = {p, ONNX_OPSET_MIN};
+    look_at_nodes(g, &l);
+    return l.opset;
 }

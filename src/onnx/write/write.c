@@ -462,7 +462,8 @@ static bool make_file(Onnx *o, const char *path, Buf *report)
 bool onnx_save(const Graph *g, const char *path, const OnnxOptions *options, Buf *report, Err *err)
 {
     Onnx o = {.g = g, .p = g->ex, .opt = *options, .err = err, .scope = "", .a = arena_create(0)};
-    if (!o.opt.opset) o.opt.opset = ONNX_OPSET_DEFAULT;
+    const int least = o.opt.opset ? 0 : onnx_least_opset(g, o.opt.profile);
+    if (!o.opt.opset) o.opt.opset = least > ONNX_OPSET_DEFAULT ? least : ONNX_OPSET_DEFAULT;
     if (o.opt.opset < ONNX_OPSET_MIN || o.opt.opset > ONNX_OPSET_MAX) {
         arena_destroy(o.a);
         return fail(err, E_USAGE, "opset %d: %d to %d can be written", o.opt.opset, ONNX_OPSET_MIN, ONNX_OPSET_MAX);

@@ -26,7 +26,7 @@ typedef enum OnnxProfile {
 enum { ONNX_OPSET_MIN = 13, ONNX_OPSET_MAX = 25, ONNX_OPSET_DEFAULT = 18 };
 
 typedef struct OnnxOptions {
-    int opset; /* 0 = ONNX_OPSET_DEFAULT */
+    int opset; /* 0: the first from ONNX_OPSET_DEFAULT on that has what the graph needs */
     OnnxProfile profile;
     const char *torch_version; /* of the file that the graph came from; NULL or "": unknown */
     const char *certificate;   /* NULL, or text for the file's metadata (certify/certify.h) */
@@ -38,6 +38,9 @@ const char *onnx_profile_name(OnnxProfile p);
 /* Report keys: opset, profile, nodes, weights, attentions {op, decomposed}, missing [{node, op, reason}],
  * warnings [{node, op, rule, reason}], notes [..], dropped [..]. */
 bool onnx_save(const Graph *g, const char *path, const OnnxOptions *options, Buf *report, Err *err);
+/* The first opset that has g's quantizers, few bits and what else came late: below it they are refused, or spelled out
+ * by other ops. */
+int onnx_least_opset(const Graph *g, OnnxProfile p);
 /* How a row goes out, for tests: false = not at all, *why then says why, NULL = no reason was given. */
 bool onnx_emits(OpId op, const char **why);
 #endif

@@ -110,6 +110,10 @@ bool opset_open(Onnx *o);
 void opset_close(Onnx *o);
 bool opset_takes(const Onnx *o, const TypeRule *r, DType t);
 void check_opset(Onnx *o, const char *op, int n, const Ref *in);
+/* What came after ONNX_OPSET_DEFAULT: the first opsets that have it (onnx_least_opset). */
+enum { SAMPLES_VOLUMES = 20, HAS_BLOCKS = 21 };
+int dtype_since(OnnxProfile p, DType t);           /* build.c: tensors of t; 0: always */
+int quantizer_since(OnnxProfile p, const Node *n); /* make.c: a quantizer or its inverse, as an op of ONNX */
 /* profiles.c: the member "tensorrt" of the report */
 bool put_profiles(const Onnx *o, Buf *out);
 bool type_taken(const Onnx *o, const TypeRule *r, DType t);
