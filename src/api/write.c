@@ -10,6 +10,7 @@
 #include "program/passes.h"
 #include "program/prepare.h"
 #include "pt2/write/write.h"
+#include "quantize/four_bits.h"
 
 /* A copy, as writers make expressions of their own, with its constants folded. */
 static Graph *for_writing(const qkv_model *m, Err *err)
@@ -52,11 +53,14 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
 }
 
 /* A copy for ONNX, which has neither a gradient of attention nor factors of matrices: products and loops stand in
- * their places. */
+ * their places. It has tensors of 4 bits, which a .pt2 has not. fold: as for_writing; what is certified stays as it
+ * is. */
 static Graph *spelled_out(const qkv_model *m, bool fold, Err *err)
 {
     Graph *own = fold ? for_writing(m, err) : graph_copy(m->program.graph, err);
-    if (!own || (attention_written_out(own, err) && written_as_loops(own, err))) return own;
+    if (!own || ((!fold || weights_in_four_bits(own, err)) && attention_written_out(own, err) &&
+                 written_as_loops(own, err)))
+        return own;
     graph_free(own);
     return NULL;
 }

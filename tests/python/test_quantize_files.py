@@ -23,6 +23,46 @@ def opset_of(path):
     return next(o.version for o in onnx.load(path).opset_import if not o.domain)
 
 
+# ---------------------------------------------------------------- 4 bits through .pt2
+
+def integers_of(path):
+    """How many matrices there are of each integer type."""
+    found = {}
+    for t in onnx.load(path).graph.initializer:
+        if len(t.dims) > 1 and t.data_type in (onnx.TensorProto.INT8, onnx.TensorProto.INT4, onnx.TensorProto.UINT8):
+            found[t.data_type] = found.get(t.data_type, 0) + 1
+    return found
+
+
+@pytest.mark.parametrize("group", [8, 16, 64])  # 64 is longer than the rows: a scale a row
+@pytest.mark.parametrize("profile", ["ort", "tensorrt", "openvino"])
+def test_four_bits_stay_four_bits(two_layers, tmp_path, group, profile):  # noqa: F811
+    ort = pytest.importorskip("onnxruntime")
+    model, x = two_layers
+    made = model.quantize(weight_bits=4, group=group)
+    made.save(tmp_path / "q.pt2")
+    plain = ort.SessionOptions()
+    plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # else it rounds what layers read
+    for name, of in ("direct.onnx", made), ("through.onnx", qkv.Model(tmp_path / "q.pt2")):
+        assert of.save_onnx(tmp_path / name, profile=profile)["opset"] == 21
+        assert integers_of(tmp_path / name) == {onnx.TensorProto.INT4: 2}
+        found = ort.InferenceSession(tmp_path / name, plain).run(None, {of.inputs[0]: x})[0]
+        assert np.abs(found - logits(made, x)).max() < 1e-5 * np.abs(found).max()
+    if profile == "ort" and group > 8:
+        qkv.Model(tmp_path / "q.pt2").save_onnx(tmp_path / "old.onnx", opset=18)
+        found = {n.op_type: n for n in onnx.load(tmp_path / "old.onnx").graph.node}["MatMulNBits"]
+        assert next(a.i for a in found.attribute if a.name == "bits") == 4
+
+
+def test_eight_bits_stay_eight_bits(two_layers, tmp_path):  # noqa: F811
+    """Where a row's elements are large, or what the layer reads is of integers: its product is one of bytes."""
+    model, x = two_layers
+    for name, options in ("blocks", {"weight_bits": 8}), ("rows", {"weight_bits": 8, "group": 64}), ("static", {}):
+        model.quantize(**options).save(tmp_path / f"{name}.pt2")
+        qkv.Model(tmp_path / f"{name}.pt2").save_onnx(tmp_path / f"{name}.onnx", opset=21)
+        assert integers_of(tmp_path / f"{name}.onnx") == {onnx.TensorProto.INT8: 2}
+
+
 # ---------------------------------------------------------------- the opset
 
 @pytest.mark.parametrize("options,profile,opset", [
