@@ -196,11 +196,14 @@ int cudnn_of(const char *version, int *out);       /* --cudnn, as the library co
 int model_bf16(const ModelOptions *o, bool *bf16); /* --dtype */
 /* The runtime of a --target: its name, or that of a version of it whose quantizers are known. */
 bool profile_of_target(const char *target, qkv_onnx_profile *out);
-int model_can_write(const WriteOptions *w); /* are -o, --target ... well formed, before anything is read? */
+/* Are -o, --target ... well formed, before anything is read? packs: -o may be a .qkv, too. */
+int model_can_write(const WriteOptions *w, bool packs);
 int folder_is_there(const char *path);      /* of a file that is to be written; 0, or the exit code after a message */
 /* source: what the file is certified to compute, where that is asked for; NULL otherwise. into: the command's own
  * report, of which that of an ONNX file becomes a member with --json, so that one object is printed; NULL: none. */
 int model_write(const WriteOptions *w, const Common *c, const qkv_model *m, const qkv_model *source, json_t *into);
+/* cmd_pack.c: a .qkv. into: as above, of which the report becomes the member "pack". */
+int model_pack(const char *output, const Common *c, const qkv_model *m, json_t *into);
 /* certified.c: writes the text of a certificate, which it frees, to path. The claims, or NULL. */
 json_t *certificate_write(const char *path, char *text, int *code);
 json_t *certificate_summary(const json_t *claims); /* whole, why and how many, for reports */

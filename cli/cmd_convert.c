@@ -206,14 +206,15 @@ int folder_is_there(const char *path)
     return there ? 0 : problem(QKV_UNREADABLE, "cannot write '%s': %s", path, strerror(errno));
 }
 
-int model_can_write(const WriteOptions *w)
+int model_can_write(const WriteOptions *w, bool packs)
 {
     qkv_onnx_profile profile;
     int code = target_of(w, &profile);
     if (code) return code;
     bool onnx = ends_in(w->output, ".onnx");
-    if (!onnx && !ends_in(w->output, ".pt2"))
-        return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .onnx or .pt2", w->output);
+    if (!onnx && !ends_in(w->output, ".pt2") && !(packs && ends_in(w->output, ".qkv")))
+        return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .onnx%s", w->output,
+                       packs ? ", .pt2 or .qkv" : " or .pt2");
     if (!onnx && (w->target || w->opset || w->external))
         return problem(QKV_USAGE, "--target, --opset and --external-data are for ONNX");
     return folder_is_there(w->output);
@@ -235,7 +236,9 @@ int model_write(const WriteOptions *w, const Common *c, const qkv_model *m, cons
     qkv_onnx_profile profile;
     int code = target_of(w, &profile);
     if (code) return code;
-    return ends_in(w->output, ".onnx") ? write_onnx(w, c, m, source, profile, into) : write_pt2(w, m, source);
+    return ends_in(w->output, ".onnx")  ? write_onnx(w, c, m, source, profile, into)
+           : ends_in(w->output, ".qkv") ? model_pack(w->output, c, m, into)
+                                        : write_pt2(w, m, source);
 }
 
 static int cmd_convert(const void *options)
@@ -244,7 +247,7 @@ static int cmd_convert(const void *options)
     qkv_model *m = NULL, *source = NULL;
     if (!o->write.output) return problem(QKV_USAGE, "convert needs -o FILE.onnx or -o FILE.pt2");
     if (is_tensor_file(o->write.output)) return convert_tensors(o->common.arg[0], o->write.output);
-    int code = model_can_write(&o->write);
+    int code = model_can_write(&o->write, false);
     if (!code && o->write.certify && (o->weights || o->dtype))
         code = problem(QKV_USAGE, "--certify says that the file computes what MODEL does: without --weights-from and "
                                   "--dtype");

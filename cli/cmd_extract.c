@@ -48,7 +48,7 @@ static int cmd_extract(const void *options)
         return problem(QKV_USAGE, "--weights writes those of the whole model and does not go with --from or --to");
     if (!o->weights && !o->from.n && !o->to.n) return problem(QKV_USAGE, "extract needs --from or --to, or --weights");
     if (!o->weights) {
-        int code = model_can_write(&o->write);
+        int code = model_can_write(&o->write, false);
         if (code) return code;
     }
     int code = model_load(&o->model, o->common.arg[0], false, false, &m);

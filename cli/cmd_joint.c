@@ -89,7 +89,7 @@ static int cmd_joint(const void *options)
     Sizes dims = {0};
     json_t *report = NULL;
     if (!o->write.output) return problem(QKV_USAGE, "joint needs -o FILE");
-    int code = model_can_write(&o->write);
+    int code = model_can_write(&o->write, false);
     if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
     if (code) return code;
     words_of(&o->grad, &inputs);

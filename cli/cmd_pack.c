@@ -12,19 +12,21 @@ typedef struct PackOptions {
     const char *output;
 } PackOptions;
 
-static int pack(const PackOptions *o, const qkv_model *m)
+int model_pack(const char *output, const Common *c, const qkv_model *m, json_t *into)
 {
     qkv_error e;
     qkv_pack_info info = {.struct_size = sizeof info};
     char a[32], b[32];
-    if (qkv_model_pack(m, o->output, &info, &e) != QKV_OK) return problem_of(&e);
+    if (qkv_model_pack(m, output, &info, &e) != QKV_OK) return problem_of(&e);
     if (info.message[0])
         warning("no weights were packed; they will be when the model runs. It refused random inputs: %s", info.message);
-    if (o->common.json) {
-        json_print(json_pack("{s:i, s:o, s:o, s:s, s:i, s:I, s:i, s:I}", "schema", JSON_SCHEMA, "model",
-                             json_text(o->common.arg[0]), "output", json_text(o->output), "cpu", info.cpu, "weights",
-                             info.weights, "weight_bytes", (json_int_t)info.weight_bytes, "packed", info.packed,
-                             "packed_bytes", (json_int_t)info.packed_bytes));
+    if (c->json) {
+        json_t *report = json_pack("{s:i, s:o, s:o, s:s, s:i, s:I, s:i, s:I}", "schema", JSON_SCHEMA, "model",
+                                   json_text(c->arg[0]), "output", json_text(output), "cpu", info.cpu, "weights",
+                                   info.weights, "weight_bytes", (json_int_t)info.weight_bytes, "packed", info.packed,
+                                   "packed_bytes", (json_int_t)info.packed_bytes);
+        if (into) json_object_set_new(into, "pack", report);
+        else json_print(report);
         return 0;
     }
     printf("%d weights (%s), %d of them packed for %s (%s)\n", info.weights,
@@ -42,7 +44,7 @@ static int cmd_pack(const void *options)
     if (n < 5 || strcmp(o->output + n - 4, ".qkv")) return problem(QKV_USAGE, "pack needs -o FILE.qkv");
     int code = model_bf16(&o->model, &bf16);
     if (!code) code = model_load(&o->model, o->common.arg[0], bf16, false, &m);
-    if (!code) code = pack(o, m);
+    if (!code) code = model_pack(o->output, &o->common, m, NULL);
     qkv_model_free(m);
     return code;
 }

@@ -284,8 +284,11 @@ static int check_options(const QuantizeOptions *o)
     if (o->write.opset && o->write.opset < 19 && o->target && strstr(o->target, "fp8"))
         return problem(QKV_USAGE, "option '--opset': found %d, and float8 is quantized from opset 19 on",
                        (int)o->write.opset);
+    if (o->trainable && ends_in(o->write.output, ".qkv"))
+        return problem(QKV_USAGE, "--trainable makes a model to be trained, which a packed one cannot be: expected -o "
+                                  "FILE.pt2 or FILE.onnx");
     const int code = o->plot ? folder_is_there(o->plot) : 0;
-    return code ? code : model_can_write(&o->write);
+    return code ? code : model_can_write(&o->write, true);
 }
 
 static int cmd_quantize(const void *options)
@@ -396,7 +399,8 @@ static const Option own[] = {
     {"threads", INTEGER, AT(model.threads), .arg = "N", .min = 1, .max = 1024,
      .help = "Threads of the runs (default: all). Results do not depend on it."},
     {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE", .writes = true,
-     .help = "Output file: FILE.onnx or FILE.pt2. The file is written completely or not at all."},
+     .help = "Output file: FILE.onnx, FILE.pt2, or FILE.qkv for this CPU, as qkv pack writes it. The file is written "
+             "completely or not at all."},
     {0},
 };
 
@@ -409,8 +413,9 @@ const Command command_quantize = {
         "multiplies integers: weights by a scale a channel, activations by one scale each, the probabilities of "
         "attention by 1/127. Biases, norms and softmax stay in floats. ONNX gets QuantizeLinear and DequantizeLinear, "
         ".pt2 gets quantized_decomposed ops (import torch.ao.quantization.fx._decomposed before torch.export.load); "
-        "qkv runs both in integers. --weights-only rounds the weights of linear layers alone, in blocks, for decoding "
-        "token by token: DequantizeLinear by blocks from opset 21 on, ONNX Runtime's MatMulNBits below.\n\n"
+        "qkv runs both in integers, and .qkv, which holds them as it runs them (qkv pack). --weights-only rounds the "
+        "weights of linear layers alone, in blocks, for decoding token by token: DequantizeLinear by blocks from opset "
+        "21 on, ONNX Runtime's MatMulNBits below.\n\n"
         "Prints how near the results are to those of the floats. What the target cannot run as integers stays in "
         "floats, and --explain says why.",
     .examples = "qkv quantize vit.pt2 --calibrate images.npz -o vit.int8.onnx\twith the least and largest values seen\n"
@@ -420,6 +425,7 @@ const Command command_quantize = {
                 "qkv quantize vit.pt2 --calibrate images.npz --metric 'python3 accuracy.py' --budget 'metric>=99.9%' "
                 "-o vit.onnx\tas fast as the accuracy that you measure allows\n"
                 "qkv quantize bert.pt2 --dynamic -o bert.int8.pt2\tno data needed\n"
+                "qkv quantize bert.pt2 --dynamic -o bert.int8.qkv\tpacked for this machine\n"
                 "qkv quantize llama.pt2 --weights-only int4 --group 64 -o llama.int4.onnx\tfor decoding token by token",
     .min_args = 1,
     .max_args = 1,

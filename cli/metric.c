@@ -115,8 +115,9 @@ static int write_candidate(const WriteOptions *w, const qkv_model *m, const char
     qkv_error e;
     qkv_onnx_options options = {.struct_size = sizeof options, .opset = (int)w->opset, .external_data = w->external};
     if (w->target) profile_of_target(w->target, &options.profile);
-    qkv_status s = ends_in(path, ".onnx") ? qkv_model_save_onnx(m, path, &options, NULL, &e)
-                                          : qkv_model_save(m, path, &e);
+    qkv_status s = ends_in(path, ".onnx")  ? qkv_model_save_onnx(m, path, &options, NULL, &e)
+                   : ends_in(path, ".qkv") ? qkv_model_pack(m, path, NULL, &e)
+                                           : qkv_model_save(m, path, &e);
     return s == QKV_OK ? 0 : problem_of(&e);
 }
 
@@ -154,7 +155,7 @@ static bool make_folder(char *folder)
 int metric_ask(void *user, const qkv_model *m, double *figure)
 {
     Metric *a = user;
-    const char *temporary = getenv("TMPDIR"), *ending = ends_in(a->write->output, ".onnx") ? ".onnx" : ".pt2";
+    const char *temporary = getenv("TMPDIR"), *ending = strrchr(a->write->output, '.');
     char *folder = NULL, *text = NULL;
     if (asprintf(&folder, "%s/qkv-metric-XXXXXX", temporary && *temporary ? temporary : "/tmp") < 0 ||
         asprintf(&room.path, "%s/model%s", folder, ending) < 0 || asprintf(&room.data, "%s.data", room.path) < 0)

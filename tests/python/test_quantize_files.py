@@ -23,6 +23,40 @@ def opset_of(path):
     return next(o.version for o in onnx.load(path).opset_import if not o.domain)
 
 
+# ---------------------------------------------------------------- .qkv
+
+@pytest.mark.parametrize("options", [["--calibrate"], ["--calibrate", "--target", "tensorrt-10"], ["--dynamic"],
+                                     ["--dynamic", "--asymmetric"], ["--weights-only", "int4"]], ids=str)
+def test_a_packed_file_is_the_packed_pt2(digits, tmp_path, options):  # noqa: F811
+    np.savez(tmp_path / "known.npz", image=digits[0])
+    if "--calibrate" in options:
+        options = ["--calibrate", tmp_path / "known.npz", *options[1:]]
+    told("quantize", DIGITS, *options, "-o", tmp_path / "q.pt2")
+    told("pack", tmp_path / "q.pt2", "-o", tmp_path / "two.qkv")
+    assert "packed for" in told("quantize", DIGITS, *options, "-o", tmp_path / "one.qkv")
+    one, two = (logits(qkv.Model(tmp_path / name), digits[1]) for name in ("one.qkv", "two.qkv"))
+    assert np.array_equal(one, two)
+    ops = told("graph", tmp_path / "one.qkv")
+    assert "qkv.linear_blocks" in ops or "qkv.linear_integer" in ops
+
+
+def test_a_packed_file_as_json_and_for_a_metric(tmp_path):
+    report = json.loads(told("quantize", DIGITS, "--dynamic", "--json", "-o", tmp_path / "q.qkv", "--metric",
+                             f"echo 1 && echo {{}} >>{tmp_path}/asked #"))
+    assert report["pack"]["output"] == report["output"] == str(tmp_path / "q.qkv") and report["pack"]["weights"] > 17
+    assert [os.path.basename(p) for p in (tmp_path / "asked").read_text().split()] == ["model.qkv"] * 2
+
+
+@pytest.mark.parametrize("args,words", [
+    (["-o", "q.bin"], "found 'q.bin', expected a file that ends in .onnx, .pt2 or .qkv"),
+    (["-o", "q.qkv", "--opset", "18"], "--target, --opset and --external-data are for ONNX"),
+    (["-o", "q.qkv", "--trainable"], "--trainable makes a model to be trained, which a packed one cannot be")], ids=str)
+def test_packing_asked_wrongly(tmp_path, args, words):
+    found = subprocess.run([os.path.abspath(QKV), "quantize", DIGITS, "--dynamic", *args], cwd=tmp_path,
+                           capture_output=True, text=True)
+    assert found.returncode == 2 and words in found.stderr and not list(tmp_path.iterdir())
+
+
 # ---------------------------------------------------------------- 4 bits through .pt2
 
 def integers_of(path):
