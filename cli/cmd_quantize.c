@@ -129,6 +129,37 @@ static void tell_accuracy(const QuantizeOptions *o, json_t *report)
     show("; %d calls\n", (int)json_integer_value(json_object_get(metric, "calls")));
 }
 
+/* A figure that a budget limits: of a cosine or a divergence as many decimals as show two digits of the loss. */
+static void figure(const char *name, double x, char *text, size_t size)
+{
+    const bool cosine = !strcmp(name, "cosine");
+    const double loss = cosine ? 1 - x : x;
+    const int decimals = loss < 1e-9 ? 10 : loss >= 0.1 ? 2 : 1 - (int)floor(log10(loss));
+    if (cosine || !strcmp(name, "kl")) snprintf(text, size, "%.*f", decimals, x);
+    else snprintf(text, size, fabs(x) < 1e6 ? "%.6g" : "%.0f", x);
+}
+
+/* "cosine 0.999971 with all 17 layers quantized, 0.9999917 with 9 of them left in floats (limit 0.99999)" */
+static void tell_budget(json_t *report)
+{
+    json_t *budget = json_object_get(report, "budget"), *x;
+    const char *name = text_at(budget, "metric");
+    const int kept = (int)json_integer_value(json_object_get(budget, "kept"));
+    const double limit = json_number_value(json_object_get(budget, "limit"));
+    char all[40], reached[40];
+    int tried = 0;
+    size_t i;
+    if (!budget) return;
+    json_array_foreach(json_object_get(report, "sites"), i, x) tried += json_object_get(x, "rank") != NULL;
+    figure(name, json_number_value(json_object_get(budget, "all")), all, sizeof all);
+    figure(name, json_number_value(json_object_get(budget, "reached")), reached, sizeof reached);
+    show("%s %s with all %d layers quantized", strcmp(name, "kl") ? name : "divergence", all, tried);
+    if (!kept) show(", which holds the limit %.9g\n", limit);
+    else
+        show(", %s with %d of them %s (limit %.9g)\n", reached, kept,
+             json_integer_value(json_object_get(report, "weight_bits")) == 4 ? "in 8 bits" : "left in floats", limit);
+}
+
 static void tell(const QuantizeOptions *o, json_t *report)
 {
     const bool trained = !strcmp(text_at(report, "calibration"), "trained");
@@ -142,13 +173,7 @@ static void tell(const QuantizeOptions *o, json_t *report)
         return;
     }
     if (o->explain) tell_sites(report);
-    json_t *budget = json_object_get(report, "budget");
-    if (budget)
-        show("%s: %.6g with all layers quantized, %.6g with %d of them %s (limit %.6g)\n", text_at(budget, "metric"),
-             json_number_value(json_object_get(budget, "all")), json_number_value(json_object_get(budget, "reached")),
-             (int)json_integer_value(json_object_get(budget, "kept")),
-             json_integer_value(json_object_get(report, "weight_bits")) == 4 ? "in 8 bits" : "left in floats",
-             json_number_value(json_object_get(budget, "limit")));
+    tell_budget(report);
     if (trained)
         show("%d weights of %d bits, with the quantizers that the model was trained with\n",
              (int)json_integer_value(json_object_get(report, "weights")),

@@ -128,3 +128,16 @@ def test_volumes_are_sampled_from_opset_20_on(tmp_path):
     assert model.save_onnx(tmp_path / "m.onnx", profile="spec")["opset"] == 20
     with pytest.raises(qkv.Error, match="ONNX samples volumes from opset 20 on"):
         model.save_onnx(tmp_path / "m.onnx", opset=18, profile="spec")
+
+
+# ---------------------------------------------------------------- words
+
+def test_the_words_of_a_budget(digits, tmp_path):  # noqa: F811
+    np.savez(tmp_path / "known.npz", image=digits[0])
+    common = ["quantize", DIGITS, "--calibrate", tmp_path / "known.npz", "--threads", "1", "-o", tmp_path / "q.pt2"]
+    text = told(*common, "--budget", "cosine>=0.99998")
+    assert re.search(r"^cosine 0\.9999\d\d? with all 17 layers quantized, 0\.9999\d+ with \d+ of them left in floats "
+                     r"\(limit 0\.99998\)$", text, re.M), text
+    text = told(*common, "--budget", "kl<=0.5")
+    assert re.search(r"^divergence 0\.0\d+ with all 17 layers quantized, which holds the limit 0\.5$", text, re.M), text
+    assert "e-0" not in text.split("output_0")[0]
