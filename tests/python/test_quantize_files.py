@@ -141,3 +141,23 @@ def test_the_words_of_a_budget(digits, tmp_path):  # noqa: F811
     text = told(*common, "--budget", "kl<=0.5")
     assert re.search(r"^divergence 0\.0\d+ with all 17 layers quantized, which holds the limit 0\.5$", text, re.M), text
     assert "e-0" not in text.split("output_0")[0]
+
+
+# ---------------------------------------------------------------- ONNX Runtime's own rewriting
+
+@pytest.mark.parametrize("target", ["cpu", "tensorrt-10", "openvino"])
+@pytest.mark.parametrize("opset", [18, 21, 23])
+def test_layers_of_fixed_sizes_in_onnx_runtime(tmp_path, target, opset):
+    """It made a Gemm of MatMul and Add with a vector, and of the quantizer in front a QuantizeLinear of two types."""
+    ort, torch = pytest.importorskip("onnxruntime"), pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 64))
+    x = torch.randn(2, 24, 64)
+    qkv.export(layers, (x,), path=tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    made = model.quantize({model.inputs[0]: x.numpy()}, target=target)
+    made.save_onnx(tmp_path / "q.onnx", opset=opset, profile={"cpu": "ort"}.get(target, target.split("-")[0]))
+    session = ort.InferenceSession(tmp_path / "q.onnx", providers=["CPUExecutionProvider"])
+    found = session.run(None, {model.inputs[0]: x.numpy()})[0]
+    assert cosine(found, logits(made, x.numpy())) > 0.9999  # without VNNI its sums saturate
+    assert cosine(logits(qkv.Model(tmp_path / "q.onnx"), x.numpy()), logits(made, x.numpy())) > 0.99999

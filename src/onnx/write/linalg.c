@@ -66,6 +66,24 @@ void out_grouped_mm(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, node_of(o, "Concat", x.t, count, part));
 }
 
+/* Does v come from the inverse of a quantizer to bytes? */
+static bool from_bytes(const Value *v)
+{
+    while (v->def && (v->def->op->id == OP_reshape || v->def->op->id == OP_permute)) v = v->def->arg[0].v;
+    return v->def && v->def->op->id == OP_dequantize_linear && dtype_size(v->def->arg[0].v->dtype) == 1;
+}
+
+/* The bias of a product of more than two axes. ONNX Runtime (1.31) makes a Gemm between reshapes of MatMul and Add with
+ * a vector, and moves quantizers in front of it beyond the reshape: without a product of integers, and from opset 21 on
+ * as QuantizeLinear of two types, which it refuses. A bias of two axes it leaves. */
+static Ref bias_of(Onnx *o, const Node *n, Ref bias)
+{
+    const Value *b = arg_v(n, 2);
+    return b && b->rank == 1 && (for_ort(o) || o->opt.opset >= HAS_BLOCKS) && from_bytes(arg_v(n, 0))
+               ? unsqueeze(o, bias, 0)
+               : bias;
+}
+
 void out_linear(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
@@ -79,7 +97,7 @@ void out_linear(Onnx *o, const Node *n, const char *text)
         return;
     }
     Ref y = bin(o, "MatMul", x, transpose(o, weight, w->rank, (int64_t[]){1, 0}));
-    give(o, n, 0, *bias.name ? bin(o, "Add", y, bias) : y);
+    give(o, n, 0, *bias.name ? bin(o, "Add", y, bias_of(o, n, bias)) : y);
 }
 
 /* ------------------------------------------------------------------ convolution */
