@@ -446,7 +446,10 @@ def test_mixture_of_experts(name, options, tmp_path):
     torch.export.save(program, tmp_path / "m.pt2")
     qkv.Model(tmp_path / "m.pt2").save_onnx(tmp_path / "m.onnx")
     session = ort.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    qkv.Model(tmp_path / "m.onnx").save(tmp_path / "back.pt2")
+    back = torch.export.load(tmp_path / "back.pt2").module()
     for shape in ((2, 7), (3, 11)):
         ids = torch.randint(0, 50, shape)
         want, got = module(ids).detach().numpy(), session.run(None, {session.get_inputs()[0].name: ids.numpy()})[0]
         assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
+        assert np.abs(back(ids)[0].detach().numpy() - want).max() < 1e-5 * np.abs(want).max()

@@ -153,3 +153,28 @@ def test_ranges_and_derived_sizes_survive_onnx(tmp_path):
     with pytest.raises(qkv.Error, match="allowed"):
         qkv.Model(str(tmp_path / "a.onnx")).run({"x": np.zeros((2, 42), np.float32),
                                                  "y": np.zeros((2, 21), np.float32)})
+
+
+def test_parts_as_long_as_a_tensor_says(tmp_path):
+    """What comes of all parts of an axis, put together, has its size again, also of more parts than 16."""
+    n = 24
+    parts = [f"p{i}" for i in range(n)]
+    nodes = [helper.make_node("Split", ["x", "lengths"], parts, axis=0),
+             *(helper.make_node("MatMul", [p, "w"], ["m" + p]) for p in parts),
+             helper.make_node("Concat", ["m" + p for p in parts], ["all"], axis=0),
+             helper.make_node("Add", ["all", "x"], ["y"])]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(nodes, "g", [info("x", TensorProto.FLOAT, ["rows", 3]),
+                                           info("lengths", TensorProto.INT64, [n])],
+                              [info("y", TensorProto.FLOAT, ["rows", 3])],
+                              [numpy_helper.from_array(np.eye(3, dtype=np.float32) * 2, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
+    convert(tmp_path / "m.onnx", tmp_path / "m.pt2")
+    module, again = torch.export.load(tmp_path / "m.pt2").module(), qkv.Model(tmp_path / "m.pt2")
+    for lengths in (np.arange(n) % 3, np.eye(n, dtype=np.int64)[5] * 7):
+        x = torch.randn(int(lengths.sum()), 3)
+        np.testing.assert_allclose(module(x, torch.from_numpy(lengths))[0].detach(), 3 * x, atol=1e-6)
+        np.testing.assert_allclose(again.run([x, lengths])[0], 3 * x, atol=1e-6)
+    for wrong in (np.arange(n), np.where(np.arange(n) == 3, -1, 1)):
+        with pytest.raises(qkv.Error):
+            again.run([torch.randn(22, 3), wrong])

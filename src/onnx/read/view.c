@@ -215,6 +215,34 @@ bool onnx_concat(OnnxOp *o)
 }
 
 /* Into given sizes, or into as many equal parts as there are outputs (from opset 18 on the last may be smaller). */
+static bool computed_parts(OnnxOp *o, int n, Expr *const *e)
+{
+    for (int i = 0; i < n; i++)
+        if (ex_data_dependent(o->ex, e[i])) return true;
+    return false;
+}
+
+/* Sizes that are read from a tensor are those of the parts, none is clamped into the axis: a concatenation of what
+ * comes of the parts then has the axis' size again. */
+static bool split_by_data(OnnxOp *o, Value *x, int axis, int n, Expr *const *e)
+{
+    Expr *start = whole(o, 0), *size = x->dim[axis];
+    for (int i = 0; i < n; i++) {
+        int64_t lo, hi;
+        ex_range(o->ex, e[i], &lo, &hi);
+        if (e[i]->kind == EX_SYM) expr_set_range(o->ex, (int)e[i]->i, lo > 0 ? lo : 0, hi);
+    }
+    for (int i = 0; i < n; i++) {
+        Expr *length = i == n - 1 ? ex_sub(o->ex, size, start) : e[i], *end = ex_add(o->ex, start, e[i]);
+        if (op_wants(o, i))
+            TRY(op_return(o, i,
+                          AS(&o->L, narrow, v(x), arg_int(o->g, axis), arg_expr(start), arg_expr(length))));
+        start = end;
+    }
+    return graph_require(o->g, ex_make(o->ex, EX_EQ, start, size, NULL), o->im->err,
+                         "node '%s': the sizes of the split", o->L.name);
+}
+
 bool onnx_split(OnnxOp *o)
 {
     Value *x;
@@ -240,6 +268,7 @@ bool onnx_split(OnnxOp *o)
     if (!e && o->opset < 18)
         TRY(graph_require(o->g, ex_make(o->ex, EX_EQ, ex_mul(o->ex, part, whole(o, count)), size, NULL), o->im->err,
                           "node '%s': %d equal parts of axis %d", o->L.name, count, at));
+    if (computed_parts(o, n, e)) return split_by_data(o, x, at, n, e);
     for (int i = 0; i < count; i++) {
         Expr *end = e ? ex_add(o->ex, start, e[i]) : i == count - 1 ? size : ex_add(o->ex, start, part);
         if (op_wants(o, i))

@@ -236,7 +236,12 @@ void nodes_of(Onnx *o, const char *op, int nout, const DType *t, Ref *out, int n
 {
     const TypeRule *r = type_rule(op);
     Ref as[64];
-    DType wide = DT_NONE, outs[16];
+    DType wide = DT_NONE, *outs = arena_array(o->a, DType, nout + 1);
+    if (!outs) {
+        out_of_memory(o);
+        for (int k = 0; k < nout; k++) out[k] = none();
+        return;
+    }
     for (int k = 0; k < nout; k++) outs[k] = t[k];
     for (int i = 0; r && i < n && wide == DT_NONE; i++)
         if (r->inputs >> (i < 31 ? i : 31) & 1 && *in[i].name) wide = works_in(o, op, r, in[i].t);

@@ -27,6 +27,19 @@ void out_matmul(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, bin(o, "MatMul", arg_ref(o, n, 0), arg_ref(o, n, 1)));
 }
 
+/* Parts of an axis, as long as `lengths` says (1-D). */
+static void split(Onnx *o, Ref x, int64_t axis, Ref lengths, int n, Ref *out)
+{
+    DType *t = arena_array(o->a, DType, n);
+    if (!t) {
+        out_of_memory(o);
+        return;
+    }
+    for (int i = 0; i < n; i++) t[i] = x.t;
+    attr_int(o, "axis", axis);
+    nodes_of(o, "Split", n, t, out, 2, (Ref[]){x, lengths});
+}
+
 /* One product a group, as many as there are matrices: rows (or columns) up to offs[i], and zeros for rows after the
  * last group. */
 void out_grouped_mm(Onnx *o, const Node *n, const char *text)
@@ -43,21 +56,30 @@ void out_grouped_mm(Onnx *o, const Node *n, const char *text)
     Ref x = worked(o, "MatMul", arg_ref(o, n, 0)), w = worked(o, "MatMul", arg_ref(o, n, 1)),
         end = cast(o, arg_ref(o, n, 2), DT_I64), at = INTS(o, 0);
     int count = (int)groups->i;
-    Ref *part = arena_array(o->a, Ref, count + 2);
-    if (!part) {
+    Ref *part = arena_array(o->a, Ref, count + 2), *length = arena_array(o->a, Ref, count + 2),
+        *rows = arena_array(o->a, Ref, count + 2), *with = arena_array(o->a, Ref, count + 2);
+    if (!part || !length || !rows || !with) {
         out_of_memory(o);
         return;
     }
     for (int i = 0; i < count; i++) {
         Ref to = slice(o, end, 0, INTS(o, i), INTS(o, i + 1), 1);
-        Ref rows = slice(o, x, inner ? 1 : 0, at, to, 1),
-            with = inner ? slice(o, w, 0, at, to, 1) : squeeze(o, slice(o, w, 0, INTS(o, i), INTS(o, i + 1), 1), 0);
-        part[i] = bin(o, "MatMul", rows, with);
-        if (inner) part[i] = unsqueeze(o, part[i], 0);
+        length[i] = i ? bin(o, "Sub", to, at) : to;
         at = to;
     }
+    length[count] = bin(o, "Sub", size_of(o, a->dim[inner ? 1 : 0]), at);
+    attr_int(o, "axis", 0);
+    Ref sizes = node_of(o, "Concat", DT_I64, count + 1, length);
+    split(o, x, inner ? 1 : 0, sizes, count + 1, rows);
+    if (inner) split(o, w, 0, sizes, count + 1, with);
+    for (int i = 0; i < count; i++) {
+        if (!inner) with[i] = squeeze(o, slice(o, w, 0, INTS(o, i), INTS(o, i + 1), 1), 0);
+        part[i] = bin(o, "MatMul", rows[i], with[i]);
+        if (inner) part[i] = unsqueeze(o, part[i], 0);
+    }
     if (!inner) {
-        Ref left = bin(o, "Sub", size_of(o, a->dim[0]), at), wide = size_of(o, b->dim[2]);
+        Ref left = slice(o, NODE(o, "Shape", DT_I64, rows[count]), 0, INTS(o, 0), INTS(o, 1), 1),
+            wide = size_of(o, b->dim[2]);
         attr_int(o, "axis", 0);
         Ref shape = NODE(o, "Concat", DT_I64, left, wide);
         part[count++] = NODE(o, "Expand", x.t, number(o, x.t, 0), shape);
