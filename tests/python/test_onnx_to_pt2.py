@@ -178,3 +178,26 @@ def test_parts_as_long_as_a_tensor_says(tmp_path):
     for wrong in (np.arange(n), np.where(np.arange(n) == 3, -1, 1)):
         with pytest.raises(qkv.Error):
             again.run([torch.randn(22, 3), wrong])
+
+
+def test_groups_of_rows_beyond_what_one_size_adds_up(tmp_path):
+    """As many groups as experts have large models: out of ONNX, what comes of all rows has the rows' size again."""
+    class Grouped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(80, 16, 16, dtype=torch.bfloat16))
+
+        def forward(self, x, counts):
+            return x + torch._grouped_mm(x, self.w, offs=counts.cumsum(0).to(torch.int32))
+
+    torch.manual_seed(0)
+    model, counts = Grouped(), torch.arange(80) % 3
+    args = (torch.randn(int(counts.sum()), 16, dtype=torch.bfloat16), counts)
+    program = torch.export.export(model, args, dynamic_shapes=({0: torch.export.Dim("rows")}, None))
+    torch.export.save(program, tmp_path / "m.pt2")
+    convert(tmp_path / "m.pt2", tmp_path / "m.onnx")
+    convert(tmp_path / "m.onnx", tmp_path / "back.pt2")
+    back = torch.export.load(tmp_path / "back.pt2").module()
+    for counts in (counts, torch.eye(80, dtype=torch.int64)[7] * 9):
+        x = torch.randn(int(counts.sum()), 16, dtype=torch.bfloat16)
+        np.testing.assert_allclose(back(x, counts)[0].float().detach(), model(x, counts).float().detach(), atol=0.1)

@@ -42,50 +42,78 @@ static void split(Onnx *o, Ref x, int64_t axis, Ref lengths, int n, Ref *out)
 
 /* One product a group, as many as there are matrices: rows (or columns) up to offs[i], and zeros for rows after the
  * last group. */
+typedef struct Groups {
+    Onnx *o;
+    bool inner; /* groups are columns of the first operand and rows of the second one */
+    int count;
+    Ref *bound; /* where group i begins, and all ends; 1-D */
+    Ref w;      /* matrices, one a group */
+    Expr *wide;
+} Groups;
+
+static Ref one_group(const Groups *q, int i, Ref rows, Ref with)
+{
+    Onnx *o = q->o;
+    if (q->inner) return unsqueeze(o, bin(o, "MatMul", rows, with), 0);
+    if (i < q->count)
+        return bin(o, "MatMul", rows, squeeze(o, slice(o, q->w, 0, INTS(o, i), INTS(o, i + 1), 1), 0));
+    Ref left = slice(o, NODE(o, "Shape", DT_I64, rows), 0, INTS(o, 0), INTS(o, 1), 1), wide = size_of(o, q->wide);
+    attr_int(o, "axis", 0);
+    Ref shape = NODE(o, "Concat", DT_I64, left, wide);
+    return NODE(o, "Expand", rows.t, number(o, rows.t, 0), shape);
+}
+
+/* Many groups are split and put together in steps, so that no size is a long sum. */
+static Ref groups(const Groups *q, int from, int to, Ref rows, Ref with)
+{
+    enum { AT_ONCE = 16 };
+    Onnx *o = q->o;
+    if (to - from == 1) return one_group(q, from, rows, with);
+    int step = 1, n = 0;
+    while ((to - from + step - 1) / step > AT_ONCE) step *= AT_ONCE;
+    Ref length[AT_ONCE], part[AT_ONCE], other[AT_ONCE];
+    for (int i = from; i < to; i += step) {
+        int end = i + step < to ? i + step : to;
+        length[n++] = bin(o, "Sub", q->bound[end], q->bound[i]);
+    }
+    attr_int(o, "axis", 0);
+    Ref lengths = node_of(o, "Concat", DT_I64, n, length);
+    split(o, rows, q->inner ? 1 : 0, lengths, n, part);
+    if (q->inner) split(o, with, 0, lengths, n, other);
+    for (int k = 0, i = from; k < n; k++, i += step)
+        part[k] = groups(q, i, i + step < to ? i + step : to, part[k], q->inner ? other[k] : with);
+    attr_int(o, "axis", 0);
+    return node_of(o, "Concat", rows.t, n, part);
+}
+
 void out_grouped_mm(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *a = arg_v(n, 0), *b = arg_v(n, 1), *offs = arg_v(n, 2);
     bool inner = b->rank == 2;
-    Expr *groups = inner || ex_is_int(offs->dim[0]) ? offs->dim[0] : b->dim[0];
-    if (!ex_is_int(groups) || groups->i > MAX_GROUPS) {
+    Expr *count = inner || ex_is_int(offs->dim[0]) ? offs->dim[0] : b->dim[0];
+    if (!ex_is_int(count) || count->i < inner || count->i > MAX_GROUPS) {
         refuse(o, "as many products as there are groups are written: their count must be a constant of at most %d",
                MAX_GROUPS);
         return;
     }
     Ref x = worked(o, "MatMul", arg_ref(o, n, 0)), w = worked(o, "MatMul", arg_ref(o, n, 1)),
-        end = cast(o, arg_ref(o, n, 2), DT_I64), at = INTS(o, 0);
-    int count = (int)groups->i;
-    Ref *part = arena_array(o->a, Ref, count + 2), *length = arena_array(o->a, Ref, count + 2),
-        *rows = arena_array(o->a, Ref, count + 2), *with = arena_array(o->a, Ref, count + 2);
-    if (!part || !length || !rows || !with) {
+        end = cast(o, arg_ref(o, n, 2), DT_I64);
+    Groups q = {o, inner, (int)count->i, arena_array(o->a, Ref, count->i + 2), w, b->dim[b->rank - 1]};
+    if (!q.bound) {
         out_of_memory(o);
         return;
     }
-    for (int i = 0; i < count; i++) {
-        Ref to = slice(o, end, 0, INTS(o, i), INTS(o, i + 1), 1);
-        length[i] = i ? bin(o, "Sub", to, at) : to;
-        at = to;
+    q.bound[0] = INTS(o, 0);
+    for (int i = 0; i < q.count; i++) q.bound[i + 1] = slice(o, end, 0, INTS(o, i), INTS(o, i + 1), 1);
+    if (inner) { /* what comes after the last group is in none */
+        Ref all = q.bound[q.count], first = slice(o, x, 1, q.bound[0], all, 1),
+            second = slice(o, w, 0, q.bound[0], all, 1);
+        give(o, n, 0, groups(&q, 0, q.count, first, second));
+        return;
     }
-    length[count] = bin(o, "Sub", size_of(o, a->dim[inner ? 1 : 0]), at);
-    attr_int(o, "axis", 0);
-    Ref sizes = node_of(o, "Concat", DT_I64, count + 1, length);
-    split(o, x, inner ? 1 : 0, sizes, count + 1, rows);
-    if (inner) split(o, w, 0, sizes, count + 1, with);
-    for (int i = 0; i < count; i++) {
-        if (!inner) with[i] = squeeze(o, slice(o, w, 0, INTS(o, i), INTS(o, i + 1), 1), 0);
-        part[i] = bin(o, "MatMul", rows[i], with[i]);
-        if (inner) part[i] = unsqueeze(o, part[i], 0);
-    }
-    if (!inner) {
-        Ref left = slice(o, NODE(o, "Shape", DT_I64, rows[count]), 0, INTS(o, 0), INTS(o, 1), 1),
-            wide = size_of(o, b->dim[2]);
-        attr_int(o, "axis", 0);
-        Ref shape = NODE(o, "Concat", DT_I64, left, wide);
-        part[count++] = NODE(o, "Expand", x.t, number(o, x.t, 0), shape);
-    }
-    attr_int(o, "axis", 0);
-    give(o, n, 0, node_of(o, "Concat", x.t, count, part));
+    q.bound[q.count + 1] = size_of(o, a->dim[0]);
+    give(o, n, 0, groups(&q, 0, q.count + 1, x, w));
 }
 
 /* Does v come from the inverse of a quantizer to bytes? */
