@@ -110,6 +110,8 @@ static bool same_outputs(Pair *p, const Exact *a, const Exact *b)
         char why[200];
         snprintf(why, sizeof why, "%s has no laws in exact arithmetic", boxed ? boxed : "");
         if (boxed) return only_floats(p, why);
+        exact_unseen(&d, x, why, sizeof why);
+        if (!d.count) return only_floats(p, why);
         if (d.first >= 0 && !d.kinds && d.max_rel < EXACT_NO_COUNTEREXAMPLE) {
             text_printf(why, sizeof why, "equal only up to %.2g: rounded constants, or a law that is missing",
                         d.max_rel);

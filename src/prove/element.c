@@ -3,7 +3,8 @@
  *     element_exp(x, (Elem[]){a}, NULL)
  *
  * Where a law needs to know an order (a maximum, an absolute value), the values in double precision decide; two of
- * equal residues are equal.
+ * equal residues are equal, if their values say so, too. A residue of 0 beside another value is a product that vanishes
+ * in the ring (ring.h): sin(x)^4.
  */
 #include <math.h>
 #include <string.h>
@@ -15,12 +16,13 @@ enum { ALWAYS_ZERO = -700 }; /* an exponential below e^-700 is 0, as in double p
  * one, are the same there. */
 #define SWALLOWS 0x1p28
 #define LOST 0x1p-25
+#define NOISE 1e-9 /* of two values, relative to the larger: they may differ by their rounding */
 
-Elem elem_float(Res r, double v)
+Elem elem_float(Res r, double v) { return (Elem){FLOAT, isfinite(v) ? r : 0, v, 0, false}; }
+
+Elem elem_sum(Res r, double v, double size)
 {
-    if (!isfinite(v)) r = 0;
-    else if (r == 0 && v != 0) v = 0;
-    return (Elem){FLOAT, r, v, 0, false};
+    return elem_float(r, r == 0 && isfinite(v) && fabs(v) <= NOISE * size ? 0 : v);
 }
 
 Elem elem_int(int64_t i) { return (Elem){INTEGER, 0, 0, i, false}; }
@@ -58,7 +60,7 @@ void elem_set(ExactTensor *t, int64_t k, Elem e)
         t->r[k] = e.r;
         t->v[k] = e.v;
     } else if (t->dtype == DT_BOOL) {
-        t->i[k] = e.kind == INTEGER ? e.i != 0 : e.r != 0 || !isfinite(e.v);
+        t->i[k] = e.kind == INTEGER ? e.i != 0 : e.r != 0 || e.v != 0;
     } else {
         char bytes[8] = {0};
         store_i64(t->dtype, bytes, whole(e, trunc)); /* wraps around as the dtype does */
@@ -156,7 +158,7 @@ Elem elem_add(Exact *x, Elem a, Elem b)
     a = as_float(a), b = as_float(b);
     if (fabs(a.v) >= SWALLOWS && fabs(b.v) < LOST * fabs(a.v)) return a;
     if (fabs(b.v) >= SWALLOWS && fabs(a.v) < LOST * fabs(b.v)) return b;
-    return elem_float(sum(x, a.r, b.r), a.v + b.v);
+    return elem_sum(sum(x, a.r, b.r), a.v + b.v, fabs(a.v) + fabs(b.v));
 }
 
 static Elem opposite(Exact *x, Elem a)
@@ -178,7 +180,7 @@ Elem elem_mul(Exact *x, Elem a, Elem b)
 Elem elem_div(Exact *x, Elem a, Elem b)
 {
     a = as_float(a), b = as_float(b);
-    if (!isfinite(b.v) || b.r == 0) return elem_float(0, a.v / b.v);
+    if (!isfinite(b.v) || (b.r == 0 && b.v == 0)) return elem_float(0, a.v / b.v);
     return elem_float(res_mul(a.r, inverse(x, b.r)), a.v / b.v);
 }
 
@@ -217,11 +219,16 @@ int elem_compare(Elem a, Elem b)
     if (integers(a, b)) return (a.i > b.i) - (a.i < b.i);
     a = as_float(a), b = as_float(b);
     if (a.v != a.v || b.v != b.v) return 2;
-    if (isfinite(a.v) && isfinite(b.v) && a.r == b.r) return 0;
-    return a.v < b.v ? -1 : a.v > b.v ? 1 : isfinite(a.v) ? (a.r > b.r ? 1 : -1) : 0;
+    if (isfinite(a.v) && isfinite(b.v) && a.r == b.r && elem_near(a.v, b.v, NOISE)) return 0;
+    return a.v < b.v ? -1 : a.v > b.v ? 1 : isfinite(a.v) ? (a.r > b.r) - (a.r < b.r) : 0;
 }
 
-Elem dot_end(const Dot *d) { return elem_float(res_add(d->done, res_reduce(d->r)), d->v); }
+bool elem_near(double a, double b, double least)
+{
+    return fabs(a - b) <= EXACT_NO_COUNTEREXAMPLE * fmax(fabs(a), fabs(b)) + least;
+}
+
+Elem dot_end(const Dot *d) { return elem_sum(res_add(d->done, res_reduce(d->r)), d->v, d->size); }
 
 /* ------------------------------------------------------------------ the words */
 
@@ -341,7 +348,7 @@ WORD(pow)
         int64_t n = (int64_t)floor(e.v);
         Elem y = whole_power(x, b, n);
         y = 2 * (double)n == twice ? as_float(y) : elem_mul(x, y, elem_sqrt(x, b));
-        return elem_float(y.r, y.r == 0 && isfinite(y.v) ? 0 : pow(b.v, e.v));
+        return elem_float(y.r, y.r == 0 && isfinite(y.v) ? y.v : pow(b.v, e.v));
     }
     if (b.r == 0) return elem_float(e.r == 0 ? res_one : 0, pow(b.v, e.v));
     Elem y = elem_exp(x, elem_mul(x, e, elem_log(x, b)));

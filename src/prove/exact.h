@@ -8,8 +8,9 @@
  *     exact_free(x);
  *
  * Two graphs that are equal by the laws of real arithmetic, of exp, sin, cos, log and roots, and by moving elements,
- * give the same residues. Functions without laws (erf) are functions of their operand's residue that look random, and
- * so are whole ops that are not written here (boxed).
+ * give the same residues. The converse fails where residues vanish (ring.h): what they are then equal in, the values
+ * have to be, too, and where nothing but a residue of 0 is left, the payload says nothing. Functions without laws (erf)
+ * are functions of their operand's residue that look random, and so are whole ops that are not written here (boxed).
  */
 #ifndef QKV_PROVE_EXACT_H
 #define QKV_PROVE_EXACT_H
@@ -49,10 +50,13 @@ typedef struct ExactDifference {
     int64_t count, first;    /* elements that differ, and the first one's linear index (of parts) */
     double max_abs, max_rel; /* of the values in double precision; relative to the largest */
     bool kinds;              /* one is NaN or infinite and the other is not */
+    int64_t unseen;          /* elements of which the residues say nothing: the values beside them differ, or both
+                                residues are 0 and the values are not */
 } ExactDifference;
 /* Below this max_rel a difference is not a counterexample: the residues may differ by a constant that was rounded, or
  * by a law that the algebra does not have. */
 #define EXACT_NO_COUNTEREXAMPLE 1e-6
-/* zeros: elements for which b is 0 may differ. */
+/* zeros: elements for which b is 0 may differ. False with a count of 0: some are unseen, and exact_unseen says it. */
 bool exact_same(const ExactTensor *a, const ExactTensor *b, bool zeros, ExactDifference *d);
+void exact_unseen(const ExactDifference *d, const ExactTensor *t, char *why, size_t size);
 #endif

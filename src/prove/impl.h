@@ -7,6 +7,7 @@
  */
 #ifndef QKV_PROVE_IMPL_H
 #define QKV_PROVE_IMPL_H
+#include <math.h>
 #include "prove/exact.h"
 
 /* One element: of a float (a residue and its value), of an integer; NONE: an argument left out. */
@@ -47,6 +48,8 @@ static inline bool exact_floats(const ExactTensor *t) { return t->r != NULL; }
 /* ------------------------------------------------------------------ elements (element.c) */
 
 Elem elem_float(Res r, double v); /* the residue of what is not finite is 0 */
+/* Of terms that are `size` in sum without their signs: where all cancels, rounding leaves no value. */
+Elem elem_sum(Res r, double v, double size);
 Elem elem_int(int64_t i);
 Elem elem_number(double v); /* a constant of a file or of a formula */
 Elem elem_get(const ExactTensor *t, int64_t k);
@@ -62,17 +65,20 @@ Elem elem_log(Exact *x, Elem a);
 Elem elem_sqrt(Exact *x, Elem a);
 Elem elem_tanh(Exact *x, Elem a);
 int elem_compare(Elem a, Elem b); /* -1, 0, 1; 2: a NaN */
+/* Finite values that may be of one number, which was computed in two ways: less than `least` apart, or by rounding. */
+bool elem_near(double a, double b, double least);
 /* The sum of x_k y_k: residues summed before they are reduced. */
 typedef struct Dot {
     Wide r;
     Res done;
     int pending;
-    double v;
+    double v, size;
 } Dot;
 static inline void dot_add(Dot *d, Res a, Res b, double va, double vb)
 {
     d->r += (Wide)a * b;
     d->v += va * vb;
+    d->size += fabs(va * vb);
     if (++d->pending < RING_LAZY) return;
     d->done = res_add(d->done, res_reduce(d->r));
     d->r = 0;

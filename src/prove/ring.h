@@ -16,6 +16,11 @@
  * seen; residual connections keep it in sight. sqrt(x) is a power of x, multiplicative, and a root of all squares; p is
  * 7 modulo 8 and 2, 3, 5 ... 29 are squares modulo p, so the roots of head sizes are.
  *
+ * Functions that are 0 at 0 (sin, tan, sinh, tanh, exp(x) - 1) are multiples of p, and a product of four such is 0. It
+ * has to be so where exp is a homomorphism at any depth: a sum of p^4 equal elements is 0, so exp(x) to the power p^4
+ * is 1, and modulo p only 1 itself has such a power. The value in double precision beside a residue sees what is lost
+ * (exact.h).
+ *
  * Schwartz and Zippel: two polynomials of degree d that differ modulo p agree in at most d / p of random points.
  * Elements are in Montgomery form (Montgomery 1985), R = 2^64.
  */

@@ -249,3 +249,61 @@ def test_sizes_and_floats(paths):
     report = qkv.prove(paths["attention"], paths["attention"], dims={"batch": 3}, sizes=2, seeds=1, floats=True)
     assert report["sense"] == "equal within a tolerance on random floats" and report["runs"] == 2
     assert all(3 in s.values() for s in report["sizes"]) and len(report["sizes"]) == 2
+
+
+class Powers(nn.Module):
+    """A product that is 0 in the ring of exact proofs, whatever x is (docs/PROOF.md, *Vanishing products*)."""
+
+    def __init__(self, f, scale=1.0, beside=False):
+        super().__init__()
+        self.f, self.scale, self.beside = f, scale, beside
+
+    def forward(self, x):
+        y = self.f(x, self.scale)
+        return x + y if self.beside else y
+
+
+def nested(x, c):
+    for _ in range(4):
+        x, c = torch.tanh(c * x), 1.0
+    return x
+
+
+VANISHING = {
+    "sines": lambda x, c: c * x.sin() ** 4,
+    "tangents": lambda x, c: c * x.tanh() * x.sin() * x.expm1() * x.sinh(),
+    "nested": nested,
+    "decided": lambda x, c: (c * x.tanh() ** 4 > 0.3).float(),
+    "as truth": lambda x, c: (x.sin() ** 4 * (2 - c)).bool().float(),
+    "of a cosine": lambda x, c: c * (1 - x.cos()) * (1 - x.cos()),
+    "summed": lambda x, c: (x.sin() * x.tanh()) @ (c * x.tanh() * x.sin()).mT,
+}
+
+
+@pytest.mark.parametrize("beside", (False, True))
+@pytest.mark.parametrize("name", VANISHING)
+def test_vanishing_products(name, beside, tmp_path):
+    x = torch.randn(4, 4)
+    for scale in (1.0, 2.0):
+        module = Powers(VANISHING[name], scale, beside)
+        torch.export.save(torch.export.export(module, (x,)), tmp_path / f"{scale}.pt2")
+    report = qkv.prove(tmp_path / "1.0.pt2", tmp_path / "2.0.pt2")
+    assert report["result"] == "different", report
+    assert qkv.prove(tmp_path / "1.0.pt2", tmp_path / "1.0.pt2")["result"] == "equal"
+
+
+def test_vanishing_products_in_rules(tmp_path):
+    """A rule that is wrong where all that it changes vanishes is refused; a right one is proven on floats."""
+    torch.export.save(torch.export.export(Powers(nested, 2.0), (torch.randn(4, 4),)), tmp_path / "m.pt2")
+    for inner, right in (("(add ?x ?x)", True), ("?x", False)):
+        rules = tmp_path / "own.rules"
+        rules.write_text("(phase fuse)\n(reorder own (tanh (tanh (tanh (tanh (mul ?x 2))))) "
+                         f"(tanh (tanh (tanh (tanh {inner})))))\n")
+        model = qkv.Model(tmp_path / "m.pt2")
+        if not right:
+            with pytest.raises(qkv.Error, match="differs"):
+                model.rewrite(rules=[rules], prove=True)
+            continue
+        firing, = [f for f in model.rewrite(rules=[rules], prove=True)["firings"] if f["rule"] == "own"]
+        assert firing["sense"] == "equal within a tolerance on random floats", firing
+        assert "vanish in exact arithmetic" in firing["why_floats"]
