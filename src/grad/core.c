@@ -212,15 +212,22 @@ static Value *core_triangle(Grad *d)
     return x->dtype == DT_BOOL ? GD(d, logical_and, V(x), V(in)) : GD(d, where_self, V(in), V(x), zero_of(d, x->dtype));
 }
 
-/* u (to - from) + from; what is rounded up to `to` is `from` */
+/* u (to - from) + from, rounded once; what is rounded up to `to` is `from`. u has 24 bits, and so has the difference of
+ * two floats: their product is exact in double. */
 static Value *core_uniform(Grad *d)
 {
     const Value *out = d->node->out[0];
     DType t = out->dtype == DT_F64 ? DT_F64 : DT_F32;
     const Arg *a = d->node->arg;
-    Value *u = GD(d, rand, arg_exprs(d->g, out->rank, out->dim), arg_dtype(t));
-    Value *y = GD(d, add_Tensor, V(GD(d, mul_Tensor, V(u), arg_expr(ex_sub(d->ex, a[2].e, a[1].e)))), a[1]);
-    y = gd_cast(d, y, out->dtype);
+    Expr *from = a[1].e, *width = ex_sub(d->ex, a[2].e, from);
+    if (t == DT_F32 && ex_is_const(from) && ex_is_const(a[2].e)) {
+        float low = (float)ex_number(from);
+        from = gd_float(d, low);
+        width = gd_float(d, (float)ex_number(a[2].e) - low);
+    }
+    Value *u = gd_cast(d, GD(d, rand, arg_exprs(d->g, out->rank, out->dim), arg_dtype(t)), DT_F64);
+    Value *y = GD(d, add_Tensor, V(GD(d, mul_Tensor, V(u), arg_expr(width))), arg_expr(from));
+    y = gd_cast(d, gd_cast(d, y, t), out->dtype);
     Value *end = GD(d, full, arg_ints(d->g, 0, NULL), a[2], arg_dtype(out->dtype)),
           *start = GD(d, full, arg_ints(d->g, 0, NULL), a[1], arg_dtype(out->dtype));
     return GD(d, where_self, V(GD(d, eq_Tensor, V(y), V(end))), V(start), V(y));

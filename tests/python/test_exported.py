@@ -195,3 +195,33 @@ def test_uniform_numbers_to_the_last_bit(tmp_path, dtype):
     torch.manual_seed(0)
     assert torch.equal(torch.from_dlpack(qkv.Model(tmp_path / "m.pt2").run_dlpack([x])["output_0"]),
                        program.module()(x))
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
+def test_uniform_numbers_of_core_ops(tmp_path, dtype):
+    """A core file draws what the op draws: the sum is rounded once, in double for both types of 64 bits alone."""
+    x, w = torch.zeros(3000, dtype=dtype), torch.nn.Parameter(torch.ones(3000, dtype=dtype))
+    m = module(lambda x: (torch.empty_like(x).uniform_(0.3, 0.7) * m.w).float().sum())
+    m.w = w
+    torch.export.save(torch.export.export(m, (x,)), tmp_path / "m.pt2")
+    joint = qkv.Model(tmp_path / "m.pt2").joint(decompose="core")
+    joint.save(tmp_path / "core.pt2")
+    torch.manual_seed(0)
+    want = torch.empty_like(x).uniform_(0.3, 0.7)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        grad = torch.export.load(tmp_path / "core.pt2").module()(x)[-1]
+    same = (grad == want).float().mean()
+    assert same == 1 if dtype != torch.float64 else torch.allclose(grad, want, rtol=1e-15)
+
+
+def test_uniform_numbers_in_onnx_stay_below_the_end(tmp_path):
+    """What a half type would round up to the end is the beginning, as in PyTorch."""
+    ort = pytest.importorskip("onnxruntime")
+    x = torch.zeros(200000, dtype=torch.float16)
+    program = torch.export.export(module(lambda x: (torch.rand_like(x), torch.empty_like(x).uniform_(1, 2))), (x,))
+    torch.export.save(program, tmp_path / "m.pt2")
+    qkv.Model(tmp_path / "m.pt2").save_onnx(tmp_path / "m.onnx", opset=18)
+    session = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    unit, between = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert 0 <= unit.min() and unit.max() < 1 and 1 <= between.min() and between.max() < 2
