@@ -404,8 +404,77 @@ S("reformer_shared_qk",
     *(l(x).unflatten(-1, (H, D)).transpose(1, 2) for l in (self.q, self.v))), **X, sizes=[dict(b=3, n=5),
         dict(b=2, n=9)], parts={n: QKVO[n] for n in ("q", "v", "out")},
   note="keys are the normalised queries; none attends to itself")
-S("differential", lambda self, q, k, v: (lambda a, b: (soft(a * 0.5) - 0.3 * soft(b * 0.5)) @ v)(q[..., :4] @ k[...,
-    :4].mT, q[..., 4:] @ k[..., 4:].mT), kind="trap", note="two softmaxes, one product with the values")
+
+
+class Differential(nn.Module):
+    """microsoft/unilm's multihead_diffattn.py: twice as many heads of queries and keys, taken apart after the softmax;
+    `apart` says how."""
+    def __init__(self, apart, causal=True):
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(E, E, False) for _ in range(4))
+        self.norm, self.apart, self.causal = nn.RMSNorm(2 * D, eps=1e-5), apart, causal
+        self.l = nn.ParameterList(nn.Parameter(rows(D, seed=s) * 0.3) for s in range(4))
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q, k = (p(x).view(b, n, H, D).transpose(1, 2) for p in (self.q, self.k))
+        v = self.v(x).view(b, n, H // 2, 2 * D).transpose(1, 2)
+        s = (q * D ** -0.5) @ k.transpose(-1, -2)
+        if self.causal:
+            s = s + torch.triu(torch.zeros(n, n).float().fill_(float("-inf")).type_as(s), 1)
+        p = F.softmax(s, dim=-1, dtype=torch.float32).type_as(s)
+        first, second = (torch.exp(torch.sum(self.l[i] * self.l[i + 1], dim=-1).float()).type_as(q) for i in (0, 2))
+        o = self.norm(self.apart(p, first - second + 0.2, b, n) @ v) * 0.8
+        return self.out(o.transpose(1, 2).reshape(b, n, E))
+
+
+def viewed(p, c, b, n):
+    p = p.view(b, H // 2, 2, n, n)
+    return p[:, :, 0] - c * p[:, :, 1]
+
+
+def bound(p, c, b, n):
+    first, second = p.unflatten(1, (-1, 2)).unbind(2)
+    return first - c * second
+
+
+def chunked(p, c, b, n):
+    first, second = p.chunk(2, dim=1)
+    return first - c * second
+
+
+APARTS = dict(views=viewed, unbind=bound, chunk=chunked, steps=lambda p, c, b, n: p[:, 0::2] - p[:, 1::2] * c,
+              alpha=lambda p, c, b, n: torch.sub(*p.split(H // 2, 1), alpha=0.3))
+for way, apart in APARTS.items():
+    S(f"differential_{way}", type(f"Differential{way}", (Differential,), dict(
+        __init__=lambda self, apart=apart: Differential.__init__(self, apart))), **X, count=2)
+HALVES = lambda q, k: (soft(q[..., :4] @ k[..., :4].mT * 0.5), soft(q[..., 4:] @ k[..., 4:].mT * 0.5))
+WEIGHTS = dict(each=lambda: nn.Parameter(rows(4, 1, 1)), one=lambda: nn.Parameter(torch.tensor(0.3)))
+S("differential", lambda q, k, v: (lambda a, b: (a - 0.3 * b) @ v)(*HALVES(q, k)), count=2)
+S("differential_tensor", lambda self, q, k, v: (lambda a, b: (a - self.one * b) @ v)(*HALVES(q, k)), count=2,
+  parts=WEIGHTS)
+S("differential_each_head", lambda self, q, k, v: (lambda a, b: (a - self.each * b) @ v)(*HALVES(q, k)), count=2,
+  parts=WEIGHTS)
+S("differential_added", lambda self, q, k, v: (lambda a, b: (1.5 * a + -self.one * b / 2) @ v)(*HALVES(q, k)), count=2,
+  parts=WEIGHTS)
+S("differential_einsum", lambda q, k, v: (lambda a, b: torch.einsum("bhnm,bhme->bhne", a - 0.3 * b, v))(*HALVES(q, k)),
+  count=2)
+S("differential_stacked", lambda q, k, v: (lambda p: (p[0] - 0.3 * p[1]) @ v)(soft(
+    torch.stack((q[..., :4], q[..., 4:])) @ torch.stack((k[..., :4], k[..., 4:])).mT * 0.5)), count=2)
+S("differential_bf16", lambda q, k, v: (lambda a, b: (a - 0.3 * b) @ v)(*HALVES(q, k)), count=2, dtype=torch.bfloat16)
+S("differential_masked", lambda q, k, v, drop: (lambda a, b: (a - 0.3 * b) @ v)(*(soft((q[..., i:i + 4] @ k[...,
+    i:i + 4].mT * 0.5).masked_fill(drop, -INF)) for i in (0, 4))), count=2, drop=drop("b1nm"))
+S("differential_three", lambda q, k, v: (lambda a, b: (a - (0.3 * b - soft(q @ k.mT * 0.2)) * 0.5) @ v)(*HALVES(q, k)),
+  count=3)
+S("differential_times_keys", lambda q, k, v, w: (lambda a, b: (a - w * b) @ v)(*HALVES(q, k)), kind="trap", w=add("m"),
+  note="a factor for each key")
+S("differential_multiplied", lambda q, k, v: (lambda a, b: (a * b) @ v)(*HALVES(q, k)), kind="trap")
+S("differential_clamped", lambda q, k, v: (lambda a, b: (a - 0.3 * b).relu() @ v)(*HALVES(q, k)), kind="trap")
+S("differential_less_number", lambda q, k, v: (lambda a, b: (a - 0.3 * b - 0.01) @ v)(*HALVES(q, k)), kind="trap")
+S("differential_other_keys", lambda q, k, v: (lambda a, b: (a - 0.3 * b.flip(-1)) @ v)(*HALVES(q, k)), kind="trap")
+S("differential_one_dead", lambda q, k, v, keep: (lambda a: (a - 0.3 * soft(q @ k.mT)) @ v)(soft((q @ k.mT
+    * 0.5).masked_fill(~keep, -INF))), kind="trap", keep=dead_keep("b1nm"),
+  note="a row that one of both hides throughout is NaN")
 S("differential_split", lambda q, k, v: soft(q[..., :4] @ k[..., :4].mT * 0.5) @ v - 0.3
   * (soft(q[..., 4:] @ k[..., 4:].mT * 0.5) @ v), count=2)
 S("gat_additive", lambda self, x, keep: (lambda h: soft(F.leaky_relu(self.a(h) + self.b(h).mT, 0.2).masked_fill(~keep,

@@ -31,6 +31,7 @@ GraftFn make_scores_floor;    /* scores, number: maximum with a number below all
 GraftFn make_scores_cast;     /* scores, dtype */
 GraftFn make_scores_reshape;  /* scores, sizes */
 GraftFn make_scores_permute;  /* scores, dims */
+GraftFn make_scores_pick;     /* scores, a select or slice of them along another axis than the keys' */
 GraftFn make_scores_softmax;  /* scores, dim, true when rows without an allowed key give 0 */
 GraftFn make_through_permute; /* a node, the scores below the permute that is its operand, that permute's dims: the
                                  permute comes after it */
@@ -43,6 +44,7 @@ GraftFn make_attention;       /* probabilities, values */
 GraftFn make_attention_quantized; /* probabilities, values; scale, zero point, dtype, by_inverse of their quantizer;
                                      least and largest integer, or none */
 GraftFn make_attention_slice; /* probabilities, slice start and end of their keys, values */
+GraftFn make_attention_sum;   /* a sum of probabilities, with factors for whole rows; values */
 GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
 GraftFn make_flat_product;         /* a reshaped product, its factors */
 GraftFn make_grouped;              /* a scaled_dot_product_attention */

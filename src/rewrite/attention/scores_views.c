@@ -305,6 +305,43 @@ bool make_scores_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
     return scores_give(rw, &s, out);
 }
 
+/* One part of scores, along axis d, where they are `whole` wide: the same of x, which may have 1 there for all. */
+static Value *picked(Rewrite *rw, const Node *node, Value *x, int d, const Expr *whole)
+{
+    Arg arg[8];
+    Expr *dim[MAX_RANK];
+    bool select = node->op->id == OP_select_int;
+    if (!is_one(x->dim[d]) || (is_one(whole) && !select)) {
+        memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
+        arg[0] = arg_value(x);
+        arg[1] = arg_int(rw->g, d);
+        return rw_add(rw, node->op->id, node->op->schema->nparams, arg);
+    }
+    if (!select) return x;
+    for (int i = 0; i + 1 < x->rank; i++) dim[i] = x->dim[i + (i >= d)];
+    return rw_reshape(rw, x, x->rank - 1, dim);
+}
+
+bool make_scores_pick(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    (void)n;
+    const Node *node = a[1].kind == ARG_VALUE ? a[1].v->def : NULL;
+    TRY(node && node->op->schema->nparams <= 8 && scores_of(rw, &a[0], &s));
+    int r = s.v->rank;
+    int64_t d = node->arg[1].kind == ARG_EXPR ? node->arg[1].e->i : 0;
+    if (d < 0) d += r;
+    if (d == r - 1 || (d == r - 2 && node->op->id == OP_select_int))
+        return rewrite_refuse(rw, d == r - 1 ? "some of the keys are taken" : "one query is taken, without its axis");
+    Value **part[] = {&s.q, &s.k, &s.mask};
+    for (int i = 0; i < 3; i++) {
+        if (!*part[i]) continue;
+        TRY(*part[i] = rw_pad_rank(rw, *part[i], r));
+        if (i != 1 || d < r - 2) TRY(*part[i] = picked(rw, node, *part[i], (int)d, s.v->dim[d]));
+    }
+    return scores_give(rw, &s, out);
+}
+
 /* ------------------------------------------------------------------ what moves past a view */
 
 /* Is v scores seen through at most four views? */

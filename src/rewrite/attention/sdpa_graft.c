@@ -322,6 +322,116 @@ bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
+/* ------------------------------------------------------------------ sums of probabilities */
+
+enum { MAX_SUM = 16 };
+
+typedef struct Sum {
+    Rewrite *rw;
+    Value *v;
+    const Arg *mask; /* of the first attention */
+    int n, masked_rows;
+    const char *note;
+    Waiver waiver;
+} Sum;
+
+static const Arg *probabilities(Rewrite *rw, Value *p)
+{
+    const Value *form = rewrite_form(rw, p, OP_scores);
+    return form && form->def->arg[5].e->i ? form->def->arg : NULL;
+}
+
+static bool sums(const Node *n) { return n->op->flags & OPF_ARITHMETIC || n->op->id == OP_neg; }
+
+static bool adds(const Node *n) { return n->op->id == OP_add_Tensor || n->op->id == OP_sub_Tensor; }
+
+/* Are there probabilities in p? sum: as a term, at least, of a sum */
+static bool has_probabilities(Rewrite *rw, Value *p, bool sum, int depth)
+{
+    if (probabilities(rw, p)) return !sum;
+    bool any = false;
+    for (int i = 0; p->def && sums(p->def) && depth < MAX_SUM && i < 2 && !any; i++)
+        any = p->def->arg[i].kind == ARG_VALUE &&
+              has_probabilities(rw, p->def->arg[i].v, sum && !adds(p->def), depth + 1);
+    return any;
+}
+
+static Value *one_of_sum(Sum *s, Value *p)
+{
+    Rewrite *rw = s->rw;
+    const Arg *form = probabilities(rw, p);
+    int masked_rows = (int)form[6].e->i;
+    Arg y;
+    if (s->n++ == 0) {
+        s->mask = &form[2];
+        s->masked_rows = masked_rows;
+    } else if ((masked_rows || s->masked_rows) && (masked_rows != s->masked_rows || !arg_same(s->mask, &form[2]))) {
+        rewrite_refuse(rw, "the attentions of a sum have other masks, and rows without an allowed key would differ");
+        return NULL;
+    }
+    if (!attention(rw, p, s->v, NULL, &y)) return NULL;
+    if (rw->note) s->note = rw->note;
+    if (rw->waiver != WAIVE_NOTHING) s->waiver = rw->waiver;
+    return y.v;
+}
+
+/* Does x have one value for all keys of probabilities p? */
+static bool for_rows(const Value *x, const Value *p)
+{
+    return x->rank <= p->rank && (!x->rank || is_one(x->dim[x->rank - 1]));
+}
+
+static Value *sum_of(Sum *s, Value *p, int depth)
+{
+    const Node *n = p->def;
+    Arg arg[8];
+    if (probabilities(s->rw, p)) return one_of_sum(s, p);
+    if (!n || !sums(n) || depth == MAX_SUM) {
+        rewrite_refuse(s->rw, "'%s', in a sum of probabilities, are none", p->name);
+        return NULL;
+    }
+    bool terms = adds(n), met = false;
+    memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
+    for (int i = 0; i < (n->op->id == OP_neg ? 1 : 2); i++) {
+        Value *x = arg[i].kind == ARG_VALUE ? arg[i].v : NULL;
+        bool holds = x && (i == 0 || n->op->id != OP_div_Tensor) && has_probabilities(s->rw, x, false, 0);
+        if (holds && met && !terms) {
+            rewrite_refuse(s->rw, "probabilities are multiplied by probabilities");
+            return NULL;
+        } else if (holds) {
+            met = true;
+            if (x->dim[x->rank - 1] != p->dim[p->rank - 1]) {
+                rewrite_refuse(s->rw, "'%s' has another number of keys than the sum", x->name);
+                return NULL;
+            }
+            if (!(x = sum_of(s, x, depth + 1))) return NULL;
+            arg[i] = arg_value(x);
+        } else if (terms) {
+            rewrite_refuse(s->rw, "what is added to probabilities is none itself");
+            return NULL;
+        } else if (x && !for_rows(x, p)) {
+            rewrite_refuse(s->rw, "probabilities are changed key by key, after the softmax");
+            return NULL;
+        }
+    }
+    return rw_add(s->rw, n->op->id, n->op->schema->nparams, arg);
+}
+
+/* (c0 p0 - c1 p1) v = c0 (p0 v) - c1 (p1 v), where a factor c is the same for all keys. */
+bool make_attention_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[1].v->rank < 2 || a[0].v->rank < 2 ||
+        !has_probabilities(rw, a[0].v, true, 0))
+        return false;
+    Sum s = {.rw = rw, .v = a[1].v};
+    Value *y = sum_of(&s, a[0].v, 0);
+    rw->note = s.note;
+    rw->waiver = s.waiver;
+    *out = arg_value(y);
+    return y != NULL;
+}
+
 /* Some of the keys' probabilities are used: the others get values of 0. */
 bool make_attention_slice(Rewrite *rw, int n, const Arg *a, Arg *out)
 {

@@ -12,6 +12,8 @@
 #include "rewrite/build.h"
 #include "rewrite/attention/sdpa_pair.h"
 
+static const char sum_rule[] = "attention_sum"; /* looks through sums itself, from the product with the values */
+
 /* ------------------------------------------------------------------ saying it */
 
 /* The scores that v is equal to, itself or through a view; NULL when it is not known to be any. */
@@ -57,6 +59,8 @@ static const char *advice(const char *why)
     } table[] = {
         {"runs over axis", "take the softmax over the keys: dim=-1 of (..., queries, keys)"},
         {"masked scores become", "mask with -inf or torch.finfo(dtype).min"},
+        {"key by key, after the softmax", "only a factor for whole rows can be taken out of a sum of probabilities"},
+        {"have other masks", "mask both softmaxes in the same way"},
         {"comes after the softmax", "mask or scale the scores before the softmax"},
         {"is not a known number", "write it as a Python number or a constant tensor"},
         {"does not follow from the sizes",
@@ -112,6 +116,9 @@ static bool explain(Rewrite *rw, RewriteLog *log, const AttentionFinder *f, cons
                     const AttentionParts *a, Err *err)
 {
     if (scores_behind(rw, softmax->out[0])) { /* lost between the softmax and the values */
+        const char *rule;
+        if (refusal(rw, a->values, &rule) && !strcmp(rule, sum_rule))
+            return add_left(rw, log, softmax, a->values, softmax->out[0], "", err);
         for (const Node *x = softmax->next; x; x = x->next)
             if (x == a->values || (x->nout && f->after[x->out[0]->id] && !scores_behind(rw, x->out[0])))
                 return add_left(rw, log, softmax, x, softmax->out[0], "no rule carries probabilities through %s", err);
