@@ -1,6 +1,7 @@
 /* Integer products: every ISA level against sums in 64 bits, at the ends of the range where bytes would saturate; the
  * same bits with more threads; rounding against rint. */
 #include "kernel_test.h"
+#include "kernel/gemm.h"
 #include "kernel/gemm_integer.h"
 
 enum { MOST_M = 23, MOST_N = 101, MOST_K = 300 };
@@ -159,6 +160,174 @@ static void test_tiles(void **unused)
     }
 }
 
+/* ------------------------------------------------------------------ windows */
+
+/* What the window of output o sees of a picture (in[0], in[1], in[2], C) at element k. */
+static int seen(const IntegerWindows *w, int64_t row, int64_t k, int none)
+{
+    int64_t at[3], from = row / (w->out[0] * w->out[1] * w->out[2]), c = k % w->C;
+    bool inside = true;
+    k /= w->C;
+    for (int d = 2; d >= 0; k /= w->size[d], row /= w->out[d], d--) {
+        at[d] = row % w->out[d] * w->stride[d] - w->padding[d] + k % w->size[d] * w->dilation[d];
+        inside &= at[d] >= 0 && at[d] < w->in[d];
+    }
+    for (int d = 0; d < 3; d++) from = from * w->in[d] + at[d];
+    return inside ? (int8_t)a[from * w->C + c] : none;
+}
+
+static void test_windows(void **unused)
+{
+    (void)unused;
+    static const IntegerWindows cases[] = {
+        {5, {1, 4, 5}, {1, 2, 5}, {1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {1, 1, 1}},
+        {3, {1, 1, 9}, {1, 1, 4}, {1, 1, 4}, {1, 1, 3}, {0, 0, 2}, {1, 1, 1}},
+        {2, {3, 4, 5}, {3, 3, 4}, {2, 2, 2}, {1, 1, 1}, {1, 1, 2}, {2, 3, 3}},
+        {4, {1, 2, 3}, {1, 4, 6}, {1, 1, 4}, {1, 1, 1}, {0, 1, 3}, {1, 1, 1}},
+        {7, {1, 6, 6}, {1, 3, 3}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}, {1, 1, 1}},
+    };
+    enum { N = 50, PICTURES = 2, ZERO = -9 };
+    if (cpu_level() == CPU_REF) return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const IntegerWindows *w = &cases[i];
+        const IntegerKernels *k = &kernels_at(cpu_level())->integer;
+        const int64_t K = w->size[0] * w->size[1] * w->size[2] * w->C, M = PICTURES * w->out[0] * w->out[1] * w->out[2],
+                      all = PICTURES * w->in[0] * w->in[1] * w->in[2] * w->C;
+        const float one = 1;
+        float *y = room(0, M * N * 4);
+        assert_true(all <= MOST_M * MOST_K && N * K <= MOST_N * MOST_K);
+        fill(a, (int)all);
+        fill(b, (int)(N * K));
+        uint8_t *picture = room(1, all);
+        memcpy(picture, a, (size_t)all);
+        const IntegerIn in = {b, DT_I8, 0, 1, K, NULL};
+        void *packed = room(2, (int64_t)k->b_bytes(K, N));
+        k->pack_b(packed, &in, K, N);
+        IntegerMatmul m = {.M = M,
+                           .N = N,
+                           .K = K,
+                           .a = {picture, DT_I8, ZERO, 0, 1, NULL},
+                           .windows = w,
+                           .b = packed,
+                           .scale_a = &one,
+                           .scale_b = &one,
+                           .out = {.c = y, .c_type = DT_F32, .c_step = N}};
+        for (int threads = 1; threads < 4; threads += 2) {
+            void *scratch = room(3, (int64_t)integer_scratch(&m, threads));
+            integer_matmul(&m, scratch, threads);
+            assert_guard(scratch);
+            for (int64_t row = 0; row < M; row++)
+                for (int j = 0; j < N; j++) {
+                    int64_t sum = 0;
+                    for (int64_t c = 0; c < K; c++) sum += (seen(w, row, c, ZERO) - ZERO) * (int8_t)b[j * K + c];
+                    assert_true(y[row * N + j] == (float)sum);
+                }
+        }
+        assert_guard(picture);
+    }
+}
+
+/* ------------------------------------------------------------------ epilogues */
+
+enum { ROWS = 5, COLS = 61 };
+
+typedef struct Ending {
+    DType residual, q; /* DT_NONE: none */
+    int act;
+    bool last, bias, inverse;
+} Ending;
+
+static int sum_at(int i, int j) { return (i * 7919 + j * 104729) % 20011 - 10005; }
+
+static void end_at(CpuLevel l, const Ending *e, float *y, uint8_t *q)
+{
+    static const float by_row[ROWS] = {0.003f, 0.25f, 0.01f, 0.5f, 0.07f};
+    float by_col[COLS], bias_of[COLS], more[ROWS * COLS];
+    uint8_t few[ROWS * COLS];
+    const IntegerKernels *k = &kernels_at(l)->integer;
+    for (int j = 0; j < COLS; j++) by_col[j] = 0.001f * (float)(1 + j % 5), bias_of[j] = (float)(j % 9) / 7 - 0.5f;
+    for (int i = 0; i < ROWS * COLS; i++) more[i] = (float)(i % 13) / 3 - 2, few[i] = (uint8_t)(i * 37);
+    bias_of[3] = NAN;
+    more[70] = -INFINITY;
+    IntegerMatmul m = {.M = ROWS,
+                       .N = COLS,
+                       .scale_a = by_row,
+                       .scale_b = by_col,
+                       .step_a = 1,
+                       .step_b = 1,
+                       .residual_scale = 0.03f,
+                       .residual_zero = e->residual == DT_U8 ? 128 : -3,
+                       .out = {.c = y,
+                               .c_type = DT_F32,
+                               .c_step = COLS,
+                               .bias = e->bias ? bias_of : NULL,
+                               .bias_type = DT_F32,
+                               .residual = e->residual == DT_NONE  ? NULL
+                                           : e->residual == DT_F32 ? (const void *)more
+                                                                   : few,
+                               .residual_type = e->residual,
+                               .residual_step = COLS,
+                               .act_last = e->last,
+                               .act = e->act}};
+    if (e->q != DT_NONE) {
+        m.q = q;
+        m.q_type = e->q;
+        m.q_step = COLS;
+        m.rounding = (Rounding){0.011f, e->q == DT_U8 ? 100 : -3, (int)dtype_lowest(e->q), (int)dtype_highest(e->q),
+                                e->inverse};
+    }
+    int32_t acc[16 * 64];
+    assert_true(k->nr <= 64 && k->mr <= 16);
+    for (int row = 0; row < ROWS; row += 3)
+        for (int col = 0; col < COLS; col += k->nr) {
+            int rows = ROWS - row < 3 ? ROWS - row : 3, cols = COLS - col < k->nr ? COLS - col : k->nr;
+            memset(acc, 0, sizeof acc);
+            for (int i = 0; i < rows; i++)
+                for (int j = 0; j < cols; j++) acc[i * k->nr + j] = sum_at(row + i, col + j);
+            k->finish(&m, acc, row, col, rows, cols);
+        }
+}
+
+/* act(sums scales + bias [+ residual]) [+ residual], rounded: the same bits on every level. */
+static void test_endings(void **unused)
+{
+    (void)unused;
+    static const DType residuals[] = {DT_NONE, DT_F32, DT_I8, DT_U8}, results[] = {DT_NONE, DT_I8, DT_U8};
+    static const int acts[] = {GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF};
+    for (int i = 0; i < 4 * 3 * 3 * 8; i++) {
+        const Ending e = {residuals[i % 4], results[i / 4 % 3], acts[i / 12 % 3], i / 36 & 1, i / 72 & 1, i / 144 & 1};
+        const size_t bytes = ROWS * COLS;
+        float *want = room(0, (int64_t)bytes * 4);
+        uint8_t *q_want = room(1, (int64_t)bytes);
+        end_at(CPU_GEN, &e, want, q_want);
+        for (CpuLevel l = next_rung(CPU_GEN); l < CPU_LEVELS; l = next_rung(l)) {
+            float *y = room(2, (int64_t)bytes * 4);
+            uint8_t *q = room(3, (int64_t)bytes);
+            end_at(l, &e, y, q);
+            for (size_t at = 0; at < bytes; at++)
+                if (e.q == DT_NONE ? !same_f32(y[at], want[at]) : q[at] != q_want[at])
+                    STOP("ending %d on %s, element %d: %a, %d, expected %a, %d", i, cpu_level_name(l), (int)at,
+                         (double)y[at], q[at], (double)want[at], q_want[at]);
+        }
+    }
+}
+
+/* A residual in few bits is what the floats are that it stands for; relu after it. */
+static void test_residual(void **unused)
+{
+    (void)unused;
+    static float y[ROWS * COLS];
+    const Ending e = {DT_I8, DT_NONE, GEMM_RELU, true, false, false};
+    end_at(cpu_level() == CPU_REF ? CPU_GEN : cpu_level(), &e, y, NULL);
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < COLS; j++) {
+            static const float by_row[ROWS] = {0.003f, 0.25f, 0.01f, 0.5f, 0.07f};
+            float want = (float)sum_at(i, j) * (by_row[i] * (0.001f * (float)(1 + j % 5)));
+            want += (float)((int8_t)(uint8_t)((i * COLS + j) * 37) + 3) * 0.03f;
+            assert_true(y[i * COLS + j] == (want < 0 ? 0 : want));
+        }
+}
+
 static void test_rounding(void **unused)
 {
     (void)unused;
@@ -261,7 +430,9 @@ static void test_softmax(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_rounding), cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_windows),  cmocka_unit_test(test_endings),
+                                       cmocka_unit_test(test_residual), cmocka_unit_test(test_rounding),
+                                       cmocka_unit_test(test_rows),
                                        cmocka_unit_test(test_softmax)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

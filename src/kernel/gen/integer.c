@@ -240,27 +240,50 @@ INLINE void scaled(const IntegerMatmul *m, float *restrict y, const int32_t *res
     }
 }
 
-/* Where a tile's floats go on their way to integers: rows of NR, bias and residual from the tile's first element. */
-static ProductOut tile_alone(const IntegerMatmul *m, float *line, int64_t row, int64_t col)
+/* A tile's part of a residual in few bits, as floats. */
+INLINE void residual_of(const IntegerMatmul *m, float *restrict to, int64_t row, int64_t col, int rows, int cols)
+{
+    const uint8_t *from = (const uint8_t *)m->out.residual + row * m->out.residual_step + col;
+    const int zero = m->residual_zero;
+    const float by = m->residual_scale;
+    for (int r = 0; r < rows; r++, from += m->out.residual_step, to += NR)
+        if (m->out.residual_type == DT_I8)
+            for (int j = 0; j < cols; j++) to[j] = (float)((int8_t)from[j] - zero) * by;
+        else
+            for (int j = 0; j < cols; j++) to[j] = (float)(from[j] - zero) * by;
+}
+
+/* The epilogue as it is seen from the tile's first element; `line` (step NR) is where floats go that become integers,
+ * `more` holds a residual that was in few bits. */
+static ProductOut tile_alone(const IntegerMatmul *m, float *line, const float *more, int64_t row, int64_t col)
 {
     ProductOut here = m->out;
-    size_t size = here.bias ? dtype_size(here.bias_type) : 0, more = here.residual ? dtype_size(here.residual_type) : 0;
-    here.c = line;
-    here.c_type = DT_F32;
-    here.c_step = NR;
+    const size_t size = here.bias ? dtype_size(here.bias_type) : 0;
     if (here.bias) here.bias = (const char *)here.bias + (size_t)col * size;
-    if (here.residual) here.residual = (const char *)here.residual + (size_t)(row * here.residual_step + col) * more;
+    if (more) {
+        here.residual = more;
+        here.residual_type = DT_F32;
+        here.residual_step = NR;
+    } else if (here.residual)
+        here.residual = (const char *)here.residual +
+                        (size_t)(row * here.residual_step + col) * dtype_size(here.residual_type);
+    if (m->q) {
+        here.c = line;
+        here.c_type = DT_F32;
+        here.c_step = NR;
+    } else here.c = (char *)here.c + (size_t)(row * here.c_step + col) * dtype_size(here.c_type);
     return here;
 }
 
-static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols)
+static void finish_any(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols)
 {
-    float y[MR_MOST * NR], line[MR_MOST * NR + LINE];
-    const ProductOut out = m->q ? tile_alone(m, line, row, col) : m->out;
-    const int64_t r0 = m->q ? 0 : row, c0 = m->q ? 0 : col;
+    float y[MR_MOST * NR], line[MR_MOST * NR + LINE], more[MR_MOST * NR];
+    const bool few = m->out.residual && dtype_bits(m->out.residual_type) == 8;
+    const ProductOut out = tile_alone(m, line, few ? more : NULL, row, col);
+    if (few) residual_of(m, more, row, col, rows, cols);
     if (m->q && cols < NR) memset(line, 0, sizeof line);
     scaled(m, y, acc, row, col, rows, cols);
-    finish_cols(&out, y, r0, c0, rows, NR, cols);
+    finish_cols(&out, y, 0, 0, rows, NR, cols);
     if (!m->q) return;
     /* all rows at once, in whole vectors of bytes: what is left over would be rounded one by one */
     int8_t bytes[MR_MOST * NR + LINE];
@@ -269,6 +292,143 @@ static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int6
     if (m->q_type == DT_I8) round_i8(bytes, line, whole, &m->rounding);
     else round_u8((uint8_t *)bytes, line, whole, &m->rounding);
     for (int r = 0; r < rows; r++) memcpy((char *)m->q + (row + r) * m->q_step + col, bytes + r * NR, (size_t)cols);
+}
+
+#if defined(__AVX512F__)
+/* The same where a row stays in registers: relu, gelu (where there is no residual) or none, floats or few bits. Small
+ * sums (few channels) take no longer than such an epilogue. */
+typedef struct Columns { /* of a panel */
+    __m512 per[NV], bias[NV];
+    __mmask16 there[NV];
+} Columns;
+
+INLINE Columns columns_of(const IntegerMatmul *m, int64_t col, int cols)
+{
+    Columns c;
+    for (int v = 0; v < NV; v++) {
+        const int n = cols - v * WIDE < 0 ? 0 : cols - v * WIDE < WIDE ? cols - v * WIDE : WIDE;
+        c.there[v] = (__mmask16)((1u << n) - 1);
+        c.per[v] = m->step_b ? _mm512_maskz_loadu_ps(c.there[v], m->scale_b + col + v * WIDE)
+                             : _mm512_set1_ps(*m->scale_b);
+        c.bias[v] = m->out.bias ? _mm512_maskz_loadu_ps(c.there[v], (const float *)m->out.bias + col + v * WIDE)
+                                : _mm512_set1_ps(-0.0f); /* x + -0 is x, for -0 too */
+    }
+    return c;
+}
+
+typedef struct More { /* a residual */
+    DType t;
+    int zero; /* of integers */
+    __m512 by;
+} More;
+
+INLINE __m512 more_at(const char *from, const More *m, __mmask16 there)
+{
+    if (m->t == DT_F32) return _mm512_maskz_loadu_ps(there, from);
+    const __m128i few = there == 0xffff ? _mm_loadu_si128((const void *)from) : _mm_maskz_loadu_epi8(there, from);
+    __m512i wide = m->t == DT_I8 ? _mm512_cvtepi8_epi32(few) : _mm512_cvtepu8_epi32(few);
+    if (m->zero) wide = _mm512_sub_epi32(wide, _mm512_set1_epi32(m->zero));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(wide), m->by);
+}
+
+typedef struct Steps { /* a Rounding */
+    __m512 by, low, high;
+    __m512i zero;
+    bool inverse, plain; /* plain: i8 without a zero point, whose lower end is where a narrowing saturates */
+} Steps;
+
+INLINE Steps steps_of(const Rounding *r)
+{
+    return (Steps){_mm512_set1_ps(r->by_inverse ? (float)(1.0 / (double)r->scale) : r->scale),
+                   _mm512_set1_ps((float)(r->low - r->zero)), _mm512_set1_ps((float)(r->high - r->zero)),
+                   _mm512_set1_epi32(r->zero), r->by_inverse, r->low == INT8_MIN && r->high == INT8_MAX && !r->zero};
+}
+
+/* Clamped and rounded as in round_group. */
+INLINE __m128i few_of(__m512 x, const Steps *s)
+{
+    __m512 q = s->inverse ? _mm512_mul_ps(x, s->by) : _mm512_div_ps(x, s->by);
+    q = _mm512_min_ps(s->high, q); /* the second operand where it is NaN */
+    if (!s->plain) q = _mm512_max_ps(s->low, q);
+    const __m512i i = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(q, q, _CMP_ORD_Q), q);
+    return s->plain ? _mm512_cvtsepi32_epi8(i) : _mm512_cvtepi32_epi8(_mm512_add_epi32(i, s->zero));
+}
+
+INLINE __m512 relu(__m512 x) { return _mm512_max_ps(_mm512_setzero_ps(), x); } /* NaN and -0 stay */
+
+INLINE __m512 gelu(__m512 x)
+{
+    float t[WIDE] __attribute__((aligned(LINE)));
+    _mm512_store_ps(t, x);
+    for (int i = 0; i < WIDE; i++) t[i] = gelu_of(t[i]);
+    return _mm512_load_ps(t);
+}
+
+INLINE void finish_short(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols,
+                         bool q, bool residual, bool curve, bool whole)
+{
+    const ProductOut o = m->out; /* stores of bytes may be anywhere for all that the compiler knows */
+    Columns c = columns_of(m, col, cols);
+    const Steps steps = steps_of(&m->rounding);
+    const More of = {o.residual_type, m->residual_zero, _mm512_set1_ps(m->residual_scale)};
+    const bool first = o.act && !(residual && o.act_last), last = o.act && residual && o.act_last;
+    const int64_t size = residual ? (int64_t)dtype_size(o.residual_type) : 0, step_more = o.residual_step * size,
+                  step = q ? m->q_step : o.c_step * 4, step_a = m->step_a;
+    const float *scale = m->scale_a + row * step_a;
+    const char *more = (const char *)o.residual + (residual ? row * step_more + col * size : 0);
+    char *to = q ? (char *)m->q + row * step + col : (char *)o.c + row * step + col * 4;
+    for (int v = 0; v < NV && !step_a; v++) c.per[v] = _mm512_mul_ps(_mm512_set1_ps(*scale), c.per[v]);
+    for (int i = 0; i < rows; i++, acc += NR, scale += step_a, more += step_more, to += step) {
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) {
+            const __mmask16 there = whole ? 0xffff : c.there[v];
+            if (!there) break;
+            __m512 x = _mm512_cvtepi32_ps(_mm512_loadu_si512(acc + v * WIDE));
+            const __m512 by = step_a ? _mm512_mul_ps(_mm512_set1_ps(*scale), c.per[v]) : c.per[v];
+            x = _mm512_add_ps(_mm512_mul_ps(x, by), c.bias[v]);
+            if (curve) x = gelu(x);
+            else if (first) x = relu(x);
+            if (residual) x = _mm512_add_ps(x, more_at(more + v * WIDE * size, &of, there));
+            if (last) x = relu(x);
+            if (!q && whole) _mm512_storeu_ps(to + v * WIDE * 4, x);
+            else if (!q) _mm512_mask_storeu_ps(to + v * WIDE * 4, there, x);
+            else if (there == 0xffff) _mm_storeu_si128((void *)(to + v * WIDE), few_of(x, &steps));
+            else _mm_mask_storeu_epi8(to + v * WIDE, there, few_of(x, &steps));
+        }
+    }
+}
+
+INLINE void finish_some(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols,
+                        bool q, bool residual, bool curve)
+{
+    if (cols == NR) finish_short(m, acc, row, col, rows, cols, q, residual, curve, true);
+    else finish_short(m, acc, row, col, rows, cols, q, residual, curve, false);
+}
+
+static bool is_short(const IntegerMatmul *m)
+{
+    const ProductOut *o = &m->out;
+    return (o->act == GEMM_NONE || o->act == GEMM_RELU || (o->act == GEMM_GELU_ERF && !o->residual)) &&
+           (m->q || o->c_type == DT_F32) && (!o->bias || o->bias_type == DT_F32) &&
+           (!o->residual || (!o->times && (o->residual_type == DT_F32 || dtype_bits(o->residual_type) == 8)));
+}
+#endif
+
+static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols)
+{
+#if defined(__AVX512F__)
+    const bool residual = m->out.residual, curve = m->out.act == GEMM_GELU_ERF;
+    if (is_short(m)) {
+        if (m->q && curve) finish_some(m, acc, row, col, rows, cols, true, false, true);
+        else if (curve) finish_some(m, acc, row, col, rows, cols, false, false, true);
+        else if (m->q && residual) finish_some(m, acc, row, col, rows, cols, true, true, false);
+        else if (m->q) finish_some(m, acc, row, col, rows, cols, true, false, false);
+        else if (residual) finish_some(m, acc, row, col, rows, cols, false, true, false);
+        else finish_some(m, acc, row, col, rows, cols, false, false, false);
+        return;
+    }
+#endif
+    finish_any(m, acc, row, col, rows, cols);
 }
 
 /* ------------------------------------------------------------------ attention's probabilities */

@@ -7,7 +7,7 @@
  * begins: with a' and b' the bytes as packed, u and v their zero points,
  *     sum (a' - u) (b' - v) = sum a' b' - v (sum a' - K u) - u sum b'
  *
- *     a packed: sums of the rows, their zero points; then words of four bytes along K, row after row in a word of K
+ *     a packed: sums of the rows, their zero points; then the rows, each of whole lines
  *     b packed: panel after panel: sums of its columns, then words, column after column in a word of K
  * K is padded with zeros.
  */
@@ -15,6 +15,8 @@
 #include "kernel/x86/integer_lines.h"
 
 typedef int32_t S __attribute__((vector_size(W * 4)));
+typedef int32_t S4 __attribute__((vector_size(16)));
+typedef S Bytes __attribute__((aligned(1), may_alias));
 typedef uint8_t B16 __attribute__((vector_size(16), aligned(1)));
 
 typedef struct Head { /* of a tile of a */
@@ -24,7 +26,14 @@ _Static_assert(MR <= 16 && sizeof(Head) == 2 * LINE, "sums of all rows");
 
 static int64_t words_of(int64_t K) { return (K + 3) / 4; }
 
-static size_t a_bytes(int64_t K) { return sizeof(Head) + ((size_t)words_of(K) * MR * 4 + LINE - 1) / LINE * LINE; }
+/* From a row of packed a to the next. Lines that are 4096 bytes apart would share a place in L1. */
+static int64_t row_bytes(int64_t K)
+{
+    const int64_t n = (K + LINE - 1) / LINE * LINE;
+    return n % 4096 ? n : n + LINE;
+}
+
+static size_t a_bytes(int64_t K) { return sizeof(Head) + (size_t)(MR * row_bytes(K)); }
 
 static size_t panel_bytes(int64_t K) { return (size_t)(words_of(K) + 1) * NR * 4; }
 
@@ -34,36 +43,33 @@ static size_t b_bytes(int64_t K, int64_t N) { return (size_t)((N + NR - 1) / NR)
 
 INLINE int32_t total(S s)
 {
-    int32_t sum = 0;
-    for (int i = 0; i < W; i++) sum += s[i];
-    return sum;
+    S4 part[W / 4], sum = {0};
+    memcpy(part, &s, sizeof s);
+    for (int i = 0; i < W / 4; i++) sum += part[i];
+    sum += __builtin_shufflevector(sum, sum, 2, 3, 0, 1);
+    return sum[0] + sum[1];
 }
 
 static void pack_a(void *to, const IntegerIn *a, int64_t row, int rows, int64_t K)
 {
     const uint8_t flip = a->t == DT_U8 ? 0x80 : 0;
     Head *head = to;
-    float *p = (float *)(void *)(head + 1);
-    uint8_t line[MR][PIECE] __attribute__((aligned(LINE)));
-    const float *from[MR];
-    S sum[MR];
-    for (int r = 0; r < rows; r++) sum[r] = (S){0};
-    for (int64_t k = 0; k < K; k += PIECE, p += rows * LANES) {
-        int n = K - k < PIECE ? (int)(K - k) : PIECE, words = (n + 3) / 4;
-        for (int r = 0; r < rows; r++) {
-            line_of(line[r], (const uint8_t *)a->data + (row + r) * a->rs + k * a->cs, a->cs, n, flip);
-            for (int i = 0; i < PIECE; i += W * 4) sum[r] = DOT(sum[r], EVERY(0x01010101), *(const S *)(line[r] + i));
-            from[r] = (const float *)(const void *)line[r];
+    uint8_t *line = (uint8_t *)(head + 1);
+    for (int r = 0; r < rows; r++, line += row_bytes(K)) {
+        const uint8_t *x = (const uint8_t *)a->data + (row + r) * a->rs;
+        S sum = {0};
+        int64_t k = 0;
+        for (; a->cs == 1 && k + PIECE <= K; k += PIECE)
+            for (int64_t i = k; i < k + PIECE; i += W * 4) {
+                const S v = *(const Bytes *)(const void *)(x + i) ^ EVERY((int32_t)(flip * 0x01010101u));
+                *(S *)(void *)(line + i) = v;
+                sum = DOT(sum, EVERY(0x01010101), v);
+            }
+        for (; k < K; k += PIECE) {
+            line_of(line + k, x + k * a->cs, a->cs, K - k < PIECE ? (int)(K - k) : PIECE, flip);
+            for (int i = 0; i < PIECE; i += W * 4) sum = DOT(sum, EVERY(0x01010101), *(const S *)(line + k + i));
         }
-        if (words == LANES) turn(p, rows, from, rows);
-        else {
-            float last[LANES * MR];
-            turn(last, rows, from, rows);
-            memcpy(p, last, (size_t)(words * rows) * sizeof *last);
-        }
-    }
-    for (int r = 0; r < rows; r++) {
-        head->sum[r] = total(sum[r]);
+        head->sum[r] = total(sum);
         head->zero[r] = integer_zero_of(a, row + r) - flip;
     }
 }
@@ -155,8 +161,9 @@ typedef const int32_t __attribute__((may_alias)) Word;
 INLINE void tile_of(int rows, int nv, const IntegerTile *t)
 {
     const Head *head = t->a;
-    const int64_t words = words_of(t->K), pace = words ? t->lines * LINE / words : 0;
-    const char *a = (const char *)(head + 1), *end = a + words * rows * 4, *next = t->next_a, *ahead = t->ahead,
+    const int64_t words = words_of(t->K), step = row_bytes(t->K), lines = (words + LANES - 1) / LANES,
+                  pace = lines ? (t->lines + lines - 1) / lines : 0;
+    const char *a = (const char *)(head + 1), *next = (const char *)t->next_a + sizeof(Head), *ahead = t->ahead,
                *sums = (const char *)t->b + (size_t)t->panel * panel_bytes(t->K), *b = sums + NR * 4;
     const uint32_t v = (uint32_t)(t->zero_b + 128), K = (uint32_t)t->K;
     S s[MR][NV];
@@ -170,17 +177,24 @@ INLINE void tile_of(int rows, int nv, const IntegerTile *t)
 #pragma GCC unroll 4
         for (int k = 0; k < nv; k++) s[r][k] -= EVERY((int32_t)u) * ((const S *)(const void *)sums)[k];
     }
-    for (; a < end; a += 4 * rows, b += NR * 4, next += 4 * rows, ahead += pace) {
-        S y[NV];
-        __builtin_prefetch(next, 0, 3);
-        __builtin_prefetch(ahead, 0, 2);
+    for (int64_t w = 0; w < words; w += LANES, next += LINE) {
+        const int64_t n = words - w < LANES ? words - w : LANES;
+        const char *fetch = next, *end = ahead + pace * LINE;
+        for (int64_t i = 0; i < n; i++, a += 4, b += NR * 4, fetch += step) {
+            S y[NV];
+            if (i < rows) __builtin_prefetch(fetch, 0, 3);
+            else if (ahead < end) {
+                __builtin_prefetch(ahead, 0, 2);
+                ahead += LINE;
+            }
 #pragma GCC unroll 4
-        for (int k = 0; k < nv; k++) y[k] = ((const S *)(const void *)b)[k];
+            for (int k = 0; k < nv; k++) y[k] = ((const S *)(const void *)b)[k];
 #pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            int32_t one = *(Word *)(const void *)(a + 4 * r);
+            for (int r = 0; r < rows; r++) {
+                int32_t one = *(Word *)(const void *)(a + r * step);
 #pragma GCC unroll 4
-            for (int k = 0; k < nv; k++) s[r][k] = DOT(s[r][k], y[k], EVERY(one));
+                for (int k = 0; k < nv; k++) s[r][k] = DOT(s[r][k], y[k], EVERY(one));
+            }
         }
     }
 #pragma GCC unroll 16
