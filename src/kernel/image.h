@@ -17,6 +17,9 @@ typedef struct ImageKernels {
      * by `divisor`. */
     void (*largest_f32)(float *out, const float *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step);
     void (*largest_bf16)(uint16_t *out, const uint16_t *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step);
+    /* The same of bytes, signed or not, at step 1. */
+    void (*largest_i8)(int8_t *out, const int8_t *in, const int64_t *tap, int64_t taps, int64_t n);
+    void (*largest_u8)(uint8_t *out, const uint8_t *in, const int64_t *tap, int64_t taps, int64_t n);
     void (*mean_f32)(float *out, const float *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step,
                      double divisor);
     void (*mean_bf16)(uint16_t *out, const uint16_t *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step,

@@ -37,7 +37,8 @@ typedef struct Call {
                              convolution it may be the output itself */
         bool times;       /* the residual is multiplied with, not added; not of a convolution */
         bool act_last;    /* the activation comes after the residual */
-        Tensor *scale, *zero; /* of linear_integer: rounded to integers at last, as quantize_linear does; NULL: not */
+        Tensor *residual_scale, *residual_zero; /* the residual is integers, by one scale; NULL: it is not */
+        Tensor *scale, *zero; /* of products of integers: rounded at last as quantize_linear does; NULL: not */
         bool by_inverse;
     } epilogue;
 } Call;

@@ -3,7 +3,8 @@
  * A linear, matmul with a 2-D second operand, or convolution takes an activation that alone uses its result, and the
  * addition of a tensor of the same shape and dtype (a residual) that alone uses that, or a product with one. A linear
  * or matmul also takes casts between them: it computes in float32 and rounds once, at the end. A convolution takes a
- * residual and then an activation, not the reverse.
+ * residual and then an activation, not the reverse. Products of integers take a residual as the integers that it is
+ * made of, and end in a quantizer of one scale.
  */
 #include "plan/fuse.h"
 #include <math.h>
@@ -134,6 +135,28 @@ static bool rounds(const Node *n, const Value *v)
     return (t == DT_I8 || t == DT_U8) && scale->dtype == DT_F32 && one_number(scale) && (!zero || one_number(zero));
 }
 
+/* The inverse of a quantizer of one scale that v alone is for; NULL: it is none. */
+static Node *inverse_for(const Fuser *s, const Value *v)
+{
+    Node *n = v->def;
+    if (!n || n->op->id != OP_dequantize_linear || s->uses[v->id] != 1 || v->dtype != DT_F32) return NULL;
+    const Value *scale = n->arg[1].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
+    const DType t = n->arg[0].v->dtype;
+    bool one = scale->dtype == DT_F32 && one_number(scale) && (!zero || one_number(zero));
+    return one && (t == DT_I8 || t == DT_U8) ? n : NULL;
+}
+
+/* The chain's residual, as the integers that it is made of where the product takes them. */
+static void take_residual(Chain *c, const Node *product, Value *residual)
+{
+    Node *inverse = product->op->flags & OPF_INTEGERS ? inverse_for(c->s, residual) : NULL;
+    c->p->residual = residual;
+    if (!inverse) return;
+    c->p->inverse = inverse;
+    c->p->residual = inverse->arg[0].v;
+    entry(c->s, inverse)->absorbed = true;
+}
+
 static void fuse_product(Fuser *s, Node *n, bool conv)
 {
     DType t = n->out[0]->dtype;
@@ -151,12 +174,12 @@ static void fuse_product(Fuser *s, Node *n, bool conv)
         next = absorb(&c, gelu);
     }
     while (next && !conv && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
-    bool sums = !conv || (!c.p->act && n->arg[6].e->kind == EX_BOOL &&
-                          !n->arg[6].e->i); /* not those of a transposed convolution */
+    bool sums = !conv || (!c.p->act && (n->op->id != OP_convolution || (n->arg[6].e->kind == EX_BOOL &&
+                                                                        !n->arg[6].e->i))); /* transposed */
     Value *residual = next && sums ? residual_of(next, c.at) : NULL,
           *factor = next && !conv ? factor_of(next, c.at) : NULL;
     if (residual || factor) {
-        c.p->residual = residual ? residual : factor;
+        take_residual(&c, n, residual ? residual : factor);
         c.p->times = !residual;
         next = absorb(&c, next);
         if (conv && next && activation_of(next)) {
@@ -166,7 +189,7 @@ static void fuse_product(Fuser *s, Node *n, bool conv)
         }
         while (next && !conv && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
     }
-    if (n->op->id == OP_linear_integer && next && c.at->dtype == DT_F32 && rounds(next, c.at)) {
+    if (n->op->flags & OPF_INTEGERS && next && c.at->dtype == DT_F32 && rounds(next, c.at)) {
         c.p->rounds = next;
         absorb(&c, next);
     }
@@ -204,7 +227,7 @@ static bool is_linear(const Node *n)
 
 static void fuse_one(Fuser *s, Node *n)
 {
-    bool conv = n->op->id == OP_convolution;
+    bool conv = n->op->id == OP_convolution || n->op->id == OP_convolution_integer;
     if (n->op->id == OP_linear || n->op->id == OP_matmul) entry(s, n)->least_rows = least_rows(s->g, n->out[0]);
     bool product = n->op->id == OP_matmul && n->arg[1].v->rank == 2;
     if (conv || product || is_linear(n)) fuse_product(s, n, conv);

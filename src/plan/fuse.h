@@ -4,6 +4,7 @@
  *     linear -> silu -> mul(linear)                  x sigmoid(1.702 x) after a linear
  *     convolution -> relu       convolution -> add(residual)       convolution -> add(residual) -> relu
  *     linear_integer -> gelu -> quantize_linear
+ *     convolution_integer -> add(dequantize_linear) -> relu -> quantize_linear
  *     layer_norm -> _to_copy(bf16)                                 add(_to_copy(x, f32), y)
  *
  * Epilogues: a linear, matmul or convolution takes what follows it; a cast of a result is taken by the op that computes
@@ -23,6 +24,8 @@ typedef struct FusedNode {
                              writes this result */
     int act;              /* on the producer: ACT_* of Call.epilogue */
     Value *residual;      /* on the producer: added after the activation; NULL = none */
+    const Node *inverse;  /* on the producer: the dequantize_linear of one scale whose integers are the residual, and
+                             which makes no step; NULL: none */
     bool times;           /* on the producer: the residual is multiplied with */
     bool act_last;        /* on the producer: the activation comes after the residual */
     int64_t least_rows; /* of a linear or matmul: rows of its result at the least sizes of the inputs, whatever they are

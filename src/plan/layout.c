@@ -5,14 +5,15 @@
 /* Pooling of a batch of images, with nothing but the values wanted. */
 static bool pools(const Call *c, const Tensor *t)
 {
-    if (t->dtype != DT_F32 && t->dtype != DT_BF16) return false;
+    const bool bytes = t->dtype == DT_I8 || t->dtype == DT_U8;
+    if (t->dtype != DT_F32 && t->dtype != DT_BF16 && !bytes) return false;
     switch (c->node->op->id) {
     case OP_max_pool2d_with_indices: return t->rank == 4 && (c->unused & 2);
     case OP_max_pool3d_with_indices: return t->rank == 5 && (c->unused & 2);
     case OP_avg_pool2d:
-    case OP__adaptive_avg_pool2d: return t->rank == 4;
+    case OP__adaptive_avg_pool2d: return t->rank == 4 && !bytes;
     case OP_avg_pool3d:
-    case OP__adaptive_avg_pool3d: return t->rank == 5;
+    case OP__adaptive_avg_pool3d: return t->rank == 5 && !bytes;
     default: return false;
     }
 }
@@ -40,6 +41,9 @@ static bool channels_last(const Call *c, const Tensor *t)
     const Node *n = c->node;
     if (t->rank < 3) return false;
     if (n->op->id == OP_convolution) return t->dtype == DT_F32 || t->dtype == DT_BF16;
+    if (n->op->id == OP_convolution_integer) return true;
+    if (n->op->id == OP_quantize_linear || n->op->id == OP_dequantize_linear)
+        return tensor_numel(call_in(c, 1)) == 1 && lies_so(call_in(c, 0));
     if (n->op->id == OP_upsample)
         return (t->dtype == DT_F32 || t->dtype == DT_BF16) && call_in(c, 0)->dtype == t->dtype &&
                strncmp(n->arg[2].s, "nearest", 7) && lies_so(call_in(c, 0));

@@ -299,6 +299,23 @@ static bool take_places(Builder *s)
     return true;
 }
 
+/* One that the integers of a residual are the inverse of may be there as floats (input caching). */
+static void add_residual(Builder *s, const FusedNode *fused, Call *c, Toucher *t)
+{
+    const Node *inverse = fused->inverse;
+    Value *r = fused->residual, *by[2] = {NULL, NULL};
+    if (inverse && s->in->given[inverse->out[0]->id]) r = inverse->out[0];
+    else if (inverse) {
+        for (int i = 0; i < 2; i++) by[i] = inverse->arg[1 + i].kind == ARG_VALUE ? inverse->arg[1 + i].v : NULL;
+        c->epilogue.residual_scale = s->p->value[by[0]->id];
+        c->epilogue.residual_zero = by[1] ? s->p->value[by[1]->id] : NULL;
+    }
+    c->epilogue.residual = s->p->value[r->id];
+    touch_operand(t, &r);
+    for (int i = 0; i < 2; i++)
+        if (by[i]) touch_operand(t, &by[i]);
+}
+
 static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNode *fused, Call *c)
 {
     Plan *p = s->p;
@@ -329,11 +346,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         c->epilogue.act = (unsigned)fused->act;
         c->epilogue.act_last = fused->act_last;
         c->epilogue.times = fused->times;
-        if (fused->residual) {
-            c->epilogue.residual = p->value[fused->residual->id];
-            Value *r = fused->residual;
-            touch_operand(&t, &r);
-        }
+        if (fused->residual) add_residual(s, fused, c, &t);
         if (fused->rounds) {
             c->epilogue.scale = p->value[fused->rounds->arg[1].v->id];
             c->epilogue.zero = fused->rounds->arg[2].kind == ARG_VALUE ? p->value[fused->rounds->arg[2].v->id] : NULL;
@@ -359,7 +372,8 @@ static bool made_before(const Builder *s, const Node *product, const Node *last)
     const FusedNode *f = &s->in->fusion->node[product->out[0]->id];
     bool made = s->in->given[product->out[0]->id] != NULL;
     for (int i = 0; i < last->op->schema->nparams; i++)
-        made |= last->arg[i].kind == ARG_VALUE && last->arg[i].v != f->residual && !(i && f->rounds == last) &&
+        made |= last->arg[i].kind == ARG_VALUE && last->arg[i].v != f->residual &&
+                !(f->inverse && last->arg[i].v == f->inverse->out[0]) && !(i && f->rounds == last) &&
                 s->in->given[last->arg[i].v->id];
     return made;
 }

@@ -21,6 +21,9 @@ static double size_at(const Tensor *t, int from_end)
 /* out (..., N) = input (..., K) weight^T; also matmul, whose K is the last axis of its first operand, too. */
 static double product(const Call *c) { return 2 * elements(call_out(c, 0)) * size_at(call_in(c, 0), 1); }
 
+/* Every result is a dot product with a row of the weight, which is a matrix. */
+static double windows(const Call *c) { return 2 * elements(call_out(c, 0)) * size_at(call_in(c, 3), 1); }
+
 /* Each row of the first operand (of either form) once with all columns of the second. */
 static double grouped(const Call *c)
 {

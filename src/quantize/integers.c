@@ -193,64 +193,34 @@ static Value *joined(const Rows *r, Value *v, int n, int64_t K)
     return put(r, OP_reshape, 2, (Arg[]){arg_value(v), arg_exprs(r->g, v->rank - n + 1, dim)});
 }
 
-/* x (B, C, ...) as rows (B, outputs ..., window ... * C): what each output sees, `zero` around the picture. */
-static Value *rows_of_windows(const Rows *r, Value *x, const Window *w, int64_t zero, int64_t K)
-{
-    int64_t pad[2 * MAX_RANK] = {0}, order[MAX_RANK];
-    bool padded = false;
-    Graph *g = r->g;
-    Value *v = channels_last(r, x);
-    for (int i = 0; i < r->axes; i++) {
-        pad[2 * (r->axes - i)] = pad[2 * (r->axes - i) + 1] = w[i].padding;
-        padded |= w[i].padding > 0;
-    }
-    if (v && padded)
-        v = put(r, OP_constant_pad_nd, 3, (Arg[]){arg_value(v), arg_ints(g, 2 * (r->axes + 1), pad), arg_int(g, zero)});
-    for (int i = 0; v && i < r->axes; i++) {
-        const int64_t wide = (w[i].size - 1) * w[i].dilation + 1;
-        v = put(r, OP_unfold, 4, (Arg[]){arg_value(v), arg_int(g, 1 + i), arg_int(g, wide), arg_int(g, w[i].stride)});
-        if (v && w[i].dilation > 1)
-            v = put(r, OP_slice_Tensor, 5,
-                    (Arg[]){arg_value(v), arg_int(g, v->rank - 1), arg_int(g, 0), arg_int(g, wide),
-                            arg_int(g, w[i].dilation)});
-    }
-    for (int i = 0; i <= r->axes; i++) order[i] = i;
-    for (int i = 0; i < r->axes; i++) order[r->axes + 1 + i] = r->axes + 2 + i;
-    order[2 * r->axes + 1] = r->axes + 1;
-    v = v ? put(r, OP_permute, 2, (Arg[]){arg_value(v), arg_ints(g, 2 * r->axes + 2, order)}) : NULL;
-    return v ? joined(r, v, r->axes + 1, K) : NULL;
-}
-
-/* A convolution as one product of the rows that its windows see (bytes, copied once) with its weights. */
+/* Between quantizers with one scale for the picture. */
 static bool convolution(Graph *g, Node *n, Err *err)
 {
     const Rows r = {g, n, err, n->out[0]->rank - 2};
     const Node *in = inverse_of(n->arg[0].v), *k = symmetric_inverse(g, n->arg[1].v, 0);
-    Window w[MAX_RANK];
-    double zero = 0;
-    int64_t order[MAX_RANK] = {0}, K = 1;
+    int64_t list[4][3], K = 1;
     if (!in || !k || !of_one(n->arg[0].v) || n->arg[6].e->i || !ex_equals_int(n->arg[8].e, 1) || r.axes < 1 ||
-        r.axes > 3 || !ex_is_int(n->arg[1].v->dim[1]) ||
-        (in->arg[2].kind == ARG_VALUE && !constant_value(g, through_casts(in->arg[2].v), &zero)))
+        r.axes > 3 || !ex_is_int(n->arg[1].v->dim[1]))
         return true;
     for (int i = 0; i < r.axes; i++) {
-        if (!window_of(n, i, &w[i])) return true;
-        K *= w[i].size;
+        Window w;
+        if (!window_of(n, i, &w)) return true;
+        list[0][i] = w.size;
+        list[1][i] = w.stride;
+        list[2][i] = w.padding;
+        list[3][i] = w.dilation;
+        K *= w.size;
     }
     K *= n->arg[1].v->dim[1]->i;
     if (K < 1 || K > INTEGER_DEEPEST) return true;
     Value *x = integers(g, n, n->arg[0].v, err), *weight = x ? channels_last(&r, k->arg[0].v) : NULL;
-    TRY(weight && (x = rows_of_windows(&r, x, w, (int64_t)zero, K)) && (weight = joined(&r, weight, r.axes + 1, K)));
-    Arg zeros = quantize_all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2];
-    Value *y = put(&r, OP_linear_integer, 6,
-                   (Arg[]){arg_value(x), in->arg[1], zeros, arg_value(weight), k->arg[1], n->arg[2]});
-    TRY(y);
-    order[1] = r.axes + 1;
-    for (int i = 0; i < r.axes; i++) order[2 + i] = 1 + i;
-    Node *back = graph_add_before(g, n, OP_permute, 2, (Arg[]){arg_value(y), arg_ints(g, r.axes + 2, order)},
-                                  n->out[0]->name, err);
-    TRY(back);
-    return !alike(back->out[0], n->out[0]) || take_place(g, n, back, err);
+    TRY(weight && (weight = joined(&r, weight, r.axes + 1, K)));
+    Arg args[10] = {arg_value(x), in->arg[1], quantize_all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2],
+                    arg_value(weight), k->arg[1], n->arg[2]};
+    for (int i = 0; i < 4; i++) args[6 + i] = arg_ints(g, r.axes, list[i]);
+    Node *made = graph_add_before(g, n, OP_convolution_integer, 10, args, n->out[0]->name, err);
+    TRY(made);
+    return !alike(made->out[0], n->out[0]) || take_place(g, n, made, err);
 }
 
 /* ------------------------------------------------------------------ weights with a scale a block */
@@ -508,6 +478,32 @@ static bool attention(Graph *g, Node *n, Err *err)
     return take_place(g, n, made, err);
 }
 
+/* quantize(max_pool(x)) where nothing else reads either: the largest of what is quantized first, which is the same, as
+ * rounding keeps the order; a picture of bytes is pooled. */
+static bool pooled(Graph *g, Node *n, Err *err)
+{
+    Node *pool = n->arg[0].v->def;
+    if (!pool || (pool->op->id != OP_max_pool2d_with_indices && pool->op->id != OP_max_pool3d_with_indices) ||
+        n->arg[0].v != pool->out[0] || n->arg[0].v->dtype != DT_F32 || !few_bits(n->out[0]) ||
+        !quantize_one_number(n->arg[1].v) || (n->arg[2].kind == ARG_VALUE && !quantize_one_number(n->arg[2].v)))
+        return true;
+    int *uses = mem_zeroed((size_t)g->next_id + 1, sizeof *uses);
+    if (!uses) return oom(err);
+    graph_count_uses(g, uses);
+    bool alone = uses[pool->out[0]->id] == 1 && !uses[pool->out[1]->id] && uses[pool->arg[0].v->id] == 1;
+    mem_free(uses);
+    if (!alone) return true;
+    Arg arg[MAX_ARGS], window[MAX_ARGS];
+    memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
+    memcpy(window, pool->arg, (size_t)pool->op->schema->nparams * sizeof *window);
+    arg[0] = pool->arg[0];
+    Node *q = graph_add_before(g, n, n->op->id, n->op->schema->nparams, arg, pool->arg[0].v->name, err);
+    TRY(q);
+    window[0] = arg_value(q->out[0]);
+    pool = graph_add_before(g, n, pool->op->id, pool->op->schema->nparams, window, n->out[0]->name, err);
+    return take_place(g, n, pool, err);
+}
+
 bool quantize_integers(Graph *g, Err *err)
 {
     bool any = false;
@@ -518,6 +514,10 @@ bool quantize_integers(Graph *g, Err *err)
             n->arg[2] = arg_none();
         if (n->op->id == OP_quantize_linear && n->arg[5].e->i) {
             TRY(rows(g, n, err));
+            continue;
+        }
+        if (n->op->id == OP_quantize_linear) {
+            TRY(pooled(g, n, err));
             continue;
         }
         if (!any) continue;

@@ -1,7 +1,8 @@
 /* Products between quantizers as products of integers: the last thing done to a graph before it is planned for runs.
  *
  *     linear(dequantize(x8, s), dequantize(w8, t, axis 0), b)      ->  qkv.linear_integer(x8, s, w8, t, b)
- *     convolution(dequantize(x8, s), dequantize(w8, t), b)         ->  qkv.linear_integer(rows of windows of x8, ...)
+ *     convolution(dequantize(x8, s), dequantize(w8, t), b)         ->  qkv.convolution_integer(x8, s, w8, t, b, ...)
+ *     quantize(max_pool(x), s)                                     ->  max_pool(quantize(x, s))
  *     linear(x, dequantize(w4, t, blocks of 32), b)                ->  qkv.linear_blocks(x, none, w4, t, none, 32, ...)
  *     sdpa_quantized(dequantize(q8, s), ...)                       ->  sdpa_quantized(q8, ..., scale_q = s, ...)
  *

@@ -230,7 +230,8 @@ static bool whole(const Graph *g, Err *err)
 {
     if (g->bodies) return fail(err, E_UNSUPPORTED, "a model with loops or branches is not quantized");
     for (const Node *n = g->first; n; n = n->next)
-        if (n->op->id == OP_quantize_linear || n->op->id == OP_dequantize_linear || n->op->id == OP_linear_integer)
+        if (n->op->id == OP_quantize_linear || n->op->id == OP_dequantize_linear ||
+            n->op->flags & OPF_INTEGERS)
             return fail(err, E_UNSUPPORTED, "the model is quantized already: node '%s' is %s; give the one of floats",
                         n->name, n->op->name);
     return true;

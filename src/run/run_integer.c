@@ -1,7 +1,8 @@
-/* Linear layers of integers (kernel/gemm_integer.h): operands brought into the form that the kernels take, weights
- * packed once for all plans of a session.
+/* Linear layers and convolutions of integers (kernel/gemm_integer.h): operands brought into the form that the kernels
+ * take, weights packed once for all plans of a session.
  *
  *     linear_integer(x: i8 (B, N, K), 0.02, none, w: i8 (M, K), scales: f32 (M), bias)   ->  f32 (B, N, M)
+ *     convolution_integer(x: i8 (B, C, H, W), 0.02, none, w: i8 (M, 9 C), scales, bias, [3, 3], ...)   channels last
  *
  * The epilogue (Call.epilogue) may end in integers again.
  */
@@ -11,6 +12,7 @@
 #include "kernel/gemm_integer.h"
 #include "kernel/kernel.h"
 #include "run/integer_pool.h"
+#include "run/pointwise.h"
 #include "run/product.h"
 #include "run/run_table.h"
 
@@ -63,7 +65,7 @@ static const void *packed_weight(RunEnv *e, const IntegerIn *b, int64_t K, int64
     return p ? p->data : NULL;
 }
 
-/* ------------------------------------------------------------------ the layer */
+/* ------------------------------------------------------------------ products */
 
 static int number_at(const Tensor *zero) { return zero ? (int)tensor_get_i64(zero, 0) : 0; }
 
@@ -75,25 +77,45 @@ static Rounding rounding_of(const Call *c, DType t)
                       e->by_inverse};
 }
 
-/* By loops, at the reference's ISA level. x (M, K), w (N, K) contiguous. */
-static void portable(Call *c, const Tensor *x, const Tensor *w, const Tensor *by, const Tensor *bias,
-                     const Tensor *residual, const float *scale, int64_t step, const Tensor *zeros, int zero)
+static float residual_scale(const Call *c)
 {
-    Tensor *out = call_out(c, 0);
-    int64_t K = w->shape[1], N = w->shape[0], M = K ? tensor_numel(x) / K : tensor_numel(out) / (N ? N : 1);
-    for (int64_t i = 0; i < M * N; i++) {
-        int64_t row = i / N, col = i % N, sum = 0;
-        if (zeros) zero = (int)tensor_get_i64(zeros, row);
-        for (int64_t k = 0; k < K; k++) sum += (tensor_get_i64(x, row * K + k) - zero) * tensor_get_i64(w, col * K + k);
-        double y = (double)((float)sum * (scale[row * step] * (float)tensor_get(by, tensor_numel(by) == 1 ? 0 : col)));
-        y = product_activation((int)c->epilogue.act, y + (bias ? tensor_get(bias, col) : 0));
-        if (residual) y = c->epilogue.times ? y * tensor_get(residual, i) : y + tensor_get(residual, i);
-        if (c->epilogue.scale) {
-            Rounding r = rounding_of(c, out->dtype);
-            y = rint((double)(float)(r.by_inverse ? y * (double)(float)(1 / (double)r.scale) : y / (double)r.scale)) +
+    return c->epilogue.residual_scale ? (float)tensor_get(c->epilogue.residual_scale, 0) : 1;
+}
+
+/* Element i of the residual, whose rows are the result's. */
+static double residual_at(const Call *c, const Tensor *residual, int64_t i)
+{
+    const char *at = (const char *)residual->data + (size_t)i * dtype_size(residual->dtype);
+    if (!c->epilogue.residual_scale) return load_f64(residual->dtype, at);
+    return (double)((float)(load_i64(residual->dtype, at) - number_at(c->epilogue.residual_zero)) * residual_scale(c));
+}
+
+/* By loops, at the reference's ISA level. m->b is the weight itself, (N, K) of i8; line: room for K bytes. */
+static void portable(const Call *c, const IntegerMatmul *m, const Tensor *bias, const Tensor *residual, Tensor *y,
+                     uint8_t *line)
+{
+    const struct Epilogue *e = &c->epilogue;
+    for (int64_t i = 0; i < m->M * m->N; i++) {
+        const int64_t row = i / m->N, col = i % m->N;
+        const int8_t *w = (const int8_t *)m->b + col * m->K;
+        const uint8_t *x = line;
+        const int zero = integer_zero_of(&m->a, row);
+        int64_t sum = 0;
+        if (!m->windows) x = (const uint8_t *)m->a.data + row * m->a.rs;
+        else if (!col) integer_see(m->windows, line, m->a.data, row, 1, zero);
+        for (int64_t k = 0; k < m->K; k++) sum += ((m->a.t == DT_U8 ? x[k] : (int8_t)x[k]) - zero) * (int64_t)w[k];
+        double v = (double)((float)sum * (m->scale_a[row * m->step_a] * m->scale_b[col * m->step_b])),
+               more = residual ? residual_at(c, residual, i) : 0;
+        v += bias ? tensor_get(bias, col) : 0;
+        if (residual && e->act_last) v = product_activation((int)e->act, v + more);
+        else v = product_activation((int)e->act, v);
+        if (residual && !e->act_last) v = e->times ? v * more : v + more;
+        if (e->scale) {
+            Rounding r = m->rounding;
+            v = rint((double)(float)(r.by_inverse ? v * (double)(float)(1 / (double)r.scale) : v / (double)r.scale)) +
                 r.zero;
-            store_i64(out->dtype, (char *)out->data + i, (int64_t)(y < r.low ? r.low : y > r.high ? r.high : y));
-        } else store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), y);
+            store_i64(y->dtype, (char *)y->data + i, (int64_t)(v < r.low ? r.low : v > r.high ? r.high : v));
+        } else store_f64(y->dtype, (char *)y->data + (size_t)i * dtype_size(y->dtype), v);
     }
 }
 
@@ -102,66 +124,129 @@ static const Tensor *vector(Call *c, const Tensor *t, Err *err)
     return call_contiguous(c, t, t->dtype == DT_BF16 ? DT_NONE : DT_F32, err);
 }
 
+/* m has its sizes, a and windows; the rest comes from arguments 1 to 5 (scale, zero_point, weight, weight_scale, bias)
+ * and the epilogue. Rows of y and of the residual follow each other. */
+static bool multiply(Call *c, IntegerMatmul *m, Tensor *y, const Tensor *residual, Err *err)
+{
+    const Tensor *w = call_in(c, 3), *scale = call_contiguous(c, call_in(c, 1), DT_F32, err),
+                 *by = scale ? call_contiguous(c, call_in(c, 4), DT_F32, err) : NULL, *bias = call_in(c, 5),
+                 *zeros = call_in(c, 2);
+    TRY(by && (!bias || (bias = vector(c, bias, err))));
+    if (m->K > INTEGER_DEEPEST)
+        return call_fail(c, E_UNSUPPORTED, err, "sums over %lld integers, at most %d are exact", (long long)m->K,
+                         INTEGER_DEEPEST);
+    m->a.cs = 1;
+    m->a.zero = zeros && tensor_numel(zeros) == 1 ? number_at(zeros) : 0;
+    if (zeros && tensor_numel(zeros) != 1) {
+        TRY(zeros = call_contiguous(c, zeros, DT_NONE, err));
+        m->a.zeros = zeros->data;
+    }
+    m->scale_a = scale->data;
+    m->scale_b = by->data;
+    m->step_a = tensor_numel(scale) != 1;
+    m->step_b = tensor_numel(by) != 1;
+    m->out = (ProductOut){.c = y->data,
+                          .c_type = y->dtype,
+                          .c_step = m->N,
+                          .bias = bias ? bias->data : NULL,
+                          .bias_type = bias ? bias->dtype : DT_F32,
+                          .residual = residual ? residual->data : NULL,
+                          .residual_type = residual ? residual->dtype : DT_F32,
+                          .residual_step = m->N,
+                          .times = c->epilogue.times,
+                          .act_last = c->epilogue.act_last,
+                          .act = (int)product_act((int)c->epilogue.act)};
+    m->residual_scale = residual_scale(c);
+    m->residual_zero = number_at(c->epilogue.residual_zero);
+    if (c->epilogue.scale) {
+        m->q = y->data;
+        m->q_type = y->dtype;
+        m->q_step = m->N;
+        m->rounding = rounding_of(c, y->dtype);
+    }
+    if (!kernels()->integer.mr) {
+        uint8_t *line = call_scratch(c, (size_t)m->K, err);
+        TRY(line && (w = call_contiguous(c, w, DT_NONE, err)));
+        m->b = w->data;
+        portable(c, m, bias, residual, y, line);
+        return true;
+    }
+    const IntegerIn b = {w->data, w->dtype, 0, w->stride[1], w->stride[0], NULL};
+    if (c->arg[3].constant) m->b = packed_weight(c->env, &b, m->K, m->N, err);
+    else {
+        void *room = call_scratch(c, kernels()->integer.b_bytes(m->K, m->N), err);
+        if (room) kernels()->integer.pack_b(room, &b, m->K, m->N);
+        m->b = room;
+    }
+    void *scratch = m->b ? call_scratch(c, integer_scratch(m, c->env->threads), err) : NULL;
+    TRY(scratch);
+    integer_matmul(m, scratch, c->env->threads);
+    return true;
+}
+
 /* (input, scale, zero_point, weight, weight_scale, bias) */
 bool run_linear_integer(Call *c, Err *err)
 {
     Tensor *out = call_out(c, 0);
-    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err), *w = call_in(c, 3);
-    const Tensor *scale = x ? call_contiguous(c, call_in(c, 1), DT_F32, err) : NULL,
-                 *by = scale ? call_contiguous(c, call_in(c, 4), DT_F32, err) : NULL, *bias = call_in(c, 5),
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err), *w = call_in(c, 3),
                  *residual = c->epilogue.residual;
-    TRY(by && (!bias || (bias = vector(c, bias, err))) && (!residual || (residual = vector(c, residual, err))));
+    TRY(x);
+    if (residual && c->epilogue.residual_scale) residual = call_contiguous(c, residual, DT_NONE, err);
+    else if (residual) residual = vector(c, residual, err);
+    TRY(residual || !c->epilogue.residual);
     if (tensor_numel(out) == 0) return true;
-    int64_t K = w->shape[1], N = w->shape[0], M = tensor_numel(out) / N, step = tensor_numel(scale) == 1 ? 0 : 1;
-    if (K > INTEGER_DEEPEST)
-        return call_fail(c, E_UNSUPPORTED, err, "sums over %lld integers, at most %d are exact", (long long)K,
-                         INTEGER_DEEPEST);
-    const Tensor *zeros = call_in(c, 2);
-    int zero = zeros && tensor_numel(zeros) == 1 ? number_at(zeros) : 0;
-    if (zeros && tensor_numel(zeros) == 1) zeros = NULL;
-    if (zeros) TRY(zeros = call_contiguous(c, zeros, DT_NONE, err));
-    if (!kernels()->integer.mr) {
-        TRY(w = call_contiguous(c, w, DT_NONE, err));
-        portable(c, x, w, by, bias, residual, scale->data, step, zeros, zero);
-        return true;
+    IntegerMatmul m = {.N = w->shape[0], .K = w->shape[1], .a = {.data = x->data, .t = x->dtype, .rs = w->shape[1]}};
+    m.M = tensor_numel(out) / m.N;
+    return multiply(c, &m, out, residual, err);
+}
+
+/* ------------------------------------------------------------------ convolutions */
+
+/* Room for t's elements with the channels last, of type `to`. */
+static Tensor *rows_of_pixels(Call *c, const Tensor *t, DType to, Err *err)
+{
+    Tensor *y = product_scratch(c, to, t->rank, t->shape, err);
+    if (y) strides_channels_last(y->rank, y->shape, y->stride);
+    return y;
+}
+
+static const Tensor *by_pixels(Call *c, const Tensor *t, Err *err)
+{
+    const DType to = t->dtype == DT_F16 ? DT_F32 : t->dtype;
+    if (t->dtype == to && tensor_channels_last(t)) return t;
+    Tensor *y = rows_of_pixels(c, t, to, err);
+    if (y) run_copy_tensor(y, t, c->env->threads);
+    return y;
+}
+
+/* The windows of c; is each of them a pixel, one after the other? */
+static bool windows_of(const Call *c, const Tensor *x, const Tensor *out, IntegerWindows *w)
+{
+    const int n = x->rank - 2, lead = 3 - n;
+    int64_t *const list[] = {w->size, w->stride, w->padding, w->dilation};
+    bool pixels = true;
+    *w = (IntegerWindows){.C = x->shape[1], .in = {1, 1, 1}, .out = {1, 1, 1}, .size = {1, 1, 1}, .stride = {1, 1, 1},
+                          .dilation = {1, 1, 1}};
+    for (int k = 0; k < 4; k++) call_ints(c, 6 + k, list[k] + lead, n);
+    for (int i = 0; i < n; i++) {
+        w->in[lead + i] = x->shape[2 + i];
+        w->out[lead + i] = out->shape[2 + i];
+        pixels &= w->size[lead + i] == 1 && w->stride[lead + i] == 1 && !w->padding[lead + i];
     }
-    IntegerIn a = {x->data, x->dtype, zero, K, 1, zeros ? zeros->data : NULL},
-              b = {w->data, w->dtype, 0, w->stride[1], w->stride[0], NULL};
-    const void *packed;
-    if (c->arg[3].constant) packed = packed_weight(c->env, &b, K, N, err);
-    else {
-        void *room = call_scratch(c, kernels()->integer.b_bytes(K, N), err);
-        if (room) kernels()->integer.pack_b(room, &b, K, N);
-        packed = room;
-    }
-    TRY(packed);
-    IntegerMatmul m = {.M = M,
-                       .N = N,
-                       .K = K,
-                       .a = a,
-                       .b = packed,
-                       .scale_a = scale->data,
-                       .scale_b = by->data,
-                       .step_a = step,
-                       .step_b = tensor_numel(by) == 1 ? 0 : 1,
-                       .out = {.c = out->data,
-                               .c_type = out->dtype,
-                               .c_step = N,
-                               .bias = bias ? bias->data : NULL,
-                               .bias_type = bias ? bias->dtype : DT_F32,
-                               .residual = residual ? residual->data : NULL,
-                               .residual_type = residual ? residual->dtype : DT_F32,
-                               .residual_step = N,
-                               .times = c->epilogue.times,
-                               .act = (int)product_act((int)c->epilogue.act)}};
-    if (c->epilogue.scale) {
-        m.q = out->data;
-        m.q_type = out->dtype;
-        m.q_step = N;
-        m.rounding = rounding_of(c, out->dtype);
-    }
-    void *scratch = call_scratch(c, integer_scratch(&m, c->env->threads), err);
-    TRY(scratch);
-    integer_matmul(&m, scratch, c->env->threads);
-    return true;
+    return pixels;
+}
+
+/* (input, scale, zero_point, weight, weight_scale, bias, kernel, stride, padding, dilation) */
+bool run_convolution_integer(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0), *y = tensor_channels_last(out) ? out : rows_of_pixels(c, out, out->dtype, err);
+    const Tensor *x = y ? by_pixels(c, call_in(c, 0), err) : NULL, *w = call_in(c, 3),
+                 *residual = c->epilogue.residual;
+    IntegerWindows windows;
+    TRY(x && (!residual || (residual = by_pixels(c, residual, err))));
+    if (tensor_numel(out) == 0) return true;
+    IntegerMatmul m = {.N = w->shape[0], .K = w->shape[1], .a = {.data = x->data, .t = x->dtype, .rs = w->shape[1]}};
+    m.M = tensor_numel(out) / m.N;
+    if (!windows_of(c, x, out, &windows)) m.windows = &windows;
+    return multiply(c, &m, y, residual, err) && (y == out || run_copy_tensor(out, y, c->env->threads));
 }

@@ -2,7 +2,8 @@
  * AdaptiveAveragePooling.cpp, im2col.h.
  *
  * Everything has three axes here; the missing ones in front have size 1. Values in f32 and bf16 are pooled row by row
- * by kernels (kernel/image.h), contiguous or channels-last; other dtypes and indices cell by cell.
+ * by kernels (kernel/image.h), contiguous or channels-last, as are the largest of bytes channels-last; other dtypes and
+ * indices cell by cell.
  */
 #include <math.h>
 #include <string.h>
@@ -141,6 +142,9 @@ static void pool_row(const Rows *r, int64_t to, int64_t from, const int64_t *at,
     if (!r->mean && taps == 0)
         for (int64_t i = 0; i < n; i++)
             store_f64(r->t, (char *)r->out->data + (size_t)(to + i) * dtype_size(r->t), -INFINITY);
+    else if (r->t == DT_I8) k->largest_i8((int8_t *)r->out->data + to, (const int8_t *)r->x->data + from, tap, taps, n);
+    else if (r->t == DT_U8)
+        k->largest_u8((uint8_t *)r->out->data + to, (const uint8_t *)r->x->data + from, tap, taps, n);
     else if (r->t == DT_F32 && r->mean)
         k->mean_f32((float *)r->out->data + to, (const float *)r->x->data + from, tap, taps, n, step, divisor);
     else if (r->t == DT_F32)
@@ -189,7 +193,8 @@ static bool by_rows(Call *c, Rows *r, bool *failed, Err *err)
     r->out = out;
     r->last = !tensor_contiguous(out) || one_cell_of_pixels(c, x, out);
     r->channels = r->last ? x->shape[1] : 1;
-    if (r->t != out->dtype || (r->t != DT_F32 && r->t != DT_BF16) || (r->adaptive && !r->last)) return false;
+    const bool few = (r->t == DT_I8 || r->t == DT_U8) && r->last && !r->mean;
+    if (r->t != out->dtype || (r->t != DT_F32 && r->t != DT_BF16 && !few) || (r->adaptive && !r->last)) return false;
     r->x = r->last && tensor_channels_last(x) ? x : call_contiguous(c, x, DT_NONE, err);
     int64_t rows = w->planes / r->channels * w->out[0] * w->out[1], most = 1;
     for (int d = 0; d < AXES; d++) most *= r->adaptive ? (w->in[d] + w->out[d] - 1) / w->out[d] + 1 : w->k[d];

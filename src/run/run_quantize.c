@@ -86,13 +86,18 @@ static void quantize_rows(const Call *c, const Tensor *x, const Tensor *scale, c
     }
 }
 
+/* The operand in the order of the result's elements, which is its own where pictures lie channels last. */
+static const Tensor *in_order(Call *c, Err *err)
+{
+    return tensor_contiguous(call_out(c, 0)) ? call_contiguous(c, call_in(c, 0), DT_NONE, err) : call_in(c, 0);
+}
+
 /* (x, scale, zero_point, dtype, axis, block_size, saturate, precision, by_inverse); the quotient is rounded to
  * `precision`. by_inverse: x * (1 / scale), as PyTorch's quantizers have it */
 bool run_quantize_linear(Call *c, Err *err)
 {
     Tensor *out = call_out(c, 0);
-    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err),
-                 *scale = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    const Tensor *x = in_order(c, err), *scale = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
     TRY(scale);
     const Tensor *zero = call_in(c, 2) ? call_contiguous(c, call_in(c, 2), DT_NONE, err) : NULL;
     TRY(zero || !call_in(c, 2));
@@ -157,8 +162,7 @@ bool run_quantize_rows(Call *c, Err *err)
 bool run_dequantize_linear(Call *c, Err *err)
 {
     Tensor *out = call_out(c, 0);
-    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err),
-                 *scale = x ? call_contiguous(c, call_in(c, 1), DT_F32, err) : NULL;
+    const Tensor *x = in_order(c, err), *scale = x ? call_contiguous(c, call_in(c, 1), DT_F32, err) : NULL;
     TRY(scale);
     const Tensor *zero = call_in(c, 2) ? call_contiguous(c, call_in(c, 2), DT_F32, err) : NULL;
     TRY(zero || !call_in(c, 2));

@@ -222,6 +222,22 @@ bool shape_grouped_mm(Shape *s)
     return shape_out(s, 0, t, 2, (Expr *[]){a->dim[0], b->dim[2]});
 }
 
+/* How many windows of `size` axis `axis` of a picture has; arguments from `first` on: stride, padding, dilation. */
+static bool windows_of(Shape *s, int first, int axis, Expr *in, Expr *size, Expr **out)
+{
+    ExprPool *p = s->ex;
+    Expr *stride = shape_arg(s, first)->es[axis - 2], *pad = shape_arg(s, first + 1)->es[axis - 2],
+         *dilation = shape_arg(s, first + 2)->es[axis - 2], *one = ex_int(p, 1);
+    TRY(shape_window(s, first, stride, 1) && shape_window(s, first + 1, pad, 0) &&
+        shape_window(s, first + 2, dilation, 1));
+    Expr *span = ex_mul(p, dilation, ex_sub(p, size, one)), *twice = ex_mul(p, pad, ex_int(p, 2)),
+         *room = ex_sub(p, ex_sub(p, ex_add(p, in, twice), span), one);
+    TRY(graph_require(s->g, ex_make(p, EX_LE, ex_int(p, 0), room, NULL), s->err,
+                      "node '%s': kernel no larger than padded axis %d", s->node->name, axis));
+    *out = ex_add(p, ex_floordiv(p, room, stride), one);
+    return true;
+}
+
 /* convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) */
 bool shape_convolution(Shape *s)
 {
@@ -253,18 +269,13 @@ bool shape_convolution(Shape *s)
     for (int i = 0; i < n; i++) {
         Expr *stride = shape_arg(s, 3)->es[i], *pad = shape_arg(s, 4)->es[i], *dilation = shape_arg(s, 5)->es[i],
              *extra = shape_arg(s, 7)->es[i];
-        TRY(shape_window(s, 3, stride, 1) && shape_window(s, 4, pad, 0) && shape_window(s, 5, dilation, 1) &&
-            shape_window(s, 7, extra, 0));
+        if (!transposed) TRY(windows_of(s, 3, 2 + i, x->dim[2 + i], w->dim[2 + i], &dim[2 + i]));
+        TRY(shape_window(s, 7, extra, 0));
+        if (!transposed) continue;
+        TRY(shape_window(s, 3, stride, 1) && shape_window(s, 4, pad, 0) && shape_window(s, 5, dilation, 1));
         Expr *span = ex_mul(p, dilation, ex_sub(p, w->dim[2 + i], one)), *twice = ex_mul(p, pad, ex_int(p, 2));
-        if (transposed) {
-            Expr *e = ex_mul(p, ex_sub(p, x->dim[2 + i], one), stride);
-            dim[2 + i] = ex_add(p, ex_add(p, ex_sub(p, e, twice), ex_add(p, span, extra)), one);
-        } else {
-            Expr *room = ex_sub(p, ex_sub(p, ex_add(p, x->dim[2 + i], twice), span), one);
-            TRY(graph_require(s->g, ex_make(p, EX_LE, ex_int(p, 0), room, NULL), s->err,
-                              "node '%s': kernel no larger than padded axis %d", s->node->name, 2 + i));
-            dim[2 + i] = ex_add(p, ex_floordiv(p, room, stride), one);
-        }
+        Expr *e = ex_mul(p, ex_sub(p, x->dim[2 + i], one), stride);
+        dim[2 + i] = ex_add(p, ex_add(p, ex_sub(p, e, twice), ex_add(p, span, extra)), one);
     }
     return shape_out(s, 0, t, x->rank, dim);
 }
@@ -496,30 +507,60 @@ static bool scales_of_rows(Shape *s, int i, const Value *x)
     return true;
 }
 
+/* A matrix of i8 (N, K), its scales (one or a row) and bias, at arguments 3 to 5. */
+static bool weight_of_integers(Shape *s, Value **w)
+{
+    Value *by, *bias = shape_value(s, 5);
+    TRY(shape_want_value(s, 3, w) && shape_want_value(s, 4, &by));
+    if ((*w)->rank != 2 || (*w)->dtype != DT_I8)
+        return shape_fail(s, 3, "%s of rank %d, expected i8 of rank 2", dtype_name((*w)->dtype), (*w)->rank);
+    if (by->dtype != DT_F32) return shape_fail(s, 4, "%s, expected f32", dtype_name(by->dtype));
+    if (!ex_equals_int(shape_numel(s, by), 1)) {
+        if (by->rank != 1) return shape_fail(s, 4, "rank %d, expected 1", by->rank);
+        TRY(shape_require_equal(s, by->dim[0], (*w)->dim[0], "scales and features of the weight"));
+    }
+    if (!bias) return true;
+    if (bias->rank != 1 || !dtype_is_float(bias->dtype)) return shape_fail(s, 5, "expected a vector of floats");
+    return shape_require_equal(s, bias->dim[0], (*w)->dim[0], "features of bias and weight");
+}
+
 /* (input, scale, zero_point, weight, weight_scale, bias) */
 bool shape_linear_integer(Shape *s)
 {
-    Value *x, *w, *scale, *by, *bias = shape_value(s, 5);
+    Value *x, *w;
     Expr *dim[MAX_RANK];
-    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &scale) && shape_want_value(s, 3, &w) &&
-        shape_want_value(s, 4, &by));
-    if (w->rank != 2 || x->rank < 1 || w->dtype != DT_I8 || !few_bits(x))
-        return shape_fail(s, 3, "%s of rank %d with an input of %s of rank %d, expected i8 of rank 2 and i8 or u8",
-                          dtype_name(w->dtype), w->rank, dtype_name(x->dtype), x->rank);
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &(Value *){NULL}) && weight_of_integers(s, &w));
+    if (x->rank < 1 || !few_bits(x))
+        return shape_fail(s, 0, "%s of rank %d, expected i8 or u8", dtype_name(x->dtype), x->rank);
     TRY(quantizer_at(s, 1, x->dtype, false));
     TRY(shape_require_equal(s, x->dim[x->rank - 1], w->dim[1], "features of input and weight"));
     TRY(scales_of_rows(s, 1, x));
     memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
     dim[x->rank - 1] = w->dim[0];
-    if (by->dtype != DT_F32) return shape_fail(s, 4, "%s, expected f32", dtype_name(by->dtype));
-    if (!ex_equals_int(shape_numel(s, by), 1)) {
-        if (by->rank != 1) return shape_fail(s, 4, "rank %d, expected 1", by->rank);
-        TRY(shape_require_equal(s, by->dim[0], w->dim[0], "scales and features of the weight"));
+    return shape_out(s, 0, DT_F32, x->rank, dim);
+}
+
+/* (input, scale, zero_point, weight, weight_scale, bias, kernel, stride, padding, dilation) */
+bool shape_convolution_integer(Shape *s)
+{
+    Value *x, *w;
+    ExprPool *p = s->ex;
+    Expr *dim[MAX_RANK], *cells = ex_int(p, 1);
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &(Value *){NULL}) && weight_of_integers(s, &w));
+    const int n = x->rank - 2;
+    if (n < 1 || n > 3 || !few_bits(x))
+        return shape_fail(s, 0, "%s of rank %d, expected i8 or u8 of rank 3 to 5", dtype_name(x->dtype), x->rank);
+    TRY(quantizer_at(s, 1, x->dtype, true));
+    for (int k = 6; k < 10; k++)
+        if (shape_arg(s, k)->n != n) return shape_fail(s, k, "found %d values, expected %d", shape_arg(s, k)->n, n);
+    dim[0] = x->dim[0];
+    dim[1] = w->dim[0];
+    for (int i = 0; i < n; i++) {
+        Expr *size = shape_arg(s, 6)->es[i];
+        TRY(shape_window(s, 6, size, 1) && windows_of(s, 7, 2 + i, x->dim[2 + i], size, &dim[2 + i]));
+        cells = ex_mul(p, cells, size);
     }
-    if (bias) {
-        if (bias->rank != 1 || !dtype_is_float(bias->dtype)) return shape_fail(s, 5, "expected a vector of floats");
-        TRY(shape_require_equal(s, bias->dim[0], w->dim[0], "features of bias and weight"));
-    }
+    TRY(shape_require_equal(s, ex_mul(p, cells, x->dim[1]), w->dim[1], "elements of a window and of the weight"));
     return shape_out(s, 0, DT_F32, x->rank, dim);
 }
 

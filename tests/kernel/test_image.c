@@ -125,11 +125,41 @@ static void check_pool(int64_t n, int64_t step, int64_t taps, bool wild, uint64_
     }
 }
 
+/* The largest of bytes, of which the last window ends where the memory does. */
+static void check_bytes(int64_t n, int64_t taps, uint64_t *state)
+{
+    int64_t tap[64], far = 0;
+    for (int64_t k = 0; k < taps; k++) {
+        tap[k] = (int64_t)(unit_random(state) % 300);
+        if (tap[k] > far) far = tap[k];
+    }
+    uint8_t *in = room(0, far + n), *want = room(1, n), *y = room(2, n);
+    for (int64_t i = 0; i < far + n; i++) in[i] = (uint8_t)unit_random(state);
+    for (int i8 = 0; i8 < 2; i8++)
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+            const ImageKernels *k = &kernels_at(l)->image;
+            if (i8) k->largest_i8((int8_t *)y, (const int8_t *)in, tap, taps, n);
+            else k->largest_u8(y, in, tap, taps, n);
+            for (int64_t i = 0; l == CPU_REF && i < n; i++) {
+                int most = -200;
+                for (int64_t t = 0; t < taps; t++) {
+                    int v = i8 ? (int8_t)in[tap[t] + i] : in[tap[t] + i];
+                    most = v > most ? v : most;
+                }
+                want[i] = (uint8_t)most;
+            }
+            assert_memory_equal(y, want, (size_t)n);
+            assert_guard(y);
+        }
+}
+
 static void test_pool(void **state)
 {
     static const int64_t rows[] = {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 200}, windows[] = {1, 2, 9, 49};
     uint64_t seed = 7;
     (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; k < sizeof windows / sizeof *windows; k++) check_bytes(rows[i], windows[k], &seed);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t k = 0; k < sizeof windows / sizeof *windows; k++)
             for (int step = 1; step < 4; step++)

@@ -127,7 +127,9 @@ class IntegerConvolution(torch.nn.Module):
         self.by = (2**-5, zero, 0, 255, torch.uint8) if zero else (2**-5, 0, -128, 127, torch.int8)
 
     def forward(self, x):
-        x = PT2E.dequantize_per_tensor(PT2E.quantize_per_tensor(x, *self.by), *self.by)
+        return self.product(PT2E.dequantize_per_tensor(PT2E.quantize_per_tensor(x, *self.by), *self.by))
+
+    def product(self, x):
         w = PT2E.dequantize_per_channel(self.weight, self.scales, self.zeros, 0, -127, 127, torch.int8)
         return self.convolution(x, w, self.bias, **self.options)
 
@@ -144,7 +146,7 @@ def test_convolutions_are_integers(tmp_path, axes, zero, options):
     batch = torch.export.Dim("batch", min=1, max=8)
     torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: batch},)), path)
     ops = subprocess.run([QKV, "graph", path, "--after", "integers"], capture_output=True, text=True, check=True).stdout
-    assert "qkv.linear_integer" in ops and "aten.convolution" not in ops
+    assert "qkv.convolution_integer" in ops and "aten.convolution" not in ops
     want = module(x).numpy()  # exact: sums below 2^24
     np.savez(tmp_path / "x.npz", x=x.numpy())
     for level in ("ref", "gen", "avx2", "avx512", None):
@@ -153,3 +155,50 @@ def test_convolutions_are_integers(tmp_path, axes, zero, options):
                               env={**os.environ, **known}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert np.array_equal(next(iter(np.load(tmp_path / "y.npz").values())), want), level
+
+
+class IntegerBlock(torch.nn.Module):
+    """A stem that is pooled and two convolutions around a residual, as ResNets have them, between quantizers."""
+
+    def __init__(self, asymmetric):
+        super().__init__()
+        self.stem = IntegerConvolution(2, 0, results=4, padding=1)
+        self.inner = IntegerConvolution(2, 0, channels=4, results=4, padding=(1, 1))
+        self.outer = IntegerConvolution(2, 0, channels=4, results=4, padding=(1, 0))
+        self.inner.bias *= 4096
+        self.outer.bias *= 4096
+        self.range = (3, 0, 255, torch.uint8) if asymmetric else (0, -128, 127, torch.int8)
+
+    def through(self, x, scale):
+        by = (scale, *self.range)
+        return PT2E.dequantize_per_tensor(PT2E.quantize_per_tensor(x, *by), *by)
+
+    def forward(self, x):
+        x = self.through(torch.nn.functional.max_pool2d(torch.relu(self.stem(x)), 3, 2, 1), 64.0)
+        y = self.outer.product(self.through(torch.relu(self.inner.product(x)), 64.0))
+        return self.through(torch.relu(y + x), 4096.0)
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_residuals_of_convolutions_are_bytes(tmp_path, asymmetric):
+    """Exact at every ISA level; sum, relu, rounding and the residual's inverse vanish into the products."""
+    import json
+    import numpy as np
+
+    module, x, path = IntegerBlock(asymmetric), torch.randn(2, 5, 14, 15) * 2, tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(module, (x,)), path)
+    ops = subprocess.run([QKV, "graph", path, "--after", "integers"], capture_output=True, text=True, check=True).stdout
+    assert ops.count("qkv.convolution_integer") == 3 and ops.index("max_pool2d") > ops.index("quantize_linear")
+    want = module(x).numpy()
+    assert len(np.unique(want)) > 20
+    np.savez(tmp_path / "x.npz", x=x.numpy())
+    for level in ("ref", "gen", "avx2", "avx512", None):
+        known = {"QKV_CPU": level} if level else {}
+        done = subprocess.run([QKV, "run", path, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz"],
+                              env={**os.environ, **known}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert np.array_equal(next(iter(np.load(tmp_path / "y.npz").values())), want), level
+    done = subprocess.run([QKV, "bench", path, "--per-op", "--json", "--iterations", "1"], capture_output=True,
+                          text=True, check=True)
+    steps = {op["op"] for op in json.loads(done.stdout)["ops"]}
+    assert not [s for s in steps if "add" in s or "relu" in s or "pad" in s], steps

@@ -209,6 +209,9 @@ static void expect_fused(const char *nodes, const char *want)
                     "input %q: f32[5, 2, 4]\n"
                     "input %one: f32[1, 4]\n"
                     "input %im: f32[1, 4, 3, 3]\n"
+                    "input %im8: i8[1, 4, 3, 3]\n"
+                    "weight %s1: f32[] = buffer \"f32[]\"\n"
+                    "weight %k8: i8[4, 4] = buffer \"i8[4, 4]\"\n"
                     "weight %w: f32[4, 4] = parameter \"f32[4, 4]\"\n"
                     "weight %k: f32[4, 4, 1, 1] = parameter \"f32[4, 4, 1, 1]\"\n"
                     "weight %b: f32[5, 4, 4] = parameter \"f32[5, 4, 4]\"\n");
@@ -241,6 +244,11 @@ static void expect_fused(const char *nodes, const char *want)
 
 #define LINEAR "%l: f32[2, 4] = aten.linear.default(%x, %w)\n"
 #define CONV "%l: f32[1, 4, 3, 3] = aten.convolution.default(%im, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+#define CONV8                                                                                                          \
+    "%l: f32[1, 4, 3, 3] = qkv.convolution_integer.default(%im8, %s1, none, %k8, %s1, none, [1, 1], [1, 1], "          \
+    "[0, 0], [1, 1])\n%r: f32[1, 4, 3, 3] = qkv.dequantize_linear.default(%im8, %s1)\n"                                \
+    "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%l, %r)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\n"
+#define ROUND8 "%z: i8[1, 4, 3, 3] = qkv.quantize_linear.default(%g, %s1, none, i8)\n"
 #define GELU "%g: f32[2, 4] = aten.gelu.default(%l)\n"
 
 static void test_fuse(void **state)
@@ -327,6 +335,10 @@ static void test_fuse(void **state)
         CONV
         "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\noutput o = %g\n",
         "l: + im, relu -> g");
+    /* integers take a residual as integers, where nothing else wants it as floats */
+    expect_fused(CONV8 ROUND8 "output o = %z\n", "l: + im8, relu -> z");
+    expect_fused(CONV8 ROUND8 "output o = %z\noutput p = %g\n", "l: + im8, relu -> g");
+    expect_fused(CONV8 ROUND8 "output o = %z\noutput p = %r\n", "l: + r, relu -> z");
     expect_fused(CONV "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\n"
                       "output o = %g\noutput p = %a\n",
                  "l: + im -> a");

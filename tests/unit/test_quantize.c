@@ -133,6 +133,63 @@ static void test_left(void **state)
     graph_free(g);
 }
 
+#define PICTURE                                                                                                        \
+    "input %x: f32[1, 64, 4, 4]\n"                                                                                     \
+    "weight %p_w: f32[64, 64, 1, 1] = parameter \"f32[64, 64, 1, 1]\"\n"
+#define CONVOLVE(to, from)                                                                                             \
+    "%" to ": f32[1, 64, 4, 4] = aten.convolution.default(%" from ", %p_w, none, [1, 1], [0, 0], [1, 1], "             \
+    "false, [0, 0], 1)\n"
+#define PLUS(to, a, b) "%" to ": f32[1, 64, 4, 4] = aten.add.Tensor(%" a ", %" b ")\n"
+
+/* Of a sum with a convolution's result the other side is quantized where it is anyway, or is one, too. */
+static void test_residuals(void **state)
+{
+    (void)state;
+    Placement p;
+    Err err = {0};
+    Graph *g = placed(PICTURE CONVOLVE("a", "x") CONVOLVE("b", "a") PLUS("c", "b", "a") CONVOLVE("d", "c")
+                      CONVOLVE("e", "c") PLUS("f", "d", "e") "output o = %f\n",
+                      "cpu", NULL, &p);
+    assert_int_equal(p.nsites, 6);
+    assert_int_equal(count(g, OP_quantize_linear), 4); /* x, a, c, e */
+    for (int i = 0; i < 2; i++) {
+        const Node *sum = graph_find_value(g, i ? "f" : "c")->def;
+        assert_int_equal(sum->arg[1].v->def->op->id, OP_dequantize_linear);
+        assert_ptr_equal(sum->arg[0].v->def->op, graph_find_value(g, "b")->def->op);
+    }
+    assert_true(quantize_integers(g, &err) && graph_check(g, &err));
+    assert_int_equal(count(g, OP_convolution_integer), 4);
+    assert_int_equal(count(g, OP_dequantize_linear), 2);
+    placement_free(&p);
+    graph_free(g);
+    g = placed(PICTURE "input %y: f32[1, 64, 4, 4]\n" CONVOLVE("a", "x") PLUS("c", "a", "y") "output o = %c\n", "cpu",
+               NULL, &p);
+    assert_int_equal(p.nsites, 1);
+    placement_free(&p);
+    graph_free(g);
+}
+
+#define POOLED                                                                                                         \
+    "input %x: f32[2, 4, 8, 8]\nweight %s: f32[] = buffer \"f32[]\"\n"                                                 \
+    "%r: f32[2, 4, 8, 8] = aten.relu.default(%x)\n"                                                                    \
+    "%m: f32[2, 4, 4, 4], %i: i64[2, 4, 4, 4] = aten.max_pool2d_with_indices.default(%r, [3, 3], [2, 2], [1, 1])\n"    \
+    "%q: i8[2, 4, 4, 4] = qkv.quantize_linear.default(%m, %s, none, i8)\noutput o = %q\n"
+
+/* quantize(max_pool(x)) is max_pool(quantize(x)), where nothing else reads x or the result. */
+static void test_pooled(void **state)
+{
+    (void)state;
+    for (int read = 0; read < 2; read++) {
+        Err err = {0};
+        Graph *g = unit_graph(read ? POOLED "output p = %m\n" : POOLED);
+        assert_true(quantize_integers(g, &err) && graph_check(g, &err));
+        const Node *last = g->output[0].value->def;
+        assert_int_equal(last->op->id, read ? OP_quantize_linear : OP_max_pool2d_with_indices);
+        assert_int_equal(last->arg[0].v->def->op->id, read ? OP_max_pool2d_with_indices : OP_quantize_linear);
+        graph_free(g);
+    }
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -234,7 +291,8 @@ static void test_knapsack(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranges), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_left), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_left), cmocka_unit_test(test_residuals),
+                                       cmocka_unit_test(test_pooled), cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_knapsack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,6 +108,19 @@ INLINE float wide_of(uint16_t h)
 #define STORE(v) f32_to_bf16(v)
 #include "kernel/gen/pool_tmpl.h"
 
+#define LARGEST(name, type)                                                                                            \
+    static void name(type *restrict out, const type *in, const int64_t *tap, int64_t taps, int64_t n)                  \
+    {                                                                                                                  \
+        memcpy(out, in + tap[0], (size_t)n);                                                                           \
+        for (int64_t k = 1; k < taps; k++) {                                                                           \
+            const type *restrict x = in + tap[k];                                                                      \
+            for (int64_t i = 0; i < n; i++) out[i] = x[i] > out[i] ? x[i] : out[i];                                    \
+        }                                                                                                              \
+    }
+LARGEST(largest_i8, int8_t)
+LARGEST(largest_u8, uint8_t)
+#undef LARGEST
+
 void KERNEL(image_fill)(ImageKernels *k);
 
 void KERNEL(image_fill)(ImageKernels *k)
@@ -115,6 +128,8 @@ void KERNEL(image_fill)(ImageKernels *k)
     k->resample_f32 = resample_f32;
     k->largest_f32 = largest_f32;
     k->largest_bf16 = largest_bf16;
+    k->largest_i8 = largest_i8;
+    k->largest_u8 = largest_u8;
     k->mean_f32 = mean_f32;
     k->mean_bf16 = mean_bf16;
 }

@@ -309,8 +309,14 @@ static inline uint64_t float_to_u64(double v)
 
 enum { TILE = 32 };
 
+enum { FEW = 8, RUN = 1024 };
+
+/* Few columns go one after the other: three of bytes are the channels of a picture. */
 #define COPY(E)                                                                                                        \
-    for (int64_t r0 = 0; r0 < rows; r0 += TILE)                                                                        \
+    for (int64_t r0 = 0; cols < FEW && r0 < rows; r0 += RUN)                                                           \
+        for (int64_t c = 0, r1 = r0 + RUN < rows ? r0 + RUN : rows; c < cols; c++)                                     \
+            for (int64_t r = r0; r < r1; r++) ((E *)out)[r * cols + c] = ((const E *)in)[r * rs + c * cs];             \
+    for (int64_t r0 = cols < FEW ? rows : 0; r0 < rows; r0 += TILE)                                                    \
         for (int64_t c0 = 0; c0 < cols; c0 += TILE) {                                                                  \
             int64_t r1 = r0 + TILE < rows ? r0 + TILE : rows, c1 = c0 + TILE < cols ? c0 + TILE : cols;                \
             for (int64_t r = r0; r < r1; r++)                                                                          \

@@ -39,6 +39,16 @@ static void largest_bf16(uint16_t *out, const uint16_t *in, const int64_t *tap, 
     for (int64_t i = 0; i < n; i++) store_f64(DT_BF16, out + i, largest(DT_BF16, in, tap, taps, i * step));
 }
 
+static void largest_i8(int8_t *out, const int8_t *in, const int64_t *tap, int64_t taps, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = (int8_t)largest(DT_I8, in, tap, taps, i);
+}
+
+static void largest_u8(uint8_t *out, const uint8_t *in, const int64_t *tap, int64_t taps, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = (uint8_t)largest(DT_U8, in, tap, taps, i);
+}
+
 static void mean_f32(float *out, const float *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step,
                      double divisor)
 {
@@ -55,5 +65,6 @@ void image_fill_ref(ImageKernels *k);
 
 void image_fill_ref(ImageKernels *k)
 {
-    *k = (ImageKernels){resample_f32, resample_f64, largest_f32, largest_bf16, mean_f32, mean_bf16};
+    *k = (ImageKernels){resample_f32, resample_f64, largest_f32, largest_bf16, largest_i8, largest_u8, mean_f32,
+                        mean_bf16};
 }

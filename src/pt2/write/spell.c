@@ -573,6 +573,9 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_linear_blocks:
         return fail(e->err, E_UNSUPPORTED,
                     "ATen has no linear layer of integers: write the model before it is prepared");
+    case OP_convolution_integer:
+        return fail(e->err, E_UNSUPPORTED,
+                    "ATen has no convolution of integers: write the model before it is prepared");
     case OP_quantize_rows:
         return fail(e->err, E_UNSUPPORTED,
                     "ATen has no quantizer that finds its scales: write the model before it is prepared");
