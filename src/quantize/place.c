@@ -165,14 +165,33 @@ static void look_at_attention(Placement *p, Site *s)
         s->why = refuse_length(p, n->arg[1].v->dim[2], "keys");
 }
 
-/* a + b of one shape where one of them alone is the result of a product: the other's operand; -1: it is not that. */
-static int residual_operand(const Node *n)
+/* The convolution that makes v and is quantized; NULL: there is none. */
+static const Node *convolution_of(const Placement *p, const Value *v)
+{
+    for (int i = 0; i < p->nsites; i++)
+        if (p->site[i].kind == SITE_CONVOLUTION && !p->site[i].why && p->site[i].node == v->def) return v->def;
+    return NULL;
+}
+
+static bool has_point(const Placement *p, const Value *v)
+{
+    bool has = false;
+    for (int i = 0; i < p->npoints; i++) has |= p->point[i].value == v;
+    return has;
+}
+
+/* a + b of one shape: the operand that is quantized on its own, of which a product makes the other; -1: none. */
+static int residual_operand(const Placement *p, const Node *n)
 {
     if (!is_float_tensor(&n->arg[0]) || !is_float_tensor(&n->arg[1])) return -1;
     const Value *a = n->arg[0].v, *b = n->arg[1].v;
     if (a->rank != b->rank || a == b) return -1;
     for (int i = 0; i < a->rank; i++)
         if (a->dim[i] != b->dim[i]) return -1;
+    if (p->options.target->pictures) {
+        bool ca = convolution_of(p, a), cb = convolution_of(p, b);
+        return ca && (cb || has_point(p, b)) ? 1 : cb && has_point(p, a) ? 0 : -1;
+    }
     bool pa = a->def && a->def->op->flags & OPF_PRODUCT, pb = b->def && b->def->op->flags & OPF_PRODUCT;
     return pa == pb ? -1 : pa ? 1 : 0;
 }
@@ -197,7 +216,8 @@ static bool look_at(Placement *p, Node *n, Site *s)
     } else if (still && n->op->id == OP_scaled_dot_product_attention) {
         look_at_attention(p, s);
         is = true;
-    } else if (still && p->options.target->residuals && n->op->id == OP_add_Tensor && residual_operand(n) >= 0) {
+    } else if (still && (p->options.target->residuals || p->options.target->pictures) && n->op->id == OP_add_Tensor &&
+               residual_operand(p, n) >= 0) {
         s->kind = SITE_RESIDUAL;
         is = true;
     }
@@ -216,7 +236,7 @@ static bool points_of(Placement *p, Site *s, Err *err)
     bool all = true;
     if (s->why || p->options.dynamic || p->options.weight_bits) return true;
     if (s->kind == SITE_RESIDUAL) {
-        int k = residual_operand(s->node);
+        int k = residual_operand(p, s->node);
         return (s->point[k] = point_of(p, s->node->arg[k].v, 1)) >= 0 || oom(err);
     }
     int n = s->kind != SITE_ATTENTION ? 1 : p->options.target->probabilities ? 3 : 2;

@@ -29,6 +29,8 @@ typedef struct QuantizeTarget {
     bool masks;                  /* attention with a mask or bounds */
     bool scale_first;            /* the scale of scores is multiplied with queries in front of their quantizer */
     bool residuals;              /* what is added to the result of a product */
+    bool pictures;               /* what is added to the result of a convolution, where a convolution reads it as
+                                    integers, too, or makes it */
     int64_t sequence;            /* the longest attention */
     int64_t heads[TARGET_HEADS]; /* head sizes */
     int64_t head_least, head_most;
