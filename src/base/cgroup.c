@@ -46,16 +46,36 @@ static double cpus_v1(const char *root, const char *folder)
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
+/* What a group's processes hold and the kernel cannot drop, which pages of files it can: of "NAME BYTES" a line. */
+static double held_by(const char *root, const char *folder, const char *name)
+{
+    char line[256], path[2 * PATH_MAX];
+    size_t n = strlen(name);
+    double bytes = 0;
+    snprintf(path, sizeof path, "%s%s/memory.stat", root, folder);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *end;
+        if (!strncmp(line, name, n) && line[n] == ' ') bytes = parse_double(line + n, &end);
+    }
+    if (f) fclose(f);
+    return bytes;
+}
+
+static double left_of(double most, double held) { return most - held > 1 ? most - held : 1; }
+
 static double memory_v2(const char *root, const char *folder)
 {
     double most; /* "max": no limit */
-    return numbers_in(root, folder, "/memory.max", &most, 1) && most > 0 ? most : 0;
+    if (!numbers_in(root, folder, "/memory.max", &most, 1) || most <= 0) return 0;
+    return left_of(most, held_by(root, folder, "anon"));
 }
 
 static double memory_v1(const char *root, const char *folder)
 {
     double most; /* without a limit it is a number above all machines' memory */
-    return numbers_in(root, folder, "/memory.limit_in_bytes", &most, 1) && most > 0 ? most : 0;
+    if (!numbers_in(root, folder, "/memory.limit_in_bytes", &most, 1) || most <= 0) return 0;
+    return left_of(most, held_by(root, folder, "total_rss"));
 }
 
 /* The tightest limit on the way from a group up to the root; a container may see only the root. */

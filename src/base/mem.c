@@ -1,6 +1,5 @@
 /* Memory from one place. Contract in mem.h. */
 #include "base/mem.h"
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,7 +11,8 @@
 
 enum {
     ALIGN = 16,     /* of every allocation: what malloc gives */
-    LARGE = 1 << 26 /* from there on a request is held against what there is */
+    STEP = 1 << 24 /* from there on a request is held against what there is, smaller ones each time that they add up to
+                    * it: then so much must be left */
 };
 
 static MemHooks hooks; /* alloc NULL: the C library's */
@@ -33,24 +33,28 @@ static void begin_use(void)
     if (!atomic_load_explicit(&used, memory_order_relaxed)) atomic_store_explicit(&used, true, memory_order_relaxed);
 }
 
-static pthread_once_t looked = PTHREAD_ONCE_INIT;
-static double there_is; /* bytes, at most; 0: not known */
-
-static void look(void)
+/* Whether there is no room for n bytes: in the machine, or in the groups of this process, which may move what they hold
+ * into free swap. What was granted and never touched is not held. */
+static bool no_room(double n)
 {
+    double swap = 0, left;
 #if defined(__linux__)
     struct sysinfo s;
-    if (!sysinfo(&s)) there_is = ((double)s.totalram + (double)s.totalswap) * s.mem_unit;
+    if (!sysinfo(&s)) {
+        if (n > ((double)s.totalram + (double)s.totalswap) * s.mem_unit) return true;
+        swap = (double)s.freeswap * s.mem_unit;
+    }
 #endif
-    double granted = cgroup_memory(CGROUP_ROOT, CGROUP_OWN);
-    if (granted > 0 && (there_is == 0 || granted < there_is)) there_is = granted;
+    left = cgroup_memory(CGROUP_ROOT, CGROUP_OWN);
+    return left > 0 && n > left + swap;
 }
 
 bool mem_hopeless(size_t n)
 {
-    if (n < LARGE) return false;
-    pthread_once(&looked, look);
-    return there_is > 0 && (double)n > there_is;
+    static _Thread_local size_t since; /* bytes of small requests */
+    if (n < STEP && (since += n) < STEP) return false;
+    since = 0;
+    return no_room((double)(n < STEP ? STEP : n));
 }
 
 void *mem_aligned(size_t alignment, size_t n)

@@ -24,9 +24,9 @@ char *mem_strndup(const char *s, size_t n);
 void mem_free(void *p);   /* any of these; NULL is fine */
 void mem_free_c(void *p); /* what another library took from malloc for us (utf8proc_map) */
 
-/* More than the machine has, swap included, or than the process's control groups grant: promised without a word, as the
- * kernel does, it would end this process, or another one, when it is touched. The C library's allocator is not asked
- * for it; a program's own decides itself. */
+/* More than the machine has, swap included, or than the limits of the process's control groups leave beside what is
+ * held now: promised without a word, as the kernel does, it would end this process, or another one, when it is touched.
+ * The C library's allocator is not asked for it; a program's own decides itself. */
 bool mem_hopeless(size_t n);
 
 void mem_begin(void);   /* a call of the interface begins: refusals so far are forgotten */

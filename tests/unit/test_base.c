@@ -734,6 +734,13 @@ static void test_cgroups(void **state)
     assert_true(cgroup_memory(root, own) == 268435456);
     put(root, "memory/memory.limit_in_bytes", "9223372036854771712\n"); /* version 1's word for none */
     assert_true(cgroup_memory(root, own) == 536870912);
+    put(root, "a/memory.stat", "anon 36870912\nanon_thp 7\nfile 900000000\n"); /* the kernel can drop pages of files */
+    assert_true(cgroup_memory(root, own) == 500000000);
+    put(root, "memory/memory.limit_in_bytes", "268435456\n");
+    put(root, "memory/memory.stat", "rss 5\ntotal_rss 168435456\n");
+    assert_true(cgroup_memory(root, own) == 100000000);
+    put(root, "a/memory.stat", "anon 600000000\n");
+    assert_true(cgroup_memory(root, own) == 1); /* nothing is left: 0 would be no limit */
     assert_true(cgroup_memory("/nowhere", "/nowhere/own") == 0);
 }
 
