@@ -2,6 +2,7 @@
  *
  *     main.c              the groups of commands, signals, exit codes
  *     sandbox.c           --sandbox: the files of the command line, and nothing else
+ *     broker.c            a process beside the sandbox that makes outputs
  *     memory.c            --memory-limit: what a command takes in all
  *     cmd_NAME.c          a command: its help, its options, and what it does
  *     options.c           parsing, "did you mean"; options_shared.c: options of several commands
@@ -56,8 +57,9 @@ void print_help(const Command *command); /* NULL: the overview */
 int options_parse(const Command *command, int argc, char **argv, Common **out);
 void options_free(const Command *command, Common *o);
 const Option *option_shown(const Command *command, int i); /* the i-th of the help; NULL after the last */
-/* Every path that the command line names: arguments, and options whose value is a file or folder. */
-typedef enum PathUse { PATH_READ, PATH_WRITTEN, PATH_KEPT } PathUse; /* KEPT: a folder that is written and read */
+/* Every path that the command line names: arguments, and options whose value is a file or folder. WRITTEN: a file,
+ * whole or not at all; IN_PLACE: a file that grows; FOLDER: its files are written; KEPT: and read. */
+typedef enum PathUse { PATH_READ, PATH_WRITTEN, PATH_IN_PLACE, PATH_FOLDER, PATH_KEPT } PathUse;
 typedef void PathFn(void *user, const char *path, PathUse use);
 void options_each_path(const Command *command, const Common *o, PathFn *f, void *user);
 
@@ -65,6 +67,9 @@ void options_each_path(const Command *command, const Common *o, PathFn *f, void 
  * none), no socket, no other program (sandbox.c). asked: QKV_UNSUPPORTED where the system cannot do all of this; else
  * what it can do is done. */
 int sandbox_enter(const Command *command, const Common *o, const char *more, bool asked);
+int broker_start(const Command *command, const Common *o); /* 0, or the exit code after a message */
+const qkv_files *broker_files(void);                       /* how it is asked */
+void broker_end(void);                                     /* for handlers of signals, too; nothing without a broker */
 
 /* --memory-limit: from here on the library gets no more than it and what reading takes (memory.c). 0, or the exit code
  * after a message. memory_limit(): what was given, for sessions; 0: none. memory_refused(): whether more was asked for,

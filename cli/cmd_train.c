@@ -353,7 +353,7 @@ static const Option own[] = {
     {"resume", TEXT, AT(resume), .arg = "FILE",
      .help = "Continue from a checkpoint; give the other options as before."},
     {"plot", TEXT, AT(plot), .arg = "FILE.svg", .writes = true, .help = "Plot the losses."},
-    {"log", TEXT, AT(log), .arg = "FILE.jsonl", .writes = true,
+    {"log", TEXT, AT(log), .arg = "FILE.jsonl", .writes = true, .in_place = true,
      .help = "Write one JSON object per step and per epoch, as they end."},
     {0},
 };

@@ -36,8 +36,8 @@ enum { ENVIRONMENT = sizeof environment / sizeof *environment };
 
 static const char sandbox_help[] =
     "Run the command so that it opens only files that its command line names, for an ONNX model those in its folder, "
-    "and FILE, ...; no network, no other program (Linux: Landlock and seccomp). All that is in the folder of an output "
-    "can be written: give it one of its own. qkv check --security does so by itself.";
+    "and FILE, ...; no network, no other program (Linux: Landlock and seccomp). qkv check --security does so by "
+    "itself.";
 
 /* ------------------------------------------------------------------ text */
 

@@ -52,6 +52,7 @@ static void on_end(int signal)
 {
     qkv_interrupted();
     metric_clear();
+    broker_end();
     _exit(128 + signal);
 }
 
@@ -60,6 +61,7 @@ static void on_bug(int signal)
     static const char text[] = "qkv: internal error; please report it with the command and the model\n";
     (void)signal;
     qkv_interrupted();
+    broker_end();
     if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(EXIT_INTERNAL);
     _exit(EXIT_INTERNAL);
 }
@@ -106,6 +108,7 @@ static void on_shrunk_file(int signal, siginfo_t *info, void *context)
                                 " changed while it was being read\n"};
     (void)signal, (void)context;
     qkv_interrupted();
+    broker_end();
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (write(STDERR_FILENO, part[i], strlen(part[i])) < 0) break;
     _exit(QKV_UNREADABLE);

@@ -223,7 +223,11 @@ static bool is_path(const Option *op)
 static void path_of(const Option *op, const char *value, PathFn *f, void *user)
 {
     const char *eq = value ? strchr(value, '=') : NULL;
-    PathUse use = op->keeps ? PATH_KEPT : op->writes ? PATH_WRITTEN : PATH_READ;
+    PathUse use = op->keeps                 ? PATH_KEPT
+                  : !op->writes             ? PATH_READ
+                  : op->in_place            ? PATH_IN_PLACE
+                  : !strcmp(op->arg, "DIR") ? PATH_FOLDER
+                                            : PATH_WRITTEN;
     if (value && *value) f(user, value, use);
     if (eq && strchr(op->arg, '=')) f(user, eq + 1, use);
 }

@@ -35,6 +35,7 @@ typedef struct Option { /* a list of them ends with one without a name */
     const char *(*more)(void); /* NULL, or what follows help, where the library knows it */
     bool writes;               /* to the file or folder; else one that `arg` calls FILE, DIR or MODEL is read */
     bool keeps;                /* writes into the folder, and reads what it wrote */
+    bool in_place;             /* writes, and the file is seen while it grows */
 } Option;
 
 typedef struct OptionGroup {

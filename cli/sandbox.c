@@ -2,13 +2,12 @@
  *
  *     qkv --sandbox run stranger.pt2 -i in.npz -o out.npz      opens these three files and no other
  *
- * Landlock leaves the files that the command line names to be read, and the folders of its outputs to be written,
- * where a temporary file becomes the output: Landlock knows no names of files that are yet to be, so that all in those
- * folders, and below them, can be written. The kernel checks every open by files and not by names, so that links
- * and ".." lead nowhere. Seccomp refuses (EPERM) what Landlock does not cover: sockets, other programs, new
- * and other processes, typing into the terminal, changes of owner, mode, times and attributes, and the kernel's larger
- * interfaces. Both hold for all threads and
- * cannot be taken back. Reading /proc/self and the CPU quota (/sys/fs/cgroup) stays possible.
+ * Landlock leaves the files that the command line names to be read, and folders that it names as outputs to be written.
+ * A file that is an output is made by a process outside (broker.c), so that its folder cannot be written. The kernel
+ * checks every open by files and not by names, so that links and ".." lead nowhere. Seccomp lets pass the system calls
+ * that the command needs and refuses all others (EPERM): sockets, other programs, new and other processes, typing into
+ * the terminal, changes of owner, mode, times and attributes, shared memory of others. Both hold for all threads and
+ * cannot be taken back. Reading /proc/self and what groups grant (/sys/fs/cgroup) stays possible.
  */
 #include "cli.h"
 
@@ -80,17 +79,28 @@ static void grant_folder(Rules *r, const char *path, uint64_t rights)
     free(real);
 }
 
-/* An ONNX model's weights may be in files next to it. A folder that does not exist yet is made in its parent;
- * one that is read, too, is made now, so that there is something to grant. */
+/* An ONNX model's weights may be in files next to it. What is written in place, and folders, are made now, so that
+ * there is something to grant. */
 static void grant_named(void *user, const char *path, PathUse use)
 {
-    struct stat st;
-    bool exists = !stat(path, &st) || (use == PATH_KEPT && !mkdir(path, 0777) && !stat(path, &st));
-    if (use != PATH_WRITTEN) grant(user, path, FS_READ);
-    if (use == PATH_READ && ends_in(path, ".onnx")) grant_folder(user, path, FS_READ);
-    if (use == PATH_READ) return;
-    if (exists && S_ISDIR(st.st_mode)) grant(user, path, FS_WRITE);
-    else grant_folder(user, path, FS_WRITE);
+    int fd;
+    switch (use) {
+    case PATH_WRITTEN: return;
+    case PATH_READ:
+        grant(user, path, FS_READ);
+        if (ends_in(path, ".onnx")) grant_folder(user, path, FS_READ);
+        return;
+    case PATH_IN_PLACE:
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+        if (fd >= 0) close(fd);
+        grant(user, path, LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE);
+        return;
+    case PATH_FOLDER:
+    case PATH_KEPT:
+        mkdir(path, 0777); /* where it fails, the command says so */
+        grant(user, path, use == PATH_KEPT ? FS_READ | FS_WRITE : FS_WRITE);
+        return;
+    }
 }
 
 static void grant_more(Rules *r, const char *list)
@@ -130,126 +140,148 @@ static bool restrict_files(const Command *command, const Common *o, const char *
 #endif
 
 #if defined(THIS_MACHINE)
-static const int refused[] = {
-    SYS_execve,
-    SYS_execveat,
-    SYS_socket,
-    SYS_socketpair,
-    SYS_connect,
-    SYS_bind,
-    SYS_listen,
-    SYS_accept,
-    SYS_accept4,
-    SYS_sendto,
-    SYS_sendmsg,
-    SYS_sendmmsg,
-    SYS_mq_open,
-    SYS_mq_unlink,
-    SYS_shmget,
-    SYS_msgget,
-    SYS_semget,
-    SYS_kill,
-    SYS_tkill,
-    SYS_rt_sigqueueinfo,
-    SYS_rt_tgsigqueueinfo,
-    SYS_process_vm_readv,
-    SYS_process_vm_writev,
-    SYS_move_pages,
-    SYS_kcmp,
-    SYS_pidfd_open,
-    SYS_pidfd_getfd,
-    SYS_pidfd_send_signal,
-    SYS_unshare,
-    SYS_setns,
-    SYS_mount,
-    SYS_umount2,
-    SYS_move_mount,
-    SYS_fsopen,
-    SYS_fspick,
-    SYS_fsconfig,
-    SYS_fsmount,
-    SYS_mount_setattr,
-    SYS_open_tree,
-    SYS_pivot_root,
-    SYS_chroot,
-    SYS_quotactl,
-    SYS_acct,
-    SYS_open_by_handle_at,
-    SYS_io_uring_setup,
-    SYS_bpf,
-    SYS_perf_event_open,
-    SYS_userfaultfd,
-    SYS_add_key,
-    SYS_request_key,
-    SYS_keyctl,
-    SYS_init_module,
-    SYS_finit_module,
-    SYS_delete_module,
-    SYS_kexec_load,
-    SYS_reboot,
-    SYS_syslog,
-    SYS_sethostname,
-    SYS_setdomainname,
-    SYS_swapon,
-    SYS_swapoff,
-    SYS_settimeofday,
-    SYS_clock_settime,
-    SYS_clock_adjtime,
-    SYS_adjtimex,
-    SYS_truncate, /* Landlock leaves it before ABI 3 */
-    SYS_utimensat,
-    SYS_fchmodat,
-    SYS_fchownat,
-    SYS_setxattr,
-    SYS_lsetxattr,
-    SYS_fsetxattr,
-    SYS_removexattr,
-    SYS_lremovexattr,
-    SYS_fremovexattr,
-    SYS_linkat,
-    SYS_symlinkat,
-#if !defined(__SANITIZE_ADDRESS__) /* whose search for leaks stops the process and reads it */
-    SYS_ptrace,
-#endif
-#if defined(__x86_64__)
-    SYS_fork,
-    SYS_vfork,
-    SYS_iopl,
-    SYS_ioperm,
-    SYS_chmod,
-    SYS_chown,
-    SYS_lchown,
-    SYS_link,
-    SYS_symlink,
-    SYS_utime,
-    SYS_utimes,
-    SYS_futimesat,
-#endif
-};
-
-/* Calls of which only some are refused: where argument & mask is value, or where it is not. The kernel reads 32 bits of
- * each of these arguments, and so must we. */
-typedef struct Part {
+/* A call that passes; with a mask, only where argument & mask is value. The kernel reads 32 bits of each of these
+ * arguments, or has all of these bits in the lower 32, and so must we. */
+typedef struct Pass {
     int call, argument;
     unsigned mask, value;
-    bool differs;
-} Part;
-static const Part part[] = {
-    {SYS_ioctl, 1, ~0U, TIOCSTI, false},   /* types into the terminal, for the shell that reads it next */
-    {SYS_ioctl, 1, ~0U, TIOCLINUX, false}, /* pastes on the console */
-    {SYS_prlimit64, 0, ~0U, 0, true},      /* another process's limits */
-#if !defined(__SANITIZE_ADDRESS__)
-    {SYS_clone, 0, CLONE_THREAD, 0, false}, /* a process that outlives the command */
+} Pass;
+static const Pass passes[] = {
+    {.call = SYS_futex},
+    {.call = SYS_read},
+    {.call = SYS_write},
+    {.call = SYS_mmap},
+    {.call = SYS_munmap},
+    {.call = SYS_mprotect},
+    {.call = SYS_mremap},
+    {.call = SYS_madvise},
+    {.call = SYS_brk},
+    {.call = SYS_mincore},
+    {.call = SYS_membarrier},
+    {.call = SYS_get_mempolicy},
+    /* files, which Landlock guards, and what is known of them */
+    {.call = SYS_openat},
+    {.call = SYS_openat2},
+    {.call = SYS_close},
+    {.call = SYS_close_range},
+    {.call = SYS_readv},
+    {.call = SYS_writev},
+    {.call = SYS_pread64},
+    {.call = SYS_pwrite64},
+    {.call = SYS_lseek},
+    {.call = SYS_fstat},
+    {.call = SYS_newfstatat},
+    {.call = SYS_statx},
+    {.call = SYS_statfs},
+    {.call = SYS_fstatfs},
+    {.call = SYS_faccessat},
+    {.call = SYS_faccessat2},
+    {.call = SYS_readlinkat},
+    {.call = SYS_getcwd},
+    {.call = SYS_getdents64},
+    {.call = SYS_flock},
+    {.call = SYS_dup},
+    {.call = SYS_dup3},
+    {.call = SYS_pipe2},
+    {.call = SYS_fsync},
+    {.call = SYS_fdatasync},
+    {.call = SYS_ftruncate},
+    {.call = SYS_fadvise64},
+    {.call = SYS_fallocate},
+    {.call = SYS_mkdirat},
+    {.call = SYS_unlinkat},
+    {.call = SYS_renameat},
+    {.call = SYS_renameat2},
+    {.call = SYS_umask},
+    {.call = SYS_recvmsg}, /* of the broker: no socket can be made */
+    {SYS_fcntl, 1, ~0U, F_DUPFD},
+    {SYS_fcntl, 1, ~0U, F_DUPFD_CLOEXEC},
+    {SYS_fcntl, 1, ~0U, F_GETFD},
+    {SYS_fcntl, 1, ~0U, F_SETFD},
+    {SYS_fcntl, 1, ~0U, F_GETFL},
+    {SYS_fcntl, 1, ~0U, F_SETFL}, /* but no owner, who would be sent signals */
+    {SYS_ioctl, 1, ~0U, TCGETS},
+    {SYS_ioctl, 1, ~0U, TIOCGWINSZ},
+    /* threads of this process */
+    {SYS_clone, 0, CLONE_THREAD, CLONE_THREAD}, /* not a process that outlives the command */
+    {.call = SYS_set_robust_list},
+    {.call = SYS_get_robust_list},
+    {.call = SYS_rseq},
+    {.call = SYS_set_tid_address},
+    {.call = SYS_sched_yield},
+    {.call = SYS_sched_getaffinity},
+    {.call = SYS_sched_getparam},
+    {.call = SYS_sched_getscheduler},
+    {.call = SYS_sched_get_priority_max},
+    {.call = SYS_sched_get_priority_min},
+    {SYS_sched_setaffinity, 0, ~0U, 0},
+    {.call = SYS_getcpu},
+    {.call = SYS_gettid},
+    {.call = SYS_exit},
+    /* the process */
+    {.call = SYS_exit_group},
+    {.call = SYS_wait4},
+    {.call = SYS_getpid},
+    {.call = SYS_getppid},
+    {.call = SYS_getuid},
+    {.call = SYS_geteuid},
+    {.call = SYS_getgid},
+    {.call = SYS_getegid},
+    {.call = SYS_getrusage},
+    {.call = SYS_getrlimit},
+    {.call = SYS_setrlimit},
+    {SYS_prlimit64, 0, ~0U, 0}, /* its own limits */
+    {.call = SYS_prctl},
+    {.call = SYS_uname},
+    {.call = SYS_sysinfo},
+    {.call = SYS_getrandom},
+    {.call = SYS_rt_sigaction},
+    {.call = SYS_rt_sigprocmask},
+    {.call = SYS_rt_sigreturn},
+    {.call = SYS_rt_sigpending},
+    {.call = SYS_rt_sigsuspend},
+    {.call = SYS_rt_sigtimedwait},
+    {.call = SYS_sigaltstack},
+    {.call = SYS_restart_syscall},
+    {.call = SYS_clock_gettime},
+    {.call = SYS_clock_getres},
+    {.call = SYS_clock_nanosleep},
+    {.call = SYS_nanosleep},
+    {.call = SYS_gettimeofday},
+    {.call = SYS_times},
+    {.call = SYS_ppoll},
+    {.call = SYS_pselect6},
+#if defined(__x86_64__)
+    {.call = SYS_arch_prctl},
+    {.call = SYS_open},
+    {.call = SYS_stat},
+    {.call = SYS_lstat},
+    {.call = SYS_access},
+    {.call = SYS_readlink},
+    {.call = SYS_getdents},
+    {.call = SYS_mkdir},
+    {.call = SYS_rmdir},
+    {.call = SYS_unlink},
+    {.call = SYS_rename},
+    {.call = SYS_dup2},
+    {.call = SYS_pipe},
+    {.call = SYS_poll},
+    {.call = SYS_select},
+    {.call = SYS_time},
+#endif
+#if defined(__SANITIZE_ADDRESS__) /* whose search for leaks is a process that stops this one and reads it */
+    {.call = SYS_clone},
+    {.call = SYS_ptrace},
+    {.call = SYS_process_vm_readv},
 #endif
 };
 enum {
-    REFUSED = sizeof refused / sizeof *refused,
-    PARTS = sizeof part / sizeof *part,
+    PASSES = sizeof passes / sizeof *passes,
     X32 = 0x40000000,
     NEWEST = 446, /* landlock_restrict_self, Linux 5.13 */
     LOW = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0,
-    OF_PART = 6,
-    FILTER = 9 + 2 * REFUSED + OF_PART * (PARTS + 1) + 1
+    OF_PASS = 6,
+    FILTER = 9 + OF_PASS * (PASSES + 1) + 1
 };
 
 typedef struct Filter {
@@ -266,14 +298,16 @@ static void add(Filter *f, unsigned code, unsigned value, int equal, int other)
 static void add_load(Filter *f, size_t offset) { add(f, BPF_LD | BPF_W | BPF_ABS, (unsigned)offset, 0, 0); }
 static void add_end(Filter *f, unsigned how) { add(f, BPF_RET | BPF_K, how, 0, 0); }
 
-static void add_part(Filter *f, const Part *p)
+static void add_pass(Filter *f, const Pass *p)
 {
-    add(f, BPF_JMP | BPF_JEQ | BPF_K, (unsigned)p->call, 0, OF_PART - 1);
-    add_load(f, offsetof(struct seccomp_data, args) + sizeof(uint64_t) * (size_t)p->argument + LOW);
-    add(f, BPF_ALU | BPF_AND | BPF_K, p->mask, 0, 0);
-    add(f, BPF_JMP | BPF_JEQ | BPF_K, p->value, p->differs, !p->differs);
-    add_end(f, SECCOMP_RET_ERRNO | EPERM);
-    add_load(f, offsetof(struct seccomp_data, nr));
+    add(f, BPF_JMP | BPF_JEQ | BPF_K, (unsigned)p->call, 0, p->mask ? OF_PASS - 1 : 1);
+    if (p->mask) {
+        add_load(f, offsetof(struct seccomp_data, args) + sizeof(uint64_t) * (size_t)p->argument + LOW);
+        add(f, BPF_ALU | BPF_AND | BPF_K, p->mask, 0, 0);
+        add(f, BPF_JMP | BPF_JEQ | BPF_K, p->value, 0, 1);
+    }
+    add_end(f, SECCOMP_RET_ALLOW);
+    if (p->mask) add_load(f, offsetof(struct seccomp_data, nr));
 }
 
 /* A filter in the machine's own numbers of calls: another machine's, or those of x32, end the process. Calls newer than
@@ -290,13 +324,9 @@ static bool restrict_calls(void)
     add(&f, BPF_JMP | BPF_JGT | BPF_K, NEWEST, 1, 0);
     add(&f, BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1);
     add_end(&f, SECCOMP_RET_ERRNO | ENOSYS);
-    for (int i = 0; i < REFUSED; i++) {
-        add(&f, BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i], 0, 1);
-        add_end(&f, SECCOMP_RET_ERRNO | EPERM);
-    }
-    for (int i = 0; i < PARTS; i++) add_part(&f, &part[i]);
-    add_part(&f, &(Part){SYS_tgkill, 0, ~0U, (unsigned)getpid(), true});
-    add_end(&f, SECCOMP_RET_ALLOW);
+    for (int i = 0; i < PASSES; i++) add_pass(&f, &passes[i]);
+    add_pass(&f, &(Pass){SYS_tgkill, 0, ~0U, (unsigned)getpid()});
+    add_end(&f, SECCOMP_RET_ERRNO | EPERM);
     struct sock_fprog program = {.len = f.n, .filter = f.f};
     return !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
@@ -307,6 +337,8 @@ static bool restrict_calls(void) { return false; }
 int sandbox_enter(const Command *command, const Common *o, const char *more, bool asked)
 {
     bool able = !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    int code = able ? broker_start(command, o) : 0;
+    if (code) return code;
     bool files = able && restrict_files(command, o, more), calls = able && restrict_calls();
     if (asked && !files)
         return problem(QKV_UNSUPPORTED, "--sandbox: this system has no Landlock (Linux 5.13 or newer, with landlock "

@@ -76,6 +76,17 @@ void qkv_get_allocator(qkv_allocator *out)
     memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
 }
 
+qkv_status qkv_set_files(const qkv_files *files, qkv_error *err)
+{
+    qkv_files f = {0};
+    Err e = api_begin();
+    if (!VERSIONED_TAKE(qkv_files, user, &f, files, &e)) return give(&e, err);
+    if (!f.open || !f.rename || !f.remove)
+        fail(&e, E_USAGE, "files are made by three functions: open, rename and remove");
+    else file_hook(&(FileHooks){f.open, f.rename, f.remove, f.user});
+    return e.code == E_OK ? QKV_OK : give(&e, err);
+}
+
 void qkv_interrupted(void) { outfile_abort_all(); }
 
 /* ------------------------------------------------------------------ tensors */

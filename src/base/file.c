@@ -20,6 +20,26 @@
 
 static _Thread_local bool copying;
 static _Thread_local NamedBytes given;
+static FileHooks hooks; /* open NULL: the system's */
+
+void file_hook(const FileHooks *h) { hooks = *h; }
+
+static void remove_made(const char *path)
+{
+    if (hooks.open) hooks.remove(hooks.user, path);
+    else unlink(path);
+}
+
+static int rename_made(const char *from, const char *to)
+{
+    return hooks.open ? hooks.rename(hooks.user, from, to) : rename(from, to);
+}
+
+/* What was made by hooks may only they read. */
+static int reopened(int fd, const char *path)
+{
+    return fd < 0 && errno == EACCES && hooks.open ? hooks.open(hooks.user, path, 0) : fd;
+}
 
 void file_give(const char *name, const void *bytes, size_t size) { given = (NamedBytes){name, bytes, size}; }
 
@@ -83,7 +103,7 @@ bool file_map(MappedFile *f, const char *path, Err *err)
 {
     *f = (MappedFile){0};
     if (given.name && !strcmp(path, given.name)) return map_given(f, err);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = reopened(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), path);
     if (fd < 0) return fail(err, E_IO, "cannot open '%s': %s", path, strerror(errno));
     return map_fd(f, fd, path, false, err);
 }
@@ -101,6 +121,14 @@ static bool next_part(const char **path, char *part, size_t cap)
     return true;
 }
 
+/* The data of a file that is only written to be read again (Interim), where hooks made both. */
+static int made_beside(const char *folder, const char *relative)
+{
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", relative);
+    return n < PATH_MAX && !strchr(relative, '/') ? reopened(-1, path) : -1;
+}
+
 bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Err *err)
 {
     char part[256];
@@ -113,6 +141,7 @@ bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Er
     if (*relative == '/')
         return fail(err, E_FORMAT, "'%s' is an absolute name; data files must be in the model's folder", relative);
     int at = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0 && (at = made_beside(folder, relative)) >= 0) return map_fd(f, at, relative, true, err);
     if (at < 0) return fail(err, E_IO, "cannot open the folder '%s': %s", folder, strerror(errno));
     while (*rest) {
         bool fits = next_part(&rest, part, sizeof part), up = fits && !strcmp(part, "..");
@@ -310,7 +339,7 @@ bool interim_begin(Interim *n, const char *path, Err *err)
 
 void interim_end(Interim *n)
 {
-    if (n->data) unlink(n->name), unlink(n->data);
+    if (n->data) remove_made(n->name), remove_made(n->data);
     for (int i = 0; i < 2; i++)
         if (n->slot[i] >= 0) atomic_store(&open_files[n->slot[i]], NULL);
     mem_free(n->name);
@@ -323,9 +352,10 @@ static void create(OutFile *o)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    o->fd = hooks.open ? hooks.open(hooks.user, o->temporary, 1)
+                       : open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     int failed = errno;
-    if (o->fd >= 0) o->slot = remember(o->temporary);
+    if (o->fd >= 0 && !hooks.open) o->slot = remember(o->temporary);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = failed;
 }
@@ -393,10 +423,10 @@ bool outfile_commit(OutFile *o, Err *err)
     bool ok = fsync(o->fd) == 0 || errno == EINVAL;
     ok = close(o->fd) == 0 && ok;
     o->fd = -1;
-    ok = ok && rename(o->temporary, o->path) == 0;
+    ok = ok && rename_made(o->temporary, o->path) == 0;
     if (!ok) {
         fail(err, E_IO, "cannot write '%s': %s", o->path, strerror(errno));
-        unlink(o->temporary);
+        remove_made(o->temporary);
     } else {
         sync_folder(o->path);
     }
@@ -407,7 +437,7 @@ bool outfile_commit(OutFile *o, Err *err)
 void outfile_abort(OutFile *o)
 {
     if (!o) return;
-    unlink(o->temporary);
+    remove_made(o->temporary);
     release(o);
 }
 

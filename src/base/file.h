@@ -48,6 +48,15 @@ typedef struct NamedBytes {
     uint64_t size;
 } NamedBytes;
 
+/* Who makes files instead of the system: as qkv_files (qkv.h). */
+typedef struct FileHooks {
+    int (*open)(void *user, const char *path, int writes);
+    int (*rename)(void *user, const char *from, const char *to);
+    int (*remove)(void *user, const char *path);
+    void *user;
+} FileHooks;
+void file_hook(const FileHooks *h);
+
 typedef struct OutFile OutFile;
 OutFile *outfile_open(const char *path, Err *err);
 bool outfile_write(OutFile *o, const void *bytes, size_t n, Err *err);

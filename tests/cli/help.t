@@ -46,8 +46,7 @@ Options
   --sandbox
       Run the command so that it opens only files that its command line names, for an ONNX model
       those in its folder, and FILE, ...; no network, no other program (Linux: Landlock and
-      seccomp). All that is in the folder of an output can be written: give it one of its own. qkv
-      check --security does so by itself.
+      seccomp). qkv check --security does so by itself.
 
 Environment
   QKV_NUM_THREADS   Number of threads when --threads is not given; overrides OMP_NUM_THREADS.
@@ -115,8 +114,7 @@ Options
   --sandbox
       Run the command so that it opens only files that its command line names, for an ONNX model
       those in its folder, and FILE, ...; no network, no other program (Linux: Landlock and
-      seccomp). All that is in the folder of an output can be written: give it one of its own. qkv
-      check --security does so by itself.
+      seccomp). qkv check --security does so by itself.
 
 Environment
   QKV_NUM_THREADS   Number of threads when --threads is not given; overrides OMP_NUM_THREADS.
@@ -243,4 +241,4 @@ Prints for each output the largest absolute and relative difference, the largest
 fraction of the largest expected value, the cosine, and where the largest difference is. The exit
 $ for c in '' inspect run verify prove bench generate embed classify segment rewrite graph generalize check convert extract joint train quantize pack backends report compare serve help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-53
+52

@@ -6,8 +6,10 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,11 +23,13 @@ const CommandGroup command_groups[] = {{0}}; /* options.c and term.c want nothin
 
 typedef struct Named {
     Common common;
-    const char *output;
+    const char *output, *log, *folder;
     List image;
 } Named;
 static const Option own[] = {
     {"output", TEXT, offsetof(Named, output), .arg = "FILE", .writes = true},
+    {"log", TEXT, offsetof(Named, log), .arg = "FILE", .writes = true, .in_place = true},
+    {"folder", TEXT, offsetof(Named, folder), .arg = "DIR", .writes = true},
     {"image", MANY, offsetof(Named, image), .arg = "[NAME=]FILE"},
     {0},
 };
@@ -90,10 +94,63 @@ static int files_of_pt2(void)
     if (tried("in/m.pt2", O_RDONLY) || tried("in/cat.png", O_RDONLY)) return 1;
     if (tried("in/secret", O_RDONLY) != EACCES || tried("out/link", O_RDONLY) != EACCES) return 2;
     if (tried("in/m.pt2", O_WRONLY) != EACCES || tried("in/new", O_WRONLY | O_CREAT) != EACCES) return 3;
-    if (tried("out/new", O_WRONLY | O_CREAT) || rename(in_folder("out/new"), in_folder("out/o.npz"))) return 4;
-    if (tried("out/old", O_RDONLY) != EACCES) return 5;
+    if (tried("out/new", O_WRONLY | O_CREAT) != EACCES || tried("out/old", O_WRONLY) != EACCES) return 4;
+    if (tried("out/old", O_RDONLY) != EACCES || !unlink(in_folder("out/old"))) return 5;
     if (pthread_create(&thread, NULL, open_secret, &elsewhere) || pthread_join(thread, NULL)) return 6;
     return elsewhere == EACCES ? 0 : 7;
+}
+
+/* What the folder of an output holds, but for two files that tests put there. */
+static int files_in_out(void)
+{
+    char line[400];
+    snprintf(line, sizeof line, "test -z \"$(ls -A '%s' | grep -vx -e old -e link)\"", in_folder("out"));
+    return system(line);
+}
+
+static bool is_written(const char *name) { return qkv_file_write(in_folder(name), "made", 4, NULL) == QKV_OK; }
+
+/* The output, data beside it, and nothing else; what was not finished goes with the process. */
+static int output(void)
+{
+    qkv_files files = {.struct_size = sizeof files};
+    if (!is_written("out/o.npz") || !is_written("out/o.npz") || !is_written("out/o.npz.data")) return 1;
+    if (is_written("out/old") || is_written("out/o.npz.dat") || is_written("in/m.pt2") || is_written("out/link"))
+        return 2;
+    if (is_written("out/../out/o.npz") || is_written("nowhere/o.npz")) return 3;
+    if (tried("out/o.npz", O_WRONLY) != EACCES || tried("out/o.npz", O_RDONLY) != EACCES) return 4;
+    if (!rename(in_folder("out/o.npz"), in_folder("out/old")) || errno != EACCES) return 5;
+    return qkv_set_files(&files, NULL) == QKV_USAGE ? 0 : 6;
+}
+
+/* Asks whoever makes files as the library does, and more than that. */
+static int hooks(void)
+{
+    char temporary[300], other[300], target[300];
+    snprintf(temporary, sizeof temporary, "%s/out/.qkv-%ld-77.tmp", folder, (long)getpid());
+    snprintf(other, sizeof other, "%s/in/.qkv-%ld-77.tmp", folder, (long)getpid());
+    snprintf(target, sizeof target, "%s/out/o.npz", folder);
+    const qkv_files *f = broker_files();
+    int fd = f->open(NULL, temporary, 1);
+    if (fd < 0 || write(fd, "x", 1) != 1) return 1;
+    if (f->open(NULL, temporary, 1) >= 0 || errno != EEXIST) return 2;
+    if (f->open(NULL, other, 1) >= 0 || errno != EACCES) return 3;
+    if (f->open(NULL, in_folder("out/new"), 1) >= 0 || f->open(NULL, in_folder("in/secret"), 0) >= 0) return 4;
+    if (!f->rename(NULL, temporary, in_folder("out/old")) || errno != EACCES) return 5;
+    if (!f->rename(NULL, in_folder("in/secret"), target) || errno != EACCES) return 6;
+    if (!f->remove(NULL, in_folder("out/old")) || errno != EACCES) return 7;
+    if (f->rename(NULL, temporary, target) || !f->rename(NULL, temporary, target)) return 8;
+    if (f->open(NULL, temporary, 1) < 0) return 9; /* stays unfinished */
+    fd = f->open(NULL, temporary, 0);
+    return fd < 0 || write(fd, "x", 1) >= 0 ? 10 : 0;
+}
+
+static int in_place(void)
+{
+    if (tried("out/log", O_WRONLY | O_TRUNC) || tried("out/log", O_RDONLY) != EACCES) return 1;
+    if (tried("out/more", O_WRONLY | O_CREAT) != EACCES) return 2;
+    if (tried("made/m.png", O_WRONLY | O_CREAT) || rename(in_folder("made/m.png"), in_folder("made/n.png"))) return 3;
+    return tried("made/n.png", O_RDONLY) == EACCES && is_written("made/o.png") ? 0 : 4;
 }
 
 static int files_of_onnx(void) { return tried("in/weights.bin", O_RDONLY) || tried("out/old", O_RDONLY) != EACCES; }
@@ -126,6 +183,10 @@ static int beyond(void)
     if (!truncate(in_folder("out/old"), 0) || errno != EPERM) return 8;
     if (!utimensat(AT_FDCWD, in_folder("out/old"), NULL, 0) || errno != EPERM) return 9;
     if (!fsetxattr(end, "user.x", "x", 1, 0) || errno != EPERM) return 10;
+    if (!setpriority(PRIO_PROCESS, (id_t)getppid(), 19) || errno != EPERM) return 13;
+    if (!fcntl(end, F_SETOWN, getppid()) || errno != EPERM) return 14;
+    if (inotify_init1(0) >= 0 || errno != EPERM) return 15;
+    if (shmat(0, NULL, SHM_RDONLY) != (void *)-1 || errno != EPERM) return 16; /* of another process */
     if (syscall(SYS_landlock_restrict_self + 6, -1, "", 0, 0) >= 0 || errno != ENOSYS) return 11; /* fchmodat2 */
 #if !defined(__SANITIZE_ADDRESS__)
     pid_t child = fork();
@@ -184,6 +245,41 @@ static void test_more_files(void **state)
     assert_int_equal(with_pt2(secret_too, in_folder("in/secret")), 0);
 }
 
+/* A process that has ended leaves what the broker removes a moment after it. */
+static bool only_output_is_left(void)
+{
+    bool clean = false;
+    assert_int_equal(unlink(in_folder("out/o.npz")), 0);
+    unlink(in_folder("out/o.npz.data"));
+    for (int tries = 0; !clean && tries < 500; tries++) {
+        clean = files_in_out() == 0;
+        if (!clean) usleep(10000);
+    }
+    return clean;
+}
+
+static void test_output(void **state)
+{
+    (void)state;
+    if (!supported()) skip();
+    assert_int_equal(with_pt2(output, NULL), 0);
+    assert_true(only_output_is_left());
+    assert_int_equal(with_pt2(hooks, NULL), 0);
+    assert_true(only_output_is_left());
+}
+
+static void test_in_place(void **state)
+{
+    char log[300], made[300];
+    (void)state;
+    if (!supported()) skip();
+    snprintf(log, sizeof log, "--log=%s", in_folder("out/log"));
+    snprintf(made, sizeof made, "--folder=%s", in_folder("made"));
+    const char *const word[] = {in_folder("in/m.pt2"), log, made};
+    assert_int_equal(inside(in_place, NULL, 3, word), 0);
+    assert_int_equal(unlink(in_folder("out/log")), 0);
+}
+
 static void test_folder_of_onnx(void **state)
 {
     (void)state;
@@ -211,6 +307,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_named_files),
         cmocka_unit_test(test_more_files),
+        cmocka_unit_test(test_output),
+        cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_folder_of_onnx),
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_beyond_the_process),

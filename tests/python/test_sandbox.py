@@ -3,6 +3,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -33,6 +34,8 @@ def folder(tmp_path):
     ("extract", "affine.pt2", "--weights", "-o", "w.npz"), ("graph", "affine.pt2", "-o", "made/g.svg"),
     ("report", "affine.pt2", "--no-run", "-o", "made/r.html"), ("quantize", "eager.pt2", "-o", "made/q.onnx"),
     ("compare", "affine.pt2", "affine.pt2", "--no-run", "-o", "made/c.json"),
+    ("rewrite", "eager.pt2", "-o", "made/r.pt2", "--certify", "made/r.json", "-q"),
+    ("convert", "eager.pt2", "-o", "made/e.onnx", "--external-data", "--certify", "made/e.json", "-q"),
 ], ids=lambda words: words[0])
 def test_a_command_prints_and_writes_the_same(folder, words):
     (folder / "made").mkdir()
@@ -63,3 +66,27 @@ def test_a_link_is_followed_where_its_name_was_given(folder):
 def test_what_failed_says_that_there_is_a_sandbox(folder):
     done = qkv(folder, "--sandbox", "run", "missing.pt2")
     assert done.returncode == 3 and "qkv --sandbox=FILE" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["out.npz", "link.npz"])
+def test_an_output_is_made_and_nothing_else_in_its_folder_can_be(folder, name):
+    (folder / "beside").write_text("stays")
+    (folder / "link.npz").symlink_to("made.npz")
+    (folder / "made.npz").write_text("old")
+    assert qkv(folder, "--sandbox", "run", "affine.pt2", "-o", name).returncode == 0
+    assert (folder / "link.npz").is_symlink() and (folder / "beside").read_text() == "stays"
+    assert (folder / name).read_bytes()[:2] == b"PK"
+
+
+def test_a_command_that_is_killed_leaves_nothing(folder):
+    before = set(os.listdir(folder))
+    for delay in (0.0, 0.01, 0.02, 0.05):
+        p = subprocess.Popen([QKV, "--sandbox", "convert", "eager.pt2", "-o", "e.onnx", "-q"], cwd=folder,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay)
+        p.kill()
+        p.wait()
+        end = time.monotonic() + 10
+        while set(os.listdir(folder)) - before - {"e.onnx"} and time.monotonic() < end:
+            time.sleep(0.01)  # whoever makes outputs sees the end a moment after it
+        assert set(os.listdir(folder)) - before <= {"e.onnx"}

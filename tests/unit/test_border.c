@@ -108,6 +108,7 @@ static qkv_train_options train = {.struct_size = sizeof train};
 
 NOTHING(dtype_from_name, qkv_dtype_from_name(N(0, "f32")))
 STATUS(set_allocator, qkv_set_allocator(N(0, &(qkv_allocator){.struct_size = sizeof(qkv_allocator)}), e))
+STATUS(set_files, qkv_set_files(N(0, &(qkv_files){.struct_size = sizeof(qkv_files)}), e))
 VOID(get_allocator, qkv_get_allocator(N(0, &allocator)))
 OBJECT(model_load, qkv_model_load(N(0, P("relu.onnx")), NULL, e))
 OBJECT(load_memory, qkv_model_load_memory(N(0, bytes), sizeof bytes, NULL, e))
@@ -286,6 +287,7 @@ OBJECT(overlay, qkv_instances_overlay(N(0, NULL), picture, NAMES("cat"), 1, e))
 static const Row rows[] = {
     ROW(dtype_from_name, 1),
     ROW(set_allocator, 1),
+    ROW(set_files, 1),
     ROW(get_allocator, 1),
     ROW(model_load, 1),
     ROW(load_memory, 1),
@@ -730,6 +732,7 @@ static void test_no_size(void **state)
 {
     (void)state;
     NO_SIZE(qkv_allocator, qkv_set_allocator(&empty, &e));
+    NO_SIZE(qkv_files, qkv_set_files(&empty, &e));
     NO_SIZE(qkv_load_options, MADE(qkv_model_load(P("relu.onnx"), &empty, &e)));
     NO_SIZE(qkv_pack_info, qkv_model_pack(model, P("o.qkv"), &empty, &e));
     NO_SIZE(qkv_onnx_options, qkv_model_save_onnx(model, P("o.onnx"), &empty, NULL, &e));

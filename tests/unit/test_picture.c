@@ -195,9 +195,9 @@ static void test_orientation(void **state)
                                      'i',  'f',  0,    0,    'I', 'I', '*', 0, 8,    0,    0,    0,    2,    0,   0,
                                      1,    4,    0,    1,    0,   0,   0,   5, 0,    0,    0,    0x12, 1,    3,   0,
                                      1,    0,    0,    0,    6,   0,   0,   0, 0,    0,    0,    0,    0xFF, 0xDA};
-    static const uint8_t big[] = {0xFF, 0xD8, 0xFF, 0xE1, 0, 34, 'E', 'x', 'i', 'f',  0,    0,   'M', 'M',
-                                  0,    '*',  0,    0,    0, 8,  0,   1,   1,   0x12, 0,    3,   0,   0,
-                                  0,    1,    0,    8,    0, 0,  0,   0,   0,   0,    0xFF, 0xDA};
+    static const uint8_t big[] = {0xFF, 0xD8, 0xFF, 0x01, 0xFF, 0xD0, 0xFF, 0xD7, /* TEM and restarts: no length */
+                                  0xFF, 0xE1, 0, 34, 'E', 'x',  'i', 'f', 0, 0, 'M', 'M', 0, '*', 0, 0, 0, 8,    0,   1,
+                                  1,    0x12, 0, 3,  0,   0,    0,   1,   0, 8, 0,   0,   0, 0,   0, 0, 0xFF, 0xDA};
     static const struct {
         const uint8_t *jpeg;
         size_t size;
