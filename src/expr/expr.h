@@ -118,11 +118,15 @@ Expr *ex_min(ExprPool *p, Expr *a, Expr *b);
 /* Any other kind: unary with b = c = NULL, binary with c = NULL, EX_WHERE with all three. */
 Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c);
 
-static inline bool ex_is_int(const Expr *e) { return e->kind == EX_INT; }
-static inline bool ex_is_const(const Expr *e) { return e->kind == EX_INT || e->kind == EX_FLOAT || e->kind == EX_BOOL; }
+/* Of NULL, what was too large to be built, nothing is known. */
+static inline bool ex_is_int(const Expr *e) { return e && e->kind == EX_INT; }
+static inline bool ex_is_const(const Expr *e)
+{
+    return e && (e->kind == EX_INT || e->kind == EX_FLOAT || e->kind == EX_BOOL);
+}
 /* A constant as a number. */
 static inline double ex_number(const Expr *e) { return e->kind == EX_FLOAT ? e->f : (double)e->i; }
-static inline bool ex_equals_int(const Expr *e, int64_t v) { return e->kind == EX_INT && e->i == v; }
+static inline bool ex_equals_int(const Expr *e, int64_t v) { return ex_is_int(e) && e->i == v; }
 /* Ranges belong to import: set there, before the graph is shared. */
 void expr_set_range(ExprPool *p, int symbol, int64_t lo, int64_t hi);
 /* Interval of an integer expression from its symbols' ranges; INT64_MIN / INT64_MAX where unbounded. */

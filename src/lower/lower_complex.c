@@ -289,8 +289,9 @@ bool lower_complex(Lower *L)
 static Value *angle_of_real(Lower *L, Value *x)
 {
     if (!dtype_is_float(x->dtype)) x = lower_cast(L, x, DT_F32);
-    Value *negative = x ? AS(L, lt_Tensor, arg_value(x), arg_int(L->g, 0)) : NULL,
-          *same = x ? AS(L, eq_Tensor, arg_value(x), arg_value(x)) : NULL;
+    if (!x) return NULL;
+    Value *negative = AS(L, lt_Tensor, arg_value(x), arg_int(L->g, 0)),
+          *same = AS(L, eq_Tensor, arg_value(x), arg_value(x));
     Arg pi = arg_value(
         AS(L, full, arg_exprs(L->g, 0, NULL), arg_float(L->g, 3.14159265358979323846), arg_dtype(x->dtype)));
     Arg none = arg_value(AS(L, full, arg_exprs(L->g, 0, NULL), arg_float(L->g, 0), arg_dtype(x->dtype)));

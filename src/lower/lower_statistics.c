@@ -269,6 +269,7 @@ bool lower_batch_statistics(Lower *L)
         if (i != 1) dims[n++] = i;
     Arg d = arg_ints(L->g, n, dims);
     Value *wide = dtype_size(x->dtype) == 2 ? lower_cast(L, x, DT_F32) : x;
+    TRY(wide);
     Value *mean = AS(L, mean_dim, v(wide), d), *var = AS(L, var_correction, v(wide), d, arg_int(L->g, 0));
     Value *scale = AS(L, rsqrt, v(AS(L, add_Tensor, v(var), L->arg[op_param(L->op, "eps")])));
     if (op_param(L->op, "running_mean") >= 0 && lower_value(L, 3))

@@ -30,8 +30,8 @@ static bool plan_of(Call *c, int i, int64_t n, bool real, DType t, const FftPlan
     FftPlan fresh;
     if (!p) {
         p = c->state = mem_zeroed(1, sizeof *p);
-        c->state_free = free_plans;
         if (!p) return oom(err);
+        c->state_free = free_plans;
     }
     *out = &p->plan[i];
     if (p->roots[i] && p->plan[i].n == n) return true;

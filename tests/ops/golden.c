@@ -45,16 +45,22 @@ static Expr *axis(Graph *g, GoldenSizes how, int64_t size, int64_t *shared, int 
 Graph *golden_graph(const GoldenCase *c, GoldenSizes how, Err *err)
 {
     Graph *g = graph_create();
-    if (!g) return NULL;
+    if (!g) {
+        oom(err);
+        return NULL;
+    }
     int64_t shared[GOLDEN_SIZES];
     int nsymbols = 0;
     for (int i = 0; i < c->nin; i++) {
         Expr *dim[MAX_RANK];
         char name[16];
-        for (int a = 0; a < c->in[i]->rank; a++)
+        bool ok = true;
+        for (int a = 0; a < c->in[i]->rank; a++) {
             dim[a] = axis(g, is_fixed(c->fixed, i, a) ? CONSTANT : how, c->in[i]->shape[a], shared, &nsymbols);
+            ok = ok && dim[a];
+        }
         snprintf(name, sizeof name, "%d", i);
-        if (!graph_add_input(g, name, c->in[i]->dtype, c->in[i]->rank, dim)) {
+        if (!ok || !graph_add_input(g, name, c->in[i]->dtype, c->in[i]->rank, dim)) {
             fail(err, E_LIMIT, "out of memory");
             goto error;
         }
@@ -67,12 +73,19 @@ Graph *golden_graph(const GoldenCase *c, GoldenSizes how, Err *err)
     int n = L.result.kind == ARG_VALUES ? L.result.n : 1;
     g->output = arena_array(g->arena, Output, n + 1);
     g->noutput = 0;
+    if (!g->output) {
+        oom(err);
+        goto error;
+    }
     for (int k = 0; k < n; k++) {
         Value *v = L.result.kind == ARG_VALUES ? L.result.vs[k] : L.result.kind == ARG_VALUE ? L.result.v : NULL;
         if (!v) continue;
         g->output[g->noutput] = (Output){
             .name = arena_printf(g->arena, "output_%d", k), .value_name = v->name, .value = v};
-        g->noutput++;
+        if (!g->output[g->noutput++].name) {
+            oom(err);
+            goto error;
+        }
     }
     if (!graph_check(g, err)) goto error;
     return g;

@@ -388,3 +388,14 @@ def test_functions(call, attributes, inputs, outputs, check, read, tmp_path):
     if read:
         with pytest.raises(qkv.Error, match=re.escape(read)):
             qkv.Model(path)
+
+
+@pytest.mark.parametrize("op, attributes", [("MaxPool", "ceil_mode = 1"), ("MaxPool", 'auto_pad = "SAME_UPPER"'),
+                                            ("LpPool", "ceil_mode = 1"), ("AveragePool", "ceil_mode = 1")])
+def test_sizes_that_grow_with_each_node(op, attributes, tmp_path):
+    """Windows over windows of a size that varies: at some depth its expression is too large to be built."""
+    nodes = "\n".join(f"x{i + 1} = {op}<kernel_shape = [3], strides = [2], {attributes}>(x{i})" for i in range(120))
+    text = (f'<ir_version: 9, opset_import: ["": 18]>\ng (float[1, 1, n] x0) => (float[1, 1, m] x120) {{ {nodes} }}')
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    with pytest.raises(qkv.Error, match="a size expression is too large"):
+        qkv.Model(tmp_path / "m.onnx")

@@ -279,6 +279,7 @@ Ref size_scalar(Onnx *o, Expr *x, DType t)
 {
     if (ex_is_const(x) && x->kind != EX_FLOAT && t == DT_I64) return integer(o, x->i);
     if (ex_is_const(x)) return number(o, t, ex_number(x));
+    if (!room(o, x)) return (Ref){"", t};
     char *key = arena_printf(o->a, "scalar %u %s", x->id, dtype_name(t));
     Ref *done = key ? map_get(&o->shapes, key) : NULL;
     if (done) return *done;
