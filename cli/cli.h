@@ -62,6 +62,8 @@ const Option *option_shown(const Command *command, int i); /* the i-th of the he
 typedef enum PathUse { PATH_READ, PATH_WRITTEN, PATH_IN_PLACE, PATH_FOLDER, PATH_KEPT } PathUse;
 typedef void PathFn(void *user, const char *path, PathUse use);
 void options_each_path(const Command *command, const Common *o, PathFn *f, void *user);
+/* 0, or the exit code after a message: two outputs are one file. */
+int options_outputs_differ(const Command *command, const Common *o);
 
 /* From here on the process opens only files that the command line names and those of `more` (separated by commas; NULL:
  * none), no socket, no other program (sandbox.c). asked: QKV_UNSUPPORTED where the system cannot do all of this; else

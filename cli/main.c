@@ -176,7 +176,8 @@ static bool take_sandbox(const char *word, Asked *asked)
 static int run_command(const Command *command, const Common *o, const Asked *asked)
 {
     bool wanted = asked->sandbox || (command->wants_sandbox && command->wants_sandbox(o));
-    int code = wanted ? sandbox_enter(command, o, asked->more, asked->sandbox) : 0;
+    int code = options_outputs_differ(command, o);
+    if (!code && wanted) code = sandbox_enter(command, o, asked->more, asked->sandbox);
     if (!code) code = memory_enter(command, o);
     if (code) return code;
     code = command->run(o);

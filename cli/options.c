@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "cli.h"
 
 enum { MOST_OPTIONS = 80 }; /* of one command */
@@ -243,6 +244,38 @@ void options_each_path(const Command *command, const Common *o, PathFn *f, void 
         if (op->kind != MANY) path_of(op, *(const char *const *)at, f, user);
         for (int i = 0; op->kind == MANY && i < l->n; i++) path_of(op, l->item[i], f, user);
     }
+}
+
+typedef struct Outputs {
+    const char **path;
+    int n;
+    const char *twice;
+} Outputs;
+
+/* Do both name one file, by a link perhaps? */
+static bool same_file(const char *a, const char *b)
+{
+    struct stat one, other;
+    return !strcmp(a, b) ||
+           (!stat(a, &one) && !stat(b, &other) && one.st_dev == other.st_dev && one.st_ino == other.st_ino);
+}
+
+static void take_output(void *user, const char *path, PathUse use)
+{
+    Outputs *o = user;
+    if (use != PATH_WRITTEN && use != PATH_IN_PLACE) return;
+    for (int i = 0; i < o->n; i++)
+        if (o->path[i] != path && same_file(o->path[i], path)) o->twice = path; /* not an older spelling's */
+    o->path = must(realloc(o->path, ((size_t)o->n + 1) * sizeof *o->path));
+    o->path[o->n++] = path;
+}
+
+int options_outputs_differ(const Command *command, const Common *o)
+{
+    Outputs all = {0};
+    options_each_path(command, o, take_output, &all);
+    free(all.path);
+    return all.twice ? problem(QKV_USAGE, "'%s' is named for two outputs, of which one would be lost", all.twice) : 0;
 }
 
 void options_free(const Command *command, Common *o)

@@ -100,3 +100,10 @@ $ qkv --sandboxed run affine.pt2
 $ qkv --sandbox=a.npz,b.npz runn affine.pt2
 ! qkv: error: no command is called 'runn'; did you mean 'run'?
 ? 2
+# Two outputs of one name
+$ qkv rewrite affine.pt2 -o r.pt2 --certify r.pt2
+! qkv: error: 'r.pt2' is named for two outputs, of which one would be lost
+? 2
+$ qkv rewrite affine.pt2 -o r.pt2 -q >log; ln -s r.pt2 c.json; qkv rewrite affine.pt2 -o r.pt2 --certify c.json; qkv inspect r.pt2 >log && echo whole
+whole
+! qkv: error: 'c.json' is named for two outputs, of which one would be lost
