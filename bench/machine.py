@@ -171,13 +171,13 @@ CORES = {("AuthenticAMD", 23): [(0x00, "zen"), (0x30, "zen2")],
 
 
 def kind():
-    """The CPU's kind as the name of a file: zen4, sapphire-rapids, family and model of one that CORES lacks; and the
-    level that QKV_CPU asks for."""
+    """The CPU's kind as the name of a file: zen4, sapphire-rapids, family and model of one that CORES lacks; whether it
+    has AMX, which hosts may hide; and the level that QKV_CPU asks for."""
     info = cpuinfo()
     vendor, family, model = info.get("vendor_id", platform.machine()), info.get("cpu family"), info.get("model")
     known = [name for first, name in CORES.get((vendor, int(family or 0)), []) if first <= int(model or 0)]
     name = known[-1] if known and known[-1] else "-".join(filter(None, (vendor.lower(), family, model)))
-    return "-".join(filter(None, (name, level())))
+    return "-".join(filter(None, (name, level() or ("amx" if "amx_bf16" in info["flags"] else None))))
 
 
 SETS = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX512_VNNI", "avx512_bf16": "AVX512_BF16",
