@@ -161,3 +161,35 @@ def test_layers_of_fixed_sizes_in_onnx_runtime(tmp_path, target, opset):
     found = session.run(None, {model.inputs[0]: x.numpy()})[0]
     assert cosine(found, logits(made, x.numpy())) > 0.9999  # without VNNI its sums saturate
     assert cosine(logits(qkv.Model(tmp_path / "q.onnx"), x.numpy()), logits(made, x.numpy())) > 0.99999
+
+
+@pytest.mark.parametrize("target", ["tensorrt-10", "openvino"])
+@pytest.mark.parametrize("opset", [18, 21])
+def test_heads_that_queries_share_are_repeated_as_integers(tmp_path, target, opset):
+    """DequantizeLinear feeds the products. ONNX Runtime refused what it made of one in front of an Unsqueeze."""
+    ort, torch = pytest.importorskip("onnxruntime"), pytest.importorskip("torch")
+
+    class Grouped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = (torch.nn.Linear(64, n) for n in (64, 32, 32))
+
+        def forward(self, x):
+            q, k, v = (f(x).unflatten(-1, (-1, 16)).transpose(1, 2) for f in (self.q, self.k, self.v))
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    torch.manual_seed(0)
+    x, size = torch.randn(2, 20, 64), torch.export.Dim("n", min=2, max=64)
+    qkv.export(Grouped(), (x,), dynamic_shapes=({1: size},), path=tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    made = model.quantize({"x": x.numpy()}, target=target)
+    assert made.quantize_report["left"] == 0
+    made.save_onnx(tmp_path / "q.onnx", opset=opset, profile=target.split("-")[0])
+    feeds = {n.output[0]: n.op_type for n in onnx.load(tmp_path / "q.onnx").graph.node}
+    products = [[feeds.get(i) for i in n.input] for n in onnx.load(tmp_path / "q.onnx").graph.node
+                if n.op_type == "MatMul"]
+    assert products.count(["DequantizeLinear"] * 2) == (5 if target == "tensorrt-10" else 3)
+    found = ort.InferenceSession(tmp_path / "q.onnx", providers=["CPUExecutionProvider"]).run(None, {"x": x.numpy()})
+    assert cosine(found[0], logits(made, x.numpy())) > 0.9999
+    again = qkv.Model(tmp_path / "q.onnx")
+    assert cosine(logits(again, x.numpy()), logits(made, x.numpy())) > 0.99999

@@ -112,22 +112,27 @@ static Ref rounded(const Attention *a, Ref p)
     return NODE(o, "DequantizeLinear", a->t, NODE(o, "QuantizeLinear", t, p, scale, zero), scale, zero);
 }
 
-/* k^T. Keys that one scale makes floats of are turned as integers, or, float8, in front of their quantizer, so that
- * DequantizeLinear feeds the product. */
-static Ref keys_turned(const Attention *a)
+/* x of keys or values v with every head, and turned. */
+static Ref moved(const Attention *a, Ref x, const Value *v, bool turned)
 {
-    static const int64_t order[4] = {0, 1, 3, 2};
+    x = every_head(a, x, v);
+    return turned ? transpose(a->o, x, 4, (int64_t[]){0, 1, 3, 2}) : x;
+}
+
+/* Keys, turned, or values. What one scale makes floats of moves as integers, or, float8, in front of its quantizer, so
+ * that DequantizeLinear feeds the product. (ONNX Runtime 1.31 moves quantizers beyond an Unsqueeze, too, to types that
+ * it refuses from opset 21 on.) */
+static Ref factor_of(const Attention *a, const Value *v, bool turned)
+{
     Onnx *o = a->o;
-    const Node *d = a->k->def && a->k->def->op->id == OP_dequantize_linear ? a->k->def : NULL;
-    bool one = d != NULL && a->k->dim[1] == a->q->dim[1];
+    const Node *d = v->def && v->def->op->id == OP_dequantize_linear ? v->def : NULL;
+    bool one = d != NULL && v->dtype == a->t && (turned || v->dim[1] != a->q->dim[1]);
     for (int i = 0; one && i < d->arg[1].v->rank; i++) one = ex_equals_int(d->arg[1].v->dim[i], 1);
-    if (!one || a->k->dtype != a->t) {
-        Ref k = cast(o, ref(o, (Value *)(uintptr_t)a->k), a->t);
-        return transpose(o, every_head(a, k, a->k), 4, order);
-    }
+    if (!one) return moved(a, cast(o, ref(o, (Value *)(uintptr_t)v), a->t), v, turned);
     const Node *q = d->arg[0].v->def;
     const bool before = q && q->op->id == OP_quantize_linear && dtype_is_float(q->out[0]->dtype);
-    Ref x = transpose(o, arg_ref(o, before ? q : d, 0), 4, order), scale = arg_ref(o, d, 1), zero = arg_ref(o, d, 2);
+    Ref x = moved(a, arg_ref(o, before ? q : d, 0), v, turned);
+    Ref scale = arg_ref(o, d, 1), zero = arg_ref(o, d, 2);
     if (before) x = NODE(o, "QuantizeLinear", d->arg[0].v->dtype, x, scale, zero);
     return NODE(o, "DequantizeLinear", a->t, x, scale, zero);
 }
@@ -135,9 +140,8 @@ static Ref keys_turned(const Attention *a)
 static void write_out(const Attention *a)
 {
     Onnx *o = a->o;
-    Ref q = cast(o, ref(o, (Value *)(uintptr_t)a->q), a->t), k = keys_turned(a),
-        v = cast(o, ref(o, (Value *)(uintptr_t)a->v), a->t), bias, alive;
-    v = every_head(a, v, a->v);
+    Ref q = cast(o, ref(o, (Value *)(uintptr_t)a->q), a->t), k = factor_of(a, a->k, true),
+        v = factor_of(a, a->v, false), bias, alive;
     mask_of(a, &bias, &alive);
     if (!scale_is_one(a)) q = bin(o, "Mul", q, scale_of(a));
     Ref s = bin(o, "MatMul", q, k);
