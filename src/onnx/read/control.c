@@ -178,6 +178,8 @@ static bool import_body(OnnxOp *o, const OnnxGraph *body, bool turns, int ncarri
     *out = (Body){.g = graph_create(), .capture = {.outer = o->im, .op = o}};
     if (!out->g) return oom(o->im->err);
     OnnxImport im = *o->im;
+    im.product = NULL;
+    im.nproduct = 0;
     im.g = out->g;
     im.symbols = im.items = (Map){0};
     im.bodies += arena_used(o->g->arena);

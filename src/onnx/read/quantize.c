@@ -192,7 +192,8 @@ bool onnx_matmul_integer(OnnxOp *o)
 {
     Value *a, *b, *a0, *b0;
     TRY(op_tensor(o, 0, &a) && op_tensor(o, 1, &b) && op_optional(o, 2, &a0) && op_optional(o, 3, &b0));
-    return op_return(o, 0, whole_product(o, a, b, a0, b0));
+    Value *y = whole_product(o, a, b, a0, b0);
+    return op_return(o, 0, y) && op_remember_product(o, y, a, a0, b, b0);
 }
 
 static bool one_number(const Value *x)
@@ -324,10 +325,24 @@ bool onnx_qlinear_concat(OnnxOp *o)
     return op_return(o, 0, AS(&o->L, quantize_linear, v(y), v(scale), v(zero), arg_dtype(zero->dtype)));
 }
 
+/* The floats that they stand for multiplied, where runs multiply the integers. NULL without an error: they do not. */
+static Value *product_in_integers(OnnxOp *o, Value *a, Value *b, Value *a_scale, Value *b_scale, Value *a0, Value *b0)
+{
+    if (!bytes(a->dtype) || !one_number(a_scale) || (a0 && !one_number(a0)) || a_scale->dtype != DT_F32 ||
+        !op_symmetric_columns(o, b, b_scale, b0))
+        return NULL;
+    Value *x = AS(&o->L, dequantize_linear, v(a), v(a_scale), a0 ? v(a0) : arg_none(), arg_int(o->g, 0)),
+          *w = AS(&o->L, dequantize_linear, v(b), v(b_scale), arg_none(), arg_int(o->g, b_scale->rank ? 1 : 0));
+    return AS(&o->L, matmul, v(x), v(w));
+}
+
 /* a b a_scale b_scale + bias */
 static Value *scaled_product(OnnxOp *o, Value *a, Value *b, Value *a_scale, Value *b_scale, Value *a0, Value *b0,
                              Value *bias)
 {
+    Value *between = product_in_integers(o, a, b, a_scale, b_scale, a0, b0);
+    if (between || o->im->err->code)
+        return between && bias ? AS(&o->L, add_Tensor, v(between), v(bias)) : between;
     Value *y = lower_cast(&o->L, whole_product(o, a, b, a0, b0), DT_F32);
     y = AS(&o->L, mul_Tensor, v(y), v(AS(&o->L, mul_Tensor, v(a_scale), v(b_scale))));
     return bias ? AS(&o->L, add_Tensor, v(y), v(bias)) : y;
@@ -363,10 +378,17 @@ bool onnx_qgemm(OnnxOp *o)
         return op_fail(o, 0, "ranks %d and %d, expected matrices", p[0]->rank, p[3]->rank);
     if (ta) TRY(p[0] = lower_permute(&o->L, p[0], (int[]){1, 0}));
     if (tb) TRY(p[3] = lower_permute(&o->L, p[3], (int[]){1, 0}));
-    Value *sum = whole_product(o, p[0], p[3], p[2], p[5]);
-    if (p[6]) sum = AS(&o->L, add_Tensor, v(sum), v(p[6]));
-    Value *by = AS(&o->L, mul_Tensor, v(p[1]), v(p[4]));
-    if (alpha != 1) by = AS(&o->L, mul_Tensor, v(by), arg_float(o->g, alpha));
-    Value *y = AS(&o->L, mul_Tensor, v(lower_cast(&o->L, sum, DT_F32)), v(by));
+    Value *by = AS(&o->L, mul_Tensor, v(p[1]), v(p[4])),
+          *y = alpha == 1 ? product_in_integers(o, p[0], p[3], p[1], p[4], p[2], p[5]) : NULL;
+    TRY(by && !o->im->err->code);
+    if (y && p[6]) {
+        Value *bias = AS(&o->L, dequantize_linear, v(p[6]), v(by), arg_none(), arg_int(o->g, p[6]->rank - 1));
+        y = AS(&o->L, add_Tensor, v(y), v(bias));
+    } else if (!y) {
+        Value *sum = whole_product(o, p[0], p[3], p[2], p[5]);
+        if (p[6]) sum = AS(&o->L, add_Tensor, v(sum), v(p[6]));
+        if (alpha != 1) by = AS(&o->L, mul_Tensor, v(by), arg_float(o->g, alpha));
+        y = AS(&o->L, mul_Tensor, v(lower_cast(&o->L, sum, DT_F32)), v(by));
+    }
     return op_has(o, 7) ? give_quantized(o, y, 7) : op_return(o, 0, y);
 }

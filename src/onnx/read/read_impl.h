@@ -56,6 +56,10 @@ typedef struct OnnxScope {
     int depth;
 } OnnxScope;
 
+typedef struct OnnxProduct { /* integers (..., K) times symmetric columns (K, N), as int32 */
+    Value *y, *a, *a_zero, *b;
+} OnnxProduct;
+
 typedef struct OnnxImport {
     Source *source;
     OnnxFile *file;
@@ -67,6 +71,8 @@ typedef struct OnnxImport {
     int64_t unrolled; /* nodes made by turns of loops and calls, against a limit */
     uint64_t bodies;  /* bytes of graphs around this one and in it, against a limit */
     Map items;        /* value's id, as text -> EX_SYM that reads it */
+    OnnxProduct *product;
+    int nproduct;
     Err *err;
 } OnnxImport;
 
@@ -149,6 +155,10 @@ Value *op_quantized(OnnxOp *o, Value *y, Value *scale, Value *zero);
 /* Whole numbers of at most 9 bits as two factors, so that float32 holds every sum of `terms` products with others of
  * at most 9 bits exactly: w = 16 high + low. False without an error: there are too many terms. (onnx_quantize.c) */
 bool op_two_factors(OnnxOp *o, Value *w, const Expr *terms, Value **high, Value **low);
+/* products.c: bytes with a scale each, and zero points that are all 0? */
+bool op_symmetric_columns(const OnnxOp *o, const Value *b, const Value *scale, const Value *zero);
+bool op_remember_product(OnnxOp *o, Value *y, Value *a, Value *a_zero, Value *b, const Value *b_zero);
+bool onnx_products(OnnxImport *im); /* those whose scales follow */
 Value *op_item(OnnxOp *o, Value *v, int at,
                Expr **e); /* reads element `at` of a vector (or the number, rank 0) as a size; v, or NULL on error */
 

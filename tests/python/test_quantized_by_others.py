@@ -1,0 +1,110 @@
+"""Models that others quantized are read, run as products of integers, and written with their quantizers."""
+import logging
+import os
+import re
+import subprocess
+
+import numpy as np
+import pytest
+import qkv
+
+onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+from onnx import TensorProto as T  # noqa: E402
+from onnx import helper, numpy_helper  # noqa: E402
+
+QKV = os.environ.get("QKV", "build/qkv")
+WIDE = (64, 96, 40)
+
+
+def cosine(a, b):
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
+
+
+def integers(path):
+    """Of the products that a run computes: how many are of integers, and of blocks of integers."""
+    text = subprocess.run([QKV, "graph", path, "--after", "integers"], check=True, capture_output=True, text=True).stdout
+    left = re.findall(r"= aten\.(?:linear|matmul|mm|addmm)\.", text)
+    return text.count("= qkv.linear_integer."), text.count("= qkv.linear_blocks."), len(left)
+
+
+def run(path, x, level="ORT_DISABLE_ALL"):
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+
+
+def weights(half=False):
+    rng = np.random.default_rng(0)
+    dtype = np.float16 if half else np.float32
+    for i in range(2):
+        yield (i, (rng.standard_normal(WIDE[i:i + 2]) / 9).astype(np.float32),
+               rng.standard_normal(WIDE[i + 1]).astype(dtype))
+
+
+def save(path, nodes, given, opset, half=False, ir=10):
+    t = T.FLOAT16 if half else T.FLOAT
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", t, ["batch", "n", WIDE[0]])],
+                              [helper.make_tensor_value_info("y", t, ["batch", "n", WIDE[2]])], given)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
+    return np.random.default_rng(1).standard_normal((2, 9, WIDE[0])).astype(np.float16 if half else np.float32)
+
+
+def layers(make, path, opset, half=False):
+    """Two layers and a ReLU; make(i, w, x, nodes, given): the names of what is multiplied."""
+    nodes, given, x = [], [], "x"
+    for i, w, b in weights(half):
+        x, w = make(i, w, x, nodes, given)
+        given.append(numpy_helper.from_array(b, f"b{i}"))
+        nodes += [helper.make_node("MatMul", [x, w], [f"m{i}"]),
+                  helper.make_node("Add", [f"m{i}", f"b{i}"], ["y" if i else "s"])]
+        x = f"m{i}"
+        if not i:
+            nodes.append(helper.make_node("Relu", ["s"], ["r"]))
+            x = "r"
+    return save(path, nodes, given, opset, half)
+
+
+def floats(path):
+    nodes, given = [], []
+    for i, w, b in weights():
+        given += [numpy_helper.from_array(w, f"w{i}"), numpy_helper.from_array(b, f"b{i}")]
+        nodes += [helper.make_node("MatMul", ["r" if i else "x", f"w{i}"], [f"m{i}"]),
+                  helper.make_node("Add", [f"m{i}", f"b{i}"], ["y" if i else "s"])]
+        if not i:
+            nodes.append(helper.make_node("Relu", ["s"], ["r"]))
+    return save(path, nodes, given, 18, ir=8)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("columns", [False, True])
+def test_onnx_runtimes_dynamic_quantizer(columns, fused, tmp_path):
+    """MatMulInteger and what scales it are a product between quantizers; so are MatMulIntegerToFloat and
+    DynamicQuantizeMatMul, which its optimizer makes of them."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    logging.disable(logging.WARNING)
+    x, path = floats(tmp_path / "f.onnx"), tmp_path / "q.onnx"
+    quantization.quantize_dynamic(tmp_path / "f.onnx", path, per_channel=columns, reduce_range=True,
+                                  weight_type=quantization.QuantType.QInt8)
+    want = run(path, x)
+    if fused:
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = str(tmp_path / "fused.onnx")
+        ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        path = tmp_path / "fused.onnx"
+    assert any("Integer" in n.op_type or n.op_type == "DynamicQuantizeMatMul" for n in onnx.load(path).graph.node)
+    model = qkv.Model(path)
+    assert integers(path) == (2, 0, 0)
+    assert np.abs(np.asarray(model(x)[0]) - want).max() < 1e-5 * np.abs(want).max()
+    model.save_onnx(tmp_path / "again.onnx")
+    ops = [n.op_type for n in onnx.load(tmp_path / "again.onnx").graph.node]
+    assert (ops.count("QuantizeLinear"), ops.count("DequantizeLinear")) == (2, 4)
+    for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"):
+        assert cosine(run(tmp_path / "again.onnx", x, level), want) > 0.99999
+    model.save(tmp_path / "again.pt2")
+    assert np.abs(np.asarray(qkv.Model(tmp_path / "again.pt2")(x)[0]) - want).max() < 1e-5 * np.abs(want).max()
