@@ -25,12 +25,15 @@ bool quantize_moves(const Node *n, const void *user)
     return n->op->id == OP_reshape || n->op->id == OP_permute;
 }
 
-/* The inverse of a quantizer that gives v as float32, through views that move whole tensors; NULL: it is none. */
+/* float32, or halves: products of integers have scales and results of float32, which become halves again */
+static bool are_floats(const Value *v) { return v->dtype == DT_F32 || v->dtype == DT_F16 || v->dtype == DT_BF16; }
+
+/* The inverse of a quantizer that gives v, through views that move whole tensors; NULL: it is none. */
 static const Node *inverse_of(const Value *v)
 {
     const Node *n = value_below(v, quantize_moves, NULL)->def;
-    bool is = n && n->op->id == OP_dequantize_linear && n->out[0]->dtype == DT_F32 && few_bits(n->arg[0].v) &&
-              n->arg[1].v->dtype == DT_F32;
+    bool is = n && n->op->id == OP_dequantize_linear && are_floats(v) && few_bits(n->arg[0].v) &&
+              n->arg[1].v->dtype == v->dtype;
     return is ? n : NULL;
 }
 
@@ -93,7 +96,7 @@ static Value *integers(Graph *g, Node *at, Value *v, Err *err)
 static const Node *symmetric_inverse(const Graph *g, const Value *w, int axis)
 {
     const Node *n = w->def && w->def->op->id == OP_dequantize_linear ? w->def : NULL;
-    if (!n || w->dtype != DT_F32 || n->arg[0].v->dtype != DT_I8 || n->arg[1].v->dtype != DT_F32 || n->arg[4].e->i ||
+    if (!n || !are_floats(w) || n->arg[0].v->dtype != DT_I8 || n->arg[1].v->dtype != w->dtype || n->arg[4].e->i ||
         !quantize_all_zero(g, &n->arg[2]))
         return NULL;
     int64_t along = n->arg[3].e->i;
@@ -122,12 +125,27 @@ static bool take_place(Graph *g, Node *n, Node *made, Err *err)
     return true;
 }
 
+/* An argument in dtype t, cast in front of `at`. */
+static bool cast_to(Graph *g, Node *at, Arg *a, DType t, Err *err)
+{
+    if (a->kind != ARG_VALUE || a->v->dtype == t) return true;
+    Node *n = graph_add_before(g, at, OP_to_copy, 2, (Arg[]){*a, arg_dtype(t)}, a->v->name, err);
+    return n && (a->v = n->out[0]);
+}
+
+/* The product y of float32 in place of n, which may give halves. */
+static bool instead(Graph *g, Node *n, Node *y, Err *err)
+{
+    Arg result = y ? arg_value(y->out[0]) : arg_none();
+    return y && cast_to(g, n, &result, n->out[0]->dtype, err) && take_place(g, n, result.v->def, err);
+}
+
 static bool linear(Graph *g, Node *n, bool *done, Err *err)
 {
     bool product = n->op->id == OP_matmul, turned;
     Value *x = n->arg[0].v;
     const Node *w = weight_of(g, n->arg[1].v, product, &turned), *in = inverse_of(x);
-    if (!w || !in || n->out[0]->dtype != DT_F32 || !(of_one(x) || of_rows(g, x))) return true;
+    if (!w || !in || !are_floats(n->out[0]) || !(of_one(x) || of_rows(g, x))) return true;
     const Expr *K = n->arg[1].v->dim[!product];
     if (!ex_is_int(K) || K->i > INTEGER_DEEPEST) return true;
     Value *ints = integers(g, n, x, err), *weight = w->arg[0].v;
@@ -142,7 +160,9 @@ static bool linear(Graph *g, Node *n, bool *done, Err *err)
     Arg bias = product ? arg_none() : n->arg[2];
     Arg zero = quantize_all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2];
     Arg args[6] = {arg_value(ints), in->arg[1], zero, arg_value(weight), w->arg[1], bias};
-    return take_place(g, n, graph_add_before(g, n, OP_linear_integer, 6, args, n->out[0]->name, err), err);
+    TRY(cast_to(g, n, &args[1], DT_F32, err) && cast_to(g, n, &args[4], DT_F32, err) &&
+        cast_to(g, n, &args[5], DT_F32, err));
+    return instead(g, n, graph_add_before(g, n, OP_linear_integer, 6, args, n->out[0]->name, err), err);
 }
 
 /* ------------------------------------------------------------------ convolutions */
@@ -278,7 +298,7 @@ static bool blocked(const Graph *g, Value *w, bool product, BlockedWeight *b)
     if (permuted) w = w->def->arg[0].v;
     const Node *n = w->def && w->def->op->id == OP_dequantize_linear ? w->def : NULL;
     *b = (BlockedWeight){.inverse = n, .turned = permuted != product};
-    if (!n || w->rank != 2 || w->dtype != DT_F32 || n->arg[1].v->dtype != DT_F32) return false;
+    if (!n || w->rank != 2 || !are_floats(w) || n->arg[1].v->dtype != w->dtype) return false;
     Value *ints = n->arg[0].v, *scale = n->arg[1].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
     const Expr *N = ints->dim[b->turned], *K = ints->dim[!b->turned];
     int64_t axis = n->arg[3].e->i < 0 ? n->arg[3].e->i + 2 : n->arg[3].e->i;
@@ -340,7 +360,7 @@ static bool linear_of_blocks(Graph *g, Node *n, Err *err)
     Value *x = n->arg[0].v;
     const Node *in = inverse_of(x);
     BlockedWeight b;
-    if (n->out[0]->dtype != DT_F32 || x->dtype != DT_F32 || !blocked(g, n->arg[1].v, product, &b)) return true;
+    if (!are_floats(n->out[0]) || x->dtype != n->out[0]->dtype || !blocked(g, n->arg[1].v, product, &b)) return true;
     Arg scale = arg_none(), zero = b.zero ? arg_value(b.zero) : arg_none();
     bool integer = in && in->arg[0].v->dtype == DT_I8 && quantize_all_zero(g, &in->arg[2]) &&
                    (of_one(x) || of_rows(g, x));
@@ -357,7 +377,9 @@ static bool linear_of_blocks(Graph *g, Node *n, Err *err)
                    arg_int(g, b.block),
                    arg_int(g, b.bits),
                    product ? arg_none() : n->arg[2]};
-    return take_place(g, n, graph_add_before(g, n, OP_linear_blocks, 8, args, n->out[0]->name, err), err);
+    TRY((integer || cast_to(g, n, &args[0], DT_F32, err)) && cast_to(g, n, &args[1], DT_F32, err) &&
+        cast_to(g, n, &args[3], DT_F32, err) && cast_to(g, n, &args[7], DT_F32, err));
+    return instead(g, n, graph_add_before(g, n, OP_linear_blocks, 8, args, n->out[0]->name, err), err);
 }
 
 /* ------------------------------------------------------------------ scales that are found in a run */

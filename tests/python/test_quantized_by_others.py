@@ -68,6 +68,64 @@ def layers(make, path, opset, half=False):
     return save(path, nodes, given, opset, half)
 
 
+def pairs(half, turned):
+    """ModelOpt's: weights in floats, each with its quantizer and the inverse."""
+    dtype = np.float16 if half else np.float32
+
+    def make(i, w, x, nodes, given):
+        w = (w.T if turned else w).astype(dtype)
+        scale = (np.abs(w.astype(np.float32)).max(1 if turned else 0) / 127).astype(dtype)
+        for name, value in ((f"w{i}", w), (f"s{i}", scale), (f"z{i}", np.zeros(len(scale), np.int8)),
+                            (f"t{i}", np.array(0.03, dtype)), (f"o{i}", np.array(0, np.int8))):
+            given.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        axis = 0 if turned else 1
+        nodes += [helper.make_node("QuantizeLinear", [x, f"t{i}", f"o{i}"], [f"q{i}"]),
+                  helper.make_node("DequantizeLinear", [f"q{i}", f"t{i}", f"o{i}"], [f"d{i}"]),
+                  helper.make_node("QuantizeLinear", [f"w{i}", f"s{i}", f"z{i}"], [f"v{i}"], axis=axis),
+                  helper.make_node("DequantizeLinear", [f"v{i}", f"s{i}", f"z{i}"], [f"u{i}"], axis=axis)]
+        if turned:
+            nodes.append(helper.make_node("Transpose", [f"u{i}"], [f"k{i}"], perm=[1, 0]))
+        return f"d{i}", f"{'k' if turned else 'u'}{i}"
+    return make
+
+
+def blocks(half):
+    """ModelOpt's AWQ: int4 with a scale for 32 rows of a column, and a factor in front."""
+    dtype = np.float16 if half else np.float32
+
+    def make(i, w, x, nodes, given):
+        groups = w.reshape(-1, 32, w.shape[1])
+        scale = np.abs(groups).max(1) / 7
+        q = np.clip(np.round(groups / scale[:, None]), -8, 7).reshape(w.shape)
+        given += [helper.make_tensor(f"w{i}", T.INT4, q.shape, q.astype(int).ravel().tolist()),
+                  numpy_helper.from_array(scale.astype(dtype), f"s{i}"),
+                  numpy_helper.from_array(np.linspace(0.5, 1.5, w.shape[0]).astype(dtype), f"p{i}")]
+        nodes += [helper.make_node("Mul", [x, f"p{i}"], [f"d{i}"]),
+                  helper.make_node("DequantizeLinear", [f"w{i}", f"s{i}"], [f"u{i}"], axis=0, block_size=32)]
+        return f"d{i}", f"u{i}"
+    return make
+
+
+@pytest.mark.parametrize("make,opset,half,expected", [
+    (pairs(False, False), 17, False, (2, 0, 0)), (pairs(False, True), 17, False, (2, 0, 0)),
+    (pairs(True, False), 19, True, (2, 0, 0)), (blocks(False), 21, False, (0, 2, 0)),
+    (blocks(True), 21, True, (0, 2, 0))], ids=["pairs", "turned", "pairs-f16", "int4", "int4-f16"])
+def test_as_modelopt_writes_them(make, opset, half, expected, tmp_path):
+    x = layers(make, tmp_path / "m.onnx", opset, half)
+    model = qkv.Model(tmp_path / "m.onnx")
+    want, found = run(tmp_path / "m.onnx", x), model(x)[0]
+    assert found.dtype == want.dtype and cosine(np.asarray(found), want) > (0.9999 if half else 0.9999999)
+    assert integers(tmp_path / "m.onnx") == expected
+    for profile in ("ort", "tensorrt", "openvino"):
+        model.save_onnx(tmp_path / "again.onnx", profile=profile)
+        ops = [[n.op_type for n in onnx.load(tmp_path / p).graph.node] for p in ("m.onnx", "again.onnx")]
+        assert [o.count("QuantizeLinear") for o in ops] == [4 if expected[0] else 0] * 2
+        assert ops[0].count("DequantizeLinear") == ops[1].count("DequantizeLinear")
+        assert cosine(run(tmp_path / "again.onnx", x), want) > 0.9999
+        report = qkv.check(tmp_path / "again.onnx", target=profile)
+        assert not report.errors and not report.warnings
+
+
 def floats(path):
     nodes, given = [], []
     for i, w, b in weights():
