@@ -166,3 +166,25 @@ def test_onnx_runtimes_dynamic_quantizer(columns, fused, tmp_path):
         assert cosine(run(tmp_path / "again.onnx", x, level), want) > 0.99999
     model.save(tmp_path / "again.pt2")
     assert np.abs(np.asarray(qkv.Model(tmp_path / "again.pt2")(x)[0]) - want).max() < 1e-5 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_onnx_runtimes_weights_alone(symmetric, tmp_path):
+    """MatMulNBits; without zero points it is signed integers, which every target and opset takes."""
+    quantizer = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer").MatMulNBitsQuantizer
+    logging.disable(logging.WARNING)
+    x = floats(tmp_path / "f.onnx")
+    q = quantizer(onnx.load(tmp_path / "f.onnx"), block_size=32, is_symmetric=symmetric)
+    q.process()
+    onnx.save(q.model.model, tmp_path / "q.onnx")
+    want, model = run(tmp_path / "q.onnx", x), qkv.Model(tmp_path / "q.onnx")
+    assert integers(tmp_path / "q.onnx") == (0, 2, 0)
+    assert np.abs(np.asarray(model(x)[0]) - want).max() < 1e-5 * np.abs(want).max()
+    for profile, opset in (("ort", None), ("tensorrt", None), ("ort", 18), ("tensorrt", 18)):
+        if opset and not symmetric:
+            continue  # u4 with zero points came with opset 21
+        model.save_onnx(tmp_path / "again.onnx", profile=profile, opset=opset)
+        ops = [n.op_type for n in onnx.load(tmp_path / "again.onnx").graph.node]
+        assert ops.count("MatMulNBits") == 2 * (opset == 18 and profile == "ort")
+        assert ops.count("DequantizeLinear") + ops.count("MatMulNBits") == 2
+        assert np.abs(run(tmp_path / "again.onnx", x) - want).max() < 1e-5 * np.abs(want).max()

@@ -165,18 +165,20 @@ static Value *first_columns(OnnxOp *o, Value *x, Expr *n)
     return AS(&o->L, slice_Tensor, v(x), arg_int(o->g, x->rank - 1), arg_int(o->g, 0), arg_expr(n), arg_int(o->g, 1));
 }
 
-/* The product as one with a weight (N, K) of u4 or u8 whose rows have a scale and a zero point (N, blocks) a block, as
- * DequantizeLinear has them from opset 21 on. w: (N, blocks, block) */
-static bool by_blocks(OnnxOp *o, Value *x, Value *w, Value *scales, Value *zero, Value *bias, int64_t K, int64_t block)
+/* The product as one with a weight (N, K) of dtype t whose rows have a scale and a zero point (N, blocks; NULL: 0) a
+ * block, as DequantizeLinear has them from opset 21 on. w: (N, blocks, block) */
+static bool by_blocks(OnnxOp *o, Value *x, Value *w, DType t, Value *scales, Value *zero, Value *bias, int64_t K,
+                      int64_t block)
 {
-    TRY(w && zero);
+    TRY(w);
     Expr *n = w->dim[0], *nb = w->dim[1];
     w = lower_reshape(&o->L, w, 2, (Expr *[]){n, ex_mul(o->ex, nb, ex_int(o->ex, block))});
     if (w && !ex_equals_int(w->dim[1], K)) w = first_columns(o, w, ex_int(o->ex, K));
-    w = w ? lower_cast(&o->L, w, zero->dtype) : NULL;
+    w = w ? lower_cast(&o->L, w, t) : NULL;
     scales = w ? lower_cast(&o->L, lower_reshape(&o->L, scales, 2, (Expr *[]){n, nb}), DT_F32) : NULL;
     TRY(scales);
-    w = AS(&o->L, dequantize_linear, v(w), v(scales), v(zero), arg_int(o->g, 1), arg_int(o->g, block));
+    w = AS(&o->L, dequantize_linear, v(w), v(scales), zero ? v(zero) : arg_none(), arg_int(o->g, 1),
+           arg_int(o->g, block));
     return op_return(o, 0, AS(&o->L, linear, v(x), v(lower_cast(&o->L, w, x->dtype)), bias ? v(bias) : arg_none()));
 }
 
@@ -199,14 +201,16 @@ bool onnx_matmul_nbits(OnnxOp *o)
     Expr *packed = ex_int(o->ex, bits == 4 ? (block + 1) / 2 : block);
     Value *w = lower_reshape(&o->L, b, 3, (Expr *[]){n, nb, packed});
     w = bits == 4 && w ? first_columns(o, halves(o, w), size) : w;
-    if (!zeros || !dtype_is_float(zeros->dtype)) {
-        Value *z = zeros ? lower_reshape(&o->L, zeros, 2,
-                                         (Expr *[]){n, ex_int(o->ex, bits == 4 ? (blocks + 1) / 2 : blocks)})
-                         : AS(&o->L, full, arg_exprs(o->g, 2, (Expr *[]){n, nb}), arg_int(o->g, bits == 4 ? 8 : 128),
-                              arg_dtype(DT_U8));
-        if (bits == 4 && zeros && z) z = first_columns(o, halves(o, z), nb);
-        if (bits == 4 && z) z = lower_cast(&o->L, z, DT_U4);
-        return by_blocks(o, x, w, scales, z, bias, K, block);
+    if (!zeros) { /* the middle: signed integers without one */
+        w = w ? lower_cast(&o->L, w, DT_I32) : NULL;
+        w = AS(&o->L, sub_Tensor, v(w), v(op_number(o, DT_I32, bits == 4 ? 8 : 128)));
+        return by_blocks(o, x, w, bits == 4 ? DT_I4 : DT_I8, scales, NULL, bias, K, block);
+    }
+    if (!dtype_is_float(zeros->dtype)) {
+        const DType t = bits == 4 ? DT_U4 : DT_U8;
+        Value *z = lower_reshape(&o->L, zeros, 2, (Expr *[]){n, ex_int(o->ex, bits == 4 ? (blocks + 1) / 2 : blocks)});
+        if (bits == 4 && z) z = first_columns(o, halves(o, z), nb);
+        return z && by_blocks(o, x, w, t, scales, lower_cast(&o->L, z, t), bias, K, block);
     }
     w = lower_cast(&o->L, w, DT_F32);
     Value *zero = lower_cast(&o->L, lower_reshape(&o->L, zeros, 3, (Expr *[]){n, nb, one}), DT_F32);

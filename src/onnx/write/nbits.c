@@ -12,6 +12,8 @@
 enum { LEAST_BLOCK = 16, MOST_BLOCK = 256 };
 
 static const Tensor *known(const Value *v) { return v->kind == V_WEIGHT && v->weight != W_PARAMETER ? v->data : NULL; }
+/* Scales of floats may be parameters: a reader of ONNX takes initializers of floats for such. */
+static const Tensor *known_scale(const Value *v) { return v->kind == V_WEIGHT && !v->changes ? v->data : NULL; }
 
 /* The block of d's weight; 4 bits by a scale a row are one block, as long as the row or a little longer. 0: it has none
  * that the op takes. */
@@ -30,7 +32,7 @@ static bool nbits_weight(const Onnx *o, const Node *d)
     if (!for_ort(o) || o->opt.opset >= HAS_BLOCKS || !d || d->op->id != OP_dequantize_linear) return false;
     const Value *w = d->arg[0].v, *scale = d->arg[1].v;
     bool bits = w->dtype == DT_I4 || w->dtype == DT_I8;
-    return bits && w->rank == 2 && block_of(d) && known(w) && known(scale) && scale->dtype == DT_F32 &&
+    return bits && w->rank == 2 && block_of(d) && known(w) && known_scale(scale) && scale->dtype == DT_F32 &&
            d->arg[2].kind == ARG_NONE && d->out[0]->dtype == DT_F32 && tensor_contiguous(w->data) &&
            tensor_contiguous(scale->data);
 }
@@ -68,7 +70,7 @@ bool inside_nbits(const Onnx *o, const Node *d)
 /* false: DequantizeLinear takes it as it is, or it is not a constant of blocks along rows */
 bool out_rows_of_blocks(Onnx *o, const Node *d)
 {
-    const Tensor *w = known(d->arg[0].v), *scale = known(d->arg[1].v);
+    const Tensor *w = known(d->arg[0].v), *scale = known_scale(d->arg[1].v);
     const int64_t block = d->arg[4].e->i, axis = d->arg[3].e->i;
     if (o->opt.opset >= HAS_BLOCKS || !w || !scale || (w->dtype != DT_I4 && w->dtype != DT_I8)) return false;
     if (!block && w->dtype != DT_I4) return false;
