@@ -9,8 +9,8 @@
 
 /* ------------------------------------------------------------------ convolution */
 
-/* x (N, C, ...) padded, as windows (groups, N positions, C / groups * kernel) of a convolution with kernel
- * sizes k[]. */
+/* x (N, C, ...) padded, as windows (groups, N positions, kernel * C / groups) of a convolution with kernel
+ * sizes k[]: channels are innermost, as they lie in memory. */
 static Value *windows(Grad *d, Value *x, int64_t groups, int n, Expr *const *k)
 {
     const Arg *arg = d->node->arg;
@@ -44,9 +44,9 @@ static Value *windows(Grad *d, Value *x, int64_t groups, int n, Expr *const *k)
         rows = ex_mul(d->ex, rows, x->dim[2 + i]);
         columns = ex_mul(d->ex, columns, x->dim[2 + n + i]);
         perm[2 + i] = 3 + i;
-        perm[3 + n + i] = 3 + n + i;
+        perm[2 + n + i] = 3 + n + i;
     }
-    perm[2 + n] = 2;
+    perm[2 + 2 * n] = 2;
     x = gd_permute(d, gd_reshape(d, x, x->rank + 1, dim), perm);
     return gd_reshape(d, x, 3, (Expr *[]){gd_int(d, groups), rows, columns});
 }
@@ -98,7 +98,12 @@ bool grad_convolution(Grad *d)
     if (gd_wants(d, w)) {
         Value *large = transposed ? g : x, *small = transposed ? x : g,
               *rows = windows(d, large, groups, n, w->dim + 2);
-        TRY(gd_send(d, w, gd_reshape(d, gd_matmul(d, by_channel(d, small, groups), rows), w->rank, w->dim)));
+        Expr *last[MAX_RANK] = {w->dim[0]};
+        int perm[MAX_RANK] = {0, 1 + n};
+        for (int i = 0; i < n; i++) last[1 + i] = w->dim[2 + i], perm[2 + i] = 1 + i;
+        last[1 + n] = w->dim[1];
+        Value *dw = gd_reshape(d, gd_matmul(d, by_channel(d, small, groups), rows), w->rank, last);
+        TRY(gd_send(d, w, gd_permute(d, dw, perm)));
     }
     for (int i = 0; i < n; i++) dims[1 + i] = 2 + i;
     return !gd_wants(d, b) || gd_send(d, b, gd_sum(d, g, n + 1, dims, false));

@@ -1,5 +1,6 @@
-/* The inner kernels of convolutions: packing of weights, one tile of outputs, depthwise rows, columns made of lines.
- * src/kernel/gemm_taps.c and gemm_depthwise.c put convolutions together of them.
+/* The inner kernels of convolutions: packing of weights, one tile of outputs, depthwise rows, columns made of lines, a
+ * row's share in the gradient of depthwise weights. src/kernel/gemm_taps.c, gemm_depthwise.c and gemm_channels.c put
+ * convolutions and their gradients together of them.
  *
  * A tile is at most mr[w] outputs by a panel of width[w] output channels. Of each output it is told where its row of
  * the picture begins, and of each tap how far after that its channels are; nothing is unfolded. Weights are packed
@@ -51,9 +52,20 @@ typedef struct DepthwiseRun {
     int64_t first, end;
 } DepthwiseRun;
 
+/* What a row of outputs gives to the gradient of taps side by side, channels innermost: sum[m * channels + c] += sum
+ * over i < n of a[i * a_step + c] * x[i * x_step + m * tap_step + c] for m < line, in the order of i. a and x are of
+ * `type`, steps in elements. */
+typedef struct CorrelateRun {
+    float *sum;
+    const void *a, *x;
+    int64_t n, a_step, x_step, tap_step, line, channels;
+    DType type;
+} CorrelateRun;
+
 typedef struct ConvKernels {
     ConvKernel f32, bf16; /* cells packed as f32, as bf16 */
     void (*depthwise)(const DepthwiseRun *r);
+    void (*correlate)(const CorrelateRun *r);
     /* to[j * C + c] = x[j * step + c] for j < n, c < C; x f32 or bf16 */
     void (*widen)(float *to, const void *x, DType t, int64_t step, int64_t n, int64_t C);
     /* to[j * step + e] = from[e][j] for e < rows, j < n; elements of 4 or of 2 bytes */

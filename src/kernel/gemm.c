@@ -49,7 +49,10 @@ struct Gemm { /* one of them */
     Packed *packed;
     Taps *taps;
     Depthwise *depthwise;
+    Channels *channels;
     Other *other;
+    Gemm *rest;     /* of a product in parts: the next, which adds to what this one gives */
+    int64_t a_step; /* bytes of a that this one takes */
 };
 
 static void free_ways(Gemm *g)
@@ -57,7 +60,9 @@ static void free_ways(Gemm *g)
     packed_free(g->packed);
     tap_conv_free(g->taps);
     depthwise_free(g->depthwise);
+    channels_free(g->channels);
     free_other(g->other);
+    gemm_free(g->rest);
 }
 
 GemmPool *gemm_pool_create(Err *err)
@@ -86,7 +91,7 @@ size_t gemm_pool_bytes(const GemmPool *p)
 /* Takes what is not NULL of the ways; all are: NULL. */
 static Gemm *gemm_of(Gemm way, Err *err)
 {
-    if (!way.packed && !way.taps && !way.depthwise && !way.other) return NULL;
+    if (!way.packed && !way.taps && !way.depthwise && !way.channels && !way.other) return NULL;
     Gemm *g = mem_alloc(sizeof *g);
     if (g) {
         *g = way;
@@ -97,9 +102,32 @@ static Gemm *gemm_of(Gemm way, Err *err)
     return NULL;
 }
 
+/* Windows whose K is longer go in parts, so that those of both operands stay in L2; a part's sums are added to the sums
+ * before it. */
+enum { DEEP = 512 };
+
 Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
 {
-    return gemm_of((Gemm){.packed = packed_matmul(p->packed, kernels(), d, err)}, err);
+    Err own = {0};
+    Gemm g = {.channels = channels_matmul(kernels(), d, &own)};
+    int64_t K = d->a->shape[d->a->rank - 1], n = K > DEEP ? ceil_div(K, ceil_div(K, DEEP)) : K;
+    bool sums = d->windows && d->c->dtype == DT_F32 && !d->bias && !d->act && (d->first || !d->residual);
+    if (g.channels) return gemm_of(g, err);
+    if (!sums || K <= DEEP) {
+        g.packed = packed_matmul(p->packed, kernels(), d, err);
+        return gemm_of(g, err);
+    }
+    Tensor front = *d->a, back = *d->a;
+    GemmMatmul part = *d;
+    front.shape[front.rank - 1] = n, back.shape[back.rank - 1] = K - n;
+    part.a = &front;
+    g.packed = packed_matmul(p->packed, kernels(), &part, err);
+    g.a_step = n * d->a->stride[d->a->rank - 1] * (int64_t)dtype_size(d->a->dtype);
+    part.a = &back, part.first += n, part.residual = d->c;
+    g.rest = g.packed ? gemm_matmul(p, &part, err) : NULL;
+    if (g.rest) return gemm_of(g, err);
+    free_ways(&g);
+    return NULL;
 }
 
 /* AMX takes whole tiles of rows that are a constant step apart (gemm_conv.c); all else is depthwise, or tiles of taps.
@@ -121,19 +149,29 @@ void gemm_free(Gemm *g)
     mem_free(g);
 }
 
-size_t gemm_scratch(const Gemm *g)
+static size_t scratch_of(const Gemm *g)
 {
     return g->packed      ? packed_scratch(g->packed)
            : g->taps      ? tap_conv_scratch(g->taps)
            : g->depthwise ? depthwise_scratch(g->depthwise)
+           : g->channels  ? channels_scratch(g->channels)
                           : other_scratch(g->other);
 }
 
-bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
+size_t gemm_scratch(const Gemm *g)
+{
+    size_t n = 0;
+    for (; g; g = g->rest)
+        if (scratch_of(g) > n) n = scratch_of(g);
+    return n;
+}
+
+static bool run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     return g->packed      ? packed_run(g->packed, m, scratch, err)
            : g->taps      ? tap_conv_run(g->taps, m, scratch, err)
            : g->depthwise ? depthwise_run(g->depthwise, m, scratch, err)
+           : g->channels  ? channels_run(g->channels, m, scratch, err)
                           : run_other(g->other, m, scratch, err);
 }
 
@@ -165,4 +203,15 @@ bool gemm_pool_give(GemmPool *p, const Tensor *b, bool rounded, const void *pack
 void gemm_pool_each(const GemmPool *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user)
 {
     packed_each(p->packed, kernels(), f, user);
+}
+
+bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
+{
+    GemmBuffers part = *m;
+    for (; g; g = g->rest) {
+        TRY(run(g, &part, scratch, err));
+        part.a = (const char *)part.a + g->a_step;
+        part.residual = part.c;
+    }
+    return true;
 }

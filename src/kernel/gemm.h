@@ -30,10 +30,17 @@ typedef enum GemmAct { GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM
  * `rounded`: a and b that are f32 are rounded first; else it is of f32 values. A row of c depends on its row of a and
  * on least_rows alone, bit for bit: not on M, the row's place, or the number of threads. On AMX float32 products that
  * always have so many rows (and weights that were not given packed) are summed otherwise than others
- * (x86/product_amx_f32.c), no less exactly. */
+ * (x86/product_amx_f32.c), no less exactly.
+ * windows: where the elements of b (batch, K, N) are when no strides of three axes say it, as windows of a picture that
+ * overlap; b is its dtype and shape then. Its first axis is b's, the next `along` axes together are K, the others N:
+ *
+ *     a weight's gradient      (groups, N positions, window, C)      along = axes of N positions */
 typedef struct GemmMatmul {
     const Tensor *a, *b, *c, *bias,
         *residual; /* bias, residual may be NULL; data is not read here but for a constant b */
+    const Tensor *windows; /* NULL: b has strides */
+    int along;
+    int64_t first; /* position of windows that K begins at */
     bool b_constant, rounded, times, act_last; /* act_last: c = act(a @ b + bias + residual) */
     GemmAct act;
     int64_t least_rows; /* M (with the batch dims) in every call that has to give the same bits, at least; 0: not known.

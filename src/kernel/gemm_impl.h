@@ -39,6 +39,17 @@ bool packed_give(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool
 void packed_each(const PackedWeights *p, const Kernels *k,
                  void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user);
 
+/* b of windows (gemm.h), gemm_windows.c: where its rows, K from position `first` on, and its columns are, as elements
+ * after its first. */
+typedef struct Windows {
+    int64_t K, N, *row, *col; /* col + N: how many columns from one on follow each other */
+} Windows;
+Windows *windows_of(const Tensor *windows, int along, int64_t first, int64_t K, Err *err);
+void windows_free(Windows *w);
+/* Rows [k, k + n), columns [col, col + cols) as [n][cols], elements of `size` bytes (2 or 4). */
+void windows_take(const Windows *w, void *to, const void *from, size_t size, int64_t k, int64_t n, int64_t col,
+                  int64_t cols);
+
 /* A convolution's own: rows of cells, and the shifts that are its taps (gemm_conv.c). */
 enum { MAX_TAPS = 81 };
 typedef struct ConvRows {
@@ -85,6 +96,14 @@ Depthwise *depthwise_conv(const Kernels *kernels, const GemmConv *d, Err *err);
 void depthwise_free(Depthwise *g);
 size_t depthwise_scratch(const Depthwise *g);
 bool depthwise_run(const Depthwise *g, const GemmBuffers *m, void *scratch, Err *err);
+
+/* Products of one row whose batch is innermost, channel by channel (gemm_channels.c): a (G, 1, K), b windows. NULL
+ * without an error: another one. */
+typedef struct Channels Channels;
+Channels *channels_matmul(const Kernels *kernels, const GemmMatmul *d, Err *err);
+void channels_free(Channels *g);
+size_t channels_scratch(const Channels *g);
+bool channels_run(const Channels *g, const GemmBuffers *m, void *scratch, Err *err);
 
 /* Convolutions by loops: any of them. */
 typedef struct Direct Direct;

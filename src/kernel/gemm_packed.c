@@ -8,10 +8,12 @@
  *
  * A constant b is packed for keeps at its second use. A product of one superblock packs panels as it comes to them:
  * into their place, or, at the first use, into memory that its thread uses again and again. Who runs a model once
- * writes no second copy of its weights (fresh memory is as dear as packing).
+ * writes no second copy of its weights (fresh memory is as dear as packing). A large b that is not constant is packed
+ * so at every use.
  *
  * The file is longer than others: plans, packing and tasks read one private struct, which parts would have to share.
  */
+#include <assert.h>
 #include <string.h>
 #include "base/pages.h"
 #include "base/mem.h"
@@ -40,8 +42,9 @@ typedef struct Weight {
     DType dtype;
     bool rounded, owned;
     int64_t K, N, rs, cs, taps, apart;
-    const void *data; /* NULL: not packed so far */
-    bool used;        /* by a product that packed it as it went */
+    const Windows *windows; /* NULL: at strides */
+    const void *data;       /* NULL: not packed so far */
+    bool used;              /* by a product that packed it as it went */
     size_t bytes;
 } Weight;
 
@@ -113,9 +116,29 @@ static Weight weight_of(const ProductKernel *k, const Tensor *b, bool rounded)
                     .taps = 1};
 }
 
+/* A panel of windows: some rows at a time, which stay in L1, as the kernel takes them. */
+static void pack_windows(const Weight *w, char *to, int64_t panel)
+{
+    enum { SOME = 128, WIDEST = 64 };
+    const ProductKernel *k = w->kernel;
+    int64_t col = panel * k->nr, cols = least(k->nr, w->N - col);
+    uint32_t part[SOME * WIDEST];
+    ProductIn in = {.data = part, .dtype = w->dtype, .rs = cols, .cs = 1, .rounded = w->rounded};
+    assert(k->nr <= WIDEST && SOME % k->chunk == 0);
+    for (int64_t at = 0; at < w->K; at += SOME) {
+        int64_t n = least(SOME, w->K - at);
+        windows_take(w->windows, part, w->from, dtype_size(w->dtype), at, n, col, cols);
+        k->pack_b(to + at * k->nr * k->size, &in, 0, n, cols);
+    }
+}
+
 static void pack_panel(const Weight *w, void *to, int64_t panel)
 {
     size_t each = panel_bytes(w->kernel, w->K);
+    if (w->windows) {
+        pack_windows(w, to, panel);
+        return;
+    }
     for (int64_t t = 0; t < w->taps; t++) {
         ProductIn in = {.data = (const char *)w->from + t * w->apart * (int64_t)dtype_size(w->dtype),
                         .dtype = w->dtype,
@@ -250,6 +273,8 @@ struct Packed {
     PackedWeights *pool;
     int weight;           /* in the pool: b is constant; else -1 */
     const ConvRows *conv; /* owned; a's rows are made in a strip. NULL: they are in a */
+    Windows *windows;     /* owned; NULL: b has strides */
+    bool passing;         /* b is not constant, and large: panels are packed as tasks need them */
     bool lined;           /* a's rows are copied, made floats, `row_step` apart */
     bool direct;          /* tiles read rows: a's where they are, or those copies */
     bool rows_first;      /* a tile, which fits into L1, meets all panels before the next */
@@ -294,6 +319,12 @@ static int64_t tile_at(const Rows *r, int64_t i) { return (i * r->low + least(i,
 static int64_t task_tiles(const Packed *g) { return most(1, g->k->mc / g->k->mr); }
 static int64_t task_panels(const Packed *g) { return most(1, g->k->nc / g->k->nr); }
 
+static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+
+static size_t panel_of(const Packed *g) { return (size_t)(g->deep * g->k->nr * g->k->size); }
+static int64_t few_panels(const Packed *g) { return most(1, FEW / (int64_t)panel_of(g)); }
+static size_t panels_of(const Packed *g) { return space(panel_of(g) * (size_t)few_panels(g)); }
+
 /* Blocks, threads and buffers of a product whose sizes and operands are known. Rows of a superblock: `super`. */
 static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_constant, Err *err)
 {
@@ -335,6 +366,8 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
                           : g->lined ? g->super * g->row_step
                                      : packed_rows * g->deep * size);
     g->b_bytes = g->weight >= 0 ? 0 : packed_bytes(k, g->K, g->N) * (size_t)taps;
+    g->passing = g->b_bytes > B_WHOLE && g->M <= g->super && !g->conv;
+    if (g->passing) g->b_bytes = panels_of(g) * (size_t)(g->across ? 1 : g->threads);
     g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) *
                     (size_t)(g->kc < g->deep ? task_tiles(g) * task_panels(g)
                              : k->overlaps   ? 2
@@ -354,7 +387,7 @@ static bool by_tiles(const PackedWeights *p, const Kernels *kernels, const GemmM
     Weight plain = weight_of(&kernels->product.f32, d->b, false);
     int i = d->b_constant ? find(p, &plain) : -1;
     bool given = i >= 0 && p->w[i].data && !p->w[i].owned;
-    int64_t from = d->b_constant ? KEPT_M : TILES_M;
+    int64_t from = d->b_constant && !d->windows ? KEPT_M : TILES_M;
     return !given && d->least_rows >= from && c->shape[c->rank - 2] >= from && c->shape[c->rank - 1] >= TILES_N &&
            d->a->shape[d->a->rank - 1] >= TILES_K;
 }
@@ -362,7 +395,7 @@ static bool by_tiles(const PackedWeights *p, const Kernels *kernels, const GemmM
 /* Parts of a weight that many rows share are packed each time: kept, they are half as large again as the weight. */
 static bool keeps_weight(const GemmMatmul *d, bool tiles)
 {
-    return d->b_constant && (!tiles || d->c->shape[d->c->rank - 2] < TILES_M);
+    return d->b_constant && !d->windows && (!tiles || d->c->shape[d->c->rank - 2] < TILES_M);
 }
 
 Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul *d, Err *err)
@@ -384,6 +417,10 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
     batch_dims(g, d);
     g->a = operand(a, rounded);
     g->b = weight_of(k, d->b, rounded);
+    if (d->windows) {
+        if (!(g->windows = windows_of(d->windows, d->along, d->first, g->K, err))) return packed_free(g), NULL;
+        g->b.windows = g->windows, g->b.K = g->K, g->b.rs = g->b.cs = 0;
+    }
     g->out = (ProductOut){
         .c_type = c->dtype, .c_step = c->stride[c->rank - 2], .act = (int)d->act, .act_last = d->act_last};
     if (d->bias) g->out.bias_type = d->bias->dtype;
@@ -459,15 +496,9 @@ Packed *packed_conv(PackedWeights *p, const Kernels *kernels, const GemmConv *d,
 
 void packed_free(Packed *g)
 {
-    if (g) mem_free((void *)(uintptr_t)g->conv);
+    if (g) mem_free((void *)(uintptr_t)g->conv), windows_free(g->windows);
     mem_free(g);
 }
-
-static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
-
-static size_t panel_of(const Packed *g) { return (size_t)(g->deep * g->k->nr * g->k->size); }
-static int64_t few_panels(const Packed *g) { return most(1, FEW / (int64_t)panel_of(g)); }
-static size_t panels_of(const Packed *g) { return space(panel_of(g) * (size_t)few_panels(g)); }
 
 size_t packed_scratch(const Packed *g)
 {
@@ -778,7 +809,8 @@ static Job job_of(const Packed *g, const GemmBuffers *m, int64_t item, char *sha
         for (int k = 0; k < 4; k++) at[k] += item % g->shape[i] * g->step[i][k];
         item /= g->shape[i];
     }
-    j.weight = w ? w->data : j.packed_b;
+    j.weight = w ? w->data : g->passing ? NULL : j.packed_b;
+    if (g->passing) j.panels = j.packed_b;
     j.a.data = (const char *)m->a + at[0];
     j.b.from = w ? w->from : (const char *)m->b + at[1];
     j.out.c = (char *)m->c + at[2];
@@ -837,7 +869,7 @@ bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err)
     }
     for (int64_t i = 0; i < g->batch && !g->across; i++) {
         Job j = job_of(g, m, i, base);
-        j.panels = panels;
+        if (panels) j.panels = panels;
         j.keep = keeps;
         product(j, threads, own, sums);
     }

@@ -92,18 +92,21 @@ static size_t weight_bytes(const TapWeight *w) { return (size_t)(panels_of(w) * 
 
 static void pack_panel(const TapWeight *w, const void *from, char *to, int64_t panel)
 {
+    enum { SOME = 32 }; /* elements of K whose taps, which lie side by side, are taken before the next */
     int width = w->kernel->width[w->width];
-    int64_t taps = taps_of(w), each = tap_bytes(w), col = panel * width;
+    int64_t taps = taps_of(w), each = tap_bytes(w), col = panel * width, some = taps > 1 ? SOME : w->K;
     to += panel * taps * each;
-    for (int64_t t = 0; t < taps; t++, to += each) {
-        int64_t at = t / (w->n[1] * w->n[2]) * w->apart[0] + t / w->n[2] % w->n[1] * w->apart[1] +
-                     t % w->n[2] * w->apart[2];
-        ProductIn in = {.data = (const char *)from + at * (int64_t)dtype_size(w->dtype),
-                        .dtype = w->dtype,
-                        .rs = w->rs,
-                        .cs = w->cs};
-        w->kernel->pack(to, &in, w->K, col, (int)least(width, w->N - col), width);
-    }
+    for (int64_t k = 0; k < w->K; k += some)
+        for (int64_t t = 0; t < taps; t++) {
+            int64_t at = t / (w->n[1] * w->n[2]) * w->apart[0] + t / w->n[2] % w->n[1] * w->apart[1] +
+                         t % w->n[2] * w->apart[2] + k * w->rs;
+            ProductIn in = {.data = (const char *)from + at * (int64_t)dtype_size(w->dtype),
+                            .dtype = w->dtype,
+                            .rs = w->rs,
+                            .cs = w->cs};
+            w->kernel->pack(to + t * each + k / w->kernel->per_word * width * 4, &in, least(some, w->K - k), col,
+                            (int)least(width, w->N - col), width);
+        }
 }
 
 static bool alike(const TapWeight *a, const TapWeight *b)

@@ -28,6 +28,9 @@ typedef struct Call {
     struct RunEnv *env;
     void *state;                /* the step's own; NULL the first time */
     void (*state_free)(void *); /* set together with state */
+    const Tensor *windows; /* of a matmul: its second operand (G, K, N), which was not copied: the first axis, then
+                              `along` axes that are K together, then N; its own has no strides. NULL: it has */
+    int along;
     int64_t least_rows; /* of a product: rows that its result has at all sizes of the inputs, at least; 0: not known */
     /* What the planner fused after this node (src/plan/fuse.c); zero when nothing. Only for ops that declare that they
      * take it. */

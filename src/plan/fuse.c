@@ -220,6 +220,16 @@ static int64_t least_rows(const Graph *g, const Value *v)
     return rows;
 }
 
+/* Rows and columns of windows, for a product alone. */
+static bool is_windows(const Fuser *s, const Node *n)
+{
+    if (n->op->id != OP_reshape || n->out[0]->rank != 3 || n->arg[0].v->rank < 4) return false;
+    DType t = n->out[0]->dtype;
+    const Node *user = only_user(s, n->out[0]);
+    return (t == DT_F32 || t == DT_BF16) && user && user->op->id == OP_matmul && user->arg[1].v == n->out[0] &&
+           user->out[0]->rank == 3 && user->arg[0].v->rank == 3;
+}
+
 static bool is_linear(const Node *n)
 {
     return n->op->id == OP_linear || n->op->id == OP_linear_integer || n->op->id == OP_linear_blocks;
@@ -229,6 +239,7 @@ static void fuse_one(Fuser *s, Node *n)
 {
     bool conv = n->op->id == OP_convolution || n->op->id == OP_convolution_integer;
     if (n->op->id == OP_linear || n->op->id == OP_matmul) entry(s, n)->least_rows = least_rows(s->g, n->out[0]);
+    if (is_windows(s, n)) entry(s, n)->windows = true;
     bool product = n->op->id == OP_matmul && n->arg[1].v->rank == 2;
     if (conv || product || is_linear(n)) fuse_product(s, n, conv);
     else if (n->nout == 1 && any_float(n)) fuse_rounding(s, n);

@@ -5,6 +5,7 @@
  *     convolution -> relu       convolution -> add(residual)       convolution -> add(residual) -> relu
  *     linear_integer -> gelu -> quantize_linear
  *     convolution_integer -> add(dequantize_linear) -> relu -> quantize_linear
+ *     unfold -> unfold -> permute -> reshape -> matmul
  *     layer_norm -> _to_copy(bf16)                                 add(_to_copy(x, f32), y)
  *
  * Epilogues: a linear, matmul or convolution takes what follows it; a cast of a result is taken by the op that computes
@@ -20,6 +21,8 @@ typedef struct FusedNode {
     bool rounds_weight; /* a cast of a float32 weight to bf16 for linears alone: they are given the weight and round it
                            when they pack it */
     bool transparent;   /* a cast that makes no step: its value is the tensor that it would cast */
+    bool windows;       /* a reshape to three axes that only a matmul reads, as its second operand: where strides cannot
+                           say it, the matmul gets what is reshaped (Call.windows) instead of a copy */
     const Node *producer; /* set on the LAST absorbed node: the linear/convolution/matmul whose step stands here and
                              writes this result */
     int act;              /* on the producer: ACT_* of Call.epilogue */

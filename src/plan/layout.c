@@ -36,6 +36,20 @@ static bool joins(const Call *c, const Tensor *t)
     return c->arg[0].n > 0;
 }
 
+/* A constant around each picture, whose rows of pixels are whole: no part of it cut away, no channels added. */
+static bool pads(const Call *c)
+{
+    const Tensor *x = call_in(c, 0);
+    if (c->node->op->id != OP_constant_pad_nd || !lies_so(x)) return false;
+    for (int i = 0; i < c->arg[1].n; i++) {
+        int64_t n = scalar_i64(c->arg[1].ss[i]);
+        if (n < 0 || (n && i >= 2 * (x->rank - 2))) return false;
+    }
+    Tensor dense = *x; /* sizes of 1 may have any stride */
+    strides_channels_last(dense.rank, dense.shape, dense.stride);
+    return !memcmp(dense.stride, x->stride, (size_t)x->rank * sizeof *x->stride);
+}
+
 static bool channels_last(const Call *c, const Tensor *t)
 {
     const Node *n = c->node;
@@ -47,7 +61,7 @@ static bool channels_last(const Call *c, const Tensor *t)
     if (n->op->id == OP_upsample)
         return (t->dtype == DT_F32 || t->dtype == DT_BF16) && call_in(c, 0)->dtype == t->dtype &&
                strncmp(n->arg[2].s, "nearest", 7) && lies_so(call_in(c, 0));
-    if (joins(c, t)) return true;
+    if (joins(c, t) || pads(c)) return true;
     if (pools(c, t)) return call_in(c, 0)->dtype == t->dtype && lies_so(call_in(c, 0));
     if (!(n->op->flags & OPF_ANY_LAYOUT)) return false;
     for (int i = 0; i < n->op->schema->nparams; i++) {

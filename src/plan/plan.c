@@ -67,6 +67,7 @@ typedef struct Builder {
     unsigned char *constant; /* by value id: depends on sizes and weights alone */
     unsigned char *stable;   /* by value id: bytes stay for the session */
     unsigned char *leaves;   /* by value id: an output or the new value of a buffer */
+    const Tensor **windows;  /* by value id: what a matmul reads in place of it, whose elements have no strides */
     Err *err;
 } Builder;
 
@@ -229,6 +230,35 @@ static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
     return *made = true;
 }
 
+/* How many axes of x after the first are K together, if its first is G, and the others are N; 0: none. */
+static int axes_along(const Tensor *x, const Tensor *b)
+{
+    int64_t K = 1, N = 1;
+    int along = 0;
+    if (x->shape[0] != b->shape[0]) return 0;
+    while (along + 2 < x->rank && K < b->shape[1]) K *= x->shape[++along];
+    for (int i = along + 1; i < x->rank; i++) N *= x->shape[i];
+    return K == b->shape[1] && N == b->shape[2] ? along : 0;
+}
+
+/* Leaves the copy out that n, of windows, would be. */
+static bool try_windows(Builder *s, const Node *n, const Call *c, bool *made)
+{
+    Value *from = n->arg[0].v, *to = n->out[0];
+    const Tensor *x = c->arg[0].t;
+    Tensor *t = new_tensor(s, to);
+    TRY(t);
+    bool wanted = s->leaves[to->id] || (s->in->wanted && s->in->wanted[to->id]);
+    if (wanted || tensor_numel(t) == 0 || !axes_along(x, t)) return true;
+    t->stride[0] = x->stride[0], t->stride[1] = t->stride[2] = 0;
+    t->data = x->data;
+    s->windows[to->id] = x;
+    s->p->value[to->id] = t;
+    s->p->place[to->id] = s->p->place[from->id];
+    s->stable[to->id] = s->stable[from->id];
+    return *made = true;
+}
+
 static void touch(Builder *s, const Value *v, int step)
 {
     Place pl = s->p->place[v->id];
@@ -342,6 +372,8 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
     Toucher t = {s, p->nsteps, constant};
     node_each_operand((Node *)(uintptr_t)n, touch_operand, &t);
     c->least_rows = fused ? fused->least_rows : 0;
+    c->windows = n->op->id == OP_matmul ? s->windows[n->arg[1].v->id] : NULL;
+    if (c->windows) c->along = axes_along(c->windows, c->arg[1].t);
     if (fused && result) {
         c->epilogue.act = (unsigned)fused->act;
         c->epilogue.act_last = fused->act_last;
@@ -414,6 +446,7 @@ static bool add_node(Builder *s, const Node *n)
     p->node[p->nnodes].node = n;
     bool view = false;
     TRY(made_by != n || try_view(s, n, &c, &view));
+    if (!view && made_by == n && f && f->windows) TRY(try_windows(s, n, &c, &view));
     if (view) {
         p->node[p->nnodes++].step = -1;
         Value *from = n->arg[0].v;
@@ -596,7 +629,9 @@ static bool build(Builder *s)
     s->constant = mem_zeroed(n, 1);
     s->stable = mem_zeroed(n, 1);
     s->leaves = mem_zeroed(n, 1);
-    if (!p->value || !p->place || !p->step || !p->node || !s->need || !s->constant || !s->stable || !s->leaves)
+    s->windows = mem_zeroed(n, sizeof *s->windows);
+    if (!p->value || !p->place || !p->step || !p->node || !s->need || !s->constant || !s->stable || !s->leaves ||
+        !s->windows)
         return oom(s->err);
     for (int i = 0; i < g->noutput; i++) s->leaves[g->output[i].value->id] = 1;
     for (int i = 0; i < g->nmutation; i++) s->leaves[g->mutation[i].value->id] = 1;
@@ -631,6 +666,7 @@ Plan *plan_build(const PlanInput *in, const Binding *b, Err *err)
     mem_free(s.constant);
     mem_free(s.stable);
     mem_free(s.leaves);
+    mem_free((void *)(uintptr_t)s.windows);
     if (ok) return p;
     plan_free(p);
     return NULL;

@@ -647,19 +647,42 @@ static void pad_one(const Call *c, int d, int64_t before, const void *fill)
         }
 }
 
+/* A constant around a picture, channels-last before and after: it goes everywhere first, then rows of pixels. */
+static void pad_picture(const Call *c, const int64_t *pad, int n, const void *fill)
+{
+    const Tensor *x = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    int64_t size = (int64_t)dtype_size(out->dtype), all = tensor_numel(out), C = x->shape[1], rows = x->shape[0];
+    int last = x->rank - 1;
+    bool zero = true;
+    for (int64_t i = 0; i < size; i++) zero &= ((const char *)fill)[i] == 0;
+    if (zero) memset(out->data, 0, tensor_bytes(out));
+    for (int64_t i = 0; i < all && !zero; i++) memcpy((char *)out->data + i * size, fill, (size_t)size);
+    for (int d = 2; d < last; d++) rows *= x->shape[d];
+#pragma omp parallel for num_threads(c->env->threads) if (all > 1 << 15) schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t from = 0, to = n ? pad[0] * out->stride[last] : 0, at = i;
+        for (int d = last - 1; d >= 0; d--) {
+            int64_t size_d = d == 1 ? 1 : x->shape[d], k = 2 * (last - d), before = d > 1 && k < n ? pad[k] : 0;
+            from += at % size_d * x->stride[d];
+            to += (at % size_d + before) * out->stride[d];
+            at /= size_d;
+        }
+        memcpy((char *)out->data + to * size, (const char *)x->data + from * size, (size_t)(x->shape[last] * C * size));
+    }
+}
+
 /* The only dim that grows, none shrinking; -1: there is none, or more. */
-static int one_dim(const Call *c, const int64_t *pad, int n)
+static int one_dim(const Call *c)
 {
     const Tensor *x = call_in(c, 0);
     int only = -1, grows = 0;
-    for (int k = 0; k < n; k++)
-        if (pad[k] < 0) return -1;
     for (int d = 0; d < x->rank; d++) {
         if (call_out(c, 0)->shape[d] == x->shape[d]) continue;
         only = d;
         grows++;
     }
-    return grows == 1 && tensor_numel(x) > 0 ? only : -1;
+    return grows == 1 ? only : -1;
 }
 
 static bool padded(Call *c, PadMode mode, const void *fill, Err *err)
@@ -667,7 +690,14 @@ static bool padded(Call *c, PadMode mode, const void *fill, Err *err)
     const Tensor *x = call_in(c, 0);
     Tensor *out = call_out(c, 0);
     int64_t pad[2 * MAX_RANK];
-    int n = call_ints(c, 1, pad, 2 * MAX_RANK), only = mode == PAD_CONSTANT ? one_dim(c, pad, n) : -1;
+    int n = call_ints(c, 1, pad, 2 * MAX_RANK);
+    bool grows = mode == PAD_CONSTANT && tensor_numel(x) > 0;
+    for (int k = 0; k < n; k++) grows &= pad[k] >= 0;
+    if (grows && !tensor_contiguous(out)) { /* as plan/layout.c wants it */
+        pad_picture(c, pad, n, fill);
+        return true;
+    }
+    int only = grows ? one_dim(c) : -1;
     if (only >= 0) {
         pad_one(c, only, 2 * (x->rank - 1 - only) < n ? pad[2 * (x->rank - 1 - only)] : 0, fill);
         return true;

@@ -119,6 +119,15 @@ static const Tensor *added(Call *c, const Tensor *t, Err *err)
     return call_contiguous(c, t, gemm_takes(t->dtype) ? DT_NONE : DT_F32, err);
 }
 
+/* The copy of windows that the planner left out, shaped as the operand. */
+static const Tensor *unfolded(Call *c, const Tensor *b, Err *err)
+{
+    const Tensor *copy = call_contiguous(c, c->windows, DT_NONE, err);
+    Tensor *t = copy ? call_scratch(c, sizeof *t, err) : NULL;
+    if (t) *t = tensor_of(b->dtype, b->rank, b->shape, copy->data);
+    return t;
+}
+
 /* c = act(a @ b + bias) + residual; a, b, c of equal rank >= 2, dims broadcast; c contiguous. */
 static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant, const Tensor *bias, Tensor *out,
                      const Tensor *residual, Err *err)
@@ -126,7 +135,9 @@ static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant,
     DType t = compute_type(out->dtype, gemm_takes(out->dtype));
     int64_t K = a->shape[a->rank - 1];
     bool same = t == out->dtype, portable = !gemm_takes(t) || K == 0;
+    const Tensor *windows = portable || !gemm_takes(b->dtype) ? NULL : c->windows;
     if (tensor_numel(out) == 0) return true;
+    if (c->windows && !windows) TRY(b = unfolded(c, b, err));
     bool rounded = a->dtype == DT_BF16 &&
                    b->dtype == DT_F32; /* a weight that the planner left to be rounded here (src/plan/fuse.h) */
     if (rounded && portable) TRY(b = call_contiguous(c, b, DT_BF16, err));
@@ -150,6 +161,8 @@ static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant,
                         .c = y,
                         .bias = add,
                         .residual = more ? &shape : NULL,
+                        .windows = windows,
+                        .along = c->along,
                         .b_constant = b_constant && w == b,
                         .rounded = rounded,
                         .times = c->epilogue.times,

@@ -535,6 +535,47 @@ static void test_layout(void **state)
     graph_free(g);
 }
 
+/* Windows that only a product reads are not copied, unless they leave the graph or nothing is fused. */
+static void test_windows(void **state)
+{
+    (void)state;
+    Err err = {0};
+    for (int way = 0; way < 3; way++) {
+        Binding b;
+        UnitGiven s;
+        Fusion f;
+        Buf text = {0};
+        buf_printf(&text,
+                   "input %%x: f32[2, 4, 5, 6]\ninput %%g: f32[1, 3, 60]\n"
+                   "%%p: f32[2, 4, 7, 8] = aten.constant_pad_nd.default(%%x, [1, 1, 1, 1], 0.)\n"
+                   "%%u: f32[2, 4, 5, 8, 3] = aten.unfold.default(%%p, 2, 3, 1)\n"
+                   "%%v: f32[2, 4, 5, 6, 3, 3] = aten.unfold.default(%%u, 3, 3, 1)\n"
+                   "%%q: f32[2, 1, 4, 5, 6, 3, 3] = aten.reshape.default(%%v, [2, 1, 4, 5, 6, 3, 3])\n"
+                   "%%t: f32[1, 2, 5, 6, 3, 3, 4] = aten.permute.default(%%q, [1, 0, 3, 4, 5, 6, 2])\n"
+                   "%%w: f32[1, 60, 36] = aten.reshape.default(%%t, [1, 60, 36])\n"
+                   "%%m: f32[1, 3, 36] = aten.matmul.default(%%g, %%w)\n"
+                   "%%e: f32[1, 3, 36] = aten.neg.default(%%m)\noutput e = %%e\n%s",
+                   way == 1 ? "output w = %w\n" : "");
+        Graph *g = unit_graph(text.data);
+        OK(fuse_graph(g, &f, &err));
+        make_given(g, false, &s);
+        OK(binding_init(&b, g->ex, &err));
+        PlanInput in = {.graph = g, .fusion = way == 2 ? NULL : &f, .given = s.given, .stable = s.stable};
+        Plan *p = plan_build(&in, &b, &err);
+        OK(p);
+        assert_int_equal(p->nsteps, way ? 4 : 3);
+        const Call *product = &p->step[p->nsteps - 2].call;
+        assert_ptr_equal(product->windows, way ? NULL : named(p, g, "t"));
+        if (!way) assert_int_equal(product->along, 3);
+        plan_free(p);
+        free_given(g, &s);
+        binding_free(&b);
+        fusion_free(&f);
+        graph_free(g);
+        buf_free(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -545,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_fuse),
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_windows),
         cmocka_unit_test(test_constant),
         cmocka_unit_test(test_attention_layout),
     };

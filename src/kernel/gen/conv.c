@@ -38,12 +38,34 @@ enum { PER_WORD = 1 };
 
 /* ------------------------------------------------------------------ packing */
 
+/* Rows whose columns are nearer than the rows are to each other: those of a gradient's weights. */
+static void pack_rows(float *p, const ProductIn *b, int64_t K, int64_t col, int cols, int width)
+{
+    const float *f = (const float *)b->data + col * b->cs;
+    const uint16_t *h = (const uint16_t *)b->data + col * b->cs;
+    int64_t size = b->dtype == DT_BF16 ? 2 : 4, ahead = (b->cs == 1 ? 16 : 4) * b->rs * size,
+            bytes = cols * b->cs * size;
+    for (int64_t k = 0; k < K; k++, p += width, f += b->rs, h += b->rs) {
+        const char *next = (b->dtype == DT_BF16 ? (const char *)h : (const char *)f) + ahead; /* rows are far apart */
+        for (int64_t at = 0; at < bytes; at += LINE) __builtin_prefetch(next + at, 0, 3);
+        if (b->dtype == DT_BF16)
+            for (int j = 0; j < cols; j++) p[j] = bf16_value(h[j * b->cs]);
+        else if (b->cs == 1) memcpy(p, f, (size_t)cols * sizeof *p);
+        else
+            for (int j = 0; j < cols; j++) p[j] = f[j * b->cs];
+    }
+}
+
 /* Columns are read sixteen by sixteen words and turned. */
 static void pack(void *to, const ProductIn *b, int64_t K, int64_t col, int cols, int width)
 {
     float *p = to, line[LANES][LANES];
     const float *from[LANES];
     if (cols < width) memset(to, 0, (size_t)(K * width) * sizeof *p);
+    if (b->cs < b->rs) {
+        pack_rows(p, b, K, col, cols, width);
+        return;
+    }
     for (int j = 0; j < cols; j += LANES) {
         int some = cols - j < LANES ? cols - j : LANES;
         for (int64_t k = 0; k < K; k += LANES) {
@@ -106,6 +128,7 @@ static void columns_2(void *to, int64_t step, const void *const *from, int rows,
 }
 
 #include "kernel/gen/depthwise.h"
+#include "kernel/gen/correlate.h"
 
 void KERNEL(conv_fill)(ConvKernels *k);
 void KERNEL(conv_fill)(ConvKernels *k)
@@ -120,6 +143,7 @@ void KERNEL(conv_fill)(ConvKernels *k)
     k->f32.tile[1] = wide_any;
 #endif
     k->depthwise = depthwise;
+    k->correlate = correlate;
     k->widen = widen;
     k->columns_4 = columns_4;
     k->columns_2 = columns_2;

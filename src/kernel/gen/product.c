@@ -54,15 +54,26 @@ static inline const float *chunk_of(float *restrict to, const ProductIn *x, int6
     return to;
 }
 
+INLINE void copy_columns(float *to, const ProductIn *a, int64_t row, int rows, int64_t K)
+{
+    const float *from = (const float *)a->data + row;
+    const uint16_t *half = (const uint16_t *)a->data + row;
+    if (a->dtype == DT_BF16)
+        for (int64_t k = 0; k < K; k++, to += rows, half += a->cs)
+            for (int r = 0; r < rows; r++) to[r] = bf16_value(half[r]);
+    else
+        for (int64_t k = 0; k < K; k++, to += rows, from += a->cs) memcpy(to, from, (size_t)rows * sizeof *to);
+}
+
 /* A tile of rows that are side by side (a transposed operand: the gradient of a weight): a step of K is a copy. Whole
  * chunks of K, as below. */
 static void pack_columns(float *to, const ProductIn *a, int64_t row, int rows, int64_t K)
 {
-    const float *from = (const float *)a->data + row;
-    if (rows == MR)
-        for (int64_t k = 0; k < K; k++, to += MR, from += a->cs) memcpy(to, from, MR * sizeof *to);
-    else
-        for (int64_t k = 0; k < K; k++, to += rows, from += a->cs) memcpy(to, from, (size_t)rows * sizeof *to);
+    if (rows == MR) copy_columns(to, a, row, MR, K);
+    else if (rows == 8) copy_columns(to, a, row, 8, K); /* of powers of two, as channels often are */
+    else if (rows == 4) copy_columns(to, a, row, 4, K);
+    else copy_columns(to, a, row, rows, K);
+    to += K * rows;
     memset(to, 0, (size_t)((K + LANES - 1) / LANES * LANES - K) * (size_t)rows * sizeof *to);
 }
 
@@ -71,7 +82,7 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
 {
     float *p = to, line[MR][LANES];
     const float *from[MR];
-    if (a->rs == 1 && a->cs != 1 && a->dtype == DT_F32 && !a->rounded) {
+    if (a->rs == 1 && a->cs != 1 && !a->rounded) {
         pack_columns(to, a, row, rows, K);
         return;
     }
