@@ -525,15 +525,21 @@ typedef struct Job {
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
 } Job;
 
-static void lines_of(const char *first, int64_t step, int rows, int64_t bytes, bool written)
+/* Lines that finish will touch, which are far away. */
+enum { MOST_LINES = MOST_ROWS * 2 * 5 };
+typedef struct Lines {
+    const char *at[MOST_LINES];
+    int n;
+} Lines;
+
+static void lines_of(Lines *l, const char *first, int64_t step, int rows, int64_t bytes)
 {
     for (int r = 0; r < rows; r++, first += step)
-        for (int64_t at = 0; at < bytes; at += ALIGN)
-            written ? __builtin_prefetch(first + at, 1, 3) : __builtin_prefetch(first + at, 0, 3);
+        for (int64_t at = 0; at < bytes && l->n < MOST_LINES; at += ALIGN) l->at[l->n++] = first + at;
 }
 
-/* What finish will touch is far away: rows of c and of the residual, fetched while the tile is computed. */
-static void coming(const ProductDone *d)
+/* Rows of c and of the residual. */
+static void coming(const ProductDone *d, Lines *l)
 {
     const ProductOut *o = d->out;
     int64_t c = o->c_type == DT_BF16 ? 2 : 4, more = o->residual_type == DT_BF16 ? 2 : 4;
@@ -543,10 +549,10 @@ static void coming(const ProductDone *d)
         for (n = d->at ? 1 : d->rows; d->at && r + n < d->rows && d->at[r + n] == row + n; n++) {
         }
         if (row < 0) continue;
-        lines_of((const char *)o->c + (row * o->c_step + d->col) * c, o->c_step * c, n, d->cols * c, true);
+        lines_of(l, (const char *)o->c + (row * o->c_step + d->col) * c, o->c_step * c, n, d->cols * c);
         if (other)
-            lines_of((const char *)o->residual + (row * o->residual_step + d->col) * more, o->residual_step * more, n,
-                     d->cols * more, false);
+            lines_of(l, (const char *)o->residual + (row * o->residual_step + d->col) * more, o->residual_step * more,
+                     n, d->cols * more);
     }
 }
 
@@ -610,41 +616,46 @@ typedef struct Pair {
 
 /* Tile t by panel p, elements of K from `at` on. What to fetch meanwhile is set in x, and where
  * b's sliver is, unless it is taken as it is packed. */
-static void multiply(const Job *j, Pair *pair, ProductTile x, int64_t t, int64_t p, int64_t at)
+static void multiply(const Job *j, Pair *pair, ProductTile *x, int64_t t, int64_t p, int64_t at)
 {
     const Packed *g = j->g;
     const ProductKernel *k = g->k;
     int64_t row = tile_at(&j->rows, t), end = tile_at(&j->rows, t + 1);
     ProductDone *d = &pair->tile[pair->turn];
-    bool last = at + g->kc >= g->deep;
-    if (!x.b) x.b = panel_at(j, p) + at * k->nr * k->size;
-    x.n = least(g->kc, g->deep - at);
-    x.rows = (int)(end - row);
-    x.cols = (int)least(k->nr, g->N - p * k->nr);
-    x.add = at > 0;
+    bool last = at + g->kc >= g->deep, fetches = k->fetches && (!k->widen || g->widens);
+    Lines soon;
+    soon.n = 0;
+    if (!x->b) x->b = panel_at(j, p) + at * k->nr * k->size;
+    x->n = least(g->kc, g->deep - at);
+    x->rows = (int)(end - row);
+    x->cols = (int)least(k->nr, g->N - p * k->nr);
+    x->add = at > 0;
     if (lies(j, t)) {
-        x.a = rows_at(j, row);
-        x.step = g->row_step;
-        x.run = g->deep / g->b.taps;
-        x.from = at;
-        x.jump = g->jump;
+        x->a = rows_at(j, row);
+        x->step = g->row_step;
+        x->run = g->deep / g->b.taps;
+        x->from = at;
+        x->jump = g->jump;
     } else {
-        x.n = least(x.n, g->K - at);
-        x.a = packed_at(j, t, at);
+        x->n = least(x->n, g->K - at);
+        x->a = packed_at(j, t, at);
     }
     if (last) {
         *d = (ProductDone){.out = &j->out,
-                           .acc = x.acc,
+                           .acc = x->acc,
                            .row = j->row + row,
                            .col = p * k->nr,
                            .rows = (int)(least(end, j->rows.rows) - row),
-                           .cols = x.cols};
+                           .cols = x->cols};
         if (g->conv) rows_of_positions(g->conv, d->row, d->rows, pair->at[pair->turn]);
         if (g->conv) d->at = pair->at[pair->turn];
-        coming(d);
+        coming(d, &soon);
     }
-    x.done = pair->waits;
-    k->widen && !g->widens ? k->narrow(&x) : k->tile(&x);
+    for (int i = 0; i < soon.n && !fetches; i++) __builtin_prefetch(soon.at[i], 1, 3);
+    if (!soon.n) soon.at[soon.n++] = (const char *)x->acc;
+    x->soon = soon.at, x->soon_end = soon.at + soon.n;
+    x->done = pair->waits;
+    k->widen && !g->widens ? k->narrow(x) : k->tile(x);
     pair->waits = last && k->overlaps ? d : NULL;
     if (last && k->overlaps) pair->turn = !pair->turn;
     if (last && !k->overlaps) k->finish(d);
@@ -660,7 +671,7 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
     Pair pair = {.turn = 0};
     for (int64_t t = t0; g->rows_first && t < t1; t++)
         for (int64_t p = p0; p < p1; p++)
-            multiply(j, &pair, (ProductTile){.acc = sums + pair.turn * tile_size}, t, p, 0);
+            multiply(j, &pair, &(ProductTile){.acc = sums + pair.turn * tile_size}, t, p, 0);
     for (int64_t at = 0; !g->rows_first && at < g->deep; at += g->kc) {
         bool last = at + g->kc >= g->deep, source = source_ahead(j, p0, 0, 0) != NULL;
         int64_t size = source ? (int64_t)dtype_size(j->b.dtype) : k->size;
@@ -679,7 +690,7 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
                                  .ahead = ahead};
                 x.next_a =
                     t + 1 < t1 ? ahead_of(j, t + 1, at) : ahead_of(j, t0, p + 1 < p1 || last ? at : at + g->kc);
-                multiply(j, &pair, x, t, p, at);
+                multiply(j, &pair, &x, t, p, at);
             }
         }
     }

@@ -62,6 +62,8 @@ typedef struct ProductTile {
     int lines; /* cache lines to fetch from `ahead` on: the sliver of b that follows */
     const char *ahead;
     const void *next_a; /* the tile that follows, about as large as this one */
+    const char *const *soon, *const *soon_end; /* lines that `finish` will touch, one at least, where the kernel
+                                                  `fetches` */
 } ProductTile;
 
 typedef struct ProductKernel {
@@ -85,6 +87,7 @@ typedef struct ProductKernel {
     void (*end)(void);
     void (*finish)(const ProductDone *d);
     bool overlaps; /* `tile` finishes another one while it multiplies */
+    bool fetches;  /* `tile` fetches the lines of `soon`, a word of K one: all at once they would wait for each other */
     /* `tile` takes whole lines of a at once, so that rows of any step may stay where they are. The others read them
      * word by word: lines that are a power of two apart would push each other out of L1. */
     bool in_place;

@@ -161,7 +161,8 @@ void KERNEL(product_fill)(ProductKernels *k)
                              .pack_a = pack_a,
                              .pack_b = pack_b,
                              .tile = tile,
-                             .finish = finish};
+                             .finish = finish,
+                             .fetches = true};
 #if defined(__AVX512F__)
     k->bf16 = k->f32;
     k->bf16.layout = "bf16 pairs, panels of 48";

@@ -47,12 +47,13 @@ INLINE void tile_of(int rows, int nv, const ProductTile *t)
 {
     int64_t words = (t->n + PER_WORD - 1) / PER_WORD, pace = words ? t->lines * LINE / words : 0;
     const float *a = t->a, *b = t->b, *end = a + rows * words, *next = t->next_a;
-    const char *ahead = t->ahead;
+    const char *ahead = t->ahead, *const *soon = t->soon, *const *last = t->soon_end - 1;
     V s[MR][NV];
     sums_begin(rows, nv, t, s);
-    for (; a < end; a += rows, b += NR, next += rows, ahead += pace) {
+    for (; a < end; a += rows, b += NR, next += rows, ahead += pace, soon += soon < last) {
         __builtin_prefetch(next, 0, 3);
         __builtin_prefetch(ahead, 0, 2);
+        __builtin_prefetch(*soon, 1, 3);
         sums_add(rows, nv, (const char *)a, 4, b, s);
     }
     sums_end(rows, nv, t, s);
@@ -62,7 +63,7 @@ INLINE void tile_of(int rows, int nv, const ProductTile *t)
 INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
 {
     const float *b = t->b;
-    const char *ahead = t->ahead, *next = t->next_a;
+    const char *ahead = t->ahead, *next = t->next_a, *const *soon = t->soon, *const *last = t->soon_end - 1;
     int64_t words = t->n / PER_WORD, pace = words ? t->lines * LINE / words : 0, run = t->from ? t->from / t->run : 0,
             in = t->from ? t->from % t->run : 0;
     V s[MR][NV];
@@ -76,6 +77,8 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
             for (int i = 0; i < LANES; i++, a += 4, b += NR, ahead += pace) {
                 __builtin_prefetch(row, 0, 3);
                 __builtin_prefetch(ahead, 0, 2);
+                __builtin_prefetch(*soon, 1, 3);
+                soon += soon < last;
                 row += i < rows - 1 ? t->step : 0;
                 sums_add(rows, nv, a, t->step, b, s);
             }
