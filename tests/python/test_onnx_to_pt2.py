@@ -201,3 +201,24 @@ def test_groups_of_rows_beyond_what_one_size_adds_up(tmp_path):
     for counts in (counts, torch.eye(80, dtype=torch.int64)[7] * 9):
         x = torch.randn(int(counts.sum()), 16, dtype=torch.bfloat16)
         np.testing.assert_allclose(back(x, counts)[0].float().detach(), model(x, counts).float().detach(), atol=0.1)
+
+
+def test_sizes_that_are_filled_up_to_blocks(tmp_path):
+    """-n % 4 and the quotients that follow stay expressions of n: none is read from a tensor."""
+    class Blocks(torch.nn.Module):
+        def forward(self, x):
+            x = torch.nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 4))
+            around = torch.nn.functional.pad(x.reshape(x.shape[0], x.shape[1] // 4, 4, 3), (0, 0, 2, 2))
+            return around.sum(2), torch.arange((x.shape[1] - 7) // 2 + 9)
+
+    any_size = torch.export.Dim.AUTO
+    program = torch.export.export(Blocks(), (torch.randn(2, 6, 3),), dynamic_shapes=({0: any_size, 1: any_size},))
+    torch.export.save(program, tmp_path / "m.pt2")
+    convert(tmp_path / "m.pt2", tmp_path / "m.onnx")
+    convert(tmp_path / "m.onnx", tmp_path / "back.pt2")
+    assert " item " not in qkv.Model(tmp_path / "m.onnx").graph_text()
+    back = torch.export.load(tmp_path / "back.pt2").module()
+    for n in (4, 5, 11):
+        x = torch.randn(3, n, 3)
+        for got, want in zip(back(x), Blocks()(x), strict=True):
+            torch.testing.assert_close(got, want)

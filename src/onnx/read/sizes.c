@@ -276,6 +276,23 @@ static Expr *fold_floats(OnnxOp *o, Kind k, DType t, Expr *a, Expr *b)
     return NULL;
 }
 
+/* a / b where b divides a: of a difference of e and e % b that is e // b. NULL: it may leave something. */
+static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b, int depth)
+{
+    Expr *left = ex_mod(p, a, b);
+    if (left && ex_equals_int(left, 0)) return ex_floordiv(p, a, b);
+    for (int i = 0; depth && i < (a->kind == EX_ADD ? a->nargs : 1); i++) {
+        Expr *term = a->kind == EX_ADD ? a->args[i] : a, *m = term->kind == EX_MUL ? term->args[term->nargs - 1] : term;
+        if (m->kind != EX_MOD || m->args[1] != b) continue;
+        Expr *e = m->args[0], *rest = ex_sub(p, ex_add(p, a, m), e),
+             *q = rest ? exact_quotient(p, rest, b, depth - 1) : NULL;
+        if (!q) continue;
+        Expr *whole = exact_quotient(p, e, b, depth - 1);
+        return ex_add(p, q, whole ? whole : ex_floordiv(p, e, b));
+    }
+    return NULL;
+}
+
 /* Division of ONNX integers rounds toward zero; Mod has the sign of the divisor unless fmod. */
 static Expr *fold_ints(OnnxOp *o, Kind k, Expr *a, Expr *b)
 {
@@ -287,8 +304,11 @@ static Expr *fold_ints(OnnxOp *o, Kind k, Expr *a, Expr *b)
     case DIV:
         if (ex_equals_int(b, 0)) return NULL;
         if (never_negative(o, a) && never_negative(o, b)) return ex_floordiv(p, a, b);
-        return ex_is_int(a) && ex_is_int(b) && b->i != -1 ? ex_int(p, a->i / b->i) : NULL;
-    case MOD: return ex_equals_int(b, 0) || !never_negative(o, a) || !never_negative(o, b) ? NULL : ex_mod(p, a, b);
+        if (ex_is_int(a) && ex_is_int(b)) return b->i != -1 ? ex_int(p, a->i / b->i) : NULL;
+        return exact_quotient(p, a, b, 3);
+    case MOD:
+        if (ex_equals_int(b, 0) || (op_attr(o, "fmod") && !(never_negative(o, a) && never_negative(o, b)))) return NULL;
+        return ex_mod(p, a, b);
     case MIN: return ex_min(p, a, b);
     case MAX: return ex_max(p, a, b);
     case EQ: return ex_make(p, EX_EQ, a, b, NULL);
