@@ -590,3 +590,27 @@ def test_gradients_at_a_complex_zero(f, tmp_path):
     M()(x, w).backward()
     got = qkv.joint(path, inputs=["*"]).run([x.detach(), w])
     np.testing.assert_allclose(np.asarray(got["grad.x"]), x.grad.numpy(), rtol=1e-6, atol=1e-6)
+
+
+def test_in_torch_under_no_grad(tmp_path):
+    """docs/JOINT.md: values are the same without torch.no_grad(), and autograd records the backward pass, too, which it
+    cannot go back through."""
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.proj = nn.Linear(8, 24)
+
+        def forward(self, x):
+            q, k, v = self.proj(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+            return (torch.nn.functional.scaled_dot_product_attention(q, k, v) ** 2).sum()
+    x = torch.randn(2, 4, 8)
+    torch.export.save(torch.export.export(Attention(), (x,)), tmp_path / "m.pt2")
+    qkv.joint(tmp_path / "m.pt2", path=tmp_path / "joint.pt2")
+    module = torch.export.load(tmp_path / "joint.pt2").module()
+    with torch.no_grad():
+        plain = module(x)
+    recorded = module(x)
+    assert all(torch.equal(a, b) for a, b in zip(plain, recorded, strict=True))
+    assert not any(y.requires_grad for y in plain) and all(y.requires_grad for y in recorded)
+    with pytest.raises(RuntimeError, match="derivative for .*flash_attention_for_cpu_backward is not implemented"):
+        recorded[-1].sum().backward()
