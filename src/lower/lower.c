@@ -133,7 +133,7 @@ Value *lower_emit(Lower *L, OpId op, int n, const Arg *args)
     return node ? node->out[0] : NULL;
 }
 
-Value *lower_as(Lower *L, OpId op, int n, const Arg *args)
+static bool lowered(Lower *L, OpId op, int n, const Arg *args, Arg *result)
 {
     Lower M = *L;
     M.op = op_get(op);
@@ -141,10 +141,24 @@ Value *lower_as(Lower *L, OpId op, int n, const Arg *args)
     M.declared_number = NULL;
     M.out_names = NULL;
     Arg *arg = arena_array(L->g->arena, Arg, M.op->schema->nparams + 1);
-    if (L->err->code != E_OK || !arg || !op_fit_args(L->g, M.op, n, args, arg, L->err)) return NULL;
+    if (L->err->code != E_OK || !arg || !op_fit_args(L->g, M.op, n, args, arg, L->err)) return false;
     M.arg = arg;
-    if (!lower_op(&M)) return NULL;
-    return M.result.kind == ARG_VALUE ? M.result.v : M.result.kind == ARG_VALUES ? M.result.vs[0] : NULL;
+    TRY(lower_op(&M));
+    *result = M.result;
+    return true;
+}
+
+Value *lower_as(Lower *L, OpId op, int n, const Arg *args)
+{
+    Arg y;
+    if (!lowered(L, op, n, args, &y)) return NULL;
+    return y.kind == ARG_VALUE ? y.v : y.kind == ARG_VALUES ? y.vs[0] : NULL;
+}
+
+Value *const *lower_all(Lower *L, OpId op, int n, const Arg *args)
+{
+    Arg y;
+    return lowered(L, op, n, args, &y) && y.kind == ARG_VALUES ? y.vs : NULL;
 }
 
 bool lower_return(Lower *L, Value *v)

@@ -71,6 +71,9 @@ Node *lower_emit_node(Lower *L, OpId op, int n, const Arg *args);
  * 1)). */
 Value *lower_as(Lower *L, OpId op, int n, const Arg *args);
 #define AS(L, op, ...) lower_as((L), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
+/* all: as `as`, of a row with several results; gives all of them */
+Value *const *lower_all(Lower *L, OpId op, int n, const Arg *args);
+#define ALL(L, op, ...) lower_all((L), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */
 Value *lower_permute(Lower *L, Value *x, const int *perm);
 Value *lower_cast(Lower *L, Value *x, DType t); /* x itself if it has that dtype */

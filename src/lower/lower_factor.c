@@ -18,6 +18,7 @@ static Value *turned(Lower *L, Value *x)
 {
     return x ? AS(L, transpose_int, v(x), arg_int(L->g, -2), arg_int(L->g, -1)) : NULL;
 }
+static Value *adjoint(Lower *L, Value *x) { return x ? AS(L, mH, v(x)) : NULL; }
 static Value *product(Lower *L, Value *a, Value *b) { return a && b ? AS(L, matmul, v(a), v(b)) : NULL; }
 
 static bool matrices(Lower *L, int n)
@@ -162,15 +163,19 @@ bool lower_cholesky_solve(Lower *L)
 /* (LU, pivots, B), and lu_solve's (B, LU, pivots): P L U X = B, or of the transpose */
 bool lower_lu_solve(Lower *L)
 {
-    bool left, adjoint, old = L->op->id == OP_lu_solve;
-    TRY(matrices(L, 3) && truth(L, "left", true, &left) && truth(L, "adjoint", false, &adjoint));
+    bool left, adjoined, old = L->op->id == OP_lu_solve;
+    TRY(matrices(L, 3) && truth(L, "left", true, &left) && truth(L, "adjoint", false, &adjoined));
     Value *b = lower_value(L, old ? 0 : 2), *lu = lower_value(L, old ? 1 : 0);
-    Value *p = EMIT(L, lu_unpack, v(lu), L->arg[old ? 2 : 1]), *l = result(p, 1), *u = result(p, 2);
-    if (!left) b = turned(L, b); /* X A = B: A^T X^T = B^T */
+    Value *const *plu = ALL(L, lu_unpack, v(lu), L->arg[old ? 2 : 1]);
+    TRY(plu);
+    Value *p = plu[0], *l = plu[1], *u = plu[2];
+    if (!left) b = adjoint(L, b); /* X A = B: A^H X^H = B^H */
     Value *x;
-    if (adjoint == !left) x = triangular(L, u, triangular(L, l, product(L, turned(L, p), b), false, true), true, false);
-    else x = product(L, p, triangular(L, turned(L, l), triangular(L, turned(L, u), b, false, false), true, true));
-    return lower_return(L, left ? x : turned(L, x));
+    if (adjoined == !left) {
+        x = triangular(L, l, product(L, turned(L, p), b), false, true);
+        x = triangular(L, u, x, true, false);
+    } else x = product(L, p, triangular(L, adjoint(L, l), triangular(L, adjoint(L, u), b, false, false), true, true));
+    return lower_return(L, left ? x : adjoint(L, x));
 }
 
 /* ------------------------------------------------------------------ factors */
@@ -181,15 +186,12 @@ bool lower_factor(Lower *L)
     int n = L->op->schema->nreturns;
     bool ldl = L->op->id == OP_linalg_ldl_factor, lu = n > 1;
     TRY(matrices(L, 1));
-    Value *y = ldl  ? EMIT(L, linalg_ldl_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
-               : lu ? EMIT(L, linalg_lu_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
-                    : EMIT(L, linalg_cholesky_ex, L->arg[0], L->arg[1], arg_bool(L->g, true));
-    if (!y || !lu) return lower_return(L, y);
-    if (L->op->id == OP_linalg_lu) {
-        y = EMIT(L, lu_unpack, v(y), v(result(y, 1)));
-        TRY(y);
-    }
-    return lower_return_values(L, n, y->def->out);
+    Value *const *y = ldl  ? ALL(L, linalg_ldl_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
+                      : lu ? ALL(L, linalg_lu_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
+                           : ALL(L, linalg_cholesky_ex, L->arg[0], L->arg[1], arg_bool(L->g, true));
+    if (!y || !lu) return y && lower_return(L, y[0]);
+    if (L->op->id == OP_linalg_lu) y = ALL(L, lu_unpack, v(y[0]), v(y[1]));
+    return y && lower_return_values(L, n, y);
 }
 
 /* Q and R of qr(A, some) */
@@ -197,8 +199,8 @@ bool lower_qr(Lower *L)
 {
     bool some;
     TRY(matrices(L, 1) && truth(L, "some", true, &some));
-    Value *q = EMIT(L, linalg_qr, L->arg[0], arg_str(L->g, some ? "reduced" : "complete"));
-    return q && lower_return_values(L, 2, q->def->out);
+    Value *const *q = ALL(L, linalg_qr, L->arg[0], arg_str(L->g, some ? "reduced" : "complete"));
+    return q && lower_return_values(L, 2, q);
 }
 
 /* The product of the reflections I - tau v v^H of the columns of a (..., m, n) in compact form (Schreiber and Van Loan
@@ -251,8 +253,9 @@ bool lower_svd(Lower *L)
 {
     bool some;
     TRY(matrices(L, 1) && truth(L, "some", true, &some));
-    Value *u = EMIT(L, linalg_svd, L->arg[0], arg_bool(L->g, !some));
-    return u && lower_return_values(L, 3, (Value *[]){u, result(u, 1), turned(L, result(u, 2))});
+    Value *const *u = ALL(L, linalg_svd, L->arg[0], arg_bool(L->g, !some));
+    Value *vectors = u ? adjoint(L, u[2]) : NULL;
+    return vectors && lower_return_values(L, 3, (Value *[]){u[0], u[1], vectors});
 }
 
 bool lower_eigvalsh(Lower *L)
@@ -266,9 +269,11 @@ bool lower_eigvalsh(Lower *L)
 bool lower_det(Lower *L)
 {
     TRY(matrices(L, 1));
-    Value *sign = EMIT(L, linalg_slogdet, L->arg[0]), *log = result(sign, 1);
-    if (!log) return false;
+    Value *const *y = ALL(L, linalg_slogdet, L->arg[0]);
+    TRY(y);
+    Value *sign = y[0], *log = y[1];
     if (L->op->id != OP_logdet) return lower_return(L, AS(L, mul_Tensor, v(sign), v(AS(L, exp, v(log)))));
+    if (dtype_is_complex(sign->dtype)) return lower_return(L, AS(L, add_Tensor, v(AS(L, log, v(sign))), v(log)));
     Value *negative = AS(L, lt_Scalar, v(sign), arg_int(L->g, 0));
     return lower_return(L, AS(L, where_ScalarSelf, v(negative), arg_float(L->g, NAN), v(log)));
 }
@@ -295,7 +300,7 @@ static Value *large(Lower *L, const Value *a, Value *s)
     if (!rtol) rtol = given(L, "rcond", s);
     if (!rtol) {
         Expr *n = ex_max(L->ex, a->dim[a->rank - 2], a->dim[a->rank - 1]);
-        Arg eps = arg_expr(ex_mul(L->ex, n, ex_float(L->ex, a->dtype == DT_F64 ? DBL_EPSILON : (double)FLT_EPSILON)));
+        Arg eps = arg_expr(ex_mul(L->ex, n, ex_float(L->ex, s->dtype == DT_F64 ? DBL_EPSILON : (double)FLT_EPSILON)));
         rtol = AS(L, full, arg_ints(L->g, 0, NULL), eps, arg_dtype(s->dtype));
         if (atol)
             rtol = AS(L, where_ScalarSelf, v(AS(L, gt_Scalar, v(atol), arg_int(L->g, 0))), arg_float(L->g, 0), v(rtol));
@@ -307,17 +312,17 @@ static Value *large(Lower *L, const Value *a, Value *s)
 }
 
 /* The pseudoinverse p of a, with the derivative that it has where singular values are equal or 0, too (Golub and
- * Pereyra 1973): p - p e p + p p^T e^T (1 - a p) + (1 - p a) e^T p^T p, where e = a - a is 0 and only its gradient
+ * Pereyra 1973): p - p e p + p p^H e^H (1 - a p) + (1 - p a) e^H p^H p, where e = a - a is 0 and only its gradient
  * counts */
 static Value *following(Lower *L, Value *a, Value *p)
 {
     Value *fixed = AS(L, detach, v(a)), *pt, *et, *rows, *columns;
     if (!fixed || fixed == a || !(p = AS(L, detach, v(p)))) return fixed ? p : NULL;
-    et = turned(L, AS(L, sub_Tensor, v(a), v(fixed)));
-    pt = turned(L, p);
+    et = adjoint(L, AS(L, sub_Tensor, v(a), v(fixed)));
+    pt = adjoint(L, p);
     rows = AS(L, sub_Tensor, v(unit(L, a, a->dim[a->rank - 2])), v(product(L, fixed, p)));
     columns = AS(L, sub_Tensor, v(unit(L, a, a->dim[a->rank - 1])), v(product(L, p, fixed)));
-    Value *y = AS(L, sub_Tensor, v(p), v(product(L, product(L, p, turned(L, et)), p)));
+    Value *y = AS(L, sub_Tensor, v(p), v(product(L, product(L, p, adjoint(L, et)), p)));
     y = AS(L, add_Tensor, v(y), v(product(L, product(L, product(L, p, pt), et), rows)));
     return AS(L, add_Tensor, v(y), v(product(L, columns, product(L, et, product(L, pt, p)))));
 }
@@ -328,16 +333,17 @@ bool lower_pinv(Lower *L)
     bool hermitian;
     TRY(matrices(L, 1) && truth(L, "hermitian", false, &hermitian));
     Value *a = lower_value(L, 0), *s, *left, *right, *by;
+    Value *const *f = hermitian ? ALL(L, linalg_eigh, v(a)) : ALL(L, linalg_svd, v(a), arg_bool(L->g, false));
+    TRY(f);
     if (hermitian) {
-        by = EMIT(L, linalg_eigh, v(a));
-        left = result(by, 1);
-        right = turned(L, left);
+        by = f[0];
+        left = f[1];
+        right = adjoint(L, left);
         s = AS(L, abs, v(by));
     } else {
-        Value *u = EMIT(L, linalg_svd, v(a), arg_bool(L->g, false));
-        s = by = result(u, 1);
-        left = turned(L, result(u, 2));
-        right = turned(L, u);
+        s = by = f[1];
+        left = adjoint(L, f[2]);
+        right = adjoint(L, f[0]);
     }
     Value *inverse = AS(L, where_ScalarOther, v(large(L, a, s)), v(AS(L, reciprocal, v(by))), arg_float(L->g, 0));
     inverse = AS(L, unsqueeze, v(inverse), arg_int(L->g, -2));

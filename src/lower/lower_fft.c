@@ -295,7 +295,6 @@ static bool frames_of(Lower *L, DType t, Frames *f)
     if (width > f->n) return lower_fail(L, op_param(L->op, "win_length"), "wider than n_fft, %lld", (long long)f->n);
     const Arg *w = named(L, "window");
     f->window = w->kind == ARG_VALUE ? w->v : NULL;
-    if (f->window && dtype_is_complex(f->window->dtype)) return lower_fail(L, op_param(L->op, "window"), "complex");
     if (f->window && f->window->rank != 1) return lower_fail(L, op_param(L->op, "window"), "expected one dim");
     int64_t before = (f->n - width) / 2, around[] = {before, f->n - width - before};
     if (!f->window && width < f->n) f->window = AS(L, full, arg_ints(L->g, 1, &width), arg_int(L->g, 1), arg_dtype(t));
@@ -390,6 +389,7 @@ bool lower_istft(Lower *L)
         return lower_fail(L, 0, "%s of rank %d, expected a complex tensor of rank 2 or 3", dtype_name(z->dtype),
                           z->rank);
     TRY(frames_of(L, complex_real_of(z->dtype), &f));
+    if (f.window && dtype_is_complex(f.window->dtype)) return lower_fail(L, op_param(L->op, "window"), "complex");
     if (truth(L, "return_complex", false)) return fail(L->err, E_UNSUPPORTED, "a complex signal");
     bool single = z->rank == 2;
     if (single) TRY(z = AS(L, unsqueeze, v(z), arg_int(L->g, 0)));

@@ -255,7 +255,7 @@ bool lower_isclose(Lower *L)
 {
     Arg arg[2] = {L->arg[0], L->arg[1]};
     DType t = common(arg, 0, 2);
-    if (!dtype_is_float(t)) t = DT_F64;
+    if (!dtype_is_float(t) && !dtype_is_complex(t)) t = DT_F64;
     TRY(cast_args(L, arg, 0, 2, t));
     Value *same = lower_emit(L, OP_eq_Tensor, 2, arg), *d = lower_emit(L, OP_sub_Tensor, 2, arg);
     d = d ? EMIT(L, abs, arg_value(d)) : NULL;

@@ -205,6 +205,107 @@ bool shape_solve(Shape *s)
     return ok && shape_out_like(s, 0, b, b->dtype) && (s->node->nout == 1 || batched(s, 1, DT_I32, a, 0, NULL, NULL));
 }
 
+/* ------------------------------------------------------------------ the same of pairs */
+
+/* Argument i: complex matrices (..., rows, cols, 2) */
+static bool pairs(Shape *s, int i, Value **x)
+{
+    TRY(shape_want_value(s, i, x));
+    const Value *v = *x;
+    if (v->rank < 3 || (v->dtype != DT_F32 && v->dtype != DT_F64) || !ex_equals_int(v->dim[v->rank - 1], 2))
+        return shape_fail(s, i, "%s of rank %d, expected pairs of f32 or f64 of rank 3 or more", dtype_name(v->dtype),
+                          v->rank);
+    return true;
+}
+
+static Expr *rows_of(const Value *x) { return x->dim[x->rank - 3]; }
+static Expr *cols_of(const Value *x) { return x->dim[x->rank - 2]; }
+static Expr *short_side(Shape *s, const Value *x) { return ex_min(s->ex, rows_of(x), cols_of(x)); }
+
+static bool square_pairs(Shape *s, int i, Value **x)
+{
+    return pairs(s, i, x) && shape_require_equal(s, rows_of(*x), cols_of(*x), "rows and columns of the matrix");
+}
+
+/* A result with the batch of x, then n sizes */
+static bool beside(Shape *s, int k, DType t, const Value *x, int n, Expr *const *size)
+{
+    Expr *dim[MAX_RANK];
+    for (int d = 0; d < x->rank - 3; d++) dim[d] = x->dim[d];
+    for (int d = 0; d < n; d++) dim[x->rank - 3 + d] = size[d];
+    return shape_out(s, k, t, x->rank - 3 + n, dim);
+}
+
+static bool pairs_beside(Shape *s, int k, const Value *x, Expr *rows, Expr *cols)
+{
+    return beside(s, k, x->dtype, x, 3, (Expr *[]){rows, cols, ex_int(s->ex, 2)});
+}
+
+bool shape_lu_factor_pairs(Shape *s)
+{
+    Value *x;
+    TRY(pairs(s, 0, &x));
+    Expr *r = short_side(s, x);
+    return shape_out_like(s, 0, x, x->dtype) && beside(s, 1, DT_I32, x, 1, &r) && beside(s, 2, DT_I32, x, 0, NULL);
+}
+
+bool shape_qr_pairs(Shape *s)
+{
+    Value *x;
+    TRY(pairs(s, 0, &x));
+    const char *mode = shape_arg(s, 1)->s;
+    Expr *wide = *mode == 'c' ? rows_of(x) : short_side(s, x), *none[] = {ex_int(s->ex, 0), ex_int(s->ex, 2)};
+    bool q = strcmp(mode, "r") ? pairs_beside(s, 0, x, rows_of(x), wide) : shape_out(s, 0, x->dtype, 2, none);
+    return q && pairs_beside(s, 1, x, wide, cols_of(x));
+}
+
+bool shape_geqrf_pairs(Shape *s)
+{
+    Value *x;
+    TRY(pairs(s, 0, &x));
+    return shape_out_like(s, 0, x, x->dtype) &&
+           beside(s, 1, x->dtype, x, 2, (Expr *[]){short_side(s, x), ex_int(s->ex, 2)});
+}
+
+bool shape_ldl_factor_pairs(Shape *s)
+{
+    Value *x;
+    TRY(square_pairs(s, 0, &x));
+    Expr *n = rows_of(x);
+    return shape_out_like(s, 0, x, x->dtype) && beside(s, 1, DT_I32, x, 1, &n) && beside(s, 2, DT_I32, x, 0, NULL);
+}
+
+bool shape_ldl_solve_pairs(Shape *s)
+{
+    Value *a, *pivots, *b;
+    TRY(square_pairs(s, 0, &a) && shape_want_value(s, 1, &pivots) && pairs(s, 2, &b));
+    if (pivots->dtype != DT_I32 || pivots->rank != a->rank - 2 || b->rank != a->rank || b->dtype != a->dtype)
+        return shape_fail(s, 1, "%s of rank %d, expected i32 of rank %d, and LD and B alike", dtype_name(pivots->dtype),
+                          pivots->rank, a->rank - 2);
+    for (int i = 0; i < a->rank - 2; i++)
+        TRY(shape_require_equal(s, a->dim[i], pivots->dim[i], "sizes of the pivots and of LD") &&
+            shape_require_equal(s, a->dim[i], b->dim[i], "rows of LD and of B"));
+    return shape_out_like(s, 0, b, b->dtype);
+}
+
+bool shape_eigh_pairs(Shape *s)
+{
+    Value *x;
+    TRY(square_pairs(s, 0, &x));
+    Expr *n = rows_of(x);
+    return beside(s, 0, x->dtype, x, 1, &n) && shape_out_like(s, 1, x, x->dtype);
+}
+
+bool shape_svd_pairs(Shape *s)
+{
+    Value *x;
+    bool full;
+    TRY(pairs(s, 0, &x) && shape_const_bool(s, 1, &full));
+    Expr *m = rows_of(x), *n = cols_of(x), *r = short_side(s, x);
+    return pairs_beside(s, 0, x, m, full ? m : r) && beside(s, 1, x->dtype, x, 1, &r) &&
+           pairs_beside(s, 2, x, full ? n : r, n);
+}
+
 /* self (S, K), mat2 (G, K, N), offs (G) -> (S, N) */
 /* Rows (S, K) with matrices (G, K, N), group by group of rows; or columns (M, S) with rows (S, N):
  * a matrix (M, N) a group, the gradient of the former. */

@@ -805,6 +805,31 @@ def complex_matrices(F):
     for n in (0, 3, -2):
         F.op("aten.linalg_matrix_power.default")(square, n)
     F.op("aten.linalg_householder_product.default")(tall * 0.3, z(3) * 0.3)
+    for s in ((4, 4), (2, 5, 3), (3, 4)):
+        for n in ("linalg_lu", "linalg_lu_factor", "linalg_lu_factor_ex", "_lu_with_info", "linalg_qr", "qr", "geqrf"):
+            F.op(f"aten.{n}.default")(z(*s))
+        F.op("aten.lu_unpack.default")(*torch.linalg.lu_factor(z(*s)))
+        F.op("aten.linalg_qr.default")(z(*s), "complete")
+        F.op("aten.linalg_qr.default")(z(*s), "r", static=True)
+        F.op("aten.linalg_pinv.atol_rtol_tensor")(z(*s), static=True)
+    for n in ("linalg_det", "linalg_slogdet", "logdet"):
+        for a in (square, z(5, 3, 3), torch.ones(2, 2, dtype=torch.complex64))[:2 if n == "logdet" else 3]:
+            F.op(f"aten.{n}.default")(a)
+    indefinite = square + square.mH - 3 * torch.eye(4)
+    large, hollow = z(2, 9, 9), indefinite * (1 - torch.eye(4))
+    for given in (square + square.mT, indefinite, hermitian, large + large.mH, hollow):
+        for flag in (False, True):
+            for n in ("", "_ex"):
+                F.op(f"aten.linalg_ldl_factor{n}.default")(given, hermitian=flag)
+            F.op("aten.linalg_ldl_solve.default")(*torch.linalg.ldl_factor(given, hermitian=flag),
+                                                  z(*given.shape[:-1], 2), hermitian=flag)
+    lu = torch.linalg.lu_factor(square)
+    for left in (True, False):
+        for adjoint in (True, False):
+            F.op("aten.linalg_lu_solve.default")(*lu, z(2, 4, 4), left=left, adjoint=adjoint)
+    for n in ("linalg_eigh", "linalg_svd", "svd"):  # vectors of others have any phase
+        F.op(f"aten.{n}.default")(torch.diag(torch.tensor([3.0, 2, 1] if "svd" in n else [1.0, 2, 3])) + 0j)
+    F.op("aten.linalg_pinv.atol_rtol_tensor")(hermitian, hermitian=True)
     F.op("aten.addr.default")(z(3, 4), z(3), z(4), beta=2, alpha=0.5)
     F.op("aten.conv1d.default")(z(2, 3, 7), z(4, 3, 3), z(4), [2], [1], static=True)
     F.op("aten.conv_transpose1d.default")(z(2, 4, 5), z(4, 2, 3), None, [1], [0], [0], 2, static=True)
@@ -857,6 +882,8 @@ def windows_of_signals(F):
     for kw in (dict(), dict(hop_length=5), dict(normalized=True), dict(onesided=False)):
         c(t(2, 50), 16, window=w, return_complex=True, **kw)
     c(t(50), 15, return_complex=True)
+    for x in (t(2, 50), z(2, 50)):
+        c(x, 16, window=torch.complex(w, -w), return_complex=True)
     c(t(2, 50), 16, win_length=9, window=w[:9], return_complex=True)
     c(t(2, 50), 16, win_length=9, return_complex=False)
     c(z(2, 50), 16, window=w, return_complex=True)

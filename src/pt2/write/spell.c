@@ -538,6 +538,42 @@ static bool spell_fft(Emit *e, const Node *n)
     return z && write_node(e, op_get(OP_view_as_real), (Arg[]){arg_value(z)}, 1, n->out);
 }
 
+static const struct {
+    OpId aten, op;
+    const char *in, *out; /* a letter for each operand and result, p: pairs */
+} of_pairs[OP_COUNT] = {
+#define OF_PAIRS(aten_, in_, out_) .aten = OP_##aten_, .in = in_, .out = out_,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
+};
+
+/* By ATen's row for complex numbers, which are looked at as pairs outside. */
+static bool spell_of_pairs(Emit *e, const Node *n)
+{
+    const char *in = of_pairs[n->op->id].in, *of_out = of_pairs[n->op->id].out;
+    Arg args[4] = {0};
+    Value *out[3];
+    memcpy(args, n->arg, (size_t)n->op->schema->nparams * sizeof *args);
+    for (int i = 0; in[i]; i++) {
+        Value *x = n->arg[i].v;
+        if (in[i] != 'p') continue;
+        TRY(x = PUT(e, contiguous, x->name, x->dtype, x->rank, x->dim, arg_value(x)));
+        TRY(x = PUT(e, view_as_complex, "complex", complex_for(x->dtype), x->rank - 1, x->dim, arg_value(x)));
+        args[i] = arg_value(x);
+    }
+    for (int i = 0; i < n->nout; i++) {
+        const Value *y = n->out[i];
+        out[i] = n->out[i];
+        if (of_out[i] == 'p')
+            TRY(out[i] = new_value(e, "complex", complex_for(y->dtype), y->rank - 1, y->dim));
+    }
+    TRY(write_node(e, op_get(of_pairs[n->op->id].aten), args, n->nout, out));
+    for (int i = 0; i < n->nout; i++)
+        if (of_out[i] == 'p')
+            TRY(write_node(e, op_get(OP_view_as_real), (Arg[]){arg_value(out[i])}, 1, &n->out[i]));
+    return true;
+}
+
 /* ------------------------------------------------------------------ all of them */
 
 bool spell_node(Emit *e, const Node *n, bool *done)
@@ -583,6 +619,7 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_dequantize_linear: return spell_dequantize(e, n);
     default: break;
     }
+    if (of_pairs[n->op->id].aten) return spell_of_pairs(e, n);
     *done = false;
     return true;
 }
