@@ -217,9 +217,13 @@ static int run(int argc, char **argv)
     return code;
 }
 
+/* A report that could not be built, or be read, for want of memory would otherwise be one that is damaged or empty. */
+static void *json_room(size_t n) { return must(malloc(n ? n : 1)); }
+
 int main(int argc, char **argv)
 {
     set_signals();
+    json_set_alloc_funcs(json_room, free);
     int code = stack_enter();
     if (!code) code = run(argc, argv);
     bool lost = ferror(stdout) != 0; /* a full disk must not look like success */

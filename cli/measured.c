@@ -78,8 +78,10 @@ static int timeline(Loaded *m, const json_t *steps, json_t **out)
     close(fd);
     json_t *trace = NULL;
     int code = trace_finish(path, m);
-    if (!code && !(trace = json_load_file(path, 0, NULL))) code = problem(EXIT_INTERNAL, "the trace cannot be read");
+    FILE *f = code ? NULL : fopen(path, "r");
     unlink(path);
+    if (!code && !(f && (trace = json_loadf(f, 0, NULL)))) code = problem(EXIT_INTERNAL, "the trace cannot be read");
+    if (f) fclose(f);
     if (!code) *out = fastest_run(trace, steps);
     json_decref(trace);
     qkv_session_trace(m->session, 0, &e);

@@ -34,8 +34,9 @@ const char *color_off(Color c) { return colors_out && c ? "\033[0m" : ""; }
 
 void *must(void *p)
 {
-    if (!p) exit(problem(QKV_LIMIT, "out of memory"));
-    return p;
+    if (p) return p;
+    qkv_interrupted();
+    exit(problem(QKV_LIMIT, "out of memory"));
 }
 
 double now_ms(void)
