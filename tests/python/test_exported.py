@@ -135,27 +135,29 @@ def test_views_and_logic_in_place(tmp_path):
                                                                                 (torch.randn(7, 5),))
 
 
-WRITES = {
-    "reshape": lambda y: y.view(-1, 2)[3].mul_(3),
-    "permute": lambda y: y.permute(1, 0).add_(torch.arange(4.0)),
-    "negative axes": lambda y: y.unsqueeze(0).permute(-1, 0, -2).mul_(2),
-    "select": lambda y: y[1].fill_(7),
-    "every second": lambda y: y[:, 1:6:2].zero_(),
-    "diagonal": lambda y: y.diagonal(1).copy_(torch.arange(4.0)),
-    "as_strided": lambda y: y.as_strided((2, 3), (6, 2), 1).mul_(5),
-    "detach": lambda y: y.detach().neg_(),
-    "one after the other": lambda y: (y.t()[2:].add_(1), y.view(24)[::5].mul_(2), y[:2].t().diagonal().add_(3)),
-}
+WRITES = [
+    lambda y: y.view(-1, 2)[3].mul_(3),
+    lambda y: y.permute(1, 0).add_(torch.arange(4.0)),
+    lambda y: y.unsqueeze(0).permute(-1, 0, -2).mul_(2),
+    lambda y: y[1].fill_(7),
+    lambda y: y[:, 1:6:2].zero_(),
+    lambda y: y.diagonal(1).copy_(torch.arange(4.0)),
+    lambda y: y.as_strided((2, 3), (6, 2), 1).mul_(5),
+    lambda y: y.detach().neg_(),
+    lambda y: (y.t()[2:].add_(1), y.view(24)[::5].mul_(2), y[:2].t().diagonal().add_(3)),
+]
 
 
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_writes_through_views(tmp_path, write):
+def test_writes_through_views(tmp_path):
     def f(x):
-        y = x * 2
-        row, turned = y[2], y.t()
-        write(y)
-        row.add_(1)
-        return y, row * 2, turned + 1
+        results = []
+        for write in WRITES:
+            y = x * 2
+            row, turned = y[2], y.t()
+            write(y)
+            row.add_(1)
+            results += [y, row * 2, turned + 1]
+        return results
 
     Exported(tmp_path, f, (torch.randn(4, 6),)).agrees((torch.randn(4, 6),))
 
