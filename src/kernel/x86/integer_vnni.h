@@ -65,6 +65,15 @@ static void pack_a(void *to, const IntegerIn *a, int64_t row, int rows, int64_t 
                 *(S *)(void *)(line + i) = v;
                 sum = DOT(sum, EVERY(0x01010101), v);
             }
+#if defined(__AVX512BW__)
+        if (a->cs == 1 && k < K) { /* the rest: a line, of which some is read */
+            const __mmask64 there = ~(__mmask64)0 >> (PIECE - (K - k));
+            const S v = (S)_mm512_maskz_loadu_epi8(there, x + k) ^ (S)_mm512_maskz_set1_epi8(there, (char)flip);
+            *(S *)(void *)(line + k) = v;
+            sum = DOT(sum, EVERY(0x01010101), v);
+            k = K;
+        }
+#endif
         for (; k < K; k += PIECE) {
             line_of(line + k, x + k * a->cs, a->cs, K - k < PIECE ? (int)(K - k) : PIECE, flip);
             for (int i = 0; i < PIECE; i += W * 4) sum = DOT(sum, EVERY(0x01010101), *(const S *)(line + k + i));
