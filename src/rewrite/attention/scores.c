@@ -16,7 +16,8 @@
 enum { FILL_LIMIT = -10000, FILL_SCALED = -1000, FILL_PER_SCALE = 1000, SHIFT_LIMIT = 500 };
 /* A finite fill becomes an additive mask that swallows any score, in float32 at least,
  * so that a row without an allowed key stays an average. */
-static const double FILL_SWALLOWS = -5e8, FILL_LOW = -1e30, FILL_LIFTED = 0.1;
+static const double FILL_SWALLOWS = -5e8, FILL_LOW = -1e30, FILL_LOWEST = -3e38, FILL_ABOVE = -1e15,
+                    FILL_LIFTED = 0.1;
 
 bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
 {
@@ -286,6 +287,26 @@ static bool zero_where_masked(Rewrite *rw, Scores *s, Value *allow, double fill,
     return s->mask && scores_give(rw, s, out);
 }
 
+/* What an additive mask has where scores become `fill`, after those that became `earlier` (0: none did): low enough to
+ * swallow every score, but on the side of the other that it is in the source. There a row without an allowed key takes
+ * the keys of the higher one: the query itself, where that is masked by -1e5 and padding by -1e9. */
+static double fill_in_mask(double earlier, double fill)
+{
+    double other = earlier > FILL_SWALLOWS ? FILL_LOW : earlier;
+    if (earlier != 0 && fill < earlier) return fill < other ? fill : FILL_LOWEST;
+    if (earlier != 0 && fill > earlier && fill > FILL_SWALLOWS) return FILL_ABOVE;
+    return fill > FILL_SWALLOWS ? FILL_LOW : fill;
+}
+
+/* The mask that there was, with room for FILL_ABOVE above what it fills with. */
+static Value *below_others(Rewrite *rw, Value *kept, double earlier)
+{
+    if (!kept || earlier > FILL_SWALLOWS || earlier < FILL_ABOVE) return kept;
+    Value *filled = RW(rw, eq_Tensor, arg_value(kept), arg_float(rw->g, earlier)),
+          *low = scores_number(rw, FILL_LOW, kept->dtype);
+    return filled && low ? RW(rw, where_self, arg_value(filled), arg_value(low), arg_value(kept)) : NULL;
+}
+
 /* Scores, or probabilities, that become `fill` where they are not allowed. */
 static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Arg *number, bool times, Arg *out)
 {
@@ -305,14 +326,16 @@ static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Ar
         return s.mask && scores_give(rw, &s, out);
     }
     /* finite: the same number for all keys of a row that allows none, so that they share the row */
+    double earlier = s.fill, in_mask = fill_in_mask(earlier, fill);
     s.fill = s.fill == 0 || fill > s.fill ? fill : s.fill;
     TRY(fill_holds(rw, &s));
     if (!s.masked_rows && fill > FILL_SWALLOWS) s.masked_rows = s.mask && s.mask->dtype != DT_BOOL ? 2 : 4;
     DType t = s.dtype == DT_F16 ? DT_F32 : s.dtype;
-    Value *low = scores_number(rw, fill > FILL_SWALLOWS ? FILL_LOW : fill, t), *zero = scores_number(rw, 0, t);
+    Value *low = scores_number(rw, in_mask, t), *zero = scores_number(rw, 0, t);
     Value *kept = s.mask && s.mask->dtype == DT_BOOL ? both_masks(rw, s.mask, zero)
                   : s.mask                           ? rw_cast(rw, s.mask, t)
                                                      : zero;
+    if (in_mask == FILL_ABOVE) kept = below_others(rw, kept, earlier);
     s.mask = kept && low ? RW(rw, where_self, arg_value(allow), arg_value(kept), arg_value(low)) : NULL;
     return s.mask && scores_give(rw, &s, out);
 }
