@@ -84,7 +84,8 @@ def main():
                         found.append(f"allocation {at} of {total} refused{' and all after it' if on else ''}: {why}")
             n += 1
             failed += bool(found)
-            print(f"{'not ' if found else ''}ok {n} - {words[0]}: {total} allocations", *found[:5], sep="\n#   ", flush=True)
+            print(f"{'not ' if found else ''}ok {n} - {words[0]}: {total} allocations", *found[:5], sep="\n#   ",
+                  flush=True)
     print(f"1..{n}")
     return failed > 0
 
