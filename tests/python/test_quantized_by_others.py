@@ -23,7 +23,8 @@ def cosine(a, b):
 
 def integers(path):
     """Of the products that a run computes: how many are of integers, and of blocks of integers."""
-    text = subprocess.run([QKV, "graph", path, "--after", "integers"], check=True, capture_output=True, text=True).stdout
+    done = subprocess.run([QKV, "graph", path, "--after", "integers"], check=True, capture_output=True, text=True)
+    text = done.stdout
     left = re.findall(r"= aten\.(?:linear|matmul|mm|addmm)\.", text)
     return text.count("= qkv.linear_integer."), text.count("= qkv.linear_blocks."), len(left)
 

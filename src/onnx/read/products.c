@@ -4,6 +4,7 @@
  *     Mul(Cast(MatMulInteger(a, b, a_zero, 0), float), Mul(a_scale, b_scale))
  *         ->  matmul(dequantize_linear(a, a_scale, a_zero), dequantize_linear(b, b_scale, axis 1))
  */
+#include "base/mem.h"
 #include "base/vec.h"
 #include "facts/constant.h"
 #include "onnx/read/read_impl.h"
@@ -81,17 +82,29 @@ static bool between_quantizers(Graph *g, Node *n, const OnnxProduct *p, const Va
     return true;
 }
 
-bool onnx_products(OnnxImport *im)
+/* One pass: `of` has 1 + the product by the id of its value, as int32 and as floats. */
+static bool merge(OnnxImport *im, int *of, int n)
 {
-    for (int i = 0; i < im->nproduct; i++) {
-        const OnnxProduct *p = &im->product[i];
-        for (Node *cast = p->y->def->next; cast; cast = cast->next) {
-            if (cast->op->id != OP_to_copy || cast->arg[0].v != p->y || cast->out[0]->dtype != DT_F32) continue;
-            for (Node *n = cast->next, *next; n; n = next) {
-                next = n->next;
-                TRY(between_quantizers(im->g, n, p, cast->out[0], im->err));
-            }
+    for (int i = 0; i < im->nproduct; i++) of[im->product[i].y->id] = 1 + i;
+    for (Node *at = im->g->first, *next; at; at = next) {
+        next = at->next;
+        if (at->op->id == OP_to_copy && at->arg[0].v->id < n && at->out[0]->id < n && at->out[0]->dtype == DT_F32)
+            of[at->out[0]->id] = of[at->arg[0].v->id];
+        for (int k = 0; at->op->id == OP_mul_Tensor && k < 2; k++) {
+            const Value *x = at->arg[k].kind == ARG_VALUE ? at->arg[k].v : NULL;
+            if (!x || x->id >= n || !of[x->id] || x->dtype != DT_F32) continue;
+            TRY(between_quantizers(im->g, at, &im->product[of[x->id] - 1], x, im->err));
         }
     }
     return true;
+}
+
+bool onnx_products(OnnxImport *im)
+{
+    const int n = im->g->next_id;
+    int *of = im->nproduct ? mem_zeroed((size_t)n + 1, sizeof *of) : NULL;
+    if (!im->nproduct) return true;
+    bool ok = of ? merge(im, of, n) : oom(im->err);
+    mem_free(of);
+    return ok;
 }
