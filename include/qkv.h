@@ -85,20 +85,6 @@ QKV_API qkv_status qkv_set_allocator(const qkv_allocator *a, qkv_error *err);
 /* The allocator in use, for a library built on this one; its functions are NULL when none was set. From then on it
  * cannot be replaced. Set out->struct_size first. */
 QKV_API void qkv_get_allocator(qkv_allocator *out);
-/* How the library makes the files that it writes, for the whole process, for programs that may not open them
- * themselves: below a sandbox, a process outside can. Each returns -1 with errno set when it fails. What is written
- * appears whole or not at all: it goes to a new file beside its target, which then gets the target's name. They may be
- * called from any thread. Temporary files that a signal leaves are theirs to remove. */
-typedef struct qkv_files {
-    size_t struct_size; /* sizeof(qkv_files) */
-    /* A descriptor of a new file to be written; or (writes 0) of one that it made and that is to be read, where opening
-     * it was refused (EACCES). */
-    int (*open)(void *user, const char *path, int writes);
-    int (*rename)(void *user, const char *from, const char *to); /* replaces what is there */
-    int (*remove)(void *user, const char *path);
-    void *user;
-} qkv_files;
-QKV_API qkv_status qkv_set_files(const qkv_files *f, qkv_error *err); /* copies *f; before anything is written */
 /* Removes the temporary files of unfinished writes. Async-signal-safe: for a handler of SIGINT or SIGTERM. */
 QKV_API void qkv_interrupted(void);
 

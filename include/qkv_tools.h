@@ -704,6 +704,20 @@ QKV_API qkv_status qkv_register_op(const qkv_op *op, qkv_error *err);
 
 /* Writes a file of these bytes, completely or not at all: temporary file in the same folder, fsync, rename. */
 QKV_API qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_error *err);
+/* How the library makes the files that it writes, for the whole process, for programs that may not open them
+ * themselves: below a sandbox, a process outside can. Each returns -1 with errno set when it fails. What is written
+ * appears whole or not at all: it goes to a new file beside its target, which then gets the target's name. They may be
+ * called from any thread. Temporary files that a signal leaves are theirs to remove. */
+typedef struct qkv_files {
+    size_t struct_size; /* sizeof(qkv_files) */
+    /* A descriptor of a new file to be written; or (writes 0) of one that it made and that is to be read, where opening
+     * it was refused (EACCES). */
+    int (*open)(void *user, const char *path, int writes);
+    int (*rename)(void *user, const char *from, const char *to); /* replaces what is there */
+    int (*remove)(void *user, const char *path);
+    void *user;
+} qkv_files;
+QKV_API qkv_status qkv_set_files(const qkv_files *f, qkv_error *err); /* copies *f; before anything is written */
 
 #ifdef __cplusplus
 }

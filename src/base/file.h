@@ -48,7 +48,7 @@ typedef struct NamedBytes {
     uint64_t size;
 } NamedBytes;
 
-/* Who makes files instead of the system: as qkv_files (qkv.h). */
+/* Who makes files instead of the system: as qkv_files (qkv_tools.h). */
 typedef struct FileHooks {
     int (*open)(void *user, const char *path, int writes);
     int (*rename)(void *user, const char *from, const char *to);

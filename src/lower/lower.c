@@ -43,6 +43,7 @@ bool lower_op(Lower *L)
     bool taken;
     const Node *last = L->g->last;
     bool ok = lower_complex_operands(L, &taken) && (taken || lower_row(L)) && lower_complex_nodes(L, last);
+    ok = ok && L->err->code != E_LIMIT; /* an operand that may be left out: without memory it would be */
     return ok || (L->err->code == E_OK ? fail(L->err, E_UNSUPPORTED, "%s with these arguments", L->op->name) : false);
 }
 

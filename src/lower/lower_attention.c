@@ -255,6 +255,8 @@ static bool kernel_bounds(Lower *L, const Value *q, const Value *k, Arg *bound)
     Expr *shift = ex_sub(L->ex, k->dim[2], q->dim[2]), *left = window_side(L, "window_size_left"),
          *right = causal || mask == 2 ? ex_int(L->ex, 0) : window_side(L, "window_size_right");
     Expr *lower = left ? ex_sub(L->ex, shift, left) : NULL, *upper = right ? ex_add(L->ex, shift, right) : NULL;
+    if (!shift || (left && !lower) || ((right || causal || mask == 2) && !upper))
+        return oom(L->err); /* a bound that could not be built is not one that is left out */
     bool top = mask == 1 || (upper && ex_equals_int(upper, 0));
     bound[0] = arg_bool(L->g, top);
     bound[1] = lower ? arg_expr(lower) : arg_none();
@@ -337,7 +339,7 @@ static bool places(Lower *L, Value *offsets, Expr *n, Value **sequence, Value **
 {
     Arg first = arg_int(L->g, 0), no = arg_bool(L->g, false), yes = arg_bool(L->g, true);
     Value *at = AS(L, arange, arg_expr(n));
-    offsets = lower_cast(L, offsets, DT_I64);
+    TRY(at && (offsets = lower_cast(L, offsets, DT_I64)));
     Value *next = AS(L, searchsorted_Tensor, arg_value(offsets), arg_value(at), no, yes);
     Expr *most = ex_sub(L->ex, offsets->dim[0], ex_int(L->ex, 1));
     Value *last = AS(L, clamp, arg_value(next), first, arg_expr(most)); /* rows after the last sequence */
