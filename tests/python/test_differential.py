@@ -7,7 +7,8 @@ from torch import nn  # noqa: E402
 
 
 class Differential(nn.Module):
-    """Twice as many heads of queries and keys, whose probabilities are taken apart; kind: what is done to the second."""
+    """Twice as many heads of queries and keys, whose probabilities are taken apart; kind: what is done to the
+    second."""
 
     def __init__(self, kind="rows"):
         super().__init__()
