@@ -6,8 +6,8 @@
  *
  * It is asked over a pair of sockets, a message for each file. It makes temporary files beside outputs, opens for
  * reading what it made, gives such a file the name of an output (or of the data beside it), and removes what it made;
- * whatever else it is asked for is refused (EACCES). When the command ends, however it does, so does the broker, and
- * removes what has no final name yet.
+ * whatever else it is asked for is refused (EACCES). When the command ends, in whatever way, the broker
+ * ends, too, and removes the temporary files that are left.
  */
 #include "cli.h"
 
