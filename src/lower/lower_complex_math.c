@@ -9,12 +9,10 @@
 #include <math.h>
 #include "lower/complex.h"
 #include "lower/lower_table.h"
+#include "lower/words.h"
 #include "shape/shape.h"
 
 static Arg v(Value *x) { return arg_value(x); }
-static Value *times(Lower *L, Value *a, Value *b) { return AS(L, mul_Tensor, v(a), v(b)); }
-static Value *plus(Lower *L, Value *a, Value *b) { return AS(L, add_Tensor, v(a), v(b)); }
-static Value *minus(Lower *L, Value *a, Value *b) { return AS(L, sub_Tensor, v(a), v(b)); }
 static Value *over(Lower *L, Value *a, Value *b) { return AS(L, div_Tensor, v(a), v(b)); }
 static Value *negative(Lower *L, Value *a) { return AS(L, neg, v(a)); }
 static Value *zero_like(Lower *L, Value *x) { return AS(L, zeros_like, v(x)); }

@@ -13,6 +13,7 @@
 #include <string.h>
 #include "lower/complex.h"
 #include "lower/lower_table.h"
+#include "lower/words.h"
 #include "shape/shape.h"
 
 static Arg v(Value *x) { return arg_value(x); }
@@ -151,11 +152,6 @@ static Value *moved(Lower *L, Value *y, Value *by)
     return AS(L, add_Tensor, v(y), v(dtype_is_complex(by->dtype) ? complex_from_pairs(L, x) : x));
 }
 
-static Value *product(Lower *L, Value *a, Value *b) { return a && b ? AS(L, matmul, v(a), v(b)) : NULL; }
-static Value *adjoint(Lower *L, Value *a) { return a ? AS(L, mH, v(a)) : NULL; }
-static Value *minus(Lower *L, Value *a, Value *b) { return a && b ? AS(L, sub_Tensor, v(a), v(b)) : NULL; }
-static Value *plus(Lower *L, Value *a, Value *b) { return a && b ? AS(L, add_Tensor, v(a), v(b)) : NULL; }
-static Value *times(Lower *L, Value *a, Value *b) { return a && b ? AS(L, mul_Tensor, v(a), v(b)) : NULL; }
 
 /* X with a X = b, or X a = b, for a triangular a */
 static Value *solved(Lower *L, Value *a, Value *b, bool upper, bool left, bool unit)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include "lower/complex.h"
 #include "lower/lower_table.h"
+#include "lower/words.h"
 #include "shape/shape.h"
 
 static Arg v(Value *x) { return arg_value(x); }
@@ -18,8 +19,6 @@ static Value *turned(Lower *L, Value *x)
 {
     return x ? AS(L, transpose_int, v(x), arg_int(L->g, -2), arg_int(L->g, -1)) : NULL;
 }
-static Value *adjoint(Lower *L, Value *x) { return x ? AS(L, mH, v(x)) : NULL; }
-static Value *product(Lower *L, Value *a, Value *b) { return a && b ? AS(L, matmul, v(a), v(b)) : NULL; }
 
 static bool matrices(Lower *L, int n)
 {
