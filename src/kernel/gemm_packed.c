@@ -27,6 +27,7 @@
  * L1 nearly holds, of b that L2 does: then a tile meets all panels before the next. IN_PLACE: columns up to which rows
  * of a that are spread stay there. */
 enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, FEW = 300 << 10, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 };
+enum { A_THREAD = 1 << 20 }; /* bytes of a's rows for each thread, up to which a superblock has more than its rows */
 enum { TILES_M = 768, TILES_N = 128, TILES_K = 64, KEPT_M = 64 };
 enum { IN_PLACE = 384, MOST_ROWS = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
 
@@ -338,8 +339,14 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
         return NULL;
     }
     int64_t taps = g->b.taps, run = padded_k(k, g->K);
+    g->threads = 2.0 * (double)g->M * (double)g->N * (double)(g->K * taps) * (double)g->batch < WORTH_THREADS
+                     ? 1
+                     : (int)least(team_width(), MAX_THREADS);
+    g->across = g->threads > 1 && g->batch >= g->threads;
     g->panels = ceil_div(g->N, k->nr);
     g->deep = taps * run;
+    if (!g->conv && !g->across && g->threads > 1)
+        super = most(super, g->threads * (int64_t)A_THREAD / most(g->deep * size, 1) / k->mr * k->mr);
     g->super = least(g->M, super);
     bool as_packed = size == (g->a.dtype == DT_BF16 ? 2 : 4) && !g->a.rounded; /* parts of a float are 6 bytes */
     g->direct = g->conv || ((k->in_place || (g->N <= IN_PLACE && rows_spread(g->a.rs * size, k->mr))) && g->a.cs == 1 &&
@@ -357,10 +364,6 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     g->widens = k->widen && (g->direct || g->M > PRODUCT_FEW);
     one_tile &= !g->widens; /* a sliver's floats are to stay in L1 */
     g->kc = pieces <= 1 || one_tile || g->rows_first ? g->deep : round_up(ceil_div(g->deep, pieces), k->chunk);
-    g->threads = 2.0 * (double)g->M * (double)g->N * (double)(g->K * taps) * (double)g->batch < WORTH_THREADS
-                     ? 1
-                     : (int)least(team_width(), MAX_THREADS);
-    g->across = g->threads > 1 && g->batch >= g->threads;
     int64_t packed_rows = round_up(g->direct ? least(k->mr, g->super) : g->super, k->unit);
     g->a_bytes = (size_t)(g->conv    ? g->conv->cells * g->conv->planes * g->conv->cell
                           : g->lined ? g->super * g->row_step
@@ -697,22 +700,39 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
     if (pair.waits) k->finish(pair.waits);
 }
 
-static void pack_rows(const Job *j, int64_t tile)
+/* Elements of K from `at` on, n of them: whole chunks, but at the end. */
+static void pack_rows(const Job *j, int64_t tile, int64_t at, int64_t n)
 {
     const Packed *g = j->g;
     int64_t row = tile_at(&j->rows, tile), end = tile_at(&j->rows, tile + 1);
+    ProductIn a = j->a;
+    if (!g->lined && lies(j, tile)) return;
+    a.data = (const char *)a.data + at * a.cs * (int64_t)dtype_size(a.dtype);
     if (g->lined)
-        g->k->line_a(j->packed_a + row * g->row_step, &j->a, j->row + row, (int)(end - row), g->K, g->row_step);
-    else if (!lies(j, tile))
-        g->k->pack_a(packed_at(j, tile, 0), &j->a, j->row + row, (int)(least(end, j->rows.rows) - row), g->K);
+        g->k->line_a(j->packed_a + row * g->row_step + at * product_size_a(g->k), &a, j->row + row, (int)(end - row), n,
+                     g->row_step);
+    else g->k->pack_a(packed_at(j, tile, at), &a, j->row + row, (int)(least(end, j->rows.rows) - row), n);
 }
 
-/* How a superblock is cut: enough tasks for the threads, a multiple of them where panels allow. */
-static void cut(Job *j, int threads)
+/* How a superblock is cut into blocks of tiles by groups of panels. A task takes a tile by a panel in two units, and one
+ * for each tile and panel, which come from other threads' caches; the most tasks of a thread decide, where threads are
+ * some. Tasks that pack panels as they come to them have panels of their own. */
+static void cut(Job *j, int threads, bool packs_panels)
 {
+    enum { TRIES = 4 };
     const Packed *g = j->g;
-    j->groups = g->rows_first ? 1 : least(round_up(ceil_div(g->panels, task_panels(g)), threads), g->panels);
-    j->blocks = most(ceil_div(j->rows.tiles, task_tiles(g)), least(ceil_div(threads, j->groups), j->rows.tiles));
+    int64_t tiles = j->rows.tiles, fewest = g->rows_first ? 1 : ceil_div(g->panels, task_panels(g)), best = INT64_MAX;
+    j->groups = g->rows_first ? 1 : least(round_up(fewest, threads), g->panels);
+    j->blocks = most(ceil_div(tiles, task_tiles(g)), least(ceil_div(threads, j->groups), tiles));
+    if (threads == 1 || packs_panels || g->rows_first) return;
+    for (int64_t blocks = ceil_div(tiles, task_tiles(g)); blocks <= least(tiles, 2 * threads); blocks++)
+        for (int64_t i = 0, each = ceil_div(fewest * blocks, threads); i < TRIES; i++) {
+            int64_t groups = least(most(ceil_div((each + i) * threads, blocks), fewest), g->panels);
+            int64_t high = ceil_div(tiles, blocks), wide = ceil_div(g->panels, groups),
+                    cost = ceil_div(groups * blocks, threads) * (2 * high * wide + high + wide);
+            if (cost >= best) continue;
+            best = cost, j->groups = groups, j->blocks = blocks;
+        }
 }
 
 /* Tasks [i, last), their panels packed here, once for all their blocks of tiles. */
@@ -734,16 +754,24 @@ static void pack_and_multiply(Job *j, int64_t i, int64_t last, float *sums)
     }
 }
 
-/* Share `self` of `shares` of what is packed before a superblock is multiplied: b before the first, rows of a. */
+/* Share `self` of `shares` of what is packed before a superblock is multiplied: b before the first, rows of a, in pieces
+ * of K where tiles are few. */
 static void pack_share(const Job *j, int self, int shares)
 {
+    enum { SHORTEST = 128 };
     const Packed *g = j->g;
     if (j->weight == j->packed_b && !j->row)
         for (int64_t p = g->panels * self / shares; p < g->panels * (self + 1) / shares; p++)
             pack_panel(&j->b, j->packed_b + panel_of(g) * (size_t)p, p);
-    if (g->conv) conv_rows_fill(g->conv, j->packed_a, j->a.data, j->row, j->rows.rows, self, shares);
-    for (int64_t t = j->rows.tiles * self / shares; t < j->rows.tiles * (self + 1) / shares && !g->conv; t++)
-        pack_rows(j, t);
+    if (g->conv) {
+        conv_rows_fill(g->conv, j->packed_a, j->a.data, j->row, j->rows.rows, self, shares);
+        return;
+    }
+    int64_t tiles = j->rows.tiles, pieces = shares == 1 || tiles >= 4 * shares ? 1 : ceil_div(4 * shares, tiles),
+            each = round_up(most(ceil_div(g->K, pieces), SHORTEST), g->k->chunk);
+    pieces = ceil_div(g->K, each);
+    for (int64_t i = tiles * pieces * self / shares; i < tiles * pieces * (self + 1) / shares; i++)
+        pack_rows(j, i / pieces, i % pieces * each, least(each, g->K - i % pieces * each));
 }
 
 /* Whether that is much: more than the last rows of an a that is read where it is. */
@@ -796,7 +824,7 @@ static void product(Job j, int threads, char *own, size_t each)
     const Packed *g = j.g;
     for (; j.row < g->M; j.row += g->super) {
         j.rows = rows_of(g->k, least(g->super, g->M - j.row));
-        cut(&j, threads);
+        cut(&j, threads, j.panels);
         pack_superblock(&j, threads);
         if (!j.panels) multiply_superblock(&j, threads, own, each);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
@@ -854,7 +882,7 @@ static bool prepare_weight(const Packed *g, int threads, char **to, bool *keeps,
     pages_soon(w->from, plain_bytes(w));
     TRY(*keeps ? keep(g->pool, w, err) : panels_for(g->pool, panels_of(g) * (size_t)threads, err));
     Job j = {.g = g, .rows = rows_of(g->k, g->M)};
-    cut(&j, threads);
+    cut(&j, threads, true);
     if (!*keeps) *to = g->pool->panels;
     else if (way && (threads == 1 || j.blocks == 1))
         *to = (char *)(uintptr_t)w->data; /* else two threads would write one panel */

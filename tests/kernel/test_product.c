@@ -154,12 +154,12 @@ static void check(const Case *s, uint64_t *state)
         for (size_t k = 0; i % step >= s->N && k < size_of(s->c); k++)
             assert_int_equal(((unsigned char *)c.data)[(size_t)i * size_of(s->c) + k], 0xff);
     assert_guard(c.data);
-    /* the same bits with three threads, where a constant b is packed as it is used for the first time and where it is
-     * kept; and for a row alone */
+    /* the same bits with three threads, where a constant b is packed as it is used for the first time, with sixteen,
+     * where it is kept; and for a row alone */
     unsigned char *other = room(OTHER, nc * (int64_t)size_of(s->c));
-    team_enter(3, NULL);
     PackedWeights *fresh = packed_weights_create(NULL);
     for (int first = 1; first >= 0; first--) {
+        team_enter(first ? 3 : 16, NULL);
         memset(other, 0xff, (size_t)nc * size_of(s->c));
         g = made(first ? fresh : w, &a, &b, &c, pb, pm);
         run(g, &a, &b, other, pb, pm ? more.data : NULL);
