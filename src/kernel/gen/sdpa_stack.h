@@ -225,33 +225,53 @@ INLINE void ask_for_rows(const char *p, int64_t from, int64_t to, int64_t step, 
     for (int64_t i = from; i < to; i++) ask_for(p + i * step, bytes);
 }
 
-/* Part i of `parts` of what the stack after s touches: rows of a head are apart, and there are few of them, so that the
- * hardware learns too late where they are. */
-INLINE void ask_for_next(const Stack *s, int64_t i, int64_t parts)
+/* Part i of `parts` of what the stack of head h touches: rows of a head are apart, and there are few of them, so that
+ * the hardware learns too late where they are. */
+INLINE void ask_for_stack(const Sdpa *a, int64_t b, int64_t h, int64_t i, int64_t parts)
 {
-    const Sdpa *a = s->a;
-    int64_t b = s->b, h = s->kv + 1, size = element_size(a);
-    if (s->per > 1 || a->M > SHORT || a->N > SHORT) return;
-    if (h == a->Hkv) h = 0, b++;
-    if (b == a->B) return;
+    int64_t size = element_size(a);
     SdpaSequence q = sdpa_sequence(a, b);
+    if (a->H > a->Hkv || a->M > SHORT || a->N > SHORT) return;
     ask_for_rows(q.q + h * a->qs[1] * size, q.N * i / parts, q.N * (i + 1) / parts, a->qs[2] * size, a->D * size);
     ask_for_rows(q.k + h * a->ks[1] * size, q.M * i / parts, q.M * (i + 1) / parts, a->ks[2] * size, a->D * size);
     ask_for_rows(q.v + h * a->vs[1] * size, q.M * i / parts, q.M * (i + 1) / parts, a->vs[2] * size, a->E * size);
     ask_for_rows(q.out + h * a->os[1] * size, q.N * i / parts, q.N * (i + 1) / parts, a->os[2] * size, a->E * size);
 }
 
+/* Of the stack after s, if it is this thread's: another's lines would go to and fro. */
+INLINE void ask_for_next(const Stack *s, int64_t i, int64_t parts)
+{
+    const Sdpa *a = s->a;
+    int64_t b = s->b, h = s->kv + 1;
+    if (h == a->Hkv) h = 0, b++;
+    if (b < a->B) ask_for_stack(a, b, h, i, parts);
+}
+
+INLINE double whole_cost(const Sdpa *a, const SdpaWay *way, const SdpaSequence *q)
+{
+    double cost = 0;
+    int64_t rows = a->H / a->Hkv * q->N, blocks = blocks_of(way, rows);
+    for (int64_t i = 0; i < blocks; i++) {
+        int64_t row = block_at(way, rows, i, blocks);
+        cost += stack_cost(a, q, row, block_at(way, rows, i + 1, blocks) - row);
+    }
+    return cost;
+}
+
 /* Blocks from `from` to `to` in units of cost over all stacks. */
 static void sdpa_share(const Sdpa *a, const SdpaWay *way, void *space, double from, double to)
 {
     double at = 0;
+    bool first = true;
     Stack s = {.a = a, .per = a->H / a->Hkv, .added_room = space};
     s.live_room = (int32_t *)(void *)(s.added_room + padded(a->M, 16));
     s.room = s.live_room + padded(a->M, 16);
     if (way->enter) way->enter();
-    for (s.b = 0; s.b < a->B; s.b++) {
+    for (s.b = 0; s.b < a->B && at < to; s.b++) {
         s.q = sdpa_sequence(a, s.b);
-        for (s.kv = 0; s.kv < a->Hkv; s.kv++) {
+        double whole = whole_cost(a, way, &s.q);
+        for (s.kv = 0; s.kv < a->Hkv && at < to; s.kv++) {
+            double end = at + whole;
             bool packed = false;
             int64_t rows = s.per * s.q.N, blocks = blocks_of(way, rows);
             for (int64_t i = 0; i < blocks && at < to; i++) {
@@ -259,12 +279,14 @@ static void sdpa_share(const Sdpa *a, const SdpaWay *way, void *space, double fr
                 double start = at;
                 at += stack_cost(a, &s.q, row, count);
                 if (start < from) continue;
+                if (first) ask_for_stack(a, s.b, s.kv, 0, 1);
+                first = false;
                 if (!packed) {
                     resolve_mask(&s);
                     way->pack(&s);
                     packed = true;
                 }
-                ask_for_next(&s, i, blocks);
+                if (end < to) ask_for_next(&s, i, blocks);
                 way->attend(&s, row, count);
             }
         }
@@ -276,16 +298,11 @@ INLINE void sdpa_all(const Sdpa *a, const SdpaWay *way, void *space, int threads
 {
     double total = 0;
     size_t each = sdpa_room(a, way);
-    int64_t rows = a->H / a->Hkv;
     if ((double)(a->B * a->H * a->N) * (double)a->M * (double)(a->D + a->E) < 1 << 18)
         threads = 1; /* less than it takes to wake another */
     for (int64_t b = 0; b < a->B && threads > 1; b++) {
         SdpaSequence q = sdpa_sequence(a, b);
-        int64_t blocks = blocks_of(way, rows * q.N);
-        for (int64_t i = 0; i < blocks; i++) {
-            int64_t row = block_at(way, rows * q.N, i, blocks);
-            total += (double)a->Hkv * stack_cost(a, &q, row, block_at(way, rows * q.N, i + 1, blocks) - row);
-        }
+        total += (double)a->Hkv * whole_cost(a, way, &q);
     }
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static, 1)
     for (int i = 0; i < threads; i++)
