@@ -18,7 +18,9 @@
 
 enum { ALIGN = 64, HUGE = 2 << 20, FEW_CHANNELS = 8, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024 };
 enum { MOST_PARTS = 256, MOST_ROWS = 16, LINES = 64 };
-/* bytes of a strip that is wanted, of weights that stay in L2; outputs of a block that is read in place */
+/* bytes of a strip that is wanted, of weights that stay in L2; outputs of a block that is read in place; outputs that a
+ * block has at least that was cut for threads, where it reads all weights once more */
+enum { MANY = 128 };
 enum { STRIP = 320 << 10, B_WHOLE = 640 << 10, BLOCK = 288, A_BLOCK = 320 << 10, APART = 2048 };
 
 typedef enum Cells { IN_PLACE, PIXELS, COLUMNS, WINDOWS } Cells;
@@ -38,7 +40,8 @@ typedef struct Part {
     Cells cells;
     int64_t K, taps, words;    /* K elements, `words` words of each tap */
     int64_t cell, pitch, slab; /* bytes; cells of a row, of a slab (axis 0) of the strip */
-    int64_t rows, cols;        /* outputs of a block, along axes 1 and 2 */
+    int64_t rows, cols;        /* outputs of a block at most, along axes 1 and 2 */
+    int64_t row_cuts, col_cuts; /* blocks along them */
     int64_t *jump, x_at, y_at; /* bytes, by tap; elements: the group's first channels */
     size_t strip;              /* bytes */
     TapWeight w;               /* not constant: `from` is its offset in the weights */
@@ -194,6 +197,88 @@ static void block_of(const Taps *g, Part *p)
     p->strip = (size_t)(p->slab * p->a[0].taps * p->cell);
 }
 
+/* ------------------------------------------------------------------ who does what */
+
+/* Columns that a tile's time counts by: where there are two widths, the second is of four vectors. */
+static int vector_of(const ConvKernel *k) { return k->width[1] ? k->width[1] / 4 : k->width[0] / 2; }
+
+/* A part's units of work are panels of blocks, the panels of a block one after the other. Threads take ranges of them
+ * that weigh about the same: a unit weighs as much as it has outputs times vectors. */
+static int64_t cut_at(int64_t n, int64_t i, int64_t cuts) { return n * i / cuts; }
+
+/* Outputs of all blocks before block `at`. */
+static int64_t outputs_before(const Part *p, int64_t at)
+{
+    int64_t high = p->a[1].out, wide = p->a[2].out, each = p->row_cuts * p->col_cuts, r = at % each / p->col_cuts,
+            row = cut_at(high, r, p->row_cuts), rows = cut_at(high, r + 1, p->row_cuts) - row;
+    return at / each * high * wide + row * wide + rows * cut_at(wide, at % p->col_cuts, p->col_cuts);
+}
+
+/* Vectors of a panel, and of all panels. */
+static void vectors_of(const Part *p, int64_t *panel, int64_t *all)
+{
+    const ConvKernel *k = p->w.kernel;
+    int64_t width = k->width[p->w.width], vector = vector_of(k);
+    *panel = width / vector;
+    *all = p->w.N / width * *panel + ceil_div(p->w.N % width, vector);
+}
+
+static int64_t weight_before(const Part *p, int64_t unit)
+{
+    int64_t panels = panels_of(&p->w), panel, all, at = unit / panels, before = outputs_before(p, at);
+    vectors_of(p, &panel, &all);
+    int64_t more = unit % panels ? (outputs_before(p, at + 1) - before) * unit % panels * panel : 0;
+    return before * all + more;
+}
+
+static int64_t blocks_of(const Taps *g, const Part *p) { return g->batch * p->a[0].out * p->row_cuts * p->col_cuts; }
+
+/* The unit that share `self` of `shares` begins with. */
+static int64_t share_at(const Taps *g, const Part *p, int64_t self, int64_t shares)
+{
+    int64_t panels = panels_of(&p->w), panel, all, low = 0, end = blocks_of(g, p);
+    if (self == shares) return end * panels;
+    vectors_of(p, &panel, &all);
+    int64_t wanted = outputs_before(p, end) * all / shares * self;
+    while (end - low > 1) { /* the block in which so much is done */
+        int64_t middle = (low + end) / 2;
+        if (outputs_before(p, middle) * all <= wanted) low = middle;
+        else end = middle;
+    }
+    int64_t before = outputs_before(p, low), outputs = outputs_before(p, low + 1) - before;
+    int64_t vectors = (wanted - before * all) / most(1, outputs);
+    return low * panels + least(panels, (vectors + panel / 2) / panel);
+}
+
+/* The largest share of `shares`, in thousandths of what an even one is. */
+static int64_t largest_share(const Taps *g, const Part *p, int64_t shares)
+{
+    int64_t largest = 0, from = 0, all = weight_before(p, blocks_of(g, p) * panels_of(&p->w));
+    for (int64_t i = 0; i < shares; i++) {
+        int64_t to = weight_before(p, share_at(g, p, i + 1, shares));
+        largest = most(largest, to - from);
+        from = to;
+    }
+    return largest * 1000 * shares / most(1, all);
+}
+
+/* Cuts blocks smaller where that makes the threads' shares more even, and costs no reading of weights once more. */
+static void cut(const Taps *g, Part *p)
+{
+    enum { EVEN = 1030, WORTH = 20 };
+    const Axis *r = &p->a[1], *c = &p->a[2];
+    p->row_cuts = ceil_div(r->out, p->rows), p->col_cuts = ceil_div(c->out, p->cols);
+    if (g->threads == 1) return;
+    int64_t best = p->row_cuts, last = least(r->out, best + g->threads), least_share = INT64_MAX;
+    if (weight_bytes(&p->w) > B_WHOLE) last = most(best, least(last, r->out * c->out / (MANY * p->col_cuts)));
+    for (int64_t n = best; n <= last && least_share > EVEN; n++) {
+        p->row_cuts = n;
+        int64_t share = largest_share(g, p, g->threads);
+        if (share + WORTH < least_share) best = n, least_share = share;
+    }
+    p->row_cuts = best;
+}
+
 /* How far after a row's own place each tap is. */
 static void jumps(const Taps *g, Part *p)
 {
@@ -231,7 +316,7 @@ static int width_of(const ConvKernel *k, int64_t N)
     int64_t least_cost = INT64_MAX;
     for (int i = 0; i < CONV_WIDTHS; i++) {
         if (!k->width[i]) continue;
-        int vector = i || !k->width[1] ? k->width[i] / (k->width[1] ? 4 : 2) : k->width[1] / 4;
+        int vector = vector_of(k);
         int64_t whole = N / k->width[i], vectors = ceil_div(N % k->width[i], vector),
                 cost = 12 * (whole * (k->width[i] / vector) + vectors) + 4 * (vectors == 1);
         if (cost < least_cost) best = i, least_cost = cost;
@@ -276,6 +361,7 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
     p->jump = mem_alloc((size_t)most(1, p->taps) * sizeof *p->jump);
     if (!p->jump) return oom(err);
     block_of(g, p);
+    cut(g, p);
     jumps(g, p);
     merge(g, p);
     p->weight = g->constant ? weight_number(g->pool, &tw, err) : -1;
@@ -585,40 +671,26 @@ static void block_run(const Block *b, int64_t p0, int64_t p1)
     }
 }
 
-/* Units of work of a part: images, depths, blocks, and groups of panels where blocks are fewer than threads. */
-typedef struct Units {
-    int64_t rows, cols, groups, panels, n;
-} Units;
-
-static Units units_of(const Taps *g, const Part *p, int threads)
-{
-    Units u = {
-        .rows = ceil_div(p->a[1].out, p->rows), .cols = ceil_div(p->a[2].out, p->cols), .panels = panels_of(&p->w)};
-    int64_t blocks = g->batch * p->a[0].out * u.rows * u.cols;
-    u.groups = least(u.panels, ceil_div(threads, blocks));
-    u.n = blocks * u.groups;
-    return u;
-}
-
-/* What thread `self` of `threads` does of a part. */
+/* What thread `self` of `threads` does of a part: units, one after the other, of a panel of a block each. */
 static void share(const Taps *g, const Part *p, const GemmBuffers *m, const char *weights, char *strip, int self,
                   int threads)
 {
-    Units u = units_of(g, p, threads);
-    int64_t out = (int64_t)dtype_size(g->type), held = -1;
+    int64_t out = (int64_t)dtype_size(g->type), held = -1, panels = panels_of(&p->w), end;
     Block b = {.g = g, .p = p, .strip = strip, .b = weights, .panel = taps_of(&p->w) * tap_bytes(&p->w)};
     if (m->bias) b.bias = (const char *)m->bias + p->y_at / g->yc * (int64_t)dtype_size(g->bias_type);
-    for (int64_t i = u.n * self / threads; i < u.n * (self + 1) / threads; i++) {
-        int64_t group = i % u.groups, at = i / u.groups, c = at % u.cols, r = at / u.cols % u.rows,
-                rest = at / u.cols / u.rows, image = rest / p->a[0].out;
+    end = share_at(g, p, self + 1, threads);
+    for (int64_t i = share_at(g, p, self, threads), n; i < end; i += n) {
+        int64_t at = i / panels, p0 = i % panels, c = at % p->col_cuts, r = at / p->col_cuts % p->row_cuts,
+                rest = at / p->col_cuts / p->row_cuts, image = rest / p->a[0].out;
+        n = least(panels - p0, end - i);
         b.depth = rest % p->a[0].out;
         b.x = (const char *)m->a + (image * g->xn + p->x_at) * out;
         b.y = (char *)m->c + (image * g->yn + p->y_at) * out;
-        b.row = p->a[1].out * r / u.rows, b.rows = p->a[1].out * (r + 1) / u.rows - b.row;
-        b.col = p->a[2].out * c / u.cols, b.cols = p->a[2].out * (c + 1) / u.cols - b.col;
+        b.row = cut_at(p->a[1].out, r, p->row_cuts), b.rows = cut_at(p->a[1].out, r + 1, p->row_cuts) - b.row;
+        b.col = cut_at(p->a[2].out, c, p->col_cuts), b.cols = cut_at(p->a[2].out, c + 1, p->col_cuts) - b.col;
         if (p->cells != IN_PLACE && at != held) fill(&b);
         held = at;
-        block_run(&b, u.panels * group / u.groups, u.panels * (group + 1) / u.groups);
+        block_run(&b, p0, p0 + n);
     }
 }
 
