@@ -32,7 +32,8 @@ typedef struct TapWeight {
     DType dtype;
     int width; /* of kernel->width */
     int64_t K, N, rs, cs, n[AXES], apart[AXES];
-    char *data; /* NULL: not packed so far, or not constant */
+    int64_t fold, fold_apart; /* columns of a place, from place to place; fold 0: all columns are cs apart */
+    char *data;               /* NULL: not packed so far, or not constant */
 } TapWeight;
 
 typedef struct Part {
@@ -61,6 +62,7 @@ struct Taps {
     const ConvKernels *all;
     int64_t batch, C, O, outputs;               /* C, O of a group; outputs: what all images have */
     int64_t xs[AXES], xc, xn, ys[AXES], yc, yn; /* elements */
+    int64_t fold, fold_apart; /* of weights */
     DType type, bias_type;
     bool sum, constant;
     int act, threads;
@@ -93,11 +95,31 @@ static int64_t words_of(const TapWeight *w) { return ceil_div(w->K, w->kernel->p
 static int64_t tap_bytes(const TapWeight *w) { return words_of(w) * w->kernel->width[w->width] * 4; }
 static size_t weight_bytes(const TapWeight *w) { return (size_t)(panels_of(w) * taps_of(w) * tap_bytes(w)); }
 
+enum { SOME = 32, WIDEST = 64 }; /* SOME: elements of K whose taps, which lie side by side, are taken before the next */
+
+/* Columns of several places, [n][cols]: those of a channel, which follow each other in memory, at a time. */
+static void unfold(const TapWeight *w, void *to, const ProductIn *from, int64_t n, int64_t col, int64_t cols)
+{
+    enum { AHEAD = 8 };
+    const uint32_t *f = from->data;
+    const uint16_t *h = from->data;
+    int64_t size = (int64_t)dtype_size(w->dtype);
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t c = 0; c < w->fold; c++) {
+            int64_t place = col > c ? ceil_div(col - c, w->fold) : 0,
+                    at = k * w->rs + c * w->cs + place * w->fold_apart;
+            __builtin_prefetch((const char *)from->data + (at + AHEAD * w->rs) * size, 0, 3);
+            for (int64_t j = place * w->fold + c - col; j < cols; j += w->fold, at += w->fold_apart)
+                if (size == 4) ((uint32_t *)to)[k * cols + j] = f[at];
+                else ((uint16_t *)to)[k * cols + j] = h[at];
+        }
+}
+
 static void pack_panel(const TapWeight *w, const void *from, char *to, int64_t panel)
 {
-    enum { SOME = 32 }; /* elements of K whose taps, which lie side by side, are taken before the next */
-    int width = w->kernel->width[w->width];
-    int64_t taps = taps_of(w), each = tap_bytes(w), col = panel * width, some = taps > 1 ? SOME : w->K;
+    int width = w->kernel->width[w->width], cols = (int)least(width, w->N - panel * width);
+    int64_t taps = taps_of(w), each = tap_bytes(w), col = panel * width, some = taps > 1 || w->fold ? SOME : w->K;
+    uint32_t part[SOME * WIDEST];
     to += panel * taps * each;
     for (int64_t k = 0; k < w->K; k += some)
         for (int64_t t = 0; t < taps; t++) {
@@ -107,15 +129,20 @@ static void pack_panel(const TapWeight *w, const void *from, char *to, int64_t p
                             .dtype = w->dtype,
                             .rs = w->rs,
                             .cs = w->cs};
-            w->kernel->pack(to + t * each + k / w->kernel->per_word * width * 4, &in, least(some, w->K - k), col,
-                            (int)least(width, w->N - col), width);
+            if (w->fold) {
+                unfold(w, part, &in, least(some, w->K - k), col, cols);
+                in = (ProductIn){.data = part, .dtype = w->dtype, .rs = cols, .cs = 1};
+            }
+            w->kernel->pack(to + t * each + k / w->kernel->per_word * width * 4, &in, least(some, w->K - k),
+                            w->fold ? 0 : col, cols, width);
         }
 }
 
 static bool alike(const TapWeight *a, const TapWeight *b)
 {
     return a->from == b->from && a->kernel == b->kernel && a->dtype == b->dtype && a->width == b->width &&
-           a->K == b->K && a->N == b->N && a->rs == b->rs && a->cs == b->cs && !memcmp(a->n, b->n, sizeof a->n) &&
+           a->K == b->K && a->N == b->N && a->rs == b->rs && a->cs == b->cs && a->fold == b->fold &&
+           a->fold_apart == b->fold_apart && !memcmp(a->n, b->n, sizeof a->n) &&
            !memcmp(a->apart, b->apart, sizeof a->apart);
 }
 
@@ -136,7 +163,8 @@ static int weight_number(TapWeights *p, const TapWeight *w, Err *err)
 
 static size_t plain_bytes(const TapWeight *w)
 {
-    int64_t last = (w->K - 1) * w->rs + (w->N - 1) * w->cs;
+    int64_t each = w->fold ? w->fold : w->N,
+            last = (w->K - 1) * w->rs + (each - 1) * w->cs + (w->N / each - 1) * w->fold_apart;
     for (int i = 0; i < AXES; i++) last += (w->n[i] - 1) * most(w->apart[i], 0);
     return (size_t)(last + 1) * dtype_size(w->dtype);
 }
@@ -339,6 +367,7 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
     int64_t rows = w->shape[0] / d->groups, wc = d->transposed ? w->stride[0] : w->stride[1];
     base = group * rows * w->stride[0];
     tw.cs = d->transposed ? w->stride[1] : w->stride[0];
+    tw.fold = g->fold, tw.fold_apart = g->fold_apart;
     for (int i = 0; i < AXES; i++) {
         int at = i - (AXES - d->spatial);
         n[i] = p->a[i].taps;
@@ -378,18 +407,67 @@ void tap_conv_free(Taps *g)
     mem_free(g);
 }
 
-Taps *tap_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, const GemmConv *d, Err *err)
+/* A convolution said more simply, and the tensors and steps of it that are not the caller's. */
+typedef struct Simpler {
+    GemmConv d;
+    Tensor x, w, y;
+    int64_t stride[AXES];
+} Simpler;
+
+/* Along axes whose window is one pixel, the pixels that a step leaves out are not there. */
+static void leave_out(Simpler *s)
 {
-    const ConvKernel *k = d->x->dtype == DT_BF16 && kernels->conv.bf16.size ? &kernels->conv.bf16 : &kernels->conv.f32;
+    for (int i = 0; i < s->d.spatial && !s->d.transposed && s->x.stride[1] == 1; i++) {
+        int64_t step = s->stride[i], out = s->y.shape[2 + i];
+        if (s->w.shape[2 + i] > 1 || s->d.padding[i] || step == 1 || (out - 1) * step >= s->x.shape[2 + i]) continue;
+        s->x.shape[2 + i] = out, s->x.stride[2 + i] *= step, s->stride[i] = 1;
+    }
+}
+
+/* Outputs of a transposed convolution whose windows lie side by side are columns, those along the last axis together:
+ * where channels are few, they fill vectors. How many columns a place has; 0: left as it is. */
+static int64_t fold(Simpler *s, const ConvKernel *k, int64_t *apart)
+{
+    int last = s->w.rank - 1, at = s->d.spatial - 1, vector = vector_of(k);
+    int64_t O = s->y.shape[1], n = s->w.shape[last];
+    bool taken = s->d.transposed && s->d.groups == 1 && n > 1 && s->stride[at] == n && s->d.dilation[at] == 1 &&
+                 !s->d.padding[at] && s->y.shape[last] == n * s->x.shape[last] && s->y.stride[last] == O;
+    if (!taken || ceil_div(O, vector) * n == ceil_div(O * n, vector)) return 0;
+    *apart = s->w.stride[last];
+    s->w.shape[1] *= n, s->w.shape[last] = 1;
+    s->y.shape[1] *= n, s->y.stride[1] = 1, s->y.shape[last] /= n, s->y.stride[last] *= n;
+    s->stride[at] = 1;
+    return O;
+}
+
+static void simplify(Simpler *s, const GemmConv *d)
+{
+    *s = (Simpler){.d = *d, .x = *d->x, .w = *d->w, .y = *d->y};
+    memcpy(s->stride, d->stride, (size_t)d->spatial * sizeof *s->stride);
+    s->d.x = &s->x, s->d.w = &s->w, s->d.y = &s->y, s->d.stride = s->stride;
+    leave_out(s);
+}
+
+Taps *tap_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, const GemmConv *of, Err *err)
+{
+    const ConvKernel *k = of->x->dtype == DT_BF16 && kernels->conv.bf16.size ? &kernels->conv.bf16 : &kernels->conv.f32;
+    if (!k->size || !tensor_channels_last(of->y) || tensor_numel(of->x) == 0 || tensor_numel(of->w) == 0 ||
+        tensor_numel(of->y) == 0)
+        return NULL;
+    Simpler s;
+    int64_t apart = 0;
+    simplify(&s, of);
+    int64_t columns = fold(&s, k, &apart);
+    const GemmConv *d = &s.d;
     int64_t parts = places_of(d, MOST_PARTS) * d->groups;
-    bool taken = k->size && tensor_channels_last(d->y) && parts <= MOST_PARTS;
-    if (!taken || tensor_numel(d->x) == 0 || tensor_numel(d->w) == 0 || tensor_numel(d->y) == 0) return NULL;
+    if (parts > MOST_PARTS) return NULL;
     Taps *g = mem_zeroed(1, sizeof *g);
     if (!g || !(g->part = mem_zeroed((size_t)parts, sizeof *g->part))) {
         mem_free(g);
         return oom(err), NULL;
     }
     g->pool = pool, g->packed = packed, g->k = k, g->all = &kernels->conv;
+    g->fold = columns, g->fold_apart = apart;
     g->batch = d->x->shape[0], g->C = d->x->shape[1] / d->groups, g->O = d->y->shape[1] / d->groups;
     g->outputs = tensor_numel(d->y) / d->y->shape[1];
     strides_of(d->x, d->spatial, g->xs);
@@ -412,7 +490,10 @@ Taps *tap_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, 
 }
 
 static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
-size_t tap_conv_scratch(const Taps *g) { return space(g->changing) + space(g->strip) * (size_t)g->threads + ALIGN; }
+static size_t strips(const Taps *g) { return space(g->strip) * (size_t)g->threads; }
+/* The bias of every column, where places are columns. */
+static size_t bias_bytes(const Taps *g) { return g->fold ? (size_t)g->O * dtype_size(g->bias_type) : 0; }
+size_t tap_conv_scratch(const Taps *g) { return space(g->changing) + strips(g) + space(bias_bytes(g)) + ALIGN; }
 
 /* ------------------------------------------------------------------ filling a strip */
 
@@ -718,6 +799,14 @@ bool tap_conv_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN);
     int threads = (int)least(g->threads, team_width());
+    GemmBuffers folded = *m;
+    if (m->bias && g->fold) {
+        size_t n = (size_t)g->fold * dtype_size(g->bias_type);
+        char *to = base + space(g->changing) + strips(g);
+        folded.bias = to;
+        for (size_t at = 0; at < bias_bytes(g); at += n) memcpy(to + at, m->bias, n);
+        m = &folded;
+    }
     for (int i = 0; i < g->parts; i++)
         if (g->part[i].weight >= 0) TRY(keep(g, &g->pool->w[g->part[i].weight], err));
     for (int i = 0; i < g->parts; i++) run_part(g, &g->part[i], m, base, threads);

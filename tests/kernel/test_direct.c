@@ -259,9 +259,74 @@ static void test_large(void **state)
     }
 }
 
+/* Pictures made of patches: transposed, windows side by side, whose columns go together where channels are few. */
+static void patches(int spatial, int64_t C, int64_t O, int64_t window, int number)
+{
+    uint64_t seed = 19;
+    DType t = number % 2 ? DT_BF16 : DT_F32;
+    int64_t x_shape[5] = {1 + number % 2, C, 3, 4, 5}, w_shape[5] = {C, O}, y_shape[5] = {x_shape[0], O}, steps[3],
+            none[3] = {0}, one[3] = {1, 1, 1};
+    for (int k = 0; k < spatial; k++) {
+        steps[k] = w_shape[2 + k] = window;
+        y_shape[2 + k] = x_shape[2 + k] * window;
+    }
+    Tensor x = filled(X, t, 2 + spatial, x_shape, true, &seed), w = filled(WEIGHT, t, 2 + spatial, w_shape, false, &seed),
+           y = filled(Y, t, 2 + spatial, y_shape, true, &seed),
+           bias = filled(BIAS, number / 4 % 2 ? DT_F32 : t, 1, y_shape + 1, false, &seed);
+    GemmConv d = {.x = &x,
+                  .w = &w,
+                  .y = &y,
+                  .bias = number % 3 ? &bias : NULL,
+                  .spatial = spatial,
+                  .stride = steps,
+                  .padding = none,
+                  .padding_end = none,
+                  .dilation = one,
+                  .groups = 1,
+                  .transposed = true,
+                  .w_constant = number % 5 < 3,
+                  .sum = number % 7 == 0,
+                  .act = number % 4 == 3 ? GEMM_RELU : GEMM_NONE};
+    int64_t n = tensor_numel(&y);
+    double *sums = calloc((size_t)n, sizeof *sums), *sizes = calloc((size_t)n, sizeof *sizes);
+    Tensor before = y;
+    before.data = room(OTHER, n * (int64_t)size_of(t));
+    memcpy(before.data, y.data, tensor_bytes(&y));
+    packed = packed_weights_create(NULL);
+    pool = tap_weights_create(NULL);
+    expect(&d, sums, sizes);
+    assert_true(run(TAPS, &d, 1, y.data));
+    assert_guard(y.data);
+    for (int64_t i = 0; i < n; i++) {
+        double want = sums[i] + (d.bias ? element(&bias, i % O) : 0) + (d.sum ? element(&before, i) : 0);
+        if (d.act == GEMM_RELU && want < 0) want = 0;
+        double far = (sizes[i] + 2) * 400 * 0x1p-24 + (t == DT_BF16 ? (fabs(want) + 0.01) * 0x1.1p-8 : 0);
+        if (!(fabs(element(&y, i) - want) <= far))
+            STOP("%s case %d, element %d: %a, expected %a", cpu_level_name(rung), number, (int)i, element(&y, i), want);
+    }
+    assert_true(run(TAPS, &d, 3, before.data));
+    assert_memory_equal(before.data, y.data, tensor_bytes(&y));
+    tap_weights_free(pool);
+    packed_weights_free(packed);
+    free(sums);
+    free(sizes);
+}
+
+static void test_patches(void **state)
+{
+    static const int64_t channels[] = {1, 3, 5, 16, 20}, windows[] = {2, 3, 4, 7, 14, 16};
+    (void)state;
+    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung)) {
+        for (int i = 0; i < 60 / ONE_IN; i++)
+            patches(1 + i % 3, 1 + i * 7 % 40, channels[i % 5], windows[i % 3 == 2 ? i % 2 : i % 6], i);
+        patches(2, 33, 3, 32, 1);
+        patches(2, 130, 3, 16, 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_sums), cmocka_unit_test(test_kernels),
-                                       cmocka_unit_test(test_large)};
+                                       cmocka_unit_test(test_large), cmocka_unit_test(test_patches)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
