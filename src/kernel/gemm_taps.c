@@ -12,16 +12,17 @@
  */
 #include <string.h>
 #include "base/mem.h"
+#include "base/pages.h"
 #include "base/vec.h"
 #include "kernel/gemm_axes.h"
 #include "team/team.h"
 
 enum { ALIGN = 64, HUGE = 2 << 20, FEW_CHANNELS = 8, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024 };
 enum { MOST_PARTS = 256, MOST_ROWS = 16, LINES = 64 };
-/* bytes of a strip that is wanted, of weights that stay in L2; outputs of a block that is read in place; outputs that a
- * block has at least that was cut for threads, where it reads all weights once more */
-enum { MANY = 128 };
+/* bytes of a strip that is wanted, of weights that stay in L2; outputs of a block that is read in place; outputs for
+ * which a block may have more bytes, for each block reads all weights */
 enum { STRIP = 320 << 10, B_WHOLE = 640 << 10, BLOCK = 288, A_BLOCK = 320 << 10, APART = 2048 };
+enum { MANY = 128, MORE = 768 << 10 };
 
 typedef enum Cells { IN_PLACE, PIXELS, COLUMNS, WINDOWS } Cells;
 
@@ -176,6 +177,7 @@ static bool keep(Taps *g, TapWeight *w, Err *err)
     if (w->data || !n) return true;
     w->data = mem_aligned(align, (n + align - 1) / align * align);
     if (!w->data) return fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
+    if (n >= HUGE) pages_huge(w->data, n);
     int64_t panels = panels_of(w);
 #pragma omp parallel for num_threads(g->threads) if (g->threads > 1)
     for (int64_t i = 0; i < panels; i++) pack_panel(w, w->from, w->data, i);
@@ -200,13 +202,21 @@ static Cells cells_of(const Taps *g, const Part *p, bool folds)
     return innermost && words && within && far ? IN_PLACE : PIXELS;
 }
 
+/* Rows of outputs whose strip has so many bytes. */
+static int64_t rows_in(const Part *p, int64_t strip, int64_t high, int64_t step)
+{
+    int64_t rows = strip / (p->cell * p->pitch * p->a[0].taps + 1);
+    return rows > high ? (rows - high) / step + 1 : 1;
+}
+
 /* Blocks of outputs: a strip that stays in L2; half the columns where rows are long. */
 static void block_of(const Taps *g, Part *p)
 {
     const Axis *r = &p->a[1], *c = &p->a[2];
     p->rows = r->out, p->cols = c->out;
     if (p->cells == IN_PLACE) {
-        int64_t outputs = most(32, least(BLOCK, A_BLOCK / most(1, g->C * g->k->size)));
+        int64_t each = most(1, g->C * g->k->size), outputs = least(BLOCK, A_BLOCK / each);
+        if (outputs < MANY) outputs = most(32, least(MANY, MORE / each));
         p->cols = least(c->out, outputs);
         p->rows = most(1, least(r->out, outputs / p->cols));
         return;
@@ -214,10 +224,11 @@ static void block_of(const Taps *g, Part *p)
     int64_t high = p->cells == PIXELS ? span(r) : 1, row_step = p->cells == PIXELS ? r->step : 1, rows;
     for (;; p->cols = (p->cols + 1) / 2) {
         p->pitch = p->cells == WINDOWS ? p->cols : (p->cols - 1) * c->step + span(c);
-        rows = STRIP / (p->cell * p->pitch * p->a[0].taps + 1);
-        if (rows >= high + 3 * row_step || rows >= high + (r->out - 1) * row_step || p->cols <= 32) break;
+        rows = rows_in(p, STRIP, high, row_step);
+        if (rows > 3 || rows >= r->out || p->cols <= 32) break;
     }
-    p->rows = least(r->out, rows > high ? (rows - high) / row_step + 1 : 1);
+    if (rows * p->cols < MANY) rows = most(rows, least(ceil_div(MANY, p->cols), rows_in(p, MORE, high, row_step)));
+    p->rows = least(r->out, rows);
     p->rows = ceil_div(r->out, ceil_div(r->out, p->rows));
     p->cols = ceil_div(c->out, ceil_div(c->out, p->cols));
     p->pitch = p->cells == WINDOWS ? p->cols : (p->cols - 1) * c->step + span(c);
