@@ -11,7 +11,7 @@
 #define QKV_KERNEL_CONV_H
 #include "kernel/product.h"
 
-enum { CONV_ROWS = 16, CONV_WIDTHS = 2 };
+enum { CONV_ROWS = 16, CONV_WIDTHS = 2, CONV_TAPS = 16 };
 
 /* c[r] (cols) = act(sum over taps, words of row[r] + jump[tap] times b, + bias [+ c[r]]) */
 typedef struct ConvTile {
@@ -33,6 +33,10 @@ typedef struct ConvKernel {
     int size, per_word;                      /* bytes of a packed element; elements of a word */
     /* columns [col, col + cols) of b (K, N), all K, as [words][width]; what is missing is zero */
     void (*pack)(void *to, const ProductIn *b, int64_t K, int64_t col, int cols, int width);
+    /* NULL, or the same for taps of f32 that lie within a line of words: tap t of element (k, j) is at[t] < CONV_TAPS
+     * elements after it, and goes `apart` bytes after tap t - 1 */
+    void (*pack_taps)(void *to, int64_t apart, const ProductIn *b, const int *at, int taps, int64_t K, int64_t col,
+                      int cols, int width);
     void (*tile[CONV_WIDTHS])(const ConvTile *t);
 } ConvKernel;
 

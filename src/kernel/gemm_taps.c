@@ -48,6 +48,7 @@ typedef struct Part {
     size_t strip;              /* bytes */
     TapWeight w;               /* not constant: `from` is its offset in the weights */
     int weight;                /* constant: its number in the pool, else -1 */
+    bool passing;              /* not constant, and used by one block: panels are packed as it comes to them */
 } Part;
 
 struct TapWeights {
@@ -69,7 +70,8 @@ struct Taps {
     int act, threads;
     Part *part;
     int parts;
-    size_t strip, changing; /* bytes: the largest strip; packed weights that are not constant */
+    size_t strip, changing; /* bytes: the largest strip; packed weights that are not constant, or a panel of them */
+    size_t panel;           /* bytes: the largest panel of those that are packed on the way */
 };
 
 /* ------------------------------------------------------------------ weights */
@@ -94,7 +96,8 @@ static int64_t panels_of(const TapWeight *w) { return ceil_div(w->N, w->kernel->
 static int64_t taps_of(const TapWeight *w) { return w->n[0] * w->n[1] * w->n[2]; }
 static int64_t words_of(const TapWeight *w) { return ceil_div(w->K, w->kernel->per_word); }
 static int64_t tap_bytes(const TapWeight *w) { return words_of(w) * w->kernel->width[w->width] * 4; }
-static size_t weight_bytes(const TapWeight *w) { return (size_t)(panels_of(w) * taps_of(w) * tap_bytes(w)); }
+static int64_t panel_bytes(const TapWeight *w) { return taps_of(w) * tap_bytes(w); }
+static size_t weight_bytes(const TapWeight *w) { return (size_t)(panels_of(w) * panel_bytes(w)); }
 
 enum { SOME = 32, WIDEST = 64 }; /* SOME: elements of K whose taps, which lie side by side, are taken before the next */
 
@@ -116,16 +119,33 @@ static void unfold(const TapWeight *w, void *to, const ProductIn *from, int64_t 
         }
 }
 
+static int64_t tap_at(const TapWeight *w, int64_t t)
+{
+    return t / (w->n[1] * w->n[2]) * w->apart[0] + t / w->n[2] % w->n[1] * w->apart[1] + t % w->n[2] * w->apart[2];
+}
+
+/* All taps of a panel at once, where they lie within a line. False: they do not. */
+static bool pack_taps(const TapWeight *w, const void *from, char *to, int64_t col, int cols)
+{
+    int at[CONV_TAPS];
+    int64_t taps = taps_of(w), n = 0;
+    for (; n < taps && n < CONV_TAPS && tap_at(w, n) >= 0 && tap_at(w, n) < CONV_TAPS; n++) at[n] = (int)tap_at(w, n);
+    if (!w->kernel->pack_taps || w->fold || w->dtype != DT_F32 || n < taps || taps < 2) return false;
+    ProductIn in = {.data = from, .dtype = w->dtype, .rs = w->rs, .cs = w->cs};
+    w->kernel->pack_taps(to, tap_bytes(w), &in, at, (int)taps, w->K, col, cols, w->kernel->width[w->width]);
+    return true;
+}
+
+/* To `to`, where the panel is to be. */
 static void pack_panel(const TapWeight *w, const void *from, char *to, int64_t panel)
 {
     int width = w->kernel->width[w->width], cols = (int)least(width, w->N - panel * width);
     int64_t taps = taps_of(w), each = tap_bytes(w), col = panel * width, some = taps > 1 || w->fold ? SOME : w->K;
     uint32_t part[SOME * WIDEST];
-    to += panel * taps * each;
+    if (pack_taps(w, from, to, col, cols)) return;
     for (int64_t k = 0; k < w->K; k += some)
         for (int64_t t = 0; t < taps; t++) {
-            int64_t at = t / (w->n[1] * w->n[2]) * w->apart[0] + t / w->n[2] % w->n[1] * w->apart[1] +
-                         t % w->n[2] * w->apart[2] + k * w->rs;
+            int64_t at = tap_at(w, t) + k * w->rs;
             ProductIn in = {.data = (const char *)from + at * (int64_t)dtype_size(w->dtype),
                             .dtype = w->dtype,
                             .rs = w->rs,
@@ -180,7 +200,7 @@ static bool keep(Taps *g, TapWeight *w, Err *err)
     if (n >= HUGE) pages_huge(w->data, n);
     int64_t panels = panels_of(w);
 #pragma omp parallel for num_threads(g->threads) if (g->threads > 1)
-    for (int64_t i = 0; i < panels; i++) pack_panel(w, w->from, w->data, i);
+    for (int64_t i = 0; i < panels; i++) pack_panel(w, w->from, w->data + i * panel_bytes(w), i);
     g->pool->bytes += n;
     packed_let_go(g->packed, w->from, plain_bytes(w));
     return true;
@@ -266,7 +286,7 @@ static int64_t weight_before(const Part *p, int64_t unit)
 {
     int64_t panels = panels_of(&p->w), panel, all, at = unit / panels, before = outputs_before(p, at);
     vectors_of(p, &panel, &all);
-    int64_t more = unit % panels ? (outputs_before(p, at + 1) - before) * unit % panels * panel : 0;
+    int64_t more = unit % panels ? (outputs_before(p, at + 1) - before) * (unit % panels) * panel : 0;
     return before * all + more;
 }
 
@@ -406,7 +426,9 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
     merge(g, p);
     p->weight = g->constant ? weight_number(g->pool, &tw, err) : -1;
     TRY(!g->constant || p->weight >= 0);
-    if (!g->constant && weight_bytes(&tw) > g->changing) g->changing = weight_bytes(&tw);
+    p->passing = !g->constant && blocks_of(g, p) == 1;
+    if (p->passing) g->panel = (size_t)most((int64_t)g->panel, panel_bytes(&tw));
+    else if (!g->constant) g->changing = (size_t)most((int64_t)g->changing, (int64_t)weight_bytes(&tw));
     if (p->strip > g->strip) g->strip = p->strip;
     return true;
 }
@@ -504,7 +526,10 @@ static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 static size_t strips(const Taps *g) { return space(g->strip) * (size_t)g->threads; }
 /* The bias of every column, where places are columns. */
 static size_t bias_bytes(const Taps *g) { return g->fold ? (size_t)g->O * dtype_size(g->bias_type) : 0; }
-size_t tap_conv_scratch(const Taps *g) { return space(g->changing) + strips(g) + space(bias_bytes(g)) + ALIGN; }
+size_t tap_conv_scratch(const Taps *g)
+{
+    return space(g->changing) + strips(g) + space(bias_bytes(g)) + space(g->panel) * (size_t)g->threads + ALIGN;
+}
 
 /* ------------------------------------------------------------------ filling a strip */
 
@@ -514,8 +539,8 @@ typedef struct Block {
     const Part *p;
     const char *x;
     char *y, *strip;
-    const char *b, *bias;
-    int64_t panel; /* bytes of b */
+    const char *b, *bias; /* b: from panel `first` on */
+    int64_t panel, first; /* bytes of a panel */
     int64_t depth, row, rows, col, cols;
 } Block;
 
@@ -714,7 +739,7 @@ static void tile_run(const Block *b, ConvTile *t, int64_t q)
     const Taps *g = b->g;
     const TapWeight *w = &b->p->w;
     int width = g->k->width[w->width];
-    t->b = b->b + q * b->panel;
+    t->b = b->b + (q - b->first) * b->panel;
     t->cols = (int)least(width, g->O - q * width);
     if (b->bias) t->bias = b->bias + q * width * (int64_t)dtype_size(g->bias_type);
     g->k->tile[w->width](t);
@@ -750,7 +775,7 @@ static void block_run(const Block *b, int64_t p0, int64_t p1)
     }
     int64_t part = b->panel / tiles / ALIGN * ALIGN;
     for (int64_t q = p0; q < p1; q++) {
-        const char *next = b->b + least(q + 1, p1 - 1) * b->panel; /* each tile fetches a part of it */
+        const char *next = b->b + (least(q + 1, p1 - 1) - b->first) * b->panel; /* each tile fetches a part of it */
         first = 0;
         for (int64_t i = 0; i < tiles; i++, first += t.rows) {
             t.rows = (int)(low + (i < higher));
@@ -763,12 +788,28 @@ static void block_run(const Block *b, int64_t p0, int64_t p1)
     }
 }
 
+/* Panels [p0, p1) of a block, packed to `room` one after the other. */
+static void pack_and_run(Block *b, const void *from, char *room, int64_t p0, int64_t p1)
+{
+    for (int64_t q = p0; q < p1; q++) {
+        pack_panel(&b->p->w, from, room, q);
+        b->b = room, b->first = q;
+        block_run(b, q, q + 1);
+    }
+}
+
+/* A part's weights: packed, or (NULL) what they are packed from on the way, and where the thread's panels go. */
+typedef struct Packing {
+    const char *packed, *from;
+    char *panels;
+} Packing;
+
 /* What thread `self` of `threads` does of a part: units, one after the other, of a panel of a block each. */
-static void share(const Taps *g, const Part *p, const GemmBuffers *m, const char *weights, char *strip, int self,
+static void share(const Taps *g, const Part *p, const GemmBuffers *m, const Packing *w, char *strip, int self,
                   int threads)
 {
     int64_t out = (int64_t)dtype_size(g->type), held = -1, panels = panels_of(&p->w), end;
-    Block b = {.g = g, .p = p, .strip = strip, .b = weights, .panel = taps_of(&p->w) * tap_bytes(&p->w)};
+    Block b = {.g = g, .p = p, .strip = strip, .b = w->packed, .panel = panel_bytes(&p->w)};
     if (m->bias) b.bias = (const char *)m->bias + p->y_at / g->yc * (int64_t)dtype_size(g->bias_type);
     end = share_at(g, p, self + 1, threads);
     for (int64_t i = share_at(g, p, self, threads), n; i < end; i += n) {
@@ -782,28 +823,29 @@ static void share(const Taps *g, const Part *p, const GemmBuffers *m, const char
         b.col = cut_at(p->a[2].out, c, p->col_cuts), b.cols = cut_at(p->a[2].out, c + 1, p->col_cuts) - b.col;
         if (p->cells != IN_PLACE && at != held) fill(&b);
         held = at;
-        block_run(&b, p0, p0 + n);
+        if (w->packed) block_run(&b, p0, p0 + n);
+        else pack_and_run(&b, w->from, w->panels + space(g->panel) * (size_t)self, p0, p0 + n);
     }
 }
 
 static void run_part(const Taps *g, const Part *p, const GemmBuffers *m, char *base, int threads)
 {
-    const char *weights = p->weight >= 0 ? g->pool->w[p->weight].data : base;
     const char *from = p->weight >= 0 ? NULL : (const char *)m->b + (uintptr_t)p->w.from;
-    char *strips = base + space(g->changing);
+    char *strips_at = base + space(g->changing);
     int64_t panels = panels_of(&p->w);
+    Packing w = {.packed = p->weight >= 0 ? g->pool->w[p->weight].data : p->passing ? NULL : base,
+                 .from = from,
+                 .panels = strips_at + strips(g) + space(bias_bytes(g))};
+    if (from && w.packed) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+        for (int64_t i = 0; i < panels; i++) pack_panel(&p->w, from, base + i * panel_bytes(&p->w), i);
+    }
     if (threads == 1) {
-        for (int64_t i = 0; from && i < panels; i++) pack_panel(&p->w, from, base, i);
-        share(g, p, m, weights, strips, 0, 1);
+        share(g, p, m, &w, strips_at, 0, 1);
         return;
     }
-    if (from) {
-#pragma omp parallel for num_threads(threads)
-        for (int64_t i = 0; i < panels; i++) pack_panel(&p->w, from, base, i);
-    }
 #pragma omp parallel num_threads(threads)
-    share(g, p, m, weights, strips + space(g->strip) * (size_t)team_part(), team_part(),
-          team_parts());
+    share(g, p, m, &w, strips_at + space(g->strip) * (size_t)team_part(), team_part(), team_parts());
 }
 
 bool tap_conv_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err)

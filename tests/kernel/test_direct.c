@@ -270,7 +270,8 @@ static void patches(int spatial, int64_t C, int64_t O, int64_t window, int numbe
         steps[k] = w_shape[2 + k] = window;
         y_shape[2 + k] = x_shape[2 + k] * window;
     }
-    Tensor x = filled(X, t, 2 + spatial, x_shape, true, &seed), w = filled(WEIGHT, t, 2 + spatial, w_shape, false, &seed),
+    Tensor x = filled(X, t, 2 + spatial, x_shape, true, &seed),
+           w = filled(WEIGHT, t, 2 + spatial, w_shape, false, &seed),
            y = filled(Y, t, 2 + spatial, y_shape, true, &seed),
            bias = filled(BIAS, number / 4 % 2 ? DT_F32 : t, 1, y_shape + 1, false, &seed);
     GemmConv d = {.x = &x,
@@ -324,9 +325,55 @@ static void test_patches(void **state)
     }
 }
 
+/* Weights that change, used by one block of outputs: several panels, taps at once and one by one. */
+static void test_changing(void **state)
+{
+    (void)state;
+    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+        for (int i = 0; i < 12; i++) {
+            uint64_t seed = 23;
+            bool transposed = i % 2;
+            int64_t k = 2 + i / 2 % 3, C = 21 + i, O = 90 + 17 * (i % 4), step[2] = {1 + i / 6, 1 + i / 6},
+                    pad[2] = {1, 1}, one[2] = {1, 1}, in[2] = {7, 8}, out[2];
+            for (int a = 0; a < 2; a++)
+                out[a] = transposed ? (in[a] - 1) * step[a] + k - 2 : (in[a] + 2 - k) / step[a] + 1;
+            Tensor x = filled(X, DT_F32, 4, (int64_t[]){1, C, in[0], in[1]}, true, &seed),
+                   w = filled(WEIGHT, DT_F32, 4, (int64_t[]){transposed ? C : O, transposed ? O : C, k, k}, false,
+                              &seed),
+                   y = filled(Y, DT_F32, 4, (int64_t[]){1, O, out[0], out[1]}, true, &seed);
+            GemmConv d = {.x = &x,
+                          .w = &w,
+                          .y = &y,
+                          .spatial = 2,
+                          .stride = step,
+                          .padding = pad,
+                          .padding_end = pad,
+                          .dilation = one,
+                          .groups = 1,
+                          .transposed = transposed};
+            int64_t n = tensor_numel(&y);
+            double *sums = calloc((size_t)n, sizeof *sums), *sizes = calloc((size_t)n, sizeof *sizes);
+            void *other = room(OTHER, n * 4);
+            packed = packed_weights_create(NULL);
+            pool = tap_weights_create(NULL);
+            expect(&d, sums, sizes);
+            assert_true(run(TAPS, &d, 1, y.data) && run(TAPS, &d, 3, other));
+            assert_memory_equal(other, y.data, tensor_bytes(&y));
+            for (int64_t e = 0; e < n; e++)
+                if (!(fabs(element(&y, e) - sums[e]) <= (sizes[e] + 1) * 400 * 0x1p-24))
+                    STOP("%s case %d, element %d: %a, expected %a", cpu_level_name(rung), i, (int)e, element(&y, e),
+                         sums[e]);
+            tap_weights_free(pool);
+            packed_weights_free(packed);
+            free(sums);
+            free(sizes);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_sums), cmocka_unit_test(test_kernels),
-                                       cmocka_unit_test(test_large), cmocka_unit_test(test_patches)};
+                                       cmocka_unit_test(test_large), cmocka_unit_test(test_patches),
+                                       cmocka_unit_test(test_changing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,6 +85,33 @@ static void pack(void *to, const ProductIn *b, int64_t K, int64_t col, int cols,
     }
 }
 
+#if defined(__AVX512F__)
+/* Sixteen columns by a line of words that has their taps are turned at a time. */
+static void pack_taps(void *to, int64_t apart, const ProductIn *b, const int *at, int taps, int64_t K, int64_t col,
+                      int cols, int width)
+{
+    const float *from = (const float *)b->data + col * b->cs, *row[LANES];
+    const float none[LANES] = {0};
+    F16 line[LANES];
+    int n = 0;
+    for (int t = 0; t < taps; t++) n = at[t] >= n ? at[t] + 1 : n;
+    __mmask16 there = (__mmask16)((1u << n) - 1);
+    for (int64_t k = 0; k < K; k++, from += b->rs)
+        for (int j = 0; j < width; j += LANES) {
+            char *p = (char *)to + (k * width + j) * 4;
+            for (int i = 0; i < LANES; i++) {
+                bool in = j + i < cols;
+                const float *x = in ? from + (j + i) * b->cs : none;
+                row[i] = x;
+                __builtin_prefetch(x + (in ? b->rs : 0), 0, 3);
+            }
+            for (int i = 0; i < LANES; i++) line[i] = (F16)_mm512_maskz_loadu_ps(there, row[i]);
+            turn_vectors(line);
+            for (int t = 0; t < taps; t++) *(F16 *)(void *)(p + t * apart) = line[at[t]];
+        }
+}
+#endif
+
 /* ------------------------------------------------------------------ columns */
 
 static void columns_4(void *to, int64_t step, const void *const *from, int rows, int64_t n)
@@ -139,6 +166,9 @@ void KERNEL(conv_fill)(ConvKernels *k)
                           .per_word = 1,
                           .pack = pack,
                           .tile = {conv_tile_any}};
+#if defined(__AVX512F__)
+    k->f32.pack_taps = pack_taps;
+#endif
 #if MR4
     k->f32.tile[1] = wide_any;
 #endif

@@ -54,20 +54,32 @@ static inline void turn_four(float *to, int64_t step, const float *const *row)
 #ifdef __AVX512F__
 typedef float F16 __attribute__((vector_size(64), aligned(4)));
 
-/* The same for 16 rows: four perfect shuffles of the lines, each of which moves one bit of a word's place from the
+/* 16 rows become columns: four perfect shuffles of the lines, each of which moves one bit of a word's place from the
  * row to the column. */
-static inline void turn_sixteen(float *to, int64_t step, const float *const *row)
+INLINE void turn_vectors(F16 *a)
 {
-    F16 a[LANES], b[LANES];
-    for (int r = 0; r < LANES; r++) a[r] = *(const F16 *)row[r];
+    F16 b[LANES];
+#pragma GCC unroll 4
     for (int bit = 0; bit < 4; bit++) {
+#pragma GCC unroll 8
         for (int r = 0; r < LANES / 2; r++) {
             b[2 * r] = __builtin_shufflevector(a[r], a[r + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
             b[2 * r + 1] = __builtin_shufflevector(a[r], a[r + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
                                                    15, 31);
         }
+#pragma GCC unroll 16
         for (int r = 0; r < LANES; r++) a[r] = b[r];
     }
+}
+
+/* As turn_four, of 16 rows. */
+static inline void turn_sixteen(float *to, int64_t step, const float *const *row)
+{
+    F16 a[LANES];
+#pragma GCC unroll 16
+    for (int r = 0; r < LANES; r++) a[r] = *(const F16 *)row[r];
+    turn_vectors(a);
+#pragma GCC unroll 16
     for (int k = 0; k < LANES; k++) *(F16 *)(to + k * step) = a[k];
 }
 #endif
