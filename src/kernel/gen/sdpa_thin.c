@@ -40,8 +40,8 @@ INLINE Vec load(DType t, const char *p, int64_t at, int64_t n)
 /* Memory is what a decoding step waits for: rows AHEAD of the one in work are asked for while it is. */
 enum { AHEAD = 32 };
 
-/* Partial sums of ROWS rows with 4 keys: part[row][key][lane]. */
-INLINE void dots(DType t, const Stack *s, int64_t key, const float *queries, float *part)
+/* Partial sums of `rows` rows with 4 keys: part[row][key][lane]. */
+INLINE void dots(DType t, int rows, const Stack *s, int64_t key, const float *queries, float *part)
 {
     Vec acc[ROWS][4];
     const char *k[4];
@@ -52,17 +52,17 @@ INLINE void dots(DType t, const Stack *s, int64_t key, const float *queries, flo
         ask_for(key_at(s, least(key + i + AHEAD, s->M - 1)), D * (t == DT_F32 ? 4 : 2));
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < ROWS * 4; i++) acc[i / 4][i % 4] = vec_set(0);
+    for (int i = 0; i < rows * 4; i++) acc[i / 4][i % 4] = vec_set(0);
     for (int64_t d = 0; d < D; d += LANES) {
         Vec y[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) y[i] = load(t, k[i], d, D);
 #pragma GCC unroll 16
-        for (int i = 0; i < ROWS * 4; i++)
+        for (int i = 0; i < rows * 4; i++)
             acc[i / 4][i % 4] = fused(acc[i / 4][i % 4], vec_at(queries + i / 4 * width + d), y[i % 4]);
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < ROWS * 4; i++) vec_put(part + (i / 4 * LANES + i % 4) * LANES, acc[i / 4][i % 4]);
+    for (int i = 0; i < rows * 4; i++) vec_put(part + (i / 4 * LANES + i % 4) * LANES, acc[i / 4][i % 4]);
 }
 
 /* Scores of keys t .. t + LANES; those after the last key repeat it. */
@@ -70,9 +70,10 @@ static void score(const Stack *s, int64_t t, const Space *p, int rows, float *sc
 {
     for (int64_t j = 0; j < LANES; j += 4) {
         float *part = p->part + j * LANES;
-        if (s->a->t == DT_F32) dots(DT_F32, s, t + j, p->queries, part);
-        else if (s->a->t == DT_BF16) dots(DT_BF16, s, t + j, p->queries, part);
-        else dots(DT_F16, s, t + j, p->queries, part);
+        if (s->a->t == DT_F32 && rows == 1) dots(DT_F32, 1, s, t + j, p->queries, part);
+        else if (s->a->t == DT_F32) dots(DT_F32, ROWS, s, t + j, p->queries, part);
+        else if (s->a->t == DT_BF16) dots(DT_BF16, ROWS, s, t + j, p->queries, part);
+        else dots(DT_F16, ROWS, s, t + j, p->queries, part);
     }
     for (int r = 0; r < rows; r++) {
         Vec x[LANES], sum = vec_set(0);
@@ -86,13 +87,13 @@ static void score(const Stack *s, int64_t t, const Space *p, int rows, float *sc
 }
 
 /* out[row][e ..] += weights of keys from .. to times their values, `vectors` vectors wide. */
-INLINE void add_values(DType t, int vectors, const Stack *s, int64_t from, int64_t to, int64_t e, const float *weights,
-                       float *out)
+INLINE void add_values(DType t, int rows, int vectors, const Stack *s, int64_t from, int64_t to, int64_t e,
+                       const float *weights, float *out)
 {
     Vec acc[ROWS][VECTORS];
     int64_t E = s->a->E, width = row_width(E);
 #pragma GCC unroll 4
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) acc[r][v] = vec_at(out + r * width + e + v * LANES);
     for (int64_t j = from; j < to; j++) {
@@ -104,29 +105,30 @@ INLINE void add_values(DType t, int vectors, const Stack *s, int64_t from, int64
             y[v] = vectors == VECTORS ? vec_load(t, from_value + (e + v * LANES) * (t == DT_F32 ? 4 : 2))
                                       : load(t, from_value, e + v * LANES, E);
 #pragma GCC unroll 4
-        for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
             for (int v = 0; v < vectors; v++) acc[r][v] = fused(acc[r][v], every(weights[r * KEYS + j - from]), y[v]);
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) vec_put(out + r * width + e + v * LANES, acc[r][v]);
 }
 
-static void values(const Stack *s, int64_t from, int64_t to, const float *weights, float *out)
+static void values(const Stack *s, int rows, int64_t from, int64_t to, const float *weights, float *out)
 {
     DType t = s->a->t;
     int64_t e = 0, E = s->a->E;
     for (; e + WIDTH <= E; e += WIDTH) {
-        if (t == DT_F32) add_values(DT_F32, VECTORS, s, from, to, e, weights, out);
-        else if (t == DT_BF16) add_values(DT_BF16, VECTORS, s, from, to, e, weights, out);
-        else add_values(DT_F16, VECTORS, s, from, to, e, weights, out);
+        if (t == DT_F32 && rows == 1) add_values(DT_F32, 1, VECTORS, s, from, to, e, weights, out);
+        else if (t == DT_F32) add_values(DT_F32, ROWS, VECTORS, s, from, to, e, weights, out);
+        else if (t == DT_BF16) add_values(DT_BF16, ROWS, VECTORS, s, from, to, e, weights, out);
+        else add_values(DT_F16, ROWS, VECTORS, s, from, to, e, weights, out);
     }
     for (; e < E; e += LANES) {
-        if (t == DT_F32) add_values(DT_F32, 1, s, from, to, e, weights, out);
-        else if (t == DT_BF16) add_values(DT_BF16, 1, s, from, to, e, weights, out);
-        else add_values(DT_F16, 1, s, from, to, e, weights, out);
+        if (t == DT_F32) add_values(DT_F32, ROWS, 1, s, from, to, e, weights, out);
+        else if (t == DT_BF16) add_values(DT_BF16, ROWS, 1, s, from, to, e, weights, out);
+        else add_values(DT_F16, ROWS, 1, s, from, to, e, weights, out);
     }
 }
 
@@ -177,7 +179,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
             }
             sum[r] += row_exp(x, top[r], padded(n, LANES));
         }
-        values(s, m0, m0 + n, p.scores, p.out);
+        values(s, rows, m0, m0 + n, p.scores, p.out);
     }
     for (int r = 0; r < rows; r++) {
         put_lse(&row[r], top[r], sum[r]);
