@@ -46,9 +46,9 @@ typedef struct Windows {
 } Windows;
 Windows *windows_of(const Tensor *windows, int along, int64_t first, int64_t K, Err *err);
 void windows_free(Windows *w);
-/* Rows [k, k + n), columns [col, col + cols) as [n][cols], elements of `size` bytes (2 or 4). */
-void windows_take(const Windows *w, void *to, const void *from, size_t size, int64_t k, int64_t n, int64_t col,
-                  int64_t cols);
+/* Rows [k, k + n), columns [col, col + cols) as rows `step` elements apart, elements of `size` bytes (2 or 4). */
+void windows_take(const Windows *w, void *to, int64_t step, const void *from, size_t size, int64_t k, int64_t n,
+                  int64_t col, int64_t cols);
 
 /* A convolution's own: rows of cells, and the shifts that are its taps (gemm_conv.c). */
 enum { MAX_TAPS = 81 };

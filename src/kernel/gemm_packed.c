@@ -22,12 +22,13 @@
 #include "team/team.h"
 
 /* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2.
- * WORTH_THREADS: floating-point operations, some 10 us of a core. TILES_*: from these sizes on packing both operands
- * is little beside what float32 gains by tiles; KEPT_M: packing a alone, b being kept. A_TILE, B_WHOLE: bytes of a that
- * L1 nearly holds, of b that L2 does: then a tile meets all panels before the next. IN_PLACE: columns up to which rows
- * of a that are spread stay there. */
+ * WORTH_THREADS, WORTH_BYTES: floating-point operations, bytes of b, some 10 us of a core; FEW_BYTES: of rows that one
+ * thread packs. TILES_*: from these sizes on packing both operands is little beside what float32 gains by tiles;
+ * KEPT_M: packing a alone, b being kept. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does: then a
+ * tile meets all panels before the next. IN_PLACE: columns up to which rows of a that are spread stay there. */
 enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, FEW = 300 << 10, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 };
 enum { A_THREAD = 1 << 20 }; /* bytes of a's rows for each thread, up to which a superblock has more than its rows */
+enum { WORTH_BYTES = 256 << 10, FEW_BYTES = 32 << 10 };
 enum { TILES_M = 768, TILES_N = 128, TILES_K = 64, KEPT_M = 64 };
 enum { IN_PLACE = 384, MOST_ROWS = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
 
@@ -117,18 +118,33 @@ static Weight weight_of(const ProductKernel *k, const Tensor *b, bool rounded)
                     .taps = 1};
 }
 
-/* A panel of windows: some rows at a time, which stay in L1, as the kernel takes them. */
+/* A panel of windows, at once where it is rows of floats. */
+static void pack_rows_of_windows(const Weight *w, float *to, int64_t panel)
+{
+    const ProductKernel *k = w->kernel;
+    int64_t col = panel * k->nr, cols = least(k->nr, w->N - col);
+    for (int64_t i = 0; i < w->K && cols < k->nr; i++)
+        memset(to + i * k->nr + cols, 0, (size_t)(k->nr - cols) * sizeof *to);
+    memset(to + w->K * k->nr, 0, (size_t)((padded_k(k, w->K) - w->K) * k->nr) * sizeof *to);
+    windows_take(w->windows, to, k->nr, w->from, sizeof *to, 0, w->K, col, cols);
+}
+
+/* Else some rows at a time, which stay in L1, as the kernel takes them. */
 static void pack_windows(const Weight *w, char *to, int64_t panel)
 {
     enum { SOME = 128, WIDEST = 64 };
     const ProductKernel *k = w->kernel;
     int64_t col = panel * k->nr, cols = least(k->nr, w->N - col);
+    if (k->plain && w->dtype == DT_F32) {
+        pack_rows_of_windows(w, (float *)(void *)to, panel);
+        return;
+    }
     uint32_t part[SOME * WIDEST];
     ProductIn in = {.data = part, .dtype = w->dtype, .rs = cols, .cs = 1, .rounded = w->rounded};
     assert(k->nr <= WIDEST && SOME % k->chunk == 0);
     for (int64_t at = 0; at < w->K; at += SOME) {
         int64_t n = least(SOME, w->K - at);
-        windows_take(w->windows, part, w->from, dtype_size(w->dtype), at, n, col, cols);
+        windows_take(w->windows, part, cols, w->from, dtype_size(w->dtype), at, n, col, cols);
         k->pack_b(to + at * k->nr * k->size, &in, 0, n, cols);
     }
 }
@@ -339,9 +355,9 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
         return NULL;
     }
     int64_t taps = g->b.taps, run = padded_k(k, g->K);
-    g->threads = 2.0 * (double)g->M * (double)g->N * (double)(g->K * taps) * (double)g->batch < WORTH_THREADS
-                     ? 1
-                     : (int)least(team_width(), MAX_THREADS);
+    double terms = (double)g->N * (double)(g->K * taps) * (double)g->batch;
+    bool worth = 2 * terms * (double)g->M >= WORTH_THREADS || terms * k->size >= WORTH_BYTES;
+    g->threads = worth ? (int)least(team_width(), MAX_THREADS) : 1;
     g->across = g->threads > 1 && g->batch >= g->threads;
     g->panels = ceil_div(g->N, k->nr);
     g->deep = taps * run;
@@ -754,6 +770,24 @@ static void pack_and_multiply(Job *j, int64_t i, int64_t last, float *sums)
     }
 }
 
+/* Tiles [t0, t1) of an a whose rows are side by side, some elements of K of all tiles before the next: a line of a has
+ * rows of two tiles or three. */
+static void pack_beside(const Job *j, int64_t t0, int64_t t1)
+{
+    enum { SOME = 16 };
+    const Packed *g = j->g;
+    int64_t each = round_up(SOME, g->k->chunk);
+    ProductIn a = j->a;
+    for (int64_t at = 0; at < g->K; at += each) {
+        for (int64_t t = t0; t < t1; t++) {
+            int64_t row = tile_at(&j->rows, t), end = tile_at(&j->rows, t + 1);
+            g->k->pack_a(packed_at(j, t, at), &a, j->row + row, (int)(least(end, j->rows.rows) - row),
+                         least(each, g->K - at));
+        }
+        a.data = (const char *)a.data + each * a.cs * (int64_t)dtype_size(a.dtype);
+    }
+}
+
 /* Share `self` of `shares` of what is packed before a superblock is multiplied: b before the first, rows of a, in pieces
  * of K where tiles are few. */
 static void pack_share(const Job *j, int self, int shares)
@@ -770,14 +804,19 @@ static void pack_share(const Job *j, int self, int shares)
     int64_t tiles = j->rows.tiles, pieces = shares == 1 || tiles >= 4 * shares ? 1 : ceil_div(4 * shares, tiles),
             each = round_up(most(ceil_div(g->K, pieces), SHORTEST), g->k->chunk);
     pieces = ceil_div(g->K, each);
+    if (!g->direct && j->a.rs == 1 && j->a.cs > 1) {
+        pack_beside(j, tiles * self / shares, tiles * (self + 1) / shares);
+        return;
+    }
     for (int64_t i = tiles * pieces * self / shares; i < tiles * pieces * (self + 1) / shares; i++)
         pack_rows(j, i / pieces, i % pieces * each, least(each, g->K - i % pieces * each));
 }
 
-/* Whether that is much: more than the last rows of an a that is read where it is. */
+/* Whether that is much: more than a few rows, or the last rows of an a that is read where it is. */
 static bool packs(const Job *j)
 {
-    return (j->weight == j->packed_b && !j->row) || j->g->conv || j->g->lined || !j->g->direct;
+    if ((j->weight == j->packed_b && !j->row) || j->g->conv) return true;
+    return (j->g->lined || !j->g->direct) && j->rows.rows * j->g->deep * product_size_a(j->g->k) > FEW_BYTES;
 }
 
 static void pack_superblock(const Job *j, int threads)

@@ -43,19 +43,19 @@ void windows_free(Windows *w)
 }
 
 /* Single elements. */
-static void pick_4(const Windows *w, uint32_t *to, const uint32_t *from, int64_t k, int64_t n, int64_t col,
-                   int64_t cols)
+static void pick_4(const Windows *w, uint32_t *to, int64_t step, const uint32_t *from, int64_t k, int64_t n,
+                   int64_t col, int64_t cols)
 {
-    for (int64_t i = k; i < k + n; i++, to += cols) {
+    for (int64_t i = k; i < k + n; i++, to += step) {
         const uint32_t *x = from + w->row[i];
         for (int64_t j = 0; j < cols; j++) to[j] = x[w->col[col + j]];
     }
 }
 
-static void pick_2(const Windows *w, uint16_t *to, const uint16_t *from, int64_t k, int64_t n, int64_t col,
-                   int64_t cols)
+static void pick_2(const Windows *w, uint16_t *to, int64_t step, const uint16_t *from, int64_t k, int64_t n,
+                   int64_t col, int64_t cols)
 {
-    for (int64_t i = k; i < k + n; i++, to += cols) {
+    for (int64_t i = k; i < k + n; i++, to += step) {
         const uint16_t *x = from + w->row[i];
         for (int64_t j = 0; j < cols; j++) to[j] = x[w->col[col + j]];
     }
@@ -67,14 +67,14 @@ INLINE void lines(char *to, int64_t step, const char *from, const int64_t *row, 
     for (int64_t i = 0; i < n; i++) memcpy(to + i * step, from + row[i] * size, bytes);
 }
 
-void windows_take(const Windows *w, void *to, const void *from, size_t size, int64_t k, int64_t n, int64_t col,
-                  int64_t cols)
+void windows_take(const Windows *w, void *to, int64_t step, const void *from, size_t size, int64_t k, int64_t n,
+                  int64_t col, int64_t cols)
 {
     enum { SHORT = 4 };
     const int64_t *run = w->col + w->N, each = (int64_t)size;
     if (least(run[col], cols) < SHORT && cols >= SHORT) {
-        if (size == 4) pick_4(w, to, from, k, n, col, cols);
-        else pick_2(w, to, from, k, n, col, cols);
+        if (size == 4) pick_4(w, to, step, from, k, n, col, cols);
+        else pick_2(w, to, step, from, k, n, col, cols);
         return;
     }
     for (int64_t j = 0, some; j < cols; j += some) {
@@ -82,11 +82,11 @@ void windows_take(const Windows *w, void *to, const void *from, size_t size, int
         const char *x = (const char *)from + w->col[col + j] * each;
         char *y = (char *)to + j * each;
         switch (some * each) {
-        case 64: lines(y, cols * each, x, w->row + k, n, each, 64); break;
-        case 96: lines(y, cols * each, x, w->row + k, n, each, 96); break;
-        case 128: lines(y, cols * each, x, w->row + k, n, each, 128); break;
-        case 192: lines(y, cols * each, x, w->row + k, n, each, 192); break;
-        default: lines(y, cols * each, x, w->row + k, n, each, (size_t)(some * each));
+        case 64: lines(y, step * each, x, w->row + k, n, each, 64); break;
+        case 96: lines(y, step * each, x, w->row + k, n, each, 96); break;
+        case 128: lines(y, step * each, x, w->row + k, n, each, 128); break;
+        case 192: lines(y, step * each, x, w->row + k, n, each, 192); break;
+        default: lines(y, step * each, x, w->row + k, n, each, (size_t)(some * each));
         }
     }
 }

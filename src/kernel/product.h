@@ -91,6 +91,7 @@ typedef struct ProductKernel {
     /* `tile` takes whole lines of a at once, so that rows of any step may stay where they are. The others read them
      * word by word: lines that are a power of two apart would push each other out of L1. */
     bool in_place;
+    bool plain; /* panels are rows of `nr` floats, one for each element of K */
 } ProductKernel;
 
 /* Bytes of a packed element of a. */

@@ -162,12 +162,14 @@ void KERNEL(product_fill)(ProductKernels *k)
                              .pack_b = pack_b,
                              .tile = tile,
                              .finish = finish,
-                             .fetches = true};
+                             .fetches = true,
+                             .plain = true};
 #if defined(__AVX512F__)
     k->bf16 = k->f32;
     k->bf16.layout = "bf16 pairs, panels of 48";
     k->bf16.chunk = CHUNK;
     k->bf16.size = 2;
+    k->bf16.plain = false;
     k->bf16.kc = k->f32.kc / CHUNK * CHUNK;
     k->bf16.line_a = line_a;
     k->bf16.pack_b = pack_narrow;

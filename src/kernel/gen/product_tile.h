@@ -53,6 +53,7 @@ INLINE void tile_of(int rows, int nv, const ProductTile *t)
     for (; a < end; a += rows, b += NR, next += rows, ahead += pace, soon += soon < last) {
         __builtin_prefetch(next, 0, 3);
         __builtin_prefetch(ahead, 0, 2);
+        for (int v = 1; v < nv && rows == 1; v++) __builtin_prefetch(ahead + v * LINE, 0, 2); /* it waits for memory */
         __builtin_prefetch(*soon, 1, 3);
         sums_add(rows, nv, (const char *)a, 4, b, s);
     }
