@@ -1,6 +1,6 @@
-/* The inner kernels of convolutions: packing of weights, one tile of outputs, depthwise rows, columns made of lines, a
- * row's share in the gradient of depthwise weights. src/kernel/gemm_taps.c, gemm_depthwise.c and gemm_channels.c put
- * convolutions and their gradients together of them.
+/* The inner kernels of convolutions: packing of weights, one tile of outputs, of the weights' gradient, depthwise rows,
+ * columns made of lines, a row's share in the gradient of depthwise weights. src/kernel/gemm_taps.c, gemm_gradient.c,
+ * gemm_depthwise.c and gemm_channels.c put convolutions and their gradients together of them.
  *
  * A tile is at most mr[w] outputs by a panel of width[w] output channels. Of each output it is told where its row of
  * the picture begins, and of each tap how far after that its channels are; nothing is unfolded. Weights are packed
@@ -28,6 +28,18 @@ typedef struct ConvTile {
     int64_t pace;
 } ConvTile;
 
+/* c (rows, cols) = [c +] sum over lines of n positions of a (rows side by side) times x (cols side by side, whole
+ * vectors); steps in elements, from line to line and from position to position. */
+typedef struct GradientTile {
+    const float *a, *x;
+    float *c;
+    int64_t lines, n, a_line, a_step, x_line, x_step, c_step;
+    bool add;
+    int rows, cols;
+    const char *ahead; /* to be fetched meanwhile: `pace` bytes each position */
+    int64_t pace;
+} GradientTile;
+
 typedef struct ConvKernel {
     int mr[CONV_WIDTHS], width[CONV_WIDTHS]; /* width 0: no such kernel */
     int size, per_word;                      /* bytes of a packed element; elements of a word */
@@ -38,6 +50,7 @@ typedef struct ConvKernel {
     void (*pack_taps)(void *to, int64_t apart, const ProductIn *b, const int *at, int taps, int64_t K, int64_t col,
                       int cols, int width);
     void (*tile[CONV_WIDTHS])(const ConvTile *t);
+    void (*gradient[CONV_WIDTHS])(const GradientTile *t); /* of as many rows and columns; NULL: no such kernel */
 } ConvKernel;
 
 /* A row of outputs of a depthwise convolution, channels innermost: output i, channel c is

@@ -50,6 +50,7 @@ struct Gemm { /* one of them */
     Taps *taps;
     Depthwise *depthwise;
     Channels *channels;
+    Gradient *gradient;
     Other *other;
     Gemm *rest;     /* of a product in parts: the next, which adds to what this one gives */
     int64_t a_step; /* bytes of a that this one takes */
@@ -61,6 +62,7 @@ static void free_ways(Gemm *g)
     tap_conv_free(g->taps);
     depthwise_free(g->depthwise);
     channels_free(g->channels);
+    gradient_free(g->gradient);
     free_other(g->other);
     gemm_free(g->rest);
 }
@@ -91,7 +93,7 @@ size_t gemm_pool_bytes(const GemmPool *p)
 /* Takes what is not NULL of the ways; all are: NULL. */
 static Gemm *gemm_of(Gemm way, Err *err)
 {
-    if (!way.packed && !way.taps && !way.depthwise && !way.channels && !way.other) return NULL;
+    if (!way.packed && !way.taps && !way.depthwise && !way.channels && !way.gradient && !way.other) return NULL;
     Gemm *g = mem_alloc(sizeof *g);
     if (g) {
         *g = way;
@@ -112,7 +114,8 @@ Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
     Gemm g = {.channels = channels_matmul(kernels(), d, &own)};
     int64_t K = d->a->shape[d->a->rank - 1], n = K > DEEP ? ceil_div(K, ceil_div(K, DEEP)) : K;
     bool sums = d->windows && d->c->dtype == DT_F32 && !d->bias && !d->act && (d->first || !d->residual);
-    if (g.channels) return gemm_of(g, err);
+    if (!g.channels) g.gradient = gradient_matmul(kernels(), d, &own);
+    if (g.channels || g.gradient) return gemm_of(g, err);
     if (!sums || K <= DEEP) {
         g.packed = packed_matmul(p->packed, kernels(), d, err);
         return gemm_of(g, err);
@@ -155,6 +158,7 @@ static size_t scratch_of(const Gemm *g)
            : g->taps      ? tap_conv_scratch(g->taps)
            : g->depthwise ? depthwise_scratch(g->depthwise)
            : g->channels  ? channels_scratch(g->channels)
+           : g->gradient  ? 0
                           : other_scratch(g->other);
 }
 
@@ -172,6 +176,7 @@ static bool run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
            : g->taps      ? tap_conv_run(g->taps, m, scratch, err)
            : g->depthwise ? depthwise_run(g->depthwise, m, scratch, err)
            : g->channels  ? channels_run(g->channels, m, scratch, err)
+           : g->gradient  ? (gradient_run(g->gradient, m), true)
                           : run_other(g->other, m, scratch, err);
 }
 

@@ -77,6 +77,24 @@ Packed *packed_conv(PackedWeights *p, const Kernels *k, const GemmConv *d, Err *
 /* A packed weight's plain bytes, if they are the mapped file's, are not looked at any more. */
 void packed_let_go(const PackedWeights *p, const void *from, size_t bytes);
 
+/* Columns that a tile's time counts by: where there are two widths, the second is of four vectors. */
+static inline int conv_vector(const ConvKernel *k) { return k->width[1] ? k->width[1] / 4 : k->width[0] / 2; }
+
+/* The panel width that costs least: a panel takes as long as its vectors, one that has a single vector a third more. */
+static inline int conv_width(const ConvKernel *k, int64_t N)
+{
+    int best = 0;
+    int64_t least_cost = INT64_MAX;
+    for (int i = 0; i < CONV_WIDTHS; i++) {
+        if (!k->width[i]) continue;
+        int vector = conv_vector(k);
+        int64_t whole = N / k->width[i], vectors = ceil_div(N % k->width[i], vector),
+                cost = 12 * (whole * (k->width[i] / vector) + vectors) + 4 * (vectors == 1);
+        if (cost < least_cost) best = i, least_cost = cost;
+    }
+    return best;
+}
+
 /* Convolutions by tiles of kernel/conv.h (gemm_taps.c): outputs channels-last, weights contiguous; any picture. NULL
  * without an error: the ISA level has no kernel, or there are too many groups. Packed weights are the pool's. */
 typedef struct Taps Taps;
@@ -104,6 +122,14 @@ Channels *channels_matmul(const Kernels *kernels, const GemmMatmul *d, Err *err)
 void channels_free(Channels *g);
 size_t channels_scratch(const Channels *g);
 bool channels_run(const Channels *g, const GemmBuffers *m, void *scratch, Err *err);
+
+/* The gradient of weights (gemm_gradient.c): products of float32 with windows, both operands read where they lie: rows
+ * of a side by side, the channels that end the windows, too, and c small enough to stay near. NULL without an error:
+ * another one. */
+typedef struct Gradient Gradient;
+Gradient *gradient_matmul(const Kernels *kernels, const GemmMatmul *d, Err *err);
+void gradient_free(Gradient *g);
+void gradient_run(const Gradient *g, const GemmBuffers *m);
 
 /* Convolutions by loops: any of them. */
 typedef struct Direct Direct;

@@ -258,9 +258,6 @@ static void block_of(const Taps *g, Part *p)
 
 /* ------------------------------------------------------------------ who does what */
 
-/* Columns that a tile's time counts by: where there are two widths, the second is of four vectors. */
-static int vector_of(const ConvKernel *k) { return k->width[1] ? k->width[1] / 4 : k->width[0] / 2; }
-
 /* A part's units of work are panels of blocks, the panels of a block one after the other. Threads take ranges of them
  * that weigh about the same: a unit weighs as much as it has outputs times vectors. */
 static int64_t cut_at(int64_t n, int64_t i, int64_t cuts) { return n * i / cuts; }
@@ -277,7 +274,7 @@ static int64_t outputs_before(const Part *p, int64_t at)
 static void vectors_of(const Part *p, int64_t *panel, int64_t *all)
 {
     const ConvKernel *k = p->w.kernel;
-    int64_t width = k->width[p->w.width], vector = vector_of(k);
+    int64_t width = k->width[p->w.width], vector = conv_vector(k);
     *panel = width / vector;
     *all = p->w.N / width * *panel + ceil_div(p->w.N % width, vector);
 }
@@ -368,21 +365,6 @@ static void merge(const Taps *g, Part *p)
     for (int64_t i = 0; i < p->taps; i++) p->jump[i] = p->jump[i * n];
 }
 
-/* The panel width that costs least: a panel takes as long as its vectors, one that has a single vector a third more. */
-static int width_of(const ConvKernel *k, int64_t N)
-{
-    int best = 0;
-    int64_t least_cost = INT64_MAX;
-    for (int i = 0; i < CONV_WIDTHS; i++) {
-        if (!k->width[i]) continue;
-        int vector = vector_of(k);
-        int64_t whole = N / k->width[i], vectors = ceil_div(N % k->width[i], vector),
-                cost = 12 * (whole * (k->width[i] / vector) + vectors) + 4 * (vectors == 1);
-        if (cost < least_cost) best = i, least_cost = cost;
-    }
-    return best;
-}
-
 static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *place, Part *p, bool *none, Err *err)
 {
     const Tensor *w = d->w;
@@ -394,7 +376,7 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
     /* a window's elements follow each other */
     bool whole = !d->transposed && tensor_contiguous(w) && (d->spatial < AXES || w->shape[2] == 1);
     p->cells = cells_of(g, p, whole);
-    TapWeight tw = {.kernel = g->k, .dtype = w->dtype, .width = width_of(g->k, g->O), .N = g->O};
+    TapWeight tw = {.kernel = g->k, .dtype = w->dtype, .width = conv_width(g->k, g->O), .N = g->O};
     int64_t rows = w->shape[0] / d->groups, wc = d->transposed ? w->stride[0] : w->stride[1];
     base = group * rows * w->stride[0];
     tw.cs = d->transposed ? w->stride[1] : w->stride[0];
@@ -461,7 +443,7 @@ static void leave_out(Simpler *s)
  * where channels are few, they fill vectors. How many columns a place has; 0: left as it is. */
 static int64_t fold(Simpler *s, const ConvKernel *k, int64_t *apart)
 {
-    int last = s->w.rank - 1, at = s->d.spatial - 1, vector = vector_of(k);
+    int last = s->w.rank - 1, at = s->d.spatial - 1, vector = conv_vector(k);
     int64_t O = s->y.shape[1], n = s->w.shape[last];
     bool taken = s->d.transposed && s->d.groups == 1 && n > 1 && s->stride[at] == n && s->d.dilation[at] == 1 &&
                  !s->d.padding[at] && s->y.shape[last] == n * s->x.shape[last] && s->y.stride[last] == O;

@@ -23,7 +23,7 @@ static void fill(Tensor *x, int r, int64_t n, uint64_t *state)
 }
 
 static CpuLevel rung;
-static int by_channel; /* products that went channel by channel */
+static int by_channel, in_place; /* products that went channel by channel, that read both operands where they lie */
 
 /* The product with b, or windows, by `threads`; whether it went channel by channel. */
 static bool run(const Tensor *a, const Tensor *b, const Tensor *windows, const Tensor *c, void *to, int threads)
@@ -32,17 +32,20 @@ static bool run(const Tensor *a, const Tensor *b, const Tensor *windows, const T
     GemmMatmul d = {.a = a, .b = b, .c = c, .windows = windows, .along = 3};
     team_enter(threads, NULL);
     Channels *g = channels_matmul(kernels_at(rung), &d, &err);
+    Gradient *gradient = g ? NULL : gradient_matmul(kernels_at(rung), &d, &err);
     PackedWeights *w = packed_weights_create(&err);
-    Packed *p = g ? NULL : packed_matmul(w, kernels_at(rung), &d, &err);
-    if (!g && !p) STOP("%s", err.msg);
-    size_t n = g ? channels_scratch(g) : packed_scratch(p);
+    Packed *p = g || gradient ? NULL : packed_matmul(w, kernels_at(rung), &d, &err);
+    if (!g && !gradient && !p) STOP("%s", err.msg);
+    size_t n = g ? channels_scratch(g) : p ? packed_scratch(p) : 64;
     void *scratch = aligned_alloc(64, (n + 127) / 64 * 64);
     memset(scratch, 0xff, n);
     GemmBuffers m = {.a = a->data, .b = windows ? windows->data : b->data, .c = to};
-    assert_true(g ? channels_run(g, &m, scratch, &err) : packed_run(p, &m, scratch, &err));
-    by_channel += g != NULL;
+    if (gradient) gradient_run(gradient, &m);
+    else assert_true(g ? channels_run(g, &m, scratch, &err) : packed_run(p, &m, scratch, &err));
+    by_channel += g != NULL, in_place += gradient != NULL;
     free(scratch);
     channels_free(g);
+    gradient_free(gradient);
     packed_free(p);
     packed_weights_free(w);
     return g != NULL;
@@ -104,24 +107,30 @@ static void test_windows(void **state)
         for (int i = 0; i < 120 / ONE_IN; i++) {
             bool depthwise = i % 3 == 0;
             int64_t G = depthwise ? 2 + below(&seed, 90) : 1 + (i % 5 == 1), O = depthwise ? 1 : 1 + below(&seed, 40),
-                    each = depthwise ? 1 : 1 + below(&seed, 40);
+                    each = depthwise ? 1 : i % 2 ? 1 + below(&seed, 40) : 16 * (1 + below(&seed, 8));
             int64_t out[2] = {1 + below(&seed, 9), 1 + below(&seed, 20)}, k[2] = {lines[below(&seed, 5)], lines[i % 5]},
                     step[2] = {1 + below(&seed, 2), i % 4 ? 1 : 2}, gap[2] = {1 + below(&seed, 2), i % 7 ? 1 : 2};
             DType t = i % 2 ? DT_BF16 : DT_F32;
             check(G, O, each, 1 + below(&seed, 2), out, k, step, gap, i % 4 != 3, t, i % 8 < 6 ? DT_F32 : t, &seed);
         }
-    assert_true(by_channel > 0);
+    assert_true(by_channel > 0 && in_place > 0);
 }
 
-/* Panels that are packed as tasks come to them: b is larger than what is packed at once. */
+/* Panels that are packed as tasks come to them: b is larger than what is packed at once; or more positions, and a
+ * longer line of them, than are taken at once. */
 static void test_large(void **state)
 {
     uint64_t seed = 37;
     (void)state;
     for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2; i++) {
             check(1, 40, 40, 2, (int64_t[]){15, 40}, (int64_t[]){3, 3}, (int64_t[]){1, 1}, (int64_t[]){1, 1}, true,
                   i ? DT_BF16 : DT_F32, DT_F32, &seed);
+            check(1, 23, 64, 2, (int64_t[]){15, 40}, (int64_t[]){3, 2}, (int64_t[]){1 + i, 1}, (int64_t[]){1, 1}, true,
+                  DT_F32, DT_F32, &seed);
+            check(1, 11, 32, 1, (int64_t[]){2, 600}, (int64_t[]){1, 3}, (int64_t[]){1, 2}, (int64_t[]){1, 1}, true,
+                  DT_F32, DT_F32, &seed);
+        }
 }
 
 /* A long K goes in parts, whose sums are added up: as near, and the same bits for any threads. */

@@ -36,6 +36,8 @@ enum { PER_WORD = 1 };
 #define MULTIPLY(sum, one, y) fused(sum, every(one), y)
 #include "kernel/gen/conv_tile.h"
 
+#include "kernel/gen/gradient_tile.h"
+
 /* ------------------------------------------------------------------ packing */
 
 /* Rows whose columns are nearer than the rows are to each other: those of a gradient's weights. */
@@ -165,12 +167,14 @@ void KERNEL(conv_fill)(ConvKernels *k)
                           .size = 4,
                           .per_word = 1,
                           .pack = pack,
-                          .tile = {conv_tile_any}};
+                          .tile = {conv_tile_any},
+                          .gradient = {gradient_any}};
 #if defined(__AVX512F__)
     k->f32.pack_taps = pack_taps;
 #endif
 #if MR4
     k->f32.tile[1] = wide_any;
+    k->f32.gradient[1] = wide_gradient_any;
 #endif
     k->depthwise = depthwise;
     k->correlate = correlate;
