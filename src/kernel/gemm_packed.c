@@ -30,7 +30,7 @@ enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, FEW = 300 << 10, MAX_THREA
 enum { A_THREAD = 1 << 20 }; /* bytes of a's rows for each thread, up to which a superblock has more than its rows */
 enum { WORTH_BYTES = 256 << 10, FEW_BYTES = 32 << 10 };
 enum { TILES_M = 768, TILES_N = 128, TILES_K = 64, KEPT_M = 64 };
-enum { IN_PLACE = 384, MOST_ROWS = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
+enum { IN_PLACE = 384, MOST_ROWS = 32, MOST_TILES = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
 
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
@@ -281,7 +281,7 @@ static bool panels_for(PackedWeights *p, size_t n, Err *err)
 struct Packed {
     const ProductKernel *k;
     int64_t M, N, K, batch; /* K of a tap; a product that is not a convolution has one */
-    int64_t deep;           /* packed: all taps, whole chunks */
+    int64_t run, deep;      /* packed: of a tap, of all; whole chunks */
     int dims;               /* batch dims, and the steps of a, b, c, residual in them, in bytes */
     int64_t shape[MAX_RANK], step[MAX_RANK][4];
     ProductIn a;
@@ -355,11 +355,13 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
         return NULL;
     }
     int64_t taps = g->b.taps, run = padded_k(k, g->K);
+    assert(task_tiles(g) <= MOST_TILES);
     double terms = (double)g->N * (double)(g->K * taps) * (double)g->batch;
     bool worth = 2 * terms * (double)g->M >= WORTH_THREADS || terms * k->size >= WORTH_BYTES;
     g->threads = worth ? (int)least(team_width(), MAX_THREADS) : 1;
     g->across = g->threads > 1 && g->batch >= g->threads;
     g->panels = ceil_div(g->N, k->nr);
+    g->run = run;
     g->deep = taps * run;
     if (!g->conv && !g->across && g->threads > 1)
         super = most(super, g->threads * (int64_t)A_THREAD / most(g->deep * size, 1) / k->mr * k->mr);
@@ -617,12 +619,22 @@ static char *packed_at(const Job *j, int64_t tile, int64_t at)
     return j->packed_a + ((j->g->direct ? 0 : row * j->g->deep) + high * at) * product_size_a(j->g->k);
 }
 
-/* Elements of K from `at` on of a tile that comes next. */
-static const char *ahead_of(const Job *j, int64_t tile, int64_t at)
+/* A tile of a: its first row in the superblock, its rows (whole units), where it begins, bytes between two elements of
+ * K, as far as they are worth fetching. */
+typedef struct Place {
+    int64_t row;
+    const char *a;
+    int64_t step;
+    int rows;
+    bool lies;
+} Place;
+
+static Place place_of(const Job *j, int64_t tile)
 {
     const Packed *g = j->g;
-    if (!lies(j, tile)) return packed_at(j, tile, at);
-    return rows_at(j, tile_at(&j->rows, tile)) + (g->conv ? 0 : at * product_size_a(g->k));
+    int64_t row = tile_at(&j->rows, tile), rows = tile_at(&j->rows, tile + 1) - row, size = product_size_a(g->k);
+    if (!lies(j, tile)) return (Place){row, packed_at(j, tile, 0), rows * size, (int)rows, false};
+    return (Place){row, rows_at(j, row), g->conv ? 0 : size, (int)rows, true};
 }
 
 /* The tile that waits for its finish, and the one that is computed meanwhile. */
@@ -633,38 +645,37 @@ typedef struct Pair {
     const ProductDone *waits;
 } Pair;
 
-/* Tile t by panel p, elements of K from `at` on. What to fetch meanwhile is set in x, and where
+/* The tile at t by panel p, elements of K from `at` on. What to fetch meanwhile is set in x, and where
  * b's sliver is, unless it is taken as it is packed. */
-static void multiply(const Job *j, Pair *pair, ProductTile *x, int64_t t, int64_t p, int64_t at)
+static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, int64_t p, int64_t at)
 {
     const Packed *g = j->g;
     const ProductKernel *k = g->k;
-    int64_t row = tile_at(&j->rows, t), end = tile_at(&j->rows, t + 1);
     ProductDone *d = &pair->tile[pair->turn];
     bool last = at + g->kc >= g->deep, fetches = k->fetches && (!k->widen || g->widens);
     Lines soon;
     soon.n = 0;
     if (!x->b) x->b = panel_at(j, p) + at * k->nr * k->size;
     x->n = least(g->kc, g->deep - at);
-    x->rows = (int)(end - row);
+    x->rows = t->rows;
     x->cols = (int)least(k->nr, g->N - p * k->nr);
     x->add = at > 0;
-    if (lies(j, t)) {
-        x->a = rows_at(j, row);
+    if (t->lies) {
+        x->a = t->a;
         x->step = g->row_step;
-        x->run = g->deep / g->b.taps;
+        x->run = g->run;
         x->from = at;
         x->jump = g->jump;
     } else {
         x->n = least(x->n, g->K - at);
-        x->a = packed_at(j, t, at);
+        x->a = t->a + at * t->step;
     }
     if (last) {
         *d = (ProductDone){.out = &j->out,
                            .acc = x->acc,
-                           .row = j->row + row,
+                           .row = j->row + t->row,
                            .col = p * k->nr,
-                           .rows = (int)(least(end, j->rows.rows) - row),
+                           .rows = (int)least(t->rows, j->rows.rows - t->row),
                            .cols = x->cols};
         if (g->conv) rows_of_positions(g->conv, d->row, d->rows, pair->at[pair->turn]);
         if (g->conv) d->at = pair->at[pair->turn];
@@ -688,9 +699,11 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
     int64_t tile_size = k->mr * k->nr;
     float *wide = g->widens ? sums + g->wide : NULL;
     Pair pair = {.turn = 0};
+    Place place[MOST_TILES];
+    for (int64_t t = t0; t < t1; t++) place[t - t0] = place_of(j, t);
     for (int64_t t = t0; g->rows_first && t < t1; t++)
         for (int64_t p = p0; p < p1; p++)
-            multiply(j, &pair, &(ProductTile){.acc = sums + pair.turn * tile_size}, t, p, 0);
+            multiply(j, &pair, &(ProductTile){.acc = sums + pair.turn * tile_size}, &place[t - t0], p, 0);
     for (int64_t at = 0; !g->rows_first && at < g->deep; at += g->kc) {
         bool last = at + g->kc >= g->deep, source = source_ahead(j, p0, 0, 0) != NULL;
         int64_t size = source ? (int64_t)dtype_size(j->b.dtype) : k->size;
@@ -701,15 +714,15 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
                                           : panel_at(j, p0) + (at + g->kc) * k->nr * k->size;
             const char *ahead = source ? source_ahead(j, p, p1 - p0, at) : next;
             if (wide) k->widen(wide, panel_at(j, p) + at * k->nr * k->size, least(g->kc, g->deep - at));
-            for (int64_t t = t0; t < t1; t++, ahead += each * ALIGN) {
-                ProductTile x = {.acc = g->kc < g->deep ? sums + ((p - p0) * (t1 - t0) + t - t0) * tile_size
-                                                        : sums + pair.turn * tile_size,
+            float *acc = sums + (p - p0) * (t1 - t0) * tile_size;
+            for (int64_t t = 0; t < t1 - t0; t++, ahead += each * ALIGN, acc += tile_size) {
+                const Place *soon = t + 1 < t1 - t0 ? &place[t + 1] : place;
+                ProductTile x = {.acc = g->kc < g->deep ? acc : sums + pair.turn * tile_size,
                                  .b = wide,
                                  .lines = each,
-                                 .ahead = ahead};
-                x.next_a =
-                    t + 1 < t1 ? ahead_of(j, t + 1, at) : ahead_of(j, t0, p + 1 < p1 || last ? at : at + g->kc);
-                multiply(j, &pair, &x, t, p, at);
+                                 .ahead = ahead,
+                                 .next_a = soon->a + (soon > place || p + 1 < p1 || last ? at : at + g->kc) * soon->step};
+                multiply(j, &pair, &x, &place[t], p, at);
             }
         }
     }
@@ -801,13 +814,14 @@ static void pack_share(const Job *j, int self, int shares)
         conv_rows_fill(g->conv, j->packed_a, j->a.data, j->row, j->rows.rows, self, shares);
         return;
     }
-    int64_t tiles = j->rows.tiles, pieces = shares == 1 || tiles >= 4 * shares ? 1 : ceil_div(4 * shares, tiles),
-            each = round_up(most(ceil_div(g->K, pieces), SHORTEST), g->k->chunk);
-    pieces = ceil_div(g->K, each);
+    int64_t tiles = j->rows.tiles;
     if (!g->direct && j->a.rs == 1 && j->a.cs > 1) {
         pack_beside(j, tiles * self / shares, tiles * (self + 1) / shares);
         return;
     }
+    int64_t pieces = shares == 1 || tiles >= 4 * shares ? 1 : ceil_div(4 * shares, tiles),
+            each = round_up(most(ceil_div(g->K, pieces), SHORTEST), g->k->chunk);
+    pieces = ceil_div(g->K, each);
     for (int64_t i = tiles * pieces * self / shares; i < tiles * pieces * (self + 1) / shares; i++)
         pack_rows(j, i / pieces, i % pieces * each, least(each, g->K - i % pieces * each));
 }
