@@ -729,6 +729,15 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
     if (pair.waits) k->finish(pair.waits);
 }
 
+/* Lines that other threads have written come slowly: all of a piece at once, not as packing comes to them. */
+static void ask_for_rows(const ProductIn *a, int64_t row, int rows, int64_t n)
+{
+    int64_t size = (int64_t)dtype_size(a->dtype);
+    for (int r = 0; r < rows; r++)
+        for (int64_t at = 0; at < n * size; at += ALIGN)
+            __builtin_prefetch((const char *)a->data + (row + r) * a->rs * size + at, 0, 2);
+}
+
 /* Elements of K from `at` on, n of them: whole chunks, but at the end. */
 static void pack_rows(const Job *j, int64_t tile, int64_t at, int64_t n)
 {
@@ -737,6 +746,7 @@ static void pack_rows(const Job *j, int64_t tile, int64_t at, int64_t n)
     ProductIn a = j->a;
     if (!g->lined && lies(j, tile)) return;
     a.data = (const char *)a.data + at * a.cs * (int64_t)dtype_size(a.dtype);
+    if (n < g->K && a.cs == 1) ask_for_rows(&a, j->row + row, (int)(least(end, j->rows.rows) - row), n);
     if (g->lined)
         g->k->line_a(j->packed_a + row * g->row_step + at * product_size_a(g->k), &a, j->row + row, (int)(end - row), n,
                      g->row_step);
