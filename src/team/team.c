@@ -9,8 +9,8 @@
  * others. Who waits looks for some microseconds and then sleeps. Nothing is allocated.
  *
  * On a busy machine a thread may lose its CPU in the middle of a part, for milliseconds, and the others wait. So each
- * thread that opens regions keeps an account: what it waits for others against what it saves by them (as much as it
- * does itself). When that is a loss, its regions have one part for a while.
+ * thread that opens regions keeps an account: what it waits for others against what it saves by them (as much for each
+ * of their parts as one of its own takes). When that is a loss, its regions have one part for a while.
  */
 #include "team/team.h"
 #include <assert.h>
@@ -315,10 +315,10 @@ static void run_by_pool(Slot *s, void (*run)(void *), void *data, Worker **w, in
         w[i]->slot = s, w[i]->ticket = s->ticket, w[i]->part = i + 1, w[i]->size = n + 1;
         gate_add(&w[i]->start, 1);
     }
-    int others = n + 1 - run_parts(s, s->ticket, 0, n + 1);
+    int own = run_parts(s, s->ticket, 0, n + 1), others = n + 1 - own;
     int64_t mine = now();
     if (others) wait_for(s, others);
-    settle(mine - opened, others ? now() - mine : 0);
+    if (own) settle((mine - opened) * others / own, others ? now() - mine : 0);
 }
 
 static void run_task(void *slot, int part)

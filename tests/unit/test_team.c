@@ -80,6 +80,25 @@ static void a_slow_part_holds_nothing_up(void **state)
     }
 }
 
+/* One part of eight takes three times as long as the others: who waits for it still saves what six others did. */
+static void many_are_worth_waiting_for(void **state)
+{
+    enum { PARTS = 8, REGIONS = 12 };
+    int whole = 0;
+    (void)state;
+    for (int i = 0; i < REGIONS; i++) {
+        atomic_int parts = 0;
+#pragma omp parallel num_threads(PARTS)
+        {
+            parts = team_parts();
+#pragma omp for schedule(static, 1) nowait
+            for (int k = 0; k < PARTS; k++) nap(k == PARTS - 1 ? 30000000 : 10000000);
+        }
+        whole += parts == PARTS;
+    }
+    assert_in_range(whole, REGIONS * 3 / 4, REGIONS);
+}
+
 static void region_within_a_region(void **state)
 {
     (void)state;
@@ -272,6 +291,7 @@ int main(void)
         cmocka_unit_test(each_index_once),
         cmocka_unit_test(claimed_loops),
         cmocka_unit_test(a_slow_part_holds_nothing_up),
+        cmocka_unit_test(many_are_worth_waiting_for),
         cmocka_unit_test(region_within_a_region),
         cmocka_unit_test(after_fork),
         cmocka_unit_test(regions_of_several_threads),
