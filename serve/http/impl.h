@@ -16,6 +16,7 @@ typedef struct Link { /* a connection */
     LinkState state;
     double since; /* of the state */
     bool shut;    /* it was given up */
+    const char *after_path; /* of the request line: where its version is */
     struct Exchange *exchange;
     struct Link *next, *prev;
 } Link;

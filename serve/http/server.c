@@ -53,12 +53,27 @@ static void on_link(void *user, struct MHD_Connection *c, void **context, enum M
     pthread_mutex_unlock(&s->lock);
 }
 
+static Link *link_of(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+/* libmicrohttpd ends the path of a request line with a 0 in place of the space behind it, so that the version follows;
+ * where a 0 was in the path, something else does (look_at_head). */
+static void *on_path(void *user, const char *path, struct MHD_Connection *c)
+{
+    Link *l = link_of(c);
+    (void)user;
+    if (l) l->after_path = path ? path + strlen(path) + 1 : NULL;
+    return NULL;
+}
+
 /* ------------------------------------------------------------------ exchanges */
 
 static Exchange *exchange_new(Server *s, struct MHD_Connection *c, const char *url, const char *method)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    Link *l = info ? info->socket_context : NULL;
+    Link *l = link_of(c);
     Exchange *x = l ? mem_zeroed(1, sizeof *x) : NULL;
     if (!x) return NULL;
     *x = (Exchange){.server = s, .connection = c, .link = l, .index = -1, .url = mem_strdup(url)};
@@ -190,12 +205,16 @@ static void check_length(Exchange *x)
 }
 
 /* When the head of a request is there: may its body follow? */
-static void look_at_head(Exchange *x)
+static void look_at_head(Exchange *x, const char *version)
 {
     char name[256];
     int wrong_method;
     if (!x->url) {
         exchange_refuse(x, 503, "out of memory");
+        return;
+    }
+    if (x->link->after_path != version) {
+        exchange_refuse(x, 400, "the request line is not METHOD PATH VERSION, with one space between them");
         return;
     }
     x->path = route(x->method, x->url, name, sizeof name, &wrong_method);
@@ -263,11 +282,10 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
                                   const char *version, const char *data, size_t *size, void **context)
 {
     Exchange *x = *context;
-    (void)version;
     if (!x) {
         *context = x = exchange_new(user, c, url, method);
         if (!x) return MHD_NO;
-        look_at_head(x);
+        look_at_head(x, version);
         return x->status && not_to_be_read(x) ? send_answer(x) : MHD_YES;
     }
     if (*size) {
@@ -516,6 +534,7 @@ static bool start(Server *s, int fd, Err *err)
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)unescape, s},
+        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_path, s},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, s},
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_link, s},
         {pool ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, pool, NULL},

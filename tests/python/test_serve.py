@@ -282,6 +282,9 @@ def test_wrong_http(server):
     for wrong in (b"\r\n\r\n\r\n", b"\0\1\2\3" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
                   b"\x16\x03\x01\x02\x00"):
         server.raw(wrong, half=True)
+    for path in (b"/v2\0x", b"/v2\0", b"/v2/models/affine\0/infer", b"/v2?a=\0b", b"\0"):
+        line = server.raw(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n", half=True).split(b"\r\n")[0]
+        assert b" 400 " in line, (path, line)
     assert b" 404 " in server.raw(b"GET /v2%00/models/affine HTTP/1.1\r\nHost: x\r\n\r\n").split(b"\r\n")[0]
     answer = server.raw(b"GET /v2/models/\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n")
     assert json.loads(answer.split(b"\r\n\r\n")[1])["error"] == "no model is called '\ufffd\ufffd'"
