@@ -35,9 +35,9 @@ static const struct {
 enum { ENVIRONMENT = sizeof environment / sizeof *environment };
 
 static const char sandbox_help[] =
-    "Run the command so that it opens only files that its command line names, for an ONNX model those in its folder, "
-    "and FILE, ...; no network, no other program (Linux: Landlock and seccomp). qkv check --security does so by "
-    "itself.";
+    "Run the command so that it opens only files that its command line names, for an ONNX model those that it "
+    "names for its data, and FILE, ...; no network, no other program (Linux: Landlock and seccomp). qkv check "
+    "--security does so by itself.";
 
 /* ------------------------------------------------------------------ text */
 

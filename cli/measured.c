@@ -4,10 +4,7 @@
  *     {"file": .., "inputs": [..], "threads": 2, "runs": 5, "min_ms": 3.1, "steps": [..], "flame": [[0, 0.01, 0.2],
  *      ..], "peak": {..}, "memory": {..}}            flame: index of a step or -1, start and duration in ms
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "page.h"
 
 static json_t *inputs_of(const Loaded *m)
@@ -71,17 +68,11 @@ static json_t *fastest_run(const json_t *trace, const json_t *steps)
 
 static int timeline(Loaded *m, const json_t *steps, json_t **out)
 {
-    char path[] = "/tmp/qkv-trace-XXXXXX";
     qkv_error e;
-    int fd = mkstemp(path);
-    if (fd < 0) return problem(QKV_UNREADABLE, "%s: cannot be written", path);
-    close(fd);
-    json_t *trace = NULL;
-    int code = trace_finish(path, m);
-    FILE *f = code ? NULL : fopen(path, "r");
-    unlink(path);
-    if (!code && !(f && (trace = json_loadf(f, 0, NULL)))) code = problem(EXIT_INTERNAL, "the trace cannot be read");
-    if (f) fclose(f);
+    char *text = qkv_session_trace_json(m->session, &e);
+    if (!text) return problem_of(&e);
+    json_t *trace = parsed(text);
+    int code = trace ? 0 : problem(EXIT_INTERNAL, "the trace cannot be read");
     if (!code) *out = fastest_run(trace, steps);
     json_decref(trace);
     qkv_session_trace(m->session, 0, &e);

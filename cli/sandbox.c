@@ -3,6 +3,7 @@
  *     qkv --sandbox run stranger.pt2 -i in.npz -o out.npz      opens these three files and no other
  *
  * Landlock leaves the files that the command line names to be read, and folders that it names as outputs to be written.
+ * Of the folder of an ONNX model, what the model says that its data is in: a process with the model alone looks for it.
  * A file that is an output is made by a process outside (broker.c), so that its folder cannot be written. The kernel
  * checks every open by files and not by names, so that links and ".." lead nowhere. Seccomp lets pass the system calls
  * that the command needs and refuses all others (EPERM): sockets, other programs, new and other processes, typing into
@@ -19,12 +20,14 @@
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* ------------------------------------------------------------------ files */
@@ -48,16 +51,34 @@ struct ruleset { /* landlock_ruleset_attr of ABI 6; an older kernel takes it whi
 };
 
 typedef struct Rules {
-    int fd;
+    int fd; /* below 0: there is no Landlock */
     uint64_t handled;
     bool failed;
 } Rules;
 
-/* Rights on a file, or on all that is below a folder. What does not exist needs none. */
-static void grant(Rules *r, const char *path, uint64_t rights)
+static Rules rules_new(void)
+{
+    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    struct ruleset rules = {.fs = FS_OLDEST | (abi >= 2 ? FS_REFER : 0) | (abi >= 3 ? FS_TRUNCATE : 0) |
+                                  (abi >= 5 ? FS_IOCTL_DEV : 0),
+                            .net = abi >= 4 ? NET_TCP : 0,
+                            .scoped = abi >= 6 ? SCOPE_OUTSIDE : 0};
+    int fd = abi < 1 ? -1 : (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
+    return (Rules){.fd = fd, .handled = rules.fs};
+}
+
+/* Ends the use of the rules. */
+static bool restrict_files(Rules *r)
+{
+    bool ok = r->fd >= 0 && !r->failed && !syscall(SYS_landlock_restrict_self, r->fd, 0);
+    if (r->fd >= 0) close(r->fd);
+    return ok;
+}
+
+/* Rights on what fd, which it closes, is, or on all that is below a folder. What does not exist needs none. */
+static void grant_opened(Rules *r, int fd, uint64_t rights)
 {
     struct stat st;
-    int fd = open(path, O_PATH | O_CLOEXEC);
     if (fd < 0) return;
     if (!fstat(fd, &st)) {
         struct landlock_path_beneath_attr a = {
@@ -69,18 +90,96 @@ static void grant(Rules *r, const char *path, uint64_t rights)
     close(fd);
 }
 
-/* The folder that a path is in, of what it leads to if it is a link. */
-static void grant_folder(Rules *r, const char *path, uint64_t rights)
+static void grant(Rules *r, const char *path, uint64_t rights)
 {
-    char *real = realpath(path, NULL), *at = must(strdup(real ? real : path)), *slash = strrchr(at, '/');
-    if (slash) slash[slash == at] = 0;
-    grant(r, slash ? at : ".", rights);
-    free(at);
-    free(real);
+    grant_opened(r, open(path, O_PATH | O_CLOEXEC), rights);
 }
 
-/* An ONNX model's weights may be in files next to it. What is written in place, and folders, are made now, so that
- * there is something to grant. */
+static bool restrict_calls(void);
+
+/* ------------------------------------------------------------------ files that an ONNX model names */
+
+enum { MOST_NAMES = 1 << 20 }; /* bytes of all of them, each with its 0 */
+
+static void tell_name(void *user, const char *name)
+{
+    const int *to = user;
+    size_t n = strlen(name) + 1;
+    while (n) {
+        ssize_t k = write(*to, name, n);
+        if (k <= 0) _exit(1);
+        name += k;
+        n -= (size_t)k;
+    }
+}
+
+/* A process of its own reads the model, which may do nothing but that and say the names. */
+static void scout(const char *model, int to)
+{
+    static const int plain[] = {SIGINT, SIGTERM, SIGHUP, SIGABRT, SIGBUS, SIGSEGV}; /* it says nothing when it ends */
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) signal(plain[i], SIG_DFL);
+    Rules r = rules_new();
+    grant(&r, model, FS_READ);
+    if (restrict_files(&r) && restrict_calls()) qkv_onnx_data_files(model, tell_name, &to, NULL);
+    _exit(0);
+}
+
+/* The names, and how many bytes they are; at most so many that the last one may be cut. */
+static char *names_of_data(const char *model, size_t *n)
+{
+    char *names = must(calloc(MOST_NAMES + 1, 1));
+    int ends[2];
+    *n = 0;
+    if (pipe2(ends, O_CLOEXEC)) return names;
+    pid_t child = fork();
+    if (!child) {
+        close(ends[0]);
+        scout(model, ends[1]);
+    }
+    close(ends[1]);
+    for (ssize_t k = 1; child > 0 && *n < MOST_NAMES && k;) {
+        k = read(ends[0], names + *n, MOST_NAMES - *n);
+        if (k < 0 && errno != EINTR) break;
+        if (k > 0) *n += (size_t)k;
+    }
+    close(ends[0]); /* what it still had to say ends it */
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) continue;
+    return names;
+}
+
+/* A file with one name that is below a folder, by no link; below 0: there is none. */
+static int open_below(const char *folder, char *name)
+{
+    struct stat st;
+    char *part = NULL;
+    int at = *name == '/' ? -1 : open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    while (at >= 0 && (part = strsep(&name, "/"))) {
+        int above = at;
+        at = strcmp(part, "..") ? openat(above, *part ? part : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+        close(above);
+    }
+    if (at < 0 || (!fstat(at, &st) && S_ISREG(st.st_mode) && st.st_nlink == 1)) return at;
+    close(at);
+    return -1;
+}
+
+static void grant_data(Rules *r, const char *model)
+{
+    char *folder = must(strdup(model)), *slash = strrchr(folder, '/');
+    size_t n = 0;
+    char *names = r->fd < 0 ? NULL : names_of_data(model, &n);
+    if (slash) slash[1] = 0;
+    for (char *name = names, *next; name && name < names + n; name = next) {
+        next = name + strlen(name) + 1;
+        grant_opened(r, open_below(slash ? folder : ".", name), FS_READ);
+    }
+    free(names);
+    free(folder);
+}
+
+/* ------------------------------------------------------------------ files that the command line names */
+
+/* What is written in place, and folders, are made now, so that there is something to grant. */
 static void grant_named(void *user, const char *path, PathUse use)
 {
     int fd;
@@ -88,7 +187,7 @@ static void grant_named(void *user, const char *path, PathUse use)
     case PATH_WRITTEN: return;
     case PATH_READ:
         grant(user, path, FS_READ);
-        if (ends_in(path, ".onnx")) grant_folder(user, path, FS_READ);
+        if (ends_in(path, ".onnx")) grant_data(user, path);
         return;
     case PATH_IN_PLACE:
         fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
@@ -112,23 +211,15 @@ static void grant_more(Rules *r, const char *list)
     words_free(&w);
 }
 
-static bool restrict_files(const Command *command, const Common *o, const char *more)
+/* Before the broker, whose sockets no scout is to have. */
+static Rules rules_of(const Command *command, const Common *o, const char *more)
 {
-    static const char *const always[] = {"/proc/self", "/sys/fs/cgroup", "/dev/null"};
-    long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    if (abi < 1) return false;
-    struct ruleset rules = {.fs = FS_OLDEST | (abi >= 2 ? FS_REFER : 0) | (abi >= 3 ? FS_TRUNCATE : 0) |
-                                  (abi >= 5 ? FS_IOCTL_DEV : 0),
-                            .net = abi >= 4 ? NET_TCP : 0,
-                            .scoped = abi >= 6 ? SCOPE_OUTSIDE : 0};
-    Rules r = {.fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0), .handled = rules.fs};
-    if (r.fd < 0) return false;
+    static const char *const always[] = {"/proc/self", "/proc/cpuinfo", "/sys/fs/cgroup", "/dev/null"};
+    Rules r = rules_new();
     for (size_t i = 0; i < sizeof always / sizeof *always; i++) grant(&r, always[i], FS_READ);
     grant_more(&r, more);
     options_each_path(command, o, grant_named, &r);
-    bool ok = !r.failed && !syscall(SYS_landlock_restrict_self, r.fd, 0);
-    close(r.fd);
-    return ok;
+    return r;
 }
 
 /* ------------------------------------------------------------------ system calls */
@@ -337,9 +428,11 @@ static bool restrict_calls(void) { return false; }
 int sandbox_enter(const Command *command, const Common *o, const char *more, bool asked)
 {
     bool able = !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    Rules r = able ? rules_of(command, o, more) : (Rules){.fd = -1};
     int code = able ? broker_start(command, o) : 0;
+    bool files = restrict_files(&r) && able;
     if (code) return code;
-    bool files = able && restrict_files(command, o, more), calls = able && restrict_calls();
+    bool calls = able && restrict_calls();
     if (asked && !files)
         return problem(QKV_UNSUPPORTED, "--sandbox: this system has no Landlock (Linux 5.13 or newer, with landlock "
                                         "among the kernel's security modules); a container is another way");

@@ -589,6 +589,8 @@ QKV_API char *qkv_session_profile_json(const qkv_session *s, qkv_error *err);
  * GB/s. */
 QKV_API qkv_status qkv_session_trace(qkv_session *s, int64_t events, qkv_error *err);
 QKV_API qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_error *err);
+/* What that file would hold, as text; qkv_free it. */
+QKV_API char *qkv_session_trace_json(const qkv_session *s, qkv_error *err);
 
 typedef struct qkv_peak {
     size_t struct_size; /* sizeof(qkv_peak) */
@@ -718,6 +720,11 @@ typedef struct qkv_files {
     void *user;
 } qkv_files;
 QKV_API qkv_status qkv_set_files(const qkv_files *f, qkv_error *err); /* copies *f; before anything is written */
+/* Calls each with the name of every file in which an ONNX model says that its data is, once for each, and opens none of
+ * them: what must be there to be read, besides the model. Names are as the model has them, and so can be anything;
+ * loading refuses those outside of its folder. After an error, those that were found before it. */
+typedef void qkv_data_file_callback(void *user, const char *name);
+QKV_API qkv_status qkv_onnx_data_files(const char *path, qkv_data_file_callback *each, void *user, qkv_error *err);
 
 #ifdef __cplusplus
 }

@@ -87,6 +87,14 @@ qkv_status qkv_set_files(const qkv_files *files, qkv_error *err)
     return e.code == E_OK ? QKV_OK : give(&e, err);
 }
 
+qkv_status qkv_onnx_data_files(const char *path, qkv_data_file_callback *each, void *user, qkv_error *err)
+{
+    Err e = api_begin();
+    if (!each) fail(&e, E_USAGE, "%s: each is NULL", __func__);
+    if (!each || !GIVEN(path)) return give(&e, err);
+    return onnx_data_files(path, each, user, &e) || within(&e, "%s", path) ? QKV_OK : give(&e, err);
+}
+
 void qkv_interrupted(void) { outfile_abort_all(); }
 
 /* ------------------------------------------------------------------ tensors */

@@ -103,9 +103,11 @@ static void put_head(Buf *b, const Profile *p, int threads)
     jw_put(b, "{'ph': 'M', 'pid': 1, 'tid': 1, 'name': 'thread_name', 'args': {'name': 'session'}}");
 }
 
+/* Without a file, the text stays where it is. */
 static bool flush(Buf *b, OutFile *f, Err *err)
 {
     if (b->failed) return oom(err);
+    if (!f) return true;
     bool ok = outfile_write(f, b->data, b->len, err);
     b->len = 0;
     return ok;
@@ -126,22 +128,42 @@ static bool write_events(const Profile *p, Buf *b, OutFile *f, Err *err)
     return true;
 }
 
+static bool write_trace(const qkv_session *s, Buf *b, OutFile *f, Err *err)
+{
+    const Profile *p = session_profile_of(api_session(s));
+    SessionStats stats;
+    session_stats(api_session(s), &stats);
+    put_head(b, p, stats.threads);
+    TRY(flush(b, f, err) && write_events(p, b, f, err));
+    buf_puts(b, "\n]}\n");
+    return flush(b, f, err);
+}
+
+static bool is_traced(const qkv_session *s, Err *err)
+{
+    return session_profile_of(api_session(s))->cap_events || fail(err, E_USAGE, "no trace was switched on");
+}
+
 qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_error *err)
 {
     Err e = api_begin();
-    SessionStats stats;
-    if (!GIVEN(path) || !api_enter(s, &e)) return api_give(&e, err);
-    const Profile *p = session_profile_of(api_session(s));
-    session_stats(api_session(s), &stats);
-    if (!p->cap_events) return api_done(s, fail(&e, E_USAGE, "%s: no trace was switched on", path), &e, err);
     Buf b = {0};
+    if (!GIVEN(path) || !api_enter(s, &e)) return api_give(&e, err);
+    if (!is_traced(s, &e)) return api_done(s, within(&e, "%s", path), &e, err);
     OutFile *f = outfile_open(path, &e);
-    put_head(&b, p, stats.threads);
-    bool ok = f && flush(&b, f, &e) && write_events(p, &b, f, &e);
-    buf_puts(&b, "\n]}\n");
-    ok = ok && flush(&b, f, &e);
+    bool ok = f && write_trace(s, &b, f, &e);
     buf_free(&b);
     return api_done(s, ok ? outfile_commit(f, &e) : (outfile_abort(f), false), &e, err);
+}
+
+char *qkv_session_trace_json(const qkv_session *s, qkv_error *err)
+{
+    Err e = api_begin();
+    Buf b = {0};
+    if (!api_enter(s, &e)) return api_null(&e, err);
+    if (api_done(s, is_traced(s, &e) && write_trace(s, &b, NULL, &e), &e, err) == QKV_OK) return b.data;
+    buf_free(&b);
+    return NULL;
 }
 
 /* ------------------------------------------------------------------ peak */

@@ -77,6 +77,9 @@ static void *read_whole(int fd, size_t size, const char **wrong)
     return NULL;
 }
 
+static const char has_names[] =
+    "it has more than one name (a hard link), which could be a file that is not the model's own";
+
 /* Maps what fd is, or reads it where copies are wanted, and closes it. */
 static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err)
 {
@@ -85,8 +88,7 @@ static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err
     if (fstat(fd, &st) != 0) wrong = strerror(errno);
     else if (S_ISDIR(st.st_mode)) wrong = "it is a folder";
     else if (!S_ISREG(st.st_mode)) wrong = "it is not a regular file";
-    else if (alone && st.st_nlink > 1)
-        wrong = "it has more than one name (a hard link), which could be a file that is not the model's own";
+    else if (alone && st.st_nlink > 1) wrong = has_names;
     errno = 0;
     if (!wrong && st.st_size > 0) {
         void *p = copying ? read_whole(fd, (size_t)st.st_size, &wrong)
@@ -140,22 +142,24 @@ bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Er
                     relative);
     if (*relative == '/')
         return fail(err, E_FORMAT, "'%s' is an absolute name; data files must be in the model's folder", relative);
-    int at = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (at < 0 && (at = made_beside(folder, relative)) >= 0) return map_fd(f, at, relative, true, err);
+    int at = open(*folder ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (at < 0) return fail(err, E_IO, "cannot open the folder '%s': %s", folder, strerror(errno));
     while (*rest) {
         bool fits = next_part(&rest, part, sizeof part), up = fits && !strcmp(part, "..");
-        int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (*rest ? O_DIRECTORY : 0),
+        int flags = O_CLOEXEC | O_NOFOLLOW | (*rest ? O_PATH | O_DIRECTORY : O_RDONLY | O_NONBLOCK),
             next = fits && !up ? openat(at, part, flags) : -1;
-        int failed = fits ? errno : ENAMETOOLONG;
+        int failed = !fits ? ENAMETOOLONG : up ? 0 : errno;
+        if (next < 0 && failed == EACCES) next = made_beside(folder, relative);
         struct stat st;
-        bool link = fits && !up && next < 0 && fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+        bool there = fits && !up && next < 0 && fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        bool link = there && S_ISLNK(st.st_mode), names = there && S_ISREG(st.st_mode) && st.st_nlink > 1;
         close(at);
         if (up) return fail(err, E_FORMAT, "'%s' leaves the model's folder ('..')", relative);
         if (link)
             return fail(err, E_IO,
                         "cannot open '%s': '%s' is a symbolic link, and data files are not read through links",
                         relative, part);
+        if (names && failed == EACCES) return fail(err, E_IO, "cannot read '%s': %s", relative, has_names);
         if (next < 0)
             return fail(err, E_IO, "cannot open '%s' in '%s': %s", relative, *folder ? folder : ".", strerror(failed));
         at = next;

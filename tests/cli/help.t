@@ -45,8 +45,8 @@ Help
 Options
   --sandbox
       Run the command so that it opens only files that its command line names, for an ONNX model
-      those in its folder, and FILE, ...; no network, no other program (Linux: Landlock and
-      seccomp). qkv check --security does so by itself.
+      those that it names for its data, and FILE, ...; no network, no other program (Linux: Landlock
+      and seccomp). qkv check --security does so by itself.
 
 Environment
   QKV_NUM_THREADS   Number of threads when --threads is not given; overrides OMP_NUM_THREADS.
@@ -113,8 +113,8 @@ Help
 Options
   --sandbox
       Run the command so that it opens only files that its command line names, for an ONNX model
-      those in its folder, and FILE, ...; no network, no other program (Linux: Landlock and
-      seccomp). qkv check --security does so by itself.
+      those that it names for its data, and FILE, ...; no network, no other program (Linux: Landlock
+      and seccomp). qkv check --security does so by itself.
 
 Environment
   QKV_NUM_THREADS   Number of threads when --threads is not given; overrides OMP_NUM_THREADS.

@@ -46,22 +46,50 @@ static const char *in_folder(const char *name)
     return at;
 }
 
-static void put_file(const char *name)
+static void put_bytes(const char *name, const char *bytes, size_t n)
 {
-    int fd = open(in_folder(name), O_WRONLY | O_CREAT, 0600);
-    assert_int_equal(write(fd, "x", 1), 1);
+    int fd = open(in_folder(name), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_int_equal(write(fd, bytes, n), n);
     close(fd);
+}
+
+static void put_file(const char *name) { put_bytes(name, "x", 1); }
+
+/* A model whose tensors of one byte are in these files. */
+static void put_onnx(const char *name, int n, const char *const *data)
+{
+    char graph[1000], model[1010] = {0x08, 8, 0x3a};
+    size_t size = 0;
+    for (int i = 0; i < n; i++) {
+        size_t k = strlen(data[i]);
+        const char head[] = {0x2a, (char)(k + 23), 0x08, 1, 0x10, 3, 0x42, 1, (char)('a' + i), 0x70, 1, 0x6a,
+                             (char)(k + 12), 0x0a, 8, 'l', 'o', 'c', 'a', 't', 'i', 'o', 'n', 0x12, (char)k};
+        memcpy(graph + size, head, sizeof head);
+        memcpy(graph + size + sizeof head, data[i], k);
+        size += sizeof head + k;
+    }
+    model[3] = (char)(size % 128 + 128), model[4] = (char)(size / 128);
+    memcpy(model + 5, graph, size);
+    put_bytes(name, model, size + 5);
 }
 
 static int set_up(void **state)
 {
     static char name[] = "/tmp/qkv-sandbox-XXXXXX";
-    static const char *const file[] = {"in/m.pt2", "in/m.onnx", "in/weights.bin", "in/cat.png", "in/secret", "out/old"};
+    static const char *const file[] = {"in/m.pt2", "in/weights.bin", "in/sub/more.bin",
+                                       "in/sub/other.bin", "in/cat.png", "in/secret", "out/old"};
     (void)state;
     folder = mkdtemp(name);
     mkdir(in_folder("in"), 0700);
     mkdir(in_folder("out"), 0700);
+    static const char *const data[] = {"weights.bin", "sub//./more.bin", "../out/old", "link.bin", "way/more.bin",
+                                       "hard.bin", "sub", "none", "/etc/passwd"};
+    mkdir(in_folder("in/sub"), 0700);
     for (size_t i = 0; i < sizeof file / sizeof *file; i++) put_file(file[i]);
+    put_onnx("in/m.onnx", sizeof data / sizeof *data, data);
+    if (symlink("secret", in_folder("in/link.bin")) || symlink("sub", in_folder("in/way")) ||
+        link(in_folder("in/secret"), in_folder("in/hard.bin")))
+        return 1;
     return symlink(in_folder("in/secret"), in_folder("out/link"));
 }
 
@@ -153,7 +181,17 @@ static int in_place(void)
     return tried("made/n.png", O_RDONLY) == EACCES && is_written("made/o.png") ? 0 : 4;
 }
 
-static int files_of_onnx(void) { return tried("in/weights.bin", O_RDONLY) || tried("out/old", O_RDONLY) != EACCES; }
+/* Those that it names, in its folder, by no link and under no other name. */
+static int files_of_onnx(void)
+{
+    static const char *const not[] = {"in/secret", "in/m.pt2", "in/sub/other.bin", "in/link.bin", "in/hard.bin",
+                                      "out/old", "in", "in/sub"};
+    if (tried("in/m.onnx", O_RDONLY) || tried("in/weights.bin", O_RDONLY) || tried("in/sub/more.bin", O_RDONLY))
+        return 1;
+    for (size_t i = 0; i < sizeof not / sizeof *not; i++)
+        if (tried(not[i], O_RDONLY) != EACCES) return (int)i + 2;
+    return tried("in/weights.bin", O_WRONLY) == EACCES ? 0 : 20;
+}
 
 static int calls(void)
 {
@@ -280,7 +318,7 @@ static void test_in_place(void **state)
     assert_int_equal(unlink(in_folder("out/log")), 0);
 }
 
-static void test_folder_of_onnx(void **state)
+static void test_data_of_onnx(void **state)
 {
     (void)state;
     if (!supported()) skip();
@@ -309,7 +347,7 @@ int main(void)
         cmocka_unit_test(test_more_files),
         cmocka_unit_test(test_output),
         cmocka_unit_test(test_in_place),
-        cmocka_unit_test(test_folder_of_onnx),
+        cmocka_unit_test(test_data_of_onnx),
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_beyond_the_process),
     };

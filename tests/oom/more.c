@@ -206,8 +206,10 @@ static qkv_status watched(World *w, qkv_error *e)
     if (r == QKV_OK) r = qkv_session_use_kept(s, kept, e);
     if (r == QKV_OK) r = qkv_session_run(s, e);
     if (r == QKV_OK) r = qkv_session_trace_write(s, w->out, e);
-    char *profile = r == QKV_OK ? qkv_session_profile_json(s, e) : NULL,
+    char *trace = r == QKV_OK ? qkv_session_trace_json(s, e) : NULL,
+         *profile = trace ? qkv_session_profile_json(s, e) : NULL,
          *memory = profile ? qkv_session_memory_json(s, e) : NULL;
+    qkv_free(trace);
     qkv_free(profile); /* times differ */
     if (r == QKV_OK) r = memory ? say(w, memory) : e->code;
     if (r != QKV_OK) unlink(w->out); /* of a trace that was written before */

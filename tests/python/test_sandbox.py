@@ -32,6 +32,7 @@ def folder(tmp_path):
     ("rewrite", "eager.pt2", "--prove", "-o", "made/../rewritten.pt2"), ("convert", "eager.pt2", "-o", "made/out.onnx"),
     ("pack", "affine.pt2", "-o", "affine.qkv"), ("joint", "affine.pt2", "-o", "joint.pt2"),
     ("extract", "affine.pt2", "--weights", "-o", "w.npz"), ("graph", "affine.pt2", "-o", "made/g.svg"),
+    ("report", "affine.pt2", "-o", "made/r.html"), ("compare", "affine.pt2", "affine.pt2", "-o", "made/v.html"),
     ("report", "affine.pt2", "--no-run", "-o", "made/r.html"), ("quantize", "eager.pt2", "-o", "made/q.onnx"),
     ("compare", "affine.pt2", "affine.pt2", "--no-run", "-o", "made/c.json"),
     ("rewrite", "eager.pt2", "-o", "made/r.pt2", "--certify", "made/r.json", "-q"),
@@ -46,6 +47,24 @@ def test_a_command_prints_and_writes_the_same(folder, words):
     if words[0] != "bench":
         assert kept.stdout == free.stdout
     assert {p.relative_to(folder) for p in folder.rglob("*")} == written  # nothing temporary is left
+
+
+def test_an_onnx_model_reads_its_data_and_nothing_else_of_its_folder(folder):
+    model = HERE.parent / "models" / "small" / "encoder_prenorm_gelu.pt2"
+    assert qkv(folder, "convert", str(model), "-o", "e.onnx", "--external-data", "-q").returncode == 0
+    assert (folder / "e.onnx.data").stat().st_size
+    free, kept = qkv(folder, "run", "e.onnx"), qkv(folder, "--sandbox", "run", "e.onnx")
+    assert kept.returncode == free.returncode == 0 and kept.stdout == free.stdout
+    assert qkv(folder, "check", "e.onnx", "--security").returncode == 0
+    os.link(folder / "e.onnx.data", folder / "other")
+    for words in ("run", "e.onnx"), ("check", "e.onnx", "--security"):
+        done = qkv(folder, "--sandbox", *words)
+        assert done.returncode in (1, 3) and "hard link" in done.stdout + done.stderr, done
+    (folder / "other").unlink()
+    (folder / "e.onnx.data").rename(folder / "other")
+    (folder / "e.onnx.data").symlink_to("other")
+    done = qkv(folder, "--sandbox", "run", "e.onnx")
+    assert done.returncode == 3 and "is a symbolic link" in done.stderr
 
 
 def test_a_folder_of_packed_models_is_kept_where_it_is_named(folder):

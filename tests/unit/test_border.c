@@ -230,6 +230,9 @@ OBJECT(profile_json, qkv_session_profile_json(N(0, session), e))
 OBJECT(memory_json, qkv_session_memory_json(N(0, session), e))
 STATUS(trace, qkv_session_trace(N(0, session), 8, e))
 STATUS(trace_write, qkv_session_trace_write(N(0, session), N(1, P("t.json")), e))
+static void on_data_file(void *user, const char *name) { (void)user, (void)name; }
+STATUS(onnx_data_files, qkv_onnx_data_files(N(0, P("relu.onnx")), N(1, on_data_file), NULL, e))
+OBJECT(trace_json, qkv_session_trace_json(N(0, session), e))
 STATUS(measure_peak, qkv_measure_peak(1, N(0, &peak), e))
 VOID(on_node, qkv_session_on_node(N(0, session), NULL, NULL))
 VOID(on_progress, qkv_session_on_progress(N(0, session), NULL, NULL))
@@ -381,6 +384,8 @@ static const Row rows[] = {
     ROW(memory_json, 1),
     ROW(trace, 1),
     ROW(trace_write, 2),
+    ROW(onnx_data_files, 2),
+    ROW(trace_json, 1),
     ROW(measure_peak, 1),
     ROW(on_node, 1),
     ROW(on_progress, 1),

@@ -586,6 +586,28 @@ static OnnxFile *with_external(const char *location, const char *offset, const c
     return onnx_open(unit_path("ext.onnx"), err);
 }
 
+static void see_name(void *user, const char *name) { buf_printf(user, "%s;", name); }
+
+/* Names are told as they are, and no file is opened: most of these are not there. */
+static void test_names_of_data(void **state)
+{
+    (void)state;
+    Err err = {0};
+    static const char *const location[] = {"none.bin", "../w.bin", "/etc/passwd", "."};
+    for (size_t i = 0; i < sizeof location / sizeof *location; i++) {
+        Buf names = {0};
+        char want[32];
+        onnx_close(with_external(location[i], "99999", NULL, NULL, &err));
+        OK(onnx_data_files(unit_path("ext.onnx"), see_name, &names, &err));
+        snprintf(want, sizeof want, "%s;", location[i]);
+        assert_string_equal(names.data, want);
+        buf_free(&names);
+    }
+    onnx_close(with_external("w.bin", NULL, "7", NULL, &err)); /* found before what is wrong, or not at all */
+    REFUSED(onnx_data_files(unit_path("ext.onnx"), see_name, NULL, &err), E_FORMAT);
+    REFUSED(onnx_data_files(unit_path("no.onnx"), see_name, NULL, &err), E_IO);
+}
+
 static void test_external(void **state)
 {
     (void)state;
@@ -886,6 +908,7 @@ int main(void)
         cmocka_unit_test(test_model_refused),  cmocka_unit_test(test_depth),
         cmocka_unit_test(test_amplification),  cmocka_unit_test(test_sparse),
         cmocka_unit_test(test_looks_like),     cmocka_unit_test(test_external),
+        cmocka_unit_test(test_names_of_data),
         cmocka_unit_test(test_write_bytes),    cmocka_unit_test(test_write_round_trip),
         cmocka_unit_test(test_write_external), cmocka_unit_test(test_write_large),
     };

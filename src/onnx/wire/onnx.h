@@ -229,6 +229,8 @@ OnnxFile *onnx_open(const char *path, Err *err); /* messages do not begin with t
 /* The same from memory, which must outlive it; folder NULL: external data is refused. */
 OnnxFile *onnx_open_bytes(const void *bytes, uint64_t size, const char *folder, Err *err);
 void onnx_close(OnnxFile *f); /* NULL is fine */
+/* The data files that a model names, each once, as it names them; none is opened. After an error those before it. */
+bool onnx_data_files(const char *path, void (*each)(void *user, const char *name), void *user, Err *err);
 /* Does a file that begins so look like an ONNX model (and not like a ZIP archive)? */
 bool onnx_looks_like(const void *bytes, uint64_t size);
 

@@ -11,6 +11,7 @@ typedef struct OnnxReader {
     Arena *a;
     OnnxFile *file;         /* where data files are kept; NULL: external data is refused */
     const char *folder;     /* NULL likewise */
+    bool names_only;        /* data files are not opened: tensors in them have no data */
     Map opened;             /* location -> index into file->external, + 1 */
     int depth;              /* of graphs, of types */
     uint64_t planned, most; /* bytes that the graph will take */

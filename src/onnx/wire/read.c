@@ -481,11 +481,12 @@ static bool model(OnnxReader *r, Pb bytes, OnnxModel *m, Err *err)
 
 /* ------------------------------------------------------------------ files */
 
-static bool read_file(OnnxFile *f, const void *bytes, uint64_t size, const char *folder, Err *err)
+static bool read_file(OnnxFile *f, const void *bytes, uint64_t size, const char *folder, bool names_only, Err *err)
 {
     const uint64_t few = size < SIZE_MAX / 8 ? size : SIZE_MAX / 8;
     if (!(f->arena = arena_create(MEMORY_TIMES * few + MEMORY_FREE))) return oom(err);
-    OnnxReader r = {.a = f->arena, .file = f, .folder = folder, .most = GRAPH_TIMES * few + GRAPH_FREE};
+    OnnxReader r = {.a = f->arena, .file = f, .folder = folder, .names_only = names_only};
+    r.most = GRAPH_TIMES * few + GRAPH_FREE;
     bool ok = model(&r, pb_of(bytes, size), &f->model, err);
     f->most = r.most / 4 * 3; /* the rest is that of the records */
     map_free(&r.opened);
@@ -499,7 +500,7 @@ OnnxFile *onnx_open_bytes(const void *bytes, uint64_t size, const char *folder, 
         oom(err);
         return NULL;
     }
-    if (read_file(f, bytes, size, folder, err)) return f;
+    if (read_file(f, bytes, size, folder, false, err)) return f;
     onnx_close(f);
     return NULL;
 }
@@ -516,6 +517,16 @@ OnnxFile *onnx_open(const char *path, Err *err)
     else file_unmap(&file);
     mem_free(folder);
     return f;
+}
+
+bool onnx_data_files(const char *path, void (*each)(void *user, const char *name), void *user, Err *err)
+{
+    OnnxFile *f = mem_zeroed(1, sizeof *f);
+    if (!f) return oom(err);
+    bool ok = file_map(&f->file, path, err) && read_file(f, f->file.data, f->file.size, NULL, true, err);
+    for (int i = 0; i < f->nexternal; i++) each(user, f->external_name[i]);
+    onnx_close(f);
+    return ok;
 }
 
 void onnx_close(OnnxFile *f)

@@ -271,7 +271,9 @@ static bool open_data(OnnxReader *r, const char *location, const MappedFile **ou
         const char **names = vec_grow(f->external_name, n, sizeof *names);
         if (names) f->external_name = names;
         if (!files || !names) return oom(err);
-        if (!file_map_inside(&f->external[n], r->folder, location, err)) return within(err, "external data");
+        f->external[n] = (MappedFile){0};
+        if (!r->names_only && !file_map_inside(&f->external[n], r->folder, location, err))
+            return within(err, "external data");
         f->external_name[n] = location;
         f->nexternal++;
         at = (uintptr_t)n + 1;
@@ -304,10 +306,11 @@ static bool external_elements(OnnxReader *r, Pb m, OnnxTensor *t, uint64_t need,
     if (!*t->location) return fail(err, E_FORMAT, "external data without a location");
     if (has_length && t->length != need) return wrong_size(t, "external data", t->length, need, "bytes", err);
     t->length = need;
-    if (!r->folder || !r->file)
+    if (!r->file || !(r->folder || r->names_only))
         return fail(err, E_FORMAT, "external data in '%s', and there is no folder: the model came as bytes",
                     t->location);
     TRY(open_data(r, t->location, &file, err));
+    if (r->names_only) return true;
     if (!in_range_u64(t->offset, need, file->size))
         return fail(err, E_FORMAT, "external data: bytes %llu to %llu + %llu are outside '%s', which has %llu",
                     (unsigned long long)t->offset, (unsigned long long)t->offset, (unsigned long long)need, t->location,
@@ -412,5 +415,5 @@ bool onnx_sparse(OnnxReader *r, Pb m, OnnxSparse *s, Err *err)
         default: break;
         }
     TRY(shape_bytes(s->values.t.dtype == DT_NONE ? DT_U8 : s->values.t.dtype, s->rank, s->dim, &bytes, err));
-    return check_indices(s, err);
+    return (r->names_only && s->indices.external) || check_indices(s, err);
 }
