@@ -113,3 +113,24 @@ static bool may_sink(const Graph *g, const Value *v, int *low, int *budget)
 }
 
 bool may_be_minus_inf(const Graph *g, const Value *v) { return may_sink(g, v, &(int){0}, &(int){MAX_SEARCHED}); }
+
+static bool was_put_in(const Graph *g, const Value *v, int *budget)
+{
+    const Node *n = v->def;
+    double c;
+    if (--*budget < 0 || !dtype_is_float(v->dtype)) return false;
+    if (constant_value(g, v, &c)) return isinf(c);
+    if (!n || !(n->op->flags & (OPF_PICKS | OPF_REARRANGES | OPF_ARITHMETIC) || n->op->id == OP_where_self ||
+                n->op->id == OP_cat))
+        return false;
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        const Arg *a = &n->arg[i];
+        if (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f)) return true;
+        if (a->kind == ARG_VALUE && was_put_in(g, a->v, budget)) return true;
+        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
+            if (a->vs[k] && was_put_in(g, a->vs[k], budget)) return true;
+    }
+    return false;
+}
+
+bool holds_infinity(const Graph *g, const Value *v) { return was_put_in(g, v, &(int){MAX_SEARCHED}); }

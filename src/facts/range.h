@@ -14,4 +14,6 @@ double largest_of(const Graph *g, Value *v);
 /* Can v hold -inf? What it is computed from says so: an input, -inf among its constants, or two numbers whose sum is
  * below the least one. Yes when v is too large a question. */
 bool may_be_minus_inf(const Graph *g, const Value *v);
+/* Was an infinite number put into v, as into scores that a mask hides? No when v is too large a question. */
+bool holds_infinity(const Graph *g, const Value *v);
 #endif
