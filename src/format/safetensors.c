@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "format/tensors_impl.h"
 
-enum { MAX_HEADER = 100000000 };
+enum { MAX_HEADER = 100000000, FREE_BYTES = 32 << 20 };
 
 static DType dtype_of(const char *name)
 {
@@ -45,6 +45,15 @@ typedef struct Span {
     int64_t begin, end;
     const char *name;
 } Span;
+
+/* Tensors without elements take more memory than file: with as many as that, it is out of proportion. */
+static bool few_enough(size_t n, uint64_t size, Err *err)
+{
+    const uint64_t each = sizeof(Tensor) + sizeof(Span) + 32; /* with a name */
+    return n <= (size + FREE_BYTES) / each ||
+           fail(err, E_LIMIT, "%zu tensors in a file of %llu bytes: at most %llu are read", n,
+                (unsigned long long)size, (unsigned long long)((size + FREE_BYTES) / each));
+}
 
 static int by_begin(const void *a, const void *b)
 {
@@ -150,8 +159,9 @@ bool safetensors_read(TensorFile *f, Err *err)
                     (unsigned long long)n, (unsigned long long)f->file.size);
     json_t *header = json_read(f->file.data + 8, n, "header", err);
     if (!header) return false;
-    Span *spans = mem_zeroed(json_object_size(header) + 1, sizeof *spans);
     bool ok = json_is_object(header) || fail(err, E_FORMAT, "the header is %s, expected an object", json_kind(header));
+    ok = ok && few_enough(json_object_size(header), f->file.size, err);
+    Span *spans = ok ? mem_zeroed(json_object_size(header) + 1, sizeof *spans) : NULL;
     if (ok && !spans) ok = oom(err);
     ok = ok && tensorfile_room(f, json_object_size(header), err) &&
          read_header(f, header, f->file.data + 8 + n, f->file.size - 8 - n, spans, err);

@@ -6,7 +6,7 @@
 #include "base/number.h"
 #include "base/vec.h"
 
-enum { MAX_DEPTH = 64 };
+enum { MAX_DEPTH = 64, MAX_TEXT = 1 << 20 };
 static const double MAX_WHOLE = 0x1p53; /* beyond, not every whole number is a double */
 
 typedef struct Reader {
@@ -127,6 +127,10 @@ static Sexpr *read_one(Reader *r, int depth)
 Sexpr *sexpr_parse(Arena *a, const char *text, Err *err)
 {
     Reader r = {a, text, 1, err};
+    if (strlen(text) > MAX_TEXT) {
+        fail(err, E_LIMIT, "%zu bytes of rules, at most %d are read", strlen(text), MAX_TEXT);
+        return NULL;
+    }
     return read_items(&r, SX_LIST, 0, 0);
 }
 

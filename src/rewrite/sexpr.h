@@ -3,7 +3,7 @@
  *     ; a comment
  *     (rule gelu_erf (mul ?x 0.5) (gelu ?x) (dtype_float ?x))        lists, [lists], symbols, numbers, "text"
  *
- * Errors: E_FORMAT with the line. Depth at most 64.
+ * Errors: E_FORMAT with the line. Depth at most 64; E_LIMIT above 1 MiB.
  */
 #ifndef QKV_REWRITE_SEXPR_H
 #define QKV_REWRITE_SEXPR_H
