@@ -517,3 +517,75 @@ def test_lift_and_generalize(files, tmp_path):
     torch.manual_seed(2)
     torch.export.save(torch.export.export(Gpt().eval(), (torch.randn(2, 5, 8),)), static[1])
     assert run(BUILD / "qkv-certify", static[1], path).returncode == 1
+
+
+RELU = "(float[2] x) => (float y) { y = Relu(x) }"
+NEGATED = "(float[2] x) => (float y) { z = Neg(x) y = Neg(z) }"
+SUM = "(float[2] x) => (float y) { y = Add(x, x) }"
+TWICE = "(float[2] x) => (float y) <float t = {2.0}> { y = Mul(x, t) }"
+ADDS = "(float[2] x) => (float y) <float[2] w = {1.0, 2.0}> { y = Add(x, w) }"
+OTHER = "(float[2] x) => (float y) <float[2] v = {1.0, 3.0}> { y = Add(x, v) }"
+
+
+def claim(**parts): return {"claims": [{"result": "y", **parts}]}
+def weight(**parts): return {"weights": [parts]}
+
+
+REFUSED = [  # source, result, parts of a certificate, what is said
+    (RELU, RELU.replace(")", ", float z)", 1), {}, "2 inputs, the source has 1"),
+    (RELU, RELU.replace("x", "z"), {}, "input 0 is 'z', the source's 'x'"),
+    (RELU, RELU.replace("2", "3"), {}, "dtypes or sizes differ"),
+    (RELU, RELU.replace("float", "double"), {}, "dtypes or sizes differ"),
+    (RELU, "(float[2] x) => (float y, float z) { y = Relu(x) z = Relu(x) }", {}, "the numbers of results differ"),
+    (RELU, RELU.replace("Relu", "Neg"), {}, "output 'y' is not shown"),
+    (RELU, "(float[2] x) => (float y) { r = Relu(x) z = RandomNormalLike(x) y = Add(r, z) }", {},
+     "has an effect beside its result"),
+    ("(float[n] x) => (float y) { y = Relu(x) }",
+     "(float[n] x) => (float y) <int64[2] s = {2, -1}, int64[1] t = {-1}> { r = Relu(x) h = Reshape(r, s) "
+     "y = Reshape(h, t) }", {}, "a condition on sizes that the source lacks"),
+    (RELU, NEGATED, claim(source="no"), "the source has no value 'no'"),
+    (RELU, NEGATED, claim(source="y", **{"from": [3]}), "something other than names"),
+    (RELU, NEGATED, claim(source="y", **{"from": ["no"]}), "the source has no value 'no'"),
+    (RELU, NEGATED, claim(), "field 'source'"),
+    (RELU, NEGATED, claim(source="y"), "different forms"),
+    (RELU, RELU, claim(source="y"), "a claim is made twice"),
+    ("(float[2] x) => (float y) { s = ReduceSum(x) y = Mul(x, s) }", NEGATED, claim(source="s"),
+     "differ in dtype or sizes"),
+    (SUM, TWICE, claim(source="y"), "the claim names no steps"),
+    (SUM, TWICE, claim(source="y", **{"from": []}, laws=[], left=[], right=[]), "it takes "),
+    (RELU, RELU, weight(weight="w", count=1, of=None, **{"from": 0}), "the result has no value 'w'"),
+    (ADDS, OTHER, weight(weight="v", count=2, of="w", **{"from": 0}), "rows 0 to 1 of weight 'v' are not 'w'"),
+    (ADDS, OTHER, weight(weight="v", count=1, of=None, **{"from": 0}), "are not '0'"),
+    (ADDS, OTHER, weight(weight="v", count=2, of="y", **{"from": 0}), "is not 'y', number by number"),
+    (ADDS, OTHER, weight(weight="v", count=1, of="w", **{"from": -5}), "are not 'w'"),
+    (ADDS, OTHER, weight(weight="v", count=1, of="w"), "field 'from'"),
+    (ADDS, OTHER, weight(weight="v", count=1, of=7, **{"from": 0}), "field 'of'"),
+]
+
+
+def read_as_onnx(onnx, text, path, ranges=None):
+    head = f', metadata_props: ["qkv.range.n": "{ranges}"]' if ranges else ""
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]{head}> g {text}')
+    path.write_bytes(model.SerializeToString())
+
+
+def replayed(onnx, source, result, parts, folder, ranges=(None, None)):
+    paths = [folder / "a.onnx", folder / "b.onnx"]
+    for text, path, of in zip((source, result), paths, ranges):
+        read_as_onnx(onnx, text, path, of)
+    cert = {"format": "qkv certificate 2", "claims": [], "weights": [], **parts}
+    (folder / "c.json").write_text(json.dumps(cert))
+    return checked(*paths, folder / "c.json")
+
+
+@pytest.mark.parametrize("source, result, parts, says", REFUSED)
+def test_what_is_said_of_a_refusal(source, result, parts, says, tmp_path):
+    code, said = replayed(pytest.importorskip("onnx"), source, result, parts, tmp_path)
+    assert code in (1, 3) and says in said, said
+
+
+def test_sizes_may_have_no_narrower_range(tmp_path):
+    onnx, same = pytest.importorskip("onnx"), "(float[n] x) => (float y) { y = Relu(x) }"
+    for ranges, code in (("2..9", "2..9"), 0), (("2..9", "1..9"), 0), (("2..9", "3..9"), 1), (("2..9", "2..8"), 1):
+        got, said = replayed(onnx, same, same, {}, tmp_path, ranges)
+        assert got == code and (not code or "has a narrower range" in said), (ranges, said)

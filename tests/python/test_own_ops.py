@@ -151,6 +151,47 @@ def test_onnx_domains_with_dots(tmp_path):
         model().save(tmp_path / "m.pt2")
 
 
+def test_onnx_attributes_of_all_kinds(tmp_path):
+    """A list of inputs takes all that follow; attributes are the other parameters, or what is left out."""
+    from onnx import TensorProto, helper, save
+
+    seen = []
+
+    def kernel(x, *words):
+        seen.append(words)
+        return x + len(words[0])
+
+    schema = '(Tensor x, Tensor[] more, int n=1, bool up=True, int[] sizes=[], str mode="a", Scalar by=1) -> Tensor'
+    qkv.register_op("com.own::kinds", schema, lambda x, *_: x, kernel)
+
+    def load(inputs, **attributes):
+        node = helper.make_node("kinds", inputs, ["y"], domain="com.own", **attributes)
+        given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xbc"]
+        graph = helper.make_graph([node], "g", given, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.own", 1)]
+        save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "m.onnx")
+        return qkv.Model(tmp_path / "m.onnx")
+
+    x = [R(2, seed=k) for k in range(3)]
+    torch.testing.assert_close(run(load("xbc", n=3, up=0, sizes=[4, 5], mode="b", by=0.5), *x)[0], x[0] + 2)
+    assert seen[-1][1:] == (3, False, [4, 5], "b", 0.5)
+    torch.testing.assert_close(run(load(["x"]), *x)[0], x[0])
+    assert seen[-1][1:] == (1, True, [], "a", 1)
+    for attributes in ({"n": 1.5}, {"up": "yes"}, {"sizes": 2.5}, {"mode": 3}, {"by": [1.0]}):
+        with pytest.raises(qkv.Error, match=f"attribute '{next(iter(attributes))}'"):
+            load("xb", **attributes)
+    with pytest.raises(qkv.Error, match="input 'x' is missing"):
+        load(["", "b"])
+    with pytest.raises(qkv.Error, match="2 inputs are given, .* takes 1"):
+        qkv.register_op("com.own::one", "(Tensor x) -> Tensor", lambda x: x, lambda x: x)
+        node = helper.make_node("one", ["x", "x"], ["y"], domain="com.own")
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+        graph = helper.make_graph([node], "g", ends[:1], ends[1:])
+        save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("com.own", 1)],
+                               ir_version=9), tmp_path / "m.onnx")
+        qkv.Model(tmp_path / "m.onnx")
+
+
 def test_threads_run_it_at_once():
     model = qkv.Model(torch.export.export(fn(lambda self, x: torch.ops.own.smooth(x) + 1), (R(30, 6),)))
     found = [None] * 4

@@ -1,5 +1,9 @@
 """One model used by many threads: the numbers of one thread, and nothing of what runs leave behind gets mixed."""
 import asyncio
+import os
+import pathlib
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 import qkv  # noqa: E402
 from torch import nn  # noqa: E402
+
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Pair(nn.Module):
@@ -195,6 +202,53 @@ def test_one_session_in_two_threads(path):
         s.run(feeds(1))
         with ThreadPoolExecutor(1) as pool:  # one after the other is fine
             pool.submit(s.run, feeds(1)).result()
+
+
+FORKS = """
+import os, sys, threading, time
+import numpy as np
+import qkv
+path, model = sys.argv[1], qkv.Model(sys.argv[1], threads=2)
+x = {"picture": np.ones((2, 5, 32), np.float32), "text": np.ones((2, 6, 32), np.float32)}
+want, wrong, done = model.run(x)["output_0"].tobytes(), [], False
+
+def busy(i):
+    while not done:
+        with qkv.Model(path, threads=1 + i % 2).session() as s:
+            for _ in range(3):
+                s.run(x)
+
+def forks():
+    for _ in range(6):
+        time.sleep(0.01)
+        child = os.fork()
+        if not child:
+            same = [model.run(x)["output_0"].tobytes(), qkv.Model(path, threads=2).run(x)["output_0"].tobytes()]
+            os._exit(same != [want, want])
+        end, pid = time.monotonic() + 30, 0
+        while not pid and time.monotonic() < end:
+            time.sleep(0.002)
+            pid, status = os.waitpid(child, os.WNOHANG)
+        if not pid:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        wrong.append(status if pid else "does not end")
+
+others = [threading.Thread(target=busy, args=(i,)) for i in range(3)]
+one = threading.Thread(target=forks)
+[t.start() for t in (*others, one)]
+one.join()
+done = True
+[t.join() for t in others]
+sys.exit(str(wrong) if any(wrong) else 0)
+"""
+
+
+def test_a_thread_forks_while_others_load_and_run(path):
+    """The child has one thread, and whatever the others held at that moment stays held there."""
+    done = subprocess.run([sys.executable, "-c", FORKS, str(path)], capture_output=True, text=True, timeout=500,
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    assert done.returncode == 0, done.stderr
 
 
 def test_asyncio(path, tmp_path):
