@@ -14,7 +14,10 @@
 #define QKV_KERNEL_INTEGER_H
 #include "tensor/tensor.h"
 
-enum { INTEGER_DEEPEST = 32768 }; /* 255 * 255 * K < 2^31 */
+enum {
+    INTEGER_DEEPEST = 32768, /* 255 * 255 * K < 2^31 */
+    DEPTHWISE_DEEPEST = 512  /* 255 * 127 * K < 2^24: whole numbers that floats hold */
+};
 
 /* Element (i, j) at data + i * rs + j * cs, less `zero`. */
 typedef struct IntegerIn {
@@ -38,10 +41,19 @@ typedef struct Rounding {
     bool by_inverse;
 } Rounding;
 
+/* Rows of i8 where they are: row r is, for each tap k, `each` bytes from at + r * step + jump[k] on; K = taps * each. */
+typedef struct IntegerRows {
+    const char *at; /* NULL: rows are packed */
+    int64_t step, taps, each;
+    const int64_t *jump;
+} IntegerRows;
+
 /* One call of a tile: acc (rows, nr) = the exact sums. */
 typedef struct IntegerTile {
     int32_t *acc;               /* (mr, nr): rows from `rows` on may be written, too */
-    const void *a, *b;          /* packed */
+    const void *a, *b;          /* packed; of rows that are not, a is what `look` made */
+    IntegerRows from;
+    const char *next;           /* from.at of the tile that follows */
     int64_t panel, K;           /* panel: of b */
     int rows, cols;             /* columns from `cols` on need not be computed */
     int zero_b;                 /* of b as it was given, that is of u8 less 128 here already */
@@ -67,6 +79,9 @@ typedef struct IntegerKernels {
     size_t (*a_bytes)(int64_t K);            /* of one tile */
     size_t (*b_bytes)(int64_t K, int64_t N); /* of all panels; a multiple of 64 */
     void (*pack_a)(void *to, const IntegerIn *a, int64_t row, int rows, int64_t K);
+    /* What a tile needs to know of rows of i8 that are not packed, `look_bytes`; NULL: it takes packed ones alone. */
+    void (*look)(void *to, const IntegerRows *from, int zero, int rows);
+    size_t look_bytes;
     void (*pack_b)(void *to, const IntegerIn *b, int64_t K, int64_t N);
     void (*tile)(const IntegerTile *t);
     void (*begin)(void); /* before the first and after the last tile on a thread; NULL: nothing to do */

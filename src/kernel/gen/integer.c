@@ -164,14 +164,18 @@ INLINE Steps steps_of(const Rounding *r)
                    _mm512_set1_epi32(r->zero), r->by_inverse, r->low == INT8_MIN && r->high == INT8_MAX && !r->zero};
 }
 
-/* Clamped and rounded as in round_group, in words. */
-INLINE __m512i words_of(__m512 x, const Steps *s, bool inverse, bool plain)
+/* Quotients clamped and rounded as in round_group, in words. */
+INLINE __m512i clamped(__m512 q, const Steps *s, bool plain)
 {
-    __m512 q = inverse ? _mm512_mul_ps(x, s->by) : _mm512_div_ps(x, s->by);
     q = _mm512_min_ps(s->high, q); /* the second operand where it is NaN */
     if (!plain) q = _mm512_max_ps(s->low, q);
     const __m512i i = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(q, q, _CMP_ORD_Q), q);
     return plain ? i : _mm512_add_epi32(i, s->zero);
+}
+
+INLINE __m512i words_of(__m512 x, const Steps *s, bool inverse, bool plain)
+{
+    return clamped(inverse ? _mm512_mul_ps(x, s->by) : _mm512_div_ps(x, s->by), s, plain);
 }
 
 INLINE __m128i few_of(__m512 x, const Steps *s)
@@ -331,9 +335,19 @@ static void row_u8(uint8_t *y, const float *x, int64_t n, float least, float *sc
 
 /* ------------------------------------------------------------------ the epilogue */
 
-/* Sums as floats. */
+/* Is the result counted in steps of its rounding from the first? What is multiplied with the sums, the bias and a
+ * residual in few bits then are multiplied with the step's inverse, once a column instead of once an element. */
+INLINE bool in_steps(const IntegerMatmul *m)
+{
+    const ProductOut *o = &m->out;
+    return m->q && m->rounding.by_inverse && !m->step_a && (o->act == GEMM_NONE || o->act == GEMM_RELU) &&
+           (!o->bias || o->bias_type == DT_F32) &&
+           (!o->residual || (!o->times && dtype_bits(o->residual_type) == 8));
+}
+
+/* Sums as floats, or as steps of which `steps` are one. */
 INLINE void scaled(const IntegerMatmul *m, float *restrict y, const int32_t *restrict acc, int64_t row, int64_t col,
-                   int rows, int cols)
+                   int rows, int cols, float steps)
 {
     float per[NR] = {0};
     if (m->step_b && cols == NR) memcpy(per, m->scale_b + col, sizeof per);
@@ -341,16 +355,17 @@ INLINE void scaled(const IntegerMatmul *m, float *restrict y, const int32_t *res
         for (int j = 0; j < cols; j++) per[j] = m->scale_b[m->step_b ? col + j : 0];
     for (int r = 0; r < rows; r++, y += NR, acc += NR) {
         const float by = m->scale_a[(row + r) * m->step_a];
-        for (int j = 0; j < NR; j++) y[j] = (float)acc[j] * (by * per[j]);
+        for (int j = 0; j < NR; j++) y[j] = (float)acc[j] * (by * per[j] * steps);
     }
 }
 
 /* A tile's part of a residual in few bits, as floats. */
-INLINE void residual_of(const IntegerMatmul *m, float *restrict to, int64_t row, int64_t col, int rows, int cols)
+INLINE void residual_of(const IntegerMatmul *m, float *restrict to, int64_t row, int64_t col, int rows, int cols,
+                        float steps)
 {
     const uint8_t *from = (const uint8_t *)m->out.residual + row * m->out.residual_step + col;
     const int zero = m->residual_zero;
-    const float by = m->residual_scale;
+    const float by = m->residual_scale * steps;
     for (int r = 0; r < rows; r++, from += m->out.residual_step, to += NR)
         if (m->out.residual_type == DT_I8)
             for (int j = 0; j < cols; j++) to[j] = (float)((int8_t)from[j] - zero) * by;
@@ -382,20 +397,27 @@ static ProductOut tile_alone(const IntegerMatmul *m, float *line, const float *m
 
 static void finish_any(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols)
 {
-    float y[MR_MOST * NR], line[MR_MOST * NR + LINE], more[MR_MOST * NR];
-    const bool few = m->out.residual && dtype_bits(m->out.residual_type) == 8;
-    const ProductOut out = tile_alone(m, line, few ? more : NULL, row, col);
-    if (few) residual_of(m, more, row, col, rows, cols);
+    float y[MR_MOST * NR], line[MR_MOST * NR + LINE], more[MR_MOST * NR], bias[NR];
+    const bool few = m->out.residual && dtype_bits(m->out.residual_type) == 8, counted = in_steps(m);
+    const float steps = counted ? (float)(1.0 / (double)m->rounding.scale) : 1;
+    ProductOut out = tile_alone(m, line, few ? more : NULL, row, col);
+    Rounding rounding = m->rounding;
+    if (few) residual_of(m, more, row, col, rows, cols, steps);
     if (m->q && cols < NR) memset(line, 0, sizeof line);
-    scaled(m, y, acc, row, col, rows, cols);
+    if (counted) rounding.scale = 1;
+    if (counted && out.bias) {
+        for (int j = 0; j < cols; j++) bias[j] = ((const float *)out.bias)[j] * steps;
+        out.bias = bias;
+    }
+    scaled(m, y, acc, row, col, rows, cols, steps);
     finish_cols(&out, y, 0, 0, rows, NR, cols);
     if (!m->q) return;
     /* all rows at once, in whole vectors of bytes: what is left over would be rounded one by one */
     int8_t bytes[MR_MOST * NR + LINE];
     const int n = rows * NR, whole = (n + LINE - 1) / LINE * LINE;
     memset(line + n, 0, (size_t)(whole - n) * sizeof *line);
-    if (m->q_type == DT_I8) round_i8(bytes, line, whole, &m->rounding);
-    else round_u8((uint8_t *)bytes, line, whole, &m->rounding);
+    if (m->q_type == DT_I8) round_i8(bytes, line, whole, &rounding);
+    else round_u8((uint8_t *)bytes, line, whole, &rounding);
     for (int r = 0; r < rows; r++) memcpy((char *)m->q + (row + r) * m->q_step + col, bytes + r * NR, (size_t)cols);
 }
 
@@ -410,13 +432,14 @@ typedef struct Columns { /* of a panel */
 INLINE Columns columns_of(const IntegerMatmul *m, int64_t col, int cols)
 {
     Columns c;
-    for (int v = 0; v < NV; v++) {
-        const int n = cols - v * WIDE < 0 ? 0 : cols - v * WIDE < WIDE ? cols - v * WIDE : WIDE;
-        c.there[v] = (__mmask16)((1u << n) - 1);
-        c.per[v] = m->step_b ? _mm512_maskz_loadu_ps(c.there[v], m->scale_b + col + v * WIDE)
-                             : _mm512_set1_ps(*m->scale_b);
-        c.bias[v] = m->out.bias ? _mm512_maskz_loadu_ps(c.there[v], (const float *)m->out.bias + col + v * WIDE)
-                                : _mm512_set1_ps(-0.0f); /* x + -0 is x, for -0 too */
+    const uint64_t there = (UINT64_C(1) << cols) - 1;
+    const float *per = m->scale_b + (m->step_b ? col : 0), *bias = (const float *)m->out.bias + (m->out.bias ? col : 0);
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; v++) { /* unrolled, as the rest: columns stay in registers */
+        c.there[v] = (__mmask16)(there >> v * WIDE);
+        c.per[v] = m->step_b ? _mm512_maskz_loadu_ps(c.there[v], per + v * WIDE) : _mm512_set1_ps(*per);
+        c.bias[v] = bias ? _mm512_maskz_loadu_ps(c.there[v], bias + v * WIDE)
+                         : _mm512_set1_ps(-0.0f); /* x + -0 is x, for -0 too */
     }
     return c;
 }
@@ -459,7 +482,9 @@ INLINE void finish_short(const IntegerMatmul *m, const int32_t *acc, int64_t row
     const float *scale = m->scale_a + row * step_a;
     const char *more = (const char *)o.residual + (residual ? row * step_more + col * size : 0);
     char *to = q ? (char *)m->q + row * step + col : (char *)o.c + row * step + col * 4;
-    for (int v = 0; v < NV && !step_a; v++) c.per[v] = _mm512_mul_ps(_mm512_set1_ps(*scale), c.per[v]);
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; v++)
+        if (!step_a) c.per[v] = _mm512_mul_ps(_mm512_set1_ps(*scale), c.per[v]);
     for (int i = 0; i < rows; i++, acc += NR, scale += step_a, more += step_more, to += step) {
 #pragma GCC unroll 4
         for (int v = 0; v < NV; v++) {
@@ -478,6 +503,54 @@ INLINE void finish_short(const IntegerMatmul *m, const int32_t *acc, int64_t row
             else _mm_mask_storeu_epi8(to + v * WIDE, there, few_of(x, &steps));
         }
     }
+}
+
+/* The same of results that are counted in steps; nv: vectors of a row, of which the last may be a part. */
+INLINE void finish_vectors(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols,
+                           bool residual, bool plain, int nv)
+{
+    const ProductOut o = m->out;
+    const Rounding r = m->rounding; /* stores of bytes may be anywhere */
+    const __m512 steps = _mm512_set1_ps((float)(1.0 / (double)r.scale));
+    const Steps s = {steps, _mm512_set1_ps((float)(r.low - r.zero)), _mm512_set1_ps((float)(r.high - r.zero)),
+                     _mm512_set1_epi32(r.zero), true, plain};
+    const More of = {o.residual_type, m->residual_zero, _mm512_mul_ps(_mm512_set1_ps(m->residual_scale), steps)};
+    const bool first = o.act && !(residual && o.act_last), last = o.act && residual && o.act_last;
+    const bool whole = cols == nv * WIDE;
+    const char *more = (const char *)o.residual + (residual ? row * o.residual_step + col : 0);
+    const int64_t step = m->q_step;
+    char *to = (char *)m->q + row * step + col;
+    Columns c = columns_of(m, col, cols);
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; v++) {
+        c.per[v] = _mm512_mul_ps(_mm512_mul_ps(_mm512_set1_ps(*m->scale_a), c.per[v]), steps);
+        c.bias[v] = _mm512_mul_ps(c.bias[v], steps);
+    }
+    for (int i = 0; i < rows; i++, acc += NR, more += o.residual_step, to += step) {
+        __m512i word[NV];
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) {
+            __m512 x = _mm512_cvtepi32_ps(_mm512_loadu_si512(acc + v * WIDE));
+            x = _mm512_add_ps(_mm512_mul_ps(x, c.per[v]), c.bias[v]);
+            if (first) x = relu(x);
+            if (residual) x = _mm512_add_ps(x, more_at(more + v * WIDE, &of, c.there[v]));
+            if (last) x = relu(x);
+            word[v] = clamped(x, &s, plain);
+        }
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) {
+            const __m128i few = plain ? _mm512_cvtsepi32_epi8(word[v]) : _mm512_cvtepi32_epi8(word[v]);
+            if (whole) _mm_storeu_si128((void *)(to + v * WIDE), few);
+            else _mm_mask_storeu_epi8(to + v * WIDE, c.there[v], few);
+        }
+    }
+}
+
+INLINE void finish_steps(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols,
+                         bool residual, bool plain)
+{
+    if (cols <= WIDE) finish_vectors(m, acc, row, col, rows, cols, residual, plain, 1);
+    else finish_vectors(m, acc, row, col, rows, cols, residual, plain, NV);
 }
 
 INLINE void finish_some(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols,
@@ -499,7 +572,15 @@ static bool is_short(const IntegerMatmul *m)
 static void finish(const IntegerMatmul *m, const int32_t *acc, int64_t row, int64_t col, int rows, int cols)
 {
 #if defined(__AVX512F__)
-    const bool residual = m->out.residual, curve = m->out.act == GEMM_GELU_ERF;
+    const bool residual = m->out.residual, curve = m->out.act == GEMM_GELU_ERF,
+               plain = m->rounding.low == INT8_MIN && m->rounding.high == INT8_MAX && !m->rounding.zero;
+    if (in_steps(m)) {
+        if (residual && plain) finish_steps(m, acc, row, col, rows, cols, true, true);
+        else if (residual) finish_steps(m, acc, row, col, rows, cols, true, false);
+        else if (plain) finish_steps(m, acc, row, col, rows, cols, false, true);
+        else finish_steps(m, acc, row, col, rows, cols, false, false);
+        return;
+    }
     if (is_short(m)) {
         if (m->q && curve) finish_some(m, acc, row, col, rows, cols, true, false, true);
         else if (curve) finish_some(m, acc, row, col, rows, cols, false, false, true);

@@ -183,6 +183,7 @@ void integer_fill_amx(IntegerKernels *k)
     k->a_bytes = a_bytes;
     k->b_bytes = b_bytes;
     k->pack_a = pack_a;
+    k->look = NULL;
     k->pack_b = pack_b;
     k->tile = tile;
     k->begin = begin;

@@ -83,6 +83,29 @@ static void pack_a(void *to, const IntegerIn *a, int64_t row, int rows, int64_t 
     }
 }
 
+/* The sum of n bytes. */
+INLINE S sum_of(S sum, const char *x, int64_t n)
+{
+    int64_t k = 0;
+    for (; k + W * 4 <= n; k += W * 4) sum = DOT(sum, EVERY(0x01010101), *(const Bytes *)(const void *)(x + k));
+    if (k == n) return sum;
+    S rest = {0};
+    memcpy(&rest, x + k, (size_t)(n - k));
+    return DOT(sum, EVERY(0x01010101), rest);
+}
+
+static void look(void *to, const IntegerRows *from, int zero, int rows)
+{
+    Head *head = to;
+    for (int r = 0; r < rows; r++) {
+        S sum = {0};
+        for (int64_t k = 0; k < from->taps; k++)
+            sum = sum_of(sum, from->at + r * from->step + from->jump[k], from->each);
+        head->sum[r] = total(sum);
+        head->zero[r] = zero;
+    }
+}
+
 /* Words of four rows, 16 columns at once. */
 INLINE void pack_four(uint8_t *p, const uint8_t *const *row, uint8_t flip)
 {
@@ -170,9 +193,11 @@ typedef const int32_t __attribute__((may_alias)) Word;
 INLINE void tile_of(int rows, int nv, const IntegerTile *t)
 {
     const Head *head = t->a;
-    const int64_t words = words_of(t->K), step = row_bytes(t->K), lines = (words + LANES - 1) / LANES,
-                  pace = lines ? (t->lines + lines - 1) / lines : 0;
-    const char *a = (const char *)(head + 1), *next = (const char *)t->next_a + sizeof(Head), *ahead = t->ahead,
+    const bool packed = !t->from.at;
+    const int64_t none = 0, words = words_of(packed ? t->K : t->from.each), taps = packed ? 1 : t->from.taps,
+                  step = packed ? row_bytes(t->K) : t->from.step, lines = taps * ((words + LANES - 1) / LANES),
+                  pace = lines ? (t->lines + lines - 1) / lines : 0, *jump = packed ? &none : t->from.jump;
+    const char *rows_at = packed ? (const char *)(head + 1) : t->from.at, *first = !packed ? t->next : (const char *)t->next_a + sizeof(Head), *ahead = t->ahead,
                *sums = (const char *)t->b + (size_t)t->panel * panel_bytes(t->K), *b = sums + NR * 4;
     const uint32_t v = (uint32_t)(t->zero_b + 128), K = (uint32_t)t->K;
     S s[MR][NV];
@@ -186,23 +211,26 @@ INLINE void tile_of(int rows, int nv, const IntegerTile *t)
 #pragma GCC unroll 4
         for (int k = 0; k < nv; k++) s[r][k] -= EVERY((int32_t)u) * ((const S *)(const void *)sums)[k];
     }
-    for (int64_t w = 0; w < words; w += LANES, next += LINE) {
-        const int64_t n = words - w < LANES ? words - w : LANES;
-        const char *fetch = next, *end = ahead + pace * LINE;
-        for (int64_t i = 0; i < n; i++, a += 4, b += NR * 4, fetch += step) {
-            S y[NV];
-            if (i < rows) __builtin_prefetch(fetch, 0, 3);
-            else if (ahead < end) {
-                __builtin_prefetch(ahead, 0, 2);
-                ahead += LINE;
-            }
+    for (int64_t tap = 0; tap < taps; tap++) {
+        const char *a = rows_at + jump[tap], *next = first + jump[tap];
+        for (int64_t w = 0; w < words; w += LANES, next += LINE) {
+            const int64_t n = words - w < LANES ? words - w : LANES;
+            const char *fetch = next, *end = ahead + pace * LINE;
+            for (int64_t i = 0; i < n; i++, a += 4, b += NR * 4, fetch += step) {
+                S y[NV];
+                if (i < rows) __builtin_prefetch(fetch, 0, 3);
+                else if (ahead < end) {
+                    __builtin_prefetch(ahead, 0, 2);
+                    ahead += LINE;
+                }
 #pragma GCC unroll 4
-            for (int k = 0; k < nv; k++) y[k] = ((const S *)(const void *)b)[k];
+                for (int k = 0; k < nv; k++) y[k] = ((const S *)(const void *)b)[k];
 #pragma GCC unroll 16
-            for (int r = 0; r < rows; r++) {
-                int32_t one = *(Word *)(const void *)(a + r * step);
+                for (int r = 0; r < rows; r++) {
+                    int32_t one = *(Word *)(const void *)(a + r * step);
 #pragma GCC unroll 4
-                for (int k = 0; k < nv; k++) s[r][k] = DOT(s[r][k], y[k], EVERY(one));
+                    for (int k = 0; k < nv; k++) s[r][k] = DOT(s[r][k], y[k], EVERY(one));
+                }
             }
         }
     }
@@ -250,6 +278,8 @@ static void fill(IntegerKernels *k)
     k->a_bytes = a_bytes;
     k->b_bytes = b_bytes;
     k->pack_a = pack_a;
+    k->look = look;
+    k->look_bytes = sizeof(Head);
     k->pack_b = pack_b;
     k->tile = tile;
 }
