@@ -55,7 +55,8 @@ typedef struct ConvKernel {
 
 /* A row of outputs of a depthwise convolution, channels innermost: output i, channel c is
  * act(sum over k < taps of x[tap[k] + i * step + c] * w[k * w_step + c], + bias[c] [+ y]), y i * y_step + c elements of
- * `type` after y. Sums in the order of taps. line: taps come in groups of so many that are `step` apart; or 0.
+ * `type` after y: f32, bf16, or, of whole numbers without an ending, i32. Sums in the order of taps. line: taps come in
+ * groups of so many that are `step` apart; or 0.
  * Then all cells before cell `first` of a row, and from `end` on, are zeros, which need not be multiplied: cells are
  * `step` apart, counted from the first that the first output's group begins at. */
 typedef struct DepthwiseRun {
@@ -85,6 +86,8 @@ typedef struct ConvKernels {
     void (*correlate)(const CorrelateRun *r);
     /* to[j * C + c] = x[j * step + c] for j < n, c < C; x f32 or bf16 */
     void (*widen)(float *to, const void *x, DType t, int64_t step, int64_t n, int64_t C);
+    /* the same of x - zero, x i8 or u8 */
+    void (*whole)(float *to, const void *x, DType t, int zero, int64_t step, int64_t n, int64_t C);
     /* to[j * step + e] = from[e][j] for e < rows, j < n; elements of 4 or of 2 bytes */
     void (*columns_4)(void *to, int64_t step, const void *const *from, int rows, int64_t n);
     void (*columns_2)(void *to, int64_t step, const void *const *from, int rows, int64_t n);

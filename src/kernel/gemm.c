@@ -174,7 +174,7 @@ static bool run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     return g->packed      ? packed_run(g->packed, m, scratch, err)
            : g->taps      ? tap_conv_run(g->taps, m, scratch, err)
-           : g->depthwise ? depthwise_run(g->depthwise, m, scratch, err)
+           : g->depthwise ? depthwise_run(g->depthwise, m, NULL, scratch, err)
            : g->channels  ? channels_run(g->channels, m, scratch, err)
            : g->gradient  ? (gradient_run(g->gradient, m), true)
                           : run_other(g->other, m, scratch, err);

@@ -6,10 +6,14 @@
  * Some channels of the rows that a block of outputs sees are copied to a strip, as float32, zeros beside the picture:
  * cells of a few channels, so that all that a row's windows see stays in L1. Blocks go to threads; a value is summed by
  * one of them, in the order of taps.
+ *
+ * Pictures of integers of 8 bits (kernel/gemm_integer.h) become floats there, with their zero point off: products of
+ * whole numbers have exact sums (DEPTHWISE_DEEPEST), which go through the epilogue of products of integers.
  */
 #include <string.h>
 #include "base/mem.h"
 #include "kernel/gemm_axes.h"
+#include "kernel/gemm_integer.h"
 #include "team/team.h"
 
 enum {
@@ -34,12 +38,15 @@ struct Depthwise {
     const ConvKernels *k;
     Tensor weight, x;
     int64_t xs[AXES], ys[AXES], yn, batch, C, taps; /* taps: the most of a place */
+    int64_t most, sums;                             /* channels of a cell; bytes of a row's sums of integers */
     DType type, bias_type;
     bool sum, constant;
     int act, threads, places;
     Place *place;
     size_t strip, weights; /* bytes: of the largest strip; of all weights as floats */
 };
+
+static bool of_integers(const Depthwise *g) { return g->type == DT_I8 || g->type == DT_U8; }
 
 void depthwise_free(Depthwise *g)
 {
@@ -54,11 +61,15 @@ static size_t shared_bytes(const Depthwise *g)
 {
     return space((size_t)g->C * sizeof(float) + (g->constant ? 0 : g->weights));
 }
-static size_t own_bytes(const Depthwise *g) { return space((size_t)g->taps * sizeof(int64_t)) + space(g->strip); }
+static size_t own_bytes(const Depthwise *g)
+{
+    return space((size_t)g->taps * sizeof(int64_t)) + space((size_t)g->sums) + space(g->strip);
+}
 size_t depthwise_scratch(const Depthwise *g) { return shared_bytes(g) + own_bytes(g) * (size_t)g->threads + ALIGN; }
 
 static float element(DType t, const void *data, int64_t i)
 {
+    if (t == DT_I8) return ((const int8_t *)data)[i];
     return t == DT_BF16 ? bf16_to_f32(((const uint16_t *)data)[i]) : ((const float *)data)[i];
 }
 
@@ -68,13 +79,13 @@ static void pack(const Depthwise *g, const void *data, float *to)
     const Tensor *w = &g->weight;
     for (int i = 0; i < g->places; i++) {
         const Place *p = &g->place[i];
-        for (int64_t b = 0; b < ceil_div(g->C, CHANNELS) * p->taps; b++) {
-            int64_t t = b % p->taps, first = b / p->taps * CHANNELS,
+        for (int64_t b = 0; b < ceil_div(g->C, g->most) * p->taps; b++) {
+            int64_t t = b % p->taps, first = b / p->taps * g->most,
                     n[AXES] = {t / (p->a[1].taps * p->a[2].taps), t / p->a[2].taps % p->a[1].taps, t % p->a[2].taps},
                     at = 0;
             for (int k = AXES - (w->rank - 2); k < AXES; k++)
                 at += (p->first[k] + n[k] * p->every[k]) * w->stride[2 + k - (AXES - (w->rank - 2))];
-            for (int64_t c = first; c < least(g->C, first + CHANNELS); c++)
+            for (int64_t c = first; c < least(g->C, first + g->most); c++)
                 *to++ = element(w->dtype, data, at + c * w->stride[0]);
         }
     }
@@ -85,7 +96,7 @@ static void sizes(const Depthwise *g, Place *p)
     const Axis *r = &p->a[1], *c = &p->a[2];
     p->taps = p->a[0].taps * r->taps * c->taps;
     p->pitch = (c->out - 1) * c->step + span(c);
-    int64_t row = p->pitch * least(CHANNELS, g->C) * (int64_t)sizeof(float) * most(1, p->a[0].taps), high = span(r),
+    int64_t row = p->pitch * least(g->most, g->C) * (int64_t)sizeof(float) * most(1, p->a[0].taps), high = span(r),
             rows = STRIP / row;
     p->rows = least(r->out, rows > high ? (rows - high) / r->step + 1 : 1);
     p->rows = ceil_div(r->out, ceil_div(r->out, p->rows));
@@ -104,6 +115,7 @@ Depthwise *depthwise_conv(const Kernels *kernels, const GemmConv *d, Err *err)
         return oom(err), NULL;
     }
     g->k = &kernels->conv;
+    g->most = d->x->dtype == DT_I8 || d->x->dtype == DT_U8 ? kernels->integer.nr : CHANNELS;
     g->weight = *d->w, g->x = *d->x;
     g->batch = d->x->shape[0], g->C = d->groups;
     strides_of(d->x, d->spatial, g->xs);
@@ -122,9 +134,10 @@ Depthwise *depthwise_conv(const Kernels *kernels, const GemmConv *d, Err *err)
         for (int k = 0; k < AXES; k++) any = axis_of(d, k, at[k], &p->a[k], &p->first[k], &p->every[k]) && any;
         if (!any) continue;
         sizes(g, p);
-        size_t strip = (size_t)(p->slab * most(1, p->a[0].taps) * least(CHANNELS, g->C)) * sizeof(float);
+        size_t strip = (size_t)(p->slab * most(1, p->a[0].taps) * least(g->most, g->C)) * sizeof(float);
         if (strip > g->strip) g->strip = strip;
         g->taps = most(g->taps, p->taps);
+        if (of_integers(g)) g->sums = most(g->sums, p->a[2].out * g->most * (int64_t)sizeof(int32_t));
         taps += p->taps;
         g->places++;
     }
@@ -142,9 +155,12 @@ Depthwise *depthwise_conv(const Kernels *kernels, const GemmConv *d, Err *err)
 typedef struct Block {
     const Depthwise *g;
     const Place *p;
-    const char *x; /* of the image, from the block's first channel on */
+    const IntegerMatmul *ending; /* of integers */
+    const char *x;               /* of the image, from the block's first channel on */
     char *y;
     float *strip;
+    int32_t *sums; /* of integers: of a row */
+    int64_t image, first;
     const float *w, *bias;
     int64_t *tap;
     int64_t depth, row, rows, channels; /* outputs [row, row + rows), channels of a cell */
@@ -155,7 +171,8 @@ static void cells(const Block *b, float *to, int64_t at, int64_t n)
 {
     const Depthwise *g = b->g;
     int64_t step = g->xs[2], C = b->channels, xc = g->x.stride[1], size = (int64_t)dtype_size(g->type);
-    if (xc == 1) g->k->widen(to, b->x + at * size, g->type, step, n, C);
+    if (of_integers(g)) g->k->whole(to, b->x + at, g->type, b->ending->a.zero, step, n, C);
+    else if (xc == 1) g->k->widen(to, b->x + at * size, g->type, step, n, C);
     else if (g->type == DT_F32 && step == 1) {
         const void *from[CHANNELS];
         for (int64_t c = 0; c < C; c++) from[c] = (const float *)(const void *)b->x + at + c * xc;
@@ -209,6 +226,17 @@ static void taps_of(const Place *p, int64_t C, int64_t *tap)
                          C;
 }
 
+/* A row's sums of integers, a few at a time, to where they belong. */
+static void finish_row(const Block *b, int64_t row)
+{
+    const IntegerKernels *k = &kernels()->integer;
+    const Axis *a = b->p->a;
+    const int64_t at = ((b->image * a[0].out + b->depth) * a[1].out + b->row + row) * a[2].out;
+    for (int64_t i = 0; i < a[2].out; i += k->mr)
+        k->finish(b->ending, b->sums + i * b->g->most, at + i, b->first, (int)least(k->mr, a[2].out - i),
+                  (int)b->channels);
+}
+
 /* Output row number `row` of the block; of one depth the rows of the window that are in the picture. */
 static void run_row(const Block *b, int64_t row)
 {
@@ -222,43 +250,48 @@ static void run_row(const Block *b, int64_t row)
         while (first < end && (y + first * r->gap < 0 || y + first * r->gap >= r->in)) first++;
         while (first < end && (y + (end - 1) * r->gap < 0 || y + (end - 1) * r->gap >= r->in)) end--;
     }
+    const bool integers = b->ending != NULL;
     int64_t at = (d->first + b->depth * d->every) * g->ys[0] + (r->first + (b->row + row) * r->every) * g->ys[1] +
                  c->first * g->ys[2];
     g->k->depthwise(&(DepthwiseRun){.x = b->strip + row * r->step * p->pitch * b->channels,
-                                    .y = b->y + at * out,
+                                    .y = integers ? (void *)b->sums : b->y + at * out,
                                     .w = b->w + first * c->taps * b->channels,
-                                    .bias = b->bias,
+                                    .bias = integers ? NULL : b->bias,
                                     .tap = b->tap + first * c->taps,
                                     .taps = d->taps * (end - first) * c->taps,
                                     .n = c->out,
                                     .step = c->step * b->channels,
                                     .w_step = b->channels,
-                                    .y_step = c->every * g->ys[2],
+                                    .y_step = integers ? g->most : c->every * g->ys[2],
                                     .channels = b->channels,
-                                    .type = g->type,
+                                    .type = integers ? DT_I32 : g->type,
                                     .sum = g->sum,
                                     .act = g->act,
                                     .line = c->gap == c->step ? (int)least(c->taps, MOST_LINE) : 0,
                                     .first = ceil_div(zeros, c->step),
                                     .end = ceil_div(zeros + data, c->step)});
+    if (integers) finish_row(b, row);
 }
 
 /* What thread `self` of `threads` does of a place: blocks of rows of some channels. */
-static void share(const Depthwise *g, const Place *p, const GemmBuffers *m, const float *w, const float *bias,
-                  char *own, int self, int threads)
+static void share(const Depthwise *g, const Place *p, const GemmBuffers *m, const IntegerMatmul *ending,
+                  const float *w, const float *bias, char *own, int self, int threads)
 {
-    int64_t parts = ceil_div(g->C, CHANNELS), blocks = ceil_div(p->a[1].out, p->rows), depths = p->a[0].out,
+    int64_t parts = ceil_div(g->C, g->most), blocks = ceil_div(p->a[1].out, p->rows), depths = p->a[0].out,
             n = g->batch * depths * parts * blocks, size = (int64_t)dtype_size(g->type);
-    Block b = {.g = g, .p = p, .tap = (int64_t *)(void *)own};
-    b.strip = (float *)(void *)(own + space((size_t)p->taps * sizeof *b.tap));
+    Block b = {.g = g, .p = p, .ending = ending, .tap = (int64_t *)(void *)own};
+    b.sums = (int32_t *)(void *)(own + space((size_t)p->taps * sizeof *b.tap));
+    b.strip = (float *)(void *)((char *)b.sums + space((size_t)g->sums));
     for (int64_t i = n * self / threads; i < n * (self + 1) / threads; i++) {
-        int64_t block = i % blocks, first = i / blocks % parts * CHANNELS, image = i / blocks / parts / depths;
+        int64_t block = i % blocks, first = i / blocks % parts * g->most, image = i / blocks / parts / depths;
         b.depth = i / blocks / parts % depths;
-        int64_t channels = least(CHANNELS, g->C - first);
+        b.image = image;
+        b.first = first;
+        int64_t channels = least(g->most, g->C - first);
         if (channels != b.channels) taps_of(p, channels, b.tap);
         b.channels = channels;
         b.x = (const char *)m->a + (image * g->x.stride[0] + first * g->x.stride[1]) * size;
-        b.y = (char *)m->c + (image * g->yn + first) * size;
+        b.y = ending ? NULL : (char *)m->c + (image * g->yn + first) * size;
         b.w = w + first * p->taps;
         b.bias = bias ? bias + first : NULL;
         b.row = p->a[1].out * block / blocks;
@@ -268,7 +301,7 @@ static void share(const Depthwise *g, const Place *p, const GemmBuffers *m, cons
     }
 }
 
-bool depthwise_run(const Depthwise *g, const GemmBuffers *m, void *scratch, Err *err)
+bool depthwise_run(const Depthwise *g, const GemmBuffers *m, const IntegerMatmul *ending, void *scratch, Err *err)
 {
     char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN);
     int threads = (int)least(g->threads, team_width());
@@ -282,11 +315,12 @@ bool depthwise_run(const Depthwise *g, const GemmBuffers *m, void *scratch, Err 
         const float *of = g->constant ? p->w : w;
         w += p->taps * g->C;
         if (threads == 1) {
-            share(g, p, m, of, m->bias ? bias : NULL, own, 0, 1);
+            share(g, p, m, ending, of, m->bias ? bias : NULL, own, 0, 1);
             continue;
         }
 #pragma omp parallel num_threads(threads)
-        share(g, p, m, of, m->bias ? bias : NULL, own + own_bytes(g) * (size_t)team_part(), team_part(), team_parts());
+        share(g, p, m, ending, of, m->bias ? bias : NULL, own + own_bytes(g) * (size_t)team_part(), team_part(),
+              team_parts());
     }
     return true;
 }

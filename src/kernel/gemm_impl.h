@@ -108,12 +108,15 @@ size_t tap_conv_scratch(const Taps *g);
 bool tap_conv_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err);
 
 /* Depthwise convolutions (gemm_depthwise.c): as many groups as channels in and out, outputs channels-last. NULL without
- * an error: another one. */
+ * an error: another one. Of integers: x i8 or u8 and channels-last, w i8; what `ending` says is done with the sums, its
+ * a.zero is x's (kernel/gemm_integer.h). */
+struct IntegerMatmul;
 typedef struct Depthwise Depthwise;
 Depthwise *depthwise_conv(const Kernels *kernels, const GemmConv *d, Err *err);
 void depthwise_free(Depthwise *g);
 size_t depthwise_scratch(const Depthwise *g);
-bool depthwise_run(const Depthwise *g, const GemmBuffers *m, void *scratch, Err *err);
+bool depthwise_run(const Depthwise *g, const GemmBuffers *m, const struct IntegerMatmul *ending, void *scratch,
+                   Err *err);
 
 /* Products of one row whose batch is innermost, channel by channel (gemm_channels.c): a (G, 1, K), b windows. NULL
  * without an error: another one. */

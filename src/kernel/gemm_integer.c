@@ -55,8 +55,8 @@ static bool lines_of(const IntegerMatmul *m, Cut *c)
         c->padded |= w->padding[d] > 0;
     }
     for (int64_t t = 0; t < c->taps; t++) {
-        const int64_t z = t / w->size[2] / w->size[1] * w->dilation[0], y = t / w->size[2] % w->size[1] * w->dilation[1],
-                      x = t % w->size[2] * w->dilation[2];
+        const int64_t z = t / w->size[2] / w->size[1] * w->dilation[0],
+                      y = t / w->size[2] % w->size[1] * w->dilation[1], x = t % w->size[2] * w->dilation[2];
         c->jump[t] = ((z * c->size[1] + y) * c->size[2] + x) * w->C;
     }
     return true;

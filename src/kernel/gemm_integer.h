@@ -17,6 +17,7 @@
  * K = size[0] size[1] size[2] C elements. Around the picture is its zero point. */
 typedef struct IntegerWindows {
     int64_t C, in[3], out[3], size[3], stride[3], padding[3], dilation[3];
+    bool depthwise; /* each column has a channel of its own: K is the window's cells (gemm_depthwise.c) */
 } IntegerWindows;
 
 typedef struct IntegerMatmul { /* named in kernel/integer.h */

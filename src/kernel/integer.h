@@ -41,7 +41,8 @@ typedef struct Rounding {
     bool by_inverse;
 } Rounding;
 
-/* Rows of i8 where they are: row r is, for each tap k, `each` bytes from at + r * step + jump[k] on; K = taps * each. */
+/* Rows of i8 where they are: row r is, for each tap k, `each` bytes from at + r * step + jump[k] on, K = taps * each.
+ */
 typedef struct IntegerRows {
     const char *at; /* NULL: rows are packed */
     int64_t step, taps, each;

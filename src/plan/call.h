@@ -42,7 +42,8 @@ typedef struct Call {
         bool act_last;    /* the activation comes after the residual */
         Tensor *residual_scale, *residual_zero; /* the residual is integers, by one scale; NULL: it is not */
         Tensor *scale, *zero; /* of products of integers: rounded at last as quantize_linear does; NULL: not */
-        bool by_inverse;
+        bool by_inverse, clamps; /* clamps: to low and high, before it is rounded */
+        float low, high;
     } epilogue;
 } Call;
 

@@ -135,6 +135,24 @@ static bool rounds(const Node *n, const Value *v)
     return (t == DT_I8 || t == DT_U8) && scale->dtype == DT_F32 && one_number(scale) && (!zero || one_number(zero));
 }
 
+/* A bound of clamp: NULL is `none`. */
+static bool bound_of(const Arg *a, double none, double *x)
+{
+    *x = none;
+    if (a->kind == ARG_NONE) return true;
+    if (a->kind != ARG_EXPR || !ex_is_const(a->e)) return false;
+    *x = ex_number(a->e);
+    return true;
+}
+
+/* clamp(v, low, high) between numbers (relu6). */
+static bool clamps(const Node *n, const Value *v)
+{
+    double low, high;
+    return n->op->id == OP_clamp && n->arg[0].v == v && bound_of(&n->arg[1], -HUGE_VAL, &low) &&
+           bound_of(&n->arg[2], HUGE_VAL, &high) && low <= high;
+}
+
 /* The inverse of a quantizer of one scale that v alone is for; NULL: it is none. */
 static Node *inverse_for(const Fuser *s, const Value *v)
 {
@@ -189,9 +207,15 @@ static void fuse_product(Fuser *s, Node *n, bool conv)
         }
         while (next && !conv && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
     }
-    if (n->op->flags & OPF_INTEGERS && next && c.at->dtype == DT_F32 && rounds(next, c.at)) {
-        c.p->rounds = next;
-        absorb(&c, next);
+    if (n->op->flags & OPF_INTEGERS && next && c.at->dtype == DT_F32) {
+        Node *clamp = clamps(next, c.at) ? next : NULL;
+        if (clamp) next = free_user(s, clamp->out[0]);
+        if (next && rounds(next, clamp ? clamp->out[0] : c.at)) {
+            c.p->clamps = clamp;
+            if (clamp) absorb(&c, clamp);
+            c.p->rounds = next;
+            absorb(&c, next);
+        }
     }
     end_chain(&c, n);
 }

@@ -5,6 +5,7 @@
  *     convolution -> relu       convolution -> add(residual)       convolution -> add(residual) -> relu
  *     linear_integer -> gelu -> quantize_linear
  *     convolution_integer -> add(dequantize_linear) -> relu -> quantize_linear
+ *     convolution_integer -> clamp -> quantize_linear
  *     unfold -> unfold -> permute -> reshape -> matmul
  *     layer_norm -> _to_copy(bf16)                                 add(_to_copy(x, f32), y)
  *
@@ -34,6 +35,7 @@ typedef struct FusedNode {
     int64_t least_rows; /* of a linear or matmul: rows of its result at the least sizes of the inputs, whatever they are
                            in a run */
     const Node *rounds; /* on the producer: the quantize_linear of one scale that its epilogue ends in; NULL: none */
+    const Node *clamps; /* on the producer: the clamp between numbers in front of that; NULL: none */
     Value *result;      /* on the producer: the value its step writes; NULL = its own output (nothing fused) */
 } FusedNode;
 

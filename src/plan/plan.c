@@ -1,5 +1,6 @@
 /* Building plans. Contract in plan.h. */
 #include "plan/plan.h"
+#include <math.h>
 #include <string.h>
 #include "base/mem.h"
 #include "base/vec.h"
@@ -383,6 +384,12 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
             c->epilogue.scale = p->value[fused->rounds->arg[1].v->id];
             c->epilogue.zero = fused->rounds->arg[2].kind == ARG_VALUE ? p->value[fused->rounds->arg[2].v->id] : NULL;
             c->epilogue.by_inverse = fused->rounds->arg[8].e->i != 0;
+            if (fused->clamps) {
+                const Arg *low = &fused->clamps->arg[1], *high = &fused->clamps->arg[2];
+                c->epilogue.clamps = true;
+                c->epilogue.low = low->kind == ARG_NONE ? -INFINITY : (float)ex_number(low->e);
+                c->epilogue.high = high->kind == ARG_NONE ? INFINITY : (float)ex_number(high->e);
+            }
             for (int i = 1; i < 3; i++) {
                 Value *by = fused->rounds->arg[i].kind == ARG_VALUE ? fused->rounds->arg[i].v : NULL;
                 if (by) touch_operand(&t, &by);

@@ -213,14 +213,23 @@ static Value *joined(const Rows *r, Value *v, int n, int64_t K)
     return put(r, OP_reshape, 2, (Arg[]){arg_value(v), arg_exprs(r->g, v->rank - n + 1, dim)});
 }
 
+/* Without groups, or with one for each channel and result. */
+static bool fits(const Node *n, bool *depthwise)
+{
+    const Expr *groups = n->arg[8].e;
+    *depthwise = ex_is_int(groups) && groups->i > 1 && n->arg[0].v->dim[1] == groups && n->out[0]->dim[1] == groups;
+    return *depthwise || ex_equals_int(groups, 1);
+}
+
 /* Between quantizers with one scale for the picture. */
 static bool convolution(Graph *g, Node *n, Err *err)
 {
     const Rows r = {g, n, err, n->out[0]->rank - 2};
     const Node *in = inverse_of(n->arg[0].v), *k = symmetric_inverse(g, n->arg[1].v, 0);
     int64_t list[4][3], K = 1;
-    if (!in || !k || !of_one(n->arg[0].v) || n->arg[6].e->i || !ex_equals_int(n->arg[8].e, 1) || r.axes < 1 ||
-        r.axes > 3 || !ex_is_int(n->arg[1].v->dim[1]))
+    bool depthwise;
+    if (!in || !k || !of_one(n->arg[0].v) || n->arg[6].e->i || !fits(n, &depthwise) || r.axes < 1 || r.axes > 3 ||
+        !ex_is_int(n->arg[1].v->dim[1]))
         return true;
     for (int i = 0; i < r.axes; i++) {
         Window w;
@@ -232,13 +241,14 @@ static bool convolution(Graph *g, Node *n, Err *err)
         K *= w.size;
     }
     K *= n->arg[1].v->dim[1]->i;
-    if (K < 1 || K > INTEGER_DEEPEST) return true;
+    if (K < 1 || K > (depthwise ? DEPTHWISE_DEEPEST : INTEGER_DEEPEST)) return true;
     Value *x = integers(g, n, n->arg[0].v, err), *weight = x ? channels_last(&r, k->arg[0].v) : NULL;
     TRY(weight && (weight = joined(&r, weight, r.axes + 1, K)));
-    Arg args[10] = {arg_value(x), in->arg[1], quantize_all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2],
+    Arg args[11] = {arg_value(x), in->arg[1], quantize_all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2],
                     arg_value(weight), k->arg[1], n->arg[2]};
     for (int i = 0; i < 4; i++) args[6 + i] = arg_ints(g, r.axes, list[i]);
-    Node *made = graph_add_before(g, n, OP_convolution_integer, 10, args, n->out[0]->name, err);
+    args[10] = n->arg[8];
+    Node *made = graph_add_before(g, n, OP_convolution_integer, 11, args, n->out[0]->name, err);
     TRY(made);
     return !alike(made->out[0], n->out[0]) || take_place(g, n, made, err);
 }

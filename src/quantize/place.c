@@ -4,6 +4,7 @@
 #include "base/vec.h"
 #include "facts/constant.h"
 #include "facts/views.h"
+#include "kernel/integer.h"
 #include "quantize/integers.h"
 
 static const QuantizeTarget targets[] = {
@@ -109,16 +110,24 @@ static void look_at_convolution(Placement *p, Site *s)
     const Value *w = n->arg[1].v;
     int64_t channels = w->data->shape[1], groups = ex_is_int(n->arg[8].e) ? n->arg[8].e->i : 0;
     const QuantizeTarget *t = p->options.target;
+    const int64_t results = w->data->shape[0], sums = tensor_numel(w->data) / (results ? results : 1);
+    const bool depthwise = groups > 1 && groups == results && channels == 1;
     s->kind = SITE_CONVOLUTION;
     s->weight = w->fqn;
     if (!t->channels) s->why = arena_printf(p->arena, "%s has no integer convolution", t->name);
     else if (n->arg[6].e->i) s->why = "it is transposed";
     else if (!is_float_tensor(&n->arg[0]) || w->dtype != DT_F32) s->why = "its input or weight is not float32";
-    else if (w->data->shape[0] < t->results)
-        s->why = arena_printf(p->arena, "it has %lld results, %s takes %lld and more", (long long)w->data->shape[0],
-                              t->name, (long long)t->results);
-    else if (t->ungrouped && groups != 1) s->why = arena_printf(p->arena, "it has groups, %s takes none", t->name);
-    else if (t->deepest && tensor_numel(w->data) / w->data->shape[0] > t->deepest)
+    else if (results < t->results)
+        s->why = arena_printf(p->arena, "it has %lld results, %s takes %lld and more", (long long)results, t->name,
+                              (long long)t->results);
+    else if (t->ungrouped && groups != 1 && !depthwise)
+        s->why = arena_printf(p->arena, "it has groups of several channels, %s takes none", t->name);
+    else if (!depthwise && sums < t->window)
+        s->why = arena_printf(p->arena, "it sums %lld products, %s takes %lld and more", (long long)sums, t->name,
+                              (long long)t->window);
+    else if (depthwise && t->ungrouped && sums > DEPTHWISE_DEEPEST)
+        s->why = arena_printf(p->arena, "it sums more than %d products", DEPTHWISE_DEEPEST);
+    else if (t->deepest && sums > t->deepest)
         s->why = arena_printf(p->arena, "it sums more than %lld products", (long long)t->deepest);
     else if (channels < t->channels || (groups != 1 && t->channels > 1 && channels % 4))
         s->why = arena_printf(p->arena, "it has %lld channels a group, %s takes %lld and more", (long long)channels,

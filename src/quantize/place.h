@@ -38,7 +38,8 @@ typedef struct QuantizeTarget {
     int64_t deepest;      /* most K */
     int64_t channels;     /* least channels of a convolution; 0: none is quantized */
     int64_t results;      /* least results of a convolution */
-    bool ungrouped;       /* convolutions of one group alone */
+    int64_t window;       /* least elements that a window of a convolution sees; not of a depthwise one */
+    bool ungrouped;       /* convolutions of one group, or of one for each channel and result, alone */
 } QuantizeTarget;
 
 const QuantizeTarget *quantize_target(const char *name);       /* NULL: there is none */

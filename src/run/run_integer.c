@@ -9,8 +9,8 @@
 #include <math.h>
 #include "base/mem.h"
 #include "base/vec.h"
+#include "kernel/gemm_impl.h"
 #include "kernel/gemm_integer.h"
-#include "kernel/kernel.h"
 #include "run/integer_pool.h"
 #include "run/pointwise.h"
 #include "run/product.h"
@@ -69,12 +69,26 @@ static const void *packed_weight(RunEnv *e, const IntegerIn *b, int64_t K, int64
 
 static int number_at(const Tensor *zero) { return zero ? (int)tensor_get_i64(zero, 0) : 0; }
 
-/* What the epilogue rounds to. */
+/* A bound of what is rounded, as it is rounded. */
+static int bound(const Rounding *r, float x)
+{
+    const float q = r->by_inverse ? x * (float)(1 / (double)r->scale) : x / r->scale, low = (float)(r->low - r->zero),
+                high = (float)(r->high - r->zero);
+    return (int)rintf(q < low ? low : q > high ? high : q) + r->zero;
+}
+
+/* What the epilogue rounds to. Rounding keeps the order: what is clamped and then rounded is rounded and then clamped
+ * to the rounded bounds. */
 static Rounding rounding_of(const Call *c, DType t)
 {
     const struct Epilogue *e = &c->epilogue;
-    return (Rounding){(float)tensor_get(e->scale, 0), number_at(e->zero), (int)dtype_lowest(t), (int)dtype_highest(t),
-                      e->by_inverse};
+    Rounding r = {(float)tensor_get(e->scale, 0), number_at(e->zero), (int)dtype_lowest(t), (int)dtype_highest(t),
+                  e->by_inverse};
+    if (!e->clamps) return r;
+    const int low = bound(&r, e->low), high = bound(&r, e->high);
+    r.low = low;
+    r.high = high;
+    return r;
 }
 
 static float residual_scale(const Call *c)
@@ -90,11 +104,19 @@ static double residual_at(const Call *c, const Tensor *residual, int64_t i)
     return (double)((float)(load_i64(residual->dtype, at) - number_at(c->epilogue.residual_zero)) * residual_scale(c));
 }
 
-/* By loops, at the reference's ISA level. m->b is the weight itself, (N, K) of i8; line: room for K bytes. */
+/* Elements of what windows see at a row. */
+static int64_t seen_of(const IntegerMatmul *m)
+{
+    return m->windows && m->windows->depthwise ? m->K * m->windows->C : m->K;
+}
+
+/* By loops, at the reference's ISA level. m->b is the weight itself, (N, K) of i8; line: room for what windows see. */
 static void portable(const Call *c, const IntegerMatmul *m, const Tensor *bias, const Tensor *residual, Tensor *y,
                      uint8_t *line)
 {
     const struct Epilogue *e = &c->epilogue;
+    const bool depthwise = m->windows && m->windows->depthwise;
+    const int64_t step = depthwise ? m->windows->C : 1;
     for (int64_t i = 0; i < m->M * m->N; i++) {
         const int64_t row = i / m->N, col = i % m->N;
         const int8_t *w = (const int8_t *)m->b + col * m->K;
@@ -103,7 +125,9 @@ static void portable(const Call *c, const IntegerMatmul *m, const Tensor *bias, 
         int64_t sum = 0;
         if (!m->windows) x = (const uint8_t *)m->a.data + row * m->a.rs;
         else if (!col) integer_see(m->windows, line, m->a.data, row, 1, zero);
-        for (int64_t k = 0; k < m->K; k++) sum += ((m->a.t == DT_U8 ? x[k] : (int8_t)x[k]) - zero) * (int64_t)w[k];
+        if (depthwise) x += col;
+        for (int64_t k = 0; k < m->K; k++)
+            sum += ((m->a.t == DT_U8 ? x[k * step] : (int8_t)x[k * step]) - zero) * (int64_t)w[k];
         double v = (double)((float)sum * (m->scale_a[row * m->step_a] * m->scale_b[col * m->step_b])),
                more = residual ? residual_at(c, residual, i) : 0;
         v += bias ? tensor_get(bias, col) : 0;
@@ -122,6 +146,37 @@ static void portable(const Call *c, const IntegerMatmul *m, const Tensor *bias, 
 static const Tensor *vector(Call *c, const Tensor *t, Err *err)
 {
     return call_contiguous(c, t, t->dtype == DT_BF16 ? DT_NONE : DT_F32, err);
+}
+
+static void free_depthwise(void *g) { depthwise_free(g); }
+
+/* w (C, cells of the window) of i8; y as m->out has it. */
+static bool depthwise(Call *c, const IntegerMatmul *m, const Tensor *w, const Tensor *y, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    const IntegerWindows *s = m->windows;
+    const int n = y->rank - 2;
+    const size_t lead = (size_t)(3 - n);
+    const GemmBuffers buffers = {.a = m->a.data, .b = w->data};
+    if (!c->state) {
+        Tensor picture = *x, weight = {.dtype = DT_I8, .rank = y->rank, .data = w->data, .shape = {s->C, 1}};
+        strides_channels_last(picture.rank, picture.shape, picture.stride);
+        for (int i = 0; i < n; i++) weight.shape[2 + i] = s->size[lead + (size_t)i];
+        strides_contiguous(weight.rank, weight.shape, weight.stride);
+        const GemmConv d = {.x = &picture,
+                            .w = &weight,
+                            .y = y,
+                            .spatial = n,
+                            .stride = s->stride + lead,
+                            .padding = s->padding + lead,
+                            .dilation = s->dilation + lead,
+                            .groups = s->C,
+                            .w_constant = c->arg[3].constant};
+        c->state = depthwise_conv(kernels(), &d, err);
+        c->state_free = free_depthwise;
+    }
+    void *scratch = c->state ? call_scratch(c, depthwise_scratch(c->state), err) : NULL;
+    return scratch && depthwise_run(c->state, &buffers, m, scratch, err);
 }
 
 /* m has its sizes, a and windows; the rest comes from arguments 1 to 5 (scale, zero_point, weight, weight_scale, bias)
@@ -165,12 +220,14 @@ static bool multiply(Call *c, IntegerMatmul *m, Tensor *y, const Tensor *residua
         m->rounding = rounding_of(c, y->dtype);
     }
     if (!kernels()->integer.mr) {
-        uint8_t *line = call_scratch(c, (size_t)m->K, err);
+        uint8_t *line = call_scratch(c, (size_t)seen_of(m), err);
         TRY(line && (w = call_contiguous(c, w, DT_NONE, err)));
         m->b = w->data;
         portable(c, m, bias, residual, y, line);
         return true;
     }
+    if (m->windows && m->windows->depthwise)
+        return (w = call_contiguous(c, w, DT_NONE, err)) && depthwise(c, m, w, y, err);
     const IntegerIn b = {w->data, w->dtype, 0, w->stride[1], w->stride[0], NULL};
     if (c->arg[3].constant) m->b = packed_weight(c->env, &b, m->K, m->N, err);
     else {
@@ -219,8 +276,8 @@ static const Tensor *by_pixels(Call *c, const Tensor *t, Err *err)
     return y;
 }
 
-/* The windows of c; is each of them a pixel, one after the other? */
-static bool windows_of(const Call *c, const Tensor *x, const Tensor *out, IntegerWindows *w)
+/* The windows of c; is each of them a pixel, one after the other, of all channels? */
+static bool convolution_windows(const Call *c, const Tensor *x, const Tensor *out, IntegerWindows *w)
 {
     const int n = x->rank - 2, lead = 3 - n;
     int64_t *const list[] = {w->size, w->stride, w->padding, w->dilation};
@@ -233,10 +290,11 @@ static bool windows_of(const Call *c, const Tensor *x, const Tensor *out, Intege
         w->out[lead + i] = out->shape[2 + i];
         pixels &= w->size[lead + i] == 1 && w->stride[lead + i] == 1 && !w->padding[lead + i];
     }
-    return pixels;
+    w->depthwise = call_i64(c, 10) > 1;
+    return pixels && !w->depthwise;
 }
 
-/* (input, scale, zero_point, weight, weight_scale, bias, kernel, stride, padding, dilation) */
+/* (input, scale, zero_point, weight, weight_scale, bias, kernel, stride, padding, dilation, groups) */
 bool run_convolution_integer(Call *c, Err *err)
 {
     Tensor *out = call_out(c, 0), *y = tensor_channels_last(out) ? out : rows_of_pixels(c, out, out->dtype, err);
@@ -247,6 +305,6 @@ bool run_convolution_integer(Call *c, Err *err)
     if (tensor_numel(out) == 0) return true;
     IntegerMatmul m = {.N = w->shape[0], .K = w->shape[1], .a = {.data = x->data, .t = x->dtype, .rs = w->shape[1]}};
     m.M = tensor_numel(out) / m.N;
-    if (!windows_of(c, x, out, &windows)) m.windows = &windows;
+    if (!convolution_windows(c, x, out, &windows)) m.windows = &windows;
     return multiply(c, &m, y, residual, err) && (y == out || run_copy_tensor(out, y, c->env->threads));
 }

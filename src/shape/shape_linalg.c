@@ -641,7 +641,7 @@ bool shape_linear_integer(Shape *s)
     return shape_out(s, 0, DT_F32, x->rank, dim);
 }
 
-/* (input, scale, zero_point, weight, weight_scale, bias, kernel, stride, padding, dilation) */
+/* (input, scale, zero_point, weight, weight_scale, bias, kernel, stride, padding, dilation, groups) */
 bool shape_convolution_integer(Shape *s)
 {
     Value *x, *w;
@@ -661,7 +661,14 @@ bool shape_convolution_integer(Shape *s)
         TRY(shape_window(s, 6, size, 1) && windows_of(s, 7, 2 + i, x->dim[2 + i], size, &dim[2 + i]));
         cells = ex_mul(p, cells, size);
     }
-    TRY(shape_require_equal(s, ex_mul(p, cells, x->dim[1]), w->dim[1], "elements of a window and of the weight"));
+    int64_t groups;
+    TRY(shape_const_int(s, 10, &groups));
+    if (groups < 1) return shape_fail(s, 10, "%lld groups", (long long)groups);
+    Expr *channels = groups > 1 ? ex_int(p, 1) : x->dim[1];
+    if (groups > 1) /* a channel of its own for each result */
+        TRY(shape_require_equal(s, x->dim[1], ex_int(p, groups), "channels and groups") &&
+            shape_require_equal(s, w->dim[0], ex_int(p, groups), "results and groups"));
+    TRY(shape_require_equal(s, ex_mul(p, cells, channels), w->dim[1], "elements of a window and of the weight"));
     return shape_out(s, 0, DT_F32, x->rank, dim);
 }
 

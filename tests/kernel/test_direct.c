@@ -101,7 +101,7 @@ static bool run(Way way, const GemmConv *d, int threads, void *y)
     void *scratch = scratch_of(g ? direct_scratch(g) : t ? tap_conv_scratch(t) : depthwise_scratch(w));
     bool ok = g   ? direct_run(g, &m, scratch, &err)
               : t ? tap_conv_run(t, &m, scratch, &err)
-                  : depthwise_run(w, &m, scratch, &err);
+                  : depthwise_run(w, &m, NULL, scratch, &err);
     assert_true(ok);
     free(scratch);
     direct_free(g);

@@ -1,7 +1,7 @@
 /* Integer products: every ISA level against sums in 64 bits, at the ends of the range where bytes would saturate; the
  * same bits with more threads; rounding against rint. */
 #include "kernel_test.h"
-#include "kernel/gemm.h"
+#include "kernel/gemm_impl.h"
 #include "kernel/gemm_integer.h"
 
 enum { MOST_M = 23, MOST_N = 101, MOST_K = 300 };
@@ -182,17 +182,17 @@ static void test_windows(void **unused)
 {
     (void)unused;
     static const IntegerWindows cases[] = {
-        {5, {1, 4, 5}, {1, 2, 5}, {1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {1, 1, 1}},
-        {3, {1, 1, 9}, {1, 1, 4}, {1, 1, 4}, {1, 1, 3}, {0, 0, 2}, {1, 1, 1}},
-        {2, {3, 4, 5}, {3, 3, 4}, {2, 2, 2}, {1, 1, 1}, {1, 1, 2}, {2, 3, 3}},
-        {4, {1, 2, 3}, {1, 4, 6}, {1, 1, 4}, {1, 1, 1}, {0, 1, 3}, {1, 1, 1}},
-        {7, {1, 6, 6}, {1, 3, 3}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}, {1, 1, 1}},
+        {5, {1, 4, 5}, {1, 2, 5}, {1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {1, 1, 1}, false},
+        {3, {1, 1, 9}, {1, 1, 4}, {1, 1, 4}, {1, 1, 3}, {0, 0, 2}, {1, 1, 1}, false},
+        {2, {3, 4, 5}, {3, 3, 4}, {2, 2, 2}, {1, 1, 1}, {1, 1, 2}, {2, 3, 3}, false},
+        {4, {1, 2, 3}, {1, 4, 6}, {1, 1, 4}, {1, 1, 1}, {0, 1, 3}, {1, 1, 1}, false},
+        {7, {1, 6, 6}, {1, 3, 3}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}, {1, 1, 1}, false},
         /* whole words, in lines of four and more: rows as they are */
-        {12, {1, 5, 5}, {1, 5, 5}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
-        {4, {2, 4, 11}, {3, 3, 5}, {2, 2, 3}, {1, 1, 2}, {1, 0, 1}, {1, 1, 1}},
-        {8, {1, 3, 13}, {1, 3, 13}, {1, 3, 3}, {1, 1, 1}, {0, 2, 3}, {1, 2, 3}},
-        {68, {1, 1, 7}, {1, 1, 4}, {1, 1, 1}, {1, 1, 2}, {0, 0, 0}, {1, 1, 1}},
-        {20, {1, 1, 19}, {1, 1, 19}, {1, 1, 3}, {1, 1, 1}, {0, 0, 1}, {1, 1, 1}},
+        {12, {1, 5, 5}, {1, 5, 5}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}, false},
+        {4, {2, 4, 11}, {3, 3, 5}, {2, 2, 3}, {1, 1, 2}, {1, 0, 1}, {1, 1, 1}, false},
+        {8, {1, 3, 13}, {1, 3, 13}, {1, 3, 3}, {1, 1, 1}, {0, 2, 3}, {1, 2, 3}, false},
+        {68, {1, 1, 7}, {1, 1, 4}, {1, 1, 1}, {1, 1, 2}, {0, 0, 0}, {1, 1, 1}, false},
+        {20, {1, 1, 19}, {1, 1, 19}, {1, 1, 3}, {1, 1, 1}, {0, 0, 1}, {1, 1, 1}, false},
     };
     enum { N = 50, PICTURES = 2, ZERO = -9 };
     if (cpu_level() == CPU_REF) return;
@@ -232,6 +232,58 @@ static void test_windows(void **unused)
                 }
         }
         assert_guard(picture);
+    }
+}
+
+/* A channel for each column: sums of bytes at the ends of the range, with edges of the zero point. */
+static void test_depthwise(void **unused)
+{
+    (void)unused;
+    static const IntegerWindows cases[] = {
+        {5, {1, 4, 5}, {1, 2, 5}, {1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {1, 1, 1}, true},
+        {67, {1, 5, 7}, {1, 5, 7}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}, true},
+        {48, {1, 6, 6}, {1, 3, 3}, {1, 5, 5}, {1, 2, 2}, {0, 2, 2}, {1, 1, 1}, true},
+        {20, {1, 1, 33}, {1, 1, 33}, {1, 1, 7}, {1, 1, 1}, {0, 0, 3}, {1, 1, 1}, true},
+        {9, {3, 4, 5}, {3, 3, 4}, {2, 2, 2}, {1, 1, 1}, {1, 1, 2}, {2, 3, 3}, true},
+    };
+    enum { PICTURES = 2, ZERO = -9 };
+    if (cpu_level() == CPU_REF) return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const IntegerWindows *w = &cases[i];
+        const int64_t K = w->size[0] * w->size[1] * w->size[2], lines = w->out[0] * w->out[1] * w->out[2], N = w->C,
+                      all = PICTURES * w->in[0] * w->in[1] * w->in[2] * N;
+        Tensor x = {.dtype = DT_I8, .rank = 5, .shape = {PICTURES, N, w->in[0], w->in[1], w->in[2]}},
+               k = {.dtype = DT_I8, .rank = 5, .shape = {N, 1, w->size[0], w->size[1], w->size[2]}, .data = b},
+               y = {.dtype = DT_F32, .rank = 5, .shape = {PICTURES, N, w->out[0], w->out[1], w->out[2]}};
+        const GemmConv d = {.x = &x, .w = &k, .y = &y, .spatial = 3, .stride = w->stride, .padding = w->padding,
+                            .padding_end = w->padding, .dilation = w->dilation, .groups = N, .w_constant = true};
+        const float one = 1;
+        float *out = room(0, PICTURES * lines * N * 4);
+        uint8_t *picture = room(1, all);
+        Err err = {0};
+        assert_true(all <= MOST_M * MOST_K && N * K <= MOST_N * MOST_K);
+        fill(a, (int)all);
+        fill(b, (int)(N * K));
+        memcpy(picture, a, (size_t)all);
+        strides_channels_last(5, x.shape, x.stride);
+        strides_contiguous(5, k.shape, k.stride);
+        strides_channels_last(5, y.shape, y.stride);
+        Depthwise *g = depthwise_conv(kernels(), &d, &err);
+        assert_non_null(g);
+        const IntegerMatmul m = {.M = PICTURES * lines, .N = N, .K = K, .a = {picture, DT_I8, ZERO, 0, 1, NULL},
+                                 .windows = w, .scale_a = &one, .scale_b = &one,
+                                 .out = {.c = out, .c_type = DT_F32, .c_step = N}};
+        const GemmBuffers buffers = {.a = picture};
+        assert_true(depthwise_run(g, &buffers, &m, room(2, (int64_t)depthwise_scratch(g)), &err));
+        for (int64_t row = 0; row < PICTURES * lines; row++)
+            for (int64_t j = 0; j < N; j++) {
+                int64_t sum = 0;
+                for (int64_t c = 0; c < K; c++)
+                    sum += (seen(w, row, c * N + j, ZERO) - ZERO) * (int8_t)b[j * K + c];
+                assert_true(out[row * N + j] == (float)sum);
+            }
+        assert_guard(picture);
+        depthwise_free(g);
     }
 }
 
@@ -438,7 +490,8 @@ static void test_softmax(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_tiles),
-                                       cmocka_unit_test(test_windows),  cmocka_unit_test(test_endings),
+                                       cmocka_unit_test(test_windows),  cmocka_unit_test(test_depthwise),
+                                       cmocka_unit_test(test_endings),
                                        cmocka_unit_test(test_residual), cmocka_unit_test(test_rounding),
                                        cmocka_unit_test(test_rows),
                                        cmocka_unit_test(test_softmax)};

@@ -117,7 +117,7 @@ class IntegerConvolution(torch.nn.Module):
     def __init__(self, axes, zero, channels=5, results=7, scalar=False, **options):
         super().__init__()
         g, size = torch.Generator().manual_seed(axes), (3, 2, 3)[:axes]
-        shape = (results, channels, *size)
+        shape = (results, channels // options.get("groups", 1), *size)
         self.register_buffer("weight", torch.randint(-127, 128, shape, dtype=torch.int8, generator=g))
         self.register_buffer("bias", torch.randint(-99, 99, (results,), generator=g) / 64)
         self.register_buffer("scales", torch.tensor([2.0**-k for k in range(3, 3 + results)]))
@@ -136,12 +136,14 @@ class IntegerConvolution(torch.nn.Module):
 
 @pytest.mark.parametrize("axes,zero,options", [
     (1, 0, {"padding": 2}), (2, 117, {"padding": (1, 0), "stride": 2}), (2, 0, {"dilation": (2, 1), "padding": 2}),
-    (2, 0, {}), (3, 3, {"padding": 1, "stride": (1, 2, 1)})], ids=str)
+    (2, 0, {}), (3, 3, {"padding": 1, "stride": (1, 2, 1)}), (2, 0, {"groups": 5, "padding": (1, 1)}),
+    (2, 117, {"groups": 5, "padding": (0, 1), "stride": 2}), (1, 0, {"groups": 5, "dilation": 2})], ids=str)
 def test_convolutions_are_integers(tmp_path, axes, zero, options):
     """Exact at every ISA level."""
     import numpy as np
 
-    module, size = IntegerConvolution(axes, zero, **options), (9, 8, 7)[:axes]
+    results = options.get("groups", 7)  # depthwise: a result for each channel
+    module, size = IntegerConvolution(axes, zero, results=results, **options), (9, 8, 7)[:axes]
     x, path = torch.randn(3, 5, *size, generator=torch.Generator().manual_seed(1)) * 2, tmp_path / "m.pt2"
     batch = torch.export.Dim("batch", min=1, max=8)
     torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: batch},)), path)
@@ -155,6 +157,52 @@ def test_convolutions_are_integers(tmp_path, axes, zero, options):
                               env={**os.environ, **known}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert np.array_equal(next(iter(np.load(tmp_path / "y.npz").values())), want), level
+
+
+class IntegerMobile(torch.nn.Module):
+    """Expanded, depthwise and projected between quantizers, as in MobileNets, with an activation that has an end."""
+
+    def __init__(self, asymmetric):
+        super().__init__()
+        self.expand = IntegerConvolution(2, 0, results=20, padding=1)
+        self.depth = IntegerConvolution(2, 0, channels=20, results=20, groups=20, padding=(1, 0))
+        self.project = IntegerConvolution(2, 0, channels=20, results=7, padding=(1, 1))
+        self.range = (3, 0, 255, torch.uint8) if asymmetric else (0, -128, 127, torch.int8)
+
+    def through(self, x, scale):
+        by = (scale, *self.range)
+        return PT2E.dequantize_per_tensor(PT2E.quantize_per_tensor(x, *by), *by)
+
+    def forward(self, x):
+        x = self.through(torch.nn.functional.relu6(self.expand(x)), 2**-4)
+        x = self.through(torch.clamp(self.depth.product(x), max=3), 2**-4)
+        return self.through(self.project.product(x), 2**-3)
+
+
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_depthwise_convolutions_are_integers(tmp_path, asymmetric):
+    """Exact at every ISA level; what is clamped in front of a quantizer vanishes into the products."""
+    import json
+    import numpy as np
+
+    module, x, path = IntegerMobile(asymmetric), torch.randn(2, 5, 14, 15) * 2, tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(module, (x,)), path)
+    ops = subprocess.run([QKV, "graph", path, "--after", "integers"], capture_output=True, text=True, check=True).stdout
+    assert ops.count("qkv.convolution_integer") == 3 and "aten.convolution" not in ops
+    want = module(x).numpy()
+    assert len(np.unique(want)) > 20
+    np.savez(tmp_path / "x.npz", x=x.numpy())
+    for level in ("ref", "gen", "avx2", "avx512", None):
+        known = {"QKV_CPU": level} if level else {}
+        for threads in ("1", "2"):
+            done = subprocess.run([QKV, "run", path, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--threads",
+                                   threads], env={**os.environ, **known}, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            assert np.array_equal(next(iter(np.load(tmp_path / "y.npz").values())), want), level
+    done = subprocess.run([QKV, "bench", path, "--per-op", "--json", "--iterations", "1"], capture_output=True,
+                          text=True, check=True)
+    steps = {op["op"] for op in json.loads(done.stdout)["ops"]}
+    assert not [s for s in steps if "clamp" in s or "pad" in s], steps
 
 
 class IntegerBlock(torch.nn.Module):

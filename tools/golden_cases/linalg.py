@@ -574,11 +574,11 @@ def integers(F):
     c(idx(250, 2, 3, 8, dt=u8), t(2, 3, 1, lo=0.01, hi=0.1), idx(250, 2, 3, 1, dt=u8), some(5, 8),
       t(5, lo=0.01, hi=0.1))
 
-    def convolution(x, scale, zero, w, w_scale, bias, kernel, stride, padding, dilation):
+    def convolution(x, scale, zero, w, w_scale, bias, kernel, stride, padding, dilation, groups=1):
         x = (x.to(f64) - (0 if zero is None else zero)) * scale.to(f64)
-        w = (w.to(f64) * w_scale.to(f64).reshape(-1, 1)).reshape(len(w), *kernel, x.shape[1]).movedim(-1, 1)
+        w = (w.to(f64) * w_scale.to(f64).reshape(-1, 1)).reshape(len(w), *kernel, x.shape[1] // groups).movedim(-1, 1)
         f = getattr(torch.nn.functional, f"conv{len(kernel)}d")
-        return f(x, w, None if bias is None else bias.to(f64), stride, padding, dilation).to(f32)
+        return f(x, w, None if bias is None else bias.to(f64), stride, padding, dilation, groups).to(f32)
 
     c, by = F.own("qkv.convolution_integer.default", convolution), torch.tensor(0.02)
     c(some(2, 5, 7, 6), by, None, some(4, 45), t(4, lo=0.01, hi=0.1), t(4), [3, 3], [1, 1], [1, 1], [1, 1])
@@ -590,6 +590,13 @@ def integers(F):
     c(some(1, 2, 4, 5, 6), by, torch.tensor(7, dtype=i8), some(5, 24), t(5, lo=0.01, hi=0.1), t(5), [3, 2, 2],
       [1, 2, 1], [1, 0, 2], [1, 1, 3])
     c(some(0, 2, 4, 4), by, None, some(5, 8), t(5, lo=0.01, hi=0.1), None, [2, 2], [1, 1], [0, 0], [1, 1])
+    c(some(1, 12, 5, 9), by, None, some(50, 108), t(50, lo=0.01, hi=0.1), t(50), [3, 3], [1, 2], [1, 1], [1, 1])
+    c(some(2, 49, 6, 7), by, torch.tensor(-3, dtype=i8), some(49, 9), t(49, lo=0.01, hi=0.1), t(49), [3, 3], [1, 1],
+      [1, 1], [1, 1], 49)
+    c(idx(250, 1, 6, 9, 8, dt=u8), by, torch.tensor(131, dtype=u8), some(6, 10), torch.tensor([0.03]), None, [5, 2],
+      [2, 1], [2, 0], [1, 2], 6)
+    c(some(2, 3, 4, 5, 6), by, torch.tensor(7, dtype=i8), some(3, 12), t(3, lo=0.01, hi=0.1), t(3), [3, 2, 2],
+      [1, 2, 1], [1, 0, 2], [1, 1, 3], 3)
 
     def by_blocks(x, scale, w, w_scale, zero, block, bits, bias=None):
         each = lambda v: v.to(f64).repeat_interleave(block, 1)[:, :w.shape[1]]

@@ -159,6 +159,22 @@ static void columns_2(void *to, int64_t step, const void *const *from, int rows,
 #include "kernel/gen/depthwise.h"
 #include "kernel/gen/correlate.h"
 
+INLINE void whole_line(float *to, const uint8_t *x, bool with_sign, int zero, int64_t C)
+{
+    int64_t c = 0;
+    for (; c + LANES <= C; c += LANES)
+        for (int i = 0; i < LANES; i++) to[c + i] = (float)((with_sign ? (int8_t)x[c + i] : x[c + i]) - zero);
+    for (; c < C; c++) to[c] = (float)((with_sign ? (int8_t)x[c] : x[c]) - zero);
+}
+
+static void whole(float *to, const void *x, DType t, int zero, int64_t step, int64_t n, int64_t C)
+{
+    const uint8_t *from = x;
+    for (int64_t j = 0; j < n; j++, to += C, from += step)
+        if (t == DT_I8) whole_line(to, from, true, zero, C);
+        else whole_line(to, from, false, zero, C);
+}
+
 void KERNEL(conv_fill)(ConvKernels *k);
 void KERNEL(conv_fill)(ConvKernels *k)
 {
@@ -179,6 +195,7 @@ void KERNEL(conv_fill)(ConvKernels *k)
     k->depthwise = depthwise;
     k->correlate = correlate;
     k->widen = widen;
+    k->whole = whole;
     k->columns_4 = columns_4;
     k->columns_2 = columns_2;
 }

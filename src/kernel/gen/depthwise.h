@@ -2,6 +2,8 @@
  * conv_tile.h.
  */
 
+typedef int32_t Whole __attribute__((vector_size(W * 4), aligned(4), may_alias));
+
 enum { OUTPUTS = MR == 9 ? 14 : MR == 1 ? 1 : 7, MOST_LINE = 7 }; /* outputs of a block, taps that are side by side */
 
 static __attribute__((noinline)) void depthwise_finish(const DepthwiseRun *d, int64_t i, int n, int64_t c, const V *s)
@@ -66,6 +68,12 @@ INLINE void depthwise_block(const DepthwiseRun *d, int64_t i, int n, int64_t c, 
 #pragma GCC unroll 16
         for (int o = 0; o < n; o++) s[o] = (V)fused(s[o], *(const VU *)(from + o * step), y);
     }
+    if (d->type == DT_I32) {
+        int32_t *to = (int32_t *)d->y + i * d->y_step + c;
+#pragma GCC unroll 16
+        for (int o = 0; o < n; o++) *(Whole *)(to + o * d->y_step) = __builtin_convertvector(s[o], Whole);
+        return;
+    }
     bool half = d->type == DT_BF16, relu = d->act == GEMM_RELU;
     if ((relu || d->act == GEMM_NONE) && !d->sum) {
         int64_t size = half ? 2 : 4, apart = d->y_step * size;
@@ -94,6 +102,11 @@ static void depthwise_rest(const DepthwiseRun *d, int64_t i, int64_t c)
         memcpy(&x, d->x + d->tap[k] + i * d->step + c, n);
         memcpy(&y, d->w + k * d->w_step + c, n);
         s = (V)fused(s, x, y);
+    }
+    if (d->type == DT_I32) {
+        const Whole whole = __builtin_convertvector(s, Whole);
+        memcpy((int32_t *)d->y + i * d->y_step + c, &whole, n);
+        return;
     }
     depthwise_finish(d, i, 1, c, &s);
 }

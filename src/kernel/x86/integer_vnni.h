@@ -197,7 +197,8 @@ INLINE void tile_of(int rows, int nv, const IntegerTile *t)
     const int64_t none = 0, words = words_of(packed ? t->K : t->from.each), taps = packed ? 1 : t->from.taps,
                   step = packed ? row_bytes(t->K) : t->from.step, lines = taps * ((words + LANES - 1) / LANES),
                   pace = lines ? (t->lines + lines - 1) / lines : 0, *jump = packed ? &none : t->from.jump;
-    const char *rows_at = packed ? (const char *)(head + 1) : t->from.at, *first = !packed ? t->next : (const char *)t->next_a + sizeof(Head), *ahead = t->ahead,
+    const char *rows_at = packed ? (const char *)(head + 1) : t->from.at,
+               *first = packed ? (const char *)t->next_a + sizeof(Head) : t->next, *ahead = t->ahead,
                *sums = (const char *)t->b + (size_t)t->panel * panel_bytes(t->K), *b = sums + NR * 4;
     const uint32_t v = (uint32_t)(t->zero_b + 128), K = (uint32_t)t->K;
     S s[MR][NV];
