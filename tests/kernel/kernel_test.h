@@ -11,14 +11,18 @@
 
 /* ------------------------------------------------------------------ rungs */
 
-/* The next rung that this machine has and whose kernels differ; CPU_LEVELS after the last. */
-__attribute__((unused)) static CpuLevel next_rung(CpuLevel l)
+/* The next rung that this machine has and at which these bytes of the kernels differ; CPU_LEVELS after the last. */
+__attribute__((unused)) static CpuLevel next_different(CpuLevel l, size_t at, size_t bytes)
 {
-    const Kernels *k = kernels_at(l);
+    const char *k = (const char *)kernels_at(l) + at;
     for (l++; l <= cpu_best(); l++)
-        if (memcmp(kernels_at(l), k, sizeof *k)) return l;
+        if (memcmp((const char *)kernels_at(l) + at, k, bytes)) return l;
     return CPU_LEVELS;
 }
+
+/* At which any kernel differs, or one of this family: what uses no other is not run twice. */
+#define next_rung(l) next_different(l, 0, sizeof(Kernels))
+#define next_rung_of(family, l) next_different(l, offsetof(Kernels, family), sizeof((Kernels){0}.family))
 
 /* Of many cases one in so many: rooms (below) tell of a byte too far without sanitizers, and all cases run there. */
 #if defined(SANITIZED)

@@ -155,7 +155,7 @@ static void test_geometry(void **state)
     uint64_t seed = 3;
     int taken = 0;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = next_rung_of(product, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int i = 0; i < 300 / ONE_IN; i++) {
             Case s = {.B = 1 + i % 3,
                       .C = one_of(Cs, 10, &seed),
@@ -188,7 +188,7 @@ static void test_patches(void **state)
     uint64_t seed = 5;
     int taken = 0;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = next_rung_of(product, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int i = 0; i < 40; i++) {
             int64_t kh = i % 7 == 6 ? 1 : 2 + (int64_t)(unit_random(&seed) % 7), kw = i % 3 || kh == 1 ? kh : 4;
             Case s = {.B = 1 + i % 2,
@@ -215,7 +215,7 @@ static void test_large(void **state)
 {
     uint64_t seed = 7;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = next_rung_of(product, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int i = 0; i < 4; i++) {
             Case s = {.B = 1,
                       .C = i < 2 ? 32 : 300,
@@ -241,7 +241,7 @@ static void test_extremes(void **state)
     enum { C = 32, O = 33, H = 9, V = 10 };
     uint64_t seed = 9;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = next_rung_of(product, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int low = 0; low < 2; low++) {
             Case s = {.B = 1,
                       .C = C,

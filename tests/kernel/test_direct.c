@@ -201,7 +201,7 @@ static void test_against_sums(void **state)
 static void test_kernels(void **state)
 {
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = next_rung_of(conv, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(conv, rung))
         for (Way way = TAPS; way <= DEPTHWISE; way++) {
             uint64_t seed = 17;
             int taken = 0;
@@ -251,7 +251,7 @@ static void test_large(void **state)
 {
     (void)state;
     large(DIRECT, 32, 32, 40, 41, 5);
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung)) {
+    for (rung = next_rung_of(conv, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(conv, rung)) {
         large(DEPTHWISE, 72, 72, 40, 41, 5);
         large(TAPS, 36, 24, 30, 130, 3);
         large(TAPS, 24, 200, 3, 5, 3);

@@ -68,7 +68,7 @@ static void test_products(void **state)
     uint64_t seed = 5;
     (void)state;
     team_enter(1, NULL);
-    for (CpuLevel l = next_rung(CPU_REF); l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = next_rung_of(product, CPU_REF); l < CPU_LEVELS; l = next_rung_of(product, l))
         for (int i = 0; i < EDGES; i++)
             for (int k = 0; k < 3; k++)
                 check_product(l, edges[i], edges[(i * 5 + k * 7) % EDGES],
@@ -133,7 +133,7 @@ static void test_convolutions(void **state)
 {
     uint64_t seed = 6;
     (void)state;
-    for (CpuLevel l = next_rung(CPU_REF); l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = next_rung_of(product, CPU_REF); l < CPU_LEVELS; l = next_rung_of(product, l))
         for (int i = 0; i < EDGES; i++)
             check_conv(l, edges[(i * 5) % EDGES], edges[i], 3 + i % 9, 3 + edges[(i * 7) % EDGES] % 23, 1 + i % 2,
                        i % 3, &seed);
@@ -212,7 +212,7 @@ static void test_attention(void **state)
 {
     uint64_t seed = 7;
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(sdpa, l))
         for (int i = 0; i < EDGES; i++)
             for (int kind = 0; kind < 4; kind++) {
                 int64_t M = edges[i] * 2;
@@ -229,7 +229,7 @@ static void test_sums(void **state)
 {
     uint64_t seed = 8;
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l))
         for (int i = 0; i < EDGES; i++) {
             int64_t n = edges[i] * 5, rows = edges[(i * 3) % EDGES];
             float *x = room(0, rows * n * 4);
@@ -258,7 +258,7 @@ static void test_norms(void **state)
 {
     uint64_t seed = 9;
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l))
         for (int i = 0; i < EDGES; i++)
             for (int rms = 0; rms < 2; rms++) {
                 int64_t n = edges[i] * 2;
@@ -285,7 +285,7 @@ static void test_norms(void **state)
 static void test_softmax(void **state)
 {
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l))
         for (int i = 0; i < EDGES; i++)
             for (int64_t equal = 1; equal <= edges[i]; equal *= 2) {
                 int64_t n = edges[i] * 2;

@@ -90,7 +90,7 @@ static void try(const Try *t)
     for (int across = 0; across < 2; across++) {
         static unsigned char bits[MOST_REALS * 8];
         run(CPU_REF, t, across, 0, t->lines, in, want);
-        for (CpuLevel l = next_rung(CPU_REF); l < CPU_LEVELS; l = next_rung(l)) {
+        for (CpuLevel l = next_rung_of(fft, CPU_REF); l < CPU_LEVELS; l = next_rung_of(fft, l)) {
             void *out = room(OUT, n * e);
             run(l, t, across, 0, t->lines, in, out);
             assert_guard(out);
@@ -136,7 +136,7 @@ static void lines_apart(void **state)
     fill(&t, in, t.lines * 20);
     in[3 * 20 + 7] = NAN;
     in[5 * 20] = INFINITY;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(fft, l)) {
         run(l, &t, false, 0, t.lines, in, out);
         for (int64_t line = 0; line < t.lines; line++)
             assert_true(isfinite(out[line * 22 + 4]) == (line != 3 && line != 5));
@@ -151,7 +151,7 @@ static void known_values(void **state)
     Try t = {FFT_TO_COMPLEX, false, false, true, LENGTH, 1};
     double *in = room(IN, LENGTH * 8), *out = room(OUT, 38 * 8);
     for (int i = 0; i < LENGTH; i++) in[i] = cos(6.283185307179586 * BIN * i / LENGTH);
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(fft, l)) {
         run(l, &t, false, 0, 1, in, out);
         for (int k = 0; k < 19; k++) {
             assert_true(fabs(out[2 * k] - (k == BIN ? 0.75 * LENGTH / 2 : 0)) < 1e-12);

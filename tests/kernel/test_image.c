@@ -50,7 +50,7 @@ static void check_case(const Case *p, bool wild, uint64_t *state)
         weight[i] = unit_random(state) % 4 ? (double)random_unit(state) / 3 : 0;
         at[i] = (int64_t)(unit_random(state) % (uint32_t)p->n_in);
     }
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(image, l)) {
         const ImageKernels *k = &kernels_at(l)->image;
         float *first = room(4, nout * 4);
         double *wide_first = room(6, nout * 8);
@@ -103,7 +103,7 @@ static void check_pool(int64_t n, int64_t step, int64_t taps, bool wild, uint64_
             ref->mean_f32(want, in, tap, taps, n, step, divisor),
                 ref->mean_bf16(want_half, half, tap, taps, n, step, divisor);
         else ref->largest_f32(want, in, tap, taps, n, step), ref->largest_bf16(want_half, half, tap, taps, n, step);
-        for (CpuLevel l = next_rung(CPU_REF); l < CPU_LEVELS; l = next_rung(l)) {
+        for (CpuLevel l = next_rung_of(image, CPU_REF); l < CPU_LEVELS; l = next_rung_of(image, l)) {
             const ImageKernels *k = &kernels_at(l)->image;
             float *y = room(4, n * 4);
             uint16_t *h = room(5, n * 2);
@@ -136,7 +136,7 @@ static void check_bytes(int64_t n, int64_t taps, uint64_t *state)
     uint8_t *in = room(0, far + n), *want = room(1, n), *y = room(2, n);
     for (int64_t i = 0; i < far + n; i++) in[i] = (uint8_t)unit_random(state);
     for (int i8 = 0; i8 < 2; i8++)
-        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(image, l)) {
             const ImageKernels *k = &kernels_at(l)->image;
             if (i8) k->largest_i8((int8_t *)y, (const int8_t *)in, tap, taps, n);
             else k->largest_u8(y, in, tap, taps, n);

@@ -83,7 +83,7 @@ static void check_map(Map *m, size_t size, uint64_t *state)
     fill_bytes((unsigned char *)fill, 16, state);
     char *want = room(1, total * (int64_t)size);
     map_model(want, first, m, fill, size);
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(index, l))
         for (int t = 0; t < 4; t++) {
             char *out = room(2, total * (int64_t)size);
             kernels_at(l)->index.map(out, first, m->rank, m->n, m->stride, (const int64_t *const *)m->map, fill, size,
@@ -129,7 +129,7 @@ static void test_rows(void **state)
     (void)state;
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++)
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(index, l))
                 for (int t = 0; t < 4; t++) {
                     int64_t n = counts[c], bytes = (int64_t)widths[w], *index = room(0, n * 8);
                     unsigned char *table = room(1, 37 * bytes), *out = room(2, n * bytes);

@@ -161,7 +161,7 @@ static void test_int(void **state)
 {
     (void)state;
     make_pairs();
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(pointwise, l)) {
         const PointwiseKernels *k = &kernels_at(l)->pointwise;
         int unary = 0, binary = 0;
         for (PointwiseOp op = PW_NONE; op < PW_COUNT; op++) {
@@ -198,7 +198,7 @@ static void test_compare(void **state)
 {
     (void)state;
     make_pairs();
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(pointwise, l)) {
         const PointwiseKernels *k = &kernels_at(l)->pointwise;
         int count = 0;
         for (PointwiseOp op = PW_NONE; op < PW_COUNT; op++) {
@@ -228,7 +228,7 @@ static void test_predicates(void **state)
 {
     (void)state;
     make_pairs();
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(pointwise, l)) {
         const PointwiseKernels *k = &kernels_at(l)->pointwise;
         int count = 0;
         for (PointwiseOp op = PW_NONE; op < PW_COUNT; op++) {
@@ -261,7 +261,7 @@ static void test_where(void **state)
     (void)state;
     make_pairs();
     static const uint8_t bytes[] = {0, 1, 2, 0x80, 0xff, 0};
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(pointwise, l))
         for (int64_t n = 0; n < 140; n++) {
             const PointwiseKernels *k = &kernels_at(l)->pointwise;
             uint8_t *c = room(0, n);

@@ -68,7 +68,7 @@ static void test_matmul(void **state)
                                        {5, 1, 8}, {7, 8, 9}, {16, 17, 15}, {33, 31, 32}, {2, 3, 257}};
     uint64_t seed = 1;
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(linalg, l))
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (int how = 0; how < 25; how++) check_matmul(l, sizes[i][0], sizes[i][1], sizes[i][2], how, &seed);
 }
@@ -139,7 +139,8 @@ static void test_rotary(void **state)
             const float *x = rotary_operand(0, r.shape, r.D, 0, how % 3 == 1, r.xs, &seed);
             const float *c = rotary_operand(1, r.shape, r.one_cos ? r.D / 2 : r.D, how / 8, false, r.cs, &seed);
             const float *s = rotary_operand(2, r.shape, r.one_sin ? r.D / 2 : r.D, how % 3, true, r.ss, &seed);
-            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_rotary(l, &r, x, c, s, 1 + how % 3);
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(linalg, l))
+                check_rotary(l, &r, x, c, s, 1 + how % 3);
         }
 }
 
@@ -174,7 +175,7 @@ static void test_rotary_narrow(void **state)
                         .xs = {3 * D, D},
                         .cs = {3 * D, D},
                         .ss = {0, D}};
-            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(linalg, l)) {
                 Rotary narrow = r;
                 kernels_at(l)->linalg.rotary_f32(&r, 1);
                 narrow.x_t = narrow.out_t = DT_BF16;

@@ -95,7 +95,7 @@ static void try(const OptimKernels *k, bool wide, int kind, int64_t piece)
 static void test_steps(void **state)
 {
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(optim, l))
         for (int kind = 0; kind < 5; kind++) {
             try(&kernels_at(l)->optim, false, kind, N);
             try(&kernels_at(l)->optim, false, kind, 37);
@@ -106,7 +106,7 @@ static void test_steps(void **state)
 static void test_squares(void **state)
 {
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(optim, l))
         for (int64_t n = 0; n < 70; n++) {
             float *x = room(0, n * 4);
             double *y = room(1, n * 8);

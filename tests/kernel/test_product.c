@@ -60,7 +60,7 @@ static CpuLevel rung;
 static bool tiles; /* the kernel of large float32 products takes the place of the small ones': all sizes run on it */
 static bool emulated; /* AMX's, on the machine's best level */
 
-static CpuLevel first_rung(void) { return emulated ? cpu_best() : tiles ? CPU_AMX : next_rung(CPU_REF); }
+static CpuLevel first_rung(void) { return emulated ? cpu_best() : tiles ? CPU_AMX : next_rung_of(product, CPU_REF); }
 static const char *rung_name(void) { return emulated ? "emulated AMX" : cpu_level_name(rung); }
 
 static Kernels kernels_of_rung(void)
@@ -190,7 +190,7 @@ static void test_sizes(void **state)
                          Ks[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 127, 128, 129, 255, 257, 600};
     uint64_t seed = 7;
     (void)state;
-    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int i = 0; i < 400 / ONE_IN; i++) {
             DType t = types[i % 2];
             Case s = {.batch = 1,
@@ -211,7 +211,7 @@ static void test_epilogues(void **state)
 {
     uint64_t seed = 11;
     (void)state;
-    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int i = 0; i < 320 / ONE_IN; i++) {
             Case s = {.batch = 1,
                       .M = 1 + (int64_t)(unit_random(&seed) % 40),
@@ -235,7 +235,7 @@ static void test_batches(void **state)
 {
     uint64_t seed = 13;
     (void)state;
-    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int i = 0; i < 40 / ONE_IN; i++) {
             DType t = types[i % 2];
             Case s = {.batch = 1 + (int64_t)(unit_random(&seed) % 6),
@@ -256,7 +256,7 @@ static void test_large(void **state)
 {
     uint64_t seed = 17;
     (void)state;
-    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int i = 0; i < 4; i += ONE_IN > 1 || emulated ? 3 : 1) {
             Case s = {.batch = 1,
                       .M = i < 2 ? 2111 : 300,
@@ -276,7 +276,7 @@ static void test_extremes(void **state)
     enum { M = 20, K = 40, N = 50 };
     Err err = {0};
     (void)state;
-    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung)) {
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung_of(product, rung)) {
         float *a = room(A, M * K * 4), *b = room(B, K * N * 4), *c = room(C, M * N * 4);
         for (int i = 0; i < M * K; i++)
             a[i] = i / K == 3 && i % K == 5 ? NAN : i / K == 18 && i % K == 0 ? INFINITY : 1;
@@ -303,7 +303,7 @@ static void test_gelu(void **state)
     enum { N = 2400, MORE_N = 3 };
     Err err = {0};
     (void)state;
-    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int i = 0; i < 4; i++) {
             DType t = types[i & 1], u = types[i >> 1];
             Tensor a = tensor_of(t, 2, (int64_t[]){1, 1}, room(A, 4)),
@@ -336,7 +336,7 @@ static void test_given(void **state)
     Err err = {0};
     uint64_t seed = 19;
     (void)state;
-    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int low = 0; low < 2; low++) {
             Tensor a = operand(A, DT_F32, 1, M, K, 0, &seed), b = operand(B, DT_F32, 1, K, N, 1, &seed),
                    c = tensor_of(DT_F32, 3, (int64_t[]){1, M, N}, room(C, M * N * 4));
@@ -442,7 +442,7 @@ static void test_magnitudes(void **state)
     Err err = {0};
     uint64_t seed = 29;
     (void)state;
-    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung)) {
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung_of(product, rung)) {
         float *a = room(A, M * K * 4), *b = room(B, K * N * 4), *c = room(C, M * N * 4);
         for (int i = 0; i < M; i++) a[i] = i ? ldexpf(random_unit(&seed), i * 5 - 75) : 0x1.fffffep127f;
         for (int i = 0; i < N; i++) b[i] = i ? random_unit(&seed) : 1;

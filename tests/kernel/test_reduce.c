@@ -81,7 +81,7 @@ static void check_softmax(int64_t rows, int64_t n, Fill f, bool logarithm, bool 
     for (int64_t r = 0; r < rows; r++) fill(x + r * n, n, f, state);
     double *wide = widened(1, x, rows * n), *want = room(2, rows * n * 8), *back = room(3, n * 8);
     for (int64_t r = 0; r < rows; r++) softmax_model(want + r * n, wide + r * n, n, logarithm, safe);
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l)) {
         const ReduceKernels *k = &kernels_at(l)->reduce;
         double *d = room(4, rows * n * 8);
         k->softmax_f64(d, wide, rows, n, logarithm, safe, 2);
@@ -116,7 +116,7 @@ static void test_softmax(void **state)
 static void test_softmax_masked(void **state)
 {
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l))
         for (int64_t n = 2; n < 40; n++) {
             float x[40], y[40];
             for (int64_t i = 0; i < n; i++) x[i] = i % 2 ? -INFINITY : 1e30f;
@@ -176,7 +176,7 @@ static void check_norm_row(CpuLevel l, const char *type, const Norm *p, const do
 static void check_norm(const Norm *p, const float *x, const float *w, const float *b)
 {
     int64_t n = p->n;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l)) {
         const ReduceKernels *k = &kernels_at(l)->reduce;
         double *wide = widened(3, x, p->rows * n), ww[5003], wb[5003], want[5003], back[5003], mean[4], rstd[4], m, s;
         float *y = room(4, p->rows * n * 4), mean32[4], rstd32[4];
@@ -224,7 +224,7 @@ static void test_norm(void **state)
 static void test_norm_long(void **state)
 {
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l)) {
         float *x = room(0, (LONGEST - 1) * 4), *y = room(1, (LONGEST - 1) * 4), mean, rstd;
         for (int64_t i = 0; i < LONGEST - 1; i++) x[i] = i % 2 ? 0.7f : -0.7f;
         kernels_at(l)->reduce.norm_f32(y, x, NULL, NULL, 1, LONGEST - 1, 0, false, &mean, &rstd, 1);
@@ -241,7 +241,7 @@ static void check_sum(const float *x, int64_t n)
     double *d = widened(1, x, n);
     long double exact = 0, size = 0;
     for (int64_t i = 0; i < n; i++) exact += d[i], size += fabs(d[i]);
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l)) {
         double f = kernels_at(l)->reduce.sum_f32(x, n), g = kernels_at(l)->reduce.sum_f64(d, n);
         double far = (l == CPU_REF ? (double)n * 0x1p-53 : roundings(n) * 0x1p-24) *
                      (double)size; /* the reference sums in double */
@@ -281,7 +281,7 @@ static void test_columns(void **state)
         double *d = room(1, R * step * 8), *sum = room(2, n * 8);
         fill_random(x, R * step, 2, &seed);
         for (int64_t k = 0; k < R * step; k++) d[k] = x[k] = k % step < n ? x[k] : NAN;
-        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l))
             for (int wide = 0; wide < 2; wide++) {
                 if (wide) kernels_at(l)->reduce.columns_f64(sum, d, R, step, n);
                 else kernels_at(l)->reduce.columns_f32(sum, x, R, step, n);
@@ -346,7 +346,7 @@ static void test_norm_back(void **state)
         norm_back_model(want, want + rows * n, want + (rows + 1) * n, dy2, x2, w2, rows, n, 1e-3, rms);
         double top = 1;
         for (int64_t k = 0; k < rows * n; k++) top = fmax(top, fabs(want[k]));
-        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l))
             for (int wide = 0; wide < 2; wide++) {
                 for (int64_t k = 0; k < 2 * n; k++) got[rows * n + k] = 1;
                 if (wide)
@@ -384,7 +384,7 @@ static void test_extreme(void **state)
         if (round >= 3 * LENGTHS) fill(x, n, AWKWARD_ONES, &seed);
         if (round >= 5 * LENGTHS) x[n - 1] = x[n / 2] = NAN;
         double *d = widened(1, x, n);
-        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l))
             for (int smallest = 0; smallest < 2; smallest++) {
                 const ReduceKernels *k = &kernels_at(l)->reduce;
                 int64_t want = extreme_model(d, n, smallest);
@@ -432,7 +432,7 @@ static void test_threads(void **state)
 {
     uint64_t seed = 5;
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l)) {
         check_threads(l, 70, 257, &seed); /* above the sizes where threads start: 2^14 elements */
         check_threads(l, 5, 8191, &seed);
         check_threads(l, 20011, 1, &seed);

@@ -115,7 +115,7 @@ static void test_places(void **state)
     static const int64_t lengths[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, MOST};
     uint64_t seed = 3;
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(pointwise, l))
         for (int type = 0; type < 3; type++)
             for (PointwiseOp op = PW_NONE + 1; op < PW_COUNT; op++)
                 for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -180,7 +180,7 @@ static void test_load(void **state)
     static const int steps[] = {1, 2, 3, 0, -1, -2, 17};
     uint64_t seed = 4;
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(pointwise, l))
         for (int t = DT_NONE; t < DT_COUNT; t++)
             for (size_t s = 0; s < sizeof steps / sizeof *steps; s++)
                 for (int64_t n = 0; n <= 200; n += n < 36 ? 1 : 41)
@@ -248,7 +248,7 @@ static void test_store(void **state)
 {
     uint64_t seed = 5;
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(pointwise, l))
         for (int t = DT_NONE; t < DT_COUNT; t++)
             for (int64_t n = 0; n < 400; n += n < 36 ? 1 : 77) check_store(l, (DType)t, n, &seed);
 }
@@ -277,7 +277,7 @@ static void test_copy_2d(void **state)
     static const int64_t edges[] = {0, 1, 2, 7, 31, 32, 33, 64, 65};
     uint64_t seed = 6;
     (void)state;
-    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+    for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(pointwise, l))
         for (size_t size = 1; size <= 16; size *= 2)
             for (int i = 0; i < 9; i++)
                 for (int j = 0; j < 9; j++) {

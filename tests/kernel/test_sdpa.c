@@ -122,7 +122,7 @@ static void test_sdpa(void **state)
                 a.upper = band == 1 || band == 3 ? 0 : band == 2 ? 4 : band == 4 ? a.M - a.N : SDPA_ANY;
                 a.softcap = (i + band) % 3 == 1 ? 1.5f : 0;
                 make_mask(&a, (MaskKind)mask, &seed);
-                for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+                for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(sdpa, l))
                     check_sdpa(l, &a, run_sdpa(l, &a, 1 + i % 3), mask_names[mask]);
             }
 }
@@ -140,7 +140,8 @@ static void test_sdpa_steep(void **state)
         if (i == 3) a.mask = &low;
         float *k = (float *)(uintptr_t)a.k;
         for (int64_t m = 0; m < a.M; m++) k[m * a.ks[2]] += (float)m * 0.01f;
-        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &a, run_sdpa(l, &a, 1), "none");
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(sdpa, l))
+            check_sdpa(l, &a, run_sdpa(l, &a, 1), "none");
     }
 }
 
@@ -207,7 +208,7 @@ static void test_sdpa_special(void **state)
         for (int none = 0; none < (where == 2 ? 2 : 1); none++) {
             if (none) make_mask(&f, TRUTH_NONE, &seed);
             b.truth = f.truth;
-            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(sdpa, l)) {
                 if (i < 15) check_sdpa(l, &f, run_sdpa(l, &f, 2), none ? "truth, no key" : "none");
                 else check_typed(l, &f, &b, none ? "truth, no key" : "none");
             }
@@ -230,7 +231,7 @@ static void test_sdpa_threads(void **state)
             if (how % 2) f.upper = 0;
             Sdpa a = typed(&f, types[how / 2]);
             size_t bytes = (size_t)(a.B * a.H * a.N * a.E) * dtype_size(a.t);
-            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(sdpa, l)) {
                 float *first = malloc(bytes);
                 for (int t = 0; t < 4; t++) {
                     const float *out = run_sdpa(l, &a, threads[t]);
@@ -257,7 +258,8 @@ static void test_sdpa_types(void **state)
             f.softcap = (i + how) % 7 == 1 ? 1.5f : 0;
             make_mask(&f, (MaskKind)(how / 2), &seed);
             Sdpa a = typed(&f, how % 2 ? DT_F16 : DT_BF16);
-            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_typed(l, &f, &a, mask_names[how / 2]);
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(sdpa, l))
+                check_typed(l, &f, &a, mask_names[how / 2]);
         }
 }
 
@@ -270,11 +272,12 @@ static void test_sdpa_swallowed(void **state)
     for (size_t i = 0; i < sizeof low / sizeof *low; i++) {
         Sdpa f = make_sdpa((int64_t[]){1, 2, 1, 40, 150, 64, 64}, false, &seed);
         f.mask = &low[i];
-        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(sdpa, l))
             check_sdpa(l, &f, run_sdpa(l, &f, 1), "swallows all");
         for (int t = 0; t < 2; t++) {
             Sdpa a = typed(&f, t ? DT_F16 : DT_BF16);
-            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_typed(l, &f, &a, "swallows all");
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(sdpa, l))
+                check_typed(l, &f, &a, "swallows all");
         }
     }
 }
@@ -292,7 +295,7 @@ static void test_sdpa_ragged(void **state)
         Sdpa a = typed(&f, (DType[]){DT_F32, DT_BF16, DT_F16}[how / 4]);
         int64_t size = (int64_t)dtype_size(a.t);
         a.os[2] = a.E * a.H, a.os[1] = a.E, a.os[0] = 0;
-        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(sdpa, l)) {
             const SdpaKernels *k = &kernels_at(l)->sdpa;
             Sdpa r = a;
             char *out = room(5, ALL * a.E * a.H * size), *alone = room(3, ALL * a.E * a.H * size);

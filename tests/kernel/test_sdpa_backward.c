@@ -200,7 +200,7 @@ static void test_backward(void **state)
                     for (int k = 0; k < 4; k++) wide.dms[k] = g.dms[k] = f.ms[k];
                 }
                 Want w = expected(&wide);
-                for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+                for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(sdpa, l)) {
                     run(l, &g, 1 + i % 3);
                     check(l, &g, &w, mask_names[mask]);
                 }
@@ -220,7 +220,7 @@ static void test_backward_threads(void **state)
             SdpaBackward wide, g;
             set_band(&f, band);
             g = make_backward(&f, DT_F32, &wide, &seed);
-            for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l = next_rung(l)) {
+            for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l = next_rung_of(sdpa, l)) {
                 int64_t n[RESULTS], all = sizes(&g, n);
                 double *first = malloc((size_t)all * sizeof *first);
                 for (int threads = 1; threads < 9; threads += 1 + threads / 3) {
@@ -244,7 +244,7 @@ static void test_backward_memory(void **state)
 {
     (void)state;
     SdpaBackward g = {.f = {.t = DT_F32, .B = 1, .H = 16, .Hkv = 16, .N = 8192, .M = 8192, .D = 64, .E = 64}};
-    for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l = next_rung(l)) {
+    for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l = next_rung_of(sdpa, l)) {
         size_t have = kernels_at(l)->sdpa.backward_workspace(&g, 2), most = 2u * (8192 + 8192) * (64 + 64) * 8;
         if (have > most)
             STOP("gradient of sdpa on %s takes %zu bytes, expected at most %zu", cpu_level_name(l), have, most);

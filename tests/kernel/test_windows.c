@@ -103,7 +103,7 @@ static void test_windows(void **state)
     static const int64_t lines[] = {1, 2, 3, 5, 7};
     uint64_t seed = 31;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = next_rung_of(product, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int i = 0; i < 120 / ONE_IN; i++) {
             bool depthwise = i % 3 == 0;
             int64_t G = depthwise ? 2 + below(&seed, 90) : 1 + (i % 5 == 1), O = depthwise ? 1 : 1 + below(&seed, 40),
@@ -122,7 +122,7 @@ static void test_large(void **state)
 {
     uint64_t seed = 37;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = next_rung_of(product, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
         for (int i = 0; i < 2; i++) {
             check(1, 40, 40, 2, (int64_t[]){15, 40}, (int64_t[]){3, 3}, (int64_t[]){1, 1}, (int64_t[]){1, 1}, true,
                   i ? DT_BF16 : DT_F32, DT_F32, &seed);
