@@ -7,7 +7,7 @@ Makes a file of each kind and size with Python's standard library, runs each com
 fails where it takes more than 4 times the file and 64 MiB, more than 2 s of CPU per 10 MB (and no less than 2 s), or
 ends other than with 0 to 5. TAP.
 """
-import argparse, json, os, struct, subprocess, sys, tempfile, zipfile
+import argparse, json, multiprocessing, os, struct, sys, tempfile, zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.join(HERE, "../cli/models/affine.pt2")
@@ -273,24 +273,28 @@ def files(kinds, sizes, folder, qkv):
                                       ["QKV", "check", "FILE"]) if kind in KINDS else OTHERS[kind]
         for mb in sizes:
             path = os.path.join(folder, name)
-            make(path, int(mb * 1e6 / each))
+            apart(make, path, int(mb * 1e6 / each))
             programs = {"QKV": qkv, "CERTIFY": certify, "FILE": path}
             for words in command:
                 yield kind, mb, path, [programs.get(word, word) for word in words]
 
 
 def measure(command):
-    """Exit code, MB and CPU seconds of one run: the peak of resource usage of children is the largest of all,
-    so each gets a process of its own. Without the pattern that meson has malloc write into all memory, which takes
-    twice as long as the rest."""
-    code = ("import resource, subprocess, sys\n"
-            "p = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
-            "u = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
-            "print(p.returncode, u.ru_maxrss, u.ru_utime + u.ru_stime)")
+    """Exit code, MB and CPU seconds of one run. Without the pattern that meson has malloc write into all memory, which
+    takes twice as long as the rest."""
     env = {k: v for k, v in os.environ.items() if k != "MALLOC_PERTURB_"}
-    out = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=True,
-                         env=env).stdout.split()
-    return int(out[0]), int(out[1]) / 1024, float(out[2])
+    silent = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
+    _, status, used = os.wait4(os.posix_spawnp(command[0], command, env, file_actions=silent), 0)
+    return os.waitstatus_to_exitcode(status), used.ru_maxrss / 1024, used.ru_utime + used.ru_stime
+
+
+def apart(make, *args):
+    """In a process of its own: the peak of a command counts the memory of this one, which it begins as."""
+    made = multiprocessing.get_context("fork").Process(target=make, args=args)
+    made.start()
+    made.join()
+    if made.exitcode:
+        sys.exit(f"a file cannot be made: {args}")
 
 
 def main():

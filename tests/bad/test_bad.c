@@ -4,8 +4,8 @@
  *
  * Every prefix of a small .pt2 and .onnx, every byte of it with one bit flipped (what still loads is run with random
  * inputs), every seventh of one with branches and loops, and the edited files of edits.py and onnx_edits.py. Under
- * sanitizers, where QKV_TURN (hexadecimal) is set, a third of the prefixes and flips, which it chooses. Files are given
- * through memory (memfd), so that tens of thousands of them cost no disk.
+ * sanitizers prefixes and flips take turns (turn.h). Files are given through memory (memfd), so that tens of thousands
+ * of them cost no disk.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,6 +18,7 @@
 #include "qkv.h"
 #include "qkv_tools.h"
 #include "tap.h"
+#include "turn.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { SLOWER = 4, MOST_MB = 4096 }; /* the sanitizer's own share */
@@ -79,9 +80,9 @@ static bool set_bytes(int fd, const unsigned char *b, size_t n)
 /* whole: no prefix of the file is a model. Every step-th byte; a step that is odd flips every bit in turn. */
 static void prefixes_and_flips(const char *path, bool whole, size_t step)
 {
-    const char *turn = SLOWER > 1 ? getenv("QKV_TURN") : NULL;
-    size_t n = 0, first = turn ? strtoul(turn, NULL, 16) % 3 * step : 0;
-    step *= turn ? 3 : 1;
+    int turn = turn_of_three();
+    size_t n = 0, first = turn > 0 ? (size_t)turn * step : 0;
+    step *= turn < 0 ? 1 : 3;
     unsigned char *b = read_file(path, &n);
     int fd = memfd_create("bad", 0);
     char name[64];
