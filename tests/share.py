@@ -1,15 +1,17 @@
 """Which entries of a large suite a commit runs, and the exports that torch need not make twice.
 
-    names = share(names, {"mask_2d": {"masks"}})     with QKV_SHARE=8: an eighth, another one for each commit,
-                                                     and the groups that were changed
+    names = share(names, {"mask_2d": {"masks": {"mask_2d"}}})
+                                                     with QKV_SHARE=8: an eighth, another one for each commit, and
+                                                     those of masks.py that were changed
     names = share(names, {}, 4)                      the same, a fourth at least
     meta = exported("models", name, out, make)       make(folder) writes NAME.*;
                                                      a copy is kept by the hash of versions and sources
 
-The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry one of whose
-groups has the name of a Python file of tests/ or python/, a page or a file of rules that was changed within six hours
-before the commit (tests/spellings/masks.py, attention/masks.rules) runs in any case. Tests of tests/python that are
-marked with turns(4) share the same way, a fourth at least (tests/python/conftest.py).
+The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry runs in any
+case where a file that it comes from was changed within six hours before the commit: a page, a file of rules, a file of
+python/; of a file of tests/ the statements count that name the entry, or use a function, class or value that was
+changed. Tests of tests/python that are marked with turns(4) share the same way, a fourth at least
+(tests/python/conftest.py).
 """
 import ast
 import functools
@@ -32,46 +34,106 @@ def git(*args):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def meaning(name, text):
-    """A file of Python, text or rules without its layout and comments, so that wrapping lines changes nothing."""
-    if name.endswith(".md"):
-        return text.split()
-    if name.endswith(".rules"):
-        return re.sub(r";[^\n]*", "", text).split()
-    tree = ast.parse(text)
+def plain(tree):
+    """A piece of Python without its layout, comments and descriptions."""
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
             node.body = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     return ast.dump(tree)
 
 
+def meaning(name, text):
+    """A file of Python, text or rules without its layout and comments, so that wrapping lines changes nothing."""
+    if name.endswith(".md"):
+        return text.split()
+    if name.endswith(".rules"):
+        return re.sub(r";[^\n]*", "", text).split()
+    return plain(ast.parse(text))
+
+
+def words(statement):
+    """(names that it binds, names that it uses, its strings)"""
+    binds, uses, strings = set(), set(), set()
+    inner = {n for c in ast.walk(statement) if isinstance(c, ast.comprehension) for n in ast.walk(c.target)}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and node not in inner:
+            (uses if isinstance(node.ctx, ast.Load) else binds).add(node.id)
+        elif isinstance(node, ast.arg):  # pytest's fixtures
+            uses.add(node.arg)
+        elif isinstance(node, ast.alias):
+            binds.add((node.asname or node.name).split(".")[0])
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            binds.add(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            strings.add(node.value)
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        binds = {statement.name}
+    return binds, uses, strings
+
+
+def changed_words(old, new):
+    """(words of the statements of a file of Python that differ from the old one's or use what such a statement binds,
+    words of all statements): names that are bound, and strings. None: all tests of the file may be others."""
+    def statements(text):
+        return [s for s in ast.parse(text).body
+                if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    before = set(map(plain, statements(old)))
+    every, differ, rest = set(), [], []
+    for s in statements(new):
+        known, autouse = plain(s) in before, "autouse" in ast.unparse(s)
+        found = binds, _, strings = words(s)
+        every |= binds | strings
+        if not known and (autouse or not binds | strings):
+            return None
+        (rest if known else differ).append(found)
+    reached = differ
+    while reached:
+        bound = set().union(*(s[0] for s in reached))
+        reached = [s for s in rest if s[1] & bound]
+        rest = [s for s in rest if not s[1] & bound]
+        differ = differ + reached
+    return set().union(*(binds | strings for binds, _, strings in differ)), every
+
+
 @functools.cache
-def changed_stems():
-    """Names without ending of such files that were added or edited (not just moved or wrapped) within six hours before
-    the commit, which is what one session writes between two runs of CI."""
+def changed():
+    """{name without ending: changed_words, or None: all}: of such files that were added or edited (not just moved or
+    wrapped) within six hours before the commit, which is what one session writes between two runs of CI."""
     since = int(git("log", "-1", "--format=%ct") or 0) - 6 * 3600
     log = git("log", f"--since={since}", "--format=", "--name-status", "-M", "--diff-filter=AM", "--", "tests/*.py",
               "python/*.py", "docs/*.md", "*.rules")
     before = git("rev-list", "-1", f"--before={since}", "HEAD")
-    stems = set()
+    found = {}
     for name in {line.split("\t")[-1] for line in log.splitlines() if line}:
-        old = git("show", f"{before}:{name}") if before else ""
-        if not old or meaning(name, old) != meaning(name, git("show", f"HEAD:{name}")):
-            stems.add(pathlib.PurePosixPath(name).stem)
-    return stems
+        old, new = git("show", f"{before}:{name}") if before else "", git("show", f"HEAD:{name}")
+        if old and meaning(name, old) == meaning(name, new):
+            continue
+        stem = pathlib.PurePosixPath(name).stem
+        parts = changed_words(old, new) if old and name.startswith("tests/") and stem not in found else None
+        found[stem] = parts
+    return found
+
+
+def is_changed(stems):
+    """stems: {a stem of a file: the words for an entry there; none of them: the whole file stands for it}"""
+    for stem, own in stems.items():
+        if stem in changed():
+            parts = changed()[stem]
+            if parts is None or own & parts[0] or not own & parts[1]:
+                return True
+    return False
 
 
 def share(names, groups, most=None):
     """The names to run, in their order: one in QKV_SHARE, or in `most` where that is less.
-    groups: {name: the stems of the files that it comes from}."""
+    groups: {name: the files that it comes from, as is_changed takes them}."""
     of = int(os.environ.get("QKV_SHARE", "1"))
     of = min(of, most or of)
     if of <= 1:
         return list(names)
-    commit = git("rev-parse", "HEAD") or "0"
-    part, changed = int(commit[:8], 16) % of, changed_stems()
+    part = int((git("rev-parse", "HEAD") or "0")[:8], 16) % of
     return [n for n in names if int(hashlib.sha1(n.encode()).hexdigest()[:8], 16) % of == part
-            or changed & groups.get(n, set())]
+            or is_changed(groups.get(n, {}))]
 
 
 @functools.cache

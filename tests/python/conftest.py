@@ -1,7 +1,8 @@
 """Tests whose cases take turns:
 
-    @pytest.mark.turns(4)       with QKV_SHARE set, one case in four of each commit, all of them where the file of the
-                                test, the module that it is named after or the page that a case names was changed
+    @pytest.mark.turns(4)       with QKV_SHARE set, one case in four of each commit, all of them where the test or what
+                                it uses in its file, the module that the file is named after or the page that a case
+                                names was changed
 
 For cases that torch takes seconds to export, many of which are alike. `make check-all FULL=1` runs all of them.
 """
@@ -25,7 +26,7 @@ def pytest_collection_modifyitems(config, items):
         mark = item.get_closest_marker("turns")
         stem = pathlib.Path(item.fspath).stem
         case = item.callspec.id.split("-") if hasattr(item, "callspec") else []
-        stems = {stem, stem.removeprefix("test_"), *case}
+        stems = {name: set() for name in (stem.removeprefix("test_"), *case)} | {stem: {item.originalname}}
         (kept if not mark or share.share([item.nodeid], {item.nodeid: stems}, *mark.args) else left).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left)

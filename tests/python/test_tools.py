@@ -107,17 +107,49 @@ def test_wrapping_is_not_a_change():
     assert share.meaning("a.md", "a b\nc\n") == share.meaning("a.md", "a\nb c\n")
 
 
+def test_what_a_change_reaches():
+    """Statements of a file of tests that differ, and those that use what they bind, fixtures among it."""
+    import share
+    old = """
+import os
+SIZES = [1, 2]
+def helper(x): return x
+@pytest.fixture
+def made(): return helper(1)
+def test_a(made): assert made
+@pytest.mark.parametrize("n", SIZES)
+def test_b(n): assert n
+def test_c(): assert os
+model("m")(lambda: 1)
+model("n")(lambda: 2)
+"""
+    def tests(new):
+        return {w for w in share.changed_words(old, new)[0] if w.startswith("test_") or len(w) == 1 and w in "mn"}
+    assert tests(old) == set() and tests(old.replace("return x", "return (x)  # why")) == set()
+    assert tests(old.replace("return x", "return x + 1")) == {"test_a"}
+    assert tests(old.replace("[1, 2]", "[1]")) == {"test_b", "n"}
+    assert tests(old.replace("assert os", "assert not os")) == {"test_c"}
+    assert tests(old.replace("lambda: 1", "lambda: 3")) == {"m"}
+    assert tests(old + "def test_d(): pass\n") == {"test_d"}
+    assert share.changed_words(old, old + "run()\n") is None
+    assert share.changed_words(old, old + "@pytest.fixture(autouse=True)\ndef f(): pass\n") is None
+    assert "test_a" in share.changed_words(old, old)[1]
+
+
 def test_a_share_of_each_commit(monkeypatch):
     """One entry in so many, and those of changed files; the parts together are all entries."""
     import share
     names = [f"n{i}" for i in range(100)]
-    monkeypatch.setattr(share, "changed_stems", lambda: {"masks"})
+    monkeypatch.setattr(share, "changed", lambda: {"masks": ({"n7", "f"}, {"n7", "n8", "f"}), "PAGE": None})
     parts = []
     for part in range(4):
         monkeypatch.setattr(share, "git", lambda *args, part=part: f"{part:08x}")
         monkeypatch.setenv("QKV_SHARE", "32")
         parts += share.share(names, {}, 4)
-        assert "n7" in share.share(names, {"n7": {"x", "masks"}}, 4)
+        groups = {"n7": {"x": set(), "masks": {"n7"}}, "n8": {"masks": {"n8"}}, "n9": {"masks": {"n9"}},
+                  "n10": {"PAGE": set()}}
+        ran = set(share.share(names, groups, 4))
+        assert {"n7", "n9", "n10"} <= ran and ("n8" in ran) == ("n8" in parts[-25:])
     assert sorted(parts) == sorted(names)
     monkeypatch.setenv("QKV_SHARE", "1")
     assert share.share(names, {}, 4) == names
