@@ -22,7 +22,7 @@ enum { MOST_PARTS = 256, MOST_ROWS = 16, LINES = 64 };
 /* bytes of a strip that is wanted, of weights that stay in L2; outputs of a block that is read in place; outputs for
  * which a block may have more bytes, for each block reads all weights */
 enum { STRIP = 320 << 10, B_WHOLE = 640 << 10, BLOCK = 288, A_BLOCK = 320 << 10, APART = 2048 };
-enum { MANY = 128, MORE = 768 << 10 };
+enum { MANY = 128, MORE = 768 << 10, STRIPS = 1 << 20 }; /* STRIPS: of all parts that take turns */
 
 typedef enum Cells { IN_PLACE, PIXELS, COLUMNS, WINDOWS } Cells;
 
@@ -71,7 +71,8 @@ struct Taps {
     Part *part;
     int parts;
     size_t strip, changing; /* bytes: the largest strip; packed weights that are not constant, or a panel of them */
-    size_t panel;           /* bytes: the largest panel of those that are packed on the way */
+    size_t panel, strips;   /* bytes: the largest panel of those that are packed on the way; a thread's strips */
+    bool together;          /* all parts are passing: they take turns, panel by panel, and each has a strip */
 };
 
 /* ------------------------------------------------------------------ weights */
@@ -415,6 +416,8 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
     return true;
 }
 
+static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+
 void tap_conv_free(Taps *g)
 {
     for (int i = 0; g && i < g->parts; i++) mem_free(g->part[i].jump);
@@ -501,11 +504,18 @@ Taps *tap_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, 
         if (make_part(g, d, i % d->groups, place, &g->part[g->parts], &none, err)) g->parts += !none;
         else return tap_conv_free(g), NULL;
     }
+    size_t sum = 0;
+    g->together = g->parts > 1;
+    for (int i = 0; i < g->parts; i++) {
+        g->together &= g->part[i].passing;
+        sum += space(g->part[i].strip);
+    }
+    g->together &= sum <= STRIPS;
+    g->strips = g->together ? sum : space(g->strip);
     return g;
 }
 
-static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
-static size_t strips(const Taps *g) { return space(g->strip) * (size_t)g->threads; }
+static size_t strips(const Taps *g) { return g->strips * (size_t)g->threads; }
 /* The bias of every column, where places are columns. */
 static size_t bias_bytes(const Taps *g) { return g->fold ? (size_t)g->O * dtype_size(g->bias_type) : 0; }
 size_t tap_conv_scratch(const Taps *g)
@@ -786,23 +796,30 @@ typedef struct Packing {
     char *panels;
 } Packing;
 
+/* Block number `at` of a part. */
+static Block block_at(const Taps *g, const Part *p, const GemmBuffers *m, int64_t at, char *strip)
+{
+    int64_t out = (int64_t)dtype_size(g->type), c = at % p->col_cuts, r = at / p->col_cuts % p->row_cuts,
+            rest = at / p->col_cuts / p->row_cuts, image = rest / p->a[0].out;
+    Block b = {.g = g, .p = p, .strip = strip, .panel = panel_bytes(&p->w), .depth = rest % p->a[0].out};
+    if (m->bias) b.bias = (const char *)m->bias + p->y_at / g->yc * (int64_t)dtype_size(g->bias_type);
+    b.x = (const char *)m->a + (image * g->xn + p->x_at) * out;
+    b.y = (char *)m->c + (image * g->yn + p->y_at) * out;
+    b.row = cut_at(p->a[1].out, r, p->row_cuts), b.rows = cut_at(p->a[1].out, r + 1, p->row_cuts) - b.row;
+    b.col = cut_at(p->a[2].out, c, p->col_cuts), b.cols = cut_at(p->a[2].out, c + 1, p->col_cuts) - b.col;
+    return b;
+}
+
 /* What thread `self` of `threads` does of a part: units, one after the other, of a panel of a block each. */
 static void share(const Taps *g, const Part *p, const GemmBuffers *m, const Packing *w, char *strip, int self,
                   int threads)
 {
-    int64_t out = (int64_t)dtype_size(g->type), held = -1, panels = panels_of(&p->w), end;
-    Block b = {.g = g, .p = p, .strip = strip, .b = w->packed, .panel = panel_bytes(&p->w)};
-    if (m->bias) b.bias = (const char *)m->bias + p->y_at / g->yc * (int64_t)dtype_size(g->bias_type);
-    end = share_at(g, p, self + 1, threads);
+    int64_t held = -1, panels = panels_of(&p->w), end = share_at(g, p, self + 1, threads);
     for (int64_t i = share_at(g, p, self, threads), n; i < end; i += n) {
-        int64_t at = i / panels, p0 = i % panels, c = at % p->col_cuts, r = at / p->col_cuts % p->row_cuts,
-                rest = at / p->col_cuts / p->row_cuts, image = rest / p->a[0].out;
+        int64_t at = i / panels, p0 = i % panels;
         n = least(panels - p0, end - i);
-        b.depth = rest % p->a[0].out;
-        b.x = (const char *)m->a + (image * g->xn + p->x_at) * out;
-        b.y = (char *)m->c + (image * g->yn + p->y_at) * out;
-        b.row = cut_at(p->a[1].out, r, p->row_cuts), b.rows = cut_at(p->a[1].out, r + 1, p->row_cuts) - b.row;
-        b.col = cut_at(p->a[2].out, c, p->col_cuts), b.cols = cut_at(p->a[2].out, c + 1, p->col_cuts) - b.col;
+        Block b = block_at(g, p, m, at, strip);
+        b.b = w->packed;
         if (p->cells != IN_PLACE && at != held) fill(&b);
         held = at;
         if (w->packed) block_run(&b, p0, p0 + n);
@@ -827,7 +844,32 @@ static void run_part(const Taps *g, const Part *p, const GemmBuffers *m, char *b
         return;
     }
 #pragma omp parallel num_threads(threads)
-    share(g, p, m, &w, strips_at + space(g->strip) * (size_t)team_part(), team_part(), team_parts());
+    share(g, p, m, &w, strips_at + g->strips * (size_t)team_part(), team_part(), team_parts());
+}
+
+/* What thread `self` of `threads` does of parts that take turns: a panel of each, which come from the same lines of the
+ * weights, before the next. */
+static void share_together(const Taps *g, const GemmBuffers *m, char *strip, char *panel, int self, int threads)
+{
+    bool filled[MOST_PARTS] = {false};
+    int64_t n = g->parts * panels_of(&g->part[0].w);
+    for (int64_t i = n * self / threads; i < n * (self + 1) / threads; i++) {
+        int number = (int)(i % g->parts);
+        const Part *p = &g->part[number];
+        Block b = block_at(g, p, m, 0, strip);
+        for (int k = 0; k < number; k++) b.strip += space(g->part[k].strip);
+        if (p->cells != IN_PLACE && !filled[number]) fill(&b);
+        filled[number] = true;
+        pack_and_run(&b, (const char *)m->b + (uintptr_t)p->w.from, panel, i / g->parts, i / g->parts + 1);
+    }
+}
+
+static void run_together(const Taps *g, const GemmBuffers *m, char *base, int threads)
+{
+    char *strips_at = base + space(g->changing), *panels = strips_at + strips(g) + space(bias_bytes(g));
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    share_together(g, m, strips_at + g->strips * (size_t)team_part(), panels + space(g->panel) * (size_t)team_part(),
+                   team_part(), team_parts());
 }
 
 bool tap_conv_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err)
@@ -844,6 +886,7 @@ bool tap_conv_run(Taps *g, const GemmBuffers *m, void *scratch, Err *err)
     }
     for (int i = 0; i < g->parts; i++)
         if (g->part[i].weight >= 0) TRY(keep(g, &g->pool->w[g->part[i].weight], err));
-    for (int i = 0; i < g->parts; i++) run_part(g, &g->part[i], m, base, threads);
+    if (g->together) run_together(g, m, base, threads);
+    for (int i = 0; i < g->parts && !g->together; i++) run_part(g, &g->part[i], m, base, threads);
     return true;
 }
