@@ -8,7 +8,7 @@
  * (gemm_taps.c, gemm_depthwise.c) or, on AMX, of products' (gemm_conv.c). Loops (gemm_direct.c), or oneDNN where it is
  * built in (gemm_onednn.c), take what has no kernel. gemm.c chooses.
  * A GemmPool belongs to a session: the packed weights, shared by all products that want the same bytes in the same
- * layout. A weight is packed for keeps when it is used for the second time (gemm_packed.c): its plain bytes must stay
+ * layout. A weight is packed for keeps when it is used for the second time (gemm_weights.c): its plain bytes must stay
  * where they are.
  */
 #ifndef QKV_KERNEL_GEMM_H
