@@ -57,10 +57,11 @@ def _ints(values):
 
 
 class _Borrowed:
-    """A tensor for the library over memory that the library does not own; keeps its owner alive."""
+    """A tensor for the library over memory that the library does not own; keeps its owner alive. strides: None where
+    it is contiguous."""
 
     def __init__(self, dtype, shape, strides, data, owner):
-        self._keep = (owner, _ints(shape), _ints(strides))
+        self._keep = (owner, _ints(shape), None if strides is None else _ints(strides))
         self.c = CTensor(DTYPES.index(dtype), len(shape), self._keep[1], self._keep[2], data)
 
 
@@ -82,6 +83,9 @@ def _borrow(x):
         return _Borrowed(name, shape, t.strides[:t.ndim] if t.strides else _contiguous(shape),
                          (t.data or 0) + t.byte_offset, (x, capsule))
     a = np.asarray(x)
+    code = CODES.get(a.dtype)
+    if code is not None and a.flags.c_contiguous:  # nearly all, and a decoder's step has dozens of them
+        return _Borrowed(DTYPES[code], a.shape, None, a.ctypes.data, a)
     if str(a.dtype) == "bfloat16":  # ml_dtypes
         return _Borrowed("bf16", a.shape, [s // 2 for s in a.strides], a.ctypes.data, a)
     if str(a.dtype) in QKV_OF_EXTRA:
