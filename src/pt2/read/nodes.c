@@ -592,10 +592,10 @@ static bool take_declared(Import *im, Scope *s, const json_t *node)
     return true;
 }
 
-bool import_range(Import *im, Scope *s, const json_t *nodes, size_t from, size_t to)
+bool import_range(Import *im, Scope *s, const NodeList *nodes, size_t from, size_t to)
 {
     for (size_t i = from, next; i < to; i = next) {
-        const json_t *node = json_array_get(nodes, i);
+        const json_t *node = nodes->at[i];
         const char *target, *name = json_string_value(json_object_get(node, "name"));
         next = i + 1;
         TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
@@ -625,5 +625,9 @@ bool import_range(Import *im, Scope *s, const json_t *nodes, size_t from, size_t
 bool import_nodes(Import *im, Scope *s)
 {
     json_t *nodes;
-    return json_want_array(s->graph, "nodes", &nodes, im->err) && import_range(im, s, nodes, 0, json_array_size(nodes));
+    NodeList list;
+    TRY(json_want_array(s->graph, "nodes", &nodes, im->err));
+    bool ok = node_list(&list, nodes, im->err) && import_range(im, s, &list, 0, list.n);
+    node_list_free(&list);
+    return ok;
 }

@@ -58,7 +58,14 @@ bool label_outputs(Import *im, const json_t *fields);
 bool add_writes(Import *im, Scope *s);
 /* nodes.c */
 bool import_nodes(Import *im, Scope *s);
-bool import_range(Import *im, Scope *s, const json_t *nodes, size_t from, size_t to);
+/* The nodes of a graph, in order. */
+typedef struct NodeList {
+    const json_t **at;
+    size_t *end, n; /* where a vmap begins: the node after it; 0: it never ends */
+} NodeList;
+bool node_list(NodeList *out, const json_t *nodes, Err *err); /* vmap.c; node_list_free in any case */
+void node_list_free(NodeList *l);
+bool import_range(Import *im, Scope *s, const NodeList *nodes, size_t from, size_t to);
 bool find_missing_ops(Import *im, const json_t *graph);
 /* control.c: ops that choose among graphs or repeat one; -1: it is none of them */
 int control_find(const char *target);
@@ -67,7 +74,7 @@ bool control_node(Import *im, Scope *s, const json_t *node, int which);
 typedef enum VmapCall { VMAP_NONE, VMAP_LOAD, VMAP_BEGIN, VMAP_ADD, VMAP_REMOVE, VMAP_END } VmapCall;
 VmapCall vmap_call(const char *target);
 /* The nodes from a VMAP_BEGIN to the end of its region; *next: the node after it. */
-bool vmap_region(Import *im, Scope *s, const json_t *nodes, size_t at, size_t end, size_t *next);
+bool vmap_region(Import *im, Scope *s, const NodeList *nodes, size_t at, size_t end, size_t *next);
 /* lines.c: of the nodes made since `mark`, the graph's next_id before the file's node was read */
 bool note_line(Import *im, const json_t *node, int mark);
 /* guards.c */

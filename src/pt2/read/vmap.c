@@ -28,22 +28,50 @@ VmapCall vmap_call(const char *target)
     return VMAP_NONE;
 }
 
-static VmapCall call_of(const json_t *nodes, size_t i)
+static VmapCall call_of(const NodeList *nodes, size_t i)
 {
-    const char *target = json_string_value(json_object_get(json_array_get(nodes, i), "target"));
+    const char *target = json_string_value(json_object_get(nodes->at[i], "target"));
     return target ? vmap_call(target) : VMAP_NONE;
 }
 
-/* The node after a region that begins at i; 0: it never ends. */
-static size_t region_end(const json_t *nodes, size_t i, size_t end)
+/* Each call that begins a region stands on a stack until its end is found: `end` holds what is below it there. */
+bool node_list(NodeList *out, const json_t *nodes, Err *err)
 {
-    int depth = 0;
-    for (; i < end; i++) {
-        VmapCall c = call_of(nodes, i);
-        depth += (c == VMAP_BEGIN) - (c == VMAP_END);
-        if (c == VMAP_END && !depth) return i + 1;
+    size_t n = json_array_size(nodes), i, open = 0;
+    const json_t *node;
+    *out = (NodeList){.n = n, .at = mem_zeroed(n + 1, sizeof *out->at), .end = mem_zeroed(n + 1, sizeof *out->end)};
+    if (!out->at || !out->end) return oom(err);
+    json_array_foreach(nodes, i, node)
+    {
+        out->at[i] = node;
+        VmapCall c = call_of(out, i);
+        if (c == VMAP_BEGIN) {
+            out->end[i] = open;
+            open = i + 1;
+        } else if (c == VMAP_END && open) {
+            size_t begin = open - 1;
+            open = out->end[begin];
+            out->end[begin] = i + 1;
+        }
     }
-    return 0;
+    while (open) {
+        size_t begin = open - 1;
+        open = out->end[begin];
+        out->end[begin] = 0;
+    }
+    return true;
+}
+
+void node_list_free(NodeList *l)
+{
+    mem_free(l->at);
+    mem_free(l->end);
+}
+
+/* The node after a region that begins at i; 0: it never ends. */
+static size_t region_end(const NodeList *nodes, size_t i, size_t end)
+{
+    return nodes->end[i] <= end ? nodes->end[i] : 0;
 }
 
 static const json_t *argument(const json_t *node, size_t i)
@@ -68,7 +96,7 @@ typedef enum Place { BEFORE, INSIDE, AFTER } Place;
 typedef struct Region {
     Import *im;
     Scope *s;
-    const json_t *nodes;
+    const NodeList *nodes;
     size_t first, end; /* the nodes between the two calls */
     int64_t level;
     Expr *size;
@@ -127,12 +155,12 @@ static void mark(void *user, const char *name)
 static void mark_results(Region *r, size_t i, Map *map)
 {
     Marking m = {r, map};
-    each_name(json_object_get(json_array_get(r->nodes, i), "outputs"), mark, &m);
+    each_name(json_object_get(r->nodes->at[i], "outputs"), mark, &m);
 }
 
 static bool mine(const Region *r, size_t i, VmapCall call)
 {
-    const json_t *level = argument(json_array_get(r->nodes, i), call == VMAP_ADD ? 2 : 1);
+    const json_t *level = argument(r->nodes->at[i], call == VMAP_ADD ? 2 : 1);
     return call_of(r->nodes, i) == call && json_integer_value(json_object_get(level, "as_int")) == r->level;
 }
 
@@ -143,7 +171,7 @@ static bool place_nodes(Region *r)
         next = call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
         if (!next) return fail(r->im->err, E_FORMAT, "a vmap inside it never ends");
         Reading x = {.r = r};
-        for (size_t k = i; k < next; k++) each_operand(json_array_get(r->nodes, k), look_up, &x);
+        for (size_t k = i; k < next; k++) each_operand(r->nodes->at[k], look_up, &x);
         if (mine(r, i, VMAP_ADD)) x.inside = true;
         Place place = x.inside ? INSIDE : x.after ? AFTER : BEFORE;
         if (x.inside && x.after) return fail(r->im->err, E_UNSUPPORTED, "a node reads its slices and its results");
@@ -179,7 +207,7 @@ static bool add_slices(Region *r, Body *b, Scope *inner)
 {
     Import *im = r->im;
     for (size_t i = r->first; i < r->end; i++) {
-        const json_t *node = json_array_get(r->nodes, i);
+        const json_t *node = r->nodes->at[i];
         Slot slot, made;
         Arg x, axis;
         Ref *ref;
@@ -207,14 +235,14 @@ static bool fill_region(Region *r, Body *b)
     ok = ok && body_count_inputs(b) && add_slices(r, b, &inner);
     for (size_t i = r->first; ok && i < r->end; i++)
         if (r->place[i - r->first] == INSIDE && !mine(r, i, VMAP_ADD))
-            each_operand(json_array_get(r->nodes, i), capture, &c);
+            each_operand(r->nodes->at[i], capture, &c);
     ok = ok && c.ok && graph_add_output(b->im.g, "output_0", b->im.g->input[1], r->im->err);
     for (size_t i = r->first, next; ok && i < r->end; i = next) {
         next = call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
         if (r->place[i - r->first] != INSIDE || mine(r, i, VMAP_ADD)) continue;
         if (!mine(r, i, VMAP_REMOVE)) ok = import_range(&b->im, &inner, r->nodes, i, next);
         else {
-            const char *name = tensor_name(argument(json_array_get(r->nodes, i), 0));
+            const char *name = tensor_name(argument(r->nodes->at[i], 0));
             Slot *slot = name ? scope_want(&b->im, &inner, name) : NULL;
             ok = slot && body_result(b, slot);
         }
@@ -279,7 +307,7 @@ static bool run_map(Region *r)
     }
     for (size_t i = r->first; i < r->end; i++)
         if (r->place[i - r->first] == INSIDE && mine(r, i, VMAP_REMOVE))
-            TRY(put_result(r, json_array_get(r->nodes, i), out[k++]));
+            TRY(put_result(r, r->nodes->at[i], out[k++]));
     return true;
 }
 
@@ -288,7 +316,7 @@ static bool import_placed(Region *r, Place place)
     for (size_t i = r->first, next; i < r->end; i = next) {
         next = call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
         if (r->place[i - r->first] != place) continue;
-        TRY(mine(r, i, VMAP_REMOVE) ? put_same(r, json_array_get(r->nodes, i))
+        TRY(mine(r, i, VMAP_REMOVE) ? put_same(r, r->nodes->at[i])
                                     : import_range(r->im, r->s, r->nodes, i, next));
     }
     return true;
@@ -302,14 +330,14 @@ static bool find_level(Region *r)
         next = c == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
         if (!next) return fail(r->im->err, E_FORMAT, "a vmap inside it never ends");
         if (c != VMAP_ADD && c != VMAP_REMOVE) continue;
-        const json_t *level = argument(json_array_get(r->nodes, i), c == VMAP_ADD ? 2 : 1);
+        const json_t *level = argument(r->nodes->at[i], c == VMAP_ADD ? 2 : 1);
         r->level = json_integer_value(json_object_get(level, "as_int"));
         return true;
     }
     return true;
 }
 
-bool vmap_region(Import *im, Scope *s, const json_t *nodes, size_t at, size_t end, size_t *next)
+bool vmap_region(Import *im, Scope *s, const NodeList *nodes, size_t at, size_t end, size_t *next)
 {
     Arg size;
     Ref *ref;
@@ -317,7 +345,7 @@ bool vmap_region(Import *im, Scope *s, const json_t *nodes, size_t at, size_t en
     *next = region_end(nodes, at, end);
     if (!*next) return fail(im->err, E_FORMAT, "a vmap never ends");
     r.end = *next - 1;
-    TRY(read_arg(im, s, argument(json_array_get(nodes, at), 0), &size, &ref));
+    TRY(read_arg(im, s, argument(nodes->at[at], 0), &size, &ref));
     if (size.kind != ARG_EXPR) return fail(im->err, E_FORMAT, "argument 0: expected the size of the batch");
     r.size = size.e;
     r.place = mem_zeroed(r.end - r.first + 1, sizeof *r.place);
