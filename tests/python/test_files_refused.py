@@ -64,6 +64,8 @@ EDITS = [  # model, edit, what is said
      "a gradient of 'no', which is not a parameter"),
     ("mha_self", lambda d: new_output(d, {"name": "transpose_5"}, "gradient_to_user_input", user_input_name="no"),
      "a gradient of 'no', which is not a input"),
+    ("mha_self", lambda d: [new_output(d, {"as_int": i}) for i in range(10001)],
+     "more than 10000 numbers among the results"),
     ("mha_self", lambda d: values(d)["linear"].update(dtype=8), "'linear' is declared as f64, but the op gives f32"),
     ("mha_self", lambda d: values(d)["linear"].update(sizes=[]), "is declared with rank 0, but the op gives rank 3"),
     ("mha_self", lambda d: values(d)["linear"]["sizes"].__setitem__(2, {"as_int": 7}),

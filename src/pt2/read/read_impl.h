@@ -36,6 +36,7 @@ typedef struct Import {
     int nguard;
     const SourceWatch *watch; /* NULL: the first problem ends the import */
     int nresults;             /* outputs so far, without gradients */
+    int nnumbers;             /* those that are numbers */
     bool misdeclared;         /* a declared rank was known to be wrong: those of later results follow from it */
     bool in_body;             /* g is what a loop or branch of the file's graph runs */
     Err *err;

@@ -157,10 +157,13 @@ static bool add_output(Import *im, Value *v)
     return v && graph_add_output(im->g, name, v, im->err);
 }
 
-/* Python's int, float or bool as a tensor that holds all of it. */
+/* Python's int, float or bool as a tensor that holds all of it: a node for a few bytes of the file. */
 static bool add_number_output(Import *im, Expr *e)
 {
+    enum { MOST_NUMBERS = 10000 };
     Graph *g = im->g;
+    if (im->nnumbers++ == MOST_NUMBERS)
+        return fail(im->err, E_LIMIT, "more than %d numbers among the results", MOST_NUMBERS);
     DType t = e->is_bool ? DT_BOOL : e->is_float ? DT_F64 : DT_I64;
     Node *n = graph_add(g, OP_full, 3, (Arg[]){arg_exprs(g, 0, NULL), arg_expr(e), arg_dtype(t)}, "number", im->err);
     TRY(n && add_output(im, n->out[0]));
