@@ -180,9 +180,12 @@ static void see_window(const IntegerWindows *w, uint8_t *to, const uint8_t *pict
     const bool whole = at[2] >= 0 && at[2] + w->size[2] <= w->in[2] && w->dilation[2] == 1;
     for (int64_t i = 0, z = at[0]; i < w->size[0]; i++, z += w->dilation[0])
         for (int64_t j = 0, y = at[1]; j < w->size[1]; j++, y += w->dilation[1], to += line) {
+            if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1]) {
+                memset(to, none, line);
+                continue;
+            }
             const uint8_t *from = picture + (z * w->in[1] + y) * wide;
-            if (z < 0 || z >= w->in[0] || y < 0 || y >= w->in[1]) memset(to, none, line);
-            else if (whole) copy_few(to, from + at[2] * w->C, line);
+            if (whole) copy_few(to, from + at[2] * w->C, line);
             else see_line(w, to, from, at[2], none);
         }
 }
