@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the test suites, two at a time, and adds them up. Called by `make check` and `make check-all`.
+# Runs the test suites, three at a time on two CPUs, and adds them up. Called by `make check` and `make check-all`.
 #   tools/check.sh quick                 C tests, command line, installed library, layers, sources, documents: no torch, no network
 #   tools/check.sh all                   the same, then sanitizers, every CPU level, a decimal comma, Python and the models made with torch
 #   tools/check.sh only SUITE [CASE...]  one suite of the list below, with what its program takes: only models mha_self
@@ -12,7 +12,8 @@ mode="${1:-quick}"
 logs=build/check
 export QKV="$PWD/build/qkv" QKV_LIBRARY="$PWD/build/libqkv.so" LC_ALL=C.UTF-8
 export TORCH_FAKE_TENSOR_DISPATCH_CACHE=0 # of no use to a model that is exported once: half of torch.export's time
-export OMP_WAIT_POLICY=passive            # two suites share the machine
+export OMP_WAIT_POLICY=passive            # suites share the machine
+lanes=$(($(nproc) + 1))                   # one waits for a disk, a process or a clock
 [ "${FULL:-0}" = 1 ] && export QKV_SHARE=1 || export QKV_SHARE="${QKV_SHARE:-32}"
 [ "$QKV_SHARE" = 1 ] || export QKV_TURN="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
 python=.venv/bin/python
@@ -73,15 +74,22 @@ suite_onnx_ops_23() { $python tests/ops/onnx_ops.py build/tests/ops/write_onnx -
 suite_onnx_models() { $python tests/models/onnx_models.py "$@"; }
 suite_onnx_backend() { pytest --tb=line tests/python/test_onnx_backend.py "$@"; }
 suite_onnx_graphs() { pytest --tb=line tests/python/test_onnx_ops.py "$@"; }
-# Kernel tests force every level themselves, and reading does not depend on it: what runs models and ops is left.
-for level in ref gen avx2 avx512 avx512bf16; do
-  eval "suite_level_$level() { QKV_CPU=$level programs level_$level build --suite ops --suite rules --suite models --suite cli \"\$@\"; }"
-done
+# Kernel tests force every level themselves, and reading does not depend on it: what runs models and ops is left, and of
+# the command's tests a third, another one at each level.
+at_level() { # LEVEL N OPTION...
+  QKV_CPU=$1 QKV_TURN=${QKV_TURN:+$(printf %x $((0x$QKV_TURN + $2)))} \
+    programs "level_$1" build --suite ops --suite rules --suite models --suite cli "${@:3}"
+}
+suite_level_ref() { at_level ref 0 "$@"; }
+suite_level_gen() { at_level gen 1 "$@"; }
+suite_level_avx2() { at_level avx2 2 "$@"; }
+suite_level_avx512() { at_level avx512 3 "$@"; }
+suite_level_avx512bf16() { at_level avx512bf16 4 "$@"; }
 
 quick="c layers oplists checksrc checktext changelog commits documents findings install wheel"
-# longest first, so that the two lanes end together
-large="python_1 python_2 spellings asan models c tsan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend opinfo
-  opinfo_grad golden onnx_types"
+# longest first, so that the lanes end together
+large="asan python_1 python_2 c spellings onnx_models models tsan onnx_ops onnx_graphs opinfo opinfo_grad onnx_backend
+  golden onnx_ops_23 onnx_types"
 
 run() { # SUITE ARGUMENT...: its output into a log, its exit code, time and processor time remembered
   local name=$1 code=0 start=$SECONDS log
@@ -100,11 +108,11 @@ ready() { # SUITE: is what it needs installed?
   echo "skipped: $1 (needs ${needs[$1]} in .venv; tools/setup.sh installs them)" >>$logs/skipped
   return 1
 }
-lanes() { # SUITE...: two at a time
+all_of() { # SUITE...: as many at a time as there are lanes
   local s
   for s in "$@"; do
     ready "$s" || continue
-    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+    while [ "$(jobs -rp | wc -l)" -ge $lanes ]; do wait -n; done
     run "$s" &
   done
   wait
@@ -127,7 +135,7 @@ esac
 rm -rf $logs && mkdir -p $logs && echo $QKV_SHARE >$logs/share
 if [ "$mode" = quick ]; then
   PROCESSES=2 run c
-  lanes ${quick#c } python_1 python_2
+  all_of ${quick#c } python_1 python_2
 else
   tools/setup.sh torch >$logs/setup.log 2>&1 </dev/null & # beside the builds: it waits for the disk
   installing=$!
@@ -139,7 +147,7 @@ else
   have ray || echo "skipped: tests/python/test_ray.py (no ray in .venv)" >>$logs/skipped
   tests/locale.sh build/locale >/dev/null 2>&1 && large="$large locale" ||
     echo "skipped: locale (tests/locale.sh cannot make a locale with a decimal comma)" >>$logs/skipped
-  lanes $large $(levels | sed s/^/level_/) ${quick#c }
+  all_of $large $(levels | sed s/^/level_/) ${quick#c }
 fi
 [ -s $logs/skipped ] && cat $logs/skipped
 mapfile -t suites <$logs/suites

@@ -7,8 +7,8 @@
     ? 1                           the exit code, when it is not 0
 
     run.py QKV [--bless] [--turns] [NAME ...]    prints TAP; --bless writes what was printed into the files instead;
-                                                 --turns: where QKV_TURN (hexadecimal) is set, a third of the files,
-                                                 which it chooses
+                                                 --turns, or QKV_CPU (a level other than the machine's): where
+                                                 QKV_TURN (hexadecimal) is set, a third of the files, which it chooses
 
 Every file runs in a fresh folder that holds copies of models/, with `qkv`, `make` (make.py) and `trace` (trace.py) as
 commands. Lines that begin with '#' are comments. Measured times, memory and the CPU's name are replaced by N; all
@@ -115,7 +115,8 @@ def run_file(path, exe, bless):
 
 def main():
     args = [a for a in sys.argv[1:] if a not in ("--bless", "--turns")]
-    bless, turn = "--bless" in sys.argv, os.environ.get("QKV_TURN") if "--turns" in sys.argv else None
+    bless, turns = "--bless" in sys.argv, "--turns" in sys.argv or "QKV_CPU" in os.environ
+    turn = os.environ.get("QKV_TURN") if turns else None
     exe = pathlib.Path(args[0]).resolve()
     names = args[1:] or sorted(p.stem for p in HERE.glob("*.t"))[int(turn, 16) % 3 if turn else 0::3 if turn else 1]
     n = failed = 0
