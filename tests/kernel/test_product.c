@@ -25,6 +25,21 @@ static size_t size_of(DType t) { return t == DT_BF16 ? 2 : 4; }
 static double get(DType t, const void *p, int64_t i) { return load_f64(t, (const char *)p + (size_t)i * size_of(t)); }
 static double rounded(double x) { return bf16_to_f32(f32_to_bf16((float)x)); }
 
+/* Its elements, in rows that lie together, or columns; low: as bf16. To be freed. */
+static double *in_double(DType t, const Tensor *x, bool columns, bool low)
+{
+    int64_t n = tensor_numel(x), across = columns ? 2 : 1, along = 3 - across;
+    double *y = malloc((size_t)(n + 1) * sizeof *y);
+    assert_non_null(y);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t line = i / x->shape[along], batch = line / x->shape[across];
+        y[i] = get(t, x->data, batch * x->stride[0] + line % x->shape[across] * x->stride[across] +
+                                   i % x->shape[along] * x->stride[along]);
+        if (low) y[i] = rounded(y[i]);
+    }
+    return y;
+}
+
 /* batch x rows x cols in room `r`; strides are set, elements are from -1 to 1. */
 static Tensor operand(int r, DType t, int64_t batch, int64_t rows, int64_t cols, int layout, uint64_t *state)
 {
@@ -131,15 +146,14 @@ static void check(const Case *s, uint64_t *state)
     run(g, &a, &b, c.data, pb, pm ? more.data : NULL);
     packed_free(g);
     bool low = s->rounded || s->b == DT_BF16;
+    double *rows = in_double(s->a, &a, false, low), *columns = in_double(s->b, &b, true, low);
     for (int64_t i = 0; i < s->batch * s->M * s->N; i++) {
-        int64_t q = i / (s->M * s->N), m = i / s->N % s->M, n = i % s->N, ao = q * a.stride[0] + m * a.stride[1],
-                bo = (s->constant ? 0 : q) * b.stride[0] + n * b.stride[2];
+        int64_t q = i / (s->M * s->N), m = i / s->N % s->M, n = i % s->N;
+        const double *x = rows + (q * s->M + m) * s->K, *y = columns + ((s->constant ? 0 : q) * s->N + n) * s->K;
         double sum = 0, size = 0;
         for (int64_t k = 0; k < s->K; k++) {
-            double x = get(s->a, a.data, ao + k * a.stride[2]), y = get(s->b, b.data, bo + k * b.stride[1]);
-            if (low) x = rounded(x), y = rounded(y);
-            sum += x * y;
-            size += fabs(x * y);
+            sum += x[k] * y[k];
+            size += fabs(x[k] * y[k]);
         }
         double plus = s->more ? get(s->more, more.data, q * more.stride[0] + m * more.stride[1] + n) : 0;
         double want = activation(s->act, sum + (s->bias ? get(s->bias, bias.data, n) : 0));
@@ -150,6 +164,8 @@ static void check(const Case *s, uint64_t *state)
             STOP("%d of %d x %d x %d on %s: [%d, %d, %d] is %a, expected %a", (int)s->batch, (int)s->M, (int)s->K,
                  (int)s->N, rung_name(), (int)q, (int)m, (int)n, got, want);
     }
+    free(rows);
+    free(columns);
     for (int64_t i = 0; i < nc; i++)
         for (size_t k = 0; i % step >= s->N && k < size_of(s->c); k++)
             assert_int_equal(((unsigned char *)c.data)[(size_t)i * size_of(s->c) + k], 0xff);
