@@ -221,6 +221,33 @@ static bool fits(const Node *n, bool *depthwise)
     return *depthwise || ex_equals_int(groups, 1);
 }
 
+/* Is the zero point of a quantizer or its inverse a number? */
+static bool number_of_zero(const Graph *g, const Node *q, int64_t *zero)
+{
+    double is = 0;
+    if (q->arg[2].kind != ARG_NONE && !constant_value(g, q->arg[2].v, &is)) return false;
+    *zero = (int64_t)is;
+    return true;
+}
+
+/* What x has edges of its zero point around, as many before as after: they become the convolution's. */
+static Value *within_edges(const Graph *g, Value *x, const Node *in, int axes, int64_t *padding)
+{
+    const Node *pad = x->def && x->def->op->id == OP_constant_pad_nd ? x->def : NULL;
+    int64_t zero, around[3] = {0};
+    double of;
+    if (!pad || !number_of_zero(g, in, &zero) || pad->arg[2].kind != ARG_EXPR || !ex_is_const(pad->arg[2].e)) return x;
+    of = ex_number(pad->arg[2].e);
+    if (of != (double)zero || pad->arg[1].n > 2 * axes) return x;
+    for (int i = 0; i < pad->arg[1].n; i += 2) {
+        const Expr *before = pad->arg[1].es[i];
+        if (!ex_is_int(before) || before->i < 0 || pad->arg[1].es[i + 1] != before) return x;
+        around[axes - 1 - i / 2] = before->i;
+    }
+    for (int i = 0; i < axes; i++) padding[i] += around[i];
+    return pad->arg[0].v;
+}
+
 /* Between quantizers with one scale for the picture. */
 static bool convolution(Graph *g, Node *n, Err *err)
 {
@@ -243,6 +270,7 @@ static bool convolution(Graph *g, Node *n, Err *err)
     K *= n->arg[1].v->dim[1]->i;
     if (K < 1 || K > (depthwise ? DEPTHWISE_DEEPEST : INTEGER_DEEPEST)) return true;
     Value *x = integers(g, n, n->arg[0].v, err), *weight = x ? channels_last(&r, k->arg[0].v) : NULL;
+    if (x) x = within_edges(g, x, in, r.axes, list[2]);
     TRY(weight && (weight = joined(&r, weight, r.axes + 1, K)));
     Arg args[11] = {arg_value(x), in->arg[1], quantize_all_zero(g, &in->arg[2]) ? arg_none() : in->arg[2],
                     arg_value(weight), k->arg[1], n->arg[2]};
@@ -536,6 +564,29 @@ static bool pooled(Graph *g, Node *n, Err *err)
     return take_place(g, n, pool, err);
 }
 
+/* quantize(constant_pad_nd(x, 0)), which nothing else reads: zeros around integers, which 0 is. */
+static bool around(Graph *g, Node *n, Err *err)
+{
+    Node *pad = n->arg[0].v->def;
+    int64_t zero;
+    if (!pad || pad->op->id != OP_constant_pad_nd || n->arg[0].v->dtype != DT_F32 || !few_bits(n->out[0]) ||
+        !quantize_one_number(n->arg[1].v) || !is_number(g, &pad->arg[2], 0) || !number_of_zero(g, n, &zero))
+        return true;
+    int *uses = mem_zeroed((size_t)g->next_id + 1, sizeof *uses);
+    if (!uses) return oom(err);
+    graph_count_uses(g, uses);
+    const bool alone = uses[pad->out[0]->id] == 1 && uses[pad->arg[0].v->id] == 1;
+    mem_free(uses);
+    if (!alone) return true;
+    Arg arg[MAX_ARGS], edges[3] = {arg_none(), pad->arg[1], arg_int(g, zero)};
+    memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
+    arg[0] = pad->arg[0];
+    Node *q = graph_add_before(g, n, n->op->id, n->op->schema->nparams, arg, pad->arg[0].v->name, err);
+    TRY(q);
+    edges[0] = arg_value(q->out[0]);
+    return take_place(g, n, graph_add_before(g, n, OP_constant_pad_nd, 3, edges, n->out[0]->name, err), err);
+}
+
 bool quantize_integers(Graph *g, Err *err)
 {
     bool any = false;
@@ -549,7 +600,7 @@ bool quantize_integers(Graph *g, Err *err)
             continue;
         }
         if (n->op->id == OP_quantize_linear) {
-            TRY(pooled(g, n, err));
+            TRY(pooled(g, n, err) && around(g, n, err));
             continue;
         }
         if (!any) continue;

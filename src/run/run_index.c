@@ -641,6 +641,15 @@ static int64_t padded_index(int64_t i, int64_t n, PadMode mode)
     return i < 0 ? -i : 2 * (n - 1) - i;
 }
 
+/* n elements of `size` bytes, all alike: twice as many by each copy. */
+static void fill_with(char *to, int64_t n, const void *fill, size_t size)
+{
+    const size_t all = (size_t)n * size;
+    if (!n) return;
+    memcpy(to, fill, size);
+    for (size_t done = size; done < all; done *= 2) memcpy(to + done, to, all - done < done ? all - done : done);
+}
+
 /* A constant before and after the elements of one dim d: what is between is copied, rows of d by blocks small enough
  * that an operand whose axes are in another order is read from the cache for each of the outer dims' indices. */
 static void pad_one(const Call *c, int d, int64_t before, const void *fill)
@@ -658,9 +667,11 @@ static void pad_one(const Call *c, int d, int64_t before, const void *fill)
     for (int64_t i = 0; i < blocks + pads; i++)
         for (int64_t o = 0; o < outer; o++) {
             char *to = (char *)out->data + (size_t)(o * all * inner) * size;
-            for (int64_t k = 0; i == blocks && k < (all - n) * inner; k++)
-                memcpy(to + (size_t)(k < before * inner ? k : k + n * inner) * size, fill, size);
-            if (i == blocks) continue;
+            if (i == blocks) {
+                fill_with(to, before * inner, fill, size);
+                fill_with(to + (size_t)((before + n) * inner) * size, (all - n - before) * inner, fill, size);
+                continue;
+            }
             Tensor from = {.dtype = x->dtype, .rank = x->rank - d, .data = x->data}, part = from;
             for (int64_t k = d - 1, at = o; k >= 0; at /= x->shape[k--])
                 from.data = (char *)from.data + at % x->shape[k] * x->stride[k] * (int64_t)size;
@@ -682,10 +693,7 @@ static void pad_picture(const Call *c, const int64_t *pad, int n, const void *fi
     Tensor *out = call_out(c, 0);
     int64_t size = (int64_t)dtype_size(out->dtype), all = tensor_numel(out), C = x->shape[1], rows = x->shape[0];
     int last = x->rank - 1;
-    bool zero = true;
-    for (int64_t i = 0; i < size; i++) zero &= ((const char *)fill)[i] == 0;
-    if (zero) memset(out->data, 0, tensor_bytes(out));
-    for (int64_t i = 0; i < all && !zero; i++) memcpy((char *)out->data + i * size, fill, (size_t)size);
+    fill_with(out->data, all, fill, (size_t)size);
     for (int d = 2; d < last; d++) rows *= x->shape[d];
 #pragma omp parallel for num_threads(c->env->threads) if (all > 1 << 15) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
@@ -697,6 +705,27 @@ static void pad_picture(const Call *c, const int64_t *pad, int n, const void *fi
             at /= size_d;
         }
         memcpy((char *)out->data + to * size, (const char *)x->data + from * size, (size_t)(x->shape[last] * C * size));
+    }
+}
+
+/* The same of any axes, where rows of the last one lie side by side before and after. */
+static void pad_rows(const Call *c, const int64_t *pad, int n, const void *fill)
+{
+    const Tensor *x = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    const int last = x->rank - 1;
+    const size_t size = dtype_size(out->dtype), row = (size_t)x->shape[last] * size;
+    const int64_t all = tensor_numel(out), rows = tensor_numel(x) / x->shape[last];
+    fill_with(out->data, all, fill, size);
+#pragma omp parallel for num_threads(c->env->threads) if (all > 1 << 15) schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t from = 0, to = n ? pad[0] : 0, at = i;
+        for (int d = last - 1; d >= 0; at /= x->shape[d--]) {
+            const int k = 2 * (last - d);
+            from += at % x->shape[d] * x->stride[d];
+            to += (at % x->shape[d] + (k < n ? pad[k] : 0)) * out->stride[d];
+        }
+        memcpy((char *)out->data + (size_t)to * size, (const char *)x->data + (size_t)from * size, row);
     }
 }
 
@@ -728,6 +757,10 @@ static bool padded(Call *c, PadMode mode, const void *fill, Err *err)
     int only = grows ? one_dim(c) : -1;
     if (only >= 0) {
         pad_one(c, only, 2 * (x->rank - 1 - only) < n ? pad[2 * (x->rank - 1 - only)] : 0, fill);
+        return true;
+    }
+    if (grows && x->rank && x->stride[x->rank - 1] == 1) {
+        pad_rows(c, pad, n, fill);
         return true;
     }
     Maps m;

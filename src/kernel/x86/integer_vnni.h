@@ -89,8 +89,12 @@ INLINE S sum_of(S sum, const char *x, int64_t n)
     int64_t k = 0;
     for (; k + W * 4 <= n; k += W * 4) sum = DOT(sum, EVERY(0x01010101), *(const Bytes *)(const void *)(x + k));
     if (k == n) return sum;
+#if defined(__AVX512BW__)
+    const S rest = (S)_mm512_maskz_loadu_epi8(~(__mmask64)0 >> (W * 4 - (n - k)), x + k);
+#else
     S rest = {0};
     memcpy(&rest, x + k, (size_t)(n - k));
+#endif
     return DOT(sum, EVERY(0x01010101), rest);
 }
 
