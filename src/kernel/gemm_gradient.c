@@ -11,6 +11,7 @@
 #include "team/team.h"
 
 /* POSITIONS: that a tile takes at once. C_BYTES: of c that stay near while it is added to again and again. */
+enum { WHOLE = 16 }; /* channels: whole vectors at every level, so that bits do not depend on it */
 enum { POSITIONS = 256, BLOCK_BYTES = 512 << 10, C_BYTES = 1280 << 10, WORTH_THREADS = 1 << 20, MAX_THREADS = 1024 };
 
 struct Gradient {
@@ -57,7 +58,7 @@ static bool taken(const Kernels *kernels, const GemmMatmul *d, int64_t C)
     const Tensor *w = d->windows, *a = d->a, *c = d->c;
     bool floats = a->dtype == DT_F32 && w->dtype == DT_F32 && c->dtype == DT_F32 && !d->rounded;
     bool plain = !d->first && !d->bias && !d->residual && !d->act && c->rank == 3;
-    return k->gradient[0] && floats && plain && C % conv_vector(k) == 0 && w->stride[w->rank - 1] == 1 &&
+    return k->gradient[0] && floats && plain && C % WHOLE == 0 && w->stride[w->rank - 1] == 1 &&
            a->stride[1] == 1 && c->stride[2] == 1 && !kernels->product.f32_tiles.layout &&
            c->shape[1] * c->shape[2] * 4 <= C_BYTES;
 }
