@@ -122,6 +122,14 @@ __attribute__((unused)) static void fill_random(float *x, int64_t n, float size,
     for (int64_t i = 0; i < n; i++) x[i] = size * random_unit(state);
 }
 
+/* Element i, as load_f64 gives it by a call. */
+__attribute__((unused)) static inline double element_of(DType t, const void *p, int64_t i)
+{
+    if (t == DT_F32) return (double)((const float *)p)[i];
+    if (t == DT_BF16) return (double)bf16_to_f32(((const uint16_t *)p)[i]);
+    return load_f64(t, (const char *)p + (size_t)i * dtype_size(t));
+}
+
 /* ------------------------------------------------------------------ distances */
 
 /* |got - want| in units of the last place that a float of want's size has; 0 for NaN and NaN.

@@ -35,7 +35,7 @@ static double at(const Tensor *x, int64_t b, int64_t c, int64_t h, int64_t w)
 {
     bool flat = x->rank == 3;
     int64_t i = b * x->stride[0] + c * x->stride[1] + (flat ? w * x->stride[2] : h * x->stride[2] + w * x->stride[3]);
-    return load_f64(x->dtype, (const char *)x->data + (size_t)i * size_of(x->dtype));
+    return element_of(x->dtype, x->data, i);
 }
 
 static Packed *made(PackedWeights *p, const Case *s, const Tensor *x, const Tensor *w, const Tensor *y,

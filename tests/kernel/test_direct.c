@@ -32,7 +32,7 @@ static int64_t place(const Tensor *x, int64_t b, int64_t c, const int64_t *at)
 
 static double element(const Tensor *x, int64_t i)
 {
-    return load_f64(x->dtype, (const char *)x->data + (size_t)i * size_of(x->dtype));
+    return element_of(x->dtype, x->data, i);
 }
 
 static void unravel(int64_t i, int n, const int64_t *shape, int64_t *at)

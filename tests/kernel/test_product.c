@@ -22,7 +22,7 @@ typedef struct Case {
 } Case;
 
 static size_t size_of(DType t) { return t == DT_BF16 ? 2 : 4; }
-static double get(DType t, const void *p, int64_t i) { return load_f64(t, (const char *)p + (size_t)i * size_of(t)); }
+static double get(DType t, const void *p, int64_t i) { return element_of(t, p, i); }
 static double rounded(double x) { return bf16_to_f32(f32_to_bf16((float)x)); }
 
 /* Its elements, in rows that lie together, or columns; low: as bf16. To be freed. */

@@ -12,7 +12,7 @@ static size_t size_of(DType t) { return t == DT_BF16 ? 2 : 4; }
 static int64_t below(uint64_t *state, uint64_t n) { return (int64_t)(unit_random(state) % n); }
 static double element(const Tensor *x, int64_t i)
 {
-    return load_f64(x->dtype, (const char *)x->data + (size_t)i * size_of(x->dtype));
+    return element_of(x->dtype, x->data, i);
 }
 
 static void fill(Tensor *x, int r, int64_t n, uint64_t *state)
