@@ -64,11 +64,16 @@ tutorial: all
 # -g1: reports name functions and lines, which is all that they use; whole debug information costs half as much more.
 # -Og compiles in two thirds of the time of -O1. The address sanitizer sees null pointers and ends of objects, too.
 sanitized = -Db_lundef=false -Doptimization=g -Ddebug=false
+addresses = -Db_sanitize=address,undefined $(sanitized) -Dc_args='-g1 -fno-sanitize=null,object-size'
 build-asan/build.ninja:
 	@tools/setup.sh build
 	@tools/setup.sh check
-	@meson setup build-asan -Db_sanitize=address,undefined $(sanitized) \
-	  -Dc_args='-g1 -fno-sanitize=null,object-size' >/dev/null
+	@meson setup build-asan $(addresses) >/dev/null
+
+# Inputs that reach new code are kept.
+build-fuzz/build.ninja:
+	@tools/setup.sh build
+	@meson setup build-fuzz $(addresses) -Dbranches=true >/dev/null
 
 # What the tests need: no libraries to be installed.
 asan-build: build-asan/build.ninja
@@ -130,4 +135,4 @@ release:
 	@tools/release.sh "$(VERSION)"
 
 clean:
-	@rm -rf build build-asan build-tsan build-small build-wheel* build-release dist
+	@rm -rf build build-asan build-fuzz build-tsan build-small build-wheel* build-release dist

@@ -4,8 +4,8 @@
  *
  * A child process does the work, with each input in memory that the parent sees: whatever ends the child, the parent
  * has the input and saves it. A finding is a signal, a sanitizer's report, a leak, more than 2 seconds of CPU, or
- * memory out of proportion. Where the library was built with -fsanitize-coverage=trace-pc (meson.build), inputs that
- * reach new code join the corpus. TAP on stdout.
+ * memory out of proportion. Where the library was built with -Dbranches=true (make fuzz), inputs that reach new code
+ * join the corpus. TAP on stdout.
  */
 #include <dirent.h>
 #include <getopt.h>

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Fuzzes every reader under the address and undefined-behaviour sanitizers: make fuzz
-#   FUZZ_SECONDS (60) for each target, FUZZ_SEED (the time), FUZZ_TARGETS ("zip json": all when empty). A finding is kept in build-asan/findings.
+#   FUZZ_SECONDS (60) for each target, FUZZ_SEED (the time), FUZZ_TARGETS ("zip json": all when empty).
+#   A finding is kept in build-fuzz/findings.
 cd "$(dirname "$0")/../.." || exit 2
-dir=build-asan save=build-asan/findings seed=${FUZZ_SEED:-$(date +%s)} status=0
+dir=build-fuzz save=build-fuzz/findings seed=${FUZZ_SEED:-$(date +%s)} status=0
 make --no-print-directory $dir/build.ninja >&2 || exit 2
 ninja -C $dir fuzz >&2 || exit 2
 mkdir -p $save
