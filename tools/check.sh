@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the test suites, three at a time on two CPUs, and adds them up. Called by `make check` and `make check-all`.
+# Runs the test suites, three at a time, and adds them up. Called by `make check` and `make check-all`.
 #   tools/check.sh quick                 C tests, command line, installed library, layers, sources, documents: no torch, no network
 #   tools/check.sh all                   the same, then sanitizers, every CPU level, a decimal comma, Python and the models made with torch
 #   tools/check.sh only SUITE [CASE...]  one suite of the list below, with what its program takes: only models mha_self
@@ -13,7 +13,7 @@ logs=build/check
 export QKV="$PWD/build/qkv" QKV_LIBRARY="$PWD/build/libqkv.so" LC_ALL=C.UTF-8
 export TORCH_FAKE_TENSOR_DISPATCH_CACHE=0 # of no use to a model that is exported once: half of torch.export's time
 export OMP_WAIT_POLICY=passive            # suites share the machine
-lanes=$(($(nproc) + 1))                   # one waits for a disk, a process or a clock
+lanes=3                                   # on two CPUs: one waits for a disk, a process or a clock
 [ "${FULL:-0}" = 1 ] && export QKV_SHARE=1 || export QKV_SHARE="${QKV_SHARE:-32}"
 [ "$QKV_SHARE" = 1 ] || export QKV_TURN="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
 python=.venv/bin/python
