@@ -1,0 +1,108 @@
+"""Large size expressions in every place of a .pt2 and an ONNX file, through every command: each ends within 2 s of CPU
+and 4 times the file and 200 MiB (inputs are made), with a result or an exit code.
+
+    python3 expressions.py QKV [WORD ...]      those whose name holds a word: "product 30 x 7, value"; TAP
+"""
+import os, resource, subprocess, sys, tempfile, threading
+
+import growth
+
+SIZES = [f"s{i}" for i in range(40)]
+COMMANDS = [["inspect", "FILE"], ["check", "FILE"], ["graph", "FILE"], ["run", "FILE"], ["bench", "FILE", "--predict"],
+            ["rewrite", "FILE", "--prove"], ["backends", "FILE"], ["convert", "FILE", "-o", "o.onnx"],
+            ["convert", "FILE", "-o", "o.pt2"], ["joint", "FILE", "-o", "j.pt2"], ["pack", "FILE", "-o", "o.qkv"],
+            ["quantize", "FILE", "-o", "q.onnx"], ["report", "FILE", "--no-run", "-o", "r.json"],
+            ["extract", "FILE", "--weights", "-o", "w.npz"], ["prove", "FILE", "FILE"],
+            ["generalize", "FILE", "FILE", "-o", "g.pt2"], ["compare", "FILE", "FILE", "--no-run", "-o", "c.json"]]
+
+
+def product(n, terms):
+    return "*".join("(" + "+".join(SIZES[(i * terms + k) % 40] for k in range(terms)) + ")" for i in range(n))
+
+
+def nested(before, after, n):
+    return before * n + "s0" + after * n
+
+
+EXPRESSIONS = {
+    "product 30 x 7": product(30, 7), "product 2 x 40": product(2, 40), "product 12 x 40": product(12, 40),
+    "powers by products": "*".join(["(s0+s1+1)"] * 1000), "powers": "(s0+s1+s2+s3)**1000000",
+    "sum of one": "+".join(["s0"] * 350000), "product of one": "*".join(["s0"] * 350000),
+    "sum of 64,000": "+".join(f"{a}*{b}*{c}" for a in SIZES for b in SIZES for c in SIZES),
+    "brackets": nested("(", ")", 300000), "signs": "-" * 800000 + "s0", "digits": "9" * 1000000,
+    "quotients": nested("(", "+1)//2", 60000), "remainders": nested("Mod(", ", 7)", 50000),
+    "maxima": nested("Max(", ", s1)", 50000), "minima of maxima": nested("Max(s0*s1, Min(", ", s1))", 20000),
+    "one maximum": "Max(" + ", ".join(f"s{i % 40}+{i}" for i in range(60000)) + ")",
+    "sum of quotients": "+".join(f"((s{i % 40}+{i})//{i % 7 + 2})" for i in range(40000)),
+    "product of quotients": "*".join(f"((s{i % 40}+{i})//{i % 7 + 2}+s1)" for i in range(300)),
+}
+
+
+def tensor(*sizes):
+    dims = [{"as_expr": {"expr_str": s, "hint": {"as_int": 4}}} for s in sizes]
+    return {**growth.TENSOR, "sizes": dims, "strides": [{"as_int": 1}] * len(dims)}
+
+
+def archive(path, place, e):
+    """relu of x, beside inputs that have all of the sizes."""
+    def put(program):
+        values = program["graph_module"]["graph"]["tensor_values"]
+        for k in range(4):
+            values[f"z{k}"] = tensor(*SIZES[10 * k:10 * k + 10])
+            program["graph_module"]["signature"]["input_specs"].append({"user_input": {"arg": growth.tensor(f"z{k}")}})
+        program["range_constraints"] = {s: {"min_val": 1, "max_val": 2} for s in SIZES}
+        for name in {"input": ["x", "r0"], "value": ["r0"]}.get(place, []):
+            values[name] = tensor(e)
+        if place == "guard":
+            program["guards_code"] = [f"{e} <= 5"]
+        if place == "range":
+            program["range_constraints"][e] = {"min_val": 1, "max_val": 2}
+    growth.archive(path, [growth.relu(0, "x")], ["r0"], outputs=[{"user_output": {"arg": growth.tensor("r0")}}],
+                   extra=put)
+
+
+def onnx(path, _place, e):
+    growth.onnx_model(path, growth.RELU, b"".join(growth.named_size(f"z{s}", s) for s in SIZES) +
+                      growth.named_size("large", e))
+
+
+PLACES = {"input": archive, "value": archive, "guard": archive, "range": archive, "ONNX": onnx}
+
+
+def measure(command, folder):
+    """Exit code, MiB and CPU seconds; -9 after 6 of them."""
+    p = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (6, 6)))
+    late = threading.Timer(300, p.kill)
+    late.start()
+    _, status, used = os.wait4(p.pid, 0)
+    late.cancel()
+    p.returncode = os.waitstatus_to_exitcode(status)
+    return p.returncode, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime
+
+
+def main():
+    qkv, words, count, failed = os.path.abspath(sys.argv[1]), sys.argv[2:], 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, e in EXPRESSIONS.items():
+            for place, make in PLACES.items():
+                name = f"{kind}, {place}"
+                if words and not any(w in name for w in words):
+                    continue
+                path = os.path.join(folder, "m.onnx" if place == "ONNX" else "m.pt2")
+                make(path, place, e)
+                most, worst, wrong = 4 * os.path.getsize(path) / 2**20 + 200, [0, 0], []
+                for words_of in COMMANDS:
+                    code, peak, cpu = measure([qkv, *[path if w == "FILE" else w for w in words_of]], folder)
+                    worst = [max(worst[0], peak), max(worst[1], cpu)]
+                    if code not in range(6) or peak > most or cpu > 2:
+                        wrong.append(f"{words_of[0]}: exit {code}, {peak:.0f} MiB, {cpu:.1f} s")
+                count, failed = count + 1, failed + bool(wrong)
+                print(f"{'not ok' if wrong else 'ok'} {count} - {name}: {os.path.getsize(path) / 1e6:.2f} MB, "
+                      f"at most {worst[0]:.0f} of {most:.0f} MiB and {worst[1]:.2f} of 2 s", *wrong, flush=True)
+    print(f"1..{count}")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
