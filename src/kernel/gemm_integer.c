@@ -90,7 +90,9 @@ static Blocks blocks_of(const IntegerMatmul *m, const Cut *c, int threads)
     const IntegerKernels *k = &kernels()->integer;
     const int64_t bytes = c->as_they_are ? k->mr * m->K / c->taps : c->each, most = BLOCK_BYTES / (bytes ? bytes : 1),
                   panels = over(m->N, k->nr), all = over(SUPERBLOCK, k->mr), tiles = c->tiles < all ? c->tiles : all;
+    const int64_t shared = threads == 1 ? 1 : over(4 * threads, panels); /* few panels are no parts for all threads */
     Blocks b = {.nrows = over(tiles, most < 1 ? 1 : most)};
+    if (b.nrows < shared) b.nrows = shared < tiles ? shared : tiles;
     b.tiles = over(tiles, b.nrows);
     b.super = b.nrows * b.tiles;
     b.ncols = threads == 1 || b.nrows >= 4 * threads ? 1 : over(4 * threads, b.nrows);
@@ -131,8 +133,9 @@ size_t integer_scratch(const IntegerMatmul *m, int threads)
 {
     Cut c;
     cut_rows(m, &c);
-    const Blocks b = blocks_of(m, &c, threads);
-    return tiles_bytes(&b, &c) + padded_bytes(m, &c) + (size_t)threads * seen_bytes(m, &c);
+    const Blocks b = blocks_of(m, &c, threads), alone = blocks_of(m, &c, 1); /* of small products */
+    const size_t tiles = tiles_bytes(b.super > alone.super ? &b : &alone, &c);
+    return tiles + padded_bytes(m, &c) + (size_t)threads * seen_bytes(m, &c);
 }
 
 /* ------------------------------------------------------------------ what windows see */
