@@ -203,6 +203,38 @@ def test_groups_of_rows_beyond_what_one_size_adds_up(tmp_path):
         np.testing.assert_allclose(back(x, counts)[0].float().detach(), model(x, counts).float().detach(), atol=0.1)
 
 
+def test_rows_of_experts_that_lists_of_sizes_part(tmp_path):
+    """`x.split(counts.tolist())` is slices in the graph and one Split in ONNX: through two layers of experts, what
+    comes back has the rows' size. One of the slices alone stays a Slice."""
+    class Experts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = (torch.nn.Parameter(torch.randn(20, 8, 8) / 3) for _ in range(2))
+
+        def forward(self, x, counts):
+            n = counts.tolist()
+            y = torch.cat([p @ w for p, w in zip(x.split(n), self.up)])
+            y = torch.cat([p @ w for p, w in zip(y.relu().split(n), self.down)])
+            return x + y, x.split(n)[1]
+
+    torch.manual_seed(0)
+    model, counts = Experts(), torch.arange(20) % 3
+    program = torch.export.export(model, (torch.randn(19, 8), counts),
+                                  dynamic_shapes=({0: torch.export.Dim.AUTO}, None))
+    torch.export.save(program, tmp_path / "m.pt2")
+    convert(tmp_path / "m.pt2", tmp_path / "m.onnx")
+    ops = [n.op_type for n in onnx.load(tmp_path / "m.onnx").graph.node]
+    assert ops.count("Split") == 2 and ops.count("Slice") <= 1
+    convert(tmp_path / "m.onnx", tmp_path / "back.pt2")
+    back, again = torch.export.load(tmp_path / "back.pt2").module(), qkv.Model(tmp_path / "m.onnx")
+    for counts in (counts, torch.eye(20, dtype=torch.int64)[7] * 9):
+        x = torch.randn(int(counts.sum()), 8)
+        want = [t.detach() for t in model(x, counts)]
+        for got in (back(x, counts), again.run([x, counts]).values()):
+            for g, w in zip(got, want, strict=True):
+                np.testing.assert_allclose(torch.as_tensor(g).detach(), w, atol=1e-5)
+
+
 def test_sizes_that_are_filled_up_to_blocks(tmp_path):
     """-n % 4 and the quotients that follow stay expressions of n: none is read from a tensor."""
     class Blocks(torch.nn.Module):

@@ -108,6 +108,18 @@ Ref slice(Onnx *o, Ref x, int64_t axis, Ref from, Ref to, int64_t step)
     return NODE(o, "Slice", x.t, x, from, to, INTS(o, axis), INTS(o, step));
 }
 
+void split(Onnx *o, Ref x, int64_t axis, Ref lengths, int n, Ref *out)
+{
+    DType *t = arena_array(o->a, DType, n);
+    if (!t) {
+        out_of_memory(o);
+        return;
+    }
+    for (int i = 0; i < n; i++) t[i] = x.t;
+    attr_int(o, "axis", axis);
+    nodes_of(o, "Split", n, t, out, 2, (Ref[]){x, lengths});
+}
+
 Ref where(Onnx *o, Ref cond, Ref a, Ref b) { return NODE(o, "Where", a.t, cond, a, b); }
 Ref negated(Onnx *o, Ref truth) { return NODE(o, "Not", DT_BOOL, truth); }
 Ref flat(Onnx *o, Ref x) { return NODE(o, "Reshape", x.t, x, INTS(o, -1)); }

@@ -27,19 +27,6 @@ void out_matmul(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, bin(o, "MatMul", arg_ref(o, n, 0), arg_ref(o, n, 1)));
 }
 
-/* Parts of an axis, as long as `lengths` says (1-D). */
-static void split(Onnx *o, Ref x, int64_t axis, Ref lengths, int n, Ref *out)
-{
-    DType *t = arena_array(o->a, DType, n);
-    if (!t) {
-        out_of_memory(o);
-        return;
-    }
-    for (int i = 0; i < n; i++) t[i] = x.t;
-    attr_int(o, "axis", axis);
-    nodes_of(o, "Split", n, t, out, 2, (Ref[]){x, lengths});
-}
-
 /* One product a group, as many as there are matrices: rows (or columns) up to offs[i], and zeros for rows after the
  * last group. */
 typedef struct Groups {

@@ -81,6 +81,84 @@ static Ref bound(Onnx *o, const Node *n, int i, int64_t otherwise, Expr *size)
     return k > 0 ? INTS(o, -k) : size_of(o, x);
 }
 
+static Expr *slice_start(Onnx *o, const Node *n) { return given(n, 2) ? arg_e(n, 2) : ex_int(o->p, 0); }
+static Expr *slice_end(const Node *n, Expr *size) { return given(n, 3) ? arg_e(n, 3) : size; }
+
+static const Node *slice_from(Onnx *o, const Value *v, int axis, Expr *start)
+{
+    for (const Node *n = v->def ? v->def->next : o->g->first; n; n = n->next)
+        if (n->op->id == OP_slice_Tensor && arg_v(n, 0) == v && arg_axis(o, n, 1, v->rank) == axis &&
+            (!given(n, 4) || ex_equals_int(arg_e(n, 4), 1)) && slice_start(o, n) == start)
+            return n;
+    return NULL;
+}
+
+static bool same_size(const Onnx *o, Expr *a, Expr *b)
+{
+    const Expr *ab = ex_make(o->p, EX_EQ, a, b, NULL), *ba = ex_make(o->p, EX_EQ, b, a, NULL);
+    bool same = a == b;
+    for (int i = 0; i < o->g->nrequire && !same; i++)
+        same = o->g->require[i].cond == ab || o->g->require[i].cond == ba;
+    return same;
+}
+
+/* Is all that a size is read from in the file? A part may depend on the parts before it. */
+static bool written_size(const Onnx *o, const Expr *x)
+{
+    for (int i = 0; i < expr_symbol_count(o->p); i++) {
+        const Symbol *s = expr_symbol(o->p, i);
+        bool data = s->source == SYM_ITEM || s->source == SYM_SIZE;
+        if (data && ex_mentions(x, s->expr) && !o->written[s->value->id]) return false;
+    }
+    return true;
+}
+
+enum { PARTS_MAX = 1024 };
+
+/* x[:u0], x[u0:u0 + u1], x[u0 + u1:] with u0 and u1 from data, as all experts' rows: one Split, of which n is a part.
+ * Its readers know that no part is longer than what is left; a Slice clamps each end. 0: n is not of such a row. */
+static int row_of_parts(Onnx *o, const Node *n, int axis, const Node **part, Expr **length)
+{
+    const Value *v = arg_v(n, 0);
+    Expr *size = v->dim[axis], *at = ex_int(o->p, 0);
+    bool has_n = false;
+    int k = 0;
+    while (k == 0 || !same_size(o, at, size)) {
+        const Node *next = k < PARTS_MAX ? slice_from(o, v, axis, at) : NULL;
+        if (!next || slice_end(next, size) == at || o->written[next->out[0]->id]) return 0;
+        has_n |= next == n;
+        length[k] = next->out[0]->dim[axis];
+        if (!written_size(o, length[k])) return 0;
+        part[k++] = next;
+        at = slice_end(next, size);
+    }
+    return has_n && k > 1 ? k : 0;
+}
+
+static bool out_parts(Onnx *o, const Node *n, int axis)
+{
+    const Expr *start = slice_start(o, n), *end = slice_end(n, NULL);
+    if (!ex_data_dependent(o->p, start) && !(end && ex_data_dependent(o->p, end))) return false;
+    const Node **part = arena_array(o->a, const Node *, PARTS_MAX);
+    Expr **length = arena_array(o->a, Expr *, PARTS_MAX);
+    Ref *out = arena_array(o->a, Ref, PARTS_MAX);
+    if (!part || !length || !out) {
+        out_of_memory(o);
+        return true;
+    }
+    int count = row_of_parts(o, n, axis, part, length);
+    if (!count) return false;
+    Ref x = arg_ref(o, n, 0);
+    for (int i = 0; i < count; i++) out[i] = size_of(o, length[i]);
+    attr_int(o, "axis", 0);
+    split(o, x, axis, node_of(o, "Concat", DT_I64, count, out), count, out);
+    for (int i = 0; i < count; i++) {
+        o->asked[part[i]->out[0]->id] = true;
+        give(o, part[i], 0, out[i]);
+    }
+    return true;
+}
+
 void out_slice(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
@@ -90,6 +168,7 @@ void out_slice(Onnx *o, const Node *n, const char *text)
         give(o, n, 0, arg_ref(o, n, 0)); /* all of it */
         return;
     }
+    if (out_parts(o, n, axis)) return;
     give(o, n, 0,
          slice(o, arg_ref(o, n, 0), axis, bound(o, n, 2, 0, v->dim[axis]), bound(o, n, 3, INT64_MAX, v->dim[axis]),
                arg_i(o, n, 4, 1)));

@@ -159,6 +159,7 @@ Ref unsqueeze(Onnx *o, Ref x, int64_t axis);
 Ref reduce(Onnx *o, const char *op, Ref x, int n, const int64_t *axis,
            bool keep); /* ReduceSum ..., in the spelling of the opset */
 Ref slice(Onnx *o, Ref x, int64_t axis, Ref from, Ref to, int64_t step); /* from, to: 1-D */
+void split(Onnx *o, Ref x, int64_t axis, Ref lengths, int n, Ref *out); /* parts of an axis; lengths: 1-D */
 Ref where(Onnx *o, Ref cond, Ref a, Ref b);
 Ref negated(Onnx *o, Ref truth);
 const Value *plain_index(const Value *i);
