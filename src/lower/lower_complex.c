@@ -260,6 +260,12 @@ Value *lower_complex_cast(Lower *L, Value *x, DType t)
     return from ? re : complex_joined(L, re, NULL);
 }
 
+bool lower_chalf(Lower *L)
+{
+    Value *x = lower_value(L, 0);
+    return x ? lower_return(L, lower_cast(L, x, DT_C32)) : lower_fail(L, 0, "expected a tensor");
+}
+
 Value *complex_value(Lower *L, int i, DType other)
 {
     Value *x = lower_value(L, i);

@@ -317,7 +317,7 @@ bool complex_ldl_solve(Lower *L)
            lower_return(L, complex_from_pairs(L, EMIT(L, ldl_solve_pairs, v(ld), L->arg[1], v(b), L->arg[3])));
 }
 
-/* 1 / (s_j - s_i), and 0 where they are equal, for numbers s (..., k) */
+/* 1 / (s_j - s_i), and 0 where they are equal, for numbers s (..., k), real or complex */
 static Value *reciprocals(Lower *L, Value *s)
 {
     Value *d = s ? minus(L, AS(L, unsqueeze, v(s), arg_int(L->g, -2)), AS(L, unsqueeze, v(s), arg_int(L->g, -1)))
@@ -349,6 +349,46 @@ bool complex_eigh(Lower *L)
         vectors = moved(L, vectors, by);
     }
     return w && vectors && lower_return_values(L, 2, (Value *[]){w, vectors});
+}
+
+/* With P = V^-1 E V: dw = diag(P), dX = V (P / (w_j - w_i)), and dV = dX - V Re diag(V^H dX), as vectors stay of
+ * length 1 */
+static bool eig_moves(Lower *L, Value **w, Value **vectors, Value *e)
+{
+    Value *const *x = ALL(L, linalg_solve_ex, v(*vectors), v(product(L, e, *vectors)));
+    Value *p = x ? x[0] : NULL, *dx = product(L, *vectors, times(L, p, reciprocals(L, *w)));
+    Value *along = times(L, adjoint(L, *vectors), dx ? AS(L, mT, v(dx)) : NULL); /* its rows sum to diag(V^H dX) */
+    Parts sum;
+    TRY(along && complex_parts(L, AS(L, sum_dim_IntList, v(along), arg_ints(L->g, 1, (int64_t[]){-1})), &sum));
+    Value *turned = AS(L, unsqueeze, v(sum.re), arg_int(L->g, -2));
+    *w = moved(L, *w, AS(L, diagonal, v(p), arg_int(L->g, 0), arg_int(L->g, -2), arg_int(L->g, -1)));
+    *vectors = moved(L, *vectors, minus(L, dx, times(L, *vectors, turned)));
+    return *w && *vectors;
+}
+
+/* A -> w, V, of a real matrix and of a complex one */
+bool lower_eig(Lower *L)
+{
+    Value *a = lower_value(L, 0), *fixed;
+    if (!a || a->rank < 2) return lower_fail(L, 0, "expected matrices");
+    bool paired = dtype_is_complex(a->dtype);
+    Operand x;
+    if (paired) {
+        TRY(operand(L, true, &x));
+    } else {
+        TRY(fixed = AS(L, detach, v(a)));
+        x = (Operand){fixed, fixed == a ? NULL : complex_joined(L, AS(L, sub_Tensor, v(a), v(fixed)), NULL)};
+    }
+    Node *n = lower_emit_node(L, paired ? OP_eig_pairs : OP_eig_of_reals, 1, (Arg[]){v(x.pairs)});
+    Value *w = n ? complex_from_pairs(L, n->out[0]) : NULL, *vectors = w ? complex_from_pairs(L, n->out[1]) : NULL;
+    if (vectors && x.e) TRY(eig_moves(L, &w, &vectors, x.e));
+    return vectors && lower_return_values(L, 2, (Value *[]){w, vectors});
+}
+
+bool lower_eigvals(Lower *L)
+{
+    Value *const *y = ALL(L, linalg_eig, L->arg[0]);
+    return y && lower_return(L, y[0]);
 }
 
 /* With P = U^H E V: dS = Re diag(P), dU = U (F (P S + S P^H) + i Im diag(P) / S) + (E V - U P) / S and
@@ -386,4 +426,28 @@ bool complex_svd(Lower *L)
     Value *vh = u ? complex_from_pairs(L, n->out[2]) : NULL;
     if (vh && x.e) TRY(svd_moves(L, &u, &s, &vh, x.e));
     return vh && lower_return_values(L, 3, (Value *[]){u, s, vh});
+}
+
+/* With e: dy_i = sum over j <= i of exp(x_j - y_i) e_j, of differences, so that no exponential leaves the range */
+static Value *scan_moves(Lower *L, Value *x, Value *y, Value *e, int axis)
+{
+    Arg d = arg_int(L->g, axis), last = arg_int(L->g, -1), before = arg_int(L->g, -2);
+    if (!x || !y || !x->rank) return e;
+    Value *rows = AS(L, transpose_int, v(x), d, last), *sums = AS(L, transpose_int, v(y), d, last);
+    Value *w = minus(L, rows ? AS(L, unsqueeze, v(rows), before) : NULL, sums ? AS(L, unsqueeze, v(sums), last) : NULL);
+    if (!w || !(w = AS(L, tril, v(AS(L, exp, v(w)))))) return NULL;
+    w = times(L, w, AS(L, unsqueeze, v(AS(L, transpose_int, v(e), d, last)), before));
+    w = w ? AS(L, sum_dim_IntList, v(w), arg_ints(L->g, 1, (int64_t[]){-1})) : NULL;
+    return w ? AS(L, transpose_int, v(w), d, last) : NULL;
+}
+
+/* (z, dim) */
+bool complex_logcumsumexp(Lower *L)
+{
+    Operand x;
+    int d;
+    TRY(lower_dim(L, 1, lower_value(L, 0)->rank, &d) && operand(L, true, &x));
+    Value *y = complex_from_pairs(L, EMIT(L, logcumsumexp_pairs, v(x.pairs), arg_int(L->g, d)));
+    if (y && x.e) y = moved(L, y, scan_moves(L, complex_from_pairs(L, x.pairs), y, x.e, d));
+    return lower_return(L, y);
 }

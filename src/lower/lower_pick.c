@@ -490,3 +490,26 @@ bool lower_linspace_tensor(Lower *L)
     if (base >= 0) y = AS(L, pow_Scalar, L->arg[base], v(y));
     return y && lower_return(L, lower_cast(L, y, t));
 }
+
+/* A number where all positions are equal; wrap: of a matrix that is tall, again after each square and a row */
+bool lower_fill_diagonal(Lower *L)
+{
+    Value *x = lower_value(L, 0), *mask = NULL;
+    bool wrap;
+    TRY(tensors(L, 1) && lower_const_bool(L, 2, &wrap));
+    if (x->rank < 2) return lower_fail(L, 0, "rank %d, expected 2 or more", x->rank);
+    Value *first = AS(L, arange, arg_expr(x->dim[0]));
+    Expr *period = ex_add(L->ex, x->dim[1], ex_int(L->ex, 1));
+    if (wrap && x->rank == 2) first = AS(L, remainder_Scalar, v(first), arg_expr(period));
+    for (int i = 1; i < x->rank; i++) {
+        Expr *down[MAX_RANK], *across[MAX_RANK];
+        for (int d = 0; d < x->rank; d++) down[d] = across[d] = ex_int(L->ex, 1);
+        down[0] = x->dim[0];
+        across[i] = x->dim[i];
+        Value *at = lower_reshape(L, AS(L, arange, arg_expr(x->dim[i])), x->rank, across);
+        Value *same = AS(L, eq_Tensor, v(lower_reshape(L, first, x->rank, down)), v(at));
+        TRY(same);
+        mask = mask ? AS(L, logical_and, v(mask), v(same)) : same;
+    }
+    return lower_return(L, AS(L, where_ScalarSelf, v(mask), L->arg[1], v(x)));
+}

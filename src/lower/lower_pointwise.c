@@ -103,8 +103,18 @@ static bool again(Lower *L, OpId op, const Arg *arg)
     return true;
 }
 
-/* A second name of a row, arguments alike; numbers are operands of rows for tensors. */
-bool lower_alias(Lower *L) { return again(L, L->op->alias_of, L->arg); }
+/* A second name of a row, arguments alike but for a generator, of which a file has none; numbers are operands of rows
+ * for tensors. */
+bool lower_alias(Lower *L)
+{
+    const Op *of = op_get(L->op->alias_of);
+    Arg arg[MOST_ARGS];
+    int generator = op_param(of, "generator") < 0 ? op_param(L->op, "generator") : -1, n = 0;
+    if (generator < 0) return again(L, of->id, L->arg);
+    for (int i = 0; i < L->op->schema->nparams; i++)
+        if (i != generator) arg[n++] = L->arg[i];
+    return again(L, of->id, arg);
+}
 
 /* The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x) */
 bool lower_polygamma(Lower *L)

@@ -57,6 +57,34 @@ bool lower_cauchy(Lower *L)
     return y && lower_return(L, lower_cast(L, y, x->dtype));
 }
 
+/* How many whole numbers from 0 on a dtype has: of floats, those without a gap; 0: PyTorch draws all of them in another
+ * way than a range */
+static int64_t whole_numbers(DType t)
+{
+    switch (t) {
+    case DT_F64: return ((int64_t)1 << 53) + 1;
+    case DT_F32: return ((int64_t)1 << 24) + 1;
+    case DT_F16: return ((int64_t)1 << 11) + 1;
+    case DT_BF16: return ((int64_t)1 << 8) + 1;
+    case DT_BOOL: return 2;
+    default: return dtype_is_float(t) || dtype_highest(t) >= 0x1p28 ? 0 : (int64_t)dtype_highest(t) + 1;
+    }
+}
+
+/* Integers from `from` (0) to before `to`, or all that the dtype has */
+bool lower_random(Lower *L)
+{
+    Value *x;
+    int from = op_param(L->op, "from"), to = op_param(L->op, "to");
+    TRY(want(L, &x));
+    int64_t all = whole_numbers(x->dtype);
+    Arg high = to < 0 || lower_is_none(L, to) ? arg_int(L->g, all) : L->arg[to];
+    if ((to < 0 || lower_is_none(L, to)) && !all)
+        return lower_fail(L, 0, "%s, of which no range is drawn here; give one", dtype_name(x->dtype));
+    return lower_return(L, AS(L, randint_low, from < 0 ? arg_int(L->g, 0) : L->arg[from], high, sizes(L, x),
+                              arg_dtype(x->dtype)));
+}
+
 /* z * std + mean, in the shape of self, of both together, or of the given size */
 bool lower_normal(Lower *L)
 {

@@ -348,47 +348,92 @@ bool lower_corrcoef(Lower *L)
 
 /* ------------------------------------------------------------------ histograms */
 
-/* Bounds between bins: a tensor of them, or as many steps over a range, which is that of the elements if none is given.
- * A range of no width gets half to each side. */
-static Value *bounds(Lower *L, Value *x)
+/* Bounds between bins: as many steps over a range, which is that of the elements if none is given. A range of no width
+ * gets half to each side. */
+static Value *bounds(Lower *L, Value *x, Expr *bins, Expr *const *range)
 {
-    Value *given = lower_value(L, 1);
-    int64_t bins;
-    const Arg *range = &L->arg[op_param(L->op, "range") < 0 ? 0 : op_param(L->op, "range")];
-    if (given) return given;
-    if (!lower_const_int(L, 1, &bins)) return NULL;
-    bool fixed = range->kind == ARG_EXPRS && range->n == 2;
     Arg type = arg_dtype(x->dtype);
-    Value *lo = fixed ? AS(L, full, arg_ints(L->g, 0, NULL), arg_expr(range->es[0]), type) : AS(L, amin, v(x));
-    Value *hi = fixed ? AS(L, full, arg_ints(L->g, 0, NULL), arg_expr(range->es[1]), type) : AS(L, amax, v(x));
+    Value *lo = range ? AS(L, full, arg_ints(L->g, 0, NULL), arg_expr(range[0]), type) : AS(L, amin, v(x));
+    Value *hi = range ? AS(L, full, arg_ints(L->g, 0, NULL), arg_expr(range[1]), type) : AS(L, amax, v(x));
     if (!lo || !hi) return NULL;
     Value *more = AS(L, mul_Tensor, v(AS(L, eq_Tensor, v(lo), v(hi))), arg_float(L->g, 0.5));
-    return AS(L, linspace_Tensor_Tensor, v(AS(L, sub_Tensor, v(lo), v(more))), v(add(L, hi, more)),
-              arg_int(L->g, bins + 1), type);
+    Arg steps = arg_expr(ex_add(L->ex, bins, ex_int(L->ex, 1)));
+    return AS(L, linspace_Tensor_Tensor, v(AS(L, sub_Tensor, v(lo), v(more))), v(add(L, hi, more)), steps, type);
 }
 
-/* Weights (ones) are added at the bin of each element, and those of others one bin further; the last bin holds its
- * upper bound, too. density: over their sum and the bins' widths. */
+/* Weights (ones) are added at the bin of each element, whose coordinates are x[0] .. x[n - 1], and those of others one
+ * bin further; the last bins hold their upper bounds, too. density: over their sum and the bins' widths. */
+static Value *histogram(Lower *L, int n, Value *const *x, Value *const *edges, Value *weight, bool density)
+{
+    Arg first = arg_int(L->g, 0), one = arg_int(L->g, 1), last = arg_int(L->g, -1), right = arg_bool(L->g, true);
+    Value *at = NULL, *inside = NULL, *size = NULL;
+    Expr *bins[MAX_RANK], *all = ex_int(L->ex, 1);
+    for (int i = 0; i < n; i++) {
+        Value *e = edges[i];
+        bins[i] = ex_sub(L->ex, e->dim[0], ex_int(L->ex, 1));
+        all = ex_mul(L->ex, all, bins[i]);
+        Value *k = AS(L, searchsorted_Tensor, v(e), v(x[i]), arg_bool(L->g, false), right);
+        k = AS(L, clamp, v(AS(L, sub_Tensor, v(k), one)), arg_none(),
+               arg_expr(ex_sub(L->ex, bins[i], ex_int(L->ex, 1))));
+        Value *low = AS(L, select_int, v(e), first, first), *high = AS(L, select_int, v(e), first, last);
+        Value *in = AS(L, logical_and, v(AS(L, ge_Tensor, v(x[i]), v(low))), v(AS(L, le_Tensor, v(x[i]), v(high))));
+        Value *width = AS(L, diff, v(e));
+        if (!k || !in || !width) return NULL;
+        at = at ? add(L, AS(L, mul_Tensor, v(at), arg_expr(bins[i])), k) : k;
+        inside = inside ? AS(L, logical_and, v(inside), v(in)) : in;
+        size = size ? mul(L, AS(L, unsqueeze, v(size), last), width) : width;
+    }
+    if (!at) return NULL;
+    at = AS(L, where_self, v(inside), v(at), arg_expr(all));
+    Expr *room = ex_add(L->ex, all, ex_int(L->ex, 1));
+    Value *part = weight ? AS(L, ravel, v(weight)) : AS(L, ones_like, v(x[0]));
+    Value *none = AS(L, full, arg_exprs(L->g, 1, &room), first, arg_dtype(x[0]->dtype));
+    Value *hist = AS(L, scatter_add, v(none), first, v(at), v(part));
+    hist = AS(L, slice_Tensor, v(hist), first, first, arg_expr(all), one);
+    hist = hist ? lower_reshape(L, hist, n, bins) : NULL;
+    if (density) hist = AS(L, div_Tensor, v(hist), v(mul(L, AS(L, sum, v(hist)), size)));
+    return hist;
+}
+
 bool lower_histogram(Lower *L)
 {
-    Value *x, *weight = lower_value(L, op_param(L->op, "weight"));
+    Value *x, *edges = lower_value(L, 1), *weight = lower_value(L, op_param(L->op, "weight"));
     bool density;
+    int range = op_param(L->op, "range");
     TRY(want(L, &x) && lower_const_bool(L, op_param(L->op, "density"), &density));
     TRY((x = AS(L, ravel, v(x))));
-    Value *edges = bounds(L, x);
+    bool fixed = range >= 0 && L->arg[range].kind == ARG_EXPRS && L->arg[range].n == 2;
+    if (!edges) edges = bounds(L, x, L->arg[1].e, fixed ? L->arg[range].es : NULL);
     TRY(edges);
-    Expr *n = ex_sub(L->ex, edges->dim[0], ex_int(L->ex, 1)), *room = edges->dim[0];
-    Arg first = arg_int(L->g, 0), one = arg_int(L->g, 1), right = arg_bool(L->g, true);
-    Value *at = AS(L, sub_Tensor, v(AS(L, searchsorted_Tensor, v(edges), v(x), arg_bool(L->g, false), right)), one);
-    Value *low = AS(L, select_int, v(edges), first, first),
-          *high = AS(L, select_int, v(edges), first, arg_int(L->g, -1));
-    Value *inside = AS(L, logical_and, v(AS(L, ge_Tensor, v(x), v(low))), v(AS(L, le_Tensor, v(x), v(high))));
-    at = AS(L, clamp, v(at), arg_none(), arg_expr(ex_sub(L->ex, n, ex_int(L->ex, 1))));
-    at = AS(L, where_self, v(inside), v(at), arg_expr(n));
-    Value *part = weight ? AS(L, ravel, v(weight)) : AS(L, ones_like, v(x));
-    Value *none = AS(L, full, arg_exprs(L->g, 1, &room), first, arg_dtype(x->dtype));
-    Value *hist = AS(L, scatter_add, v(none), first, v(at), v(part));
-    hist = AS(L, slice_Tensor, v(hist), first, first, arg_expr(n), one);
-    if (density) hist = AS(L, div_Tensor, v(hist), v(mul(L, AS(L, sum, v(hist)), AS(L, diff, v(edges)))));
+    Value *hist = histogram(L, 1, &x, &edges, weight, density);
     return hist && lower_return_values(L, 2, (Value *[]){hist, edges});
+}
+
+/* Of points (..., D), with bins along each axis; bins: tensors of bounds, a number for each axis, or one for all */
+bool lower_histogramdd(Lower *L)
+{
+    Value *points, *weight = lower_value(L, op_param(L->op, "weight")), *x[MAX_RANK], *result[MAX_RANK + 1];
+    bool density;
+    const Arg *bins = &L->arg[1], *range = &L->arg[2];
+    TRY(want(L, &points) && lower_const_bool(L, op_param(L->op, "density"), &density));
+    const Expr *axes = points->rank > 1 ? points->dim[points->rank - 1] : NULL;
+    if (!axes || !ex_is_int(axes) || axes->i < 1 || axes->i > MAX_RANK)
+        return lower_fail(L, 0, "expected points of 1 to %d coordinates", MAX_RANK);
+    int n = (int)axes->i;
+    if (bins->kind != ARG_EXPR && bins->n != n)
+        return lower_fail(L, 1, "bins for %d axes, expected %d", bins->n, n);
+    if (range->kind == ARG_EXPRS && range->n != 2 * n)
+        return lower_fail(L, 2, "%d bounds, expected %d", range->n, 2 * n);
+    Expr *rows = ex_int(L->ex, 1);
+    for (int i = 0; i < points->rank - 1; i++) rows = ex_mul(L->ex, rows, points->dim[i]);
+    TRY((points = lower_reshape(L, points, 2, (Expr *[]){rows, ex_int(L->ex, n)})));
+    for (int i = 0; i < n; i++) {
+        TRY((x[i] = AS(L, select_int, v(points), arg_int(L->g, 1), arg_int(L->g, i))));
+        Expr *const *fixed = range->kind == ARG_EXPRS ? range->es + (ptrdiff_t)2 * i : NULL;
+        if (bins->kind == ARG_VALUES) result[i + 1] = bins->vs[i];
+        else result[i + 1] = bounds(L, x[i], bins->kind == ARG_EXPR ? bins->e : bins->es[i], fixed);
+        TRY(result[i + 1]);
+    }
+    result[0] = histogram(L, n, x, result + 1, weight, density);
+    return result[0] && lower_return_values(L, n + 1, result);
 }

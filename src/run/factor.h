@@ -1,11 +1,11 @@
-/* Matrices of a batch, in double, for run_factor.c and run_solve.c: what they share.
+/* Matrices of a batch, in double, for run_factor.c, run_eigen.c and run_solve.c: what they share.
  *
  *     Matrices a;
  *     TRY(copied(c, 0, &a, err));
  *     for (int64_t k = 0; k < a.count; k++) put(c, 0, k, a.rows * a.cols, matrix(&a, k));
  *
- * Num is a real number. run_factor.c is built once more with QKV_PAIRS, for rows of complex numbers as pairs of reals
- * (..., 2): there it is a complex one, and run_NAME is called run_NAME_pairs.
+ * Num is a real number. run_factor.c and run_eigen.c are built once more with QKV_PAIRS, for rows of complex numbers as
+ * pairs of reals (..., 2): there it is a complex one, and run_NAME is called run_NAME_pairs.
  */
 #ifndef QKV_RUN_FACTOR_H
 #define QKV_RUN_FACTOR_H
@@ -136,5 +136,29 @@ static inline int64_t lu(Num *a, int64_t rows, int64_t cols, int64_t *pivot)
         }
     }
     return zero;
+}
+
+/* n elements x[0], x[step], ... become beta, v[1], v[2], ... of the reflection I - tau v v^H, v[0] = 1 */
+static inline Num reflection(Num *x, int64_t n, int64_t step)
+{
+    double rest = 0;
+    for (int64_t i = 1; i < n; i++) rest += square(x[i * step]);
+    if (rest == 0 && imaginary(x[0]) == 0) return 0;
+    Num alpha = x[0];
+    double beta = -copysign(sqrt(square(alpha) + rest), real_of(alpha));
+    for (int64_t i = 1; i < n; i++) x[i * step] /= alpha - beta;
+    x[0] = beta;
+    return (beta - alpha) / beta;
+}
+
+/* b (rows, cols) = (I - tau v v^H) b; v[0] = 1, then v[step], ... */
+static inline void reflect(Num tau, const Num *v, int64_t step, Num *b, int64_t rows, int64_t cols, int64_t width)
+{
+    for (int64_t j = 0; j < cols; j++) {
+        Num s = b[j];
+        for (int64_t i = 1; i < rows; i++) s += conjugate(v[i * step]) * b[i * width + j];
+        b[j] -= tau * s;
+        for (int64_t i = 1; i < rows; i++) b[i * width + j] -= tau * s * v[i * step];
+    }
 }
 #endif

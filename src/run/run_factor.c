@@ -210,30 +210,6 @@ bool RUN_FACTOR(ldl_solve)(Call *c, Err *err)
 
 /* ------------------------------------------------------------------ QR */
 
-/* n elements x[0], x[step], ... become beta, v[1], v[2], ... of the reflection I - tau v v^H, v[0] = 1 */
-static Num reflection(Num *x, int64_t n, int64_t step)
-{
-    double rest = 0;
-    for (int64_t i = 1; i < n; i++) rest += square(x[i * step]);
-    if (rest == 0 && imaginary(x[0]) == 0) return 0;
-    Num alpha = x[0];
-    double beta = -copysign(sqrt(square(alpha) + rest), real_of(alpha));
-    for (int64_t i = 1; i < n; i++) x[i * step] /= alpha - beta;
-    x[0] = beta;
-    return (beta - alpha) / beta;
-}
-
-/* b (rows, cols) = (I - tau v v^H) b; v[0] = 1, then v[step], ... */
-static void reflect(Num tau, const Num *v, int64_t step, Num *b, int64_t rows, int64_t cols, int64_t width)
-{
-    for (int64_t j = 0; j < cols; j++) {
-        Num s = b[j];
-        for (int64_t i = 1; i < rows; i++) s += conjugate(v[i * step]) * b[i * width + j];
-        b[j] -= tau * s;
-        for (int64_t i = 1; i < rows; i++) b[i * width + j] -= tau * s * v[i * step];
-    }
-}
-
 /* a (m, n) becomes R above the diagonal and the reflections' vectors below it; tau has their factors */
 static void triangularize(Num *x, int64_t m, int64_t n, Num *tau)
 {

@@ -181,6 +181,19 @@ bool shape_eigh(Shape *s)
            shape_out_like(s, 1, x, x->dtype);
 }
 
+/* -> (..., n, 2), (..., n, n, 2) */
+bool shape_eig(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK + 1];
+    TRY(square(s, 0, dim, &x));
+    if (x->rank == MAX_RANK) return shape_fail(s, 0, "rank %d: at most %d is supported", x->rank, MAX_RANK - 1);
+    dim[x->rank] = ex_int(s->ex, 2);
+    TRY(shape_out(s, 1, x->dtype, x->rank + 1, dim));
+    dim[x->rank - 1] = dim[x->rank];
+    return shape_out(s, 0, x->dtype, x->rank, dim);
+}
+
 bool shape_svd(Shape *s)
 {
     Value *x;
@@ -294,6 +307,13 @@ bool shape_eigh_pairs(Shape *s)
     TRY(square_pairs(s, 0, &x));
     Expr *n = rows_of(x);
     return beside(s, 0, x->dtype, x, 1, &n) && shape_out_like(s, 1, x, x->dtype);
+}
+
+bool shape_eig_pairs(Shape *s)
+{
+    Value *x;
+    TRY(square_pairs(s, 0, &x));
+    return beside(s, 0, x->dtype, x, 2, (Expr *[]){rows_of(x), ex_int(s->ex, 2)}) && shape_out_like(s, 1, x, x->dtype);
 }
 
 bool shape_svd_pairs(Shape *s)

@@ -116,6 +116,17 @@ bool shape_softmax(Shape *s)
     return shape_out_like(s, 0, x, x->dtype);
 }
 
+/* (pairs, dim): of complex numbers, whose last axis is not the pairs' */
+bool shape_scan_pairs(Shape *s)
+{
+    Value *x;
+    int d;
+    TRY(shape_want_value(s, 0, &x));
+    if (!dtype_is_float(x->dtype) || !x->rank || !ex_equals_int(x->dim[x->rank - 1], 2))
+        return shape_fail(s, 0, "%s of rank %d, expected pairs of floats", dtype_name(x->dtype), x->rank);
+    return shape_dim(s, 1, x->rank - 1, &d) && shape_out_like(s, 0, x, x->dtype);
+}
+
 static bool normalized(Shape *s, const Value *x)
 {
     const Arg *a = shape_arg(s, 1);

@@ -842,6 +842,22 @@ def complex_matrices(F):
     F.op("aten.conv_transpose1d.default")(z(2, 4, 5), z(4, 2, 3), None, [1], [0], [0], 2, static=True)
 
 
+def eigen(F):
+    """Of general matrices; signs of vectors are LAPACK's up to where its copies agree."""
+    ring = torch.eye(5)[[1, 2, 3, 4, 0]]
+    blocks = torch.block_diag(*map(torch.tensor, ([[1.0, 2], [-3, 1]], [[4.0, 1], [0, 4]], [[7.0]])))
+    scaled = torch.tensor([[1.0, 1e6, 2], [1e-6, 2, 3e-6], [0.5, 2e6, -1]])
+    for n in ("linalg_eigvals", "_linalg_eigvals"):
+        c = F.op(f"aten.{n}.default")
+        for a in (t(4, 4), t(2, 3, 5, 5), t(7, 7), z(4, 4), z(2, 6, 6), z(30, 30), ring, blocks, scaled,
+                  torch.zeros(3, 3), torch.zeros(2, 0, 0), torch.zeros(0, 3, 3), t(5, 5).triu()):
+            c(a)
+    c = F.op("aten.linalg_eig.default")
+    for a in (t(3, 3), t(2, 4, 4), z(4, 4), z(2, 5, 5), t(6, 6).triu(), blocks, scaled, torch.eye(3),
+              torch.zeros(2, 0, 0), torch.ones(1, 1)):
+        c(a)
+
+
 def fourier(F):
     for n in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
         one, two, many = (F.op(f"aten.fft_{n}{k}.default") for k in ("", "2", "n"))
@@ -934,6 +950,7 @@ def add(F):
     varlens(F)
     fourier(F)
     complex_matrices(F)
+    eigen(F)
     windows_of_signals(F)
     factors(F)
     other_products(F)

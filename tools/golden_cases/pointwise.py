@@ -494,6 +494,19 @@ def random(F):
         for dt in FLOATS:
             for s in ((3,), (5, 9), (900,)):
                 F.op(f"aten.{n}.default")(t(s, dt=dt), *a)
+    for n, a in (("rand.generator", ([3, 11],)), ("randn.generator", ([37],)), ("randperm.generator", (9,)),
+                 ("randint.generator", (5, [40])), ("randint.low_generator", (-3, 9, [50])),
+                 ("rand_like.generator", (t(3, 5),)), ("randn_like.generator", (t(3, 7),)),
+                 ("randint_like.generator", (t(4, 5, dt=i64), 7)),
+                 ("randint_like.low_generator_dtype", (t(4, 5, dt=i64), -3, 7))):
+        F.op("aten." + n)(*a, generator=None, static=True)
+    for dt in ALL:
+        F.op("aten.random.to").maybe(t(5, 9, dt=dt), 2)
+        F.op("aten.random.from").maybe(t(5, 9, dt=dt), 1, 2)
+        if dt not in (i64, i32):
+            F.op("aten.random.default").maybe(t(5, 9, dt=dt))
+    for dt in (f32, i64):
+        F.op("aten.random.from")(t(900, dt=dt), -7, 2**20)
     F.op("aten.normal.Tensor_float")(t(5, 9), 0.5)
     F.op("aten.normal.float_Tensor")(2.0, t(5, 9, lo=0))
     F.op("aten.normal.Tensor_Tensor")(t(5, 9), t(9, lo=0))

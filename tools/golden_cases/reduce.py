@@ -277,6 +277,10 @@ def scans(F):
     x[0, 1], x[1, 2] = nan, -inf
     F.op("aten.cumsum.default")(x, 1)
     F.op("aten.logcumsumexp.default")(torch.tensor([[-inf, -inf, 0.0], [1.0, inf, 2.0]]), 1)
+    c = F.op("aten.logcumsumexp.default")
+    for s, d in (((7,), 0), ((2, 3, 5), 1), ((2, 3), -2), ((), 0), ((0, 3), 0), ((2, 60), 1)):
+        c(torch.complex(t(s, hi=90), t(s) * 2), d)  # phases of PyTorch are not brought back into a turn
+    c(torch.tensor([-inf, -inf, 1 + 2j, -inf, 3j, inf, complex(inf, 2), 1, complex(1, nan)]), 0)
     c = F.op("aten.diff.default")
     for kw in ({}, dict(n=2), dict(dim=0), dict(n=1, dim=-2)):
         c(t(4, 6), **kw)
@@ -563,6 +567,17 @@ def more_histograms(F):
     c(torch.tensor([0.0, 1.0, 2.0, 2.0, 3.0]), 2, range=[0.0, 2.0], static=True)
 
 
+def histograms_of_points(F):
+    c, d, e = (F.op(f"aten.histogramdd.{n}") for n in ("default", "int_bins", "TensorList_bins"))
+    for kw in (dict(), dict(density=True), dict(weight=t(20, lo=0.5, hi=2))):
+        c(t(20, 2), [3, 5], **kw, static=True)
+        c(t(20, 3), [2, 1, 3], range=[-1.0, 2.0, 0.0, 3.0, -3.0, 1.0], **kw, static=True)
+        d(t(4, 5, 2), 3, **{k: x.reshape(4, 5) if k == "weight" else x for k, x in kw.items()}, static=True)
+        e(t(20, 2), [torch.tensor([-2.0, -1, 0.5, 3]), torch.tensor([0.0, 2])], **kw, static=True)
+    d(t(9, 1, dt=f64), 4, static=True)
+    d(torch.tensor([[2.0, nan, 1.0], [2.0, inf, 1.0]]), 2, range=[0.0, 4.0, 0.0, 1.0, 1.0, 2.0], static=True)
+
+
 def derivatives(F):
     """At inner points by both neighbours, at the ends by one or two."""
     x, y = torch.tensor([0.0, 1, 1.5, 4]), torch.tensor([-1.0, 0.5, 2, 3, 7])
@@ -610,6 +625,7 @@ def add(F):
     derivatives(F)
     products_and_losses(F)
     more_histograms(F)
+    histograms_of_points(F)
     label_margins(F)
     histograms(F)
     losses(F)

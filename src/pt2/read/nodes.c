@@ -96,9 +96,11 @@ static const Op *pure_form(const Op *op)
     char name[256];
     const char *overload = strrchr(op->name, '.');
     size_t n = (size_t)(overload - op->name);
-    if (n < 2 || op->name[n - 1] != '_' || n + strlen(overload) >= sizeof name) return NULL;
+    if (n < 2 || op->name[n - 1] != '_' || n + strlen(overload) + 8 >= sizeof name) return NULL;
+    snprintf(name, sizeof name, "%.*s.Tensor_%s", (int)n - 1, op->name, overload + 1);
+    const Op *pure = op_find(name); /* pow_.Scalar: pow.Scalar has a number as its base */
     snprintf(name, sizeof name, "%.*s%s", (int)n - 1, op->name, overload);
-    const Op *pure = op_find(name);
+    if (!pure) pure = op_find(name);
     if (pure) return pure;
     if (!strncmp(op->name, "aten.__i", 8)) { /* __ior__ writes what __or__ gives */
         snprintf(name, sizeof name, "aten.__%s", op->name + 8);
@@ -106,6 +108,7 @@ static const Op *pure_form(const Op *op)
     }
     if (!strcmp(op->name, "aten.transpose_.default")) return op_get(OP_transpose_int);
     if (!strcmp(op->name, "aten.normal_.default")) return op_get(OP_normal_functional);
+    if (!strcmp(op->name, "aten.fill_diagonal_.default")) return op_get(OP_fill_diagonal);
     if (!strcmp(op->name, "aten.bernoulli_.float")) return op_get(OP_bernoulli_p);
     snprintf(name, sizeof name, "%.*s.default", (int)n - 1,
              op->name); /* floor_divide_.Tensor writes what floor_divide.default gives */
