@@ -2,6 +2,7 @@
 #include "facts/range.h"
 #include <float.h>
 #include <math.h>
+#include "base/mem.h"
 #include "facts/constant.h"
 
 enum { UNKNOWN = 100, MAX_SEARCHED = 500, MAX_ELEMENTS = 1 << 20 };
@@ -134,3 +135,48 @@ static bool was_put_in(const Graph *g, const Value *v, int *budget)
 }
 
 bool holds_infinity(const Graph *g, const Value *v) { return was_put_in(g, v, &(int){MAX_SEARCHED}); }
+
+/* Is each element above 0 and a divisor that its kind of number has a reciprocal of? */
+static bool divides(const Graph *g, const Arg *a)
+{
+    double c;
+    if (constant_of(g, a, &c)) return fabs(c) >= FLT_MIN && isfinite(c);
+    const Node *n = a->kind == ARG_VALUE ? a->v->def : NULL;
+    if (!n) return a->kind == ARG_EXPR; /* a size */
+    if (n->op->flags & (OPF_VIEW | OPF_REARRANGES)) return divides(g, &n->arg[0]);
+    return n->op->id == OP_clamp && constant_of(g, &n->arg[1], &c) && c >= FLT_MIN;
+}
+
+static bool diverges(const Graph *g, const Value *v, unsigned char *seen)
+{
+    const Tensor *t = v->kind == V_WEIGHT ? v->data : NULL;
+    if (!dtype_is_float(v->dtype) || v->kind == V_INPUT || seen[v->id]) return false;
+    seen[v->id] = 1;
+    int64_t elements = t && t->data ? tensor_numel(t) : 0;
+    if (elements > MAX_ELEMENTS) elements = 0;
+    for (int64_t i = 0; i < elements; i++)
+        if (!isfinite(tensor_get(t, i))) return true;
+    if (!v->def) return false;
+    const Node *n = v->def;
+    int known = OPF_FINITE | OPF_VIEW | OPF_REARRANGES | OPF_PICKS | OPF_PRODUCT | OPF_ARITHMETIC, eps;
+    if (!(n->op->flags & known) || (n->op->id == OP_div_Tensor && !divides(g, &n->arg[1]))) return true;
+    eps = op_param(n->op, "eps");
+    if (eps >= 0 && n->arg[eps].kind == ARG_EXPR && ex_is_const(n->arg[eps].e) && !(ex_number(n->arg[eps].e) > 0))
+        return true;
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        const Arg *a = &n->arg[i];
+        if (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && !isfinite(a->e->f)) return true;
+        if (a->kind == ARG_VALUE && diverges(g, a->v, seen)) return true;
+        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
+            if (a->vs[k] && diverges(g, a->vs[k], seen)) return true;
+    }
+    return false;
+}
+
+bool may_diverge(const Graph *g, const Value *v)
+{
+    unsigned char *seen = mem_zeroed((size_t)g->next_id, 1);
+    bool yes = !seen || diverges(g, v, seen);
+    mem_free(seen);
+    return yes;
+}

@@ -21,6 +21,7 @@ def masked(name, make, **options):
 # ------------------------------------------------------------------ additive
 for _l in ("b1nm", "bhnm", "11nm", "1hnm", "b11m", "nm", "hnm", "1nm", "m", "1m", "111m", "bh1m", "b1n1"):
     masked("add_" + _l, lambda s, mask: s + mask, mask=add(_l))
+masked("add_after_nan_to_num", lambda s, mask: s.nan_to_num() + mask)  # unilm's differential attention
 masked("add_commuted", lambda s, mask: mask + s)
 masked("add_torch", lambda s, mask: torch.add(s, mask))
 masked("add_in_place", lambda s, mask: s.add_(mask))
@@ -417,6 +418,10 @@ S("dead_times_mask", lambda q, k, v, keep: (soft(scores(q, k).masked_fill(~keep,
   keep=dead_keep("b1nm"))
 S("dead_nan_to_num", lambda q, k, v, keep: soft(scores(q, k).masked_fill(~keep, -INF)).nan_to_num(0.0) @ v,
   keep=dead_keep("b1nm"))
+S("dead_nan_to_num_cast", lambda q, k, v, keep: soft(scores(q, k).masked_fill(~keep, -INF)).double().nan_to_num(0.0)
+  .float() @ v, keep=dead_keep("b1nm"))
+S("dead_scores_nan_to_num", lambda q, k, v, keep: soft(scores(q, k).masked_fill(~keep, -INF).nan_to_num()) @ v,
+  keep=dead_keep("b1nm"), note="masked scores become the least number: an average of all values")
 S("dead_where_isnan", lambda q, k, v, keep: (lambda p: torch.where(p.isnan(), 0.0, p) @ v)(soft(scores(q,
     k).masked_fill(~keep, -INF))), keep=dead_keep("b1nm"), note="ONNX's guard")
 S("dead_fill_isnan", lambda q, k, v, keep: (lambda p: p.masked_fill(torch.isnan(p), 0.0) @ v)(soft(scores(q,

@@ -26,6 +26,10 @@ trap("softmax_flattened", lambda q, k, v: scores(q, k).flatten(-2).softmax(-1).u
     (q.shape[2], k.shape[2])) @ v, note="over queries and keys together")
 trap("softmax_heads_together", lambda q, k, v: scores(q, k).transpose(1, 2).flatten(2).softmax(-1).unflatten(-1,
     (4, k.shape[2])).transpose(1, 2) @ v)
+trap("nan_to_num_keeps_masked", lambda q, k, v: soft(
+    scores(q, k).masked_fill(ones(q.shape[2], k.shape[2]).triu(1), -INF).nan_to_num(neginf=-1.0)) @ v, **SELF)
+trap("nan_to_num_of_quotients", lambda q, k, v: soft(scores(q / q.relu().sum(-1, keepdim=True).floor(), k)
+                                                     .nan_to_num()) @ v)
 trap("three_axis_1", lambda q, k, v: torch.bmm(torch.bmm(q, k.mT).softmax(1), v), q=add("bnd"), k=add("bnd"),
      v=add("bne"))
 trap("three_axis_0", lambda q, k, v: torch.bmm(torch.bmm(q, k.mT).softmax(0), v), q=add("bnd"), k=add("bmd"),

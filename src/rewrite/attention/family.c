@@ -33,6 +33,7 @@ static const Maker makers[] = {
     {"scores_where", make_scores_where, "ttxb"},
     {"scores_zero_one", make_scores_zero_one, "ttx"},
     {"scores_floor", make_scores_floor, "tx"},
+    {"scores_nan_to_num", make_scores_nan_to_num, "tt"},
     {"scores_cast", make_scores_cast, "td"},
     {"scores_reshape", make_scores_reshape, "ta"},
     {"scores_permute", make_scores_permute, "tp"},

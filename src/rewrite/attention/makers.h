@@ -27,6 +27,7 @@ GraftFn make_scores_add;  /* scores, number or additive mask */
 GraftFn make_scores_sub;
 GraftFn make_scores_where;    /* scores, condition, fill, true when the condition keeps the scores */
 GraftFn make_scores_zero_one; /* scores, factor of zeros and ones, what scores become where it is 0 */
+GraftFn make_scores_nan_to_num; /* scores or probabilities, nan_to_num of them */
 GraftFn make_scores_floor;    /* scores, number: maximum with a number below all scores */
 GraftFn make_scores_cast;     /* scores, dtype */
 GraftFn make_scores_reshape;  /* scores, sizes */

@@ -307,6 +307,24 @@ static Value *below_others(Rewrite *rw, Value *kept, double earlier)
     return filled && low ? RW(rw, where_self, arg_value(filled), arg_value(low), arg_value(kept)) : NULL;
 }
 
+/* Scores that become a finite number where they are not allowed: the same one for all keys of a row that allows none,
+ * so that they share the row. */
+static bool fill_scores(Rewrite *rw, Scores *s, Value *allow, double fill, Arg *out)
+{
+    double earlier = s->fill, in_mask = fill_in_mask(earlier, fill);
+    s->fill = s->fill == 0 || fill > s->fill ? fill : s->fill;
+    TRY(fill_holds(rw, s));
+    if (!s->masked_rows && fill > FILL_SWALLOWS) s->masked_rows = s->mask && s->mask->dtype != DT_BOOL ? 2 : 4;
+    DType t = s->dtype == DT_F16 ? DT_F32 : s->dtype;
+    Value *low = scores_number(rw, in_mask, t), *zero = scores_number(rw, 0, t);
+    Value *kept = s->mask && s->mask->dtype == DT_BOOL ? both_masks(rw, s->mask, zero)
+                  : s->mask                            ? rw_cast(rw, s->mask, t)
+                                                       : zero;
+    if (in_mask == FILL_ABOVE) kept = below_others(rw, kept, earlier);
+    s->mask = kept && low ? RW(rw, where_self, arg_value(allow), arg_value(kept), arg_value(low)) : NULL;
+    return s->mask && scores_give(rw, s, out);
+}
+
 /* Scores, or probabilities, that become `fill` where they are not allowed. */
 static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Arg *number, bool times, Arg *out)
 {
@@ -325,19 +343,7 @@ static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Ar
         s.masked_rows = 1;
         return s.mask && scores_give(rw, &s, out);
     }
-    /* finite: the same number for all keys of a row that allows none, so that they share the row */
-    double earlier = s.fill, in_mask = fill_in_mask(earlier, fill);
-    s.fill = s.fill == 0 || fill > s.fill ? fill : s.fill;
-    TRY(fill_holds(rw, &s));
-    if (!s.masked_rows && fill > FILL_SWALLOWS) s.masked_rows = s.mask && s.mask->dtype != DT_BOOL ? 2 : 4;
-    DType t = s.dtype == DT_F16 ? DT_F32 : s.dtype;
-    Value *low = scores_number(rw, in_mask, t), *zero = scores_number(rw, 0, t);
-    Value *kept = s.mask && s.mask->dtype == DT_BOOL ? both_masks(rw, s.mask, zero)
-                  : s.mask                           ? rw_cast(rw, s.mask, t)
-                                                     : zero;
-    if (in_mask == FILL_ABOVE) kept = below_others(rw, kept, earlier);
-    s.mask = kept && low ? RW(rw, where_self, arg_value(allow), arg_value(kept), arg_value(low)) : NULL;
-    return s.mask && scores_give(rw, &s, out);
+    return fill_scores(rw, &s, allow, fill, out);
 }
 
 bool make_scores_where(Rewrite *rw, int n, const Arg *a, Arg *out)
@@ -358,6 +364,38 @@ bool make_scores_zero_one(Rewrite *rw, int n, const Arg *a, Arg *out)
                                    ? m->def->arg[0].v
                                    : RW(rw, ne_Tensor, arg_value(m), arg_int(rw->g, 0));
     return keep && select_scores(rw, &a[0], keep, &a[2], true, out);
+}
+
+/* Of scores: nothing, as they are finite, but for those that a mask made -inf, which become a finite number. Of
+ * probabilities: NaN becomes 0, as in a safe softmax. */
+bool make_scores_nan_to_num(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    double nan = 0, low;
+    (void)n;
+    TRY(scores_of(rw, &a[0], &s));
+    const Node *node = a[1].v->def;
+    const Arg *of_nan = &node->arg[1], *of_low = &node->arg[3];
+    if (s.normalized) {
+        if (of_nan->kind != ARG_NONE && (!constant_of(rw->g, of_nan, &nan) || nan != 0))
+            return rewrite_refuse(rw, "probabilities that are NaN become %g", nan);
+        if (s.masked_rows == 1 || s.masked_rows == 3) s.masked_rows = 0;
+        return scores_give(rw, &s, out);
+    }
+    if (may_diverge(rw->g, s.q) || may_diverge(rw->g, s.k))
+        return rewrite_refuse(rw, "queries or keys may hold NaN or infinities, which become numbers in the scores");
+    bool conditions = s.mask && s.mask->dtype == DT_BOOL;
+    if (!s.mask || (!conditions && !may_be_minus_inf(rw->g, s.mask))) return scores_give(rw, &s, out);
+    if (of_low->kind == ARG_NONE) low = dtype_lowest(s.dtype);
+    else if (!constant_of(rw->g, of_low, &low)) return false;
+    if (!(low <= FILL_LIMIT))
+        return rewrite_refuse(rw, "masked scores become %g, which keeps them in the softmax", low);
+    Value *allow = s.mask;
+    if (!conditions) allow = RW(rw, ne_Tensor, arg_value(allow), arg_float(rw->g, -INFINITY));
+    if (conditions) s.mask = NULL;
+    if (s.masked_rows == 1) s.masked_rows = 0;
+    if (!s.masked_rows && low <= FILL_SWALLOWS) s.masked_rows = 4;
+    return allow && fill_scores(rw, &s, allow, low, out);
 }
 
 bool make_scores_floor(Rewrite *rw, int n, const Arg *a, Arg *out)
