@@ -47,7 +47,13 @@ bool grad_pow(Grad *d)
     if (!xe)
         return gd_send(
             d, y, gd_formula(d, "where(logical_and(eq(self, 0), ge(exponent, 0)), 0, grad * (result * log(self)))"));
-    if (!ex_is_const(xe)) return gd_refuse(d, "its base is a size");
+    if (!ex_is_const(xe)) { /* a size */
+        Value *size = GD(d, full, arg_exprs(d->g, 0, NULL), d->node->arg[0], arg_dtype(y->dtype));
+        Value *log = size ? GD(d, log, V(size)) : NULL;
+        Value *none = size ? GD(d, eq_Tensor, V(size), arg_int(d->g, 0)) : NULL;
+        log = log && none ? GD(d, where_self, V(none), arg_float(d->g, 0), V(log)) : NULL;
+        return log && gd_send(d, y, gd_mul(d, gd_mul(d, d->grad, d->node->out[0]), log));
+    }
     double base = ex_number(xe);
     return gd_send(d, y, gd_scale(d, gd_mul(d, d->grad, d->node->out[0]), gd_float(d, base == 0 ? 0 : log(base))));
 }

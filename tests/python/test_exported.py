@@ -136,6 +136,10 @@ def test_views_and_logic_in_place(tmp_path):
 
 
 WRITES = [
+    lambda y: y.abs_()[1].pow_(0.5),
+    lambda y: y.abs_().pow_(y.clone()),
+    lambda y: y.fill_diagonal_(2.0),
+    lambda y: y[:, :2].fill_diagonal_(2.0, wrap=True),
     lambda y: y.view(-1, 2)[3].mul_(3),
     lambda y: y.permute(1, 0).add_(torch.arange(4.0)),
     lambda y: y.unsqueeze(0).permute(-1, 0, -2).mul_(2),

@@ -614,3 +614,19 @@ def test_in_torch_under_no_grad(tmp_path):
     assert not any(y.requires_grad for y in plain) and all(y.requires_grad for y in recorded)
     with pytest.raises(RuntimeError, match="derivative for .*flash_attention_for_cpu_backward is not implemented"):
         recorded[-1].sum().backward()
+
+
+@pytest.mark.parametrize("f", [lambda x: x.shape[0] ** x, lambda x: torch.xlogy(x, 3), lambda x: torch.xlogy(x, 0.5),
+                               lambda x: x.index_fill(1, torch.tensor([-1, 0]), 2.0)])
+def test_numbers_as_operands(f, tmp_path):
+    class Loss(nn.Module):
+        def forward(self, x):
+            return f(x).pow(2).sum()
+
+    x = torch.randn(3, 4, dtype=torch.float64)
+    torch.export.save(torch.export.export(Loss(), (x,), dynamic_shapes=({0: B},)), tmp_path / "m.pt2")
+    joint = qkv.Model(tmp_path / "m.pt2").joint(inputs=["x"])
+    for n in (3, 5):
+        x = torch.randn(n, 4, dtype=torch.float64, requires_grad=True)
+        want, = torch.autograd.grad(Loss()(x), x)
+        torch.testing.assert_close(torch.as_tensor(joint.run({"x": x.detach().numpy()})["grad.x"]), want)
