@@ -90,7 +90,8 @@ static Blocks blocks_of(const IntegerMatmul *m, const Cut *c, int threads)
     const IntegerKernels *k = &kernels()->integer;
     const int64_t bytes = c->as_they_are ? k->mr * m->K / c->taps : c->each, most = BLOCK_BYTES / (bytes ? bytes : 1),
                   panels = over(m->N, k->nr), all = over(SUPERBLOCK, k->mr), tiles = c->tiles < all ? c->tiles : all;
-    const int64_t shared = threads == 1 ? 1 : over(4 * threads, panels); /* few panels are no parts for all threads */
+    /* few panels make too few parts for all threads */
+    const int64_t shared = threads == 1 ? 1 : over(4 * threads, panels);
     Blocks b = {.nrows = over(tiles, most < 1 ? 1 : most)};
     if (b.nrows < shared) b.nrows = shared < tiles ? shared : tiles;
     b.tiles = over(tiles, b.nrows);

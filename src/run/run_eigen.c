@@ -469,7 +469,7 @@ static void finish(const Eigen *e, int64_t last, bool real, Root *y)
         for (int64_t k = 0; k <= last; k++) y[i] += e->z[i * n + k] * e->x[k];
         if (i >= e->lo && i <= e->hi) y[i] *= e->scale[i];
     }
-    for (int64_t k = 1; k <= n; k++) { /* the last exchange first: of rows before lo, then of those behind hi */
+    for (int64_t k = 1; k <= n; k++) { /* the last exchange first: of rows before lo, then of those after hi */
         int64_t i = k <= e->lo ? e->lo - k : k - 1;
         if (k > e->lo && i <= e->hi) continue;
         Root t = y[i], *other = y + (int64_t)e->scale[i];
