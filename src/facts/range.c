@@ -140,18 +140,20 @@ bool holds_infinity(const Graph *g, const Value *v) { return was_put_in(g, v, &(
 static bool divides(const Graph *g, const Arg *a)
 {
     double c;
-    if (constant_of(g, a, &c)) return fabs(c) >= FLT_MIN && isfinite(c);
     const Node *n = a->kind == ARG_VALUE ? a->v->def : NULL;
+    while (n && n->op->flags & (OPF_VIEW | OPF_REARRANGES) && n->arg[0].kind == ARG_VALUE) {
+        a = &n->arg[0];
+        n = a->v->def;
+    }
+    if (constant_of(g, a, &c)) return fabs(c) >= FLT_MIN && isfinite(c);
     if (!n) return a->kind == ARG_EXPR; /* a size */
-    if (n->op->flags & (OPF_VIEW | OPF_REARRANGES)) return divides(g, &n->arg[0]);
     return n->op->id == OP_clamp && constant_of(g, &n->arg[1], &c) && c >= FLT_MIN;
 }
 
-static bool diverges(const Graph *g, const Value *v, unsigned char *seen)
+/* Does what v is made by, if its operands hold numbers, or v itself where it is given? */
+static bool diverges(const Graph *g, const Value *v)
 {
     const Tensor *t = v->kind == V_WEIGHT ? v->data : NULL;
-    if (!dtype_is_float(v->dtype) || v->kind == V_INPUT || seen[v->id]) return false;
-    seen[v->id] = 1;
     int64_t elements = t && t->data ? tensor_numel(t) : 0;
     if (elements > MAX_ELEMENTS) elements = 0;
     for (int64_t i = 0; i < elements; i++)
@@ -166,17 +168,44 @@ static bool diverges(const Graph *g, const Value *v, unsigned char *seen)
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Arg *a = &n->arg[i];
         if (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && !isfinite(a->e->f)) return true;
-        if (a->kind == ARG_VALUE && diverges(g, a->v, seen)) return true;
-        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
-            if (a->vs[k] && diverges(g, a->vs[k], seen)) return true;
     }
     return false;
 }
 
+/* Values that are to be looked at, each once. */
+typedef struct Todo {
+    unsigned char *seen;
+    const Value **v;
+    int n;
+} Todo;
+
+static void look_at(Todo *todo, const Value *v)
+{
+    if (!v || !dtype_is_float(v->dtype) || v->kind == V_INPUT || todo->seen[v->id]) return;
+    todo->seen[v->id] = 1;
+    todo->v[todo->n++] = v;
+}
+
+static void look_at_operands(Todo *todo, const Node *n)
+{
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        const Arg *a = &n->arg[i];
+        if (a->kind == ARG_VALUE) look_at(todo, a->v);
+        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) look_at(todo, a->vs[k]);
+    }
+}
+
 bool may_diverge(const Graph *g, const Value *v)
 {
-    unsigned char *seen = mem_zeroed((size_t)g->next_id, 1);
-    bool yes = !seen || diverges(g, v, seen);
-    mem_free(seen);
+    Todo todo = {.seen = mem_zeroed((size_t)g->next_id, 1), .v = mem_alloc((size_t)g->next_id * sizeof *todo.v)};
+    bool yes = !todo.seen || !todo.v;
+    if (!yes) look_at(&todo, v);
+    while (!yes && todo.n) {
+        const Value *next = todo.v[--todo.n];
+        yes = diverges(g, next);
+        if (next->def) look_at_operands(&todo, next->def);
+    }
+    mem_free(todo.seen);
+    mem_free((void *)(uintptr_t)todo.v);
     return yes;
 }
