@@ -49,6 +49,15 @@ class Noise(nn.Module):
         return x + torch.rand_like(x)
 
 
+class Joined(nn.Module):
+    """Pieces that lie apart in what they are cut from: long and short ones, turned ones, along several axes."""
+
+    def forward(self, x):
+        rolled = torch.cat([x[:, :, 3:], x[:, :, :3]], 2)
+        short = torch.cat([rolled[..., 5:], rolled[..., :5], rolled[..., ::2]], -1)
+        return rolled, short, torch.cat([x.transpose(1, 2), x.transpose(1, 2) + 1.0], 1), torch.cat([x[1:], x[:1]])
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     at = tmp_path_factory.mktemp("threads") / "pair.pt2"
@@ -94,6 +103,18 @@ def test_one_model_in_many_threads(path, threads):
         for k, out in got:
             for name in want[k]:
                 np.testing.assert_array_equal(out[name], want[k][name], err_msg=f"{k} {name}")
+
+
+@pytest.mark.parametrize("threads", [1, 5])
+def test_pieces_are_joined_by_all_threads(tmp_path, threads):
+    at = tmp_path / "joined.pt2"
+    n = torch.export.Dim("n", max=512)
+    qkv.export(Joined(), (torch.randn(2, 9, 11, 40),), dynamic_shapes=({1: n},), path=str(at))
+    model = qkv.Model(str(at), threads=threads)
+    for size in (1, 9, 300):
+        x = torch.randn(2, size, 11, 40)
+        for got, want in zip(model.run({"x": x.numpy()}).values(), Joined()(x)):
+            np.testing.assert_array_equal(got, want.numpy())
 
 
 def test_missing_input_is_not_the_last_runs(path):
