@@ -34,7 +34,10 @@ RANDOM = ("aten.dropout.default", "aten.feature_dropout.default", "aten.native_d
           "aten.randint.low", "aten.randint_like.default", "aten.bernoulli.p",
           "aten.randint_like.low_dtype", "aten.bernoulli.default", "aten.bernoulli.Tensor", "aten.uniform.default",
           "aten.exponential.default", "aten.geometric.default", "aten.cauchy.default", "aten.multinomial.default",
-          "aten.log_normal.default", "aten.randperm.default",
+          "aten.log_normal.default", "aten.randperm.default", "aten.random.default", "aten.random.to",
+          "aten.random.from", "aten.rand.generator", "aten.rand_like.generator", "aten.randn.generator",
+          "aten.randn_like.generator", "aten.randint.generator", "aten.randint.low_generator",
+          "aten.randint_like.generator", "aten.randint_like.low_generator_dtype", "aten.randperm.generator",
           *(f"aten.normal{n}" for n in ("_functional.default", ".Tensor_float", ".float_Tensor", ".Tensor_Tensor",
                                         ".float_float")))
 COMPLEX = ("aten.view_as_complex.default", "aten.view_as_real.default", "aten.polar.default", "aten.complex.default",
