@@ -369,7 +369,7 @@ static bool read_directory(Zip *z, unzFile u, uint64_t count, bool cased, Err *e
     return ok && check_overlap(z, err);
 }
 
-static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
+static Zip *open_once(const void *bytes, uint64_t size, bool cased, Err *err)
 {
     uint64_t count = 0, stop = 0;
     Zip *z = mem_zeroed(1, sizeof *z);
@@ -391,6 +391,19 @@ static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
     if (ok) return z;
     zip_close(z);
     return NULL;
+}
+
+/* minizip does not say that it lacked memory: what looks damaged is so if it looks so twice. */
+static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
+{
+    Err e = {0};
+    Zip *z = open_once(bytes, size, cased, &e);
+    if (!z && e.code == E_FORMAT) {
+        e = (Err){0};
+        z = open_once(bytes, size, cased, &e);
+    }
+    if (!z && err) *err = e;
+    return z;
 }
 
 Zip *zip_open(const void *bytes, uint64_t size, Err *err) { return open_any(bytes, size, false, err); }
