@@ -51,7 +51,7 @@ struct ruleset { /* landlock_ruleset_attr of ABI 6; an older kernel takes it whi
 };
 
 typedef struct Rules {
-    int fd; /* below 0: there is no Landlock */
+    int fd; /* negative without Landlock */
     uint64_t handled;
     bool failed;
 } Rules;
@@ -147,7 +147,7 @@ static char *names_of_data(const char *model, size_t *n)
     return names;
 }
 
-/* A file with one name that is below a folder, by no link; below 0: there is none. */
+/* A file that is below a folder, has one name, and is reached by no link; -1: there is none. */
 static int open_below(const char *folder, char *name)
 {
     struct stat st;

@@ -59,7 +59,7 @@ static Link *link_of(struct MHD_Connection *c)
     return info ? info->socket_context : NULL;
 }
 
-/* libmicrohttpd ends the path of a request line with a 0 in place of the space behind it, so that the version follows;
+/* libmicrohttpd ends the path of a request line with a 0 in place of the space after it, so that the version follows;
  * where a 0 was in the path, something else does (look_at_head). */
 static void *on_path(void *user, const char *path, struct MHD_Connection *c)
 {

@@ -139,15 +139,15 @@ static bool out_parts(Onnx *o, const Node *n, int axis)
 {
     const Expr *start = slice_start(o, n), *end = slice_end(n, NULL);
     if (!ex_data_dependent(o->p, start) && !(end && ex_data_dependent(o->p, end))) return false;
-    const Node **part = arena_array(o->a, const Node *, PARTS_MAX);
-    Expr **length = arena_array(o->a, Expr *, PARTS_MAX);
-    Ref *out = arena_array(o->a, Ref, PARTS_MAX);
-    if (!part || !length || !out) {
+    const Node *part[PARTS_MAX];
+    Expr *length[PARTS_MAX];
+    int count = row_of_parts(o, n, axis, part, length);
+    if (!count) return false;
+    Ref *out = arena_array(o->a, Ref, count);
+    if (!out) {
         out_of_memory(o);
         return true;
     }
-    int count = row_of_parts(o, n, axis, part, length);
-    if (!count) return false;
     Ref x = arg_ref(o, n, 0);
     for (int i = 0; i < count; i++) out[i] = size_of(o, length[i]);
     attr_int(o, "axis", 0);
