@@ -65,14 +65,20 @@ def level():
 PEAK_FLAGS = {"avx2": ["-mavx2", "-mfma"], "avxvnni": ["-mavx2", "-mfma"], "avx512": ["-mavx512f"],
               "avx512vnni": ["-mavx512f"]}
 
-# What holds oneDNN (PyTorch, OpenVINO), ATen's own kernels and MKL to a level's instructions.
-HELD = {"avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
-        "avxvnni": {"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI", "ATEN_CPU_CAPABILITY": "avx2",
-                    "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
-        "avx512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
-        "avx512vnni": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
-        "avx512bf16": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16", "MKL_ENABLE_INSTRUCTIONS": "AVX512"}}
-CANNOT_BE_HELD = ["ort"]  # families of bench/peer.py: ONNX Runtime asks the CPU alone
+HOLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hold.c")
+
+
+def held(folder):
+    """What to add to a process's environment, so that its libraries find the level's instructions alone. OpenVINO's and
+    ONNX Runtime's products by MLAS ask the CPU and have no setting: without this they run by AVX-512 beside AVX2."""
+    if not level():
+        return {}
+    if "cpuid_fault" not in cpuinfo()["flags"]:
+        sys.exit("QKV_CPU: peers cannot be held to a level, as this CPU cannot refuse cpuid (no cpuid_fault in "
+                 "/proc/cpuinfo); measure on a CPU of that level")
+    library = os.path.join(folder, "hold.so")
+    subprocess.run(["cc", "-O2", "-fPIC", "-shared", HOLD, "-o", library], check=True)
+    return {"HOLD": level(), "LD_PRELOAD": library}
 
 
 class Peak:
