@@ -23,6 +23,7 @@ typedef struct Job {
     bool keep;
     int64_t row; /* first of the superblock */
     Rows rows;
+    bool straight;          /* whole panels go from registers into c */
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
 } Job;
 
@@ -125,6 +126,14 @@ typedef struct Pair {
     const ProductDone *waits;
 } Pair;
 
+/* Whether sums are results but for a bias and a residual, all of them float32. */
+static bool straight(const Packed *g, const ProductOut *o)
+{
+    bool tiles = g->k->straight && (!g->k->widen || g->widens) && !g->conv;
+    return tiles && o->act == GEMM_NONE && o->c_type == DT_F32 && (!o->bias || o->bias_type == DT_F32) &&
+           (!o->residual || (o->residual_type == DT_F32 && !o->times));
+}
+
 /* The tile at t by panel p, elements of K from `at` on. What to fetch meanwhile is set in x, and where
  * b's sliver is, unless it is taken as it is packed. */
 static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, int64_t p, int64_t at)
@@ -159,6 +168,7 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
                            .cols = x->cols};
         if (g->conv) rows_of_positions(g->conv, d->row, d->rows, pair->at[pair->turn]);
         if (g->conv) d->at = pair->at[pair->turn];
+        if (x->cols == k->nr && d->rows == t->rows && j->straight) x->into = &j->out, x->row = d->row, x->col = d->col;
         coming(d, &soon);
     }
     for (int i = 0; i < soon.n && !fetches; i++) __builtin_prefetch(soon.at[i], 1, 3);
@@ -168,7 +178,7 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
     k->widen && !g->widens ? k->narrow(x) : k->tile(x);
     pair->waits = last && k->overlaps ? d : NULL;
     if (last && k->overlaps) pair->turn = !pair->turn;
-    if (last && !k->overlaps) k->finish(d);
+    if (last && !k->overlaps && !x->into) k->finish(d);
 }
 
 /* Tiles [t0, t1) by panels [p0, p1). */
@@ -400,6 +410,7 @@ static Job job_of(const Packed *g, const GemmBuffers *m, int64_t item, char *sha
     j.out.c = (char *)m->c + at[2];
     j.out.bias = m->bias;
     j.out.residual = m->residual ? (const char *)m->residual + at[3] : NULL;
+    j.straight = straight(g, &j.out);
     return j;
 }
 

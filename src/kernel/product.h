@@ -56,6 +56,9 @@ typedef struct ProductTile {
     int64_t n; /* elements of K */
     int64_t step, run, from;
     const int64_t *jump;
+    const ProductOut *into; /* NULL: sums go to acc. Else, nr columns of them, into its c from (row, col) on, bias and
+                               residual, if there are any, added: all f32. Only where the kernel is `straight` */
+    int64_t row, col;
     const ProductDone *done; /* another tile, to be finished meanwhile; NULL: none. Only where the kernel `overlaps` */
     int rows, cols;          /* columns from `cols` on need not be computed */
     bool add;
@@ -91,7 +94,8 @@ typedef struct ProductKernel {
     /* `tile` takes whole lines of a at once, so that rows of any step may stay where they are. The others read them
      * word by word: lines that are a power of two apart would push each other out of L1. */
     bool in_place;
-    bool plain; /* panels are rows of `nr` floats, one for each element of K */
+    bool straight; /* `tile` may put sums into c */
+    bool plain;    /* panels are rows of `nr` floats, one for each element of K */
 } ProductKernel;
 
 /* Bytes of a packed element of a. */

@@ -163,6 +163,7 @@ void KERNEL(product_fill)(ProductKernels *k)
                              .tile = tile,
                              .finish = finish,
                              .fetches = true,
+                             .straight = true,
                              .plain = true};
 #if defined(__AVX512F__)
     k->bf16 = k->f32;

@@ -41,6 +41,36 @@ INLINE void sums_add(int rows, int nv, const char *a, int64_t step, const float 
     sums_times(rows, nv, a, step, y, s);
 }
 
+typedef float Anywhere __attribute__((vector_size(W * 4), aligned(4), may_alias));
+
+/* Sums that need a bias and a residual at most go from registers into c. */
+INLINE void sums_into_c(int rows, const ProductTile *t, V s[MR][NV])
+{
+    const ProductOut *o = t->into;
+    const float *bias = (const float *)o->bias + t->col,
+                *more = (const float *)o->residual + t->row * o->residual_step + t->col;
+    float *c = (float *)o->c + t->row * o->c_step + t->col;
+    V b[NV];
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; v++) b[v] = o->bias ? (V) * (const Anywhere *)(bias + v * W) : (V){0} - 0.0f;
+    if (!o->residual)
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++, c += o->c_step)
+#pragma GCC unroll 4
+            for (int v = 0; v < NV; v++) *(Anywhere *)(c + v * W) = s[r][v] + b[v];
+    else
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++, c += o->c_step, more += o->residual_step)
+#pragma GCC unroll 4
+            for (int v = 0; v < NV; v++) *(Anywhere *)(c + v * W) = s[r][v] + b[v] + *(const Anywhere *)(more + v * W);
+}
+
+INLINE void sums_done(int rows, int nv, const ProductTile *t, V s[MR][NV])
+{
+    if (t->into && nv == NV) sums_into_c(rows, t, s);
+    else sums_end(rows, nv, t, s);
+}
+
 /* rows x nv vectors. While it runs, the next tile's rows come into L1 and lines of the next sliver of b into L2,
  * evenly spread: a branch that is guessed wrong once in sixteen terms costs a twentieth. */
 INLINE void tile_of(int rows, int nv, const ProductTile *t)
@@ -57,7 +87,7 @@ INLINE void tile_of(int rows, int nv, const ProductTile *t)
         __builtin_prefetch(*soon, 1, 3);
         sums_add(rows, nv, (const char *)a, 4, b, s);
     }
-    sums_end(rows, nv, t, s);
+    sums_done(rows, nv, t, s);
 }
 
 /* The same for rows that stay in place: of the next tile's, one line a word, sixteen words of a row each. */
@@ -85,7 +115,7 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
             }
         }
     }
-    sums_end(rows, nv, t, s);
+    sums_done(rows, nv, t, s);
 }
 
 /* One function per height, so that the sums stay in registers. */
