@@ -11,7 +11,7 @@
 #include "run/run_table.h"
 #include "team/team.h"
 
-enum { AXES = 3 };
+enum { AXES = 3, LINE = 64 };
 
 typedef struct Window {
     int64_t k[AXES], s[AXES], p[AXES], d[AXES], in[AXES], out[AXES], area, cells, planes;
@@ -199,7 +199,8 @@ static bool by_rows(Call *c, Rows *r, bool *failed, Err *err)
     int64_t rows = w->planes / r->channels * w->out[0] * w->out[1], most = 1;
     for (int d = 0; d < AXES; d++) most *= r->adaptive ? (w->in[d] + w->out[d] - 1) / w->out[d] + 1 : w->k[d];
     size_t bytes = (size_t)(most < w->area ? most : w->area) * sizeof(int64_t);
-    char *taps = r->x ? call_scratch(c, bytes * (size_t)c->env->threads + 64, err) : NULL;
+    bytes = (bytes + LINE - 1) / LINE * LINE; /* threads write them for each cell: none of one line with another's */
+    char *taps = r->x ? call_scratch(c, bytes * (size_t)c->env->threads, err) : NULL;
     *failed = !taps;
     if (!taps) return true;
 #pragma omp parallel for num_threads(c->env->threads) if (w->planes * w->cells > 1 << 14)
