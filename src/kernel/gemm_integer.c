@@ -2,7 +2,8 @@
  *
  * Rows are packed first, a superblock of them at a time, or taken as they are where the kernel reads them so: windows
  * of whole words then read their picture, or a copy of it with its edges around, tap by tap. Tasks of some tiles by
- * some panels go to the threads.
+ * some panels go to the threads. Where rows are many and b is small, a thread packs a block of rows and multiplies it
+ * by all of b, so that no thread waits for another before the end.
  * Within a task, panels are outside: a panel (K x nr bytes, in L1 or L2) meets every tile of the task (in L2), and the
  * next panel is fetched meanwhile.
  */
@@ -14,6 +15,7 @@
 /* BLOCK_BYTES: of a task's rows, in L2. */
 enum {
     BLOCK_BYTES = 320 * 1024,
+    SMALL_B = 256 * 1024, /* bytes, which stay in L2 beside a block */
     SUPERBLOCK = 1024,
     MOST_TILE = 32 * 48,
     MOST_TAPS = 128,
@@ -36,6 +38,7 @@ typedef struct Blocks {
     int64_t tiles, nrows;  /* tiles of a block; blocks of a superblock */
     int64_t panels, ncols; /* panels of a range; ranges */
     int64_t super;         /* tiles of a superblock, whole blocks */
+    bool own;              /* a thread packs its own blocks: there is room for one a thread, and nrows are all */
 } Blocks;
 
 static int64_t over(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -92,6 +95,10 @@ static Blocks blocks_of(const IntegerMatmul *m, const Cut *c, int threads)
                   panels = over(m->N, k->nr), all = over(SUPERBLOCK, k->mr), tiles = c->tiles < all ? c->tiles : all;
     /* few panels make too few parts for all threads */
     const int64_t shared = threads == 1 ? 1 : over(4 * threads, panels);
+    if (threads > 1 && c->tiles >= 8 * threads && (int64_t)k->b_bytes(m->K, m->N) <= SMALL_B) {
+        const int64_t even = over(c->tiles, 4 * threads), own = even < most ? even : most < 1 ? 1 : most;
+        return (Blocks){own, over(c->tiles, own), panels, 1, threads * own, true};
+    }
     Blocks b = {.nrows = over(tiles, most < 1 ? 1 : most)};
     if (b.nrows < shared) b.nrows = shared < tiles ? shared : tiles;
     b.tiles = over(tiles, b.nrows);
@@ -338,6 +345,17 @@ static void run_task(const Work *w, int64_t tiles, int64_t i)
     if (from < to) run_block(w, from, to, i % b->ncols);
 }
 
+/* Block i of all, by thread `self`: tiles from i * b.tiles on, packed to the thread's room. */
+static void own_block(Work w, int64_t i, int self)
+{
+    const int64_t first = i * w.b.tiles, left = w.cut.tiles - first, n = left < w.b.tiles ? left : w.b.tiles;
+    uint8_t *seen = w.seen + (size_t)self * seen_bytes(w.m, &w.cut);
+    w.room += self * w.b.tiles * w.cut.each;
+    w.place += self * w.b.tiles;
+    for (int64_t at = 0; at < n; at++) pack_tile(&w, first, at, seen);
+    run_block(&w, 0, n, 0);
+}
+
 void integer_matmul(const IntegerMatmul *m, void *scratch, int threads)
 {
     if ((double)m->M * (double)m->N * (double)m->K < WORTH_THREADS) threads = 1;
@@ -351,6 +369,11 @@ void integer_matmul(const IntegerMatmul *m, void *scratch, int threads)
         pad(m, &w.cut, (uint8_t *)w.picture, threads);
     }
     w.seen = (uint8_t *)scratch + tiles_bytes(&w.b, &w.cut) + padded_bytes(m, &w.cut);
+    if (w.b.own) {
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+        for (int64_t i = 0; i < w.b.nrows; i++) own_block(w, i, team_part());
+        return;
+    }
     for (int64_t first = 0; first < w.cut.tiles; first += w.b.super) {
         const int64_t left = w.cut.tiles - first, tiles = left < w.b.super ? left : w.b.super,
                       tasks = w.b.nrows * w.b.ncols;

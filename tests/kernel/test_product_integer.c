@@ -193,6 +193,9 @@ static void test_windows(void **unused)
         {8, {1, 3, 13}, {1, 3, 13}, {1, 3, 3}, {1, 1, 1}, {0, 2, 3}, {1, 2, 3}, false},
         {68, {1, 1, 7}, {1, 1, 4}, {1, 1, 1}, {1, 1, 2}, {0, 0, 0}, {1, 1, 1}, false},
         {20, {1, 1, 19}, {1, 1, 19}, {1, 1, 3}, {1, 1, 1}, {0, 0, 1}, {1, 1, 1}, false},
+        /* rows so many that threads have blocks of their own: packed, and as they are */
+        {3, {1, 22, 23}, {1, 18, 20}, {1, 5, 4}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, false},
+        {8, {1, 17, 24}, {1, 17, 24}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}, false},
     };
     enum { N = 50, PICTURES = 2, ZERO = -9 };
     if (cpu_level() == CPU_REF) return;
@@ -222,6 +225,7 @@ static void test_windows(void **unused)
                            .out = {.c = y, .c_type = DT_F32, .c_step = N}};
         for (int threads = 1; threads < 4; threads += 2) {
             void *scratch = room(3, (int64_t)integer_scratch(&m, threads));
+            memset(y, -1, (size_t)(M * N) * sizeof *y); /* not what one thread has left */
             integer_matmul(&m, scratch, threads);
             assert_guard(scratch);
             for (int64_t row = 0; row < M; row++)
