@@ -23,6 +23,7 @@ static bool open_body(Onnx *o, const Graph *g, Ref *value, bool *written, Onnx *
     in->size_asked = NULL;
     in->nsizes = 0;
     in->solved = NULL;
+    in->slices = NULL;
     in->ninput = 0;
     in->value = value;
     in->written = written;

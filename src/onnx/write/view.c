@@ -2,6 +2,7 @@
  *
  *     aten.unfold(x, 1, 4, 2)   ->  Gather(x, [[0, 1, 2, 3], [2, 3, 4, 5], ...], axis=1), transposed
  */
+#include <stdlib.h>
 #include <string.h>
 #include "onnx/write/write_impl.h"
 
@@ -84,13 +85,58 @@ static Ref bound(Onnx *o, const Node *n, int i, int64_t otherwise, Expr *size)
 static Expr *slice_start(Onnx *o, const Node *n) { return given(n, 2) ? arg_e(n, 2) : ex_int(o->p, 0); }
 static Expr *slice_end(const Node *n, Expr *size) { return given(n, 3) ? arg_e(n, 3) : size; }
 
-static const Node *slice_from(Onnx *o, const Value *v, int axis, Expr *start)
+/* A slice of step 1: what it cuts, and where it begins. */
+typedef struct SliceAt {
+    int of, axis, order; /* of: value id; order: its place in the graph */
+    uint32_t start;      /* Expr id */
+    const Node *n;
+} SliceAt;
+
+static int compare_start(const SliceAt *a, const SliceAt *b)
 {
-    for (const Node *n = v->def ? v->def->next : o->g->first; n; n = n->next)
-        if (n->op->id == OP_slice_Tensor && arg_v(n, 0) == v && arg_axis(o, n, 1, v->rank) == axis &&
-            (!given(n, 4) || ex_equals_int(arg_e(n, 4), 1)) && slice_start(o, n) == start)
-            return n;
-    return NULL;
+    if (a->of != b->of) return a->of < b->of ? -1 : 1;
+    if (a->axis != b->axis) return a->axis < b->axis ? -1 : 1;
+    return a->start < b->start ? -1 : a->start > b->start;
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const SliceAt *x = a, *y = b;
+    int same = compare_start(x, y);
+    return same ? same : x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* All slices of step 1, by where they begin: made when the first slice asks. */
+static bool index_slices(Onnx *o)
+{
+    if (o->slices) return true;
+    SliceAt *at = arena_array(o->a, SliceAt, o->g->nnodes + 1);
+    if (!at) return false;
+    int k = 0, order = 0;
+    for (const Node *n = o->g->first; n; n = n->next, order++) {
+        if (n->op->id != OP_slice_Tensor || (given(n, 4) && !ex_equals_int(arg_e(n, 4), 1))) continue;
+        const Value *v = arg_v(n, 0);
+        const Expr *start = slice_start(o, n);
+        if (!start) return false;
+        at[k++] = (SliceAt){v->id, arg_axis(o, n, 1, v->rank), order, start->id, n};
+    }
+    qsort(at, (size_t)k, sizeof *at, by_start);
+    o->slices = at;
+    o->nslices = k;
+    return true;
+}
+
+/* The first slice of this axis of v from `start`. */
+static const Node *slice_from(const Onnx *o, const Value *v, int axis, const Expr *start)
+{
+    const SliceAt wanted = {.of = v->id, .axis = axis, .start = start->id};
+    int low = 0, high = o->nslices;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (compare_start(&o->slices[middle], &wanted) < 0) low = middle + 1;
+        else high = middle;
+    }
+    return low < o->nslices && !compare_start(&o->slices[low], &wanted) ? o->slices[low].n : NULL;
 }
 
 static bool same_size(const Onnx *o, Expr *a, Expr *b)
@@ -139,6 +185,10 @@ static bool out_parts(Onnx *o, const Node *n, int axis)
 {
     const Expr *start = slice_start(o, n), *end = slice_end(n, NULL);
     if (!ex_data_dependent(o->p, start) && !(end && ex_data_dependent(o->p, end))) return false;
+    if (!index_slices(o)) {
+        out_of_memory(o);
+        return true;
+    }
     const Node *part[PARTS_MAX];
     Expr *length[PARTS_MAX];
     int count = row_of_parts(o, n, axis, part, length);

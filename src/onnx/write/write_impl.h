@@ -54,6 +54,8 @@ typedef struct Onnx {
     struct Solved **solved; /* by symbol index: the axis that it is computed from, once one is chosen: two symbols of
                                one axis must not be computed from each other */
     const char **wish;      /* by value id: the name that it must have as an output */
+    struct SliceAt *slices; /* view.c: by what they cut and where from; NULL: not asked for yet */
+    int nslices;
     int depth;
     int attention_ops, attention_written_out;
     Buf missing, warnings, notes, dropped; /* JSON lists */
