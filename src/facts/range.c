@@ -115,27 +115,6 @@ static bool may_sink(const Graph *g, const Value *v, int *low, int *budget)
 
 bool may_be_minus_inf(const Graph *g, const Value *v) { return may_sink(g, v, &(int){0}, &(int){MAX_SEARCHED}); }
 
-static bool was_put_in(const Graph *g, const Value *v, int *budget)
-{
-    const Node *n = v->def;
-    double c;
-    if (--*budget < 0 || !dtype_is_float(v->dtype)) return false;
-    if (constant_value(g, v, &c)) return isinf(c);
-    if (!n || !(n->op->flags & (OPF_PICKS | OPF_REARRANGES | OPF_ARITHMETIC) || n->op->id == OP_where_self ||
-                n->op->id == OP_cat))
-        return false;
-    for (int i = 0; i < n->op->schema->nparams; i++) {
-        const Arg *a = &n->arg[i];
-        if (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f)) return true;
-        if (a->kind == ARG_VALUE && was_put_in(g, a->v, budget)) return true;
-        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
-            if (a->vs[k] && was_put_in(g, a->vs[k], budget)) return true;
-    }
-    return false;
-}
-
-bool holds_infinity(const Graph *g, const Value *v) { return was_put_in(g, v, &(int){MAX_SEARCHED}); }
-
 /* Is each element above 0 and a divisor that its kind of number has a reciprocal of? */
 static bool divides(const Graph *g, const Arg *a)
 {
@@ -150,26 +129,44 @@ static bool divides(const Graph *g, const Arg *a)
     return n->op->id == OP_clamp && constant_of(g, &n->arg[1], &c) && c >= FLT_MIN;
 }
 
-/* Does what v is made by, if its operands hold numbers, or v itself where it is given? */
-static bool diverges(const Graph *g, const Value *v)
+static bool infinite_argument(const Node *n)
 {
-    const Tensor *t = v->kind == V_WEIGHT ? v->data : NULL;
-    int64_t elements = t && t->data ? tensor_numel(t) : 0;
-    if (elements > MAX_ELEMENTS) elements = 0;
-    for (int64_t i = 0; i < elements; i++)
-        if (!isfinite(tensor_get(t, i))) return true;
-    if (!v->def) return false;
-    const Node *n = v->def;
-    int known = OPF_FINITE | OPF_VIEW | OPF_REARRANGES | OPF_PICKS | OPF_PRODUCT | OPF_ARITHMETIC, eps;
-    if (!(n->op->flags & known) || (n->op->id == OP_div_Tensor && !divides(g, &n->arg[1]))) return true;
-    eps = op_param(n->op, "eps");
-    if (eps >= 0 && n->arg[eps].kind == ARG_EXPR && ex_is_const(n->arg[eps].e) && !(ex_number(n->arg[eps].e) > 0))
-        return true;
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Arg *a = &n->arg[i];
         if (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && !isfinite(a->e->f)) return true;
     }
     return false;
+}
+
+typedef enum Answer { NO, YES, OPERANDS } Answer; /* OPERANDS: if one of them does */
+
+static Answer takes_infinity(const Graph *g, const Value *v)
+{
+    const Node *n = v->def;
+    double c;
+    if (constant_value(g, v, &c)) return isfinite(c) ? NO : YES;
+    if (!n || !(n->op->flags & (OPF_PICKS | OPF_REARRANGES | OPF_ARITHMETIC) || n->op->id == OP_where_self ||
+                n->op->id == OP_cat))
+        return NO;
+    return infinite_argument(n) ? YES : OPERANDS;
+}
+
+/* Does what v is made by, if its operands hold numbers, or v itself where it is given? */
+static Answer diverges(const Graph *g, const Value *v)
+{
+    const Tensor *t = v->kind == V_WEIGHT ? v->data : NULL;
+    int64_t elements = t && t->data ? tensor_numel(t) : 0;
+    if (elements > MAX_ELEMENTS) elements = 0;
+    for (int64_t i = 0; i < elements; i++)
+        if (!isfinite(tensor_get(t, i))) return YES;
+    if (!v->def) return NO;
+    const Node *n = v->def;
+    int known = OPF_FINITE | OPF_VIEW | OPF_REARRANGES | OPF_PICKS | OPF_PRODUCT | OPF_ARITHMETIC, eps;
+    if (!(n->op->flags & known) || (n->op->id == OP_div_Tensor && !divides(g, &n->arg[1]))) return YES;
+    eps = op_param(n->op, "eps");
+    if (eps >= 0 && n->arg[eps].kind == ARG_EXPR && ex_is_const(n->arg[eps].e) && !(ex_number(n->arg[eps].e) > 0))
+        return YES;
+    return infinite_argument(n) ? YES : OPERANDS;
 }
 
 /* Values that are to be looked at, each once. */
@@ -195,17 +192,22 @@ static void look_at_operands(Todo *todo, const Node *n)
     }
 }
 
-bool may_diverge(const Graph *g, const Value *v)
+/* Is the answer of v, or of a float that it is computed from, yes? It is where memory runs out. */
+static bool asked_of_makers(const Graph *g, const Value *v, Answer (*ask)(const Graph *, const Value *))
 {
     Todo todo = {.seen = mem_zeroed((size_t)g->next_id, 1), .v = mem_alloc((size_t)g->next_id * sizeof *todo.v)};
     bool yes = !todo.seen || !todo.v;
     if (!yes) look_at(&todo, v);
     while (!yes && todo.n) {
         const Value *next = todo.v[--todo.n];
-        yes = diverges(g, next);
-        if (next->def) look_at_operands(&todo, next->def);
+        Answer answer = ask(g, next);
+        yes = answer == YES;
+        if (answer == OPERANDS) look_at_operands(&todo, next->def);
     }
     mem_free(todo.seen);
     mem_free((void *)(uintptr_t)todo.v);
     return yes;
 }
+
+bool holds_infinity(const Graph *g, const Value *v) { return asked_of_makers(g, v, takes_infinity); }
+bool may_diverge(const Graph *g, const Value *v) { return asked_of_makers(g, v, diverges); }
