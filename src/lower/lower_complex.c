@@ -155,7 +155,7 @@ static Value *plain(Lower *L, OpId op, Value *x, Arg second)
 }
 
 /* The pairs that complex_from_pairs was given; NULL: z comes from elsewhere. */
-static Value *pairs_behind(const Value *z)
+static Value *pairs_of(const Value *z)
 {
     const Node *n = z->def, *below = n && n->op->id == OP_reshape ? n->arg[0].v->def : NULL;
     Value *pairs = below && below->op->id == OP_view_dtype ? below->arg[0].v : NULL;
@@ -179,7 +179,7 @@ Value *complex_pairs(Lower *L, Value *z)
 {
     Expr *dim[MAX_RANK];
     if (!z) return NULL;
-    if (pairs_behind(z)) return pairs_behind(z);
+    if (pairs_of(z)) return pairs_of(z);
     if (z->rank >= MAX_RANK) {
         fail(L->err, E_UNSUPPORTED, "complex numbers of rank %d, at most %d is supported", z->rank, MAX_RANK - 1);
         return NULL;
@@ -216,7 +216,7 @@ bool lower_view_as_complex(Lower *L)
 /* ------------------------------------------------------------------ parts */
 
 /* What complex_joined put at position i of the last axis; NULL: the pairs come from elsewhere. */
-static Value *part_behind(const Value *pairs, int i)
+static Value *part_of(const Value *pairs, int i)
 {
     const Node *n = pairs->def;
     int last = pairs->rank - 1;
@@ -234,7 +234,7 @@ bool complex_parts(Lower *L, Value *z, Parts *p)
     if (!is_complex(z)) return true;
     Value *both = complex_pairs(L, z);
     TRY(both);
-    *p = (Parts){part_behind(both, 0), part_behind(both, 1)};
+    *p = (Parts){part_of(both, 0), part_of(both, 1)};
     if (p->re && p->im) return true;
     p->re = EMIT(L, select_int, arg_value(both), arg_int(L->g, z->rank), arg_int(L->g, 0));
     p->im = EMIT(L, select_int, arg_value(both), arg_int(L->g, z->rank), arg_int(L->g, 1));
