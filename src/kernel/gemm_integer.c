@@ -9,6 +9,7 @@
  */
 #include "kernel/gemm_integer.h"
 #include <string.h>
+#include "kernel/gemm_impl.h"
 #include "kernel/kernel.h"
 #include "team/team.h"
 
@@ -41,8 +42,6 @@ typedef struct Blocks {
     bool own;              /* a thread packs its own blocks: there is room for one a thread, and nrows are all */
 } Blocks;
 
-static int64_t over(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /* Windows of whole words, in lines that fill tiles. */
 static bool lines_of(const IntegerMatmul *m, Cut *c)
 {
@@ -51,7 +50,7 @@ static bool lines_of(const IntegerMatmul *m, Cut *c)
     c->taps = w->size[0] * w->size[1] * w->size[2];
     if (w->C % 4 || c->taps > MOST_TAPS || w->out[2] < FEWEST) return false;
     c->line = w->out[2];
-    c->per_line = over(c->line, mr);
+    c->per_line = ceil_div(c->line, mr);
     c->tiles = m->M / c->line * c->per_line;
     for (int d = 0; d < 3; d++) {
         c->size[d] = w->in[d] + 2 * w->padding[d];
@@ -68,7 +67,7 @@ static bool lines_of(const IntegerMatmul *m, Cut *c)
 static void cut_rows(const IntegerMatmul *m, Cut *c)
 {
     const IntegerKernels *k = &kernels()->integer;
-    *c = (Cut){.line = m->M, .tiles = over(m->M, k->mr), .each = (int64_t)k->a_bytes(m->K)};
+    *c = (Cut){.line = m->M, .tiles = ceil_div(m->M, k->mr), .each = (int64_t)k->a_bytes(m->K)};
     if (!k->look || m->a.t != DT_I8 || m->a.zeros || m->a.cs != 1) return;
     c->taps = 1;
     c->as_they_are = m->windows ? lines_of(m, c) : m->K % 4 == 0 && m->a.rs % PAGE;
@@ -92,24 +91,24 @@ static Blocks blocks_of(const IntegerMatmul *m, const Cut *c, int threads)
 {
     const IntegerKernels *k = &kernels()->integer;
     const int64_t bytes = c->as_they_are ? k->mr * m->K / c->taps : c->each, most = BLOCK_BYTES / (bytes ? bytes : 1),
-                  panels = over(m->N, k->nr), all = over(SUPERBLOCK, k->mr), tiles = c->tiles < all ? c->tiles : all;
+                  panels = ceil_div(m->N, k->nr), tiles = least(c->tiles, ceil_div(SUPERBLOCK, k->mr));
     /* few panels make too few parts for all threads */
-    const int64_t shared = threads == 1 ? 1 : over(4 * threads, panels);
+    const int64_t shared = threads == 1 ? 1 : ceil_div(4 * threads, panels), fit = most < 1 ? 1 : most;
     if (threads > 1 && c->tiles >= 8 * threads && (int64_t)k->b_bytes(m->K, m->N) <= SMALL_B) {
-        const int64_t even = over(c->tiles, 4 * threads), own = even < most ? even : most < 1 ? 1 : most;
-        return (Blocks){own, over(c->tiles, own), panels, 1, threads * own, true};
+        const int64_t own = least(ceil_div(c->tiles, 4 * threads), fit);
+        return (Blocks){own, ceil_div(c->tiles, own), panels, 1, threads * own, true};
     }
-    Blocks b = {.nrows = over(tiles, most < 1 ? 1 : most)};
+    Blocks b = {.nrows = ceil_div(tiles, fit)};
     if (b.nrows < shared) b.nrows = shared < tiles ? shared : tiles;
-    b.tiles = over(tiles, b.nrows);
+    b.tiles = ceil_div(tiles, b.nrows);
     b.super = b.nrows * b.tiles;
-    b.ncols = threads == 1 || b.nrows >= 4 * threads ? 1 : over(4 * threads, b.nrows);
+    b.ncols = threads == 1 || b.nrows >= 4 * threads ? 1 : ceil_div(4 * threads, b.nrows);
     if (b.ncols > panels) b.ncols = panels;
-    b.panels = over(panels, b.ncols);
+    b.panels = ceil_div(panels, b.ncols);
     return b;
 }
 
-static size_t whole_lines(int64_t n) { return (size_t)(over(n, LINE) * LINE); }
+static size_t whole_lines(int64_t n) { return (size_t)(ceil_div(n, LINE) * LINE); }
 
 /* Where a tile is. */
 typedef struct Place {
@@ -287,7 +286,7 @@ static void run_block(const Work *w, int64_t first, int64_t last, int64_t range)
     const Place *place = w->place + first;
     const size_t bytes = (size_t)w->cut.each, panel_bytes = k->b_bytes(m->K, 1);
     const char *room = w->room + (size_t)first * bytes;
-    const int64_t from = range * w->b.panels, all = over(m->N, k->nr),
+    const int64_t from = range * w->b.panels, all = ceil_div(m->N, k->nr),
                   to = from + w->b.panels < all ? from + w->b.panels : all, tiles = last - first;
     int32_t acc[MOST_TILE];
     IntegerTile t = {.acc = acc, .b = m->b, .K = m->K, .zero_b = m->zero_b};
@@ -297,7 +296,7 @@ static void run_block(const Work *w, int64_t first, int64_t last, int64_t range)
         const int64_t col = t.panel * k->nr;
         const char *ahead = (const char *)m->b + (size_t)(t.panel + (t.panel + 1 < to)) * panel_bytes;
         t.cols = (int)(m->N - col < k->nr ? m->N - col : k->nr);
-        t.lines = (int)over((int64_t)panel_bytes / LINE, tiles);
+        t.lines = (int)ceil_div((int64_t)panel_bytes / LINE, tiles);
         for (int64_t i = 0; i < tiles; i++) {
             const int64_t after = i + 1 < tiles ? i + 1 : 0;
             t.rows = place[i].rows;
