@@ -172,46 +172,49 @@ INLINE void conv_tile(const ConvTile *t, int rows, int nv, int width)
 #endif
 }
 
-#define TILE(rows)                                                                                                     \
-    static void tile_##rows(const ConvTile *t)                                                                         \
-    {                                                                                                                  \
-        if (NV > 2 && t->cols > 2 * W) conv_tile(t, rows, NV, NV *W);                                                  \
-        else if (NV > 1 && t->cols > W) conv_tile(t, rows, 2, NV *W);                                                  \
-        else conv_tile(t, rows, 1, NV *W);                                                                             \
-    }
-#define WIDE_TILE(rows)                                                                                                \
-    static void wide_##rows(const ConvTile *t)                                                                         \
-    {                                                                                                                  \
-        if (t->cols > 3 * W) conv_tile(t, rows, 4, 4 * W);                                                             \
-        else if (t->cols > 2 * W) conv_tile(t, rows, 3, 4 * W);                                                        \
-        else if (t->cols > W) conv_tile(t, rows, 2, 4 * W);                                                            \
-        else conv_tile(t, rows, 1, 4 * W);                                                                             \
-    }
+INLINE void conv_tile_of(const ConvTile *t, int rows)
+{
+    if (NV > 2 && t->cols > 2 * W) conv_tile(t, rows, NV, NV * W);
+    else if (NV > 1 && t->cols > W) conv_tile(t, rows, 2, NV * W);
+    else conv_tile(t, rows, 1, NV * W);
+}
+
+INLINE void wide_of(const ConvTile *t, int rows)
+{
+    if (t->cols > 3 * W) conv_tile(t, rows, 4, 4 * W);
+    else if (t->cols > 2 * W) conv_tile(t, rows, 3, 4 * W);
+    else if (t->cols > W) conv_tile(t, rows, 2, 4 * W);
+    else conv_tile(t, rows, 1, 4 * W);
+}
+
 /* clang-format off */
 #if MR == 9
-#define HEIGHTS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
+#define HEIGHTS(X, name, T) \
+    X(name, T, 1) X(name, T, 2) X(name, T, 3) X(name, T, 4) X(name, T, 5) X(name, T, 6) X(name, T, 7) X(name, T, 8) \
+    X(name, T, 9)
 #elif MR == 8
-#define HEIGHTS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#define HEIGHTS(X, name, T) \
+    X(name, T, 1) X(name, T, 2) X(name, T, 3) X(name, T, 4) X(name, T, 5) X(name, T, 6) X(name, T, 7) X(name, T, 8)
 #elif MR == 6
-#define HEIGHTS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define HEIGHTS(X, name, T) X(name, T, 1) X(name, T, 2) X(name, T, 3) X(name, T, 4) X(name, T, 5) X(name, T, 6)
 #elif MR == 4
-#define HEIGHTS(X) X(1) X(2) X(3) X(4)
+#define HEIGHTS(X, name, T) X(name, T, 1) X(name, T, 2) X(name, T, 3) X(name, T, 4)
 #else
-#define HEIGHTS(X) X(1)
+#define HEIGHTS(X, name, T) X(name, T, 1)
 #endif
-HEIGHTS(TILE)
-#define NAMED(rows) tile_##rows,
-static void conv_tile_any(const ConvTile *t)
-{
-    static void (*const of[])(const ConvTile *) = {NULL, HEIGHTS(NAMED)};
-    of[t->rows](t);
-}
+#define WIDE_HEIGHTS(X, name, T) X(name, T, 1) X(name, T, 2) X(name, T, 3) X(name, T, 4) X(name, T, 5) X(name, T, 6)
+#define OF_HEIGHT(name, T, rows) static void name##_##rows(const T *t) { name##_of(t, rows); }
+#define NAMED(name, T, rows) name##_##rows,
+/* name_any: name_of(t, rows) by a function of each height, whose sums stay in registers. */
+#define ANY_HEIGHT(heights, name, T)                                                                                   \
+    heights(OF_HEIGHT, name, T)                                                                                        \
+    static void name##_any(const T *t)                                                                                 \
+    {                                                                                                                  \
+        static void (*const of[])(const T *) = {NULL, heights(NAMED, name, T)};                                        \
+        of[t->rows](t);                                                                                                \
+    }
+ANY_HEIGHT(HEIGHTS, conv_tile, ConvTile)
 #if MR4
-WIDE_TILE(1) WIDE_TILE(2) WIDE_TILE(3) WIDE_TILE(4) WIDE_TILE(5) WIDE_TILE(6)
-static void wide_any(const ConvTile *t)
-{
-    static void (*const of[])(const ConvTile *) = {NULL, wide_1, wide_2, wide_3, wide_4, wide_5, wide_6};
-    of[t->rows](t);
-}
+ANY_HEIGHT(WIDE_HEIGHTS, wide, ConvTile)
 #endif
 /* clang-format on */

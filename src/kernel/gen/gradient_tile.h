@@ -33,37 +33,24 @@ INLINE void gradient_tile(const GradientTile *t, int rows, int nv)
         for (int v = 0; v < nv; v++) *(VU *)(t->c + r * t->c_step + v * W) = s[r][v];
 }
 
-#define GRADIENT_TILE(rows)                                                                                            \
-    static void gradient_##rows(const GradientTile *t)                                                                 \
-    {                                                                                                                  \
-        if (NV > 2 && t->cols > 2 * W) gradient_tile(t, rows, NV);                                                     \
-        else if (NV > 1 && t->cols > W) gradient_tile(t, rows, 2);                                                     \
-        else gradient_tile(t, rows, 1);                                                                                \
-    }
-#define WIDE_GRADIENT_TILE(rows)                                                                                       \
-    static void wide_gradient_##rows(const GradientTile *t)                                                            \
-    {                                                                                                                  \
-        if (t->cols > 3 * W) gradient_tile(t, rows, 4);                                                                \
-        else if (t->cols > 2 * W) gradient_tile(t, rows, 3);                                                           \
-        else if (t->cols > W) gradient_tile(t, rows, 2);                                                               \
-        else gradient_tile(t, rows, 1);                                                                                \
-    }
+INLINE void gradient_of(const GradientTile *t, int rows)
+{
+    if (NV > 2 && t->cols > 2 * W) gradient_tile(t, rows, NV);
+    else if (NV > 1 && t->cols > W) gradient_tile(t, rows, 2);
+    else gradient_tile(t, rows, 1);
+}
+
+INLINE void wide_gradient_of(const GradientTile *t, int rows)
+{
+    if (t->cols > 3 * W) gradient_tile(t, rows, 4);
+    else if (t->cols > 2 * W) gradient_tile(t, rows, 3);
+    else if (t->cols > W) gradient_tile(t, rows, 2);
+    else gradient_tile(t, rows, 1);
+}
+
 /* clang-format off */
-HEIGHTS(GRADIENT_TILE)
-#define NAMED_GRADIENT(rows) gradient_##rows,
-static void gradient_any(const GradientTile *t)
-{
-    static void (*const of[])(const GradientTile *) = {NULL, HEIGHTS(NAMED_GRADIENT)};
-    of[t->rows](t);
-}
+ANY_HEIGHT(HEIGHTS, gradient, GradientTile)
 #if MR4
-WIDE_GRADIENT_TILE(1) WIDE_GRADIENT_TILE(2) WIDE_GRADIENT_TILE(3) WIDE_GRADIENT_TILE(4) WIDE_GRADIENT_TILE(5)
-WIDE_GRADIENT_TILE(6)
-static void wide_gradient_any(const GradientTile *t)
-{
-    static void (*const of[])(const GradientTile *) = {NULL, wide_gradient_1, wide_gradient_2, wide_gradient_3,
-                                                       wide_gradient_4, wide_gradient_5, wide_gradient_6};
-    of[t->rows](t);
-}
+ANY_HEIGHT(WIDE_HEIGHTS, wide_gradient, GradientTile)
 #endif
 /* clang-format on */
