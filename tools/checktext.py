@@ -61,7 +61,7 @@ def limits(root):
 
 
 def words(name, text):
-    """The text with all but comments and strings blanked."""
+    """The text's comments and strings, in the lines in which they stand, apart from each other."""
     if re.search(r"\.[ch]$|\.def$", name):
         spans = [m.span() for m in C_WORDS.finditer(text)]
     elif name.endswith(".py"):
@@ -75,7 +75,7 @@ def words(name, text):
         return text
     out, at = [], 0
     for a, b in spans:
-        out += [re.sub(r"[^\n]", " ", text[at:a]), text[a:b]]
+        out += [" " * (a > at), "\n" * text.count("\n", at, a), text[a:b]]
         at = b
     return "".join(out)
 
@@ -89,8 +89,9 @@ def phrases(name, text):
     """What is refused of one file, line by line."""
     prose = words(name, text)
     for pattern, instead, allowed in BANNED:
-        right = [m.span() for a in allowed for m in found(a, prose)]
-        for m in found(pattern, prose):
+        refused = list(found(pattern, prose))
+        right = [m.span() for a in allowed for m in found(a, prose)] if refused else []
+        for m in refused:
             if not any(a <= m.end() and m.start() <= b for a, b in right):
                 yield f"{name}:{prose.count(chr(10), 0, m.start()) + 1}: '{' '.join(m[0].split())}': {instead}"
 
