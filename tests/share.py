@@ -1,16 +1,16 @@
 """Which entries of a large suite a commit runs, and the exports that torch need not make twice.
 
-    names = share(names, {"mask_2d": {"masks": {"mask_2d"}}})
+    names = share(names, {"mask_2d": {"masks": {17}}})
                                                      with QKV_SHARE=8: an eighth, another one for each commit, and
-                                                     those of masks.py that were changed
+                                                     those of masks.py that were changed: written() gave ("masks", 17)
     names = share(names, {}, 4)                      the same, a fourth at least
     meta = exported("models", name, out, make)       make(folder) writes NAME.*;
                                                      a copy is kept by the hash of versions and sources
 
 The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry runs in any
 case where a file that it comes from was changed within six hours before the commit: a page, a file of rules, a file of
-python/; of a file of tests/ the statements count that name the entry, or use a function, class or value that was
-changed. Tests of tests/python that are marked with turns(4) share the same way, a fourth at least
+python/; of a file of tests/ the statement counts that makes the entry, where it or a function, class or value that it
+uses was changed. Tests of tests/python that are marked with turns(4) share the same way, a fourth at least
 (tests/python/conftest.py).
 """
 import ast
@@ -51,6 +51,20 @@ def meaning(name, text):
     return plain(ast.parse(text))
 
 
+def written():
+    """Where the entry that is being made is written: (the stem of its file, the line of the file's own code)."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return pathlib.Path(frame.f_code.co_filename).stem, frame.f_lineno
+
+
+def lines(statement):
+    """Numbers of its lines."""
+    first = min(s.lineno for s in (statement, *getattr(statement, "decorator_list", ())))
+    return set(range(first, statement.end_lineno + 1))
+
+
 def words(statement):
     """(names that it binds, names that it uses, its strings)"""
     binds, uses, strings = set(), set(), set()
@@ -73,7 +87,8 @@ def words(statement):
 
 def changed_words(old, new):
     """(words of the statements of a file of Python that differ from the old one's or use what such a statement binds,
-    words of all statements): names that are bound, and strings. None: all tests of the file may be others."""
+    words of all statements): names that are bound, strings, and the numbers of their lines.
+    None: all tests of the file may be others."""
     def statements(text):
         return [s for s in ast.parse(text).body
                 if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
@@ -81,8 +96,9 @@ def changed_words(old, new):
     every, differ, rest = set(), [], []
     for s in statements(new):
         known, autouse = plain(s) in before, "autouse" in ast.unparse(s)
-        found = binds, _, strings = words(s)
-        every |= binds | strings
+        binds, uses, strings = words(s)
+        found = binds, uses, strings | lines(s)
+        every |= binds | strings | lines(s)
         if not known and (autouse or not binds | strings):
             return None
         (rest if known else differ).append(found)
@@ -115,7 +131,8 @@ def changed():
 
 
 def is_changed(stems):
-    """stems: {a stem of a file: the words for an entry there; none of them: the whole file stands for it}"""
+    """stems: {a stem of a file: the words for an entry there, or its line; none of them: the whole file stands for it}
+    """
     for stem, own in stems.items():
         if stem in changed():
             parts = changed()[stem]

@@ -181,7 +181,7 @@ def main():
     names = a.only
     if not names:
         models = load().MODELS
-        names = share(models, {n: {m.build.__module__: {n, n.removesuffix("_core")}} for n, m in models.items()})
+        names = share(models, {n: {m.written[0]: {m.written[1]}} for n, m in models.items()})
     if a.list:
         print(*names, sep="\n")
         return

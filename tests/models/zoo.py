@@ -10,6 +10,8 @@ export and eager run), decompose (run_decompositions: core ATen), tol (relative 
 dtype's own), nd (expect refusal).
 """
 import os
+import pathlib
+import sys
 import warnings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,6 +22,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.export import Dim
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from share import written  # noqa: E402
+
 MODELS = {}
 
 
@@ -27,6 +32,7 @@ class Maker:
     def __init__(self, name, build, grad=False, autocast=None, decompose=False, tol=None, strict=False):
         self.name, self.build, self.grad, self.autocast, self.decompose, self.tol, self.strict = (name, build, grad,
             autocast, decompose, tol, strict)
+        self.written = written()
 
 
 def model(name, **options):

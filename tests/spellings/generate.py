@@ -124,7 +124,7 @@ def main():
     ap.add_argument("--part", help=argparse.SUPPRESS)
     a = ap.parse_args()
     entries = load().ENTRIES
-    groups = {n: {e.group: {n, n.removeprefix("trap_"), n.removeprefix("other_")}} for n, e in entries.items()}
+    groups = {n: {e.written[0]: {e.written[1]}} for n, e in entries.items()}
     names = [n for n in entries if any(fnmatch.fnmatchcase(n, p) for p in a.only)] if a.only else share(entries, groups)
     if a.list:
         for n in names:

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch.export import Dim
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "models"))
-from zoo import strengthen  # noqa: E402
+from zoo import strengthen, written  # noqa: E402
 
 FIXED = dict(h=4, g=2, r=2, d=8, e=6, c=32, f=16)
 SIZES = [dict(b=3, n=5, m=7), dict(b=2, n=9, m=13), dict(b=5, n=11, m=3)]
@@ -53,6 +53,7 @@ class Entry:
         self.ranges = ranges or {}      # of a letter: the smallest and largest size, where not 1 and 63
         self.sizes, self.parts, self.tol, self.grad, self.dynamic, self.strict, self.note, self.group = (sizes,
             parts or {}, tol, grad, dynamic, strict, note, GROUP[0])
+        self.written = written()
 
     def names(self):
         f = self.f.forward if inspect.isclass(self.f) else self.f
