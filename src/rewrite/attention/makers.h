@@ -23,6 +23,7 @@ GraftFn make_scores_sum;  /* two factors, the sum of their product over its last
 GraftFn make_scores_tanh; /* scores inside tanh */
 GraftFn make_scores_pad;  /* scores, padding, number */
 GraftFn make_scores_cat;  /* scores, what they are joined with along the keys, true when the scores come first */
+GraftFn make_scores_join; /* scores, scores of the same queries that follow along the keys */
 GraftFn make_scores_add;  /* scores, number or additive mask */
 GraftFn make_scores_sub;
 GraftFn make_scores_where;    /* scores, condition, fill, true when the condition keeps the scores */
@@ -45,6 +46,8 @@ GraftFn make_attention;       /* probabilities, values */
 GraftFn make_attention_quantized; /* probabilities, values; scale, zero point, dtype, by_inverse of their quantizer;
                                      least and largest integer, or none */
 GraftFn make_attention_slice; /* probabilities, slice start and end of their keys, values */
+GraftFn make_attention_of_sum; /* two attentions that differ in their values alone: their sum */
+GraftFn make_attention_parts;  /* probabilities joined along the keys, values joined along them, too */
 GraftFn make_attention_sum;   /* a sum of probabilities, with factors for whole rows; values */
 GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
 GraftFn make_flat_product;         /* a reshaped product, its factors */

@@ -21,4 +21,5 @@ bool scores_capped(const Scores *s);                      /* has it a softcap? *
 bool scores_seen(Rewrite *rw, Value *v);                  /* is v, in one of its forms, scores under a few views? */
 bool scores_before_softmax(Rewrite *rw, const Scores *s); /* else refuses */
 Value *scores_number(Rewrite *rw, double x, DType t);     /* a tensor of rank 0 */
+bool attention_give(Rewrite *rw, Value *p, Value *v, Arg *out); /* probabilities p times v as an attention */
 #endif

@@ -475,6 +475,34 @@ static bool merged_rows(Rewrite *rw, const Value *y, Value *left, Value *right, 
     return turned != NULL;
 }
 
+/* Are these probabilities, or those of some keys? */
+static bool of_probabilities(Rewrite *rw, Value *p)
+{
+    if (p->def && p->def->op->id == OP_slice_Tensor) p = p->def->arg[0].v;
+    const Value *form = rewrite_form(rw, p, OP_scores);
+    return form && form->def->arg[5].e->i;
+}
+
+/* Probabilities (..., rows ..., K) whose rows are multiplied as one, by values that they share: y (..., rows ..., M) of
+ * left (L, rows, K) and right (L, K, M). */
+static bool rows_apart(Rewrite *rw, const Value *y, Value *left, Value *right, Arg *out)
+{
+    Value *p = left->def && left->def->op->id == OP_reshape ? left->def->arg[0].v : NULL;
+    Expr *dim[MAX_RANK];
+    int r = y->rank, lead = 1;
+    if (!p || p->rank != r || r < 4 || !exprs_same(r - 1, p->dim, y->dim) || p->dim[r - 1] != left->dim[2] ||
+        !of_probabilities(rw, p))
+        return false;
+    while (lead < r - 2 && product_of(rw->ex, lead, y->dim) != left->dim[0]) lead++;
+    if (product_of(rw->ex, lead, y->dim) != left->dim[0]) return false;
+    for (int i = 0; i < r - 2; i++) dim[i] = i < lead ? y->dim[i] : ex_int(rw->ex, 1);
+    memcpy(dim + r - 2, &right->dim[1], 2 * sizeof *dim);
+    right = rw_reshape(rw, right, r, dim);
+    Value *product = right ? RW(rw, matmul, arg_value(p), arg_value(right)) : NULL;
+    *out = arg_value(product);
+    return product != NULL;
+}
+
 /* No reshape, or one that puts in or takes out axes of 1 only. */
 static bool keeps_axes(const Value *v)
 {
@@ -491,7 +519,7 @@ bool make_flat_product(Rewrite *rw, int n, const Arg *a, Arg *out)
     int r = y->rank;
     if (left->rank != 3 || right->rank != 3 || left->dim[0] != right->dim[0] || r < 3 || y->dim[r - 1] != right->dim[2])
         return rewrite_refuse(rw, "the product takes other axes together");
-    if (merged_rows(rw, y, left, right, out)) return true;
+    if (merged_rows(rw, y, left, right, out) || rows_apart(rw, y, left, right, out)) return true;
     bool rows = y->dim[r - 2] == left->dim[1] && product_of(rw->ex, r - 2, y->dim) == left->dim[0];
     int lead = rows ? r - 2 : r - 1;
     if (lead < 2 || lead + 2 > MAX_RANK ||

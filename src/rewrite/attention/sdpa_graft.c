@@ -226,6 +226,8 @@ static bool attention(Rewrite *rw, Value *p, Value *v, const Quantizer *by, Arg 
     return y != NULL;
 }
 
+bool attention_give(Rewrite *rw, Value *p, Value *v, Arg *out) { return attention(rw, p, v, NULL, out); }
+
 /* A scaled_dot_product_attention whose keys and values were repeated for groups of heads: the same on the heads
  * before that. */
 bool make_grouped(Rewrite *rw, int n, const Arg *a, Arg *out)
@@ -434,20 +436,35 @@ bool make_attention_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
     return y != NULL;
 }
 
-/* Some of the keys' probabilities are used: the others get values of 0. */
-bool make_attention_slice(Rewrite *rw, int n, const Arg *a, Arg *out)
+static int axis_of(const Node *cat)
+{
+    int64_t d = ex_is_int(cat->arg[1].e) ? cat->arg[1].e->i : 0;
+    return (int)(d < 0 ? d + cat->out[0]->rank : d);
+}
+
+/* cat(p0, p1) cat(v0, v1) = p0 v0 + p1 v1, where each p is made of probabilities. */
+bool make_attention_parts(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    Value *form = a[0].kind == ARG_VALUE ? rewrite_form(rw, a[0].v, OP_scores) : NULL;
-    if (!form || a[3].kind != ARG_VALUE || a[3].v->rank < 2 || (a[1].kind == ARG_EXPR && !ex_is_int(a[1].e)))
-        return false;
-    Value *v = a[3].v;
-    Expr *M = form->dim[form->rank - 1], *front = a[1].kind == ARG_EXPR ? a[1].e : ex_int(rw->ex, 0);
-    if (front->i < 0) return false;
-    Expr *back = ex_sub(rw->ex, ex_sub(rw->ex, M, front), v->dim[v->rank - 2]), *zero = ex_int(rw->ex, 0);
-    Value *wide = RW(rw, constant_pad_nd, arg_value(v), arg_exprs(rw->g, 4, (Expr *[]){zero, zero, front, back}),
-                     arg_float(rw->g, 0));
-    return wide && attention(rw, a[0].v, wide, NULL, out);
+    const Node *p = a[0].kind == ARG_VALUE ? a[0].v->def : NULL, *v = a[1].kind == ARG_VALUE ? a[1].v->def : NULL;
+    if (!p || !v || p->arg[0].n != v->arg[0].n || axis_of(p) != p->out[0]->rank - 1 ||
+        axis_of(v) != v->out[0]->rank - 2)
+        return rewrite_refuse(rw, "probabilities are joined in another way than the values");
+    Sum s = {.rw = rw};
+    Value *sum = NULL;
+    for (int i = 0; i < p->arg[0].n; i++) {
+        Value *x = p->arg[0].vs[i];
+        s.v = v->arg[0].vs[i];
+        if (x->dim[x->rank - 1] != s.v->dim[s.v->rank - 2] || !has_probabilities(rw, x, false, 0))
+            return rewrite_refuse(rw, "probabilities are joined in another way than the values");
+        Value *y = sum_of(&s, x, 0);
+        sum = y && sum ? RW(rw, add_Tensor, arg_value(sum), arg_value(y)) : y;
+        TRY(sum);
+    }
+    rw->note = s.note;
+    rw->waiver = s.waiver;
+    *out = arg_value(sum);
+    return true;
 }
 
 bool make_attention_transposed(Rewrite *rw, int n, const Arg *a, Arg *out)
