@@ -266,3 +266,41 @@ def test_uniform_numbers_in_onnx_stay_below_the_end(tmp_path):
     session = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     unit, between = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     assert 0 <= unit.min() and unit.max() < 1 and 1 <= between.min() and between.max() < 2
+
+
+def seen_again(a, b):
+    o = torch.empty(3, 4)
+    torch.add(a, b, alpha=2, out=o)
+    return o * 3, o
+
+
+def through_a_view(a, b):
+    o = torch.zeros(4, 4)
+    torch.add(a, b, out=o[:3])
+    return o
+
+
+def overwritten(a, b):
+    c = a.clone()
+    torch.sub(c, b, out=c)
+    return c + 1
+
+
+OUT = {"seen_again": seen_again, "through_a_view": through_a_view, "overwritten": overwritten,
+       "resized": lambda a, b: torch.mul(a, b, out=torch.empty(0)),
+       "matmul": lambda a, b: torch.matmul(a, b.t(), out=torch.empty(3, 3)),
+       "in_another_dtype": lambda a, b: torch.sum(a, 0, out=torch.empty(4, dtype=torch.float64)),
+       "two": lambda a, b: tuple(torch.max(a, 1, out=(torch.empty(3), torch.empty(3, dtype=torch.int64)))),
+       "topk": lambda a, b: tuple(torch.topk(a, 2, out=(torch.empty(3, 2), torch.empty(3, 2, dtype=torch.int64)))),
+       "scalar": lambda a, b: torch.pow(a.abs() + 1, 2.5, out=torch.empty(3, 4)),
+       "mode": lambda a, b: torch.div(a, b, rounding_mode="floor", out=torch.empty(3, 4)),
+       "list": lambda a, b: torch.cat([a, b], out=torch.empty(6, 4)),
+       "made": lambda a, b: a + torch.arange(4, out=torch.empty(4)),
+       "truth": lambda a, b: torch.gt(a, b, out=torch.empty(3, 4, dtype=torch.bool)),
+       "composite": lambda a, b: torch.tensordot(a, b, dims=([1], [1]), out=torch.empty(3, 3))}
+
+
+@pytest.mark.parametrize("f", OUT.values(), ids=OUT)
+def test_results_that_are_written_out(f, tmp_path):
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    Exported(tmp_path, f, (a, b)).agrees((a, b), (b, a))

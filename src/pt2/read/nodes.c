@@ -90,31 +90,6 @@ static const char *plain_target(const char *target)
     return !strncmp(target, "torch.ops.", 10) ? target + 10 : target;
 }
 
-/* The pure form of an in-place op: aten.add_.Tensor -> aten.add.Tensor. NULL when the table has none. */
-static const Op *pure_form(const Op *op)
-{
-    char name[256];
-    const char *overload = strrchr(op->name, '.');
-    size_t n = (size_t)(overload - op->name);
-    if (n < 2 || op->name[n - 1] != '_' || n + strlen(overload) + 8 >= sizeof name) return NULL;
-    snprintf(name, sizeof name, "%.*s.Tensor_%s", (int)n - 1, op->name, overload + 1);
-    const Op *pure = op_find(name); /* pow_.Scalar: pow.Scalar has a number as its base */
-    snprintf(name, sizeof name, "%.*s%s", (int)n - 1, op->name, overload);
-    if (!pure) pure = op_find(name);
-    if (pure) return pure;
-    if (!strncmp(op->name, "aten.__i", 8)) { /* __ior__ writes what __or__ gives */
-        snprintf(name, sizeof name, "aten.__%s", op->name + 8);
-        return op_find(name);
-    }
-    if (!strcmp(op->name, "aten.transpose_.default")) return op_get(OP_transpose_int);
-    if (!strcmp(op->name, "aten.normal_.default")) return op_get(OP_normal_functional);
-    if (!strcmp(op->name, "aten.fill_diagonal_.default")) return op_get(OP_fill_diagonal);
-    if (!strcmp(op->name, "aten.bernoulli_.float")) return op_get(OP_bernoulli_p);
-    snprintf(name, sizeof name, "%.*s.default", (int)n - 1,
-             op->name); /* floor_divide_.Tensor writes what floor_divide.default gives */
-    return op_find(name);
-}
-
 /* ------------------------------------------------------------------ missing ops */
 
 typedef struct Missing {
@@ -123,13 +98,15 @@ typedef struct Missing {
     bool foreign; /* one of them is not ATen's */
 } Missing;
 
-bool pt2_knows(const char *target)
+static bool knows(const char *target, const json_t *inputs)
 {
     const Op *op = op_find(target);
     return find_size_op(target) >= 0 || find_inlined(target) >= 0 || control_find(target) >= 0 || vmap_call(target) ||
            !strcmp(target, "_operator.sub") || !strcmp(target, "torch.sym_sum") ||
-           !strcmp(target, "_operator.getitem") || (op && (!(op->flags & OPF_INPLACE) || pure_form(op)));
+           !strcmp(target, "_operator.getitem") || (op ? !(op->flags & OPF_INPLACE) || pure_form(op) : out_form(target, inputs) != NULL);
 }
+
+bool pt2_knows(const char *target) { return knows(target, NULL); }
 
 static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
 {
@@ -142,7 +119,8 @@ static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
     {
         const char *target, *name = json_string_value(json_object_get(node, "name"));
         TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
-        if (!pt2_knows(target) && !map_has(&m->count, target)) {
+        inputs = json_object_get(node, "inputs");
+        if (!knows(target, inputs) && !map_has(&m->count, target)) {
             char place[64];
             snprintf(place, sizeof place, "node %zu", i);
             buf_printf(&m->text, "%s%s (%s%s%s)", m->text.len ? ", " : "", plain_target(target), name ? "node '" : "",
@@ -150,7 +128,6 @@ static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
             m->foreign |= strncmp(plain_target(target), "aten.", 5) != 0;
             if (!map_put(&m->count, target, m)) return oom(im->err);
         }
-        inputs = json_object_get(node, "inputs");
         json_array_foreach(inputs, k, input)
         {
             const json_t *sub = json_object_get(json_object_get(json_object_get(input, "arg"), "as_graph"), "graph");
@@ -199,6 +176,13 @@ static bool read_args(Import *im, Scope *s, const json_t *inputs, NodeCall *c)
         TRY(json_want_string(input, "name", &name, im->err));
         TRY(json_want_object(input, "arg", &v, im->err) || within(im->err, "argument '%s'", name));
         int at = op_param(c->op, name);
+        if (at < 0 && c->writes_results && c->nout < MAX_OUT) {
+            Arg ignored;
+            TRY(read_arg(im, s, v, &ignored, &c->out[c->nout]) || within(im->err, "argument '%s'", name));
+            if (!c->out[c->nout++])
+                return fail(im->err, E_FORMAT, "argument '%s': expected a tensor to write to", name);
+            continue;
+        }
         if (at < 0) return fail(im->err, E_FORMAT, "argument '%s': %s has none of that name", name, c->op->name);
         if (hands_on_state(s, name, v)) {
             given[at] = arg_none();
@@ -210,47 +194,6 @@ static bool read_args(Import *im, Scope *s, const json_t *inputs, NodeCall *c)
     c->arg = arena_array(im->g->arena, Arg, schema->nparams + 1);
     if (!c->arg) return oom(im->err);
     return op_fit_args(im->g, c->op, schema->nparams, given, c->arg, im->err);
-}
-
-/* x.op_(...): the pure result, in x's dtype and shape, is written to x. */
-static bool in_place(Import *im, Scope *s, const NodeCall *c, Lower *L, const char *name)
-{
-    Value *self = c->arg[0].v;
-    const Op *pure = pure_form(c->op);
-    if (!c->self)
-        return fail(im->err, E_FORMAT, "argument '%s': expected a tensor to write to", c->op->schema->params[0].name);
-    if (!pure) return fail(im->err, E_UNSUPPORTED, "%s has no pure form", c->op->name);
-    Arg arg[64] = {{0}};
-    for (int i = 0; i < c->op->schema->nparams; i++) {
-        int at = i == 0
-                     ? 0
-                     : op_param(pure,
-                                c->op->schema->params[i].name); /* the tensor written to has two names in a few ops */
-        if (at >= 0) arg[at] = c->arg[i];
-        else if (c->arg[i].kind != ARG_NONE)
-            return fail(im->err, E_FORMAT, "%s has no argument '%s'", pure->name, c->op->schema->params[i].name);
-    }
-    L->op = pure;
-    Arg *fitted = arena_array(im->g->arena, Arg, pure->schema->nparams + 1);
-    if (!fitted) return oom(im->err);
-    TRY(op_fit_args(im->g, pure, pure->schema->nparams, arg, fitted, im->err));
-    L->arg = fitted;
-    TRY(lower_op(L));
-    Value *v = L->result.kind == ARG_VALUE                   ? L->result.v
-               : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0]
-                                                             : NULL;
-    if (!v) return fail(im->err, E_FORMAT, "%s gives no tensor", pure->name);
-    bool reshapes = pure->schema->params[0].aliased && is_view_of(v, self) && v != self;
-    if (!reshapes) {
-        if (!same_dims(v, self)) TRY(v = EMIT(L, expand, arg_value(v), arg_exprs(im->g, self->rank, self->dim)));
-        TRY(v = lower_cast(L, v, self->dtype));
-        TRY(ref_write(im->g, c->self, v, im->err));
-    }
-    if (!name) return true;
-    TRY(name_result(im, v, name, c->mark));
-    Slot slot = {.kind = SLOT_TENSOR, .ref = c->self};
-    if (reshapes) slot.ref = ref_view(im->g, c->self, pure, fitted, 0, v, json_object_get(s->tensor_values, name));
-    return slot.ref ? scope_put(im, s, name, slot) : oom(im->err);
 }
 
 /* ------------------------------------------------------------------ attentions,
@@ -349,7 +292,8 @@ static DType declared_dtype(Scope *s, const char *name)
     return json_is_integer(code) ? dtype_from_pt2(json_integer_value(code)) : DT_NONE;
 }
 
-static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, const char *label)
+/* writes_results: op is what an op with out= is without it. */
+static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, bool writes_results, const char *label)
 {
     const json_t *outputs = json_object_get(node, "outputs");
     json_t *inputs;
@@ -359,7 +303,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
     const char **names = arena_array(im->g->arena, const char *, room);
     if (!names) return oom(im->err);
     int n = result_names(outputs, names, (int)room);
-    NodeCall c = {.op = op, .mark = im->g->next_id};
+    NodeCall c = {.op = op, .mark = im->g->next_id, .writes_results = writes_results};
     TRY(json_want_array(node, "inputs", &inputs, im->err));
     TRY(read_args(im, s, inputs, &c));
     DType declared = declared_dtype(s, n ? names[0] : NULL);
@@ -387,6 +331,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
     if (op->flags & OPF_INPLACE) return in_place(im, s, &c, &L, n ? names[0] : NULL);
     TRY(lower_op(&L) && note_attention(im, s, inputs, &c, label, &L) && take_writes(im, s, inputs, &L));
     c.other_dtype = L.other_dtype;
+    if (writes_results) return write_results(im, s, &c, &L, names, n);
     if (L.result.kind == ARG_EXPR)
         return !number || scope_put(im, s, number, (Slot){.kind = SLOT_NUMBER, .e = L.result.e});
     if (L.result.kind == ARG_VALUE) return !n || !names[0] || take_result(im, s, &c, names[0], L.result.v, 0);
@@ -561,7 +506,8 @@ static bool import_node(Import *im, Scope *s, const json_t *node, const char *ta
     if (at >= 0) return subgraph_node(im, s, node, at);
     if ((at = control_find(target)) >= 0) return control_node(im, s, node, at);
     const Op *op = op_find(target);
-    if (op) return aten_node(im, s, node, op, label);
+    if (op) return aten_node(im, s, node, op, false, label);
+    if ((op = out_form(target, json_object_get(node, "inputs")))) return aten_node(im, s, node, op, true, label);
     if (vmap_call(target)) return fail(im->err, E_FORMAT, "it stands in no vmap");
     return size_node(im, s, node, target);
 }

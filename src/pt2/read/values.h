@@ -4,12 +4,17 @@
 #define QKV_PT2_READ_VALUES_H
 #include "pt2/read/read_impl.h"
 
+enum { MAX_OUT = 8 };
+
 typedef struct NodeCall {
     const Op *op;
     Arg *arg;
     Ref *self;        /* the Ref of the first argument, if it is a tensor */
     int mark;         /* values made by this node have ids from here */
     bool other_dtype; /* as in Lower */
+    bool writes_results;
+    Ref *out[MAX_OUT]; /* of an op with out=: what its results are written to */
+    int nout;
 } NodeCall;
 
 Slot *scope_want(Import *im, Scope *s, const char *name); /* NULL: not defined before */
@@ -26,4 +31,13 @@ bool declared_number(Import *im, Scope *s, const char *name, Expr **out);
 bool name_result(Import *im, Value *v, const char *name, int first_new_id);
 /* Result number `which` of a node, named and put into the scope, if it is as the file declares it. */
 bool take_result(Import *im, Scope *s, const NodeCall *c, const char *name, Value *v, int which);
+
+/* writes.c */
+/* The pure form of an in-place op: aten.add_.Tensor -> aten.add.Tensor. NULL when the table has none. */
+const Op *pure_form(const Op *op);
+/* The op whose results an op with out= writes. inputs: of the node; NULL: any. NULL: it is none. */
+const Op *out_form(const char *target, const json_t *inputs);
+bool in_place(Import *im, Scope *s, const NodeCall *c, Lower *L, const char *name);
+/* The results of c->op, lowered, are written to c->out, and are called names[]. */
+bool write_results(Import *im, Scope *s, const NodeCall *c, Lower *L, const char *const *names, int n);
 #endif
