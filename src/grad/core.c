@@ -145,6 +145,13 @@ static Value *core_logsumexp(Grad *d)
     return without(d, gd_plus(d, GD(d, log, V(sum)), most), set, gd_truth(d, 2));
 }
 
+static Value *core_std(Grad *d)
+{
+    const Arg *a = d->node->arg;
+    Value *x = gd_cast(d, gd_value(d, 0), worked_in(d->node->out[0]->dtype));
+    return GD(d, sqrt, V(GD(d, var_correction, V(x), a[1], a[2], a[3])));
+}
+
 /* Of axes `set` of x, their axes kept. */
 static Value *norm_of(Grad *d, Value *x, double p, const bool *set)
 {

@@ -40,15 +40,15 @@ bool grad_mean(Grad *d)
     return gd_send(d, x, gd_expand(d, each, x->rank, x->dim));
 }
 
-/* The product of all elements before one: a running product after a 1. */
+/* The product of all elements before one: a running product from a 1 on, without its last. */
 static Value *product_before(Grad *d, Value *x, int axis)
 {
     Expr *dim[MAX_RANK];
     for (int i = 0; i < x->rank; i++) dim[i] = i == axis ? gd_int(d, 1) : x->dim[i];
-    Value *piece[2] = {gd_full(d, 1, x->dtype, x->rank, dim),
-                       gd_slice(d, x, axis, gd_int(d, 0), ex_sub(d->ex, x->dim[axis], gd_int(d, 1)))};
-    if (!piece[0] || !piece[1]) return NULL;
-    return GD(d, cumprod, V(GD(d, cat, arg_values(d->g, 2, piece), arg_int(d->g, axis))), arg_int(d->g, axis));
+    Value *piece[2] = {gd_full(d, 1, x->dtype, x->rank, dim), x};
+    if (!piece[0]) return NULL;
+    Value *all = GD(d, cumprod, V(GD(d, cat, arg_values(d->g, 2, piece), arg_int(d->g, axis))), arg_int(d->g, axis));
+    return gd_slice(d, all, axis, gd_int(d, 0), x->dim[axis]);
 }
 
 /* Of the others, so that zeros do no harm. */
@@ -110,19 +110,35 @@ bool grad_logsumexp(Grad *d)
     return gd_send(d, x, gd_mul(d, GD(d, exp, V(gd_minus(d, x, result_kept(d, x, set)))), kept(d, x, set)));
 }
 
-/* 2 / (n - correction) * (x - mean) */
-bool grad_var(Grad *d)
+/* Sends 2 / (n - correction) * (x - mean) * grad, grad being that of a variance. PyTorch gives infinities and NaN where
+ * the variance of all elements has no degree of freedom. */
+static bool send_variance(Grad *d, Value *grad)
 {
     Value *x = gd_value(d, 0);
     const Arg *a = d->node->arg;
-    bool set[MAX_RANK];
+    bool set[MAX_RANK], all = a[1].kind == ARG_NONE || !x->rank;
     int dims[MAX_RANK];
     gd_dims(&a[1], x->rank, set);
     Expr *n = ex_make(d->ex, EX_TOFLOAT, count_of(d, x, set), NULL, NULL),
-         *less = a[2].kind == ARG_EXPR ? ex_make(d->ex, EX_TOFLOAT, a[2].e, NULL, NULL) : gd_float(d, 1);
-    Value *off = gd_minus(d, x, gd_mean(d, x, gd_list(set, x->rank, dims), dims, true));
-    Value *each = GD(d, div_Tensor, V(gd_scale(d, kept(d, x, set), gd_float(d, 2))), arg_expr(ex_sub(d->ex, n, less)));
-    return gd_send(d, x, gd_mul(d, off, each));
+         *less = a[2].kind == ARG_EXPR ? ex_make(d->ex, EX_TOFLOAT, a[2].e, NULL, NULL) : gd_float(d, 1),
+         *freedom = ex_sub(d->ex, n, less);
+    Value *mean = gd_mean(d, x, gd_list(set, x->rank, dims), dims, true);
+    grad = gd_keep_axes(d, grad, x->rank, set);
+    if (all && freedom && ex_is_const(freedom) && ex_number(freedom) <= 0) {
+        Value *none = gd_where(d, GD(d, ne_Tensor, V(x), V(mean)), gd_full(d, INFINITY, x->dtype, 0, NULL), NAN);
+        return gd_send(d, x, gd_mul(d, none, grad));
+    }
+    Value *each = GD(d, div_Tensor, V(gd_scale(d, grad, gd_float(d, 2))), arg_expr(freedom));
+    return gd_send(d, x, gd_mul(d, gd_minus(d, x, mean), each));
+}
+
+bool grad_var(Grad *d) { return send_variance(d, d->grad); }
+
+/* grad / (2 * std), 0 where that is 0 */
+bool grad_std(Grad *d)
+{
+    Value *std = d->node->out[0], *each = GD(d, div_Tensor, V(d->grad), V(gd_scale(d, std, gd_float(d, 2))));
+    return send_variance(d, gd_where(d, GD(d, ne_Tensor, V(std), arg_float(d->g, 0)), each, 0));
 }
 
 /* (sum |x|^p)^(1/p): x |x|^(p - 2) / norm^(p - 1), 0 where the norm is 0 */

@@ -313,20 +313,27 @@ bool complex_vecdot(Lower *L)
 }
 
 /* var, with the mean of both parts: the sum of their variances */
-bool complex_var(Lower *L)
+/* Of both parts together. */
+static Value *variance(Lower *L)
 {
     Parts z;
     int n = L->op->schema->nparams;
     Arg *arg = arena_array(L->g->arena, Arg, n + 1);
-    if (!arg) return oom(L->err);
+    if (!arg) {
+        oom(L->err);
+        return NULL;
+    }
     for (int i = 1; i < n; i++) arg[i] = L->arg[i];
-    TRY(first(L, &z));
+    if (!first(L, &z)) return NULL;
     arg[0] = v(z.re);
-    Value *re = lower_as(L, L->op->id, n, arg);
+    Value *re = lower_as(L, OP_var_correction, n, arg);
     arg[0] = v(z.im);
-    Value *im = lower_as(L, L->op->id, n, arg);
-    return re && im && lower_return(L, plus(L, re, im));
+    Value *im = lower_as(L, OP_var_correction, n, arg);
+    return re && im ? plus(L, re, im) : NULL;
 }
+
+bool complex_var(Lower *L) { return lower_return(L, variance(L)); }
+bool complex_std(Lower *L) { return lower_return(L, AS(L, sqrt, v(variance(L)))); }
 
 /* mH, adjoint, matrix_H */
 bool complex_adjoint(Lower *L) { return lower_return(L, AS(L, conj, v(AS(L, mT, L->arg[0])))); }

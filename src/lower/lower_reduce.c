@@ -192,22 +192,19 @@ static Arg correction(Lower *L)
 
 static Value *variance(Lower *L) { return EMIT(L, var_correction, L->arg[0], dims_of(L), correction(L), keepdim(L)); }
 
-bool lower_var(Lower *L) { return lower_return(L, variance(L)); }
+/* An op of its own: where it is 0 its gradient is, too, and not that of a square root. */
+static Value *deviation(Lower *L) { return EMIT(L, std_correction, L->arg[0], dims_of(L), correction(L), keepdim(L)); }
 
-bool lower_std(Lower *L)
-{
-    Value *v = variance(L);
-    return v && lower_return(L, EMIT(L, sqrt, arg_value(v)));
-}
+bool lower_var(Lower *L) { return lower_return(L, variance(L)); }
+bool lower_std(Lower *L) { return lower_return(L, deviation(L)); }
 
 bool lower_var_mean(Lower *L)
 {
-    Value *x, *v;
-    TRY(want(L, &x) && (v = variance(L)));
+    Value *x;
     OpId id = L->op->id;
     bool std = id == OP_std_mean || id == OP_std_mean_dim || id == OP_std_mean_correction;
-    if (std) v = EMIT(L, sqrt, arg_value(v));
-    Value *m = mean(L, x, dims_of(L), keepdim(L));
+    TRY(want(L, &x));
+    Value *v = std ? deviation(L) : variance(L), *m = mean(L, x, dims_of(L), keepdim(L));
     return v && m && lower_return_values(L, 2, (Value *[]){v, m});
 }
 

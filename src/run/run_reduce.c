@@ -23,6 +23,7 @@ typedef enum Fold {
     FOLD_ANY,
     FOLD_ALL,
     FOLD_VAR,
+    FOLD_STD,
     FOLD_NORM,
     FOLD_LOGSUMEXP
 } Fold;
@@ -63,6 +64,7 @@ static double fold_float(const Rows *r, const void *row, Fold f, double p)
                               : k->extreme_f64(row, n, f == FOLD_MIN, NULL);
     case FOLD_VAR: /* two passes; p is the correction */
         return squares_about(r, row, fold_float(r, row, FOLD_MEAN, 0)) / ((double)n - p > 0 ? (double)n - p : 0);
+    case FOLD_STD: return sqrt(fold_float(r, row, FOLD_VAR, p));
     case FOLD_NORM:
         s = p == -INFINITY ? INFINITY : 0;
         for (int64_t i = 0; i < n; i++) {
@@ -214,6 +216,7 @@ bool run_any(Call *c, Err *err) { return reduce_dims(c, FOLD_ANY, 0, 1, err); }
 bool run_all(Call *c, Err *err) { return reduce_dims(c, FOLD_ALL, 0, 1, err); }
 bool run_logsumexp(Call *c, Err *err) { return reduce_dims(c, FOLD_LOGSUMEXP, 0, 1, err); }
 bool run_var(Call *c, Err *err) { return reduce_dims(c, FOLD_VAR, call_f64_or(c, 2, 1), 1, err); }
+bool run_std(Call *c, Err *err) { return reduce_dims(c, FOLD_STD, call_f64_or(c, 2, 1), 1, err); }
 bool run_vector_norm(Call *c, Err *err) { return reduce_dims(c, FOLD_NORM, call_f64(c, 1), 2, err); }
 
 /* values (or NULL) and positions of the extreme of each row */

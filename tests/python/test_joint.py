@@ -630,3 +630,35 @@ def test_numbers_as_operands(f, tmp_path):
         x = torch.randn(n, 4, dtype=torch.float64, requires_grad=True)
         want, = torch.autograd.grad(Loss()(x), x)
         torch.testing.assert_close(torch.as_tensor(joint.run({"x": x.detach().numpy()})["grad.x"]), want)
+
+
+EDGES = {"equal": torch.tensor([[2.0, 2.0, 2.0], [1.0, 2.0, 4.0]]), "one": torch.tensor([[3.0], [-1.0]]),
+         "single": torch.tensor([5.0]), "two": torch.tensor([1.0, 4.0]), "none": torch.empty(0, 3),
+         "zeros": torch.tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [1.0, 2.0, 3.0]])}
+
+
+@pytest.mark.parametrize("f, x", [
+    (lambda x: x.std(-1), "equal"), (lambda x: x.std(-1, correction=0, keepdim=True), "equal"),
+    (lambda x: torch.std_mean(x, 0)[0], "equal"), (lambda x: x[:1].std(), "equal"), (lambda x: x.var(-1), "equal"),
+    (lambda x: x.std(-1, correction=0), "one"), (lambda x: x.std(-1), "one"), (lambda x: x.var(-1), "one"),
+    (lambda x: x.std(), "single"), (lambda x: x.var(correction=0), "single"), (lambda x: x.var(), "single"),
+    (lambda x: x.var(correction=3), "two"), (lambda x: x.var(0, correction=2), "two"),
+    (lambda x: x.prod(0), "none"), (lambda x: x.prod(), "none"), (lambda x: x.prod(-1), "zeros"),
+    (lambda x: x.prod(), "zeros")])
+@pytest.mark.parametrize("decompose", ["none", "core"])
+def test_gradients_of_reductions_at_their_edges(f, x, decompose, tmp_path):
+    class Loss(nn.Module):
+        def forward(self, x):
+            y = f(x)
+            return (y * torch.arange(1.0, y.numel() + 1).view(y.shape)).sum()
+
+    x = EDGES[x].clone()
+    torch.export.save(torch.export.export(Loss(), (x,)), tmp_path / "m.pt2")
+    want, = torch.autograd.grad(Loss()(x.requires_grad_()), x)
+    try:
+        joint = qkv.Model(tmp_path / "m.pt2").joint(inputs=["x"], decompose=decompose)
+    except qkv.Error as e:
+        assert decompose == "core" and "cumprod" in str(e)
+        return
+    got = torch.as_tensor(joint.run({"x": x.detach().numpy()})["grad.x"])
+    torch.testing.assert_close(got, want, equal_nan=True)

@@ -169,6 +169,8 @@ static const Case cases[] = {
     {"logsumexp", -1, 1, X3 "%y: f64[2, 4] = aten.logsumexp.default(%x, [1])\n"},
     {"var_correction", -1, 1, X3 "%y: f64[2] = aten.var.correction(%x, [1, 2], correction=1)\n"},
     {"var_correction", -1, 1, X3 "%y: f64[2, 1, 4] = aten.var.correction(%x, [1], correction=0, keepdim=true)\n"},
+    {"std_correction", -1, 1, X3 "%y: f64[2] = aten.std.correction(%x, [1, 2], correction=1)\n"},
+    {"std_correction", -1, 1, X3 "%y: f64[2, 1, 4] = aten.std.correction(%x, [1], correction=0, keepdim=true)\n"},
     {"linalg_vector_norm", -1, 1, X3 "%y: f64[2, 4] = aten.linalg_vector_norm.default(%x, 2, [1])\n"},
     {"linalg_vector_norm", -1, 1, X3 "%y: f64[2, 4] = aten.linalg_vector_norm.default(%x, 3, [1])\n"},
     {"linalg_vector_norm", -1, 1, X3 "%y: f64[2, 4] = aten.linalg_vector_norm.default(%x, 1, [1])\n"},

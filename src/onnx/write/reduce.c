@@ -211,9 +211,8 @@ void out_logsumexp(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, log_sum_exp(o, wide(o, arg_ref(o, n, 0)), &a));
 }
 
-void out_var(Onnx *o, const Node *n, const char *text)
+static Ref variance(Onnx *o, const Node *n)
 {
-    (void)text;
     const Value *v = arg_v(n, 0);
     Axes a = axes_of(o, n, 1, 3);
     Ref x = wide(o, arg_ref(o, n, 0)), d = bin(o, "Sub", x, over_kept(o, "ReduceMean", x, &a)),
@@ -225,7 +224,19 @@ void out_var(Onnx *o, const Node *n, const char *text)
                         ? number(o, x.t, fmax(0, (double)count->i - correction))
                         : bin(o, "Max", bin(o, "Sub", size_scalar(o, count, x.t), number(o, x.t, correction)),
                               number(o, x.t, 0));
-    give(o, n, 0, bin(o, "Div", s, free_ones));
+    return bin(o, "Div", s, free_ones);
+}
+
+void out_var(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    give(o, n, 0, variance(o, n));
+}
+
+void out_std(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    give(o, n, 0, un(o, "Sqrt", variance(o, n)));
 }
 
 /* (sum |x|^p)^(1/p) */
