@@ -153,8 +153,8 @@ def main():
         folder, unmade = a.dir, ""
         if not folder:
             folder = pathlib.Path(tmp) / "models"
-            made = subprocess.run([sys.executable, str(HERE / "generate.py"), "--out", str(folder)],
-                                  stdout=subprocess.PIPE, text=True)
+            made = subprocess.run([sys.executable, str(HERE / "generate.py"), "--out", str(folder), "--jobs",
+                                   str(a.jobs)], stdout=subprocess.PIPE, text=True)
             unmade = made.stdout
         jobs, names, whole = [], [], []
         for f in sorted(folder.glob("*.json")):
