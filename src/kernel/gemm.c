@@ -1,5 +1,5 @@
 /* Which way a product or a convolution goes. Contract in gemm.h. */
-#include "kernel/gemm_impl.h"
+#include "kernel/gemm_axes.h"
 #include "base/mem.h"
 #include "team/team.h"
 
@@ -134,14 +134,15 @@ Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
 }
 
 /* AMX takes whole tiles of rows that are a constant step apart (gemm_conv.c); all else is depthwise, or tiles of taps.
- * Loops, or oneDNN where it is built in, are for what neither has a kernel for. */
+ * Loops, or oneDNN where it is built in, are for what neither has a kernel for, and for what is mostly padding. */
 Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
 {
     const ProductKernel *k = packed_kernel(kernels(), d->w, false);
     Err own = {0};
-    Gemm g = {.depthwise = depthwise_conv(kernels(), d, &own)};
-    if (!g.depthwise && k && k->in_place) g.packed = packed_conv(p->packed, kernels(), d, &own);
-    if (!g.depthwise && !g.packed) g.taps = tap_conv(p->taps, p->packed, kernels(), d, &own);
+    bool loops = mostly_padding(d);
+    Gemm g = {.depthwise = loops ? NULL : depthwise_conv(kernels(), d, &own)};
+    if (!loops && !g.depthwise && k && k->in_place) g.packed = packed_conv(p->packed, kernels(), d, &own);
+    if (!loops && !g.depthwise && !g.packed) g.taps = tap_conv(p->taps, p->packed, kernels(), d, &own);
     if (!g.depthwise && !g.packed && !g.taps) g.other = other_conv(p, d, err);
     return gemm_of(g, err);
 }

@@ -55,6 +55,29 @@ static inline void strides_of(const Tensor *t, int spatial, int64_t *to)
     for (int i = 0; i < AXES; i++) to[i] = i < AXES - spatial ? 0 : t->stride[2 + i - (AXES - spatial)];
 }
 
+/* Whether windows see little of the picture but its padding: tiles take a time for that, and strips of it memory, which
+ * neither picture, outputs nor weights account for. */
+static inline bool mostly_padding(const GemmConv *d)
+{
+    enum { MANY_TIMES = 64 };
+    double met = 1, pairs = 1, padded = 1, sizes = 1; /* pairs of an output and a tap */
+    for (int i = 0; i < d->spatial; i++) {
+        int64_t in = d->x->shape[2 + i], out = d->y->shape[2 + i], k = d->w->shape[2 + i], s = d->stride[i],
+                dil = d->dilation[i];
+        double n = 0;
+        for (int64_t t = 0; t < k; t++) {
+            int64_t shift = t * dil - d->padding[i];
+            Meeting m = d->transposed ? meeting(in, s, shift, out) : meeting(out, s, shift, in);
+            n += m.end > m.first ? (double)(m.end - m.first) : 0;
+        }
+        met *= n;
+        pairs *= (double)out * (double)k / (double)(d->transposed ? least(s, k) : 1);
+        padded *= (double)(d->transposed ? out : (out - 1) * s + 1) + (double)(k - 1) * (double)dil;
+        sizes *= (double)(in + out);
+    }
+    return pairs > MANY_TIMES * (met + 1) || padded > MANY_TIMES * sizes;
+}
+
 /* How many places outputs have modulo the strides, all axes together; more than `limit`: at least limit + 1. */
 static inline int64_t places_of(const GemmConv *d, int64_t limit)
 {

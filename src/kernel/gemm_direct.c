@@ -1,4 +1,5 @@
-/* Convolutions by loops: any of them. What no kernel takes: hundreds of groups of several channels.
+/* Convolutions by loops: any of them. What no kernel takes: hundreds of groups of several channels, and windows that
+ * see little but padding.
  *
  * A row of outputs (along the last axis) of one channel is summed in float32 over channels and taps: each tap is a run
  * of a row of x times one weight.
@@ -73,6 +74,12 @@ static size_t copy_bytes(const Direct *g)
 
 size_t direct_scratch(const Direct *g) { return copy_bytes(g) + (size_t)team_width() * row_bytes(g); }
 
+/* The taps of axis i that may meet output `at`. */
+static Meeting taps_at(const Direct *g, int i, int64_t at)
+{
+    return taps_meeting(at, g->in[i], g->window[i], g->stride[i], g->padding[i], g->dilation[i], g->transposed);
+}
+
 /* Where output `at` of axis i meets tap k: the place in x, or -1. */
 static int64_t source(const Direct *g, int i, int64_t at, int64_t k)
 {
@@ -89,23 +96,37 @@ static void tap(const Direct *g, float *restrict sums, const float *restrict x, 
     int last = AXES - 1;
     int64_t shift = k * g->dilation[last] - g->padding[last], stride = g->stride[last], in = g->in[last],
             out = g->out[last];
-    if (g->transposed) { /* x[j] goes to j * stride + shift */
-        int64_t first = shift < 0 ? ceil_div(-shift, stride) : 0,
-                end = out > shift ? least(in, ceil_div(out - shift, stride)) : 0;
-        for (int64_t j = first; j < end; j++) sums[j * stride + shift] += weight * x[j];
-        return;
-    }
-    int64_t first = shift < 0 ? ceil_div(-shift, stride) : 0,
-            end = in > shift ? least(out, ceil_div(in - shift, stride)) : 0;
-    if (stride == 1)
-        for (int64_t j = first; j < end; j++) sums[j] += weight * x[j + shift];
+    Meeting m = g->transposed ? meeting(in, stride, shift, out) : meeting(out, stride, shift, in);
+    if (g->transposed) /* x[j] goes to j * stride + shift */
+        for (int64_t j = m.first; j < m.end; j++) sums[j * stride + shift] += weight * x[j];
+    else if (stride == 1)
+        for (int64_t j = m.first; j < m.end; j++) sums[j] += weight * x[j + shift];
     else
-        for (int64_t j = first; j < end; j++) sums[j] += weight * x[j * stride + shift];
+        for (int64_t j = m.first; j < m.end; j++) sums[j] += weight * x[j * stride + shift];
 }
 
 static float element(DType t, const void *data, int64_t i)
 {
     return t == DT_BF16 ? bf16_to_f32(((const uint16_t *)data)[i]) : ((const float *)data)[i];
+}
+
+/* The same of all taps of a transposed convolution whose window is longer than the picture: pixel by pixel. w: element
+ * number `from` of the weights on. */
+static void pixel_taps(const Direct *g, float *restrict sums, const float *x, const void *w, int64_t from)
+{
+    int last = AXES - 1;
+    const float *floats = g->type == DT_BF16 ? NULL : (const float *)w + from;
+    const uint16_t *halves = (const uint16_t *)w + from;
+    for (int64_t j = 0; j < g->in[last]; j++) {
+        int64_t shift = j * g->stride[last] - g->padding[last], dilation = g->dilation[last];
+        Meeting m = meeting(g->window[last], dilation, shift, g->out[last]);
+        if (!floats)
+            for (int64_t k = m.first; k < m.end; k++) sums[k * dilation + shift] += x[j] * bf16_to_f32(halves[k]);
+        else if (dilation == 1)
+            for (int64_t k = m.first; k < m.end; k++) sums[k + shift] += x[j] * floats[k];
+        else
+            for (int64_t k = m.first; k < m.end; k++) sums[k * dilation + shift] += x[j] * floats[k];
+    }
 }
 
 static double activated(GemmAct act, double v)
@@ -127,17 +148,20 @@ static void row(const Direct *g, const GemmBuffers *m, const float *x, float *su
             n = i / g->out[1] / g->out[0] / g->O;
     int64_t cg = g->C / g->groups, og = g->O / g->groups, first = o / og * cg, taps = volume(g->window),
             plane = volume(g->in), last = g->window[2];
+    Meeting md = taps_at(g, 0, d), mh = taps_at(g, 1, h);
     memset(sums, 0, row_bytes(g));
     for (int64_t c = 0; c < cg; c++) {
         int64_t weights = g->transposed ? ((first + c) * og + o % og) * taps : (o * cg + c) * taps;
         const float *image = x + (n * g->C + first + c) * plane;
-        for (int64_t kd = 0; kd < g->window[0]; kd++)
-            for (int64_t kh = 0; kh < g->window[1]; kh++) {
-                int64_t zd = source(g, 0, d, kd), zh = source(g, 1, h, kh);
+        for (int64_t kd = md.first; kd < md.end; kd++)
+            for (int64_t kh = mh.first; kh < mh.end; kh++) {
+                int64_t zd = source(g, 0, d, kd), zh = source(g, 1, h, kh), at = (kd * g->window[1] + kh) * last;
                 if (zd < 0 || zh < 0) continue;
-                for (int64_t k = 0; k < last; k++)
-                    tap(g, sums, image + (zd * g->in[1] + zh) * g->in[2],
-                        element(g->type, m->b, weights + (kd * g->window[1] + kh) * last + k), k);
+                const float *line = image + (zd * g->in[1] + zh) * g->in[2];
+                if (g->transposed && last > g->in[2]) pixel_taps(g, sums, line, m->b, weights + at);
+                else
+                    for (int64_t k = 0; k < last; k++)
+                        tap(g, sums, line, element(g->type, m->b, weights + at + k), k);
             }
     }
     double bias = m->bias ? (double)element(g->bias_type, m->bias, o) : 0;
@@ -152,8 +176,8 @@ bool direct_run(const Direct *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     const float *x = m->a;
     if (!scratch) return fail(err, E_LIMIT, "out of memory: %zu bytes for a convolution", direct_scratch(g));
-    int64_t rows = g->batch * g->O * g->out[0] * g->out[1],
-            work = rows * g->out[2] * (g->C / g->groups) * volume(g->window), numel = tensor_numel(&g->x);
+    int64_t rows = g->batch * g->O * g->out[0] * g->out[1], numel = tensor_numel(&g->x);
+    double work = (double)rows * (double)g->out[2] * (double)(g->C / g->groups) * (double)volume(g->window);
     int threads = 2 * work < WORTH_THREADS ? 1 : team_width();
     if (g->copied) {
         float *copy = scratch;

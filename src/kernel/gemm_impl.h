@@ -3,8 +3,7 @@
 #define QKV_KERNEL_GEMM_IMPL_H
 #include "kernel/gemm.h"
 #include "kernel/kernel.h"
-
-static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+#include "kernel/meeting.h"
 
 /* Whether lines of `rows` rows, `step` bytes apart, that are read side by side leave room for others in an L1 of 64
  * sets of 8: few share a set. */

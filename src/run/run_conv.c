@@ -4,6 +4,7 @@
  */
 #include <string.h>
 #include "kernel/kernel.h"
+#include "kernel/meeting.h"
 #include "run/pointwise.h"
 #include "run/product.h"
 #include "run/run_table.h"
@@ -17,51 +18,66 @@ typedef struct ConvSizes {
     int spatial;
 } ConvSizes;
 
+/* The same with three axes. */
+typedef struct Loops {
+    int64_t x[3], y[3], k[3], stride[3], padding[3], dilation[3];
+    bool transposed;
+} Loops;
+
+static Loops loops_of(const Tensor *x, const Tensor *w, const Tensor *y, const ConvSizes *s)
+{
+    Loops l = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, s->transposed};
+    for (int i = 0, lead = 3 - s->spatial; i < s->spatial; i++) {
+        l.x[lead + i] = x->shape[2 + i];
+        l.y[lead + i] = y->shape[2 + i];
+        l.k[lead + i] = w->shape[2 + i];
+        l.stride[lead + i] = s->stride[i];
+        l.padding[lead + i] = s->padding[i];
+        l.dilation[lead + i] = s->dilation[i];
+    }
+    return l;
+}
+
+/* The pixel that tap k[] of output at[] meets; -1: none, between two pixels. */
+static int64_t pixel_met(const Loops *l, const int64_t *at, const int64_t *k)
+{
+    int64_t pixel = 0;
+    for (int d = 0; d < 3; d++) {
+        int64_t z = l->transposed ? at[d] + l->padding[d] - k[d] * l->dilation[d]
+                                  : at[d] * l->stride[d] - l->padding[d] + k[d] * l->dilation[d];
+        if (l->transposed && z % l->stride[d]) return -1;
+        pixel = pixel * l->x[d] + (l->transposed ? z / l->stride[d] : z);
+    }
+    return pixel;
+}
+
 /* Plain loops over every output element, double (or 64-bit integer) accumulator. */
 static void portable_conv(const Tensor *x, const Tensor *w, Tensor *y, const ConvSizes *s)
 {
-    int64_t xs[3] = {1, 1, 1}, ys[3] = {1, 1, 1}, ks[3] = {1, 1, 1}, st[3] = {1, 1, 1}, pd[3] = {0, 0, 0},
-            dl[3] = {1, 1, 1};
-    int lead = 3 - s->spatial;
-    for (int i = 0; i < s->spatial; i++) {
-        xs[lead + i] = x->shape[2 + i];
-        ys[lead + i] = y->shape[2 + i];
-        ks[lead + i] = w->shape[2 + i];
-        st[lead + i] = s->stride[i];
-        pd[lead + i] = s->padding[i];
-        dl[lead + i] = s->dilation[i];
-    }
-    int64_t C = x->shape[1], O = y->shape[1], cg = C / s->groups, og = O / s->groups, taps = ks[0] * ks[1] * ks[2];
-    int64_t xn = xs[0] * xs[1] * xs[2], yn = ys[0] * ys[1] * ys[2];
+    const Loops l = loops_of(x, w, y, s);
+    int64_t C = x->shape[1], O = y->shape[1], cg = C / s->groups, og = O / s->groups, taps = l.k[0] * l.k[1] * l.k[2];
+    int64_t xn = l.x[0] * l.x[1] * l.x[2], yn = l.y[0] * l.y[1] * l.y[2];
     bool ints = !dtype_is_float(y->dtype);
     size_t size = dtype_size(y->dtype);
     for (int64_t i = 0; i < tensor_numel(y); i++) {
-        int64_t p = i % yn, o = i / yn % O, n = i / yn / O, g = o / og,
-                at[3] = {p / ys[2] / ys[1], p / ys[2] % ys[1], p % ys[2]};
+        int64_t p = i % yn, o = i / yn % O, n = i / yn / O, g = o / og, k[3],
+                at[3] = {p / l.y[2] / l.y[1], p / l.y[2] % l.y[1], p % l.y[2]};
         double sum = 0;
         int64_t isum = 0;
-        for (int64_t t = 0; t < taps; t++) {
-            int64_t k[3] = {t / ks[2] / ks[1], t / ks[2] % ks[1], t % ks[2]}, from[3];
-            bool inside = true;
-            for (int d = 0; d < 3; d++) {
-                if (!s->transposed) from[d] = at[d] * st[d] - pd[d] + k[d] * dl[d];
-                else {
-                    int64_t z = at[d] + pd[d] - k[d] * dl[d];
-                    inside &= z % st[d] == 0;
-                    from[d] = z / st[d];
-                    inside &= z >= 0;
+        Meeting m[3];
+        for (int d = 0; d < 3; d++)
+            m[d] = taps_meeting(at[d], l.x[d], l.k[d], l.stride[d], l.padding[d], l.dilation[d], l.transposed);
+        for (k[0] = m[0].first; k[0] < m[0].end; k[0]++)
+            for (k[1] = m[1].first; k[1] < m[1].end; k[1]++)
+                for (k[2] = m[2].first; k[2] < m[2].end; k[2]++) {
+                    int64_t pixel = pixel_met(&l, at, k), t = (k[0] * l.k[1] + k[1]) * l.k[2] + k[2];
+                    for (int64_t c = 0; pixel >= 0 && c < cg; c++) {
+                        int64_t xi = (n * C + g * cg + c) * xn + pixel,
+                                wi = (l.transposed ? (g * cg + c) * og + o % og : o * cg + c) * taps + t;
+                        if (ints) isum += tensor_get_i64(x, xi) * tensor_get_i64(w, wi);
+                        else sum += tensor_get(x, xi) * tensor_get(w, wi);
+                    }
                 }
-                inside &= from[d] >= 0 && from[d] < xs[d];
-            }
-            if (!inside) continue;
-            int64_t xat = (from[0] * xs[1] + from[1]) * xs[2] + from[2];
-            for (int64_t ci = 0; ci < cg; ci++) {
-                int64_t xi = (n * C + g * cg + ci) * xn + xat;
-                int64_t wi = s->transposed ? ((g * cg + ci) * og + o % og) * taps + t : (o * cg + ci) * taps + t;
-                if (ints) isum += tensor_get_i64(x, xi) * tensor_get_i64(w, wi);
-                else sum += tensor_get(x, xi) * tensor_get(w, wi);
-            }
-        }
         if (ints) store_i64(y->dtype, (char *)y->data + (size_t)i * size, isum);
         else store_f64(y->dtype, (char *)y->data + (size_t)i * size, sum);
     }

@@ -63,6 +63,7 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
     if (!(support < 0x1p31))
         return call_fail(c, E_LIMIT, err, "a scale of %g, which averages %g pixels", 1 / scale, support);
     a->taps = aa ? (int64_t)ceil(support) * 2 + 1 : cubic ? 4 : linear ? 2 : 1;
+    if (aa && a->taps > a->in) a->taps = a->in; /* what it averages is inside */
     if (!mul_size((size_t)a->out, (size_t)a->taps, &count) || !mul_size(count, sizeof *a->weight, &bytes))
         return call_fail(c, E_LIMIT, err, "%lld weights for each of %lld pixels", (long long)a->taps,
                          (long long)a->out);

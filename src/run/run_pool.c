@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 #include "kernel/kernel.h"
+#include "kernel/meeting.h"
 #include "run/run_table.h"
 #include "team/team.h"
 
@@ -368,11 +369,16 @@ bool run_col2im(Call *c, Err *err)
     for (int64_t i = 0; i < tensor_numel(out); i++) {
         int64_t y = i / W % H, xx = i % W, plane = i / (H * W) * k[0] * k[1];
         double sum = 0;
-        for (int64_t a = 0; a < k[0] * k[1]; a++) {
-            int64_t oy = y + p[0] - a / k[1] * d[0], ox = xx + p[1] - a % k[1] * d[1];
-            if (oy < 0 || ox < 0 || oy % s[0] || ox % s[1] || oy / s[0] >= n[0] || ox / s[1] >= n[1]) continue;
-            int64_t at = (plane + a) * L + oy / s[0] * n[1] + ox / s[1];
-            sum += x->dtype == DT_F32 ? (double)((const float *)x->data)[at] : ((const double *)x->data)[at];
+        Meeting my = taps_meeting(y, n[0], k[0], s[0], p[0], d[0], true),
+                mx = taps_meeting(xx, n[1], k[1], s[1], p[1], d[1], true);
+        for (int64_t ky = my.first; ky < my.end; ky++) {
+            int64_t oy = y + p[0] - ky * d[0];
+            for (int64_t kx = mx.first; oy % s[0] == 0 && kx < mx.end; kx++) {
+                int64_t ox = xx + p[1] - kx * d[1];
+                if (ox % s[1]) continue;
+                int64_t at = (plane + ky * k[1] + kx) * L + oy / s[0] * n[1] + ox / s[1];
+                sum += x->dtype == DT_F32 ? (double)((const float *)x->data)[at] : ((const double *)x->data)[at];
+            }
         }
         put_float(out, i, sum);
     }

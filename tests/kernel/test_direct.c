@@ -130,6 +130,7 @@ static bool check(Way way, int number, uint64_t *seed)
     for (int k = 0; k < spatial; k++) {
         int64_t window = 1 + below(seed, 4), in = spatial < 3 ? window * 2 + below(seed, 9) : window + below(seed, 4),
                 span;
+        if (way == DIRECT && number % 7 == 3) window += 4 + below(seed, spatial < 3 ? 12 : 3), in = 1 + below(seed, 3);
         stride[k] = 1 + below(seed, 3);
         dilation[k] = 1 + below(seed, 2);
         padding[k] = padding_end[k] = below(seed, (uint64_t)window);

@@ -181,12 +181,13 @@ bool onnx_lrn(OnnxOp *o)
         op_attr_float(o, "beta", 0.75, &beta) && op_attr_float(o, "bias", 1, &bias));
     if (size < 1 || size > MAX_WINDOW || x->rank < 3)
         return fail(o->im->err, E_FORMAT, "size %lld over an input of rank %d", (long long)size, x->rank);
-    int64_t pad[2 * MAX_RANK] = {0}, before = (size - 1) / 2;
+    int64_t pad[2 * MAX_RANK] = {0}, before = (size - 1) / 2, after = size - 1 - before,
+            others = ex_is_int(x->dim[1]) && x->dim[1]->i > 0 ? x->dim[1]->i - 1 : INT64_MAX;
     int n = 2 * (x->rank - 1);
-    pad[n - 2] = before;
-    pad[n - 1] = size - 1 - before;
+    pad[n - 2] = before = before < others ? before : others; /* a window may be far larger than there are channels */
+    pad[n - 1] = after = after < others ? after : others;
     Value *square = AS(&o->L, constant_pad_nd, v(AS(&o->L, mul_Tensor, v(x), v(x))), arg_ints(o->g, n, pad));
-    square = AS(&o->L, unfold, v(square), arg_int(o->g, 1), arg_int(o->g, size), arg_int(o->g, 1));
+    square = AS(&o->L, unfold, v(square), arg_int(o->g, 1), arg_int(o->g, before + 1 + after), arg_int(o->g, 1));
     TRY(square);
     square = AS(&o->L, sum_dim_IntList, v(square), arg_ints(o->g, 1, (int64_t[]){square->rank - 1}));
     Value *scale = AS(&o->L, add_Tensor, v(AS(&o->L, mul_Tensor, v(square), arg_float(o->g, alpha / (double)size))),
