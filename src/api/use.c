@@ -1,14 +1,21 @@
 /* One thread at a time in a session: found out, not left to chance. Contract in api_impl.h. */
 #include "api/api_impl.h"
 
-/* Its address is the thread's name as long as the thread lives. */
-static _Thread_local char here;
+/* A thread's name, which no other has: also none that a child of fork() makes, whose stack may lie where that of a
+ * thread lay that was in a call when the child was made. */
+static uintptr_t name_of_thread(void)
+{
+    static atomic_uintptr_t last;
+    static _Thread_local uintptr_t name;
+    if (!name) name = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+    return name;
+}
 
 static qkv_session *own(const qkv_session *s) { return (qkv_session *)(uintptr_t)s; }
 
 static bool take(const qkv_session *s)
 {
-    uintptr_t me = (uintptr_t)&here, nobody = 0;
+    uintptr_t me = name_of_thread(), nobody = 0;
     atomic_uintptr_t *user = &own(s)->user;
     if (atomic_compare_exchange_strong_explicit(user, &nobody, me, memory_order_acquire, memory_order_relaxed))
         return true;

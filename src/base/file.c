@@ -306,7 +306,7 @@ static bool looked_at(int folder)
     struct stat st;
     if (fstat(folder, &st)) return false;
     time_t now = time(NULL);
-    pthread_mutex_lock(&lock);
+    if (pthread_mutex_trylock(&lock)) return true; /* another thread looks; or did when this process was forked */
     bool seen = when && now >= when && now - when < STALE_S && st.st_dev == device && st.st_ino == node;
     if (!seen) device = st.st_dev, node = st.st_ino, when = now;
     pthread_mutex_unlock(&lock);

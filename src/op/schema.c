@@ -173,8 +173,14 @@ static const Op **slot_of(const char *name)
     return &by_name[k];
 }
 
+/* In a child of fork() no thread is left that could give the lock back. */
+static void before_fork(void) { pthread_rwlock_wrlock(&names_lock); }
+static void in_parent(void) { pthread_rwlock_unlock(&names_lock); }
+static void in_child(void) { names_lock = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER; }
+
 static void load(void)
 {
+    pthread_atfork(before_fork, in_parent, in_child);
     for (int i = OP_NONE + 1; i < OP_COUNT; i++) {
         parse_schema(table[i].name, table[i].schema_text, &schemas[i]);
         table[i].schema = &schemas[i];

@@ -319,7 +319,7 @@ bool program_for_runs(const Program *p, unsigned list, const Graph **g, const Fu
 {
     bool ok = true;
     Runs *runs = p->runs;
-    pthread_mutex_lock(&runs->lock);
+    fork_lock_take(&runs->lock);
     Prepared *r = runs->first;
     while (r && (r->list != list || r->portable != cpu_is_portable())) r = r->next;
     if (!r) {
@@ -337,7 +337,7 @@ bool program_for_runs(const Program *p, unsigned list, const Graph **g, const Fu
         *g = r->graph ? r->graph : p->graph;
         *fusion = r->fused ? &r->fusion : NULL;
     }
-    pthread_mutex_unlock(&runs->lock);
+    fork_lock_leave(&runs->lock);
     return ok;
 }
 

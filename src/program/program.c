@@ -57,7 +57,7 @@ static bool program_init(Program *p, Err *err)
 {
     *p = (Program){.runs = mem_zeroed(1, sizeof *p->runs)};
     if (!p->runs) return oom(err);
-    pthread_mutex_init(&p->runs->lock, NULL);
+    fork_lock_init(&p->runs->lock);
     return true;
 }
 
@@ -103,7 +103,6 @@ bool program_copy(Program *p, const Program *from, Err *err)
 void program_close(Program *p)
 {
     program_forget_runs(p);
-    if (p->runs) pthread_mutex_destroy(&p->runs->lock);
     mem_free(p->runs);
     source_close(p->source);
     *p = (Program){0};

@@ -1,14 +1,14 @@
 /* The pipeline, from a file to a graph that sessions run. */
 #ifndef QKV_PROGRAM_PROGRAM_H
 #define QKV_PROGRAM_PROGRAM_H
-#include <pthread.h>
+#include "base/forks.h"
 #include "onnx/read/read.h"
 #include "pt2/read/read.h"
 #include "plan/fuse.h"
 
 typedef struct Runs { /* program/prepare.c */
     struct Prepared *first;
-    pthread_mutex_t lock; /* sessions may be made by several threads */
+    ForkLock lock; /* sessions may be made by several threads */
 } Runs;
 
 typedef struct Program {

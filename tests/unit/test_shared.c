@@ -1,6 +1,8 @@
 /* Models do not change: what is made from one shares its file and weights, and outlives it; threads need no lock. */
 #include "unit.h"
 #include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
 #include "onnx/wire/onnx.h"
 #include "qkv_tools.h"
 
@@ -143,8 +145,75 @@ static void test_threads(void **state)
     qkv_model_free(m);
 }
 
+/* ------------------------------------------------------------------ fork */
+
+enum { FORKED = 60 };
+
+typedef struct Busy {
+    qkv_model *model[FORKED];
+    atomic_int begun; /* models of which a session is being made, or was */
+} Busy;
+
+static void *begin_sessions(void *user)
+{
+    Busy *b = user;
+    float y[3];
+    for (int i = 0; i < FORKED; i++) {
+        atomic_store(&b->begun, i + 1);
+        run(b->model[i], y);
+    }
+    return NULL;
+}
+
+static void *keep_loading(void *done)
+{
+    while (!atomic_load((atomic_bool *)done)) qkv_model_free(load());
+    return NULL;
+}
+
+/* One thread makes the first session of one model after the other, which it does under the model's lock, another loads
+ * and writes files; in a child of that moment these threads are gone, and everything works. */
+static void test_forks(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    Busy b = {.begun = 0};
+    atomic_bool done = false;
+    pthread_t first, other;
+    float want[3], y[3];
+    uint64_t rng = 1;
+    for (int i = 0; i < FORKED; i++) b.model[i] = load();
+    qkv_model *m = load();
+    assert_true(run(m, want));
+    assert_int_equal(pthread_create(&other, NULL, keep_loading, &done), 0);
+    assert_int_equal(pthread_create(&first, NULL, begin_sessions, &b), 0);
+    int wrong = 0, n = 0;
+    for (int at; (at = atomic_load(&b.begun)) < FORKED || !n; n++) {
+        int status = 0;
+        usleep((useconds_t)(unit_random(&rng) % 300));
+        pid_t child = fork();
+        if (!child) {
+            alarm(20);
+            qkv_model *again = load();
+            bool same = run(b.model[at > 0 ? at - 1 : 0], y) && !memcmp(want, y, sizeof y) && run(again, y) &&
+                        !memcmp(want, y, sizeof y);
+            _exit(!same);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child || status) wrong++;
+    }
+    atomic_store(&done, true);
+    pthread_join(first, NULL);
+    pthread_join(other, NULL);
+    if (wrong) STOP("%d of %d children", wrong, n);
+    for (int i = 0; i < FORKED; i++) qkv_model_free(b.model[i]);
+    qkv_model_free(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_source_stays), cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_source_stays), cmocka_unit_test(test_threads),
+                                       cmocka_unit_test(test_forks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
