@@ -38,8 +38,9 @@ void infer_free(Infer *r); /* NULL is fine */
 void oip_server(Buf *out);                                  /* GET v2 */
 void oip_model(const Model *m, const char *name, Buf *out); /* GET v2/models/NAME */
 bool dtype_holds(DType t, int64_t v);                       /* an integer dtype: is v one of its values? */
-/* The JSON of a request; what is wrong with it, its depth too, is the sender's (E_FORMAT). */
-struct JsonValue *request_json(const void *bytes, size_t size, Err *err);
+/* The JSON of a request; what is wrong with it, its depth too, is the sender's (E_FORMAT). kept: json_read_keeping's
+ * key; NULL: none. */
+struct JsonValue *request_json(const void *bytes, size_t size, const char *kept, Err *err);
 /* A zeroed record of a request in an arena of its own, in which the record lies too; begins to count memory. */
 void *request_new(size_t size, Arena **own, Err *err);
 const char *oip_datatype(DType t);     /* "FP32"; NULL: the protocol has none */

@@ -2,15 +2,16 @@
 #include <math.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/number.h"
 #include "format/json.h"
 #include "serve/oip.h"
 #include "tensor/dtype.h"
 
 /* ------------------------------------------------------------------ tensors as JSON */
 
-json_t *request_json(const void *bytes, size_t size, Err *err)
+json_t *request_json(const void *bytes, size_t size, const char *kept, Err *err)
 {
-    json_t *root = json_read(bytes, size, "the body", err);
+    json_t *root = json_read_keeping(bytes, size, kept, "the body", err);
     if (!root && !mem_ran_out()) err->code = E_FORMAT;
     return root;
 }
@@ -26,19 +27,9 @@ void *request_new(size_t size, Arena **own, Err *err)
     return NULL;
 }
 
-/* How many values are in arrays of arrays. */
-static size_t count_values(const json_t *v)
+static bool wrong_value(JsonType t, size_t at, const Port *p, Err *err)
 {
-    if (!json_is_array(v)) return 1;
-    size_t n = 0, i;
-    const json_t *one;
-    json_array_foreach(v, i, one) n += count_values(one);
-    return n;
-}
-
-static bool wrong_value(const json_t *v, size_t at, const Port *p, Err *err)
-{
-    return fail(err, E_USAGE, "input '%s': value %zu is %s, expected %s", p->name, at, json_kind(v),
+    return fail(err, E_USAGE, "input '%s': value %zu is %s, expected %s", p->name, at, json_type_name(t),
                 dtype_is_float(p->dtype) ? "a number"
                 : p->dtype == DT_BOOL    ? "true or false"
                                          : "an integer");
@@ -51,21 +42,22 @@ bool dtype_holds(DType t, int64_t v)
     return load_i64(t, &bytes) == v && (t != DT_U64 || v >= 0);
 }
 
-static bool put_value(const json_t *v, size_t at, const Port *p, char *to, Err *err)
+static bool put_value(JsonType type, const char *text, size_t at, const Port *p, char *to, Err *err)
 {
     to += at * dtype_size(p->dtype);
+    bool is_integer = type == JSON_INTEGER;
     if (dtype_is_float(p->dtype)) {
-        if (!json_is_number(v)) return wrong_value(v, at, p, err);
-        store_f64(p->dtype, to, json_to_double(v));
+        if (!is_integer && type != JSON_REAL) return wrong_value(type, at, p, err);
+        store_f64(p->dtype, to, is_integer ? (double)parse_int(text, NULL) : parse_double(text, NULL));
         return true;
     }
     if (p->dtype == DT_BOOL) {
-        if (!json_is_boolean(v)) return wrong_value(v, at, p, err);
-        store_i64(p->dtype, to, json_is_true(v));
+        if (type != JSON_TRUE && type != JSON_FALSE) return wrong_value(type, at, p, err);
+        store_i64(p->dtype, to, type == JSON_TRUE);
         return true;
     }
-    if (!json_is_integer(v)) return wrong_value(v, at, p, err);
-    int64_t i = json_to_int(v);
+    if (!is_integer) return wrong_value(type, at, p, err);
+    int64_t i = parse_int(text, NULL);
     if (!dtype_holds(p->dtype, i))
         return fail(err, E_USAGE, "input '%s': value %zu is %lld, which %s does not hold", p->name, at, (long long)i,
                     oip_datatype(p->dtype));
@@ -73,27 +65,32 @@ static bool put_value(const json_t *v, size_t at, const Port *p, char *to, Err *
     return true;
 }
 
-static bool put_values(const json_t *v, size_t *at, const Port *p, char *to, Err *err)
+/* The values of arrays of arrays, into `to` where there is one; how many they are. */
+static bool each_value(const char *list, const Port *p, char *to, size_t *n, Err *err)
 {
-    if (!json_is_array(v)) return put_value(v, (*at)++, p, to, err);
-    size_t i;
-    const json_t *one;
-    json_array_foreach(v, i, one) TRY(put_values(one, at, p, to, err));
+    JsonType type;
+    const char *text;
+    int depth = 0;
+    for (*n = 0; json_kept_value(&list, &depth, &type, &text); ++*n) {
+        if (type == JSON_STRING || type == JSON_OBJECT) return wrong_value(type, *n, p, err);
+        if (to) TRY(put_value(type, text, *n, p, to, err));
+    }
     return true;
 }
 
 static bool read_json_data(const json_t *in, const Port *p, Tensor *t, Arena *a, Err *err)
 {
-    json_t *data;
-    size_t at = 0, want = (size_t)tensor_numel(t);
+    json_t *data = json_object_get(in, "data");
+    const char *list = json_kept(data);
+    size_t n, want = (size_t)tensor_numel(t);
     if (p->dtype == DT_F16 || p->dtype == DT_BF16)
         return fail(err, E_USAGE, "input '%s': %s is sent as binary data, not as JSON", p->name,
                     oip_datatype(p->dtype));
-    if (!json_want_array(in, "data", &data, err)) return within(err, "input '%s'", p->name);
-    size_t n = count_values(data);
+    if (!list) return json_want_array(in, "data", &data, err) || within(err, "input '%s'", p->name);
+    TRY(each_value(list, p, NULL, &n, err));
     if (n != want) return fail(err, E_USAGE, "input '%s': data has %zu values, its shape %zu", p->name, n, want);
     t->data = arena_alloc(a, n + 1, dtype_size(p->dtype));
-    return t->data ? put_values(data, &at, p, t->data, err) : oom(err);
+    return t->data ? each_value(list, p, t->data, &n, err) : oom(err);
 }
 
 /* ------------------------------------------------------------------ tensors as binary data */
@@ -274,7 +271,7 @@ static bool read_all(const Model *m, const char *body, size_t size, size_t heade
         return fail(err, E_USAGE, "Inference-Header-Content-Length is %zu, the body has %zu bytes", header, size);
     size_t json = header == INFER_JSON ? size : header;
     Rest rest = {body + json, size - json};
-    json_t *root = request_json(body, json, err);
+    json_t *root = request_json(body, json, "data", err);
     TRY(root);
     bool ok = (json_is_object(root) || fail(err, E_USAGE, "the body is not a JSON object")) && read_id(root, r, err) &&
               read_parameters(root, r, err) && read_outputs(m, root, r, err) && read_inputs(m, root, r, &rest, err);

@@ -35,7 +35,7 @@ Embeddings *embeddings_read(const void *body, size_t size, Err *err)
     Embeddings *r = request_new(sizeof *r, &a, err);
     if (!r) return NULL;
     r->arena = a;
-    r->root = request_json(body, size, err);
+    r->root = request_json(body, size, NULL, err);
     if (r->root && read_fields(r, err)) return r;
     embeddings_free(r);
     return NULL;

@@ -48,7 +48,8 @@ typedef struct Exchange { /* a request and its answer */
     int index;    /* of its model; -1: none */
     Model *model; /* a reference, for the answer */
     Buf body;
-    size_t counted; /* bytes of the body that the server counts */
+    size_t taken;   /* bytes that the body had */
+    size_t counted; /* of these, which the server counts until the answer, also for what was read from them */
     bool too_large, too_many;
     bool pinned, resumes; /* it is being cancelled; it was to be resumed meanwhile */
     Infer *infer;

@@ -48,7 +48,7 @@ static void put_line(const Exchange *x, double now, bool brief, Buf *line)
     put_peer(x, line);
     jw_put(line, "'method': %s, 'path': %s, 'status': %d", text[0], text[1], x->status);
     if (x->index >= 0) jw_text(line, "model", engine_source(x->server->engine, x->index)->name);
-    jw_put(line, "'bytes_in': %llu, 'bytes_out': %llu", (unsigned long long)x->body.len,
+    jw_put(line, "'bytes_in': %llu, 'bytes_out': %llu", (unsigned long long)x->taken,
            (unsigned long long)x->answer.len);
     if (c) jw_int(line, "items", c->n);
     if (c && c->started > 0)

@@ -246,6 +246,7 @@ static bool begin_infer(Exchange *x)
         exchange_fail(x, &err);
         return false;
     }
+    buf_free(&x->body); /* everything was copied */
     return submit(x, &x->infer->call, x->infer->timeout);
 }
 

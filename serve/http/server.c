@@ -298,6 +298,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         return send_answer(x);
     }
     x->received = seconds_now();
+    x->taken = x->body.len;
     if (!x->status) look_at_body(x);
     if (!x->status && exchange_begin(x)) return MHD_YES; /* suspended; it may be another thread's already */
     return send_answer(x);

@@ -19,6 +19,8 @@ typedef struct Reader {
     char *text, *end, *s; /* the copy, its end (a NUL) and where reading is; strings are unescaped in place */
     json_t *next;         /* the next value to fill */
     const char *problem;  /* what is wrong at s */
+    const char *kept;     /* key of arrays that stay text; NULL: none do */
+    bool passing;         /* within one of them, whose values are read and forgotten */
 } Reader;
 
 /* Brackets outside strings are counted before anything recurses, and with them values and keys:
@@ -249,6 +251,18 @@ static bool close_object(Reader *r, json_t *obj)
 
 static bool read_value(Reader *r);
 
+static bool read_kept(Reader *r)
+{
+    json_t *v = r->next;
+    const char *start = r->s;
+    r->passing = true;
+    if (!read_value(r)) return false;
+    r->passing = false;
+    r->next = v;
+    put(r, JSON_NULL, start);
+    return true;
+}
+
 static bool read_members(Reader *r, bool object)
 {
     char close = object ? '}' : ']';
@@ -261,19 +275,24 @@ static bool read_members(Reader *r, bool object)
             r->s++;
             skip_space(r);
         }
+        bool kept = false;
         if (object) {
+            const json_t *key = r->next;
             if (*r->s != '"') return wrong(r, "a key in quotes expected");
             if (!read_string(r)) return false;
+            kept = r->kept && !r->passing && !strcmp(json_string_value(key), r->kept);
             skip_space(r);
             if (*r->s != ':') return wrong(r, "':' expected");
             r->s++;
             skip_space(r);
         }
-        if (!read_value(r)) return false;
+        if (!(kept && *r->s == '[' ? read_kept(r) : read_value(r))) return false;
         skip_space(r);
         v->at++;
+        if (r->passing) r->next = v + 1;
     }
     r->s++;
+    if (r->passing) return true;
     v->span = (uint32_t)(r->next - v) & 0x1fffffff;
     return !object || close_object(r, v);
 }
@@ -322,7 +341,7 @@ static void locate(const char *text, size_t n, int *line, int *column)
     }
 }
 
-json_t *json_read_within(const void *bytes, size_t size, size_t most, const char *what, Err *err)
+static json_t *read_text(const void *bytes, size_t size, size_t most, const char *kept, const char *what, Err *err)
 {
     size_t values = 0, keys = 0, need, table;
     json_t *root = NULL;
@@ -350,7 +369,7 @@ json_t *json_read_within(const void *bytes, size_t size, size_t most, const char
         fail(err, E_LIMIT, "%s: out of memory", what);
         return NULL;
     }
-    Reader r = {.text = (char *)root + (need - size - 1), .next = root};
+    Reader r = {.text = (char *)root + (need - size - 1), .next = root, .kept = kept};
     memcpy(r.text, bytes, size);
     r.s = r.text;
     r.end = r.text + size;
@@ -363,7 +382,49 @@ json_t *json_read_within(const void *bytes, size_t size, size_t most, const char
     return NULL;
 }
 
+json_t *json_read_within(const void *bytes, size_t size, size_t most, const char *what, Err *err)
+{
+    return read_text(bytes, size, most, NULL, what, err);
+}
+
+json_t *json_read_keeping(const void *bytes, size_t size, const char *key, const char *what, Err *err)
+{
+    return read_text(bytes, size, SIZE_MAX, key, what, err);
+}
+
 void json_free(json_t *root) { mem_free(root); }
+
+/* ------------------------------------------------------------------ arrays that stay text */
+
+const char *json_kept(const json_t *v) { return json_is_null(v) && v->at ? (const char *)v + v->at : NULL; }
+
+/* The text after a number; whether it is a real one. */
+static const char *after_number(const char *s, bool *real)
+{
+    for (*real = false; is_digit(*s) || *s == '-' || *s == '+' || *s == '.' || *s == 'e' || *s == 'E'; s++)
+        *real |= *s == '.' || *s == 'e' || *s == 'E';
+    return s;
+}
+
+bool json_kept_value(const char **s, int *depth, JsonType *type, const char **text)
+{
+    for (;; ++*s) {
+        if (**s == '[') ++*depth;
+        else if (**s == ']' && !--*depth) return false;
+        else if (!strchr("], \t\n\r", **s)) break;
+    }
+    bool real;
+    *text = *s;
+    switch (**s) {
+    case '"': *type = JSON_STRING; break;
+    case '{': *type = JSON_OBJECT; break;
+    case 't': *type = JSON_TRUE, *s += 4; break;
+    case 'f': *type = JSON_FALSE, *s += 5; break;
+    case 'n': *type = JSON_NULL, *s += 4; break;
+    default: *s = after_number(*s, &real), *type = real ? JSON_REAL : JSON_INTEGER;
+    }
+    return true;
+}
 
 /* ------------------------------------------------------------------ access */
 
@@ -396,11 +457,13 @@ json_t *json_element(const json_t *array, size_t i)
     return (json_t *)(uintptr_t)v;
 }
 
-const char *json_kind(const json_t *v)
+const char *json_type_name(JsonType t)
 {
     static const char *const names[] = {"object", "array", "string", "integer", "number", "true", "false", "null"};
-    return v ? names[json_typeof(v)] : "nothing";
+    return names[t];
 }
+
+const char *json_kind(const json_t *v) { return v ? json_type_name(json_typeof(v)) : "nothing"; }
 
 static json_t *field(const json_t *obj, const char *key, const char *expected, bool (*is)(const json_t *), Err *err)
 {

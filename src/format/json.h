@@ -42,6 +42,13 @@ static inline json_t *json_read(const void *bytes, size_t size, const char *what
 {
     return json_read_within(bytes, size, SIZE_MAX, what, err);
 }
+/* The same, but arrays that are members called `key` are checked and stay text: millions of numbers, each of which
+ * would take 8 bytes. */
+json_t *json_read_keeping(const void *bytes, size_t size, const char *key, const char *what, Err *err);
+const char *json_kept(const json_t *v); /* the text of such an array; NULL: v is something else */
+/* Its values one after the other, brackets left out: the type, and the text of a number. False: it has ended. *s begins
+ * as json_kept(v), *depth as 0; neither goes past a string or an object. */
+bool json_kept_value(const char **s, int *depth, JsonType *type, const char **text);
 void json_free(json_t *root); /* what json_read gave; NULL is fine */
 bool json_is_utf8(const char *s);
 
@@ -102,6 +109,7 @@ static inline size_t json_members(const json_t *obj, json_t **value)
          left_##value && ((name) = json_string_value((value)-1), true);                                                \
          left_##value--, (value) = (json_t *)(uintptr_t)json_next(value) + 1)
 
+const char *json_type_name(JsonType t);
 const char *json_kind(const json_t *v); /* "object", "string", ...; "nothing" for NULL */
 bool json_want_object(const json_t *obj, const char *key, json_t **out, Err *err);
 bool json_want_array(const json_t *obj, const char *key, json_t **out, Err *err);

@@ -94,6 +94,10 @@ class Server:
                             break
             return got
 
+    def peak(self):
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return 1024 * int(re.search(r"VmHWM:\s+(\d+)", f.read()).group(1))
+
     def resident(self):
         with open(f"/proc/{self.process.pid}/statm") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -476,6 +476,17 @@ def test_slow_and_idle_connections():
         assert s.post("/v2/models/affine/infer", infer())[0] == 200
 
 
+def test_a_long_body_takes_four_times_its_size():
+    """The body, a copy of its text, and its numbers, of two bytes of text each; not a value of 8 bytes for each, too."""
+    body = json.dumps(infer(data="here")).replace('"here"', "[" + "0," * (15 << 20) + "0]").encode()
+    with serving.serving(AFFINE) as s:
+        s.get("/health")
+        before = s.peak()
+        status, said = s.post("/v2/models/affine/infer", body)
+        assert status == 400 and "data has 15728641 values" in said["error"], said
+        assert s.peak() - before < 4 * len(body)
+
+
 # ------------------------------------------------------------------ stopping and loading
 
 

@@ -7,6 +7,7 @@
 #include <zlib.h>
 #include "base/file.h"
 #include "base/map.h"
+#include "base/number.h"
 #include "expr/expr.h"
 #include "vision/image.h"
 #include "base/jsonw.h"
@@ -227,6 +228,40 @@ static void test_json_fields(void **state)
     assert_string_equal(err.msg, "found an object with 2 keys, expected one key");
     REFUSED(json_want_union(json_object_get(j, "a"), &s, &v, &err), E_FORMAT);
     json_free(j);
+}
+
+static void test_json_kept(void **state)
+{
+    (void)state;
+    Err err = {0};
+    static const char text[] =
+        "{\"a\": {\"data\": [1, [ -2.5e1 ,true],[],null,\"x\\n]\"]}, \"data\": 7, \"b\": {\"data\": []}, "
+        "\"last\": [8]}";
+    static const JsonType types[] = {JSON_INTEGER, JSON_REAL, JSON_TRUE, JSON_NULL, JSON_STRING};
+    json_t *j = json_read_keeping(text, sizeof text - 1, "data", "x", &err);
+    OK(j);
+    assert_int_equal(json_object_size(j), 4);
+    assert_null(json_kept(json_object_get(j, "data")));
+    assert_null(json_kept(NULL));
+    assert_int_equal(json_integer_value(json_object_get(j, "data")), 7);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(j, "last"), 0)), 8);
+    const char *s = json_kept(json_object_get(json_object_get(j, "a"), "data")), *value;
+    JsonType type;
+    int depth = 0;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        assert_true(json_kept_value(&s, &depth, &type, &value) && type == types[i]);
+        if (i == 1) assert_true(parse_double(value, NULL) == -25);
+    }
+    s = json_kept(json_object_get(json_object_get(j, "b"), "data"));
+    depth = 0;
+    assert_true(s && !json_kept_value(&s, &depth, &type, &value));
+    json_free(j);
+    static const char *const bad[] = {
+        "{\"data\": [1, }",  "{\"data\": [1 2]}",                "{\"data\": [1e999]}",
+        "{\"data\": [[1]}", "{\"data\": [1], \"data\": [2]}", "{\"data\": [{\"a\" 1}]}",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        REFUSED(json_read_keeping(bad[i], strlen(bad[i]), "data", "x", &err), E_FORMAT);
 }
 
 /* Objects of every size around where they get a table, loops over nested values,
@@ -889,6 +924,7 @@ int main(void)
         cmocka_unit_test(test_colliding_keys),
         cmocka_unit_test(test_json_large),
         cmocka_unit_test(test_json_fields),
+        cmocka_unit_test(test_json_kept),
         cmocka_unit_test(test_json_many),
         cmocka_unit_test(test_json_write),
         cmocka_unit_test(test_json_put),
