@@ -304,3 +304,58 @@ OUT = {"seen_again": seen_again, "through_a_view": through_a_view, "overwritten"
 def test_results_that_are_written_out(f, tmp_path):
     a, b = torch.randn(3, 4), torch.randn(3, 4)
     Exported(tmp_path, f, (a, b)).agrees((a, b), (b, a))
+
+
+def each(n, most):
+    return torch.randint(0, most, (n,) if isinstance(n, int) else n)
+
+
+# a map over a batch: what it does, its inputs, and whether it becomes the same ops with one more axis. Indices are
+# those of the ATen op: x[i] of a slice i is `flat_apply` in the graph, which torch.export itself does not write.
+MAPS = {
+    "index": (lambda x, i: torch.vmap(lambda k: torch.ops.aten.index(x, [k]))(i),
+              lambda n: (torch.randn(7, 3), each((n, 2), 7)), True),
+    "two_indices": (lambda x, i, j: torch.vmap(lambda a, b: torch.ops.aten.index(x, [a, b]))(i, j),
+                    lambda n: (torch.randn(7, 3), each((n, 2), 7), each(n, 3)), True),
+    "captured_index": (lambda x, i, j: torch.vmap(lambda a: torch.ops.aten.index(x, [a, j]))(i),
+                       lambda n: (torch.randn(7, 3), each(n, 7), each((4, 2), 3)), True),
+    "index_and_none": (lambda x, i: torch.vmap(lambda k: torch.ops.aten.index(x, [k, None]))(i),
+                       lambda n: (torch.randn(7, 3), each((n, 2), 7)), True),
+    "index_of_slices": (lambda x, i: torch.vmap(lambda r: r[i])(x), lambda n: (torch.randn(n, 7, 3), each(4, 7)),
+                        False),
+    "both": (lambda x, i: torch.vmap(lambda r, k: r[k])(x, i), lambda n: (torch.randn(n, 7, 3), each((n, 4), 7)),
+             False),
+    "take": (lambda x, i: torch.vmap(lambda k: torch.ops.aten.take(x, k))(i),
+             lambda n: (torch.randn(7, 6), each((n, 4), 40)), True),
+    "select": (lambda x: torch.vmap(lambda r: r[1:, ::2].sum() + r[..., -1])(x), lambda n: (torch.randn(n, 7, 3),),
+               False),
+    "gather": (lambda x, i: torch.vmap(lambda r, k: r.gather(0, k))(x, i),
+               lambda n: (torch.randn(n, 7), each((n, 4), 7)), False),
+    "put": (lambda x, i: torch.vmap(lambda r, k: torch.index_put(r, (k,), torch.ones(4)))(x, i),
+            lambda n: (torch.randn(n, 7), each((n, 4), 7)), False),
+    "number_of_another_dtype": (lambda x, i: torch.vmap(lambda k: x + k)(i),
+                                lambda n: (torch.ones(3, dtype=torch.int8), each(n, 7)), True),
+    "ranks": (lambda x, y, z: torch.vmap(lambda r, s: r.reshape(-1, 1) * y + s)(x, z),
+              lambda n: (torch.randn(n, 6), torch.randn(2), torch.randn(n)), True),
+    "expand": (lambda x, y: torch.vmap(lambda r: r.expand(2, 4, 6) + y[:, None])(x),
+               lambda n: (torch.randn(n, 1, 6), torch.randn(4)), True),
+    "sizes": (lambda x, y: torch.vmap(lambda r: r.expand(y.shape[0], 6) + y[:, None])(x),
+              lambda n: (torch.randn(n, 6), torch.randn(n + 1)), False),
+    "rank_16": (lambda x, y: torch.vmap(lambda r: (r + y).reshape(2))(x),
+                lambda n: (torch.randn(n), torch.randn(*[1] * 15, 2)), False),
+    "words": (lambda x: torch.vmap(lambda r: torch.div(r, 0.3, rounding_mode="floor"))(x),
+              lambda n: (torch.randn(n, 6),), True),
+    "same_for_all": (lambda x, y: torch.vmap(lambda r: (r + 1, y * 2))(x), lambda n: (torch.randn(n, 3), torch.randn(2)),
+                     True),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_maps_over_a_batch(name, tmp_path):
+    f, inputs, batched = MAPS[name]
+    first, dims = inputs(5), []
+    for a, b in zip(first, inputs(6)):
+        dims.append({d: Dim.AUTO for d in range(a.ndim) if a.shape[d] != b.shape[d]})
+    e = Exported(tmp_path, f, first, tuple(dims))
+    assert ("qkv.loop" not in e.models[1].graph_text()) == batched
+    e.agrees(*[inputs(n) for n in ((5,) if name in ("take", "gather") else (5, 3, 2))])  # whose batch torch fixes

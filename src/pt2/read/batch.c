@@ -44,6 +44,7 @@ static bool has_form(const Batch *b, const Node *n)
         for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) any |= a->vs[k] && b->batched[a->vs[k]->id];
     }
     if (n->op->flags & (OPF_RANDOM | OPF_DATA_SIZE | OPF_EFFECT) || n->nout != 1) return false;
+    if (any && n->out[0]->rank == MAX_RANK) return false;
     if (!any || n->op->flags & OPF_POINTWISE) return true;
     if (n->op->id == OP_reshape || n->op->id == OP_expand) return true;
     if (n->op->id != OP_index_Tensor || first) return false;
@@ -60,10 +61,6 @@ static Value *aligned(Batch *b, const Value *v, int rank)
     Value *outer = b->value[v->id];
     if (!b->batched[v->id] || v->rank >= rank) return outer;
     Expr *dim[MAX_RANK];
-    if (rank + 1 > MAX_RANK) {
-        fail(b->err, E_UNSUPPORTED, "a batch of tensors of rank %d", rank);
-        return NULL;
-    }
     dim[0] = b->size;
     for (int i = 0; i < rank; i++)
         dim[1 + i] = i < rank - v->rank ? ex_int(b->g->ex, 1) : outer->dim[1 + i - (rank - v->rank)];
