@@ -47,6 +47,19 @@ def stack(*names):
             "inputs": [{"name": n, "arg": a, "kind": 1} for n, a in (("tensors", tensors), ("dim", {"as_int": -1}))]}
 
 
+def inner(d, part): return next(n for n in body(first(d, "cond"), 2)["nodes"] if part in n["target"])
+def twice(names): names.append(names[0])
+
+
+def chunks(d, names):
+    given = (("self", tensor("x")), ("chunks", {"as_int": 2}), ("dim", {"as_int": 2}))
+    first(d, "linear").update(target="torch.ops.aten.chunk.default",
+                              outputs=[{"as_tensors": [{"name": n} for n in names]}],
+                              inputs=[{"name": n, "arg": a, "kind": 1} for n, a in given])
+
+
+LENGTH = {"target": "torch.ops.aten.sym_size.int", "outputs": [{"as_sym_int": {"as_name": "made"}}], "metadata": {},
+          "inputs": [{"name": n, "arg": a, "kind": 1} for n, a in (("self", tensor("x")), ("dim", {"as_int": 0}))]}
 SIZE = {"target": "_operator.mul", "inputs": [{"name": "", "arg": {"as_int": 2}, "kind": 1}] * 2,
         "outputs": [{"as_sym_int": {"as_name": "made"}}], "metadata": {}}
 EDITS = [  # model, edit, what is said
@@ -107,6 +120,23 @@ EDITS = [  # model, edit, what is said
     ("scan_rnn", lambda d: argument(first(d, "scan"), 2, {"as_tensors": []}), "there is no sequence to go over"),
     ("scan_rnn", lambda d: argument(first(d, "scan"), 0, {"as_int": 3}), "argument 0 is not a graph"),
     ("scan_rnn", lambda d: body(first(d, "scan"), 0)["outputs"].clear(), "carried values"),
+    ("scan_rnn", lambda d: argument(first(d, "scan"), 2, {"as_ints": [3]}), "sequence 0 is a number"),
+    ("scan_rnn", lambda d: argument(first(d, "scan"), 1, {"as_tensors": [{"name": "sum_1"}] * 300}),
+     "300 carried values"),
+    ("scan_rnn", lambda d: body(first(d, "scan"), 0)["nodes"][0].update(target="torch.ops.aten.mul_.Tensor"),
+     "it writes to its operand"),
+    ("scan_rnn", lambda d: body(first(d, "scan"), 0)["outputs"].__setitem__(0, {"as_string": "a"}),
+     "a result of kind 'as_string'"),
+    ("scan_rnn", lambda d: first(d, "scan").update(outputs=first(d, "scan")["outputs"] * 2),
+     "the file names 4 results"),
+    ("control_nested", lambda d: [nodes(d).insert(0, LENGTH), argument(first(d, "cond"), 0,
+                                                                       {"as_sym_int": {"as_name": "made"}})],
+     "the condition is a number"),
+    ("control_nested", lambda d: twice(body(inner(d, "while"), 0)["outputs"]), "gives 2 results, expected 1"),
+    ("mha_self", lambda d: nodes(d).insert(0, {**SIZE, "target": "torch._functorch.predispatch._add_batch_dim"}),
+     "it stands in no vmap"),
+    ("mha_self", lambda d: chunks(d, "abc"), "2 pieces, the file names 3"),
+    ("mha_self", lambda d: values(d)["linear"].update(dtype=99), "tensor_values: 'linear'"),
     ("no_grad_region", lambda d: first(d, "set_grad")["inputs"].pop(), "operands"),
     ("no_grad_region", lambda d: argument(first(d, "set_grad"), 2, {"as_string": "a"}),
      "is neither a tensor nor a number"),
@@ -176,6 +206,28 @@ def packed(tmp_path_factory):
 @pytest.mark.parametrize("change, message", PACKED)
 def test_packed(packed, change, message, tmp_path):
     (tmp_path / "m.qkv").write_bytes(described(packed, change))
+    refused(tmp_path / "m.qkv", message)
+
+
+def patched(packed, at, form, value):
+    return packed[:at] + struct.pack(form, value) + packed[at + struct.calcsize(form):]
+
+
+HEADERS = [  # of a packed model's bytes, and what is said
+    (lambda b: b[:100], "the file has 100 bytes, a header has 128"),
+    (lambda b: b[:8] + b[8:12][::-1] + b[12:], "packed on a machine of the other byte order"),
+    (lambda b: patched(b, 12, "<I", 99), "packed in version 99 of the format"),
+    (lambda b: patched(b, 127, "<B", 1), "reserved bytes of the header are not 0"),
+    (lambda b: b + b"x", "its header says"),
+    (lambda b: b[:129] + b"\0" + b[130:], "description: expected text that ends with its length"),
+    (lambda b: b[:129] + bytes([b[129] ^ 1]) + b[130:], "the checksum of description and graph does not match"),
+    (lambda b: patched(b, 56, "<Q", 4097), "or not at a page"),
+]
+
+
+@pytest.mark.parametrize("change, message", HEADERS)
+def test_packed_header(packed, change, message, tmp_path):
+    (tmp_path / "m.qkv").write_bytes(change(packed))
     refused(tmp_path / "m.qkv", message)
 
 

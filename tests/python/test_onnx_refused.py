@@ -399,3 +399,43 @@ def test_sizes_that_grow_with_each_node(op, attributes, tmp_path):
     (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
     with pytest.raises(qkv.Error, match="a size expression is too large"):
         qkv.Model(tmp_path / "m.onnx")
+
+
+BODIES = [  # a graph of the main domain as text, and what is said of it
+    ("g (float[4] x, bool c) => (float[4] y) { y = If (c) <then_branch = t () => (float[4] z) { q = Neg (x) }, "
+     "else_branch = e () => (float[4] z) { z = Neg (x) }> }", "the body never computes its result 'z'"),
+    ("g (float[4] x, bool c) => (float[4] y) { s = SequenceConstruct (x, x) y = If (c) <then_branch = t () => "
+     "(float[4] z) { i = Constant <value_int = 0> () z = SequenceAt (s, i) }, else_branch = e () => (float[4] z) "
+     "{ z = Neg (x) }> }", "a body uses 's', a sequence or a tensor of strings"),
+    ("g (float[4] x, int64 m, bool c) => (float[4] y) { y = Loop (m, c, x) <body = b (int64 i, bool d) => "
+     "(bool e, float[4] z) { e = Identity (d) z = Neg (x) }> }", "the body takes 2 inputs, expected 3"),
+    ("g (float[4] x, int64 m, bool c) => (float[4] y) { y = Loop (m, c, x) <body = b (int64 i, bool d, float[4] a) => "
+     "(bool e) { e = Identity (d) }> }", "the body gives 1 results for 1 carried values"),
+    ("g (float[4] x, int64 m, bool c) => (float[4] y) { y, z, w = Loop (m, c, x) <body = b (int64 i, bool d, "
+     "float[4] a) => (bool e, float[4] z) { e = Identity (d) z = Neg (a) }> }",
+     "3 results are named, the loop gives 1"),
+    ("g (float[4] x, int64[2] m, bool c) => (float[4] y) { y = Loop (m, c, x) <body = b (int64 i, bool d, float[4] a) "
+     "=> (bool e, float[4] z) { e = Identity (d) z = Neg (a) }> }", "2 elements, expected one trip count"),
+    ("g (float[4] x, int64 m, bool c) => (float[4] y) { y = Loop (m, c, x) <body = b (int64 i, bool d, float[4] a) "
+     "=> (bool e, float[4] z) { f = Not (d) z = Neg (a) }> }", "the body never computes its result 'e'"),
+    ("g (float x) => (float[4] y) { y = Scan <num_scan_inputs = 1, "
+     "body = b (float a) => (float z) { z = Neg (a) }> (x) }",
+     "a number, expected a sequence"),
+    ("g (float[4] x) => (float[4] y) { s = SequenceConstruct (x, x) y = Relu (s) }",
+     "is a sequence, expected a tensor"),
+    ("g (float[4] x) => (float[2] y) <string[2] s = {\"a\", \"b\"}> { y = Relu (s) }", "'s' is a tensor of strings"),
+    ("g (float[2] x, int64[1] a) => (float[1, 2] y) { y = Unsqueeze (x, a) }",
+     "input 1 'a' decides what the graph looks like, but it is computed"),
+    ("g (float[n] x) => (float[1] y) { s = Shape (x) y = Unsqueeze (x, s) }",
+     "input 1 's' must be constant integers, but element 0 depends on sizes"),
+    ("g (float[2] x, int64[n] s) => (float[2] y) { y = Reshape (x, s) }",
+     "input 1 's' is computed and its length is not fixed"),
+]
+
+
+@pytest.mark.parametrize("text, message", BODIES)
+def test_bodies(text, message, tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21]>\n' + text).SerializeToString())
+    with pytest.raises(qkv.Error, match=re.escape(message)):
+        qkv.Model(path)
