@@ -345,8 +345,8 @@ MAPS = {
                 lambda n: (torch.randn(n), torch.randn(*[1] * 15, 2)), False),
     "words": (lambda x: torch.vmap(lambda r: torch.div(r, 0.3, rounding_mode="floor"))(x),
               lambda n: (torch.randn(n, 6),), True),
-    "same_for_all": (lambda x, y: torch.vmap(lambda r: (r + 1, y * 2))(x), lambda n: (torch.randn(n, 3), torch.randn(2)),
-                     True),
+    "same_for_all": (lambda x, y: torch.vmap(lambda r: (r + 1, y * 2))(x),
+                     lambda n: (torch.randn(n, 3), torch.randn(2)), True),
 }
 
 

@@ -477,7 +477,7 @@ def test_slow_and_idle_connections():
 
 
 def test_a_long_body_takes_four_times_its_size():
-    """The body, a copy of its text, and its numbers, of two bytes of text each; not a value of 8 bytes for each, too."""
+    """The body, a copy of its text, and its numbers, of two bytes of text each; no value of 8 bytes for each."""
     body = json.dumps(infer(data="here")).replace('"here"', "[" + "0," * (15 << 20) + "0]").encode()
     with serving.serving(AFFINE) as s:
         s.get("/health")
