@@ -192,12 +192,13 @@ static void look_at_operands(Todo *todo, const Node *n)
     }
 }
 
-/* Is the answer of v, or of a float that it is computed from, yes? It is where memory runs out. */
-static bool asked_of_makers(const Graph *g, const Value *v, Answer (*ask)(const Graph *, const Value *))
+/* Is the answer of v, or of a float that it is computed from, yes? */
+static bool asked_of_makers(const Graph *g, const Value *v, Answer (*ask)(const Graph *, const Value *), bool *memory)
 {
     Todo todo = {.seen = mem_zeroed((size_t)g->next_id, 1), .v = mem_alloc((size_t)g->next_id * sizeof *todo.v)};
-    bool yes = !todo.seen || !todo.v;
-    if (!yes) look_at(&todo, v);
+    bool yes = false;
+    if (!todo.seen || !todo.v) *memory = false;
+    else look_at(&todo, v);
     while (!yes && todo.n) {
         const Value *next = todo.v[--todo.n];
         Answer answer = ask(g, next);
@@ -209,5 +210,9 @@ static bool asked_of_makers(const Graph *g, const Value *v, Answer (*ask)(const 
     return yes;
 }
 
-bool holds_infinity(const Graph *g, const Value *v) { return asked_of_makers(g, v, takes_infinity); }
-bool may_diverge(const Graph *g, const Value *v) { return asked_of_makers(g, v, diverges); }
+bool holds_infinity(const Graph *g, const Value *v, bool *memory)
+{
+    return asked_of_makers(g, v, takes_infinity, memory);
+}
+
+bool may_diverge(const Graph *g, const Value *v, bool *memory) { return asked_of_makers(g, v, diverges, memory); }

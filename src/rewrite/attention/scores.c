@@ -382,7 +382,9 @@ bool make_scores_nan_to_num(Rewrite *rw, int n, const Arg *a, Arg *out)
         if (s.masked_rows == 1 || s.masked_rows == 3) s.masked_rows = 0;
         return scores_give(rw, &s, out);
     }
-    if (may_diverge(rw->g, s.q) || may_diverge(rw->g, s.k))
+    bool memory = true, diverges = may_diverge(rw->g, s.q, &memory) || may_diverge(rw->g, s.k, &memory);
+    if (!memory) return rw->hard = true, oom(rw->err);
+    if (diverges)
         return rewrite_refuse(rw, "queries or keys may hold NaN or infinities, which become numbers in the scores");
     bool conditions = s.mask && s.mask->dtype == DT_BOOL;
     if (!s.mask || (!conditions && !may_be_minus_inf(rw->g, s.mask))) return scores_give(rw, &s, out);

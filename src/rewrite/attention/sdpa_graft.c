@@ -187,7 +187,9 @@ static bool attention(Rewrite *rw, Value *p, Value *v, const Quantizer *by, Arg 
         return rewrite_refuse(rw, "rows without an allowed key would give %s (exact_masked_rows)",
                               masked_rows == 2 ? "another average of values" : "0 instead of NaN");
     /* no model's values are; a random graph's were its own masked scores */
-    if (holds_infinity(rw->g, v)) return rewrite_refuse(rw, "the values may be infinite, and 0 times that is NaN");
+    bool memory = true, infinite = holds_infinity(rw->g, v, &memory);
+    if (!memory) return rw->hard = true, oom(rw->err);
+    if (infinite) return rewrite_refuse(rw, "the values may be infinite, and 0 times that is NaN");
     h.rank = form->rank > v->rank ? form->rank : v->rank;
     /* sizes of the result: those of the product */
     Value *like = RW(rw, matmul, arg_value(form), arg_value(v));
