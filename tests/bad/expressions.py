@@ -72,7 +72,7 @@ PLACES = {"input": archive, "value": archive, "guard": archive, "range": archive
 def measure(command, folder):
     """Exit code, MiB and CPU seconds; -9 after 6 of them."""
     p = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (6, 6)))
+                         env=growth.environment(), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (6, 6)))
     late = threading.Timer(300, p.kill)
     late.start()
     _, status, used = os.wait4(p.pid, 0)
