@@ -377,7 +377,7 @@ static bool make(Making *m, uint64_t seed)
     }
     int outputs = 1 + below(m, 2);
     for (int k = 0; k < outputs; k++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "output_%d", k);
         Value *last = m->v[m->n - 1];
         if (!graph_add_output(m->g, name, !k && fits(last, 'F') ? last : pick(m, 'F'), &err)) abort();
