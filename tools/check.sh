@@ -17,6 +17,7 @@ export PYTHONDONTWRITEBYTECODE=           # an image may say so: each import of 
 lanes=3                                   # on two CPUs: one waits for a disk, a process or a clock
 [ "${FULL:-0}" = 1 ] && export QKV_SHARE=1 || export QKV_SHARE="${QKV_SHARE:-32}"
 [ "$QKV_SHARE" = 1 ] || export QKV_TURN="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
+but=() # what c leaves out
 python=.venv/bin/python
 [ -x $python ] || python=python3
 
@@ -45,7 +46,7 @@ python_files() { # PART: the files of one half; the standard's own tests of ONNX
 declare -A needs=([python_1]="pytest numpy" [python_2]="pytest numpy" [golden]=torch [models]=torch [spellings]=torch [opinfo]="torch expecttest" [opinfo_grad]="torch expecttest" [onnx_types]="onnxruntime ml_dtypes"
   [onnx_ops]="onnxruntime ml_dtypes" [onnx_ops_23]="onnxruntime ml_dtypes onnx" [onnx_models]="torch onnx onnxscript"
   [onnx_backend]="pytest onnx ml_dtypes" [onnx_graphs]="pytest onnx onnxruntime")
-suite_c() { programs c build "$@"; }
+suite_c() { programs c build "${but[@]}" "$@"; }
 suite_layers() { python3 tools/layers.py; }
 suite_oplists() { python3 tools/oplists.py; }
 suite_checksrc() { python3 tools/checksrc.py; }
@@ -138,6 +139,7 @@ if [ "$mode" = quick ]; then
   PROCESSES=2 run c
   all_of ${quick#c } python_1 python_2
 else
+  [ "$QKV_SHARE" = 1 ] || but=(--no-suite fuzz) # asan runs the same inputs of the same seeds
   tools/setup.sh torch >$logs/setup.log 2>&1 </dev/null & # beside the builds: it waits for the disk
   installing=$!
   for sanitizer in asan tsan; do
