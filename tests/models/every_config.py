@@ -33,8 +33,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent / "python")]
 STEPS = ["run", "prove", "rewritten", "save", "ort", "back", "grad"]
 # Of several classes of a type the one with most of it: its heads are small beside it.
-FIRST = ["CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SPEECH_SEQ_2_SEQ", "MASKED_LM", "CTC",
-         "OBJECT_DETECTION", "ZERO_SHOT_OBJECT_DETECTION", "UNIVERSAL_SEGMENTATION", "INSTANCE_SEGMENTATION",
+FIRST = ["CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SPEECH_SEQ_2_SEQ", "MASKED_LM",
+         "CTC", "OBJECT_DETECTION", "ZERO_SHOT_OBJECT_DETECTION", "UNIVERSAL_SEGMENTATION", "INSTANCE_SEGMENTATION",
          "SEMANTIC_SEGMENTATION", "DEPTH_ESTIMATION", "IMAGE_CLASSIFICATION", "VIDEO_CLASSIFICATION",
          "AUDIO_CLASSIFICATION", "TIME_SERIES_PREDICTION"]
 
@@ -44,7 +44,8 @@ def entries(every):
     import transformers
     from transformers.models.auto import configuration_auto, modeling_auto
     names = [f"MODEL_FOR_{n}_MAPPING_NAMES" for n in FIRST]
-    names += ["MODEL_MAPPING_NAMES"] + [n for n in vars(modeling_auto) if n.endswith("_NAMES") and n.startswith("MODEL_")]
+    names.append("MODEL_MAPPING_NAMES")
+    names += [n for n in vars(modeling_auto) if n.startswith("MODEL_") and n.endswith("_NAMES")]
     found = collections.defaultdict(list)
     for name in dict.fromkeys(names):
         for model_type, classes in getattr(modeling_auto, name).items():
@@ -305,8 +306,8 @@ def one(model_type, cls, out, only_build, send):
             if wrong:
                 import torch
                 with torch.no_grad():
-                    noise = generate.distance(module, variants[:1], [generate.tensors(module(**generate.copies(variants[0])))])
-                row["noise"] = noise
+                    results = generate.tensors(module(**generate.copies(variants[0])))
+                row["noise"] = generate.distance(module, variants[:1], [results])
                 return f"v{v}: {wrong}"
         return ""
 
@@ -338,7 +339,8 @@ def one(model_type, cls, out, only_build, send):
             beside(folder, "rewritten", name)
             step("run", ran)
             step("prove", lambda: prove(runner, folder, name, row))
-            step("rewritten", lambda: saved("rewritten") if (folder / "rewritten" / f"{name}.pt2").exists() else "no file")
+            there = folder / "rewritten" / f"{name}.pt2"
+            step("rewritten", lambda: saved("rewritten") if there.exists() else "no file")
             step("save", lambda: saved(""))
             step("ort", onnx)
             step("back", back)
@@ -430,7 +432,7 @@ def main():
     part, parts = map(int, a.part.split("/"))
     chosen = [(t, c) for k, (t, c) in enumerate(entries(a.every_class)) if k % parts == part]
     if a.only:
-        chosen = [(t, c) for t, c in chosen if any(fnmatch.fnmatch(t, p) or fnmatch.fnmatch(f"{t}.{c}", p) for p in a.only)]
+        chosen = [(t, c) for t, c in chosen if any(fnmatch.fnmatch(x, p) for p in a.only for x in (t, f"{t}.{c}"))]
     if a.list:
         print(*(f"{t}.{c}" for t, c in chosen), sep="\n")
         return

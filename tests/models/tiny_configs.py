@@ -30,7 +30,7 @@ def at_most(limit):
 # The first pattern that a field's name contains says what becomes of an integer.
 NUMBERS = [(re.compile(pattern), rule) for pattern, rule in [
     (r"token_(id|index)$|_token$|(bos|eos|pad|cls|sep|unk|mask|start|end|newline|patch)_(id|index|idx)$", token),
-    (r"^(num_)?channels$|in_channels$|in_chans$|num_labels|type_vocab|patch_norm|temporal|tubelet|num_frames", at_most(4)),
+    (r"^(num_)?channels$|in_channels$|in_chans$|num_labels|type_vocab|temporal|tubelet|num_frames", at_most(4)),
     (r"vocab_size|vocab$", at_most(VOCABULARY)),
     (r"codebook_size|num_embeddings$|num_codevectors|num_buckets|attention_num_buckets", at_most(32)),
     (r"per_tok$|topk|top_k|moe_k$", at_most(2)),
@@ -78,7 +78,8 @@ def chosen_layers(default, count):
     for i, kind in enumerate(kinds):
         first.setdefault(kind, i)
     keep = sorted(first.values())[:4]
-    places = [len(v) for k, v in vars(default).items() if EXACTLY.search(k) and k[0] != "_" and isinstance(v, (list, tuple))]
+    places = [len(v) for k, v in vars(default).items()
+              if EXACTLY.search(k) and k[0] != "_" and isinstance(v, (list, tuple))]
     for i in range(count):
         if len(keep) < min(max(2, *places, 0), count) and i not in keep:
             keep.append(i)
@@ -139,7 +140,8 @@ def with_sections(v):
 @functools.cache
 def has_sections(cls):
     import inspect
-    return any("mrope_section" in f.read_text() for f in pathlib.Path(inspect.getfile(cls)).parent.glob("modeling_*.py"))
+    folder = pathlib.Path(inspect.getfile(cls)).parent
+    return any("mrope_section" in f.read_text() for f in folder.glob("modeling_*.py"))
 
 
 def small(cls, default, given):
@@ -297,9 +299,9 @@ WAYS = {
     "rewards": ["R(b, s, 1)"], "timesteps": ["torch.arange(s)[None].expand(b, s).clone()"],
     "token_type_ids": ["torch.zeros(b, s, dtype=torch.long)"],
 }
-ALWAYS = ["attention_mask", "decoder_input_ids", "bbox", "past_time_features", "past_observed_mask", "past_values_padding",
-          "future_time_features", "freq", "visual_feats", "visual_pos", "visual_embeds", "task_inputs", "states",
-          "actions", "rewards", "returns_to_go", "timesteps", "query_embeds"]
+ALWAYS = ["attention_mask", "decoder_input_ids", "bbox", "past_time_features", "past_observed_mask",
+          "past_values_padding", "future_time_features", "freq", "visual_feats", "visual_pos", "visual_embeds",
+          "task_inputs", "states", "actions", "rewards", "returns_to_go", "timesteps", "query_embeds"]
 LENGTHS = {"input_ids", "attention_mask", "decoder_input_ids", "bbox", "token_type_ids", "states", "actions",
            "returns_to_go", "rewards", "timesteps", "mm_token_type_ids"}  # their axis 1 is a length that may vary
 
@@ -409,7 +411,8 @@ def candidates(model, model_type):
         sizes = {"image_sizes": "torch.tensor([[h, w]] * b)"} if "image_sizes" in names else {}
         for way in WAYS["pixel_values"]:
             for more in (sizes, {}) if sizes else ({},):
-                yield with_media(model, config, made({"pixel_values": way, **more}, config), "get_image_features", image)
+                media = made({"pixel_values": way, **more}, config)
+                yield with_media(model, config, media, "get_image_features", image)
     if "input_ids" in names and audio is not None:
         for name in ("input_features", "input_values"):
             for way in WAYS[name] if name in names else ():
@@ -418,8 +421,8 @@ def candidates(model, model_type):
     both = ["input_ids"] * ("input_ids" in names and ("pixel_values" in main or "pixel_values" in needed)
                             and "pixel_values" in names)
     texts = "input_ids" in main or both
-    picked = [n for n in dict.fromkeys([*main, *both, *needed, *(["pixel_values"] if "input_ids" in main and "pixel_values"
-                                        in names and image is None else []), *ALWAYS]) if n in names and n in WAYS
+    beside = ["pixel_values"] * ("input_ids" in main and "pixel_values" in names and image is None)
+    picked = [n for n in dict.fromkeys([*main, *both, *needed, *beside, *ALWAYS]) if n in names and n in WAYS
               and (n != "attention_mask" or texts) and (n != "decoder_input_ids" or config.is_encoder_decoder
                                                         or n in needed)]
     optional = [n for n in picked if n not in needed and n not in main and n not in both]
