@@ -356,7 +356,6 @@ def one(model_type, cls, out, only_build, send):
 
 def child(pipe, model_type, cls, out, only_build, memory, limit):
     os.setsid()
-    os.nice(10)
     resource.setrlimit(resource.RLIMIT_AS, (memory << 30, memory << 30))
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
     log = os.open(os.path.join(out, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
