@@ -97,6 +97,7 @@ static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err
         else if (!wrong) *f = (MappedFile){p, (uint64_t)st.st_size};
     }
     ErrCode code = errno == ENOMEM ? E_LIMIT : E_IO;
+    if (code == E_LIMIT) mem_refused();
     close(fd);
     return !wrong || fail(err, code, "cannot read '%s': %s", path, wrong);
 }

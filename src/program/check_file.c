@@ -79,14 +79,17 @@ static void check_imported(Run *r, Graph *g, int ninput)
     mem_free(w);
 }
 
-/* whole: the importer knows all that the file may say, so that what it finds wrong is wrong. */
-static void not_imported(Run *r, const char *path, const Err *e, bool whole)
+/* whole: the importer knows all that the file may say, so that what it finds wrong is wrong. False: the file, which
+ * could be read a moment ago, cannot be now. */
+static bool not_imported(Run *r, const char *path, const Err *e, bool whole, Err *err)
 {
     size_t n = strlen(path);
     const char *text = !strncmp(e->msg, path, n) && !strncmp(e->msg + n, ": ", 2) ? e->msg + n + 2 : e->msg;
+    if (e->code == E_IO) return fail(err, E_IO, "%s", text);
     if (e->code == E_UNSUPPORTED && r->c.targets & TARGET_QKV) check_add(&r->c, Q(601), "model", "%s", text);
     else if (whole && e->code == E_FORMAT && !r->c.count[SEVERITY_ERROR]) check_add(&r->c, Q(204), "model", "%s", text);
     else check_add(&r->c, Q(199), "model", "its sizes were not checked: %s", text);
+    return true;
 }
 
 /* ------------------------------------------------------------------ formats */
@@ -104,9 +107,9 @@ static bool check_archive(Run *r, const char *path, const MappedFile *f, Err *er
     SourceWatch watch = {r, on_problem, on_declared};
     Source *p = pt2_open_watched(path, &watch, &e);
     if (p) check_imported(r, p->graph, p->ninputs);
-    else not_imported(r, path, &e, true);
+    else ok = not_imported(r, path, &e, true, err);
     source_close(p);
-    return true;
+    return ok;
 }
 
 /* The folder of a path; "." when it names none. */
@@ -167,11 +170,12 @@ static bool check_onnx_file(Run *r, const char *path, const MappedFile *f, Err *
     Source *s = onnx_import(path, NULL, &e);
     unsigned targets = r->c.targets;
     r->c.targets &= TARGET_QKV; /* what the others refuse was told node by node, by the ops that the file has */
+    bool ok = true;
     if (s) check_graph(&r->c, s->graph, s->graph->ninput);
-    else not_imported(r, path, &e, opset >= 13);
+    else ok = not_imported(r, path, &e, opset >= 13, err);
     r->c.targets = targets;
     source_close(s);
-    return true;
+    return ok;
 }
 
 static bool check_file(Run *r, const char *path, Err *err)
