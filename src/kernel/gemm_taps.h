@@ -4,7 +4,7 @@
 #include "kernel/gemm_axes.h"
 
 /* B_WHOLE: bytes of weights that stay in L2. */
-enum { ALIGN = 64, FEW_CHANNELS = 8, MOST_PARTS = 256, MOST_ROWS = 16, LINES = 64, B_WHOLE = 640 << 10 };
+enum { ALIGN = 64, FEW_CHANNELS = 8, MOST_PARTS = 256, MOST_ROWS = 16, LINES = 64, B_WHOLE = 384 << 10 };
 
 typedef enum Cells { IN_PLACE, PIXELS, COLUMNS, WINDOWS } Cells;
 
