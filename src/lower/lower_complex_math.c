@@ -79,14 +79,16 @@ bool complex_matmul(Lower *L)
     return operands(L, &a, &b) && lower_return(L, complex_product(L, OP_matmul, a, b));
 }
 
-/* conj(z) / |z|^2, of z over its larger part: squares overflow. The quotient does not depend on that part: it has no
- * gradient of its own. */
+/* 1 / z by its larger part, as NumPy and PyTorch divide: nothing overflows, 1 / inf is 0, 1 / 0 is inf + nan i. */
 static Parts inverse(Lower *L, Parts z)
 {
-    Value *large = AS(L, detach, v(AS(L, maximum, v(AS(L, abs, v(z.re))), v(AS(L, abs, v(z.im))))));
-    Value *re = over(L, z.re, large), *im = over(L, z.im, large);
-    Value *size = times(L, plus(L, times(L, re, re), times(L, im, im)), large);
-    return (Parts){over(L, re, size), negative(L, over(L, im, size))};
+    Value *wide = AS(L, ge_Tensor, v(AS(L, abs, v(z.re))), v(AS(L, abs, v(z.im))));
+    Value *large = AS(L, where_self, v(wide), v(z.re), v(z.im)), *small = AS(L, where_self, v(wide), v(z.im), v(z.re));
+    Value *ratio = over(L, small, large), *scale = AS(L, reciprocal, v(plus(L, large, times(L, small, ratio))));
+    Value *re = times(L, AS(L, where_ScalarSelf, v(wide), arg_float(L->g, 1), v(ratio)), scale);
+    Value *im = times(L, AS(L, where_ScalarOther, v(wide), v(negative(L, ratio)), arg_float(L->g, -1)), scale);
+    Value *zero = AS(L, eq_Scalar, v(large), arg_int(L->g, 0));
+    return (Parts){AS(L, where_ScalarSelf, v(zero), arg_float(L->g, INFINITY), v(re)), im};
 }
 
 bool complex_divide(Lower *L)

@@ -434,7 +434,11 @@ def complexes(F):
     for n in ("exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tan", "sinh", "cosh", "tanh", "asin",
               "acos", "atan", "asinh", "acosh", "atanh", "sigmoid", "silu", "sinc"):
         F.op(f"aten.{n}.default")(z(3, 5))
-        F.op(f"aten.{n}.default")(cuts[cuts != 0] if n == "rsqrt" else cuts)
+        F.op(f"aten.{n}.default")(cuts)
+    ends = [complex(a, b) for a in (-inf, -1.0, inf) for b in (-inf, -1.0, 0.0, inf)]
+    ends = torch.tensor([*ends, complex(0, inf), 0])
+    for n in ("sqrt", "rsqrt", "atan", "reciprocal"):
+        F.op(f"aten.{n}.default")(ends)
     F.op("aten.tanh.default")(torch.tensor([50 + 1j, -200 + 2j, 0.5 + 0.1j]))
     far = torch.tensor([3e20 + 1e20j, 2e-25 - 1e-25j])
     F.op("aten.div.Tensor")(torch.tensor([1 + 1j, 1e-20 - 3e-20j]), far)
