@@ -259,9 +259,9 @@ def boxes(b, s):
 # Ways to make an input, by its name, in the order in which they are tried: expressions of b, s, t (lengths), c (the
 # configuration), h, w, ch, mel.
 WAYS = {
-    "input_ids": ["I(90, b, s, lo=3)"],
+    "input_ids": ["I(words(c), b, s, lo=3)"],
     "attention_mask": ["keep_mask(b, s)"],
-    "decoder_input_ids": ["I(90, b, t, lo=3, seed=1)"],
+    "decoder_input_ids": ["I(words(c), b, t, lo=3, seed=1)"],
     "bbox": ["boxes(b, s)"],
     "pixel_values": ["R(b, ch, h, w)", "R(b, ch, 64, 64)", "R(b, 2, ch, h, w)", "R(b, ch, 4, h, w)",
                      "R(b, ch, 96, 96)", "R(b, ch, 224, 224)"],
@@ -304,6 +304,10 @@ ALWAYS = ["attention_mask", "decoder_input_ids", "bbox", "past_time_features", "
           "task_inputs", "states", "actions", "rewards", "returns_to_go", "timesteps", "query_embeds"]
 LENGTHS = {"input_ids", "attention_mask", "decoder_input_ids", "bbox", "token_type_ids", "states", "actions",
            "returns_to_go", "rewards", "timesteps", "mm_token_type_ids"}  # their axis 1 is a length that may vary
+
+
+def words(c):
+    return min(90, found(c, "vocab_size", otherwise=90))
 
 
 def past(c):
