@@ -199,12 +199,14 @@ static void fill_input(ExactTensor *to, const Tensor *from, uint64_t seed, bool 
 static bool given(Exact *x, const Value *v, const Tensor *t, uint64_t seed, Err *err)
 {
     if (!t) return fail(err, E_UNSUPPORTED, "'%s': its data is missing", v->name);
+    enum { DRAWN = 24 }; /* operations for an element that is drawn */
+    TRY(exact_work(x, (v->kind == V_WEIGHT ? 1 : DRAWN) * (double)tensor_numel(t), err));
     ExactTensor *to = tensor_make(v->dtype, t->rank, t->shape, err);
     if (!to) return false;
     x->value[v->id] = to;
     if (v->kind == V_WEIGHT) fill_weight(to, t);
     else fill_input(to, t, seed, x->seed == EXACT_AS_GIVEN);
-    return exact_work(x, (double)to->n, err);
+    return true;
 }
 
 /* ------------------------------------------------------------------ ops that are not written here */

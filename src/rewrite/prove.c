@@ -449,6 +449,21 @@ static bool only_floats(Cone *c, Proof *p, const Err *why)
     return true;
 }
 
+/* Sizes that were chosen, and make tensors of which one element in a thousand says as much (an input of s0**s0 rows). */
+static bool too_many(const Binding *b, const Graph *g)
+{
+    enum { MOST = 1 << 22 };
+    double n = 0;
+    bool chosen = false;
+    for (int i = 0; i < b->n; i++) chosen |= b->bound[i] != 0;
+    for (int i = 0; i < g->ninput; i++) {
+        double each = 1;
+        for (int d = 0; d < g->input[i]->rank; d++) each *= (double)g->input[i]->dim[d]->i;
+        n += each;
+    }
+    return chosen && n > MOST;
+}
+
 static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, Proof *p, Err *err)
 {
     const Claim *claim = c->claim;
@@ -459,6 +474,11 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, 
     Graph *g = concrete(c, b, &e);
     if (!g) { /* sizes that do not fit together: no counterexample */
         snprintf(p->why, sizeof p->why, "%.250s", e.msg);
+        return true;
+    }
+    if (too_many(b, g)) {
+        snprintf(p->why, sizeof p->why, "its tensors are too large for the sizes that are tried");
+        graph_free(g);
         return true;
     }
     int seeds = prover->seeds > 0 ? prover->seeds : 3;

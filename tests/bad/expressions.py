@@ -27,7 +27,7 @@ def nested(before, after, n):
 EXPRESSIONS = {
     "product 30 x 7": product(30, 7), "product 2 x 40": product(2, 40), "product 12 x 40": product(12, 40),
     "powers by products": "*".join(["(s0+s1+1)"] * 1000), "powers": "(s0+s1+s2+s3)**1000000",
-    "sum of one": "+".join(["s0"] * 350000), "product of one": "*".join(["s0"] * 350000),
+    "power of itself": "s99**s99", "sum of one": "+".join(["s0"] * 350000), "product of one": "*".join(["s0"] * 350000),
     "sum of 64,000": "+".join(f"{a}*{b}*{c}" for a in SIZES for b in SIZES for c in SIZES),
     "brackets": nested("(", ")", 300000), "signs": "-" * 800000 + "s0", "digits": "9" * 1000000,
     "quotients": nested("(", "+1)//2", 60000), "remainders": nested("Mod(", ", 7)", 50000),
