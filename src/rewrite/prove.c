@@ -449,7 +449,8 @@ static bool only_floats(Cone *c, Proof *p, const Err *why)
     return true;
 }
 
-/* Sizes that were chosen, and make tensors of which one element in a thousand says as much (an input of s0**s0 rows). */
+/* Sizes that were chosen, and make tensors of which one element in a thousand says as much (an input of s0**s0
+ * rows). */
 static bool too_many(const Binding *b, const Graph *g)
 {
     enum { MOST = 1 << 22 };

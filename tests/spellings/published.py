@@ -1,4 +1,4 @@
-"""Attention as repositories that nobody here had looked at before write it: x-transformers, timm, fairseq, ESPnet,
+"""Attention as repositories that no other file here had looked at write it: x-transformers, timm, fairseq, ESPnet,
 ChatGLM, DeepSeek, LLaMA-Adapter, DANet, Flamingo, Mask2Former ...; in words of our own."""
 from spell import *
 

@@ -103,7 +103,8 @@ static bool knows(const char *target, const json_t *inputs)
     const Op *op = op_find(target);
     return find_size_op(target) >= 0 || find_inlined(target) >= 0 || control_find(target) >= 0 || vmap_call(target) ||
            !strcmp(target, "_operator.sub") || !strcmp(target, "torch.sym_sum") ||
-           !strcmp(target, "_operator.getitem") || (op ? !(op->flags & OPF_INPLACE) || pure_form(op) : out_form(target, inputs) != NULL);
+           !strcmp(target, "_operator.getitem") ||
+           (op ? !(op->flags & OPF_INPLACE) || pure_form(op) : out_form(target, inputs) != NULL);
 }
 
 bool pt2_knows(const char *target) { return knows(target, NULL); }
