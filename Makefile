@@ -83,7 +83,7 @@ asan-build: build-asan/build.ninja
 build-tsan/build.ninja:
 	@tools/setup.sh build
 	@tools/setup.sh check
-	@meson setup build-tsan -Db_sanitize=thread $(sanitized) -Dlevel=avx2 -Dc_args=-g1 >/dev/null
+	@meson setup build-tsan -Db_sanitize=thread $(sanitized) -Dlevel=gen -Dc_args=-g1 >/dev/null
 
 tsan-build: build-tsan/build.ninja
 	@ninja -C build-tsan tests/unit/test_team tests/unit/test_shared tests/models/run_company tests/models/soak
