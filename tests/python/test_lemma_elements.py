@@ -269,7 +269,7 @@ def cases():
     yield "scaled_dot_product_attention", {**rule, "attn_mask": bias}, attend(scores * 2 ** -0.5 + bias)
     yield from slopes(rule, q, k, v)
     for op, f in {"neg": a.neg, "square": a.square, "exp": a.exp, "sigmoid": a.sigmoid, "silu": a.silu,
-                  "relu": a.relu, "reciprocal": a.reciprocal}.items():
+                  "relu": a.relu, "reciprocal": a.reciprocal, "detach": a.detach}.items():
         yield op, dict(self=x), f(x)
     yield "sqrt", dict(self=pos), pos.sqrt()
     yield "rsqrt", dict(self=pos), pos.rsqrt()
