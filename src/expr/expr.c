@@ -390,6 +390,56 @@ static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
     return e;
 }
 
+/* The factors, a number among them, that both terms have. */
+static Term common_term(const Term *a, const Term *b)
+{
+    Term out = {.coef = a->coef};
+    for (int64_t r = b->coef, t; r != 0; out.coef = r, r = t) t = out.coef % r;
+    for (int i = 0, j = 0; i < a->n && j < b->n;) {
+        if (a->factor[i] == b->factor[j]) {
+            out.factor[out.n++] = a->factor[i++];
+            j++;
+        } else if (a->factor[i]->id < b->factor[j]->id) {
+            i++;
+        } else {
+            j++;
+        }
+    }
+    return out;
+}
+
+/* (n * x) // (n * c) is x // c, as n is not 0 where the quotient is defined; NULL where the terms of a share no symbolic
+ * factor with b, which is one term. */
+static Expr *quotient_of_rest(ExprPool *p, Expr *a, Expr *b)
+{
+    Poly s, t, q;
+    if (!poly_new(&s)) return NULL;
+    if (!poly_new(&t)) {
+        mem_free(s.term);
+        return NULL;
+    }
+    if (!poly_new(&q)) {
+        mem_free(s.term);
+        mem_free(t.term);
+        return NULL;
+    }
+    poly_of(a, &s);
+    poly_of(b, &t);
+    Term f = t.n == 1 ? t.term[0] : (Term){0}, rest;
+    for (int i = 0; i < s.n; i++) f = common_term(&f, &s.term[i]);
+    bool ok = t.n == 1 && s.n > 0 && f.n > 0 && !s.too_big && !t.too_big;
+    for (int i = 0; ok && i < s.n; i++) {
+        ok = term_over(&s.term[i], &f, &rest);
+        if (ok) poly_add(&q, &rest);
+    }
+    ok = ok && term_over(&t.term[0], &f, &rest) && !q.too_big;
+    Expr *e = ok ? ex_floordiv(p, expr_of_poly(p, &q), expr_of_term(p, &rest)) : NULL;
+    mem_free(s.term);
+    mem_free(t.term);
+    mem_free(q.term);
+    return e;
+}
+
 /* a = c * quotient + rest, the rest's constant in [0, c). */
 static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Expr **rest)
 {
@@ -437,7 +487,7 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
     if (ex_equals_int(a, 0) && !ex_equals_int(b, 0)) return a;
     if (!ex_equals_int(b, 0)) {
         Expr *q = exact_quotient(p, a, b);
-        if (q) return q;
+        if (q || (q = quotient_of_rest(p, a, b))) return q;
     }
     if (b->kind == EX_INT && b->i > 0) {
         Expr *q, *r;
