@@ -408,8 +408,8 @@ static Term common_term(const Term *a, const Term *b)
     return out;
 }
 
-/* (n * x) // (n * c) is x // c, as n is not 0 where the quotient is defined; NULL where the terms of a share no symbolic
- * factor with b, which is one term. */
+/* (n * x) // (n * c) is x // c, as n is not 0 where the quotient is defined; NULL where the terms of a share no
+ * symbolic factor with b, which is one term. */
 static Expr *quotient_of_rest(ExprPool *p, Expr *a, Expr *b)
 {
     Poly s, t, q;
