@@ -453,3 +453,12 @@ def test_mixture_of_experts(name, options, tmp_path):
         want, got = module(ids).detach().numpy(), session.run(None, {session.get_inputs()[0].name: ids.numpy()})[0]
         assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
         assert np.abs(back(ids)[0].detach().numpy() - want).max() < 1e-5 * np.abs(want).max()
+
+
+def test_largest_of_pictures_of_any_size(tmp_path):
+    class Largest(nn.Module):
+        def forward(self, x):
+            return (*F.adaptive_max_pool2d(x, 1, return_indices=True), F.adaptive_max_pool1d(x[:, :, 0], 1))
+    h, w = Dim("h", min=2, max=64), Dim("w", min=2, max=64)
+    out_and_compare(tmp_path, Largest(), [(torch.randn(2, 3, 5, 7),), (torch.randn(2, 3, 6, 2),)],
+                    ({2: h, 3: w},), "ort", 18)

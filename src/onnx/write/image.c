@@ -301,12 +301,34 @@ void out_adaptive_avg(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, x);
 }
 
+/* The largest element of the last axes, whatever their sizes, and its place among them. */
+static void largest_of_all(Onnx *o, const Node *n, Ref x, const Value *v, int axes)
+{
+    int64_t axis[3];
+    Expr *dim[MAX_RANK];
+    int lead = v->rank - axes;
+    for (int i = 0; i < axes; i++) axis[i] = lead + i;
+    for (int i = 0; i < lead; i++) dim[i] = v->dim[i];
+    dim[lead] = ex_int(o->p, 1);
+    for (int i = 0; i < axes; i++) dim[lead] = ex_mul(o->p, dim[lead], v->dim[lead + i]);
+    give(o, n, 0, reduce(o, "ReduceMax", x, axes, axis, true));
+    Ref rows = reshape(o, x, v->rank, v->dim, lead + 1, dim);
+    attr_int(o, "axis", lead);
+    Ref place = NODE(o, "ArgMax", DT_I64, rows);
+    for (int i = 1; i < axes; i++) place = unsqueeze(o, place, lead);
+    give(o, n, 1, place);
+}
+
 void out_adaptive_max(Onnx *o, const Node *n, const char *text)
 {
     const Value *v = arg_v(n, 0), *out = n->out[0];
     int axes = !strcmp(text, "3") ? 3 : 2;
     Pool p;
     Ref x = wide(o, arg_ref(o, n, 0)), y[2];
+    if (to_one(out, axes)) {
+        largest_of_all(o, n, x, v, axes);
+        return;
+    }
     if (!even_windows(v, out, axes, &p)) {
         refuse(o, "windows of different sizes, or of sizes that vary");
         return;
