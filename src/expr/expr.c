@@ -394,7 +394,7 @@ static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
 static Term common_term(const Term *a, const Term *b)
 {
     Term out = {.coef = a->coef};
-    for (int64_t r = b->coef, t; r != 0; out.coef = r, r = t) t = out.coef % r;
+    for (int64_t r = b->coef, t; r != 0; out.coef = r, r = t) t = r == -1 ? 0 : out.coef % r; /* -2^63 by -1 */
     for (int i = 0, j = 0; i < a->n && j < b->n;) {
         if (a->factor[i] == b->factor[j]) {
             out.factor[out.n++] = a->factor[i++];
