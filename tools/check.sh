@@ -13,7 +13,8 @@ logs=build/check
 export QKV="$PWD/build/qkv" QKV_LIBRARY="$PWD/build/libqkv.so" LC_ALL=C.UTF-8
 export TORCH_FAKE_TENSOR_DISPATCH_CACHE=0 # of no use to a model that is exported once: half of torch.export's time
 export OMP_WAIT_POLICY=passive            # suites share the machine
-export PYTHONDONTWRITEBYTECODE=           # an image may say so: each import of torch would compile it
+export PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$PWD/build/pycache" # compiled once, whatever the image says, and
+                                          # not beside files that tests list
 lanes=3                                   # on two CPUs: one waits for a disk, a process or a clock
 [ "${FULL:-0}" = 1 ] && export QKV_SHARE=1 || export QKV_SHARE="${QKV_SHARE:-32}"
 [ "$QKV_SHARE" = 1 ] || export QKV_TURN="$(git rev-parse --short=6 HEAD 2>/dev/null || echo 0)"
