@@ -260,6 +260,22 @@ static bool poly_new(Poly *p)
     return p->term != NULL;
 }
 
+/* All of them, or none. */
+static bool polys_new(int n, Poly *const *all)
+{
+    for (int i = 0; i < n; i++) {
+        if (poly_new(all[i])) continue;
+        while (i--) mem_free(all[i]->term);
+        return false;
+    }
+    return true;
+}
+
+static void polys_free(int n, Poly *const *all)
+{
+    for (int i = 0; i < n; i++) mem_free(all[i]->term);
+}
+
 static Expr *float_op(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
 {
     if (ex_is_const(a) && ex_is_const(b)) {
@@ -275,12 +291,8 @@ static Expr *linear(ExprPool *p, Expr *a, Expr *b, int64_t scale)
     if (!a || !b) return NULL;
     if (ex_equals_int(b, 0)) return a;
     if (ex_equals_int(a, 0) && scale == 1) return b;
-    Poly s, t;
-    if (!poly_new(&s)) return NULL;
-    if (!poly_new(&t)) {
-        mem_free(s.term);
-        return NULL;
-    }
+    Poly s, t, *all[] = {&s, &t};
+    if (!polys_new(2, all)) return NULL;
     poly_of(a, &s);
     poly_of(b, &t);
     for (int i = 0; i < t.n; i++) {
@@ -289,8 +301,7 @@ static Expr *linear(ExprPool *p, Expr *a, Expr *b, int64_t scale)
     }
     s.too_big |= t.too_big;
     Expr *e = expr_of_poly(p, &s);
-    mem_free(s.term);
-    mem_free(t.term);
+    polys_free(2, all);
     return e;
 }
 
@@ -322,17 +333,8 @@ Expr *ex_mul(ExprPool *p, Expr *a, Expr *b)
     if (ex_equals_int(a, 1)) return b;
     if (ex_equals_int(b, 1)) return a;
     if (ex_equals_int(a, 0) || ex_equals_int(b, 0)) return ex_int(p, 0);
-    Poly s, t, out;
-    if (!poly_new(&s)) return NULL;
-    if (!poly_new(&t)) {
-        mem_free(s.term);
-        return NULL;
-    }
-    if (!poly_new(&out)) {
-        mem_free(s.term);
-        mem_free(t.term);
-        return NULL;
-    }
+    Poly s, t, out, *all[] = {&s, &t, &out};
+    if (!polys_new(3, all)) return NULL;
     poly_of(a, &s);
     poly_of(b, &t);
     Expr *e = NULL;
@@ -348,26 +350,15 @@ Expr *ex_mul(ExprPool *p, Expr *a, Expr *b)
             }
         e = expr_of_poly(p, &out);
     }
-    mem_free(s.term);
-    mem_free(t.term);
-    mem_free(out.term);
+    polys_free(3, all);
     return e;
 }
 
 /* a / b as polynomials when it comes out even; NULL when it does not. */
 static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
 {
-    Poly s, t, q;
-    if (!poly_new(&s)) return NULL;
-    if (!poly_new(&t)) {
-        mem_free(s.term);
-        return NULL;
-    }
-    if (!poly_new(&q)) {
-        mem_free(s.term);
-        mem_free(t.term);
-        return NULL;
-    }
+    Poly s, t, q, *all[] = {&s, &t, &q};
+    if (!polys_new(3, all)) return NULL;
     poly_of(a, &s);
     poly_of(b, &t);
     bool ok = t.n > 0;
@@ -384,9 +375,7 @@ static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
     }
     ok = ok && s.n == 0 && !s.too_big && !q.too_big;
     Expr *e = ok ? expr_of_poly(p, &q) : NULL;
-    mem_free(s.term);
-    mem_free(t.term);
-    mem_free(q.term);
+    polys_free(3, all);
     return e;
 }
 
@@ -412,17 +401,8 @@ static Term common_term(const Term *a, const Term *b)
  * symbolic factor with b, which is one term. */
 static Expr *quotient_of_rest(ExprPool *p, Expr *a, Expr *b)
 {
-    Poly s, t, q;
-    if (!poly_new(&s)) return NULL;
-    if (!poly_new(&t)) {
-        mem_free(s.term);
-        return NULL;
-    }
-    if (!poly_new(&q)) {
-        mem_free(s.term);
-        mem_free(t.term);
-        return NULL;
-    }
+    Poly s, t, q, *all[] = {&s, &t, &q};
+    if (!polys_new(3, all)) return NULL;
     poly_of(a, &s);
     poly_of(b, &t);
     Term f = t.n == 1 ? t.term[0] : (Term){0}, rest;
@@ -434,26 +414,15 @@ static Expr *quotient_of_rest(ExprPool *p, Expr *a, Expr *b)
     }
     ok = ok && term_over(&t.term[0], &f, &rest) && !q.too_big;
     Expr *e = ok ? ex_floordiv(p, expr_of_poly(p, &q), expr_of_term(p, &rest)) : NULL;
-    mem_free(s.term);
-    mem_free(t.term);
-    mem_free(q.term);
+    polys_free(3, all);
     return e;
 }
 
 /* a = c * quotient + rest, the rest's constant in [0, c). */
 static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Expr **rest)
 {
-    Poly s, q, r;
-    if (!poly_new(&s)) return false;
-    if (!poly_new(&q)) {
-        mem_free(s.term);
-        return false;
-    }
-    if (!poly_new(&r)) {
-        mem_free(s.term);
-        mem_free(q.term);
-        return false;
-    }
+    Poly s, q, r, *all[] = {&s, &q, &r};
+    if (!polys_new(3, all)) return false;
     poly_of(a, &s);
     for (int i = 0; i < s.n; i++) {
         Term t = s.term[i];
@@ -471,9 +440,7 @@ static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Exp
     }
     *quotient = expr_of_poly(p, &q);
     *rest = expr_of_poly(p, &r);
-    mem_free(s.term);
-    mem_free(q.term);
-    mem_free(r.term);
+    polys_free(3, all);
     return *quotient && *rest;
 }
 
@@ -487,7 +454,8 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
     if (ex_equals_int(a, 0) && !ex_equals_int(b, 0)) return a;
     if (!ex_equals_int(b, 0)) {
         Expr *q = exact_quotient(p, a, b);
-        if (q || (q = quotient_of_rest(p, a, b))) return q;
+        if (!q && b->kind != EX_INT) q = quotient_of_rest(p, a, b);
+        if (q) return q;
     }
     if (b->kind == EX_INT && b->i > 0) {
         Expr *q, *r;
