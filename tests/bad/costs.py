@@ -6,7 +6,7 @@ account for. Each runs in 2 s of CPU and 200 MiB beside 4 times the file, or is 
 import os, struct, sys, tempfile
 
 import growth
-from expressions import measure
+from expressions import held
 from growth import field, onnx_node, varint
 
 FLOAT, DOUBLE, INT64 = 1, 11, 7
@@ -192,17 +192,11 @@ def main():
                     f.write(make())
             else:
                 make(path)
-            most, worst, wrong = 4 * os.path.getsize(path) / 2**20 + 200, [0, 0], []
-            for command in (["run", path], ["check", path], ["rewrite", path], ["convert", path, "-o", "o.onnx"]):
-                code, peak, cpu = measure([qkv, *command], folder)
-                worst = [max(worst[0], peak), max(worst[1], cpu)]
-                if code not in range(6) or peak > most or cpu > 2:
-                    wrong.append(f"{command[0]}: exit {code}, {peak:.0f} MiB, {cpu:.1f} s")
-                if command[0] == "run":
-                    said = f"run: exit {code}, "
+            commands = (["run", path], ["check", path], ["rewrite", path], ["convert", path, "-o", "o.onnx"])
+            most, worst, code, wrong = held(qkv, commands, path, folder)
             count, failed = count + 1, failed + bool(wrong)
-            print(f"{'not ok' if wrong else 'ok'} {count} - {name}: {said}at most {worst[0]:.0f} of {most:.0f} MiB and "
-                  f"{worst[1]:.2f} of 2 s", *wrong, flush=True)
+            print(f"{'not ok' if wrong else 'ok'} {count} - {name}: run: exit {code}, at most {worst[0]:.0f} of "
+                  f"{most:.0f} MiB and {worst[1]:.2f} of 2 s", *wrong, flush=True)
     print(f"1..{count}")
     return failed > 0
 

@@ -81,6 +81,19 @@ def measure(command, folder):
     return p.returncode, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime
 
 
+def held(qkv, commands, path, folder):
+    """How commands take a file: the most MiB that are allowed, the most MiB and CPU seconds that were used, the exit
+    code of the first, what is wrong."""
+    most, worst, codes, wrong = 4 * os.path.getsize(path) / 2**20 + 200, [0, 0], [], []
+    for command in commands:
+        code, peak, cpu = measure([qkv, *command], folder)
+        worst = [max(worst[0], peak), max(worst[1], cpu)]
+        codes.append(code)
+        if code not in range(6) or peak > most or cpu > 2:
+            wrong.append(f"{command[0]}: exit {code}, {peak:.0f} MiB, {cpu:.1f} s")
+    return most, worst, codes[0], wrong
+
+
 def main():
     qkv, words, count, failed = os.path.abspath(sys.argv[1]), sys.argv[2:], 0, 0
     with tempfile.TemporaryDirectory() as folder:
@@ -91,12 +104,8 @@ def main():
                     continue
                 path = os.path.join(folder, "m.onnx" if place == "ONNX" else "m.pt2")
                 make(path, place, e)
-                most, worst, wrong = 4 * os.path.getsize(path) / 2**20 + 200, [0, 0], []
-                for words_of in COMMANDS:
-                    code, peak, cpu = measure([qkv, *[path if w == "FILE" else w for w in words_of]], folder)
-                    worst = [max(worst[0], peak), max(worst[1], cpu)]
-                    if code not in range(6) or peak > most or cpu > 2:
-                        wrong.append(f"{words_of[0]}: exit {code}, {peak:.0f} MiB, {cpu:.1f} s")
+                most, worst, _, wrong = held(qkv, [[path if w == "FILE" else w for w in c] for c in COMMANDS], path,
+                                             folder)
                 count, failed = count + 1, failed + bool(wrong)
                 print(f"{'not ok' if wrong else 'ok'} {count} - {name}: {os.path.getsize(path) / 1e6:.2f} MB, "
                       f"at most {worst[0]:.0f} of {most:.0f} MiB and {worst[1]:.2f} of 2 s", *wrong, flush=True)
