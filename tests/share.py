@@ -10,7 +10,7 @@
 The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry runs in any
 case where a file that it comes from was changed within six hours before the commit: a page, a file of rules, a file of
 python/; of a file of tests/ the statement counts that makes the entry, where it or a function, class or value that it
-uses was changed. Tests of tests/python that are marked with turns(4) share the same way, a fourth at least
+uses was changed. Tests of tests/python that are marked with turns share the same way, a sixth at least
 (tests/python/conftest.py).
 """
 import ast
@@ -35,8 +35,10 @@ def git(*args):
 
 
 def plain(tree):
-    """A piece of Python without its layout, comments and descriptions."""
+    """A piece of Python without its layout, comments, descriptions, and when it takes turns."""
     for node in ast.walk(tree):
+        if isinstance(marks := getattr(node, "decorator_list", None), list):
+            node.decorator_list = [d for d in marks if not ast.unparse(d).startswith("pytest.mark.turns")]
         if isinstance(body := getattr(node, "body", None), list):
             node.body = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     return ast.dump(tree)

@@ -1,6 +1,6 @@
 """Tests whose cases take turns:
 
-    @pytest.mark.turns(4)       with QKV_SHARE set, one case in four of each commit, all of them where the test or what
+    @pytest.mark.turns          with QKV_SHARE set, one case in six of each commit, all of them where the test or what
                                 it uses in its file, the module that the file is named after or the page that a case
                                 names was changed
 
@@ -15,9 +15,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "python")
 
 import share  # noqa: E402
 
+TURNS = 6
+
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "turns(n): one case in n runs for a commit")
+    config.addinivalue_line("markers", "turns: some of the cases run for a commit")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -27,6 +29,6 @@ def pytest_collection_modifyitems(config, items):
         stem = pathlib.Path(item.fspath).stem
         case = item.callspec.id.split("-") if hasattr(item, "callspec") else []
         stems = {name: set() for name in (stem.removeprefix("test_"), *case)} | {stem: {item.originalname}}
-        (kept if not mark or share.share([item.nodeid], {item.nodeid: stems}, *mark.args) else left).append(item)
+        (kept if not mark or share.share([item.nodeid], {item.nodeid: stems}, TURNS) else left).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left)

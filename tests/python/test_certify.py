@@ -131,7 +131,7 @@ def files(tmp_path_factory):
     return made
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", CASES)
 def test_it_holds(files, name):
     code, said = checked(*files[name])
@@ -193,7 +193,7 @@ def spoilt(cert):
                                 c["claims"][i][s][k].__setitem__(m, f"({index}) + 1"))
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", CASES)
 def test_a_changed_certificate_is_refused(files, name, tmp_path):
     source, result, certificate = files[name]
@@ -208,7 +208,7 @@ def test_a_changed_certificate_is_refused(files, name, tmp_path):
     assert kinds > 30
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", CASES)
 def test_a_changed_graph_is_refused(files, name, tmp_path):
     """One constant, axis or mask of the result, or of the source, is another one."""
@@ -368,7 +368,7 @@ class Calls(nn.Module):
         return self.f(x, y, v)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", TRAPS)
 def test_a_trap_is_not_certified(name, tmp_path):
     """What says the same is certified, what only looks alike is not."""
@@ -433,7 +433,7 @@ def certified(path, *command, source):
     return cert["whole"], cert["why"]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("heads, mask", ((4, "causal"), (2, "shared"), (2, "repeated")))
 def test_gradients_of_attention(heads, mask, tmp_path):
     """Of keys and values that heads share, and of dimensions that vary; the loss reads the result twice."""
@@ -465,7 +465,7 @@ def test_folded_weights(tmp_path):
     assert torch.allclose(got, model(x), atol=1e-5)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("opset", (13, 18, 23))
 @pytest.mark.parametrize("name", CASES)
 def test_convert(files, name, opset, tmp_path):

@@ -26,7 +26,7 @@ def compiled(model, options=None, **how):
     return torch.compile(model, backend=lambda gm, inputs: compile_with(gm, inputs, options, made), **how), made
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("make", MODELS)
 def test_forward_equals_eager(make):
     model, inputs = make()
@@ -38,7 +38,7 @@ def test_forward_equals_eager(make):
     assert sum(c.attentions for c in made) >= (1 if make is convolutions else 2)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("make", MODELS)
 def test_training_equals_eager(make):
     torch.manual_seed(0)

@@ -63,6 +63,7 @@ class Case(nn.Module):
         return sum((x * torch.arange(x.numel(), dtype=x.dtype).cos().reshape(x.shape)).sum() for x in reals)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", CASES)
 def test_saved(name, tmp_path):
     torch.manual_seed(1)

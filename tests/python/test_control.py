@@ -55,7 +55,7 @@ def equal(got, want, what, tolerance=1e-5):
         np.testing.assert_allclose(g, w, atol=tolerance * max(1, np.abs(w).max(initial=0)), err_msg=what)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", NAMES)
 def test_round_trips(name, tmp_path):
     module, feeds, dims = zoo.MODELS[name].build()
@@ -78,7 +78,7 @@ def test_round_trips(name, tmp_path):
         equal(tensors(from_onnx.module()(*feed.values())), want, "ONNX to .pt2")
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["cond_attention", "scan_attention"])
 def test_attention_inside_is_recognised(name, tmp_path):
     module, feeds, dims = zoo.MODELS[name].build()
@@ -93,7 +93,7 @@ def test_attention_inside_is_recognised(name, tmp_path):
         equal(tensors(torch.export.load(out).module()(**feed)), tensors(program.module()(**feed)), name)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", GRADS)
 def test_gradients(name, tmp_path):
     module, feeds, dims = zoo.MODELS[name].build()
@@ -119,7 +119,7 @@ def test_gradients(name, tmp_path):
         assert {k for k in got if k.startswith("grad.")} <= set(want)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["cond_by_data", "scan_rnn", "map_over_batch"])
 def test_joint_graphs_are_written(name, tmp_path):
     module, feeds, dims = zoo.MODELS[name].build()

@@ -527,7 +527,7 @@ CASES |= {
 }
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", CASES)
 def test_equals_eager_at_other_sizes(name, tmp_path):
     build, sizes = CASES[name]
@@ -589,7 +589,7 @@ TRANSFORMERS = {
 }
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", TRANSFORMERS)
 def test_transformers(name, tmp_path):
     transformers = pytest.importorskip("transformers")

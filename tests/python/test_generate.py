@@ -58,7 +58,7 @@ def generated(model, *more):
     return json.loads(command(model, "--prompt", PROMPT, "--max-tokens", TOKENS, "--eos", "none", "--json", *more)[0])
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", lm.KINDS)
 def test_command_as_transformers(folder, made, kind):
     for cache, name in (("past", "past"), ("static", "buffers")):

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 QKV = pathlib.Path(os.environ.get("QKV", ROOT / "build/qkv")).resolve()
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_page(tmp_path):
     build, bin_ = QKV.parent if QKV.parent.name != "cli" else QKV.parent.parent, tmp_path / "bin"
     lm.model("llama").save_pretrained(tmp_path / "lm")

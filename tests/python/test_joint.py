@@ -168,7 +168,7 @@ def test_no_core_form(tmp_path):
     assert e.value.code == 4 and not (tmp_path / "j.pt2").exists()
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("dtype, decompose", [(torch.float32, "none"), (torch.float64, "math"),
                                               (torch.float64, "core")])
 @pytest.mark.parametrize("name", CASES)
@@ -362,7 +362,7 @@ class Blocks(nn.Module):
         return x.square().mean()
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("decompose", ["none", "math", "core"])
 def test_recompute(decompose, tmp_path):
     """Less memory by the plan, also of the written file; the same values, and the masks of dropout drawn once."""
@@ -415,7 +415,7 @@ class Detached(nn.Module):
         return (self.out(h - self.mean) - target).square().mean() / size + (h * x.detach()).sum() * 0.1
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("decompose", ["none", "core"])
 def test_detach(decompose, tmp_path):
     torch.manual_seed(0)
@@ -474,7 +474,7 @@ def test_onnx(tmp_path):
         assert np.abs(got - want[o.name]).max() <= 1e-4 * max(np.abs(want[o.name]).max(), 1e-3), o.name
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_grid_sample(tmp_path):
     """Reflection, bicubic sampling and a volume."""
 

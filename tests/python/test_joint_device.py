@@ -106,6 +106,7 @@ CASES = [
 ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 @pytest.mark.parametrize("kind, heads, kv, size, dtype, device, kernel", CASES,
                          ids=[f"{c[0]}-{c[1]}-{c[2]}-{c[3]}-{str(c[4])[6:]}-{c[5]}" for c in CASES])

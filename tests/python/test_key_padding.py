@@ -93,7 +93,7 @@ def runtimes(folder):
             "qkv ort.onnx": by_qkv("ort.onnx"), "qkv spec.onnx": by_qkv("spec.onnx")}
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_every_runtime_equals_eager_without_padding(exported):
     form, folder = exported
     sequences, alone = files(folder)
@@ -123,7 +123,7 @@ def test_run_command(exported, tmp_path):
             np.testing.assert_allclose(row[:len(w)], w, atol=5e-6)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_c_program(exported, program, tmp_path):
     _, folder = exported
     _, alone = files(folder)

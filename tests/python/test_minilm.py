@@ -40,7 +40,7 @@ def test_cosine_against_pytorch(tmp_path):
     assert ((got * want).sum(1) > 0.99999).all()
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_eight_bits_keep_the_embeddings(tmp_path):
     """Sentences of Python's own help: a scale and a zero point a token, smoothed, biases corrected."""
     import re

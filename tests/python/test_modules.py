@@ -27,6 +27,7 @@ def inputs_of(part, call):
     return seen[0]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("make", MODELS)
 def test_tree_equals_source(make):
     model, inputs = make()

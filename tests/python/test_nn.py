@@ -110,7 +110,7 @@ def compare(mha, new, args, options, seed=None):
         same(grads[1][name], grads[0][name], 2e-5)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("spec", MASKS)
 @pytest.mark.parametrize("option", OPTIONS)
 def test_same_as_torch(option, spec):
@@ -445,7 +445,7 @@ def attend(m, image, kind, more=None):
 IMAGE_SIZES = [(3, 2, 3), (2, 5, 2), (4, 3, 7), (5, 8, 8)]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("form,kind,batch", [
     *(("14*h", kind, "dynamic") for kind in ("none", "weights", "cross", "mask", "mask3d", "computed", "per_head")),
     ("14*h", "mask3d", "static"), ("plain", "computed", "dynamic"), ("auto", "mask3d", "dynamic"),
@@ -528,7 +528,7 @@ SELECTED = {
 GRIDS = [(3, 3, 4), (1, 2, 5), (4, 1, 2), (2, 7, 5), (1, 1, 1)]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("case,strict", [*((case, False) for case in FROM_DATA), ("per_head", True)])
 def test_sizes_that_come_out_of_a_tensor(case, strict, tmp_path):
     function, options = FROM_DATA[case]
@@ -539,7 +539,7 @@ def test_sizes_that_come_out_of_a_tensor(case, strict, tmp_path):
               ({0: b, 1: s}, None), tmp_path / "m.pt2", strict)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("case,strict", [*((case, False) for case in SELECTED), ("masked", True)])
 def test_keys_selected_by_a_mask(case, strict, tmp_path):
     function, options = SELECTED[case]
@@ -574,7 +574,7 @@ TRANSFORMERS = {
 }
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("case,strict,grad", [*((case, False, False) for case in TRANSFORMERS),
                                               ("masks", False, True), ("masks", True, False), ("padded", True, False)])
 def test_transformers_with_masks(case, strict, grad, tmp_path):
@@ -604,7 +604,7 @@ def images(*more):
     return model
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name,image,shape,mask", [
     ("root of 1", (2, 3, 28, 14), {0: b, 2: 14 * h, 3: 14 * w}, None),
     ("below the minimum", (2, 3, 28, 14), {2: 14 * Dim("h", min=2, max=6), 3: 14 * Dim("w", min=2, max=6)}, None),
@@ -748,7 +748,7 @@ WRAPPERS = {
 }
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_wrappers_of_attention(name, tmp_path):
     make, call, count = WRAPPERS[name]

@@ -96,7 +96,7 @@ def padding(b, s):
     return torch.arange(s)[None] >= torch.clamp(s - torch.arange(b), min=1)[:, None]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("profile,opset", FORMS)
 def test_encoder_layer(tmp_path, profile, opset):
     torch.backends.mha.set_fastpath_enabled(False)
@@ -125,7 +125,7 @@ def dead_rows(b, n, m):
     return mask
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("profile,opset", [("ort", 18), ("ort", 23), ("spec", 23), ("openvino", 18), ("tensorrt", 18)])
 @pytest.mark.parametrize("mask", ["bool", "float", "row"])
 @pytest.mark.parametrize("form", ["plain", "gqa", "scale"])
@@ -147,7 +147,7 @@ def test_masks_and_dead_rows(tmp_path, profile, opset, mask, form):
     assert sum(report["attentions"].values()) == 1
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("profile,opset", [("ort", 18), ("ort", 23), ("spec", 23), ("openvino", 18)])
 def test_causal_is_top_left(tmp_path, profile, opset):
     model = fn(lambda self, q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
@@ -163,7 +163,7 @@ def hand_written(self, q, k, v):
     return torch.softmax(s, -1) @ v
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("profile,opset", [("ort", 18), ("ort", 23), ("spec", 23), ("openvino", 18), ("tensorrt", 18)])
 @pytest.mark.parametrize("rewrite", [False, True])
 def test_softcap_and_window(tmp_path, profile, opset, rewrite):
@@ -181,7 +181,7 @@ def sizes(self, x):
         s / (b + 1)), x[:, s // 3:s - 1], x.new_zeros(b, s) + torch.eye(s)[:1]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("profile,opset", [("ort", 17), ("ort", 18), ("ort", 23), ("openvino", 18)])
 def test_sizes_are_nodes(tmp_path, profile, opset):
     s2 = 2 * Dim("h", min=1, max=32)

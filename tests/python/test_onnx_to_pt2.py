@@ -59,7 +59,7 @@ def written(request, tmp_path_factory):
     return model, folder
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_same_numbers_at_other_sizes(written):
     model, folder = written
     loaded = torch.export.load(folder / "m.pt2").module()

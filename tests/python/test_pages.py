@@ -53,7 +53,7 @@ def check_headings(text, said):
     assert any(re.search(r"Eq\(u0\*u1, s\d+\)", s) for s in said)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("page", ["EXPORT_ERRORS", "FUSION", "DRIFT", "PATTERNS", "QUANTIZE-TUTORIAL"])
 def test_page(page, tmp_path):
     text = (ROOT / "docs" / f"{page}.md").read_text()

@@ -249,7 +249,7 @@ def models(tmp_path_factory):
     return made
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name", PAIRS)
 def test_told_apart(models, name, tmp_path):
     one, same, other = models[name]

@@ -35,7 +35,7 @@ def joint(module, x, y, folder):
 OPTIONS = [{}, {"asymmetric": True, "target": "tensorrt-10"}, {"weight_bits": 4}, {"weight_bits": 8, "group": 64}]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_gradients_are_pytorchs(tmp_path, options):
     torch.manual_seed(0)
@@ -80,7 +80,7 @@ def right(model, x, y):
     return (np.asarray(model(x.numpy())[0]).argmax(1) == y.numpy()).mean()
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("options", [{"target": "tensorrt-10"}, {"weight_bits": 4, "group": 48}], ids=str)
 def test_digits_trained_in_c(digits, tmp_path, options):
     """PyTorch places, C trains; the file keeps the scales, and its integers compute what was trained."""

@@ -71,7 +71,7 @@ def test_two_actors(tmp_path):
     assert {int(r["rows"]) for r in rows} > {3}  # a smaller batch at the end, too
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_an_error_is_told():
     table = ray.data.from_numpy(np.zeros((2, 3, 32, 32)))
     with pytest.raises(Exception, match="column 'data': row 0 is float64, input 'patch_batch' takes float32"):
@@ -81,7 +81,7 @@ def test_an_error_is_told():
                           concurrency=1).take_all()
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_example():
     pytest.importorskip("PIL")
     spec = importlib.util.spec_from_file_location("ray_batch", ROOT / "examples" / "ray_batch.py")

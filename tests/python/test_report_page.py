@@ -139,7 +139,7 @@ def test_an_attention_tells_how_it_was_made(bert_page):
         assert row == ["aten.matmul.default", "aten.scaled_dot_product_attention.default"]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_swin(tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -151,7 +151,7 @@ def test_swin(tmp_path):
     whole(page_of(tmp_path / "swin.pt2", tmp_path / "swin.html"), "swin")
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_sam3(tmp_path):
     pytest.importorskip("transformers")
     from qkv.recipes import sam3

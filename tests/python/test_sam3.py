@@ -211,7 +211,7 @@ def test_roi_align_is_the_definition():
 # ------------------------------------------------------------------ the file
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_file_in_pytorch_and_in_c(exported, tmp_path):
     """make() itself asserts a difference of 0 to eager PyTorch, before and after saving."""
     path, module, said = exported("text")
@@ -271,7 +271,7 @@ def as_near_as_autocast(module, cases):
         assert float((got - exact).abs().mean()) < 1.5 * float((rounded - exact).abs().mean()) + 1e-4
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_bfloat16_in_c(exported):
     """Autocast's rules are not in the file. C is as near to float32 as PyTorch's autocast is."""
     path, module, _ = exported("bf16")
@@ -279,7 +279,7 @@ def test_bfloat16_in_c(exported):
     as_near_as_autocast(module, [(x, [torch.from_dlpack(t) for t in m.run_dlpack(x).values()]) for x in inputs])
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_boxes_and_sizes_in_c(exported):
     path, module, _ = exported("boxes and sizes")
     sides = (112, 168, 560)
@@ -288,7 +288,7 @@ def test_boxes_and_sizes_in_c(exported):
         qkv.Model(path).run_dlpack(sam3.sample(module.model, 1, 1, True, (140, 112)))
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_dynamic_size_is_the_model_of_that_size(model):
     """At another size the module is what transformers gives for a model configured at that size."""
     config = sam3.tiny_config()
@@ -321,7 +321,7 @@ class AsIs(torch.nn.Module):
         return o.pred_logits, o.pred_boxes, o.pred_masks, o.presence_logits
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_transformers_model_as_it_is_in_c(exported):
     path, module, _ = exported("transformers")
     holds_in_c(path, module, [(b, p, None) for b, p in sam3.SIZES])
@@ -342,7 +342,7 @@ def in_openvino(path):
     return lambda x: [compiled(x)[i] for i in range(4)]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("name,opset,profile", [(n, o, "ort") for n in (*FILES, "transformers") for o in (18, 23)]
                          + [("boxes and sizes", 23, "openvino")])
 def test_onnx(exported, tmp_path, name, opset, profile):

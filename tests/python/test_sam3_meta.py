@@ -74,7 +74,7 @@ def test_both_layouts_are_one_model(model, tmp_path, wrapped):
         assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_the_command_takes_metas_file(model, tmp_path):
     torch.save({"model": {f"detector.{n}": t for n, t in meta_layout(model).items()}}, tmp_path / "sam3.pt")
     (tmp_path / "config.json").write_text(json.dumps(model.config.to_dict(), default=str))

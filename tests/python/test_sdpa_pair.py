@@ -108,6 +108,7 @@ PYTORCHS = [("three axes", "none"), ("three axes, a mask", "core"), ("other size
             ("PyTorch's kernel, a mask", "none")]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name, table", PYTORCHS)
 def test_pytorchs_joint_graphs(name, table, tmp_path):
     make, kind, dynamic = CASES[name]

@@ -273,7 +273,7 @@ def otherwise(request, tmp_path_factory):
     return m, str(folder / "bert.qkv"), kind
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 def test_the_mask_is_found_however_it_is_spelled(otherwise):
     """Indices that count from the end, rows of a flat mask: it is attention_mask, whose zeros the mean relies on."""
     m, path, kind = otherwise

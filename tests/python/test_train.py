@@ -111,6 +111,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(made, name):
     folder, module = made
