@@ -81,7 +81,7 @@ static bool in_graph(const Graph *g, const Value *v)
     return false;
 }
 
-static void remove_behind(Graph *g, Node *last)
+static void remove_after(Graph *g, Node *last)
 {
     while (g->last != last) graph_remove(g, g->last);
 }
@@ -100,10 +100,10 @@ bool lift_rank(Graph *g, const LiftSource *s, const Prover *prover, RewriteLog *
         Value *from = plain ? written_out(&(Out){g, &why}, s) : NULL;
         if (from) {
             bool ok = prove(prover, g, "lift_rank", from, s->out, &proof, err);
-            remove_behind(g, last);
+            remove_after(g, last);
             TRY(ok);
         } else {
-            remove_behind(g, last);
+            remove_after(g, last);
             proof.skipped = true;
             snprintf(proof.why, sizeof proof.why, "%.200s",
                      plain ? why.msg : "grouped heads, or a head size that varies, are not written out");

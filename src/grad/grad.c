@@ -108,11 +108,11 @@ static Value *joined(Grad *d, const Value *v, Part **parts)
 
 static Value *padded(Grad *d, const Value *v, const Part *p)
 {
-    Expr *pad[2 * MAX_RANK], *behind = ex_sub(d->ex, ex_sub(d->ex, v->dim[p->axis], p->start), p->n);
+    Expr *pad[2 * MAX_RANK], *after = ex_sub(d->ex, ex_sub(d->ex, v->dim[p->axis], p->start), p->n);
     int k = v->rank - 1 - p->axis;
     for (int i = 0; i < 2 * k; i++) pad[i] = gd_int(d, 0);
     pad[2 * k] = p->start;
-    pad[2 * k + 1] = behind;
+    pad[2 * k + 1] = after;
     return GD(d, constant_pad_nd, V(p->grad), arg_exprs(d->g, 2 * k + 2, pad), arg_float(d->g, 0));
 }
 

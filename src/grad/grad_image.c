@@ -312,10 +312,10 @@ static Value *reflected(Grad *d, Value *place, Expr *n, bool aligned, Value **si
                          NULL); /* one element: all is there */
     Arg low = arg_float(d->g, aligned ? 0 : 0.5);
     Value *from = GD(d, add_Tensor, V(place), low),
-          *behind = GD(d, sub_Tensor, V(GD(d, remainder_Tensor, V(GD(d, abs, V(from))), arg_expr(turn))),
+          *back = GD(d, sub_Tensor, V(GD(d, remainder_Tensor, V(GD(d, abs, V(from))), arg_expr(turn))),
                        arg_expr(span));
-    *sign = GD(d, neg, V(gd_mul(d, GD(d, sign, V(from)), GD(d, sign, V(behind)))));
-    return GD(d, sub_Tensor, V(GD(d, sub_Tensor, arg_expr(span), V(GD(d, abs, V(behind))))), low);
+    *sign = GD(d, neg, V(gd_mul(d, GD(d, sign, V(from)), GD(d, sign, V(back)))));
+    return GD(d, sub_Tensor, V(GD(d, sub_Tensor, arg_expr(span), V(GD(d, abs, V(back))))), low);
 }
 
 static bool places(Grad *d, int axis, Places *p)
@@ -407,7 +407,7 @@ static bool taps(Grad *d, const Places *p, Taps *t)
     Value *sign, *inside, *step = GD(d, sub_Tensor, V(gd_arange(d, gd_int(d, 4))), arg_int(d->g, 1));
     step = gd_cast(d, gd_reshape(d, step, 3, (Expr *[]){gd_int(d, 1), gd_int(d, 4), gd_int(d, 1)}), p->far->dtype);
     Value *place = gd_plus(d, gd_insert_axis(d, p->below, 1), step),
-          *behind = gd_minus(d, gd_insert_axis(d, p->far, 1), step), *s = GD(d, abs, V(behind));
+          *apart = gd_minus(d, gd_insert_axis(d, p->far, 1), step), *s = GD(d, abs, V(apart));
     if (ex_equals_int(d->node->arg[3].e, 2)) place = reflected(d, place, p->n, aligned, &sign);
     t->at = moved_inside(d, p, gd_cast(d, place, DT_I64), &inside);
     t->inside = zeros ? inside : NULL;
@@ -416,7 +416,7 @@ static bool taps(Grad *d, const Places *p, Taps *t)
                    V(polynomial(d, s, a, -5 * a, 8 * a, -4 * a)));
     t->slope = GD(d, where_self, V(near), V(polynomial(d, s, 0, 3 * (a + 2), -2 * (a + 3), 0)),
                   V(polynomial(d, s, 0, 3 * a, -10 * a, 8 * a)));
-    t->slope = gd_mul(d, t->slope, GD(d, sign, V(behind)));
+    t->slope = gd_mul(d, t->slope, GD(d, sign, V(apart)));
     return t->at && t->weight && t->slope && (!zeros || inside);
 }
 

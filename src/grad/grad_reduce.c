@@ -60,8 +60,8 @@ bool grad_prod(Grad *d)
     if (!x->rank) return gd_send(d, x, d->grad);
     set[axis] = true;
     Arg axes = arg_ints(d->g, 1, (int64_t[]){axis});
-    Value *behind = GD(d, flip, V(product_before(d, GD(d, flip, V(x), axes), axis)), axes);
-    return gd_send(d, x, gd_mul(d, gd_mul(d, product_before(d, x, axis), behind), kept(d, x, set)));
+    Value *after = GD(d, flip, V(product_before(d, GD(d, flip, V(x), axes), axis)), axes);
+    return gd_send(d, x, gd_mul(d, gd_mul(d, product_before(d, x, axis), after), kept(d, x, set)));
 }
 
 /* Of several largest elements each gets its share. */
@@ -237,8 +237,8 @@ bool grad_cumprod(Grad *d)
     dim[last] = n;
     Value *before = product_before(d, rows, last - 1); /* of x_0 .. x_(j - 1) */
     Value *j = gd_reshape(d, gd_arange(d, n), 2, (Expr *[]){n, gd_int(d, 1)}), *i = gd_arange(d, n);
-    Value *behind = GD(d, gt_Tensor, V(i), V(j)), *from = GD(d, ge_Tensor, V(i), V(j));
-    Value *between = gd_where(d, behind, gd_expand(d, gd_insert_axis(d, rows, last - 1), last + 1, dim), 1);
+    Value *after = GD(d, gt_Tensor, V(i), V(j)), *from = GD(d, ge_Tensor, V(i), V(j));
+    Value *between = gd_where(d, after, gd_expand(d, gd_insert_axis(d, rows, last - 1), last + 1, dim), 1);
     between = between ? GD(d, cumprod, V(between), arg_int(d->g, last))
                       : NULL; /* row j, column i: of x_(j + 1) .. x_i */
     Value *sum = gd_sum(d, gd_where(d, from, gd_mul(d, between, gd_insert_axis(d, grad, last - 1)), 0), 1, &last,

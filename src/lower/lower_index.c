@@ -439,9 +439,9 @@ bool lower_index_fill(Lower *L)
     if (!i) return lower_fail(L, 2, "expected a tensor");
     for (int k = 0; k < x->rank; k++) dim[k] = x->dim[k];
     if (x->rank) { /* negative indices count from the end */
-        Value *behind = AS(L, lt_Scalar, arg_value(i), arg_int(L->g, 0));
+        Value *below = AS(L, lt_Scalar, arg_value(i), arg_int(L->g, 0));
         Value *from_end = AS(L, add_Scalar, arg_value(i), arg_expr(x->dim[d]));
-        i = behind && from_end ? AS(L, where_self, arg_value(behind), arg_value(from_end), arg_value(i)) : NULL;
+        i = below && from_end ? AS(L, where_self, arg_value(below), arg_value(from_end), arg_value(i)) : NULL;
         TRY(i);
         dim[d] = i->rank ? i->dim[0] : ex_int(L->ex, 1);
     }

@@ -26,18 +26,18 @@ static Expr *numel(Lower *L, const Value *x)
 /* ------------------------------------------------------------------ detach */
 
 enum {
-    MOST_BEHIND = 4096
+    MOST_MAKERS = 4096
 }; /* nodes that are looked at: a file may have many detaches after each other, and one too many does no harm */
 
-typedef struct Behind {
+typedef struct Makers {
     Value **todo;
     int n, nodes;
     bool *seen, trains;
-} Behind;
+} Makers;
 
-static void look_behind(void *user, Value **slot)
+static void look_at_maker(void *user, Value **slot)
 {
-    Behind *b = user;
+    Makers *b = user;
     const Value *v = *slot;
     bool floats = dtype_is_float(v->dtype) || dtype_is_complex(v->dtype);
     if (b->seen[v->id]) return;
@@ -49,10 +49,10 @@ static void look_behind(void *user, Value **slot)
 Value *detached(Graph *g, Value *x, Err *err)
 {
     size_t n = (size_t)g->next_id + 1;
-    Behind b = {.todo = mem_zeroed(n, sizeof *b.todo), .seen = mem_zeroed(n, sizeof *b.seen)};
+    Makers b = {.todo = mem_zeroed(n, sizeof *b.todo), .seen = mem_zeroed(n, sizeof *b.seen)};
     bool ok = b.todo && b.seen;
-    if (ok) look_behind(&b, &x);
-    while (ok && b.n && !b.trains && b.nodes++ < MOST_BEHIND) node_each_operand(b.todo[--b.n]->def, look_behind, &b);
+    if (ok) look_at_maker(&b, &x);
+    while (ok && b.n && !b.trains && b.nodes++ < MOST_MAKERS) node_each_operand(b.todo[--b.n]->def, look_at_maker, &b);
     mem_free(b.todo);
     mem_free(b.seen);
     if (!ok) oom(err);

@@ -8,7 +8,7 @@
 #include "shape/solve.h"
 #include "tensor/tolerance.h"
 
-enum Kind { ALL_REAL, BEHIND, BEFORE, HOLES, ONE_EMPTY, KINDS };
+enum Kind { ALL_REAL, AFTER, BEFORE, HOLES, ONE_EMPTY, KINDS };
 
 /* Which of (B, S) tokens are real. */
 static void draw_mask(int kind, int64_t B, int64_t S, bool *real, uint64_t *x)
@@ -18,7 +18,7 @@ static void draw_mask(int kind, int64_t B, int64_t S, bool *real, uint64_t *x)
         if (n > S) n = S;
         for (int64_t i = 0; i < S; i++) {
             bool r = true;
-            if (kind == BEHIND) r = i < n;
+            if (kind == AFTER) r = i < n;
             if (kind == BEFORE) r = i >= S - n;
             if (kind == HOLES) r = splitmix_uniform(x) < 0.6;
             if (kind == ONE_EMPTY) r = b != B / 2 && i < n;

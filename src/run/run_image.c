@@ -215,7 +215,7 @@ static bool resample_picture(Call *c, const Tensor *x, Tensor *out, const Axis *
 }
 
 /* x as t, channels-last. */
-static const Tensor *channels_behind(Call *c, const Tensor *x, DType t, Err *err)
+static const Tensor *with_channels_last(Call *c, const Tensor *x, DType t, Err *err)
 {
     if (tensor_channels_last(x) && x->dtype == t) return x;
     Tensor *copy = call_scratch(c, sizeof *copy, err);
@@ -255,7 +255,7 @@ bool run_upsample(Call *c, Err *err)
         return true;
     }
     DType t = picture ? x->dtype : work_type(x->dtype);
-    x = tensor_contiguous(out) ? call_contiguous(c, x, t, err) : channels_behind(c, x, t, err);
+    x = tensor_contiguous(out) ? call_contiguous(c, x, t, err) : with_channels_last(c, x, t, err);
     return x && (picture ? resample_picture(c, x, out, axis, err) : resample(c, x, out, axis, n, err));
 }
 

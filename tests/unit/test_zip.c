@@ -578,7 +578,7 @@ static void test_end_records(void **state)
     buf_add(&b, inner.data + inner.len - 22, 22); /* two end records */
     refused(b, E_FORMAT, "does not end at");
     b = make(&p, 1, NULL);
-    buf_add(&b, inner.data, inner.len); /* an archive behind an archive */
+    buf_add(&b, inner.data, inner.len); /* an archive after an archive */
     refused(b, E_FORMAT, "does not end at");
     b = make(&p, 1, NULL);
     b.data[b.len - 18] = 1; /* a second disk */

@@ -107,9 +107,9 @@ static Value *padded(OnnxOp *o, Value *x, int n, Expr *const *before, Expr *cons
 /* The input as far as windows reach. */
 static Value *reached(OnnxOp *o, Value *x, const Windows *w, Arg fill)
 {
-    Expr *behind[AXES];
-    for (int i = 0; i < w->n; i++) behind[i] = ex_sub(o->ex, ex_sub(o->ex, w->reach[i], x->dim[2 + i]), w->before[i]);
-    return padded(o, x, w->n, w->before, behind, fill);
+    Expr *after[AXES];
+    for (int i = 0; i < w->n; i++) after[i] = ex_sub(o->ex, ex_sub(o->ex, w->reach[i], x->dim[2 + i]), w->before[i]);
+    return padded(o, x, w->n, w->before, after, fill);
 }
 
 /* ------------------------------------------------------------------ convolution */
@@ -393,14 +393,14 @@ bool onnx_average_pool(OnnxOp *o)
                      padding(o, &w), arg_bool(o->g, w.ceil), arg_bool(o->g, count_pad != 0)};
         return op_return(o, 0, lower_as(&o->L, ops[w.n - 1], 6, arg));
     }
-    Expr *dim[MAX_RANK], *behind[AXES], *none[AXES];
+    Expr *dim[MAX_RANK], *after[AXES], *none[AXES];
     for (int i = 0; i < x->rank; i++) dim[i] = i < 2 ? num(o, 1) : x->dim[i];
     Value *ones = AS(&o->L, full, arg_exprs(o->g, x->rank, dim), arg_float(o->g, 1), arg_dtype(x->dtype));
     for (int i = 0; i < w.n; i++) none[i] = num(o, 0);
     if (count_pad) TRY(ones = padded(o, ones, w.n, w.before, w.after, arg_float(o->g, 1)));
     for (int i = 0; i < w.n; i++)
-        behind[i] = ex_sub(o->ex, ex_sub(o->ex, w.reach[i], ones->dim[2 + i]), count_pad ? none[i] : w.before[i]);
-    TRY(ones = padded(o, ones, w.n, count_pad ? none : w.before, behind, arg_float(o->g, 0)));
+        after[i] = ex_sub(o->ex, ex_sub(o->ex, w.reach[i], ones->dim[2 + i]), count_pad ? none[i] : w.before[i]);
+    TRY(ones = padded(o, ones, w.n, count_pad ? none : w.before, after, arg_float(o->g, 0)));
     TRY(x = reached(o, x, &w, arg_float(o->g, 0)));
     return op_return(o, 0, AS(&o->L, div_Tensor, v(window_sums(o, x, &w)), v(window_sums(o, ones, &w))));
 }

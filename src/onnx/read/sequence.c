@@ -27,14 +27,14 @@ static Cell **room(OnnxOp *o, int n)
 }
 
 /* A position -n .. n - 1, or n where one past the end is allowed; the last when input i is left out */
-static bool position(OnnxOp *o, int i, int n, bool behind, int *out)
+static bool position(OnnxOp *o, int i, int n, bool past_end, int *out)
 {
     int count;
     const int64_t *v;
-    *out = behind ? n : n - 1;
+    *out = past_end ? n : n - 1;
     if (!op_has(o, i)) return true;
     TRY(op_const_ints(o, i, &count, &v));
-    if (count != 1 || v[0] < -n || v[0] >= n + behind)
+    if (count != 1 || v[0] < -n || v[0] >= n + past_end)
         return op_fail(o, i, "a position out of range for %d elements", n);
     *out = (int)(v[0] < 0 ? v[0] + n : v[0]);
     return true;

@@ -17,7 +17,7 @@ static const char sum_rule[] = "attention_sum"; /* looks through sums itself, fr
 /* ------------------------------------------------------------------ saying it */
 
 /* The scores that v is equal to, itself or through a view; NULL when it is not known to be any. */
-static Value *scores_behind(Rewrite *rw, Value *v)
+static Value *known_scores(Rewrite *rw, Value *v)
 {
     static const OpId views[] = {OP_permute, OP_reshape};
     Value *form = rewrite_form(rw, v, OP_scores);
@@ -38,7 +38,7 @@ static const char *name_of(Rewrite *rw, const Value *v) { return value_below(v, 
 
 static const char *describe(Rewrite *rw, RewriteLog *log, Value *v)
 {
-    Value *form = scores_behind(rw, v);
+    Value *form = known_scores(rw, v);
     if (!form) return NULL;
     const Arg *a = form->def->arg;
     Buf b = {0};
@@ -115,19 +115,19 @@ static bool add_left(Rewrite *rw, RewriteLog *log, const Node *softmax, const No
 static bool explain(Rewrite *rw, RewriteLog *log, const AttentionFinder *f, const Node *softmax,
                     const AttentionParts *a, Err *err)
 {
-    if (scores_behind(rw, softmax->out[0])) { /* lost between the softmax and the values */
+    if (known_scores(rw, softmax->out[0])) { /* lost between the softmax and the values */
         const char *rule;
         if (refusal(rw, a->values, &rule) && !strcmp(rule, sum_rule))
             return add_left(rw, log, softmax, a->values, softmax->out[0], "", err);
         for (const Node *x = softmax->next; x; x = x->next)
-            if (x == a->values || (x->nout && f->after[x->out[0]->id] && !scores_behind(rw, x->out[0])))
+            if (x == a->values || (x->nout && f->after[x->out[0]->id] && !known_scores(rw, x->out[0])))
                 return add_left(rw, log, softmax, x, softmax->out[0], "no rule carries probabilities through %s", err);
         return true;
     }
     /* from the softmax back to the product: the first that has a form stands below where it is lost */
     for (int i = 0; i < a->n; i++) {
         Value *v = a->path[i]->out[0];
-        if (!scores_behind(rw, v)) continue;
+        if (!known_scores(rw, v)) continue;
         return add_left(rw, log, softmax, i ? a->path[i - 1] : softmax, v, "no rule carries scores through %s", err);
     }
     return add_left(rw, log, softmax, a->scores, NULL, "the product was not recognised (%s)", err);
