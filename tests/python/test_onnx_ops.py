@@ -112,6 +112,16 @@ WRITTEN = {
         r = Reshape(x, to)
         y = Transpose<perm = [0, 2, 1, 3]>(r)
     }""", lambda b, s: dict(x=F(b, s, 8))),
+    "a number with several new axes": ("""g (float[B, S] x) => (float[1, 1, 1] y, int64[1, 1] z, float[B, S] w) {
+        axes = Constant<value_ints = [0, 2, 1]>()
+        two = Constant<value_ints = [1, -2]>()
+        half = Constant<value_float = 0.5>()
+        y = Unsqueeze(half, axes)
+        n = Size(x)
+        z = Unsqueeze(n, two)
+        cut = ReduceMax<keepdims = 0>(y)
+        w = Add(x, cut)
+    }""", lambda b, s: dict(x=F(b, s))),
     "ranges, expansions, comparisons": ("""g (float[B, S] x) => (float[S, S] y, bool[B, S] z, int64[S] w) {
         s1 = Shape<start = 1, end = 2>(x)
         zero = Constant<value_int = 0>()

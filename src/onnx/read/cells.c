@@ -497,6 +497,16 @@ bool op_axes(OnnxOp *o, int64_t moved, int i, int rank, int *n, int *axis)
     return true;
 }
 
+bool op_new_axes(OnnxOp *o, int rank, int *n, int *axis)
+{
+    const int64_t *v;
+    if (o->opset >= 13) TRY(op_const_ints(o, 1, n, &v));
+    else TRY(op_attr_ints(o, "axes", &v, n));
+    if (*n > MAX_RANK - rank)
+        return fail(o->im->err, E_UNSUPPORTED, "rank %d: at most %d is supported", rank + *n, MAX_RANK);
+    return op_axes(o, 13, 1, rank + *n, n, axis);
+}
+
 /* ------------------------------------------------------------------ results */
 
 bool op_return_cell(OnnxOp *o, int k, Cell *c)

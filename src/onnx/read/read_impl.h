@@ -123,6 +123,7 @@ bool op_axis(OnnxOp *o, const char *what, int64_t axis, int rank, int *out);  /*
 /* Axes from attribute "axes" or, from opset `moved` on, from input i; *n -1: not given.
  * Normalised for rank, each at most once. */
 bool op_axes(OnnxOp *o, int64_t moved, int i, int rank, int *n, int *axis);
+bool op_new_axes(OnnxOp *o, int rank, int *n, int *axis); /* Unsqueeze's, in a result of rank + *n */
 bool op_fail(OnnxOp *o, int i, const char *fmt, ...) QKV_PRINTF(3, 4); /* E_FORMAT "input 1 'x': ..." */
 bool op_unsupported(OnnxOp *o, const char *fmt, ...) QKV_PRINTF(2, 3);
 

@@ -203,7 +203,7 @@ static bool fold_view(OnnxOp *o, bool *taken)
         x.rank = !squeeze;
         x.dim[0] = 1;
         int axis[MAX_RANK], n;
-        TRY(op_axes(o, 13, 1, 1, &n, axis));
+        TRY(squeeze ? op_axes(o, 13, 1, 1, &n, axis) : op_new_axes(o, 0, &n, axis));
         return n > 1 || give(o, &x, taken);
     }
     if (!strcmp(op, "Reshape")) {

@@ -158,19 +158,13 @@ bool onnx_squeeze(OnnxOp *o)
 bool onnx_unsqueeze(OnnxOp *o)
 {
     Value *x;
-    int n, axis[MAX_RANK], count;
-    const int64_t *given;
+    int n, axis[MAX_RANK];
     bool fresh[MAX_RANK] = {false};
     Expr *dim[MAX_RANK];
-    TRY(op_tensor(o, 0, &x));
-    if (o->opset >= 13) TRY(op_const_ints(o, 1, &count, &given));
-    else TRY(op_attr_ints(o, "axes", &given, &count));
-    if (count > MAX_RANK - x->rank)
-        return fail(o->im->err, E_UNSUPPORTED, "rank %d: at most %d is supported", x->rank + count, MAX_RANK);
-    TRY(op_axes(o, 13, 1, x->rank + count, &n, axis));
+    TRY(op_tensor(o, 0, &x) && op_new_axes(o, x->rank, &n, axis));
     for (int i = 0; i < n; i++) fresh[axis[i]] = true;
-    for (int i = 0, k = 0; i < x->rank + count; i++) dim[i] = fresh[i] ? whole(o, 1) : x->dim[k++];
-    return op_return(o, 0, lower_reshape(&o->L, x, x->rank + count, dim));
+    for (int i = 0, k = 0; i < x->rank + n; i++) dim[i] = fresh[i] ? whole(o, 1) : x->dim[k++];
+    return op_return(o, 0, lower_reshape(&o->L, x, x->rank + n, dim));
 }
 
 /* Broadcasts both ways: an axis of the input may be larger than what is asked for. */
