@@ -2,6 +2,8 @@
  *
  *     conv2d(x, w, b, padding="same")    -> convolution(x, w, b, stride, padding, dilation, false, ...)
  *     conv1d of (C, N)                   -> reshape to (1, C, N), convolution, reshape
+ *     as many groups as a size says      -> products of weights and windows, or, transposed, of weights and pixels,
+ *                                           laid over each other
  */
 #include "lower/lower_table.h"
 
@@ -17,6 +19,76 @@ static Arg spatial(Lower *L, const Arg *a, int n, int64_t otherwise)
     return arg_exprs(L->g, n, e);
 }
 
+/* How a convolution goes over pictures: along two axes, as lists of numbers. */
+typedef struct Steps {
+    Arg kernel, stride, pad, dilation;
+    Expr *out[2]; /* sizes of the result */
+} Steps;
+
+/* n is 1 or 2; a line is a picture of one row. */
+static bool steps_of(Lower *L, const Value *x, int n, const Value *w, const Arg *stride, const Arg *pad,
+                     const Arg *dilation, const Arg *extra, bool transposed, Steps *s)
+{
+    Expr *one = ex_int(L->ex, 1), *zero = ex_int(L->ex, 0), *to[4][2];
+    s->out[0] = one;
+    for (int i = 0; i < 2; i++) {
+        int k = i - (2 - n);
+        Expr *size = k < 0 ? one : w->dim[2 + k], *step = k < 0 ? one : stride->es[k],
+             *margin = k < 0 ? zero : pad->es[k], *apart = k < 0 ? one : dilation->es[k];
+        to[0][i] = size, to[1][i] = step, to[2][i] = margin, to[3][i] = apart;
+        if (k < 0) continue;
+        Expr *in = x->dim[2 + k], *twice = ex_add(L->ex, margin, margin),
+             *span = ex_add(L->ex, ex_mul(L->ex, apart, ex_sub(L->ex, size, one)), one);
+        if (!ex_is_int(size)) return lower_fail(L, 1, "kernel sizes must be constant");
+        if (!transposed && (!ex_is_int(step) || step->i < 1)) return lower_fail(L, 3, "expected at least 1");
+        Expr *room = ex_sub(L->ex, ex_add(L->ex, in, twice), span),
+             *far = ex_sub(L->ex, ex_mul(L->ex, ex_sub(L->ex, in, one), step), twice);
+        s->out[i] = transposed ? ex_add(L->ex, ex_add(L->ex, far, span), extra->es[k])
+                               : ex_add(L->ex, ex_floordiv(L->ex, room, step), one);
+    }
+    s->kernel = arg_exprs(L->g, 2, to[0]);
+    s->stride = arg_exprs(L->g, 2, to[1]);
+    s->pad = arg_exprs(L->g, 2, to[2]);
+    s->dilation = arg_exprs(L->g, 2, to[3]);
+    return true;
+}
+
+/* x (N, groups * c, pixels), w (groups * o, c, window) or, transposed, (groups * c, o, window). Weights of each sample
+ * are such groups (StyleGAN). */
+static Value *emit_groups(Lower *L, Value *x, int n, Value *w, const Arg *bias, const Arg *stride, const Arg *pad,
+                          const Arg *dilation, const Arg *extra, bool transposed, Expr *groups)
+{
+    Steps s;
+    if (n > 2) return lower_fail(L, 8, "must be a constant integer in three dimensions"), NULL;
+    if (!steps_of(L, x, n, w, stride, pad, dilation, extra, transposed, &s)) return NULL;
+    Expr *window = ex_mul(L->ex, s.kernel.es[0], s.kernel.es[1]), *own = ex_floordiv(L->ex, w->dim[0], groups),
+         *inner = ex_mul(L->ex, w->dim[1], window), *one = ex_int(L->ex, 1), *pixels = one;
+    for (int i = 0; i < n; i++) pixels = ex_mul(L->ex, pixels, x->dim[2 + i]);
+    Expr *channels = transposed ? ex_mul(L->ex, groups, w->dim[1]) : w->dim[0];
+    Value *each = lower_reshape(L, w, 3, (Expr *[]){groups, own, inner}), *y;
+    if (transposed) {
+        static const int turned[] = {0, 2, 1};
+        Value *of = lower_reshape(L, x, 4, (Expr *[]){x->dim[0], groups, own, pixels});
+        each = each ? lower_permute(L, each, turned) : NULL;
+        y = each && of ? AS(L, matmul, arg_value(each), arg_value(of)) : NULL;
+        y = y ? lower_reshape(L, y, 3, (Expr *[]){x->dim[0], ex_mul(L->ex, channels, window), pixels}) : NULL;
+        y = y ? AS(L, col2im, arg_value(y), arg_exprs(L->g, 2, s.out), s.kernel, s.dilation, s.pad, s.stride) : NULL;
+    } else {
+        Expr *row[] = {x->dim[0], x->dim[1], one, x->dim[2]};
+        Value *picture = n == 1 ? lower_reshape(L, x, 4, row) : x,
+              *of = picture ? AS(L, im2col, arg_value(picture), s.kernel, s.dilation, s.pad, s.stride) : NULL;
+        of = of ? lower_reshape(L, of, 4, (Expr *[]){x->dim[0], groups, inner, of->dim[2]}) : NULL;
+        y = each && of ? AS(L, matmul, arg_value(each), arg_value(of)) : NULL;
+    }
+    Expr *dim[] = {x->dim[0], channels, s.out[2 - n], s.out[1]}, *along[] = {channels, one, one};
+    y = y ? lower_reshape(L, y, n + 2, dim) : NULL;
+    if (y && bias->kind == ARG_VALUE && bias->v) {
+        Value *b = lower_reshape(L, bias->v, n + 1, along);
+        y = b ? AS(L, add_Tensor, arg_value(y), arg_value(b)) : NULL;
+    }
+    return y;
+}
+
 /* An input without batch gets one for the convolution. */
 static bool emit_conv(Lower *L, Value *x, int n, const Arg *w, const Arg *bias, Arg stride, Arg pad, Arg dilation,
                       bool transposed, Arg extra, const Arg *groups)
@@ -29,8 +101,10 @@ static bool emit_conv(Lower *L, Value *x, int n, const Arg *w, const Arg *bias, 
         for (int i = 0; i < x->rank; i++) dim[i + 1] = x->dim[i];
         TRY(x = lower_reshape(L, x, n + 2, dim));
     }
-    Value *y = EMIT(L, convolution, arg_value(x), *w, *bias, stride, pad, dilation, arg_bool(L->g, transposed), extra,
-                    *groups);
+    Value *y = groups->kind == ARG_EXPR && !ex_is_const(groups->e)
+                   ? emit_groups(L, x, n, w->v, bias, &stride, &pad, &dilation, &extra, transposed, groups->e)
+                   : EMIT(L, convolution, arg_value(x), *w, *bias, stride, pad, dilation, arg_bool(L->g, transposed),
+                          extra, *groups);
     return y && lower_return(L, lone ? lower_reshape(L, y, n + 1, y->dim + 1) : y);
 }
 

@@ -359,3 +359,32 @@ def test_maps_over_a_batch(name, tmp_path):
     e = Exported(tmp_path, f, first, tuple(dims))
     assert ("qkv.loop" not in e.models[1].graph_text()) == batched
     e.agrees(*[inputs(n) for n in ((5,) if name in ("take", "gather") else (5, 3, 2))])  # whose batch torch fixes
+
+
+class Modulated(nn.Module):
+    """StyleGAN's layer: each sample has weights of its own, and all samples are the groups of one convolution."""
+
+    def __init__(self, axes, transposed, steps):
+        super().__init__()
+        self.f = getattr(nn.functional, f"conv{'_transpose' * transposed}{axes}d")
+        self.w = nn.Parameter(torch.randn(*((3, 4) if transposed else (4, 3)), *(3, 2)[:axes]))
+        self.b, self.axes, self.steps = nn.Parameter(torch.randn(4)), axes, steps
+
+    def forward(self, x, style):
+        b, c = x.shape[:2]
+        w = self.w * style.view(b, *([1] * (self.axes + 2)))
+        y = self.f(x.reshape(1, b * c, *x.shape[2:]), w.flatten(0, 1), self.b.repeat(b), groups=b, **self.steps)
+        return y.view(b, 4, *y.shape[2:])
+
+
+@pytest.mark.parametrize("axes, transposed, steps", [
+    (2, False, dict(padding=(1, 0))), (2, False, dict(stride=(2, 1), dilation=(1, 2))), (1, False, dict(padding=1)),
+    (2, True, dict(stride=2, output_padding=1)), (2, True, dict(padding=(1, 0), dilation=(2, 1))),
+    (1, True, dict(stride=3))])
+def test_groups_are_the_batch(axes, transposed, steps, tmp_path):
+    def inputs(b, *size):
+        return torch.randn(b, 3, *size[:axes]), torch.rand(b) + 0.5
+
+    b, sizes = Dim("b", max=8), {2 + k: Dim("hw"[k], min=5, max=32) for k in range(axes)}
+    m = Exported(tmp_path, Modulated(axes, transposed, steps), inputs(2, 6, 7), [{0: b, **sizes}, {0: b}])
+    m.agrees(inputs(2, 6, 7), inputs(3, 5, 9), inputs(1, 8, 6))
