@@ -614,12 +614,32 @@ bool lower_native_batch_norm(Lower *L)
 }
 
 /* Without running statistics it is a group norm with one channel a group. */
+/* Each channel as a row, where groups would have to be constant: the number of channels is a size. */
+static Value *channels_as_rows(Lower *L, Value *x, Arg eps)
+{
+    Expr *pixels = ex_int(L->ex, 1), *dim[MAX_RANK], *along[MAX_RANK];
+    for (int i = 2; i < x->rank; i++) pixels = ex_mul(L->ex, pixels, x->dim[i]);
+    for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i], along[i] = ex_int(L->ex, 1);
+    along[1] = x->dim[1];
+    Value *rows = lower_reshape(L, x, 3, (Expr *[]){x->dim[0], x->dim[1], pixels});
+    rows = rows ? AS(L, layer_norm, arg_value(rows), arg_exprs(L->g, 1, &pixels), arg_none(), arg_none(), eps) : NULL;
+    Value *y = rows ? lower_reshape(L, rows, x->rank, dim) : NULL;
+    for (int k = 1; y && k <= 2; k++) {
+        Value *of = lower_value(L, k);
+        if (of && (of = lower_reshape(L, of, x->rank, along)))
+            y = lower_as(L, k == 1 ? OP_mul_Tensor : OP_add_Tensor, 2, (Arg[]){arg_value(y), arg_value(of)});
+        else if (!lower_is_none(L, k)) y = NULL;
+    }
+    return y;
+}
+
 bool lower_instance_norm(Lower *L)
 {
     Value *x;
     bool use_input;
     TRY(want(L, &x) && lower_const_bool(L, 5, &use_input));
     if (!use_input) return lower_return(L, batch_norm(L, L->arg[7]));
+    if (x->rank >= 2 && !ex_is_int(x->dim[1])) return lower_return(L, channels_as_rows(L, x, L->arg[7]));
     return lower_return(L, EMIT(L, group_norm, L->arg[0], arg_expr(x->dim[1]), L->arg[1], L->arg[2], L->arg[7]));
 }
 

@@ -388,3 +388,12 @@ def test_groups_are_the_batch(axes, transposed, steps, tmp_path):
     b, sizes = Dim("b", max=8), {2 + k: Dim("hw"[k], min=5, max=32) for k in range(axes)}
     m = Exported(tmp_path, Modulated(axes, transposed, steps), inputs(2, 6, 7), [{0: b, **sizes}, {0: b}])
     m.agrees(inputs(2, 6, 7), inputs(3, 5, 9), inputs(1, 8, 6))
+
+
+def test_as_many_channels_to_normalize_as_a_size_says(tmp_path):
+    def f(x, w):
+        return nn.functional.instance_norm(x), nn.functional.instance_norm(x[:, :, None], weight=w, bias=w + 1)
+
+    b, c, n = Dim("b", max=8), Dim("c", min=2, max=8), Dim("n", min=3, max=32)
+    m = Exported(tmp_path, f, (torch.randn(2, 3, 7), torch.rand(3)), [{0: b, 1: c, 2: n}, {0: c}])
+    m.agrees((torch.randn(2, 3, 7), torch.rand(3)), (torch.randn(3, 5, 4), torch.rand(5)))

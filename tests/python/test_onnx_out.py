@@ -462,3 +462,13 @@ def test_largest_of_pictures_of_any_size(tmp_path):
     h, w = Dim("h", min=2, max=64), Dim("w", min=2, max=64)
     out_and_compare(tmp_path, Largest(), [(torch.randn(2, 3, 5, 7),), (torch.randn(2, 3, 6, 2),)],
                     ({2: h, 3: w},), "ort", 18)
+
+
+def test_largest_of_windows_of_any_size(tmp_path):
+    class Largest(nn.Module):
+        def forward(self, x):
+            return (*F.adaptive_max_pool2d(x.round(), (3, 2), return_indices=True),
+                    *F.adaptive_max_pool3d(x[None], (2, 3, 4), return_indices=True), F.adaptive_max_pool1d(x[:, 0], 3))
+    h, w = Dim("h", min=4, max=64), Dim("w", min=4, max=64)
+    out_and_compare(tmp_path, Largest(), [(torch.randn(2, 3, 5, 7),), (torch.randn(2, 3, 8, 4),)],
+                    ({2: h, 3: w},), "ort", 18)

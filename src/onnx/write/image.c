@@ -232,14 +232,21 @@ static Ref constant_weights(Onnx *o, int64_t from, int64_t to)
     return tensor_const(o, &t, "average");
 }
 
-static Ref weights_of_sizes(Onnx *o, DType t, Expr *from, Expr *to)
+/* (from, to): is element i in part j? *size: elements of each part. */
+static Ref parts_of_sizes(Onnx *o, Expr *from, Expr *to, Ref *size)
 {
     Ref a = size_of(o, from), b = size_of(o, to), one = integer(o, 1), j = positions(o, b),
         i = unsqueeze(o, positions(o, a), 1);
     Ref lo = bin(o, "Div", bin(o, "Mul", j, a), b);
     Ref hi = bin(o, "Div", bin(o, "Sub", bin(o, "Add", bin(o, "Mul", bin(o, "Add", j, one), a), b), one), b);
-    Ref inside = NODE(o, "And", DT_BOOL, negated(o, NODE(o, "Less", DT_BOOL, i, lo)), NODE(o, "Less", DT_BOOL, i, hi));
-    return bin(o, "Div", cast(o, inside, t), cast(o, bin(o, "Sub", hi, lo), t));
+    *size = bin(o, "Sub", hi, lo);
+    return NODE(o, "And", DT_BOOL, negated(o, NODE(o, "Less", DT_BOOL, i, lo)), NODE(o, "Less", DT_BOOL, i, hi));
+}
+
+static Ref weights_of_sizes(Onnx *o, DType t, Expr *from, Expr *to)
+{
+    Ref size, inside = parts_of_sizes(o, from, to, &size);
+    return bin(o, "Div", cast(o, inside, t), cast(o, size, t));
 }
 
 /* One axis averaged into `to` parts: a product with a matrix of weights. */
@@ -319,6 +326,40 @@ static void largest_of_all(Onnx *o, const Node *n, Ref x, const Value *v, int ax
     give(o, n, 1, place);
 }
 
+/* The largest element of each of `to` parts of one axis, and its place along that axis. */
+static Ref largest_of_parts(Onnx *o, Ref x, int rank, int axis, Expr *from, Expr *to, Ref *place)
+{
+    int64_t perm[MAX_RANK], last = rank - 1;
+    Ref size, inside = parts_of_sizes(o, from, to, &size);
+    for (int i = 0; i < rank; i++) perm[i] = i;
+    perm[axis] = last;
+    perm[last] = axis;
+    Ref each = where(o, inside, unsqueeze(o, transpose(o, x, rank, perm), rank), like(o, x, -INFINITY));
+    attr_int(o, "axis", last);
+    attr_int(o, "keepdims", 0);
+    *place = transpose(o, NODE(o, "ArgMax", DT_I64, each), rank, perm);
+    return transpose(o, reduce(o, "ReduceMax", each, 1, &last, false), rank, perm);
+}
+
+/* Axis by axis, the last one first: of equal elements the first row's, and there the first, is the largest. */
+static void largest_of_windows(Onnx *o, const Node *n, Ref x, const Value *v, int axes)
+{
+    int lead = v->rank - axes;
+    Ref place[3], flat;
+    for (int i = axes - 1; i >= 0; i--) {
+        x = largest_of_parts(o, x, v->rank, lead + i, v->dim[lead + i], n->out[0]->dim[lead + i], &place[i]);
+        for (int k = i + 1; k < axes; k++) {
+            attr_int(o, "axis", lead + i);
+            place[k] = NODE(o, "GatherElements", DT_I64, place[k], place[i]);
+        }
+    }
+    flat = place[0];
+    for (int i = 1; i < axes; i++)
+        flat = bin(o, "Add", bin(o, "Mul", flat, size_of(o, v->dim[lead + i])), place[i]);
+    give(o, n, 0, x);
+    give(o, n, 1, flat);
+}
+
 void out_adaptive_max(Onnx *o, const Node *n, const char *text)
 {
     const Value *v = arg_v(n, 0), *out = n->out[0];
@@ -330,7 +371,7 @@ void out_adaptive_max(Onnx *o, const Node *n, const char *text)
         return;
     }
     if (!even_windows(v, out, axes, &p)) {
-        refuse(o, "windows of different sizes, or of sizes that vary");
+        largest_of_windows(o, n, x, v, axes);
         return;
     }
     bool batched = v->rank == axes + 2;
