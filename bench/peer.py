@@ -39,7 +39,10 @@ def precision(peer):
 
 
 def file_of(peer, base):
-    return base + (FILES.get(peer) or FLOATS[family(peer)])
+    path = base + (FILES.get(peer) or FLOATS[family(peer)])
+    if not os.path.exists(path) and os.path.exists(path + ".why"):  # bench/prepare.py could not make it
+        raise RuntimeError(open(path + ".why").read())
+    return path
 
 
 # ------------------------------------------------------------------ opening: a function that runs, and its context
@@ -134,7 +137,7 @@ def main():
             ready[peer], why[peer] = OPEN[family(peer)](peer, name, base, threads), None
             least_ms(*ready[peer], 2)
         except Exception as e:
-            why[peer] = (str(e).strip().splitlines() or [type(e).__name__])[-1][:120]
+            why[peer] = (str(e).strip().splitlines() or [type(e).__name__])[-1][:200]
     print(json.dumps(why), file=answers)
     for line in sys.stdin:
         peer, runs = line.split()

@@ -40,14 +40,16 @@ def floating_point_operations(name, module, inputs):
 
 
 def attempt(path, what, make):
-    """Calls make() where `path` is not there yet; a failure is a line on stderr."""
+    """Calls make() where `path` is not there yet; a failure is a line on stderr, and in path.why for the page."""
     if os.path.exists(path):
         return
     try:
         make()
     except Exception as e:
-        said = (str(e).strip().splitlines() or [type(e).__name__])[-1][:160]
+        said = (str(e).strip().splitlines() or [type(e).__name__])[-1].removeprefix("qkv: error: ")[:200]
         print(f"{os.path.basename(path)}: {what}: {said}", file=sys.stderr)
+        with open(path + ".why", "w") as f:
+            f.write(said)
 
 
 def floats(name, cache):
