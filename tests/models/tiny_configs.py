@@ -33,7 +33,7 @@ NUMBERS = [(re.compile(pattern), rule) for pattern, rule in [
     (r"^(num_)?channels$|in_channels$|in_chans$|num_labels|type_vocab|temporal|tubelet|num_frames", at_most(4)),
     (r"vocab_size|vocab$", at_most(VOCABULARY)),
     (r"codebook_size|num_embeddings$|num_codevectors|num_buckets|attention_num_buckets", at_most(32)),
-    (r"shared_experts?$|n_group$|topk_group", at_most(1)),
+    (r"shared_experts?$|n_group$|topk_group|expert_group$", at_most(1)),
     (r"per_tok$|topk|top_k|moe_k$", at_most(2)),
     (r"position|^n_ctx$|max_seq|max_length|context_length|max_len", at_most(256)),
     (r"(image|img|eval|train|pretrain)_?(image)?_size$|^resolution$|crop_size", None),
@@ -298,6 +298,7 @@ WAYS = {
     "states": ["R(b, s, c.state_dim)"], "actions": ["R(b, s, c.act_dim)"], "returns_to_go": ["R(b, s, 1)"],
     "rewards": ["R(b, s, 1)"], "timesteps": ["torch.arange(s)[None].expand(b, s).clone()"],
     "token_type_ids": ["torch.zeros(b, s, dtype=torch.long)"],
+    "qformer_input_ids": ["I(90, b, 4, lo=3, seed=4)"],
 }
 ALWAYS = ["attention_mask", "decoder_input_ids", "bbox", "past_time_features", "past_observed_mask",
           "past_values_padding", "future_time_features", "freq", "visual_feats", "visual_pos", "visual_embeds",
@@ -415,7 +416,8 @@ def candidates(model, model_type):
         sizes = {"image_sizes": "torch.tensor([[h, w]] * b)"} if "image_sizes" in names else {}
         for way in WAYS["pixel_values"]:
             for more in (sizes, {}) if sizes else ({},):
-                media = made({"pixel_values": way, **more}, config)
+                asked = {n: WAYS[n][0] for n in needed if n in WAYS and n not in (*main, *LENGTHS)}
+                media = made({**asked, "pixel_values": way, **more}, config)
                 yield with_media(model, config, media, "get_image_features", image)
     if "input_ids" in names and audio is not None:
         for name in ("input_features", "input_values"):
@@ -443,17 +445,43 @@ EXTRA = {
     "lightglue": {"config": {"keypoint_detector_config": {"keypoint_decoder_dim": 65}},
                   "inputs": {"": {"pixel_values": "R(b, 2, 3, h, w)"}}},
     "layoutlmv3": {"config": {"coordinate_size": 11, "shape_size": 10}},
+    "gemma4_vision": {"inputs": {"": {
+        "pixel_values": "R(b, 36, 3 * c.patch_size ** 2).sigmoid()",
+        "pixel_position_ids": "torch.stack([torch.arange(36) % 6, torch.arange(36) // 6], -1)[None].repeat(b, 1, 1)"}}},
     "mamba2": {"config": {"num_heads": 8, "n_groups": 1}},
+    "muse_glimmer_assistant": {"inputs": {"": {
+        "noise_embeds": "R(b, s, c.hidden_size)",
+        "context_hidden_states": "R(b, 5, c.hidden_size * len(c.target_layer_ids), seed=1)"}}},
     "nemotron_h": {"config": {"mamba_num_heads": 8}},
+    "omdet-turbo": {"inputs": {"": {
+        "pixel_values": "R(b, 3, h, w)", "classes_input_ids": "I(90, 3 * b, 4, lo=3)",
+        "classes_attention_mask": "torch.ones(3 * b, 4, dtype=torch.long)", "tasks_input_ids": "I(90, b, 5, lo=3)",
+        "tasks_attention_mask": "torch.ones(b, 5, dtype=torch.long)", "classes_structure": "torch.full((b,), 3)"}}},
     "perceiver": {"config": {"max_position_embeddings": 16, "qk_channels": 32, "v_channels": 64},
                   "inputs": {"": {"inputs": "I(90, b, 16, lo=3)"}}},
+    "pi0": {"inputs": {"": {
+        "state": "R(b, c.max_state_dim)", "noise": "R(b, c.chunk_size, c.max_action_dim, seed=1)",
+        "timestep": "R(b).sigmoid()", "pixel_values": "R(b, 2, 3, h, w)",
+        "pixel_attention_mask": "torch.ones(b, 2, dtype=torch.bool)",
+        "input_ids": "torch.cat([torch.full((b, 32), c.vlm_config.image_token_id), I(90, b, s, lo=3)], 1)",
+        "attention_mask": "torch.ones(b, 32 + s, dtype=torch.long)"}}},
     "reformer": {"config": {"is_decoder": True, "attn_layers": ["local", "lsh"], "axial_pos_shape": [4, 4],
                             "axial_pos_embds_dim": [16, 48], "num_buckets": 2, "local_attn_chunk_length": 4,
                             "lsh_attn_chunk_length": 4, "hash_seed": 0},
                  "inputs": {"": {"input_ids": "I(90, b, 16, lo=3)"}}},
+    "seggpt": {"inputs": {"": {
+        "pixel_values": "R(b, 3, h // 2, w)", "prompt_pixel_values": "R(b, 3, h // 2, w, seed=1)",
+        "prompt_masks": "R(b, 3, h // 2, w, seed=2)"}}},
+    "siglip2_vision_model": {"inputs": {"": {
+        "pixel_values": "R(b, 16, 3 * c.patch_size ** 2)",
+        "pixel_attention_mask": "torch.ones(b, 16, dtype=torch.long)",
+        "spatial_shapes": "torch.tensor([[4, 4]] * b)"}}},
     "superglue": {"config": {"keypoint_detector_config": {"keypoint_decoder_dim": 65}},
                   "inputs": {"": {"pixel_values": "R(b, 2, 3, h, w)"}}},
     "superpoint": {"config": {"keypoint_decoder_dim": 65}},
     "univnet": {"inputs": {"": {"input_features": "R(b, 12, mel)",
                                 "noise_sequence": "R(b, 12, c.model_in_channels, seed=1)"}}},
+    "video_llama_3_vision": {"inputs": {"": {
+        "pixel_values": "R(16 * b, 3 * c.patch_size ** 2)", "grid_thw": "torch.tensor([[1, 4, 4]] * b)",
+        "merge_sizes": "torch.full((b,), 2)"}}},
 }
