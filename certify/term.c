@@ -412,13 +412,33 @@ static bool masked(const Term *v)
     return false;
 }
 
+/* x, where the sum v is rest + |x| or rest - |x|. */
+static Term *magnitude(Terms *t, Term *v, bool *minus, Term **rest)
+{
+    for (int i = 0; i < v->n; i++) {
+        const Operand *own = &v->part[i], *f = own->t->n == 1 ? own->t->part : NULL;
+        if (!f || f->t->kind != T_CALL || f->t->tag != OP_abs || f->p != f->q || own->q != 1 || own->p * own->p != 1)
+            continue;
+        *minus = own->p < 0;
+        *rest = term_add(t, v, term_scale(t, raised(t, f->t, 1, 1), -own->p, 1));
+        return *rest ? f->t->part[0].t : NULL;
+    }
+    return NULL;
+}
+
 Term *term_nonneg(Terms *t, Term *v)
 {
     Expr *e = term_integer(t, v);
     if (!v || e) return e ? test(t, e) : NULL;
     if (masked(v)) return term_refuse(t, "an order of infinities");
     if (term_is_number(v)) return term_number(t, v->n == 0 || v->part[0].p > 0, 1);
-    return atom(t, T_CALL, -1, true, 1, &v);
+    bool minus;
+    Term *rest, *x = magnitude(t, v, &minus, &rest);
+    if (!x) return atom(t, T_CALL, -1, true, 1, &v);
+    by(t, LAW_MAGNITUDE);
+    Term *a = term_nonneg(t, term_add(t, rest, x)), *b = term_nonneg(t, term_add(t, rest, term_scale(t, x, -1, 1)));
+    if (minus) return term_mul(t, a, b); /* |x| <= rest */
+    return a && b ? but(t, term_mul(t, but(t, a), but(t, b))) : NULL;
 }
 
 static bool infinite(const Term *v)

@@ -249,12 +249,16 @@ def product(x, y, v, dim=-1, scale=0.5, before=lambda s: s, after=lambda p: p):
     return after(before(x @ y.transpose(-1, -2) * scale).softmax(dim)) @ v
 
 
-def sdpa(x, y, v):
-    return nn.functional.scaled_dot_product_attention(x, y, v)
+def sdpa(x, y, v, mask=None):
+    return nn.functional.scaled_dot_product_attention(x, y, v, mask)
 
 
 def causal(s, diagonal=0, fill=float("-inf")):
     return s.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1 + diagonal), fill)
+
+
+def apart():
+    return torch.arange(5)[:, None] - torch.arange(5)
 
 
 def repeated(x, y, v):
@@ -305,6 +309,15 @@ TRAPS = {
 PLACES, OTHERS = torch.tensor([[2, 0], [1, 1]]), torch.tensor([[0, 0], [1, 1]])
 F = nn.functional
 TRAPS.update({
+    "window": (lambda x, y, v: sdpa(x, y, v, apart().abs() <= 2),
+               lambda x, y, v: sdpa(x, y, v, (apart() <= 2) & (apart() >= -2)),
+               lambda x, y, v: sdpa(x, y, v, (apart() <= 2) & (apart() >= -1))),
+    "window without its edge": (lambda x, y, v: sdpa(x, y, v, apart().abs() < 2),
+                                lambda x, y, v: sdpa(x, y, v, (apart() <= 1) & (apart() > -2)),
+                                lambda x, y, v: sdpa(x, y, v, (apart() <= 2) & (apart() > -2))),
+    "beyond a distance": (lambda x, y, v: torch.where(x.abs() >= y, x, v),
+                          lambda x, y, v: torch.where((x >= y) | (-x >= y), x, v),
+                          lambda x, y, v: torch.where((x >= y) | (x <= y), x, v)),
     "convolution": (lambda x, y, v: F.conv2d(x, y[:, :, :3, :2]) * 0.5 + 1.5,
                     lambda x, y, v: F.conv2d(x, y[:, :, :3, :2] * 0.5, torch.full((2,), 1.5)),
                     lambda x, y, v: F.conv2d(x, y[:, :, 1:4, :2] * 0.5, torch.full((2,), 1.5))),
