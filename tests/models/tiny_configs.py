@@ -41,10 +41,12 @@ NUMBERS = [(re.compile(pattern), rule) for pattern, rule in [
     (r"num_key_value_groups", at_most(2)),
     (r"key_value|kv_heads|key_heads", at_most(2)),
     (r"heads|n_head$", lambda name, v: v if v in (1, 2) else HEADS),
-    (r"head_dim|head_size|d_kv$|d_head$|dim_head$|attention_head_dim", at_most(HEAD)),
+    (r"head_dim|rotary_dim|head_size|d_kv$|d_head$|dim_head$|attention_head_dim", at_most(HEAD)),
     (r"rank$|state", at_most(HEAD)),
     (r"experts?$", at_most(4)),
     (r"first_k_dense|dense_layers$|kv_shared", at_most(1)),
+    (r"num_encoder_blocks", at_most(8)),
+    (r"num_pos_feats", at_most(WIDTH // 2)),
     (r"layers?$|depth$|num_blocks$|_blocks$|block_repeats", at_most(2)),
     (r"quer(y|ies)|latents$|num_prompts|landmarks|centroids|proposals", at_most(8)),
     (r"window|local_attention|attention_chunk|chunk_size", at_most(4)),
@@ -79,7 +81,7 @@ def chosen_layers(default, count):
         first.setdefault(kind, i)
     keep = sorted(first.values())[:4]
     places = [len(v) for k, v in vars(default).items()
-              if EXACTLY.search(k) and k[0] != "_" and isinstance(v, (list, tuple))]
+              if EXACTLY.search(k) and isinstance(v, (list, tuple))]
     for i in range(count):
         if len(keep) < min(max(2, *places, 0), count) and i not in keep:
             keep.append(i)
@@ -91,6 +93,16 @@ def small_places(name, v, count, left):
     if EXACTLY.search(name):
         return [left - len(v) + i + (max(v) == count) for i in range(len(v))]
     return list(dict.fromkeys(x % left if x >= 0 else x for x in v))
+
+
+def small_stages(given, count, left):
+    """out_indices and out_features of fewer layers: they are not among the fields."""
+    places, names = given.get("out_indices"), given.get("out_features")
+    if places:
+        yield "out_indices", small_places("out_indices", places, count, left)
+    if names and all(re.fullmatch(r"stage\d+", n) for n in names):
+        places = small_places("out_indices", [int(n[5:]) for n in names], count, left)
+        yield "out_features", [f"stage{i}" for i in places]
 
 
 def small_list(name, v):
@@ -191,6 +203,8 @@ def small(cls, default, given):
                 if pattern.search(name):
                     kwargs[name] = image if rule is None else rule(name, v)
                     break
+    if len(keep) < count:
+        kwargs.update(small_stages(given, count, len(keep)))
     return kwargs
 
 
@@ -264,7 +278,7 @@ WAYS = {
     "decoder_input_ids": ["I(words(c), b, t, lo=3, seed=1)"],
     "bbox": ["boxes(b, s)"],
     "pixel_values": ["R(b, ch, h, w)", "R(b, ch, 64, 64)", "R(b, 2, ch, h, w)", "R(b, ch, 4, h, w)",
-                     "R(b, ch, 96, 96)", "R(b, ch, 224, 224)"],
+                     "R(b, 4, ch, h, w)", "R(b, ch, 96, 96)", "R(b, ch, 224, 224)"],
     "pixel_values_videos": ["R(b, 4, ch, h, w)", "R(b, 2, ch, h, w)", "R(b, found(c, 'frames_per_clip', "
                             "'num_frames', otherwise=8), ch, h, w)"],
     "input_features": ["R(b, mel, 2 * found(c, 'max_source_positions', otherwise=50))", "R(b, 64, mel)",
@@ -365,7 +379,8 @@ def packed_pictures(config):
     """Patches of one picture of 4 x 4 patches for each row, as a list of patches, and their grid."""
     part = getattr(config, "vision_config", config)
     ch = found(part, "in_channels", "in_chans", "num_channels", otherwise=3)
-    size, time = found(part, "patch_size", otherwise=8), found(part, "temporal_patch_size", otherwise=1)
+    size = found(part, "patch_size", otherwise=8)
+    time = found(part, "temporal_patch_size", "patch_temporal", otherwise=1)
     return lambda b, s: dict(pixel_values=R(16 * b, ch * time * size * size),
                              image_grid_thw=torch.tensor([[1, 4, 4]] * b))
 
@@ -439,9 +454,23 @@ def candidates(model, model_type):
 
 
 EXTRA = {
-    "bamba": {"config": {"attn_layer_indices": [1]}},
-    "falcon_h1": {"config": {"mamba_d_ssm": 128}},
+    "autoformer": {"config": {"prediction_length": 2, "num_time_features": 1}},
+    "bamba": {"config": {"attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": "auto"}},
+    "beit": {"config": {"num_hidden_layers": 4, "out_indices": [0, 1, 2, 3]}},
+    "blip-2": {"config": {"image_token_id": 110}},
+    "cvt": {"config": {"depth": [1, 2, 3]}},
+    "dia": {"config": {"delay_pattern": [0, 8, 9, 10]}},
+    "efficientnet": {"config": {"hidden_dim": 2560}},
+    "exaone4_5_vision": {"config": {"window_size": 32}},
+    "falcon_h1": {"config": {"mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16}},
     "funnel": {"config": {"block_sizes": [1, 1, 1]}},
+    "hunyuan_v1_dense": {"config": {"head_dim": 16}},
+    "hunyuan_v1_moe": {"config": {"head_dim": 16}},
+    "hunyuan_vl_text": {"config": {"head_dim": 16}},
+    "informer": {"config": {"prediction_length": 2, "num_time_features": 1}},
+    "instructblip": {"config": {"image_token_id": 110}},
+    "levit": {"config": {"patch_size": 16, "image_size": 64}},
+    "lfm2_moe": {"config": {"layer_types": ["conv", "full_attention"]}},
     "lightglue": {"config": {"keypoint_detector_config": {"keypoint_decoder_dim": 65}},
                   "inputs": {"": {"pixel_values": "R(b, 2, 3, h, w)"}}},
     "layoutlmv3": {"config": {"coordinate_size": 11, "shape_size": 10}},
@@ -452,7 +481,11 @@ EXTRA = {
     "muse_glimmer_assistant": {"inputs": {"": {
         "noise_embeds": "R(b, s, c.hidden_size)",
         "context_hidden_states": "R(b, 5, c.hidden_size * len(c.target_layer_ids), seed=1)"}}},
+    "musicgen": {"inputs": {"": {"input_ids": "I(30, 4 * b, s)"}}},
+    "musicgen_melody": {"inputs": {"": {"input_ids": "I(30, 4 * b, s)"}}},
+    "nemotron": {"config": {"num_key_value_heads": 2}},
     "nemotron_h": {"config": {"mamba_num_heads": 8}},
+    "nystromformer": {"config": {"conv_kernel_size": 5}, "inputs": {"": {"input_ids": "I(90, b, 64, lo=3)"}}},
     "omdet-turbo": {"inputs": {"": {
         "pixel_values": "R(b, 3, h, w)", "classes_input_ids": "I(90, 3 * b, 4, lo=3)",
         "classes_attention_mask": "torch.ones(3 * b, 4, dtype=torch.long)", "tasks_input_ids": "I(90, b, 5, lo=3)",
@@ -465,6 +498,8 @@ EXTRA = {
         "pixel_attention_mask": "torch.ones(b, 2, dtype=torch.bool)",
         "input_ids": "torch.cat([torch.full((b, 32), c.vlm_config.image_token_id), I(90, b, s, lo=3)], 1)",
         "attention_mask": "torch.ones(b, 32 + s, dtype=torch.long)"}}},
+    "qwen2_5_vl": {"config": {"vision_config": {"window_size": 32}}},
+    "qwen2_5_vl_vision": {"config": {"window_size": 32}},
     "reformer": {"config": {"is_decoder": True, "attn_layers": ["local", "lsh"], "axial_pos_shape": [4, 4],
                             "axial_pos_embds_dim": [16, 48], "num_buckets": 2, "local_attn_chunk_length": 4,
                             "lsh_attn_chunk_length": 4, "hash_seed": 0},
@@ -479,9 +514,13 @@ EXTRA = {
     "superglue": {"config": {"keypoint_detector_config": {"keypoint_decoder_dim": 65}},
                   "inputs": {"": {"pixel_values": "R(b, 2, 3, h, w)"}}},
     "superpoint": {"config": {"keypoint_decoder_dim": 65}},
+    "time_series_transformer": {"config": {"prediction_length": 2, "num_time_features": 1}},
     "univnet": {"inputs": {"": {"input_features": "R(b, 12, mel)",
                                 "noise_sequence": "R(b, 12, c.model_in_channels, seed=1)"}}},
     "video_llama_3_vision": {"inputs": {"": {
         "pixel_values": "R(16 * b, 3 * c.patch_size ** 2)", "grid_thw": "torch.tensor([[1, 4, 4]] * b)",
         "merge_sizes": "torch.full((b,), 2)"}}},
+    "vitmatte": {"config": {"fusion_hidden_sizes": [64, 32, 16, 8]}},
+    "wav2vec2-conformer": {"config": {"vocab_size": 32}},
+    "zamba": {"config": {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]}},
 }

@@ -105,7 +105,7 @@ def strengthen(m):
         for name, p in m.named_parameters():
             r = torch.randn(p.shape, generator=g)
             low = name.lower()
-            if p.dim() >= 2:
+            if p.dim() >= 2 and p.numel():
                 table = any(w in low for w in ("embed", "token", "rel_pos", "relative", "bias_table", "shared", "wte",
                                                "wpe", "query_position")) \
                     and not any(w in low for w in ("proj", "attention.self", "conv"))
