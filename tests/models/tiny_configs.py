@@ -484,6 +484,7 @@ EXTRA = {
     "musicgen": {"inputs": {"": {"input_ids": "I(30, 4 * b, s)"}}},
     "musicgen_melody": {"inputs": {"": {"input_ids": "I(30, 4 * b, s)"}}},
     "nemotron": {"config": {"num_key_value_heads": 2}},
+    "ministral": {"config": {"head_dim": HEAD}},
     "nemotron_h": {"config": {"mamba_num_heads": 8}},
     "nystromformer": {"config": {"conv_kernel_size": 5}, "inputs": {"": {"input_ids": "I(90, b, 64, lo=3)"}}},
     "omdet-turbo": {"inputs": {"": {
@@ -500,6 +501,8 @@ EXTRA = {
         "attention_mask": "torch.ones(b, 32 + s, dtype=torch.long)"}}},
     "qwen2_5_vl": {"config": {"vision_config": {"window_size": 32}}},
     "qwen2_5_vl_vision": {"config": {"window_size": 32}},
+    "prompt_depth_anything": {"config": {"backbone_config": {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}}},
+    "pvt": {"config": {"num_encoder_blocks": 4}},
     "reformer": {"config": {"is_decoder": True, "attn_layers": ["local", "lsh"], "axial_pos_shape": [4, 4],
                             "axial_pos_embds_dim": [16, 48], "num_buckets": 2, "local_attn_chunk_length": 4,
                             "lsh_attn_chunk_length": 4, "hash_seed": 0},
@@ -515,6 +518,7 @@ EXTRA = {
                   "inputs": {"": {"pixel_values": "R(b, 2, 3, h, w)"}}},
     "superpoint": {"config": {"keypoint_decoder_dim": 65}},
     "time_series_transformer": {"config": {"prediction_length": 2, "num_time_features": 1}},
+    "textnet": {"config": {"stem_out_channels": HEAD}},
     "univnet": {"inputs": {"": {"input_features": "R(b, 12, mel)",
                                 "noise_sequence": "R(b, 12, c.model_in_channels, seed=1)"}}},
     "video_llama_3_vision": {"inputs": {"": {
