@@ -72,17 +72,29 @@ static bool split(Index *x, Expr *e, Expr *atom, Expr **a, Expr **b)
     return *a && *b;
 }
 
-/* The first atom of e that is an index variable, or (quotient) a floor division. */
+/* Does an index variable occur in e, or are its symbols sizes alone? */
+static bool varies(const Index *x, const Expr *e)
+{
+    for (int i = 0; i < x->n; i++)
+        if (x->extent[i] && ex_mentions(e, expr_symbol(x->p, i)->expr)) return true;
+    return false;
+}
+
+/* The first atom of e that is an index variable, or (quotient) a floor division: of indices before one of sizes. */
 static Expr *atom_of(const Index *x, Expr *e, bool quotient)
 {
-    Expr *const *t, *const *f, *self, *own;
+    Expr *const *t, *const *f, *self, *own, *size = NULL;
     int n = parts(e, EX_ADD, &t, &self);
     for (int i = 0; i < n; i++) {
         int m = parts(t[i], EX_MUL, &f, &own);
-        for (int k = 0; k < m; k++)
-            if (quotient ? f[k]->kind == EX_FLOORDIV : extent_of(x, f[k]) != NULL) return f[k];
+        for (int k = 0; k < m; k++) {
+            if (!quotient && extent_of(x, f[k])) return f[k];
+            if (!quotient || f[k]->kind != EX_FLOORDIV) continue;
+            if (varies(x, f[k])) return f[k];
+            if (!size) size = f[k];
+        }
     }
-    return NULL;
+    return size;
 }
 
 /* ------------------------------------------------------------------ bounds */
@@ -135,7 +147,7 @@ static bool nonneg(Index *x, Expr *e, int depth)
     if (lo >= 0) return true;
     Expr *q = atom_of(x, e, true), *v = atom_of(x, e, false), *a, *b;
     if (q && quotient_nonneg(x, e, q, depth + 1)) return true;
-    if (q || !v) return !q && sizes_nonneg(x, e);
+    if (!v) return !q && sizes_nonneg(x, e);
     if (!split(x, e, v, &a, &b)) return false;
     if (nonneg(x, a, depth + 1)) return nonneg(x, b, depth + 1);
     if (!nonneg(x, ex_neg(x->p, a), depth + 1)) return false;

@@ -419,6 +419,24 @@ def test_a_claim_that_explodes_is_given_up(tmp_path):
     assert not certificate_of(tmp_path / "0.pt2", tmp_path / "1.pt2", tmp_path / "o.pt2")["whole"]
 
 
+class Chunks(nn.Module):
+    """Products within chunks of a length that is padded up to whole chunks, as Mamba 2 has them."""
+
+    def forward(self, x):
+        x = F.pad(x, (0, 0, 0, (4 - x.shape[1] % 4) % 4))
+        x = x.reshape(x.shape[0], x.shape[1] // 4, 4, 2, 4)
+        return torch.einsum("bclhn,bcshn->bhcls", x, x)
+
+
+def test_chunks_of_any_length(tmp_path):
+    source, result, certificate = tmp_path / "a.pt2", tmp_path / "b.pt2", tmp_path / "c.json"
+    sizes = ({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},)
+    torch.export.save(torch.export.export(Chunks(), (torch.randn(2, 7, 8),), dynamic_shapes=sizes), source)
+    r = run(BUILD / "cli" / "qkv", "rewrite", source, "-o", result, "--certify", certificate)
+    assert r.returncode == 0 and "flat_product" in r.stdout and REALS in r.stdout, r.stdout + r.stderr
+    assert checked(source, result, certificate)[0] == 0
+
+
 class Folded(nn.Module):
     """A convolution with a norm, a scale and a shift after it, and a linear layer with a scale."""
 
