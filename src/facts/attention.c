@@ -5,10 +5,10 @@
 
 static bool is_softmax(const Node *n) { return n->op->id == OP_softmax_int || n->op->id == OP_safe_softmax; }
 
-/* Does n multiply two tensors of the model, which a layer's linear does not? */
-static bool product(const Node *n)
+/* Does n multiply two tensors of the model, which a layer's linear does not, whatever its weight is computed from? */
+static bool product(const AttentionFinder *f, const Node *n)
 {
-    return n->op->id == OP_matmul || (n->op->id == OP_linear && n->arg[1].v->kind != V_WEIGHT);
+    return n->op->id == OP_matmul || (n->op->id == OP_linear && !f->fixed[n->arg[1].v->id]);
 }
 
 /* Ops that scores pass through on their way. */
@@ -23,7 +23,7 @@ static bool back(AttentionFinder *f, const Value *v, AttentionParts *a)
     if (!v->def || f->seen[v->id] || a->n == ATTENTION_PATH) return false;
     f->seen[v->id] = 1;
     a->path[a->n++] = v->def;
-    if (product(v->def)) return true;
+    if (product(f, v->def)) return true;
     if (carries_scores(v->def))
         for (int i = 0; i < v->def->op->schema->nparams; i++) {
             const Arg *x = &v->def->arg[i];
@@ -36,22 +36,25 @@ static bool back(AttentionFinder *f, const Value *v, AttentionParts *a)
 }
 
 typedef struct Touch {
-    const AttentionFinder *f;
-    bool any;
+    const unsigned char *marked; /* by value id */
+    bool any, all;
 } Touch;
 
 static void touch(void *user, Value **slot)
 {
     Touch *t = user;
-    t->any |= t->f->after[(*slot)->id] != 0;
+    t->any |= t->marked[(*slot)->id] != 0;
+    t->all &= t->marked[(*slot)->id] != 0;
 }
 
-bool attention_reaches(const AttentionFinder *f, const Node *n)
+static Touch operands(const Node *n, const unsigned char *marked)
 {
-    Touch t = {f, false};
+    Touch t = {marked, false, true};
     node_each_operand((Node *)(uintptr_t)n, touch, &t);
-    return t.any;
+    return t;
 }
+
+bool attention_reaches(const AttentionFinder *f, const Node *n) { return operands(n, f->after).any; }
 
 /* The product that the probabilities reach; every value on the way is marked. */
 static const Node *forth(AttentionFinder *f, const Node *softmax)
@@ -60,7 +63,7 @@ static const Node *forth(AttentionFinder *f, const Node *softmax)
     f->after[softmax->out[0]->id] = 1;
     for (const Node *n = softmax->next; n; n = n->next) {
         if (!attention_reaches(f, n)) continue;
-        if (product(n)) return n;
+        if (product(f, n)) return n;
         for (int k = 0; carries_probabilities(n) && k < n->nout; k++) f->after[n->out[k]->id] = 1;
     }
     return NULL;
@@ -90,15 +93,23 @@ bool attention_begins(AttentionFinder *f, const Node *n, AttentionParts *a)
 bool attention_finder(AttentionFinder *f, const Graph *g, Err *err)
 {
     size_t n = (size_t)g->next_id + 1;
-    *f = (AttentionFinder){g, mem_zeroed(n, 1), mem_zeroed(n, 1)};
-    if (f->seen && f->after) return true;
-    attention_finder_free(f);
-    return oom(err);
+    *f = (AttentionFinder){g, mem_zeroed(n, 1), mem_zeroed(n, 1), mem_zeroed(n, 1)};
+    if (!f->seen || !f->after || !f->fixed) {
+        attention_finder_free(f);
+        return oom(err);
+    }
+    for (int i = 0; i < g->nweight; i++) f->fixed[g->weight[i]->id] = 1;
+    for (const Node *node = g->first; node; node = node->next) {
+        bool fixed = operands(node, f->fixed).all;
+        for (int k = 0; k < node->nout; k++) f->fixed[node->out[k]->id] = fixed;
+    }
+    return true;
 }
 
 void attention_finder_free(AttentionFinder *f)
 {
     mem_free(f->seen);
     mem_free(f->after);
+    mem_free(f->fixed);
     *f = (AttentionFinder){0};
 }

@@ -20,6 +20,7 @@ typedef struct AttentionFinder {
     const Graph *g;
     unsigned char *seen;  /* by value id: looked at on the way back */
     unsigned char *after; /* the same: made of the probabilities asked about last */
+    unsigned char *fixed; /* the same: a weight, or computed without any input */
 } AttentionFinder;
 
 typedef struct AttentionParts {

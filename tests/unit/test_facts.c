@@ -66,12 +66,16 @@ static const char attentions[] =
     "%class: f32[2, 5, 3] = aten.linear.default(%q, %w)\n"
     "%class_p: f32[2, 5, 3] = aten.softmax.int(%class, -1)\n"
     "%mixed: f32[2, 5, 3] = aten.matmul.default(%sq, %class_p)\n"
+    "%half: f32[3, 8] = aten.mul.Tensor(%w, 0.5)\n"
+    "%gate: f32[2, 5, 3] = aten.linear.default(%q, %half)\n"
+    "%gate_e: f32[2, 5, 3] = aten.exp.default(%gate)\n"
+    "%gated: f32[2, 5, 3] = aten.matmul.default(%sq, %gate_e)\n"
     "%alone: f32[2, 5, 6] = aten.softmax.int(%s2, -1)\n"
     "%e: f32[2, 5, 6] = aten.exp.default(%s2)\n"
     "%total: f32[2, 5, 1] = aten.sum.dim_IntList(%e, [-1], True)\n"
     "%written: f32[2, 5, 6] = aten.div.Tensor(%e, %total)\n"
     "%z: f32[2, 5, 4] = aten.matmul.default(%written, %v2)\n"
-    "output y = %y\noutput z = %z\noutput mixed = %mixed\noutput alone = %alone\n";
+    "output y = %y\noutput z = %z\noutput mixed = %mixed\noutput gated = %gated\noutput alone = %alone\n";
 
 static void test_attention(void **state)
 {
@@ -88,6 +92,7 @@ static void test_attention(void **state)
     assert_true(attention_reaches(&f, named(g, "pt")->def));
     assert_false(attention_reaches(&f, named(g, "s2")->def));
     assert_false(attention_begins(&f, named(g, "class_p")->def, &a)); /* of a layer */
+    assert_false(attention_begins(&f, named(g, "gate_e")->def, &a)); /* of one whose weight is computed */
     assert_true(attention_begins(&f, named(g, "alone")->def, &a));
     assert_null(a.values);
     attention_finder_free(&f);
