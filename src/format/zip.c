@@ -634,7 +634,8 @@ static bool write_directory(ZipWriter *w, Err *err)
     put(&p, size < 0xffffffffu ? size : 0xffffffffu, 4);
     put(&p, start < 0xffffffffu ? start : 0xffffffffu, 4);
     put(&p, 0, 2);
-    return emit(w, end, sizeof end, err);
+    const size_t wide = w->count ? 0 : sizeof end - END_RECORD; /* readers know an empty archive by its first bytes */
+    return emit(w, end + wide, sizeof end - wide, err);
 }
 
 bool zip_finish(ZipWriter *w, Err *err)

@@ -462,6 +462,21 @@ static void test_tensor_small_types(void **state)
     }
 }
 
+/* What is written is read again, though there is nothing in it; NumPy, too, knows an archive by its first bytes. */
+static void test_no_tensors(void **state)
+{
+    (void)state;
+    Err err = {0};
+    for (int ending = 0; ending < 2; ending++) {
+        const char *path = unit_path(ending ? "none.npz" : "none.safetensors");
+        OK(tensorfile_write(path, NULL, NULL, 0, &err));
+        TensorFile *f = tensorfile_open(path, &err);
+        OK(f);
+        assert_int_equal(tensorfile_count(f), 0);
+        tensorfile_close(f);
+    }
+}
+
 static void test_tensor_names(void **state)
 {
     (void)state;
@@ -930,6 +945,7 @@ int main(void)
         cmocka_unit_test(test_json_put),
         cmocka_unit_test(test_tensor_round_trip),
         cmocka_unit_test(test_tensor_small_types),
+        cmocka_unit_test(test_no_tensors),
         cmocka_unit_test(test_tensor_names),
         cmocka_unit_test(test_safetensors),
         cmocka_unit_test(test_safetensors_hostile),
