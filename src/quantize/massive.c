@@ -9,7 +9,7 @@ enum { BINS = 1024, SHIFT = 21, NAMED = 3 }; /* of a float's bits without its si
 struct Massive {
     int64_t all[BINS], rows[BINS]; /* elements; rows by their largest */
     int64_t K;
-    uint32_t *most; /* of every channel */
+    uint32_t *most; /* of every channel; K are seen so far */
 };
 
 Massive *massive_create(Err *err)
@@ -27,8 +27,13 @@ void massive_free(Massive *m)
 
 bool massive_observe(Massive *m, const float *x, int64_t rows, int64_t K, Err *err)
 {
-    if (!m->most && !(m->most = mem_zeroed((size_t)K + 1, sizeof *m->most))) return oom(err);
-    m->K = K;
+    if (K > m->K) {
+        uint32_t *grown = mem_grow(m->most, (size_t)K * sizeof *grown);
+        if (!grown) return oom(err);
+        memset(grown + m->K, 0, (size_t)(K - m->K) * sizeof *grown);
+        m->most = grown;
+        m->K = K;
+    }
     for (int64_t r = 0; r < rows; r++, x += K) {
         uint32_t largest = 0;
         for (int64_t k = 0; k < K; k++) {

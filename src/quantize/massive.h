@@ -17,8 +17,8 @@
 typedef struct Massive Massive;
 Massive *massive_create(Err *err);
 void massive_free(Massive *m); /* NULL is fine */
-bool massive_observe(Massive *m, const float *x, int64_t rows, int64_t K,
-                     Err *err); /* (rows, K); K is always the same */
+/* (rows, K); another K where a size follows from the data. */
+bool massive_observe(Massive *m, const float *x, int64_t rows, int64_t K, Err *err);
 /* A sentence that names the channels and counts the tokens above `times` the median; NULL: there are none. */
 const char *massive_found(const Massive *m, double times, Arena *a, Err *err);
 #endif

@@ -51,8 +51,8 @@ bool observe_histogram(Observer *o, const float *x, int64_t n, Err *err)
     double most = largest(o);
     if (!o->bin && !(o->bin = mem_zeroed(OBSERVER_BINS, sizeof *o->bin))) return oom(err);
     for (int64_t i = 0; i < n && most > 0; i++) {
-        int k = (int)(fabs((double)x[i]) / most * OBSERVER_BINS);
-        o->bin[k < OBSERVER_BINS ? k : OBSERVER_BINS - 1]++;
+        double k = fabs((double)x[i]) / most * OBSERVER_BINS;
+        o->bin[k < OBSERVER_BINS ? (int)k : OBSERVER_BINS - 1]++; /* random ops draw others the second time */
     }
     return true;
 }

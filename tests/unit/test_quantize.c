@@ -1,9 +1,11 @@
 /* Quantizers: ranges from histograms, where they are put, what the passes for runs make of them. */
 #include <math.h>
+#include <string.h>
 #include "unit_graph.h"
 #include "base/splitmix.h"
 #include "program/knapsack.h"
 #include "quantize/integers.h"
+#include "quantize/massive.h"
 #include "quantize/observe.h"
 #include "quantize/place.h"
 
@@ -47,6 +49,39 @@ static void test_ranges(void **state)
     observe_range(&o, one_side, 2);
     Scale s = observer_scale(&o, 0, DT_U8);
     assert_true(s.t == DT_U8 && s.zero == 0 && fabs(s.scale - 0.01) < 1e-8);
+}
+
+/* A model that draws random numbers gives others when it is looked at again. */
+static void test_other_numbers(void **state)
+{
+    (void)state;
+    Observer o;
+    Err err = {0};
+    const float seen[2] = {1e-30f, -1e-30f}, later[5] = {3e38f, -1, INFINITY, -NAN, 0};
+    observer_begin(&o, CALIBRATE_ENTROPY);
+    assert_int_equal(observe_range(&o, seen, 2), -1);
+    assert_true(observe_histogram(&o, later, 5, &err));
+    assert_true(o.bin[OBSERVER_BINS - 1] == 4 && o.bin[0] == 1);
+    observer_free(&o);
+}
+
+/* A size that follows from the data may be larger in a later batch. */
+static void test_other_channels(void **state)
+{
+    (void)state;
+    enum { MORE = 5000 };
+    static float x[MORE];
+    Err err = {0};
+    Arena *a = arena_create(0);
+    Massive *m = massive_create(&err);
+    for (int i = 0; i < MORE; i++) x[i] = i == MORE - 1 ? 1e6f : 1;
+    assert_true(m && massive_observe(m, x, 1, 2, &err) && massive_observe(m, x, 1, MORE, &err));
+    assert_true(massive_observe(m, x, 3, 1, &err));
+    const char *why = massive_found(m, 1000, a, &err);
+    assert_non_null(why);
+    assert_non_null(strstr(why, "channel 4999 of 5000, in 1 of 5 tokens"));
+    massive_free(m);
+    arena_destroy(a);
 }
 
 /* The graph with quantizers, all scales 0.5. */
@@ -290,9 +325,10 @@ static void test_knapsack(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranges), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_left), cmocka_unit_test(test_residuals),
-                                       cmocka_unit_test(test_pooled), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_knapsack)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranges), cmocka_unit_test(test_other_numbers),
+                                       cmocka_unit_test(test_other_channels),
+                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_left),
+                                       cmocka_unit_test(test_residuals), cmocka_unit_test(test_pooled),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_knapsack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
