@@ -116,6 +116,24 @@ static void test_same_text(void **state)
     }
 }
 
+/* Quantizers of every width keep their range: PyTorch's own take 8 and 16 bits, others are written out. */
+static void test_quantizers(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"i8", "u8", "i16", "u16", "i32", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "symbol n in [2, 9]\ninput %%x: f32[n, 4]\n"
+                 "weight %%s: f32[] = parameter \"f32[]\"\n"
+                 "%%y: %s[n, 4] = qkv.quantize_linear.default(%%x, %%s, dtype=%s)\n"
+                 "%%z: f32[n, 4] = aten._to_copy.default(%%y, dtype=f32)\n"
+                 "output output_0 = %%z\n",
+                 types[i], types[i]);
+        free(saved(text));
+    }
+}
+
 static void test_attention(void **state)
 {
     (void)state;
@@ -289,9 +307,9 @@ static void test_rotary(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_text), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_rotary),    cmocka_unit_test(test_recurrent),
-                                       cmocka_unit_test(test_weights),   cmocka_unit_test(test_extra_files),
-                                       cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_text),   cmocka_unit_test(test_quantizers),
+                                       cmocka_unit_test(test_attention),   cmocka_unit_test(test_rotary),
+                                       cmocka_unit_test(test_recurrent),   cmocka_unit_test(test_weights),
+                                       cmocka_unit_test(test_extra_files), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests_name("save", tests, NULL, NULL);
 }

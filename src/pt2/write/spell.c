@@ -424,13 +424,7 @@ static bool spell_quantize(Emit *e, const Node *n)
                                                                       : n->arg[1].v->dtype;
     int axis = (int)n->arg[4].e->i;
     int64_t block = n->arg[5].e->i;
-    bool is_float = dtype_is_float(t), is_signed = t == DT_I8 || t == DT_I16;
-    double most = t == DT_F8E4M3       ? 448
-                  : t == DT_F8E4M3FNUZ ? 240
-                  : is_float           ? 57344
-                  : is_signed          ? (double)(1 << (dtype_bits(t) - 1)) - 1
-                                       : (double)(1 << dtype_bits(t)) - 1;
-    double least = is_float ? -most : is_signed ? -most - 1 : 0;
+    bool is_float = dtype_is_float(t);
     bool done = false; /* PyTorch's quantizers multiply by the inverse */
     if (n->arg[8].e->i && n->arg[7].kind == ARG_NONE)
         TRY(spell_quantizer(e, n, axis < 0 ? axis + x->rank : axis, block, t, DT_NONE, &done));
@@ -448,8 +442,8 @@ static bool spell_quantize(Emit *e, const Node *n)
         TRY((zero = beside(e, zero, x, axis, block, DT_F64)) &&
             (y = PUT(e, add_Tensor, "shifted", DT_F64, x->rank, x->dim, arg_value(y), arg_value(zero), integer(e, 1))));
     if (!is_float || n->arg[6].e->i)
-        TRY(y = PUT(e, clamp, "saturated", DT_F64, x->rank, x->dim, arg_value(y), arg_expr(ex_float(e->g->ex, least)),
-                    arg_expr(ex_float(e->g->ex, most))));
+        TRY(y = PUT(e, clamp, "saturated", DT_F64, x->rank, x->dim, arg_value(y),
+                    arg_expr(ex_float(e->g->ex, dtype_lowest(t))), arg_expr(ex_float(e->g->ex, dtype_highest(t)))));
     return write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(y), arg_dtype(t)}, 1, n->out);
 }
 
