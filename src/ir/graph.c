@@ -105,13 +105,28 @@ bool arg_same(const Arg *a, const Arg *b)
 
 /* ------------------------------------------------------------------ values */
 
+enum { LONG_NAME = 64 };
+
+/* The length of a name without what was added to it here, time and again: "x__3__8__15" of a buffer that is written
+ * in thousands of places. Only long names are cut. */
+static size_t own_length(const char *name)
+{
+    size_t n = strlen(name), k;
+    while (n > LONG_NAME) {
+        for (k = n; name[k - 1] >= '0' && name[k - 1] <= '9' && k > 3; k--) {}
+        if (k == n || name[k - 1] != '_' || name[k - 2] != '_') break;
+        n = k - 2;
+    }
+    return n;
+}
+
 static const char *unique_name(Graph *g, const char *name)
 {
     if (!map_has(&g->names, name)) return arena_strdup(g->arena, name);
-    size_t n = strlen(name);
+    size_t n = own_length(name);
     char *s = arena_alloc(g->arena, n + 16, 1);
     for (int k = g->next_id; s; k++) { /* ids grow, so the first try is nearly always free */
-        snprintf(s, n + 16, "%s__%d", name, k);
+        snprintf(s, n + 16, "%.*s__%d", (int)n, name, k);
         if (!map_has(&g->names, s)) break;
     }
     return s;

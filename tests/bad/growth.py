@@ -50,14 +50,41 @@ def archive(path, nodes=(), values=(), inputs=(), outputs=(), weights=(), deflat
             z.writestr("m/" + name, text)
 
 
-def relu(i, of):
+def relu_of(of, to):
     return {"target": "torch.ops.aten.relu.default", "inputs": [{"name": "self", "arg": tensor(of), "kind": 1}],
-            "outputs": [tensor(f"r{i}")], "metadata": {}, "is_hop_single_tensor_return": None}
+            "outputs": [tensor(to)], "metadata": {}, "is_hop_single_tensor_return": None}
+
+
+def relu(i, of): return relu_of(of, f"r{i}")
 
 
 def nodes(path, n):
     archive(path, [relu(i, f"r{i - 1}" if i else "x") for i in range(n)], [f"r{i}" for i in range(n)],
             outputs=[{"user_output": {"arg": tensor(f"r{n - 1}")}}])
+
+
+def call(op, of, to, *numbers):
+    names = ("dim", "start", "end")
+    return {"target": f"torch.ops.aten.{op}", "outputs": [tensor(to)], "metadata": {},
+            "is_hop_single_tensor_return": None,
+            "inputs": [{"name": n, "arg": a, "kind": 1} for n, a in
+                       [("self", tensor(of)), *([("other", tensor(of))] if "_" in op else
+                                                [(k, {"as_int": i}) for k, i in zip(names, numbers)])]]}
+
+
+def writes(path, n, nested):
+    """A buffer and n views, of it or each of the one before, which are written."""
+    body = [call("slice.Tensor" if not nested else "unsqueeze.default" if i % 2 == 0 else "squeeze.dim",
+                 f"v{i - 1}" if nested and i else "b", f"v{i}", *([0] if nested else [0, 0, 2])) for i in range(n)]
+    body = [node for i, v in enumerate(body) for node in (v, call("add_.Tensor", f"v{i}", f"w{i}"))]
+
+    def extra(program):
+        sizes = lambda i: [1, 4] if nested and i % 2 == 0 else [4 if nested else 2]
+        program["graph_module"]["graph"]["tensor_values"].update(
+            {f"{k}{i}": {**TENSOR, "sizes": [{"as_int": s} for s in sizes(i)],
+                         "strides": [{"as_int": 1}] * len(sizes(i))} for k in "vw" for i in range(n)})
+    archive(path, [relu_of("x", "b"), *body, relu_of("b", "o")], ["b", "o"],
+            outputs=[{"user_output": {"arg": tensor("o")}}], extra=extra)
 
 
 def bomb(path, n):
@@ -233,6 +260,8 @@ KINDS = {
                        45),
     "weights on one entry": (lambda p, n: archive(p, weights=[f"w{i}" for i in range(n)]), 620),
     "outputs of one value": (lambda p, n: archive(p, outputs=[{"user_output": {"arg": tensor("x")}}] * n), 56),
+    "writes to slices": (lambda p, n: writes(p, n, False), 1120),
+    "writes through views of views": (lambda p, n: writes(p, n, True), 1050),
     "deflated objects": (bomb, 3),
     "ONNX outputs": (onnx_outputs, 19),
     "ONNX chain": (onnx_chain, 24),

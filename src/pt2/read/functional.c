@@ -2,7 +2,9 @@
 #include "pt2/read/functional.h"
 #include "facts/views.h"
 
-enum { STALE = -1 }; /* a version that no root has */
+/* STALE: a version that no root has. Nodes are made for each view between a written one and its root: MADE for each
+ * view and write of the file on the average, and SOME. */
+enum { STALE = -1, DEEPEST = 1024, MADE = 16, SOME = 1024 };
 
 Ref *ref_root(Graph *g, Value *v, const json_t *meta)
 {
@@ -14,11 +16,13 @@ Ref *ref_root(Graph *g, Value *v, const json_t *meta)
 Ref *ref_view(Graph *g, Ref *parent, const Op *op, const Arg *arg, int which, Value *v, const json_t *meta)
 {
     Ref *r = arena_new(g->arena, Ref);
+    parent->root->views++;
     if (r)
         *r = (Ref){.parent = parent,
                    .root = parent->root,
                    .value = v,
                    .version = parent->root->version,
+                   .depth = parent->depth + 1,
                    .op = op,
                    .arg = arg,
                    .which = which,
@@ -26,9 +30,20 @@ Ref *ref_view(Graph *g, Ref *parent, const Op *op, const Arg *arg, int which, Va
     return r;
 }
 
+static bool may_make(const Ref *r, Err *err)
+{
+    Ref *root = r->root;
+    if (r->depth > DEEPEST)
+        return fail(err, E_LIMIT, "a write through %d views of views; at most %d are followed", r->depth, DEEPEST);
+    return ++root->made <= MADE * (root->views + root->version) + SOME ||
+           fail(err, E_LIMIT, "writes through %lld views of '%s' that need more than %lld operations",
+                (long long)root->views, root->value->name, (long long)root->made - 1);
+}
+
 Value *ref_value(Graph *g, Ref *r, Err *err)
 {
     if (!r->parent || r->version == r->root->version) return r->value;
+    if (!may_make(r, err)) return NULL;
     Value *base = ref_value(g, r->parent, err);
     Arg *arg = base ? arena_array(g->arena, Arg, r->op->schema->nparams + 1) : NULL;
     if (!arg) return NULL;
@@ -111,7 +126,7 @@ bool ref_write(Graph *g, Ref *r, Value *v, Err *err)
         if (!(view = shown(g, ref_value(g, r, err), err))) return false;
     }
     for (const Value *at = view; at != below; at = at->def->arg[0].v)
-        if (!(changed = put_back(g, at, changed, err))) return false;
+        if (!may_make(r, err) || !(changed = put_back(g, at, changed, err))) return false;
     if (dtype_is_complex(base->dtype) && !(changed = lower_hidden(g, changed, err))) return false;
     TRY(ref_write(g, r->parent, changed, err));
     r->value = v;

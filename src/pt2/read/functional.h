@@ -17,6 +17,8 @@ typedef struct Ref {
     struct Ref *root;
     Value *value; /* as of `version` */
     int version;  /* root: number of writes; view: the root's when value was made */
+    int depth;    /* views between it and its root */
+    int64_t views, made; /* root: views of it; nodes made for writes through them */
     const Op *op; /* view: how it was made from the parent's value */
     const Arg *arg;
     int which;          /* which result of op */
