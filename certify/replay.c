@@ -51,6 +51,25 @@ static void pair_sizes(Checker *c)
         }
 }
 
+static bool from_data(const Symbol *s) { return (s->source == SYM_ITEM || s->source == SYM_SIZE) && s->value; }
+
+/* A size that is read from data under a name that the source does not have is taken for the one that is read from the
+ * value of the same name; checker_finish sees whether the values are the same. */
+static void pair_data(Checker *c)
+{
+    const ExprPool *a = c->side[SOURCE].g->ex, *b = c->side[RESULT].g->ex;
+    for (int i = 0; i < expr_symbol_count(b); i++) {
+        const Symbol *s = expr_symbol(b, i), *named = expr_find_symbol(a, s->name);
+        if (c->size[i] || !from_data(s) || (named && named->source == s->source)) continue;
+        for (int k = 0; k < expr_symbol_count(a); k++) {
+            const Symbol *of = expr_symbol(a, k);
+            bool alike = from_data(of) && of->source == s->source && of->dim == s->dim;
+            if (alike && !strcmp(of->value->name, s->value->name))
+                c->size[i] = checker_expr(c, SOURCE, of->expr);
+        }
+    }
+}
+
 static bool same_sizes(Checker *c, const Value *a, const Value *b)
 {
     if (a->dtype != b->dtype || a->rank != b->rank) return false;
@@ -243,6 +262,7 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
     if (!c->size) return oom(err);
     TRY(take_sizes(c, err));
     pair_sizes(c);
+    pair_data(c);
     return take_source(c, err) && take_result(c, err);
 }
 
@@ -321,24 +341,32 @@ bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
     return true;
 }
 
+static const Symbol *source_symbol(const Checker *c, int i)
+{
+    const Expr *is = c->size[i];
+    bool paired = is && is->kind == EX_SYM;
+    return expr_find_symbol(c->side[SOURCE].g->ex, (paired ? expr_symbol(c->t.x.p, (int)is->i)
+                                                           : expr_symbol(c->side[RESULT].g->ex, i))->name);
+}
+
 /* Sizes, conditions on them, results: what the source takes is not refused, and what it gives is given. */
 bool checker_finish(Checker *c, Err *err)
 {
     const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
     for (int i = 0; i < expr_symbol_count(b->ex); i++) {
-        const Symbol *s = expr_symbol(b->ex, i), *of = expr_find_symbol(a->ex, s->name);
+        const Symbol *s = expr_symbol(b->ex, i), *of = source_symbol(c, i);
         int64_t lo, hi;
-        if (s->source == SYM_GONE) continue;
-        if (c->size[i]) {
+        if (s->source == SYM_GONE || s->source == SYM_FREE) continue; /* without a value, nothing is computed with it */
+        if (c->size[i] && !from_data(s)) {
             ex_range(c->t.x.p, c->size[i], &lo, &hi);
             if (lo < s->lo || hi > s->hi) return fail(err, E_MISMATCH, "size '%s' has a narrower range", s->name);
             continue;
         }
         if (!of || of->source != s->source || s->lo > of->lo || s->hi < of->hi)
             return fail(err, E_MISMATCH, "size '%s' is not the source's, or has a narrower range", s->name);
-        bool read = s->source == SYM_ITEM || s->source == SYM_SIZE;
-        if (read && (checker_class(c, RESULT, s->value) != checker_class(c, SOURCE, of->value) || s->dim != of->dim))
-            return fail(err, E_MISMATCH, "size '%s' is not provably the source's", s->name);
+        bool same = !from_data(s) || (checker_class(c, RESULT, s->value) == checker_class(c, SOURCE, of->value) &&
+                                      s->dim == of->dim);
+        if (!same) return fail(err, E_MISMATCH, "size '%s' is not provably the source's", s->name);
     }
     for (int i = 0; i < b->nrequire; i++) {
         const Expr *e = checker_expr(c, RESULT, b->require[i].cond);

@@ -137,6 +137,15 @@ bool expr_rename_symbol(ExprPool *p, const char *from, const char *to, Err *err)
     return true;
 }
 
+void expr_merge_symbol(ExprPool *p, const Expr *from, const Expr *to)
+{
+    Symbol *gone = p->symbols[from->i], *s = p->symbols[to->i];
+    for (size_t i = 0; i < p->by_name.count; i++)
+        if (p->by_name.entries[i].value == gone) p->by_name.entries[i].value = s;
+    expr_set_range(p, (int)to->i, gone->lo > s->lo ? gone->lo : s->lo, gone->hi < s->hi ? gone->hi : s->hi);
+    gone->source = SYM_GONE;
+}
+
 /* ------------------------------------------------------------------ polynomials */
 
 typedef struct Term {
@@ -395,6 +404,32 @@ static Term common_term(const Term *a, const Term *b)
         }
     }
     return out;
+}
+
+/* What both terms have is more than 0: s22*s98 == s98*s1 says as much as s22 == s1. */
+static bool leaves_symbol(ExprPool *p, const Term *t, const Term *shared, Expr **symbol)
+{
+    Term rest, factors = *shared;
+    int64_t lo, hi;
+    factors.coef = 1;
+    ex_range(p, expr_of_term(p, &factors), &lo, &hi);
+    if (lo <= 0 || !term_over(t, &factors, &rest)) return false;
+    if (rest.n != 1 || rest.factor[0]->kind != EX_SYM) return false;
+    *symbol = rest.factor[0];
+    return true;
+}
+
+bool expr_same_symbols(ExprPool *p, const Expr *cond, Expr **a, Expr **b)
+{
+    if (!cond || cond->kind != EX_EQ || cond->args[0]->is_float || cond->args[1]->is_float) return false;
+    Expr *d = ex_sub(p, cond->args[0], cond->args[1]);
+    if (!d || d->kind != EX_ADD || d->nargs != 2) return false;
+    Term s, t;
+    term_of(d->args[0], &s);
+    term_of(d->args[1], &t);
+    Term shared = common_term(&s, &t);
+    return s.coef != INT64_MIN && s.coef == -t.coef && leaves_symbol(p, &s, &shared, a) &&
+           leaves_symbol(p, &t, &shared, b);
 }
 
 /* (n * x) // (n * c) is x // c, as n is not 0 where the quotient is defined; NULL where the terms of a share no

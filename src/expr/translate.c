@@ -1,4 +1,4 @@
-/* From pool to pool. Contract and example in translate.h. */
+/* From pool to pool, from symbol to symbol. Contract and example in translate.h. */
 #include "expr/translate.h"
 
 enum { MAX_DEPTH = 64 }; /* of expressions that are taken over */
@@ -25,4 +25,23 @@ Expr *expr_translate(ExprPool *to, const Expr *e, SymbolFn *symbol, void *user)
         }
     }
     return ex_make(to, e->kind, arg[0], arg[1], arg[2]);
+}
+
+Expr *expr_replace(ExprPool *p, Expr *e, Expr *const *by, Expr **known)
+{
+    if (e->kind == EX_SYM) return by[e->i] ? by[e->i] : e;
+    if (!e->symbols) return e;
+    if (known[e->id]) return known[e->id];
+    Expr *arg[3] = {0}, *all = NULL;
+    bool same = true;
+    for (int i = 0; i < e->nargs; i++) {
+        Expr *x = expr_replace(p, e->args[i], by, known);
+        if (!x) return NULL;
+        same &= x == e->args[i];
+        if (i < 3) arg[i] = x;
+        all = !i ? x : e->kind == EX_ADD ? ex_add(p, all, x) : e->kind == EX_MUL ? ex_mul(p, all, x) : all;
+    }
+    if (same) all = e; /* a condition that is assumed folds to true when it is made once more */
+    else if (e->kind != EX_ADD && e->kind != EX_MUL) all = ex_make(p, e->kind, arg[0], arg[1], arg[2]);
+    return known[e->id] = all;
 }

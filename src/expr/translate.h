@@ -1,4 +1,4 @@
-/* An expression of one pool in another.
+/* An expression of one pool in another, or with other symbols.
  *
  *     expr_translate(inner, 2*s0, symbol_inside, map)      2*d0, where symbol_inside gives d0 for s0
  *
@@ -10,4 +10,8 @@
 
 typedef Expr *SymbolFn(void *user, const Expr *symbol);
 Expr *expr_translate(ExprPool *to, const Expr *e, SymbolFn *symbol, void *user);
+/* The same within one pool: by[i] stands for symbol i, itself where that is NULL. known has room for all nodes there
+ * are at the first call, zeroed; what shared parts became is kept in it. An expression without such symbols is itself;
+ * NULL: the result is too large. */
+Expr *expr_replace(ExprPool *p, Expr *e, Expr *const *by, Expr **known);
 #endif

@@ -160,33 +160,6 @@ Value *graph_add_input(Graph *g, const char *name, DType t, int rank, Expr *cons
     return v;
 }
 
-/* seen: by Expr id; what is shared is looked at once. */
-static void bind_inside(ExprPool *ex, const Expr *e, Value *v, int d, unsigned char *seen)
-{
-    if (seen[e->id]) return;
-    seen[e->id] = 1;
-    for (int i = 0; i < e->nargs; i++) bind_inside(ex, e->args[i], v, d, seen);
-    if (e->kind != EX_SYM) return;
-    Symbol *s = expr_symbol(ex, (int)e->i);
-    if (s->source != SYM_FREE) return;
-    s->source = SYM_INPUT;
-    s->value = v;
-    s->dim = d;
-}
-
-bool graph_bind_sizes(Graph *g, Err *err)
-{
-    unsigned char *seen = mem_zeroed((size_t)expr_node_count(g->ex) + 1, 1);
-    if (!seen) return oom(err);
-    for (int plain = 1; plain >= 0; plain--)
-        for (int k = 0; k < g->ninput; k++)
-            for (int d = 0; d < g->input[k]->rank; d++)
-                if (!plain || g->input[k]->dim[d]->kind == EX_SYM)
-                    bind_inside(g->ex, g->input[k]->dim[d], g->input[k], d, seen);
-    mem_free(seen);
-    return true;
-}
-
 Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tensor *data)
 {
     Expr *dim[MAX_RANK];
@@ -448,28 +421,6 @@ const Module *graph_module(Graph *g, const char *path, const char *stack)
     *m = (Module){arena_strdup(g->arena, path), stack ? arena_strdup(g->arena, stack) : NULL};
     bool ok = m->path && (m->stack || !stack) && map_put(&g->modules, m->stack ? m->stack : m->path, m);
     return ok ? m : NULL;
-}
-
-/* The text of a declared range says what it is of. */
-static bool name_range(Graph *g, Require *r, Err *err)
-{
-    size_t n = strlen(RANGE_OF);
-    Expr *e = strncmp(r->where, RANGE_OF, n) ? NULL : ex_parse(g->ex, r->where + n, NULL, NULL, err);
-    Buf b = {0};
-    if (!e) return strncmp(r->where, RANGE_OF, n) != 0;
-    buf_puts(&b, RANGE_OF);
-    ex_print(g->ex, e, &b);
-    const char *where = b.failed ? NULL : arena_strdup(g->arena, b.data);
-    buf_free(&b);
-    if (where) r->where = where;
-    return where || oom(err);
-}
-
-bool graph_rename_size(Graph *g, const char *from, const char *to, Err *err)
-{
-    TRY(expr_rename_symbol(g->ex, from, to, err));
-    for (int i = 0; i < g->nrequire; i++) TRY(name_range(g, &g->require[i], err));
-    return true;
 }
 
 static bool real_numbers(const Node *n, Err *err)

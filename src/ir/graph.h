@@ -200,6 +200,10 @@ bool graph_set_nout(Graph *g, Node *n, int nout, Err *err);
 bool graph_infer(Graph *g, Node *n, Err *err);
 bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...)
     QKV_PRINTF(4, 5); /* folds true; E_FORMAT on provably false */
+/* Sizes that are required to be equal are one from now on. Of `s22 + s98 == s98 + s1` s22 is gone: the axes of inputs
+ * are checked against s1 in place of the requirement. Of `u0 == s1`, read from data, the requirement stays, and s1
+ * stands wherever u0 did. also: more requirements, which the graph does not have yet. */
+bool graph_unify_sizes(Graph *g, Require *also, int *nalso, Err *err);
 
 bool graph_add_output(Graph *g, const char *name, Value *v, Err *err);
 const char *output_label(const Output *o);                            /* label, or name */

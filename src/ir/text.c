@@ -670,6 +670,7 @@ static bool assume_guards(Reader *r)
         if (expression(&ahead, &e) && string(&ahead, &where) && !strncmp(where, "guard ", 6))
             r->guard[r->nguard++] = (Require){e, begin};
     }
+    TRY(!r->nguard || (graph_bind_sizes(r->g, r->err) && graph_unify_sizes(r->g, r->guard, &r->nguard, r->err)));
     for (int i = 0; i < r->nguard; i++) expr_assume(r->g->ex, r->guard[i].cond);
     return true;
 }

@@ -193,7 +193,7 @@ static bool read_symbols(Reader *r)
         TRY(json_want_string(from, "name", &name, r->err) && json_want_int(from, "input", &input, r->err) &&
             json_want_int(from, "axis", &axis, r->err));
         Symbol *s = expr_find_symbol(g->ex, name);
-        if (!s || s->source != SYM_FREE)
+        if (!s || (s->source != SYM_FREE && s->source != SYM_INPUT)) /* bound where the text has guards */
             return fail(r->err, E_FORMAT, "size '%s': the graph has none of this name that comes from an input", name);
         s->source = SYM_INPUT;
         if (input < 0) continue; /* a dynamic number among the inputs */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/number.h"
+#include "expr/translate.h"
 
 static void text_of(const Graph *g, const Expr *e, char *out, size_t n)
 {
@@ -341,26 +342,15 @@ bool bind_named(const Graph *g, const char *const *name, const int64_t *value, i
     return true;
 }
 
-/* known[id]: what a part gave before; parts are shared, and without it the time is exponential in the depth. */
-static Expr *bound_part(ExprPool *p, Expr *e, const Binding *b, Expr **known)
-{
-    if (e->kind == EX_INT || e->kind == EX_FLOAT || e->kind == EX_BOOL) return e;
-    if (e->kind == EX_SYM) return e->i < b->n && b->bound[e->i] ? ex_int(p, b->value[e->i]) : e;
-    if (known[e->id]) return known[e->id];
-    Expr *arg[3] = {0}, *all = NULL;
-    for (int i = 0; i < e->nargs; i++) {
-        Expr *x = bound_part(p, e->args[i], b, known);
-        if (!x) return NULL;
-        if (i < 3) arg[i] = x;
-        all = !i ? x : e->kind == EX_ADD ? ex_add(p, all, x) : e->kind == EX_MUL ? ex_mul(p, all, x) : all;
-    }
-    return known[e->id] = e->kind == EX_ADD || e->kind == EX_MUL ? all : ex_make(p, e->kind, arg[0], arg[1], arg[2]);
-}
-
 Expr *expr_bound(ExprPool *p, Expr *e, const Binding *b)
 {
     if (!e) return NULL;
-    Expr **known = mem_zeroed((size_t)e->id + 1, sizeof *known), *bound = known ? bound_part(p, e, b, known) : NULL;
+    Expr **known = mem_zeroed((size_t)e->id + 1, sizeof *known), *bound = NULL,
+         **by = mem_zeroed((size_t)expr_symbol_count(p) + 1, sizeof *by);
+    bool ok = known && by;
+    for (int i = 0; ok && i < b->n; i++) ok = !b->bound[i] || (by[i] = ex_int(p, b->value[i]));
+    if (ok) bound = expr_replace(p, e, by, known);
+    mem_free(by);
     mem_free(known);
     return bound;
 }

@@ -322,11 +322,25 @@ class Wenet(Espnet):
         return self.attend(v, torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(D), mask), torch.cat((k, v), dim=-1)
 
 
+class WenetChunks(Espnet):
+    """The mask of a chunk beside that of the cache: that it is as long as the chunk, a guard says."""
+    def forward(self, x, cache, chunk):
+        q, k, v = self.project(x, x)
+        past = torch.split(cache, cache.size(-1) // 2, dim=-1)
+        k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        mask = torch.cat([torch.ones(x.size(0), 1, cache.size(2), dtype=torch.bool), chunk.unsqueeze(1)], dim=-1)
+        return self.attend(v, torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(D), mask), torch.cat((k, v), dim=-1)
+
+
 S("espnet_masked_twice", Espnet, keep=keep("bnm"))
 S("espnet_one_row_of_mask", Espnet, keep=keep("b1m"))
 S("espnet_dead_rows", Espnet, keep=dead_keep("bnm"))
 S("espnet_relative", EspnetRelative, x=add("b9c"), keep=keep("b99"), dynamic="b")
 S("wenet_cache", Wenet, cache=add("bhmB"), **X)
+S("wenet_chunks_auto", WenetChunks, cache=add("bhmB"), chunk=keep("bn"), **X, auto=True)
+S("checked_length", lambda q, k, v, length: (lambda n: (torch._check(n == k.shape[2]), soft(
+    (q @ k.mT * 0.3).masked_fill(torch.arange(n) >= n - 1, -1e9)) @ v)[1])(length.item()),
+  length=In("m", lambda g, s: torch.tensor(s[0])), auto=True, note="a number that is checked to be the keys' size")
 FIXED.update(B=16)
 
 # ------------------------------------------------------------------ language models

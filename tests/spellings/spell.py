@@ -47,12 +47,13 @@ GROUP = [""]
 class Entry:
     def __init__(self, name, f, inputs, kind="legit", count=1, dead=None, decompose=False, dtype=torch.float32,
                  sizes=None, parts=None, tol=None, grad=False,
-                 dynamic="bnm", ranges=None, strict=False, note=""):
+                 dynamic="bnm", auto=False, ranges=None, strict=False, note=""):
         self.name, self.f, self.inputs, self.kind, self.count, self.dead, self.decompose, self.dtype = (name, f,
             inputs, kind, count, dead, decompose, dtype)
         self.ranges = ranges or {}      # of a letter: the smallest and largest size, where not 1 and 63
         self.sizes, self.parts, self.tol, self.grad, self.dynamic, self.strict, self.note, self.group = (sizes,
             parts or {}, tol, grad, dynamic, strict, note, GROUP[0])
+        self.auto = auto                # Dim.AUTO: a symbol for each axis, until tracing finds that two are one
         self.written = written()
 
     def names(self):
@@ -91,8 +92,8 @@ class Entry:
 
     def dims(self):
         """dynamic_shapes of torch.export: a letter is one Dim wherever it stands."""
-        dims = {l: Dim({"b": "batch", "n": "queries", "m": "keys"}[l], min=self.ranges.get(l, (1, 63))[0],
-                       max=self.ranges.get(l, (1, 63))[1]) for l in self.dynamic}
+        called, least = dict(b="batch", n="queries", m="keys"), lambda l: self.ranges.get(l, (1, 63))
+        dims = {l: Dim.AUTO if self.auto else Dim(called[l], min=least(l)[0], max=least(l)[1]) for l in self.dynamic}
         return {name: {i: dims[l] for i, l in enumerate(self.input(name).letters) if l in dims}
                 for name in self.names()}
 

@@ -173,6 +173,32 @@ static void test_assumed(void **state)
     assert_int_equal(cond->kind, EX_AND); /* what was made before stays as it is */
 }
 
+/* Which equalities say that two symbols are one. */
+static void test_same_symbols(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    static const char *const sizes[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++) expr_set_range(p, (int)ex_symbol(p, sizes[i])->i, 1, 64);
+    Expr *x, *y, *a = ex_symbol(p, "a"), *b = ex_symbol(p, "b");
+    static const char *const same[] = {"a == b", "b == a", "a + c == c + b", "2*a == 2*b", "c*a == b*c",
+                                       "-3*a*c*c == -3*c*b*c", "a + 2*c - 1 == b - 1 + 2*c"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        if (!expr_same_symbols(p, parsed(p, same[i]), &x, &y)) STOP("%s makes two symbols one", same[i]);
+        assert_true((x == a && y == b) || (x == b && y == a));
+    }
+    /* u and w may be 0 */
+    static const char *const not[] = {"a == 2*b", "a + b == 9",     "a*u == u*b", "a == b + 1", "a*a == b*b", "a <= b",
+                                      "a == c*b", "2*a == 3*b",     "a//2 == b//2", "u*a == w", "a == b + c",
+                                      "Ne(a, b)", "a == 2.0*ToFloat(b)"};
+    for (size_t i = 0; i < sizeof not / sizeof *not; i++)
+        if (expr_same_symbols(p, parsed(p, not[i]), &x, &y)) STOP("%s does not make two symbols one", not[i]);
+    expr_set_range(p, (int)b->i, 5, 99);
+    expr_merge_symbol(p, b, a);
+    assert_ptr_equal(parsed(p, "b + 1"), parsed(p, "a + 1"));
+    assert_int_equal(expr_symbol(p, (int)b->i)->source, SYM_GONE);
+    assert_true(expr_symbol(p, (int)a->i)->lo == 5 && expr_symbol(p, (int)a->i)->hi == 64);
+}
+
 /* ------------------------------------------------------------------ text */
 
 static void test_print(void **state)
@@ -404,6 +430,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_equal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_ranges, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_assumed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_same_symbols, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_print, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_srepr, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),

@@ -356,12 +356,68 @@ static void test_growth(void **state)
     graph_free(g);
 }
 
+/* Sizes that are required to be equal are one; of what is read from data it must still be checked. */
+static void test_unified(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Graph *g = unit_graph("symbol s0 in [1, 9]\n"
+                          "symbol s1 in [2, 64]\n"
+                          "symbol s2 in [1, 32]\n"
+                          "symbol u0 = item %n in [0, 40]\n"
+                          "symbol u1 = item %m in [0, 50]\n"
+                          "symbol u2 = size %at 0 in [0, inf]\n"
+                          "input %x: f32[s0, s1]\n"
+                          "input %y: f32[s0, 2*s2]\n"
+                          "input %n: i64[]\n"
+                          "input %m: i64[]\n"
+                          "%at: i64[u2, 2] = aten.nonzero.default(%x)\n"
+                          "%a: f32[2, s0*s2] = aten.reshape.default(%y, [2, s0*s2])\n"
+                          "%b: f32[u0, s0] = aten.reshape.default(%x, [u0, s0])\n"
+                          "%c: f32[u1, s0] = aten.reshape.default(%x, [u1, s0])\n"
+                          "require 2*s2 <= 60 \"range of 2*s2\"\n"
+                          "require s2 + s0 == s0 + s1 \"node 'z': sizes\"\n"
+                          "require u0 == s2 and u1 <= 7 \"assert: u0\"\n"
+                          "require u1 == u0 \"assert: u1\"\n"
+                          "require u1 == s1 \"assert: again\"\n"
+                          "require u1 <= 8 \"assert: 8\"\n"
+                          "require u2 == s1 \"assert: u2\"\n"
+                          "output a = %a\n"
+                          "output b = %b\n"
+                          "output c = %c\n");
+    OK(graph_unify_sizes(g, NULL, &(int){0}, &err));
+    expect_graph(g, "symbol s0 in [1, 9]\n"
+                    "symbol s1 in [2, 32]\n"
+                    "symbol u0 = item %n in [0, 40]\n"
+                    "symbol u1 = item %m in [0, 50]\n"
+                    "symbol u2 = size %at 0 in [0, inf]\n"
+                    "input %x: f32[s0, s1]\n"
+                    "input %y: f32[s0, 2*s1]\n"
+                    "input %n: i64[]\n"
+                    "input %m: i64[]\n"
+                    "%at: i64[u2, 2] = aten.nonzero.default(%x)\n"
+                    "%a: f32[2, s0*s1] = aten.reshape.default(%y, [2, (s0*s1)])\n"
+                    "%b: f32[s1, s0] = aten.reshape.default(%x, [s1, s0])\n"
+                    "%c: f32[s1, s0] = aten.reshape.default(%x, [s1, s0])\n"
+                    "require 2*s1 <= 60 \"range of 2*s1\"\n"
+                    "require u0 == s1 and u1 <= 7 \"assert: u0\"\n"
+                    "require u1 == u0 \"assert: u1\"\n"
+                    "require s1 <= 8 \"assert: 8\"\n"
+                    "require u2 == s1 \"assert: u2\"\n"
+                    "output a = %a\n"
+                    "output b = %b\n"
+                    "output c = %c\n");
+    assert_ptr_equal(expr_find_symbol(g->ex, "s2"), expr_find_symbol(g->ex, "s1"));
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),   cmocka_unit_test(test_schema), cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_choices), cmocka_unit_test(test_build),  cmocka_unit_test(test_change),
         cmocka_unit_test(test_check),   cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_unified),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -248,7 +248,8 @@ static bool read_model(OnnxImport *im)
             "quantization_annotation (what it says is in QuantizeLinear nodes, if at all)";
     bool ok = check_opsets(im) && (!SCHEMAS || onnx_schemas(&im->schemas) || oom(im->err)) && onnx_functions(im) &&
               onnx_missing(im) && add_inputs(im, &s, m->graph) && onnx_nodes(im, &s, m->graph->node, m->graph->nnode) &&
-              add_outputs(im, &s, m->graph) && onnx_products(im);
+              add_outputs(im, &s, m->graph) && onnx_products(im) &&
+              graph_unify_sizes(im->g, NULL, &(int){0}, im->err);
     map_free(&s.names);
     map_free(&im->symbols);
     map_free(&im->items);

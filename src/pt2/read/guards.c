@@ -76,6 +76,7 @@ bool import_guards(Import *im, const json_t *guards)
         }
         im->guard[im->nguard++] = (Require){e, text};
     }
+    TRY(graph_unify_sizes(im->g, im->guard, &im->nguard, im->err) || within(im->err, "guards_code"));
     for (int k = 0; k < im->nguard; k++) expr_assume(im->g->ex, im->guard[k].cond);
     return true;
 }

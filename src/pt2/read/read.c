@@ -412,7 +412,7 @@ static bool read_graph(Import *im, const json_t *top)
     ok = ok && graph_bind_sizes(im->g, err) && import_guards(im, json_object_get(top, "guards_code")) &&
          import_nodes(im, &s);
     ok = ok && read_specs(im, signature, "output_specs", &specs) && add_outputs(im, &s, specs) && add_writes(im, &s);
-    ok = ok && graph_bind_sizes(im->g, err) && require_guards(im);
+    ok = ok && graph_bind_sizes(im->g, err) && require_guards(im) && graph_unify_sizes(im->g, NULL, &(int){0}, err);
     map_free(&s.names);
     return ok;
 }

@@ -6,7 +6,9 @@
  */
 #include <math.h>
 #include <string.h>
+#include "base/mem.h"
 #include "base/vec.h"
+#include "expr/translate.h"
 #include "pt2/write/write_impl.h"
 #include "shape/solve.h"
 
@@ -120,10 +122,33 @@ static bool find_hints(Emit *e)
     return binding_init(&e->hint, p, e->err);
 }
 
+static bool note_asserted(Emit *e, const Expr *a, Expr *b)
+{
+    const Symbol *s = expr_symbol(e->g->ex, (int)a->i), *t = expr_symbol(e->g->ex, (int)b->i);
+    bool first = t->source == SYM_INPUT || (t->source == SYM_ITEM && t->value->id < s->value->id);
+    if (s->source != SYM_ITEM || !first) return true;
+    if (!e->asserted) e->asserted = arena_array(e->arena, Expr *, expr_symbol_count(e->g->ex) + 1);
+    if (!e->asserted) return oom(e->err);
+    e->asserted[a->i] = b;
+    return true;
+}
+
+/* u0 == s1, or u1 == u0 that is read earlier, in an assert. */
+static bool find_asserted(Emit *e)
+{
+    Expr *a, *b;
+    for (int i = 0; i < e->g->nrequire; i++) {
+        const Require *r = &e->g->require[i];
+        if (strncmp(r->where, "assert: ", 8) || !expr_same_symbols(e->g->ex, r->cond, &a, &b)) continue;
+        TRY(note_asserted(e, a, b) && note_asserted(e, b, a));
+    }
+    return true;
+}
+
 bool sizes_open(Emit *e)
 {
     e->checked = arena_array(e->arena, bool, e->g->nrequire + 1);
-    return (e->checked || oom(e->err)) && name_symbols(e) && find_hints(e);
+    return (e->checked || oom(e->err)) && find_asserted(e) && name_symbols(e) && find_hints(e);
 }
 
 static const char *body_symbol(Emit *root, char kind, const Symbol *s, Err *err)
@@ -237,6 +262,17 @@ static void put_float(double v, Buf *out)
     else jw_put(out, "{'as_float': %s}", isnan(v) ? "NaN" : v < 0 ? "-Infinity" : "Infinity");
 }
 
+/* PyTorch has a number under the size that an assert says it is, and refuses a file that calls it u0. */
+static const Expr *as_asserted(Emit *e, const Expr *x)
+{
+    ExprPool *p = e->g->ex;
+    if (!e->asserted || !x->symbols) return x;
+    Expr **known = mem_zeroed((size_t)expr_node_count(p) + 1, sizeof *known),
+         *is = known ? expr_replace(p, (Expr *)(uintptr_t)x, e->asserted, known) : NULL;
+    mem_free(known);
+    return is;
+}
+
 static void put_expr(Emit *e, const Expr *x, Buf *out)
 {
     Buf text = {0};
@@ -255,6 +291,7 @@ static void put_expr(Emit *e, const Expr *x, Buf *out)
 
 void put_size(Emit *e, const Expr *x, Buf *out)
 {
+    x = x ? as_asserted(e, x) : NULL;
     if (!x) out->failed = true; /* no memory to build it */
     else if (ex_is_int(x)) put_int(out, x->i);
     else put_expr(e, x, out);
@@ -508,6 +545,8 @@ bool write_size_node(Emit *e, const char *target, const char *name, const Expr *
     put_symbol(&output, value, name);
     put_node(e, target, &inputs, &output, name);
     jw_key(table, name);
+    value = as_asserted(e, value);
+    TRY(value || oom(e->err));
     if (value->kind == EX_INT || value->kind == EX_BOOL) put_number(e, value, PT_SCALAR, table);
     else put_expr(e, value, table);
     return true;

@@ -402,12 +402,19 @@ static bool first_of_name(const Emit *e, int symbol)
     return true;
 }
 
+/* What has no value, or another size's, is not in the file. */
+static bool is_written(const Emit *e, int symbol)
+{
+    SymbolSource from = expr_symbol(e->g->ex, symbol)->source;
+    return from != SYM_GONE && from != SYM_FREE && !(e->asserted && e->asserted[symbol]);
+}
+
 static void put_ranges(const Emit *e, Buf *out)
 {
     static const char prefix[] = RANGE_OF;
     for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
-        if (s->source != SYM_GONE && first_of_name(e, i)) put_bounds(e->symbol[i], s->lo, s->hi, out);
+        if (is_written(e, i) && first_of_name(e, i)) put_bounds(e->symbol[i], s->lo, s->hi, out);
     }
     for (int i = 0; i < e->nbody_symbols; i++)
         put_bounds(e->body_symbol[i].name, e->body_symbol[i].lo, e->body_symbol[i].hi, out);

@@ -33,6 +33,7 @@ typedef struct Emit {
     struct Solution **solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one
                                  axis must not be computed from each other */
     bool *bound;              /* by index: a data-dependent size that is known already */
+    Expr **asserted;          /* by index: the size that an assert says this number of data is; NULL: there is none */
     bool *checked;            /* by requirement: written already */
     bool too_long;            /* a size's text was cut */
     Binding hint;             /* the example sizes that the file carries */
