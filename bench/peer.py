@@ -137,7 +137,7 @@ def main():
             ready[peer], why[peer] = OPEN[family(peer)](peer, name, base, threads), None
             least_ms(*ready[peer], 2)
         except Exception as e:
-            why[peer] = (str(e).strip().splitlines() or [type(e).__name__])[-1][:200]
+            why[peer] = (str(e).strip().splitlines() or [type(e).__name__])[-1][:120]
     print(json.dumps(why), file=answers)
     for line in sys.stdin:
         peer, runs = line.split()

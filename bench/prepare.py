@@ -46,7 +46,7 @@ def attempt(path, what, make):
     try:
         make()
     except Exception as e:
-        said = (str(e).strip().splitlines() or [type(e).__name__])[-1].removeprefix("qkv: error: ")[:200]
+        said = (str(e).strip().splitlines() or [type(e).__name__])[-1].removeprefix("qkv: error: ").split("; ")[0][:100]
         print(f"{os.path.basename(path)}: {what}: {said}", file=sys.stderr)
         with open(path + ".why", "w") as f:
             f.write(said)
