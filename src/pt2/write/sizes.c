@@ -6,7 +6,6 @@
  */
 #include <math.h>
 #include <string.h>
-#include "base/mem.h"
 #include "base/vec.h"
 #include "expr/translate.h"
 #include "pt2/write/write_impl.h"
@@ -265,12 +264,16 @@ static void put_float(double v, Buf *out)
 /* PyTorch has a number under the size that an assert says it is, and refuses a file that calls it u0. */
 static const Expr *as_asserted(Emit *e, const Expr *x)
 {
-    ExprPool *p = e->g->ex;
     if (!e->asserted || !x->symbols) return x;
-    Expr **known = mem_zeroed((size_t)expr_node_count(p) + 1, sizeof *known),
-         *is = known ? expr_replace(p, (Expr *)(uintptr_t)x, e->asserted, known) : NULL;
-    mem_free(known);
-    return is;
+    if (x->id >= e->nreplaced) {
+        uint32_t n = 2 * expr_node_count(e->g->ex) + 1;
+        Expr **grown = arena_array(e->arena, Expr *, n);
+        if (!grown) return NULL;
+        if (e->nreplaced) memcpy(grown, e->replaced, e->nreplaced * sizeof *grown);
+        e->replaced = grown;
+        e->nreplaced = n;
+    }
+    return expr_replace(e->g->ex, (Expr *)(uintptr_t)x, e->asserted, e->replaced);
 }
 
 static void put_expr(Emit *e, const Expr *x, Buf *out)

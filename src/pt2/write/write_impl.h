@@ -34,6 +34,8 @@ typedef struct Emit {
                                  axis must not be computed from each other */
     bool *bound;              /* by index: a data-dependent size that is known already */
     Expr **asserted;          /* by index: the size that an assert says this number of data is; NULL: there is none */
+    Expr **replaced;          /* by expression id, below nreplaced: it with such sizes, where that is known */
+    uint32_t nreplaced;
     bool *checked;            /* by requirement: written already */
     bool too_long;            /* a size's text was cut */
     Binding hint;             /* the example sizes that the file carries */
