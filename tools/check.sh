@@ -24,13 +24,14 @@ python=.venv/bin/python
 
 have() { local m; for m in "$@"; do $python -c "import $m" 2>/dev/null || return 1; done; }
 # The CPU levels of this machine but the one that it uses, which the other suites run at. avxvnni and avx512vnni differ
-# from those below them in integer products and packed weights alone, which the kernel tests run at every level.
+# from those below them in integer products and packed weights alone, which the kernel tests run at every level. Every
+# second one for a commit, unless all are asked for.
 levels() {
   local usual level
   usual=$(build/qkv --version)
   for level in ref gen avx2 avx512 avx512bf16; do
     [ "${usual/*(/(}" != "($level)" ] && [[ $(QKV_CPU=$level build/qkv --version) = *"($level)" ]] && echo $level
-  done
+  done | awk -v turn=$((0x${QKV_TURN:-0})) -v all=${QKV_TURN:-yes} 'all == "yes" || NR % 2 == turn % 2'
 }
 programs() { # NAME BUILDDIR OPTION...: programs of meson test; counted from its JSON log
   local code=0
