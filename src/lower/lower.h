@@ -50,6 +50,8 @@ Value *detached(Graph *g, Value *x, Err *err);
  * scaled_dot_product_attention. */
 bool sdpa_lse_unread(Graph *g, Err *err);
 
+static inline Arg v(Value *x) { return arg_value(x); } /* as an argument of EMIT and AS */
+
 /* For lower_NAME functions. */
 Value *lower_value(Lower *L, int i);                          /* NULL when None */
 bool lower_two(Lower *L, int i, int k, Value **a, Value **b); /* neither is None, or it fails */

@@ -12,7 +12,6 @@
 #include "lower/words.h"
 #include "shape/shape.h"
 
-static Arg v(Value *x) { return arg_value(x); }
 static Value *over(Lower *L, Value *a, Value *b) { return AS(L, div_Tensor, v(a), v(b)); }
 static Value *negative(Lower *L, Value *a) { return AS(L, neg, v(a)); }
 static Value *zero_like(Lower *L, Value *x) { return AS(L, zeros_like, v(x)); }

@@ -16,8 +16,6 @@
 #include "lower/words.h"
 #include "shape/shape.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 static bool parts_of(Lower *L, Value *z, Parts *p)
 {
     return complex_parts(L, z, p) && (p->im || (p->im = AS(L, zeros_like, v(p->re))));

@@ -9,8 +9,6 @@
 #include <math.h>
 #include "lower/lower_table.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 /* True where nothing is attended, in a shape that broadcasts to the scores; any dtype, argument `at`. A mask of two
  * axes is one of queries and keys (type 0) or of a padded batch and its keys (type 1). Where a row hides every key the
  * softmax gives NaN, as PyTorch's does. */

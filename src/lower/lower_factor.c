@@ -13,7 +13,6 @@
 #include "lower/words.h"
 #include "shape/shape.h"
 
-static Arg v(Value *x) { return arg_value(x); }
 static Value *result(Value *x, int k) { return x ? x->def->out[k] : NULL; }
 static Value *turned(Lower *L, Value *x)
 {

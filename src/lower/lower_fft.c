@@ -11,8 +11,6 @@
 #include "lower/complex.h"
 #include "lower/lower_table.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 /* ------------------------------------------------------------------ dims and lengths */
 
 typedef struct Axes {

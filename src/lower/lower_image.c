@@ -252,8 +252,6 @@ bool lower_pixel_unshuffle(Lower *L)
 
 /* ------------------------------------------------------------------ pools at drawn places */
 
-static Arg v(Value *x) { return arg_value(x); }
-
 /* Where the windows of n places begin along an axis of `size`, by a number u (planes) between 0 and 1 (Graham 2014,
  * with a constant step): trunc((i + u) step) - trunc(u step), the last at the end -> (planes, n) */
 static Value *drawn_starts(Lower *L, Value *u, Expr *size, int64_t window, int64_t n)

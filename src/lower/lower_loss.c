@@ -5,7 +5,6 @@
  */
 #include "lower/lower_table.h"
 
-static Arg v(Value *x) { return arg_value(x); }
 static Arg num(Lower *L, double n) { return arg_float(L->g, n); }
 static Value *add(Lower *L, Arg a, Arg b) { return AS(L, add_Tensor, a, b); }
 static Value *sub(Lower *L, Arg a, Arg b) { return AS(L, sub_Tensor, a, b); }

@@ -7,8 +7,6 @@
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 static bool want(Lower *L, Value **x)
 {
     *x = lower_value(L, 0);

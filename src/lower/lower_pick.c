@@ -12,7 +12,6 @@
 
 enum { MAX_KEYS = 256 }; /* elements by which rows are put into order: a sort each */
 
-static Arg v(Value *x) { return arg_value(x); }
 static Arg num(Lower *L, int64_t n) { return arg_int(L->g, n); }
 
 static bool tensors(Lower *L, int n)

@@ -6,8 +6,6 @@
  */
 #include "lower/lower_table.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 /* Sums over the last dims; a number scales. */
 bool lower_inner(Lower *L)
 {

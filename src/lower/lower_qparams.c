@@ -8,7 +8,6 @@
 #include <math.h>
 #include "lower/lower_table.h"
 
-static Arg v(Value *x) { return arg_value(x); }
 static Arg f(Lower *L, double x) { return arg_float(L->g, x); }
 
 typedef struct Extremes {

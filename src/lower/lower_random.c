@@ -7,7 +7,6 @@
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
-static Arg v(Value *x) { return arg_value(x); }
 static Arg num(Lower *L, double x) { return arg_float(L->g, x); }
 static Arg sizes(Lower *L, const Value *x) { return arg_exprs(L->g, x->rank, x->dim); }
 

@@ -7,7 +7,6 @@
 #include <string.h>
 #include "lower/lower_table.h"
 
-static Arg v(Value *x) { return arg_value(x); }
 static Value *add(Lower *L, Value *a, Value *b) { return AS(L, add_Tensor, v(a), v(b)); }
 static Value *mul(Lower *L, Value *a, Value *b) { return AS(L, mul_Tensor, v(a), v(b)); }
 static Value *half(Lower *L, Value *a) { return AS(L, mul_Tensor, v(a), arg_float(L->g, 0.5)); }

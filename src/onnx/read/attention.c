@@ -9,7 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-static Arg v(Value *x) { return arg_value(x); }
 static Expr *whole(OnnxOp *o, int64_t n) { return ex_int(o->ex, n); }
 
 bool split_heads(OnnxOp *o, int input, int64_t heads, Value **x)

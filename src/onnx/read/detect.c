@@ -8,8 +8,6 @@
 
 enum { MAX_LISTS = 4096 };
 
-static Arg v(Value *x) { return arg_value(x); }
-
 bool onnx_grid_sample(OnnxOp *o)
 {
     Value *x, *grid;

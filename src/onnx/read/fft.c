@@ -4,8 +4,6 @@
  */
 #include "onnx/read/read_impl.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 typedef struct Signal {
     Value *x; /* reals, or pairs */
     bool complex;

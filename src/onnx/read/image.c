@@ -22,7 +22,6 @@ typedef struct Windows {
     bool plain, ceil;                 /* pads are constant and alike at both ends, and the count is ATen's */
 } Windows;
 
-static Arg v(Value *x) { return arg_value(x); }
 static Expr *num(OnnxOp *o, int64_t n) { return ex_int(o->ex, n); }
 
 static bool constant(const Expr *e, int64_t *out)

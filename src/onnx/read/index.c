@@ -2,8 +2,6 @@
 #include <string.h>
 #include "onnx/read/read_impl.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 /* Indices as ATen's kernels take them: int64, and counted from the start.
  * Constants are known to be so, or are changed here. */
 static Value *from_start(OnnxOp *o, Value *index, Expr *size)

@@ -1,8 +1,6 @@
 /* ONNX's products and norms. Contract in onnx_impl.h. */
 #include "onnx/read/read_impl.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 bool onnx_matmul(OnnxOp *o)
 {
     Value *a, *b;

@@ -6,8 +6,6 @@
 #include <string.h>
 #include "onnx/read/read_impl.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 static Value *total(OnnxOp *o, Value *x)
 {
     Value *flat = x ? AS(&o->L, reshape, v(x), arg_ints(o->g, 1, (int64_t[]){-1})) : NULL;

@@ -7,7 +7,6 @@
 #include <string.h>
 #include "onnx/read/read_impl.h"
 
-static Arg v(Value *x) { return arg_value(x); }
 static Value *add(OnnxOp *o, Value *a, Value *b) { return AS(&o->L, add_Tensor, v(a), v(b)); }
 static Value *mul(OnnxOp *o, Value *a, Value *b) { return AS(&o->L, mul_Tensor, v(a), v(b)); }
 

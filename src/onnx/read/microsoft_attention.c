@@ -8,7 +8,6 @@
 #include <string.h>
 #include "onnx/read/attention.h"
 
-static Arg v(Value *x) { return arg_value(x); }
 static Expr *whole(OnnxOp *o, int64_t n) { return ex_int(o->ex, n); }
 
 static Value *part(OnnxOp *o, Value *x, int axis, Expr *from, Expr *to)

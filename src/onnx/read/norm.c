@@ -7,8 +7,6 @@
 #include "onnx/read/read_impl.h"
 #include "shape/shape.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 /* A vector of channels as (1, C, 1, 1 ...) for rank. */
 static Value *per_channel(OnnxOp *o, Value *w, int rank)
 {

@@ -2,8 +2,6 @@
 #include <string.h>
 #include "onnx/read/read_impl.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 bool onnx_unary(OnnxOp *o)
 {
     Value *x;

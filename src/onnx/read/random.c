@@ -9,8 +9,6 @@
 #include <string.h>
 #include "onnx/read/read_impl.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 /* A seed is an integer (Dropout) or a float; *seeded: there is one */
 static bool seed_of(OnnxOp *o, bool *seeded, int64_t *seed)
 {

@@ -2,8 +2,6 @@
 #include <math.h>
 #include "onnx/read/read_impl.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 static Value *sum(OnnxOp *o, Value *x, const Arg *axes, bool keep)
 {
     return AS(&o->L, sum_dim_IntList, v(x), *axes, arg_bool(o->g, keep), x ? arg_dtype(x->dtype) : arg_none());

@@ -21,7 +21,6 @@ typedef struct Resize {
 
 static const double WHOLE = 0x1p53; /* doubles below it hold every integer */
 
-static Arg v(Value *x) { return arg_value(x); }
 static Expr *num(OnnxOp *o, int64_t n) { return ex_int(o->ex, n); }
 static bool is(const char *a, const char *b) { return !strcmp(a, b); }
 

@@ -25,7 +25,6 @@ typedef struct Network {
     const OnnxAttr *activations;
 } Network;
 
-static Arg v(Value *x) { return arg_value(x); }
 static Value *pick(OnnxOp *o, Value *x, int at)
 {
     return x ? AS(&o->L, select_int, v(x), arg_int(o->g, 0), arg_int(o->g, at)) : NULL;

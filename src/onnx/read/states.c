@@ -8,7 +8,6 @@
 #include <string.h>
 #include "onnx/read/read_impl.h"
 
-static Arg v(Value *x) { return arg_value(x); }
 static Expr *num(OnnxOp *o, int64_t n) { return ex_int(o->ex, n); }
 
 /* x (B, C, L), w (C, 1, k), past (B, C, k - 1) */

@@ -2,8 +2,6 @@
 #include <string.h>
 #include "onnx/read/read_impl.h"
 
-static Arg v(Value *x) { return arg_value(x); }
-
 static Expr *whole(OnnxOp *o, int64_t n) { return ex_int(o->ex, n); }
 
 bool onnx_sizes_only(OnnxOp *o) { return op_fail(o, 0, "has no shape that is known"); }
