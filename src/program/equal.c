@@ -34,6 +34,7 @@ typedef struct Pair {
     const Tensor **in_b;
     bool exact;  /* until the payloads say nothing */
     bool single; /* one of the files is ONNX */
+    double worked; /* steps of all exact runs */
     char why_floats[256];
     int runs;
     Buf sizes; /* JSON */
@@ -147,6 +148,7 @@ static bool try_exact(Pair *p, uint64_t seed, Err *err)
         again = !ok && x[0] && x[1] && (exact_unlucky(x[0]) || exact_unlucky(x[1]));
     }
     bool same = true;
+    p->worked += x[0] && x[1] ? exact_worked(x[0]) + exact_worked(x[1]) : 0;
     if (!ok) only_floats(p, err->msg);
     else same = same_outputs(p, x[0], x[1]);
     exact_free(x[0]);
@@ -276,12 +278,14 @@ static bool inputs_of(Pair *p, const Binding *b, uint64_t seed, Err *err)
     return true;
 }
 
+static bool worked_enough(const Pair *p) { return p->exact && p->runs >= 2 && p->worked > EXACT_WORK_PAIR; }
+
 /* All payloads at these sizes, b's bound by the first inputs. False: err, or p->d. */
 static bool at_sizes(Pair *p, const Binding *b, Binding *second, int k, Err *err)
 {
     int seeds = p->o->seeds > 0 ? p->o->seeds : 2;
     Err e = {0};
-    for (int s = 0; s < seeds; s++) {
+    for (int s = 0; s < seeds && !worked_enough(p); s++) {
         uint64_t seed = (uint64_t)(k * 64 + s) + 1;
         TRY(inputs_of(p, b, seed, err));
         if (s == 0 && !solve_sizes(p->g[1], p->in_b, NULL, second, err))
@@ -324,7 +328,7 @@ static bool all_sizes(Pair *p, Err *err)
 {
     int choices = p->o->choices > 0 ? p->o->choices : 4, first = has_truth(p->g[0]);
     Err last = {0};
-    for (int k = first; k < choices + first; k++) {
+    for (int k = first; k < choices + first && !worked_enough(p); k++) {
         Binding a, b;
         Err e = {0};
         bool was_exact = p->exact;
@@ -334,7 +338,10 @@ static bool all_sizes(Pair *p, Err *err)
             binding_free(&a);
             return false;
         }
-        bool ok = !prove_sizes(p->g[0], k, p->o->dim_name, p->o->dim, p->o->ndims, &a) || at_sizes(p, &a, &b, k, &e);
+        bool ok = !prove_sizes(p->g[0], k, p->o->dim_name, p->o->dim, p->o->ndims, &a);
+        if (!ok && !p->o->ndims && prove_too_many(p->g[0], &a))
+            fail(&e, E_LIMIT, "the inputs are too large for the sizes that are tried");
+        else if (!ok) ok = at_sizes(p, &a, &b, k, &e);
         if ((p->runs > before && p->exact == was_exact) || p->d.found) put_sizes(p, &a);
         free_at(p);
         binding_free(&a);

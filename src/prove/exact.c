@@ -322,6 +322,21 @@ static bool run_graph(Exact *x, const Graph *g, const Tensor *const *in, const i
     return !x->no_inverse || fail(err, E_UNSUPPORTED, "a divisor without an inverse");
 }
 
+/* Elements alone, which each node makes: what is too much for the whole run is not begun. */
+static bool fits(Exact *x, const Graph *g, Err *err)
+{
+    enum { EACH = 8 }; /* steps that an element takes at least: it is made, filled and given back */
+    double elements = 0;
+    for (const Node *n = g->first; n; n = n->next)
+        for (int k = 0; k < n->nout; k++) {
+            double count = 1;
+            for (int d = 0; d < n->out[k]->rank; d++)
+                count *= ex_is_int(n->out[k]->dim[d]) ? (double)n->out[k]->dim[d]->i : 1;
+            elements += count;
+        }
+    return EACH * elements <= x->most || exact_work(x, x->most + 1, err);
+}
+
 bool exact_run(Exact *x, const Graph *g, const Tensor *const *in, const int *place, Err *err)
 {
     if (x->g) forget(x);
@@ -330,9 +345,10 @@ bool exact_run(Exact *x, const Graph *g, const Tensor *const *in, const int *pla
     x->uses = mem_zeroed((size_t)g->next_id + 1, sizeof *x->uses);
     if (!x->value || !x->uses) return oom(err);
     graph_count_uses(g, x->uses);
-    return run_graph(x, g, in, place, err);
+    return fits(x, g, err) && run_graph(x, g, in, place, err);
 }
 
+double exact_worked(const Exact *x) { return x->work; }
 bool exact_unlucky(const Exact *x) { return x->no_inverse; }
 const ExactTensor *exact_output(const Exact *x, int k) { return x->value[x->g->output[k].value->id]; }
 const char *exact_boxed(const Exact *x) { return x->boxed; }

@@ -32,6 +32,7 @@ typedef struct Exact Exact;
 /* How many steps of elements a run may take. */
 #define EXACT_WORK_RULE 1e8                      /* a second */
 #define EXACT_WORK_MODEL 3e9                     /* half a minute */
+#define EXACT_WORK_PAIR 1e9                      /* of two models: after it and two payloads no other is begun */
 enum { EXACT_AS_GIVEN = 0 };                     /* the seed for which inputs are the numbers that they are */
 Exact *exact_create(uint64_t seed, double work); /* NULL: no memory */
 void exact_free(Exact *x);
@@ -40,6 +41,7 @@ void exact_free(Exact *x);
  * which input of another graph it is; NULL: its own.
  * E_UNSUPPORTED: names what is not covered. E_LIMIT: too much work. */
 bool exact_run(Exact *x, const Graph *g, const Tensor *const *in, const int *place, Err *err);
+double exact_worked(const Exact *x); /* the steps that the last run took */
 /* Was that for a divisor without an inverse? Another seed may have none. */
 bool exact_unlucky(const Exact *x);
 const ExactTensor *exact_output(const Exact *x, int k); /* of g->output[k]; until the next run */

@@ -371,6 +371,27 @@ bool prove_sizes(const Graph *g, int k, const char *const *given, const int64_t 
     return ok;
 }
 
+bool prove_too_many(const Graph *g, const Binding *b)
+{
+    enum { MOST = 1 << 22 };
+    double n = 0;
+    bool chosen = false;
+    for (int i = 0; i < b->n; i++) chosen |= b->bound[i] != 0;
+    for (int i = 0; i < g->ninput; i++) {
+        double each = 1;
+        for (int d = 0; d < g->input[i]->rank; d++) {
+            Err ignored;
+            int64_t size = 0;
+            const Expr *e = g->input[i]->dim[d];
+            if (ex_is_int(e)) size = e->i;
+            else if (!ex_eval_i64(g->ex, e, b, &size, &ignored)) return true;
+            each *= (double)size;
+        }
+        n += each;
+    }
+    return chosen && n > MOST;
+}
+
 const char *sense_text(Sense s)
 {
     return s == SENSE_REALS    ? "equal over the reals for all sizes in range"
@@ -449,22 +470,6 @@ static bool only_floats(Cone *c, Proof *p, const Err *why)
     return true;
 }
 
-/* Sizes that were chosen, and make tensors of which one element in a thousand says as much (an input of s0**s0
- * rows). */
-static bool too_many(const Binding *b, const Graph *g)
-{
-    enum { MOST = 1 << 22 };
-    double n = 0;
-    bool chosen = false;
-    for (int i = 0; i < b->n; i++) chosen |= b->bound[i] != 0;
-    for (int i = 0; i < g->ninput; i++) {
-        double each = 1;
-        for (int d = 0; d < g->input[i]->rank; d++) each *= (double)g->input[i]->dim[d]->i;
-        n += each;
-    }
-    return chosen && n > MOST;
-}
-
 static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, Proof *p, Err *err)
 {
     const Claim *claim = c->claim;
@@ -477,7 +482,7 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, 
         snprintf(p->why, sizeof p->why, "%.250s", e.msg);
         return true;
     }
-    if (too_many(b, g)) {
+    if (prove_too_many(g, b)) {
         snprintf(p->why, sizeof p->why, "its tensors are too large for the sizes that are tried");
         graph_free(g);
         return true;
