@@ -80,21 +80,51 @@ static bool varies(const Index *x, const Expr *e)
     return false;
 }
 
-/* The first atom of e that is an index variable, or (quotient) a floor division: of indices before one of sizes. */
-static Expr *atom_of(const Index *x, Expr *e, bool quotient)
+enum { ATOMS = 64 };
+
+/* The factors of its terms, but for numbers: ATOMS of them at most. */
+static int atoms_of(Expr *e, Expr **atom)
 {
-    Expr *const *t, *const *f, *self, *own, *size = NULL;
-    int n = parts(e, EX_ADD, &t, &self);
+    Expr *const *t, *const *f, *self, *own;
+    int n = parts(e, EX_ADD, &t, &self), count = 0;
     for (int i = 0; i < n; i++) {
         int m = parts(t[i], EX_MUL, &f, &own);
-        for (int k = 0; k < m; k++) {
-            if (!quotient && extent_of(x, f[k])) return f[k];
-            if (!quotient || f[k]->kind != EX_FLOORDIV) continue;
-            if (varies(x, f[k])) return f[k];
-            if (!size) size = f[k];
-        }
+        for (int k = 0; k < m && count < ATOMS; k++)
+            if (f[k]->kind != EX_INT) atom[count++] = f[k];
+    }
+    return count;
+}
+
+/* A floor division: of indices before one of sizes. */
+static Expr *first_quotient(const Index *x, int n, Expr *const *atom)
+{
+    Expr *size = NULL;
+    for (int i = 0; i < n; i++) {
+        if (atom[i]->kind != EX_FLOORDIV) continue;
+        if (varies(x, atom[i])) return atom[i];
+        if (!size) size = atom[i];
     }
     return size;
+}
+
+static Expr *first_variable(const Index *x, int n, Expr *const *atom)
+{
+    for (int i = 0; i < n; i++)
+        if (extent_of(x, atom[i])) return atom[i];
+    return NULL;
+}
+
+/* A variable that is below a quotient (v < s0 // 8), and in none of these atoms. */
+static Expr *variable_below(const Index *x, int n, Expr *const *atom)
+{
+    Expr *inside[ATOMS];
+    for (int i = 0; i < n; i++) {
+        Expr *extent = extent_of(x, atom[i]);
+        bool free = extent && first_quotient(x, atoms_of(extent, inside), inside);
+        for (int k = 0; free && k < n; k++) free = atom[k]->kind != EX_FLOORDIV || !ex_mentions(atom[k], atom[i]);
+        if (free) return atom[i];
+    }
+    return NULL;
 }
 
 /* ------------------------------------------------------------------ bounds */
@@ -129,29 +159,44 @@ static bool nonneg(Index *x, Expr *e, int depth);
 /* Is e, of which the quotient q is a part, provably not negative? */
 static bool quotient_nonneg(Index *x, Expr *e, Expr *q, int depth)
 {
+    int64_t lo, hi;
     Expr *a, *b, *top = q->args[0], *n = q->args[1];
     if (!nonneg(x, ex_sub(x->p, n, one(x)), depth + 1) || !split(x, e, q, &a, &b)) return false;
-    /* n q is top less 0 to n - 1; e is an integer, so that n e > -n is enough */
-    Expr *least = ex_add(x->p, ex_mul(x->p, n, b), ex_mul(x->p, a, top));
     bool falls = nonneg(x, ex_neg(x->p, a), depth + 1);
     if (!falls && !nonneg(x, a, depth + 1)) return false;
+    ex_range(x->p, q, &lo, &hi);
+    if (!falls && lo >= 0 && nonneg(x, b, depth + 1)) return true;
+    /* n q is top less 0 to n - 1; e is an integer, so that n e > -n is enough */
+    Expr *least = ex_add(x->p, ex_mul(x->p, n, b), ex_mul(x->p, a, top));
     if (!falls) least = ex_sub(x->p, least, ex_mul(x->p, a, ex_sub(x->p, n, one(x))));
     return nonneg(x, ex_add(x->p, least, ex_sub(x->p, n, one(x))), depth + 1);
 }
 
+/* The same of an index variable, 0 <= v < extent. */
+static bool variable_nonneg(Index *x, Expr *e, Expr *v, int depth)
+{
+    Expr *a, *b;
+    if (!split(x, e, v, &a, &b)) return false;
+    if (nonneg(x, a, depth + 1)) return nonneg(x, b, depth + 1);
+    if (!nonneg(x, ex_neg(x->p, a), depth + 1)) return false;
+    return nonneg(x, ex_add(x->p, b, ex_mul(x->p, a, ex_sub(x->p, extent_of(x, v), one(x)))), depth + 1);
+}
+
+/* The places of chunks, (at0 * q + at1) * 8 with q = (s0 + 7) // 8 chunks a row: at1 < q goes before q, which then
+ * stands for itself. */
 static bool nonneg(Index *x, Expr *e, int depth)
 {
     int64_t lo, hi;
     if (!e || depth > DEEP || x->steps++ > MOST_STEPS) return false;
     ex_range(x->p, e, &lo, &hi);
     if (lo >= 0) return true;
-    Expr *q = atom_of(x, e, true), *v = atom_of(x, e, false), *a, *b;
+    Expr *atom[ATOMS];
+    int n = atoms_of(e, atom);
+    Expr *q = first_quotient(x, n, atom), *v = q ? variable_below(x, n, atom) : NULL;
+    if (v && variable_nonneg(x, e, v, depth + 1)) return true;
     if (q && quotient_nonneg(x, e, q, depth + 1)) return true;
-    if (!v) return !q && sizes_nonneg(x, e);
-    if (!split(x, e, v, &a, &b)) return false;
-    if (nonneg(x, a, depth + 1)) return nonneg(x, b, depth + 1);
-    if (!nonneg(x, ex_neg(x->p, a), depth + 1)) return false;
-    return nonneg(x, ex_add(x->p, b, ex_mul(x->p, a, ex_sub(x->p, extent_of(x, v), one(x)))), depth + 1);
+    v = first_variable(x, n, atom);
+    return v ? variable_nonneg(x, e, v, depth) : !q && sizes_nonneg(x, e);
 }
 
 /* Where what was asked about e and n is remembered: layers ask the same. */

@@ -42,6 +42,7 @@ STATEMENTS = {
     "bound-quotient-falling": ([n >= 1, a <= 0, x == n * q + r, r >= 0], n * (a * q + b) >= n * b + a * x),
     "bound-quotient-rising": ([n >= 1, a >= 0, x == n * q + r, r <= n - 1],
                               n * (a * q + b) >= n * b + a * x - a * (n - 1)),
+    "bound-quotient-at-least-0": ([a >= 0, q >= 0, b >= 0], a * q + b >= 0),
     "bound-integer": ([N >= 1, N * E + N - 1 >= 0], E >= 0),
     # view_holds: two indices of the same row-major place are one, axis by axis from the last
     "row-major": ([n >= 1, within(j, n), within(j2, n), i * n + j == i2 * n + j2, whole(i - i2)],
