@@ -363,31 +363,6 @@ Expr *ex_mul(ExprPool *p, Expr *a, Expr *b)
     return e;
 }
 
-/* a / b as polynomials when it comes out even; NULL when it does not. */
-static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
-{
-    Poly s, t, q, *all[] = {&s, &t, &q};
-    if (!polys_new(3, all)) return NULL;
-    poly_of(a, &s);
-    poly_of(b, &t);
-    bool ok = t.n > 0;
-    for (int step = 0; ok && s.n && step < DISTRIBUTE; step++) {
-        Term f, prod;
-        ok = term_over(&s.term[s.n - 1], &t.term[t.n - 1], &f);
-        if (!ok) break;
-        poly_add(&q, &f);
-        ok = mul_i64(f.coef, -1, &f.coef);
-        for (int i = t.n - 1; i >= 0 && ok; i--) {
-            ok = term_times(&t.term[i], &f, &prod);
-            if (ok) poly_add(&s, &prod);
-        }
-    }
-    ok = ok && s.n == 0 && !s.too_big && !q.too_big;
-    Expr *e = ok ? expr_of_poly(p, &q) : NULL;
-    polys_free(3, all);
-    return e;
-}
-
 /* The factors, a number among them, that both terms have. */
 static Term common_term(const Term *a, const Term *b)
 {
@@ -432,25 +407,52 @@ bool expr_same_symbols(ExprPool *p, const Expr *cond, Expr **a, Expr **b)
            leaves_symbol(p, &t, &shared, b);
 }
 
-/* (n * x) // (n * c) is x // c, as n is not 0 where the quotient is defined; NULL where the terms of a share no
- * symbolic factor with b, which is one term. */
-static Expr *quotient_of_rest(ExprPool *p, Expr *a, Expr *b)
+/* s = q * t; s is used up. */
+static bool divide_evenly(Poly *s, const Poly *t, Poly *q)
+{
+    Term f, prod;
+    for (int step = 0; s->n && step < DISTRIBUTE; step++) {
+        if (!term_over(&s->term[s->n - 1], &t->term[t->n - 1], &f)) return false;
+        poly_add(q, &f);
+        if (!mul_i64(f.coef, -1, &f.coef)) return false;
+        for (int i = t->n - 1; i >= 0; i--) {
+            if (!term_times(&t->term[i], &f, &prod)) return false;
+            poly_add(s, &prod);
+        }
+    }
+    return s->n == 0;
+}
+
+/* s = q * f and t = rest * f, with all that the terms of s share with the only one of t; false: no symbol. */
+static bool divide_by_shared(const Poly *s, const Term *t, Poly *q, Term *rest)
+{
+    Term f = *t, part;
+    for (int i = 0; i < s->n; i++) f = common_term(&f, &s->term[i]);
+    bool ok = f.n > 0 && term_over(t, &f, rest);
+    for (int i = 0; ok && i < s->n; i++) {
+        ok = term_over(&s->term[i], &f, &part);
+        if (ok) poly_add(q, &part);
+    }
+    return ok;
+}
+
+/* a / b as polynomials when it comes out even, else, unless it must (even), x // c of (n * x) // (n * c), as n is not 0
+ * where the quotient is defined; NULL where it is neither. */
+static Expr *quotient(ExprPool *p, Expr *a, Expr *b, bool even)
 {
     Poly s, t, q, *all[] = {&s, &t, &q};
     if (!polys_new(3, all)) return NULL;
     poly_of(a, &s);
     poly_of(b, &t);
-    Term f = t.n == 1 ? t.term[0] : (Term){0}, rest;
-    for (int i = 0; i < s.n; i++) f = common_term(&f, &s.term[i]);
-    bool ok = t.n == 1 && s.n > 0 && f.n > 0 && !s.too_big && !t.too_big;
-    for (int i = 0; ok && i < s.n; i++) {
-        ok = term_over(&s.term[i], &f, &rest);
-        if (ok) poly_add(&q, &rest);
-    }
-    ok = ok && term_over(&t.term[0], &f, &rest) && !q.too_big;
-    Expr *e = ok ? ex_floordiv(p, expr_of_poly(p, &q), expr_of_term(p, &rest)) : NULL;
+    Term rest = {.coef = 1};
+    bool one_term = t.n == 1 && t.term[0].n > 0;
+    bool ok = t.n > 0 && !s.too_big && !t.too_big &&
+              (one_term ? divide_by_shared(&s, &t.term[0], &q, &rest) : divide_evenly(&s, &t, &q));
+    ok = ok && !s.too_big && !q.too_big;
+    Expr *e = ok ? expr_of_poly(p, &q) : NULL, *by = ok ? expr_of_term(p, &rest) : NULL;
     polys_free(3, all);
-    return e;
+    if (!e || ex_equals_int(by, 1)) return e;
+    return even ? quotient(p, e, by, true) : ex_floordiv(p, e, by);
 }
 
 /* a = c * quotient + rest, the rest's constant in [0, c). */
@@ -487,11 +489,8 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
     if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0 && !(b->i == -1 && a->i == INT64_MIN))
         return ex_int(p, floor_div_i64(a->i, b->i));
     if (ex_equals_int(a, 0) && !ex_equals_int(b, 0)) return a;
-    if (!ex_equals_int(b, 0)) {
-        Expr *q = exact_quotient(p, a, b);
-        if (!q && b->kind != EX_INT) q = quotient_of_rest(p, a, b);
-        if (q) return q;
-    }
+    Expr *less = ex_equals_int(b, 0) ? NULL : quotient(p, a, b, false);
+    if (less) return less;
     if (b->kind == EX_INT && b->i > 0) {
         Expr *q, *r;
         if (!split_multiple(p, a, b->i, &q, &r)) return NULL;
@@ -516,7 +515,7 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
             int64_t m = b->i == -1 ? 0 : a->i % b->i;
             return ex_int(p, m != 0 && (m < 0) != (b->i < 0) ? m + b->i : m);
         }
-        if (!ex_equals_int(b, 0) && exact_quotient(p, a, b)) return ex_int(p, 0);
+        if (!ex_equals_int(b, 0) && quotient(p, a, b, true)) return ex_int(p, 0);
         if (b->kind == EX_INT && b->i > 0) {
             Expr *q, *r;
             int64_t lo, hi;
