@@ -57,7 +57,7 @@ bool run_logcumsumexp_pairs(Call *c, Err *err)
 {
     const Tensor *x = call_contiguous(c, call_in(c, 0), DT_F64, err);
     Tensor *out = call_out(c, 0);
-    int64_t dim = call_i64(c, 1), outer = 1, inner = 1;
+    int64_t dim = call_dim(c, 1, call_in(c, 0)->rank - 1), outer = 1, inner = 1;
     TRY(x);
     int64_t n = x->rank > 1 ? x->shape[dim] : 1;
     for (int d = 0; d < x->rank - 1; d++) {

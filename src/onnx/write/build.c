@@ -392,8 +392,10 @@ Ref number(Onnx *o, DType t, double v)
         store_f64(t, data, v);
         number_text(t, load_f64(t, data), text, sizeof text);
     } else {
-        store_i64(t, data, t == DT_BOOL ? v != 0 : (int64_t)v);
-        snprintf(text, sizeof text, "%lld", (long long)v);
+        /* a bound may be infinite */
+        const int64_t i = !(v > -0x1p63) ? INT64_MIN : v < 0x1p63 ? (int64_t)v : INT64_MAX;
+        store_i64(t, data, t == DT_BOOL ? v != 0 : i);
+        snprintf(text, sizeof text, "%lld", (long long)i);
     }
     return small_const(o, t, 0, 1, data, text);
 }
