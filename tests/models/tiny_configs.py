@@ -467,6 +467,8 @@ EXTRA = {
              "inputs": {"": {"input_ids": "I(90, b, s, lo=3)", "input_features": "R(b, 1, 1001, 64)"}}},
     "dac": {"config": {"encoder_hidden_size": 8}},
     "funnel": {"config": {"block_sizes": [1, 1, 1]}},
+    "gemma3n_audio": {"inputs": {"": {"audio_mel": "R(b, 64, c.input_feat_size)",
+                                      "audio_mel_mask": "torch.arange(64) >= 64 - 8 * torch.arange(b)[:, None]"}}},
     "gpt_neo": {"config": {"attention_types": [[["global", "local"], 1]]}},
     "hunyuan_v1_dense": {"config": {"head_dim": 16}},
     "hunyuan_v1_moe": {"config": {"head_dim": 16}},
@@ -497,7 +499,7 @@ EXTRA = {
         "classes_attention_mask": "torch.ones(3 * b, 4, dtype=torch.long)", "tasks_input_ids": "I(90, b, 5, lo=3)",
         "tasks_attention_mask": "torch.ones(b, 5, dtype=torch.long)", "classes_structure": "torch.full((b,), 3)"}}},
     "pe_audio_encoder": {"config": {"dac_config": {"encoder_hidden_size": 8}}},
-    "perceiver": {"config": {"max_position_embeddings": 16, "qk_channels": 32, "v_channels": 64},
+    "perceiver": {"config": {"max_position_embeddings": 16, "d_latents": 64, "qk_channels": 32, "v_channels": 64},
                   "inputs": {"": {"inputs": "I(90, b, 16, lo=3)"}}},
     "pi0": {"inputs": {"": {
         "state": "R(b, c.max_state_dim)", "noise": "R(b, c.chunk_size, c.max_action_dim, seed=1)",
@@ -535,5 +537,6 @@ EXTRA = {
         "merge_sizes": "torch.full((b,), 2)"}}},
     "vitmatte": {"config": {"fusion_hidden_sizes": [64, 32, 16, 8]}},
     "wav2vec2-conformer": {"config": {"vocab_size": 32}},
+    "wav2vec2-bert": {"config": {"vocab_size": 32}},
     "zamba": {"config": {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]}},
 }
