@@ -8,7 +8,7 @@
                                                      a copy is kept by the hash of versions and sources
 
 The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry runs in any
-case where a file that it comes from was changed within six hours before the commit: a page, a file of rules, a file of
+case where a file that it comes from was changed within four hours before the commit: a page, a file of rules, a file of
 python/; of a file of tests/ the statement counts that makes the entry, where it or a function, class or value that it
 uses was changed. Tests of tests/python that are marked with turns share the same way, a sixth at least
 (tests/python/conftest.py).
@@ -116,8 +116,8 @@ def changed_words(old, new):
 @functools.cache
 def changed():
     """{name without ending: changed_words, or None: all}: of such files that were added or edited (not just moved or
-    wrapped) within six hours before the commit, which is what one session writes between two runs of CI."""
-    since = int(git("log", "-1", "--format=%ct") or 0) - 6 * 3600
+    wrapped) within four hours before the commit, which is what one session writes between two runs of CI."""
+    since = int(git("log", "-1", "--format=%ct") or 0) - 4 * 3600
     log = git("log", f"--since={since}", "--format=", "--name-status", "-M", "--diff-filter=AM", "--", "tests/*.py",
               "python/*.py", "docs/*.md", "*.rules")
     before = git("rev-list", "-1", f"--before={since}", "HEAD")
