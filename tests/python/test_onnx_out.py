@@ -472,3 +472,7 @@ def test_largest_of_windows_of_any_size(tmp_path):
     h, w = Dim("h", min=4, max=64), Dim("w", min=4, max=64)
     out_and_compare(tmp_path, Largest(), [(torch.randn(2, 3, 5, 7),), (torch.randn(2, 3, 8, 4),)],
                     ({2: h, 3: w},), "ort", 18)
+
+
+def test_rectified_number(tmp_path):
+    out_and_compare(tmp_path, nn.PReLU(), [(torch.tensor(-2.0),), (torch.tensor(3.0),)], None, "ort", 18)

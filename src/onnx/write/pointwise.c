@@ -446,7 +446,7 @@ void out_prelu(Onnx *o, const Node *n, const char *text)
     int rank = arg_v(n, 0)->rank;
     int64_t shape[MAX_RANK] = {-1};
     for (int i = 1; i < rank - 1; i++) shape[i] = 1;
-    if (rank > 2) w = NODE(o, "Reshape", w.t, w, ints(o, rank - 1, shape));
+    if (rank != 1 && rank != 2) w = NODE(o, "Reshape", w.t, w, ints(o, rank ? rank - 1 : 0, shape));
     if (x.t != DT_F64) give(o, n, 0, bin(o, "PRelu", x, w));
     else give(o, n, 0, where(o, compare(o, "Greater", x, like(o, x, 0)), x, mul(o, w, x)));
 }
