@@ -552,16 +552,21 @@ static void swap_operand(void *user, Value **slot)
     s->left--;
 }
 
+static void each_slot_outside_nodes(Graph *g, void (*f)(void *user, Value **slot), void *user)
+{
+    for (int i = 0; i < g->noutput; i++) f(user, &g->output[i].value);
+    for (int i = 0; i < g->nmutation; i++) f(user, &g->mutation[i].value);
+    for (int i = 0; i < g->ninput_mutation; i++) f(user, &g->input_mutation[i].value);
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        Symbol *sym = expr_symbol(g->ex, i);
+        if (sym->source == SYM_ITEM || sym->source == SYM_SIZE) f(user, &sym->value);
+    }
+}
+
 void graph_replace_uses_after(Graph *g, Value *from, Value *to, Node *at, int uses)
 {
     Swap s = {from, to, uses};
-    for (int i = 0; i < g->noutput; i++) swap_operand(&s, &g->output[i].value);
-    for (int i = 0; i < g->nmutation; i++) swap_operand(&s, &g->mutation[i].value);
-    for (int i = 0; i < g->ninput_mutation; i++) swap_operand(&s, &g->input_mutation[i].value);
-    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
-        Symbol *sym = expr_symbol(g->ex, i);
-        if (sym->source == SYM_ITEM || sym->source == SYM_SIZE) swap_operand(&s, &sym->value);
-    }
+    each_slot_outside_nodes(g, swap_operand, &s);
     for (Node *n = at; n && s.left; n = n->next) node_each_operand(n, swap_operand, &s);
 }
 
@@ -575,14 +580,22 @@ void graph_remove(Graph *g, Node *n)
     g->nvalues -= n->nout;
 }
 
+static void undetached(void *user, Value **slot)
+{
+    const Node *n = *slot ? (*slot)->def : NULL;
+    (void)user;
+    if (n && n->op->id == OP_detach) *slot = n->arg[0].v;
+}
+
+/* In one pass: what a detach reads is never of another one when its readers are looked at. */
 int graph_drop_detach(Graph *g)
 {
     int before = g->nnodes;
+    for (Node *n = g->first; n; n = n->next) node_each_operand(n, undetached, NULL);
+    each_slot_outside_nodes(g, undetached, NULL);
     for (Node *n = g->first, *next; n; n = next) {
         next = n->next;
-        if (n->op->id != OP_detach) continue;
-        graph_replace_uses(g, n->out[0], n->arg[0].v);
-        graph_remove(g, n);
+        if (n->op->id == OP_detach) graph_remove(g, n);
     }
     return before - g->nnodes;
 }

@@ -578,7 +578,8 @@ static bool merge_equal(Rewrite *rw)
             if (!same && !rewrite_remember(rw, n)) return oom(rw->err);
             continue;
         }
-        for (int k = 0; k < n->nout; k++) graph_replace_uses(g, n->out[k], same->out[k]);
+        for (int k = 0; k < n->nout; k++)
+            graph_replace_uses_after(g, n->out[k], same->out[k], n->next, rewrite_info(rw, n->out[k])->uses);
         graph_remove(g, n);
     }
     forget_made(rw);

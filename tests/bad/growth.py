@@ -87,6 +87,16 @@ def writes(path, n, nested):
             outputs=[{"user_output": {"arg": tensor("o")}}], extra=extra)
 
 
+def detaches(path, n):
+    """Sums of n values, detached each."""
+    add = lambda i: {**call("add_.Tensor", f"d{i}", f"s{i}"), "target": "torch.ops.aten.add.Tensor"}
+    body = [node for i in range(n) for node in (relu(i, "x"), call("detach.default", f"r{i}", f"d{i}"), add(i))]
+    for i in range(1, n):
+        body[3 * i + 2]["inputs"][1]["arg"] = tensor(f"s{i - 1}")
+    archive(path, body, [f"{k}{i}" for k in "rds" for i in range(n)],
+            outputs=[{"user_output": {"arg": tensor(f"s{n - 1}")}}])
+
+
 def bomb(path, n):
     """Objects without members, deflated to a hundredth and less: refused, or read within the bound."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
@@ -280,6 +290,7 @@ KINDS = {
 
 # the same, the name of the file, and the command that reads it
 OTHERS = {
+    "detaches": (detaches, 1290, "m.pt2", ["QKV", "run", "FILE"]),
     "rules": (rules, 30, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
     "one rule": (one_rule, 9, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
     "claims": (claims, 52, "m.json", ["CERTIFY", MODEL, MODEL, "FILE"]),
