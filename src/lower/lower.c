@@ -34,6 +34,8 @@ static bool check_tensors(Lower *L)
     return true;
 }
 
+enum { DEEPEST = 32 };
+
 bool lower_row(Lower *L) { return table[L->op->id].fn(L); }
 
 /* A function that has no words for a refusal (a number where its tensor should be, mostly) says false alone. */
@@ -141,6 +143,8 @@ static bool lowered(Lower *L, OpId op, int n, const Arg *args, Arg *result)
     M.declared = NULL;
     M.declared_number = NULL;
     M.out_names = NULL;
+    if (++M.depth > DEEPEST) /* a complex operand where none is taken is what its parts are made of again */
+        return fail(L->err, E_UNSUPPORTED, "%s with operands of these types", M.op->name);
     Arg *arg = arena_array(L->g->arena, Arg, M.op->schema->nparams + 1);
     if (L->err->code != E_OK || !arg || !op_fit_args(L->g, M.op, n, args, arg, L->err)) return false;
     M.arg = arg;

@@ -526,6 +526,8 @@ bool complex_where(Lower *L)
     Value *a = complex_value(L, 1, other), *b = complex_value(L, 2, other);
     Parts p, q;
     if (!a || !b) return lower_fail(L, a ? 2 : 1, "expected a tensor");
+    if (L->arg[0].kind == ARG_VALUE && is_complex(L->arg[0].v))
+        return lower_fail(L, 0, "%s, expected a condition of bool", dtype_name(L->arg[0].v->dtype));
     DType t = dtype_promote(a->dtype, b->dtype);
     TRY(complex_parts(L, lower_cast(L, a, t), &p) && complex_parts(L, lower_cast(L, b, t), &q));
     return complex_return(L, AS(L, where_self, L->arg[0], arg_value(p.re), arg_value(q.re)),

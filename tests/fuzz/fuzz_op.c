@@ -105,6 +105,10 @@ static const char *const found[] = {
     "f32[4]: aten.gradient.tensorarray(%0, spacing=[none], dim=[0])",
     /* an axis from the end, of a row that import gives others */
     "f32[2,3,4,2]: qkv.logcumsumexp_pairs.default(%0, -1)",
+    /* a complex condition, complex pivots */
+    "c64[3,3]: aten.lu_unpack.default(%0, %0)",
+    "c64[2,3]: aten.masked_fill.Scalar(%0, %0, 64)",
+    "c64[2,3] f32[2,3]: aten.where.self(%0, %0, %1)",
 };
 
 static void seeds(FuzzAdd *add)
