@@ -2,6 +2,7 @@
 and 4 times the file and 200 MiB (inputs are made), with a result or an exit code.
 
     python3 expressions.py QKV [WORD ...]      those whose name holds a word: "product 30 x 7, value"; TAP
+    python3 expressions.py QKV --in-turn       each in one of the places: the first in the second, and so on (meson)
 """
 import os, resource, subprocess, sys, tempfile, threading
 
@@ -96,11 +97,12 @@ def held(qkv, commands, path, folder):
 
 def main():
     qkv, words, count, failed = os.path.abspath(sys.argv[1]), sys.argv[2:], 0, 0
+    in_turn = words == ["--in-turn"]
     with tempfile.TemporaryDirectory() as folder:
-        for kind, e in EXPRESSIONS.items():
-            for place, make in PLACES.items():
+        for i, (kind, e) in enumerate(EXPRESSIONS.items(), 1):
+            for k, (place, make) in enumerate(PLACES.items()):
                 name = f"{kind}, {place}"
-                if words and not any(w in name for w in words):
+                if k != i % len(PLACES) if in_turn else words and not any(w in name for w in words):
                     continue
                 path = os.path.join(folder, "m.onnx" if place == "ONNX" else "m.pt2")
                 make(path, place, e)
