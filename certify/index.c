@@ -165,7 +165,7 @@ static bool quotient_nonneg(Index *x, Expr *e, Expr *q, int depth)
     bool falls = nonneg(x, ex_neg(x->p, a), depth + 1);
     if (!falls && !nonneg(x, a, depth + 1)) return false;
     ex_range(x->p, q, &lo, &hi);
-    if (!falls && lo >= 0 && nonneg(x, b, depth + 1)) return true;
+    if ((falls ? hi <= 0 : lo >= 0) && nonneg(x, b, depth + 1)) return true;
     /* n q is top less 0 to n - 1; e is an integer, so that n e > -n is enough */
     Expr *least = ex_add(x->p, ex_mul(x->p, n, b), ex_mul(x->p, a, top));
     if (!falls) least = ex_sub(x->p, least, ex_mul(x->p, a, ex_sub(x->p, n, one(x))));
@@ -299,6 +299,39 @@ Expr *ix_div(Index *x, Expr *e, Expr *n)
 }
 
 Expr *ix_mod(Index *x, Expr *e, Expr *n) { return ex_sub(x->p, e, ex_mul(x->p, n, ix_div(x, e, n))); }
+
+/* e // n, of what is not negative where sizes are positive: -s0 // 8 is -((s0 + 7) // 8). */
+static Expr *rounded_down(Index *x, Expr *e, Expr *n)
+{
+    Expr *q = ex_floordiv(x->p, e, n);
+    if (!q || q->kind != EX_FLOORDIV) return q;
+    Expr *const *t, *self, *top = q->args[0];
+    int count = parts(top, EX_ADD, &t, &self);
+    if (coefficient(t[count - 1]) >= 0) return q;
+    Expr *up = ex_add(x->p, ex_neg(x->p, top), ex_sub(x->p, q->args[1], one(x)));
+    return ex_neg(x->p, ex_floordiv(x->p, up, q->args[1]));
+}
+
+Expr *ix_plain(Index *x, Expr *e)
+{
+    enum { DEEPEST = 8 }; /* what is divided twice stands there twice */
+    if (!e || e->is_float || !e->nargs || e->depth > DEEPEST) return e;
+    Expr *all = NULL, *arg[3] = {NULL, NULL, NULL};
+    for (int i = 0; i < e->nargs; i++) {
+        Expr *part = ix_plain(x, e->args[i]);
+        if (!part) return NULL;
+        if (i < 3) arg[i] = part;
+        if (!i) all = part;
+        else if (e->kind == EX_ADD) all = ex_add(x->p, all, part);
+        else if (e->kind == EX_MUL) all = ex_mul(x->p, all, part);
+    }
+    if (e->kind == EX_ADD || e->kind == EX_MUL) return all;
+    if ((e->kind == EX_MOD || e->kind == EX_FLOORDIV) && ex_is_int(arg[1]) && arg[1]->i > 0) {
+        Expr *q = rounded_down(x, arg[0], arg[1]);
+        return e->kind == EX_FLOORDIV ? q : ex_sub(x->p, arg[0], ex_mul(x->p, arg[1], q));
+    }
+    return ex_make(x->p, e->kind, arg[0], arg[1], arg[2]);
+}
 
 Expr *ix_subst(Index *x, Expr *e, const Expr *var, Expr *by)
 {

@@ -27,6 +27,8 @@ typedef struct Index {
 Expr *ix_var(Index *x, const char *prefix, int number, Expr *extent);
 Expr *ix_div(Index *x, Expr *e, Expr *n); /* floor(e / n), n >= 1 */
 Expr *ix_mod(Index *x, Expr *e, Expr *n);
+/* A size with its remainders by numbers as quotients: s0 + -s0 % 8 is 8 * ((s0 + 7) // 8). */
+Expr *ix_plain(Index *x, Expr *e);
 Expr *ix_subst(Index *x, Expr *e, const Expr *var, Expr *by);
 /* Provably e >= 0; 0 <= e < n; for all sizes in range and all values of index variables. */
 bool ix_nonneg(Index *x, Expr *e);

@@ -24,7 +24,7 @@ Expr *checker_expr(Checker *c, int side, const Expr *e)
     if (!e || e->id >= s->nexpr) return NULL;
     if (s->expr[e->id]) return s->expr[e->id];
     c->translating = s->g->ex;
-    return s->expr[e->id] = expr_translate(c->t.x.p, e, symbol_here, c);
+    return s->expr[e->id] = ix_plain(&c->t.x, expr_translate(c->t.x.p, e, symbol_here, c));
 }
 
 /* The source's sizes, with their declared ranges. */

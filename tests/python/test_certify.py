@@ -686,3 +686,28 @@ def test_sizes_that_are_one(tmp_path):
     for which, check in ((1, True), (0, False)):
         other = by_itself(Length(which, check), length[0], length[1], tmp_path / "c.pt2")
         assert checked(other, result, f"{result}.json")[0] != 0, (which, check)
+
+
+class Chunked(nn.Module):
+    """Attention within chunks of four tokens, as scans in chunks (Mamba 2) cut a padded text."""
+
+    def __init__(self, ceil):
+        super().__init__()
+        self.q, self.ceil = nn.Linear(4, 4), ceil
+
+    def forward(self, x):
+        b, n, c = x.shape
+        x = nn.functional.pad(x, (0, 0, 0, (n + 3) // 4 * 4 - n if self.ceil else (4 - n % 4) % 4))
+        q = self.q(x.reshape(b, -1, 4, c)).reshape(b, -1, 4, 2, 2).transpose(2, 3)
+        q = q.reshape(b * (x.shape[1] // 4), 2, 4, 2) if self.ceil else q
+        y = (q @ q.mT * 0.5).softmax(-1) @ q
+        return y.reshape(b, -1, 2, 4, 2).transpose(2, 3).reshape(b, -1, 4)[:, :n]
+
+
+@pytest.mark.parametrize("ceil", (True, False))
+def test_chunks_of_any_length(ceil, tmp_path):
+    sizes = {a: torch.export.Dim.AUTO for a in (0, 1)}
+    program = torch.export.export(Chunked(ceil), (torch.randn(2, 7, 4),), dynamic_shapes=(sizes,))
+    torch.export.save(program, tmp_path / "a.pt2")
+    assert certified(tmp_path / "b.pt2", "rewrite", tmp_path / "a.pt2", source=tmp_path / "a.pt2") == (True, None)
+    assert "scaled_dot_product_attention" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "b.pt2").stdout
