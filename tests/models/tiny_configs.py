@@ -463,7 +463,7 @@ EXTRA = {
     "efficientnet": {"config": {"hidden_dim": 2560}},
     "exaone4_5_vision": {"config": {"window_size": 32}},
     "falcon_h1": {"config": {"mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16}},
-    "clap": {"config": {"audio_config": {"num_mel_bins": 64, "spec_size": 256}},
+    "clap": {"config": {"audio_config": {"hidden_size": 512, "num_mel_bins": 64, "spec_size": 256}},
              "inputs": {"": {"input_ids": "I(90, b, s, lo=3)", "input_features": "R(b, 1, 1001, 64)"}}},
     "dac": {"config": {"encoder_hidden_size": 8}},
     "funnel": {"config": {"block_sizes": [1, 1, 1]}},
