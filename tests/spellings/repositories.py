@@ -326,8 +326,8 @@ def by_logsumexp(q, k, v):
     return o - torch.sigmoid(m - l) * (o - p)
 
 
-FIXED.update(B=16, C=64, T=25, V=32)
-S("mpt_alibi_past", Mpt, **X, past=add("bmC", 0.5), keep=padding(),
+FIXED.update(B=16, P=64, T=25, Q=32)
+S("mpt_alibi_past", Mpt, **X, past=add("bmP", 0.5), keep=padding(),
   auto=True, sizes=SIZES)
 S("nemo_relative", NeMoRelative, **X, drop=drop("bnn"), auto=True, sizes=SIZES)
 S("music_skewed", MusicSkew, **X)
@@ -641,7 +641,7 @@ S("halo_any_picture", Halo, **PICTURE, auto=True)
 S("biformer_regions", Regions, x=add("b4c6"), dynamic="b")
 S("dat_deformable", Deformable, **PICTURE)
 S("timesformer_time", TimeSpace, x=add("bTc"), dynamic="b", count=2)
-S("hiera_mask_units", Hiera, x=add("bVc"), dynamic="b")
+S("hiera_mask_units", Hiera, x=add("bQc"), dynamic="b")
 S("rope_of_a_picture", Rope2d, **PICTURE, auto=True)
 
 # ------------------------------------------------------------------ what is not
