@@ -60,6 +60,7 @@ static Value *emit_groups(Lower *L, Value *x, int n, Value *w, const Arg *bias, 
 {
     Steps s;
     if (n > 2) return lower_fail(L, 8, "must be a constant integer in three dimensions"), NULL;
+    if (x->rank != n + 2) return lower_fail(L, 0, "rank %d, expected %d", x->rank, n + 2), NULL;
     if (!steps_of(L, x, n, w, stride, pad, dilation, extra, transposed, &s)) return NULL;
     Expr *window = ex_mul(L->ex, s.kernel.es[0], s.kernel.es[1]), *own = ex_floordiv(L->ex, w->dim[0], groups),
          *inner = ex_mul(L->ex, w->dim[1], window), *one = ex_int(L->ex, 1), *pixels = one;

@@ -58,6 +58,15 @@ def chunks(d, names):
                               inputs=[{"name": n, "arg": a, "kind": 1} for n, a in given])
 
 
+def groups(d):
+    """x as weights, as many groups as it has rows, of a vector in place of a picture"""
+    given = (("input", tensor("p_mha_in_proj_bias")), ("weight", tensor("x")),
+             ("groups", {"as_sym_int": {"as_name": "made"}}))
+    first(d, "linear").update(target="torch.ops.aten.conv1d.default",
+                              inputs=[{"name": n, "arg": a, "kind": 1} for n, a in given])
+    nodes(d).insert(0, LENGTH)
+
+
 LENGTH = {"target": "torch.ops.aten.sym_size.int", "outputs": [{"as_sym_int": {"as_name": "made"}}], "metadata": {},
           "inputs": [{"name": n, "arg": a, "kind": 1} for n, a in (("self", tensor("x")), ("dim", {"as_int": 0}))]}
 SIZE = {"target": "_operator.mul", "inputs": [{"name": "", "arg": {"as_int": 2}, "kind": 1}] * 2,
@@ -137,6 +146,7 @@ EDITS = [  # model, edit, what is said
      "it stands in no vmap"),
     ("mha_self", lambda d: chunks(d, "abc"), "2 pieces, the file names 3"),
     ("mha_self", lambda d: values(d)["linear"].update(dtype=99), "tensor_values: 'linear'"),
+    ("mha_self", groups, "rank 1, expected 3"),
     ("no_grad_region", lambda d: first(d, "set_grad")["inputs"].pop(), "operands"),
     ("no_grad_region", lambda d: argument(first(d, "set_grad"), 2, {"as_string": "a"}),
      "is neither a tensor nor a number"),
