@@ -255,12 +255,16 @@ static void who_waits_sleeps(void **state)
     (void)state;
     struct timespec before, after;
     int wrong = 0;
-    many_regions(&wrong);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
-    nap(200000000);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-    double used = (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
-    assert_true(used < 0.01);
+    double least = 1;
+    for (int i = 0; i < 3; i++) { /* a virtual CPU that is taken away at a bad moment counts as used */
+        many_regions(&wrong);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+        nap(200000000);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+        double used = (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
+        if (used < least) least = used;
+    }
+    assert_true(least < 0.01);
 }
 
 static void threads_wanted(void **state)
