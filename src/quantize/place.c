@@ -289,14 +289,14 @@ bool quantize_any(const Placement *p, Err *err)
         if (first->kind != SITE_LINEAR && p->site[i].kind == SITE_LINEAR) first = &p->site[i];
     }
     if (first)
-        return fail(err, E_UNSUPPORTED, "nothing can be quantized: %s: %s", first->name,
+        return fail(err, E_UNSUPPORTED, "nothing to quantize: %s: %s", first->name,
                     first->why ? first->why : "a sum alone");
     const bool still = !p->options.dynamic && !p->options.weight_bits;
     for (const Node *n = p->g->first; n && p->options.dynamic; n = n->next)
         if (n->op->id == OP_convolution)
-            return fail(err, E_UNSUPPORTED, "nothing can be quantized: the model has no product with a weight; its "
-                        "convolutions take scales that calibration finds, not ones found in a run");
-    return fail(err, E_UNSUPPORTED, "nothing can be quantized: the model has no product with a weight%s",
+            return fail(err, E_UNSUPPORTED, "nothing to quantize: the model has no matrix product with a weight; its "
+                        "convolutions need scales from calibration: give --calibrate in place of --dynamic");
+    return fail(err, E_UNSUPPORTED, "nothing to quantize: the model has no matrix product with a weight%s",
                 still ? " and no attention" : "");
 }
 

@@ -1,6 +1,6 @@
 # Placement, reasons and messages. Numbers and runtimes: tests/python/test_quantize.py.
 $ qkv quantize affine.pt2 -o q.onnx
-! qkv: error: nothing can be quantized: linear: it sums 4 products, cpu takes 8 and more
+! qkv: error: nothing to quantize: linear: it sums 4 products, cpu takes 8 and more
 ? 4
 $ qkv quantize sdpa.pt2
 ! qkv: error: quantize needs -o FILE
@@ -43,7 +43,7 @@ $ qkv quantize sdpa.pt2 --plot l.png --budget 'kl<=1' -o q.onnx
 ! qkv: error: option '--plot': found 'l.png', expected a file that ends in .svg
 ? 2
 $ qkv quantize sdpa.pt2 --target tensorrt-10 -o q.onnx
-! qkv: error: nothing can be quantized: scaled_dot_product_attention__5: head sizes 24 and 24, tensorrt-10 fuses equal ones of 16, 32 and 64
+! qkv: error: nothing to quantize: scaled_dot_product_attention__5: head sizes 24 and 24, tensorrt-10 fuses equal ones of 16, 32 and 64
 ? 4
 $ qkv quantize sdpa.pt2 --target openvino --explain -o q.onnx
 opset 18, target openvino: 78 nodes, 25 weights and constants, 4 attentions (0 as one op)
@@ -64,7 +64,7 @@ $ qkv quantize q.onnx -o r.onnx
 ! qkv: error: the model is quantized already: node 'x__26' is qkv.quantize_linear.default; give the one of floats
 ? 4
 $ qkv quantize words.pt2 --dynamic --explain -o q.pt2
-! qkv: error: nothing can be quantized: the model has no product with a weight
+! qkv: error: nothing to quantize: the model has no matrix product with a weight
 ? 4
 # What came with the model goes along: it takes and gives the same.
 $ cp sdpa.pt2 with.pt2; python3 -c "import zipfile; z = zipfile.ZipFile('with.pt2', 'a'); z.writestr(z.namelist()[0].split('/')[0] + '/extra/note.json', '{}')"; qkv quantize with.pt2 --target openvino -q -o q.pt2 >log 2>&1; python3 -c "import zipfile; print([n.split('/', 1)[1] for n in zipfile.ZipFile('q.pt2').namelist() if '/extra/' in n])"
@@ -83,7 +83,7 @@ $ qkv quantize sdpa.pt2 --target openvino --trainable -o q.qkv
 ? 2
 # A folder of images
 $ mkdir photos; make png photos/a.png 8x8 255,0/0,255; make png photos/b.PNG 16x16 10; echo no >photos/notes.txt; qkv quantize quadrant.pt2 --calibrate photos --mean 0.5 --std 0.5 --explain -o q.onnx
-! qkv: error: nothing can be quantized: the model has no product with a weight and no attention
+! qkv: error: nothing to quantize: the model has no matrix product with a weight and no attention
 ? 4
 $ qkv quantize words.pt2 --calibrate photos -o q.onnx
 ! qkv: error: photos is a folder of images, for a model with one input (batch, channels, height, width); found 3 inputs, 'input_ids' of rank 2: give a .npz or .safetensors file

@@ -651,7 +651,7 @@ def test_data_that_do_not_fit(digits):
         words = refused({"image": bad}, **options)
         assert "the calibration data 'image' are infinite in row 40 (element 27 of it): value 'layer_norm'" in words
     assert "are f64, expected f32: convert them" in refused({"image": known.astype(np.float64)})
-    assert "nothing can be quantized: linear__194: massive activations" in refused({"image": known}, massive=1)
+    assert "nothing to quantize: linear__194: massive activations" in refused({"image": known}, massive=1)
     assert "takes scales that are constants: leave out dynamic" in refused(dynamic=True, target="tensorrt")
     assert "axis 2 is 7, expected 8" in refused({"image": known[:, :, :7]})
     assert "no input is called 'picture'" in refused({"picture": known})
@@ -748,7 +748,7 @@ def test_channels_of_zeros_and_layers_left(tmp_path):
     model = qkv.Model(tmp_path / "m.pt2")
     made, x = model.quantize(dynamic=True), np.ones((4, 16), np.float32)
     assert logits(made, x)[0, 3] == logits(model, x)[0, 3] and made.weights()["weight_scale"][3] == 1
-    with pytest.raises(qkv.Error, match="nothing can be quantized: .*asked to be left"):
+    with pytest.raises(qkv.Error, match="nothing to quantize: .*asked to be left"):
         model.quantize(dynamic=True, skip="weig*")
 
 
