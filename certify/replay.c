@@ -51,7 +51,7 @@ static void pair_sizes(Checker *c)
         }
 }
 
-static bool from_data(const Symbol *s) { return (s->source == SYM_ITEM || s->source == SYM_SIZE) && s->value; }
+static bool from_data(const Symbol *s) { return symbol_out_of_data(s) && s->value; }
 
 /* A size that is read from data under a name that the source does not have is taken for the one that is read from the
  * value of the same name; checker_finish sees whether the values are the same. */

@@ -733,8 +733,7 @@ static bool any_symbol(const ExprPool *p, const Expr *e, const Expr *wanted, int
     if (wanted && !(e->symbols & wanted->symbols)) return false;
     if (e->kind == EX_SYM) {
         if (wanted) return e == wanted;
-        SymbolSource s = p->symbols[e->i]->source;
-        return s == SYM_ITEM || s == SYM_SIZE;
+        return symbol_out_of_data(p->symbols[e->i]);
     }
     if (!e->symbols) return false;
     for (int i = 0; i < e->nargs; i++)

@@ -86,6 +86,9 @@ typedef struct Symbol {
     Expr *expr; /* its EX_SYM node */
 } Symbol;
 
+/* Does a run know it only once it has computed a value? */
+static inline bool symbol_out_of_data(const Symbol *s) { return s->source == SYM_ITEM || s->source == SYM_SIZE; }
+
 typedef struct ExprPool ExprPool;
 ExprPool *expr_pool(Arena *a);
 /* The same pool in another arena; (*nodes)[e->id] is what `e` is there. Symbol.value is still the other graph's.

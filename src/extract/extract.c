@@ -254,7 +254,7 @@ static bool reach_expr(Cut *c, const Expr *e, const Expr *whole)
     const Symbol *s = symbol_of(c, (int)e->i);
     c->needed[e->i] = true;
     if (c->known[e->i]) return true;
-    if ((s->source == SYM_ITEM || s->source == SYM_SIZE) && s->value) {
+    if (symbol_out_of_data(s) && s->value) {
         push(c, s->value);
         return true;
     }
@@ -322,7 +322,7 @@ static bool reach_sizes(Cut *c)
             for (int d = 0; d < c->from[i]->rank; d++) TRY(reach_expr(c, c->from[i]->dim[d], c->from[i]->dim[d]));
         for (int i = 0; i < c->nsymbols; i++) {
             const Symbol *s = symbol_of(c, i);
-            if (!c->needed[i] || c->known[i] || s->source == SYM_ITEM || s->source == SYM_SIZE) continue;
+            if (!c->needed[i] || c->known[i] || symbol_out_of_data(s)) continue;
             for (int k = 0; k < c->g->nscalar_input; k++) {
                 const Arg *a = &c->g->scalar_input[k].value;
                 if (c->scalar[k] || a->kind != ARG_EXPR || !ex_mentions(a->e, s->expr)) continue;

@@ -29,7 +29,7 @@ static bool check_static(const Graph *g, const char *name, Err *err)
                             name, g->input[i]->name, d);
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         const Symbol *s = expr_symbol(g->ex, i);
-        if (s->value && (s->source == SYM_ITEM || s->source == SYM_SIZE))
+        if (s->value && symbol_out_of_data(s))
             return fail(err, E_UNSUPPORTED,
                         "%s: node '%s' gives a data-dependent size; such models are not generalized", name,
                         s->value->name);

@@ -559,7 +559,7 @@ static void each_slot_outside_nodes(Graph *g, void (*f)(void *user, Value **slot
     for (int i = 0; i < g->ninput_mutation; i++) f(user, &g->input_mutation[i].value);
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         Symbol *sym = expr_symbol(g->ex, i);
-        if (sym->source == SYM_ITEM || sym->source == SYM_SIZE) f(user, &sym->value);
+        if (symbol_out_of_data(sym)) f(user, &sym->value);
     }
 }
 
@@ -659,7 +659,7 @@ static void count_symbols(const Graph *g, int *uses)
 {
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         const Symbol *s = expr_symbol(g->ex, i);
-        if (s->value && (s->source == SYM_ITEM || s->source == SYM_SIZE)) uses[s->value->id]++;
+        if (s->value && symbol_out_of_data(s)) uses[s->value->id]++;
     }
 }
 

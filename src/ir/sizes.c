@@ -99,7 +99,7 @@ static bool stands_for(const Unify *u, const Expr *to, const Expr *from)
         return t->source == SYM_INPUT && (t->expr->i < f->expr->i || is_number(u->g, to)) &&
                (t->lo > f->lo ? t->lo : f->lo) <= (t->hi < f->hi ? t->hi : f->hi);
     if (f->source != SYM_ITEM || !f->value) return false;
-    bool data = (t->source == SYM_ITEM || t->source == SYM_SIZE) && t->value;
+    bool data = symbol_out_of_data(t) && t->value;
     return t->source == SYM_INPUT || (data && t->value->id < f->value->id);
 }
 

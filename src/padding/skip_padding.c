@@ -342,7 +342,7 @@ static bool find_borders(Skip *s)
     }
     for (int i = 0; i < expr_symbol_count(s->g->ex); i++) {
         const Symbol *y = expr_symbol(s->g->ex, i);
-        if ((y->source == SYM_ITEM || y->source == SYM_SIZE) && y->value && y->value->id < s->t.nvalues &&
+        if (symbol_out_of_data(y) && y->value && y->value->id < s->t.nvalues &&
             (s->role[y->value->id] & ROLE_HEAVY)) {
             snprintf(s->refused, sizeof s->refused, "the size '%.40s' is read from '%.80s'", y->name, y->value->name);
             return false;

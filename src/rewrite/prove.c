@@ -366,7 +366,7 @@ bool prove_sizes(const Graph *g, int k, const char *const *given, const int64_t 
     mem_free(value);
     for (int i = 0; i < n; i++) {
         const Symbol *s = expr_symbol(g->ex, i);
-        if (s->source == SYM_ITEM || s->source == SYM_SIZE) binding_set(b, i, s->lo > 3 ? s->lo : 3 + k);
+        if (symbol_out_of_data(s)) binding_set(b, i, s->lo > 3 ? s->lo : 3 + k);
     }
     return ok;
 }

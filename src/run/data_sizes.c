@@ -14,7 +14,7 @@
 
 static void want_operand(void *user, Value **slot) { ((unsigned char *)user)[(*slot)->id] = 1; }
 
-static bool from_data(const Symbol *s) { return s->value && (s->source == SYM_ITEM || s->source == SYM_SIZE); }
+static bool from_data(const Symbol *s) { return s->value && symbol_out_of_data(s); }
 
 static int by_place(const void *a, const void *b)
 {

@@ -11,7 +11,6 @@
 #include "shape/solve.h"
 
 static Symbol *symbol_of(const Onnx *o, const Expr *x) { return expr_symbol(o->p, (int)x->i); }
-static bool out_of_data(const Symbol *s) { return s->source == SYM_ITEM || s->source == SYM_SIZE; }
 
 static DType size_dtype(const Expr *x) { return x->is_bool ? DT_BOOL : x->is_float ? DT_F64 : DT_I64; }
 
@@ -112,7 +111,7 @@ static bool known(Onnx *o, const Expr *x)
     int axis;
     Expr *factor, *rest;
     if (ex_is_const(x) || find_axis(o, x, &v, &axis)) return true;
-    if (x->kind == EX_SYM) return out_of_data(symbol_of(o, x)) || find_solution(o, x, &v, &axis, &factor, &rest);
+    if (x->kind == EX_SYM) return symbol_out_of_data(symbol_of(o, x)) || find_solution(o, x, &v, &axis, &factor, &rest);
     for (int i = 0; i < x->nargs; i++)
         if (!known(o, x->args[i])) return false;
     return true;

@@ -153,7 +153,7 @@ static bool written_size(const Onnx *o, const Expr *x)
 {
     for (int i = 0; i < expr_symbol_count(o->p); i++) {
         const Symbol *s = expr_symbol(o->p, i);
-        bool data = s->source == SYM_ITEM || s->source == SYM_SIZE;
+        bool data = symbol_out_of_data(s);
         if (data && ex_mentions(x, s->expr) && !o->written[s->value->id]) return false;
     }
     return true;

@@ -12,7 +12,7 @@
 static bool mentions_data(const Emit *e, const Expr *x)
 {
     for (int i = 0; i < expr_symbol_count(e->g->ex); i++)
-        if (out_of_data(expr_symbol(e->g->ex, i)) && ex_mentions(x, expr_symbol(e->g->ex, i)->expr)) return true;
+        if (symbol_out_of_data(expr_symbol(e->g->ex, i)) && ex_mentions(x, expr_symbol(e->g->ex, i)->expr)) return true;
     return false;
 }
 
@@ -25,7 +25,7 @@ static bool guardable(Emit *e, const Expr *x, int *budget)
     if (ex_is_const(x) || find_axis(e, x, &axis)) return true;
     if (x->kind == EX_NE || x->kind == EX_NOT || size_input(e, x)) return false;
     if (x->kind == EX_SYM)
-        return !out_of_data(expr_symbol(e->g->ex, (int)x->i)) && find_solution(e, x, &s) &&
+        return !symbol_out_of_data(expr_symbol(e->g->ex, (int)x->i)) && find_solution(e, x, &s) &&
                guardable(e, s.rest, budget) && guardable(e, s.factor, budget);
     for (int i = 0; i < x->nargs; i++)
         if (!guardable(e, x->args[i], budget)) return false;
@@ -167,7 +167,7 @@ bool note_value(Emit *e, const Value *v)
     bool any = false;
     for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
         Symbol *s = expr_symbol(e->g->ex, i);
-        if (!out_of_data(s) || s->value != v || e->bound[i]) continue;
+        if (!symbol_out_of_data(s) || s->value != v || e->bound[i]) continue;
         if (s->source == SYM_ITEM) TRY(put_item(e, s->value, s->expr));
         e->bound[i] = any = true;
         TRY(v->dtype == DT_BOOL ? assert_truth(e, s, e->symbol[i]) : assert_range(e, s, e->symbol[i]));

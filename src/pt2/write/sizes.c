@@ -83,7 +83,7 @@ static bool name_symbols(Emit *e)
     if (!e->symbol || !e->bound || !e->solved) return oom(e->err);
     for (int i = 0; i < n; i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
-        bool data = out_of_data(s),
+        bool data = symbol_out_of_data(s),
              good = data ? is_unbacked(s->name) : s->name[0] != 'u' && strncmp(s->name, "zuf", 3);
         const char *other = good || s->source != SYM_SIZE ? NULL : other_name(e, s), *name = other ? other : s->name;
         good |= other != NULL;
@@ -186,7 +186,7 @@ bool sizes_open_body(Emit *e, Emit *outer, Value *const *outside, const bool *sl
             take_name(e, outer, g->input[i]->dim[d], outside[i]->dim[d + sliced[i]]);
     for (int i = 0; i < n; i++) {
         const Symbol *s = expr_symbol(g->ex, i);
-        if (!e->symbol[i]) TRY(e->symbol[i] = body_symbol(e->root, out_of_data(s) ? 'u' : 's', s, e->err));
+        if (!e->symbol[i]) TRY(e->symbol[i] = body_symbol(e->root, symbol_out_of_data(s) ? 'u' : 's', s, e->err));
     }
     return true;
 }
@@ -242,7 +242,7 @@ void put_srepr(Emit *e, const Expr *x, Buf *out)
     case EX_SYM:
         s = symbol_of(e, x);
         buf_printf(out, "Symbol('%s', %sinteger=True)", e->symbol[x->i],
-                   !out_of_data(s) && s->lo >= 0 ? "positive=True, " : "");
+                   !symbol_out_of_data(s) && s->lo >= 0 ? "positive=True, " : "");
         return;
     default: break;
     }
@@ -363,7 +363,8 @@ bool size_known(Emit *e, const Expr *x)
     if (ex_is_const(x) || find_axis(e, x, &axis) || size_input(e, x)) return true;
     if (!room(e, x)) return false;
     if (e->known[x->id]) return true; /* once known, always */
-    bool yes = x->kind != EX_SYM || (out_of_data(symbol_of(e, x)) ? e->bound[x->i] : find_solution(e, x, &solution));
+    bool yes = x->kind != EX_SYM ||
+        (symbol_out_of_data(symbol_of(e, x)) ? e->bound[x->i] : find_solution(e, x, &solution));
     for (int i = 0; i < x->nargs && yes; i++) yes = size_known(e, x->args[i]);
     return e->known[x->id] = yes;
 }
@@ -501,7 +502,7 @@ static bool make_size(Emit *e, const Expr *x, const char **name)
     if (x->kind == EX_SYM && symbol_of(e, x)->source == SYM_ITEM && symbol_of(e, x)->value->dtype == DT_BOOL &&
         e->bound[x->i])
         return truth_as_number(e, x, name);
-    if (x->kind == EX_SYM && out_of_data(symbol_of(e, x))) { /* its tensor comes later: now, then */
+    if (x->kind == EX_SYM && symbol_out_of_data(symbol_of(e, x))) { /* its tensor comes later: now, then */
         if (e->asked[x->id] || e->bound[x->i]) return unknown_size(e, x);
         e->asked[x->id] = true;
         bool ok = emit_value(e, symbol_of(e, x)->value);

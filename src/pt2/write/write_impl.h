@@ -43,8 +43,6 @@ typedef struct Emit {
     Err *err;
 } Emit;
 
-static inline bool out_of_data(const Symbol *s) { return s->source == SYM_ITEM || s->source == SYM_SIZE; }
-
 /* sizes.c */
 bool sizes_open(Emit *e);
 /* The same for a body inside `outer`: outside[i] is what its input i stands for there, `sliced` of them without their
