@@ -2,6 +2,7 @@
 #include "certify/index.h"
 #include <string.h>
 #include "base/vec.h"
+#include "expr/translate.h"
 
 enum { DEEP = 24, ROUNDS = 64, MOST_STEPS = 1 << 14 };
 
@@ -312,25 +313,16 @@ static Expr *rounded_down(Index *x, Expr *e, Expr *n)
     return ex_neg(x->p, ex_floordiv(x->p, up, q->args[1]));
 }
 
+static Expr *plain_part(void *user, Expr *e) { return ix_plain(user, e); }
+
 Expr *ix_plain(Index *x, Expr *e)
 {
     enum { DEEPEST = 8 }; /* what is divided twice stands there twice */
     if (!e || e->is_float || !e->nargs || e->depth > DEEPEST) return e;
-    Expr *all = NULL, *arg[3] = {NULL, NULL, NULL};
-    for (int i = 0; i < e->nargs; i++) {
-        Expr *part = ix_plain(x, e->args[i]);
-        if (!part) return NULL;
-        if (i < 3) arg[i] = part;
-        if (!i) all = part;
-        else if (e->kind == EX_ADD) all = ex_add(x->p, all, part);
-        else if (e->kind == EX_MUL) all = ex_mul(x->p, all, part);
-    }
-    if (e->kind == EX_ADD || e->kind == EX_MUL) return all;
-    if ((e->kind == EX_MOD || e->kind == EX_FLOORDIV) && ex_is_int(arg[1]) && arg[1]->i > 0) {
-        Expr *q = rounded_down(x, arg[0], arg[1]);
-        return e->kind == EX_FLOORDIV ? q : ex_sub(x->p, arg[0], ex_mul(x->p, arg[1], q));
-    }
-    return ex_make(x->p, e->kind, arg[0], arg[1], arg[2]);
+    bool divides = e->kind == EX_MOD || e->kind == EX_FLOORDIV;
+    if (!divides || !ex_is_int(e->args[1]) || e->args[1]->i <= 0) return expr_map(x->p, e, plain_part, x);
+    Expr *top = ix_plain(x, e->args[0]), *by = e->args[1], *q = top ? rounded_down(x, top, by) : NULL;
+    return e->kind == EX_FLOORDIV ? q : ex_sub(x->p, top, ex_mul(x->p, by, q));
 }
 
 Expr *ix_subst(Index *x, Expr *e, const Expr *var, Expr *by)

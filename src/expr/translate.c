@@ -27,21 +27,37 @@ Expr *expr_translate(ExprPool *to, const Expr *e, SymbolFn *symbol, void *user)
     return ex_make(to, e->kind, arg[0], arg[1], arg[2]);
 }
 
-Expr *expr_replace(ExprPool *p, Expr *e, Expr *const *by, Expr **known)
+Expr *expr_map(ExprPool *p, Expr *e, Expr *(*f)(void *user, Expr *arg), void *user)
 {
-    if (e->kind == EX_SYM) return by[e->i] ? by[e->i] : e;
-    if (!e->symbols) return e;
-    if (known[e->id]) return known[e->id];
     Expr *arg[3] = {0}, *all = NULL;
-    bool same = true;
+    bool same = true, many = e->kind == EX_ADD || e->kind == EX_MUL;
     for (int i = 0; i < e->nargs; i++) {
-        Expr *x = expr_replace(p, e->args[i], by, known);
+        Expr *x = f(user, e->args[i]);
         if (!x) return NULL;
         same &= x == e->args[i];
         if (i < 3) arg[i] = x;
         all = !i ? x : e->kind == EX_ADD ? ex_add(p, all, x) : e->kind == EX_MUL ? ex_mul(p, all, x) : all;
     }
-    if (same) all = e; /* a condition that is assumed folds to true when it is made once more */
-    else if (e->kind != EX_ADD && e->kind != EX_MUL) all = ex_make(p, e->kind, arg[0], arg[1], arg[2]);
-    return known[e->id] = all;
+    if (same) return e; /* a condition that is assumed folds to true when it is made once more */
+    return many ? all : ex_make(p, e->kind, arg[0], arg[1], arg[2]);
+}
+
+typedef struct Replace {
+    ExprPool *p;
+    Expr *const *by;
+    Expr **known;
+} Replace;
+
+static Expr *replaced(void *user, Expr *e)
+{
+    const Replace *r = user;
+    return expr_replace(r->p, e, r->by, r->known);
+}
+
+Expr *expr_replace(ExprPool *p, Expr *e, Expr *const *by, Expr **known)
+{
+    if (e->kind == EX_SYM) return by[e->i] ? by[e->i] : e;
+    if (!e->symbols) return e;
+    if (!known[e->id]) known[e->id] = expr_map(p, e, replaced, &(Replace){p, by, known});
+    return known[e->id];
 }

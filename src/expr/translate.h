@@ -10,6 +10,9 @@
 
 typedef Expr *SymbolFn(void *user, const Expr *symbol);
 Expr *expr_translate(ExprPool *to, const Expr *e, SymbolFn *symbol, void *user);
+/* e with what f makes of each argument in its place; e itself where that changes none. NULL where f gives NULL, or the
+ * result is too large. */
+Expr *expr_map(ExprPool *p, Expr *e, Expr *(*f)(void *user, Expr *arg), void *user);
 /* The same within one pool: by[i] stands for symbol i, itself where that is NULL. known has room for all nodes there
  * are at the first call, zeroed; what shared parts became is kept in it. An expression without such symbols is itself;
  * NULL: the result is too large. */

@@ -295,7 +295,7 @@ bool quantize_any(const Placement *p, Err *err)
     for (const Node *n = p->g->first; n && p->options.dynamic; n = n->next)
         if (n->op->id == OP_convolution)
             return fail(err, E_UNSUPPORTED, "nothing to quantize: the model has no matrix product with a weight; its "
-                        "convolutions need scales from calibration: give --calibrate in place of --dynamic");
+                        "convolutions need scales from calibration, not ones that each run finds");
     return fail(err, E_UNSUPPORTED, "nothing to quantize: the model has no matrix product with a weight%s",
                 still ? " and no attention" : "");
 }

@@ -249,15 +249,20 @@ static Ref weights_of_sizes(Onnx *o, DType t, Expr *from, Expr *to)
     return bin(o, "Div", cast(o, inside, t), cast(o, size, t));
 }
 
+static void swap_with_last(int64_t *perm, int rank, int axis)
+{
+    for (int i = 0; i < rank; i++) perm[i] = i;
+    perm[axis] = rank - 1;
+    perm[rank - 1] = axis;
+}
+
 /* One axis averaged into `to` parts: a product with a matrix of weights. */
 static Ref averaged(Onnx *o, Ref x, int rank, int axis, Expr *from, Expr *to)
 {
     int64_t perm[MAX_RANK];
     bool constant = ex_is_int(from) && ex_is_int(to) && x.t == DT_F32;
     Ref weights = constant ? constant_weights(o, from->i, to->i) : weights_of_sizes(o, x.t, from, to);
-    for (int i = 0; i < rank; i++) perm[i] = i;
-    perm[axis] = rank - 1;
-    perm[rank - 1] = axis;
+    swap_with_last(perm, rank, axis);
     return transpose(o, bin(o, "MatMul", transpose(o, x, rank, perm), weights), rank, perm);
 }
 
@@ -331,9 +336,7 @@ static Ref largest_of_parts(Onnx *o, Ref x, int rank, int axis, Expr *from, Expr
 {
     int64_t perm[MAX_RANK], last = rank - 1;
     Ref size, inside = parts_of_sizes(o, from, to, &size);
-    for (int i = 0; i < rank; i++) perm[i] = i;
-    perm[axis] = last;
-    perm[last] = axis;
+    swap_with_last(perm, rank, axis);
     Ref each = where(o, inside, unsqueeze(o, transpose(o, x, rank, perm), rank), like(o, x, -INFINITY));
     attr_int(o, "axis", last);
     attr_int(o, "keepdims", 0);

@@ -364,7 +364,7 @@ bool size_known(Emit *e, const Expr *x)
     if (!room(e, x)) return false;
     if (e->known[x->id]) return true; /* once known, always */
     bool yes = x->kind != EX_SYM ||
-        (symbol_out_of_data(symbol_of(e, x)) ? e->bound[x->i] : find_solution(e, x, &solution));
+               (symbol_out_of_data(symbol_of(e, x)) ? e->bound[x->i] : find_solution(e, x, &solution));
     for (int i = 0; i < x->nargs && yes; i++) yes = size_known(e, x->args[i]);
     return e->known[x->id] = yes;
 }
