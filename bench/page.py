@@ -61,7 +61,7 @@ def table(rows, precision, threads):
             *("-" if r is None else f"{r:.2f}" for r in ratios), percent(share),
             "" if precision == "int8" else f"{seen[0]:.0f}, {seen[-1]:.0f}",
             f"{max(row['others'], row['stolen']):.2f}" + (" busy" if busy(row) else "")]) + " |")
-    return lines + [""] + means(rows, mine) + failures(rows, names)
+    return lines + [""] + means(rows, mine) + cosines(rows, mine + theirs) + failures(rows, names)
 
 
 def means(rows, mine):
@@ -74,6 +74,17 @@ def means(rows, mine):
             out += [f"{p}: geometric mean {mean:.2f} x the best peer over {len(ratios)} models, lowest "
                     f"{ratios[low]:.2f} ({low}).", ""]
     return out
+
+
+def cosines(rows, names):
+    """Of peers in integers: how near they are to the floats."""
+    known = {key: [row["peers"].get(p, {}).get("cosine") for p in names] for key, row in rows.items()}
+    known = {key: found for key, found in known.items() if any(found)}
+    if not known:
+        return []
+    return (["Cosine of the first output with PyTorch's in float32:", ""] + heading(["model", *names]) +
+            ["| " + " | ".join([key.split("/")[0], *("-" if c is None else f"{c:.6f}" for c in found)]) + " |"
+             for key, found in known.items()] + [""])
 
 
 def failures(rows, names):

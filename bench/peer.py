@@ -3,8 +3,9 @@
 times runs as it is told. bench/peers.py starts one for each family and asks them in turn.
 
     peer.py torch,compile,torch-bf16 vit_b ~/.cache/qkv-peers/vit_b 1
-        prints {"torch": null, "compile": "why not", ...}: who is ready; then reads lines "PEER RUNS", and prints the
-        least time of those runs in ms for each
+        prints {"torch": {}, "compile": {"error": "why not"}, ...}: who is ready, those in integers with the cosine of
+        their first output with eager's in float32; then reads lines "PEER RUNS", and prints the least time of those
+        runs in ms for each
 
 Files are those of bench/prepare.py. What a peer is:
     torch, compile              PyTorch eager, and torch.compile
@@ -113,6 +114,14 @@ def open_qkv(peer, name, base, threads):
     return lambda: session.run(feeds), contextlib.nullcontext
 
 
+def cosine(result, base):
+    """Of the first output of a peer that is not PyTorch with eager's (bench/prepare.py)."""
+    import numpy as np
+    from safetensors.numpy import load_file
+    got, want = (np.asarray(x, np.float64).ravel() for x in (result[0], load_file(base + ".eager.safetensors")["0"]))
+    return float(got @ want / np.sqrt((got @ got) * (want @ want)))
+
+
 OPEN = {"torch": open_torch, "ort": open_ort, "ov": open_ov, "qkv": open_qkv}
 
 
@@ -131,14 +140,15 @@ def main():
     peers, name, base, threads = sys.argv[1].split(","), sys.argv[2], sys.argv[3], int(sys.argv[4])
     answers = os.fdopen(os.dup(1), "w", 1)
     os.dup2(2, 1)                                    # what libraries print is not an answer
-    ready, why = {}, {}
+    ready, said = {}, {}
     for peer in peers:
         try:
-            ready[peer], why[peer] = OPEN[family(peer)](peer, name, base, threads), None
+            ready[peer] = OPEN[family(peer)](peer, name, base, threads)
             least_ms(*ready[peer], 2)
+            said[peer] = {"cosine": cosine(ready[peer][0](), base)} if precision(peer) == "int8" else {}
         except Exception as e:
-            why[peer] = (str(e).strip().splitlines() or [type(e).__name__])[-1][:120]
-    print(json.dumps(why), file=answers)
+            said[peer] = {"error": (str(e).strip().splitlines() or [type(e).__name__])[-1][:120]}
+    print(json.dumps(said), file=answers)
     for line in sys.stdin:
         peer, runs = line.split()
         print(least_ms(*ready[peer], int(runs)), file=answers)

@@ -5,6 +5,7 @@
 
     NAME.pt2, NAME.onnx, NAME.inputs.safetensors
     NAME.json                             floating-point operations, inputs in order
+    NAME.eager.safetensors                "0": what PyTorch's first output is in float32
     with --integers                       NAME.dynamic.onnx, NAME.qdq.onnx (ONNX Runtime's tools), NAME.int8.xml (NNCF),
                                           NAME.int8.pt2, NAME.static.pt2 (qkv quantize)
 
@@ -56,10 +57,11 @@ def floats(name, cache):
     """The base name of NAME's files."""
     base = os.path.join(cache, name)
     about = json.load(open(base + ".json")) if os.path.exists(base + ".json") else {}
-    if about.get("counted") == COUNTED:
+    if about.get("counted") == COUNTED and os.path.exists(base + ".eager.safetensors"):
         return base
     import torch
     from safetensors.torch import save_file
+    from torch.utils._pytree import tree_leaves
     os.makedirs(cache, exist_ok=True)
     m, x = models.build(name)
     m.eval().requires_grad_(False)
@@ -70,6 +72,7 @@ def floats(name, cache):
             torch.export.save(ep, base + ".pt2")
         order = list(ep.graph_signature.user_inputs)
         save_file({n: t.contiguous() for n, t in zip(order, x)}, base + ".inputs.safetensors")
+        save_file({"0": tree_leaves(m(*x))[0].contiguous()}, base + ".eager.safetensors")
         attempt(base + ".onnx", "torch.onnx.export", lambda: torch.onnx.export(
             m, x, base + ".onnx", dynamo=True, opset_version=18, verbose=False))
     json.dump({"flops": flops, "inputs": order, "counted": COUNTED}, open(base + ".json", "w"))

@@ -82,6 +82,7 @@ def made_page():
 
 def test_page():
     kept = made_page()
+    kept["rows"]["vit_b/1/int8"]["peers"]["qkv-int8"]["cosine"] = 0.99951
     text = page.text(kept, "zen9.svg")
     assert text.index("| vit_b | 25.00 |") < text.index("| bert_b_128 | 40.00 |")  # as models.py has them
     assert "| vit_b | 25.00 | 50.00 | 60.00 | - | 2.00 | 80 % | 100, 200 | 0.10 |" in text
@@ -89,6 +90,7 @@ def test_page():
     assert "geometric mean 1.00 x the best peer over 2 models, lowest 0.50 (bert_b_128)" in text
     assert "- vit_b, torch-bf16: no such thing" in text and "## float32, 2 threads" in text
     assert "| vit_b | 4.00 | 3.00 | 6.00 | 7.00 | 1.50 | 2.00 | " in text
+    assert "| vit_b | 0.999510 | - | - | - |" in text
     assert "| vit_b | 2 | qkv | linear 91 % (86 % of multiply-adds) |" in text
     assert page.share_of_peak(kept["rows"]["vit_b/2"], "qkv", 2) == pytest.approx(4 / 0.020 / 400)
 
