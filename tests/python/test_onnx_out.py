@@ -455,6 +455,30 @@ def test_mixture_of_experts(name, options, tmp_path):
         assert np.abs(back(ids)[0].detach().numpy() - want).max() < 1e-5 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("profile", ["ort", "openvino"])
+def test_axes_that_may_be_empty(tmp_path, profile):
+    """Sums of exponentials over no elements are -inf, attention to no keys is 0, as read again, too."""
+    def forward(self, x, q, k, m):
+        x, k, m = x[..., 1:], k[..., 1:, :], m[..., 1:]
+        exponentials = torch.logsumexp(x, -1), torch.logsumexp(x, (0, 2)), torch.logcumsumexp(x, -1)
+        return *exponentials, *(F.scaled_dot_product_attention(q, k, k, mask) for mask in (m, m.float()))
+
+    n = Dim.DYNAMIC
+    variants = []
+    for size in (4, 1):
+        x = R(3, 4, size)
+        x[1:2] = -torch.inf
+        variants.append((x, R(1, 2, 3, 8), R(1, 2, size, 8), torch.arange(size).expand(3, size) % 3 != 1))
+    if profile == "openvino":
+        variants = variants[:1]
+    module = fn(forward)
+    out_and_compare(tmp_path, module, variants, ({2: n}, None, {2: n}, {1: n}), profile, 18)
+    back = qkv.Model(tmp_path / "m.onnx")
+    for inputs in variants:
+        for got, want in zip(back(*(x.numpy() for x in inputs)), module(*inputs), strict=True):
+            close(got, want)
+
+
 def test_largest_of_pictures_of_any_size(tmp_path):
     class Largest(nn.Module):
         def forward(self, x):

@@ -60,19 +60,20 @@ static void mask_of(const Attention *a, Ref *bias, Ref *alive)
     if (!*mask.name && !*bounds.name) return;
     int rank = a->mask ? a->mask->rank : 2;
     int64_t last = *bounds.name && rank < 2 ? 1 : rank - 1;
+    const Expr *keys = !*bounds.name && rank ? a->mask->dim[rank - 1] : a->k->dim[2];
     bool sure = !a->mask && window_never_empty(a);
     if (!*mask.name || mask.t == DT_BOOL) {
         Ref allowed = !*mask.name ? bounds : !*bounds.name ? mask : NODE(o, "And", DT_BOOL, mask, bounds);
         *bias = where(o, allowed, number(o, a->t, 0), number(o, a->t, dtype_lowest(a->t)));
         if (sure) return;
-        if (a->mask && !rank) allowed = unsqueeze(o, allowed, 0), last = 0;
-        *alive = cast(o, reduce(o, "ReduceMax", cast(o, allowed, DT_I32), 1, &last, true), DT_BOOL);
+        if (rank || *bounds.name) *alive = any_of(o, allowed, last, keys);
+        else *alive = any_of(o, unsqueeze(o, allowed, 0), 0, ex_int(o->p, 1));
         return;
     }
     mask = cast(o, mask, a->t);
     *bias = *bounds.name ? where(o, bounds, mask, number(o, a->t, -INFINITY)) : mask;
     *alive = negated(o, !rank && !*bounds.name ? NODE(o, "Equal", DT_BOOL, *bias, number(o, a->t, -INFINITY))
-                                               : all_minus_infinity(o, *bias, last));
+                                               : all_minus_infinity(o, *bias, last, keys));
 }
 
 /* (B, Hkv, M, D) with each head as often as queries share it. */

@@ -166,7 +166,10 @@ Ref where(Onnx *o, Ref cond, Ref a, Ref b);
 Ref negated(Onnx *o, Ref truth);
 const Value *plain_index(const Value *i);
 Ref index_of(Onnx *o, const Value *i); /* indices of an axis: negative ones count from its end in ONNX, too */
-Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis); /* of each row; the axis stays */
+/* Of each row; the axis, of that size, stays. ONNX leaves open what the largest of no truth values is: where there may
+ * be none, they are counted. */
+Ref any_of(Onnx *o, Ref truth, int64_t axis, const Expr *size);
+Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis, const Expr *size);
 Ref flat(Onnx *o, Ref x);                             /* 1-D */
 Ref positions(Onnx *o, Ref count);                    /* 0 .. count-1, from a 1-D or 0-d i64 */
 Ref like(Onnx *o, Ref x, double v);                   /* the constant v of x's dtype */
