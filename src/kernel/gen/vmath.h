@@ -23,10 +23,10 @@ static inline int32_t vm_int(float f)
 }
 
 /* Cody-Waite reduction by ln 2 in two parts, then a polynomial of degree 6 (Cephes expf's coefficients, refitted);
- * 2^n in two steps so that denormal results are right. */
+ * 2^n in two steps so that denormal results are right. c is a number for NaN, too, which has no integer. */
 static inline float vm_exp(float x)
 {
-    float c = x > 88.8f ? 88.8f : x;
+    float c = x < 88.8f ? x : 88.8f;
     c = c < -104.0f ? -104.0f : c;
     float n = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
     n -= 12582912.0f;
