@@ -16,7 +16,7 @@
 static Graph *for_writing(const qkv_model *m, Err *err)
 {
     Prepared r;
-    if (!program_prepare(&m->program, PASSES_WRITE, &r, err)) return NULL;
+    if (!program_prepare(&m->program, PASSES_WRITE, &r, err)) return within(err, "%s", m->path), NULL;
     return r.graph ? r.graph : graph_copy(m->program.graph, err);
 }
 
@@ -40,7 +40,7 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
     PackInfo i;
     if (!GIVEN(m) || !GIVEN(path)) return api_give(&e, err);
     if (info && !VERSIONED_WANTED(qkv_pack_info, message, info, &e)) return api_give(&e, err);
-    if (!program_pack(&m->program, path, NULL, &i, &e)) return api_give(&e, err);
+    if (!program_pack(&m->program, m->path, path, NULL, &i, &e)) return api_give(&e, err);
     if (!info) return QKV_OK;
     qkv_pack_info all = {.weights = i.weights,
                          .packed = i.packed,

@@ -108,7 +108,7 @@ static bool open_kept(Program *p, const Kept *k, Err *err)
 static bool write_kept(Program *p, const Kept *k, Err *why)
 {
     PackInfo info;
-    TRY(program_pack(p, k->path.data, k->key, &info, why));
+    TRY(program_pack(p, k->source, k->path.data, k->key, &info, why));
     if (info.message[0]) buf_printf(&k->c->note, "; its weights are not packed, for it refused random inputs");
     return true;
 }

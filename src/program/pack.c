@@ -213,7 +213,9 @@ static bool print_graph(Packer *k)
     TRY(k->read && collect_weights(k, k->read));
     Graph *again = graph_parse(k->text.data, next_weight, &r, k->err);
     graph_free(again);
-    return again != NULL;
+    if (again) return true;
+    if (k->err->code == E_FORMAT) k->err->code = E_UNSUPPORTED; /* the model is whole, only its text is not read */
+    return within(k->err, "it cannot be packed, for as text it does not read back");
 }
 
 static bool place_weights(Packer *k)
@@ -375,15 +377,15 @@ static bool write_file(Packer *k, const Source *from, const char *path)
     return packfile_write(path, b->data, k->text.data, k->blobs.blob, k->blobs.n, k->err);
 }
 
-bool program_pack(const Program *p, const char *path, const char *key, PackInfo *info, Err *err)
+bool program_pack(const Program *p, const char *name, const char *path, const char *key, PackInfo *info, Err *err)
 {
     Session *s = NULL;
     Packer k = {.key = key, .info = info, .err = err};
     *info = (PackInfo){.cpu = cpu_level_name(cpu_level())};
-    TRY(program_prepare(p, PASSES_PACK, &k.prepared, err));
+    if (!program_prepare(p, PASSES_PACK, &k.prepared, err)) return within(err, "%s", name);
     k.g = k.prepared.graph;
-    bool ok = print_graph(&k) && place_weights(&k) && run_products(&k, &s) && place_extras(&k, p->source) &&
-              write_file(&k, p->source, path);
+    bool made = print_graph(&k) && place_weights(&k) && run_products(&k, &s) && place_extras(&k, p->source),
+         ok = made ? write_file(&k, p->source, path) : within(err, "%s", name);
     session_free(s);
     if (k.read) graph_free(k.read);
     prepared_free(&k.prepared);
