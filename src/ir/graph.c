@@ -563,6 +563,12 @@ static void each_slot_outside_nodes(Graph *g, void (*f)(void *user, Value **slot
     }
 }
 
+void graph_each_operand(Graph *g, void (*f)(void *user, Value **slot), void *user)
+{
+    each_slot_outside_nodes(g, f, user);
+    for (Node *n = g->first; n; n = n->next) node_each_operand(n, f, user);
+}
+
 void graph_replace_uses_after(Graph *g, Value *from, Value *to, Node *at, int uses)
 {
     Swap s = {from, to, uses};

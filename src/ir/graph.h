@@ -221,7 +221,8 @@ bool graph_repeats_gradient(const Graph *g, int k);
 /* Gives v this name; a value that had it takes v's old one. */
 bool graph_rename(Graph *g, Value *v, const char *name, Err *err);
 Value *graph_find_value(const Graph *g, const char *name);
-void graph_replace_uses(Graph *g, Value *from, Value *to); /* in all nodes and outputs */
+void graph_each_operand(Graph *g, void (*f)(void *user, Value **slot), void *user); /* of nodes, outputs and others */
+void graph_replace_uses(Graph *g, Value *from, Value *to);                          /* in all of them */
 /* The same where the nodes that use it come at or after `at`;
  * stops when it has found so many `uses` (as graph_count_uses counts them). */
 void graph_replace_uses_after(Graph *g, Value *from, Value *to, Node *at, int uses);

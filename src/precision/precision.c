@@ -12,12 +12,18 @@
 
 enum { MAX_ARGS = 32, FEW = 4 };
 
+/* By id of a value: another one. */
+typedef struct Table {
+    Value **of;
+    int n;
+} Table;
+
 typedef struct Lowering {
     Graph *g;
     DType t;
-    bool file;      /* for a file: bias, masks and tables are narrow, too, as ATen and runtimes want them */
-    Value **narrow; /* by id of a value: the same in the narrow type */
-    int nnarrow;
+    bool file;     /* for a file: bias, masks and tables are narrow, too, as ATen and runtimes want them */
+    Table narrow;  /* the same in the narrow type */
+    Table becomes; /* what takes its place; who uses it has it until it is visited, or until the pass has ended */
     int *uses; /* by value id, of the graph as it was when they were counted */
     int nuses;
     Err *err;
@@ -34,6 +40,47 @@ static Value *widened_from(const Lowering *s, const Value *v)
     return is_cast(v->def, s->t, DT_F32) ? v->def->arg[0].v : NULL;
 }
 
+static Value **entry(Lowering *s, Table *t, const Value *v)
+{
+    if (v->id >= t->n) {
+        int cap = v->id * 2 + 64;
+        Value **p = mem_grow(t->of, (size_t)cap * sizeof(Value *));
+        if (!p) {
+            oom(s->err);
+            return NULL;
+        }
+        memset(p + t->n, 0, (size_t)(cap - t->n) * sizeof *p);
+        *t = (Table){p, cap};
+    }
+    return &t->of[v->id];
+}
+
+static bool take_place(Lowering *s, const Value *old, Value *v)
+{
+    Value **e = entry(s, &s->becomes, old);
+    if (e) *e = v;
+    return e != NULL;
+}
+
+static void settle(void *user, Value **slot)
+{
+    const Table *t = &((Lowering *)user)->becomes;
+    Value *last = *slot;
+    while (last && last->id < t->n && t->of[last->id]) last = t->of[last->id];
+    for (Value *v = *slot, *next; v != last; v = next) {
+        next = t->of[v->id];
+        t->of[v->id] = last;
+    }
+    *slot = last;
+}
+
+static void settle_all(Lowering *s)
+{
+    if (s->becomes.n) graph_each_operand(s->g, settle, s);
+    mem_free(s->becomes.of);
+    s->becomes = (Table){0};
+}
+
 static Value *cast_before(Lowering *s, Node *at, Value *v, DType t)
 {
     Node *n = graph_add_before(s->g, at, OP_to_copy, 2, (Arg[]){arg_value(v), arg_dtype(t)}, v->name, s->err);
@@ -46,19 +93,9 @@ static Value *narrow(Lowering *s, Value *v, Node *at)
 {
     Value *from = widened_from(s, v);
     if (from) return from;
-    if (v->id >= s->nnarrow) {
-        int cap = v->id * 2 + 64;
-        Value **p = mem_grow(s->narrow, (size_t)cap * sizeof(Value *));
-        if (!p) {
-            oom(s->err);
-            return NULL;
-        }
-        memset(p + s->nnarrow, 0, (size_t)(cap - s->nnarrow) * sizeof *p);
-        s->narrow = p;
-        s->nnarrow = cap;
-    }
-    if (!s->narrow[v->id]) s->narrow[v->id] = cast_before(s, at, v, s->t);
-    return s->narrow[v->id];
+    Value **e = entry(s, &s->narrow, v);
+    if (e && !*e) *e = cast_before(s, at, v, s->t);
+    return e ? *e : NULL;
 }
 
 /* ------------------------------------------------------------------ products */
@@ -105,11 +142,12 @@ static bool lowers(const Lowering *s, const Node *n)
 static Value *narrow_mask(Lowering *s, Value *mask, Node *at)
 {
     const double least = s->t == DT_F16 ? -65504.0 : -3.3895313892515355e38;
-    if (mask->id < s->nnarrow && s->narrow[mask->id]) return s->narrow[mask->id];
+    Value **e = entry(s, &s->narrow, mask);
+    if (!e || *e) return e ? *e : NULL;
     Arg arg[] = {arg_value(mask), arg_float(s->g, least), arg_none()};
     Node *n = graph_add_before(s->g, at, OP_clamp, 3, arg, mask->name, s->err);
     Value *made = n ? narrow(s, n->out[0], at) : NULL;
-    if (made && mask->id < s->nnarrow) s->narrow[mask->id] = made;
+    if (made) s->narrow.of[mask->id] = made;
     return made;
 }
 
@@ -130,7 +168,7 @@ static bool replace(Lowering *s, Node *n, Arg *arg)
         Value *v = made->out[k];
         if (k > 0) TRY(graph_rename(s->g, v, n->out[k]->name, s->err));
         if (v->dtype != n->out[k]->dtype) TRY(v = cast_before(s, n, v, DT_F32));
-        graph_replace_uses(s->g, n->out[k], v);
+        TRY(take_place(s, n->out[k], v));
     }
     graph_remove(s->g, n);
     return true;
@@ -141,6 +179,7 @@ static bool lower_products(Lowering *s)
     for (Node *n = s->g->first, *next; n; n = next) {
         Arg arg[MAX_ARGS];
         next = n->next;
+        node_each_operand(n, settle, s);
         if (!lowers(s, n) || n->op->schema->nparams > MAX_ARGS) continue;
         memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
         for (int i = 0; i < operands(s, n); i++) {
@@ -149,6 +188,7 @@ static bool lower_products(Lowering *s)
         }
         TRY(replace(s, n, arg));
     }
+    settle_all(s);
     return true;
 }
 
@@ -205,16 +245,19 @@ static bool widen_later(Lowering *s)
     for (Node *n = s->g->first, *next; n; n = next) {
         Arg arg[MAX_ARGS];
         next = n->next;
+        node_each_operand(n, settle, s);
         if (moves(n) && n->op->id != OP_expand && before_widening(s, n, arg)) TRY(replace(s, n, arg));
         else if (stays(n) && n->out[0]->dtype == DT_F32 && of_convolutions(s, n, arg)) TRY(replace(s, n, arg));
     }
+    settle_all(s);
     return true;
 }
 
 static bool single(const Lowering *s, const Value *v) { return v->id < s->nuses && s->uses[v->id] == 1; }
 
-/* The cast d of what n moves becomes a cast of n's operands. */
-static bool narrow_before(Lowering *s, Node *d, Node *n)
+/* The cast d of what n moves becomes a cast of n's operands; *last: the node before n's place, which is that cast where
+ * n has one. */
+static bool narrow_before(Lowering *s, Node *d, Node *n, Node **last)
 {
     Arg arg[MAX_ARGS];
     memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
@@ -228,14 +271,14 @@ static bool narrow_before(Lowering *s, Node *d, Node *n)
         TRY(arg[0].v = cast_before(s, n, arg[0].v, s->t));
     }
     Node *made = like(s, n, arg);
-    TRY(made);
-    graph_replace_uses(s->g, d->out[0], made->out[0]);
+    TRY(made && take_place(s, d->out[0], made->out[0]));
+    *last = made->prev;
     graph_remove(s->g, d);
     graph_remove(s->g, n);
     return true;
 }
 
-/* Casts go up one step a round. */
+/* Casts go up, until something else reads what they cast. */
 static bool narrow_earlier(Lowering *s, bool *changed)
 {
     *changed = false;
@@ -250,17 +293,20 @@ static bool narrow_earlier(Lowering *s, bool *changed)
         Value *from = widened_from(s, d->arg[0].v);
         Node *n = d->arg[0].v->def;
         if (from) {
-            graph_replace_uses(s->g, d->out[0], from);
+            TRY(take_place(s, d->out[0], from));
             graph_remove(s->g, d);
         } else if (n && single(s, d->arg[0].v) && moves(n) && n->op->id != OP_slice_Tensor &&
                    n->op->id != OP_select_int) {
-            if (before == n) before = n->prev;
-            TRY(narrow_before(s, d, n));
+            Node *last;
+            bool next = before == n;
+            TRY(narrow_before(s, d, n, &last));
+            if (next) before = last;
         } else {
             continue;
         }
         *changed = true;
     }
+    settle_all(s);
     return true;
 }
 
@@ -269,7 +315,8 @@ bool lower_products_of(Graph *g, DType t, bool file, Err *err)
     Lowering s = {.g = g, .t = t, .file = file, .err = err};
     bool ok = lower_products(&s) && widen_later(&s), more = ok;
     while (ok && more) ok = narrow_earlier(&s, &more);
-    mem_free(s.narrow);
+    mem_free(s.narrow.of);
+    mem_free(s.becomes.of);
     mem_free(s.uses);
     if (ok) graph_dce(g);
     return ok;

@@ -173,6 +173,15 @@ def onnx_sequence_results(path, n):
     onnx_model(path, onnx_node("SequenceConstruct", ["x"] * n, ["s"]) + RELU, more=field(12, field(1, "s")) * n)
 
 
+def onnx_views(path, n):
+    """Views, a product of a matrix with itself, and views of it."""
+    side = lambda name: field(1, name) + field(2, field(1, field(1, 1) + field(2, field(1, field(1, 8)) * 2)))
+    half = n // 2
+    body = [onnx_node("Transpose", [f"r{i - 1}" if i else "x"], [f"r{i}"], field(6, "-" * 300)) for i in range(n)]
+    body[half] = onnx_node("MatMul", [f"r{half - 1}"] * 2, [f"r{half}"])
+    onnx(path, b"".join(body) + field(2, "g") + field(11, side("x")) + field(12, side(f"r{n - 1}")))
+
+
 def onnx_constants(path, n):
     """A list of 1024 numbers, negated over and over."""
     numbers = b"\x08\x80\x08\x10\x07" + field(8, "c") + field(9, b"\1" * 8192)
@@ -291,6 +300,7 @@ KINDS = {
 # the same, the name of the file, and the command that reads it
 OTHERS = {
     "detaches": (detaches, 1290, "m.pt2", ["QKV", "run", "FILE"]),
+    "views in bf16": (onnx_views, 334, "m.onnx", ["QKV", "run", "FILE", "--dtype", "bf16", "--no-optimize"]),
     "rules": (rules, 30, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
     "one rule": (one_rule, 9, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
     "claims": (claims, 52, "m.json", ["CERTIFY", MODEL, MODEL, "FILE"]),
