@@ -481,6 +481,26 @@ static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Exp
     return *quotient && *rest;
 }
 
+static bool divides(const Expr *e) /* x//c, x % c */
+{
+    return (e->kind == EX_FLOORDIV || e->kind == EX_MOD) && !e->args[0]->is_float && e->args[1]->kind == EX_INT &&
+           e->args[1]->i > 1;
+}
+
+/* a / b where that comes out even; of a // (x//c) it is (c*a) / x, if x is known to be a multiple of c. */
+static Expr *even_quotient(ExprPool *p, Expr *a, Expr *b)
+{
+    Expr *by = ex_int(p, 1);
+    bool product = b->kind == EX_MUL && !b->is_float;
+    for (int i = 0; i < (product ? b->nargs : 1); i++) {
+        Expr *f = product ? b->args[i] : b;
+        bool even = f->kind == EX_FLOORDIV && divides(f) && ex_equals_int(ex_mod(p, f->args[0], f->args[1]), 0);
+        if (even) a = ex_mul(p, a, f->args[1]);
+        by = ex_mul(p, by, even ? f->args[0] : f);
+    }
+    return a && by ? quotient(p, a, by, true) : NULL;
+}
+
 Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
 {
     if (!a || !b) return NULL;
@@ -490,6 +510,7 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
         return ex_int(p, floor_div_i64(a->i, b->i));
     if (ex_equals_int(a, 0) && !ex_equals_int(b, 0)) return a;
     Expr *less = ex_equals_int(b, 0) ? NULL : quotient(p, a, b, false);
+    if (!less && (b->kind == EX_FLOORDIV || b->kind == EX_MUL)) less = even_quotient(p, a, b);
     if (less) return less;
     if (b->kind == EX_INT && b->i > 0) {
         Expr *q, *r;
@@ -515,7 +536,7 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
             int64_t m = b->i == -1 ? 0 : a->i % b->i;
             return ex_int(p, m != 0 && (m < 0) != (b->i < 0) ? m + b->i : m);
         }
-        if (!ex_equals_int(b, 0) && quotient(p, a, b, true)) return ex_int(p, 0);
+        if (!ex_equals_int(b, 0) && even_quotient(p, a, b)) return ex_int(p, 0);
         if (b->kind == EX_INT && b->i > 0) {
             Expr *q, *r;
             int64_t lo, hi;
@@ -526,8 +547,11 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
             a = r;
         }
     }
-    return intern(
+    Expr *e = intern(
         p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
+    int64_t lo, hi;
+    ex_range(p, e, &lo, &hi);
+    return lo == 0 && hi == 0 ? ex_int(p, 0) : e;
 }
 
 /* The coefficient of the term t in e. */
@@ -556,12 +580,6 @@ static Expr *without(ExprPool *p, Expr *e, Expr *x, Expr *c)
     if (!has || has % atom.coef) return NULL;
     Expr *zero = ex_sub(p, ex_add(p, ex_mul(p, c, ex_floordiv(p, x, c)), ex_mod(p, x, c)), x);
     return ex_add(p, e, ex_mul(p, ex_int(p, has / atom.coef), zero));
-}
-
-static bool divides(const Expr *e) /* x//c, x % c */
-{
-    return (e->kind == EX_FLOORDIV || e->kind == EX_MOD) && !e->args[0]->is_float && e->args[1]->kind == EX_INT &&
-           e->args[1]->i > 1;
 }
 
 /* e as its range says more: n - n//2 is n//2 + n % 2, and n//2 - n//4 is n//4 + n//2 % 2. Of the ways to do that the

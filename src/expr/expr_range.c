@@ -129,6 +129,17 @@ static void add_fact(ExprPool *p, Expr *e, int64_t lo)
     p->stamp++;
 }
 
+/* x % c is 0: so n//4 is at least 1 where n is at least 2. */
+static void assume_multiple(ExprPool *p, Expr *rest)
+{
+    int64_t lo, hi;
+    Expr *x = rest->args[0], *c = rest->args[1];
+    add_fact(p, ex_neg(p, rest), 0); /* a remainder is not negative */
+    ex_range(p, x, &lo, &hi);
+    if (c->kind == EX_INT && c->i > 0 && lo > INT64_MIN)
+        add_fact(p, ex_floordiv(p, x, c), floor_div_i64(lo, c->i) + (lo % c->i != 0));
+}
+
 void expr_assume(ExprPool *p, const Expr *cond)
 {
     if (!cond || cond->nargs != 2) return;
@@ -136,6 +147,9 @@ void expr_assume(ExprPool *p, const Expr *cond)
     if (cond->kind == EX_AND) {
         expr_assume(p, a);
         expr_assume(p, b);
+    } else if (cond->kind == EX_EQ && !a->is_float && !b->is_float && !ex_data_dependent(p, cond)) {
+        if (b->kind == EX_MOD && ex_equals_int(a, 0)) assume_multiple(p, b);
+        if (a->kind == EX_MOD && ex_equals_int(b, 0)) assume_multiple(p, a);
     } else if ((cond->kind == EX_LE || cond->kind == EX_LT) && !a->is_float && !b->is_float &&
                !ex_data_dependent(p, cond)) {
         add_fact(p, ex_sub(p, b, a), cond->kind == EX_LT);

@@ -483,6 +483,28 @@ class LocalAttention(nn.Module):
         return einsum("bhij,bhje->bhie", s.softmax(-1), v).flatten(1, 2)[:, :n].unflatten(0, (-1, H))
 
 
+class LocalBuckets(nn.Module):
+    """The same where the number of buckets is worked out first, as lucidrains' code does: n must be whole buckets."""
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(E, 3 * E), nn.Linear(E, E)
+
+    def forward(self, x):
+        n, w = x.shape[1], 4
+        assert n % w == 0
+        buckets = n // w
+        q, k, v = (split(t).flatten(0, 1).reshape(x.shape[0] * H, buckets, n // buckets, D)
+                   for t in self.qkv(x).chunk(3, -1))
+        at = torch.arange(n).view(1, buckets, w)
+        around = lambda t, c: torch.cat([F.pad(t, (0,) * (2 * t.ndim - 4) + (1, 0), value=c)[:, :-1], t], dim=2)
+        k, v, seen = around(k, 0.0), around(v, 0.0), around(at, -1)
+        s = einsum("bhid,bhjd->bhij", q, k) * D ** -0.5
+        far = at[..., :, None] < seen[..., None, :]
+        s = s.masked_fill(far, FAR).masked_fill(seen[..., None, :] == -1, FAR)
+        o = einsum("bhij,bhje->bhie", s.softmax(-1), v)
+        return self.out(merge(o.reshape(x.shape[0], H, n, D)))
+
+
 class GlobalLocal(nn.Module):
     """PEGASUS-X: blocks attend to themselves and to a few global tokens; one softmax over both, two products."""
     def forward(self, q, k, v, gk, gv, mask):
@@ -509,6 +531,8 @@ class Memory(nn.Module):
 FOURS = dict(q=add("bh8d", 1.2), k=add("bh8d", 1.2), v=add("bh8d"), gk=add("bh3d", 1.2), gv=add("bh3d"),
              mask=add("b8"), dynamic="b")
 S("lucidrains_local", LocalAttention, q=add("bh9d", 1.2), k=add("bh9d", 1.2), v=add("bh9e"), dynamic="b")
+S("lucidrains_local_any", LocalBuckets, x=add("bnc"), dynamic="bn", auto=True,
+  sizes=[dict(b=3, n=12), dict(b=2, n=8), dict(b=5, n=20)])
 S("pegasus_x_blocks", GlobalLocal, **FOURS)
 S("persistent_memory", Memory)
 S("joint_of_two_kinds", lambda q, k, v, a, w: (lambda p: p[..., :5] @ w + p[..., 5:] @ v)(soft(torch.cat([q @ a.mT

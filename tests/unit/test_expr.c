@@ -173,6 +173,29 @@ static void test_assumed(void **state)
     assert_int_equal(cond->kind, EX_AND); /* what was made before stays as it is */
 }
 
+/* A number that divides a size for certain. */
+static void test_divisible(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    expr_set_range(p, (int)ex_symbol(p, "n")->i, 5, 64);
+    Expr *cond = parsed(p, "n % 4 == 0 and 0 == m % 6"), *before = parsed(p, "n//(n//4)");
+    assert_int_equal(before->kind, EX_FLOORDIV);
+    expr_assume(p, cond);
+    static const char *const same[][2] = {
+        {"n % 4", "0"},        {"n//(n//4)", "4"},         {"(b*n)//(n//4)", "4*b"},
+        {"n % (n//4)", "0"},   {"(2*n)//(2*(n//4))", "4"}, {"(n**2 - n)//(n//4)", "4*n - 4"},
+        {"m//(m//6)", "6"},    {"n//4 >= 2", "True"},
+    };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (parsed(p, same[i][0]) != parsed(p, same[i][1]))
+            STOP("%s is %s", same[i][0], printed(p, parsed(p, same[i][0])));
+    static const char *const neither[] = {"n//(n//2)", "m//(m//4)", "n//(n//8)", "m % 4",
+                                          "(n + b)//(n//4)", "n//4 >= 3", "n//2 >= 3"};
+    for (size_t i = 0; i < sizeof neither / sizeof *neither; i++)
+        if (ex_is_const(parsed(p, neither[i]))) STOP("%s does not follow", neither[i]);
+    assert_int_equal(cond->kind, EX_AND);
+}
+
 /* Which equalities say that two symbols are one. */
 static void test_same_symbols(void **state)
 {
@@ -430,6 +453,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_equal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_ranges, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_assumed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_divisible, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_same_symbols, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_print, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_srepr, set_up, tear_down),
