@@ -179,7 +179,7 @@ static bool view_map(Reader *r, const Value *x, Expr *const *at, Expr **map)
         }
         return flat(r, x, map) == flat(r, r->v, at); /* no element moves */
     }
-    int d = id == OP_slice_Tensor || id == OP_select_int ? axis_of(a[1].e, x->rank) : 0;
+    int d = id == OP_slice_Tensor || id == OP_select_int || id == OP_unfold ? axis_of(a[1].e, x->rank) : 0;
     for (int i = 0; i < x->rank && id != OP_permute; i++) {
         if (id == OP_expand) map[i] = ex_equals_int(x->dim[i], 1) ? zero(r) : at[r->v->rank - x->rank + i];
         else map[i] = at[i - (id == OP_select_int && i > d && i > 0)];
@@ -190,6 +190,11 @@ static bool view_map(Reader *r, const Value *x, Expr *const *at, Expr **map)
         map[to] = at[i];
     }
     if (id == OP_permute || id == OP_expand) return true;
+    if (id == OP_unfold) { /* window at[d], place in it at[rank] */
+        if (d < 0 || d >= x->rank) return false;
+        map[d] = ex_add(r->p, ex_mul(r->p, at[d], checker_expr(r->c, r->side, a[3].e)), at[x->rank]);
+        return map[d] != NULL;
+    }
     Expr *start = d < 0 ? NULL : a[2].kind == ARG_EXPR ? checker_expr(r->c, r->side, a[2].e) : zero(r);
     if (start && start->kind == EX_INT && start->i < 0) start = ex_add(r->p, start, size_of(r, x, d));
     if (start && id == OP_slice_Tensor)
