@@ -603,7 +603,7 @@ bool lower_repeat_interleave_tensor(Lower *L)
     times = lower_reshape(L, lower_cast(L, times, DT_I64), 1,
                           (Expr *[]){times->rank ? times->dim[0] : ex_int(L->ex, 1)});
     times = times ? EMIT(L, expand, arg_value(times), arg_exprs(L->g, 1, &x->dim[d])) : NULL;
-    Value *at = times ? EMIT(L, repeat_interleave_Tensor, arg_value(times)) : NULL;
+    Value *at = times ? EMIT(L, repeat_interleave_Tensor, arg_value(times), L->arg[3]) : NULL;
     Value *y = at ? EMIT(L, index_select, arg_value(x), arg_int(L->g, d), arg_value(at)) : NULL;
     return y && lower_declare_sizes(L, y) && lower_return(L, y);
 }

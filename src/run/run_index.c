@@ -396,6 +396,9 @@ bool run_repeats(Call *c, Err *err)
         for (int64_t k = 0; k < n[i]; k++, total++)
             if (to) to[total] = i;
     }
+    if (to && total < out->shape[0])
+        return call_fail(c, E_USAGE, err, "%lld repeats, fewer than the given output size %lld", (long long)total,
+                         (long long)out->shape[0]);
     if (!to) out->shape[0] = total;
     return true;
 }

@@ -290,6 +290,7 @@ def joins(F):
     c(t(2, 3), 2, -1)
     F.op("aten.repeat_interleave.self_Tensor")(t(3, 2), torch.tensor([2, 0, 1]), 0, static=True)
     F.op("aten.repeat_interleave.self_Tensor")(t(3), torch.tensor([2]), static=True)
+    F.op("aten.repeat_interleave.self_Tensor")(t(3, 2), torch.tensor([2, 0, 1]), 0, output_size=3)
     F.op("aten.repeat_interleave.Tensor")(torch.tensor([2, 0, 1]), static=True)
     F.op("aten.meshgrid.default")([t(2), t(3)])
     F.op("aten.meshgrid.indexing")([t(2), t(3)], indexing="ij")
