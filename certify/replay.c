@@ -277,13 +277,14 @@ void checker_close(Checker *c)
 
 /* ------------------------------------------------------------------ claims */
 
-bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf, Err *err)
+/* The forms of a and b are made; without cases first, which few claims need and which make forms larger. */
+static bool make_forms(Checker *c, const Value *a, const Value *b, const bool *leaf, bool cases, Term **form, Err *err)
 {
     const Value *of[] = {a, b};
-    Term *form[2] = {NULL, NULL};
     Expr *idx[MAX_RANK];
-    if (!same_sizes(c, a, b)) return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
     if (!terms_open(&c->t)) return oom(err);
+    c->t.cases = cases;
+    form[0] = form[1] = NULL;
     c->leaf = leaf;
     c->memo = NULL;
     c->nmemo = c->depth = c->work = 0;
@@ -296,6 +297,15 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf,
         c->side[s].steps = (Buf){0};
         form[s] = element(c, s, of[s], idx);
     }
+    return true;
+}
+
+bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf, Err *err)
+{
+    Term *form[2];
+    if (!same_sizes(c, a, b)) return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
+    TRY(make_forms(c, a, b, leaf, false, form, err));
+    if ((form[1] && form[0] != form[1]) || c->t.stuck) TRY(make_forms(c, a, b, leaf, true, form, err));
     if (!form[1]) return fail(err, E_MISMATCH, "%s", c->t.why[0] ? c->t.why : "a step has no lemma");
     return form[0] == form[1] || fail(err, E_MISMATCH, "'%s' and '%s' have different forms", a->name, b->name);
 }

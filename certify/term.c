@@ -31,6 +31,7 @@ bool terms_open(Terms *t)
     t->arena = arena_create((size_t)1 << 30);
     t->used = 0;
     t->swaps = t->steps = 0;
+    t->cases = t->stuck = false;
     t->why[0] = 0;
     return t->slot && t->arena;
 }
@@ -285,6 +286,23 @@ static Term *inverse(Terms *t, const Operand *product)
     return r;
 }
 
+/* An exponential that all products of a sum have; NULL: none. */
+static const Operand *common(const Term *a)
+{
+    for (int k = 0; a->n > 1 && k < a->part[0].t->n; k++) {
+        const Operand *f = &a->part[0].t->part[k];
+        bool all = f->t->kind == T_EXP;
+        for (int i = 1; i < a->n && all; i++) {
+            const Term *b = a->part[i].t;
+            int at = 0;
+            while (at < b->n && b->part[at].t != f->t) at++;
+            all = at < b->n && b->part[at].p == f->p && b->part[at].q == f->q;
+        }
+        if (all) return f;
+    }
+    return NULL;
+}
+
 Term *term_power(Terms *t, Term *a, int64_t halves)
 {
     if (!a || halves == 2) return a;
@@ -293,6 +311,14 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
     if (a->n == 0) return term_refuse(t, "a power of zero");
     if (halves == -2 && a->n == 1) return inverse(t, &a->part[0]);
     if (halves > 1 || halves < -2) return term_refuse(t, "a power of %lld/2", (long long)halves);
+    const Operand *f = common(a);
+    int64_t times;
+    if (f && f->q == 1 && mul_i64(f->p, halves, &times)) {
+        by(t, LAW_COMMON);
+        Term *rest = term_mul(t, a, raised(t, f->t, -f->p, 1));
+        bool whole = times % 2 == 0;
+        return term_mul(t, raised(t, f->t, whole ? times / 2 : times, whole ? 1 : 2), term_power(t, rest, halves));
+    }
     int64_t p = a->part[0].p, q = a->part[0].q;
     if (p <= 0 || (!term_is_number(a) && p == q)) /* else the first number in front */
         return raised(t, intern(t, (Term){.kind = T_GROUP, .n = 1, .part = &(Operand){a, 1, 1}}), halves, 2);
@@ -528,6 +554,14 @@ Term *term_where(Terms *t, Term *truth, Term *a, Term *b)
     return term_add(t, term_mul(t, truth, a), term_mul(t, no, b));
 }
 
+/* A number above 0, as a factor. */
+static bool positive(const Operand *f)
+{
+    double c = 0;
+    if (f->t->kind == T_CONSTANT) memcpy(&c, &f->t->tag, sizeof c);
+    return f->t->kind == T_ROOT || c > 0;
+}
+
 /* exp(p / q times a product) */
 static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
 {
@@ -535,7 +569,12 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
         const Operand *m = &product->part[i];
         double c;
         if (m->t->kind != T_MASK && m->t->kind != T_FILLED) continue;
-        if (product->n > 1 || p < 0 || m->p != m->q) return term_refuse(t, "a mask is multiplied");
+        bool scaled = m->t->kind == T_MASK && p > 0 && m->p == m->q;
+        for (int k = 0; k < product->n && scaled; k++) scaled = k == i || positive(&product->part[k]);
+        if (!scaled && (product->n > 1 || p < 0 || m->p != m->q)) {
+            t->stuck = true;
+            return term_refuse(t, "a mask is multiplied");
+        }
         by(t, m->t->kind == T_MASK ? LAW_MASK : LAW_FILL);
         if (m->t->kind == T_MASK) return m->t->part[0].t;
         if (!fills(m->t->part[2].t, &c) || c * (double)p / (double)q > -0x1p20)
@@ -553,9 +592,41 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
     return raised(t, intern(t, (Term){.kind = T_EXP, .n = 1, .part = &(Operand){inner, 1, 1}}), p, q);
 }
 
+/* A test that is a factor of something in the sum v. */
+static Term *case_of(const Term *v)
+{
+    for (int i = 0; i < v->n; i++)
+        for (int k = 0; k < v->part[i].t->n && v->part[i].t->n > 1; k++)
+            if (v->part[i].t->part[k].t->kind == T_TEST) return v->part[i].t->part[k].t;
+    return NULL;
+}
+
+/* The sum v where the truth value `of` is 0, or 1. */
+static Term *in_case(Terms *t, const Term *v, const Term *of, bool one)
+{
+    Term *r = term_number(t, 0, 1);
+    for (int i = 0; r && i < v->n; i++) {
+        const Term *product = v->part[i].t;
+        Term *rest = term_number(t, v->part[i].p, v->part[i].q);
+        for (int k = 0; k < product->n && rest; k++) {
+            const Operand *f = &product->part[k];
+            if (f->t != of) rest = term_mul(t, rest, raised(t, f->t, f->p, f->q));
+            else if (!one) rest = term_number(t, 0, 1);
+        }
+        r = term_add(t, r, rest);
+    }
+    return r;
+}
+
 Term *term_exp(Terms *t, Term *a)
 {
-    Term *r = a ? term_number(t, 1, 1) : NULL;
+    Term *r = a ? term_number(t, 1, 1) : NULL, *own = a && t->cases ? case_of(a) : NULL;
+    if (own) {
+        by(t, LAW_CASES);
+        Term *yes = raised(t, own, 1, 1);
+        return term_add(t, term_mul(t, yes, term_exp(t, in_case(t, a, own, true))),
+                        term_mul(t, but(t, yes), term_exp(t, in_case(t, a, own, false))));
+    }
     if (a && a->n > 1) by(t, LAW_EXP);
     for (int i = 0; r && i < a->n; i++) r = term_mul(t, r, exp_of(t, a->part[i].t, a->part[i].p, a->part[i].q));
     return r;
@@ -672,9 +743,43 @@ static Term *sum_of(Terms *t, Expr *var, Expr *extent, Term *in)
     return bound(t, T_SUM, var, extent, in);
 }
 
+static bool of_sizes(const Terms *t, const Expr *e)
+{
+    bool sizes = e->kind != EX_SYM || e->i >= t->x.n || !t->x.extent[e->i];
+    for (int i = 0; i < e->nargs && sizes; i++) sizes = of_sizes(t, e->args[i]);
+    return sizes;
+}
+
+/* Where a test in e of var and sizes changes, as var grows; NULL: nowhere within the extent. */
+static Expr *turn_of(Terms *t, const Term *e, Expr *var, Expr *extent)
+{
+    if (!(e->symbols & var->symbols) || ++t->steps > MAX_STEPS) return NULL;
+    if (e->kind == T_TEST) {
+        ExprPool *p = t->x.p;
+        Expr *first = ix_subst(&t->x, e->idx[0], var, ex_int(p, 0)), *rise = ex_sub(p, e->idx[0], first);
+        Expr *n = !rise || !first          ? NULL
+                  : rise == var            ? ex_neg(p, first)
+                  : ex_neg(p, rise) == var ? ex_add(p, first, ex_int(p, 1))
+                                           : NULL;
+        if (n && of_sizes(t, n) && ix_nonneg(&t->x, n) && ix_nonneg(&t->x, ex_sub(p, extent, n))) return n;
+    }
+    Expr *n = NULL;
+    for (int i = 0; i < e->n && !n; i++) n = turn_of(t, e->part[i].t, var, extent);
+    return n;
+}
+
 Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
 {
     if (!body || !var || !extent) return NULL;
+    Expr *turn = t->cases && kind == T_SUM && var->kind == EX_SYM ? turn_of(t, body, var, extent) : NULL;
+    if (turn) {
+        by(t, LAW_RANGE);
+        Expr *rest = ex_sub(t->x.p, extent, turn), *i = ix_var(&t->x, "w", t->swaps++, turn),
+             *j = ix_var(&t->x, "w", t->swaps++, rest);
+        if (!i || !j) return NULL;
+        return term_add(t, term_over(t, kind, i, turn, subst(t, body, var, i)),
+                        term_over(t, kind, j, rest, subst(t, body, var, ex_add(t->x.p, turn, j))));
+    }
     if (kind == T_MAX && !mentions(t, body, var)) return body;
     if (kind == T_MAX || ex_equals_int(extent, 1)) return bound(t, kind, var, extent, body);
     Term *r = term_number(t, 0, 1);

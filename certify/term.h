@@ -61,6 +61,8 @@ typedef struct Terms {
     unsigned used;
     int swaps;   /* names of their variables */
     int steps;   /* of the claim in hand, against a limit */
+    bool cases;  /* sums and exponentials are taken apart where a test changes, as the parts of a cat are */
+    bool stuck;  /* what a term was refused for may have another form with cases */
     bool single; /* a number is what float32 has in its place: one of the files says it in float32 */
     char why[200];
 } Terms;

@@ -280,6 +280,11 @@ def pairs_turned(x, y, v):
     return x * v.cos() + half * v.sin()
 
 
+def sinks(x, y):
+    """Weights of five keys and of one more column, which depends on the query."""
+    return torch.cat([x @ y.mT * 0.5, x[..., :1]], -1).softmax(-1)
+
+
 def norm(x, y, v):
     c = x - x.mean(-1, keepdim=True)
     return c * torch.rsqrt(c.pow(2).mean(-1, keepdim=True) + 1e-5)
@@ -374,6 +379,26 @@ TRAPS.update({
                        lambda x, y, v: x * torch.div(torch.arange(4.0), 2)),
     "logarithm": (lambda x, y, v: (x - x.exp().sum(-1, keepdim=True).log()).exp(), lambda x, y, v: x.softmax(-1),
                   lambda x, y, v: (x - x.exp().sum(-2, keepdim=True).log()).exp()),
+    "a sink": (lambda x, y, v: sinks(x, y)[..., :-1] @ v,
+               lambda x, y, v: sdpa(x, *(torch.cat([t, torch.zeros(2, 2, 1, 4)], 2) for t in (y, v)),
+                                    torch.cat([torch.zeros(2, 2, 5, 5), x[..., :1]], -1)),
+               lambda x, y, v: sinks(x, y)[..., 1:] @ v),
+    "a sum by ranges": (lambda x, y, v: torch.cat([x, y, x], 2).exp().sum(2),
+                        lambda x, y, v: 2 * x.exp().sum(2) + y.exp().sum(2),
+                        lambda x, y, v: x.exp().sum(2) + 2 * y.exp().sum(2)),
+    "masks by cases": (lambda x, y, v: torch.cat([causal(x @ y.mT), x], -1).softmax(-1)[..., 5:],
+                       lambda x, y, v: x.exp() / (causal(x @ y.mT).exp().sum(-1, True) + x.exp().sum(-1, True)),
+                       lambda x, y, v: x.exp() / (causal(x @ y.mT, 1).exp().sum(-1, True) + x.exp().sum(-1, True))),
+    "in common": (lambda x, y, v: (x - y).exp() / ((x - y).exp().sum(2, True) + (-y[:, :, :1]).exp()),
+                  lambda x, y, v: (x - y).exp() / ((-y[:, :, :1]).exp() * (1 + ((x - y).exp() * y[:, :, :1].exp()).sum(
+                      2, True))),
+                  lambda x, y, v: (x - y).exp() / ((-y[:, :, :1]).exp() * (2 + ((x - y).exp() * y[:, :, :1].exp()).sum(
+                      2, True)))),
+    "sums of exponentials": (lambda x, y, v: (x - torch.logaddexp(x.logsumexp(-1, True), y[..., :1])).exp(),
+                             lambda x, y, v: x.exp() / (x.exp().sum(-1, True) + y[..., :1].exp()),
+                             lambda x, y, v: x.exp() / (x.exp().sum(-1, True) + y[..., 1:2].exp())),
+    "the identity": (lambda x, y, v: torch.eye(5) @ x, lambda x, y, v: torch.ones(5, 5).tril().triu() @ x,
+                     lambda x, y, v: torch.ones(5, 5).tril().triu(-1) @ x),
     "sums change places": (lambda x, y, v: (product(x, y, v) * x).sum(-1),
                            lambda x, y, v: ((x @ y.mT * 0.5).softmax(-1) * (x @ v.mT)).sum(-1),
                            lambda x, y, v: ((x @ y.mT * 0.5).softmax(-1) * (v @ x.mT)).sum(-1)),

@@ -303,6 +303,10 @@ def cases():
     yield "sum_dim_IntList", dict(self=x, dim=[0, -1], keepdim=0), x.sum((0, -1))
     yield "mean_dim", dict(self=x, dim=[1], keepdim=1), x.mean(1, keepdim=True)
     yield "amax", dict(self=x, dim=[-1], keepdim=0), x.amax(-1)
+    yield "logsumexp", dict(self=x, dim=[-1], keepdim=1), x.logsumexp(-1, keepdim=True)
+    yield "logsumexp", dict(self=x, dim=[-1], keepdim=0), x.logsumexp(-1)
+    yield "logaddexp", dict(self=x, other=y), torch.logaddexp(x, y)
+    yield "eye_m", dict(n=3, m=5, self=torch.empty(3, 5)), torch.eye(3, 5)
     yield "any_dim", dict(self=t, dim=1, keepdim=0), t.any(1)
     for correction in (None, 0, 2):
         yield "var_correction", dict(self=x, dim=[1, 2], correction=correction, keepdim=0), x.var(
