@@ -117,6 +117,8 @@ def small_list(name, v):
     common = math.gcd(*v)
     if "heads" in name:
         return type(v)(x // common for x in v)
+    if len(set(v)) == 1 and len(v) > 1:  # as wide as each other, and as what is WIDTH
+        return type(v)(min(x, WIDTH) for x in v)
     if max(v) > WIDTH and re.search(r"size|dim|channels?|width|filters|hidden", name):
         return type(v)(x // common * HEAD for x in v) if common > HEAD else type(v)(min(x, WIDTH) for x in v)
     return v
@@ -223,6 +225,7 @@ def parts(cls, default, extra):
             sub = kind()
         else:
             more.pop("model_type", None)
+        more = {**EXTRA.get(kind.model_type, {}).get("config", {}), **more}
         more = {**parts(kind, sub, more), **{k: v for k, v in more.items() if k not in kind.sub_configs_defaults}}
         own = small(kind, sub, spec.init_kwargs if kind is type(getattr(default, key)) else {})
         given[key] = kind(**{**own, **more})
@@ -305,7 +308,7 @@ WAYS = {
     "visual_feats": ["R(b, 5, found(c, 'visual_feat_dim', otherwise=64))"],
     "visual_pos": ["R(b, 5, 4).abs()"],
     "visual_embeds": ["R(b, 5, found(c, 'visual_embedding_dim', otherwise=64))"],
-    "task_inputs": ["I(90, b, 7, lo=3)"],
+    "task_inputs": ["I(90, b, found(c, 'task_seq_len', otherwise=7), lo=3)"],
     "audio_values": ["R(b, 1, 1600)"],
     "audio_codes": ["I(30, b, found(c, 'num_codebooks', 'num_quantizers', otherwise=2), s)"],
     "input_points": ["R(b, 1, 2, 2).abs() * 20"],
@@ -453,6 +456,12 @@ def candidates(model, model_type):
             yield masked(made(dict(zip(left, combination)), config), names, mel_of(config))
 
 
+STAGES = {"stem_channels": [3, 16, 16], "stage_in_channels": [16, 16, 16, 32], "stage_mid_channels": [16] * 4,
+          "stage_out_channels": [16, 16, 32, 64], "hidden_sizes": [16, 16, 32, 64]}  # of HGNetV2
+PATCHES = {"pixel_values": "R(b, 16, 3 * found(c, 'patch_size') ** 2)",
+           "pixel_attention_mask": "torch.ones(b, 16, dtype=torch.long)",
+           "spatial_shapes": "torch.tensor([[4, 4]] * b)"}
+
 EXTRA = {
     "autoformer": {"config": {"prediction_length": 2, "num_time_features": 1}},
     "bamba": {"config": {"attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": "auto"}},
@@ -460,16 +469,19 @@ EXTRA = {
     "blip-2": {"config": {"image_token_id": 110}},
     "cvt": {"config": {"depth": [1, 2, 3]}},
     "dia": {"config": {"delay_pattern": [0, 8, 9, 10]}},
+    "donut-swin": {"config": {"window_size": 2}},
     "efficientnet": {"config": {"hidden_dim": 2560}},
     "exaone4_5_vision": {"config": {"window_size": 32}},
     "falcon_h1": {"config": {"mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16}},
     "clap": {"config": {"audio_config": {"hidden_size": 512, "num_mel_bins": 64, "spec_size": 256}},
              "inputs": {"": {"input_ids": "I(90, b, s, lo=3)", "input_features": "R(b, 1, 1001, 64)"}}},
     "dac": {"config": {"encoder_hidden_size": 8}},
+    "dbrx": {"config": {"attn_config": {"clip_qkv": 8.0, "rope_theta": 10000.0}}},
     "funnel": {"config": {"block_sizes": [1, 1, 1]}},
     "gemma3n_audio": {"inputs": {"": {"audio_mel": "R(b, 64, c.input_feat_size)",
                                       "audio_mel_mask": "torch.arange(64) >= 64 - 8 * torch.arange(b)[:, None]"}}},
     "gpt_neo": {"config": {"attention_types": [[["global", "local"], 1]]}},
+    "hgnet_v2": {"config": STAGES},
     "hunyuan_v1_dense": {"config": {"head_dim": 16}},
     "hunyuan_v1_moe": {"config": {"head_dim": 16}},
     "hunyuan_vl_text": {"config": {"head_dim": 16}},
@@ -518,10 +530,9 @@ EXTRA = {
     "seggpt": {"inputs": {"": {
         "pixel_values": "R(b, 3, h // 2, w)", "prompt_pixel_values": "R(b, 3, h // 2, w, seed=1)",
         "prompt_masks": "R(b, 3, h // 2, w, seed=2)"}}},
-    "siglip2_vision_model": {"inputs": {"": {
-        "pixel_values": "R(b, 16, 3 * c.patch_size ** 2)",
-        "pixel_attention_mask": "torch.ones(b, 16, dtype=torch.long)",
-        "spatial_shapes": "torch.tensor([[4, 4]] * b)"}}},
+    "siglip2": {"inputs": {"": PATCHES}},
+    "siglip2_vision_model": {"inputs": {"": PATCHES}},
+    "swin": {"config": {"window_size": 2}},
     "superglue": {"config": {"keypoint_detector_config": {"keypoint_decoder_dim": 65}},
                   "inputs": {"": {"pixel_values": "R(b, 2, 3, h, w)"}}},
     "superpoint": {"config": {"keypoint_decoder_dim": 65}},
