@@ -521,6 +521,7 @@ EXTRA = {
         "attention_mask": "torch.ones(b, 32 + s, dtype=torch.long)"}}},
     "qwen2_5_vl": {"config": {"vision_config": {"window_size": 32}}},
     "qwen2_5_vl_vision": {"config": {"window_size": 32}},
+    "pp_doclayout_v3": {"config": {"x4_feat_dim": 16}},
     "prompt_depth_anything": {"config": {"backbone_config": {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}}},
     "pvt": {"config": {"num_encoder_blocks": 4}},
     "reformer": {"config": {"is_decoder": True, "attn_layers": ["local", "lsh"], "axial_pos_shape": [4, 4],
@@ -546,7 +547,7 @@ EXTRA = {
     "video_llama_3_vision": {"inputs": {"": {
         "pixel_values": "R(16 * b, 3 * c.patch_size ** 2)", "grid_thw": "torch.tensor([[1, 4, 4]] * b)",
         "merge_sizes": "torch.full((b,), 2)"}}},
-    "vitmatte": {"config": {"fusion_hidden_sizes": [64, 32, 16, 8]}},
+    "vitmatte": {"config": {"backbone_config": {"patch_size": 16}, "fusion_hidden_sizes": [64, 32, 16, 8]}},
     "wav2vec2-conformer": {"config": {"vocab_size": 32}},
     "wav2vec2-bert": {"config": {"vocab_size": 32}},
     "zamba": {"config": {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]}},

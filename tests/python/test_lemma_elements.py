@@ -307,6 +307,7 @@ def cases():
     yield "logsumexp", dict(self=x, dim=[-1], keepdim=0), x.logsumexp(-1)
     yield "logaddexp", dict(self=x, other=y), torch.logaddexp(x, y)
     yield "eye_m", dict(n=3, m=5, self=torch.empty(3, 5)), torch.eye(3, 5)
+    yield "max_dim", dict(self=x, dim=1, keepdim=1), x.max(1, keepdim=True).values
     yield "any_dim", dict(self=t, dim=1, keepdim=0), t.any(1)
     for correction in (None, 0, 2):
         yield "var_correction", dict(self=x, dim=[1, 2], correction=correction, keepdim=0), x.var(
