@@ -131,20 +131,18 @@ Ref positions(Onnx *o, Ref count)
 
 Ref any_of(Onnx *o, Ref truth, int64_t axis, const Expr *size)
 {
-    int64_t lo, hi;
-    ex_range(o->p, size, &lo, &hi);
-    return cast(o, reduce(o, lo < 1 ? "ReduceSum" : "ReduceMax", cast(o, truth, DT_I32), 1, &axis, true), DT_BOOL);
+    const char *op = may_be_empty(o, size) ? "ReduceSum" : "ReduceMax";
+    return cast(o, reduce(o, op, cast(o, truth, DT_I32), 1, &axis, true), DT_BOOL);
 }
 
 /* OpenVINO's largest of a row of -inf is the lowest finite number: there, truth values are reduced. */
 Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis, const Expr *size)
 {
-    int64_t lo, hi;
-    ex_range(o->p, size, &lo, &hi);
-    if (o->opt.profile != ONNX_FOR_OPENVINO && lo >= 1)
+    bool empty = may_be_empty(o, size);
+    if (o->opt.profile != ONNX_FOR_OPENVINO && !empty)
         return NODE(o, "Equal", DT_BOOL, reduce(o, "ReduceMax", x, 1, &axis, true), like(o, x, -INFINITY));
     Ref each = NODE(o, "Equal", DT_BOOL, x, like(o, x, -INFINITY));
-    if (lo < 1) return negated(o, any_of(o, negated(o, each), axis, size));
+    if (empty) return negated(o, any_of(o, negated(o, each), axis, size));
     return cast(o, reduce(o, "ReduceMin", cast(o, each, DT_I32), 1, &axis, true), DT_BOOL);
 }
 

@@ -29,6 +29,12 @@ static Axes axes_of(Onnx *o, const Node *n, int dim, int keep)
 static Ref over(Onnx *o, const char *op, Ref x, const Axes *a) { return reduce(o, op, x, a->n, a->axis, a->keep); }
 static Ref over_kept(Onnx *o, const char *op, Ref x, const Axes *a) { return reduce(o, op, x, a->n, a->axis, true); }
 
+/* Takes the reduced axes away. */
+static Ref drop(Onnx *o, Ref x, const Axes *a)
+{
+    return a->keep || !a->n ? x : NODE(o, "Squeeze", x.t, x, ints(o, a->n, a->axis));
+}
+
 /* ------------------------------------------------------------------ sums and extremes */
 
 void out_reduce(Onnx *o, const Node *n, const char *op)
@@ -189,11 +195,24 @@ void out_any_all(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, any ? negated(o, none_there) : none_there);
 }
 
+/* max + log(sum(exp(x - max))): TensorRT takes the sum of ReduceLogSumExp without the largest, which overflows. */
+static Ref log_sum_exp(Onnx *o, Ref x, const Axes *a)
+{
+    Ref m = over_kept(o, "ReduceMax", x, a);
+    m = where(o, NODE(o, "Less", DT_BOOL, un(o, "Abs", m), like(o, m, INFINITY)), m, like(o, m, 0));
+    Ref s = un(o, "Log", over_kept(o, "ReduceSum", un(o, "Exp", bin(o, "Sub", x, m)), a));
+    return drop(o, bin(o, "Add", s, m), a);
+}
+
+/* Of no elements it is minus infinity, and there is no largest. */
 void out_logsumexp(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     Axes a = axes_of(o, n, 1, 2);
-    give(o, n, 0, over(o, "ReduceLogSumExp", wide(o, arg_ref(o, n, 0)), &a));
+    bool empty = false;
+    for (int i = 0; i < a.n; i++) empty |= may_be_empty(o, arg_v(n, 0)->dim[a.axis[i]]);
+    Ref x = wide(o, arg_ref(o, n, 0));
+    give(o, n, 0, empty ? over(o, "ReduceLogSumExp", x, &a) : log_sum_exp(o, x, &a));
 }
 
 static Ref variance(Onnx *o, const Node *n)
@@ -320,7 +339,7 @@ void out_scan(Onnx *o, const Node *n, const char *text)
                           perm);
     Ref y = product ? over(o, "ReduceProd", wide_x, &last)
             : pair  ? extreme(o, most ? "ReduceMax" : "ReduceMin", wide_x, &last)
-                    : over(o, "ReduceLogSumExp", wide_x, &last);
+                    : log_sum_exp(o, wide_x, &last);
     Ref at = pair ? put_back(o, last_place(o, x, y, v, perm), v->rank, perm) : none();
     give(o, n, 0, put_back(o, y, v->rank, perm));
     if (pair) give(o, n, 1, at);

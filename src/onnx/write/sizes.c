@@ -342,8 +342,7 @@ Ref shape_of(Onnx *o, int n, Expr *const *dim)
     return *done;
 }
 
-/* May it be 0? */
-static bool may_be_empty(const Onnx *o, const Expr *x)
+bool may_be_empty(const Onnx *o, const Expr *x)
 {
     int64_t lo, hi;
     ex_range(o->p, x, &lo, &hi);

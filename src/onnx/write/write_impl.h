@@ -166,6 +166,7 @@ Ref where(Onnx *o, Ref cond, Ref a, Ref b);
 Ref negated(Onnx *o, Ref truth);
 const Value *plain_index(const Value *i);
 Ref index_of(Onnx *o, const Value *i); /* indices of an axis: negative ones count from its end in ONNX, too */
+bool may_be_empty(const Onnx *o, const Expr *size); /* may it be 0? */
 /* Of each row; the axis, of that size, stays. ONNX leaves open what the largest of no truth values is: where there may
  * be none, they are counted. */
 Ref any_of(Onnx *o, Ref truth, int64_t axis, const Expr *size);
