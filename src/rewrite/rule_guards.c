@@ -114,7 +114,8 @@ static bool guard_constant_along(Rewrite *rw, int n, const Arg *a)
 {
     int64_t d;
     (void)n;
-    if (a[2].kind != ARG_VALUE || !one_axis(&a[1], a[2].v, &d)) return rewrite_refuse(rw, "not one axis");
+    if (a[2].kind != ARG_VALUE || !one_axis(&a[1], a[2].v, &d) || d < 0 || d >= a[2].v->rank)
+        return rewrite_refuse(rw, "not one axis");
     if (a[0].kind != ARG_VALUE) return true;
     const Value *m = a[0].v;
     int64_t k = d - (a[2].v->rank - m->rank);

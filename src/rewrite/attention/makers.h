@@ -28,6 +28,8 @@ GraftFn make_scores_add;  /* scores, number or additive mask */
 GraftFn make_scores_sub;
 GraftFn make_scores_where;    /* scores, condition, fill, true when the condition keeps the scores */
 GraftFn make_scores_zero_one; /* scores, factor of zeros and ones, what scores become where it is 0 */
+GraftFn make_scores_index_put; /* scores, indices as index_put's, what the scores become there */
+GraftFn make_scores_diagonal;  /* scores, a diagonal_scatter of them, what they become there */
 GraftFn make_scores_nan_to_num; /* scores or probabilities, nan_to_num of them */
 GraftFn make_scores_floor;    /* scores, number: maximum with a number below all scores */
 GraftFn make_scores_cast;     /* scores, dtype */
@@ -58,5 +60,6 @@ GraftFn make_attention_scale;
 Value *before_upcast(Rewrite *rw, Value *v, DType t);
 
 GraftFn make_softmax;      /* x, dims of one axis */
+GraftFn make_tril_of;      /* x, diagonal: true where a triangle of x keeps its elements */
 GraftFn make_softmax_sink; /* x, dims of its last axis, s; true when a number s joins the sum as it is, not as exp(s) */
 #endif

@@ -366,6 +366,60 @@ bool make_scores_zero_one(Rewrite *rw, int n, const Arg *a, Arg *out)
     return keep && select_scores(rw, &a[0], keep, &a[2], true, out);
 }
 
+/* scores that are written at indices: those become a mask of the axes from the first that is indexed on. */
+bool make_scores_index_put(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    int first = 0;
+    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUES) return rewrite_refuse(rw, "not a list of indices");
+    const Value *s = a[0].v;
+    while (first < a[1].n && !a[1].vs[first]) first++;
+    if (first == a[1].n) return rewrite_refuse(rw, "nothing is indexed");
+    Value *all = RW(rw, full, arg_exprs(rw->g, s->rank - first, s->dim + first), arg_bool(rw->g, true),
+                    arg_dtype(DT_BOOL)),
+          *no = RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_bool(rw->g, false), arg_dtype(DT_BOOL));
+    Value *allow = all && no ? RW(rw, index_put, arg_value(all), arg_values(rw->g, a[1].n - first, a[1].vs + first),
+                                  arg_value(no), arg_bool(rw->g, false))
+                             : NULL;
+    return allow && select_scores(rw, &a[0], allow, &a[2], false, out);
+}
+
+/* A triangle of trues, or what it leaves out. */
+static Value *triangle(Rewrite *rw, const Value *like, Expr *diagonal, bool lower)
+{
+    if (like->rank < 2) return rewrite_refuse(rw, "a triangle of one axis"), NULL;
+    Value *all = RW(rw, full, arg_exprs(rw->g, 2, like->dim + like->rank - 2), arg_bool(rw->g, true),
+                    arg_dtype(DT_BOOL));
+    if (!all) return NULL;
+    return lower ? RW(rw, tril, arg_value(all), arg_expr(diagonal)) : RW(rw, triu, arg_value(all), arg_expr(diagonal));
+}
+
+bool make_tril_of(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    Value *v = triangle(rw, a[0].v, a[1].e, true);
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+/* scores whose diagonal is written: a mask of what is below it and above it. */
+bool make_scores_diagonal(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    const Value *s = a[0].v;
+    const Arg *p = a[1].v->def->arg;
+    int r = s->rank;
+    int64_t offset = p[2].e->i, d1 = p[3].e->i, d2 = p[4].e->i;
+    d1 += d1 < 0 ? r : 0;
+    d2 += d2 < 0 ? r : 0;
+    if (d1 == r - 1 && d2 == r - 2) offset = -offset;
+    else if (d1 != r - 2 || d2 != r - 1) return rewrite_refuse(rw, "not a diagonal of queries and keys");
+    Value *below = triangle(rw, s, ex_int(rw->ex, offset - 1), true),
+          *above = triangle(rw, s, ex_int(rw->ex, offset + 1), false);
+    Value *allow = below && above ? RW(rw, logical_or, arg_value(below), arg_value(above)) : NULL;
+    return allow && select_scores(rw, &a[0], allow, &a[2], false, out);
+}
+
 /* Of scores: nothing, as they are finite, but for those that a mask made -inf, which become a finite number. Of
  * probabilities: NaN becomes 0, as in a safe softmax. */
 bool make_scores_nan_to_num(Rewrite *rw, int n, const Arg *a, Arg *out)
