@@ -726,6 +726,7 @@ Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c)
         break;
     case EX_WHERE:
         if (a->kind == EX_BOOL) return a->i ? b : c;
+        if (b == c) return b;
         break;
     default: break;
     }

@@ -81,6 +81,13 @@ static void range_of(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
         *lo = (e->kind == EX_MAX) == (l > l2) ? l : l2;
         *hi = (e->kind == EX_MAX) == (h > h2) ? h : h2;
         return;
+    case EX_WHERE:
+        if (e->is_float) return;
+        ex_range(p, e->args[1], &l, &h);
+        ex_range(p, e->args[2], &l2, &h2);
+        *lo = l < l2 ? l : l2;
+        *hi = h > h2 ? h : h2;
+        return;
     default: return;
     }
 }

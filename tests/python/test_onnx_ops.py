@@ -556,6 +556,25 @@ def test_an_image_of_bytes(tmp_path):
     np.testing.assert_array_equal(got, np.rint(interpolated(x, at)).astype(np.uint8))
 
 
+def test_a_count_through_many_reshapes(tmp_path):
+    """Whether a counted size is 0 or -1, which Reshape takes for another, is asked again by each."""
+    steps = "\n".join(f"r{i + 1} = Reshape(r{i}, {('count', 'column')[i % 2]})" for i in range(24))
+    m = model("""g (float[N] x) => (int64[a, b] y) {
+        none = Constant<value_float = 0.0>()
+        positive = Greater(x, none)
+        row = NonZero(positive)
+        r0 = Transpose(row)
+        count = Shape<end = 1>(r0)
+        one = Constant<value_ints = [1]>()
+        column = Concat<axis = 0>(count, one)
+        """ + steps + """
+        y = Add(r24, r0)
+    }""")
+    loaded = check(m, tmp_path, dict(x=F(9)), dict(x=F(4, seed=1)), dict(x=-np.ones(3, np.float32)))
+    loaded.save(tmp_path / "model.pt2")
+    assert (tmp_path / "model.pt2").stat().st_size < 50_000
+
+
 def test_functions(tmp_path):
     """Attributes given, defaulted, and handed through to a function inside."""
     text = """g (float[B, S] x) => (float[B, S] y, float[B, S] z) { y = own.twice<alpha = 0.1>(x) z = own.twice(x) }"""

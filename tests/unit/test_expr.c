@@ -56,6 +56,7 @@ static void test_equal(void **state)
         {"a + 1 > b", "b < a + 1"},
         {"a >= b", "b <= a"},
         {"Where(1 < 2, a, b)", "a"},
+        {"Where(a < b, c, c)", "c"},
         {"(1 < 2) and (a < b)", "a < b"},
         {"(1 < 2) or (a < b)", "True"},
         {"Identity(a + 1)", "1 + a"},
@@ -118,6 +119,8 @@ static void test_ranges(void **state)
         {"Min(s0, s1)", 1, 8},
         {"Max(s0, u0)", 2, 8},
         {"Min(s0, 4)", 2, 4},
+        {"Where(a == 0, s0, s1)", 1, INT64_MAX},
+        {"Where(a == 0, u0, 7)", INT64_MIN, 7},
         {"a", INT64_MIN, INT64_MAX},
         {"-7", -7, -7},
     };
