@@ -47,16 +47,21 @@ static int compare_outputs(const CompareOptions *o, Loaded *m, json_t *outputs, 
                        o->common.arg[1], n[1]);
     for (int k = 0; k < 2; k++)
         if (qkv_session_run(m[k].session, &e)) return problem((int)e.code, "%s: %s", o->common.arg[k], e.message);
+    double *least = NULL;
+    code = output_tolerances(m[0].model, m[1].model, &least);
     for (int i = 0; i < n[0] && !code; i++) {
         qkv_tensor x, y;
         Compared c;
         const char *label = qkv_model_output_label(m[0].model, i);
-        if (qkv_session_output(m[0].session, i, &x, &e) || qkv_session_output(m[1].session, i, &y, &e))
-            return problem_of(&e);
-        if ((code = compare(&usual, label, label, &x, &y, 1, &c))) break;
+        if (qkv_session_output(m[0].session, i, &x, &e) || qkv_session_output(m[1].session, i, &y, &e)) {
+            code = problem_of(&e);
+            break;
+        }
+        if ((code = compare(&usual, label, label, &x, &y, 1, least[i], &c))) break;
         *differ += c.differs;
         json_array_append_new(outputs, compared_json(&c));
     }
+    free(least);
     return code;
 }
 

@@ -77,8 +77,23 @@ static double peak_of(qkv_tensor t)
     return peak;
 }
 
+int output_tolerances(const qkv_model *m, const qkv_model *other, double **share)
+{
+    qkv_error e;
+    int n = qkv_model_output_count(m);
+    double *more = must(calloc((size_t)n + 1, sizeof *more));
+    *share = must(calloc((size_t)n + 1, sizeof **share));
+    int code = qkv_model_output_tolerances(m, *share, &e) ||
+                       (other && qkv_model_output_count(other) == n && qkv_model_output_tolerances(other, more, &e))
+                   ? problem_of(&e)
+                   : 0;
+    for (int i = 0; i < n; i++) (*share)[i] = fmax((*share)[i], more[i]);
+    free(more);
+    return code;
+}
+
 int compare(const VerifyOptions *o, const char *name, const char *label, const qkv_tensor *got,
-            const qkv_tensor *expected, double slack, Compared *out)
+            const qkv_tensor *expected, double slack, double least, Compared *out)
 {
     qkv_error e;
     *out = (Compared){
@@ -87,7 +102,7 @@ int compare(const VerifyOptions *o, const char *name, const char *label, const q
     out->d.index = -1;
     if (!out->same_shape) return 0;
     double rtol = tolerance(&o->rtol, name, label), atol = tolerance(&o->atol, name, label);
-    double share = fmax(qkv_tolerance(got->dtype), qkv_tolerance(expected->dtype));
+    double share = fmax(least, fmax(qkv_tolerance(got->dtype), qkv_tolerance(expected->dtype)));
     out->rtol = rtol < 0 ? 0 : rtol;
     out->atol = atol >= 0 ? atol : share > 0 ? slack * share * peak_of(*expected) : 0;
     qkv_status s = qkv_compare(got, expected, out->atol, out->rtol, &out->d, &e);
@@ -192,7 +207,8 @@ static void *without_padding(const char *name, const qkv_tensor *got, qkv_tensor
     return data;
 }
 
-static int compare_file(const VerifyOptions *o, const Loaded *m, const qkv_tensors *file, Compared *c, int *n)
+static int compare_file(const VerifyOptions *o, const Loaded *m, const qkv_tensors *file, const double *least,
+                        Compared *c, int *n)
 {
     qkv_error e;
     int count = qkv_model_output_count(m->model);
@@ -212,7 +228,8 @@ static int compare_file(const VerifyOptions *o, const Loaded *m, const qkv_tenso
         if (qkv_session_output(m->session, i, &got, &e)) return problem_of(&e);
         qkv_tensor expected = *want;
         void *owned = o->model.skip_padding ? without_padding(name, &got, &expected) : NULL;
-        int code = compare(o, name, qkv_model_output_label(m->model, i), &got, &expected, 1, &c[*n]);
+        int code = compare(o, name, qkv_model_output_label(m->model, i), &got, &expected, 1, least[i],
+                           &c[*n]);
         c[(*n)++].owned = owned;
         if (code) return code;
     }
@@ -221,7 +238,8 @@ static int compare_file(const VerifyOptions *o, const Loaded *m, const qkv_tenso
 
 /* ------------------------------------------------------------------ against another model */
 
-static int compare_models(const VerifyOptions *o, const Loaded *m, Loaded *other, Compared *c, int *n)
+static int compare_models(const VerifyOptions *o, const Loaded *m, Loaded *other, const double *least, Compared *c,
+                          int *n)
 {
     qkv_error e;
     int count = qkv_model_output_count(m->model), code;
@@ -235,7 +253,7 @@ static int compare_models(const VerifyOptions *o, const Loaded *m, Loaded *other
         if (qkv_session_output(m->session, i, &got, &e) || qkv_session_output(other->session, i, &want, &e))
             return problem_of(&e);
         code = compare(o, qkv_model_output_name(m->model, i), qkv_model_output_label(m->model, i), &got, &want, 1,
-                       &c[(*n)++]);
+                       least[i], &c[(*n)++]);
     }
     return code;
 }
@@ -276,6 +294,7 @@ static int verify(const VerifyOptions *o, Loaded *m, bool *differs)
     Loaded other = {0};
     qkv_tensors *file = NULL;
     json_t *nodes = NULL;
+    double *least = NULL;
     int n = 0, differ = 0, code = check_tolerances(o, m->model);
     Compared *c = must(calloc((size_t)qkv_model_output_count(m->model) + 1, sizeof *c));
     ModelOptions second = o->model; /* names of sizes are the first model's */
@@ -285,13 +304,15 @@ static int verify(const VerifyOptions *o, Loaded *m, bool *differs)
     if (!code) code = inputs_set(&o->inputs, m, &in);
     if (!code && o->nodes) code = verify_nodes(o, m, differs, &nodes);
     if (!code && (file || other.model) && qkv_session_run(m->session, &e)) code = problem_of(&e);
-    if (!code && file) code = compare_file(o, m, file, c, &n);
-    if (!code && other.model) code = compare_models(o, m, &other, c, &n);
+    if (!code) code = output_tolerances(m->model, other.model, &least);
+    if (!code && file) code = compare_file(o, m, file, least, c, &n);
+    if (!code && other.model) code = compare_models(o, m, &other, least, c, &n);
     for (int i = 0; i < n; i++) differ += c[i].differs;
     *differs |= differ > 0;
     if (!code) report(o, c, n, differ, nodes);
     for (int i = 0; i < n; i++) free(c[i].owned);
     free(c);
+    free(least);
     json_decref(nodes);
     inputs_free(&in);
     qkv_tensors_free(file);
@@ -316,6 +337,7 @@ static int run_with(const VerifyOptions *o, bool *differs, double *worst)
     Loaded m = {0}, other = {0};
     ModelOptions plain = o->model;
     qkv_tensors *file = NULL;
+    double *least = NULL;
     bool bf16;
     int n = 0, code = model_bf16(&o->model, &bf16);
     plain.passes = NULL;
@@ -327,12 +349,14 @@ static int run_with(const VerifyOptions *o, bool *differs, double *worst)
     if (!code && o->expected && !(file = qkv_tensors_open(o->expected, &e))) code = problem_of(&e);
     if (!code) code = inputs_set(&o->inputs, &m, &in);
     if (!code && qkv_session_run(m.session, &e)) code = problem_of(&e);
-    if (!code) code = file ? compare_file(o, &m, file, c, &n) : compare_models(o, &m, &other, c, &n);
+    if (!code) code = output_tolerances(m.model, other.model, &least);
+    if (!code) code = file ? compare_file(o, &m, file, least, c, &n) : compare_models(o, &m, &other, least, c, &n);
     *differs = any_differs(c, n);
     *worst = 0;
     for (int i = 0; i < n; i++) *worst = fmax(*worst, c[i].d.max_abs_over_peak);
     for (int i = 0; i < n; i++) free(c[i].owned);
     free(c);
+    free(least);
     inputs_free(&in);
     qkv_tensors_free(file);
     model_close(&m);
@@ -419,7 +443,8 @@ static const Option own[] = {
              "module's names, such as logits)."},
     {"atol", MANY, AT(atol), .arg = "[OUTPUT:]X",
      .help = "Absolute tolerance, for all outputs or for one. The default is a fraction of the largest expected value "
-             "that depends on the dtype: f32 2e-5, f64 1e-12, f16 4e-3, bf16 3e-2, others 0."},
+             "that depends on the dtype: f32 2e-5, f64 1e-12, f16 4e-3, bf16 3e-2, others 0; where the model rounds to "
+             "narrower floats on the way to an output, on theirs."},
     {"rtol", MANY, AT(rtol), .arg = "[OUTPUT:]X",
      .help = "Tolerance relative to each expected value, added to --atol (default 0)."},
     {"per-node", TEXT, AT(nodes), .arg = "FILE",

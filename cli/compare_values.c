@@ -186,7 +186,7 @@ static int pair_json(Kept *x, const Kept *y, const char *by, json_t **out, bool 
         want.rank = x->t.rank; /* the same elements with other axes */
         want.shape = x->shape;
     }
-    int code = compare(&usual, x->name, x->name, &x->t, &want, NODE_SLACK, &c);
+    int code = compare(&usual, x->name, x->name, &x->t, &want, NODE_SLACK, 0, &c);
     if (code) return code;
     json_t *j = compared_json(&c);
     json_object_del(j, "name");

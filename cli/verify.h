@@ -23,9 +23,12 @@ typedef struct Compared {
 
 int check_tolerances(const VerifyOptions *o,
                      const qkv_model *m); /* --atol and --rtol are well formed and name outputs */
-/* d at the tolerance that the user gave for this name, or slack times the default of the dtype. */
+/* By output of m, and of other where there is one: the larger qkv_model_output_tolerances; to be freed. */
+int output_tolerances(const qkv_model *m, const qkv_model *other, double **share);
+/* d at the tolerance that the user gave for this name, or slack times the default of the dtype, of which least is
+ * allowed in any case. */
 int compare(const VerifyOptions *o, const char *name, const char *label, const qkv_tensor *got,
-            const qkv_tensor *expected, double slack, Compared *out);
+            const qkv_tensor *expected, double slack, double least, Compared *out);
 json_t *compared_json(const Compared *c);
 int verify_nodes(const VerifyOptions *o, Loaded *m, bool *differs,
                  json_t **json); /* runs m; json is NULL without --json */

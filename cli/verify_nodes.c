@@ -152,7 +152,7 @@ static int on_node(void *user, const char *node, const char *op, const qkv_tenso
         if (!want && k == 0) want = qkv_tensors_find(w->trace, node);
         if (!want) continue;
         compared = true;
-        if ((w->code = compare(w->o, node, node, &outputs[k], want, NODE_SLACK, &c))) return 1;
+        if ((w->code = compare(w->o, node, node, &outputs[k], want, NODE_SLACK, 0, &c))) return 1;
         if (w->o->all) note_node(w, node, op, &c);
         if (!c.differs) continue;
         if (!w->found) keep_difference(w, node, op, &c);

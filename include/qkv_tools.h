@@ -660,6 +660,9 @@ QKV_API qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double 
                                qkv_error *err);
 /* What qkv verify takes for equal, as a share of the largest expected value: 2e-5 for QKV_F32; 0 but for floats. */
 QKV_API double qkv_tolerance(qkv_dtype t);
+/* The same of each output, share[qkv_model_output_count]: of its dtype or, where the model rounds to narrower floats on
+ * the way (an autocast region in bf16, then float32), of theirs. */
+QKV_API qkv_status qkv_model_output_tolerances(const qkv_model *m, double *share, qkv_error *err);
 
 /* ---------------------------------------------------------------- ops of one's own */
 

@@ -226,7 +226,7 @@ def _functions():
             ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i),
             ("model_input_rank", i, p, i),
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
-            ("model_output_label", s, p, i),
+            ("model_output_label", s, p, i), ("model_output_tolerances", i, p, C.POINTER(C.c_double), e),
             ("model_cached", i, p, C.POINTER(s)),
             ("model_state", C.c_uint, p), ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
             ("model_with_dtype", p, p, i, C.POINTER(p), e), ("model_graph_view", p, p, C.POINTER(GraphOptions), e),

@@ -96,14 +96,16 @@ class Measured:
         named = expected if isinstance(expected, Mapping) else dict(zip(results, expected))
         if not named:
             raise Error("verify: no output is expected", 2)
-        found = {}
+        found, e, shares = {}, CError(), (C.c_double * max(len(results), 1))()
+        check(lib().qkv_model_output_tolerances(self._model, shares, C.byref(e)) == 0, e)
+        least = dict(zip(results, shares))
         for name, want in named.items():
             if name not in results:
                 raise Error(f"no output is called '{name}'; this model has {', '.join(results)}", 2)
             got, want, e, d = _borrow(results[name]), _borrow(want), CError(), CDifference()
             limit = atol
             if atol is None:
-                share = max(lib().qkv_tolerance(t.c.dtype) for t in (got, want))
+                share = max(least[name], *(lib().qkv_tolerance(t.c.dtype) for t in (got, want)))
                 values = np.abs(_array_of(want.c)) if share else np.empty(0)
                 limit = share * float(np.max(values, where=np.isfinite(values), initial=0))
             status = lib().qkv_compare(C.byref(got.c), C.byref(want.c), limit, rtol, C.byref(d), C.byref(e))

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "base/version.h"
+#include "facts/rounding.h"
 #include "program/describe.h"
 #include "program/pack.h"
 #include "program/passes.h"
@@ -715,6 +716,21 @@ void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *use
 double qkv_tolerance(qkv_dtype t)
 {
     return (int)t >= 0 && (int)t < DT_COUNT ? tolerance_of(TOLERANCE_MODEL, (DType)t) : 0;
+}
+
+qkv_status qkv_model_output_tolerances(const qkv_model *m, double *share, qkv_error *err)
+{
+    Err e = api_begin();
+    if (!GIVEN(m) || !GIVEN(share)) return api_give(&e, err);
+    const Graph *g = graph_of(m);
+    DType *to = mem_zeroed((size_t)g->next_id + 1, sizeof *to);
+    bool ok = to ? rounded_to(g, to, &e) : oom(&e);
+    for (int i = 0; ok && i < g->noutput; i++) {
+        const Value *v = g->output[i].value;
+        share[i] = v && dtype_is_float(v->dtype) ? tolerance_of(TOLERANCE_MODEL, to[v->id]) : 0;
+    }
+    mem_free(to);
+    return ok ? QKV_OK : api_give(&e, err);
 }
 
 qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d,

@@ -62,14 +62,14 @@ static double peak_of(const qkv_tensor *t)
     return peak;
 }
 
-static bool compare_outputs(Checks *c, qkv_session *other, int n, Check *k, qkv_error *e)
+static bool compare_outputs(Checks *c, qkv_session *other, int n, const double *share, Check *k, qkv_error *e)
 {
     for (int i = 0; i < n; i++) {
         qkv_tensor got, want;
         qkv_difference d;
         if (qkv_session_output(c->session, i, &got, e) || qkv_session_output(other, i, &want, e)) return false;
         double peak = peak_of(&want);
-        qkv_status s = qkv_compare(&got, &want, qkv_tolerance(want.dtype) * peak, 0, &d, e);
+        qkv_status s = qkv_compare(&got, &want, share[i] * peak, 0, &d, e);
         if (s && s != QKV_MISMATCH) return false;
         if (d.max_abs_over_peak > k->of_peak) k->of_peak = d.max_abs_over_peak;
         if (s != QKV_MISMATCH) continue;
@@ -86,14 +86,17 @@ static bool compare_outputs(Checks *c, qkv_session *other, int n, Check *k, qkv_
 static bool run_beside(Checks *c, const qkv_model *file, Check *k, qkv_error *e)
 {
     qkv_session *s = qkv_session_create(file, NULL, e);
-    bool ok = s != NULL;
+    int n = qkv_model_output_count(file);
+    double *share = mem_zeroed((size_t)n + 1, sizeof *share);
+    bool ok = s && share && !qkv_model_output_tolerances(file, share, e);
     for (int i = 0; ok && i < qkv_model_input_count(file); i++) {
         qkv_tensor t;
         ok = !qkv_session_input(c->session, i, &t, e) &&
              !qkv_session_set_input(s, qkv_model_input_name(file, i), &t, e);
     }
     ok = ok && !qkv_session_run(s, e) && !qkv_session_run(c->session, e);
-    ok = ok && compare_outputs(c, s, qkv_model_output_count(file), k, e);
+    ok = ok && compare_outputs(c, s, n, share, k, e);
+    mem_free(share);
     qkv_session_free(s);
     return ok;
 }

@@ -12,8 +12,8 @@ typedef struct PackInfo {
     char message[256]; /* why nothing is packed, "" otherwise */
 } PackInfo;
 
-/* The rules fire first, as for a session. name: the model's in messages. message, where it is not empty: the model did not run with random inputs.
- * key: NULL, or what the file was packed from (program/cache.c), which it then says. */
+/* The rules fire first, as for a session. name: the model's in messages. message, where it is not empty: the model did
+ * not run with random inputs. key: NULL, or what the file was packed from (program/cache.c), which it then says. */
 bool program_pack(const Program *p, const char *name, const char *path, const char *key, PackInfo *info, Err *err);
 /* The pass fold: what depends on weights alone becomes weights, whose data *folder owns; weights that nothing reads
  * any more go. */

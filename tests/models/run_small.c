@@ -19,23 +19,24 @@
 enum { MAX_VARIANTS = 8, MAX_OUTPUTS = 32 };
 
 /* Largest error relative to the largest value that counts as equal. */
-static double tolerance(const char *model, qkv_dtype t)
+static double tolerance(double of_model, qkv_dtype t)
 {
-    if (strstr(model, "autocast")) t = QKV_BF16; /* rounding to bfloat16 inside */
-    return tolerance_of(TOLERANCE_TORCH, (DType)t);
+    return fmax(of_model, tolerance_of(TOLERANCE_TORCH, (DType)t));
 }
 
 static int compare(const char *name, int variant, const char *how, qkv_session *s, const qkv_model *m,
                    const qkv_tensors *want)
 {
     int bad = 0;
+    double of_model[MAX_OUTPUTS] = {0};
+    if (qkv_model_output_count(m) <= MAX_OUTPUTS) qkv_model_output_tolerances(m, of_model, NULL);
     for (int i = 0; i < qkv_model_output_count(m); i++) {
         qkv_tensor got;
         qkv_error e = {0};
         qkv_difference d = {0};
         const qkv_tensor *w = qkv_tensors_find(want, qkv_model_output_name(m, i));
         bool same = w && qkv_session_output(s, i, &got, &e) == QKV_OK && got.dtype == w->dtype;
-        double tol = same ? tolerance(name, w->dtype) : 0;
+        double tol = same ? tolerance(i < MAX_OUTPUTS ? of_model[i] : 0, w->dtype) : 0;
         same = same && (qkv_compare(&got, w, 0, 0, &d, &e) == QKV_OK ||
                         (e.code != QKV_USAGE && d.nonfinite_mismatch == 0 && d.max_abs_over_peak <= tol));
         if (!same) bad++;

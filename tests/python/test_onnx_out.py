@@ -504,8 +504,8 @@ def test_rectified_number(tmp_path):
 
 def test_what_cannot_be_packed_names_its_file(tmp_path):
     """A size that is 200 choices deep: it runs, and no text of it reads back."""
-    steps = "".join(f"k{i} = Constant<value_ints = [{3 * i + 5}]>() more{i} = Greater(n{i}, k{i}) next{i} = Add(n{i}, one)"
-                    f" n{i + 1} = Where(more{i}, next{i}, n{i})\n" for i in range(200))
+    steps = "".join(f"k{i} = Constant<value_ints = [{3 * i + 5}]>() more{i} = Greater(n{i}, k{i}) "
+                    f"next{i} = Add(n{i}, one) n{i + 1} = Where(more{i}, next{i}, n{i})\n" for i in range(200))
     text = ('<ir_version: 9, opset_import: ["" : 18]> g (float[A] x) => (float[B] y) <int64[1] first = {0}, '
             'int64[1] one = {1}, float[1] value = {0.5}> { sizes = Shape(x) n0 = Gather(sizes, first)\n' + steps +
             'y = Expand(value, n200) }')

@@ -102,6 +102,7 @@ static size_t size;
 static int64_t table_rows;
 static const char *table;
 static qkv_stats stats = {.struct_size = sizeof stats};
+static double shares[64];
 static qkv_peak peak = {.struct_size = sizeof peak};
 static qkv_fit_options fit = {.struct_size = sizeof fit};
 static qkv_train_options train = {.struct_size = sizeof train};
@@ -137,6 +138,7 @@ OBJECT(graph_text_after, qkv_model_graph_text_after(N(0, model), NULL, e))
 OBJECT(extra_file, qkv_model_extra_file(N(0, model), N(1, "a"), N(2, &size), e))
 STATUS(input_table, qkv_model_input_table(N(0, model), 0, N(1, &table), N(2, &table_rows), e))
 STATUS(model_save, qkv_model_save(N(0, model), N(1, P("o.pt2")), e))
+STATUS(output_tolerances, qkv_model_output_tolerances(N(0, model), N(1, shares), e))
 STATUS(model_pack, qkv_model_pack(N(0, model), N(1, P("o.qkv")), NULL, e))
 STATUS(save_onnx, qkv_model_save_onnx(N(0, model), N(1, P("o.onnx")), NULL, NULL, e))
 OBJECT(rewrite, qkv_model_rewrite(N(0, model), NULL, NULL, e))
@@ -315,6 +317,7 @@ static const Row rows[] = {
     ROW(extra_file, 3),
     ROW(input_table, 3),
     ROW(model_save, 2),
+    ROW(output_tolerances, 2),
     ROW(model_pack, 2),
     ROW(save_onnx, 2),
     ROW(rewrite, 1),

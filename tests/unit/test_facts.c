@@ -6,6 +6,7 @@
 #include "facts/constant.h"
 #include "facts/positions.h"
 #include "facts/range.h"
+#include "facts/rounding.h"
 #include "facts/truth.h"
 #include "facts/views.h"
 #include "program/describe.h"
@@ -283,12 +284,44 @@ static void test_positions(void **state)
     graph_free(g);
 }
 
+/* Given in bf16, and moved: exact. Computed in it: whatever follows, in float32 or not. */
+static void test_rounded(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Graph *g = unit_graph("input %x: f32[4, 8]\n"
+                          "input %h: bf16[4, 8]\n"
+                          "%wide: f32[4, 8] = aten._to_copy.default(%h, dtype=f32)\n"
+                          "%exact: f32[4, 8] = aten.add.Tensor(%x, %wide)\n"
+                          "%given: bf16[4, 8] = aten._to_copy.default(%x, dtype=bf16)\n"
+                          "%still: f32[4, 8] = aten._to_copy.default(%given, dtype=f32)\n"
+                          "%plain: f32[4, 8] = aten.mul.Tensor(%still, %x)\n"
+                          "%low: bf16[4, 8] = aten._to_copy.default(%plain, dtype=bf16)\n"
+                          "%turned: bf16[8, 4] = aten.permute.default(%low, [1, 0])\n"
+                          "%back: f32[8, 4] = aten._to_copy.default(%turned, dtype=f32)\n"
+                          "%far: f32[8, 4] = aten.add.Tensor(%back, 1.0)\n"
+                          "%half: f16[4, 8] = aten._to_copy.default(%exact, dtype=f16)\n"
+                          "%both: f64[4, 8] = aten._to_copy.default(%half, dtype=f64)\n"
+                          "output a = %exact\noutput b = %plain\noutput c = %far\noutput d = %both\n");
+    static const struct {
+        const char *name;
+        DType to;
+    } cases[] = {{"wide", DT_F32}, {"exact", DT_F32}, {"plain", DT_F32}, {"low", DT_BF16},
+                 {"turned", DT_BF16}, {"far", DT_BF16}, {"half", DT_F16}, {"both", DT_F16}};
+    DType *to = calloc((size_t)g->next_id + 1, sizeof *to);
+    assert_true(rounded_to(g, to, &err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(to[named(g, cases[i].name)->id], cases[i].to);
+    free(to);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_views),     cmocka_unit_test(test_axes),
                                        cmocka_unit_test(test_constants), cmocka_unit_test(test_range),
                                        cmocka_unit_test(test_positions), cmocka_unit_test(test_attention),
                                        cmocka_unit_test(test_described), cmocka_unit_test(test_truth),
-                                       cmocka_unit_test(test_truth_within)};
+                                       cmocka_unit_test(test_truth_within), cmocka_unit_test(test_rounded)};
     return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
 }
