@@ -659,9 +659,10 @@ static Term *subst_atom(Terms *t, Term *e, const Expr *var, Expr *own)
 
 static Term *power_of(Terms *t, Term *base, int64_t p, int64_t q)
 {
-    bool one = base->n == 1 && base->part[0].p == base->part[0].q && base->part[0].t->n == 1;
+    bool one = base && base->n == 1 && base->part[0].p == base->part[0].q && base->part[0].t->n == 1;
     const Operand *f = one ? base->part[0].t->part : NULL;
     if (f && f->p == f->q) return raised(t, f->t, p, q);
+    if (!base) return NULL;
     if (q > 2) return term_refuse(t, "a power of %lld/%lld", (long long)p, (long long)q);
     return term_power(t, base, p * 2 / q);
 }
@@ -674,8 +675,12 @@ static Term *subst(Terms *t, Term *e, const Expr *var, Expr *own)
         Term *product = term_number(t, e->part[i].p, e->part[i].q);
         for (int k = 0; product && k < e->part[i].t->n; k++) {
             const Operand *f = &e->part[i].t->part[k];
-            Term *now = mentions(t, f->t, var) ? subst_atom(t, f->t, var, own) : raised(t, f->t, 1, 1);
-            product = now ? term_mul(t, product, power_of(t, now, f->p, f->q)) : NULL;
+            Term *now;
+            if (!mentions(t, f->t, var)) now = raised(t, f->t, f->p, f->q);
+            else if (f->t->kind == T_EXP) /* exp(x)^(p / q) = exp(p / q x) */
+                now = term_exp(t, term_scale(t, subst(t, f->t->part[0].t, var, own), f->p, f->q));
+            else now = power_of(t, subst_atom(t, f->t, var, own), f->p, f->q);
+            product = term_mul(t, product, now);
         }
         r = term_add(t, r, product);
     }

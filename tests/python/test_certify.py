@@ -394,6 +394,10 @@ TRAPS.update({
                lambda x, y, v: sdpa(x, *(torch.cat([t, torch.zeros(2, 2, 1, 4)], 2) for t in (y, v)),
                                     torch.cat([torch.zeros(2, 2, 5, 5), x[..., :1]], -1)),
                lambda x, y, v: sinks(x, y)[..., 1:] @ v),
+    "a sink in front": (lambda x, y, v: torch.cat([x[..., :1], x @ y.mT * 0.4], -1).softmax(-1)[..., 1:] @ v,
+                        lambda x, y, v: (x @ y.mT * 0.4).exp() / ((x @ y.mT * 0.4).exp().sum(-1, True)
+                                                                  + x[..., :1].exp()) @ v,
+                        lambda x, y, v: torch.cat([x[..., :1], x @ y.mT * 0.4], -1).softmax(-1)[..., :-1] @ v),
     "a sum by ranges": (lambda x, y, v: torch.cat([x, y, x], 2).exp().sum(2),
                         lambda x, y, v: 2 * x.exp().sum(2) + y.exp().sum(2),
                         lambda x, y, v: x.exp().sum(2) + 2 * y.exp().sum(2)),
