@@ -266,6 +266,14 @@ def causal(s, diagonal=0, fill=float("-inf")):
     return s.masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1 + diagonal), fill)
 
 
+def above(diagonal):
+    return torch.full((5, 5), -torch.inf).triu(diagonal)
+
+
+def less(s, dim):
+    return s - s.amax(dim, keepdim=True)
+
+
 def apart():
     return torch.arange(5)[:, None] - torch.arange(5)
 
@@ -362,6 +370,12 @@ TRAPS.update({
     "indices": (lambda x, y, v: x[:, :, PLACES],
                 lambda x, y, v: x.index_select(2, PLACES.flatten()).view(2, 2, 2, 2, 4),
                 lambda x, y, v: x[:, :, PLACES.T]),
+    "minus infinity above": (lambda x, y, v: product(x, y, v, before=causal),
+                             lambda x, y, v: product(x, y, v, before=lambda s: s + above(1)),
+                             lambda x, y, v: product(x, y, v, before=lambda s: s + above(2))),
+    "less the largest that is seen": (lambda x, y, v: product(x, y, v, before=causal),
+                                      lambda x, y, v: product(x, y, v, before=lambda s: less(causal(s), -1)),
+                                      lambda x, y, v: product(x, y, v, before=lambda s: less(causal(s), -2))),
     "windows": (lambda x, y, v: x.unfold(2, 3, 2),
                 lambda x, y, v: x[:, :, torch.arange(2)[:, None] * 2 + torch.arange(3)].mT,
                 lambda x, y, v: x[:, :, torch.arange(2)[:, None] + torch.arange(3)].mT),
