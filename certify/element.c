@@ -316,6 +316,33 @@ static Term *padded(Reader *r)
     return term_where(r->t, in, element(r->c, r->side, a->v, at), number(r, a[2].e));
 }
 
+/* sum_c sum_i sum_k x[n, g C + c, i] w[g C + c, o, k] where the result's place is stride i + dilation k - padding */
+static Term *transposed(Reader *r)
+{
+    const Arg *a = r->node->arg;
+    const Value *x = a[0].v, *w = a[1].v;
+    Expr *at[MAX_RANK], *wt[MAX_RANK], *var[2 * MAX_RANK], *n[2 * MAX_RANK], *per = size_of(r, w, 1);
+    int depth = r->c->depth, count = 1;
+    Term *here = term_number(r->t, 1, 1);
+    var[0] = fresh(r, n[0] = ix_div(&r->t->x, size_of(r, x, 1), checker_expr(r->c, r->side, a[8].e)));
+    at[0] = r->idx[0];
+    wt[0] = at[1] = ex_add(r->p, ex_mul(r->p, ix_div(&r->t->x, r->idx[1], per), n[0]), var[0]);
+    wt[1] = ix_mod(&r->t->x, r->idx[1], per);
+    for (int i = 2; i < r->rank; i++) {
+        at[i] = var[count] = fresh(r, n[count] = size_of(r, x, i));
+        wt[i] = var[count + 1] = fresh(r, n[count + 1] = size_of(r, w, i));
+        count += 2;
+        Expr *to = ex_add(r->p, ex_mul(r->p, checker_expr(r->c, r->side, a[3].es[i - 2]), at[i]),
+                          ex_mul(r->p, checker_expr(r->c, r->side, a[5].es[i - 2]), wt[i]));
+        to = ex_sub(r->p, to, checker_expr(r->c, r->side, a[4].es[i - 2]));
+        here = term_mul(r->t, here, term_same(r->t, term_index(r->t, r->idx[i]), term_index(r->t, to)));
+    }
+    Term *e = term_mul(r->t, here, term_mul(r->t, element(r->c, r->side, x, at), element(r->c, r->side, w, wt)));
+    r->c->depth = depth;
+    while (count--) e = term_over(r->t, T_SUM, var[count], n[count], e);
+    return e;
+}
+
 /* sum_c sum_k x[n, g C + c, stride o + dilation k - padding] w[o, c, k], where that is within x */
 static Term *convolution(Reader *r)
 {
@@ -323,7 +350,8 @@ static Term *convolution(Reader *r)
     const Value *x = a[0].v, *w = a[1].v;
     Expr *at[MAX_RANK], *wt[MAX_RANK], *n[MAX_RANK];
     int depth = r->c->depth;
-    if (a[6].e->i || x->rank != r->rank || w->rank != r->rank) return wrong(r);
+    if (x->rank != r->rank || w->rank != r->rank) return wrong(r);
+    if (a[6].e->i) return transposed(r);
     Expr *per = ix_div(&r->t->x, size_of(r, w, 0), checker_expr(r->c, r->side, a[8].e));
     Term *in = term_number(r->t, 1, 1);
     at[0] = r->idx[0];

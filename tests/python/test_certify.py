@@ -408,6 +408,10 @@ TRAPS.update({
                lambda x, y, v: sdpa(x, *(torch.cat([t, torch.zeros(2, 2, 1, 4)], 2) for t in (y, v)),
                                     torch.cat([torch.zeros(2, 2, 5, 5), x[..., :1]], -1)),
                lambda x, y, v: sinks(x, y)[..., 1:] @ v),
+    "a transposed convolution": (lambda x, y, v: F.conv_transpose2d(x, v, y[0, 0, 0, :2], (2, 1), 1) * 3,
+                                 lambda x, y, v: F.conv_transpose2d(x, 3 * v, 3 * y[0, 0, 0, :2], (2, 1), 1),
+                                 lambda x, y, v: F.conv_transpose2d(x, 3 * v.flip(2), 3 * y[0, 0, 0, :2], (2, 1),
+                                                                    1)),
     "a sink in front": (lambda x, y, v: torch.cat([x[..., :1], x @ y.mT * 0.4], -1).softmax(-1)[..., 1:] @ v,
                         lambda x, y, v: (x @ y.mT * 0.4).exp() / ((x @ y.mT * 0.4).exp().sum(-1, True)
                                                                   + x[..., :1].exp()) @ v,
