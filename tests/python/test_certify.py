@@ -473,6 +473,31 @@ def test_a_trap_is_not_certified(name, tmp_path):
     assert not other["whole"]
 
 
+class Ones(nn.Module):
+    """A product with a buffer of one element."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.register_buffer("one", torch.full((1, 1), value))
+
+    def forward(self, x):
+        return (x * self.one).exp()
+
+
+@pytest.mark.parametrize("value", (1.0, 1.5))
+def test_a_buffer_that_is_one(value, tmp_path):
+    """A rule drops the factor, which the file's number allows."""
+    for name, module in dict(a=Ones(value), b=Exponential()).items():
+        torch.export.save(torch.export.export(module, (torch.randn(2, 3),)), tmp_path / f"{name}.pt2")
+    same = certificate_of(tmp_path / "a.pt2", tmp_path / "b.pt2", tmp_path / "o.pt2")
+    assert same["whole"] == (value == 1), same
+
+
+class Exponential(nn.Module):
+    def forward(self, x):
+        return x.exp()
+
+
 class Blocks(nn.Module):
     """Two blocks, each with a norm inside of a softmax inside of a norm: written out from the input, terms explode."""
 
