@@ -302,8 +302,8 @@ WAYS = {
                               "otherwise=64), seed=3)"],
     "query_embeds": ["R(b, 5, found(c, 'hidden_size', otherwise=64))"],
     "flattened_patches": ["torch.cat([torch.arange(1, 17).float()[None, :, None].expand(b, 16, 1) // 4, "
-                          "torch.arange(16).float()[None, :, None].expand(b, 16, 1) % 4, R(b, 16, ch * "
-                          "found(c, 'patch_size', otherwise=8) ** 2)], -1)"],
+                          "torch.arange(16).float()[None, :, None].expand(b, 16, 1) % 4, R(b, 16, found(c, "
+                          "'patch_embed_hidden_size', otherwise=ch * found(c, 'patch_size', otherwise=8) ** 2))], -1)"],
     "spectrogram": ["R(b, 40, mel)"],
     "visual_feats": ["R(b, 5, found(c, 'visual_feat_dim', otherwise=64))"],
     "visual_pos": ["R(b, 5, 4).abs()"],
