@@ -271,6 +271,26 @@ def test_sizes_out_of_data(tmp_path):
         saved.ep.module()(R(12, 4), torch.tensor([5, 2]), torch.ones(12, dtype=torch.bool))
 
 
+def test_sizes_out_of_data_with_a_range_and_another_size(tmp_path):
+    """PyTorch has one symbol for the two that an assert says are equal, in ranges and shapes, too."""
+    def items(self, x, n):
+        u, v = n.item(), n.sum().item()
+        torch._check(u >= 0), torch._check(u <= 7)
+        torch._check(v == u), torch._check(v <= 7)
+        return x.repeat(u + 1, 1), torch.zeros(v + 1)
+
+    def rows(self, x):
+        y = x[x[:, 0] > 0]
+        torch._check(y.shape[0] == x.shape[1]), torch._check(y.shape[0] >= 1), torch._check(y.shape[0] <= 50)
+        return y @ y
+
+    for name, forward, variants, dynamic in (
+            ("items", items, [(R(4, 4), torch.tensor(k)) for k in (4, 0)], (None, None)),
+            ("rows", rows, [(R(n, n).abs() + 0.1,) for n in (4, 6)], ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))):
+        (tmp_path / name).mkdir()
+        Saved(tmp_path / name, fn(forward), variants[0], dynamic).check(*variants, text=False)
+
+
 def test_inputs_and_outputs_of_every_kind(tmp_path):
     def forward(self, x, flag, scale, mode, none, pair, named):
         y = x * scale if flag and mode == "mul" else x

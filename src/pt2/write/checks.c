@@ -137,13 +137,14 @@ static bool assert_range(Emit *e, const Symbol *s, const char *symbol)
     TRY((!above && !below) || size_name(e, s->expr, &size));
     for (int k = !above; k < 1 + below; k++) {
         int64_t bound = k ? s->hi : s->lo;
-        Expr *part[2] = {s->expr, ex_int(p, bound)}, *swapped[2] = {part[1], part[0]};
-        Expr compared = {.kind = EX_LE, .nargs = 2, .args = k ? part : swapped, .is_bool = true};
+        Expr *part[2] = {s->expr, ex_int(p, bound)}, *known = (Expr *)(uintptr_t)as_asserted(e, s->expr);
+        Expr *known_part[2] = {k ? known : part[1], k ? part[1] : known};
+        Expr compared = {.kind = EX_LE, .nargs = 2, .args = known_part, .is_bool = true};
         const Expr *cond = s->lo == s->hi ? ex_bool(p, true) : &compared;
         const char *name = fresh_name(e, k ? "le" : "ge"), *names[2] = {size, NULL};
         const char *message = arena_printf(e->arena, "Runtime assertion failed for expression %s %s %lld", symbol,
                                            k ? "<=" : ">=", (long long)bound);
-        TRY((part[1] && message) || oom(e->err));
+        TRY((part[1] && known && message) || oom(e->err));
         TRY(name && write_size_node(e, k ? "_operator.le" : "_operator.ge", name, cond, 2, part, names) &&
             assert_named(e, name, message));
     }

@@ -124,8 +124,8 @@ static bool find_hints(Emit *e)
 static bool note_asserted(Emit *e, const Expr *a, Expr *b)
 {
     const Symbol *s = expr_symbol(e->g->ex, (int)a->i), *t = expr_symbol(e->g->ex, (int)b->i);
-    bool first = t->source == SYM_INPUT || (t->source == SYM_ITEM && t->value->id < s->value->id);
-    if (s->source != SYM_ITEM || !first) return true;
+    bool first = t->source == SYM_INPUT || (symbol_out_of_data(t) && t->value->id < s->value->id);
+    if (!symbol_out_of_data(s) || !first) return true;
     if (!e->asserted) e->asserted = arena_array(e->arena, Expr *, expr_symbol_count(e->g->ex) + 1);
     if (!e->asserted) return oom(e->err);
     e->asserted[a->i] = b;
@@ -261,8 +261,7 @@ static void put_float(double v, Buf *out)
     else jw_put(out, "{'as_float': %s}", isnan(v) ? "NaN" : v < 0 ? "-Infinity" : "Infinity");
 }
 
-/* PyTorch has a number under the size that an assert says it is, and refuses a file that calls it u0. */
-static const Expr *as_asserted(Emit *e, const Expr *x)
+const Expr *as_asserted(Emit *e, const Expr *x)
 {
     if (!e->asserted || !x->symbols) return x;
     if (x->id >= e->nreplaced) {

@@ -33,7 +33,7 @@ typedef struct Emit {
     struct Solution **solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one
                                  axis must not be computed from each other */
     bool *bound;              /* by index: a data-dependent size that is known already */
-    Expr **asserted;          /* by index: the size that an assert says this number of data is; NULL: there is none */
+    Expr **asserted;          /* by index: the size that an assert says this one of data is; NULL: there is none */
     Expr **replaced;          /* by expression id, below nreplaced: it with such sizes, where that is known */
     uint32_t nreplaced;
     bool *checked;            /* by requirement: written already */
@@ -50,6 +50,9 @@ bool sizes_open(Emit *e);
 bool sizes_open_body(Emit *e, Emit *outer, Value *const *outside, const bool *sliced);
 const char *sympy_name(const Expr *x);
 void put_srepr(Emit *e, const Expr *x, Buf *out); /* "Mul(Integer(2), Symbol('s0', positive=True, integer=True))" */
+/* PyTorch has a number under the size that an assert says it is, and refuses a file that calls it u0: x with such
+ * sizes, NULL without memory. */
+const Expr *as_asserted(Emit *e, const Expr *x);
 void put_size(Emit *e, const Expr *x, Buf *out);  /* a SymInt: as_int, or as_expr with its hint */
 bool size_name(Emit *e, const Expr *x,
                const char **name);       /* the node that computes it, written in front if it is the first use */
