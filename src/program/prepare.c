@@ -1,7 +1,7 @@
 /* Rewriting a program. Contract in prepare.h. */
 #include "program/prepare.h"
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/jsonw.h"
@@ -173,13 +173,6 @@ static bool read_rules(RuleSet *rules, const char *path, Err *err)
     return ok || within(err, "%s", path);
 }
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 /* ------------------------------------------------------------------ */
 
 static bool all_rules(RuleSet *rules, const OptimiseOptions *o, Err *err)
@@ -230,12 +223,12 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
                                   .progress_user = o->progress_user}};
         if (!o->lift) list &= ~(PASS_BIT(PASS_RANKS) | PASS_BIT(PASS_LIFT));
         if (!o->skip_padding) list &= ~PASS_BIT(PASS_PADDING);
-        double start = now_ms();
+        double start = clock_ms();
         ok = passes_run(&s, list, err);
         p->source->nattention = 0; /* what the file had is gone */
         s.log.nodes_before += s.detached;
         if (o->lift) s.log.nodes_after = p->graph->nnodes;
-        put_report(report, p->graph, &s.log, &s.lifted, o->skip_padding ? &s.skip : NULL, o->prove, now_ms() - start);
+        put_report(report, p->graph, &s.log, &s.lifted, o->skip_padding ? &s.skip : NULL, o->prove, clock_ms() - start);
         pipeline_free(&s);
         ok = ok && (!(mem_ran_out() || report->failed) || oom(err));
     }

@@ -2,7 +2,7 @@
 #include "run/session.h"
 #include <math.h>
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/vec.h"
@@ -24,13 +24,6 @@ static const struct {
 #define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
 #include "op/ops.def"
 };
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 void *session_block(size_t n) { return mem_aligned(ALIGN, (n + ALIGN) / ALIGN * ALIGN); }
 
@@ -259,7 +252,7 @@ Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned cha
         k->used = ++s->clock;
         return k;
     }
-    double start = now_ms();
+    double start = clock_ms();
     const Keeping *keep = s->on_node || stage == KEPT ? NULL : s->keep;
     PlanInput in = {.graph = s->g,
                     .fusion = s->on_node || (wanted && stage != KEPT) ? NULL : s->fusion,
@@ -275,7 +268,7 @@ Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned cha
                     .held = session_held(s)};
     Plan *p = plan_build(&in, b, err);
     if (!p) return NULL;
-    s->plan_ms = now_ms() - start;
+    s->plan_ms = clock_ms() - start;
     s->plans_made++;
     Cached *at = free_place(s, stage);
     *at = (Cached){.plan = p, .stage = stage, .used = ++s->clock};
