@@ -30,15 +30,8 @@ void cached_free(Cached *c) { buf_free(&c->note); }
 static bool add_fixed(Digest *d, const Fixed *f, Err *err)
 {
     for (int i = 0; i < f->n; i++) {
-        const Tensor *t = &f->value[i];
-        Tensor whole = tensor_of(t->dtype, t->rank, t->shape, mem_alloc(tensor_bytes(t) + 1));
-        if (!whole.data) return oom(err);
-        tensor_copy(&whole, t);
         digest_text(d, f->name[i]);
-        digest_text(d, dtype_name(t->dtype));
-        digest_add(d, t->shape, (size_t)t->rank * sizeof *t->shape);
-        digest_add(d, whole.data, tensor_bytes(t));
-        mem_free(whole.data);
+        TRY(tensor_digest(&f->value[i], d, err));
     }
     return true;
 }

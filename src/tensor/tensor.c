@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include "base/arena.h"
+#include "base/mem.h"
 
 /* Sizes from a file may be absurd until shape_bytes has seen them: the product wraps instead of overflowing. */
 void strides_contiguous(int rank, const int64_t *shape, int64_t *stride)
@@ -480,6 +481,21 @@ void tensor_copy(Tensor *dst, const Tensor *src)
                              (const char *)src->data + from + k * from_step, size);
         for (int i = last - 1; i >= 0 && ++at[i] == dst->shape[i]; i--) at[i] = 0;
     }
+}
+
+bool tensor_digest(const Tensor *t, Digest *d, Err *err)
+{
+    Tensor whole = *t;
+    if (!tensor_contiguous(t)) {
+        whole = tensor_of(t->dtype, t->rank, t->shape, mem_alloc(tensor_bytes(t) + 1));
+        if (!whole.data) return oom(err);
+        tensor_copy(&whole, t);
+    }
+    digest_text(d, dtype_name(t->dtype));
+    digest_add(d, t->shape, (size_t)t->rank * sizeof *t->shape);
+    digest_add(d, whole.data, tensor_bytes(t));
+    if (whole.data != t->data) mem_free(whole.data);
+    return true;
 }
 
 const char *tensor_describe(const Tensor *t, char *out, size_t n)

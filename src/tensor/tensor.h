@@ -4,6 +4,7 @@
  */
 #ifndef QKV_TENSOR_TENSOR_H
 #define QKV_TENSOR_TENSOR_H
+#include "base/digest.h"
 #include "base/err.h"
 #include "tensor/dtype.h"
 
@@ -36,6 +37,8 @@ bool shape_bytes(DType dtype, int rank, const int64_t *shape, size_t *bytes, Err
 bool view_in_storage(const Tensor *t, int64_t offset, uint64_t storage_bytes);
 /* Copies with strides and dtype conversion as PyTorch's copy_ (float -> int truncates, bool is != 0). Same shape. */
 void tensor_copy(Tensor *dst, const Tensor *src);
+/* Adds dtype, sizes and elements, whatever the strides. */
+bool tensor_digest(const Tensor *t, Digest *d, Err *err);
 /* Element at a linear index in row-major order, as double / as int64. */
 double tensor_get(const Tensor *t, int64_t index);
 int64_t tensor_get_i64(const Tensor *t, int64_t index);
