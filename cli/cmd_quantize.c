@@ -16,7 +16,7 @@ typedef struct QuantizeOptions {
     ModelOptions model;
     WriteOptions write;
     ImageNorm norm;
-    const char *data, *calibration, *target, *budget, *metric, *weights, *method, *plot;
+    const char *data, *calibration, *cache, *target, *budget, *metric, *weights, *method, *plot;
     double percentile, smooth, massive;
     List skip, dim;
     int64_t batch, seed, group, calls;
@@ -244,6 +244,7 @@ static int quantize(const QuantizeOptions *o, const qkv_model *m, const NamedTen
                                  .metric_user = &metric,
                                  .metric_calls = (int)o->calls,
                                  .massive = o->massive,
+                                 .calibration_cache = o->cache,
                                  .weight_bits = !o->weights                  ? 0
                                                 : strcmp(o->weights, "int4") ? 8
                                                                              : 4,
@@ -298,8 +299,10 @@ static int check_options(const QuantizeOptions *o)
         return problem(QKV_USAGE, "--group and --method say how --weights-only rounds: give it, too");
     if (o->calls && !(by_metric && o->metric))
         return problem(QKV_USAGE, "--metric-calls is how often --budget 'metric>=X' asks --metric: give both, too");
-    if (!ranges && (o->calibration || o->percentile > 0))
-        return problem(QKV_USAGE, "--calibration and --percentile find ranges, and %s has none: leave them out",
+    if (!ranges && (o->calibration || o->cache || o->percentile > 0))
+        return problem(QKV_USAGE,
+                       "--calibration, --calibration-cache and --percentile are about ranges, and %s has none: leave "
+                       "them out",
                        o->dynamic ? "--dynamic" : "--weights-only");
     if (o->percentile > 0 && (!o->calibration || strcmp(o->calibration, "percentile")))
         return problem(QKV_USAGE, "--percentile goes with --calibration percentile");
@@ -312,7 +315,8 @@ static int check_options(const QuantizeOptions *o)
     if (o->trainable && ends_in(o->write.output, ".qkv"))
         return problem(QKV_USAGE, "--trainable makes a model to be trained, which a packed one cannot be: expected -o "
                                   "FILE.pt2 or FILE.onnx");
-    const int code = o->plot ? folder_is_there(o->plot) : 0;
+    int code = o->plot ? folder_is_there(o->plot) : 0;
+    if (!code && o->cache) code = folder_is_there(o->cache);
     return code ? code : model_can_write(&o->write, true);
 }
 
@@ -355,6 +359,9 @@ static const Option own[] = {
      .help = "Set a size of the images where the model leaves it open. " DIM_NAME},
     {"calibration", TEXT, AT(calibration), .arg = "HOW", .more = listed_calibrations,
      .help = "How what was seen becomes a range:"},
+    {"calibration-cache", TEXT, AT(cache), .arg = "FILE", .writes = true,
+     .help = "Keep what calibration has seen in FILE (.safetensors): a run that was stopped goes on there, and one "
+             "with the same model, data and --calibration does not look again."},
     {"percentile", REAL, AT(percentile), .arg = "P",
      .help = "With --calibration percentile: what so many of 100 absolute values stay below (default 99.99)."},
     {"smooth", REAL, AT(smooth), .arg = "ALPHA",

@@ -471,6 +471,10 @@ typedef struct qkv_quantize_options {
     double massive;   /* what reads values with elements so many times their median stays in floats: one scale, or one a
                      * token, would round the others to 0; dynamic: of the data, where there are any. 0: 1000 */
     int metric_calls; /* at most, for a budget by it: after that QKV_LIMIT, or the best that held; 0: 20 */
+    /* A file that keeps what calibration has seen, written every two seconds and at the end: a call that was stopped,
+     * or whose process ended, goes on with the batch after the last that is in it, and one with the same model, data
+     * and calibration need not run them again. QKV_USAGE: it is another model's. NULL: none */
+    const char *calibration_cache;
 } qkv_quantize_options;
 
 /* The model with attention recognised, and its linear layers and attentions between quantizers, where the target

@@ -139,7 +139,7 @@ class QuantizeOptions(C.Structure):
                 ("seed", C.c_uint64), ("progress", Progress), ("progress_user", C.c_void_p), ("smooth", C.c_double),
                 ("correct", C.c_int), ("budget", C.c_char_p), ("weight_bits", C.c_int), ("group", C.c_int),
                 ("weight_method", C.c_char_p), ("trainable", C.c_int), ("metric", Metric), ("metric_user", C.c_void_p),
-                ("massive", C.c_double), ("metric_calls", C.c_int)]
+                ("massive", C.c_double), ("metric_calls", C.c_int), ("calibration_cache", C.c_char_p)]
 
 
 class CheckOptions(C.Structure):

@@ -551,7 +551,7 @@ class Model(_Runs, Measured):
                  correct: bool = False, budget: str = "", weight_bits: int = 0, group: int = 0,
                  weight_method: str = "", trainable: bool = False,
                  metric: Optional[Callable[[Model], float]] = None, metric_calls: int = 0,
-                 massive: float = 1000) -> Model:
+                 massive: float = 1000, calibration_cache: Union[str, os.PathLike, None] = None) -> Model:
         """A model whose linear layers and attentions stand between quantizers, where `target` multiplies integers
         (docs/QUANTIZE.md). data: arrays by the names of inputs, one example a row, from which the ranges come by
         `calibration` ("minmax", "average", "percentile", "entropy", "mse"); None: random numbers, which say little of
@@ -566,7 +566,8 @@ class Model(_Runs, Measured):
         result; with budget "metric>=0.98", "metric>=99%" (of the floats') or "metric<=12" also of candidates, at most
         metric_calls (20) in all. Its model is open until it returns. massive: what
         reads values with elements so many times their median stays in floats (dynamic=True: where there are data).
-        progress(done, total) is called after every
+        calibration_cache: a file that keeps what was seen of the data; a call that was stopped goes on there, and one
+        with the same model, data and calibration does not look again. progress(done, total) is called after every
         batch; a true result stops. The result's `quantize_report` is the report of `qkv quantize --json`."""
         e, report, skip = CError(), C.c_void_p(), [skip] if isinstance(skip, str) else list(skip)
         borrowed = {name: _borrow(x) for name, x in (data or {}).items()}
@@ -582,6 +583,7 @@ class Model(_Runs, Measured):
             options.progress = Progress(lambda _, done, total: int(bool(progress(done, total))))
         raised = []
         options.metric_calls, options.massive = metric_calls, massive
+        options.calibration_cache = os.fsencode(calibration_cache) if calibration_cache else None
         if metric:
             options.metric = Metric(lambda _, pointer, figure: _ask(metric, pointer, figure, raised))
         made = lib().qkv_model_quantize(self._model, C.byref(options), C.byref(report), C.byref(e))

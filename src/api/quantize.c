@@ -101,6 +101,14 @@ static bool weights_alone(const qkv_quantize_options *o, WeightMethod *method, E
     return true;
 }
 
+/* A cache of ranges is for what has ranges. */
+static bool has_ranges(const QuantizeRequest *r, Err *err)
+{
+    return !r->cache || (!r->place.dynamic && !r->place.weight_bits) ||
+           fail(err, E_USAGE, "a calibration cache keeps ranges, and %s has none: leave it out",
+                r->place.dynamic ? "dynamic" : "weight_bits");
+}
+
 qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *options, char **report, qkv_error *err)
 {
     qkv_quantize_options o = {0};
@@ -131,6 +139,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
                          .massive = o.massive > 0 ? o.massive : 1000,
                          .seed = o.seed,
                          .threads = o.threads,
+                         .cache = o.calibration_cache,
                          .progress = o.progress ? progress : NULL,
                          .progress_user = &caller};
     r.place.weight_bits = o.weight_bits;
@@ -145,7 +154,7 @@ qkv_model *qkv_model_quantize(const qkv_model *m, const qkv_quantize_options *op
     else if (o.batch < 0 || o.threads < 0 || o.metric_calls < 0)
         ok = fail(&e, E_USAGE, "a batch, threads or calls below 0");
     ok = ok && weights_alone(&o, &r.place.method, &e) && trained_later(&r, &e) && in_float8(&r, &e) &&
-         scales_found_in_runs(&r, &e) && read_budget(&o, &limit, &e) &&
+         scales_found_in_runs(&r, &e) && has_ranges(&r, &e) && read_budget(&o, &limit, &e) &&
          (!o.n_data || take_data(m->program.graph, &o, &data, &e));
     r.tensor = data;
     Graph *g = ok ? program_quantize(&m->program, &r, &text, &e) : NULL;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
 #include "ir/copy.h"
@@ -13,6 +14,7 @@
 #include "program/passes.h"
 #include "program/prepare.h"
 #include "program/constants.h"
+#include "program/seen.h"
 #include "quantize/integers.h"
 #include "quantize/massive.h"
 #include "quantize/smooth.h"
@@ -22,7 +24,7 @@
 #include "train/data.h"
 #include "verify/compare.h"
 
-enum { RANDOM_BATCHES = 4, COMPARED = 8, TRIED = 2 };
+enum { RANDOM_BATCHES = 4, COMPARED = 8, TRIED = 2, SAVED_EVERY_MS = 2000 };
 
 typedef struct Batches {
     const QuantizeRequest *r;
@@ -33,9 +35,9 @@ typedef struct Batches {
 
 typedef struct Watch {
     Placement *p;
-    Observer *observer; /* by point */
-    Massive **massive;
-    int *point; /* by value id: 1 + the first point */
+    Seen seen;
+    double saved; /* clock_ms of the last time that the cache was written */
+    int *point;   /* by value id: 1 + the first point */
     int nvalues;
     bool histogram;
     float *copy;
@@ -123,11 +125,11 @@ static bool observe(Watch *w, const Value *v, const Tensor *t)
     for (int i = w->point[v->id] - 1; i < w->p->npoints; i++) {
         if (w->p->point[i].value != v) continue;
         if (w->histogram) {
-            TRY(observe_histogram(&w->observer[i], x, n, w->err));
+            TRY(observe_histogram(&w->seen.observer[i], x, n, w->err));
             continue;
         }
-        int64_t bad = observe_range(&w->observer[i], x, n), K = t->rank ? t->shape[t->rank - 1] : 1;
-        if (bad < 0 && n) TRY(massive_observe(w->massive[i], x, n / K, K, w->err));
+        int64_t bad = observe_range(&w->seen.observer[i], x, n), K = t->rank ? t->shape[t->rank - 1] : 1;
+        if (bad < 0 && n) TRY(massive_observe(w->seen.massive[i], x, n / K, K, w->err));
         if (bad >= 0)
             return fail(w->err, E_USAGE, "value '%s', element %lld, is %s in batch %lld of the calibration data",
                         v->name, (long long)bad, isnan(x[bad]) ? "NaN" : "infinite", (long long)w->batch);
@@ -149,42 +151,58 @@ static bool tell(const QuantizeRequest *r, int64_t done, int64_t total, Err *err
     return !r->progress || r->progress(r->progress_user, done, total) || fail(err, E_USAGE, "stopped by the caller");
 }
 
-static bool watch_batches(Watch *w, Batches *b, Session *s, int64_t from, int64_t total, Err *err)
+/* All that the ranges follow from but for the version of qkv and the machine. */
+static bool key_of(const Placement *p, const Batches *b, char *key, Err *err)
+{
+    const QuantizeRequest *r = b->r;
+    Digest d = {0};
+    Buf text = {0};
+    graph_print(p->g, &text);
+    bool ok = !text.failed || oom(err);
+    digest_add(&d, text.data, text.len);
+    buf_free(&text);
+    for (int i = 0; ok && i < p->g->nweight; i++) ok = tensor_digest(p->g->weight[i]->data, &d, err);
+    for (int i = 0; i < p->npoints; i++) digest_text(&d, p->point[i].value->name);
+    for (int i = 0; ok && r->tensor && i < p->g->ninput; i++)
+        if (r->tensor[i].data) ok = tensor_digest(&r->tensor[i], &d, err);
+    digest_text(&d, calibration_name(r->how));
+    digest_add(&d, (int64_t[]){b->n, b->batch, (int64_t)r->seed}, 3 * sizeof(int64_t));
+    digest_print(&d, key);
+    return ok;
+}
+
+/* last: of a look at the data, or before the caller stops it. */
+static bool keep(Watch *w, const char *path, bool last, Err *err)
+{
+    const double now = clock_ms();
+    if (!path || (!last && now - w->saved < SAVED_EVERY_MS)) return true;
+    w->saved = now;
+    return seen_save(&w->seen, path, err);
+}
+
+/* The looks from the first batch on that was not seen. */
+static bool watch_batches(Watch *w, Batches *b, Session *s, int64_t total, Err *err)
 {
     const Graph *g = w->p->g;
-    for (int64_t i = 0; i < b->n; i++) {
-        w->batch = i;
-        bool ok = batch_run(b, s, i, err);
+    while (w->seen.done < w->seen.total) {
+        w->batch = w->seen.done % b->n;
+        w->histogram = w->seen.done >= b->n;
+        bool ok = batch_run(b, s, w->batch, err);
         for (int k = 0; ok && k < g->ninput; k++)
             ok = !w->point[g->input[k]->id] || observe(w, g->input[k], session_input(s, k));
         if (!ok && w->err->code) *err = *w->err;
         if (!ok) return data_finite(g, b->r, true, err);
-        TRY(tell(b->r, from + i + 1, total, err));
+        w->seen.done++;
+        const bool go_on = tell(b->r, w->seen.done, total, err);
+        TRY(keep(w, b->r->cache, !go_on || w->seen.done == w->seen.total, err) && go_on);
     }
     return true;
 }
 
-static bool calibrate(Placement *p, const QuantizeRequest *r, Batches *b, Session *s, int64_t total, Err *err)
+static bool take_scales(Placement *p, const QuantizeRequest *r, const Seen *seen, Err *err)
 {
-    Err said = {0};
-    Watch w = {.p = p, .nvalues = p->g->next_id, .err = &said};
-    w.observer = mem_zeroed((size_t)p->npoints + 1, sizeof *w.observer);
-    w.massive = mem_zeroed((size_t)p->npoints + 1, sizeof *w.massive);
-    w.point = mem_zeroed((size_t)w.nvalues + 1, sizeof *w.point);
-    bool ok = (w.observer && w.massive && w.point) || oom(err), again = false;
-    for (int i = p->npoints - 1; ok && i >= 0; i--) {
-        ok = (w.massive[i] = massive_create(err)) != NULL;
-        observer_begin(&w.observer[i], r->how);
-        w.point[p->point[i].value->id] = 1 + i;
-        again = observer_histogram(&w.observer[i]);
-    }
-    if (ok) session_on_node(s, on_node, &w);
-    ok = ok && watch_batches(&w, b, s, 0, total, err);
-    w.histogram = true;
-    ok = ok && (!again || watch_batches(&w, b, s, b->n, total, err));
-    session_on_node(s, NULL, NULL);
-    for (int i = 0; ok && i < p->npoints; i++) {
-        const Observer *o = &w.observer[i];
+    for (int i = 0; i < p->npoints; i++) {
+        const Observer *o = &seen->observer[i];
         Point *at = &p->point[i];
         at->seen = o->count > 0;
         if (!at->seen) continue;
@@ -194,13 +212,41 @@ static bool calibrate(Placement *p, const QuantizeRequest *r, Batches *b, Sessio
         at->low = o->low;
         at->high = o->high;
         Err none = {0};
-        at->massive = massive_found(w.massive[i], r->massive, p->arena, &none);
-        ok = !none.code || (*err = none, false);
+        at->massive = massive_found(seen->massive[i], r->massive, p->arena, &none);
+        if (none.code) {
+            *err = none;
+            return false;
+        }
     }
-    for (int i = 0; w.observer && i < p->npoints; i++) observer_free(&w.observer[i]);
-    for (int i = 0; w.massive && i < p->npoints; i++) massive_free(w.massive[i]);
-    mem_free(w.massive);
-    mem_free(w.observer);
+    return true;
+}
+
+static bool calibrate(Placement *p, const QuantizeRequest *r, Batches *b, Session *s, int64_t total, Err *err)
+{
+    Err said = {0};
+    Watch w = {.p = p, .nvalues = p->g->next_id, .err = &said, .saved = clock_ms()};
+    Seen *seen = &w.seen;
+    *seen = (Seen){.n = p->npoints, .total = b->n};
+    seen->observer = mem_zeroed((size_t)p->npoints + 1, sizeof *seen->observer);
+    seen->massive = mem_zeroed((size_t)p->npoints + 1, sizeof *seen->massive);
+    w.point = mem_zeroed((size_t)w.nvalues + 1, sizeof *w.point);
+    bool ok = (seen->observer && seen->massive && w.point) || oom(err);
+    for (int i = p->npoints - 1; ok && i >= 0; i--) {
+        ok = (seen->massive[i] = massive_create(err)) != NULL;
+        observer_begin(&seen->observer[i], r->how);
+        w.point[p->point[i].value->id] = 1 + i;
+        seen->total = observer_histogram(&seen->observer[i]) ? 2 * b->n : b->n;
+    }
+    ok = ok && (!r->cache || (key_of(p, b, seen->key, err) && seen_load(seen, r->cache, err))) &&
+         (seen->done == seen->total || keep(&w, r->cache, true, err)); /* a name that cannot be written is told now */
+    if (ok) session_on_node(s, on_node, &w);
+    ok = ok && watch_batches(&w, b, s, total, err);
+    session_on_node(s, NULL, NULL);
+    ok = ok && take_scales(p, r, seen, err);
+    for (int i = 0; seen->observer && i < p->npoints; i++) observer_free(&seen->observer[i]);
+    for (int i = 0; seen->massive && i < p->npoints; i++) massive_free(seen->massive[i]);
+    mem_free(seen->massive);
+    mem_free(seen->observer);
     mem_free(w.point);
     mem_free(w.copy);
     return ok;
@@ -574,7 +620,7 @@ static bool keep_trained(const Graph *g, Graph *made, int weights, const Quantiz
     Batches b = {0};
     Placement none = {.g = made, .options = r->place, .weights = weights};
     if (r->place.dynamic || r->place.weight_bits || r->place.trainable || r->smooth > 0 || r->correct || r->budget ||
-        r->place.nskip)
+        r->cache || r->place.nskip)
         return fail(
             err, E_USAGE,
             "the model was trained with quantizers, which are kept: leave out the options that say where others "

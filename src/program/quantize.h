@@ -21,6 +21,7 @@ typedef struct QuantizeRequest {
     bool correct;   /* biases, by what rounding the weights does to the means over the data */
     uint64_t seed;  /* of random numbers */
     int threads;
+    const char *cache; /* the file that keeps what calibration has seen (seen.h); NULL: none */
     bool (*progress)(void *user, int64_t done, int64_t total); /* after every batch; false stops */
     void *progress_user;
 } QuantizeRequest;

@@ -4,13 +4,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
-enum { BINS = 1024, SHIFT = 21, NAMED = 3 }; /* of a float's bits without its sign: the exponent and two more */
-
-struct Massive {
-    int64_t all[BINS], rows[BINS]; /* elements; rows by their largest */
-    int64_t K;
-    uint32_t *most; /* of every channel; K are seen so far */
-};
+enum { SHIFT = 21, NAMED = 3 };
 
 Massive *massive_create(Err *err)
 {
@@ -61,8 +55,8 @@ static int median(const Massive *m)
 {
     int64_t n = 0, below = 0;
     int i = 1;
-    for (int k = 1; k < BINS; k++) n += m->all[k];
-    while (i < BINS - 1 && 2 * (below += m->all[i]) < n) i++;
+    for (int k = 1; k < MASSIVE_BINS; k++) n += m->all[k];
+    while (i < MASSIVE_BINS - 1 && 2 * (below += m->all[i]) < n) i++;
     return i;
 }
 
@@ -78,7 +72,7 @@ const char *massive_found(const Massive *m, double times, Arena *a, Err *err)
         if (!(most > limit)) continue;
         if (++channels <= NAMED) buf_printf(&names, "%s%lld", channels > 1 ? ", " : "", (long long)k);
     }
-    for (int i = 0; i < BINS; i++) {
+    for (int i = 0; i < MASSIVE_BINS; i++) {
         all += m->rows[i];
         tokens += value_of((uint32_t)i << SHIFT) > limit ? m->rows[i] : 0;
     }

@@ -14,7 +14,14 @@
 #include "base/arena.h"
 #include "base/err.h"
 
-typedef struct Massive Massive;
+enum { MASSIVE_BINS = 1024 }; /* of a float's bits without its sign: the exponent and two more */
+
+typedef struct Massive {
+    int64_t all[MASSIVE_BINS], rows[MASSIVE_BINS]; /* elements; rows by their largest */
+    int64_t K;
+    uint32_t *most; /* of every channel, its largest element's bits; K are seen so far */
+} Massive;
+
 Massive *massive_create(Err *err);
 void massive_free(Massive *m); /* NULL is fine */
 /* (rows, K); another K where a size follows from the data. */

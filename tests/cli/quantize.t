@@ -16,7 +16,7 @@ $ qkv quantize sdpa.pt2 --percentile 99 -o q.onnx
 ! qkv: error: --percentile goes with --calibration percentile
 ? 2
 $ qkv quantize sdpa.pt2 --dynamic --calibration mse -o q.onnx
-! qkv: error: --calibration and --percentile find ranges, and --dynamic has none: leave them out
+! qkv: error: --calibration, --calibration-cache and --percentile are about ranges, and --dynamic has none: leave them out
 ? 2
 $ qkv quantize sdpa.pt2 --weights-only int4 --asymmetric -o q.onnx
 ! qkv: error: --asymmetric and --massive are about what layers read, which --weights-only leaves in floats: give --dynamic, too, or leave them out
@@ -80,6 +80,15 @@ $ qkv quantize sdpa.pt2 -o q.bin
 ? 2
 $ qkv quantize sdpa.pt2 --target openvino --trainable -o q.qkv
 ! qkv: error: --trainable makes a model to be trained, which a packed one cannot be: expected -o FILE.pt2 or FILE.onnx
+? 2
+# What calibration has seen, kept
+$ for n in a b; do qkv quantize sdpa.pt2 --target openvino --calibration-cache seen.safetensors -q -o $n.onnx >log 2>&1; done; cmp a.onnx b.onnx && echo the same
+the same
+$ qkv quantize sdpa.pt2 --target openvino --seed 1 --calibration-cache seen.safetensors -o c.onnx
+! qkv: error: calibration cache: seen.safetensors: it holds the ranges of another model or other data, or of another way to find them: remove it, or name another file
+? 2
+$ qkv quantize sdpa.pt2 --target openvino --calibration-cache seen.txt -o c.onnx
+! qkv: error: calibration cache: 'seen.txt': the name must end in .safetensors, .npz or .npy
 ? 2
 # A folder of images
 $ mkdir photos; make png photos/a.png 8x8 255,0/0,255; make png photos/b.PNG 16x16 10; echo no >photos/notes.txt; qkv quantize quadrant.pt2 --calibrate photos --mean 0.5 --std 0.5 --explain -o q.onnx

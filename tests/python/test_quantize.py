@@ -752,6 +752,61 @@ def test_channels_of_zeros_and_layers_left(tmp_path):
         model.quantize(dynamic=True, skip="weig*")
 
 
+def pictures(n):
+    return np.random.default_rng(3).random((n, 1, 8, 8), np.float32)
+
+
+def cached_arrays(path):
+    """{name: a writable view of its bytes}, and the bytes of the whole file."""
+    data = bytearray(path.read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    dtypes = {"I64": np.int64, "F64": np.float64, "U32": np.uint32, "U8": np.uint8}
+    return {name: np.frombuffer(memoryview(data)[start + t["data_offsets"][0]:start + t["data_offsets"][1]],
+                                dtypes[t["dtype"]])
+            for name, t in json.loads(data[8:start]).items() if name != "__metadata__"}, data
+
+
+@pytest.mark.parametrize("how", ["minmax", "average", "entropy"])
+def test_calibration_goes_on_where_it_was_stopped(tmp_path, how):
+    model, data, cache = qkv.Model(DIGITS), {"image": pictures(64)}, tmp_path / "seen.safetensors"
+    want = model.quantize(data, how, batch=8).quantize_report
+    calls = []
+
+    def stop(done, total):
+        calls.append(done)
+        return done == 5
+
+    with pytest.raises(qkv.Error, match="stopped"):
+        model.quantize(data, how, batch=8, calibration_cache=cache, progress=stop)
+    assert calls == [1, 2, 3, 4, 5]
+    for first in (6, (16 if how == "entropy" else 8) + 1):  # of the rest, then of the comparison alone
+        calls = []
+        got = model.quantize(data, how, batch=8, calibration_cache=cache, threads=1,
+                             progress=lambda done, total: calls.append(done)).quantize_report
+        assert calls[0] == first and got == want
+    with pytest.raises(qkv.Error, match="another model or other data"):
+        model.quantize({"image": pictures(64) * 2}, how, batch=8, calibration_cache=cache)
+    with pytest.raises(qkv.Error, match="a calibration cache keeps ranges, and dynamic has none"):
+        model.quantize(dynamic=True, calibration_cache=cache)
+
+
+def test_a_damaged_calibration_cache_is_refused(tmp_path):
+    model, data, cache = qkv.Model(DIGITS), {"image": pictures(32)}, tmp_path / "seen.safetensors"
+    model.quantize(data, "mse", batch=16, calibration_cache=cache)
+    for name, at, value in (("done", 0, 5), ("done", 0, -1), ("count", 3, -1), ("range", 1, np.nan), ("bins", 7, -1),
+                            ("bins", 7, np.inf), ("all", 1, -2), ("rows", 1, -2), ("channels", 0, -1),
+                            ("channels", 1, 1 << 62), ("channels", 0, 1), ("most", 2, 0x7f800000)):
+        arrays, whole = cached_arrays(cache)
+        arrays[name][at] = value
+        (tmp_path / "bad.safetensors").write_bytes(whole)
+        with pytest.raises(qkv.Error, match="bad.safetensors: it holds no '.*' that qkv quantize would write") as e:
+            model.quantize(data, "mse", batch=16, calibration_cache=tmp_path / "bad.safetensors")
+        assert e.value.code == 3
+    (tmp_path / "bad.safetensors").write_bytes(cache.read_bytes()[:-9])
+    with pytest.raises(qkv.Error, match="calibration cache: "):
+        model.quantize(data, "mse", batch=16, calibration_cache=tmp_path / "bad.safetensors")
+
+
 def test_convolutions_alone_need_calibration(tmp_path):
     torch = pytest.importorskip("torch")
     x = torch.randn(1, 3, 12, 12)
