@@ -26,7 +26,10 @@ typedef struct QuantizeOptions {
 static int on_batch(void *user, long long done, long long total)
 {
     Progress *p = user;
-    if (!p->total) progress_start(p, "calibrate", total);
+    if (p->total != total) { /* another look at the data, or the trials of a budget */
+        if (p->total) progress_end(p);
+        progress_start(p, "calibrate", total);
+    }
     progress_at(p, (double)done);
     return 0;
 }

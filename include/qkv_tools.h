@@ -447,7 +447,8 @@ typedef struct qkv_quantize_options {
     int n_skip;
     int threads; /* 0: all; results do not depend on it */
     uint64_t seed;
-    /* After every batch; not 0 stops, with QKV_USAGE. NULL: none */
+    /* After every batch, of so many of a look at the data (smooth and correct have their own, a budget counts its
+     * trials); not 0 stops, with QKV_USAGE. NULL: none */
     int (*progress)(void *user, long long done, long long total);
     void *progress_user;
     double smooth; /* SmoothQuant's alpha: what is far larger in a few channels of norms moves into the weights that

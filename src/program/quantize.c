@@ -75,6 +75,11 @@ static bool batch_run(Batches *b, Session *s, int64_t i, Err *err)
            within(err, "calibration data, rows %lld to %lld", (long long)first, (long long)(first + n - 1));
 }
 
+static bool tell(const QuantizeRequest *r, int64_t done, int64_t total, Err *err)
+{
+    return !r->progress || r->progress(r->progress_user, done, total) || fail(err, E_USAGE, "stopped by the caller");
+}
+
 /* The first of n floats that is NaN, or (infinite) one that is infinite; -1: none. */
 static int64_t not_finite(const Tensor *t, bool infinite)
 {
@@ -144,11 +149,6 @@ static bool on_node(void *user, const Node *n, Tensor *const *out)
         if (n->out[k]->id < w->nvalues && w->point[n->out[k]->id] && out[k] && !observe(w, n->out[k], out[k]))
             return false;
     return true;
-}
-
-static bool tell(const QuantizeRequest *r, int64_t done, int64_t total, Err *err)
-{
-    return !r->progress || r->progress(r->progress_user, done, total) || fail(err, E_USAGE, "stopped by the caller");
 }
 
 /* All that the ranges follow from but for the version of qkv and the machine. */
@@ -295,6 +295,7 @@ static bool watch_channels(const Graph *g, Channels **channels, int n, const Qua
         ok = batch_run(&b, s, i, err);
         if (!ok && said.code) *err = said;
         if (!ok) data_finite(g, r, true, err);
+        ok = ok && tell(r, i + 1, b.n, err);
     }
     session_free(s);
     batches_close(&b);

@@ -790,6 +790,16 @@ def test_calibration_goes_on_where_it_was_stopped(tmp_path, how):
         model.quantize(dynamic=True, calibration_cache=cache)
 
 
+def test_every_look_at_the_data_tells_its_progress():
+    calls = []
+    qkv.Model(DIGITS).quantize({"image": pictures(48)}, "mse", batch=16, smooth=0.5, correct=True,
+                               progress=lambda done, total: calls.append((done, total)))
+    looks = [(i, 3) for i in (1, 2, 3)]
+    assert calls == looks + looks + [(i, 9) for i in range(1, 10)]  # smoothing, biases; ranges twice, comparison
+    with pytest.raises(qkv.Error, match="stopped"):
+        qkv.Model(DIGITS).quantize({"image": pictures(48)}, smooth=0.5, batch=16, progress=lambda done, total: True)
+
+
 def test_a_damaged_calibration_cache_is_refused(tmp_path):
     model, data, cache = qkv.Model(DIGITS), {"image": pictures(32)}, tmp_path / "seen.safetensors"
     model.quantize(data, "mse", batch=16, calibration_cache=cache)
