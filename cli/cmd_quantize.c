@@ -421,8 +421,8 @@ static const Option own[] = {
     {"target", TEXT, AT(target), .arg = "NAME", .more = listed_targets,
      .help = "Runtime whose kernels decide where quantizers go, and for which an ONNX file is written:"},
     {"skip", MANY, AT(skip), .arg = "LIST",
-     .help = "Leave these nodes or weights in floats, A,B,C, with * and ?. May be given many times. A name that no "
-             "layer and no weight has is an error."},
+     .help = "Leave these nodes, weights or ops (aten.convolution*) in floats, A,B,C, with * and ?. May be given many "
+             "times. A name that no layer, weight or op has is an error."},
     {"explain", FLAG, AT(explain),
      .help = "Also list every layer and attention, with the reason where it is left, and "
              "every scale."},

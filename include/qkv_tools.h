@@ -443,7 +443,8 @@ typedef struct qkv_quantize_options {
     const qkv_tensor *data;
     int n_data;
     int64_t batch;           /* rows a run; 0: what the model fixes, else 32 or the nearest that it allows */
-    const char *const *skip; /* n_skip names of nodes or weights to leave in floats, with * and ? */
+    const char *const *skip; /* n_skip names of nodes, weights or ops (aten.convolution.default) to leave in
+                              * floats, with * and ? */
     int n_skip;
     int threads; /* 0: all; results do not depend on it */
     uint64_t seed;

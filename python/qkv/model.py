@@ -555,20 +555,20 @@ class Model(_Runs, Measured):
         """A model whose linear layers and attentions stand between quantizers, where `target` multiplies integers
         (docs/QUANTIZE.md). data: arrays by the names of inputs, one example a row, from which the ranges come by
         `calibration` ("minmax", "average", "percentile", "entropy", "mse"); None: random numbers, which say little of
-        a trained model. dynamic=True needs none: each run finds a scale a token. skip: names of nodes or weights to
-        leave in floats, with * and ?. smooth: SmoothQuant's alpha (0: not). correct: biases take
-        up what rounding weights does to mean results. budget: "cosine>=0.999" or "kl<=0.01": layers that lose too
-        much stay in floats, with weight_bits=4 in 8 bits. weight_bits=4 or 8: the weights of linear layers alone,
+        a trained model. dynamic=True needs none: each run finds a scale a token. skip: names of nodes, weights or ops
+        ("aten.convolution*") to leave in floats, with * and ?. smooth: SmoothQuant's alpha (0: not). correct: biases
+        take up what rounding weights does to mean results. budget: "cosine>=0.999" or "kl<=0.01": layers that lose
+        too much stay in floats, with weight_bits=4 in 8 bits. weight_bits=4 or 8: the weights of linear layers alone,
         by a scale for `group` (32) elements of a row, rounded by weight_method "rtn", "gptq", "awq" or "awq+gptq";
         with dynamic=True what layers read is rounded, too. trainable=True leaves weights in floats, each with its
         quantizer, for training (qkv.quant.prepare, Trainer); a model that was trained so keeps its quantizers.
         metric(model) finds a figure of its own, such as the accuracy on labelled data, of the floats and of the
         result; with budget "metric>=0.98", "metric>=99%" (of the floats') or "metric<=12" also of candidates, at most
-        metric_calls (20) in all. Its model is open until it returns. massive: what
-        reads values with elements so many times their median stays in floats (dynamic=True: where there are data).
-        calibration_cache: a file that keeps what was seen of the data; a call that was stopped goes on there, and one
-        with the same model, data and calibration does not look again. progress(done, total) is called after every
-        batch; a true result stops. The result's `quantize_report` is the report of `qkv quantize --json`."""
+        metric_calls (20) in all. Its model is open until it returns. massive: what reads values with elements so many
+        times their median stays in floats (dynamic=True: where there are data). calibration_cache: a file that keeps
+        what was seen of the data; a call that was stopped goes on there, and one with the same model, data and
+        calibration does not look again. progress(done, total) is called after every batch; a true result stops. The
+        result's `quantize_report` is the report of `qkv quantize --json`."""
         e, report, skip = CError(), C.c_void_p(), [skip] if isinstance(skip, str) else list(skip)
         borrowed = {name: _borrow(x) for name, x in (data or {}).items()}
         room = max(len(borrowed), 1)

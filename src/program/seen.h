@@ -2,13 +2,13 @@
  * same model, data and way to find ranges need not look again.
  *
  *     Seen s = {observer, massive, npoints, key, total};
- *     seen_load(&s, path, err);               s.done batches are behind; 0 where there is no file
+ *     seen_load(&s, path, err);               s.done batches were seen; 0 where there is no file
  *     ... a batch, s.done++ ...
  *     seen_save(&s, path, err);               whole or not at all
  *
- * The file is a .safetensors: "key" (u8), "done" (i64), "count" (i64, points x 2: batches, elements), "range" (f64,
- * points x 2), "bins" (f64, points x OBSERVER_BINS, or 0 x OBSERVER_BINS where none were filled), "all" and "rows" (i64,
- * points x MASSIVE_BINS), "channels" (i64, points) and "most" (u32, channels of all points).
+ * Tensors: "key" (u8), "done" (i64), "count" (i64, points x 2: batches, elements), "range" (f64, points x 2), "bins"
+ * (f64, points x OBSERVER_BINS, or 0 x OBSERVER_BINS where none were filled), "all" and "rows" (i64, points x
+ * MASSIVE_BINS), "channels" (i64, points) and "most" (u32, channels of all points).
  */
 #ifndef QKV_PROGRAM_SEEN_H
 #define QKV_PROGRAM_SEEN_H

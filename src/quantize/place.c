@@ -59,9 +59,17 @@ static bool matches(const char *pattern, const char *name)
     return false;
 }
 
+/* Of an op with its namespace alone, so that *linear* stays a name. */
+static bool names_op(const char *pattern, const char *op)
+{
+    const size_t space = strcspn(op, ".") + 1;
+    return !strncmp(pattern, op, space) && matches(pattern, op);
+}
+
 static bool names_site(const char *pattern, const Site *s)
 {
-    return matches(pattern, s->name) || (s->weight && matches(pattern, s->weight));
+    return matches(pattern, s->name) || (s->weight && matches(pattern, s->weight)) ||
+           names_op(pattern, s->node->op->name);
 }
 
 static bool skipped(const Placement *p, const Site *s)
@@ -274,7 +282,7 @@ static bool all_named(const Placement *p, Err *err)
         for (int k = 0; k < p->nsites && !any; k++) any = names_site(p->options.skip[i], &p->site[k]);
         if (!any)
             return fail(err, E_USAGE,
-                        "skip: none of the %d layers that could be quantized, and no weight of theirs, is called "
+                        "skip: none of the %d layers that could be quantized, and no weight or op of theirs, is called "
                         "'%.200s'",
                         p->nsites, p->options.skip[i]);
     }

@@ -50,7 +50,7 @@ typedef struct QuantizeOptions {
     const QuantizeTarget *target;
     bool asymmetric, dynamic; /* dynamic: a scale a token, found in each run, for linear layers alone */
     bool trainable;           /* weights stay floats, each with its quantizer: gradients go straight through (grad/) */
-    const char *const *skip;  /* names of nodes or their weights, with * and ? */
+    const char *const *skip;  /* names of nodes, of their weights or ops, with * and ? */
     int nskip;
     int weight_bits; /* 4, 8: weights alone, with a scale a block of `group`; what layers read is in floats, or,
                             dynamic, rounded by a scale a token. 0: activations and weights, 8 bits */

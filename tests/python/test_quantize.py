@@ -690,12 +690,22 @@ def test_what_is_quantized_already(digits):
 
 
 def test_names_that_nothing_has(digits, tmp_path):
-    for name, words in [("haed*", "no weight of theirs, is called 'haed*'"),
+    for name, words in [("haed*", "no weight or op of theirs, is called 'haed*'"),
                         ("hed.weight", "is called 'hed.weight'; did you mean 'head.weight'?")]:
         done = subprocess.run([QKV, "quantize", DIGITS, "--dynamic", "--skip", f"head*,{name}", "-o",
                                tmp_path / "q.onnx"], capture_output=True, text=True)
         assert done.returncode == 2 and words in done.stderr and not (tmp_path / "q.onnx").exists()
         assert f"is called '{name}'" in refused(dynamic=True, skip=["head*", name])
+
+
+def test_ops_that_are_skipped(digits):
+    def left(*skip):
+        report = qkv.Model(DIGITS).quantize({"image": digits[0]}, target="openvino", skip=skip).quantize_report
+        return {s["kind"] for s in report["sites"] if s["why_not"]}
+
+    assert left("aten.scaled_dot_product_attention*") == left("aten.scaled_dot_*") == {"attention"}
+    assert "linear" in left("aten.linear.default") and "attention" not in left("aten.linear.default")
+    assert "is called '*linear.default'" in refused({"image": digits[0]}, skip="*linear.default")
 
 
 @pytest.mark.parametrize("begins, kind", [(b"eight bytes and more of text", "a text"),
