@@ -362,7 +362,7 @@ static const Option own[] = {
      .help = "Set a size of the images where the model leaves it open. " DIM_NAME},
     {"calibration", TEXT, AT(calibration), .arg = "HOW", .more = listed_calibrations,
      .help = "How what was seen becomes a range:"},
-    {"calibration-cache", TEXT, AT(cache), .arg = "FILE", .writes = true,
+    {"calibration-cache", TEXT, AT(cache), .arg = "FILE", .writes = true, .reads = true,
      .help = "Keep what calibration has seen in FILE (.safetensors): a run that was stopped goes on there, and one "
              "with the same model, data and --calibration does not look again."},
     {"percentile", REAL, AT(percentile), .arg = "P",

@@ -230,6 +230,7 @@ static void path_of(const Option *op, const char *value, PathFn *f, void *user)
                   : !strcmp(op->arg, "DIR") ? PATH_FOLDER
                                             : PATH_WRITTEN;
     if (value && *value) f(user, value, use);
+    if (value && *value && op->reads) f(user, value, PATH_READ);
     if (eq && strchr(op->arg, '=')) f(user, eq + 1, use);
 }
 

@@ -34,6 +34,7 @@ typedef struct Option { /* a list of them ends with one without a name */
     const char *help; /* NULL: an older spelling, which is understood but not shown */
     const char *(*more)(void); /* NULL, or what follows help, where the library knows it */
     bool writes;               /* to the file or folder; else one that `arg` calls FILE, DIR or MODEL is read */
+    bool reads;                /* a file that it writes, what is there already */
     bool keeps;                /* writes into the folder, and reads what it wrote */
     bool in_place;             /* writes, and the file is seen while it grows */
 } Option;

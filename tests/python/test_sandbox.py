@@ -34,6 +34,7 @@ def folder(tmp_path):
     ("extract", "affine.pt2", "--weights", "-o", "w.npz"), ("graph", "affine.pt2", "-o", "made/g.svg"),
     ("report", "affine.pt2", "-o", "made/r.html"), ("compare", "affine.pt2", "affine.pt2", "-o", "made/v.html"),
     ("report", "affine.pt2", "--no-run", "-o", "made/r.html"), ("quantize", "eager.pt2", "-o", "made/q.onnx"),
+    ("quantize", "eager.pt2", "--target", "openvino", "--calibration-cache", "made/seen.npz", "-o", "made/q.onnx"),
     ("compare", "affine.pt2", "affine.pt2", "--no-run", "-o", "made/c.json"),
     ("rewrite", "eager.pt2", "-o", "made/r.pt2", "--certify", "made/r.json", "-q"),
     ("convert", "eager.pt2", "-o", "made/e.onnx", "--external-data", "--certify", "made/e.json", "-q"),
