@@ -73,8 +73,7 @@ static bool split(Index *x, Expr *e, Expr *atom, Expr **a, Expr **b)
     return *a && *b;
 }
 
-/* Does an index variable occur in e, or are its symbols sizes alone? */
-static bool varies(const Index *x, const Expr *e)
+bool ix_varies(const Index *x, const Expr *e)
 {
     for (int i = 0; i < x->n; i++)
         if (x->extent[i] && ex_mentions(e, expr_symbol(x->p, i)->expr)) return true;
@@ -102,7 +101,7 @@ static Expr *first_quotient(const Index *x, int n, Expr *const *atom)
     Expr *size = NULL;
     for (int i = 0; i < n; i++) {
         if (atom[i]->kind != EX_FLOORDIV) continue;
-        if (varies(x, atom[i])) return atom[i];
+        if (ix_varies(x, atom[i])) return atom[i];
         if (!size) size = atom[i];
     }
     return size;

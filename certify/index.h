@@ -30,6 +30,8 @@ Expr *ix_mod(Index *x, Expr *e, Expr *n);
 /* A size with its remainders by numbers as quotients: s0 + -s0 % 8 is 8 * ((s0 + 7) // 8). */
 Expr *ix_plain(Index *x, Expr *e);
 Expr *ix_subst(Index *x, Expr *e, const Expr *var, Expr *by);
+/* Does an index variable occur in e, or are its symbols sizes alone? */
+bool ix_varies(const Index *x, const Expr *e);
 /* Provably e >= 0; 0 <= e < n; for all sizes in range and all values of index variables. */
 bool ix_nonneg(Index *x, Expr *e);
 bool ix_within(Index *x, Expr *e, Expr *n);

@@ -748,13 +748,6 @@ static Term *sum_of(Terms *t, Expr *var, Expr *extent, Term *in)
     return bound(t, T_SUM, var, extent, in);
 }
 
-static bool of_sizes(const Terms *t, const Expr *e)
-{
-    bool sizes = e->kind != EX_SYM || e->i >= t->x.n || !t->x.extent[e->i];
-    for (int i = 0; i < e->nargs && sizes; i++) sizes = of_sizes(t, e->args[i]);
-    return sizes;
-}
-
 /* Where a test in e of var and sizes changes, as var grows; NULL: nowhere within the extent. */
 static Expr *turn_of(Terms *t, const Term *e, Expr *var, Expr *extent)
 {
@@ -766,7 +759,7 @@ static Expr *turn_of(Terms *t, const Term *e, Expr *var, Expr *extent)
                   : rise == var            ? ex_neg(p, first)
                   : ex_neg(p, rise) == var ? ex_add(p, first, ex_int(p, 1))
                                            : NULL;
-        if (n && of_sizes(t, n) && ix_nonneg(&t->x, n) && ix_nonneg(&t->x, ex_sub(p, extent, n))) return n;
+        if (n && !ix_varies(&t->x, n) && ix_nonneg(&t->x, n) && ix_nonneg(&t->x, ex_sub(p, extent, n))) return n;
     }
     Expr *n = NULL;
     for (int i = 0; i < e->n && !n; i++) n = turn_of(t, e->part[i].t, var, extent);
