@@ -211,12 +211,8 @@ static bool take_scales(Placement *p, const QuantizeRequest *r, const Seen *seen
         at->scale = scale;
         at->low = o->low;
         at->high = o->high;
-        Err none = {0};
-        at->massive = massive_found(seen->massive[i], r->massive, p->arena, &none);
-        if (none.code) {
-            *err = none;
-            return false;
-        }
+        at->massive = massive_found(seen->massive[i], r->massive, p->arena, err);
+        if (err->code) return false;
     }
     return true;
 }
