@@ -302,9 +302,9 @@ bool quantize_any(const Placement *p, Err *err)
     const bool still = !p->options.dynamic && !p->options.weight_bits;
     for (const Node *n = p->g->first; n && p->options.dynamic; n = n->next)
         if (n->op->id == OP_convolution)
-            return fail(err, E_UNSUPPORTED, "nothing to quantize: the model has no matrix product with a weight; its "
-                        "convolutions need scales from calibration, not ones that each run finds");
-    return fail(err, E_UNSUPPORTED, "nothing to quantize: the model has no matrix product with a weight%s",
+            return fail(err, E_UNSUPPORTED, "nothing to quantize: the model has no linear layers; its convolutions "
+                        "need scales from calibration, not ones that each run finds");
+    return fail(err, E_UNSUPPORTED, "nothing to quantize: the model has no linear layers%s",
                 still ? " and no attention" : "");
 }
 

@@ -64,7 +64,7 @@ $ qkv quantize q.onnx -o r.onnx
 ! qkv: error: the model is quantized already: node 'x__26' is qkv.quantize_linear.default; give the one of floats
 ? 4
 $ qkv quantize words.pt2 --dynamic --explain -o q.pt2
-! qkv: error: nothing to quantize: the model has no matrix product with a weight
+! qkv: error: nothing to quantize: the model has no linear layers
 ? 4
 # What came with the model goes along: it takes and gives the same.
 $ cp sdpa.pt2 with.pt2; python3 -c "import zipfile; z = zipfile.ZipFile('with.pt2', 'a'); z.writestr(z.namelist()[0].split('/')[0] + '/extra/note.json', '{}')"; qkv quantize with.pt2 --target openvino -q -o q.pt2 >log 2>&1; python3 -c "import zipfile; print([n.split('/', 1)[1] for n in zipfile.ZipFile('q.pt2').namelist() if '/extra/' in n])"
@@ -92,7 +92,7 @@ $ qkv quantize sdpa.pt2 --target openvino --calibration-cache seen.txt -o c.onnx
 ? 2
 # A folder of images
 $ mkdir photos; make png photos/a.png 8x8 255,0/0,255; make png photos/b.PNG 16x16 10; echo no >photos/notes.txt; qkv quantize quadrant.pt2 --calibrate photos --mean 0.5 --std 0.5 --explain -o q.onnx
-! qkv: error: nothing to quantize: the model has no matrix product with a weight and no attention
+! qkv: error: nothing to quantize: the model has no linear layers and no attention
 ? 4
 $ qkv quantize words.pt2 --calibrate photos -o q.onnx
 ! qkv: error: photos is a folder of images, for a model with one input (batch, channels, height, width); found 3 inputs, 'input_ids' of rank 2: give a .npz or .safetensors file
