@@ -10,7 +10,7 @@
 The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry runs in any
 case where a file that it comes from was changed within four hours before the commit: a page, a file of rules, a file of
 python/; of a file of tests/ the statement counts that makes the entry, where it or a function, class or value that it
-uses was changed. Tests of tests/python that are marked with turns share the same way, a sixth at least
+uses was changed. Tests of tests/python that are marked with turns share the same way, an eighth at least
 (tests/python/conftest.py).
 """
 import ast

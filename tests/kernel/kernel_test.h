@@ -26,7 +26,7 @@ __attribute__((unused)) static CpuLevel next_different(CpuLevel l, size_t at, si
 
 /* Of many cases one in so many: rooms (below) tell of a byte too far without sanitizers, and all cases run there. */
 #if defined(SANITIZED)
-enum { ONE_IN = 4 };
+enum { ONE_IN = 8 };
 #else
 enum { ONE_IN = 1 };
 #endif

@@ -115,8 +115,10 @@ static void test_attention(void **state)
     uint64_t random = 2;
     static const int64_t sizes[][4] = {{3, 600, 33, 24}, {29, 530, 16, 40}, {9, 5, 64, 8}}; /* N, M, D, E */
     for (int i = 0; i < 3; i++)
-        for (MaskKind kind = NO_MASK; kind < MASKS; kind++)
+        for (MaskKind kind = NO_MASK; kind < MASKS; kind++) {
+            if ((i + (int)kind) % ONE_IN) continue;
             check_attention(sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3], kind, (i + (int)kind) % 2, &random);
+        }
 }
 
 int main(void)

@@ -106,8 +106,11 @@ static void test_softmax(void **state)
     (void)state;
     for (int how = 0; how < 3; how++)
         for (int f = 0; f < FILLS; f++) {
-            for (int i = 0; i < LENGTHS; i++) check_softmax(1 + i % 3, lengths[i], (Fill)f, how == 1, how == 2, &seed);
-            check_softmax(1, LONGEST, (Fill)f, how == 1, how == 2, &seed);
+            for (int i = 0; i < LENGTHS; i++) {
+                if ((i + f + how) % ONE_IN) continue;
+                check_softmax(1 + i % 3, lengths[i], (Fill)f, how == 1, how == 2, &seed);
+            }
+            if ((f + how) % ONE_IN == 0) check_softmax(1, LONGEST, (Fill)f, how == 1, how == 2, &seed);
             check_softmax(0, 5, (Fill)f, how == 1, how == 2, &seed);
         }
 }
@@ -206,6 +209,7 @@ static void test_norm(void **state)
     (void)state;
     for (int flags = 0; flags < 16; flags++)
         for (int i = 0; i < LENGTHS; i++) {
+            if ((i + flags) % ONE_IN) continue;
             Norm p = {1 + i % 4, lengths[i], flags & 1, flags & 2, flags & 4, flags & 8, eps[(i + flags) % 3]};
             float *x = room(0, p.rows * p.n * 4), *w = room(1, p.n * 4), *b = room(2, p.n * 4), shift = i % 2 ? 100 : 0;
             fill_random(w, p.n, 3, &seed);

@@ -1,6 +1,6 @@
 """Tests whose cases take turns:
 
-    @pytest.mark.turns          with QKV_SHARE set, one case in six of each commit, all of them where the test or what
+    @pytest.mark.turns          with QKV_SHARE set, one case in eight of each commit, all of them where the test or what
                                 it uses in its file, the module that the file is named after or the page that a case
                                 names was changed
 
@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "python")
 
 import share  # noqa: E402
 
-TURNS = 6
+TURNS = 8
 
 
 def pytest_configure(config):

@@ -244,6 +244,7 @@ def kinds(tmp_path_factory):
     return path, args
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("train", [False, True])
 def test_model(kinds, train):
     path, args = kinds

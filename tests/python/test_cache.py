@@ -182,6 +182,7 @@ def held(n, *args):
     return packed, own, notes
 
 
+@pytest.mark.turns
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="the system does not tell")
 def test_memory_of_four_processes(folder, tmp_path):
     """The weights of four are those of one, where each would hold 32 MiB of its own; and four that begin together

@@ -151,6 +151,7 @@ def test_the_checker_links_no_rewriter():
     assert not [n for n in names.split() if n.startswith(("rewrite_", "rules_", "certify_graphs", "session_"))]
 
 
+@pytest.mark.turns
 def test_the_file_computes_the_same(files):
     for name, (source, result, _) in files.items():
         a, b = (torch.utils._pytree.tree_leaves(torch.export.load(p).module()(*CASES[name][1]))

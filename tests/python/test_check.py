@@ -462,6 +462,7 @@ def test_hidden_names(tmp_path):
     assert "Q129" in {f["id"] for f in run(m, tmp_path).findings}
 
 
+@pytest.mark.turns
 def test_torch_exports(tmp_path):
     """nn.TransformerEncoder with a padding mask, as torch.onnx.export writes it."""
     torch = pytest.importorskip("torch")

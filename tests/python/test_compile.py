@@ -91,6 +91,7 @@ def test_fast_path_of_attention(weights):
         assert all(c.in_c == c.ops for c in made)
 
 
+@pytest.mark.turns
 def test_sizes_stay_dynamic():
     model = Gated(16)
     run, made = compiled(model, dynamic=True)
@@ -105,6 +106,7 @@ def test_sizes_stay_dynamic():
     assert sum(len(c.parts) for c in made) >= 1
 
 
+@pytest.mark.turns
 def test_training_with_dynamic_sizes():
     model = Gated(16).train()
     run, made = compiled(model, dynamic=True)
@@ -235,6 +237,7 @@ def test_an_exported_program_from_memory():
         qkv.Model(model)
 
 
+@pytest.mark.turns
 def test_installed_packages_need_no_import(tmp_path):
     """The entry point of pyproject.toml, and TORCH_LOGS."""
     with open(os.path.join(ROOT, "pyproject.toml"), "rb") as f:

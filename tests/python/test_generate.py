@@ -187,6 +187,7 @@ def test_what_ends_early_or_is_refused(folder, made, tmp_path):
             s.feed("past_key_0", from_="logits")
 
 
+@pytest.mark.turns
 def test_recipe(folder, tmp_path, capsys):
     config = tmp_path / "config"
     lm.config("llama").save_pretrained(config)

@@ -136,6 +136,7 @@ class Composite(nn.Module):
                                                  2.0).mul(h).mean()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_core_ops_alone(dtype, tmp_path):
     torch.manual_seed(0)
@@ -310,6 +311,7 @@ def test_dropout_of_a_seed(tmp_path):
         close(got.detach(), w, torch.float32, name)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("functional", [False, True])
 def test_batch_norm_in_training(functional, tmp_path):
     """Statistics of the batch, running ones moved after each run, as PyTorch does;

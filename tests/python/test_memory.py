@@ -87,6 +87,7 @@ for k in (0, 5, 27, 0):
 """
 
 
+@pytest.mark.turns
 def test_constants_of_many_sizes(tmp_path):
     """What sizes and weights alone decide is kept for each of them, up to a limit; later it is computed again."""
     onnx = pytest.importorskip("onnx")

@@ -102,6 +102,7 @@ def test_it_trains_as_the_source():
     close(results[1], results[0], 1e-4)
 
 
+@pytest.mark.turns
 def test_it_exports_again_with_its_sizes(tmp_path):
     model, x = nn.Sequential(Gated(16), Gated(16)), R(2, 6, 16)
     sizes = ({0: Dim("batch", min=1, max=8), 1: Dim("seq", min=2, max=64)},)

@@ -426,6 +426,7 @@ def test_loops_and_branches(tmp_path, opset):
             assert want.shape == got.shape and np.allclose(want, got)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name, options", [
     ("Qwen3MoeConfig", dict(moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2, head_dim=8)),
     ("GptOssConfig", dict(num_local_experts=4, num_experts_per_tok=2, head_dim=8, sliding_window=8))])

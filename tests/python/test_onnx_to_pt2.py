@@ -69,6 +69,7 @@ def test_same_numbers_at_other_sizes(written):
         np.testing.assert_allclose(loaded(*args)[0].detach().numpy(), model(*args).detach().numpy(), atol=3e-6)
 
 
+@pytest.mark.turns
 def test_weights_keep_their_names_and_values(written):
     model, folder = written
     state = torch.export.load(folder / "m.pt2").state_dict
@@ -180,6 +181,7 @@ def test_parts_as_long_as_a_tensor_says(tmp_path):
             again.run([torch.randn(22, 3), wrong])
 
 
+@pytest.mark.turns
 def test_groups_of_rows_beyond_what_one_size_adds_up(tmp_path):
     """As many groups as experts have large models: out of ONNX, what comes of all rows has the rows' size again."""
     class Grouped(torch.nn.Module):
@@ -203,6 +205,7 @@ def test_groups_of_rows_beyond_what_one_size_adds_up(tmp_path):
         np.testing.assert_allclose(back(x, counts)[0].float().detach(), model(x, counts).float().detach(), atol=0.1)
 
 
+@pytest.mark.turns
 def test_rows_of_experts_that_lists_of_sizes_part(tmp_path):
     """`x.split(counts.tolist())` is slices in the graph and one Split in ONNX: through two layers of experts, what
     comes back has the rows' size. One of the slices alone stays a Slice."""

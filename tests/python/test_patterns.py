@@ -80,6 +80,7 @@ def test_the_same_trees_as_text_and_as_tuples():
     assert fired(report) == ["turned"] and text.count("aten.neg") == 2
 
 
+@pytest.mark.turns
 def test_runs_of_any_length():
     for n in (1, 2, 7, 60):
         def forward(self, x):

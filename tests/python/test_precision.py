@@ -98,6 +98,7 @@ def held(m, inputs, run, optimized):
         assert np.mean([f[1] for f in far]) <= np.mean([t[1] for t in theirs])
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("optimize", [True, False])
 def test_bf16(model, optimize):
     m, inputs, path = model

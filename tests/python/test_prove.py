@@ -140,6 +140,7 @@ def test_every_opset(paths, opset, tmp_path):
         assert report["result"] == "equal" and report["sense"] in (EXACT, REALS), (name, report)
 
 
+@pytest.mark.turns
 def test_decomposed(paths, tmp_path):
     """ATen's core ops, as PyTorch itself spells the model with them."""
     for name in ("attention", "norms", "windows"):
@@ -148,6 +149,7 @@ def test_decomposed(paths, tmp_path):
         assert report["result"] == "equal" and report["sense"] in (EXACT, REALS), (name, report)
 
 
+@pytest.mark.turns
 def test_exported_by_torch(paths, tmp_path):
     pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
     program = torch.export.load(paths["attention"])

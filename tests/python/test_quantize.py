@@ -93,6 +93,7 @@ def test_integers_are_compared_without_a_copy_in_floats(tmp_path):
     assert not done.returncode and "4 quantized" in done.stdout, done.stderr
 
 
+@pytest.mark.turns
 def test_weights_alone_in_files(digits, tmp_path):
     """DequantizeLinear by blocks, MatMulNBits, PyTorch's dequantizer by groups, .qkv: the same results, and packed."""
     ort = pytest.importorskip("onnxruntime")
@@ -434,6 +435,7 @@ def test_onnx_runtime_agrees(digits, tmp_path, target, opset):
     assert cosine(logits(qkv.Model(path), x), expected) > 0.99999
 
 
+@pytest.mark.turns
 def test_float8(digits, tmp_path):
     """TensorRT's float8: 1/448 after the softmax; values as torch.float8_e4m3fn has them, in every runtime."""
     onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")

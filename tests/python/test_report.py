@@ -57,6 +57,7 @@ def test_what_it_holds(report):
     assert [b["device"] for b in data["backends"]] == ["cpu", "cuda-sm80", "cuda-sm90"]
 
 
+@pytest.mark.turns
 def test_exports(tmp_path, report):
     command("report", DIGITS, "-o", tmp_path / "r.json", "-q", "--no-prove", "--device", "cuda-sm120")
     data = json.loads((tmp_path / "r.json").read_text())

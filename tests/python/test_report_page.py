@@ -65,6 +65,7 @@ def bert_page(bert):
     return page_of(bert, bert.with_suffix(".html"), "-D", "batch=2", "-D", "seq=16")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("width,dark", [(1280, False), (1600, True), (700, False)])
 def test_bert(bert_page, width, dark):
     assert set(whole(bert_page, "bert", width, dark)) == {"summary", "graph", "attention", "time", "memory", "kernels"}
@@ -159,6 +160,7 @@ def test_sam3(tmp_path):
     whole(page_of(tmp_path / "sam3.pt2", tmp_path / "sam3.html", "--runs", "1"), "sam3", 1440)
 
 
+@pytest.mark.turns
 def test_compare(bert, tmp_path):
     """A .pt2 beside its ONNX file and beside one with another weight: the page names the first pair that differs."""
     import qkv

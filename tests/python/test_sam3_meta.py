@@ -56,6 +56,7 @@ def test_every_tensor_of_metas_model_has_a_place():
     assert len(given) == 1134 and set(made) == set(expected) and len(made) == 1468
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_both_layouts_are_one_model(model, tmp_path, wrapped):
     tensors = {(f"detector.{n}" if wrapped else n): t for n, t in meta_layout(model).items()}

@@ -33,6 +33,7 @@ def package(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("boxes", [False, True])
 def test_metas_code_is_patched_and_exports(package, tmp_path, capsys, monkeypatch, boxes):
     monkeypatch.setattr(sam3, "clip_merges", lambda count, folder: [f"a{i} b{i}" for i in range(count)])

@@ -101,6 +101,7 @@ def test_grouped_causal(tmp_path):
     Saved(tmp_path, m, (R(2, 5, 12),), ({0: B, 1: S},)).check((R(2, 5, 12),), (R(3, 7, 12),))
 
 
+@pytest.mark.turns
 def test_encoder(tmp_path):
     def forward(self, ids, keep):
         h = self.embed(ids) + self.place(torch.arange(ids.shape[1]))
@@ -132,6 +133,7 @@ def test_convolutions(tmp_path):
     Saved(tmp_path, m, (R(2, 3, 32, 40),), ({0: B, 2: 8 * h, 3: 8 * w},)).check((R(2, 3, 32, 40),), (R(3, 3, 16, 24),))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 def test_resampling(tmp_path, mode):
     def forward(self, x, y):
@@ -203,6 +205,7 @@ def test_written_buffers(tmp_path):
     assert sorted(saved.ep.graph_signature.buffers_to_mutate.values()) == ["calls", "k", "last"]
 
 
+@pytest.mark.turns
 def test_written_inputs(tmp_path):
     def forward(self, x, y, z):
         before = x[0].clone()
@@ -330,6 +333,7 @@ def test_training_goes_on(tmp_path):
         close(p.grad, want[name].grad)
 
 
+@pytest.mark.turns
 def test_decompositions(tmp_path):
     torch.manual_seed(0)
     m = fn(lambda self, x: self.mha(x, x, x, need_weights=False)[0], mha=nn.MultiheadAttention(8, 2, batch_first=True))

@@ -182,6 +182,7 @@ def check_tokens(y, e, real, tolerance, what):
         np.testing.assert_allclose(y[real], e[real], rtol=0, atol=tolerance * np.abs(e[real]).max(), err_msg=what)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("compute", [None, "bf16"])
 def test_real_positions_are_eager_and_padded_ones_zero(exported, compute):
     m, inputs, path = exported
