@@ -66,7 +66,7 @@ bool graph_rename_size(Graph *g, const char *from, const char *to, Err *err)
 typedef struct Unify {
     Graph *g;
     Expr **by;     /* by symbol: what stands for it; NULL: itself */
-    Expr **inputs; /* the same of sizes of inputs alone */
+    Expr **inputs; /* the same without those of numbers that are read from data */
     Expr **known, **known_inputs; /* by expression id: what it became */
     bool changed;
     Err *err;
@@ -88,6 +88,22 @@ static bool is_number(const Graph *g, const Expr *e)
         if (a->kind == ARG_EXPR && a->e == e) return true;
     }
     return false;
+}
+
+/* Two names of one axis of one value: the file's, and shape inference's own where an op is lowered to several. */
+static void unite_axes(Unify *u)
+{
+    ExprPool *ex = u->g->ex;
+    for (int i = 0; i < expr_symbol_count(ex); i++) {
+        const Symbol *s = expr_symbol(ex, i);
+        for (int k = i + 1; s->source == SYM_SIZE && s->value && k < expr_symbol_count(ex); k++) {
+            const Symbol *other = expr_symbol(ex, k);
+            if (other->source != SYM_SIZE || other->value != s->value || other->dim != s->dim) continue;
+            u->by[k] = u->inputs[k] = s->expr;
+            expr_merge_symbol(ex, other->expr, s->expr);
+            u->changed = true;
+        }
+    }
 }
 
 /* May `to`, which is known no later, stand for `from`? The size of a result (SYM_SIZE) is what shape inference gives
@@ -200,6 +216,7 @@ bool graph_unify_sizes(Graph *g, Require *also, int *nalso, Err *err)
     Unify u = {.g = g, .err = err, .by = mem_zeroed((size_t)symbols + 1, sizeof(Expr *)),
                .inputs = mem_zeroed((size_t)symbols + 1, sizeof(Expr *))};
     bool *stays = mem_zeroed((size_t)n + 1, sizeof *stays), ok = u.by && u.inputs && stays;
+    if (ok) unite_axes(&u);
     for (int i = 0; ok && i < n; i++)
         u.changed |= unite(&u, (i < g->nrequire ? &g->require[i] : &also[i - g->nrequire])->cond, &stays[i]);
     if (ok && u.changed) {
