@@ -9,12 +9,29 @@
 
 /* ------------------------------------------------------------------ sizes */
 
+static bool from_data(const Symbol *s) { return symbol_out_of_data(s) && s->value; }
+
+/* The source's size of this name; of two that are read from what is computed twice, the first. */
+static const Symbol *source_size(const Checker *c, const char *name)
+{
+    const Side *a = &c->side[SOURCE];
+    const Symbol *s = expr_find_symbol(a->g->ex, name);
+    int class = s && from_data(s) ? a->class[s->value->id] : -1;
+    for (int k = 0; class >= 0 && k < (int)s->expr->i; k++) {
+        const Symbol *first = expr_symbol(a->g->ex, k);
+        if (from_data(first) && first->source == s->source && first->dim == s->dim &&
+            a->class[first->value->id] == class)
+            return first;
+    }
+    return s;
+}
+
 static Expr *symbol_here(void *user, const Expr *e)
 {
     Checker *c = user;
     if (c->translating == c->side[RESULT].g->ex && c->size[e->i]) return c->size[e->i];
-    const Symbol *s = expr_symbol(c->translating, (int)e->i);
-    const Symbol *own = expr_find_symbol(c->t.x.p, s->name);
+    const Symbol *s = source_size(c, expr_symbol(c->translating, (int)e->i)->name);
+    const Symbol *own = s ? expr_find_symbol(c->t.x.p, s->name) : NULL;
     return own ? own->expr : NULL;
 }
 
@@ -50,8 +67,6 @@ static void pair_sizes(Checker *c)
             if (e->kind == EX_SYM && !c->size[e->i]) c->size[e->i] = checker_expr(c, SOURCE, a->input[i]->dim[k]);
         }
 }
-
-static bool from_data(const Symbol *s) { return symbol_out_of_data(s) && s->value; }
 
 /* A size that is read from data under a name that the source does not have is taken for the one that is read from the
  * value of the same name; checker_finish sees whether the values are the same. */
@@ -130,13 +145,32 @@ static bool name_class(Checker *c, const Value *v, Err *err)
     return true;
 }
 
+/* The class of what a reshape leads back to: a value that has, before other reshapes, the same sizes. -1: none. */
+static int class_before(const Checker *c, int side, const Node *n)
+{
+    const Value *v = n->out[0], *x = v;
+    while (x->def && x->def->op->id == OP_reshape) {
+        x = x->def->arg[0].v;
+        bool same = x->rank == v->rank;
+        for (int i = 0; same && i < x->rank; i++) same = x->dim[i] == v->dim[i];
+        if (same) return checker_class(c, side, x);
+    }
+    return -1;
+}
+
 /* Every value of the source has a class; nodes that compute the same have the same. */
 static bool take_source(Checker *c, Err *err)
 {
     const Graph *g = c->side[SOURCE].g;
+    for (int i = 0; i < g->next_id; i++) c->side[SOURCE].class[i] = -1;
     for (int i = 0; i < g->ninput; i++) TRY(name_class(c, g->input[i], err));
     for (int i = 0; i < g->nweight; i++) TRY(name_class(c, g->weight[i], err));
     for (const Node *n = g->first; n; n = n->next) {
+        int before = n->nout ? class_before(c, SOURCE, n) : -1;
+        if (before >= 0) {
+            c->side[SOURCE].class[n->out[0]->id] = before;
+            continue;
+        }
         Buf key = {0};
         bool whole = key_of(c, SOURCE, n, &key);
         const Node *twin = whole ? map_get(&c->nodes, key.data) : NULL;
@@ -153,6 +187,9 @@ static bool take_source(Checker *c, Err *err)
 
 bool checker_congruent(Checker *c, const Node *n)
 {
+    int before = n->nout ? class_before(c, RESULT, n) : -1;
+    if (before >= 0) checker_equal(c, c->of_class[before], n->out[0]);
+    if (before >= 0) return true;
     Buf key = {0};
     const Node *twin = key_of(c, RESULT, n, &key) ? map_get(&c->nodes, key.data) : NULL;
     buf_free(&key);
@@ -261,9 +298,10 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
     c->size = arena_array(c->arena, Expr *, expr_symbol_count(result->ex) + 1);
     if (!c->size) return oom(err);
     TRY(take_sizes(c, err));
+    TRY(take_source(c, err));
     pair_sizes(c);
     pair_data(c);
-    return take_source(c, err) && take_result(c, err);
+    return take_result(c, err);
 }
 
 void checker_close(Checker *c)
@@ -361,8 +399,29 @@ static const Symbol *source_symbol(const Checker *c, int i)
 {
     const Expr *is = c->size[i];
     bool paired = is && is->kind == EX_SYM;
-    return expr_find_symbol(c->side[SOURCE].g->ex, (paired ? expr_symbol(c->t.x.p, (int)is->i)
-                                                           : expr_symbol(c->side[RESULT].g->ex, i))->name);
+    const Symbol *s = paired ? expr_symbol(c->t.x.p, (int)is->i) : expr_symbol(c->side[RESULT].g->ex, i);
+    return source_size(c, s->name);
+}
+
+/* Does a bound hold where the source's own conditions do? Of u1 + u2 == u0 and 0 <= u2 follows u1 <= u0. */
+static bool follows(Checker *c, const Expr *bound)
+{
+    const Graph *a = c->side[SOURCE].g;
+    ExprPool *p = c->t.x.p;
+    bool of_ints = bound->kind == EX_LE && !bound->args[0]->is_float && !bound->args[1]->is_float;
+    Expr *gap = of_ints ? ex_sub(p, bound->args[1], bound->args[0]) : NULL;
+    for (int k = 0; gap && k < a->nrequire; k++) {
+        const Expr *is = checker_expr(c, SOURCE, a->require[k].cond);
+        bool ints = is && is->kind == EX_EQ && !is->args[0]->is_float && !is->args[1]->is_float;
+        Expr *zero = ints ? ex_sub(p, is->args[0], is->args[1]) : NULL;
+        for (int minus = 0; zero && minus < 2; minus++) {
+            int64_t lo, hi;
+            Expr *same = minus ? ex_sub(p, gap, zero) : ex_add(p, gap, zero);
+            if (same) ex_range(p, same, &lo, &hi);
+            if (same && lo >= 0) return true;
+        }
+    }
+    return false;
 }
 
 /* Sizes, conditions on them, results: what the source takes is not refused, and what it gives is given. */
@@ -388,7 +447,8 @@ bool checker_finish(Checker *c, Err *err)
         const Expr *e = checker_expr(c, RESULT, b->require[i].cond);
         bool known = e && e->kind == EX_BOOL && e->i;
         for (int k = 0; e && !known && k < a->nrequire; k++) known = e == checker_expr(c, SOURCE, a->require[k].cond);
-        if (!known) return fail(err, E_MISMATCH, "a condition on sizes that the source lacks: %s", b->require[i].where);
+        if (!known && !(e && follows(c, e)))
+            return fail(err, E_MISMATCH, "a condition on sizes that the source lacks: %s", b->require[i].where);
     }
     for (const Node *n = b->first; n; n = n->next)
         if (n->op->flags & (OPF_EFFECT | OPF_RANDOM))

@@ -778,6 +778,40 @@ def test_sizes_that_are_one(tmp_path):
         assert checked(other, result, f"{result}.json")[0] != 0, (which, check)
 
 
+class Picked(nn.Module):
+    """Rows that a mask picks, twice; what is reshaped there and back; parts whose lengths are read from data."""
+
+    def forward(self, x, keep, counts):
+        rows, again = x[keep], (2 * x)[keep]
+        first, second = counts.tolist()
+        torch._check(first >= 0)
+        torch._check(second >= 0)
+        torch._check(first + second == rows.shape[0])
+        there = (rows / 3)[None, None][:, 0]
+        parts = torch.cat([p.sin() for p in rows.split([first, second])])
+        return rows[:, None][:, None] + again[:, None, None], there[0].cos(), parts
+
+
+def test_sizes_out_of_data(tmp_path):
+    """Of one mask alone they are one; a bound that follows from what the source checks is not a new condition."""
+    args = torch.randn(6, 4), torch.tensor([1, 1, 0, 1, 0, 0]) > 0, torch.tensor([1, 2])
+    torch.export.save(torch.export.export(Picked(), args), tmp_path / "a.pt2")
+    text = run(BUILD / "cli" / "qkv", "graph", tmp_path / "a.pt2").stdout
+    read = [line.split(" in ")[0].split(" = ")[1] for line in text.splitlines() if " = size %" in line]
+    assert len(read) == len(set(read)) == 2, text
+    assert certified(tmp_path / "b.pt2", "rewrite", tmp_path / "a.pt2", source=tmp_path / "a.pt2") == (True, None)
+    for got, want in zip(qkv.Model(tmp_path / "b.pt2")(*args), Picked()(*args)):
+        np.testing.assert_allclose(got, want, 1e-5, 1e-6)
+
+    class Other(Picked):
+        def forward(self, x, keep, counts):
+            rows, there, _ = super().forward(x, keep, counts)
+            return rows, there, x.sin()
+
+    torch.export.save(torch.export.export(Other(), args), tmp_path / "c.pt2")
+    assert checked(tmp_path / "c.pt2", tmp_path / "b.pt2", tmp_path / "b.pt2.json")[0] != 0
+
+
 class Chunked(nn.Module):
     """Attention within chunks of four tokens, as scans in chunks (Mamba 2) cut a padded text."""
 
