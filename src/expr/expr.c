@@ -487,6 +487,23 @@ static bool divides(const Expr *e) /* x//c, x % c */
            e->args[1]->i > 1;
 }
 
+/* What has the same remainder as e by m: x for x % k, where k is a multiple of m. */
+static Expr *same_remainder(ExprPool *p, Expr *e, int64_t m)
+{
+    Expr *sum = ex_int(p, 0);
+    bool plain = true;
+    for (int i = 0; i < (e->kind == EX_ADD ? e->nargs : 1); i++) {
+        Expr *part = e->kind == EX_ADD ? e->args[i] : e;
+        Term t;
+        term_of(part, &t);
+        const Expr *f = t.n == 1 ? t.factor[0] : NULL;
+        bool inner = f && f->kind == EX_MOD && divides(f) && f->args[1]->i % m == 0;
+        plain = plain && !inner;
+        sum = ex_add(p, sum, inner ? ex_mul(p, ex_int(p, t.coef), f->args[0]) : part);
+    }
+    return plain ? e : sum;
+}
+
 /* a / b where that comes out even; of a // (x//c) it is (c*a) / x, if x is known to be a multiple of c. */
 static Expr *even_quotient(ExprPool *p, Expr *a, Expr *b)
 {
@@ -544,7 +561,8 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
             if (r->kind == EX_INT) return r;
             ex_range(p, r, &lo, &hi);
             if (lo >= 0 && hi < b->i) return r;
-            a = r;
+            a = same_remainder(p, r, b->i);
+            if (a != r) return ex_mod(p, a, b);
         }
     }
     Expr *e = intern(
