@@ -60,6 +60,7 @@ typedef struct Checker {
     const bool *leaf; /* by class: an element of it stands for itself */
     bool *cut;        /* by class: such an element was met */
     bool numbers;     /* an element of a weight is the number that it is */
+    bool narrow;      /* numbers of nodes in float32 are what float32 has */
     Term **memo;
     int nmemo, depth, work;
     const ExprPool *translating;

@@ -701,7 +701,7 @@ static Term **memo_of(Checker *c, int side, const Value *v, Expr *const *idx)
     return &c->memo[key->id];
 }
 
-Term *element(Checker *c, int side, const Value *v, Expr *const *idx)
+static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx)
 {
     int class = checker_class(c, side, v);
     bool known = class >= 0 && class < c->nclasses;
@@ -722,4 +722,13 @@ Term *element(Checker *c, int side, const Value *v, Expr *const *idx)
     if (!e) return wrong(&r);
     put_step(&r, id);
     return c->memo[key] = e;
+}
+
+Term *element(Checker *c, int side, const Value *v, Expr *const *idx)
+{
+    bool before = c->t.narrow;
+    c->t.narrow = c->narrow && dtype_is_float(v->dtype) && dtype_size(v->dtype) <= 4;
+    Term *e = element_here(c, side, v, idx);
+    c->t.narrow = before;
+    return e;
 }

@@ -344,10 +344,11 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf,
     if (!same_sizes(c, a, b)) return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
     TRY(make_forms(c, a, b, leaf, false, form, err));
     if ((form[1] && form[0] != form[1]) || c->t.stuck) TRY(make_forms(c, a, b, leaf, true, form, err));
-    if (form[1] && form[0] != form[1]) { /* a rule may rest on what a weight holds */
-        c->numbers = true;
+    bool *const more[] = {&c->numbers, &c->narrow}; /* a rule may rest on what a weight holds; on a number's digits */
+    for (int k = 0; k < 2 && form[1] && form[0] != form[1]; k++) {
+        *more[k] = true;
         bool made = make_forms(c, a, b, leaf, false, form, err);
-        c->numbers = false;
+        *more[k] = false;
         TRY(made);
     }
     if (!form[1]) return fail(err, E_MISMATCH, "%s", c->t.why[0] ? c->t.why : "a step has no lemma");

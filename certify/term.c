@@ -331,7 +331,8 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
 
 /* ------------------------------------------------------------------ numbers */
 
-static double held(const Terms *t, double v) { return t->single ? (double)(float)v : v; }
+static bool in_single(const Terms *t) { return t->single || t->narrow; }
+static double held(const Terms *t, double v) { return in_single(t) ? (double)(float)v : v; }
 
 /* Of the continued fraction of v, the first that is below `near` away from it and, but for squares, held as v is. */
 static bool small_fraction(const Terms *t, double v, int64_t most, double near, int64_t *p, int64_t *q)
@@ -354,24 +355,25 @@ static bool small_fraction(const Terms *t, double v, int64_t most, double near, 
 
 Term *term_double(Terms *t, double number)
 {
-    double v = held(t, number), near = t->single ? 0x1p-22 : 0x1p-51;
-    int64_t p, q, ten = 1, bits, most = t->single ? 64 : 4096;
+    bool single = in_single(t);
+    double v = held(t, number), near = single ? 0x1p-22 : 0x1p-51;
+    int64_t p, q, ten = 1, bits, most = single ? 64 : 4096;
     if (v == -INFINITY) return term_mask(t, term_number(t, 0, 1));
     if (!isfinite(v)) return term_refuse(t, "a constant that is not finite");
     if (v == floor(v) && fabs(v) < 0x1p52) return term_number(t, (int64_t)v, 1);
     bool fraction = small_fraction(t, v, most, 0, &p, &q);
     if (fraction && !(q & (q - 1))) return term_number(t, p, q);
-    if (t->single) by(t, LAW_SINGLE);
+    if (single) by(t, LAW_SINGLE);
     if (fraction) by(t, LAW_FRACTION);
     if (fraction) return term_number(t, p, q);
-    if (small_fraction(t, v * v, 4096, near, &p, &q) && (!t->single || p * q <= 4096) &&
+    if (small_fraction(t, v * v, 4096, near, &p, &q) && (!single || p * q <= 4096) &&
         (held(t, sqrt((double)p / (double)q)) == fabs(v) || held(t, 1 / sqrt((double)q / (double)p)) == fabs(v))) {
         by(t, LAW_ROOT);
         return term_scale(t, root_of(t, p, q), v < 0 ? -1 : 1, 1);
     }
     for (int k = 0; k < 16; k++, ten *= 10) {
         double scaled = nearbyint(v * (double)ten);
-        if (fabs(scaled) < 1 || fabs(scaled) >= (t->single ? 1e6 : 1e15) || held(t, scaled / (double)ten) != v)
+        if (fabs(scaled) < 1 || fabs(scaled) >= (single ? 1e6 : 1e15) || held(t, scaled / (double)ten) != v)
             continue;
         by(t, LAW_FRACTION);
         return term_number(t, (int64_t)scaled, ten);

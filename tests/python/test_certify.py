@@ -499,6 +499,25 @@ class Exponential(nn.Module):
         return x.exp()
 
 
+class Times(nn.Module):
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def forward(self, x):
+        return x.tanh() * self.number
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_digits_that_a_dtype_does_not_hold(dtype, tmp_path):
+    """Two numbers are one where their op computes in float32 and has one number for both."""
+    for name, number in dict(a=0.7978845608, b=0.7978845608028654).items():
+        torch.export.save(torch.export.export(Times(number), (torch.randn(3).to(dtype),)), tmp_path / f"{name}.pt2")
+    made = certificate_of(tmp_path / "a.pt2", tmp_path / "b.pt2", tmp_path / "o.pt2")
+    assert made["whole"] == (dtype == torch.float32), made
+    assert any("single" in c["laws"] for c in made["claims"]) == made["whole"]
+
+
 class Blocks(nn.Module):
     """Two blocks, each with a norm inside of a softmax inside of a norm: written out from the input, terms explode."""
 
