@@ -522,7 +522,9 @@ bool make_softmax_sink(Rewrite *rw, int n, const Arg *a, Arg *out)
     d[r - 1] = one;
     if (constant_of(rw->g, &a[2], &c)) {
         if (plain && !(c > 0)) return rewrite_refuse(rw, "what joins the sum is not an exponential");
-        column = RW(rw, full, arg_exprs(rw->g, r, d), arg_float(rw->g, plain ? real_log(c) : c), arg_dtype(x->dtype));
+        bool log = plain && c != 1; /* as an op: the rounded number would be another one */
+        column = RW(rw, full, arg_exprs(rw->g, r, d), arg_float(rw->g, plain && !log ? 0 : c), arg_dtype(x->dtype));
+        if (column && log) column = RW(rw, log, arg_value(column));
     } else {
         if (a[2].kind != ARG_VALUE || a[2].v->rank > r || a[2].v->dtype != x->dtype)
             return rewrite_refuse(rw, "what joins the sum has other axes");
