@@ -271,35 +271,132 @@ static Term *cat(Reader *r)
     return e;
 }
 
-/* x[i, j, :]: tensors of indices take the place of the first of them, or the front where others stand between them. */
+/* Of x[i, j, :]: how many axes tensors of indices have together, broadcast, of which there are n; they take the place
+ * of the first of them, or the front where others stand between them. */
+static bool places_of(const Arg *a, int *first, int *broad, int *n)
+{
+    int last = -1;
+    *first = -1;
+    *broad = *n = 0;
+    for (int i = 0; i < a[1].n; i++) {
+        const Value *v = a[1].vs[i];
+        if (v && (!dtype_is_int(v->dtype) || i >= a->v->rank)) return false;
+        if (v && v->rank > *broad) *broad = v->rank;
+        if (v && *first < 0) *first = i;
+        if (v) last = i, ++*n;
+    }
+    if (last - *first + 1 != *n) *first = 0;
+    return true;
+}
+
+/* The index that v, one of these tensors, has at `at` of the axes that they have together. */
+static Term *place_in(Reader *r, const Value *v, Expr *const *at, int broad)
+{
+    Expr *idx[MAX_RANK];
+    for (int k = 0; k < v->rank; k++) idx[k] = ex_equals_int(v->dim[k], 1) ? zero(r) : at[broad - v->rank + k];
+    return element(r->c, r->side, v, idx);
+}
+
 static Term *indexed(Reader *r)
 {
     const Arg *a = r->node->arg;
     Term *at[MAX_RANK];
-    Expr *idx[MAX_RANK];
-    int first = -1, last = -1, n = 0, broad = 0, rest = 0;
-    for (int i = 0; i < a[1].n; i++) {
-        const Value *v = a[1].vs[i];
-        if (v && (!dtype_is_int(v->dtype) || i >= a->v->rank)) return wrong(r);
-        if (v && v->rank > broad) broad = v->rank;
-        if (v && first < 0) first = i;
-        if (v) last = i, n++;
-    }
-    if (last - first + 1 != n) first = 0;
+    int first, broad, n, rest = 0;
+    if (!places_of(a, &first, &broad, &n)) return wrong(r);
     for (int i = 0; i < a->v->rank; i++) {
         const Value *v = i < a[1].n ? a[1].vs[i] : NULL;
-        for (int k = 0; v && k < v->rank; k++)
-            idx[k] = ex_equals_int(v->dim[k], 1) ? zero(r) : r->idx[first + broad - v->rank + k];
-        if (v) at[i] = element(r->c, r->side, v, idx);
+        if (v) at[i] = place_in(r, v, r->idx + first, broad);
         else at[i] = term_index(r->t, r->idx[rest < first ? rest : rest + broad]), rest++;
     }
     return element_at(r, a->v, at);
+}
+
+/* x with one value at all places of x[i, j, :] that an index names; a negative one counts from the end. */
+static Term *put(Reader *r)
+{
+    const Arg *a = r->node->arg;
+    const Value *x = a[0].v, *value = a[2].v;
+    Expr *at[MAX_RANK], *var[MAX_RANK], *extent[MAX_RANK];
+    int first, broad, n, depth = r->c->depth, rest = 0;
+    if (!places_of(a, &first, &broad, &n) || !n || (a[3].kind == ARG_EXPR && a[3].e->i)) return wrong(r);
+    int rank = x->rank - n + broad; /* of what is written */
+    for (int k = 0; k < broad; k++) {
+        extent[k] = ex_int(r->p, 1);
+        for (int i = 0; i < a[1].n; i++) {
+            const Value *v = a[1].vs[i];
+            int d = v ? k - broad + v->rank : -1;
+            if (d >= 0 && !ex_equals_int(v->dim[d], 1)) extent[k] = size_of(r, v, d);
+        }
+        var[k] = fresh(r, extent[k]);
+        int d = first + k - rank + value->rank;
+        if (d >= 0 && !ex_equals_int(value->dim[d], 1)) return wrong(r); /* which one is written last */
+    }
+    Term *here = term_number(r->t, 1, 1);
+    for (int i = 0; i < x->rank; i++) {
+        const Value *v = i < a[1].n ? a[1].vs[i] : NULL;
+        if (!v) {
+            int to = rest < first ? rest : rest + broad, d = to - rank + value->rank;
+            if (d >= 0) at[d] = ex_equals_int(value->dim[d], 1) ? zero(r) : r->idx[i];
+            rest++;
+            continue;
+        }
+        Term *e = place_in(r, v, var, broad), *own = term_index(r->t, r->idx[i]);
+        Term *end = term_add(r->t, e, term_index(r->t, size_of(r, x, i)));
+        Term *up = term_mul(r->t, term_nonneg(r->t, e), term_same(r->t, e, own));
+        Term *below = term_nonneg(r->t, term_add(r->t, term_number(r->t, -1, 1), term_scale(r->t, e, -1, 1)));
+        Term *down = term_mul(r->t, below, term_same(r->t, end, own));
+        here = term_mul(r->t, here, term_add(r->t, up, down));
+    }
+    for (int k = 0; k < broad; k++)
+        if (first + k - rank + value->rank >= 0) at[first + k - rank + value->rank] = zero(r);
+    r->c->depth = depth;
+    for (int k = broad - 1; k >= 0; k--) here = term_over(r->t, T_ANY, var[k], extent[k], here);
+    return term_where(r->t, here, element(r->c, r->side, value, at), element(r->c, r->side, x, r->idx));
 }
 
 /* 1 where 0 <= e < n */
 static Term *inside(Reader *r, Expr *e, Expr *n)
 {
     return term_mul(r->t, nonneg(r, e), nonneg(r, ex_sub(r->p, ex_sub(r->p, n, ex_int(r->p, 1)), e)));
+}
+
+/* x where no slice, row or diagonal of it was written; `at`: the place in what was written there. */
+static Term *written_diagonal(Reader *r, Expr **at)
+{
+    const Arg *a = r->node->arg;
+    int first = axis_of(a[3].e, r->rank), second = axis_of(a[4].e, r->rank), k = 0;
+    if (first < 0 || second < 0 || !ex_is_int(a[2].e)) return wrong(r);
+    for (int i = 0; i < r->rank; i++)
+        if (i != first && i != second) at[k++] = r->idx[i];
+    at[k] = r->idx[a[2].e->i < 0 ? second : first];
+    Expr *column = ex_sub(r->p, r->idx[second], checker_expr(r->c, r->side, a[2].e));
+    return term_same(r->t, term_index(r->t, column), term_index(r->t, r->idx[first]));
+}
+
+static Term *written_slice(Reader *r, Expr **at)
+{
+    const Arg *a = r->node->arg;
+    bool row = r->node->op->id == OP_select_scatter;
+    int d = axis_of(a[2].e, r->rank);
+    Expr *start = a[3].kind == ARG_EXPR ? checker_expr(r->c, r->side, a[3].e) : zero(r);
+    if (d < 0) return wrong(r);
+    if (start && start->kind == EX_INT && start->i < 0) start = ex_add(r->p, start, size_of(r, a[0].v, d));
+    Expr *from = ex_sub(r->p, r->idx[d], start), *step = row ? NULL : checker_expr(r->c, r->side, a[5].e);
+    for (int i = 0; i < r->rank; i++) at[i - (row && i > d)] = r->idx[i];
+    if (row) return term_same(r->t, term_index(r->t, from), term_number(r->t, 0, 1));
+    at[d] = ix_div(&r->t->x, from, step);
+    Term *here = term_same(r->t, term_index(r->t, from), term_index(r->t, ex_mul(r->p, at[d], step)));
+    return term_mul(r->t, here, inside(r, at[d], size_of(r, a[1].v, d)));
+}
+
+static Term *written(Reader *r)
+{
+    const Value *x = r->node->arg[0].v, *src = r->node->arg[1].v;
+    Expr *at[MAX_RANK];
+    Term *here = r->node->op->id == OP_diagonal_scatter ? written_diagonal(r, at) : written_slice(r, at);
+    for (int i = 0; i < src->rank; i++)
+        if (ex_equals_int(src->dim[i], 1)) at[i] = zero(r);
+    return term_where(r->t, here, element(r->c, r->side, src, at), element(r->c, r->side, x, r->idx));
 }
 
 static Term *padded(Reader *r)
@@ -551,6 +648,8 @@ static Term *named(Reader *r)
     if (is(w, n, "cat")) return cat(r);
     if (is(w, n, "indexed")) return indexed(r);
     if (is(w, n, "padded")) return padded(r);
+    if (is(w, n, "written")) return written(r);
+    if (is(w, n, "put")) return put(r);
     if (is(w, n, "cast")) return cast(r);
     if (is(w, n, "convolution")) return convolution(r);
     if (!take(r, "(")) return wrong(r);

@@ -107,7 +107,7 @@ static Term *intern(Terms *t, Term want)
         if (e->part[i].t->height > e->height) e->height = e->part[i].t->height;
     }
     for (int i = 0; i < e->nidx; i++) e->symbols |= (e->idx[i] = want.idx[i])->symbols;
-    e->height += e->kind == T_SUM || e->kind == T_MAX;
+    e->height += e->kind == T_SUM || e->kind == T_MAX || e->kind == T_ANY;
     return t->slot[place(e, t->slot, t->nslots)] = e;
 }
 
@@ -695,7 +695,12 @@ static Term *bound(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
     Expr *own = ix_var(&t->x, "k", body->height, extent);
     Term *named = own ? subst(t, body, var, own) : NULL;
     if (!named || own->kind == EX_INT) return named;
-    return atom_of(t, (Term){.kind = kind, .n = 1, .part = &(Operand){named, 1, 1}, .nidx = 1, .idx = &own});
+    return atom_of(t, (Term){.kind = kind,
+                             .truth = kind == T_ANY,
+                             .n = 1,
+                             .part = &(Operand){named, 1, 1},
+                             .nidx = 1,
+                             .idx = &own});
 }
 
 /* Has a product an exponential that does not depend on var? */
@@ -780,8 +785,8 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
         return term_add(t, term_over(t, kind, i, turn, subst(t, body, var, i)),
                         term_over(t, kind, j, rest, subst(t, body, var, ex_add(t->x.p, turn, j))));
     }
-    if (kind == T_MAX && !mentions(t, body, var)) return body;
-    if (kind == T_MAX || ex_equals_int(extent, 1)) return bound(t, kind, var, extent, body);
+    if (kind != T_SUM && !mentions(t, body, var)) return body;
+    if (kind != T_SUM || ex_equals_int(extent, 1)) return bound(t, kind, var, extent, body);
     Term *r = term_number(t, 0, 1);
     if (body->n > 1) by(t, LAW_ADD);
     for (int i = 0; r && i < body->n; i++) {

@@ -26,6 +26,7 @@ typedef enum TermKind {
     T_LEAF,     /* element idx of the tensor `tag` */
     T_SUM,      /* of the operand over idx[0] */
     T_MAX,      /* the same, the largest */
+    T_ANY,      /* the same of a truth value: 1 where it is 1 somewhere */
     T_EXP,      /* of the operand */
     T_CALL,     /* function `tag`, of which nothing is known, of the operands */
     T_INDEX,    /* the integer idx[0] */
@@ -84,7 +85,7 @@ Term *term_scale(Terms *t, Term *a, int64_t p, int64_t q);
 Term *term_mul(Terms *t, Term *a, Term *b);
 Term *term_power(Terms *t, Term *a, int64_t halves);
 Term *term_exp(Terms *t, Term *a);
-Term *term_over(Terms *t, TermKind sum_or_max, Expr *var, Expr *extent, Term *body);
+Term *term_over(Terms *t, TermKind sum_max_or_any, Expr *var, Expr *extent, Term *body);
 Term *term_nonneg(Terms *t, Term *v);             /* 1 where v >= 0, else 0 */
 Term *term_same(Terms *t, Term *a, Term *b);      /* 1 where a = b, else 0 */
 Term *term_unwrapped(Terms *t, Term *i, Term *n); /* j, where i is j + n below 0 and j elsewhere; otherwise i */

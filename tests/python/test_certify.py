@@ -340,6 +340,7 @@ TRAPS = {
 }
 
 
+BOTH = torch.tensor([0, 0])
 PLACES, OTHERS = torch.tensor([[2, 0], [1, 1]]), torch.tensor([[0, 0], [1, 1]])
 F = nn.functional
 TRAPS.update({
@@ -444,6 +445,34 @@ TRAPS.update({
     "cast": (lambda x, y, v: x * (torch.arange(4) - 1).bool(),
              lambda x, y, v: torch.where(torch.arange(4) == 1, 0, 1) * x,
              lambda x, y, v: torch.where(torch.arange(4) >= 1, 1, 0) * x),
+    "a diagonal that is written": (
+        lambda x, y, v: (x @ y.mT).diagonal_scatter(v[..., 0], 0, -2, -1).exp(),
+        lambda x, y, v: torch.where(torch.eye(5).bool(), v[..., :1], x @ y.mT).exp(),
+        lambda x, y, v: torch.where(torch.eye(5).bool(), v[..., 0][..., None, :] + x[..., :1], x @ y.mT).exp()),
+    "a diagonal below": (lambda x, y, v: x.diagonal_scatter(v[:, :, :4, 3], -1, 2, 3) * 2,
+                         lambda x, y, v: (x.mT * 2).diagonal_scatter(v[:, :, :4, 3] * 2, 1, -2, -1).mT,
+                         lambda x, y, v: (x.mT * 2).diagonal_scatter(v[:, :, 1:5, 3] * 2, 1, -2, -1).mT),
+    "a slice that is written": (
+        lambda x, y, v: x.slice_scatter(y.split([3, 2], 2)[0], 2, -3) * 2,
+        lambda x, y, v: torch.cat([x[:, :, :2], y[:, :, :3]], 2) * 2,
+        lambda x, y, v: torch.cat([x[:, :, :2], y[:, :, 1:4]], 2) * 2),
+    "a row that is written": (lambda x, y, v: x.select_scatter(y[:, :, 2], 2, -1) * 2,
+                              lambda x, y, v: torch.cat([2 * x[:, :, :4], 2 * y[:, :, 2:3]], 2),
+                              lambda x, y, v: torch.cat([2 * x[:, :, :4], 2 * y[:, :, 3:4]], 2)),
+    "what is written at indices": (
+        lambda x, y, v: x.index_put((torch.tensor([1]), BOTH), torch.tensor(0.5)) * 2,
+        lambda x, y, v: torch.where(torch.ones(2, 2).bool().index_put((torch.tensor([1]), BOTH), torch.tensor(False))[
+            ..., None, None], 2 * x, 1.0),
+        lambda x, y, v: torch.where(torch.ones(2, 2).bool().index_put((BOTH, torch.tensor([1])), torch.tensor(False))[
+            ..., None, None], 2 * x, 1.0)),
+    "digits of a number": (lambda x, y, v: (x + 0.044715 * x ** 3) * 0.7978845608,
+                           lambda x, y, v: (x + 0.044715 * x ** 3) * 0.7978845608028654,
+                           lambda x, y, v: (x + 0.044715 * x ** 3) * 0.7978),
+    "a logarithm that is written": (lambda x, y, v: x.exp() / (x.exp().sum(-1, True) + 2.5),
+                                    lambda x, y, v: torch.cat([x, torch.full((2, 2, 5, 1), 2.5).log()], -1).softmax(
+                                        -1)[..., :4],
+                                    lambda x, y, v: torch.cat([x, torch.full((2, 2, 5, 1), 2.0).log()], -1).softmax(
+                                        -1)[..., :4]),
     "no gradient": (lambda x, y, v: x.detach().exp() * y, lambda x, y, v: x.exp() * y,
                     lambda x, y, v: y.detach().exp() * y),
 })
@@ -601,6 +630,31 @@ def test_gradients_of_attention(heads, mask, tmp_path):
     written_out(path, joint, "--grad", "*")
     assert certified(tmp_path / "r.pt2", "rewrite", joint, source=joint) == (True, None)
     assert "sdpa_backward" in (tmp_path / "r.pt2.json").read_text()
+
+
+def one_more(x, y, v):
+    e = (x @ y.mT * 0.5).exp()
+    return e / (2.5 + e.sum(-1, True)) @ v
+
+
+def filled_diagonal(x, y, v):
+    scores = x @ y.mT * 0.5
+    scores.diagonal(dim1=-2, dim2=-1).fill_(-1e9)
+    return scores.softmax(-1) @ v
+
+
+def filled_keys(x, y, v):
+    scores = x @ y.mT * 0.5
+    scores[:, :, :, BOTH] = -1e9
+    return scores.softmax(-1) @ v
+
+
+@pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys))
+def test_attention_of_scores_that_are_written(f, tmp_path):
+    path, sizes = tmp_path / "m.pt2", {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("n", min=3, max=64)}
+    torch.export.save(torch.export.export(Calls(f), (torch.randn(2, 2, 5, 4),) * 3, dynamic_shapes=(sizes,) * 3), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    assert "scaled_dot_product_attention" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "r.pt2").stdout
 
 
 def test_folded_weights(tmp_path):
