@@ -86,6 +86,8 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf,
 /* The claim that holds, as JSON: cut, laws and steps. */
 void checker_put_claim(const Checker *c, Buf *out);
 void checker_equal(Checker *c, const Value *a, const Value *b); /* after a claim that holds */
+/* What both graphs give as their i-th output or write to the i-th buffer after that; false: there are no more. */
+bool checker_given(const Checker *c, int i, const Value **a, const Value **b);
 /* Is each element of this weight of the result the number that v of the source, without inputs, has there? */
 bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err);
 bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err);

@@ -201,9 +201,20 @@ bool checker_congruent(Checker *c, const Node *n)
 
 void checker_equal(Checker *c, const Value *a, const Value *b)
 {
-    int class = checker_class(c, SOURCE, a);
-    c->side[RESULT].class[b->id] = class;
-    c->shared[class] = true;
+    int class = checker_class(c, SOURCE, a), own = checker_class(c, RESULT, b);
+    for (int i = 0; own >= 0 && i < c->side[SOURCE].g->next_id; i++) /* x / 1 is x, which b was known to be */
+        if (c->side[SOURCE].class[i] == class) c->side[SOURCE].class[i] = own;
+    if (own < 0) c->side[RESULT].class[b->id] = class;
+    c->shared[own < 0 ? class : own] = true;
+}
+
+bool checker_given(const Checker *c, int i, const Value **a, const Value **b)
+{
+    const Graph *x = c->side[SOURCE].g, *y = c->side[RESULT].g;
+    int n = x->noutput < y->noutput ? x->noutput : y->noutput;
+    if (i < n) return *a = x->output[i].value, *b = y->output[i].value, true;
+    if (i - n >= graph_mutations(x) || i - n >= graph_mutations(y)) return false;
+    return *a = graph_mutation(x, i - n)->value, *b = graph_mutation(y, i - n)->value, true;
 }
 
 /* ------------------------------------------------------------------ inputs and weights */
@@ -568,6 +579,13 @@ bool checker_replay(Checker *c, const json_t *cert, Err *err)
             ok = replay_claim(c, j, n->out[k], err) || within(err, "claim '%s'", about);
             if (--left) j = json_next(j);
         }
+    }
+    const Value *a, *b;
+    for (int i = 0; ok && left && checker_given(c, i, &a, &b); i++) { /* of what the source has under another name */
+        const char *about = json_string_value(json_object_get(j, "result"));
+        if (!about || strcmp(about, b->name) || checker_class(c, SOURCE, a) == checker_class(c, RESULT, b)) continue;
+        ok = replay_claim(c, j, b, err) || within(err, "claim '%s'", about);
+        if (--left) j = json_next(j);
     }
     if (ok && left) ok = fail(err, E_MISMATCH, "a claim is made twice, out of order, or of what needs none");
     return ok && checker_finish(c, err);

@@ -195,6 +195,16 @@ static void find_claims(Prover *p, Certified *found)
     }
 }
 
+/* What the source gives may have another class than what the result gives: x / 1 is not x until a claim says so. */
+static void claim_given(Prover *p)
+{
+    const Value *a, *b;
+    for (int i = 0; checker_given(&p->c, i, &a, &b); i++) {
+        int class = checker_class(&p->c, RESULT, b);
+        if (a->def && class >= 0 && class != checker_class(&p->c, SOURCE, a)) try_claim(p, a, b);
+    }
+}
+
 bool certify_graphs(const Graph *source, const Graph *result, bool single, const RuleAt *firings, int n,
                     Certified *found, Buf *out, Err *err)
 {
@@ -208,6 +218,7 @@ bool certify_graphs(const Graph *source, const Graph *result, bool single, const
     if (ok) {
         find_pieces(&p);
         find_claims(&p, found);
+        claim_given(&p);
         found->whole = checker_finish(&p.c, &why);
         found->claims = p.nclaims;
     }

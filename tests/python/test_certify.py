@@ -652,9 +652,22 @@ def filled_keys(x, y, v):
 @pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys))
 def test_attention_of_scores_that_are_written(f, tmp_path):
     path, sizes = tmp_path / "m.pt2", {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("n", min=3, max=64)}
-    torch.export.save(torch.export.export(Calls(f), (torch.randn(2, 2, 5, 4),) * 3, dynamic_shapes=(sizes,) * 3), path)
+    torch.export.save(torch.export.export(Calls(f), tuple(torch.randn(3, 2, 2, 5, 4)), dynamic_shapes=(sizes,) * 3), path)
     assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
     assert "scaled_dot_product_attention" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "r.pt2").stdout
+
+
+@pytest.mark.parametrize("f", (lambda x, y, v: (x.exp() / 1.0, (x.exp() / 1.0).sin()), lambda x, y, v: x * 1.0,
+                               lambda x, y, v: (x.exp(), x.exp() / 1.0, y * 1.0)))
+def test_outputs_that_a_rule_leaves_under_another_name(f, tmp_path):
+    """A factor of one is dropped: what is left has a value's class that the output does not have."""
+    path, args = tmp_path / "m.pt2", tuple(torch.randn(3, 2, 3))
+    torch.export.save(torch.export.export(Calls(f), args), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    assert "div" not in run(BUILD / "cli" / "qkv", "graph", tmp_path / "r.pt2").stdout.replace("%div", "")
+    other = tmp_path / "o.pt2"
+    torch.export.save(torch.export.export(Calls(lambda x, y, v: f(y, x, v)), args), other)
+    assert run(BUILD / "qkv-certify", other, tmp_path / "r.pt2", tmp_path / "r.pt2.json").returncode == 1
 
 
 def test_folded_weights(tmp_path):
