@@ -51,6 +51,10 @@ typedef struct Checker {
     Side side[2];
     const Value **of_class; /* the source's value */
     int nclasses;
+    struct {
+        Expr *size, *is;
+    } *same; /* sizes of data that a condition of the source says */
+    int nsame;
     Expr **size;  /* by symbol of the result: what it is of the source's, where an input tells */
     bool *shared; /* by class: a value of the result has it */
     Map nodes;    /* the source's nodes by what they compute */

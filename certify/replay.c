@@ -41,7 +41,35 @@ Expr *checker_expr(Checker *c, int side, const Expr *e)
     if (!e || e->id >= s->nexpr) return NULL;
     if (s->expr[e->id]) return s->expr[e->id];
     c->translating = s->g->ex;
-    return s->expr[e->id] = ix_plain(&c->t.x, expr_translate(c->t.x.p, e, symbol_here, c));
+    Expr *own = ix_plain(&c->t.x, expr_translate(c->t.x.p, e, symbol_here, c));
+    for (int i = 0; i < c->nsame; i++) own = ix_subst(&c->t.x, own, c->same[i].size, c->same[i].is);
+    return s->expr[e->id] = own;
+}
+
+/* What a condition of the source says that a size of data is: u1 + u2 == u0. */
+static bool take_same(Checker *c, Err *err)
+{
+    const Graph *g = c->side[SOURCE].g;
+    c->same = arena_alloc(c->arena, (size_t)g->nrequire + 1, sizeof *c->same);
+    if (!c->same) return oom(err);
+    for (int k = 0; k < g->nrequire; k++) {
+        const Expr *cond = g->require[k].cond;
+        for (int i = 0; i < 2 && cond->kind == EX_EQ; i++) {
+            Expr *size = checker_expr(c, SOURCE, cond->args[i]), *is = checker_expr(c, SOURCE, cond->args[1 - i]);
+            const Symbol *s = size && size->kind == EX_SYM ? expr_symbol(c->t.x.p, (int)size->i) : NULL;
+            const Symbol *of = s && is && !is->is_float ? expr_find_symbol(g->ex, s->name) : NULL;
+            int64_t lo, hi;
+            if (!of || !from_data(of) || ex_mentions(is, size)) continue;
+            ex_range(c->t.x.p, is, &lo, &hi);
+            if (lo < s->lo) continue; /* less would be known */
+            for (int m = 0; m < c->nsame; m++) c->same[m].is = ix_subst(&c->t.x, c->same[m].is, size, is);
+            c->same[c->nsame].size = size;
+            c->same[c->nsame++].is = is;
+            memset(c->side[SOURCE].expr, 0, (c->side[SOURCE].nexpr + 1) * sizeof *c->side[SOURCE].expr);
+            break;
+        }
+    }
+    return true;
 }
 
 /* The source's sizes, with their declared ranges. */
@@ -80,7 +108,7 @@ static void pair_data(Checker *c)
             const Symbol *of = expr_symbol(a, k);
             bool alike = from_data(of) && of->source == s->source && of->dim == s->dim;
             if (alike && !strcmp(of->value->name, s->value->name))
-                c->size[i] = checker_expr(c, SOURCE, of->expr);
+                c->size[i] = expr_find_symbol(c->t.x.p, source_size(c, of->name)->name)->expr;
         }
     }
 }
@@ -162,7 +190,6 @@ static int class_before(const Checker *c, int side, const Node *n)
 static bool take_source(Checker *c, Err *err)
 {
     const Graph *g = c->side[SOURCE].g;
-    for (int i = 0; i < g->next_id; i++) c->side[SOURCE].class[i] = -1;
     for (int i = 0; i < g->ninput; i++) TRY(name_class(c, g->input[i], err));
     for (int i = 0; i < g->nweight; i++) TRY(name_class(c, g->weight[i], err));
     for (const Node *n = g->first; n; n = n->next) {
@@ -308,8 +335,8 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
     if (!c->t.x.p || !c->t.x.memo || !c->cut || !c->shared || !terms_open(&c->t)) return oom(err);
     c->size = arena_array(c->arena, Expr *, expr_symbol_count(result->ex) + 1);
     if (!c->size) return oom(err);
-    TRY(take_sizes(c, err));
-    TRY(take_source(c, err));
+    for (int i = 0; i < source->next_id; i++) c->side[SOURCE].class[i] = -1;
+    TRY(take_sizes(c, err) && take_same(c, err) && take_source(c, err));
     pair_sizes(c);
     pair_data(c);
     return take_result(c, err);

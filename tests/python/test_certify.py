@@ -651,8 +651,9 @@ def filled_keys(x, y, v):
 
 @pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys))
 def test_attention_of_scores_that_are_written(f, tmp_path):
-    path, sizes = tmp_path / "m.pt2", {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("n", min=3, max=64)}
-    torch.export.save(torch.export.export(Calls(f), tuple(torch.randn(3, 2, 2, 5, 4)), dynamic_shapes=(sizes,) * 3), path)
+    path, args = tmp_path / "m.pt2", tuple(torch.randn(3, 2, 2, 5, 4))
+    sizes = {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("n", min=3, max=64)}
+    torch.export.save(torch.export.export(Calls(f), args, dynamic_shapes=(sizes,) * 3), path)
     assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
     assert "scaled_dot_product_attention" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "r.pt2").stdout
 
@@ -668,6 +669,25 @@ def test_outputs_that_a_rule_leaves_under_another_name(f, tmp_path):
     other = tmp_path / "o.pt2"
     torch.export.save(torch.export.export(Calls(lambda x, y, v: f(y, x, v)), args), other)
     assert run(BUILD / "qkv-certify", other, tmp_path / "r.pt2", tmp_path / "r.pt2.json").returncode == 1
+
+
+class Images(nn.Module):
+    """Rows that are not empty, cut into parts of sizes that data has, as pictures of several sizes are."""
+
+    def forward(self, x, n):
+        y = x[x.abs().sum(-1) != 0] * 1.0
+        a, b = n.tolist()
+        torch._check(a + b == y.shape[0])
+        p, q = y.split([a, b])
+        return p.exp() * 1.0, q.sin()
+
+
+def test_parts_of_sizes_that_an_assert_says(tmp_path):
+    path, x = tmp_path / "m.pt2", torch.randn(5, 3)
+    x[2] = 0
+    sizes = {0: torch.export.Dim.AUTO}, None
+    torch.export.save(torch.export.export(Images(), (x, torch.tensor([1, 3])), dynamic_shapes=sizes), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
 
 
 def test_folded_weights(tmp_path):
