@@ -588,6 +588,12 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
         by(t, LAW_LOG);
         return term_power(t, f->t->part[0].t, 2 * p / q);
     }
+    for (int k = 0; f && f->t->kind == T_CALL && f->t->tag == OP_maximum && p > 0 && k < 2; k++) {
+        double floor;
+        if (!fills(f->t->part[k].t, &floor) || floor * (double)p / (double)q > -0x1p20) continue;
+        by(t, LAW_FLOOR);
+        return term_exp(t, term_scale(t, f->t->part[1 - k].t, p, q));
+    }
     Parts s;
     s.n = 0;
     Term *inner = put(t, &s, product, 1, 1) ? made(t, T_POLY, &s) : NULL;

@@ -289,6 +289,10 @@ def pairs_turned(x, y, v):
     return x * v.cos() + half * v.sin()
 
 
+def floored(s, low):
+    return torch.max(s, torch.full((), low))
+
+
 def sinks(x, y):
     """Weights of five keys and of one more column, which depends on the query."""
     return torch.cat([x @ y.mT * 0.5, x[..., :1]], -1).softmax(-1)
@@ -327,6 +331,10 @@ TRAPS = {
     "a fill that is seen": (lambda x, y, v: product(x, y, v, before=causal),
                             lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 0, -1e7)),
                             lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 0, -3.0))),
+    "a floor that is reached": (
+        lambda x, y, v: product(x, y, v, before=lambda s: floored(causal(s, fill=-3e38), -3e38)),
+        lambda x, y, v: sdpa(x, y, v, causal(torch.zeros(5, 5), fill=-3e38)),
+        lambda x, y, v: product(x, y, v, before=lambda s: floored(causal(s), -3.0))),
     "heads": (lambda x, y, v: x.transpose(1, 2).reshape(2, 5, 8), lambda x, y, v: x.permute(0, 2, 1, 3).flatten(2),
               lambda x, y, v: x.permute(0, 2, 3, 1).flatten(2)),
     "repeated heads": (repeated, lambda x, y, v: nn.functional.scaled_dot_product_attention(
