@@ -114,6 +114,7 @@ const char *color_off(Color c);
 
 __attribute__((format(printf, 2, 3))) int problem(int code, const char *fmt, ...); /* "qkv: error: ..."; returns code */
 int problem_of(const qkv_error *e);                                                /* the same from the library */
+void problems_are_of(const char *path); /* the model's file, which those of a node name; after two of them none does */
 __attribute__((format(printf, 1, 2))) void warning(const char *fmt, ...);
 __attribute__((format(printf, 1, 2))) void note(const char *fmt, ...);   /* not with -q */
 __attribute__((format(printf, 1, 2))) void detail(const char *fmt, ...); /* with -v */

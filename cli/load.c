@@ -183,6 +183,7 @@ int model_load(const ModelOptions *o, const char *path, bool bf16, bool no_fuse,
     *out = code ? NULL : qkv_model_load(path, &load, &e);
     if (!code && !*out) code = problem_of(&e);
     fixed_free(&f);
+    if (!code) problems_are_of(path);
     if (!code) tell_cached(*out);
     if (!code) code = name_sizes(&o->name_dim, out);
     if (!code && o->skip_padding && !o->cache) code = skip_padding(out);

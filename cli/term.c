@@ -133,12 +133,23 @@ static void hint(const char *message)
         if (strstr(message, hints[i].part)) note("%s", hints[i].option);
 }
 
+static const char *model_file; /* NULL: none, or several */
+
+void problems_are_of(const char *path)
+{
+    static bool any;
+    model_file = any ? NULL : path;
+    any = true;
+}
+
+/* A sentence about a node of a model that was read names its file as one about what could not be read does. */
 int problem_of(const qkv_error *e)
 {
     char why[256];
-    bool limited = e->code == QKV_LIMIT && memory_refused(why, sizeof why);
-    int code = problem(e->code ? (int)e->code : EXIT_INTERNAL, "%s%s%s", e->message, limited ? ": " : "",
-                       limited ? why : "");
+    bool limited = e->code == QKV_LIMIT && memory_refused(why, sizeof why),
+         of_node = model_file && strstr(e->message, "node '") && !strstr(e->message, model_file);
+    int code = problem(e->code ? (int)e->code : EXIT_INTERNAL, "%s%s%s%s%s", of_node ? model_file : "",
+                       of_node ? ": " : "", e->message, limited ? ": " : "", limited ? why : "");
     hint(e->message);
     return code;
 }

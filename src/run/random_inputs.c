@@ -73,7 +73,8 @@ bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err
     for (int i = 0; i < g->ninput; i++) {
         const Value *v = g->input[i];
         int64_t shape[MAX_RANK];
-        for (int d = 0; d < v->rank; d++) TRY(ex_eval_i64(g->ex, v->dim[d], b, &shape[d], err));
+        for (int d = 0; d < v->rank; d++)
+            TRY(ex_eval_i64(g->ex, v->dim[d], b, &shape[d], err) || within(err, "input '%s': axis %d", v->name, d));
         size_t bytes;
         TRY(shape_bytes(v->dtype, v->rank, shape, &bytes, err) || within(err, "input '%s'", v->name));
         Tensor t = tensor_of(v->dtype, v->rank, shape, session_own_input(s, i, bytes, err));

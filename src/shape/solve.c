@@ -277,7 +277,8 @@ static bool satisfied(const Graph *g, const Binding *b, Err *err)
     for (int i = 0; i < g->ninput; i++)
         for (int d = 0; d < g->input[i]->rank; d++) {
             int64_t n;
-            TRY(ex_eval_i64(g->ex, g->input[i]->dim[d], b, &n, err));
+            TRY(ex_eval_i64(g->ex, g->input[i]->dim[d], b, &n, err) ||
+                within(err, "input '%s': axis %d", g->input[i]->name, d));
             if (n < 0)
                 return fail(err, E_USAGE, "input '%s': axis %d would be %lld", g->input[i]->name, d, (long long)n);
         }

@@ -61,7 +61,7 @@ add_2  i8      0.183622     0  -23.02    23.32
 output_0: cosine 0.999833 against the floats, largest difference 4.33; the same arg-max in 60 of 60 rows, 100.00 % (holds 99 % and 99.9 %)
 ! qkv: warning: the ranges come from random inputs and say little of a trained model: give real ones with --calibrate
 $ qkv quantize q.onnx -o r.onnx
-! qkv: error: the model is quantized already: node 'x__26' is qkv.quantize_linear.default; give the one of floats
+! qkv: error: q.onnx: the model is quantized already: node 'x__26' is qkv.quantize_linear.default; give the one of floats
 ? 4
 $ qkv quantize words.pt2 --dynamic --explain -o q.pt2
 ! qkv: error: nothing to quantize: the model has no linear layers
