@@ -311,8 +311,17 @@ static bool one_of(const Param *p, const Arg *a, Err *err)
 
 static bool integral(const Expr *e) { return e && !e->is_float; }
 
-/* Checks an argument against its parameter and puts it in the form the table promises (a lone int for int[2] is
- * repeated). */
+/* A truth value that is given as a number is 0 or 1; one given for a number is that. */
+static bool plain(Graph *g, const Param *p, Expr **e, Err *err)
+{
+    bool truth = p->type == PT_BOOL || p->type == PT_BOOLS, number = p->type == PT_INT || p->type == PT_INTS;
+    if (truth && ex_is_int(*e) && (uint64_t)(*e)->i > 1)
+        return fail(err, E_FORMAT, "argument '%s': found %lld, expected true or false", p->name, (long long)(*e)->i);
+    if (truth && ex_is_int(*e)) *e = ex_bool(g->ex, (*e)->i != 0);
+    else if (number && (*e)->kind == EX_BOOL) *e = ex_int(g->ex, (*e)->i);
+    return *e || oom(err);
+}
+
 /* False for an argument that could not be built: no memory, or an expression over its limit. */
 static bool built(const Arg *a)
 {
@@ -323,6 +332,8 @@ static bool built(const Arg *a)
     return true;
 }
 
+/* Checks an argument against its parameter and puts it in the form the table promises (a lone int for int[2] is
+ * repeated). */
 static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
 {
     if (!built(a))
@@ -350,7 +361,7 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
         break;
     case PT_INT:
     case PT_BOOL:
-        if (a->kind == ARG_EXPR && integral(a->e)) return !p->choices || one_of(p, a, err);
+        if (a->kind == ARG_EXPR && integral(a->e)) return plain(g, p, &a->e, err) && (!p->choices || one_of(p, a, err));
         break;
     case PT_SCALAR: /* complex numbers are tensors of rank 0: lowering takes them apart */
         if (a->kind == ARG_VALUE && a->v && dtype_is_complex(a->v->dtype) && !a->v->rank) return true;
@@ -371,9 +382,11 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
         if (a->kind == ARG_VALUES && a->n == 0) *a = arg_exprs(g, 0, NULL);
         if (a->kind != ARG_EXPRS) break;
         if (!built(a)) return oom(err);
-        for (int i = 0; i < a->n; i++)
+        for (int i = 0; i < a->n; i++) {
             if (!a->es[i] || (p->type != PT_FLOATS && p->type != PT_SCALARS && !integral(a->es[i])))
                 return wrong_kind(p, a, err);
+            TRY(plain(g, p, &a->es[i], err));
+        }
         return true;
     case PT_STR:
         if (a->kind == ARG_STR) return !p->choices || one_of(p, a, err);

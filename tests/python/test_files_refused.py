@@ -103,6 +103,10 @@ EDITS = [  # model, edit, what is said
     ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_ints": [None]}), "found null, expected a number"),
     ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_odd": 3}), "an argument of kind 'as_odd'"),
     ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_string": 3}), "expected a string"),
+    ("hand_rope", lambda d: argument(first(d, "scaled_dot"), 5, {"as_int": 256}),
+     "argument 'is_causal': found 256, expected true or false"),
+    ("sdpa_dead_rows_core", lambda d: argument(first(d, "any.dim"), 2, {"as_int": -1}),
+     "argument 'keepdim': found -1, expected true or false"),
     ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_scalar_type": 99}), "dtype code 99 is not known"),
     ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_tensors": 3}), "expected an array"),
     ("mha_self", lambda d: argument(first(d, "view"), 1, {"as_complex": {"real": "no", "imag": 1}}),
@@ -171,6 +175,12 @@ def rewritten(path, base, end, change):
 def test_exported(base, change, message, tmp_path):
     rewritten(tmp_path / "m.pt2", base, "models/model.json", change)
     refused(tmp_path / "m.pt2", message)
+
+
+def test_truth_as_number(tmp_path):
+    rewritten(tmp_path / "m.pt2", "hand_rope", "models/model.json",
+              lambda d: argument(first(d, "scaled_dot"), 5, {"as_int": 1}))
+    assert qkv.Model(tmp_path / "m.pt2").graph_text() == qkv.Model(SMALL / "hand_rope.pt2").graph_text()
 
 
 # ------------------------------------------------------------------ .qkv (docs/PACK.md)
