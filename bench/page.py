@@ -141,7 +141,8 @@ def picture(rows):
 def sections(rows):
     for threads in sorted({threads_of(key) for key in rows}):
         for precision, title in PRECISIONS.items():
-            some = of_group(rows, threads, precision == "int8")
+            some = {key: row for key, row in of_group(rows, threads, precision == "int8").items()
+                    if any(peer.precision(p) == precision for p in row["peers"])}
             if some:
                 yield [f"## {title}, {threads} thread{'s' * (threads > 1)}", "", *table(some, precision, threads)]
 

@@ -89,6 +89,7 @@ def test_page():
     assert "| 0.50 | 50 % | 100, 200 | 0.90 busy |" in text and "1 of 4 rows busy" in text
     assert "geometric mean 1.00 x the best peer over 2 models, lowest 0.50 (bert_b_128)" in text
     assert "- vit_b, torch-bf16: no such thing" in text and "## float32, 2 threads" in text
+    assert "## bfloat16, 1 thread\n" in text and "## bfloat16, 2 threads" not in text  # of which there is none
     assert "| vit_b | 4.00 | 3.00 | 6.00 | 7.00 | 1.50 | 2.00 | " in text
     assert "| vit_b | 0.999510 | - | - | - |" in text
     assert "| vit_b | 2 | qkv | linear 91 % (86 % of multiply-adds) |" in text
