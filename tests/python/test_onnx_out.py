@@ -499,6 +499,14 @@ def test_largest_of_windows_of_any_size(tmp_path):
                     ({2: h, 3: w},), "ort", 18)
 
 
+@pytest.mark.parametrize("opset", [18, 19, 20, 21, 23])
+def test_largest_beside_zeros(tmp_path, opset):
+    """ONNX Runtime takes zeros around a MaxPool's input for its own padding, which is minus infinity."""
+    module = nn.Sequential(nn.ZeroPad2d(1), nn.MaxPool2d(3, 2))
+    out_and_compare(tmp_path, module, [(-torch.rand(2, 3, 9, 8),), (-torch.rand(3, 3, 7, 8),)],
+                    ({0: Dim.AUTO, 2: Dim.AUTO},), "ort", opset)
+
+
 def test_rectified_number(tmp_path):
     out_and_compare(tmp_path, nn.PReLU(), [(torch.tensor(-2.0),), (torch.tensor(3.0),)], None, "ort", 18)
 

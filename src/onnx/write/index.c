@@ -358,6 +358,18 @@ void out_flip(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, x);
 }
 
+/* ONNX Runtime (1.31) makes zeros around the input of a MaxPool the MaxPool's own padding, which is minus infinity; it
+ * leaves those alone that name their axes. */
+static bool pooled(const Onnx *o, const Node *n)
+{
+    for (const Node *reader = n->next; reader; reader = reader->next) {
+        OpId op = reader->op->id;
+        bool pools = op == OP_max_pool2d_with_indices || op == OP_max_pool3d_with_indices;
+        if (pools && reader->arg[0].v == n->out[0]) return for_ort(o) && o->opt.opset >= 18;
+    }
+    return false;
+}
+
 void out_pad(Onnx *o, const Node *n, const char *mode)
 {
     const Value *v = arg_v(n, 0);
@@ -377,7 +389,13 @@ void out_pad(Onnx *o, const Node *n, const char *mode)
     }
     if (strcmp(mode, "constant")) attr_str(o, "mode", mode);
     Ref fill = strcmp(mode, "constant") ? none() : operand(o, n, 2, x.t);
-    give(o, n, 0, NODE(o, "Pad", x.t, x, amounts, fill));
+    if (!pooled(o, n)) {
+        give(o, n, 0, NODE(o, "Pad", x.t, x, amounts, fill));
+        return;
+    }
+    int64_t axes[MAX_RANK];
+    for (int i = 0; i < v->rank; i++) axes[i] = i;
+    give(o, n, 0, NODE(o, "Pad", x.t, x, amounts, fill, ints(o, v->rank, axes)));
 }
 
 void out_col2im(Onnx *o, const Node *n, const char *text)
