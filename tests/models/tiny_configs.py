@@ -51,6 +51,7 @@ NUMBERS = [(re.compile(pattern), rule) for pattern, rule in [
     (r"quer(y|ies)|latents$|num_prompts|landmarks|centroids|proposals", at_most(8)),
     (r"window|local_attention|attention_chunk|chunk_size", at_most(4)),
     (r"mel|bins$", at_most(16)),
+    (r"num_filters", at_most(4)),
     (r"intermediate|ffn|d_ff$|mlp_dim|feedforward|d_inner|n_inner|linear_units|mlp_size|ff_dim", at_most(INNER)),
     (r"groups$", at_most(8)),
     (r"seq_length|image_length|source|target", at_most(64)),
@@ -462,6 +463,18 @@ PATCHES = {"pixel_values": "R(b, 16, 3 * found(c, 'patch_size') ** 2)",
            "pixel_attention_mask": "torch.ones(b, 16, dtype=torch.long)",
            "spatial_shapes": "torch.tensor([[4, 4]] * b)"}
 
+WINDOWS = {"scale_factor_list": [1, 2, 4, 8], "kernel_list": [3, 2, 2], "intraclass_block_config": {
+    **{f"{way}_{what}ratio": [size, 1, [x // 2 for x in size]]
+       for what, k in (("long", 7), ("mid", 5), ("short", 3))
+       for way, size in (("vertical_long_to_small_conv", [k, 1]), ("horizontal_small_to_long_conv", [1, k]),
+                         ("symmetric_conv_long", [k, k]))},
+    "reduce_channel": [1, 1, 0], "return_channel": [1, 1, 0]}}  # of the PP-OCR detectors' necks
+
+PYRAMID = {"model_type": "pp_lcnet_v4", "stem_channels": [3, 48, 96],
+           "block_configs": [[[3, 96, 96, 1, True]], [[3, 96, 96, 2, False]], [[3, 96, 192, 2, True]],
+                             [[3, 192, 384, 2, False]]],
+           "out_features": ["stage1", "stage2", "stage3", "stage4"], "out_indices": [1, 2, 3, 4]}
+
 EXTRA = {
     "autoformer": {"config": {"prediction_length": 2, "num_time_features": 1}},
     "bamba": {"config": {"attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": "auto"}},
@@ -476,7 +489,9 @@ EXTRA = {
     "clap": {"config": {"audio_config": {"hidden_size": 512, "num_mel_bins": 64, "spec_size": 256}},
              "inputs": {"": {"input_ids": "I(90, b, s, lo=3)", "input_features": "R(b, 1, 1001, 64)"}}},
     "dac": {"config": {"encoder_hidden_size": 8}},
+    "dots1": {"config": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}},
     "dbrx": {"config": {"attn_config": {"clip_qkv": 8.0, "rope_theta": 10000.0}}},
+    "fun_asr_nano": {"config": {"adaptor_config": {"intermediate_size": WIDTH // 4}}},
     "funnel": {"config": {"block_sizes": [1, 1, 1]}},
     "gemma3n_audio": {"inputs": {"": {"audio_mel": "R(b, 64, c.input_feat_size)",
                                       "audio_mel_mask": "torch.arange(64) >= 64 - 8 * torch.arange(b)[:, None]"}}},
@@ -521,6 +536,11 @@ EXTRA = {
         "attention_mask": "torch.ones(b, 32 + s, dtype=torch.long)"}}},
     "qwen2_5_vl": {"config": {"vision_config": {"window_size": 32}}},
     "qwen2_5_vl_vision": {"config": {"window_size": 32}},
+    "pp_lcnet_v4": {"config": {"stem_channels": [3, 48, 96]}},
+    "pp_ocrv5_server_det": {"config": WINDOWS},
+    "pp_ocrv6_medium_det": {"config": {**WINDOWS, "backbone_config": PYRAMID}},
+    "pp_ocrv6_small_det": {"config": {"layer_list_out_channels": [96, 96, 192, 384], "backbone_config": PYRAMID}},
+    "slanext": {"config": {"post_conv_in_channels": 64}},
     "pp_doclayout_v3": {"config": {"x4_feat_dim": 16}},
     "prompt_depth_anything": {"config": {"backbone_config": {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}}},
     "pvt": {"config": {"num_encoder_blocks": 4}},
@@ -541,9 +561,13 @@ EXTRA = {
     "textnet": {"config": {"stem_out_channels": HEAD}},
     "tvp": {"config": {"visual_prompt_size": 8},
             "inputs": {"": {"input_ids": "I(90, b, s, lo=3)", "pixel_values": "R(b, c.num_frames, 3, h, w)"}}},
+    "uvdoc": {"config": {"bridge_connector": (128, 128), "backbone_config": {
+        "out_features": [f"stage{i}" for i in range(1, 7)]}}},
     "univnet": {"config": {"model_in_channels": WIDTH},
                 "inputs": {"": {"input_features": "R(b, 12, mel)",
                                 "noise_sequence": "R(b, 12, c.model_in_channels, seed=1)"}}},
+    "vibevoice_acoustic_tokenizer_decoder": {"inputs": {"": {"hidden_states": "R(b, c.hidden_size, 10)"}}},
+    "vibevoice_asr": {"config": {"acoustic_tokenizer_chunk_size": 3200}},
     "video_llama_3_vision": {"inputs": {"": {
         "pixel_values": "R(16 * b, 3 * c.patch_size ** 2)", "grid_thw": "torch.tensor([[1, 4, 4]] * b)",
         "merge_sizes": "torch.full((b,), 2)"}}},
