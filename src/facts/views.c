@@ -3,8 +3,8 @@
 
 Value *value_below(const Value *v, PassFn *passes, const void *user)
 {
-    while (v && v->kind == V_NODE && v->def->op->schema->nparams && v->def->arg[0].kind == ARG_VALUE &&
-           passes(v->def, user))
+    while (v && v->kind == V_NODE && v->def /* none: a writer's own value */ && v->def->op->schema->nparams &&
+           v->def->arg[0].kind == ARG_VALUE && passes(v->def, user))
         v = v->def->arg[0].v;
     return (Value *)(uintptr_t)v;
 }

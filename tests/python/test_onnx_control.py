@@ -92,6 +92,24 @@ def test_loop_ends_by_its_condition(tmp_path):
     check(tmp_path, text, {"x": np.abs(floats(4))}, {"x": np.abs(floats(9)) * 30}, ops=["qkv.loop"])
 
 
+def test_loop_ends_by_its_count_or_its_condition(tmp_path):
+    """As a .pt2, the condition of PyTorch's while_loop counts the turns, too."""
+    torch = pytest.importorskip("torch")
+    text = """agraph (int64 n, float[N] x) => (float[N] y)
+    {
+        yes = Constant<value = bool {1}>()
+        y = Loop(n, yes, x) <body = b (int64 i, bool go, float[N] a) => (bool more, float[N] c)
+            { c = Add(a, a)  s = ReduceSum<keepdims = 0>(c)  top = Constant<value = float {100.0}>()
+              more = Less(s, top) }>
+    }"""
+    feeds = [{"n": np.array(n), "x": np.abs(floats(k)) + 1} for n, k in ((3, 4), (0, 2), (50, 4))]
+    check(tmp_path, text, *feeds, ops=["qkv.loop"]).save(tmp_path / "m.pt2")
+    module = torch.export.load(tmp_path / "m.pt2").module()
+    for feed in feeds:
+        y = module(*[torch.from_numpy(x) for x in feed.values()])
+        np.testing.assert_allclose(y[0] if isinstance(y, tuple) else y, qkv.Model(tmp_path / "m.onnx").run(feed)["y"])
+
+
 def test_loop_carries_what_grows(tmp_path):
     """Each turn appends a row."""
     text = """agraph (int64 n, float[1, N] x) => (float[K, N] y)
