@@ -623,6 +623,18 @@ static Value *kept(Lower *L, Value *x, double p, bool features)
     return shape ? EMIT(L, bernoulli_p, arg_value(shape), arg_float(L->g, 1 - p), arg_none()) : NULL;
 }
 
+/* x * (noise * a) + ((noise - 1) * (c * a) + c * a * p): mean and variance of SELU's values stay */
+static Value *alpha_dropout(Lower *L, Value *x, Value *noise, double p)
+{
+    double c = 1.7580993408473766, a = 1 / sqrt((c * c * p + 1) * (1 - p));
+    Value *b = EMIT(L, add_Tensor, arg_value(noise), arg_int(L->g, -1));
+    b = b ? EMIT(L, mul_Tensor, arg_value(b), arg_float(L->g, c * a)) : NULL;
+    b = b ? EMIT(L, add_Tensor, arg_value(b), arg_float(L->g, c * a * p)) : NULL;
+    noise = EMIT(L, mul_Tensor, arg_value(noise), arg_float(L->g, a));
+    Value *y = b && noise ? EMIT(L, mul_Tensor, arg_value(x), arg_value(noise)) : NULL;
+    return y ? EMIT(L, add_Tensor, arg_value(y), arg_value(b)) : NULL;
+}
+
 /* x * (noise / (1 - p)), as aten/src/ATen/native/Dropout.cpp computes it; p = 1 gives x * 0. */
 bool lower_dropout(Lower *L)
 {
@@ -632,10 +644,11 @@ bool lower_dropout(Lower *L)
     if (!yes || !x) return lower_return(L, x);
     if (!dropout_rate(L, 1)) return false;
     double p = dropout_p(L, 1);
-    if (L->op->id != OP_dropout && L->op->id != OP_feature_dropout)
-        return fail(L->err, E_UNSUPPORTED, "%s in training mode", L->op->name);
+    bool features = L->op->id == OP_feature_dropout || L->op->id == OP_feature_alpha_dropout;
     if (p == 1) return lower_return(L, EMIT(L, mul_Tensor, arg_value(x), arg_int(L->g, 0)));
-    TRY(noise = kept(L, x, p, L->op->id == OP_feature_dropout));
+    TRY(noise = kept(L, x, p, features));
+    if (L->op->id == OP_alpha_dropout || L->op->id == OP_feature_alpha_dropout)
+        return lower_return(L, alpha_dropout(L, x, noise, p));
     TRY(noise = EMIT(L, div_Tensor, arg_value(noise), arg_float(L->g, 1 - p)));
     return lower_return(L, EMIT(L, mul_Tensor, arg_value(x), arg_value(noise)));
 }

@@ -1,7 +1,7 @@
 /* Lowering of random numbers that are functions of uniform and normal ones, drawn as PyTorch draws them.
  *
  *     exponential_(lambd)  -> -log1p(-u) / lambd, u = rand in float64
- *     multinomial(p, n)    -> topk(p / exponential, n)
+ *     multinomial(p, n)    -> topk(p / exponential, n); with replacement searchsorted(cumsum(p), u)
  *     log_normal_(m, s)    -> exp(z * s + m), z by Box and Muller (1958) from pairs of uniform numbers in float64
  */
 #include "lower/lower_table.h"
@@ -142,6 +142,21 @@ bool lower_bernoulli(Lower *L)
     return y && lower_return(L, lower_cast(L, y, x->dtype));
 }
 
+/* Of each of n uniform numbers the first class whose sum of probabilities reaches it */
+static Value *drawn_again(Lower *L, Value *x, int64_t n)
+{
+    Arg last = arg_int(L->g, -1), one = arg_int(L->g, 1);
+    Expr *dim[MAX_RANK], *classes = x->dim[x->rank - 1];
+    for (int i = 0; i < x->rank; i++) dim[i] = i == x->rank - 1 ? ex_int(L->ex, n) : x->dim[i];
+    Value *sums = AS(L, cumsum, v(lower_cast(L, x, x->dtype == DT_F64 ? DT_F64 : DT_F32)), last);
+    TRY(sums);
+    Value *sum = AS(L, narrow, v(sums), last, arg_expr(ex_sub(L->ex, classes, ex_int(L->ex, 1))), one);
+    sums = lower_cast(L, AS(L, div_Tensor, v(sums), v(sum)), DT_F64);
+    Value *u = AS(L, rand, arg_exprs(L->g, x->rank, dim), arg_dtype(DT_F64));
+    Value *at = sums && u ? AS(L, searchsorted_Tensor, v(sums), v(u)) : NULL;
+    return AS(L, clamp_max, v(at), arg_expr(ex_sub(L->ex, classes, ex_int(L->ex, 1))));
+}
+
 /* The places of the n largest p / exponential: without replacement, or one draw */
 bool lower_multinomial(Lower *L)
 {
@@ -149,7 +164,8 @@ bool lower_multinomial(Lower *L)
     int64_t n;
     bool again;
     TRY(want(L, &x) && lower_const_int(L, 1, &n) && lower_const_bool(L, 2, &again));
-    if (again && n > 1) return fail(L->err, E_UNSUPPORTED, "several draws with replacement");
+    if (x->rank < 1 || x->rank > 2) return lower_fail(L, 0, "rank %d, expected 1 or 2", x->rank);
+    if (again && n > 1) return lower_return(L, drawn_again(L, x, n));
     Value *y = AS(L, div_Tensor, v(x), v(exponential(L, x, num(L, 1))));
     Arg last = arg_int(L->g, -1);
     if (n == 1) return lower_return(L, AS(L, argmax, v(y), last, arg_bool(L->g, true)));

@@ -525,12 +525,16 @@ def random(F):
         c(t(5, lo=0), n)
         c(t(2, 5, lo=0), n)
     c(t(2, 5, lo=0), 1, True)
+    for dt in FLOATS:
+        c(t(2, 5, dt=dt, lo=0), 40, True)
+    c(t(7, lo=0), 9, True)
+    c(torch.tensor([0.0, 2, 0, 1, 0]), 30, True)
     c = F.op("aten.bernoulli.p")
     for dt in (f32, f64, bf16, i64, b8):
         c(t(5, 9, dt=dt), 0.3)
     for p in (0.0, 1.0, 0.5):
         c(t(40), p)
-    for n in ("dropout", "feature_dropout"):
+    for n in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"):
         c = F.op(f"aten.{n}.default")
         for dt in FLOATS[:1] + FLOATS[3:]:
             for p in (0.1, 0.75, 1.0):
