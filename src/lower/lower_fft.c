@@ -376,10 +376,18 @@ static Value *without_window(Lower *L, Value *y, const Frames *f, Expr *all, Exp
     return AS(L, constant_pad_nd, v(y), arg_exprs(L->g, 2, pad));
 }
 
+/* Frames (B, T, n) -> samples (B, ...) */
+static Value *samples(Lower *L, Value *y, const Frames *f, Expr *all, Expr *count)
+{
+    if (y && f->window) y = AS(L, mul_Tensor, v(y), v(f->window));
+    y = y ? overlapped(L, y, f, all) : NULL;
+    return y ? without_window(L, y, f, all, count) : NULL;
+}
+
 /* (..., bins, frames) -> (..., samples) */
 bool lower_istft(Lower *L)
 {
-    Value *z, *y;
+    Value *z, *y, *part[2];
     Frames f;
     Axes last = {.n = 1, .dim = {2}};
     TRY(operand(L, &z));
@@ -388,15 +396,20 @@ bool lower_istft(Lower *L)
                           z->rank);
     TRY(frames_of(L, complex_real_of(z->dtype), &f));
     if (f.window && dtype_is_complex(f.window->dtype)) return lower_fail(L, op_param(L->op, "window"), "complex");
-    if (truth(L, "return_complex", false)) return fail(L->err, E_UNSUPPORTED, "a complex signal");
-    bool single = z->rank == 2;
+    bool pairs = truth(L, "return_complex", false), single = z->rank == 2;
+    if (pairs && f.onesided) return lower_fail(L, op_param(L->op, "onesided"), "a complex signal has two sides");
     if (single) TRY(z = AS(L, unsqueeze, v(z), arg_int(L->g, 0)));
     Expr *count = z->dim[2],
          *all = ex_add(L->ex, ex_int(L->ex, f.n - f.hop), ex_mul(L->ex, ex_int(L->ex, f.hop), count));
-    z = AS(L, transpose_int, v(z), arg_int(L->g, 1), arg_int(L->g, 2));
-    y = z ? to_real(L, z, &last, arg_int(L->g, f.normalized ? 1 : 2), ex_int(L->ex, f.n)) : NULL;
-    if (y && f.window) y = AS(L, mul_Tensor, v(y), v(f.window));
-    y = y ? overlapped(L, y, &f, all) : NULL;
-    y = y ? without_window(L, y, &f, all, count) : NULL;
+    Arg scale = arg_int(L->g, f.normalized ? 1 : 2);
+    TRY(z = AS(L, transpose_int, v(z), arg_int(L->g, 1), arg_int(L->g, 2)));
+    if (!pairs) {
+        y = samples(L, to_real(L, z, &last, scale, ex_int(L->ex, f.n)), &f, all, count);
+    } else {
+        TRY(z = complex_pairs(L, from_complex(L, z, &last, scale, false)));
+        for (int i = 0; i < 2; i++)
+            TRY(part[i] = samples(L, AS(L, select_int, v(z), arg_int(L->g, -1), arg_int(L->g, i)), &f, all, count));
+        y = complex_joined(L, part[0], part[1]);
+    }
     return y && lower_return(L, single ? lower_reshape(L, y, 1, &y->dim[1]) : y);
 }

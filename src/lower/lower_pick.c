@@ -139,14 +139,42 @@ bool lower_nonzero_static(Lower *L)
 
 /* ------------------------------------------------------------------ pairs */
 
-/* x[i], x[j] of all pairs i < j, or i <= j */
+/* The bag of each of n elements: bags begin at `start`. */
+static Value *bag_of(Lower *L, Value *start, Expr *n)
+{
+    Value *at = AS(L, arange, arg_expr(n));
+    at = at && start ? AS(L, searchsorted_Tensor, v(lower_cast(L, start, DT_I64)), v(at), arg_bool(L->g, false),
+                          arg_bool(L->g, true))
+                     : NULL;
+    return at ? AS(L, sub_Tensor, v(at), num(L, 1)) : NULL;
+}
+
+/* The rows i and j of all pairs i < j, or i <= j, of n rows. Where n is known, triu_indices; else the pair's row i is
+ * the last one whose pairs begin at it or before: those of i begin at i (2n - i - 1) / 2, or at i (2n - i + 1) / 2. */
+static bool pair_rows(Lower *L, Expr *n, bool equal, Value *row[2])
+{
+    if (ex_is_int(n)) {
+        Value *at = AS(L, triu_indices, arg_expr(n), arg_expr(n), num(L, equal ? 0 : 1));
+        for (int i = 0; i < 2; i++) TRY(row[i] = at ? AS(L, select_int, v(at), num(L, 0), num(L, i)) : NULL);
+        return true;
+    }
+    Expr *two = ex_int(L->ex, 2), *side = ex_int(L->ex, equal ? 1 : -1);
+    Expr *all = ex_floordiv(L->ex, ex_mul(L->ex, n, ex_add(L->ex, n, side)), two);
+    Value *i = AS(L, arange, arg_expr(n)), *at = AS(L, arange, arg_expr(all));
+    Value *left = AS(L, rsub_Scalar, v(i), arg_expr(ex_add(L->ex, ex_mul(L->ex, two, n), side)));
+    Value *start = AS(L, bitwise_right_shift_Tensor, v(AS(L, mul_Tensor, v(i), v(left))), num(L, 1));
+    TRY(row[0] = bag_of(L, start, all));
+    at = AS(L, sub_Tensor, v(at), v(AS(L, index_select, v(start), num(L, 0), v(row[0]))));
+    at = AS(L, add_Tensor, v(at), v(row[0]));
+    return (row[1] = equal ? at : AS(L, add_Tensor, v(at), num(L, 1))) != NULL;
+}
+
+/* x[i], x[j] of all pairs */
 static bool pairs(Lower *L, Value *x, bool equal, Value *pair[2])
 {
-    Value *at = AS(L, triu_indices, arg_expr(x->dim[0]), arg_expr(x->dim[0]), num(L, equal ? 0 : 1));
-    for (int i = 0; i < 2; i++) {
-        Value *k = at ? AS(L, select_int, v(at), num(L, 0), num(L, i)) : NULL;
-        TRY(pair[i] = k ? AS(L, index_select, v(x), num(L, 0), v(k)) : NULL);
-    }
+    Value *row[2];
+    TRY(pair_rows(L, x->dim[0], equal, row));
+    for (int i = 0; i < 2; i++) TRY(pair[i] = AS(L, index_select, v(x), num(L, 0), v(row[i])));
     return true;
 }
 
@@ -271,16 +299,6 @@ bool lower_max_pool_backward(Lower *L)
 }
 
 /* ------------------------------------------------------------------ bags and segments */
-
-/* The bag of each of n elements: bags begin at `start`. */
-static Value *bag_of(Lower *L, Value *start, Expr *n)
-{
-    Value *at = AS(L, arange, arg_expr(n));
-    at = at && start ? AS(L, searchsorted_Tensor, v(lower_cast(L, start, DT_I64)), v(at), arg_bool(L->g, false),
-                          arg_bool(L->g, true))
-                     : NULL;
-    return at ? AS(L, sub_Tensor, v(at), num(L, 1)) : NULL;
-}
 
 /* Rows of weight: sum, mean or maximum (mode 0, 1, 2) of each bag; those of the padding index do not count. */
 bool lower_embedding_bag(Lower *L)

@@ -920,6 +920,9 @@ def windows_of_signals(F):
     c(z(2, 8, 7), 15, 4, 9, torch.ones(9), fixed="0.1")
     c(z(2, 16, 7), 16, window=w, onesided=False, fixed="0.1")
     c(z(2, 9, 7), 16, window=torch.ones(16), center=False, fixed="0.1")
+    for kw in (dict(window=w), dict(normalized=True, center=False), dict(window=w, hop_length=5, length=30)):
+        c(z(2, 16, 7), 16, onesided=False, return_complex=True, fixed="0.1", **kw)
+    c(z(15, 4), 15, onesided=False, return_complex=True, fixed="0.0")
 
 
 def varlen(q, k, v, starts_q, starts_k, max_q, max_k, causal=False, scale=None, window=None, gqa=False):
