@@ -657,7 +657,14 @@ def filled_keys(x, y, v):
     return scores.softmax(-1) @ v
 
 
-@pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys))
+def hidden_twice(x, y, v):
+    """With constants that are made again for each condition, as CPM-Ant does."""
+    seen, more = v[..., None, :, 0] > 0, x * torch.tensor([1.0, 2, 3, 4])
+    scores = (more @ y.mT * 0.5).masked_fill(seen == torch.tensor(False), -torch.inf)
+    return scores.softmax(-1).masked_fill(seen == torch.tensor(False), 0) @ v + (x * torch.tensor([1.0, 2, 3, 4])).exp()
+
+
+@pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys, hidden_twice))
 def test_attention_of_scores_that_are_written(f, tmp_path):
     path, args = tmp_path / "m.pt2", tuple(torch.randn(3, 2, 2, 5, 4))
     sizes = {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("n", min=3, max=64)}
