@@ -95,6 +95,7 @@ bool checker_given(const Checker *c, int i, const Value **a, const Value **b);
 /* Is each element of this weight of the result the number that v of the source, without inputs, has there? */
 bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err);
 bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err);
+bool checker_zero(const Checker *c, int side, const Value *weight); /* a bias of zeros: its elements are the number 0 */
 bool checker_finish(Checker *c, Err *err); /* outputs, mutations, sizes and conditions */
 Expr *checker_expr(Checker *c, int side, const Expr *e);
 int checker_class(const Checker *c, int side, const Value *v);

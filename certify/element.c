@@ -737,6 +737,7 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
         number = idx[i] && idx[i]->kind == EX_INT && idx[i]->i >= 0 && idx[i]->i < v->data->shape[i];
         place = number ? place * v->data->shape[i] + idx[i]->i : 0;
     }
+    if (v->kind == V_WEIGHT && checker_zero(c, side, v)) return term_number(&c->t, 0, 1);
     bool itself = class >= 0 && (v->weight != W_CONSTANT || v->rank > 0); /* it may stand for itself */
     if (number && (c->numbers || (tensor_numel(v->data) == 1 && !itself)))
         return dtype_is_float(v->dtype) ? term_double(&c->t, tensor_get(v->data, place))

@@ -314,6 +314,12 @@ static bool zero_rows(const Tensor *w, int64_t from, int64_t count)
     return true;
 }
 
+bool checker_zero(const Checker *c, int side, const Value *weight)
+{
+    const Tensor *w = weight->data;
+    return w && w->rank == 1 && !graph_writes(c->side[side].g, weight) && zero_rows(w, 0, w->shape[0]);
+}
+
 bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err)
 {
     bool kept = weight->kind == V_WEIGHT && !graph_writes(c->side[RESULT].g, weight) && count >= 0 &&

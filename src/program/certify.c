@@ -33,20 +33,26 @@ static bool is_piece(Prover *p, const Value *weight, int64_t from, int64_t count
     return true;
 }
 
-/* How many rows from `from` on are a weight of the source, or one that is 0; 0: none. */
-static int64_t find_piece(Prover *p, const Value *w, int64_t from)
+/* How many rows from `from` on are a weight of the source that is not 0; 0: none. */
+static int64_t find_rows(Prover *p, const Value *w, int64_t from)
 {
     const Graph *a = p->c.side[SOURCE].g;
-    int64_t zeros = 0;
-    while (w->rank == 1 && from + zeros < w->data->shape[0] && tensor_get(w->data, from + zeros) == 0) zeros++;
-    bool folded = w->weight == W_CONSTANT; /* its zeros are numbers, those of a parameter may be a bias */
-    if (folded && zeros && is_piece(p, w, from, zeros, NULL)) return zeros;
     for (int k = 0; k < a->nweight; k++) {
         const Value *of = a->weight[k];
         if (of->rank != w->rank || of->dtype != w->dtype || !of->data || of->data->shape[0] < 1) continue;
-        if (is_piece(p, w, from, of->data->shape[0], of)) return of->data->shape[0];
+        if (!checker_zero(&p->c, SOURCE, of) && is_piece(p, w, from, of->data->shape[0], of)) return of->data->shape[0];
     }
-    return zeros && !folded && is_piece(p, w, from, zeros, NULL) ? zeros : 0;
+    return 0;
+}
+
+/* The same, or of zeros: those of a parameter may be the first numbers of a bias. */
+static int64_t find_piece(Prover *p, const Value *w, int64_t from)
+{
+    int64_t zeros = 0, rows = 0;
+    while (w->rank == 1 && from + zeros < w->data->shape[0] && tensor_get(w->data, from + zeros) == 0) zeros++;
+    if (w->weight != W_CONSTANT) rows = find_rows(p, w, from);
+    if (rows || !zeros) return rows ? rows : find_rows(p, w, from);
+    return is_piece(p, w, from, zeros, NULL) ? zeros : 0;
 }
 
 /* A weight that is the numbers of a value of the source that has its name. */

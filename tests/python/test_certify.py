@@ -705,6 +705,27 @@ def test_parts_of_sizes_that_an_assert_says(tmp_path):
     assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
 
 
+class Fresh(nn.Module):
+    """Projections as they are initialised: biases of zeros, of which any is a part of any."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.q, self.k, self.v = (nn.Linear(8, n) for n in (12, 8, 4, 4))
+        for bias in (self.first.bias, self.q.bias, self.k.bias, self.v.bias):
+            nn.init.zeros_(bias)
+
+    def forward(self, x):
+        heads = (t.unflatten(-1, (-1, 4)).transpose(1, 2) for t in (self.q(x), self.k(x), self.v(x)))
+        return F.scaled_dot_product_attention(*heads, enable_gqa=True), self.first(x)
+
+
+def test_biases_of_zeros(tmp_path):
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(Fresh(), (torch.randn(2, 5, 8),)), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    assert "pack_qkv" in (tmp_path / "r.pt2.json").read_text()
+
+
 def test_folded_weights(tmp_path):
     """With a certificate, weights are not rounded once more; the rules fire all the same."""
     x, path = torch.randn(2, 3, 5, 6), tmp_path / "m.pt2"

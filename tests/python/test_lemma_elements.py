@@ -336,6 +336,7 @@ def cases():
     yield "arange_start_step", dict(start=3, step=2, self=torch.empty(4)), torch.arange(3, 11, 2)
     yield "linspace", dict(start=-1.5, end=2, steps=6, self=torch.empty(6)), torch.linspace(
         -1.5, 2, 6, dtype=torch.float64)
+    yield "linspace", dict(start=2, end=5, steps=1, self=torch.empty(1)), torch.tensor([2.0])
     yield "full", dict(fill_value=2.5, self=torch.empty(3)), torch.full((3,), 2.5)
 
 
