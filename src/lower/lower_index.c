@@ -464,7 +464,8 @@ bool lower_index_copy(Lower *L)
                                      arg_value(lower_cast(L, src, x->dtype))));
 }
 
-/* Element k of the source goes to the k-th true position: where(mask, source[cumsum(mask) - 1], x) */
+/* Element k of the source goes to the k-th true position: where(mask, source[cumsum(mask) - 1], x). A source that may
+ * be empty has another element before it, for positions that none is taken for. */
 bool lower_masked_scatter(Lower *L)
 {
     Value *x, *m = lower_value(L, 1), *src = lower_value(L, 2);
@@ -480,9 +481,17 @@ bool lower_masked_scatter(Lower *L)
     m = EMIT(L, expand, arg_value(m), arg_exprs(L->g, x->rank, x->dim));
     m = m ? lower_reshape(L, m, 1, &n) : NULL;
     Value *order = m ? EMIT(L, cumsum, arg_value(m), arg_int(L->g, 0)) : NULL;
-    order = order ? EMIT(L, sub_Tensor, arg_value(order), arg_int(L->g, 1)) : NULL;
-    order = order ? EMIT(L, clamp, arg_value(order), arg_int(L->g, 0), arg_none()) : NULL;
     src = lower_reshape(L, lower_cast(L, src, x->dtype), 1, &k);
+    int64_t least, most;
+    if (k) ex_range(L->ex, k, &least, &most);
+    if (src && least < 1) {
+        Value *none = EMIT(L, full, arg_ints(L->g, 1, (int64_t[]){1}), arg_int(L->g, 0), arg_dtype(x->dtype));
+        TRY(none);
+        src = EMIT(L, cat, arg_values(L->g, 2, (Value *[]){none, src}), arg_int(L->g, 0));
+    } else {
+        order = order ? EMIT(L, sub_Tensor, arg_value(order), arg_int(L->g, 1)) : NULL;
+        order = order ? EMIT(L, clamp, arg_value(order), arg_int(L->g, 0), arg_none()) : NULL;
+    }
     Value *taken = src && order ? EMIT(L, index_select, arg_value(src), arg_int(L->g, 0), arg_value(order)) : NULL;
     Value *flat = lower_reshape(L, x, 1, &n);
     Value *y = taken && flat ? EMIT(L, where_self, arg_value(m), arg_value(taken), arg_value(flat)) : NULL;

@@ -127,6 +127,7 @@ def scatters(F):
         F.op("aten.masked_scatter.default")(t(4, 5, dt=dt), t(5, dt=b8), t(4, 5, dt=dt))
         F.op("aten.masked_scatter.default")(t(5, dt=dt), t(4, 5, dt=b8), t(20, dt=dt), static=True)
         F.op("aten.masked_scatter.default")(t(4, 1, dt=dt), t(4, 5, dt=b8), t(20, dt=dt), static=True)
+        F.op("aten.masked_scatter.default")(t(4, 5, dt=dt), torch.zeros(4, 1, dtype=b8), t(0, dt=dt))
     F.op("aten.copy.default")(t(3, 4), t(4))
     F.op("aten.copy.default")(t(3, 4), t(3, 4, dt=i64))
     F.op("aten.copy.default")(t(3, dt=i64), t(3))
