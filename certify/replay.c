@@ -96,14 +96,14 @@ static void pair_sizes(Checker *c)
         }
 }
 
-/* A size that is read from data under a name that the source does not have is taken for the one that is read from the
- * value of the same name; checker_finish sees whether the values are the same. */
+/* A size that is read from data is taken for the one that is read from the value of the same name, whatever both are
+ * called, or, where there is none, for the one of its own name; checker_finish sees whether the values are the same. */
 static void pair_data(Checker *c)
 {
     const ExprPool *a = c->side[SOURCE].g->ex, *b = c->side[RESULT].g->ex;
     for (int i = 0; i < expr_symbol_count(b); i++) {
-        const Symbol *s = expr_symbol(b, i), *named = expr_find_symbol(a, s->name);
-        if (c->size[i] || !from_data(s) || (named && named->source == s->source)) continue;
+        const Symbol *s = expr_symbol(b, i);
+        if (c->size[i] || !from_data(s)) continue;
         for (int k = 0; k < expr_symbol_count(a); k++) {
             const Symbol *of = expr_symbol(a, k);
             bool alike = from_data(of) && of->source == s->source && of->dim == s->dim;
