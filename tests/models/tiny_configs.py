@@ -185,9 +185,9 @@ def small(cls, default, given):
         elif PLACES.search(name) and isinstance(v, (list, tuple)):
             if all(isinstance(x, int) for x in v) and v and count:
                 kwargs[name] = type(v)(small_places(name, v, count, len(keep)))
-        elif name == "rope_parameters" and own is None and isinstance(v, dict) and has_sections(cls):
+        elif name == "rope_parameters" and own is None and v and isinstance(v, dict) and has_sections(cls):
             kwargs[name] = with_sections(v)
-        elif own is None and not (isinstance(v, list) and re.search(r"depths|hidden_sizes", name)):
+        elif own is None and not (isinstance(v, list) and re.search(r"depths|hidden_sizes|per_stage", name)):
             continue
         elif name == "image_grid_pinpoints":
             kwargs[name] = [[image, image], [image, 2 * image]]
@@ -211,6 +211,12 @@ def small(cls, default, given):
     return kwargs
 
 
+def readable(config):
+    """Also those of its fields that layers may have for themselves."""
+    config.allow_global_per_layer_attribute_access = True
+    return config
+
+
 def parts(cls, default, extra):
     """kwargs of cls with its own parts as objects."""
     given = {}
@@ -227,6 +233,7 @@ def parts(cls, default, extra):
         else:
             more.pop("model_type", None)
         more = {**EXTRA.get(kind.model_type, {}).get("config", {}), **more}
+        sub = readable(sub)
         more = {**parts(kind, sub, more), **{k: v for k, v in more.items() if k not in kind.sub_configs_defaults}}
         own = small(kind, sub, spec.init_kwargs if kind is type(getattr(default, key)) else {})
         given[key] = kind(**{**own, **more})
@@ -245,7 +252,7 @@ def tiny(model_type):
         default = cls(**backbone)
     except Exception:  # one that asks for its parts
         default = cls(**extra)
-    return cls(**{**small(cls, default, {}), **parts(cls, default, extra),
+    return cls(**{**small(cls, readable(default), {}), **parts(cls, default, extra),
                   **{k: v for k, v in extra.items() if k not in cls.sub_configs_defaults or not isinstance(v, dict)}})
 
 
@@ -480,8 +487,13 @@ EXTRA = {
     "bamba": {"config": {"attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": "auto"}},
     "beit": {"config": {"num_hidden_layers": 4, "out_indices": [0, 1, 2, 3]}},
     "blip-2": {"config": {"image_token_id": 110}},
+    "cohere_compass": {"config": {"text_config": {"rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 10000.0}}}}},
     "cvt": {"config": {"depth": [1, 2, 3]}},
+    "deepseek_v2": {"config": {"num_experts_per_tok": 2}},
     "dia": {"config": {"delay_pattern": [0, 8, 9, 10]}},
+    "diffusion_gemma": {"config": {"text_config": {
+        "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}}},
     "donut-swin": {"config": {"window_size": 2}},
     "efficientnet": {"config": {"hidden_dim": 2560}},
     "exaone4_5_vision": {"config": {"window_size": 32}},
@@ -492,6 +504,9 @@ EXTRA = {
     "dots1": {"config": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}},
     "dbrx": {"config": {"attn_config": {"clip_qkv": 8.0, "rope_theta": 10000.0}}},
     "fun_asr_nano": {"config": {"adaptor_config": {"intermediate_size": WIDTH // 4}}},
+    "fun_asr_nano_encoder": {"inputs": {"": {
+        "input_features": "R(b, 20, c.num_mel_bins * c.num_stacked_frames)",
+        "input_features_mask": "torch.ones(b, 20, dtype=torch.long)"}}},
     "funnel": {"config": {"block_sizes": [1, 1, 1]}},
     "gemma3n_audio": {"inputs": {"": {"audio_mel": "R(b, 64, c.input_feat_size)",
                                       "audio_mel_mask": "torch.arange(64) >= 64 - 8 * torch.arange(b)[:, None]"}}},
@@ -510,8 +525,12 @@ EXTRA = {
     "gemma4_vision": {"inputs": {"": {
         "pixel_values": "R(b, 36, 3 * c.patch_size ** 2).sigmoid()",
         "pixel_position_ids": "torch.stack([torch.arange(36) % 6, torch.arange(36) // 6], -1)[None].repeat(b, 1, 1)"}}},
+    "lw_detr": {"config": {"projector_scale_factors": [1.0]}},
     "lilt": {"config": {"hidden_size": 96}},
     "mamba2": {"config": {"num_heads": 8, "n_groups": 1}},
+    "mimi_decoder": {"inputs": {"": {"latents": "R(b, c.hidden_size, s)"}}},
+    "minicpm_ocr_vision": {"inputs": {"": {
+        "pixel_values": "R(b, 3, h, w)", "target_sizes": "torch.tensor([[h, w]] * b) // c.patch_size"}}},
     "muse_glimmer_assistant": {"inputs": {"": {
         "noise_embeds": "R(b, s, c.hidden_size)",
         "context_hidden_states": "R(b, 5, c.hidden_size * len(c.target_layer_ids), seed=1)"}}},
@@ -520,8 +539,11 @@ EXTRA = {
     "nemotron": {"config": {"num_key_value_heads": 2}},
     "ministral": {"config": {"head_dim": HEAD}},
     "nemotron_h": {"config": {"mamba_num_heads": 8}},
+    "nemotron3_5_asr": {"config": {"default_prompt_id": 3},
+                        "inputs": {"": {"input_features": "R(b, 64, mel)", "decoder_input_ids": "I(90, b, s, lo=3)"}}},
     "nystromformer": {"config": {"conv_kernel_size": 5}, "inputs": {"": {"input_ids": "I(90, b, 64, lo=3)"}}},
-    "omdet-turbo": {"inputs": {"": {
+    "omdet-turbo": {"config": {"encoder_in_channels": [32, 64, 128], "apply_layernorm_after_vision_backbone": False},
+                    "inputs": {"": {
         "pixel_values": "R(b, 3, h, w)", "classes_input_ids": "I(90, 3 * b, 4, lo=3)",
         "classes_attention_mask": "torch.ones(3 * b, 4, dtype=torch.long)", "tasks_input_ids": "I(90, b, 5, lo=3)",
         "tasks_attention_mask": "torch.ones(b, 5, dtype=torch.long)", "classes_structure": "torch.full((b,), 3)"}}},
@@ -548,12 +570,17 @@ EXTRA = {
                             "axial_pos_embds_dim": [16, 48], "num_buckets": 2, "local_attn_chunk_length": 4,
                             "lsh_attn_chunk_length": 4, "hash_seed": 0},
                  "inputs": {"": {"input_ids": "I(90, b, 16, lo=3)"}}},
+    "qwen3_asr_encoder": {"inputs": {"": {
+        "input_features": "R(b, mel, 64)", "input_features_mask": "torch.ones(b, 64, dtype=torch.long)"}}},
+    "sam2_hiera_det_model": {"config": {"hidden_size": 16, "image_size": [64, 64]}},
+    "sam3_vision_model": {"config": {"backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]]}},
     "seggpt": {"inputs": {"": {
         "pixel_values": "R(b, 3, h // 2, w)", "prompt_pixel_values": "R(b, 3, h // 2, w, seed=1)",
         "prompt_masks": "R(b, 3, h // 2, w, seed=2)"}}},
     "siglip2": {"inputs": {"": PATCHES}},
     "siglip2_vision_model": {"inputs": {"": PATCHES}},
     "swin": {"config": {"window_size": 2}},
+    "step3p5": {"config": {"sliding_window": 4}},
     "superglue": {"config": {"keypoint_detector_config": {"keypoint_decoder_dim": 65}},
                   "inputs": {"": {"pixel_values": "R(b, 2, 3, h, w)"}}},
     "superpoint": {"config": {"keypoint_decoder_dim": 65}},
@@ -571,6 +598,7 @@ EXTRA = {
     "video_llama_3_vision": {"inputs": {"": {
         "pixel_values": "R(16 * b, 3 * c.patch_size ** 2)", "grid_thw": "torch.tensor([[1, 4, 4]] * b)",
         "merge_sizes": "torch.full((b,), 2)"}}},
+    "vibevoice_acoustic_tokenizer_encoder": {"inputs": {"": {"hidden_states": "R(b, 1, 16000)"}}},
     "vitmatte": {"config": {"backbone_config": {"patch_size": 16}, "fusion_hidden_sizes": [64, 32, 16, 8]}},
     "wav2vec2-conformer": {"config": {"vocab_size": 32}},
     "wav2vec2-bert": {"config": {"vocab_size": 32}},
