@@ -1,5 +1,5 @@
-/* Cases that take turns under the address sanitizer, where they take several times as long: a third for each commit,
- * which tools/check.sh names in QKV_TURN (hexadecimal). */
+/* Cases that take turns where they take several times as long, under the address sanitizer and where lines are counted
+ * (tools/coverage.py): a third for each commit, which QKV_TURN names (hexadecimal). */
 #ifndef QKV_TESTS_TURN_H
 #define QKV_TESTS_TURN_H
 #include <stdlib.h>
@@ -9,8 +9,9 @@ static int turn_of_three(void)
 {
 #if defined(__SANITIZE_ADDRESS__)
     const char *turn = getenv("QKV_TURN");
-    if (turn) return (int)(strtoul(turn, NULL, 16) % 3);
+#else
+    const char *turn = getenv("QKV_COUNTED") ? getenv("QKV_TURN") : NULL;
 #endif
-    return -1;
+    return turn ? (int)(strtoul(turn, NULL, 16) % 3) : -1;
 }
 #endif
