@@ -18,7 +18,7 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from ._lib import Error
+from ._lib import DTYPES, Error, lib
 from .model import Model
 
 
@@ -580,8 +580,11 @@ def _takes(program, args, kwargs):
     return True
 
 
-def _compare(expected, got):
+def _compare(expected, got, allowed):
+    """The largest difference, and as a share of its output's largest value; where one is larger than what is allowed
+    of its output, that of this output and what is allowed."""
     worst = rel = 0.0
+    failed = None
     leaves = [t for t in pytree.tree_leaves(expected) if isinstance(t, torch.Tensor)]
     if len(leaves) != len(got):
         raise Error(f"PyTorch gives {len(leaves)} tensors, the C library {len(got)}", 1)
@@ -590,21 +593,32 @@ def _compare(expected, got):
         if y.shape != t.shape or y.dtype != t.dtype:
             raise Error(f"output_{i}: PyTorch gives {t.dtype} {tuple(t.shape)}, the C library {y.dtype} "
                         f"{tuple(y.shape)}", 1)
-        a, b = y.double(), t.double()
+        a, b = (torch.view_as_real(x.resolve_conj()) if x.is_complex() else x for x in (y, t))
+        a, b = a.double(), b.double()
         finite = torch.isfinite(b)
         if not torch.equal(torch.nan_to_num(a[~finite], 7.0),
                            torch.nan_to_num(b[~finite], 7.0)) or not torch.isfinite(a[finite]).all():
             raise Error(f"output_{i}: NaN and infinities differ", 1)
         if finite.any():
             d = float((a - b)[finite].abs().max())
-            worst, rel = max(worst, d), max(rel, d / max(float(b[finite].abs().max()), 1e-30))
-    return worst, rel
+            share = d / max(float(b[finite].abs().max()), 1e-30)
+            worst, rel = max(worst, d), max(rel, share)
+            if share > allowed[i] and not failed:
+                failed = d, share, allowed[i]
+    return worst, rel, failed
+
+
+def _allowed(model):
+    """Of each output; of float64 what float32 has, as models compute parts in float32."""
+    least = lib().qkv_tolerance(DTYPES.index("f32"))
+    return [max(share, least) if share else 0 for share in model._tolerances()]
 
 
 def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", checks=2, tolerance=None):
     """Exports `module` with torch.export, saves it to `path`, runs the file in the C library at the example's sizes
     and at `checks` more, and compares with eager PyTorch. Returns an ExportReport. Raises qkv.Error if results differ
-    by more than `tolerance` relative to an output's largest value (default 2e-5; 2e-2 if an output is bf16 or f16).
+    by more than `tolerance` relative to an output's largest value (default: what `qkv verify` takes of each output, by
+    its dtype and those that it comes from, and at least float32's, 2e-5; integers and bools are equal).
 
     Dynamic sizes of the example that torch would specialize (0, 1, outside the Dim's range, two equal ones) are
     replaced. Tensors that are passed twice are copied, since export would merge them into one input.
@@ -626,6 +640,7 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
         torch.export.save(program, str(path), extra_files={"qkv_sizes.json": json.dumps(names)} if names else None)
         strip_metadata(str(path))
         model = Model(path)
+        allowed = [tolerance] * len(model.outputs) if tolerance is not None else _allowed(model)
         names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"
                  and hasattr(s.arg, "name")]
         tried = [sizes] + _more_sizes(roots, sizes, checks)
@@ -647,14 +662,11 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
                     raise
                 report.narrowed.append(str(e))
                 continue
-            worst, rel = _compare(expected, got)
+            worst, rel, failed = _compare(expected, got, allowed)
             report.differences.append((dict(at), worst, rel))
-            half = any(t.dtype in (torch.bfloat16, torch.float16) for t in pytree.tree_leaves(expected)
-                       if isinstance(t, torch.Tensor))
-            limit = tolerance if tolerance is not None else (2e-2 if half else 2e-5)
-            if rel > limit:
-                raise Error(f"{path}: at {at} the C library differs from PyTorch by {worst:.3e} ({rel:.3e} of the "
-                            f"peak, allowed {limit:g})", 1)
+            if failed:
+                raise Error(f"{path}: at {at} the C library differs from PyTorch by {failed[0]:.3e} "
+                            f"({failed[1]:.3e} of the peak, allowed {failed[2]:g})", 1)
         if len(report.differences) == 1 and len(tried) > 1:
             report.notes.append("no other size was checked: the module refuses those that were tried, or some "
                                 "sizes depend on the inputs' values")

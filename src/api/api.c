@@ -727,7 +727,8 @@ qkv_status qkv_model_output_tolerances(const qkv_model *m, double *share, qkv_er
     bool ok = to ? rounded_to(g, to, &e) : oom(&e);
     for (int i = 0; ok && i < g->noutput; i++) {
         const Value *v = g->output[i].value;
-        share[i] = v && dtype_is_float(v->dtype) ? tolerance_of(TOLERANCE_MODEL, to[v->id]) : 0;
+        bool inexact = v && (dtype_is_float(v->dtype) || dtype_is_complex(v->dtype));
+        share[i] = inexact ? tolerance_of(TOLERANCE_MODEL, to[v->id]) : 0;
     }
     mem_free(to);
     return ok ? QKV_OK : api_give(&e, err);

@@ -13,7 +13,8 @@ typedef enum Tolerance {
 static inline double tolerance_of(Tolerance what, DType t)
 {
     static const double share[][DT_COUNT] = {
-#define TOLERANCE(WHAT, f64, f32, f16, bf16) {[DT_F64] = f64, [DT_F32] = f32, [DT_F16] = f16, [DT_BF16] = bf16},
+#define TOLERANCE(WHAT, f64, f32, f16, bf16) \
+    {[DT_F64] = f64, [DT_F32] = f32, [DT_F16] = f16, [DT_BF16] = bf16, [DT_C128] = f64, [DT_C64] = f32, [DT_C32] = f16},
 #include "tensor/tolerance.def"
 #undef TOLERANCE
     };

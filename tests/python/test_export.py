@@ -117,3 +117,20 @@ def test_what_is_asked_for_wrongly(module, args, kwargs, shapes, said, tmp_path)
     x = torch.randn(3, 4)
     with pytest.raises(qkv.Error, match=said):
         qkv.export(module, (x,) * args, {n: x for n in kwargs}, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
+
+
+class Rounds(torch.nn.Module):
+    """float32 that was bf16 on the way, complex and whole numbers, float64"""
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = (x @ x.mT).float()
+        return y, torch.fft.rfft(x), x.argmax(-1), x.double().exp()
+
+
+def test_outputs_may_differ_as_what_they_come_from(tmp_path):
+    path, x = str(tmp_path / "m.pt2"), torch.randn(3, 10)
+    report = qkv.export(Rounds(), (x,), path=path)
+    assert 2e-5 < report.max_rel < 2e-2, "what PyTorch rounds to bf16, the library rounds once"
+    assert all(d["agrees"] for d in qkv.Model(path).verify([x], [y.numpy() for y in Rounds()(x)]).values())
+    with pytest.raises(qkv.Error, match="allowed 1e-05"):
+        qkv.export(Rounds(), (x,), path=path, tolerance=1e-5)
