@@ -173,35 +173,6 @@ static bool name_class(Checker *c, const Value *v, Err *err)
     return true;
 }
 
-/* The same values: rows from .. from + count - 1 of a, and those of b; count < 0: all, of the same sizes. */
-static bool same_rows(const Tensor *a, int64_t from, int64_t count, const Tensor *b)
-{
-    if (!a || !b || a->dtype != b->dtype || a->rank != b->rank) return false;
-    for (int i = count < 0 ? 0 : 1; i < a->rank; i++)
-        if (a->shape[i] != b->shape[i]) return false;
-    if (count >= 0 && (a->rank < 1 || b->shape[0] != count || from < 0 || from > a->shape[0] - count)) return false;
-    Tensor part = *a;
-    if (count >= 0) {
-        part.shape[0] = count;
-        part.data = (char *)a->data + from * a->stride[0] * (int64_t)dtype_size(a->dtype);
-    }
-    if (tensor_contiguous(&part) && tensor_contiguous(b))
-        return !tensor_numel(b) || !memcmp(part.data, b->data, (size_t)tensor_numel(b) * dtype_size(b->dtype));
-    for (int64_t i = 0, n = tensor_numel(b); i < n; i++) {
-        double x = tensor_get(&part, i), y = tensor_get(b, i);
-        if (memcmp(&x, &y, sizeof x) || (dtype_is_int(a->dtype) && tensor_get_i64(&part, i) != tensor_get_i64(b, i)))
-            return false;
-    }
-    return !dtype_is_complex(a->dtype);
-}
-
-/* What a model makes again at every call, as torch.tensor(False), stands in its file several times. */
-static bool constant_twice(const Graph *g, const Value *v, const Value *w)
-{
-    return v->weight == W_CONSTANT && w->weight == W_CONSTANT && same_rows(w->data, 0, -1, v->data) &&
-           !graph_writes(g, v) && !graph_writes(g, w);
-}
-
 /* The class of what a reshape leads back to: a value that has, before other reshapes, the same sizes. -1: none. */
 static int class_before(const Checker *c, int side, const Node *n)
 {
@@ -220,13 +191,11 @@ static bool take_source(Checker *c, Err *err)
 {
     const Graph *g = c->side[SOURCE].g;
     for (int i = 0; i < g->ninput; i++) TRY(name_class(c, g->input[i], err));
-    for (int i = 0; i < g->nweight; i++) {
-        const Value *w = g->weight[i], *same = NULL;
-        for (int k = 0; k < i && !same; k++)
-            if (constant_twice(g, g->weight[k], w)) same = g->weight[k];
-        if (same) c->side[SOURCE].class[w->id] = checker_class(c, SOURCE, same);
-        else TRY(name_class(c, w, err));
-    }
+    Value **first = arena_alloc(c->arena, (size_t)g->nweight + 1, sizeof *first);
+    if (!first || !graph_equal_constants(g, first)) return oom(err);
+    for (int i = 0; i < g->nweight; i++)
+        if (first[i] != g->weight[i]) c->side[SOURCE].class[g->weight[i]->id] = checker_class(c, SOURCE, first[i]);
+        else TRY(name_class(c, g->weight[i], err));
     for (const Node *n = g->first; n; n = n->next) {
         int before = n->nout ? class_before(c, SOURCE, n) : -1;
         if (before >= 0) {
@@ -280,6 +249,28 @@ bool checker_given(const Checker *c, int i, const Value **a, const Value **b)
 }
 
 /* ------------------------------------------------------------------ inputs and weights */
+
+/* The same values: rows from .. from + count - 1 of a, and those of b; count < 0: all, of the same sizes. */
+static bool same_rows(const Tensor *a, int64_t from, int64_t count, const Tensor *b)
+{
+    if (!a || !b || a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int i = count < 0 ? 0 : 1; i < a->rank; i++)
+        if (a->shape[i] != b->shape[i]) return false;
+    if (count >= 0 && (a->rank < 1 || b->shape[0] != count || from < 0 || from > a->shape[0] - count)) return false;
+    Tensor part = *a;
+    if (count >= 0) {
+        part.shape[0] = count;
+        part.data = (char *)a->data + from * a->stride[0] * (int64_t)dtype_size(a->dtype);
+    }
+    if (tensor_contiguous(&part) && tensor_contiguous(b))
+        return !tensor_numel(b) || !memcmp(part.data, b->data, (size_t)tensor_numel(b) * dtype_size(b->dtype));
+    for (int64_t i = 0, n = tensor_numel(b); i < n; i++) {
+        double x = tensor_get(&part, i), y = tensor_get(b, i);
+        if (memcmp(&x, &y, sizeof x) || (dtype_is_int(a->dtype) && tensor_get_i64(&part, i) != tensor_get_i64(b, i)))
+            return false;
+    }
+    return !dtype_is_complex(a->dtype);
+}
 
 static bool take_result(Checker *c, Err *err)
 {

@@ -238,6 +238,39 @@ Value *graph_first_name(const Graph *g, const Value *weight)
     return (Value *)weight;
 }
 
+/* By dtype, sizes and bits. */
+static bool same_content(const Tensor *a, const Tensor *b)
+{
+    bool same = a->dtype == b->dtype && a->rank == b->rank;
+    for (int i = 0; same && i < a->rank; i++) same = a->shape[i] == b->shape[i];
+    return same && !memcmp(a->data, b->data, tensor_bytes(a));
+}
+
+static bool small_constant(const Graph *g, const Value *v)
+{
+    enum { MOST = 1 << 12 };
+    const Tensor *x = v->weight == W_CONSTANT ? v->data : NULL;
+    return x && x->data && tensor_contiguous(x) && tensor_bytes(x) <= MOST && !graph_writes(g, v);
+}
+
+bool graph_equal_constants(const Graph *g, Value **first)
+{
+    size_t slots = 16;
+    while (slots < 2 * (size_t)g->nweight) slots *= 2;
+    int *slot = mem_zeroed(slots, sizeof *slot); /* position + 1; 0: free */
+    if (!slot) return false;
+    for (int i = 0; i < g->nweight; i++) {
+        Value *w = first[i] = g->weight[i];
+        if (!small_constant(g, w)) continue;
+        size_t at = hash_keyed(w->data->data, tensor_bytes(w->data)) & (slots - 1);
+        while (slot[at] && !same_content(g->weight[slot[at] - 1]->data, w->data)) at = (at + 1) & (slots - 1);
+        if (slot[at]) first[i] = g->weight[slot[at] - 1];
+        else slot[at] = i + 1;
+    }
+    mem_free(slot);
+    return true;
+}
+
 bool graph_repeats_gradient(const Graph *g, int k)
 {
     const Value *of = g->output[k].gradient_of;
@@ -597,6 +630,25 @@ void graph_remove(Graph *g, Node *n)
     *(n->next ? &n->next->prev : &g->last) = n->prev;
     g->nnodes--;
     g->nvalues -= n->nout;
+}
+
+static void instead(void *user, Value **slot)
+{
+    Value *const *by = user;
+    if (*slot && by[(*slot)->id]) *slot = by[(*slot)->id];
+}
+
+bool graph_merge_constants(Graph *g)
+{
+    Value **first = mem_zeroed((size_t)g->nweight + 1, sizeof *first),
+          **by = mem_zeroed((size_t)g->next_id + 1, sizeof *by);
+    bool ok = first && by && graph_equal_constants(g, first);
+    for (int i = 0; ok && i < g->nweight; i++) by[g->weight[i]->id] = first[i];
+    for (Node *n = ok ? g->first : NULL; n; n = n->next) node_each_operand(n, instead, by);
+    if (ok) each_slot_outside_nodes(g, instead, by);
+    mem_free(first);
+    mem_free(by);
+    return ok;
 }
 
 static void undetached(void *user, Value **slot)

@@ -216,6 +216,11 @@ bool graph_writes(const Graph *g,
                   const Value *v); /* does a run, or a training session between runs, change this weight? */
 /* The first of the names that this weight has: parameters of one form in the same memory are one parameter. */
 Value *graph_first_name(const Graph *g, const Value *weight);
+/* first[i], of g->nweight: the first constant of the content that weight i has, where that is a constant, of 4 KiB at
+ * most, and no run changes either; itself for the others. What a model makes again at every call, as
+ * torch.tensor(False), stands in its file once for each. False: no memory. */
+bool graph_equal_constants(const Graph *g, Value **first);
+bool graph_merge_constants(Graph *g); /* the first of them is read in place of the others. False: no memory */
 /* Is output k the gradient of a parameter whose gradient an earlier output is, under another name? */
 bool graph_repeats_gradient(const Graph *g, int k);
 /* Gives v this name; a value that had it takes v's old one. */

@@ -558,36 +558,13 @@ static const Node *loss_node(const Graph *g)
     return NULL;
 }
 
-static bool same_constant(const Graph *g, const Value *a, const Value *b)
-{
-    enum { MOST = 1 << 12 }; /* bytes */
-    const Tensor *x = a->data, *y = b->data;
-    if (a->weight != W_CONSTANT || b->weight != W_CONSTANT || !x || !y || x->dtype != y->dtype || x->rank != y->rank)
-        return false;
-    for (int i = 0; i < x->rank; i++)
-        if (x->shape[i] != y->shape[i]) return false;
-    return tensor_contiguous(x) && tensor_contiguous(y) && tensor_bytes(x) <= MOST &&
-           !memcmp(x->data, y->data, (size_t)tensor_bytes(x)) && !graph_writes(g, a) && !graph_writes(g, b);
-}
-
-/* What the model makes again at every call, as torch.tensor(False), stands in the file once for each. */
-static void merge_constants(Graph *g)
-{
-    for (int i = 0; i < g->nweight; i++)
-        for (int k = 0; k < i; k++)
-            if (same_constant(g, g->weight[k], g->weight[i])) {
-                graph_replace_uses(g, g->weight[i], g->weight[k]);
-                break;
-            }
-}
-
 /* The same op on the same arguments is computed once. In a joint graph once a pass: what its backward pass computes
  * again need not be kept until then. */
 static bool merge_equal(Rewrite *rw)
 {
     Graph *g = rw->g;
     const Node *loss = loss_node(g);
-    merge_constants(g);
+    if (!graph_merge_constants(g)) return oom(rw->err);
     if (!start_round(rw)) return false;
     for (Node *n = g->first, *next; n; n = next) {
         next = n->next;
