@@ -192,7 +192,7 @@ static bool take_source(Checker *c, Err *err)
     const Graph *g = c->side[SOURCE].g;
     for (int i = 0; i < g->ninput; i++) TRY(name_class(c, g->input[i], err));
     Value **first = arena_alloc(c->arena, (size_t)g->nweight + 1, sizeof *first);
-    if (!first || !graph_equal_constants(g, first)) return oom(err);
+    if (!first || !graph_equal_weights(g, false, first)) return oom(err);
     for (int i = 0; i < g->nweight; i++)
         if (first[i] != g->weight[i]) c->side[SOURCE].class[g->weight[i]->id] = checker_class(c, SOURCE, first[i]);
         else TRY(name_class(c, g->weight[i], err));

@@ -9,6 +9,7 @@
 
 enum { MAX_PARTS = 128, MAX_TERMS = 1 << 15, MAX_STEPS = 1 << 17 };
 static const uint64_t ODD = 0x9e3779b97f4a7c15u; /* what hashes are multiplied by */
+static const double HIDES = -65504;              /* the lowest number of f16 */
 
 static const struct {
     enum { HOLDS, ASSUMED } holds;
@@ -260,16 +261,17 @@ Term *term_mul(Terms *t, Term *a, Term *b)
     return made(t, T_POLY, &s);
 }
 
-/* The root of p / q */
-static Term *root_of(Terms *t, int64_t p, int64_t q)
+/* p / q to the power 1 / k */
+static Term *root_of(Terms *t, int64_t p, int64_t q, int k)
 {
     Term *r = term_number(t, 1, q);
-    int64_t n;
-    if (!mul_i64(p, q, &n) || n > (int64_t)1 << 40) return term_refuse(t, "the root of a large number");
+    int64_t n = p;
+    for (int i = 1; i < k; i++)
+        if (!mul_i64(n, q, &n) || n > (int64_t)1 << 40) return term_refuse(t, "the root of a large number");
     for (int64_t f = 2; n > 1 && r; f++) {
         if (f * f > n) f = n;
         for (; n % f == 0 && r; n /= f)
-            r = term_mul(t, r, raised(t, intern(t, (Term){.kind = T_ROOT, .tag = f}), 1, 2));
+            r = term_mul(t, r, raised(t, intern(t, (Term){.kind = T_ROOT, .tag = f}), 1, k));
     }
     return r;
 }
@@ -322,7 +324,7 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
     int64_t p = a->part[0].p, q = a->part[0].q;
     if (p <= 0 || (!term_is_number(a) && p == q)) /* else the first number in front */
         return raised(t, intern(t, (Term){.kind = T_GROUP, .n = 1, .part = &(Operand){a, 1, 1}}), halves, 2);
-    Term *c = halves == -2 ? term_number(t, q, p) : root_of(t, p, q);
+    Term *c = halves == -2 ? term_number(t, q, p) : root_of(t, p, q, 2);
     if (c && halves == -1) c = term_power(t, c, -2);
     if (c && term_is_number(a)) return c;
     by(t, LAW_GROUP);
@@ -353,6 +355,20 @@ static bool small_fraction(const Terms *t, double v, int64_t most, double near, 
     return false;
 }
 
+/* 2 or 4 where v is that root of a small fraction, as sizes of heads have them in scales; 0 otherwise. */
+static int root_degree(const Terms *t, double v, double near, int64_t *p, int64_t *q)
+{
+    bool single = in_single(t);
+    for (int k = 2; k <= 4; k += 2) {
+        if (!small_fraction(t, k == 2 ? v * v : v * v * v * v, 4096, near, p, q)) continue;
+        double up = sqrt((double)*p / (double)*q), down = sqrt((double)*q / (double)*p);
+        if (single && *p * *q > 4096) continue;
+        if (k == 4) up = sqrt(up), down = sqrt(down);
+        if (held(t, up) == fabs(v) || held(t, 1 / down) == fabs(v)) return k;
+    }
+    return 0;
+}
+
 Term *term_double(Terms *t, double number)
 {
     bool single = in_single(t);
@@ -366,10 +382,10 @@ Term *term_double(Terms *t, double number)
     if (single) by(t, LAW_SINGLE);
     if (fraction) by(t, LAW_FRACTION);
     if (fraction) return term_number(t, p, q);
-    if (small_fraction(t, v * v, 4096, near, &p, &q) && (!single || p * q <= 4096) &&
-        (held(t, sqrt((double)p / (double)q)) == fabs(v) || held(t, 1 / sqrt((double)q / (double)p)) == fabs(v))) {
+    int degree = root_degree(t, v, near, &p, &q);
+    if (degree) {
         by(t, LAW_ROOT);
-        return term_scale(t, root_of(t, p, q), v < 0 ? -1 : 1, 1);
+        return term_scale(t, root_of(t, p, q, degree), v < 0 ? -1 : 1, 1);
     }
     for (int k = 0; k < 16; k++, ten *= 10) {
         double scaled = nearbyint(v * (double)ten);
@@ -533,7 +549,7 @@ static bool fills(const Term *v, double *c)
         if (a) memcpy(c, &a->t->tag, sizeof *c);
         *c *= (double)v->part[0].p / (double)v->part[0].q;
     }
-    return *c <= -0x1p20;
+    return *c <= HIDES;
 }
 
 Term *term_where(Terms *t, Term *truth, Term *a, Term *b)
@@ -579,7 +595,7 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
         }
         by(t, m->t->kind == T_MASK ? LAW_MASK : LAW_FILL);
         if (m->t->kind == T_MASK) return m->t->part[0].t;
-        if (!fills(m->t->part[2].t, &c) || c * (double)p / (double)q > -0x1p20)
+        if (!fills(m->t->part[2].t, &c) || c * (double)p / (double)q > HIDES)
             return term_refuse(t, "a mask is scaled");
         return term_mul(t, m->t->part[0].t, term_exp(t, term_scale(t, m->t->part[1].t, p, q)));
     }
@@ -590,7 +606,7 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
     }
     for (int k = 0; f && f->t->kind == T_CALL && f->t->tag == OP_maximum && p > 0 && k < 2; k++) {
         double floor;
-        if (!fills(f->t->part[k].t, &floor) || floor * (double)p / (double)q > -0x1p20) continue;
+        if (!fills(f->t->part[k].t, &floor) || floor * (double)p / (double)q > HIDES) continue;
         by(t, LAW_FLOOR);
         return term_exp(t, term_scale(t, f->t->part[1 - k].t, p, q));
     }

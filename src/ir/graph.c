@@ -246,14 +246,14 @@ static bool same_content(const Tensor *a, const Tensor *b)
     return same && !memcmp(a->data, b->data, tensor_bytes(a));
 }
 
-static bool small_constant(const Graph *g, const Value *v)
+static bool small_constant(const Value *v) { return v->weight == W_CONSTANT && tensor_bytes(v->data) <= 1 << 12; }
+
+static bool has_content(const Graph *g, const Value *v)
 {
-    enum { MOST = 1 << 12 };
-    const Tensor *x = v->weight == W_CONSTANT ? v->data : NULL;
-    return x && x->data && tensor_contiguous(x) && tensor_bytes(x) <= MOST && !graph_writes(g, v);
+    return v->data && v->data->data && tensor_contiguous(v->data) && !graph_writes(g, v);
 }
 
-bool graph_equal_constants(const Graph *g, Value **first)
+bool graph_equal_weights(const Graph *g, bool constants, Value **first)
 {
     size_t slots = 16;
     while (slots < 2 * (size_t)g->nweight) slots *= 2;
@@ -261,7 +261,7 @@ bool graph_equal_constants(const Graph *g, Value **first)
     if (!slot) return false;
     for (int i = 0; i < g->nweight; i++) {
         Value *w = first[i] = g->weight[i];
-        if (!small_constant(g, w)) continue;
+        if (!has_content(g, w) || (constants && !small_constant(w))) continue;
         size_t at = hash_keyed(w->data->data, tensor_bytes(w->data)) & (slots - 1);
         while (slot[at] && !same_content(g->weight[slot[at] - 1]->data, w->data)) at = (at + 1) & (slots - 1);
         if (slot[at]) first[i] = g->weight[slot[at] - 1];
@@ -642,7 +642,7 @@ bool graph_merge_constants(Graph *g)
 {
     Value **first = mem_zeroed((size_t)g->nweight + 1, sizeof *first),
           **by = mem_zeroed((size_t)g->next_id + 1, sizeof *by);
-    bool ok = first && by && graph_equal_constants(g, first);
+    bool ok = first && by && graph_equal_weights(g, true, first);
     for (int i = 0; ok && i < g->nweight; i++) by[g->weight[i]->id] = first[i];
     for (Node *n = ok ? g->first : NULL; n; n = n->next) node_each_operand(n, instead, by);
     if (ok) each_slot_outside_nodes(g, instead, by);

@@ -216,10 +216,10 @@ bool graph_writes(const Graph *g,
                   const Value *v); /* does a run, or a training session between runs, change this weight? */
 /* The first of the names that this weight has: parameters of one form in the same memory are one parameter. */
 Value *graph_first_name(const Graph *g, const Value *weight);
-/* first[i], of g->nweight: the first constant of the content that weight i has, where that is a constant, of 4 KiB at
- * most, and no run changes either; itself for the others. What a model makes again at every call, as
- * torch.tensor(False), stands in its file once for each. False: no memory. */
-bool graph_equal_constants(const Graph *g, Value **first);
+/* first[i], of g->nweight: the first weight with the content of weight i where no run changes either, else itself;
+ * `constants`: of constants of 4 KiB at most alone. What a model makes again at every call, as torch.tensor(False),
+ * stands in its file once for each. False: no memory. */
+bool graph_equal_weights(const Graph *g, bool constants, Value **first);
 bool graph_merge_constants(Graph *g); /* the first of them is read in place of the others. False: no memory */
 /* Is output k the gradient of a parameter whose gradient an earlier output is, under another name? */
 bool graph_repeats_gradient(const Graph *g, int k);

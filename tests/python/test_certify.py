@@ -473,6 +473,12 @@ TRAPS.update({
             ..., None, None], 2 * x, 1.0),
         lambda x, y, v: torch.where(torch.ones(2, 2).bool().index_put((BOTH, torch.tensor([1])), torch.tensor(False))[
             ..., None, None], 2 * x, 1.0)),
+    "roots of a root": (lambda x, y, v: ((x * 8 ** -0.25) @ (y * 8 ** -0.25).mT).softmax(-1) @ v,
+                        lambda x, y, v: (x @ y.mT * 8 ** -0.5).softmax(-1) @ v,
+                        lambda x, y, v: (x @ y.mT * 9 ** -0.5).softmax(-1) @ v),
+    "the lowest of f16": (lambda x, y, v: product(x, y, v, before=causal),
+                          lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 0, -65504.0)),
+                          lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 1, -65504.0))),
     "digits of a number": (lambda x, y, v: (x + 0.044715 * x ** 3) * 0.7978845608,
                            lambda x, y, v: (x + 0.044715 * x ** 3) * 0.7978845608028654,
                            lambda x, y, v: (x + 0.044715 * x ** 3) * 0.7978),
