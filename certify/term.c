@@ -9,7 +9,7 @@
 
 enum { MAX_PARTS = 128, MAX_TERMS = 1 << 15, MAX_STEPS = 1 << 17 };
 static const uint64_t ODD = 0x9e3779b97f4a7c15u; /* what hashes are multiplied by */
-static const double HIDES = -65504;              /* the lowest number of f16 */
+static const double HIDES = -1e4;                /* what models in f16 put in the place of scores */
 
 static const struct {
     enum { HOLDS, ASSUMED } holds;
@@ -305,6 +305,19 @@ static const Operand *common(const Term *a)
     return NULL;
 }
 
+/* The root of a number and roots; NULL: it is another product. */
+static Term *root_of_roots(Terms *t, const Operand *product)
+{
+    for (int i = 0; i < product->t->n; i++)
+        if (product->t->part[i].t->kind != T_ROOT) return NULL;
+    Term *r = product->p > 0 ? root_of(t, product->p, product->q, 2) : NULL;
+    for (int i = 0; r && i < product->t->n; i++) {
+        const Operand *f = &product->t->part[i];
+        r = term_mul(t, r, raised(t, f->t, f->p, 2 * f->q));
+    }
+    return r;
+}
+
 Term *term_power(Terms *t, Term *a, int64_t halves)
 {
     if (!a || halves == 2) return a;
@@ -313,6 +326,8 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
     if (a->n == 0) return term_refuse(t, "a power of zero");
     if (halves == -2 && a->n == 1) return inverse(t, &a->part[0]);
     if (halves > 1 || halves < -2) return term_refuse(t, "a power of %lld/2", (long long)halves);
+    Term *roots = a->n == 1 && a->part[0].t->n ? root_of_roots(t, &a->part[0]) : NULL;
+    if (roots) return halves == 1 ? roots : term_power(t, roots, -2);
     const Operand *f = common(a);
     int64_t times;
     if (f && f->q == 1 && mul_i64(f->p, halves, &times)) {
@@ -470,12 +485,46 @@ static Term *magnitude(Terms *t, Term *v, bool *minus, Term **rest)
     return NULL;
 }
 
+/* The sum v where the truth value `of` is 0, or 1. */
+static Term *in_case(Terms *t, const Term *v, const Term *of, bool one)
+{
+    Term *r = term_number(t, 0, 1);
+    for (int i = 0; r && i < v->n; i++) {
+        const Term *product = v->part[i].t;
+        Term *rest = term_number(t, v->part[i].p, v->part[i].q);
+        for (int k = 0; k < product->n && rest; k++) {
+            const Operand *f = &product->part[k];
+            if (f->t != of) rest = term_mul(t, rest, raised(t, f->t, f->p, f->q));
+            else if (!one) rest = term_number(t, 0, 1);
+        }
+        r = term_add(t, r, rest);
+    }
+    return r;
+}
+
+/* A truth value in a sum of numbers and of products of truth values alone; NULL: it is another sum. */
+static Term *truth_in(const Term *v)
+{
+    Term *found = NULL;
+    for (int i = 0; i < v->n; i++)
+        for (int k = 0; k < v->part[i].t->n; k++)
+            if (!(found = v->part[i].t->part[k].t)->truth) return NULL;
+    return found;
+}
+
 Term *term_nonneg(Terms *t, Term *v)
 {
     Expr *e = term_integer(t, v);
     if (!v || e) return e ? test(t, e) : NULL;
     if (masked(v)) return term_refuse(t, "an order of infinities");
     if (term_is_number(v)) return term_number(t, v->n == 0 || v->part[0].p > 0, 1);
+    Term *own = truth_in(v);
+    if (own) {
+        by(t, LAW_CASES);
+        Term *yes = raised(t, own, 1, 1);
+        return term_add(t, term_mul(t, yes, term_nonneg(t, in_case(t, v, own, true))),
+                        term_mul(t, but(t, yes), term_nonneg(t, in_case(t, v, own, false))));
+    }
     bool minus;
     Term *rest, *x = magnitude(t, v, &minus, &rest);
     if (!x) return atom(t, T_CALL, -1, true, 1, &v);
@@ -623,23 +672,6 @@ static Term *case_of(const Term *v)
         for (int k = 0; k < v->part[i].t->n && v->part[i].t->n > 1; k++)
             if (v->part[i].t->part[k].t->kind == T_TEST) return v->part[i].t->part[k].t;
     return NULL;
-}
-
-/* The sum v where the truth value `of` is 0, or 1. */
-static Term *in_case(Terms *t, const Term *v, const Term *of, bool one)
-{
-    Term *r = term_number(t, 0, 1);
-    for (int i = 0; r && i < v->n; i++) {
-        const Term *product = v->part[i].t;
-        Term *rest = term_number(t, v->part[i].p, v->part[i].q);
-        for (int k = 0; k < product->n && rest; k++) {
-            const Operand *f = &product->part[k];
-            if (f->t != of) rest = term_mul(t, rest, raised(t, f->t, f->p, f->q));
-            else if (!one) rest = term_number(t, 0, 1);
-        }
-        r = term_add(t, r, rest);
-    }
-    return r;
 }
 
 Term *term_exp(Terms *t, Term *a)
