@@ -257,3 +257,25 @@ def test_sizes_that_are_filled_up_to_blocks(tmp_path):
         x = torch.randn(3, n, 3)
         for got, want in zip(back(x), Blocks()(x), strict=True):
             torch.testing.assert_close(got, want)
+
+
+def test_sizes_out_of_data_are_sizes(tmp_path):
+    """In ONNX an element of Reshape's shape may be -1 when it is computed; our own writer computes none, so that a
+    chain of views has no longer and longer sizes."""
+    class Grid(torch.nn.Module):
+        def forward(self, x, grid):
+            a, b = grid.tolist()
+            torch._check(a >= 1)
+            torch._check(b >= 1)
+            torch._check(a * b == x.shape[0])
+            return x.view(a, b, 4).permute(1, 0, 2).reshape(b, a, 2, 2).permute(2, 1, 0, 3).reshape(2, a, b * 2)
+
+    x, grid = torch.randn(6, 4), torch.tensor([2, 3])
+    torch.export.save(torch.export.export(Grid(), (x, grid)), tmp_path / "m.pt2")
+    convert(tmp_path / "m.pt2", tmp_path / "m.onnx")
+    text = subprocess.run([QKV, "graph", str(tmp_path / "m.onnx")], capture_output=True, text=True).stdout
+    assert "reshape" in text and "Where" not in text, text
+    convert(tmp_path / "m.onnx", tmp_path / "back.pt2")
+    for sizes in ([2, 3], [6, 1]):
+        want = Grid()(x, torch.tensor(sizes)).numpy()
+        np.testing.assert_array_equal(qkv.Model(tmp_path / "back.pt2")(x, torch.tensor(sizes))[0], want)

@@ -50,7 +50,8 @@ bool onnx_constant_of_shape(OnnxOp *o)
     return op_return(o, 0, AS(&o->L, full, arg_exprs(o->g, n, e), arg_expr(fill), arg_dtype(t)));
 }
 
-/* Data-dependent sizes may be 0 and -1, too: which they are is only known when running. */
+/* Data-dependent sizes may be 0 and -1, too: which they are is only known when running. Our own writer computes sizes
+ * alone; what is left over is -1 as a constant there. */
 static bool computed_sizes(OnnxOp *o, const Value *x, int n, Expr **dim, bool keep_zero)
 {
     Expr *one = whole(o, 1), *all = one, *rest = one, *none[MAX_RANK] = {NULL};
@@ -92,7 +93,8 @@ bool onnx_reshape(OnnxOp *o)
         if (zero) dim[i] = x->dim[i];
         computed = computed || ex_data_dependent(o->ex, dim[i]);
     }
-    if (computed) TRY(computed_sizes(o, x, n, dim, allowzero != 0));
+    bool own = o->opset >= 14 && !strcmp(o->im->file->model.producer, "qkv");
+    if (computed && !own) TRY(computed_sizes(o, x, n, dim, allowzero != 0));
     return op_return(o, 0, AS(&o->L, reshape, v(x), arg_exprs(o->g, n, dim)));
 }
 
