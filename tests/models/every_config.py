@@ -270,6 +270,7 @@ def gradients(runner, saver, qkv, folder, name, module, variants, row):
     import torch
     module = copy.deepcopy(module)
     inputs = variants[0]
+    torch.manual_seed(0)  # as the session of the joint graph is
     try:
         outputs = module(**inputs)
         if not outputs[-1].requires_grad or outputs[-1].dim():
@@ -298,6 +299,7 @@ def gradients(runner, saver, qkv, folder, name, module, variants, row):
             module = copy.deepcopy(module).double()
             module.zero_grad()
             wide = lambda x: x.double() if isinstance(x, torch.Tensor) and x.dtype == torch.float32 else x
+            torch.manual_seed(0)
             module(**torch.utils._pytree.tree_map(wide, inputs))[-1].backward()
             exact = {f"grad.{n}": p.grad for n, p in module.named_parameters(remove_duplicate=False)}
             row["grad_noise"] = runner.differ(flat(exact), flat(want), 1e9)[1]
