@@ -58,9 +58,15 @@ static bool bind(Matching *m, int slot, const Arg *a, const Goal *rest)
 static bool is_default(Matching *m, const Param *p, const Arg *a)
 {
     Arg def;
-    Err ignored;
+    Err e;
     if (a->kind == ARG_NONE) return true;
-    return p->def && strcmp(p->def, "None") && text_parse_default(m->rw->g, p, &def, &ignored) && arg_same(&def, a);
+    if (!p->def || !strcmp(p->def, "None")) return false;
+    if (text_parse_default(m->rw->g, p, &def, &e)) return arg_same(&def, a);
+    if (e.code == E_LIMIT) { /* out of memory: no pattern may be passed over for that */
+        *m->rw->err = e;
+        m->rw->hard = true;
+    }
+    return false;
 }
 
 /* Is it a parameter that names axes of the node's first operand? That operand, else NULL. */

@@ -23,9 +23,10 @@ run eager.pt2 -o out/o.npz --trace out/t.json
 verify padded.onnx padded.onnx
 prove eager.pt2 eager.pt2
 rewrite eager.pt2 -o out/r.pt2 --certify out/c.json
+rewrite eager.pt2 --prove --json
 convert eager.pt2 -o out/e.onnx --external-data
 extract affine.pt2 --weights -o out/w.npz
-generalize static_a.pt2 static_b.pt2 -o out/d.pt2
+generalize static_a.pt2 static_b.pt2 static_c.pt2 -o out/d.pt2 --json
 joint train.pt2 --loss output_0 -o out/j.pt2
 pack eager.pt2 -o out/e.qkv
 quantize eager.pt2 --weights-only int4 -o out/q.onnx
