@@ -1,9 +1,12 @@
 """Exported programs and packed models that are valid JSON in valid archives, one edit each, and what must be said."""
 import io
 import json
+import os
 import pathlib
 import re
+import resource
 import struct
+import subprocess
 import zipfile
 import zlib
 
@@ -12,6 +15,7 @@ import pytest
 import qkv
 
 SMALL = pathlib.Path(__file__).resolve().parent.parent / "models" / "small"
+QKV = os.environ.get("QKV", SMALL.parents[2] / "build/qkv")
 
 
 def refused(path, message):
@@ -256,3 +260,10 @@ def test_packed_as_it_was(packed, tmp_path):
         labels=["scores"], more=1, kept={"qkv": "0", "key": "a"},
         scalars=[{"name": "k", "at": 1, "text": "word"}, {"name": "n", "at": 2, "number": "3"}])))
     assert "scores" in qkv.Model(tmp_path / "m.qkv").describe()["outputs"][0].values()
+
+
+@pytest.mark.parametrize("command, name", [("pack", "m.qkv"), ("convert", "m.onnx"), ("convert", "m.pt2")])
+def test_written_without_room(command, name, tmp_path):
+    done = subprocess.run([QKV, command, SMALL / "mha_self.pt2", "-o", tmp_path / name], capture_output=True, text=True,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+    assert done.returncode == 3 and "File too large" in done.stderr and not list(tmp_path.iterdir())
