@@ -1,6 +1,7 @@
 /* Functions that are sums or recurrences, as loops over their terms, for ONNX. Contract in loops.h.
  *
  *     chebyshev_polynomial_t(x, n)  ->  p, q, y = loop([1, x, ..], q, 2 x q - p, where(n == turn + 2, 2 x q - p, y))
+ *     gcd(a, b)                     ->  a, b = loop([|a|, |b|], b, a mod b) while any b is not 0
  *
  * What is summed is summed in float64.
  */
@@ -219,4 +220,53 @@ bool loops_mode(Grad *d)
         TRY(loops_give(d, k, y[k]));
     }
     return true;
+}
+
+/* ------------------------------------------------------------------ whole numbers */
+
+/* Operand i without its sign in i64, over all elements of the result */
+static Value *whole(Grad *d, int i)
+{
+    const Value *out = d->node->out[0];
+    const Arg *a = &d->node->arg[i];
+    if (a->kind == ARG_VALUE) return gd_expand(d, size(d, gd_cast(d, a->v, DT_I64)), out->rank, out->dim);
+    return size(d, GD(d, full, arg_exprs(d->g, out->rank, out->dim), *a, arg_dtype(DT_I64)));
+}
+
+/* Is any element of b not 0? */
+static Value *left(Grad *d, Value *b)
+{
+    int every[MAX_RANK];
+    for (int i = 0; i < MAX_RANK; i++) every[i] = i;
+    Value *some = b ? GD(d, ne_Tensor, V(b), arg_int(d->g, 0)) : NULL;
+    some = gd_sum(d, gd_cast(d, some, DT_I64), b ? b->rank : 0, every, false);
+    return some ? GD(d, gt_Tensor, V(some), arg_int(d->g, 0)) : NULL;
+}
+
+/* Euclid's: a, b = b, a mod b, until b is 0 everywhere */
+static Value *divisor(Grad *d, Value *a, Value *b)
+{
+    Loop l;
+    Value *first = left(d, b);
+    if (!first || !open_loop(d, &l)) return NULL;
+    Grad *in = &l.in;
+    Value *x = loop_carry(&l, a), *y = loop_carry(&l, b);
+    Value *done = y ? GD(in, eq_Tensor, V(y), arg_int(in->g, 0)) : NULL;
+    Value *by = done ? GD(in, where_self, V(done), arg_int(in->g, 1), V(y)) : NULL;
+    Value *rest = x && by ? GD(in, fmod_Tensor, V(x), V(by)) : NULL;
+    Value *next[] = {chosen(in, done, x, y), rest};
+    Node *loop = close_loop(&l, NULL, first, left(in, rest), next, 0, NULL);
+    return loop ? loop->out[0] : NULL;
+}
+
+bool loops_gcd(Grad *d) { return loops_give(d, 0, divisor(d, whole(d, 0), whole(d, 1))); }
+
+/* a / gcd(a, b) b; 0 where both are 0 */
+bool loops_lcm(Grad *d)
+{
+    Value *a = whole(d, 0), *b = whole(d, 1), *g = divisor(d, a, b);
+    Value *none = g ? GD(d, eq_Tensor, V(g), arg_int(d->g, 0)) : NULL;
+    Value *by = none ? GD(d, where_self, V(none), arg_int(d->g, 1), V(g)) : NULL;
+    Value *share = a && by ? GD(d, div_Tensor_mode, V(a), V(by), arg_str(d->g, "trunc")) : NULL;
+    return loops_give(d, 0, size(d, gd_mul(d, share, b)));
 }

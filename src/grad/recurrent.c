@@ -1,11 +1,11 @@
 /* Recurrent layers as loops over their steps, before gradients go back over them: the gradient of a loop is one
- * (grad_control.c), and every format has loops.
+ * (grad_control.c), and every format has loops. ONNX, whose LSTM has no projection, gets those with one so, too.
  *
  *     out = rnn_layer(gates, w, b, h, "tanh", false)
  *     h', out = loop([h], [w, b], h' = tanh(gate + linear(h, w, b)), limit=T, sure, sequences=[gates])
  */
 #include <string.h>
-#include "grad/grad_impl.h"
+#include "grad/loops.h"
 #include "ir/bodies.h"
 
 typedef struct Step {
@@ -65,12 +65,8 @@ static bool input(Step *s, int arg, const char *name, bool batch, Value **out)
     const Value *v = s->layer->arg[arg].kind == ARG_VALUE ? s->layer->arg[arg].v : NULL;
     Expr *dim[MAX_RANK];
     *out = NULL;
-    for (int i = 0; v && i < v->rank; i++) {
-        if (!ex_is_int(v->dim[i]) && !(batch && i == 0))
-            return fail(s->d.err, E_UNSUPPORTED, "node '%s' (%s) has no gradient: its sizes are not constants",
-                        s->layer->name, s->layer->op->name);
+    for (int i = 0; v && i < v->rank; i++)
         dim[i] = batch && i == 0 ? s->gate->dim[0] : ex_int(s->d.ex, v->dim[i]->i);
-    }
     if (v) *out = graph_add_input(s->d.g, name, v->dtype, v->rank, dim);
     return !v || *out || oom(s->d.err);
 }
@@ -92,9 +88,6 @@ static bool make_step(Step *s)
     Value *c = NULL;
     if (!graph_add_input(g, "turn", DT_I64, 0, NULL) || !graph_add_input(g, "condition", DT_BOOL, 0, NULL))
         return oom(s->d.err);
-    if (!ex_is_int(gates->dim[2]))
-        return fail(s->d.err, E_UNSUPPORTED, "node '%s' (%s) has no gradient: its sizes are not constants", n->name,
-                    n->op->name);
     s->gate = gd_body_input(g, "gates", gates->dtype, 2, gates->dim + 1, false);
     if (!s->gate) return oom(s->d.err);
     TRY(input(s, 3, "h", true, &s->h) && (!lstm || input(s, 4, "c", true, &s->c)));
@@ -109,6 +102,16 @@ static bool make_step(Step *s)
     Value *h = step(s, &c);
     return graph_add_output(g, "output_0", g->input[1], s->d.err) && output(s, h) && (!lstm || output(s, c)) &&
            output(s, h) && graph_check(g, s->d.err);
+}
+
+/* Is a size other than that of batch and time not a constant? */
+static bool varies(const Node *n)
+{
+    bool lstm = n->op->id == OP_lstm_layer, any = !ex_is_int(n->arg[0].v->dim[2]);
+    for (int i = 1; i < (lstm ? 6 : 4); i++)
+        for (int k = 0; n->arg[i].kind == ARG_VALUE && k < n->arg[i].v->rank; k++)
+            any |= !ex_is_int(n->arg[i].v->dim[k]) && (k || (i != 3 && i != 4));
+    return any;
 }
 
 static Value *flipped(Grad *d, Value *v) { return v ? GD(d, flip, V(v), arg_ints(d->g, 1, (int64_t[]){0})) : NULL; }
@@ -152,6 +155,9 @@ bool recurrent_loops(Grad *d)
     bool any = false;
     for (Node *n = d->g->first; n; n = n->next) {
         if (n->op->id != OP_lstm_layer && n->op->id != OP_rnn_layer) continue;
+        if (varies(n))
+            return fail(d->err, E_UNSUPPORTED, "node '%s' (%s) has no gradient: its sizes are not constants", n->name,
+                        n->op->name);
         d->at = n;
         d->node = NULL;
         bool ok = write_loop(d, n);
@@ -161,4 +167,10 @@ bool recurrent_loops(Grad *d)
     }
     if (any) graph_dce(d->g);
     return true;
+}
+
+bool loops_lstm_layer(Grad *d)
+{
+    const Node *n = d->node;
+    return n->arg[5].kind != ARG_VALUE || varies(n) || write_loop(d, n);
 }

@@ -30,6 +30,7 @@ FAMILIES = ("view", "pointwise", "reduce", "index", "image", "linalg")
 # What differs in ONNX Runtime and why: (op, in the case's call or its difference) -> reason;
 # "" is all of the op's cases
 RANDOM = ("aten.dropout.default", "aten.feature_dropout.default", "aten.native_dropout.default", "aten.rand.default",
+          "aten.alpha_dropout.default", "aten.feature_alpha_dropout.default",
           "aten.rand_like.default", "aten.randn.default", "aten.randn_like.default", "aten.randint.default",
           "aten.randint.low", "aten.randint_like.default", "aten.bernoulli.p",
           "aten.randint_like.low_dtype", "aten.bernoulli.default", "aten.bernoulli.Tensor", "aten.uniform.default",

@@ -511,6 +511,20 @@ def test_rectified_number(tmp_path):
     out_and_compare(tmp_path, nn.PReLU(), [(torch.tensor(-2.0),), (torch.tensor(3.0),)], None, "ort", 18)
 
 
+def test_lstm_with_a_projection(tmp_path):
+    """ONNX's LSTM has none: its steps are a Scan's or a Loop's."""
+    torch.manual_seed(0)
+    layer = nn.LSTM(4, 6, 2, proj_size=3, bidirectional=True)
+    feeds = [(R(5, b, 4), (R(4, b, 3), R(4, b, 6))) for b in (2, 4)]
+    out_and_compare(tmp_path, layer, feeds, ({1: B}, ({1: B}, {1: B})), "ort", 18)
+
+
+def test_divisors(tmp_path):
+    both = fn(lambda self, a, b: (torch.gcd(a, b), torch.lcm(a[:, None], b), torch.gcd(a[:0], b[:0])))
+    a, b = torch.tensor([12, -18, 0, 0, 7, 2**40]), torch.tensor([8, 27, 5, 0, -21, 6])
+    out_and_compare(tmp_path, both, [(a, b), (a[:2], b[:2])], ({0: S}, {0: S}), "ort", 18)
+
+
 def test_what_cannot_be_packed_names_its_file(tmp_path):
     """A size that is 200 choices deep: it runs, and no text of it reads back."""
     steps = "".join(f"k{i} = Constant<value_ints = [{3 * i + 5}]>() more{i} = Greater(n{i}, k{i}) "

@@ -405,7 +405,7 @@ void out_recurrent(Onnx *o, const Node *n, const char *text)
     const Value *w = arg_v(n, 1), *gates = arg_v(n, 0);
     const Node *made = gates_from(gates, &swapped);
     if (!ex_is_int(w->dim[0]) || (lstm && given(n, 5))) {
-        refuse(o, ex_is_int(w->dim[0]) ? "ONNX has no LSTM with a projection" : "a hidden size that varies");
+        refuse(o, "a hidden size that varies");
         return;
     }
     int64_t size = w->dim[0]->i / blocks;
