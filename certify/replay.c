@@ -142,7 +142,6 @@ static bool key_expr(Checker *c, int side, const Node *n, int param, const Expr 
 /* What a node computes, as text; false: only itself. */
 static bool key_of(Checker *c, int side, const Node *n, Buf *key)
 {
-    if (n->op->flags & OPF_RANDOM) return false;
     buf_printf(key, "%d", (int)n->op->id);
     for (int k = 0; k < n->op->schema->nparams; k++) {
         const Arg *a = &n->arg[k];
@@ -203,7 +202,7 @@ static bool take_source(Checker *c, Err *err)
             continue;
         }
         Buf key = {0};
-        bool whole = key_of(c, SOURCE, n, &key);
+        bool whole = !(n->op->flags & OPF_RANDOM) && key_of(c, SOURCE, n, &key);
         const Node *twin = whole ? map_get(&c->nodes, key.data) : NULL;
         for (int k = 0; k < n->nout; k++)
             if (twin) c->side[SOURCE].class[n->out[k]->id] = checker_class(c, SOURCE, twin->out[k]);
@@ -216,13 +215,42 @@ static bool take_source(Checker *c, Err *err)
     return true;
 }
 
+/* Does it draw random numbers, or may it? */
+static bool draws(const Node *n)
+{
+    bool may = n->op->flags & OPF_RANDOM;
+    for (int k = 0; k < n->op->schema->nparams; k++) may |= n->arg[k].kind == ARG_GRAPH;
+    return may;
+}
+
+static int draws_before(const Graph *g, const Node *n)
+{
+    int k = 0;
+    for (const Node *m = g->first; m && m != n; m = m->next) k += draws(m);
+    return k;
+}
+
+/* What draws what n of the result draws: the source's node of the same place among those that draw, with the
+ * same arguments, as the generator gives numbers in this order. */
+static const Node *same_draw(Checker *c, const Node *n)
+{
+    const Node *m = c->side[SOURCE].g->first;
+    for (int k = draws_before(c->side[RESULT].g, n); m && (k || !draws(m)); m = m->next) k -= draws(m);
+    Buf a = {0}, b = {0};
+    bool same = m && !c->t.single && key_of(c, SOURCE, m, &a) && key_of(c, RESULT, n, &b) && !strcmp(a.data, b.data);
+    buf_free(&a);
+    buf_free(&b);
+    return same ? m : NULL;
+}
+
 bool checker_congruent(Checker *c, const Node *n)
 {
     int before = n->nout ? class_before(c, RESULT, n) : -1;
     if (before >= 0) checker_equal(c, c->of_class[before], n->out[0]);
     if (before >= 0) return true;
     Buf key = {0};
-    const Node *twin = key_of(c, RESULT, n, &key) ? map_get(&c->nodes, key.data) : NULL;
+    const Node *twin = n->op->flags & OPF_RANDOM ? same_draw(c, n) : NULL;
+    if (!(n->op->flags & OPF_RANDOM) && key_of(c, RESULT, n, &key)) twin = map_get(&c->nodes, key.data);
     buf_free(&key);
     for (int k = 0; twin && k < n->nout; k++)
         if (k >= twin->nout || !same_sizes(c, twin->out[k], n->out[k])) return false;
@@ -499,9 +527,12 @@ bool checker_finish(Checker *c, Err *err)
         if (!known && !(e && follows(c, e)))
             return fail(err, E_MISMATCH, "a condition on sizes that the source lacks: %s", b->require[i].where);
     }
-    for (const Node *n = b->first; n; n = n->next)
-        if (n->op->flags & (OPF_EFFECT | OPF_RANDOM))
+    bool as_many = draws_before(a, NULL) == draws_before(b, NULL);
+    for (const Node *n = b->first; n; n = n->next) {
+        bool same = as_many && n->nout && checker_class(c, RESULT, n->out[0]) >= 0;
+        if (n->op->flags & OPF_EFFECT || (n->op->flags & OPF_RANDOM && !same))
             return fail(err, E_MISMATCH, "'%s': %s has an effect beside its result", n->name, n->op->name);
+    }
     if (a->noutput != b->noutput || graph_mutations(a) != graph_mutations(b) || a->nscalar_output != b->nscalar_output)
         return fail(err, E_MISMATCH, "the numbers of results differ");
     for (int i = 0; i < a->noutput; i++) {

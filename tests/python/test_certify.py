@@ -966,6 +966,30 @@ def test_sizes_out_of_data(tmp_path):
     assert checked(tmp_path / "c.pt2", tmp_path / "b.pt2", tmp_path / "b.pt2.json")[0] != 0
 
 
+class Noise(nn.Module):
+    """Numbers that are drawn are those of the same place in the order of draws."""
+
+    def __init__(self, turned=False, more=False):
+        super().__init__()
+        self.turned, self.more = turned, more
+
+    def forward(self, x):
+        a, b = torch.rand(3, 4), torch.rand(3, 4)
+        a, b = (b, a) if self.turned else (a, b)
+        y = x[:, None][:, None] * a[:, None, None]
+        return (y + torch.rand(3, 1, 1, 4) if self.more else y).sin() - b[:, None][:, None]
+
+
+def test_numbers_that_are_drawn(tmp_path):
+    x = torch.randn(3, 4)
+    for name, module in (("a", Noise()), ("b", Noise(turned=True)), ("c", Noise(more=True))):
+        torch.export.save(torch.export.export(module, (x,)), tmp_path / f"{name}.pt2")
+    result = tmp_path / "r.pt2"
+    assert certified(result, "rewrite", tmp_path / "a.pt2", source=tmp_path / "a.pt2") == (True, None)
+    for other in ("b.pt2", "c.pt2"):
+        assert checked(tmp_path / other, result, f"{result}.json")[0] != 0, other
+
+
 class Chunked(nn.Module):
     """Attention within chunks of four tokens, as scans in chunks (Mamba 2) cut a padded text."""
 
