@@ -548,12 +548,20 @@ static bool truth_of(const Term *v)
     return truth;
 }
 
+/* A product of sums that nothing masks: products of queries and keys are real numbers, an input may be a mask. */
+static bool summed(const Term *product)
+{
+    for (int i = 0; i < product->n; i++)
+        if (product->part[i].t->kind != T_SUM && product->part[i].t->kind != T_ROOT) return false;
+    return product->n && !masked(product);
+}
+
 Term *term_same(Terms *t, Term *a, Term *b)
 {
     const Operand *f = a && b && b->n == 0 && a->n == 1 && a->part[0].t->n == 1 ? a->part[0].t->part : NULL;
     if (a && b && b->n == 0 && (truth_of(a) || truth_of(but(t, a)))) return but(t, a);
-    if (t->single && f && f->t->kind == T_MAX && truth_of(f->t->part[0].t)) { /* the largest of truth values */
-        by(t, LAW_ROWS);
+    if ((t->single || t->rows) && f && f->t->kind == T_MAX && truth_of(f->t->part[0].t)) {
+        by(t, LAW_ROWS); /* the largest of truth values */
         return term_number(t, 0, 1);
     }
     if (!a || !b || !infinite(b))
@@ -565,6 +573,7 @@ Term *term_same(Terms *t, Term *a, Term *b)
         const Term *x = a->part[i].t;
         bool plain = x->n == 1 && x->part[0].p == 1 && x->part[0].q == 1 && a->part[i].p > 0;
         if (plain && x->part[0].t->kind == T_MASK) shown = term_mul(t, shown, x->part[0].t->part[0].t);
+        else if (summed(x)) continue;
         else if (x->n && (!t->single || (masked(x) && !(plain && x->part[0].t->kind == T_MAX))))
             return term_refuse(t, "what may be minus infinity"); /* an input may be, in a mask */
         else if (x->n) by(t, LAW_ROWS);

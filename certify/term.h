@@ -66,6 +66,7 @@ typedef struct Terms {
     bool stuck;  /* what a term was refused for may have another form with cases */
     bool single; /* a number is what float32 has in its place: one of the files says it in float32 */
     bool narrow; /* the same of the node in hand, which computes in float32 */
+    bool rows;   /* no row of a mask hides all keys */
     char why[200];
 } Terms;
 

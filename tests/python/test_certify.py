@@ -349,6 +349,13 @@ TRAPS = {
 
 
 BOTH = torch.tensor([0, 0])
+
+
+def safe(scores):
+    """As torch decomposes its own."""
+    return torch.where((scores == -torch.inf).all(-1, True), 0.0, scores.softmax(-1))
+
+
 PLACES, OTHERS = torch.tensor([[2, 0], [1, 1]]), torch.tensor([[0, 0], [1, 1]])
 F = nn.functional
 TRAPS.update({
@@ -480,6 +487,11 @@ TRAPS.update({
                                                                                         -1e9)),
                               lambda x, y, v: product(x, y, v, before=causal),
                               lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 1))),
+    "a softmax that is safe": (lambda x, y, v: safe((x @ y.mT).masked_fill(v[..., None, :, 0] > 0, -torch.inf)) @ v,
+                               lambda x, y, v: F.scaled_dot_product_attention(x, y, v, v[..., None, :, 0] <= 0,
+                                                                              scale=1.0),
+                               lambda x, y, v: F.scaled_dot_product_attention(x, y, v, v[..., None, :, 1] <= 0,
+                                                                              scale=1.0)),
     "a root of a root": (lambda x, y, v: x / torch.tensor(8.0).sqrt().sqrt() * y / torch.tensor(8.0).sqrt().sqrt(),
                          lambda x, y, v: x * y / 8 ** 0.5, lambda x, y, v: x * y / 8 ** 0.25),
     "the lowest of f16": (lambda x, y, v: product(x, y, v, before=causal),

@@ -310,6 +310,7 @@ def cases():
     yield "eye_m", dict(n=3, m=5, self=torch.empty(3, 5)), torch.eye(3, 5)
     yield "max_dim", dict(self=x, dim=1, keepdim=1), x.max(1, keepdim=True).values
     yield "any_dim", dict(self=t, dim=1, keepdim=0), t.any(1)
+    yield "all_dim", dict(self=t | (x > -1), dim=1, keepdim=0), (t | (x > -1)).all(1)
     for correction in (None, 0, 2):
         yield "var_correction", dict(self=x, dim=[1, 2], correction=correction, keepdim=0), x.var(
             (1, 2), correction=1 if correction is None else correction)
