@@ -7,6 +7,7 @@ import re
 import resource
 import struct
 import subprocess
+import sys
 import zipfile
 import zlib
 
@@ -16,6 +17,8 @@ import qkv
 
 SMALL = pathlib.Path(__file__).resolve().parent.parent / "models" / "small"
 QKV = os.environ.get("QKV", SMALL.parents[2] / "build/qkv")
+sys.path.insert(0, str(SMALL.parents[1] / "bad"))
+import growth  # noqa: E402
 
 
 def refused(path, message):
@@ -179,6 +182,58 @@ def rewritten(path, base, end, change):
 def test_exported(base, change, message, tmp_path):
     rewritten(tmp_path / "m.pt2", base, "models/model.json", change)
     refused(tmp_path / "m.pt2", message)
+
+
+def test_writes_through_views_of_views(tmp_path):
+    growth.writes(tmp_path / "m.pt2", 70, True)
+    refused(tmp_path / "m.pt2", "that need more than")
+    views = [growth.call("squeeze.dim" if i % 2 else "unsqueeze.default", f"v{i - 1}" if i else "b", f"v{i}", 0)
+             for i in range(4000)]
+
+    def sizes(program):
+        graph(program)["tensor_values"].update(
+            {f"{k}{i}": {**growth.TENSOR, "sizes": [{"as_int": n} for n in ([4] if i % 2 else [1, 4])],
+                         "strides": [{"as_int": 1}] * (2 - i % 2)} for k in "vw" for i in range(4000)})
+    growth.archive(tmp_path / "m.pt2", [growth.relu_of("x", "b"), *views, growth.call("add_.Tensor", "v3999", "w3999")],
+                   ["b"], outputs=[{"user_output": {"arg": tensor("b")}}], extra=sizes)
+    refused(tmp_path / "m.pt2", "a write through 4000 views of views")
+
+
+def item(d):
+    """The condition read from its tensor."""
+    read = {"target": "torch.ops.aten._local_scalar_dense.default", "outputs": [{"as_sym_bool": {"as_name": "made"}}],
+            "metadata": {}, "inputs": [{"name": "self", "arg": first(d, "cond")["inputs"][0]["arg"], "kind": 1}]}
+    at = next(i for i, n in enumerate(nodes(d)) if "cond" in n["target"])
+    nodes(d).insert(at, read)
+    argument(first(d, "cond"), 0, {"as_sym_bool": {"as_name": "made"}})
+
+
+def doubled(d):
+    """A branch's operand of 2*s77 rows, which no input has."""
+    wide = {"target": "torch.ops.aten.cat.default", "outputs": [tensor("twice")], "metadata": {},
+            "inputs": [{"name": n, "arg": a, "kind": 1}
+                       for n, a in (("tensors", {"as_tensors": [{"name": "x"}] * 2}), ("dim", {"as_int": 0}))]}
+    size = {"as_expr": {"expr_str": "2*s77", "hint": {"as_int": 6}}}
+    values(d)["twice"] = {**values(d)["x"], "sizes": [size, {"as_int": 4}]}
+    nodes(d).insert(next(i for i, n in enumerate(nodes(d)) if "cond" in n["target"]), wide)
+    first(d, "cond")["inputs"][3]["arg"]["as_tensors"][0] = {"name": "twice"}
+
+
+SUM = {"target": "torch.sym_sum", "outputs": [{"as_sym_int": {"as_name": "made"}}], "metadata": {},
+       "inputs": [{"name": "", "arg": {"as_ints": [2, 3]}, "kind": 1}]}
+LOADS = [  # model, edit
+    ("mha_self", lambda d: nodes(d).insert(0, SUM)),
+    ("resnet_small", lambda d: argument(first(d, "batch_norm"), 5, {"as_bool": True})),
+    ("control_nested", lambda d: values(d).pop("getitem")),
+    ("control_nested", item),
+    ("control_nested", doubled),
+]
+
+
+@pytest.mark.parametrize("base, change", LOADS)
+def test_loads(base, change, tmp_path):
+    rewritten(tmp_path / "m.pt2", base, "models/model.json", change)
+    assert qkv.Model(tmp_path / "m.pt2").graph_text()
 
 
 def test_truth_as_number(tmp_path):

@@ -414,6 +414,16 @@ BODIES = [  # a graph of the main domain as text, and what is said of it
     ("g (float[4] x, int64 m, bool c) => (float[4] y) { y, z, w = Loop (m, c, x) <body = b (int64 i, bool d, "
      "float[4] a) => (bool e, float[4] z) { e = Identity (d) z = Neg (a) }> }",
      "3 results are named, the loop gives 1"),
+    ("g (float[4] x, int64 m, bool c) => (float[4] y) { y = Loop (m, c, x) }",
+     "attribute 'body' is missing or not a graph"),
+    ("g (float[4] x, int64 m, bool c) => (float[4] y) { y = Loop (m, c, x) <body = b (int64 i, bool d, float[4] a) "
+     "=> (float[4] e, float[4] z) { e = Abs (a) z = Neg (a) }> }", "the body's condition is f32, expected bool"),
+    ("g (float[4] x, int64 m, bool c, int64[1] s) => (float[4] y) <int64[1] one = {1}> { w = Loop (m, c, x) <body = b "
+     "(int64 i, bool d, float[4] a) => (bool[1] e, float[4] z) { e = Reshape (d, one) z = Neg (a) }> "
+     "y = Unsqueeze (w, s) }", "input 1 's' decides what the graph looks like, but it is computed"),
+    ("g (float[4] x) => (float[4] y) { y = Scan <num_scan_inputs = 1, scan_input_axes = [0, 0], "
+     "body = b (float a) => (float z) { z = Neg (a) }> (x) }",
+     "attribute 'scan_input_axes' has 2 elements, expected 1"),
     ("g (float[4] x, int64[2] m, bool c) => (float[4] y) { y = Loop (m, c, x) <body = b (int64 i, bool d, float[4] a) "
      "=> (bool e, float[4] z) { e = Identity (d) z = Neg (a) }> }", "2 elements, expected one trip count"),
     ("g (float[4] x, int64 m, bool c) => (float[4] y) { y = Loop (m, c, x) <body = b (int64 i, bool d, float[4] a) "
