@@ -174,6 +174,21 @@ def test_softcap_and_window(tmp_path, profile, opset, rewrite):
     assert sum(report["attentions"].values()) == rewrite
 
 
+def switch_beside_window(self, q, k, v, on):
+    i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=(on > 0) & (j <= i) & (j >= i - 3))
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("profile,opset", [("ort", 18), ("ort", 23), ("spec", 23), ("openvino", 18), ("tensorrt", 18)])
+def test_mask_of_rank_0_beside_a_window(tmp_path, profile, opset):
+    """One truth value for all scores: rewriting keeps it as the mask, and makes the rest causal with a window."""
+    feeds = [(*(R(b, 4, n, 8, seed=i) for i in range(3)), torch.tensor(on)) for b, n, on in ((2, 6, 1), (1, 9, 0))]
+    module, dynamic = fn(switch_beside_window), ({0: B, 2: N},) * 3 + (None,)
+    report = out_and_compare(tmp_path, module, feeds, dynamic, profile, opset, rewrite=True)
+    assert sum(report["attentions"].values()) == 1
+
+
 def sizes(self, x):
     b, s, d = x.shape
     y = x.reshape(b, s // 2, 2, d).mean(2).reshape(b * (s // 2), d)
