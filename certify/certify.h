@@ -34,6 +34,11 @@ typedef struct Step {
     Expr **map, **at;
     const char *text;
     bool seen; /* the claim in hand has it */
+    struct {
+        bool known, is;
+        int64_t diagonal;
+        double below, above;
+    } triangle; /* of a weight: one number up to a diagonal and another beyond it */
 } Step;
 
 typedef struct Side {
@@ -65,6 +70,7 @@ typedef struct Checker {
     bool *cut;        /* by class: such an element was met */
     bool numbers;     /* an element of a weight is the number that it is */
     bool narrow;      /* numbers of nodes in float32 are what float32 has */
+    bool triangles;   /* weights that are triangles are what they hold */
     Term **memo;
     int nmemo, depth, work;
     const ExprPool *translating;

@@ -727,6 +727,40 @@ static Term *lemma(Reader *r, const char *text)
 
 /* ------------------------------------------------------------------ elements */
 
+/* Of a buffer of a causal mask: w[.., i, j] is one number where j <= i + diagonal, and another elsewhere. */
+static void look_for_triangle(const Tensor *w, Step *s)
+{
+    enum { MOST = 1 << 24 };
+    s->triangle.known = true;
+    int64_t rows = w->rank < 2 ? 0 : w->shape[w->rank - 2], cols = w->rank < 2 ? 0 : w->shape[w->rank - 1], d = 0;
+    if (rows < 2 || cols < 2 || tensor_numel(w) != rows * cols || rows * cols > MOST || dtype_is_complex(w->dtype))
+        return;
+    double below = tensor_get(w, (rows - 1) * cols), above = tensor_get(w, cols - 1);
+    if (tensor_get(w, 0) == below)
+        while (d + 1 < cols && tensor_get(w, d + 1) == below) d++;
+    else
+        while (-d < rows && tensor_get(w, -d * cols) != below) d--;
+    bool is = below != above;
+    for (int64_t k = 0; is && k < rows * cols; k++)
+        is = tensor_get(w, k) == (k % cols <= k / cols + d ? below : above);
+    s->triangle.is = is;
+    s->triangle.diagonal = d;
+    s->triangle.below = below;
+    s->triangle.above = above;
+}
+
+static Term *triangle(Checker *c, int side, const Value *v, Expr *const *idx)
+{
+    Step *s = &c->side[side].step[v->id];
+    ExprPool *p = c->t.x.p;
+    if (v->kind != V_WEIGHT || !v->data || graph_writes(c->side[side].g, v)) return NULL;
+    if (!s->triangle.known) look_for_triangle(v->data, s);
+    if (!s->triangle.is) return NULL;
+    Expr *over = ex_sub(p, ex_add(p, idx[v->rank - 2], ex_int(p, s->triangle.diagonal)), idx[v->rank - 1]);
+    return term_where(&c->t, term_nonneg(&c->t, term_index(&c->t, over)), term_double(&c->t, s->triangle.below),
+                      term_double(&c->t, s->triangle.above));
+}
+
 static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
 {
     int class = checker_class(c, side, v);
@@ -738,6 +772,8 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
         place = number ? place * v->data->shape[i] + idx[i]->i : 0;
     }
     if (v->kind == V_WEIGHT && checker_zero(c, side, v)) return term_number(&c->t, 0, 1);
+    Term *numbers = c->triangles ? triangle(c, side, v, idx) : NULL;
+    if (numbers) return numbers;
     bool itself = class >= 0 && (v->weight != W_CONSTANT || v->rank > 0); /* it may stand for itself */
     if (number && (c->numbers || (tensor_numel(v->data) == 1 && !itself)))
         return dtype_is_float(v->dtype) ? term_double(&c->t, tensor_get(v->data, place))

@@ -420,9 +420,9 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf,
     if (!same_sizes(c, a, b)) return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
     TRY(make_forms(c, a, b, leaf, false, form, err));
     if ((form[1] && form[0] != form[1]) || c->t.stuck) TRY(make_forms(c, a, b, leaf, true, form, err));
-    /* a rule may rest on what a weight holds; on a number's digits; on rows that see a key */
-    bool *const more[] = {&c->numbers, &c->narrow, &c->t.rows};
-    for (int k = 0; k < 3 && form[1] && form[0] != form[1]; k++) {
+    /* a rule may rest on what weights hold, on a number's digits, on rows that see a key */
+    bool *const more[] = {&c->numbers, &c->triangles, &c->narrow, &c->t.rows};
+    for (int k = 0; k < 4 && form[1] && form[0] != form[1]; k++) {
         *more[k] = true;
         bool made = make_forms(c, a, b, leaf, false, form, err);
         *more[k] = false;

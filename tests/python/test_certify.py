@@ -743,6 +743,35 @@ class Fresh(nn.Module):
         return F.scaled_dot_product_attention(*heads, enable_gqa=True), self.first(x)
 
 
+class Buffered(nn.Module):
+    """A causal mask of the longest text in a buffer, of which each text takes a corner."""
+
+    def __init__(self, mask, spell):
+        super().__init__()
+        self.register_buffer("mask", mask)
+        self.spell = spell
+
+    def forward(self, x):
+        n = x.shape[2]
+        return self.spell(x @ x.mT * 0.5, self.mask[..., :n, :n]).softmax(-1) @ x
+
+
+BUFFERS = {"ones": (torch.ones(1, 1, 16, 16).tril(), lambda s, m: s.masked_fill(m == 0, -torch.inf)),
+           "truths": (torch.ones(16, 16).triu(1).bool(), lambda s, m: s.masked_fill(m, -1e9))}
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_a_causal_mask_in_a_buffer(name, tmp_path):
+    mask, spell = BUFFERS[name]
+    path, sizes = tmp_path / "m.pt2", {2: torch.export.Dim.AUTO}
+    for i, m in enumerate((mask, mask.roll(1, -1))):
+        module = Buffered(m.clone(), spell).eval()
+        torch.export.save(torch.export.export(module, (torch.randn(2, 2, 5, 4),), dynamic_shapes=(sizes,)), path)
+        assert certified(tmp_path / "r.pt2", "rewrite", path, source=path)[0] or i
+        causal = "is_causal=true" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "r.pt2").stdout
+        assert causal == (i == 0), i
+
+
 def test_biases_of_zeros(tmp_path):
     path = tmp_path / "m.pt2"
     torch.export.save(torch.export.export(Fresh(), (torch.randn(2, 5, 8),)), path)
