@@ -575,7 +575,7 @@ EXTRA = {
         "input_features": "R(b, mel, 64)", "input_features_mask": "torch.ones(b, 64, dtype=torch.long)"}}},
     "sam2_hiera_det_model": {"config": {"hidden_size": 16, "image_size": [64, 64]}},
     "sam3_vision_model": {"config": {"backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]]}},
-    "seggpt": {"inputs": {"": {
+    "seggpt": {"config": {"merge_index": 0}, "inputs": {"": {
         "pixel_values": "R(b, 3, h // 2, w)", "prompt_pixel_values": "R(b, 3, h // 2, w, seed=1)",
         "prompt_masks": "R(b, 3, h // 2, w, seed=2)"}}},
     "siglip2": {"inputs": {"": PATCHES}},
