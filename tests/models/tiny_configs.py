@@ -495,7 +495,8 @@ EXTRA = {
     "diffusion_gemma": {"config": {"text_config": {
         "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}}},
     "donut-swin": {"config": {"window_size": 2}},
-    "depth_pro": {"config": {"patch_size": 32}, "inputs": {"": {"pixel_values": "R(b, 3, 128, 128)"}}},
+    "depth_pro": {"config": {"patch_size": 32, "intermediate_hook_ids": [1, 0]},
+                  "inputs": {"": {"pixel_values": "R(b, 3, 128, 128)"}}},
     "efficientnet": {"config": {"hidden_dim": 2560}},
     "exaone4_5_vision": {"config": {"window_size": 32}},
     "falcon_h1": {"config": {"mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16}},
