@@ -58,6 +58,8 @@ Tile (float[6] x, int64[2] n = {1, 1}) -> 2 elements for rank 1
 Range (int64[2] a, int64 b, int64 c) -> expected one value
 Trilu (float[3, 3] x, int64[2] k = {0, 1}) -> 2 elements, expected one value
 HannWindow (int64[2] n = {3, 4}) -> 2 elements, expected one size
+ConvInteger (uint8[1, c, 8, 8] x, uint8[2, c, 3, 3] w) -> declared f32, but the nodes compute i32
+QLinearConv (uint8[1,2,8] x, float16 a, uint8 b, uint8[2,2,3] w, float16 c, uint8 d, float16 e, uint8 f) -> compute u8
 Relu (float[2] x, float[2] z) -> 2 inputs; Relu of version 14 takes at most 1
 y, z = Relu (float[2] x) -> 2 outputs; Relu of version 14 gives at most 1
 Relu<alpha = 0.5> (float[2] x) -> Relu of version 14 has no attribute 'alpha'
