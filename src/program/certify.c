@@ -93,6 +93,7 @@ static bool looks_through(const Value *v, Reach reach)
     if (!v->def) return false;
     int flags = v->def->op->flags, operands = 0;
     node_each_operand(v->def, count_operand, &operands);
+    if (flags & OPF_RANDOM) return false; /* drawn once, and the same for all that read it */
     if (operands == 0 || (dtype_is_int(v->dtype) && (flags & (OPF_VIEW | OPF_POINTWISE)))) return true;
     switch (reach) {
     case VIEWS: return flags & OPF_VIEW;
