@@ -341,9 +341,10 @@ def test_a_log_that_is_not_read_stops_nothing():
         os.set_blocking(r, True)
         while b"/yyy" not in said or not said.endswith(b"\n"):
             said += os.read(r, 1 << 16)
-        *lines, line = map(json.loads, said.splitlines())
+        lines = list(map(json.loads, said.splitlines()))
         assert sum(x.get("lost", 0) for x in lines) > 10  # told by this line or, where that was late, by the 40th's
-        assert line["path"].startswith("/yyy") and len(line["path"]) < 200
+        line = next(x for x in lines if x.get("path", "").startswith("/yyy"))  # the 40th's may also come after it
+        assert len(line["path"]) < 200
         p.terminate()
         os.close(w)
         assert p.wait(20) == 0
