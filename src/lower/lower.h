@@ -80,6 +80,8 @@ Value *const *lower_all(Lower *L, OpId op, int n, const Arg *args);
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */
 Value *lower_permute(Lower *L, Value *x, const int *perm);
 Value *lower_cast(Lower *L, Value *x, DType t); /* x itself if it has that dtype */
+/* Normal numbers of the shape of `like`, one pair after the other. */
+Value *lower_normal_pairs(Lower *L, const Value *like, DType t);
 Arg lower_number_as(Lower *L, Arg number, DType t); /* of an integer dtype its whole part */
 bool lower_return_values(Lower *L, int n, Value *const *vs);
 /* The file's name for the size of a mask's nonzero is found in the sizes that it declares for the result y. */

@@ -653,15 +653,32 @@ bool lower_dropout(Lower *L)
     return lower_return(L, EMIT(L, mul_Tensor, arg_value(x), arg_value(noise)));
 }
 
+/* Does a permutation change the order of the axes that have more than one element? */
+static bool reorders(const Node *permute)
+{
+    const Value *x = permute->arg[0].v;
+    int last = -1;
+    for (int i = 0; i < x->rank; i++) {
+        int d = (int)permute->arg[1].es[i]->i;
+        if (d < 0) d += x->rank;
+        if (ex_equals_int(x->dim[d], 1)) continue;
+        if (d < last) return true;
+        last = d;
+    }
+    return false;
+}
+
 /* rand_like, randn_like, randint, randint_like as the form that takes a size. */
 bool lower_random_like(Lower *L)
 {
     int at = op_param(L->op, "dtype"), self = op_param(L->op, "self"), high = op_param(L->op, "high");
     Value *x = self >= 0 ? lower_value(L, self) : NULL;
     Arg t = L->arg[at].kind == ARG_DTYPE || !x ? L->arg[at] : arg_dtype(x->dtype);
-    if (x && x->kind == V_NODE &&
-        x->def->op->id ==
-            OP_permute) { /* in the order of memory, as kept(); PyTorch draws normal ones another way there */
+    if (x && x->kind == V_NODE && x->def->op->id == OP_permute) { /* in the order of memory, as kept() */
+        if (L->op->id == OP_randn_like && dtype_is_float(t.dtype) && reorders(x->def)) {
+            Value *z = lower_normal_pairs(L, x->def->arg[0].v, t.dtype);
+            return z && lower_return(L, EMIT(L, permute, arg_value(z), x->def->arg[1]));
+        }
         Arg again[4] = {x->def->arg[0]};
         int n = 1;
         for (int i = op_param(L->op, "low") >= 0 ? 1 : high; i >= 0 && i <= high; i++) again[n++] = L->arg[i];

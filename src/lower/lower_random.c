@@ -104,8 +104,8 @@ bool lower_normal(Lower *L)
     return lower_return(L, pairs ? AS(L, view_as_complex, v(y)) : y);
 }
 
-/* n normal numbers one pair after the other, as log_normal_ draws them whatever n is: radius from the second uniform
- * number of a pair, angle from the first */
+/* n normal numbers one pair after the other, as log_normal_ draws them whatever n is, and normal_ where memory is in
+ * another order: radius from the second uniform number of a pair, angle from the first */
 static Value *normal_pairs(Lower *L, Expr *n)
 {
     Expr *half = ex_floordiv(L->ex, ex_add(L->ex, n, ex_int(L->ex, 1)), ex_int(L->ex, 2));
@@ -120,13 +120,23 @@ static Value *normal_pairs(Lower *L, Expr *n)
     return AS(L, slice_Tensor, v(AS(L, ravel, v(z))), arg_int(L->g, 0), arg_int(L->g, 0), arg_expr(n));
 }
 
+static Expr *elements(Lower *L, const Value *x)
+{
+    Expr *n = ex_int(L->ex, 1);
+    for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
+    return n;
+}
+
+Value *lower_normal_pairs(Lower *L, const Value *like, DType t)
+{
+    return lower_reshape(L, lower_cast(L, normal_pairs(L, elements(L, like)), t), like->rank, like->dim);
+}
+
 bool lower_log_normal(Lower *L)
 {
     Value *x;
     TRY(want(L, &x));
-    Expr *n = ex_int(L->ex, 1);
-    for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
-    Value *z = AS(L, add_Tensor, v(AS(L, mul_Tensor, v(normal_pairs(L, n)), L->arg[2])), L->arg[1]);
+    Value *z = AS(L, add_Tensor, v(AS(L, mul_Tensor, v(normal_pairs(L, elements(L, x))), L->arg[2])), L->arg[1]);
     z = lower_reshape(L, lower_cast(L, AS(L, exp, v(z)), x->dtype), x->rank, x->dim);
     return lower_return(L, z);
 }

@@ -256,6 +256,20 @@ def test_uniform_numbers_of_core_ops(tmp_path, dtype):
     assert same == 1 if dtype != torch.float64 else torch.allclose(grad, want, rtol=1e-15)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 4), (3, 5, 7), (2, 1, 40), (4, 9, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_draws_like_a_transposed_tensor(shape, dtype, tmp_path):
+    """In the order of its memory; normal ones one pair after the other, unless it is contiguous all the same."""
+    x = torch.zeros(shape, dtype=dtype)
+    draw = module(lambda x: (torch.randn_like(x.transpose(1, 2)), torch.rand_like(x.permute(2, 0, 1)),
+                             torch.randn_like(x.permute(0, 1, 2)), torch.randn_like(x)))
+    torch.export.save(torch.export.export(draw, (x,)), tmp_path / "m.pt2")
+    torch.manual_seed(0)
+    for i, (got, want) in enumerate(zip(qkv.Model(tmp_path / "m.pt2").run_dlpack({"x_0": x}).values(), draw(x))):
+        got = torch.from_dlpack(got)
+        assert torch.allclose(got.double(), want.double(), rtol=0, atol=1e-6 if dtype != torch.bfloat16 else 0.02), i
+
+
 def test_uniform_numbers_in_onnx_stay_below_the_end(tmp_path):
     """What a half type would round up to the end is the beginning, as in PyTorch."""
     ort = pytest.importorskip("onnxruntime")
