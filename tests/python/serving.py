@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 QKV = os.environ.get("QKV", "build/qkv")
 MODELS = os.path.join(os.path.dirname(__file__), "..", "cli", "models")
@@ -43,6 +44,16 @@ class Server:
     def log(self):
         """The access log so far."""
         return [json.loads(line) for line in self.lines if line.startswith("{")]
+
+    def last_line(self, path, status):
+        """The access log's last line of this path and status, once there is one: an answer comes before its line."""
+        lines = []
+        for _ in range(200):
+            lines = [line for line in self.log() if (line["path"], line["status"]) == (path, status)]
+            if lines:
+                break
+            time.sleep(0.05)
+        return lines[-1]
 
     def stop(self, number=signal.SIGTERM):
         if self.process.poll() is None:

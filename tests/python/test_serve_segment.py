@@ -4,7 +4,6 @@ import json
 import os
 import struct
 import subprocess
-import time
 import zipfile
 import zlib
 
@@ -255,7 +254,6 @@ def test_deadline_and_log(server):
     status, out = ask(server, IMAGE, RED, headers={"Qkv-Timeout-Ms": "0"})
     assert status == 400 and "Qkv-Timeout-Ms" in out["error"]["message"]
     ask(server, IMAGE, RED, field("text", "green"))
-    time.sleep(0.1)
-    line = [one for one in server.log() if one["path"] == "/v1/segment"][-1]
+    line = server.last_line("/v1/segment", 200)
     assert line["status"] == 200 and line["model"] == "ground" and line["items"] == 1
     assert server.metrics()['qkv_requests_total{model="ground",endpoint="segment",code="200"}'] > 1
