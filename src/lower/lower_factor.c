@@ -8,6 +8,7 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+#include "facts/axes.h"
 #include "lower/complex.h"
 #include "lower/lower_table.h"
 #include "lower/words.h"
@@ -441,13 +442,6 @@ bool lower_polar_factors(Lower *L)
 
 /* ------------------------------------------------------------------ tensors as matrices */
 
-static Expr *numel(Lower *L, const Value *x, int from, int to)
-{
-    Expr *n = ex_int(L->ex, 1);
-    for (int i = from; i < to; i++) n = ex_mul(L->ex, n, x->dim[i]);
-    return n;
-}
-
 /* (first ind axes, rest) as a matrix, inverted, the two groups exchanged */
 bool lower_tensorinv(Lower *L)
 {
@@ -457,8 +451,8 @@ bool lower_tensorinv(Lower *L)
     Value *x = lower_value(L, 0);
     if (ind <= 0 || ind >= x->rank)
         return lower_fail(L, 1, "found %lld, expected 1 to %d", (long long)ind, x->rank - 1);
-    Expr *n = numel(L, x, 0, (int)ind);
-    Value *m = lower_reshape(L, x, 2, (Expr *[]){n, numel(L, x, (int)ind, x->rank)});
+    Expr *n = product_of(L->ex, (int)ind, x->dim);
+    Value *m = lower_reshape(L, x, 2, (Expr *[]){n, product_of(L->ex, x->rank - (int)ind, x->dim + ind)});
     m = m ? solve(L, m, unit(L, x, n), true, NULL) : NULL;
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[(i + ind) % x->rank];
     return m && lower_return(L, lower_reshape(L, m, x->rank, dim));
@@ -483,10 +477,10 @@ bool lower_tensorsolve(Lower *L)
     for (int i = 0; dims->kind == ARG_EXPRS && i < dims->n; i++)
         perm[n++] = (int)(dims->es[i]->i < 0 ? dims->es[i]->i + a->rank : dims->es[i]->i);
     TRY(a = lower_permute(L, a, perm));
-    Expr *rows = numel(L, b, 0, b->rank), *one = ex_int(L->ex, 1);
+    Expr *rows = product_of(L->ex, b->rank, b->dim), *one = ex_int(L->ex, 1);
     int rest = a->rank - b->rank;
     if (rest < 0) return lower_fail(L, 1, "rank %d, expected at most %d", b->rank, a->rank);
-    Value *m = lower_reshape(L, a, 2, (Expr *[]){rows, numel(L, a, b->rank, a->rank)});
+    Value *m = lower_reshape(L, a, 2, (Expr *[]){rows, product_of(L->ex, a->rank - b->rank, a->dim + b->rank)});
     Value *x = m ? solve(L, m, lower_reshape(L, b, 2, (Expr *[]){rows, one}), true, NULL) : NULL;
     return x && lower_return(L, lower_reshape(L, x, rest, a->dim + b->rank));
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/elementary.h"
+#include "facts/axes.h"
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
@@ -21,16 +22,9 @@ static bool tensors(Lower *L, int n)
     return true;
 }
 
-static Expr *numel(Lower *L, const Value *x, int from)
-{
-    Expr *n = ex_int(L->ex, 1);
-    for (int i = from; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
-    return n;
-}
-
 static Value *flat(Lower *L, Value *x)
 {
-    Expr *n = numel(L, x, 0);
+    Expr *n = product_of(L->ex, x->rank, x->dim);
     return lower_reshape(L, x, 1, &n);
 }
 
@@ -88,7 +82,7 @@ bool lower_unique(Lower *L)
     if (dim >= 0 && !lower_is_none(L, dim)) {
         TRY(lower_dim(L, dim, x->rank, &d));
         rows = AS(L, movedim_int, v(x), num(L, d), num(L, 0));
-        if (rows && x->rank > 1) rows = lower_reshape(L, rows, 2, (Expr *[]){rows->dim[0], numel(L, rows, 1)});
+        if (rows && x->rank > 1) rows = lower_reshape(L, rows, 2, (Expr *[]){rows->dim[0], product_of(L->ex, rows->rank - 1, rows->dim + 1)});
     } else {
         dim = -1;
         rows = flat(L, x);
@@ -272,7 +266,7 @@ static Value *placed(Lower *L, Value *x, Value *at, int n, Expr *const *size, bo
     for (int i = 0; i < n; i++) out[lead + i] = size[i];
     dim[lead] = all;
     Value *zero = filled(L, lead + 1, dim, 0, x->dtype);
-    dim[lead] = numel(L, x, lead);
+    dim[lead] = product_of(L->ex, x->rank - lead, x->dim + lead);
     x = lower_reshape(L, x, lead + 1, dim);
     at = lower_reshape(L, at, lead + 1, dim);
     if (!zero || !x || !at) return NULL;

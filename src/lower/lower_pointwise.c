@@ -657,15 +657,14 @@ bool lower_dropout(Lower *L)
 static bool reorders(const Node *permute)
 {
     const Value *x = permute->arg[0].v;
-    int last = -1;
-    for (int i = 0; i < x->rank; i++) {
-        int d = (int)permute->arg[1].es[i]->i;
-        if (d < 0) d += x->rank;
-        if (ex_equals_int(x->dim[d], 1)) continue;
-        if (d < last) return true;
-        last = d;
+    int perm[MAX_RANK], last = -1;
+    bool any = !permutation_of(permute, perm);
+    for (int i = 0; i < x->rank && !any; i++) {
+        if (ex_equals_int(x->dim[perm[i]], 1)) continue;
+        any = perm[i] < last;
+        last = perm[i];
     }
-    return false;
+    return any;
 }
 
 /* rand_like, randn_like, randint, randint_like as the form that takes a size. */

@@ -4,6 +4,7 @@
  *     multinomial(p, n)    -> topk(p / exponential, n); with replacement searchsorted(cumsum(p), u)
  *     log_normal_(m, s)    -> exp(z * s + m), z by Box and Muller (1958) from pairs of uniform numbers in float64
  */
+#include "facts/axes.h"
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
@@ -120,23 +121,18 @@ static Value *normal_pairs(Lower *L, Expr *n)
     return AS(L, slice_Tensor, v(AS(L, ravel, v(z))), arg_int(L->g, 0), arg_int(L->g, 0), arg_expr(n));
 }
 
-static Expr *elements(Lower *L, const Value *x)
-{
-    Expr *n = ex_int(L->ex, 1);
-    for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
-    return n;
-}
-
 Value *lower_normal_pairs(Lower *L, const Value *like, DType t)
 {
-    return lower_reshape(L, lower_cast(L, normal_pairs(L, elements(L, like)), t), like->rank, like->dim);
+    Value *z = normal_pairs(L, product_of(L->ex, like->rank, like->dim));
+    return lower_reshape(L, lower_cast(L, z, t), like->rank, like->dim);
 }
 
 bool lower_log_normal(Lower *L)
 {
     Value *x;
     TRY(want(L, &x));
-    Value *z = AS(L, add_Tensor, v(AS(L, mul_Tensor, v(normal_pairs(L, elements(L, x))), L->arg[2])), L->arg[1]);
+    Value *z = normal_pairs(L, product_of(L->ex, x->rank, x->dim));
+    z = AS(L, add_Tensor, v(AS(L, mul_Tensor, v(z), L->arg[2])), L->arg[1]);
     z = lower_reshape(L, lower_cast(L, AS(L, exp, v(z)), x->dtype), x->rank, x->dim);
     return lower_return(L, z);
 }

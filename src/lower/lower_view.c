@@ -8,19 +8,13 @@
 #include <stdio.h>
 #include "lower/lower_table.h"
 #include "base/mem.h"
+#include "facts/axes.h"
 #include "facts/constant.h"
 
 static bool want(Lower *L, Value **x)
 {
     *x = lower_value(L, 0);
     return *x || lower_fail(L, 0, "expected a tensor");
-}
-
-static Expr *numel(Lower *L, const Value *x)
-{
-    Expr *n = ex_int(L->ex, 1);
-    for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
-    return n;
 }
 
 /* ------------------------------------------------------------------ detach */
@@ -110,7 +104,7 @@ bool lower_view(Lower *L)
     const Arg *a = &L->arg[1];
     TRY(want(L, &x));
     if (a->n > MAX_RANK) return lower_fail(L, 1, "rank %d: at most %d is supported", a->n, MAX_RANK);
-    TRY(resolve_sizes(L, 1, numel(L, x), a->n, a->es, dim) && take_declared(L, a->n, dim));
+    TRY(resolve_sizes(L, 1, product_of(L->ex, x->rank, x->dim), a->n, a->es, dim) && take_declared(L, a->n, dim));
     return lower_return(L, lower_reshape(L, x, a->n, dim));
 }
 
@@ -144,7 +138,7 @@ bool lower_ravel(Lower *L)
 {
     Value *x;
     TRY(want(L, &x));
-    Expr *all = numel(L, x);
+    Expr *all = product_of(L->ex, x->rank, x->dim);
     return lower_return(L, lower_reshape(L, x, 1, &all));
 }
 
@@ -637,7 +631,7 @@ bool lower_numel(Lower *L)
 {
     Value *x;
     TRY(want(L, &x));
-    return number(L, numel(L, x));
+    return number(L, product_of(L->ex, x->rank, x->dim));
 }
 
 bool lower_stride(Lower *L)
