@@ -79,6 +79,21 @@ void fuzz_set_file(const uint8_t *data, size_t size)
     file_size = size;
 }
 
+uint8_t *fuzz_take_file(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    fseek(f, 0, SEEK_END);
+    size_t n = (size_t)ftell(f);
+    uint8_t *bytes = malloc(n);
+    rewind(f);
+    n = bytes ? fread(bytes, 1, n, f) : 0;
+    fclose(f);
+    unlink(path);
+    fuzz_set_file(bytes, n);
+    return bytes;
+}
+
 bool __wrap_file_map(MappedFile *f, const char *path, Err *err);
 bool __wrap_file_map_inside(MappedFile *f, const char *folder, const char *relative, Err *err);
 void __wrap_file_unmap(MappedFile *f);

@@ -34,6 +34,7 @@ void fuzz_said(const Err *err); /* a refusal has a code and a message */
 #define FUZZ_DATA "w.bin"
 #define FUZZ_PATH "input"
 void fuzz_set_file(const uint8_t *data, size_t size);
+uint8_t *fuzz_take_file(const char *path); /* the same of a file that was written, which is removed; the caller frees */
 
 /* Mutations, in place; the new size, at most max. Random numbers below n (0 for n = 0) follow from the
  * driver's seed. */

@@ -86,16 +86,8 @@ static void written(const qkv_model *m, const char *form, qkv_session *first)
                                             : qkv_model_save(m, path, &e);
     said(st, &e);
     fuzz_check(st == QKV_OK || access(path, F_OK) != 0, "a refusal leaves no file");
-    FILE *f = st == QKV_OK ? fopen(path, "rb") : NULL;
-    if (!f) return;
-    fseek(f, 0, SEEK_END);
-    size_t n = (size_t)ftell(f);
-    uint8_t *bytes = malloc(n);
-    rewind(f);
-    n = bytes ? fread(bytes, 1, n, f) : 0;
-    fclose(f);
-    unlink(path);
-    fuzz_set_file(bytes, n);
+    uint8_t *bytes = st == QKV_OK ? fuzz_take_file(path) : NULL;
+    if (!bytes) return;
     qkv_model *again = qkv_model_load(FUZZ_PATH, NULL, &e);
     free(bytes);
     hold(again != NULL, form, "what was written loads", &e);
