@@ -82,7 +82,10 @@ bool lower_unique(Lower *L)
     if (dim >= 0 && !lower_is_none(L, dim)) {
         TRY(lower_dim(L, dim, x->rank, &d));
         rows = AS(L, movedim_int, v(x), num(L, d), num(L, 0));
-        if (rows && x->rank > 1) rows = lower_reshape(L, rows, 2, (Expr *[]){rows->dim[0], product_of(L->ex, rows->rank - 1, rows->dim + 1)});
+        if (rows && x->rank > 1) {
+            Expr *rest = product_of(L->ex, rows->rank - 1, rows->dim + 1);
+            rows = lower_reshape(L, rows, 2, (Expr *[]){rows->dim[0], rest});
+        }
     } else {
         dim = -1;
         rows = flat(L, x);
