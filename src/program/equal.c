@@ -8,6 +8,7 @@
 #include "base/number.h"
 #include "format/tensors.h"
 #include "program/certify.h"
+#include "program/payload.h"
 #include "prove/exact.h"
 #include "prove/sizes.h"
 #include "rewrite/prove.h"
@@ -35,6 +36,7 @@ typedef struct Pair {
     bool exact;  /* until the payloads say nothing */
     bool single; /* one of the files is ONNX */
     double worked; /* steps of all exact runs */
+    double bound;  /* of either graph (farthest_bound) */
     char why_floats[256];
     int runs;
     Buf sizes; /* JSON */
@@ -251,6 +253,14 @@ static void put_sizes(Pair *p, const Binding *b)
     jw_close(&p->sizes, "}");
 }
 
+/* Integers that are 0 or 1, all of them. */
+static bool holds_truths(const Tensor *t)
+{
+    for (int64_t i = 0, n = tensor_numel(t); dtype_is_int(t->dtype) && i < n; i++)
+        if (tensor_get_i64(t, i) < 0 || tensor_get_i64(t, i) > 1) return false;
+    return dtype_is_int(t->dtype);
+}
+
 /* What is 0 or 1 may be a mask, and true may hide or show; a row that hides all keys asks for what hardly two spellings
  * agree on. So every row begins with a 1, and, of truth values, with a 0 after it. */
 static void show_first(const Tensor *t)
@@ -261,20 +271,71 @@ static void show_first(const Tensor *t)
         store_i64(DT_BOOL, (char *)t->data + (size_t)i * size, 1);
         store_i64(DT_BOOL, (char *)t->data + (size_t)(i + 1) * size, 0);
     }
-    if (!dtype_is_int(t->dtype)) return;
-    for (int64_t i = 0; i < n; i++)
-        if (tensor_get_i64(t, i) < 0 || tensor_get_i64(t, i) > 1) return;
+    if (!holds_truths(t)) return;
     for (int64_t i = 0; i < n && row; i += row) store_i64(t->dtype, (char *)t->data + (size_t)i * size, 1);
+}
+
+/* What a draw of an input's integers tries, as payload.h has it: numbers are planted into what is there. */
+typedef struct Draw {
+    int least, numbers;
+    const int64_t *number;
+} Draw;
+
+/* Keeps what input i has where the models do not run on the draw. */
+static bool redraw(Pair *p, int i, const Draw *d, uint64_t seed, bool *runs, Err *err)
+{
+    const Tensor *t = p->in[i];
+    Err cannot = {0};
+    size_t bytes = (size_t)tensor_numel(t) * dtype_size(t->dtype);
+    void *before = mem_alloc(bytes);
+    if (!before) return oom(err);
+    memcpy(before, t->data, bytes);
+    if (d->numbers) plant_integers(t, d->number, d->numbers, seed);
+    else draw_integers(t, d->least, seed);
+    *runs = run_both(p, &cannot);
+    if (!*runs) memcpy(t->data, before, bytes);
+    mem_free(before);
+    return !mem_ran_out() || oom(err);
+}
+
+/* Integers that tell more of the models than those of session_random_inputs: others than 0 and 1 where nothing bounds
+ * them, and the numbers that they are compared with. */
+static bool tell_more(Pair *p, int i, uint64_t seed, Err *err)
+{
+    enum { MOST = 8 };
+    int64_t number[2 * MOST];
+    const Value *input[2] = {p->g[0]->input[i], NULL};
+    for (int k = 0; k < p->g[1]->ninput; k++)
+        if (p->place[k] == i) input[1] = p->g[1]->input[k];
+    IntegerUse use[2] = {integer_use(p->g[0], input[0]), integer_use(p->g[1], input[1])};
+    bool runs = !holds_truths(p->in[i]);
+    if (!runs && use[0] && use[1] && (use[0] | use[1]) & INTEGER_TRUTH) return true;
+    for (int least = use[0] && use[1] ? 0 : -1; !runs && least <= 0; least++)
+        TRY(redraw(p, i, &(Draw){.least = least}, seed, &runs, err));
+    int n = integers_compared(p->g[0], input[0], number, MOST);
+    n += integers_compared(p->g[1], input[1], number + n, MOST);
+    return !n || redraw(p, i, &(Draw){.numbers = n, .number = number}, seed, &runs, err);
+}
+
+/* Floats are within 4 at first: here they go beyond the bound at which a model cuts them off. */
+static void reach(const Tensor *t, double bound)
+{
+    size_t size = dtype_size(t->dtype);
+    for (int64_t i = 0, n = tensor_numel(t); dtype_is_float(t->dtype) && i < n; i++)
+        store_f64(t->dtype, (char *)t->data + (size_t)i * size, tensor_get(t, i) * bound / 2);
 }
 
 static bool inputs_of(Pair *p, const Binding *b, uint64_t seed, Err *err)
 {
     TRY(session_random_inputs(p->session[0], b, seed, err));
-    for (int i = 0; i < p->g[0]->ninput; i++) {
-        p->in[i] = session_input(p->session[0], i);
-        show_first(p->in[i]);
-    }
+    for (int i = 0; i < p->g[0]->ninput; i++) p->in[i] = session_input(p->session[0], i);
     for (int i = 0; i < p->g[1]->ninput; i++) p->in_b[i] = p->in[p->place[i]];
+    for (int i = 0; i < p->g[0]->ninput; i++) {
+        show_first(p->in[i]);
+        if (seed % 2 == 0 && p->bound > 0) reach(p->in[i], p->bound);
+    }
+    for (int i = 0; i < p->g[0]->ninput; i++)
+        if (dtype_is_int(p->in[i]->dtype)) TRY(tell_more(p, i, seed, err));
     return true;
 }
 
@@ -439,6 +500,7 @@ bool program_equal(const Program *a, const Program *b, const EqualOptions *o, Bu
     bool ok = p.place && p.in && p.in_b ? pair_inputs(&p, err) : oom(err);
     ok = ok && comparable(p.g[0], "first", err) && comparable(p.g[1], "second", err);
     for (int k = 0; ok && k < 2; k++) ok = (p.session[k] = session_create(p.g[k], NULL, 0, 0, err)) != NULL;
+    p.bound = fmax(farthest_bound(a->graph), farthest_bound(b->graph));
     ok = ok && all_sizes(&p, err) && (o->floats || certified(&p, err));
     if (p.d.found && err->code == E_OK) say_difference(&p, err);
     else if (!ok && err->code != E_LIMIT && err->code != E_IO) err->code = E_UNSUPPORTED;

@@ -211,6 +211,10 @@ PAIRS = {
         lambda x, y, v, w, keep: (scores(x, y).softmax(-1) - 0.2 * scores(y, x).softmax(-1)) @ v,
         lambda x, y, v, w, keep: sdpa(x, y, v) - 0.2 * sdpa(y, x, v),
         lambda x, y, v, w, keep: (scores(y, x).softmax(-1) - 0.2 * scores(x, y).softmax(-1)) @ v),
+    "a bound that few values reach": (
+        lambda x, y, v, w, keep: F.relu6(x),
+        lambda x, y, v, w, keep: torch.minimum(F.relu(x), torch.tensor(6.0)),
+        lambda x, y, v, w, keep: x.clamp(0, 7)),
     "relu of the square": (
         lambda x, y, v, w, keep: F.relu(x) ** 2,
         lambda x, y, v, w, keep: F.relu(x) * F.relu(x),
@@ -218,41 +222,103 @@ PAIRS = {
 }
 
 
+# of integers i, tokens (of the table e) and a mask m, (B, N) each, and x (B, N, D)
+INTEGERS = {
+    "remainder, its sign": (
+        lambda i, tokens, m, x, e: i % 3,
+        lambda i, tokens, m, x, e: i - 3 * torch.div(i, 3, rounding_mode="floor"),
+        lambda i, tokens, m, x, e: torch.fmod(i, 3)),
+    "quotient, rounded to 0": (
+        lambda i, tokens, m, x, e: i // 4,
+        lambda i, tokens, m, x, e: i >> 2,
+        lambda i, tokens, m, x, e: torch.div(i, 4, rounding_mode="trunc")),
+    "what is the same of 0 and 1": (
+        lambda i, tokens, m, x, e: i * i,
+        lambda i, tokens, m, x, e: i ** 2,
+        lambda i, tokens, m, x, e: i.abs()),
+    "a label to pass over": (
+        lambda i, tokens, m, x, e: torch.where(i == -100, 0, i),
+        lambda i, tokens, m, x, e: i * (i != -100),
+        lambda i, tokens, m, x, e: i * 1),
+    "the token of padding": (
+        lambda i, tokens, m, x, e: F.embedding(tokens, e) * (tokens != 1)[..., None],
+        lambda i, tokens, m, x, e: e[tokens].masked_fill((tokens == 1)[..., None], 0),
+        lambda i, tokens, m, x, e: e[tokens]),
+    "positions beside padding": (
+        lambda i, tokens, m, x, e: e[tokens] + e[tokens.ne(1).cumsum(1) * tokens.ne(1) + 1],
+        lambda i, tokens, m, x, e: e[tokens] + e[torch.where(tokens != 1, (tokens != 1).cumsum(1) + 1, 1)],
+        lambda i, tokens, m, x, e: e[tokens] + e[I + 2]),
+    "the last token": (
+        lambda i, tokens, m, x, e: e[tokens][torch.arange(B), (tokens == 500).int().argmax(1)],
+        lambda i, tokens, m, x, e: F.embedding(tokens, e)[torch.arange(B), tokens.eq(500).long().argmax(-1)],
+        lambda i, tokens, m, x, e: e[tokens][torch.arange(B), tokens.argmax(1)]),
+    "a mask of integers": (
+        lambda i, tokens, m, x, e: sdpa(x, x, x, attn_mask=((1 - m) * -1e9)[:, None]),
+        lambda i, tokens, m, x, e: attend(scores(x, x).masked_fill((m == 0)[:, None], -torch.inf), x),
+        lambda i, tokens, m, x, e: attend(scores(x, x) + ((1 - m) * -1e9)[:, :, None], x)),
+    "tokens that count": (
+        lambda i, tokens, m, x, e: (x * m[..., None]).sum(1) / m.sum(1, True).clamp(min=1),
+        lambda i, tokens, m, x, e: torch.einsum("bnd,bn->bd", x, m.float()) / m.sum(1, True),
+        lambda i, tokens, m, x, e: (x * m[..., None]).mean(1)),
+}
+
+
 class All(nn.Module):
-    """Every first, second or third spelling, one output each."""
+    """Every first, second or third spelling of a table, one output each."""
 
-    def __init__(self, which):
+    def __init__(self, table, which):
         super().__init__()
-        self.which = which
+        self.table, self.which = table, which
 
-    def forward(self, x, y, v, w, keep):
-        return tuple(each[self.which](x, y, v, w, keep) for each in PAIRS.values())
+    def forward(self, *args):
+        return tuple(each[self.which](*args) for each in self.table.values())
+
+
+def files(folder, table, args):
+    """Of each spelling a file with this one output: {name: (file, file, file)}."""
+    made = {name: [] for name in table}
+    for which in range(3):
+        program, path = torch.export.export(All(table, which), args), folder / f"{which}.pt2"
+        torch.export.save(program, path)
+        model = qkv.Model(path, optimize=False)
+        for k, (name, end) in enumerate(zip(table, program.graph_signature.user_outputs)):
+            made[name].append(folder / f"{which}_{k}.pt2")
+            model.extract(end=[end]).save(made[name][-1])
+    values = [All(table, which)(*args) for which in range(3)]
+    for name, *of in zip(table, *values):
+        assert torch.allclose(of[0], of[1], atol=1e-5) and not torch.allclose(of[0], of[2], atol=1e-4), name
+    return made
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Of each spelling a file with this one output: {name: (file, file, file)}."""
-    folder, made = tmp_path_factory.mktemp("pairs"), {name: [] for name in PAIRS}
     torch.manual_seed(5)
     args = (*torch.randn(3, B, H, N, D), torch.randn(D, D), torch.rand(B, N) < 0.7)
-    args[-1][:, 0] = True
-    for which in range(3):
-        program, path = torch.export.export(All(which), args), folder / f"{which}.pt2"
-        torch.export.save(program, path)
-        model = qkv.Model(path, optimize=False)
-        for k, (name, end) in enumerate(zip(PAIRS, program.graph_signature.user_outputs)):
-            made[name].append(folder / f"{which}_{k}.pt2")
-            model.extract(end=[end]).save(made[name][-1])
-    values = [All(which)(*args) for which in range(3)]
-    for name, *of in zip(PAIRS, *values):
-        assert torch.allclose(of[0], of[1], atol=1e-5) and not torch.allclose(of[0], of[2], atol=1e-4), name
-    return made
+    args[-1][:, 0], args[0][0, 0, 0, 0] = True, 8
+    return files(tmp_path_factory.mktemp("pairs"), PAIRS, args)
+
+
+@pytest.fixture(scope="module")
+def of_integers(tmp_path_factory):
+    torch.manual_seed(5)
+    i, tokens, m = torch.randint(-20, 20, (B, N)), torch.randint(2, 998, (B, N)), torch.ones(B, N, dtype=torch.int64)
+    i[0, 0], tokens[:, 4:], tokens[:, 3], m[:, 4] = -100, 1, 500, 0
+    return files(tmp_path_factory.mktemp("integers"), INTEGERS,
+                 (i, tokens, m, torch.randn(B, N, D), torch.randn(1000, D)))
 
 
 @pytest.mark.turns
 @pytest.mark.parametrize("name", PAIRS)
 def test_told_apart(models, name, tmp_path):
     one, same, other = models[name]
+    assert qkv.prove(one, same, sizes=1)["result"] == "equal"
+    assert qkv.prove(one, other, sizes=1)["result"] == "different"
+    assert not certificate_of(one, other, tmp_path / "o.pt2")["whole"]
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_told_apart(of_integers, name, tmp_path):
+    one, same, other = of_integers[name]
     assert qkv.prove(one, same, sizes=1)["result"] == "equal"
     assert qkv.prove(one, other, sizes=1)["result"] == "different"
     assert not certificate_of(one, other, tmp_path / "o.pt2")["whole"]
