@@ -172,6 +172,8 @@ QuantizeLinear<output_dtype = 7> (float[2] x, float s) -> quantizing to i64
 DequantizeLinear (float[2] x, float s) -> dequantizing f32
 QLinearMatMul (uint8[2,2] a, float b, uint8 c, uint8[2,2] d, float e, uint8 f, float g, float h) \
 -> a result of
+com.microsoft.QLinearSoftmax<opset = 12, axis = 0> (uint8[2,3] x, float s, uint8 z, float a, uint8 b) \
+-> a softmax over several axes, as opsets before 13 have it
 com.microsoft.QLinearConcat<axis = 0> (float s, uint8 z, uint8[2] a) \
 -> 3 inputs, expected a scale, a zero point
 com.microsoft.QGemm (uint8[2] a, float b, uint8 c, uint8[2,2] d, float e, uint8 f) -> ranks 1 and 2, expected

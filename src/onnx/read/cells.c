@@ -213,8 +213,7 @@ Value *cell_value(OnnxImport *im, Cell *c)
     else if (c->string || (c->data && c->data->dtype == DT_NONE))
         fail(im->err, E_UNSUPPORTED, "'%s' is a tensor of strings", c->name);
     else if (c->data) c->v = c->transposed ? transposed_constant(im, c) : add_constant(im, c, c->data);
-    else if (c->n >= 0) c->v = cell_constant(c) ? constant_elements(im, c) : computed_elements(im, c);
-    else fail(im->err, E_FORMAT, "'%s' has no value", c->name);
+    else c->v = cell_constant(c) ? constant_elements(im, c) : computed_elements(im, c);
     return c->v;
 }
 
