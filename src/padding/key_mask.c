@@ -297,43 +297,41 @@ static bool picks_rows(const Graph *g, const Node *n)
     return false;
 }
 
+const Value *key_mask_below(Rewrite *rw, const Value *v, bool *other)
+{
+    double c;
+    const Node *n = v->def;
+    *other = false;
+    if (!n || n->arg[0].kind != ARG_VALUE) return NULL;
+    const Value *x = n->arg[0].v;
+    bool counts = !dtype_is_float(x->dtype);
+    switch (n->op->id) {
+    case OP_to_copy:
+    case OP_reshape:
+    case OP_expand: return x;
+    case OP_index_Tensor: return picks_all(rw->g, n) ? x : NULL;
+    case OP_embedding: return picks_rows(rw->g, n) ? x : NULL;
+    case OP_logical_not: *other = true; return x;
+    case OP_bitwise_not: *other = true; return v->dtype == DT_BOOL ? x : NULL;
+    case OP_ne_Tensor:
+    case OP_eq_Tensor:
+        if (!constant_of(rw->g, &n->arg[1], &c) || (c != 0 && (c != 1 || !counts))) return NULL;
+        *other = (n->op->id == OP_eq_Tensor) == (c == 0);
+        return x;
+    case OP_gt_Tensor: return counts && constant_of(rw->g, &n->arg[1], &c) && c == 0 ? x : NULL;
+    default: return NULL;
+    }
+}
+
 /* sign 1: v is 0 at padding and only there; 2: at real tokens and only there */
 static void witness(Rewrite *rw, const Value *v, unsigned char sign, unsigned char *set, const Value **first)
 {
-    double c;
-    for (int depth = 0; depth < MAX_DEPTH; depth++) {
+    for (int depth = 0; depth < MAX_DEPTH && v; depth++) {
+        bool other;
         set[v->id] = sign;
         *first = v;
-        const Node *n = v->def;
-        if (!n || n->arg[0].kind != ARG_VALUE) return;
-        const Value *x = n->arg[0].v;
-        bool counts = !dtype_is_float(x->dtype);
-        switch (n->op->id) {
-        case OP_to_copy:
-        case OP_reshape:
-        case OP_expand: break;
-        case OP_index_Tensor:
-            if (!picks_all(rw->g, n)) return;
-            break;
-        case OP_embedding:
-            if (!picks_rows(rw->g, n)) return;
-            break;
-        case OP_logical_not: sign ^= 3; break;
-        case OP_bitwise_not:
-            if (v->dtype != DT_BOOL) return;
-            sign ^= 3;
-            break;
-        case OP_ne_Tensor:
-        case OP_eq_Tensor:
-            if (!constant_of(rw->g, &n->arg[1], &c) || (c != 0 && (c != 1 || !counts))) return;
-            if ((n->op->id == OP_eq_Tensor) == (c == 0)) sign ^= 3;
-            break;
-        case OP_gt_Tensor:
-            if (!counts || !constant_of(rw->g, &n->arg[1], &c) || c != 0) return;
-            break;
-        default: return;
-        }
-        v = x;
+        v = key_mask_below(rw, v, &other);
+        if (other) sign ^= 3;
     }
 }
 

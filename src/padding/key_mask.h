@@ -36,4 +36,7 @@ bool key_mask_bias(Graph *g, const KeyMask *m, Expr *B, Expr *S, Value **bias, E
 /* Values that the mask is made of, by id: 1 where they are 0 at padding and only there, 2 where they are 0 at real
  * tokens and only there. A mask of integers is 0s and 1s. Returns the first of them, an input where there is one. */
 const Value *key_mask_witnesses(Rewrite *rw, const KeyMask *m, unsigned char *witness);
+/* What v is made of, one step below, where v is 0 just where that is, or (*other) just where that is not; NULL: v is
+ * made in another way. */
+const Value *key_mask_below(Rewrite *rw, const Value *v, bool *other);
 #endif

@@ -224,41 +224,42 @@ static bool find_region(Skip *s)
     return any;
 }
 
-static bool number_is(Skip *s, const Arg *a, double x)
+/* The witness (key_mask_witnesses) that v is, or that it is made of: 1, 2, 0. */
+static int witness_of(Skip *s, const Value *v)
 {
-    double c;
-    return constant_of(s->rw.g, a, &c) && c == x;
+    enum { DEEPEST = 24 };
+    bool other;
+    int sign = 0;
+    for (int depth = 0; depth < DEEPEST && v && v->id < s->t.nvalues; depth++) {
+        if (s->witness[v->id]) return s->witness[v->id] ^ sign;
+        if (!tagged(s, v)) return 0;
+        v = key_mask_below(&s->rw, v, &other);
+        if (other) sign ^= 3;
+    }
+    return 0;
 }
 
-/* Has it the tokens of its operand, and says nothing of the mask itself? */
-static bool shows_tokens(const Node *n, const void *user)
+/* The operand that n, a where, shows at real tokens, while padding has the number *c; 0: not so. */
+static int shown_at_tokens(Skip *s, const Node *n, double *c)
 {
-    const Skip *s = user;
-    return (n->op->id == OP_reshape || n->op->id == OP_expand) && s->witness[n->out[0]->id] == 0 &&
-           tagged(s, n->out[0]);
+    const Arg *a = n ? n->arg : NULL;
+    if (!n || n->op->id != OP_where_self || a[0].kind != ARG_VALUE) return 0;
+    int witness = tagged(s, a[0].v) ? witness_of(s, a[0].v) : 0, shown = witness == 1 ? 1 : 2;
+    return witness && constant_of(s->rw.g, &a[3 - shown], c) ? shown : 0;
 }
 
 /* Is v, whose axes are known, 0 wherever its token is padding? */
 static bool zero_at_padding(Skip *s, const Value *v, int depth)
 {
     if (v->id >= s->t.nvalues || depth > 24) return false;
-    if (s->witness[v->id] == 1) return true;
+    if (witness_of(s, v) == 1) return true;
     if (!tagged(s, v) || !v->def || !token_node(&s->t, v->def)) return false;
     const Arg *a = v->def->arg;
+    double c;
     if (v->def->op->flags & OPF_KEEPS_ZERO) return zero_at_padding(s, a[0].v, depth + 1);
-    switch (v->def->op->id) {
-    case OP_mul_Tensor:
-        for (int i = 0; i < 2; i++)
-            if (a[i].kind == ARG_VALUE && tagged(s, a[i].v) && zero_at_padding(s, a[i].v, depth + 1)) return true;
-        return false;
-    case OP_where_self: {
-        const Value *c = a[0].kind == ARG_VALUE ? a[0].v : NULL;
-        c = value_below(c, shows_tokens, s);
-        if (!c || c->id >= s->t.nvalues || !tagged(s, c)) return false;
-        return (s->witness[c->id] == 1 && number_is(s, &a[2], 0)) || (s->witness[c->id] == 2 && number_is(s, &a[1], 0));
-    }
-    default: return false;
-    }
+    for (int i = 0; v->def->op->id == OP_mul_Tensor && i < 2; i++)
+        if (a[i].kind == ARG_VALUE && tagged(s, a[i].v) && zero_at_padding(s, a[i].v, depth + 1)) return true;
+    return shown_at_tokens(s, v->def, &c) && c == 0;
 }
 
 /* May n read v, dense with zeros at padding? *why: how it gets by. */
@@ -272,6 +273,12 @@ static bool may_read(Skip *s, const Node *n, const Value *v, const char **why)
     }
     if (zero_at_padding(s, v, 0)) {
         *why = "what it reads is 0 at padding";
+        return true;
+    }
+    double c;
+    int shown = shown_at_tokens(s, n, &c);
+    if (shown && n->arg[shown].kind == ARG_VALUE && n->arg[shown].v == v && n->arg[3 - shown].v != v) {
+        *why = "what it reads is hidden at padding";
         return true;
     }
     *why = "one token of a sample";
@@ -319,6 +326,27 @@ static void read_outside(void *user, Value **slot)
     else {
         inside_attention(s, o->n, &m, &bounds);
         o->ok = stop_here(s, o->n, bounds ? bounds : "reads padded positions");
+    }
+}
+
+static void leave(void *user, Value **slot)
+{
+    Outside *o = user;
+    Skip *s = o->s;
+    Value *v = *slot;
+    const char *why;
+    double c;
+    if (v->id < s->t.nvalues && s->role[v->id] & ROLE_HEAVY && shown_at_tokens(s, v->def, &c) &&
+        !may_read(s, o->n, v, &why))
+        s->role[v->id] = 0;
+}
+
+/* What puts a number at padding for a reader outside, as before a maximum over the tokens, is dense like that one. */
+static void leave_hiding(Skip *s)
+{
+    for (int i = 0; i < s->nnodes; i++) {
+        Outside o = {s, s->node[i], true};
+        if (o.n->nout != 1 || !(s->role[o.n->out[0]->id] & ROLE_INSIDE)) node_each_operand(o.n, leave, &o);
     }
 }
 
@@ -570,7 +598,9 @@ static bool try_mask(Skip *s)
     else {
         Err e = {0};
         s->root = root_of(s, self->arg[0].v->id);
-        if (find_region(s) && find_borders(s) && s->nborders) {
+        bool region = find_region(s);
+        if (region) leave_hiding(s);
+        if (region && find_borders(s) && s->nborders) {
             t->err = &e;
             int nrequire = s->g->nrequire;
             Err *err = s->err;

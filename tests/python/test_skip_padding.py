@@ -51,6 +51,15 @@ class MeanPooled(Hidden):
         return x, (x * real).sum(1) / real.sum(1).clamp(min=1e-9)
 
 
+class MaxPooled(Hidden):
+    """The mask is written once more, as nothing of the attention has it."""
+
+    def forward(self, input_ids, attention_mask):
+        x = super().forward(input_ids, attention_mask)
+        return x, x.masked_fill(attention_mask.unsqueeze(-1).eq(0), -1e9).max(1).values, \
+            torch.where(attention_mask.bool()[..., None], x.sigmoid(), -5).amax(1)
+
+
 class Decoder(nn.Module):
     """torch.nn's layers with a causal mask and one of padding."""
 
@@ -142,7 +151,8 @@ class Encoder(nn.Module):
 
 MODELS = {
     "bert_sdpa": (hf(bert, "sdpa"), ids_and_mask), "bert_eager": (hf(bert, "eager"), ids_and_mask),
-    "bert_mean": (hf(bert, "sdpa", MeanPooled), ids_and_mask), "distilbert": (hf(distilbert, "sdpa"), ids_and_mask),
+    "bert_mean": (hf(bert, "sdpa", MeanPooled), ids_and_mask),
+    "bert_max": (hf(bert, "sdpa", MaxPooled), ids_and_mask), "distilbert": (hf(distilbert, "sdpa"), ids_and_mask),
     "roberta": (hf(roberta, "sdpa"), ids_and_mask), "gpt2_eager": (hf(gpt2, "eager"), ids_and_mask),
     "llama": (hf(llama, "sdpa"), ids_and_mask), "clip_text": (hf(clip, "sdpa"), ids_and_mask),
     "encoder_bool": (Encoder, floats_and(lambda real: ~real)), "encoder_float": (Encoder, floats_and(additive)),
