@@ -91,19 +91,31 @@ static bool is_number(const Graph *g, const Expr *e)
 }
 
 /* Two names of one axis of one value: the file's, and shape inference's own where an op is lowered to several. */
-static void unite_axes(Unify *u)
+static bool unite_axes(Unify *u)
 {
     ExprPool *ex = u->g->ex;
-    for (int i = 0; i < expr_symbol_count(ex); i++) {
+    int n = expr_symbol_count(ex);
+    int *latest = mem_zeroed((size_t)u->g->next_id + 1, sizeof *latest); /* by value: 1 + the last of its sizes */
+    int *before = mem_zeroed((size_t)n + 1, sizeof *before);             /* by symbol: 1 + the one of its value before */
+    bool ok = latest && before;
+    for (int i = 0; ok && i < n; i++) {
         const Symbol *s = expr_symbol(ex, i);
-        for (int k = i + 1; s->source == SYM_SIZE && s->value && k < expr_symbol_count(ex); k++) {
-            const Symbol *other = expr_symbol(ex, k);
-            if (other->source != SYM_SIZE || other->value != s->value || other->dim != s->dim) continue;
-            u->by[k] = u->inputs[k] = s->expr;
-            expr_merge_symbol(ex, other->expr, s->expr);
-            u->changed = true;
+        if (s->source != SYM_SIZE || !s->value) continue;
+        int *of = &latest[s->value->id], k = *of;
+        while (k && expr_symbol(ex, k - 1)->dim != s->dim) k = before[k - 1];
+        if (!k) {
+            before[i] = *of;
+            *of = i + 1;
+            continue;
         }
+        const Symbol *first = expr_symbol(ex, k - 1);
+        u->by[i] = u->inputs[i] = first->expr;
+        expr_merge_symbol(ex, s->expr, first->expr);
+        u->changed = true;
     }
+    mem_free(latest);
+    mem_free(before);
+    return ok;
 }
 
 /* May `to`, which is known no later, stand for `from`? The size of a result (SYM_SIZE) is what shape inference gives
@@ -216,7 +228,7 @@ bool graph_unify_sizes(Graph *g, Require *also, int *nalso, Err *err)
     Unify u = {.g = g, .err = err, .by = mem_zeroed((size_t)symbols + 1, sizeof(Expr *)),
                .inputs = mem_zeroed((size_t)symbols + 1, sizeof(Expr *))};
     bool *stays = mem_zeroed((size_t)n + 1, sizeof *stays), ok = u.by && u.inputs && stays;
-    if (ok) unite_axes(&u);
+    ok = ok && unite_axes(&u);
     for (int i = 0; ok && i < n; i++)
         u.changed |= unite(&u, (i < g->nrequire ? &g->require[i] : &also[i - g->nrequire])->cond, &stays[i]);
     if (ok && u.changed) {

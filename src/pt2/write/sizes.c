@@ -53,21 +53,39 @@ static bool is_unbacked(const char *name)
     return digits && !name[1 + digits];
 }
 
-static bool taken_symbol(const Emit *e, int n, const char *name)
+static bool taken_symbol(const Emit *e, const Map *given, const char *name)
 {
     const Symbol *s = expr_find_symbol(e->g->ex, name);
-    bool taken = s && s->source != SYM_GONE;
-    for (int i = 0; i < n; i++) taken |= e->symbol[i] && !strcmp(e->symbol[i], name);
-    return taken;
+    return (s && s->source != SYM_GONE) || map_get(given, name);
+}
+
+/* By value id: 1 + the last of the symbols that are its sizes and have a name as PyTorch's; the one before it, by
+ * symbol. */
+typedef struct Named {
+    int *latest, *before;
+} Named;
+
+static bool find_named(const Emit *e, Named *named)
+{
+    int n = expr_symbol_count(e->g->ex);
+    named->latest = arena_array(e->arena, int, e->g->next_id + 1);
+    named->before = arena_array(e->arena, int, n + 1);
+    if (!named->latest || !named->before) return oom(e->err);
+    for (int i = n - 1; i >= 0; i--) {
+        const Symbol *s = expr_symbol(e->g->ex, i);
+        if (s->source != SYM_SIZE || !s->value || !is_unbacked(s->name)) continue;
+        named->before[i] = named->latest[s->value->id];
+        named->latest[s->value->id] = i + 1;
+    }
+    return true;
 }
 
 /* Import may have two names for one axis: its own, and the file's, which is the one that PyTorch knows. */
-static const char *other_name(const Emit *e, const Symbol *s)
+static const char *other_name(const Emit *e, const Named *named, const Symbol *s)
 {
-    for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
-        const Symbol *t = expr_symbol(e->g->ex, i);
-        if (t != s && t->source == SYM_SIZE && t->value == s->value && t->dim == s->dim && is_unbacked(t->name))
-            return t->name;
+    for (int k = s->value ? named->latest[s->value->id] : 0; k; k = named->before[k - 1]) {
+        const Symbol *t = expr_symbol(e->g->ex, k - 1);
+        if (t != s && t->dim == s->dim) return t->name;
     }
     return NULL;
 }
@@ -76,22 +94,29 @@ static const char *other_name(const Emit *e, const Symbol *s)
  * zuf. */
 static bool name_symbols(Emit *e)
 {
-    int n = expr_symbol_count(e->g->ex);
+    int n = expr_symbol_count(e->g->ex), next[2] = {0};
+    Map given = {0};
+    Named named;
     e->symbol = arena_array(e->arena, const char *, n + 1);
     e->bound = arena_array(e->arena, bool, n + 1);
     e->solved = arena_array(e->arena, Solution *, n + 1);
-    if (!e->symbol || !e->bound || !e->solved) return oom(e->err);
-    for (int i = 0; i < n; i++) {
+    bool ok = (e->symbol && e->bound && e->solved) || oom(e->err);
+    ok = ok && find_named(e, &named);
+    for (int i = 0; ok && i < n; i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
         bool data = symbol_out_of_data(s),
              good = data ? is_unbacked(s->name) : s->name[0] != 'u' && strncmp(s->name, "zuf", 3);
-        const char *other = good || s->source != SYM_SIZE ? NULL : other_name(e, s), *name = other ? other : s->name;
-        good |= other != NULL;
-        for (int k = 0; !good && s->source != SYM_GONE && (k == 0 || taken_symbol(e, i, name)); k++)
-            if (!(name = arena_printf(e->arena, "%c%d", data ? 'u' : 's', k))) return oom(e->err);
-        e->symbol[i] = name;
+        const char *other = good || s->source != SYM_SIZE ? NULL : other_name(e, &named, s);
+        e->symbol[i] = other ? other : s->name;
+        bool taken = !good && !other && s->source != SYM_GONE;
+        while (ok && taken) {
+            ok = (e->symbol[i] = arena_printf(e->arena, "%c%d", data ? 'u' : 's', next[data]++)) || oom(e->err);
+            taken = ok && taken_symbol(e, &given, e->symbol[i]);
+        }
+        ok = ok && (map_put(&given, e->symbol[i], (void *)(uintptr_t)s) || oom(e->err));
     }
-    return true;
+    map_free(&given);
+    return ok;
 }
 
 /* Example sizes: the file's; others such that nothing is 1 where more is allowed, if what must hold lets them. */
