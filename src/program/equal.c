@@ -37,6 +37,8 @@ typedef struct Pair {
     bool single; /* one of the files is ONNX */
     double worked; /* steps of all exact runs */
     double bound;  /* of either graph (farthest_bound) */
+    double least;  /* the mean of those at the first sizes; 0: none yet */
+    double fewest; /* elements of the first model's inputs at them */
     char why_floats[256];
     int runs;
     Buf sizes; /* JSON */
@@ -132,16 +134,17 @@ static bool same_outputs(Pair *p, const Exact *a, const Exact *b)
     return true;
 }
 
-/* One payload. False: p->d says what differs. */
+/* One payload. False: p->d says what differs, or err why nothing can be said at these sizes. */
 static bool try_exact(Pair *p, uint64_t seed, Err *err)
 {
     enum { TRIES = 8 };
     Exact *x[2] = {NULL, NULL};
     bool ok = false, again = true;
+    double most = exact_work_after(p->least, EXACT_WORK_MODEL / 200, EXACT_WORK_MODEL);
     for (int t = 0; again && t < TRIES; t++) {
         for (int k = 0; k < 2; k++) {
             exact_free(x[k]);
-            x[k] = exact_create(seed + (uint64_t)t * 1000, EXACT_WORK_MODEL);
+            x[k] = exact_create(seed + (uint64_t)t * 1000, most);
         }
         *err = (Err){0};
         ok = x[0] && x[1]
@@ -151,7 +154,8 @@ static bool try_exact(Pair *p, uint64_t seed, Err *err)
     }
     bool same = true;
     p->worked += x[0] && x[1] ? exact_worked(x[0]) + exact_worked(x[1]) : 0;
-    if (!ok) only_floats(p, err->msg);
+    if (!ok && p->least > 0 && err->code == E_LIMIT) same = false; /* these sizes are left out */
+    else if (!ok) only_floats(p, err->msg);
     else same = same_outputs(p, x[0], x[1]);
     exact_free(x[0]);
     exact_free(x[1]);
@@ -384,12 +388,21 @@ static bool has_truth(const Graph *g)
     return false;
 }
 
+/* Are the inputs larger than is compared: at sizes that are given, or at those that were chosen, beside the first? */
+static bool too_large(Pair *p, const Binding *b)
+{
+    const double most_given = 5e7;
+    double n = prove_elements(p->g[0], b);
+    if (p->fewest == 0) p->fewest = n;
+    return p->o->ndims ? n > most_given : prove_too_many(n, p->fewest, b);
+}
+
 /* What does not fit the sizes of one choice does not say anything of the models: the next choice may. */
 static bool all_sizes(Pair *p, Err *err)
 {
-    int choices = p->o->choices > 0 ? p->o->choices : 4, first = has_truth(p->g[0]);
+    int choices = p->o->choices > 0 ? p->o->choices : 4, first = has_truth(p->g[0]), end = choices + first;
     Err last = {0};
-    for (int k = first; k < choices + first && !worked_enough(p); k++) {
+    for (int k = first; k < end && !worked_enough(p); k++) {
         Binding a, b;
         Err e = {0};
         bool was_exact = p->exact;
@@ -400,10 +413,11 @@ static bool all_sizes(Pair *p, Err *err)
             return false;
         }
         bool ok = !prove_sizes(p->g[0], k, p->o->dim_name, p->o->dim, p->o->ndims, &a);
-        if (!ok && !p->o->ndims && prove_too_many(p->g[0], &a))
-            fail(&e, E_LIMIT, "the inputs are too large for the sizes that are tried");
+        if (!ok && too_large(p, &a))
+            fail(&e, E_LIMIT, "the inputs are too large for the sizes that are %s", p->o->ndims ? "given" : "tried");
         else if (!ok) ok = at_sizes(p, &a, &b, k, &e);
         if ((p->runs > before && p->exact == was_exact) || p->d.found) put_sizes(p, &a);
+        if (p->least == 0 && p->exact && p->runs) p->least = p->worked / p->runs;
         free_at(p);
         binding_free(&a);
         binding_free(&b);
@@ -412,6 +426,7 @@ static bool all_sizes(Pair *p, Err *err)
             return false;
         }
         if (!ok) last = e;
+        if (!ok && e.code == E_LIMIT && end < 2 * choices + first) end++; /* smaller ones may follow */
         if (p->exact == was_exact) continue;
         p->runs = 0; /* once more, all on floats */
         buf_free(&p->sizes);

@@ -33,6 +33,12 @@ typedef struct Exact Exact;
 #define EXACT_WORK_RULE 1e8                      /* a second */
 #define EXACT_WORK_MODEL 3e9                     /* half a minute */
 #define EXACT_WORK_PAIR 1e9                      /* of two models: after it and two payloads no other is begun */
+/* And where smaller sizes took `least`: a size may be a power of another. At most most, and at least few. */
+static inline double exact_work_after(double least, double few, double most)
+{
+    double n = 512 * least;
+    return least <= 0 || n > most ? most : n < few ? few : n;
+}
 enum { EXACT_AS_GIVEN = 0 };                     /* the seed for which inputs are the numbers that they are */
 Exact *exact_create(uint64_t seed, double work); /* NULL: no memory */
 void exact_free(Exact *x);

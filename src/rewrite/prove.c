@@ -33,8 +33,12 @@ typedef struct Cone {
     int nmade;
     Node **node;       /* in order */
     int nnodes, nfrom; /* the first nfrom compute what is replaced */
+    int ahead;         /* nodes that the walk up the graph has still to meet */
     int depth;         /* of the searches below; beyond MAX_CHAIN a claim is too large to be proven */
+    double fewest;     /* elements of inputs at the smallest sizes */
+    double least;      /* steps of the first exact run; 0: none */
     double allowed;    /* largest difference of the first result, relative to its peak */
+    bool too_large;    /* the sizes in turn are left out: others are tried */
     bool one_drawn;    /* families draw one tensor of floats at a time: large numbers of several could cancel */
     bool exact;        /* on exact payloads, until they say nothing */
     bool ok;
@@ -59,7 +63,20 @@ static void add_leaf(Cone *c, Value *v)
     else list[(*n)++] = v;
 }
 
-static void mark_before(void *user, Value **slot) { ((Cone *)user)->before[(*slot)->id] = 1; }
+static bool comes_before(const Cone *c, const Node *n)
+{
+    for (int k = 0; k < n->nout; k++)
+        if (c->before[n->out[k]->id]) return true;
+    return false;
+}
+
+static void mark_before(void *user, Value **slot)
+{
+    Cone *c = user;
+    const Value *v = *slot;
+    c->ahead += v->def && !comes_before(c, v->def);
+    c->before[v->id] = v->kind == V_INPUT ? 2 : 1;
+}
 
 typedef struct Varies {
     const Cone *c;
@@ -72,27 +89,24 @@ static void operand_varies(void *user, Value **slot)
     v->any |= v->c->before[(*slot)->id] == 2;
 }
 
-static bool comes_before(const Cone *c, const Node *n)
-{
-    for (int k = 0; k < n->nout; k++)
-        if (c->before[n->out[k]->id]) return true;
-    return false;
-}
-
-/* What is replaced is computed from these: up the graph for all, down again for those that depend on an input. */
+/* What is replaced is computed from these: up the graph for all, as far as there are some, and down again for those that
+ * depend on an input. */
 static void ancestors(Cone *c)
 {
     const Claim *claim = c->claim;
-    Node *last = NULL;
-    for (int i = 0; i < claim->n; i++) c->before[claim->from[i]->id] = 1;
-    for (Node *n = claim->g->last; n; n = n->prev) {
+    Node *first = NULL, *last = NULL;
+    for (int i = 0; i < claim->n; i++) {
+        Value *v = claim->from[i];
+        mark_before(c, &v);
+    }
+    for (Node *n = claim->n == 1 ? claim->from[0]->def : claim->g->last; n && c->ahead; n = n->prev) {
         if (!comes_before(c, n)) continue;
+        c->ahead--;
+        first = n;
         if (!last) last = n;
         node_each_operand(n, mark_before, c);
     }
-    for (int i = 0; i < claim->g->ninput; i++)
-        if (c->before[claim->g->input[i]->id]) c->before[claim->g->input[i]->id] = 2;
-    for (Node *n = claim->g->first; n && last; n = n == last ? NULL : n->next) {
+    for (Node *n = first; n; n = n == last ? NULL : n->next) {
         if (!comes_before(c, n)) continue;
         Varies v = {c, false};
         node_each_operand(n, operand_varies, &v);
@@ -371,12 +385,9 @@ bool prove_sizes(const Graph *g, int k, const char *const *given, const int64_t 
     return ok;
 }
 
-bool prove_too_many(const Graph *g, const Binding *b)
+double prove_elements(const Graph *g, const Binding *b)
 {
-    enum { MOST = 1 << 22 };
     double n = 0;
-    bool chosen = false;
-    for (int i = 0; i < b->n; i++) chosen |= b->bound[i] != 0;
     for (int i = 0; i < g->ninput; i++) {
         double each = 1;
         for (int d = 0; d < g->input[i]->rank; d++) {
@@ -384,12 +395,20 @@ bool prove_too_many(const Graph *g, const Binding *b)
             int64_t size = 0;
             const Expr *e = g->input[i]->dim[d];
             if (ex_is_int(e)) size = e->i;
-            else if (!ex_eval_i64(g->ex, e, b, &size, &ignored)) return true;
+            else if (!ex_eval_i64(g->ex, e, b, &size, &ignored)) return INFINITY;
             each *= (double)size;
         }
         n += each;
     }
-    return chosen && n > MOST;
+    return n;
+}
+
+bool prove_too_many(double elements, double fewest, const Binding *b)
+{
+    enum { FEW = 1 << 16, MOST = 1 << 22, TIMES = 512 };
+    bool chosen = false;
+    for (int i = 0; i < b->n; i++) chosen |= b->bound[i] != 0;
+    return chosen && elements > fmin(MOST, fmax(FEW, TIMES * fewest));
 }
 
 const char *sense_text(Sense s)
@@ -434,17 +453,19 @@ static bool any_drawn(const Cone *c)
 }
 
 /* One seed at one binding, exactly. False: as exact_agree. */
-static bool try_exact(const Cone *c, const Graph *g, const Tensor *const *in, int seed, Proof *p, Err *err)
+static bool try_exact(Cone *c, const Graph *g, const Tensor *const *in, int seed, Proof *p, Err *err)
 {
     enum { TRIES = 8 };
     Exact *x = NULL;
     bool ok = false, again = true;
+    double most = exact_work_after(c->least, EXACT_WORK_RULE / 100, EXACT_WORK_RULE);
     for (int i = 0; again && i < TRIES; i++) {
         exact_free(x);
-        x = exact_create((uint64_t)(1 + seed + i * 1000), EXACT_WORK_RULE);
+        x = exact_create((uint64_t)(1 + seed + i * 1000), most);
         ok = x ? exact_run(x, g, in, NULL, err) : oom(err);
         again = x && !ok && exact_unlucky(x);
     }
+    if (ok && c->least == 0) c->least = exact_worked(x);
     for (int i = 0; ok && i < c->claim->n; i++) ok = exact_agree(c, x, i, p, err);
     exact_free(x);
     if (ok) p->runs++;
@@ -482,8 +503,10 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, 
         snprintf(p->why, sizeof p->why, "%.250s", e.msg);
         return true;
     }
-    if (prove_too_many(g, b)) {
-        snprintf(p->why, sizeof p->why, "its tensors are too large for the sizes that are tried");
+    double elements = prove_elements(g, b);
+    if (c->fewest == 0) c->fewest = elements;
+    if (prove_too_many(elements, c->fewest, b)) {
+        c->too_large = true;
         graph_free(g);
         return true;
     }
@@ -496,7 +519,12 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, 
         }
         for (int i = 0; i < g->ninput; i++) view[i] = &in[i];
         if (c->exact) {
+            bool later = c->least > 0;
             if (try_exact(c, g, view, seed + 64 * k, p, &e)) continue;
+            if (e.code == E_LIMIT && later && !mem_ran_out()) {
+                c->too_large = true;
+                break;
+            }
             if (e.code == E_MISMATCH) {
                 Err saved = {0};
                 ok = false;
@@ -580,15 +608,19 @@ static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
     bool ok = true;
     *p = (Proof){0};
     c->exact = !prover->floats;
+    c->fewest = c->least = 0;
     if (!c->ok) snprintf(p->why, sizeof p->why, "too large, or random");
     /* the smallest sizes may have no inputs but those that are waived */
-    int first = c->claim->waiver == WAIVE_INPUTS;
-    for (int k = first; ok && c->ok && k < MAX_BINDINGS; k++) {
+    int first = c->claim->waiver == WAIVE_INPUTS, end = MAX_BINDINGS;
+    for (int k = first; ok && c->ok && k < end; k++) {
         Binding b;
         bool exact = c->exact;
+        c->too_large = false;
         ok = binding_init(&b, c->claim->g->ex, err);
         if (ok && prove_sizes(c->claim->g, k, NULL, NULL, 0, &b)) ok = try_binding(prover, c, &b, k, p, err);
         binding_free(&b);
+        if (c->too_large) snprintf(p->why, sizeof p->why, "its tensors are too large for the sizes that are tried");
+        if (c->too_large && end < 2 * MAX_BINDINGS) end++;
         if (exact && !c->exact) k = first - 1;
     }
     p->sense = p->runs == 0 ? SENSE_NONE : c->exact ? SENSE_EXACT : SENSE_FLOATS;

@@ -30,8 +30,11 @@ typedef struct Prover {
 /* Sizes to try: the k-th choice (0: the smallest), every symbol another one where ranges and requirements allow; those
  * that are given (choose_sizes) stay. False when there is none. b was made by binding_init. */
 bool prove_sizes(const Graph *g, int k, const char *const *given, const int64_t *size, int ngiven, Binding *b);
-/* Sizes that were chosen, and make inputs of g of which one element in a thousand says as much (an input of s0**s0
- * rows), or that do not come out. g: the graph of these sizes, or one at them, whose sizes are numbers. */
-bool prove_too_many(const Graph *g, const Binding *b);
+/* The elements of g's inputs; infinite where a size does not come out. g: the graph of these sizes, or one at them,
+ * whose sizes are numbers. */
+double prove_elements(const Graph *g, const Binding *b);
+/* Sizes that were chosen, and make so many elements of inputs that one in a thousand says as much (an input of s0**s0
+ * rows). fewest: those of the smallest sizes. */
+bool prove_too_many(double elements, double fewest, const Binding *b);
 ProveFn prove_claim; /* user is a Prover */
 #endif
