@@ -33,7 +33,7 @@ typedef struct Piece {
 typedef struct Step {
     Expr **map, **at;
     const char *text;
-    bool seen; /* the claim in hand has it */
+    unsigned seen; /* the last claim that has it (Checker.claim) */
     struct {
         bool known, is;
         int64_t diagonal;
@@ -47,6 +47,10 @@ typedef struct Side {
     Expr **expr; /* by expression id, in the checker's pool */
     uint32_t nexpr;
     Step *step; /* by value id */
+    const Node **draws; /* nodes that draw random numbers, or may */
+    int ndraws;
+    int *drawn;          /* by value id: 1 + which of them has it as its first result */
+    unsigned char *zero; /* by value id: is it a bias of zeros? 0: not looked at, 1: no, 2: yes */
     Buf steps;  /* of the claim in hand, as JSON */
 } Side;
 
@@ -73,6 +77,7 @@ typedef struct Checker {
     bool triangles;   /* weights that are triangles are what they hold */
     Term **memo;
     int nmemo, depth, work;
+    unsigned claim; /* counts those that were tried */
     const ExprPool *translating;
     int nclaims;   /* that hold */
     unsigned laws; /* that they take */

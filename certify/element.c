@@ -820,8 +820,8 @@ static void put_step(Reader *r, int id)
         s->text = out.failed ? NULL : arena_strdup(r->c->arena, out.data);
         buf_free(&out);
     }
-    if (!s->seen) jw_raw(&r->c->side[r->side].steps, NULL, s->text ? s->text : "[]");
-    s->seen = true;
+    if (s->seen != r->c->claim) jw_raw(&r->c->side[r->side].steps, NULL, s->text ? s->text : "[]");
+    s->seen = r->c->claim;
 }
 
 static Term **memo_of(Checker *c, int side, const Value *v, Expr *const *idx)

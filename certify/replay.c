@@ -223,19 +223,25 @@ static bool draws(const Node *n)
     return may;
 }
 
-static int draws_before(const Graph *g, const Node *n)
+static bool find_draws(Checker *c, Side *s, Err *err)
 {
-    int k = 0;
-    for (const Node *m = g->first; m && m != n; m = m->next) k += draws(m);
-    return k;
+    s->draws = arena_array(c->arena, const Node *, s->g->nnodes + 1);
+    s->drawn = arena_array(c->arena, int, s->g->next_id + 1);
+    if (!s->draws || !s->drawn) return oom(err);
+    for (const Node *n = s->g->first; n; n = n->next) {
+        if (!draws(n)) continue;
+        s->draws[s->ndraws++] = n;
+        if (n->nout) s->drawn[n->out[0]->id] = s->ndraws;
+    }
+    return true;
 }
 
 /* What draws what n of the result draws: the source's node of the same place among those that draw, with the
  * same arguments, as the generator gives numbers in this order. */
 static const Node *same_draw(Checker *c, const Node *n)
 {
-    const Node *m = c->side[SOURCE].g->first;
-    for (int k = draws_before(c->side[RESULT].g, n); m && (k || !draws(m)); m = m->next) k -= draws(m);
+    int k = n->nout ? c->side[RESULT].drawn[n->out[0]->id] : 0;
+    const Node *m = k && k <= c->side[SOURCE].ndraws ? c->side[SOURCE].draws[k - 1] : NULL;
     Buf a = {0}, b = {0};
     bool same = m && !c->t.single && key_of(c, SOURCE, m, &a) && key_of(c, RESULT, n, &b) && !strcmp(a.data, b.data);
     buf_free(&a);
@@ -336,7 +342,10 @@ static bool zero_rows(const Tensor *w, int64_t from, int64_t count)
 bool checker_zero(const Checker *c, int side, const Value *weight)
 {
     const Tensor *w = weight->data;
-    return w && w->rank == 1 && !graph_writes(c->side[side].g, weight) && zero_rows(w, 0, w->shape[0]);
+    unsigned char *zero = &c->side[side].zero[weight->id];
+    if (!w || w->rank != 1) return false;
+    if (!*zero) *zero = !graph_writes(c->side[side].g, weight) && zero_rows(w, 0, w->shape[0]) ? 2 : 1;
+    return *zero == 2;
 }
 
 bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err)
@@ -368,7 +377,9 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
         c->side[s].nexpr = expr_node_count(g[s]->ex);
         c->side[s].expr = arena_array(c->arena, Expr *, c->side[s].nexpr + 1);
         c->side[s].step = arena_array(c->arena, Step, g[s]->next_id + 1);
-        if (!c->side[s].class || !c->side[s].expr || !c->side[s].step) return oom(err);
+        c->side[s].zero = arena_array(c->arena, unsigned char, g[s]->next_id + 1);
+        if (!c->side[s].class || !c->side[s].expr || !c->side[s].step || !c->side[s].zero) return oom(err);
+        TRY(find_draws(c, &c->side[s], err));
     }
     if (!c->t.x.p || !c->t.x.memo || !c->cut || !c->shared || !terms_open(&c->t)) return oom(err);
     c->size = arena_array(c->arena, Expr *, expr_symbol_count(result->ex) + 1);
@@ -402,11 +413,11 @@ static bool make_forms(Checker *c, const Value *a, const Value *b, const bool *l
     c->leaf = leaf;
     c->memo = NULL;
     c->nmemo = c->depth = c->work = 0;
+    c->claim++;
     memset(c->cut, 0, (size_t)c->nclasses);
     for (int i = 0; i < a->rank; i++)
         if (!(idx[i] = ix_var(&c->t.x, "o", i, checker_expr(c, SOURCE, a->dim[i])))) return oom(err);
     for (int s = 0; s < 2 && (s == 0 || form[0]); s++) {
-        for (int i = 0; i < c->side[s].g->next_id; i++) c->side[s].step[i].seen = false;
         buf_free(&c->side[s].steps);
         c->side[s].steps = (Buf){0};
         form[s] = element(c, s, of[s], idx);
@@ -528,7 +539,7 @@ bool checker_finish(Checker *c, Err *err)
         if (!known && !(e && follows(c, e)))
             return fail(err, E_MISMATCH, "a condition on sizes that the source lacks: %s", b->require[i].where);
     }
-    bool as_many = draws_before(a, NULL) == draws_before(b, NULL);
+    bool as_many = c->side[SOURCE].ndraws == c->side[RESULT].ndraws;
     for (const Node *n = b->first; n; n = n->next) {
         bool same = as_many && n->nout && checker_class(c, RESULT, n->out[0]) >= 0;
         if (n->op->flags & OPF_EFFECT || (n->op->flags & OPF_RANDOM && !same))

@@ -119,7 +119,7 @@ static void put_rules(Prover *p, const Value *b)
         bool in = !strcmp(f->result, b->name);
         for (int s = 0; s < 2 && !in; s++) {
             const Value *at = graph_find_value(p->c.side[s].g, f->result);
-            in = at && p->c.side[s].step[at->id].seen;
+            in = at && p->c.side[s].step[at->id].seen == p->c.claim;
         }
         for (int k = 0; k < i && in; k++) in = strcmp(p->firing[k].rule, f->rule) != 0;
         if (in) jw_text(&p->claims, NULL, f->rule);

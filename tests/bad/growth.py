@@ -1,7 +1,7 @@
 """Memory and time of `qkv inspect` and `qkv check` on model files that grow, and of the commands that read other files:
 what they take must be in proportion to the file.
 
-    python3 growth.py QKV [--mb 1 10 100] [--kind NAME ...]
+    python3 growth.py QKV [--mb 1 10 100] [--kind NAME ...]      `--mb 100 --kind words`; all kinds by default
 
 Makes a file of each kind and size with Python's standard library, runs each command on it and prints a table. A run
 fails where it takes more than 4 times the file and 64 MiB, more than 2 s of CPU per 10 MB (and no less than 2 s), or
@@ -315,6 +315,53 @@ OTHERS = {
 }
 
 
+def negations(path, n):
+    archive(path, [{**relu(i, f"r{i - 1}" if i else "x"), "target": "torch.ops.aten.neg.default"} for i in range(n)],
+            [f"r{i}" for i in range(n)], outputs=[{"user_output": {"arg": tensor(f"r{n - 1}")}}])
+
+
+def onnx_data_sizes(path, n):
+    """A sum of n numbers that each have a size of data: how many elements are not 0."""
+    to_float = field(5, field(1, "to") + field(3, 1) + field(20, 2))
+    onnx_model(path, b"".join(
+        onnx_node("Sin", [f"a{i - 1}" if i else "x"], [f"s{i}"]) + onnx_node("NonZero", [f"s{i}"], [f"z{i}"]) +
+        onnx_node("ReduceSum", [f"z{i}"], [f"t{i}"]) + onnx_node("Cast", [f"t{i}"], [f"c{i}"], to_float) +
+        onnx_node("Squeeze", [f"c{i}"], [f"q{i}"]) + onnx_node("Add", [f"s{i}", f"q{i}"], [f"a{i}"])
+        for i in range(n)) + onnx_node("Relu", [f"a{n - 1}"], ["y"]))
+
+
+def onnx_random(path, n):
+    onnx_model(path, b"".join(
+        onnx_node("RandomNormalLike", [f"a{i - 1}" if i else "x"], [f"s{i}"]) +
+        onnx_node("Add", [f"a{i - 1}" if i else "x", f"s{i}"], [f"a{i}"]) for i in range(n)) +
+               onnx_node("Relu", [f"a{n - 1}"], ["y"]))
+
+
+# What works for each node: a file of n and one of 2 n of them, which takes at most three times as long. kind: what
+# makes it, n, the name of the file, and the command
+DOUBLED = {
+    "proofs of a chain": (negations, 10000, "m.pt2", ["QKV", "rewrite", "FILE", "--prove"]),
+    "sizes of data": (onnx_data_sizes, 1000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
+    "random numbers": (onnx_random, 1000, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
+}
+
+
+def doubled(kind, qkv, folder):
+    """The seconds of CPU of both files, and whether both commands end well; once more where other work disturbed."""
+    make, n, name, command = DOUBLED[kind]
+    path = os.path.join(folder, name)
+    programs = {"QKV": qkv, "FILE": path, **{w: os.path.join(folder, w) for w in ("o.pt2", "c.json")}}
+    for _ in range(2):
+        runs = []
+        for k in (n, 2 * n):
+            apart(make, path, k)
+            runs.append(measure([programs.get(word, word) for word in command]))
+        fine = all(r[0] == 0 for r in runs) and runs[1][2] <= max(3 * runs[0][2], 0.3)
+        if fine:
+            break
+    return fine, runs
+
+
 def files(kinds, sizes, folder, qkv):
     """(kind, MB, path, command) of each run."""
     certify = os.path.join(os.path.dirname(os.path.realpath(qkv)), "../qkv-certify")
@@ -355,11 +402,16 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("qkv")
     p.add_argument("--mb", type=float, nargs="+", default=[1, 10])
-    p.add_argument("--kind", nargs="+", default=[*KINDS, *OTHERS])
+    p.add_argument("--kind", nargs="+", default=[*KINDS, *OTHERS, *DOUBLED])
     a = p.parse_args()
     count, failed, before = 0, 0, {}
     with tempfile.TemporaryDirectory() as folder:
-        for kind, mb, path, command in files(a.kind, a.mb, folder, a.qkv):
+        for kind in [k for k in a.kind if k in DOUBLED]:
+            ok, runs = doubled(kind, a.qkv, folder)
+            count, failed = count + 1, failed + (not ok)
+            print(f"{'ok' if ok else 'not ok'} {count} - {kind}, and twice as many: exit {runs[0][0]} and "
+                  f"{runs[1][0]}, {runs[0][2]:.2f} and {runs[1][2]:.2f} s", flush=True)
+        for kind, mb, path, command in files([k for k in a.kind if k not in DOUBLED], a.mb, folder, a.qkv):
             size = os.path.getsize(path) / 1e6
             code, peak, cpu = measure(command)
             most, time = 4 * size * 1e6 / 2**20 + 64, max(2, 0.2 * mb)
