@@ -96,7 +96,7 @@ static bool unite_axes(Unify *u)
     ExprPool *ex = u->g->ex;
     int n = expr_symbol_count(ex);
     int *latest = mem_zeroed((size_t)u->g->next_id + 1, sizeof *latest); /* by value: 1 + the last of its sizes */
-    int *before = mem_zeroed((size_t)n + 1, sizeof *before);             /* by symbol: 1 + the one of its value before */
+    int *before = mem_zeroed((size_t)n + 1, sizeof *before);             /* by symbol: 1 + its value's one before */
     bool ok = latest && before;
     for (int i = 0; ok && i < n; i++) {
         const Symbol *s = expr_symbol(ex, i);

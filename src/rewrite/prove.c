@@ -89,8 +89,8 @@ static void operand_varies(void *user, Value **slot)
     v->any |= v->c->before[(*slot)->id] == 2;
 }
 
-/* What is replaced is computed from these: up the graph for all, as far as there are some, and down again for those that
- * depend on an input. */
+/* What is replaced is computed from these: up the graph for all, as far as there are some, and down again for those
+ * that depend on an input. */
 static void ancestors(Cone *c)
 {
     const Claim *claim = c->claim;
