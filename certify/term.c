@@ -683,8 +683,39 @@ static Term *case_of(const Term *v)
     return NULL;
 }
 
+/* The number in a sum, of which a fill has nothing else beside what is not hidden. */
+static double number_in(const Term *v)
+{
+    double sum = 0;
+    for (int i = 0; i < v->n; i++) {
+        const Term *x = v->part[i].t;
+        double c = x->n == 0;
+        if (x->n == 1 && x->part[0].t->kind == T_CONSTANT && x->part[0].p == x->part[0].q)
+            memcpy(&c, &x->part[0].t->tag, sizeof c);
+        sum += c * (double)v->part[i].p / (double)v->part[i].q;
+    }
+    return sum;
+}
+
+/* exp(t x + (1 - t) c + y) = t exp(x + y) for a truth value t and a fill c; NULL: it is another sum. */
+static Term *exp_filled(Terms *t, Term *a)
+{
+    for (int i = 0; i < a->n; i++)
+        for (int k = 0; k < a->part[i].t->n && a->part[i].t->n > 1; k++) {
+            Term *own = a->part[i].t->part[k].t;
+            Term *yes = own->truth ? in_case(t, a, own, true) : NULL, *no = yes ? in_case(t, a, own, false) : NULL;
+            if (!no || number_in(no) > HIDES || number_in(yes) <= HIDES) continue;
+            by(t, LAW_WHERE);
+            by(t, LAW_FILL);
+            return term_mul(t, raised(t, own, 1, 1), term_exp(t, yes));
+        }
+    return NULL;
+}
+
 Term *term_exp(Terms *t, Term *a)
 {
+    Term *filled = a ? exp_filled(t, a) : NULL;
+    if (filled) return filled;
     Term *r = a ? term_number(t, 1, 1) : NULL, *own = a && t->cases ? case_of(a) : NULL;
     if (own) {
         by(t, LAW_CASES);

@@ -289,6 +289,12 @@ def pairs_turned(x, y, v):
     return x * v.cos() + half * v.sin()
 
 
+def hidden(s, low=-1e4):
+    """A causal mask by factors of 1 and 0, as GPT-1 has it."""
+    seen = torch.ones(5, 5).tril()
+    return s * seen + low * (1 - seen)
+
+
 def floored(s, low):
     return torch.max(s, torch.full((), low))
 
@@ -335,6 +341,8 @@ TRAPS = {
         lambda x, y, v: product(x, y, v, before=lambda s: floored(causal(s, fill=-3e38), -3e38)),
         lambda x, y, v: sdpa(x, y, v, causal(torch.zeros(5, 5), fill=-3e38)),
         lambda x, y, v: product(x, y, v, before=lambda s: floored(causal(s), -3.0))),
+    "factors": (lambda x, y, v: product(x, y, v, before=hidden), lambda x, y, v: sdpa(x, y, v, causal(torch.zeros(5, 5))),
+                lambda x, y, v: product(x, y, v, before=lambda s: hidden(s, -3.0))),
     "heads": (lambda x, y, v: x.transpose(1, 2).reshape(2, 5, 8), lambda x, y, v: x.permute(0, 2, 1, 3).flatten(2),
               lambda x, y, v: x.permute(0, 2, 3, 1).flatten(2)),
     "repeated heads": (repeated, lambda x, y, v: nn.functional.scaled_dot_product_attention(
@@ -757,7 +765,8 @@ class Buffered(nn.Module):
 
 
 BUFFERS = {"ones": (torch.ones(1, 1, 16, 16).tril(), lambda s, m: s.masked_fill(m == 0, -torch.inf)),
-           "truths": (torch.ones(16, 16).triu(1).bool(), lambda s, m: s.masked_fill(m, -1e9))}
+           "truths": (torch.ones(16, 16).triu(1).bool(), lambda s, m: s.masked_fill(m, -1e9)),
+           "factors": (torch.ones(16, 16).tril(), lambda s, m: s * m - 1e4 * (1 - m))}
 
 
 @pytest.mark.parametrize("name", BUFFERS)
