@@ -425,11 +425,22 @@ static bool make_forms(Checker *c, const Value *a, const Value *b, const bool *l
     return true;
 }
 
+/* Are two forms the same in the places of each remainder of an axis, as pairs that are turned are? */
+static bool same_in_places(Checker *c, const Value *a, Term *const *form)
+{
+    for (int i = 0; form[1] && form[0] != form[1] && i < a->rank; i++) {
+        Expr *size = checker_expr(c, SOURCE, a->dim[i]), *own = ix_var(&c->t.x, "o", i, size);
+        if (own && term_same_apart(&c->t, form[0], form[1], own, size)) return true;
+    }
+    return false;
+}
+
 bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf, Err *err)
 {
     Term *form[2];
     if (!same_sizes(c, a, b)) return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
     TRY(make_forms(c, a, b, leaf, false, form, err));
+    if (same_in_places(c, a, form)) return true;
     if ((form[1] && form[0] != form[1]) || c->t.stuck) TRY(make_forms(c, a, b, leaf, true, form, err));
     /* a rule may rest on what weights hold, on a number's digits, on rows that see a key */
     bool *const more[] = {&c->numbers, &c->triangles, &c->narrow, &c->t.rows};

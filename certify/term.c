@@ -898,3 +898,20 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
     }
     return r;
 }
+
+bool term_same_apart(Terms *t, Term *a, Term *b, Expr *var, Expr *extent)
+{
+    enum { MOST = 16 };
+    Expr *n = var->kind == EX_SYM ? apart(a, var) : NULL;
+    if (!n && var->kind == EX_SYM) n = apart(b, var);
+    if (!n || n->kind != EX_INT || n->i < 2 || n->i > MOST) return false;
+    Expr *many = ix_div(&t->x, extent, n), *i = ix_var(&t->x, "w", t->swaps++, many);
+    if (!i || ex_mul(t->x.p, many, n) != extent) return false;
+    for (int64_t c = 0; c < n->i; c++) {
+        Expr *own = ex_add(t->x.p, ex_mul(t->x.p, n, i), ex_int(t->x.p, c));
+        const Term *left = subst(t, a, var, own);
+        if (!left || left != subst(t, b, var, own)) return false;
+    }
+    by(t, LAW_PLACES);
+    return true;
+}

@@ -92,4 +92,6 @@ Term *term_same(Terms *t, Term *a, Term *b);      /* 1 where a = b, else 0 */
 Term *term_unwrapped(Terms *t, Term *i, Term *n); /* j, where i is j + n below 0 and j elsewhere; otherwise i */
 Term *term_mask(Terms *t, Term *truth);           /* 0 where that is 1, minus infinity where it is 0 */
 Term *term_where(Terms *t, Term *truth, Term *a, Term *b);
+/* Are a and b the same for each remainder of the index var, by a number that one of them divides it by? */
+bool term_same_apart(Terms *t, Term *a, Term *b, Expr *var, Expr *extent);
 #endif

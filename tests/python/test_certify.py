@@ -295,6 +295,20 @@ def hidden(s, low=-1e4):
     return s * seen + low * (1 - seen)
 
 
+def beside(a, b):
+    return torch.stack([a, b], -1).flatten(-2)
+
+
+def pairs_beside(x, v):
+    a, b, c, s = x[..., 0::2], x[..., 1::2], v[..., :2].cos(), v[..., :2].sin()
+    return beside(a * c - b * s, b * c + a * s)
+
+
+def pairs_beside_turned(x, y, v):
+    c, s = v[..., :2].cos(), v[..., :2].sin()
+    return x * beside(c, c) + beside(-y[..., 1::2], y[..., 0::2]) * beside(s, s)
+
+
 def floored(s, low):
     return torch.max(s, torch.full((), low))
 
@@ -343,6 +357,8 @@ TRAPS = {
         lambda x, y, v: product(x, y, v, before=lambda s: floored(causal(s), -3.0))),
     "factors": (lambda x, y, v: product(x, y, v, before=hidden), lambda x, y, v: sdpa(x, y, v, causal(torch.zeros(5, 5))),
                 lambda x, y, v: product(x, y, v, before=lambda s: hidden(s, -3.0))),
+    "pairs": (lambda x, y, v: pairs_beside(x, v), lambda x, y, v: pairs_beside_turned(x, x, v),
+              lambda x, y, v: pairs_beside_turned(x, y, v)),
     "heads": (lambda x, y, v: x.transpose(1, 2).reshape(2, 5, 8), lambda x, y, v: x.permute(0, 2, 1, 3).flatten(2),
               lambda x, y, v: x.permute(0, 2, 3, 1).flatten(2)),
     "repeated heads": (repeated, lambda x, y, v: nn.functional.scaled_dot_product_attention(
