@@ -110,6 +110,7 @@ bool checker_zero(const Checker *c, int side, const Value *weight); /* a bias of
 bool checker_finish(Checker *c, Err *err); /* outputs, mutations, sizes and conditions */
 Expr *checker_expr(Checker *c, int side, const Expr *e);
 int checker_class(const Checker *c, int side, const Value *v);
+bool element_is_known(const Value *v); /* has the op of its node a lemma? */
 
 /* element.c: element idx of v, as a term. NULL: c->t.why */
 Term *element(Checker *c, int side, const Value *v, Expr *const *idx);

@@ -25,6 +25,8 @@ static int lemma_of(const Op *op, int out)
     return !out && (op->flags & (OPF_POINTWISE | OPF_RANDOM)) == OPF_POINTWISE ? FUNCTION : NO_LEMMA;
 }
 
+bool element_is_known(const Value *v) { return !v->def || lemma_of(v->def->op, v->out) != NO_LEMMA; }
+
 /* A lemma as it is read, for the element of v at idx; `at`: what comes next of it. */
 typedef struct Reader {
     Checker *c;

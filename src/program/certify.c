@@ -14,6 +14,7 @@ typedef struct Prover {
     const RuleAt *firing;
     int nfirings;
     bool *leaf, *failed; /* by class of the source; by id of the result: no claim about it holds */
+    const Value **pair;  /* by id of the result: the source's operand in its place, of an op without a lemma */
     Buf claims, weights;
     int nclaims;
     bool reads_failed;
@@ -183,6 +184,22 @@ static void give_up(Prover *p, const Value *of, const Value *v, Certified *found
                  p->last.msg);
 }
 
+/* Nodes of an op without a lemma are the same where their operands are, whatever those are called. */
+static void pair_operands(Prover *p)
+{
+    const Graph *a = p->c.side[SOURCE].g;
+    for (const Node *n = p->c.side[RESULT].g->first; n; n = n->next) {
+        const Value *of = n->nout && !element_is_known(n->out[0]) ? graph_find_value(a, n->out[0]->name) : NULL;
+        if (!of || !of->def || of->def->op != n->op) continue;
+        for (int k = 0; k < n->op->schema->nparams; k++) {
+            const Arg *x = &of->def->arg[k], *y = &n->arg[k];
+            if (x->kind == ARG_VALUE && y->kind == ARG_VALUE) p->pair[y->v->id] = x->v;
+            for (int i = 0; x->kind == ARG_VALUES && y->kind == ARG_VALUES && i < x->n && i < y->n; i++)
+                if (x->vs[i] && y->vs[i]) p->pair[y->vs[i]->id] = x->vs[i];
+        }
+    }
+}
+
 static void find_claims(Prover *p, Certified *found)
 {
     const Graph *a = p->c.side[SOURCE].g, *b = p->c.side[RESULT].g;
@@ -196,6 +213,7 @@ static void find_claims(Prover *p, Certified *found)
                 if (b->output[i].value == v) of = a->output[i].value;
             bool output = of != NULL;
             if (!of) of = graph_find_value(a, v->name);
+            if (!of) of = p->pair[v->id];
             if (p->reads_failed && (!output || p->wasted > MAX_WASTED)) p->failed[v->id] = true;
             else if (of && of->def && !try_claim(p, of, v)) give_up(p, of, v, found);
         }
@@ -221,8 +239,10 @@ bool certify_graphs(const Graph *source, const Graph *result, bool single, const
     bool ok = checker_open(&p.c, source, result, single, &why);
     p.leaf = ok ? arena_array(p.c.arena, bool, p.c.nclasses + 1) : NULL;
     p.failed = ok ? arena_array(p.c.arena, bool, result->next_id + 1) : NULL;
-    if (ok && (!p.leaf || !p.failed)) ok = oom(&why);
+    p.pair = ok ? arena_array(p.c.arena, const Value *, result->next_id + 1) : NULL;
+    if (ok && (!p.leaf || !p.failed || !p.pair)) ok = oom(&why);
     if (ok) {
+        pair_operands(&p);
         find_pieces(&p);
         find_claims(&p, found);
         claim_given(&p);

@@ -753,6 +753,27 @@ def test_parts_of_sizes_that_an_assert_says(tmp_path):
     assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
 
 
+class Recurrent(nn.Module):
+    """An op without a lemma, whose operands have other names in what is written."""
+
+    def __init__(self, start):
+        super().__init__()
+        torch.manual_seed(1)
+        self.lstm, self.start = nn.LSTM(4, 3, 2, batch_first=True), start
+
+    def forward(self, x):
+        start = torch.full((2, x.shape[0], 3), self.start)
+        return self.lstm((x * 1.0).tanh() / 1.0, (start, start))[0]
+
+
+def test_operands_under_other_names(tmp_path):
+    path = [tmp_path / "0.pt2", tmp_path / "1.pt2"]
+    for p, start in zip(path, (0.0, 1.0)):
+        torch.export.save(torch.export.export(Recurrent(start), (torch.randn(2, 5, 4),)), p)
+    assert certified(tmp_path / "r.pt2", "rewrite", path[0], source=path[0]) == (True, None)
+    assert run(BUILD / "qkv-certify", path[1], tmp_path / "r.pt2", tmp_path / "r.pt2.json").returncode == 1
+
+
 class Fresh(nn.Module):
     """Projections as they are initialised: biases of zeros, of which any is a part of any."""
 
