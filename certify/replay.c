@@ -46,22 +46,34 @@ Expr *checker_expr(Checker *c, int side, const Expr *e)
     return s->expr[e->id] = own;
 }
 
-/* What a condition of the source says that a size of data is: u1 + u2 == u0. */
+/* The size of which e is a multiple, by *n; NULL: none. */
+static Expr *size_in(Expr *e, int64_t *n)
+{
+    bool times = e->kind == EX_MUL && e->nargs == 2 && e->args[0]->kind == EX_INT && e->args[0]->i > 0;
+    *n = times ? e->args[0]->i : 1;
+    e = times ? e->args[1] : e;
+    return e->kind == EX_SYM ? e : NULL;
+}
+
+/* What a condition of the source says that a size is: u1 + u2 == u0, 64*s2 == 256*s1. */
 static bool take_same(Checker *c, Err *err)
 {
     const Graph *g = c->side[SOURCE].g;
+    ExprPool *p = c->t.x.p;
     c->same = arena_alloc(c->arena, (size_t)g->nrequire + 1, sizeof *c->same);
     if (!c->same) return oom(err);
     for (int k = 0; k < g->nrequire; k++) {
         const Expr *cond = g->require[k].cond;
         for (int i = 0; i < 2 && cond->kind == EX_EQ; i++) {
-            Expr *size = checker_expr(c, SOURCE, cond->args[i]), *is = checker_expr(c, SOURCE, cond->args[1 - i]);
-            const Symbol *s = size && size->kind == EX_SYM ? expr_symbol(c->t.x.p, (int)size->i) : NULL;
-            const Symbol *of = s && is && !is->is_float ? expr_find_symbol(g->ex, s->name) : NULL;
-            int64_t lo, hi;
-            if (!of || !from_data(of) || ex_mentions(is, size)) continue;
-            ex_range(c->t.x.p, is, &lo, &hi);
-            if (lo < s->lo) continue; /* less would be known */
+            Expr *one = checker_expr(c, SOURCE, cond->args[i]), *other = checker_expr(c, SOURCE, cond->args[1 - i]);
+            int64_t n, lo, hi;
+            Expr *size = one ? size_in(one, &n) : NULL;
+            Expr *is = size && other && !other->is_float ? ix_div(&c->t.x, other, ex_int(p, n)) : NULL;
+            const Symbol *s = is ? expr_symbol(p, (int)size->i) : NULL, *of = s ? expr_find_symbol(g->ex, s->name) : NULL;
+            if (!of || !(from_data(of) || of->source == SYM_INPUT) || ex_mentions(is, size)) continue;
+            ex_range(p, is, &lo, &hi);
+            bool less = lo < s->lo || (!from_data(of) && hi > s->hi); /* would be known */
+            if (less || ex_mul(p, is, ex_int(p, n)) != other) continue;
             for (int m = 0; m < c->nsame; m++) c->same[m].is = ix_subst(&c->t.x, c->same[m].is, size, is);
             c->same[c->nsame].size = size;
             c->same[c->nsame++].is = is;

@@ -753,6 +753,22 @@ def test_parts_of_sizes_that_an_assert_says(tmp_path):
     assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
 
 
+class Windows(nn.Module):
+    """Windows of four rows in another order: that there are as many as before is a condition on both sizes."""
+
+    def forward(self, x, order):
+        y = x.exp().reshape(x.shape[0] // 4, 4, 6)[order].reshape(x.shape[0], 6)
+        return y.reshape(x.shape[0], 2, 3).reshape(x.shape[0], 3, 2).sin()
+
+
+def test_sizes_that_a_condition_says(tmp_path):
+    path, rows = tmp_path / "m.pt2", {0: torch.export.Dim.AUTO}
+    program = torch.export.export(Windows(), (torch.randn(12, 6), torch.tensor([2, 0, 1])), dynamic_shapes=(rows, rows))
+    torch.export.save(program, path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    assert "s" in str(program.graph.find_nodes(op="placeholder")[0].meta["val"].shape[0])
+
+
 class Recurrent(nn.Module):
     """An op without a lemma, whose operands have other names in what is written."""
 
