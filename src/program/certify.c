@@ -17,7 +17,8 @@ typedef struct Prover {
     const Value **pair;  /* by id of the result: the source's operand in its place, of an op without a lemma */
     Buf claims, weights;
     int nclaims;
-    bool reads_failed;
+    bool *placed; /* by id of the source: of places alone */
+    bool reads_failed, all_placed;
     int wasted; /* steps for claims that do not hold */
     Err last;   /* why the last claim that was tried does not hold */
 } Prover;
@@ -79,6 +80,22 @@ static void find_pieces(Prover *p)
 
 /* ------------------------------------------------------------------ cuts */
 
+static void is_placed(void *user, Value **slot)
+{
+    Prover *p = user;
+    p->all_placed &= p->placed[(*slot)->id];
+}
+
+/* Integers and truth values of the source that depend on places and sizes alone, as a causal mask does. */
+static void find_placed(Prover *p)
+{
+    for (const Node *n = p->c.side[SOURCE].g->first; n; n = n->next) {
+        p->all_placed = n->nout && !(n->op->flags & OPF_RANDOM) && !dtype_is_float(n->out[0]->dtype);
+        node_each_operand((Node *)(uintptr_t)n, is_placed, p);
+        for (int k = 0; k < n->nout; k++) p->placed[n->out[k]->id] = p->all_placed;
+    }
+}
+
 /* How far a claim looks back: to values that both have and that are, in the source, no views; neither pointwise; any;
  * none of those that an attention is spelled with. Positions are always looked at. */
 typedef enum Reach { VIEWS, POINTWISE, SHARED, FAR, REACHES } Reach;
@@ -89,13 +106,14 @@ static void count_operand(void *user, Value **slot)
     ++*(int *)user;
 }
 
-static bool looks_through(const Value *v, Reach reach)
+static bool looks_through(const Prover *p, const Value *v, Reach reach)
 {
     if (!v->def) return false;
     int flags = v->def->op->flags, operands = 0;
     node_each_operand(v->def, count_operand, &operands);
     if (flags & OPF_RANDOM) return false; /* drawn once, and the same for all that read it */
     if (operands == 0 || (dtype_is_int(v->dtype) && (flags & (OPF_VIEW | OPF_POINTWISE)))) return true;
+    if (v->dtype == DT_BOOL && p->placed[v->id]) return true;
     switch (reach) {
     case VIEWS: return flags & OPF_VIEW;
     case POINTWISE: return flags & (OPF_VIEW | OPF_POINTWISE);
@@ -108,7 +126,7 @@ static void choose_leaves(Prover *p, Reach reach, int but)
 {
     const Checker *c = &p->c;
     for (int k = 0; k < c->nclasses; k++)
-        p->leaf[k] = c->shared[k] && k != but && !looks_through(c->of_class[k], reach);
+        p->leaf[k] = c->shared[k] && k != but && !looks_through(p, c->of_class[k], reach);
 }
 
 /* The rules that fired at nodes of the claim. */
@@ -240,8 +258,10 @@ bool certify_graphs(const Graph *source, const Graph *result, bool single, const
     p.leaf = ok ? arena_array(p.c.arena, bool, p.c.nclasses + 1) : NULL;
     p.failed = ok ? arena_array(p.c.arena, bool, result->next_id + 1) : NULL;
     p.pair = ok ? arena_array(p.c.arena, const Value *, result->next_id + 1) : NULL;
-    if (ok && (!p.leaf || !p.failed || !p.pair)) ok = oom(&why);
+    p.placed = ok ? arena_array(p.c.arena, bool, source->next_id + 1) : NULL;
+    if (ok && (!p.leaf || !p.failed || !p.pair || !p.placed)) ok = oom(&why);
     if (ok) {
+        find_placed(&p);
         pair_operands(&p);
         find_pieces(&p);
         find_claims(&p, found);

@@ -790,6 +790,25 @@ def test_operands_under_other_names(tmp_path):
     assert run(BUILD / "qkv-certify", path[1], tmp_path / "r.pt2", tmp_path / "r.pt2.json").returncode == 1
 
 
+class Shown(nn.Module):
+    """An attention whose mask of places is an output, too."""
+
+    def forward(self, x, seen):
+        place = torch.arange(x.shape[2])
+        past = place[:, None] >= place
+        x = x.exp()
+        return F.scaled_dot_product_attention(x, x, x, past & seen[:, None, None]), past
+
+
+def test_places_are_looked_at(tmp_path):
+    path = tmp_path / "m.pt2"
+    args = torch.randn(2, 2, 5, 4), torch.ones(2, 5, dtype=torch.bool)
+    torch.export.save(torch.export.export(Shown(), args), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    claims = json.loads((tmp_path / "r.pt2.json").read_text())["claims"]
+    assert any("attention" in c["result"] and "exp" in c["from"] for c in claims), claims
+
+
 class Fresh(nn.Module):
     """Projections as they are initialised: biases of zeros, of which any is a part of any."""
 
