@@ -69,7 +69,8 @@ static bool take_same(Checker *c, Err *err)
             int64_t n, lo, hi;
             Expr *size = one ? size_in(one, &n) : NULL;
             Expr *is = size && other && !other->is_float ? ix_div(&c->t.x, other, ex_int(p, n)) : NULL;
-            const Symbol *s = is ? expr_symbol(p, (int)size->i) : NULL, *of = s ? expr_find_symbol(g->ex, s->name) : NULL;
+            const Symbol *s = is ? expr_symbol(p, (int)size->i) : NULL;
+            const Symbol *of = s ? expr_find_symbol(g->ex, s->name) : NULL;
             if (!of || !(from_data(of) || of->source == SYM_INPUT) || ex_mentions(is, size)) continue;
             ex_range(p, is, &lo, &hi);
             bool less = lo < s->lo || (!from_data(of) && hi > s->hi); /* would be known */
