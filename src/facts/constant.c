@@ -6,6 +6,7 @@
 
 /* Values that a question looks at; shared ones are met each time. Beyond it the answer is no. */
 enum { MAX_NUMBER = 100, MAX_ALONG = 500, MAX_ZERO_ONE = 2000 };
+static const double EXACT = 9e15; /* a double has all integers below it */
 
 const Tensor *constant_tensor(const Graph *g, const Value *v)
 {
@@ -34,7 +35,8 @@ static Expr *number_as(ExprPool *p, Expr *e, DType t)
     double x = ex_number(e);
     double held;
     if (t == DT_BOOL) return ex_int(p, x != 0);
-    if (!dtype_is_float(t)) return fabs(x) < 9e15 ? ex_int(p, e->is_float ? (int64_t)x : e->i) : NULL;
+    bool holds = fabs(x) < EXACT && x >= dtype_lowest(t) && x <= dtype_highest(t);
+    if (!dtype_is_float(t)) return holds ? ex_int(p, e->is_float ? (int64_t)x : e->i) : NULL;
     store_f64(t, &held, x);
     return ex_float(p, load_f64(t, &held));
 }
@@ -49,6 +51,8 @@ bool op_of_number(OpId op, double x, double *y)
     case OP_reciprocal: *y = 1 / x; return true;
     case OP_exp: *y = real_exp(x); return true;
     case OP_log: *y = real_log(x); return true;
+    case OP_ceil: *y = ceil(x); return true;
+    case OP_floor: *y = floor(x); return true;
     default: return false;
     }
 }
@@ -65,8 +69,8 @@ bool op_of_numbers(OpId op, double a, double b, double *y)
     }
 }
 
-/* budget: how many values are looked at. */
-static Expr *number_in(const Graph *g, const Arg *a, int *budget)
+/* budget: how many values are looked at. held: each is what its dtype holds, as a run computes it. */
+static Expr *number_in(const Graph *g, const Arg *a, bool held, int *budget)
 {
     if (a->kind == ARG_EXPR) return a->e;
     if (a->kind != ARG_VALUE || --*budget < 0) return NULL;
@@ -77,35 +81,36 @@ static Expr *number_in(const Graph *g, const Arg *a, int *budget)
         const Tensor *t = constant_tensor(g, v);
         if (!t) return NULL;
         double x = tensor_get(t, 0);
-        return dtype_is_float(v->dtype) ? ex_float(g->ex, x) : ex_int(g->ex, (int64_t)x);
+        return dtype_is_float(v->dtype) ? ex_float(g->ex, x) : ex_int(g->ex, tensor_get_i64(t, 0));
     }
     if (!v->def) return NULL;
     const Node *n = v->def;
     switch (n->op->id) {
     case OP_full: return number_as(g->ex, n->arg[1].e, v->dtype);
-    case OP_to_copy: return number_as(g->ex, number_in(g, &n->arg[0], budget), v->dtype);
+    case OP_to_copy: return number_as(g->ex, number_in(g, &n->arg[0], held, budget), v->dtype);
     case OP_reshape:
     case OP_expand:
-    case OP_permute: return number_in(g, &n->arg[0], budget);
+    case OP_permute: return number_in(g, &n->arg[0], held, budget);
     default: break;
     }
     double p = 0, q = 0, alpha = 1, y;
     bool two = n->op->id == OP_pow_Tensor_Tensor || n->op->flags & OPF_ARITHMETIC;
     if (!two && !op_of_number(n->op->id, 1, &y)) return NULL;
     for (int i = 0; i < (two ? 2 : 1); i++) {
-        Expr *x = number_in(g, &n->arg[i], budget);
-        if (!x || !ex_is_const(x)) return NULL;
+        Expr *x = number_in(g, &n->arg[i], held, budget);
+        if (!x || !ex_is_const(x) || (held && fabs(ex_number(x)) >= EXACT)) return NULL;
         *(i ? &q : &p) = ex_number(x);
     }
     if (two && n->op->schema->nparams > 2) {
         if (!ex_is_const(n->arg[2].e)) return NULL;
         alpha = ex_number(n->arg[2].e);
     }
-    return (two ? op_of_numbers(n->op->id, p, alpha * q, &y) : op_of_number(n->op->id, p, &y)) ? ex_float(g->ex, y)
-                                                                                               : NULL;
+    bool known = two ? op_of_numbers(n->op->id, p, alpha * q, &y) : op_of_number(n->op->id, p, &y);
+    if (!known || (held && !isfinite(y))) return NULL;
+    return held ? number_as(g->ex, ex_float(g->ex, y), v->dtype) : ex_float(g->ex, y);
 }
 
-Expr *number_of(const Graph *g, const Arg *a) { return number_in(g, a, &(int){MAX_NUMBER}); }
+Expr *number_of(const Graph *g, const Arg *a) { return number_in(g, a, false, &(int){MAX_NUMBER}); }
 
 bool constant_of(const Graph *g, const Arg *a, double *v)
 {
@@ -113,6 +118,14 @@ bool constant_of(const Graph *g, const Arg *a, double *v)
     if (!e || !ex_is_const(e)) return false;
     *v = ex_number(e);
     return true;
+}
+
+bool constant_integer(const Graph *g, const Value *v, int64_t *x)
+{
+    Arg a = {.kind = ARG_VALUE, .v = (Value *)(uintptr_t)v};
+    const Expr *e = dtype_is_int(v->dtype) ? number_in(g, &a, true, &(int){MAX_NUMBER}) : NULL;
+    if (e && e->kind == EX_INT) *x = e->i;
+    return e && e->kind == EX_INT;
 }
 
 bool constant_value(const Graph *g, const Value *v, double *x)

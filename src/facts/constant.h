@@ -20,6 +20,8 @@ bool constant_weight(const Graph *g, const Value *v, Err *why);
 Expr *number_of(const Graph *g, const Arg *a);
 bool constant_of(const Graph *g, const Arg *a, double *x); /* number_of, and it is a constant */
 bool constant_value(const Graph *g, const Value *v, double *x);
+/* The integer that all elements of v are, each step rounded to its dtype: what a run would read there. */
+bool constant_integer(const Graph *g, const Value *v, int64_t *x);
 /* What an op makes of numbers; false: it is none of those that are worked out ahead. */
 bool op_of_number(OpId op, double x, double *y);
 bool op_of_numbers(OpId op, double a, double b, double *y);

@@ -33,9 +33,10 @@ typedef struct Lower {
     Expr *declared_number; /* what the file says a size or truth result is; NULL when it says nothing */
     LowerWrite write[2];
     int nwrites;
-    int depth;        /* ops that this one is written for, each by the one before */
-    bool other_dtype; /* PyTorch's Meta function, and so a file, declares another dtype than the kernel gives */
-    Arg result;       /* ARG_VALUE, ARG_VALUES (several results, or a list), ARG_EXPR (sym_size, item) */
+    bool integers_stay; /* what is computed from buffers of integers alone is the same in every run */
+    int depth;          /* ops that this one is written for, each by the one before */
+    bool other_dtype;   /* PyTorch's Meta function, and so a file, declares another dtype than the kernel gives */
+    Arg result;         /* ARG_VALUE, ARG_VALUES (several results, or a list), ARG_EXPR (sym_size, item) */
     Err *err;
 } Lower;
 typedef bool LowerFn(Lower *L);

@@ -700,6 +700,11 @@ bool lower_item(Lower *L)
         s->lo = s->hi = known->i;
         return number(L, known);
     }
+    int64_t held; /* computed from constants alone: the paddings of a codec's convolutions */
+    if (L->integers_stay && constant_integer(L->g, x, &held)) {
+        s->lo = s->hi = held;
+        return number(L, ex_int(L->ex, held));
+    }
     if (x->dtype != DT_BOOL) return number(L, e);
     return number(L, ex_make(L->ex, EX_EQ, e, ex_int(L->ex, 1), NULL));
 }

@@ -411,3 +411,33 @@ def test_as_many_channels_to_normalize_as_a_size_says(tmp_path):
     b, c, n = Dim("b", max=8), Dim("c", min=2, max=8), Dim("n", min=3, max=32)
     m = Exported(tmp_path, f, (torch.randn(2, 3, 7), torch.rand(3)), [{0: b, 1: c, 2: n}, {0: c}])
     m.agrees((torch.randn(2, 3, 7), torch.rand(3)), (torch.randn(3, 5, 4), torch.rand(5)))
+
+
+class Codec(nn.Module):
+    """Padding that a codec works out in tensors, of a number of samples that is fixed: sizes are known, not data."""
+
+    def __init__(self, counts=False):
+        super().__init__()
+        self.conv, self.counts = nn.ModuleList(nn.Conv1d(4, 4, k, s) for k, s in ((7, 1), (8, 3), (5, 2))), counts
+        for i, c in enumerate(self.conv):
+            self.register_buffer(f"step{i}", torch.tensor(c.stride[0]), persistent=False)
+            self.register_buffer(f"kernel{i}", torch.tensor(c.kernel_size[0]), persistent=False)
+
+    def forward(self, x):
+        for i, c in enumerate(self.conv):
+            step, kernel = getattr(self, f"step{i}"), getattr(self, f"kernel{i}")
+            frames = torch.ceil((x.shape[-1] - step) / step + 1).to(torch.int64) - 1
+            more = frames * step + step - x.shape[-1]
+            x = c(nn.functional.pad(x, (c.kernel_size[0] - c.stride[0], more))).exp()
+        if self.counts:
+            self.step0.add_(1)
+        return x
+
+
+@pytest.mark.parametrize("counts", (False, True))
+def test_sizes_that_constants_decide(tmp_path, counts):
+    e = Exported(tmp_path, Codec(counts), (torch.randn(2, 4, 31),), ({0: Dim.AUTO},))
+    text = e.models[1].graph_text()
+    assert ("4, 6] = aten.exp" in text) != counts, text
+    if not counts:
+        e.agrees((torch.randn(3, 4, 31),))

@@ -310,6 +310,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, bo
     DType declared = declared_dtype(s, n ? names[0] : NULL);
     TRY(autocast_args(im->g, op, c.arg, declared, im->compute, im->err));
     Lower L = {.g = im->g,
+               .integers_stay = im->integers_stay,
                .ex = im->g->ex,
                .op = op,
                .arg = c.arg,

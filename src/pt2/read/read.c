@@ -383,6 +383,38 @@ static bool read_specs(Import *im, const json_t *signature, const char *key, jso
     return n <= MAX_SPECS || fail(im->err, E_LIMIT, "%s: %zu entries, at most %d are read", key, n, MAX_SPECS);
 }
 
+/* Is the tensor of this name one of integers, or unknown? */
+static bool holds_integers(const json_t *tensor_values, const char *name)
+{
+    const json_t *meta = name ? json_object_get(tensor_values, name) : NULL;
+    DType t = meta ? dtype_from_pt2(json_integer_value(json_object_get(meta, "dtype"))) : DT_NONE;
+    return t == DT_NONE || dtype_is_int(t);
+}
+
+/* Does an op of the graph write one in place, or what a signature says of buffers? */
+static bool writes_integers(const json_t *graph, const json_t *tensor_values, const json_t *output_specs)
+{
+    size_t i;
+    json_t *j, *spec;
+    const char *tag;
+    json_array_foreach(json_object_get(graph, "nodes"), i, j)
+    {
+        const char *op = json_string_value(json_object_get(j, "target"));
+        const json_t *self = json_object_get(json_array_get(json_object_get(j, "inputs"), 0), "arg");
+        self = json_object_get(json_object_get(self, "as_tensor"), "name");
+        if (op && strstr(op, "_.") && holds_integers(tensor_values, json_string_value(self))) return true;
+    }
+    json_array_foreach(output_specs, i, j)
+    {
+        json_object_foreach(j, tag, spec)
+        {
+            const char *name = json_string_value(json_object_get(json_object_get(spec, "arg"), "name"));
+            if (strstr(tag, "_mutation") && holds_integers(tensor_values, name)) return true;
+        }
+    }
+    return false;
+}
+
 static bool read_graph(Import *im, const json_t *top)
 {
     json_t *module, *graph, *signature, *specs, *tv;
@@ -399,6 +431,7 @@ static bool read_graph(Import *im, const json_t *top)
                .sym_bool_values = json_object_get(graph, "sym_bool_values"),
                .sym_float_values = json_object_get(graph, "sym_float_values")};
     Map guards = {0};
+    im->integers_stay = !writes_integers(graph, tv, json_object_get(signature, "output_specs"));
     bool ok = last_bounds(im, top, &guards) && read_ranges(im, top, &guards, true);
     size_t i;
     json_t *spec;

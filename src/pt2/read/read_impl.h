@@ -38,6 +38,7 @@ typedef struct Import {
     int nresults;             /* outputs so far, without gradients */
     int nnumbers;             /* those that are numbers */
     bool misdeclared;         /* a declared rank was known to be wrong: those of later results follow from it */
+    bool integers_stay;       /* nothing in the file writes a tensor of integers in place */
     bool in_body;             /* g is what a loop or branch of the file's graph runs */
     Err *err;
 } Import;
