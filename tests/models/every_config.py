@@ -128,6 +128,8 @@ def build(zoo, model_type, cls):
         for make in tiny_configs.candidates(model, model_type):
             try:
                 variants = [make(b, s) for b, s in ((2, 7), (3, 9))]
+                if not variants[0]:
+                    raise ValueError(f"none of {', '.join(tiny_configs.of_signature(model))} is known")
                 fixed = {}
                 module = whole(model, list(variants[0]), fixed)
                 with torch.no_grad():

@@ -482,6 +482,10 @@ PYRAMID = {"model_type": "pp_lcnet_v4", "stem_channels": [3, 48, 96],
                              [[3, 192, 384, 2, False]]],
            "out_features": ["stage1", "stage2", "stage3", "stage4"], "out_indices": [1, 2, 3, 4]}
 
+CODEC = {"model_type": "mimi", "num_filters": 4, "hidden_size": 64, "codebook_dim": 64, "codebook_size": 32,
+         "vector_quantization_hidden_dimension": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
+         "num_key_value_heads": 4, "intermediate_size": 96, "upsample_groups": 64, "num_quantizers": 4}
+
 EXTRA = {
     "autoformer": {"config": {"prediction_length": 2, "num_time_features": 1}},
     "bamba": {"config": {"attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": "auto"}},
@@ -532,9 +536,9 @@ EXTRA = {
     "mamba2": {"config": {"num_heads": 8, "n_groups": 1}},
     "mimi_decoder": {"inputs": {"": {"latents": "R(b, c.hidden_size, s)"}}},
     "minicpm_ocr_vision": {"inputs": {"": {
-        "pixel_values": "R(b, 3, h, w)", "target_sizes": "torch.tensor([[h, w]] * b) // c.patch_size"}}},
+        "pixel_values": "R(1, 3, h, w * b)", "target_sizes": "torch.tensor([[h, w]] * b) // c.patch_size"}}},
     "muse_glimmer_assistant": {"inputs": {"": {
-        "noise_embeds": "R(b, s, c.hidden_size)",
+        "noise_embeds": "R(b, s, c.hidden_size)", "attention_mask": "torch.ones(b, 5 + s, dtype=torch.long)",
         "context_hidden_states": "R(b, 5, c.hidden_size * len(c.target_layer_ids), seed=1)"}}},
     "musicgen": {"inputs": {"": {"input_ids": "I(30, 4 * b, s)"}}},
     "musicgen_melody": {"inputs": {"": {"input_ids": "I(30, 4 * b, s)"}}},
@@ -544,7 +548,8 @@ EXTRA = {
     "nemotron3_5_asr": {"config": {"default_prompt_id": 3},
                         "inputs": {"": {"input_features": "R(b, 64, mel)", "decoder_input_ids": "I(90, b, s, lo=3)"}}},
     "nystromformer": {"config": {"conv_kernel_size": 5}, "inputs": {"": {"input_ids": "I(90, b, 64, lo=3)"}}},
-    "omdet-turbo": {"config": {"encoder_in_channels": [32, 64, 128], "apply_layernorm_after_vision_backbone": False},
+    "omdet-turbo": {"config": {"encoder_in_channels": [32, 64, 128], "apply_layernorm_after_vision_backbone": False,
+                               "decoder_hidden_dim": 32},
                     "inputs": {"": {
         "pixel_values": "R(b, 3, h, w)", "classes_input_ids": "I(90, 3 * b, 4, lo=3)",
         "classes_attention_mask": "torch.ones(3 * b, 4, dtype=torch.long)", "tasks_input_ids": "I(90, b, 5, lo=3)",
@@ -572,7 +577,7 @@ EXTRA = {
                             "axial_pos_embds_dim": [16, 48], "num_buckets": 2, "local_attn_chunk_length": 4,
                             "lsh_attn_chunk_length": 4, "hash_seed": 0},
                  "inputs": {"": {"input_ids": "I(90, b, 16, lo=3)"}}},
-    "qwen3_asr_encoder": {"inputs": {"": {
+    "qwen3_asr_encoder": {"config": {"n_window_infer": 16}, "inputs": {"": {
         "input_features": "R(b, mel, 64)", "input_features_mask": "torch.ones(b, 64, dtype=torch.long)"}}},
     "sam2_hiera_det_model": {"config": {"hidden_size": 16, "image_size": [64, 64]}},
     "sam3_vision_model": {"config": {"backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]]}},
@@ -605,4 +610,20 @@ EXTRA = {
     "wav2vec2-conformer": {"config": {"vocab_size": 32}},
     "wav2vec2-bert": {"config": {"vocab_size": 32}},
     "zamba": {"config": {"num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]}},
+    "align": {"config": {"vision_config": {"hidden_dim": 2560}, "projection_dim": 128}},
+    "molmo2": {"config": {"adapter_config": {"vision_feature_layer": [1, 0]}}},
+    "kimi_k25_vision": {"inputs": {"": {
+        "pixel_values": "R(16 * b, 3, c.patch_size, c.patch_size)", "grid_thw": "torch.tensor([[1, 4, 4]] * b)"}}},
+    "kyutai_speech_to_text": {"config": {"codec_config": CODEC},
+                              "inputs": {"": {"input_ids": "I(30, b, s, c.num_codebooks + 1)"}}},
+    "csm": {"config": {"codec_config": CODEC}},
+    "chameleon": {"config": {"vocabulary_map": {
+        "<image>": 110, **{f"IMGIMG{chr(65 + i // 10)}{chr(65 + i % 10)}Z": 3 + i for i in range(32)}}}},
+    "instructblipvideo": {"config": {"video_token_id": 110}, "inputs": {"": {
+        "pixel_values": "R(b, 4, 3, h, w)", "qformer_input_ids": "I(90, b, 4, lo=3)",
+        "input_ids": "torch.cat([torch.full((b, 4 * c.num_query_tokens), 110), I(90, b, s, lo=3)], 1)"}}},
+    "voxtral_realtime": {"inputs": {"": {"input_ids": "I(90, b, s, lo=3)", "input_features": "R(b, mel, 8 * s)"}}},
+    "pp_formulanet": {"config": {"vision_config": {"post_conv_in_channels": 64}}},
+    "speech-encoder-decoder": {"inputs": {"": {
+        "input_values": "R(b, 4000)", "decoder_input_ids": "I(90, b, t, lo=3)"}}},
 }
