@@ -375,19 +375,28 @@ static int root_degree(const Terms *t, double v, double near, int64_t *p, int64_
 {
     bool single = in_single(t);
     for (int k = 2; k <= 4; k += 2) {
-        if (!small_fraction(t, k == 2 ? v * v : v * v * v * v, 4096, near, p, q)) continue;
+        int64_t most = k == 2 && !single ? 1 << 16 : 4096; /* 0.42 / sqrt(8) is the root of 441/20000 */
+        if (!small_fraction(t, k == 2 ? v * v : v * v * v * v, most, near, p, q)) continue;
         double up = sqrt((double)*p / (double)*q), down = sqrt((double)*q / (double)*p);
         if (single && *p * *q > 4096) continue;
         if (k == 4) up = sqrt(up), down = sqrt(down);
-        if (held(t, up) == fabs(v) || held(t, 1 / down) == fabs(v)) return k;
+        if (single ? held(t, up) == fabs(v) || held(t, 1 / down) == fabs(v) : fabs(up - fabs(v)) <= 0x1p-51 * up)
+            return k;
     }
     return 0;
+}
+
+/* The float32 whose exponential v is, as learned temperatures have it; 0: none. */
+static double logarithm(double v)
+{
+    double x = v > 0 ? (double)(float)log(v) : 0;
+    return fabs(exp(x) - v) <= 0x1p-52 * v ? x : 0;
 }
 
 Term *term_double(Terms *t, double number)
 {
     bool single = in_single(t);
-    double v = held(t, number), near = single ? 0x1p-22 : 0x1p-51;
+    double v = held(t, number), near = single ? 0x1p-22 : 0x1p-49;
     int64_t p, q, ten = 1, bits, most = single ? 64 : 4096;
     if (v == -INFINITY) return term_mask(t, term_number(t, 0, 1));
     if (!isfinite(v)) return term_refuse(t, "a constant that is not finite");
@@ -408,6 +417,11 @@ Term *term_double(Terms *t, double number)
             continue;
         by(t, LAW_FRACTION);
         return term_number(t, (int64_t)scaled, ten);
+    }
+    double x = single ? 0 : logarithm(v);
+    if (x) {
+        by(t, LAW_EXPONENTIAL);
+        return term_exp(t, term_double(t, x));
     }
     memcpy(&bits, &v, sizeof bits);
     return atom_of(t, (Term){.kind = T_CONSTANT, .tag = bits});

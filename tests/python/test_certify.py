@@ -374,6 +374,7 @@ TRAPS = {
 
 
 BOTH = torch.tensor([0, 0])
+COOL = torch.tensor(-1.1).double().exp().item()        # as a learned temperature of float32 is
 
 
 def safe(scores):
@@ -519,6 +520,12 @@ TRAPS.update({
                                                                               scale=1.0)),
     "a root of a root": (lambda x, y, v: x / torch.tensor(8.0).sqrt().sqrt() * y / torch.tensor(8.0).sqrt().sqrt(),
                          lambda x, y, v: x * y / 8 ** 0.5, lambda x, y, v: x * y / 8 ** 0.25),
+    "an exponential of a number": (lambda x, y, v: (x @ y.mT * torch.tensor(-1.1).exp()).softmax(-1) @ v,
+                                   lambda x, y, v: F.scaled_dot_product_attention(x, y, v, scale=COOL),
+                                   lambda x, y, v: F.scaled_dot_product_attention(x, y, v, scale=COOL + 1e-4)),
+    "a root that was multiplied": (lambda x, y, v: ((x * 0.6) @ (y * 0.7).mT * 8 ** -0.5).softmax(-1) @ v,
+                                   lambda x, y, v: F.scaled_dot_product_attention(x, y, v, scale=8 ** -0.5 * 0.6 * 0.7),
+                                   lambda x, y, v: F.scaled_dot_product_attention(x, y, v, scale=8 ** -0.5 * 0.4201)),
     "the lowest of f16": (lambda x, y, v: product(x, y, v, before=causal),
                           lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 0, -1e4)),
                           lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 1, -65504.0))),
