@@ -1,6 +1,8 @@
-/* A map whose body works element by element, as the same ops with one more axis in front. Contract in body.h.
+/* A map whose body's ops have a form with one more axis in front: those that work element by element or along named
+ * axes, matrix products and attention. Contract in body.h.
  *
  *     map(lambda q: (k <= q) & (k > q - 4), qs)      le(k, qs[:, None]) ... of all q at once
+ *     map(lambda q, k: softmax(q @ k.T, -1), qs, ks)    softmax(qs @ permute(ks, [0, 2, 1]), 2)
  *
  * A value of the body is the same for all of the batch, or has the batch as its first axis. Ops without a form for the
  * latter leave the map a loop.
@@ -33,6 +35,51 @@ static Expr *outside(void *user, const Expr *inner)
 
 static Expr *size_of(Batch *b, const Expr *e) { return expr_translate(b->g->ex, e, outside, b); }
 
+/* Its second argument names axes of its first operand, which alone has the batch. */
+static bool names_axes(const Node *n)
+{
+    return n->op->flags & (OPF_ALONG_DIM | OPF_REDUCES) || n->op->id == OP_permute || n->op->id == OP_select_int ||
+           n->op->id == OP_cumsum;
+}
+
+static bool axes_are_known(const Batch *b, const Node *n)
+{
+    const Arg *x = &n->arg[0], *axes = &n->arg[1];
+    if (x->kind != ARG_VALUE || !b->batched[x->v->id] || !x->v->rank) return false;
+    for (int i = 1; i < n->op->schema->nparams; i++)
+        if (n->arg[i].kind == ARG_VALUE || n->arg[i].kind == ARG_VALUES) return false;
+    if (axes->kind == ARG_EXPR) return ex_is_int(axes->e);
+    for (int k = 0; axes->kind == ARG_EXPRS && k < axes->n; k++)
+        if (!ex_is_int(axes->es[k])) return false;
+    return axes->kind == ARG_EXPRS || (axes->kind == ARG_NONE && n->op->flags & OPF_REDUCES);
+}
+
+/* A matrix product whose operands' batches broadcast, or one by weights, which are the same for all. */
+static bool product_has_form(const Batch *b, const Node *n)
+{
+    bool own = false;
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        if (n->arg[i].kind != ARG_VALUE) continue;
+        if (n->op->id == OP_matmul && n->arg[i].v->rank < 2) return false;
+        own |= i && b->batched[n->arg[i].v->id];
+    }
+    return n->op->id == OP_matmul || (n->op->id == OP_linear && !own);
+}
+
+/* Attention has four axes: the batch and the first of them become one. Queries, keys and values have the batch, and a
+ * mask has the same first axis, or none where that of the queries is 1. */
+static bool attention_has_form(const Batch *b, const Node *n)
+{
+    if (n->op->id != OP_scaled_dot_product_attention) return false;
+    const Expr *first = n->arg[0].v->dim[0];
+    for (int i = 0; i < 3; i++)
+        if (!b->batched[n->arg[i].v->id] || n->arg[i].v->rank != 4 || n->arg[i].v->dim[0] != first) return false;
+    const Value *mask = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL;
+    if (!mask) return true;
+    bool own = mask->rank == 4 && !is_one(mask->dim[0]);
+    return b->batched[mask->id] ? is_one(first) || (own && mask->dim[0] == first) : !own;
+}
+
 /* Which rows have a form with a batch. */
 static bool has_form(const Batch *b, const Node *n)
 {
@@ -47,12 +94,21 @@ static bool has_form(const Batch *b, const Node *n)
     if (any && n->out[0]->rank == MAX_RANK) return false;
     if (!any || n->op->flags & OPF_POINTWISE) return true;
     if (n->op->id == OP_reshape || n->op->id == OP_expand) return true;
+    if (names_axes(n)) return axes_are_known(b, n);
+    if (product_has_form(b, n) || attention_has_form(b, n)) return true;
     if (n->op->id != OP_index_Tensor || first) return false;
     for (int k = 0, gap = 0; k < n->arg[1].n; k++) { /* x[i, j]: indices from the first axis on, without a gap */
         if (n->arg[1].vs[k] && gap) return false;
         gap |= !n->arg[1].vs[k];
     }
     return true;
+}
+
+static Value *reshaped(Batch *b, Value *v, int rank, Expr **dim)
+{
+    Arg arg[] = {arg_value(v), arg_exprs(b->g, rank, dim)};
+    Node *n = graph_add(b->g, OP_reshape, 2, arg, v->name, b->err);
+    return n ? n->out[0] : NULL;
 }
 
 /* v with the batch in front of `rank` axes; as it is where it is the same for all. */
@@ -64,9 +120,49 @@ static Value *aligned(Batch *b, const Value *v, int rank)
     dim[0] = b->size;
     for (int i = 0; i < rank; i++)
         dim[1 + i] = i < rank - v->rank ? ex_int(b->g->ex, 1) : outer->dim[1 + i - (rank - v->rank)];
-    Arg arg[] = {arg_value(outer), arg_exprs(b->g, rank + 1, dim)};
-    Node *n = graph_add(b->g, OP_reshape, 2, arg, v->name, b->err);
-    return n ? n->out[0] : NULL;
+    return reshaped(b, outer, rank + 1, dim);
+}
+
+/* v of four axes or fewer, the batch and the first of them as one. */
+static Value *merged(Batch *b, const Value *v)
+{
+    Value *outer = aligned(b, v, 4);
+    if (!outer || !b->batched[v->id]) return outer;
+    Expr *dim[4] = {ex_mul(b->g->ex, outer->dim[0], outer->dim[1]), outer->dim[2], outer->dim[3], outer->dim[4]};
+    if (!dim[0]) {
+        fail(b->err, E_LIMIT, "a size is too large");
+        return NULL;
+    }
+    return reshaped(b, outer, 4, dim);
+}
+
+/* The result of an attention on what was merged, taken apart again. */
+static Value *apart(Batch *b, const Node *n, Value *v)
+{
+    Expr *dim[5] = {b->size};
+    for (int i = 0; i < 4; i++)
+        if (!(dim[1 + i] = size_of(b, n->out[0]->dim[i]))) return NULL;
+    return reshaped(b, v, 5, dim);
+}
+
+/* An axis, or axes, of an operand with a batch in front; a permutation keeps the batch there. */
+static bool shift_axes(Batch *b, const Node *n, Arg *axes)
+{
+    int64_t rank = n->arg[0].v->rank, before = n->op->id == OP_permute;
+    ExprPool *p = b->g->ex;
+    if (axes->kind == ARG_EXPR) axes->e = ex_int(p, axes->e->i + 1 + (axes->e->i < 0 ? rank : 0));
+    if (axes->kind == ARG_EXPR) return axes->e || oom(b->err);
+    bool all = n->op->flags & OPF_REDUCES && (axes->kind == ARG_NONE || !axes->n);
+    int count = all ? (int)rank : axes->n;
+    Expr **es = arena_array(b->g->arena, Expr *, count + 1);
+    if (!es) return oom(b->err);
+    es[0] = ex_int(p, 0);
+    for (int k = 0; k < count; k++) {
+        int64_t axis = all ? k : axes->es[k]->i;
+        es[before + k] = ex_int(p, axis + 1 + (axis < 0 ? rank : 0));
+    }
+    *axes = arg_exprs(b->g, count + (int)before, es);
+    return true;
 }
 
 static int most_axes(const Arg *list)
@@ -81,11 +177,14 @@ static bool take_arg(Batch *b, const Node *n, int i, bool batched, Arg *out)
 {
     const Arg *a = &n->arg[i];
     int rank = n->op->id == OP_index_Tensor ? most_axes(&n->arg[1]) : n->out[0]->rank;
-    bool as_is = n->op->id == OP_reshape || n->op->id == OP_expand || (n->op->id == OP_index_Tensor && !i);
+    bool as_is = n->op->id == OP_reshape || n->op->id == OP_expand;
+    if (!i) as_is |= n->op->id == OP_index_Tensor || names_axes(n);
     bool sizes = batched && as_is && a->kind == ARG_EXPRS;
     *out = *a;
+    if (batched && i == 1 && names_axes(n)) return shift_axes(b, n, out);
     switch (a->kind) {
     case ARG_VALUE:
+        if (batched && n->op->id == OP_scaled_dot_product_attention) return (out->v = merged(b, a->v)) != NULL;
         if (n->op->id == OP_expand) rank = n->out[0]->rank, as_is = false;
         return (out->v = as_is ? b->value[a->v->id] : aligned(b, a->v, rank)) != NULL;
     case ARG_VALUES:
@@ -123,7 +222,9 @@ static bool take_node(Batch *b, Node *n)
     for (int i = 0; i < n->op->schema->nparams; i++) TRY(take_arg(b, n, i, any, &arg[i]));
     Node *made = graph_add(b->g, n->op->id, n->op->schema->nparams, arg, n->name, b->err);
     TRY(made);
-    b->value[n->out[0]->id] = made->out[0];
+    Value *out = made->out[0];
+    if (any && n->op->id == OP_scaled_dot_product_attention) TRY(out = apart(b, n, out));
+    b->value[n->out[0]->id] = out;
     b->batched[n->out[0]->id] = any;
     return true;
 }

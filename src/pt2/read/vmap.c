@@ -1,5 +1,5 @@
 /* Regions of torch.vmap, as torch.export writes them before dispatch, become a map over their batch: a qkv.loop that
- * carries nothing, or, where all of its ops work element by element, those ops with one more axis (batch.c).
+ * carries nothing, or, where all of its ops have a form with one more axis, those forms (batch.c).
  *
  *     _vmap_increment_nesting(n, 'error')
  *     a = _add_batch_dim(x, 0, 1)              a slice of x along axis 0, by turn
