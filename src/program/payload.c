@@ -92,11 +92,9 @@ double farthest_bound(const Graph *g)
     for (const Node *n = g->first; n; n = n->next) {
         OpId op = n->op->id;
         if (op == OP_hardswish || op == OP_hardsigmoid) most = fmax(most, 3);
-        if (!(n->op->flags & OPF_COMPARES) && op != OP_clamp && op != OP_minimum && op != OP_maximum &&
-            op != OP_threshold)
-            continue;
-        if (n->arg[0].kind != ARG_VALUE || !dtype_is_float(n->arg[0].v->dtype)) continue;
-        for (int k = 0; k < n->op->schema->nparams; k++) most = fmax(most, bound(g, &n->arg[k]));
+        if (!(n->op->flags & OPF_POINTWISE) || n->op->flags & OPF_ARITHMETIC) continue;
+        bool floats = n->op->schema->nparams && n->arg[0].kind == ARG_VALUE && dtype_is_float(n->arg[0].v->dtype);
+        for (int k = 0; floats && k < n->op->schema->nparams; k++) most = fmax(most, bound(g, &n->arg[k]));
     }
     return most;
 }

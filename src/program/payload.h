@@ -22,6 +22,6 @@ int integers_compared(const Graph *g, const Value *input, int64_t *number, int n
 void plant_integers(const Tensor *t, const int64_t *number, int n, uint64_t seed);
 /* From -20 to 20, or with `least` 0 from 0 to 20 and above 0 at the start of each row, as unsigned ones always are. */
 void draw_integers(const Tensor *t, int least, uint64_t seed);
-/* The largest number from 2 to 10 that floats are compared with or cut off at (clamp, minimum, hardswish); 0: none. */
+/* The largest number from 2 to 10 that floats meet elsewhere than in arithmetic (clamp, gt, hardswish); 0: none. */
 double farthest_bound(const Graph *g);
 #endif
