@@ -7,6 +7,8 @@
 #include <string.h>
 #include "cli.h"
 
+#define COUNTEREXAMPLE "counterexample.npz"
+
 typedef struct ProveOptions {
     Common common;
     ModelOptions model;
@@ -66,7 +68,7 @@ static int cmd_prove(const void *options)
                                   .sizes = (int)o->sizes,
                                   .seeds = (int)o->seeds,
                                   .floats = o->floats,
-                                  .counterexample = o->counterexample ? o->counterexample : "counterexample.npz"};
+                                  .counterexample = o->counterexample ? o->counterexample : COUNTEREXAMPLE};
         if (qkv_model_prove(m[0], m[1], &call, &text, &e)) code = problem_of(&e);
     }
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
@@ -92,8 +94,8 @@ static const Option own[] = {
      .help = "How many choices of sizes to try (default 4)."},
     {"seeds", INTEGER, AT(seeds), .arg = "N", .min = 1, .max = 1000, .help = "Payloads at each of them (default 2)."},
     {"float", FLAG, AT(floats), .help = "Compare random floats within a tolerance only."},
-    {"counterexample", TEXT, AT(counterexample), .arg = "FILE", .writes = true,
-     .help = "Where inputs and outputs that differ are written, .npz or .safetensors (default counterexample.npz)."},
+    {"counterexample", TEXT, AT(counterexample), .arg = "FILE", .writes = true, .otherwise = COUNTEREXAMPLE,
+     .help = "Where inputs and outputs that differ are written, .npz or .safetensors (default " COUNTEREXAMPLE ")."},
     {0},
 };
 

@@ -201,6 +201,7 @@ static const Option own[] = {
     {"seeds", INTEGER, AT(seeds), .arg = "N", .min = 1, .max = 1000,
      .help = "Number of random inputs per proof and size (default 3)."},
     {"counterexample", TEXT, AT(counterexample), .arg = "FILE", .writes = true,
+     .otherwise = "counterexample.safetensors",
      .help = "Where a failed proof writes its tensors (default counterexample.safetensors)."},
     {"why-not", FLAG, AT(why_not),
      .help = "Print only the attentions that were not recognised: the furthest partial match, what stopped it, and "

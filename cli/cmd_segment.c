@@ -395,10 +395,10 @@ static const Option own[] = {
     {"text", MANY, AT(text), .arg = "TEXT", .help = "What to look for; may be given many times."},
     {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE.png", .writes = true,
      .help = "Write the image with masks, boxes, scores and a legend."},
-    {"output-dir", TEXT, AT(output_dir), .arg = "DIR", .writes = true,
+    {"output-dir", TEXT, AT(output_dir), .arg = "DIR", .writes = true, .keeps = true,
      .help =
          "Folder for the results of --images: NAME.overlay.png and NAME.json for each image, and coco.json for all."},
-    {"out", TEXT, AT(output_dir), .arg = "DIR", .writes = true},
+    {"out", TEXT, AT(output_dir), .arg = "DIR", .writes = true, .keeps = true},
     {"masks", TEXT, AT(masks), .arg = "DIR", .writes = true,
      .help = "Write the mask of every instance as IMAGE-NUMBER-TEXT.png."},
     {"coco", TEXT, AT(coco), .arg = "FILE.json", .writes = true,

@@ -242,7 +242,8 @@ void options_each_path(const Command *command, const Common *o, PathFn *f, void 
         const void *at = (const char *)o + c.group->at + op->at;
         const List *l = at;
         if (!is_path(op)) continue;
-        if (op->kind != MANY) path_of(op, *(const char *const *)at, f, user);
+        const char *given = op->kind != MANY ? *(const char *const *)at : NULL;
+        if (op->kind != MANY) path_of(op, given ? given : op->otherwise, f, user);
         for (int i = 0; op->kind == MANY && i < l->n; i++) path_of(op, l->item[i], f, user);
     }
 }

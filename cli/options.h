@@ -37,6 +37,7 @@ typedef struct Option { /* a list of them ends with one without a name */
     bool reads;                /* a file that it writes, what is there already */
     bool keeps;                /* writes into the folder, and reads what it wrote */
     bool in_place;             /* writes, and the file is seen while it grows */
+    const char *otherwise;     /* TEXT: the file that may be written where the option is not given */
 } Option;
 
 typedef struct OptionGroup {

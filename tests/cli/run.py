@@ -6,7 +6,9 @@
     ! qkv: warning: ...           standard error
     ? 1                           the exit code, when it is not 0
 
-    run.py QKV [--bless] [--turns] [NAME ...]    prints TAP; --bless writes what was printed into the files instead;
+    run.py QKV [--bless] [--turns] [--sandbox] [NAME ...]
+                                                 prints TAP; --bless writes what was printed into the files instead;
+                                                 --sandbox: each command runs in the sandbox, and says the same;
                                                  --turns, or QKV_CPU (a level other than the machine's): where
                                                  QKV_TURN (hexadecimal) is set, a third of the files, which it chooses
 
@@ -18,6 +20,7 @@ kernels differ from CPU to CPU.
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -80,7 +83,16 @@ def uncounted(text):
     return re.sub(r"^profiling:.*\n", "", text, flags=re.M) if os.environ.get("QKV_COUNTED") else text
 
 
-def run_file(path, exe, bless):
+# What the sandbox adds to exit code 3, and the one file that a command reads without being told its name.
+SANDBOX_NOTE = re.compile(r"^qkv: the sandbox opens only files that the command line names, .*\n", re.M)
+NOT_NAMED = re.compile(r"^qkv generate (?!.*(--tokenizer|--help)).* --prompt")
+SANDBOX = """#!/bin/sh
+case "$1" in ""|-*|help) exec {exe} "$@" ;; esac
+exec {exe} --sandbox "$@"
+"""
+
+
+def run_file(path, exe, bless, sandbox):
     """Prints TAP lines; returns (ran, failed)."""
     cases, tail = parse(path.read_text())
     failed, text = 0, []
@@ -89,7 +101,11 @@ def run_file(path, exe, bless):
         shutil.copytree(HERE / "models", work)
         bin = pathlib.Path(d) / "bin"
         bin.mkdir()
-        (bin / "qkv").symlink_to(exe)
+        if sandbox:
+            (bin / "qkv").write_text(SANDBOX.format(exe=shlex.quote(str(exe))))
+            (bin / "qkv").chmod(0o755)
+        else:
+            (bin / "qkv").symlink_to(exe)
         for tool in ("make", "trace"):
             (bin / tool).write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE}/{tool}.py" "$@"\n')
             (bin / tool).chmod(0o755)
@@ -97,9 +113,12 @@ def run_file(path, exe, bless):
         env.update(PATH=f"{bin}:{env['PATH']}", QKV_NUM_THREADS="1", TERM="dumb", LC_ALL="C.UTF-8",
                    MAN=str(HERE.parent.parent / "man"))
         for head, command, expected in cases:
+            if sandbox and NOT_NAMED.search(command):
+                continue
             r = subprocess.run(["bash", "-c", command], cwd=work, env=env, capture_output=True, text=True,
                                timeout=300, stdin=subprocess.DEVNULL)
-            got = render(uncounted(r.stdout), uncounted(r.stderr), r.returncode)
+            out, err = (SANDBOX_NOTE.sub("", uncounted(s)) if sandbox else uncounted(s) for s in (r.stdout, r.stderr))
+            got = render(out, err, r.returncode)
             while expected and not expected[-1]:
                 expected = expected[:-1]
             got_cut = list(got)
@@ -114,14 +133,14 @@ def run_file(path, exe, bless):
 
 
 def main():
-    args = [a for a in sys.argv[1:] if a not in ("--bless", "--turns")]
+    args = [a for a in sys.argv[1:] if a not in ("--bless", "--turns", "--sandbox")]
     bless, turns = "--bless" in sys.argv, "--turns" in sys.argv or "QKV_CPU" in os.environ
     turn = os.environ.get("QKV_TURN") if turns else None
     exe = pathlib.Path(args[0]).resolve()
     names = args[1:] or sorted(p.stem for p in HERE.glob("*.t"))[int(turn, 16) % 3 if turn else 0::3 if turn else 1]
     n = failed = 0
     for name in names:
-        for ok, command, expected, got in run_file(HERE / f"{name}.t", exe, bless):
+        for ok, command, expected, got in run_file(HERE / f"{name}.t", exe, bless, "--sandbox" in sys.argv):
             n += 1
             failed += not ok
             print(f"{'ok' if ok else 'not ok'} {n} - {name}: {command}", flush=True)
