@@ -185,15 +185,16 @@ bool lower_conv_full(Lower *L)
                      spatial(L, &L->arg[5], n, 1), transposed, spatial(L, &L->arg[7], n, 0), &L->arg[8]);
 }
 
-/* w = v * (g / |v|), the norm over all dims but one */
+/* w = v * (g / |v|), the norm over all dims but one; _weight_norm's -1 is the norm of the whole */
 bool lower_weight_norm(Lower *L)
 {
     Value *v, *g;
     int d, n = 0;
     int64_t dims[MAX_RANK];
     TRY(lower_two(L, 0, 1, &v, &g) && lower_dim(L, 2, v->rank, &d));
+    bool whole = L->op->id == OP_weight_norm && ex_equals_int(L->arg[2].e, -1);
     for (int i = 0; i < v->rank; i++)
-        if (i != d) dims[n++] = i;
+        if (whole || i != d) dims[n++] = i;
     Value *norm = EMIT(L, linalg_vector_norm, arg_value(v), arg_int(L->g, 2), arg_ints(L->g, n, dims),
                        arg_bool(L->g, true));
     Value *ratio = norm ? EMIT(L, div_Tensor, arg_value(g), arg_value(norm)) : NULL;

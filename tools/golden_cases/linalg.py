@@ -101,6 +101,8 @@ def products(F):
     for n in ("_weight_norm", "_weight_norm_interface"):
         F.op(f"aten.{n}.default")(t(4, 3, 2), t(4, 1, 1), 0, static=True)
         F.op(f"aten.{n}.default")(t(4, 3, 2), t(1, 1, 2), 2, static=True)
+    F.op("aten._weight_norm.default")(t(4, 3, 2), t(), -1, static=True)  # the norm of the whole
+    F.op("aten._weight_norm.default")(t(4, 3), t(4, 1), -2, static=True)
 
 
 def factors(F):
