@@ -13,6 +13,7 @@ from optable import FAMILIES, ROOT, rows
 
 PAGE = ROOT / "docs" / "OPS.md"
 TITLES = {"view": "Views, shapes and asserts", "pointwise": "Pointwise", "special": "Special functions",
+          "backward": "Gradients by name",
           "make": "Casts, creation, random numbers",
           "inplace": "In place", "reduce": "Reductions, norms, softmax, scans, sorting",
           "index": "Indexing, joining, padding, making tensors", "image": "Pooling, resampling, sampling, boxes",

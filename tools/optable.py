@@ -9,7 +9,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # files of src/op with rows that files contain
-FAMILIES = ["view", "pointwise", "special", "make", "reduce", "index", "image", "linalg", "fft", "inplace"]
+FAMILIES = ["view", "pointwise", "special", "backward", "make", "reduce", "index", "image", "linalg", "fft", "inplace"]
 WORDS = {"LOWER": "lower", "VIEW": "view", "RUN": "run", "TRAITS": "traits", "ALIAS_OF": "alias_of",
          "FROM_ONNX": "from_onnx", "ONNX": "onnx", "WHY": "onnx_text"}
 Row = collections.namedtuple("Row", ["name", "family", "schema", *WORDS.values()])

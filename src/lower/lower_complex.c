@@ -82,11 +82,12 @@ static bool again(Lower *L, const Arg *arg)
 
 /* ------------------------------------------------------------------ formulas */
 
-/* The text of COMPLEX_FORMULA, or of FORMULA in a row that says COMPLEX(formula). */
+/* The text of COMPLEX_FORMULA, or of FORMULA in a row that says COMPLEX(formula) or LOWER(formula). */
 static const char *formula_of(OpId op)
 {
     bool whole = false;
     switch (op) {
+#define LOWER(f) whole = lower_##f == lower_formula;
 #define COMPLEX(f) whole = complex_##f == complex_formula;
 #define COMPLEX_FORMULA(text) return text;
 #define FORMULA(text)                                                                                                  \
@@ -143,6 +144,24 @@ bool complex_formula(Lower *L)
         if (L->err->code != E_OK) return false;
     }
     return lower_return(L, done[f.root].v);
+}
+
+/* A composite's FORMULA, of half types in float32. */
+bool lower_formula(Lower *L)
+{
+    int n = L->op->schema->nparams;
+    Arg *arg = arena_array(L->g->arena, Arg, n);
+    Value *first = lower_value(L, 0);
+    if (!first) return lower_fail(L, 0, "expected a tensor");
+    if (!arg) return oom(L->err);
+    for (int i = 0; i < n; i++) {
+        Value *x = lower_value(L, i);
+        bool half = x && (x->dtype == DT_F16 || x->dtype == DT_BF16);
+        arg[i] = half ? arg_value(lower_cast(L, x, DT_F32)) : L->arg[i];
+        if (half && !arg[i].v) return false;
+    }
+    L->arg = arg;
+    return complex_formula(L) && lower_return(L, lower_cast(L, L->result.v, first->dtype));
 }
 
 /* ------------------------------------------------------------------ pairs */

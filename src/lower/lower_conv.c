@@ -202,3 +202,66 @@ bool lower_weight_norm(Lower *L)
     if (L->op->id == OP_weight_norm) return lower_return(L, w);
     return w && lower_return_values(L, 2, (Value *[]){w, norm});
 }
+
+/* ------------------------------------------------------------------ gradients */
+
+/* The gradient of weights (B, A / groups, kernel): small pictures (N, B, ...) lie over large ones (N, A, ...) as
+ * kernels, their batch as channels. Strides and dilations change places. */
+static Value *weight_gradient(Lower *L, Value *large, Value *small, const Value *w, Arg stride, Arg pad, Arg dilation,
+                              Arg zero, Expr *groups)
+{
+    int n = w->rank - 2, perm[MAX_RANK] = {2, 1, 0}, swapped[MAX_RANK] = {1, 0};
+    Expr *part = ex_floordiv(L->ex, large->dim[1], groups), *split[MAX_RANK] = {large->dim[0], groups, part},
+         *joined[MAX_RANK] = {part, ex_mul(L->ex, groups, large->dim[0])};
+    for (int i = 0; i < n; i++) {
+        perm[3 + i] = 3 + i, swapped[2 + i] = 2 + i;
+        split[3 + i] = joined[2 + i] = large->dim[2 + i];
+    }
+    Value *picture = lower_reshape(L, lower_permute(L, lower_reshape(L, large, n + 3, split), perm), n + 2, joined),
+          *kernel = lower_permute(L, small, swapped),
+          *y = picture && kernel ? AS(L, convolution, arg_value(picture), arg_value(kernel), arg_none(), dilation, pad,
+                                      stride, arg_bool(L->g, false), zero, arg_expr(groups))
+                                 : NULL;
+    for (int i = 0; y && i < n; i++)
+        y = AS(L, narrow, arg_value(y), arg_int(L->g, 2 + i), arg_int(L->g, 0), arg_expr(w->dim[2 + i]));
+    return lower_permute(L, y, swapped);
+}
+
+/* (grad, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask) */
+bool lower_convolution_backward(Lower *L)
+{
+    Value *g = lower_value(L, 0), *x, *w;
+    bool transposed;
+    int64_t mask[3] = {1, 1, 1}, axes[MAX_RANK] = {0};
+    TRY(lower_two(L, 1, 2, &x, &w) && lower_const_bool(L, 7, &transposed));
+    int n = w->rank - 2;
+    if (!g) return lower_fail(L, 0, "expected a tensor");
+    if (n < 1 || n > 3 || x->rank != n + 2 || g->rank != n + 2)
+        return lower_fail(L, 2, "rank %d beside %d, expected 3 to 5 and the same", w->rank, x->rank);
+    for (int i = 0; i < 3 && L->arg[10].kind == ARG_EXPRS && i < L->arg[10].n; i++)
+        if (ex_is_const(L->arg[10].es[i])) mask[i] = ex_number(L->arg[10].es[i]) != 0;
+    Arg none = arg_none(), stride = spatial(L, &L->arg[4], n, 1), pad = spatial(L, &L->arg[5], n, 0),
+        dilation = spatial(L, &L->arg[6], n, 1), zero = spatial(L, &none, n, 0), extra = zero;
+    Expr *missing[3], *groups = L->arg[9].e;
+    for (int i = 0; i < n && !transposed; i++) {
+        Expr *back = ex_mul(L->ex, ex_add(L->ex, g->dim[2 + i], ex_int(L->ex, -1)), stride.es[i]),
+             *reach = ex_mul(L->ex, dilation.es[i], ex_add(L->ex, w->dim[2 + i], ex_int(L->ex, -1)));
+        back = ex_add(L->ex, ex_add(L->ex, back, reach), ex_int(L->ex, 1));
+        back = ex_add(L->ex, back, ex_mul(L->ex, pad.es[i], ex_int(L->ex, -2)));
+        missing[i] = ex_add(L->ex, x->dim[2 + i], ex_mul(L->ex, back, ex_int(L->ex, -1)));
+    }
+    if (!transposed) extra = arg_exprs(L->g, n, missing);
+    Value *dx = x, *dw = w, *db = g;
+    if (mask[0]) {
+        dx = AS(L, convolution, arg_value(g), arg_value(w), arg_none(), stride, pad, dilation,
+                arg_bool(L->g, !transposed), extra, arg_expr(groups));
+        for (int i = 0; dx && transposed && i < n; i++)
+            dx = AS(L, narrow, arg_value(dx), arg_int(L->g, 2 + i), arg_int(L->g, 0), arg_expr(x->dim[2 + i]));
+    }
+    if (mask[1])
+        dw = transposed ? weight_gradient(L, g, x, w, stride, pad, dilation, zero, groups)
+                        : weight_gradient(L, x, g, w, stride, pad, dilation, zero, groups);
+    for (int i = 0; i < n; i++) axes[1 + i] = 2 + i;
+    if (mask[2]) db = AS(L, sum_dim_IntList, arg_value(g), arg_ints(L->g, n + 1, axes));
+    return dx && dw && db && lower_return_values(L, 3, (Value *[]){dx, dw, db});
+}

@@ -1,5 +1,6 @@
 """Golden cases of the linalg family: products, convolutions, attention, recurrent cells."""
 from golden import *
+from golden_cases import backward
 
 
 def matrix_sqrth(a):
@@ -970,3 +971,4 @@ def add(F):
     integers(F)
     grouped(F)
     recurrent(F)
+    backward.add(F)

@@ -1,5 +1,6 @@
 """Golden cases of the pointwise family: one element in, one out, with broadcasting and type promotion."""
 from golden import *
+from golden_cases import backward
 
 # name -> range of inputs where the function is defined
 UNARY = {n: (-3, 3)
@@ -745,3 +746,4 @@ def add(F):
     far_integers(F)
     few_bits(F)
     slopes(F)
+    backward.elements(F)

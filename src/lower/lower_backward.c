@@ -1,0 +1,478 @@
+/* Lowering of the ops of backward passes, which a file holds that was exported with autograd inside (forces that are
+ * the gradient of an energy) or by PyTorch's own export of joint graphs. What is a formula of elements is one in its row
+ * (the word FORMULA). Half types are worked on in float32, as ATen does.
+ *
+ *     select_backward(g, [4, 5], 0, 2)     -> select_scatter(zeros(4, 5), g, 0, 2)
+ *     upsample_nearest1d_backward(g, ..)   -> g and a matrix of zeros and ones
+ */
+#include "lower/lower_table.h"
+#include "lower/words.h"
+
+static Arg num(Lower *L, double n) { return arg_float(L->g, n); }
+static Value *scaled(Lower *L, Value *x, Arg n) { return x ? AS(L, mul_Tensor, v(x), n) : NULL; }
+static Value *over(Lower *L, Value *x, Arg n) { return x ? AS(L, div_Tensor, v(x), n) : NULL; }
+static Value *over_value(Lower *L, Value *x, Value *y) { return y ? over(L, x, v(y)) : NULL; }
+static Value *blank(Lower *L, Arg size, DType t) { return AS(L, full, size, num(L, 0), arg_dtype(t)); }
+static Value *shaped(Lower *L, Value *x, const Value *like) { return lower_reshape(L, x, like->rank, like->dim); }
+static Value *where(Lower *L, Value *c, Arg a, Arg b) { return c ? AS(L, where_self, v(c), a, b) : NULL; }
+static Value *unsqueezed(Lower *L, Value *x, int at)
+{
+    return x ? AS(L, unsqueeze, v(x), arg_int(L->g, at)) : NULL;
+}
+
+/* The operands in float32 where they are half; *t: what the results are cast to. The first n are tensors. */
+static bool widened(Lower *L, int n, DType *t)
+{
+    int all = L->op->schema->nparams;
+    Arg *arg = arena_array(L->g->arena, Arg, all);
+    for (int i = 0; i < n; i++)
+        if (!lower_value(L, i)) return lower_fail(L, i, "expected a tensor");
+    if (!arg) return oom(L->err);
+    *t = L->arg[0].v->dtype;
+    for (int i = 0; i < all; i++) {
+        arg[i] = L->arg[i];
+        Value *x = lower_value(L, i);
+        if (x && (x->dtype == DT_F16 || x->dtype == DT_BF16)) arg[i] = v(lower_cast(L, x, DT_F32));
+        if (x && !arg[i].v) return false;
+    }
+    L->arg = arg;
+    return true;
+}
+
+static bool give(Lower *L, Value *y, DType t) { return y && lower_return(L, lower_cast(L, y, t)); }
+
+static bool give_all(Lower *L, int n, Value **y, DType t)
+{
+    for (int i = 0; i < n; i++) TRY(y[i] && (y[i] = lower_cast(L, y[i], t)));
+    return lower_return_values(L, n, y);
+}
+
+/* ------------------------------------------------------------------ parts of a tensor */
+
+bool lower_select_backward(Lower *L)
+{
+    Value *g = lower_value(L, 0), *zeros = g ? blank(L, L->arg[1], g->dtype) : NULL;
+    if (!g) return lower_fail(L, 0, "expected a tensor");
+    if (!zeros) return false;
+    if (L->op->id == OP_select_backward)
+        return lower_return(L, AS(L, select_scatter, v(zeros), v(g), L->arg[2], L->arg[3]));
+    if (L->op->id == OP_slice_backward)
+        return lower_return(L, AS(L, slice_scatter, v(zeros), v(g), L->arg[2], L->arg[3], L->arg[4], L->arg[5]));
+    if (L->op->id == OP_diagonal_backward)
+        return lower_return(L, AS(L, diagonal_scatter, v(zeros), v(g), L->arg[2], L->arg[3], L->arg[4]));
+    return lower_return(L, AS(L, index_add, v(zeros), L->arg[2], L->arg[3], v(g)));
+}
+
+/* Element j of window i came from i step + j. */
+bool lower_unfold_backward(Lower *L)
+{
+    Value *g = lower_value(L, 0);
+    int axis;
+    if (!g) return lower_fail(L, 0, "expected a tensor");
+    TRY(lower_dim(L, 2, g->rank - 1, &axis));
+    Arg d = arg_int(L->g, axis), next = arg_int(L->g, axis + 1);
+    Value *step = AS(L, mul_Tensor, v(AS(L, arange, arg_expr(g->dim[axis]))), L->arg[4]),
+          *at = plus(L, unsqueezed(L, step, 1), AS(L, arange, L->arg[3])),
+          *windows = AS(L, flatten_using_ints, v(AS(L, movedim_int, v(g), arg_int(L->g, -1), next)), d, next),
+          *zeros = at && windows ? blank(L, L->arg[1], g->dtype) : NULL;
+    return zeros && lower_return(L, AS(L, index_add, v(zeros), d, v(AS(L, ravel, v(at))), v(windows)));
+}
+
+/* Where padding took its elements from, axis by axis. */
+bool lower_pad_backward(Lower *L)
+{
+    bool mirrors = L->op->id == OP_reflection_pad1d_backward || L->op->id == OP_reflection_pad2d_backward ||
+                   L->op->id == OP_reflection_pad3d_backward;
+    DType t;
+    TRY(widened(L, 2, &t));
+    Value *g = lower_value(L, 0), *x = lower_value(L, 1);
+    for (int k = 0; g && k < L->arg[2].n / 2; k++) {
+        int axis = x->rank - 1 - k;
+        if (axis < 0) return lower_fail(L, 2, "%d numbers for rank %d", L->arg[2].n, x->rank);
+        Expr *n = x->dim[axis], *low = L->arg[2].es[2 * k], *high = L->arg[2].es[2 * k + 1], *dim[MAX_RANK];
+        Arg last = arg_expr(ex_add(L->ex, n, ex_int(L->ex, -1)));
+        Value *at = AS(L, arange_start, arg_expr(ex_mul(L->ex, low, ex_int(L->ex, -1))),
+                       arg_expr(ex_add(L->ex, n, high)));
+        if (!at) return false;
+        if (!mirrors) at = AS(L, clamp, v(at), arg_int(L->g, 0), last);
+        else {
+            Value *from_last = AS(L, abs, v(AS(L, rsub_Scalar, v(AS(L, abs, v(at))), last)));
+            at = AS(L, rsub_Scalar, v(from_last), last);
+        }
+        for (int i = 0; i < g->rank; i++) dim[i] = i == axis ? n : g->dim[i];
+        Value *zeros = at ? blank(L, arg_exprs(L->g, g->rank, dim), g->dtype) : NULL;
+        g = zeros ? AS(L, index_add, v(zeros), arg_int(L->g, axis), v(at), v(g)) : NULL;
+    }
+    return give(L, g, t);
+}
+
+bool lower_embedding_dense_backward(Lower *L)
+{
+    bool by_count;
+    DType t;
+    TRY(lower_const_bool(L, 4, &by_count) && widened(L, 2, &t));
+    if (by_count)
+        return fail(L->err, E_UNSUPPORTED, "scale_grad_by_freq counts how often each row occurs; expected false");
+    Value *g = lower_value(L, 0), *ids = lower_value(L, 1);
+    if (!g->rank) return lower_fail(L, 0, "rank 0, expected 1 or more");
+    if (!ex_equals_int(L->arg[3].e, -1)) {
+        Value *real = unsqueezed(L, AS(L, ne_Tensor, v(ids), L->arg[3]), ids->rank);
+        TRY(g = where(L, real, v(g), num(L, 0)));
+    }
+    Value *zeros = blank(L, arg_exprs(L->g, 2, (Expr *[]){L->arg[2].e, g->dim[g->rank - 1]}), g->dtype);
+    return zeros && give(L, AS(L, index_put, v(zeros), arg_values(L->g, 1, &ids), v(g), arg_bool(L->g, true)), t);
+}
+
+/* ------------------------------------------------------------------ losses */
+
+/* The gradient of each element of the loss before it is reduced. */
+static Value *of_each(Lower *L, Value *g, const Value *x)
+{
+    int64_t how;
+    if (!g || !lower_const_int(L, op_param(L->op, "reduction"), &how)) return NULL;
+    if (how != 1) return g;
+    Expr *n = ex_int(L->ex, 1);
+    for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
+    return over(L, g, arg_expr(n));
+}
+
+bool lower_difference_backward(Lower *L)
+{
+    DType t;
+    TRY(widened(L, 3, &t));
+    Value *x = lower_value(L, 1), *d = minus(L, x, lower_value(L, 2)), *g = of_each(L, lower_value(L, 0), x);
+    if (!d || !g) return false;
+    if (L->op->id == OP_mse_loss_backward) return give(L, times(L, g, scaled(L, d, num(L, 2))), t);
+    if (L->op->id == OP_binary_cross_entropy_backward) {
+        Value *slope = times(L, AS(L, rsub_Scalar, v(x), num(L, 1)), x);
+        slope = slope ? AS(L, clamp, v(slope), num(L, 1e-12)) : NULL;
+        g = over_value(L, times(L, g, d), slope);
+        return give(L, lower_is_none(L, 3) ? g : times(L, g, lower_value(L, 3)), t);
+    }
+    Expr *edge = L->arg[4].e;
+    Arg high = arg_expr(edge), low = arg_expr(ex_mul(L->ex, edge, ex_int(L->ex, -1)));
+    if (L->op->id == OP_huber_loss_backward) return give(L, times(L, g, AS(L, clamp, v(d), low, high)), t);
+    Value *line = over(L, d, high);
+    line = line ? where(L, AS(L, ge_Tensor, v(d), high), num(L, 1), v(line)) : NULL;
+    line = line ? where(L, AS(L, le_Tensor, v(d), low), num(L, -1), v(line)) : NULL;
+    return give(L, times(L, g, line), t);
+}
+
+/* (grad, self, target, weight, reduction, ignore_index, total_weight): -weight where the target is */
+bool lower_nll_loss_backward(Lower *L)
+{
+    DType t;
+    int64_t how;
+    TRY(widened(L, 3, &t) && lower_const_int(L, 4, &how));
+    Value *g = lower_value(L, 0), *x = lower_value(L, 1), *target = lower_value(L, 2), *weight = lower_value(L, 3);
+    int axis = x->rank == 1 ? 0 : 1;
+    Value *ignored = AS(L, eq_Tensor, v(target), L->arg[5]),
+          *at = where(L, ignored, arg_int(L->g, 0), v(target));
+    if (!at) return false;
+    g = scaled(L, g, num(L, -1));
+    if (weight) g = times(L, g, AS(L, index_Tensor, v(weight), arg_values(L->g, 1, &at)));
+    if (how == 1) g = over_value(L, g, lower_value(L, 6));
+    g = g ? where(L, ignored, num(L, 0), v(g)) : NULL;
+    Value *zeros = g ? AS(L, zeros_like, v(x)) : NULL;
+    return zeros && give(L,
+                         AS(L, scatter_src, v(zeros), arg_int(L->g, axis), v(unsqueezed(L, at, axis)),
+                            v(unsqueezed(L, g, axis))),
+                         t);
+}
+
+/* (grad, alpha, scale, input_scale, is_result, x or the result) */
+bool lower_elu_backward(Lower *L)
+{
+    bool result;
+    Value *g = lower_value(L, 0), *x = lower_value(L, 5);
+    TRY(lower_const_bool(L, 4, &result));
+    if (!g || !x) return lower_fail(L, g ? 5 : 0, "expected a tensor");
+    DType t = g->dtype, wide = t == DT_F16 || t == DT_BF16 ? DT_F32 : t;
+    TRY((g = lower_cast(L, g, wide)) && (x = lower_cast(L, x, wide)));
+    Arg depth = arg_expr(ex_mul(L->ex, L->arg[1].e, L->arg[2].e));
+    Value *above = scaled(L, g, L->arg[2]), *below = scaled(L, g, L->arg[3]), *slope = NULL;
+    if (result) slope = AS(L, add_Tensor, v(x), depth);
+    else slope = scaled(L, AS(L, exp, v(scaled(L, x, L->arg[3]))), depth);
+    below = times(L, below, slope);
+    return above && below && give(L, where(L, AS(L, le_Tensor, v(x), num(L, 0)), v(below), v(above)), t);
+}
+
+/* (a sigmoid(b)) of halves a and b */
+bool lower_glu_backward(Lower *L)
+{
+    DType t;
+    int axis;
+    TRY(widened(L, 2, &t));
+    Value *g = lower_value(L, 0), *x = lower_value(L, 1);
+    TRY(lower_dim(L, 2, x->rank, &axis));
+    Expr *half = ex_floordiv(L->ex, x->dim[axis], ex_int(L->ex, 2));
+    Arg d = arg_int(L->g, axis);
+    Value *a = AS(L, narrow, v(x), d, arg_int(L->g, 0), arg_expr(half)),
+          *gate = a ? AS(L, sigmoid, v(AS(L, narrow, v(x), d, arg_expr(half), arg_expr(half)))) : NULL,
+          *first = times(L, g, gate), *rest = gate ? AS(L, rsub_Scalar, v(gate), num(L, 1)) : NULL,
+          *second = times(L, times(L, first, rest), a);
+    return second && give(L, AS(L, cat, arg_values(L->g, 2, (Value *[]){first, second}), d), t);
+}
+
+bool lower_prelu_backward(Lower *L)
+{
+    DType t;
+    TRY(widened(L, 3, &t));
+    Value *g = lower_value(L, 0), *x = lower_value(L, 1), *w = lower_value(L, 2),
+          *above = AS(L, gt_Tensor, v(x), num(L, 0)), *down = times(L, g, w), *along = times(L, g, x);
+    if (!above || !down || !along) return false;
+    return give_all(L, 2,
+                    (Value *[]){where(L, above, v(g), v(down)), where(L, above, num(L, 0), v(along))}, t);
+}
+
+/* ------------------------------------------------------------------ norms */
+
+/* (g - mean(g) - h mean(g h)) rstd over some axes; without the first mean where it is a root mean square */
+static Value *through_norm(Lower *L, Value *g, Value *h, Value *rstd, Arg dims, bool centred)
+{
+    Value *gh = times(L, g, h), *along = gh ? AS(L, mean_dim, v(gh), dims, arg_bool(L->g, true)) : NULL,
+          *dx = minus(L, g, times(L, h, along));
+    if (centred) dx = dx ? minus(L, dx, AS(L, mean_dim, v(g), dims, arg_bool(L->g, true))) : NULL;
+    return times(L, dx, rstd);
+}
+
+static Value *per_channel(Lower *L, Value *w, const Value *x)
+{
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) dim[i] = i == 1 ? x->dim[1] : ex_int(L->ex, 1);
+    return w ? lower_reshape(L, w, x->rank, dim) : NULL;
+}
+
+static Value *over_channels(Lower *L, Value *x)
+{
+    int64_t dims[MAX_RANK];
+    if (!x) return NULL;
+    for (int i = 0, n = 0; i < x->rank; i++)
+        if (i != 1) dims[n++] = i;
+    return AS(L, sum_dim_IntList, v(x), arg_ints(L->g, x->rank - 1, dims));
+}
+
+/* (grad, input, mean, rstd, weight, N, C, HxW, groups, mask) */
+bool lower_group_norm_backward(Lower *L)
+{
+    DType t;
+    TRY(widened(L, 4, &t));
+    Value *g = lower_value(L, 0), *x = lower_value(L, 1), *w = lower_value(L, 4);
+    if (x->rank < 2) return lower_fail(L, 1, "rank %d, expected 2 or more", x->rank);
+    Expr *groups = L->arg[8].e, *rest = ex_floordiv(L->ex, x->dim[1], groups), *one = ex_int(L->ex, 1);
+    for (int i = 2; i < x->rank; i++) rest = ex_mul(L->ex, rest, x->dim[i]);
+    Expr *dim[] = {x->dim[0], groups, rest}, *flat[] = {x->dim[0], groups, one};
+    Value *mean = lower_reshape(L, lower_value(L, 2), 3, flat), *rstd = lower_reshape(L, lower_value(L, 3), 3, flat),
+          *h = mean && rstd ? times(L, minus(L, lower_reshape(L, x, 3, dim), mean), rstd) : NULL,
+          *gw = w ? times(L, g, per_channel(L, w, x)) : g,
+          *dx = gw ? through_norm(L, lower_reshape(L, gw, 3, dim), h, rstd, arg_ints(L->g, 1, (int64_t[]){2}), true)
+                   : NULL;
+    if (!dx) return false;
+    Value *out[] = {shaped(L, dx, x), over_channels(L, times(L, g, shaped(L, h, x))), over_channels(L, g)};
+    return give_all(L, 3, out, t);
+}
+
+/* (grad, input, weight, running mean, running variance, mean, rstd, train, eps, mask): without training both are the
+ * running ones */
+bool lower_batch_norm_backward(Lower *L)
+{
+    DType t;
+    bool train;
+    TRY(widened(L, 2, &t) && lower_const_bool(L, 7, &train));
+    Value *g = lower_value(L, 0), *x = lower_value(L, 1), *w = lower_value(L, 2);
+    Value *mean = lower_value(L, train ? 5 : 3), *rstd = lower_value(L, train ? 6 : 4);
+    if (x->rank < 2) return lower_fail(L, 1, "rank %d, expected 2 or more", x->rank);
+    if (!mean || !rstd) return lower_fail(L, train ? 5 : 3, "expected a tensor");
+    if (!train) rstd = AS(L, rsqrt, v(AS(L, add_Tensor, v(rstd), L->arg[8])));
+    rstd = per_channel(L, rstd, x);
+    int64_t dims[MAX_RANK];
+    for (int i = 0, n = 0; i < x->rank; i++)
+        if (i != 1) dims[n++] = i;
+    Value *h = times(L, minus(L, x, per_channel(L, mean, x)), rstd), *gw = w ? times(L, g, per_channel(L, w, x)) : g,
+          *dx = !train ? times(L, gw, rstd)
+                       : through_norm(L, gw, h, rstd, arg_ints(L->g, x->rank - 1, dims), true);
+    return give_all(L, 3, (Value *[]){dx, over_channels(L, times(L, g, h)), over_channels(L, g)}, t);
+}
+
+/* (grad, input, normalized_shape, rstd, weight, mask) */
+bool lower_rms_norm_backward(Lower *L)
+{
+    DType t;
+    TRY(widened(L, 2, &t));
+    Value *g = lower_value(L, 0), *x = lower_value(L, 1), *rstd = lower_value(L, 3), *w = lower_value(L, 4);
+    int n = L->arg[2].n, lead = x->rank - n;
+    if (!rstd) return lower_fail(L, 3, "expected a tensor");
+    if (n > x->rank) return lower_fail(L, 2, "%d sizes for rank %d", n, x->rank);
+    int64_t last[MAX_RANK], first[MAX_RANK];
+    for (int i = 0; i < n; i++) last[i] = lead + i;
+    for (int i = 0; i < lead; i++) first[i] = i;
+    Value *h = times(L, x, rstd), *dx = through_norm(L, w ? times(L, g, w) : g, h, rstd, arg_ints(L->g, n, last), false),
+          *dw = times(L, g, h);
+    if (dw && lead) dw = AS(L, sum_dim_IntList, v(dw), arg_ints(L->g, lead, first));
+    return give_all(L, 2, (Value *[]){dx, dw}, t);
+}
+
+/* (grad, v, g, norms, axis) of w = v g / |v| */
+bool lower_weight_norm_backward(Lower *L)
+{
+    DType t;
+    TRY(widened(L, 4, &t));
+    Value *grad = lower_value(L, 0), *x = lower_value(L, 1), *norm = lower_value(L, 3);
+    int axis, n = 0;
+    int64_t dims[MAX_RANK];
+    TRY(lower_dim(L, 4, x->rank, &axis));
+    for (int i = 0; i < x->rank; i++)
+        if (i != axis) dims[n++] = i;
+    Value *part = times(L, grad, x),
+          *sum = part ? AS(L, sum_dim_IntList, v(part), arg_ints(L->g, n, dims), arg_bool(L->g, true)) : NULL,
+          *dg = over_value(L, sum, norm), *unit = over_value(L, x, norm),
+          *across = minus(L, grad, times(L, unit, dg)), *dx = over_value(L, times(L, across, lower_value(L, 2)), norm);
+    return give_all(L, 2, (Value *[]){dx, dg}, t);
+}
+
+/* ------------------------------------------------------------------ pooling, resizing */
+
+/* g by a matrix of (outputs, inputs) along the last axis or the one before it */
+static Value *by_matrix(Lower *L, Value *g, Value *m, bool last)
+{
+    if (!g || !m) return NULL;
+    return last ? product(L, g, m) : product(L, AS(L, mT, v(m)), g);
+}
+
+/* Of output o the mean of inputs from o n / m to (o + 1) n / m, rounded outwards. */
+static Value *adaptive_matrix(Lower *L, Expr *n, Expr *m, DType t)
+{
+    Arg one = arg_int(L->g, 1), all = arg_expr(n), outs = arg_expr(m);
+    Value *in = AS(L, arange, all), *out = unsqueezed(L, AS(L, arange, outs), 1);
+    if (!in || !out) return NULL;
+    Value *low = AS(L, floor_divide, v(AS(L, mul_Tensor, v(out), all)), outs),
+          *end = scaled(L, AS(L, add_Tensor, v(out), one), all);
+    end = end ? AS(L, floor_divide, v(AS(L, sub_Tensor, v(AS(L, add_Tensor, v(end), outs)), one)), outs) : NULL;
+    Value *count = minus(L, end, low);
+    if (!count) return NULL;
+    Value *inside = AS(L, logical_and, v(AS(L, ge_Tensor, v(in), v(low))), v(AS(L, lt_Tensor, v(in), v(end))));
+    return where(L, inside, v(AS(L, reciprocal, v(lower_cast(L, count, t)))), num(L, 0));
+}
+
+bool lower_adaptive_avg_pool_backward(Lower *L)
+{
+    DType t;
+    TRY(widened(L, 2, &t));
+    Value *g = lower_value(L, 0), *x = lower_value(L, 1);
+    if (x->rank < 2 || g->rank != x->rank) return lower_fail(L, 1, "rank %d, expected 3 or 4", x->rank);
+    for (int i = 1; g && i <= 2; i++) {
+        Value *m = adaptive_matrix(L, x->dim[x->rank - i], g->dim[x->rank - i], g->dtype);
+        g = by_matrix(L, g, m, i == 1);
+    }
+    return give(L, g, t);
+}
+
+/* (grad, self, kernel, stride, padding, ceil_mode, count_include_pad, divisor): each output adds its share to every
+ * element of its window */
+bool lower_avg_pool_backward(Lower *L)
+{
+    DType t;
+    bool ceil_mode, padded;
+    TRY(widened(L, 2, &t) && lower_const_bool(L, 5, &ceil_mode) && lower_const_bool(L, 6, &padded));
+    Value *g = lower_value(L, 0), *x = lower_value(L, 1);
+    int n = L->op->id == OP_avg_pool3d_backward ? 3 : 2, lead = x->rank - n;
+    const Arg *k = &L->arg[2], *s = L->arg[3].n ? &L->arg[3] : k, *p = &L->arg[4];
+    if (ceil_mode) return fail(L->err, E_UNSUPPORTED, "ceil_mode: windows that end outside; expected false");
+    if (lead < 0 || !k->n) return lower_fail(L, 1, "rank %d, expected %d or more", x->rank, n);
+    Expr *one = ex_int(L->ex, 1), *minus_one = ex_int(L->ex, -1), *flat[5] = {one, one}, *outs[5], *ones[5] = {one, one},
+         *extra[3], *stride[3], *pad[3], *area = one;
+    for (int i = 0; i < lead; i++) flat[0] = ex_mul(L->ex, flat[0], x->dim[i]);
+    outs[0] = flat[0], outs[1] = one;
+    for (int i = 0; i < n; i++) {
+        Expr *size = k->es[k->n == 1 ? 0 : i], *in = x->dim[lead + i], *out = g->dim[lead + i];
+        stride[i] = s->es[s->n == 1 ? 0 : i], pad[i] = p->n ? p->es[p->n == 1 ? 0 : i] : ex_int(L->ex, 0);
+        ones[2 + i] = size, flat[2 + i] = in, outs[2 + i] = out, area = ex_mul(L->ex, area, size);
+        Expr *covered = ex_add(L->ex, ex_mul(L->ex, ex_add(L->ex, out, minus_one), stride[i]), size);
+        covered = ex_add(L->ex, covered, ex_mul(L->ex, pad[i], ex_int(L->ex, -2)));
+        extra[i] = ex_add(L->ex, in, ex_mul(L->ex, covered, minus_one));
+    }
+    Arg kernel = v(AS(L, full, arg_exprs(L->g, 2 + n, ones), num(L, 1), arg_dtype(g->dtype))),
+        stride_arg = arg_exprs(L->g, n, stride), pad_arg = arg_exprs(L->g, n, pad),
+        single = arg_ints(L->g, n, (int64_t[]){1, 1, 1}), none = arg_ints(L->g, n, (int64_t[]){0, 0, 0});
+    if (!kernel.v) return false;
+    g = lower_reshape(L, g, 2 + n, outs);
+    if (!lower_is_none(L, 7)) g = over(L, g, L->arg[7]);
+    else if (padded) g = over(L, g, arg_expr(area));
+    else {
+        flat[0] = one;
+        Value *all = AS(L, full, arg_exprs(L->g, 2 + n, flat), num(L, 1), arg_dtype(kernel.v->dtype)),
+              *count = all ? AS(L, convolution, v(all), kernel, arg_none(), stride_arg, pad_arg, single,
+                                arg_bool(L->g, false), none, arg_int(L->g, 1))
+                           : NULL;
+        g = over_value(L, g, count);
+    }
+    Value *dx = g ? AS(L, convolution, v(g), kernel, arg_none(), stride_arg, pad_arg, single, arg_bool(L->g, true),
+                       arg_exprs(L->g, n, extra), arg_int(L->g, 1))
+                  : NULL;
+    return dx && give(L, shaped(L, dx, x), t);
+}
+
+/* Output o of m reads input o scale, rounded down, or two beside o scale by their distance. */
+static Value *resize_matrix(Lower *L, Expr *n, Expr *m, bool linear, bool corners, const Arg *scale, DType t)
+{
+    Expr *minus_one = ex_int(L->ex, -1), *last = ex_add(L->ex, n, minus_one);
+    Value *in = AS(L, arange, arg_expr(n)), *out = unsqueezed(L, AS(L, arange, arg_expr(m)), 1);
+    if (!in || !out) return NULL;
+    in = lower_cast(L, in, t), out = lower_cast(L, out, t);
+    Arg step = scale && scale->kind == ARG_EXPR ? num(L, 1 / ex_number(scale->e)) : arg_none();
+    if (!in || !out) return NULL;
+    if (corners && ex_equals_int(m, 1)) out = scaled(L, out, num(L, 0));
+    else if (corners) out = over(L, scaled(L, out, arg_expr(last)), arg_expr(ex_add(L->ex, m, minus_one)));
+    else {
+        if (linear) out = AS(L, add_Tensor, v(out), num(L, 0.5));
+        out = step.kind == ARG_NONE ? over(L, scaled(L, out, arg_expr(n)), arg_expr(m)) : scaled(L, out, step);
+        if (out && linear) out = AS(L, sub_Tensor, v(out), num(L, 0.5));
+    }
+    out = out ? AS(L, clamp, v(out), num(L, 0), arg_expr(last)) : NULL;
+    if (!out) return NULL;
+    if (!linear) return where(L, AS(L, eq_Tensor, v(AS(L, floor, v(out))), v(in)), num(L, 1), num(L, 0));
+    Value *far = AS(L, abs, v(minus(L, out, in)));
+    return far ? AS(L, clamp, v(AS(L, rsub_Scalar, v(far), num(L, 1))), num(L, 0)) : NULL;
+}
+
+/* (grad, output_size, input_size, [align_corners,] a scale an axis) */
+bool lower_upsample_backward(Lower *L)
+{
+    DType t;
+    TRY(widened(L, 1, &t));
+    Value *g = lower_value(L, 0);
+    int at = op_param(L->op, "align_corners"), first = at < 0 ? 3 : 4, n = L->arg[1].n, rank = g->rank;
+    bool corners = false;
+    TRY(at < 0 || lower_const_bool(L, at, &corners));
+    if (rank != n + 2 || L->arg[2].n != rank) return lower_fail(L, 0, "rank %d, expected %d", rank, n + 2);
+    for (int i = 1; g && i <= n; i++) {
+        Value *m = resize_matrix(L, L->arg[2].es[rank - i], g->dim[rank - i], at >= 0, corners, &L->arg[first + n - i],
+                                 g->dtype);
+        g = by_matrix(L, g, m, i == 1);
+    }
+    return give(L, g, t);
+}
+
+/* ------------------------------------------------------------------ distances */
+
+/* (grad, a, b, p, distances) */
+bool lower_cdist_backward(Lower *L)
+{
+    DType t;
+    TRY(widened(L, 3, &t));
+    double p = L->arg[3].kind == ARG_EXPR && ex_is_const(L->arg[3].e) ? ex_number(L->arg[3].e) : -1;
+    Value *a = lower_value(L, 1), *b = lower_value(L, 2), *far = lower_value(L, 4);
+    if (!far) return lower_fail(L, 4, "expected a tensor");
+    if (p != 1 && p != 2) return fail(L->err, E_UNSUPPORTED, "the gradient of distances of norm %g; expected 1 or 2", p);
+    Value *d = minus(L, unsqueezed(L, a, a->rank - 1), unsqueezed(L, b, b->rank - 2)),
+          *g = unsqueezed(L, lower_value(L, 0), a->rank);
+    if (!d || !g) return false;
+    if (p == 1) d = AS(L, sign, v(d));
+    else {
+        far = unsqueezed(L, far, a->rank);
+        Value *unit = over_value(L, d, far);
+        d = unit ? where(L, AS(L, eq_Tensor, v(far), num(L, 0)), num(L, 0), v(unit)) : NULL;
+    }
+    d = times(L, d, g);
+    return d && give(L, AS(L, sum_dim_IntList, v(d), arg_ints(L->g, 1, (int64_t[]){-2})), t);
+}
