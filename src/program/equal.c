@@ -25,6 +25,13 @@ typedef struct Different {
     char shapes[160]; /* dtypes or sizes that differ; "" otherwise */
 } Different;
 
+/* What the exact payloads at one choice of sizes have said of an output's elements. */
+typedef struct Sight {
+    bool all;               /* one of them has said something of all */
+    unsigned char *unseen;  /* else: 1 for elements of which none has, NULL before the first */
+    int64_t left, of;
+} Sight;
+
 typedef struct Pair {
     const Graph *g[2];
     const EqualOptions *o;
@@ -33,6 +40,7 @@ typedef struct Pair {
     Graph *at[2];        /* the graphs at these sizes; NULL: not possible */
     const Tensor **in;   /* of a, and the same in b's order */
     const Tensor **in_b;
+    Sight *sight; /* of each output */
     bool exact;  /* until the payloads say nothing */
     bool single; /* one of the files is ONNX */
     double worked; /* steps of all exact runs */
@@ -104,19 +112,56 @@ static bool only_floats(Pair *p, const char *why)
 
 static void value_at(const ExactTensor *t, int64_t k, double *v) { *v = t->r ? t->v[k] : (double)t->i[k]; }
 
+static bool see(Sight *s, const ExactTensor *x, const ExactTensor *y, bool all, Err *err)
+{
+    size_t n = (size_t)(x->n * x->width);
+    s->all |= all;
+    s->of = (int64_t)n;
+    s->left = 0;
+    if (s->all) return true;
+    if (!s->unseen) {
+        if (!(s->unseen = mem_alloc(n))) return oom(err);
+        memset(s->unseen, 1, n);
+    }
+    s->left = exact_see(x, y, s->unseen);
+    return true;
+}
+
+/* The elements of which no payload at these sizes has said anything. *of: of how many in these outputs. */
+static int64_t out_of_sight(const Pair *p, int64_t *of)
+{
+    int64_t left = 0;
+    *of = 0;
+    for (int i = 0; i < p->g[0]->noutput; i++) {
+        left += p->sight[i].left;
+        if (p->sight[i].left) *of += p->sight[i].of;
+    }
+    return left;
+}
+
+static void forget_sight(Pair *p)
+{
+    for (int i = 0; p->sight && i < p->g[0]->noutput; i++) {
+        mem_free(p->sight[i].unseen);
+        p->sight[i] = (Sight){0};
+    }
+}
+
 /* False: they differ (p->d), or memory ran out. */
-static bool same_outputs(Pair *p, const Exact *a, const Exact *b)
+static bool same_outputs(Pair *p, const Exact *a, const Exact *b, Err *err)
 {
     for (int i = 0; i < p->g[0]->noutput; i++) {
         ExactDifference d;
         const ExactTensor *x = exact_output(a, i), *y = exact_output(b, i);
-        if (exact_same(x, y, false, &d)) continue;
+        bool all = exact_same(x, y, false, &d);
+        if (all || (!d.count && !exact_boxed(a) && !exact_boxed(b))) {
+            TRY(see(&p->sight[i], x, y, all, err));
+            continue;
+        }
         const char *boxed = exact_boxed(a) ? exact_boxed(a) : exact_boxed(b);
         char why[200];
         snprintf(why, sizeof why, "%s has no laws in exact arithmetic", boxed ? boxed : "");
         if (boxed) return only_floats(p, why);
-        exact_unseen(&d, x, why, sizeof why);
-        if (!d.count) return only_floats(p, why);
         if (d.first >= 0 && !d.kinds && d.max_rel < EXACT_NO_COUNTEREXAMPLE) {
             text_printf(why, sizeof why, "equal only up to %.2g: rounded constants, or a law that is missing",
                         d.max_rel);
@@ -156,7 +201,7 @@ static bool try_exact(Pair *p, uint64_t seed, Err *err)
     p->worked += x[0] && x[1] ? exact_worked(x[0]) + exact_worked(x[1]) : 0;
     if (!ok && p->least > 0 && err->code == E_LIMIT) same = false; /* these sizes are left out */
     else if (!ok) only_floats(p, err->msg);
-    else same = same_outputs(p, x[0], x[1]);
+    else same = same_outputs(p, x[0], x[1], err);
     exact_free(x[0]);
     exact_free(x[1]);
     return same;
@@ -348,9 +393,13 @@ static bool worked_enough(const Pair *p) { return p->exact && p->runs >= 2 && p-
 /* All payloads at these sizes, b's bound by the first inputs. False: err, or p->d. */
 static bool at_sizes(Pair *p, const Binding *b, Binding *second, int k, Err *err)
 {
+    enum { MORE = 8 }; /* payloads for elements that are out of sight: a small one is where constants were rounded */
     int seeds = p->o->seeds > 0 ? p->o->seeds : 2;
+    int64_t of;
     Err e = {0};
-    for (int s = 0; s < seeds && !worked_enough(p); s++) {
+    for (int s = 0; (s < seeds && !worked_enough(p)) ||
+                    (s < seeds + MORE && p->exact && out_of_sight(p, &of) && p->worked < 4 * EXACT_WORK_PAIR);
+         s++) {
         uint64_t seed = (uint64_t)(k * 64 + s) + 1;
         TRY(inputs_of(p, b, seed, err));
         if (s == 0 && !solve_sizes(p->g[1], p->in_b, NULL, second, err))
@@ -369,11 +418,15 @@ static bool at_sizes(Pair *p, const Binding *b, Binding *second, int k, Err *err
         if (!p->exact && p->at[1]) return true; /* told by floats: all sizes again */
         p->runs++;
     }
-    return true;
+    if (!p->exact || !out_of_sight(p, &of)) return true;
+    char why[200];
+    exact_unseen(out_of_sight(p, &of), of, why, sizeof why);
+    return only_floats(p, why);
 }
 
 static void free_at(Pair *p)
 {
+    forget_sight(p);
     for (int k = 0; k < 2; k++) {
         graph_free(p->at[k]);
         p->at[k] = NULL;
@@ -512,7 +565,8 @@ bool program_equal(const Program *a, const Program *b, const EqualOptions *o, Bu
     p.place = mem_zeroed(n, sizeof *p.place);
     p.in = mem_zeroed(n, sizeof *p.in);
     p.in_b = mem_zeroed(n, sizeof *p.in_b);
-    bool ok = p.place && p.in && p.in_b ? pair_inputs(&p, err) : oom(err);
+    p.sight = mem_zeroed((size_t)a->graph->noutput + 1, sizeof *p.sight);
+    bool ok = p.place && p.in && p.in_b && p.sight ? pair_inputs(&p, err) : oom(err);
     ok = ok && comparable(p.g[0], "first", err) && comparable(p.g[1], "second", err);
     for (int k = 0; ok && k < 2; k++) ok = (p.session[k] = session_create(p.g[k], NULL, 0, 0, err)) != NULL;
     p.bound = fmax(farthest_bound(a->graph), farthest_bound(b->graph));
@@ -522,6 +576,8 @@ bool program_equal(const Program *a, const Program *b, const EqualOptions *o, Bu
     put_report(report, &p, ok, err);
     for (int k = 0; k < 2; k++) session_free(p.session[k]);
     buf_free(&p.sizes);
+    forget_sight(&p);
+    mem_free(p.sight);
     mem_free(p.place);
     mem_free(p.in);
     mem_free(p.in_b);

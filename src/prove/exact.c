@@ -403,8 +403,16 @@ bool exact_same(const ExactTensor *a, const ExactTensor *b, bool zeros, ExactDif
     return !d->count && !d->unseen;
 }
 
-void exact_unseen(const ExactDifference *d, const ExactTensor *t, char *why, size_t size)
+int64_t exact_see(const ExactTensor *a, const ExactTensor *b, unsigned char *unseen)
+{
+    int64_t left = 0;
+    double least = 1e-12 * peak_of(a);
+    for (int64_t k = 0; k < a->n * a->width; k++) left += unseen[k] = unseen[k] && !seen(a, b, k, least);
+    return left;
+}
+
+void exact_unseen(int64_t unseen, int64_t of, char *why, size_t size)
 {
     snprintf(why, size, "%lld of %lld elements vanish in exact arithmetic, as products of four sines or tangents do",
-             (long long)d->unseen, (long long)(t->n * t->width));
+             (long long)unseen, (long long)of);
 }

@@ -66,5 +66,7 @@ typedef struct ExactDifference {
 #define EXACT_NO_COUNTEREXAMPLE 1e-6
 /* zeros: elements for which b is 0 may differ. False with a count of 0: some are unseen, and exact_unseen says it. */
 bool exact_same(const ExactTensor *a, const ExactTensor *b, bool zeros, ExactDifference *d);
-void exact_unseen(const ExactDifference *d, const ExactTensor *t, char *why, size_t size);
+/* unseen[0 .. n width): made 0 for every element of which these residues say something; how many are left. */
+int64_t exact_see(const ExactTensor *a, const ExactTensor *b, unsigned char *unseen);
+void exact_unseen(int64_t unseen, int64_t of, char *why, size_t size);
 #endif

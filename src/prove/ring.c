@@ -155,7 +155,7 @@ static bool nice(double x, Res *out)
         double y = x / constants[k].value, error = 1;
         for (int roots = 0; roots < 3; roots++, y *= y, error *= 2) {
             int64_t a, b;
-            bool near = fraction(y, 0x1p-49 * error, k || roots ? 0x1p26 : 0x1p40, &a, &b) ||
+            bool near = ((k || roots) && fraction(y, 0x1p-49 * error, 0x1p26, &a, &b)) ||
                         fraction(y, 0x1p-23 * error, k ? 0x1p7 : 0x1p12, &a, &b);
             if (!near || a % RING_P == 0 || b % RING_P == 0) continue;
             Res r = quotient(a, b);
@@ -181,7 +181,8 @@ Res res_number(double x)
     Res r;
     if (x == 0) return 0;
     if (short_binary(positive)) return res_dyadic(x);
-    if (fraction(positive, 0x1p-50, 0x1p40, &a, &b) || decimal(positive, &a, &b)) r = quotient(a, b);
+    bool ratio = fraction(positive, 0x1p-50, 0x1p40, &a, &b) && b & (b - 1); /* not just its own digits */
+    if (ratio || decimal(positive, &a, &b)) r = quotient(a, b);
     else if (!nice(positive, &r)) return res_dyadic(x);
     return x < 0 ? res_neg(r) : r;
 }

@@ -432,7 +432,7 @@ static bool exact_agree(const Cone *c, const Exact *x, int i, Proof *p, Err *err
     if (exact_same(from, to, zeros, &d)) return true;
     if (exact_boxed(x)) return fail(err, E_UNSUPPORTED, "%s has no laws in exact arithmetic", exact_boxed(x));
     char unseen[160];
-    exact_unseen(&d, to, unseen, sizeof unseen);
+    exact_unseen(d.unseen, to->n * to->width, unseen, sizeof unseen);
     if (!d.count) return fail(err, E_UNSUPPORTED, "%s", unseen);
     if (!d.kinds && d.max_rel < (c->claim->rounded ? NO_COUNTEREXAMPLE_ROUNDED : EXACT_NO_COUNTEREXAMPLE))
         return fail(err, E_UNSUPPORTED, "equal only up to %.2g: rounded constants, or a law that is missing",

@@ -158,6 +158,27 @@ def test_exported_by_torch(paths, tmp_path):
     assert report["result"] == "equal" and report["sense"] in (EXACT, REALS), report
 
 
+class Scaled(torch.nn.Module):
+    """Scores as torch.onnx.export spells them: queries and keys times the fourth root of 1/8, in float32."""
+
+    def __init__(self, parts):
+        super().__init__()
+        self.parts, self.root = parts, torch.tensor(8 ** -0.25)
+
+    def forward(self, x):
+        if self.parts:
+            return ((x * self.root) @ (x * self.root).mT).softmax(-1) @ x
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+def test_float32_roots(tmp_path):
+    """A float32 that ends in zeros is the root that it was rounded from, and small elements are seen by some payload."""
+    for parts in (False, True):
+        torch.export.save(torch.export.export(Scaled(parts), (torch.randn(4, 9, 8),)), tmp_path / f"{parts}.pt2")
+    report = qkv.prove(tmp_path / "False.pt2", tmp_path / "True.pt2")
+    assert report["result"] == "equal" and report["why_floats"] is None, report
+
+
 def changed(value, name):
     """What an argument may become, and what that is: a constant, an axis, a mask."""
     if "as_float" in value and name != "dropout_p":
