@@ -11,7 +11,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 
-enum { MAX_WORD = 100, MAX_TEXT = 1 << 24 };
+enum { MAX_WORD = 100, MAX_TEXT = 1 << 24, MAX_TOKENS = 1 << 22 };
 
 struct Tokenizer {
     Arena *arena;
@@ -28,6 +28,7 @@ static bool read_vocab(Tokenizer *t, const MappedFile *f, Err *err)
     for (intptr_t id = 0; p < end; id++) {
         const char *line = memchr(p, '\n', (size_t)(end - p)), *stop = line ? line : end;
         size_t n = (size_t)(stop - p);
+        if (id == MAX_TOKENS) return fail(err, E_LIMIT, "more than %d tokens: not a vocabulary", MAX_TOKENS);
         if (n && p[n - 1] == '\r') n--;
         char *token = arena_strndup(t->arena, p, n);
         if (!token || !map_put(&t->id, token, (void *)(id + 1))) return oom(err);

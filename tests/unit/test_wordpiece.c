@@ -57,6 +57,19 @@ static void test_cut(void **state)
     wordpiece_free(t);
 }
 
+static void test_too_long(void **state)
+{
+    (void)state;
+    enum { N = (4 << 20) + 1 };
+    Err err = {0};
+    char *lines = malloc(N);
+    assert_non_null(lines);
+    memset(lines, '\n', N);
+    assert_null(wordpiece_open(unit_file(lines, N), true, &err));
+    assert_int_equal(err.code, E_LIMIT);
+    free(lines);
+}
+
 static void test_vocabulary(void **state)
 {
     (void)state;
@@ -135,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lower),      cmocka_unit_test(test_cased), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_too_long),
         cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_bytes),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
