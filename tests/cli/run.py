@@ -139,6 +139,11 @@ def main():
     exe = pathlib.Path(args[0]).resolve()
     names = args[1:] or sorted(p.stem for p in HERE.glob("*.t"))[int(turn, 16) % 3 if turn else 0::3 if turn else 1]
     n = failed = 0
+    if "--sandbox" in sys.argv:
+        r = subprocess.run([exe, "--sandbox", "inspect", HERE / "models/affine.pt2"], capture_output=True, text=True)
+        if r.returncode == 4 and "this system" in r.stderr:
+            print(f"1..0 # SKIP {r.stderr}")
+            sys.exit(77)
     for name in names:
         for ok, command, expected, got in run_file(HERE / f"{name}.t", exe, bless, "--sandbox" in sys.argv):
             n += 1
