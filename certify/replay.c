@@ -152,6 +152,13 @@ static bool key_expr(Checker *c, int side, const Node *n, int param, const Expr 
     return true;
 }
 
+/* A reshape of a reshape keeps the row-major place of what was there first. */
+static const Value *before_reshapes(const Node *n, const Value *v)
+{
+    while (n->op->id == OP_reshape && v->def && v->def->op->id == OP_reshape) v = v->def->arg[0].v;
+    return v;
+}
+
 /* What a node computes, as text; false: only itself. */
 static bool key_of(Checker *c, int side, const Node *n, Buf *key)
 {
@@ -164,7 +171,7 @@ static bool key_of(Checker *c, int side, const Node *n, Buf *key)
              exprs = a->kind == ARG_EXPR || a->kind == ARG_EXPRS;
         int count = a->kind == ARG_VALUES || a->kind == ARG_EXPRS ? a->n : values || exprs;
         for (int i = 0; i < count; i++) {
-            const Value *v = a->kind == ARG_VALUE ? a->v : values ? a->vs[i] : NULL;
+            const Value *v = a->kind == ARG_VALUE ? before_reshapes(n, a->v) : values ? a->vs[i] : NULL;
             if (values) buf_printf(key, "%d,", v ? checker_class(c, side, v) : -2);
             else if (!key_expr(c, side, n, k, a->kind == ARG_EXPR ? a->e : a->es[i], key)) return false;
         }

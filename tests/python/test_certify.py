@@ -777,6 +777,13 @@ def test_sizes_that_a_condition_says(tmp_path):
     assert "s" in str(program.graph.find_nodes(op="placeholder")[0].meta["val"].shape[0])
 
 
+def test_reshapes_of_reshapes_are_the_same(tmp_path):
+    path, f = tmp_path / "m.pt2", lambda x, y, v: x.exp().reshape(4, 5, 4).reshape(2, 2, 20).reshape(8, 10).sin()
+    torch.export.save(torch.export.export(Calls(f), tuple(torch.randn(3, 2, 2, 5, 4))), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    assert json.loads((tmp_path / "r.pt2.json").read_text())["claims"] == []
+
+
 class Recurrent(nn.Module):
     """An op without a lemma, whose operands have other names in what is written."""
 
