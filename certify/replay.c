@@ -82,6 +82,8 @@ static bool take_same(Checker *c, Err *err)
             break;
         }
     }
+    /* of what is read twice nothing is known yet */
+    memset(c->side[SOURCE].expr, 0, (c->side[SOURCE].nexpr + 1) * sizeof *c->side[SOURCE].expr);
     return true;
 }
 
@@ -523,6 +525,20 @@ static const Symbol *source_symbol(const Checker *c, int i)
     return source_size(c, s->name);
 }
 
+/* The range of a size of the source; where it is read from what is computed twice, as each reading says. */
+static void source_range(const Checker *c, const Symbol *s, int64_t *lo, int64_t *hi)
+{
+    const Side *a = &c->side[SOURCE];
+    *lo = s->lo, *hi = s->hi;
+    for (int k = 0; from_data(s) && k < expr_symbol_count(a->g->ex); k++) {
+        const Symbol *of = expr_symbol(a->g->ex, k);
+        bool same = from_data(of) && of->source == s->source && of->dim == s->dim &&
+                    a->class[of->value->id] == a->class[s->value->id];
+        if (same && of->lo > *lo) *lo = of->lo;
+        if (same && of->hi < *hi) *hi = of->hi;
+    }
+}
+
 /* Does a bound hold where the source's own conditions do? Of u1 + u2 == u0 and 0 <= u2 follows u1 <= u0. */
 static bool follows(Checker *c, const Expr *bound)
 {
@@ -557,7 +573,8 @@ bool checker_finish(Checker *c, Err *err)
             if (lo < s->lo || hi > s->hi) return fail(err, E_MISMATCH, "size '%s' has a narrower range", s->name);
             continue;
         }
-        if (!of || of->source != s->source || s->lo > of->lo || s->hi < of->hi)
+        if (of) source_range(c, of, &lo, &hi);
+        if (!of || of->source != s->source || s->lo > lo || s->hi < hi)
             return fail(err, E_MISMATCH, "size '%s' is not the source's, or has a narrower range", s->name);
         bool same = !from_data(s) || (checker_class(c, RESULT, s->value) == checker_class(c, SOURCE, of->value) &&
                                       s->dim == of->dim);

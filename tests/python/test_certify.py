@@ -777,6 +777,23 @@ def test_sizes_that_a_condition_says(tmp_path):
     assert "s" in str(program.graph.find_nodes(op="placeholder")[0].meta["val"].shape[0])
 
 
+class Twice(nn.Module):
+    """Sizes that data has and that are read twice: the second time the first of them is known to be at least 1."""
+
+    def forward(self, x, n):
+        a, b = n.tolist()
+        y = torch.zeros(a, 3).exp() * 1.0, torch.zeros(b) + x
+        c, d = n.tolist()
+        torch._check(c >= 1)
+        return *y, torch.zeros(c, 3) + 1.0, torch.zeros(d)
+
+
+def test_sizes_that_are_read_twice(tmp_path):
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(Twice(), (torch.randn(1), torch.tensor([2, 3]))), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+
+
 def test_reshapes_of_reshapes_are_the_same(tmp_path):
     path, f = tmp_path / "m.pt2", lambda x, y, v: x.exp().reshape(4, 5, 4).reshape(2, 2, 20).reshape(8, 10).sin()
     torch.export.save(torch.export.export(Calls(f), tuple(torch.randn(3, 2, 2, 5, 4))), path)
