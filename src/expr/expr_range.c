@@ -63,6 +63,7 @@ static void range_of(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
     case EX_FLOORDIV:
         ex_range(p, e->args[0], &l, &h);
         ex_range(p, e->args[1], &l2, &h2);
+        if (l2 == 0 && h2 > 0) l2 = 1; /* by 0 it has no value */
         if (l2 <= 0) return;
         *lo = l == INT64_MIN ? l : l >= 0 ? (h2 == INT64_MAX ? 0 : l / h2) : floor_div_i64(l, l2);
         *hi = h == INT64_MAX ? h : h >= 0 ? h / l2 : -1;

@@ -101,6 +101,7 @@ static void test_ranges(void **state)
     expr_set_range(p, (int)ex_symbol(p, "s0")->i, 2, 8);
     expr_set_range(p, (int)ex_symbol(p, "s1")->i, 1, INT64_MAX);
     expr_set_range(p, (int)ex_symbol(p, "u0")->i, INT64_MIN, 5);
+    expr_set_range(p, (int)ex_symbol(p, "u1")->i, 0, INT64_MAX);
     static const struct {
         const char *text;
         int64_t lo, hi;
@@ -116,6 +117,7 @@ static void test_ranges(void **state)
         {"(-s0)//3", -3, -1},
         {"s1//s0", 0, INT64_MAX},
         {"s0//s1", 0, 8},
+        {"s0//u1", 0, 8}, /* u1 is not 0 there */
         {"u0//s0", INT64_MIN, 2},
         {"(u0 + s1) % 7", 0, 6},
         {"Max(s0, s1)", 2, INT64_MAX},
