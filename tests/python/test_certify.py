@@ -841,6 +841,15 @@ def test_places_are_looked_at(tmp_path):
     assert any("attention" in c["result"] and "exp" in c["from"] for c in claims), claims
 
 
+class Plus(nn.Module):
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def forward(self, x):
+        return x + self.number
+
+
 class Fresh(nn.Module):
     """Projections as they are initialised: biases of zeros, of which any is a part of any."""
 
@@ -904,6 +913,15 @@ def test_folded_weights(tmp_path):
     assert {"fold_batch_norm", "fold_scale"} <= fired, fired
     got = torch.export.load(tmp_path / "r.pt2").module()(x)
     assert torch.allclose(got, model(x), atol=1e-5)
+
+
+def test_a_number_that_becomes_a_bias(tmp_path):
+    path, model = tmp_path / "m.pt2", nn.Sequential(nn.Linear(4, 6, bias=False), Plus(1), nn.Tanh())
+    torch.export.save(torch.export.export(model, (torch.randn(3, 4),)), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    assert "fold_shift" in (tmp_path / "r.pt2.json").read_text()
+    torch.export.save(torch.export.export(nn.Sequential(model[0], Plus(2), model[2]), (torch.randn(3, 4),)), path)
+    assert run(BUILD / "qkv-certify", path, tmp_path / "r.pt2", tmp_path / "r.pt2.json").returncode == 1
 
 
 @pytest.mark.turns

@@ -467,3 +467,20 @@ def test_sizes_that_constants_decide(tmp_path, counts):
     assert ("4, 6] = aten.exp" in text) != counts, text
     if not counts:
         e.agrees((torch.randn(3, 4, 31),))
+
+
+class Shared(nn.Module):
+    """One weight, whose products are shifted by other numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.t = nn.Linear(4, 6, bias=False), nn.Parameter(torch.randn(6))
+
+    def forward(self, x, y):
+        return ((self.linear(x) + 1).sin(), (self.linear(y) + 2).sin(), (self.linear(x) - 1).cos(),
+                (self.linear(y) - self.t).sin(), (self.linear(x * 2) + self.t * 1.5).sin())
+
+
+def test_shifts_of_products_that_share_a_weight(tmp_path):
+    inputs = torch.randn(3, 4), torch.randn(5, 4)
+    Exported(tmp_path, Shared(), inputs).agrees(inputs)

@@ -16,6 +16,7 @@ typedef struct Product {
     int64_t n;        /* channels */
     double *s, *t;    /* scale and shift of the channels, in scratch memory */
     Arg scale, shift; /* the same as values or numbers, of one axis or none; none: 1 and 0 */
+    const char *bias; /* how a new bias is made of weights: products that share theirs may add other numbers */
 } Product;
 
 static bool product_of_value(Rewrite *rw, const Arg *a, Product *p)
@@ -28,7 +29,8 @@ static bool product_of_value(Rewrite *rw, const Arg *a, Product *p)
                    .y = a->v,
                    .w = node->arg[1].v,
                    .b = node->arg[2].kind == ARG_VALUE ? node->arg[2].v : NULL,
-                   .axis = conv ? 1 : a->v->rank - 1};
+                   .axis = conv ? 1 : a->v->rank - 1,
+                   .bias = "folded bias"};
     if (p->y->dtype != DT_F32 && p->y->dtype != DT_F64)
         return rewrite_refuse(rw, "%s weights would be rounded once more", dtype_name(p->y->dtype));
     if (p->y->rank < (conv ? 3 : 1) || p->w->rank < 2 || !ex_is_int(p->y->dim[p->axis]))
@@ -122,7 +124,9 @@ static Value *bias_meaning(Rewrite *rw, const Product *p)
     if (b && p->scale.kind != ARG_NONE) b = rw_binary(rw, OP_mul_Tensor, b, p->scale);
     if (p->shift.kind == ARG_NONE) return b;
     if (b) return rw_binary(rw, OP_add_Tensor, b, p->shift);
-    return p->shift.kind == ARG_VALUE ? rw_expand(rw, p->shift.v, 1, (Expr *[]){ex_int(rw->ex, p->n)}) : NULL;
+    Expr *n = ex_int(rw->ex, p->n);
+    if (p->shift.kind == ARG_VALUE) return rw_expand(rw, p->shift.v, 1, &n);
+    return RW(rw, full, arg_exprs(rw->g, 1, &n), p->shift, arg_dtype(p->y->dtype));
 }
 
 static Value *new_weight(Rewrite *rw, const Product *p, int n, Value *const *from)
@@ -141,7 +145,7 @@ static Value *new_weight(Rewrite *rw, const Product *p, int n, Value *const *fro
 
 static Value *new_bias(Rewrite *rw, const Product *p, int n, Value *const *from)
 {
-    Value *v = weight_made(rw, "folded bias", n, from);
+    Value *v = weight_made(rw, p->bias, n, from);
     double *b = arena_array(rw->scratch, double, p->n);
     if (v) return v;
     if (p->b) TRY_NULL(weight_own(rw, p->b) && weight_numbers(rw, p->b, p->n, b));
@@ -149,7 +153,7 @@ static Value *new_bias(Rewrite *rw, const Product *p, int n, Value *const *from)
     TRY_NULL(t);
     for (int64_t c = 0; c < p->n; c++)
         store_f64(t->dtype, (char *)t->data + (size_t)c * dtype_size(t->dtype), b[c] * p->s[c] + p->t[c]);
-    v = weight_add(rw, "folded bias", n, from, weight_sibling(rw, p->w, "folded_bias"), t);
+    v = weight_add(rw, p->bias, n, from, weight_sibling(rw, p->w, "folded_bias"), t);
     if (v) weight_means(rw, v, bias_meaning(rw, p));
     return v;
 }
@@ -246,6 +250,9 @@ bool make_folded_shift(Rewrite *rw, int n, const Arg *a, Arg *out)
     }
     TRY(numbers_of(rw, &p, &a[1], p.t));
     for (int64_t c = 0; c < p.n && subtract; c++) p.t[c] = -p.t[c];
+    if (!v) p.bias = arena_printf(rw->g->arena, "folded bias of %a", p.t[0]);
+    else if (subtract) p.bias = "folded bias less";
+    if (!p.bias) return rw->hard = true, oom(rw->err);
     p.shift = as_vector(rw, a[1]);
     if (subtract && p.shift.kind == ARG_VALUE) p.shift.v = RW(rw, neg, p.shift);
     if (p.shift.kind == ARG_EXPR) p.shift = arg_float(rw->g, p.t[0]);
