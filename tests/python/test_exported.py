@@ -470,7 +470,7 @@ def test_sizes_that_constants_decide(tmp_path, counts):
 
 
 class Shared(nn.Module):
-    """One weight, whose products are shifted by other numbers."""
+    """One weight, whose products are shifted by different numbers."""
 
     def __init__(self):
         super().__init__()

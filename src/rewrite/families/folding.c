@@ -16,7 +16,7 @@ typedef struct Product {
     int64_t n;        /* channels */
     double *s, *t;    /* scale and shift of the channels, in scratch memory */
     Arg scale, shift; /* the same as values or numbers, of one axis or none; none: 1 and 0 */
-    const char *bias; /* how a new bias is made of weights: products that share theirs may add other numbers */
+    const char *bias; /* how a new bias is made of weights: products that share theirs may add different numbers */
 } Product;
 
 static bool product_of_value(Rewrite *rw, const Arg *a, Product *p)
