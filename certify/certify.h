@@ -91,6 +91,7 @@ bool checker_replay(Checker *c, const json_t *certificate, Err *err);
 /* Law i of those that the claims take and that say what a rounded or masked number stands for; NULL: there are no
  * more. */
 const char *checker_assumes(const Checker *c, int i);
+int64_t checker_least(const Graph *source, const Symbol *s);
 
 /* ------------------------------------------------------------------ for what writes certificates */
 

@@ -15,13 +15,14 @@ static int say(const char *file, const Err *e)
     return err_exit_code(e->code);
 }
 
-static void print_sizes(const ExprPool *p)
+static void print_sizes(const Graph *source)
 {
-    for (int i = 0; i < expr_symbol_count(p); i++) {
-        const Symbol *s = expr_symbol(p, i);
+    for (int i = 0; i < expr_symbol_count(source->ex); i++) {
+        const Symbol *s = expr_symbol(source->ex, i);
         if (s->source == SYM_GONE) continue;
-        if (s->hi == INT64_MAX) printf("size %s: %lld or more\n", s->name, (long long)s->lo);
-        else printf("size %s: %lld to %lld\n", s->name, (long long)s->lo, (long long)s->hi);
+        long long least = checker_least(source, s);
+        if (s->hi == INT64_MAX) printf("size %s: %lld or more\n", s->name, least);
+        else printf("size %s: %lld to %lld\n", s->name, least, (long long)s->hi);
     }
 }
 
@@ -34,7 +35,7 @@ static int replay(const Graph *source, const Graph *result, const char *name, co
     bool single = json_is_true(json_object_get(cert, "single"));
     int code = checker_open(&c, source, result, single, &e) && checker_replay(&c, cert, &e) ? 0 : say(name, &e);
     if (!code) {
-        print_sizes(source->ex);
+        print_sizes(source);
         for (int i = 0; checker_assumes(&c, i); i++) printf("assuming: %s\n", checker_assumes(&c, i));
         printf("%d claims hold, all other nodes are the same: equal over the reals for all sizes in range\n",
                c.nclaims);

@@ -87,14 +87,28 @@ static bool take_same(Checker *c, Err *err)
     return true;
 }
 
+/* The least that a size of the source is. One that is an axis of an input, or a factor of one, is 1: nothing is said of
+ * empty tensors. */
+int64_t checker_least(const Graph *source, const Symbol *s)
+{
+    for (int i = 0; i < source->ninput && s->lo < 1; i++)
+        for (int k = 0; k < source->input[i]->rank; k++) {
+            const Expr *e = source->input[i]->dim[k];
+            if (e == s->expr) return 1;
+            for (int f = 0; e->kind == EX_MUL && f < e->nargs; f++)
+                if (e->args[f] == s->expr) return 1;
+        }
+    return s->lo;
+}
+
 /* The source's sizes, with their declared ranges. */
 static bool take_sizes(Checker *c, Err *err)
 {
-    const ExprPool *from = c->side[SOURCE].g->ex;
-    for (int i = 0; i < expr_symbol_count(from); i++) {
-        const Symbol *s = expr_symbol(from, i);
+    const Graph *g = c->side[SOURCE].g;
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
         Expr *own = s->source == SYM_GONE ? NULL : ex_symbol(c->t.x.p, s->name);
-        if (own) expr_set_range(c->t.x.p, (int)own->i, s->lo, s->hi);
+        if (own) expr_set_range(c->t.x.p, (int)own->i, checker_least(g, s), s->hi);
         else if (s->source != SYM_GONE) return oom(err);
     }
     return true;

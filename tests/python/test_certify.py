@@ -665,6 +665,29 @@ class Folded(nn.Module):
         return self.out(F.relu(self.norm(self.conv(x))).mean((2, 3))) * self.scale
 
 
+class Both(nn.Module):
+    """torch's own module: its projections are taken apart and put together by divisions by the sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.a(x, x, x, average_attn_weights=False)
+
+
+@pytest.mark.parametrize("most", (None, 63))
+def test_sizes_without_a_least_one(most, tmp_path):
+    """A Dim begins with 0, of which nothing is said."""
+    source, result, certificate = (tmp_path / n for n in ("a.pt2", "b.pt2", "c.json"))
+    dims = ({i: torch.export.Dim(f"d{i}", max=most) for i in range(2)},)
+    torch.export.save(torch.export.export(Both().eval(), (torch.randn(3, 5, 8),), dynamic_shapes=dims), source)
+    r = run(BUILD / "cli" / "qkv", "rewrite", source, "-o", result, "--certify", certificate)
+    assert r.returncode == 0 and REALS in r.stdout, r.stdout + r.stderr
+    code, said = checked(source, result, certificate)
+    assert code == 0 and said.count(f": 1 to {most}" if most else ": 1 or more") == 2, said
+
+
 def certified(path, *command, source):
     """What a command that writes `path` certifies, replayed by both programs. (whole, why)"""
     r = run(BUILD / "cli" / "qkv", *command, "-o", path, "--certify", f"{path}.json")
