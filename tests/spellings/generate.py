@@ -23,7 +23,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from share import exported, share  # noqa: E402
 
 FILES = ["scores", "masks", "softmaxes", "layouts", "einsums", "grouped", "positions", "inductor", "decomposed",
-         "projections", "modules", "families", "traps", "found", "mixtures", "published", "repositories", "collected"]
+         "projections", "modules", "families", "traps", "found", "mixtures", "published", "repositories", "collected",
+         "further"]
 
 
 def load():
