@@ -1,6 +1,6 @@
 /* Lowering of the ops of backward passes, which a file holds that was exported with autograd inside (forces that are
- * the gradient of an energy) or by PyTorch's own export of joint graphs. What is a formula of elements is one in its row
- * (the word FORMULA). Half types are worked on in float32, as ATen does.
+ * the gradient of an energy) or by PyTorch's own export of joint graphs. What is a formula of elements is one in its
+ * row (the word FORMULA). Half types are worked on in float32, as ATen does.
  *
  *     select_backward(g, [4, 5], 0, 2)     -> select_scatter(zeros(4, 5), g, 0, 2)
  *     upsample_nearest1d_backward(g, ..)   -> g and a matrix of zeros and ones
@@ -306,8 +306,8 @@ bool lower_rms_norm_backward(Lower *L)
     int64_t last[MAX_RANK], first[MAX_RANK];
     for (int i = 0; i < n; i++) last[i] = lead + i;
     for (int i = 0; i < lead; i++) first[i] = i;
-    Value *h = times(L, x, rstd), *dx = through_norm(L, w ? times(L, g, w) : g, h, rstd, arg_ints(L->g, n, last), false),
-          *dw = times(L, g, h);
+    Value *h = times(L, x, rstd), *gw = w ? times(L, g, w) : g,
+          *dx = through_norm(L, gw, h, rstd, arg_ints(L->g, n, last), false), *dw = times(L, g, h);
     if (dw && lead) dw = AS(L, sum_dim_IntList, v(dw), arg_ints(L->g, lead, first));
     return give_all(L, 2, (Value *[]){dx, dw}, t);
 }
@@ -379,8 +379,8 @@ bool lower_avg_pool_backward(Lower *L)
     const Arg *k = &L->arg[2], *s = L->arg[3].n ? &L->arg[3] : k, *p = &L->arg[4];
     if (ceil_mode) return fail(L->err, E_UNSUPPORTED, "ceil_mode: windows that end outside; expected false");
     if (lead < 0 || !k->n) return lower_fail(L, 1, "rank %d, expected %d or more", x->rank, n);
-    Expr *one = ex_int(L->ex, 1), *minus_one = ex_int(L->ex, -1), *flat[5] = {one, one}, *outs[5], *ones[5] = {one, one},
-         *extra[3], *stride[3], *pad[3], *area = one;
+    Expr *one = ex_int(L->ex, 1), *minus_one = ex_int(L->ex, -1), *flat[5] = {one, one}, *outs[5],
+         *ones[5] = {one, one}, *extra[3], *stride[3], *pad[3], *area = one;
     for (int i = 0; i < lead; i++) flat[0] = ex_mul(L->ex, flat[0], x->dim[i]);
     outs[0] = flat[0], outs[1] = one;
     for (int i = 0; i < n; i++) {
@@ -463,7 +463,8 @@ bool lower_cdist_backward(Lower *L)
     double p = L->arg[3].kind == ARG_EXPR && ex_is_const(L->arg[3].e) ? ex_number(L->arg[3].e) : -1;
     Value *a = lower_value(L, 1), *b = lower_value(L, 2), *far = lower_value(L, 4);
     if (!far) return lower_fail(L, 4, "expected a tensor");
-    if (p != 1 && p != 2) return fail(L->err, E_UNSUPPORTED, "the gradient of distances of norm %g; expected 1 or 2", p);
+    if (p != 1 && p != 2)
+        return fail(L->err, E_UNSUPPORTED, "the gradient of distances of norm %g; expected 1 or 2", p);
     Value *d = minus(L, unsqueezed(L, a, a->rank - 1), unsqueezed(L, b, b->rank - 2)),
           *g = unsqueezed(L, lower_value(L, 0), a->rank);
     if (!d || !g) return false;

@@ -21,7 +21,8 @@ def elements(F):
         F.op("aten._prelu_kernel_backward.default")(g(), x, t(1, 37, dt=dt))
     edges = torch.tensor([0.0, -0.0, 0.5, -0.5, 3, -3, 30, -30])
     for name, *numbers in (("threshold", 0.5), ("leaky_relu", 0.2, False), ("hardtanh", -0.5, 0.5), ("hardsigmoid",),
-                           ("hardswish",), ("softplus", 1.0, 20.0), ("mish",), ("softshrink", 0.5), ("hardshrink", 0.5)):
+                           ("hardswish",), ("softplus", 1.0, 20.0), ("mish",), ("softshrink", 0.5),
+                           ("hardshrink", 0.5)):
         F.op(f"aten.{name}_backward.default")(torch.ones(8), edges, *numbers)
 
 
@@ -108,8 +109,8 @@ def layers(F):
     F.op("aten._weight_norm_interface_backward.default")(t(4, 3, 2), v, g, norm, 0)
     for padded in (True, False):
         for divisor in (None, 3):
-            F.op("aten.avg_pool2d_backward.default")(t(2, 3, 4, 3), t(2, 3, 8, 7), [3, 2], [2, 2], [1, 0], False, padded,
-                                                     divisor, static=True)
+            F.op("aten.avg_pool2d_backward.default")(t(2, 3, 4, 3), t(2, 3, 8, 7), [3, 2], [2, 2], [1, 0], False,
+                                                     padded, divisor, static=True)
         F.op("aten.avg_pool3d_backward.default")(t(3, 2, 2, 3), t(3, 4, 4, 6), [2, 2, 2], [], [0, 0, 0], False, padded,
                                                  None, static=True)
     for out in ((1, 1), (2, 3), (5, 4)):
