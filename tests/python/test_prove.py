@@ -172,7 +172,7 @@ class Scaled(torch.nn.Module):
 
 
 def test_float32_roots(tmp_path):
-    """A float32 that ends in zeros is the root that it was rounded from, and small elements are seen by some payload."""
+    """A float32 that ends in zeros is the root it was rounded from; small elements are seen by some payload."""
     for parts in (False, True):
         torch.export.save(torch.export.export(Scaled(parts), (torch.randn(4, 9, 8),)), tmp_path / f"{parts}.pt2")
     report = qkv.prove(tmp_path / "False.pt2", tmp_path / "True.pt2")
