@@ -548,8 +548,7 @@ EXTRA = {
     "nemotron3_5_asr": {"config": {"default_prompt_id": 3},
                         "inputs": {"": {"input_features": "R(b, 64, mel)", "decoder_input_ids": "I(90, b, s, lo=3)"}}},
     "nystromformer": {"config": {"conv_kernel_size": 5}, "inputs": {"": {"input_ids": "I(90, b, 64, lo=3)"}}},
-    "omdet-turbo": {"config": {"encoder_in_channels": [32, 64, 128], "apply_layernorm_after_vision_backbone": False,
-                               "decoder_hidden_dim": 32},
+    "omdet-turbo": {"config": {"encoder_in_channels": [32, 64, 128], "apply_layernorm_after_vision_backbone": False},
                     "inputs": {"": {
         "pixel_values": "R(b, 3, h, w)", "classes_input_ids": "I(90, 3 * b, 4, lo=3)",
         "classes_attention_mask": "torch.ones(3 * b, 4, dtype=torch.long)", "tasks_input_ids": "I(90, b, 5, lo=3)",
