@@ -439,7 +439,10 @@ Taps *tap_conv(TapWeights *pool, PackedWeights *packed, const Kernels *kernels, 
         bool none;
         place_of(d, i / d->groups, place);
         if (make_part(g, d, i % d->groups, place, &g->part[g->parts], &none, err)) g->parts += !none;
-        else return tap_conv_free(g), NULL;
+        else { /* what it has already goes, too */
+            g->parts++;
+            return tap_conv_free(g), NULL;
+        }
     }
     size_t sum = 0;
     g->together = g->parts > 1;
