@@ -791,6 +791,7 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
         at[0] = ex_sub(c->t.x.p, idx[0], ex_int(c->t.x.p, p->from));
         if (!ix_within(&c->t.x, at[0], ex_int(c->t.x.p, p->count))) continue;
         if (!p->of) return term_number(&c->t, 0, 1);
+        if (p->turned) at[0] = idx[1], at[1] = idx[0];
         c->cut[checker_class(c, SOURCE, p->of)] = true;
         return term_leaf(&c->t, checker_class(c, SOURCE, p->of), false, v->rank, at);
     }

@@ -375,6 +375,22 @@ static bool zero_rows(const Tensor *w, int64_t from, int64_t count)
     return true;
 }
 
+/* Are the rows of w the columns of v, byte by byte? */
+static bool is_turned(const Tensor *w, const Tensor *v)
+{
+    if (!w || !v || w->rank != 2 || v->rank != 2 || w->dtype != v->dtype || w->shape[0] != v->shape[1] ||
+        w->shape[1] != v->shape[0])
+        return false;
+    size_t size = dtype_size(w->dtype);
+    const char *a = w->data, *b = v->data;
+    for (int64_t i = 0; i < w->shape[0]; i++)
+        for (int64_t k = 0; k < w->shape[1]; k++)
+            if (memcmp(a + (size_t)(i * w->stride[0] + k * w->stride[1]) * size,
+                       b + (size_t)(k * v->stride[0] + i * v->stride[1]) * size, size))
+                return false;
+    return true;
+}
+
 bool checker_zero(const Checker *c, int side, const Value *weight)
 {
     const Tensor *w = weight->data;
@@ -388,13 +404,16 @@ bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count,
 {
     bool kept = weight->kind == V_WEIGHT && !graph_writes(c->side[RESULT].g, weight) && count >= 0 &&
                 (!of || (of->kind == V_WEIGHT && !graph_writes(c->side[SOURCE].g, of)));
-    if (!kept || !(of ? same_rows(weight->data, from, count, of->data) : zero_rows(weight->data, from, count)))
+    bool rows = kept && (of ? same_rows(weight->data, from, count, of->data) : zero_rows(weight->data, from, count));
+    bool turned = kept && !rows && of && from == 0 && is_turned(weight->data, of->data) &&
+                  count == weight->data->shape[0];
+    if (!rows && !turned)
         return fail(err, E_MISMATCH, "rows %lld to %lld of weight '%s' are not '%s'", (long long)from,
                     (long long)(from + count - 1), weight->name, of ? of->name : "0");
     Piece *all = vec_room(c->arena, c->piece, c->npieces, sizeof *all);
     if (!all) return oom(err);
     c->piece = all;
-    all[c->npieces++] = (Piece){weight, of, from, count};
+    all[c->npieces++] = (Piece){weight, of, from, count, turned};
     return true;
 }
 

@@ -35,14 +35,16 @@ static bool is_piece(Prover *p, const Value *weight, int64_t from, int64_t count
     return true;
 }
 
-/* How many rows from `from` on are a weight of the source that is not 0; 0: none. */
+/* How many rows from `from` on are a weight of the source that is not 0, all of them perhaps its columns; 0: none. */
 static int64_t find_rows(Prover *p, const Value *w, int64_t from)
 {
     const Graph *a = p->c.side[SOURCE].g;
     for (int k = 0; k < a->nweight; k++) {
         const Value *of = a->weight[k];
         if (of->rank != w->rank || of->dtype != w->dtype || !of->data || of->data->shape[0] < 1) continue;
-        if (!checker_zero(&p->c, SOURCE, of) && is_piece(p, w, from, of->data->shape[0], of)) return of->data->shape[0];
+        if (checker_zero(&p->c, SOURCE, of)) continue;
+        if (is_piece(p, w, from, of->data->shape[0], of)) return of->data->shape[0];
+        if (from == 0 && is_piece(p, w, 0, w->data->shape[0], of)) return w->data->shape[0];
     }
     return 0;
 }

@@ -158,6 +158,21 @@ def test_exported_by_torch(paths, tmp_path):
     assert report["result"] == "equal" and report["sense"] in (EXACT, REALS), report
 
 
+@pytest.mark.turns
+def test_encoder_exported_by_torch(tmp_path):
+    """For all sizes: the exporter turns weights around and splits attention's scale."""
+    pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
+    torch.manual_seed(0)
+    m = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 1,
+                                    enable_nested_tensor=False).eval()
+    b, n = torch.export.Dim("b", min=2, max=8), torch.export.Dim("n", min=2, max=30)
+    program = torch.export.export(m, (torch.randn(3, 5, 16),), dynamic_shapes=({0: b, 1: n},))
+    torch.export.save(program, tmp_path / "m.pt2")
+    torch.onnx.export(program, (), tmp_path / "m.onnx", dynamo=True, verbose=False)
+    report = qkv.prove(tmp_path / "m.pt2", tmp_path / "m.onnx")
+    assert report["result"] == "equal" and report["sense"] == REALS, report
+
+
 class Scaled(torch.nn.Module):
     """Scores as torch.onnx.export spells them: queries and keys times the fourth root of 1/8, in float32."""
 
@@ -177,6 +192,36 @@ def test_float32_roots(tmp_path):
         torch.export.save(torch.export.export(Scaled(parts), (torch.randn(4, 9, 8),)), tmp_path / f"{parts}.pt2")
     report = qkv.prove(tmp_path / "False.pt2", tmp_path / "True.pt2")
     assert report["result"] == "equal" and report["why_floats"] is None, report
+
+
+class Turned(torch.nn.Module):
+    """A linear layer whose weight is stored the other way, as torch.onnx.export stores it."""
+
+    def __init__(self, turned, wrong=None):
+        super().__init__()
+        w = torch.arange(24.0).view(4, 6).sin()
+        if turned:
+            w = w.t().contiguous()
+        if wrong:
+            w[wrong] += 1e-6
+        self.turned, self.w = turned, torch.nn.Parameter(w)
+
+    def forward(self, x):
+        return (x @ self.w if self.turned else torch.nn.functional.linear(x, self.w)).relu()
+
+
+def test_turned_weights(tmp_path):
+    """Certified where each row is a column, refused where one element is another."""
+    n = torch.export.Dim("n", min=2)
+    for name, model in (("one", Turned(False)), ("other", Turned(True)), ("wrong", Turned(True, (5, 3)))):
+        torch.export.save(torch.export.export(model, (torch.randn(3, 6),), dynamic_shapes=({0: n},)),
+                          tmp_path / f"{name}.pt2")
+    report = qkv.prove(tmp_path / "one.pt2", tmp_path / "other.pt2")
+    assert report["result"] == "equal" and report["sense"] == REALS, report
+    report = qkv.prove(tmp_path / "other.pt2", tmp_path / "one.pt2")
+    assert report["sense"] == REALS, report
+    report = qkv.prove(tmp_path / "one.pt2", tmp_path / "wrong.pt2")
+    assert report["sense"] != REALS, report
 
 
 def changed(value, name):
