@@ -354,8 +354,13 @@ static bool take_result(Checker *c, Err *err)
         checker_equal(c, a->input[i], b->input[i]);
     }
     Map named = {0};
-    for (int i = 0; i < a->nweight; i++)
-        if (a->weight[i]->fqn && !map_put(&named, a->weight[i]->fqn, a->weight[i])) return oom(err);
+    bool ok = true;
+    for (int i = 0; i < a->nweight && ok; i++)
+        ok = !a->weight[i]->fqn || map_put(&named, a->weight[i]->fqn, a->weight[i]);
+    if (!ok) {
+        map_free(&named);
+        return oom(err);
+    }
     for (int i = 0; i < b->nweight; i++) {
         const Value *w = b->weight[i], *of = w->fqn ? map_get(&named, w->fqn) : NULL;
         for (int k = 0; k < a->nweight && !(of && same_rows(w->data, 0, -1, of->data)); k++)
