@@ -81,7 +81,7 @@ bool shape_slice(Shape *s)
     Expr *start = shape_arg(s, 2)->e, *end = shape_arg(s, 3)->e, *step = shape_arg(s, 4)->e;
     int64_t lo, hi;
     ex_range(s->ex, step, &lo, &hi);
-    if (hi < 1) return shape_fail(s, 4, "must be at least 1");
+    if (hi < 1 || step->is_float || step->is_bool) return shape_fail(s, 4, "must be an integer of at least 1");
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     Expr *span = span_of(s, start, end); /* lowering made 0 <= start <= end <= size */
     dim[d] = ex_floordiv(s->ex, ex_sub(s->ex, ex_add(s->ex, span, step), ex_int(s->ex, 1)), step);

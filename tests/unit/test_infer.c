@@ -168,6 +168,8 @@ static void test_refused(void **state)
         {"reshape.default(%z, [4])", "number of elements before and after reshape: sizes 6 and 4 differ"},
         {"expand.default(%z, [2, 4])", "size that expand keeps: sizes 3 and 4 differ"},
         {"expand.default(%z, [3])", "found 1 sizes for a tensor of rank 2"},
+        {"slice.Tensor(%z, 0, 0, 2, 0)", "must be an integer of at least 1"},
+        {"slice.Tensor(%z, 0, 0, 2, 0.5>3)", "must be an integer of at least 1"},
         {"select.int(%z, 0, 2)", "can never hold"},
         {"select.int(%z, 0, -1)", "can never hold"},
         {"select.int(%t, 0, 0)", "rank 0"},
