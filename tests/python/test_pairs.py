@@ -307,18 +307,18 @@ def of_integers(tmp_path_factory):
                  (i, tokens, m, torch.randn(B, N, D), torch.randn(1000, D)))
 
 
-@pytest.mark.turns
-@pytest.mark.parametrize("name", PAIRS)
-def test_told_apart(models, name, tmp_path):
-    one, same, other = models[name]
+def tell_apart(tmp_path, one, same, other):
     assert qkv.prove(one, same, sizes=1)["result"] == "equal"
     assert qkv.prove(one, other, sizes=1)["result"] == "different"
     assert not certificate_of(one, other, tmp_path / "o.pt2")["whole"]
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("name", PAIRS)
+def test_told_apart(models, name, tmp_path):
+    tell_apart(tmp_path, *models[name])
 
 
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integers_told_apart(of_integers, name, tmp_path):
-    one, same, other = of_integers[name]
-    assert qkv.prove(one, same, sizes=1)["result"] == "equal"
-    assert qkv.prove(one, other, sizes=1)["result"] == "different"
-    assert not certificate_of(one, other, tmp_path / "o.pt2")["whole"]
+    tell_apart(tmp_path, *of_integers[name])
