@@ -206,6 +206,24 @@ Value *lower_cast(Lower *L, Value *x, DType t)
     return EMIT(L, to_copy, arg_value(x), arg_dtype(t));
 }
 
+bool lower_widened(Lower *L, int n, DType *t)
+{
+    int all = L->op->schema->nparams;
+    Arg *arg = arena_array(L->g->arena, Arg, all);
+    for (int i = 0; i < n; i++)
+        if (!lower_value(L, i)) return lower_fail(L, i, "expected a tensor");
+    if (!arg) return oom(L->err);
+    *t = lower_value(L, 0)->dtype;
+    for (int i = 0; i < all; i++) {
+        Value *x = lower_value(L, i);
+        bool half = x && (x->dtype == DT_F16 || x->dtype == DT_BF16);
+        arg[i] = half ? arg_value(lower_cast(L, x, DT_F32)) : L->arg[i];
+        if (half && !arg[i].v) return false;
+    }
+    L->arg = arg;
+    return true;
+}
+
 Arg lower_number_as(Lower *L, Arg number, DType t)
 {
     if (!dtype_is_int(t) || number.kind != ARG_EXPR) return number;

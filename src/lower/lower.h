@@ -81,6 +81,8 @@ Value *const *lower_all(Lower *L, OpId op, int n, const Arg *args);
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */
 Value *lower_permute(Lower *L, Value *x, const int *perm);
 Value *lower_cast(Lower *L, Value *x, DType t); /* x itself if it has that dtype */
+/* The operands in float32 where they are half; *t: the dtype of the first, for the results. The first n are tensors. */
+bool lower_widened(Lower *L, int n, DType *t);
 /* Normal numbers of the shape of `like`, one pair after the other. */
 Value *lower_normal_pairs(Lower *L, const Value *like, DType t);
 Arg lower_number_as(Lower *L, Arg number, DType t); /* of an integer dtype its whole part */

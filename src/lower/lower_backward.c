@@ -5,6 +5,7 @@
  *     select_backward(g, [4, 5], 0, 2)     -> select_scatter(zeros(4, 5), g, 0, 2)
  *     upsample_nearest1d_backward(g, ..)   -> g and a matrix of zeros and ones
  */
+#include "facts/axes.h"
 #include "lower/lower_table.h"
 #include "lower/words.h"
 
@@ -20,23 +21,14 @@ static Value *unsqueezed(Lower *L, Value *x, int at)
     return x ? AS(L, unsqueeze, v(x), arg_int(L->g, at)) : NULL;
 }
 
-/* The operands in float32 where they are half; *t: what the results are cast to. The first n are tensors. */
-static bool widened(Lower *L, int n, DType *t)
+/* All axes of x but one. */
+static Arg all_but(Lower *L, const Value *x, int axis)
 {
-    int all = L->op->schema->nparams;
-    Arg *arg = arena_array(L->g->arena, Arg, all);
-    for (int i = 0; i < n; i++)
-        if (!lower_value(L, i)) return lower_fail(L, i, "expected a tensor");
-    if (!arg) return oom(L->err);
-    *t = L->arg[0].v->dtype;
-    for (int i = 0; i < all; i++) {
-        arg[i] = L->arg[i];
-        Value *x = lower_value(L, i);
-        if (x && (x->dtype == DT_F16 || x->dtype == DT_BF16)) arg[i] = v(lower_cast(L, x, DT_F32));
-        if (x && !arg[i].v) return false;
-    }
-    L->arg = arg;
-    return true;
+    int64_t dims[MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (i != axis) dims[n++] = i;
+    return arg_ints(L->g, n, dims);
 }
 
 static bool give(Lower *L, Value *y, DType t) { return y && lower_return(L, lower_cast(L, y, t)); }
@@ -84,7 +76,7 @@ bool lower_pad_backward(Lower *L)
     bool mirrors = L->op->id == OP_reflection_pad1d_backward || L->op->id == OP_reflection_pad2d_backward ||
                    L->op->id == OP_reflection_pad3d_backward;
     DType t;
-    TRY(widened(L, 2, &t));
+    TRY(lower_widened(L, 2, &t));
     Value *g = lower_value(L, 0), *x = lower_value(L, 1);
     for (int k = 0; g && k < L->arg[2].n / 2; k++) {
         int axis = x->rank - 1 - k;
@@ -110,7 +102,7 @@ bool lower_embedding_dense_backward(Lower *L)
 {
     bool by_count;
     DType t;
-    TRY(lower_const_bool(L, 4, &by_count) && widened(L, 2, &t));
+    TRY(lower_const_bool(L, 4, &by_count) && lower_widened(L, 2, &t));
     if (by_count)
         return fail(L->err, E_UNSUPPORTED, "scale_grad_by_freq counts how often each row occurs; expected false");
     Value *g = lower_value(L, 0), *ids = lower_value(L, 1);
@@ -130,16 +122,13 @@ static Value *of_each(Lower *L, Value *g, const Value *x)
 {
     int64_t how;
     if (!g || !lower_const_int(L, op_param(L->op, "reduction"), &how)) return NULL;
-    if (how != 1) return g;
-    Expr *n = ex_int(L->ex, 1);
-    for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
-    return over(L, g, arg_expr(n));
+    return how == 1 ? over(L, g, arg_expr(product_of(L->ex, x->rank, x->dim))) : g;
 }
 
 bool lower_difference_backward(Lower *L)
 {
     DType t;
-    TRY(widened(L, 3, &t));
+    TRY(lower_widened(L, 3, &t));
     Value *x = lower_value(L, 1), *d = minus(L, x, lower_value(L, 2)), *g = of_each(L, lower_value(L, 0), x);
     if (!d || !g) return false;
     if (L->op->id == OP_mse_loss_backward) return give(L, times(L, g, scaled(L, d, num(L, 2))), t);
@@ -163,7 +152,7 @@ bool lower_nll_loss_backward(Lower *L)
 {
     DType t;
     int64_t how;
-    TRY(widened(L, 3, &t) && lower_const_int(L, 4, &how));
+    TRY(lower_widened(L, 3, &t) && lower_const_int(L, 4, &how));
     Value *g = lower_value(L, 0), *x = lower_value(L, 1), *target = lower_value(L, 2), *weight = lower_value(L, 3);
     int axis = x->rank == 1 ? 0 : 1;
     Value *ignored = AS(L, eq_Tensor, v(target), L->arg[5]),
@@ -202,7 +191,7 @@ bool lower_glu_backward(Lower *L)
 {
     DType t;
     int axis;
-    TRY(widened(L, 2, &t));
+    TRY(lower_widened(L, 2, &t));
     Value *g = lower_value(L, 0), *x = lower_value(L, 1);
     TRY(lower_dim(L, 2, x->rank, &axis));
     Expr *half = ex_floordiv(L->ex, x->dim[axis], ex_int(L->ex, 2));
@@ -217,7 +206,7 @@ bool lower_glu_backward(Lower *L)
 bool lower_prelu_backward(Lower *L)
 {
     DType t;
-    TRY(widened(L, 3, &t));
+    TRY(lower_widened(L, 3, &t));
     Value *g = lower_value(L, 0), *x = lower_value(L, 1), *w = lower_value(L, 2),
           *above = AS(L, gt_Tensor, v(x), num(L, 0)), *down = times(L, g, w), *along = times(L, g, x);
     if (!above || !down || !along) return false;
@@ -245,22 +234,18 @@ static Value *per_channel(Lower *L, Value *w, const Value *x)
 
 static Value *over_channels(Lower *L, Value *x)
 {
-    int64_t dims[MAX_RANK];
-    if (!x) return NULL;
-    for (int i = 0, n = 0; i < x->rank; i++)
-        if (i != 1) dims[n++] = i;
-    return AS(L, sum_dim_IntList, v(x), arg_ints(L->g, x->rank - 1, dims));
+    return x ? AS(L, sum_dim_IntList, v(x), all_but(L, x, 1)) : NULL;
 }
 
 /* (grad, input, mean, rstd, weight, N, C, HxW, groups, mask) */
 bool lower_group_norm_backward(Lower *L)
 {
     DType t;
-    TRY(widened(L, 4, &t));
+    TRY(lower_widened(L, 4, &t));
     Value *g = lower_value(L, 0), *x = lower_value(L, 1), *w = lower_value(L, 4);
     if (x->rank < 2) return lower_fail(L, 1, "rank %d, expected 2 or more", x->rank);
-    Expr *groups = L->arg[8].e, *rest = ex_floordiv(L->ex, x->dim[1], groups), *one = ex_int(L->ex, 1);
-    for (int i = 2; i < x->rank; i++) rest = ex_mul(L->ex, rest, x->dim[i]);
+    Expr *groups = L->arg[8].e, *one = ex_int(L->ex, 1),
+         *rest = ex_mul(L->ex, ex_floordiv(L->ex, x->dim[1], groups), product_of(L->ex, x->rank - 2, x->dim + 2));
     Expr *dim[] = {x->dim[0], groups, rest}, *flat[] = {x->dim[0], groups, one};
     Value *mean = lower_reshape(L, lower_value(L, 2), 3, flat), *rstd = lower_reshape(L, lower_value(L, 3), 3, flat),
           *h = mean && rstd ? times(L, minus(L, lower_reshape(L, x, 3, dim), mean), rstd) : NULL,
@@ -278,19 +263,15 @@ bool lower_batch_norm_backward(Lower *L)
 {
     DType t;
     bool train;
-    TRY(widened(L, 2, &t) && lower_const_bool(L, 7, &train));
+    TRY(lower_widened(L, 2, &t) && lower_const_bool(L, 7, &train));
     Value *g = lower_value(L, 0), *x = lower_value(L, 1), *w = lower_value(L, 2);
     Value *mean = lower_value(L, train ? 5 : 3), *rstd = lower_value(L, train ? 6 : 4);
     if (x->rank < 2) return lower_fail(L, 1, "rank %d, expected 2 or more", x->rank);
     if (!mean || !rstd) return lower_fail(L, train ? 5 : 3, "expected a tensor");
     if (!train) rstd = AS(L, rsqrt, v(AS(L, add_Tensor, v(rstd), L->arg[8])));
     rstd = per_channel(L, rstd, x);
-    int64_t dims[MAX_RANK];
-    for (int i = 0, n = 0; i < x->rank; i++)
-        if (i != 1) dims[n++] = i;
     Value *h = times(L, minus(L, x, per_channel(L, mean, x)), rstd), *gw = w ? times(L, g, per_channel(L, w, x)) : g,
-          *dx = !train ? times(L, gw, rstd)
-                       : through_norm(L, gw, h, rstd, arg_ints(L->g, x->rank - 1, dims), true);
+          *dx = !train ? times(L, gw, rstd) : through_norm(L, gw, h, rstd, all_but(L, x, 1), true);
     return give_all(L, 3, (Value *[]){dx, over_channels(L, times(L, g, h)), over_channels(L, g)}, t);
 }
 
@@ -298,7 +279,7 @@ bool lower_batch_norm_backward(Lower *L)
 bool lower_rms_norm_backward(Lower *L)
 {
     DType t;
-    TRY(widened(L, 2, &t));
+    TRY(lower_widened(L, 2, &t));
     Value *g = lower_value(L, 0), *x = lower_value(L, 1), *rstd = lower_value(L, 3), *w = lower_value(L, 4);
     int n = L->arg[2].n, lead = x->rank - n;
     if (!rstd) return lower_fail(L, 3, "expected a tensor");
@@ -316,15 +297,12 @@ bool lower_rms_norm_backward(Lower *L)
 bool lower_weight_norm_backward(Lower *L)
 {
     DType t;
-    TRY(widened(L, 4, &t));
+    TRY(lower_widened(L, 4, &t));
     Value *grad = lower_value(L, 0), *x = lower_value(L, 1), *norm = lower_value(L, 3);
-    int axis, n = 0;
-    int64_t dims[MAX_RANK];
+    int axis;
     TRY(lower_dim(L, 4, x->rank, &axis));
-    for (int i = 0; i < x->rank; i++)
-        if (i != axis) dims[n++] = i;
     Value *part = times(L, grad, x),
-          *sum = part ? AS(L, sum_dim_IntList, v(part), arg_ints(L->g, n, dims), arg_bool(L->g, true)) : NULL,
+          *sum = part ? AS(L, sum_dim_IntList, v(part), all_but(L, x, axis), arg_bool(L->g, true)) : NULL,
           *dg = over_value(L, sum, norm), *unit = over_value(L, x, norm),
           *across = minus(L, grad, times(L, unit, dg)), *dx = over_value(L, times(L, across, lower_value(L, 2)), norm);
     return give_all(L, 2, (Value *[]){dx, dg}, t);
@@ -357,7 +335,7 @@ static Value *adaptive_matrix(Lower *L, Expr *n, Expr *m, DType t)
 bool lower_adaptive_avg_pool_backward(Lower *L)
 {
     DType t;
-    TRY(widened(L, 2, &t));
+    TRY(lower_widened(L, 2, &t));
     Value *g = lower_value(L, 0), *x = lower_value(L, 1);
     if (x->rank < 2 || g->rank != x->rank) return lower_fail(L, 1, "rank %d, expected 3 or 4", x->rank);
     for (int i = 1; g && i <= 2; i++) {
@@ -373,15 +351,15 @@ bool lower_avg_pool_backward(Lower *L)
 {
     DType t;
     bool ceil_mode, padded;
-    TRY(widened(L, 2, &t) && lower_const_bool(L, 5, &ceil_mode) && lower_const_bool(L, 6, &padded));
+    TRY(lower_widened(L, 2, &t) && lower_const_bool(L, 5, &ceil_mode) && lower_const_bool(L, 6, &padded));
     Value *g = lower_value(L, 0), *x = lower_value(L, 1);
     int n = L->op->id == OP_avg_pool3d_backward ? 3 : 2, lead = x->rank - n;
     const Arg *k = &L->arg[2], *s = L->arg[3].n ? &L->arg[3] : k, *p = &L->arg[4];
     if (ceil_mode) return fail(L->err, E_UNSUPPORTED, "ceil_mode: windows that end outside; expected false");
     if (lead < 0 || !k->n) return lower_fail(L, 1, "rank %d, expected %d or more", x->rank, n);
-    Expr *one = ex_int(L->ex, 1), *minus_one = ex_int(L->ex, -1), *flat[5] = {one, one}, *outs[5],
-         *ones[5] = {one, one}, *extra[3], *stride[3], *pad[3], *area = one;
-    for (int i = 0; i < lead; i++) flat[0] = ex_mul(L->ex, flat[0], x->dim[i]);
+    Expr *one = ex_int(L->ex, 1), *minus_one = ex_int(L->ex, -1), *outs[5],
+         *flat[5] = {product_of(L->ex, lead, x->dim), one}, *ones[5] = {one, one}, *extra[3], *stride[3], *pad[3],
+         *area = one;
     outs[0] = flat[0], outs[1] = one;
     for (int i = 0; i < n; i++) {
         Expr *size = k->es[k->n == 1 ? 0 : i], *in = x->dim[lead + i], *out = g->dim[lead + i];
@@ -439,7 +417,7 @@ static Value *resize_matrix(Lower *L, Expr *n, Expr *m, bool linear, bool corner
 bool lower_upsample_backward(Lower *L)
 {
     DType t;
-    TRY(widened(L, 1, &t));
+    TRY(lower_widened(L, 1, &t));
     Value *g = lower_value(L, 0);
     int at = op_param(L->op, "align_corners"), first = at < 0 ? 3 : 4, n = L->arg[1].n, rank = g->rank;
     bool corners = false;
@@ -459,7 +437,7 @@ bool lower_upsample_backward(Lower *L)
 bool lower_cdist_backward(Lower *L)
 {
     DType t;
-    TRY(widened(L, 3, &t));
+    TRY(lower_widened(L, 3, &t));
     double p = L->arg[3].kind == ARG_EXPR && ex_is_const(L->arg[3].e) ? ex_number(L->arg[3].e) : -1;
     Value *a = lower_value(L, 1), *b = lower_value(L, 2), *far = lower_value(L, 4);
     if (!far) return lower_fail(L, 4, "expected a tensor");

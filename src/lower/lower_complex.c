@@ -149,19 +149,8 @@ bool complex_formula(Lower *L)
 /* A composite's FORMULA, of half types in float32. */
 bool lower_formula(Lower *L)
 {
-    int n = L->op->schema->nparams;
-    Arg *arg = arena_array(L->g->arena, Arg, n);
-    Value *first = lower_value(L, 0);
-    if (!first) return lower_fail(L, 0, "expected a tensor");
-    if (!arg) return oom(L->err);
-    for (int i = 0; i < n; i++) {
-        Value *x = lower_value(L, i);
-        bool half = x && (x->dtype == DT_F16 || x->dtype == DT_BF16);
-        arg[i] = half ? arg_value(lower_cast(L, x, DT_F32)) : L->arg[i];
-        if (half && !arg[i].v) return false;
-    }
-    L->arg = arg;
-    return complex_formula(L) && lower_return(L, lower_cast(L, L->result.v, first->dtype));
+    DType t;
+    return lower_widened(L, 1, &t) && complex_formula(L) && lower_return(L, lower_cast(L, L->result.v, t));
 }
 
 /* ------------------------------------------------------------------ pairs */
