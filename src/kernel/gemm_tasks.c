@@ -27,34 +27,24 @@ typedef struct Job {
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
 } Job;
 
-/* Lines that finish will touch, which are far away. */
-enum { MOST_LINES = MOST_ROWS * 2 * 5 };
-typedef struct Lines {
-    const char *at[MOST_LINES];
+/* Rows of c and of the residual that finish will touch, which are far away. */
+typedef struct Coming {
+    const char *at[2 * MOST_ROWS];
     int n;
-} Lines;
+} Coming;
 
-static void lines_of(Lines *l, const char *first, int64_t step, int rows, int64_t bytes)
-{
-    for (int r = 0; r < rows; r++, first += step)
-        for (int64_t at = 0; at < bytes && l->n < MOST_LINES; at += ALIGN) l->at[l->n++] = first + at;
-}
-
-/* Rows of c and of the residual. */
-static void coming(const ProductDone *d, Lines *l)
+static void coming(const ProductDone *d, Coming *soon)
 {
     const ProductOut *o = d->out;
-    int64_t c = o->c_type == DT_BF16 ? 2 : 4, more = o->residual_type == DT_BF16 ? 2 : 4;
     bool other = o->residual && o->residual != o->c;
-    for (int r = 0, n; r < d->rows; r += n) {
-        int64_t row = d->at ? d->at[r] : d->row;
-        for (n = d->at ? 1 : d->rows; d->at && r + n < d->rows && d->at[r + n] == row + n; n++) {
-        }
+    int64_t c_size = (int64_t)dtype_size(o->c_type), c_step = o->c_step * c_size,
+            size = other ? (int64_t)dtype_size(o->residual_type) : 0, step = o->residual_step * size;
+    const char *c = (const char *)o->c + d->col * c_size, *more = (const char *)o->residual + d->col * size;
+    for (int r = 0; r < d->rows; r++) {
+        int64_t row = d->at ? d->at[r] : d->row + r;
         if (row < 0) continue;
-        lines_of(l, (const char *)o->c + (row * o->c_step + d->col) * c, o->c_step * c, n, d->cols * c);
-        if (other)
-            lines_of(l, (const char *)o->residual + (row * o->residual_step + d->col) * more, o->residual_step * more,
-                     n, d->cols * more);
+        soon->at[soon->n++] = c + row * c_step;
+        if (other) soon->at[soon->n++] = more + row * step;
     }
 }
 
@@ -126,12 +116,13 @@ typedef struct Pair {
     const ProductDone *waits;
 } Pair;
 
-/* Whether sums are results but for a bias and a residual, all of them float32. */
+/* Whether sums are results but for a bias and a residual, of dtypes that tiles take. */
 static bool straight(const Packed *g, const ProductOut *o)
 {
     bool tiles = g->k->straight && (!g->k->widen || g->widens) && !g->conv;
-    return tiles && o->act == GEMM_NONE && o->c_type == DT_F32 && (!o->bias || o->bias_type == DT_F32) &&
-           (!o->residual || (o->residual_type == DT_F32 && !o->times));
+    bool floats = o->c_type == DT_F32 && (!o->bias || o->bias_type == DT_F32) &&
+                  (!o->residual || o->residual_type == DT_F32);
+    return tiles && o->act == GEMM_NONE && !(o->residual && o->times) && (floats || g->k->halves);
 }
 
 /* The tile at t by panel p, elements of K from `at` on. What to fetch meanwhile is set in x, and where
@@ -142,13 +133,15 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
     const ProductKernel *k = g->k;
     ProductDone *d = &pair->tile[pair->turn];
     bool last = at + g->kc >= g->deep, fetches = k->fetches && (!k->widen || g->widens);
-    Lines soon;
+    Coming soon;
     soon.n = 0;
-    if (!x->b) x->b = panel_at(j, p) + at * k->nr * k->size;
+    if (!g->widens) x->b = panel_at(j, p) + at * k->nr * k->size;
     x->n = least(g->kc, g->deep - at);
     x->rows = t->rows;
     x->cols = (int)least(k->nr, g->N - p * k->nr);
     x->add = at > 0;
+    x->step = 0;
+    x->into = NULL;
     if (t->lies) {
         x->a = t->a;
         x->step = g->row_step;
@@ -171,7 +164,8 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
         if (x->cols == k->nr && d->rows == t->rows && j->straight) x->into = &j->out, x->row = d->row, x->col = d->col;
         coming(d, &soon);
     }
-    for (int i = 0; i < soon.n && !fetches; i++) __builtin_prefetch(soon.at[i], 1, 3);
+    for (int i = 0; i < soon.n && !fetches; i++)
+        for (int64_t b = 0; b < x->cols * 4; b += ALIGN) __builtin_prefetch(soon.at[i] + b, 1, 3);
     if (!soon.n) soon.at[soon.n++] = (const char *)x->acc;
     x->soon = soon.at, x->soon_end = soon.at + soon.n;
     x->done = pair->waits;
@@ -190,10 +184,13 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
     float *wide = g->widens ? sums + g->wide : NULL;
     Pair pair = {.turn = 0};
     Place place[MOST_TILES];
+    ProductTile x = {.b = wide}; /* once: to clear it for each tile takes a twentieth of a short one */
     for (int64_t t = t0; t < t1; t++) place[t - t0] = place_of(j, t);
     for (int64_t t = t0; g->rows_first && t < t1; t++)
-        for (int64_t p = p0; p < p1; p++)
-            multiply(j, &pair, &(ProductTile){.acc = sums + pair.turn * tile_size}, &place[t - t0], p, 0);
+        for (int64_t p = p0; p < p1; p++) {
+            x.acc = sums + pair.turn * tile_size;
+            multiply(j, &pair, &x, &place[t - t0], p, 0);
+        }
     for (int64_t at = 0; !g->rows_first && at < g->deep; at += g->kc) {
         bool last = at + g->kc >= g->deep, source = source_ahead(j, p0, 0, 0) != NULL;
         int64_t size = source ? (int64_t)dtype_size(j->b.dtype) : k->size;
@@ -207,12 +204,10 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
             float *acc = sums + (p - p0) * (t1 - t0) * tile_size;
             for (int64_t t = 0; t < t1 - t0; t++, ahead += each * ALIGN, acc += tile_size) {
                 const Place *soon = t + 1 < t1 - t0 ? &place[t + 1] : place;
-                ProductTile x = {.acc = g->kc < g->deep ? acc : sums + pair.turn * tile_size,
-                                 .b = wide,
-                                 .lines = each,
-                                 .ahead = ahead,
-                                 .next_a =
-                                     soon->a + (soon > place || p + 1 < p1 || last ? at : at + g->kc) * soon->step};
+                x.acc = g->kc < g->deep ? acc : sums + pair.turn * tile_size;
+                x.lines = each;
+                x.ahead = ahead;
+                x.next_a = soon->a + (soon > place || p + 1 < p1 || last ? at : at + g->kc) * soon->step;
                 multiply(j, &pair, &x, &place[t], p, at);
             }
         }

@@ -57,7 +57,8 @@ typedef struct ProductTile {
     int64_t step, run, from;
     const int64_t *jump;
     const ProductOut *into; /* NULL: sums go to acc. Else, nr columns of them, into its c from (row, col) on, bias and
-                               residual, if there are any, added: all f32. Only where the kernel is `straight` */
+                               residual, if there are any, added: all f32, or, where the kernel takes `halves`, bf16.
+                               Only where the kernel is `straight` */
     int64_t row, col;
     const ProductDone *done; /* another tile, to be finished meanwhile; NULL: none. Only where the kernel `overlaps` */
     int rows, cols;          /* columns from `cols` on need not be computed */
@@ -65,7 +66,7 @@ typedef struct ProductTile {
     int lines; /* cache lines to fetch from `ahead` on: the sliver of b that follows */
     const char *ahead;
     const void *next_a; /* the tile that follows, about as large as this one */
-    const char *const *soon, *const *soon_end; /* lines that `finish` will touch, one at least, where the kernel
+    const char *const *soon, *const *soon_end; /* rows that `finish` will touch, one at least, where the kernel
                                                   `fetches` */
 } ProductTile;
 
@@ -90,11 +91,12 @@ typedef struct ProductKernel {
     void (*end)(void);
     void (*finish)(const ProductDone *d);
     bool overlaps; /* `tile` finishes another one while it multiplies */
-    bool fetches;  /* `tile` fetches the lines of `soon`, a word of K one: all at once they would wait for each other */
+    bool fetches;  /* `tile` fetches the rows of `soon`, a word of K one: all at once they would wait for each other */
     /* `tile` takes whole lines of a at once, so that rows of any step may stay where they are. The others read them
      * word by word: lines that are a power of two apart would push each other out of L1. */
     bool in_place;
     bool straight; /* `tile` may put sums into c */
+    bool halves;   /* then c, bias and residual may be bf16 */
     bool plain;    /* panels are rows of `nr` floats, one for each element of K */
 } ProductKernel;
 

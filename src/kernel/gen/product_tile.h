@@ -43,32 +43,62 @@ INLINE void sums_add(int rows, int nv, const char *a, int64_t step, const float 
 
 typedef float Anywhere __attribute__((vector_size(W * 4), aligned(4), may_alias));
 
+/* A vector of c, of the residual or of the bias, element `at` first: floats, or, where the kernel takes `halves`, bf16. */
+INLINE V out_vector(const void *from, DType t, int64_t at)
+{
+#ifdef __AVX512BF16__
+    if (t == DT_BF16)
+        return (V)_mm512_slli_epi32(
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)from + at))), 16);
+#endif
+    (void)t;
+    return *(const Anywhere *)((const float *)from + at);
+}
+
+INLINE void put_vector(void *to, DType t, int64_t at, V x)
+{
+#ifdef __AVX512BF16__
+    if (t == DT_BF16) {
+        _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)to + at), (__m256i)_mm512_cvtneps_pbh((__m512)x));
+        return;
+    }
+#endif
+    (void)t;
+    *(Anywhere *)((float *)to + at) = x;
+}
+
 /* Sums that need a bias and a residual at most go from registers into c. */
 INLINE void sums_into_c(int rows, const ProductTile *t, V s[MR][NV])
 {
     const ProductOut *o = t->into;
-    const float *bias = (const float *)o->bias + t->col,
-                *more = (const float *)o->residual + t->row * o->residual_step + t->col;
-    float *c = (float *)o->c + t->row * o->c_step + t->col;
+    int64_t c = t->row * o->c_step + t->col, more = t->row * o->residual_step + t->col;
     V b[NV];
 #pragma GCC unroll 4
-    for (int v = 0; v < NV; v++) b[v] = o->bias ? (V) * (const Anywhere *)(bias + v * W) : (V){0} - 0.0f;
+    for (int v = 0; v < NV; v++)
+        b[v] = o->bias ? out_vector(o->bias, o->bias_type, t->col + v * W) : (V){0} - 0.0f;
     if (!o->residual)
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++, c += o->c_step)
 #pragma GCC unroll 4
-            for (int v = 0; v < NV; v++) *(Anywhere *)(c + v * W) = s[r][v] + b[v];
+            for (int v = 0; v < NV; v++) put_vector(o->c, o->c_type, c + v * W, s[r][v] + b[v]);
     else
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++, c += o->c_step, more += o->residual_step)
 #pragma GCC unroll 4
-            for (int v = 0; v < NV; v++) *(Anywhere *)(c + v * W) = s[r][v] + b[v] + *(const Anywhere *)(more + v * W);
+            for (int v = 0; v < NV; v++)
+                put_vector(o->c, o->c_type, c + v * W,
+                           s[r][v] + b[v] + out_vector(o->residual, o->residual_type, more + v * W));
 }
 
 INLINE void sums_done(int rows, int nv, const ProductTile *t, V s[MR][NV])
 {
     if (t->into && nv == NV) sums_into_c(rows, t, s);
     else sums_end(rows, nv, t, s);
+}
+
+INLINE void fetch_row(int nv, const char *row)
+{
+    for (int at = 0; at < nv * W * 4; at += LINE) __builtin_prefetch(row + at, 1, 3);
 }
 
 /* rows x nv vectors. While it runs, the next tile's rows come into L1 and lines of the next sliver of b into L2,
@@ -84,7 +114,7 @@ INLINE void tile_of(int rows, int nv, const ProductTile *t)
         __builtin_prefetch(next, 0, 3);
         __builtin_prefetch(ahead, 0, 2);
         for (int v = 1; v < nv && rows == 1; v++) __builtin_prefetch(ahead + v * LINE, 0, 2); /* it waits for memory */
-        __builtin_prefetch(*soon, 1, 3);
+        fetch_row(nv, *soon);
         sums_add(rows, nv, (const char *)a, 4, b, s);
     }
     sums_done(rows, nv, t, s);
@@ -108,7 +138,7 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
             for (int i = 0; i < LANES; i++, a += 4, b += NR, ahead += pace) {
                 __builtin_prefetch(row, 0, 3);
                 __builtin_prefetch(ahead, 0, 2);
-                __builtin_prefetch(*soon, 1, 3);
+                fetch_row(nv, *soon);
                 soon += soon < last;
                 row += i < rows - 1 ? t->step : 0;
                 sums_add(rows, nv, a, t->step, b, s);

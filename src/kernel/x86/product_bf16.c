@@ -6,6 +6,9 @@
 #include "kernel/gen/product_pairs.h"
 
 enum { W = LANES, MR = 9, NV = 3, NR = W * NV, PER_WORD = 2 };
+/* Words of K: such CPUs multiply by halves of a vector, 27 cycles a word, and L2 gives them the three lines of b that
+ * it takes in seven, so that slivers need not stay in L1. */
+enum { FROM_L2 = 1024 };
 #define MULTIPLY(sum, one, y) ((V)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)_mm512_set1_ps(one), (__m512bh)(y)))
 #include "kernel/gen/product_tile.h"
 
@@ -40,17 +43,21 @@ static void finish(const ProductDone *d) { finish_rows(d, NR, 0, d->rows, finish
 void product_fill_avx512bf16(ProductKernels *k);
 void product_fill_avx512bf16(ProductKernels *k)
 {
+    k->f32.kc = FROM_L2;
     k->bf16 = (ProductKernel){.layout = "bf16 pairs, panels of 48",
                               .mr = MR,
                               .unit = 1,
                               .nr = NR,
                               .chunk = CHUNK,
                               .size = 2,
-                              .kc = 256,
+                              .kc = 2 * FROM_L2,
                               .nc = 4 * NR,
                               .mc = 32 * MR,
                               .pack_a = pack_a,
                               .pack_b = pack_b,
                               .tile = tile,
-                              .finish = finish};
+                              .finish = finish,
+                              .fetches = true,
+                              .straight = true,
+                              .halves = true};
 }
