@@ -316,12 +316,6 @@ static void begin(const Stack *s, Group *g, int64_t row)
     }
 }
 
-/* Rows of a mask are pages apart, where the hardware looks no further: lines `ahead` elements on are asked for. */
-INLINE void ask_for_mask(const Product *p, int rows, int64_t ahead)
-{
-    for (int r = 0; r < rows && p->ldp; r++) ask_for((const char *)p->plus + (r * p->ldp + ahead) * 4, TILE * 4);
-}
-
 /* `count` rows of the stack from `row` on. */
 static void attend(const Stack *s, int64_t row, int64_t count)
 {
@@ -370,10 +364,9 @@ static void attend(const Stack *s, int64_t row, int64_t count)
                              .ldt = LEAD,
                              .tail = clean ? (int)(n % LANES) : 0,
                              .tops = clean ? g->tops[0] : NULL};
-                if (clean && s->masked) {
-                    p.plus = a->mask + g->row[0].masked + t, p.ldp = a->ms[2];
-                    ask_for_mask(&p, g->rows, t + TILE < g->high ? TILE : count * p.ldp - t);
-                } else if (clean && s->added) p.plus = s->added + t;
+                ask_for_mask(s, g->row, g->rows, t + TILE < g->high ? t + TILE : count * a->ms[2] + low, TILE);
+                if (clean && s->masked) p.plus = a->mask + g->row[0].masked + t, p.ldp = a->ms[2];
+                else if (clean && s->added) p.plus = s->added + t;
                 product(g->rows, vectors, &p);
                 for (int r = 0; r < g->rows && !clean; r++)
                     vec_put(g->tops[r], mask_row(s, &g->row[r], scores + r * LEAD, t, n, width, 1, vec_at(g->tops[r])));

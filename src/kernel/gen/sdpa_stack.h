@@ -145,6 +145,16 @@ INLINE bool panel_live(const Stack *s, const Row *row, int rows, int64_t t, int6
     return false;
 }
 
+/* Rows of a mask are pages apart, where the hardware looks no further: n elements of each, from element `at` on. */
+INLINE void ask_for_mask(const Stack *s, const Row *row, int rows, int64_t at, int64_t n)
+{
+    const Sdpa *a = s->a;
+    int64_t size = a->mask ? (int64_t)sizeof *a->mask : (int64_t)sizeof *a->truth;
+    const char *m = a->mask ? (const char *)a->mask : (const char *)a->truth;
+    for (int r = 0; r < rows && s->masked && a->ms[2] && a->ms[3] == 1; r++)
+        ask_for(m + (row[r].masked + at) * size, n * size);
+}
+
 /* Scale, softcap, mask and bounds on one row's scores x of keys t .. t + n, of which `width` are there; the maxima of
  * those and `top`. */
 INLINE Vec mask_row(const Stack *s, const Row *row, float *restrict x, int64_t t, int64_t n, int64_t width, float scale,

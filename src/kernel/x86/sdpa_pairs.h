@@ -212,8 +212,6 @@ static void attend(const Stack *s, int64_t first, int64_t count)
             outer = s->M;
     /* Scores are scaled one by one only where something follows that is not multiplied; else by exp's own product. */
     bool scaled = a->softcap > 0 || s->added || (s->masked && a->mask) || !(a->scale > 0), begun = false;
-    bool biased = s->masked && a->mask && a->ms[2] &&
-                  a->ms[3] == 1; /* rows of it are pages apart, where the hardware looks no further */
     float scale = scaled ? 1 : (float)a->scale;
     g.rows = (int)count;
     for (int64_t r = count; r < GROUP; r++) /* rows that are missing are 0 */
@@ -238,6 +236,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
                     for (int64_t j = 0; j < width; j += LANES) vec_put(scores + r * LEAD + j, vec_set(-INFINITY));
                 continue;
             }
+            ask_for_mask(s, g.row, g.rows, t + PANEL < high ? t + PANEL : count * a->ms[2] + low, PANEL);
             product(&(PairProduct){.c = scores,
                                    .ldc = LEAD * 4,
                                    .a = p.queries,
@@ -260,10 +259,6 @@ static void attend(const Stack *s, int64_t first, int64_t count)
         if (to < 0) continue;
         raise_tops(&g, p.out, pe, scale, begun);
         for (int r = 0; r < g.rows; r++) {
-            if (biased)
-                ask_for((const char *)(a->mask + g.row[r].masked) +
-                            (m0 + KEYS < high ? m0 + KEYS : count * a->ms[2] + low) * 4,
-                        KEYS * 4);
             row_exp(p.scores + r * LEAD + from - m0, g.top[r], scale * LOG2E, to - from, g.sum[r]);
         }
         product(&(PairProduct){.c = p.out,
