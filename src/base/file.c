@@ -43,10 +43,17 @@ static int reopened(int fd, const char *path)
 
 void file_give(const char *name, const void *bytes, size_t size) { given = (NamedBytes){name, bytes, size}; }
 
+/* Memory for a copy of a file. It is shared, so that pages_done, which takes it for the file's own pages, loses nothing
+ * of it: of private memory nothing but zeros would be left. */
+static void *room_for_copy(size_t size)
+{
+    return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+
 static bool map_given(MappedFile *f, Err *err)
 {
     if (!given.size) return true;
-    void *p = mmap(NULL, given.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = room_for_copy(given.size);
     if (p == MAP_FAILED) return oom(err);
     *f = (MappedFile){memcpy(p, given.bytes, given.size), given.size};
     return true;
@@ -62,7 +69,7 @@ bool file_copies(bool on)
 /* All bytes of a file of this size; NULL with what is wrong. */
 static void *read_whole(int fd, size_t size, const char **wrong)
 {
-    char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *p = room_for_copy(size);
     size_t have = 0;
     ssize_t k = 1;
     while (p != MAP_FAILED && have < size && k) {

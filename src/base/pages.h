@@ -30,7 +30,7 @@ void pages_huge(void *data, size_t n);
 /* [data, data + n), of a mapped file most likely, will be read at once:
  * its pages are entered into the page table in one call instead of by a fault for every few of them. */
 void pages_soon(const void *data, size_t n);
-/* [data, data + n), of a read-only mapping of a file, will not be read for long: its memory goes back to the system.
- * Nothing is lost, it is read from the file again. */
+/* [data, data + n), of what file_map gave, will not be read for long: its memory goes back to the system.
+ * Nothing is lost, it is read from the file again; a copy of a file stays. */
 void pages_done(const void *data, size_t n);
 #endif

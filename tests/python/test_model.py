@@ -91,6 +91,24 @@ def test_a_file_that_is_cut_while_it_is_used(tmp_path, model, pixels, name):
     assert np.array_equal(copy.run([pixels])["output_0"], expected)
 
 
+@pytest.mark.parametrize("of", ["bytes", "copy"])
+def test_a_copy_of_a_file_keeps_its_weights(tmp_path, of):
+    """Packed weights let the pages of a mapped file go; what is in memory has no file to be read from again."""
+    torch = pytest.importorskip("torch")
+    m, x = torch.nn.Linear(256, 256), torch.randn(64, 256)
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(m, (x,)), path)
+    model = qkv.Model(path.read_bytes()) if of == "bytes" else qkv.Model(path, mmap=False)
+    model.save(tmp_path / "before.pt2")
+    for _ in range(2):
+        session = model.session()
+        for _ in range(3):
+            y, = session.run([x.numpy()]).values()
+            assert np.abs(y - m(x).detach().numpy()).max() < 1e-5
+    model.save(tmp_path / "after.pt2")
+    assert (tmp_path / "after.pt2").read_bytes() == (tmp_path / "before.pt2").read_bytes()
+
+
 def test_rewriting(pixels):
     model = qkv.Model(DIGITS)
     before = model.run([pixels])["output_0"]
