@@ -8,9 +8,9 @@
 #include "base/number.h"
 #include "format/tensors.h"
 #include "program/certify.h"
-#include "program/payload.h"
 #include "prove/exact.h"
 #include "prove/sizes.h"
+#include "rewrite/payload.h"
 #include "rewrite/prove.h"
 #include "run/session.h"
 #include "shape/solve.h"
@@ -302,14 +302,6 @@ static void put_sizes(Pair *p, const Binding *b)
     jw_close(&p->sizes, "}");
 }
 
-/* Integers that are 0 or 1, all of them. */
-static bool holds_truths(const Tensor *t)
-{
-    for (int64_t i = 0, n = tensor_numel(t); dtype_is_int(t->dtype) && i < n; i++)
-        if (tensor_get_i64(t, i) < 0 || tensor_get_i64(t, i) > 1) return false;
-    return dtype_is_int(t->dtype);
-}
-
 /* What is 0 or 1 may be a mask, and true may hide or show; a row that hides all keys asks for what hardly two spellings
  * agree on. So every row begins with a 1, and, of truth values, with a 0 after it. */
 static void show_first(const Tensor *t)
@@ -324,46 +316,17 @@ static void show_first(const Tensor *t)
     for (int64_t i = 0; i < n && row; i += row) store_i64(t->dtype, (char *)t->data + (size_t)i * size, 1);
 }
 
-/* What a draw of an input's integers tries, as payload.h has it: numbers are planted into what is there. */
-typedef struct Draw {
-    int least, numbers;
-    const int64_t *number;
-} Draw;
-
-/* Keeps what input i has where the models do not run on the draw. */
-static bool redraw(Pair *p, int i, const Draw *d, uint64_t seed, bool *runs, Err *err)
-{
-    const Tensor *t = p->in[i];
-    Err cannot = {0};
-    size_t bytes = (size_t)tensor_numel(t) * dtype_size(t->dtype);
-    void *before = mem_alloc(bytes);
-    if (!before) return oom(err);
-    memcpy(before, t->data, bytes);
-    if (d->numbers) plant_integers(t, d->number, d->numbers, seed);
-    else draw_integers(t, d->least, seed);
-    *runs = run_both(p, &cannot);
-    if (!*runs) memcpy(t->data, before, bytes);
-    mem_free(before);
-    return !mem_ran_out() || oom(err);
-}
+static bool runs(void *user, Err *err) { return run_both(user, err); }
 
 /* Integers that tell more of the models than those of session_random_inputs: others than 0 and 1 where nothing bounds
  * them, and the numbers that they are compared with. */
-static bool tell_more(Pair *p, int i, uint64_t seed, Err *err)
+static bool more_integers(Pair *p, int i, uint64_t seed, Err *err)
 {
-    enum { MOST = 8 };
-    int64_t number[2 * MOST];
     const Value *input[2] = {p->g[0]->input[i], NULL};
     for (int k = 0; k < p->g[1]->ninput; k++)
         if (p->place[k] == i) input[1] = p->g[1]->input[k];
-    IntegerUse use[2] = {integer_use(p->g[0], input[0]), integer_use(p->g[1], input[1])};
-    bool runs = !holds_truths(p->in[i]);
-    if (!runs && use[0] && use[1] && (use[0] | use[1]) & INTEGER_TRUTH) return true;
-    for (int least = use[0] && use[1] ? 0 : -1; !runs && least <= 0; least++)
-        TRY(redraw(p, i, &(Draw){.least = least}, seed, &runs, err));
-    int n = integers_compared(p->g[0], input[0], number, MOST);
-    n += integers_compared(p->g[1], input[1], number + n, MOST);
-    return !n || redraw(p, i, &(Draw){.numbers = n, .number = number}, seed, &runs, err);
+    IntegerDraw d = integer_draw(p->g, input, 2);
+    return tell_more(p->in[i], &d, seed, runs, p, err);
 }
 
 /* Floats are within 4 at first: here they go beyond the bound at which a model cuts them off. */
@@ -384,7 +347,7 @@ static bool inputs_of(Pair *p, const Binding *b, uint64_t seed, Err *err)
         if (seed % 2 == 0 && p->bound > 0) reach(p->in[i], p->bound);
     }
     for (int i = 0; i < p->g[0]->ninput; i++)
-        if (dtype_is_int(p->in[i]->dtype)) TRY(tell_more(p, i, seed, err));
+        if (dtype_is_int(p->in[i]->dtype)) TRY(more_integers(p, i, seed, err));
     return true;
 }
 

@@ -10,6 +10,7 @@
 #include "prove/exact.h"
 #include "prove/sizes.h"
 #include "rewrite/family.h"
+#include "rewrite/payload.h"
 #include "shape/solve.h"
 #include "tensor/tolerance.h"
 
@@ -309,6 +310,34 @@ static bool make_inputs(const Cone *c, const Graph *g, int seed, Tensor *in, Err
     return true;
 }
 
+typedef struct Trial {
+    const Prover *prover;
+    const Graph *g;
+    const Tensor *const *in;
+} Trial;
+
+static bool runs(void *user, Err *err)
+{
+    const Trial *t = user;
+    const Tensor *out[2 * MAX_FORK];
+    return t->prover->eval(t->prover->user, t->g, t->in, out, err);
+}
+
+/* Integers other than 0 and 1, where both functions run on them and no family draws them. */
+static bool more_integers(const Prover *prover, const Cone *c, const Graph *g, int seed, const Tensor *const *in,
+                          Err *err)
+{
+    Trial trial = {prover, g, in};
+    for (int i = 0; i < g->ninput; i++) {
+        const Value *v = g->input[i];
+        if (!dtype_is_int(v->dtype) || c->drawn[c->leaf[i]->id]) continue;
+        const Graph *of = g;
+        IntegerDraw d = integer_draw(&of, &v, 1);
+        TRY(tell_more(in[i], &d, (uint64_t)(seed * MAX_LEAVES + i), runs, &trial, err));
+    }
+    return true;
+}
+
 /* ------------------------------------------------------------------ comparing */
 
 static bool agree(const Cone *c, const Tensor *from, const Tensor *to, Proof *p)
@@ -525,6 +554,7 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, 
                 c->too_large = true;
                 break;
             }
+        if (!(ok = more_integers(prover, c, g, seed, view, err))) break;
             if (e.code == E_MISMATCH) {
                 Err saved = {0};
                 ok = false;

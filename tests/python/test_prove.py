@@ -375,3 +375,33 @@ def test_vanishing_products_in_rules(tmp_path):
         firing, = [f for f in model.rewrite(rules=[rules], prove=True)["firings"] if f["rule"] == "own"]
         assert firing["sense"] == "equal within a tolerance on random floats", firing
         assert "vanish in exact arithmetic" in firing["why_floats"]
+
+
+# A function of integers, and what a rule takes out of it and puts there.
+OF_INTEGERS = {
+    "squares": (lambda i: (i * i).float(), "(mul ?x ?x)", "?x"),
+    "signs": (lambda i: (i * i * i).float(), "(mul (mul ?x ?x) ?x)", "(mul ?x ?x)"),
+    "tokens": (lambda i: (i != 50256).float(), "(ne ?x 50256)", "(eq ?x ?x)"),
+    "beside an index": (lambda i: torch.arange(2.)[i] + (i * i)[:, :1].sum(), "(mul ?x ?x)", "(mul ?x 1)"),
+    "of a sum": (lambda i: (i * i).sum(1).float(), "(sum (mul ?x ?x) ?d ?k)", "(sum ?x ?d ?k)"),
+}
+
+
+class Integers(nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, i):
+        return self.f(i)
+
+
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_wrong_rules_of_integers(name, tmp_path):
+    """What holds for 0 and 1, which indices and masks are, is refused where others may be."""
+    f, before, after = OF_INTEGERS[name]
+    torch.export.save(torch.export.export(Integers(f), (torch.ones(4, 4, dtype=torch.int64),)), tmp_path / "m.pt2")
+    rules = tmp_path / "own.rules"
+    rules.write_text(f"(phase fuse)\n(reorder own {before} {after})\n")
+    with pytest.raises(qkv.Error, match="differs"):
+        qkv.Model(tmp_path / "m.pt2").rewrite(rules=[rules], prove=True)

@@ -1,9 +1,16 @@
 /* What to draw. Contract in payload.h. */
-#include "program/payload.h"
+#include "rewrite/payload.h"
 #include <math.h>
+#include <string.h>
+#include "base/mem.h"
 #include "base/splitmix.h"
 #include "facts/constant.h"
 #include "facts/views.h"
+
+enum {
+    INTEGER_TRUTH = 1,  /* read as true or false, so that hardly two spellings agree on more than 0 and 1 */
+    INTEGER_AMOUNT = 2, /* counted or weighed, so that negative ones make little sense */
+};
 
 enum {
     FARTHEST = 20,
@@ -34,39 +41,61 @@ static int use_in(const Graph *g, const Node *n, const Value *input)
     return fabs(x) >= HIDES ? INTEGER_TRUTH : 0;
 }
 
-IntegerUse integer_use(const Graph *g, const Value *input)
+/* Of all uses of an integer input, through views and casts: the sum of what holds. */
+static int integer_use(const Graph *g, const Value *input)
 {
     int use = 0;
     for (const Node *n = g->first; n; n = n->next)
         if (n->op->schema->nparams && n->nout) use |= use_in(g, n, input);
-    return (IntegerUse)use;
+    return use;
 }
 
-int integers_compared(const Graph *g, const Value *input, int64_t *number, int n)
+static void add_compared(IntegerDraw *d, const Graph *g, const Value *input, int most)
 {
-    int found = 0;
-    for (const Node *i = g->first; i && found < n; i = i->next) {
-        if (!(i->op->flags & OPF_COMPARES) || !i->nout) continue;
+    for (const Node *n = g->first; n && d->numbers < most; n = n->next) {
+        if (!(n->op->flags & OPF_COMPARES) || !n->nout) continue;
         double x;
         for (int k = 0; k < 2; k++)
-            if (shown(&i->arg[k], input) && constant_of(g, &i->arg[!k], &x) && fabs(x) < 1e15 && found < n)
-                number[found++] = (int64_t)x;
+            if (shown(&n->arg[k], input) && constant_of(g, &n->arg[!k], &x) && fabs(x) < 1e15 && d->numbers < most)
+                d->number[d->numbers++] = (int64_t)x;
     }
-    return found;
 }
 
-void plant_integers(const Tensor *t, const int64_t *number, int n, uint64_t seed)
+IntegerDraw integer_draw(const Graph *const *g, const Value *const *input, int n)
+{
+    enum { ROOM = sizeof ((IntegerDraw *)NULL)->number / sizeof(int64_t) };
+    IntegerDraw d = {.least = 0};
+    int all = 0;
+    for (int k = 0; k < n; k++) {
+        int use = input[k] ? integer_use(g[k], input[k]) : 0;
+        if (!use) d.least = -1;
+        all |= use;
+        if (input[k]) add_compared(&d, g[k], input[k], ROOM * (k + 1) / n);
+    }
+    d.truths = d.least == 0 && all & INTEGER_TRUTH;
+    return d;
+}
+
+bool holds_truths(const Tensor *t)
+{
+    for (int64_t i = 0, n = tensor_numel(t); dtype_is_int(t->dtype) && i < n; i++)
+        if (tensor_get_i64(t, i) < 0 || tensor_get_i64(t, i) > 1) return false;
+    return dtype_is_int(t->dtype);
+}
+
+static void plant_integers(const Tensor *t, const IntegerDraw *d, uint64_t seed)
 {
     int64_t row = t->rank ? t->shape[t->rank - 1] : 1;
+    size_t size = dtype_size(t->dtype);
     uint64_t state = seed ^ 0x706c616e74;
     for (int64_t i = 0, of = tensor_numel(t); i < of; i++) {
         uint64_t x = splitmix_next(&state);
         if (row && i % row && x % 4 == 0)
-            store_i64(t->dtype, (char *)t->data + (size_t)i * dtype_size(t->dtype), number[x / 4 % (uint64_t)n]);
+            store_i64(t->dtype, (char *)t->data + (size_t)i * size, d->number[x / 4 % (uint64_t)d->numbers]);
     }
 }
 
-void draw_integers(const Tensor *t, int least, uint64_t seed)
+static void draw_integers(const Tensor *t, int least, uint64_t seed)
 {
     int64_t n = tensor_numel(t), row = t->rank ? t->shape[t->rank - 1] : 1;
     size_t size = dtype_size(t->dtype);
@@ -78,6 +107,31 @@ void draw_integers(const Tensor *t, int least, uint64_t seed)
         if (!below && row && i % row == 0 && !v) v = 1;
         store_i64(t->dtype, (char *)t->data + (size_t)i * size, v);
     }
+}
+
+/* Plants numbers, or draws all: keeps what was there where `runs` refuses. */
+static bool redraw(const Tensor *t, const IntegerDraw *plant, int least, uint64_t seed, RunsFn *runs, void *user,
+                   bool *ran, Err *err)
+{
+    Err cannot = {0};
+    size_t bytes = (size_t)tensor_numel(t) * dtype_size(t->dtype);
+    void *before = mem_alloc(bytes);
+    if (!before) return oom(err);
+    memcpy(before, t->data, bytes);
+    if (plant) plant_integers(t, plant, seed);
+    else draw_integers(t, least, seed);
+    *ran = runs(user, &cannot);
+    if (!*ran) memcpy(t->data, before, bytes);
+    mem_free(before);
+    return !mem_ran_out() || oom(err);
+}
+
+bool tell_more(const Tensor *t, const IntegerDraw *d, uint64_t seed, RunsFn *runs, void *user, Err *err)
+{
+    bool ran = !holds_truths(t);
+    if (!ran && d->truths) return true;
+    for (int least = d->least; !ran && least <= 0; least++) TRY(redraw(t, NULL, least, seed, runs, user, &ran, err));
+    return !d->numbers || redraw(t, d, 0, seed, runs, user, &ran, err);
 }
 
 static double bound(const Graph *g, const Arg *a)
