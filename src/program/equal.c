@@ -43,10 +43,11 @@ typedef struct Pair {
     Sight *sight; /* of each output */
     bool exact;  /* until the payloads say nothing */
     bool single; /* one of the files is ONNX */
-    double worked; /* steps of all exact runs */
+    double worked; /* steps of all exact runs; once on floats, the elements of what all runs have computed */
     double bound;  /* of either graph (farthest_bound) */
     double least;  /* the mean of those at the first sizes; 0: none yet */
-    double fewest; /* elements of the first model's inputs at them */
+    Elements fewest[2]; /* of the models at them */
+    double values;      /* elements of what both compute at the sizes in turn */
     char why_floats[256];
     int runs;
     Buf sizes; /* JSON */
@@ -337,11 +338,17 @@ static void reach(const Tensor *t, double bound)
         store_f64(t->dtype, (char *)t->data + (size_t)i * size, tensor_get(t, i) * bound / 2);
 }
 
-static bool inputs_of(Pair *p, const Binding *b, uint64_t seed, Err *err)
+static bool first_inputs(Pair *p, const Binding *b, uint64_t seed, Err *err)
 {
     TRY(session_random_inputs(p->session[0], b, seed, err));
     for (int i = 0; i < p->g[0]->ninput; i++) p->in[i] = session_input(p->session[0], i);
     for (int i = 0; i < p->g[1]->ninput; i++) p->in_b[i] = p->in[p->place[i]];
+    return true;
+}
+
+/* The same, changed to what tells more of the models. */
+static bool telling_inputs(Pair *p, uint64_t seed, Err *err)
+{
     for (int i = 0; i < p->g[0]->ninput; i++) {
         show_first(p->in[i]);
         if (seed % 2 == 0 && p->bound > 0) reach(p->in[i], p->bound);
@@ -351,7 +358,27 @@ static bool inputs_of(Pair *p, const Binding *b, uint64_t seed, Err *err)
     return true;
 }
 
-static bool worked_enough(const Pair *p) { return p->exact && p->runs >= 2 && p->worked > EXACT_WORK_PAIR; }
+static bool worked_enough(const Pair *p) { return p->runs >= 2 && p->worked > EXACT_WORK_PAIR; }
+
+/* Is more computed than is compared? */
+static bool too_large(Pair *p, int k, const Binding *b, Err *err)
+{
+    Elements n = prove_elements(p->g[k], b);
+    p->values = k ? p->values + n.values : n.values;
+    if (p->fewest[k].values == 0) p->fewest[k] = n;
+    if (!prove_too_many(n, p->fewest[k], p->o->ndims > 0, b)) return false;
+    fail(err, E_LIMIT, "the %s model's tensors are too large at the sizes that are %s", k ? "second" : "first",
+         p->o->ndims ? "given" : "tried");
+    return true;
+}
+
+/* Has a payload said nothing of any of many elements, as of products of sines? Then no other will. */
+static bool hopeless(const Pair *p)
+{
+    enum { MANY = 64 };
+    int64_t of, left = out_of_sight(p, &of);
+    return p->exact && left == of && of >= MANY;
+}
 
 /* All payloads at these sizes, b's bound by the first inputs. False: err, or p->d. */
 static bool at_sizes(Pair *p, const Binding *b, Binding *second, int k, Err *err)
@@ -360,19 +387,21 @@ static bool at_sizes(Pair *p, const Binding *b, Binding *second, int k, Err *err
     int seeds = p->o->seeds > 0 ? p->o->seeds : 2;
     int64_t of;
     Err e = {0};
-    for (int s = 0; (s < seeds && !worked_enough(p)) ||
-                    (s < seeds + MORE && p->exact && out_of_sight(p, &of) && p->worked < 4 * EXACT_WORK_PAIR);
-         s++) {
+    for (int s = 0; !hopeless(p) && ((s < seeds && !worked_enough(p)) || (s < seeds + MORE && p->exact &&
+                    out_of_sight(p, &of) && p->worked < 4 * EXACT_WORK_PAIR)); s++) {
         uint64_t seed = (uint64_t)(k * 64 + s) + 1;
-        TRY(inputs_of(p, b, seed, err));
+        TRY(first_inputs(p, b, seed, err));
         if (s == 0 && !solve_sizes(p->g[1], p->in_b, NULL, second, err))
             return within(err, "the sizes of the second model");
+        if (s == 0 && too_large(p, 1, second, err)) return false;
+        TRY(telling_inputs(p, seed, err));
         if (s == 0 && p->exact) {
             p->at[0] = graph_at_sizes(p->g[0], b, &e);
             p->at[1] = p->at[0] ? graph_at_sizes(p->g[1], second, &e) : NULL;
             if (!p->at[1]) only_floats(p, e.msg);
         }
         bool same = p->exact ? try_exact(p, seed, err) : try_floats(p, err);
+        if (!p->exact) p->worked += p->values;
         if (!same) {
             if (p->d.found) save(p, err);
             return false;
@@ -404,13 +433,16 @@ static bool has_truth(const Graph *g)
     return false;
 }
 
-/* Are the inputs larger than is compared: at sizes that are given, or at those that were chosen, beside the first? */
-static bool too_large(Pair *p, const Binding *b)
+/* What there is at least, where the sizes in turn are given. */
+static bool smallest(Pair *p, Err *err)
 {
-    const double most_given = 5e7;
-    double n = prove_elements(p->g[0], b);
-    if (p->fewest == 0) p->fewest = n;
-    return p->o->ndims ? n > most_given : prove_too_many(n, p->fewest, b);
+    for (int k = 0; k < 2; k++) {
+        Binding b;
+        TRY(binding_init(&b, p->g[k]->ex, err));
+        if (prove_sizes(p->g[k], 0, NULL, NULL, 0, &b)) p->fewest[k] = prove_elements(p->g[k], &b);
+        binding_free(&b);
+    }
+    return true;
 }
 
 /* What does not fit the sizes of one choice does not say anything of the models: the next choice may. */
@@ -418,6 +450,7 @@ static bool all_sizes(Pair *p, Err *err)
 {
     int choices = p->o->choices > 0 ? p->o->choices : 4, first = has_truth(p->g[0]), end = choices + first;
     Err last = {0};
+    if (p->o->ndims) TRY(smallest(p, err));
     for (int k = first; k < end && !worked_enough(p); k++) {
         Binding a, b;
         Err e = {0};
@@ -429,9 +462,7 @@ static bool all_sizes(Pair *p, Err *err)
             return false;
         }
         bool ok = !prove_sizes(p->g[0], k, p->o->dim_name, p->o->dim, p->o->ndims, &a);
-        if (!ok && too_large(p, &a))
-            fail(&e, E_LIMIT, "the inputs are too large for the sizes that are %s", p->o->ndims ? "given" : "tried");
-        else if (!ok) ok = at_sizes(p, &a, &b, k, &e);
+        if (!ok && !too_large(p, 0, &a, &e)) ok = at_sizes(p, &a, &b, k, &e);
         if ((p->runs > before && p->exact == was_exact) || p->d.found) put_sizes(p, &a);
         if (p->least == 0 && p->exact && p->runs) p->least = p->worked / p->runs;
         free_at(p);
@@ -445,6 +476,7 @@ static bool all_sizes(Pair *p, Err *err)
         if (!ok && e.code == E_LIMIT && end < 2 * choices + first) end++; /* smaller ones may follow */
         if (p->exact == was_exact) continue;
         p->runs = 0; /* once more, all on floats */
+        p->worked = 0;
         buf_free(&p->sizes);
         p->sizes = (Buf){0};
         k = first - 1;

@@ -36,7 +36,7 @@ typedef struct Cone {
     int nnodes, nfrom; /* the first nfrom compute what is replaced */
     int ahead;         /* nodes that the walk up the graph has still to meet */
     int depth;         /* of the searches below; beyond MAX_CHAIN a claim is too large to be proven */
-    double fewest;     /* elements of inputs at the smallest sizes */
+    Elements fewest;   /* at the smallest sizes */
     double least;      /* steps of the first exact run; 0: none */
     double allowed;    /* largest difference of the first result, relative to its peak */
     bool too_large;    /* the sizes in turn are left out: others are tried */
@@ -414,30 +414,37 @@ bool prove_sizes(const Graph *g, int k, const char *const *given, const int64_t 
     return ok;
 }
 
-double prove_elements(const Graph *g, const Binding *b)
+static bool elements_of(const Graph *g, const Value *v, const Binding *b, double *n)
 {
-    double n = 0;
-    for (int i = 0; i < g->ninput; i++) {
-        double each = 1;
-        for (int d = 0; d < g->input[i]->rank; d++) {
-            Err ignored;
-            int64_t size = 0;
-            const Expr *e = g->input[i]->dim[d];
-            if (ex_is_int(e)) size = e->i;
-            else if (!ex_eval_i64(g->ex, e, b, &size, &ignored)) return INFINITY;
-            each *= (double)size;
-        }
-        n += each;
+    *n = 1;
+    for (int d = 0; d < v->rank; d++) {
+        Err ignored;
+        int64_t size;
+        if (!ex_eval_i64(g->ex, v->dim[d], b, &size, &ignored)) return false;
+        *n *= (double)size;
     }
-    return n;
+    return true;
 }
 
-bool prove_too_many(double elements, double fewest, const Binding *b)
+Elements prove_elements(const Graph *g, const Binding *b)
 {
-    enum { FEW = 1 << 16, MOST = 1 << 22, TIMES = 512 };
-    bool chosen = false;
+    Elements e = {0, 0};
+    double each;
+    for (int i = 0; i < g->ninput; i++) e.inputs += elements_of(g, g->input[i], b, &each) ? each : INFINITY;
+    for (const Node *n = g->first; n; n = n->next)
+        for (int k = 0; k < n->nout; k++)
+            if (elements_of(g, n->out[k], b, &each)) e.values += each;
+    return e;
+}
+
+bool prove_too_many(Elements n, Elements fewest, bool given, const Binding *b)
+{
+    const double times = 512, most_inputs = given ? 5e7 : 1 << 22, few_inputs = given ? most_inputs : 1 << 16;
+    const double most_values = 5e8, few_values = given ? 1e8 : 1 << 24;
+    bool chosen = given;
     for (int i = 0; i < b->n; i++) chosen |= b->bound[i] != 0;
-    return chosen && elements > fmin(MOST, fmax(FEW, TIMES * fewest));
+    return chosen && (n.inputs > fmin(most_inputs, fmax(few_inputs, times * fewest.inputs)) ||
+                      n.values > fmax(fewest.values, fmin(most_values, fmax(few_values, times * fewest.values))));
 }
 
 const char *sense_text(Sense s)
@@ -532,9 +539,9 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, 
         snprintf(p->why, sizeof p->why, "%.250s", e.msg);
         return true;
     }
-    double elements = prove_elements(g, b);
-    if (c->fewest == 0) c->fewest = elements;
-    if (prove_too_many(elements, c->fewest, b)) {
+    Elements elements = prove_elements(g, b);
+    if (c->fewest.values == 0) c->fewest = elements;
+    if (prove_too_many(elements, c->fewest, false, b)) {
         c->too_large = true;
         graph_free(g);
         return true;
@@ -547,6 +554,7 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, 
             break;
         }
         for (int i = 0; i < g->ninput; i++) view[i] = &in[i];
+        if (!(ok = more_integers(prover, c, g, seed, view, err))) break;
         if (c->exact) {
             bool later = c->least > 0;
             if (try_exact(c, g, view, seed + 64 * k, p, &e)) continue;
@@ -554,7 +562,6 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, 
                 c->too_large = true;
                 break;
             }
-        if (!(ok = more_integers(prover, c, g, seed, view, err))) break;
             if (e.code == E_MISMATCH) {
                 Err saved = {0};
                 ok = false;
@@ -638,7 +645,8 @@ static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
     bool ok = true;
     *p = (Proof){0};
     c->exact = !prover->floats;
-    c->fewest = c->least = 0;
+    c->fewest = (Elements){0, 0};
+    c->least = 0;
     if (!c->ok) snprintf(p->why, sizeof p->why, "too large, or random");
     /* the smallest sizes may have no inputs but those that are waived */
     int first = c->claim->waiver == WAIVE_INPUTS, end = MAX_BINDINGS;

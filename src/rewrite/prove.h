@@ -30,11 +30,15 @@ typedef struct Prover {
 /* Sizes to try: the k-th choice (0: the smallest), every symbol another one where ranges and requirements allow; those
  * that are given (choose_sizes) stay. False when there is none. b was made by binding_init. */
 bool prove_sizes(const Graph *g, int k, const char *const *given, const int64_t *size, int ngiven, Binding *b);
-/* The elements of g's inputs; infinite where a size does not come out. g: the graph of these sizes, or one at them,
- * whose sizes are numbers. */
-double prove_elements(const Graph *g, const Binding *b);
-/* Sizes that were chosen, and make so many elements of inputs that one in a thousand says as much (an input of s0**s0
- * rows). fewest: those of the smallest sizes. */
-bool prove_too_many(double elements, double fewest, const Binding *b);
+/* The elements that a graph's inputs have, and those of what its nodes give. */
+typedef struct Elements {
+    double inputs, values;
+} Elements;
+/* Infinite where a size of an input does not come out; a value of such a size is not counted. g: the graph of these
+ * sizes, or one at them, whose sizes are numbers. */
+Elements prove_elements(const Graph *g, const Binding *b);
+/* Sizes that were chosen, or given, and make so many elements that one in a thousand says as much (an input of s0**s0
+ * rows, or what is expanded to them). fewest: those of the smallest sizes. */
+bool prove_too_many(Elements n, Elements fewest, bool given, const Binding *b);
 ProveFn prove_claim; /* user is a Prover */
 #endif

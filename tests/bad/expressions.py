@@ -66,7 +66,8 @@ def archive(path, place, e):
 ROWS = {"power of itself": "s0**s0", "power of a power": "(s0**s0)**s0", "powers": "(s0+1)**(s0+2)*s0**3",
         "products of sums": "(s0*s0+3)*(s0*s0+s0+7)*(s0+1)*s0*s0", "quotient of a power": "(s0**9)//(s0+2) + 1",
         "largest": "Max(s0**s0, Min(s0**(s0+1), s0**7))", "remainder": "Mod(s0**s0*7, s0**5+11) + 1"}
-MAKES_SIZES = [["prove", "FILE", "FILE"], ["prove", "FILE", "FILE", "-D", "s0=16"],
+MAKES_SIZES = [["prove", "FILE", "FILE"], ["prove", "FILE", "FILE", "-D", "s0=7"],
+               ["prove", "FILE", "FILE", "-D", "s0=8"], ["prove", "FILE", "FILE", "-D", "s0=16"],
                ["prove", "FILE", "FILE", "--float"], ["rewrite", "FILE", "--prove"],
                ["rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"],
                ["report", "FILE", "--no-run", "-o", "r.json"]]
@@ -83,6 +84,19 @@ def rows(path, e, n=160):
     ops = [{**growth.relu(i, f"r{i - 1}" if i else "x"),
             "target": f"torch.ops.aten.{'neg' if i % 3 else 'sin'}.default"} for i in range(n)]
     growth.archive(path, ops, outputs=[{"user_output": {"arg": growth.tensor(f"r{n - 1}")}}], extra=put)
+
+
+def expanded(path, power, n=160):
+    """A number expanded to s0**power rows within the graph, and as many ops."""
+    sizes = growth.onnx_node("Shape", ["z"], ["p1"]) + b"".join(
+        growth.onnx_node("Mul", [f"p{i}", "p1"], [f"p{i + 1}"]) for i in range(1, power))
+    ops = b"".join(growth.onnx_node("Neg" if i % 3 else "Sin", [f"r{i}"], [f"r{i + 1}"]) for i in range(n))
+    number = growth.field(5, b"\x08\x01\x10\x01" + growth.field(8, "c") + growth.field(9, b"\0\0\x80\x3f"))
+    growth.onnx_model(path, sizes + growth.onnx_node("Mul", ["x", "c"], ["m"]) +
+                      growth.onnx_node("ReduceSum", ["m"], ["s"], growth.field(
+                          5, growth.field(1, "keepdims") + growth.field(3, 0) + growth.field(20, 2))) +
+                      growth.onnx_node("Expand", ["s", f"p{power}"], ["r0"]) + ops +
+                      growth.onnx_node("Identity", [f"r{n}"], ["y"]), growth.named_size("z", "s0"), number)
 
 
 def onnx(path, _place, e):
@@ -127,12 +141,12 @@ def main():
     qkv, words, count, failed = os.path.abspath(sys.argv[1]), sys.argv[2:], 0, 0
     in_turn = words == ["--in-turn"]
     with tempfile.TemporaryDirectory() as folder:
-        for kind, e in ROWS.items():
-            name = f"{kind}, rows"
+        for kind, make, e in [*((k, rows, e) for k, e in ROWS.items()), ("power", expanded, 8)]:
+            name = f"{kind}, {make.__name__}"
             if not in_turn and words and not any(w in name for w in words):
                 continue
-            path = os.path.join(folder, "m.pt2")
-            rows(path, e)
+            path = os.path.join(folder, "m.onnx" if make is expanded else "m.pt2")
+            make(path, e)
             most, worst, _, wrong = held(qkv, [[path if w == "FILE" else w for w in c] for c in MAKES_SIZES], path,
                                          folder)
             count, failed = count + 1, failed + bool(wrong)
