@@ -26,12 +26,12 @@ static void print_sizes(const Graph *source)
     }
 }
 
-static int replay(const Graph *source, const Graph *result, const char *name, const void *bytes, uint64_t size)
+/* cert: is freed; NULL: unread says why. */
+static int replay(const Graph *source, const Graph *result, const char *name, json_t *cert, const Err *unread)
 {
     Err e = {0};
     Checker c;
-    json_t *cert = json_read(bytes, size, name, &e);
-    if (!cert) return say("", &e);
+    if (!cert) return say("", unread);
     bool single = json_is_true(json_object_get(cert, "single"));
     int code = checker_open(&c, source, result, single, &e) && checker_replay(&c, cert, &e) ? 0 : say(name, &e);
     if (!code) {
@@ -54,14 +54,17 @@ static int find_and_replay(const Source *a, const Source *b, const char *path)
     int code = -1;
     if (path) {
         if (!file_map(&f, path, &e)) return say(path, &e);
-        code = replay(a->graph, b->graph, path, f.data, f.size);
+        json_t *cert = json_read_file(f.data, f.size, SIZE_MAX, path, &e);
+        code = replay(a->graph, b->graph, path, cert, &e);
         file_unmap(&f);
         return code;
     }
     if (!extras_open(&x, b, &e)) code = say("", &e);
     for (int i = 0; code < 0 && i < x.n; i++)
-        if (!strcmp(x.file[i].name, CERTIFICATE_NAME))
-            code = replay(a->graph, b->graph, CERTIFICATE_NAME, x.file[i].bytes, x.file[i].size);
+        if (!strcmp(x.file[i].name, CERTIFICATE_NAME)) {
+            json_t *cert = json_read(x.file[i].bytes, x.file[i].size, CERTIFICATE_NAME, &e);
+            code = replay(a->graph, b->graph, CERTIFICATE_NAME, cert, &e);
+        }
     if (code < 0) {
         fail(&e, E_FORMAT, "the second file holds no '" CERTIFICATE_NAME "': name the certificate");
         code = say("", &e);

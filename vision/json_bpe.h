@@ -1,6 +1,6 @@
 /* The byte-level BPE of a tokenizer.json: GPT-2's, Llama 3's, Qwen's and others of their kind.
  *
- *     JsonBpe *t = json_bpe_open(bytes, size, "tokenizer.json", err);
+ *     JsonBpe *t = json_bpe_open(json_read(bytes, size, "tokenizer.json", err), "tokenizer.json", err);
  *     int n = json_bpe_encode(t, "Hello world", ids, 128, err);           as `tokenizers` with add_special_tokens
  *     size_t k;
  *     const char *bytes = json_bpe_bytes(t, ids[0], &k);                  "Hello"
@@ -14,9 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
+#include "format/json.h"
 
 typedef struct JsonBpe JsonBpe;
-JsonBpe *json_bpe_open(const void *bytes, size_t size, const char *what, Err *err);
+/* root: is freed; NULL: err says why. */
+JsonBpe *json_bpe_open(json_t *root, const char *what, Err *err);
 void json_bpe_free(JsonBpe *t);
 int64_t json_bpe_size(const JsonBpe *t); /* the largest id + 1 */
 /* How many ids the text has, of which at most `capacity` are written; -1 on failure. */

@@ -8,7 +8,7 @@
 #include "vision/split.h"
 
 /* SPARSE: room is made for all ids below the largest, which a small file could set to MAX_IDS. */
-enum { BYTES = 256, MAX_IDS = 1 << 24, SPARSE = 16, FREE_IDS = 1 << 16, MAX_TEMPLATE = 64 };
+enum { BYTES = 256, MAX_IDS = 1 << 21, SPARSE = 16, FREE_IDS = 1 << 16, MAX_TEMPLATE = 64 };
 
 typedef struct Word {  /* by id */
     const char *bytes; /* NULL: there is no such id */

@@ -24,12 +24,19 @@ static int byte_of(utf8proc_int32_t c)
     return c >= 289 && c < 289 + (int)sizeof other ? other[c - 289] : -1;
 }
 
-/* The bytes that a token stands for; its text where it has a character that stands for none. */
+/* The bytes that a token stands for; its text, which stays, where it has a character that stands for none or where they
+ * are the same. */
 static bool set_word(JsonBpe *t, int64_t id, const char *token, size_t size, bool special, Err *err)
 {
-    char *bytes = arena_strndup(t->arena, token, size);
     size_t n = 0;
+    while (n < size && token[n] >= 33 && token[n] <= 126) n++;
+    if (n == size) {
+        t->word[id] = (Word){token, (uint32_t)n, special};
+        return true;
+    }
+    char *bytes = arena_strndup(t->arena, token, size);
     if (!bytes) return oom(err);
+    n = 0;
     for (size_t at = 0; at < size;) {
         utf8proc_int32_t c = 0;
         utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)token + at, (utf8proc_ssize_t)(size - at), &c);
@@ -49,20 +56,16 @@ static bool set_word(JsonBpe *t, int64_t id, const char *token, size_t size, boo
 static bool take_id(JsonBpe *t, const char *token, const json_t *v, int *id, Err *err)
 {
     int64_t n = json_to_int(v);
-    if (!json_is_integer(v) || n < 0 || n >= MAX_IDS)
-        return fail(err, E_FORMAT, "token '%.40s': its id is not an integer of 0 to %d", token, MAX_IDS - 1);
+    if (!json_is_integer(v) || n < 0)
+        return fail(err, E_FORMAT, "token '%.40s': its id is not an integer of 0 or more", token);
+    if (n >= MAX_IDS)
+        return fail(err, E_LIMIT, "token '%.40s': its id is %lld, at most %d are read", token, (long long)n, MAX_IDS);
     if (n >= t->size) t->size = n + 1;
     *id = (int)n;
     return true;
 }
 
 int json_bpe_in_vocab(const JsonBpe *t, const char *token) { return (int)(intptr_t)map_get(&t->id, token) - 1; }
-
-static bool add_id(JsonBpe *t, Map *map, const char *token, size_t size, int id, Err *err)
-{
-    const char *key = arena_strndup(t->arena, token, size);
-    return (key && map_put(map, key, (void *)(intptr_t)(id + 1))) || oom(err);
-}
 
 static bool read_vocab(JsonBpe *t, const json_t *model, Err *err)
 {
@@ -71,7 +74,11 @@ static bool read_vocab(JsonBpe *t, const json_t *model, Err *err)
     int id = 0;
     TRY(json_want_object(model, "vocab", &vocab, err));
     json_object_foreach(vocab, token, v)
-        TRY(take_id(t, token, v, &id, err) && add_id(t, &t->id, token, strlen(token), id, err));
+    {
+        TRY(take_id(t, token, v, &id, err));
+        const char *key = arena_strdup(t->arena, token);
+        if (!key || !map_put(&t->id, key, (void *)(intptr_t)(id + 1))) return oom(err);
+    }
     return json_object_size(vocab) || fail(err, E_FORMAT, "vocab: it has no tokens");
 }
 
@@ -86,7 +93,10 @@ static bool read_words(JsonBpe *t, const json_t *model, Err *err)
                     (long long)t->size - 1, (long long)tokens, SPARSE, FREE_IDS);
     t->word = mem_zeroed((size_t)t->size + 1, sizeof *t->word);
     if (!t->word) return oom(err);
-    json_object_foreach(vocab, token, v) TRY(set_word(t, json_to_int(v), token, strlen(token), false, err));
+    for (size_t i = 0; i < t->id.count; i++) {
+        const MapEntry *e = &t->id.entries[i];
+        TRY(set_word(t, (intptr_t)e->value - 1, e->key, strlen(e->key), false, err));
+    }
     for (int i = 0; i < t->nadded; i++) {
         const Added *a = &t->added[i];
         TRY(set_word(t, a->id, a->content, a->size, a->special, err));
@@ -214,8 +224,8 @@ static bool read_added(JsonBpe *t, const json_t *list, Err *err)
                      .rstrip = flag(v, "rstrip"),
                      .normalized = flag(v, "normalized")};
         if (!a->content) return oom(err);
-        TRY(take_id(t, content, json_find(v, "id"), &a->id, err) &&
-            add_id(t, &t->added_id, content, a->size, a->id, err));
+        TRY(take_id(t, content, json_find(v, "id"), &a->id, err));
+        if (!map_put(&t->added_id, a->content, (void *)(intptr_t)(a->id + 1))) return oom(err);
         t->nadded++;
     }
     return true;
@@ -349,9 +359,8 @@ static bool read(JsonBpe *t, const json_t *root, Err *err)
     return read_post(t, json_find(root, "post_processor"), 0, err) || within(err, "post_processor");
 }
 
-JsonBpe *json_bpe_open(const void *bytes, size_t size, const char *what, Err *err)
+JsonBpe *json_bpe_open(json_t *root, const char *what, Err *err)
 {
-    json_t *root = json_read(bytes, size, what, err);
     if (!root) return NULL;
     JsonBpe *t = mem_zeroed(1, sizeof *t);
     bool ok = (t && (t->arena = arena_create(0))) || oom(err);

@@ -59,7 +59,8 @@ qkv_tokenizer *qkv_tokenizer_json(const char *path, qkv_error *err)
         oom(&e);
         return vision_null(&e, err);
     }
-    if (file_map(&f, path, &e)) t->json = json_bpe_open(f.data, f.size, path, &e);
+    if (file_map(&f, path, &e))
+        t->json = json_bpe_open(json_read_file(f.data, f.size, SIZE_MAX, path, &e), path, &e);
     file_unmap(&f);
     if (t->json) return t;
     mem_free(t);

@@ -10,6 +10,7 @@
 #include "base/jsonw.h"
 #include "base/number.h"
 #include "base/map.h"
+#include "base/pages.h"
 
 /* FEW: keys of an object that are compared one by one; more of them get a hash table. */
 enum { MAX_DEPTH = 64, FEW = 8 };
@@ -341,7 +342,8 @@ static void locate(const char *text, size_t n, int *line, int *column)
     }
 }
 
-static json_t *read_text(const void *bytes, size_t size, size_t most, const char *kept, const char *what, Err *err)
+static json_t *read_text(const void *bytes, size_t size, size_t most, const char *kept, bool file, const char *what,
+                         Err *err)
 {
     size_t values = 0, keys = 0, need, table;
     json_t *root = NULL;
@@ -371,6 +373,7 @@ static json_t *read_text(const void *bytes, size_t size, size_t most, const char
     }
     Reader r = {.text = (char *)root + (need - size - 1), .next = root, .kept = kept};
     memcpy(r.text, bytes, size);
+    if (file) pages_done(bytes, size);
     r.s = r.text;
     r.end = r.text + size;
     *r.end = 0;
@@ -384,12 +387,17 @@ static json_t *read_text(const void *bytes, size_t size, size_t most, const char
 
 json_t *json_read_within(const void *bytes, size_t size, size_t most, const char *what, Err *err)
 {
-    return read_text(bytes, size, most, NULL, what, err);
+    return read_text(bytes, size, most, NULL, false, what, err);
+}
+
+json_t *json_read_file(const void *bytes, size_t size, size_t most, const char *what, Err *err)
+{
+    return read_text(bytes, size, most, NULL, true, what, err);
 }
 
 json_t *json_read_keeping(const void *bytes, size_t size, const char *key, const char *what, Err *err)
 {
-    return read_text(bytes, size, SIZE_MAX, key, what, err);
+    return read_text(bytes, size, SIZE_MAX, key, false, what, err);
 }
 
 void json_free(json_t *root) { mem_free(root); }

@@ -42,6 +42,8 @@ static inline json_t *json_read(const void *bytes, size_t size, const char *what
 {
     return json_read_within(bytes, size, SIZE_MAX, what, err);
 }
+/* The same of what file_map gave, whose pages go back to the system once they are copied. */
+json_t *json_read_file(const void *bytes, size_t size, size_t most, const char *what, Err *err);
 /* The same, but arrays that are members called `key` are checked and stay text: millions of numbers, each of which
  * would take 8 bytes. */
 json_t *json_read_keeping(const void *bytes, size_t size, const char *key, const char *what, Err *err);

@@ -1,7 +1,6 @@
 /* JSON out of an archive. Contract in zip_json.h. */
 #include "format/zip_json.h"
 #include "base/arena.h"
-#include "base/pages.h"
 
 json_t *zip_json(const Zip *z, const void *bytes, uint64_t size, const char *what, Err *err)
 {
@@ -11,7 +10,5 @@ json_t *zip_json(const Zip *z, const void *bytes, uint64_t size, const char *wha
     size_t most;
     if (!mul_size(whole, 4, &most) || !add_size(most, (size_t)64 << 20, &most)) most = SIZE_MAX;
     if (!stored) most = most > size ? most - size : 0; /* what was inflated stays beside the copy */
-    json_t *top = json_read_within(bytes, size, most, what, err);
-    if (stored) pages_done(bytes, size);
-    return top;
+    return (stored ? json_read_file : json_read_within)(bytes, size, most, what, err);
 }

@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (rest) memcpy(text, end + 1, rest);
     text[rest] = 0;
     Err err = {0};
-    JsonBpe *t = json_bpe_open(data, file, "tokenizer.json", &err);
+    JsonBpe *t = json_bpe_open(json_read(data, file, "tokenizer.json", &err), "tokenizer.json", &err);
     if (t) encode(t, text);
     else fuzz_said(&err);
     size_t n;

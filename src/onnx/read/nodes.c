@@ -256,12 +256,14 @@ static bool run_row(OnnxOp *o)
            (o->im->err->code == E_OK ? fail(o->im->err, E_UNSUPPORTED, "%s with these inputs", o->node->op) : false);
 }
 
-/* Exporters of PyTorch call nodes "/layers.0/attn/MatMul": the module of what a node becomes. */
+/* Exporters of PyTorch call nodes "/layers.0/attn/MatMul": the module of what a node becomes. One that
+ * is longer than any file's path is left out, not copied. */
 static bool find_module(OnnxImport *im, const char *name)
 {
+    enum { LONGEST = 1 << 16 };
     const char *last = strrchr(name, '/');
     im->g->module = NULL;
-    if (*name != '/' || last == name) return true;
+    if (*name != '/' || last == name || last - name > LONGEST) return true;
     char *path = arena_strndup(im->g->arena, name + 1, (size_t)(last - name - 1));
     for (char *c = path; c && *c; c++)
         if (*c == '/') *c = '.';
