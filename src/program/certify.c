@@ -9,15 +9,26 @@
 
 enum { MAX_WASTED = 1 << 16 };
 
+/* Where a rule fired: what both graphs call by that name (NULL: nothing), and the first firing of the rule. */
+typedef struct Fired {
+    const Value *at[2];
+    int first;
+} Fired;
+
 typedef struct Prover {
     Checker c;
     const RuleAt *firing;
     int nfirings;
+    Fired *fired;        /* beside firing */
+    int *said;           /* by first firing: the last claim that names the rule */
+    Map by_result;       /* of firings: Fired */
+    const Value **given; /* by id of the result: the source's output where it is an output */
     bool *leaf, *failed; /* by class of the source; by id of the result: no claim about it holds */
     const Value **pair;  /* by id of the result: the source's operand in its place, of an op without a lemma */
     Buf claims, weights;
     int nclaims;
     bool *placed; /* by id of the source: of places alone */
+    unsigned char *through; /* by class of the source: the reaches that look through it */
     bool reads_failed, all_placed;
     int wasted; /* steps for claims that do not hold */
     Err last;   /* why the last claim that was tried does not hold */
@@ -124,11 +135,18 @@ static bool looks_through(const Prover *p, const Value *v, Reach reach)
     }
 }
 
-static void choose_leaves(Prover *p, Reach reach, int but)
+static void find_through(Prover *p)
 {
     const Checker *c = &p->c;
     for (int k = 0; k < c->nclasses; k++)
-        p->leaf[k] = c->shared[k] && k != but && !looks_through(p, c->of_class[k], reach);
+        for (Reach reach = VIEWS; reach < REACHES; reach++)
+            if (looks_through(p, c->of_class[k], reach)) p->through[k] |= (unsigned char)(1 << reach);
+}
+
+static void choose_leaves(Prover *p, Reach reach, int but)
+{
+    const Checker *c = &p->c;
+    for (int k = 0; k < c->nclasses; k++) p->leaf[k] = c->shared[k] && k != but && !(p->through[k] >> reach & 1);
 }
 
 /* The rules that fired at nodes of the claim. */
@@ -136,14 +154,12 @@ static void put_rules(Prover *p, const Value *b)
 {
     jw_open(&p->claims, "rules", '[');
     for (int i = 0; i < p->nfirings; i++) {
-        const RuleAt *f = &p->firing[i];
-        bool in = !strcmp(f->result, b->name);
-        for (int s = 0; s < 2 && !in; s++) {
-            const Value *at = graph_find_value(p->c.side[s].g, f->result);
-            in = at && p->c.side[s].step[at->id].seen == p->c.claim;
-        }
-        for (int k = 0; k < i && in; k++) in = strcmp(p->firing[k].rule, f->rule) != 0;
-        if (in) jw_text(&p->claims, NULL, f->rule);
+        const Fired *f = &p->fired[i];
+        bool in = f->at[RESULT] == b;
+        for (int s = 0; s < 2 && !in; s++) in = f->at[s] && p->c.side[s].step[f->at[s]->id].seen == p->c.claim;
+        if (!in || p->said[f->first] == p->nclaims + 1) continue;
+        p->said[f->first] = p->nclaims + 1;
+        jw_text(&p->claims, NULL, p->firing[i].rule);
     }
     jw_close(&p->claims, "]");
 }
@@ -186,21 +202,34 @@ static void reads_failed(void *user, Value **slot)
     p->reads_failed |= p->failed[(*slot)->id];
 }
 
-static bool fired_at(const Prover *p, const char *name, const char **rule)
+/* What is looked up for each claim. */
+static bool find_firings(Prover *p)
 {
-    for (int i = 0; i < p->nfirings; i++)
-        if (!strcmp(p->firing[i].result, name)) return *rule = p->firing[i].rule, true;
-    return false;
+    const Graph *a = p->c.side[SOURCE].g, *b = p->c.side[RESULT].g;
+    Map first = {0};
+    bool ok = true;
+    for (int i = 0; ok && i < p->nfirings; i++) {
+        const RuleAt *f = &p->firing[i];
+        Fired *of = map_get(&first, f->rule), *x = &p->fired[i];
+        *x = (Fired){{graph_find_value(a, f->result), graph_find_value(b, f->result)}, of ? of->first : i};
+        ok = (of || map_put(&first, f->rule, x)) &&
+             (map_has(&p->by_result, f->result) || map_put(&p->by_result, f->result, x));
+    }
+    for (int i = b->noutput < a->noutput ? b->noutput : a->noutput; i--;)
+        p->given[b->output[i].value->id] = a->output[i].value;
+    map_free(&first);
+    return ok;
 }
 
 /* No claim holds about v, which the source calls `of`; what reads it is not tried then. */
 static void give_up(Prover *p, const Value *of, const Value *v, Certified *found)
 {
-    const char *rule = NULL;
-    bool fired = fired_at(p, v->name, &rule);
+    const Fired *at = map_get(&p->by_result, v->name);
+    const char *rule = at ? p->firing[at - p->fired].rule : "";
+    bool fired = at != NULL;
     p->failed[v->id] = fired || (of->def && of->def->op == v->def->op);
     if (!found->why[0] && (fired || p->nfirings == 0))
-        snprintf(found->why, sizeof found->why, "%s%s'%s': %.800s", fired ? rule : "", fired ? " at " : "", v->name,
+        snprintf(found->why, sizeof found->why, "%s%s'%s': %.800s", rule, fired ? " at " : "", v->name,
                  p->last.msg);
 }
 
@@ -228,9 +257,7 @@ static void find_claims(Prover *p, Certified *found)
         p->reads_failed = false;
         node_each_operand((Node *)(uintptr_t)n, reads_failed, p);
         for (int k = 0; k < n->nout; k++) {
-            const Value *v = n->out[k], *of = NULL;
-            for (int i = 0; !of && i < b->noutput && i < a->noutput; i++)
-                if (b->output[i].value == v) of = a->output[i].value;
+            const Value *v = n->out[k], *of = p->given[v->id];
             bool output = of != NULL;
             if (!of) of = graph_find_value(a, v->name);
             if (!of) of = p->pair[v->id];
@@ -261,9 +288,15 @@ bool certify_graphs(const Graph *source, const Graph *result, bool single, const
     p.failed = ok ? arena_array(p.c.arena, bool, result->next_id + 1) : NULL;
     p.pair = ok ? arena_array(p.c.arena, const Value *, result->next_id + 1) : NULL;
     p.placed = ok ? arena_array(p.c.arena, bool, source->next_id + 1) : NULL;
-    if (ok && (!p.leaf || !p.failed || !p.pair || !p.placed)) ok = oom(&why);
+    p.given = ok ? arena_array(p.c.arena, const Value *, result->next_id + 1) : NULL;
+    p.through = ok ? arena_array(p.c.arena, unsigned char, p.c.nclasses + 1) : NULL;
+    p.fired = ok ? arena_array(p.c.arena, Fired, n + 1) : NULL;
+    p.said = ok ? arena_array(p.c.arena, int, n + 1) : NULL;
+    bool room = p.leaf && p.failed && p.pair && p.placed && p.given && p.through && p.fired && p.said;
+    if (ok && (!room || !find_firings(&p))) ok = oom(&why);
     if (ok) {
         find_placed(&p);
+        find_through(&p);
         pair_operands(&p);
         find_pieces(&p);
         find_claims(&p, found);
@@ -281,6 +314,7 @@ bool certify_graphs(const Graph *source, const Graph *result, bool single, const
     jw_list(out, "claims", '[', &p.claims);
     jw_close(out, "}");
     checker_close(&p.c);
+    map_free(&p.by_result);
     buf_free(&p.weights);
     buf_free(&p.claims);
     return why.code != E_LIMIT || fail(err, E_LIMIT, "%s", why.msg);

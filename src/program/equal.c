@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/jsonw.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "format/tensors.h"
@@ -58,28 +59,34 @@ typedef struct Pair {
 
 /* ------------------------------------------------------------------ pairing */
 
-static int input_named(const Graph *g, const char *name)
+/* place: of each input of b, which one of a has its name; all: each has one. False: out of memory. */
+static bool pair_names(const Graph *a, const Graph *b, int *place, bool *all)
 {
-    for (int i = 0; i < g->ninput; i++)
-        if (!strcmp(value_label(g->input[i]), name)) return i;
-    return -1;
+    Map named = {0};
+    bool ok = true;
+    *all = true;
+    for (int i = a->ninput; ok && i--;) /* of equal names the first */
+        ok = map_put(&named, value_label(a->input[i]), (void *)(intptr_t)(i + 1));
+    for (int i = 0; ok && i < b->ninput; i++) {
+        place[i] = (int)(intptr_t)map_get(&named, value_label(b->input[i])) - 1;
+        *all &= place[i] >= 0;
+    }
+    map_free(&named);
+    return ok;
 }
 
 /* By name where all names are the same, by position otherwise. */
 static bool pair_inputs(Pair *p, Err *err)
 {
     const Graph *a = p->g[0], *b = p->g[1];
-    bool named = true;
+    bool named;
     if (a->ninput != b->ninput)
         return fail(err, E_UNSUPPORTED, "the first model has %d input%s, the second %d", a->ninput,
                     a->ninput == 1 ? "" : "s", b->ninput);
     if (a->noutput != b->noutput)
         return fail(err, E_UNSUPPORTED, "the first model has %d output%s, the second %d", a->noutput,
                     a->noutput == 1 ? "" : "s", b->noutput);
-    for (int i = 0; i < b->ninput; i++) {
-        p->place[i] = input_named(a, value_label(b->input[i]));
-        named = named && p->place[i] >= 0;
-    }
+    if (!pair_names(a, b, p->place, &named)) return oom(err);
     for (int i = 0; !named && i < b->ninput; i++) p->place[i] = i;
     for (int i = 0; i < b->ninput; i++) {
         const Value *x = a->input[p->place[i]], *y = b->input[i];

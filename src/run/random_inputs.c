@@ -1,5 +1,6 @@
 /* Random inputs of a session: for benchmarks and for comparing two models. Same seed, same bytes. */
 #include <stdlib.h>
+#include "base/mem.h"
 #include "base/splitmix.h"
 #include "run/session.h"
 #include "facts/views.h"
@@ -13,40 +14,41 @@ static double normalish(uint64_t *state)
     return s * 1.7320508075688772;
 }
 
-/* Does v show elements of `input`, through views and casts? */
-static bool shows(const Value *v, const Value *input) { return through_casts(v) == input; }
-
 /* Values of an integer input, both ends inclusive. */
 typedef struct Range {
     int64_t lo, hi;
 } Range;
 
-/* Integers that index something are below its size: the smallest table that they look into.
- * Integers that are read as a size are the least one allowed, so that sizes multiplied from them stay small. */
-static Range integer_range(const Graph *g, const Value *input, const Binding *binding)
+/* Integers that index something are below its size: the smallest table that they look into. Integers that are read as a
+ * size are the least one allowed, so that sizes multiplied from them stay small.
+ * r: by value id, {0, 1} for all others. */
+static void integer_ranges(const Graph *g, const Binding *binding, Range *r)
 {
-    Range r = {0, 1};
-    int64_t smallest = INT64_MAX, rows;
     Err ignored;
+    for (int i = 0; i <= g->next_id; i++) r[i] = (Range){0, 1};
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         const Symbol *s = expr_symbol(g->ex, i);
-        if (s->source == SYM_ITEM && s->lo > r.lo && shows(s->value, input)) r = (Range){s->lo, s->lo};
+        const Value *v = s->source == SYM_ITEM ? through_casts(s->value) : NULL;
+        if (v && s->lo > r[v->id].lo) r[v->id] = (Range){s->lo, s->lo};
     }
-    for (const Node *n = g->first; n; n = n->next) {
-        const Value *table = n->arg && n->op->schema->nparams && n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
-        int dim = 0, at = -1;
-        if (n->op->id == OP_embedding) at = 1;
-        else if (n->op->id == OP_gather || n->op->id == OP_index_select) {
-            dim = (int)(n->arg[1].e->i < 0 && table ? n->arg[1].e->i + table->rank : n->arg[1].e->i);
-            at = 2;
+    for (int again = 0; again < 2; again++) /* a table goes before a size: found, then made smaller */
+        for (const Node *n = g->first; n; n = n->next) {
+            const Value *table = n->arg && n->op->schema->nparams && n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
+            int dim = 0, at = -1;
+            int64_t rows;
+            if (n->op->id == OP_embedding) at = 1;
+            else if (n->op->id == OP_gather || n->op->id == OP_index_select) {
+                dim = (int)(n->arg[1].e->i < 0 && table ? n->arg[1].e->i + table->rank : n->arg[1].e->i);
+                at = 2;
+            }
+            if (at < 0 || !table || table->rank <= dim || dim < 0 || n->arg[at].kind != ARG_VALUE ||
+                !ex_eval_i64(g->ex, table->dim[dim], binding, &rows, &ignored))
+                continue;
+            Range *of = &r[through_casts(n->arg[at].v)->id];
+            rows = rows > 0 ? rows - 1 : 0;
+            if (!again) *of = (Range){0, INT64_MAX};
+            else if (rows < of->hi) of->hi = rows;
         }
-        if (at < 0 || !table || table->rank <= dim || dim < 0 ||
-            !ex_eval_i64(g->ex, table->dim[dim], binding, &rows, &ignored))
-            continue;
-        if (n->arg[at].kind == ARG_VALUE && shows(n->arg[at].v, input) && rows < smallest) smallest = rows;
-    }
-    if (smallest != INT64_MAX) r = (Range){0, smallest > 0 ? smallest - 1 : 0};
-    return r;
 }
 
 static void fill(Tensor *t, Range r, uint64_t *state)
@@ -62,14 +64,9 @@ static void fill(Tensor *t, Range r, uint64_t *state)
     }
 }
 
-bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err)
+static bool fill_inputs(Session *s, const Binding *b, const Range *r, uint64_t state, Err *err)
 {
     const Graph *g = session_graph(s);
-    uint64_t state = seed;
-    for (int i = 0; i < g->nscalar_input; i++) {
-        const Arg *a = &g->scalar_input[i].value;
-        if (a->kind == ARG_EXPR && a->e->kind == EX_SYM) session_set_scalar(s, i, b->value[a->e->i]);
-    }
     for (int i = 0; i < g->ninput; i++) {
         const Value *v = g->input[i];
         int64_t shape[MAX_RANK];
@@ -79,8 +76,23 @@ bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err
         TRY(shape_bytes(v->dtype, v->rank, shape, &bytes, err) || within(err, "input '%s'", v->name));
         Tensor t = tensor_of(v->dtype, v->rank, shape, session_own_input(s, i, bytes, err));
         TRY(t.data);
-        fill(&t, integer_range(g, v, b), &state);
+        fill(&t, r[v->id], &state);
         TRY(session_set_input(s, i, &t, err));
     }
     return true;
+}
+
+bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err)
+{
+    const Graph *g = session_graph(s);
+    for (int i = 0; i < g->nscalar_input; i++) {
+        const Arg *a = &g->scalar_input[i].value;
+        if (a->kind == ARG_EXPR && a->e->kind == EX_SYM) session_set_scalar(s, i, b->value[a->e->i]);
+    }
+    Range *r = mem_zeroed((size_t)g->next_id + 1, sizeof *r);
+    if (!r) return oom(err);
+    integer_ranges(g, b, r);
+    bool ok = fill_inputs(s, b, r, seed, err);
+    mem_free(r);
+    return ok;
 }

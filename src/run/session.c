@@ -548,7 +548,7 @@ struct GemmPool *session_products(const Session *s) { return s->env.gemm; }
 
 void *session_own_input(Session *s, int i, size_t bytes, Err *err)
 {
-    size_t limit = s->env.memory_limit, others = session_held(s) - s->own_input[i].size;
+    size_t limit = s->env.memory_limit, others = limit ? session_held(s) - s->own_input[i].size : 0;
     if (limit && (others > limit || bytes > limit - others)) {
         fail(err, E_LIMIT, "input '%s': %zu bytes beside %zu of other inputs, the limit is %zu", s->g->input[i]->name,
              bytes, others, limit);

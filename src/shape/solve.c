@@ -27,6 +27,7 @@ static void range_text(const Symbol *s, char *out, size_t n)
 static int only_unknown(const Graph *g, const Expr *e, const Binding *b)
 {
     int found = -1;
+    if (e->kind == EX_SYM) return b->bound[e->i] ? -1 : (int)e->i;
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         if (b->bound[i] || !ex_mentions(e, expr_symbol(g->ex, i)->expr)) continue;
         if (found >= 0) return -1;

@@ -337,11 +337,30 @@ def onnx_random(path, n):
                onnx_node("Relu", [f"a{n - 1}"], ["y"]))
 
 
+def onnx_inputs(path, n):
+    """A sum of n inputs, each of a size of its own."""
+    one = lambda i: (onnx_node("ReduceSum", [f"i{i}"], [f"q{i}"], field(
+        5, field(1, "keepdims") + field(3, 0) + field(20, 2))) +
+                     onnx_node("Add", [f"s{i - 1}" if i else "x", f"q{i}"], [f"s{i}"]))
+    onnx_model(path, b"".join(one(i) for i in range(n)) + onnx_node("Relu", [f"s{n - 1}"], ["y"]),
+               b"".join(named_size(f"i{i}", f"n{i}") for i in range(n)))
+
+
+def onnx_pairs(path, n):
+    """Sines, each negated twice: as many claims of a certificate."""
+    onnx_model(path, b"".join(
+        onnx_node(op, [f"{of}{i - (of == 'c')}" if i or of != "c" else "x"], [f"{to}{i}"])
+        for i in range(n) for op, of, to in (("Sin", "c", "a"), ("Neg", "a", "b"), ("Neg", "b", "c"))) +
+               onnx_node("Relu", [f"c{n - 1}"], ["y"]))
+
+
 # What works for each node: a file of n and one of 2 n of them, which takes at most three times as long. kind: what
 # makes it, n, the name of the file, and the command
 DOUBLED = {
     "proofs of a chain": (negations, 10000, "m.pt2", ["QKV", "rewrite", "FILE", "--prove"]),
     "sizes of data": (onnx_data_sizes, 1000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
+    "inputs": (onnx_inputs, 4000, "m.onnx", ["QKV", "prove", "FILE", "FILE"]),
+    "claims of a chain": (onnx_pairs, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "random numbers": (onnx_random, 1000, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
 }
 
