@@ -558,16 +558,22 @@ static const Node *loss_node(const Graph *g)
     return NULL;
 }
 
+/* user: by value id, what takes its place. */
+static void swap_merged(void *user, Value **slot)
+{
+    Value *of = *slot ? ((Value **)user)[(*slot)->id] : NULL;
+    if (of) *slot = of;
+}
+
 /* The same op on the same arguments is computed once. In a joint graph once a pass: what its backward pass computes
  * again need not be kept until then. */
-static bool merge_equal(Rewrite *rw)
+static bool merge_nodes(Rewrite *rw, Value **merged)
 {
     Graph *g = rw->g;
     const Node *loss = loss_node(g);
-    if (!graph_merge_constants(g)) return oom(rw->err);
-    if (!start_round(rw)) return false;
     for (Node *n = g->first, *next; n; n = next) {
         next = n->next;
+        node_each_operand(n, swap_merged, merged);
         if (loss && n->prev == loss) forget_made(rw);
         if (!n->nout || (n->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE | OPF_INPLACE))) continue;
         Node *same = rewrite_made(rw, n->op, n->arg);
@@ -579,12 +585,22 @@ static bool merge_equal(Rewrite *rw)
             if (!same && !rewrite_remember(rw, n)) return oom(rw->err);
             continue;
         }
-        for (int k = 0; k < n->nout; k++)
-            graph_replace_uses_after(g, n->out[k], same->out[k], n->next, rewrite_info(rw, n->out[k])->uses);
+        for (int k = 0; k < n->nout; k++) merged[n->out[k]->id] = same->out[k];
         graph_remove(g, n);
     }
+    graph_each_operand(g, swap_merged, merged);
     forget_made(rw);
     return true;
+}
+
+static bool merge_equal(Rewrite *rw)
+{
+    if (!graph_merge_constants(rw->g)) return oom(rw->err);
+    if (!start_round(rw)) return false;
+    Value **merged = mem_zeroed((size_t)rw->g->next_id + 1, sizeof *merged);
+    bool ok = merged ? merge_nodes(rw, merged) : oom(rw->err);
+    mem_free(merged);
+    return ok;
 }
 
 static bool one_round(Rewrite *rw, bool *changed)
