@@ -61,16 +61,39 @@ bool grad_index_put(Grad *d)
     return !gd_wants(d, values) || gd_send(d, values, GD(d, index_Tensor, V(d->grad), *at));
 }
 
+/* x with zeros after its ends, or without its ends, so that it has the sizes of like: a source may be larger than its
+ * index, and what lies outside is not written. */
+static Value *fitted(Grad *d, Value *x, const Value *like)
+{
+    Expr *pad[2 * MAX_RANK];
+    if (!x || same_dims(x, like)) return x;
+    if (x->rank != like->rank) {
+        gd_refuse(d, "source and index have ranks %d and %d", x->rank, like->rank);
+        return NULL;
+    }
+    for (int k = 0; k < x->rank; k++) {
+        Expr **end = &pad[2 * (x->rank - 1 - k)];
+        end[0] = gd_int(d, 0);
+        end[1] = ex_sub(d->ex, like->dim[k], x->dim[k]);
+    }
+    return GD(d, constant_pad_nd, V(x), arg_exprs(d->g, 2 * x->rank, pad), arg_float(d->g, 0));
+}
+
+/* g has the index's sizes. */
+static bool send_source(Grad *d, Value *g)
+{
+    Value *src = gd_value(d, 3);
+    return gd_send(d, src, fitted(d, g, src));
+}
+
 bool grad_scatter(Grad *d)
 {
     Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3);
     bool add = d->node->op->id == OP_scatter_add;
-    if (gd_wants(d, src) && !has_dims(src, index->rank, index->dim))
-        return gd_refuse(d, "its source is larger than its index");
     if (gd_wants(d, x))
         TRY(gd_send(
             d, x, add ? d->grad : GD(d, scatter_src, V(d->grad), d->node->arg[1], V(index), V(zeros_like(d, index)))));
-    return !gd_wants(d, src) || gd_send(d, src, GD(d, gather, V(d->grad), d->node->arg[1], V(index)));
+    return !gd_wants(d, src) || send_source(d, GD(d, gather, V(d->grad), d->node->arg[1], V(index)));
 }
 
 bool grad_slice_scatter(Grad *d)
@@ -110,9 +133,9 @@ static Value *without_zeros(Grad *d, Value *x, Value **zero)
 
 /* What a factor's gradient is multiplied by: the product of the others. Where it is the only 0 of its place that is the
  * product without zeros, where another factor is 0 it is 0, else the product over the factor. */
-static bool of_products(Grad *d, bool self)
+static bool of_products(Grad *d, Value *src, bool self)
 {
-    Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3), *zero_x, *zero_src;
+    Value *x = gd_value(d, 0), *index = gd_value(d, 2), *zero_x, *zero_src;
     const Arg axis = d->node->arg[1], how = d->node->arg[4], with = arg_bool(d->g, true);
     Value *bare_x = without_zeros(d, x, &zero_x), *bare = without_zeros(d, src, &zero_src);
     TRY(bare_x && bare);
@@ -132,22 +155,22 @@ static bool of_products(Grad *d, bool self)
         Value *g = gd_mul(d, d->grad, rest);
         TRY(gd_send(d, x, self ? g : GD(d, scatter_src, V(g), axis, V(index), V(zeros_like(d, index)))));
     }
-    if (!gd_wants(d, src)) return true;
+    if (!gd_wants(d, gd_value(d, 3))) return true;
     Value *others = gd_minus(d, GD(d, gather, V(zeros), axis, V(index)), given);
     Value *rest = GD(d, div_Tensor, V(GD(d, gather, V(all), axis, V(index))), V(bare));
     rest = gd_where(d, GD(d, eq_Tensor, V(others), arg_int(d->g, 0)), rest, 0);
-    return gd_send(d, src, gd_mul(d, GD(d, gather, V(d->grad), axis, V(index)), rest));
+    return send_source(d, gd_mul(d, GD(d, gather, V(d->grad), axis, V(index)), rest));
 }
 
 bool grad_scatter_reduce(Grad *d)
 {
-    Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3), *y = d->node->out[0], *grad = d->grad,
-          *from = NULL, *in_x = NULL, *in_src = NULL;
+    Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = fitted(d, gd_value(d, 3), index), *y = d->node->out[0],
+          *grad = d->grad, *from = NULL, *in_x = NULL, *in_src = NULL;
     const Arg *axis = &d->node->arg[1];
     const char *reduce = d->node->arg[4].s;
     bool self = gd_truth(d, 5);
-    if (!has_dims(src, index->rank, index->dim)) return gd_refuse(d, "its source is larger than its index");
-    if (!strcmp(reduce, "prod")) return of_products(d, self);
+    if (!src) return false;
+    if (!strcmp(reduce, "prod")) return of_products(d, src, self);
     if (!strcmp(reduce, "mean")) {
         Value *start = self ? gd_full(d, 1, grad->dtype, x->rank, x->dim) : zeros_like(d, x);
         Value *count = GD(d, scatter_add, V(start), *axis, V(index),
@@ -165,7 +188,7 @@ bool grad_scatter_reduce(Grad *d)
         from = in_x ? gd_where(d, in_x, grad, 0) : grad;
         TRY(gd_send(d, x, self ? from : GD(d, scatter_src, V(from), *axis, V(index), V(zeros_like(d, index)))));
     }
-    if (!gd_wants(d, src)) return true;
+    if (!gd_wants(d, gd_value(d, 3))) return true;
     from = GD(d, gather, V(grad), *axis, V(index));
-    return gd_send(d, src, in_src ? gd_where(d, in_src, from, 0) : from);
+    return send_source(d, in_src ? gd_where(d, in_src, from, 0) : from);
 }

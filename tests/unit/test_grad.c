@@ -117,6 +117,16 @@ static const Case cases[] = {
     {"scatter_reduce_two", -1, 1,
      INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"sum\", include_self=false)\n"},
     {"scatter_reduce_two", -1, 1, INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"mean\")\n"},
+#define IN_LARGER                                                                                                      \
+    "symbol s in [2, 8]\n" X "input %z: f64[s, 4]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n"                  \
+    "%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
+    {"scatter_src", -1, 1,
+     "symbol s in [1, 8]\n" X "input %z: f64[s, 5]\nweight %i: i64[1, 1] = constant \"i64[1, 1]\"\n"
+     "%j: i64[1, 3] = aten.expand.default(%i, [1, 3])\n%y: f64[2, 3] = aten.scatter.src(%x, 0, %j, %z)\n"},
+    {"scatter_add", -1, 1, IN_LARGER "%y: f64[2, 3] = aten.scatter_add.default(%x, 1, %i, %z)\n"},
+    {"scatter_reduce_two", -1, 1, IN_LARGER "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"mean\")\n"},
+    {"scatter_reduce_two", -1, 1, IN_LARGER "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"amax\")\n"},
+    {"scatter_reduce_two", -1, 1, IN_LARGER "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"prod\")\n"},
     {"scatter_reduce_two", -1, 1,
      INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"mean\", include_self=false)\n"},
     {"scatter_reduce_two", -1, 1, INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"amax\")\n"},
