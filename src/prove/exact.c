@@ -179,8 +179,12 @@ static void fill_weight(ExactTensor *to, const Tensor *from)
     }
 }
 
-/* Negative values get residues without a root: so sqrt(x x) is |x|, and stays it for products of inputs. */
-static Elem drawn(Res r, double v) { return elem_float(res_square(r) == (v < 0) ? res_neg(r) : r, v); }
+/* A square, or its negative for values below 0, which has no root: so sqrt(x x) is |x| for products of inputs, too. */
+static Elem drawn(Res root, double v)
+{
+    Res r = res_mul(root, root);
+    return elem_float(v < 0 ? res_neg(r) : r, v);
+}
 
 static void fill_input(ExactTensor *to, const Tensor *from, uint64_t seed, bool given)
 {

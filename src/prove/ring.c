@@ -6,12 +6,15 @@
 #define INV1(x) ((x) * (2 - RING_M * (x)))
 #define INV3(x) INV1(INV1(INV1(x)))
 const Res res_negative_inverse = 0 - INV3(INV3(RING_M));
-const Res res_one = (Res)(((Wide)1 << 64) % RING_M);
+#define ONE ((Res)(((Wide)1 << 64) % RING_M))
+const Res res_one = ONE;
+static const Res half = (Res)(((Wide)1 << 63) % RING_M);
+static const Res to_montgomery = (Res)((Wide)ONE * ONE % RING_M); /* 2^128 */
 
 Res res_int(int64_t n)
 {
     Res r = (Res)((n < 0 ? 0 - (uint64_t)n : (uint64_t)n) % RING_M);
-    r = (Res)(((Wide)r << 64) % RING_M);
+    r = res_mul(r, to_montgomery);
     return n < 0 ? res_neg(r) : r;
 }
 
@@ -25,11 +28,17 @@ Res res_pow(Res a, uint64_t n)
 
 enum { HALF = RING_P / 2 };                       /* (p - 1) / 2: odd */
 #define CUBE ((uint64_t)RING_P * RING_P * RING_P) /* units: CUBE (p - 1) of them */
-Res res_inverse(Res a) { return res_pow(a, CUBE * (RING_P - 1) - 1); }
+
+/* Modulo p by Fermat, then modulo p^2 and p^4 by Newton: x (2 - a x). */
+Res res_inverse(Res a)
+{
+    Res x = res_pow(a, RING_P - 2), two = res_add(res_one, res_one);
+    for (int i = 0; i < 2; i++) x = res_mul(x, res_sub(two, res_mul(a, x)));
+    return x;
+}
+
 /* Squares of units are a group of the odd order CUBE (p - 1) / 2. */
 Res res_sqrt(Res a) { return res_pow(a, (CUBE * HALF + 1) / 2); }
-
-bool res_square(Res a) { return res_pow(a, CUBE * HALF) == res_one; }
 
 static Res over(Res a, int n) { return res_mul(a, res_inverse(res_int(n))); }
 
@@ -39,10 +48,9 @@ typedef struct Powers {
 
 static Powers powers(Res a)
 {
-    static Res p, half, sixth; /* the same whoever writes them */
+    static Res p, sixth; /* the same whoever writes them */
     if (!sixth) {
         p = res_int(RING_P);
-        half = over(res_one, 2);
         sixth = over(res_one, 6);
     }
     Res x = res_mul(p, a), square = res_mul(x, x);
@@ -83,8 +91,7 @@ Res res_dyadic(double x)
     int e;
     Res r = res_int((int64_t)ldexp(frexp(fabs(x), &e), 53));
     e -= 53;
-    Res two = res_int(2);
-    r = res_mul(r, res_pow(e < 0 ? res_inverse(two) : two, (uint64_t)(e < 0 ? -e : e)));
+    r = res_mul(r, e < 0 ? res_pow(half, (uint64_t)-e) : res_pow(res_int(2), (uint64_t)e));
     return x < 0 ? res_neg(r) : r;
 }
 

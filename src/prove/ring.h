@@ -49,12 +49,12 @@ static inline Res res_mul(Res a, Res b) { return res_reduce((Wide)a * b); }
 static inline Res res_add(Res a, Res b) { return a + b >= RING_M ? a + b - RING_M : a + b; }
 static inline Res res_sub(Res a, Res b) { return a >= b ? a - b : a + RING_M - b; }
 static inline Res res_neg(Res a) { return a ? RING_M - a : 0; }
-bool res_square(Res a); /* of a unit: it is one, as all positive small fractions and all exponentials are; -a is not */
 static inline bool res_unit(Res a) { return a % RING_P != 0; }
 
 Res res_int(int64_t n);
 Res res_pow(Res a, uint64_t n);
 Res res_inverse(Res a); /* of a unit */
+/* A root of a square. One of a unit and its negative is a square: positive small fractions and exponentials are. */
 Res res_sqrt(Res a);
 Res res_exp(Res a);
 Res res_sin(Res a);
