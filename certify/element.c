@@ -857,6 +857,11 @@ static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx
     if (id == NO_LEMMA) return term_refuse(&c->t, "'%s': %s has no lemma", v->name, v->def->op->name);
     memcpy(r.idx, idx, (size_t)v->rank * sizeof *idx);
     if (v->def->op->schema->nparams && v->def->arg[0].kind == ARG_VALUE) spread(&r, v->def->arg[0].v);
+    if (v->def->op->id == OP_nan_to_num) {
+        Term *x = operand(&r, &v->def->arg[0]);
+        if (!x) return wrong(&r);
+        if (!term_is_real(x)) id = FUNCTION;
+    }
     Term *e = id == FUNCTION ? function(&r) : lemma(&r, lemmas[id].element);
     if (!e) return wrong(&r);
     put_step(&r, id);

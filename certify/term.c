@@ -570,6 +570,13 @@ static bool summed(const Term *product)
     return product->n && !masked(product);
 }
 
+bool term_is_real(const Term *v)
+{
+    for (int i = 0; i < v->n; i++)
+        if (v->part[i].t->n && !summed(v->part[i].t)) return false;
+    return true;
+}
+
 Term *term_same(Terms *t, Term *a, Term *b)
 {
     const Operand *f = a && b && b->n == 0 && a->n == 1 && a->part[0].t->n == 1 ? a->part[0].t->part : NULL;

@@ -75,6 +75,7 @@ void terms_close(Terms *t);
 void *term_refuse(Terms *t, const char *fmt, ...) QKV_PRINTF(2, 3); /* NULL */
 
 bool term_is_number(const Term *v);
+bool term_is_real(const Term *v); /* neither NaN nor infinite: sums that no mask enters, with factors */
 Term *term_number(Terms *t, int64_t p, int64_t q);
 Term *term_double(Terms *t, double v);
 Term *term_index(Terms *t, Expr *e);

@@ -537,6 +537,9 @@ TRAPS.update({
                                         -1)[..., :4],
                                     lambda x, y, v: torch.cat([x, torch.full((2, 2, 5, 1), 2.0).log()], -1).softmax(
                                         -1)[..., :4]),
+    "numbers": (lambda x, y, v: x.masked_fill(y > 0, -torch.inf).nan_to_num(neginf=0),
+                lambda x, y, v: torch.where(y > 0, -torch.inf, x).nan_to_num(neginf=0),
+                lambda x, y, v: x.masked_fill(y > 0, -torch.inf)),
     "no gradient": (lambda x, y, v: x.detach().exp() * y, lambda x, y, v: x.exp() * y,
                     lambda x, y, v: y.detach().exp() * y),
 })
@@ -736,6 +739,10 @@ def filled_keys(x, y, v):
     return scores.softmax(-1) @ v
 
 
+def numbers(x, y, v):
+    return torch.nan_to_num(x @ y.mT * 0.5).softmax(-1) @ v
+
+
 def hidden_twice(x, y, v):
     """With constants that are made again for each condition, as CPM-Ant does."""
     seen, more = v[..., None, :, 0] > 0, x * torch.tensor([1.0, 2, 3, 4])
@@ -743,7 +750,7 @@ def hidden_twice(x, y, v):
     return scores.softmax(-1).masked_fill(seen == torch.tensor(False), 0) @ v + (x * torch.tensor([1.0, 2, 3, 4])).exp()
 
 
-@pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys, hidden_twice))
+@pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys, numbers, hidden_twice))
 def test_attention_of_scores_that_are_written(f, tmp_path):
     path, args = tmp_path / "m.pt2", tuple(torch.randn(3, 2, 2, 5, 4))
     sizes = {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("n", min=3, max=64)}

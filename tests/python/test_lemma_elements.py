@@ -320,6 +320,7 @@ def cases():
     yield "batch_norm", dict(input=x, weight=rand(3), bias=rand(3), running_mean=rand(3), running_var=rand(3).abs(),
                              training=0, momentum=0.1, eps=1e-3), None
     yield "isnan", dict(self=x), x.isnan()
+    yield "nan_to_num", dict(self=x), x.nan_to_num()
     yield "where_self", dict(condition=t, self=x, other=y), torch.where(t, x, y)
     for op, f in {"logical_and": a.logical_and, "bitwise_and_Tensor": a.bitwise_and, "logical_or": a.logical_or,
                   "bitwise_or_Tensor": a.bitwise_or, "eq_Tensor": a.eq, "ne_Tensor": a.ne}.items():
