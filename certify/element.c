@@ -112,11 +112,10 @@ static int axis(Reader *r, int rank)
     return a && a->kind == ARG_EXPR ? axis_of(a->e, rank) : -1;
 }
 
-/* Element `at` of x; where that is data, a lookup: a function of it. */
-static Term *element_at(Reader *r, const Value *x, Term **at)
+/* Element `at` of x; where that is data, or not known to be what it says, a lookup: a function of it. */
+static Term *element_at(Reader *r, const Value *x, Term **at, bool known)
 {
     Expr *idx[MAX_RANK];
-    bool known = true;
     for (int i = 0; i < x->rank; i++) {
         if (!at[i]) return NULL;
         at[i] = term_unwrapped(r->t, at[i], term_index(r->t, size_of(r, x, i)));
@@ -151,7 +150,7 @@ static Term *operand(Reader *r, const Arg *a)
     }
     if (!first && (list || some) && !take(r, list ? ")" : "]")) return wrong(r);
     if (r->skip || (!x && a->kind != ARG_EXPR)) return &absent;
-    return x ? element_at(r, x, at) : number(r, a->e);
+    return x ? element_at(r, x, at, true) : number(r, a->e);
 }
 
 static Expr *fresh(Reader *r, Expr *extent) { return ix_var(&r->t->x, "f", r->c->depth++, extent); }
@@ -304,13 +303,16 @@ static Term *indexed(Reader *r)
     const Arg *a = r->node->arg;
     Term *at[MAX_RANK];
     int first, broad, n, rest = 0;
+    bool from_front = true; /* a negative index counts from the end */
     if (!places_of(a, &first, &broad, &n)) return wrong(r);
     for (int i = 0; i < a->v->rank; i++) {
         const Value *v = i < a[1].n ? a[1].vs[i] : NULL;
         if (v) at[i] = place_in(r, v, r->idx + first, broad);
         else at[i] = term_index(r->t, r->idx[rest < first ? rest : rest + broad]), rest++;
+        Expr *e = v ? term_integer(r->t, at[i]) : NULL;
+        from_front = from_front && (!e || ix_nonneg(&r->t->x, e));
     }
-    return element_at(r, a->v, at);
+    return element_at(r, a->v, at, from_front);
 }
 
 /* x with one value at all places of x[i, j, :] that an index names; a negative one counts from the end. */
@@ -356,6 +358,14 @@ static Term *put(Reader *r)
     return term_where(r->t, here, element(r->c, r->side, value, at), element(r->c, r->side, x, r->idx));
 }
 
+/* What a dtype holds as it is: of integers and truth values, only what needs no rounding. */
+static Term *whole(Reader *r, Term *v)
+{
+    const Expr *e = dtype_is_float(r->v->dtype) ? NULL : term_integer(r->t, v);
+    bool fits = dtype_is_float(r->v->dtype) || (e && (r->v->dtype != DT_BOOL || (e->kind == EX_INT && e->i >> 1 == 0)));
+    return fits ? v : term_refuse(r->t, "'%s': a number that its dtype rounds", r->node->name);
+}
+
 /* 1 where 0 <= e < n */
 static Term *inside(Reader *r, Expr *e, Expr *n)
 {
@@ -383,6 +393,7 @@ static Term *written_slice(Reader *r, Expr **at)
     Expr *start = a[3].kind == ARG_EXPR ? checker_expr(r->c, r->side, a[3].e) : zero(r);
     if (d < 0) return wrong(r);
     if (start && start->kind == EX_INT && start->i < 0) start = ex_add(r->p, start, size_of(r, a[0].v, d));
+    if (!ix_nonneg(&r->t->x, start)) return wrong(r); /* it may count from the end */
     Expr *from = ex_sub(r->p, r->idx[d], start), *step = row ? NULL : checker_expr(r->c, r->side, a[5].e);
     for (int i = 0; i < r->rank; i++) at[i - (row && i > d)] = r->idx[i];
     if (row) return term_same(r->t, term_index(r->t, from), term_number(r->t, 0, 1));
@@ -412,7 +423,7 @@ static Term *padded(Reader *r)
         at[d] = ex_sub(r->p, r->idx[d], checker_expr(r->c, r->side, a[1].es[2 * i]));
         in = term_mul(r->t, in, inside(r, at[d], size_of(r, a->v, d)));
     }
-    return term_where(r->t, in, element(r->c, r->side, a->v, at), number(r, a[2].e));
+    return term_where(r->t, in, element(r->c, r->side, a->v, at), whole(r, number(r, a[2].e)));
 }
 
 /* sum_c sum_i sum_k x[n, g C + c, i] w[g C + c, o, k] where the result's place is stride i + dilation k - padding */
@@ -481,14 +492,6 @@ static Term *cast(Reader *r)
     if (to != DT_BOOL) return term_call(r->t, OP_to_copy * 256 + (int)to, false, 1, &e);
     return term_add(r->t, term_number(r->t, 1, 1),
                     term_scale(r->t, term_same(r->t, e, term_number(r->t, 0, 1)), -1, 1));
-}
-
-/* What a dtype holds as it is: of integers and truth values, only what needs no rounding. */
-static Term *whole(Reader *r, Term *v)
-{
-    const Expr *e = dtype_is_float(r->v->dtype) ? NULL : term_integer(r->t, v);
-    bool fits = dtype_is_float(r->v->dtype) || (e && (r->v->dtype != DT_BOOL || (e->kind == EX_INT && e->i >> 1 == 0)));
-    return fits ? v : term_refuse(r->t, "'%s': a number that its dtype rounds", r->node->name);
 }
 
 /* A pointwise op of which nothing is known but that it is a function of its operands. */

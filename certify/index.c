@@ -18,7 +18,7 @@ Expr *ix_var(Index *x, const char *prefix, int number, Expr *extent)
 {
     if (!extent) return NULL;
     if (ex_equals_int(extent, 1)) return zero(x);
-    char *name = arena_printf(x->arena, "%s%d_%u", prefix, number, extent->id);
+    char *name = arena_printf(x->arena, "%s%d#%u", prefix, number, extent->id);
     Expr *e = name ? ex_symbol(x->p, name) : NULL;
     if (!e || extent_of(x, e)) return e;
     while (x->n <= e->i) {
@@ -138,7 +138,7 @@ static bool sizes_nonneg(Index *x, Expr *e)
     for (int i = 0, n = expr_symbol_count(x->p); i < n; i++) {
         const Symbol *s = expr_symbol(x->p, i);
         if (s->lo <= 0 || s->lo > INT32_MAX || !ex_mentions(e, s->expr)) continue;
-        char *name = arena_printf(x->arena, "over_%s", s->name);
+        char *name = arena_printf(x->arena, "over#%s", s->name);
         Expr *over = name ? ex_symbol(x->p, name) : NULL;
         if (!over) return false;
         expr_set_range(x->p, (int)over->i, 0, s->hi == INT64_MAX ? s->hi : s->hi - s->lo);

@@ -24,6 +24,7 @@ typedef struct Index {
     int steps; /* of the question that is asked now, against a limit */
 } Index;
 
+/* Called o0#7: no size of a file has such a name. */
 Expr *ix_var(Index *x, const char *prefix, int number, Expr *extent);
 Expr *ix_div(Index *x, Expr *e, Expr *n); /* floor(e / n), n >= 1 */
 Expr *ix_mod(Index *x, Expr *e, Expr *n);

@@ -804,10 +804,16 @@ static Term *subst(Terms *t, Term *e, const Expr *var, Expr *own)
     return r;
 }
 
-/* A sum whose variable is called by the height of its body, so that the same sum has the same name. */
+/* A sum whose variable is called by the height of its body, so that the same sum has the same name. Where sums in it
+ * have lost parts since they were named, as a test that fails takes them, one of them may have this name: the next. */
 static Term *bound(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
 {
-    Expr *own = ix_var(&t->x, "k", body->height, extent);
+    int k = body->height;
+    Expr *own = ix_var(&t->x, "k", k, extent);
+    while (own && own != var && own->kind == EX_SYM && mentions(t, body, own)) {
+        if (t->steps > MAX_STEPS) return NULL;
+        own = ix_var(&t->x, "k", ++k, extent);
+    }
     Term *named = own ? subst(t, body, var, own) : NULL;
     if (!named || own->kind == EX_INT) return named;
     return atom_of(t, (Term){.kind = kind,

@@ -329,6 +329,12 @@ def sunk_padded(x, y, v, value=0.0):
     return sdpa(x, nn.functional.pad(y, rows), nn.functional.pad(v, rows, value=value), mask)
 
 
+def twice(x, y):
+    """A sum in a sum of as many parts; before the first two rows there is one more in it."""
+    first = (torch.arange(5) < 2).float()[:, None]
+    return (x + first * y.sum(0)).tanh().sum(1).tanh().sum(0)
+
+
 def norm(x, y, v):
     c = x - x.mean(-1, keepdim=True)
     return c * torch.rsqrt(c.pow(2).mean(-1, keepdim=True) + 1e-5)
@@ -540,6 +546,24 @@ TRAPS.update({
     "numbers": (lambda x, y, v: x.masked_fill(y > 0, -torch.inf).nan_to_num(neginf=0),
                 lambda x, y, v: torch.where(y > 0, -torch.inf, x).nan_to_num(neginf=0),
                 lambda x, y, v: x.masked_fill(y > 0, -torch.inf)),
+    "an index from the end": (lambda x, y, v: x[:, :, 1:][:, :, torch.arange(3) - 1] * 2,
+                              lambda x, y, v: 2 * x[:, :, 1:][:, :, -1 + torch.arange(3)],
+                              lambda x, y, v: x[:, :, :3] * 2),
+    "an index from the end of two": (
+        lambda x, y, v: torch.cat([x, y], 2)[:, :, torch.arange(4) - 1] * 2,
+        lambda x, y, v: 2 * torch.cat([x, y], 2)[:, :, -1 + torch.arange(4)],
+        lambda x, y, v: x[:, :, torch.arange(4) - 1] * 2),
+    "an index from the end of what is padded": (
+        lambda x, y, v: F.pad(x, (0, 0, 2, 0))[:, :, torch.arange(4) - 1] * 2,
+        lambda x, y, v: 2 * F.pad(x, (0, 0, 2, 0))[:, :, -1 + torch.arange(4)],
+        lambda x, y, v: torch.cat([torch.zeros(2, 2, 3, 4), x[:, :, :1]], 2) * 2),
+    "a sum in a sum": (lambda x, y, v: twice(x[0, 0, :, :3], y[0, 0, :, :3]),
+                       lambda x, y, v: twice(x[0, 0, :, :3] * 1.0, y[0].transpose(0, 1)[:, 0, :3]),
+                       lambda x, y, v: twice(torch.cat([x[0, 0, :2, :3], x[0, 0, 2:, :3].mT]), y[0, 0, :, :3])),
+    "integers padded with a half": (
+        lambda x, y, v: F.pad((x > 0).long(), (1, 1), value=0.5) * 1.0,
+        lambda x, y, v: 1.0 * F.pad((x > 0).long(), (1, 1), value=0.5),
+        lambda x, y, v: F.pad((x > 0).float(), (1, 1), value=0.5)),
     "no gradient": (lambda x, y, v: x.detach().exp() * y, lambda x, y, v: x.exp() * y,
                     lambda x, y, v: y.detach().exp() * y),
 })
@@ -1080,6 +1104,19 @@ def test_sizes_may_have_no_narrower_range(tmp_path):
     for ranges, code in (("2..9", "2..9"), 0), (("2..9", "1..9"), 0), (("2..9", "3..9"), 1), (("2..9", "2..8"), 1):
         got, said = replayed(onnx, same, same, {}, tmp_path, ranges)
         assert got == code and (not code or "has a narrower range" in said), (ranges, said)
+
+
+def test_sizes_that_are_called_as_an_index_is(tmp_path):
+    """A size is never taken for the index of an axis, nor n x for i x."""
+    onnx = pytest.importorskip("onnx")
+    for k in range(12):
+        size = f"o0_{k}"
+        head = f"(float[{size}] x) => (float y) <int64 z = {{0}}, int64 o = {{1}}>"
+        times = f"{head} {{ s = Shape(x) n = Squeeze(s) f = Cast<to: int = 1>(n) y = Mul(x, f) }}"
+        along = f"{head} {{ s = Shape(x) n = Squeeze(s) r = Range(z, n, o) f = Cast<to: int = 1>(r) y = Mul(x, f) }}"
+        for text, path in ((times, tmp_path / "a.onnx"), (along, tmp_path / "b.onnx")):
+            read_as_onnx(onnx, text, path)
+        assert not certificate_of(tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "c.onnx")["whole"], size
 
 
 class Chunk(nn.Module):
