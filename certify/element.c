@@ -6,6 +6,7 @@
 #include "certify/certify.h"
 
 enum { MAX_WORK = 4000, MAX_NAMES = 16, MAX_DEFINITIONS = 12, NO_LEMMA = -1 };
+enum { OF_TENSORS = 1 << 24, LOOKED_UP = 1 << 25 }; /* tags of calls, beside those of ops and casts */
 
 static const struct {
     OpId op;
@@ -112,6 +113,52 @@ static int axis(Reader *r, int rank)
     return a && a->kind == ARG_EXPR ? axis_of(a->e, rank) : -1;
 }
 
+static Expr *fresh(Reader *r, Expr *extent) { return ix_var(&r->t->x, "f", r->c->depth++, extent); }
+
+/* What an op without a lemma is a function of, one after the other: nothing of one op is also something else. */
+enum { MOST_LISTED = 96 };
+typedef struct Listed {
+    Term *a[MOST_LISTED];
+    int n;
+} Listed;
+
+static bool list(Listed *l, Term *e)
+{
+    if (!e || l->n == MOST_LISTED) return false;
+    l->a[l->n++] = e;
+    return true;
+}
+
+static bool list_number(Reader *r, Listed *l, int64_t v) { return list(l, term_number(r->t, v, 1)); }
+
+/* A tensor: rank, integers or what else, sizes, and the function that its elements are of their places. */
+static bool list_tensor(Reader *r, Listed *l, const Value *x)
+{
+    Expr *var[MAX_RANK];
+    int depth = r->c->depth;
+    if (!x) return list_number(r, l, -1);
+    TRY(!dtype_is_complex(x->dtype) && list_number(r, l, x->rank) &&
+        list_number(r, l, dtype_is_float(x->dtype) ? -1 : (int64_t)x->dtype));
+    for (int i = 0; i < x->rank; i++) {
+        TRY(list(l, term_index(r->t, size_of(r, x, i))));
+        var[i] = fresh(r, size_of(r, x, i));
+    }
+    Term *e = element(r->c, r->side, x, var);
+    r->c->depth = depth;
+    for (int i = x->rank - 1; i >= 0; i--) e = term_over(r->t, T_EACH, var[i], size_of(r, x, i), e);
+    return list(l, e);
+}
+
+/* An element at a place that is data, of a tensor that is not a leaf. */
+static Term *looked_up(Reader *r, const Value *x, Term **at)
+{
+    Listed l = {.n = 0};
+    bool ok = true;
+    for (int i = 0; ok && i < x->rank; i++) ok = list(&l, at[i]);
+    ok = ok && list_tensor(r, &l, x);
+    return ok ? term_call(r->t, LOOKED_UP, x->dtype == DT_BOOL, l.n, l.a) : wrong(r);
+}
+
 /* Element `at` of x; where that is data, or not known to be what it says, a lookup: a function of it. */
 static Term *element_at(Reader *r, const Value *x, Term **at, bool known)
 {
@@ -124,7 +171,7 @@ static Term *element_at(Reader *r, const Value *x, Term **at, bool known)
     if (known) return element(r->c, r->side, x, idx);
     int class = checker_class(r->c, r->side, x);
     bool leaf = class >= 0 && class < r->c->nclasses && (!x->def || r->c->leaf[class]);
-    if (!leaf) return term_refuse(r->t, "'%s' is looked up", x->name);
+    if (!leaf) return looked_up(r, x, at);
     r->c->cut[class] = true;
     return term_call(r->t, -2 - class, x->dtype == DT_BOOL, x->rank, at);
 }
@@ -152,8 +199,6 @@ static Term *operand(Reader *r, const Arg *a)
     if (r->skip || (!x && a->kind != ARG_EXPR)) return &absent;
     return x ? element_at(r, x, at, true) : number(r, a->e);
 }
-
-static Expr *fresh(Reader *r, Expr *extent) { return ix_var(&r->t->x, "f", r->c->depth++, extent); }
 
 /* ------------------------------------------------------------------ lemmas about places */
 
@@ -190,7 +235,12 @@ static bool view_map(Reader *r, const Value *x, Expr *const *at, Expr **map)
         if (to < 0) return false;
         map[to] = at[i];
     }
-    if (id == OP_permute || id == OP_expand) return true;
+    for (int i = 0; id == OP_flip && i < a[1].n; i++) {
+        int turned = axis_of(a[1].es[i], x->rank);
+        if (turned < 0) return false;
+        map[turned] = ex_sub(r->p, ex_sub(r->p, size_of(r, x, turned), ex_int(r->p, 1)), at[turned]);
+    }
+    if (id == OP_permute || id == OP_expand || id == OP_flip) return true;
     if (id == OP_unfold) { /* window at[d], place in it at[rank] */
         if (d < 0 || d >= x->rank) return false;
         map[d] = ex_add(r->p, ex_mul(r->p, at[d], checker_expr(r->c, r->side, a[3].e)), at[x->rank]);
@@ -480,6 +530,40 @@ static Term *convolution(Reader *r)
     return e;
 }
 
+/* The angle of a rotation at a place: of D numbers, or of D / 2, one for each pair. */
+static Term *angle(Reader *r, const Value *v, Expr *place, Expr *pair, Expr *size)
+{
+    Expr *at[MAX_RANK];
+    for (int i = 0; i < v->rank; i++)
+        at[i] = ex_equals_int(v->dim[i], 1) ? zero(r) : r->idx[r->rank - v->rank + i];
+    at[v->rank - 1] = size_of(r, v, v->rank - 1) == size ? place : pair;
+    return element(r->c, r->side, v, at);
+}
+
+/* x cos + turned x sin: pairs are neighbours, or halves of the last axis; turned: the second with another sign, then
+ * the first. */
+static Term *rotary(Reader *r)
+{
+    const Arg *a = r->node->arg;
+    Expr *place = r->idx[r->rank - 1], *size = size_of(r, a->v, r->rank - 1), *two = ex_int(r->p, 2), *at[MAX_RANK];
+    Expr *half = ix_div(&r->t->x, size, two), *pair = ix_div(&r->t->x, place, two);
+    bool beside = a[3].kind == ARG_EXPR && a[3].e->i;
+    if (!half || ex_mul(r->p, half, two) != size) return wrong(r);
+    Expr *by = beside ? ex_int(r->p, 1) : half, *up = ex_add(r->p, place, by), *down = ex_sub(r->p, place, by);
+    Term *second = nonneg(r, beside ? ex_sub(r->p, down, ex_mul(r->p, pair, two)) : down), *e = NULL;
+    memcpy(at, r->idx, sizeof at);
+    for (int k = 0; k < 2; k++) { /* of the first of a pair, of the second */
+        Term *cosine = angle(r, a[1].v, place, beside ? pair : k ? down : place, size);
+        Term *sine = angle(r, a[2].v, place, beside ? pair : k ? down : place, size);
+        at[r->rank - 1] = k ? down : up;
+        Term *other = term_scale(r->t, element(r->c, r->side, a->v, at), k ? 1 : -1, 1);
+        Term *own = term_mul(r->t, element(r->c, r->side, a->v, r->idx), cosine);
+        own = term_add(r->t, own, term_mul(r->t, other, sine));
+        e = k ? term_where(r->t, second, own, e) : own;
+    }
+    return e;
+}
+
 /* ------------------------------------------------------------------ lemmas about dtypes */
 
 static Term *cast(Reader *r)
@@ -507,6 +591,40 @@ static Term *function(Reader *r)
         if (!a[n++]) return NULL;
     }
     return term_call(r->t, (int)r->node->op->id, r->v->dtype == DT_BOOL, n, a);
+}
+
+static bool list_argument(Reader *r, Listed *l, int param)
+{
+    const Arg *a = &r->node->arg[param], *first = r->node->arg;
+    bool dim = first->kind == ARG_VALUE && !strcmp(r->node->op->schema->params[param].name, "dim");
+    int d = dim && a->kind == ARG_EXPR ? axis_of(a->e, first->v->rank) : -1;
+    TRY(a->kind != ARG_GRAPH && list_number(r, l, a->kind));
+    if (a->kind == ARG_VALUES || a->kind == ARG_EXPRS) TRY(list_number(r, l, a->n));
+    switch (a->kind) {
+    case ARG_VALUE: return list_tensor(r, l, a->v);
+    case ARG_EXPR: return d < 0 ? list(l, number(r, a->e)) : list_number(r, l, d);
+    case ARG_DTYPE: return list_number(r, l, (int64_t)a->dtype);
+    case ARG_VALUES:
+        for (int i = 0; i < a->n; i++) TRY(list_tensor(r, l, a->vs[i]));
+        return true;
+    case ARG_EXPRS:
+        for (int i = 0; i < a->n; i++) TRY(list(l, number(r, a->es[i])));
+        return true;
+    case ARG_STR:
+        for (const char *w = a->s; *w; w++) TRY(list_number(r, l, (unsigned char)*w));
+        return list_number(r, l, 0);
+    default: return true;
+    }
+}
+
+/* An op of which nothing is known but that it computes the same of the same tensors, numbers and words. */
+static Term *of_tensors(Reader *r)
+{
+    Listed l = {.n = 0};
+    bool ok = !(r->node->op->flags & (OPF_RANDOM | OPF_EFFECT)) && list_number(r, &l, r->v->out);
+    for (int i = 0; ok && i < r->rank; i++) ok = list(&l, term_index(r->t, r->idx[i]));
+    for (int k = 0; ok && k < r->node->op->schema->nparams; k++) ok = list_argument(r, &l, k);
+    return ok ? term_call(r->t, OF_TENSORS + (int)r->node->op->id, r->v->dtype == DT_BOOL, l.n, l.a) : wrong(r);
 }
 
 /* ------------------------------------------------------------------ the language of lemmas */
@@ -657,6 +775,7 @@ static Term *named(Reader *r)
     if (is(w, n, "put")) return put(r);
     if (is(w, n, "cast")) return cast(r);
     if (is(w, n, "convolution")) return convolution(r);
+    if (is(w, n, "rotary")) return rotary(r);
     if (!take(r, "(")) return wrong(r);
     Term *e = is(w, n, "sum") || is(w, n, "mean") || is(w, n, "max")                         ? over(r, w)
               : is(w, n, "if")                                                               ? choice(r)
@@ -820,7 +939,7 @@ static void put_step(Reader *r, int id)
         Buf out = {0};
         jw_open(&out, NULL, '[');
         jw_text(&out, NULL, r->v->name);
-        jw_text(&out, NULL, id == FUNCTION ? "function" : lemmas[id].name);
+        jw_text(&out, NULL, id == FUNCTION || id == NO_LEMMA ? "function" : lemmas[id].name);
         for (int i = 0; s->map && i < r->node->arg[0].v->rank; i++) put_index(r, s->map[i], &out);
         jw_close(&out, "]");
         s->text = out.failed ? NULL : arena_strdup(r->c->arena, out.data);
@@ -857,15 +976,15 @@ static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx
     if (v->def->op->id == OP_isnan && !c->t.single) id = FUNCTION; /* between .pt2 files a rule may rest on it */
     ptrdiff_t key = memo - c->memo;
     Reader r = {.c = c, .t = &c->t, .p = c->t.x.p, .side = side, .rank = v->rank, .node = v->def, .v = v, .at = ""};
-    if (id == NO_LEMMA) return term_refuse(&c->t, "'%s': %s has no lemma", v->name, v->def->op->name);
     memcpy(r.idx, idx, (size_t)v->rank * sizeof *idx);
-    if (v->def->op->schema->nparams && v->def->arg[0].kind == ARG_VALUE) spread(&r, v->def->arg[0].v);
+    bool given = id != NO_LEMMA && v->def->op->schema->nparams && v->def->arg[0].kind == ARG_VALUE;
+    if (given) spread(&r, v->def->arg[0].v);
     if (v->def->op->id == OP_nan_to_num) {
         Term *x = operand(&r, &v->def->arg[0]);
         if (!x) return wrong(&r);
         if (!term_is_real(x)) id = FUNCTION;
     }
-    Term *e = id == FUNCTION ? function(&r) : lemma(&r, lemmas[id].element);
+    Term *e = id == NO_LEMMA ? of_tensors(&r) : id == FUNCTION ? function(&r) : lemma(&r, lemmas[id].element);
     if (!e) return wrong(&r);
     put_step(&r, id);
     return c->memo[key] = e;

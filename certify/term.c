@@ -108,7 +108,7 @@ static Term *intern(Terms *t, Term want)
         if (e->part[i].t->height > e->height) e->height = e->part[i].t->height;
     }
     for (int i = 0; i < e->nidx; i++) e->symbols |= (e->idx[i] = want.idx[i])->symbols;
-    e->height += e->kind == T_SUM || e->kind == T_MAX || e->kind == T_ANY;
+    e->height += e->kind == T_SUM || e->kind == T_MAX || e->kind == T_ANY || e->kind == T_EACH;
     return t->slot[place(e, t->slot, t->nslots)] = e;
 }
 
@@ -463,9 +463,24 @@ Term *term_leaf(Terms *t, int tag, bool truth, int n, Expr *const *idx)
     return atom_of(t, (Term){.kind = T_LEAF, .tag = tag, .truth = truth, .nidx = n, .idx = (Expr **)idx});
 }
 
-Term *term_call(Terms *t, int tag, bool truth, int n, Term *const *arg) { return atom(t, T_CALL, tag, truth, n, arg); }
-
 static Term *but(Terms *t, Term *truth) { return term_add(t, term_number(t, 1, 1), term_scale(t, truth, -1, 1)); }
+
+static Term *in_case(Terms *t, const Term *v, const Term *of, bool one);
+static Term *case_of(const Term *v);
+
+Term *term_call(Terms *t, int tag, bool truth, int n, Term *const *arg)
+{
+    Term *own = NULL, *is[2] = {NULL, NULL}, *part[MAX_PARTS];
+    for (int i = 0; t->cases && tag >= 0 && i < n && !own; i++) own = arg[i] ? case_of(arg[i]) : NULL;
+    if (!own || n > MAX_PARTS) return atom(t, T_CALL, tag, truth, n, arg);
+    by(t, LAW_CASES);
+    for (int one = 0; one < 2; one++) {
+        for (int i = 0; i < n; i++) part[i] = arg[i] ? in_case(t, arg[i], own, one) : NULL;
+        is[one] = term_call(t, tag, truth, n, part);
+    }
+    Term *yes = raised(t, own, 1, 1);
+    return term_add(t, term_mul(t, yes, is[1]), term_mul(t, but(t, yes), is[0]));
+}
 
 static Term *test(Terms *t, Expr *e)
 {
@@ -605,10 +620,11 @@ Term *term_same(Terms *t, Term *a, Term *b)
 Term *term_unwrapped(Terms *t, Term *i, Term *n)
 {
     for (int k = 0; i && n && k < i->n; k++) {
-        const Term *f = i->part[k].t;
-        if (f->n != 1 || f->part[0].t->kind != T_CALL || f->part[0].t->tag != -1) continue;
-        Term *j = f->part[0].t->part[0].t;
-        if (term_add(t, j, term_mul(t, n, but(t, raised(t, f->part[0].t, 1, 1)))) == i) return j;
+        const Term *product = i->part[k].t;
+        for (int m = 0; m < product->n; m++) {
+            Term *f = product->part[m].t, *j = f->kind == T_CALL && f->tag == -1 ? f->part[0].t : NULL;
+            if (j && term_add(t, j, term_mul(t, n, but(t, raised(t, f, 1, 1)))) == i) return j;
+        }
     }
     return i;
 }
@@ -693,6 +709,24 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
     s.n = 0;
     Term *inner = put(t, &s, product, 1, 1) ? made(t, T_POLY, &s) : NULL;
     return raised(t, intern(t, (Term){.kind = T_EXP, .n = 1, .part = &(Operand){inner, 1, 1}}), p, q);
+}
+
+double term_value(Terms *t, const Term *v)
+{
+    double sum = 0;
+    for (int i = 0; i < v->n; i++) {
+        double c, product = (double)v->part[i].p / (double)v->part[i].q;
+        for (int k = 0; k < v->part[i].t->n; k++) {
+            const Operand *f = &v->part[i].t->part[k];
+            memcpy(&c, &f->t->tag, sizeof c);
+            if (f->t->kind == T_ROOT) by(t, LAW_ROOT), c = (double)f->t->tag;
+            else if (f->t->kind == T_EXP) c = exp(term_value(t, f->t->part[0].t));
+            else if (f->t->kind != T_CONSTANT) return NAN;
+            product *= f->p == f->q ? c : pow(c, (double)f->p / (double)f->q);
+        }
+        sum += product;
+    }
+    return sum;
 }
 
 /* A test that is a factor of something in the sum v. */
@@ -906,7 +940,7 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
         return term_add(t, term_over(t, kind, i, turn, subst(t, body, var, i)),
                         term_over(t, kind, j, rest, subst(t, body, var, ex_add(t->x.p, turn, j))));
     }
-    if (kind != T_SUM && !mentions(t, body, var)) return body;
+    if ((kind == T_MAX || kind == T_ANY) && !mentions(t, body, var)) return body;
     if (kind != T_SUM || ex_equals_int(extent, 1)) return bound(t, kind, var, extent, body);
     Term *r = term_number(t, 0, 1);
     if (body->n > 1) by(t, LAW_ADD);

@@ -27,6 +27,7 @@ typedef enum TermKind {
     T_SUM,      /* of the operand over idx[0] */
     T_MAX,      /* the same, the largest */
     T_ANY,      /* the same of a truth value: 1 where it is 1 somewhere */
+    T_EACH,     /* the operand as a function of idx[0] */
     T_EXP,      /* of the operand */
     T_CALL,     /* function `tag`, of which nothing is known, of the operands */
     T_INDEX,    /* the integer idx[0] */
@@ -76,6 +77,7 @@ void *term_refuse(Terms *t, const char *fmt, ...) QKV_PRINTF(2, 3); /* NULL */
 
 bool term_is_number(const Term *v);
 bool term_is_real(const Term *v); /* neither NaN nor infinite: sums that no mask enters, with factors */
+double term_value(Terms *t, const Term *v); /* the number that its digits, roots and fractions are; NaN: it is none */
 Term *term_number(Terms *t, int64_t p, int64_t q);
 Term *term_double(Terms *t, double v);
 Term *term_index(Terms *t, Expr *e);
@@ -87,7 +89,7 @@ Term *term_scale(Terms *t, Term *a, int64_t p, int64_t q);
 Term *term_mul(Terms *t, Term *a, Term *b);
 Term *term_power(Terms *t, Term *a, int64_t halves);
 Term *term_exp(Terms *t, Term *a);
-Term *term_over(Terms *t, TermKind sum_max_or_any, Expr *var, Expr *extent, Term *body);
+Term *term_over(Terms *t, TermKind sum_max_any_or_each, Expr *var, Expr *extent, Term *body);
 Term *term_nonneg(Terms *t, Term *v);             /* 1 where v >= 0, else 0 */
 Term *term_same(Terms *t, Term *a, Term *b);      /* 1 where a = b, else 0 */
 Term *term_unwrapped(Terms *t, Term *i, Term *n); /* j, where i is j + n below 0 and j elsewhere; otherwise i */

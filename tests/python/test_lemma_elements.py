@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 TEXT = (pathlib.Path(__file__).parents[2] / "certify/lemmas.def").read_text()
 # written in C: test_certify.py has spellings beside them
-PLACES = {"view", "cat", "padded", "indexed", "cast", "written", "put"}
+PLACES = {"view", "cat", "padded", "indexed", "cast", "written", "put", "rotary"}
 
 
 def formulas():
@@ -228,6 +228,7 @@ class Reader:
     def do_mask(self): return self.one(lambda v: 0.0 if v else -math.inf)
     def do_same(self): return self.two(lambda a, b: float(a == b))
     def do_fmod(self): return self.two(math.fmod)
+    def do_remainder(self): return self.two(lambda a, b: a % b)
     def do_index(self): return self.one(lambda v: float(isinstance(v, int)))
     def do_div(self): return self.two(lambda a, b: a // b)
 
@@ -295,6 +296,7 @@ def cases():
     for mode in ("floor", "trunc"):
         yield "div_Tensor_mode", dict(self=3 * x, other=0.7, rounding_mode=mode), torch.div(
             3 * x, 0.7, rounding_mode=mode)
+    yield "remainder_Tensor", dict(self=3 * x, other=-0.7), torch.remainder(3 * x, -0.7)
     yield "remainder_Tensor", dict(self=torch.tensor([-7, 5, 9]), other=3), torch.tensor([2, 2, 0])
     yield "matmul", dict(self=rand(1, 3, 4), other=w[:, None].expand(2, 4, 2)), None
     yield "linear", dict(input=x, weight=rand(5, 4), bias=rand(5)), None
@@ -309,11 +311,15 @@ def cases():
     yield "logaddexp", dict(self=x, other=y), torch.logaddexp(x, y)
     yield "eye_m", dict(n=3, m=5, self=torch.empty(3, 5)), torch.eye(3, 5)
     yield "max_dim", dict(self=x, dim=1, keepdim=1), x.max(1, keepdim=True).values
+    yield "amin", dict(self=x, dim=[0, -1], keepdim=0), x.amin((0, -1))
+    yield "min_dim", dict(self=x, dim=1, keepdim=0), x.min(1).values
     yield "any_dim", dict(self=t, dim=1, keepdim=0), t.any(1)
     yield "all_dim", dict(self=t | (x > -1), dim=1, keepdim=0), (t | (x > -1)).all(1)
     for correction in (None, 0, 2):
         yield "var_correction", dict(self=x, dim=[1, 2], correction=correction, keepdim=0), x.var(
             (1, 2), correction=1 if correction is None else correction)
+        yield "std_correction", dict(self=x, dim=[1], correction=correction, keepdim=1), x.std(
+            1, correction=1 if correction is None else correction, keepdim=True)
     yield "cumsum", dict(self=x, dim=1), x.cumsum(1)
     yield "layer_norm", dict(input=x, normalized_shape=[3, 4], weight=rand(3, 4), bias=None, eps=1e-3), None
     yield "rms_norm", dict(input=x, normalized_shape=[4], weight=w, eps=1e-3), None

@@ -12,6 +12,7 @@ from torch import nn  # noqa: E402
 
 F = nn.functional
 B, H, N, D = 2, 4, 6, 8
+BORDERS = torch.tensor([-1.0, 0.1, 0.9, 2.0])
 I = torch.arange(N)
 TABLE, BIAS, SLOPES = torch.randn(N + 2, D), torch.randn(2 * N - 1), 2.0 ** -torch.arange(1.0, H + 1)[:, None, None]
 
@@ -263,6 +264,71 @@ INTEGERS = {
 }
 
 
+def minus(op, x, other=None):
+    """The same op of x and of twice x; as in two spellings: the second one first, of another sum."""
+    return op(x) - op(x + x) if other is None else -other(2 * x) + op(x)
+
+
+def ops(name, op, *others):
+    """Of an op of which nothing is known, and others that look like it."""
+    return {f"{name}, {k}": (lambda x, y: minus(op, x), lambda x, y: minus(op, x, op),
+                             lambda x, y, other=other: minus(op, x, other)) for k, other in enumerate(others)}
+
+
+# name: (a function, another spelling of it, what looks like it) of x and y (2, 2, 5, 4); the spelling is certified
+CERTIFIED = {
+    **ops("group_norm", lambda t: F.group_norm(t, 2), lambda t: F.group_norm(t, 1),
+          lambda t: F.group_norm(t, 2, eps=1e-1), lambda t: F.group_norm(t.flip(1), 2)),
+    **ops("avg_pool", lambda t: F.avg_pool2d(t, 2, 1), lambda t: F.max_pool2d(t, 2, 1),
+          lambda t: F.avg_pool2d(t, 2, 1, divisor_override=3),
+          lambda t: F.avg_pool2d(F.pad(t, (0, 0, 1, 0)), 2, 1)[:, :, :4]),
+    **ops("upsample", lambda t: F.interpolate(t, scale_factor=2, mode="bilinear"),
+          lambda t: F.interpolate(t, scale_factor=2, mode="bilinear", align_corners=True),
+          lambda t: F.interpolate(t, scale_factor=2, mode="bicubic"), lambda t: F.interpolate(t, scale_factor=2)),
+    **ops("sort", lambda t: t.sort(-1).values, lambda t: t.sort(-1, descending=True).values,
+          lambda t: t.sort(-2).values, lambda t: t),
+    **ops("argsort", lambda t: t.exp().argsort(-1), lambda t: t.argsort(-1).argsort(-1), lambda t: t.argsort(-2),
+          lambda t: t.argsort(-1, descending=True)),
+    **ops("topk", lambda t: t.topk(2).values, lambda t: t.topk(2, largest=False).values,
+          lambda t: t.topk(3).values[..., 1:], lambda t: t.topk(2, sorted=True).indices),
+    **ops("argmax", lambda t: t.sin().argmax(-1), lambda t: t.sin().argmin(-1), lambda t: t.sin().abs().argmax(-1),
+          lambda t: t.sin().flip(-1).argmax(-1)),
+    **ops("cumprod", lambda t: t.cumprod(-1), lambda t: t.cumprod(-2), lambda t: t.flip(-1).cumprod(-1),
+          lambda t: t.logcumsumexp(-1)),
+    **ops("norm", lambda t: t.norm(3, -1), lambda t: t.norm(1, -1), lambda t: t.norm(4, -1),
+          lambda t: t.abs().amax(-1)),
+    **ops("prelu", lambda t: F.prelu(t, SLOPES[:2, 0, 0]), lambda t: F.prelu(t, SLOPES[1:3, 0, 0]),
+          lambda t: F.prelu(t, SLOPES[:2, 0, 0].flip(0)), lambda t: F.leaky_relu(t, 0.5)),
+    **ops("searchsorted", lambda t: torch.searchsorted(BORDERS, t), lambda t: torch.searchsorted(BORDERS - 1, t),
+          lambda t: torch.searchsorted(BORDERS, -t), lambda t: torch.searchsorted(BORDERS, t.flip(-1))),
+    **ops("remainder", lambda t: t % 0.7, lambda t: torch.fmod(t, 0.7), lambda t: t % 0.8, lambda t: 0.7 % t),
+    "flip": (lambda x, y: x.flip(2).exp(), lambda x, y: x.exp().flip(2), lambda x, y: x.exp().flip(3)),
+    "flip of two": (lambda x, y: x.flip(2, 3) * y, lambda x, y: y * x.flip(-1).flip(-2), lambda x, y: y * x.flip(3)),
+    "flip back": (lambda x, y: (x.flip(2) * y.flip(2)).flip(2), lambda x, y: x * y,
+                  lambda x, y: (x.flip(2) * y).flip(2)),
+    "amin": (lambda x, y: x.amin(-1), lambda x, y: -(-x).amax(-1), lambda x, y: -x.amax(-1)),
+    "min": (lambda x, y: x.min(-1).values, lambda x, y: x.amin(-1), lambda x, y: x.abs().amin(-1)),
+    "amin of two": (lambda x, y: x.amin((-1, -2)), lambda x, y: x.amin(-1).amin(-1), lambda x, y: x.amin(-1).amax(-1)),
+    "std": (lambda x, y: x.std(-1), lambda x, y: x.var(-1).sqrt(), lambda x, y: x.std(-1, correction=0)),
+    "std, axis": (lambda x, y: x.std((-1, -2)), lambda x, y: x.flatten(2).std(-1), lambda x, y: x.std((-1, 1))[:, :2]),
+    "std of variances": (lambda x, y: x.std(-1), lambda x, y: x.var(-1).sqrt(), lambda x, y: x.var(-1)),
+    "a function by cases": (lambda x, y: torch.cat([x, y], 2).sin() * 2, lambda x, y: torch.cat([2 * x.sin(),
+                                                                                               2 * y.sin()], 2),
+                            lambda x, y: torch.cat([2 * y.sin(), 2 * x.sin()], 2)),
+    "a function by cases, one further": (
+        lambda x, y: torch.cat([x, y[:, :, :2]], 2).tanh() * 2,
+        lambda x, y: torch.cat([2 * x.tanh(), 2 * y[:, :, :2].tanh()], 2),
+        lambda x, y: torch.cat([2 * x[:, :, :4].tanh(), 2 * y[:, :, :3].tanh()], 2)),
+    "a function by cases, of one": (
+        lambda x, y: torch.cat([x, y], 2).cos() * 2, lambda x, y: torch.cat([2 * x.cos(), 2 * y.cos()], 2),
+        lambda x, y: torch.cat([2 * x.cos(), 2 * y], 2)),
+    "a lookup of what is computed": (
+        lambda x, y: (x * 2)[:, :, :, y[0, 0, 0].argsort()].exp(),
+        lambda x, y: (x + x)[..., y[0, 0, 0].argsort()].exp() * 1.0,
+        lambda x, y: (x + x)[..., y[0, 0, 1].argsort()].exp() * 1.0),
+}
+
+
 class All(nn.Module):
     """Every first, second or third spelling of a table, one output each."""
 
@@ -305,6 +371,21 @@ def of_integers(tmp_path_factory):
     i[0, 0], tokens[:, 4:], tokens[:, 3], m[:, 4] = -100, 1, 500, 0
     return files(tmp_path_factory.mktemp("integers"), INTEGERS,
                  (i, tokens, m, torch.randn(B, N, D), torch.randn(1000, D)))
+
+
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory):
+    return files(tmp_path_factory.mktemp("two"), CERTIFIED, tuple(torch.randn(2, 2, 2, 5, 4)))
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_one_is_certified(of_two, name, tmp_path):
+    one, same, other = of_two[name]
+    found = certificate_of(one, same, tmp_path / "o.pt2")
+    assert found["whole"], found["why"]
+    assert not certificate_of(one, other, tmp_path / "o.pt2")["whole"]
+    assert qkv.prove(one, other, sizes=1)["result"] == "different"
 
 
 def tell_apart(tmp_path, one, same, other):
