@@ -111,6 +111,7 @@ bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count,
 bool checker_zero(const Checker *c, int side, const Value *weight); /* a bias of zeros: its elements are the number 0 */
 bool checker_finish(Checker *c, Err *err); /* outputs, mutations, sizes and conditions */
 Expr *checker_expr(Checker *c, int side, const Expr *e);
+bool checker_same_sizes(Checker *c, const Value *a, const Value *b); /* of the source, of the result; and dtypes */
 int checker_class(const Checker *c, int side, const Value *v);
 bool element_is_known(const Value *v); /* has the op of its node a lemma? */
 

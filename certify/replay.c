@@ -120,8 +120,10 @@ static void pair_sizes(Checker *c)
     const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
     for (int i = 0; i < a->ninput && i < b->ninput; i++)
         for (int k = 0; k < a->input[i]->rank && k < b->input[i]->rank; k++) {
-            const Expr *e = b->input[i]->dim[k];
-            if (e->kind == EX_SYM && !c->size[e->i]) c->size[e->i] = checker_expr(c, SOURCE, a->input[i]->dim[k]);
+            int64_t n;
+            Expr *size = size_in(b->input[i]->dim[k], &n), *whole = checker_expr(c, SOURCE, a->input[i]->dim[k]);
+            Expr *is = size && whole && !c->size[size->i] ? ix_div(&c->t.x, whole, ex_int(c->t.x.p, n)) : NULL;
+            if (is && ex_mul(c->t.x.p, is, ex_int(c->t.x.p, n)) == whole) c->size[size->i] = is; /* of 14*h, h */
         }
 }
 
@@ -142,7 +144,7 @@ static void pair_data(Checker *c)
     }
 }
 
-static bool same_sizes(Checker *c, const Value *a, const Value *b)
+bool checker_same_sizes(Checker *c, const Value *a, const Value *b)
 {
     if (a->dtype != b->dtype || a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++) {
@@ -295,7 +297,7 @@ bool checker_congruent(Checker *c, const Node *n)
     if (!(n->op->flags & OPF_RANDOM) && key_of(c, RESULT, n, &key)) twin = map_get(&c->nodes, key.data);
     buf_free(&key);
     for (int k = 0; twin && k < n->nout; k++)
-        if (k >= twin->nout || !same_sizes(c, twin->out[k], n->out[k])) return false;
+        if (k >= twin->nout || !checker_same_sizes(c, twin->out[k], n->out[k])) return false;
     for (int k = 0; twin && k < n->nout; k++) checker_equal(c, twin->out[k], n->out[k]);
     return twin != NULL;
 }
@@ -348,7 +350,8 @@ static bool take_result(Checker *c, Err *err)
     if (a->ninput != b->ninput) return fail(err, E_MISMATCH, "%d inputs, the source has %d", b->ninput, a->ninput);
     for (int i = 0; i < b->next_id; i++) c->side[RESULT].class[i] = -1;
     for (int i = 0; i < a->ninput; i++) {
-        if (strcmp(value_label(a->input[i]), value_label(b->input[i])) || !same_sizes(c, a->input[i], b->input[i]))
+        bool named = !strcmp(value_label(a->input[i]), value_label(b->input[i]));
+        if (!named || !checker_same_sizes(c, a->input[i], b->input[i]))
             return fail(err, E_MISMATCH, "input %d is '%s', the source's '%s', or their dtypes or sizes differ", i,
                         value_label(b->input[i]), value_label(a->input[i]));
         checker_equal(c, a->input[i], b->input[i]);
@@ -498,7 +501,8 @@ static bool same_in_places(Checker *c, const Value *a, Term *const *form)
 bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf, Err *err)
 {
     Term *form[2];
-    if (!same_sizes(c, a, b)) return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
+    if (!checker_same_sizes(c, a, b))
+        return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
     TRY(make_forms(c, a, b, leaf, false, form, err));
     if (same_in_places(c, a, form)) return true;
     if ((form[1] && form[0] != form[1]) || c->t.stuck) TRY(make_forms(c, a, b, leaf, true, form, err));
@@ -530,28 +534,33 @@ void checker_put_claim(const Checker *c, Buf *out)
 
 bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
 {
-    enum { MOST = 1 << 11 };
+    enum { MOST = 1 << 17, AT_ONCE = 1 << 9 }; /* elements; terms are let go after so many */
     Expr *idx[MAX_RANK];
     const Tensor *w = weight->data;
-    bool ok = w && w->rank > 0 && tensor_numel(w) <= MOST && v->def && same_sizes(c, v, weight) &&
+    bool ok = w && tensor_numel(w) <= MOST && v->def && checker_same_sizes(c, v, weight) &&
               !graph_writes(c->side[RESULT].g, weight);
     c->leaf = arena_array(c->arena, bool, c->nclasses + 1);
-    if (!c->leaf || !terms_open(&c->t)) return oom(err);
+    if (!c->leaf) return oom(err);
+    unsigned laws = 0;
     c->numbers = true;
-    c->memo = NULL;
-    c->nmemo = c->depth = 0;
     for (int64_t i = 0; ok && i < tensor_numel(w); i++) {
         int64_t rest = i;
+        if (i % AT_ONCE == 0) {
+            laws |= i ? c->t.used : 0;
+            if (!terms_open(&c->t)) return oom(err);
+            c->memo = NULL;
+            c->nmemo = c->depth = 0;
+        }
         for (int d = w->rank - 1; d >= 0; rest /= w->shape[d], d--) idx[d] = ex_int(c->t.x.p, rest % w->shape[d]);
         c->work = 0;
         const Term *e = element(c, SOURCE, v, idx);
-        double is = e && term_is_number(e) ? e->n ? (double)e->part[0].p / (double)e->part[0].q : 0 : NAN;
+        double is = e ? term_value(&c->t, e) : NAN;
         ok = is == tensor_get(w, i) || (c->t.single && (double)(float)is == tensor_get(w, i));
     }
     c->numbers = false;
     if (!ok) return fail(err, E_MISMATCH, "weight '%s' is not '%s', number by number", weight->name, v->name);
     checker_equal(c, v, weight);
-    c->laws |= c->t.used;
+    c->laws |= laws | c->t.used;
     return true;
 }
 

@@ -86,7 +86,7 @@ static void find_pieces(Prover *p)
     const Graph *b = p->c.side[RESULT].g;
     for (int i = 0; i < b->nweight; i++) {
         const Value *w = b->weight[i];
-        if (checker_class(&p->c, RESULT, w) >= 0 || !w->data || w->rank < 1 || is_constant(p, w)) continue;
+        if (checker_class(&p->c, RESULT, w) >= 0 || !w->data || is_constant(p, w) || w->rank < 1) continue;
         for (int64_t from = 0, n = 1; n && from < w->data->shape[0]; from += n) n = find_piece(p, w, from);
     }
 }
@@ -226,8 +226,8 @@ static void give_up(Prover *p, const Value *of, const Value *v, Certified *found
 {
     const Fired *at = map_get(&p->by_result, v->name);
     const char *rule = at ? p->firing[at - p->fired].rule : "";
-    bool fired = at != NULL;
-    p->failed[v->id] = fired || (of->def && of->def->op == v->def->op);
+    bool fired = at != NULL, dear = p->nfirings || p->wasted > MAX_WASTED; /* else the two may have one name by chance */
+    p->failed[v->id] = fired || (dear && of->def && of->def->op == v->def->op);
     if (!found->why[0] && (fired || p->nfirings == 0))
         snprintf(found->why, sizeof found->why, "%s%s'%s': %.800s", rule, fired ? " at " : "", v->name,
                  p->last.msg);
@@ -260,6 +260,7 @@ static void find_claims(Prover *p, Certified *found)
             const Value *v = n->out[k], *of = p->given[v->id];
             bool output = of != NULL;
             if (!of) of = graph_find_value(a, v->name);
+            if (of && !output && !checker_same_sizes(&p->c, of, v)) of = NULL; /* another exporter counts its views */
             if (!of) of = p->pair[v->id];
             if (p->reads_failed && (!output || p->wasted > MAX_WASTED)) p->failed[v->id] = true;
             else if (of && of->def && !try_claim(p, of, v)) give_up(p, of, v, found);

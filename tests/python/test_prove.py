@@ -173,6 +173,100 @@ def test_encoder_exported_by_torch(tmp_path):
     assert report["result"] == "equal" and report["sense"] == REALS, report
 
 
+class Masked(torch.nn.Module):
+    """A mask beside the tokens: what an exporter writes between them counts its views otherwise."""
+
+    def __init__(self):
+        super().__init__()
+        self.m = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 1,
+                                             enable_nested_tensor=False)
+
+    def forward(self, x, mask):
+        return self.m(x, src_key_padding_mask=mask)
+
+
+class Ported(torch.nn.Module):
+    """Strips of 14 pixels, a table of positions, which an exporter folds, and rows that an argmax names."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(6, 2)
+        self.register_buffer("places", torch.arange(3))
+
+    def forward(self, x, ids):
+        x = x.unflatten(2, (-1, 14)).mean(-1) * self.table(self.places)[:, :1]
+        return x[torch.arange(x.shape[0]), ids.argmax(-1)]
+
+
+B, S = torch.export.Dim("b", min=2, max=8), torch.export.Dim("n", min=2, max=30)
+FROM_TORCH = {
+    "mask": (Masked, (torch.randn(3, 5, 16), torch.zeros(3, 5, dtype=torch.bool)), ({0: B, 1: S}, {0: B, 1: S})),
+    "ported": (Ported, (torch.randn(3, 3, 42), torch.randint(0, 9, (3, 3))), ({0: B, 2: 14 * S}, {0: B})),
+}
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("name", FROM_TORCH)
+def test_exported_by_torch_for_all_sizes(name, tmp_path):
+    pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
+    torch.manual_seed(0)
+    module, args, axes = FROM_TORCH[name]
+    program = torch.export.export(module().eval(), args, dynamic_shapes=axes)
+    torch.export.save(program, tmp_path / "m.pt2")
+    torch.onnx.export(program, (), tmp_path / "m.onnx", dynamo=True, verbose=False)
+    report = qkv.prove(tmp_path / "m.pt2", tmp_path / "m.onnx")
+    assert report["result"] == "equal" and report["sense"] == REALS, report
+
+
+def halves(x, c, s):
+    a, b = x.chunk(2, -1)
+    return x * torch.cat([c, c], -1).cos() + torch.cat([-b, a], -1) * torch.cat([s, s], -1).sin()
+
+
+def neighbours(x, c, s):
+    a, b, c, s = x[..., 0::2], x[..., 1::2], c.cos(), s.sin()
+    return torch.stack([a * c - b * s, b * c + a * s], -1).flatten(-2)
+
+
+class Rotated(torch.nn.Module):
+    def __init__(self, turn):
+        super().__init__()
+        self.turn = turn
+
+    def forward(self, x, c, s):
+        return self.turn(x, c[:, None], s[:, None])
+
+
+ROTATED = {  # a spelling of ONNX's op, or what looks like it; interleaved; is it the same?
+    "halves": (halves, 0, True), "neighbours": (neighbours, 1, True),
+    "halves for neighbours": (halves, 1, False), "neighbours for halves": (neighbours, 0, False),
+    "the other way": (lambda x, c, s: halves(x, c, -s), 0, False),
+    "sines for cosines": (lambda x, c, s: halves(x, s, c), 0, False),
+    "keys the other way": (lambda x, c, s: halves(x.flip(-1), c, s).flip(-1), 0, False),
+    "angles the other way": (lambda x, c, s: neighbours(x, c.flip(-1), s.flip(-1)), 1, False),
+}
+
+
+@pytest.mark.parametrize("name", ROTATED)
+def test_rotary_of_onnx(name, tmp_path):
+    """ONNX's RotaryEmbedding has one angle for a pair, PyTorch's spellings have two."""
+    helper = pytest.importorskip("onnx.helper")
+    turn, interleaved, same = ROTATED[name]
+    torch.export.save(torch.export.export(
+        Rotated(turn), (torch.randn(3, 2, 5, 8), torch.randn(3, 5, 4), torch.randn(3, 5, 4)),
+        dynamic_shapes=({0: B, 2: S}, {0: B, 1: S}, {0: B, 1: S})), tmp_path / "m.pt2")
+    sizes = {"x": ["b", 2, "n", 8], "c": ["b", "n", 4], "s": ["b", "n", 4], "y": ["b", 2, "n", 8]}
+    x, c, s, y = (helper.make_tensor_value_info(k, 1, v) for k, v in sizes.items())
+    nodes = [helper.make_node("Cos", ["c"], ["cos"]), helper.make_node("Sin", ["s"], ["sin"]),
+             helper.make_node("RotaryEmbedding", ["x", "cos", "sin"], ["y"], interleaved=interleaved)]
+    model = helper.make_model(helper.make_graph(nodes, "g", [x, c, s], [y]), ir_version=11,
+                              opset_imports=[helper.make_opsetid("", 23)])
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    report = qkv.prove(tmp_path / "m.pt2", tmp_path / "m.onnx", counterexample=tmp_path / "c.npz")
+    assert report["result"] == ("equal" if same else "different"), report
+    assert (report["sense"] == REALS) == same, report
+
+
 class Scaled(torch.nn.Module):
     """Scores as torch.onnx.export spells them: queries and keys times the fourth root of 1/8, in float32."""
 
