@@ -149,6 +149,7 @@ WRITES = [
     lambda y: y.as_strided((2, 3), (6, 2), 1).mul_(5),
     lambda y: y.detach().neg_(),
     lambda y: (y.t()[2:].add_(1), y.view(24)[::5].mul_(2), y[:2].t().diagonal().add_(3)),
+    lambda y: y.t().as_strided((2, 3), (3, 1)).mul_(5),
 ]
 
 
@@ -164,6 +165,17 @@ def test_writes_through_views(tmp_path):
         return results
 
     Exported(tmp_path, f, (torch.randn(4, 6),)).agrees((torch.randn(4, 6),))
+
+
+def test_as_strided_reads_the_memory_below_views(tmp_path):
+    def f(x):
+        turned = x.t() + 1
+        return (x.t().as_strided((4,), (2,)), x[1:].as_strided((3,), (1,), 1), torch.as_strided(x[1:], (2,), (1,)),
+                (x * 1)[:, 1].as_strided((2,), (1,)), turned.as_strided((4,), (2,)),
+                x.permute(1, 0).contiguous().as_strided((3,), (2,)), x[None].expand(2, -1, -1).as_strided((3,), (2,)))
+
+    Exported(tmp_path, f, (torch.randn(5, 4),), ({0: Dim("n", min=3)},)).agrees((torch.randn(5, 4),),
+                                                                                (torch.randn(3, 4),))
 
 
 def test_writes_through_views_of_complex_numbers(tmp_path):

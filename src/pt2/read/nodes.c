@@ -307,6 +307,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, bo
     NodeCall c = {.op = op, .mark = im->g->next_id, .writes_results = writes_results};
     TRY(json_want_array(node, "inputs", &inputs, im->err));
     TRY(read_args(im, s, inputs, &c));
+    if (op->id == OP_as_strided || op->id == OP_as_strided_copy) TRY(in_storage(im, &c));
     DType declared = declared_dtype(s, n ? names[0] : NULL);
     TRY(autocast_args(im->g, op, c.arg, declared, im->compute, im->err));
     Lower L = {.g = im->g,

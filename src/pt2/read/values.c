@@ -228,6 +228,66 @@ static bool contiguous_meta(Import *im, const json_t *meta, const Value *v)
     return true;
 }
 
+/* The axes of v from the outermost in memory to the innermost, as the file's strides say. It fails for gaps. */
+static bool order_in_memory(Import *im, const json_t *meta, const Value *v, int *order)
+{
+    json_t *strides = json_object_get(meta, "strides");
+    Expr *want = ex_int(im->g->ex, 1), *have;
+    uint32_t taken = 0;
+    for (int at = v->rank - 1; at >= 0; at--) {
+        int found = -1;
+        for (int i = v->rank - 1; i >= 0 && found < 0; i--) {
+            if (taken >> i & 1) continue;
+            TRY(read_sym(im, json_array_get(strides, (size_t)i), &have));
+            if (have == want || ex_equals_int(v->dim[i], 1)) found = i;
+        }
+        if (found < 0)
+            return fail(im->err, E_UNSUPPORTED, "as_strided of '%s', whose elements have gaps in memory", v->name);
+        order[at] = found;
+        taken |= 1u << found;
+        want = ex_mul(im->g->ex, want, v->dim[found]);
+    }
+    return true;
+}
+
+static bool offset_in_storage(Import *im, const Ref *r, Expr **offset)
+{
+    json_t *said = json_object_get(r->meta, "storage_offset");
+    *offset = ex_int(im->g->ex, 0);
+    return !said || read_sym(im, said, offset);
+}
+
+bool in_storage(Import *im, NodeCall *c)
+{
+    Ref *view = c->self, *base = view;
+    if (!view || c->arg[0].kind != ARG_VALUE) return true;
+    while (base->parent && base->parent->value->dtype == view->value->dtype) base = base->parent;
+    bool turned = !contiguous_meta(im, base->meta, base->value);
+    if (base == view && !turned) return true;
+    Expr *offset = c->arg[3].e, *start;
+    if (c->arg[3].kind == ARG_NONE) TRY(offset_in_storage(im, view, &offset));
+    TRY(offset_in_storage(im, base, &start));
+    c->arg[3] = arg_expr(ex_sub(im->g->ex, offset, start));
+    Value *memory = ref_value(im->g, base, im->err);
+    if (!memory) return false;
+    if (turned) {
+        int order[MAX_RANK];
+        TRY(order_in_memory(im, base->meta, memory, order));
+        Lower L = {.g = im->g, .ex = im->g->ex, .op = c->op, .arg = c->arg, .err = im->err};
+        Arg *arg = arena_array(im->g->arena, Arg, 2);
+        int64_t dims[MAX_RANK];
+        for (int i = 0; i < memory->rank; i++) dims[i] = order[i];
+        if (!arg) return oom(im->err);
+        arg[1] = arg_ints(im->g, memory->rank, dims);
+        if (!(memory = lower_permute(&L, memory, order))) return false;
+        base = ref_view(im->g, base, op_get(OP_permute), arg, 0, memory, NULL);
+        if (!base) return oom(im->err);
+    }
+    c->self = base;
+    c->arg[0] = arg_value(memory);
+    return true;
+}
+
 /* May op return a copy where PyTorch's strides ask for one? (reshape and its kin, contiguous) */
 static bool copies_if_strided(const Op *op) { return op->flags & OPF_MAY_COPY; }
 

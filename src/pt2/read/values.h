@@ -21,6 +21,9 @@ Slot *scope_want(Import *im, Scope *s, const char *name); /* NULL: not defined b
 /* One argument of the file. *ref: the tensor's Ref where it is one. */
 bool read_arg(Import *im, Scope *s, const json_t *v, Arg *out, Ref **ref);
 
+/* Of as_strided: its operand becomes the memory that it is a view of, and its offset one from there. */
+bool in_storage(Import *im, NodeCall *c);
+
 /* The names of a node's tensor results: one as_tensors, or several as_tensor. */
 int result_names(const json_t *outputs, const char **names, int cap);
 const char *number_in(const json_t *out);       /* the name of a result that is a number; NULL */
