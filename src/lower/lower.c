@@ -142,7 +142,7 @@ static bool lowered(Lower *L, OpId op, int n, const Arg *args, Arg *result)
     M.op = op_get(op);
     M.declared = NULL;
     M.declared_number = NULL;
-    M.out_names = NULL;
+    M.nout_names = 0;
     if (++M.depth > DEEPEST) /* a complex operand where none is taken is what its parts are made of again */
         return fail(L->err, E_UNSUPPORTED, "%s with operands of these types", M.op->name);
     Arg *arg = arena_array(L->g->arena, Arg, M.op->schema->nparams + 1);

@@ -24,9 +24,8 @@ typedef struct Lower {
     ExprPool *ex;
     const Op *op;
     const Arg *arg;               /* op->schema->nparams, defaults filled in, sizes already expressions */
-    const char *name;             /* name for the (first) result */
-    const char *const *out_names; /* the file's names of all results; may be NULL */
-    int nout_names;
+    const char *name; /* name for the (first) result */
+    int nout_names;   /* how many results the file names; 0: it does not say */
     Expr *const *declared; /* sizes the file declares for the first result; NULL when it declares none (OPF_DATA_SIZE
                               needs them) */
     int declared_rank;

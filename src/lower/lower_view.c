@@ -442,7 +442,7 @@ bool lower_diagonal_copy(Lower *L) { return lower_return(L, lower_emit(L, OP_dia
 /* m pieces that end at end[0], end[1], ... along dim d. */
 static bool pieces(Lower *L, Value *x, int d, int m, Expr *const *end)
 {
-    if (L->out_names && m != L->nout_names)
+    if (L->nout_names && m != L->nout_names)
         return fail(L->err, E_FORMAT, "%d pieces, the file names %d", m, L->nout_names);
     Arg list = {.kind = ARG_VALUES, .n = m, .vs = arena_array(L->g->arena, Value *, m + 1)};
     if (!list.vs) return oom(L->err);
@@ -461,7 +461,7 @@ enum { MAX_PIECES = 1 << 13 };
 static bool even_pieces(Lower *L, Value *x, int d, Expr *size)
 {
     Expr *n = x->dim[d], *count = ex_floordiv(L->ex, ex_sub(L->ex, ex_add(L->ex, n, size), ex_int(L->ex, 1)), size);
-    int64_t m = L->out_names ? L->nout_names : count && ex_is_int(count) ? count->i : 0;
+    int64_t m = L->nout_names;
     if (count && ex_is_int(count)) m = count->i > 1 ? count->i : 1;
     if (m < 1 || m > MAX_PIECES) return lower_fail(L, 1, "the number of pieces is not known or out of range");
     Expr **end = arena_array(L->g->arena, Expr *, m);
@@ -597,7 +597,7 @@ bool lower_unbind(Lower *L)
     TRY(want(L, &x));
     TRY(lower_dim(L, 1, x->rank, &d));
     if (!x->rank) return lower_fail(L, 0, "a tensor of rank 0 cannot be unbound");
-    int64_t m = ex_is_int(x->dim[d]) ? x->dim[d]->i : L->out_names ? L->nout_names : -1;
+    int64_t m = ex_is_int(x->dim[d]) ? x->dim[d]->i : L->nout_names ? L->nout_names : -1;
     if (m < 0 || m > MAX_PIECES)
         return lower_fail(L, 0, "size of dim %d must be a constant of at most %d", d, MAX_PIECES);
     Arg list = {.kind = ARG_VALUES, .n = (int)m, .vs = arena_array(L->g->arena, Value *, m + 1)};

@@ -150,6 +150,8 @@ WRITES = [
     lambda y: y.detach().neg_(),
     lambda y: (y.t()[2:].add_(1), y.view(24)[::5].mul_(2), y[:2].t().diagonal().add_(3)),
     lambda y: y.t().as_strided((2, 3), (3, 1)).mul_(5),
+    lambda y: y.unfold(-1, 2, 3).mul_(torch.tensor([2.0, 3.0])),
+    lambda y: y.unfold(0, 1, 2)[0].add_(1),
 ]
 
 
@@ -165,6 +167,17 @@ def test_writes_through_views(tmp_path):
         return results
 
     Exported(tmp_path, f, (torch.randn(4, 6),)).agrees((torch.randn(4, 6),))
+
+
+def test_writes_through_pieces_of_a_variable_size(tmp_path):
+    def f(x):
+        y = x * 2
+        first, second = y.chunk(2)
+        first += second
+        second.sub_(first)
+        return y
+
+    Exported(tmp_path, f, (torch.randn(8),), ({0: Dim.AUTO},)).agrees((torch.randn(8),), (torch.randn(6),))
 
 
 def test_as_strided_reads_the_memory_below_views(tmp_path):

@@ -49,11 +49,37 @@ Value *ref_value(Graph *g, Ref *r, Err *err)
     if (!arg) return NULL;
     for (int i = 0; i < r->op->schema->nparams; i++) arg[i] = r->arg[i];
     arg[0] = arg_value(base);
-    Lower L = {.g = g, .ex = g->ex, .op = r->op, .arg = arg, .name = r->value->name, .err = err};
+    Lower L = {.g = g,
+               .ex = g->ex,
+               .op = r->op,
+               .arg = arg,
+               .name = r->value->name,
+               .nout_names = r->nnames,
+               .err = err};
     if (!lower_op(&L)) return NULL;
     r->value = L.result.kind == ARG_VALUES ? L.result.vs[r->which] : L.result.v;
     r->version = r->root->version;
     return r->value;
+}
+
+/* Windows that do not overlap: what unfold took from x is written there. */
+static Value *windows_put_back(Graph *g, const Node *n, Value *windows, Err *err)
+{
+    Value *x = n->arg[0].v, *at[MAX_RANK] = {0};
+    Lower L = {.g = g, .ex = g->ex, .op = n->op, .arg = n->arg, .name = x->name, .err = err};
+    int64_t size = n->arg[2].e->i, step = n->arg[3].e->i, axis = n->arg[1].e->i + (n->arg[1].e->i < 0 ? x->rank : 0);
+    if (!x->rank || size > step) {
+        fail(err, E_UNSUPPORTED, "a write through windows of size %lld, %lld apart: they overlap", (long long)size,
+             (long long)step);
+        return NULL;
+    }
+    Arg next = arg_int(g, axis + 1);
+    Value *start = AS(&L, mul_Tensor, v(AS(&L, arange, arg_expr(windows->dim[axis]))), n->arg[3]);
+    Value *places = AS(&L, add_Tensor, v(AS(&L, unsqueeze, v(start), arg_int(g, 1))), v(AS(&L, arange, n->arg[2])));
+    at[axis] = AS(&L, ravel, v(places));
+    Value *rows = AS(&L, movedim_int, v(windows), arg_int(g, -1), next);
+    rows = rows ? AS(&L, flatten_using_ints, v(rows), arg_int(g, axis), next) : NULL;
+    return rows && at[axis] ? AS(&L, index_put, v(x), arg_values(g, (int)axis + 1, at), v(rows)) : NULL;
 }
 
 /* The operand of the plain view node that made `view`, with `v` in place of the view. */
@@ -100,6 +126,7 @@ static Value *put_back(Graph *g, const Value *view, Value *v, Err *err)
         arg[4] = n->arg[3];
         nargs = 5;
         break;
+    case OP_unfold: return windows_put_back(g, n, v, err);
     case OP_detach: return v;
     default: fail(err, E_UNSUPPORTED, "a write through a view made by %s", n->op->name); return NULL;
     }

@@ -21,7 +21,7 @@ typedef struct Ref {
     int64_t views, made; /* root: views of it; nodes made for writes through them */
     const Op *op; /* view: how it was made from the parent's value */
     const Arg *arg;
-    int which;          /* which result of op */
+    int which, nnames;  /* which result of op, and how many the file names */
     const json_t *meta; /* what the file declares: TensorMeta; may be NULL */
 } Ref;
 

@@ -304,7 +304,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, bo
     const char **names = arena_array(im->g->arena, const char *, room);
     if (!names) return oom(im->err);
     int n = result_names(outputs, names, (int)room);
-    NodeCall c = {.op = op, .mark = im->g->next_id, .writes_results = writes_results};
+    NodeCall c = {.op = op, .mark = im->g->next_id, .writes_results = writes_results, .nnames = n};
     TRY(json_want_array(node, "inputs", &inputs, im->err));
     TRY(read_args(im, s, inputs, &c));
     if (op->id == OP_as_strided || op->id == OP_as_strided_copy) TRY(in_storage(im, &c));
@@ -316,7 +316,6 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, bo
                .op = op,
                .arg = c.arg,
                .name = n && names[0] ? names[0] : label,
-               .out_names = names,
                .nout_names = n,
                .err = im->err};
     Expr *dim[MAX_RANK];

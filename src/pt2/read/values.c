@@ -319,5 +319,6 @@ bool take_result(Import *im, Scope *s, const NodeCall *c, const char *name, Valu
                  ? ref_view(im->g, c->self, c->op, c->arg, which, v, meta)
                  : ref_root(im->g, v, meta);
     if (!r) return oom(im->err);
+    r->nnames = c->nnames;
     return scope_put(im, s, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
 }

@@ -10,6 +10,7 @@ typedef struct NodeCall {
     const Op *op;
     Arg *arg;
     Ref *self;        /* the Ref of the first argument, if it is a tensor */
+    int nnames;       /* how many results the file names */
     int mark;         /* values made by this node have ids from here */
     bool other_dtype; /* as in Lower */
     bool writes_results;
