@@ -226,7 +226,8 @@ static void give_up(Prover *p, const Value *of, const Value *v, Certified *found
 {
     const Fired *at = map_get(&p->by_result, v->name);
     const char *rule = at ? p->firing[at - p->fired].rule : "";
-    bool fired = at != NULL, dear = p->nfirings || p->wasted > MAX_WASTED; /* else the two may have one name by chance */
+    bool fired = at != NULL;
+    bool dear = p->nfirings || p->wasted > MAX_WASTED; /* else the two may have one name by chance */
     p->failed[v->id] = fired || (dear && of->def && of->def->op == v->def->op);
     if (!found->why[0] && (fired || p->nfirings == 0))
         snprintf(found->why, sizeof found->why, "%s%s'%s': %.800s", rule, fired ? " at " : "", v->name,

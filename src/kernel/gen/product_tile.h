@@ -43,13 +43,14 @@ INLINE void sums_add(int rows, int nv, const char *a, int64_t step, const float 
 
 typedef float Anywhere __attribute__((vector_size(W * 4), aligned(4), may_alias));
 
-/* A vector of c, of the residual or of the bias, element `at` first: floats, or, where the kernel takes `halves`, bf16. */
+/* A vector of c, of the residual or of the bias from element `at` on: floats, or, of `halves`, bf16. */
 INLINE V out_vector(const void *from, DType t, int64_t at)
 {
 #ifdef __AVX512BF16__
-    if (t == DT_BF16)
-        return (V)_mm512_slli_epi32(
-            _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)from + at))), 16);
+    if (t == DT_BF16) {
+        __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)from + at));
+        return (V)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+    }
 #endif
     (void)t;
     return *(const Anywhere *)((const float *)from + at);
