@@ -6,7 +6,7 @@
 #include "base/pages.h"
 
 /* Copies of weights: from LARGE bytes on, several are in one region of huge pages. */
-enum { BLOCK = 1 << 16, ALIGN = 16, LARGE = 1 << 20, REGION = 1 << 26, LINE = 64 };
+enum { FIRST_BLOCK = 1 << 12, BLOCK = 1 << 16, ALIGN = 16, LARGE = 1 << 20, REGION = 1 << 26, LINE = 64 };
 
 typedef struct Block {
     struct Block *next;
@@ -84,6 +84,12 @@ static void *large(Arena *a, size_t n)
     return p;
 }
 
+/* Blocks as large as all before them, between two bounds: the graph of a branch may have one node. */
+static size_t block_size(const Arena *a)
+{
+    return a->total < FIRST_BLOCK ? FIRST_BLOCK : a->total < BLOCK ? a->total : BLOCK;
+}
+
 void *arena_alloc(Arena *a, size_t count, size_t size)
 {
     size_t n;
@@ -91,7 +97,7 @@ void *arena_alloc(Arena *a, size_t count, size_t size)
     n = n / ALIGN * ALIGN;
     Block *b = a->blocks;
     if (!b || b->size - b->used < n) {
-        size_t want = n > BLOCK ? n : BLOCK, whole;
+        size_t least = block_size(a), want = n > least ? n : least, whole;
         if (!add_size(want, HEAD, &whole)) return no_memory(a);
         if (a->limit && (whole > a->limit || a->total > a->limit - whole)) return no_memory(a);
         void *p = n >= LARGE && n <= REGION / 2 ? large(a, n) : NULL;
@@ -100,7 +106,7 @@ void *arena_alloc(Arena *a, size_t count, size_t size)
         if (!fresh) return no_memory(a);
         fresh->size = want;
         a->total += whole;
-        if (b && n > BLOCK) { /* a big one goes after the open block, which stays open */
+        if (b && n > least) { /* a big one goes after the open block, which stays open */
             fresh->next = b->next;
             b->next = fresh;
         } else {

@@ -172,6 +172,15 @@ def test_if_from_data(tmp_path):
     check(tmp_path, text, {"x": floats(4), "k": np.array(2)}, {"x": floats(3), "k": np.array(9)}, ops=["qkv.branch"])
 
 
+def test_many_branches(tmp_path):
+    """Each takes what its node takes: a file of 70 KB holds 500."""
+    one = "{to} = If(c) <then_branch = t () => (float[N] a{i}) {{ a{i} = Sin({of}) }}, " \
+          "else_branch = e () => (float[N] b{i}) {{ b{i} = Cos({of}) }}>\n"
+    text = "agraph (float[N] x, bool c) => (float[N] y)\n{" + "".join(
+        one.format(i=i, of=f"r{i}" if i else "x", to=f"r{i + 1}" if i < 499 else "y") for i in range(500)) + "}"
+    check(tmp_path, text, {"x": floats(4), "c": np.array(True)}, {"x": floats(4), "c": np.array(False)})
+
+
 def test_if_known(tmp_path):
     text = """agraph (float[2, N] x) => (float[N] y)
     {
