@@ -1,6 +1,7 @@
 /* Building plans. Contract in plan.h. */
 #include "plan/plan.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
 #include "base/vec.h"
@@ -487,23 +488,58 @@ static void keep_results(Builder *s)
             if (s->in->wanted[n->out[k]->id]) keep_result(s, n->out[k]);
 }
 
-/* What is live in the arena while a step runs; its scratch comes after the highest of it. Constants' steps run before,
- * when nothing does. */
-static void fill_steps(Plan *p)
+static size_t end_of(const Block *b) { return b->offset + b->size; }
+
+static int higher(const void *a, const void *b, void *user)
 {
-    for (int k = 0; k < p->nsteps; k++) {
-        p->step[k].alive = p->step[k].top = 0;
+    const Block *block = user;
+    size_t x = end_of(&block[*(const int *)a]), y = end_of(&block[*(const int *)b]);
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* The first step from k on that has no top yet. */
+static int without_top(int *next, int k)
+{
+    while (next[k] != k) k = next[k] = next[next[k]];
+    return k;
+}
+
+/* What is live in the arena while a step runs; its scratch comes after the highest of it. Constants' steps run before,
+ * when nothing does. Each block may live in all steps: the highest one tells the top of its own, the next one of those
+ * that are left. Nothing changes where memory runs out. */
+static bool fill_steps(Plan *p, const Block *block, Err *err)
+{
+    int n = p->nsteps, count = 0;
+    size_t *change = mem_zeroed((size_t)n + 1, sizeof *change), alive = 0;
+    int *next = mem_zeroed((size_t)n + 1, sizeof *next);
+    int *order = mem_zeroed((size_t)p->nblock + 1, sizeof *order);
+    bool ok = change && next && order;
+    for (int k = 0; ok && k <= n; k++) next[k] = k;
+    for (int i = 0; ok && i < p->nblock; i++) {
+        const Block *b = &block[i];
+        if (!b->size || b->first >= n) continue;
+        order[count++] = i;
+        change[b->first] += b->size;
+        change[b->last < n ? b->last + 1 : n] -= b->size;
+    }
+    for (int k = 0; ok && k < n; k++) {
+        alive += change[k];
+        p->step[k].alive = p->step[k].constant ? 0 : alive;
+        p->step[k].top = 0;
         p->step[k].room = SIZE_MAX;
     }
-    for (int i = 0; i < p->nblock; i++) {
-        const Block *b = &p->block[i];
-        for (int k = b->first; b->size && k <= b->last && k < p->nsteps; k++) {
-            Step *step = &p->step[k];
-            if (step->constant) continue;
-            step->alive += b->size;
-            if (b->offset + b->size > step->top) step->top = b->offset + b->size;
+    if (ok) qsort_r(order, (size_t)count, sizeof *order, higher, (void *)(uintptr_t)block);
+    for (int i = 0; ok && i < count; i++) {
+        const Block *b = &block[order[i]];
+        for (int k = without_top(next, b->first); k <= b->last && k < n; k = without_top(next, k)) {
+            if (!p->step[k].constant) p->step[k].top = end_of(b);
+            next[k] = k + 1;
         }
     }
+    mem_free(change);
+    mem_free(next);
+    mem_free(order);
+    return ok || oom(err);
 }
 
 static size_t whole(const Plan *p)
@@ -521,7 +557,7 @@ bool plan_settle(Plan *p, Err *err)
     bool fits = p->settled;
     for (int i = 0; i < p->nsteps; i++) fits &= p->step[i].scratch <= p->step[i].room;
     if (fits) return true;
-    fill_steps(p);
+    TRY(fill_steps(p, p->block, err));
     p->settled = true;
     if ((now = whole(p)) <= p->arena_bytes) return true;
     int n = p->nblock;
@@ -531,9 +567,10 @@ bool plan_settle(Plan *p, Err *err)
     for (int i = 0; i < p->nsteps; i++)
         if (!p->step[i].constant) b[n++] = (Block){.size = p->step[i].scratch, .first = i, .last = i};
     bool ok = memory_plan(b, n, p->nsteps + 1, &total, &bound, err);
-    if (ok && total < now) {
+    bool smaller = ok && total < now;
+    if (smaller) ok = fill_steps(p, b, err);
+    if (smaller && ok) {
         memcpy(p->block, b, (size_t)p->nblock * sizeof *b);
-        fill_steps(p);
         for (int i = 0, k = p->nblock; i < p->nsteps; i++) {
             if (p->step[i].constant) continue;
             p->step[i].top = b[k].offset; /* it may be between results */
@@ -618,8 +655,7 @@ static bool place_blocks(Builder *s)
     TRY(outputs_fit(s));
     p->const_data = mem_zeroed((size_t)p->nconst + 1, sizeof *p->const_data);
     if (!p->const_data) return oom(s->err);
-    fill_steps(p);
-    return true;
+    return fill_steps(p, p->block, s->err);
 }
 
 static bool build(Builder *s)

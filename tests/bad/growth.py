@@ -361,12 +361,19 @@ def onnx_equal(path, n):
                onnx_node("Relu", [f"s{n - 1}"], ["y"]))
 
 
+def onnx_lives(path, n):
+    """A sum at the end of n sines of sines: each lives until then."""
+    onnx_model(path, b"".join(onnx_node("Sin", [f"a{i - 1}" if i else "x"], [f"a{i}"]) for i in range(n)) +
+               onnx_node("Sum", [f"a{i}" for i in range(n)], ["s"]) + onnx_node("Relu", ["s"], ["y"]))
+
+
 # What works for each node: a file of n and one of 2 n of them, which takes at most three times as long. kind: what
 # makes it, n, the name of the file, and the command
 DOUBLED = {
     "proofs of a chain": (negations, 10000, "m.pt2", ["QKV", "rewrite", "FILE", "--prove"]),
     "sizes of data": (onnx_data_sizes, 1000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
     "equal nodes": (onnx_equal, 5000, "m.onnx", ["QKV", "rewrite", "FILE"]),
+    "long lives": (onnx_lives, 6000, "m.onnx", ["QKV", "run", "FILE"]),
     "inputs": (onnx_inputs, 4000, "m.onnx", ["QKV", "prove", "FILE", "FILE"]),
     "claims of a chain": (onnx_pairs, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "random numbers": (onnx_random, 1000, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
