@@ -165,7 +165,8 @@ static Term *element_at(Reader *r, const Value *x, Term **at, bool known)
     Expr *idx[MAX_RANK];
     for (int i = 0; i < x->rank; i++) {
         if (!at[i]) return NULL;
-        at[i] = term_unwrapped(r->t, at[i], term_index(r->t, size_of(r, x, i)));
+        Term *own = term_unwrapped(at[i], term_index(r->t, size_of(r, x, i)));
+        if (own) at[i] = own;
         known = (idx[i] = term_integer(r->t, at[i])) && known;
     }
     if (known) return element(r->c, r->side, x, idx);
@@ -578,6 +579,21 @@ static Term *cast(Reader *r)
                     term_scale(r->t, term_same(r->t, e, term_number(r->t, 0, 1)), -1, 1));
 }
 
+/* where(j < 0, j + n, j), as indices of ONNX are read: an index that counts from the end. NULL: it is another. */
+static Term *wrapped(Reader *r)
+{
+    const Arg *a = r->node->arg;
+    const Node *below = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
+    const Node *plus = a[1].kind == ARG_VALUE ? a[1].v->def : NULL;
+    const Value *j = a[2].kind == ARG_VALUE && dtype_is_int(r->v->dtype) ? a[2].v : NULL;
+    bool so = j && below && plus && below->op->id == OP_lt_Tensor && plus->op->id == OP_add_Tensor &&
+              below->arg[0].kind == ARG_VALUE && below->arg[0].v == j && plus->arg[0].kind == ARG_VALUE &&
+              plus->arg[0].v == j && plus->arg[2].kind == ARG_EXPR && ex_equals_int(plus->arg[2].e, 1);
+    r->at = "";
+    const Term *zero = so ? operand(r, &below->arg[1]) : NULL;
+    return zero && zero->n == 0 ? term_wrapped(r->t, operand(r, &a[2]), operand(r, &plus->arg[1])) : NULL;
+}
+
 /* A pointwise op of which nothing is known but that it is a function of its operands. */
 static Term *function(Reader *r)
 {
@@ -984,7 +1000,8 @@ static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx
         if (!x) return wrong(&r);
         if (!term_is_real(x)) id = FUNCTION;
     }
-    Term *e = id == NO_LEMMA ? of_tensors(&r) : id == FUNCTION ? function(&r) : lemma(&r, lemmas[id].element);
+    Term *e = v->def->op->id == OP_where_self ? wrapped(&r) : NULL;
+    if (!e) e = id == NO_LEMMA ? of_tensors(&r) : id == FUNCTION ? function(&r) : lemma(&r, lemmas[id].element);
     if (!e) return wrong(&r);
     put_step(&r, id);
     return c->memo[key] = e;

@@ -8,6 +8,7 @@
 #include "op/op.h"
 
 enum { MAX_PARTS = 128, MAX_TERMS = 1 << 15, MAX_STEPS = 1 << 17 };
+enum { WRAPPED = 1 << 26 }; /* the tag of a call, beside those of element.c */
 static const uint64_t ODD = 0x9e3779b97f4a7c15u; /* what hashes are multiplied by */
 static const double HIDES = -1e4;                /* what models in f16 put in the place of scores */
 
@@ -617,16 +618,16 @@ Term *term_same(Terms *t, Term *a, Term *b)
     return shown ? but(t, shown) : NULL;
 }
 
-Term *term_unwrapped(Terms *t, Term *i, Term *n)
+Term *term_wrapped(Terms *t, Term *j, Term *n)
 {
-    for (int k = 0; i && n && k < i->n; k++) {
-        const Term *product = i->part[k].t;
-        for (int m = 0; m < product->n; m++) {
-            Term *f = product->part[m].t, *j = f->kind == T_CALL && f->tag == -1 ? f->part[0].t : NULL;
-            if (j && term_add(t, j, term_mul(t, n, but(t, raised(t, f, 1, 1)))) == i) return j;
-        }
-    }
-    return i;
+    return term_integer(t, j) ? NULL : atom(t, T_CALL, WRAPPED, false, 2, (Term *[]){j, n});
+}
+
+Term *term_unwrapped(const Term *i, const Term *n)
+{
+    const Operand *f = i->n == 1 && i->part[0].p == i->part[0].q && i->part[0].t->n == 1 ? i->part[0].t->part : NULL;
+    bool own = f && f->t->kind == T_CALL && f->t->tag == WRAPPED && f->p == f->q && f->t->part[1].t == n;
+    return own ? f->t->part[0].t : NULL;
 }
 
 Term *term_mask(Terms *t, Term *truth) { return atom(t, T_MASK, 0, false, 1, &truth); }

@@ -198,8 +198,24 @@ class Ported(torch.nn.Module):
         return x[torch.arange(x.shape[0]), ids.argmax(-1)]
 
 
+class Buckets(torch.nn.Module):
+    """A table of distances, as T5 has it: an index that is chosen by cases."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(12, 4)
+
+    def forward(self, x):
+        i = torch.arange(x.shape[1])
+        far = (i - i[:, None]).abs()
+        place = torch.minimum(3 + (far + 1.0).log().long(), torch.full_like(far, 9))
+        place = torch.where(far < 3, far, place) + 2 * (i > i[:, None])
+        return x[:, :, None] * self.table(place)
+
+
 B, S = torch.export.Dim("b", min=2, max=8), torch.export.Dim("n", min=2, max=30)
 FROM_TORCH = {
+    "buckets": (Buckets, (torch.randn(3, 5, 4),), ({0: B, 1: S},)),
     "mask": (Masked, (torch.randn(3, 5, 16), torch.zeros(3, 5, dtype=torch.bool)), ({0: B, 1: S}, {0: B, 1: S})),
     "ported": (Ported, (torch.randn(3, 3, 42), torch.randint(0, 9, (3, 3))), ({0: B, 2: 14 * S}, {0: B})),
 }
