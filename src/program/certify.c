@@ -250,6 +250,50 @@ static void pair_operands(Prover *p)
     }
 }
 
+/* The value of the other graph that has the name of v, a value of the side's graph, and its sizes; NULL: none. */
+static const Value *namesake(Prover *p, int side, const Value *v)
+{
+    const Value *w = graph_find_value(p->c.side[!side].g, v->name);
+    bool same = w && checker_same_sizes(&p->c, side == SOURCE ? v : w, side == SOURCE ? w : v);
+    return same ? w : NULL;
+}
+
+/* First results of a graph's nodes that have no namesake. */
+static const Value **without_namesake(Prover *p, int side, int *n)
+{
+    const Graph *g = p->c.side[side].g;
+    const Value **all = arena_array(p->c.arena, const Value *, g->nnodes + 1);
+    *n = 0;
+    for (const Node *k = g->first; all && k; k = k->next)
+        if (k->nout && !namesake(p, side, k->out[0])) all[(*n)++] = k->out[0];
+    return all;
+}
+
+/* Values that another exporter calls otherwise: the k-th of an op with these sizes is the source's k-th, where both
+ * have as many of them. */
+static bool pair_in_order(Prover *p)
+{
+    int na, nb;
+    const Value **a = without_namesake(p, SOURCE, &na), **b = without_namesake(p, RESULT, &nb);
+    if (!a || !b) return false;
+    for (int i = 0; i < nb; i++) {
+        int before = 0, many = 0, found = 0;
+        const Value *of = NULL;
+        for (int k = 0; k < nb; k++) {
+            bool alike = b[k]->def->op == b[i]->def->op && b[k]->rank == b[i]->rank && b[k]->dtype == b[i]->dtype;
+            for (int d = 0; alike && d < b[i]->rank; d++) alike = b[k]->dim[d] == b[i]->dim[d];
+            before += alike && k < i;
+            many += alike;
+        }
+        for (int k = 0; k < na; k++) {
+            bool alike = a[k]->def->op == b[i]->def->op && checker_same_sizes(&p->c, a[k], b[i]);
+            if (alike && found++ == before) of = a[k];
+        }
+        if (found == many && !p->pair[b[i]->id]) p->pair[b[i]->id] = of;
+    }
+    return true;
+}
+
 static void find_claims(Prover *p, Certified *found)
 {
     const Graph *a = p->c.side[SOURCE].g, *b = p->c.side[RESULT].g;
@@ -300,6 +344,9 @@ bool certify_graphs(const Graph *source, const Graph *result, bool single, const
         find_placed(&p);
         find_through(&p);
         pair_operands(&p);
+        ok = n || pair_in_order(&p) || oom(&why); /* a rewriting keeps names */
+    }
+    if (ok) {
         find_pieces(&p);
         find_claims(&p, found);
         claim_given(&p);
