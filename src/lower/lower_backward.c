@@ -5,21 +5,11 @@
  *     select_backward(g, [4, 5], 0, 2)     -> select_scatter(zeros(4, 5), g, 0, 2)
  *     upsample_nearest1d_backward(g, ..)   -> g and a matrix of zeros and ones
  */
+#include <math.h>
+#include <string.h>
 #include "facts/axes.h"
+#include "lower/backward.h"
 #include "lower/lower_table.h"
-#include "lower/words.h"
-
-static Arg num(Lower *L, double n) { return arg_float(L->g, n); }
-static Value *scaled(Lower *L, Value *x, Arg n) { return x ? AS(L, mul_Tensor, v(x), n) : NULL; }
-static Value *over(Lower *L, Value *x, Arg n) { return x ? AS(L, div_Tensor, v(x), n) : NULL; }
-static Value *over_value(Lower *L, Value *x, Value *y) { return y ? over(L, x, v(y)) : NULL; }
-static Value *blank(Lower *L, Arg size, DType t) { return AS(L, full, size, num(L, 0), arg_dtype(t)); }
-static Value *shaped(Lower *L, Value *x, const Value *like) { return lower_reshape(L, x, like->rank, like->dim); }
-static Value *where(Lower *L, Value *c, Arg a, Arg b) { return c ? AS(L, where_self, v(c), a, b) : NULL; }
-static Value *unsqueezed(Lower *L, Value *x, int at)
-{
-    return x ? AS(L, unsqueeze, v(x), arg_int(L->g, at)) : NULL;
-}
 
 /* All axes of x but one. */
 static Arg all_but(Lower *L, const Value *x, int axis)
@@ -32,12 +22,6 @@ static Arg all_but(Lower *L, const Value *x, int axis)
 }
 
 static bool give(Lower *L, Value *y, DType t) { return y && lower_return(L, lower_cast(L, y, t)); }
-
-static bool give_all(Lower *L, int n, Value **y, DType t)
-{
-    for (int i = 0; i < n; i++) TRY(y[i] && (y[i] = lower_cast(L, y[i], t)));
-    return lower_return_values(L, n, y);
-}
 
 /* ------------------------------------------------------------------ parts of a tensor */
 
@@ -103,16 +87,22 @@ bool lower_embedding_dense_backward(Lower *L)
     bool by_count;
     DType t;
     TRY(lower_const_bool(L, 4, &by_count) && lower_widened(L, 2, &t));
-    if (by_count)
-        return fail(L->err, E_UNSUPPORTED, "scale_grad_by_freq counts how often each row occurs; expected false");
     Value *g = lower_value(L, 0), *ids = lower_value(L, 1);
     if (!g->rank) return lower_fail(L, 0, "rank 0, expected 1 or more");
     if (!ex_equals_int(L->arg[3].e, -1)) {
         Value *real = unsqueezed(L, AS(L, ne_Tensor, v(ids), L->arg[3]), ids->rank);
         TRY(g = where(L, real, v(g), num(L, 0)));
     }
+    Arg rows = arg_values(L->g, 1, &ids);
+    if (by_count) { /* how often a row occurs divides its gradient */
+        Value *none = blank(L, arg_exprs(L->g, 1, &L->arg[2].e), g->dtype),
+              *one = AS(L, full, arg_ints(L->g, 0, NULL), num(L, 1), arg_dtype(g->dtype)),
+              *count = none && one ? AS(L, index_put, v(none), rows, v(one), arg_bool(L->g, true)) : NULL;
+        g = count ? over_value(L, g, unsqueezed(L, AS(L, index_Tensor, v(count), rows), ids->rank)) : NULL;
+        if (!g) return false;
+    }
     Value *zeros = blank(L, arg_exprs(L->g, 2, (Expr *[]){L->arg[2].e, g->dim[g->rank - 1]}), g->dtype);
-    return zeros && give(L, AS(L, index_put, v(zeros), arg_values(L->g, 1, &ids), v(g), arg_bool(L->g, true)), t);
+    return zeros && give(L, AS(L, index_put, v(zeros), rows, v(g), arg_bool(L->g, true)), t);
 }
 
 /* ------------------------------------------------------------------ losses */
@@ -145,6 +135,16 @@ bool lower_difference_backward(Lower *L)
     line = line ? where(L, AS(L, ge_Tensor, v(d), high), num(L, 1), v(line)) : NULL;
     line = line ? where(L, AS(L, le_Tensor, v(d), low), num(L, -1), v(line)) : NULL;
     return give(L, times(L, g, line), t);
+}
+
+/* of log(1 + exp(-target x)) */
+bool lower_soft_margin_loss_backward(Lower *L)
+{
+    DType t;
+    TRY(lower_widened(L, 3, &t));
+    Value *x = lower_value(L, 1), *side = scaled(L, lower_value(L, 2), num(L, -1)),
+          *g = of_each(L, lower_value(L, 0), x), *far = times(L, side, x);
+    return far && give(L, times(L, times(L, g, side), AS(L, sigmoid, v(far))), t);
 }
 
 /* (grad, self, target, weight, reduction, ignore_index, total_weight): -weight where the target is */
@@ -310,11 +310,14 @@ bool lower_weight_norm_backward(Lower *L)
 
 /* ------------------------------------------------------------------ pooling, resizing */
 
-/* g by a matrix of (outputs, inputs) along the last axis or the one before it */
-static Value *by_matrix(Lower *L, Value *g, Value *m, bool last)
+/* g by a matrix of (outputs, inputs) along axis -i */
+static Value *by_matrix(Lower *L, Value *g, Value *m, int i)
 {
     if (!g || !m) return NULL;
-    return last ? product(L, g, m) : product(L, AS(L, mT, v(m)), g);
+    if (i == 2) return product(L, AS(L, mT, v(m)), g);
+    Arg axis = arg_int(L->g, -i), last = arg_int(L->g, -1);
+    Value *y = product(L, i == 1 ? g : AS(L, movedim_int, v(g), axis, last), m);
+    return i == 1 ? y : AS(L, movedim_int, v(y), last, axis);
 }
 
 /* Of output o the mean of inputs from o n / m to (o + 1) n / m, rounded outwards. */
@@ -337,11 +340,10 @@ bool lower_adaptive_avg_pool_backward(Lower *L)
     DType t;
     TRY(lower_widened(L, 2, &t));
     Value *g = lower_value(L, 0), *x = lower_value(L, 1);
-    if (x->rank < 2 || g->rank != x->rank) return lower_fail(L, 1, "rank %d, expected 3 or 4", x->rank);
-    for (int i = 1; g && i <= 2; i++) {
-        Value *m = adaptive_matrix(L, x->dim[x->rank - i], g->dim[x->rank - i], g->dtype);
-        g = by_matrix(L, g, m, i == 1);
-    }
+    int n = L->op->id == OP__adaptive_avg_pool3d_backward ? 3 : 2;
+    if (x->rank < n || g->rank != x->rank) return lower_fail(L, 1, "rank %d, expected %d or %d", x->rank, n + 1, n + 2);
+    for (int i = 1; g && i <= n; i++)
+        g = by_matrix(L, g, adaptive_matrix(L, x->dim[x->rank - i], g->dim[x->rank - i], g->dtype), i);
     return give(L, g, t);
 }
 
@@ -390,68 +392,90 @@ bool lower_avg_pool_backward(Lower *L)
     return dx && give(L, shaped(L, dx, x), t);
 }
 
-/* Output o of m reads input o scale, rounded down, or two beside o scale by their distance. */
-static Value *resize_matrix(Lower *L, Expr *n, Expr *m, bool linear, bool corners, const Arg *scale, DType t)
+/* What resampling axis k of n makes of each input alone: (outputs, inputs). */
+static Value *resize_matrix(Lower *L, const Op *forward, int k, int n, DType t)
 {
-    Expr *minus_one = ex_int(L->ex, -1), *last = ex_add(L->ex, n, minus_one);
-    Value *in = AS(L, arange, arg_expr(n)), *out = unsqueezed(L, AS(L, arange, arg_expr(m)), 1);
-    if (!in || !out) return NULL;
-    in = lower_cast(L, in, t), out = lower_cast(L, out, t);
-    Arg step = scale && scale->kind == ARG_EXPR ? num(L, 1 / ex_number(scale->e)) : arg_none();
-    if (!in || !out) return NULL;
-    if (corners && ex_equals_int(m, 1)) out = scaled(L, out, num(L, 0));
-    else if (corners) out = over(L, scaled(L, out, arg_expr(last)), arg_expr(ex_add(L->ex, m, minus_one)));
-    else {
-        if (linear) out = AS(L, add_Tensor, v(out), num(L, 0.5));
-        out = step.kind == ARG_NONE ? over(L, scaled(L, out, arg_expr(n)), arg_expr(m)) : scaled(L, out, step);
-        if (out && linear) out = AS(L, sub_Tensor, v(out), num(L, 0.5));
-    }
-    out = out ? AS(L, clamp, v(out), num(L, 0), arg_expr(last)) : NULL;
-    if (!out) return NULL;
-    if (!linear) return where(L, AS(L, eq_Tensor, v(AS(L, floor, v(out))), v(in)), num(L, 1), num(L, 0));
-    Value *far = AS(L, abs, v(minus(L, out, in)));
-    return far ? AS(L, clamp, v(AS(L, rsub_Scalar, v(far), num(L, 1))), num(L, 0)) : NULL;
+    Expr *in = L->arg[2].es[2 + k], *out = L->arg[1].es[k], *one = ex_int(L->ex, 1), *size[3] = {one, one, one},
+         *unit[5] = {in, one, one, one, one};
+    Arg arg[6];
+    int to_corners = op_param(L->op, "align_corners"), nargs = 2;
+    unit[2 + k] = in, size[k] = out;
+    arg[0] = v(lower_reshape(L, AS(L, eye, arg_expr(in), arg_dtype(t)), 2 + n, unit));
+    arg[1] = arg_exprs(L->g, n, size);
+    if (to_corners >= 0) arg[nargs++] = L->arg[to_corners];
+    for (int i = 0; i < n; i++) arg[nargs++] = i == k ? L->arg[L->op->schema->nparams - n + i] : arg_none();
+    Value *y = arg[0].v ? lower_as(L, forward->id, nargs, arg) : NULL;
+    return y ? AS(L, mT, v(lower_reshape(L, y, 2, (Expr *[]){in, out}))) : NULL;
 }
 
-/* (grad, output_size, input_size, [align_corners,] a scale an axis) */
+/* (grad, output_size, input_size, [align_corners,] a scale an axis): resampling is linear, axis by axis */
 bool lower_upsample_backward(Lower *L)
 {
     DType t;
     TRY(lower_widened(L, 1, &t));
     Value *g = lower_value(L, 0);
-    int at = op_param(L->op, "align_corners"), first = at < 0 ? 3 : 4, n = L->arg[1].n, rank = g->rank;
-    bool corners = false;
-    TRY(at < 0 || lower_const_bool(L, at, &corners));
-    if (rank != n + 2 || L->arg[2].n != rank) return lower_fail(L, 0, "rank %d, expected %d", rank, n + 2);
-    for (int i = 1; g && i <= n; i++) {
-        Value *m = resize_matrix(L, L->arg[2].es[rank - i], g->dim[rank - i], at >= 0, corners, &L->arg[first + n - i],
-                                 g->dtype);
-        g = by_matrix(L, g, m, i == 1);
-    }
+    int n = L->arg[1].n, rank = g->rank, before = (int)(strstr(L->op->name, "_backward") - L->op->name);
+    const Op *forward = op_find(arena_printf(L->g->arena, "%.*s.default", before, L->op->name));
+    if (!forward || n > 3 || rank != n + 2 || L->arg[2].n != rank)
+        return lower_fail(L, 0, "rank %d, expected %d", rank, n + 2);
+    for (int i = 1; g && i <= n; i++) g = by_matrix(L, g, resize_matrix(L, forward, n - i, n, g->dtype), i);
     return give(L, g, t);
 }
 
 /* ------------------------------------------------------------------ distances */
+
+/* sum over j of g[i, j] times the derivative of |a[i] - b[j]| by a[i], of norm p */
+static Value *through_distances(Lower *L, Value *g, Value *a, Value *b, Value *far, Arg norm)
+{
+    double p = norm.kind == ARG_EXPR && ex_is_const(norm.e) ? ex_number(norm.e) : -1;
+    if (!(p >= 0)) {
+        fail(L->err, E_UNSUPPORTED, "the gradient of distances of a norm that is not a constant of 0 or more");
+        return NULL;
+    }
+    Value *d = minus(L, unsqueezed(L, a, a->rank - 1), unsqueezed(L, b, b->rank - 2));
+    g = unsqueezed(L, g, a->rank), far = unsqueezed(L, far, a->rank);
+    if (!d || !g || !far) return NULL;
+    Value *side = AS(L, sign, v(d)), *away = AS(L, abs, v(d)), *same = AS(L, eq_Tensor, v(far), num(L, 0));
+    if (p == 0) d = scaled(L, side, num(L, 0));
+    else if (p == 1) d = side;
+    else if (isinf(p)) d = away ? where(L, AS(L, eq_Tensor, v(away), v(far)), v(side), num(L, 0)) : NULL;
+    else {
+        Value *part = over_value(L, away, far);
+        part = part ? AS(L, pow_Tensor_Scalar, v(part), num(L, p - 1)) : NULL;
+        if (p < 1 && away) same = AS(L, logical_or, v(same), v(AS(L, eq_Tensor, v(away), num(L, 0))));
+        d = times(L, side, part);
+        d = d ? where(L, same, num(L, 0), v(d)) : NULL;
+    }
+    d = times(L, d, g);
+    return d ? AS(L, sum_dim_IntList, v(d), arg_ints(L->g, 1, (int64_t[]){-2})) : NULL;
+}
 
 /* (grad, a, b, p, distances) */
 bool lower_cdist_backward(Lower *L)
 {
     DType t;
     TRY(lower_widened(L, 3, &t));
-    double p = L->arg[3].kind == ARG_EXPR && ex_is_const(L->arg[3].e) ? ex_number(L->arg[3].e) : -1;
-    Value *a = lower_value(L, 1), *b = lower_value(L, 2), *far = lower_value(L, 4);
+    Value *far = lower_value(L, 4);
     if (!far) return lower_fail(L, 4, "expected a tensor");
-    if (p != 1 && p != 2)
-        return fail(L->err, E_UNSUPPORTED, "the gradient of distances of norm %g; expected 1 or 2", p);
-    Value *d = minus(L, unsqueezed(L, a, a->rank - 1), unsqueezed(L, b, b->rank - 2)),
-          *g = unsqueezed(L, lower_value(L, 0), a->rank);
-    if (!d || !g) return false;
-    if (p == 1) d = AS(L, sign, v(d));
-    else {
-        far = unsqueezed(L, far, a->rank);
-        Value *unit = over_value(L, d, far);
-        d = unit ? where(L, AS(L, eq_Tensor, v(far), num(L, 0)), num(L, 0), v(unit)) : NULL;
-    }
-    d = times(L, d, g);
-    return d && give(L, AS(L, sum_dim_IntList, v(d), arg_ints(L->g, 1, (int64_t[]){-2})), t);
+    return give(L, through_distances(L, lower_value(L, 0), lower_value(L, 1), lower_value(L, 2), far, L->arg[3]), t);
+}
+
+/* The elements of all pairs i < j as a symmetric matrix. */
+static Value *both_ways(Lower *L, Value *pairs, Expr *n)
+{
+    Value *at = AS(L, arange, arg_expr(n)), *above = AS(L, gt_Tensor, v(at), v(unsqueezed(L, at, 1)));
+    Value *zeros = blank(L, arg_exprs(L->g, 2, (Expr *[]){n, n}), pairs->dtype),
+          *half = above && zeros ? AS(L, masked_scatter, v(zeros), v(above), v(pairs)) : NULL;
+    return half ? plus(L, half, AS(L, mT, v(half))) : NULL;
+}
+
+/* (grad, x, p, distances) of all pairs of rows */
+bool lower_pdist_backward(Lower *L)
+{
+    DType t;
+    TRY(lower_widened(L, 2, &t));
+    Value *g = lower_value(L, 0), *x = lower_value(L, 1), *far = lower_value(L, 3);
+    if (!far || x->rank != 2) return lower_fail(L, far ? 1 : 3, "expected a matrix, and distances");
+    g = both_ways(L, g, x->dim[0]), far = both_ways(L, far, x->dim[0]);
+    return g && far && give(L, through_distances(L, g, x, x, far, L->arg[2]), t);
 }

@@ -291,8 +291,9 @@ bool lower_max_pool_backward(Lower *L)
 {
     TRY(tensors(L, 2));
     Value *x = lower_value(L, 1), *at = lower_value(L, op_param(L->op, "indices"));
-    if (!at || x->rank < 3) return lower_fail(L, 1, "expected pictures and indices");
-    return lower_return(L, placed(L, lower_value(L, 0), at, 2, x->dim + x->rank - 2, true));
+    int n = strstr(L->op->name, "3d") ? 3 : 2;
+    if (!at || x->rank <= n) return lower_fail(L, 1, "expected pictures and indices");
+    return lower_return(L, placed(L, lower_value(L, 0), at, n, x->dim + x->rank - n, true));
 }
 
 /* ------------------------------------------------------------------ bags and segments */

@@ -42,7 +42,8 @@ def parts(F):
         F.op(f"aten.{kind}_pad2d_backward.default")(t(2, 3, 7, 8), t(2, 3, 4, 5), [2, 1, 0, 3], static=True)
         F.op(f"aten.{kind}_pad3d_backward.default")(t(3, 5, 4, 8), t(3, 3, 4, 5), [2, 1, 0, 0, 1, 1], static=True)
     for padding in (-1, 2):
-        F.op("aten.embedding_dense_backward.default")(t(2, 5, 3), idx(7, 2, 5), 7, padding, False, static=True)
+        for by_count in (False, True):
+            F.op("aten.embedding_dense_backward.default")(t(2, 5, 3), idx(7, 2, 5), 7, padding, by_count, static=True)
 
 
 def losses(F):
@@ -52,6 +53,7 @@ def losses(F):
         for edge in (0.5, 2.0):
             F.op("aten.smooth_l1_loss_backward.default")(g(3, 5), t(3, 5), t(3, 5), how, edge)
             F.op("aten.huber_loss_backward.default")(g(3, 5), t(3, 5), t(3, 5), how, edge)
+        F.op("aten.soft_margin_loss_backward.default")(g(3, 5), t(3, 5), t(3, 5).sign(), how)
         for weight in (None, t(3, 5, lo=0)):
             F.op("aten.binary_cross_entropy_backward.default")(g(3, 5), t(3, 5, lo=0.1, hi=0.9), t(3, 5, lo=0, hi=1),
                                                                weight, how)
@@ -125,9 +127,70 @@ def layers(F):
                                                             static=True)
             F.op("aten.upsample_bilinear2d_backward.default")(t(2, 3, size, 7), [size, 7], [2, 3, n, 4], corners, scale,
                                                               None, static=True)
-    a, b = t(2, 4, 3), t(2, 5, 3)
-    for p in (1.0, 2.0):
+    resized(F)
+    pools(F)
+    distances(F)
+    grids(F)
+
+
+def resized(F):
+    for size, scale in ((7, None), (3, None), (8, 2.0)):
+        n = 4 if scale else 5
+        F.op("aten._upsample_nearest_exact1d_backward.default")(t(2, 3, size), [size], [2, 3, n], scale, static=True)
+        F.op("aten._upsample_nearest_exact2d_backward.default")(t(2, 3, size, 7), [size, 7], [2, 3, n, 4], scale, None,
+                                                                static=True)
+        for kind in ("upsample_nearest", "_upsample_nearest_exact"):
+            F.op(f"aten.{kind}3d_backward.default")(t(1, 2, size, 3, 7), [size, 3, 7], [1, 2, n, 2, 4], scale, None,
+                                                    None, static=True)
+        for corners in (False, True):
+            F.op("aten.upsample_trilinear3d_backward.default")(t(1, 2, size, 3, 7), [size, 3, 7], [1, 2, n, 2, 4],
+                                                               corners, scale, None, None, static=True)
+            F.op("aten.upsample_bicubic2d_backward.default")(t(2, 3, size, 7), [size, 7], [2, 3, n, 4], corners, scale,
+                                                             None, static=True)
+            for kind in ("bilinear", "bicubic"):
+                F.op(f"aten._upsample_{kind}2d_aa_backward.default")(t(2, 3, size, 7), [size, 7], [2, 3, n, 4], corners,
+                                                                     scale, None, static=True)
+
+
+def pools(F):
+    for out in ((1, 1, 1), (2, 3, 2), (5, 4, 3)):
+        F.op("aten._adaptive_avg_pool3d_backward.default")(t(2, 3, *out), t(2, 3, 5, 4, 3))
+        x = t(2, 3, 5, 6, 4)
+        y, at = torch.ops.aten.adaptive_max_pool3d(x, out)
+        F.op("aten.adaptive_max_pool3d_backward.default")(t(*y.shape), x, at)
+        y, at = torch.ops.aten.adaptive_max_pool2d(x[0], out[:2])
+        F.op("aten.adaptive_max_pool2d_backward.default")(t(*y.shape), x[0], at)
+    x = t(2, 3, 5, 6, 7)
+    y, at = torch.ops.aten.max_pool3d_with_indices(x, [2, 3, 2], [2, 2, 1], [1, 1, 0], [1, 1, 2], True)
+    F.op("aten.max_pool3d_with_indices_backward.default")(t(*y.shape), x, [2, 3, 2], [2, 2, 1], [1, 1, 0], [1, 1, 2],
+                                                          True, at)
+    y, at = torch.ops.aten.fractional_max_pool3d(x, [2, 2, 2], [3, 3, 4], t(2, 3, 3, lo=0, hi=1))
+    F.op("aten.fractional_max_pool3d_backward.default")(t(*y.shape), x, [2, 2, 2], [3, 3, 4], at)
+    y, at = torch.ops.aten.fractional_max_pool2d(x[0], [2, 2], [3, 4], t(3, 5, 2, lo=0, hi=1))
+    F.op("aten.fractional_max_pool2d_backward.default")(t(*y.shape), x[0], [2, 2], [3, 4], at)
+
+
+def distances(F):
+    for p in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, inf):
+        a, b = t(2, 4, 3), t(2, 5, 3)
+        a[0, 1] = b[0, 2]
         F.op("aten._cdist_backward.default")(t(2, 4, 5), a, b, p, torch.cdist(a, b, p))
+        x = t(5, 3)
+        x[1] = x[3]
+        F.op("aten._pdist_backward.default")(t(10), x, p, torch.pdist(x, p), static=True)
+
+
+def grids(F):
+    for padding in (0, 1, 2):
+        for corners in (False, True):
+            for mode in (0, 1, 2):
+                F.op("aten.grid_sampler_2d_backward.default")(t(2, 3, 4, 2), t(2, 3, 5, 6),
+                                                              t(2, 4, 2, 2, lo=-1.4, hi=1.4), mode, padding, corners,
+                                                              [True, True])
+            for mode in (0, 1):
+                F.op("aten.grid_sampler_3d_backward.default")(t(1, 2, 3, 2, 2), t(1, 2, 4, 3, 5),
+                                                              t(1, 3, 2, 2, 3, lo=-1.4, hi=1.4), mode, padding, corners,
+                                                              [True, True])
 
 
 def add(F):
