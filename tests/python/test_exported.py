@@ -191,6 +191,14 @@ def test_as_strided_reads_the_memory_below_views(tmp_path):
                                                                                 (torch.randn(3, 4),))
 
 
+def test_types_that_operands_have_together(tmp_path):
+    def f(x, n):
+        both = torch.result_type(n, x)
+        return n.to(both) * 2, x.to(torch.result_type(x, 1.5)), n.to(torch.result_type(2.5, n))
+
+    Exported(tmp_path, f, (torch.randn(4), torch.arange(4))).agrees((torch.randn(4), torch.arange(4)))
+
+
 def test_writes_through_views_of_complex_numbers(tmp_path):
     def f(x):
         z = torch.complex(x, x + 1)
