@@ -8,7 +8,10 @@ static inline Value *scaled(Lower *L, Value *x, Arg n) { return x ? AS(L, mul_Te
 static inline Value *over(Lower *L, Value *x, Arg n) { return x ? AS(L, div_Tensor, v(x), n) : NULL; }
 static inline Value *over_value(Lower *L, Value *x, Value *y) { return y ? over(L, x, v(y)) : NULL; }
 static inline Value *blank(Lower *L, Arg size, DType t) { return AS(L, full, size, num(L, 0), arg_dtype(t)); }
-static inline Value *shaped(Lower *L, Value *x, const Value *like) { return lower_reshape(L, x, like->rank, like->dim); }
+static inline Value *shaped(Lower *L, Value *x, const Value *like)
+{
+    return lower_reshape(L, x, like->rank, like->dim);
+}
 static inline Value *where(Lower *L, Value *c, Arg a, Arg b) { return c ? AS(L, where_self, v(c), a, b) : NULL; }
 static inline Value *unsqueezed(Lower *L, Value *x, int at)
 {

@@ -403,7 +403,8 @@ static Value *resize_matrix(Lower *L, const Op *forward, int k, int n, DType t)
     arg[0] = v(lower_reshape(L, AS(L, eye, arg_expr(in), arg_dtype(t)), 2 + n, unit));
     arg[1] = arg_exprs(L->g, n, size);
     if (to_corners >= 0) arg[nargs++] = L->arg[to_corners];
-    for (int i = 0; i < n; i++) arg[nargs++] = i == k ? L->arg[L->op->schema->nparams - n + i] : arg_none();
+    Arg scale = L->arg[L->op->schema->nparams - n + k];
+    for (int i = 0; i < n; i++) arg[nargs++] = i == k || scale.kind == ARG_NONE ? scale : num(L, 1);
     Value *y = arg[0].v ? lower_as(L, forward->id, nargs, arg) : NULL;
     return y ? AS(L, mT, v(lower_reshape(L, y, 2, (Expr *[]){in, out}))) : NULL;
 }
