@@ -130,8 +130,8 @@ def iou(masks, floats, threshold):
 
 
 def table(results, outs):
-    lines = ["| peer | open, s | first run, s | picture and prompt, s | another prompt, s | peak MiB | after the runs | "
-             "logits, boxes, masks, presence differ by | masks' IoU at 0, at the median |",
+    lines = ["| peer | open, s | first run, s | picture and prompt, s | another prompt, s | peak MiB | "
+             "after the runs | logits, boxes, masks, presence differ by | masks' IoU at 0, at the median |",
              "|---|---|---|---|---|---|---|---|---|"]
     floats = outs.get("torch", outs.get("qkv"))
     for peer, r in results.items():

@@ -144,7 +144,7 @@ static void test_choices(void **state)
                 ParamType t = op->schema->params[k].type;
                 if (t == PT_TENSOR || t == PT_INT || t == PT_BOOL || t == PT_FLOAT || t == PT_SCALAR)
                     in[k] = arg_int(g, 0);
-                else if (t == PT_INTS || t == PT_FLOATS) in[k] = arg_ints(g, 1, (int64_t[]){1});
+                else if (t == PT_INTS || t == PT_FLOATS || t == PT_BOOLS) in[k] = arg_ints(g, 1, (int64_t[]){1});
                 else if (t == PT_TENSORS) in[k] = arg_values(g, 0, NULL);
                 else if (t == PT_STR)
                     in[k] = arg_str(g, op->schema->params[k].choices ? op->schema->params[k].choices[0] : "");
