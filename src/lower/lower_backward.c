@@ -439,7 +439,10 @@ static Value *through_distances(Lower *L, Value *g, Value *a, Value *b, Value *f
     Value *side = AS(L, sign, v(d)), *away = AS(L, abs, v(d)), *same = AS(L, eq_Tensor, v(far), num(L, 0));
     if (p == 0) d = scaled(L, side, num(L, 0));
     else if (p == 1) d = side;
-    else if (isinf(p)) d = away ? where(L, AS(L, eq_Tensor, v(away), v(far)), v(side), num(L, 0)) : NULL;
+    else if (isinf(p)) {
+        Value *most = AS(L, amax, v(away), arg_ints(L->g, 1, (int64_t[]){-1}), arg_bool(L->g, true));
+        d = where(L, AS(L, eq_Tensor, v(away), v(most)), v(side), num(L, 0));
+    }
     else {
         Value *part = over_value(L, away, far);
         part = part ? AS(L, pow_Tensor_Scalar, v(part), num(L, p - 1)) : NULL;
