@@ -135,7 +135,7 @@ static const char *unique_name(Graph *g, const char *name)
 static Value *new_value(Graph *g, ValueKind kind, const char *name, DType t, int rank, Expr *const *dim)
 {
     Value *v = arena_new(g->arena, Value);
-    const char *unique = unique_name(g, name);
+    const char *unique = name ? unique_name(g, name) : NULL; /* NULL: there was no memory for it */
     Expr **d = arena_array(g->arena, Expr *, rank);
     if (!v || !unique || !d) return NULL;
     *v = (Value){.name = unique, .kind = kind, .dtype = t, .rank = rank, .dim = d, .id = g->next_id++};

@@ -129,6 +129,7 @@ Value *lower_emit(Lower *L, OpId op, int n, const Arg *args)
         bool lost = (args[i].kind == ARG_VALUE && !args[i].v) || (args[i].kind == ARG_EXPR && !args[i].e);
         if (lost && L->err->code == E_OK) fail(L->err, E_LIMIT, "a size expression is too large");
         if (lost) return NULL;
+        if (args[i].kind == ARG_VALUES && args[i].n && !args[i].vs) return oom(L->err), NULL;
     }
     if (lower_is_complex(op, n, args)) return lower_as(L, op, n, args);
     if (op == OP_expand && args[1].kind == ARG_EXPRS && has_dims(args[0].v, args[1].n, args[1].es)) return args[0].v;
