@@ -74,7 +74,7 @@ def test_other_kinds_are_named(files, tmp_path):
     assert "is not in vocab" in refused(tmp_path, edited(model={**whole["model"], "merges": ["a zzzz"]}), 3)
     assert "is not two tokens" in refused(tmp_path, edited(model={**whole["model"], "merges": ["ab"]}), 3)
     assert "its id is not" in refused(tmp_path, edited(model={**whole["model"], "vocab": {"a": -1}}), 3)
-    assert "9999999 for 2 tokens" in refused(tmp_path, edited(
+    assert "token 'b': its id is 9999999, at most 2097152 are read" in refused(tmp_path, edited(
         model={"type": "BPE", "vocab": {"a": 0, "b": 9999999}, "merges": []}, added_tokens=[]), 5)
     with pytest.raises(qkv.Error, match="No such file"):
         qkv.Tokenizer(tmp_path / "none.json")
