@@ -430,6 +430,7 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
     *c = (Checker){.arena = arena_create(0)};
     if (!c->arena) return oom(err);
     c->t.single = single;
+    if (single) c->laws = 1u << LAW_SINGLE;
     c->t.x = (Index){.p = expr_pool(c->arena), .arena = c->arena};
     c->t.x.memo = arena_alloc(c->arena, INDEX_MEMO, sizeof *c->t.x.memo);
     c->cut = arena_array(c->arena, bool, source->next_id + 1);
@@ -742,7 +743,6 @@ bool checker_replay(Checker *c, const json_t *cert, Err *err)
     const json_t *claims = json_object_get(cert, "claims"), *j = json_array_get(claims, 0);
     size_t left = json_array_size(claims);
     const char *format = json_string_value(json_object_get(cert, "format"));
-    if (c->t.single) c->laws |= 1u << LAW_SINGLE;
     bool ok = (format && !strcmp(format, "qkv certificate 2")) ||
               fail(err, E_FORMAT, "expected format 'qkv certificate 2'");
     ok = ok && replay_pieces(c, json_object_get(cert, "weights"), err);

@@ -47,6 +47,9 @@ static void print_report(const json_t *report)
                (long long)json_integer_value(json_object_get(report, "runs")));
         if (*text_at(report, "why_not_all_sizes"))
             show("not for all sizes: %s\n", text_at(report, "why_not_all_sizes"));
+        const json_t *a;
+        size_t i;
+        json_array_foreach(json_object_get(report, "assuming"), i, a) show("assuming: %s\n", json_string_value(a));
     }
     if (*text_at(report, "counterexample")) show("the tensors are in %s\n", text_at(report, "counterexample"));
 }
@@ -109,7 +112,8 @@ const Command command_prove = {
         "as what they are, numbers. Both are evaluated at several sizes, first on random payloads of an exact algebra, "
         "in which equal functions give equal elements and others do not. Where an op or a rounded constant is not "
         "covered, the reason is printed and random floats are compared within a tolerance.\n\n"
-        "What is equal there is certified for all sizes, as qkv rewrite --certify does, where lemmas cover it.\n\n"
+        "What is equal there is certified for all sizes, as qkv rewrite --certify does, where lemmas cover it; what "
+        "the claims take for granted is printed as \"assuming: ...\".\n\n"
         "Exit code 0: no difference was found, and a line says in which sense: equal over the reals for all sizes in "
         "range, equal on random exact payloads, or equal within a tolerance on random floats. 1: they differ; the "
         "first value that does is printed, and the tensors are in a file. 4: it cannot be told, and why. "

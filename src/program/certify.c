@@ -352,6 +352,8 @@ bool certify_graphs(const Graph *source, const Graph *result, bool single, const
         claim_given(&p);
         found->whole = checker_finish(&p.c, &why);
         found->claims = p.nclaims;
+        for (int i = 0; (found->assuming[i] = checker_assumes(&p.c, i)); i++) {
+        }
     }
     if (!found->whole && !found->why[0]) snprintf(found->why, sizeof found->why, "%s", why.msg);
     if (found->whole) found->why[0] = 0;

@@ -16,6 +16,7 @@ typedef struct Certified {
     bool whole;     /* the claims make the results equal */
     int claims;     /* that hold */
     char why[1024]; /* not whole: what is not shown */
+    const char *assuming[16]; /* what the claims take for granted; NULL after the last */
 } Certified;
 
 /* single: one of the files says its numbers in float32, as ONNX does (certify/certify.h).

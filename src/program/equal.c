@@ -541,6 +541,10 @@ static void put_report(Buf *out, Pair *p, bool ok, const Err *err)
     jw_int(out, "runs", p->runs);
     jw_int(out, "claims", p->certified.claims);
     jw_text(out, "why_not_all_sizes", p->certified.why[0] ? p->certified.why : NULL);
+    jw_open(out, "assuming", '[');
+    for (int i = 0; ok && p->certified.whole && p->certified.assuming[i]; i++)
+        jw_text(out, NULL, p->certified.assuming[i]);
+    jw_close(out, "]");
     if (p->d.found) put_difference(out, p);
     else jw_text(out, "difference", NULL);
     jw_text(out, "counterexample", p->saved ? p->o->counterexample : NULL);

@@ -5,6 +5,7 @@ equal over the reals for all sizes in range (8 runs)
 $ qkv convert eager.pt2 -o eager.onnx > /dev/null; qkv prove eager.pt2 eager.onnx --sizes 2 --seeds 1
 sizes: s31=7 s27=4; s31=6 s27=13
 equal over the reals for all sizes in range (2 runs)
+assuming: numbers that are the same in float32 are the same number, the simplest of them
 $ qkv prove eager.pt2 fused.pt2 -D batch=2 --float --sizes 2
 sizes: s31=2 s27=4; s31=2 s27=13
 equal within a tolerance on random floats (4 runs)
@@ -25,6 +26,7 @@ $ qkv prove eager.pt2 fused.pt2 --json --sizes 1
   "runs": 2,
   "claims": N,
   "why_not_all_sizes": null,
+  "assuming": [],
   "difference": null,
   "counterexample": null,
   "models": ["eager.pt2", "fused.pt2"]
@@ -51,6 +53,7 @@ $ qkv prove eager.pt2 left.pt2 --counterexample c.safetensors --sizes 1 --json |
   "runs": 0,
   "claims": N,
   "why_not_all_sizes": null,
+  "assuming": [],
   "difference": {
     "output": "output_0",
     "on": "exact payloads",

@@ -260,6 +260,7 @@ def test_exported_by_torch_for_all_sizes(name, tmp_path):
         call_otherwise(pytest.importorskip("onnx"), tmp_path / "m.onnx")
     report = qkv.prove(tmp_path / "m.pt2", tmp_path / "m.onnx")
     assert report["result"] == "equal" and report["sense"] == REALS, report
+    assert [a for a in report["assuming"] if "float32" in a] == report["assuming"][-1:], "ONNX says numbers in float32"
 
 
 def halves(x, c, s):
