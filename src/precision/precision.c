@@ -9,6 +9,7 @@
 #include "precision/precision.h"
 #include <string.h>
 #include "base/mem.h"
+#include "facts/views.h"
 
 enum { MAX_ARGS = 32, FEW = 4 };
 
@@ -128,10 +129,31 @@ static int operands(const Lowering *s, const Node *n)
     }
 }
 
+/* Does v show elements of an input, perhaps beside others? */
+static bool shows_input(const Value *v)
+{
+    v = through_views(v);
+    if (!v->def || v->def->op->id != OP_cat) return v->kind == V_INPUT;
+    for (int i = 0; i < v->def->arg[0].n; i++)
+        if (through_views(v->def->arg[0].vs[i])->kind == V_INPUT) return true;
+    return false;
+}
+
+/* A few queries of keys and values that come in from outside, a cache or what an encoder gave: attention reads each of
+ * those once, and a cast would read as much, write, and have it read again. */
+static bool reads_once(const Node *n)
+{
+    if (n->op->id != OP_scaled_dot_product_attention) return false;
+    const Value *q = n->arg[0].v;
+    const Expr *queries = q->rank > 1 ? q->dim[q->rank - 2] : NULL;
+    return queries && queries->kind == EX_INT && queries->i <= FEW && shows_input(n->arg[1].v) &&
+           shows_input(n->arg[2].v);
+}
+
 static bool lowers(const Lowering *s, const Node *n)
 {
     int k = operands(s, n);
-    if (!k || few(n)) return false;
+    if (!k || few(n) || (!s->file && reads_once(n))) return false;
     for (int i = 0; i < k; i++)
         if (!is_f32(n, i)) return false;
     return true;

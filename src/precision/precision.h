@@ -5,7 +5,8 @@
  *                                               bf16)), f32)
  *
  * Values between two such ops are narrow only where they are rounded anyway: casts move over views, towards the op that
- * computes the value or the ops that use it. The graph's inputs and outputs keep their dtypes.
+ * computes the value or the ops that use it. The graph's inputs and outputs keep their dtypes. Attention of at most
+ * four queries to keys and values that come in as float32 stays in float32: a step of a decoder reads its caches once.
  */
 #ifndef QKV_PRECISION_PRECISION_H
 #define QKV_PRECISION_PRECISION_H

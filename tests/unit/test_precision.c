@@ -115,6 +115,40 @@ static void test_views(void **state)
            "output q = %e__26\n");
 }
 
+/* A few queries of a cache that comes in as float32 read it as it is; what the graph makes, and many queries of an
+ * input, are narrow. */
+static void test_attention_of_a_cache(void **state)
+{
+    (void)state;
+    expect("input %q: f32[1, 2, 1, 16]\n"
+           "input %k: f32[1, 2, 8, 16]\n"
+           "input %p: f32[1, 2, 9, 16]\n"
+           "%n: f32[1, 2, 1, 16] = aten.neg.default(%q)\n"
+           "%c: f32[1, 2, 9, 16] = aten.cat.default([%k, %n], 2)\n"
+           "%o: f32[1, 2, 1, 16] = aten.scaled_dot_product_attention.default(%q, %c, %c)\n"
+           "output o = %o\n",
+           "%n: f32[1, 2, 1, 16] = aten.neg.default(%q)\n"
+           "%c: f32[1, 2, 9, 16] = aten.cat.default([%k, %n], 2)\n"
+           "%o: f32[1, 2, 1, 16] = aten.scaled_dot_product_attention.default(%q, %c, %c)\n"
+           "output o = %o\n");
+    expect("input %q: f32[1, 2, 1, 16]\n"
+           "input %k: f32[1, 2, 8, 16]\n"
+           "%n: f32[1, 2, 8, 16] = aten.neg.default(%k)\n"
+           "%o: f32[1, 2, 1, 16] = aten.scaled_dot_product_attention.default(%q, %n, %n)\n"
+           "%m: f32[1, 2, 8, 16] = aten.scaled_dot_product_attention.default(%k, %k, %k)\n"
+           "output o = %o\noutput m = %m\n",
+           "%n: f32[1, 2, 8, 16] = aten.neg.default(%k)\n"
+           "%q__5: bf16[1, 2, 1, 16] = aten._to_copy.default(%q, dtype=bf16)\n"
+           "%n__6: bf16[1, 2, 8, 16] = aten._to_copy.default(%n, dtype=bf16)\n"
+           "%o: bf16[1, 2, 1, 16] = aten.scaled_dot_product_attention.default(%q__5, %n__6, %n__6)\n"
+           "%o__8: f32[1, 2, 1, 16] = aten._to_copy.default(%o, dtype=f32)\n"
+           "%k__9: bf16[1, 2, 8, 16] = aten._to_copy.default(%k, dtype=bf16)\n"
+           "%m: bf16[1, 2, 8, 16] = aten.scaled_dot_product_attention.default(%k__9, %k__9, %k__9)\n"
+           "%m__11: f32[1, 2, 8, 16] = aten._to_copy.default(%m, dtype=f32)\n"
+           "output o = %o__8\n"
+           "output m = %m__11\n");
+}
+
 /* Attention that is trained: products, its output and gradients are narrow, logsumexp and mask float32;
  * the backward pass reads the same narrow numbers that the forward pass read and made. */
 static void test_attention_pair(void **state)
@@ -213,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_convolutions),
                                        cmocka_unit_test(test_views),    cmocka_unit_test(test_attention_pair),
+                                       cmocka_unit_test(test_attention_of_a_cache),
                                        cmocka_unit_test(test_stays),    cmocka_unit_test(test_files),
                                        cmocka_unit_test(test_too_large)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
