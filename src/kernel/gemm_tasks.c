@@ -33,19 +33,16 @@ typedef struct Coming {
     int n;
 } Coming;
 
-static void coming(const ProductDone *d, Coming *soon)
+/* Rows of c from `row` on, columns from `col` on. */
+static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, Coming *soon)
 {
-    const ProductOut *o = d->out;
-    bool other = o->residual && o->residual != o->c;
-    int64_t c_size = (int64_t)dtype_size(o->c_type), c_step = o->c_step * c_size,
-            size = other ? (int64_t)dtype_size(o->residual_type) : 0, step = o->residual_step * size;
-    const char *c = (const char *)o->c + d->col * c_size, *more = (const char *)o->residual + d->col * size;
-    for (int r = 0; r < d->rows; r++) {
-        int64_t row = d->at ? d->at[r] : d->row + r;
-        if (row < 0) continue;
-        soon->at[soon->n++] = c + row * c_step;
-        if (other) soon->at[soon->n++] = more + row * step;
-    }
+    int64_t size = (int64_t)dtype_size(o->c_type), step = o->c_step * size;
+    const char *at = (const char *)o->c + row * step + col * size;
+    for (int r = 0; r < rows; r++, at += step) soon->at[soon->n++] = at;
+    if (!o->residual || o->residual == o->c) return;
+    size = (int64_t)dtype_size(o->residual_type), step = o->residual_step * size;
+    at = (const char *)o->residual + row * step + col * size;
+    for (int r = 0; r < rows; r++, at += step) soon->at[soon->n++] = at;
 }
 
 /* Positions of a picture: those past the end of a row are none of c's. */
@@ -56,6 +53,17 @@ static void rows_of_positions(const ConvRows *v, int64_t position, int rows, int
         at[r] = w < v->wout ? i * v->wout + w : -1;
         if (++w == v->pitch) w = 0, i++;
     }
+}
+
+/* Those that c has follow each other: how many they are, and the first. */
+static int rows_in_c(const int64_t *at, int rows, int64_t *first)
+{
+    int n = 0;
+    for (int r = 0; r < rows; r++) {
+        if (at[r] < 0) continue;
+        if (!n++) *first = at[r];
+    }
+    return n;
 }
 
 static const char *panel_at(const Job *j, int64_t p) { return j->weight + panel_of(j->g) * (size_t)(p - j->first); }
@@ -153,16 +161,16 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
         x->a = t->a + at * t->step;
     }
     if (last) {
-        *d = (ProductDone){.out = &j->out,
-                           .acc = x->acc,
-                           .row = j->row + t->row,
-                           .col = p * k->nr,
-                           .rows = (int)least(t->rows, j->rows.rows - t->row),
-                           .cols = x->cols};
-        if (g->conv) rows_of_positions(g->conv, d->row, d->rows, pair->at[pair->turn]);
-        if (g->conv) d->at = pair->at[pair->turn];
-        if (x->cols == k->nr && d->rows == t->rows && j->straight) x->into = &j->out, x->row = d->row, x->col = d->col;
-        coming(d, &soon);
+        int64_t row = j->row + t->row, col = p * k->nr;
+        int rows = (int)least(t->rows, j->rows.rows - t->row);
+        if (j->straight && x->cols == k->nr && rows == t->rows) {
+            x->into = &j->out, x->row = row, x->col = col;
+        } else {
+            *d = (ProductDone){&j->out, x->acc, NULL, row, col, rows, x->cols};
+            if (g->conv) rows_of_positions(g->conv, row, rows, pair->at[pair->turn]), d->at = pair->at[pair->turn];
+        }
+        if (g->conv) rows = rows_in_c(pair->at[pair->turn], rows, &row);
+        coming(&j->out, row, col, rows, &soon);
     }
     for (int i = 0; i < soon.n && !fetches; i++)
         for (int64_t b = 0; b < x->cols * 4; b += ALIGN) __builtin_prefetch(soon.at[i] + b, 1, 3);

@@ -68,27 +68,42 @@ INLINE void put_vector(void *to, DType t, int64_t at, V x)
     *(Anywhere *)((float *)to + at) = x;
 }
 
+/* Sums into c. Dtypes that the compiler knows: a test for each vector is as long as the rest; more: a residual. */
+INLINE void sums_as(int rows, const ProductTile *t, V s[MR][NV], const V *b, DType own, DType other, bool more)
+{
+    const ProductOut *o = t->into;
+    int64_t c_step = o->c_step, step = o->residual_step, c = t->row * c_step + t->col, at = t->row * step + t->col;
+    void *to = o->c;
+    const void *from = o->residual;
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++, c += c_step, at += step)
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; v++) {
+            V x = s[r][v] + b[v];
+            put_vector(to, own, c + v * W, more ? x + out_vector(from, other, at + v * W) : x);
+        }
+}
+
 /* Sums that need a bias and a residual at most go from registers into c. */
 INLINE void sums_into_c(int rows, const ProductTile *t, V s[MR][NV])
 {
     const ProductOut *o = t->into;
-    int64_t c = t->row * o->c_step + t->col, more = t->row * o->residual_step + t->col;
     V b[NV];
 #pragma GCC unroll 4
     for (int v = 0; v < NV; v++)
         b[v] = o->bias ? out_vector(o->bias, o->bias_type, t->col + v * W) : (V){0} - 0.0f;
-    if (!o->residual)
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++, c += o->c_step)
-#pragma GCC unroll 4
-            for (int v = 0; v < NV; v++) put_vector(o->c, o->c_type, c + v * W, s[r][v] + b[v]);
-    else
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++, c += o->c_step, more += o->residual_step)
-#pragma GCC unroll 4
-            for (int v = 0; v < NV; v++)
-                put_vector(o->c, o->c_type, c + v * W,
-                           s[r][v] + b[v] + out_vector(o->residual, o->residual_type, more + v * W));
+#ifdef __AVX512BF16__
+    if (o->c_type == DT_BF16 && !o->residual) {
+        sums_as(rows, t, s, b, DT_BF16, DT_BF16, false);
+        return;
+    }
+    if (o->c_type == DT_BF16 || (o->residual && o->residual_type == DT_BF16)) {
+        sums_as(rows, t, s, b, o->c_type, o->residual_type, true);
+        return;
+    }
+#endif
+    if (o->residual) sums_as(rows, t, s, b, DT_F32, DT_F32, true);
+    else sums_as(rows, t, s, b, DT_F32, DT_F32, false);
 }
 
 INLINE void sums_done(int rows, int nv, const ProductTile *t, V s[MR][NV])
