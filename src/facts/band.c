@@ -119,6 +119,17 @@ static bool triangle(Band *b, const Node *n, bool wanted, Offset at)
     return true;
 }
 
+/* Is (v != 0) == wanted for each element? That no spreading changes: arange(N)[:, None] >= 0, as encoders without
+ * padding have it. */
+static bool everywhere(Band *b, const Value *v, bool wanted)
+{
+    Band all = {.g = b->g, .N = b->N, .M = b->M, .budget = b->budget};
+    Expr *zero = ex_int(b->g->ex, 0);
+    bool is = truth(&all, v, wanted, (Offset){zero, zero, NULL, NULL});
+    b->budget = all.budget;
+    return is && !all.lower && !all.upper;
+}
+
 /* Is (v != 0) == wanted a band, exactly? Adds it. */
 static bool truth(Band *b, const Value *v, bool wanted, Offset at)
 {
@@ -156,8 +167,9 @@ static bool truth(Band *b, const Value *v, bool wanted, Offset at)
     case OP_tril:
     case OP_triu: return whole && triangle(b, n, wanted, at);
     case OP_expand:
-        return a[0].v->rank >= 2 && exprs_same(2, &v->dim[v->rank - 2], &a[0].v->dim[a[0].v->rank - 2]) &&
-               truth(b, a[0].v, wanted, at);
+        if (a[0].v->rank >= 2 && exprs_same(2, &v->dim[v->rank - 2], &a[0].v->dim[a[0].v->rank - 2]))
+            return truth(b, a[0].v, wanted, at);
+        return everywhere(b, a[0].v, wanted);
     case OP_reshape: { /* leading axes of 1 come and go */
         const Value *y = a[0].v;
         int r = y->rank < v->rank ? y->rank : v->rank;
