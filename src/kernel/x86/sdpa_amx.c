@@ -50,6 +50,12 @@ static void product(const PairProduct *p)
         const uint16_t *b = p->b + j / 16 * p->next;
         tiles(p->c + j, p->ldc, p->a, p->lda, b, b + p->next, padded(p->K, STEP) / STEP, p->rows > 16, p->add);
     }
+    for (int r = 0; r < p->rows && p->tops; r++) {
+        const float *c = (const float *)(const void *)((const char *)p->c + r * p->ldc);
+        Vec top = vec_at(p->tops[r]);
+        for (int64_t j = 0; j < p->columns; j += LANES) top = vec_max(vec_at(c + j), top);
+        vec_put(p->tops[r], top);
+    }
 }
 
 static void enter(void) { tiles_configure(16); }

@@ -27,6 +27,14 @@ INLINE void micro(int rows, int vectors, const PairProduct *p, int64_t row, int6
         }
     }
     EACH_ROW EACH_VECTOR _mm512_storeu_ps(c + r * ldc + v * 16, sum[r][v]);
+    if (!p->tops) return;
+    EACH_ROW
+    {
+        float *top = p->tops[row + r];
+        __m512 most = _mm512_loadu_ps(top);
+        EACH_VECTOR most = _mm512_max_ps(sum[r][v], most); /* as vec_max: a NaN is passed over */
+        _mm512_storeu_ps(top, most);
+    }
 }
 
 /* The row count is a constant in each case: the sums stay in registers. */

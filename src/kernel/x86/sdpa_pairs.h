@@ -34,6 +34,7 @@ typedef struct PairProduct {
     int64_t K, columns;
     int rows;
     bool add;
+    float (*tops)[16]; /* by row, lane by lane: the largest elements so far, c's included in the end; NULL: not wanted */
 } PairProduct;
 
 static void product(const PairProduct *p);
@@ -223,6 +224,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
         inner = most(inner, w.low), outer = least(outer, w.high);
         g.top[r] = -INFINITY;
         vec_put(g.sum[r], vec_set(0));
+        ask_for(w.q + count * a->qs[2] * 2, a->D * 2); /* of the group that follows */
     }
     for (int64_t m0 = low / PANEL * PANEL; m0 < high; m0 += KEYS) {
         int64_t end = least(m0 + KEYS, high), from = -1, to = -1;
@@ -245,14 +247,11 @@ static void attend(const Stack *s, int64_t first, int64_t count)
                                    .next = 16 * dp,
                                    .K = a->D,
                                    .columns = width,
-                                   .rows = g.rows});
-            for (int r = 0; r < g.rows; r++) {
-                Vec top = vec_at(g.tops[r]);
-                if (clean)
-                    for (int64_t j = 0; j < width; j += LANES) top = vec_max(vec_at(scores + r * LEAD + j), top);
-                else top = mask_row(s, &g.row[r], scores + r * LEAD, t, n, width, scaled ? (float)a->scale : 1, top);
-                vec_put(g.tops[r], top);
-            }
+                                   .rows = g.rows,
+                                   .tops = clean ? g.tops : NULL});
+            for (int r = 0; r < g.rows && !clean; r++)
+                vec_put(g.tops[r], mask_row(s, &g.row[r], scores + r * LEAD, t, n, width, scaled ? (float)a->scale : 1,
+                                            vec_at(g.tops[r])));
             if (from < 0) from = t;
             to = t + width;
         }
