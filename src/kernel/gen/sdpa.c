@@ -32,6 +32,7 @@ typedef struct Product {
     const float *shrink;
     const float *times; /* the rows' factors of the result; NULL: 1 */
     const float *plus;  /* what is added to the result, rows ldp apart; NULL: 0 */
+    const float *soon;  /* rows like those of `plus`, to fetch meanwhile, anywhere; NULL: none */
     int64_t ldp;
     float *to;
     int64_t ldf, ldt;
@@ -55,6 +56,13 @@ INLINE void micro(int rows, int vectors, const Product *p)
     int64_t K = p->K, lda = p->lda, ldb = p->ldb, k = 0;
     EACH_ROW EACH_VECTOR acc[r][v] = vec_set(0);
     if (p->shrink) EACH_ROW EACH_VECTOR acc[r][v] = vec_at(p->from + r * p->ldf + v * LANES) * p->shrink[r];
+    const float *soon = p->soon ? p->soon : p->to;
+    for (int64_t rest = p->soon ? p->ldp : 0; k + 2 * VECTORS <= K; soon = far(soon, rest))
+        for (int v = 0; v < VECTORS; v++, k += 2) {
+            __builtin_prefetch(far(soon, v * LANES));
+            step(rows, vectors, acc, a + k, lda, b + k * ldb);
+            step(rows, vectors, acc, a + k + 1, lda, b + (k + 1) * ldb);
+        }
     for (; k + 1 < K; k += 2) {
         step(rows, vectors, acc, a + k, lda, b + k * ldb);
         step(rows, vectors, acc, a + k + 1, lda, b + (k + 1) * ldb);
@@ -298,7 +306,8 @@ static void write_out(const Stack *s, Group *g)
     }
 }
 
-static void begin(const Stack *s, Group *g, int64_t row)
+/* count: rows of the block, which another one follows. */
+static void begin(const Stack *s, Group *g, int64_t row, int64_t count)
 {
     const Sdpa *a = s->a;
     g->begun = g->done = g->written = false;
@@ -311,6 +320,7 @@ static void begin(const Stack *s, Group *g, int64_t row)
         g->inner = most(g->inner, w.low), g->outer = least(g->outer, w.high);
         g->top[r] = -INFINITY;
         vec_put(g->sum[r], vec_set(0));
+        ask_for(w.q + count * a->qs[2] * element_size(a), a->D * element_size(a));
         vec_row(a->t, g->queries + r * a->D, w.q, a->D,
                 (float)a->scale); /* the last vector may reach into the next row, which comes later */
     }
@@ -331,7 +341,7 @@ static void attend(const Stack *s, int64_t row, int64_t count)
         g->scores = space.scores + i * ROWS * LEAD;
         g->out = space.out + i * ROWS * values_width(a->E);
         g->queries = space.queries + i * ROWS * a->D;
-        begin(s, g, row + at);
+        begin(s, g, row + at, count);
         low = least(low, g->low);
         high = most(high, g->high);
     }
@@ -364,9 +374,12 @@ static void attend(const Stack *s, int64_t row, int64_t count)
                              .ldt = LEAD,
                              .tail = clean ? (int)(n % LANES) : 0,
                              .tops = clean ? g->tops[0] : NULL};
-                ask_for_mask(s, g->row, g->rows, t + TILE < g->high ? t + TILE : count * a->ms[2] + low, TILE);
-                if (clean && s->masked) p.plus = a->mask + g->row[0].masked + t, p.ldp = a->ms[2];
-                else if (clean && s->added) p.plus = s->added + t;
+                int64_t next = t + TILE < g->high ? t + TILE : count * a->ms[2] + low; /* in the mask */
+                if (!clean) ask_for_mask(s, g->row, g->rows, next, TILE);
+                else if (s->masked) {
+                    p.plus = a->mask + g->row[0].masked + t, p.ldp = a->ms[2];
+                    p.soon = far(a->mask, g->row[0].masked + next);
+                } else if (s->added) p.plus = s->added + t;
                 product(g->rows, vectors, &p);
                 for (int r = 0; r < g->rows && !clean; r++)
                     vec_put(g->tops[r], mask_row(s, &g->row[r], scores + r * LEAD, t, n, width, 1, vec_at(g->tops[r])));

@@ -93,6 +93,12 @@ INLINE void ask_for(const char *p, int64_t bytes)
     for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch((const char *)((uintptr_t)p + (uintptr_t)i));
 }
 
+/* Element `at`, to fetch: it may be after the end. */
+INLINE const float *far(const float *x, int64_t at)
+{
+    return (const float *)((uintptr_t)x + (uintptr_t)at * sizeof *x);
+}
+
 /* ------------------------------------------------------------------ masks */
 
 INLINE void resolve_mask(Stack *s)

@@ -51,9 +51,15 @@ static void product(const PairProduct *p)
         tiles(p->c + j, p->ldc, p->a, p->lda, b, b + p->next, padded(p->K, STEP) / STEP, p->rows > 16, p->add);
     }
     for (int r = 0; r < p->rows && p->tops; r++) {
-        const float *c = (const float *)(const void *)((const char *)p->c + r * p->ldc);
+        float *c = (float *)(void *)((char *)p->c + r * p->ldc);
+        const float *plus = p->plus ? p->plus + r * p->ldp : NULL;
         Vec top = vec_at(p->tops[r]);
-        for (int64_t j = 0; j < p->columns; j += LANES) top = vec_max(vec_at(c + j), top);
+        for (int64_t j = 0; j < p->columns; j += LANES) {
+            Vec y = vec_at(c + j) * p->times;
+            if (plus) y += vec_at(plus + j);
+            if (plus || p->times != 1) vec_put(c + j, y);
+            top = vec_max(y, top);
+        }
         vec_put(p->tops[r], top);
     }
 }

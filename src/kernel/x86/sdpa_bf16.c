@@ -17,24 +17,33 @@ INLINE void micro(int rows, int vectors, const PairProduct *p, int64_t row, int6
     const uint16_t *b = p->b + column / 16 * p->next;
     int64_t lda = p->lda, ldc = p->ldc / 4, next = p->next;
     EACH_ROW EACH_VECTOR sum[r][v] = p->add ? _mm512_loadu_ps(c + r * ldc + v * 16) : _mm512_setzero_ps();
-    for (const char *end = a + (p->K + 1) / 2 * 4; a < end; a += 4, b += 32) {
-        __m512bh y[VECTORS];
-        EACH_VECTOR y[v] = (__m512bh)_mm512_load_si512(b + v * next);
+    const char *soon = p->soon ? (const char *)far(p->soon, row * p->ldp + column) : (const char *)c;
+    int64_t rest = p->soon ? p->ldp * 4 : 0;
+    for (const char *end = a + (p->K + 1) / 2 * 4; a < end; soon += rest) /* what is past K is 0 */
+        for (int i = 0; i < VECTORS; i++, a += 4, b += 32) {
+            __m512bh y[VECTORS];
+            __builtin_prefetch(soon + i * 64);
+            EACH_VECTOR y[v] = (__m512bh)_mm512_load_si512(b + v * next);
+            EACH_ROW
+            {
+                __m512bh x = (__m512bh)_mm512_set1_epi32(*(const int32_t *)(const void *)(a + r * lda));
+                EACH_VECTOR sum[r][v] = _mm512_dpbf16_ps(sum[r][v], y[v], x);
+            }
+        }
+    if (p->tops) {
+        __m512 times = _mm512_set1_ps(p->times);
+        const float *plus = p->plus ? p->plus + row * p->ldp + column : NULL;
+        EACH_ROW EACH_VECTOR sum[r][v] = sum[r][v] * times;
+        if (plus) EACH_ROW EACH_VECTOR sum[r][v] += _mm512_loadu_ps(plus + r * p->ldp + v * 16);
         EACH_ROW
         {
-            __m512bh x = (__m512bh)_mm512_set1_epi32(*(const int32_t *)(const void *)(a + r * lda));
-            EACH_VECTOR sum[r][v] = _mm512_dpbf16_ps(sum[r][v], y[v], x);
+            float *top = p->tops[row + r];
+            __m512 most = _mm512_loadu_ps(top);
+            EACH_VECTOR most = _mm512_max_ps(sum[r][v], most); /* as vec_max: a NaN is passed over */
+            _mm512_storeu_ps(top, most);
         }
     }
     EACH_ROW EACH_VECTOR _mm512_storeu_ps(c + r * ldc + v * 16, sum[r][v]);
-    if (!p->tops) return;
-    EACH_ROW
-    {
-        float *top = p->tops[row + r];
-        __m512 most = _mm512_loadu_ps(top);
-        EACH_VECTOR most = _mm512_max_ps(sum[r][v], most); /* as vec_max: a NaN is passed over */
-        _mm512_storeu_ps(top, most);
-    }
 }
 
 /* The row count is a constant in each case: the sums stay in registers. */

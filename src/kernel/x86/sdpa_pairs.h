@@ -23,7 +23,8 @@
 enum { PANEL = 64, LEAD = KEYS + 16, STEP = 32 };
 static const float LOG2E = 1.44269504f;
 
-/* c (rows, columns) = or += a (rows, K) * b (K, columns), bf16 by bf16 into f32. Operands are there up to multiples
+/* c (rows, columns) = or += a (rows, K) * b (K, columns), bf16 by bf16 into f32; with `tops`, c = a * b * times + plus.
+ * Operands are there up to multiples
  * of STEP in K and of STEP in columns, and rows of a and c up to GROUP; what is past K is 0 in both. */
 typedef struct PairProduct {
     float *c;
@@ -34,7 +35,11 @@ typedef struct PairProduct {
     int64_t K, columns;
     int rows;
     bool add;
-    float (*tops)[16]; /* by row, lane by lane: the largest elements so far, c's included in the end; NULL: not wanted */
+    float (*tops)[16]; /* by row, lane by lane: the largest elements so far, c's included in the end; NULL: none */
+    const float *plus; /* NULL: 0 */
+    const float *soon; /* as many rows as c has, to fetch meanwhile, anywhere; NULL: none */
+    int64_t ldp;       /* floats from row to row of plus and of soon */
+    float times;
 } PairProduct;
 
 static void product(const PairProduct *p);
@@ -213,6 +218,8 @@ static void attend(const Stack *s, int64_t first, int64_t count)
             outer = s->M;
     /* Scores are scaled one by one only where something follows that is not multiplied; else by exp's own product. */
     bool scaled = a->softcap > 0 || s->added || (s->masked && a->mask) || !(a->scale > 0), begun = false;
+    bool together = s->per == 1 || first / s->q.N == (first + count - 1) / s->q.N; /* rows of one head */
+    bool sums = !(a->softcap > 0) && (!s->masked || (a->mask && a->ms[3] == 1 && together));
     float scale = scaled ? 1 : (float)a->scale;
     g.rows = (int)count;
     for (int64_t r = count; r < GROUP; r++) /* rows that are missing are 0 */
@@ -232,13 +239,15 @@ static void attend(const Stack *s, int64_t first, int64_t count)
         for (int64_t t = m0; t < end; t += PANEL) {
             int64_t width = least(PANEL, pm - t), n = least(width, s->M - t);
             float *scores = p.scores + t - m0;
-            bool clean = !scaled && !s->masked && t >= inner && t + width <= outer;
-            if (!clean && !panel_live(s, g.row, g.rows, t, n)) {
+            bool whole = t >= inner && t + width <= outer, clean = whole && sums;
+            if (!(whole && !s->masked) && !panel_live(s, g.row, g.rows, t, n)) {
                 for (int r = 0; r < g.rows && from >= 0; r++)
                     for (int64_t j = 0; j < width; j += LANES) vec_put(scores + r * LEAD + j, vec_set(-INFINITY));
                 continue;
             }
-            ask_for_mask(s, g.row, g.rows, t + PANEL < high ? t + PANEL : count * a->ms[2] + low, PANEL);
+            bool adds = clean && s->masked;
+            int64_t next = t + PANEL < high ? t + PANEL : count * a->ms[2] + low; /* in the mask */
+            if (!clean) ask_for_mask(s, g.row, g.rows, next, PANEL);
             product(&(PairProduct){.c = scores,
                                    .ldc = LEAD * 4,
                                    .a = p.queries,
@@ -248,7 +257,13 @@ static void attend(const Stack *s, int64_t first, int64_t count)
                                    .K = a->D,
                                    .columns = width,
                                    .rows = g.rows,
-                                   .tops = clean ? g.tops : NULL});
+                                   .tops = clean ? g.tops : NULL,
+                                   .plus = adds       ? a->mask + g.row[0].masked + t
+                                           : s->added ? s->added + t
+                                                      : NULL,
+                                   .soon = adds ? far(a->mask, g.row[0].masked + next) : NULL,
+                                   .ldp = s->masked ? a->ms[2] : 0,
+                                   .times = scaled ? (float)a->scale : 1});
             for (int r = 0; r < g.rows && !clean; r++)
                 vec_put(g.tops[r], mask_row(s, &g.row[r], scores + r * LEAD, t, n, width, scaled ? (float)a->scale : 1,
                                             vec_at(g.tops[r])));
