@@ -214,9 +214,10 @@ static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
     void *real = probe.data;
     probe.data = (void *)(uintptr_t)0x100000000000u; /* any non-null base: only the difference counts */
     CallArg first = c->arg[0];
-    c->arg[0].t = &probe;
     t = arena_new(s->p->arena, Tensor);
-    bool ok = t && f(c, t);
+    if (!t) return oom(s->err);
+    c->arg[0].t = &probe;
+    bool ok = f(c, t);
     c->arg[0] = first;
     if (!ok) return true;
     size_t bytes;
