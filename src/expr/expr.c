@@ -287,6 +287,7 @@ static void polys_free(int n, Poly *const *all)
 
 static Expr *float_op(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
 {
+    if (!a || !b) return NULL;
     if (ex_is_const(a) && ex_is_const(b)) {
         double x = ex_number(a), y = ex_number(b);
         return ex_float(p, kind == EX_ADD ? x + y : x * y);

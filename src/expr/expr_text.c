@@ -353,9 +353,10 @@ static Expr *parse_atom(Parser *s)
     if (n >= sizeof word) return refuse(s, "name too long");
     memcpy(word, name, n);
     word[n] = 0;
-    if (!strcmp(word, "True") || !strcmp(word, "true")) return ex_bool(s->pool, true);
-    if (!strcmp(word, "False") || !strcmp(word, "false")) return ex_bool(s->pool, false);
-    if (!strcmp(word, "inf") || !strcmp(word, "nan")) return ex_float(s->pool, word[0] == 'i' ? INFINITY : NAN);
+    if (!strcmp(word, "True") || !strcmp(word, "true")) return made(s, ex_bool(s->pool, true));
+    if (!strcmp(word, "False") || !strcmp(word, "false")) return made(s, ex_bool(s->pool, false));
+    if (!strcmp(word, "inf") || !strcmp(word, "nan"))
+        return made(s, ex_float(s->pool, word[0] == 'i' ? INFINITY : NAN));
     if (!expr_is_name(word)) return refuse(s, "unknown name");
     return made(s, ex_symbol(s->pool, word));
 }

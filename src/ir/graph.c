@@ -355,11 +355,11 @@ static bool plain(Graph *g, const Param *p, Expr **e, Err *err)
     return *e || oom(err);
 }
 
-/* False for an argument that could not be built: no memory, or an expression over its limit. */
-static bool built(const Arg *a)
+bool arg_built(const Arg *a)
 {
     if (a->kind == ARG_EXPR) return a->e != NULL;
     if (a->kind == ARG_VALUES) return a->vs || !a->n;
+    if (a->kind == ARG_STR) return a->s != NULL;
     for (int i = 0; a->kind == ARG_EXPRS && i < a->n; i++)
         if (!a->es || !a->es[i]) return false;
     return true;
@@ -369,7 +369,7 @@ static bool built(const Arg *a)
  * repeated). */
 static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
 {
-    if (!built(a))
+    if (!arg_built(a))
         return fail(err, E_LIMIT, "argument '%s': out of memory, or a size expression is too large", p->name);
     if (p->type == PT_IGNORED) {
         *a = arg_none();
@@ -414,7 +414,7 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
         }
         if (a->kind == ARG_VALUES && a->n == 0) *a = arg_exprs(g, 0, NULL);
         if (a->kind != ARG_EXPRS) break;
-        if (!built(a)) return oom(err);
+        if (!arg_built(a)) return oom(err);
         for (int i = 0; i < a->n; i++) {
             if (!a->es[i] || (p->type != PT_FLOATS && p->type != PT_SCALARS && !integral(a->es[i])))
                 return wrong_kind(p, a, err);

@@ -168,6 +168,8 @@ Arg arg_dtype(DType t);
 Arg arg_str(Graph *g, const char *s);
 Arg arg_graph(Graph *g, Graph *body); /* g owns the body from now on; none when out of memory (the body is freed) */
 bool arg_same(const Arg *a, const Arg *b);
+/* False for an argument that could not be built: no memory, or an expression over its limit. */
+bool arg_built(const Arg *a);
 
 /* args in the form that the schema promises, defaults filled in; out has op->schema->nparams elements.
  * Errors name the argument. */
@@ -257,6 +259,7 @@ Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err);
  * `make` lowers a call, gives its results (at most 64) and may refuse it. */
 typedef bool MakeFn(Graph *g, const Op *op, const Arg *arg, const char *name, Value **out, int *nout, Err *err);
 Graph *graph_parse_checked(const char *text, WeightFn *weights, void *user, MakeFn *make, Err *err);
-/* SSA, order, arity, types; false names the first violation. */
+/* SSA, order, arity, types; false names the first violation, or says that memory was refused since mem_begin: what was
+ * made without it may lack a name, an operand or a condition. */
 bool graph_check(const Graph *g, Err *err);
 #endif

@@ -367,6 +367,7 @@ static bool list(Reader *r, Arg *out)
     *out = (Arg){.kind = tensors ? ARG_VALUES : ARG_EXPRS, .n = n};
     if (tensors) out->vs = arena_array(a, Value *, n + 1);
     else out->es = arena_array(a, Expr *, n + 1);
+    if (tensors ? !out->vs : !out->es) return oom(r->err);
     for (int i = 0; i < n; i++) {
         if (items[i].kind == ARG_NONE && tensors) continue;
         if (items[i].kind != (tensors ? ARG_VALUE : ARG_EXPR)) return bad(r, "mixed list");
@@ -466,7 +467,7 @@ bool text_parse_default(Graph *g, const Param *p, Arg *out, Err *err)
     if (p->type == PT_DTYPE && out->kind == ARG_EXPR && ex_equals_int(out->e, 4))
         *out = arg_dtype(DT_I64); /* at::kLong; no schema has another */
     if (p->type == PT_BOOL && out->kind == ARG_EXPR && out->e->kind == EX_INT) out->e = ex_bool(g->ex, out->e->i != 0);
-    return true;
+    return arg_built(out) || oom(err);
 }
 
 static bool type(Reader *r, char *name, size_t cap, DType *t, int *rank, Expr **dim)

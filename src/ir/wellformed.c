@@ -61,5 +61,5 @@ bool graph_check(const Graph *g, Err *err)
             ok = fail(err, E_FORMAT, "the new value of '%s' is never computed", m->target->name);
     }
     mem_free(c.defined);
-    return ok;
+    return ok && (!mem_ran_out() || oom(err));
 }

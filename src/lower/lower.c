@@ -2,6 +2,7 @@
 #include "lower/lower.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include "base/mem.h"
 #include "base/number.h"
 #include "facts/axes.h"
 #include "lower/lower_table.h"
@@ -26,10 +27,11 @@ static bool takes_numbers(const Op *op)
     return false;
 }
 
-static bool check_tensors(Lower *L)
+static bool check_args(Lower *L)
 {
     for (int i = 0; i < L->op->schema->nparams; i++)
-        if (L->op->schema->params[i].type == PT_TENSOR && L->arg[i].kind == ARG_EXPR && !takes_numbers(L->op))
+        if (!arg_built(&L->arg[i])) return fail(L->err, E_LIMIT, "a size expression is too large");
+        else if (L->op->schema->params[i].type == PT_TENSOR && L->arg[i].kind == ARG_EXPR && !takes_numbers(L->op))
             return lower_fail(L, i, "found a number, expected a tensor");
     return true;
 }
@@ -41,10 +43,11 @@ bool lower_row(Lower *L) { return table[L->op->id].fn(L); }
 /* A function that has no words for a refusal (a number where its tensor should be, mostly) says false alone. */
 bool lower_op(Lower *L)
 {
-    TRY(check_tensors(L));
+    TRY(check_args(L));
     bool taken;
     const Node *last = L->g->last;
     bool ok = lower_complex_operands(L, &taken) && (taken || lower_row(L)) && lower_complex_nodes(L, last);
+    if (mem_ran_out()) return oom(L->err);
     ok = ok && L->err->code != E_LIMIT; /* an operand that may be left out: without memory it would be */
     return ok || (L->err->code == E_OK ? fail(L->err, E_UNSUPPORTED, "%s with these arguments", L->op->name) : false);
 }
@@ -126,10 +129,9 @@ Node *lower_emit_node(Lower *L, OpId op, int n, const Arg *args)
 Value *lower_emit(Lower *L, OpId op, int n, const Arg *args)
 {
     for (int i = 0; i < n; i++) { /* a NULL from an earlier emit: the error is set already */
-        bool lost = (args[i].kind == ARG_VALUE && !args[i].v) || (args[i].kind == ARG_EXPR && !args[i].e);
+        bool lost = (args[i].kind == ARG_VALUE && !args[i].v) || !arg_built(&args[i]);
         if (lost && L->err->code == E_OK) fail(L->err, E_LIMIT, "a size expression is too large");
         if (lost) return NULL;
-        if (args[i].kind == ARG_VALUES && args[i].n && !args[i].vs) return oom(L->err), NULL;
     }
     if (lower_is_complex(op, n, args)) return lower_as(L, op, n, args);
     if (op == OP_expand && args[1].kind == ARG_EXPRS && has_dims(args[0].v, args[1].n, args[1].es)) return args[0].v;
@@ -147,7 +149,8 @@ static bool lowered(Lower *L, OpId op, int n, const Arg *args, Arg *result)
     if (++M.depth > DEEPEST) /* a complex operand where none is taken is what its parts are made of again */
         return fail(L->err, E_UNSUPPORTED, "%s with operands of these types", M.op->name);
     Arg *arg = arena_array(L->g->arena, Arg, M.op->schema->nparams + 1);
-    if (L->err->code != E_OK || !arg || !op_fit_args(L->g, M.op, n, args, arg, L->err)) return false;
+    if (!arg) return oom(L->err);
+    if (L->err->code != E_OK || !op_fit_args(L->g, M.op, n, args, arg, L->err)) return false;
     M.arg = arg;
     TRY(lower_op(&M));
     *result = M.result;

@@ -416,7 +416,9 @@ bool lower_upsample_backward(Lower *L)
     TRY(lower_widened(L, 1, &t));
     Value *g = lower_value(L, 0);
     int n = L->arg[1].n, rank = g->rank, before = (int)(strstr(L->op->name, "_backward") - L->op->name);
-    const Op *forward = op_find(arena_printf(L->g->arena, "%.*s.default", before, L->op->name));
+    const char *name = arena_printf(L->g->arena, "%.*s.default", before, L->op->name);
+    if (!name) return oom(L->err);
+    const Op *forward = op_find(name);
     if (!forward || n > 3 || rank != n + 2 || L->arg[2].n != rank)
         return lower_fail(L, 0, "rank %d, expected %d", rank, n + 2);
     for (int i = 1; g && i <= n; i++) g = by_matrix(L, g, resize_matrix(L, forward, n - i, n, g->dtype), i);

@@ -142,6 +142,7 @@ bool complex_formula(Lower *L)
         else if (minus) done[i] = arg_float(L->g, -ex_number(arg[0].e));
         else done[i] = x->kind == '0' ? arg_float(L->g, x->number) : arg_value(lower_as(L, meant(x), x->n, arg));
         if (L->err->code != E_OK) return false;
+        if (!arg_built(&done[i])) return oom(L->err);
     }
     return lower_return(L, done[f.root].v);
 }

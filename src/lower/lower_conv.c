@@ -50,7 +50,7 @@ static bool steps_of(Lower *L, const Value *x, int n, const Value *w, const Arg 
     s->stride = arg_exprs(L->g, 2, to[1]);
     s->pad = arg_exprs(L->g, 2, to[2]);
     s->dilation = arg_exprs(L->g, 2, to[3]);
-    return true;
+    return arg_built(&s->kernel) || oom(L->err);
 }
 
 /* x (N, groups * c, pixels), w (groups * o, c, window) or, transposed, (groups * c, o, window). Weights of each sample
@@ -97,6 +97,7 @@ static bool emit_conv(Lower *L, Value *x, int n, const Arg *w, const Arg *bias, 
     bool lone = x->rank == n + 1;
     Expr *dim[MAX_RANK];
     if (n < 1 || n > 3) return lower_fail(L, 0, "rank %d, expected 3 to 5", x->rank);
+    if (!arg_built(&stride) || !arg_built(&pad) || !arg_built(&dilation) || !arg_built(&extra)) return oom(L->err);
     if (lone) {
         dim[0] = ex_int(L->ex, 1);
         for (int i = 0; i < x->rank; i++) dim[i + 1] = x->dim[i];
@@ -128,6 +129,7 @@ bool lower_conv_padding(Lower *L)
     Arg none = arg_none(), dilation = spatial(L, &L->arg[5], n, 1), zero = spatial(L, &none, n, 0);
     bool same = L->arg[4].kind == ARG_STR && !strcmp(L->arg[4].s, "same");
     if (n < 1 || n > 3) return lower_fail(L, 1, "rank %d, expected 3 to 5", w->rank);
+    if (!arg_built(&dilation)) return oom(L->err);
     int64_t pad[6], lo[3];
     bool odd = false;
     for (int i = 0; i < n; i++) {
@@ -243,6 +245,7 @@ bool lower_convolution_backward(Lower *L)
     Arg none = arg_none(), stride = spatial(L, &L->arg[4], n, 1), pad = spatial(L, &L->arg[5], n, 0),
         dilation = spatial(L, &L->arg[6], n, 1), zero = spatial(L, &none, n, 0), extra = zero;
     Expr *missing[3], *groups = L->arg[9].e;
+    if (!arg_built(&stride) || !arg_built(&pad) || !arg_built(&dilation)) return oom(L->err);
     for (int i = 0; i < n && !transposed; i++) {
         Expr *back = ex_mul(L->ex, ex_add(L->ex, g->dim[2 + i], ex_int(L->ex, -1)), stride.es[i]),
              *reach = ex_mul(L->ex, dilation.es[i], ex_add(L->ex, w->dim[2 + i], ex_int(L->ex, -1)));

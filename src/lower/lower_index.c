@@ -218,8 +218,8 @@ bool lower_take_along(Lower *L)
         }
         x = EMIT(L, expand, arg_value(x), arg_exprs(L->g, x->rank, dx));
         i = EMIT(L, expand, arg_value(i), arg_exprs(L->g, i->rank, di));
-        i = i ? AS(L, remainder_Scalar, arg_value(i), arg_expr(x->dim[d])) : NULL; /* -1 is the last */
-        return x && i && lower_return(L, EMIT(L, gather, arg_value(x), L->arg[2], arg_value(i)));
+        i = x && i ? AS(L, remainder_Scalar, arg_value(i), arg_expr(x->dim[d])) : NULL; /* -1 is the last */
+        return i && lower_return(L, EMIT(L, gather, arg_value(x), L->arg[2], arg_value(i)));
     }
     Expr *n = ex_int(L->ex, 1), *m = n;
     for (int k = 0; k < x->rank; k++) n = ex_mul(L->ex, n, x->dim[k]);
@@ -689,6 +689,7 @@ bool lower_meshgrid(Lower *L)
     Expr *size[MAX_RANK], *dim[MAX_RANK];
     if (a->n < 1 || a->n > MAX_RANK) return lower_fail(L, 0, "%d tensors", a->n);
     Arg list = arg_values(L->g, a->n, a->vs);
+    if (!arg_built(&list)) return oom(L->err);
     int order[MAX_RANK];
     for (int i = 0; i < a->n; i++) order[i] = xy && a->n > 1 && i < 2 ? 1 - i : i;
     for (int i = 0; i < a->n; i++) size[order[i]] = a->vs[i]->rank ? a->vs[i]->dim[0] : ex_int(L->ex, 1);
@@ -716,6 +717,7 @@ bool lower_broadcast_tensors(Lower *L)
             if (ex_equals_int(dim[rank - n + d], 1)) dim[rank - n + d] = a->vs[i]->dim[d];
         }
     Arg list = arg_values(L->g, a->n, a->vs);
+    if (!arg_built(&list)) return oom(L->err);
     for (int i = 0; i < a->n; i++) TRY(list.vs[i] = EMIT(L, expand, arg_value(a->vs[i]), arg_exprs(L->g, rank, dim)));
     L->result = list;
     return true;

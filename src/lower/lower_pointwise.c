@@ -333,6 +333,7 @@ bool lower_clamp(Lower *L)
         lo = lower_number_as(L, lo, x.v->dtype);
         hi = lower_number_as(L, hi, x.v->dtype);
     }
+    if (!arg_built(&lo) || !arg_built(&hi)) return oom(L->err);
     bool to_float = (lo.kind == ARG_EXPR && lo.e->is_float) || (hi.kind == ARG_EXPR && hi.e->is_float);
     if (x.kind == ARG_VALUE && x.v->dtype == DT_BOOL && !to_float) TRY(cast_args(L, &x, 0, 1, DT_I64));
     if (to_float && x.kind == ARG_VALUE && !dtype_is_float(x.v->dtype)) TRY(cast_args(L, &x, 0, 1, DT_F32));
@@ -558,6 +559,7 @@ bool lower_arange(Lower *L)
     Arg start = id == OP_arange ? arg_int(L->g, 0) : L->arg[0], end = id == OP_arange ? L->arg[0] : L->arg[1];
     Arg step = id == OP_arange_start_step ? L->arg[2] : arg_int(L->g, 1);
     int at = op_param(L->op, "dtype");
+    if (!start.e || !end.e || !step.e) return oom(L->err);
     bool is_float = start.e->is_float || end.e->is_float || step.e->is_float;
     DType t = L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : is_float ? DT_F32 : DT_I64;
     return lower_return(L, EMIT(L, arange_start_step, start, end, step, arg_dtype(t)));

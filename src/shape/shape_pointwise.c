@@ -13,7 +13,7 @@ void promote_value(Promote *p, const Value *v)
 
 void promote_expr(Promote *p, const Expr *e)
 {
-    p->number = wider(p->number, e->is_bool ? DT_BOOL : e->is_float ? DT_F32 : DT_I64);
+    if (e) p->number = wider(p->number, e->is_bool ? DT_BOOL : e->is_float ? DT_F32 : DT_I64);
 }
 
 /* A lower priority changes the dtype only if it is of a higher kind: bool < integer < float < complex. */
