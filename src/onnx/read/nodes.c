@@ -211,6 +211,7 @@ static bool name_results(OnnxOp *o, int mark)
         if (!c) return fail(o->im->err, E_UNSUPPORTED, "output %d '%.100s' is not computed", k, name);
         if (c->v && c->v->id >= mark && c->v->kind == V_NODE && !strcmp(c->name, name)) {
             const char *plain = plain_name(o->im, name);
+            if (!plain) return oom(o->im->err);
             const Value *other = graph_find_value(o->g, plain);
             if (!other || other->id >= mark) TRY(graph_rename(o->g, c->v, plain, o->im->err));
         }

@@ -67,7 +67,11 @@ static bool read_dims(OnnxImport *im, const OnnxValueInfo *info, Expr **dim)
                 return fail(im->err, E_FORMAT, "axis %d has size %lld", i, (long long)t->dim[i].value);
             dim[i] = ex_int(im->g->ex, t->dim[i].value);
         } else if (*t->dim[i].param) dim[i] = param_size(im, t->dim[i].param);
-        else dim[i] = ex_symbol(im->g->ex, arena_printf(im->g->arena, "%s_%d", plain_name(im, info->name), i));
+        else {
+            const char *plain = plain_name(im, info->name),
+                       *name = plain ? arena_printf(im->g->arena, "%s_%d", plain, i) : NULL;
+            dim[i] = name ? ex_symbol(im->g->ex, name) : NULL;
+        }
         if (!dim[i]) return oom(im->err);
     }
     return true;

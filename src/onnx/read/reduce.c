@@ -68,6 +68,7 @@ bool onnx_reduce(OnnxOp *o)
     int64_t list[MAX_RANK];
     for (int i = 0; i < n; i++) list[i] = axis[i];
     Arg axes = arg_ints(o->g, n, list);
+    if (!arg_built(&axes)) return oom(o->im->err);
     bool pure = n == 0; /* what is done to each element stays, nothing is summed */
     switch ((int)f) {
     case OP_sum_dim_IntList: y = pure ? x : sum(o, x, &axes, keep); break;

@@ -77,8 +77,10 @@ bool onnx_text(OnnxReader *r, const PbField *f, const char **out, Err *err)
     if (!is_text(f->bytes, f->size))
         return fail(err, E_FORMAT, "byte %llu: field %u is not a string: a NUL byte or invalid UTF-8",
                     (unsigned long long)pb_offset(f), f->number);
-    *out = arena_strndup(r->a, (const char *)f->bytes, f->size);
-    return *out || onnx_no_memory(r, err);
+    const char *text = arena_strndup(r->a, (const char *)f->bytes, f->size);
+    if (!text) return onnx_no_memory(r, err); /* *out stays a text for who says where this was */
+    *out = text;
+    return true;
 }
 
 static bool domain(OnnxReader *r, const PbField *f, const char **out, Err *err)

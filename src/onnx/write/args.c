@@ -113,6 +113,7 @@ void split(Onnx *o, Ref x, int64_t axis, Ref lengths, int n, Ref *out)
     DType *t = arena_array(o->a, DType, n);
     if (!t) {
         out_of_memory(o);
+        for (int i = 0; i < n; i++) out[i] = none();
         return;
     }
     for (int i = 0; i < n; i++) t[i] = x.t;

@@ -156,6 +156,7 @@ static void raw_node(Onnx *o, const char *domain, const char *op, int nout, cons
     for (int i = 0; i < n; i++) inputs[i] = in[i].name;
     for (int k = 0; k < nout; k++) {
         char *base = t[k] == DT_NONE ? NULL : arena_printf(o->a, "%s_%s", o->scope, op);
+        if (!base && t[k] != DT_NONE) out_of_memory(o);
         outputs[k] = out[k].name = base ? fresh(o, base) : "";
     }
     OnnxNode *node = new_node(o);
@@ -200,7 +201,8 @@ int dtype_since(OnnxProfile p, DType t)
 
 Ref cast(Onnx *o, Ref x, DType t)
 {
-    if (x.t == t || !*x.name) return x;
+    if (x.t == t || x.t == DT_NONE) return x;
+    if (!*x.name) return (Ref){"", t}; /* it could not be made: who casts to take another way still takes it */
     int to = dtype_to_onnx(t);
     if (to == ONNX_UNDEFINED || dtype_to_onnx(x.t) == ONNX_UNDEFINED)
         refuse(o, "ONNX has no tensors of %s", dtype_name(to == ONNX_UNDEFINED ? t : x.t));

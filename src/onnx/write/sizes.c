@@ -305,9 +305,13 @@ Ref shape_of(Onnx *o, int n, Expr *const *dim)
     int nparts = 0;
     Buf key = {0};
     for (int i = 0; i < n; i++) {
-        if (!room(o, dim[i])) return none();
+        if (!room(o, dim[i])) {
+            buf_free(&key);
+            return none();
+        }
         buf_printf(&key, "%u,", dim[i]->id);
     }
+    if (key.failed) out_of_memory(o);
     Ref *done = map_get(&o->shapes, key.data ? key.data : "");
     for (int i = 0; i < n && !done;) {
         int64_t run[MAX_RANK + 1];

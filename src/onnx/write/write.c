@@ -427,6 +427,7 @@ static bool make_file(Onnx *o, const char *path, Buf *report)
     const Graph *g = o->g;
     OnnxValueInfo *output = arena_array(o->a, OnnxValueInfo, g->noutput + g->nmutation + 1);
     int noutput = 0;
+    if (!output) return oom(o->err);
     for (int i = 0; i < g->noutput; i++) {
         Value *v = g->output[i].value;
         fresh(o, g->output[i].name);
@@ -435,6 +436,7 @@ static bool make_file(Onnx *o, const char *path, Buf *report)
     add_inputs(o);
     add_state(o);
     add_nodes(o);
+    if (o->broken) return false;
     for (int i = 0; i < g->noutput && !o->broken && !o->nmissing; i++)
         TRY(put_output(o, g->output[i].name, g->output[i].value, &output[noutput++]));
     for (int i = 0; i < g->nmutation && !o->broken && !o->nmissing; i++) {
