@@ -80,12 +80,13 @@ Node *close_loop(Loop *l, Expr *limit, Value *first, Value *more, Value *const *
               outputs(l, nstack, stack);
     if (ok) graph_dce(g);
     ok = ok && graph_check(g, d->err);
-    Arg body = ok ? arg_graph(d->g, g) : arg_none();
-    if (body.kind != ARG_GRAPH) {
+    if (!ok) {
         graph_free(g);
         if (d->err->code == E_OK) oom(d->err);
         return NULL;
     }
+    Arg body = arg_graph(d->g, g);
+    if (body.kind != ARG_GRAPH) return oom(d->err), NULL;
     Value **v = l->outside;
     int nc = l->ncarried;
     Arg arg[] = {first ? arg_value(first) : arg_none(), arg_values(d->g, nc, v),
