@@ -22,8 +22,9 @@ static bool log_lift(RewriteLog *log, const char *rule, const Value *result, con
                   .node = arena_array(log->arena, const char *, 1),
                   .note = arena_strdup(log->arena, note),
                   .proof = *proof};
-    if (!x->result || !x->node || !x->note || !(x->node[0] = arena_strdup(log->arena, gone->name))) return oom(err);
-    return true;
+    if (x->result && x->node && x->note && (x->node[0] = arena_strdup(log->arena, gone->name))) return true;
+    log->nfirings--; /* a report of what failed reads the others */
+    return oom(err);
 }
 
 static bool prove(const Prover *prover, const Graph *g, const char *rule, Value *from, Value *to, Proof *p, Err *err)

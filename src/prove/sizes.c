@@ -27,12 +27,12 @@ bool arg_at_sizes(Graph *to, const ExprPool *from, const Binding *b, Value *cons
     if (a->kind == ARG_EXPR) TRY(number(to, from, b, a->e, &out->e, err));
     if (a->kind == ARG_VALUES) {
         *out = arg_values(to, a->n, a->vs);
-        if (out->kind != ARG_VALUES) return oom(err);
+        if (!arg_built(out)) return oom(err);
         for (int i = 0; i < a->n; i++) out->vs[i] = a->vs[i] ? map[a->vs[i]->id] : NULL;
     }
     if (a->kind == ARG_EXPRS) {
         *out = arg_exprs(to, a->n, a->es);
-        if (out->kind != ARG_EXPRS) return oom(err);
+        if (!arg_built(out)) return oom(err);
         for (int i = 0; i < a->n; i++) TRY(number(to, from, b, a->es[i], &out->es[i], err));
     }
     return true;

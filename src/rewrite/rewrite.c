@@ -249,7 +249,10 @@ static bool log_firing(Firer *f, const Rule *rule, const Proof *proof)
                   .node = arena_array(log->arena, const char *, f->ndead + 1),
                   .note = rw->note ? arena_strdup(log->arena, rw->note) : NULL,
                   .proof = *proof};
-    if (!x->node) return oom(rw->err);
+    if (!x->rule || !x->result || !x->node) {
+        log->nfirings--; /* a report of what failed reads the others */
+        return oom(rw->err);
+    }
     for (int i = 0; i < f->ndead; i++) x->node[i] = arena_strdup(log->arena, f->dead[i]->name);
     return true;
 }

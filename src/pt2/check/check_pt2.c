@@ -441,8 +441,8 @@ static void check_weight(Records *r, Zip *z, const char *root, const char *folde
         if (!path) check_add(r->c, Q(114), place, "path_name is missing");
         return; /* "": an object without bytes */
     }
-    char *key = arena_printf(r->c->arena, "%s", path);
-    r->c->failed |= !key || !map_put(&r->weight, arena_strdup(r->c->arena, fqn), key);
+    char *key = arena_printf(r->c->arena, "%s", path), *name = arena_strdup(r->c->arena, fqn);
+    r->c->failed |= !key || !name || !map_put(&r->weight, name, key);
     const char *full = arena_printf(r->c->arena, "%s%s%s", root, folder, path);
     const ZipEntry *e = full ? zip_find(z, full) : NULL;
     if (full) map_put(touched, full, r);
@@ -667,6 +667,7 @@ bool check_pt2(Check *c, Zip *z, Err *err)
     ok = ok && check_config(&r, z, root, "data/weights/", model, "weights", &touched, err) &&
          check_config(&r, z, root, "data/constants/", model, "constants", &touched, err);
     const char *entry = arena_printf(c->arena, "%s%s.json", folder, model);
+    ok = ok && (entry || oom(err));
     json_t *top = ok && zip_data(z, zip_find(z, entry), true, &bytes, &size, err) ? zip_json(z, bytes, size, entry, err)
                                                                                   : NULL;
     if (top) check_program(&r, top);
