@@ -167,7 +167,7 @@ static qkv_status certify(World *w, qkv_error *e)
     qkv_status r = made ? qkv_model_save_certified(made, w->model, NULL, w->out, &text, e) : e->code;
     if (r == QKV_OK) r = qkv_certificate_check(w->model, w->model, text, NULL, e);
     if (r == QKV_MISMATCH) r = say(w, text); /* it is not about the model itself */
-    else qkv_free(text);
+    else qkv_free(text), unlink(w->out);     /* which is whole where the check alone had no memory */
     qkv_model_free(made);
     return r;
 }
