@@ -6,7 +6,12 @@
 #include "base/pages.h"
 
 /* Copies of weights: from LARGE bytes on, several are in one region of huge pages. */
-enum { FIRST_BLOCK = 1 << 12, BLOCK = 1 << 16, ALIGN = 16, LARGE = 1 << 20, REGION = 1 << 26, LINE = 64 };
+enum { ALIGN = 16, LARGE = 1 << 20, REGION = 1 << 26, LINE = 64 };
+#if defined(ARENA_ALONE) /* tests/oom: a block for each allocation, so that any of them can be refused */
+enum { FIRST_BLOCK = 1, BLOCK = 1 };
+#else
+enum { FIRST_BLOCK = 1 << 12, BLOCK = 1 << 16 };
+#endif
 
 typedef struct Block {
     struct Block *next;
