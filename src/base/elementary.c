@@ -488,7 +488,7 @@ static double lgamma_above(double x)
 double real_lgamma(double x)
 {
     if (x != x) return x;
-    if (isinf(x)) return INFINITY;
+    if (isinf(x) || x > 2.55998332785163e305) return INFINITY; /* those of larger ones overflow */
     if (x > 0) return lgamma_above(x);
     double part = fabs(x - rint(x));
     if (part == 0) return INFINITY;

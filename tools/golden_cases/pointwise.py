@@ -72,6 +72,7 @@ def unary(F):
         c(t(19, lo=-30, hi=30), decimals=d)
     F.op("aten.special_round.default")(t(19, lo=-30, hi=30))
     F.op("aten.special_round.default")(t(19, lo=-30, hi=30), decimals=1)
+    F.op("aten.lgamma.default")(torch.tensor([1e300, 2.5e305, 2.6e305, 1.7e308], dtype=f64))
     for n in ("lgamma", "digamma", "i0", "special_i1"):
         F.op(f"aten.{n}.default")(t(64, dt=f64, lo=-20, hi=20))
         F.op(f"aten.{n}.default")(torch.tensor([-1.0, -2, 1, 2, 10, 1e-30, -1e-30, 1e10, 80, -80]))
@@ -693,6 +694,8 @@ def special_functions(F):
         for dt in (f32,) if rough else (f32, f64):
             x = torch.linspace(-0.1, 1.1, 61) if n == "ndtri" else wide.clamp(min=-4) if n == "erfcx" else wide
             c(x.to(dt) if "_y" not in n and "_k" not in n else x.abs().to(dt))
+        if n[-2:] in ("0e", "1e") or "_k" in n:
+            c(torch.tensor([1e13, 1e300, 1.7e308, inf], dtype=f64))
         for s in SHAPES:
             c(t(s, lo=0.05, hi=0.95))
         for dt in INTS if n in ("i0e", "i1e") else ALL[2:]:  # in halves, PyTorch's i0e rounds each step
@@ -700,6 +703,7 @@ def special_functions(F):
     c = F.op("aten.special_zeta.default")
     c(torch.tensor([2.0, 3, 1, 0.5, 2, 4, 3, 2.5]), torch.tensor([1e-3, 7, 2, 2, -1.5, -2, 0, -1.5]))
     c(t(7, dt=f64, lo=1.1, hi=9), t(7, dt=f64, lo=0.1, hi=40))
+    c(torch.tensor([7.0, 89, 89, 88, 1e300], dtype=f64), torch.tensor([-2.5, -0.5, -2.5, -0.5, -0.5], dtype=f64))
     F.op("aten.special_zeta.other_scalar")(t(5, lo=1.5, hi=4), 2.5)
     F.op("aten.special_zeta.self_scalar")(3, t(5, lo=1.5, hi=4))
     for n in ("polygamma", "special_polygamma"):

@@ -26,7 +26,7 @@ static double bessel_ie(double x, int order)
         if (!(fabs(next) < fabs(term))) break;
         sum += term = next;
     }
-    return (order && x < 0 ? -sum : sum) / sqrt(2 * PI * z);
+    return (order && x < 0 ? -sum : sum) / (sqrt(2 * PI) * sqrt(z));
 }
 
 /* K_0 and K_1 of small x, as far as doubles go: the first terms of their series. Source: DLMF 10.31. */
@@ -42,6 +42,7 @@ static double bessel_ke(double x, double order)
 {
     if (x == 0) return INFINITY;
     if (!(x > 0)) return NAN;
+    if (x > 1e12) return sqrt(PI / 2) / sqrt(x); /* the first term of the asymptotic series */
     if (x < 1e-4 && (order == 0 || order == 1)) return real_exp(x) * bessel_k_near(x, order);
     double step = fmin(0.2, 0.6 / sqrt(x)), sum = 0.5;
     for (int k = 1; k < 256; k++) {
@@ -147,15 +148,16 @@ static double hurwitz(double x, double q)
     if (q <= 0 && q == floor(q)) return INFINITY;
     if (q <= 0 && x != floor(x)) return NAN;
     if (q < 0) { /* the terms below 0 are a zeta function from above, without its end */
-        double part = q - floor(q), below = hurwitz(x, 1 - part) - hurwitz(x, 1 - q);
-        return hurwitz(x, part) + (fmod(x, 2) == 0 ? below : -below);
+        double part = q - floor(q), near = hurwitz(x, 1 - part), far = hurwitz(x, 1 - q);
+        if (fmod(x, 2) == 0) return hurwitz(x, part) + (near - far);
+        return hurwitz(x, part) - near + far; /* the first two may be equal and large */
     }
     double sum = real_pow(q, -x), a = q, b = 0, factor = 1;
     for (int i = 0; i < 9 || a <= 9; i++) {
         a += 1;
         b = real_pow(a, -x);
         sum += b;
-        if (fabs(b) < 1.1e-16 * fabs(sum)) return sum;
+        if (b == 0 || fabs(b) < 1.1e-16 * fabs(sum)) return sum;
     }
     double w = a;
     sum += b * w / (x - 1) - 0.5 * b;
