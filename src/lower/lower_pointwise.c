@@ -47,6 +47,13 @@ static int leading_tensors(const Op *op)
 
 enum { MOST_ARGS = 8 };
 
+/* A negative number beside bytes is what ATen makes of it: the byte of its last eight bits. */
+static Arg number_beside(Lower *L, Arg a, DType t)
+{
+    bool wraps = t == DT_U8 && a.kind == ARG_EXPR && ex_is_const(a.e) && !a.e->is_float && a.e->i < 0;
+    return wraps ? arg_int(L->g, (uint8_t)a.e->i) : a;
+}
+
 static bool emit_promoted(Lower *L, OpId op, const Arg *from, bool to_float)
 {
     const Op *o = op_get(op);
@@ -58,6 +65,7 @@ static bool emit_promoted(Lower *L, OpId op, const Arg *from, bool to_float)
     if (t == DT_NONE) return fail(L->err, E_FORMAT, "the operands have no common dtype");
     if (to_float && !dtype_is_float(t) && !dtype_is_complex(t)) t = DT_F32;
     TRY(cast_args(L, arg, 0, n, t));
+    for (int i = 0; i < n; i++) arg[i] = number_beside(L, arg[i], t);
     return lower_return(L, lower_emit(L, op, np, arg));
 }
 
