@@ -264,6 +264,7 @@ Value *lower_complex_cast(Lower *L, Value *x, DType t)
     Parts p;
     bool from = dtype_is_complex(x->dtype), to = dtype_is_complex(t);
     if (from && to) return complex_from_pairs(L, lower_cast(L, complex_pairs(L, x), complex_real_of(t)));
+    if (from && t == DT_BOOL) return AS(L, ne_Tensor, arg_value(x), arg_int(L->g, 0));
     if (!complex_parts(L, x, &p)) return NULL;
     Value *re = lower_cast(L, p.re, from ? t : complex_real_of(t));
     return from ? re : complex_joined(L, re, NULL);
@@ -383,6 +384,55 @@ bool complex_along_dim(Lower *L)
     arg[0] = arg_value(complex_pairs(L, z));
     arg[1] = arg_int(L->g, d);
     return arg[0].v && lower_return(L, complex_from_pairs(L, lower_as(L, L->op->id, n, arg)));
+}
+
+/* Pairs whose axis of 2 a view has left before the last one */
+static bool pair_before_last(Lower *L, Value *pairs)
+{
+    return pairs && lower_return(L, complex_from_pairs(L, AS(L, transpose_int, arg_value(pairs), arg_int(L->g, -1),
+                                                             arg_int(L->g, -2))));
+}
+
+/* (z, size, stride, offset) */
+bool complex_as_strided(Lower *L)
+{
+    Expr *size[MAX_RANK + 1], *stride[MAX_RANK + 1], *two = ex_int(L->ex, 2);
+    int n = L->arg[1].n;
+    Value *pairs = complex_pairs(L, lower_value(L, 0));
+    if (n >= MAX_RANK) return lower_fail(L, 1, "rank %d, at most %d is supported", n, MAX_RANK - 1);
+    if (L->arg[2].n != n) return lower_fail(L, 2, "%d strides for %d sizes", L->arg[2].n, n);
+    for (int i = 0; i < n; i++) {
+        size[i] = L->arg[1].es[i];
+        if (!(stride[i] = ex_mul(L->ex, L->arg[2].es[i], two))) return oom(L->err);
+    }
+    size[n] = two;
+    stride[n] = ex_int(L->ex, 1);
+    Arg offset = lower_is_none(L, 3) ? L->arg[3] : arg_expr(ex_mul(L->ex, lower_expr(L, 3), two));
+    Value *y = pairs ? AS(L, as_strided, arg_value(pairs), arg_exprs(L->g, n + 1, size),
+                          arg_exprs(L->g, n + 1, stride), offset)
+                     : NULL;
+    return y && lower_return(L, complex_from_pairs(L, y));
+}
+
+/* (z, offset, dim1, dim2) */
+bool complex_diagonal(Lower *L)
+{
+    Value *z = lower_value(L, 0), *pairs = complex_pairs(L, z);
+    int a, b;
+    TRY(pairs && lower_dim(L, 2, z->rank, &a) && lower_dim(L, 3, z->rank, &b));
+    return pair_before_last(
+        L, AS(L, diagonal, arg_value(pairs), L->arg[1], arg_int(L->g, a), arg_int(L->g, b)));
+}
+
+/* (z, dim, size, step) */
+bool complex_unfold(Lower *L)
+{
+    Value *z = lower_value(L, 0);
+    int d;
+    TRY(z && lower_dim(L, 1, z->rank, &d));
+    if (!z->rank) return complex_by_parts(L);
+    Value *pairs = complex_pairs(L, z);
+    return pairs && pair_before_last(L, AS(L, unfold, arg_value(pairs), arg_int(L->g, d), L->arg[2], L->arg[3]));
 }
 
 static DType common_dtype(const Arg *list)
@@ -528,7 +578,7 @@ bool complex_uniform(Lower *L)
     return lower_return(L, complex_from_pairs(L, AS(L, uniform, arg_value(pairs), L->arg[1], L->arg[2])));
 }
 
-/* (condition, self, other): both complex, of the wider dtype */
+/* (condition, self, other): both complex, of their common dtype */
 bool complex_where(Lower *L)
 {
     DType other = L->arg[1].kind == ARG_VALUE ? L->arg[1].v->dtype : L->arg[2].v->dtype;
@@ -537,7 +587,12 @@ bool complex_where(Lower *L)
     if (!a || !b) return lower_fail(L, a ? 2 : 1, "expected a tensor");
     if (L->arg[0].kind == ARG_VALUE && is_complex(L->arg[0].v))
         return lower_fail(L, 0, "%s, expected a condition of bool", dtype_name(L->arg[0].v->dtype));
-    DType t = dtype_promote(a->dtype, b->dtype);
+    Promote promote = {DT_NONE, DT_NONE, DT_NONE};
+    for (int i = 1; i < 3; i++) {
+        if (L->arg[i].kind == ARG_VALUE) promote_value(&promote, L->arg[i].v);
+        if (L->arg[i].kind == ARG_EXPR) promote_expr(&promote, L->arg[i].e);
+    }
+    DType t = promote_result(&promote);
     TRY(complex_parts(L, lower_cast(L, a, t), &p) && complex_parts(L, lower_cast(L, b, t), &q));
     return complex_return(L, AS(L, where_self, L->arg[0], arg_value(p.re), arg_value(q.re)),
                           AS(L, where_self, L->arg[0], arg_value(p.im), arg_value(q.im)));

@@ -28,10 +28,12 @@ static bool first(Lower *L, Parts *z)
     return complex_parts(L, lower_value(L, 0), z) && (z->im || lower_fail(L, 0, "expected a complex tensor"));
 }
 
-/* A number stands for a tensor of rank 0: it does not widen the other operand. */
+/* A number stands for a tensor of rank 0: it does not widen the other operand. No complex dtype has bf16 parts. */
 static Value *operand(Lower *L, int i)
 {
-    if (L->arg[i].kind != ARG_EXPR) return lower_value(L, i);
+    Value *x = lower_value(L, i);
+    if (x && x->dtype == DT_BF16) return lower_cast(L, x, DT_F32);
+    if (L->arg[i].kind != ARG_EXPR) return x;
     DType other = lower_value(L, 1 - i)->dtype;
     return AS(L, full, arg_exprs(L->g, 0, NULL), L->arg[i], arg_dtype(complex_real_of(other)));
 }

@@ -204,9 +204,44 @@ def test_writes_through_views_of_complex_numbers(tmp_path):
         z = torch.complex(x, x + 1)
         z.t()[1].mul_(2)
         torch.view_as_real(z)[0].add_(1)
+        z.as_strided((2, 3), (5, 1), 1).mul_(1j)
+        z.unfold(1, 2, 2)[..., 0].add_(3)
+        z.diagonal(1)[1:].zero_()
+        z.view(-1)[::3].neg_()
         return torch.view_as_real(z)
 
     Exported(tmp_path, f, (torch.randn(3, 4),)).agrees((torch.randn(3, 4),))
+
+
+def test_complex_numbers_beside_reals(tmp_path):
+    def f(x, half, wide, z):
+        return (z.to(torch.bool), torch.where(x > 0, z, wide[0]), torch.view_as_real(torch.where(x > 0, half, z[0])),
+                x.to(torch.bfloat16) + z[0], torch.view_as_real(torch.nan_to_num(z)),
+                torch.view_as_real(z.to(torch.complex128).atan()), torch.view_as_real(z.to(torch.complex128).atanh()))
+
+    def given():
+        x, inf = torch.randn(4), float("inf")
+        z = torch.tensor([1j / 2, 0, complex(inf, 2), complex(1, -inf)])
+        return x, torch.randn(4).half(), torch.randn(4).double(), z
+
+    Exported(tmp_path, f, given()).agrees(given())
+
+
+def test_negative_numbers_beside_bytes(tmp_path):
+    def f(x):
+        return (x < -2, x == -2, x >= -1, x // -2, x % -2, torch.fmod(x, -3), torch.clamp(x, -2, 200),
+                torch.where(x > 3, x, -2), x + -2, x / -2)
+
+    given = (torch.tensor([0, 1, 7, 200, 253, 254, 255], dtype=torch.uint8),)
+    Exported(tmp_path, f, given).agrees(given)
+
+
+def test_whether_a_type_fits_another_is_known(tmp_path):
+    def f(x):
+        return x * 2 if torch.can_cast(x.dtype, torch.int64) else x + 1
+
+    given = (torch.randn(4),)
+    Exported(tmp_path, f, given).agrees(given)
 
 
 def test_which_of_equal_elements_are_on_top(tmp_path):

@@ -426,6 +426,8 @@ def complexes(F):
     F.op("aten.roll.default")(z(3, 4), [1], [1])
     F.op("aten.tril.default")(z(4, 4))
     F.op("aten.unfold.default")(z(2, 7), 1, 3, 2)
+    F.op("aten.diagonal.default")(z(2, 3, 4), 1, -2, 0)
+    F.op("aten.as_strided.default")(z(3, 4), [2, 3], [5, 1], 1, static=True)
     F.op("aten.constant_pad_nd.default")(z(2, 3), [1, 2], 1.5)
     F.op("aten.gather.default")(z(3, 4), 1, idx(4, 3, 2))
     F.op("aten.index.Tensor")(z(4, 3), [torch.tensor([2, 0])])
@@ -441,6 +443,11 @@ def complexes(F):
     ends = torch.tensor([*ends, complex(0, inf), 0])
     for n in ("sqrt", "rsqrt", "atan", "reciprocal"):
         F.op(f"aten.{n}.default")(ends)
+    for n in ("atan", "atanh", "sigmoid", "nan_to_num"):
+        F.op(f"aten.{n}.default")(torch.cat([ends, torch.tensor([-400, 1e30 + 1j])]))
+    F.op("aten.nan_to_num.default")(torch.tensor([complex(nan, inf), complex(-inf, nan), 1j]), 2, 3, 4)
+    F.op("aten.exp.default")(torch.tensor([400, -400, complex(-inf, inf), complex(-inf, 1), 1 + 1j]))
+    F.op("aten.to.dtype")(torch.tensor([1j, 0, 2, complex(0, nan)]), b8)
     F.op("aten.tanh.default")(torch.tensor([50 + 1j, -200 + 2j, 0.5 + 0.1j]))
     far = torch.tensor([3e20 + 1e20j, 2e-25 - 1e-25j])
     F.op("aten.div.Tensor")(torch.tensor([1 + 1j, 1e-20 - 3e-20j]), far)
