@@ -387,6 +387,19 @@ static int root_degree(const Terms *t, double v, double near, int64_t *p, int64_
     return 0;
 }
 
+/* The decimal of the fewest digits, and less than most of them as a number, that is held as v; false: none. */
+static bool short_decimal(const Terms *t, double v, double most, int64_t *p, int64_t *q)
+{
+    *q = 1;
+    for (int k = 0; k < 16; k++, *q *= 10) {
+        double scaled = nearbyint(v * (double)*q);
+        if (fabs(scaled) < 1 || fabs(scaled) >= most || held(t, scaled / (double)*q) != v) continue;
+        *p = (int64_t)scaled;
+        return true;
+    }
+    return false;
+}
+
 /* The float32 whose exponential v is, as learned temperatures have it; 0: none. */
 static double logarithm(double v)
 {
@@ -398,7 +411,7 @@ Term *term_double(Terms *t, double number)
 {
     bool single = in_single(t);
     double v = held(t, number), near = single ? 0x1p-22 : 0x1p-49;
-    int64_t p, q, ten = 1, bits, most = single ? 64 : 4096;
+    int64_t p, q, bits, most = single ? 64 : 4096;
     if (v == -INFINITY) return term_mask(t, term_number(t, 0, 1));
     if (!isfinite(v)) return term_refuse(t, "a constant that is not finite");
     if (v == floor(v) && fabs(v) < 0x1p52) return term_number(t, (int64_t)v, 1);
@@ -412,12 +425,11 @@ Term *term_double(Terms *t, double number)
         by(t, LAW_ROOT);
         return term_scale(t, root_of(t, p, q, degree), v < 0 ? -1 : 1, 1);
     }
-    for (int k = 0; k < 16; k++, ten *= 10) {
-        double scaled = nearbyint(v * (double)ten);
-        if (fabs(scaled) < 1 || fabs(scaled) >= (single ? 1e6 : 1e15) || held(t, scaled / (double)ten) != v)
-            continue;
+    for (int k = 0; k < 7; k++) { /* of a scale that was divided by a power of two, a digit less: 5.4730064863875 / 4 */
+        double digits = single ? 1e6 : 1e15;
+        if (!short_decimal(t, ldexp(v, k), k ? digits / 10 : digits, &p, &q)) continue;
         by(t, LAW_FRACTION);
-        return term_number(t, (int64_t)scaled, ten);
+        return term_scale(t, term_number(t, p, q), 1, (int64_t)1 << k);
     }
     double x = single ? 0 : logarithm(v);
     if (x) {

@@ -532,6 +532,10 @@ TRAPS.update({
     "a root that was multiplied": (lambda x, y, v: ((x * 0.6) @ (y * 0.7).mT * 8 ** -0.5).softmax(-1) @ v,
                                    lambda x, y, v: F.scaled_dot_product_attention(x, y, v, scale=8 ** -0.5 * 0.6 * 0.7),
                                    lambda x, y, v: F.scaled_dot_product_attention(x, y, v, scale=8 ** -0.5 * 0.4201)),
+    "digits that were divided by a power of two": (
+        lambda x, y, v: ((x * 5.4730064863875) @ y.mT * 0.25).softmax(-1) @ v,
+        lambda x, y, v: F.scaled_dot_product_attention(x, y, v, scale=1.368251621596875),
+        lambda x, y, v: F.scaled_dot_product_attention(x, y, v, scale=1.369)),
     "the lowest of f16": (lambda x, y, v: product(x, y, v, before=causal),
                           lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 0, -1e4)),
                           lambda x, y, v: product(x, y, v, before=lambda s: causal(s, 1, -65504.0))),
