@@ -287,7 +287,15 @@ def test_sizes_out_of_data_with_a_range_and_another_size(tmp_path):
         torch._check(y.shape[0] == x.shape[1]), torch._check(y.shape[0] >= 1), torch._check(y.shape[0] <= 50)
         return y @ y
 
+    def several(self, x, n, m):
+        u, v, w = n.nonzero().shape[0], m.nonzero().shape[0], n.sum().item()
+        torch._check(u == v), torch._check(w >= 2), torch._check(w == u), torch._check(w == v)
+        torch._check(w == x.shape[0])
+        return x + torch.arange(w)[:, None], torch.zeros(u, 2) + m.nonzero()
+
+    same = [(R(n, 2), torch.ones(n, dtype=torch.long), torch.ones(n, dtype=torch.long)) for n in (4, 6)]
     for name, forward, variants, dynamic in (
+            ("several", several, same, ({0: Dim.DYNAMIC},) * 3),
             ("items", items, [(R(4, 4), torch.tensor(k)) for k in (4, 0)], (None, None)),
             ("rows", rows, [(R(n, n).abs() + 0.1,) for n in (4, 6)], ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))):
         (tmp_path / name).mkdir()

@@ -146,6 +146,12 @@ static bool find_hints(Emit *e)
     return binding_init(&e->hint, p, e->err);
 }
 
+static Expr *asserted_root(const Emit *e, Expr *x)
+{
+    while (e->asserted && e->asserted[x->i]) x = e->asserted[x->i];
+    return x;
+}
+
 static bool note_asserted(Emit *e, const Expr *a, Expr *b)
 {
     const Symbol *s = expr_symbol(e->g->ex, (int)a->i), *t = expr_symbol(e->g->ex, (int)b->i);
@@ -157,15 +163,19 @@ static bool note_asserted(Emit *e, const Expr *a, Expr *b)
     return true;
 }
 
-/* u0 == s1, or u1 == u0 that is read earlier, in an assert. */
+/* u0 == s1, or u1 == u0 that is read earlier, in an assert. All that are equal by several asserts have one name: the
+ * input's, or else the first one's. */
 static bool find_asserted(Emit *e)
 {
     Expr *a, *b;
     for (int i = 0; i < e->g->nrequire; i++) {
         const Require *r = &e->g->require[i];
         if (strncmp(r->where, "assert: ", 8) || !expr_same_symbols(e->g->ex, r->cond, &a, &b)) continue;
-        TRY(note_asserted(e, a, b) && note_asserted(e, b, a));
+        a = asserted_root(e, a), b = asserted_root(e, b);
+        if (a != b) TRY(note_asserted(e, a, b) && (asserted_root(e, a) != a || note_asserted(e, b, a)));
     }
+    for (int i = 0; e->asserted && i < expr_symbol_count(e->g->ex); i++)
+        if (e->asserted[i]) e->asserted[i] = asserted_root(e, e->asserted[i]);
     return true;
 }
 
