@@ -470,6 +470,8 @@ PATCHES = {"pixel_values": "R(b, 16, 3 * found(c, 'patch_size') ** 2)",
            "pixel_attention_mask": "torch.ones(b, 16, dtype=torch.long)",
            "spatial_shapes": "torch.tensor([[4, 4]] * b)"}
 
+NATIVE = {"pixel_values": "R(1, 3, h, w * b)", "target_sizes": "torch.tensor([[h, w]] * b) // c.patch_size"}
+
 WINDOWS = {"scale_factor_list": [1, 2, 4, 8], "kernel_list": [3, 2, 2], "intraclass_block_config": {
     **{f"{way}_{what}ratio": [size, 1, [x // 2 for x in size]]
        for what, k in (("long", 7), ("mid", 5), ("short", 3))
@@ -482,6 +484,8 @@ PYRAMID = {"model_type": "pp_lcnet_v4", "stem_channels": [3, 48, 96],
                              [[3, 192, 384, 2, False]]],
            "out_features": ["stage1", "stage2", "stage3", "stage4"], "out_indices": [1, 2, 3, 4]}
 
+HIERA = {"backbone_channel_list": [128, 64, 32, 16], "backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]]}
+
 CODEC = {"model_type": "mimi", "num_filters": 4, "hidden_size": 64, "codebook_dim": 64, "codebook_size": 32,
          "vector_quantization_hidden_dimension": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
          "num_key_value_heads": 4, "intermediate_size": 96, "upsample_groups": 64, "num_quantizers": 4}
@@ -491,9 +495,12 @@ EXTRA = {
     "bamba": {"config": {"attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": "auto"}},
     "beit": {"config": {"num_hidden_layers": 4, "out_indices": [0, 1, 2, 3]}},
     "blip-2": {"config": {"image_token_id": 110}},
-    "cohere_compass": {"config": {"text_config": {"rope_parameters": {
-        "full_attention": {"rope_type": "default", "rope_theta": 10000.0}}}}},
+    "cohere_compass_text": {"config": {"rope_parameters": {
+        "full_attention": {"rope_type": "default", "rope_theta": 10000.0}}}},
     "cvt": {"config": {"depth": [1, 2, 3]}},
+    "deepseek_ocr2": {"config": {
+        "vision_config": {"sam_config": {"downsample_channels": [WIDTH // 2, WIDTH]}},
+        "text_config": {"mlp_layer_types": ["dense", "sparse"], "num_experts_per_tok": 2}}},
     "deepseek_v2": {"config": {"num_experts_per_tok": 2}},
     "dia": {"config": {"delay_pattern": [0, 8, 9, 10]}},
     "diffusion_gemma": {"config": {"text_config": {
@@ -503,13 +510,24 @@ EXTRA = {
                   "inputs": {"": {"pixel_values": "R(b, 3, 128, 128)"}}},
     "efficientnet": {"config": {"hidden_dim": 2560}},
     "esm": {"config": {"vocab_size": 96, "pad_token_id": 1, "mask_token_id": 2}},
+    "evolla": {"config": {"protein_encoder_config": {
+        "vocab_size": 96, "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": HEADS,
+        "intermediate_size": INNER}, "aligner_num_add_layers": 1, "resampler_depth": 1},
+        "inputs": {"": {"input_ids": "I(90, b, s, lo=3)", "attention_mask": "keep_mask(b, s)",
+                        "protein_input_ids": "I(90, b, 6, lo=5)",
+                        "protein_attention_mask": "torch.ones(b, 6, dtype=torch.long)"}}},
     "exaone4_5_vision": {"config": {"window_size": 32}},
     "falcon_h1": {"config": {"mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16}},
     "clap": {"config": {"audio_config": {"hidden_size": 512, "num_mel_bins": 64, "spec_size": 256}},
              "inputs": {"": {"input_ids": "I(90, b, s, lo=3)", "input_features": "R(b, 1, 1001, 64)"}}},
+    "clvp": {"config": {"text_config": {"num_attention_heads": 2}, "speech_config": {"num_attention_heads": 2}},
+             "inputs": {"": {"input_ids": "I(90, b, s, lo=3)",
+                             "input_features": "R(b, c.decoder_config.feature_size, 40)",
+                             "attention_mask": "torch.ones(b, s, dtype=torch.long)"}}},
     "dac": {"config": {"encoder_hidden_size": 8}},
     "dots1": {"config": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}},
     "dbrx": {"config": {"attn_config": {"clip_qkv": 8.0, "rope_theta": 10000.0}}},
+    "fastspeech2_conformer_with_hifigan": {"config": {"vocoder_config": {"model_in_dim": HEAD}}},
     "fun_asr_nano": {"config": {"adaptor_config": {"intermediate_size": WIDTH // 4}}},
     "fun_asr_nano_encoder": {"inputs": {"": {
         "input_features": "R(b, 20, c.num_mel_bins * c.num_stacked_frames)",
@@ -524,11 +542,18 @@ EXTRA = {
     "hunyuan_v1_moe": {"config": {"head_dim": 16}},
     "hunyuan_vl_text": {"config": {"head_dim": 16}},
     "informer": {"config": {"prediction_length": 2, "num_time_features": 1}},
+    "inkling2_vision": {"inputs": {"": {
+        "pixel_values": "R(4 * b, *[c.patch_size * c.spatial_merge_size] * 2, ch).tanh()",
+        "image_grid_thw": "torch.tensor([[1, 2, 2]] * b)"}}},
     "instructblip": {"config": {"image_token_id": 110}},
     "levit": {"config": {"patch_size": 16, "image_size": 64}},
     "lfm2_moe": {"config": {"layer_types": ["conv", "full_attention"]}},
     "lightglue": {"config": {"keypoint_detector_config": {"keypoint_decoder_dim": 65}},
                   "inputs": {"": {"pixel_values": "R(b, 2, 3, h, w)"}}},
+    "kosmos-2": {"inputs": {"": {
+        "pixel_values": "R(b, 3, h, w)", "input_ids": "I(90, b, c.latent_query_num + s, lo=3)",
+        "image_embeds_position_mask": "(torch.arange(c.latent_query_num + s) < c.latent_query_num).long()[None]"
+                                      ".repeat(b, 1)"}}},
     "layoutlmv3": {"config": {"coordinate_size": 11, "shape_size": 10}},
     "gemma4_vision": {"inputs": {"": {
         "pixel_values": "R(b, 36, 3 * c.patch_size ** 2).sigmoid()",
@@ -537,11 +562,12 @@ EXTRA = {
     "lilt": {"config": {"hidden_size": 96}},
     "mamba2": {"config": {"num_heads": 8, "n_groups": 1}},
     "mimi_decoder": {"inputs": {"": {"latents": "R(b, c.hidden_size, s)"}}},
-    "minicpm_ocr_vision": {"inputs": {"": {
-        "pixel_values": "R(1, 3, h, w * b)", "target_sizes": "torch.tensor([[h, w]] * b) // c.patch_size"}}},
+    "minicpm_ocr_vision": {"inputs": {"": NATIVE}},
+    "minicpmv4_7_vision": {"inputs": {"": NATIVE}},
     "muse_glimmer_assistant": {"inputs": {"": {
         "noise_embeds": "R(b, s, c.hidden_size)", "attention_mask": "torch.ones(b, 5 + s, dtype=torch.long)",
         "context_hidden_states": "R(b, 5, c.hidden_size * len(c.target_layer_ids), seed=1)"}}},
+    "muse_spark_audio": {"inputs": {"": {"input_values": "R(b, 960 * s)"}}},
     "musicgen": {"inputs": {"": {"input_ids": "I(30, 4 * b, s)"}}},
     "musicgen_melody": {"inputs": {"": {"input_ids": "I(30, 4 * b, s)"}}},
     "nemotron": {"config": {"num_key_value_heads": 2}},
@@ -550,7 +576,9 @@ EXTRA = {
     "nemotron3_5_asr": {"config": {"default_prompt_id": 3},
                         "inputs": {"": {"input_features": "R(b, 64, mel)", "decoder_input_ids": "I(90, b, s, lo=3)"}}},
     "nystromformer": {"config": {"conv_kernel_size": 5}, "inputs": {"": {"input_ids": "I(90, b, 64, lo=3)"}}},
-    "omdet-turbo": {"config": {"encoder_in_channels": [32, 64, 128], "apply_layernorm_after_vision_backbone": False},
+    "omdet-turbo": {"config": {"decoder_hidden_dim": 32, "encoder_hidden_dim": 32,
+                               "vision_features_channels": [32] * 3, "encoder_in_channels": [32, 64, 128],
+                               "apply_layernorm_after_vision_backbone": False},
                     "inputs": {"": {
         "pixel_values": "R(b, 3, h, w)", "classes_input_ids": "I(90, 3 * b, 4, lo=3)",
         "classes_attention_mask": "torch.ones(3 * b, 4, dtype=torch.long)", "tasks_input_ids": "I(90, b, 5, lo=3)",
@@ -580,6 +608,8 @@ EXTRA = {
                  "inputs": {"": {"input_ids": "I(90, b, 16, lo=3)"}}},
     "qwen3_asr_encoder": {"config": {"n_window_infer": 16}, "inputs": {"": {
         "input_features": "R(b, mel, 64)", "input_features_mask": "torch.ones(b, 64, dtype=torch.long)"}}},
+    "sam2": {"config": {"vision_config": HIERA}},
+    "sam2_vision_model": {"config": HIERA},
     "sam2_hiera_det_model": {"config": {"hidden_size": 16, "image_size": [64, 64]}},
     "sam3_vision_model": {"config": {"backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]]}},
     "seggpt": {"config": {"merge_index": 0}, "inputs": {"": {
