@@ -1,4 +1,5 @@
 /* What an element of each op's result is: reads the lemmas of lemmas.def. Contract of element: certify.h. */
+#include <math.h>
 #include <string.h>
 #include "base/jsonw.h"
 #include "base/number.h"
@@ -573,7 +574,9 @@ static Term *cast(Reader *r)
     DType from = x->dtype, to = r->v->dtype;
     if (dtype_is_complex(from) || dtype_is_complex(to)) return wrong(r);
     Term *e = element(r->c, r->side, x, r->idx);
-    if (!e || from == to || dtype_is_float(to) || (to != DT_BOOL && !dtype_is_float(from))) return e;
+    bool narrow = from != DT_BOOL && dtype_is_int(to) && dtype_size(to) < 4; /* the only integers that may wrap */
+    if (narrow) narrow = !ix_within(&r->t->x, term_integer(r->t, e), ex_int(r->p, 128));
+    if (!e || from == to || dtype_is_float(to) || (to != DT_BOOL && !dtype_is_float(from) && !narrow)) return e;
     if (to != DT_BOOL) return term_call(r->t, OP_to_copy * 256 + (int)to, false, 1, &e);
     return term_add(r->t, term_number(r->t, 1, 1),
                     term_scale(r->t, term_same(r->t, e, term_number(r->t, 0, 1)), -1, 1));
@@ -715,8 +718,8 @@ static Term *choice(Reader *r)
     return c ? e : NULL;
 }
 
-/* What is known of an argument: is it there; is it true or false, or a number that is; is it this word; its
- * size. */
+/* What is known of an argument: is it there; is it true or false, or a number that is; is it an integer; is it this
+ * word; its size. */
 static Term *known(Reader *r, const char *what)
 {
     const char *w, *word_is;
@@ -732,7 +735,8 @@ static Term *known(Reader *r, const char *what)
         yes = x ? x->dtype == DT_BOOL
                 : a && a->kind == ARG_EXPR &&
                       (ex_equals_int(a->e, 0) || ex_equals_int(a->e, 1) || a->e->kind == EX_BOOL);
-    if (*what == 'i') {
+    if (*what == 'i' && what[1] == 'n') yes = x && dtype_is_int(x->dtype);
+    else if (*what == 'i') {
         m = take(r, ",") ? word(r, &word_is) : 0;
         yes = yes && a && a->kind == ARG_STR && is(word_is, m, a->s);
     }
@@ -795,8 +799,9 @@ static Term *named(Reader *r)
     if (!take(r, "(")) return wrong(r);
     Term *e = is(w, n, "sum") || is(w, n, "mean") || is(w, n, "max")                         ? over(r, w)
               : is(w, n, "if")                                                               ? choice(r)
-              : is(w, n, "given") || is(w, n, "truth") || is(w, n, "is") || is(w, n, "size") ? known(r, w)
-                                                                                             : applied(r, w, n);
+              : is(w, n, "given") || is(w, n, "truth") || is(w, n, "integer") || is(w, n, "is") || is(w, n, "size")
+                  ? known(r, w)
+                  : applied(r, w, n);
     return take(r, ")") ? e : wrong(r);
 }
 
@@ -834,6 +839,8 @@ static Term *joined(Reader *r, Term *a, Term *b, char how)
     if (!a || !b || b == &absent) return a && b ? a : NULL;
     if (how == '-') b = term_scale(r->t, b, -1, 1);
     if (how == '/') b = term_power(r->t, b, -2);
+    if (b && how == '*' && a != &absent && ((a->n == 0 && term_masked(b)) || (b->n == 0 && term_masked(a))))
+        return term_refuse(r->t, "0 times what may be infinite");
     return a == &absent ? b : (how == '*' || how == '/' ? term_mul : term_add)(r->t, a, b);
 }
 
@@ -876,6 +883,7 @@ static void look_for_triangle(const Tensor *w, Step *s)
     if (rows < 2 || cols < 2 || tensor_numel(w) != rows * cols || rows * cols > MOST || dtype_is_complex(w->dtype))
         return;
     double below = tensor_get(w, (rows - 1) * cols), above = tensor_get(w, cols - 1);
+    if (fmax(fabs(below), fabs(above)) >= 0x1p53 && dtype_is_int(w->dtype)) return; /* integers that no double is */
     if (tensor_get(w, 0) == below)
         while (d + 1 < cols && tensor_get(w, d + 1) == below) d++;
     else
@@ -1009,9 +1017,11 @@ static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx
 
 Term *element(Checker *c, int side, const Value *v, Expr *const *idx)
 {
-    bool before = c->t.narrow;
+    bool before = c->t.narrow, wide = c->t.wide;
+    c->t.wide = v->dtype == DT_F64;
     c->t.narrow = c->narrow && dtype_is_float(v->dtype) && dtype_size(v->dtype) <= 4;
     Term *e = element_here(c, side, v, idx);
     c->t.narrow = before;
+    c->t.wide = wide;
     return e;
 }

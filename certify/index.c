@@ -271,7 +271,8 @@ static Expr *reduced(Index *x, Expr *r, Expr *n)
             if (by) a = ex_add(x->p, a, by);
             else b = ex_add(x->p, b, t[k]);
         }
-        if (b && ix_within(x, b, g)) return ix_div(x, a, exact(x, n, g));
+        Expr *m = b && ix_within(x, b, g) ? exact(x, n, g) : NULL;
+        if (m && ix_nonneg(x, m)) return ix_div(x, a, m); /* m < 0 rounds the other way */
     }
     return NULL;
 }

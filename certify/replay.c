@@ -114,6 +114,16 @@ static bool take_sizes(Checker *c, Err *err)
     return true;
 }
 
+/* The i-th input that is a number and not fixed; NULL: there are no more. */
+static const ScalarInput *varying(const Graph *g, int i)
+{
+    for (int k = 0; k < g->nscalar_input; k++) {
+        const Arg *a = &g->scalar_input[k].value;
+        if (a->kind == ARG_EXPR && a->e->kind == EX_SYM && i-- == 0) return &g->scalar_input[k];
+    }
+    return NULL;
+}
+
 /* A size of an input of the result is what the source's input has there, whatever it is called. */
 static void pair_sizes(Checker *c)
 {
@@ -125,6 +135,8 @@ static void pair_sizes(Checker *c)
             Expr *is = size && whole && !c->size[size->i] ? ix_div(&c->t.x, whole, ex_int(c->t.x.p, n)) : NULL;
             if (is && ex_mul(c->t.x.p, is, ex_int(c->t.x.p, n)) == whole) c->size[size->i] = is; /* of 14*h, h */
         }
+    for (int i = 0; varying(a, i) && varying(b, i); i++)
+        c->size[varying(b, i)->value.e->i] = checker_expr(c, SOURCE, varying(a, i)->value.e);
 }
 
 /* A size that is read from data is taken for the one that is read from the value of the same name, whatever both are
@@ -165,7 +177,8 @@ static bool key_expr(Checker *c, int side, const Node *n, int param, const Expr 
     bool axis = x && e->kind == EX_INT && e->i < 0 && !strcmp(n->op->schema->params[param].name, "dim");
     if (!(e = axis && n->arg[param].kind == ARG_EXPR ? ex_int(c->t.x.p, e->i + x->rank) : checker_expr(c, side, e)))
         return false;
-    if (c->t.single && e->kind == EX_FLOAT) buf_printf(key, "%a,", (double)(float)e->f);
+    bool single = c->t.single && e->kind == EX_FLOAT && n->nout && n->out[0]->dtype != DT_F64;
+    if (single) buf_printf(key, "%a,", (double)(float)e->f);
     else buf_printf(key, "%u,", e->id);
     return true;
 }
@@ -356,6 +369,9 @@ static bool take_result(Checker *c, Err *err)
                         value_label(b->input[i]), value_label(a->input[i]));
         checker_equal(c, a->input[i], b->input[i]);
     }
+    for (int i = 0; varying(a, i) || varying(b, i); i++)
+        if (!varying(a, i) || !varying(b, i) || strcmp(varying(a, i)->name, varying(b, i)->name))
+            return fail(err, E_MISMATCH, "the inputs that are numbers differ");
     Map named = {0};
     bool ok = true;
     for (int i = 0; i < a->nweight && ok; i++)
@@ -555,8 +571,10 @@ bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
         for (int d = w->rank - 1; d >= 0; rest /= w->shape[d], d--) idx[d] = ex_int(c->t.x.p, rest % w->shape[d]);
         c->work = 0;
         const Term *e = element(c, SOURCE, v, idx);
+        const Expr *whole = dtype_is_float(w->dtype) ? NULL : term_integer(&c->t, e);
         double is = e ? term_value(&c->t, e) : NAN;
-        ok = is == tensor_get(w, i) || (c->t.single && (double)(float)is == tensor_get(w, i));
+        if (c->t.single && w->dtype != DT_F64 && is != tensor_get(w, i)) is = (double)(float)is;
+        ok = whole ? ex_equals_int(whole, tensor_get_i64(w, i)) : is == tensor_get(w, i);
     }
     c->numbers = false;
     if (!ok) return fail(err, E_MISMATCH, "weight '%s' is not '%s', number by number", weight->name, v->name);

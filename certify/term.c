@@ -8,7 +8,7 @@
 #include "op/op.h"
 
 enum { MAX_PARTS = 128, MAX_TERMS = 1 << 15, MAX_STEPS = 1 << 17 };
-enum { WRAPPED = 1 << 26 }; /* the tag of a call, beside those of element.c */
+enum { WRAPPED = 1 << 26, LOWEST = 1 << 27 }; /* tags of calls, beside those of element.c */
 static const uint64_t ODD = 0x9e3779b97f4a7c15u; /* what hashes are multiplied by */
 static const double HIDES = -1e4;                /* what models in f16 put in the place of scores */
 
@@ -165,6 +165,9 @@ static bool put(Terms *t, Parts *s, Term *part, int64_t p, int64_t q)
     int at = found(s, part);
     Operand *own = &s->part[at];
     bool have = at < s->n && own->t == part;
+    for (int i = 0; have && i < part->n; i++) /* the difference of infinities is not 0 */
+        if (part->part[i].t->kind == T_MASK && (own->p < 0) != (p < 0))
+            return term_refuse(t, "infinities are subtracted");
     if (have && !plus(own->p, own->q, p, q, &own->p, &own->q)) return term_refuse(t, "a number beyond 64 bits");
     if (have && own->p == 0) memmove(own, own + 1, (size_t)(--s->n - at) * sizeof *own);
     if (have || p == 0) return true;
@@ -187,12 +190,17 @@ Term *term_number(Terms *t, int64_t p, int64_t q)
     return one && reduce(&p, &q) && put(t, &s, one, p, q) ? made(t, T_POLY, &s) : NULL;
 }
 
+static Term *alone(Terms *t, Term *product)
+{
+    return intern(t, (Term){.kind = T_POLY, .n = 1, .part = &(Operand){product, 1, 1}});
+}
+
 /* atom^(p / q) as a sum */
 static Term *raised(Terms *t, Term *atom, int64_t p, int64_t q)
 {
     Operand f = {atom, p, q};
     Term *one = atom ? intern(t, (Term){.kind = T_PRODUCT, .n = p != 0, .part = &f}) : NULL;
-    return one ? intern(t, (Term){.kind = T_POLY, .n = 1, .part = &(Operand){one, 1, 1}}) : NULL;
+    return one ? alone(t, one) : NULL;
 }
 
 static Term *atom_of(Terms *t, Term want) { return raised(t, intern(t, want), 1, 1); }
@@ -349,7 +357,7 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
 
 /* ------------------------------------------------------------------ numbers */
 
-static bool in_single(const Terms *t) { return t->single || t->narrow; }
+static bool in_single(const Terms *t) { return (t->single && !t->wide) || t->narrow; }
 static double held(const Terms *t, double v) { return in_single(t) ? (double)(float)v : v; }
 
 /* Of the continued fraction of v, the first that is below `near` away from it and, but for squares, held as v is. */
@@ -506,10 +514,10 @@ static Term *test(Terms *t, Expr *e)
     return atom_of(t, (Term){.kind = T_TEST, .truth = true, .nidx = 1, .idx = &e});
 }
 
-static bool masked(const Term *v)
+bool term_masked(const Term *v)
 {
     for (int i = 0; i < v->n; i++)
-        if (v->part[i].t->kind == T_MASK || masked(v->part[i].t)) return true;
+        if (v->part[i].t->kind == T_MASK || term_masked(v->part[i].t)) return true;
     return false;
 }
 
@@ -558,7 +566,7 @@ Term *term_nonneg(Terms *t, Term *v)
 {
     Expr *e = term_integer(t, v);
     if (!v || e) return e ? test(t, e) : NULL;
-    if (masked(v)) return term_refuse(t, "an order of infinities");
+    if (term_masked(v)) return term_refuse(t, "an order of infinities");
     if (term_is_number(v)) return term_number(t, v->n == 0 || v->part[0].p > 0, 1);
     Term *own = truth_in(v);
     if (own) {
@@ -595,7 +603,7 @@ static bool summed(const Term *product)
 {
     for (int i = 0; i < product->n; i++)
         if (product->part[i].t->kind != T_SUM && product->part[i].t->kind != T_ROOT) return false;
-    return product->n && !masked(product);
+    return product->n && !term_masked(product);
 }
 
 bool term_is_real(const Term *v)
@@ -609,7 +617,8 @@ Term *term_same(Terms *t, Term *a, Term *b)
 {
     const Operand *f = a && b && b->n == 0 && a->n == 1 && a->part[0].t->n == 1 ? a->part[0].t->part : NULL;
     if (a && b && b->n == 0 && (truth_of(a) || truth_of(but(t, a)))) return but(t, a);
-    if ((t->single || t->rows) && f && f->t->kind == T_MAX && truth_of(f->t->part[0].t)) {
+    bool rows = (t->single || t->rows) && f && f->t->kind == T_MAX && !term_is_number(f->t->part[0].t);
+    if (rows && (truth_of(f->t->part[0].t) || truth_of(but(t, f->t->part[0].t)))) {
         by(t, LAW_ROWS); /* the largest of truth values */
         return term_number(t, 0, 1);
     }
@@ -617,16 +626,18 @@ Term *term_same(Terms *t, Term *a, Term *b)
         return a && b ? term_mul(t, term_nonneg(t, term_add(t, a, term_scale(t, b, -1, 1))),
                                  term_nonneg(t, term_add(t, b, term_scale(t, a, -1, 1))))
                       : NULL;
-    Term *shown = term_number(t, 1, 1); /* what masks do not hide */
+    Term *shown = term_number(t, 1, 1), *rest = term_number(t, 0, 1); /* what masks do not hide; what may be one */
     for (int i = 0; shown && i < a->n; i++) {
-        const Term *x = a->part[i].t;
+        Term *x = a->part[i].t;
         bool plain = x->n == 1 && x->part[0].p == 1 && x->part[0].q == 1 && a->part[i].p > 0;
         if (plain && x->part[0].t->kind == T_MASK) shown = term_mul(t, shown, x->part[0].t->part[0].t);
-        else if (summed(x)) continue;
-        else if (x->n && (!t->single || (masked(x) && !(plain && x->part[0].t->kind == T_MAX))))
-            return term_refuse(t, "what may be minus infinity"); /* an input may be, in a mask */
-        else if (x->n) by(t, LAW_ROWS);
+        else if (summed(x) || !x->n) continue;
+        else if (t->single && plain && x->part[0].t->kind == T_MAX) by(t, LAW_ROWS);
+        else if (term_masked(x)) return term_refuse(t, "what may be minus infinity");
+        else rest = term_add(t, rest, term_scale(t, alone(t, x), a->part[i].p, a->part[i].q));
     }
+    if (rest && rest->n) /* an input may be, in a mask */
+        shown = term_mul(t, shown, but(t, atom(t, T_CALL, LOWEST, true, 1, &rest)));
     return shown ? but(t, shown) : NULL;
 }
 
@@ -688,8 +699,8 @@ static bool positive(const Operand *f)
     return f->t->kind == T_ROOT || c > 0;
 }
 
-/* exp(p / q times a product) */
-static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
+/* exp(p / q times a product), beside what is `above` at most */
+static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q, double above)
 {
     for (int i = 0; i < product->n; i++) {
         const Operand *m = &product->part[i];
@@ -703,8 +714,8 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q)
         }
         by(t, m->t->kind == T_MASK ? LAW_MASK : LAW_FILL);
         if (m->t->kind == T_MASK) return m->t->part[0].t;
-        if (!fills(m->t->part[2].t, &c) || c * (double)p / (double)q > HIDES)
-            return term_refuse(t, "a mask is scaled");
+        c = fills(m->t->part[2].t, &c) ? c * (double)p / (double)q : 0;
+        if (c > HIDES || above > -c / 2) return term_refuse(t, "a mask is scaled, or something lifts it");
         return term_mul(t, m->t->part[0].t, term_exp(t, term_scale(t, m->t->part[1].t, p, q)));
     }
     const Operand *f = product->n == 1 ? product->part : NULL;
@@ -751,16 +762,28 @@ static Term *case_of(const Term *v)
     return NULL;
 }
 
-/* The number in a sum, of which a fill has nothing else beside what is not hidden. */
-static double number_in(const Term *v)
+/* What is known of a sum is this at most: of its numbers, with the truth values and indices that multiply them. A fill
+ * hides nothing where they lift it again, as (1 - t) (1 - u) c is 0 where u is 1. */
+static double most_of(const Terms *t, const Term *v)
 {
     double sum = 0;
     for (int i = 0; i < v->n; i++) {
-        const Term *x = v->part[i].t;
-        double c = x->n == 0;
-        if (x->n == 1 && x->part[0].t->kind == T_CONSTANT && x->part[0].p == x->part[0].q)
-            memcpy(&c, &x->part[0].t->tag, sizeof c);
-        sum += c * (double)v->part[i].p / (double)v->part[i].q;
+        double c = (double)v->part[i].p / (double)v->part[i].q, is, least = 1, most = 1;
+        bool bounded = true;
+        for (int k = 0; k < v->part[i].t->n; k++) {
+            const Operand *f = &v->part[i].t->part[k];
+            int64_t lo = 0, hi = 1;
+            if (f->t->kind == T_INDEX) ex_range(t->x.p, f->t->idx[0], &lo, &hi);
+            if (f->t->kind == T_ROOT || f->t->kind == T_CONSTANT) {
+                memcpy(&is, &f->t->tag, sizeof is);
+                c *= pow(f->t->kind == T_ROOT ? (double)f->t->tag : is, (double)f->p / (double)f->q);
+            } else if (f->t->kind == T_INDEX) {
+                bounded &= lo >= 0 && f->p > 0;
+                least *= pow((double)lo, (double)f->p), most *= pow((double)hi, (double)f->p);
+            } else if (f->t->truth) least = 0;
+            else c = 0; /* a score, of which nothing is known */
+        }
+        if (c != 0) sum += bounded ? fmax(c * least, c * most) : INFINITY;
     }
     return sum;
 }
@@ -772,7 +795,7 @@ static Term *exp_filled(Terms *t, Term *a)
         for (int k = 0; k < a->part[i].t->n && a->part[i].t->n > 1; k++) {
             Term *own = a->part[i].t->part[k].t;
             Term *yes = own->truth ? in_case(t, a, own, true) : NULL, *no = yes ? in_case(t, a, own, false) : NULL;
-            if (!no || number_in(no) > HIDES || number_in(yes) <= HIDES) continue;
+            if (!no || most_of(t, no) > HIDES || most_of(t, yes) <= HIDES) continue;
             by(t, LAW_WHERE);
             by(t, LAW_FILL);
             return term_mul(t, raised(t, own, 1, 1), term_exp(t, yes));
@@ -792,7 +815,8 @@ Term *term_exp(Terms *t, Term *a)
                         term_mul(t, but(t, yes), term_exp(t, in_case(t, a, own, false))));
     }
     if (a && a->n > 1) by(t, LAW_EXP);
-    for (int i = 0; r && i < a->n; i++) r = term_mul(t, r, exp_of(t, a->part[i].t, a->part[i].p, a->part[i].q));
+    double above = a ? most_of(t, a) : 0;
+    for (int i = 0; r && i < a->n; i++) r = term_mul(t, r, exp_of(t, a->part[i].t, a->part[i].p, a->part[i].q, above));
     return r;
 }
 
@@ -953,7 +977,8 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
         return term_add(t, term_over(t, kind, i, turn, subst(t, body, var, i)),
                         term_over(t, kind, j, rest, subst(t, body, var, ex_add(t->x.p, turn, j))));
     }
-    if ((kind == T_MAX || kind == T_ANY) && !mentions(t, body, var)) return body;
+    bool some = ix_nonneg(&t->x, ex_sub(t->x.p, extent, ex_int(t->x.p, 1)));
+    if ((kind == T_MAX || kind == T_ANY) && some && !mentions(t, body, var)) return body;
     if (kind != T_SUM || ex_equals_int(extent, 1)) return bound(t, kind, var, extent, body);
     Term *r = term_number(t, 0, 1);
     if (body->n > 1) by(t, LAW_ADD);

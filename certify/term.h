@@ -67,6 +67,7 @@ typedef struct Terms {
     bool stuck;  /* what a term was refused for may have another form with cases */
     bool single; /* a number is what float32 has in its place: one of the files says it in float32 */
     bool narrow; /* the same of the node in hand, which computes in float32 */
+    bool wide;   /* the node in hand computes in double, which ONNX has, too */
     bool rows;   /* no row of a mask hides all keys */
     char why[200];
 } Terms;
@@ -76,6 +77,7 @@ void terms_close(Terms *t);
 void *term_refuse(Terms *t, const char *fmt, ...) QKV_PRINTF(2, 3); /* NULL */
 
 bool term_is_number(const Term *v);
+bool term_masked(const Term *v); /* has it a mask in it, which may be minus infinity? */
 bool term_is_real(const Term *v); /* neither NaN nor infinite: sums that no mask enters, with factors */
 double term_value(Terms *t, const Term *v); /* the number that its digits, roots and fractions are; NaN: it is none */
 Term *term_number(Terms *t, int64_t p, int64_t q);

@@ -143,7 +143,8 @@ qkv_status qkv_certificate_check(const qkv_model *source, const qkv_model *resul
     for (int i = 0; i < x.n; i++)
         if (!strcmp(x.file[i].name, CERTIFICATE_NAME)) cert = x.file[i];
     if (ok && !cert.bytes) ok = fail(&e, E_FORMAT, "%s: holds no '" CERTIFICATE_NAME "'", result->path);
-    ok = ok && certify_replay(graph_of(source), graph_of(result), cert.bytes, (size_t)cert.size, &b, &e);
+    bool single = source->program.source->opset || result->program.source->opset;
+    ok = ok && certify_replay(graph_of(source), graph_of(result), single, cert.bytes, (size_t)cert.size, &b, &e);
     ok = api_whole(ok, &e);
     extras_close(&x);
     if (report) *report = b.failed ? NULL : b.data;

@@ -25,6 +25,6 @@ bool certify_graphs(const Graph *source, const Graph *result, bool single, const
                     Certified *found, Buf *out, Err *err);
 /* What the checker says of a certificate: JSON with holds, why, claims, assuming. False with E_MISMATCH: it does not
  * hold; otherwise it cannot be read. */
-bool certify_replay(const Graph *source, const Graph *result, const void *certificate, size_t size, Buf *report,
-                    Err *err);
+bool certify_replay(const Graph *source, const Graph *result, bool single, const void *certificate, size_t size,
+                    Buf *report, Err *err);
 #endif

@@ -199,6 +199,10 @@ class Reader:
         x = self.about()
         return x.dtype == torch.bool if torch.is_tensor(x) else x in (0, 1)
 
+    def do_integer(self):
+        x = self.about()
+        return torch.is_tensor(x) and not x.is_floating_point() and x.dtype != torch.bool
+
     def do_is(self):
         x, _ = self.about(), self.next()
         return x == self.next()
