@@ -23,11 +23,12 @@
 enum { SOURCE, RESULT };
 
 /* Rows of a weight that only the result has: rows from .. from + count - 1 are those of a weight of the
- * source, or (of: NULL) of rank 1 and zeros. turned: all rows are the columns of a matrix of the source. */
+ * source, or (of: NULL) of rank 1 and zeros. turned: all rows are the columns of a matrix of the source; reshaped: the
+ * values are those of the source in their order. */
 typedef struct Piece {
     const Value *weight, *of;
     int64_t from, count;
-    bool turned;
+    bool turned, reshaped;
 } Piece;
 
 /* A value's step: of a view, the operand's index (map) in at0, at1, ... of the result's axes (at). */

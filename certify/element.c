@@ -94,6 +94,10 @@ static Term *number(Reader *r, const Expr *e)
     if (e->kind == EX_FLOAT) return term_double(r->t, e->f);
     if (e->kind == EX_TOFLOAT) return number(r, e->args[0]);
     if (e->kind == EX_BOOL) return term_number(r->t, e->i, 1);
+    if (e->kind == EX_LT || e->kind == EX_LE) {
+        Term *gap = term_add(r->t, number(r, e->args[1]), term_scale(r->t, number(r, e->args[0]), -1, 1));
+        return term_nonneg(r->t, e->kind == EX_LE ? gap : term_add(r->t, gap, term_number(r->t, -1, 1)));
+    }
     return term_index(r->t, checker_expr(r->c, r->side, e));
 }
 
@@ -666,6 +670,7 @@ static Term *over_variable(Reader *r, const char *name, int n)
 static bool over_axis(const Reader *r, const Arg *a, const char *name, int n, int i)
 {
     if (is(name, n, "normalized_shape")) return i >= r->rank - a->n;
+    if (is(name, n, "spatial")) return i > 1;
     if (a->kind == ARG_EXPR) return axis_of(a->e, r->rank) == i;
     for (int k = 0; a->kind == ARG_EXPRS && k < a->n; k++)
         if (axis_of(a->es[k], r->rank) == i) return true;
@@ -678,7 +683,7 @@ static Term *over_axes(Reader *r, const char *how, const char *name, int n)
     Expr *var[MAX_RANK] = {NULL}, *size[MAX_RANK], *count = ex_int(r->p, 1);
     const Arg *a = argument(r, name, n);
     const Value *x = r->node->arg[0].v;
-    if (!a || x->rank != r->rank) return wrong(r);
+    if ((!a && !is(name, n, "spatial")) || x->rank != r->rank) return wrong(r);
     Expr *before[MAX_RANK];
     memcpy(before, r->idx, sizeof before);
     for (int i = 0; !r->skip && i < r->rank; i++) {
@@ -760,6 +765,7 @@ static Term *applied(Reader *r, const char *w, int n)
     if (is(w, n, "exp")) return term_exp(r->t, a[0]);
     if (is(w, n, "nonneg")) return term_nonneg(r->t, a[0]);
     if (is(w, n, "same")) return term_same(r->t, a[0], a[1]);
+    if (is(w, n, "largest")) return term_largest(r->t, a[0], a[1]);
     if (is(w, n, "mask")) return term_mask(r->t, a[0]);
     if (is(w, n, "where")) return term_where(r->t, a[0], a[1], a[2]);
     if (is(w, n, "whole")) return whole(r, a[0]);
@@ -909,6 +915,15 @@ static Term *triangle(Checker *c, int side, const Value *v, Expr *const *idx)
                       term_double(&c->t, s->triangle.above));
 }
 
+/* Is a weight one number everywhere, as the scale of a norm that has none? */
+static bool uniform(Checker *c, int side, const Value *v)
+{
+    if (v->kind != V_WEIGHT || !v->data || !dtype_is_float(v->dtype) || graph_writes(c->side[side].g, v)) return false;
+    for (int64_t i = tensor_numel(v->data) - 1; i > 0; i--)
+        if (tensor_get(v->data, i) != tensor_get(v->data, 0)) return false;
+    return tensor_numel(v->data) > 0;
+}
+
 static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
 {
     int class = checker_class(c, side, v);
@@ -938,9 +953,18 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
         if (!ix_within(&c->t.x, at[0], ex_int(c->t.x.p, p->count))) continue;
         if (!p->of) return term_number(&c->t, 0, 1);
         if (p->turned) at[0] = idx[1], at[1] = idx[0];
+        Expr *flat = ex_int(c->t.x.p, 0);
+        for (int k = 0; p->reshaped && k < v->rank; k++)
+            flat = ex_add(c->t.x.p, ex_mul(c->t.x.p, flat, ex_int(c->t.x.p, v->data->shape[k])), idx[k]);
+        for (int k = p->of->rank - 1; p->reshaped && k >= 0; k--) {
+            Expr *n = ex_int(c->t.x.p, p->of->data->shape[k]);
+            at[k] = k ? ix_mod(&c->t.x, flat, n) : flat;
+            flat = ix_div(&c->t.x, flat, n);
+        }
         c->cut[checker_class(c, SOURCE, p->of)] = true;
-        return term_leaf(&c->t, checker_class(c, SOURCE, p->of), false, v->rank, at);
+        return term_leaf(&c->t, checker_class(c, SOURCE, p->of), false, p->of->rank, at);
     }
+    if (uniform(c, side, v)) return term_double(&c->t, tensor_get(v->data, 0));
     return term_refuse(&c->t, "'%s' has no counterpart in the source", v->name);
 }
 

@@ -415,6 +415,14 @@ static bool is_turned(const Tensor *w, const Tensor *v)
     return true;
 }
 
+/* The same bytes in their order, of other sizes. */
+static bool same_numbers(const Tensor *w, const Tensor *v)
+{
+    return w && v && w->dtype == v->dtype && tensor_contiguous(w) && tensor_contiguous(v) &&
+           tensor_numel(w) == tensor_numel(v) &&
+           !memcmp(w->data, v->data, (size_t)tensor_numel(w) * dtype_size(w->dtype));
+}
+
 bool checker_zero(const Checker *c, int side, const Value *weight)
 {
     const Tensor *w = weight->data;
@@ -431,13 +439,15 @@ bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count,
     bool rows = kept && (of ? same_rows(weight->data, from, count, of->data) : zero_rows(weight->data, from, count));
     bool turned = kept && !rows && of && from == 0 && is_turned(weight->data, of->data) &&
                   count == weight->data->shape[0];
-    if (!rows && !turned)
+    bool reshaped = kept && !rows && !turned && of && from == 0 && count == weight->data->shape[0] &&
+                    same_numbers(weight->data, of->data);
+    if (!rows && !turned && !reshaped)
         return fail(err, E_MISMATCH, "rows %lld to %lld of weight '%s' are not '%s'", (long long)from,
                     (long long)(from + count - 1), weight->name, of ? of->name : "0");
     Piece *all = vec_room(c->arena, c->piece, c->npieces, sizeof *all);
     if (!all) return oom(err);
     c->piece = all;
-    all[c->npieces++] = (Piece){weight, of, from, count, turned};
+    all[c->npieces++] = (Piece){weight, of, from, count, turned, reshaped};
     return true;
 }
 
@@ -575,6 +585,9 @@ bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
         double is = e ? term_value(&c->t, e) : NAN;
         if (c->t.single && w->dtype != DT_F64 && is != tensor_get(w, i)) is = (double)(float)is;
         ok = whole ? ex_equals_int(whole, tensor_get_i64(w, i)) : is == tensor_get(w, i);
+        if (ok || !c->t.single || !dtype_is_float(w->dtype)) continue;
+        ok = fabs(is - tensor_get(w, i)) <= 0x1p-20 * fabs(is); /* each op that was folded has rounded */
+        laws |= 1u << LAW_FOLDED;
     }
     c->numbers = false;
     if (!ok) return fail(err, E_MISMATCH, "weight '%s' is not '%s', number by number", weight->name, v->name);

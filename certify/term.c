@@ -671,6 +671,16 @@ static bool fills(const Term *v, double *c)
     return *c <= HIDES;
 }
 
+Term *term_largest(Terms *t, Term *a, Term *b)
+{
+    double c;
+    if (!a || !b) return NULL;
+    if (fills(a, &c) || fills(b, &c) || term_masked(a) || term_masked(b))
+        return term_call(t, OP_maximum, false, 2, (Term *[]){a, b});
+    Term *more = term_add(t, a, term_scale(t, b, -1, 1));
+    return term_add(t, b, term_mul(t, term_nonneg(t, more), more));
+}
+
 Term *term_where(Terms *t, Term *truth, Term *a, Term *b)
 {
     double left, right;
@@ -735,6 +745,19 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q, double above)
     return raised(t, intern(t, (Term){.kind = T_EXP, .n = 1, .part = &(Operand){inner, 1, 1}}), p, q);
 }
 
+/* The number that a function is of numbers; NaN: it is none that tables are made with. */
+static double called(Terms *t, const Term *f)
+{
+    double x = f->n ? term_value(t, f->part[0].t) : NAN;
+    switch (f->tag) {
+    case OP_sin: return sin(x);
+    case OP_cos: return cos(x);
+    case OP_log: return log(x);
+    case OP_pow_Tensor_Tensor: return pow(x, term_value(t, f->part[1].t));
+    default: return NAN;
+    }
+}
+
 double term_value(Terms *t, const Term *v)
 {
     double sum = 0;
@@ -745,6 +768,8 @@ double term_value(Terms *t, const Term *v)
             memcpy(&c, &f->t->tag, sizeof c);
             if (f->t->kind == T_ROOT) by(t, LAW_ROOT), c = (double)f->t->tag;
             else if (f->t->kind == T_EXP) c = exp(term_value(t, f->t->part[0].t));
+            else if (f->t->kind == T_GROUP) c = term_value(t, f->t->part[0].t);
+            else if (f->t->kind == T_CALL) c = called(t, f->t);
             else if (f->t->kind != T_CONSTANT) return NAN;
             product *= f->p == f->q ? c : pow(c, (double)f->p / (double)f->q);
         }

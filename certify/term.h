@@ -97,6 +97,7 @@ Term *term_same(Terms *t, Term *a, Term *b);      /* 1 where a = b, else 0 */
 Term *term_wrapped(Terms *t, Term *j, Term *n); /* j + n where j is below 0, j elsewhere */
 Term *term_unwrapped(const Term *i, const Term *n); /* j, where i is that of j and n; NULL: it is not */
 Term *term_mask(Terms *t, Term *truth);           /* 0 where that is 1, minus infinity where it is 0 */
+Term *term_largest(Terms *t, Term *a, Term *b);
 Term *term_where(Terms *t, Term *truth, Term *a, Term *b);
 /* Are a and b the same for each remainder of the index var, by a number that one of them divides it by? */
 bool term_same_apart(Terms *t, Term *a, Term *b, Expr *var, Expr *extent);

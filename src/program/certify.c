@@ -52,8 +52,12 @@ static int64_t find_rows(Prover *p, const Value *w, int64_t from)
     const Graph *a = p->c.side[SOURCE].g;
     for (int k = 0; k < a->nweight; k++) {
         const Value *of = a->weight[k];
-        if (of->rank != w->rank || of->dtype != w->dtype || !of->data || of->data->shape[0] < 1) continue;
+        if (of->dtype != w->dtype || !of->data || of->rank < 1 || of->data->shape[0] < 1) continue;
         if (checker_zero(&p->c, SOURCE, of)) continue;
+        if (from == 0 && tensor_numel(of->data) == tensor_numel(w->data) && of->rank != w->rank &&
+            is_piece(p, w, 0, w->data->shape[0], of))
+            return w->data->shape[0];
+        if (of->rank != w->rank) continue;
         if (is_piece(p, w, from, of->data->shape[0], of)) return of->data->shape[0];
         if (from == 0 && is_piece(p, w, 0, w->data->shape[0], of)) return w->data->shape[0];
     }

@@ -108,8 +108,8 @@ PAIRS = {
     "unknown powers of integers": (lambda i: i.pow(i) * 1.0, lambda i: i.double().pow(i.double()).float(), (INTS[:4],)),
     "integers that wrap": (lambda i: i.to(torch.uint8) * 1.0, lambda i: i * 1.0, (INTS,)),
     "bytes that wrap": (lambda i: (i * 100).to(torch.int8) * 1.0, lambda i: (i * 100) * 1.0, (INTS,)),
-    "integers that no double is": (lambda i: i + torch.full((5,), 2 ** 53 + 1), Holds("full", torch.full((5,), 2 ** 53)),
-                                   (INTS,)),
+    "integers that no double is": (lambda i: i + torch.full((5,), 2 ** 53 + 1),
+                                   Holds("full", torch.full((5,), 2 ** 53)), (INTS,)),
     "a triangle of integers that no double is": (Holds("w", torch.ones(5, 5).tril().long() * 2 ** 53 + 1),
                                                  Holds("w", torch.ones(5, 5).tril().long() * 2 ** 53), (INTS,)),
     "a negative divisor": (lambda x, n: x * torch.div(torch.arange(6), 2 * number(n, -9, -1), rounding_mode="floor"),
@@ -142,6 +142,14 @@ PAIRS = {
                             lambda x: x.index_put((torch.tensor([0]),), x[0]), (rand(3, 4),)),
     "rows from the end": (lambda w, i: w[i], lambda w, i: w[i.abs()], (rand(6, 3), INTS)),
     "rows by numbers from the end": (lambda w: w[torch.arange(3) - 3], lambda w: w[:3] * 1.0, (rand(6, 3),)),
+    "a row by a number from the end": (
+        lambda x, y, n: x.select(1, number(n, -4, -1)) * 2,
+        lambda x, y, n: 2 * torch.cat([x, y], 1).select(1, number(n, -4, -1)),
+        (rand(3, 4), rand(4, 3).T.contiguous(), torch.tensor(-2))),
+    "a part by a number from the end": (
+        lambda x, y, n: x.narrow(1, number(n, -4, -1), 1) * 2,
+        lambda x, y, n: 2 * torch.cat([x, y], 1).narrow(1, number(n, -4, -1), 1),
+        (rand(3, 4), rand(4, 3).T.contiguous(), torch.tensor(-2))),
     "axes of lookups": (lambda w, i: w.gather(0, i), lambda w, i: w.gather(1, i), (rand(3, 3), torch.eye(3).long())),
     "the last of a broadcast": (lambda x, y: x + y, lambda x, y: x + y[:, None], (rand(4, 4), rand(4))),
     "causal from another corner": (
@@ -176,8 +184,8 @@ VARIED = {"two numbers": (lambda x, a, b: x * a + b, lambda x, a, b: x * b + a, 
               lambda s, t: s.masked_fill(~t, -INF).softmax(-1), (rand(3, 5, 5), T), ({0: AUTO}, None)),
           "a mean over another size": (lambda x: x.sum(1) / x.shape[0], lambda x: x.mean(1), (rand(5, 6),),
                                        ({0: AUTO, 1: AUTO},)),
-          "half of an odd size": (lambda x: x[:, :x.shape[1] // 2].sum(1), lambda x: x[:, :(x.shape[1] + 1) // 2].sum(1),
-                                  (rand(5, 7),), ({0: AUTO, 1: AUTO},)),
+          "half of an odd size": (lambda x: x[:, :x.shape[1] // 2].sum(1),
+                                  lambda x: x[:, :(x.shape[1] + 1) // 2].sum(1), (rand(5, 7),), ({0: AUTO, 1: AUTO},)),
           "which size": (lambda x: x * x.shape[0], lambda x: x * x.shape[1], (rand(5, 7),), ({0: AUTO, 1: AUTO},))}
 
 

@@ -46,6 +46,8 @@ class Reader:
         self.first = first
 
     def dims(self, name):
+        if name == "spatial":
+            return range(2, self.first.dim())
         d = self.args[name]
         return range(-len(d), 0) if name == "normalized_shape" else [d] if isinstance(d, int) else d
 
@@ -231,6 +233,7 @@ class Reader:
     def do_nonneg(self): return self.one(lambda v: float(v >= 0))
     def do_mask(self): return self.one(lambda v: 0.0 if v else -math.inf)
     def do_same(self): return self.two(lambda a, b: float(a == b))
+    def do_largest(self): return self.two(max)
     def do_fmod(self): return self.two(math.fmod)
     def do_remainder(self): return self.two(lambda a, b: a % b)
     def do_index(self): return self.one(lambda v: float(isinstance(v, int)))
@@ -329,6 +332,12 @@ def cases():
     yield "rms_norm", dict(input=x, normalized_shape=[4], weight=w, eps=1e-3), None
     yield "batch_norm", dict(input=x, weight=rand(3), bias=rand(3), running_mean=rand(3), running_var=rand(3).abs(),
                              training=0, momentum=0.1, eps=1e-3), None
+    grouped = dict(input=rand(2, 4, 3, 2), num_groups=2, weight=rand(4), bias=rand(4), eps=1e-3)
+    yield "group_norm", grouped, torch.nn.functional.group_norm(*grouped.values())
+    whole = torch.tensor([1, -2, 3])
+    yield "pow_Tensor_Tensor", dict(self=whole, exponent=torch.tensor(2)), whole ** 2
+    yield "maximum", dict(self=x, other=y), torch.maximum(x, y)
+    yield "minimum", dict(self=x, other=y), torch.minimum(x, y)
     yield "isnan", dict(self=x), x.isnan()
     yield "nan_to_num", dict(self=x), x.nan_to_num()
     yield "where_self", dict(condition=t, self=x, other=y), torch.where(t, x, y)

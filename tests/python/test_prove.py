@@ -227,11 +227,40 @@ class Deep(torch.nn.Module):
         return self.norm[12](x)
 
 
+class Folded(torch.nn.Module):
+    """What an exporter computes of weights and numbers: a table of angles, a temperature."""
+
+    def __init__(self):
+        super().__init__()
+        self.temperature = torch.nn.Parameter(torch.tensor(1.3))
+
+    def forward(self, x):
+        angle = torch.arange(1.0, 5)[:, None] / 10000 ** (torch.arange(4) / 4)
+        table = torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :4]
+        return x.transpose(1, 2) @ table * self.temperature.exp()
+
+
+class Groups(torch.nn.Module):
+    """A norm of groups, which an exporter spells by one of its parts; bounds; a quotient that is rounded down."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(2, 4)
+        torch.nn.init.normal_(self.norm.weight)
+
+    def forward(self, x):
+        place = torch.arange(x.shape[0] * x.shape[2])[:, None] // x.shape[2]
+        y = self.norm(x[..., None])[..., 0].clamp(-0.5, 0.25)
+        return y * place.view(x.shape[0], 1, x.shape[2])
+
+
 B, S = torch.export.Dim("b", min=2, max=8), torch.export.Dim("n", min=2, max=30)
 FROM_TORCH = {
     "buckets": (Buckets, (torch.randn(3, 5, 4),), ({0: B, 1: S},)),
     "deep": (Deep, (torch.randn(3, 5, 4),), ({0: B, 1: S},)),
     "mask": (Masked, (torch.randn(3, 5, 16), torch.zeros(3, 5, dtype=torch.bool)), ({0: B, 1: S}, {0: B, 1: S})),
+    "folded": (Folded, (torch.randn(3, 4, 5),), ({0: B, 2: S},)),
+    "groups": (Groups, (torch.randn(3, 4, 5),), ({0: B, 2: S},)),
     "ported": (Ported, (torch.randn(3, 3, 42), torch.randint(0, 9, (3, 3))), ({0: B, 2: 14 * S}, {0: B})),
 }
 
@@ -261,6 +290,32 @@ def test_exported_by_torch_for_all_sizes(name, tmp_path):
     report = qkv.prove(tmp_path / "m.pt2", tmp_path / "m.onnx")
     assert report["result"] == "equal" and report["sense"] == REALS, report
     assert [a for a in report["assuming"] if "float32" in a] == report["assuming"][-1:], "ONNX says numbers in float32"
+
+
+def test_weights_that_are_not_what_was_folded(tmp_path):
+    """Within 2^-20 a weight is what was rounded to it, and the report says so; beyond it is another."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
+    torch.manual_seed(0)
+    program = torch.export.export(Folded().eval(), (torch.randn(3, 4, 5),))
+    torch.export.save(program, tmp_path / "m.pt2")
+    torch.onnx.export(program, (), tmp_path / "m.onnx", dynamo=True, verbose=False)
+    report = qkv.prove(tmp_path / "m.pt2", tmp_path / "m.onnx")
+    assert report["sense"] == REALS and any("2^-20" in a for a in report["assuming"]), report
+    folded = [w.name for w in onnx.load(tmp_path / "m.onnx").graph.initializer]
+    told = 0
+    for name in folded:
+        model = onnx.load(tmp_path / "m.onnx")
+        w = next(w for w in model.graph.initializer if w.name == name)
+        a = onnx.numpy_helper.to_array(w)
+        if a.dtype != np.float32:
+            continue
+        w.CopyFrom(onnx.numpy_helper.from_array(a * np.float32(1 + 4e-6), name))
+        onnx.save(model, tmp_path / "o.onnx")
+        report = qkv.prove(tmp_path / "m.pt2", tmp_path / "o.onnx", counterexample=tmp_path / "c.npz")
+        assert report["sense"] != REALS, (name, report)
+        told += 1
+    assert told == 2
 
 
 def halves(x, c, s):
