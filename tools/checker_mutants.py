@@ -71,8 +71,8 @@ def conditions(text):
 
 def commands(objects):
     """How ninja compiles each of these files, and links the library of what `objects` lists."""
-    said = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", (BUILD / "libqkv.so").resolve().name], capture_output=True, text=True,
-                          check=True).stdout.splitlines()
+    said = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", (BUILD / "libqkv.so").resolve().name],
+                          capture_output=True, text=True, check=True).stdout.splitlines()
     compiles = {f: next(c for c in said if f"/certify/{f}" in c) for f in FILES}
     return compiles, said[-1].replace(" libqkv_plain.a", f" @{objects}")
 
