@@ -2,6 +2,7 @@
 $ qkv rewrite eager.pt2 -o fused.pt2 > /dev/null; qkv prove eager.pt2 fused.pt2
 sizes: s31=7 s27=4; s31=6 s27=13; s31=5 s27=2; s31=4 s27=11
 equal over the reals for all sizes in range (8 runs)
+assuming: exp(x + m) = t exp(x), where m is 0 where t is 1 and minus infinity where t is 0
 $ qkv convert eager.pt2 -o eager.onnx > /dev/null; qkv prove eager.pt2 eager.onnx --sizes 2 --seeds 1
 sizes: s31=7 s27=4; s31=6 s27=13
 equal over the reals for all sizes in range (2 runs)
@@ -26,7 +27,7 @@ $ qkv prove eager.pt2 fused.pt2 --json --sizes 1
   "runs": 2,
   "claims": N,
   "why_not_all_sizes": null,
-  "assuming": [],
+  "assuming": ["exp(x + m) = t exp(x), where m is 0 where t is 1 and minus infinity where t is 0"],
   "difference": null,
   "counterexample": null,
   "models": ["eager.pt2", "fused.pt2"]
