@@ -120,10 +120,12 @@ bool loops_i0e(Grad *d) { return bessel(d, 0, true); }
 bool loops_i1e(Grad *d) { return bessel(d, 1, true); }
 
 /* exp(x) K_order(x), or K_order(x): the trapezoidal rule for the integral of exp(-x (cosh t - 1)) cosh(order t), as the
- * kernel has it (kernel/gen/special.h), with e^(t / 2) in the hyperbolic functions' places. */
+ * kernel has it (kernel/gen/special.h), with e^(t / 2) in the hyperbolic functions' places. From FAR on those lose
+ * places, and three terms of the asymptotic series have all of them. Source: DLMF 10.40.2. */
 static bool bessel_k(Grad *d, int order, bool scaled)
 {
-    enum { TERMS = 480 };
+    enum { TERMS = 480, FAR = 1000000 };
+    const double mu = 4.0 * order;
     Value *x = gd_cast(d, gd_value(d, 0), DT_F64), *half = x ? gd_full(d, 0.5, DT_F64, x->rank, x->dim) : NULL;
     Value *short_ = quotient(d, half, root(d, times(d, x, 0.5 * 0.5 / 0.36))); /* 0.6 / sqrt(x) */
     Value *step = short_ ? GD(d, clamp, V(short_), arg_none(), arg_float(d->g, 0.2)) : NULL;
@@ -142,7 +144,10 @@ static bool bessel_k(Grad *d, int order, bool scaled)
     Value *next = part ? gd_plus(b, sum, GD(b, exp, V(part))) : NULL;
     Node *loop = close_loop(&l, gd_int(d, TERMS), NULL, NULL, &next, 0, NULL);
     TRY(loop);
-    Value *y = gd_mul(d, loop->out[0], step), *low = GD(d, lt_Tensor, V(x), arg_float(d->g, 0));
+    Value *u = times(d, GD(d, reciprocal, V(x)), 0.125), *low = GD(d, lt_Tensor, V(x), arg_float(d->g, 0));
+    Value *more = gd_mul(d, times(d, u, mu - 1), plus(d, times(d, u, (mu - 9) / 2), 1));
+    Value *far = quotient(d, times(d, plus(d, more, 1), 1.2533141373155003), root(d, x)); /* sqrt(pi / 2) */
+    Value *y = chosen(d, GD(d, gt_Tensor, V(x), arg_float(d->g, FAR)), far, gd_mul(d, loop->out[0], step));
     if (!scaled) y = gd_mul(d, y, GD(d, exp, V(negative(d, x))));
     return loops_give(d, 0, but(d, low, NAN, but(d, nought(d, x), INFINITY, y)));
 }
@@ -183,6 +188,7 @@ bool loops_zeta(Grad *d)
         if (i) term = quotient(d, term, square(d, a));
         tail = gd_plus(d, tail, times(d, gd_mul(d, factor, term), 1 / series[i]));
     }
+    tail = but(d, nought(d, at), 0, tail); /* where powers are too small, factors may be infinite */
     Value *low = GD(d, lt_Tensor, V(x), arg_float(d->g, 1)), *pole = GD(d, eq_Tensor, V(x), arg_float(d->g, 1));
     return loops_give(d, 0, but(d, pole, INFINITY, but(d, low, NAN, gd_plus(d, loop->out[0], tail))));
 }
