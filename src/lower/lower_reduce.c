@@ -379,6 +379,7 @@ bool lower_diff(Lower *L)
     if (n < 0 || n > 1000) return lower_fail(L, 1, "found %lld, supported are 0 to 1000", (long long)n);
     Value *list[3];
     int m = 0;
+    if (!n) return lower_return(L, x); /* as ATen: without what would be put before and after */
     if (lower_value(L, 3)) list[m++] = lower_value(L, 3);
     list[m++] = x;
     if (lower_value(L, 4)) list[m++] = lower_value(L, 4);
