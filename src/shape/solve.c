@@ -288,8 +288,8 @@ static bool satisfied(const Graph *g, const Binding *b, Err *err)
 
 static int64_t raised(const Symbol *s, int64_t base, int64_t up) { return up < s->hi - base ? base + up : s->hi; }
 
-/* Counts up the free symbols from their minimum until the file's conditions hold:
- * first all together, then odometer-wise. */
+/* Counts up the free symbols from their minimum until the file's conditions hold: first all together, then as one
+ * number for all that may have it, as sizes that must be equal from different minima on, then odometer-wise. */
 static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b, Err *err)
 {
     enum { TOGETHER = 64, TRIES = 20000, SPAN = 24 };
@@ -306,6 +306,13 @@ static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b
         for (int k = 0; k < nfree; k++) {
             const Symbol *s = expr_symbol(g->ex, symbol[k]);
             binding_set(b, symbol[k], raised(s, base[k], up));
+        }
+        ok = satisfied(g, b, err);
+    }
+    for (int64_t same = 1; !ok && nfree && same < TOGETHER; same++) {
+        for (int k = 0; k < nfree; k++) {
+            const Symbol *s = expr_symbol(g->ex, symbol[k]);
+            binding_set(b, symbol[k], base[k] > same ? base[k] : s->hi < same ? s->hi : same);
         }
         ok = satisfied(g, b, err);
     }

@@ -326,6 +326,9 @@ static void test_choose(void **state)
     choose("input %x: f32[s0]\nrequire s0 % 3 == 0 \"\"\nrequire 4 < s0 \"\"", "", "s0=6");
     choose("input %x: f32[s0, s1]\nrequire 2*s0 == s1 \"\"\nrequire 4 < s1 \"\"", "", "s0=3 s1=6");
     choose("input %x: f32[s0, s1]\nrequire 2*s0 == s1 \"\"", "s1=8", "s0=4 s1=8");
+    choose("symbol s0 in [5, inf]\nsymbol s1 in [1, inf]\nsymbol s2 in [1, 2]\nsymbol s3 in [1, inf]\n"
+           "input %x: f32[s0, s1, s2, s3]\nrequire s0 <= s3 \"\"\nrequire s3 <= s0 \"\"",
+           "", "s0=5 s1=5 s2=2 s3=5");
     choose("input %x: f32[s0 - 4]", "", "s0=4");
     choose(image, "x.2=15", "!x.2 = 15: expected a multiple of 14");
     choose(image, "x.2=14", "!x.2 = 14: allowed is h from 2 to 64");
