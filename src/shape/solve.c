@@ -302,17 +302,11 @@ static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b
         binding_set(b, symbol[k], base[k]);
     }
     bool ok = satisfied(g, b, err);
-    for (int64_t up = 1; !ok && nfree && up < TOGETHER; up++) {
+    for (int64_t t = 1; !ok && nfree && t < 2 * TOGETHER; t++) {
+        int64_t up = t % TOGETHER;
         for (int k = 0; k < nfree; k++) {
-            const Symbol *s = expr_symbol(g->ex, symbol[k]);
-            binding_set(b, symbol[k], raised(s, base[k], up));
-        }
-        ok = satisfied(g, b, err);
-    }
-    for (int64_t same = 1; !ok && nfree && same < TOGETHER; same++) {
-        for (int k = 0; k < nfree; k++) {
-            const Symbol *s = expr_symbol(g->ex, symbol[k]);
-            binding_set(b, symbol[k], base[k] > same ? base[k] : s->hi < same ? s->hi : same);
+            int64_t rise = t < TOGETHER ? up : up > base[k] ? up - base[k] : 0;
+            binding_set(b, symbol[k], raised(expr_symbol(g->ex, symbol[k]), base[k], rise));
         }
         ok = satisfied(g, b, err);
     }
