@@ -123,8 +123,9 @@ static bool triangle(Band *b, const Node *n, bool wanted, Offset at)
  * padding have it. */
 static bool everywhere(Band *b, const Value *v, bool wanted)
 {
-    Band all = {.g = b->g, .N = b->N, .M = b->M, .budget = b->budget};
+    Band all = band_within(b->g, b->N, b->M, NULL, NULL);
     Expr *zero = ex_int(b->g->ex, 0);
+    all.budget = b->budget;
     bool is = truth(&all, v, wanted, (Offset){zero, zero, NULL, NULL});
     b->budget = all.budget;
     return is && !all.lower && !all.upper;
