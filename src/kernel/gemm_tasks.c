@@ -33,16 +33,19 @@ typedef struct Coming {
     int n;
 } Coming;
 
-/* Rows of c from `row` on, columns from `col` on. */
+/* Of a matrix whose rows are `step` elements apart: rows from `row` on, from column `col` on. */
+static void add_rows(Coming *soon, const void *matrix, DType t, int64_t step, int64_t row, int64_t col, int rows)
+{
+    int64_t size = (int64_t)dtype_size(t);
+    const char *at = (const char *)matrix + (row * step + col) * size;
+    for (int r = 0; r < rows; r++, at += step * size) soon->at[soon->n++] = at;
+}
+
 static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, Coming *soon)
 {
-    int64_t size = (int64_t)dtype_size(o->c_type), step = o->c_step * size;
-    const char *at = (const char *)o->c + row * step + col * size;
-    for (int r = 0; r < rows; r++, at += step) soon->at[soon->n++] = at;
-    if (!o->residual || o->residual == o->c) return;
-    size = (int64_t)dtype_size(o->residual_type), step = o->residual_step * size;
-    at = (const char *)o->residual + row * step + col * size;
-    for (int r = 0; r < rows; r++, at += step) soon->at[soon->n++] = at;
+    add_rows(soon, o->c, o->c_type, o->c_step, row, col, rows);
+    if (o->residual && o->residual != o->c)
+        add_rows(soon, o->residual, o->residual_type, o->residual_step, row, col, rows);
 }
 
 /* Positions of a picture: those past the end of a row are none of c's. */
