@@ -6,6 +6,7 @@
 #ifndef QKV_PROGRAM_CERTIFY_H
 #define QKV_PROGRAM_CERTIFY_H
 #include "base/buf.h"
+#include "certify/term.h"
 #include "ir/graph.h"
 
 typedef struct RuleAt { /* a firing: the rule, and the value that it replaced */
@@ -16,7 +17,7 @@ typedef struct Certified {
     bool whole;     /* the claims make the results equal */
     int claims;     /* that hold */
     char why[1024]; /* not whole: what is not shown */
-    const char *assuming[16]; /* what the claims take for granted; NULL after the last */
+    const char *assuming[LAWS + 1]; /* what the claims take for granted; NULL after the last */
 } Certified;
 
 /* single: one of the files says its numbers in float32, as ONNX does (certify/certify.h).
