@@ -10,8 +10,9 @@
  *     3 x 3, stride 1, padding 1, a picture of 4 x 4: pitch 5         . . . . .  . a b c d  . e f g h  . i j k l  ...
  *
  * Planes are made for a superblock of positions at a time (the strip), so that they come from L2.
- * Patches (a stride as large as the window, a picture whose channels are not innermost: the first layer of a vision
- * transformer) have one cell for each output instead, with all that the window sees, in the weight's order.
+ * Patches have one cell for each output instead, with all that the window sees, in the weight's order: where the stride
+ * is as large as the window (the first layer of a vision transformer), and where a tap's few channels would be mostly
+ * padding (that of a ResNet).
  */
 #include <string.h>
 #include "kernel/gemm_impl.h"
@@ -20,8 +21,11 @@ enum {
     STRIP = 512 << 10,
     FEWEST = 512,
     APART = 2048,
-    LINE = 64
-}; /* bytes of a strip that is wanted; positions it has at least */
+    LINE = 64,
+    PIECE = 16,
+    TOGETHER = 32
+}; /* STRIP, FEWEST: bytes of a strip that is wanted; positions it has at least. PIECE: bytes of a patch that are copied
+      at once, of TOGETHER patches, which L1 holds, before the next; channels that are turned at once */
 
 /* Columns of plane v that are in the picture: [first, end). */
 static int64_t first_in(int64_t padding, int64_t v, int64_t stride)
@@ -58,7 +62,7 @@ static int plane_of(ConvRows *r, int64_t u, int64_t v)
     return r->planes++;
 }
 
-bool conv_rows(ConvRows *r, const GemmConv *d, const ProductKernel *k)
+bool conv_rows(ConvRows *r, const GemmConv *d, const Kernels *kernels, const ProductKernel *k)
 {
     static const int64_t none[2] = {0, 0}, one[2] = {1, 1};
     if (d->groups != 1 || d->transposed || d->spatial > 2 || !k || !tensor_channels_last(d->y)) return false;
@@ -81,23 +85,24 @@ bool conv_rows(ConvRows *r, const GemmConv *d, const ProductKernel *k)
                     .hout = flat ? 1 : y->shape[2],
                     .wout = y->shape[last],
                     .from = x->dtype};
+    r->columns = &kernels->conv;
     r->to = product_size_a(k) == 2 ? DT_BF16 : DT_F32;
     r->step[0] = flat ? 0 : x->stride[2];
     r->step[1] = x->stride[last];
     r->step[2] = x->stride[1];
     bool last_axis = tensor_channels_last(x);
-    bool patches = (!last_axis || r->C < k->chunk) && r->kh == r->sh && r->kw == r->sw && !r->ph && !r->pw &&
-                   dilated[0] == 1 && dilated[1] == 1;
+    bool apart = r->kh == r->sh && r->kw == r->sw && !r->ph && !r->pw, few = 2 * r->C < k->chunk && r->step[1] == 1;
+    bool patches =
+        dilated[0] == 1 && dilated[1] == 1 && ((apart && (!last_axis || r->C < k->chunk)) || (few && r->kw > 1));
     r->patches = patches;
     r->K = patches ? r->C * r->kh * r->kw : r->C;
     r->taps = patches ? 1 : r->kh * r->kw;
     int64_t padded = ceil_div(r->K, k->chunk) * k->chunk;
-    if ((!last_axis && !patches) || r->taps > MAX_TAPS || (r->from == DT_F32 && r->to == DT_BF16)) return false;
+    if (r->taps > MAX_TAPS || (r->from == DT_F32 && r->to == DT_BF16)) return false;
     if (!r->K || padded > 2 * r->K) return false; /* mostly zeros: the first layer of a pyramid */
     for (int i = 0; i < 3; i++)                   /* axes of size 1 may have any stride */
         if ((int64_t[]){r->H, r->W, r->C}[i] == 1) r->step[i] = i == 2 ? 1 : r->C;
-    r->plain = !patches &&
-               pointwise(r); /* a window of one pixel over a contiguous picture is a patch: its channels are fetched */
+    r->plain = !patches && last_axis && pointwise(r);
     r->cell = padded * (int64_t)product_size_a(k);
     if (r->cell % APART == 0)
         r->cell += LINE; /* else the rows of a tile would all fall into the same few lines of L1 */
@@ -138,28 +143,83 @@ static void take(const ConvRows *r, char *to, const char *x, int64_t at, int64_t
 /* n pixels of a row, `step` elements apart, as cells. */
 static void pixels(const ConvRows *r, char *to, const char *x, int64_t at, int64_t step, int64_t n)
 {
-    int64_t bytes = r->C * (int64_t)dtype_size(r->to);
+    int64_t size = (int64_t)dtype_size(r->to), bytes = r->C * size;
     if (bytes == r->cell && step == r->C) {
         take(r, to, x, at, 1, n * r->C);
         return;
     }
+    bool turned = r->step[2] != 1 && step == 1 && r->from == r->to;
+    for (int64_t c = 0; turned && c < r->C; c += TOGETHER) {
+        const void *from[TOGETHER];
+        int some = (int)least(TOGETHER, r->C - c);
+        for (int i = 0; i < some; i++) from[i] = x + (at + (c + i) * r->step[2]) * size;
+        (size == 2 ? r->columns->columns_2 : r->columns->columns_4)(to + c * size, r->cell / size, from, some, n);
+    }
     for (int64_t i = 0; i < n; i++, to += r->cell, at += step) {
-        take(r, to, x, at, 1, r->C);
+        if (!turned) take(r, to, x, at, r->step[2], r->C);
         memset(to + bytes, 0, (size_t)(r->cell - bytes));
     }
 }
 
-/* What the window of one output sees. */
-static void patch(const ConvRows *r, char *to, const char *x, int64_t position)
+/* What one window sees of a row of the picture from column `left` on: zeros outside. */
+static void line_seen(const ConvRows *r, char *to, const char *x, int64_t at, int64_t left)
+{
+    int64_t size = (int64_t)dtype_size(r->to), in = least(r->kw, most(0, -left)),
+            out = most(in, least(r->kw, r->W - left));
+    memset(to, 0, (size_t)(in * size));
+    take(r, to + in * size, x, at + (left + in) * r->step[1], r->step[1], out - in);
+    memset(to + out * size, 0, (size_t)((r->kw - out) * size));
+}
+
+/* What the window of the output in row i, column j sees. */
+static void patch(const ConvRows *r, char *to, const char *x, int64_t i, int64_t j)
 {
     char *end = to + r->cell;
-    int64_t top = position / r->wout * r->sh, left = position % r->wout * r->sw,
-            bytes = r->kw * (int64_t)dtype_size(r->to);
-    if (position >= r->positions) return;
+    int64_t top = i * r->sh - r->ph, left = j * r->sw - r->pw, bytes = r->kw * (int64_t)dtype_size(r->to);
     for (int64_t c = 0; c < r->C; c++)
-        for (int64_t i = 0; i < r->kh; i++, to += bytes)
-            take(r, to, x, c * r->step[2] + (top + i) * r->step[0] + left * r->step[1], r->step[1], r->kw);
+        for (int64_t y = top; y < top + r->kh; y++, to += bytes)
+            if (y < 0 || y >= r->H) memset(to, 0, (size_t)bytes);
+            else line_seen(r, to, x, c * r->step[2] + y * r->step[0], left);
     memset(to, 0, (size_t)(end - to));
+}
+
+/* The same of outputs [j, end) of row i, by pieces: what is too much of a line is written over by the next line, and
+ * must not reach the next patch. */
+static void whole_patches(const ConvRows *r, char *to, const char *x, int64_t i, int64_t j, int64_t end)
+{
+    static const char zeros[PIECE] = {0};
+    int64_t top = i * r->sh - r->ph, size = (int64_t)dtype_size(r->to), bytes = r->kw * size;
+    char *line = to;
+    for (int64_t c = 0; c < r->C; c++)
+        for (int64_t y = top; y < top + r->kh; y++, line += bytes)
+            for (int64_t part = 0; part < bytes; part += PIECE) {
+                bool in = y >= 0 && y < r->H;
+                const char *from = in ? x + (c * r->step[2] + y * r->step[0] + j * r->sw - r->pw) * size + part : zeros;
+                int64_t step = in ? r->sw * size : 0;
+                char *at = line + part;
+                size_t room = (size_t)(to + r->cell - at);
+                if (room < PIECE)
+                    for (int64_t k = j; k < end; k++, at += r->cell, from += step) memcpy(at, from, room);
+                else
+                    for (int64_t k = j; k < end; k++, at += r->cell, from += step) memcpy(at, from, PIECE);
+            }
+    for (int64_t k = j; k < end; k++, line += r->cell) memset(line, 0, (size_t)(r->cell - r->K * size));
+}
+
+/* Cells [begin, end) of a strip of patches, the strip's first being position `first`. Outputs [in, out) of a row see
+ * nothing to the picture's left and right, even by whole pieces. */
+static void fill_patches(const ConvRows *r, char *strip, const char *x, int64_t first, int64_t begin, int64_t end)
+{
+    int64_t size = (int64_t)dtype_size(r->to), wide = ceil_div(r->kw * size, PIECE) * PIECE / size,
+            in = ceil_div(r->pw, r->sw), out = (r->W + r->pw - wide) / r->sw + 1;
+    bool whole = r->from == r->to && r->step[1] == 1 && r->W + r->pw >= wide;
+    for (int64_t at = begin, n; at < end && first + at < r->positions; at += n) {
+        int64_t i = (first + at) / r->wout, j = (first + at) % r->wout, left = least(end - at, r->wout - j);
+        bool pieces = whole && j >= in && j < out;
+        n = pieces ? least(least(left, out - j), TOGETHER) : 1;
+        if (pieces) whole_patches(r, strip + at * r->cell, x, i, j, j + n);
+        else patch(r, strip + at * r->cell, x, i, j);
+    }
 }
 
 /* Cells [begin, end) of plane p, the strip's first being position `first`. */
@@ -187,5 +247,5 @@ void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first
     int64_t cells = r->patches ? rows : rows + r->reach, begin = cells * self / threads,
             end = cells * (self + 1) / threads;
     for (int p = 0; !r->patches && p < r->planes; p++) fill_plane(r, strip, x, p, first, begin, end);
-    for (int64_t at = begin; r->patches && at < end; at++) patch(r, (char *)strip + at * r->cell, x, first + at);
+    if (r->patches) fill_patches(r, strip, x, first, begin, end);
 }

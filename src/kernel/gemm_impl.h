@@ -55,6 +55,7 @@ typedef struct ConvRows {
     int64_t H, W, C, kh, kw, sh, sw, ph, pw, hout,
         wout;        /* of the picture, the window, its steps, the padding in front, the output */
     int64_t step[3]; /* of a picture's rows, columns, channels, in elements */
+    const ConvKernels *columns;
     DType from, to;  /* of pictures and of cells */
     bool plain;      /* pixels are rows as they are: no strip is needed */
     bool patches;
@@ -66,10 +67,10 @@ typedef struct ConvRows {
     int where[MAX_TAPS];
 } ConvRows;
 /* False: not made for it. */
-bool conv_rows(ConvRows *r, const GemmConv *d, const ProductKernel *k);
+bool conv_rows(ConvRows *r, const GemmConv *d, const Kernels *kernels, const ProductKernel *k);
 /* The share of thread `self` in the strip for positions [first, first + rows) of picture x. */
 void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first, int64_t rows, int self, int threads);
-/* Pictures and outputs channels-last (patches: any picture), one group, not transposed, one or two spatial axes;
+/* Outputs channels-last, any picture, one group, not transposed, one or two spatial axes;
  * NULL without an error: another one. */
 Packed *packed_conv(PackedWeights *p, const Kernels *k, const GemmConv *d, Err *err);
 

@@ -180,7 +180,7 @@ Packed *packed_conv(PackedWeights *p, const Kernels *kernels, const GemmConv *d,
 {
     const ProductKernel *k = packed_kernel(kernels, d->w, false);
     ConvRows rows;
-    if (!conv_rows(&rows, d, k)) return NULL;
+    if (!conv_rows(&rows, d, kernels, k)) return NULL;
     if (rows.plain) return pixelwise(p, kernels, d, err);
     Packed *g = mem_zeroed(1, sizeof *g);
     ConvRows *own = g ? mem_alloc(sizeof *own) : NULL;

@@ -166,6 +166,7 @@ static void test_geometry(void **state)
                       .kw = one_of(windows, 6, &seed),
                       .t = types[i % 2],
                       .spatial = 2,
+                      .contiguous = i % 6 == 5,
                       .bias = i % 3 > 0,
                       .sum = i % 5 == 0,
                       .constant = i % 11 > 0,
@@ -208,6 +209,39 @@ static void test_patches(void **state)
             taken += check(&s, &seed);
         }
     assert_true(taken > 30);
+}
+
+/* Windows that overlap and leave the picture, over few channels. */
+static void test_few_channels(void **state)
+{
+    uint64_t seed = 11;
+    int taken = 0;
+    (void)state;
+    for (rung = next_rung_of(product, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
+        for (int i = 0; i < 120; i++) {
+            Case s = {.B = 1 + i % 2,
+                      .C = 1 + (int64_t)(unit_random(&seed) % 8),
+                      .O = 1 + (int64_t)(unit_random(&seed) % 40),
+                      .H = 8 + i % 5,
+                      .W = i % 4 ? 9 + i % 31 : 90,
+                      .kh = 1 + (int64_t)(unit_random(&seed) % 8),
+                      .kw = 2 + (int64_t)(unit_random(&seed) % 10),
+                      .t = types[i % 2],
+                      .dilation = {1, 1},
+                      .spatial = i % 8 ? 2 : 1,
+                      .contiguous = i % 9 > 0,
+                      .bias = i % 3 > 0,
+                      .constant = true,
+                      .act = i % 4 == 1 ? GEMM_RELU : GEMM_NONE};
+            for (int k = 0; k < 2; k++) {
+                s.stride[k] = 1 + (int64_t)(unit_random(&seed) % 4);
+                s.padding[k] = (int64_t)(unit_random(&seed) % 5);
+            }
+            if (i % 5 == 4) s.kh = 8, s.kw = 4, s.C = 1 + i % 2; /* a patch ends with a line of the cache */
+            if (s.spatial == 1) s.H = s.kh = s.stride[0] = 1, s.padding[0] = 0;
+            taken += check(&s, &seed);
+        }
+    assert_true(taken > 50);
 }
 
 /* More positions than a strip has, more channels than a sliver. */
@@ -276,6 +310,7 @@ static void test_extremes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_geometry), cmocka_unit_test(test_patches),
+                                       cmocka_unit_test(test_few_channels),
                                        cmocka_unit_test(test_large), cmocka_unit_test(test_extremes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
