@@ -48,6 +48,12 @@ static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, Comi
         add_rows(soon, o->residual, o->residual_type, o->residual_step, row, col, rows);
 }
 
+/* Bytes of an element of c or of the residual. */
+static int64_t widest(const ProductOut *o)
+{
+    return (int64_t)most((int64_t)dtype_size(o->c_type), o->residual ? (int64_t)dtype_size(o->residual_type) : 0);
+}
+
 /* Positions of a picture: those past the end of a row are none of c's. */
 static void rows_of_positions(const ConvRows *v, int64_t position, int rows, int64_t *at)
 {
@@ -179,6 +185,7 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
         for (int64_t b = 0; b < x->cols * 4; b += ALIGN) __builtin_prefetch(soon.at[i] + b, 1, 3);
     if (!soon.n) soon.at[soon.n++] = (const char *)x->acc;
     x->soon = soon.at, x->soon_end = soon.at + soon.n;
+    x->soon_lines = (int)ceil_div(x->cols * widest(&j->out), ALIGN);
     x->done = pair->waits;
     k->widen && !g->widens ? k->narrow(x) : k->tile(x);
     pair->waits = last && k->overlaps ? d : NULL;

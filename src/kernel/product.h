@@ -68,6 +68,7 @@ typedef struct ProductTile {
     const void *next_a; /* the tile that follows, about as large as this one */
     const char *const *soon, *const *soon_end; /* rows that `finish` will touch, one at least, where the kernel
                                                   `fetches` */
+    int soon_lines;                            /* of each of them */
 } ProductTile;
 
 typedef struct ProductKernel {
@@ -91,7 +92,7 @@ typedef struct ProductKernel {
     void (*end)(void);
     void (*finish)(const ProductDone *d);
     bool overlaps; /* `tile` finishes another one while it multiplies */
-    bool fetches;  /* `tile` fetches the rows of `soon`, a word of K one: all at once they would wait for each other */
+    bool fetches;  /* `tile` fetches the rows of `soon` as it goes: all at once they would wait for each other */
     /* `tile` takes whole lines of a at once, so that rows of any step may stay where they are. The others read them
      * word by word: lines that are a power of two apart would push each other out of L1. */
     bool in_place;

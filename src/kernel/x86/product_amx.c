@@ -37,6 +37,7 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
     int64_t chunks = (t->n + CHUNK - 1) / CHUNK, each = chunks ? (t->lines + chunks - 1) / chunks : 0;
     int64_t step = t->step ? t->step : LINE, lower = T * step, next = t->step ? LINE : tm * TILE;
     int pending = t->done ? t->done->rows : 0, share = chunks ? (int)((pending + chunks - 1) / chunks) : 0, ready = 0;
+    Soon soon = soon_of(t, chunks);
     int64_t most = t->step ? t->run / CHUNK : chunks, run = t->step && t->from ? t->from / t->run : 0,
             in = t->step && t->from ? t->from % t->run / CHUNK : 0;
     sums_begin(tm, tn, acc, t->add);
@@ -57,6 +58,7 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
                 _tile_dpbf16ps(2, 5, 6);
                 if (tn > 1) _tile_dpbf16ps(3, 5, 7);
             }
+            fetch_soon(&soon);
             for (int64_t k = 0; k < each; k++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
             if (ready < pending) {
                 int end = ready + share < pending ? ready + share : pending;
@@ -102,5 +104,6 @@ void product_fill_amx(ProductKernels *k)
                               .end = end,
                               .finish = finish,
                               .overlaps = true,
+                              .fetches = true,
                               .in_place = true};
 }

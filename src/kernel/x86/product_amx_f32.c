@@ -167,6 +167,7 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
     _Alignas(LINE) float now[MR * NR];
     int64_t chunks = (t->n + CHUNK - 1) / CHUNK, each = chunks ? (t->lines + chunks - 1) / chunks : 0;
     int pending = t->done ? t->done->rows : 0, share = chunks ? (int)((pending + chunks - 1) / chunks) : 0, ready = 0;
+    Soon rows = soon_of(t, chunks);
     sums_begin(tm, tn, t->acc, t->add);
     for (int64_t i = 0; i < chunks; i++, a += PARTS * tm * TILE, b += PARTS * 2 * TILE) {
         const char *soon = i + 1 < chunks ? a + PARTS * tm * TILE : t->next_a;
@@ -183,6 +184,7 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
         multiply(tm, tn, soon + tm * SIXTH * 4);
         LOAD_A(0);
         multiply(tm, tn, soon + tm * SIXTH * 5);
+        fetch_soon(&rows);
         for (int64_t k = 0; k < each; k++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
         if (ready < pending) {
             int end = ready + share < pending ? ready + share : pending;
@@ -227,5 +229,6 @@ void product_fill_amx_f32(ProductKernels *k)
                                    .begin = begin,
                                    .end = end,
                                    .finish = finish,
-                                   .overlaps = true};
+                                   .overlaps = true,
+                                   .fetches = true};
 }

@@ -35,6 +35,24 @@ __attribute__((always_inline)) static inline void sums_end(int tm, int tn, float
     if (tm > 1 && tn > 1) _tile_stored(3, to + T * NR + T, NR * 4);
 }
 
+/* Rows that finish will touch, some with every chunk. */
+typedef struct Soon {
+    const char *const *at, *const *end;
+    int64_t each;
+    int lines;
+} Soon;
+
+static inline Soon soon_of(const ProductTile *t, int64_t chunks)
+{
+    return (Soon){t->soon, t->soon_end, (t->soon_end - t->soon + chunks - 1) / (chunks ? chunks : 1), t->soon_lines};
+}
+
+static inline void fetch_soon(Soon *s)
+{
+    for (int64_t k = 0; k < s->each && s->at < s->end; k++, s->at++)
+        for (int i = 0; i < s->lines; i++) __builtin_prefetch(*s->at + i * LINE, 1, 3);
+}
+
 static inline __m512 wide(const void *from, DType t, int64_t at)
 {
     if (t == DT_F32) return _mm512_loadu_ps((const float *)from + at);
