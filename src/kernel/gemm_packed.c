@@ -69,9 +69,14 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     if (!g->conv && !g->across && g->threads > 1)
         super = most(super, g->threads * (int64_t)A_THREAD / most(g->deep * size, 1) / k->mr * k->mr);
     g->super = least(g->M, super);
+    if (!g->conv && g->M > super) { /* equal ones: each reads all of b */
+        int64_t blocks = (2 * g->M + super) / (2 * super);
+        g->super = round_up(ceil_div(g->M, blocks), k->mr);
+    }
     bool as_packed = size == (g->a.dtype == DT_BF16 ? 2 : 4) && !g->a.rounded; /* parts of a float are 6 bytes */
-    g->direct = g->conv || ((k->in_place || (g->N <= IN_PLACE && rows_spread(g->a.rs * size, k->mr))) && g->a.cs == 1 &&
-                            g->K == run && as_packed);
+    bool spread = rows_spread(g->a.rs * size, k->in_place ? k->unit : k->mr);
+    bool stays = k->in_place ? spread || g->N <= IN_PLACE || g->M <= k->mr : spread && g->N <= IN_PLACE;
+    g->direct = g->conv || (stays && g->a.cs == 1 && g->K == run && as_packed);
     g->lined = k->line_a && !g->conv && g->a.cs == 1 && g->M > PRODUCT_FEW;
     g->direct |= g->lined;
     g->row_step = g->conv ? g->conv->cell : g->lined ? g->deep * size + ALIGN : g->a.rs * size;
