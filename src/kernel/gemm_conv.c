@@ -11,8 +11,9 @@
  *
  * Planes are made for a superblock of positions at a time (the strip), so that they come from L2.
  * Patches have one cell for each output instead, with all that the window sees, in the weight's order: where the stride
- * is as large as the window (the first layer of a vision transformer), and where a tap's few channels would be mostly
- * padding (that of a ResNet).
+ * is as large as the window (the first layer of a vision transformer), or a tap's few channels would be mostly padding.
+ * The latter are stacked where that is little more to multiply: a tap is all that one column of the window sees, and
+ * a cell the columns of a step (the first layer of a ResNet: 21 elements in 32, seven taps, two columns in a cell).
  */
 #include <string.h>
 #include "kernel/gemm_impl.h"
@@ -23,9 +24,13 @@ enum {
     APART = 2048,
     LINE = 64,
     PIECE = 16,
-    TOGETHER = 32
-}; /* STRIP, FEWEST: bytes of a strip that is wanted; positions it has at least. PIECE: bytes of a patch that are copied
-      at once, of TOGETHER patches, which L1 holds, before the next; channels that are turned at once */
+    TOGETHER = 32,
+    LINES = 64,
+    SOME = 256
+};
+/* STRIP, FEWEST: bytes of a strip that is wanted; positions it has at least. PIECE: bytes of a patch that are copied at
+ * once, of TOGETHER patches, which L1 holds, before the next; channels that are turned at once. LINES: elements of a
+ * stack at most, SOME columns of which are made at once. */
 
 /* Columns of plane v that are in the picture: [first, end). */
 static int64_t first_in(int64_t padding, int64_t v, int64_t stride)
@@ -85,30 +90,41 @@ bool conv_rows(ConvRows *r, const GemmConv *d, const Kernels *kernels, const Pro
                     .hout = flat ? 1 : y->shape[2],
                     .wout = y->shape[last],
                     .from = x->dtype};
-    r->columns = &kernels->conv;
+    r->kernels = &kernels->conv;
     r->to = product_size_a(k) == 2 ? DT_BF16 : DT_F32;
     r->step[0] = flat ? 0 : x->stride[2];
     r->step[1] = x->stride[last];
     r->step[2] = x->stride[1];
     bool last_axis = tensor_channels_last(x);
     bool apart = r->kh == r->sh && r->kw == r->sw && !r->ph && !r->pw, few = 2 * r->C < k->chunk && r->step[1] == 1;
-    bool patches =
-        dilated[0] == 1 && dilated[1] == 1 && ((apart && (!last_axis || r->C < k->chunk)) || (few && r->kw > 1));
+    bool dense = dilated[0] == 1 && dilated[1] == 1, patches = dense && apart && (!last_axis || r->C < k->chunk);
+    int64_t high = r->C * r->kh, stack = ceil_div(high, k->chunk) * k->chunk;
+    few &= dense && !patches && r->kw > 1;
+    r->stacked = few && r->from == r->to && high <= LINES && stack <= 2 * high &&
+                 2 * stack * r->kw <= 3 * ceil_div(high * r->kw, k->chunk) * k->chunk;
+    patches |= few && !r->stacked;
     r->patches = patches;
-    r->K = patches ? r->C * r->kh * r->kw : r->C;
-    r->taps = patches ? 1 : r->kh * r->kw;
+    r->K = patches ? high * r->kw : r->stacked ? high : r->C;
+    r->taps = patches ? 1 : r->stacked ? r->kw : r->kh * r->kw;
     int64_t padded = ceil_div(r->K, k->chunk) * k->chunk;
     if (r->taps > MAX_TAPS || (r->from == DT_F32 && r->to == DT_BF16)) return false;
     if (!r->K || padded > 2 * r->K) return false; /* mostly zeros: the first layer of a pyramid */
     for (int i = 0; i < 3; i++)                   /* axes of size 1 may have any stride */
         if ((int64_t[]){r->H, r->W, r->C}[i] == 1) r->step[i] = i == 2 ? 1 : r->C;
     r->plain = !patches && last_axis && pointwise(r);
-    r->cell = padded * (int64_t)product_size_a(k);
+    r->line = padded * (int64_t)product_size_a(k);
+    r->cell = r->stacked ? r->sw * r->line : r->line;
     if (r->cell % APART == 0)
         r->cell += LINE; /* else the rows of a tile would all fall into the same few lines of L1 */
-    r->pitch = patches || r->plain ? r->wout : pitch_of(r, dilated);
-    if (patches) r->planes = 1;
-    for (int64_t i = 0; !patches && i < r->taps; i++) {
+    r->pitch = patches || r->plain ? r->wout
+               : r->stacked        ? r->wout - 1 + ceil_div(r->kw, r->sw)
+                                   : pitch_of(r, dilated);
+    if (patches || r->stacked) r->planes = 1;
+    for (int64_t i = 0; r->stacked && i < r->taps; i++) {
+        r->jump[i] = i / r->sw * r->cell + i % r->sw * r->line;
+        r->reach = i / r->sw;
+    }
+    for (int64_t i = 0; !patches && !r->stacked && i < r->taps; i++) {
         int64_t at[2] = {i / r->kw * dilated[0], i % r->kw * dilated[1]},
                 cells = at[0] / r->sh * r->pitch + at[1] / r->sw;
         r->where[i] = plane_of(r, at[0] % r->sh, at[1] % r->sw);
@@ -153,7 +169,7 @@ static void pixels(const ConvRows *r, char *to, const char *x, int64_t at, int64
         const void *from[TOGETHER];
         int some = (int)least(TOGETHER, r->C - c);
         for (int i = 0; i < some; i++) from[i] = x + (at + (c + i) * r->step[2]) * size;
-        (size == 2 ? r->columns->columns_2 : r->columns->columns_4)(to + c * size, r->cell / size, from, some, n);
+        (size == 2 ? r->kernels->columns_2 : r->kernels->columns_4)(to + c * size, r->cell / size, from, some, n);
     }
     for (int64_t i = 0; i < n; i++, to += r->cell, at += step) {
         if (!turned) take(r, to, x, at, r->step[2], r->C);
@@ -222,6 +238,39 @@ static void fill_patches(const ConvRows *r, char *strip, const char *x, int64_t 
     }
 }
 
+/* n columns of pixels from column `left` on, all of them in the picture, as those of row i of outputs see them. */
+static void stack(const ConvRows *r, char *to, const char *x, int64_t i, int64_t left, int64_t n)
+{
+    static const char zeros[SOME * sizeof(float)] = {0};
+    int64_t size = (int64_t)dtype_size(r->to), high = r->C * r->kh, top = i * r->sh - r->ph;
+    const void *from[LINES];
+    for (int64_t at = 0, some; at < n; at += some, to += some * r->line) {
+        some = least(n - at, SOME);
+        for (int64_t e = 0; e < r->line / size; e++) {
+            int64_t y = top + e % r->kh;
+            bool in = e < high && y >= 0 && y < r->H;
+            from[e] = in ? x + (e / r->kh * r->step[2] + y * r->step[0] + left + at) * size : zeros;
+        }
+        (size == 2 ? r->kernels->columns_2 : r->kernels->columns_4)(to, r->line / size, from, (int)(r->line / size),
+                                                                    some);
+    }
+}
+
+/* Cells [begin, end) of a strip of stacks. */
+static void fill_stacks(const ConvRows *r, char *strip, const char *x, int64_t first, int64_t begin, int64_t end)
+{
+    for (int64_t at = begin, n; at < end; at += n) {
+        int64_t i = (first + at) / r->pitch, j = (first + at) % r->pitch, left = j * r->sw - r->pw;
+        n = least(end - at, r->pitch - j);
+        int64_t wide = n * r->sw, zeros = i < r->hout ? least(wide, most(0, -left)) : wide,
+                data = most(0, least(wide, r->W - left) - zeros), rest = wide - zeros - data;
+        char *to = strip + at * r->cell;
+        memset(to, 0, (size_t)(zeros * r->line));
+        if (data) stack(r, to + zeros * r->line, x, i, left + zeros, data);
+        memset(to + (zeros + data) * r->line, 0, (size_t)(rest * r->line));
+    }
+}
+
 /* Cells [begin, end) of plane p, the strip's first being position `first`. */
 static void fill_plane(const ConvRows *r, char *strip, const char *x, int p, int64_t first, int64_t begin, int64_t end)
 {
@@ -246,6 +295,7 @@ void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first
 {
     int64_t cells = r->patches ? rows : rows + r->reach, begin = cells * self / threads,
             end = cells * (self + 1) / threads;
-    for (int p = 0; !r->patches && p < r->planes; p++) fill_plane(r, strip, x, p, first, begin, end);
+    for (int p = 0; !r->patches && !r->stacked && p < r->planes; p++) fill_plane(r, strip, x, p, first, begin, end);
+    if (r->stacked) fill_stacks(r, strip, x, first, begin, end);
     if (r->patches) fill_patches(r, strip, x, first, begin, end);
 }

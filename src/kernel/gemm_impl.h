@@ -55,13 +55,14 @@ typedef struct ConvRows {
     int64_t H, W, C, kh, kw, sh, sw, ph, pw, hout,
         wout;        /* of the picture, the window, its steps, the padding in front, the output */
     int64_t step[3]; /* of a picture's rows, columns, channels, in elements */
-    const ConvKernels *columns;
+    const ConvKernels *kernels;
     DType from, to;  /* of pictures and of cells */
     bool plain;      /* pixels are rows as they are: no strip is needed */
-    bool patches;
+    bool patches, stacked;
     int64_t K, taps; /* elements of a tap; taps */
-    int64_t cell, pitch, positions, reach, super,
-        cells; /* bytes of a cell; rows of a picture's product; what a tap looks ahead; rows and cells of a strip */
+    int64_t cell, line, pitch, positions, reach, super,
+        cells; /* bytes of a cell and of a tap's line; rows of a picture's product; what a tap looks ahead; rows and
+                  cells of a strip */
     int planes;
     int64_t plane[MAX_TAPS][2], jump[MAX_TAPS]; /* jump: of a tap, in bytes */
     int where[MAX_TAPS];

@@ -210,7 +210,9 @@ Packed *packed_conv(PackedWeights *p, const Kernels *kernels, const GemmConv *d,
                     .dtype = d->w->dtype,
                     .K = rows.K,
                     .N = O,
-                    .rs = rows.patches ? 1 : d->w->stride[1],
+                    .rs = rows.patches   ? 1
+                          : rows.stacked ? rows.kw
+                                         : d->w->stride[1],
                     .cs = d->w->stride[0],
                     .taps = rows.taps,
                     .apart = rows.patches ? 0 : 1};
