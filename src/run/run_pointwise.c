@@ -376,14 +376,51 @@ static bool copy_tiles(Tensor *out, const Tensor *in, int threads)
     return ok;
 }
 
+/* A transposition among the last dims with a conversion: tile by tile in the operand's order, then row by row. */
+static bool convert_tiles(const Walk *w, int threads)
+{
+    enum { TILE = 64 };
+    const Operand *o = &w->in[0];
+    DType from = o->t->dtype, to = w->out->dtype;
+    int64_t in_size = (int64_t)dtype_size(from), out_size = (int64_t)dtype_size(to), cols = w->shape[w->rank - 1],
+            rows = w->shape[w->rank - 2], cs = o->stride[w->rank - 1], rs = o->stride[w->rank - 2],
+            bands = (rows + TILE - 1) / TILE, parts = w->total / (rows * cols) * bands;
+    bool ok = true;
+#pragma omp parallel for num_threads(threads) if (w->total >= PARALLEL) reduction(&& : ok)
+    for (int64_t i = 0; i < parts; i++) {
+        _Alignas(64) unsigned char turned[TILE * TILE * 8], row[TILE * 8];
+        int64_t first = i % bands * TILE, n = rows - first < TILE ? rows - first : TILE, at = i / bands,
+                offset = first * rs;
+        char *out = (char *)w->out->data + (i / bands * rows + first) * cols * out_size;
+        for (int d = w->rank - 3; d >= 0; d--) {
+            offset += at % w->shape[d] * o->stride[d];
+            at /= w->shape[d];
+        }
+        for (int64_t c = 0, m; c < cols; c += m) {
+            m = cols - c < TILE ? cols - c : TILE;
+            ok = kernels()->pointwise.copy_2d(turned, (const char *)o->t->data + offset + c * cs, n, m, rs / in_size,
+                                              cs / in_size, (size_t)in_size) &&
+                 ok;
+            for (int64_t r = 0; r < n; r++)
+                ok = load(o->kind, row, from, turned + r * m * in_size, in_size, m) &&
+                     store(o->kind, to, out + (r * cols + c) * out_size, row, m) && ok;
+        }
+    }
+    return ok;
+}
+
 bool run_copy_tensor(Tensor *out, const Tensor *in, int threads)
 {
     if (tensor_numel(out) == 0) return true;
     if (out->dtype == in->dtype) return copy_tiles(out, in, threads);
     Kind k = dtype_is_float(in->dtype) ? (in->dtype == DT_F64 ? K_F64 : K_F32) : K_I64;
     if (k == K_I64 && out->dtype == DT_F64) k = K_F64;
-    Walk w = {.nin = 1, .in = {{.t = in, .kind = k}}, .out = out, .out_kind = k};
-    return walk(&w, threads);
+    Walk w = {.nin = 1, .in = {{.t = in, .kind = k}}, .out = out, .out_kind = k, .total = tensor_numel(out)};
+    merge_dims(&w);
+    const int64_t *stride = w.in[0].stride;
+    bool turned = w.rank > 1 && stride[w.rank - 2] > 0 && stride[w.rank - 1] > stride[w.rank - 2] &&
+                  dtype_size(in->dtype) <= 8;
+    return turned ? convert_tiles(&w, threads) : walk(&w, threads);
 }
 
 bool run_to_copy(Call *c, Err *err)
