@@ -552,3 +552,26 @@ class Shared(nn.Module):
 def test_shifts_of_products_that_share_a_weight(tmp_path):
     inputs = torch.randn(3, 4), torch.randn(5, 4)
     Exported(tmp_path, Shared(), inputs).agrees(inputs)
+
+
+def test_transposed_tensors_are_converted(tmp_path):
+    """Tile by tile: sizes around a tile's edges, axes in front, one row, and types of every width."""
+    def f(x, y, i):
+        return (x.transpose(1, 2).double().contiguous(), x.permute(0, 3, 1, 2).float().contiguous() * 1,
+                x.permute(1, 3, 2, 0).to(torch.float16).contiguous(), y.t().to(torch.int32).contiguous(),
+                i.t().float().contiguous(), i.t().bool().contiguous(), y[:, :1].t().double())
+    exported = Exported(tmp_path, f, (torch.randn(2, 65, 70, 3, dtype=torch.float64), torch.randn(64, 129) * 50,
+                                      torch.randint(-3, 4, (130, 63))))
+    exported.agrees((torch.randn(2, 65, 70, 3, dtype=torch.float64), torch.randn(64, 129) * 50,
+                     torch.randint(-3, 4, (130, 63))))
+
+
+def test_pieces_that_are_joined(tmp_path):
+    """Of one element and more, of every size, contiguous or not, more than a thread takes at once."""
+    def f(x, y):
+        return (torch.cat([x[..., None], x[..., None] * 2], -1), torch.cat([x, y[:, :3], x], -1),
+                torch.cat([y.t(), y.t()], 1), torch.stack([x.bool(), y[:, :2] > 0], 2),
+                torch.cat([x.half()[..., None], y[:, :2].half()[..., None]], -1),
+                torch.cat([x.double()[:, :1], y.double()[:, 1:2]], -1))
+    exported = Exported(tmp_path, f, (torch.randn(9000, 2), torch.randn(9000, 5)))
+    exported.agrees((torch.randn(9000, 2), torch.randn(9000, 5)))
