@@ -137,11 +137,12 @@ Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
  * Loops, or oneDNN where it is built in, are for what neither has a kernel for, and for what is mostly padding. */
 Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
 {
-    const ProductKernel *k = packed_kernel(kernels(), d->w, false);
+    const ProductKernel *k = packed_conv_kernel(kernels(), d);
     Err own = {0};
     bool loops = mostly_padding(d);
     Gemm g = {.depthwise = loops ? NULL : depthwise_conv(kernels(), d, &own)};
-    if (!loops && !g.depthwise && k && k->in_place) g.packed = packed_conv(p->packed, kernels(), d, &own);
+    bool tiles = k && (k->in_place || k->cell_a);
+    if (!loops && !g.depthwise && tiles) g.packed = packed_conv(p->packed, kernels(), d, &own);
     if (!loops && !g.depthwise && !g.packed) g.taps = tap_conv(p->taps, p->packed, kernels(), d, &own);
     if (!g.depthwise && !g.packed && !g.taps) g.other = other_conv(p, d, err);
     return gemm_of(g, err);

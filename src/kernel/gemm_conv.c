@@ -91,6 +91,7 @@ bool conv_rows(ConvRows *r, const GemmConv *d, const Kernels *kernels, const Pro
                     .wout = y->shape[last],
                     .from = x->dtype};
     r->kernels = &kernels->conv;
+    r->cells_of = k->cell_a;
     r->to = product_size_a(k) == 2 ? DT_BF16 : DT_F32;
     r->step[0] = flat ? 0 : x->stride[2];
     r->step[1] = x->stride[last];
@@ -108,6 +109,7 @@ bool conv_rows(ConvRows *r, const GemmConv *d, const Kernels *kernels, const Pro
     r->taps = patches ? 1 : r->stacked ? r->kw : r->kh * r->kw;
     int64_t padded = ceil_div(r->K, k->chunk) * k->chunk;
     if (r->taps > MAX_TAPS || (r->from == DT_F32 && r->to == DT_BF16)) return false;
+    if (r->cells_of && (patches || r->stacked || !last_axis || r->from != DT_F32)) return false;
     if (!r->K || padded > 2 * r->K) return false; /* mostly zeros: the first layer of a pyramid */
     for (int i = 0; i < 3; i++)                   /* axes of size 1 may have any stride */
         if ((int64_t[]){r->H, r->W, r->C}[i] == 1) r->step[i] = i == 2 ? 1 : r->C;
@@ -162,6 +164,11 @@ static void pixels(const ConvRows *r, char *to, const char *x, int64_t at, int64
     int64_t size = (int64_t)dtype_size(r->to), bytes = r->C * size;
     if (bytes == r->cell && step == r->C) {
         take(r, to, x, at, 1, n * r->C);
+        return;
+    }
+    if (r->cells_of) {
+        ProductIn in = {.data = x + at * size, .dtype = DT_F32, .rs = step, .cs = 1};
+        r->cells_of(to, &in, n, r->C, r->cell);
         return;
     }
     bool turned = r->step[2] != 1 && step == 1 && r->from == r->to;
@@ -296,6 +303,9 @@ void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first
     int64_t cells = r->patches ? rows : rows + r->reach, begin = cells * self / threads,
             end = cells * (self + 1) / threads;
     for (int p = 0; !r->patches && !r->stacked && p < r->planes; p++) fill_plane(r, strip, x, p, first, begin, end);
+    int64_t after = (r->cells - r->super - r->reach) * r->cell; /* NaN there would be summed again */
+    for (int p = 0; r->cells_of && self == threads - 1 && p < r->planes; p++)
+        memset((char *)strip + (p * r->cells + cells) * r->cell, 0, (size_t)after);
     if (r->stacked) fill_stacks(r, strip, x, first, begin, end);
     if (r->patches) fill_patches(r, strip, x, first, begin, end);
 }

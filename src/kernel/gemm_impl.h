@@ -56,6 +56,7 @@ typedef struct ConvRows {
         wout;        /* of the picture, the window, its steps, the padding in front, the output */
     int64_t step[3]; /* of a picture's rows, columns, channels, in elements */
     const ConvKernels *kernels;
+    void (*cells_of)(void *to, const ProductIn *a, int64_t rows, int64_t K, int64_t step); /* product.h's cell_a */
     DType from, to;  /* of pictures and of cells */
     bool plain;      /* pixels are rows as they are: no strip is needed */
     bool patches, stacked;
@@ -71,6 +72,8 @@ typedef struct ConvRows {
 bool conv_rows(ConvRows *r, const GemmConv *d, const Kernels *kernels, const ProductKernel *k);
 /* The share of thread `self` in the strip for positions [first, first + rows) of picture x. */
 void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first, int64_t rows, int self, int threads);
+/* The kernel that products of a convolution's rows of cells would take; NULL: there is none. */
+const ProductKernel *packed_conv_kernel(const Kernels *k, const GemmConv *d);
 /* Outputs channels-last, any picture, one group, not transposed, one or two spatial axes;
  * NULL without an error: another one. */
 Packed *packed_conv(PackedWeights *p, const Kernels *k, const GemmConv *d, Err *err);

@@ -16,11 +16,11 @@
 
 /* WORTH_THREADS, WORTH_BYTES: floating-point operations, bytes of b, some 10 us of a core. A_THREAD: bytes of a's rows
  * for each thread, up to which a superblock has more than its rows. TILES_*: from these sizes on packing both operands
- * is little beside what float32 gains by tiles; KEPT_M: packing a alone, b being kept. A_TILE, B_WHOLE: bytes of a that
- * L1 nearly holds, of b that L2 does: then a tile meets all panels before the next. IN_PLACE: columns up to which rows
- * of a that are spread stay there. */
+ * is little beside what float32 gains by tiles; KEPT_M: packing a alone, b being kept; CONV_N: columns of all taps, for
+ * which a pixel is packed once. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does: then a tile meets
+ * all panels before the next. IN_PLACE: columns up to which rows of a that are spread stay there. */
 enum { SUPERBLOCK = 1024, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20, WORTH_BYTES = 256 << 10, A_THREAD = 1 << 20 };
-enum { TILES_M = 768, TILES_N = 128, TILES_K = 64, KEPT_M = 64 };
+enum { TILES_M = 768, TILES_N = 128, TILES_K = 64, KEPT_M = 64, CONV_N = 256 };
 enum { IN_PLACE = 384, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
 
 static ProductIn operand(const Tensor *t, bool rounded)
@@ -85,8 +85,8 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     bool one_tile = rows_of(k, g->super).tiles <= 1; /* slivers are used once: nothing to gain from short ones */
     int64_t seen = g->conv ? g->conv->C * g->conv->kh * (k->mr + g->conv->kw)
                            : g->deep * k->mr; /* elements of a that a tile reads */
-    g->rows_first = k->in_place && g->direct && seen * size <= A_TILE && g->deep * g->N * k->size <= B_WHOLE &&
-                    g->M >= 8 * k->mr;
+    g->rows_first = (k->in_place || (g->conv && k->cell_a)) && g->direct && seen * size <= A_TILE &&
+                    g->deep * g->N * k->size <= B_WHOLE && g->M >= 8 * k->mr;
     g->widens = k->widen && (g->direct || g->M > PRODUCT_FEW);
     one_tile &= !g->widens; /* a sliver's floats are to stay in L1 */
     g->kc = pieces <= 1 || one_tile || g->rows_first ? g->deep : round_up(ceil_div(g->deep, pieces), k->chunk);
@@ -177,13 +177,24 @@ static Packed *pixelwise(PackedWeights *p, const Kernels *kernels, const GemmCon
                     .residual = d->sum ? &c : NULL,
                     .b_constant = d->w_constant,
                     .act_last = d->sum,
-                    .act = d->act};
+                    .act = d->act,
+                    .least_rows = C ? tensor_numel(d->y) / d->y->shape[0] / O : 0};
     return packed_matmul(p, kernels, &m, err);
+}
+
+/* As by_tiles: a picture's outputs are its rows, and each tap multiplies them. */
+const ProductKernel *packed_conv_kernel(const Kernels *k, const GemmConv *d)
+{
+    const ProductKernel *tiles = &k->product.f32_tiles;
+    int64_t O = d->w->shape[0], taps = 1, pixels = 1;
+    for (int i = 0; i < d->spatial; i++) taps *= d->w->shape[2 + i], pixels *= d->y->shape[2 + i];
+    bool large = d->w->shape[1] >= TILES_K && O * taps >= CONV_N && pixels >= KEPT_M;
+    return tiles->layout && d->w->dtype == DT_F32 && large ? tiles : packed_kernel(k, d->w, false);
 }
 
 Packed *packed_conv(PackedWeights *p, const Kernels *kernels, const GemmConv *d, Err *err)
 {
-    const ProductKernel *k = packed_kernel(kernels, d->w, false);
+    const ProductKernel *k = packed_conv_kernel(kernels, d);
     ConvRows rows;
     if (!conv_rows(&rows, d, kernels, k)) return NULL;
     if (rows.plain) return pixelwise(p, kernels, d, err);

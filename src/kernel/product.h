@@ -80,6 +80,9 @@ typedef struct ProductKernel {
     void (*pack_a)(void *to, const ProductIn *a, int64_t row, int rows, int64_t K);
     /* NULL: no other way. Else the same rows as rows of floats, `step` bytes apart, for a whose rows are contiguous. */
     void (*line_a)(void *to, const ProductIn *a, int64_t row, int rows, int64_t K, int64_t step);
+    /* NULL, or, of a kernel that packs a float's parts, rows of f32 as cells of a convolution, `step` bytes apart,
+     * which `tile` reads where they are. */
+    void (*cell_a)(void *to, const ProductIn *a, int64_t rows, int64_t K, int64_t step);
     /* panel `panel` of b to `to` */
     void (*pack_b)(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N);
     void (*tile)(const ProductTile *t);

@@ -254,8 +254,8 @@ static void test_large(void **state)
             Case s = {.B = 1,
                       .C = i < 2 ? 32 : 300,
                       .O = i < 2 ? 9 : 40,
-                      .H = i < 2 ? 70 : 6,
-                      .W = i < 2 ? 77 : 7,
+                      .H = i < 2 ? 70 : 9,
+                      .W = i < 2 ? 77 : 15,
                       .kh = 3,
                       .kw = 3,
                       .stride = {1, 1 + i / 2},
@@ -272,7 +272,7 @@ static void test_large(void **state)
 /* NaN and infinity come through, and stay in their windows. */
 static void test_extremes(void **state)
 {
-    enum { C = 32, O = 33, H = 9, V = 10 };
+    enum { C = 64, O = 33, H = 9, V = 10 };
     uint64_t seed = 9;
     (void)state;
     for (rung = next_rung_of(product, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(product, rung))

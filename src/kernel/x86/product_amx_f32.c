@@ -78,6 +78,19 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
     }
 }
 
+/* A cell is [K / 32][3 parts][32]. */
+static void cell_a(void *to, const ProductIn *a, int64_t rows, int64_t K, int64_t step)
+{
+    float line[CHUNK];
+    for (int64_t r = 0; r < rows; r++) {
+        uint16_t *p = (uint16_t *)(void *)((char *)to + r * step);
+        for (int64_t k = 0; k < K; k += CHUNK, p += PARTS * CHUNK) {
+            int n = K - k < CHUNK ? (int)(K - k) : CHUNK;
+            split_line(p, CHUNK, floats_of(line, a, r * a->rs + k * a->cs, a->cs, n));
+        }
+    }
+}
+
 /* n elements of K from k on, 16 columns at most of which `cols` are b's:
  * [3 parts][16 words][16 columns], parts two tiles apart. */
 static void pack_tile(uint32_t *to, const ProductIn *b, int64_t k, int n, int64_t col, int cols)
@@ -120,20 +133,40 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
 
 /* ------------------------------------------------------------------ a tile */
 
+/* How rows of a lie: bytes from a row, a part, the upper tile and a chunk to the next; chunks of a run. */
+typedef struct Lie {
+    int64_t row, part, lower, chunk, run;
+} Lie;
+
+static inline Lie lie_of(const ProductTile *t, int tm)
+{
+    if (t->step) return (Lie){t->step, LINE, T * t->step, PARTS * LINE, t->run / CHUNK};
+    return (Lie){LINE, tm * TILE, TILE, PARTS * tm * TILE, INT64_MAX};
+}
+
+/* Where the rows of chunk i of K are. */
+static inline const char *chunk_of(const ProductTile *t, const Lie *l, int64_t i)
+{
+    i += t->step ? t->from / CHUNK : 0;
+    return (const char *)t->a + (t->step ? t->jump[i / l->run] : 0) + i % l->run * l->chunk;
+}
+
 /* Elements of `now` that are not finite, by multiply-adds. */
 static void sum_again(const ProductTile *t, float *now)
 {
-    int64_t chunks = (t->n + CHUNK - 1) / CHUNK, high = (t->rows + T - 1) / T * T;
+    int64_t chunks = (t->n + CHUNK - 1) / CHUNK;
+    Lie l = lie_of(t, (t->rows + T - 1) / T);
     for (int r = 0; r < t->rows; r++)
         for (int c = 0; c < t->cols; c++) {
             if (isfinite(now[r * NR + c])) continue;
             float sum = t->add ? t->acc[r * NR + c] : 0;
             for (int64_t k = 0; k < chunks * CHUNK; k++) {
-                const uint16_t *a = (const uint16_t *)t->a + k / CHUNK * PARTS * high * CHUNK + r * CHUNK + k % CHUNK;
+                const char *a = chunk_of(t, &l, k / CHUNK) + r * l.row + k % CHUNK * 2;
                 const uint16_t *b = (const uint16_t *)t->b + k / CHUNK * PARTS * 4 * WORDS + c / T * 2 * WORDS +
                                     (k % CHUNK / 2 * T + c % T) * 2 + k % 2;
-                float x = bf16_value(a[2 * high * CHUNK]) + bf16_value(a[high * CHUNK]) + bf16_value(a[0]);
-                float y = bf16_value(b[8 * WORDS]) + bf16_value(b[4 * WORDS]) + bf16_value(b[0]);
+                float x = 0, y = bf16_value(b[8 * WORDS]) + bf16_value(b[4 * WORDS]) + bf16_value(b[0]);
+                for (int i = PARTS - 1; i >= 0; i--)
+                    x += bf16_value(*(const uint16_t *)(const void *)(a + i * l.part));
                 sum = fmaf(x, y, sum);
             }
             now[r * NR + c] = sum;
@@ -141,19 +174,20 @@ static void sum_again(const ProductTile *t, float *now)
 }
 
 /* One of a part of a and one of b; a part that is there already is not loaded again. */
-#define LOAD_A(part)                                                                                                   \
-    _tile_loadd(4, a + (part)*tm * TILE, LINE);                                                                        \
-    if (tm > 1) _tile_loadd(5, a + (part)*tm * TILE + TILE, LINE)
-#define LOAD_B(part)                                                                                                   \
-    _tile_loadd(6, b + (part)*2 * TILE, LINE);                                                                         \
-    if (tn > 1) _tile_loadd(7, b + (part)*2 * TILE + TILE, LINE)
+#define LOAD_A(i)                                                                                                      \
+    _tile_loadd(4, a + (i)*l.part, l.row);                                                                             \
+    if (tm > 1) _tile_loadd(5, a + (i)*l.part + l.lower, l.row)
+#define LOAD_B(i)                                                                                                      \
+    _tile_loadd(6, b + (i)*2 * TILE, LINE);                                                                            \
+    if (tn > 1) _tile_loadd(7, b + (i)*2 * TILE + TILE, LINE)
 
-/* Meanwhile a sixth of the next chunk of a comes into L1. */
-__attribute__((always_inline)) static inline void multiply(int tm, int tn, const char *soon)
+/* Meanwhile rows of the next chunk of a, the sixth of number `step`, come into L1. */
+__attribute__((always_inline)) static inline void multiply(int tm, int tn, const char *soon, const Lie *l, int step)
 {
     _tile_dpbf16ps(0, 4, 6);
     if (tn > 1) _tile_dpbf16ps(1, 4, 7);
-    for (int i = 0; i < tm * PARTS * T / 6; i++) __builtin_prefetch(soon + i * LINE, 0, 3);
+    for (int r = tm * T * step / 6; r < tm * T * (step + 1) / 6; r++)
+        for (int i = 0; i < PARTS; i++) __builtin_prefetch(soon + r * l->row + i * l->part, 0, 3);
     if (tm > 1) _tile_dpbf16ps(2, 5, 6);
     if (tm > 1 && tn > 1) _tile_dpbf16ps(3, 5, 7);
 }
@@ -162,28 +196,31 @@ __attribute__((always_inline)) static inline void multiply(int tm, int tn, const
  * Each step changes one of the two parts, the small ones come first. */
 __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const ProductTile *t)
 {
-    enum { SIXTH = PARTS * TILE / 6 };
-    const char *a = t->a, *b = t->b, *ahead = t->ahead;
+    const char *b = t->b, *ahead = t->ahead;
     _Alignas(LINE) float now[MR * NR];
     int64_t chunks = (t->n + CHUNK - 1) / CHUNK, each = chunks ? (t->lines + chunks - 1) / chunks : 0;
     int pending = t->done ? t->done->rows : 0, share = chunks ? (int)((pending + chunks - 1) / chunks) : 0, ready = 0;
     Soon rows = soon_of(t, chunks);
+    Lie l = lie_of(t, tm);
     sums_begin(tm, tn, t->acc, t->add);
-    for (int64_t i = 0; i < chunks; i++, a += PARTS * tm * TILE, b += PARTS * 2 * TILE) {
-        const char *soon = i + 1 < chunks ? a + PARTS * tm * TILE : t->next_a;
+    const char *a = chunk_of(t, &l, 0), *soon;
+    int64_t left = t->step ? l.run - t->from / CHUNK % l.run : chunks;
+    for (int64_t i = 0; i < chunks; i++, a = soon, b += PARTS * 2 * TILE) {
+        soon = i + 1 == chunks ? t->next_a : --left ? a + l.chunk : chunk_of(t, &l, i + 1);
+        if (!left) left = l.run;
         LOAD_A(0);
         LOAD_B(2);
-        multiply(tm, tn, soon);
+        multiply(tm, tn, soon, &l, 0);
         LOAD_B(1);
-        multiply(tm, tn, soon + tm * SIXTH);
+        multiply(tm, tn, soon, &l, 1);
         LOAD_A(1);
-        multiply(tm, tn, soon + tm * SIXTH * 2);
+        multiply(tm, tn, soon, &l, 2);
         LOAD_B(0);
-        multiply(tm, tn, soon + tm * SIXTH * 3);
+        multiply(tm, tn, soon, &l, 3);
         LOAD_A(2);
-        multiply(tm, tn, soon + tm * SIXTH * 4);
+        multiply(tm, tn, soon, &l, 4);
         LOAD_A(0);
-        multiply(tm, tn, soon + tm * SIXTH * 5);
+        multiply(tm, tn, soon, &l, 5);
         fetch_soon(&rows);
         for (int64_t k = 0; k < each; k++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
         if (ready < pending) {
@@ -224,6 +261,7 @@ void product_fill_amx_f32(ProductKernels *k)
                                    .nc = 16 * NR,
                                    .mc = 8 * MR,
                                    .pack_a = pack_a,
+                                   .cell_a = cell_a,
                                    .pack_b = pack_b,
                                    .tile = tile,
                                    .begin = begin,
