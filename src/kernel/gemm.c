@@ -52,7 +52,8 @@ struct Gemm { /* one of them */
     Channels *channels;
     Gradient *gradient;
     Other *other;
-    Gemm *rest;     /* of a product in parts: the next, which adds to what this one gives */
+    Gemm *rest;     /* of a product in parts: the next */
+    bool adds;      /* it adds to what this one gives */
     int64_t a_step; /* bytes of a that this one takes */
 };
 
@@ -127,10 +128,23 @@ Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
     g.packed = packed_matmul(p->packed, kernels(), &part, err);
     g.a_step = n * d->a->stride[d->a->rank - 1] * (int64_t)dtype_size(d->a->dtype);
     part.a = &back, part.first += n, part.residual = d->c;
+    g.adds = true;
     g.rest = g.packed ? gemm_matmul(p, &part, err) : NULL;
     if (g.rest) return gemm_of(g, err);
     free_ways(&g);
     return NULL;
+}
+
+/* Places of a transposed convolution from number `place` on. */
+static Gemm *places(GemmPool *p, const GemmConv *d, int64_t place, Err *err)
+{
+    int64_t n = d->stride[0] * (d->spatial > 1 ? d->stride[1] : 1);
+    Gemm g = {.packed = packed_place(p->packed, kernels(), d, place, err)};
+    if (g.packed && place + 1 < n && !(g.rest = places(p, d, place + 1, err))) {
+        free_ways(&g);
+        return NULL;
+    }
+    return gemm_of(g, err);
 }
 
 /* AMX takes whole tiles of rows that are a constant step apart (gemm_conv.c); all else is depthwise, or tiles of taps.
@@ -142,6 +156,7 @@ Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
     bool loops = mostly_padding(d);
     Gemm g = {.depthwise = loops ? NULL : depthwise_conv(kernels(), d, &own)};
     bool tiles = k && (k->in_place || k->cell_a);
+    if (!loops && !g.depthwise && tiles && packed_places(d)) return places(p, d, 0, err);
     if (!loops && !g.depthwise && tiles) g.packed = packed_conv(p->packed, kernels(), d, &own);
     if (!loops && !g.depthwise && !g.packed) g.taps = tap_conv(p->taps, p->packed, kernels(), d, &own);
     if (!g.depthwise && !g.packed && !g.taps) g.other = other_conv(p, d, err);
@@ -218,7 +233,7 @@ bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
     for (; g; g = g->rest) {
         TRY(run(g, &part, scratch, err));
         part.a = (const char *)part.a + g->a_step;
-        part.residual = part.c;
+        if (g->adds) part.residual = part.c;
     }
     return true;
 }

@@ -77,6 +77,10 @@ const ProductKernel *packed_conv_kernel(const Kernels *k, const GemmConv *d);
 /* Outputs channels-last, any picture, one group, not transposed, one or two spatial axes;
  * NULL without an error: another one. */
 Packed *packed_conv(PackedWeights *p, const Kernels *k, const GemmConv *d, Err *err);
+/* Whether windows of a transposed convolution lie side by side: then each place of the window (row by row) is a product
+ * of its own, which packed_place makes. Pictures and outputs channels-last, one or two spatial axes. */
+bool packed_places(const GemmConv *d);
+Packed *packed_place(PackedWeights *p, const Kernels *k, const GemmConv *d, int64_t place, Err *err);
 
 /* A packed weight's plain bytes, if they are the mapped file's, are not looked at any more. */
 void packed_let_go(const PackedWeights *p, const void *from, size_t bytes);

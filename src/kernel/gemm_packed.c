@@ -21,7 +21,7 @@
  * all panels before the next. IN_PLACE: columns up to which rows of a that are spread stay there. */
 enum { SUPERBLOCK = 1024, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20, WORTH_BYTES = 256 << 10, A_THREAD = 1 << 20 };
 enum { TILES_M = 768, TILES_N = 128, TILES_K = 64, KEPT_M = 64, CONV_N = 256 };
-enum { IN_PLACE = 384, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
+enum { MOST_PLACES = 64, IN_PLACE = 384, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
 
 static ProductIn operand(const Tensor *t, bool rounded)
 {
@@ -180,6 +180,50 @@ static Packed *pixelwise(PackedWeights *p, const Kernels *kernels, const GemmCon
                     .act = d->act,
                     .least_rows = C ? tensor_numel(d->y) / d->y->shape[0] / O : 0};
     return packed_matmul(p, kernels, &m, err);
+}
+
+bool packed_places(const GemmConv *d)
+{
+    bool taken = d->transposed && d->groups == 1 && d->spatial <= 2 && tensor_channels_last(d->x) &&
+                 tensor_channels_last(d->y) && tensor_numel(d->x);
+    int64_t places = 1;
+    for (int i = 0; i < d->spatial && taken; i++) {
+        taken = d->w->shape[2 + i] == d->stride[i] && !d->padding[i] && d->dilation[i] == 1 &&
+                d->y->shape[2 + i] == d->x->shape[2 + i] * d->stride[i] && d->stride[i] <= MOST_PLACES;
+        places *= d->stride[i];
+    }
+    return taken && places <= MOST_PLACES;
+}
+
+Packed *packed_place(PackedWeights *p, const Kernels *kernels, const GemmConv *d, int64_t place, Err *err)
+{
+    const Tensor *w = d->w;
+    int last = d->x->rank - 1;
+    int64_t C = d->x->shape[1], O = d->y->shape[1], rows = tensor_numel(d->x) / C, across = d->stride[d->spatial - 1],
+            W = d->x->shape[last], size = (int64_t)dtype_size(d->y->dtype), at[2] = {place / across, place % across};
+    Tensor a = tensor_of(d->x->dtype, 2, (int64_t[]){rows, C}, NULL),
+           b = tensor_of(w->dtype, 2, (int64_t[]){C, O}, NULL),
+           c = tensor_of(d->y->dtype, 2, (int64_t[]){rows, O}, NULL);
+    int64_t from = at[1] * w->stride[last] + (d->spatial > 1 ? at[0] * w->stride[2] : 0);
+    b.data = (void *)((uintptr_t)w->data + (size_t)from * dtype_size(w->dtype));
+    b.stride[0] = w->stride[0], b.stride[1] = w->stride[1];
+    c.stride[0] = across * O;
+    GemmMatmul m = {.a = &a,
+                    .b = &b,
+                    .c = &c,
+                    .bias = d->bias,
+                    .residual = d->sum ? &c : NULL,
+                    .b_constant = d->w_constant,
+                    .act_last = d->sum,
+                    .act = d->act,
+                    .least_rows = rows / d->x->shape[0]};
+    Packed *g = packed_matmul(p, kernels, &m, err);
+    if (!g) return NULL;
+    g->line = W;
+    g->line_step = W * (d->spatial > 1 ? d->stride[0] : 1);
+    g->c_at = (size_t)((at[0] * W * across + at[1]) * O * size);
+    g->b_at = d->w_constant ? 0 : (size_t)from * dtype_size(w->dtype);
+    return g;
 }
 
 /* As by_tiles: a picture's outputs are its rows, and each tap multiplies them. */

@@ -64,6 +64,15 @@ static void rows_of_positions(const ConvRows *v, int64_t position, int rows, int
     }
 }
 
+static void rows_of_lines(const Packed *g, int64_t first, int rows, int64_t *at)
+{
+    int64_t i = first / g->line, j = first % g->line;
+    for (int r = 0; r < rows; r++) {
+        at[r] = i * g->line_step + j;
+        if (++j == g->line) j = 0, i++;
+    }
+}
+
 /* Those that c has follow each other: how many they are, and the first. */
 static int rows_in_c(const int64_t *at, int rows, int64_t *first)
 {
@@ -136,7 +145,7 @@ typedef struct Pair {
 /* Whether sums are results but for a bias and a residual, of dtypes that tiles take. */
 static bool straight(const Packed *g, const ProductOut *o)
 {
-    bool tiles = g->k->straight && (!g->k->widen || g->widens) && !g->conv;
+    bool tiles = g->k->straight && (!g->k->widen || g->widens) && !g->conv && !g->line;
     bool floats = o->c_type == DT_F32 && (!o->bias || o->bias_type == DT_F32) &&
                   (!o->residual || o->residual_type == DT_F32);
     return tiles && o->act == GEMM_NONE && !(o->residual && o->times) && (floats || g->k->halves);
@@ -176,9 +185,11 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
             x->into = &j->out, x->row = row, x->col = col;
         } else {
             *d = (ProductDone){&j->out, x->acc, NULL, row, col, rows, x->cols};
-            if (g->conv) rows_of_positions(g->conv, row, rows, pair->at[pair->turn]), d->at = pair->at[pair->turn];
+            if (g->conv || g->line) d->at = pair->at[pair->turn];
+            if (g->conv) rows_of_positions(g->conv, row, rows, pair->at[pair->turn]);
+            else if (g->line) rows_of_lines(g, row, rows, pair->at[pair->turn]);
         }
-        if (g->conv) rows = rows_in_c(pair->at[pair->turn], rows, &row);
+        if (d->at) rows = rows_in_c(pair->at[pair->turn], rows, &row);
         coming(&j->out, row, col, rows, &soon);
     }
     for (int i = 0; i < soon.n && !fetches; i++)
@@ -419,10 +430,10 @@ static Job job_of(const Packed *g, const GemmBuffers *m, int64_t item, char *sha
     j.weight = w ? w->data : g->passing ? NULL : j.packed_b;
     if (g->passing) j.panels = j.packed_b;
     j.a.data = (const char *)m->a + at[0];
-    j.b.from = w ? w->from : (const char *)m->b + at[1];
-    j.out.c = (char *)m->c + at[2];
+    j.b.from = w ? w->from : (const char *)m->b + at[1] + g->b_at;
+    j.out.c = (char *)m->c + at[2] + g->c_at;
     j.out.bias = m->bias;
-    j.out.residual = m->residual ? (const char *)m->residual + at[3] : NULL;
+    j.out.residual = m->residual ? (const char *)m->residual + at[3] + g->c_at : NULL;
     j.straight = straight(g, &j.out);
     return j;
 }

@@ -307,10 +307,78 @@ static void test_extremes(void **state)
         }
 }
 
+/* Transposed, windows side by side: a product for each place of the window. */
+static void test_places(void **state)
+{
+    uint64_t seed = 13;
+    (void)state;
+    for (rung = next_rung_of(product, CPU_REF); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
+        for (int i = 0; i < 48 / ONE_IN; i++) {
+            int64_t window[2] = {1 + i % 3, 1 + i / 3 % 4}, O = (int64_t[]){5, 33, 130}[i % 3];
+            Case s = {.B = 1 + i % 2,
+                      .C = (int64_t[]){64, 20, 33, 70}[i / 2 % 4],
+                      .O = O,
+                      .H = i % 5 ? 1 + i % 6 : 9,
+                      .W = 1 + i % 11,
+                      .spatial = i % 7 ? 2 : 1,
+                      .t = types[i % 2]};
+            if (s.spatial == 1) s.H = window[0] = 1;
+            static const int64_t none[2] = {0, 0}, one[2] = {1, 1};
+            Tensor x = filled(X, &s, s.B, s.C, s.H, s.W, true, &seed),
+                   w = filled(WEIGHT, &s, s.C, O, window[0], window[1], false, &seed),
+                   y = filled(Y, &s, s.B, O, s.H * window[0], s.W * window[1], true, &seed),
+                   bias = tensor_of(DT_F32, 1, (int64_t[]){O}, room(BIAS, O * 4));
+            fill_random(bias.data, O, 1, &seed);
+            size_t bytes = tensor_bytes(&y);
+            Tensor held = y;
+            held.data = memcpy(room(OTHER, (int64_t)bytes), y.data, bytes);
+            GemmConv d = {.x = &x,
+                          .w = &w,
+                          .bias = i % 3 ? &bias : NULL,
+                          .y = &y,
+                          .spatial = s.spatial,
+                          .stride = window + (s.spatial == 1),
+                          .padding = none,
+                          .padding_end = none,
+                          .dilation = one,
+                          .groups = 1,
+                          .transposed = true,
+                          .w_constant = i % 4 > 0,
+                          .sum = i % 5 == 1,
+                          .act = i % 4 == 1 ? GEMM_RELU : GEMM_NONE};
+            team_enter(1 + i % 3, NULL);
+            assert_true(packed_places(&d));
+            PackedWeights *p = packed_weights_create(NULL);
+            for (int64_t place = 0; place < window[0] * window[1]; place++) {
+                Packed *g = packed_place(p, kernels_at(rung), &d, place, NULL);
+                run(g, x.data, w.data, d.bias, d.sum, y.data);
+                packed_free(g);
+            }
+            packed_weights_free(p);
+            for (int64_t k = 0; k < tensor_numel(&y); k++) {
+                int64_t v = k % y.shape[y.rank - 1], h = k / y.shape[y.rank - 1] % (s.H * window[0]),
+                        o = k / (s.H * window[0] * s.W * window[1]) % O, b = k / (tensor_numel(&y) / s.B);
+                double sum = d.bias ? (double)((float *)bias.data)[o] : 0, size = 1;
+                for (int64_t c = 0; c < s.C; c++) {
+                    double z = at(&x, b, c, h / window[0], v / window[1]) * at(&w, c, o, h % window[0], v % window[1]);
+                    sum += z;
+                    size += fabs(z);
+                }
+                if (d.sum) sum += at(&held, b, o, h, v);
+                double want = d.act == GEMM_RELU && sum < 0 ? 0 : sum, got = at(&y, b, o, h, v),
+                       far = size * ((double)s.C + 8) * 0x1p-24 + (s.t == DT_BF16 ? (fabs(want) + 0.01) * 0x1.1p-8 : 0);
+                if (!(fabs(got - want) <= far))
+                    STOP("%s, case %d: [%d, %d, %d, %d] is %a, expected %a", cpu_level_name(rung), i, (int)b, (int)o,
+                         (int)h, (int)v, got, want);
+            }
+            assert_guard(y.data);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_geometry), cmocka_unit_test(test_patches),
-                                       cmocka_unit_test(test_few_channels),
-                                       cmocka_unit_test(test_large), cmocka_unit_test(test_extremes)};
+                                       cmocka_unit_test(test_few_channels), cmocka_unit_test(test_large),
+                                       cmocka_unit_test(test_extremes), cmocka_unit_test(test_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
