@@ -44,11 +44,27 @@ static inline void tiles(float *c, int64_t ldc, const void *a, int64_t lda, cons
     _tile_stored(3, to + 16 * ldc + 64, ldc);
 }
 
+/* The largest elements of rows of c, as they are. */
+static void keep_tops(const PairProduct *p)
+{
+    for (int r = 0; r < p->rows; r++) {
+        const float *c = (const float *)(const void *)((const char *)p->c + r * p->ldc);
+        Vec top = vec_at(p->tops[r]);
+        for (int64_t j = 0; j < p->columns; j += 2 * LANES)
+            top = vec_max(vec_at(c + j + LANES), vec_max(vec_at(c + j), top));
+        vec_put(p->tops[r], top);
+    }
+}
+
 static void product(const PairProduct *p)
 {
     for (int64_t j = 0; j < p->columns; j += 32) {
         const uint16_t *b = p->b + j / 16 * p->next;
         tiles(p->c + j, p->ldc, p->a, p->lda, b, b + p->next, padded(p->K, STEP) / STEP, p->rows > 16, p->add);
+    }
+    if (p->tops && !p->plus && p->times == 1) {
+        keep_tops(p);
+        return;
     }
     for (int r = 0; r < p->rows && p->tops; r++) {
         float *c = (float *)(void *)((char *)p->c + r * p->ldc);
