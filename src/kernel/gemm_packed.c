@@ -222,7 +222,7 @@ Packed *packed_place(PackedWeights *p, const Kernels *kernels, const GemmConv *d
     g->line = W;
     g->line_step = W * (d->spatial > 1 ? d->stride[0] : 1);
     g->c_at = (size_t)((at[0] * W * across + at[1]) * O * size);
-    g->b_at = d->w_constant ? 0 : (size_t)from * dtype_size(w->dtype);
+    g->b_at = (size_t)from * dtype_size(w->dtype);
     return g;
 }
 

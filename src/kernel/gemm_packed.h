@@ -75,7 +75,7 @@ struct Packed {
     bool across;               /* threads take whole products of the batch; else they share each */
     int64_t panels, kc, super; /* super: rows of a superblock */
     int64_t line, line_step;   /* line > 0: rows of c come in lines of so many, so many of its rows apart */
-    size_t c_at, b_at; /* bytes of c and the residual before the first; of a b that is not constant */
+    size_t c_at, b_at; /* bytes of c and the residual before the first; of a b that is not kept */
     size_t a_bytes, b_bytes, sums_bytes;
     bool widens;  /* slivers of b are made floats */
     int64_t wide; /* where, among the floats of sums */

@@ -323,6 +323,7 @@ static void test_places(void **state)
                       .spatial = i % 7 ? 2 : 1,
                       .t = types[i % 2]};
             if (s.spatial == 1) s.H = window[0] = 1;
+            if (i == 38) s.H = 30, s.W = 27; /* parts of a weight that many rows share are not kept */
             static const int64_t none[2] = {0, 0}, one[2] = {1, 1};
             Tensor x = filled(X, &s, s.B, s.C, s.H, s.W, true, &seed),
                    w = filled(WEIGHT, &s, s.C, O, window[0], window[1], false, &seed),
