@@ -18,10 +18,11 @@
  * for each thread, up to which a superblock has more than its rows. TILES_*: from these sizes on packing both operands
  * is little beside what float32 gains by tiles; KEPT_M: packing a alone, b being kept; CONV_N: columns of all taps, for
  * which a pixel is packed once. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does: then a tile meets
- * all panels before the next. IN_PLACE: columns up to which rows of a that are spread stay there. */
+ * all panels before the next. A_PASSES: bytes of a that L2 nearly holds: all of it meets few panels at a time where
+ * they are packed on the way. IN_PLACE: columns up to which rows of a that are spread stay there. */
 enum { SUPERBLOCK = 1024, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20, WORTH_BYTES = 256 << 10, A_THREAD = 1 << 20 };
 enum { TILES_M = 768, TILES_N = 128, TILES_K = 64, KEPT_M = 64, CONV_N = 256 };
-enum { MOST_PLACES = 64, IN_PLACE = 384, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
+enum { MOST_PLACES = 64, IN_PLACE = 384, A_TILE = 56 << 10, A_PASSES = 2 << 20, B_WHOLE = 1280 << 10 };
 
 static ProductIn operand(const Tensor *t, bool rounded)
 {
@@ -95,7 +96,8 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
                           : g->lined ? g->super * g->row_step
                                      : packed_rows * g->deep * size);
     g->b_bytes = g->weight >= 0 ? 0 : packed_bytes(k, g->K, g->N) * (size_t)taps;
-    g->passing = g->b_bytes > B_WHOLE && g->M <= g->super && !g->conv;
+    bool near = round_up(g->M, k->unit) * g->deep * size <= A_PASSES;
+    g->passing = g->b_bytes > B_WHOLE && g->M <= g->super && !g->conv && near;
     if (g->passing) g->b_bytes = panels_of(g) * (size_t)(g->across ? 1 : g->threads);
     g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) *
                     (size_t)(g->kc < g->deep ? task_tiles(g) * task_panels(g)
