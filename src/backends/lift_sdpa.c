@@ -30,7 +30,7 @@ static bool log_lift(RewriteLog *log, const char *rule, const Value *result, con
 static bool prove(const Prover *prover, const Graph *g, const char *rule, Value *from, Value *to, Proof *p, Err *err)
 {
     if (!prover) return true;
-    Claim c = {g, rule, 1, (Value *const[]){from}, (Value *const[]){to}, WAIVE_NOTHING, NULL, NULL, false};
+    Claim c = {g, rule, 1, (Value *const[]){from}, (Value *const[]){to}, WAIVE_NOTHING, .rounded = false};
     return prover->claim((void *)(uintptr_t)prover, &c, p, err) || within(err, "rule '%s' at '%s'", rule, from->name);
 }
 

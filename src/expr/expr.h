@@ -162,6 +162,8 @@ typedef struct Binding {
     uint32_t nmemo;
 } Binding;
 bool binding_init(Binding *b, const ExprPool *p, Err *err);
+/* Remembers also what expressions are that were made since. */
+bool binding_extend(Binding *b, const ExprPool *p, Err *err);
 void binding_free(Binding *b);
 void binding_set(Binding *b, int symbol, int64_t value); /* forgets what was evaluated */
 void binding_clear(Binding *b);                          /* nothing is bound, as after binding_init */

@@ -19,6 +19,21 @@ bool binding_init(Binding *b, const ExprPool *p, Err *err)
     return oom(err);
 }
 
+bool binding_extend(Binding *b, const ExprPool *p, Err *err)
+{
+    uint32_t had = b->nmemo, n = expr_node_count(p);
+    if (n <= had) return true;
+    n += n / 2;
+    Scalar *memo = mem_grow(b->memo, ((size_t)n + 1) * sizeof *memo);
+    if (memo) b->memo = memo;
+    unsigned char *known = memo ? mem_grow(b->known, (size_t)n + 1) : NULL;
+    if (!known) return oom(err);
+    memset(known + had, 0, (size_t)n + 1 - had);
+    b->known = known;
+    b->nmemo = n;
+    return true;
+}
+
 void binding_free(Binding *b)
 {
     mem_free(b->value);

@@ -11,16 +11,16 @@
 #include "prove/sizes.h"
 #include "rewrite/family.h"
 #include "rewrite/payload.h"
+#include "rewrite/prove_room.h"
 #include "shape/solve.h"
 #include "tensor/tolerance.h"
 
-enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6, MAX_CHAIN = 4000, MAX_MADE = 8 };
+enum { MAX_LEAVES = 256, MAX_STEPS_BACK = 6, MAX_CHAIN = 4000, MAX_MADE = 8 };
 
 typedef struct Cone {
     const Claim *claim;
     const Family *const *families;
-    /* by value id: what is replaced depends on it (2: and it depends on an input); visited; who draws it: 1 + family */
-    unsigned char *before, *seen, *drawn;
+    Room *room;
     Value *leaf[MAX_LEAVES];  /* random tensors */
     bool touched[MAX_LEAVES]; /* what is replaced reads it directly */
     int nleaves;
@@ -34,7 +34,6 @@ typedef struct Cone {
     int nmade;
     Node **node;       /* in order */
     int nnodes, nfrom; /* the first nfrom compute what is replaced */
-    int ahead;         /* nodes that the walk up the graph has still to meet */
     int depth;         /* of the searches below; beyond MAX_CHAIN a claim is too large to be proven */
     Elements fewest;   /* at the smallest sizes */
     double least;      /* steps of the first exact run; 0: none */
@@ -64,58 +63,6 @@ static void add_leaf(Cone *c, Value *v)
     else list[(*n)++] = v;
 }
 
-static bool comes_before(const Cone *c, const Node *n)
-{
-    for (int k = 0; k < n->nout; k++)
-        if (c->before[n->out[k]->id]) return true;
-    return false;
-}
-
-static void mark_before(void *user, Value **slot)
-{
-    Cone *c = user;
-    const Value *v = *slot;
-    c->ahead += v->def && !comes_before(c, v->def);
-    c->before[v->id] = v->kind == V_INPUT ? 2 : 1;
-}
-
-typedef struct Varies {
-    const Cone *c;
-    bool any;
-} Varies;
-
-static void operand_varies(void *user, Value **slot)
-{
-    Varies *v = user;
-    v->any |= v->c->before[(*slot)->id] == 2;
-}
-
-/* What is replaced is computed from these: up the graph for all, as far as there are some, and down again for those
- * that depend on an input. */
-static void ancestors(Cone *c)
-{
-    const Claim *claim = c->claim;
-    Node *first = NULL, *last = NULL;
-    for (int i = 0; i < claim->n; i++) {
-        Value *v = claim->from[i];
-        mark_before(c, &v);
-    }
-    for (Node *n = claim->n == 1 ? claim->from[0]->def : claim->g->last; n && c->ahead; n = n->prev) {
-        if (!comes_before(c, n)) continue;
-        c->ahead--;
-        first = n;
-        if (!last) last = n;
-        node_each_operand(n, mark_before, c);
-    }
-    for (Node *n = first; n; n = n == last ? NULL : n->next) {
-        if (!comes_before(c, n)) continue;
-        Varies v = {c, false};
-        node_each_operand(n, operand_varies, &v);
-        for (int k = 0; k < n->nout && v.any; k++)
-            if (c->before[n->out[k]->id]) c->before[n->out[k]->id] = 2;
-    }
-}
-
 static void cut(Cone *c, Value *v);
 static void cut_operand(void *user, Value **slot) { cut(user, *slot); }
 
@@ -123,10 +70,10 @@ static void cut_operand(void *user, Value **slot) { cut(user, *slot); }
  * from weights alone is computed, as a rule may rely on its numbers. */
 static void cut(Cone *c, Value *v)
 {
-    if (c->seen[v->id] || !c->ok) return;
-    c->seen[v->id] = 1;
+    if (marked(&c->room->seen, v) || !c->ok) return;
+    mark(&c->room->seen, v, 1);
     if (!(c->ok = ++c->depth < MAX_CHAIN)) return;
-    if (v->def && c->before[v->id] != 2) node_each_operand(v->def, cut_operand, c);
+    if (v->def && !room_common(c->room, c->claim, v, &c->ok)) node_each_operand(v->def, cut_operand, c);
     else add_leaf(c, v);
     c->depth--;
 }
@@ -138,7 +85,7 @@ static void collect_operand(void *user, Value **slot) { collect(user, *slot); }
 static void collect_meaning(Cone *c, const Value *weight)
 {
     const Claim *claim = c->claim;
-    bool new = weight->kind == V_WEIGHT && !c->before[weight->id];
+    bool new = weight->kind == V_WEIGHT && !marked(&c->room->before, weight);
     Value *m = new && claim->meaning ? claim->meaning(claim->user, weight) : NULL;
     for (int i = 0; i < c->nmade; i++)
         if (c->made[i].weight == weight) return;
@@ -159,8 +106,8 @@ static void collect(Cone *c, Value *v)
         return;
     }
     for (int k = 0; k < v->def->nout; k++) {
-        if (c->seen[v->def->out[k]->id] & 2) return;
-        c->seen[v->def->out[k]->id] |= 2;
+        if (marked(&c->room->seen, v->def->out[k])) return;
+        mark(&c->room->seen, v->def->out[k], 1);
     }
     if (!(c->ok = ++c->depth < MAX_CHAIN)) return;
     node_each_operand(v->def, collect_operand, c);
@@ -181,7 +128,7 @@ static bool all_touched(Cone *c)
     bool all = true;
     for (int i = 0; i < c->nleaves; i++)
         if (!c->touched[i] && c->leaf[i]->def) {
-            c->before[c->leaf[i]->id] = 0;
+            if (!room_leave_out(c->room, c->leaf[i])) c->ok = false;
             all = false;
         }
     return all;
@@ -191,8 +138,8 @@ static bool depends(Cone *c, const Value *v, const Value *leaf)
 {
     for (int i = 0; i < c->nleaves; i++)
         if (c->leaf[i] == v && v != leaf) return true;
-    if (!v->def || c->seen[v->id] || !c->ok) return false;
-    c->seen[v->id] = 1;
+    if (!v->def || marked(&c->room->seen, v) || !c->ok) return false;
+    mark(&c->room->seen, v, 1);
     if (!(c->ok = ++c->depth < MAX_CHAIN)) return false;
     bool found = false;
     for (int i = 0; !found && i < v->def->op->schema->nparams; i++) {
@@ -207,14 +154,14 @@ static bool depends(Cone *c, const Value *v, const Value *leaf)
 
 /* Leaves that follow from others are computed from them: with numbers of their own they could contradict them. False
  * when there is none. */
-static bool drop_dependent(Cone *c, size_t n)
+static bool drop_dependent(Cone *c)
 {
     bool any = false;
     for (int i = 0; i < c->nleaves; i++) {
-        memset(c->seen, 0, n);
+        forget(&c->room->seen, c->room->n);
         c->depth = 0;
         if (!c->leaf[i]->def || !depends(c, c->leaf[i], c->leaf[i])) continue;
-        c->before[c->leaf[i]->id] = 0;
+        if (!room_leave_out(c->room, c->leaf[i])) c->ok = false;
         any = true;
     }
     return any;
@@ -223,9 +170,9 @@ static bool drop_dependent(Cone *c, size_t n)
 /* What v is made of is drawn by a family. */
 static void mark_drawn(Cone *c, const Value *v, unsigned char family, int depth)
 {
-    if (c->drawn[v->id] || depth > 64) return;
+    if (marked(&c->room->drawn, v) || depth > 64) return;
     if (!is_leaf(c, v) && v->def && v->def->op->flags & OPF_PRODUCT) return; /* computed from any numbers */
-    c->drawn[v->id] = family;
+    mark(&c->room->drawn, v, family);
     if (!v->def || is_leaf(c, v)) return;
     for (int i = 0; i < v->def->op->schema->nparams; i++) {
         const Arg *a = &v->def->arg[i];
@@ -242,8 +189,8 @@ static Graph *concrete(const Cone *c, const Binding *b, Err *err)
 {
     const Claim *claim = c->claim;
     Graph *g = graph_create();
-    Value **map = mem_zeroed((size_t)claim->g->next_id + 1, sizeof *map);
-    bool ok = g && map;
+    Value **map = c->room->map;
+    bool ok = g != NULL;
     Expr *dim[MAX_RANK];
     for (int i = 0; ok && i < c->nleaves; i++) {
         const Value *v = c->leaf[i];
@@ -262,9 +209,12 @@ static Graph *concrete(const Cone *c, const Binding *b, Err *err)
     for (int i = 0; ok && i < claim->n; i++)
         ok = graph_add_output(g, "replaced", map[claim->from[i]->id], err) &&
              graph_add_output(g, "replacement", map[claim->to[i]->id], err);
-    mem_free(map);
+    for (int i = 0; i < c->nleaves; i++) map[c->leaf[i]->id] = NULL;
+    for (int i = 0; i < c->nweights; i++) map[c->weight[i]->id] = NULL;
+    for (int i = 0; i < c->nnodes; i++)
+        for (int k = 0; k < c->node[i]->nout; k++) map[c->node[i]->out[k]->id] = NULL;
     if (ok) return g;
-    if (g && !err->msg[0]) oom(err);
+    if (!err->msg[0]) oom(err);
     graph_free(g);
     return NULL;
 }
@@ -286,7 +236,7 @@ static bool make_inputs(const Cone *c, const Graph *g, int seed, Tensor *in, Err
 {
     uint64_t s = 0x1234567 + (uint64_t)seed * 7919;
     int ndrawn = 0, others;
-    for (int i = 0; i < g->ninput; i++) ndrawn += c->drawn[c->leaf[i]->id] != 0;
+    for (int i = 0; i < g->ninput; i++) ndrawn += marked(&c->room->drawn, c->leaf[i]) != 0;
     others = ndrawn ? seed % ndrawn : 0;
     for (int i = 0; i < g->ninput; i++) {
         const Value *v = g->input[i];
@@ -302,7 +252,7 @@ static bool make_inputs(const Cone *c, const Graph *g, int seed, Tensor *in, Err
             randomise(&parts, &s);
             continue;
         }
-        int family = c->drawn[c->leaf[i]->id];
+        unsigned family = marked(&c->room->drawn, c->leaf[i]);
         if (family && (!c->one_drawn || v->dtype == DT_BOOL || others-- == 0))
             c->families[family - 1]->draw(&in[i], seed, c->claim->waiver, &s);
         else randomise(&in[i], &s);
@@ -330,7 +280,7 @@ static bool more_integers(const Prover *prover, const Cone *c, const Graph *g, i
     Trial trial = {prover, g, in};
     for (int i = 0; i < g->ninput; i++) {
         const Value *v = g->input[i];
-        if (!dtype_is_int(v->dtype) || c->drawn[c->leaf[i]->id]) continue;
+        if (!dtype_is_int(v->dtype) || marked(&c->room->drawn, c->leaf[i])) continue;
         const Graph *of = g;
         IntegerDraw d = integer_draw(&of, &v, 1);
         TRY(tell_more(in[i], &d, (uint64_t)(seed * MAX_LEAVES + i), runs, &trial, err));
@@ -484,7 +434,7 @@ static bool exact_agree(const Cone *c, const Exact *x, int i, Proof *p, Err *err
 static bool any_drawn(const Cone *c)
 {
     for (int i = 0; i < c->nleaves; i++)
-        if (c->drawn[c->leaf[i]->id]) return true;
+        if (marked(&c->room->drawn, c->leaf[i])) return true;
     return false;
 }
 
@@ -591,20 +541,21 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, int k, 
     return ok;
 }
 
-static void reaches(void *user, Value **slot) { ((Cone *)user)->seen[(*slot)->id] = 1; }
+static void reaches(void *user, Value **slot) { mark(&((Cone *)user)->room->seen, *slot, 1); }
 
 /* Rounding to fewer bits on the way is in the source, too; but not what only decides a comparison. */
-static void find_tolerance(Cone *c, size_t n)
+static void find_tolerance(Cone *c)
 {
-    memset(c->seen, 0, n);
+    Marks *seen = &c->room->seen;
+    forget(seen, c->room->n);
     c->allowed = 0;
-    for (int i = 0; i < c->claim->n; i++) c->seen[c->claim->from[i]->id] = 1;
+    for (int i = 0; i < c->claim->n; i++) mark(seen, c->claim->from[i], 1);
     for (int i = c->nfrom - 1; i >= 0; i--) {
         Node *x = c->node[i];
         bool used = false;
         for (int k = 0; k < x->nout; k++) {
             DType t = x->out[k]->dtype;
-            if (!c->seen[x->out[k]->id] || !dtype_is_float(t)) continue;
+            if (!marked(seen, x->out[k]) || !dtype_is_float(t)) continue;
             used = true;
             c->allowed = fmax(c->allowed, tolerance_of(TOLERANCE_RULE, t));
         }
@@ -613,22 +564,23 @@ static void find_tolerance(Cone *c, size_t n)
 }
 
 /* The common inputs, and the nodes of both functions in order. */
-static void find_functions(Cone *c, size_t n)
+static void find_functions(Cone *c)
 {
     const Claim *claim = c->claim;
+    Room *r = c->room;
     for (bool again = true; again; again = c->ok && !all_touched(c)) {
         c->depth = 0;
-        memset(c->seen, 0, n);
+        forget(&r->seen, r->n);
         memset(c->touched, 0, sizeof c->touched);
         c->nleaves = c->nweights = c->nnodes = c->nfrom = c->nmade = 0;
         for (int i = 0; i < claim->n; i++) cut(c, claim->to[i]);
-        memset(c->seen, 0, n);
+        forget(&r->seen, r->n);
         for (int i = 0; i < claim->n; i++) collect(c, claim->from[i]);
     }
     c->nfrom = c->nnodes;
     for (int i = 0; i < claim->n; i++) collect(c, claim->to[i]);
-    find_tolerance(c, n);
-    memset(c->drawn, 0, n);
+    find_tolerance(c);
+    forget(&r->drawn, r->n);
     for (int i = 0; i < c->nnodes; i++) {
         const Node *x = c->node[i];
         for (int f = 0; c->families && c->families[f]; f++) {
@@ -651,12 +603,12 @@ static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
     /* the smallest sizes may have no inputs but those that are waived */
     int first = c->claim->waiver == WAIVE_INPUTS, end = MAX_BINDINGS;
     for (int k = first; ok && c->ok && k < end; k++) {
-        Binding b;
+        Err e = {0};
         bool exact = c->exact;
         c->too_large = false;
-        ok = binding_init(&b, c->claim->g->ex, err);
-        if (ok && prove_sizes(c->claim->g, k, NULL, NULL, 0, &b)) ok = try_binding(prover, c, &b, k, p, err);
-        binding_free(&b);
+        const Binding *b = room_sizes(c->room, c->claim->g, k, &e);
+        if (b) ok = try_binding(prover, c, b, k, p, err);
+        else if (e.code) *err = e, ok = false;
         if (c->too_large) snprintf(p->why, sizeof p->why, "its tensors are too large for the sizes that are tried");
         if (c->too_large && end < 2 * MAX_BINDINGS) end++;
         if (exact && !c->exact) k = first - 1;
@@ -668,26 +620,23 @@ static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
 /* A difference may come from values that the model never has there (negative ones after an abs): what the common
  * inputs are computed from takes their place. False when that is nothing, or too large; the functions are as before
  * then. */
-static bool step_back(Cone *c, size_t n)
+static bool step_back(Cone *c)
 {
     bool any = false;
-    unsigned char *before = mem_alloc(n);
-    if (!before) return false;
-    memcpy(before, c->before, n);
-    while (c->ok && drop_dependent(c, n)) {
+    int left = c->room->nleft;
+    while (c->ok && drop_dependent(c)) {
         any = true;
-        find_functions(c, n);
+        find_functions(c);
     }
-    for (int i = 0; !any && i < c->nleaves; i++)
-        if (c->leaf[i]->def) c->before[c->leaf[i]->id] = 0;
-    if (!any && (any = memcmp(before, c->before, n) != 0)) find_functions(c, n);
+    for (int i = 0; !any && c->ok && i < c->nleaves; i++)
+        if (c->leaf[i]->def) c->ok = room_leave_out(c->room, c->leaf[i]);
+    if (!any && (any = c->room->nleft > left)) find_functions(c);
     if (!c->ok) {
-        memcpy(c->before, before, n);
+        room_take_back(c->room, left);
         c->ok = true;
-        find_functions(c, n);
+        find_functions(c);
         any = false;
     }
-    mem_free(before);
     return any;
 }
 
@@ -695,33 +644,22 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
 {
     const Prover *prover = user;
     Prover quiet = *prover; /* saves nothing: the difference may turn out to be none */
-    size_t n = (size_t)claim->g->next_id + 1;
-    Cone c = {.claim = claim,
-              .families = prover->families,
-              .before = mem_zeroed(n, 1),
-              .seen = mem_zeroed(n, 1),
-              .drawn = mem_zeroed(n, 1),
-              .ok = true};
     Err e = {0};
-    bool ok = c.before && c.seen && c.drawn;
-    if (!ok) oom(&e);
+    Cone c = {.claim = claim, .families = prover->families, .room = room_of(claim, &e), .ok = true};
+    bool ok = c.room != NULL;
     quiet.save = NULL;
-    if (ok) ancestors(&c);
-    for (int i = 0; ok && i < claim->n; i++) c.before[claim->from[i]->id] = 0; /* a root is not an input of itself */
     if (ok) {
-        find_functions(&c, n);
+        find_functions(&c);
         ok = evaluate(&quiet, &c, p, &e);
         c.one_drawn = !ok;
         if (!ok && e.code == E_MISMATCH) ok = evaluate(&quiet, &c, p, &e);
-        for (int step = 0; !ok && e.code == E_MISMATCH && step < MAX_STEPS_BACK && step_back(&c, n); step++)
+        for (int step = 0; !ok && e.code == E_MISMATCH && step < MAX_STEPS_BACK && step_back(&c); step++)
             ok = evaluate(&quiet, &c, p, &e);
         if (!ok && e.code == E_MISMATCH) ok = evaluate(prover, &c, p, &e);
     }
     p->skipped = ok && p->runs == 0;
     if (!ok) *err = e;
-    mem_free(c.before);
-    mem_free(c.seen);
-    mem_free(c.drawn);
+    room_end(claim, c.room);
     mem_free(c.node);
     return ok;
 }

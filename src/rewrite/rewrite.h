@@ -52,6 +52,11 @@ typedef enum Waiver {
 } Waiver;
 
 /* What `prove` is asked: do from[i] and to[i] always have the same value? */
+/* What a prover keeps from one claim to the next; who keeps it calls release at last. */
+typedef struct ClaimRoom {
+    void (*release)(struct ClaimRoom *room);
+} ClaimRoom;
+
 typedef struct Claim {
     const Graph *g;
     const char *rule;
@@ -62,6 +67,11 @@ typedef struct Claim {
     Value *(*meaning)(void *user, const Value *weight);
     void *user;
     bool rounded; /* the rule takes a constant that is near another for that one (guard `close`) */
+    /* Where the node of a result is (it rises along the graph and is infinite outside of it), and whether a value is
+     * computed from an input. NULL, both: whoever proves the claim looks at the whole graph. */
+    double (*place)(void *user, const Value *v);
+    bool (*varies)(void *user, const Value *v);
+    ClaimRoom **room; /* of all claims about the graph, NULL at first; NULL: of none */
 } Claim;
 /* False: they differ (E_MISMATCH) or something else failed. */
 typedef bool ProveFn(void *user, const Claim *c, Proof *p, Err *err);
@@ -135,6 +145,7 @@ typedef struct Info {      /* by value id */
     int holders;            /* ghosts that it is an operand of: 1 + index of the first in rw->holder */
     bool derived;           /* derive rules have been tried */
     double order;           /* rises along the graph */
+    unsigned varies;        /* is it computed from an input? In rw->turn: turn << 1, and 1 if it is */
     const Rule *refused_by; /* at the node that defines it, and why */
     const char *rule, *why;
     Value *meaning; /* of a new weight: what it was computed from, in ops (Claim.meaning) */
@@ -169,6 +180,9 @@ struct Rewrite {
     RewriteLog *log;
     Rule ***by_op[2]; /* [derive][op id]: lists ended by NULL */
     struct Firer *firer;
+    ClaimRoom *room;     /* of proofs */
+    unsigned turn;       /* of what is known of values that vary */
+    const Value **below; /* being looked at for that */
     struct NewWeight *new_weights; /* weights.c */
     Node *resume;                  /* where to go on after a firing */
     Err *err;

@@ -7,7 +7,7 @@ Makes a file of each kind and size with Python's standard library, runs each com
 fails where it takes more than 4 times the file and 64 MiB, more than 2 s of CPU per 10 MB (and no less than 2 s), or
 ends other than with 0 to 5; and where it takes 0.3 s and grew twice as fast as the file. TAP.
 """
-import argparse, json, multiprocessing, os, struct, sys, tempfile, zipfile
+import argparse, json, math, multiprocessing, os, struct, sys, tempfile, zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODEL = os.path.join(HERE, "../cli/models/affine.pt2")
@@ -367,10 +367,22 @@ def onnx_lives(path, n):
                onnx_node("Sum", [f"a{i}" for i in range(n)], ["s"]) + onnx_node("Relu", ["s"], ["y"]))
 
 
+def onnx_layers(path, n):
+    """Products with one matrix, biases and activations: as many claims as layers."""
+    side = lambda name: field(1, name) + field(2, field(1, field(1, 1) + field(2, field(1, field(1, 4)) * 2)))
+    body = [onnx_node("MatMul", [f"r{i - 1}" if i else "x", "w"], [f"m{i}"]) +
+            onnx_node("Add", [f"m{i}", "b"], [f"a{i}"]) + onnx_node("Relu", [f"a{i}"], [f"r{i}"]) for i in range(n)]
+    weight = lambda name, *sizes: field(5, b"".join(field(1, s) for s in sizes) + field(2, 1) + field(8, name) +
+                                        field(9, b"\0\0\x80\x3e" * math.prod(sizes)))
+    onnx(path, b"".join(body) + field(2, "g") + field(11, side("x")) + field(12, side(f"r{n - 1}")) +
+         weight("w", 4, 4) + weight("b", 4))
+
+
 # What works for each node: a file of n and one of 2 n of them, which takes at most three times as long. kind: what
 # makes it, n, the name of the file, and the command
 DOUBLED = {
     "proofs of a chain": (negations, 10000, "m.pt2", ["QKV", "rewrite", "FILE", "--prove"]),
+    "proofs of layers": (onnx_layers, 4000, "m.onnx", ["QKV", "rewrite", "FILE", "--prove"]),
     "sizes of data": (onnx_data_sizes, 1000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
     "equal nodes": (onnx_equal, 5000, "m.onnx", ["QKV", "rewrite", "FILE"]),
     "long lives": (onnx_lives, 6000, "m.onnx", ["QKV", "run", "FILE"]),
