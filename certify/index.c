@@ -4,7 +4,7 @@
 #include "base/vec.h"
 #include "expr/translate.h"
 
-enum { DEEP = 24, ROUNDS = 64, MOST_STEPS = 1 << 14 };
+enum { DEEP = 24, ROUNDS = 64, MOST_STEPS = 1 << 14, MOST_ASKED = 1 << 17 };
 
 static Expr *zero(Index *x) { return ex_int(x->p, 0); }
 static Expr *one(Index *x) { return ex_int(x->p, 1); }
@@ -187,7 +187,7 @@ static bool variable_nonneg(Index *x, Expr *e, Expr *v, int depth)
 static bool nonneg(Index *x, Expr *e, int depth)
 {
     int64_t lo, hi;
-    if (!e || depth > DEEP || x->steps++ > MOST_STEPS) return false;
+    if (!e || depth > DEEP || x->steps++ > MOST_STEPS || (x->asked += 1 + e->nargs) > MOST_ASKED) return false;
     ex_range(x->p, e, &lo, &hi);
     if (lo >= 0) return true;
     Expr *atom[ATOMS];

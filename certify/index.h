@@ -22,6 +22,7 @@ typedef struct Index {
         Expr *is;
     } *memo; /* INDEX_MEMO of them */
     int steps; /* of the question that is asked now, against a limit */
+    int asked; /* steps and terms of all questions of the claim, against a limit */
 } Index;
 
 /* Called o0#7: no size of a file has such a name. */

@@ -32,7 +32,7 @@ bool terms_open(Terms *t)
     t->slot = mem_zeroed(t->nslots, sizeof *t->slot);
     t->arena = arena_create((size_t)1 << 30);
     t->used = 0;
-    t->swaps = t->steps = 0;
+    t->swaps = t->steps = t->x.asked = 0;
     t->cases = t->stuck = false;
     t->why[0] = 0;
     return t->slot && t->arena;

@@ -27,7 +27,7 @@ typedef struct Room {
     ClaimRoom head;
     size_t n;       /* values that there is room for */
     Marks before;   /* what is replaced depends on it */
-    Marks left_out; /* no common input, although it does */
+    Marks left_out; /* it does not count as a common input all the same */
     Marks seen;     /* visited */
     Marks drawn;    /* who draws it: 1 + family */
     Value **map;    /* for whom makes a graph; all NULL in between */
@@ -56,7 +56,7 @@ const Binding *room_sizes(Room *r, const Graph *g, int k, Err *err);
 /* Is a node's result v a common input: computed from an input of the graph, and what is replaced from v? Ancestors are
  * looked for as far up the graph as v is. *ok: false when out of memory. */
 bool room_common(Room *r, const Claim *c, const Value *v, bool *ok);
-/* v is no common input from now on. False when out of memory. */
+/* v does not count as a common input from now on. False when out of memory. */
 bool room_leave_out(Room *r, const Value *v);
-void room_take_back(Room *r, int n); /* but for the first n, which were left out, they are again */
+void room_take_back(Room *r, int n); /* but for the first n that were left out, they count again */
 #endif

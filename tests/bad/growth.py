@@ -182,6 +182,20 @@ def onnx_views(path, n):
     onnx(path, b"".join(body) + field(2, "g") + field(11, side("x")) + field(12, side(f"r{n - 1}")))
 
 
+def onnx_turned(path, n):
+    """(2, 4) seen as (2, 2, 2), turned and seen as (2, 4) again: after n times the place of an element is long."""
+    list_of = lambda name, *sizes: field(5, field(1, len(sizes)) + field(2, 7) + field(8, name) +
+                                         field(9, struct.pack(f"<{len(sizes)}q", *sizes)))
+    perm = field(5, field(1, "perm") + b"".join(field(8, d) for d in (0, 2, 1)) + field(20, 7))
+    sizes = field(1, field(1, 2)) + field(1, field(1, 4))
+    side = lambda name: field(1, name) + field(2, field(1, field(1, 1) + field(2, sizes)))
+    body = [onnx_node("Reshape", [f"c{i - 1}" if i else "x", "apart"], [f"a{i}"], field(6, "-" * 900)) +
+            onnx_node("Transpose", [f"a{i}"], [f"b{i}"], perm) + onnx_node("Reshape", [f"b{i}", "flat"], [f"c{i}"])
+            for i in range(n)]
+    onnx(path, b"".join(body) + field(2, "g") + field(11, side("x")) + field(12, side(f"c{n - 1}")) +
+         list_of("apart", 2, 2, 2) + list_of("flat", 2, 4))
+
+
 def onnx_constants(path, n):
     """A list of 1024 numbers, negated over and over."""
     numbers = b"\x08\x80\x08\x10\x07" + field(8, "c") + field(9, b"\1" * 8192)
@@ -301,6 +315,7 @@ KINDS = {
 OTHERS = {
     "detaches": (detaches, 1290, "m.pt2", ["QKV", "run", "FILE"]),
     "views in bf16": (onnx_views, 334, "m.onnx", ["QKV", "run", "FILE", "--dtype", "bf16", "--no-optimize"]),
+    "turned views": (onnx_turned, 1035, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "rules": (rules, 30, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
     "one rule": (one_rule, 9, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
     "claims": (claims, 52, "m.json", ["CERTIFY", MODEL, MODEL, "FILE"]),
@@ -417,7 +432,8 @@ def files(kinds, sizes, folder, qkv):
         for mb in sizes:
             path = os.path.join(folder, name)
             apart(make, path, int(mb * 1e6 / each))
-            programs = {"QKV": qkv, "CERTIFY": certify, "FILE": path}
+            programs = {"QKV": qkv, "CERTIFY": certify, "FILE": path,
+                        **{w: os.path.join(folder, w) for w in ("o.pt2", "c.json")}}
             for words in command:
                 yield kind, mb, path, [programs.get(word, word) for word in words]
 
