@@ -6,7 +6,11 @@
 #include "base/arena.h"
 #include "base/mem.h"
 
-enum { ALIGN = 64, MANY = 4096 }; /* of more blocks, one order is enough */
+enum {
+    ALIGN = 64,
+    MANY = 4096,             /* of more blocks, one order is enough */
+    MOST_LOOKED_AT = 1 << 26 /* placed blocks, for all that are placed: from there on by birth */
+};
 
 /* What to place first. None is the best for every graph; the first one is the best for most. */
 typedef enum Order { BY_SIZE, BY_SIZE_BEST_FIT, BY_AREA, BY_BIRTH, ORDERS } Order;
@@ -54,6 +58,7 @@ typedef struct Placed {
     int *by_offset, n, sorted; /* all; the first `sorted` of them in order */
     int *near;                 /* room for some */
     Lives lives;
+    size_t looked_at;
 } Placed;
 
 static int level_of(const Block *b)
@@ -122,6 +127,7 @@ static bool place(Block *block, Placed *p, int which, bool tight)
     const int *beside = p->near;
     if (n >= 0) qsort_r(p->near, (size_t)n, sizeof *p->near, lower, block);
     else beside = all_by_offset(p, block), n = p->n;
+    p->looked_at += (size_t)n;
     for (int k = 0; k < n; k++) {
         const Block *o = &block[beside[k]];
         if (o->last < b->first || b->last < o->first) continue;
@@ -139,16 +145,17 @@ static bool place(Block *block, Placed *p, int which, bool tight)
     return true;
 }
 
-/* All blocks of `order`; *total: where the last one ends. */
+/* All blocks of `order`, if that is not too much work; *total: where the last one ends. */
 static bool place_all(Block *block, int *order, Placed *p, int count, Order how, size_t *total)
 {
     Sorting s = {block, how};
     qsort_r(order, (size_t)count, sizeof *order, before, &s);
     *total = 0;
     p->n = p->sorted = 0;
+    p->looked_at = 0;
     memset(p->lives.n, 0, sizeof p->lives.n);
     memset(p->lives.head, 0, p->lives.buckets * sizeof *p->lives.head);
-    for (int k = 0; k < count; k++) {
+    for (int k = 0; k < count && p->looked_at <= MOST_LOOKED_AT; k++) {
         size_t end;
         if (!place(block, p, order[k], how == BY_SIZE_BEST_FIT) ||
             !add_size(block[order[k]].offset, block[order[k]].size, &end))
@@ -158,10 +165,143 @@ static bool place_all(Block *block, int *order, Placed *p, int count, Order how,
     return true;
 }
 
+/* ------------------------------------------------------------------ as they are born */
+
+enum { CLASSES = 64, TRIED = 32 };
+
+/* A stretch of the arena, free or a block's, between its neighbours; -1: there is none. */
+typedef struct Part {
+    size_t at, size;
+    int before, after;
+    bool free;
+    int previous, next; /* free ones whose size has the same highest bit */
+} Part;
+
+typedef struct Parts {
+    Part *part;
+    int n, last;
+    int first[CLASSES];
+} Parts;
+
+static int *first_of(Parts *p, size_t size) { return &p->first[63 - __builtin_clzll(size)]; }
+
+static void offer(Parts *p, int i)
+{
+    Part *x = &p->part[i];
+    int *first = first_of(p, x->size);
+    x->free = true;
+    x->previous = -1;
+    x->next = *first;
+    if (x->next >= 0) p->part[x->next].previous = i;
+    *first = i;
+}
+
+static void take(Parts *p, int i)
+{
+    Part *x = &p->part[i];
+    x->free = false;
+    if (x->next >= 0) p->part[x->next].previous = x->previous;
+    if (x->previous >= 0) p->part[x->previous].next = x->next;
+    else *first_of(p, x->size) = x->next;
+}
+
+/* After part i; -1: at the beginning. */
+static int add_part(Parts *p, int i, size_t at, size_t size)
+{
+    int k = p->n++, after = i >= 0 ? p->part[i].after : -1;
+    p->part[k] = (Part){.at = at, .size = size, .before = i, .after = after};
+    if (i >= 0) p->part[i].after = k;
+    if (after >= 0) p->part[after].before = k;
+    else p->last = k;
+    return k;
+}
+
+/* The smallest of some free ones that are large enough; -1: there is none. */
+static int free_part(Parts *p, size_t size)
+{
+    for (int *first = first_of(p, size); first < p->first + CLASSES; first++) {
+        int best = -1, tried = 0;
+        for (int i = *first; i >= 0 && tried < TRIED; i = p->part[i].next, tried++)
+            if (p->part[i].size >= size && (best < 0 || p->part[i].size < p->part[best].size)) best = i;
+        if (best >= 0) return best;
+    }
+    return -1;
+}
+
+/* A block's part, or -1: larger than the address space. */
+static int part_of(Parts *p, size_t size)
+{
+    int i = free_part(p, size);
+    size_t end;
+    if (i >= 0) {
+        take(p, i);
+        size_t rest = p->part[i].size - size;
+        p->part[i].size = size;
+        if (rest) offer(p, add_part(p, i, p->part[i].at + size, rest));
+        return i;
+    }
+    if (p->last >= 0 && p->part[p->last].free) { /* the last one grows */
+        i = p->last;
+        take(p, i);
+        p->part[i].size = size;
+    } else {
+        i = add_part(p, p->last, p->last >= 0 ? p->part[p->last].at + p->part[p->last].size : 0, size);
+    }
+    return add_size(p->part[i].at, size, &end) ? i : -1;
+}
+
+/* Part i is free again, as one with the free ones beside it. */
+static void give_back(Parts *p, int i)
+{
+    Part *x = &p->part[i];
+    for (int side = 0; side < 2; side++) {
+        int k = side ? x->before : x->after;
+        if (k < 0 || !p->part[k].free) continue;
+        take(p, k);
+        if (side) x->at = p->part[k].at;
+        x->size += p->part[k].size;
+        int beyond = side ? p->part[k].before : p->part[k].after;
+        if (side) x->before = beyond;
+        else x->after = beyond;
+        if (beyond >= 0 && side) p->part[beyond].after = i;
+        else if (beyond >= 0) p->part[beyond].before = i;
+        else if (!side) p->last = i;
+    }
+    offer(p, i);
+}
+
+/* Each block in the order of births into what is free then: where so many live together that looking at all of them
+ * takes long. */
+static bool place_in_turn(Block *block, int *order, Placed *placed, int count, size_t *total)
+{
+    Sorting s = {block, BY_BIRTH};
+    Parts p = {.part = mem_zeroed((size_t)count + 1, sizeof *p.part), .last = -1};
+    int *dying = placed->lives.head, *next = placed->lives.next, *part = placed->near, step = 0;
+    bool ok = p.part != NULL;
+    for (int k = 0; k < CLASSES; k++) p.first[k] = -1;
+    qsort_r(order, (size_t)count, sizeof *order, before, &s);
+    memset(dying, 0, placed->lives.buckets * sizeof *dying);
+    *total = 0;
+    for (int k = 0; ok && k < count; k++) {
+        Block *b = &block[order[k]];
+        for (; step < b->first; step++)
+            for (int i = dying[step]; i; i = next[i - 1]) give_back(&p, part[i - 1]);
+        int i = part[order[k]] = part_of(&p, b->size);
+        if (!(ok = i >= 0)) break;
+        b->offset = p.part[i].at;
+        next[order[k]] = dying[b->last];
+        dying[b->last] = order[k] + 1;
+        if (b->offset + b->size > *total) *total = b->offset + b->size;
+    }
+    mem_free(p.part);
+    return ok;
+}
+
 /* The first order, and others as long as the bound is not reached: the best of them. */
 static bool place_best(Block *block, int *order, Placed *placed, size_t *kept, int count, size_t bound, size_t *total)
 {
     if (!place_all(block, order, placed, count, BY_SIZE, total)) return false;
+    if (placed->looked_at > MOST_LOOKED_AT) return place_in_turn(block, order, placed, count, total);
     for (Order how = BY_SIZE + 1; how<ORDERS && * total> bound && count <= MANY; how++) {
         size_t now;
         for (int k = 0; k < count; k++) kept[order[k]] = block[order[k]].offset;

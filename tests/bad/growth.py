@@ -400,7 +400,7 @@ DOUBLED = {
     "proofs of layers": (onnx_layers, 4000, "m.onnx", ["QKV", "rewrite", "FILE", "--prove"]),
     "sizes of data": (onnx_data_sizes, 1000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
     "equal nodes": (onnx_equal, 5000, "m.onnx", ["QKV", "rewrite", "FILE"]),
-    "long lives": (onnx_lives, 6000, "m.onnx", ["QKV", "run", "FILE"]),
+    "long lives": (onnx_lives, 20000, "m.onnx", ["QKV", "run", "FILE"]),
     "inputs": (onnx_inputs, 4000, "m.onnx", ["QKV", "prove", "FILE", "FILE"]),
     "claims of a chain": (onnx_pairs, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "random numbers": (onnx_random, 1000, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),

@@ -173,6 +173,56 @@ static void test_memory_many(void **state)
     check_blocks(b, size, SOME, SOME, total, bound);
 }
 
+static int lower(const void *x, const void *y)
+{
+    const Block *const *a = x, *const *b = y;
+    return (*a)->offset < (*b)->offset ? -1 : (*a)->offset > (*b)->offset;
+}
+
+/* At forty of n steps no two blocks overlap. */
+static void check_some(const Block *b, int n, size_t total, size_t bound)
+{
+    const Block **alive = test_malloc((size_t)n * sizeof *alive);
+    for (int s = 0; s < n; s += n / 40) {
+        int count = 0;
+        for (int i = 0; i < n; i++)
+            if (b[i].first <= s && s <= b[i].last) alive[count++] = &b[i];
+        qsort(alive, (size_t)count, sizeof *alive, lower);
+        for (int i = 0; i < count; i++) {
+            size_t end = alive[i]->offset + rounded(alive[i]->size);
+            if (end > (i + 1 < count ? alive[i + 1]->offset : total)) STOP("step %d: blocks overlap", s);
+        }
+    }
+    test_free(alive);
+    assert_true(bound <= total);
+}
+
+/* Nearly all live until the end, or die in another order than they were born in. */
+static void test_memory_crowd(void **state)
+{
+    enum { N = 60000 };
+    static Block b[N];
+    static size_t size[N];
+    Err err = {0};
+    size_t total, bound;
+    uint64_t r = 7;
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        for (int i = 0; i < N; i++) {
+            int last = kind == 0 ? N - 1 : kind == 1 ? N - 1 - i / 4 : i + (int)(unit_random(&r) % N);
+            b[i] = (Block){.size = size[i] = 1 + unit_random(&r) % 5000, .first = i, .last = last < N ? last : N - 1};
+            if (b[i].last < i) b[i].last = i;
+        }
+        clock_t begin = clock();
+        OK(memory_plan(b, N, N, &total, &bound, &err));
+        double took = (double)(clock() - begin) / CLOCKS_PER_SEC;
+        check_some(b, N, total, bound);
+        if (took > 3) STOP("%d blocks take %g s", N, took);
+        double ratio = (double)total / (double)bound;
+        if (ratio > 1.1) STOP("kind %d: %g times the bound", kind, ratio);
+    }
+}
+
 static void test_memory_refused(void **state)
 {
     (void)state;
@@ -582,6 +632,7 @@ int main(void)
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_memory_near_bound),
         cmocka_unit_test(test_memory_many),
+        cmocka_unit_test(test_memory_crowd),
         cmocka_unit_test(test_memory_refused),
         cmocka_unit_test(test_fuse),
         cmocka_unit_test(test_plan),
