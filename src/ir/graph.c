@@ -634,9 +634,11 @@ void graph_remove(Graph *g, Node *n)
 
 static void instead(void *user, Value **slot)
 {
-    Value *const *by = user;
+    Value **by = user;
     if (*slot && by[(*slot)->id]) *slot = by[(*slot)->id];
 }
+
+void graph_replace_all(Graph *g, Value **by) { graph_each_operand(g, instead, by); }
 
 bool graph_merge_constants(Graph *g)
 {
@@ -644,8 +646,7 @@ bool graph_merge_constants(Graph *g)
           **by = mem_zeroed((size_t)g->next_id + 1, sizeof *by);
     bool ok = first && by && graph_equal_weights(g, true, first);
     for (int i = 0; ok && i < g->nweight; i++) by[g->weight[i]->id] = first[i];
-    for (Node *n = ok ? g->first : NULL; n; n = n->next) node_each_operand(n, instead, by);
-    if (ok) each_slot_outside_nodes(g, instead, by);
+    if (ok) graph_replace_all(g, by);
     mem_free(first);
     mem_free(by);
     return ok;

@@ -233,6 +233,8 @@ void graph_replace_uses(Graph *g, Value *from, Value *to);                      
 /* The same where the nodes that use it come at or after `at`;
  * stops when it has found so many `uses` (as graph_count_uses counts them). */
 void graph_replace_uses_after(Graph *g, Value *from, Value *to, Node *at, int uses);
+/* Whoever reads v reads by[v->id] from now on, where that is not NULL. */
+void graph_replace_all(Graph *g, Value **by);
 void graph_remove(Graph *g, Node *n);                /* unlinks; its outputs must not be used */
 void graph_link_before(Graph *g, Node *n, Node *at); /* links a node that was removed again, NULL = at the end */
 bool graph_sort(Graph *g, Err *err); /* operands before their users, otherwise in the order that there is */

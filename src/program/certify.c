@@ -274,27 +274,67 @@ static const Value **without_namesake(Prover *p, int side, int *n)
     return all;
 }
 
+/* Values of one op, dtype and sizes: how many each graph has, and where the source's begin among all. */
+typedef struct Kind {
+    const Value *v;
+    int side, n[2], first, paired;
+} Kind;
+
+static bool alike(Prover *p, int side, const Value *v, const Kind *k)
+{
+    bool same = v->def->op == k->v->def->op && v->dtype == k->v->dtype && v->rank == k->v->rank;
+    for (int d = 0; same && d < v->rank; d++) {
+        const Expr *e = checker_expr(&p->c, side, v->dim[d]);
+        same = e == checker_expr(&p->c, k->side, k->v->dim[d]);
+    }
+    return same;
+}
+
+/* The kind of v among those of the table, which is put there if it is new; NULL: of sizes that the checker lacks. */
+static Kind *kind_of(Prover *p, Kind *table, size_t slots, int side, const Value *v)
+{
+    size_t h = (size_t)v->def->op->id * 31 + (size_t)v->rank;
+    for (int d = 0; d < v->rank; d++) {
+        const Expr *e = checker_expr(&p->c, side, v->dim[d]);
+        if (!e) return NULL;
+        h = h * 1000003 + e->id;
+    }
+    for (h = (h ^ h >> 20) & (slots - 1); table[h].v && !alike(p, side, v, &table[h]);) h = (h + 1) & (slots - 1);
+    if (!table[h].v) table[h] = (Kind){.v = v, .side = side};
+    return &table[h];
+}
+
 /* Values that another exporter calls otherwise: the k-th of an op with these sizes is the source's k-th, where both
  * have as many of them. */
 static bool pair_in_order(Prover *p)
 {
-    int na, nb;
-    const Value **a = without_namesake(p, SOURCE, &na), **b = without_namesake(p, RESULT, &nb);
-    if (!a || !b) return false;
-    for (int i = 0; i < nb; i++) {
-        int before = 0, many = 0, found = 0;
-        const Value *of = NULL;
-        for (int k = 0; k < nb; k++) {
-            bool alike = b[k]->def->op == b[i]->def->op && b[k]->rank == b[i]->rank && b[k]->dtype == b[i]->dtype;
-            for (int d = 0; alike && d < b[i]->rank; d++) alike = b[k]->dim[d] == b[i]->dim[d];
-            before += alike && k < i;
-            many += alike;
+    int n[2], first = 0;
+    const Value **all[2] = {without_namesake(p, SOURCE, &n[SOURCE]), without_namesake(p, RESULT, &n[RESULT])};
+    size_t slots = 16;
+    while (slots < 2 * ((size_t)n[0] + (size_t)n[1])) slots *= 2;
+    Kind *table = arena_array(p->c.arena, Kind, slots);
+    const Value **ordered = arena_array(p->c.arena, const Value *, n[SOURCE] + 1);
+    if (!all[SOURCE] || !all[RESULT] || !table || !ordered) return false;
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < n[side]; i++) {
+            Kind *k = kind_of(p, table, slots, side, all[side][i]);
+            if (k) k->n[side]++;
         }
-        for (int k = 0; k < na; k++) {
-            bool alike = a[k]->def->op == b[i]->def->op && checker_same_sizes(&p->c, a[k], b[i]);
-            if (alike && found++ == before) of = a[k];
-        }
-        if (found == many && !p->pair[b[i]->id]) p->pair[b[i]->id] = of;
+    for (size_t k = 0; k < slots; k++) {
+        table[k].first = first;
+        first += table[k].n[SOURCE];
+    }
+    for (int i = 0; i < n[SOURCE]; i++) {
+        Kind *k = kind_of(p, table, slots, SOURCE, all[SOURCE][i]);
+        if (k) ordered[k->first + k->paired++] = all[SOURCE][i];
+    }
+    for (size_t k = 0; k < slots; k++) table[k].paired = 0;
+    for (int i = 0; i < n[RESULT]; i++) {
+        const Value *v = all[RESULT][i];
+        Kind *k = kind_of(p, table, slots, RESULT, v);
+        if (!k || k->n[SOURCE] != k->n[RESULT]) continue;
+        if (!p->pair[v->id]) p->pair[v->id] = ordered[k->first + k->paired];
+        k->paired++;
     }
     return true;
 }

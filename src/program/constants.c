@@ -2,6 +2,7 @@
 #include "program/constants.h"
 #include <string.h>
 #include "base/cpu.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "ir/copy.h"
 #include "run/session.h"
@@ -115,20 +116,17 @@ static Graph *wanted_graph(Folding *f)
     return NULL;
 }
 
-/* A name in the state dict. PyTorch makes it an attribute of a module, which has methods called 'to' and 'float'. */
-static const char *free_fqn(const Graph *g, const char *name)
+/* A name in the state dict, taken from now on. PyTorch makes it an attribute of a module, which has methods called 'to'
+ * and 'float'. */
+static const char *free_fqn(Graph *g, Map *taken, const char *name)
 {
     const char *fqn = arena_printf(g->arena, "folded_%s", name);
-    for (int i = 0; fqn && i < g->nweight; i++)
-        if (g->weight[i]->fqn && !strcmp(g->weight[i]->fqn, fqn)) {
-            fqn = arena_printf(g->arena, "%s_", fqn);
-            i = -1;
-        }
-    return fqn;
+    while (fqn && map_has(taken, fqn)) fqn = arena_printf(g->arena, "%s_", fqn);
+    return fqn && map_put(taken, fqn, g) ? fqn : NULL;
 }
 
-/* v is t from now on, under its name. */
-static bool replace(Folding *f, Value *v, const Tensor *t)
+/* A weight that holds t and has v's name. */
+static Value *weight_of(Folding *f, Map *taken, const Value *v, const Tensor *t)
 {
     Graph *g = f->g;
     Tensor *own = arena_new(g->arena, Tensor);
@@ -136,26 +134,33 @@ static bool replace(Folding *f, Value *v, const Tensor *t)
         *own = tensor_of(t->dtype, t->rank, t->shape, NULL);
         own->data = arena_alloc(g->arena, tensor_bytes(own) + 1, 1);
     }
-    const char *fqn = free_fqn(g, v->name), *name = v->name;
-    if (!own || !own->data || !fqn) return oom(f->err);
+    const char *fqn = free_fqn(g, taken, v->name), *name = v->name;
+    Value *w = own && own->data && fqn ? graph_add_weight(g, name, fqn, own) : NULL;
+    if (!w) return oom(f->err), NULL;
     tensor_copy(own, t);
-    Value *w = graph_add_weight(g, name, fqn, own);
-    if (!w) return oom(f->err);
     w->weight = W_CONSTANT;
-    graph_replace_uses(g, v, w);
-    return graph_rename(g, w, name, f->err);
+    return graph_rename(g, w, name, f->err) ? w : NULL;
 }
 
 static bool fold(Folding *f, const Graph *own, Session *s)
 {
+    Graph *g = f->g;
     int at = 0;
-    for (const Node *n = f->g->first; n; n = n->next)
-        for (int k = 0; k < n->nout; k++) {
+    Map taken = {0};
+    Value **by = mem_zeroed((size_t)g->next_id + 1, sizeof *by);
+    bool ok = by != NULL;
+    for (int i = 0; ok && i < g->nweight; i++) ok = !g->weight[i]->fqn || map_put(&taken, g->weight[i]->fqn, g);
+    if (!ok) oom(f->err);
+    for (const Node *n = g->first; ok && n; n = n->next)
+        for (int k = 0; ok && k < n->nout; k++) {
             if (!(f->mark[n->out[k]->id] & WANTED)) continue;
             const Tensor *t = session_constant(s, own->output[at++].value);
-            if (t) TRY(replace(f, n->out[k], t));
+            if (t) ok = (by[n->out[k]->id] = weight_of(f, &taken, n->out[k], t)) != NULL;
         }
-    return true;
+    if (ok) graph_replace_all(g, by);
+    mem_free(by);
+    map_free(&taken);
+    return ok;
 }
 
 bool fold_constants(Graph *g, Err *err)

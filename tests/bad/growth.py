@@ -393,6 +393,25 @@ def onnx_layers(path, n):
          weight("w", 4, 4) + weight("b", 4))
 
 
+def onnx_indices(path, n):
+    """Two rows gathered and scattered n times: each makes the constants that convert folds."""
+    to = field(5, field(1, 2) + field(1, 1) + field(2, 7) + field(8, "i") + field(9, struct.pack("<2q", 0, 2)))
+    onnx_model(path, b"".join(
+        onnx_node("GatherND", [f"a{i - 1}" if i else "x", "i"], [f"g{i}"]) + onnx_node("Sin", [f"g{i}"], [f"s{i}"]) +
+        onnx_node("ScatterND", [f"a{i - 1}" if i else "x", "i", f"s{i}"], [f"a{i}"]) for i in range(n)) +
+               onnx_node("Relu", [f"a{n - 1}"], ["y"]), more=to)
+
+
+def onnx_quantized(path, n):
+    """Values that are rounded to 8 bits after each of n functions."""
+    byte = field(2, 3) + field(8, "z") + field(9, b"\0")
+    scale = field(2, 1) + field(8, "s") + field(9, struct.pack("<f", 0.1))
+    onnx_model(path, b"".join(
+        onnx_node("QuantizeLinear", [f"t{i - 1}" if i else "x", "s", "z"], [f"q{i}"]) +
+        onnx_node("DequantizeLinear", [f"q{i}", "s", "z"], [f"d{i}"]) + onnx_node("Tanh", [f"d{i}"], [f"t{i}"])
+        for i in range(n)) + onnx_node("Relu", [f"t{n - 1}"], ["y"]), more=field(5, byte) + field(5, scale))
+
+
 # What works for each node: a file of n and one of 2 n of them, which takes at most three times as long. kind: what
 # makes it, n, the name of the file, and the command
 DOUBLED = {
@@ -403,6 +422,8 @@ DOUBLED = {
     "long lives": (onnx_lives, 20000, "m.onnx", ["QKV", "run", "FILE"]),
     "inputs": (onnx_inputs, 4000, "m.onnx", ["QKV", "prove", "FILE", "FILE"]),
     "claims of a chain": (onnx_pairs, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
+    "folded constants": (onnx_indices, 1500, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
+    "other names": (onnx_quantized, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "random numbers": (onnx_random, 1000, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
 }
 
