@@ -452,7 +452,8 @@ static Expr *quotient(ExprPool *p, Expr *a, Expr *b, bool even)
     ok = ok && !s.too_big && !q.too_big;
     Expr *e = ok ? expr_of_poly(p, &q) : NULL, *by = ok ? expr_of_term(p, &rest) : NULL;
     polys_free(3, all);
-    if (!e || ex_equals_int(by, 1)) return e;
+    if (!e || !by) return NULL;
+    if (ex_equals_int(by, 1)) return e;
     return even ? quotient(p, e, by, true) : ex_floordiv(p, e, by);
 }
 

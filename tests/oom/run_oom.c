@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "api/api_impl.h"
+#include "base/mem.h"
 #include "ir/text.h"
 #include "qkv_train.h"
 #include "tap.h"
@@ -288,7 +289,37 @@ static qkv_status tensors(World *w, qkv_error *e)
     return r;
 }
 
+/* Sizes, as they are read and as they print: folded, divided, bounded. */
+static qkv_status sizes(World *w, qkv_error *e)
+{
+    static const char *const text[] = {
+        "s0 % 4 == 0",    "s0 // (s0 // 4)",        "(s0 // 4) * 4 + s0 % 4",          "s0 ** 3 // s0 % s0",
+        "s1 % 4 == 0",    "8*s0 // (s0 // 4)",      "12*s0 // (s0//4 * (s1//4) * s2)", "(s0*s1 + s0) // (s0*s1*s2)",
+        "s1 <= s0",       "Max(0, s0 - s1)",        "Min(s0, s0 // 2 + s0 % 2) % 8",   "(6*s0 + 6*s1) // (4*s2)",
+        "(s1 + 3) // s1", "s0 - s0 // 2 - s0 // 4", "(s0 + 7) * (s1 + 2) // (s0 + 7)", "s0 * s1 % (s0 * s1)"};
+    Arena *a = arena_create(0);
+    ExprPool *p = a ? expr_pool(a) : NULL;
+    Buf out = {0};
+    Err err = {0};
+    mem_begin();
+    bool ok = p && ex_symbol(p, "s0") && ex_symbol(p, "s1") && ex_symbol(p, "s2");
+    if (!ok) oom(&err);
+    for (int i = 0; ok && i < 3; i++) expr_set_range(p, i, 2, 1000);
+    for (int i = 0; ok && i < (int)(sizeof text / sizeof *text); i++) {
+        const Expr *x = ex_parse(p, text[i], NULL, NULL, &err);
+        if (i % 4 == 0) expr_assume(p, x);
+        if ((ok = x != NULL)) ex_print(p, x, &out);
+    }
+    ok = ok && (!(mem_ran_out() || out.failed) || oom(&err));
+    if (ok) w->got = strdup(out.data);
+    buf_free(&out);
+    expr_pool_free(p);
+    arena_destroy(a);
+    return ok ? QKV_OK : api_give(&err, e);
+}
+
 static const Scenario scenarios[] = {
+    {"sizes", sizes},
     {"load a .pt2", load_pt2},
     {"load branches and loops", load_control},
     {"load an .onnx", load_onnx},
