@@ -95,8 +95,9 @@ static Term *number(Reader *r, const Expr *e)
     if (e->kind == EX_TOFLOAT) return number(r, e->args[0]);
     if (e->kind == EX_BOOL) return term_number(r->t, e->i, 1);
     if (e->kind == EX_LT || e->kind == EX_LE) {
-        Term *gap = term_add(r->t, number(r, e->args[1]), term_scale(r->t, number(r, e->args[0]), -1, 1));
-        return term_nonneg(r->t, e->kind == EX_LE ? gap : term_add(r->t, gap, term_number(r->t, -1, 1)));
+        Term *a = number(r, e->args[0]), *b = number(r, e->args[1]), *least = e->kind == EX_LE ? a : b;
+        Term *le = term_nonneg(r->t, term_add(r->t, least == a ? b : a, term_scale(r->t, least, -1, 1)));
+        return e->kind == EX_LE ? le : term_add(r->t, term_number(r->t, 1, 1), term_scale(r->t, le, -1, 1));
     }
     return term_index(r->t, checker_expr(r->c, r->side, e));
 }
@@ -142,8 +143,8 @@ static bool list_tensor(Reader *r, Listed *l, const Value *x)
     Expr *var[MAX_RANK];
     int depth = r->c->depth;
     if (!x) return list_number(r, l, -1);
-    TRY(!dtype_is_complex(x->dtype) && list_number(r, l, x->rank) &&
-        list_number(r, l, dtype_is_float(x->dtype) ? -1 : (int64_t)x->dtype));
+    bool one = dtype_is_float(x->dtype) && !(r->node->op->flags & OPF_AS_STORED);
+    TRY(!dtype_is_complex(x->dtype) && list_number(r, l, x->rank) && list_number(r, l, one ? -1 : (int64_t)x->dtype));
     for (int i = 0; i < x->rank; i++) {
         TRY(list(l, term_index(r->t, size_of(r, x, i))));
         var[i] = fresh(r, size_of(r, x, i));
@@ -572,18 +573,37 @@ static Term *rotary(Reader *r)
 
 /* ------------------------------------------------------------------ lemmas about dtypes */
 
+/* An integer as the result's dtype holds it: those of 8 and 16 bits may wrap. */
+static Term *wraps(Reader *r, Term *e)
+{
+    DType to = r->v->dtype;
+    bool narrow = e && dtype_is_int(to) && dtype_size(to) < 4;
+    if (!narrow || term_is_truth(e) || ix_within(&r->t->x, term_integer(r->t, e), ex_int(r->p, 128))) return e;
+    return term_call(r->t, OP_to_copy * 256 + (int)to, false, 1, &e);
+}
+
 static Term *cast(Reader *r)
 {
     const Value *x = r->node->arg[0].v;
     DType from = x->dtype, to = r->v->dtype;
     if (dtype_is_complex(from) || dtype_is_complex(to)) return wrong(r);
     Term *e = element(r->c, r->side, x, r->idx);
-    bool narrow = from != DT_BOOL && dtype_is_int(to) && dtype_size(to) < 4; /* the only integers that may wrap */
-    if (narrow) narrow = !ix_within(&r->t->x, term_integer(r->t, e), ex_int(r->p, 128));
-    if (!e || from == to || dtype_is_float(to) || (to != DT_BOOL && !dtype_is_float(from) && !narrow)) return e;
-    if (to != DT_BOOL) return term_call(r->t, OP_to_copy * 256 + (int)to, false, 1, &e);
-    return term_add(r->t, term_number(r->t, 1, 1),
-                    term_scale(r->t, term_same(r->t, e, term_number(r->t, 0, 1)), -1, 1));
+    if (!e || from == to || dtype_is_float(to)) return e;
+    if (to == DT_BOOL)
+        return term_add(r->t, term_number(r->t, 1, 1),
+                        term_scale(r->t, term_same(r->t, e, term_number(r->t, 0, 1)), -1, 1));
+    if (dtype_is_float(from)) return term_call(r->t, OP_to_copy * 256 + (int)to, false, 1, &e);
+    return from == DT_BOOL ? e : wraps(r, e);
+}
+
+/* Does an op compute numbers, which its dtype may not hold, rather than pass on those of its operands? */
+static bool computes(const Reader *r, int id)
+{
+    static const char *const passes[] = {"cast", "cat", "pad", "write", "where", "triangle"};
+    bool does = id != NO_LEMMA && !(r->node->op->flags & (OPF_VIEW | OPF_PICKS));
+    for (size_t i = 0; does && id != FUNCTION && i < sizeof passes / sizeof *passes; i++)
+        does = strcmp(lemmas[id].name, passes[i]) != 0;
+    return does;
 }
 
 /* where(j < 0, j + n, j), as indices of ONNX are read: an index that counts from the end. NULL: it is another. */
@@ -613,6 +633,7 @@ static Term *function(Reader *r)
         a[n] = kind == ARG_NONE ? term_call(r->t, OP_NONE, false, 0, NULL) : operand(r, &r->node->arg[k]);
         if (!a[n++]) return NULL;
     }
+    if (r->node->op->flags & OPF_AS_STORED && n < MAX_NAMES) a[n++] = term_number(r->t, (int64_t)r->v->dtype, 1);
     return term_call(r->t, (int)r->node->op->id, r->v->dtype == DT_BOOL, n, a);
 }
 
@@ -845,8 +866,9 @@ static Term *joined(Reader *r, Term *a, Term *b, char how)
     if (!a || !b || b == &absent) return a && b ? a : NULL;
     if (how == '-') b = term_scale(r->t, b, -1, 1);
     if (how == '/') b = term_power(r->t, b, -2);
-    if (b && how == '*' && a != &absent && ((a->n == 0 && term_masked(b)) || (b->n == 0 && term_masked(a))))
-        return term_refuse(r->t, "0 times what may be infinite");
+    bool times = b && a != &absent && (how == '*' || how == '/');
+    if (times && ((a->infinite && !term_positive(b)) || (b->infinite && !term_positive(a))))
+        return term_refuse(r->t, "'%s': what may be infinite is multiplied", r->node->name); /* 0 times it is NaN */
     return a == &absent ? b : (how == '*' || how == '/' ? term_mul : term_add)(r->t, a, b);
 }
 
@@ -1034,6 +1056,7 @@ static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx
     }
     Term *e = v->def->op->id == OP_where_self ? wrapped(&r) : NULL;
     if (!e) e = id == NO_LEMMA ? of_tensors(&r) : id == FUNCTION ? function(&r) : lemma(&r, lemmas[id].element);
+    if (computes(&r, id)) e = wraps(&r, e);
     if (!e) return wrong(&r);
     put_step(&r, id);
     return c->memo[key] = e;

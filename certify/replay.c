@@ -236,6 +236,47 @@ static int class_before(const Checker *c, int side, const Node *n)
     return -1;
 }
 
+/* May elements of a weight be infinite, as those of masks are? */
+static bool weight_infinite(const Value *v)
+{
+    enum { MOST = 1 << 22 };
+    int64_t n = v->data && v->weight != W_PARAMETER && dtype_is_float(v->dtype) ? tensor_numel(v->data) : 0;
+    for (int64_t i = 0; i < n && n <= MOST; i++)
+        if (!isfinite(tensor_get(v->data, i))) return true;
+    return n > MOST;
+}
+
+/* May what a node gives be infinite, where inputs are numbers? What minus infinity is added to or put into, until an
+ * exponential makes it 0. */
+static bool node_infinite(const Node *n, const bool *infinite, const int *class)
+{
+    OpId id = n->op->id;
+    bool is = false, ends = id == OP_softmax_int || id == OP_safe_softmax || id == OP_exp || id == OP_nan_to_num;
+    if (ends || n->op->flags & OPF_PRODUCT || !n->nout || !dtype_is_float(n->out[0]->dtype)) return false;
+    for (int k = 0; k < n->op->schema->nparams && !is; k++) {
+        const Arg *a = &n->arg[k];
+        is = a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f);
+        for (int i = 0; !is && i < (a->kind == ARG_VALUES ? a->n : a->kind == ARG_VALUE); i++) {
+            const Value *v = a->kind == ARG_VALUE ? a->v : a->vs[i];
+            is = v && infinite[class[v->id]];
+        }
+    }
+    return is;
+}
+
+/* By class: an element of it may be infinite. */
+static bool find_infinite(Checker *c, Err *err)
+{
+    const Side *s = &c->side[SOURCE];
+    bool *is = arena_array(c->arena, bool, s->g->next_id + 1);
+    if (!(c->t.infinite = is)) return oom(err);
+    for (int i = 0; i < s->g->nweight; i++)
+        if (weight_infinite(s->g->weight[i])) is[s->class[s->g->weight[i]->id]] = true;
+    for (const Node *n = s->g->first; n; n = n->next)
+        for (int k = 0; k < n->nout && node_infinite(n, is, s->class); k++) is[s->class[n->out[k]->id]] = true;
+    return true;
+}
+
 /* Every value of the source has a class; nodes that compute the same have the same. */
 static bool take_source(Checker *c, Err *err)
 {
@@ -475,7 +516,7 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
     c->size = arena_array(c->arena, Expr *, expr_symbol_count(result->ex) + 1);
     if (!c->size) return oom(err);
     for (int i = 0; i < source->next_id; i++) c->side[SOURCE].class[i] = -1;
-    TRY(take_sizes(c, err) && take_same(c, err) && take_source(c, err));
+    TRY(take_sizes(c, err) && take_same(c, err) && take_source(c, err) && find_infinite(c, err));
     pair_sizes(c);
     pair_data(c);
     return take_result(c, err);

@@ -103,12 +103,16 @@ static Term *intern(Terms *t, Term want)
     e->part = part;
     e->idx = idx;
     e->id = t->count++;
+    int64_t class = e->kind == T_LEAF ? e->tag : e->kind == T_CALL ? -2 - e->tag : -1;
+    e->infinite = e->kind == T_MASK || (class >= 0 && t->infinite && t->infinite[class]);
     for (int i = 0; i < e->n; i++) {
         e->part[i] = want.part[i];
+        e->infinite |= e->part[i].t->infinite;
         e->symbols |= e->part[i].t->symbols;
         if (e->part[i].t->height > e->height) e->height = e->part[i].t->height;
     }
     for (int i = 0; i < e->nidx; i++) e->symbols |= (e->idx[i] = want.idx[i])->symbols;
+    e->infinite &= !e->truth && e->kind != T_EXP;
     e->height += e->kind == T_SUM || e->kind == T_MAX || e->kind == T_ANY || e->kind == T_EACH;
     return t->slot[place(e, t->slot, t->nslots)] = e;
 }
@@ -590,8 +594,7 @@ static bool infinite(const Term *v)
     return a && a->t->kind == T_MASK && a->t->part[0].t->n == 0;
 }
 
-/* A product of truth values. */
-static bool truth_of(const Term *v)
+bool term_is_truth(const Term *v)
 {
     bool truth = v && v->n == 1 && v->part[0].p == v->part[0].q;
     for (int i = 0; truth && i < v->part[0].t->n; i++) truth = v->part[0].t->part[i].t->truth;
@@ -616,9 +619,9 @@ bool term_is_real(const Term *v)
 Term *term_same(Terms *t, Term *a, Term *b)
 {
     const Operand *f = a && b && b->n == 0 && a->n == 1 && a->part[0].t->n == 1 ? a->part[0].t->part : NULL;
-    if (a && b && b->n == 0 && (truth_of(a) || truth_of(but(t, a)))) return but(t, a);
+    if (a && b && b->n == 0 && (term_is_truth(a) || term_is_truth(but(t, a)))) return but(t, a);
     bool rows = (t->single || t->rows) && f && f->t->kind == T_MAX && !term_is_number(f->t->part[0].t);
-    if (rows && (truth_of(f->t->part[0].t) || truth_of(but(t, f->t->part[0].t)))) {
+    if (rows && (term_is_truth(f->t->part[0].t) || term_is_truth(but(t, f->t->part[0].t)))) {
         by(t, LAW_ROWS); /* the largest of truth values */
         return term_number(t, 0, 1);
     }
@@ -707,6 +710,13 @@ static bool positive(const Operand *f)
     double c = 0;
     if (f->t->kind == T_CONSTANT) memcpy(&c, &f->t->tag, sizeof c);
     return f->t->kind == T_ROOT || c > 0;
+}
+
+bool term_positive(const Term *v)
+{
+    bool is = v->n == 1 && v->part[0].p > 0;
+    for (int i = 0; is && i < v->part[0].t->n; i++) is = positive(&v->part[0].t->part[i]);
+    return is;
 }
 
 /* exp(p / q times a product), beside what is `above` at most */

@@ -48,6 +48,7 @@ typedef struct Term {
     TermKind kind;
     int id, n, nidx, height; /* height: of the sums in it */
     bool truth;              /* an atom that is 0 or 1 */
+    bool infinite;           /* it may be: a mask, such a leaf, and what is made of them but exponentials and truths */
     int64_t tag;
     uint64_t symbols;
     Operand *part;
@@ -69,6 +70,7 @@ typedef struct Terms {
     bool narrow; /* the same of the node in hand, which computes in float32 */
     bool wide;   /* the node in hand computes in double, which ONNX has, too */
     bool rows;   /* no row of a mask hides all keys */
+    const bool *infinite; /* by class, the tag of a leaf: an element of it may be infinite */
     char why[200];
 } Terms;
 
@@ -78,6 +80,8 @@ void *term_refuse(Terms *t, const char *fmt, ...) QKV_PRINTF(2, 3); /* NULL */
 
 bool term_is_number(const Term *v);
 bool term_masked(const Term *v); /* has it a mask in it, which may be minus infinity? */
+bool term_is_truth(const Term *v);  /* a product of truth values */
+bool term_positive(const Term *v); /* a number above 0 */
 bool term_is_real(const Term *v); /* neither NaN nor infinite: sums that no mask enters, with factors */
 double term_value(Terms *t, const Term *v); /* the number that its digits, roots and fractions are; NaN: it is none */
 Term *term_number(Terms *t, int64_t p, int64_t q);

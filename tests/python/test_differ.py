@@ -31,6 +31,7 @@ def number(n, least, most):
 
 T, U = torch.tensor([[[1, 0, 0, 1, 1]]]) > 0, torch.tensor([[[0, 1, 0, 1, 0]]]) > 0
 SCORES, INTS = (rand(1, 5, 5), T, U), torch.tensor([1, 2, -1, -2, 0])
+BYTES, HIDDEN = (torch.tensor([1, 200, 255, 0], dtype=torch.uint8),), torch.tensor([0.0, -INF, 0.0, -INF])
 
 
 def hides(s, t, by):
@@ -103,7 +104,20 @@ PAIRS = {
                                        lambda s, t, u: (s - s).isnan(), SCORES),
     "an infinity times zero": (lambda s, t, u: (s.masked_fill(t, -INF) * 0.0).nan_to_num(5.0),
                                lambda s, t, u: s * 0.0, SCORES),
+    "an infinity times a truth value": (lambda s, t, u: (t * s.masked_fill(u, -INF)).nan_to_num(5.0),
+                                        lambda s, t, u: s.masked_fill(u, -INF).where(t, 0.0).nan_to_num(5.0), SCORES),
+    "infinities of two signs": (lambda x, t: ((x - x.tanh()) * torch.where(t, 0.0, -INF)).isnan(),
+                                lambda x, t: (x * torch.where(t, 0.0, -INF)
+                                              - x.tanh() * torch.where(t, 0.0, -INF)).isnan(),
+                                (torch.tensor([1.0, 2.0]), torch.tensor([True, False]))),
+    "the largest number of a dtype": (lambda x: x.half().nan_to_num(), lambda x: x.nan_to_num().half(), (-HIDDEN,)),
+    "the bytes of a dtype": (lambda x: x.half().view(torch.int16), lambda x: x.bfloat16().view(torch.int16),
+                             (rand(4),)),
     # integers
+    "bytes that are added": (lambda x: (x + 200) * 1.0, lambda x: x * 1.0 + 200, BYTES),
+    "bytes that are negated": (lambda x: -x * 1.0, lambda x: -(x * 1.0), BYTES),
+    "bytes that are shifted": (lambda x: (x << 4) * 1.0, lambda x: (x.int() << 4) * 1.0, BYTES),
+    "products of bytes": (lambda x: x[None] @ x[:, None] * 1.0, lambda x: (x * 1.0)[None] @ (x * 1.0)[:, None], BYTES),
     "powers of integers": (lambda i: i.pow(torch.tensor(-1)) * 1.0, lambda i: 1.0 / i, (INTS[:4],)),
     "unknown powers of integers": (lambda i: i.pow(i) * 1.0, lambda i: i.double().pow(i.double()).float(), (INTS[:4],)),
     "integers that wrap": (lambda i: i.to(torch.uint8) * 1.0, lambda i: i * 1.0, (INTS,)),
