@@ -572,7 +572,7 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf,
     if (!checker_same_sizes(c, a, b))
         return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
     TRY(make_forms(c, a, b, leaf, false, form, err));
-    if (same_in_places(c, a, form)) return true;
+    if (!c->t.nrows && same_in_places(c, a, form)) return true;
     if ((form[1] && form[0] != form[1]) || c->t.stuck) TRY(make_forms(c, a, b, leaf, true, form, err));
     /* a rule may rest on what weights hold, on a number's digits, on rows that see a key */
     bool *const more[] = {&c->numbers, &c->triangles, &c->narrow, &c->t.rows};
@@ -583,7 +583,10 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf,
         TRY(made);
     }
     if (!form[1]) return fail(err, E_MISMATCH, "%s", c->t.why[0] ? c->t.why : "a step has no lemma");
-    return form[0] == form[1] || fail(err, E_MISMATCH, "'%s' and '%s' have different forms", a->name, b->name);
+    if (form[0] != form[1])
+        return fail(err, E_MISMATCH, "'%s' and '%s' have different forms", a->name, b->name);
+    return term_rows_divide(&c->t, form[0]) ||
+           fail(err, E_MISMATCH, "'%s': a row is tested for being all 0, and no softmax divides there", a->name);
 }
 
 void checker_put_claim(const Checker *c, Buf *out)

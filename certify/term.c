@@ -32,7 +32,7 @@ bool terms_open(Terms *t)
     t->slot = mem_zeroed(t->nslots, sizeof *t->slot);
     t->arena = arena_create((size_t)1 << 30);
     t->used = 0;
-    t->swaps = t->steps = t->x.asked = 0;
+    t->swaps = t->steps = t->nrows = t->x.asked = 0;
     t->cases = t->stuck = false;
     t->why[0] = 0;
     return t->slot && t->arena;
@@ -616,15 +616,24 @@ bool term_is_real(const Term *v)
     return true;
 }
 
+/* Of the largest value of a row it is said that it shows a key. */
+static bool shows(Terms *t, Term *largest)
+{
+    by(t, LAW_ROWS);
+    for (int i = 0; i < t->nrows; i++)
+        if (t->row[i] == largest) return true;
+    if (t->nrows == MAX_ROWS) return term_refuse(t, "rows of more than %d masks", MAX_ROWS);
+    t->row[t->nrows++] = largest;
+    return true;
+}
+
 Term *term_same(Terms *t, Term *a, Term *b)
 {
     const Operand *f = a && b && b->n == 0 && a->n == 1 && a->part[0].t->n == 1 ? a->part[0].t->part : NULL;
     if (a && b && b->n == 0 && (term_is_truth(a) || term_is_truth(but(t, a)))) return but(t, a);
     bool rows = (t->single || t->rows) && f && f->t->kind == T_MAX && !term_is_number(f->t->part[0].t);
-    if (rows && (term_is_truth(f->t->part[0].t) || term_is_truth(but(t, f->t->part[0].t)))) {
-        by(t, LAW_ROWS); /* the largest of truth values */
-        return term_number(t, 0, 1);
-    }
+    if (rows && (term_is_truth(f->t->part[0].t) || term_is_truth(but(t, f->t->part[0].t))))
+        return shows(t, f->t) ? term_number(t, 0, 1) : NULL; /* the largest of truth values */
     if (!a || !b || !infinite(b))
         return a && b ? term_mul(t, term_nonneg(t, term_add(t, a, term_scale(t, b, -1, 1))),
                                  term_nonneg(t, term_add(t, b, term_scale(t, a, -1, 1))))
@@ -635,7 +644,9 @@ Term *term_same(Terms *t, Term *a, Term *b)
         bool plain = x->n == 1 && x->part[0].p == 1 && x->part[0].q == 1 && a->part[i].p > 0;
         if (plain && x->part[0].t->kind == T_MASK) shown = term_mul(t, shown, x->part[0].t->part[0].t);
         else if (summed(x) || !x->n) continue;
-        else if (t->single && plain && x->part[0].t->kind == T_MAX) by(t, LAW_ROWS);
+        else if (t->single && plain && x->part[0].t->kind == T_MAX) {
+            if (!shows(t, x->part[0].t)) return NULL;
+        }
         else if (term_masked(x)) return term_refuse(t, "what may be minus infinity");
         else rest = term_add(t, rest, term_scale(t, alone(t, x), a->part[i].p, a->part[i].q));
     }
@@ -1031,6 +1042,44 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
         r = term_add(t, r, term_mul(t, out, term_is_number(in) ? term_index(t, extent) : sum_of(t, var, extent, in)));
     }
     return r;
+}
+
+/* Is each truth value in v, with var replaced, a factor of this product? */
+static bool has_truths(Terms *t, const Term *v, const Expr *var, Expr *own, const Term *product)
+{
+    for (int i = 0; i < v->n; i++) {
+        Term *part = v->part[i].t;
+        bool truth = v->kind == T_PRODUCT && part->truth, has = !truth;
+        const Term *now = truth ? subst(t, raised(t, part, 1, 1), var, own) : NULL;
+        for (int k = 0; now && now->n == 1 && now->part[0].t->n == 1 && k < product->n; k++)
+            has |= product->part[k].t == now->part[0].t->part[0].t;
+        if (!has || (!truth && !has_truths(t, part, var, own, product))) return false;
+    }
+    return true;
+}
+
+/* A sum in the form v of exponentials that row hides, over its places; seen: by id, terms that were looked at. */
+static bool divides(Terms *t, const Term *row, const Term *v, bool *seen)
+{
+    if (seen[v->id]) return false;
+    seen[v->id] = true;
+    const Term *in = v->kind == T_SUM && t->x.extent[v->idx[0]->i] == t->x.extent[row->idx[0]->i] ? v->part[0].t : NULL;
+    for (int i = 0; in && i < in->n; i++)
+        if (weighs(t, in->part[i].t, NULL) &&
+            has_truths(t, row->part[0].t, row->idx[0], v->idx[0], in->part[i].t)) return true;
+    for (int i = 0; i < v->n; i++)
+        if (divides(t, row, v->part[i].t, seen)) return true;
+    return false;
+}
+
+bool term_rows_divide(Terms *t, const Term *form)
+{
+    bool all = true;
+    for (int i = 0; i < t->nrows && all; i++) {
+        bool *seen = arena_array(t->arena, bool, MAX_TERMS);
+        all = seen && divides(t, t->row[i], form, seen);
+    }
+    return all;
 }
 
 bool term_same_apart(Terms *t, Term *a, Term *b, Expr *var, Expr *extent)

@@ -55,6 +55,8 @@ typedef struct Term {
     Expr **idx;
 } Term;
 
+enum { MAX_ROWS = 8 };
+
 typedef struct Terms {
     Index x; /* stays when the terms go */
     Arena *arena;
@@ -70,6 +72,8 @@ typedef struct Terms {
     bool narrow; /* the same of the node in hand, which computes in float32 */
     bool wide;   /* the node in hand computes in double, which ONNX has, too */
     bool rows;   /* no row of a mask hides all keys */
+    Term *row[MAX_ROWS]; /* the largest values that this was said of, in the claim in hand */
+    int nrows;
     const bool *infinite; /* by class, the tag of a leaf: an element of it may be infinite */
     char why[200];
 } Terms;
@@ -103,6 +107,9 @@ Term *term_unwrapped(const Term *i, const Term *n); /* j, where i is that of j a
 Term *term_mask(Terms *t, Term *truth);           /* 0 where that is 1, minus infinity where it is 0 */
 Term *term_largest(Terms *t, Term *a, Term *b);
 Term *term_where(Terms *t, Term *truth, Term *a, Term *b);
+/* Does the form add up exponentials over each row of which it was said that it shows a key, hidden by the same truth
+ * values? Where none is shown it divides by 0 then. */
+bool term_rows_divide(Terms *t, const Term *form);
 /* Are a and b the same for each remainder of the index var, by a number that one of them divides it by? */
 bool term_same_apart(Terms *t, Term *a, Term *b, Expr *var, Expr *extent);
 #endif

@@ -110,6 +110,10 @@ PAIRS = {
                                 lambda x, t: (x * torch.where(t, 0.0, -INF)
                                               - x.tanh() * torch.where(t, 0.0, -INF)).isnan(),
                                 (torch.tensor([1.0, 2.0]), torch.tensor([True, False]))),
+    "rows that nothing masks": (lambda x: torch.where((x > 0).any(1, True), x, 5.0), lambda x: x * 1.0,
+                                (torch.tensor([[1.0, -1.0], [-1.0, -2.0]]),)),
+    "rows of another mask": (lambda s, t, u: torch.where(u.any(-1, True), s.masked_fill(t, -INF).softmax(-1), 0.0),
+                             lambda s, t, u: s.masked_fill(t, -INF).softmax(-1), (*SCORES[:2], U & ~U)),
     "the largest number of a dtype": (lambda x: x.half().nan_to_num(), lambda x: x.nan_to_num().half(), (-HIDDEN,)),
     "the bytes of a dtype": (lambda x: x.half().view(torch.int16), lambda x: x.bfloat16().view(torch.int16),
                              (rand(4),)),
