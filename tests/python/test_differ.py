@@ -133,6 +133,15 @@ PAIRS = {
     "a negative divisor": (lambda x, n: x * torch.div(torch.arange(6), 2 * number(n, -9, -1), rounding_mode="floor"),
                            lambda x, n: x * torch.div(halves(n), number(n, -9, -1), rounding_mode="floor"),
                            (rand(6), torch.tensor(-2))),
+    "a quotient of negative numbers": (lambda x: x + -torch.arange(2) // 2, lambda x: x * 1.0, (rand(2),)),
+    "the sign of a difference of quotients": (lambda x: x * (1 - torch.arange(6) // 2 >= 0), lambda x: x * 1.0,
+                                              (rand(6),)),
+    "the sign of a quotient": (
+        lambda x, n: x * (torch.div(torch.arange(6), number(n, -9, -1), rounding_mode="floor") >= 0),
+        lambda x, n: x * (number(n, -9, -1) * torch.arange(6) <= 0), (rand(6), torch.tensor(-2))),
+    "the sign of a product": (lambda x, n: x * (number(n, -9, 9) * (torch.arange(6) - 5) >= 0),
+                              lambda x, n: x * (number(n, -9, 9) * 0 * torch.arange(6) >= 0),
+                              (rand(6), torch.tensor(2))),
     "a remainder by a negative number": (
         lambda x, n: x * torch.arange(6).remainder(2 * number(n, -9, -1)),
         lambda x, n: x * (2 * halves(n).remainder(number(n, -9, -1)) + torch.arange(6) - 2 * halves(n)),
