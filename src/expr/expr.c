@@ -107,6 +107,12 @@ Expr *ex_int(ExprPool *p, int64_t v) { return intern(p, &(Expr){.kind = EX_INT, 
 Expr *ex_float(ExprPool *p, double v) { return intern(p, &(Expr){.kind = EX_FLOAT, .f = v, .is_float = true}); }
 Expr *ex_bool(ExprPool *p, bool v) { return intern(p, &(Expr){.kind = EX_BOOL, .i = v, .is_bool = true}); }
 
+bool expr_names_float(const char *symbol)
+{
+    size_t digits = strncmp(symbol, "zuf", 3) ? 0 : strspn(symbol + 3, "0123456789");
+    return digits && !symbol[3 + digits];
+}
+
 Expr *ex_symbol(ExprPool *p, const char *name)
 {
     Symbol *known = expr_find_symbol(p, name);
@@ -116,7 +122,7 @@ Expr *ex_symbol(ExprPool *p, const char *name)
     p->symbols = all;
     Symbol *s = arena_new(p->arena, Symbol);
     char *copy = arena_strdup(p->arena, name);
-    Expr *e = intern(p, &(Expr){.kind = EX_SYM, .i = p->nsymbols});
+    Expr *e = intern(p, &(Expr){.kind = EX_SYM, .i = p->nsymbols, .is_float = expr_names_float(name)});
     if (!s || !copy || !e || !map_put(&p->by_name, copy, s)) return NULL;
     *s = (Symbol){.name = copy, .lo = INT64_MIN, .hi = INT64_MAX, .expr = e};
     p->symbols[p->nsymbols++] = s;
@@ -127,7 +133,7 @@ bool expr_rename_symbol(ExprPool *p, const char *from, const char *to, Err *err)
 {
     Symbol *s = expr_find_symbol(p, from), *other = expr_find_symbol(p, to);
     if (!s || s->source == SYM_GONE) return fail(err, E_USAGE, "no size is called '%.80s'", from);
-    if (!expr_is_name(to))
+    if (!expr_is_name(to) || expr_names_float(to) != s->expr->is_float)
         return fail(err, E_USAGE, "size '%s': '%.80s' is not a name; expected letters, digits and '_'", from, to);
     if (other == s) return true;
     if (other) return fail(err, E_USAGE, "size '%s': '%s' is already the name of another size", from, to);

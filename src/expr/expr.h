@@ -75,7 +75,7 @@ typedef enum SymbolSource {
 } SymbolSource; /* SYM_GONE: another took its place */
 
 typedef struct Symbol {
-    const char *name;
+    const char *name; /* zuf0, zuf1, ...: a float, read from a tensor (SYM_ITEM), as in torch.export; else an integer */
     int64_t lo, hi; /* inclusive; INT64_MIN / INT64_MAX = unbounded */
     bool has_hint;
     int64_t hint; /* the example size the file carries, if any */
@@ -115,6 +115,7 @@ Expr *ex_int(ExprPool *p, int64_t v);
 Expr *ex_float(ExprPool *p, double v);
 Expr *ex_bool(ExprPool *p, bool v);
 Expr *ex_symbol(ExprPool *p, const char *name); /* found or created (SYM_FREE, unbounded) */
+bool expr_names_float(const char *symbol);      /* zuf0, zuf1, ... */
 Expr *ex_add(ExprPool *p, Expr *a, Expr *b);
 Expr *ex_sub(ExprPool *p, Expr *a, Expr *b);
 Expr *ex_neg(ExprPool *p, Expr *a);
@@ -155,7 +156,7 @@ static inline int64_t scalar_i64(Scalar s) { return s.kind == SC_FLOAT ? (int64_
 /* Values of all symbols of one pool, and what was evaluated with them so far. Not shared between threads. */
 typedef struct Binding {
     int n;
-    int64_t *value;
+    int64_t *value; /* of a symbol of floats the bits of its double */
     bool *bound;
     Scalar *memo;         /* by Expr id */
     unsigned char *known; /* by Expr id */
@@ -166,6 +167,7 @@ bool binding_init(Binding *b, const ExprPool *p, Err *err);
 bool binding_extend(Binding *b, const ExprPool *p, Err *err);
 void binding_free(Binding *b);
 void binding_set(Binding *b, int symbol, int64_t value); /* forgets what was evaluated */
+void binding_set_float(Binding *b, int symbol, double value);
 void binding_clear(Binding *b);                          /* nothing is bound, as after binding_init */
 bool ex_eval(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out,
              Err *err); /* E_USAGE: unbound symbol, division by 0 */

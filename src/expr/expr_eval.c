@@ -50,6 +50,13 @@ void binding_set(Binding *b, int symbol, int64_t value)
     if (b->known) memset(b->known, 0, b->nmemo);
 }
 
+void binding_set_float(Binding *b, int symbol, double value)
+{
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    binding_set(b, symbol, bits);
+}
+
 void binding_clear(Binding *b)
 {
     memset(b->bound, 0, (size_t)b->n * sizeof *b->bound);
@@ -59,6 +66,12 @@ void binding_clear(Binding *b)
 static Scalar of_int(int64_t v) { return (Scalar){.kind = SC_INT, .i = v}; }
 static Scalar of_bool(bool v) { return (Scalar){.kind = SC_BOOL, .i = v}; }
 static Scalar of_float(double v) { return (Scalar){.kind = SC_FLOAT, .f = v}; }
+static Scalar of_bits(int64_t bits)
+{
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return of_float(v);
+}
 
 static bool to_int(double v, Scalar *out, Err *err)
 {
@@ -172,7 +185,7 @@ static bool evaluate_node(const ExprPool *p, const Expr *e, const Binding *b, Sc
     case EX_SYM:
         if (e->i >= b->n || !b->bound[e->i])
             return fail(err, E_USAGE, "size '%s' is not known", expr_symbol(p, (int)e->i)->name);
-        *out = of_int(b->value[e->i]);
+        *out = e->is_float ? of_bits(b->value[e->i]) : of_int(b->value[e->i]);
         return true;
     case EX_WHERE: TRY(evaluate(p, e->args[0], b, &x, err)); return evaluate(p, e->args[x.i ? 1 : 2], b, out, err);
     default: break;

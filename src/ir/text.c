@@ -487,6 +487,7 @@ static bool type(Reader *r, char *name, size_t cap, DType *t, int *rank, Expr **
         if (*rank && !need(r, ",")) return false;
         if (*rank == MAX_RANK) return bad(r, "rank too large");
         TRY(expression(r, &dim[*rank]));
+        if (dim[*rank]->is_float) return bad(r, "a size is an integer");
     }
     return true;
 }

@@ -652,14 +652,15 @@ static Expr *declared_symbol(const Lower *L, DType t)
 {
     Expr *e = L->declared_number;
     if (e && t == DT_BOOL && e->kind == EX_EQ) e = e->args[e->args[0]->kind != EX_SYM];
-    return e && e->kind == EX_SYM && expr_symbol(L->ex, (int)e->i)->source == SYM_FREE ? e : NULL;
+    bool mine = e && e->kind == EX_SYM && expr_symbol(L->ex, (int)e->i)->source == SYM_FREE;
+    return mine && e->is_float == dtype_is_float(t) ? e : NULL;
 }
 
 /* A symbol that a run reads from x, a tensor of one element. */
 static Expr *read_symbol(Lower *L, Value *x, Expr *declared)
 {
     char name[32];
-    snprintf(name, sizeof name, "i%d", expr_symbol_count(L->ex));
+    snprintf(name, sizeof name, dtype_is_float(x->dtype) ? "zuf%d" : "i%d", expr_symbol_count(L->ex));
     Expr *e = declared ? declared : ex_symbol(L->ex, name);
     if (!e) {
         oom(L->err);
@@ -671,7 +672,7 @@ static Expr *read_symbol(Lower *L, Value *x, Expr *declared)
     return e;
 }
 
-/* A tensor's only element becomes a size symbol, bound at run time; that of a weight is read now.
+/* A tensor's only element becomes a symbol, bound at run time; that of a weight is read now.
  * A bool is whether its symbol is 1. */
 bool lower_item(Lower *L)
 {
@@ -685,9 +686,8 @@ bool lower_item(Lower *L)
         if (x->dtype == DT_BOOL) return number(L, ex_bool(L->ex, tensor_get_i64(x->data, 0) != 0));
         return number(L, ex_int(L->ex, tensor_get_i64(x->data, 0)));
     }
-    if (dtype_is_float(x->dtype) || dtype_is_complex(x->dtype))
-        return fail(L->err, E_UNSUPPORTED, "a %s number read out of a tensor; only integers and bools can become sizes",
-                    dtype_name(x->dtype));
+    if (dtype_is_complex(x->dtype))
+        return fail(L->err, E_UNSUPPORTED, "a %s number read out of a tensor", dtype_name(x->dtype));
     Expr *e = read_symbol(L, x, declared_symbol(L, x->dtype));
     TRY(e);
     Symbol *s = expr_symbol(L->ex, (int)e->i);

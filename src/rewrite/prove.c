@@ -359,7 +359,8 @@ bool prove_sizes(const Graph *g, int k, const char *const *given, const int64_t 
     mem_free(value);
     for (int i = 0; i < n; i++) {
         const Symbol *s = expr_symbol(g->ex, i);
-        if (symbol_out_of_data(s)) binding_set(b, i, s->lo > 3 ? s->lo : 3 + k);
+        if (s->expr->is_float) binding_set_float(b, i, 1.5 + k);
+        else if (symbol_out_of_data(s)) binding_set(b, i, s->lo > 3 ? s->lo : 3 + k);
     }
     return ok;
 }

@@ -2,6 +2,7 @@
  * first, by a plan of just those nodes; the whole graph is planned when all symbols are known.
  *
  *     symbol u0 = item %n        the plan of %n runs, its number is u0
+ *     symbol zuf0 = item %x      the same of a float
  *     symbol u1 = size %at 0     the operands of %at's node run, then the node itself without memory for its result:
  *                                it only counts
  *
@@ -95,8 +96,9 @@ static bool find_symbol(Session *s, const Stage *stage, Err *err)
         return within(err, "data-dependent size '%s'", sym->name);
     s->rng = before;
     if (sym->source == SYM_SIZE) TRY(count(s, k, b, sym, symbol, err));
+    else if (sym->expr->is_float) binding_set_float(b, symbol, tensor_get(k->plan->value[v->id], 0));
     else binding_set(b, symbol, tensor_get_i64(k->plan->value[v->id], 0));
-    if (b->value[symbol] < sym->lo || b->value[symbol] > sym->hi)
+    if (!sym->expr->is_float && (b->value[symbol] < sym->lo || b->value[symbol] > sym->hi))
         return fail(err, E_USAGE, "value '%s' gives %s = %lld, allowed is %lld to %lld", v->name, sym->name,
                     (long long)b->value[symbol], (long long)sym->lo, (long long)sym->hi);
     return true;

@@ -74,6 +74,26 @@ def test_number_checked_to_be_a_constant(tmp_path):
     e.refuses(torch.tensor([1.0, -1.0, 1.0]))
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.float16))
+def test_float_read_out_of_a_tensor(tmp_path, dtype):
+    def f(x, y):
+        s = x.sum().item()
+        torch._check(s > -100.0)
+        return (y * s, torch.full((2, 3), s * 2 + 1), y.clamp(-s, s), y.int() + s, torch.add(y, y, alpha=s), y > s,
+                y - (s - y.max().item()))
+
+    inputs = [(torch.tensor(x, dtype=dtype), torch.randn(2, 3)) for x in ([0.5, 1.5], [3.0, -7.25])]
+    e = Exported(tmp_path, f, inputs[0])
+    e.agrees(*inputs)
+    e.refuses(torch.tensor([-200.0, 0.0], dtype=dtype), inputs[0][1])
+    ort = pytest.importorskip("onnxruntime")
+    e.models[0].save_onnx(tmp_path / "m.onnx", opset=18)
+    session = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    got = session.run(None, {i.name: x.numpy() for i, x in zip(session.get_inputs(), inputs[1])})
+    for a, b in zip(got, tree_leaves(f(*inputs[1])), strict=True):
+        torch.testing.assert_close(torch.from_numpy(a), torch.as_tensor(b, dtype=torch.from_numpy(a).dtype))
+
+
 @pytest.mark.parametrize("numbers_only", (False, True))
 def test_size_that_a_region_without_gradients_hands_out(tmp_path, numbers_only):
     class Positions(nn.Module):

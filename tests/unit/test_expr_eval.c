@@ -359,9 +359,32 @@ static void test_extremes(void **state)
     }
 }
 
+/* zuf0, as torch.export names floats */
+static void test_floats(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    Err err = {0};
+    Expr *n = ex_symbol(p, "zufa"), *x = ex_symbol(p, "zuf0");
+    Expr *y = ex_parse(p, "2*zuf0 + 1 < 0.5", NULL, NULL, &err);
+    assert_true(x->is_float && !n->is_float && y && y->is_bool && y->args[0]->is_float);
+    Binding b;
+    Scalar v;
+    OK(binding_init(&b, p, &err));
+    binding_set_float(&b, (int)x->i, -0.75);
+    OK(ex_eval(p, x, &b, &v, &err) && v.kind == SC_FLOAT && v.f == -0.75);
+    OK(ex_eval(p, y, &b, &v, &err) && v.i == 1);
+    binding_set_float(&b, (int)x->i, 0.25);
+    OK(ex_eval(p, y, &b, &v, &err) && v.i == 0);
+    binding_free(&b);
+    assert_false(expr_rename_symbol(p, "zufa", "zuf1", &err));
+    assert_false(expr_rename_symbol(p, "zuf0", "n", &err));
+    OK(expr_rename_symbol(p, "zuf0", "zuf7", &err));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_floats, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_evaluate, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_evaluated, set_up, tear_down),
         cmocka_unit_test(test_random),

@@ -47,7 +47,8 @@ static Expr *param_size(OnnxImport *im, const char *param)
         char *name = arena_strdup(im->g->arena, param);
         for (char *c = name; c && *c; c++)
             if (!is_alnum(*c)) *c = '_';
-        if (name && !is_alpha(*name) && *name != '_') name = arena_printf(im->g->arena, "d_%s", name);
+        bool plain_size = name && (is_alpha(*name) || *name == '_') && !expr_names_float(name);
+        if (name && !plain_size) name = arena_printf(im->g->arena, "d_%s", name);
         const char *alike = name; /* "a.b" beside "a_b" */
         for (int k = 0; name && !plain && expr_find_symbol(im->g->ex, name); k++)
             name = k ? arena_printf(im->g->arena, "%s_%d", alike, expr_symbol_count(im->g->ex) + k)

@@ -201,7 +201,7 @@ static Ref symbol(Onnx *o, Expr *x)
     int axis;
     Expr *factor, *rest;
     if (s->source == SYM_SIZE) return axis_of(o, s->value, s->dim);
-    if (s->source == SYM_ITEM) return cast(o, flat(o, ref(o, s->value)), DT_I64);
+    if (s->source == SYM_ITEM) return cast(o, flat(o, ref(o, s->value)), size_dtype(x));
     if (find_solution(o, x, &v, &axis, &factor, &rest)) {
         Ref y = size_of(o, v->dim[axis]);
         if (!ex_equals_int(rest, 0)) y = NODE(o, "Sub", DT_I64, y, size_of(o, rest));

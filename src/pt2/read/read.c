@@ -258,6 +258,7 @@ bool read_meta(Import *im, const json_t *meta, DType *t, int *rank, Expr **dim)
         TRY(read_sym(im, json_array_get(sizes, (size_t)i), &dim[i]) || within(im->err, "size %d", i));
         if (ex_is_int(dim[i]) && dim[i]->i < 0)
             return fail(im->err, E_FORMAT, "size %d is %lld", i, (long long)dim[i]->i);
+        if (dim[i]->is_float) return fail(im->err, E_FORMAT, "size %d is a float, expected an integer", i);
     }
     return true;
 }

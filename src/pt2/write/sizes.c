@@ -46,9 +46,10 @@ static Symbol *symbol_of(const Emit *e, const Expr *x) { return expr_symbol(e->g
 
 /* ------------------------------------------------------------------ names */
 
-/* u0, u1, ... */
+/* u0, u1, ..., zuf0, ... */
 static bool is_unbacked(const char *name)
 {
+    if (expr_names_float(name)) return true;
     size_t digits = name[0] == 'u' ? strspn(name + 1, "0123456789") : 0;
     return digits && !name[1 + digits];
 }
@@ -276,8 +277,10 @@ void put_srepr(Emit *e, const Expr *x, Buf *out)
         return;
     case EX_SYM:
         s = symbol_of(e, x);
-        buf_printf(out, "Symbol('%s', %sinteger=True)", e->symbol[x->i],
-                   !symbol_out_of_data(s) && s->lo >= 0 ? "positive=True, " : "");
+        if (x->is_float) buf_printf(out, "Symbol('%s')", e->symbol[x->i]);
+        else
+            buf_printf(out, "Symbol('%s', %sinteger=True)", e->symbol[x->i],
+                       !symbol_out_of_data(s) && s->lo >= 0 ? "positive=True, " : "");
         return;
     default: break;
     }
@@ -440,7 +443,7 @@ static bool reading_node(Emit *e, const char *target, const char *base, const Va
 {
     *name = fresh_name(e, base);
     TRY(*name);
-    Buf inputs = {0}, output = {0}, *table = x->is_bool ? &e->bools : &e->ints;
+    Buf inputs = {0}, output = {0}, *table = x->is_bool ? &e->bools : x->is_float ? &e->floats : &e->ints;
     jw_put(&inputs, "{'name': 'self', 'arg': {'as_tensor': {'name': %s}}, 'kind': 1}", e->name[v->id]);
     if (at >= 0) jw_put(&inputs, "{'name': 'dim', 'arg': {'as_int': %d}, 'kind': 1}", at);
     put_symbol(&output, x, *name);
