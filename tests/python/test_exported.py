@@ -172,6 +172,16 @@ WRITES = [
     lambda y: y.t().as_strided((2, 3), (3, 1)).mul_(5),
     lambda y: y.unfold(-1, 2, 3).mul_(torch.tensor([2.0, 3.0])),
     lambda y: y.unfold(0, 1, 2)[0].add_(1),
+    lambda y: y[1].ldexp_(torch.tensor([2])),
+    lambda y: y.abs_()[2:].igamma_(torch.tensor(1.5)),
+    lambda y: y.abs_()[2:].igammac_(torch.tensor(1.5)),
+    lambda y: y.abs_().add_(1).t().polygamma_(1),
+    lambda y: y.abs_().divide_(0.3, rounding_mode="floor"),
+    lambda y: y.conj_physical_().addr_(torch.arange(4.0), torch.arange(6.0), beta=0.5, alpha=2),
+    lambda y: y.t().scatter_(0, torch.tensor([[0, 3, 1, 0]]), torch.full((1, 4), 3.0), reduce="multiply"),
+    lambda y: y.scatter_(1, torch.tensor([[1, 1]]), 3.0, reduce="add"),
+    lambda y: y.put_(torch.tensor([3, -1, 7]), torch.arange(3.0)),
+    lambda y: y.index_reduce_(1, torch.tensor([2, 2, 0]), torch.ones(4, 3), "amax", include_self=False),
 ]
 
 

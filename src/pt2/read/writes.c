@@ -25,6 +25,7 @@ const Op *pure_form(const Op *op)
     if (!strcmp(op->name, "aten.normal_.default")) return op_get(OP_normal_functional);
     if (!strcmp(op->name, "aten.fill_diagonal_.default")) return op_get(OP_fill_diagonal);
     if (!strcmp(op->name, "aten.bernoulli_.float")) return op_get(OP_bernoulli_p);
+    if (!strcmp(op->name, "aten.ldexp_.default")) return op_get(OP_ldexp_Tensor);
     snprintf(name, sizeof name, "%.*s.default", (int)n - 1,
              op->name); /* floor_divide_.Tensor writes what floor_divide.default gives */
     return op_find(name);
@@ -120,10 +121,8 @@ bool in_place(Import *im, Scope *s, const NodeCall *c, Lower *L, const char *nam
     if (!pure) return fail(im->err, E_UNSUPPORTED, "%s has no pure form", c->op->name);
     Arg arg[64] = {{0}};
     for (int i = 0; i < c->op->schema->nparams; i++) {
-        int at = i == 0
-                     ? 0
-                     : op_param(pure,
-                                c->op->schema->params[i].name); /* the tensor written to has two names in a few ops */
+        int at = op_param(pure, c->op->schema->params[i].name);
+        if (i == 0 && at < 0) at = 0; /* the tensor written to has two names in a few ops */
         if (at >= 0) arg[at] = c->arg[i];
         else if (c->arg[i].kind != ARG_NONE)
             return fail(im->err, E_FORMAT, "%s has no argument '%s'", pure->name, c->op->schema->params[i].name);
