@@ -573,6 +573,21 @@ bool lower_arange(Lower *L)
     return lower_return(L, EMIT(L, arange_start_step, start, end, step, arg_dtype(t)));
 }
 
+/* start + i * step while that is not beyond the end, worked on in float64, of half types in float32 */
+bool lower_range(Lower *L)
+{
+    int at = op_param(L->op, "dtype");
+    DType t = L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32,
+          wide = !dtype_is_float(t) ? DT_I64 : dtype_size(t) == 2 ? DT_F32 : DT_F64;
+    Expr *start = L->arg[0].e, *step = L->op->id == OP_range_step ? L->arg[2].e : ex_int(L->ex, 1),
+         *gaps = ex_make(L->ex, EX_TRUEDIV, ex_sub(L->ex, L->arg[1].e, start), step, NULL),
+         *n = ex_add(L->ex, ex_make(L->ex, EX_FLOOR, gaps, NULL, NULL), ex_int(L->ex, 1));
+    Value *i = n ? AS(L, arange, arg_expr(n), arg_dtype(wide)) : NULL;
+    Value *y = i ? AS(L, mul_Tensor, arg_value(i), lower_number_as(L, arg_expr(step), wide)) : NULL;
+    y = y ? AS(L, add_Tensor, arg_value(y), lower_number_as(L, arg_expr(start), wide)) : NULL;
+    return y && lower_return(L, lower_cast(L, y, t));
+}
+
 /* start + i * step for i in 0 .. length - 1 */
 bool lower_iota(Lower *L)
 {

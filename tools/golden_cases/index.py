@@ -388,6 +388,11 @@ def makes(F):
         c(*a, **kw)
     for dt in (f32, bf16, f16):    # vectors of 32 bytes, each from its first element
         F.op("aten.arange.start_step")(-0.5, 0.5, 0.01, dtype=dt)
+    for dt in FLOATS + INTS:
+        F.op("aten.range.step")(-2.5 if dt in FLOATS else 1, 7, 0.75 if dt in FLOATS else 2, dtype=dt)
+    F.op("aten.range.step")(5, -1, -1.5)
+    F.op("aten.range.default")(1, 4)
+    F.op("aten.range.default")(0.1, 4.0)
     c = F.op("aten.arange.start")
     for a, kw in (((2, 7), {}), ((-1.5, 3), {}), ((2, 7), dict(dtype=f64))):
         c(*a, **kw)
