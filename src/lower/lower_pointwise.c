@@ -199,10 +199,11 @@ bool lower_pow(Lower *L)
     const Expr *e = lower_expr(L, 1);
     Value *x = lower_value(L, 0);
     double p = e && ex_is_const(e) ? ex_number(e) : NAN;
-    bool is_float = x && dtype_is_float(x->dtype);
+    bool is_float = x && dtype_is_float(x->dtype), by_root = is_float && x->dtype != DT_F16; /* as PyTorch: of -inf */
+    L->other_dtype = x && x->dtype == DT_BOOL && e && e->is_bool; /* truth values, which a file declares as integers */
     if (is_float && p == 2) return lower_return(L, EMIT(L, square, arg_value(x)));
-    if (is_float && p == 0.5) return lower_return(L, EMIT(L, sqrt, arg_value(x)));
-    if (is_float && p == -0.5) return lower_return(L, EMIT(L, rsqrt, arg_value(x)));
+    if (by_root && p == 0.5) return lower_return(L, EMIT(L, sqrt, arg_value(x)));
+    if (by_root && p == -0.5) return lower_return(L, EMIT(L, rsqrt, arg_value(x)));
     if (is_float && p == 1) return lower_return(L, x);
     return emit_promoted(L, OP_pow_Tensor_Tensor, L->arg, false);
 }

@@ -185,6 +185,12 @@ WRITES = [
 ]
 
 
+def test_truth_values_to_the_power_of_one(tmp_path):
+    """torch.export declares integers for what PyTorch gives as truth values."""
+    Exported(tmp_path, lambda x: (x ** True, x.pow(False)), (torch.tensor([True, False]),)).agrees(
+        (torch.tensor([False, True]),))
+
+
 def test_writes_through_views(tmp_path):
     def f(x):
         results = []

@@ -222,6 +222,8 @@ def scalar(F):
         c.maybe(t(3, dt=b8), True)
         for e in (0.5, -0.5, 3, -1, 0, -2, 1, 0.25) if "pow" in n else (inf, -inf, nan):
             c.maybe(special(), e)
+            if "pow" in n:
+                c.maybe(special(f16), e)
         c.maybe(torch.tensor([2**53 + 1, -2**60, 5, 0]), 3)
         if n.split(".")[0] in ("add", "sub", "rsub", "subtract"):
             c(t(5), 3, 0.5)
