@@ -258,7 +258,7 @@ bool lower_fft_freq(Lower *L)
 /* ------------------------------------------------------------------ windows */
 
 typedef struct Frames {
-    int64_t n, hop;
+    int64_t n, hop, around[2]; /* what n has more than win_length, at both ends of a window */
     Value *window; /* of n values; NULL: ones */
     bool center, normalized, has_sides, onesided;
 } Frames;
@@ -293,10 +293,10 @@ static bool frames_of(Lower *L, DType t, Frames *f)
     if (width > f->n) return lower_fail(L, op_param(L->op, "win_length"), "wider than n_fft, %lld", (long long)f->n);
     const Arg *w = named(L, "window");
     f->window = w->kind == ARG_VALUE ? w->v : NULL;
+    f->around[0] = (f->n - width) / 2, f->around[1] = f->n - width - f->around[0];
     if (f->window && f->window->rank != 1) return lower_fail(L, op_param(L->op, "window"), "expected one dim");
-    int64_t before = (f->n - width) / 2, around[] = {before, f->n - width - before};
     if (!f->window && width < f->n) f->window = AS(L, full, arg_ints(L->g, 1, &width), arg_int(L->g, 1), arg_dtype(t));
-    if (f->window && width < f->n) f->window = AS(L, constant_pad_nd, v(f->window), arg_ints(L->g, 2, around));
+    if (f->window && width < f->n) f->window = AS(L, constant_pad_nd, v(f->window), arg_ints(L->g, 2, f->around));
     const Arg *sides = named(L, "onesided");
     f->has_sides = sides->kind == ARG_EXPR;
     f->onesided = f->has_sides && sides->e->i;
@@ -324,9 +324,9 @@ bool lower_stft(Lower *L)
     Axes last = {.n = 1};
     TRY(operand(L, &x) && frames_of(L, x->dtype, &f));
     if (x->rank < 1 || x->rank > 2) return lower_fail(L, 0, "rank %d, expected 1 or 2", x->rank);
-    if (truth(L, "align_to_window", false) && f.window)
-        return fail(L->err, E_UNSUPPORTED, "frames that are aligned to the window");
     if (f.center) TRY(x = padded(L, x, f.n));
+    else if (truth(L, "align_to_window", false) && f.around[1]) /* the first window begins where the signal does */
+        TRY(x = AS(L, constant_pad_nd, v(x), arg_ints(L->g, 2, f.around)));
     y = AS(L, unfold, v(x), arg_int(L->g, -1), arg_int(L->g, f.n), arg_int(L->g, f.hop));
     if (y && f.window) y = AS(L, mul_Tensor, v(y), v(f.window));
     TRY(y);

@@ -912,6 +912,8 @@ def windows_of_signals(F):
         c(x, 16, window=torch.complex(w, -w), return_complex=True)
     c(t(2, 50), 16, win_length=9, window=w[:9], return_complex=True)
     c(t(2, 50), 16, win_length=9, return_complex=False)
+    c(t(2, 50), 16, win_length=9, window=w[:9], return_complex=True, align_to_window=True)
+    c(t(50), 15, win_length=10, return_complex=True, align_to_window=True)
     c(z(2, 50), 16, window=w, return_complex=True)
     c = F.op("aten.stft.center")
     for mode in ("reflect", "constant", "replicate"):
