@@ -357,11 +357,10 @@ bool lower_avg_pool_backward(Lower *L)
     Value *g = lower_value(L, 0), *x = lower_value(L, 1);
     int n = L->op->id == OP_avg_pool3d_backward ? 3 : 2, lead = x->rank - n;
     const Arg *k = &L->arg[2], *s = L->arg[3].n ? &L->arg[3] : k, *p = &L->arg[4];
-    if (ceil_mode) return fail(L->err, E_UNSUPPORTED, "ceil_mode: windows that end outside; expected false");
     if (lead < 0 || !k->n) return lower_fail(L, 1, "rank %d, expected %d or more", x->rank, n);
     Expr *one = ex_int(L->ex, 1), *minus_one = ex_int(L->ex, -1), *outs[5],
          *flat[5] = {product_of(L->ex, lead, x->dim), one}, *ones[5] = {one, one}, *extra[3], *stride[3], *pad[3],
-         *area = one;
+         *area = one, *crop[6], *around[6];
     outs[0] = flat[0], outs[1] = one;
     for (int i = 0; i < n; i++) {
         Expr *size = k->es[k->n == 1 ? 0 : i], *in = x->dim[lead + i], *out = g->dim[lead + i];
@@ -370,6 +369,12 @@ bool lower_avg_pool_backward(Lower *L)
         Expr *covered = ex_add(L->ex, ex_mul(L->ex, ex_add(L->ex, out, minus_one), stride[i]), size);
         covered = ex_add(L->ex, covered, ex_mul(L->ex, pad[i], ex_int(L->ex, -2)));
         extra[i] = ex_add(L->ex, in, ex_mul(L->ex, covered, minus_one));
+        Expr *past = ex_mul(L->ex, extra[i], minus_one); /* ceil_mode: how far the last windows reach beyond it */
+        int at = 2 * (n - 1 - i);
+        crop[at] = ex_mul(L->ex, pad[i], minus_one), crop[at + 1] = ex_sub(L->ex, extra[i], pad[i]);
+        around[at] = padded ? ex_int(L->ex, 0) : pad[i], around[at + 1] = ex_add(L->ex, past, around[at]);
+        if (ceil_mode && padded) flat[2 + i] = ex_add(L->ex, in, ex_mul(L->ex, pad[i], ex_int(L->ex, 2)));
+        if (ceil_mode) extra[i] = pad[i] = ex_int(L->ex, 0);
     }
     Arg kernel = v(AS(L, full, arg_exprs(L->g, 2 + n, ones), num(L, 1), arg_dtype(g->dtype))),
         stride_arg = arg_exprs(L->g, n, stride), pad_arg = arg_exprs(L->g, n, pad),
@@ -377,11 +382,12 @@ bool lower_avg_pool_backward(Lower *L)
     if (!kernel.v) return false;
     g = lower_reshape(L, g, 2 + n, outs);
     if (!lower_is_none(L, 7)) g = over(L, g, L->arg[7]);
-    else if (padded) g = over(L, g, arg_expr(area));
+    else if (padded && !ceil_mode) g = over(L, g, arg_expr(area));
     else {
         flat[0] = one;
-        Value *all = AS(L, full, arg_exprs(L->g, 2 + n, flat), num(L, 1), arg_dtype(kernel.v->dtype)),
-              *count = all ? AS(L, convolution, v(all), kernel, arg_none(), stride_arg, pad_arg, single,
+        Value *all = AS(L, full, arg_exprs(L->g, 2 + n, flat), num(L, 1), arg_dtype(kernel.v->dtype));
+        if (all && ceil_mode) all = AS(L, constant_pad_nd, v(all), arg_exprs(L->g, 2 * n, around));
+        Value *count = all ? AS(L, convolution, v(all), kernel, arg_none(), stride_arg, pad_arg, single,
                                 arg_bool(L->g, false), none, arg_int(L->g, 1))
                            : NULL;
         g = over_value(L, g, count);
@@ -389,6 +395,7 @@ bool lower_avg_pool_backward(Lower *L)
     Value *dx = g ? AS(L, convolution, v(g), kernel, arg_none(), stride_arg, pad_arg, single, arg_bool(L->g, true),
                        arg_exprs(L->g, n, extra), arg_int(L->g, 1))
                   : NULL;
+    if (dx && ceil_mode) dx = AS(L, constant_pad_nd, v(dx), arg_exprs(L->g, 2 * n, crop));
     return dx && give(L, shaped(L, dx, x), t);
 }
 

@@ -115,6 +115,12 @@ def layers(F):
                                                      padded, divisor, static=True)
         F.op("aten.avg_pool3d_backward.default")(t(3, 2, 2, 3), t(3, 4, 4, 6), [2, 2, 2], [], [0, 0, 0], False, padded,
                                                  None, static=True)
+        F.op("aten.avg_pool2d_backward.default")(t(2, 3, 4, 3), t(2, 3, 6, 7), [3, 2], [2, 3], [1, 0], True, padded,
+                                                 None, static=True)
+        F.op("aten.avg_pool2d_backward.default")(t(3, 4, 4), t(3, 9, 6), [3, 3], [3, 2], [1, 1], True, padded, None,
+                                                 static=True)
+        F.op("aten.avg_pool3d_backward.default")(t(3, 3, 2, 3), t(3, 5, 4, 6), [2, 2, 3], [], [1, 0, 1], True, padded,
+                                                 None, static=True)
     for out in ((1, 1), (2, 3), (5, 4)):
         F.op("aten._adaptive_avg_pool2d_backward.default")(t(2, 3, *out), t(2, 3, 5, 7))
     for size, scale in ((9, None), (3, None), (8, 2.0)):
