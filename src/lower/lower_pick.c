@@ -183,7 +183,8 @@ bool lower_combinations(Lower *L)
     TRY(tensors(L, 1) && lower_const_int(L, 1, &r) && lower_const_bool(L, 2, &equal));
     Value *x = lower_value(L, 0);
     if (r == 1) return lower_return(L, AS(L, unsqueeze, v(x), num(L, 1)));
-    if (r != 2) return fail(L->err, E_UNSUPPORTED, "combinations of %lld, expected 1 or 2", (long long)r);
+    if (!r) return lower_return(L, AS(L, full, arg_ints(L->g, 1, (int64_t[]){0}), num(L, 0), arg_dtype(x->dtype)));
+    if (r != 2) return fail(L->err, E_UNSUPPORTED, "combinations of %lld, expected 0, 1 or 2", (long long)r);
     return pairs(L, x, equal, pair) && lower_return(L, AS(L, stack, arg_values(L->g, 2, pair), num(L, 1)));
 }
 

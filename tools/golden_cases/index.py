@@ -304,6 +304,7 @@ def joins(F):
     c([t(2, dt=i64), t(3, dt=i64), t(1, dt=i64)])
     c([t(2), t(0)])
     F.op("aten.combinations.default").maybe(t(4), 2, static=True)
+    F.op("aten.combinations.default")(t(4), 0)
     F.op("aten.broadcast_tensors.default")([t(3, 1), t(4)])
     for r in (1, 2):
         F.op("aten.pixel_shuffle.default")(t(2, 4 * r * r, 3, 2), r, static=True)
@@ -336,6 +337,7 @@ def pads(F):
         F.op(f"aten.replication_pad{k}d.default")(t(s), p)
         F.op(f"aten.reflection_pad{k}d.default")(t(s[1:]), p)
         F.op(f"aten.replication_pad{k}d.default")(t(s[1:], dt=bf16), p)
+        F.op(f"aten.reflection_pad{k}d.default")(t([0, *s[1:]]), p)
     F.op("aten._pad_circular.default")(t(2, 3, 6), [2, 1])
     F.op("aten._pad_circular.default")(t(1, 2, 4, 5), [2, 1, 0, 3])
     c = F.op("aten._pad_enum.default")
