@@ -351,15 +351,15 @@ bool lower_embedding_renorm(Lower *L)
     return lower_return(L, AS(L, where_self, v(where), v(AS(L, mul_Tensor, v(w), v(scale))), v(w)));
 }
 
-/* The segment of each of n elements: (..., S) where segments start -> (..., n) */
-static Value *segment_of(Lower *L, Value *start, Expr *n)
+/* The segment of each of n elements, counted from 1: (..., S + 1) where segments start and the last ends -> (..., n).
+ * 0 and S + 1: it is in none. */
+static Value *segment_of(Lower *L, Value *edge, Expr *n)
 {
     Expr *dim[MAX_RANK];
-    for (int i = 0; i < start->rank; i++) dim[i] = i < start->rank - 1 ? start->dim[i] : n;
-    Value *at = AS(L, expand, v(AS(L, arange, arg_expr(n))), arg_exprs(L->g, start->rank, dim));
-    at = AS(L, searchsorted_Tensor, v(lower_cast(L, start, DT_I64)), v(at), arg_bool(L->g, false),
-            arg_bool(L->g, true));
-    return AS(L, sub_Tensor, v(at), num(L, 1));
+    for (int i = 0; i < edge->rank; i++) dim[i] = i < edge->rank - 1 ? edge->dim[i] : n;
+    Value *at = AS(L, expand, v(AS(L, arange, arg_expr(n))), arg_exprs(L->g, edge->rank, dim));
+    return AS(L, searchsorted_Tensor, v(lower_cast(L, edge, DT_I64)), v(at), arg_bool(L->g, false),
+              arg_bool(L->g, true));
 }
 
 /* index (..., n) over the axes of x that come after its own */
@@ -383,11 +383,10 @@ bool lower_segment_reduce(Lower *L)
         return lower_fail(L, start ? 4 : 2, "expected either lengths or offsets, of rank %d", d + 1);
     Arg axis = num(L, d), last = num(L, -1);
     Expr *n = start ? ex_sub(L->ex, start->dim[d], ex_int(L->ex, 1)) : length->dim[d];
-    if (start) start = AS(L, slice_Tensor, v(start), last, num(L, 0), arg_expr(n), num(L, 1));
-    else start = AS(L, sub_Tensor, v(AS(L, cumsum, v(length), last)), v(length));
+    if (!start) start = AS(L, constant_pad_nd, v(AS(L, cumsum, v(length), last)), arg_ints(L->g, 2, (int64_t[]){1, 0}));
     Value *of = start ? segment_of(L, start, x->dim[d]) : NULL, *at = of ? over_rest(L, of, x) : NULL;
     TRY(at);
-    for (int i = 0; i < x->rank; i++) dim[i] = i == d ? n : x->dim[i];
+    for (int i = 0; i < x->rank; i++) dim[i] = i == d ? ex_add(L->ex, n, ex_int(L->ex, 2)) : x->dim[i];
     bool mean = !strcmp(how, "mean");
     const char *word = mean || !strcmp(how, "sum") ? "sum" : *how == 'p' ? "prod" : how[1] == 'a' ? "amax" : "amin";
     double first = *word == 's' ? 0 : *word == 'p' ? 1 : word[2] == 'a' ? -INFINITY : INFINITY;
@@ -401,7 +400,8 @@ bool lower_segment_reduce(Lower *L)
         y = AS(L, where_ScalarOther, v(some), v(AS(L, div_Tensor, v(y), v(count))),
                lower_is_none(L, 7) ? arg_float(L->g, NAN) : L->arg[7]);
     }
-    return lower_return(L, y);
+    Arg end = arg_expr(ex_add(L->ex, n, ex_int(L->ex, 1)));
+    return y && lower_return(L, AS(L, slice_Tensor, v(y), axis, num(L, 1), end, num(L, 1)));
 }
 
 /* ------------------------------------------------------------------ sums */

@@ -188,6 +188,7 @@ def collected(F):
     c = F.op("aten.segment_reduce.default")
     for how in ("sum", "prod", "mean", "max", "min"):
         c(t(6, 2), how, lengths=torch.tensor([2, 0, 3, 1]), unsafe=True)
+        c(t(9), how, lengths=torch.tensor([2, 3, 0]), unsafe=True, initial=2.0)
         c(t(6), how, offsets=torch.tensor([0, 2, 2, 6]), initial=2.0)
         c(t(2, 6, 3), how, lengths=torch.tensor([[2, 0, 3, 1], [1, 1, 1, 3]]), axis=1, unsafe=True)
         c(t(2, 6), how, offsets=torch.tensor([[0, 2, 2, 6], [0, 0, 5, 6]]), axis=1, initial=2.0)
