@@ -39,6 +39,62 @@ bool lower_select_backward(Lower *L)
     return lower_return(L, AS(L, index_add, v(zeros), L->arg[2], L->arg[3], v(g)));
 }
 
+/* To where it was found along an axis: by the index of a maximum, a median, a gather, a running maximum. */
+bool lower_selected_backward(Lower *L)
+{
+    OpId id = L->op->id;
+    bool one = id == OP_value_selecting_reduction_backward, keeps = true;
+    int at = id == OP_gather_backward ? 3 : 2, dim,
+        axis = id == OP_cummaxmin_backward ? 3 : id == OP_gather_backward ? 2 : 1;
+    Value *g = lower_value(L, 0), *index = lower_value(L, at), *x = one ? NULL : lower_value(L, 1);
+    if (!g || !index || (!one && !x)) return lower_fail(L, 0, "expected tensors");
+    int rank = one ? L->arg[3].n : x->rank;
+    if (!rank) return lower_return(L, g);
+    TRY(lower_dim(L, axis, rank, &dim) && (!one || lower_const_bool(L, 4, &keeps)));
+    if (!keeps) g = unsqueezed(L, g, dim), index = unsqueezed(L, index, dim);
+    Value *zeros = g ? blank(L, one ? L->arg[3] : arg_exprs(L->g, rank, x->dim), g->dtype) : NULL;
+    return zeros && index &&
+           lower_return(L, AS(L, scatter_add, v(zeros), arg_int(L->g, dim), v(index), v(g)));
+}
+
+bool lower_trace_backward(Lower *L)
+{
+    Value *g = lower_value(L, 0);
+    if (!g || L->arg[1].n != 2) return lower_fail(L, 1, "expected two sizes");
+    Expr *const *n = L->arg[1].es;
+    return lower_return(L, times(L, AS(L, eye_m, arg_expr(n[0]), arg_expr(n[1]), arg_dtype(g->dtype)), g));
+}
+
+/* Where the mask is set, element k of the source was written k-th. */
+bool lower_masked_scatter_backward(Lower *L)
+{
+    Value *g = lower_value(L, 0), *mask = lower_value(L, 1);
+    if (!g || !mask) return lower_fail(L, 0, "expected tensors");
+    Expr *n = product_of(L->ex, L->arg[2].n, L->arg[2].es), *more = ex_add(L->ex, n, ex_int(L->ex, 1));
+    Arg along = arg_int(L->g, 0);
+    mask = AS(L, ravel, v(AS(L, expand, v(mask), arg_exprs(L->g, g->rank, g->dim))));
+    Value *at = mask ? AS(L, cumsum, v(lower_cast(L, mask, DT_I64)), along) : NULL;
+    at = at ? where(L, mask, v(AS(L, sub_Tensor, v(at), arg_int(L->g, 1))), arg_expr(n)) : NULL; /* n: dropped */
+    Value *zeros = at ? blank(L, arg_exprs(L->g, 1, &more), g->dtype) : NULL;
+    Value *y = zeros ? AS(L, index_add, v(zeros), along, v(at), v(AS(L, ravel, v(g)))) : NULL;
+    y = y ? AS(L, slice_Tensor, v(y), along, along, arg_expr(n), arg_int(L->g, 1)) : NULL;
+    return y && lower_return(L, lower_reshape(L, y, L->arg[2].n, L->arg[2].es));
+}
+
+/* 1 / (x (1 - x)); beyond eps zero, beyond 0 and 1 NaN where there is none */
+bool lower_logit_backward(Lower *L)
+{
+    DType t;
+    TRY(lower_widened(L, 2, &t));
+    Value *x = lower_value(L, 1), *slope = times(L, x, AS(L, rsub_Scalar, v(x), num(L, 1))),
+          *y = over_value(L, lower_value(L, 0), slope);
+    bool cut = !lower_is_none(L, 2);
+    Expr *low = cut ? L->arg[2].e : ex_int(L->ex, 0);
+    Arg beyond = num(L, cut ? 0 : NAN), high = arg_expr(ex_sub(L->ex, ex_int(L->ex, 1), low));
+    y = y ? where(L, AS(L, lt_Tensor, v(x), arg_expr(low)), beyond, v(y)) : NULL;
+    return give(L, y ? where(L, AS(L, gt_Tensor, v(x), high), beyond, v(y)) : NULL, t);
+}
+
 /* Element j of window i came from i step + j. */
 bool lower_unfold_backward(Lower *L)
 {

@@ -144,3 +144,25 @@ bool lower_grid_sampler_backward(Lower *L)
     Value *dgrid = here ? AS(L, stack, arg_values(L->g, n, to), arg_int(L->g, -1)) : NULL;
     return dx && dgrid && give_all(L, 2, (Value *[]){shaped(L, dx, x), dgrid}, t);
 }
+
+/* A grid is a fixed one of places (H W, axes + 1) times theta (N, axes, axes + 1):
+ * places by the op itself, of a theta that changes nothing. */
+bool lower_affine_grid_backward(Lower *L)
+{
+    Value *g = lower_value(L, 0), *part[2];
+    int axes = L->arg[1].n - 2;
+    if (!g || axes < 2 || axes > 3 || g->rank != axes + 2) return lower_fail(L, 0, "expected the gradient of a grid");
+    Expr *one = ex_int(L->ex, 1), *wide = ex_int(L->ex, axes + 1), *size[5], *dim[5],
+         *places = product_of(L->ex, axes, g->dim + 1), *theta[] = {one, ex_int(L->ex, axes), wide},
+         *flat[] = {g->dim[0], places, ex_int(L->ex, axes)};
+    for (int i = 0; i < axes + 2; i++) size[i] = i ? L->arg[1].es[i] : one;
+    for (int i = 0; i < axes + 2; i++) dim[i] = i && i <= axes ? g->dim[i] : one;
+    Value *unit = AS(L, eye_m, arg_int(L->g, axes), arg_int(L->g, axes + 1), arg_dtype(g->dtype));
+    unit = unit ? lower_reshape(L, unit, 3, theta) : NULL;
+    part[0] = unit ? AS(L, affine_grid_generator, v(unit), arg_exprs(L->g, axes + 2, size), L->arg[2]) : NULL;
+    part[1] = AS(L, full, arg_exprs(L->g, axes + 2, dim), num(L, 1), arg_dtype(g->dtype));
+    if (!part[0] || !part[1]) return false;
+    Value *base = AS(L, cat, arg_values(L->g, 2, part), arg_int(L->g, axes + 1));
+    base = base ? lower_reshape(L, base, 2, (Expr *[]){places, wide}) : NULL;
+    return lower_return(L, product(L, AS(L, mT, v(lower_reshape(L, g, 3, flat))), base));
+}

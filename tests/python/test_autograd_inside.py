@@ -68,3 +68,24 @@ def test_joint_graph_of_pytorch(tmp_path):
     close(got["output_0"], loss)
     for name, p in module.named_parameters():
         close(got["grad." + name], p.grad)
+
+
+PICKED = {
+    "maximum": lambda x: x.max(1)[0], "median": lambda x: x.median(0, keepdim=True)[0],
+    "running maximum": lambda x: x.cummax(1)[0], "gather": lambda x: x.gather(1, (x > 0).long()),
+    "embedding": lambda x: nn.functional.embedding((x[:, 0] > 0).long(), x), "trace": torch.trace,
+    "masked scatter": lambda x: (x + 1).masked_scatter(x > 0, x.flip(0)), "logit": lambda x: x.logit(0.1),
+}
+
+
+@pytest.mark.parametrize("name", PICKED)
+def test_gradient_of_what_is_picked(tmp_path, name):
+    class Model(nn.Module):
+        def forward(self, x):
+            x = x.detach().requires_grad_()
+            with torch.enable_grad():
+                return torch.autograd.grad(PICKED[name](x).sin().sum(), x)
+
+    torch.manual_seed(0)
+    x = torch.randn(4, 5)
+    holds(tmp_path, Model(), (x,), Model()(x))

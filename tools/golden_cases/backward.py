@@ -32,6 +32,18 @@ def parts(F):
         F.op("aten.slice_backward.default")(t(4, 3, dt=dt), [4, 7], 1, 1, 7, 2, static=True)
         F.op("aten.slice_backward.default")(t(2, 7, dt=dt), [4, 7], -2, -2, 9223372036854775807, 1, static=True)
         F.op("aten.diagonal_backward.default")(t(5, 2, dt=dt), [4, 5, 3], 1, 0, 2, static=True)
+        for keep in (False, True):
+            at = idx(5, *((4, 1, 3) if keep else (4, 3)))
+            F.op("aten.value_selecting_reduction_backward.default").maybe(t(*at.shape, dt=dt), 1, at, [4, 5, 3], keep,
+                                                                          static=True)
+        F.op("aten.gather_backward.default").maybe(t(2, 3, dt=dt), t(4, 3, dt=dt), -2, idx(4, 2, 3), False)
+        F.op("aten.cummaxmin_backward.default").maybe(t(4, 3, dt=dt), t(4, 3, dt=dt), idx(3, 4, 3), 1)
+        F.op("aten.trace_backward.default").maybe(t((), dt=dt), [3, 5], static=True)
+        mask = torch.arange(12).reshape(3, 4) % 5 < 2
+        F.op("aten.masked_scatter_backward.default").maybe(t(2, 3, 4, dt=dt), mask, [5, 3], static=True)
+        F.op("aten.embedding_backward.default").maybe(t(2, 3, 4, dt=dt), idx(7, 2, 3), 7, 2, False, False, static=True)
+        for eps in (None, 0.125):
+            F.op("aten.logit_backward.default").maybe(t(12, dt=dt), torch.linspace(-0.5, 1.5, 12).to(dt), eps)
         F.op("aten.index_select_backward.default")(t(4, 3, dt=dt), [4, 2], 1, torch.tensor([0, 1, 0]), static=True)
     F.op("aten.select_backward.default")(t(), [3], 0, 1, static=True)
     for step in (1, 2, 3):
@@ -122,6 +134,7 @@ def layers(F):
         F.op("aten.avg_pool3d_backward.default")(t(3, 3, 2, 3), t(3, 5, 4, 6), [2, 2, 3], [], [1, 0, 1], True, padded,
                                                  None, static=True)
     for out in ((1, 1), (2, 3), (5, 4)):
+        F.op("aten.affine_grid_generator_backward.default")(t(2, *out, 2), [2, 3, *out], out[0] > 1, static=True)
         F.op("aten._adaptive_avg_pool2d_backward.default")(t(2, 3, *out), t(2, 3, 5, 7))
     for size, scale in ((9, None), (3, None), (8, 2.0)):
         n = 4 if scale else 5
