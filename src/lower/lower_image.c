@@ -296,6 +296,8 @@ bool lower_fractional_max_pool(Lower *L)
     for (int i = 0; i < x->rank; i++)
         if (i < lead) planes = ex_mul(L->ex, planes, x->dim[i]);
         else pixels = ex_mul(L->ex, pixels, x->dim[i]);
+    if (lead == 1 && !ex_equals_int(u->dim[0], 1)) /* samples of a batch: the picture takes the first ones */
+        TRY(u = AS(L, slice_Tensor, v(u), arg_int(L->g, 0), arg_int(L->g, 0), arg_int(L->g, 1), arg_int(L->g, 1)));
     TRY(u = lower_reshape(L, u, 2, (Expr *[]){planes, ex_int(L->ex, n)}));
     Value *at = NULL; /* (planes, places so far, window so far): of each element of each window */
     for (int i = 0; i < n; i++) {

@@ -16,6 +16,7 @@ def pools(F):
             c(t(2, 3, 7, 8, dt=dt), [2, 3], out, t(2, 3, 2, dt=dt, lo=0, hi=1))
             c(t(3, 7, 8, dt=dt), [2, 2], out, t(1, 3, 2, dt=dt, lo=0, hi=1))
             d(t(2, 3, 6, 7, 8, dt=dt), [1, 2, 3], [4, *out], t(2, 3, 3, dt=dt, lo=0, hi=1))
+        d(t(3, 6, 7, 8, dt=dt), [2, 2, 2], [3, 3, 4], t(2, 3, 3, dt=dt, lo=0, hi=1), static=True)
     c = F.op("aten.avg_pool2d.default")
     x = lambda: t(1, 2, 7, 9)
     c(x(), [2, 2])
