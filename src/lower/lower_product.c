@@ -3,6 +3,7 @@
  *     kron(a, b)              -> reshape(mul(a (m, 1, n, 1), b (1, p, 1, q)))
  *     multi_dot([a, b, c])    -> matmul(matmul(a, b), c)
  *     cross(a, b)             -> roll(a, -1) roll(b, -2) - roll(a, -2) roll(b, -1)
+ *     _int_mm(a, b)           -> matmul(int32(a), int32(b))
  */
 #include "lower/lower_table.h"
 
@@ -145,4 +146,29 @@ bool lower_trilinear(Lower *L)
         if (!summed[d]) text[n++] = (char)('a' + d);
     text[n] = '\0';
     return lower_return(L, AS(L, einsum, arg_str(L->g, text), arg_values(L->g, 3, x)));
+}
+
+/* Two matrices of int8, summed in int32. */
+bool lower_int_mm(Lower *L)
+{
+    Value *a, *b;
+    TRY(lower_two(L, 0, 1, &a, &b));
+    if (a->rank != 2 || b->rank != 2 || a->dtype != DT_I8 || b->dtype != DT_I8)
+        return lower_fail(L, 0, "%s of rank %d and %s of rank %d, expected two matrices of i8", dtype_name(a->dtype),
+                          a->rank, dtype_name(b->dtype), b->rank);
+    TRY((a = lower_cast(L, a, DT_I32)) && (b = lower_cast(L, b, DT_I32)));
+    return lower_return(L, AS(L, matmul, v(a), v(b)));
+}
+
+/* x (M, K) times weights (N, K) of int8 with a scale a row; sums and scales are float32, whatever x is. */
+bool lower_weight_int8pack_mm(Lower *L)
+{
+    Value *x, *w, *scales = lower_value(L, 2);
+    TRY(lower_two(L, 0, 1, &x, &w));
+    if (!scales) return lower_fail(L, 2, "expected a tensor");
+    DType t = x->dtype;
+    TRY((x = lower_cast(L, x, DT_F32)) && (w = lower_cast(L, w, DT_F32)) && (scales = lower_cast(L, scales, DT_F32)));
+    Value *y = AS(L, linear, v(x), v(w), arg_none());
+    TRY(y && (y = AS(L, mul_Tensor, v(y), v(scales))));
+    return lower_return(L, lower_cast(L, y, t));
 }

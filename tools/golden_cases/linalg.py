@@ -35,6 +35,13 @@ def products(F):
         c(t(a), t(b))
         for dt in FLOATS[1:] + [i64]:
             c.maybe(t(a, dt=dt), t(b, dt=dt))
+    bytes_of = lambda *shape: t(shape, dt=i8, lo=-128, hi=127)
+    for m, k, n in ((5, 16, 32), (20, 32, 32), (3, 7, 5), (0, 4, 3)):
+        F.op("aten._int_mm.default")(bytes_of(m, k), bytes_of(k, n))
+    for m, k, n in ((5, 16, 32), (20, 32, 32), (1, 48, 64)):  # PyTorch crashes on halves of some other sizes
+        c = F.op("aten._weight_int8pack_mm.default")
+        c(t(m, k), bytes_of(n, k), t(n))
+        c(t(m, k, dt=bf16), bytes_of(n, k), t(n, dt=bf16))
     c = F.op("aten.linear.default")
     c(t(3, 4), t(4))
     c(t(2, 3, 4, dt=bf16), t(4, dt=bf16))
