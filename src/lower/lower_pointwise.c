@@ -330,6 +330,14 @@ bool lower_masked_fill(Lower *L)
     return lower_return(L, EMIT(L, where_self, L->arg[1], fill, arg_value(x)));
 }
 
+/* hardtanh(x, 0, hi) and relu6: what is 0 passes no gradient on, as relu's, and unlike clamp's. Whole channels are 0
+ * where what came before is. A rule makes one clamp of both once gradients are built. */
+static bool lower_strictly_positive(Lower *L, Arg x, Arg hi)
+{
+    Value *y = EMIT(L, relu, x);
+    return y && lower_return(L, EMIT(L, clamp, arg_value(y), arg_none(), hi));
+}
+
 bool lower_clamp(Lower *L)
 {
     OpId id = L->op->id;
@@ -341,6 +349,8 @@ bool lower_clamp(Lower *L)
     if (id == OP_hardtanh && x.kind == ARG_VALUE) {
         lo = lower_number_as(L, lo, x.v->dtype);
         hi = lower_number_as(L, hi, x.v->dtype);
+        if (dtype_is_float(x.v->dtype) && arg_built(&lo) && ex_is_const(lo.e) && ex_number(lo.e) == 0)
+            return lower_strictly_positive(L, x, hi);
     }
     if (!arg_built(&lo) || !arg_built(&hi)) return oom(L->err);
     bool to_float = (lo.kind == ARG_EXPR && lo.e->is_float) || (hi.kind == ARG_EXPR && hi.e->is_float);
@@ -371,7 +381,12 @@ bool lower_clamp_tensor(Lower *L)
 
 /* ------------------------------------------------------------------ activations */
 
-bool lower_relu6(Lower *L) { return lower_return(L, EMIT(L, clamp, L->arg[0], arg_int(L->g, 0), arg_int(L->g, 6))); }
+bool lower_relu6(Lower *L)
+{
+    Arg x = L->arg[0], six = arg_int(L->g, 6);
+    if (x.kind == ARG_VALUE && dtype_is_float(x.v->dtype)) return lower_strictly_positive(L, x, six);
+    return lower_return(L, EMIT(L, clamp, x, arg_int(L->g, 0), six));
+}
 
 bool lower_selu(Lower *L)
 {

@@ -634,6 +634,21 @@ def test_numbers_as_operands(f, tmp_path):
         torch.testing.assert_close(torch.as_tensor(joint.run({"x": x.detach().numpy()})["grad.x"]), want)
 
 
+@pytest.mark.parametrize("f", [F.relu6, lambda x: F.hardtanh(x, 0.0, 4.0), lambda x: F.hardtanh_(x * 1, 0, 4),
+                               lambda x: x.clamp(0, 4)])
+def test_gradients_where_an_activation_begins(f, tmp_path):
+    """relu6 and hardtanh pass nothing on at 0, where dead channels are; clamp does."""
+    class Loss(nn.Module):
+        def forward(self, x):
+            return f(x).sum()
+
+    x = torch.tensor([-1.0, 0.0, -0.0, 1.0, 9.0])
+    torch.export.save(torch.export.export(Loss(), (x,)), tmp_path / "m.pt2")
+    want, = torch.autograd.grad(Loss()(x.requires_grad_()), x)
+    joint = qkv.Model(tmp_path / "m.pt2").joint(inputs=["x"])
+    assert torch.equal(torch.as_tensor(joint.run({"x": x.detach().numpy()})["grad.x"]), want)
+
+
 EDGES = {"equal": torch.tensor([[2.0, 2.0, 2.0], [1.0, 2.0, 4.0]]), "one": torch.tensor([[3.0], [-1.0]]),
          "single": torch.tensor([5.0]), "two": torch.tensor([1.0, 4.0]), "none": torch.empty(0, 3),
          "zeros": torch.tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [1.0, 2.0, 3.0]])}
