@@ -635,14 +635,14 @@ def test_numbers_as_operands(f, tmp_path):
 
 
 @pytest.mark.parametrize("f", [F.relu6, lambda x: F.hardtanh(x, 0.0, 4.0), lambda x: F.hardtanh_(x * 1, 0, 4),
-                               lambda x: x.clamp(0, 4)])
+                               lambda x: x.clamp(0, 4), F.hardswish, F.hardsigmoid])
 def test_gradients_where_an_activation_begins(f, tmp_path):
-    """relu6 and hardtanh pass nothing on at 0, where dead channels are; clamp does."""
+    """relu6 and hardtanh pass nothing on at 0, where dead channels are; clamp does. hardswish bends at -3 and 3."""
     class Loss(nn.Module):
         def forward(self, x):
             return f(x).sum()
 
-    x = torch.tensor([-1.0, 0.0, -0.0, 1.0, 9.0])
+    x = torch.tensor([-3.0, -1.0, 0.0, -0.0, 1.0, 3.0, 9.0])
     torch.export.save(torch.export.export(Loss(), (x,)), tmp_path / "m.pt2")
     want, = torch.autograd.grad(Loss()(x.requires_grad_()), x)
     joint = qkv.Model(tmp_path / "m.pt2").joint(inputs=["x"])
