@@ -163,6 +163,22 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
     return blocked(g, p, round_up(SUPERBLOCK, k->mr), keeps_weight(d, tiles), err);
 }
 
+/* c = a b with d's ending; rows of a are pixels. */
+static Packed *product_of_pixels(PackedWeights *p, const Kernels *kernels, const GemmConv *d, const Tensor *a,
+                                 const Tensor *b, const Tensor *c, Err *err)
+{
+    GemmMatmul m = {.a = a,
+                    .b = b,
+                    .c = c,
+                    .bias = d->bias,
+                    .residual = d->sum ? c : NULL,
+                    .b_constant = d->w_constant,
+                    .act_last = d->sum,
+                    .act = d->act,
+                    .least_rows = a->shape[0] / most(1, d->x->shape[0])};
+    return packed_matmul(p, kernels, &m, err);
+}
+
 /* Pictures whose pixels are rows, all of them one after the other: an ordinary product. */
 static Packed *pixelwise(PackedWeights *p, const Kernels *kernels, const GemmConv *d, Err *err)
 {
@@ -172,16 +188,7 @@ static Packed *pixelwise(PackedWeights *p, const Kernels *kernels, const GemmCon
     Tensor b = tensor_of(d->w->dtype, 2, (int64_t[]){C, O}, d->w->data);
     b.stride[0] = d->w->stride[1];
     b.stride[1] = d->w->stride[0];
-    GemmMatmul m = {.a = &a,
-                    .b = &b,
-                    .c = &c,
-                    .bias = d->bias,
-                    .residual = d->sum ? &c : NULL,
-                    .b_constant = d->w_constant,
-                    .act_last = d->sum,
-                    .act = d->act,
-                    .least_rows = C ? tensor_numel(d->y) / d->y->shape[0] / O : 0};
-    return packed_matmul(p, kernels, &m, err);
+    return product_of_pixels(p, kernels, d, &a, &b, &c, err);
 }
 
 bool packed_places(const GemmConv *d)
@@ -210,16 +217,7 @@ Packed *packed_place(PackedWeights *p, const Kernels *kernels, const GemmConv *d
     b.data = (void *)((uintptr_t)w->data + (size_t)from * dtype_size(w->dtype));
     b.stride[0] = w->stride[0], b.stride[1] = w->stride[1];
     c.stride[0] = across * O;
-    GemmMatmul m = {.a = &a,
-                    .b = &b,
-                    .c = &c,
-                    .bias = d->bias,
-                    .residual = d->sum ? &c : NULL,
-                    .b_constant = d->w_constant,
-                    .act_last = d->sum,
-                    .act = d->act,
-                    .least_rows = rows / d->x->shape[0]};
-    Packed *g = packed_matmul(p, kernels, &m, err);
+    Packed *g = product_of_pixels(p, kernels, d, &a, &b, &c, err);
     if (!g) return NULL;
     g->line = W;
     g->line_step = W * (d->spatial > 1 ? d->stride[0] : 1);
