@@ -82,56 +82,6 @@ static bool start_round(Rewrite *rw)
     return true;
 }
 
-/* ------------------------------------------------------------------ what proofs ask */
-
-static double place(void *user, const Value *v)
-{
-    const Info *info = rewrite_info(user, v->def->out[0]);
-    return info->ghost ? INFINITY : info->order;
-}
-
-typedef struct Look {
-    Rewrite *rw;
-    int n; /* of rw->below */
-    bool any, ok;
-} Look;
-
-static bool put_below(Look *l, const Value *v)
-{
-    const Value **grown = vec_grow(l->rw->below, l->n, sizeof *grown);
-    if (!grown) return l->ok = false;
-    l->rw->below = grown;
-    l->rw->below[l->n++] = v;
-    return true;
-}
-
-static void look_at(void *user, Value **slot)
-{
-    Look *l = user;
-    unsigned known = rewrite_info(l->rw, *slot)->varies;
-    if (known >> 1 != l->rw->turn) put_below(l, *slot);
-    else l->any |= known & 1;
-}
-
-/* Is v computed from an input? Each value is looked at once a turn, those below first. */
-static bool varies(void *user, const Value *v)
-{
-    Rewrite *rw = user;
-    Look l = {rw, 0, false, true};
-    for (put_below(&l, v); l.n && l.ok;) {
-        const Value *top = rw->below[l.n - 1];
-        int n = l.n;
-        l.any = top->kind == V_INPUT;
-        if (top->def) node_each_operand(top->def, look_at, &l);
-        if (l.any || l.n == n) {
-            rewrite_info(rw, top)->varies = rw->turn << 1 | l.any;
-            l.n = n - 1;
-        }
-    }
-    if (!l.ok) rw->hard = !oom(rw->err);
-    return l.ok && rewrite_info(rw, v)->varies & 1;
-}
-
 /* ------------------------------------------------------------------ cost */
 
 /* Products cost most, views least. */
@@ -356,7 +306,7 @@ static bool commit(Firer *f)
         to->uses += from->uses;
         from->uses = 0;
         redirect(rw, f->from[i], f->to[i]);
-        if (rw->o->prove && varies(rw, f->from[i]) != varies(rw, f->to[i]))
+        if (rw->o->prove && rewrite_varies(rw, f->from[i]) != rewrite_varies(rw, f->to[i]))
             rw->turn++; /* what is computed from it may depend on no input any more */
     }
     for (int i = 0; i < f->n; i++)
@@ -441,8 +391,8 @@ static bool worth_it(Firer *f, const Rule *rule)
     if (f->ok && f->cost >= before && !rule->reorders)
         f->ok = rewrite_refuse(rw, "it would not make the graph smaller (cost %d, was %d)", f->cost, before);
     if (f->ok && rw->o->prove) {
-        Claim c = {rw->g,      rule->name, f->n, f->from,             f->to, rw->waiver,
-                   meaning_of, rw,         takes_rounded(rule), place, varies, &rw->room};
+        Claim c = {rw->g,      rule->name, f->n,           f->from,        f->to,  rw->waiver,
+                   meaning_of, rw,         takes_rounded(rule), rewrite_place, rewrite_varies, &rw->room};
         f->ok = rw->o->prove(rw->o->prove_user, &c, &proof, rw->err) && !rw->hard;
         if (!f->ok && !rw->hard) {
             within(rw->err, "rule '%s' at '%s'", rule->name, f->from[0]->name);

@@ -189,6 +189,9 @@ struct Rewrite {
 };
 
 Info *rewrite_info(Rewrite *rw, const Value *v);
+/* A claim's place and varies (asked.c); user: the Rewrite. */
+double rewrite_place(void *user, const Value *v);
+bool rewrite_varies(void *user, const Value *v);
 /* Says why a rule does not fire; returns false. */
 bool rewrite_refuse(Rewrite *rw, const char *fmt, ...) QKV_PRINTF(2, 3);
 /* The value itself or an equal form whose node is of op `id`; NULL when there is none. */
