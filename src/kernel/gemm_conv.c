@@ -158,6 +158,13 @@ static void take(const ConvRows *r, char *to, const char *x, int64_t at, int64_t
             ((float *)(void *)to)[i] = bf16_to_f32(((const uint16_t *)(const void *)x)[at + i * step]);
 }
 
+/* Rows of n elements side by side, as columns of n lines that are `apart` bytes apart. */
+static void turn(const ConvRows *r, char *to, int64_t apart, const void *const *from, int rows, int64_t n)
+{
+    int64_t size = (int64_t)dtype_size(r->to);
+    (size == 2 ? r->kernels->columns_2 : r->kernels->columns_4)(to, apart / size, from, rows, n);
+}
+
 /* n pixels of a row, `step` elements apart, as cells. */
 static void pixels(const ConvRows *r, char *to, const char *x, int64_t at, int64_t step, int64_t n)
 {
@@ -176,7 +183,7 @@ static void pixels(const ConvRows *r, char *to, const char *x, int64_t at, int64
         const void *from[TOGETHER];
         int some = (int)least(TOGETHER, r->C - c);
         for (int i = 0; i < some; i++) from[i] = x + (at + (c + i) * r->step[2]) * size;
-        (size == 2 ? r->kernels->columns_2 : r->kernels->columns_4)(to + c * size, r->cell / size, from, some, n);
+        turn(r, to + c * size, r->cell, from, some, n);
     }
     for (int64_t i = 0; i < n; i++, to += r->cell, at += step) {
         if (!turned) take(r, to, x, at, r->step[2], r->C);
@@ -258,8 +265,7 @@ static void stack(const ConvRows *r, char *to, const char *x, int64_t i, int64_t
             bool in = e < high && y >= 0 && y < r->H;
             from[e] = in ? x + (e / r->kh * r->step[2] + y * r->step[0] + left + at) * size : zeros;
         }
-        (size == 2 ? r->kernels->columns_2 : r->kernels->columns_4)(to, r->line / size, from, (int)(r->line / size),
-                                                                    some);
+        turn(r, to, r->line, from, (int)(r->line / size), some);
     }
 }
 
