@@ -1,6 +1,5 @@
 /* The driver: visits the nodes in order, derives equal forms, fires rules, keeps the log. Contract in rewrite.h. */
 #include "rewrite/rewrite.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
