@@ -13,13 +13,13 @@
 
 enum { CONV_ROWS = 16, CONV_WIDTHS = 2, CONV_TAPS = 16 };
 
-/* c[r] (cols) = act(sum over taps, words of row[r] + jump[tap] times b, + bias [+ c[r]]) */
+/* c[r] (cols) = act(sum over taps, words of row[r] + jump[tap] times b + at[tap], + bias [+ c[r]]) */
 typedef struct ConvTile {
     const void *row[CONV_ROWS];
     void *c[CONV_ROWS];
     const void *b, *bias; /* bias: of the panel's first column; may be NULL */
-    const int64_t *jump;  /* bytes */
-    int64_t taps, words;  /* words of each tap */
+    const int64_t *jump, *at; /* by tap: bytes after row[r]; floats of b before its weights */
+    int64_t taps, words;      /* words of each tap */
     DType c_type, bias_type;
     bool sum; /* c is added to before the activation */
     int act;  /* GemmAct */

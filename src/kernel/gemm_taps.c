@@ -275,36 +275,6 @@ static void cut(const Taps *g, Part *p)
     p->row_cuts = best;
 }
 
-/* How far after a row's own place each tap is. */
-static void jumps(const Taps *g, Part *p)
-{
-    int64_t n[AXES] = {p->a[0].taps, p->cells > PIXELS ? 1 : p->a[1].taps, p->cells == WINDOWS ? 1 : p->a[2].taps};
-    int64_t i = 0, size = g->k->size;
-    for (int64_t t0 = 0; t0 < n[0]; t0++)
-        for (int64_t t1 = 0; t1 < n[1]; t1++)
-            for (int64_t t2 = 0; t2 < n[2]; t2++) {
-                const Axis *a = p->a;
-                if (p->cells == IN_PLACE)
-                    p->jump[i++] = ((a[0].low + t0 * a[0].gap) * g->xs[0] + (a[1].low + t1 * a[1].gap) * g->xs[1] +
-                                    (a[2].low + t2 * a[2].gap) * g->xs[2]) *
-                                   size;
-                else
-                    p->jump[i++] = (t0 * p->slab +
-                                    (p->cells == PIXELS ? a[1].low + t1 * a[1].gap - lowest(&a[1]) : 0) * p->pitch +
-                                    (p->cells == WINDOWS ? 0 : a[2].low + t2 * a[2].gap - lowest(&a[2]))) *
-                                   p->cell;
-            }
-}
-
-/* Taps of a row whose elements follow each other, in the picture or strip as in the packed weights, are one. */
-static void merge(const Taps *g, Part *p)
-{
-    int64_t n = p->cells == WINDOWS ? 1 : p->a[2].taps, pixel = p->cells == IN_PLACE ? g->xs[2] * g->k->size : p->cell;
-    if (n < 2 || p->a[2].gap != 1 || pixel != p->words * 4) return;
-    p->taps /= n, p->words *= n;
-    for (int64_t i = 0; i < p->taps; i++) p->jump[i] = p->jump[i * n];
-}
-
 static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *place, Part *p, bool *none, Err *err)
 {
     const Tensor *w = d->w;
@@ -334,18 +304,14 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
     p->words = ceil_div(p->K, g->k->per_word);
     p->cell = p->words * 4;
     if (p->cell % APART == 0) p->cell += ALIGN;
-    p->taps = n[0] * n[1] * n[2];
     tw.K = p->K;
     memcpy(tw.n, n, sizeof n);
     base *= (int64_t)dtype_size(w->dtype);
     tw.from = g->constant ? (const char *)w->data + base : (const void *)(uintptr_t)base;
     p->w = tw;
-    p->jump = mem_alloc((size_t)most(1, p->taps) * sizeof *p->jump);
-    if (!p->jump) return oom(err);
     block_of(g, p);
     cut(g, p);
-    jumps(g, p);
-    merge(g, p);
+    TRY(tap_regions(g, p, err));
     p->weight = g->constant ? weight_number(g->pool, &tw, err) : -1;
     TRY(!g->constant || p->weight >= 0);
     p->passing = !g->constant && blocks_of(g, p) == 1;
@@ -357,7 +323,7 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
 
 void tap_conv_free(Taps *g)
 {
-    for (int i = 0; g && i < g->parts; i++) mem_free(g->part[i].jump);
+    for (int i = 0; g && i < g->parts; i++) mem_free(g->part[i].region), mem_free(g->part[i].jumps);
     if (g) mem_free(g->part);
     mem_free(g);
 }

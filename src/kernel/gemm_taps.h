@@ -1,4 +1,4 @@
-/* What planning (gemm_taps.c) and running (gemm_taps_run.c) convolutions by taps share. */
+/* What planning (gemm_taps.c, gemm_regions.c) and running (gemm_taps_run.c) convolutions by taps share. */
 #ifndef QKV_KERNEL_GEMM_TAPS_H
 #define QKV_KERNEL_GEMM_TAPS_H
 #include "kernel/gemm_axes.h"
@@ -19,14 +19,24 @@ typedef struct TapWeight {
     char *data;               /* NULL: not packed so far, or not constant */
 } TapWeight;
 
+/* Outputs [row, row + rows) x [col, col + cols) of a part, along axes 1 and 2, whose windows see the same taps. */
+typedef struct Region {
+    int64_t row, rows, col, cols;
+    int64_t taps, words;      /* words of each tap */
+    const int64_t *jump, *at; /* by tap: bytes after an output's own place, floats of a panel before its weights */
+} Region;
+
 typedef struct Part {
     Axis a[AXES];
     Cells cells;
-    int64_t K, taps, words;    /* K elements, `words` words of each tap */
+    int64_t K, words;          /* of a tap of the weights */
     int64_t cell, pitch, slab; /* bytes; cells of a row, of a slab (axis 0) of the strip */
     int64_t rows, cols;        /* outputs of a block at most, along axes 1 and 2 */
     int64_t row_cuts, col_cuts; /* blocks along them */
-    int64_t *jump, x_at, y_at; /* bytes, by tap; elements: the group's first channels */
+    int64_t x_at, y_at;        /* elements: the group's first channels */
+    Region *region;
+    int64_t *jumps; /* of all regions */
+    int regions;
     size_t strip;              /* bytes */
     TapWeight w;               /* not constant: `from` is its offset in the weights */
     int weight;                /* constant: its number in the pool, else -1 */
@@ -67,6 +77,8 @@ static inline int64_t panel_bytes(const TapWeight *w) { return taps_of(w) * tap_
 void tap_pack_panel(const TapWeight *w, const void *from, char *to, int64_t panel);
 /* Packed once, at the first run. */
 bool tap_keep(Taps *g, TapWeight *w, Err *err);
+/* Makes the part's regions. */
+bool tap_regions(const Taps *g, Part *p, Err *err);
 /* The unit that share `self` of `shares` begins with. */
 int64_t tap_share_at(const Taps *g, const Part *p, int64_t self, int64_t shares);
 

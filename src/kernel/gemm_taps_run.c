@@ -179,12 +179,21 @@ static void fill(const Block *b)
 
 /* ------------------------------------------------------------------ running */
 
-/* Where the rows of outputs [first, first + rows) of the block begin, and their results. */
-static void rows_of(const Block *b, int64_t first, ConvTile *t)
+/* The tiles of a block's outputs, region after region. */
+typedef struct Walk {
+    const Region *next, *end;
+    int64_t row, col, cols; /* of the block's part of the region */
+    int64_t tiles, low, higher, i, first;
+} Walk;
+
+static Walk walk_of(const Part *p) { return (Walk){.next = p->region, .end = p->region + p->regions}; }
+
+/* Where the rows of the walk's tile begin, and their results. */
+static void rows_of(const Block *b, const Walk *w, ConvTile *t)
 {
     const Taps *g = b->g;
     const Part *p = b->p;
-    int64_t i = first / b->cols, j = first % b->cols, size = g->k->size, out = (int64_t)dtype_size(g->type), row, col,
+    int64_t i = w->row + w->first / w->cols, j = w->first % w->cols, size = g->k->size, out = (int64_t)dtype_size(g->type), row, col,
             at[2];
     const Axis *r = &p->a[1], *c = &p->a[2];
     const char *from;
@@ -197,15 +206,46 @@ static void rows_of(const Block *b, int64_t first, ConvTile *t)
         row = (p->cells == PIXELS ? r->step : 1) * p->pitch * p->cell;
         col = (p->cells == WINDOWS ? 1 : c->step) * p->cell;
     }
+    from += w->col * col;
     char *to = b->y + ((p->a[0].first + b->depth * p->a[0].every) * g->ys[0] +
-                       (r->first + b->row * r->every) * g->ys[1] + (c->first + b->col * c->every) * g->ys[2]) *
+                       (r->first + b->row * r->every) * g->ys[1] + (c->first + (b->col + w->col) * c->every) * g->ys[2]) *
                           out;
     at[0] = r->every * g->ys[1] * out, at[1] = c->every * g->ys[2] * out;
     for (int k = 0; k < t->rows; k++) {
         t->row[k] = from + i * row + j * col;
         t->c[k] = to + i * at[0] + j * at[1];
-        if (++j == b->cols) j = 0, i++;
+        if (++j == w->cols) j = 0, i++;
     }
+}
+
+/* The next region that the block has outputs of. */
+static bool next_region(const Block *b, Walk *w, ConvTile *t)
+{
+    const Part *p = b->p;
+    for (; w->next < w->end; w->next++) {
+        const Region *r = w->next;
+        int64_t row = most(r->row, b->row), rows = least(r->row + r->rows, b->row + b->rows) - row,
+                col = most(r->col, b->col), cols = least(r->col + r->cols, b->col + b->cols) - col;
+        if (rows <= 0 || cols <= 0) continue;
+        w->next++;
+        w->row = row - b->row, w->col = col - b->col, w->cols = cols;
+        w->tiles = ceil_div(rows * cols, b->g->k->mr[p->w.width]);
+        w->low = rows * cols / w->tiles, w->higher = rows * cols % w->tiles;
+        w->i = w->first = 0;
+        t->jump = r->jump, t->at = r->at, t->taps = r->taps, t->words = r->words;
+        return true;
+    }
+    return false;
+}
+
+/* The next tile of at most mr outputs, those of a region of about the same height. */
+static bool next_tile(const Block *b, Walk *w, ConvTile *t)
+{
+    if (w->i == w->tiles && !next_region(b, w, t)) return false;
+    t->rows = (int)(w->low + (w->i < w->higher));
+    rows_of(b, w, t);
+    w->i++, w->first += t->rows;
+    return true;
 }
 
 /* A tile of a block's outputs by panel q. What to fetch meanwhile is set in t. */
@@ -230,17 +270,12 @@ static void block_run(const Block *b, int64_t p0, int64_t p1)
 {
     const Taps *g = b->g;
     const Part *p = b->p;
-    int64_t outputs = b->rows * b->cols, tiles = ceil_div(outputs, g->k->mr[p->w.width]), low = outputs / tiles,
-            higher = outputs % tiles, words = most(1, p->taps * p->words), first = 0;
     int64_t width = g->k->width[p->w.width] * (int64_t)dtype_size(g->type);
     ConvTile t;
     t.bias = NULL, t.bias_type = g->bias_type, t.c_type = g->type;
-    t.jump = p->jump, t.taps = p->taps, t.words = p->words;
     t.sum = g->sum, t.act = g->act;
     if (b->panel * (p1 - p0) <= B_WHOLE) {
-        for (int64_t i = 0; i < tiles; i++, first += t.rows) {
-            t.rows = (int)(low + (i < higher));
-            rows_of(b, first, &t);
+        for (Walk w = walk_of(p); next_tile(b, &w, &t);) {
             columns_on(&t, p0 * width);
             t.ahead = (const char *)t.row[t.rows - 1] + (p->cells == IN_PLACE ? p->words * 4 : 0);
             t.pace = p->cells == IN_PLACE ? t.rows * 4 : 0; /* the next tile's rows, whose pixels follow */
@@ -248,16 +283,15 @@ static void block_run(const Block *b, int64_t p0, int64_t p1)
         }
         return;
     }
-    int64_t part = b->panel / tiles / ALIGN * ALIGN;
+    int64_t tiles = ceil_div(b->rows * b->cols, g->k->mr[p->w.width]), part = b->panel / tiles / ALIGN * ALIGN,
+            pace = part / most(1, taps_of(&p->w) * p->words);
     for (int64_t q = p0; q < p1; q++) {
         const char *next = b->b + (least(q + 1, p1 - 1) - b->first) * b->panel; /* each tile fetches a part of it */
-        first = 0;
-        for (int64_t i = 0; i < tiles; i++, first += t.rows) {
-            t.rows = (int)(low + (i < higher));
-            rows_of(b, first, &t);
+        int64_t i = 0;
+        for (Walk w = walk_of(p); next_tile(b, &w, &t); i++) {
             columns_on(&t, q * width);
-            t.ahead = next + i * part;
-            t.pace = q + 1 < p1 ? part / words : 0;
+            t.ahead = next + least(i, tiles - 1) * part;
+            t.pace = q + 1 < p1 ? pace : 0;
             tile_run(b, &t, q);
         }
     }

@@ -114,7 +114,6 @@ static __attribute__((noinline)) void finish_4(const ConvTile *t, const V *s) { 
 INLINE void conv_tile(const ConvTile *t, int rows, int nv, int width)
 {
     V s[MR][MOST_V], out[MR * MOST_V];
-    const float *b = t->b;
     const char *ahead = t->ahead;
     int64_t pace = t->pace;
 #pragma GCC unroll 16
@@ -127,6 +126,7 @@ INLINE void conv_tile(const ConvTile *t, int rows, int nv, int width)
         for (int v = 0; v < nv; v++) s[r][v] = (V){0};
     }
     for (int64_t k = 0; k < t->taps; k++) {
+        const float *b = (const float *)t->b + t->at[k];
         const char *p[MR];
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) p[r] = (const char *)t->row[r] + t->jump[k];

@@ -1,0 +1,106 @@
+/* Regions of a convolution's outputs, whose windows see the same taps: those of the middle see all of them, those at an
+ * edge of the picture miss the taps that meet the zeros around it, which need not be multiplied. A 3 x 3 window on
+ * 14 x 14 pixels has a tenth of its taps there.
+ *
+ *     3 x 3, padding 1:     nine regions, of 4, 6, 4, 6, 9, 6, 4, 6, 4 taps
+ */
+#include "base/mem.h"
+#include "kernel/gemm_taps.h"
+
+enum { LEAST = 8, MOST_SPLIT = 8 }; /* outputs along an axis, taps: with fewer, with more, regions are mostly edges */
+
+/* Taps [low, end) of an axis. */
+typedef struct Range {
+    int64_t low, end;
+} Range;
+
+static Range seen_by(const Axis *a, int64_t output)
+{
+    int64_t at = output * a->step + a->low;
+    Range r = {0, a->taps};
+    while (r.low < r.end && (at + r.low * a->gap < 0 || at + r.low * a->gap >= a->in)) r.low++;
+    while (r.end > r.low && (at + (r.end - 1) * a->gap < 0 || at + (r.end - 1) * a->gap >= a->in)) r.end--;
+    return r.low < r.end ? r : (Range){0, 0};
+}
+
+/* The end of the outputs from `output` on that see what it sees; without splitting, all see n taps. */
+static int64_t run_from(const Axis *a, int64_t output, bool split, int64_t n, Range *taps)
+{
+    *taps = split ? seen_by(a, output) : (Range){0, n};
+    int64_t end = split ? output + 1 : a->out;
+    for (; end < a->out; end++) {
+        Range r = seen_by(a, end);
+        if (r.low != taps->low || r.end != taps->end) break;
+    }
+    return end;
+}
+
+static bool worth_splitting(const Part *p)
+{
+    const Axis *d = &p->a[0], *r = &p->a[1], *c = &p->a[2];
+    return p->cells == PIXELS && d->taps == 1 && r->taps <= MOST_SPLIT && c->taps <= MOST_SPLIT && r->out >= LEAST &&
+           c->out >= LEAST;
+}
+
+/* How far after a row's own place a tap is, in bytes. */
+static int64_t jump(const Taps *g, const Part *p, int64_t t0, int64_t t1, int64_t t2)
+{
+    const Axis *a = p->a;
+    if (p->cells == IN_PLACE)
+        return ((a[0].low + t0 * a[0].gap) * g->xs[0] + (a[1].low + t1 * a[1].gap) * g->xs[1] +
+                (a[2].low + t2 * a[2].gap) * g->xs[2]) *
+               g->k->size;
+    int64_t row = p->cells == PIXELS ? a[1].low + t1 * a[1].gap - lowest(&a[1]) : 0,
+            col = p->cells == WINDOWS ? 0 : a[2].low + t2 * a[2].gap - lowest(&a[2]);
+    return (t0 * p->slab + row * p->pitch + col) * p->cell;
+}
+
+/* The taps of a region. Those of a row whose elements follow each other, in the picture or strip as in the packed
+ * weights, are one. */
+static void list_taps(const Taps *g, const Part *p, Region *r, Range rows, Range cols, int64_t *jumps, int64_t *at)
+{
+    const int64_t *n = p->w.n;
+    int64_t pixel = p->cells == IN_PLACE ? g->xs[2] * g->k->size : p->cell, wide = cols.end - cols.low,
+            width = p->w.kernel->width[p->w.width];
+    bool merged = wide > 1 && p->a[2].gap == 1 && pixel == p->words * 4;
+    r->jump = jumps, r->at = at, r->taps = 0;
+    r->words = merged ? wide * p->words : p->words;
+    for (int64_t t0 = 0; t0 < n[0]; t0++)
+        for (int64_t t1 = rows.low; t1 < rows.end; t1++)
+            for (int64_t t2 = cols.low; t2 < cols.end; t2 += merged ? wide : 1, r->taps++) {
+                jumps[r->taps] = jump(g, p, t0, t1, t2);
+                at[r->taps] = ((t0 * n[1] + t1) * n[2] + t2) * p->words * width;
+            }
+}
+
+/* The regions in the order of rows, then columns; region NULL: their number. */
+static int regions_of(const Taps *g, Part *p, Region *region, int64_t *room)
+{
+    const Axis *a = &p->a[1], *c = &p->a[2];
+    bool split = worth_splitting(p);
+    int64_t most_taps = most(1, taps_of(&p->w)), end_row, end_col;
+    int count = 0;
+    for (int64_t row = 0; row < a->out; row = end_row) {
+        Range rows, cols;
+        end_row = run_from(a, row, split, p->w.n[1], &rows);
+        for (int64_t col = 0; col < c->out; col = end_col, count++) {
+            end_col = run_from(c, col, split, p->w.n[2], &cols);
+            if (!region) continue;
+            Region *r = &region[count];
+            *r = (Region){.row = row, .rows = end_row - row, .col = col, .cols = end_col - col};
+            list_taps(g, p, r, rows, cols, room, room + most_taps);
+            room += 2 * most_taps;
+        }
+    }
+    return count;
+}
+
+bool tap_regions(const Taps *g, Part *p, Err *err)
+{
+    p->regions = regions_of(g, p, NULL, NULL);
+    p->region = mem_alloc((size_t)most(1, p->regions) * sizeof *p->region);
+    p->jumps = mem_alloc((size_t)(most(1, p->regions) * 2 * most(1, taps_of(&p->w))) * sizeof *p->jumps);
+    if (!p->region || !p->jumps) return oom(err);
+    regions_of(g, p, p->region, p->jumps);
+    return true;
+}
