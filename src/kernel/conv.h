@@ -25,7 +25,7 @@ typedef struct ConvTile {
     int act;  /* GemmAct */
     int rows, cols;
     const char *ahead; /* to be fetched meanwhile: `pace` bytes each word */
-    int64_t pace;
+    int64_t pace, c_ahead; /* and what is so many bytes after c */
 } ConvTile;
 
 /* c (rows, cols) = [c +] sum over lines of n positions of a (rows side by side) times x (cols side by side, whole

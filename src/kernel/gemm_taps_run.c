@@ -273,10 +273,11 @@ static void block_run(const Block *b, int64_t p0, int64_t p1)
     int64_t width = g->k->width[p->w.width] * (int64_t)dtype_size(g->type);
     ConvTile t;
     t.bias = NULL, t.bias_type = g->bias_type, t.c_type = g->type;
-    t.sum = g->sum, t.act = g->act;
+    t.sum = g->sum, t.act = g->act, t.c_ahead = 0;
     if (b->panel * (p1 - p0) <= B_WHOLE) {
         for (Walk w = walk_of(p); next_tile(b, &w, &t);) {
             columns_on(&t, p0 * width);
+            t.c_ahead = t.rows > 1 && t.c[1] > t.c[0] ? t.rows * ((char *)t.c[1] - (char *)t.c[0]) : 0;
             t.ahead = (const char *)t.row[t.rows - 1] + (p->cells == IN_PLACE ? p->words * 4 : 0);
             t.pace = p->cells == IN_PLACE ? t.rows * 4 : 0; /* the next tile's rows, whose pixels follow */
             for (int64_t q = p0; q < p1; q++, columns_on(&t, width), t.pace = 0) tile_run(b, &t, q);

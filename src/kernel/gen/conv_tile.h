@@ -13,7 +13,14 @@ typedef uint16_t Halves __attribute__((vector_size(W * 2), aligned(2), may_alias
 enum { MOST_V = 4, BYTES = 4 / PER_WORD };
 #define OWN_TYPE (PER_WORD == 2 ? DT_BF16 : DT_F32) /* of results that are finished in registers */
 
-INLINE V get_half(const void *p) { return (V)(__builtin_convertvector(*(const Halves *)p, Words) << 16); }
+INLINE V get_half(const void *p)
+{
+#ifdef __AVX512F__ /* which gcc 12 would convert by quarters */
+    return (V)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16);
+#else
+    return (V)(__builtin_convertvector(*(const Halves *)p, Words) << 16);
+#endif
+}
 
 /* bf16_bits of each. */
 INLINE void put_half(void *p, V x)
@@ -24,6 +31,18 @@ INLINE void put_half(void *p, V x)
     Words u = (Words)x, nan = (Words)(x != x), r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
     *(Halves *)p = __builtin_convertvector((nan & (u >> 16 | 0x40)) | (~nan & r), Halves);
 #endif
+}
+
+/* Results of the kernel's own type. */
+INLINE V get_own(const char *p)
+{
+    if (OWN_TYPE == DT_BF16) return get_half(p);
+    return *(const VU *)(const void *)p;
+}
+INLINE void put_own(char *p, V x)
+{
+    if (OWN_TYPE == DT_BF16) put_half(p, x);
+    else *(VU *)(void *)p = x;
 }
 
 /* x, or the floor where x is below it; NaN stays. */
@@ -118,10 +137,11 @@ INLINE void conv_tile(const ConvTile *t, int rows, int nv, int width)
     int64_t pace = t->pace;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
-        __builtin_prefetch(t->c[r], 1, 3); /* what is far away is fetched while the tile is computed */
-        if (nv * W * BYTES > LINE) __builtin_prefetch((char *)t->c[r] + LINE, 1, 3);
-        if (nv * W * BYTES > 2 * LINE) __builtin_prefetch((char *)t->c[r] + 2 * LINE, 1, 3);
-        if (nv * W * BYTES > 3 * LINE) __builtin_prefetch((char *)t->c[r] + 3 * LINE, 1, 3);
+        char *c = (char *)t->c[r] + t->c_ahead;
+        __builtin_prefetch(c, 1, 3); /* what is far away is fetched while the tile is computed */
+        if (nv * W * BYTES > LINE) __builtin_prefetch(c + LINE, 1, 3);
+        if (nv * W * BYTES > 2 * LINE) __builtin_prefetch(c + 2 * LINE, 1, 3);
+        if (nv * W * BYTES > 3 * LINE) __builtin_prefetch(c + 3 * LINE, 1, 3);
 #pragma GCC unroll 4
         for (int v = 0; v < nv; v++) s[r][v] = (V){0};
     }
@@ -143,17 +163,23 @@ INLINE void conv_tile(const ConvTile *t, int rows, int nv, int width)
             }
         }
     }
-    if (t->cols == nv * W && !t->sum && t->c_type == OWN_TYPE && (t->act == GEMM_RELU || t->act == GEMM_NONE)) {
+    if (t->cols == nv * W && t->c_type == OWN_TYPE && (t->act == GEMM_RELU || t->act == GEMM_NONE)) {
         V bias[MOST_V], low = (V){0} - (t->act == GEMM_RELU ? 0.0f : INFINITY);
         load_bias(t, nv, bias);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-            for (int v = 0; v < nv; v++) {
-                V x = above(low, s[r][v] + bias[v]);
-                if (OWN_TYPE == DT_BF16) put_half((char *)t->c[r] + v * W * 2, x);
-                else *(VU *)(void *)((char *)t->c[r] + v * W * 4) = x;
-            }
+            for (int v = 0; v < nv; v++) s[r][v] += bias[v];
+        if (t->sum) {
+#pragma GCC unroll 16
+            for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+                for (int v = 0; v < nv; v++) s[r][v] += get_own((const char *)t->c[r] + v * W * BYTES);
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < nv; v++) put_own((char *)t->c[r] + v * W * BYTES, above(low, s[r][v]));
         return;
     }
 #pragma GCC unroll 16
