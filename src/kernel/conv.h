@@ -88,7 +88,8 @@ typedef struct ConvKernels {
     void (*widen)(float *to, const void *x, DType t, int64_t step, int64_t n, int64_t C);
     /* the same of x - zero, x i8 or u8 */
     void (*whole)(float *to, const void *x, DType t, int zero, int64_t step, int64_t n, int64_t C);
-    /* to[j * step + e] = from[e][j] for e < rows, j < n; elements of 4 or of 2 bytes */
+    /* to[j * step + e] = from[e][j] for e < rows, j < n; elements of 4 or of 2 bytes, an odd number of the latter with
+     * a zero after them */
     void (*columns_4)(void *to, int64_t step, const void *const *from, int rows, int64_t n);
     void (*columns_2)(void *to, int64_t step, const void *const *from, int rows, int64_t n);
 } ConvKernels;

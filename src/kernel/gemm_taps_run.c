@@ -71,8 +71,26 @@ static void pixels(const Block *b, char *to, int64_t at, int64_t n)
         if (g->k->size == 2) g->all->columns_2(to + c * 2, cell / 2, from, some, n);
         else g->all->columns_4(to + c * 4, cell / 4, from, some, n);
     }
-    if (g->C % g->k->per_word)
-        for (int64_t j = 0; j < n; j++) memset(to + j * cell + bytes, 0, (size_t)g->k->size);
+}
+
+/* Lines of a column of windows side by side, which are turned; those beside the picture are zeros. */
+static void turn_columns(const Block *b, char *to, int64_t first, int64_t top, int lines, int64_t n)
+{
+    enum { MOST = 256 };
+    static const char zeros[MOST * sizeof(float)] = {0};
+    const Taps *g = b->g;
+    const Axis *a = &b->p->a[1];
+    int64_t size = g->k->size, cell = b->p->cell;
+    const void *from[FEW_CHANNELS * MOST_ROWS];
+    for (int64_t at = 0; at < n; at += MOST) {
+        for (int e = 0; e < lines; e++) {
+            int64_t y = top + e % a->taps * a->gap;
+            bool in = y >= 0 && y < a->in;
+            from[e] = in ? pixel(b, first + e / a->taps * g->xc + y * g->xs[1] + at) : zeros;
+        }
+        (size == 2 ? g->all->columns_2 : g->all->columns_4)(to + at * cell, cell / size, from, lines,
+                                                            least(MOST, n - at));
+    }
 }
 
 /* n cells of columns of windows: those of row `top` of the windows, pixels from column `left` on. */
@@ -80,26 +98,19 @@ static void columns(const Block *b, char *to, int64_t plane, int64_t top, int64_
 {
     const Taps *g = b->g;
     const Axis *a = &b->p->a[1];
-    int64_t size = g->k->size, cell = b->p->cell, lines = g->C * a->taps;
-    const void *from[FEW_CHANNELS * MOST_ROWS];
-    int count = 0;
-    bool fast = g->xs[2] == 1 && same_type(g) && lines <= FEW_CHANNELS * MOST_ROWS;
-    for (int64_t e = 0; e < lines; e++) {
-        int64_t y = top + e % a->taps * a->gap, at = plane + e / a->taps * g->xc + y * g->xs[1] + left * g->xs[2];
-        bool in = y >= 0 && y < a->in;
-        if (fast && in) from[count++] = pixel(b, at);
-        if (fast && in) continue;
-        if (count)
-            (size == 2 ? g->all->columns_2 : g->all->columns_4)(to + (e - count) * size, cell / size, from, count, n);
-        count = 0;
-        for (int64_t j = 0; j < n; j++) {
-            if (in) take(b, to + j * cell + e * size, at + j * g->xs[2], 1, 1);
-            else memset(to + j * cell + e * size, 0, (size_t)size);
-        }
+    int64_t size = g->k->size, cell = b->p->cell, lines = g->C * a->taps, first = plane + left * g->xs[2];
+    if (g->xs[2] == 1 && same_type(g) && lines <= FEW_CHANNELS * MOST_ROWS) {
+        turn_columns(b, to, first, top, (int)lines, n);
+        return;
     }
-    if (count)
-        (size == 2 ? g->all->columns_2 : g->all->columns_4)(to + (lines - count) * size, cell / size, from, count, n);
-    for (int64_t j = 0; j < n && lines % g->k->per_word; j++) memset(to + j * cell + lines * size, 0, (size_t)size);
+    for (int64_t j = 0; j < n; j++, to += cell, first += g->xs[2]) {
+        for (int64_t e = 0; e < lines; e++) {
+            int64_t y = top + e % a->taps * a->gap;
+            if (y >= 0 && y < a->in) take(b, to + e * size, first + e / a->taps * g->xc + y * g->xs[1], 1, 1);
+            else memset(to + e * size, 0, (size_t)size);
+        }
+        if (lines % g->k->per_word) memset(to + lines * size, 0, (size_t)size);
+    }
 }
 
 /* n bytes, which are known to be few and at least 4: moves instead of a call. */
@@ -193,8 +204,8 @@ static void rows_of(const Block *b, const Walk *w, ConvTile *t)
 {
     const Taps *g = b->g;
     const Part *p = b->p;
-    int64_t i = w->row + w->first / w->cols, j = w->first % w->cols, size = g->k->size, out = (int64_t)dtype_size(g->type), row, col,
-            at[2];
+    int64_t i = w->row + w->first / w->cols, j = w->first % w->cols, size = g->k->size,
+            out = (int64_t)dtype_size(g->type), row, col, at[2];
     const Axis *r = &p->a[1], *c = &p->a[2];
     const char *from;
     if (p->cells == IN_PLACE) {
@@ -208,7 +219,8 @@ static void rows_of(const Block *b, const Walk *w, ConvTile *t)
     }
     from += w->col * col;
     char *to = b->y + ((p->a[0].first + b->depth * p->a[0].every) * g->ys[0] +
-                       (r->first + b->row * r->every) * g->ys[1] + (c->first + (b->col + w->col) * c->every) * g->ys[2]) *
+                       (r->first + b->row * r->every) * g->ys[1] +
+                       (c->first + (b->col + w->col) * c->every) * g->ys[2]) *
                           out;
     at[0] = r->every * g->ys[1] * out, at[1] = c->every * g->ys[2] * out;
     for (int k = 0; k < t->rows; k++) {

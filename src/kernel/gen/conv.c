@@ -132,28 +132,39 @@ static void columns_4(void *to, int64_t step, const void *const *from, int rows,
     }
 }
 
+/* Words of neighbours in two rows; high NULL: of one row, and zeros. */
+INLINE void pair_rows(uint32_t *to, const uint16_t *low, const uint16_t *high)
+{
+    if (high)
+        for (int m = 0; m < LANES; m++) to[m] = (uint32_t)low[m] | (uint32_t)high[m] << 16;
+    else
+        for (int m = 0; m < LANES; m++) to[m] = low[m];
+}
+
 /* Pairs of rows are interleaved to words first, so that words are turned. */
 static void columns_2(void *to, int64_t step, const void *const *from, int rows, int64_t n)
 {
     uint16_t *p = to;
     int64_t whole = step % 2 ? 0 : n / LANES * LANES;
-    int pairs = rows / 2;
+    int pairs = (rows + 1) / 2;
     for (int e = 0; e < pairs; e += LANES) {
         int some = pairs - e < LANES ? pairs - e : LANES;
         uint32_t word[LANES][LANES];
         const float *line[LANES];
         for (int64_t j = 0; j < whole; j += LANES) {
             for (int i = 0; i < some; i++) {
-                const uint16_t *low = (const uint16_t *)from[2 * (e + i)] + j,
-                               *high = (const uint16_t *)from[2 * (e + i) + 1] + j;
-                for (int m = 0; m < LANES; m++) word[i][m] = (uint32_t)low[m] | (uint32_t)high[m] << 16;
+                int row = 2 * (e + i);
+                pair_rows(word[i], (const uint16_t *)from[row] + j,
+                          row + 1 < rows ? (const uint16_t *)from[row + 1] + j : NULL);
                 line[i] = (const float *)(const void *)word[i];
             }
             turn_lines((float *)(void *)(p + j * step) + e, step / 2, line, some);
         }
     }
-    for (int e = 0; e < rows; e++)
-        for (int64_t j = e < 2 * pairs ? whole : 0; j < n; j++) p[j * step + e] = ((const uint16_t *)from[e])[j];
+    for (int64_t j = whole; j < n; j++) {
+        for (int e = 0; e < rows; e++) p[j * step + e] = ((const uint16_t *)from[e])[j];
+        if (rows % 2) p[j * step + rows] = 0;
+    }
 }
 
 #include "kernel/gen/depthwise.h"
