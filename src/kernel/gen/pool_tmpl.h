@@ -6,9 +6,12 @@
 INLINE void NAME(largest_block)(T *out, const T *in, const int64_t *tap, int64_t taps, int wide)
 {
     Vec best[WIDE];
+#pragma GCC unroll 4
     for (int j = 0; j < wide; j++) best[j] = vec_load(TYPE, in + tap[0] + j * LANES);
     for (int64_t k = 1; k < taps; k++)
+#pragma GCC unroll 4
         for (int j = 0; j < wide; j++) best[j] = vec_larger(best[j], vec_load(TYPE, in + tap[k] + j * LANES));
+#pragma GCC unroll 4
     for (int j = 0; j < wide; j++) vec_put_back(TYPE, out + j * LANES, best[j]);
 }
 
