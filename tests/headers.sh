@@ -20,7 +20,7 @@ compiles() { # COMPILER STANDARD LANGUAGE HEADER
 alone() { ! grep '#include' "$1" | grep -v -e '<stddef.h>' -e '<stdint.h>' -e '"qkv.h"'; }
 short() { [ "$(wc -l <include/qkv.h)" -le 250 ] && head -40 include/qkv.h | grep -q qkv_session_run; }
 for h in qkv qkv_tools qkv_train qkv_vision; do
-  ok "$h.h as C" compiles "${CC:-cc}" c99 c "$h.h"
+  ok "$h.h as C" compiles ${CC:-cc} c99 c "$h.h"
   ! command -v "${CXX:-c++}" >/dev/null || ok "$h.h as C++" compiles "${CXX:-c++}" c++11 c++ "$h.h"
   ok "$h.h includes qkv.h alone" alone "include/$h.h"
 done
