@@ -28,6 +28,8 @@ static bool upsample(Lower *L, const char *mode)
     int n = x->rank - 2;
     bool scaled = false;
     if (n < 1 || n > 3) return lower_fail(L, 0, "rank %d, expected 3 to 5", x->rank);
+    int axes = L->op->schema->params[at].fixed_len;
+    if (axes && axes != n) return lower_fail(L, 0, "rank %d, expected %d", x->rank, axes + 2);
     const Arg *given = &L->arg[at], *by = factors >= 0 ? &L->arg[factors] : NULL;
     if (given->kind == ARG_EXPRS && given->n > 1 && given->n != n)
         return lower_fail(L, at, "%d sizes, expected %d", given->n, n);

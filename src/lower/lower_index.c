@@ -499,6 +499,16 @@ bool lower_masked_scatter(Lower *L)
 }
 
 /* Bounds made explicit as slicing does, and the source in the slice's dtype. */
+/* What is written has the sizes of the part that it takes the place of. */
+static bool fits_part(Lower *L, const Value *src, const Value *part)
+{
+    if (src->rank != part->rank) return lower_fail(L, 1, "rank %d, expected %d", src->rank, part->rank);
+    for (int i = 0; i < src->rank; i++)
+        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, src->dim[i], part->dim[i], NULL), L->err,
+                          "node '%s': size of dim %d of the source", L->name, i));
+    return true;
+}
+
 bool lower_slice_scatter(Lower *L)
 {
     Value *x, *src = lower_value(L, 1);
@@ -510,6 +520,7 @@ bool lower_slice_scatter(Lower *L)
     M.arg = arg;
     TRY(lower_op(&M));
     Value *part = M.result.v;
+    TRY(fits_part(L, src, part));
     src = lower_cast(L, src, x->dtype);
     if (part == x) return lower_return(L, src);
     const Arg *a = part->def->arg;
@@ -523,7 +534,8 @@ bool lower_select_scatter(Lower *L)
     Lower M = *L;
     M.op = op_get(OP_select_int);
     M.arg = (Arg[]){L->arg[0], L->arg[2], L->arg[3]};
-    TRY(src && lower_op(&M));
+    if (!src) return lower_fail(L, 1, "expected a tensor");
+    TRY(lower_op(&M) && fits_part(L, src, M.result.v));
     const Arg *a = M.result.v->def->arg;
     return lower_return(L, EMIT(L, select_scatter, arg_value(x), arg_value(lower_cast(L, src, x->dtype)), a[1], a[2]));
 }
@@ -535,11 +547,7 @@ bool lower_diagonal_scatter(Lower *L)
     TRY(want(L, &x));
     if (!src) return lower_fail(L, 1, "expected a tensor");
     Value *part = EMIT(L, diagonal, arg_value(x), L->arg[2], L->arg[3], L->arg[4]);
-    TRY(part);
-    if (src->rank != part->rank) return lower_fail(L, 1, "rank %d, expected %d", src->rank, part->rank);
-    for (int i = 0; i < src->rank; i++)
-        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, src->dim[i], part->dim[i], NULL), L->err,
-                          "node '%s': size of dim %d of the source", L->name, i));
+    TRY(part && fits_part(L, src, part));
     src = lower_cast(L, src, x->dtype);
     return src &&
            lower_return(L, EMIT(L, diagonal_scatter, arg_value(x), arg_value(src), L->arg[2], L->arg[3], L->arg[4]));

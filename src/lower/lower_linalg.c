@@ -335,8 +335,7 @@ bool lower_einsum(Lower *L)
 static Value *sum_of_broadcast(Lower *L, Value *v, int axis, const Expr *other)
 {
     if (!ex_equals_int(other, 1) || ex_equals_int(v->dim[axis], 1)) return v;
-    Value *sum = EMIT(L, sum_dim_IntList, arg_value(v), arg_ints(L->g, 1, (int64_t[]){axis}), arg_bool(L->g, true),
-                      arg_dtype(v->dtype));
+    Value *sum = EMIT(L, sum_dim_IntList, arg_value(v), arg_ints(L->g, 1, (int64_t[]){axis}), arg_bool(L->g, true));
     return sum ? lower_cast(L, sum, v->dtype) : NULL;
 }
 

@@ -390,8 +390,8 @@ bool lower_relu6(Lower *L)
 
 bool lower_selu(Lower *L)
 {
-    return lower_return(L, EMIT(L, elu, L->arg[0], arg_float(L->g, 1.6732632423543772848170429916717),
-                                arg_float(L->g, 1.0507009873554804934193349852946), arg_float(L->g, 1)));
+    return lower_return(L, AS(L, elu, L->arg[0], arg_float(L->g, 1.6732632423543772848170429916717),
+                              arg_float(L->g, 1.0507009873554804934193349852946), arg_float(L->g, 1)));
 }
 
 bool lower_celu(Lower *L)
@@ -400,7 +400,7 @@ bool lower_celu(Lower *L)
     double alpha = a && ex_is_const(a) ? ex_number(a) : NAN;
     if (!(alpha != 0)) return lower_fail(L, 1, "must be a constant other than 0");
     return lower_return(
-        L, EMIT(L, elu, L->arg[0], arg_float(L->g, alpha), arg_float(L->g, 1), arg_float(L->g, 1 / alpha)));
+        L, AS(L, elu, L->arg[0], arg_float(L->g, alpha), arg_float(L->g, 1), arg_float(L->g, 1 / alpha)));
 }
 
 bool lower_deg2rad(Lower *L)

@@ -190,10 +190,19 @@ static Arg correction(Lower *L)
     return arg_int(L->g, 1);
 }
 
-static Value *variance(Lower *L) { return EMIT(L, var_correction, L->arg[0], dims_of(L), correction(L), keepdim(L)); }
+static Value *about_mean(Lower *L, OpId op)
+{
+    Value *x = lower_value(L, 0);
+    if (x && (dtype_is_float(x->dtype) || dtype_is_complex(x->dtype)))
+        return lower_emit(L, op, 4, (Arg[]){L->arg[0], dims_of(L), correction(L), keepdim(L)});
+    lower_fail(L, 0, "%s, expected floats or complex numbers", x ? dtype_name(x->dtype) : "no tensor");
+    return NULL;
+}
+
+static Value *variance(Lower *L) { return about_mean(L, OP_var_correction); }
 
 /* An op of its own: where it is 0 its gradient is, too, and not that of a square root. */
-static Value *deviation(Lower *L) { return EMIT(L, std_correction, L->arg[0], dims_of(L), correction(L), keepdim(L)); }
+static Value *deviation(Lower *L) { return about_mean(L, OP_std_correction); }
 
 bool lower_var(Lower *L) { return lower_return(L, variance(L)); }
 bool lower_std(Lower *L) { return lower_return(L, deviation(L)); }

@@ -195,6 +195,9 @@ bool shape_batch_norm(Shape *s)
 {
     Value *x;
     TRY(shape_want_value(s, 0, &x) && channels(s, x, 1, 4));
+    if (!dtype_is_float(x->dtype)) return shape_fail(s, 0, "%s, expected floats", dtype_name(x->dtype));
+    for (int k = 3; k <= 4; k++)
+        if (!shape_value(s, k)) return shape_fail(s, k, "expected a tensor: no statistics are computed here");
     return shape_out_like(s, 0, x, x->dtype);
 }
 

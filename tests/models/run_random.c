@@ -8,7 +8,6 @@
  *                                                             same graphs; --print: the graph of each
  */
 #include <getopt.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +16,9 @@
 #include "ir/text.h"
 #include "lower/lower.h"
 #include "pt2/write/write.h"
-#include "qkv.h"
-#include "qkv_tools.h"
 #include "run/session.h"
 #include "tap.h"
+#include "ways.h"
 
 enum { WIDTH = 8, LONGEST = 12, MOST_VALUES = 96, SIZES = 5, CALL = 512 };
 #define NEAR 1e-3 /* of the largest value: a few dozen ops, each with its rounding */
@@ -410,69 +408,6 @@ static void fill(Inputs *in, const Graph *g, int size, uint64_t seed)
     }
 }
 
-/* got against want; the largest difference, relative to the largest value. -1: another shape or dtype, or NaN. */
-static double difference(const qkv_tensor *got, const Tensor *want)
-{
-    Tensor g = *want;
-    if (got->rank != want->rank || (int)got->dtype != (int)want->dtype) return -1;
-    for (int d = 0; d < want->rank; d++) {
-        if (got->shape[d] != want->shape[d]) return -1;
-        g.stride[d] = got->strides ? got->strides[d] : g.stride[d];
-    }
-    if (!got->strides) g = tensor_of(want->dtype, want->rank, want->shape, NULL);
-    g.data = got->data;
-    double peak = 0, most = 0;
-    for (int64_t i = 0; i < tensor_numel(want); i++) {
-        double a = tensor_get(&g, i), b = tensor_get(want, i);
-        if (isnan(a) != isnan(b) || isinf(a) != isinf(b)) return -1;
-        if (!isfinite(a)) continue;
-        peak = fmax(peak, fabs(b));
-        most = fmax(most, fabs(a - b));
-    }
-    return most == 0 ? 0 : most / fmax(peak, 1e-2);
-}
-
-typedef struct Way {
-    const char *name;
-    const char *ending; /* saved so and read again; NULL: as it is */
-    bool rewritten, plain;
-    int threads;
-    qkv_dtype compute;
-} Way;
-
-static const Way ways[] = {{"one step a node", NULL, false, true, 1, QKV_NONE},
-                           {"optimised", NULL, false, false, 1, QKV_NONE},
-                           {"two threads", NULL, false, false, 2, QKV_NONE},
-                           {"rewritten", NULL, true, false, 1, QKV_NONE},
-                           {"rewritten, one step a node", NULL, true, true, 1, QKV_NONE},
-                           {"saved", "saved.pt2", false, true, 1, QKV_NONE},
-                           {"rewritten and saved", "saved.pt2", true, true, 1, QKV_NONE},
-                           {"packed", "packed.qkv", false, false, 1, QKV_NONE},
-                           {"ONNX", "saved.onnx", false, true, 1, QKV_NONE},
-                           {"rewritten ONNX", "saved.onnx", true, false, 1, QKV_NONE},
-                           {"bf16", NULL, false, false, 1, QKV_BF16}};
-
-/* NULL with e->code QKV_UNSUPPORTED: this way has no place for the model. */
-static qkv_model *open_way(const Way *w, const char *folder, const char *source, qkv_error *e)
-{
-    char path[1024];
-    qkv_load_options o = {.struct_size = sizeof o, .compute = w->compute};
-    qkv_rewrite_options r = {.struct_size = sizeof r, .prove = 1, .exact_masked_rows = 1};
-    qkv_model *m = qkv_model_load(source, &o, e), *next = m;
-    if (m && w->rewritten) {
-        next = qkv_model_rewrite(m, &r, NULL, e);
-        qkv_model_free(m);
-        m = next;
-    }
-    if (!m || !w->ending) return m;
-    snprintf(path, sizeof path, "%s/%s", folder, w->ending);
-    qkv_status s = strstr(path, ".pt2")   ? qkv_model_save(m, path, e)
-                   : strstr(path, ".qkv") ? qkv_model_pack(m, path, NULL, e)
-                                          : qkv_model_save_onnx(m, path, NULL, NULL, e);
-    qkv_model_free(m);
-    return s == QKV_OK ? qkv_model_load(path, NULL, e) : NULL;
-}
-
 typedef struct Case {
     uint64_t seed;
     const Graph *g;
@@ -513,8 +448,7 @@ static void compare(Case *c, const Way *w, qkv_session *s, int size, char *why, 
 {
     if (!run(c, s, size, why, room)) return;
     for (int k = 0; k < c->g->noutput; k++) {
-        qkv_tensor got;
-        if (qkv_session_output(s, k, &got, NULL) != QKV_OK) abort();
+        Tensor got = tensor_of_output(s, k);
         double d = difference(&got, session_output(c->plain, k));
         if (d < 0 || (w->compute == QKV_NONE && d > NEAR)) {
             snprintf(why, room, "size %d, output %d differs by %g", size, k, d);
@@ -540,23 +474,12 @@ static void one_way(Case *c, const Way *w, const char *folder, const char *sourc
 
 /* ------------------------------------------------------------------ gradients */
 
-static Tensor tensor_at(qkv_session *s, int k)
-{
-    qkv_tensor q;
-    if (qkv_session_output(s, k, &q, NULL) != QKV_OK) abort();
-    Tensor t = tensor_of((DType)q.dtype, q.rank, q.shape, q.data);
-    for (int d = 0; q.strides && d < q.rank; d++) t.stride[d] = q.strides[d];
-    return t;
-}
-
 static void compare_gradients(Case *c, qkv_session *plain, qkv_session *s, int outputs, int size, char *why,
                               size_t room)
 {
     if (!run(c, plain, size, why, room) || !run(c, s, size, why, room)) return;
     for (int k = 0; k < outputs; k++) {
-        Tensor want = tensor_at(plain, k);
-        qkv_tensor got;
-        if (qkv_session_output(s, k, &got, NULL) != QKV_OK) abort();
+        Tensor want = tensor_of_output(plain, k), got = tensor_of_output(s, k);
         double d = difference(&got, &want);
         if (d >= 0 && d <= NEAR) continue;
         snprintf(why, room, "size %d, gradient or output %d differs by %g", size, k, d);
@@ -614,7 +537,7 @@ static bool one_seed(uint64_t seed, const char *folder, bool print)
     for (int size = 0; c.plain && size < SIZES; size++) runs |= run_plain(&c, size);
     bool ok = runs && pt2_save(m.g, NULL, 0, source, &err);
     if (runs && !ok && err.code != E_UNSUPPORTED) tap_ok(false, "seed %llu: %s", (unsigned long long)seed, err.msg);
-    for (size_t i = 0; ok && i < sizeof ways / sizeof *ways; i++) one_way(&c, &ways[i], folder, source);
+    for (int i = 0; ok && i < WAYS; i++) one_way(&c, &ways[i], folder, source);
     if (ok) gradients(&c, source);
     session_free(c.plain);
     graph_free(m.g);

@@ -11,6 +11,12 @@ static Ref wide(Onnx *o, Ref x) { return x.t == DT_BF16 ? cast(o, x, DT_F32) : x
 
 /* ------------------------------------------------------------------ resampling */
 
+/* Resize takes sizes or scales: does it make the size of the scale, as far as that is known? */
+static bool size_follows(const Expr *in, const Expr *out, double scale)
+{
+    return !ex_is_int(in) || !ex_is_int(out) || floor((double)in->i * scale) == (double)out->i;
+}
+
 void out_upsample(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
@@ -25,6 +31,9 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
     for (int i = 0; by_scale && i < scales->n; i++) {
         by_scale = ex_is_const(scales->es[i]);
         factor[2 + i] = (float)ex_number(scales->es[i]);
+        if (!by_scale || size_follows(v->dim[2 + i], out->dim[2 + i], factor[2 + i])) continue;
+        refuse(o, "a scale that does not give the size: Resize has one of both");
+        return;
     }
     if (smooth && (o->opt.opset < 18 || corners)) {
         refuse(o, corners ? "antialiasing with align_corners: runtimes do not agree"
