@@ -383,6 +383,7 @@ class session
     }
     void clear_inputs() noexcept { qkv_session_clear_inputs(handle()); }
     void reset() noexcept { qkv_session_reset(handle()); }
+    void cancel(bool on = true) noexcept { qkv_session_cancel(handle(), on); } // from any thread
     void seed(std::uint64_t n) noexcept { qkv_session_seed(handle(), n); }
     qkv_session *handle() const noexcept { return session_.get(); }
 

@@ -623,6 +623,11 @@ QKV_API void qkv_session_on_node(qkv_session *s, qkv_node_callback *f, void *use
 typedef void qkv_progress_callback(void *user, const char *module, double done);
 QKV_API void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *user);
 
+/* From any thread, and from a signal handler: 1 ends the run that is under way, within milliseconds and in the middle
+ * of a product, a convolution or an attention, and every later one, with QKV_LIMIT ("the run was cancelled"); there are
+ * no outputs then, and buffers are as they were. 0: it runs again. The session must not be freed meanwhile. */
+QKV_API void qkv_session_cancel(qkv_session *s, int on);
+
 /* Random inputs for given sizes: names[k] = values[k], a name being a symbol ("s0"), an axis ("input_ids.1") or its
  * usual name (batch, seq, height, width); other sizes take the smallest value that the file allows. The inputs are
  * owned by the session and set. Integers are drawn so that they are valid indices; masks (bool) keep the first element

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/mem.h"
+#include "qkv_tools.h"
 
 enum {
     MOST_ITEMS = 1024, /* of a run */
@@ -30,10 +31,18 @@ typedef struct Seat { /* a worker's session of a model */
     qkv_segmenter *segmenter; /* NULL: the session is for tensors */
 } Seat;
 
+typedef struct Batch {
+    Item *item[MOST_ITEMS];
+    int n;
+    int64_t rows, real, longest;
+} Batch;
+
 typedef struct Worker {
     Engine *engine;
     pthread_t thread;
     bool runs;
+    const Batch *batch;   /* what it runs */
+    qkv_session *session; /* and on which; NULL: none now */
     Seat *seat;
     int nseat;
 } Worker;
@@ -173,12 +182,6 @@ static Slot *choose(Engine *e, double now, double *wake)
     return best;
 }
 
-typedef struct Batch {
-    Item *item[MOST_ITEMS];
-    int n;
-    int64_t rows, real, longest;
-} Batch;
-
 static bool fits(const Engine *e, const Batch *b, const Item *item)
 {
     const Item *first = b->item[0];
@@ -277,6 +280,28 @@ static Seat *seat_of(Worker *w, Model *m, bool segments, Err *err)
     return fill_seat(w->engine, &seat[w->nseat], m, segments, err) ? &seat[w->nseat++] : NULL;
 }
 
+/* Ends runs that no request waits for any more; the lock is held. */
+static void end_unwanted(Engine *e)
+{
+    for (int i = 0; i < e->o.workers; i++) {
+        const Worker *w = &e->worker[i];
+        bool wanted = !w->session;
+        for (int k = 0; !wanted && k < w->batch->n; k++) wanted = !w->batch->item[k]->call->dropped;
+        if (!wanted) qkv_session_cancel(w->session, 1);
+    }
+}
+
+/* From here on the run may be ended; NULL: no longer. */
+static void may_end(Worker *w, const Batch *b, qkv_session *s)
+{
+    pthread_mutex_lock(&w->engine->lock);
+    if (w->session) qkv_session_cancel(w->session, 0);
+    w->batch = b;
+    w->session = s;
+    end_unwanted(w->engine);
+    pthread_mutex_unlock(&w->engine->lock);
+}
+
 static bool hand_over(void *user, Item *item, const Tensor *out, Err *err)
 {
     (void)user;
@@ -302,12 +327,9 @@ static bool run_segmenter(Worker *w, Seat *seat, Item *item, Err *err)
 }
 
 /* Where several fail together, each runs alone, so that only the one that is to blame fails. */
-static void run_batch(Worker *w, Batch *b)
+static void run_on(Worker *w, Seat *seat, Batch *b, Err err)
 {
     Model *m = b->item[0]->call->model;
-    Err err = {0};
-    mem_begin();
-    Seat *seat = seat_of(w, m, b->item[0]->call->segment != NULL, &err);
     qkv_session *s = seat ? seat->session : NULL;
     if (seat && seat->segmenter) {
         if (!run_segmenter(w, seat, b->item[0], &err)) failed(b->item[0], &err);
@@ -320,6 +342,16 @@ static void run_batch(Worker *w, Batch *b)
         if (again) own = (Err){0};
         if (!again || !batch_run(m, s, &b->item[i], 1, hand_over, NULL, &own)) failed(b->item[i], &own);
     }
+}
+
+static void run_batch(Worker *w, Batch *b)
+{
+    Err err = {0};
+    mem_begin();
+    Seat *seat = seat_of(w, b->item[0]->call->model, b->item[0]->call->segment != NULL, &err);
+    if (seat) may_end(w, b, seat->session);
+    run_on(w, seat, b, err);
+    if (seat) may_end(w, NULL, NULL);
 }
 
 static void run_next(Worker *w, Slot *slot, double now)
@@ -424,6 +456,7 @@ void engine_cancel(Engine *e, Call *c)
     Item *ended = NULL;
     pthread_mutex_lock(&e->lock);
     drop(e, c, CALL_CANCELLED, &ended);
+    end_unwanted(e);
     pthread_mutex_unlock(&e->lock);
     tell(e, ended);
 }
@@ -443,6 +476,12 @@ void engine_tick(Engine *e)
     pthread_mutex_lock(&e->lock);
     for (int i = 0; i < e->nslot; i++)
         for (Call *c; (c = find_expired(&e->slot[i], now));) drop(e, c, CALL_EXPIRED, &ended);
+    for (int i = 0; i < e->o.workers; i++)
+        for (int k = 0; e->worker[i].session && k < e->worker[i].batch->n; k++) {
+            Call *c = e->worker[i].batch->item[k]->call;
+            if (now - c->submitted > c->timeout) drop(e, c, CALL_EXPIRED, &ended);
+        }
+    end_unwanted(e);
     pthread_mutex_unlock(&e->lock);
     tell(e, ended);
 }

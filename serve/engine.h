@@ -60,8 +60,9 @@ typedef enum Submitted { SUBMIT_OK, SUBMIT_BAD, SUBMIT_FULL, SUBMIT_STOPPED } Su
 /* BAD: sizes that the model does not take. FULL: *retry is when to try again, in seconds. In all but OK the caller
  * keeps its reference to the model. */
 Submitted engine_submit(Engine *e, int model, Call *c, int *retry, Err *err);
-void engine_cancel(Engine *e, Call *c);           /* before done; what has not begun will not */
-void engine_tick(Engine *e);                      /* every few hundredths of a second: ends what has waited too long */
+/* Before done; what has not begun will not, and a run that no other call shares ends. */
+void engine_cancel(Engine *e, Call *c);
+void engine_tick(Engine *e); /* every few hundredths of a second: ends what has taken too long, as engine_cancel does */
 bool engine_load(Engine *e, int model, Err *err); /* again from its file; on failure the one before stays */
 int64_t engine_waiting(Engine *e, int model);
 bool engine_idle(Engine *e);

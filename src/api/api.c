@@ -582,6 +582,11 @@ qkv_status qkv_session_run(qkv_session *s, qkv_error *err)
     return api_enter(s, &e) ? api_done(s, session_run(s->session, &e), &e, err) : give(&e, err);
 }
 
+void qkv_session_cancel(qkv_session *s, int on)
+{
+    if (s) session_cancel(s->session, on != 0);
+}
+
 qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
 {
     Err e = api_begin();

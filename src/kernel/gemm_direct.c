@@ -189,6 +189,6 @@ bool direct_run(const Direct *g, const GemmBuffers *m, void *scratch, Err *err)
     char *sums = (char *)scratch + copy_bytes(g);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < rows; i++)
-        row(g, m, x, (float *)(void *)(sums + (size_t)team_part() * row_bytes(g)), i);
+        if (!team_stopped()) row(g, m, x, (float *)(void *)(sums + (size_t)team_part() * row_bytes(g)), i);
     return true;
 }

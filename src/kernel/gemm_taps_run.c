@@ -313,7 +313,7 @@ static void block_run(const Block *b, int64_t p0, int64_t p1)
 /* Panels [p0, p1) of a block, packed to `room` one after the other. */
 static void pack_and_run(Block *b, const void *from, char *room, int64_t p0, int64_t p1)
 {
-    for (int64_t q = p0; q < p1; q++) {
+    for (int64_t q = p0; q < p1 && !team_stopped(); q++) {
         tap_pack_panel(&b->p->w, from, room, q);
         b->b = room, b->first = q;
         block_run(b, q, q + 1);
@@ -345,7 +345,7 @@ static void share(const Taps *g, const Part *p, const GemmBuffers *m, const Pack
                   int threads)
 {
     int64_t held = -1, panels = panels_of(&p->w), end = tap_share_at(g, p, self + 1, threads);
-    for (int64_t i = tap_share_at(g, p, self, threads), n; i < end; i += n) {
+    for (int64_t i = tap_share_at(g, p, self, threads), n; i < end && !team_stopped(); i += n) {
         int64_t at = i / panels, p0 = i % panels;
         n = least(panels - p0, end - i);
         Block b = block_at(g, p, m, at, strip);

@@ -302,7 +302,7 @@ static void pack_and_multiply(Job *j, int64_t i, int64_t last, float *sums)
             if (!j->keep) j->first = p0, j->end = p1;
             for (int64_t p = p0; p < p1; p++)
                 packed_weight_panel(&j->b, j->panels + panel_of(g) * (size_t)(p - j->first), p);
-            for (int64_t y = y0; y < y1; y++)
+            for (int64_t y = y0; y < y1 && !team_stopped(); y++) /* kept panels are packed all the same */
                 task(j, j->rows.tiles * y / j->blocks, j->rows.tiles * (y + 1) / j->blocks, p0, p1, sums);
         }
         i += y1 - y0;

@@ -61,6 +61,7 @@ bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch,
     if (e->scratch_used > *scratch) *scratch = e->scratch_used;
     if (room == SIZE_MAX && top + e->scratch_used > s->needed) s->needed = top + e->scratch_used;
     while (e->noverflow) mem_free(e->overflow[--e->noverflow]);
+    if (team_stopped()) return fail(err, E_LIMIT, "the run was cancelled");
     if (!ok && err->code == E_OK) oom(err);
     return ok;
 }
@@ -700,7 +701,9 @@ static bool run_wanted(Session *s, Err *err)
 bool session_run(Session *s, Err *err)
 {
     SessionStay before = session_enter(s);
+    if (team_heed(&s->stop)) atomic_store(&s->stop.seen, false);
     bool ok = run_wanted(s, err);
+    if (!ok && team_stopped()) s->current = NULL;
     session_leave(before);
     return ok;
 }
@@ -716,6 +719,7 @@ Tensor *session_weight(const Session *s, const char *name)
 
 void session_hold(Session *s, bool on) { s->hold = on; }
 bool session_commit(Session *s, Err *err) { return !s->current || write_buffers(s, err); }
+void session_cancel(Session *s, bool on) { atomic_store(&s->stop.asked, on); }
 Rng *session_generator(Session *s) { return &s->rng; }
 int session_threads(const Session *s) { return s->env.threads; }
 

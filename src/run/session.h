@@ -58,6 +58,9 @@ void session_clear_inputs(Session *s);
 bool session_set_scalar(Session *s, int i,
                         int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
 bool session_run(Session *s, Err *err);
+/* From any thread, or a signal handler: while on, the run that is under way and those that follow end in the middle of
+ * a long loop, with E_LIMIT and without results. Runs of graphs that are arguments end with that around them. */
+void session_cancel(Session *s, bool on);
 /* What weight `name` is to the next run, where runs or training change it: contiguous, the session's;
  * may be written between runs. NULL for any other. */
 Tensor *session_weight(const Session *s, const char *name);

@@ -78,6 +78,7 @@ struct Session {
     const Graph *g;
     const Fusion *fusion;
     RunEnv env;
+    TeamStop stop;
     bool portable; /* bits that are the same on every x86 level */
     Rng rng;
     Tensor *input; /* what the caller set */

@@ -17,8 +17,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
@@ -53,6 +51,7 @@ typedef struct Region {
     void *data;
     int size, width;   /* width: team_width() of the thread that opened it, if known */
     bool portable;     /* cpu_is_portable() of that thread */
+    TeamStop *stop;    /* of that thread; NULL: none */
     atomic_bool begun; /* its loop: shares are written */
     long chunk;
     Share *share;
@@ -276,8 +275,13 @@ static int enlist(Worker **w, int n)
 static void run_alone(void (*run)(void *), void *data)
 {
     Share share;
-    Region r = {
-        .run = run, .data = data, .size = 1, .width = stay.threads, .portable = cpu_is_portable(), .share = &share};
+    Region r = {.run = run,
+                .data = data,
+                .size = 1,
+                .width = stay.threads,
+                .portable = cpu_is_portable(),
+                .stop = self.region ? self.region->stop : stay.stop,
+                .share = &share};
     run_part(&r, 0);
 }
 
@@ -287,6 +291,7 @@ static void open_region(Slot *s, void (*run)(void *), void *data, int size)
     s->ticket++;
     s->region.run = run, s->region.data = data, s->region.size = size, s->region.width = stay.threads;
     s->region.portable = cpu_is_portable();
+    s->region.stop = stay.stop;
     s->region.share = s->share;
     atomic_store_explicit(&s->region.begun, false, memory_order_relaxed);
     atomic_store_explicit(&s->done.count, 0, memory_order_relaxed);
@@ -373,6 +378,22 @@ void team_leave(TeamStay before)
     if (!--stays) atomic_fetch_sub(&staying, 1);
 }
 
+bool team_heed(TeamStop *stop)
+{
+    if (stay.stop) return false;
+    stay.stop = stop;
+    return true;
+}
+
+bool team_stopped(void)
+{
+    TeamStop *s = self.region ? self.region->stop : stay.stop;
+    if (!s || !atomic_load_explicit(&s->asked, memory_order_relaxed))
+        return s && atomic_load_explicit(&s->seen, memory_order_relaxed);
+    atomic_store_explicit(&s->seen, true, memory_order_relaxed);
+    return true;
+}
+
 const TeamExecutor *team_executor(void) { return stay.executor; }
 
 int team_default(void)
@@ -423,6 +444,7 @@ static void loop_begin(long start, long end, long chunk)
 static bool loop_next(long *from, long *to)
 {
     Region *r = self.region;
+    if (team_stopped()) return false;
     for (int i = 0; i < r->size; i++) {
         Share *s = &r->share[(self.part + i) % r->size];
         if (atomic_load_explicit(&s->next, memory_order_relaxed) >= s->end) continue;

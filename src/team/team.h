@@ -14,6 +14,8 @@
  */
 #ifndef QKV_TEAM_TEAM_H
 #define QKV_TEAM_TEAM_H
+#include <stdatomic.h>
+#include <stdbool.h>
 
 /* Threads of the caller's. Calls task(data, i) once for each i of [0, n), in any order, from any threads, several at a
  * time or one after the other, and returns when all calls have returned. */
@@ -22,10 +24,17 @@ typedef struct TeamExecutor {
     void *user;
 } TeamExecutor;
 
+/* How a thread is asked to leave its loops, by any other. Once they have seen that, it holds until `seen` is cleared,
+ * whatever becomes of `asked`: what they left out is not there. */
+typedef struct TeamStop {
+    atomic_bool asked, seen;
+} TeamStop;
+
 /* What regions of the calling thread take, as it was before; for team_leave. */
 typedef struct TeamStay {
     int threads;
     const TeamExecutor *executor;
+    TeamStop *stop;
 } TeamStay;
 
 /* Until team_leave, regions of the calling thread have up to that many threads (0: as many as before), the executor's
@@ -33,6 +42,13 @@ typedef struct TeamStay {
  * that stay. */
 TeamStay team_enter(int threads, const TeamExecutor *executor);
 void team_leave(TeamStay before);
+/* Until team_leave, loops of the calling thread end early when that is asked; where one is set already, as around the
+ * body of a loop, that one counts. False: it was. */
+bool team_heed(TeamStop *stop);
+/* Is the calling thread, or the one that opened the region that it is in, asked to stop? Claimed iterations
+ * (schedule(dynamic)) look before each; other long loops do so between pieces of some hundred microseconds. Whoever
+ * relies on results looks once more after the region. */
+bool team_stopped(void);
 const TeamExecutor *team_executor(void); /* of the calling thread's stay; NULL: the pool */
 
 int team_default(void); /* QKV_NUM_THREADS, else OMP_NUM_THREADS, else cpu_count() */

@@ -103,7 +103,9 @@ static bool inputs_make(Inputs *in, const Program *p, int variant, uint64_t seed
             if (dtype_is_float(real.dtype)) {
                 double v = of_case ? load_f64(real.dtype, e) : made_up(&seed, seed % 5 < 2);
                 store_f64(real.dtype, e, nearby > 0 ? close_to(v, nearby, &nearby_seed) : v);
-            } else if (!of_case) store_i64(real.dtype, e, (int64_t)(splitmix_next(&seed) % (x->dtype == DT_BOOL ? 2 : 4)));
+            } else if (!of_case) {
+                store_i64(real.dtype, e, (int64_t)(splitmix_next(&seed) % (x->dtype == DT_BOOL ? 2 : 4)));
+            }
         }
     }
     return true;
@@ -190,7 +192,10 @@ typedef struct Case {
 
 static double rounding(DType t)
 {
-    return t == DT_BF16 ? 0x1p-8 : t == DT_F16 || t == DT_C32 ? 0x1p-11 : t == DT_F64 || t == DT_C128 ? 0x1p-52 : 0x1p-23;
+    return t == DT_BF16                    ? 0x1p-8
+           : t == DT_F16 || t == DT_C32  ? 0x1p-11
+           : t == DT_F64 || t == DT_C128 ? 0x1p-52
+                                         : 0x1p-23;
 }
 
 /* Of what is computed anywhere in the graph: half of a unit in the last place. */
@@ -235,7 +240,7 @@ static bool ill_conditioned(Case *c, int k, double d, double eps)
     return false;
 }
 
-/* Signs of singular vectors and the order of equal elements are nobody's promise, nor is what is found among numbers
+/* Signs of singular vectors and the order of equal elements are not promised, nor is what is found among numbers
  * that are not sorted: ONNX' ops, and the loops that stand for ops that it lacks, have their own. */
 static bool unique(const Program *p)
 {
@@ -261,8 +266,8 @@ static bool same(Case *c, int k, const Tensor *got, bool rounded, char *why)
     double d = apart(got, want), most = rounded ? 16 * rounding(DT_BF16) : allowed(c, want->dtype);
     shared->compared++;
     if (d >= 0 && d <= most) return true;
-    if ((c->p->ncall > 1 || rounded || c->onnx) && ill_conditioned(c, k, d, rounded ? rounding(DT_BF16) : coarsest(c->g)))
-        return true;
+    double eps = rounded ? rounding(DT_BF16) : coarsest(c->g);
+    if ((c->p->ncall > 1 || rounded || c->onnx) && ill_conditioned(c, k, d, eps)) return true;
     snprintf(why, WHY, "variant %d, output %d (%s) differs by %g", c->variant, k,
              tensor_describe(want, a, sizeof a), d);
     return false;

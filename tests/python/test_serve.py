@@ -433,6 +433,37 @@ def test_times_out():
         assert s.metrics()['qkv_expired_total{model="words"}'] == 1
 
 
+def test_a_long_run_is_interrupted(tmp_path):
+    """Products of minutes: a deadline ends them, and the next request is answered by the same session."""
+    onnx = pytest.importorskip("onnx")
+    h, size = onnx.helper, 4096
+    ints = [h.make_tensor("wide", 7, [2], [size, size]), h.make_tensor("k", 7, [1], [60])]
+    body = h.make_graph([h.make_node("MatMul", ["m", "m"], ["p"]), h.make_node("Mul", ["p", "small"], ["q"]),
+                         h.make_node("Identity", ["c"], ["d"])], "body",
+                        [h.make_tensor_value_info("i", 7, []), h.make_tensor_value_info("c", 9, []),
+                         h.make_tensor_value_info("m", 1, [size, size])],
+                        [h.make_tensor_value_info("d", 9, []), h.make_tensor_value_info("q", 1, [size, size])])
+    graph = h.make_graph(
+        [h.make_node("Expand", ["x", "wide"], ["m0"]), h.make_node("Reshape", ["turns", "none"], ["n"]),
+         h.make_node("Loop", ["n", "", "m0"], ["out"], body=body), h.make_node("ReduceMean", ["out", "axes"], ["y"])],
+        "long", [h.make_tensor_value_info("x", 1, [1, 1]), h.make_tensor_value_info("turns", 7, [1, 1])],
+        [h.make_tensor_value_info("y", 1, [1, 1])],
+        ints[:1] + [h.make_tensor("none", 7, [0], []), h.make_tensor("axes", 7, [2], [0, 1]),
+                    h.make_tensor("small", 1, [], [1 / size])])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 18)]), tmp_path / "long.onnx")
+    with serving.serving(tmp_path / "long.onnx") as s:
+        def ask(turns, timeout):
+            start = time.monotonic()
+            body = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1.0]},
+                               {"name": "turns", "shape": [1, 1], "datatype": "INT64", "data": [turns]}]}
+            status, out = s.post("/v2/models/long/infer", body, {"Qkv-Timeout-Ms": str(timeout)})
+            return status, out, time.monotonic() - start
+        status, out, took = ask(100, 300)
+        assert status == 504 and took < 5, (status, out, took)
+        status, out, took = ask(0, 20000)
+        assert status == 200 and out["outputs"][0]["data"] == [1.0]
+
+
 def test_client_goes_away():
     with serving.serving(*slow_args()) as s:
         c = s.connect()

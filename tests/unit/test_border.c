@@ -218,6 +218,7 @@ NOTHING(phase_from_name, qkv_phase_from_name(N(0, "fuse"), NULL))
 NOTHING(target_from_name, qkv_target_from_name(N(0, "ort"), NULL))
 STATUS(input, qkv_session_input(N(0, session), 0, N(1, &out), e))
 VOID(reset, qkv_session_reset(N(0, session)))
+VOID(cancel, qkv_session_cancel(N(0, session), 0))
 VOID(seed, qkv_session_seed(N(0, session), 0))
 STATUS(step, qkv_session_step(N(0, session), NULL, e))
 STATUS(weight, qkv_session_weight(N(0, session), N(1, "w"), N(2, &out), e))
@@ -373,6 +374,7 @@ static const Row rows[] = {
     ROW(phase_from_name, 1),
     ROW(target_from_name, 1),
     ROW(reset, 1),
+    ROW(cancel, 1),
     ROW(seed, 1),
     ROW(step, 1),
     ROW(weight, 3),

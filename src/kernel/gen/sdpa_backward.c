@@ -478,7 +478,7 @@ static void backward(const SdpaBackward *g, void *space, int threads)
             int64_t job;
 #pragma omp atomic capture
             job = next++;
-            if (job >= jobs) break;
+            if (job >= jobs || team_stopped()) break;
             int64_t from = job % w.ranges * w.keys;
             open_job(&j, g, &w, job / w.ranges);
             j.dq = w.ranges > 1 ? sums + job * w.rows * w.ld : j.s.dq;

@@ -15,6 +15,7 @@
 #include "kernel/gen/sdpa_vec.h"
 #include "kernel/gen/vmath.h"
 #include "kernel/sdpa.h"
+#include "team/team.h"
 
 INLINE int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -290,7 +291,7 @@ static void sdpa_share(const Sdpa *a, const SdpaWay *way, void *space, double fr
             double end = at + whole;
             bool packed = false;
             int64_t rows = s.per * s.q.N, blocks = blocks_of(way, rows);
-            for (int64_t i = 0; i < blocks && at < to; i++) {
+            for (int64_t i = 0; i < blocks && at < to && !team_stopped(); i++) {
                 int64_t row = block_at(way, rows, i, blocks), count = block_at(way, rows, i + 1, blocks) - row;
                 double start = at;
                 at += stack_cost(a, &s.q, row, count);

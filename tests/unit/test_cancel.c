@@ -1,0 +1,138 @@
+/* Runs that another thread ends: how soon, that nothing of them is seen, and that the next one is whole. TAP. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/splitmix.h"
+#include "ir/graph.h"
+#include "run/session.h"
+#include "tap.h"
+
+#ifdef __SANITIZE_ADDRESS__
+#define SIZE 256
+enum { DELAY_MS = 1, ROUNDS = 6 };
+#else
+#define SIZE 1024
+enum { DELAY_MS = 3, ROUNDS = 8 };
+#endif
+#define TEXT(x) #x
+#define DIGITS(x) TEXT(x)
+#define SOON 0.5 /* seconds; a few milliseconds on an idle machine */
+
+static float *values;
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const Tensor *weight(void *user, const char *fqn)
+{
+    static Tensor matrix, kernel;
+    (void)user;
+    matrix = tensor_of(DT_F32, 2, (int64_t[]){SIZE, SIZE}, values);
+    kernel = tensor_of(DT_F32, 4, (int64_t[]){64, 64, 3, 3}, values);
+    return *fqn == 'k' ? &kernel : &matrix;
+}
+
+typedef struct Kind {
+    const char *name, *graph;
+    int rank;
+    int64_t shape[4];
+} Kind;
+
+static const Kind kinds[] = {
+    {"a product", "input %x: f32[n, n]\n%y: f32[n, n] = aten.matmul.default(%x, %x)\n", 2, {SIZE, SIZE}},
+    {"a layer",
+     "input %x: f32[n, " DIGITS(SIZE) "]\nweight %w: f32[" DIGITS(SIZE) ", " DIGITS(SIZE) "] = parameter \"w\"\n"
+     "%y: f32[n, " DIGITS(SIZE) "] = aten.matmul.default(%x, %w)\n",
+     2,
+     {2 * SIZE, SIZE}},
+    {"a convolution",
+     "input %x: f32[n, 64, 96, 96]\nweight %k: f32[64, 64, 3, 3] = parameter \"k\"\n"
+     "%y: f32[n, 64, 96, 96] = aten.convolution.default(%x, %k, none, [1, 1], [1, 1], [1, 1], "
+     "false, [0, 0], 1)\n",
+     4,
+     {4, 64, 96, 96}},
+    {"an attention",
+     "input %x: f32[n, 8, l, 64]\n%y: f32[n, 8, l, 64] = "
+     "aten.scaled_dot_product_attention.default(%x, %x, %x)\n",
+     4,
+     {1, 8, SIZE, 64}},
+};
+
+typedef struct Canceller {
+    Session *s;
+    double after, at;
+} Canceller;
+
+static void *cancel(void *user)
+{
+    Canceller *c = user;
+    struct timespec t = {0, (long)(c->after * 1e9)};
+    nanosleep(&t, NULL);
+    c->at = seconds();
+    session_cancel(c->s, true);
+    return NULL;
+}
+
+/* Runs the graph, ends it at several moments, and runs it again. */
+static void one(const Kind *k, const char *text, int threads)
+{
+    Err err = {0};
+    Graph *g = graph_parse(text, weight, NULL, &err);
+    Session *s = g ? session_create(g, NULL, threads, 0, &err) : NULL;
+    Tensor x = tensor_of(DT_F32, k->rank, k->shape, values);
+    if (!s || !session_set_input(s, 0, &x, &err)) {
+        tap_ok(false, "%s: %s", k->name, err.msg);
+        return;
+    }
+    size_t bytes = 0;
+    void *want = NULL;
+    double latest = 0;
+    int ended = 0;
+    bool right = true, same = true;
+    for (int round = 0; right && round < ROUNDS; round++) {
+        pthread_t other;
+        Canceller c = {.s = s, .after = 1e-3 * DELAY_MS * round};
+        session_cancel(s, false);
+        right = pthread_create(&other, NULL, cancel, &c) == 0;
+        err = (Err){0};
+        bool whole = session_run(s, &err);
+        double end = seconds();
+        pthread_join(other, NULL);
+        right = right && (whole || (err.code == E_LIMIT && strstr(err.msg, "cancelled") && !session_output(s, 0)));
+        if (!whole && end - c.at > latest) latest = end - c.at;
+        ended += !whole;
+        session_cancel(s, false);
+        right = right && session_run(s, &err);
+        const Tensor *y = right ? session_output(s, 0) : NULL;
+        if (y && !want) want = memcpy(malloc(bytes = tensor_bytes(y)), y->data, tensor_bytes(y));
+        same = same && y && !memcmp(want, y->data, bytes);
+    }
+    tap_ok(right && same && latest < SOON, "%s, %d threads: %d of %d runs ended, %.1f ms after it was asked%s%s",
+           k->name, threads, ended, ROUNDS, 1e3 * latest, right ? "" : ": ", right ? "" : err.msg);
+    free(want);
+    session_free(s);
+    graph_free(g);
+}
+
+int main(void)
+{
+    size_t n = (size_t)4 * 64 * 96 * 96;
+    uint64_t state = 1;
+    values = malloc(n * sizeof *values);
+    if (!values) return 2;
+    for (size_t i = 0; i < n; i++) values[i] = (float)splitmix_normal(&state);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int threads = 1; threads <= 2; threads++) {
+            char text[1024];
+            snprintf(text, sizeof text, "symbol n in [1, 4096]\nsymbol l in [1, 4096]\n%soutput y = %%y\n",
+                     kinds[i].graph);
+            one(&kinds[i], text, threads);
+        }
+    free(values);
+    return tap_done();
+}
