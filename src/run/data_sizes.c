@@ -6,61 +6,175 @@
  *     symbol u1 = size %at 0     the operands of %at's node run, then the node itself without memory for its result:
  *                                it only counts
  *
- * Which nodes those are is found once a session; a run whose sizes came before allocates nothing.
+ * Symbols that do not need each other are found by one plan, a stage. Random numbers are drawn in the order of the
+ * graph: a stage that draws some draws those before them, too. Which nodes those are is found once a session; a run
+ * whose sizes came before allocates nothing.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "run/session_impl.h"
 #include "base/mem.h"
-
-static void want_operand(void *user, Value **slot) { ((unsigned char *)user)[(*slot)->id] = 1; }
+#include "base/vec.h"
 
 static bool from_data(const Symbol *s) { return s->value && symbol_out_of_data(s); }
 
-static int by_place(const void *a, const void *b)
+/* Of values, by id: how many stages must have run before they can be computed, whether random numbers are below, the
+ * place of their node. Of symbols: the stage that finds them. */
+typedef struct Levels {
+    const Graph *g;
+    int *value, *symbol, *place, *first, *next; /* first, next: the symbols of a value */
+    unsigned char *random;
+    int drawn;      /* stages before the last node that draws */
+    uint64_t known; /* Bloom mask of symbols out of data */
+    int most;       /* of the operands that are looked at */
+    bool any_random;
+} Levels;
+
+static void see_operand(void *user, Value **slot)
 {
-    const Stage *x = a, *y = b;
-    return x->at != y->at ? (x->at < y->at ? -1 : 1) : x->symbol - y->symbol;
+    Levels *l = user;
+    if (l->value[(*slot)->id] > l->most) l->most = l->value[(*slot)->id];
+    l->any_random |= l->random[(*slot)->id];
+}
+
+static void see_expr(Levels *l, const Expr *e)
+{
+    if (!e || !(e->symbols & l->known)) return;
+    if (e->kind == EX_SYM && from_data(expr_symbol(l->g->ex, (int)e->i)) && l->symbol[e->i] + 1 > l->most)
+        l->most = l->symbol[e->i] + 1;
+    for (int i = 0; i < e->nargs; i++) see_expr(l, e->args[i]);
+}
+
+static void see_sizes(Levels *l, const Value *v)
+{
+    for (int i = 0; i < v->rank; i++) see_expr(l, v->dim[i]);
+}
+
+static void see_node(Levels *l, Node *n)
+{
+    l->most = 0;
+    l->any_random = (n->op->flags & OPF_RANDOM) != 0;
+    bool draws = l->any_random;
+    node_each_operand(n, see_operand, l);
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        const Arg *a = &n->arg[i];
+        if (a->kind == ARG_EXPR) see_expr(l, a->e);
+        for (int k = 0; a->kind == ARG_EXPRS && k < a->n; k++) see_expr(l, a->es[k]);
+    }
+    int found = l->most;
+    for (int k = 0; k < n->nout; k++) /* of sizes: before there are results */
+        for (int i = l->first[n->out[k]->id]; i; i = l->next[i - 1])
+            if (expr_symbol(l->g->ex, i - 1)->source == SYM_SIZE) l->symbol[i - 1] = found;
+    for (int k = 0; k < n->nout; k++) see_sizes(l, n->out[k]);
+    if (draws && l->drawn > l->most) l->most = l->drawn;
+    if (draws) l->drawn = l->most;
+    for (int k = 0; k < n->nout; k++) {
+        l->value[n->out[k]->id] = l->most;
+        l->random[n->out[k]->id] = l->any_random;
+        for (int i = l->first[n->out[k]->id]; i; i = l->next[i - 1])
+            if (expr_symbol(l->g->ex, i - 1)->source == SYM_ITEM) l->symbol[i - 1] = l->most;
+    }
+}
+
+static bool levels_make(Levels *l, const Graph *g)
+{
+    int n = expr_symbol_count(g->ex), k = 0;
+    size_t values = (size_t)g->next_id + 1, symbols = (size_t)n + 1;
+    *l = (Levels){.g = g,
+                  .value = mem_zeroed(values, sizeof(int)),
+                  .place = mem_zeroed(values, sizeof(int)),
+                  .first = mem_zeroed(values, sizeof(int)),
+                  .random = mem_zeroed(values, 1),
+                  .symbol = mem_zeroed(symbols, sizeof(int)),
+                  .next = mem_zeroed(symbols, sizeof(int))};
+    if (!l->value || !l->place || !l->first || !l->random || !l->symbol || !l->next) return false;
+    for (int i = 0; i < n; i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (!from_data(s)) continue;
+        l->next[i] = l->first[s->value->id];
+        l->first[s->value->id] = i + 1;
+        l->known |= s->expr->symbols;
+    }
+    for (Node *node = g->first; node; node = node->next, k++) {
+        for (int o = 0; o < node->nout; o++) l->place[node->out[o]->id] = k;
+        see_node(l, node);
+    }
+    return true;
+}
+
+static void levels_free(Levels *l)
+{
+    mem_free(l->value);
+    mem_free(l->place);
+    mem_free(l->first);
+    mem_free(l->random);
+    mem_free(l->symbol);
+    mem_free(l->next);
+}
+
+static void want_operand(void *user, Value **slot) { ((unsigned char *)user)[(*slot)->id] = 1; }
+
+/* The random nodes before the last that the stage needs: none of them waits for a later stage. */
+static void want_draws(const Levels *l, Stage *s, int level)
+{
+    int last = -1;
+    for (int i = 0; i < s->n; i++) {
+        const Value *v = expr_symbol(l->g->ex, s->symbol[i])->value;
+        if (v->def && l->random[v->id] && l->place[v->id] > last) last = l->place[v->id];
+    }
+    for (const Node *n = l->g->first; n && last >= 0; n = n->next)
+        if (n->nout && n->op->flags & OPF_RANDOM && l->place[n->out[0]->id] < last &&
+            l->value[n->out[0]->id] <= level)
+            s->wanted[n->out[0]->id] = 1;
+}
+
+static bool stage_add(const Graph *g, Stage *s, int i)
+{
+    const Symbol *sym = expr_symbol(g->ex, i);
+    int *symbol = vec_grow(s->symbol, s->n, sizeof *symbol);
+    if (!symbol) return false;
+    s->symbol = symbol;
+    s->symbol[s->n++] = i;
+    if (!s->wanted) s->wanted = mem_zeroed((size_t)g->next_id + 1, 1);
+    if (!s->wanted) return false;
+    if (sym->source == SYM_ITEM || !sym->value->def) s->wanted[sym->value->id] = 1;
+    else node_each_operand(sym->value->def, want_operand, s->wanted);
+    return true;
 }
 
 bool stages_make(Session *s, Err *err)
 {
     const Graph *g = s->g;
-    int n = expr_symbol_count(g->ex), k = 0, count = 0;
+    Levels l = {0};
+    int n = expr_symbol_count(g->ex), count = 0;
     for (int i = 0; i < n; i++) count += from_data(expr_symbol(g->ex, i));
     if (!count) return true;
-    int *at = mem_zeroed((size_t)g->next_id + 1, sizeof *at);
-    s->stage = mem_zeroed((size_t)count, sizeof *s->stage);
-    bool ok = at && s->stage;
-    for (const Node *node = g->first; ok && node; node = node->next, k++)
-        for (int o = 0; o < node->nout; o++) at[node->out[o]->id] = k;
-    for (int i = 0; ok && i < n; i++) {
-        const Symbol *sym = expr_symbol(g->ex, i);
-        if (!from_data(sym)) continue;
-        Stage *stage = &s->stage[s->nstages++];
-        *stage = (Stage){.symbol = i,
-                         .at = sym->value->def ? at[sym->value->id] : -1,
-                         .wanted = mem_zeroed((size_t)g->next_id + 1, 1)};
-        if (!(ok = stage->wanted != NULL)) break;
-        if (sym->source == SYM_ITEM || !sym->value->def) stage->wanted[sym->value->id] = 1;
-        else node_each_operand(sym->value->def, want_operand, stage->wanted);
-    }
-    mem_free(at);
-    if (!ok) return oom(err);
-    qsort(s->stage, (size_t)s->nstages, sizeof *s->stage, by_place);
-    return true;
+    bool ok = levels_make(&l, g);
+    for (int i = 0; ok && i < n; i++)
+        if (from_data(expr_symbol(g->ex, i)) && l.symbol[i] >= s->nstages) s->nstages = l.symbol[i] + 1;
+    s->stage = ok ? mem_zeroed((size_t)s->nstages, sizeof *s->stage) : NULL;
+    if (!s->stage) s->nstages = 0;
+    ok = s->stage != NULL;
+    for (int i = 0; ok && i < n; i++)
+        if (from_data(expr_symbol(g->ex, i))) ok = stage_add(g, &s->stage[l.symbol[i]], i);
+    for (int i = 0; ok && i < s->nstages; i++)
+        if (s->stage[i].n) want_draws(&l, &s->stage[i], i);
+    levels_free(&l);
+    return ok || oom(err);
 }
 
 void stages_free(Session *s)
 {
-    for (int i = 0; i < s->nstages; i++) mem_free(s->stage[i].wanted);
+    for (int i = 0; i < s->nstages; i++) {
+        mem_free(s->stage[i].wanted);
+        mem_free(s->stage[i].symbol);
+    }
     mem_free(s->stage);
 }
 
 /* The node that is asked for its sizes: its operands are the plan's, its results have dtype and rank and no memory. */
-static bool make_count(Session *s, Cached *k, const Node *n, const Binding *b, Err *err)
+static bool make_count(Session *s, Cached *k, Call *c, const Node *n, const Binding *b, Err *err)
 {
-    Call *c = &k->count;
     Tensor *out = arena_array(k->plan->arena, Tensor, n->nout + 1);
     if (!out) return oom(err);
     TRY(plan_call(k->plan->arena, s->g, n, k->plan->value, b, c, err));
@@ -68,45 +182,64 @@ static bool make_count(Session *s, Cached *k, const Node *n, const Binding *b, E
     return true;
 }
 
-static bool count(Session *s, Cached *k, Binding *b, const Symbol *sym, int symbol, Err *err)
+static bool count(Session *s, Cached *k, Binding *b, const Symbol *sym, int symbol, int at, Err *err)
 {
     const Node *n = sym->value->def;
-    Call *c = &k->count;
-    if (!c->node) TRY(make_count(s, k, n, b, err));
+    Call *c = &k->count[at];
+    if (!c->node) TRY(make_count(s, k, c, n, b, err));
     for (int i = 0; i < n->nout; i++) *c->out[i] = (Tensor){.dtype = n->out[i]->dtype, .rank = n->out[i]->rank};
     TRY(session_call(s, c, k->plan->arena_bytes, SIZE_MAX, &k->scratch, err));
-    for (int i = 0; i < expr_symbol_count(s->g->ex); i++) {
-        const Symbol *o = expr_symbol(s->g->ex, i);
-        if (o->source == SYM_SIZE && o->value && o->value->def == n)
-            binding_set(b, i, c->out[o->value->out]->shape[o->dim]);
-    }
+    for (int i = 0; i < n->nout; i++)
+        for (int d = 0; d < n->out[i]->rank; d++) {
+            const Expr *e = n->out[i]->dim[d];
+            const Symbol *o = e->kind == EX_SYM ? expr_symbol(s->g->ex, (int)e->i) : NULL;
+            if (o && o->source == SYM_SIZE && o->value == n->out[i] && o->dim == d)
+                binding_set(b, (int)e->i, c->out[i]->shape[d]);
+        }
     if (!b->bound[symbol]) binding_set(b, symbol, c->out[sym->value->out]->shape[sym->dim]);
     return true;
 }
 
-static bool find_symbol(Session *s, const Stage *stage, Err *err)
+static bool find_symbol(Session *s, Cached *k, const Stage *stage, int at, Err *err)
 {
     Binding *b = &s->binding;
-    int symbol = stage->symbol;
+    int symbol = stage->symbol[at];
     const Symbol *sym = expr_symbol(s->g->ex, symbol);
     Value *v = sym->value;
-    Cached *k = session_plan(s, b, symbol, stage->wanted, err);
-    Rng before = s->rng; /* random ops draw the same again when the whole graph runs */
-    if (!k || !session_ready(s, k->plan, err) || !session_run_steps(s, k->plan, false, err))
-        return within(err, "data-dependent size '%s'", sym->name);
-    s->rng = before;
-    if (sym->source == SYM_SIZE) TRY(count(s, k, b, sym, symbol, err));
-    else if (sym->expr->is_float) binding_set_float(b, symbol, tensor_get(k->plan->value[v->id], 0));
-    else binding_set(b, symbol, tensor_get_i64(k->plan->value[v->id], 0));
+    if (b->bound[symbol] && sym->source != SYM_SIZE) return true;
+    if (!b->bound[symbol] && sym->source == SYM_SIZE) TRY(count(s, k, b, sym, symbol, at, err));
+    else if (sym->source != SYM_SIZE && sym->expr->is_float)
+        binding_set_float(b, symbol, tensor_get(k->plan->value[v->id], 0));
+    else if (sym->source != SYM_SIZE) binding_set(b, symbol, tensor_get_i64(k->plan->value[v->id], 0));
     if (!sym->expr->is_float && (b->value[symbol] < sym->lo || b->value[symbol] > sym->hi))
         return fail(err, E_USAGE, "value '%s' gives %s = %lld, allowed is %lld to %lld", v->name, sym->name,
                     (long long)b->value[symbol], (long long)sym->lo, (long long)sym->hi);
     return true;
 }
 
+static bool run_stage(Session *s, int number, Err *err)
+{
+    const Stage *stage = &s->stage[number];
+    bool bound = true;
+    for (int i = 0; i < stage->n; i++) bound &= s->binding.bound[stage->symbol[i]];
+    if (bound) return true;
+    Cached *k = session_plan(s, &s->binding, number, stage->wanted, err);
+    Rng before = s->rng; /* random ops draw the same again when the whole graph runs */
+    bool ok = k && session_ready(s, k->plan, err) && session_run_steps(s, k->plan, false, err);
+    s->rng = before;
+    const char *name = expr_symbol(s->g->ex, stage->symbol[0])->name;
+    if (!ok)
+        return stage->n == 1 ? within(err, "data-dependent size '%s'", name)
+                             : within(err, "data-dependent size '%s' and %d others", name, stage->n - 1);
+    if (!k->count) k->count = arena_array(k->plan->arena, Call, stage->n);
+    if (!k->count) return oom(err);
+    k->ncount = stage->n;
+    for (int i = 0; i < stage->n; i++) TRY(find_symbol(s, k, stage, i, err));
+    return true;
+}
+
 bool stages_run(Session *s, Err *err)
 {
-    for (int i = 0; i < s->nstages; i++)
-        if (!s->binding.bound[s->stage[i].symbol]) TRY(find_symbol(s, &s->stage[i], err));
+    for (int i = 0; i < s->nstages; i++) TRY(run_stage(s, i, err));
     return true;
 }

@@ -37,5 +37,8 @@ void *call_scratch(Call *c, size_t bytes, Err *err);
 /* The tensor itself if it is contiguous (and of dtype t, if t is not DT_NONE),
  * else a contiguous (converted) copy in scratch. */
 const Tensor *call_contiguous(Call *c, const Tensor *t, DType want, Err *err);
+/* Of an op whose result has as many rows as the data say: without memory for the result they are only counted. False:
+ * they are not as many as were counted before, by a plan that rounds otherwise. */
+bool call_counted(Call *c, int64_t found, Err *err);
 bool call_fail(Call *c, ErrCode code, Err *err, const char *fmt, ...) QKV_PRINTF(4, 5);
 #endif

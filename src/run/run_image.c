@@ -737,7 +737,7 @@ bool run_nms(Call *c, Err *err)
     for (int64_t i = 0; i < n; i++) {
         const double *p = b + order[i].at * 4;
         if (gone[i]) continue;
-        if (out->data) ((int64_t *)out->data)[kept] = order[i].at;
+        if (out->data && kept < out->shape[0]) ((int64_t *)out->data)[kept] = order[i].at;
         kept++;
         for (int64_t k = i + 1; k < n; k++) {
             const double *q = b + order[k].at * 4;
@@ -747,6 +747,5 @@ bool run_nms(Call *c, Err *err)
             if (in / both > call_f64(c, 2)) gone[k] = 1;
         }
     }
-    if (!out->data) out->shape[0] = kept;
-    return true;
+    return call_counted(c, kept, err);
 }

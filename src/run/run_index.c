@@ -275,6 +275,14 @@ bool run_index_put(Call *c, Err *err)
 }
 
 /* Without memory for its result it counts only: that is how the session finds the size (src/run/session.c). */
+bool call_counted(Call *c, int64_t found, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    if (!out->data) out->shape[0] = found;
+    return out->shape[0] == found || call_fail(c, E_USAGE, err, "%lld results, where %lld were counted before",
+                                               (long long)found, (long long)out->shape[0]);
+}
+
 bool run_nonzero(Call *c, Err *err)
 {
     const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err);
@@ -286,17 +294,15 @@ bool run_nonzero(Call *c, Err *err)
         const char *p = (const char *)x->data + (size_t)i * size;
         if (dtype_is_float(x->dtype) ? load_f64(x->dtype, p) == 0 : load_i64(x->dtype, p) == 0) continue;
         int64_t at = i;
-        for (int d = x->rank - 1; d >= 0 && to; d--) {
+        bool room = to && found < out->shape[0];
+        for (int d = x->rank - 1; d >= 0 && room; d--) {
             to[found * x->rank + d] = at % x->shape[d];
             at /= x->shape[d];
         }
         found++;
     }
-    if (!to) {
-        out->shape[0] = found;
-        out->shape[1] = x->rank;
-    }
-    return true;
+    if (!to) out->shape[1] = x->rank;
+    return call_counted(c, found, err);
 }
 
 /* Positions 0, 1, ... each as often as its count says. Without memory for its result it counts only. */
@@ -311,10 +317,10 @@ bool run_repeats(Call *c, Err *err)
         if (n[i] < 0)
             return call_fail(c, E_USAGE, err, "repeat count %lld at position %lld is negative", (long long)n[i],
                              (long long)i);
-        if (to && total + n[i] > out->shape[0])
+        if (n[i] > INT64_MAX - total || (to && total + n[i] > out->shape[0]))
             return call_fail(c, E_USAGE, err, "more repeats than the given output size %lld", (long long)out->shape[0]);
-        for (int64_t k = 0; k < n[i]; k++, total++)
-            if (to) to[total] = i;
+        for (int64_t k = 0; k < n[i] && to; k++) to[total + k] = i;
+        total += n[i];
     }
     if (to && total < out->shape[0])
         return call_fail(c, E_USAGE, err, "%lld repeats, fewer than the given output size %lld", (long long)total,

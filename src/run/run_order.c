@@ -480,6 +480,7 @@ bool run_bincount(Call *c, Err *err)
         out->shape[0] = bins;
         return true;
     }
+    TRY(call_counted(c, bins, err));
     memset(out->data, 0, tensor_bytes(out));
     for (int64_t i = 0; i < n; i++) {
         if (out->dtype == DT_I64) ((int64_t *)out->data)[v[i]]++;

@@ -198,7 +198,8 @@ static bool same_binding(const Binding *a, const Binding *b)
 
 static void forget(Cached *k)
 {
-    if (k->count.state_free) k->count.state_free(k->count.state);
+    for (int i = 0; i < k->ncount; i++)
+        if (k->count[i].state_free) k->count[i].state_free(k->count[i].state);
     plan_free(k->plan);
     *k = (Cached){0};
 }
@@ -232,6 +233,8 @@ static Cached *free_place(Session *s, int stage)
         if (k->stage == KEPT) at = stage == KEPT ? k : at;
         else if (!oldest || k->used < oldest->used) oldest = k;
     }
+    for (int i = 0; i < s->ncached && s->nstages > MAX_PLANS / 2 && stage >= 0; i++)
+        if (s->cached[i].stage >= 0) at = &s->cached[i]; /* so many do not stay until the next run */
     if (!at) at = s->ncached < MAX_PLANS ? &s->cached[s->ncached++] : oldest;
     if (at->plan && at->plan == s->current) s->current = NULL;
     forget(at);

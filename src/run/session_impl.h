@@ -12,15 +12,16 @@ enum { WHOLE = -1, KEPT = -2 }; /* plans of the whole graph; of what depends on 
 /* A plan and what it was made for. */
 typedef struct Cached {
     Plan *plan;
-    int stage; /* WHOLE, KEPT, or the symbol that this partial plan finds */
+    int stage; /* WHOLE, KEPT, or whose symbols this partial plan finds */
     long used;
-    Call count;     /* a partial plan of SYM_SIZE: the node whose sizes are asked for; made the first time */
-    size_t scratch; /* its */
+    Call *count; /* of a partial plan, by symbol of SYM_SIZE: the node whose sizes are asked for; made the first time */
+    int ncount;
+    size_t scratch; /* of these */
 } Cached;
 
-/* A data-dependent symbol, and what must be computed for it. */
+/* Data-dependent symbols that do not need each other, and what must be computed for them. */
 typedef struct Stage {
-    int symbol, at;        /* at: the place of its source in the graph */
+    int *symbol, n;
     unsigned char *wanted; /* by value id */
 } Stage;
 
@@ -90,7 +91,7 @@ struct Session {
     void **placed_input;  /* the addresses that the current plan was placed at */
     int64_t *scalar;
     Binding binding; /* of the current run */
-    Stage *stage;    /* in the graph's order */
+    Stage *stage;    /* each needs those before it */
     int nstages;
     Tensor **given; /* by value id: weights, session constants, buffers */
     unsigned char *stable;
