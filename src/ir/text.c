@@ -23,6 +23,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/vec.h"
 
 /* ------------------------------------------------------------------ printing */
 
@@ -352,27 +353,22 @@ static bool argument(Reader *r, bool dtype, Arg *out);
 
 static bool list(Reader *r, Arg *out)
 {
-    Arg items[256];
-    int n = 0;
-    bool tensors = false;
-    while (!token(r, "]")) {
-        if (n && !need(r, ",")) return false;
-        if (n == 256) return bad(r, "list of more than 256 elements");
+    enum { MOST = 1 << 16 };
+    *out = (Arg){.kind = ARG_EXPRS, .es = arena_array(r->g->arena, Expr *, 1)};
+    if (!out->es) return oom(r->err);
+    void *all = NULL;
+    for (; !token(r, "]"); out->n++) {
+        Arg item;
+        if (out->n && !need(r, ",")) return false;
+        if (out->n == MOST) return bad(r, "list of more than 65536 elements");
         if (token(r, "[")) return bad(r, "a list in a list");
-        TRY(argument(r, false, &items[n]));
-        if (items[n].kind == ARG_VALUE || items[n].kind == ARG_NONE) tensors = true;
-        n++;
-    }
-    Arena *a = r->g->arena;
-    *out = (Arg){.kind = tensors ? ARG_VALUES : ARG_EXPRS, .n = n};
-    if (tensors) out->vs = arena_array(a, Value *, n + 1);
-    else out->es = arena_array(a, Expr *, n + 1);
-    if (tensors ? !out->vs : !out->es) return oom(r->err);
-    for (int i = 0; i < n; i++) {
-        if (items[i].kind == ARG_NONE && tensors) continue;
-        if (items[i].kind != (tensors ? ARG_VALUE : ARG_EXPR)) return bad(r, "mixed list");
-        if (tensors) out->vs[i] = items[i].v;
-        else out->es[i] = items[i].e;
+        TRY(argument(r, false, &item));
+        bool tensor = item.kind == ARG_VALUE || item.kind == ARG_NONE;
+        if (!out->n && tensor) out->kind = ARG_VALUES;
+        if (out->kind == ARG_VALUES ? !tensor : item.kind != ARG_EXPR) return bad(r, "mixed list");
+        if (!(all = vec_room(r->g->arena, all, out->n, sizeof(void *)))) return oom(r->err);
+        if (tensor) (out->vs = all)[out->n] = item.kind == ARG_VALUE ? item.v : NULL;
+        else (out->es = all)[out->n] = item.e;
     }
     return true;
 }

@@ -8,6 +8,7 @@ bool shape_cat(Shape *s)
     Expr *dim[MAX_RANK];
     if (a->n < 1 || !a->vs[0]) return shape_fail(s, 0, "an empty list");
     Value *x = a->vs[0];
+    if (!x->rank) return shape_fail(s, 0, "tensors of rank 0, which cannot be joined");
     TRY(shape_dim(s, 1, x->rank, &d));
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     for (int k = 1; k < a->n; k++) {

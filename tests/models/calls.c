@@ -198,6 +198,7 @@ void program_print(const Program *p)
         printf("]%s\n", in->values ? " of its case" : "");
     }
     for (int k = 0; k < p->ncall; k++) printf("#   y%d%s = %s\n", k, p->outputs >> k & 1 ? "!" : "", p->call[k]);
+    fflush(stdout);
 }
 
 /* ------------------------------------------------------------------ choices */

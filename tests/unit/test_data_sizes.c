@@ -62,7 +62,8 @@ static void many(int n)
     buf_puts(&b, "input %x: f32[50]\n");
     for (int i = 0; i < n; i++)
         buf_printf(&b,
-                   "%%m%d: f32[] = aten.select.int(%%x, 0, %d)\n%%n%d: i64[] = aten._to_copy.default(%%m%d, dtype=i64)\n"
+                   "%%m%d: f32[] = aten.select.int(%%x, 0, %d)\n"
+                   "%%n%d: i64[] = aten._to_copy.default(%%m%d, dtype=i64)\n"
                    "%%s%d: f32[u%d] = aten.full.default([(u%d)], 1.0, dtype=f32)\n",
                    i, i % 50, i, i, i, i, i);
     for (int i = 0; i < n; i++) buf_printf(&b, "output s%d = %%s%d\n", i, i);

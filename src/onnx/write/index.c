@@ -10,16 +10,16 @@
 void out_cat(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    Ref part[256];
     const Value *v = n->out[0];
     const Arg *a = &n->arg[0];
+    Ref *part = arena_array(o->a, Ref, a->n + 1);
     int count = 0;
+    if (!part) {
+        out_of_memory(o);
+        return;
+    }
     for (int i = 0; i < a->n; i++) {
         if (a->vs[i]->rank == 1 && v->rank != 1) continue; /* PyTorch's empty list that fits anywhere */
-        if (count == 256) {
-            refuse(o, "joins more than 256 tensors");
-            return;
-        }
         part[count++] = cast(o, ref(o, a->vs[i]), v->dtype);
     }
     int axis = arg_axis(o, n, 1, v->rank);
