@@ -32,7 +32,7 @@ static void put_number(Buf *b, double v)
 {
     char s[DOUBLE_TEXT] = "null";
     if (isfinite(v)) print_double(s, v);
-    buf_puts(b, s);
+    buf_puts(b, v == 0 && signbit(v) ? "-0.0" : s); /* -0 is an integer to those who read it */
 }
 
 void jw_key(Buf *b, const char *key)

@@ -366,13 +366,15 @@ static void test_json_put(void **state)
     jw_text(&b, NULL, odd);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) jw_number(&b, NULL, numbers[i]);
     jw_number(&b, NULL, (double)NAN);
+    jw_number(&b, NULL, -0.0);
     jw_close(&b, "]");
     json_t *j = json_read(b.data, b.len, "put", &err);
     OK(j);
     assert_string_equal(json_string_value(json_array_get(j, 0)), odd);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         assert_true(json_number_value(json_array_get(j, i + 1)) == numbers[i]);
-    assert_true(json_is_null(json_array_get(j, json_array_size(j) - 1)));
+    assert_true(json_is_null(json_array_get(j, json_array_size(j) - 2)));
+    assert_true(signbit(json_number_value(json_array_get(j, json_array_size(j) - 1))));
     assert_non_null(strstr(b.data, ", 0.1, ")); /* the shortest that reads back */
     json_free(j);
     buf_free(&b);
