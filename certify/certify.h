@@ -67,7 +67,9 @@ typedef struct Checker {
     } *same; /* sizes of data that a condition of the source says */
     int nsame;
     Expr **size;  /* by symbol of the result: what it is of the source's, where an input tells */
-    bool *shared; /* by class: a value of the result has it */
+    bool *shared;  /* by class: a value of the result has it */
+    bool *claimed; /* by class: by a claim, or computed of such: equal over the reals, perhaps not bit by bit */
+    bool rests;    /* the node whose key was made last has such an operand */
     Map nodes;    /* the source's nodes by what they compute */
     Piece *piece;
     int npieces;

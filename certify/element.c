@@ -119,6 +119,14 @@ static int axis(Reader *r, int rank)
     return a && a->kind == ARG_EXPR ? axis_of(a->e, rank) : -1;
 }
 
+/* 0 times what may be infinite is NaN. */
+static Term *times(Reader *r, Term *a, Term *b)
+{
+    bool known = a && b && (!a->infinite || term_positive(b)) && (!b->infinite || term_positive(a));
+    if (a && b && !known) return term_refuse(r->t, "'%s': what may be infinite is multiplied", r->node->name);
+    return term_mul(r->t, a, b);
+}
+
 static Expr *fresh(Reader *r, Expr *extent) { return ix_var(&r->t->x, "f", r->c->depth++, extent); }
 
 /* What an op without a lemma is a function of, one after the other: nothing of one op is also something else. */
@@ -137,14 +145,14 @@ static bool list(Listed *l, Term *e)
 
 static bool list_number(Reader *r, Listed *l, int64_t v) { return list(l, term_number(r->t, v, 1)); }
 
-/* A tensor: rank, integers or what else, sizes, and the function that its elements are of their places. */
+/* A tensor: rank, integers or floats, sizes, and the function that its elements are of their places. */
 static bool list_tensor(Reader *r, Listed *l, const Value *x)
 {
     Expr *var[MAX_RANK];
     int depth = r->c->depth;
     if (!x) return list_number(r, l, -1);
-    bool one = dtype_is_float(x->dtype) && !(r->node->op->flags & OPF_AS_STORED);
-    TRY(!dtype_is_complex(x->dtype) && list_number(r, l, x->rank) && list_number(r, l, one ? -1 : (int64_t)x->dtype));
+    int64_t dtype = dtype_is_float(x->dtype) ? -1 : (int64_t)x->dtype;
+    TRY(!dtype_is_complex(x->dtype) && list_number(r, l, x->rank) && list_number(r, l, dtype));
     for (int i = 0; i < x->rank; i++) {
         TRY(list(l, term_index(r->t, size_of(r, x, i))));
         var[i] = fresh(r, size_of(r, x, i));
@@ -504,7 +512,7 @@ static Term *transposed(Reader *r)
         to = ex_sub(r->p, to, checker_expr(r->c, r->side, a[4].es[i - 2]));
         here = term_mul(r->t, here, term_same(r->t, term_index(r->t, r->idx[i]), term_index(r->t, to)));
     }
-    Term *e = term_mul(r->t, here, term_mul(r->t, element(r->c, r->side, x, at), element(r->c, r->side, w, wt)));
+    Term *e = term_mul(r->t, here, times(r, element(r->c, r->side, x, at), element(r->c, r->side, w, wt)));
     r->c->depth = depth;
     while (count--) e = term_over(r->t, T_SUM, var[count], n[count], e);
     return e;
@@ -531,7 +539,7 @@ static Term *convolution(Reader *r)
         at[i] = ex_add(r->p, first, i == 1 ? wt[1] : ex_mul(r->p, checker_expr(r->c, r->side, a[5].es[i - 2]), wt[i]));
         if (i > 1) in = term_mul(r->t, in, inside(r, at[i], size_of(r, x, i)));
     }
-    Term *e = term_mul(r->t, in, term_mul(r->t, element(r->c, r->side, x, at), element(r->c, r->side, w, wt)));
+    Term *e = term_mul(r->t, in, times(r, element(r->c, r->side, x, at), element(r->c, r->side, w, wt)));
     r->c->depth = depth;
     for (int i = r->rank - 1; i > 0; i--) e = term_over(r->t, T_SUM, wt[i], n[i], e);
     return e;
@@ -564,8 +572,8 @@ static Term *rotary(Reader *r)
         Term *sine = angle(r, a[2].v, place, beside ? pair : k ? down : place, size);
         at[r->rank - 1] = k ? down : up;
         Term *other = term_scale(r->t, element(r->c, r->side, a->v, at), k ? 1 : -1, 1);
-        Term *own = term_mul(r->t, element(r->c, r->side, a->v, r->idx), cosine);
-        own = term_add(r->t, own, term_mul(r->t, other, sine));
+        Term *own = times(r, element(r->c, r->side, a->v, r->idx), cosine);
+        own = term_add(r->t, own, times(r, other, sine));
         e = k ? term_where(r->t, second, own, e) : own;
     }
     return e;
@@ -594,6 +602,25 @@ static Term *cast(Reader *r)
                         term_scale(r->t, term_same(r->t, e, term_number(r->t, 0, 1)), -1, 1));
     if (dtype_is_float(from)) return term_call(r->t, OP_to_copy * 256 + (int)to, false, 1, &e);
     return from == DT_BOOL ? e : wraps(r, e);
+}
+
+/* Beside integers of 8 and 16 bits a number becomes one of them. Is it one? */
+static bool numbers_fit(Reader *r)
+{
+    const Node *n = r->node;
+    DType to = DT_NONE;
+    for (int k = 0; k < n->op->schema->nparams; k++) {
+        const Value *v = n->arg[k].kind == ARG_VALUE ? n->arg[k].v : NULL;
+        if (v && dtype_is_int(v->dtype) && dtype_size(v->dtype) < 4) to = v->dtype;
+    }
+    for (int k = 0; to != DT_NONE && k < n->op->schema->nparams; k++) {
+        const Arg *a = &n->arg[k];
+        if (a->kind != ARG_EXPR || a->e->is_float || a->e->is_bool) continue;
+        Expr *least = ex_int(r->p, (int64_t)dtype_lowest(to)), *most = ex_int(r->p, (int64_t)dtype_highest(to) + 1);
+        Expr *over = ex_sub(r->p, checker_expr(r->c, r->side, a->e), least);
+        if (!ix_within(&r->t->x, over, ex_sub(r->p, most, least))) return false;
+    }
+    return true;
 }
 
 /* Does an op compute numbers, which its dtype may not hold, rather than pass on those of its operands? */
@@ -633,7 +660,10 @@ static Term *function(Reader *r)
         a[n] = kind == ARG_NONE ? term_call(r->t, OP_NONE, false, 0, NULL) : operand(r, &r->node->arg[k]);
         if (!a[n++]) return NULL;
     }
-    if (r->node->op->flags & OPF_AS_STORED && n < MAX_NAMES) a[n++] = term_number(r->t, (int64_t)r->v->dtype, 1);
+    if (r->node->op->flags & OPF_AS_STORED) {
+        if (r->node->op->id != OP_nan_to_num || n == MAX_NAMES) return wrong(r); /* of bytes and signs of 0 */
+        a[n++] = term_number(r->t, (int64_t)r->v->dtype, 1);
+    }
     return term_call(r->t, (int)r->node->op->id, r->v->dtype == DT_BOOL, n, a);
 }
 
@@ -665,7 +695,7 @@ static bool list_argument(Reader *r, Listed *l, int param)
 static Term *of_tensors(Reader *r)
 {
     Listed l = {.n = 0};
-    bool ok = !(r->node->op->flags & (OPF_RANDOM | OPF_EFFECT)) && list_number(r, &l, r->v->out);
+    bool ok = !(r->node->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_AS_STORED)) && list_number(r, &l, r->v->out);
     for (int i = 0; ok && i < r->rank; i++) ok = list(&l, term_index(r->t, r->idx[i]));
     for (int k = 0; ok && k < r->node->op->schema->nparams; k++) ok = list_argument(r, &l, k);
     return ok ? term_call(r->t, OF_TENSORS + (int)r->node->op->id, r->v->dtype == DT_BOOL, l.n, l.a) : wrong(r);
@@ -860,16 +890,28 @@ static Term *factor(Reader *r)
     return minus && e && e != &absent ? term_scale(r->t, e, -1, 1) : e;
 }
 
+/* Is something taken away that may be infinite, but for the largest of a row? */
+static bool takes_infinity(const Term *v)
+{
+    for (int i = 0; i < v->n; i++)
+        for (int k = 0; v->part[i].p < 0 && k < v->part[i].t->n; k++) {
+            const Term *f = v->part[i].t->part[k].t;
+            if (f->infinite && f->kind != T_MAX) return true;
+        }
+    return false;
+}
+
 /* What is missing changes nothing. */
 static Term *joined(Reader *r, Term *a, Term *b, char how)
 {
     if (!a || !b || b == &absent) return a && b ? a : NULL;
     if (how == '-') b = term_scale(r->t, b, -1, 1);
     if (how == '/') b = term_power(r->t, b, -2);
-    bool times = b && a != &absent && (how == '*' || how == '/');
-    if (times && ((a->infinite && !term_positive(b)) || (b->infinite && !term_positive(a))))
-        return term_refuse(r->t, "'%s': what may be infinite is multiplied", r->node->name); /* 0 times it is NaN */
-    return a == &absent ? b : (how == '*' || how == '/' ? term_mul : term_add)(r->t, a, b);
+    if (!b || a == &absent) return b;
+    if (how == '*' || how == '/') return times(r, a, b);
+    if (a->infinite && b->infinite && (takes_infinity(a) || takes_infinity(b)))
+        return term_refuse(r->t, "'%s': infinities are subtracted", r->node->name);
+    return term_add(r->t, a, b);
 }
 
 static Term *product(Reader *r)
@@ -1049,6 +1091,7 @@ static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx
     memcpy(r.idx, idx, (size_t)v->rank * sizeof *idx);
     bool given = id != NO_LEMMA && v->def->op->schema->nparams && v->def->arg[0].kind == ARG_VALUE;
     if (given) spread(&r, v->def->arg[0].v);
+    if (v->def->op->flags & OPF_POINTWISE && !numbers_fit(&r)) return wrong(&r);
     if (v->def->op->id == OP_nan_to_num) {
         Term *x = operand(&r, &v->def->arg[0]);
         if (!x) return wrong(&r);

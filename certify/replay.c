@@ -193,6 +193,8 @@ static const Value *before_reshapes(const Node *n, const Value *v)
 /* What a node computes, as text; false: only itself. */
 static bool key_of(Checker *c, int side, const Node *n, Buf *key)
 {
+    bool stored = n->op->flags & OPF_AS_STORED && n->op->id != OP_nan_to_num;
+    c->rests = false;
     buf_printf(key, "%d", (int)n->op->id);
     for (int k = 0; k < n->op->schema->nparams; k++) {
         const Arg *a = &n->arg[k];
@@ -203,14 +205,16 @@ static bool key_of(Checker *c, int side, const Node *n, Buf *key)
         int count = a->kind == ARG_VALUES || a->kind == ARG_EXPRS ? a->n : values || exprs;
         for (int i = 0; i < count; i++) {
             const Value *v = a->kind == ARG_VALUE ? before_reshapes(n, a->v) : values ? a->vs[i] : NULL;
-            if (values) buf_printf(key, "%d,", v ? checker_class(c, side, v) : -2);
+            int class = v ? checker_class(c, side, v) : -2;
+            c->rests |= class >= 0 && c->claimed[class];
+            if (values) buf_printf(key, "%d,", class);
             else if (!key_expr(c, side, n, k, a->kind == ARG_EXPR ? a->e : a->es[i], key)) return false;
         }
         if (a->kind == ARG_STR) buf_printf(key, "%zu %s", strlen(a->s), a->s);
         if (a->kind == ARG_DTYPE) buf_printf(key, "%d", (int)a->dtype);
         if (a->kind == ARG_GRAPH) return false;
     }
-    return !key->failed;
+    return !key->failed && !(stored && c->rests); /* bytes and signs of 0 may differ */
 }
 
 static bool name_class(Checker *c, const Value *v, Err *err)
@@ -239,11 +243,10 @@ static int class_before(const Checker *c, int side, const Node *n)
 /* May elements of a weight be infinite, as those of masks are? */
 static bool weight_infinite(const Value *v)
 {
-    enum { MOST = 1 << 22 };
-    int64_t n = v->data && v->weight != W_PARAMETER && dtype_is_float(v->dtype) ? tensor_numel(v->data) : 0;
-    for (int64_t i = 0; i < n && n <= MOST; i++)
+    int64_t n = v->data && dtype_is_float(v->dtype) ? tensor_numel(v->data) : 0;
+    for (int64_t i = 0; i < n; i++)
         if (!isfinite(tensor_get(v->data, i))) return true;
-    return n > MOST;
+    return false;
 }
 
 /* May what a node gives be infinite, where inputs are numbers? What minus infinity is added to or put into, until an
@@ -252,9 +255,10 @@ static bool node_infinite(const Node *n, const bool *infinite, const int *class)
 {
     OpId id = n->op->id;
     bool is = false, ends = id == OP_softmax_int || id == OP_safe_softmax || id == OP_exp || id == OP_nan_to_num;
-    if (ends || n->op->flags & OPF_PRODUCT || !n->nout || !dtype_is_float(n->out[0]->dtype)) return false;
+    if (ends || !n->nout || !dtype_is_float(n->out[0]->dtype)) return false;
     for (int k = 0; k < n->op->schema->nparams && !is; k++) {
         const Arg *a = &n->arg[k];
+        if (!strcmp(n->op->schema->params[k].name, "attn_mask")) continue; /* an exponential is of it */
         is = a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f);
         for (int i = 0; !is && i < (a->kind == ARG_VALUES ? a->n : a->kind == ARG_VALUE); i++) {
             const Value *v = a->kind == ARG_VALUE ? a->v : a->vs[i];
@@ -341,29 +345,34 @@ static const Node *same_draw(Checker *c, const Node *n)
     return same ? m : NULL;
 }
 
-bool checker_congruent(Checker *c, const Node *n)
-{
-    int before = n->nout ? class_before(c, RESULT, n) : -1;
-    if (before >= 0) checker_equal(c, c->of_class[before], n->out[0]);
-    if (before >= 0) return true;
-    Buf key = {0};
-    const Node *twin = n->op->flags & OPF_RANDOM ? same_draw(c, n) : NULL;
-    if (!(n->op->flags & OPF_RANDOM) && key_of(c, RESULT, n, &key)) twin = map_get(&c->nodes, key.data);
-    buf_free(&key);
-    for (int k = 0; twin && k < n->nout; k++)
-        if (k >= twin->nout || !checker_same_sizes(c, twin->out[k], n->out[k])) return false;
-    for (int k = 0; twin && k < n->nout; k++) checker_equal(c, twin->out[k], n->out[k]);
-    return twin != NULL;
-}
-
-void checker_equal(Checker *c, const Value *a, const Value *b)
+/* b of the result has the class of a from now on, which is given. */
+static int same_class(Checker *c, const Value *a, const Value *b)
 {
     int class = checker_class(c, SOURCE, a), own = checker_class(c, RESULT, b);
     for (int i = 0; own >= 0 && i < c->side[SOURCE].g->next_id; i++) /* x / 1 is x, which b was known to be */
         if (c->side[SOURCE].class[i] == class) c->side[SOURCE].class[i] = own;
     if (own < 0) c->side[RESULT].class[b->id] = class;
     c->shared[own < 0 ? class : own] = true;
+    return own < 0 ? class : own;
 }
+
+bool checker_congruent(Checker *c, const Node *n)
+{
+    int before = n->nout ? class_before(c, RESULT, n) : -1;
+    if (before >= 0) same_class(c, c->of_class[before], n->out[0]);
+    if (before >= 0) return true;
+    Buf key = {0};
+    const Node *twin = n->op->flags & OPF_RANDOM ? same_draw(c, n) : NULL;
+    if (!(n->op->flags & OPF_RANDOM) && key_of(c, RESULT, n, &key)) twin = map_get(&c->nodes, key.data);
+    bool rests = c->rests;
+    buf_free(&key);
+    for (int k = 0; twin && k < n->nout; k++)
+        if (k >= twin->nout || !checker_same_sizes(c, twin->out[k], n->out[k])) return false;
+    for (int k = 0; twin && k < n->nout; k++) c->claimed[same_class(c, twin->out[k], n->out[k])] |= rests;
+    return twin != NULL;
+}
+
+void checker_equal(Checker *c, const Value *a, const Value *b) { c->claimed[same_class(c, a, b)] = true; }
 
 bool checker_given(const Checker *c, int i, const Value **a, const Value **b)
 {
@@ -398,6 +407,15 @@ static bool same_rows(const Tensor *a, int64_t from, int64_t count, const Tensor
     return !dtype_is_complex(a->dtype);
 }
 
+/* Is an input that is a number or a word, where both files have it, the same one, if it is fixed? */
+static bool same_number(Checker *c, const ScalarInput *x, const ScalarInput *y)
+{
+    const Arg *a = &x->value, *b = &y->value;
+    if (a->kind != b->kind) return false;
+    if (a->kind == ARG_EXPR) return checker_expr(c, SOURCE, a->e) == checker_expr(c, RESULT, b->e);
+    return a->kind != ARG_STR || !strcmp(a->s, b->s);
+}
+
 static bool take_result(Checker *c, Err *err)
 {
     const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
@@ -408,11 +426,14 @@ static bool take_result(Checker *c, Err *err)
         if (!named || !checker_same_sizes(c, a->input[i], b->input[i]))
             return fail(err, E_MISMATCH, "input %d is '%s', the source's '%s', or their dtypes or sizes differ", i,
                         value_label(b->input[i]), value_label(a->input[i]));
-        checker_equal(c, a->input[i], b->input[i]);
+        same_class(c, a->input[i], b->input[i]);
     }
     for (int i = 0; varying(a, i) || varying(b, i); i++)
         if (!varying(a, i) || !varying(b, i) || strcmp(varying(a, i)->name, varying(b, i)->name))
             return fail(err, E_MISMATCH, "the inputs that are numbers differ");
+    for (int i = 0; i < a->nscalar_input && a->nscalar_input == b->nscalar_input; i++)
+        if (!same_number(c, &a->scalar_input[i], &b->scalar_input[i]))
+            return fail(err, E_MISMATCH, "input '%s' is fixed to another value", b->scalar_input[i].name);
     Map named = {0};
     bool ok = true;
     for (int i = 0; i < a->nweight && ok; i++)
@@ -426,7 +447,7 @@ static bool take_result(Checker *c, Err *err)
         for (int k = 0; k < a->nweight && !(of && same_rows(w->data, 0, -1, of->data)); k++)
             if (w->weight != W_CONSTANT || a->weight[k]->weight == W_CONSTANT) of = a->weight[k];
         if (of && !graph_writes(b, w) == !graph_writes(a, of) && same_rows(w->data, 0, -1, of->data))
-            checker_equal(c, of, w);
+            same_class(c, of, w);
     }
     map_free(&named);
     return true;
@@ -502,6 +523,7 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
     c->t.x.memo = arena_alloc(c->arena, INDEX_MEMO, sizeof *c->t.x.memo);
     c->cut = arena_array(c->arena, bool, source->next_id + 1);
     c->shared = arena_array(c->arena, bool, source->next_id + 1);
+    c->claimed = arena_array(c->arena, bool, source->next_id + 1);
     const Graph *g[] = {source, result};
     for (int s = 0; s < 2; s++) {
         c->side[s] = (Side){.g = g[s], .class = arena_array(c->arena, int, g[s]->next_id + 1)};
@@ -512,7 +534,7 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
         if (!c->side[s].class || !c->side[s].expr || !c->side[s].step || !c->side[s].zero) return oom(err);
         TRY(find_draws(c, &c->side[s], err));
     }
-    if (!c->t.x.p || !c->t.x.memo || !c->cut || !c->shared || !terms_open(&c->t)) return oom(err);
+    if (!c->t.x.p || !c->t.x.memo || !c->cut || !c->shared || !c->claimed || !terms_open(&c->t)) return oom(err);
     c->size = arena_array(c->arena, Expr *, expr_symbol_count(result->ex) + 1);
     if (!c->size) return oom(err);
     for (int i = 0; i < source->next_id; i++) c->side[SOURCE].class[i] = -1;

@@ -169,9 +169,8 @@ static bool put(Terms *t, Parts *s, Term *part, int64_t p, int64_t q)
     int at = found(s, part);
     Operand *own = &s->part[at];
     bool have = at < s->n && own->t == part;
-    for (int i = 0; have && i < part->n; i++) /* the difference of infinities is not 0 */
-        if (part->part[i].t->kind == T_MASK && (own->p < 0) != (p < 0))
-            return term_refuse(t, "infinities are subtracted");
+    if (have && part->infinite && !t->selects && (own->p < 0) != (p < 0)) /* their difference is not 0 */
+        return term_refuse(t, "infinities are subtracted");
     if (have && !plus(own->p, own->q, p, q, &own->p, &own->q)) return term_refuse(t, "a number beyond 64 bits");
     if (have && own->p == 0) memmove(own, own + 1, (size_t)(--s->n - at) * sizeof *own);
     if (have || p == 0) return true;
@@ -518,10 +517,10 @@ static Term *test(Terms *t, Expr *e)
     return atom_of(t, (Term){.kind = T_TEST, .truth = true, .nidx = 1, .idx = &e});
 }
 
-bool term_masked(const Term *v)
+static bool masked(const Term *v)
 {
     for (int i = 0; i < v->n; i++)
-        if (v->part[i].t->kind == T_MASK || term_masked(v->part[i].t)) return true;
+        if (v->part[i].t->kind == T_MASK || masked(v->part[i].t)) return true;
     return false;
 }
 
@@ -543,6 +542,7 @@ static Term *magnitude(Terms *t, Term *v, bool *minus, Term **rest)
 static Term *in_case(Terms *t, const Term *v, const Term *of, bool one)
 {
     Term *r = term_number(t, 0, 1);
+    t->selects++;
     for (int i = 0; r && i < v->n; i++) {
         const Term *product = v->part[i].t;
         Term *rest = term_number(t, v->part[i].p, v->part[i].q);
@@ -553,6 +553,7 @@ static Term *in_case(Terms *t, const Term *v, const Term *of, bool one)
         }
         r = term_add(t, r, rest);
     }
+    t->selects--;
     return r;
 }
 
@@ -570,7 +571,7 @@ Term *term_nonneg(Terms *t, Term *v)
 {
     Expr *e = term_integer(t, v);
     if (!v || e) return e ? test(t, e) : NULL;
-    if (term_masked(v)) return term_refuse(t, "an order of infinities");
+    if (v->infinite) return term_refuse(t, "an order of infinities");
     if (term_is_number(v)) return term_number(t, v->n == 0 || v->part[0].p > 0, 1);
     Term *own = truth_in(v);
     if (own) {
@@ -606,7 +607,7 @@ static bool summed(const Term *product)
 {
     for (int i = 0; i < product->n; i++)
         if (product->part[i].t->kind != T_SUM && product->part[i].t->kind != T_ROOT) return false;
-    return product->n && !term_masked(product);
+    return product->n && !product->infinite;
 }
 
 bool term_is_real(const Term *v)
@@ -647,7 +648,7 @@ Term *term_same(Terms *t, Term *a, Term *b)
         else if (t->single && plain && x->part[0].t->kind == T_MAX) {
             if (!shows(t, x->part[0].t)) return NULL;
         }
-        else if (term_masked(x)) return term_refuse(t, "what may be minus infinity");
+        else if (masked(x)) return term_refuse(t, "what may be minus infinity");
         else rest = term_add(t, rest, term_scale(t, alone(t, x), a->part[i].p, a->part[i].q));
     }
     if (rest && rest->n) /* an input may be, in a mask */
@@ -689,7 +690,7 @@ Term *term_largest(Terms *t, Term *a, Term *b)
 {
     double c;
     if (!a || !b) return NULL;
-    if (fills(a, &c) || fills(b, &c) || term_masked(a) || term_masked(b))
+    if (fills(a, &c) || fills(b, &c) || a->infinite || b->infinite)
         return term_call(t, OP_maximum, false, 2, (Term *[]){a, b});
     Term *more = term_add(t, a, term_scale(t, b, -1, 1));
     return term_add(t, b, term_mul(t, term_nonneg(t, more), more));
@@ -756,7 +757,7 @@ static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q, double above)
     }
     for (int k = 0; f && f->t->kind == T_CALL && f->t->tag == OP_maximum && p > 0 && k < 2; k++) {
         double floor;
-        if (!fills(f->t->part[k].t, &floor) || floor * (double)p / (double)q > HIDES) continue;
+        if (!fills(f->t->part[k].t, &floor) || (floor *= (double)p / (double)q) > HIDES || above > -floor / 2) continue;
         by(t, LAW_FLOOR);
         return term_exp(t, term_scale(t, f->t->part[1 - k].t, p, q));
     }
@@ -905,6 +906,7 @@ static Term *subst(Terms *t, Term *e, const Expr *var, Expr *own)
 {
     if (!mentions(t, e, var)) return e;
     Term *r = term_number(t, 0, 1);
+    t->selects++;
     for (int i = 0; r && i < e->n; i++) {
         Term *product = term_number(t, e->part[i].p, e->part[i].q);
         for (int k = 0; product && k < e->part[i].t->n; k++) {
@@ -918,6 +920,7 @@ static Term *subst(Terms *t, Term *e, const Expr *var, Expr *own)
         }
         r = term_add(t, r, product);
     }
+    t->selects--;
     return r;
 }
 
@@ -1044,31 +1047,58 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
     return r;
 }
 
-/* Is each truth value in v, with var replaced, a factor of this product? */
-static bool has_truths(Terms *t, const Term *v, const Expr *var, Expr *own, const Term *product)
+static bool is_zero(const Term *v) { return v && v->n == 0; }
+
+/* Is the sum v 0 wherever w is, which a truth value in it or an exponential says? */
+static bool zero_with(Terms *t, const Term *v, const Term *w)
 {
-    for (int i = 0; i < v->n; i++) {
-        Term *part = v->part[i].t;
-        bool truth = v->kind == T_PRODUCT && part->truth, has = !truth;
-        const Term *now = truth ? subst(t, raised(t, part, 1, 1), var, own) : NULL;
-        for (int k = 0; now && now->n == 1 && now->part[0].t->n == 1 && k < product->n; k++)
-            has |= product->part[k].t == now->part[0].t->part[0].t;
-        if (!has || (!truth && !has_truths(t, part, var, own, product))) return false;
-    }
-    return true;
+    for (int i = 0; i < w->n; i++)
+        for (int k = 0; k < w->part[i].t->n; k++) {
+            const Term *f = w->part[i].t->part[k].t;
+            bool one = f->truth && !is_zero(in_case(t, w, f, false));
+            if (f->truth && one && !is_zero(in_case(t, w, f, true))) return false;
+            if (f->truth && !is_zero(in_case(t, v, f, one))) return false;
+            bool number = f->kind == T_ROOT || (f->kind == T_EXP && term_is_number(f->part[0].t));
+            for (int m = 0; !f->truth && !number && m < v->n; m++) {
+                const Term *product = v->part[m].t;
+                int at = 0;
+                while (at < product->n && (product->part[at].t != f || product->part[at].p < 0)) at++;
+                if (at == product->n) return false;
+            }
+        }
+    return w->n > 0;
 }
 
-/* A sum in the form v of exponentials that row hides, over its places; seen: by id, terms that were looked at. */
+/* Is this divisor a sum over the places of row that is 0 where row shows none of them? */
+static bool hidden_by(Terms *t, Term *divisor, const Term *row)
+{
+    Expr *extent = t->x.extent[row->idx[0]->i], *var = ix_var(&t->x, "w", t->swaps++, extent);
+    const Term *sums = divisor->kind == T_GROUP ? divisor->part[0].t : raised(t, divisor, 1, 1);
+    Term *shown = var ? subst(t, row->part[0].t, row->idx[0], var) : NULL, *all = term_number(t, 0, 1);
+    if (!sums || !shown || !all) return false;
+    for (int i = 0; i < sums->n; i++) {
+        const Term *product = sums->part[i].t, *sum = NULL;
+        Term *each = term_number(t, sums->part[i].p, sums->part[i].q);
+        for (int k = 0; k < product->n; k++) {
+            const Operand *f = &product->part[k];
+            bool over = !sum && f->t->kind == T_SUM && f->p == f->q && t->x.extent[f->t->idx[0]->i] == extent;
+            if (over) sum = f->t;
+            each = term_mul(t, each, over ? subst(t, sum->part[0].t, sum->idx[0], var) : raised(t, f->t, f->p, f->q));
+        }
+        if (!sum || !(all = term_add(t, all, each))) return false;
+    }
+    if (!term_is_truth(shown) && !term_is_truth(but(t, shown))) shown = term_exp(t, shown);
+    return shown && zero_with(t, all, shown);
+}
+
+/* Has the form v such a divisor? seen: by id, terms that were looked at. */
 static bool divides(Terms *t, const Term *row, const Term *v, bool *seen)
 {
     if (seen[v->id]) return false;
     seen[v->id] = true;
-    const Term *in = v->kind == T_SUM && t->x.extent[v->idx[0]->i] == t->x.extent[row->idx[0]->i] ? v->part[0].t : NULL;
-    for (int i = 0; in && i < in->n; i++)
-        if (weighs(t, in->part[i].t, NULL) &&
-            has_truths(t, row->part[0].t, row->idx[0], v->idx[0], in->part[i].t)) return true;
     for (int i = 0; i < v->n; i++)
-        if (divides(t, row, v->part[i].t, seen)) return true;
+        if ((v->kind == T_PRODUCT && v->part[i].p < 0 && hidden_by(t, v->part[i].t, row)) ||
+            divides(t, row, v->part[i].t, seen)) return true;
     return false;
 }
 

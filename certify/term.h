@@ -72,6 +72,7 @@ typedef struct Terms {
     bool narrow; /* the same of the node in hand, which computes in float32 */
     bool wide;   /* the node in hand computes in double, which ONNX has, too */
     bool rows;   /* no row of a mask hides all keys */
+    int selects; /* above 0 where a case is taken: y in t x + y - t y is nothing where t is 1 */
     Term *row[MAX_ROWS]; /* the largest values that this was said of, in the claim in hand */
     int nrows;
     const bool *infinite; /* by class, the tag of a leaf: an element of it may be infinite */
@@ -83,7 +84,6 @@ void terms_close(Terms *t);
 void *term_refuse(Terms *t, const char *fmt, ...) QKV_PRINTF(2, 3); /* NULL */
 
 bool term_is_number(const Term *v);
-bool term_masked(const Term *v); /* has it a mask in it, which may be minus infinity? */
 bool term_is_truth(const Term *v);  /* a product of truth values */
 bool term_positive(const Term *v); /* a number above 0 */
 bool term_is_real(const Term *v); /* neither NaN nor infinite: sums that no mask enters, with factors */

@@ -13,7 +13,7 @@ import qkv  # noqa: E402
 from torch import nn  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from test_certify import certificate_of, checked, read_as_onnx  # noqa: E402
+from test_certify import certificate_of, checked, less as less_by, read_as_onnx  # noqa: E402
 
 F, INF, AUTO = nn.functional, float("inf"), torch.export.Dim.AUTO
 
@@ -38,6 +38,10 @@ def hides(s, t, by):
     return (s + (1 - t.float()) * by).softmax(-1)
 
 
+def less(s):
+    return less_by(s, -1)
+
+
 def halves(n):
     return torch.arange(3)[:, None].expand(3, 2).reshape(6)
 
@@ -52,6 +56,17 @@ class Holds(nn.Module):
 
     def forward(self, x):
         return self.f(x, getattr(self, self.name))
+
+
+class Learns(nn.Module):
+    """The same of a parameter."""
+
+    def __init__(self, value, f):
+        super().__init__()
+        self.p, self.f = nn.Parameter(value), f
+
+    def forward(self, x):
+        return self.f(x, self.p)
 
 
 class Writes(nn.Module):
@@ -117,7 +132,48 @@ PAIRS = {
     "the largest number of a dtype": (lambda x: x.half().nan_to_num(), lambda x: x.nan_to_num().half(), (-HIDDEN,)),
     "the bytes of a dtype": (lambda x: x.half().view(torch.int16), lambda x: x.bfloat16().view(torch.int16),
                              (rand(4),)),
+    "infinities of a buffer": (Holds("m", HIDDEN, lambda x, m: x + m - m), Holds("m", HIDDEN, lambda x, m: x * 1.0),
+                               (rand(4),)),
+    "infinities of a parameter": (Learns(HIDDEN, lambda x, m: x + m - m), Learns(HIDDEN, lambda x, m: x * 1.0),
+                                  (rand(4),)),
+    "infinities that are chosen": (Holds("m", HIDDEN, lambda x, m: (m - torch.where(x > 0, m, 0.0)).exp()),
+                                   Holds("m", HIDDEN, lambda x, m: torch.where(x > 0, 0.0, m).exp()), (rand(4).abs(),)),
+    "the order of infinities": (Holds("m", HIDDEN, lambda x, m: (m + x <= m + 1.0) * 1.0),
+                                Holds("m", HIDDEN, lambda x, m: (m + x - (m + 1.0) <= 0) * 1.0), (rand(4),)),
+    "a sum of infinities": (Holds("m", HIDDEN, lambda x, m: torch.where(m.sum(-1) == -INF, 5.0, x)),
+                            Holds("m", HIDDEN, lambda x, m: x * 1.0), (rand(4),)),
+    "the largest of infinities": (lambda s, t: less(s.masked_fill(t, -INF)) + s.masked_fill(t, -INF).amax(-1, True),
+                                  lambda s, t: s.masked_fill(t, -INF) * 1.0, (rand(1, 5, 5), T | True)),
+    "a convolution of infinities": (
+        Holds("w", torch.zeros(1, 1, 1), lambda x, w: F.conv1d(x.masked_fill(x > 0, -INF), w)),
+        Holds("w", torch.zeros(1, 1, 1), lambda x, w: x * 0.0), (rand(1, 1, 5),)),
+    "a product of infinities": (
+        Holds("w", torch.ones(3, 5), lambda x, w: F.linear(x.masked_fill(x > 0, -INF), w) * 0.0 + x[:, :3]),
+        Holds("w", torch.ones(3, 5), lambda x, w: x[:, :3] * 1.0), (rand(4, 5),)),
+    "a floor that a number lifts": (lambda s, t: (s.masked_fill(t, -INF).clamp(min=-1e4) + 1e4).exp().clamp(max=3.0),
+                                    lambda s, t: (s.masked_fill(t, -INF) + 1e4).exp().clamp(max=3.0), SCORES[:2]),
+    "rows that show all": (lambda s, t: torch.where(t.any(-1, True), s.masked_fill(t, -INF).softmax(-1), 5.0),
+                           lambda s, t: s.masked_fill(t, -INF).softmax(-1), (rand(1, 5, 5), T & False)),
+    "rows that hide none": (lambda s, t: torch.where(t.all(-1, True), 5.0, s.masked_fill(~t, -INF).softmax(-1)),
+                            lambda s, t: s.masked_fill(~t, -INF).softmax(-1), (rand(1, 5, 5), T | True)),
+    "rows that are summed alone": (
+        lambda s, t: torch.where(t.any(-1), s.masked_fill(~t, -INF).exp().sum(-1), 5.0),
+        lambda s, t: s.masked_fill(~t, -INF).exp().sum(-1), (rand(1, 5, 5), T & False)),
+    "the sign of zero": (lambda x: torch.copysign(x, 0.0), lambda x: torch.copysign(x, -0.0), (rand(4),)),
+    "the sign of a buffer's zero": (Holds("y", torch.tensor([0.0]), torch.copysign),
+                                    Holds("z", torch.tensor([-0.0]), torch.copysign), (rand(4),)),
+    "the sign of a product's zero": (lambda x: torch.copysign(x, x.abs() * -0.0),
+                                     lambda x: torch.copysign(x, x.abs() * 0), (rand(4),)),
+    "the sign of what is equal": (lambda x: torch.copysign(x, -x.relu()),
+                                  lambda x: torch.copysign(x, torch.where(x >= 0, -x, 0.0)), (rand(4),)),
+    "the angle of zero": (lambda x: torch.atan2(-x.relu(), x),
+                          lambda x: torch.atan2(torch.where(x >= 0, -x, 0.0), x), (rand(4),)),
     # integers
+    "a byte and a larger number": (lambda x: (x < 300) * 1.0, lambda x: (x.int() < 300) * 1.0, BYTES),
+    "a signed byte and a larger number": (lambda x: (x < 200) * 1.0, lambda x: (x.int() < 200) * 1.0,
+                                          (torch.tensor([1, -44], dtype=torch.int8),)),
+    "bytes over a larger number": (lambda x: x // 300, lambda x: (x.int() // 300).to(torch.uint8), BYTES),
+    "the rest of bytes": (lambda x: x % 300, lambda x: (x.int() % 300).to(torch.uint8), BYTES),
     "bytes that are added": (lambda x: (x + 200) * 1.0, lambda x: x * 1.0 + 200, BYTES),
     "bytes that are negated": (lambda x: -x * 1.0, lambda x: -(x * 1.0), BYTES),
     "bytes that are shifted": (lambda x: (x << 4) * 1.0, lambda x: (x.int() << 4) * 1.0, BYTES),
@@ -315,6 +371,14 @@ def test_the_word_of_a_certificate_is_taken_for_nothing(name, tmp_path):
     paths = [exported(h, args, tmp_path / f"{i}.pt2") for i, h in enumerate((f, g))]
     (tmp_path / "c.json").write_text(json.dumps({"format": "qkv certificate 2", "weights": [], **parts}))
     assert checked(*paths, tmp_path / "c.json")[0] == 1
+
+
+def test_a_number_that_is_fixed(tmp_path):
+    paths = [tmp_path / f"{i}.pt2" for i in range(2)]
+    for f, n, path in zip((lambda x, n: x * n, lambda x, n: x * (n - 1)), (3, 4), paths):
+        torch.export.save(torch.export.export(Any(f), (rand(3), n)), path)
+    (tmp_path / "c.json").write_text(json.dumps({"format": "qkv certificate 2", "weights": [], "claims": []}))
+    assert "is fixed" in checked(*paths, tmp_path / "c.json")[1]
 
 
 def test_what_is_taken_for_granted_is_said(tmp_path):
