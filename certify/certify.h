@@ -96,6 +96,9 @@ bool checker_replay(Checker *c, const json_t *certificate, Err *err);
  * more. */
 const char *checker_assumes(const Checker *c, int i);
 int64_t checker_least(const Graph *source, const Symbol *s);
+bool checker_from_data(const Symbol *s); /* is it read from a value? */
+/* The source's size of this name; of two that are read from what is computed twice, the first. */
+const Symbol *checker_source_size(const Checker *c, const char *name);
 
 /* ------------------------------------------------------------------ for what writes certificates */
 

@@ -1,16 +1,12 @@
-/* Contract in term.h. */
-#include "certify/term.h"
+/* Sums of products, and numbers. Contract in term.h. */
+#include "certify/atom.h"
 #include <math.h>
 #include <string.h>
-#include "base/map.h"
 #include "base/mem.h"
 #include "base/number.h"
 #include "op/op.h"
 
-enum { MAX_PARTS = 128, MAX_TERMS = 1 << 15, MAX_STEPS = 1 << 17 };
-enum { WRAPPED = 1 << 26, LOWEST = 1 << 27 }; /* tags of calls, beside those of element.c */
 static const uint64_t ODD = 0x9e3779b97f4a7c15u; /* what hashes are multiplied by */
-static const double HIDES = -1e4;                /* what models in f16 put in the place of scores */
 
 static const struct {
     enum { HOLDS, ASSUMED } holds;
@@ -23,7 +19,7 @@ static const struct {
 const char *law_name(Law l) { return laws[l].name; }
 const char *law_says(Law l) { return laws[l].says; }
 bool law_is_assumed(Law l) { return laws[l].holds == ASSUMED; }
-static void by(Terms *t, Law l) { t->used |= 1u << l; }
+void term_by(Terms *t, Law l) { t->used |= 1u << l; }
 
 bool terms_open(Terms *t)
 {
@@ -87,7 +83,7 @@ static bool grow(Terms *t)
     return true;
 }
 
-static Term *intern(Terms *t, Term want)
+Term *term_intern(Terms *t, Term want)
 {
     for (int i = 0; i < want.n; i++)
         if (!want.part[i].t) return NULL;
@@ -117,14 +113,14 @@ static Term *intern(Terms *t, Term want)
     return t->slot[place(e, t->slot, t->nslots)] = e;
 }
 
-static bool mentions(Terms *t, const Term *e, const Expr *var)
+bool term_mentions(Terms *t, const Term *e, const Expr *var)
 {
     if (!(e->symbols & var->symbols)) return false;
     if (++t->steps > MAX_STEPS) return true; /* whatever is made from now on is refused */
     for (int i = 0; i < e->nidx; i++)
         if (ex_mentions(e->idx[i], var)) return true;
     for (int i = 0; i < e->n; i++)
-        if (mentions(t, e->part[i].t, var)) return true;
+        if (term_mentions(t, e->part[i].t, var)) return true;
     return false;
 }
 
@@ -182,7 +178,7 @@ static bool put(Terms *t, Parts *s, Term *part, int64_t p, int64_t q)
 
 static Term *made(Terms *t, TermKind kind, Parts *s)
 {
-    return intern(t, (Term){.kind = kind, .n = s->n, .part = s->part});
+    return term_intern(t, (Term){.kind = kind, .n = s->n, .part = s->part});
 }
 
 Term *term_number(Terms *t, int64_t p, int64_t q)
@@ -193,30 +189,30 @@ Term *term_number(Terms *t, int64_t p, int64_t q)
     return one && reduce(&p, &q) && put(t, &s, one, p, q) ? made(t, T_POLY, &s) : NULL;
 }
 
-static Term *alone(Terms *t, Term *product)
+Term *term_alone(Terms *t, Term *product)
 {
-    return intern(t, (Term){.kind = T_POLY, .n = 1, .part = &(Operand){product, 1, 1}});
+    return term_intern(t, (Term){.kind = T_POLY, .n = 1, .part = &(Operand){product, 1, 1}});
 }
 
 /* atom^(p / q) as a sum */
-static Term *raised(Terms *t, Term *atom, int64_t p, int64_t q)
+Term *term_raised(Terms *t, Term *atom, int64_t p, int64_t q)
 {
     Operand f = {atom, p, q};
-    Term *one = atom ? intern(t, (Term){.kind = T_PRODUCT, .n = p != 0, .part = &f}) : NULL;
-    return one ? alone(t, one) : NULL;
+    Term *one = atom ? term_intern(t, (Term){.kind = T_PRODUCT, .n = p != 0, .part = &f}) : NULL;
+    return one ? term_alone(t, one) : NULL;
 }
 
-static Term *atom_of(Terms *t, Term want) { return raised(t, intern(t, want), 1, 1); }
+Term *term_atom_of(Terms *t, Term want) { return term_raised(t, term_intern(t, want), 1, 1); }
 
 /* The sum of n terms as an atom's operands. */
-static Term *atom(Terms *t, TermKind kind, int64_t tag, bool truth, int n, Term *const *arg)
+Term *term_atom(Terms *t, TermKind kind, int64_t tag, bool truth, int n, Term *const *arg)
 {
     Operand part[MAX_PARTS];
     for (int i = 0; i < n; i++) {
         if (!arg[i] || n > MAX_PARTS) return NULL;
         part[i] = (Operand){arg[i], 1, 1};
     }
-    return atom_of(t, (Term){.kind = kind, .tag = tag, .truth = truth, .n = n, .part = part});
+    return term_atom_of(t, (Term){.kind = kind, .tag = tag, .truth = truth, .n = n, .part = part});
 }
 
 Term *term_add(Terms *t, Term *a, Term *b)
@@ -243,7 +239,7 @@ static bool multiply(Terms *t, const Term *a, const Term *b, int64_t p, int64_t 
     for (int i = 0; i < b->n; i++) {
         const Operand *f = &b->part[i];
         int at = found(&s, f->t);
-        if (at < s.n && s.part[at].t == f->t) by(t, f->t->truth ? LAW_TRUTH : LAW_POWER);
+        if (at < s.n && s.part[at].t == f->t) term_by(t, f->t->truth ? LAW_TRUTH : LAW_POWER);
         if (f->t->truth && at < s.n && s.part[at].t == f->t) continue;
         if (!put(t, &s, f->t, f->p, f->q)) return false;
     }
@@ -283,7 +279,7 @@ static Term *root_of(Terms *t, int64_t p, int64_t q, int k)
     for (int64_t f = 2; n > 1 && r; f++) {
         if (f * f > n) f = n;
         for (; n % f == 0 && r; n /= f)
-            r = term_mul(t, r, raised(t, intern(t, (Term){.kind = T_ROOT, .tag = f}), 1, k));
+            r = term_mul(t, r, term_raised(t, term_intern(t, (Term){.kind = T_ROOT, .tag = f}), 1, k));
     }
     return r;
 }
@@ -294,8 +290,8 @@ static Term *inverse(Terms *t, const Operand *product)
     Term *r = term_number(t, product->q, product->p);
     for (int i = 0; i < product->t->n && r; i++) {
         const Operand *f = &product->t->part[i];
-        if (!f->t->truth) by(t, LAW_POWER);
-        r = term_mul(t, r, raised(t, f->t, f->t->truth ? 1 : -f->p, f->q));
+        if (!f->t->truth) term_by(t, LAW_POWER);
+        r = term_mul(t, r, term_raised(t, f->t, f->t->truth ? 1 : -f->p, f->q));
     }
     return r;
 }
@@ -325,7 +321,7 @@ static Term *root_of_roots(Terms *t, const Operand *product)
     Term *r = product->p > 0 ? root_of(t, product->p, product->q, 2) : NULL;
     for (int i = 0; r && i < product->t->n; i++) {
         const Operand *f = &product->t->part[i];
-        r = term_mul(t, r, raised(t, f->t, f->p, 2 * f->q));
+        r = term_mul(t, r, term_raised(t, f->t, f->p, 2 * f->q));
     }
     return r;
 }
@@ -343,18 +339,18 @@ Term *term_power(Terms *t, Term *a, int64_t halves)
     const Operand *f = common(a);
     int64_t times;
     if (f && f->q == 1 && mul_i64(f->p, halves, &times)) {
-        by(t, LAW_COMMON);
-        Term *rest = term_mul(t, a, raised(t, f->t, -f->p, 1));
+        term_by(t, LAW_COMMON);
+        Term *rest = term_mul(t, a, term_raised(t, f->t, -f->p, 1));
         bool whole = times % 2 == 0;
-        return term_mul(t, raised(t, f->t, whole ? times / 2 : times, whole ? 1 : 2), term_power(t, rest, halves));
+        return term_mul(t, term_raised(t, f->t, whole ? times / 2 : times, whole ? 1 : 2), term_power(t, rest, halves));
     }
     int64_t p = a->part[0].p, q = a->part[0].q;
     if (p <= 0 || (!term_is_number(a) && p == q)) /* else the first number in front */
-        return raised(t, intern(t, (Term){.kind = T_GROUP, .n = 1, .part = &(Operand){a, 1, 1}}), halves, 2);
+        return term_raised(t, term_intern(t, (Term){.kind = T_GROUP, .n = 1, .part = &(Operand){a, 1, 1}}), halves, 2);
     Term *c = halves == -2 ? term_number(t, q, p) : root_of(t, p, q, 2);
     if (c && halves == -1) c = term_power(t, c, -2);
     if (c && term_is_number(a)) return c;
-    by(t, LAW_GROUP);
+    term_by(t, LAW_GROUP);
     return term_mul(t, c, term_power(t, term_scale(t, a, q, p), halves));
 }
 
@@ -428,34 +424,34 @@ Term *term_double(Terms *t, double number)
     if (v == floor(v) && fabs(v) < 0x1p52) return term_number(t, (int64_t)v, 1);
     bool fraction = small_fraction(t, v, most, 0, &p, &q);
     if (fraction && !(q & (q - 1))) return term_number(t, p, q);
-    if (single) by(t, LAW_SINGLE);
-    if (fraction) by(t, LAW_FRACTION);
+    if (single) term_by(t, LAW_SINGLE);
+    if (fraction) term_by(t, LAW_FRACTION);
     if (fraction) return term_number(t, p, q);
     int degree = root_degree(t, v, near, &p, &q);
     if (degree) {
-        by(t, LAW_ROOT);
+        term_by(t, LAW_ROOT);
         return term_scale(t, root_of(t, p, q, degree), v < 0 ? -1 : 1, 1);
     }
     for (int k = 0; k < 7; k++) { /* of a scale that was divided by a power of two, a digit less: 5.4730064863875 / 4 */
         double digits = single ? 1e6 : 1e15;
         if (!short_decimal(t, ldexp(v, k), k ? digits / 10 : digits, &p, &q)) continue;
-        by(t, LAW_FRACTION);
+        term_by(t, LAW_FRACTION);
         return term_scale(t, term_number(t, p, q), 1, (int64_t)1 << k);
     }
     double x = single ? 0 : logarithm(v);
     if (x) {
-        by(t, LAW_EXPONENTIAL);
+        term_by(t, LAW_EXPONENTIAL);
         return term_exp(t, term_double(t, x));
     }
     memcpy(&bits, &v, sizeof bits);
-    return atom_of(t, (Term){.kind = T_CONSTANT, .tag = bits});
+    return term_atom_of(t, (Term){.kind = T_CONSTANT, .tag = bits});
 }
 
 Term *term_index(Terms *t, Expr *e)
 {
     if (!e || e->is_float || e->is_bool) return term_refuse(t, "a size that is not an integer");
     if (e->kind == EX_INT) return term_number(t, e->i, 1);
-    if (e->kind != EX_ADD && e->kind != EX_MUL) return atom_of(t, (Term){.kind = T_INDEX, .nidx = 1, .idx = &e});
+    if (e->kind != EX_ADD && e->kind != EX_MUL) return term_atom_of(t, (Term){.kind = T_INDEX, .nidx = 1, .idx = &e});
     Term *r = term_number(t, e->kind == EX_MUL, 1);
     for (int i = 0; i < e->nargs && r; i++)
         r = (e->kind == EX_MUL ? term_mul : term_add)(t, r, term_index(t, e->args[i]));
@@ -476,655 +472,4 @@ Expr *term_integer(Terms *t, const Term *v)
         e = ex_add(t->x.p, e, part);
     }
     return v ? e : NULL;
-}
-
-/* ------------------------------------------------------------------ atoms */
-
-Term *term_leaf(Terms *t, int tag, bool truth, int n, Expr *const *idx)
-{
-    for (int i = 0; i < n; i++)
-        if (!idx[i]) return term_refuse(t, "an index beyond 64 bits");
-    return atom_of(t, (Term){.kind = T_LEAF, .tag = tag, .truth = truth, .nidx = n, .idx = (Expr **)idx});
-}
-
-static Term *but(Terms *t, Term *truth) { return term_add(t, term_number(t, 1, 1), term_scale(t, truth, -1, 1)); }
-
-static Term *in_case(Terms *t, const Term *v, const Term *of, bool one);
-static Term *case_of(const Term *v);
-
-Term *term_call(Terms *t, int tag, bool truth, int n, Term *const *arg)
-{
-    Term *own = NULL, *is[2] = {NULL, NULL}, *part[MAX_PARTS];
-    for (int i = 0; t->cases && tag >= 0 && i < n && !own; i++) own = arg[i] ? case_of(arg[i]) : NULL;
-    if (!own || n > MAX_PARTS) return atom(t, T_CALL, tag, truth, n, arg);
-    by(t, LAW_CASES);
-    for (int one = 0; one < 2; one++) {
-        for (int i = 0; i < n; i++) part[i] = arg[i] ? in_case(t, arg[i], own, one) : NULL;
-        is[one] = term_call(t, tag, truth, n, part);
-    }
-    Term *yes = raised(t, own, 1, 1);
-    return term_add(t, term_mul(t, yes, is[1]), term_mul(t, but(t, yes), is[0]));
-}
-
-static Term *test(Terms *t, Expr *e)
-{
-    Expr *other = ex_sub(t->x.p, ex_int(t->x.p, -1), e);
-    bool always = ix_nonneg(&t->x, e), never = !always && ix_nonneg(&t->x, other);
-    if (!e || !other) return term_refuse(t, "an index beyond 64 bits");
-    by(t, LAW_TEST);
-    if (always || never) return term_number(t, always, 1);
-    if (other->id < e->id) return but(t, test(t, other));
-    return atom_of(t, (Term){.kind = T_TEST, .truth = true, .nidx = 1, .idx = &e});
-}
-
-static bool masked(const Term *v)
-{
-    for (int i = 0; i < v->n; i++)
-        if (v->part[i].t->kind == T_MASK || masked(v->part[i].t)) return true;
-    return false;
-}
-
-/* x, where the sum v is rest + |x| or rest - |x|. */
-static Term *magnitude(Terms *t, Term *v, bool *minus, Term **rest)
-{
-    for (int i = 0; i < v->n; i++) {
-        const Operand *own = &v->part[i], *f = own->t->n == 1 ? own->t->part : NULL;
-        if (!f || f->t->kind != T_CALL || f->t->tag != OP_abs || f->p != f->q || own->q != 1 || own->p * own->p != 1)
-            continue;
-        *minus = own->p < 0;
-        *rest = term_add(t, v, term_scale(t, raised(t, f->t, 1, 1), -own->p, 1));
-        return *rest ? f->t->part[0].t : NULL;
-    }
-    return NULL;
-}
-
-/* The sum v where the truth value `of` is 0, or 1. */
-static Term *in_case(Terms *t, const Term *v, const Term *of, bool one)
-{
-    Term *r = term_number(t, 0, 1);
-    t->selects++;
-    for (int i = 0; r && i < v->n; i++) {
-        const Term *product = v->part[i].t;
-        Term *rest = term_number(t, v->part[i].p, v->part[i].q);
-        for (int k = 0; k < product->n && rest; k++) {
-            const Operand *f = &product->part[k];
-            if (f->t != of) rest = term_mul(t, rest, raised(t, f->t, f->p, f->q));
-            else if (!one) rest = term_number(t, 0, 1);
-        }
-        r = term_add(t, r, rest);
-    }
-    t->selects--;
-    return r;
-}
-
-/* A truth value in a sum of numbers and of products of truth values alone; NULL: it is another sum. */
-static Term *truth_in(const Term *v)
-{
-    Term *found = NULL;
-    for (int i = 0; i < v->n; i++)
-        for (int k = 0; k < v->part[i].t->n; k++)
-            if (!(found = v->part[i].t->part[k].t)->truth) return NULL;
-    return found;
-}
-
-Term *term_nonneg(Terms *t, Term *v)
-{
-    Expr *e = term_integer(t, v);
-    if (!v || e) return e ? test(t, e) : NULL;
-    if (v->infinite) return term_refuse(t, "an order of infinities");
-    if (term_is_number(v)) return term_number(t, v->n == 0 || v->part[0].p > 0, 1);
-    Term *own = truth_in(v);
-    if (own) {
-        by(t, LAW_CASES);
-        Term *yes = raised(t, own, 1, 1);
-        return term_add(t, term_mul(t, yes, term_nonneg(t, in_case(t, v, own, true))),
-                        term_mul(t, but(t, yes), term_nonneg(t, in_case(t, v, own, false))));
-    }
-    bool minus;
-    Term *rest, *x = magnitude(t, v, &minus, &rest);
-    if (!x) return atom(t, T_CALL, -1, true, 1, &v);
-    by(t, LAW_MAGNITUDE);
-    Term *a = term_nonneg(t, term_add(t, rest, x)), *b = term_nonneg(t, term_add(t, rest, term_scale(t, x, -1, 1)));
-    if (minus) return term_mul(t, a, b); /* |x| <= rest */
-    return a && b ? but(t, term_mul(t, but(t, a), but(t, b))) : NULL;
-}
-
-static bool infinite(const Term *v)
-{
-    const Operand *a = v->n == 1 && v->part[0].t->n == 1 ? v->part[0].t->part : NULL;
-    return a && a->t->kind == T_MASK && a->t->part[0].t->n == 0;
-}
-
-bool term_is_truth(const Term *v)
-{
-    bool truth = v && v->n == 1 && v->part[0].p == v->part[0].q;
-    for (int i = 0; truth && i < v->part[0].t->n; i++) truth = v->part[0].t->part[i].t->truth;
-    return truth;
-}
-
-/* A product of sums that nothing masks: products of queries and keys are real numbers, an input may be a mask. */
-static bool summed(const Term *product)
-{
-    for (int i = 0; i < product->n; i++)
-        if (product->part[i].t->kind != T_SUM && product->part[i].t->kind != T_ROOT) return false;
-    return product->n && !product->infinite;
-}
-
-bool term_is_real(const Term *v)
-{
-    for (int i = 0; i < v->n; i++)
-        if (v->part[i].t->n && !summed(v->part[i].t)) return false;
-    return true;
-}
-
-/* Of the largest value of a row it is said that it shows a key. */
-static bool shows(Terms *t, Term *largest)
-{
-    by(t, LAW_ROWS);
-    for (int i = 0; i < t->nrows; i++)
-        if (t->row[i] == largest) return true;
-    if (t->nrows == MAX_ROWS) return term_refuse(t, "rows of more than %d masks", MAX_ROWS);
-    t->row[t->nrows++] = largest;
-    return true;
-}
-
-Term *term_same(Terms *t, Term *a, Term *b)
-{
-    const Operand *f = a && b && b->n == 0 && a->n == 1 && a->part[0].t->n == 1 ? a->part[0].t->part : NULL;
-    if (a && b && b->n == 0 && (term_is_truth(a) || term_is_truth(but(t, a)))) return but(t, a);
-    bool rows = (t->single || t->rows) && f && f->t->kind == T_MAX && !term_is_number(f->t->part[0].t);
-    if (rows && (term_is_truth(f->t->part[0].t) || term_is_truth(but(t, f->t->part[0].t))))
-        return shows(t, f->t) ? term_number(t, 0, 1) : NULL; /* the largest of truth values */
-    if (!a || !b || !infinite(b))
-        return a && b ? term_mul(t, term_nonneg(t, term_add(t, a, term_scale(t, b, -1, 1))),
-                                 term_nonneg(t, term_add(t, b, term_scale(t, a, -1, 1))))
-                      : NULL;
-    Term *shown = term_number(t, 1, 1), *rest = term_number(t, 0, 1); /* what masks do not hide; what may be one */
-    for (int i = 0; shown && i < a->n; i++) {
-        Term *x = a->part[i].t;
-        bool plain = x->n == 1 && x->part[0].p == 1 && x->part[0].q == 1 && a->part[i].p > 0;
-        if (plain && x->part[0].t->kind == T_MASK) shown = term_mul(t, shown, x->part[0].t->part[0].t);
-        else if (summed(x) || !x->n) continue;
-        else if (t->single && plain && x->part[0].t->kind == T_MAX) {
-            if (!shows(t, x->part[0].t)) return NULL;
-        }
-        else if (masked(x)) return term_refuse(t, "what may be minus infinity");
-        else rest = term_add(t, rest, term_scale(t, alone(t, x), a->part[i].p, a->part[i].q));
-    }
-    if (rest && rest->n) /* an input may be, in a mask */
-        shown = term_mul(t, shown, but(t, atom(t, T_CALL, LOWEST, true, 1, &rest)));
-    return shown ? but(t, shown) : NULL;
-}
-
-Term *term_wrapped(Terms *t, Term *j, Term *n)
-{
-    return term_integer(t, j) ? NULL : atom(t, T_CALL, WRAPPED, false, 2, (Term *[]){j, n});
-}
-
-Term *term_unwrapped(const Term *i, const Term *n)
-{
-    const Operand *f = i->n == 1 && i->part[0].p == i->part[0].q && i->part[0].t->n == 1 ? i->part[0].t->part : NULL;
-    bool own = f && f->t->kind == T_CALL && f->t->tag == WRAPPED && f->p == f->q && f->t->part[1].t == n;
-    return own ? f->t->part[0].t : NULL;
-}
-
-Term *term_mask(Terms *t, Term *truth) { return atom(t, T_MASK, 0, false, 1, &truth); }
-
-/* A single number that a mask may put in the place of scores; minus infinity, too. */
-static bool fills(const Term *v, double *c)
-{
-    *c = 0;
-    if (v->n != 1 || v->part[0].t->n > 1) return false;
-    const Operand *a = v->part[0].t->n ? v->part[0].t->part : NULL;
-    if (a && a->t->kind == T_MASK && a->t->part[0].t->n == 0) *c = -INFINITY;
-    else if (a && (a->t->kind != T_CONSTANT || a->p != a->q)) return false;
-    else {
-        *c = 1;
-        if (a) memcpy(c, &a->t->tag, sizeof *c);
-        *c *= (double)v->part[0].p / (double)v->part[0].q;
-    }
-    return *c <= HIDES;
-}
-
-Term *term_largest(Terms *t, Term *a, Term *b)
-{
-    double c;
-    if (!a || !b) return NULL;
-    if (fills(a, &c) || fills(b, &c) || a->infinite || b->infinite)
-        return term_call(t, OP_maximum, false, 2, (Term *[]){a, b});
-    Term *more = term_add(t, a, term_scale(t, b, -1, 1));
-    return term_add(t, b, term_mul(t, term_nonneg(t, more), more));
-}
-
-Term *term_where(Terms *t, Term *truth, Term *a, Term *b)
-{
-    double left, right;
-    Term *no = but(t, truth);
-    if (!no || !a || !b) return NULL;
-    bool low = fills(a, &left), other = fills(b, &right), infinite = isinf(low ? left : right);
-    if (low != other && infinite) {
-        by(t, LAW_DISTRIBUTES);
-        return term_add(t, low ? b : a, term_mask(t, low ? no : truth));
-    }
-    if (low != other) return atom(t, T_FILLED, 0, false, 3, (Term *[]){low ? no : truth, low ? b : a, low ? a : b});
-    Expr *differ = term_integer(t, term_add(t, b, term_scale(t, a, -1, 1)));
-    if (differ && truth == term_mul(t, test(t, differ), test(t, ex_neg(t->x.p, differ)))) {
-        by(t, LAW_EQUAL);
-        return b;
-    }
-    by(t, LAW_WHERE);
-    return term_add(t, term_mul(t, truth, a), term_mul(t, no, b));
-}
-
-/* A number above 0, as a factor. */
-static bool positive(const Operand *f)
-{
-    double c = 0;
-    if (f->t->kind == T_CONSTANT) memcpy(&c, &f->t->tag, sizeof c);
-    return f->t->kind == T_ROOT || c > 0;
-}
-
-bool term_positive(const Term *v)
-{
-    bool is = v->n == 1 && v->part[0].p > 0;
-    for (int i = 0; is && i < v->part[0].t->n; i++) is = positive(&v->part[0].t->part[i]);
-    return is;
-}
-
-/* exp(p / q times a product), beside what is `above` at most */
-static Term *exp_of(Terms *t, Term *product, int64_t p, int64_t q, double above)
-{
-    for (int i = 0; i < product->n; i++) {
-        const Operand *m = &product->part[i];
-        double c;
-        if (m->t->kind != T_MASK && m->t->kind != T_FILLED) continue;
-        bool scaled = m->t->kind == T_MASK && p > 0 && m->p == m->q;
-        for (int k = 0; k < product->n && scaled; k++) scaled = k == i || positive(&product->part[k]);
-        if (!scaled && (product->n > 1 || p < 0 || m->p != m->q)) {
-            t->stuck = true;
-            return term_refuse(t, "a mask is multiplied");
-        }
-        by(t, m->t->kind == T_MASK ? LAW_MASK : LAW_FILL);
-        if (m->t->kind == T_MASK) return m->t->part[0].t;
-        c = fills(m->t->part[2].t, &c) ? c * (double)p / (double)q : 0;
-        if (c > HIDES || above > -c / 2) return term_refuse(t, "a mask is scaled, or something lifts it");
-        return term_mul(t, m->t->part[0].t, term_exp(t, term_scale(t, m->t->part[1].t, p, q)));
-    }
-    const Operand *f = product->n == 1 ? product->part : NULL;
-    if (f && f->t->kind == T_CALL && f->t->tag == OP_log && f->p == f->q && 2 % q == 0) {
-        by(t, LAW_LOG);
-        return term_power(t, f->t->part[0].t, 2 * p / q);
-    }
-    for (int k = 0; f && f->t->kind == T_CALL && f->t->tag == OP_maximum && p > 0 && k < 2; k++) {
-        double floor;
-        if (!fills(f->t->part[k].t, &floor) || (floor *= (double)p / (double)q) > HIDES || above > -floor / 2) continue;
-        by(t, LAW_FLOOR);
-        return term_exp(t, term_scale(t, f->t->part[1 - k].t, p, q));
-    }
-    Parts s;
-    s.n = 0;
-    Term *inner = put(t, &s, product, 1, 1) ? made(t, T_POLY, &s) : NULL;
-    return raised(t, intern(t, (Term){.kind = T_EXP, .n = 1, .part = &(Operand){inner, 1, 1}}), p, q);
-}
-
-/* The number that a function is of numbers; NaN: it is none that tables are made with. */
-static double called(Terms *t, const Term *f)
-{
-    double x = f->n ? term_value(t, f->part[0].t) : NAN;
-    switch (f->tag) {
-    case OP_sin: return sin(x);
-    case OP_cos: return cos(x);
-    case OP_log: return log(x);
-    case OP_pow_Tensor_Tensor: return pow(x, term_value(t, f->part[1].t));
-    default: return NAN;
-    }
-}
-
-double term_value(Terms *t, const Term *v)
-{
-    double sum = 0;
-    for (int i = 0; i < v->n; i++) {
-        double c, product = (double)v->part[i].p / (double)v->part[i].q;
-        for (int k = 0; k < v->part[i].t->n; k++) {
-            const Operand *f = &v->part[i].t->part[k];
-            memcpy(&c, &f->t->tag, sizeof c);
-            if (f->t->kind == T_ROOT) by(t, LAW_ROOT), c = (double)f->t->tag;
-            else if (f->t->kind == T_EXP) c = exp(term_value(t, f->t->part[0].t));
-            else if (f->t->kind == T_GROUP) c = term_value(t, f->t->part[0].t);
-            else if (f->t->kind == T_CALL) c = called(t, f->t);
-            else if (f->t->kind != T_CONSTANT) return NAN;
-            product *= f->p == f->q ? c : pow(c, (double)f->p / (double)f->q);
-        }
-        sum += product;
-    }
-    return sum;
-}
-
-/* A test that is a factor of something in the sum v. */
-static Term *case_of(const Term *v)
-{
-    for (int i = 0; i < v->n; i++)
-        for (int k = 0; k < v->part[i].t->n && v->part[i].t->n > 1; k++)
-            if (v->part[i].t->part[k].t->kind == T_TEST) return v->part[i].t->part[k].t;
-    return NULL;
-}
-
-/* What is known of a sum is this at most: of its numbers, with the truth values and indices that multiply them. A fill
- * hides nothing where they lift it again, as (1 - t) (1 - u) c is 0 where u is 1. */
-static double most_of(const Terms *t, const Term *v)
-{
-    double sum = 0;
-    for (int i = 0; i < v->n; i++) {
-        double c = (double)v->part[i].p / (double)v->part[i].q, is, least = 1, most = 1;
-        bool bounded = true;
-        for (int k = 0; k < v->part[i].t->n; k++) {
-            const Operand *f = &v->part[i].t->part[k];
-            int64_t lo = 0, hi = 1;
-            if (f->t->kind == T_INDEX) ex_range(t->x.p, f->t->idx[0], &lo, &hi);
-            if (f->t->kind == T_ROOT || f->t->kind == T_CONSTANT) {
-                memcpy(&is, &f->t->tag, sizeof is);
-                c *= pow(f->t->kind == T_ROOT ? (double)f->t->tag : is, (double)f->p / (double)f->q);
-            } else if (f->t->kind == T_INDEX) {
-                bounded &= lo >= 0 && f->p > 0;
-                least *= pow((double)lo, (double)f->p), most *= pow((double)hi, (double)f->p);
-            } else if (f->t->truth) least = 0;
-            else c = 0; /* a score, of which nothing is known */
-        }
-        if (c != 0) sum += bounded ? fmax(c * least, c * most) : INFINITY;
-    }
-    return sum;
-}
-
-/* exp(t x + (1 - t) c + y) = t exp(x + y) for a truth value t and a fill c; NULL: it is another sum. */
-static Term *exp_filled(Terms *t, Term *a)
-{
-    for (int i = 0; i < a->n; i++)
-        for (int k = 0; k < a->part[i].t->n && a->part[i].t->n > 1; k++) {
-            Term *own = a->part[i].t->part[k].t;
-            Term *yes = own->truth ? in_case(t, a, own, true) : NULL, *no = yes ? in_case(t, a, own, false) : NULL;
-            if (!no || most_of(t, no) > HIDES || most_of(t, yes) <= HIDES) continue;
-            by(t, LAW_WHERE);
-            by(t, LAW_FILL);
-            return term_mul(t, raised(t, own, 1, 1), term_exp(t, yes));
-        }
-    return NULL;
-}
-
-Term *term_exp(Terms *t, Term *a)
-{
-    Term *filled = a ? exp_filled(t, a) : NULL;
-    if (filled) return filled;
-    Term *r = a ? term_number(t, 1, 1) : NULL, *own = a && t->cases ? case_of(a) : NULL;
-    if (own) {
-        by(t, LAW_CASES);
-        Term *yes = raised(t, own, 1, 1);
-        return term_add(t, term_mul(t, yes, term_exp(t, in_case(t, a, own, true))),
-                        term_mul(t, but(t, yes), term_exp(t, in_case(t, a, own, false))));
-    }
-    if (a && a->n > 1) by(t, LAW_EXP);
-    double above = a ? most_of(t, a) : 0;
-    for (int i = 0; r && i < a->n; i++) r = term_mul(t, r, exp_of(t, a->part[i].t, a->part[i].p, a->part[i].q, above));
-    return r;
-}
-
-/* ------------------------------------------------------------------ sums over an index */
-
-static Term *subst(Terms *t, Term *e, const Expr *var, Expr *own);
-
-/* A term with var replaced: of an atom as a sum, of a product or sum by its parts. */
-static Term *subst_atom(Terms *t, Term *e, const Expr *var, Expr *own)
-{
-    Term *arg[MAX_PARTS];
-    Expr *idx[16];
-    if (e->nidx > 16) return term_refuse(t, "too many axes");
-    for (int i = 0; i < e->n; i++)
-        if (!(arg[i] = subst(t, e->part[i].t, var, own))) return NULL;
-    for (int i = 0; i < e->nidx; i++)
-        if (!(idx[i] = ix_subst(&t->x, e->idx[i], var, own))) return term_refuse(t, "an index beyond 64 bits");
-    if (e->kind == T_INDEX) return term_index(t, idx[0]);
-    if (e->kind == T_TEST) return test(t, idx[0]);
-    if (e->kind == T_EXP) return term_exp(t, arg[0]);
-    Operand part[MAX_PARTS];
-    for (int i = 0; i < e->n; i++) part[i] = (Operand){arg[i], 1, 1};
-    return atom_of(
-        t,
-        (Term){
-            .kind = e->kind, .tag = e->tag, .truth = e->truth, .n = e->n, .part = part, .nidx = e->nidx, .idx = idx});
-}
-
-static Term *power_of(Terms *t, Term *base, int64_t p, int64_t q)
-{
-    bool one = base && base->n == 1 && base->part[0].p == base->part[0].q && base->part[0].t->n == 1;
-    const Operand *f = one ? base->part[0].t->part : NULL;
-    if (f && f->p == f->q) return raised(t, f->t, p, q);
-    if (!base) return NULL;
-    if (q > 2) return term_refuse(t, "a power of %lld/%lld", (long long)p, (long long)q);
-    return term_power(t, base, p * 2 / q);
-}
-
-static Term *subst(Terms *t, Term *e, const Expr *var, Expr *own)
-{
-    if (!mentions(t, e, var)) return e;
-    Term *r = term_number(t, 0, 1);
-    t->selects++;
-    for (int i = 0; r && i < e->n; i++) {
-        Term *product = term_number(t, e->part[i].p, e->part[i].q);
-        for (int k = 0; product && k < e->part[i].t->n; k++) {
-            const Operand *f = &e->part[i].t->part[k];
-            Term *now;
-            if (!mentions(t, f->t, var)) now = raised(t, f->t, f->p, f->q);
-            else if (f->t->kind == T_EXP) /* exp(x)^(p / q) = exp(p / q x) */
-                now = term_exp(t, term_scale(t, subst(t, f->t->part[0].t, var, own), f->p, f->q));
-            else now = power_of(t, subst_atom(t, f->t, var, own), f->p, f->q);
-            product = term_mul(t, product, now);
-        }
-        r = term_add(t, r, product);
-    }
-    t->selects--;
-    return r;
-}
-
-/* A sum whose variable is called by the height of its body, so that the same sum has the same name. Where sums in it
- * have lost parts since they were named, as a test that fails takes them, one of them may have this name: the next. */
-static Term *bound(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
-{
-    int k = body->height;
-    Expr *own = ix_var(&t->x, "k", k, extent);
-    while (own && own != var && own->kind == EX_SYM && mentions(t, body, own)) {
-        if (t->steps > MAX_STEPS) return NULL;
-        own = ix_var(&t->x, "k", ++k, extent);
-    }
-    Term *named = own ? subst(t, body, var, own) : NULL;
-    if (!named || own->kind == EX_INT) return named;
-    return atom_of(t, (Term){.kind = kind,
-                             .truth = kind == T_ANY,
-                             .n = 1,
-                             .part = &(Operand){named, 1, 1},
-                             .nidx = 1,
-                             .idx = &own});
-}
-
-/* Has a product an exponential that does not depend on var? */
-static bool weighs(Terms *t, const Term *product, const Expr *var)
-{
-    for (int i = 0; i < product->n; i++)
-        if (product->part[i].t->kind == T_EXP && !(var && mentions(t, product->part[i].t, var))) return true;
-    return false;
-}
-
-static Expr *divisor_of(const Expr *e, const Expr *var)
-{
-    Expr *b = e->kind == EX_FLOORDIV && e->args[0] == var ? e->args[1] : NULL;
-    for (int i = 0; i < e->nargs && !b; i++) b = divisor_of(e->args[i], var);
-    return b;
-}
-
-/* The size b that a term takes var apart by, as var // b; NULL: none. */
-static Expr *apart(const Term *e, const Expr *var)
-{
-    Expr *b = NULL;
-    for (int i = 0; i < e->nidx && !b; i++) b = divisor_of(e->idx[i], var);
-    for (int i = 0; i < e->n && !b && e->symbols & var->symbols; i++) b = apart(e->part[i].t, var);
-    return b;
-}
-
-/* sum_i c(i) sum_j exp(a(j)) f(i, j), where c has no exponentials, with the sum over j as the outer one: the sums of an
- * attention and of what weighs its values have one order. Otherwise as it is. */
-static Term *sum_of(Terms *t, Expr *var, Expr *extent, Term *in)
-{
-    const Term *product = in->part[0].t;
-    Expr *b = apart(in, var),
-         *a = b && ix_nonneg(&t->x, ex_sub(t->x.p, b, ex_int(t->x.p, 1))) ? ix_div(&t->x, extent, b) : NULL;
-    if (a && !ex_equals_int(a, 1) && ex_mul(t->x.p, a, b) == extent) {
-        by(t, LAW_SPLIT);
-        Expr *i = ix_var(&t->x, "w", t->swaps++, a), *j = ix_var(&t->x, "w", t->swaps++, b);
-        Term *both = i && j ? subst(t, in, var, ex_add(t->x.p, ex_mul(t->x.p, b, i), j)) : NULL;
-        return term_over(t, T_SUM, i, a, term_over(t, T_SUM, j, b, both));
-    }
-    for (int i = 0; i < product->n && !weighs(t, product, NULL); i++) {
-        const Operand *f = &product->part[i];
-        const Term *s = f->t->kind == T_SUM && f->p > 0 && f->q == 1 ? f->t->part[0].t : NULL;
-        if (!s || s->n != 1 || !weighs(t, s->part[0].t, var)) continue;
-        Term *rest = term_number(t, 1, 1);
-        for (int k = 0; k < product->n; k++)
-            rest = term_mul(t, rest, raised(t, product->part[k].t, product->part[k].p - (k == i), product->part[k].q));
-        by(t, LAW_SWAP);
-        Expr *j = f->t->idx[0], *n = t->x.extent[j->i], *own = ix_var(&t->x, "w", t->swaps++, n);
-        Term *inner = term_over(t, T_SUM, var, extent, term_mul(t, rest, subst(t, f->t->part[0].t, j, own)));
-        return term_over(t, T_SUM, own, n, inner);
-    }
-    return bound(t, T_SUM, var, extent, in);
-}
-
-/* Where a test in e of var and sizes changes, as var grows; NULL: nowhere within the extent. */
-static Expr *turn_of(Terms *t, const Term *e, Expr *var, Expr *extent)
-{
-    if (!(e->symbols & var->symbols) || ++t->steps > MAX_STEPS) return NULL;
-    if (e->kind == T_TEST) {
-        ExprPool *p = t->x.p;
-        Expr *first = ix_subst(&t->x, e->idx[0], var, ex_int(p, 0)), *rise = ex_sub(p, e->idx[0], first);
-        Expr *n = !rise || !first          ? NULL
-                  : rise == var            ? ex_neg(p, first)
-                  : ex_neg(p, rise) == var ? ex_add(p, first, ex_int(p, 1))
-                                           : NULL;
-        if (n && !ix_varies(&t->x, n) && ix_nonneg(&t->x, n) && ix_nonneg(&t->x, ex_sub(p, extent, n))) return n;
-    }
-    Expr *n = NULL;
-    for (int i = 0; i < e->n && !n; i++) n = turn_of(t, e->part[i].t, var, extent);
-    return n;
-}
-
-Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
-{
-    if (!body || !var || !extent) return NULL;
-    Expr *turn = t->cases && kind == T_SUM && var->kind == EX_SYM ? turn_of(t, body, var, extent) : NULL;
-    if (turn) {
-        by(t, LAW_RANGE);
-        Expr *rest = ex_sub(t->x.p, extent, turn), *i = ix_var(&t->x, "w", t->swaps++, turn),
-             *j = ix_var(&t->x, "w", t->swaps++, rest);
-        if (!i || !j) return NULL;
-        return term_add(t, term_over(t, kind, i, turn, subst(t, body, var, i)),
-                        term_over(t, kind, j, rest, subst(t, body, var, ex_add(t->x.p, turn, j))));
-    }
-    bool some = ix_nonneg(&t->x, ex_sub(t->x.p, extent, ex_int(t->x.p, 1)));
-    if ((kind == T_MAX || kind == T_ANY) && some && !mentions(t, body, var)) return body;
-    if (kind != T_SUM || ex_equals_int(extent, 1)) return bound(t, kind, var, extent, body);
-    Term *r = term_number(t, 0, 1);
-    if (body->n > 1) by(t, LAW_ADD);
-    for (int i = 0; r && i < body->n; i++) {
-        const Operand *b = &body->part[i];
-        Term *out = term_number(t, b->p, b->q), *in = term_number(t, 1, 1), *before = out;
-        for (int k = 0; k < b->t->n; k++) {
-            const Operand *f = &b->t->part[k];
-            Term **side = mentions(t, f->t, var) ? &in : &out;
-            *side = term_mul(t, *side, raised(t, f->t, f->p, f->q));
-        }
-        if (!out || !in) return NULL;
-        if (b->t->n && (out != before || b->p != b->q)) by(t, LAW_FACTOR);
-        if (term_is_number(in)) by(t, LAW_CONSTANT);
-        r = term_add(t, r, term_mul(t, out, term_is_number(in) ? term_index(t, extent) : sum_of(t, var, extent, in)));
-    }
-    return r;
-}
-
-static bool is_zero(const Term *v) { return v && v->n == 0; }
-
-/* Is the sum v 0 wherever w is, which a truth value in it or an exponential says? */
-static bool zero_with(Terms *t, const Term *v, const Term *w)
-{
-    for (int i = 0; i < w->n; i++)
-        for (int k = 0; k < w->part[i].t->n; k++) {
-            const Term *f = w->part[i].t->part[k].t;
-            bool one = f->truth && !is_zero(in_case(t, w, f, false));
-            if (f->truth && one && !is_zero(in_case(t, w, f, true))) return false;
-            if (f->truth && !is_zero(in_case(t, v, f, one))) return false;
-            bool number = f->kind == T_ROOT || (f->kind == T_EXP && term_is_number(f->part[0].t));
-            for (int m = 0; !f->truth && !number && m < v->n; m++) {
-                const Term *product = v->part[m].t;
-                int at = 0;
-                while (at < product->n && (product->part[at].t != f || product->part[at].p < 0)) at++;
-                if (at == product->n) return false;
-            }
-        }
-    return w->n > 0;
-}
-
-/* Is this divisor a sum over the places of row that is 0 where row shows none of them? */
-static bool hidden_by(Terms *t, Term *divisor, const Term *row)
-{
-    Expr *extent = t->x.extent[row->idx[0]->i], *var = ix_var(&t->x, "w", t->swaps++, extent);
-    const Term *sums = divisor->kind == T_GROUP ? divisor->part[0].t : raised(t, divisor, 1, 1);
-    Term *shown = var ? subst(t, row->part[0].t, row->idx[0], var) : NULL, *all = term_number(t, 0, 1);
-    if (!sums || !shown || !all) return false;
-    for (int i = 0; i < sums->n; i++) {
-        const Term *product = sums->part[i].t, *sum = NULL;
-        Term *each = term_number(t, sums->part[i].p, sums->part[i].q);
-        for (int k = 0; k < product->n; k++) {
-            const Operand *f = &product->part[k];
-            bool over = !sum && f->t->kind == T_SUM && f->p == f->q && t->x.extent[f->t->idx[0]->i] == extent;
-            if (over) sum = f->t;
-            each = term_mul(t, each, over ? subst(t, sum->part[0].t, sum->idx[0], var) : raised(t, f->t, f->p, f->q));
-        }
-        if (!sum || !(all = term_add(t, all, each))) return false;
-    }
-    if (!term_is_truth(shown) && !term_is_truth(but(t, shown))) shown = term_exp(t, shown);
-    return shown && zero_with(t, all, shown);
-}
-
-/* Has the form v such a divisor? seen: by id, terms that were looked at. */
-static bool divides(Terms *t, const Term *row, const Term *v, bool *seen)
-{
-    if (seen[v->id]) return false;
-    seen[v->id] = true;
-    for (int i = 0; i < v->n; i++)
-        if ((v->kind == T_PRODUCT && v->part[i].p < 0 && hidden_by(t, v->part[i].t, row)) ||
-            divides(t, row, v->part[i].t, seen)) return true;
-    return false;
-}
-
-bool term_rows_divide(Terms *t, const Term *form)
-{
-    bool all = true;
-    for (int i = 0; i < t->nrows && all; i++) {
-        bool *seen = arena_array(t->arena, bool, MAX_TERMS);
-        all = seen && divides(t, t->row[i], form, seen);
-    }
-    return all;
-}
-
-bool term_same_apart(Terms *t, Term *a, Term *b, Expr *var, Expr *extent)
-{
-    enum { MOST = 16 };
-    Expr *n = var->kind == EX_SYM ? apart(a, var) : NULL;
-    if (!n && var->kind == EX_SYM) n = apart(b, var);
-    if (!n || n->kind != EX_INT || n->i < 2 || n->i > MOST) return false;
-    Expr *many = ix_div(&t->x, extent, n), *i = ix_var(&t->x, "w", t->swaps++, many);
-    if (!i || ex_mul(t->x.p, many, n) != extent) return false;
-    for (int64_t c = 0; c < n->i; c++) {
-        Expr *own = ex_add(t->x.p, ex_mul(t->x.p, n, i), ex_int(t->x.p, c));
-        const Term *left = subst(t, a, var, own);
-        if (!left || left != subst(t, b, var, own)) return false;
-    }
-    by(t, LAW_PLACES);
-    return true;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The checker of certificates with one condition left out at a time: does a pair that differs show it?
 
-    tools/checker_mutants.py                 all conditions of certify/element.c, index.c, replay.c and term.c
+    tools/checker_mutants.py                 all conditions of certify/*.c but main.c
     tools/checker_mutants.py --only masked   those whose text has this in it
     tools/checker_mutants.py --every 5       each fifth; --from 2: beginning with the third
     tools/checker_mutants.py term.c          of this file alone
@@ -28,7 +28,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD, TESTS = ROOT / "build", ROOT / "tests/python"
-FILES = ("element.c", "index.c", "replay.c", "term.c")
+FILES = ("atom.c", "element.c", "index.c", "place.c", "replay.c", "side.c", "term.c")
 REFUSAL = re.compile(r"^ +(?:else )?if \((?:[^;{}]*)\)\s*return (?:wrong|term_refuse|NULL|false|fail)[^;]*;\n", re.M)
 
 

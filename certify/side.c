@@ -1,0 +1,551 @@
+/* Two graphs beside each other: their sizes, the classes of their values, their weights. Contract in certify.h. */
+#include <math.h>
+#include <string.h>
+#include "base/vec.h"
+#include "certify/certify.h"
+#include "expr/translate.h"
+
+/* ------------------------------------------------------------------ sizes */
+
+bool checker_from_data(const Symbol *s) { return symbol_out_of_data(s) && s->value; }
+
+const Symbol *checker_source_size(const Checker *c, const char *name)
+{
+    const Side *a = &c->side[SOURCE];
+    const Symbol *s = expr_find_symbol(a->g->ex, name);
+    int class = s && checker_from_data(s) ? a->class[s->value->id] : -1;
+    for (int k = 0; class >= 0 && k < (int)s->expr->i; k++) {
+        const Symbol *first = expr_symbol(a->g->ex, k);
+        if (checker_from_data(first) && first->source == s->source && first->dim == s->dim &&
+            a->class[first->value->id] == class)
+            return first;
+    }
+    return s;
+}
+
+static Expr *symbol_here(void *user, const Expr *e)
+{
+    Checker *c = user;
+    if (c->translating == c->side[RESULT].g->ex && c->size[e->i]) return c->size[e->i];
+    const Symbol *s = checker_source_size(c, expr_symbol(c->translating, (int)e->i)->name);
+    const Symbol *own = s ? expr_find_symbol(c->t.x.p, s->name) : NULL;
+    return own ? own->expr : NULL;
+}
+
+Expr *checker_expr(Checker *c, int side, const Expr *e)
+{
+    Side *s = &c->side[side];
+    if (!e || e->id >= s->nexpr) return NULL;
+    if (s->expr[e->id]) return s->expr[e->id];
+    c->translating = s->g->ex;
+    Expr *own = ix_plain(&c->t.x, expr_translate(c->t.x.p, e, symbol_here, c));
+    for (int i = 0; i < c->nsame; i++) own = ix_subst(&c->t.x, own, c->same[i].size, c->same[i].is);
+    return s->expr[e->id] = own;
+}
+
+/* The size of which e is a multiple, by *n; NULL: none. */
+static Expr *size_in(Expr *e, int64_t *n)
+{
+    bool times = e->kind == EX_MUL && e->nargs == 2 && e->args[0]->kind == EX_INT && e->args[0]->i > 0;
+    *n = times ? e->args[0]->i : 1;
+    e = times ? e->args[1] : e;
+    return e->kind == EX_SYM ? e : NULL;
+}
+
+/* What a condition of the source says that a size is: u1 + u2 == u0, 64*s2 == 256*s1. */
+static bool take_same(Checker *c, Err *err)
+{
+    const Graph *g = c->side[SOURCE].g;
+    ExprPool *p = c->t.x.p;
+    c->same = arena_alloc(c->arena, (size_t)g->nrequire + 1, sizeof *c->same);
+    if (!c->same) return oom(err);
+    for (int k = 0; k < g->nrequire; k++) {
+        const Expr *cond = g->require[k].cond;
+        for (int i = 0; i < 2 && cond->kind == EX_EQ; i++) {
+            Expr *one = checker_expr(c, SOURCE, cond->args[i]), *other = checker_expr(c, SOURCE, cond->args[1 - i]);
+            int64_t n, lo, hi;
+            Expr *size = one ? size_in(one, &n) : NULL;
+            Expr *is = size && other && !other->is_float ? ix_div(&c->t.x, other, ex_int(p, n)) : NULL;
+            const Symbol *s = is ? expr_symbol(p, (int)size->i) : NULL;
+            const Symbol *of = s ? expr_find_symbol(g->ex, s->name) : NULL;
+            if (!of || !(checker_from_data(of) || of->source == SYM_INPUT) || ex_mentions(is, size)) continue;
+            ex_range(p, is, &lo, &hi);
+            bool less = lo < s->lo || (!checker_from_data(of) && hi > s->hi); /* would be known */
+            if (less || ex_mul(p, is, ex_int(p, n)) != other) continue;
+            for (int m = 0; m < c->nsame; m++) c->same[m].is = ix_subst(&c->t.x, c->same[m].is, size, is);
+            c->same[c->nsame].size = size;
+            c->same[c->nsame++].is = is;
+            memset(c->side[SOURCE].expr, 0, (c->side[SOURCE].nexpr + 1) * sizeof *c->side[SOURCE].expr);
+            break;
+        }
+    }
+    /* of what is read twice nothing is known yet */
+    memset(c->side[SOURCE].expr, 0, (c->side[SOURCE].nexpr + 1) * sizeof *c->side[SOURCE].expr);
+    return true;
+}
+
+/* The least that a size of the source is. One that is an axis of an input, or a factor of one, is 1: nothing is said of
+ * empty tensors. */
+int64_t checker_least(const Graph *source, const Symbol *s)
+{
+    for (int i = 0; i < source->ninput && s->lo < 1; i++)
+        for (int k = 0; k < source->input[i]->rank; k++) {
+            const Expr *e = source->input[i]->dim[k];
+            if (e == s->expr) return 1;
+            for (int f = 0; e->kind == EX_MUL && f < e->nargs; f++)
+                if (e->args[f] == s->expr) return 1;
+        }
+    return s->lo;
+}
+
+/* The source's sizes, with their declared ranges. */
+static bool take_sizes(Checker *c, Err *err)
+{
+    const Graph *g = c->side[SOURCE].g;
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        Expr *own = s->source == SYM_GONE ? NULL : ex_symbol(c->t.x.p, s->name);
+        if (own) expr_set_range(c->t.x.p, (int)own->i, checker_least(g, s), s->hi);
+        else if (s->source != SYM_GONE) return oom(err);
+    }
+    return true;
+}
+
+/* The i-th input that is a number and not fixed; NULL: there are no more. */
+static const ScalarInput *varying(const Graph *g, int i)
+{
+    for (int k = 0; k < g->nscalar_input; k++) {
+        const Arg *a = &g->scalar_input[k].value;
+        if (a->kind == ARG_EXPR && a->e->kind == EX_SYM && i-- == 0) return &g->scalar_input[k];
+    }
+    return NULL;
+}
+
+/* A size of an input of the result is what the source's input has there, whatever it is called. */
+static void pair_sizes(Checker *c)
+{
+    const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
+    for (int i = 0; i < a->ninput && i < b->ninput; i++)
+        for (int k = 0; k < a->input[i]->rank && k < b->input[i]->rank; k++) {
+            int64_t n;
+            Expr *size = size_in(b->input[i]->dim[k], &n), *whole = checker_expr(c, SOURCE, a->input[i]->dim[k]);
+            Expr *is = size && whole && !c->size[size->i] ? ix_div(&c->t.x, whole, ex_int(c->t.x.p, n)) : NULL;
+            if (is && ex_mul(c->t.x.p, is, ex_int(c->t.x.p, n)) == whole) c->size[size->i] = is; /* of 14*h, h */
+        }
+    for (int i = 0; varying(a, i) && varying(b, i); i++)
+        c->size[varying(b, i)->value.e->i] = checker_expr(c, SOURCE, varying(a, i)->value.e);
+}
+
+/* A size that is read from data is taken for the one that is read from the value of the same name, whatever both are
+ * called, or, where there is none, for the one of its own name; checker_finish sees whether the values are the same. */
+static void pair_data(Checker *c)
+{
+    const ExprPool *a = c->side[SOURCE].g->ex, *b = c->side[RESULT].g->ex;
+    for (int i = 0; i < expr_symbol_count(b); i++) {
+        const Symbol *s = expr_symbol(b, i);
+        if (c->size[i] || !checker_from_data(s)) continue;
+        for (int k = 0; k < expr_symbol_count(a); k++) {
+            const Symbol *of = expr_symbol(a, k);
+            bool alike = checker_from_data(of) && of->source == s->source && of->dim == s->dim;
+            if (alike && !strcmp(of->value->name, s->value->name))
+                c->size[i] = expr_find_symbol(c->t.x.p, checker_source_size(c, of->name)->name)->expr;
+        }
+    }
+}
+
+bool checker_same_sizes(Checker *c, const Value *a, const Value *b)
+{
+    if (a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++) {
+        const Expr *e = checker_expr(c, SOURCE, a->dim[i]);
+        if (!e || e != checker_expr(c, RESULT, b->dim[i])) return false;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ classes */
+
+int checker_class(const Checker *c, int side, const Value *v) { return c->side[side].class[v->id]; }
+
+/* An axis counts from the front; numbers of an ONNX file are what float32 has. */
+static bool key_expr(Checker *c, int side, const Node *n, int param, const Expr *e, Buf *key)
+{
+    const Value *x = n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
+    bool axis = x && e->kind == EX_INT && e->i < 0 && !strcmp(n->op->schema->params[param].name, "dim");
+    if (!(e = axis && n->arg[param].kind == ARG_EXPR ? ex_int(c->t.x.p, e->i + x->rank) : checker_expr(c, side, e)))
+        return false;
+    bool single = c->t.single && e->kind == EX_FLOAT && n->nout && n->out[0]->dtype != DT_F64;
+    if (single) buf_printf(key, "%a,", (double)(float)e->f);
+    else buf_printf(key, "%u,", e->id);
+    return true;
+}
+
+/* A reshape of a reshape keeps the row-major place of what was there first. */
+static const Value *before_reshapes(const Node *n, const Value *v)
+{
+    while (n->op->id == OP_reshape && v->def && v->def->op->id == OP_reshape) v = v->def->arg[0].v;
+    return v;
+}
+
+/* What a node computes, as text; false: only itself. */
+static bool key_of(Checker *c, int side, const Node *n, Buf *key)
+{
+    bool stored = n->op->flags & OPF_AS_STORED && n->op->id != OP_nan_to_num;
+    c->rests = false;
+    buf_printf(key, "%d", (int)n->op->id);
+    for (int k = 0; k < n->op->schema->nparams; k++) {
+        const Arg *a = &n->arg[k];
+        if (!strncmp(n->op->schema->params[k].name, "cudnn", 5)) continue; /* how, not what */
+        buf_printf(key, "|%d:", (int)a->kind);
+        bool values = a->kind == ARG_VALUE || a->kind == ARG_VALUES,
+             exprs = a->kind == ARG_EXPR || a->kind == ARG_EXPRS;
+        int count = a->kind == ARG_VALUES || a->kind == ARG_EXPRS ? a->n : values || exprs;
+        for (int i = 0; i < count; i++) {
+            const Value *v = a->kind == ARG_VALUE ? before_reshapes(n, a->v) : values ? a->vs[i] : NULL;
+            int class = v ? checker_class(c, side, v) : -2;
+            c->rests |= class >= 0 && c->claimed[class];
+            if (values) buf_printf(key, "%d,", class);
+            else if (!key_expr(c, side, n, k, a->kind == ARG_EXPR ? a->e : a->es[i], key)) return false;
+        }
+        if (a->kind == ARG_STR) buf_printf(key, "%zu %s", strlen(a->s), a->s);
+        if (a->kind == ARG_DTYPE) buf_printf(key, "%d", (int)a->dtype);
+        if (a->kind == ARG_GRAPH) return false;
+    }
+    return !key->failed && !(stored && c->rests); /* bytes and signs of 0 may differ */
+}
+
+static bool name_class(Checker *c, const Value *v, Err *err)
+{
+    const Value **all = vec_room(c->arena, c->of_class, c->nclasses, sizeof *all);
+    if (!all) return oom(err);
+    c->of_class = all;
+    all[c->nclasses] = v;
+    c->side[SOURCE].class[v->id] = c->nclasses++;
+    return true;
+}
+
+/* The class of what a reshape leads back to: a value that has, before other reshapes, the same sizes. -1: none. */
+static int class_before(const Checker *c, int side, const Node *n)
+{
+    const Value *v = n->out[0], *x = v;
+    while (x->def && x->def->op->id == OP_reshape) {
+        x = x->def->arg[0].v;
+        bool same = x->rank == v->rank;
+        for (int i = 0; same && i < x->rank; i++) same = x->dim[i] == v->dim[i];
+        if (same) return checker_class(c, side, x);
+    }
+    return -1;
+}
+
+/* May elements of a weight be infinite, as those of masks are? */
+static bool weight_infinite(const Value *v)
+{
+    int64_t n = v->data && dtype_is_float(v->dtype) ? tensor_numel(v->data) : 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(tensor_get(v->data, i))) return true;
+    return false;
+}
+
+/* May what a node gives be infinite, where inputs are numbers? What minus infinity is added to or put into, until an
+ * exponential makes it 0. */
+static bool node_infinite(const Node *n, const bool *infinite, const int *class)
+{
+    OpId id = n->op->id;
+    bool is = false, ends = id == OP_softmax_int || id == OP_safe_softmax || id == OP_exp || id == OP_nan_to_num;
+    if (ends || !n->nout || !dtype_is_float(n->out[0]->dtype)) return false;
+    for (int k = 0; k < n->op->schema->nparams && !is; k++) {
+        const Arg *a = &n->arg[k];
+        if (!strcmp(n->op->schema->params[k].name, "attn_mask")) continue; /* an exponential is of it */
+        is = a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f);
+        for (int i = 0; !is && i < (a->kind == ARG_VALUES ? a->n : a->kind == ARG_VALUE); i++) {
+            const Value *v = a->kind == ARG_VALUE ? a->v : a->vs[i];
+            is = v && infinite[class[v->id]];
+        }
+    }
+    return is;
+}
+
+/* By class: an element of it may be infinite. */
+static bool find_infinite(Checker *c, Err *err)
+{
+    const Side *s = &c->side[SOURCE];
+    bool *is = arena_array(c->arena, bool, s->g->next_id + 1);
+    if (!(c->t.infinite = is)) return oom(err);
+    for (int i = 0; i < s->g->nweight; i++)
+        if (weight_infinite(s->g->weight[i])) is[s->class[s->g->weight[i]->id]] = true;
+    for (const Node *n = s->g->first; n; n = n->next)
+        for (int k = 0; k < n->nout && node_infinite(n, is, s->class); k++) is[s->class[n->out[k]->id]] = true;
+    return true;
+}
+
+/* Every value of the source has a class; nodes that compute the same have the same. */
+static bool take_source(Checker *c, Err *err)
+{
+    const Graph *g = c->side[SOURCE].g;
+    for (int i = 0; i < g->ninput; i++) TRY(name_class(c, g->input[i], err));
+    Value **first = arena_alloc(c->arena, (size_t)g->nweight + 1, sizeof *first);
+    if (!first || !graph_equal_weights(g, false, first)) return oom(err);
+    for (int i = 0; i < g->nweight; i++)
+        if (first[i] != g->weight[i]) c->side[SOURCE].class[g->weight[i]->id] = checker_class(c, SOURCE, first[i]);
+        else TRY(name_class(c, g->weight[i], err));
+    for (const Node *n = g->first; n; n = n->next) {
+        int before = n->nout ? class_before(c, SOURCE, n) : -1;
+        if (before >= 0) {
+            c->side[SOURCE].class[n->out[0]->id] = before;
+            continue;
+        }
+        Buf key = {0};
+        bool whole = !(n->op->flags & OPF_RANDOM) && key_of(c, SOURCE, n, &key);
+        const Node *twin = whole ? map_get(&c->nodes, key.data) : NULL;
+        for (int k = 0; k < n->nout; k++)
+            if (twin) c->side[SOURCE].class[n->out[k]->id] = checker_class(c, SOURCE, twin->out[k]);
+            else if (!name_class(c, n->out[k], err)) return buf_free(&key), false;
+        char *own = whole && !twin ? arena_strdup(c->arena, key.data) : NULL;
+        bool ok = !whole || twin || (own && map_put(&c->nodes, own, (void *)(uintptr_t)n));
+        buf_free(&key);
+        if (!ok) return oom(err);
+    }
+    return true;
+}
+
+/* Does it draw random numbers, or may it? */
+static bool draws(const Node *n)
+{
+    bool may = n->op->flags & OPF_RANDOM;
+    for (int k = 0; k < n->op->schema->nparams; k++) may |= n->arg[k].kind == ARG_GRAPH;
+    return may;
+}
+
+static bool find_draws(Checker *c, Side *s, Err *err)
+{
+    s->draws = arena_array(c->arena, const Node *, s->g->nnodes + 1);
+    s->drawn = arena_array(c->arena, int, s->g->next_id + 1);
+    if (!s->draws || !s->drawn) return oom(err);
+    for (const Node *n = s->g->first; n; n = n->next) {
+        if (!draws(n)) continue;
+        s->draws[s->ndraws++] = n;
+        if (n->nout) s->drawn[n->out[0]->id] = s->ndraws;
+    }
+    return true;
+}
+
+/* What draws what n of the result draws: the source's node of the same place among those that draw, with the
+ * same arguments, as the generator gives numbers in this order. */
+static const Node *same_draw(Checker *c, const Node *n)
+{
+    int k = n->nout ? c->side[RESULT].drawn[n->out[0]->id] : 0;
+    const Node *m = k && k <= c->side[SOURCE].ndraws ? c->side[SOURCE].draws[k - 1] : NULL;
+    Buf a = {0}, b = {0};
+    bool same = m && !c->t.single && key_of(c, SOURCE, m, &a) && key_of(c, RESULT, n, &b) && !strcmp(a.data, b.data);
+    buf_free(&a);
+    buf_free(&b);
+    return same ? m : NULL;
+}
+
+/* b of the result has the class of a from now on, which is given. */
+static int same_class(Checker *c, const Value *a, const Value *b)
+{
+    int class = checker_class(c, SOURCE, a), own = checker_class(c, RESULT, b);
+    for (int i = 0; own >= 0 && i < c->side[SOURCE].g->next_id; i++) /* x / 1 is x, which b was known to be */
+        if (c->side[SOURCE].class[i] == class) c->side[SOURCE].class[i] = own;
+    if (own < 0) c->side[RESULT].class[b->id] = class;
+    c->shared[own < 0 ? class : own] = true;
+    return own < 0 ? class : own;
+}
+
+bool checker_congruent(Checker *c, const Node *n)
+{
+    int before = n->nout ? class_before(c, RESULT, n) : -1;
+    if (before >= 0) same_class(c, c->of_class[before], n->out[0]);
+    if (before >= 0) return true;
+    Buf key = {0};
+    const Node *twin = n->op->flags & OPF_RANDOM ? same_draw(c, n) : NULL;
+    if (!(n->op->flags & OPF_RANDOM) && key_of(c, RESULT, n, &key)) twin = map_get(&c->nodes, key.data);
+    bool rests = c->rests;
+    buf_free(&key);
+    for (int k = 0; twin && k < n->nout; k++)
+        if (k >= twin->nout || !checker_same_sizes(c, twin->out[k], n->out[k])) return false;
+    for (int k = 0; twin && k < n->nout; k++) c->claimed[same_class(c, twin->out[k], n->out[k])] |= rests;
+    return twin != NULL;
+}
+
+void checker_equal(Checker *c, const Value *a, const Value *b) { c->claimed[same_class(c, a, b)] = true; }
+
+bool checker_given(const Checker *c, int i, const Value **a, const Value **b)
+{
+    const Graph *x = c->side[SOURCE].g, *y = c->side[RESULT].g;
+    int n = x->noutput < y->noutput ? x->noutput : y->noutput;
+    if (i < n) return *a = x->output[i].value, *b = y->output[i].value, true;
+    if (i - n >= graph_mutations(x) || i - n >= graph_mutations(y)) return false;
+    return *a = graph_mutation(x, i - n)->value, *b = graph_mutation(y, i - n)->value, true;
+}
+
+/* ------------------------------------------------------------------ inputs and weights */
+
+/* The same values: rows from .. from + count - 1 of a, and those of b; count < 0: all, of the same sizes. */
+static bool same_rows(const Tensor *a, int64_t from, int64_t count, const Tensor *b)
+{
+    if (!a || !b || a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int i = count < 0 ? 0 : 1; i < a->rank; i++)
+        if (a->shape[i] != b->shape[i]) return false;
+    if (count >= 0 && (a->rank < 1 || b->shape[0] != count || from < 0 || from > a->shape[0] - count)) return false;
+    Tensor part = *a;
+    if (count >= 0) {
+        part.shape[0] = count;
+        part.data = (char *)a->data + from * a->stride[0] * (int64_t)dtype_size(a->dtype);
+    }
+    if (tensor_contiguous(&part) && tensor_contiguous(b))
+        return !tensor_numel(b) || !memcmp(part.data, b->data, (size_t)tensor_numel(b) * dtype_size(b->dtype));
+    for (int64_t i = 0, n = tensor_numel(b); i < n; i++) {
+        double x = tensor_get(&part, i), y = tensor_get(b, i);
+        if (memcmp(&x, &y, sizeof x) || (dtype_is_int(a->dtype) && tensor_get_i64(&part, i) != tensor_get_i64(b, i)))
+            return false;
+    }
+    return !dtype_is_complex(a->dtype);
+}
+
+/* Is an input that is a number or a word, where both files have it, the same one, if it is fixed? */
+static bool same_number(Checker *c, const ScalarInput *x, const ScalarInput *y)
+{
+    const Arg *a = &x->value, *b = &y->value;
+    if (a->kind != b->kind) return false;
+    if (a->kind == ARG_EXPR) return checker_expr(c, SOURCE, a->e) == checker_expr(c, RESULT, b->e);
+    return a->kind != ARG_STR || !strcmp(a->s, b->s);
+}
+
+static bool take_result(Checker *c, Err *err)
+{
+    const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
+    if (a->ninput != b->ninput) return fail(err, E_MISMATCH, "%d inputs, the source has %d", b->ninput, a->ninput);
+    for (int i = 0; i < b->next_id; i++) c->side[RESULT].class[i] = -1;
+    for (int i = 0; i < a->ninput; i++) {
+        bool named = !strcmp(value_label(a->input[i]), value_label(b->input[i]));
+        if (!named || !checker_same_sizes(c, a->input[i], b->input[i]))
+            return fail(err, E_MISMATCH, "input %d is '%s', the source's '%s', or their dtypes or sizes differ", i,
+                        value_label(b->input[i]), value_label(a->input[i]));
+        same_class(c, a->input[i], b->input[i]);
+    }
+    for (int i = 0; varying(a, i) || varying(b, i); i++)
+        if (!varying(a, i) || !varying(b, i) || strcmp(varying(a, i)->name, varying(b, i)->name))
+            return fail(err, E_MISMATCH, "the inputs that are numbers differ");
+    for (int i = 0; i < a->nscalar_input && a->nscalar_input == b->nscalar_input; i++)
+        if (!same_number(c, &a->scalar_input[i], &b->scalar_input[i]))
+            return fail(err, E_MISMATCH, "input '%s' is fixed to another value", b->scalar_input[i].name);
+    Map named = {0};
+    bool ok = true;
+    for (int i = 0; i < a->nweight && ok; i++)
+        ok = !a->weight[i]->fqn || map_put(&named, a->weight[i]->fqn, a->weight[i]);
+    if (!ok) {
+        map_free(&named);
+        return oom(err);
+    }
+    for (int i = 0; i < b->nweight; i++) {
+        const Value *w = b->weight[i], *of = w->fqn ? map_get(&named, w->fqn) : NULL;
+        for (int k = 0; k < a->nweight && !(of && same_rows(w->data, 0, -1, of->data)); k++)
+            if (w->weight != W_CONSTANT || a->weight[k]->weight == W_CONSTANT) of = a->weight[k];
+        if (of && !graph_writes(b, w) == !graph_writes(a, of) && same_rows(w->data, 0, -1, of->data))
+            same_class(c, of, w);
+    }
+    map_free(&named);
+    return true;
+}
+
+static bool zero_rows(const Tensor *w, int64_t from, int64_t count)
+{
+    if (w->rank != 1 || !dtype_is_float(w->dtype) || from < 0 || from > w->shape[0] - count) return false;
+    for (int64_t i = from; i < from + count; i++)
+        if (tensor_get(w, i) != 0) return false;
+    return true;
+}
+
+/* Are the rows of w the columns of v, byte by byte? */
+static bool is_turned(const Tensor *w, const Tensor *v)
+{
+    if (!w || !v || w->rank != 2 || v->rank != 2 || w->dtype != v->dtype || w->shape[0] != v->shape[1] ||
+        w->shape[1] != v->shape[0])
+        return false;
+    size_t size = dtype_size(w->dtype);
+    const char *a = w->data, *b = v->data;
+    for (int64_t i = 0; i < w->shape[0]; i++)
+        for (int64_t k = 0; k < w->shape[1]; k++)
+            if (memcmp(a + (size_t)(i * w->stride[0] + k * w->stride[1]) * size,
+                       b + (size_t)(k * v->stride[0] + i * v->stride[1]) * size, size))
+                return false;
+    return true;
+}
+
+/* The same bytes in their order, of other sizes. */
+static bool same_numbers(const Tensor *w, const Tensor *v)
+{
+    return w && v && w->dtype == v->dtype && tensor_contiguous(w) && tensor_contiguous(v) &&
+           tensor_numel(w) == tensor_numel(v) &&
+           !memcmp(w->data, v->data, (size_t)tensor_numel(w) * dtype_size(w->dtype));
+}
+
+bool checker_zero(const Checker *c, int side, const Value *weight)
+{
+    const Tensor *w = weight->data;
+    unsigned char *zero = &c->side[side].zero[weight->id];
+    if (!w || w->rank != 1) return false;
+    if (!*zero) *zero = !graph_writes(c->side[side].g, weight) && zero_rows(w, 0, w->shape[0]) ? 2 : 1;
+    return *zero == 2;
+}
+
+bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err)
+{
+    bool kept = weight->kind == V_WEIGHT && !graph_writes(c->side[RESULT].g, weight) && count >= 0 &&
+                (!of || (of->kind == V_WEIGHT && !graph_writes(c->side[SOURCE].g, of)));
+    bool rows = kept && (of ? same_rows(weight->data, from, count, of->data) : zero_rows(weight->data, from, count));
+    bool turned = kept && !rows && of && from == 0 && is_turned(weight->data, of->data) &&
+                  count == weight->data->shape[0];
+    bool reshaped = kept && !rows && !turned && of && from == 0 && count == weight->data->shape[0] &&
+                    same_numbers(weight->data, of->data);
+    if (!rows && !turned && !reshaped)
+        return fail(err, E_MISMATCH, "rows %lld to %lld of weight '%s' are not '%s'", (long long)from,
+                    (long long)(from + count - 1), weight->name, of ? of->name : "0");
+    Piece *all = vec_room(c->arena, c->piece, c->npieces, sizeof *all);
+    if (!all) return oom(err);
+    c->piece = all;
+    all[c->npieces++] = (Piece){weight, of, from, count, turned, reshaped};
+    return true;
+}
+
+bool checker_open(Checker *c, const Graph *source, const Graph *result, bool single, Err *err)
+{
+    *c = (Checker){.arena = arena_create(0)};
+    if (!c->arena) return oom(err);
+    c->t.single = single;
+    if (single) c->laws = 1u << LAW_SINGLE;
+    c->t.x = (Index){.p = expr_pool(c->arena), .arena = c->arena};
+    c->t.x.memo = arena_alloc(c->arena, INDEX_MEMO, sizeof *c->t.x.memo);
+    c->cut = arena_array(c->arena, bool, source->next_id + 1);
+    c->shared = arena_array(c->arena, bool, source->next_id + 1);
+    c->claimed = arena_array(c->arena, bool, source->next_id + 1);
+    const Graph *g[] = {source, result};
+    for (int s = 0; s < 2; s++) {
+        c->side[s] = (Side){.g = g[s], .class = arena_array(c->arena, int, g[s]->next_id + 1)};
+        c->side[s].nexpr = expr_node_count(g[s]->ex);
+        c->side[s].expr = arena_array(c->arena, Expr *, c->side[s].nexpr + 1);
+        c->side[s].step = arena_array(c->arena, Step, g[s]->next_id + 1);
+        c->side[s].zero = arena_array(c->arena, unsigned char, g[s]->next_id + 1);
+        if (!c->side[s].class || !c->side[s].expr || !c->side[s].step || !c->side[s].zero) return oom(err);
+        TRY(find_draws(c, &c->side[s], err));
+    }
+    if (!c->t.x.p || !c->t.x.memo || !c->cut || !c->shared || !c->claimed || !terms_open(&c->t)) return oom(err);
+    c->size = arena_array(c->arena, Expr *, expr_symbol_count(result->ex) + 1);
+    if (!c->size) return oom(err);
+    for (int i = 0; i < source->next_id; i++) c->side[SOURCE].class[i] = -1;
+    TRY(take_sizes(c, err) && take_same(c, err) && take_source(c, err) && find_infinite(c, err));
+    pair_sizes(c);
+    pair_data(c);
+    return take_result(c, err);
+}
+
+void checker_close(Checker *c)
+{
+    terms_close(&c->t);
+    map_free(&c->nodes);
+    for (int s = 0; s < 2; s++) buf_free(&c->side[s].steps);
+    if (c->t.x.p) expr_pool_free(c->t.x.p);
+    arena_destroy(c->arena);
+}
