@@ -308,7 +308,8 @@ def test_no_certificate_holds(tmp_path):
 
 
 # of an ONNX file more is taken for granted, but no more than docs/PROOF.md says: (source, result, inputs)
-HEAD = "<float low = {-inf}, float five = {5.0}, float one = {1.0}, int64 two = {2}, int64 zero = {0}> "
+HEAD = ("<float low = {-inf}, float five = {5.0}, float one = {1.0}, int64 two = {2}, int64 zero = {0}, "
+        "int64[1] last = {-1}> ")
 ONNX = {
     "an input that is minus infinity": (
         f"(float[2] x, float[2] m) => (float[2] y) {HEAD} {{ c = Equal(m, low) y = Where(c, five, x) }}",
@@ -333,6 +334,16 @@ ONNX = {
         '{ y = Resize<mode = "nearest", nearest_mode = "floor">(x, , s) }',
         '(float[1, 1, 2, 2] x) => (float[1, 1, k, l] y) <float[4] s = {1.0, 1.0, 2.0, 2.0}> '
         '{ y = Resize<mode = "nearest", nearest_mode = "ceil">(x, , s) }', (np.float32([[[[1, 2], [3, 4]]]]),)),
+    "a row of another input": (
+        f"(float[2, 2] x, float[2, 2] m) => (float[2, 2] y) {HEAD} {{ a = ReduceMax(m, last) c = Equal(a, low) "
+        "s = Softmax(x) y = Where(c, five, s) }", f"(float[2, 2] x, float[2, 2] m) => (float[2, 2] y) {HEAD} "
+        "{ y = Softmax(x) }", (np.float32([[1, 2], [3, 4]]), np.float32([[-INF, -INF], [0, -INF]]))),
+    "a row that is summed alone": (
+        f"(float[2, 2] x, float[2, 2] m) => (float[2, 1] y) {HEAD} {{ z = Add(x, m) a = ReduceMax(z, last) "
+        "c = Equal(a, low) e = Exp(z) s = ReduceSum(e, last) y = Where(c, five, s) }",
+        f"(float[2, 2] x, float[2, 2] m) => (float[2, 1] y) {HEAD} {{ z = Add(x, m) e = Exp(z) "
+        "y = ReduceSum(e, last) }",
+        (np.float32([[1, 2], [3, 4]]), np.float32([[-INF, -INF], [0, -INF]]))),
     "the last of the largest": ("(float[1, 2] x) => (int64[1, 1] y) { y = ArgMax<axis: int = 1>(x) }",
                                 "(float[1, 2] x) => (int64[1, 1] y) "
                                 "{ y = ArgMax<axis: int = 1, select_last_index: int = 1>(x) }",
