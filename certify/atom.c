@@ -185,7 +185,7 @@ Term *term_same(Terms *t, Term *a, Term *b)
 
 Term *term_wrapped(Terms *t, Term *j, Term *n)
 {
-    return term_integer(t, j) ? NULL : term_atom(t, T_CALL, WRAPPED, false, 2, (Term *[]){j, n});
+    return j && n ? term_atom(t, T_CALL, WRAPPED, false, 2, (Term *[]){j, n}) : NULL;
 }
 
 Term *term_unwrapped(const Term *i, const Term *n)

@@ -7,7 +7,7 @@
 #include "certify/element.h"
 
 enum { MAX_WORK = 4000, MAX_DEFINITIONS = 12, NO_LEMMA = -1 };
-enum { OF_TENSORS = 1 << 24, LOOKED_UP = 1 << 25 }; /* tags of calls, beside those of ops and casts */
+enum { OF_TENSORS = 1 << 24, LOOKED_UP = 1 << 25, PLACE = -1 }; /* tags of calls, beside those of ops and casts */
 
 static const struct {
     OpId op;
@@ -139,14 +139,56 @@ static Term *looked_up(Reader *r, const Value *x, Term **at)
     return ok ? term_call(r->t, LOOKED_UP, x->dtype == DT_BOOL, l.n, l.a) : wrong(r);
 }
 
-/* Element `at` of x; where that is data, or not known to be what it says, a lookup: a function of it. */
-Term *element_at(Reader *r, const Value *x, Term **at, bool known)
+/* Does the source look up place i of n, elsewhere an error? It then does from here on. */
+static bool looks(Reader *r, Term *i, Expr *n, bool from_now)
+{
+    Term *place = term_call(r->t, PLACE, true, 2, (Term *[]){i, term_index(r->t, n)});
+    if (place && from_now) place->looked = true;
+    return place && place->looked;
+}
+
+/* Is i an element of a weight whose integers are all within n? */
+static bool numbers_within(Reader *r, const Term *i, Expr *n)
+{
+    const Operand *f = i->n == 1 && i->part[0].p == i->part[0].q && i->part[0].t->n == 1 ? i->part[0].t->part : NULL;
+    if (!f || f->t->kind != T_LEAF || f->p != f->q) return false;
+    const Value *v = r->c->of_class[f->t->tag];
+    int64_t most = -1;
+    bool all = v->kind == V_WEIGHT && v->data && dtype_is_int(v->dtype) && !graph_writes(r->c->side[SOURCE].g, v);
+    for (int64_t k = 0; all && k < tensor_numel(v->data); k++) {
+        int64_t own = tensor_get_i64(v->data, k);
+        all = own >= 0;
+        if (own > most) most = own;
+    }
+    return all && ix_within(&r->t->x, ex_int(r->p, most), n);
+}
+
+/* An index of a lookup. The source is said where its indices are inside; the result must not ask for more. */
+static Term *place(Reader *r, Term *i, Expr *n)
+{
+    Term *own = i ? term_unwrapped(i, term_index(r->t, n)) : NULL;
+    if (own && looks(r, own, n, false)) return own;
+    if (!i || ix_within(&r->t->x, term_integer(r->t, i), n) || numbers_within(r, i, n)) return i;
+    if (looks(r, i, n, r->side == SOURCE)) return i;
+    return term_refuse(r->t, "'%s': an index that the source may not look up", r->node->name);
+}
+
+/* The same of x[i, j], where a negative one counts from the end. */
+Term *element_from_end(Reader *r, Term *i, Expr *n)
+{
+    Expr *e = i ? term_integer(r->t, i) : NULL, *end = e ? ex_add(r->p, e, n) : NULL;
+    if (!i || (e && ix_nonneg(&r->t->x, e)) || numbers_within(r, i, n)) return place(r, i, n);
+    bool below = e && ix_nonneg(&r->t->x, ex_sub(r->p, ex_int(r->p, -1), e));
+    return place(r, below ? term_index(r->t, end) : term_wrapped(r->t, i, term_index(r->t, n)), n);
+}
+
+/* Element `at` of x; where that is data a lookup: a function of it. */
+Term *element_at(Reader *r, const Value *x, Term **at)
 {
     Expr *idx[MAX_RANK];
+    bool known = true;
     for (int i = 0; i < x->rank; i++) {
         if (!at[i]) return NULL;
-        Term *own = term_unwrapped(at[i], term_index(r->t, size_of(r, x, i)));
-        if (own) at[i] = own;
         known = (idx[i] = term_integer(r->t, at[i])) && known;
     }
     if (known) return element(r->c, r->side, x, idx);
@@ -174,11 +216,13 @@ static Term *operand(Reader *r, const Arg *a)
         if (some && !take(r, ":")) return wrong(r);
         Term *e = expression(r);
         if (!e || (x && !r->skip && !optional && (d < 0 || d >= x->rank))) return e ? wrong(r) : NULL;
+        bool looked = x && !r->skip && d >= 0 && d < x->rank && r->node->op->flags & OPF_PICKS;
+        if (looked && !(e = place(r, e, size_of(r, x, d)))) return NULL;
         if (x && !r->skip && d >= 0 && d < x->rank && !ex_equals_int(x->dim[d], 1)) at[d] = e;
     }
     if (!first && (list || some) && !take(r, list ? ")" : "]")) return wrong(r);
     if (r->skip || (!x && a->kind != ARG_EXPR)) return &absent;
-    return x ? element_at(r, x, at, true) : element_number(r, a->e);
+    return x ? element_at(r, x, at) : element_number(r, a->e);
 }
 
 /* ------------------------------------------------------------------ lemmas about dtypes */
@@ -247,7 +291,8 @@ static Term *wrapped(Reader *r)
               plus->arg[0].v == j && plus->arg[2].kind == ARG_EXPR && ex_equals_int(plus->arg[2].e, 1);
     r->at = "";
     const Term *zero = so ? operand(r, &below->arg[1]) : NULL;
-    return zero && zero->n == 0 ? term_wrapped(r->t, operand(r, &a[2]), operand(r, &plus->arg[1])) : NULL;
+    Term *i = zero && zero->n == 0 ? operand(r, &a[2]) : NULL;
+    return i && !term_integer(r->t, i) ? term_wrapped(r->t, i, operand(r, &plus->arg[1])) : NULL;
 }
 
 /* A pointwise op of which nothing is known but that it is a function of its operands. */

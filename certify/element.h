@@ -41,7 +41,8 @@ static inline Step *step_of(Reader *r) { return &r->c->side[r->side].step[r->v->
 
 Term *element_number(Reader *r, const Expr *e);
 Term *element_times(Reader *r, Term *a, Term *b);
-Term *element_at(Reader *r, const Value *x, Term **at, bool known);
+Term *element_at(Reader *r, const Value *x, Term **at);
+Term *element_from_end(Reader *r, Term *i, Expr *n);
 
 /* Of place.c, each for the node in hand. */
 Term *element_view(Reader *r);

@@ -152,16 +152,13 @@ Term *element_indexed(Reader *r)
     const Arg *a = r->node->arg;
     Term *at[MAX_RANK];
     int first, broad, n, rest = 0;
-    bool from_front = true; /* a negative index counts from the end */
     if (!places_of(a, &first, &broad, &n)) return wrong(r);
     for (int i = 0; i < a->v->rank; i++) {
         const Value *v = i < a[1].n ? a[1].vs[i] : NULL;
-        if (v) at[i] = place_in(r, v, r->idx + first, broad);
+        if (v) at[i] = element_from_end(r, place_in(r, v, r->idx + first, broad), size_of(r, a->v, i));
         else at[i] = term_index(r->t, r->idx[rest < first ? rest : rest + broad]), rest++;
-        Expr *e = v ? term_integer(r->t, at[i]) : NULL;
-        from_front = from_front && (!e || ix_nonneg(&r->t->x, e));
     }
-    return element_at(r, a->v, at, from_front);
+    return element_at(r, a->v, at);
 }
 
 /* x with one value at all places of x[i, j, :] that an index names; a negative one counts from the end. */
@@ -193,12 +190,8 @@ Term *element_put(Reader *r)
             rest++;
             continue;
         }
-        Term *e = place_in(r, v, var, broad), *own = term_index(r->t, r->idx[i]);
-        Term *end = term_add(r->t, e, term_index(r->t, size_of(r, x, i)));
-        Term *up = term_mul(r->t, term_nonneg(r->t, e), term_same(r->t, e, own));
-        Term *below = term_nonneg(r->t, term_add(r->t, term_number(r->t, -1, 1), term_scale(r->t, e, -1, 1)));
-        Term *down = term_mul(r->t, below, term_same(r->t, end, own));
-        here = term_mul(r->t, here, term_add(r->t, up, down));
+        Term *e = element_from_end(r, place_in(r, v, var, broad), size_of(r, x, i));
+        here = term_mul(r->t, here, term_same(r->t, e, term_index(r->t, r->idx[i])));
     }
     for (int k = 0; k < broad; k++)
         if (first + k - rank + value->rank >= 0) at[first + k - rank + value->rank] = zero(r);

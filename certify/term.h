@@ -48,6 +48,7 @@ typedef struct Term {
     TermKind kind;
     int id, n, nidx, height; /* height: of the sums in it */
     bool truth;              /* an atom that is 0 or 1 */
+    bool looked;             /* the source looks up this place */
     bool infinite;           /* it may be: a mask, such a leaf, and what is made of them but exponentials and truths */
     int64_t tag;
     uint64_t symbols;

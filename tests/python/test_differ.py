@@ -307,6 +307,39 @@ def test_no_certificate_holds(tmp_path):
     assert not held
 
 
+# name: (a function, the same where it has no error, an argument with which only the first has none, does it hold of the
+# second as source?)
+LESS = {
+    "a row from the end": (lambda w, i: w[i], lambda w, i: F.embedding(i, w), torch.tensor([-1, 0]), True),
+    "a selected row from the end": (lambda w, i: w[i], lambda w, i: w.index_select(0, i), torch.tensor([-1, 0]), True),
+    "a gathered row from the end": (lambda w, i: w[i], lambda w, i: w.gather(0, i[:, None].expand(-1, 3)),
+                                    torch.tensor([-1, 0]), True),
+    "a row from the end, decomposed": (lambda w, i: F.embedding(torch.where(i < 0, i + 6, i), w),
+                                   lambda w, i: F.embedding(i, w), torch.tensor([-1, 0]), True),
+    "a row from the end twice": (lambda w, i: w[torch.where(i < 0, i + 6, i)],
+                                 lambda w, i: F.embedding(torch.where(i < 0, i + 6, i), w), torch.tensor([-7, 0]),
+                                 True),
+    "the only row": (lambda w, i: w[:1].expand(2, 3) + i[:, None] * 0,
+                     lambda w, i: F.embedding(i, w[:1]) + i[:, None] * 0, torch.tensor([-1, 1]), True),
+    "a row that nothing reads": (lambda w, i: w[:2] + i[:, None] * 0, lambda w, i: w[:2] + w[i] * 0,
+                                 torch.tensor([-7, 9]), True),
+    "a row that is written": (lambda w, i: torch.where((torch.arange(6) == i[0])[:, None], 5.0, w),
+                              lambda w, i: w.index_put((i[0],), torch.tensor(5.0)), torch.tensor([9, 0]), False),
+}
+
+
+@pytest.mark.parametrize("name", LESS)
+def test_a_result_has_no_error_of_its_own(name, tmp_path):
+    f, g, at, holds = LESS[name]
+    w, fine = rand(6, 3), torch.tensor([0, 0])
+    assert torch.equal(f(w, fine), g(w, fine)) and f(w, at).shape == f(w, fine).shape
+    with pytest.raises((IndexError, RuntimeError)):
+        g(w, at)
+    paths = [exported(h, (w, fine), tmp_path / f"{i}.pt2") for i, h in enumerate((f, g))]
+    assert not certificate_of(*paths, tmp_path / "o.pt2")["whole"]
+    assert certificate_of(*paths[::-1], tmp_path / "o.pt2")["whole"] == holds
+
+
 # of an ONNX file more is taken for granted, but no more than docs/PROOF.md says: (source, result, inputs)
 HEAD = ("<float low = {-inf}, float five = {5.0}, float one = {1.0}, int64 two = {2}, int64 zero = {0}, "
         "int64[1] last = {-1}> ")
