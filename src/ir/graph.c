@@ -757,7 +757,7 @@ int graph_dce(Graph *g)
     graph_count_uses(g, uses);
     for (Node *n = g->last, *prev; n; n = prev) {
         prev = n->prev;
-        bool used = (n->op->flags & OPF_EFFECT) != 0;
+        bool used = (n->op->flags & (OPF_EFFECT | OPF_RANDOM)) != 0;
         for (int k = 0; k < n->nout; k++) used |= uses[n->out[k]->id] > 0;
         if (used) continue;
         node_each_operand(n, uncount_operand, uses);

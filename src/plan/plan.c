@@ -75,17 +75,22 @@ typedef struct Builder {
 
 static void mark_need(void *user, Value **slot) { ((unsigned char *)user)[(*slot)->id] = 1; }
 
+/* What is wanted and what that is computed from; and every draw before the last that is, or in a run of the whole graph
+ * every draw, whoever reads it: the generator gives its numbers in the order of the nodes. */
 static void find_needed(Builder *s)
 {
+    bool draws = !s->in->wanted;
     if (s->in->wanted) memcpy(s->need, s->in->wanted, (size_t)s->g->next_id);
     else {
         for (int i = 0; i < s->g->noutput; i++) s->need[s->g->output[i].value->id] = 1;
         for (int i = 0; i < s->g->nmutation; i++) s->need[s->g->mutation[i].value->id] = 1;
     }
     for (Node *n = s->g->last; n; n = n->prev) {
-        bool used = false;
+        bool used = false, random = n->op->flags & OPF_RANDOM;
+        if (random && draws) s->need[n->out[0]->id] = 1;
         for (int k = 0; k < n->nout; k++) used |= s->need[n->out[k]->id] && !s->in->given[n->out[k]->id];
         if (used) node_each_operand(n, mark_need, s->need);
+        draws |= used && random;
     }
 }
 

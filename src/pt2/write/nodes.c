@@ -245,7 +245,8 @@ static bool makes_on_device(const Op *op, const Param *p)
     return true;
 }
 
-/* Positional as long as none is left out, by keyword from there. */
+/* Positional as long as none is left out, by keyword from there. PyTorch reads no file without 'from', a word of
+ * Python's, whatever its default. */
 static bool put_args(Emit *e, const Op *op, const Arg *args, Buf *out)
 {
     bool named = false;
@@ -256,7 +257,7 @@ static bool put_args(Emit *e, const Op *op, const Arg *args, Buf *out)
             named = true;
             continue;
         }
-        if (is_default(e, p, &args[i])) {
+        if (is_default(e, p, &args[i]) && strcmp(p->name, "from") != 0) {
             named = true;
             continue;
         }

@@ -1,0 +1,61 @@
+"""Random numbers that nothing reads are drawn all the same: what is drawn after them is what PyTorch draws."""
+import pytest
+
+torch = pytest.importorskip("torch")
+import numpy as np  # noqa: E402
+import qkv  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+
+def count(x):
+    torch.rand(7)
+    n = torch.randint(1, 5, (1,)).item()
+    torch._check(n >= 1)
+    torch._check(n <= 4)
+    return torch.arange(n) + torch.rand(1)
+
+
+def attention(x):
+    F.scaled_dot_product_attention(x.view(1, 1, 2, 2), x.view(1, 1, 2, 2), x.view(1, 1, 2, 2), dropout_p=0.5)
+    return x + torch.rand(4)
+
+
+CASES = {
+    "tensors": lambda x: (torch.rand(3), x + torch.rand(4), torch.randn_like(x), x + torch.rand(4))[1::2],
+    "integers": lambda x: (torch.bernoulli(torch.full((3,), 0.5)), torch.randint(0, 9, (2,)), torch.randperm(5),
+                           torch.multinomial(torch.ones(4), 2), x + torch.rand(4))[-1],
+    "written": lambda x: (torch.empty(4).uniform_(), torch.empty(3).normal_(), torch.empty(3).exponential_(),
+                          x + torch.rand(4))[-1],
+    "layers": lambda x: (F.dropout(x, 0.5, True), F.rrelu(x, training=True), F.gumbel_softmax(x), x + torch.rand(4))[-1],
+    "attention": attention,
+    "a size": count,
+}
+
+
+class Calls(nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, x):
+        return self.f(x)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_draws_that_nothing_reads(name, tmp_path):
+    x = torch.arange(4.0)
+    torch.export.save(torch.export.export(Calls(CASES[name]), (x,)), tmp_path / "m.pt2")
+    torch.manual_seed(7)
+    want = torch.utils._pytree.tree_leaves(CASES[name](x))
+    model = qkv.Model(tmp_path / "m.pt2")
+    model.rewrite()
+    model.save(tmp_path / "saved.pt2")
+    for m in (qkv.Model(tmp_path / "m.pt2"), model, qkv.Model(tmp_path / "saved.pt2")):
+        with m.session() as s:
+            s.seed(7)
+            given = s.run({m.inputs[0]: x.numpy()} if m.inputs else {})
+        assert all(np.array_equal(a, b.numpy()) for a, b in zip(given.values(), want, strict=True))
+    torch.manual_seed(7)
+    again = torch.utils._pytree.tree_leaves(torch.export.load(tmp_path / "saved.pt2").module()(x))
+    assert all(torch.equal(a, b) for a, b in zip(again, want, strict=True))
