@@ -330,14 +330,6 @@ bool lower_masked_fill(Lower *L)
     return lower_return(L, EMIT(L, where_self, L->arg[1], fill, arg_value(x)));
 }
 
-/* hardtanh(x, 0, hi) and relu6: what is 0 passes no gradient on, as relu's, and unlike clamp's. Whole channels are 0
- * where what came before is. A rule makes one clamp of both once gradients are built. */
-static bool lower_strictly_positive(Lower *L, Arg x, Arg hi)
-{
-    Value *y = EMIT(L, relu, x);
-    return y && lower_return(L, EMIT(L, clamp, arg_value(y), arg_none(), hi));
-}
-
 bool lower_clamp(Lower *L)
 {
     OpId id = L->op->id;
@@ -346,12 +338,6 @@ bool lower_clamp(Lower *L)
         hi = lo;
         lo = arg_none();
     }
-    if (id == OP_hardtanh && x.kind == ARG_VALUE) {
-        lo = lower_number_as(L, lo, x.v->dtype);
-        hi = lower_number_as(L, hi, x.v->dtype);
-        if (dtype_is_float(x.v->dtype) && arg_built(&lo) && ex_is_const(lo.e) && ex_number(lo.e) == 0)
-            return lower_strictly_positive(L, x, hi);
-    }
     if (!arg_built(&lo) || !arg_built(&hi)) return oom(L->err);
     bool to_float = (lo.kind == ARG_EXPR && lo.e->is_float) || (hi.kind == ARG_EXPR && hi.e->is_float);
     if (x.kind == ARG_VALUE && x.v->dtype == DT_BOOL && !to_float) TRY(cast_args(L, &x, 0, 1, DT_I64));
@@ -359,6 +345,7 @@ bool lower_clamp(Lower *L)
     return lower_return(L, EMIT(L, clamp, x, lo, hi));
 }
 
+/* What equals a bound passes all of the gradient on, unlike maximum's; a rule makes it one once gradients are built. */
 bool lower_clamp_tensor(Lower *L)
 {
     OpId id = L->op->id;
@@ -372,7 +359,10 @@ bool lower_clamp_tensor(Lower *L)
     Arg x = at[0];
     for (int i = 1; i < 3; i++)
         if (at[i].kind != ARG_NONE) {
-            Value *v = lower_emit(L, i == 1 ? OP_maximum : OP_minimum, 2, (Arg[]){x, at[i]});
+            Arg pair[] = {x, at[i]};
+            Value *in = lower_emit(L, i == 1 ? OP_ge_Tensor : OP_le_Tensor, 2, pair);
+            Value *bound = lower_emit(L, i == 1 ? OP_maximum : OP_minimum, 2, pair);
+            Value *v = in && bound ? EMIT(L, where_self, arg_value(in), x, arg_value(bound)) : NULL;
             TRY(v);
             x = arg_value(v);
         }
@@ -381,11 +371,19 @@ bool lower_clamp_tensor(Lower *L)
 
 /* ------------------------------------------------------------------ activations */
 
+/* A clamp whose bounds pass no gradient on; a rule makes it one once gradients are built. */
+bool lower_hardtanh(Lower *L)
+{
+    Arg x = L->arg[0];
+    if (x.kind != ARG_VALUE) return lower_fail(L, 0, "expected a tensor");
+    Arg lo = lower_number_as(L, L->arg[1], x.v->dtype), hi = lower_number_as(L, L->arg[2], x.v->dtype);
+    if (!arg_built(&lo) || !arg_built(&hi)) return oom(L->err);
+    return lower_return(L, dtype_is_float(x.v->dtype) ? EMIT(L, hardtanh, x, lo, hi) : EMIT(L, clamp, x, lo, hi));
+}
+
 bool lower_relu6(Lower *L)
 {
-    Arg x = L->arg[0], six = arg_int(L->g, 6);
-    if (x.kind == ARG_VALUE && dtype_is_float(x.v->dtype)) return lower_strictly_positive(L, x, six);
-    return lower_return(L, EMIT(L, clamp, x, arg_int(L->g, 0), six));
+    return again(L, OP_hardtanh, (Arg[]){L->arg[0], arg_int(L->g, 0), arg_int(L->g, 6)});
 }
 
 bool lower_selu(Lower *L)

@@ -27,7 +27,8 @@ CASES = {
                            torch.multinomial(torch.ones(4), 2), x + torch.rand(4))[-1],
     "written": lambda x: (torch.empty(4).uniform_(), torch.empty(3).normal_(), torch.empty(3).exponential_(),
                           x + torch.rand(4))[-1],
-    "layers": lambda x: (F.dropout(x, 0.5, True), F.rrelu(x, training=True), F.gumbel_softmax(x), x + torch.rand(4))[-1],
+    "layers": lambda x: (F.dropout(x, 0.5, True), F.rrelu(x, training=True), F.gumbel_softmax(x),
+                         x + torch.rand(4))[-1],
     "attention": attention,
     "a size": count,
 }

@@ -1,0 +1,51 @@
+"""Gradients where a function has a kink, and of NaN: PyTorch's choice of a side is ours."""
+import pytest
+
+torch = pytest.importorskip("torch")
+import numpy as np  # noqa: E402
+import qkv  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+NAN = float("nan")
+KINKS = {
+    "hardtanh": F.hardtanh, "hardtanh of other bounds": lambda x: F.hardtanh(x, -2.0, 0.5), "relu6": F.relu6,
+    "in place": lambda x: F.hardtanh(x * 1, inplace=True), "clamp": lambda x: x.clamp(-1, 1), "relu": F.relu,
+    "threshold": lambda x: F.threshold(x, 1.0, 5.0), "hardshrink": lambda x: F.hardshrink(x, 1.0),
+    "softshrink": lambda x: F.softshrink(x, 1.0), "hardsigmoid": F.hardsigmoid, "hardswish": F.hardswish,
+    "leaky_relu": F.leaky_relu, "elu": F.elu, "maximum": lambda x: torch.maximum(x, torch.ones_like(x)),
+    "minimum": lambda x: torch.minimum(x, torch.ones_like(x))}
+X = [-3.0, -2.0, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0, 7.0]
+
+
+class Sum(nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, x):
+        return (self.f(x).float() * torch.arange(1.0, 1 + x.numel())).sum()
+
+
+def gradients(f, x, folder):
+    """PyTorch's and ours."""
+    torch.export.save(torch.export.export(Sum(f), (x.detach(),)), folder / "m.pt2")
+    want, = torch.autograd.grad(Sum(f)(x), x)
+    joint = qkv.joint(folder / "m.pt2", inputs="*")
+    return want, torch.from_dlpack(list(joint.run_dlpack({joint.inputs[0]: x.detach()}).values())[-1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", KINKS)
+def test_kinks(name, dtype, tmp_path):
+    x = torch.tensor(X + [NAN], dtype=dtype, requires_grad=True)
+    want, given = gradients(KINKS[name], x, tmp_path)
+    assert given.dtype == dtype
+    torch.testing.assert_close(given, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("bounds", [(-1.0, 1.0), (-1.0, None), (None, 1.0)])
+def test_bounds_that_are_tensors(bounds, tmp_path):
+    x = torch.tensor(X, requires_grad=True)
+    want, given = gradients(lambda x: x.clamp(*(b if b is None else torch.tensor(b) for b in bounds)), x, tmp_path)
+    assert np.array_equal(given, want)
