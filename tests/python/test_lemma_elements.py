@@ -285,6 +285,7 @@ def cases():
     yield "pow_Tensor_Tensor", dict(self=x, exponent=3), x ** 3
     for low, high in ((-0.5, 0.25), (-0.5, None), (None, 0.25), (0.5, -0.5)):
         yield "clamp", dict(self=x, min=low, max=high), x.clamp(low, high)
+    yield "hardtanh", dict(self=x, min_val=-0.5, max_val=0.75), torch.nn.functional.hardtanh(x, -0.5, 0.75)
     yield "gelu", dict(self=x, approximate="none"), torch.nn.functional.gelu(x)
     yield "gelu", dict(self=x, approximate="tanh"), torch.nn.functional.gelu(x, approximate="tanh")
     yield "add_Tensor", dict(self=x, other=y, alpha=0.5), x + 0.5 * y

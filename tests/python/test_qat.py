@@ -2,6 +2,7 @@
 import os
 import pathlib
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -109,3 +110,38 @@ def test_digits_trained_in_c(digits, tmp_path, options):
     made.save_onnx(tmp_path / "made.onnx", opset=made.quantize_report["opset"] if calibrate is None else 18)
     again = np.asarray(qkv.Model(tmp_path / "made.onnx")(x_test.numpy())[0])
     assert (again * kept).sum() / np.sqrt((again * again).sum() * (kept * kept).sum()) > 0.99999
+
+
+SCALES, ZEROS = torch.tensor([0.1, 0.2, 0.05]), torch.tensor([0, 3, -2], dtype=torch.int32)
+FAKES = {
+    "numbers": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255),
+    "a narrow range": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -127, 127),
+    "tensors": lambda x: torch.fake_quantize_per_tensor_affine(x, SCALES[:1], ZEROS[1:2], -128, 127),
+    "channels": lambda x: torch.fake_quantize_per_channel_affine(x.relu(), SCALES, ZEROS, 1, -8, 7),
+    "what two read": lambda x: x + torch.fake_quantize_per_channel_affine(x, SCALES, ZEROS, 1, -128, 127) * x,
+}
+LOADS = "import sys, torch; torch.save(torch.export.load(sys.argv[1]).module()(torch.load(sys.argv[2])), sys.argv[3])"
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, x):
+        return self.f(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", FAKES)
+def test_torch_loads_fake_quantizers_as_they_are(name, dtype, tmp_path):
+    """In a process that registers no ops of PT2E, which importing qkv does."""
+    x = (8 * torch.randn(4, 3, generator=torch.Generator().manual_seed(1))).to(dtype)
+    want = FAKES[name](x)
+    torch.export.save(torch.export.export(Calls(FAKES[name]), (x,)), tmp_path / "m.pt2")
+    qkv.Model(tmp_path / "m.pt2").save(tmp_path / "saved.pt2")
+    torch.save(x, tmp_path / "x.pt")
+    subprocess.run([sys.executable, "-c", LOADS, *(tmp_path / f for f in ("saved.pt2", "x.pt", "y.pt"))], check=True)
+    assert torch.equal(torch.load(tmp_path / "y.pt"), want)
+    again = qkv.Model(tmp_path / "saved.pt2")
+    assert torch.equal(torch.from_dlpack(list(again.run_dlpack({again.inputs[0]: x}).values())[0]), want)

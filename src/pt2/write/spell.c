@@ -141,7 +141,7 @@ bool find_absorbed(Emit *e)
     bool any = false;
     e->absorbed = arena_array(e->arena, bool, g->next_id + 1);
     if (!e->absorbed) return oom(e->err);
-    for (const Node *n = g->first; n; n = n->next) any |= is_layer(n);
+    for (const Node *n = g->first; n; n = n->next) any |= is_layer(n) || n->op->id == OP_dequantize_linear;
     for (int i = 0; i < g->noutput; i++) any |= g->output[i].number;
     if (!any) return true;
     int *uses = mem_zeroed((size_t)g->next_id + 1, sizeof *uses);
@@ -151,6 +151,7 @@ bool find_absorbed(Emit *e)
         Gates gates = is_layer(n) ? gates_of(n, uses) : (Gates){NULL, NULL};
         if (gates.linear) e->absorbed[gates.linear->out[0]->id] = true;
         if (gates.linear && gates.moved) e->absorbed[gates.moved->out[0]->id] = true;
+        if (n->op->id == OP_dequantize_linear) absorb_fake_quantizer(e, n, uses);
     }
     for (int i = 0; i < g->noutput; i++) { /* the file has the number, not the tensor of it */
         const Value *v = g->output[i].value;
@@ -403,6 +404,7 @@ static bool spell_dequantize(Emit *e, const Node *n)
     int axis = (int)n->arg[3].e->i;
     int64_t block = n->arg[4].e->i;
     bool done;
+    if (e->absorbed[x->id]) return spell_fake_quantizer(e, n);
     TRY(spell_quantizer(e, n, axis < 0 ? axis + x->rank : axis, block, x->dtype, n->out[0]->dtype, &done));
     if (done) return true;
     TRY(y = PUT(e, to_copy, "wide", DT_F32, x->rank, x->dim, arg_value(x), arg_dtype(DT_F32)));

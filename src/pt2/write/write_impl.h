@@ -124,6 +124,10 @@ bool spell_loop(Emit *e, const Node *n);
 /* attention.c */
 bool spell_attention(Emit *e, const Node *n);
 bool spell_sdpa_quantized(Emit *e, const Node *n);
+
+/* fake_quantize.c: marks the quantizer before `back` as absorbed where both are a fake one; writes it. */
+void absorb_fake_quantizer(Emit *e, const Node *back, const int *uses);
+bool spell_fake_quantizer(Emit *e, const Node *back);
 bool spell_sdpa_lse(Emit *e, const Node *n);
 bool spell_sdpa_backward(Emit *e, const Node *n);
 #endif
