@@ -395,10 +395,11 @@ bool lower_selu(Lower *L)
 bool lower_celu(Lower *L)
 {
     Expr *a = lower_expr(L, 1);
-    double alpha = a && ex_is_const(a) ? ex_number(a) : NAN;
-    if (!(alpha != 0)) return lower_fail(L, 1, "must be a constant other than 0");
-    return lower_return(
-        L, AS(L, elu, L->arg[0], arg_float(L->g, alpha), arg_float(L->g, 1), arg_float(L->g, 1 / alpha)));
+    if (!a || (ex_is_const(a) && ex_number(a) == 0)) return lower_fail(L, 1, "must be a number other than 0");
+    Expr *over = ex_is_const(a) ? ex_float(L->ex, 1 / ex_number(a))
+                                : ex_make(L->ex, EX_TRUEDIV, ex_float(L->ex, 1), a, NULL);
+    return over && lower_return(L, AS(L, elu, L->arg[0], ex_is_const(a) ? arg_float(L->g, ex_number(a)) : L->arg[1],
+                                      arg_float(L->g, 1), arg_expr(over)));
 }
 
 bool lower_deg2rad(Lower *L)

@@ -218,10 +218,40 @@ void out_round_decimals(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, d < 0 ? mul(o, y, ten) : quotient(o, y, ten));
 }
 
+/* Those whose numbers a run computes, which attributes do not hold. */
+static Ref shaped_by_data(Onnx *o, const Node *n, const char *text, Ref x)
+{
+    Ref p[4] = {none()};
+    for (int i = 1; i < n->op->schema->nparams; i++) p[i] = operand(o, n, i, x.t);
+    if (!strcmp(text, "softplus")) {
+        Ref z = mul(o, x, p[1]);
+        return where(o, compare(o, "Greater", z, p[2]), x, quotient(o, softplus_of(o, z), p[1]));
+    }
+    Ref above = compare(o, "Greater", x, like(o, x, 0));
+    if (!strcmp(text, "leaky_relu")) return where(o, above, x, mul(o, x, p[1]));
+    if (!strcmp(text, "elu"))
+        return where(o, above, mul(o, x, p[2]), mul(o, mul(o, expm1_of(o, mul(o, x, p[3])), p[1]), p[2]));
+    if (!strcmp(text, "hardshrink"))
+        return where(o, compare(o, "LessOrEqual", un(o, "Abs", x), p[1]), like(o, x, 0), x);
+    Ref up = compare(o, "Greater", x, p[1]), down = compare(o, "Less", x, un(o, "Neg", p[1]));
+    return where(o, up, sub(o, x, p[1]), where(o, down, add(o, x, p[1]), mul(o, x, like(o, x, 0))));
+}
+
+static bool has_numbers(const Node *n)
+{
+    bool all = true;
+    for (int i = 1; i < n->op->schema->nparams; i++) all = all && ex_is_const(n->arg[i].e);
+    return all;
+}
+
 /* Rows with numbers beside the operand. */
 void out_shaped(Onnx *o, const Node *n, const char *text)
 {
     Ref x = in_wide(o, n, 0), y = none();
+    if (!has_numbers(n)) {
+        give(o, n, 0, shaped_by_data(o, n, text, x));
+        return;
+    }
     double a = arg_f(o, n, 1, 0), b = n->op->schema->nparams > 2 ? arg_f(o, n, 2, 0) : 0,
            c = n->op->schema->nparams > 3 ? arg_f(o, n, 3, 0) : 0;
     if (!strcmp(text, "softplus")) {

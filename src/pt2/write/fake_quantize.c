@@ -1,7 +1,7 @@
-/* Quantizers that fake it, which import takes apart, as the op that they were: PyTorch reads a file with it as it is, and
- * one with the ops of PT2E only where these are registered.
+/* Quantizers that fake it, which import takes apart, as the op that they were: PyTorch reads a file with it as it is,
+ * and one with the ops of PT2E only where these are registered.
  *
- *     dequantize_linear(clamp(quantize_linear(x, s, z)), s, z)     ->  aten.fake_quantize_per_channel_affine(x, s, z, ..)
+ *     dequantize_linear(clamp(quantize_linear(x, s, z)), s, z)     ->  aten.fake_quantize_per_channel_affine(x, s, z)
  *
  * Those of PT2E, whose inverse says no dtype, stay as they are.
  */
