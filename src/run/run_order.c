@@ -344,9 +344,9 @@ static int64_t pick_nanmedian(Keyed *row, int64_t n, int64_t k)
     int64_t m = 0;
     (void)k;
     for (int64_t j = 0; j < n; j++) m += !is_nan(&row[j]);
-    int64_t at = m ? (m - 1) / 2 : 0;
-    quickselect(row, n, at, before);
-    return at;
+    if (!m) nth_element(row, n, 0, below); /* ATen's choice among NaN */
+    else quickselect(row, n, (m - 1) / 2, before);
+    return m ? (m - 1) / 2 : 0;
 }
 
 static int64_t pick_kth(Keyed *row, int64_t n, int64_t k)

@@ -309,6 +309,8 @@ def ties(F):
         c = F.op("aten." + name)
         c(torch.tensor([[nan, 1.0, nan, nan, 1.0], [2.0, nan, 1.0, nan, 2.0]]), -1)
         c(t(3, 1, 2), 1, True)
+    for n in (1, 4, 5, 16, 17, 40):
+        F.op("aten.nanmedian.dim")(torch.full((2, n), nan), 1)
     for name in ("cummax", "cummin"):
         F.op(f"aten.{name}.default")(few(3, 20), 1)
         F.op(f"aten.{name}.default")(torch.tensor([1.0, nan, inf, nan, -inf]), 0)
