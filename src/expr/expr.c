@@ -526,6 +526,20 @@ static Expr *even_quotient(ExprPool *p, Expr *a, Expr *b)
     return a && by ? quotient(p, a, by, true) : NULL;
 }
 
+/* The x//m of e = x//m + k, where m > 1 and k are numbers; NULL: e is not that. */
+static const Expr *quotient_and_number(const Expr *e, int64_t *k)
+{
+    const Expr *q = e;
+    *k = 0;
+    if (e->kind == EX_ADD && e->nargs == 2) {
+        int at = e->args[0]->kind == EX_INT ? 0 : 1;
+        if (e->args[at]->kind != EX_INT) return NULL;
+        *k = e->args[at]->i;
+        q = e->args[1 - at];
+    }
+    return q->kind == EX_FLOORDIV && divides(q) ? q : NULL;
+}
+
 Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
 {
     if (!a || !b) return NULL;
@@ -545,9 +559,10 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
         int64_t lo, hi, prod;
         ex_range(p, a, &lo, &hi);
         if (lo >= 0 && hi < b->i) return ex_int(p, 0);
-        if (a->kind == EX_FLOORDIV && a->args[1]->kind == EX_INT && a->args[1]->i > 0 &&
-            mul_i64(a->args[1]->i, b->i, &prod))
-            return ex_floordiv(p, a->args[0], ex_int(p, prod));
+        int64_t more;
+        const Expr *inner = quotient_and_number(a, &more); /* (x//m + k) // n is (x + m*k) // (m*n) */
+        if (inner && mul_i64(inner->args[1]->i, b->i, &prod) && mul_i64(inner->args[1]->i, more, &more))
+            return ex_floordiv(p, ex_add(p, inner->args[0], ex_int(p, more)), ex_int(p, prod));
     }
     return intern(p, &(Expr){.kind = EX_FLOORDIV, .nargs = 2, .args = (Expr *[]){a, b}});
 }
