@@ -121,6 +121,13 @@ static const ScalarInput *varying(const Graph *g, int i)
     return NULL;
 }
 
+/* Where the source runs, its conditions hold: a window of 2 fits, so s//2 is at least 1. */
+static void take_bounds(Checker *c)
+{
+    const Graph *g = c->side[SOURCE].g;
+    for (int k = 0; k < g->nrequire; k++) expr_assume(c->t.x.p, checker_expr(c, SOURCE, g->require[k].cond));
+}
+
 /* A size of an input of the result is what the source's input has there, whatever it is called. */
 static void pair_sizes(Checker *c)
 {
@@ -535,7 +542,9 @@ bool checker_open(Checker *c, const Graph *source, const Graph *result, bool sin
     c->size = arena_array(c->arena, Expr *, expr_symbol_count(result->ex) + 1);
     if (!c->size) return oom(err);
     for (int i = 0; i < source->next_id; i++) c->side[SOURCE].class[i] = -1;
-    TRY(take_sizes(c, err) && take_same(c, err) && take_source(c, err) && find_infinite(c, err));
+    TRY(take_sizes(c, err) && take_same(c, err));
+    take_bounds(c);
+    TRY(take_source(c, err) && find_infinite(c, err));
     pair_sizes(c);
     pair_data(c);
     return take_result(c, err);

@@ -835,6 +835,25 @@ def test_sizes_that_a_condition_says(tmp_path):
     assert "s" in str(program.graph.find_nodes(op="placeholder")[0].meta["val"].shape[0])
 
 
+class Frames(nn.Module):
+    """Patches of two frames as tokens: only that a patch fits says that there is one."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 4, 2, stride=2)
+
+    def forward(self, x):
+        y = self.patch(x.flatten(0, 1)).unflatten(0, (-1, 2))
+        return y.permute(0, 2, 1, 3, 4).flatten(2).transpose(1, 2).sin()
+
+
+def test_sizes_that_are_enough_for_a_window(tmp_path):
+    path, auto = tmp_path / "m.pt2", torch.export.Dim.AUTO
+    sizes = ({0: auto, 3: auto, 4: auto},)
+    torch.export.save(torch.export.export(Frames(), (torch.randn(3, 2, 3, 8, 6),), dynamic_shapes=sizes), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+
+
 class Twice(nn.Module):
     """Sizes that data has and that are read twice: the second time the first of them is known to be at least 1."""
 
