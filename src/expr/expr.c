@@ -526,6 +526,24 @@ static Expr *even_quotient(ExprPool *p, Expr *a, Expr *b)
     return a && by ? quotient(p, a, by, true) : NULL;
 }
 
+/* e//n with g out of n and of e's terms but its number k: (g*x + k)//n is (x + k//g)//(n/g). NULL: g is 1. */
+static Expr *in_lowest_terms(ExprPool *p, Expr *e, int64_t n)
+{
+    Poly s, q, *both[] = {&s, &q};
+    if (!polys_new(2, both)) return NULL;
+    poly_of(e, &s);
+    int64_t g = n;
+    for (int i = 0; i < s.n; i++) g = s.term[i].n ? gcd_i64(g, s.term[i].coef) : g;
+    for (int i = 0; i < s.n && g > 1; i++) {
+        Term t = s.term[i];
+        t.coef = floor_div_i64(t.coef, g);
+        poly_add(&q, &t);
+    }
+    Expr *x = g > 1 && !s.too_big && !q.too_big ? expr_of_poly(p, &q) : NULL;
+    polys_free(2, both);
+    return x ? ex_floordiv(p, x, ex_int(p, n / g)) : NULL;
+}
+
 /* The x//m of e = x//m + k, where m > 1 and k are numbers; NULL: e is not that. */
 static const Expr *quotient_and_number(const Expr *e, int64_t *k)
 {
@@ -556,10 +574,11 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
         if (!split_multiple(p, a, b->i, &q, &r)) return NULL;
         if (r->kind == EX_INT) return q;
         if (!ex_equals_int(q, 0)) return ex_add(p, q, ex_floordiv(p, r, b));
-        int64_t lo, hi, prod;
+        int64_t lo, hi, prod, more;
         ex_range(p, a, &lo, &hi);
         if (lo >= 0 && hi < b->i) return ex_int(p, 0);
-        int64_t more;
+        Expr *lowest = in_lowest_terms(p, a, b->i);
+        if (lowest) return lowest;
         const Expr *inner = quotient_and_number(a, &more); /* (x//m + k) // n is (x + m*k) // (m*n) */
         if (inner && mul_i64(inner->args[1]->i, b->i, &prod) && mul_i64(inner->args[1]->i, more, &more))
             return ex_floordiv(p, ex_add(p, inner->args[0], ex_int(p, more)), ex_int(p, prod));

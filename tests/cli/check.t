@@ -95,7 +95,7 @@ $ qkv check wrong.onnx --json | head -20
     {"id": "Q115", "severity": "note", "place": "node 'second' (Add)", "message": "its results are not used", "remedy": "Remove it: qkv rewrite -o, or the exporter's clean-up."},
 $ qkv check baked.onnx
 severity  id    place     finding
-warning   Q402  node 'y'  (batch, seq, 16) becomes (2, 16*batch*seq//32, 4, 4): axis 0 is 2 where the input has the variable size batch
+warning   Q402  node 'y'  (batch, seq, 16) becomes (2, batch*seq//2, 4, 4): axis 0 is 2 where the input has the variable size batch
 
 baked.onnx: 1 node, 1 weight: 0 errors, 1 warning, 0 notes
 ! qkv: 'qkv check --explain Q402' says more
