@@ -288,11 +288,34 @@ static bool satisfied(const Graph *g, const Binding *b, Err *err)
 
 static int64_t raised(const Symbol *s, int64_t base, int64_t up) { return up < s->hi - base ? base + up : s->hi; }
 
+enum { SPAN = 24 }; /* numbers of a size that are tried */
+
+/* The sizes that the model was exported with, each as small as the others then allow: a grid of patches for which the
+ * model has a table is far from all minima. */
+static bool search_examples(const Graph *g, const int *symbol, const int64_t *base, int nfree, Binding *b, Err *err)
+{
+    for (int k = 0; k < nfree; k++) {
+        const Symbol *s = expr_symbol(g->ex, symbol[k]);
+        binding_set(b, symbol[k], s->has_hint && s->hint >= base[k] && s->hint <= s->hi ? s->hint : base[k]);
+    }
+    TRY(satisfied(g, b, err));
+    Err ignored;
+    for (int k = 0; k < nfree; k++) {
+        int64_t most = b->value[symbol[k]], least = base[k];
+        binding_set(b, symbol[k], least);
+        while (least < most && !satisfied(g, b, &ignored)) {
+            least = least - base[k] < SPAN ? least + 1 : most;
+            binding_set(b, symbol[k], least);
+        }
+    }
+    return true;
+}
+
 /* Counts up the free symbols from their minimum until the file's conditions hold: first all together, then as one
  * number for all that may have it, as sizes that must be equal from different minima on, then odometer-wise. */
 static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b, Err *err)
 {
-    enum { TOGETHER = 64, TRIES = 20000, SPAN = 24 };
+    enum { TOGETHER = 64, TRIES = 20000 };
     int64_t *base = mem_zeroed((size_t)nfree + 1, sizeof *base);
     if (!base) return oom(err);
     for (int k = 0; k < nfree; k++) {
@@ -318,6 +341,7 @@ static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b
         }
         ok = satisfied(g, b, err);
     }
+    ok = ok || search_examples(g, symbol, base, nfree, b, err);
     mem_free(base);
     return ok;
 }
