@@ -43,6 +43,8 @@ Expr *checker_expr(Checker *c, int side, const Expr *e)
     return s->expr[e->id] = own;
 }
 
+static void forget_exprs(Side *s) { memset(s->expr, 0, (s->nexpr + 1) * sizeof *s->expr); }
+
 /* The size of which e is a multiple, by *n; NULL: none. */
 static Expr *size_in(Expr *e, int64_t *n)
 {
@@ -75,12 +77,11 @@ static bool take_same(Checker *c, Err *err)
             for (int m = 0; m < c->nsame; m++) c->same[m].is = ix_subst(&c->t.x, c->same[m].is, size, is);
             c->same[c->nsame].size = size;
             c->same[c->nsame++].is = is;
-            memset(c->side[SOURCE].expr, 0, (c->side[SOURCE].nexpr + 1) * sizeof *c->side[SOURCE].expr);
+            forget_exprs(&c->side[SOURCE]);
             break;
         }
     }
-    /* of what is read twice nothing is known yet */
-    memset(c->side[SOURCE].expr, 0, (c->side[SOURCE].nexpr + 1) * sizeof *c->side[SOURCE].expr);
+    forget_exprs(&c->side[SOURCE]); /* of what is read twice nothing is known yet */
     return true;
 }
 
@@ -126,6 +127,7 @@ static void take_bounds(Checker *c)
 {
     const Graph *g = c->side[SOURCE].g;
     for (int k = 0; k < g->nrequire; k++) expr_assume(c->t.x.p, checker_expr(c, SOURCE, g->require[k].cond));
+    forget_exprs(&c->side[SOURCE]); /* all of them are read again as what they say together makes them */
 }
 
 /* A size of an input of the result is what the source's input has there, whatever it is called. */

@@ -854,6 +854,31 @@ def test_sizes_that_are_enough_for_a_window(tmp_path):
     assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
 
 
+class Patches(nn.Module):
+    """A vision transformer's patches and its table of 16 places: no small sizes fit, and channels are 3 by the norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.put, self.qkv = nn.LayerNorm(192), nn.Linear(192, 8), nn.Linear(8, 24)
+        self.places = nn.Parameter(torch.randn(16, 8))
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        x = x.reshape(b, c, h // 8, 8, w // 8, 8).permute(0, 2, 4, 3, 5, 1).reshape(b, (h // 8) * (w // 8), 64 * c)
+        q, k, v = self.qkv(self.put(self.norm(x)) + self.places).chunk(3, -1)
+        return (q @ k.transpose(1, 2) / 3).softmax(-1) @ v
+
+
+def test_patches_of_images_of_any_size(tmp_path):
+    path, x = tmp_path / "m.pt2", torch.randn(2, 3, 32, 32)
+    sizes = (dict.fromkeys(range(4), torch.export.Dim.AUTO),)
+    torch.export.save(torch.export.export(Patches(), (x,), dynamic_shapes=sizes), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    model = qkv.Model(path)
+    report = model.rewrite(prove=True)
+    assert report["attentions_fused"] == 1 and not any(f.get("not_proven") for f in report["firings"])
+
+
 class Twice(nn.Module):
     """Sizes that data has and that are read twice: the second time the first of them is known to be at least 1."""
 
