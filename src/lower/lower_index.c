@@ -498,7 +498,6 @@ bool lower_masked_scatter(Lower *L)
     return y && lower_return(L, lower_reshape(L, y, x->rank, x->dim));
 }
 
-/* Bounds made explicit as slicing does, and the source in the slice's dtype. */
 /* What is written has the sizes of the part that it takes the place of. */
 static bool fits_part(Lower *L, const Value *src, const Value *part)
 {
@@ -509,6 +508,7 @@ static bool fits_part(Lower *L, const Value *src, const Value *part)
     return true;
 }
 
+/* Bounds made explicit as slicing does, and the source in the slice's dtype. */
 bool lower_slice_scatter(Lower *L)
 {
     Value *x, *src = lower_value(L, 1);
