@@ -345,6 +345,16 @@ def test_bf16_runs_in_onnx_runtime(tmp_path, opset):
         close(run_ort(tmp_path / "m.onnx", [R(5, 8, seed=1).numpy()])[0], outer(R(5, 8, seed=1)), tol=3e-2)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+@pytest.mark.parametrize("scale", [0.7, 1.15, 2.3])  # which float32 holds a little below
+def test_scales_that_round_to_a_size(tmp_path, scale, mode):
+    resize = fn(lambda self, x: F.interpolate(x, scale_factor=scale, mode=mode))
+    for n in (10, 20, 13):
+        x = R(1, 2, n, n)
+        exported(tmp_path, resize, (x,)).save_onnx(tmp_path / "model.onnx", opset=18, profile="ort")
+        close(run_ort(tmp_path / "model.onnx", [x.numpy()])[0], resize(x))
+
+
 def test_all_missing_are_named(tmp_path):
     three = fn(lambda self, x: (torch.special.bessel_y0(x), torch.special.airy_ai(x) + 1, x.exp()))
     model = exported(tmp_path, three, (R(3),))

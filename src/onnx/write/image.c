@@ -11,10 +11,11 @@ static Ref wide(Onnx *o, Ref x) { return x.t == DT_BF16 ? cast(o, x, DT_F32) : x
 
 /* ------------------------------------------------------------------ resampling */
 
-/* Resize takes sizes or scales: does it make the size of the scale, as far as that is known? */
-static bool size_follows(const Expr *in, const Expr *out, double scale)
+/* Resize takes sizes or scales: does it make the size of the scale, as far as that is known? Runtimes multiply in
+ * float32, which makes 7 of 10 and 0.7f, although 0.7f is less than 0.7. */
+static bool size_follows(const Expr *in, const Expr *out, float scale)
 {
-    return !ex_is_int(in) || !ex_is_int(out) || floor((double)in->i * scale) == (double)out->i;
+    return !ex_is_int(in) || !ex_is_int(out) || floorf((float)in->i * scale) == (float)out->i;
 }
 
 void out_upsample(Onnx *o, const Node *n, const char *text)
