@@ -86,7 +86,8 @@ build-tsan/build.ninja:
 	@meson setup build-tsan -Db_sanitize=thread $(sanitized) -Dlevel=gen -Dc_args=-g1 >/dev/null
 
 tsan-build: build-tsan/build.ninja
-	@ninja -C build-tsan tests/unit/test_team tests/unit/test_shared tests/models/run_company tests/models/soak
+	@ninja -C build-tsan tests/unit/test_team tests/unit/test_cancel tests/unit/test_shared \
+	  tests/models/run_company tests/models/soak
 
 tsan: tsan-build
 	@meson test -C build-tsan --no-rebuild --print-errorlogs --suite threads

@@ -8,7 +8,7 @@
 #include "run/session.h"
 #include "tap.h"
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define SIZE 256
 enum { DELAY_MS = 1, ROUNDS = 6 };
 #else
