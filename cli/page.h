@@ -14,8 +14,8 @@ json_t *page_of(const char *kind); /* {"schema", "kind", "machine": {..}} */
 int model_facts(const char *path, const qkv_model *m, json_t **out);
 /* The report that a call of the library gave, with its text freed; NULL: text is NULL, or not JSON. */
 json_t *parsed(char *text);
-/* Of so many runs with inputs that are set: {"inputs", "threads", "runs", "min_ms", "steps", "flame", "peak", "memory",
- * ..}, as measured.c says. */
+/* Of so many runs with inputs that are set, fewer where they take ten seconds: {"inputs", "threads", "runs", "min_ms",
+ * "steps", "flame", "peak", "memory", ..}, as measured.c says. */
 int measured(Loaded *m, int64_t runs, json_t **out);
 
 /* "sha256" of bytes in hexadecimal */

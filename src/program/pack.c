@@ -83,9 +83,12 @@ static size_t most_memory(const Graph *g)
     return n;
 }
 
+/* What packing runs is small sizes of a model that may have been made to hold it up. */
+enum { MOST_TURNS = 1 << 16 };
+
 bool pack_fold(Graph *g, Session **folder, Err *err)
 {
-    *folder = session_create(g, NULL, cpu_count(), most_memory(g), err);
+    *folder = session_create_bounded(g, NULL, cpu_count(), most_memory(g), MOST_TURNS, err);
     if (!*folder) return false;
     int before = g->nweight;
     for (Node *n = g->first; n; n = n->next)
@@ -167,7 +170,7 @@ static bool run_products(Packer *k, Session **s)
     Err why = {0};
     Fusion f = {0};
     bool ok = passes_run(&(Pipeline){.graph = k->read, .fusion = &f}, PASS_BIT(PASS_FUSE), k->err) &&
-              (*s = session_create(k->read, &f, cpu_count(), most_memory(k->read), k->err)) != NULL;
+              (*s = session_create_bounded(k->read, &f, cpu_count(), most_memory(k->read), MOST_TURNS, k->err));
     bool ran = ok && run_once(k, *s, &why);
     fusion_free(&f);
     if (ran) gemm_pool_each(session_products(*s), take_packed, k);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "plan/fuse.h"
 #include "run/session.h"
+#include "team/team.h"
 
 typedef struct Kept { /* a tensor that outlives the turn that made it */
     Tensor t;
@@ -53,7 +54,7 @@ static Session *body_session(Call *c, Loop *l, int which, const Graph *body, Err
 {
     if (l->session[which]) return l->session[which];
     if (!l->fusion[which].node && !fuse_graph(body, &l->fusion[which], err)) return NULL;
-    return l->session[which] = session_create(body, &l->fusion[which], c->env->threads, c->env->memory_limit, err);
+    return l->session[which] = session_create_body(c->env, body, &l->fusion[which], err);
 }
 
 static bool keep(Kept *k, const Tensor *t, Err *err)
@@ -144,6 +145,10 @@ bool run_loop(Call *c, Err *err)
     for (; go && turn < limit; turn++) {
         if (turn == LOOP_MAX_TURNS)
             return call_fail(c, E_LIMIT, err, "the loop has not ended after %d iterations", LOOP_MAX_TURNS);
+        if (c->env->turns && --*c->env->turns < 0)
+            return call_fail(c, E_LIMIT, err,
+                             "the loops take more turns than is allowed where a model is only looked at");
+        if (team_stopped()) return false;
         bool now = true;
         if (!take_turn(c, l, s, turn, c->arg[1].ts, &now, err)) return within(err, "turn %lld", (long long)turn);
         if (!sure) go = tensor_get_i64(session_output(s, 0), 0) != 0;

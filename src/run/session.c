@@ -422,13 +422,9 @@ static bool fold_weights(Session *s, Err *err)
     return ok;
 }
 
-Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err)
-{
-    return session_create_beside(NULL, g, fusion, threads, memory_limit, err);
-}
-
-Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads,
-                               size_t memory_limit, Err *err)
+/* turns > 0: as many as loops may take, where `env` does not say. */
+static Session *create(const RunEnv *env, int64_t turns, const Session *lender, const Graph *g, const Fusion *fusion,
+                       Err *err)
 {
     Session *s = mem_zeroed(1, sizeof *s);
     size_t n = (size_t)g->next_id + 1, m = (size_t)g->ninput + (size_t)g->noutput + 1;
@@ -438,10 +434,11 @@ Session *session_create_beside(const Session *lender, const Graph *g, const Fusi
     }
     s->g = g;
     s->fusion = fusion;
-    s->env.threads = threads > 0 ? threads : 1;
-    s->env.executor = lender ? lender->env.executor : team_executor();
+    s->env = *env;
+    if (s->env.threads < 1) s->env.threads = 1;
+    s->turns = turns;
+    if (turns > 0) s->env.turns = &s->turns;
     s->portable = lender ? lender->portable : cpu_is_portable();
-    s->env.memory_limit = memory_limit;
     s->env.rng = &s->rng;
     rng_seed(&s->rng, 0);
     s->input = mem_zeroed(m, sizeof *s->input);
@@ -466,6 +463,35 @@ Session *session_create_beside(const Session *lender, const Graph *g, const Fusi
     if (ok) return s;
     session_free(s);
     return NULL;
+}
+
+Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err)
+{
+    RunEnv env = {.threads = threads, .executor = team_executor(), .memory_limit = memory_limit};
+    return create(&env, 0, NULL, g, fusion, err);
+}
+
+Session *session_create_bounded(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, int64_t turns,
+                                Err *err)
+{
+    RunEnv env = {.threads = threads, .executor = team_executor(), .memory_limit = memory_limit};
+    return create(&env, turns, NULL, g, fusion, err);
+}
+
+Session *session_create_body(const RunEnv *around, const Graph *g, const Fusion *fusion, Err *err)
+{
+    RunEnv env = {.threads = around->threads,
+                  .executor = team_executor(),
+                  .memory_limit = around->memory_limit,
+                  .turns = around->turns};
+    return create(&env, 0, NULL, g, fusion, err);
+}
+
+Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads,
+                               size_t memory_limit, Err *err)
+{
+    RunEnv env = {.threads = threads, .executor = lender->env.executor, .memory_limit = memory_limit};
+    return create(&env, 0, lender, g, fusion, err);
 }
 
 void session_free(Session *s)

@@ -22,7 +22,13 @@ typedef struct Session Session;
 /* Made within a stay with an executor (team.h), the session and what is made beside it run on that one's threads; made
  * while cpu_is_portable(), they compute portable bits. */
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
-/* The same beside a session that trains: weights that change (Value.changes) are those of `lender`, by name,
+/* The same for who runs a model only to look at it: until the session is freed its loops, and those in their bodies,
+ * take up to `turns` turns in all; then E_LIMIT. */
+Session *session_create_bounded(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, int64_t turns,
+                                Err *err);
+/* Of a graph that a node runs, within what the session around it, whose `env` this is, may take. */
+Session *session_create_body(const RunEnv *env, const Graph *g, const Fusion *fusion, Err *err);
+/* A session beside one that trains: weights that change (Value.changes) are those of `lender`, by name,
  * and not copies of their own. It must outlive this one, and the two do not run at the same time. */
 Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads,
                                size_t memory_limit, Err *err);

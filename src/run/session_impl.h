@@ -80,6 +80,7 @@ struct Session {
     const Fusion *fusion;
     RunEnv env;
     TeamStop stop;
+    int64_t turns; /* those that its loops may still take, where that is bounded */
     bool portable; /* bits that are the same on every x86 level */
     Rng rng;
     Tensor *input; /* what the caller set */
