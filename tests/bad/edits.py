@@ -199,7 +199,8 @@ import warnings
 warnings.simplefilter("ignore")
 write("reject", "zip_same_name_twice", archive(list(files.items()) + [(at(files, "models/model.json"), b"{}")]))
 plain = archive(files)
-directory = plain.index(b"PK\1\2")
+end = plain.rindex(b"PK\5\6")
+directory = struct.unpack("<I", plain[end + 16:end + 20])[0] # not that of the archive in the archive
 key = at(files, "models/model.json").encode()
 entry = plain.rindex(b"PK\1\2", 0, plain.rindex(key))
 
@@ -214,9 +215,43 @@ write("reject", "zip_crc", patched(entry + 16, struct.pack("<I", zlib.crc32(b"el
 write("reject", "zip_offset_outside", patched(entry + 42, struct.pack("<I", 0x7fffffff)))
 write("reject", "zip_size_outside", patched(entry + 20, struct.pack("<II", 0x7fffffff, 0x7fffffff)))
 write("reject", "zip_overlap", patched(entry + 42, plain[directory + 42:directory + 46]))
-end = plain.rindex(b"PK\5\6")
 write("reject", "zip_count", patched(end + 8, struct.pack("<HH", 60000, 60000)))
 write("reject", "zip_directory_outside", patched(end + 16, struct.pack("<I", len(plain) + 100)))
+FAR = (1 << 64) - 1
+
+
+def zip64(count=struct.unpack("<H", plain[end + 10:end + 12])[0], size=end - directory, offset=directory, record=end):
+    """The archive with an end in 64 bits."""
+    return (plain[:end] + struct.pack("<IQHHIIQQQQ", 0x06064b50, 44, 45, 45, 0, 0, count, count, size, offset) +
+            struct.pack("<IIQI", 0x07064b50, 0, record, 1) +
+            struct.pack("<IHHHHIIH", 0x06054b50, 0, 0, 0xffff, 0xffff, 0xffffffff, 0xffffffff, 0))
+
+
+def wide(sizes, length=24):
+    """The archive with the graph's packed size, size and offset in 64 bits, or what `sizes` says."""
+    name, more = struct.unpack("<HH", plain[entry + 28:entry + 32])
+    packed, unpacked = struct.unpack("<II", plain[entry + 20:entry + 28])
+    values = [unpacked, packed, struct.unpack("<I", plain[entry + 42:entry + 46])[0]]
+    extra = struct.pack("<HHQQQ", 1, length, *(v if s is None else s for v, s in zip(values, sizes)))
+    head = (plain[entry:entry + 20] + b"\xff" * 8 + plain[entry + 28:entry + 30] + struct.pack("<H", len(extra)) +
+            plain[entry + 32:entry + 42] + b"\xff" * 4)
+    made = plain[:entry] + head + plain[entry + 46:entry + 46 + name] + extra + plain[entry + 46 + name + more:end]
+    return made + plain[end:end + 12] + struct.pack("<I", len(made) - directory) + plain[end + 16:]
+
+
+write("accept", "zip64", zip64())
+for what, change in {"offset_2_63": {"offset": 1 << 63}, "offset_minus_1": {"offset": FAR},
+                     "size_wraps": {"size": (1 << 64) - directory}, "count": {"count": FAR},
+                     "count_0": {"count": 0}, "count_2_32": {"count": 1 << 32}, "record_far": {"record": FAR},
+                     "record_wraps": {"record": (1 << 64) - 56}, "record_0": {"record": 0}}.items():
+    write("reject", "zip64_" + what, zip64(**change))
+write("accept", "zip64_entry", wide((None, None, None)))
+for what, sizes in {"size_2_63": (1 << 63, None, None), "packed_minus_1": (None, FAR, None),
+                    "both_wrap": (FAR - 15, FAR - 15, None), "offset_wraps": (None, None, FAR - 29),
+                    "offset_at_end": (None, None, len(plain) - 10)}.items():
+    write("reject", "zip64_entry_" + what, wide(sizes))
+for length in (0, 1, 16, 60000):
+    write("reject", f"zip64_entry_{length}_bytes", wide((None, None, None), length))
 write("reject", "not_a_zip", b"this is not an archive" * 100)
 write("reject", "nothing", b"")
 bomb = dict(files)
