@@ -10,9 +10,11 @@
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define SIZE 256
+#define TURNS 50000
 enum { DELAY_MS = 1, ROUNDS = 6 };
 #else
 #define SIZE 1024
+#define TURNS 400000
 enum { DELAY_MS = 3, ROUNDS = 8 };
 #endif
 #define TEXT(x) #x
@@ -41,6 +43,7 @@ typedef struct Kind {
     const char *name, *graph;
     int rank;
     int64_t shape[4];
+    bool slow; /* far slower than the delays */
 } Kind;
 
 static const Kind kinds[] = {
@@ -61,6 +64,13 @@ static const Kind kinds[] = {
      "aten.scaled_dot_product_attention.default(%x, %x, %x)\n",
      4,
      {1, 8, SIZE, 64}},
+    {"a loop that computes nothing",
+     "input %x: f32[n]\n%y: f32[n] = qkv.loop.default(none, [%x], [], {\n"
+     "  input %turn: i64[]\n  input %go: bool[]\n  input %a: f32[n]\n"
+     "  output more = %go\n  output a = %a\n}, limit=" DIGITS(TURNS) ", sure=true)\n",
+     1,
+     {8},
+     true},
 };
 
 typedef struct Canceller {
@@ -112,8 +122,9 @@ static void one(const Kind *k, const char *text, int threads)
         if (y && !want) want = memcpy(malloc(bytes = tensor_bytes(y)), y->data, tensor_bytes(y));
         same = same && y && !memcmp(want, y->data, bytes);
     }
-    tap_ok(right && same && latest < SOON, "%s, %d threads: %d of %d runs ended, %.1f ms after it was asked%s%s",
-           k->name, threads, ended, ROUNDS, 1e3 * latest, right ? "" : ": ", right ? "" : err.msg);
+    bool fine = right && same && latest < SOON && (ended || !k->slow);
+    tap_ok(fine, "%s, %d threads: %d of %d runs ended, %.1f ms after it was asked%s%s", k->name, threads, ended, ROUNDS,
+           1e3 * latest, right ? "" : ": ", right ? "" : err.msg);
     free(want);
     session_free(s);
     graph_free(g);
