@@ -145,16 +145,25 @@ static bool alpha_is_one(const Arg *a)
     return (a->e->kind == EX_INT && a->e->i == 1) || (a->e->kind == EX_FLOAT && a->e->f == 1);
 }
 
-/* other * alpha, a number or a tensor */
-static bool scaled(Lower *L, const Arg *other, const Arg *alpha, Arg *out)
+/* other * alpha, a number or a tensor, computed in the dtype t of the sum */
+static bool scaled(Lower *L, DType t, const Arg *other, const Arg *alpha, Arg *out)
 {
     *out = *other;
-    if (alpha_is_one(alpha)) return true;
+    if (alpha->kind == ARG_EXPR && alpha->e->is_float && !dtype_is_float(t) && !dtype_is_complex(t))
+        return lower_fail(L, 2, "found a floating-point number, expected an integer: the result is %s", dtype_name(t));
+    if (alpha_is_one(alpha) || t == DT_NONE) return true;
+    if (alpha->kind == ARG_EXPR && alpha->e->is_bool && t != DT_BOOL)
+        return lower_fail(L, 2, "found a truth value, expected a number: the result is %s", dtype_name(t));
     if (other->kind == ARG_EXPR) {
-        *out = arg_expr(ex_mul(L->ex, other->e, alpha->e));
-        return out->e || fail(L->err, E_LIMIT, "a number expression is too large");
+        Expr *e = ex_mul(L->ex, other->e, alpha->e);
+        if (!e) return fail(L->err, E_LIMIT, "a number expression is too large");
+        *out = arg_expr(e);
+        if (t == DT_BOOL) *out = arg_value(EMIT(L, full, arg_ints(L->g, 0, NULL), *out, arg_dtype(t)));
+        return out->kind == ARG_EXPR || out->v;
     }
-    Value *v = EMIT(L, mul_Tensor, *other, *alpha);
+    Value *v = lower_cast(L, other->v, t);
+    v = v ? EMIT(L, mul_Tensor, arg_value(v), *alpha) : NULL;
+    if (v && t == DT_BOOL) v = lower_cast(L, v, t);
     *out = arg_value(v);
     return v != NULL;
 }
@@ -162,14 +171,14 @@ static bool scaled(Lower *L, const Arg *other, const Arg *alpha, Arg *out)
 bool lower_add(Lower *L)
 {
     Arg arg[3] = {L->arg[0], arg_none(), arg_int(L->g, 1)};
-    TRY(scaled(L, &L->arg[1], &L->arg[2], &arg[1]));
+    TRY(scaled(L, common(L->arg, 0, 2), &L->arg[1], &L->arg[2], &arg[1]));
     return emit_promoted(L, L->op->id, arg, false);
 }
 
 bool lower_rsub(Lower *L)
 {
     Arg arg[3] = {L->arg[1], arg_none(), arg_int(L->g, 1)};
-    TRY(scaled(L, &L->arg[0], &L->arg[2], &arg[1]));
+    TRY(scaled(L, common(L->arg, 0, 2), &L->arg[0], &L->arg[2], &arg[1]));
     return emit_promoted(L, OP_sub_Tensor, arg, false);
 }
 

@@ -187,6 +187,12 @@ def binary(F):
         c(t(3, 4), t(3, 4), alpha=-0.5)
         c(t(3, dt=i64), t(3, dt=i64), alpha=3)
         c(t(3, dt=bf16), t(3, dt=bf16), alpha=0.3)
+        c(t(3, dt=f64), t(3, dt=i64), alpha=0.3)
+        c(t(3), t(3, dt=bf16), alpha=0.3)
+        c(t(3, dt=i64), t(3, dt=u8), alpha=300)
+    for alpha in (0, 1, 2, True):
+        F.op("aten.add.Tensor")(t(5, dt=b8), t(5, dt=b8), alpha=alpha)
+        F.op("aten.add.Scalar")(t(5, dt=b8), True, alpha)
     for op in ("div", "divide"):
         for mode in ("floor", "trunc"):
             c = F.op(f"aten.{op}.Tensor_mode")
