@@ -52,6 +52,17 @@ static double axis_scale(int64_t in, int64_t out, bool align, double scale, bool
 
 static int64_t clampi(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
 
+/* Where output j of "nearest" is in the input: nearest_idx and nearest_exact_idx of ATen, float32 in every dtype.
+ * Without "exact", an axis of a line or a picture (`flat`: not of a volume) that keeps its size or doubles it
+ * disregards the scale. */
+static int64_t nearest_at(const Axis *a, int64_t j, float scale, bool exact, bool flat)
+{
+    if (!exact && flat && a->out == a->in) return j;
+    if (!exact && flat && a->out == 2 * a->in) return j / 2;
+    float p = exact ? ((float)j + 0.5f) * scale : (float)j * scale;
+    return clampi(whole(floor((double)p)), a->in);
+}
+
 static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double given, bool f64, Err *err)
 {
     bool cubic = !strncmp(mode, "cubic", 5), linear = !strncmp(mode, "linear", 6), aa = strstr(mode, "-aa") != NULL,
@@ -102,9 +113,7 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
             w[1] = x - (double)i > 1 ? 1 : x - (double)i;
             w[0] = 1 - w[1];
         } else {
-            double p = exact ? ((double)j + 0.5) * scale : (double)j * scale;
-            if (!f64) p = exact ? (double)(((float)j + 0.5f) * (float)scale) : (double)((float)j * (float)scale);
-            at[0] = clampi(whole(floor(p)), a->in);
+            at[0] = nearest_at(a, j, (float)scale, exact, call_in(c, 0)->rank < 5);
             w[0] = 1;
         }
     }
@@ -239,7 +248,7 @@ bool run_upsample(Call *c, Err *err)
     for (int i = 0; i < n; i++) {
         axis[i] = (Axis){.in = x->shape[2 + i], .out = out->shape[2 + i]};
         double scale = c->arg[4].kind == ARG_EXPRS ? scalar_f64(c->arg[4].ss[i]) : 0;
-        TRY(make_axis(c, &axis[i], c->arg[2].str, call_bool(c, 3), scale, f64, err));
+        TRY(make_axis(c, &axis[i], c->arg[2].str, call_bool(c, 3), scale, f64 && !nearest, err));
     }
     if (nearest) { /* no arithmetic: a map of indices, any dtype */
         const int64_t *map[MAX_RANK];

@@ -544,6 +544,22 @@ def interpolated(x, at):
     return np.stack([[np.interp(at, np.arange(x.shape[-1]), row) for row in rows] for rows in x])
 
 
+@pytest.mark.parametrize("sizes", ["4", "S"])
+@pytest.mark.parametrize("scale", [0.3, 1.1, 1.3, 1.7, 2.0, 3.0, 4.1])
+def test_nearest_in_ties(tmp_path, scale, sizes):
+    """A place is divided by the scale in float32, as ONNX Runtime does, where PyTorch multiplies by its reciprocal."""
+    for width in (4, 6, 21, 41):
+        m = model(f"""g (float[1, 1, {sizes}, {width if sizes == '4' else 'W'}] x) => (float[a, b, c, d] y) {{
+            by = Constant<value_floats = [1.0, 1.0, 2.0, {scale}]>()
+            y = Resize<mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor">(x, , by)
+        }}""")
+        onnx.save(m, str(tmp_path / "m.onnx"))
+        x = np.arange(4 * width, dtype=np.float32).reshape(1, 1, 4, width)
+        session = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+        got = qkv.Model(str(tmp_path / "m.onnx")).run([x])["y"]
+        np.testing.assert_array_equal(got, session.run(None, {"x": x})[0])
+
+
 def test_an_image_of_bytes(tmp_path):
     """Rounded, as the standard's reference does; ONNX Runtime cuts off."""
     m = model("""g (uint8[B, S, 6] x) => (uint8[a, c, d] y) {

@@ -1,4 +1,6 @@
 """Golden cases of the image family: pooling, resampling, sampling grids, RoI align, patches."""
+import math
+
 from golden import *
 
 
@@ -101,6 +103,13 @@ def resamples(F):
         F.op(name + ".vec")(t(1, 2, 3, 4, 5), [4, 3, 7], *extra, None)
         F.op(name + ".vec")(t(1, 2, 3, 4, 5), None, *extra, [2.0, 1.5, 1.0])
         F.op(name + ".default")(t(1, 2, 3, 4, 5), [4, 3, 7], *extra)
+    for mode in ("upsample_nearest", "_upsample_nearest_exact"):  # scales beside sizes kept, doubled, and in ties
+        ramp = lambda *shape, dt=f32: torch.arange(math.prod(shape)).reshape(shape).to(dt)
+        for dt in (f32, f64, u8):
+            F.op(f"aten.{mode}1d.vec")(ramp(1, 1, 21, dt=dt), None, [1.3])
+            F.op(f"aten.{mode}2d.vec")(ramp(1, 1, 9, 4, dt=dt), None, [1.1, 1.1])
+            F.op(f"aten.{mode}2d.vec")(ramp(1, 1, 3, 7, dt=dt), None, [0.7, 2.1])
+            F.op(f"aten.{mode}3d.vec")(ramp(1, 1, 2, 3, 4, dt=dt), None, [1.1, 2.1, 1.3])
     for mode in ("bilinear", "bicubic"):
         for al in (False, True):
             c = F.op(f"aten._upsample_{mode}2d_aa.vec")

@@ -2,13 +2,15 @@
  *
  *     Resize(x, scales=[1, 1, 2, 2], mode="linear")        ->  qkv.upsample(x, [2*h, 2*w], "linear", scales=[2, 2])
  *     Resize of another kind                               ->  a product with weights along each axis that changes
+ *     Resize of another kind, nearest                      ->  index_select along each axis that changes
  *
  * qkv.upsample knows PyTorch's kinds. All others follow ONNX's definition: output i of an axis is at a place of the
- * input, and is the sum of the elements around it by weights that the mode gives; those make a matrix (out, in), which
- * is computed from the sizes when they are bound.
+ * input, and is the element nearest to it, or the sum of the elements around it by weights that the mode gives; those
+ * make a matrix (out, in), which is computed from the sizes when they are bound.
  */
 #include <math.h>
 #include <string.h>
+#include "facts/nearest.h"
 #include "onnx/read/read_impl.h"
 
 typedef struct Resize {
@@ -142,6 +144,11 @@ static const char *torch_mode(const Resize *r, bool *corners)
     return is(r->mode, "cubic") && !r->antialias && r->cubic_a == -0.75 ? "cubic" : NULL;
 }
 
+static bool same_elements(const Value *x, const Resize *r, int i)
+{
+    return nearest_agrees(x->dim[i], r->out[i], r->scale[i], is(r->place, "half_pixel"), x->rank < 5);
+}
+
 /* NULL without an error: not of PyTorch's kinds */
 static Value *by_upsample(OnnxOp *o, Value *x, const Resize *r)
 {
@@ -154,6 +161,7 @@ static Value *by_upsample(OnnxOp *o, Value *x, const Resize *r)
         (is(r->place, "pytorch_half_pixel") && !is(mode, "linear") && !is(mode, "cubic")))
         return NULL;
     for (int i = 0; i < n; i++) {
+        if (is(r->mode, "nearest") && !same_elements(x, r, 2 + i)) return NULL;
         factors[i] = r->scale[2 + i];
         scaled_by = scaled_by && factors[i];
     }
@@ -170,16 +178,18 @@ static Value *number(OnnxOp *o, Expr *e)
 {
     return AS(&o->L, full, arg_ints(o->g, 0, NULL), arg_expr(e), arg_dtype(DT_F64));
 }
-static Value *positions(OnnxOp *o, Expr *n, bool column)
+static Value *positions(OnnxOp *o, Expr *n, DType t, bool column)
 {
-    Value *i = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(n), arg_int(o->g, 1), arg_dtype(DT_F64));
+    Value *i = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(n), arg_int(o->g, 1), arg_dtype(t));
     return i && column ? lower_reshape(&o->L, i, 2, (Expr *[]){n, num(o, 1)}) : i;
 }
 
-/* Where output i is in the input, (out, 1) */
+/* Where output i is in the input, (out, 1). ONNX Runtime computes places in float32, which decides between the elements
+ * of "nearest". */
 static Value *places(OnnxOp *o, const Resize *r, int axis, Expr *in, Value *scale)
 {
-    Value *i = positions(o, r->out[axis], true), *n = number(o, in), *m = number(o, r->out[axis]);
+    Value *i = positions(o, r->out[axis], is(r->mode, "nearest") ? DT_F32 : DT_F64, true);
+    Value *n = number(o, in), *m = number(o, r->out[axis]);
     Value *half = AS(&o->L, div_Tensor, v(add(o, i, arg_float(o->g, 0.5))), v(scale));
     if (is(r->place, "asymmetric")) return AS(&o->L, div_Tensor, v(i), v(scale));
     if (is(r->place, "half_pixel")) return sub(o, half, arg_float(o->g, 0.5));
@@ -256,16 +266,11 @@ static Expr *reach_of(OnnxOp *o, const Resize *r, int axis, Expr *in)
  * not at all; with antialias the weights are as wide as the input is smaller. */
 static Value *weights(OnnxOp *o, const Resize *r, int axis, Expr *in, Value *scale, Value *place)
 {
-    Value *column = positions(o, in, false), *last = number(o, ex_sub(o->ex, in, num(o, 1)));
-    if (is(r->mode, "nearest")) {
-        Value *at = nearest_of(o, r, place);
-        at = AS(&o->L, minimum, v(AS(&o->L, clamp, v(at), arg_float(o->g, 0))), v(last));
-        return f64(o, AS(&o->L, eq_Tensor, v(at), v(column)));
-    }
+    Value *column = positions(o, in, DT_F64, false), *last = number(o, ex_sub(o->ex, in, num(o, 1)));
     Value *at = column;
     Expr *reach = r->exclude_outside ? NULL : reach_of(o, r, axis, in),
          *n = reach ? ex_add(o->ex, in, ex_mul(o->ex, reach, num(o, 2))) : in;
-    if (reach) at = sub(o, positions(o, n, false), arg_expr(reach));
+    if (reach) at = sub(o, positions(o, n, DT_F64, false), arg_expr(reach));
     Value *distance = sub(o, at, v(place));
     if (r->antialias) distance = mul(o, distance, v(AS(&o->L, minimum, v(scale), v(op_number(o, DT_F64, 1)))));
     Value *w = weight_at(o, r, distance);
@@ -278,15 +283,15 @@ static Value *weights(OnnxOp *o, const Resize *r, int axis, Expr *in, Value *sca
     return AS(&o->L, matmul, v(w), v(hit));
 }
 
-/* x with axis multiplied by (out, in); places outside the input take the extrapolation value */
+/* x with axis indexed, or multiplied by (out, in); places outside the input take the extrapolation value */
 static Value *along(OnnxOp *o, Value *x, const Resize *r, int axis, Value **outside)
 {
     Expr *in = x->dim[axis];
     Value *scale = r->scale[axis] && !r->from[axis]
                        ? number(o, r->scale[axis])
                        : AS(&o->L, div_Tensor, v(number(o, r->out[axis])), v(number(o, in)));
-    Value *place = places(o, r, axis, in, scale), *w = place ? weights(o, r, axis, in, scale, place) : NULL;
-    TRY_NULL(w);
+    Value *place = places(o, r, axis, in, scale);
+    TRY_NULL(place);
     if (r->from[axis]) {
         Expr *dim[MAX_RANK];
         Value *out = AS(&o->L, logical_or, v(AS(&o->L, lt_Tensor, v(place), v(op_number(o, DT_F64, 0)))),
@@ -295,6 +300,14 @@ static Value *along(OnnxOp *o, Value *x, const Resize *r, int axis, Value **outs
         TRY_NULL(out && (out = lower_reshape(&o->L, out, x->rank, dim)));
         TRY_NULL(*outside = *outside ? AS(&o->L, logical_or, v(*outside), v(out)) : out);
     }
+    if (is(r->mode, "nearest")) {
+        Value *last = number(o, ex_sub(o->ex, in, num(o, 1))), *at = nearest_of(o, r, place);
+        at = at ? AS(&o->L, minimum, v(AS(&o->L, clamp, v(at), arg_float(o->g, 0))), v(last)) : NULL;
+        at = at ? lower_cast(&o->L, lower_reshape(&o->L, at, 1, &r->out[axis]), DT_I64) : NULL;
+        return at ? AS(&o->L, index_select, v(x), arg_int(o->g, axis), v(at)) : NULL;
+    }
+    Value *w = weights(o, r, axis, in, scale, place);
+    TRY_NULL(w);
     int perm[MAX_RANK], back[MAX_RANK];
     for (int i = 0, k = 0; i < x->rank; i++)
         if (i != axis) perm[k++] = i;
@@ -321,11 +334,12 @@ bool onnx_resize(OnnxOp *o)
     TRY(read_sizes(o, x, &r));
     Value *y = by_upsample(o, x, &r);
     if (y || o->im->err->code) return op_return(o, 0, y);
-    y = f64(o, x);
+    bool nearest = is(r.mode, "nearest");
+    y = nearest ? x : f64(o, x);
     for (int i = 0; y && i < x->rank; i++)
         if (!same_size(&r, x, i)) y = along(o, y, &r, i, &outside);
     if (y && outside) y = AS(&o->L, where_self, v(outside), v(op_number(o, DT_F64, r.outside_value)), v(y));
-    if (y && !dtype_is_float(x->dtype)) { /* rounded and kept in range, as the reference does */
+    if (y && !nearest && !dtype_is_float(x->dtype)) { /* rounded and kept in range, as the reference does */
         double n = ldexp(1, dtype_bits(x->dtype));
         bool is_signed = x->dtype == DT_I8 || x->dtype == DT_I16 || x->dtype == DT_I32 || x->dtype == DT_I64;
         if (dtype_bits(x->dtype) < 64)

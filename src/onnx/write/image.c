@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include "facts/nearest.h"
 #include "onnx/write/write_impl.h"
 
 static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
@@ -16,6 +17,37 @@ static Ref wide(Onnx *o, Ref x) { return x.t == DT_BF16 ? cast(o, x, DT_F32) : x
 static bool size_follows(const Expr *in, const Expr *out, float scale)
 {
     return !ex_is_int(in) || !ex_is_int(out) || floorf((float)in->i * scale) == (float)out->i;
+}
+
+/* Where both resample an axis to the same elements; scales NULL: by the sizes. */
+static bool agrees(const Node *n, const Arg *scales, int i, bool exact)
+{
+    const Value *x = arg_v(n, 0);
+    const Expr *scale = scales && ex_number(scales->es[i]) > 0 ? scales->es[i] : NULL;
+    return nearest_agrees(x->dim[2 + i], n->out[0]->dim[2 + i], scale, exact, x->rank < 5);
+}
+
+/* An axis by index, computed as PyTorch does: nearest_at of src/run/run_image.c. */
+static Ref nearest_along(Onnx *o, Ref x, const Node *n, const Arg *scales, int i, bool exact)
+{
+    const Value *v = arg_v(n, 0);
+    Expr *in = v->dim[2 + i], *out = n->out[0]->dim[2 + i];
+    bool flat = v->rank < 5 && !exact, sizes = ex_is_int(in) && ex_is_int(out);
+    double f = scales ? ex_number(scales->es[i]) : 0;
+    Ref back = f > 0 ? number(o, DT_F32, (double)(float)(1 / f))
+                     : bin(o, "Div", size_scalar(o, in, DT_F32), size_scalar(o, out, DT_F32));
+    Ref j = positions(o, size_of(o, out)), place = cast(o, j, DT_F32), length = size_scalar(o, in, DT_I64);
+    if (exact) place = bin(o, "Add", place, number(o, DT_F32, 0.5));
+    place = bin(o, "Mul", place, back);
+    Ref at = cast(o, NODE(o, "Floor", DT_F32, place), DT_I64);
+    at = bin(o, "Min", at, bin(o, "Sub", length, integer(o, 1)));
+    Ref count = size_scalar(o, out, DT_I64), twice = bin(o, "Mul", length, integer(o, 2));
+    if (flat && (sizes ? in->i == out->i : f > 1 && f < 2))
+        at = where(o, NODE(o, "Equal", DT_BOOL, count, length), j, at);
+    if (flat && (sizes ? 2 * in->i == out->i : f > 1 && f < 3))
+        at = where(o, NODE(o, "Equal", DT_BOOL, count, twice), bin(o, "Div", j, integer(o, 2)), at);
+    attr_int(o, "axis", 2 + i);
+    return NODE(o, "Gather", x.t, x, at);
 }
 
 void out_upsample(Onnx *o, const Node *n, const char *text)
@@ -47,6 +79,14 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
     }
     if (dtype_is_int(v->dtype) && !nearest) {
         refuse(o, "interpolation of bytes, in fixed point in PyTorch: runtimes do not agree; resize floats");
+        return;
+    }
+    bool agree = true;
+    for (int i = 0; nearest && i < v->rank - 2; i++) agree = agree && agrees(n, by_scale ? scales : NULL, i, exact);
+    if (!agree) {
+        Ref y = arg_ref(o, n, 0);
+        for (int i = 0; i < v->rank - 2; i++) y = nearest_along(o, y, n, by_scale ? scales : NULL, i, exact);
+        give(o, n, 0, y);
         return;
     }
     Ref x = wide(o, arg_ref(o, n, 0)), sizes = none(), by = none();
