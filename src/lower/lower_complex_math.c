@@ -166,11 +166,13 @@ static Value *whole_power(Lower *L, Parts z, int n)
 
 enum { MOST_FACTORS = 32 };
 
-/* A real exponent: |z|^p turned by p angle(z) */
+/* A real exponent: |z|^p turned by p angle(z), but for the roots and whole powers that PyTorch sees */
 static bool real_power(Lower *L, Parts z, Arg p)
 {
     const Expr *e = p.kind == ARG_EXPR ? p.e : NULL;
     double n = e && ex_is_const(e) ? ex_number(e) : 0;
+    if (n == 0.5) return lower_return(L, AS(L, sqrt, L->arg[0]));
+    if (n == -0.5) return lower_return(L, AS(L, rsqrt, L->arg[0]));
     if (n >= 1 && n <= MOST_FACTORS && n == (int)n) return lower_return(L, whole_power(L, z, (int)n));
     if (n <= -1 && n >= -MOST_FACTORS && n == (int)n) return lower_return(L, whole_power(L, inverse(L, z), (int)-n));
     Value *r = AS(L, pow_Tensor_Tensor, v(size_of(L, z)), p);

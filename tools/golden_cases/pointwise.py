@@ -411,6 +411,9 @@ def complexes(F):
     F.op("aten.sgn.default")(torch.zeros(2, dtype=torch.complex64))
     for e in (2, 3, -2, 0.5, 1):
         F.op("aten.pow.Tensor_Scalar")(z(3, 4), e)
+    far = torch.tensor([complex(-1e16, 1), complex(-1e16, -1), complex(-4, -0.0), 0, 2j])  # beside the negative axis
+    F.op("aten.pow.Tensor_Scalar")(far, 0.5)
+    F.op("aten.pow.Tensor_Scalar")(torch.tensor([complex(-4, 1e-7), complex(-4, -1e-7), 2j, 3]), -0.5)
     F.op("aten.pow.Tensor_Tensor")(z(3, 4), z(4))
     F.op("aten.pow.Tensor_Tensor")(t(3, 4, lo=0.5), z(4))
     for n in ("eq", "ne"):
