@@ -64,17 +64,20 @@ bool grad_prod(Grad *d)
     return gd_send(d, x, gd_mul(d, gd_mul(d, product_before(d, x, axis), after), kept(d, x, set)));
 }
 
-/* Of several largest elements each gets its share. */
+/* Of several largest elements each gets its share. NaN as a result: over all axes the NaNs do (max() and amax() are one
+ * row), along some axes every element's gradient is NaN, as in PyTorch. */
 bool grad_extreme(Grad *d)
 {
     Value *x = gd_value(d, 0);
     bool set[MAX_RANK], all = d->node->op->id == OP_median || d->node->op->id == OP_nanmedian;
     int dims[MAX_RANK];
     gd_dims(all ? &(Arg){.kind = ARG_NONE} : &d->node->arg[1], x->rank, set);
-    Value *hit = GD(d, eq_Tensor, V(x), V(result_kept(d, x, set)));
-    Value *count = gd_sum(d, gd_cast(d, hit, x->dtype), gd_list(set, x->rank, dims), dims, true);
-    Value *share = count ? GD(d, div_Tensor, V(kept(d, x, set)), V(count)) : NULL;
-    return gd_send(d, x, gd_where(d, hit, share, 0));
+    Value *result = result_kept(d, x, set), *hit = GD(d, eq_Tensor, V(x), V(result));
+    int n = gd_list(set, x->rank, dims);
+    if (all || !d->node->arg[1].n)
+        hit = GD(d, logical_or, V(hit), V(GD(d, logical_and, V(GD(d, isnan, V(x))), V(GD(d, isnan, V(result))))));
+    Value *mask = gd_cast(d, hit, x->dtype), *count = gd_sum(d, mask, n, dims, true);
+    return gd_send(d, x, count ? GD(d, div_Tensor, V(gd_mul(d, mask, kept(d, x, set))), V(count)) : NULL);
 }
 
 static bool scattered(Grad *d, Value *x, int axis, Value *grad, Value *index)
@@ -141,7 +144,7 @@ bool grad_std(Grad *d)
     return send_variance(d, gd_where(d, GD(d, ne_Tensor, V(std), arg_float(d->g, 0)), each, 0));
 }
 
-/* (sum |x|^p)^(1/p): x |x|^(p - 2) / norm^(p - 1), 0 where the norm is 0 */
+/* (sum |x|^p)^(1/p): x |x|^(p - 2) / norm^(p - 1), 0 where the norm is 0, and of p < 1 where x is */
 bool grad_vector_norm(Grad *d)
 {
     Value *x = gd_value(d, 0);
@@ -164,6 +167,9 @@ bool grad_vector_norm(Grad *d)
         each = gd_mul(
             d, sign,
             GD(d, pow_Tensor_Tensor, V(GD(d, div_Tensor, V(GD(d, abs, V(x))), V(norm))), arg_float(d->g, p - 1)));
+    if (p < 1)
+        each = GD(d, where_self, V(GD(d, ne_Tensor, V(x), arg_float(d->g, 0))), V(each),
+                  V(gd_scale(d, norm, gd_float(d, 0))));
     Value *real = GD(d, ne_Tensor, V(norm), arg_float(d->g, 0));
     return gd_send(d, x, gd_where(d, real, gd_mul(d, each, grad), 0));
 }

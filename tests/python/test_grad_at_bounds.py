@@ -49,3 +49,19 @@ def test_bounds_that_are_tensors(bounds, tmp_path):
     x = torch.tensor(X, requires_grad=True)
     want, given = gradients(lambda x: x.clamp(*(b if b is None else torch.tensor(b) for b in bounds)), x, tmp_path)
     assert np.array_equal(given, want)
+
+
+@pytest.mark.parametrize("x", [[NAN, 2.0, 2.0], [NAN, NAN, 1.0], [1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
+@pytest.mark.parametrize("f", [torch.max, torch.min, torch.median, torch.nanmedian, lambda x: x.amax(0),
+                               lambda x: x.amin(0, True), lambda x: x.max(0)[0], lambda x: x.median(0)[0]])
+def test_extremes_of_ties_and_nan(f, x, tmp_path):
+    want, given = gradients(f, torch.tensor(x, requires_grad=True), tmp_path)
+    torch.testing.assert_close(given, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("x", [[0.0, 3.0, -4.0], [-0.0, 0.0, 0.0], [NAN, 0.0, 1.0], [float("inf"), 0.0, 1.0]])
+@pytest.mark.parametrize("p", [0.5, 0.9, 1, 1.5, 2, 3, float("inf"), -1])
+def test_norms_of_zeros(p, x, tmp_path):
+    """Of p < 1 the slope at 0 has no bound; PyTorch takes 0."""
+    want, given = gradients(lambda x: torch.linalg.vector_norm(x, p), torch.tensor(x, requires_grad=True), tmp_path)
+    torch.testing.assert_close(given, want, equal_nan=True)
