@@ -167,7 +167,7 @@ static bool numbers_within(Reader *r, const Term *i, Expr *n)
 static Term *place(Reader *r, Term *i, Expr *n)
 {
     Term *own = i ? term_unwrapped(i, term_index(r->t, n)) : NULL;
-    if (own && looks(r, own, n, false)) return own;
+    if (own && (looks(r, own, n, false) || numbers_within(r, own, n))) return own;
     if (!i || ix_within(&r->t->x, term_integer(r->t, i), n) || numbers_within(r, i, n)) return i;
     if (looks(r, i, n, r->side == SOURCE)) return i;
     return term_refuse(r->t, "'%s': an index that the source may not look up", r->node->name);

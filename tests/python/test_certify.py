@@ -1037,6 +1037,25 @@ def test_convert(files, name, opset, tmp_path):
     assert run(BUILD / "qkv-certify", other, path).returncode == 1
 
 
+class Types(nn.Module):
+    """The types of tokens as BERT has them: numbers of a buffer, at places that are numbers of another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("types", torch.tensor([[0, 1, 1, 0]]))
+        self.register_buffer("at", torch.arange(4)[None])
+        self.of = nn.Embedding(2, 3)
+
+    def forward(self, x):
+        return self.of(self.types.expand(len(x), -1).gather(1, self.at.expand(len(x), -1))) + x
+
+
+def test_places_that_are_numbers_of_a_buffer(tmp_path):
+    path, sizes = tmp_path / "m.pt2", ({0: torch.export.Dim.AUTO},)
+    torch.export.save(torch.export.export(Types(), (torch.randn(5, 4, 3),), dynamic_shapes=sizes), path)
+    assert certified(tmp_path / "m.onnx", "convert", path, source=path) == (True, None)
+
+
 def test_convert_rewritten_and_back(files, tmp_path):
     source = files["bert"][0]
     path, back = tmp_path / "m.onnx", tmp_path / "b.pt2"
