@@ -156,6 +156,24 @@ static bool follows(Checker *c, const Expr *bound)
     return false;
 }
 
+/* May a node look up what the source does not, perhaps where nothing reads it? Not what is a value of the source, and
+ * not where the indices are all inside. */
+static bool looks_beyond(Checker *c, const Node *n)
+{
+    int one = op_param(n->op, "index"), k = one < 0 ? op_param(n->op, "indices") : one;
+    bool looks = k >= 0 && (n->arg[k].kind == ARG_VALUE || n->arg[k].kind == ARG_VALUES);
+    const Value *v = looks ? n->out[0] : NULL;
+    Expr *idx[MAX_RANK];
+    if (!looks || checker_class(c, RESULT, v) >= 0) return false;
+    if (!element_is_known(v) || !terms_open(&c->t)) return true;
+    c->leaf = c->shared;
+    c->memo = NULL;
+    c->nmemo = c->depth = c->work = 0;
+    for (int i = 0; i < v->rank; i++)
+        if (!(idx[i] = ix_var(&c->t.x, "o", i, checker_expr(c, RESULT, v->dim[i])))) return true;
+    return !element(c, RESULT, v, idx);
+}
+
 /* Sizes, conditions on them, results: what the source takes is not refused, and what it gives is given. */
 bool checker_finish(Checker *c, Err *err)
 {
@@ -188,6 +206,8 @@ bool checker_finish(Checker *c, Err *err)
         bool same = as_many && n->nout && checker_class(c, RESULT, n->out[0]) >= 0;
         if (n->op->flags & OPF_EFFECT || (n->op->flags & OPF_RANDOM && !same))
             return fail(err, E_MISMATCH, "'%s': %s has an effect beside its result", n->name, n->op->name);
+        if (looks_beyond(c, n))
+            return fail(err, E_MISMATCH, "'%s': %s may have an error that the source has not", n->name, n->op->name);
     }
     if (a->noutput != b->noutput || graph_mutations(a) != graph_mutations(b) || a->nscalar_output != b->nscalar_output)
         return fail(err, E_MISMATCH, "the numbers of results differ");

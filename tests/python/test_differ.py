@@ -323,6 +323,12 @@ LESS = {
                      lambda w, i: F.embedding(i, w[:1]) + i[:, None] * 0, torch.tensor([-1, 1]), True),
     "a row that nothing reads": (lambda w, i: w[:2] + i[:, None] * 0, lambda w, i: w[:2] + w[i] * 0,
                                  torch.tensor([-7, 9]), True),
+    "rows that are cut off": (lambda w, i: w[i[:1]] * 2.0, lambda w, i: w[i][:1] * 2.0, torch.tensor([0, 9]), False),
+    "rows that are cut off beside others": (lambda w, i: w[:2] * 2.0, lambda w, i: torch.cat([w[:2], w[i]])[:2] * 2.0,
+                                            torch.tensor([-7, 9]), True),
+    "a row that is written and cut off": (
+        lambda w, i: w[:2] * 2.0,
+        lambda w, i: torch.cat([w[:2], w.index_put((i[0],), torch.tensor(5.0))])[:2] * 2.0, torch.tensor([9, 0]), True),
     "a row that is written": (lambda w, i: torch.where((torch.arange(6) == i[0])[:, None], 5.0, w),
                               lambda w, i: w.index_put((i[0],), torch.tensor(5.0)), torch.tensor([9, 0]), False),
 }
