@@ -346,6 +346,33 @@ def test_a_result_has_no_error_of_its_own(name, tmp_path):
     assert certificate_of(*paths[::-1], tmp_path / "o.pt2")["whole"] == holds
 
 
+# indices that are numbers of a buffer, looked up in n rows of at least 3 where nothing reads what is found
+INSIDE = {
+    "of three rows": (torch.arange(3), lambda w, at: w[at], True),
+    "of three rows from the front": (torch.arange(3), lambda w, at: F.embedding(at, w), True),
+    "of four rows": (torch.arange(4), lambda w, at: w[at], False),
+    "of four rows from the front": (torch.arange(4), lambda w, at: F.embedding(at, w), False),
+    "twice the number": (torch.arange(3), lambda w, at: w[2 * at], False),
+    "the number and one": (torch.arange(3), lambda w, at: w[at + 1], False),
+    "the square of a number": (torch.arange(3), lambda w, at: w[at * at], False),
+    "from the end": (torch.arange(3) - 1, lambda w, at: F.embedding(at, w), False),
+    "beyond the end": (torch.arange(5) - 4, lambda w, at: w[at], False),
+    "a row that is selected": (torch.arange(4), lambda w, at: w.index_select(0, at), False),
+    "a row that is gathered": (torch.arange(4), lambda w, at: w.gather(0, at[:, None].expand(-1, 3)), False),
+    "a row that is written": (torch.tensor([3]), lambda w, at: w.index_put((at,), torch.tensor(5.0)), False),
+    "a row that is added": (torch.tensor([3]), lambda w, at: w.index_add(0, at, w[:1]), False),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_places_are_inside_at_all_sizes(name, tmp_path):
+    at, f, inside = INSIDE[name]
+    sizes = {0: torch.export.Dim("n", min=3)}
+    paths = [exported(Holds("at", at, h), (rand(6, 3),), tmp_path / f"{i}.pt2", sizes) for i, h in enumerate(
+        (lambda w, at: w * 2.0 + at[0], lambda w, at: torch.cat([w, f(w, at)])[:w.shape[0]] * 2.0 + at[0]))]
+    assert certificate_of(*paths, tmp_path / "o.pt2")["whole"] == inside
+
+
 # of an ONNX file more is taken for granted, but no more than docs/PROOF.md says: (source, result, inputs)
 HEAD = ("<float low = {-inf}, float five = {5.0}, float one = {1.0}, int64 two = {2}, int64 zero = {0}, "
         "int64[1] last = {-1}> ")
