@@ -80,7 +80,7 @@ def commands(objects):
 
 
 def export(folder):
-    """[[file, file, do they differ]]"""
+    """[[file, file, do they differ ("so": has the second an error that the first has not), name]]"""
     sys.path[:0] = [str(TESTS), str(ROOT / "python")]
     import onnx
     import test_certify
@@ -94,6 +94,8 @@ def export(folder):
         pairs.append([*(shutil.copy(p, folder / f"d{k}.{i}.pt2") for i, p in enumerate((a, b))), True, name])
     for k, (name, a, b) in enumerate(test_differ.onnx_pairs(folder, onnx)):
         pairs.append([*(shutil.copy(p, folder / f"o{k}.{i}.onnx") for i, p in enumerate((a, b))), True, name])
+    for k, (name, a, b) in enumerate(test_differ.errors(folder)):
+        pairs.append([*(shutil.copy(p, folder / f"e{k}.{i}.pt2") for i, p in enumerate((a, b))), "so", name])
     return [[str(a), str(b), differ, name] for a, b, differ, name in pairs]
 
 
@@ -102,13 +104,13 @@ import ctypes as C, json, os, sys
 import qkv
 from qkv import _lib
 for a, b, differ, name in sorted(json.load(open(sys.argv[1])), key=lambda p: not p[2]):
-    for x, y in ((a, b), (b, a)) if differ else ((a, b),):
+    for x, y in ((a, b), (b, a)) if differ is True else ((a, b),):
         source, result = qkv.Model(x), qkv.Model(y)
         text, e = C.c_void_p(), _lib.CError()
         status = _lib.lib().qkv_model_save_certified(result._model, source._model, None, os.fsencode(
             sys.argv[2] + os.path.splitext(y)[1]), C.byref(text), C.byref(e))
         _lib.check(status == 0, e)
-        if json.loads(_lib.text(text.value, e))["whole"] == differ:
+        if json.loads(_lib.text(text.value, e))["whole"] == bool(differ):
             print("differs" if differ else "lost", name)
             sys.exit()
 print("same")

@@ -364,13 +364,25 @@ INSIDE = {
 }
 
 
+def looked_up(name, folder):
+    at, f, _ = INSIDE[name]
+    sizes = {0: torch.export.Dim("n", min=3)}
+    return [exported(Holds("at", at, h), (rand(6, 3),), folder / f"{i}.pt2", sizes) for i, h in enumerate(
+        (lambda w, at: w * 2.0 + at[0], lambda w, at: torch.cat([w, f(w, at)])[:w.shape[0]] * 2.0 + at[0]))]
+
+
 @pytest.mark.parametrize("name", INSIDE)
 def test_places_are_inside_at_all_sizes(name, tmp_path):
-    at, f, inside = INSIDE[name]
-    sizes = {0: torch.export.Dim("n", min=3)}
-    paths = [exported(Holds("at", at, h), (rand(6, 3),), tmp_path / f"{i}.pt2", sizes) for i, h in enumerate(
-        (lambda w, at: w * 2.0 + at[0], lambda w, at: torch.cat([w, f(w, at)])[:w.shape[0]] * 2.0 + at[0]))]
-    assert certificate_of(*paths, tmp_path / "o.pt2")["whole"] == inside
+    assert certificate_of(*looked_up(name, tmp_path), tmp_path / "o.pt2")["whole"] == INSIDE[name][2]
+
+
+def errors(folder):
+    """(name, file, file): the second has an error where the first has none."""
+    for name, (f, g, _, _) in LESS.items():
+        yield name, *(exported(h, (rand(6, 3), torch.tensor([0, 0])), folder / f"{i}.pt2")
+                      for i, h in enumerate((f, g)))
+    for name in (n for n in INSIDE if not INSIDE[n][2]):
+        yield name, *looked_up(name, folder)
 
 
 # of an ONNX file more is taken for granted, but no more than docs/PROOF.md says: (source, result, inputs)
