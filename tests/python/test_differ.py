@@ -355,6 +355,8 @@ INSIDE = {
     "twice the number": (torch.arange(3), lambda w, at: w[2 * at], False),
     "the number and one": (torch.arange(3), lambda w, at: w[at + 1], False),
     "the square of a number": (torch.arange(3), lambda w, at: w[at * at], False),
+    "the sum of two numbers": (torch.tensor([2, 0, 2]), lambda w, at: w[at + at.flip(0)], False),
+    "the product of two numbers": (torch.tensor([2, 0, 2]), lambda w, at: w[at * at.flip(0)], False),
     "from the end": (torch.arange(3) - 1, lambda w, at: F.embedding(at, w), False),
     "beyond the end": (torch.arange(5) - 4, lambda w, at: w[at], False),
     "a row that is selected": (torch.arange(4), lambda w, at: w.index_select(0, at), False),
