@@ -47,23 +47,26 @@ typedef struct Kind {
 } Kind;
 
 static const Kind kinds[] = {
-    {"a product", "input %x: f32[n, n]\n%y: f32[n, n] = aten.matmul.default(%x, %x)\n", 2, {SIZE, SIZE}},
+    {"a product", "input %x: f32[n, n]\n%y: f32[n, n] = aten.matmul.default(%x, %x)\n", 2, {SIZE, SIZE}, false},
     {"a layer",
      "input %x: f32[n, " DIGITS(SIZE) "]\nweight %w: f32[" DIGITS(SIZE) ", " DIGITS(SIZE) "] = parameter \"w\"\n"
      "%y: f32[n, " DIGITS(SIZE) "] = aten.matmul.default(%x, %w)\n",
      2,
-     {2 * SIZE, SIZE}},
+     {2 * SIZE, SIZE},
+     false},
     {"a convolution",
      "input %x: f32[n, 64, 96, 96]\nweight %k: f32[64, 64, 3, 3] = parameter \"k\"\n"
      "%y: f32[n, 64, 96, 96] = aten.convolution.default(%x, %k, none, [1, 1], [1, 1], [1, 1], "
      "false, [0, 0], 1)\n",
      4,
-     {4, 64, 96, 96}},
+     {4, 64, 96, 96},
+     false},
     {"an attention",
      "input %x: f32[n, 8, l, 64]\n%y: f32[n, 8, l, 64] = "
      "aten.scaled_dot_product_attention.default(%x, %x, %x)\n",
      4,
-     {1, 8, SIZE, 64}},
+     {1, 8, SIZE, 64},
+     false},
     {"a loop that computes nothing",
      "input %x: f32[n]\n%y: f32[n] = qkv.loop.default(none, [%x], [], {\n"
      "  input %turn: i64[]\n  input %go: bool[]\n  input %a: f32[n]\n"
