@@ -145,6 +145,8 @@ static bool alpha_is_one(const Arg *a)
     return (a->e->kind == EX_INT && a->e->i == 1) || (a->e->kind == EX_FLOAT && a->e->f == 1);
 }
 
+static Expr *number_of(Lower *L, Expr *e) { return e->kind == EX_BOOL ? ex_int(L->ex, e->i) : e; }
+
 /* other * alpha, a number or a tensor, computed in the dtype t of the sum */
 static bool scaled(Lower *L, DType t, const Arg *other, const Arg *alpha, Arg *out)
 {
@@ -155,9 +157,9 @@ static bool scaled(Lower *L, DType t, const Arg *other, const Arg *alpha, Arg *o
     if (alpha->kind == ARG_EXPR && alpha->e->is_bool && t != DT_BOOL)
         return lower_fail(L, 2, "found a truth value, expected a number: the result is %s", dtype_name(t));
     if (other->kind == ARG_EXPR) {
-        Expr *e = ex_mul(L->ex, other->e, alpha->e);
+        Expr *e = ex_mul(L->ex, number_of(L, other->e), number_of(L, alpha->e));
         if (!e) return fail(L->err, E_LIMIT, "a number expression is too large");
-        *out = arg_expr(e);
+        *out = t == DT_BOOL && ex_is_const(e) ? arg_bool(L->g, ex_number(e) != 0) : arg_expr(e);
         if (t == DT_BOOL) *out = arg_value(EMIT(L, full, arg_ints(L->g, 0, NULL), *out, arg_dtype(t)));
         return out->kind == ARG_EXPR || out->v;
     }
