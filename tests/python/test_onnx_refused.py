@@ -4,6 +4,7 @@
 """
 import re
 
+import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx")
@@ -394,15 +395,24 @@ def test_functions(call, attributes, inputs, outputs, check, read, tmp_path):
             qkv.Model(path)
 
 
-@pytest.mark.parametrize("op, attributes", [("MaxPool", "ceil_mode = 1"), ("MaxPool", 'auto_pad = "SAME_UPPER"'),
-                                            ("LpPool", "ceil_mode = 1"), ("AveragePool", "ceil_mode = 1")])
-def test_sizes_that_grow_with_each_node(op, attributes, tmp_path):
-    """Windows over windows of a size that varies: at some depth its expression is too large to be built."""
+def pools(op, attributes, path):
     nodes = "\n".join(f"x{i + 1} = {op}<kernel_shape = [3], strides = [2], {attributes}>(x{i})" for i in range(120))
     text = (f'<ir_version: 9, opset_import: ["": 18]>\ng (float[1, 1, n] x0) => (float[1, 1, m] x120) {{ {nodes} }}')
-    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "LpPool", "AveragePool"])
+def test_sizes_that_grow_with_each_node(op, tmp_path):
+    """Windows over windows of a size that varies: at some depth its expression is too large to be built."""
     with pytest.raises(qkv.Error, match="a size expression is too large"):
-        qkv.Model(tmp_path / "m.onnx")
+        qkv.Model(pools(op, "ceil_mode = 1", tmp_path / "m.onnx"))
+
+
+def test_sizes_of_quotients_of_quotients_do_not_grow(tmp_path):
+    model = qkv.Model(pools("MaxPool", 'auto_pad = "SAME_UPPER"', tmp_path / "m.onnx"))
+    for n in (1, 5, 300):
+        assert model.run(np.ones((1, 1, n), np.float32))["x120"].shape == (1, 1, 1)
 
 
 BODIES = [  # a graph of the main domain as text, and what is said of it
