@@ -52,6 +52,7 @@ KNOWN = {
     ("aten.mode.default", "expected nan"): "the mode of a row with NaN depends on PyTorch's sorting",
     ("aten.sort.default", "is nan, expected inf"): "ONNX Runtime's TopK orders NaN and infinities as they come",
     ("aten.kthvalue.default", "output_1"): "which of equal elements: PyTorch's choice is that of its sorting",
+    ("aten.nanmedian.dim", "output_1"): "which NaN of a row that has nothing else: the same",
     ("aten.scaled_dot_product_attention.default",
      "(float64)"): "ONNX Runtime folds the scale into its product as a float32",
     ("torch_attn._varlen_attn.default", "(float64)"): "the same",
