@@ -1,4 +1,5 @@
-/* Building and simplifying expressions. Bounds are in expr_range.c, evaluation in expr_eval.c, text in expr_text.c.
+/* Building and simplifying expressions. Their pool is expr_pool.c, bounds are in expr_range.c, evaluation in
+ * expr_eval.c, text in expr_text.c.
  *
  * Integer sums and products are polynomials: a sum of terms, a term an integer times sorted factors; a factor is
  * anything that is not itself a sum or product. Every builder goes from operands to terms and back, so equal
@@ -7,150 +8,9 @@
 #include "expr/expr_impl.h"
 #include <math.h>
 #include <string.h>
-#include "base/map.h"
 #include "base/mem.h"
-#include "base/vec.h"
 
-enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200, MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, SEARCHED = 1 << 14 };
-
-ExprPool *expr_pool(Arena *a)
-{
-    ExprPool *p = arena_new(a, ExprPool);
-    if (!p) return NULL;
-    p->arena = a;
-    p->nslots = 1024;
-    p->slots = mem_zeroed(p->nslots, sizeof *p->slots);
-    p->stamp = 1;
-    return p->slots ? p : NULL;
-}
-
-void expr_pool_free(ExprPool *p)
-{
-    if (!p) return;
-    mem_free(p->slots);
-    mem_free(p->symbols);
-    map_free(&p->by_name);
-}
-
-int expr_symbol_count(const ExprPool *p) { return p->nsymbols; }
-Symbol *expr_symbol(const ExprPool *p, int i) { return p->symbols[i]; }
-uint32_t expr_node_count(const ExprPool *p) { return p->count; }
-
-Symbol *expr_find_symbol(const ExprPool *p, const char *name) { return map_get(&p->by_name, name); }
-
-/* ------------------------------------------------------------------ hash-consing */
-
-static uint64_t hash_node(const Expr *e)
-{
-    uint64_t own[3] = {(uint64_t)e->kind, (uint64_t)e->i, 0};
-    memcpy(&own[2], &e->f, 8);
-    uint64_t h = hash_keyed(own, sizeof own);
-    for (int i = 0; i < e->nargs; i++) h = hash_keyed((uint64_t[]){h, e->args[i]->id}, 16);
-    return h;
-}
-
-static bool same_node(const Expr *a, const Expr *b)
-{
-    if (a->kind != b->kind || a->i != b->i || memcmp(&a->f, &b->f, 8) || a->nargs != b->nargs ||
-        a->is_float != b->is_float)
-        return false;
-    for (int i = 0; i < a->nargs; i++)
-        if (a->args[i] != b->args[i]) return false;
-    return true;
-}
-
-static bool grow(ExprPool *p)
-{
-    size_t n = p->nslots * 2;
-    Expr **s = mem_zeroed(n, sizeof *s);
-    if (!s) return false;
-    for (size_t i = 0; i < p->nslots; i++) {
-        if (!p->slots[i]) continue;
-        size_t k = hash_node(p->slots[i]) & (n - 1);
-        while (s[k]) k = (k + 1) & (n - 1);
-        s[k] = p->slots[i];
-    }
-    mem_free(p->slots);
-    p->slots = s;
-    p->nslots = n;
-    return true;
-}
-
-/* The node equal to *want, made if new. want->args may be a temporary array. */
-static Expr *intern(ExprPool *p, const Expr *want)
-{
-    size_t k = hash_node(want) & (p->nslots - 1);
-    for (; p->slots[k]; k = (k + 1) & (p->nslots - 1))
-        if (same_node(p->slots[k], want)) return p->slots[k];
-    if (p->count >= MAX_NODES) return NULL;
-    Expr *e = arena_new(p->arena, Expr);
-    if (!e) return NULL;
-    *e = *want;
-    e->args = NULL;
-    if (want->nargs) {
-        e->args = arena_array(p->arena, Expr *, want->nargs);
-        if (!e->args) return NULL;
-        memcpy(e->args, want->args, (size_t)want->nargs * sizeof *e->args);
-        for (int i = 0; i < e->nargs; i++) {
-            e->symbols |= e->args[i]->symbols;
-            if (e->args[i]->depth >= e->depth) e->depth = e->args[i]->depth + 1;
-        }
-        if (e->depth > MAX_DEPTH) return NULL;
-    } else if (e->kind == EX_SYM) e->symbols = 1ull << (e->i % 64);
-    e->id = p->count++;
-    p->slots[k] = e;
-    if (p->count * 2 > p->nslots && !grow(p)) return NULL;
-    return e;
-}
-
-Expr *ex_int(ExprPool *p, int64_t v) { return intern(p, &(Expr){.kind = EX_INT, .i = v}); }
-Expr *ex_float(ExprPool *p, double v) { return intern(p, &(Expr){.kind = EX_FLOAT, .f = v, .is_float = true}); }
-Expr *ex_bool(ExprPool *p, bool v) { return intern(p, &(Expr){.kind = EX_BOOL, .i = v, .is_bool = true}); }
-
-bool expr_names_float(const char *symbol)
-{
-    size_t digits = strncmp(symbol, "zuf", 3) ? 0 : strspn(symbol + 3, "0123456789");
-    return digits && !symbol[3 + digits];
-}
-
-Expr *ex_symbol(ExprPool *p, const char *name)
-{
-    Symbol *known = expr_find_symbol(p, name);
-    if (known) return known->expr;
-    Symbol **all = vec_grow(p->symbols, p->nsymbols, sizeof *all);
-    if (!all) return NULL;
-    p->symbols = all;
-    Symbol *s = arena_new(p->arena, Symbol);
-    char *copy = arena_strdup(p->arena, name);
-    Expr *e = intern(p, &(Expr){.kind = EX_SYM, .i = p->nsymbols, .is_float = expr_names_float(name)});
-    if (!s || !copy || !e || !map_put(&p->by_name, copy, s)) return NULL;
-    *s = (Symbol){.name = copy, .lo = INT64_MIN, .hi = INT64_MAX, .expr = e};
-    p->symbols[p->nsymbols++] = s;
-    return e;
-}
-
-bool expr_rename_symbol(ExprPool *p, const char *from, const char *to, Err *err)
-{
-    Symbol *s = expr_find_symbol(p, from), *other = expr_find_symbol(p, to);
-    if (!s || s->source == SYM_GONE) return fail(err, E_USAGE, "no size is called '%.80s'", from);
-    if (!expr_is_name(to) || expr_names_float(to) != s->expr->is_float)
-        return fail(err, E_USAGE, "size '%s': '%.80s' is not a name; expected letters, digits and '_'", from, to);
-    if (other == s) return true;
-    if (other) return fail(err, E_USAGE, "size '%s': '%s' is already the name of another size", from, to);
-    const char *copy = arena_strdup(p->arena, to);
-    if (!copy || !map_put(&p->by_name, copy, s)) return oom(err);
-    s->name = copy;
-    return true;
-}
-
-void expr_merge_symbol(ExprPool *p, const Expr *from, const Expr *to)
-{
-    Symbol *gone = p->symbols[from->i], *s = p->symbols[to->i];
-    for (size_t i = 0; i < p->by_name.count; i++)
-        if (p->by_name.entries[i].value == gone) p->by_name.entries[i].value = s;
-    expr_set_range(p, (int)to->i, gone->lo > s->lo ? gone->lo : s->lo, gone->hi < s->hi ? gone->hi : s->hi);
-    gone->source = SYM_GONE;
-}
+enum { MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, SEARCHED = 1 << 14 };
 
 /* ------------------------------------------------------------------ polynomials */
 
@@ -255,7 +115,7 @@ static Expr *expr_of_term(ExprPool *p, const Term *t)
     if (t->coef != 1) args[n++] = ex_int(p, t->coef);
     for (int i = 0; i < t->n; i++) args[n++] = t->factor[i];
     if (!args[0]) return NULL;
-    return intern(p, &(Expr){.kind = EX_MUL, .nargs = n, .args = args});
+    return expr_intern(p, &(Expr){.kind = EX_MUL, .nargs = n, .args = args});
 }
 
 static Expr *expr_of_poly(ExprPool *p, const Poly *q)
@@ -266,7 +126,7 @@ static Expr *expr_of_poly(ExprPool *p, const Poly *q)
     for (int i = 0; i < q->n; i++)
         if (!(args[i] = expr_of_term(p, &q->term[i]))) return NULL;
     if (q->n == 1) return args[0];
-    return intern(p, &(Expr){.kind = EX_ADD, .nargs = q->n, .args = args});
+    return expr_intern(p, &(Expr){.kind = EX_ADD, .nargs = q->n, .args = args});
 }
 
 static bool poly_new(Poly *p)
@@ -298,7 +158,7 @@ static Expr *float_op(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
         double x = ex_number(a), y = ex_number(b);
         return ex_float(p, kind == EX_ADD ? x + y : x * y);
     }
-    return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = true});
+    return expr_intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = true});
 }
 
 /* a + scale * b */
@@ -583,7 +443,7 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
         if (inner && mul_i64(inner->args[1]->i, b->i, &prod) && mul_i64(inner->args[1]->i, more, &more))
             return ex_floordiv(p, ex_add(p, inner->args[0], ex_int(p, more)), ex_int(p, prod));
     }
-    return intern(p, &(Expr){.kind = EX_FLOORDIV, .nargs = 2, .args = (Expr *[]){a, b}});
+    return expr_intern(p, &(Expr){.kind = EX_FLOORDIV, .nargs = 2, .args = (Expr *[]){a, b}});
 }
 
 Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
@@ -607,7 +467,7 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
             if (a != r) return ex_mod(p, a, b);
         }
     }
-    Expr *e = intern(
+    Expr *e = expr_intern(
         p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
     int64_t lo, hi;
     ex_range(p, e, &lo, &hi);
@@ -716,7 +576,7 @@ static Expr *min_max(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
         if (at_most(p, b, a, 2)) return kind == EX_MAX ? a : b;
     }
     Expr *args[2] = {a->id < b->id ? a : b, a->id < b->id ? b : a};
-    return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = args, .is_float = is_float});
+    return expr_intern(p, &(Expr){.kind = kind, .nargs = 2, .args = args, .is_float = is_float});
 }
 
 Expr *ex_max(ExprPool *p, Expr *a, Expr *b) { return min_max(p, EX_MAX, a, b); }
@@ -732,7 +592,7 @@ static Expr *power(ExprPool *p, Expr *a, Expr *b)
         return e;
     }
     bool is_float = a->is_float || b->is_float || (b->kind == EX_INT && b->i < 0);
-    return intern(p, &(Expr){.kind = EX_POW, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = is_float});
+    return expr_intern(p, &(Expr){.kind = EX_POW, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = is_float});
 }
 
 static Expr *comparison(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
@@ -750,7 +610,7 @@ static Expr *comparison(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
         if (kind == EX_LE && (hi <= 0 || lo > 0)) return ex_bool(p, hi <= 0);
         if (kind == EX_LE && at_most(p, a, b, 2)) return ex_bool(p, true);
     }
-    return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_bool = true});
+    return expr_intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_bool = true});
 }
 
 Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c)
@@ -796,7 +656,7 @@ Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c)
     want.is_float = kind == EX_TRUEDIV || kind == EX_TOFLOAT || kind == EX_SQRT || (kind == EX_ABS && a->is_float) ||
                     (kind == EX_WHERE && (b->is_float || c->is_float));
     bool constant = ex_is_const(a) && (n < 2 || ex_is_const(b)) && (n < 3 || ex_is_const(c));
-    Expr *e = intern(p, &want);
+    Expr *e = expr_intern(p, &want);
     if (!e || !constant) return e;
     Scalar v;
     Err ignored;

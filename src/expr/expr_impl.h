@@ -1,4 +1,4 @@
-/* The pool of expressions: for expr.c and expr_range.c. */
+/* The pool of expressions: for expr.c, expr_pool.c and expr_range.c. */
 #ifndef QKV_EXPR_EXPR_IMPL_H
 #define QKV_EXPR_EXPR_IMPL_H
 #include "expr/expr.h"
@@ -24,5 +24,8 @@ struct ExprPool {
     Fact *facts;
     int nfacts;
 };
+/* The node equal to *want, made if new; NULL: out of memory, or too many or too deep. want->args may be a temporary
+ * array. */
+Expr *expr_intern(ExprPool *p, const Expr *want);
 bool expr_is_name(const char *s); /* what prints as one word and reads back as the same symbol */
 #endif
