@@ -206,11 +206,11 @@ static bool find_symbol(Session *s, Cached *k, const Stage *stage, int at, Err *
     int symbol = stage->symbol[at];
     const Symbol *sym = expr_symbol(s->g->ex, symbol);
     Value *v = sym->value;
-    if (b->bound[symbol] && sym->source != SYM_SIZE) return true;
-    if (!b->bound[symbol] && sym->source == SYM_SIZE) TRY(count(s, k, b, sym, symbol, at, err));
-    else if (sym->source != SYM_SIZE && sym->expr->is_float)
-        binding_set_float(b, symbol, tensor_get(k->plan->value[v->id], 0));
-    else if (sym->source != SYM_SIZE) binding_set(b, symbol, tensor_get_i64(k->plan->value[v->id], 0));
+    if (sym->source == SYM_SIZE) {
+        if (!b->bound[symbol]) TRY(count(s, k, b, sym, symbol, at, err)); /* all sizes of its node */
+    } else if (b->bound[symbol]) return true;
+    else if (sym->expr->is_float) binding_set_float(b, symbol, tensor_get(k->plan->value[v->id], 0));
+    else binding_set(b, symbol, tensor_get_i64(k->plan->value[v->id], 0));
     if (!sym->expr->is_float && (b->value[symbol] < sym->lo || b->value[symbol] > sym->hi))
         return fail(err, E_USAGE, "value '%s' gives %s = %lld, allowed is %lld to %lld", v->name, sym->name,
                     (long long)b->value[symbol], (long long)sym->lo, (long long)sym->hi);

@@ -274,7 +274,6 @@ bool run_index_put(Call *c, Err *err)
     return true;
 }
 
-/* Without memory for its result it counts only: that is how the session finds the size (src/run/session.c). */
 bool call_counted(Call *c, int64_t found, Err *err)
 {
     Tensor *out = call_out(c, 0);
@@ -283,6 +282,7 @@ bool call_counted(Call *c, int64_t found, Err *err)
                                                (long long)found, (long long)out->shape[0]);
 }
 
+/* Without memory for its result it counts only: that is how the session finds the size (data_sizes.c). */
 bool run_nonzero(Call *c, Err *err)
 {
     const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err);

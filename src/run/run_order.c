@@ -476,11 +476,8 @@ bool run_bincount(Call *c, Err *err)
             return call_fail(c, E_USAGE, err, "found %lld, expected small integers of at least 0", (long long)v[i]);
         if (v[i] >= bins) bins = v[i] + 1;
     }
-    if (!out->data) {
-        out->shape[0] = bins;
-        return true;
-    }
     TRY(call_counted(c, bins, err));
+    if (!out->data) return true;
     memset(out->data, 0, tensor_bytes(out));
     for (int64_t i = 0; i < n; i++) {
         if (out->dtype == DT_I64) ((int64_t *)out->data)[v[i]]++;

@@ -467,8 +467,7 @@ static Session *create(const RunEnv *env, int64_t turns, const Session *lender, 
 
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err)
 {
-    RunEnv env = {.threads = threads, .executor = team_executor(), .memory_limit = memory_limit};
-    return create(&env, 0, NULL, g, fusion, err);
+    return session_create_bounded(g, fusion, threads, memory_limit, 0, err);
 }
 
 Session *session_create_bounded(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, int64_t turns,

@@ -23,7 +23,7 @@ typedef struct Session Session;
  * while cpu_is_portable(), they compute portable bits. */
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
 /* The same for who runs a model only to look at it: until the session is freed its loops, and those in their bodies,
- * take up to `turns` turns in all; then E_LIMIT. */
+ * take up to `turns` turns in all; then E_LIMIT. 0: any number. */
 Session *session_create_bounded(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, int64_t turns,
                                 Err *err);
 /* Of a graph that a node runs, within what the session around it, whose `env` this is, may take. */
