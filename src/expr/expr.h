@@ -168,6 +168,7 @@ bool binding_extend(Binding *b, const ExprPool *p, Err *err);
 void binding_free(Binding *b);
 void binding_set(Binding *b, int symbol, int64_t value); /* forgets what was evaluated */
 void binding_set_float(Binding *b, int symbol, double value);
+void binding_unset(Binding *b, int symbol);
 void binding_clear(Binding *b);                          /* nothing is bound, as after binding_init */
 bool ex_eval(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out,
              Err *err); /* E_USAGE: unbound symbol, division by 0 */

@@ -45,8 +45,14 @@ void binding_free(Binding *b)
 
 void binding_set(Binding *b, int symbol, int64_t value)
 {
+    if (b->bound[symbol]) binding_unset(b, symbol); /* nothing was computed of one that was not bound */
     b->value[symbol] = value;
     b->bound[symbol] = true;
+}
+
+void binding_unset(Binding *b, int symbol)
+{
+    b->bound[symbol] = false;
     if (b->known) memset(b->known, 0, b->nmemo);
 }
 

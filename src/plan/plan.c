@@ -7,6 +7,7 @@
 #include "base/vec.h"
 #include "plan/layout.h"
 #include "plan/memory.h"
+#include "plan/plan_impl.h"
 #include "plan/view_table.h"
 
 static const struct {
@@ -59,19 +60,6 @@ bool plan_call(Arena *a, const Graph *g, const Node *n, Tensor *const *value, co
 }
 
 /* ------------------------------------------------------------------ building */
-
-typedef struct Builder {
-    const PlanInput *in;
-    const Graph *g;
-    Plan *p;
-    const Binding *b;
-    unsigned char *need;     /* by value id */
-    unsigned char *constant; /* by value id: depends on sizes and weights alone */
-    unsigned char *stable;   /* by value id: bytes stay for the session */
-    unsigned char *leaves;   /* by value id: an output or the new value of a buffer */
-    const Tensor **windows;  /* by value id: what a matmul reads in place of it, whose elements have no strides */
-    Err *err;
-} Builder;
 
 static void mark_need(void *user, Value **slot) { ((unsigned char *)user)[(*slot)->id] = 1; }
 
@@ -166,6 +154,7 @@ static bool add_inputs(Builder *s)
         Tensor *t = new_tensor(s, v);
         TRY(t);
         if (s->in->grown && s->in->grown[i].result) strides_with_room(t, s->in->grown[i].axis, s->in->grown[i].room);
+        if (s->growing) t->data = s->address[i];
         s->p->value[v->id] = t;
         s->p->place[v->id] = (Place){HOME_INPUT, i, 0};
     }
@@ -173,7 +162,7 @@ static bool add_inputs(Builder *s)
 }
 
 /* Memory that the plan owns, beside the arena: its number, or -1. */
-static int add_owned(Builder *s, size_t bytes, bool kept)
+int builder_owned(Builder *s, size_t bytes, bool kept)
 {
     Plan *p = s->p;
     size_t *sizes = vec_grow(p->const_size, p->nconst, sizeof *sizes);
@@ -194,8 +183,9 @@ static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
 {
     size_t bytes;
     TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, s->err) || within(s->err, "'%s'", v->name));
+    if (s->growing) return growing_storage(s, v, t, bytes);
     if (constant) {
-        int at = add_owned(s, bytes, false);
+        int at = builder_owned(s, bytes, false);
         s->p->place[v->id] = (Place){HOME_CONST, at, 0};
         return at >= 0;
     }
@@ -235,6 +225,7 @@ static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
     s->p->value[to->id] = t;
     s->p->place[to->id] = place;
     s->stable[to->id] = s->stable[from->id];
+    if (s->growing) growing_view(s, to);
     return *made = true;
 }
 
@@ -372,6 +363,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         if (input >= 0) {
             strides_with_room(t, s->in->grown[input].axis, s->in->grown[input].room);
             p->place[v->id] = (Place){HOME_INPUT, input, 0};
+            if (s->growing) t->data = s->address[input];
         } else if (!(c->unused >> k & 1) || !(n->op->unread >> k & 1)) TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;
     }
@@ -435,7 +427,7 @@ static bool add_node(Builder *s, const Node *n)
         TRY(add_given(s, n->out[k]));
     }
     if (!wanted) return true;
-    if (all_operands(n, s->constant) && !(n->op->flags & (OPF_RANDOM | OPF_EFFECT)))
+    if (!s->growing && all_operands(n, s->constant) && !(n->op->flags & (OPF_RANDOM | OPF_EFFECT)))
         for (int k = 0; k < n->nout; k++) s->constant[n->out[k]->id] = 1;
     const Node *made_by = n;
     if (f && f->transparent && !s->in->given[n->arg[0].v->id]) {
@@ -469,6 +461,11 @@ static bool add_node(Builder *s, const Node *n)
     }
     p->node[p->nnodes++].step = p->nsteps;
     return make_step(s, n, made_by, f, &c);
+}
+
+bool builder_add(Builder *s, const Node *n)
+{
+    return add_node(s, n) || within(s->err, "node '%s' (%s)", n->name, n->op->name);
 }
 
 /* Storage that a result is in lives to the end; a view keeps its storage alive because operands are touched by
@@ -600,7 +597,7 @@ static bool set_apart(Builder *s)
     for (int i = 0; ok && i < p->nblock; i++) {
         at[i] = -1;
         if (!p->block[i].size || p->block[i].last < p->nsteps) continue;
-        ok = (at[i] = add_owned(s, p->block[i].size, true)) >= 0;
+        ok = (at[i] = builder_owned(s, p->block[i].size, true)) >= 0;
         p->block[i].size = 0;
     }
     for (int i = 0; ok && i < p->nvalues; i++)
@@ -664,11 +661,23 @@ static bool place_blocks(Builder *s)
     return fill_steps(p, p->block, s->err);
 }
 
-static bool build(Builder *s)
+/* What the plan was made for, without what was evaluated. */
+static bool keep_sizes(Plan *p, const Binding *b)
 {
-    Plan *p = s->p;
+    p->binding = (Binding){
+        .n = b->n, .value = arena_array(p->arena, int64_t, b->n + 1), .bound = arena_array(p->arena, bool, b->n + 1)};
+    if (!p->binding.value || !p->binding.bound) return false;
+    memcpy(p->binding.value, b->value, (size_t)b->n * sizeof *b->value);
+    memcpy(p->binding.bound, b->bound, (size_t)b->n * sizeof *b->bound);
+    return true;
+}
+
+static bool begin(Builder *s)
+{
+    Plan *p = s->p = mem_zeroed(1, sizeof *p);
     const Graph *g = s->g;
     size_t n = (size_t)g->next_id + 1;
+    if (!p || !(p->arena = arena_create(0)) || !keep_sizes(p, s->b)) return oom(s->err);
     p->nvalues = g->next_id;
     p->value = arena_array(p->arena, Tensor *, n);
     p->place = arena_array(p->arena, Place, n);
@@ -686,38 +695,42 @@ static bool build(Builder *s)
     for (int i = 0; i < g->nmutation; i++) s->leaves[g->mutation[i].value->id] = 1;
     find_needed(s);
     for (int i = 0; i < g->nweight; i++) TRY(add_given(s, g->weight[i]));
-    TRY(add_inputs(s));
-    for (Node *node = g->first; node; node = node->next)
-        TRY(add_node(s, node) || within(s->err, "node '%s' (%s)", node->name, node->op->name));
+    return add_inputs(s);
+}
+
+bool builder_begin(Builder *s)
+{
+    if (begin(s)) return true;
+    builder_free(s);
+    plan_free(s->p);
+    s->p = NULL;
+    return false;
+}
+
+void builder_free(Builder *s)
+{
+    mem_free(s->need);
+    mem_free(s->constant);
+    mem_free(s->stable);
+    mem_free(s->leaves);
+    mem_free((void *)(uintptr_t)s->windows);
+}
+
+static bool build(Builder *s)
+{
+    for (Node *node = s->g->first; node; node = node->next) TRY(builder_add(s, node));
     keep_results(s);
     return place_blocks(s);
 }
 
-/* What the plan was made for, without what was evaluated. */
-static bool keep_sizes(Plan *p, const Binding *b)
-{
-    p->binding = (Binding){
-        .n = b->n, .value = arena_array(p->arena, int64_t, b->n + 1), .bound = arena_array(p->arena, bool, b->n + 1)};
-    if (!p->binding.value || !p->binding.bound) return false;
-    memcpy(p->binding.value, b->value, (size_t)b->n * sizeof *b->value);
-    memcpy(p->binding.bound, b->bound, (size_t)b->n * sizeof *b->bound);
-    return true;
-}
-
 Plan *plan_build(const PlanInput *in, const Binding *b, Err *err)
 {
-    Plan *p = mem_zeroed(1, sizeof *p);
-    Builder s = {.in = in, .g = in->graph, .p = p, .b = b, .err = err};
-    bool ok = p && (p->arena = arena_create(0)) != NULL;
-    if (!ok) oom(err);
-    ok = ok && (keep_sizes(p, b) || oom(err)) && build(&s);
-    mem_free(s.need);
-    mem_free(s.constant);
-    mem_free(s.stable);
-    mem_free(s.leaves);
-    mem_free((void *)(uintptr_t)s.windows);
-    if (ok) return p;
-    plan_free(p);
+    Builder s = {.in = in, .g = in->graph, .b = b, .err = err};
+    if (!builder_begin(&s)) return NULL;
+    bool ok = build(&s);
+    builder_free(&s);
+    if (ok) return s.p;
+    plan_free(s.p);
     return NULL;
 }
 

@@ -9,6 +9,9 @@
  * Symbols that do not need each other are found by one plan, a stage. Random numbers are drawn in the order of the
  * graph: a stage that draws some draws those before them, too. Which nodes those are is found once a session; a run
  * whose sizes came before allocates nothing.
+ *
+ * More than MAX_STAGES stages, each of which would compute again what those before it did, are the parts of one plan
+ * that grows (plan/growing.h): every node is computed once, in the order of stages.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -128,18 +131,77 @@ static void want_draws(const Levels *l, Stage *s, int level)
             s->wanted[n->out[0]->id] = 1;
 }
 
-static bool stage_add(const Graph *g, Stage *s, int i)
+static bool stage_add(Stage *s, int i)
 {
-    const Symbol *sym = expr_symbol(g->ex, i);
     int *symbol = vec_grow(s->symbol, s->n, sizeof *symbol);
     if (!symbol) return false;
     s->symbol = symbol;
     s->symbol[s->n++] = i;
-    if (!s->wanted) s->wanted = mem_zeroed((size_t)g->next_id + 1, 1);
-    if (!s->wanted) return false;
-    if (sym->source == SYM_ITEM || !sym->value->def) s->wanted[sym->value->id] = 1;
-    else node_each_operand(sym->value->def, want_operand, s->wanted);
     return true;
+}
+
+/* The values that a symbol is found from. */
+static void each_source(const Symbol *s, void (*f)(void *user, Value **slot), void *user)
+{
+    Value *v = s->value;
+    if (s->source == SYM_ITEM || !v->def) f(user, &v);
+    else node_each_operand(v->def, f, user);
+}
+
+/* What a stage of a plan of its own wants. */
+static bool stage_want(const Levels *l, Stage *s, int level)
+{
+    s->wanted = mem_zeroed((size_t)l->g->next_id + 1, 1);
+    if (!s->wanted) return false;
+    for (int i = 0; i < s->n; i++) each_source(expr_symbol(l->g->ex, s->symbol[i]), want_operand, s->wanted);
+    want_draws(l, s, level);
+    return true;
+}
+
+typedef struct Reading {
+    int *reader, stage;
+    unsigned char *wanted;
+} Reading;
+
+static void read_operand(void *user, Value **slot)
+{
+    Reading *r = user;
+    int id = (*slot)->id;
+    r->wanted[id] = 1;
+    if (r->reader[id] < r->stage) r->reader[id] = r->stage;
+}
+
+/* What all stages want, and the nodes that give it by stages. Nodes that no stage waits for are left out. */
+static bool parts_make(Session *s, const Levels *l)
+{
+    const Graph *g = s->g;
+    PlanParts *p = &s->parts;
+    size_t values = (size_t)g->next_id + 1;
+    p->node = mem_zeroed((size_t)g->nnodes + 1, sizeof *p->node);
+    p->begin = mem_zeroed((size_t)s->nstages + 2, sizeof *p->begin);
+    p->part = mem_zeroed(values, sizeof *p->part);
+    p->reader = mem_zeroed(values, sizeof *p->reader);
+    s->parts_wanted = mem_zeroed(values, 1);
+    if (!p->node || !p->begin || !p->part || !p->reader || !s->parts_wanted) return false;
+    p->n = s->nstages;
+    memcpy(p->part, l->value, values * sizeof *p->part);
+    Reading r = {.reader = p->reader, .wanted = s->parts_wanted};
+    for (r.stage = 0; r.stage < s->nstages; r.stage++)
+        for (int i = 0; i < s->stage[r.stage].n; i++)
+            each_source(expr_symbol(g->ex, s->stage[r.stage].symbol[i]), read_operand, &r);
+    for (const Node *n = g->first; n; n = n->next)
+        if (n->nout && l->value[n->out[0]->id] < p->n) p->begin[l->value[n->out[0]->id] + 2]++;
+    for (int i = 2; i <= p->n + 1; i++) p->begin[i] += p->begin[i - 1];
+    for (const Node *n = g->first; n; n = n->next)
+        if (n->nout && l->value[n->out[0]->id] < p->n) p->node[p->begin[l->value[n->out[0]->id] + 1]++] = n;
+    return true;
+}
+
+void stages_want(const Session *s, unsigned char *wanted)
+{
+    for (int k = 0; s->parts.n && k < s->g->next_id; k++) wanted[k] |= s->parts_wanted[k];
+    for (int i = 0; i < s->nstages && !s->parts.n; i++)
+        for (int k = 0; k < s->g->next_id; k++) wanted[k] |= s->stage[i].wanted[k];
 }
 
 bool stages_make(Session *s, Err *err)
@@ -156,9 +218,10 @@ bool stages_make(Session *s, Err *err)
     if (!s->stage) s->nstages = 0;
     ok = s->stage != NULL;
     for (int i = 0; ok && i < n; i++)
-        if (from_data(expr_symbol(g->ex, i))) ok = stage_add(g, &s->stage[l.symbol[i]], i);
-    for (int i = 0; ok && i < s->nstages; i++)
-        if (s->stage[i].n) want_draws(&l, &s->stage[i], i);
+        if (from_data(expr_symbol(g->ex, i))) ok = stage_add(&s->stage[l.symbol[i]], i);
+    bool many = s->nstages > MAX_STAGES;
+    if (ok && many) ok = parts_make(s, &l);
+    for (int i = 0; ok && !many && i < s->nstages; i++) ok = stage_want(&l, &s->stage[i], i);
     levels_free(&l);
     return ok || oom(err);
 }
@@ -170,6 +233,11 @@ void stages_free(Session *s)
         mem_free(s->stage[i].symbol);
     }
     mem_free(s->stage);
+    mem_free((void *)(uintptr_t)s->parts.node);
+    mem_free(s->parts.begin);
+    mem_free(s->parts.part);
+    mem_free(s->parts.reader);
+    mem_free(s->parts_wanted);
 }
 
 /* The node that is asked for its sizes: its operands are the plan's, its results have dtype and rank and no memory. */
@@ -217,20 +285,9 @@ static bool find_symbol(Session *s, Cached *k, const Stage *stage, int at, Err *
     return true;
 }
 
-static bool run_stage(Session *s, int number, Err *err)
+static bool find_symbols(Session *s, Cached *k, const Stage *stage, Err *err)
 {
-    const Stage *stage = &s->stage[number];
-    bool bound = true;
-    for (int i = 0; i < stage->n; i++) bound &= s->binding.bound[stage->symbol[i]];
-    if (bound) return true;
-    Cached *k = session_plan(s, &s->binding, number, stage->wanted, err);
-    Rng before = s->rng; /* random ops draw the same again when the whole graph runs */
-    bool ok = k && session_ready(s, k->plan, err) && session_run_steps(s, k->plan, false, err);
-    s->rng = before;
-    const char *name = expr_symbol(s->g->ex, stage->symbol[0])->name;
-    if (!ok)
-        return stage->n == 1 ? within(err, "data-dependent size '%s'", name)
-                             : within(err, "data-dependent size '%s' and %d others", name, stage->n - 1);
+    if (!stage->n) return true;
     if (!k->count) k->count = arena_array(k->plan->arena, Call, stage->n);
     if (!k->count) return oom(err);
     k->ncount = stage->n;
@@ -238,8 +295,57 @@ static bool run_stage(Session *s, int number, Err *err)
     return true;
 }
 
+static bool of_stage(const Session *s, const Stage *stage, Err *err)
+{
+    const char *name = expr_symbol(s->g->ex, stage->symbol[0])->name;
+    return stage->n == 1 ? within(err, "data-dependent size '%s'", name)
+                         : within(err, "data-dependent size '%s' and %d others", name, stage->n - 1);
+}
+
+static bool run_stage(Session *s, int number, Err *err)
+{
+    const Stage *stage = &s->stage[number];
+    bool bound = true;
+    for (int i = 0; i < stage->n; i++) bound &= s->binding.bound[stage->symbol[i]];
+    if (bound) return true;
+    Cached *k = session_plan(s, &s->binding, number, stage->wanted, err);
+    bool ok = k && session_ready(s, k->plan, err) && session_run_steps(s, k->plan, 0, false, err);
+    return ok ? find_symbols(s, k, stage, err) : of_stage(s, stage, err);
+}
+
+static bool run_part(Session *s, GrowingPlan *g, int number, Err *err)
+{
+    const Stage *stage = &s->stage[number];
+    Cached k = {.plan = growing_plan(g)};
+    int from = k.plan->nsteps;
+    bool ok = (growing_add(g, number, err) && session_run_steps(s, k.plan, from, false, err)) ||
+              (stage->n && of_stage(s, stage, err));
+    ok = ok && find_symbols(s, &k, stage, err);
+    for (int i = 0; i < k.ncount; i++)
+        if (k.count[i].state_free) k.count[i].state_free(k.count[i].state);
+    growing_release(g, number);
+    return ok;
+}
+
+static bool run_parts(Session *s, Err *err)
+{
+    PlanInput in = session_plan_input(s, 0, s->parts_wanted);
+    GrowingPlan *g = growing_create(&in, &s->binding, &s->parts, s->input_data, err);
+    bool ok = g && session_ready(s, growing_plan(g), err);
+    for (int i = 0; ok && i < s->nstages; i++) ok = run_part(s, g, i, err);
+    s->current = NULL;
+    growing_free(g);
+    return ok;
+}
+
 bool stages_run(Session *s, Err *err)
 {
-    for (int i = 0; i < s->nstages; i++) TRY(run_stage(s, i, err));
-    return true;
+    Rng before = s->rng; /* random ops draw the same again when the whole graph runs */
+    bool ok = !s->parts.n || run_parts(s, err);
+    for (int i = 0; ok && i < s->nstages && !s->parts.n; i++) {
+        ok = run_stage(s, i, err);
+        s->rng = before;
+    }
+    s->rng = before;
+    return ok;
 }

@@ -124,8 +124,7 @@ static void find_wanted(Sorting *t)
     memset(s->keep->wanted, 0, (size_t)g->next_id);
     for (int i = 0; i < g->noutput; i++) t->live[g->output[i].value->id] = 1;
     for (int i = 0; i < g->nmutation; i++) t->live[g->mutation[i].value->id] = 1;
-    for (int i = 0; i < s->nstages; i++)
-        for (int k = 0; k < g->next_id; k++) t->live[k] |= s->stage[i].wanted[k];
+    stages_want(s, t->live);
     for (Node *n = g->first; n; n = n->next)
         for (int k = 0; k < n->nout; k++)
             if (t->live[n->out[k]->id]) want(t, n->out[k]);
@@ -327,7 +326,7 @@ bool keeping_run(Session *s, Err *err)
     if (k->stale) {
         TRY(session_ready(s, c->plan, err));
         profile_part(&s->profile, PART_PLAN);
-        TRY(session_run_steps(s, c->plan, false, err) && plan_settle(c->plan, err));
+        TRY(session_run_steps(s, c->plan, 0, false, err) && plan_settle(c->plan, err));
         k->stale = false;
     }
     for (int i = 0; i < k->n; i++) {

@@ -88,9 +88,9 @@ static bool run_step(Session *s, Step *step, Err *err)
     return ok || within(err, "%s", step->call.node->op->name);
 }
 
-bool session_run_steps(Session *s, Plan *p, bool constants, Err *err)
+bool session_run_steps(Session *s, Plan *p, int from, bool constants, Err *err)
 {
-    for (int i = 0; i < p->nsteps; i++)
+    for (int i = from; i < p->nsteps; i++)
         if (p->step[i].constant == constants) TRY(run_step(s, &p->step[i], err));
     return true;
 }
@@ -158,7 +158,7 @@ static bool compute_constants(Session *s, Plan *p, Err *err)
     for (int i = 0; i < p->nconst; i++)
         if (!(p->const_data[i] = session_block(p->const_size[i]))) return no_constant(p, i, err);
     plan_place(p, s->arena.data, s->input_data);
-    TRY(session_run_steps(s, p, true, err));
+    TRY(session_run_steps(s, p, 0, true, err));
     for (int i = 0; i < p->nconst && !s->on_node; i++)
         if (!p->const_kept[i]) {
             mem_free(p->const_data[i]);
@@ -233,8 +233,6 @@ static Cached *free_place(Session *s, int stage)
         if (k->stage == KEPT) at = stage == KEPT ? k : at;
         else if (!oldest || k->used < oldest->used) oldest = k;
     }
-    for (int i = 0; i < s->ncached && s->nstages > MAX_PLANS / 2 && stage >= 0; i++)
-        if (s->cached[i].stage >= 0) at = &s->cached[i]; /* so many do not stay until the next run */
     if (!at) at = s->ncached < MAX_PLANS ? &s->cached[s->ncached++] : oldest;
     if (at->plan && at->plan == s->current) s->current = NULL;
     forget(at);
@@ -248,6 +246,23 @@ size_t session_held(const Session *s)
     return n;
 }
 
+PlanInput session_plan_input(const Session *s, int stage, const unsigned char *wanted)
+{
+    const Keeping *keep = s->on_node || stage == KEPT ? NULL : s->keep;
+    return (PlanInput){.graph = s->g,
+                       .fusion = s->on_node || (wanted && stage != KEPT) ? NULL : s->fusion,
+                       .wanted = wanted,
+                       .given = keep ? keep->given : (const Tensor *const *)s->given,
+                       .stable = s->stable,
+                       .slot = keep ? keep->slot : NULL,
+                       .apart = stage == KEPT,
+                       .outputs = stage == WHOLE && (s->memory || s->feeding) ? 1 + output_place(s) : 0,
+                       .elsewhere = s->elsewhere,
+                       .grown = feeding_grown(s),
+                       .memory_limit = s->env.memory_limit,
+                       .held = session_held(s)};
+}
+
 Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err)
 {
     for (int i = 0; i < s->ncached; i++) {
@@ -257,19 +272,7 @@ Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned cha
         return k;
     }
     double start = clock_ms();
-    const Keeping *keep = s->on_node || stage == KEPT ? NULL : s->keep;
-    PlanInput in = {.graph = s->g,
-                    .fusion = s->on_node || (wanted && stage != KEPT) ? NULL : s->fusion,
-                    .wanted = wanted,
-                    .given = keep ? keep->given : (const Tensor *const *)s->given,
-                    .stable = s->stable,
-                    .slot = keep ? keep->slot : NULL,
-                    .apart = stage == KEPT,
-                    .outputs = stage == WHOLE && (s->memory || s->feeding) ? 1 + output_place(s) : 0,
-                    .elsewhere = s->elsewhere,
-                    .grown = feeding_grown(s),
-                    .memory_limit = s->env.memory_limit,
-                    .held = session_held(s)};
+    PlanInput in = session_plan_input(s, stage, wanted);
     Plan *p = plan_build(&in, b, err);
     if (!p) return NULL;
     s->plan_ms = clock_ms() - start;
@@ -718,7 +721,7 @@ static bool run_wanted(Session *s, Err *err)
     s->done = 0;
     for (int i = 0; s->on_progress && i < k->plan->nsteps; i++)
         s->work += k->plan->step[i].constant ? 0 : cost(&k->plan->step[i]);
-    TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, false, err));
+    TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, 0, false, err));
     TRY(plan_settle(k->plan, err) && keep_outputs(s, err) && (!s->g->nmutation || s->hold || write_buffers(s, err)));
     feeding_pass(s);
     profile_part(&s->profile, PART_BUFFERS);

@@ -3,10 +3,15 @@
 #ifndef QKV_RUN_SESSION_IMPL_H
 #define QKV_RUN_SESSION_IMPL_H
 #include "base/pages.h"
+#include "plan/growing.h"
 #include "run/rng.h"
 #include "run/session.h"
 
-enum { MAX_PLANS = 64, CONSTANT_BYTES = 64 << 20 /* of plans that are not in use */ };
+enum {
+    MAX_PLANS = 64,
+    MAX_STAGES = 32,           /* that have a plan each */
+    CONSTANT_BYTES = 64 << 20, /* of plans that are not in use */
+};
 enum { WHOLE = -1, KEPT = -2 }; /* plans of the whole graph; of what depends on kept inputs alone */
 
 /* A plan and what it was made for. */
@@ -22,7 +27,7 @@ typedef struct Cached {
 /* Data-dependent symbols that do not need each other, and what must be computed for them. */
 typedef struct Stage {
     int *symbol, n;
-    unsigned char *wanted; /* by value id */
+    unsigned char *wanted; /* by value id; of many stages: NULL, see Session.parts */
 } Stage;
 
 /* Memory that grows to what was asked for at most. */
@@ -94,6 +99,8 @@ struct Session {
     Binding binding; /* of the current run */
     Stage *stage;    /* each needs those before it */
     int nstages;
+    PlanParts parts; /* of more than MAX_STAGES: the graph by stages, and what is wanted of all; n 0: of fewer */
+    unsigned char *parts_wanted;
     Tensor **given; /* by value id: weights, session constants, buffers */
     unsigned char *stable;
     void **owned; /* memory of session constants and buffers */
@@ -134,7 +141,8 @@ void *session_own_input(Session *s, int i, size_t bytes, Err *err);
 Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err);
 /* Memory, constants and addresses of p, which becomes the current plan. */
 bool session_ready(Session *s, Plan *p, Err *err);
-bool session_run_steps(Session *s, Plan *p, bool constants, Err *err);
+/* Those from step `from` on that are constants, or that are not. */
+bool session_run_steps(Session *s, Plan *p, int from, bool constants, Err *err);
 /* One run function; its scratch is `room` bytes of the arena from `top` on (or what there is).
  * *scratch: what it took, if that is more. */
 bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch, Err *err);
@@ -177,4 +185,8 @@ void keeping_free(Session *s);
 bool stages_make(Session *s, Err *err);
 void stages_free(Session *s);
 bool stages_run(Session *s, Err *err);
+/* Marks by value id what they want. */
+void stages_want(const Session *s, unsigned char *wanted);
+/* The plan of a stage or of all, but for what it is a plan of (session.c). */
+PlanInput session_plan_input(const Session *s, int stage, const unsigned char *wanted);
 #endif

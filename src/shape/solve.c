@@ -43,7 +43,7 @@ static bool value_at(const Graph *g, const Expr *e, Binding *b, int symbol, int6
     Err ignored;
     binding_set(b, symbol, v);
     bool ok = ex_eval_i64(g->ex, e, b, out, &ignored);
-    b->bound[symbol] = false;
+    binding_unset(b, symbol);
     return ok;
 }
 
