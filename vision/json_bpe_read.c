@@ -8,8 +8,6 @@
 
 static const char supported[] = "supported is a byte-level BPE (GPT-2, Llama 3, Qwen)";
 
-static bool flag(const json_t *o, const char *key) { return json_is_true(json_find(o, key)); }
-
 /* ------------------------------------------------------------------ vocabulary */
 
 /* The byte that a character stands for (bytes_to_unicode): its own where it is printable, the others from U+0100 on;
@@ -175,7 +173,9 @@ static bool read_kind(const json_t *model, Err *err)
     if (!json_is_object(model)) return fail(err, E_FORMAT, "no 'model' in it: not a tokenizer.json");
     if (!type) type = json_find(model, "merges") ? "BPE" : "of a kind that is not named";
     if (strcmp(type, "BPE")) return fail(err, E_UNSUPPORTED, "a tokenizer of kind %.40s; %s", type, supported);
-    if (flag(model, "byte_fallback"))
+    bool bytes = false;
+    TRY(json_may_bool(model, "byte_fallback", &bytes, err));
+    if (bytes)
         return fail(err, E_UNSUPPORTED,
                     "a BPE of characters with byte_fallback (SentencePiece's, as of Llama 2, Gemma "
                     "and Mistral); %s",
@@ -195,12 +195,18 @@ static bool read_model(JsonBpe *t, const json_t *model, Err *err)
     const char *unk = json_string_value(json_find(model, "unk_token"));
     TRY(read_vocab(t, model, err) && read_merges(t, model, err));
     t->unk = unk ? json_bpe_in_vocab(t, unk) : -1;
-    t->fuse_unk = flag(model, "fuse_unk");
-    t->ignore_merges = flag(model, "ignore_merges");
-    return true;
+    return json_may_bool(model, "fuse_unk", &t->fuse_unk, err) &&
+           json_may_bool(model, "ignore_merges", &t->ignore_merges, err);
 }
 
 /* ------------------------------------------------------------------ added tokens */
+
+static bool read_flags(Added *a, const json_t *v, Err *err)
+{
+    return json_may_bool(v, "special", &a->special, err) && json_may_bool(v, "single_word", &a->single_word, err) &&
+           json_may_bool(v, "lstrip", &a->lstrip, err) && json_may_bool(v, "rstrip", &a->rstrip, err) &&
+           json_may_bool(v, "normalized", &a->normalized, err);
+}
 
 static bool read_added(JsonBpe *t, const json_t *list, Err *err)
 {
@@ -217,13 +223,9 @@ static bool read_added(JsonBpe *t, const json_t *list, Err *err)
         TRY(json_want_string(v, "content", &content, err) || within(err, "added_tokens %zu", i));
         if (!*content) continue;
         *a = (Added){.content = arena_strndup(t->arena, content, strlen(content)),
-                     .size = strlen(content),
-                     .special = flag(v, "special"),
-                     .single_word = flag(v, "single_word"),
-                     .lstrip = flag(v, "lstrip"),
-                     .rstrip = flag(v, "rstrip"),
-                     .normalized = flag(v, "normalized")};
+                     .size = strlen(content)};
         if (!a->content) return oom(err);
+        TRY(read_flags(a, v, err) || within(err, "added_tokens %zu", i));
         TRY(take_id(t, content, json_find(v, "id"), &a->id, err));
         if (!map_put(&t->added_id, a->content, (void *)(intptr_t)(a->id + 1))) return oom(err);
         t->nadded++;
@@ -286,7 +288,7 @@ static bool read_normalizer(JsonBpe *t, const json_t *o, int depth, Err *err)
     if (!o || json_is_null(o)) return true;
     const char *type = json_string_value(json_find(o, "type"));
     json_t *list = json_find(o, "normalizers");
-    if (type && !strcmp(type, "Sequence") && json_array_size(list) <= 1 && depth < 4)
+    if (type && !strcmp(type, "Sequence") && json_is_array(list) && json_array_size(list) <= 1 && depth < 4)
         return read_normalizer(t, json_element(list, 0), depth + 1, err);
     for (size_t i = 0; type && i < sizeof forms / sizeof *forms; i++)
         if (!strcmp(type, forms[i].name)) t->normal_form = forms[i].options;

@@ -514,6 +514,12 @@ bool json_want_bool(const json_t *obj, const char *key, bool *out, Err *err)
     return v != NULL;
 }
 
+bool json_may_bool(const json_t *obj, const char *key, bool *out, Err *err)
+{
+    const json_t *v = json_find(obj, key);
+    return !v || json_is_null(v) || json_want_bool(obj, key, out, err);
+}
+
 bool json_want_union(const json_t *obj, const char **tag, json_t **value, Err *err)
 {
     if (!json_is_object(obj)) return fail(err, E_FORMAT, "found %s, expected an object with one key", json_kind(obj));

@@ -118,6 +118,8 @@ bool json_want_array(const json_t *obj, const char *key, json_t **out, Err *err)
 bool json_want_string(const json_t *obj, const char *key, const char **out, Err *err);
 bool json_want_int(const json_t *obj, const char *key, int64_t *out, Err *err);
 bool json_want_bool(const json_t *obj, const char *key, bool *out, Err *err);
+/* *out stays where the member is missing or null. */
+bool json_may_bool(const json_t *obj, const char *key, bool *out, Err *err);
 /* A union as torch's schema writes it: an object with exactly one key; gives key and value. */
 bool json_want_union(const json_t *obj, const char **tag, json_t **value, Err *err);
 

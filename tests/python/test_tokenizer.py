@@ -106,6 +106,39 @@ def test_expressions_share_what_they_may_try_in_a_text(files, tmp_path):
     assert time.process_time() - begun < 2
 
 
+@pytest.mark.parametrize("pattern", [r"(?!a*a*a*b)a", r"(?!a*b)a", r"a*[bc]", r"(?!a{9999}b)a", r"(?<=a{9999})b|a",
+                                     "|".join(["a{60000}"] * 50) + "|a", r"(?=(a*))(?!\1b)a", r"(?:a(?!.*b))*?a(?=c)"])
+def test_work_over_long_texts_is_bounded(files, tmp_path, pattern):
+    """Each letter looks at all that follow, with few tries: what is looked at counts."""
+    whole = json.loads(files["gpt2"][1].read_text())
+    whole["pre_tokenizer"]["use_regex"] = False
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({**whole, "pre_tokenizer": {
+        "type": "Sequence", "pretokenizers": [split, whole["pre_tokenizer"]]}}))
+    tokenizer, begun = qkv.Tokenizer(path), time.process_time()
+    assert len(tokenizer.encode("a" * 50)) <= 50
+    with pytest.raises(qkv.Error, match="tries too much") as e:
+        tokenizer.encode("a" * 59999)
+    assert e.value.code == 5 and time.process_time() - begun < 2
+
+
+def test_members_of_other_kinds_are_refused(files, tmp_path):
+    whole = json.loads(files["gpt2"][1].read_text())
+    for parts in ({"normalizer": {"type": "Sequence", "normalizers": {}}},
+                  {"post_processor": {"type": "Sequence", "processors": {}}}):
+        refused(tmp_path, {**whole, **parts}, 4)
+    steps = [{"type": "ByteLevel", "use_regex": "no"}, {"type": "ByteLevel", "add_prefix_space": 1},
+             {"type": "Digits", "individual_digits": []}, {"type": "Sequence", "pretokenizers": {}}]
+    for step in steps:
+        assert "expected" in refused(tmp_path, {**whole, "pre_tokenizer": step}, 3)
+    for key in ("special", "single_word", "lstrip", "rstrip", "normalized"):
+        said = refused(tmp_path, {**whole, "added_tokens": [{"id": 0, "content": "a", key: "true"}]}, 3)
+        assert f"added_tokens 0: field '{key}': found string, expected a truth value" in said
+    for key in ("byte_fallback", "fuse_unk", "ignore_merges"):
+        assert f"'{key}'" in refused(tmp_path, {**whole, "model": {**whole["model"], key: 1}}, 3)
+
+
 def test_damaged_files_are_refused_or_read(files, tmp_path):
     whole, path, r = files["llama3"][1].read_bytes(), tmp_path / "tokenizer.json", random.Random(0)
     refusals = 0
