@@ -54,17 +54,14 @@ static int find_and_replay(const Source *a, const Source *b, const char *path)
     int code = -1;
     if (path) {
         if (!file_map(&f, path, &e)) return say(path, &e);
-        json_t *cert = json_read_file(f.data, f.size, SIZE_MAX, path, &e);
-        code = replay(a, b, path, cert, &e);
+        code = replay(a, b, path, json_read_file(f.data, f.size, SIZE_MAX, path, &e), &e);
         file_unmap(&f);
         return code;
     }
     if (!extras_open(&x, b, &e)) code = say("", &e);
     for (int i = 0; code < 0 && i < x.n; i++)
-        if (!strcmp(x.file[i].name, CERTIFICATE_NAME)) {
-            json_t *cert = json_read(x.file[i].bytes, x.file[i].size, CERTIFICATE_NAME, &e);
-            code = replay(a, b, CERTIFICATE_NAME, cert, &e);
-        }
+        if (!strcmp(x.file[i].name, CERTIFICATE_NAME))
+            code = replay(a, b, CERTIFICATE_NAME, json_read(x.file[i].bytes, x.file[i].size, x.file[i].name, &e), &e);
     if (code < 0) {
         fail(&e, E_FORMAT, "the second file holds no '" CERTIFICATE_NAME "': name the certificate");
         code = say("", &e);

@@ -308,12 +308,14 @@ const char *checker_assumes(const Checker *c, int i)
 
 bool checker_replay(Checker *c, const json_t *cert, Err *err)
 {
-    const json_t *claims = json_object_get(cert, "claims"), *j = json_array_get(claims, 0);
+    json_t *claims, *pieces = NULL;
+    const char *format;
+    TRY(json_want_string(cert, "format", &format, err) && json_want_array(cert, "claims", &claims, err));
+    TRY(!json_object_get(cert, "weights") || json_want_array(cert, "weights", &pieces, err));
+    TRY(!strcmp(format, "qkv certificate 2") || fail(err, E_FORMAT, "expected format 'qkv certificate 2'"));
+    const json_t *j = json_array_get(claims, 0);
     size_t left = json_array_size(claims);
-    const char *format = json_string_value(json_object_get(cert, "format"));
-    bool ok = (format && !strcmp(format, "qkv certificate 2")) ||
-              fail(err, E_FORMAT, "expected format 'qkv certificate 2'");
-    ok = ok && replay_pieces(c, json_object_get(cert, "weights"), err);
+    bool ok = replay_pieces(c, pieces, err);
     for (const Node *n = c->side[RESULT].g->first; ok && n; n = n->next) {
         if (checker_congruent(c, n)) continue;
         for (int k = 0; ok && k < n->nout && left; k++) {

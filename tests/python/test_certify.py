@@ -1142,6 +1142,10 @@ REFUSED = [  # source, result, parts of a certificate, what is said
     (ADDS, OTHER, weight(weight="v", count=1, of="w", **{"from": -5}), "are not 'w'"),
     (ADDS, OTHER, weight(weight="v", count=1, of="w"), "field 'from'"),
     (ADDS, OTHER, weight(weight="v", count=1, of=7, **{"from": 0}), "field 'of'"),
+    *[(RELU, RELU, {key: other}, f"field '{key}': found {kind}, expected an array") for key in ("claims", "weights")
+      for other, kind in (({}, "object"), (None, "null"), ("", "string"), (0, "integer"))],
+    (RELU, RELU, {"format": ["qkv certificate 2"]}, "field 'format'"),
+    (RELU, RELU, {"claims": [None]}, "a claim is made twice, out of order, or of what needs none"),
 ]
 
 
