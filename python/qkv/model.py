@@ -86,6 +86,9 @@ class _Opened:
     def reset(self):
         lib().qkv_session_reset(self.pointer)
 
+    def cancel(self, on):
+        lib().qkv_session_cancel(self.pointer, int(on))
+
     def close(self):
         if self.pointer:
             self._free(self.pointer)
@@ -139,11 +142,12 @@ def _names(keep):
 
 class Session(_Runs, Watched):
     """What Model.session() returns: it has its own written buffers, kept inputs and random generator, and shares the
-    model's weights. Any thread may use it, one at a time; concurrent use is an Error. Model.rewrite and
-    Model.set_weights need all sessions closed."""
+    model's weights. Any thread may use it, one at a time; concurrent use is an Error, but for `cancel`. Model.rewrite
+    and Model.set_weights need all sessions closed."""
 
     def __init__(self, model):
         self._model, self._lock, self._kept = model, threading.Lock(), False
+        self._door = threading.RLock()  # held while the session is closed or cancelled, by a signal's handler too
         self.inputs, self.outputs = model.inputs, model.outputs
         self._opened = None
         self._opened = model._sessions.hold()
@@ -188,12 +192,22 @@ class Session(_Runs, Watched):
         with self._use() as opened:
             opened.reset()
 
+    def cancel(self, on: bool = True) -> None:
+        """From any thread: ends the run that is under way, within milliseconds, and every later one, with an Error of
+        code 5; buffers are as they were before it. cancel(False): the session runs again."""
+        with self._door:
+            if self._opened is None:
+                raise Error("this session is closed", 2)
+            self._opened.cancel(on)
+
     def close(self):
         """Drops kept inputs and buffers; further runs are errors."""
         if self._opened is None:
             return
         with self._use() as opened:
-            self._opened = None
+            with self._door:
+                self._opened = None
+                opened.cancel(False)
             self._model._sessions.release(opened, again=not self._kept and not self._model._sessions.state)
 
     def __enter__(self):

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -67,8 +68,8 @@ def path(tmp_path_factory):
     return at
 
 
-def saved(module, *args, at):
-    torch.export.save(torch.export.export(module, args), at)
+def saved(module, *args, at, **options):
+    torch.export.save(torch.export.export(module, args, **options), at)
     return qkv.Model(at)
 
 
@@ -223,6 +224,42 @@ def test_one_session_in_two_threads(path):
         s.run(feeds(1))
         with ThreadPoolExecutor(1) as pool:  # one after the other is fine
             pool.submit(s.run, feeds(1)).result()
+
+
+class Products(nn.Module):
+    """A second of work in one step, about."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x):
+        self.seen.add_(1)
+        return x @ x, self.seen * 1.0
+
+
+def test_a_run_is_cancelled_from_another_thread(tmp_path):
+    n = torch.export.Dim("n")
+    model = saved(Products(), torch.ones(4, 4), at=tmp_path / "m.pt2", dynamic_shapes=[[n, n]])
+    x = np.eye(4, dtype=np.float32)
+    large = [np.ones((6000, 6000), np.float32)]
+    with model.session() as s, ThreadPoolExecutor(1) as pool:
+        s.run([x])
+        run = pool.submit(s.run, large)
+        time.sleep(0.1)
+        asked = time.monotonic()
+        s.cancel()
+        with pytest.raises(qkv.Error, match="the run was cancelled") as e:
+            run.result()
+        assert e.value.code == 5 and time.monotonic() - asked < 1  # milliseconds, on a machine of its own
+        with pytest.raises(qkv.Error, match="the run was cancelled"):
+            s.run([x])
+        s.cancel(False)
+        assert s.run([x])["output_1"].tolist() == [2, 2, 2]
+        s.cancel()
+    with pytest.raises(qkv.Error, match="this session is closed"):
+        s.cancel()
+    assert model.run([x])["output_0"].tolist() == x.tolist()
 
 
 FORKS = """
