@@ -36,6 +36,7 @@ static const char *const before[] = {
     "u8[1,1,1] u8[2,1,2]: aten.tensordot.default(%x0, %x1, [0, 1], [2, 0])",
     "f32[n8,4] f32[4]: aten.select_scatter.default(%x0, %x1, 0, 1)",
     "f32[n3,2]: aten.cat.default([" HUNDRED HUNDRED HUNDRED "%x0])",
+    "f32[n4,n3,7,7] f32[n4,n5]: torchvision._roi_align_backward.default(%x0, %x1, 0.25, 7, 7, 2, 3, 8, 9, 1, false)",
     "f32[8,3,5]: aten._upsample_nearest_exact1d.default(%x0, [9], 1.7)",
 };
 enum { FOUND = sizeof before / sizeof *before };

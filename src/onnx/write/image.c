@@ -467,6 +467,15 @@ static Ref bin_weights(Onnx *o, Ref from, Ref extent, int64_t parts, int64_t rat
     return bin(o, "Div", reduce(o, "ReduceSum", weight, 1, (int64_t[]){2}, false), divisor);
 }
 
+/* rois (n, 5) of an op, seen as that where the file's sizes do not say it but a guard does. */
+static Ref rois_of(Onnx *o, const Node *n)
+{
+    const Value *v = arg_v(n, 1);
+    Ref rois = arg_ref(o, n, 1);
+    Expr *five = ex_int(o->p, 5);
+    return v->dim[1] == five ? rois : to_shape(o, rois, 2, (Expr *[]){v->dim[0], five});
+}
+
 typedef struct Regions { /* n of them */
     Ref image;           /* (n) i64: which one each is of */
     Ref side[2];         /* (n, 1, pw, w) and (n, 1, ph, h): what a bin takes of a column, of a row */
@@ -507,7 +516,7 @@ void out_roi_align_backward(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = n->out[0];
-    Ref g = arg_ref(o, n, 0), rois = arg_ref(o, n, 1);
+    Ref g = arg_ref(o, n, 0), rois = rois_of(o, n);
     DType t = g.t == DT_F64 ? DT_F64 : DT_F32;
     Expr *pixels = ex_mul(o->p, v->dim[1], ex_mul(o->p, v->dim[2], v->dim[3]));
     g = cast(o, g, t);
@@ -523,7 +532,7 @@ void out_roi_align_backward(Onnx *o, const Node *n, const char *text)
 void out_roi_align(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    Ref x = arg_ref(o, n, 0), rois = arg_ref(o, n, 1);
+    Ref x = arg_ref(o, n, 0), rois = rois_of(o, n);
     if (x.t == DT_F16 || x.t == DT_BF16) {
         x = cast(o, x, DT_F32);
         rois = cast(o, rois, DT_F32);
