@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "ir/text.h"
 #include "qkv_train.h"
+#include "run/session.h"
 #include "tap.h"
 
 enum { POINTS = 40 };
@@ -318,7 +319,37 @@ static qkv_status sizes(World *w, qkv_error *e)
     return ok ? QKV_OK : api_give(&err, e);
 }
 
+/* Numbers each of which is read from a tensor as long as the one before says: parts of one plan. */
+static qkv_status chain(World *w, qkv_error *e)
+{
+    enum { LENGTH = 34 };
+    Buf text = {0};
+    Err err = {0};
+    mem_begin();
+    for (int i = 0; i < LENGTH; i++) buf_printf(&text, "symbol u%d = item %%n%d in [0, 9]\n", i, i);
+    buf_puts(&text, "input %x: i64[2]\n");
+    for (int i = 0; i < LENGTH; i++) {
+        if (i) buf_printf(&text, "%%m%d: i64[u%d] = aten.full.default([(u%d)], 3, dtype=i64)\n", i, i - 1, i - 1);
+        buf_printf(&text, "%%s%d: i64[%s%.*d] = aten.neg.default(%%%s%.*d)\n", i, i ? "u" : "2", i > 0, i ? i - 1 : 0,
+                   i ? "m" : "x", i > 0, i);
+        buf_printf(&text, "%%t%d: i64[] = aten.select.int(%%s%d, 0, 0)\n%%n%d: i64[] = aten.neg.default(%%t%d)\n", i, i,
+                   i, i);
+    }
+    buf_printf(&text, "output y = %%n%d\n", LENGTH - 1);
+    Graph *g = text.failed ? NULL : graph_parse(text.data, NULL, NULL, &err);
+    Session *s = g ? session_create(g, NULL, 1, 0, &err) : NULL;
+    Tensor x = tensor_of(DT_I64, 1, (int64_t[]){2}, (int64_t[]){3, 4});
+    bool ok = s && session_set_input(s, 0, &x, &err) && session_run(s, &err);
+    if (ok) say_sum(w, session_output(s, 0)->data, sizeof(int64_t));
+    if (!ok && err.code == E_OK) oom(&err);
+    session_free(s);
+    graph_free(g);
+    buf_free(&text);
+    return ok ? QKV_OK : api_give(&err, e);
+}
+
 static const Scenario scenarios[] = {
+    {"a chain of sizes of data", chain},
     {"sizes", sizes},
     {"load a .pt2", load_pt2},
     {"load branches and loops", load_control},
