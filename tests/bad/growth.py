@@ -417,7 +417,7 @@ def onnx_quantized(path, n):
 DOUBLED = {
     "proofs of a chain": (negations, 10000, "m.pt2", ["QKV", "rewrite", "FILE", "--prove"]),
     "proofs of layers": (onnx_layers, 4000, "m.onnx", ["QKV", "rewrite", "FILE", "--prove"]),
-    "sizes of data": (onnx_data_sizes, 1000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
+    "sizes of data": (onnx_data_sizes, 4000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
     "a chain of sizes of data": (onnx_data_sizes, 4000, "m.onnx", ["QKV", "run", "FILE"]),
     "equal nodes": (onnx_equal, 5000, "m.onnx", ["QKV", "rewrite", "FILE"]),
     "long lives": (onnx_lives, 20000, "m.onnx", ["QKV", "run", "FILE"]),

@@ -166,9 +166,10 @@ static bool assert_truth(Emit *e, const Symbol *s, const char *symbol)
 bool note_value(Emit *e, const Value *v)
 {
     bool any = false;
-    for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
+    for (int k = v->id < e->g->next_id ? e->first_of[v->id] : 0; k; k = e->next_of[k - 1]) {
+        int i = k - 1;
         Symbol *s = expr_symbol(e->g->ex, i);
-        if (!symbol_out_of_data(s) || s->value != v || e->bound[i]) continue;
+        if (s->value != v || e->bound[i]) continue;
         if (s->source == SYM_ITEM) TRY(put_item(e, s->value, s->expr));
         e->bound[i] = any = true;
         TRY(v->dtype == DT_BOOL ? assert_truth(e, s, e->symbol[i]) : assert_range(e, s, e->symbol[i]));

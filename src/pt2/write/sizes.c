@@ -91,6 +91,26 @@ static const char *other_name(const Emit *e, const Named *named, const Symbol *s
     return NULL;
 }
 
+/* Room for what is kept by symbol, and which of them are read from which value. */
+static bool list_symbols(Emit *e)
+{
+    const Graph *g = e->g;
+    int n = expr_symbol_count(g->ex);
+    e->symbol = arena_array(e->arena, const char *, n + 1);
+    e->bound = arena_array(e->arena, bool, n + 1);
+    e->solved = arena_array(e->arena, Solution *, n + 1);
+    e->first_of = arena_array(e->arena, int, g->next_id + 1);
+    e->next_of = arena_array(e->arena, int, n + 1);
+    if (!e->symbol || !e->bound || !e->solved || !e->first_of || !e->next_of) return oom(e->err);
+    for (int i = n - 1; i >= 0; i--) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (!symbol_out_of_data(s) || !s->value || s->value->id >= g->next_id) continue;
+        e->next_of[i] = e->first_of[s->value->id];
+        e->first_of[s->value->id] = i + 1;
+    }
+    return true;
+}
+
 /* PyTorch tells by the name where a symbol comes from: u0, u1, ... are data-dependent, and no other begins with u or
  * zuf. */
 static bool name_symbols(Emit *e)
@@ -98,11 +118,7 @@ static bool name_symbols(Emit *e)
     int n = expr_symbol_count(e->g->ex), next[2] = {0};
     Map given = {0};
     Named named;
-    e->symbol = arena_array(e->arena, const char *, n + 1);
-    e->bound = arena_array(e->arena, bool, n + 1);
-    e->solved = arena_array(e->arena, Solution *, n + 1);
-    bool ok = (e->symbol && e->bound && e->solved) || oom(e->err);
-    ok = ok && find_named(e, &named);
+    bool ok = list_symbols(e) && find_named(e, &named);
     for (int i = 0; ok && i < n; i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
         bool data = symbol_out_of_data(s),
@@ -212,11 +228,8 @@ bool sizes_open_body(Emit *e, Emit *outer, Value *const *outside, const bool *sl
     const Graph *g = e->g;
     int n = expr_symbol_count(g->ex);
     e->checked = arena_array(e->arena, bool, g->nrequire + 1);
-    e->symbol = arena_array(e->arena, const char *, n + 1);
-    e->bound = arena_array(e->arena, bool, n + 1);
-    e->solved = arena_array(e->arena, Solution *, n + 1);
-    if (!e->checked || !e->symbol || !e->bound || !e->solved) return oom(e->err);
-    TRY(binding_init(&e->hint, g->ex, e->err));
+    if (!e->checked) return oom(e->err);
+    TRY(list_symbols(e) && binding_init(&e->hint, g->ex, e->err));
     for (int i = 0; i < g->ninput; i++)
         for (int d = 0; outside[i] && d < g->input[i]->rank; d++)
             take_name(e, outer, g->input[i]->dim[d], outside[i]->dim[d + sliced[i]]);

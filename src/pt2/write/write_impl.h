@@ -33,6 +33,8 @@ typedef struct Emit {
     struct Solution **solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one
                                  axis must not be computed from each other */
     bool *bound;              /* by index: a data-dependent size that is known already */
+    int *first_of, *next_of;  /* by id of a value of g: 1 + the first symbol that is read from it; by index: 1 + the
+                                 next one */
     Expr **asserted;          /* by index: the size that an assert says this one of data is; NULL: there is none */
     Expr **replaced;          /* by expression id, below nreplaced: it with such sizes, where that is known */
     uint32_t nreplaced;
