@@ -8,7 +8,7 @@
 
 /* What an expression may look at in a text: WORK items and bytes, and MORE_WORK for each byte of it. Those of known
  * tokenizers take 2 to 5 a byte. */
-enum { MAX_STEPS = 16, WORK = 1 << 24, MORE_WORK = 64, HEAP_KIB = 1 << 14 };
+enum { MAX_STEPS = 16, WORK = 1 << 26, MORE_WORK = 64, HEAP_KIB = 1 << 14 };
 
 static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
