@@ -1,5 +1,5 @@
-/* Building and simplifying expressions. Their pool is expr_pool.c, bounds are in expr_range.c, evaluation in
- * expr_eval.c, text in expr_text.c.
+/* Building and simplifying expressions. Comparisons are in expr_make.c, the pool in expr_pool.c, bounds in
+ * expr_range.c, evaluation in expr_eval.c, text in expr_text.c.
  *
  * Integer sums and products are polynomials: a sum of terms, a term an integer times sorted factors; a factor is
  * anything that is not itself a sum or product. Every builder goes from operands to terms and back, so equal
@@ -10,7 +10,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-enum { MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, SEARCHED = 1 << 14 };
+enum { MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, REDUCED = 1 << 10 };
 
 /* ------------------------------------------------------------------ polynomials */
 
@@ -25,6 +25,12 @@ typedef struct Poly {
     bool too_big;
     Term *term;
 } Poly;
+
+static bool poly_new(Poly *p)
+{
+    *p = (Poly){.term = mem_alloc((MAX_TERMS + 1) * sizeof(Term))};
+    return p->term != NULL;
+}
 
 static int compare_factors(const Term *a, const Term *b)
 {
@@ -118,8 +124,37 @@ static Expr *expr_of_term(ExprPool *p, const Term *t)
     return expr_intern(p, &(Expr){.kind = EX_MUL, .nargs = n, .args = args});
 }
 
-static Expr *expr_of_poly(ExprPool *p, const Poly *q)
+/* The rest of an equality for its lead in a term; false: it has none. */
+static bool replace_lead(Poly *q, int at, const Equality *is)
 {
+    Term lead, f, prod, gone = q->term[at];
+    Poly rest;
+    term_of(is->lead, &lead);
+    if (!term_over(&gone, &lead, &f) || !mul_i64(gone.coef, -1, &gone.coef) || !poly_new(&rest)) return false;
+    poly_of(is->rest, &rest);
+    poly_add(q, &gone);
+    for (int j = 0; j < rest.n; j++) {
+        if (term_times(&rest.term[j], &f, &prod)) poly_add(q, &prod);
+        else q->too_big = true;
+    }
+    mem_free(rest.term);
+    return true;
+}
+
+/* q as the equalities have it. */
+static void reduce(const ExprPool *p, Poly *q)
+{
+    int steps = 0;
+    for (int k = 0; k < p->nequal && !q->too_big; k++) {
+        bool any = false;
+        for (int i = q->n - 1; i >= 0 && !any; i--) any = replace_lead(q, i, &p->equal[k]);
+        if (any && ++steps < REDUCED) k = -1; /* what it has now may be the lead of any */
+    }
+}
+
+static Expr *expr_of_poly(ExprPool *p, Poly *q)
+{
+    reduce(p, q);
     if (q->too_big) return NULL;
     if (q->n == 0) return ex_int(p, 0);
     Expr *args[MAX_TERMS];
@@ -127,12 +162,6 @@ static Expr *expr_of_poly(ExprPool *p, const Poly *q)
         if (!(args[i] = expr_of_term(p, &q->term[i]))) return NULL;
     if (q->n == 1) return args[0];
     return expr_intern(p, &(Expr){.kind = EX_ADD, .nargs = q->n, .args = args});
-}
-
-static bool poly_new(Poly *p)
-{
-    *p = (Poly){.term = mem_alloc((MAX_TERMS + 1) * sizeof(Term))};
-    return p->term != NULL;
 }
 
 /* All of them, or none. */
@@ -230,6 +259,26 @@ Expr *ex_mul(ExprPool *p, Expr *a, Expr *b)
     return e;
 }
 
+Expr *expr_reduced(ExprPool *p, Expr *e)
+{
+    Poly q;
+    if (e->is_float || e->is_bool || !poly_new(&q)) return e;
+    poly_of(e, &q);
+    e = expr_of_poly(p, &q);
+    mem_free(q.term);
+    return e;
+}
+
+/* A quotient, remainder, least or largest, which may be what an equality is about. */
+static Expr *atom(ExprPool *p, ExprKind kind, Expr *a, Expr *b, bool is_float)
+{
+    Expr *e = expr_intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = is_float});
+    int64_t lo = 0, hi = 1;
+    if (!e || !p->nequal || is_float) return e;
+    ex_range(p, e, &lo, &hi);
+    return lo == hi ? ex_int(p, lo) : expr_reduced(p, e);
+}
+
 /* The factors, a number among them, that both terms have. */
 static Term common_term(const Term *a, const Term *b)
 {
@@ -290,6 +339,62 @@ static bool divide_evenly(Poly *s, const Poly *t, Poly *q)
     return s->n == 0;
 }
 
+/* The coefficient of the term t in e. */
+static int64_t coefficient(Expr *e, const Term *t)
+{
+    Term u;
+    for (int i = 0; i < (e->kind == EX_ADD ? e->nargs : 1); i++) {
+        term_of(e->kind == EX_ADD ? e->args[i] : e, &u);
+        if (compare_factors(&u, t) == 0) return u.coef;
+    }
+    return 0;
+}
+
+static int64_t content(const Poly *q)
+{
+    int64_t g = 0;
+    for (int i = 0; i < q->n; i++) g = gcd_i64(g, q->term[i].coef);
+    return g;
+}
+
+/* The term of q == 0 that the others stand for: it stands there once, and none has more factors. Of two sizes the
+ * first, which a has, goes on, as where they are broadcast. A symbol stays. -1: there is none. */
+static int lead_of(const Poly *q, Expr *a)
+{
+    int last = q->n - 1;
+    bool two = q->n == 2 && q->term[0].n == 1 && q->term[1].n == 1 && coefficient(a, &q->term[1]);
+    for (int i = two ? 0 : last; i >= 0 && q->term[i].n == q->term[last].n; i--) {
+        const Term *t = &q->term[i];
+        if ((t->coef == 1 || t->coef == -1) && t->n && (t->n > 1 || t->factor[0]->kind != EX_SYM)) return i;
+    }
+    return -1;
+}
+
+bool expr_equate(ExprPool *p, Expr *a, Expr *b)
+{
+    Poly q;
+    Expr *d = ex_sub(p, a, b), *rest = NULL, *e = NULL;
+    if (!d || p->nequal == MAX_EQUALITIES || !poly_new(&q)) return false;
+    if (!p->equal) p->equal = arena_array(p->arena, Equality, MAX_EQUALITIES);
+    poly_of(d, &q);
+    int64_t by = content(&q);
+    for (int i = 0; by > 0 && i < q.n; i++) q.term[i].coef /= by;
+    int at = p->equal && by > 0 && !q.too_big ? lead_of(&q, a) : -1;
+    if (at >= 0) {
+        Term lead = q.term[at];
+        memmove(&q.term[at], &q.term[at + 1], (size_t)(--q.n - at) * sizeof lead);
+        rest = expr_of_poly(p, &q);
+        if (lead.coef > 0) rest = ex_neg(p, rest);
+        lead.coef = 1;
+        e = expr_of_term(p, &lead);
+    }
+    mem_free(q.term);
+    if (!rest || !e) return false;
+    Expr *number = ex_is_int(a) ? a : ex_is_int(b) ? b : NULL;
+    p->equal[p->nequal++] = (Equality){e, rest, !number ? NULL : number == a ? b : a, number ? number->i : 0};
+    return true;
+}
+
 /* s = q * f and t = rest * f, with all that the terms of s share with the only one of t; false: no symbol. */
 static bool divide_by_shared(const Poly *s, const Term *t, Poly *q, Term *rest)
 {
@@ -301,6 +406,31 @@ static bool divide_by_shared(const Poly *s, const Term *t, Poly *q, Term *rest)
         if (ok) poly_add(q, &part);
     }
     return ok;
+}
+
+/* a / b where an equality says that a number in all of a's terms is a multiple of b: 196*c / h is c*w where h*w is
+ * 196. */
+static Expr *quotient_of_number(ExprPool *p, Expr *a, const Expr *b)
+{
+    for (int k = 0; k < p->nequal; k++) {
+        const Equality *is = &p->equal[k];
+        Poly s, t, q, *all[] = {&s, &t, &q};
+        if (!is->whole || !is->number || !polys_new(3, all)) continue;
+        Expr *e = NULL, *times;
+        Term number = {.coef = is->number}, part;
+        poly_of((Expr *)(uintptr_t)b, &t);
+        poly_of(is->whole, &s);
+        bool ok = t.n && !t.too_big && divide_evenly(&s, &t, &q) && !q.too_big;
+        times = ok ? expr_of_poly(p, &q) : NULL;
+        poly_of(a, &s);
+        q.n = 0;
+        for (int i = 0; ok && i < s.n; i++)
+            if ((ok = term_over(&s.term[i], &number, &part))) poly_add(&q, &part);
+        if (ok && times) e = ex_mul(p, expr_of_poly(p, &q), times);
+        polys_free(3, all);
+        if (e) return e;
+    }
+    return NULL;
 }
 
 /* a / b as polynomials when it comes out even, else, unless it must (even), x // c of (n * x) // (n * c), as n is not 0
@@ -318,7 +448,7 @@ static Expr *quotient(ExprPool *p, Expr *a, Expr *b, bool even)
     ok = ok && !s.too_big && !q.too_big;
     Expr *e = ok ? expr_of_poly(p, &q) : NULL, *by = ok ? expr_of_term(p, &rest) : NULL;
     polys_free(3, all);
-    if (!e || !by) return NULL;
+    if (!e || !by) return p->nequal ? quotient_of_number(p, a, b) : NULL;
     if (ex_equals_int(by, 1)) return e;
     return even ? quotient(p, e, by, true) : ex_floordiv(p, e, by);
 }
@@ -418,6 +548,19 @@ static const Expr *quotient_and_number(const Expr *e, int64_t *k)
     return q->kind == EX_FLOORDIV && divides(q) ? q : NULL;
 }
 
+/* The same of what an equality has in the place of x//m. */
+static const Expr *quotient_before(ExprPool *p, Expr *e, int64_t *k)
+{
+    for (int i = 0; i < p->nequal; i++) {
+        const Equality *is = &p->equal[i];
+        const Expr *more = is->lead->kind == EX_FLOORDIV && divides(is->lead) ? ex_sub(p, e, is->rest) : NULL;
+        if (!ex_is_int(more)) continue;
+        *k = more->i;
+        return is->lead;
+    }
+    return NULL;
+}
+
 Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
 {
     if (!a || !b) return NULL;
@@ -440,10 +583,11 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
         Expr *lowest = in_lowest_terms(p, a, b->i);
         if (lowest) return lowest;
         const Expr *inner = quotient_and_number(a, &more); /* (x//m + k) // n is (x + m*k) // (m*n) */
+        if (!inner) inner = quotient_before(p, a, &more);
         if (inner && mul_i64(inner->args[1]->i, b->i, &prod) && mul_i64(inner->args[1]->i, more, &more))
             return ex_floordiv(p, ex_add(p, inner->args[0], ex_int(p, more)), ex_int(p, prod));
     }
-    return expr_intern(p, &(Expr){.kind = EX_FLOORDIV, .nargs = 2, .args = (Expr *[]){a, b}});
+    return atom(p, EX_FLOORDIV, a, b, false);
 }
 
 Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
@@ -467,22 +611,10 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
             if (a != r) return ex_mod(p, a, b);
         }
     }
-    Expr *e = expr_intern(
-        p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
+    Expr *e = atom(p, EX_MOD, a, b, a->is_float || b->is_float);
     int64_t lo, hi;
     ex_range(p, e, &lo, &hi);
     return lo == 0 && hi == 0 ? ex_int(p, 0) : e;
-}
-
-/* The coefficient of the term t in e. */
-static int64_t coefficient(Expr *e, const Term *t)
-{
-    Term u;
-    for (int i = 0; i < (e->kind == EX_ADD ? e->nargs : 1); i++) {
-        term_of(e->kind == EX_ADD ? e->args[i] : e, &u);
-        if (compare_factors(&u, t) == 0) return u.coef;
-    }
-    return 0;
 }
 
 static Term term_at(Expr *e, int i)
@@ -526,10 +658,30 @@ static Expr *by_quotient(ExprPool *p, Expr *e, int k)
     return NULL;
 }
 
+/* e without the sizes that all of its terms have, if these are not negative: of h*w - w it is h - 1. */
+static Expr *without_shared(ExprPool *p, Expr *e)
+{
+    Poly s, q, *all[] = {&s, &q};
+    int64_t lo = -1, hi;
+    Term part;
+    if (e->kind != EX_ADD || !polys_new(2, all)) return e;
+    poly_of(e, &s);
+    Term shared = s.term[0];
+    for (int i = 1; i < s.n; i++) shared = common_term(&shared, &s.term[i]);
+    shared.coef = 1;
+    if (shared.n) ex_range(p, expr_of_term(p, &shared), &lo, &hi);
+    for (int i = 0; lo >= 0 && i < s.n; i++)
+        if (term_over(&s.term[i], &shared, &part)) poly_add(&q, &part);
+    if (lo >= 0) e = expr_of_poly(p, &q);
+    polys_free(2, all);
+    return e;
+}
+
 static bool not_negative(ExprPool *p, Expr *e)
 {
     int64_t lo, hi;
     ex_range(p, e, &lo, &hi);
+    if (lo < 0) ex_range(p, without_shared(p, e), &lo, &hi);
     for (int k = 0; lo < 0 && k < 2; k++) {
         Expr *other = by_quotient(p, e, k);
         if (!other) return false;
@@ -541,7 +693,7 @@ static bool not_negative(ExprPool *p, Expr *e)
 /* a <= b by their ranges, or by how they are made: Min(b, ..) <= b, a <= Max(a, ..), Max(0, b - 1) <= b, x % b <= b.
  * What was bounded once is so bounded to itself: lowering a slice again, as a packed model is read, gives the same
  * sizes. */
-static bool at_most(ExprPool *p, Expr *a, Expr *b, int depth)
+bool expr_at_most(ExprPool *p, Expr *a, Expr *b, int depth)
 {
     int64_t lo, hi;
     if (a == b) return true;
@@ -554,12 +706,13 @@ static bool at_most(ExprPool *p, Expr *a, Expr *b, int depth)
     if (!room) return false;
     if (not_negative(p, room)) return true;
     if (depth == 0) return false;
-    if (a->kind == EX_MIN && (at_most(p, a->args[0], b, depth - 1) || at_most(p, a->args[1], b, depth - 1)))
+    if (a->kind == EX_MIN && (expr_at_most(p, a->args[0], b, depth - 1) || expr_at_most(p, a->args[1], b, depth - 1)))
         return true;
-    if (b->kind == EX_MAX && (at_most(p, a, b->args[0], depth - 1) || at_most(p, a, b->args[1], depth - 1)))
+    if (b->kind == EX_MAX && (expr_at_most(p, a, b->args[0], depth - 1) || expr_at_most(p, a, b->args[1], depth - 1)))
         return true;
-    if (a->kind == EX_MAX && at_most(p, a->args[0], b, depth - 1) && at_most(p, a->args[1], b, depth - 1)) return true;
-    return b->kind == EX_MIN && at_most(p, a, b->args[0], depth - 1) && at_most(p, a, b->args[1], depth - 1);
+    if (a->kind == EX_MAX && expr_at_most(p, a->args[0], b, depth - 1) && expr_at_most(p, a->args[1], b, depth - 1))
+        return true;
+    return b->kind == EX_MIN && expr_at_most(p, a, b->args[0], depth - 1) && expr_at_most(p, a, b->args[1], depth - 1);
 }
 
 static Expr *min_max(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
@@ -572,113 +725,11 @@ static Expr *min_max(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
         ex_range(p, ex_sub(p, a, b), &lo, &hi);
         if (lo >= 0) return kind == EX_MAX ? a : b;
         if (hi <= 0) return kind == EX_MAX ? b : a;
-        if (at_most(p, a, b, 2)) return kind == EX_MAX ? b : a;
-        if (at_most(p, b, a, 2)) return kind == EX_MAX ? a : b;
+        if (expr_at_most(p, a, b, 2)) return kind == EX_MAX ? b : a;
+        if (expr_at_most(p, b, a, 2)) return kind == EX_MAX ? a : b;
     }
-    Expr *args[2] = {a->id < b->id ? a : b, a->id < b->id ? b : a};
-    return expr_intern(p, &(Expr){.kind = kind, .nargs = 2, .args = args, .is_float = is_float});
+    return a->id < b->id ? atom(p, kind, a, b, is_float) : atom(p, kind, b, a, is_float);
 }
 
 Expr *ex_max(ExprPool *p, Expr *a, Expr *b) { return min_max(p, EX_MAX, a, b); }
 Expr *ex_min(ExprPool *p, Expr *a, Expr *b) { return min_max(p, EX_MIN, a, b); }
-
-/* ------------------------------------------------------------------ everything else */
-
-static Expr *power(ExprPool *p, Expr *a, Expr *b)
-{
-    if (!a->is_float && b->kind == EX_INT && b->i >= 0 && b->i <= 8) {
-        Expr *e = ex_int(p, 1);
-        for (int64_t k = 0; k < b->i; k++) e = ex_mul(p, e, a);
-        return e;
-    }
-    bool is_float = a->is_float || b->is_float || (b->kind == EX_INT && b->i < 0);
-    return expr_intern(p, &(Expr){.kind = EX_POW, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = is_float});
-}
-
-static Expr *comparison(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
-{
-    if (a == b) return ex_bool(p, kind == EX_EQ || kind == EX_LE);
-    if (!a->is_float && !b->is_float && !a->is_bool && !b->is_bool) {
-        Expr *d = ex_sub(p, a, b);
-        if (!d) return NULL;
-        int64_t lo, hi;
-        ex_range(p, d, &lo, &hi);
-        bool apart = lo > 0 || hi < 0;
-        if (kind == EX_EQ && apart) return ex_bool(p, false);
-        if (kind == EX_NE && apart) return ex_bool(p, true);
-        if (kind == EX_LT && (hi < 0 || lo >= 0)) return ex_bool(p, hi < 0);
-        if (kind == EX_LE && (hi <= 0 || lo > 0)) return ex_bool(p, hi <= 0);
-        if (kind == EX_LE && at_most(p, a, b, 2)) return ex_bool(p, true);
-    }
-    return expr_intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_bool = true});
-}
-
-Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c)
-{
-    int n = kind == EX_WHERE ? 3 : kind == EX_TOFLOAT || (kind >= EX_CEIL && kind <= EX_ABS) || kind == EX_NOT ? 1 : 2;
-    if (!a || (n > 1 && !b) || (n > 2 && !c)) return NULL;
-    switch (kind) {
-    case EX_ADD: return ex_add(p, a, b);
-    case EX_MUL: return ex_mul(p, a, b);
-    case EX_FLOORDIV: return ex_floordiv(p, a, b);
-    case EX_MOD: return ex_mod(p, a, b);
-    case EX_MAX:
-    case EX_MIN: return min_max(p, kind, a, b);
-    case EX_POW: return power(p, a, b);
-    case EX_EQ:
-    case EX_NE:
-    case EX_LT:
-    case EX_LE: return comparison(p, kind, a, b);
-    case EX_NEGF: return ex_neg(p, a);
-    case EX_CEIL:
-    case EX_FLOOR:
-    case EX_TRUNC:
-    case EX_ROUND:
-        if (!a->is_float) return a;
-        break;
-    case EX_TOFLOAT:
-        if (a->is_float) return a;
-        break;
-    case EX_AND:
-    case EX_OR:
-        if (a->kind == EX_BOOL) return (kind == EX_AND) == (a->i != 0) ? b : a;
-        if (b->kind == EX_BOOL) return (kind == EX_AND) == (b->i != 0) ? a : b;
-        break;
-    case EX_WHERE:
-        if (a->kind == EX_BOOL) return a->i ? b : c;
-        if (b == c) return b;
-        break;
-    default: break;
-    }
-    Expr *args[3] = {a, b, c};
-    Expr want = {.kind = kind, .nargs = n, .args = args};
-    want.is_bool = kind == EX_AND || kind == EX_OR || kind == EX_NOT;
-    want.is_float = kind == EX_TRUEDIV || kind == EX_TOFLOAT || kind == EX_SQRT || (kind == EX_ABS && a->is_float) ||
-                    (kind == EX_WHERE && (b->is_float || c->is_float));
-    bool constant = ex_is_const(a) && (n < 2 || ex_is_const(b)) && (n < 3 || ex_is_const(c));
-    Expr *e = expr_intern(p, &want);
-    if (!e || !constant) return e;
-    Scalar v;
-    Err ignored;
-    if (!ex_eval(p, e, &(Binding){0}, &v, &ignored)) return e; /* e.g. a division by zero: reported when evaluated */
-    return v.kind == SC_FLOAT ? ex_float(p, v.f) : v.kind == SC_BOOL ? ex_bool(p, v.i != 0) : ex_int(p, v.i);
-}
-
-/* ------------------------------------------------------------------ what is in it */
-
-/* budget: how many nodes are looked at. Shared parts are met each time; when it is used up the answer is yes. */
-static bool any_symbol(const ExprPool *p, const Expr *e, const Expr *wanted, int *budget)
-{
-    if (wanted && !(e->symbols & wanted->symbols)) return false;
-    if (e->kind == EX_SYM) {
-        if (wanted) return e == wanted;
-        return symbol_out_of_data(p->symbols[e->i]);
-    }
-    if (!e->symbols) return false;
-    for (int i = 0; i < e->nargs; i++)
-        if (--*budget <= 0 || any_symbol(p, e->args[i], wanted, budget)) return true;
-    return false;
-}
-
-bool ex_data_dependent(const ExprPool *p, const Expr *e) { return any_symbol(p, e, NULL, &(int){SEARCHED}); }
-bool ex_mentions(const Expr *e, const Expr *symbol) { return any_symbol(NULL, e, symbol, &(int){SEARCHED}); }

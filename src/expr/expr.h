@@ -103,7 +103,8 @@ Symbol *expr_find_symbol(const ExprPool *p, const char *name); /* NULL when unkn
 bool expr_rename_symbol(ExprPool *p, const char *from, const char *to, Err *err);
 /* What is checked before any node runs: of a conjunction of bounds (0 <= s1 - s0, 2*s0 <= 64) the ranges of their
  * differences are known to ex_range from now on, and what is a multiple of a number (n % 4 == 0) has no remainder:
- * n//(n//4) is 4. The condition itself must have been made before: now it folds to true. */
+ * n//(n//4) is 4. Of an equality that is not about a symbol alone (h*w == 16) one side stands for the other: what is
+ * made from now on has 16 in place of h*w. The condition itself must have been made before: now it folds to true. */
 void expr_assume(ExprPool *p, const Expr *cond);
 /* Does an equality say that two symbols are the same? Of s22 + s98 == s98 + s1 they are s22 and s1. */
 bool expr_same_symbols(ExprPool *p, const Expr *cond, Expr **a, Expr **b);

@@ -59,6 +59,18 @@ static bool copy_facts(ExprPool *to, const ExprPool *from, Expr *all)
     return true;
 }
 
+static bool copy_equalities(ExprPool *to, const ExprPool *from, Expr *all)
+{
+    if (!from->nequal) return true;
+    to->equal = arena_array(to->arena, Equality, MAX_EQUALITIES);
+    if (!to->equal) return false;
+    for (; to->nequal < from->nequal; to->nequal++) {
+        const Equality *e = &from->equal[to->nequal];
+        to->equal[to->nequal] = (Equality){moved(e->lead, all), moved(e->rest, all), moved(e->whole, all), e->number};
+    }
+    return true;
+}
+
 ExprPool *expr_pool_copy(const ExprPool *from, Arena *a, Expr **nodes)
 {
     ExprPool *to = arena_new(a, ExprPool);
@@ -66,7 +78,9 @@ ExprPool *expr_pool_copy(const ExprPool *from, Arena *a, Expr **nodes)
     if (!to || !all) return NULL;
     to->arena = a;
     *nodes = all;
-    if (copy_nodes(to, from, all) && copy_symbols(to, from, all) && copy_facts(to, from, all)) return to;
+    if (copy_nodes(to, from, all) && copy_symbols(to, from, all) && copy_facts(to, from, all) &&
+        copy_equalities(to, from, all))
+        return to;
     expr_pool_free(to);
     return NULL;
 }

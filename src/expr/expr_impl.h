@@ -10,7 +10,14 @@ typedef struct Fact {
     int64_t lo, hi;
 } Fact;
 
-enum { MAX_FACTS = 64 };
+/* lead == rest, where lead is a product of anything but one symbol alone; of one that says that the sum `whole` is a
+ * number, the two as well (whole NULL: it does not). */
+typedef struct Equality {
+    Expr *lead, *rest, *whole;
+    int64_t number;
+} Equality;
+
+enum { MAX_FACTS = 256, MAX_EQUALITIES = 64 };
 
 struct ExprPool {
     Arena *arena;
@@ -23,9 +30,16 @@ struct ExprPool {
     uint32_t stamp;
     Fact *facts;
     int nfacts;
+    Equality *equal;
+    int nequal;
 };
 /* The node equal to *want, made if new; NULL: out of memory, or too many or too deep. want->args may be a temporary
  * array. */
 Expr *expr_intern(ExprPool *p, const Expr *want);
+/* Sums and products have the rest of a == b in place of its lead from now on; false: no term of a - b can be the lead,
+ * or there is no room. */
+bool expr_equate(ExprPool *p, Expr *a, Expr *b);
+Expr *expr_reduced(ExprPool *p, Expr *e); /* e as these equalities make it */
+bool expr_at_most(ExprPool *p, Expr *a, Expr *b, int depth); /* a <= b for all sizes? */
 bool expr_is_name(const char *s); /* what prints as one word and reads back as the same symbol */
 #endif

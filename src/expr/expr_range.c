@@ -137,7 +137,44 @@ static void add_fact(ExprPool *p, Expr *e, int64_t lo)
     p->stamp++;
 }
 
-/* x % c is 0: so n//4 is at least 1 where n is at least 2. */
+/* What is known of sums and products that an equality has made others since: of A*B - A >= 0 and A*B == 16 that A is 16
+ * at most. */
+static void reduce_facts(ExprPool *p)
+{
+    for (int i = 0, n = p->nfacts; i < n; i++) {
+        Fact f = p->facts[i];
+        Expr *e = f.lo == INT64_MIN ? NULL : expr_reduced(p, (Expr *)(uintptr_t)f.e); /* the others are its negative */
+        if (e && e != f.e) add_fact(p, e, f.lo);
+    }
+    p->stamp++;
+}
+
+/* A quotient that is a number bounds what is divided. */
+static void bound_dividend(ExprPool *p, Expr *e, int64_t is)
+{
+    int64_t least;
+    if (e->kind != EX_FLOORDIV || e->args[1]->kind != EX_INT || e->args[1]->i <= 0) return;
+    if (!mul_i64(is, e->args[1]->i, &least)) return;
+    Expr *more = ex_sub(p, e->args[0], ex_int(p, least));
+    add_fact(p, more, 0);
+    add_fact(p, ex_sub(p, ex_int(p, e->args[1]->i - 1), more), 0);
+}
+
+static void assume_equal(ExprPool *p, Expr *a, Expr *b)
+{
+    Expr *room = ex_sub(p, a, b);
+    if (ex_equals_int(room, 0)) return;
+    if (expr_equate(p, a, b)) {
+        const Equality *is = &p->equal[p->nequal - 1];
+        reduce_facts(p);
+        if (is->rest->kind == EX_INT) bound_dividend(p, is->lead, is->rest->i);
+    } else {
+        add_fact(p, room, 0);
+        add_fact(p, room ? ex_neg(p, room) : NULL, 0);
+    }
+}
+
+/* x % c is 0: x is c*(x//c) then, and n//4 is at least 1 where n is at least 2. */
 static void assume_multiple(ExprPool *p, Expr *rest)
 {
     int64_t lo, hi;
@@ -146,6 +183,7 @@ static void assume_multiple(ExprPool *p, Expr *rest)
     ex_range(p, x, &lo, &hi);
     if (c->kind == EX_INT && c->i > 0 && lo > INT64_MIN)
         add_fact(p, ex_floordiv(p, x, c), floor_div_i64(lo, c->i) + (lo % c->i != 0));
+    if (c->kind == EX_INT && x->kind != EX_SYM) assume_equal(p, ex_mul(p, c, ex_floordiv(p, x, c)), x);
 }
 
 void expr_assume(ExprPool *p, const Expr *cond)
@@ -157,10 +195,12 @@ void expr_assume(ExprPool *p, const Expr *cond)
         expr_assume(p, b);
     } else if (cond->kind == EX_EQ && !a->is_float && !b->is_float && !ex_data_dependent(p, cond)) {
         if (b->kind == EX_MOD && ex_equals_int(a, 0)) assume_multiple(p, b);
-        if (a->kind == EX_MOD && ex_equals_int(b, 0)) assume_multiple(p, a);
+        else if (a->kind == EX_MOD && ex_equals_int(b, 0)) assume_multiple(p, a);
+        else assume_equal(p, a, b);
     } else if ((cond->kind == EX_LE || cond->kind == EX_LT) && !a->is_float && !b->is_float &&
                !ex_data_dependent(p, cond)) {
-        add_fact(p, ex_sub(p, b, a), cond->kind == EX_LT);
+        if (cond->kind == EX_LE && a->kind == EX_MOD && ex_equals_int(b, 0)) assume_multiple(p, a);
+        else add_fact(p, ex_sub(p, b, a), cond->kind == EX_LT);
     }
 }
 

@@ -879,6 +879,39 @@ def test_patches_of_images_of_any_size(tmp_path):
     assert report["attentions_fused"] == 1 and not any(f.get("not_proven") for f in report["firings"])
 
 
+class Tables(nn.Module):
+    """CoAtNet's table of 16 places, and MaxViT's windows of 3, for images of any size."""
+
+    def __init__(self, window):
+        super().__init__()
+        self.window, self.qkv, self.put = window, nn.Linear(8, 24), nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        n = window * window if window else 16
+        self.table = nn.Parameter(torch.randn(2, n, n))
+
+    def attend(self, x):
+        b, n, c = x.shape
+        q, k, v = self.qkv(x).reshape(b, n, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        return ((q @ k.transpose(2, 3) / 2 + self.table).softmax(-1) @ v).transpose(1, 2).reshape(b, n, c)
+
+    def forward(self, x):
+        x, n = self.put(x), self.window
+        b, c, h, w = x.shape
+        if not n:
+            return self.attend(x.flatten(2).transpose(1, 2))
+        x = x.view(b, c, h // n, n, w // n, n).permute(0, 2, 4, 3, 5, 1).reshape(-1, n * n, c)
+        return self.attend(x).view(b, h // n, w // n, n, n, c).permute(0, 5, 1, 3, 2, 4).reshape(b, c, h, w).tanh()
+
+
+@pytest.mark.parametrize("window, size", [(0, 8), (3, 12)])
+def test_tables_of_fixed_size(tmp_path, window, size):
+    path, x = tmp_path / "m.pt2", torch.randn(2, 3, size, size)
+    sizes = ({i: torch.export.Dim.AUTO for i in (0, 2, 3)},)
+    torch.export.save(torch.export.export(Tables(window), (x,), dynamic_shapes=sizes), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    report = qkv.Model(path).rewrite(prove=True)
+    assert report["attentions_fused"] == 1 and not any(f.get("not_proven") for f in report["firings"])
+
+
 class Twice(nn.Module):
     """Sizes that data has and that are read twice: the second time the first of them is known to be at least 1."""
 

@@ -210,6 +210,47 @@ static void test_divisible(void **state)
     assert_int_equal(cond->kind, EX_AND);
 }
 
+/* Equalities that are checked before anything runs. */
+static void test_assumed_equal(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    static const char *const sizes[] = {"h", "w", "c", "n"};
+    for (int i = 0; i < 4; i++) expr_set_range(p, (int)ex_symbol(p, sizes[i])->i, 1, 1000);
+    static const char *const assumed[] = {
+        "h//4*(w//4) - h//4 >= 0", "h//4*(w//4) == 16", "7 == (n + 3)//8", "(c//2 + 1)*(c//3 + 1) == 49",
+        "(c + 3)//4 == (c + 1)//4", "(w + 1)//2 % 6 == 0", "-((h + 1)//2) % 5 <= 0",
+    };
+    Expr *cond[7];
+    for (int i = 0; i < 7; i++) cond[i] = parsed(p, assumed[i]);
+    for (int i = 0; i < 7; i++) expr_assume(p, cond[i]);
+    static const char *const same[][2] = {
+        {"c*(h//4)*(w//4)", "16*c"}, {"(h//4*c)*(w//4*n)", "16*n*c"}, {"32*c//(h//4)", "2*c*(w//4)"},
+        {"h//4 <= 16", "True"}, {"16*c//(c*(h//4))", "w//4"}, {"(n + 3)//8*c", "7*c"}, {"(n + 3)//16", "3"},
+        {"n >= 53 + 0*c and n <= 60", "n >= 53 and n <= 60"}, {"n + 3 >= 56", "True"}, {"n + 3 <= 63", "True"},
+        {"(c//2 + 1)*(n + c//3*n)", "49*n"}, {"49*n//(c//2 + 1)", "n + c//3*n"}, {"((c + 1)//4 + 1)//2", "(c + 7)//8"},
+        {"(w + 1)//2", "6*((w + 1)//12)"}, {"(w + 1)//2 // ((w + 1)//12)", "6"}, {"((h + 1)//2 + 1)//2", "(h + 3)//4"},
+        {"(h + 1)//2 % 5", "0"}, {"Min(c*(n + 1), c)", "c"},
+    };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (parsed(p, same[i][0]) != parsed(p, same[i][1]))
+            STOP("%s is %s", same[i][0], printed(p, parsed(p, same[i][0])));
+    static const char *const neither[] = {"h//4", "h*w", "h//2*(w//2)", "18*c//(h//4)", "16*c//(h//2)"};
+    for (size_t i = 0; i < sizeof neither / sizeof *neither; i++)
+        if (strcmp(printed(p, parsed(p, neither[i])), neither[i]))
+            STOP("%s is %s", neither[i], printed(p, parsed(p, neither[i])));
+    for (int i = 0; i < 7; i++) assert_true(cond[i]->kind != EX_BOOL); /* what was made before stays as it is */
+}
+
+/* An equality about a symbol alone, about floats, or that holds anyway changes nothing. */
+static void test_not_equal(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    static const char *const assumed[] = {"h == 4", "h*1.5 == w*2.5", "2*(h//2) == 3*(w//2)", "h == h"};
+    for (int i = 0; i < 4; i++) expr_assume(p, parsed(p, assumed[i]));
+    static const char *const stay[] = {"h", "2*(h//2)", "w//2", "h*w"};
+    for (int i = 0; i < 4; i++) assert_string_equal(printed(p, parsed(p, stay[i])), stay[i]);
+}
+
 /* Which equalities say that two symbols are one. */
 static void test_same_symbols(void **state)
 {
@@ -464,10 +505,12 @@ static void test_symbols(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_equal, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_assumed_equal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_ranges, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_assumed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_divisible, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_equal, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_not_equal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_same_symbols, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_print, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_srepr, set_up, tear_down),

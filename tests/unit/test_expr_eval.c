@@ -381,6 +381,62 @@ static void test_floats(void **state)
     OK(expr_rename_symbol(p, "zuf0", "zuf7", &err));
 }
 
+/* Conditions that hold for some sizes are assumed: at these sizes nothing that is made afterwards has another value. */
+static void test_random_assumed(void **state)
+{
+    (void)state;
+    uint64_t r = 2;
+    int changed = 0;
+    for (int round = 0; round < 6000; round++) {
+        Fixture *f;
+        set_up((void **)&f);
+        Tree room[256];
+        int used = 0;
+        int64_t v[SYMBOLS], want, have;
+        Err err = {0};
+        Expr *s[SYMBOLS];
+        for (int i = 0; i < SYMBOLS; i++) {
+            v[i] = (int64_t)(unit_random(&r) % 40) - (i == 3 ? 20 : 0);
+            s[i] = ex_symbol(f->pool, (const char *[]){"s0", "s1", "s2", "s3"}[i]);
+            expr_set_range(f->pool, i, i == 3 ? -20 : v[i] > 0, 40);
+        }
+        for (int k = 0; k < 3; k++) {
+            Tree *a = grow(room, &used, 1 + (int)(unit_random(&r) % 3), &r);
+            if (!compute(a, v, &want)) continue;
+            Expr *e = build(f->pool, s, a), *is = ex_int(f->pool, want);
+            if (unit_random(&r) % 3 == 0 && want) {
+                e = ex_mod(f->pool, e, is);
+                is = ex_int(f->pool, 0);
+            } else if (unit_random(&r) % 2) { /* the same of two that vary */
+                int64_t more;
+                Tree *b = grow(room, &used, 1 + (int)(unit_random(&r) % 2), &r);
+                if (compute(b, v, &more)) is = ex_add(f->pool, build(f->pool, s, b), ex_int(f->pool, want - more));
+            }
+            expr_assume(f->pool, ex_make(f->pool, EX_EQ, e, is, NULL));
+        }
+        Binding b;
+        OK(binding_init(&b, f->pool, &err));
+        for (int i = 0; i < SYMBOLS; i++) binding_set(&b, i, v[i]);
+        for (int k = 0; k < 8; k++) {
+            used = 0;
+            Tree *t = grow(room, &used, 1 + (int)(unit_random(&r) % 4), &r);
+            if (!compute(t, v, &want)) continue;
+            Expr *e = build(f->pool, s, t);
+            int64_t lo, hi;
+            ex_range(f->pool, e, &lo, &hi);
+            OK(binding_extend(&b, f->pool, &err));
+            changed += ex_is_int(e);
+            if (!ex_eval_i64(f->pool, e, &b, &have, &err) || have != want || want < lo || want > hi)
+                STOP("round %d: %s at %d %d %d %d: %lld, expected %lld (from %lld to %lld) %s", round,
+                     printed(f->pool, e), (int)v[0], (int)v[1], (int)v[2], (int)v[3], (long long)have,
+                     (long long)want, (long long)lo, (long long)hi, err.msg);
+        }
+        binding_free(&b);
+        tear_down((void **)&f);
+    }
+    assert_true(changed > 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +444,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_evaluate, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_evaluated, set_up, tear_down),
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_random_assumed),
         cmocka_unit_test_setup_teardown(test_extremes, set_up, tear_down),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
