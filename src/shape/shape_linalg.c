@@ -552,7 +552,8 @@ bool shape_scores(Shape *s)
         if (mask->rank > rank) return shape_fail(s, 2, "rank %d, expected at most %d", mask->rank, rank);
         TRY(shape_broadcast(s, &wide, all, mask->rank, mask->dim, "mask to (..., queries, keys)"));
         for (int i = 0; i < rank; i++)
-            if (all[i] != dim[i]) return shape_fail(s, 2, "the mask is wider than the scores in axis %d", i);
+            if (all[i] != dim[i] && ex_equals_int(dim[i], 1)) /* others were required to be equal */
+                return shape_fail(s, 2, "the mask is wider than the scores in axis %d", i);
     }
     return shape_out(s, 0, shape_dtype(s, 7, q->dtype), rank, dim);
 }
