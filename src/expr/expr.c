@@ -548,10 +548,10 @@ static const Expr *quotient_and_number(const Expr *e, int64_t *k)
     return q->kind == EX_FLOORDIV && divides(q) ? q : NULL;
 }
 
-/* The same of what an equality has in the place of x//m. */
+/* The same of what an equality has in the place of x//m, the last one first: those before it know less. */
 static const Expr *quotient_before(ExprPool *p, Expr *e, int64_t *k)
 {
-    for (int i = 0; i < p->nequal; i++) {
+    for (int i = p->nequal - 1; i >= 0; i--) {
         const Equality *is = &p->equal[i];
         const Expr *more = is->lead->kind == EX_FLOORDIV && divides(is->lead) ? ex_sub(p, e, is->rest) : NULL;
         if (!ex_is_int(more)) continue;
