@@ -261,6 +261,7 @@ PAIRS = {
     "the order of writing": (Writes(lambda a, b, x: (a.add_(x), b.add_(2 * x))),
                              Writes(lambda a, b, x: (b.add_(2 * a), a.add_(x))), (rand(3),)),
 }
+SIDES = ({0: AUTO, 1: AUTO, 2: AUTO},)
 VARIED = {"two numbers": (lambda x, a, b: x * a + b, lambda x, a, b: x * b + a, (rand(3), 2, 3), (None, AUTO, AUTO)),
           "a size in a fill": (
               lambda s, t: (s * t + (1.0 - t.float()) * (1e4 * s.shape[0] - 1e4)).softmax(-1),
@@ -269,7 +270,23 @@ VARIED = {"two numbers": (lambda x, a, b: x * a + b, lambda x, a, b: x * b + a, 
                                        ({0: AUTO, 1: AUTO},)),
           "half of an odd size": (lambda x: x[:, :x.shape[1] // 2].sum(1),
                                   lambda x: x[:, :(x.shape[1] + 1) // 2].sum(1), (rand(5, 7),), ({0: AUTO, 1: AUTO},)),
-          "which size": (lambda x: x * x.shape[0], lambda x: x * x.shape[1], (rand(5, 7),), ({0: AUTO, 1: AUTO},))}
+          "which size": (lambda x: x * x.shape[0], lambda x: x * x.shape[1], (rand(5, 7),), ({0: AUTO, 1: AUTO},)),
+          # what a condition says of a product or quotient of sizes, and not of each
+          "a side of a table": (lambda x: (x.flatten(1) + torch.arange(16)) * x.shape[1],
+                                lambda x: (x.flatten(1) + torch.arange(16)) * 4, (rand(2, 2, 8),), SIDES),
+          "which side of a table": (lambda x: (x.flatten(1) + torch.arange(16)) * x.shape[1],
+                                    lambda x: (x.flatten(1) + torch.arange(16)) * x.shape[2], (rand(2, 2, 8),), SIDES),
+          "the order of a table": (lambda x: x.flatten(1) + torch.arange(16),
+                                   lambda x: x.transpose(1, 2).flatten(1) + torch.arange(16), (rand(2, 4, 4),), SIDES),
+          "what a quarter of is 4": (lambda x: (F.avg_pool1d(x, 4) + torch.arange(4)) * x.shape[2],
+                                     lambda x: (F.avg_pool1d(x, 4) + torch.arange(4)) * 16, (rand(1, 1, 18),),
+                                     ({2: AUTO},)),
+          "half of what a quarter of is 4": (lambda x: (F.avg_pool1d(x, 4) + torch.arange(4)) * (x.shape[2] // 2),
+                                             lambda x: (F.avg_pool1d(x, 4) + torch.arange(4)) * 8, (rand(1, 1, 18),),
+                                             ({2: AUTO},)),
+          "windows of 4 and 4 windows": (lambda x: x.view(x.shape[0] // 4, 4, 3).flip(1).reshape(-1, 3),
+                                         lambda x: x.view(4, x.shape[0] // 4, 3).flip(0).reshape(-1, 3), (rand(8, 3),),
+                                         ({0: AUTO},))}
 
 
 class Any(nn.Module):
