@@ -258,6 +258,12 @@ PAIRS = {
     "the order of results": (lambda x: (x.exp(), x * 2), lambda x: (x * 2, x.exp()), (rand(3),)),
     "what is written": (Writes(lambda a, b, x: (a.add_(x), b.add_(2 * x))),
                         Writes(lambda a, b, x: (b.add_(x), a.add_(2 * x))), (rand(3),)),
+    "zeros that are written": (Holds("b", torch.zeros(3), lambda x, b: (x + b, b.add_(1.0))[0]),
+                               Holds("b", torch.zeros(3), lambda x, b: (x * 1.0, b.add_(1.0))[0]), (rand(3),)),
+    "a triangle that is written": (
+        Holds("b", torch.ones(4, 4).tril(), lambda x, b: (x.masked_fill(b == 0, -INF).softmax(-1), b.fill_(1.0))[0]),
+        Holds("b", torch.ones(4, 4).tril(), lambda x, b: (
+            x.masked_fill(torch.ones(4, 4).tril() == 0, -INF).softmax(-1), b.fill_(1.0))[0]), (rand(4, 4),)),
     "the order of writing": (Writes(lambda a, b, x: (a.add_(x), b.add_(2 * x))),
                              Writes(lambda a, b, x: (b.add_(2 * a), a.add_(x))), (rand(3),)),
 }
@@ -305,7 +311,9 @@ def exported(f, args, path, sizes=None):
 
 
 def leaves(f, args):
-    given = copy.deepcopy(f)(*(a.clone() if torch.is_tensor(a) else a for a in args))
+    """Of two runs, as the first one may write what the second reads."""
+    f = copy.deepcopy(f)
+    given = [f(*(a.clone() if torch.is_tensor(a) else a for a in args)) for _ in range(2)]
     return [torch.as_tensor(v) for v in torch.utils._pytree.tree_leaves(given)]
 
 
