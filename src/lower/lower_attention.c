@@ -36,6 +36,18 @@ static Value *spread(Lower *L, Value *v, Expr *batch, Expr *heads)
     return EMIT(L, expand, arg_value(v), arg_exprs(L->g, 4, dim));
 }
 
+/* Each head as often as there are heads for it. */
+static Value *every_head(Lower *L, Value *v, Expr *heads)
+{
+    Expr *times = ex_floordiv(L->ex, heads, v->dim[1]), *one = ex_int(L->ex, 1);
+    Value *y = lower_reshape(L, v, 5, (Expr *[]){v->dim[0], v->dim[1], one, v->dim[2], v->dim[3]});
+    Expr *wide[5] = {v->dim[0], v->dim[1], times, v->dim[2], v->dim[3]};
+    y = y && times ? EMIT(L, expand, arg_value(y), arg_exprs(L->g, 5, wide)) : NULL;
+    return y ? lower_reshape(L, y, 4, (Expr *[]){v->dim[0], heads, v->dim[2], v->dim[3]}) : NULL;
+}
+
+static bool known_to_differ(const Expr *a, const Expr *b) { return ex_is_int(a) && ex_is_int(b) && a != b; }
+
 /* own: softcap, lower, upper, which a packed model has; NULL: none. lse: the logarithms of the sums are wanted, too;
  * NULL: they are not. */
 static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg causal, Arg scale, Arg gqa,
@@ -54,6 +66,9 @@ static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg c
     bool grouped = gqa.kind == ARG_EXPR && ex_is_const(gqa.e) && gqa.e->i;
     Expr *batch = ex_equals_int(q4->dim[0], 1) ? k4->dim[0] : q4->dim[0],
          *heads = ex_equals_int(q4->dim[1], 1) ? k4->dim[1] : q4->dim[1];
+    if (grouped && known_to_differ(k4->dim[1], v4->dim[1]) && k4->dim[1]->i > 0 && v4->dim[1]->i > 0) {
+        TRY((k4 = every_head(L, k4, q4->dim[1])) && (v4 = every_head(L, v4, q4->dim[1])));
+    }
     if (!grouped) {
         q4 = spread(L, q4, batch, heads);
         k4 = spread(L, k4, batch, heads);

@@ -368,7 +368,7 @@ static bool put_masked(Lower *L, Value *x, Value *v, bool *taken)
     for (int i = 0; i < rank; i++) dim[i] = i < mask->rank ? mask->dim[i] : ex_int(L->ex, 1);
     mask = lower_reshape(L, mask, rank, dim);
     Value *number = v ? lower_reshape(L, lower_cast(L, v, x->dtype), 0, NULL)
-                      : EMIT(L, full, arg_ints(L->g, 0, NULL), L->arg[2], arg_dtype(x->dtype));
+                      : lower_filled(L, 0, NULL, L->arg[2], x->dtype);
     return mask && number && lower_return(L, EMIT(L, where_self, arg_value(mask), arg_value(number), arg_value(x)));
 }
 
@@ -380,7 +380,7 @@ bool lower_index_put(Lower *L)
     TRY(want(L, &x) && put_masked(L, x, v, &taken));
     if (taken) return true;
     TRY(want(L, &x) && plain_indices(L, &L->arg[1], &list));
-    if (!v) TRY(v = EMIT(L, full, arg_ints(L->g, 0, NULL), L->arg[2], arg_dtype(x->dtype)));
+    if (!v) TRY(v = lower_filled(L, 0, NULL, L->arg[2], x->dtype));
     return lower_return(L, EMIT(L, index_put, arg_value(x), list, arg_value(lower_cast(L, v, x->dtype)), L->arg[3]));
 }
 
@@ -389,7 +389,7 @@ bool lower_scatter_value(Lower *L)
     Value *x, *i = lower_value(L, 2);
     TRY(want(L, &x));
     if (!i) return lower_fail(L, 2, "expected a tensor");
-    Value *src = EMIT(L, full, arg_exprs(L->g, i->rank, i->dim), L->arg[3], arg_dtype(x->dtype));
+    Value *src = lower_filled(L, i->rank, i->dim, L->arg[3], x->dtype);
     return src && lower_return(L, EMIT(L, scatter_src, arg_value(x), L->arg[1], arg_value(i), arg_value(src)));
 }
 
@@ -447,8 +447,7 @@ bool lower_index_fill(Lower *L)
     }
     Value *number = lower_value(L, 3);
     if (number && x->rank) return fill_with(L, x, i, d, lower_cast(L, number, x->dtype));
-    Value *src = number ? lower_cast(L, number, x->dtype)
-                        : EMIT(L, full, arg_exprs(L->g, x->rank, dim), L->arg[3], arg_dtype(x->dtype));
+    Value *src = number ? lower_cast(L, number, x->dtype) : lower_filled(L, x->rank, dim, L->arg[3], x->dtype);
     i = src ? along(L, i, src, d) : NULL;
     return i && lower_return(L, EMIT(L, scatter_src, arg_value(x), arg_int(L->g, d), arg_value(i), arg_value(src)));
 }

@@ -240,6 +240,26 @@ static Value *arranged(Lower *L, const Term *t, const int *letters, int n, const
     return v ? lower_reshape(L, v, groups, dim) : NULL;
 }
 
+/* A dim of 1 in one of two terms is as long as the other's: written out, unless all dims that the product itself
+ * broadcasts are. */
+static bool widen(Einsum *e, Term *a, Term *b)
+{
+    Lower *L = e->L;
+    int batch = 0;
+    for (int i = 0; i < a->n; i++) batch += e->in_out[a->letter[i]] && find(b, a->letter[i]) >= 0;
+    for (int i = 0; i < a->n; i++) {
+        Expr *dim[MAX_RANK];
+        int l = a->letter[i], k = find(b, l);
+        if (k < 0 || ex_equals_int(a->v->dim[i], 1) == ex_equals_int(b->v->dim[k], 1)) continue;
+        Term *thin = ex_equals_int(a->v->dim[i], 1) ? a : b;
+        e->size[l] = thin == a ? b->v->dim[k] : a->v->dim[i];
+        if (e->in_out[l] && batch == 1) continue;
+        for (int d = 0; d < thin->n; d++) dim[d] = d == (thin == a ? i : k) ? e->size[l] : thin->v->dim[d];
+        TRY(thin->v = EMIT(L, expand, arg_value(thin->v), arg_exprs(L->g, thin->n, dim)));
+    }
+    return true;
+}
+
 /* One product of two terms: letters of both and of the output are batch, of both alone are summed. */
 static bool contract(Einsum *e, Term *a, Term *b, Term *out)
 {
@@ -248,11 +268,9 @@ static bool contract(Einsum *e, Term *a, Term *b, Term *out)
     int only_a[MAX_RANK], only_b[MAX_RANK], both[MAX_RANK];
     TRY(sum_alone(e, a, b) && sum_alone(e, b, a));
     DType t = dtype_promote(a->v->dtype, b->v->dtype); /* integers that were summed are i64 */
-    TRY((a->v = lower_cast(L, a->v, t)) && (b->v = lower_cast(L, b->v, t)));
+    TRY((a->v = lower_cast(L, a->v, t)) && (b->v = lower_cast(L, b->v, t)) && widen(e, a, b));
     for (int i = 0; i < a->n; i++) {
         int l = a->letter[i], k = find(b, l);
-        if (k >= 0 && ex_equals_int(a->v->dim[i], 1) != ex_equals_int(b->v->dim[k], 1))
-            e->size[l] = ex_equals_int(a->v->dim[i], 1) ? b->v->dim[k] : a->v->dim[i];
         if (k < 0) only_a[rows++] = l;
         else if (e->in_out[l]) la[batch++] = l;
         else both[inner++] = l;

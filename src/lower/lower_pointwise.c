@@ -537,9 +537,7 @@ bool lower_copy(Lower *L)
 {
     Value *self = lower_value(L, 0), *src = lower_value(L, 1);
     if (!self) return lower_fail(L, 0, "expected a tensor");
-    if (!src)
-        return lower_return(L,
-                            EMIT(L, full, arg_exprs(L->g, self->rank, self->dim), L->arg[1], arg_dtype(self->dtype)));
+    if (!src) return lower_return(L, lower_filled(L, self->rank, self->dim, L->arg[1], self->dtype));
     return lower_return(L, expand_to(L, lower_cast(L, src, self->dtype), self));
 }
 
@@ -549,18 +547,26 @@ bool lower_fill(Lower *L)
     if (!self) return lower_fail(L, 0, "expected a tensor");
     if (L->op->id == OP_fill_Tensor && L->arg[1].kind == ARG_VALUE) return lower_copy(L);
     Arg v = L->op->id == OP_zero ? arg_int(L->g, 0) : L->arg[1];
-    return lower_return(L, EMIT(L, full, arg_exprs(L->g, self->rank, self->dim), v, arg_dtype(self->dtype)));
+    return lower_return(L, lower_filled(L, self->rank, self->dim, v, self->dtype));
 }
 
 /* ------------------------------------------------------------------ creation */
 
 static DType number_dtype(const Expr *e) { return e->is_bool ? DT_BOOL : e->is_float ? DT_F32 : DT_I64; }
 
-static bool filled(Lower *L, int rank, Expr *const *dim, Arg value, DType t)
+Value *lower_filled(Lower *L, int rank, Expr *const *dim, Arg value, DType t)
 {
     if (value.kind == ARG_EXPR && value.e) value = arg_expr(number_for(L, value.e, t));
-    else if (value.kind != ARG_VALUE) return fail(L->err, E_FORMAT, "expected a number to fill with");
-    return lower_return(L, EMIT(L, full, arg_exprs(L->g, rank, dim), value, arg_dtype(t)));
+    else if (value.kind != ARG_VALUE) {
+        fail(L->err, E_FORMAT, "expected a number to fill with");
+        return NULL;
+    }
+    return EMIT(L, full, arg_exprs(L->g, rank, dim), value, arg_dtype(t));
+}
+
+static bool filled(Lower *L, int rank, Expr *const *dim, Arg value, DType t)
+{
+    return lower_return(L, lower_filled(L, rank, dim, value, t));
 }
 
 bool lower_full(Lower *L)

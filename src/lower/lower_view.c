@@ -487,6 +487,20 @@ bool lower_split(Lower *L)
     return even_pieces(L, x, d, size);
 }
 
+static bool sections(Lower *L, Value *x, int d, int64_t m)
+{
+    if (m < 1 || m > MAX_PIECES || !x->rank) return lower_fail(L, 1, "found %lld, expected at least 1", (long long)m);
+    Expr *n = x->dim[d], *count = ex_int(L->ex, m), *each = ex_floordiv(L->ex, n, count),
+         *extra = ex_mod(L->ex, n, count);
+    Expr **end = arena_array(L->g->arena, Expr *, m);
+    if (!end) return oom(L->err);
+    for (int64_t k = 1; k <= m; k++) {
+        Expr *e = ex_int(L->ex, k);
+        end[k - 1] = k == m ? n : ex_add(L->ex, ex_mul(L->ex, each, e), ex_min(L->ex, extra, e));
+    }
+    return pieces(L, x, d, (int)m, end);
+}
+
 bool lower_chunk(Lower *L)
 {
     Value *x;
@@ -496,6 +510,7 @@ bool lower_chunk(Lower *L)
     TRY(lower_dim(L, 2, x->rank, &d));
     TRY(lower_const_int(L, 1, &chunks));
     if (chunks < 1 || !x->rank) return lower_fail(L, 1, "found %lld, expected at least 1", (long long)chunks);
+    if (ex_equals_int(x->dim[d], 0)) return sections(L, x, d, chunks); /* as many as asked for, all of them empty */
     Expr *c = ex_int(L->ex, chunks);
     Expr *size = ex_floordiv(L->ex, ex_sub(L->ex, ex_add(L->ex, x->dim[d], c), ex_int(L->ex, 1)), c);
     return even_pieces(L, x, d, ex_max(L->ex, size, ex_int(L->ex, 1)));
@@ -515,20 +530,6 @@ bool lower_split_sizes(Lower *L)
     TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, at, x->dim[d], NULL), L->err, "node '%s': sum of split sizes",
                       L->name));
     return pieces(L, x, d, a->n, end);
-}
-
-static bool sections(Lower *L, Value *x, int d, int64_t m)
-{
-    if (m < 1 || m > MAX_PIECES || !x->rank) return lower_fail(L, 1, "found %lld, expected at least 1", (long long)m);
-    Expr *n = x->dim[d], *count = ex_int(L->ex, m), *each = ex_floordiv(L->ex, n, count),
-         *extra = ex_mod(L->ex, n, count);
-    Expr **end = arena_array(L->g->arena, Expr *, m);
-    if (!end) return oom(L->err);
-    for (int64_t k = 1; k <= m; k++) {
-        Expr *e = ex_int(L->ex, k);
-        end[k - 1] = k == m ? n : ex_add(L->ex, ex_mul(L->ex, each, e), ex_min(L->ex, extra, e));
-    }
-    return pieces(L, x, d, (int)m, end);
 }
 
 bool lower_tensor_split(Lower *L)

@@ -101,6 +101,22 @@ def test_grouped_causal(tmp_path):
     Saved(tmp_path, m, (R(2, 5, 12),), ({0: B, 1: S},)).check((R(2, 5, 12),), (R(3, 7, 12),))
 
 
+def test_causal_with_a_negative_scale(tmp_path):
+    """PyTorch's kernel for CPUs gives NaN for is_causal with such a scale."""
+    def forward(self, q):
+        allowed = torch.arange(q.shape[-2])[None, :] <= torch.arange(q.shape[-2])[:, None]
+        return torch.softmax(torch.where(allowed, q @ q.mT * -0.5, float("-inf")), -1) @ q
+
+    m, x = fn(forward), R(2, 3, 5, 8)
+    torch.export.save(torch.export.export(m, (x,), dynamic_shapes=({0: B, 2: S},)), tmp_path / "given.pt2")
+    model = qkv.Model(tmp_path / "given.pt2")
+    assert model.rewrite()["attentions_fused"] == 1
+    model.save(tmp_path / "saved.pt2")
+    saved = torch.export.load(tmp_path / "saved.pt2").module()
+    for y in (x, R(3, 3, 7, 8)):
+        close(saved(y), m(y))
+
+
 @pytest.mark.turns
 def test_encoder(tmp_path):
     def forward(self, ids, keep):

@@ -85,6 +85,10 @@ def products(F):
     for eq, *s in (("ij->i", (3, 4)), ("ij,k->ik", (3, 4), (5,)), ("ij,jk->jk", (3, 4), (4, 5)),
                    ("ij,jk->ik", (3, 4), (4, 5))):
         c(eq, [t(x, dt=u8) for x in s])
+    for eq, *s in (("ij,kj->ki", (3, 4), (5, 1)), ("ij,kj->ki", (3, 1), (5, 4)), ("ij,kj->ki", (0, 4), (5, 1)),
+                   ("bhij,bhjk->bhik", (1, 2, 3, 4), (3, 2, 4, 5)), ("bij,bjk->bik", (1, 3, 4), (2, 1, 5)),
+                   ("bhqd,bhkd->bhqk", (2, 1, 3, 4), (1, 3, 5, 4))):
+        c(eq, [t(x) for x in s], static=True)
     F.op("aten.bilinear.default")(t(3, 4), t(3, 5), t(2, 4, 5), t(2))
     c = F.op("aten.tensordot.default")
     c(t(1, 1, 1, dt=u8), t(2, 1, 2, dt=u8), [0, 1], [2, 0], static=True)
@@ -295,6 +299,7 @@ def attention(F):
     c(q(2, 2, 7, 8), q(2, 2, 3, 8), q(2, 2, 3, 8), None, 0.0, True)
     c(q(2, 4, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 6), None, 0.0, False, scale=None, enable_gqa=True)
     c(q(2, 4, 5, 8), q(2, 1, 5, 8), q(2, 1, 5, 8), None, 0.0, True, enable_gqa=True)
+    c(q(2, 4, 5, 8), q(2, 2, 7, 8), q(2, 1, 7, 6), None, 0.0, False, enable_gqa=True, static=True)
     c(q(5, 8), q(7, 8), q(7, 8))
     c(q(3, 5, 8), q(3, 7, 8), q(3, 7, 8))
     c(q(3, 5, 8), q(3, 7, 8), q(3, 7, 8), t(3, 5, 7))

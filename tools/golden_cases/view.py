@@ -160,6 +160,7 @@ def slices(F):
         c(t(2, 8), 2, -1, static=True)
         c(t(2, 8), 8, 1, static=True)
         c(t(3, 2), 5, static=True)
+        c(t(0, 2), 3, static=True)
     for n in ("unbind", "unbind_copy"):
         c = F.op(f"aten.{n}.int")
         c(t(3, 4), static=True)

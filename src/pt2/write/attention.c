@@ -217,6 +217,13 @@ static Attention attention_of(Emit *e, const Node *n)
                        n->arg[op_param(n->op, "scale")]};
 }
 
+/* PyTorch's kernel for CPUs puts -inf where is_causal forbids a key, and multiplies by the scale after that: with one
+ * that is not above 0 every row is NaN. */
+static bool causal_holds(const Attention *a)
+{
+    return a->scale.kind != ARG_EXPR || !ex_is_const(a->scale.e) || ex_number(a->scale.e) > 0;
+}
+
 bool spell_attention(Emit *e, const Node *n)
 {
     Attention a = attention_of(e, n);
@@ -228,7 +235,7 @@ bool spell_attention(Emit *e, const Node *n)
     double cap = !softcap ? 0 : ex_number(softcap);
     bool alone = causal || (a.upper &&
                             ex_equals_int(a.upper, 0)); /* ATen's is_causal expresses it, where there is nothing else */
-    if (cap <= 0 && !a.mask && !a.lower && alone && (!causal || !a.upper)) {
+    if (cap <= 0 && !a.mask && !a.lower && alone && (!causal || !a.upper) && causal_holds(&a)) {
         args[CAUSAL] = arg_expr(ex_bool(p, true));
         return write_node(e, n->op, args, 1, n->out);
     }
@@ -273,7 +280,7 @@ static Attention pair_of(Emit *e, const Node *n, int first, bool *causal, double
     const Expr *cap = optional(n, "softcap"), *is_causal = optional(n, "is_causal");
     *softcap = !cap ? 0 : ex_number(cap);
     if (is_causal && is_causal->i) a.upper = a.upper ? ex_min(p, a.upper, ex_int(p, 0)) : ex_int(p, 0);
-    *causal = !a.mask && !a.lower && a.upper && ex_equals_int(a.upper, 0);
+    *causal = !a.mask && !a.lower && a.upper && ex_equals_int(a.upper, 0) && causal_holds(&a);
     return a;
 }
 
