@@ -117,6 +117,16 @@ def test_causal_with_a_negative_scale(tmp_path):
         close(saved(y), m(y))
 
 
+def test_thin_masks(tmp_path):
+    """PyTorch takes a mask of rank 0 or 1 beside queries of rank 3, but not of rank 4."""
+    def forward(self, q, one, keys):
+        sdpa = nn.functional.scaled_dot_product_attention
+        return sdpa(q, q, q, one), sdpa(q, q, q, keys)
+
+    inputs = R(2, 5, 8), torch.tensor(True), torch.tensor([True, False, True, True, False])
+    Saved(tmp_path, fn(forward), inputs).check(inputs, text=False)
+
+
 @pytest.mark.turns
 def test_encoder(tmp_path):
     def forward(self, ids, keep):

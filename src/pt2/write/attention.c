@@ -243,6 +243,10 @@ bool spell_attention(Emit *e, const Node *n)
     if (cap > 0) return write_out(&a, cap);
     Value *mask;
     TRY(one_mask(&a, &mask));
+    if (mask && mask->rank < 2) { /* PyTorch reads both of its last axes */
+        Expr *one = ex_int(p, 1);
+        TRY(mask = shaped(e, "mask", mask, 2, (Expr *[]){one, mask->rank ? mask->dim[0] : one}));
+    }
     args[MASK] = arg_value(mask);
     args[CAUSAL] = arg_expr(ex_bool(p, false));
     return write_node(e, n->op, args, 1, n->out);
