@@ -591,6 +591,18 @@ def test_a_count_through_many_reshapes(tmp_path):
     assert (tmp_path / "model.pt2").stat().st_size < 50_000
 
 
+def test_a_slice_of_a_constant_without_elements(tmp_path):
+    h, t = onnx.helper, onnx.TensorProto.INT64
+    empty = h.make_tensor("empty", t, [2, 0], [])
+    numbers = [h.make_tensor(name, t, [1], [value]) for name, value in (("from", 0), ("to", 1), ("axis", 0))]
+    nodes = [h.make_node("Slice", ["empty", "from", "to", "axis"], ["part"]),
+             h.make_node("Shape", ["part"], ["shape"]), h.make_node("Add", ["shape", "x"], ["y"])]
+    ends = [h.make_tensor_value_info(name, t, [2]) for name in ("x", "y")]
+    graph = h.make_graph(nodes, "g", ends[:1], ends[1:], [empty, *numbers])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
+    assert qkv.Model(tmp_path / "m.onnx")(np.array([10, 20]))[0].tolist() == [11, 20]
+
+
 def test_functions(tmp_path):
     """Attributes given, defaulted, and handed through to a function inside."""
     text = """g (float[B, S] x) => (float[B, S] y, float[B, S] z) { y = own.twice<alpha = 0.1>(x) z = own.twice(x) }"""

@@ -135,7 +135,7 @@ static bool fold_slice(OnnxOp *o, bool *taken)
     y.dim[axis] = count;
     y.e = room(o, x.n);
     y.n = 0;
-    for (int64_t outer = 0; y.e && n && outer < x.n / (n * inner); outer++)
+    for (int64_t outer = 0; y.e && n && inner && outer < x.n / (n * inner); outer++)
         for (int64_t i = start, c = 0; c < count; i += step, c++)
             for (int64_t k = 0; k < inner; k++) y.e[y.n++] = x.e[(outer * n + i) * inner + k];
     return !y.e || give(o, &y, taken);
