@@ -77,6 +77,7 @@ Value *lower_as(Lower *L, OpId op, int n, const Arg *args);
 /* all: as `as`, of a row with several results; gives all of them */
 Value *const *lower_all(Lower *L, OpId op, int n, const Arg *args);
 #define ALL(L, op, ...) lower_all((L), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
+Expr *lower_number_for(Lower *L, Expr *e, DType t); /* a number in the kind that a dtype holds */
 /* A tensor of a number as dtype t holds it: 0.5 is true, or the integer 0. value: a number, or a value of rank 0. */
 Value *lower_filled(Lower *L, int rank, Expr *const *dim, Arg value, DType t);
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */

@@ -36,6 +36,27 @@ static Value *spread(Lower *L, Value *v, Expr *batch, Expr *heads)
     return EMIT(L, expand, arg_value(v), arg_exprs(L->g, 4, dim));
 }
 
+/* Operands of rank 5 and more, whose dims before the rows broadcast one by one: these are written out. */
+static bool together(Lower *L, int rank, Value **q, Value **k, Value **v)
+{
+    Value **all[3] = {q, k, v};
+    Expr *most[MAX_RANK], *dim[MAX_RANK];
+    for (int i = 0; i < rank - 2; i++) {
+        most[i] = (*q)->dim[i];
+        for (int n = 1; n < 3; n++)
+            if (ex_equals_int(most[i], 1)) most[i] = (*all[n])->dim[i];
+    }
+    for (int n = 0; n < 3; n++) {
+        bool same = true;
+        for (int i = 0; i < rank; i++) {
+            dim[i] = i < rank - 2 && ex_equals_int((*all[n])->dim[i], 1) ? most[i] : (*all[n])->dim[i];
+            same = same && dim[i] == (*all[n])->dim[i];
+        }
+        if (!same) TRY(*all[n] = EMIT(L, expand, arg_value(*all[n]), arg_exprs(L->g, rank, dim)));
+    }
+    return true;
+}
+
 /* Each head as often as there are heads for it. */
 static Value *every_head(Lower *L, Value *v, Expr *heads)
 {
@@ -58,12 +79,13 @@ static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg c
     int rank = q->rank > k->rank ? q->rank : k->rank;
     if (v->rank > rank) rank = v->rank;
     TRY((q = leading_ones(L, q, rank)) && (k = leading_ones(L, k, rank)) && (v = leading_ones(L, v, rank)));
+    bool grouped = gqa.kind == ARG_EXPR && ex_is_const(gqa.e) && gqa.e->i;
+    if (rank > 4 && !grouped) TRY(together(L, rank, &q, &k, &v));
     Expr *dim[MAX_RANK];
     for (int i = 0; i < rank - 1; i++) dim[i] = i < rank - 2 && ex_equals_int(q->dim[i], 1) ? k->dim[i] : q->dim[i];
     dim[rank - 1] = v->dim[rank - 1];
     Value *q4 = rank4(L, q), *k4 = rank4(L, k), *v4 = rank4(L, v);
     if (!q4 || !k4 || !v4) return false;
-    bool grouped = gqa.kind == ARG_EXPR && ex_is_const(gqa.e) && gqa.e->i;
     Expr *batch = ex_equals_int(q4->dim[0], 1) ? k4->dim[0] : q4->dim[0],
          *heads = ex_equals_int(q4->dim[1], 1) ? k4->dim[1] : q4->dim[1];
     if (grouped && known_to_differ(k4->dim[1], v4->dim[1]) && k4->dim[1]->i > 0 && v4->dim[1]->i > 0) {

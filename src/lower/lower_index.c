@@ -773,6 +773,12 @@ static bool circular(Lower *L, Value *x, const Arg *pad)
     return lower_return(L, x);
 }
 
+static bool padded(Lower *L, Value *x, Arg by, Arg value)
+{
+    if (value.kind == ARG_EXPR && value.e) value = arg_expr(lower_number_for(L, value.e, x->dtype));
+    return lower_return(L, EMIT(L, constant_pad_nd, arg_value(x), by, value));
+}
+
 static bool pad(Lower *L, const char *mode)
 {
     Value *x;
@@ -780,8 +786,13 @@ static bool pad(Lower *L, const char *mode)
     if (!strcmp(mode, "circular")) return circular(L, x, &L->arg[1]);
     if (!strcmp(mode, "reflect")) return lower_return(L, EMIT(L, reflection_pad1d, arg_value(x), L->arg[1]));
     if (!strcmp(mode, "replicate")) return lower_return(L, EMIT(L, replication_pad1d, arg_value(x), L->arg[1]));
-    return lower_return(
-        L, EMIT(L, constant_pad_nd, arg_value(x), L->arg[1], lower_is_none(L, 3) ? arg_int(L->g, 0) : L->arg[3]));
+    return padded(L, x, L->arg[1], lower_is_none(L, 3) ? arg_int(L->g, 0) : L->arg[3]);
+}
+
+bool lower_constant_pad(Lower *L)
+{
+    Value *x;
+    return want(L, &x) && padded(L, x, L->arg[1], L->arg[2]);
 }
 
 bool lower_pad(Lower *L) { return pad(L, L->arg[2].kind == ARG_STR ? L->arg[2].s : "constant"); }

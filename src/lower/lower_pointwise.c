@@ -318,8 +318,7 @@ bool lower_where(Lower *L)
 
 bool lower_as_where(Lower *L) { return again(L, OP_where_self, L->arg); }
 
-/* A number in the kind that a dtype holds. */
-static Expr *number_for(Lower *L, Expr *e, DType t)
+Expr *lower_number_for(Lower *L, Expr *e, DType t)
 {
     if (t == DT_BOOL && ex_is_const(e)) return ex_bool(L->ex, e->kind == EX_FLOAT ? e->f != 0 : e->i != 0);
     if (!dtype_is_float(t) && e->is_float) return ex_make(L->ex, EX_TRUNC, e, NULL, NULL);
@@ -336,7 +335,7 @@ bool lower_masked_fill(Lower *L)
         TRY(v);
         fill = arg_value(v);
     } else {
-        fill = arg_expr(number_for(L, fill.e, x->dtype));
+        fill = arg_expr(lower_number_for(L, fill.e, x->dtype));
     }
     return lower_return(L, EMIT(L, where_self, L->arg[1], fill, arg_value(x)));
 }
@@ -556,7 +555,7 @@ static DType number_dtype(const Expr *e) { return e->is_bool ? DT_BOOL : e->is_f
 
 Value *lower_filled(Lower *L, int rank, Expr *const *dim, Arg value, DType t)
 {
-    if (value.kind == ARG_EXPR && value.e) value = arg_expr(number_for(L, value.e, t));
+    if (value.kind == ARG_EXPR && value.e) value = arg_expr(lower_number_for(L, value.e, t));
     else if (value.kind != ARG_VALUE) {
         fail(L->err, E_FORMAT, "expected a number to fill with");
         return NULL;

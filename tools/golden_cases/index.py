@@ -327,6 +327,7 @@ def pads(F):
         c(t(2, 4), [1, 1], *(("constant", 2.5) if n == "pad" else (2.5,)))
         c(t(2, 4, dt=i64), [1, 1], *(("constant", 3) if n == "pad" else (3,)))
         c(t(2, 4, dt=b8), [1, 1], *(("constant", 1) if n == "pad" else (True,)))
+        c(t(2, 4, dt=b8), [1, 1], *(("constant", 0.5) if n == "pad" else (0.5,)))
         c(t(2, 4, dt=bf16), [0, 3])
     c = F.op("aten.pad.default")
     for mode in ("reflect", "replicate", "circular"):

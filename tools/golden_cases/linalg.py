@@ -299,6 +299,7 @@ def attention(F):
     c(q(2, 2, 7, 8), q(2, 2, 3, 8), q(2, 2, 3, 8), None, 0.0, True)
     c(q(2, 4, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 6), None, 0.0, False, scale=None, enable_gqa=True)
     c(q(2, 4, 5, 8), q(2, 1, 5, 8), q(2, 1, 5, 8), None, 0.0, True, enable_gqa=True)
+    c(q(2, 3, 5, 8), q(3, 2, 1, 7, 8), q(3, 2, 1, 7, 8), static=True)
     c(q(2, 4, 5, 8), q(2, 2, 7, 8), q(2, 1, 7, 6), None, 0.0, False, enable_gqa=True, static=True)
     c(q(5, 8), q(7, 8), q(7, 8))
     c(q(3, 5, 8), q(3, 7, 8), q(3, 7, 8))
