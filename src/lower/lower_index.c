@@ -535,8 +535,11 @@ bool lower_select_scatter(Lower *L)
     M.arg = (Arg[]){L->arg[0], L->arg[2], L->arg[3]};
     if (!src) return lower_fail(L, 1, "expected a tensor");
     TRY(lower_op(&M) && fits_part(L, src, M.result.v));
-    const Arg *a = M.result.v->def->arg;
-    return lower_return(L, EMIT(L, select_scatter, arg_value(x), arg_value(lower_cast(L, src, x->dtype)), a[1], a[2]));
+    const Node *part = M.result.v->def;
+    TRY(src = lower_cast(L, src, x->dtype));
+    if (!part || part->op->id != OP_select_int || part->arg[0].v != x) /* all of it */
+        return lower_return(L, lower_reshape(L, src, x->rank, x->dim));
+    return lower_return(L, EMIT(L, select_scatter, arg_value(x), arg_value(src), part->arg[1], part->arg[2]));
 }
 
 /* The diagonal itself says which dims there are, and what the source's sizes must be. */

@@ -116,6 +116,7 @@ def scatters(F):
         F.op("aten.index_fill.int_Tensor")(t(4, 5, dt=dt), 0, torch.tensor([3, 1]), t((), dt=dt))
         F.op("aten.select_scatter.default")(t(4, 5, dt=dt), t(5, dt=dt), 0, 2)
         F.op("aten.select_scatter.default")(t(4, 5, dt=dt), t(4, dt=dt), -1, -2)
+        F.op("aten.select_scatter.default")(t(4, 1, dt=dt), t(4, dt=dt), 1, 0, static=True)
         c = F.op("aten.slice_scatter.default")
         c(t(4, 5, dt=dt), t(2, 5, dt=dt), 0, 1, 3, static=True)
         c(t(4, 5, dt=dt), t(4, 2, dt=dt), 1, 0, 4, 2, static=True)
