@@ -116,13 +116,13 @@ static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg c
 /* Dropout between softmax and the second product, as aten::_scaled_dot_product_attention_math does it. */
 static bool attention_dropout(Lower *L, Value *q, Value *k, Value *v, Value *mask, bool causal, Arg scale, double p)
 {
-    int r = q->rank;
+    int r = q->rank, rank = k->rank;
     double size;
     if (scale.kind == ARG_NONE && !(ex_is_const(q->dim[r - 1]) && (size = (double)q->dim[r - 1]->i) > 0))
         return fail(L->err, E_UNSUPPORTED, "attention with dropout and a head size that is not a constant");
     Arg factor = scale.kind == ARG_NONE ? arg_float(L->g, 1 / sqrt(size)) : scale;
     int perm[MAX_RANK];
-    for (int i = 0; i < r; i++) perm[i] = i < r - 2 ? i : 2 * r - 3 - i;
+    for (int i = 0; i < rank; i++) perm[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
     Value *s = EMIT(L, mul_Tensor, arg_value(q), factor);
     s = s ? EMIT(L, matmul, arg_value(s), arg_value(lower_permute(L, k, perm))) : NULL;
     if (s && causal) {

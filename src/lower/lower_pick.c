@@ -438,7 +438,7 @@ bool lower_hash_tensor(Lower *L)
     int64_t dims[MAX_RANK];
     int n = 0, rank = lower_value(L, 0)->rank;
     const Arg *given = &L->arg[1];
-    for (; n < given->n && n < MAX_RANK; n++) {
+    for (; rank && n < given->n && n < MAX_RANK; n++) {
         if (!ex_is_int(given->es[n])) return lower_fail(L, 1, "must be constant integers");
         dims[n] = given->es[n]->i < 0 ? given->es[n]->i + rank : given->es[n]->i;
     }

@@ -338,22 +338,34 @@ bool lower_trace(Lower *L)
     return lower_return(L, sum(L, d, arg_none(), arg_bool(L->g, false)));
 }
 
-/* sum(a b) / (max(|a|, eps) max(|b|, eps)) */
+/* x as long as other along the axis `from_end` (1: the last), where it has an element or no axis. */
+static Value *as_long_as(Lower *L, Value *x, const Value *other, int from_end)
+{
+    int rank = x->rank > from_end ? x->rank : from_end, at = rank - from_end, more = rank - x->rank;
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < rank; i++) dim[i] = i < more ? ex_int(L->ex, 1) : x->dim[i - more];
+    if (other->rank < from_end || (!more && !ex_equals_int(dim[at], 1))) return x;
+    dim[at] = other->dim[other->rank - from_end];
+    return EMIT(L, expand, v(x), arg_exprs(L->g, rank, dim));
+}
+
+/* sum(a / max(|a|, eps) * b / max(|b|, eps)): products of what is not divided yet would overflow in half types. */
 bool lower_cosine_similarity(Lower *L)
 {
     int d;
-    Value *a = lower_value(L, 0), *b = lower_value(L, 1);
-    if (!a || !b) return lower_fail(L, 0, "expected tensors");
-    TRY(lower_dim(L, 2, a->rank > b->rank ? a->rank : b->rank, &d));
-    Arg dim = arg_ints(L->g, 1, (int64_t[]){d - (a->rank > b->rank ? a->rank : b->rank)}), no = arg_bool(L->g, false);
-    Value *p = EMIT(L, mul_Tensor, arg_value(a), arg_value(b)), *s = sum(L, p, dim, no);
-    Value *n[2] = {a, b};
+    Value *x[2];
+    TRY(lower_two(L, 0, 1, &x[0], &x[1]));
+    int rank = x[0]->rank > x[1]->rank ? x[0]->rank : x[1]->rank;
+    TRY(lower_dim(L, 2, rank, &d));
+    Arg dim = arg_ints(L->g, 1, (int64_t[]){d - rank}), keep = arg_bool(L->g, true);
     for (int i = 0; i < 2; i++) {
-        n[i] = EMIT(L, linalg_vector_norm, arg_value(n[i]), arg_int(L->g, 2), dim, no);
-        n[i] = n[i] ? EMIT(L, clamp, arg_value(n[i]), L->arg[3], arg_none()) : NULL;
+        Value *wide = rank ? as_long_as(L, x[i], x[!i], rank - d) : x[i];
+        Value *norm = AS(L, linalg_vector_norm, v(wide), arg_int(L->g, 2), dim, keep);
+        x[i] = AS(L, div_Tensor, v(wide), v(AS(L, clamp, v(norm), L->arg[3], arg_none())));
+        TRY(x[i]);
     }
-    Value *scale = n[0] && n[1] ? EMIT(L, mul_Tensor, arg_value(n[0]), arg_value(n[1])) : NULL;
-    return s && scale && lower_return(L, EMIT(L, div_Tensor, arg_value(s), arg_value(scale)));
+    Value *y = AS(L, mul_Tensor, v(x[0]), v(x[1]));
+    return y && lower_return(L, sum(L, y, dim, arg_bool(L->g, false)));
 }
 
 bool lower_pairwise_distance(Lower *L)
@@ -392,7 +404,8 @@ bool lower_diff(Lower *L)
     if (lower_value(L, 3)) list[m++] = lower_value(L, 3);
     list[m++] = x;
     if (lower_value(L, 4)) list[m++] = lower_value(L, 4);
-    if (m > 1) x = EMIT(L, cat, arg_values(L->g, m, list), arg_int(L->g, d));
+    if (m > 1) TRY((x = EMIT(L, cat, arg_values(L->g, m, list), arg_int(L->g, d))));
+    if (ex_is_int(x->dim[d]) && n > x->dim[d]->i) n = x->dim[d]->i; /* no more is left */
     for (; x && n > 0; n--) {
         Value *a = part(L, x, d, 1, 0), *b = part(L, x, d, 0, 1);
         x = a && b ? lower_emit(L, x->dtype == DT_BOOL ? OP_logical_xor : OP_sub_Tensor, 2,

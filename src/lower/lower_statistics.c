@@ -347,11 +347,13 @@ bool lower_corrcoef(Lower *L)
 
 /* ------------------------------------------------------------------ histograms */
 
-/* Bounds between bins: as many steps over a range, which is that of the elements if none is given. A range of no width
- * gets half to each side. */
+/* Bounds between bins: as many steps over a range, which is that of the elements if none is given, 0 to 1 of none. A
+ * range of no width gets half to each side. */
 static Value *bounds(Lower *L, Value *x, Expr *bins, Expr *const *range)
 {
     Arg type = arg_dtype(x->dtype);
+    Expr *unit[2] = {ex_int(L->ex, 0), ex_int(L->ex, 1)};
+    if (!range && ex_equals_int(x->dim[0], 0)) range = unit;
     Value *lo = range ? AS(L, full, arg_ints(L->g, 0, NULL), arg_expr(range[0]), type) : AS(L, amin, v(x));
     Value *hi = range ? AS(L, full, arg_ints(L->g, 0, NULL), arg_expr(range[1]), type) : AS(L, amax, v(x));
     if (!lo || !hi) return NULL;

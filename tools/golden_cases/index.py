@@ -202,6 +202,7 @@ def collected(F):
         c(t(3, 4, 5, dt=dt))
         c(t(3, 4, 5, dt=dt), [0, -1], keepdim=True)
         c(t(3, dt=dt), [0])
+        c(t(dt=dt), [-1], keepdim=True)
     F.op("aten.sum_to_size.default")(t(3, 4, 5), [4, 1], static=True)
     F.op("aten.sum_to_size.default")(t(3, 4), [3, 4], static=True)
     for shape in ((), (3,)):

@@ -712,6 +712,8 @@ def special_functions(F):
         for dt in (f32,) if rough else (f32, f64):
             x = torch.linspace(-0.1, 1.1, 61) if n == "ndtri" else wide.clamp(min=-4) if n == "erfcx" else wide
             c(x.to(dt) if "_y" not in n and "_k" not in n else x.abs().to(dt))
+        if rough:
+            c(torch.tensor([inf, -inf, nan]))
         if n[-2:] in ("0e", "1e") or "_k" in n:
             c(torch.tensor([1e13, 1e300, 1.7e308, inf], dtype=f64))
         for s in SHAPES:
@@ -739,6 +741,7 @@ def special_functions(F):
         for dt in FLOATS[2:]:
             c.maybe(t(7, dt=dt, lo=0.1, hi=3), t(7, dt=dt, lo=0.1, hi=3))
         c(torch.tensor([0.0, 0, 1, inf, 2, -1, 2, nan]), torch.tensor([0.0, 1, 0, 2, inf, 1, -1, 1]))
+        c(torch.tensor([nan, nan, nan, inf, 0, 2]), torch.tensor([inf, 0, nan, nan, nan, nan]))
     for n in POLYNOMIALS:
         c = F.op(f"aten.special_{n}.default")
         for dt in (f32, f64):

@@ -237,6 +237,10 @@ def norms(F):
     c(t(3, 5), t(3, 5))
     c(t(3, 5, 2), t(5, 2), 2, 1e-6)
     c(torch.zeros(2, 4), t(2, 4))
+    c(t(1, 2, 3), t(2, 1, 3), -2)  # norms of what is as long as the other one
+    c(t(5), t(3, 5), 0)
+    c(t(3, 5, dt=f16, lo=200, hi=400), t(3, 5, dt=f16, lo=200, hi=400))  # products are beyond float16
+    c(t(3, 5, lo=1e18, hi=3e18), t(3, 5, lo=1e18, hi=3e18))
     c = F.op("aten.pairwise_distance.default")
     c(t(3, 5), t(3, 5))
     c(t(3, 5), t(5), 1.0, 1e-6, True)
@@ -288,6 +292,8 @@ def scans(F):
     c(t(4, 6, dt=b8))
     c(t(2, 4), 1, -1, t(2, 1), t(2, 2))
     c(t(2, 4), 0, -1, t(2, 1), t(2, 2))
+    c(t(2, 4), 9, -1, t(2, 1), t(2, 2), static=True)
+    c(t(2, 4), 4, static=True)
 
 
 def ties(F):
@@ -556,6 +562,7 @@ def histograms(F):
     for x in ((1.0, nan, inf, -1.0), (), (2.0, 2.0)):
         c(torch.tensor(x), 3, 0, 2, static=True)
     c(torch.tensor([2.0, 2.0]), 4, static=True)
+    c(t(3, 0, 2), 3, static=True)
 
 
 def more_histograms(F):
@@ -567,6 +574,7 @@ def more_histograms(F):
             c(t(4, 5, dt=dt), 3, range=[-1.0, 2.0], **kw, static=True)
             d(t(4, 5, dt=dt), torch.tensor([-2.0, -1, 0.5, 3], dtype=dt), **kw, static=True)
     c(torch.tensor([2.0, 2.0]), 4, static=True)
+    c(t(3, 0, 2), 3, static=True)
     c(torch.tensor([0.0, 1.0, 2.0, 2.0, 3.0]), 2, range=[0.0, 2.0], static=True)
 
 
@@ -578,6 +586,7 @@ def histograms_of_points(F):
         d(t(4, 5, 2), 3, **{k: x.reshape(4, 5) if k == "weight" else x for k, x in kw.items()}, static=True)
         e(t(20, 2), [torch.tensor([-2.0, -1, 0.5, 3]), torch.tensor([0.0, 2])], **kw, static=True)
     d(t(9, 1, dt=f64), 4, static=True)
+    c(t(4, 0, 2), [2, 3], static=True)
     d(torch.tensor([[2.0, nan, 1.0], [2.0, inf, 1.0]]), 2, range=[0.0, 4.0, 0.0, 1.0, 1.0, 2.0], static=True)
 
 

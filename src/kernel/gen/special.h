@@ -200,11 +200,12 @@ static double gamma_share_large(double a, double x)
  * fraction (Lentz) above. */
 static double gamma_share(double a, double x, bool upper)
 {
-    if (!(x >= 0 && a >= 0)) return NAN;
+    if (x < 0 || a < 0) return NAN;
     if (a == 0) return x > 0 ? !upper : (double)NAN;
     if (x == 0) return upper;
     if (isinf(a)) return isinf(x) ? (double)NAN : upper;
     if (isinf(x)) return !upper;
+    if (isnan(a) || isnan(x)) return NAN; /* here, as in ATen: beside a zero or an infinity the other one decides */
     if (a > 1e4) {
         double above = gamma_share_large(a, x);
         return upper ? above : 1 - above;
