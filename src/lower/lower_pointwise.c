@@ -246,17 +246,21 @@ bool lower_ldexp(Lower *L)
     return lower_return(L, AS(L, mul_Tensor, L->arg[0], arg_value(power)));
 }
 
-/* addcmul(x, a, b, v) = x + v * a * b; addcdiv divides */
+/* What ATen's kernels of several steps compute numbers of half width in: they round once, at the end. */
+static DType worked_in(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+
+/* self + value * tensor1 * tensor2, or / tensor2, in this order */
 bool lower_addcmul(Lower *L)
 {
     Arg arg[3] = {L->arg[0], L->arg[1], L->arg[2]};
     DType t = common(arg, 0, 3);
     bool divides = L->op->id == OP_addcdiv;
     if (divides && !dtype_is_float(t) && !dtype_is_complex(t)) t = DT_F32;
-    TRY(cast_args(L, arg, 0, 3, t));
+    TRY(cast_args(L, arg, 0, 3, worked_in(t)));
+    if (!alpha_is_one(&L->arg[3])) TRY(arg[1].v = times(L, arg[1].v, L->arg[3]));
     Value *p = lower_emit(L, divides ? OP_div_Tensor : OP_mul_Tensor, 2, &arg[1]);
-    if (!alpha_is_one(&L->arg[3])) p = times(L, p, L->arg[3]);
-    return p && lower_return(L, EMIT(L, add_Tensor, arg[0], arg_value(p)));
+    p = p ? EMIT(L, add_Tensor, arg[0], arg_value(p)) : NULL;
+    return p && lower_return(L, lower_cast(L, p, t));
 }
 
 /* a * b + c, rounded twice: torch.compile's own op of decomposed graphs */
@@ -268,16 +272,22 @@ bool lower_fma(Lower *L)
 /* a + w (b - a) for |w| < 0.5, else b - (1 - w) (b - a): each end is met exactly */
 bool lower_lerp(Lower *L)
 {
-    Arg a = L->arg[0], b = L->arg[1], w = L->arg[2], rest;
+    Arg arg[3] = {L->arg[0], L->arg[1], L->arg[2]}, rest;
+    DType t = common(arg, 0, 2);
+    TRY(cast_args(L, arg, 0, 3, worked_in(t)));
+    Arg a = arg[0], b = arg[1], w = arg[2];
     bool number = w.kind == ARG_EXPR, large = number && ex_is_const(w.e) && fabs(ex_number(w.e)) >= 0.5;
     rest = number ? arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), w.e))
                   : arg_value(AS(L, sub_Tensor, arg_int(L->g, 1), w));
     Value *d = AS(L, sub_Tensor, b, a);
     Value *near = large ? NULL : AS(L, add_Tensor, a, arg_value(AS(L, mul_Tensor, arg_value(d), w)));
     Value *far = number && !large ? NULL : AS(L, sub_Tensor, b, arg_value(AS(L, mul_Tensor, arg_value(d), rest)));
-    if (number) return lower_return(L, large ? far : near);
-    Value *pick = AS(L, lt_Tensor, arg_value(AS(L, abs, w)), arg_float(L->g, 0.5));
-    return lower_return(L, AS(L, where_self, arg_value(pick), arg_value(near), arg_value(far)));
+    Value *y = large ? far : near;
+    if (!number) {
+        Value *pick = AS(L, lt_Tensor, arg_value(AS(L, abs, w)), arg_float(L->g, 0.5));
+        y = AS(L, where_self, arg_value(pick), arg_value(near), arg_value(far));
+    }
+    return y && lower_return(L, lower_cast(L, y, t));
 }
 
 /* |a - b| <= atol + rtol * |b|, or equal (infinities) */

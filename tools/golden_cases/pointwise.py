@@ -296,6 +296,12 @@ def ternary(F):
         F.op("aten.lerp.Scalar")(t(2, 9, dt=dt), t(9, dt=dt), 0.3)
         F.op("aten.lerp.Scalar")(t(2, 9, dt=dt), t(9, dt=dt), 0.8)
         F.op("aten.lerp.Tensor")(t(2, 9, dt=dt), t(9, dt=dt), t(2, 1, dt=dt, lo=0, hi=1))
+    for dt in (f16, bf16):  # a product that is rounded before the sum would be far off
+        x, y = t(9, dt=dt, lo=2, hi=3), t(9, dt=dt, lo=2, hi=3)
+        F.op("aten.addcmul.default")((x.double() * y.double()).to(dt), x, y, value=-1)
+        F.op("aten.addcdiv.default")((x.double() / y.double()).to(dt), x, y, value=-1)
+        F.op("aten.lerp.Scalar")(x, -x, 0.49)
+        F.op("aten.lerp.Tensor")(x, -x, t(9, dt=dt, lo=0.48, hi=0.52))
     fma = F.own("prims.fma.default", lambda a, b, c: a * b + c)  # torch registers it with its compiler
     for dt in FLOATS:
         fma(t(2, 5, dt=dt), t(5, dt=dt), t(2, 1, dt=dt))
