@@ -59,7 +59,7 @@ bool autocast_args(Graph *g, const Op *op, Arg *arg, DType declared, DType compu
     }
     if (class & NARROW) {
         DType t = low(declared) ? declared : compute != DT_NONE && declared == DT_F32 && !s.other ? compute : DT_NONE;
-        return t == DT_NONE || !s.f32 || cast_all(g, op, arg, t, err);
+        return t == DT_NONE || !(s.f32 || (s.low && low(declared))) || cast_all(g, op, arg, t, err);
     }
     if (!s.low) return true;
     bool full = declared == DT_F32 && (class & FULL || (compute == DT_NONE && class & FULL_ON_CUDA));

@@ -93,6 +93,11 @@ model("autocast_region_bf16_nograd", tol=2e-2)(
     lambda: (fn(_half_region, lambda: nn.Linear(8, 8), lambda: nn.Linear(8, 8)),
              [dict(x=R(2, 5, 8)), dict(x=R(3, 8, 8))], dict(x={0: batch(), 1: seq()})))
 
+model("autocast_region_bf16_of_f16", grad=True, tol=2e-2)(  # casts the other half type, too
+    lambda: (fn(_half_region, lambda: nn.Linear(8, 8), lambda: nn.Linear(8, 8)).half(),
+             [dict(x=R(2, 5, 8, dt=torch.float16)), dict(x=R(3, 8, 8, dt=torch.float16))],
+             dict(x={0: batch(), 1: seq()})))
+
 
 @model("autocast_ambient_bf16", autocast=torch.bfloat16, tol=2e-2)
 def _():
