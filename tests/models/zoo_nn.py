@@ -31,6 +31,19 @@ mha("mha_seq_first", lambda self, x: self.mha(x, x, x)[0], lambda b, s: dict(x=R
     lambda: dict(x={0: seq(), 1: batch()}))
 
 
+def _turned_rows(dt):
+    """Products of rows whose batch axes are in another order: ONNX Runtime has to be kept from merging the two."""
+    def f(self, x):
+        t = x.transpose(0, 1)
+        return self.m0(t), t @ self.m0.weight.mT, F.linear(t.float(), self.m0.weight.float())
+    return fn(f, lambda: nn.Linear(8, 6).to(dt)), [dict(x=R(2, 5, 8, dt=dt)), dict(x=R(3, 8, 8, dt=dt))], \
+        dict(x={0: batch(), 1: seq()})
+
+
+model("turned_rows_f16")(lambda: _turned_rows(torch.float16))
+model("turned_rows_bf16")(lambda: _turned_rows(torch.bfloat16))
+
+
 def _forward(self, q, kv, mask): return self.mha(q, kv, kv, key_padding_mask=mask, need_weights=False)[0]
 def _dims():
     b, t = batch(), seq("src")

@@ -21,10 +21,27 @@ static Ref worked(Onnx *o, const char *op, Ref x)
     return *x.name && x.t == DT_BF16 && r && !type_taken(o, r, x.t) ? cast(o, x, DT_F32) : x;
 }
 
+/* Are these rows of half width whose axes before the last one were put in another order? */
+static bool rows_in_other_order(const Value *v)
+{
+    while (v->def && (v->def->op->id == OP_to_copy || v->def->op->id == OP_reshape)) v = v->def->arg[0].v;
+    if (!v->def || v->def->op->id != OP_permute || dtype_size(v->dtype) != 2) return false;
+    const Arg *perm = &v->def->arg[1];
+    return ex_equals_int(perm->es[perm->n - 1], v->rank - 1);
+}
+
+/* The matrix that rows v are multiplied with. ONNX Runtime (1.31) ends the process where it moves a Cast of such rows
+ * before their Transpose and then the Transpose into a product with a constant of two axes; of three it leaves it. */
+static Ref matrix_for(Onnx *o, const Value *v, const Value *w, Ref matrix)
+{
+    return for_ort(o) && v->rank > 2 && w->rank == 2 && rows_in_other_order(v) ? unsqueeze(o, matrix, 0) : matrix;
+}
+
 void out_matmul(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    give(o, n, 0, bin(o, "MatMul", arg_ref(o, n, 0), arg_ref(o, n, 1)));
+    Ref matrix = matrix_for(o, arg_v(n, 0), arg_v(n, 1), arg_ref(o, n, 1));
+    give(o, n, 0, bin(o, "MatMul", arg_ref(o, n, 0), matrix));
 }
 
 /* One product a group, as many as there are matrices: rows (or columns) up to offs[i], and zeros for rows after the
@@ -133,7 +150,8 @@ void out_linear(Onnx *o, const Node *n, const char *text)
         give(o, n, 0, NODE(o, "Gemm", x.t, x, weight, bias));
         return;
     }
-    Ref y = bin(o, "MatMul", x, transpose(o, weight, w->rank, (int64_t[]){1, 0}));
+    Ref matrix = transpose(o, weight, w->rank, (int64_t[]){1, 0});
+    Ref y = bin(o, "MatMul", x, matrix_for(o, v, w, matrix));
     give(o, n, 0, *bias.name ? bin(o, "Add", y, bias_of(o, n, bias)) : y);
 }
 
