@@ -64,8 +64,8 @@ bool grad_prod(Grad *d)
     return gd_send(d, x, gd_mul(d, gd_mul(d, product_before(d, x, axis), after), kept(d, x, set)));
 }
 
-/* Of several largest elements each gets its share. NaN as a result: over all axes the NaNs do (max() and amax() are one
- * row), along some axes every element's gradient is NaN, as in PyTorch. */
+/* Of several largest elements each gets its share. NaN as a result: without axes, as max() is, the NaNs do; along axes
+ * every element's gradient is NaN, as in PyTorch. */
 bool grad_extreme(Grad *d)
 {
     Value *x = gd_value(d, 0);

@@ -130,10 +130,27 @@ bool lower_extreme(Lower *L)
                                       (Arg[]){L->arg[0], arg_ints(L->g, 0, NULL), arg_bool(L->g, false)}));
 }
 
+/* The axes of an extreme; all of them are named: without axes it is max(), whose gradient at NaN is another. */
+static Arg axes_of(Lower *L, const Value *x)
+{
+    Arg d = dims_of(L);
+    int64_t every[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) every[i] = i;
+    return d.kind == ARG_NONE || !d.n ? arg_ints(L->g, x->rank, every) : d;
+}
+
+bool lower_amax(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    return lower_return(L, lower_emit(L, L->op->id, 3, (Arg[]){v(x), axes_of(L, x), L->arg[2]}));
+}
+
 bool lower_aminmax(Lower *L)
 {
-    Arg d = dims_of(L), k = keepdim(L);
-    if (d.kind == ARG_NONE) d = arg_ints(L->g, 0, NULL);
+    Value *x;
+    TRY(want(L, &x));
+    Arg d = axes_of(L, x), k = keepdim(L);
     Value *lo = EMIT(L, amin, L->arg[0], d, k), *hi = EMIT(L, amax, L->arg[0], d, k);
     return lo && hi && lower_return_values(L, 2, (Value *[]){lo, hi});
 }

@@ -53,7 +53,8 @@ def test_bounds_that_are_tensors(bounds, tmp_path):
 
 @pytest.mark.parametrize("x", [[NAN, 2.0, 2.0], [NAN, NAN, 1.0], [1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
 @pytest.mark.parametrize("f", [torch.max, torch.min, torch.median, torch.nanmedian, lambda x: x.amax(0),
-                               lambda x: x.amin(0, True), lambda x: x.max(0)[0], lambda x: x.median(0)[0]])
+                               lambda x: x.amin(0, True), lambda x: x.max(0)[0], lambda x: x.median(0)[0],
+                               torch.amax, lambda x: torch.add(*torch.aminmax(x))])
 def test_extremes_of_ties_and_nan(f, x, tmp_path):
     want, given = gradients(f, torch.tensor(x, requires_grad=True), tmp_path)
     torch.testing.assert_close(given, want, equal_nan=True)
@@ -64,4 +65,10 @@ def test_extremes_of_ties_and_nan(f, x, tmp_path):
 def test_norms_of_zeros(p, x, tmp_path):
     """Of p < 1 the slope at 0 has no bound; PyTorch takes 0."""
     want, given = gradients(lambda x: torch.linalg.vector_norm(x, p), torch.tensor(x, requires_grad=True), tmp_path)
+    torch.testing.assert_close(given, want, equal_nan=True)
+
+
+def test_hypot_of_zeros(tmp_path):
+    x = torch.tensor([0.0, -0.0, 3.0, NAN, float("inf")], requires_grad=True)
+    want, given = gradients(lambda x: torch.hypot(x, torch.tensor([0.0, 0.0, 4.0, 1.0, 0.0])), x, tmp_path)
     torch.testing.assert_close(given, want, equal_nan=True)
