@@ -9,9 +9,17 @@
 
 /* ------------------------------------------------------------------ convolution */
 
+/* Does the result of a transposed convolution, by its output padding, have more windows along axis i than the input
+ * has elements? Those are read by none. */
+static bool surplus(const Arg *arg, int i)
+{
+    const Expr *extra = i < arg[7].n ? arg[7].es[i] : NULL, *stride = arg[3].es[i];
+    return extra && ex_is_int(extra) && ex_is_int(stride) && extra->i >= stride->i;
+}
+
 /* x (N, C, ...) padded, as windows (groups, N positions, kernel * C / groups) of a convolution with kernel
  * sizes k[]: channels are innermost, as they lie in memory. */
-static Value *windows(Grad *d, Value *x, int64_t groups, int n, Expr *const *k)
+static Value *windows(Grad *d, Value *x, int64_t groups, int n, Expr *const *k, Expr *const *positions)
 {
     const Arg *arg = d->node->arg;
     Expr *pad[2 * MAX_RANK], *dim[MAX_RANK], *rows = NULL, *columns;
@@ -26,6 +34,9 @@ static Value *windows(Grad *d, Value *x, int64_t groups, int n, Expr *const *k)
         Expr *dilation = arg[5].es[i],
              *span = ex_add(d->ex, ex_mul(d->ex, dilation, ex_sub(d->ex, k[i], gd_int(d, 1))), gd_int(d, 1));
         x = GD(d, unfold, V(x), arg_int(d->g, 2 + i), arg_expr(span), arg_expr(arg[3].es[i]));
+        if (x && surplus(arg, i))
+            x = GD(d, slice_Tensor, V(x), arg_int(d->g, 2 + i), arg_int(d->g, 0), arg_expr(positions[i]),
+                   arg_int(d->g, 1));
         if (x && !ex_equals_int(dilation, 1))
             x = GD(d, slice_Tensor, V(x), arg_int(d->g, x->rank - 1), arg_int(d->g, 0), arg_expr(span),
                    arg_expr(dilation));
@@ -91,13 +102,17 @@ bool grad_convolution(Grad *d)
     int64_t groups = arg[8].e->i, none[3] = {0, 0, 0};
     if (gd_wants(d, x)) {
         Arg extra = transposed ? arg_ints(d->g, n, none) : missing(d, x, g, n, w->dim + 2);
-        TRY(gd_send(d, x,
-                    GD(d, convolution, V(g), V(w), arg_none(), arg[3], arg[4], arg[5], arg_bool(d->g, !transposed),
-                       extra, arg[8])));
+        Value *dx = GD(d, convolution, V(g), V(w), arg_none(), arg[3], arg[4], arg[5], arg_bool(d->g, !transposed),
+                       extra, arg[8]);
+        for (int i = 0; i < n; i++)
+            if (surplus(arg, i))
+                dx = GD(d, slice_Tensor, V(dx), arg_int(d->g, 2 + i), arg_int(d->g, 0), arg_expr(x->dim[2 + i]),
+                        arg_int(d->g, 1));
+        TRY(gd_send(d, x, dx));
     }
     if (gd_wants(d, w)) {
         Value *large = transposed ? g : x, *small = transposed ? x : g,
-              *rows = windows(d, large, groups, n, w->dim + 2);
+              *rows = windows(d, large, groups, n, w->dim + 2, small->dim + 2);
         Expr *last[MAX_RANK] = {w->dim[0]};
         int perm[MAX_RANK] = {0, 1 + n};
         for (int i = 0; i < n; i++) last[1 + i] = w->dim[2 + i], perm[2 + i] = 1 + i;

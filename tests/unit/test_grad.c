@@ -296,6 +296,10 @@ static const Case cases[] = {
     {"convolution", -1, 1,
      PICTURE "input %w: f64[4, 3, 2, 2]\ninput %b: f64[6]\n"
              "%y: f64[2, 6, 10, 12] = aten.convolution.default(%x, %w, %b, [2, 2], [0, 0], [1, 1], true, [0, 0], 2)\n"},
+    {"convolution", -1, 1, /* an output padding beyond the stride: windows that no element of x has */
+     PICTURE "input %w: f64[4, 3, 2, 2]\n"
+             "%y: f64[2, 3, 14, 11] = "
+             "aten.convolution.default(%x, %w, none, [2, 1], [1, 0], [4, 3], true, [3, 2], 1)\n"},
     /* attention: mask with gradient, grouped heads, causal, softcap, bounds, a mask whose rows allow no key */
     {"scaled_dot_product_attention", -1, 1,
      QKV "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v)\n"},
