@@ -1,19 +1,24 @@
 /* Hides instruction sets of this CPU from a process, so that libraries that ask the CPU itself, and have no setting,
- * run as on an older one. x86-64 Linux on CPUs that can refuse `cpuid` (cpuid_fault in /proc/cpuinfo): each such
- * instruction becomes a signal here, and is answered without the bits that the level lacks.
+ * run as on an older one. x86-64 Linux: each `cpuid` of the libraries that HOLD_SITES names becomes an invalid
+ * instruction as its library is loaded, before anything in it runs, and is answered here without the bits that the
+ * level lacks. bench/hold.py finds the sites, builds this and sets what it wants:
  *
- *     cc -O2 -fPIC -shared bench/hold.c -o hold.so
- *     HOLD=avx2 LD_PRELOAD=$PWD/hold.so python3 ...      avx2, avxvnni, avx512, avx512vnni or avx512bf16
+ *     HOLD=avx2 HOLD_SITES=/tmp/sites LD_AUDIT=/tmp/hold.so python3 ...
+ *                                                 avx2, avxvnni, avx512, avx512vnni or avx512bf16
  *
- * What the C library chose before (copies of memory) stays. A process that cannot be held ends with 2.
+ * A line of HOLD_SITES: an offset in a file, hexadecimal, and the file's real path. What the C library chose before
+ * (copies of memory) stays. A process that cannot be held ends with 2.
  */
 #define _GNU_SOURCE
-#include <asm/prctl.h>
 #include <cpuid.h>
+#include <elf.h>
+#include <limits.h>
+#include <link.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -40,21 +45,25 @@ static const struct {
 };
 static int level;
 
-static long allow_cpuid(long on) { return syscall(SYS_arch_prctl, ARCH_SET_CPUID, on); }
+static const char cpuid[2] = {0x0f, (char)0xa2}, invalid[2] = {0x0f, 0x0b}; /* ud2 */
+
+static void end(const char *why)
+{
+    if (write(2, why, strlen(why)) < 0) _exit(3);
+    _exit(2);
+}
 
 static void answer(int signal, siginfo_t *info, void *context)
 {
     greg_t *g = ((ucontext_t *)context)->uc_mcontext.gregs;
     unsigned leaf = (unsigned)g[REG_RAX], sub = (unsigned)g[REG_RCX], r[4];
     (void)info;
-    if (memcmp((const void *)g[REG_RIP], "\x0f\xa2", 2)) { /* another fault: it happens again, and ends the process */
+    if (memcmp((const void *)g[REG_RIP], invalid, 2)) { /* another one: it happens again, and ends the process */
         struct sigaction usual = {.sa_handler = SIG_DFL};
         sigaction(signal, &usual, NULL);
         return;
     }
-    allow_cpuid(1);
     __cpuid_count(leaf, sub, r[AX], r[BX], r[CX], r[DX]);
-    allow_cpuid(0);
     for (size_t i = 0; i < sizeof features / sizeof *features; i++)
         if (leaf == 7 && sub == features[i].sub && (level < features[i].from || level > features[i].to))
             r[features[i].reg] &= ~features[i].bits;
@@ -62,14 +71,50 @@ static void answer(int signal, siginfo_t *info, void *context)
     g[REG_RIP] += 2;
 }
 
-__attribute__((constructor)) static void hold(void)
+/* The byte at `offset` of the file, where it is loaded; NULL: it is not. */
+static char *loaded(const struct link_map *map, unsigned long offset)
 {
-    static const char cannot[] = "hold.so: HOLD names no level, or this CPU cannot refuse cpuid\n";
+    const ElfW(Ehdr) *head = (const void *)map->l_addr; /* libraries begin at 0 */
+    const ElfW(Phdr) *part = (const void *)(map->l_addr + head->e_phoff);
+    for (int i = 0; i < head->e_phnum; i++)
+        if (part[i].p_type == PT_LOAD && offset >= part[i].p_offset && offset < part[i].p_offset + part[i].p_filesz)
+            return (char *)map->l_addr + part[i].p_vaddr + (offset - part[i].p_offset);
+    return NULL;
+}
+
+static void hide(const struct link_map *map, unsigned long offset)
+{
+    char *at = loaded(map, offset);
+    if (!at || memcmp(at, cpuid, 2)) end("hold.so: HOLD_SITES is of another library\n");
+    char *page = (char *)((size_t)at & ~(size_t)4095);
+    size_t bytes = (size_t)(at + 2 - page);
+    if (mprotect(page, bytes, PROT_READ | PROT_WRITE)) end("hold.so: cannot write to a library\n");
+    memcpy(at, invalid, 2);
+    mprotect(page, bytes, PROT_READ | PROT_EXEC);
+}
+
+unsigned la_version(unsigned version)
+{
     const char *wanted = getenv("HOLD");
     struct sigaction a = {.sa_sigaction = answer, .sa_flags = SA_SIGINFO};
     for (level = 0; wanted && level < LEVELS && strcmp(wanted, names[level]); level++) {
     }
-    if (wanted && level < LEVELS && !sigaction(SIGSEGV, &a, NULL) && !allow_cpuid(0)) return;
-    if (write(2, cannot, sizeof cannot - 1) < 0) _exit(3);
-    _exit(2);
+    if (!wanted || level == LEVELS || sigaction(SIGILL, &a, NULL)) end("hold.so: HOLD names no level\n");
+    return version;
+}
+
+unsigned la_objopen(struct link_map *map, Lmid_t space, uintptr_t *cookie)
+{
+    char path[PATH_MAX], line[PATH_MAX + 32];
+    const char *list = getenv("HOLD_SITES");
+    FILE *f = list && realpath(map->l_name, path) ? fopen(list, "r") : NULL;
+    (void)space, (void)cookie;
+    while (f && fgets(line, sizeof line, f)) {
+        char *name;
+        unsigned long offset = strtoul(line, &name, 16);
+        name[strcspn(name, "\n")] = 0;
+        if (*name == ' ' && !strcmp(name + 1, path)) hide(map, offset);
+    }
+    if (f) fclose(f);
+    return 0;
 }

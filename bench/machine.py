@@ -9,6 +9,8 @@ neighbours: measure it between the things that are compared with it and take the
 """
 import os, platform, subprocess, sys, tempfile, time
 
+import hold
+
 LOOP = r"""
 #include <stdio.h>
 #include <time.h>
@@ -65,20 +67,11 @@ def level():
 PEAK_FLAGS = {"avx2": ["-mavx2", "-mfma"], "avxvnni": ["-mavx2", "-mfma"], "avx512": ["-mavx512f"],
               "avx512vnni": ["-mavx512f"]}
 
-HOLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hold.c")
-
 
 def held(folder):
     """What to add to a process's environment, so that its libraries find the level's instructions alone. OpenVINO's and
     ONNX Runtime's products by MLAS ask the CPU and have no setting: without this they run by AVX-512 beside AVX2."""
-    if not level():
-        return {}
-    if "cpuid_fault" not in cpuinfo()["flags"]:
-        sys.exit("QKV_CPU: peers cannot be held to a level, as this CPU cannot refuse cpuid (no cpuid_fault in "
-                 "/proc/cpuinfo); measure on a CPU of that level")
-    library = os.path.join(folder, "hold.so")
-    subprocess.run(["cc", "-O2", "-fPIC", "-shared", HOLD, "-o", library], check=True)
-    return {"HOLD": level(), "LD_PRELOAD": library}
+    return hold.environment(folder, level()) if level() else {}
 
 
 class Peak:

@@ -181,7 +181,7 @@ case "${1:-}" in
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
   bench)
     python_for bench
-    read -ra names < <(pip_missing onnx onnxscript onnxruntime openvino nncf sklearn PIL)
+    read -ra names < <(pip_missing onnx onnxscript onnxruntime openvino nncf sklearn PIL capstone)
     names=("${names[@]/#sklearn/scikit-learn}")
     [ ${#names[@]} = 0 ] || pip_install "${names[@]/#PIL/pillow}" ;;
   *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
