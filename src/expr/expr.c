@@ -10,7 +10,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-enum { MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, REDUCED = 1 << 10 };
+enum { MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, REDUCED = 1 << 7, DIVIDED = 24 };
 
 /* ------------------------------------------------------------------ polynomials */
 
@@ -124,13 +124,23 @@ static Expr *expr_of_term(ExprPool *p, const Term *t)
     return expr_intern(p, &(Expr){.kind = EX_MUL, .nargs = n, .args = args});
 }
 
-/* The rest of an equality for its lead in a term; false: it has none. */
-static bool replace_lead(Poly *q, int at, const Equality *is)
+static bool has_factors(const Term *t, Expr *of)
+{
+    bool product = of->kind == EX_MUL;
+    int n = product ? of->nargs : 1, k = 0;
+    for (int i = 0; i < t->n && k < n; i++) k += t->factor[i] == (product ? of->args[k] : of);
+    return k == n;
+}
+
+/* The rest of an equality for its lead in a term, which has it. */
+static void replace_lead(Poly *q, int at, const Equality *is)
 {
     Term lead, f, prod, gone = q->term[at];
     Poly rest;
     term_of(is->lead, &lead);
-    if (!term_over(&gone, &lead, &f) || !mul_i64(gone.coef, -1, &gone.coef) || !poly_new(&rest)) return false;
+    bool ok = term_over(&gone, &lead, &f) && mul_i64(gone.coef, -1, &gone.coef) && poly_new(&rest);
+    q->too_big |= !ok;
+    if (!ok) return;
     poly_of(is->rest, &rest);
     poly_add(q, &gone);
     for (int j = 0; j < rest.n; j++) {
@@ -138,18 +148,36 @@ static bool replace_lead(Poly *q, int at, const Equality *is)
         else q->too_big = true;
     }
     mem_free(rest.term);
-    return true;
 }
 
-/* q as the equalities have it. */
+/* The equality whose lead a term of q has, the term by *at; NULL: none. */
+static const Equality *equality_in(const ExprPool *p, const Poly *q, int *at)
+{
+    for (int k = 0; k < p->nequal; k++)
+        for (*at = q->n - 1; *at >= 0; --*at)
+            if (has_factors(&q->term[*at], p->equal[k].lead)) return &p->equal[k];
+    return NULL;
+}
+
+/* q as the equalities have it; as it was where that is too large or does not end. */
 static void reduce(const ExprPool *p, Poly *q)
 {
-    int steps = 0;
-    for (int k = 0; k < p->nequal && !q->too_big; k++) {
-        bool any = false;
-        for (int i = q->n - 1; i >= 0 && !any; i--) any = replace_lead(q, i, &p->equal[k]);
-        if (any && ++steps < REDUCED) k = -1; /* what it has now may be the lead of any */
+    int at = 0;
+    const Equality *is = q->too_big ? NULL : equality_in(p, q, &at);
+    Poly before;
+    if (!is || !poly_new(&before)) return;
+    before.n = q->n;
+    memcpy(before.term, q->term, (size_t)q->n * sizeof *q->term);
+    for (int steps = 0; is && !q->too_big; is = equality_in(p, q, &at)) {
+        replace_lead(q, at, is);
+        q->too_big |= ++steps == REDUCED;
     }
+    if (q->too_big) {
+        memcpy(q->term, before.term, (size_t)before.n * sizeof *q->term);
+        q->n = before.n;
+        q->too_big = false;
+    }
+    mem_free(before.term);
 }
 
 static Expr *expr_of_poly(ExprPool *p, Poly *q)
@@ -561,10 +589,9 @@ static const Expr *quotient_before(ExprPool *p, Expr *e, int64_t *k)
     return NULL;
 }
 
-Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
+/* a // b of integers. */
+static Expr *divided(ExprPool *p, Expr *a, Expr *b)
 {
-    if (!a || !b) return NULL;
-    if (a->is_float || b->is_float) return ex_make(p, EX_FLOOR, ex_make(p, EX_TRUEDIV, a, b, NULL), NULL, NULL);
     if (ex_equals_int(b, 1)) return a;
     if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0 && !(b->i == -1 && a->i == INT64_MIN))
         return ex_int(p, floor_div_i64(a->i, b->i));
@@ -588,6 +615,17 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
             return ex_floordiv(p, ex_add(p, inner->args[0], ex_int(p, more)), ex_int(p, prod));
     }
     return atom(p, EX_FLOORDIV, a, b, false);
+}
+
+Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a->is_float || b->is_float) return ex_make(p, EX_FLOOR, ex_make(p, EX_TRUEDIV, a, b, NULL), NULL, NULL);
+    if (p->divides == DIVIDED) return atom(p, EX_FLOORDIV, a, b, false); /* n//2 == n - 1 leads back to itself */
+    p->divides++;
+    Expr *e = divided(p, a, b);
+    p->divides--;
+    return e;
 }
 
 Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)

@@ -31,7 +31,7 @@ struct ExprPool {
     Fact *facts;
     int nfacts;
     Equality *equal;
-    int nequal;
+    int nequal, divides; /* equalities; quotients that are being made, one for the other */
 };
 /* The node equal to *want, made if new; NULL: out of memory, or too many or too deep. want->args may be a temporary
  * array. */

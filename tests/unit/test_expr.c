@@ -251,6 +251,23 @@ static void test_not_equal(void **state)
     for (int i = 0; i < 4; i++) assert_string_equal(printed(p, parsed(p, stay[i])), stay[i]);
 }
 
+/* Equalities that lead back to themselves, that contradict each other, or make a sum larger than there is room. */
+static void test_equal_without_end(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    static const char *const assumed[] = {
+        "n//2 == n - 1",    "2*(a*a) == 3*(b*b) + a*b", "2*(b*b) == 5*(a*b)", "h*w == 16", "h*w == 20",
+        "c*d == a + b + e + f + g + i", "(k//3)*m == 6*((k//3)//2)",
+    };
+    for (size_t i = 0; i < sizeof assumed / sizeof *assumed; i++) expr_assume(p, parsed(p, assumed[i]));
+    assert_non_null(parsed(p, "n//3"));
+    assert_non_null(parsed(p, "(k//3)*m//7"));
+    assert_non_null(parsed(p, "a**5 * b**5 + a**3*b*b"));
+    assert_string_equal(printed(p, parsed(p, "h*w")), "16");
+    assert_string_equal(printed(p, parsed(p, "c*d")), "a + b + e + f + g + i");
+    assert_string_equal(printed(p, parsed(p, "c**6*d**6")), "c*c*c*c*c*c*d*d*d*d*d*d");
+}
+
 /* Which equalities say that two symbols are one. */
 static void test_same_symbols(void **state)
 {
@@ -508,6 +525,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_assumed_equal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_ranges, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_assumed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_equal_without_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_divisible, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_equal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_equal, set_up, tear_down),
