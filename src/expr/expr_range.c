@@ -180,10 +180,10 @@ static void assume_multiple(ExprPool *p, Expr *rest)
     int64_t lo, hi;
     Expr *x = rest->args[0], *c = rest->args[1];
     add_fact(p, ex_neg(p, rest), 0); /* a remainder is not negative */
+    if (c->kind != EX_INT || c->i <= 0) return; /* by a negative number it never is more than 0 */
     ex_range(p, x, &lo, &hi);
-    if (c->kind == EX_INT && c->i > 0 && lo > INT64_MIN)
-        add_fact(p, ex_floordiv(p, x, c), floor_div_i64(lo, c->i) + (lo % c->i != 0));
-    if (c->kind == EX_INT && x->kind != EX_SYM) assume_equal(p, ex_mul(p, c, ex_floordiv(p, x, c)), x);
+    if (lo > INT64_MIN) add_fact(p, ex_floordiv(p, x, c), floor_div_i64(lo, c->i) + (lo % c->i != 0));
+    if (x->kind != EX_SYM) assume_equal(p, ex_mul(p, c, ex_floordiv(p, x, c)), x);
 }
 
 void expr_assume(ExprPool *p, const Expr *cond)

@@ -241,14 +241,16 @@ static void test_assumed_equal(void **state)
     for (int i = 0; i < 7; i++) assert_true(cond[i]->kind != EX_BOOL); /* what was made before stays as it is */
 }
 
-/* An equality about a symbol alone, about floats, or that holds anyway changes nothing. */
+/* An equality about a symbol alone, about floats, or that holds anyway changes nothing; nor does it that a remainder by
+ * a negative number is not more than 0. */
 static void test_not_equal(void **state)
 {
     ExprPool *p = ((Fixture *)*state)->pool;
-    static const char *const assumed[] = {"h == 4", "h*1.5 == w*2.5", "2*(h//2) == 3*(w//2)", "h == h"};
-    for (int i = 0; i < 4; i++) expr_assume(p, parsed(p, assumed[i]));
-    static const char *const stay[] = {"h", "2*(h//2)", "w//2", "h*w"};
-    for (int i = 0; i < 4; i++) assert_string_equal(printed(p, parsed(p, stay[i])), stay[i]);
+    static const char *const assumed[] = {"h == 4", "h*1.5 == w*2.5", "2*(h//2) == 3*(w//2)", "h == h",
+                                          "h*w % (-4) <= 0"};
+    for (int i = 0; i < 5; i++) expr_assume(p, parsed(p, assumed[i]));
+    static const char *const stay[] = {"h", "2*(h//2)", "w//2", "h*w", "h*w//4"};
+    for (int i = 0; i < 5; i++) assert_string_equal(printed(p, parsed(p, stay[i])), stay[i]);
 }
 
 /* Equalities that lead back to themselves, that contradict each other, or make a sum larger than there is room. */

@@ -390,7 +390,7 @@ static void test_random_assumed(void **state)
     for (int round = 0; round < 6000; round++) {
         Fixture *f;
         set_up((void **)&f);
-        Tree room[256];
+        Tree room[1024];
         int used = 0;
         int64_t v[SYMBOLS], want, have;
         Err err = {0};
@@ -400,19 +400,24 @@ static void test_random_assumed(void **state)
             s[i] = ex_symbol(f->pool, (const char *[]){"s0", "s1", "s2", "s3"}[i]);
             expr_set_range(f->pool, i, i == 3 ? -20 : v[i] > 0, 40);
         }
-        for (int k = 0; k < 3; k++) {
+        for (int k = round % 16; k < 19; k++) {
             Tree *a = grow(room, &used, 1 + (int)(unit_random(&r) % 3), &r);
             if (!compute(a, v, &want)) continue;
             Expr *e = build(f->pool, s, a), *is = ex_int(f->pool, want);
+            ExprKind how = EX_EQ;
             if (unit_random(&r) % 3 == 0 && want) {
                 e = ex_mod(f->pool, e, is);
                 is = ex_int(f->pool, 0);
+            } else if (unit_random(&r) % 4 == 0) { /* of any number */
+                e = ex_mod(f->pool, e, ex_int(f->pool, -2 - (int64_t)(unit_random(&r) % 4)));
+                is = ex_int(f->pool, 0);
+                how = EX_LE;
             } else if (unit_random(&r) % 2) { /* the same of two that vary */
                 int64_t more;
                 Tree *b = grow(room, &used, 1 + (int)(unit_random(&r) % 2), &r);
                 if (compute(b, v, &more)) is = ex_add(f->pool, build(f->pool, s, b), ex_int(f->pool, want - more));
             }
-            expr_assume(f->pool, ex_make(f->pool, EX_EQ, e, is, NULL));
+            expr_assume(f->pool, ex_make(f->pool, how, e, is, NULL));
         }
         Binding b;
         OK(binding_init(&b, f->pool, &err));
