@@ -583,9 +583,7 @@ static bool zero_with(Terms *t, const Term *v, const Term *w)
     for (int i = 0; i < w->n; i++)
         for (int k = 0; k < w->part[i].t->n; k++) {
             const Term *f = w->part[i].t->part[k].t;
-            bool one = f->truth && !is_zero(in_case(t, w, f, false));
-            if (f->truth && one && !is_zero(in_case(t, w, f, true))) return false;
-            if (f->truth && !is_zero(in_case(t, v, f, one))) return false;
+            if (f->truth && !(is_zero(in_case(t, w, f, false)) && is_zero(in_case(t, v, f, false)))) return false;
             bool number = f->kind == T_ROOT || (f->kind == T_EXP && term_is_number(f->part[0].t));
             for (int m = 0; !f->truth && !number && m < v->n; m++) {
                 const Term *product = v->part[m].t;

@@ -154,7 +154,7 @@ static bool numbers_within(Reader *r, const Term *i, Expr *n)
     if (!f || f->t->kind != T_LEAF || f->p != f->q) return false;
     const Value *v = r->c->of_class[f->t->tag];
     int64_t most = -1;
-    bool all = v->kind == V_WEIGHT && v->data && dtype_is_int(v->dtype) && !graph_writes(r->c->side[SOURCE].g, v);
+    bool all = v->data && dtype_is_int(v->dtype) && !graph_writes(r->c->side[SOURCE].g, v);
     for (int64_t k = 0; all && k < tensor_numel(v->data); k++) {
         int64_t own = tensor_get_i64(v->data, k);
         all = own >= 0;
@@ -626,10 +626,10 @@ static Term *triangle(Checker *c, int side, const Value *v, Expr *const *idx)
                       term_double(&c->t, s->triangle.above));
 }
 
-/* Is a weight one number everywhere, as the scale of a norm that has none? */
-static bool uniform(Checker *c, int side, const Value *v)
+/* Is a weight one number everywhere, as the scale of a norm that has none? What a run writes has a counterpart. */
+static bool uniform(const Value *v)
 {
-    if (v->kind != V_WEIGHT || !v->data || !dtype_is_float(v->dtype) || graph_writes(c->side[side].g, v)) return false;
+    if (!v->data || !dtype_is_float(v->dtype)) return false;
     for (int64_t i = tensor_numel(v->data) - 1; i > 0; i--)
         if (tensor_get(v->data, i) != tensor_get(v->data, 0)) return false;
     return tensor_numel(v->data) > 0;
@@ -675,7 +675,7 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
         c->cut[checker_class(c, SOURCE, p->of)] = true;
         return term_leaf(&c->t, checker_class(c, SOURCE, p->of), false, p->of->rank, at);
     }
-    if (uniform(c, side, v)) return term_double(&c->t, tensor_get(v->data, 0));
+    if (uniform(v)) return term_double(&c->t, tensor_get(v->data, 0));
     return term_refuse(&c->t, "'%s' has no counterpart in the source", v->name);
 }
 

@@ -260,6 +260,11 @@ PAIRS = {
                         Writes(lambda a, b, x: (b.add_(x), a.add_(2 * x))), (rand(3),)),
     "zeros that are written": (Holds("b", torch.zeros(3), lambda x, b: (x + b, b.add_(1.0))[0]),
                                Holds("b", torch.zeros(3), lambda x, b: (x * 1.0, b.add_(1.0))[0]), (rand(3),)),
+    "numbers of another weight": (Holds("a", torch.zeros(1), lambda x, a: x * 1.0),
+                                  Holds("b", torch.tensor([1.0, 2.0, 1.0]), lambda x, b: x * b), (rand(3),)),
+    "integers of another weight": (
+        Holds("a", torch.zeros(1), lambda x, a: x + 2 ** 53),
+        Holds("b", torch.tensor([2 ** 53, 2 ** 53 + 1]), lambda x, b: x + b), (torch.tensor([1, 2]),)),
     "a triangle that is written": (
         Holds("b", torch.ones(4, 4).tril(), lambda x, b: (x.masked_fill(b == 0, -INF).softmax(-1), b.fill_(1.0))[0]),
         Holds("b", torch.ones(4, 4).tril(), lambda x, b: (
@@ -388,14 +393,16 @@ INSIDE = {
     "a row that is gathered": (torch.arange(4), lambda w, at: w.gather(0, at[:, None].expand(-1, 3)), False),
     "a row that is written": (torch.tensor([3]), lambda w, at: w.index_put((at,), torch.tensor(5.0)), False),
     "a row that is added": (torch.tensor([3]), lambda w, at: w.index_add(0, at, w[:1]), False),
+    "of three rows in the first run": (torch.arange(3), lambda w, at: w[at], False, lambda at: at.add_(1)),
 }
 
 
 def looked_up(name, folder):
-    at, f, _ = INSIDE[name]
+    at, f, _, *writes = INSIDE[name]
     sizes = {0: torch.export.Dim("n", min=3)}
-    return [exported(Holds("at", at, h), (rand(6, 3),), folder / f"{i}.pt2", sizes) for i, h in enumerate(
-        (lambda w, at: w * 2.0 + at[0], lambda w, at: torch.cat([w, f(w, at)])[:w.shape[0]] * 2.0 + at[0]))]
+    return [exported(Holds("at", at, lambda w, at, h=h: (h(w, at) * 2.0 + at[0], [g(at) for g in writes])[0]),
+                     (rand(6, 3),), folder / f"{i}.pt2", sizes)
+            for i, h in enumerate((lambda w, at: w, lambda w, at: torch.cat([w, f(w, at)])[:w.shape[0]]))]
 
 
 @pytest.mark.parametrize("name", INSIDE)
