@@ -1089,6 +1089,29 @@ def test_places_that_are_numbers_of_a_buffer(tmp_path):
     assert certified(tmp_path / "m.onnx", "convert", path, source=path) == (True, None)
 
 
+class Slices(nn.Module):
+    """Slices that are written."""
+
+    def __init__(self, ends):
+        super().__init__()
+        self.ends = ends
+
+    def forward(self, x):
+        return [x.slice_scatter(x[:, a:b] * 2, 1, a, b) for a, b in self.ends]
+
+
+@pytest.mark.parametrize("ends, sizes, whole", [
+    (((0, 2), (2, None), (-2, None), (5, 9), (0, None)), {0: torch.export.Dim.AUTO}, True),
+    (((1, 3), (-4, -1), (3, 1), (9, 9)), {0: torch.export.Dim.AUTO}, False),
+    (((0, 2), (1, 3), (-2, None), (0, None)), {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}, False)])
+def test_slices_that_are_written(ends, sizes, whole, tmp_path):
+    path, f = tmp_path / "m.pt2", Slices(ends)
+    torch.export.save(torch.export.export(f, (torch.randn(2, 6),), dynamic_shapes=(sizes,)), path)
+    assert certified(tmp_path / "m.onnx", "convert", path, source=path)[0] == whole
+    for x in (torch.randn(2, 6), torch.randn(3, 6), torch.randn(2, 9))[:2 + (1 in sizes)]:
+        assert all(torch.equal(torch.as_tensor(a), b) for a, b in zip(qkv.Model(tmp_path / "m.onnx")(x), f(x)))
+
+
 def test_convert_rewritten_and_back(files, tmp_path):
     source = files["bert"][0]
     path, back = tmp_path / "m.onnx", tmp_path / "b.pt2"

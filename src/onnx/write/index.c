@@ -315,12 +315,34 @@ static Ref put_along(Onnx *o, Ref x, int rank, int axis, Ref at, Ref src)
     return transpose(o, y, rank, home);
 }
 
+/* What is before a slice of step 1, its new elements, what is after them; false: where they are is not known. */
+static bool put_between(Onnx *o, const Node *n, Ref x, Ref src, int axis, Ref *whole)
+{
+    const Expr *start = given(n, 3) ? arg_e(n, 3) : NULL, *end = given(n, 4) ? arg_e(n, 4) : NULL;
+    if ((start && !ex_is_int(start)) || (end && !ex_is_int(end)) || arg_i(o, n, 5, 1) != 1) return false;
+    int64_t from = start ? start->i : 0, to = end ? end->i : 0;
+    if (end && (to < from || (to < 0) != (from < 0))) return false; /* there may be none, in two places */
+    Ref part[3];
+    int count = 0;
+    if (from) part[count++] = slice(o, x, axis, INTS(o, 0), INTS(o, from), 1);
+    part[count++] = src;
+    if (end) part[count++] = slice(o, x, axis, INTS(o, to), INTS(o, INT64_MAX), 1);
+    if (count > 1) attr_int(o, "axis", axis);
+    *whole = count > 1 ? node_of(o, "Concat", x.t, count, part) : src;
+    return true;
+}
+
 void out_slice_scatter(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = arg_v(n, 0);
     int axis = arg_axis(o, n, 2, v->rank);
-    Ref x = arg_ref(o, n, 0), src = cast(o, arg_ref(o, n, 1), v->dtype), all = positions(o, size_of(o, v->dim[axis]));
+    Ref x = arg_ref(o, n, 0), src = cast(o, arg_ref(o, n, 1), v->dtype), whole;
+    if (put_between(o, n, x, src, axis, &whole)) {
+        give(o, n, 0, whole);
+        return;
+    }
+    Ref all = positions(o, size_of(o, v->dim[axis]));
     Ref from = given(n, 3) ? size_of(o, arg_e(n, 3)) : INTS(o, 0),
         to = given(n, 4) ? size_of(o, arg_e(n, 4)) : INTS(o, INT64_MAX);
     give(o, n, 0, put_along(o, x, v->rank, axis, slice(o, all, 0, from, to, arg_i(o, n, 5, 1)), src));
