@@ -9,12 +9,14 @@ struct RunEnv;
 typedef struct CallArg {
     ArgKind kind;
     int n;
-    Tensor *t;   /* ARG_VALUE */
-    Tensor **ts; /* ARG_VALUES; elements may be NULL */
-    Scalar s;    /* ARG_EXPR */
-    Scalar *ss;  /* ARG_EXPRS */
-    const char *str;
-    DType dtype;
+    union {
+        Tensor *t;   /* ARG_VALUE */
+        Tensor **ts; /* ARG_VALUES; elements may be NULL */
+        Scalar s;    /* ARG_EXPR */
+        Scalar *ss;  /* ARG_EXPRS */
+        const char *str;
+        DType dtype;
+    };
     bool constant; /* the tensor is a weight, or computed from weights alone: its bytes never change (packing may be
                       kept) */
 } CallArg;

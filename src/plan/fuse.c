@@ -269,16 +269,17 @@ static void fuse_one(Fuser *s, Node *n)
     else if (n->nout == 1 && any_float(n)) fuse_rounding(s, n);
 }
 
+/* What is false is not written: most pages of the entries take no memory. */
 static void not_transparent(void *user, Value **slot)
 {
-    const Fuser *s = user;
-    s->f->node[(*slot)->id].transparent = false;
+    FusedNode *at = &((const Fuser *)user)->f->node[(*slot)->id];
+    if (at->transparent) at->transparent = false;
 }
 
 static void not_weight(void *user, Value **slot)
 {
-    const Fuser *s = user;
-    s->f->node[(*slot)->id].rounds_weight = false;
+    FusedNode *at = &((const Fuser *)user)->f->node[(*slot)->id];
+    if (at->rounds_weight) at->rounds_weight = false;
 }
 
 static void refuse_result(Fuser *s, Value *v)

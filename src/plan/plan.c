@@ -10,6 +10,8 @@
 #include "plan/plan_impl.h"
 #include "plan/view_table.h"
 
+enum { VIEWS_BYTES = 1 << 16 }; /* of arguments of views, before they are freed */
+
 static const struct {
     ViewFn *fn;
     OpId op;
@@ -205,21 +207,23 @@ static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
     *made = false;
     if (!f || c->arg[0].kind != ARG_VALUE) return true;
     Value *from = n->arg[0].v, *to = n->out[0];
-    Tensor probe = *c->arg[0].t, *t;
+    Tensor probe = *c->arg[0].t, seen = {0};
     void *real = probe.data;
     probe.data = (void *)(uintptr_t)0x100000000000u; /* any non-null base: only the difference counts */
     CallArg first = c->arg[0];
-    t = arena_new(s->p->arena, Tensor);
-    if (!t) return oom(s->err);
     c->arg[0].t = &probe;
-    bool ok = f(c, t);
+    bool ok = f(c, &seen);
     c->arg[0] = first;
     if (!ok) return true;
     size_t bytes;
-    TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, s->err));
-    ptrdiff_t shift = bytes ? (ptrdiff_t)((uintptr_t)t->data - (uintptr_t)probe.data) : 0;
-    if (!view_within(&probe, t, shift)) return fail(s->err, E_USAGE, "with these sizes it reaches beyond its tensor");
-    t->data = real ? (char *)real + shift : NULL;
+    TRY(shape_bytes(seen.dtype, seen.rank, seen.shape, &bytes, s->err));
+    ptrdiff_t shift = bytes ? (ptrdiff_t)((uintptr_t)seen.data - (uintptr_t)probe.data) : 0;
+    if (!view_within(&probe, &seen, shift))
+        return fail(s->err, E_USAGE, "with these sizes it reaches beyond its tensor");
+    seen.data = real ? (char *)real + shift : NULL;
+    Tensor *t = arena_new(s->p->arena, Tensor);
+    if (!t) return oom(s->err);
+    *t = seen;
     Place place = s->p->place[from->id];
     place.offset += (size_t)shift;
     s->p->value[to->id] = t;
@@ -256,6 +260,20 @@ static bool try_windows(Builder *s, const Node *n, const Call *c, bool *made)
     s->p->place[to->id] = s->p->place[from->id];
     s->stable[to->id] = s->stable[from->id];
     return *made = true;
+}
+
+/* Plans keep no arguments of a view. */
+static bool as_view(Builder *s, const Node *n, bool windows, bool *made)
+{
+    Call c;
+    if (s->views && arena_used(s->views) > VIEWS_BYTES) {
+        arena_destroy(s->views);
+        s->views = NULL;
+    }
+    if (!s->views && !(s->views = arena_create(0))) return oom(s->err);
+    TRY(plan_call(s->views, s->g, n, s->p->value, s->b, &c, s->err));
+    TRY(try_view(s, n, &c, made));
+    return *made || !windows || try_windows(s, n, &c, made);
 }
 
 static void touch(Builder *s, const Value *v, int step)
@@ -447,18 +465,17 @@ static bool add_node(Builder *s, const Node *n)
     } else if (f && f->result) {
         return true; /* its step stands at the last absorbed node */
     }
-    Call c;
-    TRY(plan_call(p->arena, s->g, made_by, p->value, s->b, &c, s->err));
+    bool view = false, windows = f && f->windows;
     p->node[p->nnodes].node = n;
-    bool view = false;
-    TRY(made_by != n || try_view(s, n, &c, &view));
-    if (!view && made_by == n && f && f->windows) TRY(try_windows(s, n, &c, &view));
+    if (made_by == n && (windows || view_table[n->op->id].fn)) TRY(as_view(s, n, windows, &view));
     if (view) {
         p->node[p->nnodes++].step = -1;
         Value *from = n->arg[0].v;
         s->constant[n->out[0]->id] = s->constant[from->id];
         return true;
     }
+    Call c;
+    TRY(plan_call(p->arena, s->g, made_by, p->value, s->b, &c, s->err));
     p->node[p->nnodes++].step = p->nsteps;
     return make_step(s, n, made_by, f, &c);
 }
@@ -714,6 +731,7 @@ void builder_free(Builder *s)
     mem_free(s->stable);
     mem_free(s->leaves);
     mem_free((void *)(uintptr_t)s->windows);
+    arena_destroy(s->views);
 }
 
 static bool build(Builder *s)

@@ -12,6 +12,7 @@ typedef struct Builder {
     unsigned char *constant; /* by value id: depends on sizes and weights alone */
     unsigned char *stable;   /* by value id: bytes stay for the session */
     unsigned char *leaves;   /* by value id: an output or the new value of a buffer */
+    Arena *views;            /* arguments of nodes that may be views, while they are asked; NULL: none yet */
     const Tensor **windows;  /* by value id: what a matmul reads in place of it, whose elements have no strides */
     struct GrowingPlan *growing; /* NULL: the plan is made at once */
     void *const *address;        /* of inputs, where it grows */

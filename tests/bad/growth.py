@@ -315,6 +315,7 @@ KINDS = {
 OTHERS = {
     "detaches": (detaches, 1290, "m.pt2", ["QKV", "run", "FILE"]),
     "views in bf16": (onnx_views, 334, "m.onnx", ["QKV", "run", "FILE", "--dtype", "bf16", "--no-optimize"]),
+    "views": (onnx_views, 334, "m.onnx", ["QKV", "run", "FILE", "--no-optimize"]),
     "turned views": (onnx_turned, 1035, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "rules": (rules, 30, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
     "one rule": (one_rule, 9, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
