@@ -38,14 +38,23 @@ static bool choice(const json_t *o, const char *key, const char *no, const char 
     return true;
 }
 
+/* An object of the file; NULL where it has none. */
+static bool part_of(const json_t *o, const char *key, const json_t **part, Err *err)
+{
+    *part = json_object_get(o, key);
+    return !*part || json_is_object(*part) ||
+           fail(err, E_FORMAT, "'%s': found %s, expected an object", key, json_kind(*part));
+}
+
 bool processor_read(Processor *p, const void *bytes, size_t size, Err *err)
 {
     json_t *o = json_read(bytes, size, "processor", err);
     if (!o) return false;
-    const json_t *image = json_object_get(o, "image"), *text = json_object_get(o, "text");
+    const json_t *image = NULL, *text = NULL;
     double height = 0, width = 0, context = 0, vocabulary = 0;
     *p = (Processor){.mean = {0.5f, 0.5f, 0.5f}, .std = {0.5f, 0.5f, 0.5f}, .mask_threshold = 0.5};
-    bool ok = choice(o, "contract", "meta", "hf", true, &p->hf, err);
+    bool ok = choice(o, "contract", "meta", "hf", true, &p->hf, err) && part_of(o, "image", &image, err) &&
+              part_of(o, "text", &text, err);
     p->threshold = p->hf ? 0.3 : 0.5;
     p->corners = p->sigmoid_first = p->hf;
     ok = ok && choice(o, "box_format", "cxcywh", "xyxy", false, &p->corners, err) &&

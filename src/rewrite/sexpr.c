@@ -64,8 +64,14 @@ static Sexpr *read_items(Reader *r, enum SexprKind kind, char close, int depth)
     return s;
 }
 
+/* Names and texts of rules reach reports, which are JSON, and so UTF-8. */
 static const char *text_of(Reader *r, const char *start, const char *end)
 {
+    for (const char *s = start; s < end; s += utf8_length(s))
+        if (!utf8_length(s)) {
+            fail(r->err, E_FORMAT, "line %d: byte 0x%02x begins no character of UTF-8", r->line, (unsigned char)*s);
+            return NULL;
+        }
     const char *text = arena_strndup(r->arena, start, (size_t)(end - start));
     if (!text) oom(r->err);
     return text;

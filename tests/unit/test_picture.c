@@ -8,6 +8,7 @@
 #include "vision/exif.h"
 #include "vision/draw.h"
 #include "vision/instances.h"
+#include "vision/processor.h"
 #include "vision/resize.h"
 
 /* One query with a mask as text, rows apart by '/', 1 where it is; `at` places it as a tile. */
@@ -220,12 +221,35 @@ static void test_orientation(void **state)
         }
 }
 
+/* A part that is of another kind is not a part that is missing. */
+static void test_processor(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"{\"contract\": \"hf\"}", NULL},
+        {"{\"contract\": \"hf\", \"image\": {\"height\": 32}, \"text\": {}}", NULL},
+        {"[]", "'contract': found nothing, expected 'meta' or 'hf'"},
+        {"{\"contract\": \"hf\", \"image\": [32]}", "'image': found array, expected an object"},
+        {"{\"contract\": \"hf\", \"text\": null}", "'text': found null, expected an object"},
+        {"{\"contract\": \"hf\", \"image\": {\"height\": 0}}", "'height': expected a number from 1 to 16384"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Err err = {0};
+        Processor p;
+        bool ok = processor_read(&p, cases[i].text, strlen(cases[i].text), &err);
+        assert_int_equal(ok, cases[i].message == NULL);
+        if (!ok) assert_string_equal(err.msg, cases[i].message);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs),        cmocka_unit_test(test_kept),    cmocka_unit_test(test_tiles),
         cmocka_unit_test(test_resize),      cmocka_unit_test(test_overlay), cmocka_unit_test(test_letters),
-        cmocka_unit_test(test_orientation),
+        cmocka_unit_test(test_orientation), cmocka_unit_test(test_processor),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,6 +32,9 @@ static void test_lists(void **state)
     expect("(rule a (mul ?x\n 99999999999999999999) ?x)", "line 2: the number 99999999999999999999 is too large");
     expect("(rule a (mul ?x inf) (mul ?x -inf))", NULL);
     expect("(rule a (mul ?x 9007199254740992) ?x)", NULL);
+    expect("(rule caf\xc3\xa9 (neg ?x) ?x) ; \xe9", NULL);
+    expect("(rule a (neg ?x) ?x)\n(rule caf\xe9 (neg ?x) ?x)", "line 2: byte 0xe9 begins no character of UTF-8");
+    expect("(rule a (gelu ?x \"\xc3\") ?x)", "line 1: byte 0xc3 begins no character of UTF-8");
     const char *forms = "line 1: expected (rule ...), (derive ...), (reorder ...) or (phase ...)";
     expect("hello", forms);
     expect("(\"rule\" a ?x ?x)", forms);
