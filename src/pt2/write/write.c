@@ -395,13 +395,6 @@ static void bounds_of(const Expr *cond, int64_t *lo, int64_t *hi)
     else if (ex_is_int(cond->args[1])) *hi = cond->args[1]->i;
 }
 
-static bool first_of_name(const Emit *e, int symbol)
-{
-    for (int i = 0; i < symbol; i++)
-        if (!strcmp(e->symbol[i], e->symbol[symbol]) && expr_symbol(e->g->ex, i)->source != SYM_GONE) return false;
-    return true;
-}
-
 /* What has no value, or another size's, is not in the file. */
 static bool is_written(const Emit *e, int symbol)
 {
@@ -412,10 +405,13 @@ static bool is_written(const Emit *e, int symbol)
 static void put_ranges(const Emit *e, Buf *out)
 {
     static const char prefix[] = RANGE_OF;
+    Map named = {0}; /* names of symbols that came before */
     for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
-        if (is_written(e, i) && first_of_name(e, i)) put_bounds(e->symbol[i], s->lo, s->hi, out);
+        if (is_written(e, i) && !map_has(&named, e->symbol[i])) put_bounds(e->symbol[i], s->lo, s->hi, out);
+        if (s->source != SYM_GONE && !map_put(&named, e->symbol[i], &named)) out->failed = true;
     }
+    map_free(&named);
     for (int i = 0; i < e->nbody_symbols; i++)
         put_bounds(e->body_symbol[i].name, e->body_symbol[i].lo, e->body_symbol[i].hi, out);
     for (int i = 0; i < e->g->nrequire; i++) {
