@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/buf.h"
 #include "base/splitmix.h"
 #include "ir/graph.h"
 #include "run/session.h"
@@ -74,7 +75,29 @@ static const Kind kinds[] = {
      1,
      {8},
      true},
+    {"a chain of sizes of data", NULL, 2, {SIZE / 4, SIZE / 4}, false},
 };
+
+/* Products of matrices, each as large as the one before says: more than sessions plan by themselves. */
+static void add_chain(Buf *text)
+{
+    enum { LENGTH = 40 };
+    for (int i = 0; i < LENGTH; i++) buf_printf(text, "symbol u%d = item %%n%d in [0, 4096]\n", i, i);
+    buf_puts(text, "input %m0: f32[n, n]\n%p0: f32[n, n] = aten.matmul.default(%m0, %m0)\n");
+    for (int i = 0; i < LENGTH; i++) {
+        char length[16] = "n";
+        if (i) snprintf(length, sizeof length, "u%d", i - 1);
+        buf_printf(text, "%%a%d: f32[%s] = aten.select.int(%%p%d, 0, 0)\n", i, length, i);
+        buf_printf(text, "%%b%d: f32[] = aten.select.int(%%a%d, 0, 0)\n", i, i);
+        buf_printf(text, "%%c%d: f32[] = aten.mul.Tensor(%%b%d, 0.0)\n", i, i);
+        buf_printf(text, "%%d%d: i64[] = aten._to_copy.default(%%c%d, dtype=i64)\n", i, i);
+        buf_printf(text, "%%n%d: i64[] = aten.add.Tensor(%%d%d, " DIGITS(SIZE) ")\n", i, i);
+        buf_printf(text, "%%m%d: f32[u%d, 64] = aten.full.default([(u%d), 64], 0.5, dtype=f32)\n", i + 1, i, i);
+        buf_printf(text, "%%t%d: f32[64, u%d] = aten.permute.default(%%m%d, [1, 0])\n", i + 1, i, i + 1);
+        buf_printf(text, "%%p%d: f32[u%d, u%d] = aten.matmul.default(%%m%d, %%t%d)\n", i + 1, i, i, i + 1, i + 1);
+    }
+    buf_printf(text, "%%y: f32[u%d] = aten.select.int(%%p%d, 0, 0)\n", LENGTH - 1, LENGTH);
+}
 
 typedef struct Canceller {
     Session *s;
@@ -142,10 +165,14 @@ int main(void)
     for (size_t i = 0; i < n; i++) values[i] = (float)splitmix_normal(&state);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (int threads = 1; threads <= 2; threads++) {
-            char text[1024];
-            snprintf(text, sizeof text, "symbol n in [1, 4096]\nsymbol l in [1, 4096]\n%soutput y = %%y\n",
-                     kinds[i].graph);
-            one(&kinds[i], text, threads);
+            Buf text = {0};
+            buf_puts(&text, "symbol n in [1, 4096]\nsymbol l in [1, 4096]\n");
+            if (kinds[i].graph) buf_puts(&text, kinds[i].graph);
+            else add_chain(&text);
+            buf_puts(&text, "output y = %y\n");
+            if (text.failed) return 2;
+            one(&kinds[i], text.data, threads);
+            buf_free(&text);
         }
     free(values);
     return tap_done();
