@@ -185,7 +185,8 @@ bool lower_any_dims(Lower *L)
     }
     for (int i = x->rank - 1; i >= 0; i--) /* from the back, so that the dims before keep their numbers */
         if (all || set[i]) TRY(x = truth(L, L->op->id == OP_all_dims, x, arg_int(L->g, i), arg_bool(L->g, keep)));
-    return lower_return(L, x->dtype == DT_U8 ? x : lower_cast(L, x, DT_BOOL));
+    if (x->dtype != DT_U8) return lower_return(L, lower_cast(L, x, DT_BOOL));
+    return lower_return(L, x == lower_value(L, 0) ? lower_cast(L, lower_cast(L, x, DT_BOOL), DT_U8) : x);
 }
 
 bool lower_count_nonzero(Lower *L)

@@ -39,6 +39,10 @@ def sums(F):
         c.maybe(t(33, 70), [1])
         c.maybe(t(()), [0])
         c.maybe(t(()), [-1])
+        if n.startswith(("any", "all")):
+            for dims in ([], [0], None):
+                c.maybe(torch.tensor(5, dtype=u8), dims)
+            c.maybe(torch.tensor([5, 0, 7], dtype=u8), [])
         c.maybe(t(3, 0), [1])
         c.maybe(t(0, 3), [1])
         x = t(3, 6)
