@@ -61,13 +61,15 @@ bool lower_huber_loss(Lower *L)
 
 static Value *weighted(Lower *L, Value *loss, int i) { return lower_is_none(L, i) ? loss : mul(L, v(loss), L->arg[i]); }
 
-/* (t - 1) log(1 - x) - t log(x), logarithms at least -100 */
+/* The row without weight and reduction: its gradient is PyTorch's, which has a bound where the logarithm's has none. */
 bool lower_bce(Lower *L)
 {
-    Value *yes = at_least(L, AS(L, log, L->arg[0]), -100),
-          *no = at_least(L, AS(L, log1p, v(AS(L, neg, L->arg[0]))), -100);
-    Value *a = mul(L, v(sub(L, L->arg[1], num(L, 1))), v(no)), *b = mul(L, L->arg[1], v(yes));
-    return finish(L, weighted(L, sub(L, v(a), v(b)), 2));
+    Arg x[] = {L->arg[0], L->arg[1], arg_none(), arg_int(L->g, 0)};
+    Value *p, *t;
+    TRY(lower_two(L, 0, 1, &p, &t));
+    if (p->dtype != t->dtype)
+        return lower_fail(L, 1, "%s for an input of %s", dtype_name(t->dtype), dtype_name(p->dtype));
+    return finish(L, weighted(L, lower_emit(L, L->op->id, 4, x), 2));
 }
 
 /* (1 - t) x - (1 + (pos_weight - 1) t) log(sigmoid(x)) */

@@ -72,3 +72,13 @@ def test_hypot_of_zeros(tmp_path):
     x = torch.tensor([0.0, -0.0, 3.0, NAN, float("inf")], requires_grad=True)
     want, given = gradients(lambda x: torch.hypot(x, torch.tensor([0.0, 0.0, 4.0, 1.0, 0.0])), x, tmp_path)
     torch.testing.assert_close(given, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("target", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cross_entropy_of_certainties(dtype, target, tmp_path):
+    """The slope of log has no bound at 0; that of the loss has."""
+    x = torch.tensor([0.0, 1.0, 0.5, 1e-20, 1 - 1e-6], dtype=dtype, requires_grad=True)
+    want, given = gradients(lambda x: F.binary_cross_entropy(x, torch.full_like(x, target), reduction="none"), x,
+                            tmp_path)
+    torch.testing.assert_close(given, want)
