@@ -15,7 +15,7 @@
 static Value *over(Lower *L, Value *a, Value *b) { return AS(L, div_Tensor, v(a), v(b)); }
 static Value *negative(Lower *L, Value *a) { return AS(L, neg, v(a)); }
 static Value *zero_like(Lower *L, Value *x) { return AS(L, zeros_like, v(x)); }
-static Value *size_of(Lower *L, Parts z) { return AS(L, hypot, v(z.re), v(z.im)); }
+static Value *size_of(Lower *L, Parts z) { return AS(L, modulus, v(z.re), v(z.im)); }
 static Value *angle_of(Lower *L, Parts z) { return AS(L, atan2, v(z.im), v(z.re)); }
 
 static bool polar(Lower *L, Value *r, Value *t)

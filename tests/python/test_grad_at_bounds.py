@@ -82,3 +82,18 @@ def test_cross_entropy_of_certainties(dtype, target, tmp_path):
     want, given = gradients(lambda x: F.binary_cross_entropy(x, torch.full_like(x, target), reduction="none"), x,
                             tmp_path)
     torch.testing.assert_close(given, want)
+
+
+@pytest.mark.parametrize("f", [torch.abs, torch.sgn, lambda z: z ** 2.5, lambda z: torch.linalg.vector_norm(z),
+                               lambda z: torch.exp(z) * z.abs()])
+def test_complex_zero(f, tmp_path):
+    """That of abs is 0 there, in a file that we write, too; of hypot it is NaN."""
+    def g(x):
+        y = f(torch.complex(x, x.flip(0) * x))
+        return y.real + 2 * y.imag if y.is_complex() else y
+    x = torch.tensor([0.0, 3.0, -4.0, 0.0], dtype=torch.float64, requires_grad=True)
+    want, given = gradients(g, x, tmp_path)
+    torch.testing.assert_close(given, want)
+    qkv.Model(tmp_path / "m.pt2").save(tmp_path / "again.pt2")
+    again, = torch.autograd.grad(torch.export.load(tmp_path / "again.pt2").module()(x), x)
+    torch.testing.assert_close(again, want)

@@ -558,7 +558,7 @@ static void range_of(const char *id, double *lo, double *hi)
                    {"hypot", 0.2, 2},        {"remainder_Tensor", 0.3, 2},
                    {"fmod_Tensor", 0.3, 2},  {"special_ndtri", 0.1, 0.9},
                    {"digamma", 0.5, 3},      {"special_i1e", 0.3, 3},
-                   {"binary_cross_entropy", 0.2, 0.8}};
+                   {"modulus", 0.2, 2},      {"binary_cross_entropy", 0.2, 0.8}};
     *lo = -0.95;
     *hi = 0.95;
     for (size_t i = 0; i < sizeof special / sizeof *special; i++)

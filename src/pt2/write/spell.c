@@ -570,6 +570,15 @@ static bool spell_of_pairs(Emit *e, const Node *n)
     return true;
 }
 
+/* By abs, whose gradient at 0 hypot does not have. */
+static bool spell_modulus(Emit *e, const Node *n)
+{
+    const Value *y = n->out[0];
+    if (dtype_size(y->dtype) < 4) return write_node(e, op_get(OP_hypot), n->arg, 1, n->out);
+    Value *z = PUT(e, complex, "complex", complex_for(y->dtype), y->rank, y->dim, n->arg[0], n->arg[1]);
+    return z && write_node(e, op_get(OP_abs), (Arg[]){arg_value(z)}, 1, n->out);
+}
+
 /* ------------------------------------------------------------------ all of them */
 
 bool spell_node(Emit *e, const Node *n, bool *done)
@@ -585,6 +594,7 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_fft_complex:
     case OP_fft_real:
     case OP_fft_to_real: return spell_fft(e, n);
+    case OP_modulus: return spell_modulus(e, n);
     case OP_slice_Tensor: return spell_slice(e, n, done);
     case OP_lstm_layer:
     case OP_rnn_layer: return spell_layer(e, n);
