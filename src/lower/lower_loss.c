@@ -13,6 +13,10 @@ static Value *quotient(Lower *L, Arg a, Arg b) { return AS(L, div_Tensor, a, b);
 static Value *neg(Lower *L, Value *x) { return AS(L, neg, v(x)); }
 static Value *choose(Lower *L, Value *c, Arg a, Arg b) { return AS(L, where_self, v(c), a, b); }
 static Value *at_least(Lower *L, Value *x, double low) { return AS(L, clamp, v(x), num(L, low)); }
+static Value *above_0(Lower *L, Value *x) /* 0 of NaN, and no slope at 0 */
+{
+    return choose(L, AS(L, gt_Tensor, v(x), num(L, 0)), v(x), num(L, 0));
+}
 static Value *sum_all(Lower *L, Value *x) { return AS(L, sum, v(x)); }
 static Value *sum_dim(Lower *L, Value *x, int d)
 {
@@ -277,7 +281,7 @@ bool lower_multi_margin_loss(Lower *L)
     if (one) TRY(t = lower_reshape(L, t, 0, NULL));
     TRY(classes(L, x, t, L->arg[4], arg_int(L->g, -1), &c));
     Arg last = arg_int(L->g, -1);
-    Value *z = at_least(L, add(L, v(sub(L, v(x), v(AS(L, unsqueeze, v(of_target(L, &c)), last)))), L->arg[3]), 0);
+    Value *z = above_0(L, add(L, v(sub(L, v(x), v(AS(L, unsqueeze, v(of_target(L, &c)), last)))), L->arg[3]));
     if (p == 2) z = AS(L, square, v(z));
     if (!lower_is_none(L, 4)) z = mul(L, v(z), v(AS(L, unsqueeze, v(c.weight), last)));
     Value *all = AS(L, arange, arg_expr(c.x->dim[c.dim]));
@@ -302,7 +306,7 @@ bool lower_multilabel_margin_loss(Lower *L)
     Value *none = AS(L, zeros_like, v(valid)), *is_target = AS(L, scatter_add, v(none), last, v(safe), v(valid));
     Value *other = AS(L, eq_Tensor, v(is_target), num(L, 0)), *own = AS(L, gather, v(x), last, v(safe));
     Value *z = sub(L, v(AS(L, unsqueeze, v(x), before)), v(AS(L, unsqueeze, v(own), last)));
-    z = at_least(L, add(L, v(z), num(L, 1)), 0);
+    z = above_0(L, add(L, v(z), num(L, 1)));
     Value *counted = AS(L, logical_and, v(AS(L, unsqueeze, v(lower_cast(L, valid, DT_BOOL)), last)),
                         v(AS(L, unsqueeze, v(other), before)));
     Arg pairs = arg_ints(L->g, 2, (int64_t[]){-2, -1});

@@ -97,3 +97,13 @@ def test_complex_zero(f, tmp_path):
     qkv.Model(tmp_path / "m.pt2").save(tmp_path / "again.pt2")
     again, = torch.autograd.grad(torch.export.load(tmp_path / "again.pt2").module()(x), x)
     torch.testing.assert_close(again, want)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_margins_at_their_kink(p, tmp_path):
+    x = torch.tensor([[1.0, 2.0, 1.0], [3.0, 1.0, 0.0]], requires_grad=True)
+    want, given = gradients(lambda x: F.multi_margin_loss(x, torch.tensor([1, 0]), p, reduction="sum"), x, tmp_path)
+    assert torch.equal(given, want)
+    labels = torch.tensor([[1, 2, -1], [0, -1, 1]])
+    want, given = gradients(lambda x: F.multilabel_margin_loss(x, labels, reduction="sum"), x, tmp_path)
+    torch.testing.assert_close(given, want)

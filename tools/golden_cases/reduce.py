@@ -517,6 +517,9 @@ def losses(F):
         F.op("aten.triplet_margin_loss.default")(t(3, 5), t(3, 5), t(3, 5), 1.0, 2.0, 1e-6, how == 1, how)
         F.op("aten.multi_margin_loss.default")(t(3, 5), idx(5, 3), 1, 1, None, how)
         F.op("aten.multi_margin_loss.default")(t(3, 5), idx(5, 3), 2, 0.5, p(5), how)
+        for power in (1, 2):
+            F.op("aten.multi_margin_loss.default")(torch.tensor([[1.0, 2.0, 1.0], [3.0, 1.0, nan]]), idx(2, 2), power,
+                                                   reduction=how)
     F.op("aten.cosine_embedding_loss.default")(t(5), t(5), torch.tensor(-1.0))
     F.op("aten.hinge_embedding_loss.default")(t(3), torch.tensor([1.0, -1.0, 0.0]))
     F.op("aten.triplet_margin_loss.default")(t(3, 5), t(3, 5), t(3, 5), p=1.0)
@@ -633,6 +636,7 @@ def label_margins(F):
     for how in (0, 1, 2):
         c(t(3, 4), labels, how)
         c(t(4), labels[0], how)
+        c(torch.tensor([[1.0, 2.0, nan, 0.0]]), labels[:1], how)
     c(t(()), torch.tensor(0))
     c(t(3, 4, dt=f64), labels)
 
