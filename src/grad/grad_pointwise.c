@@ -55,7 +55,9 @@ bool grad_pow(Grad *d)
         return log && gd_send(d, y, gd_mul(d, gd_mul(d, d->grad, d->node->out[0]), log));
     }
     double base = ex_number(xe);
-    return gd_send(d, y, gd_scale(d, gd_mul(d, d->grad, d->node->out[0]), gd_float(d, base == 0 ? 0 : log(base))));
+    Value *slope = gd_scale(d, gd_mul(d, d->grad, d->node->out[0]), gd_float(d, log(base)));
+    if (base == 0) slope = GD(d, where_self, V(gd_formula(d, "ge(exponent, 0)")), arg_float(d->g, 0), V(slope));
+    return gd_send(d, y, slope);
 }
 
 /* Of zeta(x, q) and the shares of the gamma function, by the second operand; PyTorch has none by the first. */

@@ -107,3 +107,12 @@ def test_margins_at_their_kink(p, tmp_path):
     labels = torch.tensor([[1, 2, -1], [0, -1, 1]])
     want, given = gradients(lambda x: F.multilabel_margin_loss(x, labels, reduction="sum"), x, tmp_path)
     torch.testing.assert_close(given, want)
+
+
+@pytest.mark.parametrize("f", [lambda x: torch.pow(0.0, x), lambda x: torch.linalg.det(x.reshape(2, 2) * 1),
+                               lambda x: torch.linalg.det(torch.stack([x, x, x + 1]).reshape(3, 2, 2)).sum()])
+@pytest.mark.parametrize("x", [[1.0, 2.0, 2.0, 4.0], [0.0, 0.0, 0.0, 0.0], [0.0, -1.0, 2.0, 0.5]])
+def test_powers_and_determinants_of_zero(f, x, tmp_path):
+    x = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    want, given = gradients(lambda x: f(x) + x * 0, x, tmp_path)
+    torch.testing.assert_close(given, want, equal_nan=True)
