@@ -227,6 +227,14 @@ def test_as_strided_reads_the_memory_below_views(tmp_path):
                                                                                 (torch.randn(3, 4),))
 
 
+@pytest.mark.parametrize("view", [lambda x: x.as_strided((2, 3), (2, 0), 1)[:, 1::3],
+                                  lambda x: x.as_strided((3, 3), (2, 1)),
+                                  lambda x: x.as_strided((2, 2, 2), (1, 6, 1))])
+def test_writes_to_shared_places_are_refused(tmp_path, view):
+    with pytest.raises(qkv.Error, match="a write through as_strided, whose elements share places in memory"):
+        Exported(tmp_path, lambda x: (view(x).fill_(2), x * 1), (torch.randn(4, 6),))
+
+
 def test_types_that_operands_have_together(tmp_path):
     def f(x, n):
         both = torch.result_type(n, x)

@@ -82,6 +82,37 @@ static Value *windows_put_back(Graph *g, const Node *n, Value *windows, Err *err
     return rows && at[axis] ? AS(&L, index_put, v(x), arg_values(g, (int)axis + 1, at), v(rows)) : NULL;
 }
 
+/* Is a step of `stride` always beyond `reach`, the farthest that elements are from each other so far? */
+static bool beyond(Graph *g, Expr *stride, Expr *reach)
+{
+    Expr *apart = ex_sub(g->ex, stride, reach);
+    int64_t lo = 0, hi;
+    if (apart) ex_range(g->ex, apart, &lo, &hi);
+    return lo > 0;
+}
+
+/* Are the elements that as_strided takes provably at places of their own? Axes in the order of their strides, or
+ * from the last where that is not known, must each step over all that those before them reach. */
+static bool places_differ(Graph *g, const Arg *size, const Arg *stride)
+{
+    Expr *reach = ex_int(g->ex, 0);
+    uint32_t left = (1u << size->n) - 1;
+    for (int i = 0; i < size->n; i++) {
+        if (ex_equals_int(size->es[i], 0)) return true;
+        if (ex_equals_int(size->es[i], 1)) left &= ~(1u << i);
+    }
+    while (left && reach) {
+        int least = -1;
+        for (int i = size->n - 1; i >= 0; i--)
+            if (left >> i & 1 && (least < 0 || beyond(g, stride->es[least], stride->es[i]))) least = i;
+        if (!beyond(g, stride->es[least], reach)) return false;
+        left &= ~(1u << least);
+        reach = ex_add(g->ex, reach,
+                       ex_mul(g->ex, ex_sub(g->ex, size->es[least], ex_int(g->ex, 1)), stride->es[least]));
+    }
+    return reach != NULL;
+}
+
 /* The operand of the plain view node that made `view`, with `v` in place of the view. */
 static Value *put_back(Graph *g, const Value *view, Value *v, Err *err)
 {
@@ -122,6 +153,10 @@ static Value *put_back(Graph *g, const Value *view, Value *v, Err *err)
         nargs = 5;
         break;
     case OP_as_strided:
+        if (!places_differ(g, &n->arg[1], &n->arg[2])) {
+            fail(err, E_UNSUPPORTED, "a write through as_strided, whose elements share places in memory, or may");
+            return NULL;
+        }
         op = OP_as_strided_scatter;
         arg[4] = n->arg[3];
         nargs = 5;
