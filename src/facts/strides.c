@@ -16,9 +16,8 @@ bool expr_strides(ExprPool *p, int rank, Expr *const *dim, Expr **stride)
     return true;
 }
 
-/* at::detail::computeStride: the old axes in runs that follow each other in memory, each split again. False: no view
- * can be it. */
-static bool view_strides(ExprPool *p, const Value *x, Expr *const *old, const Value *v, Expr **stride)
+/* at::detail::computeStride: the old axes in runs that follow each other in memory, each split again. */
+bool reshaped_strides(ExprPool *p, const Value *x, Expr *const *old, const Value *v, Expr **stride)
 {
     int at = v->rank - 1;
     if (!x->rank || !v->rank) return expr_strides(p, v->rank, v->dim, stride);
@@ -135,7 +134,7 @@ static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth)
             if (!(stride[i] = i == d && n->arg[4].kind == ARG_EXPR ? ex_mul(p, old[i], n->arg[4].e) : old[i]))
                 return false;
         return true;
-    case OP_reshape: return view_strides(p, x, old, v, stride) || expr_strides(p, v->rank, v->dim, stride);
+    case OP_reshape: return reshaped_strides(p, x, old, v, stride) || expr_strides(p, v->rank, v->dim, stride);
     default:
         if (n->op->flags & OPF_VIEW) return expr_strides(p, v->rank, v->dim, stride);
         for (int i = 0; i < v->rank; i++) stride[i] = old[i];

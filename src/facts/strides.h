@@ -15,4 +15,6 @@
 bool value_strides(ExprPool *p, const Value *v, Expr **stride);
 /* Of a contiguous tensor of these sizes. */
 bool expr_strides(ExprPool *p, int rank, Expr *const *dim, Expr **stride);
+/* Of a view of x, whose strides are old, in the sizes of v. False: no view can be it, and a reshape copies. */
+bool reshaped_strides(ExprPool *p, const Value *x, Expr *const *old, const Value *v, Expr **stride);
 #endif

@@ -227,6 +227,44 @@ def test_as_strided_reads_the_memory_below_views(tmp_path):
                                                                                 (torch.randn(3, 4),))
 
 
+SHARED = [
+    lambda x: x[..., 0].flatten(), lambda x: x[..., 0].ravel(), lambda x: x.unbind(2)[-1].reshape(-1)[0],
+    lambda x: x[:, :2].flatten(1), lambda x: x[:, :2].flatten(), lambda x: x.transpose(0, 1).reshape(4, 3, 2, 3),
+    lambda x: x.permute(2, 0, 1).reshape_as(x.reshape(6, 12)), lambda x: x.permute(2, 0, 1).reshape(18, 4),
+    lambda x: x.permute(0, 2, 1).unflatten(1, (2, 3)).flatten(1, 2), lambda x: x.mT.flatten(0, 0),
+    lambda x: x.mT.contiguous(), lambda x: x[1:2].contiguous(), lambda x: x[:, 1:2].contiguous(),
+    lambda x: x[None].contiguous(memory_format=torch.channels_last), lambda x: x.mT.to(torch.float32),
+    lambda x: x.to(torch.float32, copy=True), lambda x: x[None].to(memory_format=torch.channels_last),
+    lambda x: x.type_as(x[0]), lambda x: nn.functional.dropout(x.mT, training=False),
+    lambda x: nn.functional.dropout1d(x, training=False), lambda x: nn.functional.alpha_dropout(x, training=False),
+    lambda x: nn.functional.feature_alpha_dropout(x, training=False),
+    lambda x: torch.einsum("ijk->kij", x), lambda x: torch.einsum("iij->ij", x[:, :3]),
+    lambda x: torch.einsum("ijk,ijk->ijk", x, x), lambda x: x.sum_to_size(3, 4, 6), lambda x: x.sum_to_size(1, 4, 6),
+    lambda x: torch.broadcast_tensors(x[0], x[1])[1], lambda x: torch.atleast_3d(x[0]),
+    lambda x: torch.atleast_2d(x[0, 0], x[1])[0], lambda x: torch.cartesian_prod(x[0, 0]),
+    lambda x: torch.meshgrid(x[0, 0])[0], lambda x: x.conj_physical(), lambda x: torch.unsafe_chunk(x, 2, 1)[1],
+    lambda x: (x.mT + 1).mT.flatten(), lambda x: x.as_strided((2, 3), (1, 4), 2), lambda x: x.mT.clone().mT,
+    lambda x: x.as_strided((x.shape[1], x.shape[2]), (x.shape[2], 1)),
+]
+
+
+@pytest.mark.parametrize("sizes", [None, ({2: Dim.AUTO},)])
+def test_results_that_share_memory(tmp_path, sizes):
+    """A reshape, contiguous, to or dropout gives a view, its operand or a copy, as strides and arguments say."""
+    def f(x):
+        results = []
+        for shared in SHARED:
+            y = x * 2
+            memory = y.view(-1)
+            z = shared(y)
+            z.add_(1)
+            y.mul_(3)
+            results += [memory + 0, z + 0]
+        return results
+
+    Exported(tmp_path, f, (torch.randn(3, 4, 6),), sizes).agrees((torch.randn(3, 4, 6),))
+
+
 @pytest.mark.parametrize("view", [lambda x: x.as_strided((2, 3), (2, 0), 1)[:, 1::3],
                                   lambda x: x.as_strided((3, 3), (2, 1)),
                                   lambda x: x.as_strided((2, 2, 2), (1, 6, 1))])

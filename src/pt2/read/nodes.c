@@ -305,6 +305,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, bo
     if (!names) return oom(im->err);
     int n = result_names(outputs, names, (int)room);
     NodeCall c = {.op = op, .mark = im->g->next_id, .writes_results = writes_results, .nnames = n};
+    c.inputs = json_object_get(node, "inputs");
     TRY(json_want_array(node, "inputs", &inputs, im->err));
     TRY(read_args(im, s, inputs, &c));
     if (op->id == OP_as_strided || op->id == OP_as_strided_copy) TRY(in_storage(im, &c));

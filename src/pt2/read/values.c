@@ -2,7 +2,6 @@
 #include "pt2/read/values.h"
 #include <math.h>
 #include <string.h>
-#include "facts/views.h"
 #include "lower/lower.h"
 
 /* ------------------------------------------------------------------ arguments */
@@ -212,97 +211,6 @@ static bool check_result(Import *im, Scope *s, const NodeCall *c, const char *na
     return true;
 }
 
-static bool contiguous_meta(Import *im, const json_t *meta, const Value *v)
-{
-    json_t *strides = json_object_get(meta, "strides");
-    Expr *want = ex_int(im->g->ex, 1), *have;
-    if (json_array_size(strides) != (size_t)v->rank) return true;
-    for (int i = v->rank - 1; i >= 0; i--) {
-        Err ignored;
-        Import probe = *im;
-        probe.err = &ignored;
-        if (!read_sym(&probe, json_array_get(strides, (size_t)i), &have)) return true;
-        if (have != want && !ex_equals_int(v->dim[i], 1)) return false;
-        want = ex_mul(im->g->ex, want, v->dim[i]);
-    }
-    return true;
-}
-
-/* The axes of v from the outermost in memory to the innermost, as the file's strides say. It fails for gaps. */
-static bool order_in_memory(Import *im, const json_t *meta, const Value *v, int *order)
-{
-    json_t *strides = json_object_get(meta, "strides");
-    Expr *want = ex_int(im->g->ex, 1), *have;
-    uint32_t taken = 0;
-    for (int at = v->rank - 1; at >= 0; at--) {
-        int found = -1;
-        for (int i = v->rank - 1; i >= 0 && found < 0; i--) {
-            if (taken >> i & 1) continue;
-            TRY(read_sym(im, json_array_get(strides, (size_t)i), &have));
-            if (have == want || ex_equals_int(v->dim[i], 1)) found = i;
-        }
-        if (found < 0)
-            return fail(im->err, E_UNSUPPORTED, "as_strided of '%s', whose elements have gaps in memory", v->name);
-        order[at] = found;
-        taken |= 1u << found;
-        want = ex_mul(im->g->ex, want, v->dim[found]);
-    }
-    return true;
-}
-
-static bool offset_in_storage(Import *im, const Ref *r, Expr **offset)
-{
-    json_t *said = json_object_get(r->meta, "storage_offset");
-    *offset = ex_int(im->g->ex, 0);
-    return !said || read_sym(im, said, offset);
-}
-
-bool in_storage(Import *im, NodeCall *c)
-{
-    Ref *view = c->self, *base = view;
-    if (!view || c->arg[0].kind != ARG_VALUE) return true;
-    while (base->parent && base->parent->value->dtype == view->value->dtype) base = base->parent;
-    bool turned = !contiguous_meta(im, base->meta, base->value);
-    if (base == view && !turned) return true;
-    Expr *offset = c->arg[3].e, *start;
-    if (c->arg[3].kind == ARG_NONE) TRY(offset_in_storage(im, view, &offset));
-    TRY(offset_in_storage(im, base, &start));
-    c->arg[3] = arg_expr(ex_sub(im->g->ex, offset, start));
-    Value *memory = ref_value(im->g, base, im->err);
-    if (!memory) return false;
-    if (turned) {
-        int order[MAX_RANK];
-        TRY(order_in_memory(im, base->meta, memory, order));
-        Lower L = {.g = im->g, .ex = im->g->ex, .op = c->op, .arg = c->arg, .err = im->err};
-        Arg *arg = arena_array(im->g->arena, Arg, 2);
-        int64_t dims[MAX_RANK];
-        for (int i = 0; i < memory->rank; i++) dims[i] = order[i];
-        if (!arg) return oom(im->err);
-        arg[1] = arg_ints(im->g, memory->rank, dims);
-        if (!(memory = lower_permute(&L, memory, order))) return false;
-        base = ref_view(im->g, base, op_get(OP_permute), arg, 0, memory, NULL);
-        if (!base) return oom(im->err);
-    }
-    c->self = base;
-    c->arg[0] = arg_value(memory);
-    return true;
-}
-
-/* May op return a copy where PyTorch's strides ask for one? (reshape and its kin, contiguous) */
-static bool copies_if_strided(const Op *op) { return op->flags & OPF_MAY_COPY; }
-
-static bool is_view(Import *im, const Op *op, const Ref *parent, Value *in, Value *out)
-{
-    const char *returns = strstr(op->schema_text, "->");
-    if (!parent || !op->schema->nparams || !op->schema->params[0].aliased || op->schema->params[0].written)
-        return false;
-    while (returns && strstr(returns + 1, "->")) returns = strstr(returns + 1, "->");
-    if (!returns || !strchr(returns, 'a') || !strstr(returns, "(a")) return false;
-    if (copies_if_strided(op) && !contiguous_meta(im, parent->meta, in)) return false;
-    const Value *from = lower_shown(im->g, in, im->err), *to = lower_shown(im->g, out, im->err);
-    return from && to && is_view_of(to, from);
-}
-
 bool name_result(Import *im, Value *v, const char *name, int first_new_id)
 {
     Value *other = graph_find_value(im->g, name);
@@ -315,10 +223,6 @@ bool take_result(Import *im, Scope *s, const NodeCall *c, const char *name, Valu
     const json_t *meta;
     TRY(name_result(im, v, name, c->mark));
     TRY(check_result(im, s, c, name, v, &meta));
-    Ref *r = c->self && is_view(im, c->op, c->self, c->arg[0].v, v)
-                 ? ref_view(im->g, c->self, c->op, c->arg, which, v, meta)
-                 : ref_root(im->g, v, meta);
-    if (!r) return oom(im->err);
-    r->nnames = c->nnames;
-    return scope_put(im, s, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
+    Ref *r = ref_of_result(im, s, c, v, which, meta);
+    return r ? scope_put(im, s, name, (Slot){.kind = SLOT_TENSOR, .ref = r}) : oom(im->err);
 }

@@ -16,14 +16,12 @@ typedef struct NodeCall {
     bool writes_results;
     Ref *out[MAX_OUT]; /* of an op with out=: what its results are written to */
     int nout;
+    const json_t *inputs; /* of the node in the file; may be NULL */
 } NodeCall;
 
 Slot *scope_want(Import *im, Scope *s, const char *name); /* NULL: not defined before */
 /* One argument of the file. *ref: the tensor's Ref where it is one. */
 bool read_arg(Import *im, Scope *s, const json_t *v, Arg *out, Ref **ref);
-
-/* Of as_strided: its operand becomes the memory that it is a view of, and its offset one from there. */
-bool in_storage(Import *im, NodeCall *c);
 
 /* The names of a node's tensor results: one as_tensors, or several as_tensor. */
 int result_names(const json_t *outputs, const char **names, int cap);
@@ -35,6 +33,13 @@ bool declared_number(Import *im, Scope *s, const char *name, Expr **out);
 bool name_result(Import *im, Value *v, const char *name, int first_new_id);
 /* Result number `which` of a node, named and put into the scope, if it is as the file declares it. */
 bool take_result(Import *im, Scope *s, const NodeCall *c, const char *name, Value *v, int which);
+
+/* memory.c */
+/* Of as_strided: its operand becomes the memory that it is a view of, and its offset one from there. */
+bool in_storage(Import *im, NodeCall *c);
+/* v, result number `which` of a node, as a view of an operand where PyTorch gives one, which the file's strides decide;
+ * else as a tensor of its own. NULL when out of memory. */
+Ref *ref_of_result(Import *im, Scope *s, const NodeCall *c, Value *v, int which, const json_t *meta);
 
 /* writes.c */
 /* The pure form of an in-place op: aten.add_.Tensor -> aten.add.Tensor. NULL when the table has none. */
