@@ -81,6 +81,7 @@ Expr *lower_number_for(Lower *L, Expr *e, DType t); /* a number in the kind that
 /* A tensor of a number as dtype t holds it: 0.5 is true, or the integer 0. value: a number, or a value of rank 0. */
 Value *lower_filled(Lower *L, int rank, Expr *const *dim, Arg value, DType t);
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */
+Value *lower_piece(Lower *L, Value *x, int d, Expr *from, Expr *to); /* of axis d */
 Value *lower_permute(Lower *L, Value *x, const int *perm);
 Value *lower_cast(Lower *L, Value *x, DType t); /* x itself if it has that dtype */
 /* The operands in float32 where they are half; *t: the dtype of the first, for the results. The first n are tensors. */

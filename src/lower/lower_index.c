@@ -1,4 +1,4 @@
-/* Lowering of joining, indexing, writing, repeating and padding.
+/* Lowering of joining, indexing, writing and repeating.
  *
  *     stack([x, y], 1)      -> cat of reshaped tensors
  *     x[mask]               -> index(x, [columns of nonzero(mask)])
@@ -655,7 +655,7 @@ bool lower_rot90(Lower *L)
     return lower_return(L, lower_permute(L, x, perm));
 }
 
-static Value *part(Lower *L, Value *x, int d, Expr *from, Expr *to)
+Value *lower_piece(Lower *L, Value *x, int d, Expr *from, Expr *to)
 {
     return EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, d), arg_expr(from), arg_expr(to), arg_int(L->g, 1));
 }
@@ -665,7 +665,7 @@ static Value *rolled(Lower *L, Value *x, int d, Expr *shift)
 {
     Expr *n = x->dim[d], *cut = ex_mod(L->ex, ex_neg(L->ex, shift), ex_max(L->ex, n, ex_int(L->ex, 1)));
     if (!cut || ex_equals_int(cut, 0)) return cut ? x : NULL;
-    Value *a = part(L, x, d, cut, n), *b = part(L, x, d, ex_int(L->ex, 0), cut);
+    Value *a = lower_piece(L, x, d, cut, n), *b = lower_piece(L, x, d, ex_int(L->ex, 0), cut);
     return a && b ? EMIT(L, cat, arg_values(L->g, 2, (Value *[]){a, b}), arg_int(L->g, d)) : NULL;
 }
 
@@ -748,64 +748,4 @@ bool lower_diag_embed(Lower *L)
     Value *zero = EMIT(L, full, arg_exprs(L->g, x->rank + 1, dim), arg_int(L->g, 0), arg_dtype(x->dtype));
     return zero &&
            lower_return(L, EMIT(L, diagonal_scatter, arg_value(zero), arg_value(x), L->arg[1], L->arg[2], L->arg[3]));
-}
-
-/* ------------------------------------------------------------------ padding */
-
-bool lower_reflect_alias(Lower *L)
-{
-    bool reflect = L->op->id == OP_reflection_pad2d || L->op->id == OP_reflection_pad3d;
-    return lower_return(L, lower_emit(L, reflect ? OP_reflection_pad1d : OP_replication_pad1d, 2, L->arg));
-}
-
-/* circular: negative sizes cut off; then the end before the start, the start after the end */
-static bool circular(Lower *L, Value *x, const Arg *pad)
-{
-    Expr *zero = ex_int(L->ex, 0);
-    for (int k = 0; x && 2 * k + 1 < pad->n; k++) {
-        int d = x->rank - 1 - k;
-        if (d < 0) return lower_fail(L, 1, "more pairs than the %d dims", x->rank);
-        Expr *before = pad->es[2 * k], *after = pad->es[2 * k + 1], *first = zero, *n = x->dim[d];
-        if (ex_is_int(before) && before->i < 0) first = ex_neg(L->ex, before), before = zero;
-        if (ex_is_int(after) && after->i < 0) n = ex_add(L->ex, n, after), after = zero;
-        if (first != zero || n != x->dim[d]) TRY(x = part(L, x, d, first, n));
-        n = x->dim[d];
-        Value *list[3] = {part(L, x, d, ex_sub(L->ex, n, before), n), x, part(L, x, d, zero, after)};
-        x = list[0] && list[2] ? EMIT(L, cat, arg_values(L->g, 3, list), arg_int(L->g, d)) : NULL;
-    }
-    return lower_return(L, x);
-}
-
-static bool padded(Lower *L, Value *x, Arg by, Arg value)
-{
-    if (value.kind == ARG_EXPR && value.e) value = arg_expr(lower_number_for(L, value.e, x->dtype));
-    return lower_return(L, EMIT(L, constant_pad_nd, arg_value(x), by, value));
-}
-
-static bool pad(Lower *L, const char *mode)
-{
-    Value *x;
-    TRY(want(L, &x));
-    if (!strcmp(mode, "circular")) return circular(L, x, &L->arg[1]);
-    if (!strcmp(mode, "reflect")) return lower_return(L, EMIT(L, reflection_pad1d, arg_value(x), L->arg[1]));
-    if (!strcmp(mode, "replicate")) return lower_return(L, EMIT(L, replication_pad1d, arg_value(x), L->arg[1]));
-    return padded(L, x, L->arg[1], lower_is_none(L, 3) ? arg_int(L->g, 0) : L->arg[3]);
-}
-
-bool lower_constant_pad(Lower *L)
-{
-    Value *x;
-    return want(L, &x) && padded(L, x, L->arg[1], L->arg[2]);
-}
-
-bool lower_pad(Lower *L) { return pad(L, L->arg[2].kind == ARG_STR ? L->arg[2].s : "constant"); }
-bool lower_pad_circular(Lower *L) { return pad(L, "circular"); }
-
-bool lower_pad_enum(Lower *L)
-{
-    static const char *const mode[] = {"reflect", "replicate", "circular", "constant"}; /* at::padding_mode */
-    int64_t k;
-    TRY(lower_const_int(L, 2, &k));
-    if (k < 0 || k > 3) return lower_fail(L, 2, "found %lld, expected 0 to 3", (long long)k);
-    return pad(L, mode[k]);
 }
