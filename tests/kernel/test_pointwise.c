@@ -195,6 +195,7 @@ static const struct {
     {PW_heaviside, 0.7, 1.9, 1},
     {PW_atan2, 0.7, 1.9, 0.35299038782691045},
     {PW_hypot, 0.7, 1.9, 2.0248456731316584},
+    {PW_modulus, 0.7, 1.9, 2.0248456731316584},
     {PW_copysign, 0.7, -1.9, -0.7},
     {PW_logaddexp, 0.7, 1.9, 2.1632824673380311},
     {PW_logaddexp, INFINITY, INFINITY, INFINITY},
@@ -416,6 +417,7 @@ static const struct Tolerance {
     {PW_pow, 2.5, 0, 0},
     {PW_atan2, 2.5, 0, 0},
     {PW_hypot, 2.5, 0, 0},
+    {PW_modulus, 2.5, 0, 0},
     /* computed in double and rounded, but two Newton steps through a contracted polynomial */
     {PW_erfinv, 0.51, 0, 0},
     /* formulas of one operation that rounds */
