@@ -550,6 +550,7 @@ bool import_range(Import *im, Scope *s, const NodeList *nodes, size_t from, size
         const json_t *node = nodes->at[i];
         const char *target, *name = json_string_value(json_object_get(node, "name"));
         next = i + 1;
+        if (!node) continue;
         TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
         const char *label = name, *first = NULL;
         result_names(json_object_get(node, "outputs"), &first, 1);

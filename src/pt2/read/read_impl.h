@@ -62,8 +62,8 @@ bool add_writes(Import *im, Scope *s);
 bool import_nodes(Import *im, Scope *s);
 /* The nodes of a graph, in order. */
 typedef struct NodeList {
-    const json_t **at;
-    size_t *end, n; /* where a vmap begins: the node after it; 0: it never ends */
+    const json_t **at; /* NULL: read already, by vmap_region */
+    size_t *end, n;    /* where a vmap begins: the node after it; 0: it never ends */
 } NodeList;
 bool node_list(NodeList *out, const json_t *nodes, Err *err); /* vmap.c; node_list_free in any case */
 void node_list_free(NodeList *l);

@@ -8,7 +8,8 @@
  *     _vmap_decrement_nesting()
  *
  * What reads no slice stays outside: nodes between the two calls that come before the map, and those that come after
- * it because they read what it gives. A region inside is taken as a whole.
+ * it because they read what it gives. Of a region inside, what reads none of both is read before it, since torch uses
+ * the results that it has wherever they were made, such as a size that is computed once; the rest is taken as a whole.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -164,7 +165,15 @@ static bool mine(const Region *r, size_t i, VmapCall call)
     return call_of(r->nodes, i) == call && json_integer_value(json_object_get(level, "as_int")) == r->level;
 }
 
-/* Places every node; a region inside as one. */
+/* A node of a region inside, by what is known when the nodes before it are marked. */
+static bool reads_neither(Region *r, size_t i)
+{
+    Reading x = {.r = r};
+    each_operand(r->nodes->at[i], look_up, &x);
+    return !x.inside && !x.after && call_of(r->nodes, i) == VMAP_NONE;
+}
+
+/* Places every node; a region inside as one, but for what is read before it. */
 static bool place_nodes(Region *r)
 {
     for (size_t i = r->first, next; i < r->end; i = next) {
@@ -178,7 +187,9 @@ static bool place_nodes(Region *r)
         bool removes = mine(r, i, VMAP_REMOVE);
         for (size_t k = i; k < next; k++) {
             r->place[k - r->first] = place;
-            if (removes || place != BEFORE) mark_results(r, k, removes || place == AFTER ? &r->after : &r->inside);
+            if (next > i + 1 && place != BEFORE && reads_neither(r, k)) r->place[k - r->first] = BEFORE;
+            else if (removes || place != BEFORE)
+                mark_results(r, k, removes || place == AFTER ? &r->after : &r->inside);
         }
     }
     return !r->failed || oom(r->im->err);
@@ -190,15 +201,17 @@ typedef struct Capture {
     Region *r;
     Body *b;
     Scope *inner;
-    bool ok;
+    bool numbers, ok;
 } Capture;
 
+/* Tensors first: a number that is a size of one of them is known in the body by that. */
 static void capture(void *user, const char *name)
 {
     Capture *c = user;
     Slot *outer, inner;
     if (!c->ok || scope_find(c->inner, name) || map_has(&c->r->inside, name)) return;
     if (!(outer = scope_find(c->r->s, name))) return; /* the reader of the node says so */
+    if ((outer->kind == SLOT_NUMBER) != c->numbers) return;
     c->ok = body_operand(c->b, CAPTURED, name, outer, NULL, &inner) && scope_put(&c->b->im, c->inner, name, inner);
 }
 
@@ -230,12 +243,15 @@ static bool fill_region(Region *r, Body *b)
     inner.names = (Map){0};
     inner.outer = r->s;
     inner.depth++;
-    Capture c = {r, b, &inner, true};
+    Capture c = {r, b, &inner, false, true};
     bool ok = inner.depth <= MAX_SUBGRAPH_DEPTH || fail(r->im->err, E_LIMIT, "vmap nested too deep");
     ok = ok && body_count_inputs(b) && add_slices(r, b, &inner);
-    for (size_t i = r->first; ok && i < r->end; i++)
-        if (r->place[i - r->first] == INSIDE && !mine(r, i, VMAP_ADD))
-            each_operand(r->nodes->at[i], capture, &c);
+    for (int numbers = 0; numbers < 2; numbers++) {
+        c.numbers = numbers;
+        for (size_t i = r->first; ok && i < r->end; i++)
+            if (r->place[i - r->first] == INSIDE && !mine(r, i, VMAP_ADD))
+                each_operand(r->nodes->at[i], capture, &c);
+    }
     ok = ok && c.ok && graph_add_output(b->im.g, "output_0", b->im.g->input[1], r->im->err);
     for (size_t i = r->first, next; ok && i < r->end; i = next) {
         next = call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
@@ -311,13 +327,32 @@ static bool run_map(Region *r)
     return true;
 }
 
-static bool import_placed(Region *r, Place place)
+static bool import_region(Region *r, size_t i, size_t next)
+{
+    return mine(r, i, VMAP_REMOVE) ? put_same(r, r->nodes->at[i]) : import_range(r->im, r->s, r->nodes, i, next);
+}
+
+/* In their order; nodes of a region inside that come before it are not read there again. */
+static bool import_before(Region *r)
 {
     for (size_t i = r->first, next; i < r->end; i = next) {
         next = call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
-        if (r->place[i - r->first] != place) continue;
-        TRY(mine(r, i, VMAP_REMOVE) ? put_same(r, r->nodes->at[i])
-                                    : import_range(r->im, r->s, r->nodes, i, next));
+        bool whole = r->place[i - r->first] == BEFORE;
+        if (whole) TRY(import_region(r, i, next));
+        for (size_t k = i + 1; k < next && !whole; k++) {
+            if (r->place[k - r->first] != BEFORE) continue;
+            TRY(import_range(r->im, r->s, r->nodes, k, k + 1));
+            r->nodes->at[k] = NULL;
+        }
+    }
+    return true;
+}
+
+static bool import_after(Region *r)
+{
+    for (size_t i = r->first, next; i < r->end; i = next) {
+        next = call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
+        if (r->place[i - r->first] == AFTER) TRY(import_region(r, i, next));
     }
     return true;
 }
@@ -349,8 +384,8 @@ bool vmap_region(Import *im, Scope *s, const NodeList *nodes, size_t at, size_t 
     if (size.kind != ARG_EXPR) return fail(im->err, E_FORMAT, "argument 0: expected the size of the batch");
     r.size = size.e;
     r.place = mem_zeroed(r.end - r.first + 1, sizeof *r.place);
-    bool ok = (r.place || oom(im->err)) && find_level(&r) && place_nodes(&r) && import_placed(&r, BEFORE) &&
-              run_map(&r) && import_placed(&r, AFTER);
+    bool ok = (r.place || oom(im->err)) && find_level(&r) && place_nodes(&r) && import_before(&r) && run_map(&r) &&
+              import_after(&r);
     map_free(&r.inside);
     map_free(&r.after);
     mem_free(r.place);
