@@ -176,3 +176,25 @@ def _():
         return F.scaled_dot_product_attention(q, q, q, attn_mask=mask), product
     return (fn(f), [dict(x=R(b, n, 16), w=R(16, 3)) for b, n in ((2, 6), (3, 4))],
             dict(x={0: batch(), 1: seq()}, w=None))
+
+
+@model("vmap_lookups")
+def _():
+    """Indices with and without the batch; sizes and values of an inner vmap that are used after it."""
+    def f(self, x, i):
+        kept, v = [], torch.vmap
+
+        def inner(row):
+            kept.append(self.m0.weight * 3)
+            n = row.shape[0] + 1
+            return row * n + row.new_zeros(n).sum() + kept[-1].sum()
+
+        at = lambda row, k: torch.ops.aten.index(row, [k])
+        twice = v(v(inner))
+        pairs = v(lambda a: v(lambda k: v(lambda n: at(at(a, k), n))(i % 2))(i))(x)
+        own = v(lambda a, k: torch.ops.aten.index(a, [k - 4, i % 3]))(x, torch.arange(x.shape[0]) % 4)
+        n = x.shape[2] + 1
+        return twice(x) + twice(x * 2), pairs, own, kept[0].sum(), x.new_ones(n)
+    i = torch.tensor([0, 3, 1, 1, 2])
+    return (fn(f, lambda: nn.Linear(5, 1)), [dict(x=R(b, 4, n), i=i) for b, n in ((2, 6), (3, 4))],
+            dict(x={0: batch(), 2: seq()}, i=None))

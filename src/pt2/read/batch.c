@@ -80,14 +80,28 @@ static bool attention_has_form(const Batch *b, const Node *n)
     return b->batched[mask->id] ? is_one(first) || (own && mask->dim[0] == first) : !own;
 }
 
+/* x[i, j]: indices without a gap, from the first axis on where they have the batch, which is in front then. */
+static bool index_has_form(const Batch *b, const Arg *indices)
+{
+    int first = -1, last = -1, count = 0;
+    bool own = false;
+    for (int k = 0; k < indices->n; k++) {
+        if (!indices->vs[k]) continue;
+        own |= b->batched[indices->vs[k]->id];
+        if (first < 0) first = k;
+        last = k, count++;
+    }
+    return count == last - first + 1 && (!own || !first);
+}
+
 /* Which rows have a form with a batch. */
 static bool has_form(const Batch *b, const Node *n)
 {
-    bool any = false, first = false;
+    bool any = false;
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Arg *a = &n->arg[i];
         if (a->kind == ARG_GRAPH) return false;
-        if (a->kind == ARG_VALUE) any |= b->batched[a->v->id], first |= !i && b->batched[a->v->id];
+        if (a->kind == ARG_VALUE) any |= b->batched[a->v->id];
         for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) any |= a->vs[k] && b->batched[a->vs[k]->id];
     }
     if (n->op->flags & (OPF_RANDOM | OPF_DATA_SIZE | OPF_EFFECT) || n->nout != 1) return false;
@@ -96,12 +110,7 @@ static bool has_form(const Batch *b, const Node *n)
     if (n->op->id == OP_reshape || n->op->id == OP_expand) return true;
     if (names_axes(n)) return axes_are_known(b, n);
     if (product_has_form(b, n) || attention_has_form(b, n)) return true;
-    if (n->op->id != OP_index_Tensor || first) return false;
-    for (int k = 0, gap = 0; k < n->arg[1].n; k++) { /* x[i, j]: indices from the first axis on, without a gap */
-        if (n->arg[1].vs[k] && gap) return false;
-        gap |= !n->arg[1].vs[k];
-    }
-    return true;
+    return n->op->id == OP_index_Tensor && index_has_form(b, &n->arg[1]);
 }
 
 static Value *reshaped(Batch *b, Value *v, int rank, Expr **dim)
@@ -173,15 +182,47 @@ static int most_axes(const Arg *list)
     return most;
 }
 
+/* The positions 0, 1, ... of the batch, as an index beside others of `rank` axes. */
+static Value *turns(Batch *b, int rank, const char *name)
+{
+    ExprPool *p = b->g->ex;
+    Lower L = {.g = b->g, .ex = p, .op = op_get(OP_arange), .name = name, .err = b->err};
+    Value *v = AS(&L, arange, arg_expr(b->size));
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i <= rank; i++) dim[i] = i ? ex_int(p, 1) : b->size;
+    return v ? reshaped(b, v, rank + 1, dim) : NULL;
+}
+
+/* Of an x with the batch, each of it by its own indices. */
+static bool take_indices(Batch *b, const Node *n, Arg *out)
+{
+    const Arg *a = &n->arg[1];
+    int rank = most_axes(a), own = b->batched[n->arg[0].v->id];
+    Value **vs = arena_array(b->g->arena, Value *, a->n + 1);
+    if (!vs) return oom(b->err);
+    vs[0] = NULL;
+    bool any = false;
+    for (int k = 0; k < a->n; k++) {
+        vs[own + k] = a->vs[k];
+        if (!a->vs[k]) continue;
+        any |= b->batched[a->vs[k]->id];
+        TRY(vs[own + k] = aligned(b, a->vs[k], rank));
+    }
+    if (own && any) TRY(vs[0] = turns(b, rank, n->name));
+    *out = arg_values(b->g, a->n + own, vs);
+    return out->vs || oom(b->err);
+}
+
 static bool take_arg(Batch *b, const Node *n, int i, bool batched, Arg *out)
 {
     const Arg *a = &n->arg[i];
-    int rank = n->op->id == OP_index_Tensor ? most_axes(&n->arg[1]) : n->out[0]->rank;
+    int rank = n->out[0]->rank;
     bool as_is = n->op->id == OP_reshape || n->op->id == OP_expand;
     if (!i) as_is |= n->op->id == OP_index_Tensor || names_axes(n);
     bool sizes = batched && as_is && a->kind == ARG_EXPRS;
     *out = *a;
     if (batched && i == 1 && names_axes(n)) return shift_axes(b, n, out);
+    if (i == 1 && n->op->id == OP_index_Tensor) return take_indices(b, n, out);
     switch (a->kind) {
     case ARG_VALUE:
         if (batched && n->op->id == OP_scaled_dot_product_attention) return (out->v = merged(b, a->v)) != NULL;
