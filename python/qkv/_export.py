@@ -18,6 +18,7 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
+from ._flex import written_out
 from ._lib import DTYPES, Error, lib
 from .model import Model
 
@@ -440,6 +441,8 @@ def _unsupported(error, module, args, kwargs):
         todo = "call transformers.integrations.executorch.register_dynamic_cache_export_support() before, which " \
                "makes the keys and values of a DynamicCache inputs and outputs, or export with " \
                "python -m qkv.recipes.causal_lm"
+    elif type(value).__name__ == "BlockMask":
+        todo = "its mask_mod is code; call create_block_mask in forward, with the tensors that it reads as inputs"
     name = "_".join(str(_key(k)) for k in at)
     return f"input '{name}' is of class {type(value).__name__}, which torch.export does not take: {todo}"
 
@@ -484,7 +487,7 @@ def _exported(module, args, kwargs, dynamic_shapes, specs):
             # strides of tensors of size 1 are compared while tracing; torch can leave that undecided,
             # at the price of other conditions
             try:
-                with torch.fx.experimental._config.patch(backed_size_oblivious=oblivious):
+                with torch.fx.experimental._config.patch(backed_size_oblivious=oblivious), written_out():
                     return torch.export.export(module, a, k, dynamic_shapes=dynamic_shapes,
                                                strict=False), roots, sizes, notes
             except Exception as e:

@@ -81,6 +81,13 @@ def test_another_class_in_the_input_is_named(tmp_path):
         qkv.export(Remembers(), (torch.randn(2, 3, 4), Other()), path=tmp_path / "m.pt2")
 
 
+def test_a_block_mask_in_the_input_is_named(tmp_path):
+    from torch.nn.attention.flex_attention import create_block_mask
+    blocks = create_block_mask(lambda b, h, i, j: i >= j, None, None, 3, 3, device="cpu")
+    with pytest.raises(qkv.Error, match="input 'past' is of class BlockMask, .*call create_block_mask in forward"):
+        qkv.export(Remembers(), (torch.randn(2, 3, 4), blocks), path=tmp_path / "m.pt2")
+
+
 def test_another_type_in_the_output_is_named(tmp_path):
     class Result:
         pass
@@ -134,3 +141,38 @@ def test_outputs_may_differ_as_what_they_come_from(tmp_path):
     assert all(d["agrees"] for d in qkv.Model(path).verify([x], [y.numpy() for y in Rounds()(x)]).values())
     with pytest.raises(qkv.Error, match="allowed 1e-05"):
         qkv.export(Rounds(), (x,), path=path, tolerance=1e-5)
+
+
+def slopes(self, a, b, h, i, j, documents):
+    return torch.where(i >= j, a - self.slopes[h] * (i - j), -torch.inf)
+
+
+@pytest.mark.parametrize("score, mask, heads", [
+    (None, lambda self, b, h, i, j, documents: i >= j, 4),
+    (slopes, None, 2),
+    (lambda self, a, b, h, i, j, documents: 20 * torch.tanh(a / 20), lambda self, b, h, i, j, documents:
+     (documents[b, i] == documents[b][j]) & (i >= j), 4),
+    (lambda self, a, b, h, i, j, documents: a + self.table[0, h] * self.table[(i - j).clamp(0, 1), 3], None, 4)])
+def test_flex_attention_is_exported_as_its_definition(score, mask, heads, tmp_path):
+    """torch.export.save refuses the operator. Documents: tokens attend to those of theirs."""
+    from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.slopes, self.table = torch.nn.Buffer(torch.rand(4)), torch.nn.Parameter(torch.randn(2, 4))
+
+        def forward(self, q, k, v, documents):
+            see = mask and (lambda b, h, i, j: mask(self, b, h, i, j, documents))
+            blocks = mask and create_block_mask(see, q.shape[0], None, q.shape[2], k.shape[2], device="cpu")
+            y, more = flex_attention(q, k, v, block_mask=blocks, enable_gqa=True, return_aux=AuxRequest(lse=True),
+                                     score_mod=score and (lambda a, b, h, i, j: score(self, a, b, h, i, j, documents)))
+            return y, more.lse
+
+    b, n = Dim("b", max=8), Dim("n", max=500)
+    args = [torch.randn(2, h, 40, 16) for h in (4, heads, heads)] + [torch.arange(80).view(2, 40) // 15]
+    shapes = [{0: b, 2: n}] * 3 + [{0: b, 1: n}]
+    report = qkv.export(Model(), args, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
+    assert len(report.differences) == 3 and not report.narrowed
+    found = qkv.Model(tmp_path / "m.pt2").rewrite(prove=True)
+    assert (found["attentions_fused"], found["attentions_left"]) == (1, 0)
