@@ -127,6 +127,16 @@ def _axes(spec, tensor, name):
     return dict(spec or {})
 
 
+def _parts(spec, keys, name):
+    """Of a container: its part of dynamic_shapes as {key: part}."""
+    if isinstance(spec, (list, tuple)) and len(spec) == len(keys):
+        return dict(zip(keys, spec))
+    if spec is None or isinstance(spec, dict) and set(spec) <= set(keys):
+        return spec or {}
+    raise Error(f"dynamic_shapes of '{name}': expected a list or dict with an entry for each of "
+                f"{', '.join(map(str, keys))}, found {spec!r}", 2)
+
+
 def _flat_specs(args, kwargs, dynamic_shapes, module):
     """One {axis: Dim} per tensor leaf, in order, and the leaf's name."""
     bound, collected = _bound(args, kwargs, module)
@@ -147,7 +157,7 @@ def _flat_specs(args, kwargs, dynamic_shapes, module):
                                       and not isinstance(d, int)}))
             return
         children = _children(value)
-        of = spec if isinstance(spec, dict) else dict(zip([key for key, _ in children], spec or ()))
+        of = _parts(spec, [key for key, _ in children], name)
         for key, child in children:
             walk(child, of.get(key), f"{name}_{key}")
 

@@ -115,6 +115,8 @@ class Twice(torch.nn.Module):
     (Twice(), 1, {}, {"x": {2: Dim("n")}}, r"dynamic_shapes\['x'\]: found axis 2, expected 0 to 1 for a tensor of 2"),
     (Twice(), 1, {}, {"x": {"n": Dim("n")}}, r"dynamic_shapes\['x'\]: found axis 'n', expected 0 to 1"),
     (Twice(), 1, {}, {"x": (Dim("n"),)}, r"dynamic_shapes\['x'\]: expected 2 entries, one for each axis, found 1"),
+    (Twice(), [1], {}, {"x": 7}, "dynamic_shapes of 'x': expected a list or dict with an entry for each of 0, found 7"),
+    (Twice(), [1], {}, {"x": [None, None]}, r"an entry for each of 0, found \[None, None\]"),
     (Twice(), 1, {}, {"x": Dim("n")}, r"dynamic_shapes\['x'\]: expected {axis: Dim}, found"),
     (Twice(), 1, {"y": 1}, {"x": None, "y": {0: Dim("n")}}, "torch.export takes no dynamic sizes of 'y', which forward "
                                                           r"collects in \*\*more: name it in the signature"),
@@ -123,7 +125,8 @@ class Twice(torch.nn.Module):
 def test_what_is_asked_for_wrongly(module, args, kwargs, shapes, said, tmp_path):
     x = torch.randn(3, 4)
     with pytest.raises(qkv.Error, match=said):
-        qkv.export(module, (x,) * args, {n: x for n in kwargs}, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
+        args = ([x],) if args == [1] else (x,) * args
+        qkv.export(module, args, {n: x for n in kwargs}, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
 
 
 class Rounds(torch.nn.Module):
