@@ -115,7 +115,20 @@ bool lower_solve(Lower *L)
     Value *info, *x = left ? solve(L, a, b, check, &info) : solve(L, turned(L, a), turned(L, b), check, &info);
     if (!left) x = turned(L, x);
     if (x && vector) x = AS(L, squeeze_dim, v(x), arg_int(L->g, -1));
-    return L->op->schema->nreturns > 1 ? x && lower_return_values(L, 2, (Value *[]){x, info}) : lower_return(L, x);
+    int n = L->op->schema->nreturns;
+    if (n == 1 || !x) return lower_return(L, x);
+    return lower_return_values(L, n, n == 2 ? (Value *[]){x, info} : (Value *[]){x, NULL, NULL, info});
+}
+
+/* What run_decompositions() makes of a check: the factorization that gave info is told to check. */
+bool lower_check_errors(Lower *L)
+{
+    Value *info = lower_value(L, 0);
+    while (info && info->def && op_param(info->def->op, "check_errors") < 0)
+        info = info->def->op->schema->nparams && info->def->arg[0].kind == ARG_VALUE ? info->def->arg[0].v : NULL;
+    if (!info || !info->def) return lower_fail(L, 0, "expected the info of a factorization");
+    info->def->arg[op_param(info->def->op, "check_errors")] = arg_bool(L->g, true);
+    return lower_ignore(L);
 }
 
 bool lower_inverse(Lower *L)
@@ -257,6 +270,27 @@ bool lower_svd(Lower *L)
     return vectors && lower_return_values(L, 3, (Value *[]){u[0], u[1], vectors});
 }
 
+/* As svd; without vectors U and V are not given. */
+bool lower_svd_parts(Lower *L)
+{
+    bool all, vectors;
+    TRY(matrices(L, 1) && truth(L, "full_matrices", false, &all) && truth(L, "compute_uv", true, &vectors));
+    if (vectors) {
+        Value *const *u = ALL(L, linalg_svd, L->arg[0], arg_bool(L->g, all));
+        return u && lower_return_values(L, 3, u);
+    }
+    Value *s = AS(L, linalg_svdvals, L->arg[0]);
+    return s && lower_return_values(L, 3, (Value *[3]){NULL, s});
+}
+
+bool lower_eigh_parts(Lower *L)
+{
+    bool vectors;
+    TRY(matrices(L, 1) && truth(L, "compute_v", true, &vectors));
+    Value *const *y = ALL(L, linalg_eigh, L->arg[0], L->arg[1]);
+    return y && lower_return_values(L, 2, (Value *[2]){y[0], vectors ? y[1] : NULL});
+}
+
 bool lower_eigvalsh(Lower *L)
 {
     TRY(matrices(L, 1));
@@ -271,10 +305,19 @@ bool lower_det(Lower *L)
     Value *const *y = ALL(L, linalg_slogdet, L->arg[0]);
     TRY(y);
     Value *sign = y[0], *log = y[1];
-    if (L->op->id != OP_logdet) return lower_return(L, AS(L, mul_Tensor, v(sign), v(AS(L, exp, v(log)))));
+    Value *det = L->op->id == OP_logdet ? NULL : AS(L, mul_Tensor, v(sign), v(AS(L, exp, v(log))));
+    if (L->op->id == OP__linalg_det) return det && lower_return_values(L, 3, (Value *[3]){det});
+    if (L->op->id != OP_logdet) return lower_return(L, det);
     if (dtype_is_complex(sign->dtype)) return lower_return(L, AS(L, add_Tensor, v(AS(L, log, v(sign))), v(log)));
     Value *negative = AS(L, lt_Scalar, v(sign), arg_int(L->g, 0));
     return lower_return(L, AS(L, where_ScalarSelf, v(negative), arg_float(L->g, NAN), v(log)));
+}
+
+bool lower_slogdet_parts(Lower *L)
+{
+    TRY(matrices(L, 1));
+    Value *const *y = ALL(L, linalg_slogdet, L->arg[0]);
+    return y && lower_return_values(L, 4, (Value *[4]){y[0], y[1]});
 }
 
 /* ------------------------------------------------------------------ of singular values */

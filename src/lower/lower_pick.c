@@ -312,7 +312,8 @@ bool lower_embedding_bag(Lower *L)
     if (last) start = AS(L, slice_Tensor, v(start), num(L, 0), num(L, 0), arg_expr(bags), num(L, 1));
     Value *bag = bag_of(L, start, i->dim[0]), *rows = AS(L, index_select, v(w), num(L, 0), v(i)), *counted = NULL;
     Expr *pad = padding < 0 ? NULL : lower_expr(L, padding), *dim[2] = {bags, w->dim[1]};
-    if (pad && ex_is_int(pad)) {
+    bool from_end = L->op->id == OP_embedding_bag_padding_idx; /* of the others -1 means none */
+    if (pad && ex_is_int(pad) && (from_end || pad->i >= 0)) {
         if (pad->i < 0) pad = ex_add(L->ex, pad, w->dim[0]);
         counted = AS(L, ne_Tensor, v(i), arg_expr(pad));
         Value *wide = AS(L, unsqueeze, v(counted), num(L, 1));

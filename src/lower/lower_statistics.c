@@ -415,7 +415,9 @@ bool lower_histogramdd(Lower *L)
 {
     Value *points, *weight = lower_value(L, op_param(L->op, "weight")), *x[MAX_RANK], *result[MAX_RANK + 1];
     bool density;
-    const Arg *bins = &L->arg[1], *range = &L->arg[2];
+    static const Arg none = {.kind = ARG_NONE};
+    int at = op_param(L->op, "range");
+    const Arg *bins = &L->arg[1], *range = at < 0 ? &none : &L->arg[at];
     TRY(want(L, &points) && lower_const_bool(L, op_param(L->op, "density"), &density));
     const Expr *axes = points->rank > 1 ? points->dim[points->rank - 1] : NULL;
     if (!axes || !ex_is_int(axes) || axes->i < 1 || axes->i > MAX_RANK)
@@ -435,6 +437,8 @@ bool lower_histogramdd(Lower *L)
         else result[i + 1] = bounds(L, x[i], bins->kind == ARG_EXPR ? bins->e : bins->es[i], fixed);
         TRY(result[i + 1]);
     }
+    if (L->op->id == OP__histogramdd_bin_edges) return lower_return_values(L, n, result + 1);
     result[0] = histogram(L, n, x, result + 1, weight, density);
+    if (L->op->schema->nreturns == 1) return lower_return(L, result[0]);
     return result[0] && lower_return_values(L, n + 1, result);
 }

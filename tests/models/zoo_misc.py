@@ -679,6 +679,19 @@ def _():
             dict(x={0: batch(), 2: seq("h", 8), 3: seq("w", 8)}))
 
 
+@model("factors_core", decompose=True)
+def _():
+    """run_decompositions() puts the checks of factorizations in an order by tokens."""
+    def f(self, x, i):
+        a = x @ x.mT + 3 * torch.eye(4)
+        sign, log = torch.linalg.slogdet(a)
+        y = torch.linalg.cholesky(a) + torch.linalg.inv(a) + torch.linalg.solve(a, x)
+        return (y * torch.linalg.det(a)[:, None, None], sign * log, torch.linalg.eigvalsh(a), torch.linalg.svdvals(x),
+                self.m0(i), torch.linalg.cond(a))
+    return (fn(f, lambda: nn.EmbeddingBag(9, 4, mode="mean")),
+            [dict(x=R(b, 4, 4), i=torch.randint(0, 9, (b, 3))) for b in (2, 3)], dict(x={0: batch()}, i={0: batch()}))
+
+
 if hasattr(torch.linalg, "polar"):  # from PyTorch 2.15 on
     @model("ops_of_2_15")
     def _():

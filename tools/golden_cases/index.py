@@ -188,6 +188,10 @@ def collected(F):
         c(t(6, 3), idx(6, 7), bags, False, mode, False, None, False, None, outs=1)
         c(t(6, 3), torch.tensor([1, 2, 1, 1, 1, 0, 5]), bags, False, mode, False, None, True, 1, outs=1)
         F.op("aten.embedding_bag.default")(t(6, 3), idx(6, 7), bags, False, mode, outs=1)
+        for n in ("_embedding_bag", "_embedding_bag_forward_only"):
+            d = F.op(f"aten.{n}.default")
+            d(t(6, 3), torch.tensor([1, 2, 5, 1, 1, 0, 5]), bags, False, mode, outs=1)
+            d(t(6, 3), torch.tensor([1, 2, 1, 1, 1, 0, 5]), bags, False, mode, False, None, True, 1, outs=1)
     c(t(6, 3), idx(6, 7), bags, False, 0, False, t(7), False, -1, outs=1)
     F.op("aten.embedding_renorm.default")(t(6, 3), torch.tensor([[1, 4], [1, 0]]), 1.5, 2.0)
     c = F.op("aten.segment_reduce.default")

@@ -593,6 +593,10 @@ def histograms_of_points(F):
         d(t(4, 5, 2), 3, **{k: x.reshape(4, 5) if k == "weight" else x for k, x in kw.items()}, static=True)
         e(t(20, 2), [torch.tensor([-2.0, -1, 0.5, 3]), torch.tensor([0.0, 2])], **kw, static=True)
     d(t(9, 1, dt=f64), 4, static=True)
+    for n in ("bin_edges", "from_bin_cts"):
+        F.op(f"aten._histogramdd_{n}.default")(t(20, 2), [3, 5], range=[-1.0, 2.0, 0.0, 3.0], static=True)
+    F.op("aten._histogramdd_from_bin_tensors.default")(t(20, 2), [torch.tensor([-2.0, 0, 3]), torch.tensor([0.0, 2])],
+                                                       weight=t(20, lo=0.5, hi=2), density=True, static=True)
     c(t(4, 0, 2), [2, 3], static=True)
     d(torch.tensor([[2.0, nan, 1.0], [2.0, inf, 1.0]]), 2, range=[0.0, 4.0, 0.0, 1.0, 1.0, 2.0], static=True)
 

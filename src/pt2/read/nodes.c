@@ -90,6 +90,16 @@ static const char *plain_target(const char *target)
     return !strncmp(target, "torch.ops.", 10) ? target + 10 : target;
 }
 
+/* run_decompositions() puts ops that have an effect in an order: with_effects(token, op, arguments ...) gives another
+ * token and what the op gives. */
+static const char with_effects[] = "torch.ops.higher_order.with_effects";
+
+static const char *effect_of(const char *target, const json_t *inputs)
+{
+    if (strcmp(target, with_effects)) return NULL;
+    return json_string_value(json_object_get(json_object_get(json_array_get(inputs, 1), "arg"), "as_operator"));
+}
+
 /* ------------------------------------------------------------------ missing ops */
 
 typedef struct Missing {
@@ -102,7 +112,7 @@ static bool knows(const char *target, const json_t *inputs)
 {
     const Op *op = op_find(target);
     return find_size_op(target) >= 0 || find_inlined(target) >= 0 || control_find(target) >= 0 || vmap_call(target) ||
-           !strcmp(target, "_operator.sub") || !strcmp(target, "torch.sym_sum") ||
+           !strcmp(target, with_effects) || !strcmp(target, "_operator.sub") || !strcmp(target, "torch.sym_sum") ||
            !strcmp(target, "_operator.getitem") ||
            (op ? !(op->flags & OPF_INPLACE) || pure_form(op) : out_form(target, inputs) != NULL);
 }
@@ -121,6 +131,7 @@ static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
         const char *target, *name = json_string_value(json_object_get(node, "name"));
         TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
         inputs = json_object_get(node, "inputs");
+        if (effect_of(target, inputs)) target = effect_of(target, inputs);
         if (!knows(target, inputs) && !map_has(&m->count, target)) {
             char place[64];
             snprintf(place, sizeof place, "node %zu", i);
@@ -503,9 +514,51 @@ static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
 
 /* ------------------------------------------------------------------ all nodes */
 
+/* The op's arguments come after the token and its name, those without a name by position; its results after the token
+ * that is handed on, which nothing here needs: nodes are run in the file's order where that matters. */
+static bool effect_node(Import *im, Scope *s, const json_t *node, const char *effect, const char *label)
+{
+    const Op *op = op_find(effect);
+    json_t *inputs, *input;
+    size_t i;
+    Arg given[64] = {{0}};
+    Ref *ref;
+    if (!op) return fail(im->err, E_UNSUPPORTED, "an effect of %s", plain_target(effect));
+    TRY(json_want_array(node, "inputs", &inputs, im->err));
+    json_array_foreach(inputs, i, input)
+    {
+        if (i < 2) continue;
+        const char *name = json_string_value(json_object_get(input, "name"));
+        int at = name && *name ? op_param(op, name) : (int)i - 2;
+        if (at < 0 || at >= op->schema->nparams)
+            return fail(im->err, E_FORMAT, "argument %zu: %s has no such parameter", i, op->name);
+        TRY(read_arg(im, s, json_object_get(input, "arg"), &given[at], &ref) || within(im->err, "argument %zu", i));
+    }
+    Arg *arg = arena_array(im->g->arena, Arg, op->schema->nparams + 1);
+    Lower L = {.g = im->g, .ex = im->g->ex, .op = op, .arg = arg, .name = label, .err = im->err};
+    if (!arg) return oom(im->err);
+    TRY(op_fit_args(im->g, op, op->schema->nparams, given, arg, im->err) && lower_op(&L));
+    const json_t *outputs = json_object_get(node, "outputs");
+    json_t *output;
+    json_array_foreach(outputs, i, output)
+    {
+        const char *name = any_name(output);
+        Value *v = !i || L.result.kind == ARG_NONE                  ? NULL
+                   : L.result.kind == ARG_VALUE && i == 1           ? L.result.v
+                   : L.result.kind == ARG_VALUES && (int)i <= L.result.n ? L.result.vs[i - 1]
+                                                                    : NULL;
+        Ref *made = v ? ref_root(im->g, v, name ? json_object_get(s->tensor_values, name) : NULL) : NULL;
+        if (v && !made) return oom(im->err);
+        if (name) TRY(scope_put(im, s, name, (Slot){.kind = v ? SLOT_TENSOR : SLOT_OTHER, .ref = made}));
+    }
+    return true;
+}
+
 static bool import_node(Import *im, Scope *s, const json_t *node, const char *target, const char *label)
 {
     int at = find_inlined(target);
+    const char *effect = effect_of(target, json_object_get(node, "inputs"));
+    if (effect) return effect_node(im, s, node, effect, label);
     if (at >= 0) return subgraph_node(im, s, node, at);
     if ((at = control_find(target)) >= 0) return control_node(im, s, node, at);
     const Op *op = op_find(target);
