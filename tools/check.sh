@@ -45,7 +45,9 @@ python_files() { # PART: the files of one half; the standard's own tests of ONNX
 }
 
 # A suite is a function; what it needs of Python is named in needs.
-declare -A needs=([python_1]="pytest numpy" [python_2]="pytest numpy" [golden]=torch [models]=torch [spellings]=torch [opinfo]="torch expecttest" [opinfo_grad]="torch expecttest" [onnx_types]="onnxruntime ml_dtypes"
+declare -A needs=([python_1]="pytest numpy" [python_2]="pytest numpy" [golden]=torch [models]=torch [spellings]=torch
+  [opinfo]="torch expecttest" [opinfo_decomposed]="torch expecttest" [opinfo_grad]="torch expecttest"
+  [onnx_types]="onnxruntime ml_dtypes"
   [random_torch]="torch onnxruntime ml_dtypes"
   [onnx_ops]="onnxruntime ml_dtypes" [onnx_ops_23]="onnxruntime ml_dtypes onnx" [onnx_models]="torch onnx onnxscript"
   [onnx_backend]="pytest onnx ml_dtypes" [onnx_graphs]="pytest onnx onnxruntime")
@@ -73,6 +75,7 @@ suite_models() { $python tests/models/run_models.py --jobs 1 "$@"; }
 suite_spellings() { $python tests/spellings/run.py --jobs 1 "$@"; }
 suite_random_torch() { $python tests/models/run_torch.py "$@"; }
 suite_opinfo() { $python tests/ops/opinfo.py "$@"; }
+suite_opinfo_decomposed() { $python tests/ops/opinfo.py --decomposed "$@"; }
 suite_opinfo_grad() { $python tests/ops/opinfo.py --grad "$@"; }
 suite_onnx_types() { $python tools/onnx_types.py --check "$@"; }
 suite_onnx_ops() { $python tests/ops/onnx_ops.py build/tests/ops/write_onnx "$@"; }
@@ -94,8 +97,8 @@ suite_level_avx512bf16() { at_level avx512bf16 4 "$@"; }
 
 quick="c layers oplists checksrc checktext changelog commits documents findings install wheel"
 # longest first, so that the lanes end together
-large="asan python_1 python_2 c spellings onnx_models models tsan onnx_ops onnx_graphs opinfo opinfo_grad onnx_backend
-  golden random_torch onnx_ops_23 onnx_types"
+large="asan python_1 python_2 c spellings onnx_models models tsan onnx_ops onnx_graphs opinfo opinfo_decomposed opinfo_grad
+  onnx_backend golden random_torch onnx_ops_23 onnx_types"
 
 run() { # SUITE ARGUMENT...: its output into a log, its exit code, time and processor time remembered
   local name=$1 code=0 start=$SECONDS log

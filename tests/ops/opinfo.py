@@ -6,6 +6,7 @@
     opinfo.py --page          all entries; writes their section of docs/OPINFO.md
     --dtype int64             samples of another dtype, of the entries that take it
     --grad                    gradients of the entries that PyTorch differentiates, against autograd's
+    --decomposed              programs after run_decompositions()
     --jobs N                  as many processes (1)
 
 An entry is equal (on all its samples), refused (with an error, on all of them), refused in part, wrong, or not exported
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import typing
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -42,6 +44,16 @@ TOLERANCE = {dtype: tolerance("OP")[column] for dtype, column in COLUMNS.items()
 GRADIENT = TOLERANCE | {"float64": 1e-7, "complex128": 1e-7}
 UNSET = ("empty", "new_empty")  # elements of their results are whatever memory held
 UNSTABLE = ("argsort", "sort")  # which of equal elements comes first is not said
+
+
+class Way(typing.NamedTuple):
+    """How entries are tried."""
+    dtype: str = "float32"
+    grads: bool = False
+    decomposed: bool = False
+
+    def flags(self):
+        return ["--dtype", self.dtype, *["--grad"] * self.grads, *["--decomposed"] * self.decomposed]
 
 
 # ------------------------------------------------------------------ running
@@ -129,13 +141,14 @@ def run_gradients(path, inputs, want, name):
     return compared(got, want, name.startswith(UNSET), "gradient")
 
 
-def one(name, op, grads, dtype):
+def one(name, op, way):
     """(state, reason) of an entry"""
     import torch
-    judge = run_gradients if grads else run
+    judge = run_gradients if way.grads else run
     with tempfile.TemporaryDirectory() as folder:
-        key = name + ":grad" * grads + f":{dtype}" * (dtype != "float32")
-        reasons = exported("ops/opinfo_samples.py", key, folder, lambda made: write(made, op, grads, dtype))
+        key = name + ":grad" * way.grads + ":decomposed" * way.decomposed + f":{way.dtype}" * (way.dtype != "float32")
+        reasons = exported("ops/opinfo_samples.py", key, folder,
+                           lambda made: write(made, op, way.grads, way.dtype, way.decomposed))
         states, said = collections.Counter(), ""
         for k in range(SAMPLES):
             path = pathlib.Path(folder) / f"{k}.pt2"
@@ -152,28 +165,28 @@ def one(name, op, grads, dtype):
     return "equal", ""
 
 
-def worker(grads, dtype):
+def worker(way):
     """Names on stdin, a line of JSON for each on stdout."""
     warnings.simplefilter("ignore")
-    table = entries(dtype)
+    table = entries(way.dtype)
     for line in sys.stdin:
         name = line.strip()
-        print(json.dumps([name, *one(name, table[name], grads, dtype)]), flush=True)
+        print(json.dumps([name, *one(name, table[name], way)]), flush=True)
 
 
 # ------------------------------------------------------------------ many
 
 
-def started(grads, dtype):
-    return subprocess.Popen([sys.executable, __file__, "--worker", "--dtype", dtype, *["--grad"] * grads],
+def started(way):
+    return subprocess.Popen([sys.executable, __file__, "--worker", *way.flags()],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def lane(names, grads, dtype):
+def lane(names, way):
     """Results of these entries; a process that ends is started again for the rest."""
     process = None
     for name in names:
-        process = process or started(grads, dtype)
+        process = process or started(way)
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(name + "\n")
             process.stdin.flush()
@@ -188,12 +201,12 @@ def lane(names, grads, dtype):
         process.wait()
 
 
-def results(names, jobs, grads=False, dtype="float32"):
+def results(names, jobs, way):
     """(name, state, reason) of each entry, when it is known"""
     found = queue.Queue()
 
     def work(k):
-        for result in lane(names[k::jobs], grads, dtype):
+        for result in lane(names[k::jobs], way):
             found.put(result)
     for k in range(jobs):
         threading.Thread(target=work, args=(k,), daemon=True).start()
@@ -210,14 +223,16 @@ GRADIENTS = ("`qkv.joint` of a weighted sum of the results, against autograd on 
                "Gradients of gradients are not supported.")
 
 
-def heading(grads, dtype):
-    return f"Gradients in {'float64' if dtype == 'float32' else dtype}" if grads else dtype
+def heading(way):
+    if way.grads:
+        return f"Gradients in {'float64' if way.dtype == 'float32' else way.dtype}"
+    return f"{way.dtype} after run_decompositions()" if way.decomposed else way.dtype
 
 
-def intro(grads, dtype):
-    if not grads:
-        return f"Every entry that takes {dtype}."
-    where = "in float64 where the op takes it, else in float32" if dtype == "float32" else f"in {dtype}"
+def intro(way):
+    if not way.grads:
+        return f"Every entry that takes {way.dtype}."
+    where = "in float64 where the op takes it, else in float32" if way.dtype == "float32" else f"in {way.dtype}"
     return f"Of the entries that PyTorch differentiates, {where}:\n{GRADIENTS}"
 
 
@@ -245,15 +260,15 @@ def sections():
     return first, dict(part.split("\n", 1) for part in rest)
 
 
-def write_section(grads, dtype, found):
+def write_section(way, found):
     """In the place of the one that the page has, or at its end."""
     first, parts = sections()
-    parts[heading(grads, dtype)] = "\n".join(["", intro(grads, dtype), *counted(found), *table_of(found)]).rstrip("\n")
+    parts[heading(way)] = "\n".join(["", intro(way), *counted(found), *table_of(found)]).rstrip("\n")
     PAGE.write_text("\n\n## ".join([first, *("\n".join(part) for part in parts.items())]) + "\n")
 
 
-def expected_states(grads, dtype):
-    rows = sections()[1].get(heading(grads, dtype), "").split("\n")
+def expected_states(way):
+    rows = sections()[1].get(heading(way), "").split("\n")
     return {m[1]: m[2] for m in map(ROW.match, rows) if m}
 
 
@@ -262,21 +277,23 @@ def main():
     ap.add_argument("--jobs", type=int, default=1)
     ap.add_argument("--page", action="store_true")
     ap.add_argument("--grad", action="store_true")
+    ap.add_argument("--decomposed", action="store_true")
     ap.add_argument("--dtype", default="float32")
     ap.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()
+    way = Way(a.dtype, a.grad, a.decomposed)
     if a.worker:
-        return worker(a.grad, a.dtype)
+        return worker(way)
     table = differentiable(a.dtype) if a.grad else entries(a.dtype)
     unknown = [n for n in a.names if n not in table]
     if unknown:
         ap.error(f"not an entry for {a.dtype}: {', '.join(unknown)}")
     names = list(table) if a.page else a.names or share(list(table), {})
-    expected = expected_states(a.grad, a.dtype)
+    expected = expected_states(way)
     counts, found = collections.Counter(), {}
     print(f"1..{len(names)}", flush=True)
-    for name, state, why in results(names, a.jobs, a.grad, a.dtype):
+    for name, state, why in results(names, a.jobs, way):
         right = state == expected.get(name, "equal")
         said = "" if right else f", {PAGE.name} says {expected.get(name, 'equal')}"
         print(f"{'ok' if right else 'not ok'} - opinfo: {name} {state}{said}{': ' + why if why else ''}", flush=True)
@@ -284,7 +301,7 @@ def main():
         found[name] = state, why
     print("# " + ", ".join(f"{n} {state}" for state, n in counts.most_common()))
     if a.page:
-        write_section(a.grad, a.dtype, found)
+        write_section(way, found)
     return 0
 
 

@@ -72,8 +72,9 @@ def gradients(module, fed):
     return [torch.zeros_like(x) if g is None or g._is_zerotensor() else g for x, g in zip(wanted, found)]
 
 
-def write(folder, op, grads=False, dtype="float32"):
-    """k.pt2 and k.pt (inputs, results or gradients) for each sample; why torch did not export the others."""
+def write(folder, op, grads=False, dtype="float32", decomposed=False):
+    """k.pt2 and k.pt (inputs, results or gradients) for each sample; why torch did not export the others.
+    decomposed: after run_decompositions()."""
     import torch
     from torch.utils import _pytree as pytree
     numbers = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
@@ -101,6 +102,7 @@ def write(folder, op, grads=False, dtype="float32"):
         try:
             with torch.set_grad_enabled(grads), contextlib.redirect_stderr(io.StringIO()):
                 program = torch.export.export(Module(), tuple(tensors))
+                program = program.run_decompositions() if decomposed else program
                 torch.export.save(program, f"{folder}/{k}.pt2")
                 torch.manual_seed(0)
                 truth = differences if op.name in BY_DIFFERENCES else gradients
