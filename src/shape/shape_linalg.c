@@ -383,7 +383,8 @@ bool shape_convolution(Shape *s)
                             "channels of input and weight"));
     dim[0] = x->dim[0];
     dim[1] = transposed ? ex_mul(p, w->dim[1], g) : w->dim[0];
-    if (!ex_is_int(dim[1]) || dim[1]->i % groups || (ex_is_int(x->dim[1]) && x->dim[1]->i % groups))
+    if (groups > 1 && !ex_is_int(dim[1])) return shape_fail(s, 1, "the channels of several groups must be constant");
+    if ((ex_is_int(dim[1]) && dim[1]->i % groups) || (ex_is_int(x->dim[1]) && x->dim[1]->i % groups))
         return shape_fail(s, 8, "channels do not divide by %lld groups", (long long)groups);
     if (bias && bias->rank != 1) return shape_fail(s, 2, "rank %d, expected 1", bias->rank);
     if (bias) TRY(shape_require_equal(s, bias->dim[0], dim[1], "channels of bias and weight"));

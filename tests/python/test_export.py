@@ -179,3 +179,17 @@ def test_flex_attention_is_exported_as_its_definition(score, mask, heads, tmp_pa
     assert len(report.differences) == 3 and not report.narrowed
     found = qkv.Model(tmp_path / "m.pt2").rewrite(prove=True)
     assert (found["attentions_fused"], found["attentions_left"]) == (1, 0)
+
+
+class ByWeights(torch.nn.Module):
+    def forward(self, x, w, b):
+        return torch.conv2d(x, w, b, padding=1), torch.conv_transpose2d(x, w.transpose(0, 1), stride=2)
+
+
+def test_weights_of_convolutions_are_inputs(tmp_path):
+    """As a hypernetwork's: how many channels is known when it runs."""
+    auto = Dim.AUTO
+    args = torch.randn(2, 4, 6, 7), torch.randn(6, 4, 3, 3), torch.randn(6)
+    report = qkv.export(ByWeights(), args, path=tmp_path / "m.pt2",
+                        dynamic_shapes=({0: auto, 1: auto}, {0: auto, 1: auto}, {0: auto}))
+    assert len(report.differences) > 1 and not report.narrowed
