@@ -222,6 +222,32 @@ bool lower_view_as_complex(Lower *L)
     return lower_return(L, complex_from_pairs(L, x));
 }
 
+/* x with these sizes but the last, and then one or two more. */
+static Value *with_last(Lower *L, Value *x, const Value *sizes, int n, Expr *const *last)
+{
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < sizes->rank - 1; i++) dim[i] = sizes->dim[i];
+    for (int i = 0; i < n; i++) dim[sizes->rank - 1 + i] = last[i];
+    return x ? AS(L, reshape, arg_value(x), arg_exprs(L->g, sizes->rank - 1 + n, dim)) : NULL;
+}
+
+/* Complex numbers as twice as many reals, reals as complex numbers: pairs of another shape, so that a file that qkv
+ * wrote gives the graph it was written from. Another width than that of the reals is a look at their bytes. */
+bool complex_view_dtype(Lower *L)
+{
+    Value *x = lower_value(L, 0);
+    DType t = L->arg[1].dtype, real = dtype_is_complex(t) ? complex_real_of(t) : t;
+    if (!x || !x->rank || x->rank >= MAX_RANK) return lower_row(L);
+    Expr *two = ex_int(L->ex, 2), *last = ex_mul(L->ex, x->dim[x->rank - 1], two);
+    Value *y = is_complex(x) ? with_last(L, complex_pairs(L, x), x, 1, &last) : x;
+    if (y && y->dtype != real) y = AS(L, view_dtype, arg_value(y), arg_dtype(real));
+    if (!y || real == t) return y && lower_return(L, y);
+    last = y->dim[y->rank - 1];
+    Expr *half = ex_floordiv(L->ex, last, two);
+    if (last != ex_mul(L->ex, half, two)) return lower_row(L);
+    return lower_return(L, complex_from_pairs(L, with_last(L, y, y, 2, (Expr *[]){half, two})));
+}
+
 /* ------------------------------------------------------------------ parts */
 
 /* What complex_joined put at position i of the last axis; NULL: the pairs come from elsewhere. */

@@ -19,6 +19,11 @@ def reshapes(F):
     F.op("aten.view.dtype")(t(3, 4), i32)
     F.op("aten.view.dtype")(t(3, dt=i32), f32)
     F.op("aten.view.dtype")(t(3, dt=bf16), i16)
+    z = torch.complex(t(2, 3), t(2, 3))
+    for x, dt in ((z, f32), (z, i32), (z, f64), (z[:, :0], f32), (torch.view_as_complex(t(3, 1, 2)), f32),
+                  (t(2, 6), torch.complex64), (t(2), torch.complex64), (t(2, 8, dt=bf16), torch.complex64),
+                  (t(2, 3, dt=i64), torch.complex64)):
+        F.op("aten.view.dtype")(x.contiguous(), dt)
     for n in ("view_as", "reshape_as"):
         F.op(f"aten.{n}.default")(t(2, 6), t(3, 4), static=True)
         F.op(f"aten.{n}.default")(t(2, 6), t(12), static=True)

@@ -343,9 +343,8 @@ void out_view_dtype(Onnx *o, const Node *n, const char *text)
     (void)text;
     Ref x = arg_ref(o, n, 0);
     DType to = n->out[0]->dtype;
-    bool pair = dtype_is_complex(to) != dtype_is_complex(x.t) &&
-                dtype_size(to) == dtype_size(x.t) * (dtype_is_complex(to) ? 2 : 1);
-    pair |= dtype_is_complex(x.t) && !dtype_is_complex(to) && dtype_size(x.t) == 2 * dtype_size(to);
+    DType whole = dtype_is_complex(to) ? to : x.t, part = whole == to ? x.t : to;
+    bool pair = dtype_is_complex(whole) && dtype_is_float(part) && dtype_size(whole) == 2 * dtype_size(part);
     if (x.t == to) {
         give(o, n, 0, x);
     } else if (pair) { /* the axis of 2 is there already, in one as in the other */
