@@ -29,6 +29,7 @@ typedef struct Prover {
     int nclaims;
     bool *placed; /* by id of the source: of places alone */
     unsigned char *through; /* by class of the source: the reaches that look through it */
+    bool *below, *met; /* by id of the result, by class of the source: find_met */
     bool reads_failed, all_placed;
     int wasted; /* steps for claims that do not hold */
     Err last;   /* why the last claim that was tried does not hold */
@@ -114,8 +115,9 @@ static void find_placed(Prover *p)
 }
 
 /* How far a claim looks back: to values that both have and that are, in the source, no views; neither pointwise; any;
- * none of those that an attention is spelled with. Positions are always looked at. */
-typedef enum Reach { VIEWS, POINTWISE, SHARED, FAR, REACHES } Reach;
+ * none of those that an attention is spelled with, but to where the result's nodes end; none of those. Positions are
+ * always looked at. */
+typedef enum Reach { VIEWS, POINTWISE, SHARED, NEAR, FAR, REACHES } Reach;
 
 static void count_operand(void *user, Value **slot)
 {
@@ -134,6 +136,7 @@ static bool looks_through(const Prover *p, const Value *v, Reach reach)
     switch (reach) {
     case VIEWS: return flags & OPF_VIEW;
     case POINTWISE: return flags & (OPF_VIEW | OPF_POINTWISE);
+    case NEAR:
     case FAR: return (flags & (OPF_VIEW | OPF_POINTWISE | OPF_REDUCES | OPF_IN_SCORES)) || v->def->op->id == OP_matmul;
     default: return false;
     }
@@ -147,10 +150,36 @@ static void find_through(Prover *p)
             if (looks_through(p, c->of_class[k], reach)) p->through[k] |= (unsigned char)(1 << reach);
 }
 
-static void choose_leaves(Prover *p, Reach reach, int but)
+static void put_below(void *user, Value **slot)
+{
+    Prover *p = user;
+    p->below[(*slot)->id] = true;
+}
+
+/* Values that both have and that v is made of by views and by nodes that only the result has. */
+static void find_met(Prover *p, const Value *v)
 {
     const Checker *c = &p->c;
-    for (int k = 0; k < c->nclasses; k++) p->leaf[k] = c->shared[k] && k != but && !(p->through[k] >> reach & 1);
+    memset(p->below, 0, (size_t)c->side[RESULT].g->next_id * sizeof *p->below);
+    memset(p->met, 0, (size_t)c->nclasses * sizeof *p->met);
+    p->below[v->id] = true;
+    for (const Node *n = v->def; n; n = n->prev)
+        for (int i = 0; i < n->nout; i++) {
+            const Value *x = n->out[i];
+            int k = p->below[x->id] ? checker_class(c, RESULT, x) : -1;
+            if (k >= 0 && x != v && c->shared[k] && !(p->through[k] >> VIEWS & 1)) p->met[k] = true;
+            else if (p->below[x->id]) node_each_operand((Node *)(uintptr_t)n, put_below, p);
+        }
+}
+
+static void choose_leaves(Prover *p, Reach reach, int but, const Value *v)
+{
+    const Checker *c = &p->c;
+    if (reach == NEAR) find_met(p, v);
+    for (int k = 0; k < c->nclasses; k++) {
+        bool seen_through = p->through[k] >> reach & 1 && !(reach == NEAR && p->met[k]);
+        p->leaf[k] = c->shared[k] && k != but && !seen_through;
+    }
 }
 
 /* The rules that fired at nodes of the claim. */
@@ -185,7 +214,7 @@ static bool try_claim(Prover *p, const Value *a, const Value *b)
     Checker *c = &p->c;
     int class = checker_class(c, SOURCE, a);
     for (Reach reach = VIEWS; reach < REACHES; reach++) {
-        choose_leaves(p, reach, class);
+        choose_leaves(p, reach, class, b);
         p->last = (Err){0};
         if (!checker_claim(c, a, b, p->leaf, &p->last)) {
             p->wasted += c->t.steps;
@@ -381,9 +410,12 @@ bool certify_graphs(const Graph *source, const Graph *result, bool single, const
     p.placed = ok ? arena_array(p.c.arena, bool, source->next_id + 1) : NULL;
     p.given = ok ? arena_array(p.c.arena, const Value *, result->next_id + 1) : NULL;
     p.through = ok ? arena_array(p.c.arena, unsigned char, p.c.nclasses + 1) : NULL;
+    p.below = ok ? arena_array(p.c.arena, bool, result->next_id + 1) : NULL;
+    p.met = ok ? arena_array(p.c.arena, bool, p.c.nclasses + 1) : NULL;
     p.fired = ok ? arena_array(p.c.arena, Fired, n + 1) : NULL;
     p.said = ok ? arena_array(p.c.arena, int, n + 1) : NULL;
-    bool room = p.leaf && p.failed && p.pair && p.placed && p.given && p.through && p.fired && p.said;
+    bool room = p.leaf && p.failed && p.pair && p.placed && p.given && p.through && p.below && p.met && p.fired &&
+                p.said;
     if (ok && (!room || !find_firings(&p))) ok = oom(&why);
     if (ok) {
         find_placed(&p);

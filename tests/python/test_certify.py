@@ -1379,3 +1379,33 @@ def test_chunks_of_any_length(ceil, tmp_path):
     torch.export.save(program, tmp_path / "a.pt2")
     assert certified(tmp_path / "b.pt2", "rewrite", tmp_path / "a.pt2", source=tmp_path / "a.pt2") == (True, None)
     assert "scaled_dot_product_attention" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "b.pt2").stdout
+
+
+class Complex(nn.Module):
+    """A complex weight, complex numbers seen as reals and reals as complex ones, and complex outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4, 5, dtype=torch.cfloat))
+
+    def forward(self, x):
+        z = torch.fft.rfft(x) @ self.w.mT
+        return z, self.w.view(torch.float32)[:, 1::2] * 2, (x * 1.5).view(torch.complex64), self.w[:, 1]
+
+
+class Cosine(nn.Module):
+    """Attention of normalised queries and keys, whose bound 1e-12 a certificate cannot have, with its weights."""
+
+    def forward(self, q, k):
+        q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        p = (q @ k.mT * 2.1).softmax(-1)
+        return p @ k, p
+
+
+@pytest.mark.parametrize("module, inputs", [(Complex(), ((3, 8),)), (Cosine(), ((2, 5, 4), (2, 7, 4)))],
+                         ids=["complex", "cosine"])
+def test_what_is_spelled_anew(module, inputs, tmp_path):
+    program = torch.export.export(module, tuple(torch.randn(*x) for x in inputs),
+                                  dynamic_shapes=tuple({0: torch.export.Dim.AUTO} for _ in inputs))
+    torch.export.save(program, tmp_path / "a.pt2")
+    assert certified(tmp_path / "b.pt2", "rewrite", tmp_path / "a.pt2", source=tmp_path / "a.pt2") == (True, None)
