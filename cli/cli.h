@@ -165,8 +165,8 @@ int64_t tensor_count(const qkv_tensor *t);
 /* Leaves one of elements that lie in the same place, as of an expanded tensor; shape: room for QKV_MAX_RANK. How often
  * each was there. */
 int64_t tensor_once(qkv_tensor *t, int64_t shape[]);
-double tensor_number(const qkv_tensor *t,
-                     int64_t flat); /* row-major element as a double; NaN for dtypes without numbers */
+/* The row-major element as a double, of a complex one the modulus; NaN for dtypes without numbers. */
+double tensor_number(const qkv_tensor *t, int64_t flat);
 bool tensor_put(const qkv_tensor *t, int64_t flat, int64_t v); /* contiguous t; false for a dtype that cannot hold it */
 
 /* ------------------------------------------------------------------ models and their inputs */

@@ -90,6 +90,9 @@ double tensor_number(const qkv_tensor *t, int64_t flat)
     case QKV_F8E5M2FNUZ: return small_float(((const uint8_t *)p)[at], 5, 2, 16, 0x80, 256);
     case QKV_F8E8M0: return ((const uint8_t *)p)[at] == 0xff ? NAN : ldexp(1, ((const uint8_t *)p)[at] - 127);
     case QKV_F4E2M1: return small_float(((const uint8_t *)p)[at], 2, 1, 1, 256, 256);
+    case QKV_C32: return hypot(from_f16(((const uint16_t *)p)[2 * at]), from_f16(((const uint16_t *)p)[2 * at + 1]));
+    case QKV_C64: return hypot(((const float *)p)[2 * at], ((const float *)p)[2 * at + 1]);
+    case QKV_C128: return hypot(((const double *)p)[2 * at], ((const double *)p)[2 * at + 1]);
     default: return NAN;
     }
 }

@@ -55,6 +55,7 @@ affine.pt2
 affine2.pt2
 baked.onnx
 bare.pt2
+complex.pt2
 eager.pt2
 ground.pt2
 left.pt2

@@ -32,6 +32,10 @@ $ make st ab.safetensors a:i64:2x3:1,2,3,4,5,6 b:f32:2x3:0.5,inf,nan,4,-inf,7; q
 output    dtype  shape   min  max      mean  not finite
 output_0  f32    (2, 3)  1.5   13       7.5           3
 output_1  bool   (2, 3)    0    1  0.333333           0
+# Of complex numbers the modulus.
+$ make st z.safetensors x:f32:2x4:1.5,2,3,4,0,inf,-2,0; qkv run complex.pt2 -i z.safetensors
+output    dtype  shape   min  max     mean  not finite
+output_0  c64    (2, 2)    4   10  6.33333           1
 # The outputs feed another run: output_0 of two.pt2 is no input of affine.pt2.
 $ qkv run affine.pt2 -i y.npz
 ! qkv: error: y.npz: no input is called 'output_0'; this model has x

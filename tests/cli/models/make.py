@@ -9,6 +9,7 @@ words.pt2       (B, S) ids, mask, types -> (B, S, 8) and pooled (B, 8);
                 each token has its own direction, scaled by its type
 affine.pt2      (B, 4) -> relu(x @ w + b) * 2; affine2.pt2 is the same with one bias changed
 two.pt2         a (B, 3) i64, b (B, 3) f32 -> a + b, a > b
+complex.pt2     x (B, 4) -> (B, 2) complex numbers, 2 x its pairs
 train.pt2       x (B, 4), target (B, 3) -> the mean squared error of affine.pt2's layer, and what it predicts;
                 x asks for a gradient
 static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that is a constant; at three sizes, without
@@ -73,6 +74,11 @@ class Train(Affine):
     def forward(self, x, target):
         y = super().forward(x)
         return (y - target).square().mean(), y
+
+
+class Complex(torch.nn.Module):
+    def forward(self, x):
+        return torch.view_as_complex(x.reshape(-1, 2, 2)) * 2
 
 
 class Two(torch.nn.Module):
@@ -215,6 +221,7 @@ def main():
     save("affine", Affine(0.5), (torch.rand(3, 4),), {"x": {0: batch}})
     save("affine2", Affine(0.75), (torch.rand(3, 4),), {"x": {0: batch}})
     save("two", Two(), (torch.ones(3, 3, dtype=torch.int64), torch.rand(3, 3)), {"a": {0: batch}, "b": {0: batch}})
+    save("complex", Complex(), (torch.rand(3, 4),), {"x": {0: batch}})
     save("train", Train(), (torch.rand(3, 4, requires_grad=True), torch.rand(3, 3)),
          {"x": {0: batch}, "target": {0: batch}})
     static = lambda n, s: (torch.rand(n, s, 4), torch.ones(n, s, dtype=torch.bool))
