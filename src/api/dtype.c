@@ -1,6 +1,7 @@
 /* A model in another float type. Contract in include/qkv_tools.h. */
 #include "api/api_impl.h"
 #include "base/jsonw.h"
+#include "base/mem.h"
 #include "precision/precision.h"
 
 /* Which ops give float32, which the narrow type: nodes by op, in the order of the op table. */
@@ -16,26 +17,30 @@ static void put_ops(const Graph *g, const char *key, DType t, Buf *out)
     jw_close(out, "]");
 }
 
+/* -1: no memory. */
 static int64_t bytes_of(const Graph *g)
 {
-    int64_t bytes = 0;
-    for (int i = 0; i < g->nweight; i++) {
-        bool tied = false;
-        for (int k = 0; k < i && !tied; k++) tied = g->weight[k]->data->data == g->weight[i]->data->data;
-        if (!tied) bytes += (int64_t)tensor_bytes(g->weight[i]->data);
-    }
+    bool *tied = mem_zeroed((size_t)g->nweight + 1, sizeof *tied);
+    bool ok = tied && graph_tied_weights(g, tied);
+    int64_t bytes = ok ? 0 : -1;
+    for (int i = 0; ok && i < g->nweight; i++)
+        if (!tied[i]) bytes += (int64_t)tensor_bytes(g->weight[i]->data);
+    mem_free(tied);
     return bytes;
 }
 
-static void put_report(const Graph *before, const Graph *g, DType t, Buf *out)
+static bool put_report(const Graph *before, const Graph *g, DType t, Buf *out, Err *err)
 {
+    int64_t was = bytes_of(before), is = bytes_of(g);
+    if (was < 0 || is < 0) return oom(err);
     jw_report(out);
-    jw_put(out, "'dtype': %s, 'weight_bytes_before': %lld, 'weight_bytes': %lld", dtype_name(t),
-           (long long)bytes_of(before), (long long)bytes_of(g));
+    jw_put(out, "'dtype': %s, 'weight_bytes_before': %lld, 'weight_bytes': %lld", dtype_name(t), (long long)was,
+           (long long)is);
     put_ops(g, "converted", t, out);
     if (t == DT_F32) jw_put(out, "'stays_f32': []");
     else put_ops(g, "stays_f32", DT_F32, out);
     jw_close(out, "}");
+    return !out->failed || oom(err);
 }
 
 qkv_model *qkv_model_with_dtype(const qkv_model *m, qkv_dtype dtype, char **report, qkv_error *err)
@@ -57,8 +62,8 @@ qkv_model *qkv_model_with_dtype(const qkv_model *m, qkv_dtype dtype, char **repo
     qkv_model *made = api_model_copy(m, &e);
     bool ok = made && convert_precision(made->program.graph, t, &e);
     if (ok && made->program.source) made->program.source->nattention = 0; /* what the file had is gone */
-    if (ok) put_report(m->program.graph, made->program.graph, t, &text);
-    ok = api_whole(ok && (!text.failed || oom(&e)), &e);
+    ok = ok && put_report(m->program.graph, made->program.graph, t, &text, &e);
+    ok = api_whole(ok, &e);
     if (ok && report) *report = text.data;
     else buf_free(&text);
     if (ok) return made;

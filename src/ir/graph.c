@@ -209,68 +209,6 @@ const Mutation *graph_mutation(const Graph *g, int i)
     return i < g->nmutation ? &g->mutation[i] : &g->input_mutation[i - g->nmutation];
 }
 
-static bool is_target(const Graph *g, const Value *v)
-{
-    for (int i = 0; i < g->nmutation; i++)
-        if (g->mutation[i].target == v) return true;
-    return false;
-}
-
-bool graph_writes(const Graph *g, const Value *v) { return v->changes || is_target(g, v); }
-
-/* The same memory, read in the same way. */
-static bool same_tensor(const Tensor *a, const Tensor *b)
-{
-    bool same = a && b && a->data && a->data == b->data && a->dtype == b->dtype && a->rank == b->rank;
-    for (int i = 0; same && i < a->rank; i++) same = a->shape[i] == b->shape[i] && a->stride[i] == b->stride[i];
-    return same;
-}
-
-Value *graph_first_name(const Graph *g, const Value *weight)
-{
-    bool shared = weight->weight == W_PARAMETER && !is_target(g, weight);
-    for (int i = 0; shared && i < g->nweight; i++) {
-        Value *w = g->weight[i];
-        if (w->weight == W_PARAMETER && w->frozen == weight->frozen && same_tensor(w->data, weight->data) &&
-            !is_target(g, w))
-            return w;
-    }
-    return (Value *)weight;
-}
-
-/* By dtype, sizes and bits. */
-static bool same_content(const Tensor *a, const Tensor *b)
-{
-    bool same = a->dtype == b->dtype && a->rank == b->rank;
-    for (int i = 0; same && i < a->rank; i++) same = a->shape[i] == b->shape[i];
-    return same && !memcmp(a->data, b->data, tensor_bytes(a));
-}
-
-static bool small_constant(const Value *v) { return v->weight == W_CONSTANT && tensor_bytes(v->data) <= 1 << 12; }
-
-static bool has_content(const Graph *g, const Value *v)
-{
-    return v->data && v->data->data && tensor_contiguous(v->data) && !graph_writes(g, v);
-}
-
-bool graph_equal_weights(const Graph *g, bool constants, Value **first)
-{
-    size_t slots = 16;
-    while (slots < 2 * (size_t)g->nweight) slots *= 2;
-    int *slot = mem_zeroed(slots, sizeof *slot); /* position + 1; 0: free */
-    if (!slot) return false;
-    for (int i = 0; i < g->nweight; i++) {
-        Value *w = first[i] = g->weight[i];
-        if (!has_content(g, w) || (constants && !small_constant(w))) continue;
-        size_t at = hash_keyed(w->data->data, tensor_bytes(w->data)) & (slots - 1);
-        while (slot[at] && !same_content(g->weight[slot[at] - 1]->data, w->data)) at = (at + 1) & (slots - 1);
-        if (slot[at]) first[i] = g->weight[slot[at] - 1];
-        else slot[at] = i + 1;
-    }
-    mem_free(slot);
-    return true;
-}
-
 bool graph_repeats_gradient(const Graph *g, int k)
 {
     const Value *of = g->output[k].gradient_of;
@@ -639,18 +577,6 @@ static void instead(void *user, Value **slot)
 }
 
 void graph_replace_all(Graph *g, Value **by) { graph_each_operand(g, instead, by); }
-
-bool graph_merge_constants(Graph *g)
-{
-    Value **first = mem_zeroed((size_t)g->nweight + 1, sizeof *first),
-          **by = mem_zeroed((size_t)g->next_id + 1, sizeof *by);
-    bool ok = first && by && graph_equal_weights(g, true, first);
-    for (int i = 0; ok && i < g->nweight; i++) by[g->weight[i]->id] = first[i];
-    if (ok) graph_replace_all(g, by);
-    mem_free(first);
-    mem_free(by);
-    return ok;
-}
 
 static void undetached(void *user, Value **slot)
 {

@@ -223,6 +223,9 @@ Value *graph_first_name(const Graph *g, const Value *weight);
  * stands in its file once for each. False: no memory. */
 bool graph_equal_weights(const Graph *g, bool constants, Value **first);
 bool graph_merge_constants(Graph *g); /* the first of them is read in place of the others. False: no memory */
+/* tied[i], of g->nweight: does an earlier weight have the memory and number of elements of weight i? False: no
+ * memory. */
+bool graph_tied_weights(const Graph *g, bool *tied);
 /* Is output k the gradient of a parameter whose gradient an earlier output is, under another name? */
 bool graph_repeats_gradient(const Graph *g, int k);
 /* Gives v this name; a value that had it takes v's old one. */

@@ -11,6 +11,8 @@ typedef struct Weights {
     DType t;
     const Tensor **was, **now; /* by position: as the file has it, and converted; NULL: not yet */
     int *uses;                 /* by value id */
+    int *slot;                 /* those that are converted: 1 + position, at a place by their memory; 0: free */
+    size_t nslots;
     Err *err;
 } Weights;
 
@@ -32,12 +34,20 @@ static bool overflows(const Tensor *from, const Tensor *to, double *value)
     return false;
 }
 
+/* The place of a weight of the same memory, read in the same way, or where one would be. */
+static int *place_of(const Weights *w, const Tensor *from)
+{
+    size_t at = hash_keyed(&from->data, sizeof from->data) & (w->nslots - 1);
+    while (w->slot[at] && !same_view(w->was[w->slot[at] - 1], from)) at = (at + 1) & (w->nslots - 1);
+    return &w->slot[at];
+}
+
 /* The weight's values in t, in the graph's arena; those of a tied weight are shared. NULL on error. */
 static const Tensor *converted(Weights *w, int at, DType t)
 {
     const Tensor *from = w->was[at];
-    for (int i = 0; i < w->g->nweight; i++)
-        if (w->now[i] && w->now[i]->dtype == t && same_view(w->was[i], from)) return w->now[at] = w->now[i];
+    int *place = place_of(w, from);
+    if (*place) return w->now[*place - 1];
     Tensor *to = arena_new(w->g->arena, Tensor);
     double big;
     if (to) {
@@ -50,6 +60,7 @@ static const Tensor *converted(Weights *w, int at, DType t)
         fail(w->err, E_USAGE, "weight '%s' holds %g, which f16 cannot: take bf16", w->g->weight[at]->fqn, big);
         return NULL;
     }
+    *place = at + 1;
     return w->now[at] = to;
 }
 
@@ -59,15 +70,12 @@ static bool weights_open(Weights *w)
     w->was = arena_array(g->arena, const Tensor *, 2 * g->nweight + 2);
     w->now = arena_array(g->arena, const Tensor *, 2 * g->nweight + 2);
     w->uses = arena_array(g->arena, int, g->next_id + 1);
-    if (!w->was || !w->now || !w->uses) return oom(w->err);
+    for (w->nslots = 16; w->nslots < 2 * (size_t)g->nweight;) w->nslots *= 2;
+    w->slot = arena_array(g->arena, int, w->nslots);
+    if (!w->was || !w->now || !w->uses || !w->slot) return oom(w->err);
     for (int i = 0; i < g->nweight; i++) w->was[i] = g->weight[i]->data;
     graph_count_uses(g, w->uses);
     return true;
-}
-
-static bool is_cast_of(const Node *n, const Value *v, DType t)
-{
-    return n->op->id == OP_to_copy && n->arg[0].v == v && n->out[0]->dtype == t;
 }
 
 /* The weight itself where nothing else reads it, else one beside it: "fc.weight.f16". */
@@ -91,23 +99,50 @@ static Value *narrow_weight(Weights *w, int at, int casts)
     return made;
 }
 
+/* The weight that a node casts to the narrow type; NULL: it does not. */
+static const Value *cast_weight(const Weights *w, const Node *n)
+{
+    bool cast = n->op->id == OP_to_copy && n->out[0]->dtype == w->t && n->arg[0].v->kind == V_WEIGHT;
+    return cast ? n->arg[0].v : NULL;
+}
+
+/* narrow: by id of a weight, what is read in place of its casts. */
+static bool replace_casts(Weights *w, Value **narrow)
+{
+    Graph *g = w->g;
+    Value **by = mem_zeroed((size_t)g->next_id + 1, sizeof *by);
+    if (!by) return oom(w->err);
+    for (Node *x = g->first, *next; x; x = next) {
+        const Value *v = cast_weight(w, x);
+        next = x->next;
+        if (!v || !narrow[v->id]) continue;
+        by[x->out[0]->id] = narrow[v->id];
+        graph_remove(g, x);
+    }
+    graph_replace_all(g, by);
+    mem_free(by);
+    return true;
+}
+
 static bool narrow_weights(Weights *w)
 {
     Graph *g = w->g;
-    for (int i = 0, n = g->nweight; i < n; i++) {
-        Value *v = g->weight[i], *narrow = NULL;
-        int casts = 0;
-        if (v->dtype != DT_F32 || graph_writes(g, v)) continue;
-        for (Node *x = g->first; x; x = x->next) casts += is_cast_of(x, v, w->t);
-        if (casts && !(narrow = narrow_weight(w, i, casts))) return false;
-        for (Node *x = g->first, *next; casts && x; x = next) {
-            next = x->next;
-            if (x->op->id != OP_to_copy || x->arg[0].v != v || x->out[0]->dtype != w->t) continue;
-            graph_replace_uses(g, x->out[0], narrow);
-            graph_remove(g, x);
-        }
+    int values = g->next_id, *casts = mem_zeroed((size_t)values + 1, sizeof *casts);
+    Value **narrow = mem_zeroed(2 * ((size_t)values + 1), sizeof *narrow); /* by id; each weight adds one at most */
+    bool ok = (casts && narrow) || oom(w->err);
+    for (const Node *x = g->first; ok && x; x = x->next) {
+        const Value *v = cast_weight(w, x);
+        if (v) casts[v->id]++;
     }
-    return true;
+    for (int i = 0, n = g->nweight; ok && i < n; i++) {
+        const Value *v = g->weight[i];
+        if (!casts[v->id] || v->dtype != DT_F32 || graph_writes(g, v)) continue;
+        ok = (narrow[v->id] = narrow_weight(w, i, casts[v->id])) != NULL;
+    }
+    ok = ok && replace_casts(w, narrow);
+    mem_free(casts);
+    mem_free(narrow);
+    return ok;
 }
 
 /* ------------------------------------------------------------------ to float32 */
@@ -135,6 +170,23 @@ static bool infer_again(Graph *g, Node *n, Err *err)
     return true;
 }
 
+/* Casts of values to the dtype that they have. */
+static bool drop_casts(Graph *g, Err *err)
+{
+    Value **by = mem_zeroed((size_t)g->next_id + 1, sizeof *by);
+    if (!by) return oom(err);
+    for (Node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->op->id != OP_to_copy || n->arg[0].v->dtype != n->out[0]->dtype) continue;
+        Value *from = n->arg[0].v;
+        by[n->out[0]->id] = by[from->id] ? by[from->id] : from;
+        graph_remove(g, n);
+    }
+    graph_replace_all(g, by);
+    mem_free(by);
+    return true;
+}
+
 static bool widen(Weights *w)
 {
     Graph *g = w->g;
@@ -147,14 +199,8 @@ static bool widen(Weights *w)
     }
     for (int i = 0; i < g->ninput; i++)
         if (is_half(g->input[i]->dtype)) g->input[i]->dtype = DT_F32;
-    for (Node *n = g->first, *next; n; n = next) {
-        next = n->next;
-        TRY(infer_again(g, n, w->err));
-        if (n->op->id != OP_to_copy || n->arg[0].v->dtype != n->out[0]->dtype) continue;
-        graph_replace_uses(g, n->out[0], n->arg[0].v);
-        graph_remove(g, n);
-    }
-    return true;
+    for (Node *n = g->first; n; n = n->next) TRY(infer_again(g, n, w->err));
+    return drop_casts(g, w->err);
 }
 
 /* ------------------------------------------------------------------ */

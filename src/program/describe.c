@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/jsonw.h"
+#include "base/mem.h"
 #include "facts/attention.h"
 
 static void put_expr(const Graph *g, const char *key, const Expr *e, Buf *out)
@@ -72,17 +73,16 @@ static void put_weights(const Graph *g, Buf *out)
 {
     long long count[3] = {0}, bytes[3] = {0};
     int tensors[3] = {0};
-    for (int i = 0; i < g->nweight; i++) {
+    bool *tied = mem_zeroed((size_t)g->nweight + 1, sizeof *tied);
+    out->failed |= !tied || !graph_tied_weights(g, tied);
+    for (int i = 0; i < g->nweight && !out->failed; i++) {
         const Value *w = g->weight[i];
-        bool tied = false;
-        for (int k = 0; k < i && !tied; k++)
-            tied = g->weight[k]->data->data == w->data->data && w->data->data &&
-                   tensor_numel(w->data) == tensor_numel(g->weight[k]->data);
-        if (tied) continue;
+        if (tied[i]) continue;
         tensors[w->weight]++;
         count[w->weight] += tensor_numel(w->data);
         bytes[w->weight] += (long long)tensor_bytes(w->data);
     }
+    mem_free(tied);
     static const char *const names[][3] = {{"parameters", "parameter_bytes", "parameter_tensors"},
                                            {"buffers", "buffer_bytes", "buffer_tensors"},
                                            {"constants", "constant_bytes", "constant_tensors"}};

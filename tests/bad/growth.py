@@ -394,6 +394,15 @@ def onnx_layers(path, n):
          weight("w", 4, 4) + weight("b", 4))
 
 
+def onnx_weights(path, n):
+    """Products with a matrix each."""
+    side = lambda name: field(1, name) + field(2, field(1, field(1, 1) + field(2, field(1, field(1, 8)) * 2)))
+    weight = lambda name: (field(1, 8) * 2 + field(2, 1) + field(8, name) + field(9, b"\0\0\x80\x3e" * 64))
+    onnx(path, b"".join(onnx_node("MatMul", [f"r{i - 1}" if i else "x", f"w{i}"], [f"r{i}"]) for i in range(n)) +
+         field(2, "g") + field(11, side("x")) + field(12, side(f"r{n - 1}")) +
+         b"".join(field(5, weight(f"w{i}")) for i in range(n)))
+
+
 def onnx_indices(path, n):
     """Two rows gathered and scattered n times: each makes the constants that convert folds."""
     to = field(5, field(1, 2) + field(1, 1) + field(2, 7) + field(8, "i") + field(9, struct.pack("<2q", 0, 2)))
@@ -424,6 +433,7 @@ DOUBLED = {
     "long lives": (onnx_lives, 20000, "m.onnx", ["QKV", "run", "FILE"]),
     "inputs": (onnx_inputs, 4000, "m.onnx", ["QKV", "prove", "FILE", "FILE"]),
     "claims of a chain": (onnx_pairs, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
+    "weights in bf16": (onnx_weights, 5000, "m.onnx", ["QKV", "convert", "FILE", "--dtype", "bf16", "-o", "o.pt2"]),
     "folded constants": (onnx_indices, 1500, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
     "other names": (onnx_quantized, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "random numbers": (onnx_random, 1000, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
