@@ -103,7 +103,7 @@ static void add_node(Copier *c, const Node *n)
     Arg *arg = got(c, arena_array(g->arena, Arg, nparams + 1));
     Value **out = got(c, arena_array(g->arena, Value *, n->nout + 1));
     if (c->failed) return;
-    *mine = (Node){.op = n->op, .name = string(c, n->name), .arg = arg, .out = out, .nout = n->nout, .prev = g->last};
+    *mine = (Node){.op = n->op, .arg = arg, .out = out, .nout = n->nout, .prev = g->last};
     if (n->module) mine->module = got(c, (void *)(uintptr_t)graph_module(g, n->module->path, n->module->stack));
     *(g->last ? &g->last->next : &g->first) = mine;
     g->last = mine;
@@ -113,6 +113,8 @@ static void add_node(Copier *c, const Node *n)
         out[k] = add_value(c, n->out[k]);
         if (out[k]) out[k]->def = mine;
     }
+    if (c->failed) return;
+    mine->name = n->nout && n->name == n->out[0]->name ? out[0]->name : string(c, n->name);
 }
 
 /* ------------------------------------------------------------------ what stands beside the nodes */
@@ -222,4 +224,14 @@ Graph *graph_copy(const Graph *g, Err *err)
 {
     GraphCopy ignored;
     return graph_copy_with(g, &ignored, err);
+}
+
+bool graph_compact(Graph **g, Err *err)
+{
+    if ((*g)->next_id / 2 <= (*g)->nvalues) return true;
+    Graph *copy = graph_copy(*g, err);
+    TRY(copy);
+    graph_free(*g);
+    *g = copy;
+    return true;
 }

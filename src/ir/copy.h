@@ -19,6 +19,9 @@ typedef struct GraphCopy {
 
 Graph *graph_copy_with(const Graph *g, GraphCopy *map, Err *err); /* NULL when out of memory */
 Graph *graph_copy(const Graph *g, Err *err);
+/* A copy in place of *g, which it frees, where most of the values that it ever had are gone: a graph's memory and the
+ * tables by id count those as well. The weights are in other memory than *g's. False when out of memory; *g stays. */
+bool graph_compact(Graph **g, Err *err);
 /* What an argument of g, whose values are in the copy, is there. False when out of memory. */
 bool graph_copy_arg(Graph *to, const GraphCopy *map, const Arg *from, Arg *out);
 #endif

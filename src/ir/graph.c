@@ -423,7 +423,7 @@ Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, 
     const char *base = op_base(op, &length);
     Node *n = arena_new(g->arena, Node);
     if (n) n->arg = arena_array(g->arena, Arg, op->schema->nparams);
-    if (n && n->arg) n->name = name ? arena_strdup(g->arena, name) : arena_strndup(g->arena, base, length);
+    if (n && n->arg) n->name = name ? name : arena_strndup(g->arena, base, length);
     if (!n || !n->arg || !n->name) {
         oom(err);
         return NULL;
@@ -438,7 +438,11 @@ Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, 
         within(err, "node '%s' (%s)", n->name, op->name);
         return NULL;
     }
-    if (n->nout) n->name = n->out[0]->name;
+    n->name = n->nout ? n->out[0]->name : arena_strdup(g->arena, n->name);
+    if (!n->name) {
+        oom(err);
+        return NULL;
+    }
     link_before(g, n, at);
     return n;
 }
@@ -486,6 +490,20 @@ bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim,
     v->def = n;
     v->out = k;
     n->out[k] = v;
+    return true;
+}
+
+bool node_new_result(Graph *g, Node *n, const char *name, DType t, int rank, Expr *const *dim, Err *err)
+{
+    const Value *old = n->out[0];
+    const char *mine = name ? unique_name(g, name) : old->name;
+    Value *v = arena_new(g->arena, Value);
+    Expr **d = dim == old->dim ? old->dim : arena_array(g->arena, Expr *, rank);
+    if (!v || !d || !mine || !map_put(&g->names, mine, v)) return oom(err);
+    for (int i = 0; i < rank; i++) d[i] = dim[i];
+    *v = (Value){.name = mine, .kind = V_NODE, .dtype = t, .rank = rank, .dim = d, .def = n, .id = g->next_id++};
+    n->out[0] = v;
+    n->name = mine;
     return true;
 }
 

@@ -198,6 +198,9 @@ bool graph_rename_size(Graph *g, const char *from, const char *to, Err *err);
 /* Declares output k of node n, for shape functions. */
 bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim, Err *err);
 bool graph_set_nout(Graph *g, Node *n, int nout, Err *err);
+/* The first result of n, which has one, becomes another value; name NULL: it takes over the name. Who used the old
+ * value still does. */
+bool node_new_result(Graph *g, Node *n, const char *name, DType t, int rank, Expr *const *dim, Err *err);
 /* The outputs of a node from its arguments, for graph_add: the one function of ir/ that shape/ has (shape/infer.c). */
 bool graph_infer(Graph *g, Node *n, Err *err);
 bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...)

@@ -33,8 +33,7 @@ typedef struct Step {
     size_t scratch;    /* most bytes of scratch that it took so far; 0 before it ran */
     double ms, min_ms; /* profile: of all calls, of the shortest */
     long calls;
-    int info;  /* 1 + its description in the session's Profile; 0: none yet */
-    Work work; /* once it is described */
+    int info; /* 1 + its description in the session's Profile; 0: none yet */
 } Step;
 
 /* An input whose memory has room to grow, so that a cat that begins with it writes only what comes after it. */

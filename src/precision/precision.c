@@ -262,13 +262,25 @@ static bool of_convolutions(Lowering *s, const Node *n, Arg *arg)
     return true;
 }
 
+/* n, which moves elements, moves narrow ones, and a cast to float32 follows it. */
+static bool move_narrow(Lowering *s, Node *n, const Arg *arg)
+{
+    Value *old = n->out[0];
+    memcpy(n->arg, arg, (size_t)n->op->schema->nparams * sizeof *arg);
+    TRY(node_new_result(s->g, n, NULL, s->t, old->rank, old->dim, s->err));
+    Value *v = cast_before(s, n->next, n->out[0], DT_F32);
+    TRY(v);
+    v->def->module = n->module;
+    return take_place(s, old, v);
+}
+
 static bool widen_later(Lowering *s)
 {
     for (Node *n = s->g->first, *next; n; n = next) {
         Arg arg[MAX_ARGS];
         next = n->next;
         node_each_operand(n, settle, s);
-        if (moves(n) && n->op->id != OP_expand && before_widening(s, n, arg)) TRY(replace(s, n, arg));
+        if (moves(n) && n->op->id != OP_expand && before_widening(s, n, arg)) TRY(move_narrow(s, n, arg));
         else if (stays(n) && n->out[0]->dtype == DT_F32 && of_convolutions(s, n, arg)) TRY(replace(s, n, arg));
     }
     settle_all(s);
@@ -277,27 +289,35 @@ static bool widen_later(Lowering *s)
 
 static bool single(const Lowering *s, const Value *v) { return v->id < s->nuses && s->uses[v->id] == 1; }
 
-/* The cast d of what n moves becomes a cast of n's operands; *last: the node before n's place, which is that cast where
- * n has one. */
-static bool narrow_before(Lowering *s, Node *d, Node *n, Node **last)
+/* The cast d of what n views becomes a cast of n's operand, before n. Gives n; NULL on error. */
+static Node *narrow_view(Lowering *s, Node *d, Node *n)
+{
+    Value *x = n->arg[0].v, *old = d->out[0], *whole = n->out[0];
+    graph_remove(s->g, d);
+    d->arg[0].v = x;
+    d->module = n->module;
+    graph_link_before(s->g, d, n);
+    bool ok = node_new_result(s->g, d, x->name, s->t, x->rank, x->dim, s->err);
+    n->arg[0].v = d->out[0];
+    ok = ok && node_new_result(s->g, n, NULL, s->t, whole->rank, whole->dim, s->err);
+    return ok && take_place(s, old, n->out[0]) ? n : NULL;
+}
+
+/* The same of a concatenation, all of whose operands are cast. Gives the node in n's place; NULL on error. */
+static Node *narrow_cat(Lowering *s, Node *d, Node *n)
 {
     Arg arg[MAX_ARGS];
     memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
-    if (n->op->id == OP_cat) {
-        arg[0] = arg_values(s->g, n->arg[0].n, n->arg[0].vs);
-        for (int k = 0; k < arg[0].n; k++) {
-            Value *from = widened_from(s, arg[0].vs[k]);
-            TRY(arg[0].vs[k] = from ? from : cast_before(s, n, arg[0].vs[k], s->t));
-        }
-    } else {
-        TRY(arg[0].v = cast_before(s, n, arg[0].v, s->t));
+    arg[0] = arg_values(s->g, n->arg[0].n, n->arg[0].vs);
+    for (int k = 0; k < arg[0].n; k++) {
+        Value *from = widened_from(s, arg[0].vs[k]);
+        if (!(arg[0].vs[k] = from ? from : cast_before(s, n, arg[0].vs[k], s->t))) return NULL;
     }
     Node *made = like(s, n, arg);
-    TRY(made && take_place(s, d->out[0], made->out[0]));
-    *last = made->prev;
+    if (!made || !take_place(s, d->out[0], made->out[0])) return NULL;
     graph_remove(s->g, d);
     graph_remove(s->g, n);
-    return true;
+    return made;
 }
 
 /* Casts go up, until something else reads what they cast. */
@@ -319,10 +339,9 @@ static bool narrow_earlier(Lowering *s, bool *changed)
             graph_remove(s->g, d);
         } else if (n && single(s, d->arg[0].v) && moves(n) && n->op->id != OP_slice_Tensor &&
                    n->op->id != OP_select_int) {
-            Node *last;
-            bool next = before == n;
-            TRY(narrow_before(s, d, n, &last));
-            if (next) before = last;
+            Node *at = n->op->id == OP_cat ? narrow_cat(s, d, n) : narrow_view(s, d, n);
+            TRY(at);
+            if (before == n) before = at->prev;
         } else {
             continue;
         }

@@ -264,8 +264,25 @@ static bool list_for(const Program *p, unsigned *list, Err *err)
     return true;
 }
 
+/* Has g, a copy of the program's graph, no weights but those of the program? Rules' own are in the memory of g. */
+static bool borrows_all(const Program *p, const Graph *g)
+{
+    int k = 0;
+    for (int i = 0; i < g->nweight; i++, k++) {
+        while (k < p->graph->nweight && p->graph->weight[k]->data != g->weight[i]->data) k++;
+        if (k == p->graph->nweight) return false;
+    }
+    return !g->bodies;
+}
+
+static bool compact(const Program *p, Graph **g, Err *err)
+{
+    return !*g || !borrows_all(p, *g) || graph_compact(g, err);
+}
+
 static bool prepare(const Program *p, unsigned list, bool exact, Prepared *out, Err *err)
 {
+    const unsigned last = PASS_BIT(PASS_FOLD) | PASS_BIT(PASS_FUSE); /* what these give looks at the graph */
     RuleSet *rules = NULL;
     *out = (Prepared){.list = list};
     TRY(list_for(p, &list, err));
@@ -275,7 +292,9 @@ static bool prepare(const Program *p, unsigned list, bool exact, Prepared *out, 
                   .rewrite = {.rules = rules, .exact = exact},
                   .compute = p->compute,
                   .fusion = &out->fusion};
-    ok = ok && passes_run(&s, list, err);
+    ok = ok && passes_run(&s, list & ~last, err) && compact(p, &out->graph, err);
+    if (out->graph) s.graph = out->graph;
+    ok = ok && passes_run(&s, list & last, err);
     out->folder = s.folder;
     out->fused = ok && list & PASS_BIT(PASS_FUSE);
     pipeline_free(&s);

@@ -241,20 +241,21 @@ void stages_free(Session *s)
 }
 
 /* The node that is asked for its sizes: its operands are the plan's, its results have dtype and rank and no memory. */
-static bool make_count(Session *s, Cached *k, Call *c, const Node *n, const Binding *b, Err *err)
+static bool make_count(Session *s, Cached *k, Arena *a, Call *c, const Node *n, Err *err)
 {
-    Tensor *out = arena_array(k->plan->arena, Tensor, n->nout + 1);
+    Tensor *out = arena_array(a, Tensor, n->nout + 1);
     if (!out) return oom(err);
-    TRY(plan_call(k->plan->arena, s->g, n, k->plan->value, b, c, err));
+    TRY(plan_call(a, s->g, n, k->plan->value, &s->binding, c, err));
     for (int i = 0; i < n->nout; i++) c->out[i] = &out[i];
     return true;
 }
 
-static bool count(Session *s, Cached *k, Binding *b, const Symbol *sym, int symbol, int at, Err *err)
+static bool count(Session *s, Cached *k, Arena *a, const Symbol *sym, int symbol, int at, Err *err)
 {
     const Node *n = sym->value->def;
+    Binding *b = &s->binding;
     Call *c = &k->count[at];
-    if (!c->node) TRY(make_count(s, k, c, n, b, err));
+    if (!c->node) TRY(make_count(s, k, a, c, n, err));
     for (int i = 0; i < n->nout; i++) *c->out[i] = (Tensor){.dtype = n->out[i]->dtype, .rank = n->out[i]->rank};
     TRY(session_call(s, c, k->plan->arena_bytes, SIZE_MAX, &k->scratch, err));
     for (int i = 0; i < n->nout; i++)
@@ -268,14 +269,14 @@ static bool count(Session *s, Cached *k, Binding *b, const Symbol *sym, int symb
     return true;
 }
 
-static bool find_symbol(Session *s, Cached *k, const Stage *stage, int at, Err *err)
+static bool find_symbol(Session *s, Cached *k, Arena *a, const Stage *stage, int at, Err *err)
 {
     Binding *b = &s->binding;
     int symbol = stage->symbol[at];
     const Symbol *sym = expr_symbol(s->g->ex, symbol);
     Value *v = sym->value;
     if (sym->source == SYM_SIZE) {
-        if (!b->bound[symbol]) TRY(count(s, k, b, sym, symbol, at, err)); /* all sizes of its node */
+        if (!b->bound[symbol]) TRY(count(s, k, a, sym, symbol, at, err)); /* all sizes of its node */
     } else if (b->bound[symbol]) return true;
     else if (sym->expr->is_float) binding_set_float(b, symbol, tensor_get(k->plan->value[v->id], 0));
     else binding_set(b, symbol, tensor_get_i64(k->plan->value[v->id], 0));
@@ -285,13 +286,14 @@ static bool find_symbol(Session *s, Cached *k, const Stage *stage, int at, Err *
     return true;
 }
 
-static bool find_symbols(Session *s, Cached *k, const Stage *stage, Err *err)
+/* a: where what is found stays that the calls of k need. */
+static bool find_symbols(Session *s, Cached *k, Arena *a, const Stage *stage, Err *err)
 {
     if (!stage->n) return true;
-    if (!k->count) k->count = arena_array(k->plan->arena, Call, stage->n);
+    if (!k->count) k->count = arena_array(a, Call, stage->n);
     if (!k->count) return oom(err);
     k->ncount = stage->n;
-    for (int i = 0; i < stage->n; i++) TRY(find_symbol(s, k, stage, i, err));
+    for (int i = 0; i < stage->n; i++) TRY(find_symbol(s, k, a, stage, i, err));
     return true;
 }
 
@@ -310,19 +312,21 @@ static bool run_stage(Session *s, int number, Err *err)
     if (bound) return true;
     Cached *k = session_plan(s, &s->binding, number, stage->wanted, err);
     bool ok = k && session_ready(s, k->plan, err) && session_run_steps(s, k->plan, 0, false, err);
-    return ok ? find_symbols(s, k, stage, err) : of_stage(s, stage, err);
+    return ok ? find_symbols(s, k, k->plan->arena, stage, err) : of_stage(s, stage, err);
 }
 
 static bool run_part(Session *s, GrowingPlan *g, int number, Err *err)
 {
     const Stage *stage = &s->stage[number];
     Cached k = {.plan = growing_plan(g)};
+    Arena *a = arena_create(0);
     int from = k.plan->nsteps;
-    bool ok = (growing_add(g, number, err) && session_run_steps(s, k.plan, from, false, err)) ||
-              (stage->n && of_stage(s, stage, err));
-    ok = ok && find_symbols(s, &k, stage, err);
+    bool ok = a ? growing_add(g, number, err) && session_run_steps(s, k.plan, from, false, err) : oom(err);
+    if (!ok && stage->n) of_stage(s, stage, err);
+    ok = ok && find_symbols(s, &k, a, stage, err);
     for (int i = 0; i < k.ncount; i++)
         if (k.count[i].state_free) k.count[i].state_free(k.count[i].state);
+    arena_destroy(a);
     growing_release(g, number);
     return ok;
 }

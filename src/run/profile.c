@@ -98,7 +98,6 @@ static int describe(Profile *p, Step *step)
         return -1;
     }
     p->info[p->ninfo] = info;
-    step->work = info.work;
     step->info = ++p->ninfo;
     return p->ninfo - 1;
 }

@@ -13,16 +13,16 @@
 
 const char *plain_name(OnnxImport *im, const char *name)
 {
-    char *s = arena_strdup(im->g->arena, *name ? name : "value");
+    char *s = arena_strdup(im->scratch, *name ? name : "value");
     for (char *c = s; c && *c; c++)
         if (!is_alnum(*c)) *c = '_';
     while (s && *s == '_' && s[1]) s++; /* "/encoder/Add" -> "encoder_Add" */
-    return s && is_digit(*s) ? arena_printf(im->g->arena, "v%s", s) : s;
+    return s && is_digit(*s) ? arena_printf(im->scratch, "v%s", s) : s;
 }
 
 static Cell *new_cell(OnnxImport *im, const char *name)
 {
-    Cell *c = arena_new(im->g->arena, Cell);
+    Cell *c = arena_new(im->scratch, Cell);
     if (!c) {
         oom(im->err);
         return NULL;
@@ -88,7 +88,7 @@ Cell *cell_of_list(OnnxImport *im, const char *name, int n, Cell *const *list)
     if (!c) return NULL;
     c->is_list = true;
     c->nlist = n;
-    c->list = arena_array(im->g->arena, Cell *, n + 1);
+    c->list = arena_array(im->scratch, Cell *, n + 1);
     if (!c->list) {
         oom(im->err);
         return NULL;

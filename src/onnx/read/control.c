@@ -102,7 +102,7 @@ static Cell *captured(OnnxImport *im, OnnxCapture *cap, Cell *outer)
     }
     bool weight = outer->v && outer->v->kind == V_WEIGHT && !graph_writes(cap->outer->g, outer->v);
     if (outer->data || weight) {
-        Cell *c = arena_new(im->g->arena, Cell);
+        Cell *c = arena_new(im->scratch, Cell);
         if (!c) {
             oom(o->im->err);
             return NULL;

@@ -78,7 +78,7 @@ bool onnx_functions(OnnxImport *im)
         const OnnxFunction *f = &m->function[i];
         Buf b = {0};
         function_key(&b, f->domain, f->name, f->overload);
-        const char *key = b.failed ? NULL : arena_strndup(im->g->arena, b.data, b.len);
+        const char *key = b.failed ? NULL : arena_strndup(im->scratch, b.data, b.len);
         buf_free(&b);
         if (key && map_has(&im->functions, key))
             return fail(im->err, E_FORMAT, "two functions '%s' of domain '%s'", f->name, f->domain);
@@ -106,7 +106,7 @@ bool onnx_repeats(OnnxImport *im, int64_t nodes, int64_t names)
 
 bool onnx_fits(OnnxImport *im)
 {
-    uint64_t used = arena_used(im->g->arena) + im->bodies, most = im->file->most;
+    uint64_t used = arena_used(im->g->arena) + arena_used(im->scratch) + im->bodies, most = im->file->most;
     return used <= most ||
            fail(im->err, E_LIMIT, "its graph takes more than %llu MiB, which is the most for a file of this size",
                 (unsigned long long)(most >> 20));
@@ -278,8 +278,8 @@ static bool import_node(OnnxImport *im, OnnxScope *s, const OnnxNode *node)
         .im = im, .g = im->g, .ex = im->g->ex, .scope = s, .node = node, .row = onnx_find_row(node->domain, node->op)};
     const OnnxFunction *f = find_function(im, node);
     if (!f && !o.row.fn) return fail(im->err, E_UNSUPPORTED, "there is no such op");
-    o.in = arena_array(im->g->arena, Cell *, node->ninput + 1);
-    o.out = arena_array(im->g->arena, Cell *, node->noutput + 1);
+    o.in = arena_array(im->scratch, Cell *, node->ninput + 1);
+    o.out = arena_array(im->scratch, Cell *, node->noutput + 1);
     if (!o.in || !o.out) return oom(im->err);
     const char *label = node->noutput && *node->output[0] ? node->output[0] : *node->name ? node->name : node->op;
     o.L = (Lower){.g = im->g,
@@ -350,7 +350,7 @@ static bool put_in_order(Order *r, int first)
 /* *order NULL: they stand in order. */
 static bool sort_nodes(OnnxImport *im, const OnnxNode *node, int n, int **order)
 {
-    Order r = {.node = node, .state = arena_array(im->g->arena, unsigned char, n + 1)};
+    Order r = {.node = node, .state = arena_array(im->scratch, unsigned char, n + 1)};
     bool ok = r.state != NULL;
     *order = NULL;
     for (int i = 0; ok && i < n; i++)
@@ -363,7 +363,7 @@ static bool sort_nodes(OnnxImport *im, const OnnxNode *node, int n, int **order)
     if (ok && r.depth) {
         r.depth = 0;
         memset(r.state, 0, (size_t)n);
-        ok = (r.order = arena_array(im->g->arena, int, n + 1)) != NULL;
+        ok = (r.order = arena_array(im->scratch, int, n + 1)) != NULL;
         for (int i = 0; ok && i < n; i++) ok = r.state[i] || put_in_order(&r, i);
         *order = r.order;
     }

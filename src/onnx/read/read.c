@@ -271,9 +271,12 @@ Source *onnx_import(const char *path, const Fixed *fixed, Err *err)
     if (!p) return NULL;
     p->onnx = onnx_open(path, err);
     if (p->onnx) {
-        p->graph = graph_create();
-        OnnxImport im = {.source = p, .file = p->onnx, .g = p->graph, .fixed = fixed, .err = err};
-        if (p->graph ? read_model(&im) : oom(err)) return p;
+        OnnxImport im = {
+            .source = p, .file = p->onnx, .g = graph_create(), .scratch = arena_create(0), .fixed = fixed, .err = err};
+        p->graph = im.g;
+        bool ok = im.g && im.scratch ? read_model(&im) : oom(err);
+        arena_destroy(im.scratch);
+        if (ok) return p;
     }
     within(err, "%s", path);
     source_close(p);

@@ -64,6 +64,7 @@ typedef struct OnnxImport {
     Source *source;
     OnnxFile *file;
     Graph *g;
+    Arena *scratch; /* of cells and of what else the import alone reads */
     const Fixed *fixed;
     Map symbols;   /* dim_param -> Expr* */
     Map functions; /* what onnx_functions found */
@@ -143,7 +144,8 @@ bool cell_constant(const Cell *c);          /* all its elements are known, and a
 DType cell_dtype(const Cell *c);
 int cell_rank(const Cell *c);
 const char *plain_name(OnnxImport *im,
-                       const char *name); /* as a name of Python: letters, digits and '_' (a .pt2 keeps it) */
+                       const char *name); /* as a name of Python: letters, digits and '_' (a .pt2 keeps it); graphs
+                                             copy it, it is gone when the import ends */
 Expr *const *value_dims(const Value *v);
 Value *op_number(OnnxOp *o, DType t, double v); /* a tensor of rank 0 */
 Value *op_cast(OnnxOp *o, Value *x,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "onnx/wire/onnx_impl.h"
 #include "base/mem.h"
+#include "base/pages.h"
 
 enum {
     MEMORY_TIMES = 4,
@@ -515,6 +516,7 @@ OnnxFile *onnx_open(const char *path, Err *err)
     char *folder = mem_strndup(path, slash ? (size_t)(slash - path) + 1 : 0);
     OnnxFile *f = folder ? onnx_open_bytes(file.data, file.size, folder, err) : NULL;
     if (!folder) oom(err);
+    if (f) pages_done(file.data, file.size);
     if (f) f->file = file;
     else file_unmap(&file);
     mem_free(folder);
