@@ -1,10 +1,11 @@
 /* From pool to pool, from symbol to symbol. Contract and example in translate.h. */
 #include "expr/translate.h"
 
-enum { MAX_DEPTH = 64 }; /* of expressions that are taken over */
+enum { MAX_DEPTH = 64, MAX_PARTS = 4096 }; /* of expressions that are taken over; a part counts wherever it stands */
 
-Expr *expr_translate(ExprPool *to, const Expr *e, SymbolFn *symbol, void *user)
+static Expr *translate(ExprPool *to, const Expr *e, SymbolFn *symbol, void *user, int *parts)
 {
+    if (++*parts > MAX_PARTS) return NULL;
     switch (e->kind) {
     case EX_INT: return ex_int(to, e->i);
     case EX_FLOAT: return ex_float(to, e->f);
@@ -15,7 +16,7 @@ Expr *expr_translate(ExprPool *to, const Expr *e, SymbolFn *symbol, void *user)
     Expr *arg[3] = {0};
     if (e->depth > MAX_DEPTH) return NULL;
     for (int i = 0; i < e->nargs; i++) {
-        Expr *x = expr_translate(to, e->args[i], symbol, user);
+        Expr *x = translate(to, e->args[i], symbol, user, parts);
         if (!x) return NULL;
         if (i < 2 || e->kind == EX_WHERE) arg[i] = x;
         else arg[1] = x;
@@ -25,6 +26,12 @@ Expr *expr_translate(ExprPool *to, const Expr *e, SymbolFn *symbol, void *user)
         }
     }
     return ex_make(to, e->kind, arg[0], arg[1], arg[2]);
+}
+
+Expr *expr_translate(ExprPool *to, const Expr *e, SymbolFn *symbol, void *user)
+{
+    int parts = 0;
+    return translate(to, e, symbol, user, &parts);
 }
 
 Expr *expr_map(ExprPool *p, Expr *e, Expr *(*f)(void *user, Expr *arg), void *user)

@@ -3,6 +3,7 @@
  *     expr_translate(inner, 2*s0, symbol_inside, map)      2*d0, where symbol_inside gives d0 for s0
  *
  * `symbol` gives what stands for a symbol of the first pool; NULL where nothing does, and then the result is NULL.
+ * It is NULL, too, of an expression that is very deep or, written out, very long.
  */
 #ifndef QKV_EXPR_TRANSLATE_H
 #define QKV_EXPR_TRANSLATE_H

@@ -171,7 +171,8 @@ static bool check_ranges(const Graph *g, const Tensor *const *input, const Bindi
     return true;
 }
 
-bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *err)
+/* tell false: err does not say which, whose text may be long. */
+static bool requires_hold(const Graph *g, const Binding *b, bool data_dependent, bool tell, Err *err)
 {
     for (int i = 0; i < g->nrequire; i++) {
         const Require *r = &g->require[i];
@@ -179,6 +180,7 @@ bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *
         if (ex_data_dependent(g->ex, r->cond) != data_dependent) continue;
         TRY(ex_eval(g->ex, r->cond, b, &v, err) || within(err, "%s", r->where));
         if (v.kind == SC_FLOAT ? v.f != 0 : v.i != 0) continue;
+        if (!tell) return fail(err, E_USAGE, "these sizes are not allowed");
         Buf text = {0}, with = {0};
         ex_print(g->ex, r->cond, &text);
         for (int k = 0; k < expr_symbol_count(g->ex) && k < b->n; k++)
@@ -192,6 +194,11 @@ bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *
         return false;
     }
     return true;
+}
+
+bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *err)
+{
+    return requires_hold(g, b, data_dependent, true, err);
 }
 
 /* Binds symbols from the axes that determine them, or one from an axis that leaves a choice. */
@@ -273,7 +280,7 @@ static int symbol_called(const Graph *g, const char *name, int64_t *scale, Err *
     return -1;
 }
 
-static bool satisfied(const Graph *g, const Binding *b, Err *err)
+static bool satisfied(const Graph *g, const Binding *b, bool tell, Err *err)
 {
     for (int i = 0; i < g->ninput; i++)
         for (int d = 0; d < g->input[i]->rank; d++) {
@@ -283,7 +290,7 @@ static bool satisfied(const Graph *g, const Binding *b, Err *err)
             if (n < 0)
                 return fail(err, E_USAGE, "input '%s': axis %d would be %lld", g->input[i]->name, d, (long long)n);
         }
-    return check_requires(g, b, false, err);
+    return requires_hold(g, b, false, tell, err);
 }
 
 static int64_t raised(const Symbol *s, int64_t base, int64_t up) { return up < s->hi - base ? base + up : s->hi; }
@@ -298,12 +305,12 @@ static bool search_examples(const Graph *g, const int *symbol, const int64_t *ba
         const Symbol *s = expr_symbol(g->ex, symbol[k]);
         binding_set(b, symbol[k], s->has_hint && s->hint >= base[k] && s->hint <= s->hi ? s->hint : base[k]);
     }
-    TRY(satisfied(g, b, err));
+    TRY(satisfied(g, b, true, err));
     Err ignored;
     for (int k = 0; k < nfree; k++) {
         int64_t most = b->value[symbol[k]], least = base[k];
         binding_set(b, symbol[k], least);
-        while (least < most && !satisfied(g, b, &ignored)) {
+        while (least < most && !satisfied(g, b, false, &ignored)) {
             least = least - base[k] < SPAN ? least + 1 : most;
             binding_set(b, symbol[k], least);
         }
@@ -324,14 +331,14 @@ static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b
         if (base[k] > s->hi) base[k] = s->hi;
         binding_set(b, symbol[k], base[k]);
     }
-    bool ok = satisfied(g, b, err);
+    bool ok = satisfied(g, b, false, err);
     for (int64_t t = 1; !ok && nfree && t < 2 * TOGETHER; t++) {
         int64_t up = t % TOGETHER;
         for (int k = 0; k < nfree; k++) {
             int64_t rise = t < TOGETHER ? up : up > base[k] ? up - base[k] : 0;
             binding_set(b, symbol[k], raised(expr_symbol(g->ex, symbol[k]), base[k], rise));
         }
-        ok = satisfied(g, b, err);
+        ok = satisfied(g, b, false, err);
     }
     for (int64_t t = 1; !ok && nfree && t < TRIES; t++) {
         int64_t rest = t;
@@ -339,7 +346,7 @@ static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b
             const Symbol *s = expr_symbol(g->ex, symbol[k]);
             binding_set(b, symbol[k], raised(s, base[k], rest % SPAN));
         }
-        ok = satisfied(g, b, err);
+        ok = satisfied(g, b, false, err);
     }
     ok = ok || search_examples(g, symbol, base, nfree, b, err);
     mem_free(base);

@@ -227,6 +227,19 @@ def guarded(path, n):
         guards_code=[f"s{i} <= {i}" for i in range(n)]))
 
 
+def long_condition(path, _n):
+    """A product of 12 sums that is never the size which it must be: 2 KB at any n."""
+    size = lambda name: {"as_expr": {"expr_str": name, "hint": {"as_int": 4}}}
+
+    def extra(program):
+        program["guards_code"] = ["*".join(f"(s0 + s1 + {i})" for i in range(12)) + " == s0"]
+        program["range_constraints"] = {s: {"min_val": 0, "max_val": 10} for s in ("s0", "s1")}
+        for name in ("x", "r0"):
+            program["graph_module"]["graph"]["tensor_values"][name] = {
+                **TENSOR, "sizes": [size("s0"), size("s1")], "strides": [size("s1"), {"as_int": 1}]}
+    archive(path, [relu(0, "x")], ["r0"], outputs=[{"user_output": {"arg": tensor("r0")}}], extra=extra)
+
+
 def text(path, s):
     with open(path, "w") as f:
         f.write(s)
@@ -317,6 +330,7 @@ OTHERS = {
     "views in bf16": (onnx_views, 334, "m.onnx", ["QKV", "run", "FILE", "--dtype", "bf16", "--no-optimize"]),
     "views": (onnx_views, 334, "m.onnx", ["QKV", "run", "FILE", "--no-optimize"]),
     "turned views": (onnx_turned, 1035, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
+    "a long condition": (long_condition, 1000000, "m.pt2", ["QKV", "rewrite", "FILE", "-o", "o.pt2"]),
     "rules": (rules, 30, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
     "one rule": (one_rule, 9, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
     "claims": (claims, 52, "m.json", ["CERTIFY", MODEL, MODEL, "FILE"]),

@@ -1,6 +1,7 @@
 /* Expressions: evaluation. The random part builds trees here, computes them with plain integers, and asks the
  * library for the same values; it also checks that the text reads back and that the interval holds. */
 #include "unit_expr.h"
+#include "expr/translate.h"
 
 static void bind(ExprPool *p, Binding *b, const char *name, int64_t v)
 {
@@ -310,6 +311,25 @@ static void test_random(void **state)
 }
 
 /* Numbers at the ends of 64 bits: refused, unknown or right, never wrong (and nothing for UBSan). */
+static Expr *itself(void *user, const Expr *symbol)
+{
+    (void)user;
+    return (Expr *)(uintptr_t)symbol;
+}
+
+/* Two parts that are each made of the two before: 2^n of them stand in the last one. */
+static void test_translated_parts(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    Expr *a = ex_symbol(p, "s0"), *b = ex_symbol(p, "s1");
+    for (int i = 0; i < 20; i++) {
+        Expr *most = ex_max(p, a, b), *least = ex_min(p, a, b);
+        a = ex_floordiv(p, most, ex_int(p, 3)), b = ex_floordiv(p, least, ex_int(p, 5));
+        if (i == 2) assert_true(expr_translate(p, a, itself, NULL) == a);
+    }
+    assert_true(a && expr_translate(p, a, itself, NULL) == NULL);
+}
+
 static void test_extremes(void **state)
 {
     ExprPool *p = ((Fixture *)*state)->pool;
@@ -450,6 +470,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_not_evaluated, set_up, tear_down),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_random_assumed),
+        cmocka_unit_test_setup_teardown(test_translated_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_extremes, set_up, tear_down),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
