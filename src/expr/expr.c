@@ -124,12 +124,13 @@ static Expr *expr_of_term(ExprPool *p, const Term *t)
     return expr_intern(p, &(Expr){.kind = EX_MUL, .nargs = n, .args = args});
 }
 
+/* Is t a multiple of the product `of`? */
 static bool has_factors(const Term *t, Expr *of)
 {
-    bool product = of->kind == EX_MUL;
-    int n = product ? of->nargs : 1, k = 0;
+    bool product = of->kind == EX_MUL, number = product && of->args[0]->kind == EX_INT;
+    int n = product ? of->nargs : 1, k = number;
     for (int i = 0; i < t->n && k < n; i++) k += t->factor[i] == (product ? of->args[k] : of);
-    return k == n;
+    return k == n && (!number || t->coef % of->args[0]->i == 0);
 }
 
 /* The rest of an equality for its lead in a term, which has it. */
@@ -385,15 +386,27 @@ static int64_t content(const Poly *q)
     return g;
 }
 
+/* May the others stand for the term at `at` of q == 0? Not for a symbol, nor for a multiple but c*(x//c) where it is
+ * x. */
+static bool leads(const Poly *q, int at)
+{
+    const Term *t = &q->term[at], *x = q->n == 2 ? &q->term[1 - at] : t;
+    if (!t->n || (t->n == 1 && t->factor[0]->kind == EX_SYM)) return false;
+    if (t->coef == 1 || t->coef == -1) return true;
+    const Expr *part = t->factor[0];
+    return t->n == 1 && part->kind == EX_FLOORDIV && x->n == 1 && x->factor[0] == part->args[0] &&
+           part->args[1]->kind == EX_INT && t->coef == -x->coef * part->args[1]->i;
+}
+
 /* The term of q == 0 that the others stand for: it stands there once, and none has more factors. Of two sizes the
- * first, which a has, goes on, as where they are broadcast. A symbol stays. -1: there is none. */
+ * first, which a has, goes on, as where they are broadcast. -1: there is none. */
 static int lead_of(const Poly *q, Expr *a)
 {
     int last = q->n - 1;
     bool two = q->n == 2 && q->term[0].n == 1 && q->term[1].n == 1 && coefficient(a, &q->term[1]);
-    for (int i = two ? 0 : last; i >= 0 && q->term[i].n == q->term[last].n; i--) {
-        const Term *t = &q->term[i];
-        if ((t->coef == 1 || t->coef == -1) && t->n && (t->n > 1 || t->factor[0]->kind != EX_SYM)) return i;
+    for (int k = 0; k < q->n; k++) {
+        int i = two ? k : last - k;
+        if (q->term[i].n == q->term[last].n && leads(q, i)) return i;
     }
     return -1;
 }
@@ -413,7 +426,7 @@ bool expr_equate(ExprPool *p, Expr *a, Expr *b)
         memmove(&q.term[at], &q.term[at + 1], (size_t)(--q.n - at) * sizeof lead);
         rest = expr_of_poly(p, &q);
         if (lead.coef > 0) rest = ex_neg(p, rest);
-        lead.coef = 1;
+        lead.coef = lead.coef < 0 ? -lead.coef : lead.coef;
         e = expr_of_term(p, &lead);
     }
     mem_free(q.term);

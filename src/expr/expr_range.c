@@ -160,19 +160,7 @@ static void bound_dividend(ExprPool *p, Expr *e, int64_t is)
     add_fact(p, ex_sub(p, ex_int(p, e->args[1]->i - 1), more), 0);
 }
 
-static void assume_equal(ExprPool *p, Expr *a, Expr *b)
-{
-    Expr *room = ex_sub(p, a, b);
-    if (ex_equals_int(room, 0)) return;
-    if (expr_equate(p, a, b)) {
-        const Equality *is = &p->equal[p->nequal - 1];
-        reduce_facts(p);
-        if (is->rest->kind == EX_INT) bound_dividend(p, is->lead, is->rest->i);
-    } else {
-        add_fact(p, room, 0);
-        add_fact(p, room ? ex_neg(p, room) : NULL, 0);
-    }
-}
+static void assume_equal(ExprPool *p, Expr *a, Expr *b);
 
 /* x % c is 0: x is c*(x//c) then, and n//4 is at least 1 where n is at least 2. */
 static void assume_multiple(ExprPool *p, Expr *rest)
@@ -183,7 +171,35 @@ static void assume_multiple(ExprPool *p, Expr *rest)
     if (c->kind != EX_INT || c->i <= 0) return; /* by a negative number it never is more than 0 */
     ex_range(p, x, &lo, &hi);
     if (lo > INT64_MIN) add_fact(p, ex_floordiv(p, x, c), floor_div_i64(lo, c->i) + (lo % c->i != 0));
-    if (x->kind != EX_SYM) assume_equal(p, ex_mul(p, c, ex_floordiv(p, x, c)), x);
+    assume_equal(p, ex_mul(p, c, ex_floordiv(p, x, c)), x);
+}
+
+/* Of an equality c*(x//c) == x that x % c is 0. */
+static void assume_remainder(ExprPool *p, const Equality *is)
+{
+    if (is->lead->kind != EX_MUL || is->lead->nargs != 2 || is->lead->args[1]->kind != EX_FLOORDIV) return;
+    Expr *c = is->lead->args[0], *part = is->lead->args[1];
+    Expr *rest = part->args[0] == is->rest && part->args[1] == c ? ex_mod(p, is->rest, c) : NULL;
+    if (rest && rest->kind == EX_MOD) assume_multiple(p, rest);
+}
+
+/* Both sides are read as what was assumed before makes them: of n//(n//4) == 4 and n == n//4*(n//(n//4)) that n is
+ * 4*(n//4). */
+static void assume_equal(ExprPool *p, Expr *a, Expr *b)
+{
+    a = a ? expr_reduced(p, a) : NULL;
+    b = b ? expr_reduced(p, b) : NULL;
+    Expr *room = ex_sub(p, a, b);
+    if (!room || ex_equals_int(room, 0)) return;
+    if (expr_equate(p, a, b)) {
+        Equality is = p->equal[p->nequal - 1];
+        reduce_facts(p);
+        if (is.rest->kind == EX_INT) bound_dividend(p, is.lead, is.rest->i);
+        assume_remainder(p, &is);
+    } else {
+        add_fact(p, room, 0);
+        add_fact(p, ex_neg(p, room), 0);
+    }
 }
 
 void expr_assume(ExprPool *p, const Expr *cond)

@@ -24,7 +24,7 @@ from share import exported, share  # noqa: E402
 
 FILES = ["scores", "masks", "softmaxes", "layouts", "einsums", "grouped", "positions", "inductor", "decomposed",
          "projections", "modules", "families", "traps", "found", "mixtures", "published", "repositories", "collected",
-         "further"]
+         "further", "wild"]
 
 
 def load():

@@ -241,6 +241,25 @@ static void test_assumed_equal(void **state)
     for (int i = 0; i < 7; i++) assert_true(cond[i]->kind != EX_BOOL); /* what was made before stays as it is */
 }
 
+/* Sizes that are cut into four, as equalities and remainders say it. */
+static void test_assumed_parts(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    static const char *const assumed[] = {"b//(b//4) == 4", "b == b//4*(b//(b//4))", "324*f % 1296 == 0"};
+    for (int i = 0; i < 2; i++) expr_set_range(p, (int)ex_symbol(p, i ? "f" : "b")->i, 4, 1000);
+    Expr *cond[3];
+    for (int i = 0; i < 3; i++) cond[i] = parsed(p, assumed[i]);
+    for (int i = 0; i < 3; i++) expr_assume(p, cond[i]);
+    static const char *const same[][2] = {{"12*(b//4)", "3*b"}, {"b % 4", "0"}, {"b//(b//4)", "4"},
+                                          {"1296*(f//4)", "324*f"}, {"f % 4", "0"}, {"4*(f//4)*(b//4)", "f*(b//4)"}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (parsed(p, same[i][0]) != parsed(p, same[i][1]))
+            STOP("%s is %s", same[i][0], printed(p, parsed(p, same[i][0])));
+    static const char *const neither[] = {"6*(b//4)", "f//4", "8*(f//8)", "f % 8"};
+    for (size_t i = 0; i < sizeof neither / sizeof *neither; i++)
+        assert_string_equal(printed(p, parsed(p, neither[i])), neither[i]);
+}
+
 /* An equality about a symbol alone, about floats, or that holds anyway changes nothing; nor does it that a remainder by
  * a negative number is not more than 0. */
 static void test_not_equal(void **state)
@@ -530,6 +549,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_equal_without_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_divisible, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_equal, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_assumed_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_equal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_same_symbols, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_print, set_up, tear_down),
