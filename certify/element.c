@@ -731,20 +731,19 @@ static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx
     Term **memo = memo_of(c, side, v, idx);
     if (!memo || *memo) return memo ? *memo : NULL;
     if (++c->work > MAX_WORK) return term_refuse(&c->t, "more than %d elements are followed", MAX_WORK);
-    int id = lemma_of(v->def->op, v->out);
-    if (v->def->op->id == OP_isnan && !c->t.single) id = FUNCTION; /* between .pt2 files a rule may rest on it */
+    OpId op = v->def->op->id;
+    const Arg *a = v->def->arg;
+    bool nan = op == OP_isnan || ((op == OP_eq_Tensor || op == OP_ne_Tensor) && a->v == a[1].v); /* of one value */
+    int id = nan && !c->t.single ? FUNCTION : lemma_of(v->def->op, v->out); /* in .pt2 files a rule may rest on it */
     ptrdiff_t key = memo - c->memo;
     Reader r = {.c = c, .t = &c->t, .p = c->t.x.p, .side = side, .rank = v->rank, .node = v->def, .v = v, .at = ""};
     memcpy(r.idx, idx, (size_t)v->rank * sizeof *idx);
     bool given = id != NO_LEMMA && v->def->op->schema->nparams && v->def->arg[0].kind == ARG_VALUE;
     if (given) spread(&r, v->def->arg[0].v);
     if (v->def->op->flags & OPF_POINTWISE && !numbers_fit(&r)) return wrong(&r);
-    if (v->def->op->id == OP_nan_to_num) {
-        Term *x = operand(&r, &v->def->arg[0]);
-        if (!x) return wrong(&r);
-        if (!term_is_real(x)) id = FUNCTION;
-    }
-    Term *e = v->def->op->id == OP_where_self ? wrapped(&r) : NULL;
+    Term *x = op == OP_nan_to_num ? operand(&r, a) : NULL, *e = op == OP_where_self ? wrapped(&r) : NULL;
+    if (op == OP_nan_to_num && !x) return wrong(&r);
+    if (x && !term_is_real(x)) id = FUNCTION;
     if (!e) e = id == NO_LEMMA ? of_tensors(&r) : id == FUNCTION ? function(&r) : lemma(&r, lemmas[id].element);
     if (computes(&r, id)) e = wraps(&r, e);
     if (!e) return wrong(&r);

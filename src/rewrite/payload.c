@@ -61,6 +61,21 @@ static void add_compared(IntegerDraw *d, const Graph *g, const Value *input, int
     }
 }
 
+/* Where integers of 8 and 16 bits wrap around: their limits, and what a cast to them cannot hold. */
+static void add_limits(IntegerDraw *d, const Graph *g, const Value *input, int most)
+{
+    if (dtype_size(input->dtype) <= 2 && dtype_is_int(input->dtype) && d->numbers + 2 <= most) {
+        d->number[d->numbers++] = (int64_t)dtype_lowest(input->dtype);
+        d->number[d->numbers++] = (int64_t)dtype_highest(input->dtype);
+    }
+    for (const Node *n = g->first; n && d->numbers < most; n = n->next) {
+        if (n->op->id != OP_to_copy || !shown(&n->arg[0], input)) continue;
+        DType to = n->out[0]->dtype;
+        if (dtype_is_int(to) && dtype_size(to) <= 2 && dtype_size(to) < dtype_size(input->dtype))
+            d->number[d->numbers++] = (int64_t)dtype_highest(to) + 1;
+    }
+}
+
 IntegerDraw integer_draw(const Graph *const *g, const Value *const *input, int n)
 {
     enum { ROOM = sizeof ((IntegerDraw *)NULL)->number / sizeof(int64_t) };
@@ -71,6 +86,7 @@ IntegerDraw integer_draw(const Graph *const *g, const Value *const *input, int n
         if (!use) d.least = -1;
         all |= use;
         if (input[k]) add_compared(&d, g[k], input[k], ROOM * (k + 1) / n);
+        if (input[k] && !use) add_limits(&d, g[k], input[k], ROOM * (k + 1) / n);
     }
     d.truths = d.least == 0 && all & INTEGER_TRUTH;
     return d;

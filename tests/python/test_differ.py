@@ -138,6 +138,8 @@ PAIRS = {
                                   (rand(4),)),
     "infinities that are chosen": (Holds("m", HIDDEN, lambda x, m: (m - torch.where(x > 0, m, 0.0)).exp()),
                                    Holds("m", HIDDEN, lambda x, m: torch.where(x > 0, 0.0, m).exp()), (rand(4).abs(),)),
+    "a number that is not itself": (lambda x: torch.where(x != x, 0.0, x), lambda x: x * 1.0,
+                                    (torch.tensor([1.0, float("nan")]),)),
     "the order of infinities": (Holds("m", HIDDEN, lambda x, m: (m + x <= m + 1.0) * 1.0),
                                 Holds("m", HIDDEN, lambda x, m: (m + x - (m + 1.0) <= 0) * 1.0), (rand(4),)),
     "a sum of infinities": (Holds("m", HIDDEN, lambda x, m: torch.where(m.sum(-1) == -INF, 5.0, x)),

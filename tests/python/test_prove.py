@@ -599,3 +599,23 @@ def test_wrong_rules_of_integers(name, tmp_path):
     rules.write_text(f"(phase fuse)\n(reorder own {before} {after})\n")
     with pytest.raises(qkv.Error, match="differs"):
         qkv.Model(tmp_path / "m.pt2").rewrite(rules=[rules], prove=True)
+
+
+# The dtype of an input, and two functions of it that differ where its integers wrap around.
+WRAP = {
+    "a sum": (torch.int8, lambda i: (i + 1).float(), lambda i: i.float() + 1),
+    "a difference of unsigned ones": (torch.uint8, lambda i: (i - 1).float(), lambda i: i.float() - 1),
+    "a product": (torch.int8, lambda i: (i * i).int(), lambda i: i.int() * i.int()),
+    "the least one": (torch.int8, lambda i: i.abs().int(), lambda i: i.int().abs()),
+    "a shift": (torch.int16, lambda i: (i << 3).int(), lambda i: i.int() << 3),
+    "a cast": (torch.int64, lambda i: i.to(torch.uint8).float(), lambda i: i.abs().float()),
+}
+
+
+@pytest.mark.parametrize("name", WRAP)
+def test_integers_that_wrap(name, tmp_path):
+    dtype, *both = WRAP[name]
+    paths = [tmp_path / "a.pt2", tmp_path / "b.pt2"]
+    for path, f in zip(paths, both):
+        torch.export.save(torch.export.export(Integers(f), (torch.ones(4, 4, dtype=dtype),)), path)
+    assert qkv.prove(*paths, counterexample=str(tmp_path / "c.npz"))["result"] == "different"
