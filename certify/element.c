@@ -755,7 +755,7 @@ Term *element(Checker *c, int side, const Value *v, Expr *const *idx)
 {
     bool before = c->t.narrow, wide = c->t.wide;
     c->t.wide = v->dtype == DT_F64;
-    c->t.narrow = c->narrow && dtype_is_float(v->dtype) && dtype_size(v->dtype) <= 4;
+    c->t.narrow = c->narrow && !wide && dtype_is_float(v->dtype) && dtype_size(v->dtype) <= 4; /* doubles see more */
     Term *e = element_here(c, side, v, idx);
     c->t.narrow = before;
     c->t.wide = wide;
