@@ -10,8 +10,8 @@ typedef struct Fact {
     int64_t lo, hi;
 } Fact;
 
-/* lead == rest, where lead is a product of anything but one symbol alone, or 4*(x//4); of one that says that the sum `whole` is a
- * number, the two as well (whole NULL: it does not). */
+/* lead == rest, where lead is a product of anything but one symbol alone, or 4*(x//4); of one that says that the sum
+ * `whole` is a number, the two as well (whole NULL: it does not). */
 typedef struct Equality {
     Expr *lead, *rest, *whole;
     int64_t number;

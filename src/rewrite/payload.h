@@ -14,8 +14,8 @@
 typedef struct IntegerDraw {
     bool truths; /* those alone */
     int least;   /* 0: from 0 to 20, above 0 at the start of each row, as unsigned ones always are; -1: from -20 on */
-    int numbers; /* and what the input is compared with, such as the token of padding, and where integers of 8 or 16 bits
-                  * wrap around, in about a quarter of the places, but not at the start of a row */
+    int numbers; /* and what the input is compared with, such as the token of padding, and where integers of 8 or 16
+                  * bits wrap around, in about a quarter of the places, but not at the start of a row */
     int64_t number[16];
 } IntegerDraw;
 /* For n graphs, of whose inputs each is to hold the same; an input may be NULL. */
