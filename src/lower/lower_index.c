@@ -189,6 +189,31 @@ bool lower_masked_select(Lower *L)
     return y && lower_declare_sizes(L, y) && lower_return(L, y);
 }
 
+/* Operand i of an op by index; a number beside a list is a list of one, as in PyTorch. */
+static Value *listed(Lower *L, int i, bool list)
+{
+    Value *x = lower_value(L, i);
+    Expr *one = ex_int(L->ex, 1);
+    return x && list && x->rank == 0 ? lower_reshape(L, x, 1, &one) : x;
+}
+
+/* scatter, scatter_add, scatter_reduce */
+bool lower_scatter(Lower *L)
+{
+    const Value *x = lower_value(L, 0);
+    bool list = false;
+    Arg arg[6];
+    int n = L->op->schema->nparams;
+    if (!x) return lower_fail(L, 0, "expected a tensor");
+    for (int i = 0; i < n; i++) list |= lower_value(L, i) && lower_value(L, i)->rank == 1;
+    for (int i = 0; i < n; i++) {
+        arg[i] = L->arg[i];
+        if (lower_value(L, i)) TRY(arg[i].v = listed(L, i, list));
+    }
+    Value *y = lower_emit(L, L->op->id, n, arg);
+    return y && lower_return(L, lower_reshape(L, y, x->rank, x->dim));
+}
+
 /* PyTorch does not look at an index that takes nothing: its dtype and rank may be any. */
 bool lower_gather(Lower *L)
 {
@@ -198,7 +223,10 @@ bool lower_gather(Lower *L)
     for (int d = 0; d < i->rank; d++) empty |= ex_equals_int(i->dim[d], 0);
     if (empty && (i->dtype != DT_I64 || i->rank != x->rank))
         return lower_return(L, EMIT(L, full, arg_exprs(L->g, i->rank, i->dim), arg_int(L->g, 0), arg_dtype(x->dtype)));
-    return lower_return(L, EMIT(L, gather, L->arg[0], L->arg[1], L->arg[2], L->arg[3]));
+    bool list = x->rank == 1 || i->rank == 1;
+    Value *from = listed(L, 0, list), *at = listed(L, 2, list);
+    Value *y = from && at ? EMIT(L, gather, v(from), L->arg[1], v(at), L->arg[3]) : NULL;
+    return y && lower_return(L, lower_reshape(L, y, i->rank, i->dim));
 }
 
 bool lower_take_along(Lower *L)
@@ -390,7 +418,7 @@ bool lower_scatter_value(Lower *L)
     TRY(want(L, &x));
     if (!i) return lower_fail(L, 2, "expected a tensor");
     Value *src = lower_filled(L, i->rank, i->dim, L->arg[3], x->dtype);
-    return src && lower_return(L, EMIT(L, scatter_src, arg_value(x), L->arg[1], arg_value(i), arg_value(src)));
+    return src && lower_return(L, AS(L, scatter_src, arg_value(x), L->arg[1], arg_value(i), arg_value(src)));
 }
 
 /* An index vector along dim d in the shape of `like`. */
@@ -459,8 +487,8 @@ bool lower_index_copy(Lower *L)
     TRY(want(L, &x) && lower_dim(L, 1, x->rank, &d));
     if (!i || !src) return lower_fail(L, 2, "expected tensors");
     i = along(L, i, src, d);
-    return i && lower_return(L, EMIT(L, scatter_src, arg_value(x), arg_int(L->g, d), arg_value(i),
-                                     arg_value(lower_cast(L, src, x->dtype))));
+    return i && lower_return(L, AS(L, scatter_src, arg_value(x), arg_int(L->g, d), arg_value(i),
+                                   arg_value(lower_cast(L, src, x->dtype))));
 }
 
 /* Element k of the source goes to the k-th true position: where(mask, source[cumsum(mask) - 1], x). A source that may

@@ -92,6 +92,17 @@ def scatters(F):
             F.op("aten.scatter_reduce.two")(t(4, 5), 1, idx(5, 4, 7), t(4, 7), r, include_self=inc)
         F.op("aten.index_reduce.default").maybe(t(4, 5), 0, idx(4, 6), t(6, 5), r.replace("sum", "prod"), static=True)
     F.op("aten.scatter_reduce.two")(t(4, 5, dt=i64), 0, idx(4, 3, 5), t(3, 5, dt=i64), "sum")
+    for how in ("amax", "amin"):
+        F.op("aten.scatter_reduce.two")(t(4, 5, dt=b8), 0, idx(4, 3, 5), t(3, 5, dt=b8), how)
+    for x, i, src in (((5,), (), ()), ((), (1,), (1,)), ((5,), (1,), ()), ((5,), (), (3,)), ((), (), (1,))):
+        at = torch.zeros(i, dtype=i64) + len(x)     # a number beside a list is a list of one
+        for op in ("scatter.src", "scatter_add.default"):
+            F.op(f"aten.{op}")(t(x), 0, at, t(src), static=True)
+        F.op("aten.scatter_reduce.two")(t(x), -1, at, t(src), "amax", static=True)
+        F.op("aten.scatter.value")(t(x), 0, at, 2.5, static=True)
+        F.op("aten.scatter.value_reduce")(t(x), 0, at, 2.5, reduce="multiply", static=True)
+        F.op("aten.gather.default")(t(x), 0, at, static=True)
+    F.op("aten.index_copy.default")(t(5), 0, torch.tensor(3), t(()), static=True)
     c = F.op("aten.index_put.default")
     for dt in (f32, bf16, i64, b8):
         c(t(4, 5, dt=dt), [torch.tensor([2, 0])], t(2, 5, dt=dt))
