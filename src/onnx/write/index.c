@@ -254,6 +254,8 @@ static Ref scattered(Onnx *o, Ref x, Ref at, Ref src, int64_t axis, const char *
 {
     bool half = how && (x.t == DT_F16 || x.t == DT_BF16); /* sums of halves are made in float32 */
     if (half) return cast(o, scattered(o, cast(o, x, DT_F32), at, cast(o, src, DT_F32), axis, how), x.t);
+    if (how && x.t == DT_BOOL) /* ONNX Runtime reduces no truth values */
+        return cast(o, scattered(o, cast(o, x, DT_I32), at, cast(o, src, DT_I32), axis, how), x.t);
     attr_int(o, "axis", axis);
     if (how) attr_str(o, "reduction", how);
     return NODE(o, "ScatterElements", x.t, x, at, src);
