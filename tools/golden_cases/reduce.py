@@ -198,6 +198,7 @@ def norms(F):
         c(t(2, 6, 5, dt=dt), 3, w(6), w(6), static=True)
         c(t(2, 6, 3, 4, dt=dt), 2, None, None, 1e-3, static=True)
         c(t(2, 8, dt=dt), 4, w(8), w(8), static=True)
+        c(t(0, 6, 5, dt=dt), 3, w(6), w(6), static=True)
         c = F.op("aten.native_group_norm.default")
         c(t(2, 6, 5, dt=dt), w(6), w(6), 2, 6, 5, 3, 1e-5, static=True)
         for shape in ((3, 5), (2, 5, 7), (2, 5, 3, 4), (1, 5, 2, 2, 3)):

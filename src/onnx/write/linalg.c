@@ -281,15 +281,19 @@ void out_group_norm(Onnx *o, const Node *n, const char *text)
         return;
     }
     if (x.t == DT_F16 || x.t == DT_BF16) x = cast(o, x, DT_F32);
-    if (v->rank > 2 && ex_equals_int(v->dim[1], groups) && x.t != DT_F64) {
+    bool written_out = x.t == DT_F64;
+    for (int i = 0; i < v->rank; i++) written_out |= ex_equals_int(v->dim[i], 0); /* which ends ONNX Runtime */
+    if (v->rank > 2 && ex_equals_int(v->dim[1], groups) && !written_out) {
         w = *w.name ? cast(o, w, x.t) : filled(o, x.t, 1, 1, &v->dim[1]);
         b = *b.name ? cast(o, b, x.t) : filled(o, x.t, 0, 1, &v->dim[1]);
         attr_float(o, "epsilon", eps);
         give(o, n, 0, NODE(o, "InstanceNormalization", x.t, x, w, b));
         return;
     }
-    Ref y = NODE(o, "Reshape", x.t, x, INTS(o, 0, groups, -1));
-    if (x.t == DT_F64) {
+    Expr *rest = ex_floordiv(o->p, v->dim[1], ex_int(o->p, groups));
+    for (int i = 2; i < v->rank; i++) rest = ex_mul(o->p, rest, v->dim[i]);
+    Ref y = reshape(o, x, v->rank, v->dim, 3, (Expr *[]){v->dim[0], ex_int(o->p, groups), rest});
+    if (written_out) {
         y = standardised(o, y, 1, (int64_t[]){2}, eps);
     } else {
         Expr *g = ex_int(o->p, groups);
