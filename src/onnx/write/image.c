@@ -265,38 +265,13 @@ void out_avg_pool(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, p.batched ? y : squeeze(o, y, 0));
 }
 
-/* (from, to): part j is the mean of floor(j * from / to) ..
- * ceil((j + 1) * from / to) - 1 (ATen's AdaptiveAveragePooling). */
-static Ref constant_weights(Onnx *o, int64_t from, int64_t to)
+/* Part j of `to` is of elements floor(j * from / to) .. ceil((j + 1) * from / to) - 1 (ATen's
+ * AdaptiveAveragePooling): (to), from lo to before hi. */
+static void part_bounds(Onnx *o, Ref from, Ref to, Ref *lo, Ref *hi)
 {
-    float *m = arena_array(o->a, float, from *to);
-    if (!m) {
-        out_of_memory(o);
-        return none();
-    }
-    for (int64_t j = 0; j < to; j++) {
-        int64_t lo = j * from / to, hi = ((j + 1) * from + to - 1) / to;
-        for (int64_t i = lo; i < hi; i++) m[i * to + j] = (float)(1.0 / (double)(hi - lo));
-    }
-    Tensor t = tensor_of(DT_F32, 2, (int64_t[]){from, to}, m);
-    return tensor_const(o, &t, "average");
-}
-
-/* (from, to): is element i in part j? *size: elements of each part. */
-static Ref parts_of_sizes(Onnx *o, Expr *from, Expr *to, Ref *size)
-{
-    Ref a = size_of(o, from), b = size_of(o, to), one = integer(o, 1), j = positions(o, b),
-        i = unsqueeze(o, positions(o, a), 1);
-    Ref lo = bin(o, "Div", bin(o, "Mul", j, a), b);
-    Ref hi = bin(o, "Div", bin(o, "Sub", bin(o, "Add", bin(o, "Mul", bin(o, "Add", j, one), a), b), one), b);
-    *size = bin(o, "Sub", hi, lo);
-    return NODE(o, "And", DT_BOOL, negated(o, NODE(o, "Less", DT_BOOL, i, lo)), NODE(o, "Less", DT_BOOL, i, hi));
-}
-
-static Ref weights_of_sizes(Onnx *o, DType t, Expr *from, Expr *to)
-{
-    Ref size, inside = parts_of_sizes(o, from, to, &size);
-    return bin(o, "Div", cast(o, inside, t), cast(o, size, t));
+    Ref one = integer(o, 1), j = positions(o, to), next = bin(o, "Mul", bin(o, "Add", j, one), from);
+    *lo = bin(o, "Div", bin(o, "Mul", j, from), to);
+    *hi = bin(o, "Div", bin(o, "Sub", bin(o, "Add", next, to), one), to);
 }
 
 static void swap_with_last(int64_t *perm, int rank, int axis)
@@ -306,14 +281,24 @@ static void swap_with_last(int64_t *perm, int rank, int axis)
     perm[rank - 1] = axis;
 }
 
-/* One axis averaged into `to` parts: a product with a matrix of weights. */
+/* One axis averaged into `to` parts: the elements of each, picked by index, those after its end zeros. A product with
+ * weights would spread a NaN over all parts. */
 static Ref averaged(Onnx *o, Ref x, int rank, int axis, Expr *from, Expr *to)
 {
-    int64_t perm[MAX_RANK];
-    bool constant = ex_is_int(from) && ex_is_int(to) && x.t == DT_F32;
-    Ref weights = constant ? constant_weights(o, from->i, to->i) : weights_of_sizes(o, x.t, from, to);
+    int64_t perm[MAX_RANK], last = rank;
+    Ref a = size_of(o, from), b = size_of(o, to), one = integer(o, 1), lo, hi;
+    part_bounds(o, a, b, &lo, &hi);
+    Ref most = bin(o, "Add", bin(o, "Div", a, bin(o, "Max", b, one)), integer(o, 2));
+    Ref at = bin(o, "Add", unsqueeze(o, lo, 1), positions(o, most));
+    Ref inside = NODE(o, "Less", DT_BOOL, at, unsqueeze(o, hi, 1));
     swap_with_last(perm, rank, axis);
-    return transpose(o, bin(o, "MatMul", transpose(o, x, rank, perm), weights), rank, perm);
+    x = transpose(o, x, rank, perm);
+    at = bin(o, "Min", at, bin(o, "Sub", a, one));
+    attr_int(o, "axis", last - 1);
+    x = where(o, inside, NODE(o, "Gather", x.t, x, at), like(o, x, 0));
+    x = reduce(o, "ReduceSum", x, 1, &last, false);
+    x = bin(o, "Div", x, cast(o, bin(o, "Sub", hi, lo), x.t));
+    return transpose(o, x, rank, perm);
 }
 
 /* Windows are of one size where the result's divides the input's. */
@@ -385,7 +370,9 @@ static void largest_of_all(Onnx *o, const Node *n, Ref x, const Value *v, int ax
 static Ref largest_of_parts(Onnx *o, Ref x, int rank, int axis, Expr *from, Expr *to, Ref *place)
 {
     int64_t perm[MAX_RANK], last = rank - 1;
-    Ref size, inside = parts_of_sizes(o, from, to, &size);
+    Ref lo, hi, a = size_of(o, from), i = unsqueeze(o, positions(o, a), 1);
+    part_bounds(o, a, size_of(o, to), &lo, &hi);
+    Ref inside = NODE(o, "And", DT_BOOL, negated(o, NODE(o, "Less", DT_BOOL, i, lo)), NODE(o, "Less", DT_BOOL, i, hi));
     swap_with_last(perm, rank, axis);
     Ref each = where(o, inside, unsqueeze(o, transpose(o, x, rank, perm), rank), like(o, x, -INFINITY));
     attr_int(o, "axis", last);
