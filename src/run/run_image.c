@@ -109,7 +109,7 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
             if (x < 0) x = 0;
             int64_t i = clampi(whole(x), a->in);
             at[0] = i;
-            at[1] = i < a->in - 1 ? i + 1 : i;
+            at[1] = i < a->in - 1 && a->out != a->in ? i + 1 : i; /* of equal sizes a copy, in PyTorch as well */
             w[1] = x - (double)i > 1 ? 1 : x - (double)i;
             w[0] = 1 - w[1];
         } else {

@@ -101,6 +101,7 @@ def resamples(F):
             F.op(name + ".default")(t(2, 3, 5), [o], *extra)
         F.op(name + ".vec")(t(2, 3, 5), None, *extra, [1.7])
         F.op(name + ".vec")(t(2, 3, 5, dt=bf16), [8], *extra, None)
+        F.op(name + ".vec")(torch.tensor([[[1, inf, 3, nan, inf]]]), [5], *extra, None)
     for mode, extra in (("nearest", ()), ("trilinear", (False,)), ("trilinear", (True,)), ("_nearest_exact", ())):
         name = f"aten.{'_upsample_nearest_exact' if mode[0] == '_' else 'upsample_' + mode}3d"
         F.op(name + ".vec")(t(1, 2, 3, 4, 5), [4, 3, 7], *extra, None)
