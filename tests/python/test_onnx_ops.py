@@ -540,6 +540,31 @@ def test_a_part_of_an_image_by_scales(tmp_path):
     np.testing.assert_allclose(qkv.Model(str(tmp_path / "m.onnx")).run([x])["y"], interpolated(x, at), atol=1e-5)
 
 
+def test_a_size_times_a_constant_in_double(tmp_path):
+    """The size is an expression again, and the resize PyTorch's."""
+    m = model("""g (float[B, 3, S] x) => (float[a, c, d] y, float[a, c, e] z) {
+        dims = Shape(x)
+        one = Constant<value_ints = [1]>()
+        two = Constant<value_ints = [2]>()
+        three = Constant<value_ints = [3]>()
+        front = Slice(dims, one, two)
+        batch = Shape<start = 0, end = 1>(x)
+        back = Slice(dims, two, three)
+        wide = Cast<to = 11>(back)
+        by = Constant<value = double[1] {1.7}>()
+        more = Mul(wide, by)
+        up = Cast<to = 7>(more)
+        sizes = Concat<axis = 0>(batch, front, up)
+        y = Resize<mode = "linear", coordinate_transformation_mode = "half_pixel">(x, , , sizes)
+        less = Div(wide, by)
+        down = Cast<to = 7>(less)
+        fewer = Concat<axis = 0>(batch, front, down)
+        z = Resize<mode = "linear", coordinate_transformation_mode = "half_pixel">(x, , , fewer)
+    }""")
+    loaded = check(m, tmp_path, *(dict(x=F(2, 3, n)) for n in (5, 10, 17)))
+    assert loaded.graph_text().count("qkv.upsample") == 2
+
+
 def interpolated(x, at):
     return np.stack([[np.interp(at, np.arange(x.shape[-1]), row) for row in rows] for rows in x])
 

@@ -5,6 +5,7 @@
  *
  * Integers and truth values fold as expressions over symbols. Floats fold only where the result is exact in any
  * precision: constants, rounded to their dtype at each step as a kernel would, and sizes times or over powers of two.
+ * A size times or over any constant folds in double, in which expressions are evaluated.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -273,6 +274,10 @@ static Expr *fold_floats(OnnxOp *o, Kind k, DType t, Expr *a, Expr *b)
     }
     if (k == MUL && (power_of_two(a) || power_of_two(b))) return ex_make(o->ex, EX_MUL, a, b, NULL);
     if (k == DIV && power_of_two(b)) return ex_make(o->ex, EX_MUL, a, ex_float(o->ex, 1 / b->f), NULL);
+    bool by = b->kind == EX_FLOAT && isfinite(b->f) && b->f != 0 && a->kind == EX_TOFLOAT,
+         times = a->kind == EX_FLOAT && isfinite(a->f) && b->kind == EX_TOFLOAT;
+    if (t == DT_F64 && ((k == MUL && (by || times)) || (k == DIV && by)))
+        return ex_make(o->ex, k == MUL ? EX_MUL : EX_TRUEDIV, a, b, NULL);
     return NULL;
 }
 
