@@ -239,11 +239,23 @@ bool lower_float_power(Lower *L)
 static Value *times(Lower *L, Value *a, Arg b) { return a ? EMIT(L, mul_Tensor, arg_value(a), b) : NULL; }
 static Value *plus(Lower *L, Value *a, Arg b) { return a ? EMIT(L, add_Tensor, arg_value(a), b) : NULL; }
 
-/* x * 2^n */
+/* x * 2^n. Of a float and a whole number it is exact, however far 2^n is from x's range: products in float64, by equal
+ * parts of 2^n where x is one, of which only the last rounds. */
 bool lower_ldexp(Lower *L)
 {
-    Value *power = AS(L, pow_Scalar, arg_float(L->g, 2), L->arg[1]);
-    return lower_return(L, AS(L, mul_Tensor, L->arg[0], arg_value(power)));
+    Value *x = lower_value(L, 0), *n = lower_value(L, 1);
+    if (!x || !n || !dtype_is_float(x->dtype) || !dtype_is_int(n->dtype))
+        return lower_return(L, AS(L, mul_Tensor, L->arg[0], v(AS(L, pow_Scalar, arg_float(L->g, 2), L->arg[1]))));
+    int parts = x->dtype == DT_F64 ? 3 : 1;
+    int64_t most = parts * 700; /* beyond it all is 0 or infinite */
+    Value *y = lower_cast(L, x, DT_F64), *i = lower_cast(L, n, DT_I64);
+    i = AS(L, clamp, v(i), arg_int(L->g, -most), arg_int(L->g, most));
+    for (int k = parts; k > 0; k--) {
+        Value *part = k > 1 ? AS(L, div_Tensor_mode, v(i), arg_int(L->g, k), arg_str(L->g, "trunc")) : i;
+        y = AS(L, mul_Tensor, v(y), v(AS(L, pow_Scalar, arg_float(L->g, 2), v(lower_cast(L, part, DT_F64)))));
+        i = AS(L, sub_Tensor, v(i), v(part));
+    }
+    return y && lower_return(L, lower_cast(L, y, x->dtype));
 }
 
 /* What ATen's kernels of several steps compute numbers of half width in: they round once, at the end. */

@@ -763,8 +763,20 @@ def tails(F):
         F.op("aten.erfinv.default")(torch.tensor([1.0, -1.0, 1.5, 0.999, -0.99999, 0.0, -0.0, 1e-4, nan]).to(dt))
 
 
+def powers_of_two(F):
+    """Exact, where 2^n alone is out of range as well."""
+    c = F.op("aten.ldexp.Tensor")
+    for dt, lo, hi in ((f16, -30, 30), (bf16, -200, 200), (f32, -200, 200), (f64, -1500, 1500)):
+        for n in (i64, i32):
+            far = torch.tensor([2.0 ** (lo // 2), 1.5, -0.0, inf, nan, 2.0 ** (hi // 2) * 1.25], dtype=f64).to(dt)
+            c(far, torch.tensor([hi, lo, 3000, -3000, 5, lo], dtype=n))
+        c(far, torch.tensor(7))
+        c(far[1], torch.tensor([-2, 3]))
+
+
 def add(F):
     tails(F)
+    powers_of_two(F)
     special_functions(F)
     quantizers(F)
     unary(F)
