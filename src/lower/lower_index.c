@@ -31,7 +31,7 @@ static Value *join(Lower *L, int n, Value *const *v, int dim)
         if (n > 1 && v[i]->rank == 1 && ex_equals_int(v[i]->dim[0], 0)) continue;
         if (!(list[m++] = lower_cast(L, v[i], t))) return NULL;
     }
-    if (m == 0) list[m++] = v[0];
+    if (m == 0 && !(list[m++] = lower_cast(L, v[0], t))) return NULL;
     return m == 1 ? list[0] : EMIT(L, cat, arg_values(L->g, m, list), arg_int(L->g, dim));
 }
 

@@ -258,6 +258,7 @@ def joins(F):
                 c([t(2, 3, dt=dt), t(2, 2, dt=dt)], 1)
             c([t(2, 3, dt=i64), t(2, 3, dt=f32)])
             c([t(2, 3, dt=f16), t(2, 3, dt=bf16)])
+            c([t(0, dt=i64), t(0, dt=bf16)], static=True)
             c([t(2, dt=b8), t(2, dt=i32)])
             c([t(0), t(2, 3)])
             c([t(0, 3), t(2, 3)])
