@@ -213,7 +213,7 @@ bool lower_index_reduce(Lower *L)
     TRY(tensors(L, 1) && lower_dim(L, 1, lower_value(L, 0)->rank, &d));
     Value *i = lower_value(L, 2), *src = lower_value(L, 3);
     if (!i || !src) return lower_fail(L, 2, "expected tensors");
-    i = along(L, i, src, d);
+    i = along(L, lower_cast(L, i, DT_I64), src, d); /* PyTorch's scatter_reduce takes no other */
     return i && lower_return(L, AS(L, scatter_reduce_two, L->arg[0], num(L, d), v(i), v(src), L->arg[4], L->arg[5]));
 }
 

@@ -318,6 +318,14 @@ def test_negative_numbers_beside_bytes(tmp_path):
     Exported(tmp_path, f, given).agrees(given)
 
 
+def test_rows_named_by_numbers_of_32_bits(tmp_path):
+    def f(x, i):
+        return [x.index_reduce(0, i, x[:3], how) for how in ("mean", "amax", "prod")]
+
+    given = torch.randn(4, 5), torch.tensor([2, 0, 2], dtype=torch.int32)
+    Exported(tmp_path, f, given).agrees(given)
+
+
 def test_whether_a_type_fits_another_is_known(tmp_path):
     def f(x):
         return x * 2 if torch.can_cast(x.dtype, torch.int64) else x + 1
