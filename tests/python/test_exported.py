@@ -309,6 +309,17 @@ def test_complex_numbers_beside_reals(tmp_path):
     Exported(tmp_path, f, given()).agrees(given())
 
 
+def test_complex_numbers_in_a_program(tmp_path):
+    def f(x):
+        z = torch.complex(x, x - 1)
+        powers = torch.pow(1j, z), torch.pow(1 - 2j, x), torch.pow(2, z)
+        chosen = torch.where(x > 0, z, 1j), torch.where(x > 0, 2 - 1j, z), torch.where(x > 0, x, 1j)
+        return [torch.view_as_real(y) for y in (*powers, *chosen)]
+
+    given = (torch.randn(3, 4),)
+    Exported(tmp_path, f, given).agrees(given)
+
+
 def test_negative_numbers_beside_bytes(tmp_path):
     def f(x):
         return (x < -2, x == -2, x >= -1, x // -2, x % -2, torch.fmod(x, -3), torch.clamp(x, -2, 200),
