@@ -17,9 +17,10 @@ import re
 
 import torch
 import torch.nn.functional as F
+import torch_families as families
 
 FLOATS = ["float32"] * 12 + ["float64", "float64", "float16", "bfloat16"]
-INTEGERS = ["int64", "int64", "int64", "int32", "uint8"]
+INTEGERS = ["int64"] * 6 + ["int32", "int32", "uint8", "int8", "int16"]
 LARGEST = 6000      # elements of a value
 CONSTANTS = ["0.5", "2", "-1", "3", "0.125", "-0.75", "1", "0", "1.5"]
 UNARY = ("relu gelu silu tanh sigmoid exp log1p sqrt rsqrt abs neg sin cos erf floor ceil round trunc frac square "
@@ -58,14 +59,27 @@ def map_over(f, xs, *rest):
     return torch.stack([f(x, *rest) for x in xs])
 
 
-EAGER = dict(torch=torch, F=F, cond=cond, while_loop=while_loop, scan=scan, map_over=map_over)
+def associative_scan(join, xs, dim):
+    out = [xs.select(dim, 0)]
+    for k in range(1, xs.shape[dim]):
+        out.append(join(out[-1], xs.select(dim, k)))
+    return torch.stack(out, dim)
+
+
+EAGER = dict(torch=torch, F=F, cond=cond, while_loop=while_loop, scan=scan, map_over=map_over,
+             associative_scan=associative_scan)
 
 
 def of_export():
+    from torch._higher_order_ops.associative_scan import associative_scan as torch_associative
     from torch._higher_order_ops.map import map as torch_map
     from torch._higher_order_ops.scan import scan as torch_scan
     from torch._higher_order_ops.while_loop import while_loop as torch_while
-    return EAGER | dict(cond=torch.cond, while_loop=torch_while, scan=torch_scan, map_over=torch_map)
+
+    def associative(join, xs, dim):
+        return torch_associative(join, xs, dim, combine_mode="generic")
+    return EAGER | dict(cond=torch.cond, while_loop=torch_while, scan=torch_scan, map_over=torch_map,
+                        associative_scan=associative)
 
 
 # ------------------------------------------------------------------ programs
@@ -76,12 +90,13 @@ class Program:
 
     def __init__(self, seed):
         self.seed, self.inputs, self.weights, self.buffers = seed, {}, {}, {}
-        self.lines, self.outputs, self.sizes, self.loss = [], [], [], False
+        self.lines, self.outputs, self.sizes, self.loss, self.complex = [], [], [], False, set()
 
     def source(self):
         body = [f"    {name} = {text}" if name else f"    {text}" for name, text, _ in self.lines]
+        out = [f"torch.view_as_real({n}.resolve_conj())" if n in self.complex else n for n in self.outputs]
         return "\n".join([f"def forward({', '.join(['self', *self.inputs])}):", *body,
-                          f"    return {', '.join(self.outputs)}{',' if len(self.outputs) == 1 else ''}"])
+                          f"    return {', '.join(out)}{',' if len(out) == 1 else ''}"])
 
     def tensors(self, k):
         """Its inputs at sizes k."""
@@ -112,6 +127,7 @@ class Program:
 def scalar(out):
     """What gradients are taken of: of one sign, and bounded."""
     seen = [torch.where(x.abs() < 1e3, x, 0.0) for x in out if x.is_floating_point()]
+    seen = [x.float() if x.dtype == torch.float16 else x for x in seen]  # whose squares would be infinite
     return sum((x * x / (1 + x * x)).mean().float() for x in seen if x.numel())
 
 
@@ -158,8 +174,26 @@ class Drawing:
     def places(self, rank=None):
         return self.choose(lambda t: t.dtype == torch.int64 and rank in (None, t.dim()))
 
+    def wide(self, rank=0):
+        """Of more than half precision."""
+        return self.choose(lambda t: t.dtype in (torch.float32, torch.float64) and t.dim() >= rank)
+
+    def finite(self, rank=0, most=9):
+        return self.choose(lambda t: t.is_floating_point() and rank <= t.dim() <= most and bool(t.isfinite().all()))
+
+    def calm(self, rank=0):
+        """Of more than half precision, and finite."""
+        return self.choose(lambda t: t.dtype in (torch.float32, torch.float64) and t.dim() >= rank
+                           and bool(t.isfinite().all()))
+
+    def z(self):
+        return self.choose(lambda t: t.is_complex() and bool(t.isfinite().all()))
+
+    def whole(self):
+        return self.choose(lambda t: not t.is_floating_point() and not t.is_complex() and t.dtype != torch.bool)
+
     def n(self, rank=0):
-        return self.choose(lambda t: t.dtype != torch.bool and t.dim() >= rank)
+        return self.choose(lambda t: t.dtype != torch.bool and t.dim() >= rank and not t.is_complex())
 
     def b(self):
         return self.choose(lambda t: t.dtype == torch.bool)
@@ -360,7 +394,7 @@ def picked(g):
         lambda: f"{v}[{g.i()} % {v}.shape[0], ..., {g.i()} % {v}.shape[-1]]",
         lambda: f"{v}[{g.i()} % {v}.shape[0], :, 0]",
         lambda: f"{v}.gather({d}, {g.places(g.t(v).dim())} % {v}.shape[{d}])",
-        lambda: f"torch.take_along_dim({v}, {v}.argsort({d}, stable=True), {d})",
+        lambda: f"torch.take_along_dim({v}, {v}.argsort(dim={d}, stable=True), {d})",
         lambda: f"torch.where({g.b()}, {v}, {g.like(v)})",
         lambda: f"torch.where({v} > {g.c()}, {v}, {g.c()})", lambda: f"torch.where({g.b()}, {g.c()}, {v})",
         lambda: f"{v}.masked_fill({g.b()}, {g.c()})",
@@ -373,7 +407,7 @@ def picked(g):
         lambda: f"{v}[{g.b()}].sum()",
         lambda: f"{v}.scatter_reduce({d}, {at}, {v}, {g.word('amax sum mean amin')})",
         lambda: f"{v}.masked_select({g.b()})[:1]", lambda: f"torch.nonzero({v}).sum(0)",
-        lambda: f"torch.searchsorted({g.f(1)}.sort(-1).values, {g.f(1)})",
+        lambda: f"torch.searchsorted({g.finite(1)}.sort(-1).values, {g.f(1)})",
     ])()
 
 
@@ -383,7 +417,7 @@ def ordered(g):
     return g.r.choice([
         lambda: f"{v}.cumsum({d})", lambda: f"{v}.cumprod({d})",
         lambda: f"{v}.sort({d}, descending={g.either()}, stable=True)[{g.of('0', '1')}]",
-        lambda: f"{v}.argsort({d}, stable=True)",
+        lambda: f"{v}.argsort(dim={d}, stable=True)",
         lambda: f"{v}.topk({g.of('1', '2')}, {d}, largest={g.either()}).values",
         lambda: f"{v}.cummax({d}).values", lambda: f"{f}.median({g.of('', '-1')})",
         lambda: f"torch.logcumsumexp({f}, -1)", lambda: f"{v}.diff(dim={d})",
@@ -412,6 +446,8 @@ def created(g):
 def product(g):
     a = g.f(1)
     d = g.t(a).shape[-1]
+    if not d:   # ONNX Runtime makes a wrong Reshape of it
+        raise LookupError
     return g.r.choice([
         lambda: f"{a} @ {g.like(a)}", lambda: f"{a} @ {g.like(a)}.mT", lambda: f"torch.matmul({a}, {a}.mT)",
         lambda: f"F.linear({a}, {g.w(g.of(3, 4), d)}, {g.w(g.of(3, 4))})",
@@ -450,7 +486,7 @@ def norm(g):
 
 
 def image(g):
-    v = g.f(3, 4)
+    v = g.finite(3, 4)
     two = g.t(v).dim() == 4 or g.r.random() < 0.3
     c = g.t(v).shape[-3 if two else -2] if g.t(v).dim() > 2 else 1
     n, linear, size = ("2d", "bilinear", "(5, 3)") if two else ("1d", "linear", "5")
@@ -545,7 +581,7 @@ def write(g):
         lambda: f"{v}.index_put_(({at},), {o}, accumulate={g.either()})",
         lambda: f"{v}[{g.i()} % {v}.shape[0]] = {g.c()}", lambda: f"{v}[{g.b()}] = {g.c()}",
         lambda: f"{part}.zero_()",
-        lambda: f"{v}.scatter_({d}, {v}.argsort({d}, stable=True), {o})",
+        lambda: f"{v}.scatter_({d}, {v}.argsort(dim={d}, stable=True), {o})",
         lambda: f"{v}.index_fill_({d}, torch.tensor([0]), {g.c()})", lambda: f"{v}.index_copy_(0, {at}, {o})",
         lambda: f"{v}.clamp_({g.of('-1', '0')}, 1)",
         lambda: f"{v}.transpose(0, -1).add_({g.c()})",
@@ -559,16 +595,24 @@ def write(g):
         lambda: f"self.{g.r.choice(sorted(g.p.buffers))}.add_({g.of('1', '0.5')})",
         lambda: f"{v}.index_add_(0, {at}, {o})", lambda: f"{v}.unfold({d}, 2, 2).mul_({g.of('2', '0')})",
         lambda: f"{v}.masked_scatter_({g.b()}, {o}.clone())",
-        lambda: f"{v}.scatter_add_({d}, {o}.argsort({d}, stable=True), {o})",
+        lambda: f"{v}.scatter_add_({d}, {o}.argsort(dim={d}, stable=True), {o})",
         lambda: f"{v}.narrow({d}, 0, 1).sub_({o}.sum())", lambda: f"{v}.real.add_(1)",
     ])()
 
 
 MAKERS = [(unary, 9), (binary, 10), (scalars, 9), (bits, 2), (cast, 4), (reduction, 7), (view, 16), (moved, 6),
           (picked, 8), (ordered, 4), (created, 4), (product, 6),
-          (norm, 6), (image, 4), (attention, 5), (branch, 0.4), (write, 12)]
+          (norm, 6), (image, 4), (attention, 5), (branch, 0.4), (write, 12), (families.complexes, 1),
+          (families.formats, 2), (families.controlled, 0.4), (families.recurrent, 0.5), (families.volumes, 2),
+          (families.scattered, 4), (families.sorted_out, 4), (families.integers, 5), (families.promoted, 5),
+          (families.losses, 2), (families.einsums, 2), (families.special, 3)]
 THEMES = {"any": {}, "attention": {attention: 40, norm: 12, view: 24}, "image": {image: 40},
-          "writes": {write: 60, view: 40}, "index": {picked: 40, ordered: 15}, "branch": {branch: 20}}
+          "writes": {write: 60, view: 40}, "index": {picked: 40, ordered: 15}, "branch": {branch: 20},
+          "complex": {families.complexes: 60}, "formats": {families.formats: 50, write: 40},
+          "control": {families.controlled: 25}, "recurrent": {families.recurrent: 25},
+          "volumes": {families.volumes: 60}, "scattered": {families.scattered: 40, families.sorted_out: 20},
+          "integers": {families.integers: 40, bits: 10, cast: 10}, "promoted": {families.promoted: 60, cast: 10},
+          "losses": {families.losses: 20, families.einsums: 15, families.special: 30}}
 
 
 # ------------------------------------------------------------------ making
@@ -589,9 +633,12 @@ def inputs_of(g, theme):
         mask = r.choice([[m, m], [n, 1, 1, m], [n, 1, m, m], [m], [1, 1, m, m], [n, m]])
         p.inputs["mask"] = r.choice([dtype, "bool", "bool", "float32", "int64"]), mask, "plain"
         return
-    if theme == "image":
-        shape = r.choice([[n, 4, m, 6], [n, 2, m, m], [2, 4, m, n], [n, 4, m], [n, 4, 8, 8]])
-        p.inputs["x0"] = dtype, shape, how()
+    shapes = {"image": [[n, 4, m, 6], [n, 2, m, m], [2, 4, m, n], [n, 4, m], [n, 4, 8, 8]],
+              "volumes": [[n, 4, m, 6], [n, 2, m], [n, 3, 3, m, 4], [n, 4, 8, 8], [2, 4, 4, m, n]],
+              "formats": [[n, 4, m, 6], [n, m, 4], [n, 2, m, m], [n, m]], "recurrent": [[n, m, 4], [n, m, 3]],
+              "integers": [[n, m], [m]]}
+    if theme in shapes:
+        p.inputs["x0"] = r.choice(INTEGERS) if theme == "integers" else dtype, r.choice(shapes[theme]), "plain"
     for k in range(len(p.inputs), r.randint(2, 4)):
         kind = r.choice([dtype] * 4 + [r.choice(FLOATS), r.choice(INTEGERS), "bool"])
         rank = r.choice((0, 1, 2, 2, 2, 3, 3, 4))
@@ -627,12 +674,12 @@ def tensors_of(scope):
 
 
 def acceptable(t):
-    return (isinstance(t, torch.Tensor) and t.numel() <= LARGEST and t.dim() < 7 and t.layout == torch.strided
-            and not t.is_complex())
+    return isinstance(t, torch.Tensor) and t.numel() <= LARGEST and t.dim() < 7 and t.layout == torch.strided
 
 
 def tame(x):
     """Finite values stay small, and not everything becomes NaN."""
+    x = x.abs() if x.is_complex() else x
     if not x.is_floating_point() or not x.numel():
         return True
     finite = x.isfinite()
@@ -708,5 +755,6 @@ def make(seed):
     written = {names[0] for name, _, names in p.lines if name is None and names}
     p.outputs += [n for n in p.inputs if n in written]
     p.outputs = p.outputs[-12:] or made[-1:]
+    p.complex = {n for n, t in tensors_of(scopes[0]).items() if t.is_complex()}
     p.loss = any(tensors_of(scopes[0])[n].is_floating_point() and tensors_of(scopes[0])[n].numel() for n in p.outputs)
     return p
