@@ -311,6 +311,45 @@ bool onnx_topk(OnnxOp *o)
     return true;
 }
 
+/* The first place of each different element: the least of those that `inverse`, a vector, sends there. */
+static Value *first_places(OnnxOp *o, Value *inverse, Expr *count)
+{
+    Value *at = AS(&o->L, arange, arg_expr(inverse->dim[0]));
+    Value *none = AS(&o->L, full, arg_exprs(o->g, 1, &count), arg_int(o->g, INT64_MAX), arg_dtype(DT_I64));
+    return at && none ? AS(&o->L, scatter_reduce_two, v(none), arg_int(o->g, 0), v(inverse), v(at),
+                           arg_str(o->g, "amin"), arg_bool(o->g, true))
+                      : NULL;
+}
+
+/* Of slices along an axis, or of all elements, one of those that are equal: in their order, or as they come first. */
+bool onnx_unique(OnnxOp *o)
+{
+    Value *x;
+    int64_t a, sorted;
+    int axis = 0;
+    bool along = op_attr(o, "axis") != NULL;
+    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", 0, &a) && op_attr_int(o, "sorted", 1, &sorted));
+    if (along) TRY(op_axis(o, "axis", a, x->rank, &axis));
+    Arg yes = arg_bool(o->g, true), flat = arg_ints(o->g, 1, (int64_t[]){-1}), first = arg_int(o->g, 0);
+    Value *const *made = along ? ALL(&o->L, unique_dim, v(x), arg_int(o->g, axis), yes, yes, yes)
+                               : ALL(&o->L, unique2, v(x), yes, yes, yes);
+    TRY(made);
+    Value *y = made[0], *inverse = AS(&o->L, reshape, v(made[1]), flat), *count = made[2];
+    Value *at = inverse ? first_places(o, inverse, y->dim[axis]) : NULL;
+    TRY(at);
+    if (!sorted) {
+        Value *order = AS(&o->L, argsort, v(at)), *rank = AS(&o->L, argsort, v(order));
+        TRY(order && rank && (inverse = AS(&o->L, index_select, v(rank), first, v(inverse))));
+        TRY(y = AS(&o->L, index_select, v(y), arg_int(o->g, axis), v(order)));
+        TRY(at = AS(&o->L, index_select, v(at), first, v(order)));
+        TRY(count = AS(&o->L, index_select, v(count), first, v(order)));
+    }
+    Value *const out[4] = {y, at, inverse, count};
+    for (int i = 0; i < 4; i++)
+        if (op_wants(o, i)) TRY(op_return(o, i, out[i]));
+    return true;
+}
+
 /* Along an axis, or of all elements, those whose condition is true; a short condition takes none past its end. */
 bool onnx_compress(OnnxOp *o)
 {

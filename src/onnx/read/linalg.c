@@ -32,6 +32,13 @@ bool onnx_gemm(OnnxOp *o)
     return op_return(o, 0, lower_cast(&o->L, y, a->dtype));
 }
 
+bool onnx_det(OnnxOp *o)
+{
+    Value *x;
+    TRY(op_tensor(o, 0, &x));
+    return op_return(o, 0, AS(&o->L, linalg_det, v(x)));
+}
+
 bool onnx_einsum(OnnxOp *o)
 {
     const char *equation;
