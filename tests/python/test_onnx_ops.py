@@ -540,6 +540,29 @@ def test_a_part_of_an_image_by_scales(tmp_path):
     np.testing.assert_allclose(qkv.Model(str(tmp_path / "m.onnx")).run([x])["y"], interpolated(x, at), atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pads_that_cut_off(mode, tmp_path):
+    """Around a torus goes what negative amounts leave."""
+    amounts = (-1, 1), (1, -2), (-2, 3), (3, -1), (0, -3)
+    rows = "\n".join(f"p{k} = Constant<value_ints = [{a}, {b}]>() y{k} = Pad<mode = \"{mode}\">(x, p{k})"
+                     for k, (a, b) in enumerate(amounts))
+    outs = ", ".join(f"float[n{k}] y{k}" for k in range(len(amounts)))
+    check(model(f"g (float[S] x) => ({outs}) {{ {rows} }}", opset=19), tmp_path, *({"x": F(n)} for n in (6, 9)))
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+@pytest.mark.parametrize("sorts", [0, 1])
+def test_unique(axis, sorts, tmp_path):
+    along = "" if axis is None else f", axis = {axis}"
+    sizes, shapes = ("3, S", [(3, 4), (3, 7), (3, 1)]) if axis == -1 else ("S, 3", [(4, 3), (7, 3), (1, 3)])
+    of_y = "n" if axis is None else "n, m"
+    m = model(f"""g (float[{sizes}] x) => (float[{of_y}] y, int64[k] i, int64[l] v, int64[k] c) {{
+        y, i, v, c = Unique<sorted = {sorts}{along}>(x)
+    }}""")
+    check(m, tmp_path, *({"x": np.random.default_rng(n).integers(0, 2, s).astype(np.float32)}
+                         for n, s in enumerate(shapes)))
+
+
 def test_a_size_times_a_constant_in_double(tmp_path):
     """The size is an expression again, and the resize PyTorch's."""
     m = model("""g (float[B, 3, S] x) => (float[a, c, d] y, float[a, c, e] z) {

@@ -436,9 +436,16 @@ bool onnx_global_pool(OnnxOp *o)
 
 /* ------------------------------------------------------------------ pads */
 
-/* One axis by position: reflect has the period 2 (n - 1), wrap n, edge stays at the ends. */
+/* One axis by position: reflect has the period 2 (n - 1), wrap n of what negative amounts leave, edge stays at the
+ * ends. */
 static Value *repeated(OnnxOp *o, Value *x, int axis, Expr *before, Expr *after, const char *mode)
 {
+    if (!strcmp(mode, "wrap")) {
+        Expr *zero = num(o, 0), *from = ex_max(o->ex, ex_neg(o->ex, before), zero),
+             *to = ex_add(o->ex, x->dim[axis], ex_min(o->ex, after, zero));
+        if (from != zero || to != x->dim[axis]) TRY_NULL(x = lower_piece(&o->L, x, axis, from, to));
+        before = ex_max(o->ex, before, zero), after = ex_max(o->ex, after, zero);
+    }
     Expr *n = x->dim[axis], *last = ex_sub(o->ex, n, num(o, 1));
     Value *at = AS(&o->L, arange_start_step, arg_expr(ex_neg(o->ex, before)), arg_expr(ex_add(o->ex, n, after)),
                    arg_int(o->g, 1), arg_dtype(DT_I64));
