@@ -62,13 +62,13 @@ static bool complex_ones(Lower *L, Value **a, Value **b)
 /* X with A X = B; check: a singular A is an error. info may be NULL. */
 static Value *solve(Lower *L, Value *a, Value *b, bool check, Value **info)
 {
-    TRY(a && b);
+    TRY_NULL(a && b);
     bool twice = complex_ones(L, &a, &b);
     if (twice) {
         a = complex_whole(L, a);
         b = complex_columns(L, b);
     }
-    TRY(a && b && same_batch(L, &a, &b));
+    TRY_NULL(a && b && same_batch(L, &a, &b));
     Value *x = EMIT(L, linalg_solve_ex, v(a), v(b), arg_bool(L->g, true), arg_bool(L->g, check));
     if (x && info) *info = twice ? complex_order(L, result(x, 1)) : result(x, 1);
     return twice ? complex_of_columns(L, x) : x;
@@ -76,21 +76,21 @@ static Value *solve(Lower *L, Value *a, Value *b, bool check, Value **info)
 
 static Value *triangular(Lower *L, Value *a, Value *b, bool upper, bool unitriangular)
 {
-    TRY(a && b);
+    TRY_NULL(a && b);
     bool twice = complex_ones(L, &a, &b);
     if (twice) { /* with ones on the diagonal (rows over their elements of it) a square [1 0; 0 1] is triangular, too */
         Arg last = arg_int(L->g, -1);
         Value *d = AS(L, diagonal, v(a), arg_int(L->g, 0), arg_int(L->g, -2), last);
-        TRY(d);
+        TRY_NULL(d);
         if (unitriangular) a = AS(L, sub_Tensor, v(a), v(AS(L, diag_embed, v(d))));
         else {
             d = AS(L, unsqueeze, v(d), last);
-            TRY(d && (a = AS(L, div_Tensor, v(a), v(d))) && (b = AS(L, div_Tensor, v(b), v(d))));
+            TRY_NULL(d && (a = AS(L, div_Tensor, v(a), v(d))) && (b = AS(L, div_Tensor, v(b), v(d))));
         }
         a = complex_whole(L, a);
         b = complex_columns(L, b);
     }
-    TRY(a && b && same_batch(L, &a, &b));
+    TRY_NULL(a && b && same_batch(L, &a, &b));
     Value *x = EMIT(L, linalg_solve_triangular, v(a), v(b), arg_bool(L->g, upper), arg_bool(L->g, true),
                     arg_bool(L->g, unitriangular || twice));
     return twice ? complex_of_columns(L, x) : x;
