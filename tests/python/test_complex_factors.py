@@ -99,18 +99,6 @@ def test_singular(tmp_path):
     assert torch.from_dlpack(qkv.Model(tmp_path / "m.pt2").run_dlpack([a])["output_0"]) == 0
 
 
-def test_decomposed_checks(tmp_path):
-    """run_decompositions() checks in a node of its own, which is the factorization's here."""
-    a = torch.ones(2, 2)
-    program = torch.export.export(Case(torch.linalg.inv), (a,)).run_decompositions()
-    assert any("with_effects" in str(n.target) for n in program.graph.nodes)
-    torch.export.save(program, tmp_path / "m.pt2")
-    model = qkv.Model(tmp_path / "m.pt2")
-    assert torch.equal(torch.from_dlpack(model.run_dlpack([torch.diag(2 * a[0])])["output_0"]), torch.diag(a[0] / 2))
-    with pytest.raises(qkv.Error, match="singular"):
-        model.run_dlpack([a])
-
-
 def test_no_derivative(tmp_path):
     a = sides(4, 3).requires_grad_()
     module = Case(lambda a: torch.linalg.svd(a, full_matrices=True), loss=True)

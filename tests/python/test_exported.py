@@ -676,3 +676,20 @@ def test_pieces_that_are_joined(tmp_path):
                 torch.cat([x.double()[:, :1], y.double()[:, 1:2]], -1))
     exported = Exported(tmp_path, f, (torch.randn(9000, 2), torch.randn(9000, 5)))
     exported.agrees((torch.randn(9000, 2), torch.randn(9000, 5)))
+
+
+class Inverse(nn.Module):
+    def forward(self, x):
+        return torch.linalg.inv(x)
+
+
+def test_decomposed_checks(tmp_path):
+    """run_decompositions() checks in a node of its own, which is the factorization's here."""
+    a = torch.ones(2, 2)
+    program = torch.export.export(Inverse(), (a,)).run_decompositions()
+    assert any("with_effects" in str(n.target) for n in program.graph.nodes)
+    torch.export.save(program, tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    assert torch.equal(torch.from_dlpack(model.run_dlpack([torch.diag(2 * a[0])])["output_0"]), torch.diag(a[0] / 2))
+    with pytest.raises(qkv.Error, match="singular"):
+        model.run_dlpack([a])

@@ -78,7 +78,23 @@ LENGTH = {"target": "torch.ops.aten.sym_size.int", "outputs": [{"as_sym_int": {"
           "inputs": [{"name": n, "arg": a, "kind": 1} for n, a in (("self", tensor("x")), ("dim", {"as_int": 0}))]}
 SIZE = {"target": "_operator.mul", "inputs": [{"name": "", "arg": {"as_int": 2}, "kind": 1}] * 2,
         "outputs": [{"as_sym_int": {"as_name": "made"}}], "metadata": {}}
+
+
+def effect(d, op, *given):
+    """In front of all nodes, as run_decompositions() puts what has an effect."""
+    given = tensor("token"), {"as_operator": f"torch.ops.{op}"}, *given
+    nodes(d).insert(0, {"target": "torch.ops.higher_order.with_effects", "metadata": {},
+                        "inputs": [{"name": "", "arg": a, "kind": 1} for a in given],
+                        "outputs": [tensor("token_1"), {"as_none": True}]})
+
+
 EDITS = [  # model, edit, what is said
+    ("mha_self", lambda d: effect(d, "my.op"), "my.op"),
+    ("mha_self", lambda d: effect(d, "aten.add_.Tensor", tensor("x"), tensor("x")), "an effect of aten.add_.Tensor"),
+    ("mha_self", lambda d: effect(d, "aten._linalg_check_errors.default", tensor("x"), {"as_string": "inv"},
+                                  {"as_bool": False}), "expected the info of a factorization"),
+    ("mha_self", lambda d: effect(d, "aten._linalg_check_errors.default", *[tensor("x")] * 4),
+     "argument 5: aten._linalg_check_errors.default has no such parameter"),
     ("mha_self", lambda d: values(d).pop("x"), "'x' is not in tensor_values"),
     ("mha_self", lambda d: values(d).pop("p_mha_in_proj_bias"), "'p_mha_in_proj_bias' is not in tensor_values"),
     ("mha_self", lambda d: specs(d)[0]["parameter"].update(parameter_name="no"), "weight 'no' is not in the archive"),

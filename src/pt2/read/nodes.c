@@ -523,7 +523,7 @@ static bool effect_node(Import *im, Scope *s, const json_t *node, const char *ef
     size_t i;
     Arg given[64] = {{0}};
     Ref *ref;
-    if (!op) return fail(im->err, E_UNSUPPORTED, "an effect of %s", plain_target(effect));
+    if (!op || op->flags & OPF_INPLACE) return fail(im->err, E_UNSUPPORTED, "an effect of %s", plain_target(effect));
     TRY(json_want_array(node, "inputs", &inputs, im->err));
     json_array_foreach(inputs, i, input)
     {
