@@ -415,8 +415,50 @@ def test_places_are_inside_at_all_sizes(name, tmp_path):
     assert certificate_of(*looked_up(name, tmp_path), tmp_path / "o.pt2")["whole"] == INSIDE[name][2]
 
 
+# what is asked of three numbers from 0 to 9: (by both, by the second alone, numbers that only the first takes)
+ASKED = {
+    "of no others": (None, lambda a, b, c: a + b <= 9, (9, 9, 0)),
+    "that they differ": (lambda a, b, c: a + b == c, lambda a, b, c: a != c, (3, 0, 3)),
+    "an order, of others that differ": (lambda a, b, c: a + b != c, lambda a, b, c: a <= c, (5, 1, 2)),
+    "an order that follows of some": (lambda a, b, c: a + b == c, lambda a, b, c: c <= a + 3, (1, 5, 6)),
+    "an order that follows": (lambda a, b, c: a + b == c, lambda a, b, c: a <= c, None),
+}
+
+
+class Asks(nn.Module):
+    def __init__(self, *conditions):
+        super().__init__()
+        self.conditions = [c for c in conditions if c]
+
+    def forward(self, x, n):
+        abc = [number(k, 0, 9) for k in n]
+        for c in self.conditions:
+            torch._check(c(*abc))
+        return x * abc[0] + abc[1] - abc[2]
+
+
+def asked(name, folder):
+    f, g, _ = ASKED[name]
+    return [exported(Asks(*h), (rand(3), torch.tensor([2, 3, 5])), folder / f"{i}.pt2") for i, h in enumerate(
+        ((f,), (f, g)))]
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_result_asks_nothing_else_of_numbers(name, tmp_path):
+    f, g, at = ASKED[name]
+    if at:
+        Asks(f)(rand(3), torch.tensor(at))
+        with pytest.raises(RuntimeError):
+            Asks(g)(rand(3), torch.tensor(at))
+    paths = asked(name, tmp_path)
+    assert certificate_of(*paths, tmp_path / "o.pt2")["whole"] == (at is None)
+    assert certificate_of(*paths[::-1], tmp_path / "o.pt2")["whole"]
+
+
 def errors(folder):
     """(name, file, file): the second has an error where the first has none."""
+    for name in (n for n in ASKED if ASKED[n][2]):
+        yield name, *asked(name, folder)
     for name, (f, g, _, _) in LESS.items():
         yield name, *(exported(h, (rand(6, 3), torch.tensor([0, 0])), folder / f"{i}.pt2")
                       for i, h in enumerate((f, g)))
@@ -460,6 +502,12 @@ ONNX = {
         "c = Equal(a, low) e = Exp(z) s = ReduceSum(e, last) y = Where(c, five, s) }",
         f"(float[2, 2] x, float[2, 2] m) => (float[2, 1] y) {HEAD} {{ z = Add(x, m) e = Exp(z) "
         "y = ReduceSum(e, last) }",
+        (np.float32([[1, 2], [3, 4]]), np.float32([[-INF, -INF], [0, -INF]]))),
+    "a row that is taken away": (
+        f"(float[2, 2] x, float[2, 2] m) => (float[2, 2] y) {HEAD} {{ a = ReduceMax(m, last) c = Equal(a, low) "
+        "z = Sub(x, m) e = Exp(z) s = ReduceSum(e, last) q = Div(x, s) y = Where(c, five, q) }",
+        f"(float[2, 2] x, float[2, 2] m) => (float[2, 2] y) {HEAD} {{ z = Sub(x, m) e = Exp(z) "
+        "s = ReduceSum(e, last) y = Div(x, s) }",
         (np.float32([[1, 2], [3, 4]]), np.float32([[-INF, -INF], [0, -INF]]))),
     "the last of the largest": ("(float[1, 2] x) => (int64[1, 1] y) { y = ArgMax<axis: int = 1>(x) }",
                                 "(float[1, 2] x) => (int64[1, 1] y) "
