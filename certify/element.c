@@ -532,6 +532,8 @@ static Term *factor(Reader *r)
         bool fits = by && by != &absent && by->n == 1 && by->part[0].t->n == 0 && 2 % by->part[0].q == 0 &&
                     by->part[0].p >= -4 && by->part[0].p <= 16;
         e = fits ? term_power(r->t, e, 2 * by->part[0].p / by->part[0].q)
+                 : e == term_number(r->t, 2, 1) && dtype_is_float(r->v->dtype)
+                     ? term_exp(r->t, element_times(r, by, term_double(r->t, log(2))))
                  : term_call(r->t, OP_pow_Tensor_Tensor, false, 2, (Term *[]){e, by});
     }
     return minus && e && e != &absent ? term_scale(r->t, e, -1, 1) : e;

@@ -428,10 +428,8 @@ Term *term_double(Terms *t, double number)
     if (fraction) term_by(t, LAW_FRACTION);
     if (fraction) return term_number(t, p, q);
     int degree = root_degree(t, v, near, &p, &q);
-    if (degree) {
-        term_by(t, LAW_ROOT);
-        return term_scale(t, root_of(t, p, q, degree), v < 0 ? -1 : 1, 1);
-    }
+    if (degree) term_by(t, LAW_ROOT);
+    if (degree) return term_scale(t, root_of(t, p, q, degree), v < 0 ? -1 : 1, 1);
     for (int k = 0; k < 7; k++) { /* of a scale that was divided by a power of two, a digit less: 5.4730064863875 / 4 */
         double digits = single ? 1e6 : 1e15;
         if (!short_decimal(t, ldexp(v, k), k ? digits / 10 : digits, &p, &q)) continue;
@@ -439,10 +437,10 @@ Term *term_double(Terms *t, double number)
         return term_scale(t, term_number(t, p, q), 1, (int64_t)1 << k);
     }
     double x = single ? 0 : logarithm(v);
-    if (x) {
-        term_by(t, LAW_EXPONENTIAL);
-        return term_exp(t, term_double(t, x));
-    }
+    if (x) term_by(t, LAW_EXPONENTIAL);
+    if (x) return term_exp(t, term_double(t, x));
+    if (v == held(t, log(2))) return term_power(t, term_double(t, 1 / log(2)), -2);
+    if (v == held(t, 1 / log(2))) term_by(t, LAW_BASE);
     memcpy(&bits, &v, sizeof bits);
     return term_atom_of(t, (Term){.kind = T_CONSTANT, .tag = bits});
 }
