@@ -138,6 +138,9 @@ PAIRS = {
                                   (rand(4),)),
     "infinities that are chosen": (Holds("m", HIDDEN, lambda x, m: (m - torch.where(x > 0, m, 0.0)).exp()),
                                    Holds("m", HIDDEN, lambda x, m: torch.where(x > 0, 0.0, m).exp()), (rand(4).abs(),)),
+    "infinities that are chosen first": (
+        Holds("m", HIDDEN, lambda x, m: (-torch.where(x > 0, m, 0.0) + m).exp()),
+        Holds("m", HIDDEN, lambda x, m: torch.where(x > 0, 0.0, m).exp()), (rand(4).abs(),)),
     "a number that is not itself": (lambda x: torch.where(x != x, 0.0, x), lambda x: x * 1.0,
                                     (torch.tensor([1.0, float("nan")]),)),
     "a tenth of float32 in double": (lambda x: (x.double() * 0.1 - x.double() / 10) * 1e9,
