@@ -483,27 +483,32 @@ bool lower_native_dropout_backward(Lower *L)
     return lower_return(L, AS(L, mul_Tensor, v(g), L->arg[2]));
 }
 
-/* linspace and logspace between tensors: from both ends, as between numbers; the ends of integers are integers */
+/* linspace and logspace between tensors: from both ends, as between numbers; the ends of integers are integers. A float
+ * rounds product and sum at once: in double, which holds the product. */
 bool lower_linspace_tensor(Lower *L)
 {
     const Expr *steps = lower_expr(L, 2);
     int at = op_param(L->op, "dtype"), base = op_param(L->op, "base");
     DType t = L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32, wide = t == DT_F32 ? t : DT_F64;
-    DType whole = dtype_is_int(t) ? t : wide;
+    DType whole = base < 0 || dtype_is_int(t) ? t : wide, stepped = dtype_is_int(t) ? DT_F64 : whole,
+          summed = base < 0 && t == DT_F32 ? DT_F64 : stepped;
     Value *end[2];
     if (!ex_is_int(steps) || steps->i < 0) return lower_fail(L, 2, "must be a constant");
     for (int i = 0; i < 2; i++) {
         Value *x = lower_value(L, i);
         x = x ? lower_cast(L, x, whole) : AS(L, full, arg_ints(L->g, 0, NULL), L->arg[i], arg_dtype(whole));
-        TRY(end[i] = lower_cast(L, x, wide));
+        TRY(end[i] = lower_cast(L, x, stepped));
     }
-    Value *k = AS(L, arange, arg_expr(lower_expr(L, 2)), arg_dtype(wide));
+    Value *k = AS(L, arange, arg_expr(lower_expr(L, 2)), arg_dtype(DT_I64));
+    Value *back = lower_cast(L, AS(L, sub_Tensor, arg_int(L->g, steps->i - 1), v(k)), summed);
     Value *width = AS(L, sub_Tensor, v(end[1]), v(end[0]));
-    width = AS(L, div_Tensor, v(width), num(L, steps->i > 1 ? steps->i - 1 : 1));
-    Value *low = AS(L, add_Tensor, v(end[0]), v(AS(L, mul_Tensor, v(width), v(k))));
-    Value *back = AS(L, sub_Tensor, num(L, steps->i - 1), v(k));
+    width = lower_cast(L, AS(L, div_Tensor, v(width), num(L, steps->i > 1 ? steps->i - 1 : 1)), summed);
+    for (int i = 0; i < 2; i++) TRY(end[i] = lower_cast(L, end[i], summed));
+    Value *low = AS(L, mul_Tensor, v(width), v(lower_cast(L, k, summed)));
+    low = AS(L, add_Tensor, v(end[0]), v(low));
     Value *high = AS(L, sub_Tensor, v(end[1]), v(AS(L, mul_Tensor, v(width), v(back))));
-    Value *y = AS(L, where_self, v(AS(L, lt_Scalar, v(k), num(L, steps->i > 1 ? steps->i / 2 : 1))), v(low), v(high));
+    Arg half = arg_int(L->g, steps->i > 1 ? steps->i / 2 : 1);
+    Value *y = AS(L, where_self, v(AS(L, lt_Scalar, v(k), half)), v(low), v(high));
     if (base >= 0) y = AS(L, pow_Scalar, L->arg[base], v(y));
     return y && lower_return(L, lower_cast(L, y, t));
 }

@@ -575,13 +575,6 @@ static double counted(DType t, double base, double step, int64_t i)
     return dtype_size(t) == 2 ? (double)((float)base + (float)step * (float)i) : base + step * (double)i;
 }
 
-static double rounded(DType t, double x)
-{
-    char element[8];
-    store_f64(t, element, x);
-    return load_f64(t, element);
-}
-
 /* start + i * step. Integers in whole numbers: PyTorch cuts start and step before it counts. Floats as ATen's
  * vectors of 32 bytes hold them: each vector counts from its first element, which is rounded; the elements after the
  * last pair of vectors count from the start. */
@@ -603,32 +596,18 @@ bool run_arange(Call *c, Err *err)
             store_i64(t, p, (int64_t)((uint64_t)first + (uint64_t)i * (uint64_t)by));
             continue;
         }
-        if (i < whole && i % lanes == 0) base = rounded(t, counted(t, begin, scalar_f64(step), i));
+        if (i < whole && i % lanes == 0) base = round_to(t, counted(t, begin, scalar_f64(step), i));
         store_f64(t, p, i < whole ? counted(t, base, scalar_f64(step), i % lanes)
                                   : counted(t, begin, scalar_f64(step), i));
     }
     return true;
 }
 
-/* ATen's linspace: from the start in the first half, from the end in the second. */
 bool run_linspace(Call *c, Err *err)
 {
     (void)err;
     Tensor *out = call_out(c, 0);
-    int64_t n = tensor_numel(out);
-    size_t size = dtype_size(out->dtype);
-    double start = call_f64(c, 0), end = call_f64(c, 1);
-    bool f32 = out->dtype == DT_F32;
-    double step = n > 1 ? (end - start) / (double)(n - 1) : 0;
-    if (f32) step = n > 1 ? (double)(((float)end - (float)start) / (float)(n - 1)) : 0;
-    for (int64_t i = 0; i < n; i++) {
-        bool rising = i < n / 2 || n == 1;
-        double v = rising ? start + step * (double)i : end - step * (double)(n - i - 1);
-        if (f32)
-            v = rising ? (double)((float)start + (float)step * (float)i)
-                       : (double)((float)end - (float)step * (float)(n - i - 1));
-        store_f64(out->dtype, (char *)out->data + (size_t)i * size, v);
-    }
+    linspace_into(out->dtype, out->data, call_f64(c, 0), call_f64(c, 1), tensor_numel(out));
     return true;
 }
 

@@ -591,13 +591,6 @@ bool run_group_norm(Call *c, Err *err)
     return planes_back(c, &x, y);
 }
 
-static double rounded(DType t, double v)
-{
-    double bytes;
-    store_f64(t, &bytes, v);
-    return load_f64(t, &bytes);
-}
-
 /* aten::histc: equal bins over [min, max], of the data where both are the same; what is outside, and NaN, is not
  * counted. The bin is computed in the tensor's own precision (aten/src/ATen/native/cpu/HistogramKernel.cpp). */
 bool run_histc(Call *c, Err *err)
@@ -606,7 +599,7 @@ bool run_histc(Call *c, Err *err)
     Tensor *out = call_out(c, 0);
     DType t = x->dtype;
     int64_t n = tensor_numel(x), bins = out->shape[0];
-    double lo = rounded(t, call_f64(c, 2)), hi = rounded(t, call_f64(c, 3));
+    double lo = round_to(t, call_f64(c, 2)), hi = round_to(t, call_f64(c, 3));
     if (lo > hi) return call_fail(c, E_USAGE, err, "min %g is above max %g", lo, hi);
     if (bins < 1) return call_fail(c, E_USAGE, err, "%lld bins, expected at least 1", (long long)bins);
     int64_t *count = call_scratch(c, (size_t)bins * sizeof *count, err);
@@ -628,8 +621,8 @@ bool run_histc(Call *c, Err *err)
     for (int64_t i = 0; i < n; i++) {
         double v = tensor_get(x, i);
         if (!(v >= lo && v <= hi)) continue;
-        double at = rounded(t, rounded(t, rounded(t, v - lo) * rounded(t, (double)bins)) /
-                                   rounded(t, hi - lo)); /* infinite where a f16 overflows */
+        double at = round_to(t, round_to(t, round_to(t, v - lo) * round_to(t, (double)bins)) /
+                                   round_to(t, hi - lo)); /* infinite where a f16 overflows */
         count[at < (double)bins ? (int64_t)at : bins - 1]++;
     }
     for (int64_t i = 0; i < bins; i++)

@@ -420,6 +420,32 @@ void store_i64(DType t, void *p, int64_t v)
     }
 }
 
+double round_to(DType t, double v)
+{
+    unsigned char element[8];
+    store_f64(t, element, v);
+    return load_f64(t, element);
+}
+
+/* end + step * k */
+static double beside_end(DType t, double end, double step, int64_t k)
+{
+    if (t == DT_F32) return (double)fmaf((float)step, (float)k, (float)end);
+    if (t == DT_F16 || t == DT_BF16) return end + round_to(t, step * round_to(t, (double)k));
+    return fma(step, (double)k, end);
+}
+
+void linspace_into(DType t, void *p, double start, double end, int64_t n)
+{
+    DType wide = dtype_is_float(t) ? t : DT_F64;
+    start = round_to(t, start);
+    end = round_to(t, end);
+    double step = n > 1 ? round_to(wide, round_to(wide, end - start) / round_to(wide, (double)(n - 1))) : 0;
+    for (int64_t i = 0; i < n; i++)
+        store_f64(t, (char *)p + (size_t)i * dtype_size(t),
+                  i < n / 2 || n == 1 ? beside_end(t, start, step, i) : beside_end(t, end, -step, n - 1 - i));
+}
+
 static const char *at_index(const Tensor *t, int64_t index)
 {
     int64_t offset = 0;

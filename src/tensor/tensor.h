@@ -49,6 +49,10 @@ double load_f64(DType t, const void *p);
 int64_t load_i64(DType t, const void *p);
 void store_f64(DType t, void *p, double v);
 void store_i64(DType t, void *p, int64_t v);
+double round_to(DType t, double v); /* as an element of a dtype of at most 8 bytes holds it */
+/* n elements from start to end, each as an element of t, with ATen's bits: from the start in the first half, from the
+ * end in the second; float, double and integers (in double, cut) round product and sum at once, half types each. */
+void linspace_into(DType t, void *p, double start, double end, int64_t n);
 /* "f32[2, 3]" into out. */
 const char *tensor_describe(const Tensor *t, char *out, size_t n);
 #endif

@@ -275,6 +275,29 @@ static void test_half(void **state)
     assert_int_equal(f32_to_bf16(1 + 0x1p-8f), 0x3f80);
 }
 
+/* ATen's bits: the middle of -1 .. 1 is not always 0 */
+static void test_linspace(void **state)
+{
+    (void)state;
+    static const struct {
+        DType t;
+        double start, end;
+        int64_t n, at;
+        double v;
+    } rows[] = {
+        {DT_F32, -1, 1, 7, 3, -0x1.0000000000000p-25}, {DT_F32, -1, 1, 15, 7, -0x1.8000000000000p-25},
+        {DT_F32, -1, 1, 5, 2, 0x0.0p+0}, {DT_F32, 0.1, 2.3, 1, 0, 0x1.99999a0000000p-4},
+        {DT_F64, -1, 1, 7, 3, 0x1.0000000000000p-54}, {DT_F64, -1, 1, 15, 7, 0x1.0000000000000p-54},
+        {DT_F16, -3.7, 9.1, 40, 19, 0x1.4480000000000p+1}, {DT_BF16, -1, 1, 300, 299, 0x1.0000000000000p+0},
+        {DT_BF16, -1, 1, 300, 30, -0x1.9a00000000000p-1}, {DT_I64, 65, -81, 299, 149, -7},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char line[300 * 8];
+        linspace_into(rows[i].t, line, rows[i].start, rows[i].end, rows[i].n);
+        assert_true(load_f64(rows[i].t, line + (size_t)rows[i].at * dtype_size(rows[i].t)) == rows[i].v);
+    }
+}
+
 static void test_float8(void **state)
 {
     (void)state;
@@ -814,6 +837,7 @@ int main(void)
         cmocka_unit_test(test_small_types),
         cmocka_unit_test(test_promotion),
         cmocka_unit_test(test_half),
+        cmocka_unit_test(test_linspace),
         cmocka_unit_test(test_float8),
         cmocka_unit_test(test_view),
         cmocka_unit_test(test_storage),

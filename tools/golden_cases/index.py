@@ -244,6 +244,9 @@ def more(F):
         for steps in (0, 1, 7):
             F.op(f"aten.{n}.Tensor_Tensor")(one(1.5), one(-2.0), steps, **kw, static=True)
         F.op(f"aten.{n}.Tensor_Scalar")(one(1), 4, 4, **kw, dtype=f64, static=True)
+        if n == "linspace":
+            F.op("aten.linspace.Tensor_Tensor")(one(-1), one(1), 15, static=True)
+            F.op("aten.linspace.Tensor_Tensor")(one(-1), one(1), 300, dtype=bf16, static=True)
         F.op(f"aten.{n}.Scalar_Tensor")(1, one(4), 4, **kw, dtype=i64, static=True)
         F.op(f"aten.{n}.Scalar_Tensor")(-1.7, one(4.7), 5, **kw, dtype=i64, static=True)
 
@@ -438,7 +441,9 @@ def makes(F):
     c = F.op("aten.linspace.default")
     for a, kw in (((0, 1, 5), {}), ((-1.0, 1.0, 7), {}), ((3, 3, 1), {}), ((3, 5, 1), {}),
                   ((0, 10, 4), dict(dtype=i64)), ((5, -5, 6), dict(dtype=f64)), ((0, 1, 33), {}), ((0, 1, 0), {}),
-                  ((-1.5, 7.9, 5), dict(dtype=i64))):
+                  ((-1.5, 7.9, 5), dict(dtype=i64)), ((-1, 1, 15), {}), ((-1, 1, 15), dict(dtype=f64)),
+                  ((-3.7, 9.1, 40), dict(dtype=f16)), ((-1, 1, 300), dict(dtype=bf16)),
+                  ((-50, 77, 128), dict(dtype=i32))):
         c(*a, **kw)
     F.op("aten.logspace.default")(0, 2, 5)
     F.op("aten.logspace.default")(0, 3, 4, 2.0)

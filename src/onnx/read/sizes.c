@@ -229,13 +229,6 @@ static bool fold_view(OnnxOp *o, bool *taken)
 
 /* ------------------------------------------------------------------ arithmetic */
 
-static double rounded(DType t, double v)
-{
-    unsigned char b[8];
-    store_f64(t, b, v);
-    return load_f64(t, b);
-}
-
 static bool power_of_two(const Expr *e)
 {
     int exp;
@@ -258,10 +251,10 @@ static Expr *fold_floats(OnnxOp *o, Kind k, DType t, Expr *a, Expr *b)
     if (ex_is_const(a) && ex_is_const(b) && a->kind == EX_FLOAT && b->kind == EX_FLOAT) {
         double x = a->f, y = b->f;
         switch (k) {
-        case ADD: return ex_float(o->ex, rounded(t, x + y));
-        case SUB: return ex_float(o->ex, rounded(t, x - y));
-        case MUL: return ex_float(o->ex, rounded(t, x * y));
-        case DIV: return ex_float(o->ex, rounded(t, x / y));
+        case ADD: return ex_float(o->ex, round_to(t, x + y));
+        case SUB: return ex_float(o->ex, round_to(t, x - y));
+        case MUL: return ex_float(o->ex, round_to(t, x * y));
+        case DIV: return ex_float(o->ex, round_to(t, x / y));
         case MIN: return isnan(x) || isnan(y) ? NULL : ex_float(o->ex, x < y ? x : y);
         case MAX: return isnan(x) || isnan(y) ? NULL : ex_float(o->ex, x > y ? x : y);
         case EQ: return ex_bool(o->ex, x == y);
@@ -409,7 +402,7 @@ static Expr *cast_element(OnnxOp *o, Expr *e, DType from, DType to)
                               : ex_make(o->ex, EX_NE, e, ex_int(o->ex, 0), NULL);
     }
     if (dtype_is_float(to)) {
-        if (ex_is_const(e)) return ex_float(o->ex, rounded(to, ex_number(e)));
+        if (ex_is_const(e)) return ex_float(o->ex, round_to(to, ex_number(e)));
         return (to == DT_F32 || to == DT_F64) && !was_float && from != DT_BOOL
                    ? ex_make(o->ex, EX_TOFLOAT, e, NULL, NULL)
                : was_float && to == from ? e
@@ -449,12 +442,12 @@ static Expr *one_element(OnnxOp *o, const char *op, DType t, Expr *e)
     if (!strcmp(op, "Not")) return t == DT_BOOL ? ex_make(o->ex, EX_NOT, truth(o, e), NULL, NULL) : NULL;
     if (is_float && constant) {
         double v = e->f;
-        if (!strcmp(op, "Sqrt")) return ex_float(o->ex, rounded(t, sqrt(v)));
+        if (!strcmp(op, "Sqrt")) return ex_float(o->ex, round_to(t, sqrt(v)));
         if (!strcmp(op, "Neg")) return ex_float(o->ex, -v);
         if (!strcmp(op, "Floor")) return ex_float(o->ex, floor(v));
         if (!strcmp(op, "Ceil")) return ex_float(o->ex, ceil(v));
         if (!strcmp(op, "Abs")) return ex_float(o->ex, fabs(v));
-        if (!strcmp(op, "Reciprocal")) return ex_float(o->ex, rounded(t, 1 / v));
+        if (!strcmp(op, "Reciprocal")) return ex_float(o->ex, round_to(t, 1 / v));
         return NULL;
     }
     if (is_float) { /* floor and ceil of a size times a power of two, still a float */

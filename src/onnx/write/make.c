@@ -186,22 +186,42 @@ void out_arange(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, cast(o, i, v->dtype));
 }
 
+/* Between constants and not long: the elements that PyTorch has, of integers too. */
+static bool linspace_elements(Onnx *o, const Node *n, int64_t steps)
+{
+    const Expr *start = arg_e(n, 0), *end = arg_e(n, 1);
+    DType t = n->out[0]->dtype;
+    if (!start || !end || !ex_is_const(start) || !ex_is_const(end) || steps < 0 || steps > 1 << 16) return false;
+    void *elements = arena_alloc(o->a, (size_t)steps + 1, dtype_size(t));
+    if (!elements) {
+        out_of_memory(o);
+        return true;
+    }
+    linspace_into(t, elements, ex_number(start), ex_number(end), steps);
+    Tensor line = tensor_of(t, 1, &steps, elements);
+    give(o, n, 0, tensor_const(o, &line, "linspace"));
+    return true;
+}
+
 /* From both ends to the middle, as PyTorch does. */
 void out_linspace(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = n->out[0];
     int64_t steps = arg_i(o, n, 2, 0);
-    DType t = dtype_is_float(v->dtype) ? DT_F64 : DT_I64;
-    if (steps == 1 || t == DT_I64) {
-        if (steps != 1) refuse(o, "of integers");
+    if (linspace_elements(o, n, steps)) return;
+    if (!dtype_is_float(v->dtype) && steps != 1) refuse(o, "of integers");
+    if (!dtype_is_float(v->dtype) || steps == 1) {
         give(o, n, 0, filled(o, operand(o, n, 0, v->dtype), v));
         return;
     }
-    Ref i = cast(o, positions(o, INTS(o, steps)), t), a = operand(o, n, 0, t), b = operand(o, n, 1, t);
-    Ref step = NODE(o, "Div", t, NODE(o, "Sub", t, b, a), number(o, t, (double)(steps - 1)));
-    Ref up = NODE(o, "Add", t, a, NODE(o, "Mul", t, step, i));
-    Ref down = NODE(o, "Sub", t, b, NODE(o, "Mul", t, step, NODE(o, "Sub", t, number(o, t, (double)(steps - 1)), i)));
+    DType t = DT_F64, narrow = v->dtype == DT_F32 ? DT_F32 : t;
+    Ref i = cast(o, positions(o, INTS(o, steps)), t), a = operand(o, n, 0, narrow), b = operand(o, n, 1, narrow);
+    Ref step = NODE(o, "Div", narrow, NODE(o, "Sub", narrow, b, a), number(o, narrow, (double)(steps - 1)));
+    step = cast(o, step, t);
+    Ref up = NODE(o, "Add", t, cast(o, a, t), NODE(o, "Mul", t, step, i));
+    Ref back = NODE(o, "Sub", t, number(o, t, (double)(steps - 1)), i);
+    Ref down = NODE(o, "Sub", t, cast(o, b, t), NODE(o, "Mul", t, step, back));
     give(o, n, 0,
          cast(o, where(o, NODE(o, "Less", DT_BOOL, i, number(o, t, (double)(steps / 2))), up, down), v->dtype));
 }
