@@ -53,7 +53,9 @@ bool lower_huber_loss(Lower *L)
     bool smooth = L->op->id == OP_smooth_l1_loss;
     Arg edge = L->arg[3], half_edge = arg_expr(ex_mul(L->ex, edge.e, ex_float(L->ex, 0.5)));
     Value *d = AS(L, abs, v(sub(L, L->arg[0], L->arg[1])));
-    Value *bow = mul(L, v(mul(L, v(d), num(L, 0.5))), v(d)), *line = sub(L, v(d), half_edge);
+    /* the bow of an infinite d would have NaN as its gradient */
+    Value *near = AS(L, where_ScalarSelf, v(AS(L, gt_Scalar, v(d), edge)), edge, v(d));
+    Value *bow = mul(L, v(mul(L, v(near), num(L, 0.5))), v(near)), *line = sub(L, v(d), half_edge);
     if (smooth) return finish(L, choose(L, AS(L, lt_Tensor, v(d), edge), v(quotient(L, v(bow), edge)), v(line)));
     Value *loss = choose(L, AS(L, le_Tensor, v(d), edge), v(bow), v(mul(L, v(line), edge)));
     return loss &&

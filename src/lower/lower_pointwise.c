@@ -377,6 +377,21 @@ bool lower_clamp(Lower *L)
     return lower_return(L, EMIT(L, clamp, x, lo, hi));
 }
 
+/* The greater of x and a bound, or the lesser; where they are equal the gradient is that of x, where one is NaN neither
+ * has one. */
+static Value *bounded(Lower *L, Arg x, Arg bound, bool least)
+{
+    Arg pair[] = {x, bound};
+    Value *in = lower_emit(L, least ? OP_ge_Tensor : OP_le_Tensor, 2, pair);
+    Value *other = lower_emit(L, least ? OP_maximum : OP_minimum, 2, pair);
+    if (other && dtype_is_float(other->dtype)) {
+        Value *out = lower_emit(L, least ? OP_lt_Tensor : OP_gt_Tensor, 2, pair);
+        Value *fixed = AS(L, detach, arg_value(other));
+        other = out && fixed ? EMIT(L, where_self, arg_value(out), bound, arg_value(fixed)) : NULL;
+    }
+    return in && other ? EMIT(L, where_self, arg_value(in), x, arg_value(other)) : NULL;
+}
+
 /* What equals a bound passes all of the gradient on, unlike maximum's; a rule makes it one once gradients are built. */
 bool lower_clamp_tensor(Lower *L)
 {
@@ -391,10 +406,7 @@ bool lower_clamp_tensor(Lower *L)
     Arg x = at[0];
     for (int i = 1; i < 3; i++)
         if (at[i].kind != ARG_NONE) {
-            Arg pair[] = {x, at[i]};
-            Value *in = lower_emit(L, i == 1 ? OP_ge_Tensor : OP_le_Tensor, 2, pair);
-            Value *bound = lower_emit(L, i == 1 ? OP_maximum : OP_minimum, 2, pair);
-            Value *v = in && bound ? EMIT(L, where_self, arg_value(in), x, arg_value(bound)) : NULL;
+            Value *v = bounded(L, x, at[i], i == 1);
             TRY(v);
             x = arg_value(v);
         }

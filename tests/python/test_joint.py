@@ -649,6 +649,31 @@ def test_gradients_where_an_activation_begins(f, tmp_path):
     assert torch.equal(torch.as_tensor(joint.run({"x": x.detach().numpy()})["grad.x"]), want)
 
 
+NAN, INF = float("nan"), float("inf")
+BOUNDS = {"x": [0, 1, 2, 3, NAN, 1, INF], "low": [0, 2, 1, 1, 0, NAN, 0], "high": [1, 3, 1, 2, 1, 2, NAN],
+          "far": [INF, -INF, 0.0, 1, 2, NAN, 0.5], "near": [0.0, 0, INF, 0, 1, 0, 0]}
+
+
+@pytest.mark.parametrize("f, names", [
+    (torch.clamp, ["x", "low", "high"]), (lambda x, a: x.clamp(min=a), ["x", "low"]),
+    (lambda x, a: x.clamp(max=a), ["x", "high"]), (torch.clamp_min, ["x", "high"]), (torch.clamp_max, ["x", "low"]),
+    (lambda x, y: F.huber_loss(x, y, reduction="none", delta=0.5), ["far", "near"]),
+    (lambda x, y: F.smooth_l1_loss(x, y, beta=2.0), ["far", "near"])])
+def test_gradients_at_bounds(f, names, tmp_path):
+    """Bounds that are tensors, that are NaN and that are met; losses with a straight part, at infinity."""
+    class Loss(nn.Module):
+        def forward(self, *args):
+            return (f(*args) * torch.arange(1.0, 8)).sum()
+
+    args = tuple(torch.tensor(BOUNDS[n]) for n in names)
+    torch.export.save(torch.export.export(Loss(), args), tmp_path / "m.pt2")
+    joint = qkv.Model(tmp_path / "m.pt2").joint(inputs="*")
+    got = joint.run({n: x.numpy() for n, x in zip(joint.inputs, args, strict=True)})
+    want = torch.autograd.grad(Loss()(*(x.requires_grad_() for x in args)), args)
+    for g, w in zip([g for n, g in got.items() if n.startswith("grad")], want, strict=True):
+        torch.testing.assert_close(torch.as_tensor(g), w, equal_nan=True)
+
+
 EDGES = {"equal": torch.tensor([[2.0, 2.0, 2.0], [1.0, 2.0, 4.0]]), "one": torch.tensor([[3.0], [-1.0]]),
          "single": torch.tensor([5.0]), "two": torch.tensor([1.0, 4.0]), "none": torch.empty(0, 3),
          "zeros": torch.tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [1.0, 2.0, 3.0]])}
