@@ -476,6 +476,12 @@ bool lower_index_fill(Lower *L)
     Value *number = lower_value(L, 3);
     if (number && x->rank) return fill_with(L, x, i, d, lower_cast(L, number, x->dtype));
     Value *src = number ? lower_cast(L, number, x->dtype) : lower_filled(L, x->rank, dim, L->arg[3], x->dtype);
+    if (!x->rank && i->rank && !ex_equals_int(i->dim[0], 1)) { /* one element, which several indices or none may name */
+        Value *count = lower_filled(L, 0, NULL, arg_expr(i->dim[0]), DT_I64);
+        Value *named = count ? AS(L, gt_Scalar, arg_value(count), arg_int(L->g, 0)) : NULL;
+        return named && src &&
+               lower_return(L, EMIT(L, where_self, arg_value(named), arg_value(src), arg_value(x)));
+    }
     i = src ? along(L, i, src, d) : NULL;
     return i && lower_return(L, EMIT(L, scatter_src, arg_value(x), arg_int(L->g, d), arg_value(i), arg_value(src)));
 }

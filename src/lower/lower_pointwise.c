@@ -653,28 +653,6 @@ bool lower_range(Lower *L)
     return y && lower_return(L, lower_cast(L, y, t));
 }
 
-/* start + i * step for i in 0 .. length - 1 */
-bool lower_iota(Lower *L)
-{
-    Arg length = L->arg[0], start = L->arg[1], step = L->arg[2];
-    Expr *end = ex_add(L->ex, start.e, ex_mul(L->ex, length.e, step.e));
-    return lower_return(L, EMIT(L, arange_start_step, start, arg_expr(end), step, L->arg[op_param(L->op, "dtype")]));
-}
-
-bool lower_linspace(Lower *L)
-{
-    DType t = L->arg[3].kind == ARG_DTYPE ? L->arg[3].dtype : DT_F32;
-    Arg start = lower_number_as(L, L->arg[0], t), end = lower_number_as(L, L->arg[1], t);
-    return lower_return(L, EMIT(L, linspace, start, end, L->arg[2], arg_dtype(t)));
-}
-
-bool lower_eye(Lower *L)
-{
-    int at = op_param(L->op, "dtype");
-    Arg t = L->arg[at].kind == ARG_DTYPE ? L->arg[at] : arg_dtype(DT_F32);
-    return lower_return(L, EMIT(L, eye_m, L->arg[0], L->op->id == OP_eye ? L->arg[0] : L->arg[1], t));
-}
-
 /* ------------------------------------------------------------------ dropout */
 
 static double dropout_p(Lower *L, int i)

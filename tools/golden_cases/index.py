@@ -150,6 +150,9 @@ def scatters(F):
     for dt in (b8, i64):  # 0.5 of a truth value is true
         F.op("aten.fill.Scalar")(t(3, 4, dt=dt), 0.5)
         F.op("aten.index_fill.int_Scalar")(t(4, 5, dt=dt), 1, torch.tensor([3, 1]), 0.5)
+    for places in ([0, -1, 0], [0], []):
+        F.op("aten.index_fill.int_Scalar")(t(), 0, torch.tensor(places, dtype=i64), 5.0)
+        F.op("aten.index_fill.int_Tensor")(t(), 0, torch.tensor(places, dtype=i64), t())
         F.op("aten.scatter.value")(t(4, 5, dt=dt), 1, torch.tensor([[3], [1]]), 0.5, static=True)
     F.op("aten.zero.default")(t(3))
 
