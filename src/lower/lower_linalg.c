@@ -226,6 +226,23 @@ static bool sum_alone(Einsum *e, Term *t, const Term *other)
     return t->v != NULL;
 }
 
+/* A dim of 1 that is summed beside a longer one: the longer is summed alone, as in ATen, which then multiplies truth
+ * values as integers. */
+static bool drop_thin(Einsum *e, Term *t, const Term *other)
+{
+    Expr *dim[MAX_RANK];
+    int kept = 0, n = t->n;
+    for (int i = 0; i < n; i++) {
+        int l = t->letter[i], k = find(other, l);
+        bool thin = k >= 0 && !e->in_out[l] && ex_equals_int(t->v->dim[i], 1) && !ex_equals_int(other->v->dim[k], 1);
+        if (thin) continue;
+        t->letter[kept] = l;
+        dim[kept++] = t->v->dim[i];
+    }
+    t->n = kept;
+    return kept == n || (t->v = lower_reshape(e->L, t->v, kept, dim)) != NULL;
+}
+
 /* t's dims in the order of `letters` (all of them in t), reshaped to `groups` sizes of dims each. */
 static Value *arranged(Lower *L, const Term *t, const int *letters, int n, const int *group, int groups)
 {
@@ -266,7 +283,7 @@ static bool contract(Einsum *e, Term *a, Term *b, Term *out)
     Lower *L = e->L;
     int la[MAX_RANK * 2], lb[MAX_RANK * 2], batch = 0, rows = 0, cols = 0, inner = 0, n = 0;
     int only_a[MAX_RANK], only_b[MAX_RANK], both[MAX_RANK];
-    TRY(sum_alone(e, a, b) && sum_alone(e, b, a));
+    TRY(drop_thin(e, a, b) && drop_thin(e, b, a) && sum_alone(e, a, b) && sum_alone(e, b, a));
     DType t = dtype_promote(a->v->dtype, b->v->dtype); /* integers that were summed are i64 */
     TRY((a->v = lower_cast(L, a->v, t)) && (b->v = lower_cast(L, b->v, t)) && widen(e, a, b));
     for (int i = 0; i < a->n; i++) {
@@ -286,7 +303,7 @@ static bool contract(Einsum *e, Term *a, Term *b, Term *out)
     out->n = n;
     Value *x = arranged(L, a, la, batch + rows + inner, (int[]){batch, rows, inner}, 3);
     Value *y = arranged(L, b, lb, batch + inner + cols, (int[]){batch, inner, cols}, 3);
-    Value *c = product(L, x, y);
+    Value *c = t == DT_BOOL && !inner ? AS(L, mul_Tensor, v(x), v(y)) : product(L, x, y); /* no matrices of truth */
     Expr *dim[MAX_RANK];
     for (int i = 0; i < n; i++) dim[i] = e->size[out->letter[i]];
     return (out->v = c ? lower_reshape(L, c, n, dim) : NULL) != NULL;

@@ -80,6 +80,9 @@ def products(F):
                    ("bhwc,hkc->bhwk", (2, 3, 4, 5), (3, 6, 5)), ("bij,bjk", (2, 3, 4), (2, 4, 2)),
                    ("n,d->nd", (5,), (2,)), ("i,i->", (4,), (4,)), ("bn,bnd->bd", (2, 3), (2, 3, 4))):
         c(eq, [t(x) for x in s])
+    for dt in (b8, i64, f32):  # an axis of 1 that is summed beside a longer one
+        c("ij,ij->j", [t(3, 4, dt=dt), t(1, 4, dt=dt)])
+        c("ij,ij->ij", [t(3, 4, dt=dt), t(1, 4, dt=dt)])
     c("ij,jk->ik", [t(3, 4, dt=bf16), t(4, 5, dt=bf16)])
     c("i,j->ij", [t(3, dt=i64), t(4, dt=i64)])
     for eq, *s in (("ij->i", (3, 4)), ("ij,k->ik", (3, 4), (5,)), ("ij,jk->jk", (3, 4), (4, 5)),
