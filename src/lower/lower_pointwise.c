@@ -131,10 +131,15 @@ bool lower_polygamma(Lower *L)
     TRY(lower_const_int(L, 0, &n));
     if (n < 0) return lower_fail(L, 0, "found %lld, expected at least 0", (long long)n);
     if (!n) return lower_return(L, AS(L, digamma, L->arg[1]));
-    Value *zeta = AS(L, special_zeta, arg_float(L->g, (double)n + 1), L->arg[1]);
+    Value *x = lower_value(L, 1);
+    if (!x) return lower_fail(L, 1, "expected a tensor");
+    DType t = x->dtype;
+    bool half = dtype_is_float(t) && dtype_size(t) == 2; /* PyTorch has no zeta of these */
+    Value *zeta = AS(L, special_zeta, arg_float(L->g, (double)n + 1), arg_value(half ? lower_cast(L, x, DT_F32) : x));
     double factor = n % 2 ? 1 : -1;
     for (int64_t k = 2; k <= n && isfinite(factor); k++) factor *= (double)k;
-    return lower_return(L, AS(L, mul_Tensor, arg_value(zeta), arg_float(L->g, factor)));
+    Value *y = AS(L, mul_Tensor, arg_value(zeta), arg_float(L->g, factor));
+    return y && lower_return(L, half ? lower_cast(L, y, t) : y);
 }
 
 /* ------------------------------------------------------------------ arithmetic */

@@ -255,3 +255,19 @@ def test_tensorrt_profile_needs_a_bound(tmp_path):
     qkv.export(module, (torch.randn(3, 4),), dynamic_shapes=({0: Dim("rows")},), path=str(tmp_path / "l.pt2"))
     done = run("convert", tmp_path / "l.pt2", "-o", tmp_path / "l.onnx", "--target", "tensorrt")
     assert "size 'rows' has no upper bound" in done.stderr and "--minShapes" not in done.stdout
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_polygamma_of_half_types(dtype, tmp_path):
+    """PyTorch has no zeta function of them: what is written computes it in float32."""
+    class Trigamma(torch.nn.Module):
+        def forward(self, x):
+            return torch.polygamma(1, x)
+
+    x = torch.linspace(0.5, 5, 9).to(dtype)
+    torch.export.save(torch.export.export(Trigamma(), (x,)), tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    model.rewrite()
+    model.save(tmp_path / "again.pt2")
+    got = torch.export.load(tmp_path / "again.pt2").module()(x)
+    torch.testing.assert_close(got, Trigamma()(x))

@@ -739,6 +739,8 @@ def special_functions(F):
             if k != 1:  # PyTorch's trigamma is off by 1e-9
                 c(k, t(9, dt=f64, lo=0.1, hi=20))
             c(k, t(9, lo=-3.9, hi=-3.1))
+        c(1, t(9, dt=bf16, lo=0.5, hi=5))
+        c(1, t(9, dt=f16, lo=0.5, hi=5))
     for n in ("igamma", "igammac", "special_gammainc", "special_gammaincc"):
         c = F.op(f"aten.{n}.default")
         for dt in (f32, f64):
