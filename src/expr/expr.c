@@ -394,8 +394,10 @@ static bool leads(const Poly *q, int at)
     if (!t->n || (t->n == 1 && t->factor[0]->kind == EX_SYM)) return false;
     if (t->coef == 1 || t->coef == -1) return true;
     const Expr *part = t->factor[0];
+    int64_t whole;
     return t->n == 1 && part->kind == EX_FLOORDIV && x->n == 1 && x->factor[0] == part->args[0] &&
-           part->args[1]->kind == EX_INT && t->coef == -x->coef * part->args[1]->i;
+           part->args[1]->kind == EX_INT && mul_i64(x->coef, part->args[1]->i, &whole) && whole != INT64_MIN &&
+           t->coef == -whole;
 }
 
 /* The term of q == 0 that the others stand for: it stands there once, and none has more factors. Of two sizes the
