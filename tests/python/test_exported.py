@@ -693,3 +693,31 @@ def test_decomposed_checks(tmp_path):
     assert torch.equal(torch.from_dlpack(model.run_dlpack([torch.diag(2 * a[0])])["output_0"]), torch.diag(a[0] / 2))
     with pytest.raises(qkv.Error, match="singular"):
         model.run_dlpack([a])
+
+
+class Writes(nn.Module):
+    """Within a vmap, to what all of its batch share: before or after a slice meets it, or to what is made there."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where = where
+
+    def forward(self, x, w):
+        w = w.clone()
+        if self.where == "before":
+            return torch.vmap(lambda r: (w.add_(1), r * w)[1])(x), w
+        if self.where == "after":
+            return torch.vmap(lambda r: (r[1:] * w[1:], w.view(-1)[2:].add_(1))[0])(x), w
+        return torch.vmap(lambda r: r * w + torch.zeros(4).index_fill_(0, torch.tensor([1]), 3))(x), w
+
+
+@pytest.mark.parametrize("where", ["before", "after", "own"])
+def test_writes_in_a_map(where, tmp_path):
+    x, w = torch.randn(3, 4), torch.randn(4)
+    torch.export.save(torch.export.export(Writes(where), (x, w)), tmp_path / "m.pt2")
+    if where == "after":
+        with pytest.raises(qkv.Error, match="is written to after it was read"):
+            qkv.Model(tmp_path / "m.pt2")
+        return
+    for got, want in zip(qkv.Model(tmp_path / "m.pt2").run_dlpack([x, w]).values(), Writes(where)(x, w)):
+        torch.testing.assert_close(torch.from_dlpack(got), want)

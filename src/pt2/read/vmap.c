@@ -102,6 +102,7 @@ typedef struct Region {
     int64_t level;
     Expr *size;
     Map inside, after; /* names */
+    Map read, root;    /* of what the body read so far; by name: of another value's memory */
     Place *place;      /* by node */
     bool failed;
 } Region;
@@ -173,6 +174,35 @@ static bool reads_neither(Region *r, size_t i)
     return !x.inside && !x.after && call_of(r->nodes, i) == VMAP_NONE;
 }
 
+/* What the memory of a value is known by: the value that it is a view of. */
+static const char *root_of(const Region *r, const char *name)
+{
+    const char *root = map_get(&r->root, name);
+    const Slot *outer = root ? NULL : scope_find(r->s, name);
+    return root ? root : outer && outer->kind == SLOT_TENSOR ? outer->ref->root->value->name : name;
+}
+
+static void mark_read(void *user, const char *name)
+{
+    Region *r = user;
+    if (!map_put(&r->read, root_of(r, name), r)) r->failed = true;
+}
+
+/* The body runs after what stands before it, so that nothing there may write to what the body read in the file. */
+static bool follow_writes(Region *r, size_t i)
+{
+    const json_t *node = r->nodes->at[i];
+    const char *target = json_string_value(json_object_get(node, "target")), *made = result_name(node),
+               *from = tensor_name(argument(node, 0));
+    const Op *op = target ? op_find(target) : NULL;
+    bool shares = op && op->schema->nparams && op->schema->params[0].aliased && from;
+    if (r->place[i - r->first] == INSIDE) each_operand(node, mark_read, r);
+    else if (shares && made && !map_put(&r->root, made, (void *)(uintptr_t)root_of(r, from))) r->failed = true;
+    bool late = shares && r->place[i - r->first] == BEFORE && op->schema->params[0].written;
+    return !late || !map_has(&r->read, root_of(r, from)) ||
+           fail(r->im->err, E_UNSUPPORTED, "'%s' is written to after it was read", from);
+}
+
 /* Places every node; a region inside as one, but for what is read before it. */
 static bool place_nodes(Region *r)
 {
@@ -190,6 +220,7 @@ static bool place_nodes(Region *r)
             if (next > i + 1 && place != BEFORE && reads_neither(r, k)) r->place[k - r->first] = BEFORE;
             else if (removes || place != BEFORE)
                 mark_results(r, k, removes || place == AFTER ? &r->after : &r->inside);
+            TRY(follow_writes(r, k));
         }
     }
     return !r->failed || oom(r->im->err);
@@ -388,6 +419,8 @@ bool vmap_region(Import *im, Scope *s, const NodeList *nodes, size_t at, size_t 
               import_after(&r);
     map_free(&r.inside);
     map_free(&r.after);
+    map_free(&r.read);
+    map_free(&r.root);
     mem_free(r.place);
     return ok;
 }
