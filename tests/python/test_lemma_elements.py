@@ -277,7 +277,7 @@ def cases():
     bias = rand(3, 5)
     yield "scaled_dot_product_attention", {**rule, "attn_mask": bias}, attend(scores * 2 ** -0.5 + bias)
     yield from slopes(rule, q, k, v)
-    for op, f in {"neg": a.neg, "square": a.square, "exp": a.exp, "sigmoid": a.sigmoid, "silu": a.silu,
+    for op, f in {"neg": a.neg, "square": a.square, "exp": a.exp, "exp2": a.exp2, "sigmoid": a.sigmoid, "silu": a.silu,
                   "relu": a.relu, "reciprocal": a.reciprocal, "detach": a.detach}.items():
         yield op, dict(self=x), f(x)
     yield "sqrt", dict(self=pos), pos.sqrt()
