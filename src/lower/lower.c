@@ -21,7 +21,7 @@ static const struct {
 static bool takes_numbers(const Op *op)
 {
     static LowerFn *const those[] = {lower_promote,      lower_add,   lower_div_mode, lower_float2,
-                                     lower_floor_divide, lower_where, lower_alias};
+                                     lower_floor_divide, lower_where, lower_alias,    lower_to};
     for (size_t i = 0; i < sizeof those / sizeof *those; i++)
         if (table[op->id].fn == those[i]) return true;
     return false;

@@ -558,10 +558,12 @@ bool lower_prelu_kernel(Lower *L)
 bool lower_to(Lower *L)
 {
     Value *x = lower_value(L, 0);
-    if (!x) return lower_fail(L, 0, "expected a tensor");
     int at = op_param(L->op, "dtype"), other = op_param(L->op, "other");
     DType t = at >= 0 && L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_NONE;
     if (other >= 0 && L->arg[other].kind == ARG_VALUE) t = L->arg[other].v->dtype;
+    bool number = !x && L->arg[0].kind == ARG_EXPR && t != DT_NONE;
+    if (number) return lower_return(L, lower_filled(L, 0, NULL, L->arg[0], t));
+    if (!x) return lower_fail(L, 0, "expected a tensor");
     return lower_return(L, t == DT_NONE ? x : lower_cast(L, x, t));
 }
 

@@ -721,3 +721,17 @@ def test_writes_in_a_map(where, tmp_path):
         return
     for got, want in zip(qkv.Model(tmp_path / "m.pt2").run_dlpack([x, w]).values(), Writes(where)(x, w)):
         torch.testing.assert_close(torch.from_dlpack(got), want)
+
+
+def test_a_decomposed_map_divides_by_a_number(tmp_path):
+    """torch writes _to_copy(30, dtype=float32)."""
+    class Capped(nn.Module):
+        def forward(self, x):
+            return torch.vmap(torch.vmap(lambda r: 30 * torch.tanh(r / 30)))(x)
+
+    x = torch.randn(3, 4)
+    program = torch.export.export(Capped(), (x,)).run_decompositions()
+    assert any(n.target == torch.ops.aten._to_copy.default and n.args[0] == 30 for n in program.graph.nodes)
+    torch.export.save(program, tmp_path / "m.pt2")
+    got = torch.from_dlpack(qkv.Model(tmp_path / "m.pt2").run_dlpack([x])["output_0"])
+    torch.testing.assert_close(got, Capped()(x))
