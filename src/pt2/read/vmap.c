@@ -107,6 +107,12 @@ typedef struct Region {
     bool failed;
 } Region;
 
+/* The node after i, which may begin a region inside; 0: that never ends. */
+static size_t node_end(const Region *r, size_t i)
+{
+    return call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
+}
+
 /* Calls f for every name in a JSON value: of tensors ("name") and numbers ("as_name"). */
 static void each_name(const json_t *v, void (*f)(void *user, const char *name), void *user)
 {
@@ -207,7 +213,7 @@ static bool follow_writes(Region *r, size_t i)
 static bool place_nodes(Region *r)
 {
     for (size_t i = r->first, next; i < r->end; i = next) {
-        next = call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
+        next = node_end(r, i);
         if (!next) return fail(r->im->err, E_FORMAT, "a vmap inside it never ends");
         Reading x = {.r = r};
         for (size_t k = i; k < next; k++) each_operand(r->nodes->at[k], look_up, &x);
@@ -285,7 +291,7 @@ static bool fill_region(Region *r, Body *b)
     }
     ok = ok && c.ok && graph_add_output(b->im.g, "output_0", b->im.g->input[1], r->im->err);
     for (size_t i = r->first, next; ok && i < r->end; i = next) {
-        next = call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
+        next = node_end(r, i);
         if (r->place[i - r->first] != INSIDE || mine(r, i, VMAP_ADD)) continue;
         if (!mine(r, i, VMAP_REMOVE)) ok = import_range(&b->im, &inner, r->nodes, i, next);
         else {
@@ -367,7 +373,7 @@ static bool import_region(Region *r, size_t i, size_t next)
 static bool import_before(Region *r)
 {
     for (size_t i = r->first, next; i < r->end; i = next) {
-        next = call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
+        next = node_end(r, i);
         bool whole = r->place[i - r->first] == BEFORE;
         if (whole) TRY(import_region(r, i, next));
         for (size_t k = i + 1; k < next && !whole; k++) {
@@ -382,7 +388,7 @@ static bool import_before(Region *r)
 static bool import_after(Region *r)
 {
     for (size_t i = r->first, next; i < r->end; i = next) {
-        next = call_of(r->nodes, i) == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
+        next = node_end(r, i);
         if (r->place[i - r->first] == AFTER) TRY(import_region(r, i, next));
     }
     return true;
@@ -393,7 +399,7 @@ static bool find_level(Region *r)
 {
     for (size_t i = r->first, next; i < r->end; i = next) {
         VmapCall c = call_of(r->nodes, i);
-        next = c == VMAP_BEGIN ? region_end(r->nodes, i, r->end) : i + 1;
+        next = node_end(r, i);
         if (!next) return fail(r->im->err, E_FORMAT, "a vmap inside it never ends");
         if (c != VMAP_ADD && c != VMAP_REMOVE) continue;
         const json_t *level = argument(r->nodes->at[i], c == VMAP_ADD ? 2 : 1);
