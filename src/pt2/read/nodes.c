@@ -519,7 +519,7 @@ static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
 static bool effect_node(Import *im, Scope *s, const json_t *node, const char *effect, const char *label)
 {
     const Op *op = op_find(effect);
-    json_t *inputs, *input;
+    json_t *inputs, *input, *v;
     size_t i;
     Arg given[64] = {{0}};
     Ref *ref;
@@ -532,24 +532,28 @@ static bool effect_node(Import *im, Scope *s, const json_t *node, const char *ef
         int at = name && *name ? op_param(op, name) : (int)i - 2;
         if (at < 0 || at >= op->schema->nparams)
             return fail(im->err, E_FORMAT, "argument %zu: %s has no such parameter", i, op->name);
-        TRY(read_arg(im, s, json_object_get(input, "arg"), &given[at], &ref) || within(im->err, "argument %zu", i));
+        TRY((json_want_object(input, "arg", &v, im->err) && read_arg(im, s, v, &given[at], &ref)) ||
+            within(im->err, "argument %zu", i));
     }
     Arg *arg = arena_array(im->g->arena, Arg, op->schema->nparams + 1);
     Lower L = {.g = im->g, .ex = im->g->ex, .op = op, .arg = arg, .name = label, .err = im->err};
     if (!arg) return oom(im->err);
     TRY(op_fit_args(im->g, op, op->schema->nparams, given, arg, im->err) && lower_op(&L));
     const json_t *outputs = json_object_get(node, "outputs");
+    Value *const *made = L.result.kind == ARG_VALUE ? &L.result.v : L.result.vs;
+    size_t n = L.result.kind == ARG_VALUE ? 1 : L.result.kind == ARG_VALUES ? (size_t)L.result.n : 0;
     json_t *output;
     json_array_foreach(outputs, i, output)
     {
         const char *name = any_name(output);
-        Value *v = !i || L.result.kind == ARG_NONE                  ? NULL
-                   : L.result.kind == ARG_VALUE && i == 1           ? L.result.v
-                   : L.result.kind == ARG_VALUES && (int)i <= L.result.n ? L.result.vs[i - 1]
-                                                                    : NULL;
-        Ref *made = v ? ref_root(im->g, v, name ? json_object_get(s->tensor_values, name) : NULL) : NULL;
-        if (v && !made) return oom(im->err);
-        if (name) TRY(scope_put(im, s, name, (Slot){.kind = v ? SLOT_TENSOR : SLOT_OTHER, .ref = made}));
+        Slot slot = {.kind = SLOT_OTHER};
+        if (!name) continue;
+        if (i && i <= n && made[i - 1]) {
+            slot.kind = SLOT_TENSOR;
+            slot.ref = ref_root(im->g, made[i - 1], json_object_get(s->tensor_values, name));
+            if (!slot.ref) return oom(im->err);
+        }
+        TRY(scope_put(im, s, name, slot));
     }
     return true;
 }
