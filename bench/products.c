@@ -22,22 +22,13 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-typedef float V __attribute__((vector_size(64)));
-
-/* f32 multiply-adds of one core; 24 chains hide the latency. */
-__attribute__((target("avx512f"), noinline)) static double peak_once(void)
+/* f32 multiply-adds of one core at this ISA level, GFLOP/s. */
+static double peak_once(void)
 {
-    V s[24], a = {1}, b = {1};
-    for (int i = 0; i < 24; i++) s[i] = (V){(float)i};
-    double t = now();
-    for (int k = 0; k < 20000; k++) {
-        __asm__ volatile("" : "+v"(a), "+v"(b));
-#pragma GCC unroll 24
-        for (int i = 0; i < 24; i++) s[i] = a * b + s[i];
-    }
-    t = now() - t;
-    for (int i = 0; i < 24; i++) __asm__ volatile("" : : "v"(s[i]));
-    return 20000.0 * 24 * 32 / t / 1e9;
+    enum { TURNS = 20000 };
+    float sink;
+    double t = now(), operations = kernels()->peak.f32(TURNS, &sink);
+    return operations / (now() - t) / 1e9;
 }
 
 static void *filled(size_t n, DType t)

@@ -204,9 +204,39 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
     if (last && !k->overlaps && !x->into) k->finish(d);
 }
 
+/* Tile t by panels [p0, p1), which are read side by side. */
+static void few_rows(const Job *j, int64_t t, int64_t p0, int64_t p1, float *sums)
+{
+    const Packed *g = j->g;
+    const ProductKernel *k = g->k;
+    Place at = place_of(j, t);
+    int rows = (int)least(at.rows, j->rows.rows - at.row);
+    ProductTile x = {.acc = sums, .a = at.a, .n = g->K, .step = at.lies ? g->row_step : 0, .rows = at.rows};
+    for (int64_t p = p0, n; p < p1; p += n) {
+        n = least(product_beside(at.rows), p1 - p);
+        x.b = panel_at(j, p);
+        k->beside(&x, (int)n, (int64_t)panel_of(g));
+        for (int64_t i = 0, col = p * k->nr; i < n; i++, col += k->nr)
+            k->finish(&(ProductDone){&j->out, sums + i * at.rows * k->nr, NULL, j->row + at.row, col, rows,
+                                     (int)least(k->nr, g->N - col)});
+    }
+}
+
+/* A tile of few rows that takes all of K at once. */
+static bool is_few(const Job *j, int64_t t0, int64_t t1)
+{
+    const Packed *g = j->g;
+    bool plain = g->k->beside && t1 - t0 == 1 && g->kc >= g->deep && !g->conv && !g->line;
+    return plain && product_beside((int)(tile_at(&j->rows, t1) - tile_at(&j->rows, t0))) > 1;
+}
+
 /* Tiles [t0, t1) by panels [p0, p1). */
 static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, float *sums)
 {
+    if (is_few(j, t0, t1)) {
+        few_rows(j, t0, p0, p1, sums);
+        return;
+    }
     const Packed *g = j->g;
     const ProductKernel *k = g->k;
     int64_t tile_size = k->mr * k->nr;

@@ -165,6 +165,9 @@ void KERNEL(product_fill)(ProductKernels *k)
                              .fetches = true,
                              .straight = true,
                              .plain = true};
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    k->f32.beside = beside;
+#endif
 #if defined(__AVX512F__)
     k->bf16 = k->f32;
     k->bf16.layout = "bf16 pairs, panels of 48";

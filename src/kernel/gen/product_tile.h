@@ -164,6 +164,41 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
     sums_done(rows, nv, t, s);
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+/* rows x NV vectors of each of some panels. */
+INLINE void panels_of_tile(int rows, int panels, const ProductTile *t, int64_t apart)
+{
+    const char *a = t->a;
+    const float *b = t->b;
+    int64_t step = t->step ? t->step : 4, word = t->step ? 4 : 4 * rows, next = apart / (int64_t)sizeof *b;
+    V s[4][MR][NV] = {0};
+    for (int64_t left = t->n; left > 0; left--, a += word, b += NR)
+#pragma GCC unroll 4
+        for (int p = 0; p < panels; p++) sums_add(rows, NV, a, step, b + p * next, s[p]);
+#pragma GCC unroll 4
+    for (int p = 0; p < panels; p++)
+        sums_end(rows, NV, &(ProductTile){.acc = t->acc + p * rows * NR}, s[p]);
+}
+
+#define BESIDE(rows, panels)                                                                                           \
+    case 8 * (rows) + (panels): panels_of_tile(rows, panels, t, apart); break
+static void beside(const ProductTile *t, int panels, int64_t apart)
+{
+    switch (8 * t->rows + panels) {
+        BESIDE(1, 1);
+        BESIDE(1, 2);
+        BESIDE(1, 3);
+        BESIDE(1, 4);
+        BESIDE(2, 1);
+        BESIDE(2, 2);
+        BESIDE(2, 3);
+        BESIDE(3, 1);
+        BESIDE(3, 2);
+    }
+}
+#undef BESIDE
+#endif
+
 /* One function per height, so that the sums stay in registers. */
 #define TILE(rows)                                                                                                     \
     static void tile_##rows(const ProductTile *t)                                                                      \
