@@ -2,9 +2,9 @@
  *
  * All of a's rows are packed first, a superblock of them at a time (where the kernel takes them as they are, and in
  * convolutions, whose rows gemm_conv.c makes, nothing is packed); then tasks of some tiles by some panels go to the
- * threads. Within a task, panels are outside: a sliver of a panel (kc x nr, in L1, on Zen 4 in L2) meets every tile of
- * the task (in L2), and the next sliver is fetched meanwhile. b is read once a superblock. Sums that K has cut wait in
- * a buffer of the thread. (Goto and van de Geijn 2008, with the panel of b inside.)
+ * threads. Within a task, panels are outside: a sliver of a panel (kc x nr, in L1, with AVX2 and on Zen 4 in L2) meets
+ * every tile of the task (in L2), and the next sliver is fetched meanwhile. b is read once a superblock. Sums that K
+ * has cut wait in a buffer of the thread. (Goto and van de Geijn 2008, with the panel of b inside.)
  *
  * Weights are packed by gemm_weights.c; gemm_tasks.c runs what is planned here.
  */
