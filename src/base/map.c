@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <time.h>
 #include "base/mem.h"
+#include "base/vec.h"
 
 uint64_t hash_bytes(const void *p, size_t n)
 {
@@ -58,69 +59,43 @@ uint64_t hash_keyed(const void *p, size_t n)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-static size_t find(const Map *m, const char *key, uint64_t h)
+static MapEntry *lookup(const Map *m, const char *key, uint64_t h)
 {
-    size_t i = h & (m->nslots - 1);
-    for (; m->slots[i]; i = (i + 1) & (m->nslots - 1)) {
-        const MapEntry *e = &m->entries[m->slots[i] - 1];
-        if (e->hash == h && !strcmp(e->key, key)) break;
-    }
-    return i;
+    size_t tried = 0;
+    int64_t i;
+    while ((i = lookup_next(&m->by_key, h, &tried)) >= 0)
+        if (!strcmp(m->entries[i].key, key)) return &m->entries[i];
+    return NULL;
 }
 
-static bool grow(Map *m)
-{
-    size_t n = m->nslots ? m->nslots * 2 : 64;
-    uint32_t *slots = mem_zeroed(n, sizeof *slots);
-    MapEntry *e = mem_grow(m->entries, n / 2 * sizeof *e);
-    if (e) m->entries = e;
-    if (!slots || !e) {
-        mem_free(slots);
-        return false;
-    }
-    mem_free(m->slots);
-    m->slots = slots;
-    m->nslots = n;
-    m->cap = n / 2;
-    for (size_t k = 0; k < m->count; k++) {
-        size_t i = m->entries[k].hash & (n - 1);
-        while (slots[i]) i = (i + 1) & (n - 1);
-        slots[i] = (uint32_t)k + 1;
-    }
-    return true;
-}
+static uint64_t hash_of(const char *key) { return hash_keyed(key, strlen(key)); }
 
 bool map_put(Map *m, const char *key, void *value)
 {
-    if (m->count == m->cap && !grow(m)) return false;
-    uint64_t h = hash_keyed(key, strlen(key));
-    size_t i = find(m, key, h);
-    if (m->slots[i]) m->entries[m->slots[i] - 1].value = value;
-    else {
-        m->entries[m->count] = (MapEntry){key, value, h};
-        m->slots[i] = (uint32_t)++m->count;
+    uint64_t h = hash_of(key);
+    MapEntry *known = lookup(m, key, h);
+    if (known) {
+        known->value = value;
+        return true;
     }
+    MapEntry *grown = vec_grow(m->entries, (int)m->count, sizeof *grown);
+    if (grown) m->entries = grown;
+    if (!grown || !lookup_add(&m->by_key, h, m->count)) return false;
+    m->entries[m->count++] = (MapEntry){key, value};
     return true;
-}
-
-static const MapEntry *lookup(const Map *m, const char *key)
-{
-    if (!m->nslots) return NULL;
-    size_t i = find(m, key, hash_keyed(key, strlen(key)));
-    return m->slots[i] ? &m->entries[m->slots[i] - 1] : NULL;
 }
 
 void *map_get(const Map *m, const char *key)
 {
-    const MapEntry *e = lookup(m, key);
+    const MapEntry *e = lookup(m, key, hash_of(key));
     return e ? e->value : NULL;
 }
 
-bool map_has(const Map *m, const char *key) { return lookup(m, key) != NULL; }
+bool map_has(const Map *m, const char *key) { return lookup(m, key, hash_of(key)) != NULL; }
 
 void map_free(Map *m)
 {
     mem_free(m->entries);
-    mem_free(m->slots);
+    lookup_free(&m->by_key);
     *m = (Map){0};
 }

@@ -9,21 +9,17 @@
  */
 #ifndef QKV_BASE_MAP_H
 #define QKV_BASE_MAP_H
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/lookup.h"
 
 typedef struct MapEntry {
     const char *key;
     void *value;
-    uint64_t hash;
 } MapEntry;
 
 typedef struct Map {
     MapEntry *entries; /* in the order of first insertion */
-    size_t count, cap;
-    uint32_t *slots; /* index + 1 into entries, 0 = free */
-    size_t nslots;
+    size_t count;
+    Lookup by_key;
 } Map;
 
 bool map_put(Map *m, const char *key, void *value);

@@ -50,20 +50,20 @@ static bool has_content(const Graph *g, const Value *v)
 
 bool graph_equal_weights(const Graph *g, bool constants, Value **first)
 {
-    size_t slots = 16;
-    while (slots < 2 * (size_t)g->nweight) slots *= 2;
-    int *slot = mem_zeroed(slots, sizeof *slot); /* position + 1; 0: free */
-    if (!slot) return false;
-    for (int i = 0; i < g->nweight; i++) {
+    Lookup by_content = {0};
+    bool ok = true;
+    for (int i = 0; ok && i < g->nweight; i++) {
         Value *w = first[i] = g->weight[i];
         if (!has_content(g, w) || (constants && !small_constant(w))) continue;
-        size_t at = hash_keyed(w->data->data, tensor_bytes(w->data)) & (slots - 1);
-        while (slot[at] && !same_content(g->weight[slot[at] - 1]->data, w->data)) at = (at + 1) & (slots - 1);
-        if (slot[at]) first[i] = g->weight[slot[at] - 1];
-        else slot[at] = i + 1;
+        uint64_t h = hash_keyed(w->data->data, tensor_bytes(w->data));
+        size_t tried = 0;
+        int64_t k;
+        while ((k = lookup_next(&by_content, h, &tried)) >= 0 && !same_content(g->weight[k]->data, w->data)) continue;
+        if (k >= 0) first[i] = g->weight[k];
+        else ok = lookup_add(&by_content, h, (size_t)i);
     }
-    mem_free(slot);
-    return true;
+    lookup_free(&by_content);
+    return ok;
 }
 
 bool graph_merge_constants(Graph *g)

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 #include "base/cpu.h"
+#include "base/map.h"
 #include "base/vec.h"
 #include "kernel/onednn_api.h"
 #include "team/team.h"
@@ -22,6 +23,7 @@ struct OneDnnPool {
     dnnl_stream_t stream;
     Reordered *packed;
     int npacked;
+    Lookup by_place;
     size_t bytes;
 };
 
@@ -64,6 +66,7 @@ void onednn_pool_free(OneDnnPool *p)
         mem_free(p->packed[i].data);
     }
     mem_free(p->packed);
+    lookup_free(&p->by_place);
     if (p->stream) dnnl_stream_destroy(p->stream);
     if (p->engine) dnnl_engine_destroy(p->engine);
     mem_free(p);
@@ -204,7 +207,10 @@ static bool packed_weight(OneDnnPool *p, const void *data, DescView have, DescVi
         *out = (void *)(uintptr_t)data;
         return true;
     }
-    for (int i = 0; i < p->npacked; i++) {
+    size_t tried = 0;
+    uint64_t h = hash_keyed(&data, sizeof data);
+    int64_t i;
+    while ((i = lookup_next(&p->by_place, h, &tried)) >= 0) {
         Reordered *k = &p->packed[i];
         if (k->from == data && dnnl_memory_desc_equal(k->plain, have) && dnnl_memory_desc_equal(k->want, want)) {
             *out = k->data;
@@ -220,8 +226,10 @@ static bool packed_weight(OneDnnPool *p, const void *data, DescView have, DescVi
                      : fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
     dnnl_status_t s = ok ? dnnl_memory_desc_clone(&k.plain, have) : dnnl_success;
     if (ok && s == dnnl_success) s = dnnl_memory_desc_clone(&k.want, want);
+    if (ok && s == dnnl_success && !lookup_add(&p->by_place, h, (size_t)p->npacked)) s = dnnl_out_of_memory;
     if (!ok || s != dnnl_success) {
         if (k.plain) dnnl_memory_desc_destroy(k.plain);
+        if (k.want) dnnl_memory_desc_destroy(k.want);
         mem_free(k.data);
         return ok && failed(err, "layout of weights", s);
     }

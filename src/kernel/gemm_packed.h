@@ -1,6 +1,7 @@
 /* What the parts of our own products share: weights (gemm_weights.c), plans (gemm_packed.c), tasks (gemm_tasks.c). */
 #ifndef QKV_KERNEL_GEMM_PACKED_H
 #define QKV_KERNEL_GEMM_PACKED_H
+#include "base/lookup.h"
 #include "kernel/gemm_impl.h"
 
 /* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2. */
@@ -28,6 +29,7 @@ typedef struct Weight {
 struct PackedWeights {
     Weight *w;
     int n;
+    Lookup by_place; /* by all that says which weight it is, but for what it is packed for */
     size_t bytes; /* of those that are owned */
     void *panels; /* of first uses; given back when a weight is packed for keeps */
     size_t panels_size;

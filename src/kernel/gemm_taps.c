@@ -11,6 +11,7 @@
  * it in one order, so that neither threads nor blocks change a bit.
  */
 #include <string.h>
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/pages.h"
 #include "base/vec.h"
@@ -35,7 +36,10 @@ TapWeights *tap_weights_create(Err *err)
 void tap_weights_free(TapWeights *p)
 {
     for (int i = 0; p && i < p->n; i++) mem_free(p->w[i].data);
-    if (p) mem_free(p->w);
+    if (p) {
+        lookup_free(&p->by_place);
+        mem_free(p->w);
+    }
     mem_free(p);
 }
 
@@ -110,17 +114,28 @@ static bool alike(const TapWeight *a, const TapWeight *b)
            !memcmp(a->apart, b->apart, sizeof a->apart);
 }
 
+static uint64_t hash_of(const TapWeight *w)
+{
+    int64_t all[6 + 2 * AXES] = {(int64_t)(uintptr_t)w->from, w->width, w->K, w->N, w->rs, w->cs};
+    memcpy(all + 6, w->n, sizeof w->n);
+    memcpy(all + 6 + AXES, w->apart, sizeof w->apart);
+    return hash_keyed(all, sizeof all);
+}
+
 /* Its number in the pool; -1 when out of memory. */
 static int weight_number(TapWeights *p, const TapWeight *w, Err *err)
 {
-    for (int i = 0; i < p->n; i++)
-        if (alike(&p->w[i], w)) return i;
+    size_t tried = 0;
+    uint64_t h = hash_of(w);
+    int64_t i;
+    while ((i = lookup_next(&p->by_place, h, &tried)) >= 0)
+        if (alike(&p->w[i], w)) return (int)i;
     TapWeight *grown = vec_grow(p->w, p->n, sizeof *grown);
-    if (!grown) {
+    if (grown) p->w = grown;
+    if (!grown || !lookup_add(&p->by_place, h, (size_t)p->n)) {
         oom(err);
         return -1;
     }
-    p->w = grown;
     p->w[p->n] = *w;
     return p->n++;
 }

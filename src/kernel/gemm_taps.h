@@ -1,6 +1,7 @@
 /* What planning (gemm_taps.c, gemm_regions.c) and running (gemm_taps_run.c) convolutions by taps share. */
 #ifndef QKV_KERNEL_GEMM_TAPS_H
 #define QKV_KERNEL_GEMM_TAPS_H
+#include "base/lookup.h"
 #include "kernel/gemm_axes.h"
 
 /* B_WHOLE: bytes of weights that stay in L2. */
@@ -46,6 +47,7 @@ typedef struct Part {
 struct TapWeights {
     TapWeight *w;
     int n;
+    Lookup by_place;
     size_t bytes;
 };
 

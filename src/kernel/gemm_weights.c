@@ -7,6 +7,7 @@
  */
 #include <assert.h>
 #include <string.h>
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/pages.h"
 #include "base/vec.h"
@@ -27,6 +28,7 @@ void packed_weights_free(PackedWeights *p)
     for (int i = 0; i < p->n; i++)
         if (p->w[i].owned) mem_free((void *)(uintptr_t)p->w[i].data);
     mem_free(p->panels);
+    lookup_free(&p->by_place);
     mem_free(p->w);
     mem_free(p);
 }
@@ -130,21 +132,31 @@ static bool same_weight(const Weight *w, const Weight *x)
            w->rs == x->rs && w->cs == x->cs && w->taps == x->taps && w->apart == x->apart;
 }
 
+static uint64_t hash_of(const Weight *w)
+{
+    const int64_t all[] = {(int64_t)(uintptr_t)w->from, w->dtype, w->rounded, w->K, w->N,
+                           w->rs, w->cs, w->taps, w->apart};
+    return hash_keyed(all, sizeof all);
+}
+
 int packed_weight_find(const PackedWeights *p, const Weight *x)
 {
-    for (int i = 0; i < p->n; i++)
-        if (p->w[i].kernel == x->kernel && same_weight(&p->w[i], x)) return i;
-    return -1;
+    size_t tried = 0;
+    uint64_t h = hash_of(x);
+    int64_t i;
+    while ((i = lookup_next(&p->by_place, h, &tried)) >= 0)
+        if (p->w[i].kernel == x->kernel && same_weight(&p->w[i], x)) break;
+    return (int)i;
 }
 
 int packed_weight_add(PackedWeights *p, const Weight *x, const void *data, Err *err)
 {
     Weight *grown = vec_grow(p->w, p->n, sizeof *grown);
-    if (!grown) {
+    if (grown) p->w = grown;
+    if (!grown || !lookup_add(&p->by_place, hash_of(x), (size_t)p->n)) {
         oom(err);
         return -1;
     }
-    p->w = grown;
     Weight *w = &p->w[p->n];
     *w = *x;
     w->data = data;
@@ -172,14 +184,23 @@ static Tensor plain(const Weight *w)
     return b;
 }
 
+/* Is it one that is there already, packed for something else? */
+static bool repeats(const PackedWeights *p, int i)
+{
+    size_t tried = 0;
+    uint64_t h = hash_of(&p->w[i]);
+    int64_t k;
+    while ((k = lookup_next(&p->by_place, h, &tried)) >= 0)
+        if (k < i && same_weight(&p->w[k], &p->w[i])) return true;
+    return false;
+}
+
 void packed_each(const PackedWeights *p, const Kernels *k,
                  void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user)
 {
     for (int i = 0; i < p->n; i++) {
         const Weight *w = &p->w[i];
-        int first = 0;
-        while (!same_weight(&p->w[first], w)) first++;
-        if (w->taps > 1 || first < i) continue;
+        if (w->taps > 1 || repeats(p, i)) continue;
         Tensor b = plain(w);
         f(user, &b, w->rounded, packed_bytes(packed_kernel(k, &b, w->rounded), w->K, w->N));
     }

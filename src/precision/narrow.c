@@ -11,8 +11,7 @@ typedef struct Weights {
     DType t;
     const Tensor **was, **now; /* by position: as the file has it, and converted; NULL: not yet */
     int *uses;                 /* by value id */
-    int *slot;                 /* those that are converted: 1 + position, at a place by their memory; 0: free */
-    size_t nslots;
+    Lookup by_memory;           /* those that are converted */
     Err *err;
 } Weights;
 
@@ -34,20 +33,26 @@ static bool overflows(const Tensor *from, const Tensor *to, double *value)
     return false;
 }
 
-/* The place of a weight of the same memory, read in the same way, or where one would be. */
-static int *place_of(const Weights *w, const Tensor *from)
+static uint64_t hash_of(const Tensor *t)
 {
-    size_t at = hash_keyed(&from->data, sizeof from->data) & (w->nslots - 1);
-    while (w->slot[at] && !same_view(w->was[w->slot[at] - 1], from)) at = (at + 1) & (w->nslots - 1);
-    return &w->slot[at];
+    return hash_keyed((uint64_t[]){(uintptr_t)t->data, hash_keyed(t->shape, (size_t)t->rank * sizeof *t->shape)}, 16);
+}
+
+/* What a weight of the same memory, read in the same way, became; NULL: there is none yet. */
+static const Tensor *converted_before(const Weights *w, const Tensor *from)
+{
+    size_t tried = 0;
+    int64_t i;
+    while ((i = lookup_next(&w->by_memory, hash_of(from), &tried)) >= 0)
+        if (same_view(w->was[i], from)) return w->now[i];
+    return NULL;
 }
 
 /* The weight's values in t, in the graph's arena; those of a tied weight are shared. NULL on error. */
 static const Tensor *converted(Weights *w, int at, DType t)
 {
-    const Tensor *from = w->was[at];
-    int *place = place_of(w, from);
-    if (*place) return w->now[*place - 1];
+    const Tensor *from = w->was[at], *before = converted_before(w, from);
+    if (before) return before;
     Tensor *to = arena_new(w->g->arena, Tensor);
     double big;
     if (to) {
@@ -60,7 +65,7 @@ static const Tensor *converted(Weights *w, int at, DType t)
         fail(w->err, E_USAGE, "weight '%s' holds %g, which f16 cannot: take bf16", w->g->weight[at]->fqn, big);
         return NULL;
     }
-    *place = at + 1;
+    if (!lookup_add(&w->by_memory, hash_of(from), (size_t)at)) return oom(w->err), NULL;
     return w->now[at] = to;
 }
 
@@ -70,9 +75,7 @@ static bool weights_open(Weights *w)
     w->was = arena_array(g->arena, const Tensor *, 2 * g->nweight + 2);
     w->now = arena_array(g->arena, const Tensor *, 2 * g->nweight + 2);
     w->uses = arena_array(g->arena, int, g->next_id + 1);
-    for (w->nslots = 16; w->nslots < 2 * (size_t)g->nweight;) w->nslots *= 2;
-    w->slot = arena_array(g->arena, int, w->nslots);
-    if (!w->was || !w->now || !w->uses || !w->slot) return oom(w->err);
+    if (!w->was || !w->now || !w->uses) return oom(w->err);
     for (int i = 0; i < g->nweight; i++) w->was[i] = g->weight[i]->data;
     graph_count_uses(g, w->uses);
     return true;
@@ -211,5 +214,7 @@ bool convert_precision(Graph *g, DType t, Err *err)
         return fail(err, E_UNSUPPORTED, "a model with loops or branches cannot be converted to %s", dtype_name(t));
     Weights w = {.g = g, .t = t, .err = err};
     if (t != DT_F32) TRY(lower_products_of(g, t, true, err));
-    return weights_open(&w) && (t == DT_F32 ? widen(&w) : narrow_weights(&w)) && graph_check(g, err);
+    bool ok = weights_open(&w) && (t == DT_F32 ? widen(&w) : narrow_weights(&w)) && graph_check(g, err);
+    lookup_free(&w.by_memory);
+    return ok;
 }

@@ -25,7 +25,15 @@
 typedef struct Blobs {
     PackBlob *blob;
     int n;
+    Lookup by_bytes; /* those that are not empty */
 } Blobs;
+
+/* The bytes of a weight, or of what may become one. */
+typedef struct Spot {
+    uintptr_t from, to;
+    int number;
+    int last; /* where the one of those up to here is that ends last */
+} Spot;
 
 typedef struct Packer {
     const char *key;
@@ -38,6 +46,7 @@ typedef struct Packer {
     int *blob_of;  /* by weight */
     Tensor *plain; /* by weight: as it lies in the file; data is owned where it was not contiguous before */
     void **copied;
+    Spot *spot; /* of `plain`, sorted */
     void **own; /* packed bytes */
     int nown;
     Buf packed; /* JSON of packed weights, with placeholders for offsets */
@@ -51,26 +60,71 @@ typedef struct Packer {
 static int add_blob(Packer *k, const void *data, uint64_t size)
 {
     Blobs *b = &k->blobs;
-    for (int i = 0; i < b->n; i++) /* tied weights */
-        if (b->blob[i].data == data && b->blob[i].size == size && size) return i;
+    uint64_t h = hash_keyed((uint64_t[]){(uintptr_t)data, size}, 16);
+    size_t tried = 0;
+    int64_t i;
+    while (size && (i = lookup_next(&b->by_bytes, h, &tried)) >= 0) /* tied weights */
+        if (b->blob[i].data == data && b->blob[i].size == size) return (int)i;
     PackBlob *grown = vec_grow(b->blob, b->n, sizeof *grown);
-    if (!grown) return -1;
-    b->blob = grown;
+    if (grown) b->blob = grown;
+    if (!grown || (size && !lookup_add(&b->by_bytes, h, (size_t)b->n))) return -1;
     b->blob[b->n] = (PackBlob){data, size, 0};
     return b->n++;
 }
 
+static Spot spot_of(const Tensor *t, int number)
+{
+    uintptr_t from = (uintptr_t)t->data;
+    return (Spot){from, from ? from + tensor_bytes(t) : 0, number, 0};
+}
+
+/* Of those that begin together the longest comes first: what shows a part of another one comes after it. */
+static int by_place(const void *a, const void *b)
+{
+    const Spot *x = a, *y = b;
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    if (x->to != y->to) return x->to > y->to ? -1 : 1;
+    return x->number - y->number;
+}
+
 /* ------------------------------------------------------------------ folding */
 
-/* Does t show a weight's own bytes? Such views cost nothing. */
-static bool is_view_of_weight(const Graph *g, const Tensor *t)
+/* folds: by value id. Constants of the session, but for those that show bytes of a weight or of another constant: views
+ * cost nothing. */
+static bool find_constants(const Graph *g, const Session *s, bool *folds)
 {
-    for (int i = 0; i < g->nweight; i++) {
-        const Tensor *w = g->weight[i]->data;
-        uintptr_t from = (uintptr_t)w->data, at = (uintptr_t)t->data;
-        if (from && at >= from && at < from + tensor_bytes(w)) return true;
+    Spot *spot = mem_zeroed((size_t)g->next_id + 1, sizeof *spot);
+    uintptr_t end = 0;
+    int n = 0;
+    if (!spot) return false;
+    for (; n < g->nweight; n++) spot[n] = spot_of(g->weight[n]->data, -1);
+    for (const Node *x = g->first; x; x = x->next)
+        for (int o = 0; o < x->nout; o++) {
+            const Tensor *t = session_constant(s, x->out[o]);
+            if (t) spot[n++] = spot_of(t, x->out[o]->id);
+        }
+    qsort(spot, (size_t)n, sizeof *spot, by_place);
+    for (int i = 0; i < n; i++) {
+        bool weight = spot[i].number < 0, view = spot[i].from < end;
+        if (!weight) folds[spot[i].number] = !view;
+        if ((weight || !view) && spot[i].to > end) end = spot[i].to;
     }
-    return false;
+    mem_free(spot);
+    return true;
+}
+
+/* by: by value id, what is read instead. */
+static bool add_constants(Graph *g, const Session *s, const bool *folds, Value **by)
+{
+    for (const Node *n = g->first; n; n = n->next)
+        for (int o = 0; o < n->nout; o++) {
+            const Value *v = n->out[o];
+            Value *w = folds[v->id] ? graph_add_weight(g, v->name, v->name, session_constant(s, v)) : NULL;
+            if (folds[v->id] && !w) return false;
+            if (w) w->weight = W_CONSTANT;
+            by[v->id] = w;
+        }
+    return true;
 }
 
 /* What packing computes: casts of all weights and more, but not any size that a small file names. */
@@ -91,15 +145,14 @@ bool pack_fold(Graph *g, Session **folder, Err *err)
     *folder = session_create_bounded(g, NULL, cpu_count(), most_memory(g), MOST_TURNS, err);
     if (!*folder) return false;
     int before = g->nweight;
-    for (Node *n = g->first; n; n = n->next)
-        for (int o = 0; o < n->nout; o++) {
-            const Tensor *t = session_constant(*folder, n->out[o]);
-            if (!t || is_view_of_weight(g, t)) continue;
-            Value *w = graph_add_weight(g, n->out[o]->name, n->out[o]->name, t);
-            if (!w) return oom(err);
-            w->weight = W_CONSTANT;
-            graph_replace_uses(g, n->out[o], w);
-        }
+    size_t values = (size_t)g->next_id + 1;
+    bool *folds = mem_zeroed(values, sizeof *folds);
+    Value **by = mem_zeroed(values, sizeof *by);
+    bool ok = folds && by && find_constants(g, *folder, folds) && add_constants(g, *folder, folds, by);
+    if (ok) graph_replace_all(g, by);
+    mem_free(folds);
+    mem_free(by);
+    if (!ok) return oom(err);
     if (g->nweight > before) graph_dce(g);
     int *uses = mem_zeroed((size_t)g->next_id + 1, sizeof *uses), kept = 0;
     if (!uses) return oom(err);
@@ -113,18 +166,34 @@ bool pack_fold(Graph *g, Session **folder, Err *err)
 
 /* ------------------------------------------------------------------ which products pack what */
 
-/* The weight that begins at an address, or that it lies in; *at: how far after its begin. */
-static int weight_at(const Packer *k, const void *data, int64_t *at)
+static bool sort_spots(Packer *k)
 {
-    int found = -1;
-    for (int i = 0; i < k->nweight; i++) {
-        uintptr_t from = (uintptr_t)k->plain[i].data, to = (uintptr_t)data;
-        if (!from || to < from || to >= from + tensor_bytes(&k->plain[i]) || (found >= 0 && to != from)) continue;
-        found = i;
-        *at = (int64_t)(to - from);
-        if (to == from) break;
+    Spot *s = k->spot = mem_zeroed((size_t)k->nweight + 1, sizeof *s);
+    if (!s) return oom(k->err);
+    for (int i = 0; i < k->nweight; i++) s[i] = spot_of(&k->plain[i], i);
+    qsort(s, (size_t)k->nweight, sizeof *s, by_place);
+    for (int i = 1; i < k->nweight; i++) s[i].last = s[i].to > s[s[i - 1].last].to ? i : s[i - 1].last;
+    return true;
+}
+
+/* The weight that all of b lies in, the shortest that begins with it, else any; *at: how far after its begin. -1: none,
+ * or one that is read as another dtype. */
+static int weight_at(const Packer *k, const Tensor *b, int64_t *at)
+{
+    int64_t reach = (b->shape[0] - 1) * b->stride[0] + (b->shape[1] - 1) * b->stride[1] + 1;
+    uintptr_t from = (uintptr_t)b->data, to = from + (size_t)reach * dtype_size(b->dtype);
+    int below = 0, end = k->nweight; /* those below begin before b, or with it and end after it */
+    while (below < end) {
+        int middle = below + (end - below) / 2;
+        const Spot *s = &k->spot[middle];
+        if (s->from < from || (s->from == from && s->to >= to)) below = middle + 1;
+        else end = middle;
     }
-    return found;
+    const Spot *s = below ? &k->spot[below - 1] : NULL;
+    if (s && s->from < from) s = &k->spot[s->last];
+    if (!s || s->to < to || b->shape[0] < 1 || b->shape[1] < 1 || k->plain[s->number].dtype != b->dtype) return -1;
+    *at = (int64_t)(from - s->from);
+    return s->number;
 }
 
 /* Packed into zeros: what a kernel leaves out between its panels would be whatever was in memory. */
@@ -133,7 +202,7 @@ static void take_packed(void *user, const Tensor *b, bool rounded, size_t bytes)
     Packer *k = user;
     int64_t at = 0;
     const char *layout = gemm_layout(b, rounded);
-    int which = weight_at(k, b->data, &at);
+    int which = weight_at(k, b, &at);
     void *own = which >= 0 && layout
                     ? mem_aligned(PACKFILE_ALIGN, (bytes + PACKFILE_ALIGN) / PACKFILE_ALIGN * PACKFILE_ALIGN)
                     : NULL;
@@ -243,7 +312,7 @@ static bool place_weights(Packer *k)
         k->info->weight_bytes += bytes;
     }
     k->info->weights = k->nweight;
-    return true;
+    return sort_spots(k);
 }
 
 static void put_place(Buf *b, const PackBlob *at)
@@ -395,6 +464,7 @@ bool program_pack(const Program *p, const char *name, const char *path, const ch
     for (int i = 0; k.copied && i < k.nweight; i++) mem_free(k.copied[i]);
     mem_free(k.copied);
     mem_free(k.plain);
+    mem_free(k.spot);
     for (int i = 0; i < k.nown; i++) mem_free(k.own[i]);
     mem_free(k.own);
     mem_free(k.blob_of);
@@ -402,6 +472,7 @@ bool program_pack(const Program *p, const char *name, const char *path, const ch
     extras_close(&k.extra);
     mem_free(k.weight);
     mem_free(k.blobs.blob);
+    lookup_free(&k.blobs.by_bytes);
     buf_free(&k.packed);
     buf_free(&k.text);
     buf_free(&k.json);

@@ -7,6 +7,7 @@
  * The epilogue (Call.epilogue) may end in integers again.
  */
 #include <math.h>
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/vec.h"
 #include "kernel/gemm_impl.h"
@@ -21,22 +22,33 @@
 struct IntegerPool {
     PackedWeight *weight;
     int n;
+    Lookup by_place;
     size_t bytes;
 };
 
 void integer_pool_free(IntegerPool *p)
 {
     for (int i = 0; p && i < p->n; i++) mem_free(p->weight[i].data);
-    if (p) mem_free(p->weight);
+    if (p) {
+        lookup_free(&p->by_place);
+        mem_free(p->weight);
+    }
     mem_free(p);
 }
 
 size_t integer_pool_bytes(const IntegerPool *p) { return p ? p->bytes : 0; }
 
+static uint64_t hash_of(const void *of, int64_t N, int64_t K, int64_t block)
+{
+    return hash_keyed((int64_t[]){(int64_t)(uintptr_t)of, N, K, block}, 4 * sizeof(int64_t));
+}
+
 const PackedWeight *integer_pool_find(const RunEnv *e, const void *of, int64_t N, int64_t K, int64_t block)
 {
     const IntegerPool *p = e->integers;
-    for (int i = 0; p && i < p->n; i++) {
+    size_t tried = 0;
+    int64_t i;
+    while (p && (i = lookup_next(&p->by_place, hash_of(of, N, K, block), &tried)) >= 0) {
         const PackedWeight *w = &p->weight[i];
         if (w->of == of && w->N == N && w->K == K && w->form.block == block) return w;
     }
@@ -50,7 +62,10 @@ const PackedWeight *integer_pool_add(RunEnv *e, PackedWeight made, size_t bytes,
     PackedWeight *grown = vec_grow(p->weight, p->n, sizeof *grown);
     if (grown) p->weight = grown;
     made.data = grown ? mem_aligned(64, bytes ? bytes : 64) : NULL;
-    if (!made.data) return oom(err), NULL;
+    if (!made.data || !lookup_add(&p->by_place, hash_of(made.of, made.N, made.K, made.form.block), (size_t)p->n)) {
+        mem_free(made.data);
+        return oom(err), NULL;
+    }
     p->weight[p->n++] = made;
     p->bytes += bytes;
     return &p->weight[p->n - 1];

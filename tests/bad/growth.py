@@ -447,6 +447,7 @@ DOUBLED = {
     "long lives": (onnx_lives, 20000, "m.onnx", ["QKV", "run", "FILE"]),
     "inputs": (onnx_inputs, 4000, "m.onnx", ["QKV", "prove", "FILE", "FILE"]),
     "claims of a chain": (onnx_pairs, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
+    "packed weights": (onnx_weights, 8000, "m.onnx", ["QKV", "pack", "FILE", "-o", "o.qkv"]),
     "weights in bf16": (onnx_weights, 5000, "m.onnx", ["QKV", "convert", "FILE", "--dtype", "bf16", "-o", "o.pt2"]),
     "folded constants": (onnx_indices, 1500, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
     "other names": (onnx_quantized, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
@@ -458,7 +459,7 @@ def doubled(kind, qkv, folder):
     """The seconds of CPU of both files, and whether both commands end well; once more where other work disturbed."""
     make, n, name, command = DOUBLED[kind]
     path = os.path.join(folder, name)
-    programs = {"QKV": qkv, "FILE": path, **{w: os.path.join(folder, w) for w in ("o.pt2", "c.json")}}
+    programs = {"QKV": qkv, "FILE": path, **{w: os.path.join(folder, w) for w in ("o.pt2", "o.qkv", "c.json")}}
     for _ in range(2):
         runs = []
         for k in (n, 2 * n):

@@ -338,3 +338,24 @@ def test_written_without_room(command, name, tmp_path):
     done = subprocess.run([QKV, command, SMALL / "mha_self.pt2", "-o", tmp_path / name], capture_output=True, text=True,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
     assert done.returncode == 3 and "File too large" in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_packed_weights_in_one_place(tmp_path):
+    """Two weights that begin at the same byte: each product's packed one is named by the weight that it reads."""
+    field = growth.field
+    entry = lambda key, value: field(13, field(1, key) + field(2, value))
+    place = lambda size: entry("location", "w.bin") + entry("offset", "0") + entry("length", str(size))
+    weight = lambda name, rows: field(5, field(1, rows) + field(1, 8) + field(2, 1) + field(8, name) + field(14, 1) +
+                                      place(32 * rows))
+    given = lambda number, name, *dims: field(number, field(1, name) + field(2, field(
+        1, field(1, 1) + field(2, b"".join(field(1, field(1, d)) for d in dims)))))
+    growth.onnx(tmp_path / "m.onnx", growth.onnx_node("MatMul", ["x", "w8"], ["y"]) + growth.onnx_node(
+        "MatMul", ["z", "w4"], ["v"]) + field(2, "g") + given(11, "x", 3, 8) + given(11, "z", 3, 4) +
+        given(12, "y", 3, 8) + given(12, "v", 3, 8) + weight("w4", 4) + weight("w8", 8))
+    (tmp_path / "w.bin").write_bytes(struct.pack("<64f", *range(64)))
+    qkv.Model(tmp_path / "m.onnx").pack(tmp_path / "m.qkv")
+    packed = (tmp_path / "m.qkv").read_bytes()
+    header = struct.unpack("<8sII7QI52s", packed[:128])
+    kept = json.loads(packed[header[4]:header[4] + header[5]])["packed"]
+    assert sorted((p["k"], p["at"]) for p in kept) == [(4, 0), (8, 0)] and len({p["weight"] for p in kept}) == 2
+    qkv.Model(tmp_path / "m.qkv")

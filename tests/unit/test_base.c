@@ -125,6 +125,33 @@ static void test_buf(void **state)
     assert_null(b.data);
 }
 
+/* Places of numbers, all of which have one of four hashes, as often as they were put in. */
+static void test_lookup(void **state)
+{
+    (void)state;
+    enum { N = 500, HASHES = 4 };
+    static const uint64_t hash[HASHES] = {0, 1, UINT32_MAX, (uint64_t)7 << 32 | UINT32_MAX};
+    Lookup s = {0};
+    size_t tried = 0;
+    assert_int_equal(lookup_next(&s, 0, &tried), -1);
+    for (size_t i = 0; i < N; i++) assert_true(lookup_add(&s, hash[i % HASHES], i));
+    for (size_t h = 0; h < HASHES; h++) {
+        bool seen[N] = {false};
+        int n = 0;
+        tried = 0;
+        for (int64_t at; (at = lookup_next(&s, hash[h], &tried)) >= 0; n++) {
+            assert_true(at < N && !seen[at]);
+            seen[at] = true;
+        }
+        assert_int_equal(n, h < 2 ? N / HASHES : N / 2); /* of 64 bits 32 count */
+        for (size_t i = h; i < N; i += HASHES) assert_true(seen[i]);
+    }
+    tried = 0;
+    assert_int_equal(lookup_next(&s, 2, &tried), -1);
+    lookup_free(&s);
+    assert_int_equal(s.taken, 0);
+}
+
 static void test_map(void **state)
 {
     (void)state;
@@ -830,7 +857,7 @@ int main(void)
         cmocka_unit_test(test_arena_large),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_buf),
-        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_lookup), cmocka_unit_test(test_map),
         cmocka_unit_test(test_digest),
         cmocka_unit_test(test_dtype),
         cmocka_unit_test(test_extremes),
