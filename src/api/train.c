@@ -118,8 +118,7 @@ static const Value *trained_name(const qkv_session *s, const Value *v)
 {
     const Graph *g = s->model->program.graph;
     for (int i = 0; i < g->nweight; i++)
-        if (graph_first_name(g, g->weight[i]) == graph_first_name(g, v) &&
-            session_weight(s->session, g->weight[i]->name))
+        if (graph_same_parameter(g, g->weight[i], v) && session_weight(s->session, g->weight[i]->name))
             return g->weight[i];
     return v;
 }

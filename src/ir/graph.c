@@ -215,7 +215,7 @@ bool graph_repeats_gradient(const Graph *g, int k)
     if (!of || of->kind != V_WEIGHT) return false;
     for (int i = 0; i < k; i++) {
         const Value *old = g->output[i].gradient_of;
-        if (old && old->kind == V_WEIGHT && graph_first_name(g, old) == graph_first_name(g, of)) return true;
+        if (old && old->kind == V_WEIGHT && graph_same_parameter(g, old, of)) return true;
     }
     return false;
 }

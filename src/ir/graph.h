@@ -221,6 +221,7 @@ bool graph_writes(const Graph *g,
                   const Value *v); /* does a run, or a training session between runs, change this weight? */
 /* The first of the names that this weight has: parameters of one form in the same memory are one parameter. */
 Value *graph_first_name(const Graph *g, const Value *weight);
+bool graph_same_parameter(const Graph *g, const Value *a, const Value *b); /* names of one */
 /* first[i], of g->nweight: the first weight with the content of weight i where no run changes either, else itself;
  * `constants`: of constants of 4 KiB at most alone. What a model makes again at every call, as torch.tensor(False),
  * stands in its file once for each. False: no memory. */

@@ -33,6 +33,11 @@ Value *graph_first_name(const Graph *g, const Value *weight)
     return (Value *)weight;
 }
 
+bool graph_same_parameter(const Graph *g, const Value *a, const Value *b)
+{
+    return a == b || (same_tensor(a->data, b->data) && graph_first_name(g, a) == graph_first_name(g, b));
+}
+
 /* By dtype, sizes and bits. */
 static bool same_content(const Tensor *a, const Tensor *b)
 {

@@ -741,11 +741,9 @@ bool session_run(Session *s, Err *err)
 
 Tensor *session_weight(const Session *s, const char *name)
 {
-    for (int i = 0; i < s->g->nmutation; i++)
-        if (!strcmp(s->g->mutation[i].target->name, name)) return &s->state[i];
-    for (int i = 0; i < s->g->nweight; i++)
-        if (s->changing[i].data && !strcmp(s->g->weight[i]->name, name)) return &s->changing[i];
-    return NULL;
+    const Value *v = graph_find_value(s->g, name);
+    bool own = v && v->kind == V_WEIGHT && !strcmp(v->name, name) && graph_writes(s->g, v);
+    return own ? s->given[v->id] : NULL;
 }
 
 void session_hold(Session *s, bool on) { s->hold = on; }

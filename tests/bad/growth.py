@@ -417,6 +417,17 @@ def onnx_weights(path, n):
          b"".join(field(5, weight(f"w{i}")) for i in range(n)))
 
 
+def onnx_loss(path, n):
+    """The sum of what n matrices make of the input, one after the other."""
+    weight = lambda name: (field(1, 8) * 2 + field(2, 1) + field(8, name) + field(9, b"\0\0\0\x3e" * 64))
+    side = field(2, field(1, field(1, 1) + field(2, field(1, field(1, 8)) * 2)))
+    onnx(path, b"".join(onnx_node("MatMul", [f"r{i - 1}" if i else "x", f"w{i}"], [f"r{i}"]) for i in range(n)) +
+         onnx_node("ReduceSum", [f"r{n - 1}"], ["y"], field(5, field(1, "keepdims") + field(3, 0) + field(20, 2))) +
+         field(2, "g") + field(11, field(1, "x") + side) +
+         field(12, field(1, "y") + field(2, field(1, field(1, 1) + field(2, b"")))) +
+         b"".join(field(5, weight(f"w{i}")) for i in range(n)))
+
+
 def onnx_indices(path, n):
     """Two rows gathered and scattered n times: each makes the constants that convert folds."""
     to = field(5, field(1, 2) + field(1, 1) + field(2, 7) + field(8, "i") + field(9, struct.pack("<2q", 0, 2)))

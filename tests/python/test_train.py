@@ -3,8 +3,10 @@ interruption, and what is refused."""
 import json
 import os
 import pathlib
+import resource
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -17,6 +19,8 @@ from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/bad"))
+import growth  # noqa: E402
 EXE = os.environ.get("QKV_EXE") or str(next(p for p in (ROOT / "build/cli/qkv", ROOT / "build/qkv") if p.exists()))
 
 
@@ -397,3 +401,14 @@ def test_refused(made, tmp_path):
     refuse("45 rows are not a multiple of the batch of 6", None, model=tmp_path / "fj.pt2")
     refuse("takes batches of 6, found 8", None, "--batch-size", 8, model=tmp_path / "fj.pt2")
     run("train", tmp_path / "fj.pt2", "--data", tmp_path / "d.npz", "--drop-last")
+
+
+def test_many_parameters(tmp_path):
+    """1,200: looking each up among all for each of them took minutes."""
+    growth.onnx_loss(tmp_path / "m.onnx", 1200)
+    np.savez(tmp_path / "d.npz", x=np.ones((8, 8), np.float32))
+    subprocess.run([EXE, "joint", "m.onnx", "-o", "j.pt2"], cwd=tmp_path, check=True, capture_output=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    subprocess.run([EXE, "train", "j.pt2", "--data", "d.npz", "--batch", "8", "--save", "w.safetensors"], cwd=tmp_path,
+                   check=True, capture_output=True, timeout=120)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 8
