@@ -8,7 +8,8 @@
  * checks every open by files and not by names, so that links and ".." lead nowhere. Seccomp lets pass the system calls
  * that the command needs and refuses all others (EPERM): sockets, other programs, new and other processes, typing into
  * the terminal, changes of owner, mode, times and attributes, shared memory of others. Both hold for all threads and
- * cannot be taken back. Reading /proc/self and what groups grant (/sys/fs/cgroup) stays possible.
+ * cannot be taken back. Reading /proc/self, what memory is left (/proc/meminfo) and what groups grant (/sys/fs/cgroup)
+ * stays possible.
  */
 #include "cli.h"
 
@@ -214,7 +215,7 @@ static void grant_more(Rules *r, const char *list)
 /* Before the broker, whose sockets no scout is to have. */
 static Rules rules_of(const Command *command, const Common *o, const char *more)
 {
-    static const char *const always[] = {"/proc/self", "/proc/cpuinfo", "/sys/fs/cgroup", "/dev/null"};
+    static const char *const always[] = {"/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/sys/fs/cgroup", "/dev/null"};
     Rules r = rules_new();
     for (size_t i = 0; i < sizeof always / sizeof *always; i++) grant(&r, always[i], FS_READ);
     grant_more(&r, more);

@@ -1,13 +1,16 @@
 /* Memory from one place. Contract in mem.h. */
 #include "base/mem.h"
+#include <math.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__linux__)
 #include <sys/sysinfo.h>
 #endif
 #include "base/cgroup.h"
+#include "base/number.h"
 
 enum {
     ALIGN = 16,     /* of every allocation: what malloc gives */
@@ -33,20 +36,53 @@ static void begin_use(void)
     if (!atomic_load_explicit(&used, memory_order_relaxed)) atomic_store_explicit(&used, true, memory_order_relaxed);
 }
 
-/* Whether there is no room for n bytes: in the machine, or in the groups of this process, which may move what they hold
- * into free swap. What was granted and never touched is not held. */
-static bool no_room(double n)
+/* What the machine has in all, and free swap; all: INFINITY where nothing says. */
+static double whole_machine(double *swap)
 {
-    double swap = 0, left;
+    *swap = 0;
 #if defined(__linux__)
     struct sysinfo s;
     if (!sysinfo(&s)) {
-        if (n > ((double)s.totalram + (double)s.totalswap) * s.mem_unit) return true;
-        swap = (double)s.freeswap * s.mem_unit;
+        *swap = (double)s.freeswap * s.mem_unit;
+        return ((double)s.totalram + (double)s.totalswap) * s.mem_unit;
     }
 #endif
-    left = cgroup_memory(CGROUP_ROOT, CGROUP_OWN);
-    return left > 0 && n > left + swap;
+    return INFINITY;
+}
+
+/* What the groups of this process leave, which may move what they hold into free swap. What was granted and never
+ * touched is not held. */
+static double left_by_groups(double swap)
+{
+    double left = cgroup_memory(CGROUP_ROOT, CGROUP_OWN);
+    return left > 0 ? left + swap : INFINITY;
+}
+
+/* What the kernel can give without swap, pages of files that it drops included. */
+static double left_by_machine(void)
+{
+    static const char name[] = "MemAvailable:";
+    char line[128];
+    double bytes = INFINITY;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, name, sizeof name - 1)) bytes = 1024 * parse_double(line + sizeof name - 1, NULL);
+    if (f) fclose(f);
+    return bytes;
+}
+
+double mem_left(void)
+{
+    double swap, all;
+    if (hooks.alloc) return INFINITY;
+    all = whole_machine(&swap);
+    return fmin(all, fmin(left_by_machine() + swap, left_by_groups(swap)));
+}
+
+static bool no_room(double n)
+{
+    double swap, all = whole_machine(&swap);
+    return n > all || n > left_by_groups(swap);
 }
 
 bool mem_hopeless(size_t n)

@@ -28,6 +28,9 @@ void mem_free_c(void *p); /* what another library took from malloc for us (utf8p
  * held now: promised without a word, as the kernel does, it would end this process, or another one, when it is touched.
  * The C library's allocator is not asked for it; a program's own decides itself. */
 bool mem_hopeless(size_t n);
+/* Bytes that can be written to now: what the machine has left, with what the kernel drops for them and free swap, and
+ * what the limits of the process's control groups leave. INFINITY: nothing says, or a program's allocator decides. */
+double mem_left(void);
 
 void mem_begin(void);   /* a call of the interface begins: refusals so far are forgotten */
 bool mem_ran_out(void); /* this thread was refused memory since */

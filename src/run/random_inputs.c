@@ -1,6 +1,9 @@
 /* Random inputs of a session: for benchmarks and for comparing two models. Same seed, same bytes. */
+#include <math.h>
 #include <stdlib.h>
+#include "base/buf.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "base/splitmix.h"
 #include "run/session.h"
 #include "facts/views.h"
@@ -64,18 +67,78 @@ static void fill(Tensor *t, Range r, uint64_t *state)
     }
 }
 
+/* Input i, without memory for its elements. */
+static bool shape_of(const Graph *g, const Binding *b, int i, Tensor *t, size_t *bytes, Err *err)
+{
+    const Value *v = g->input[i];
+    int64_t shape[MAX_RANK];
+    for (int d = 0; d < v->rank; d++)
+        TRY(ex_eval_i64(g->ex, v->dim[d], b, &shape[d], err) || within(err, "input '%s': axis %d", v->name, d));
+    TRY(shape_bytes(v->dtype, v->rank, shape, bytes, err) || within(err, "input '%s'", v->name));
+    *t = tensor_of(v->dtype, v->rank, shape, NULL);
+    return true;
+}
+
+static bool mentions(const Value *v, const Symbol *s)
+{
+    for (int d = 0; d < v->rank; d++)
+        if (ex_mentions(v->dim[d], s->expr)) return true;
+    return false;
+}
+
+/* Of which sizes less is allowed. */
+static bool too_large(const Graph *g, const Binding *b, const Value *v, size_t bytes, const char *why, Err *err)
+{
+    enum { SOME = 3 };
+    Buf how = {0};
+    int n = 0;
+    for (int i = 0; i < expr_symbol_count(g->ex) && n < SOME; i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        int64_t least = s->lo > 0 ? s->lo : 0;
+        if (s->source != SYM_INPUT || b->value[i] <= least || !mentions(v, s)) continue;
+        buf_printf(&how, "%s -D %s=N (now %lld, at least %lld)", n++ ? "," : "; smaller with", s->name,
+                   (long long)b->value[i], (long long)least);
+    }
+    fail(err, E_LIMIT, "input '%s': out of memory: %zu bytes of random numbers%s%s", v->name, bytes, why,
+         n && how.data ? how.data : "; the model allows no smaller sizes");
+    buf_free(&how);
+    return false;
+}
+
+/* All that is filled is written to, so that a promise of memory is not enough. */
+static bool room_for_all(const Session *s, const Binding *b, Err *err)
+{
+    enum { LOOK = 64 << 20 };
+    const Graph *g = session_graph(s);
+    size_t bytes, most = 0;
+    double more = 0;
+    const Value *largest = NULL;
+    char why[64];
+    for (int i = 0; i < g->ninput; i++) {
+        Tensor t;
+        TRY(shape_of(g, b, i, &t, &bytes, err));
+        if (bytes > s->own_input[i].size) more += (double)(bytes - s->own_input[i].size);
+        if (bytes < most) continue;
+        most = bytes;
+        largest = g->input[i];
+    }
+    double left = more > LOOK ? mem_left() : INFINITY;
+    if (more <= left) return true;
+    text_printf(why, sizeof why, ", and %.0f are left", left);
+    return too_large(g, b, largest, most, why, err);
+}
+
 static bool fill_inputs(Session *s, const Binding *b, const Range *r, uint64_t state, Err *err)
 {
     const Graph *g = session_graph(s);
+    TRY(room_for_all(s, b, err));
     for (int i = 0; i < g->ninput; i++) {
         const Value *v = g->input[i];
-        int64_t shape[MAX_RANK];
-        for (int d = 0; d < v->rank; d++)
-            TRY(ex_eval_i64(g->ex, v->dim[d], b, &shape[d], err) || within(err, "input '%s': axis %d", v->name, d));
         size_t bytes;
-        TRY(shape_bytes(v->dtype, v->rank, shape, &bytes, err) || within(err, "input '%s'", v->name));
-        Tensor t = tensor_of(v->dtype, v->rank, shape, session_own_input(s, i, bytes, err));
-        TRY(t.data);
+        Tensor t;
+        TRY(shape_of(g, b, i, &t, &bytes, err));
+        t.data = session_own_input(s, i, bytes, err);
+        if (!t.data) return s->env.memory_limit ? false : too_large(g, b, v, bytes, "", err);
         fill(&t, r[v->id], &state);
         TRY(session_set_input(s, i, &t, err));
     }

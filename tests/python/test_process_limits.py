@@ -1,6 +1,7 @@
 """The command under limits of its process: one sentence, the right exit code, nothing half-written."""
 import os
 import pathlib
+import re
 import resource
 import signal
 import struct
@@ -205,6 +206,29 @@ def test_out_of_memory_says_what_for(tmp_path):
     (tmp_path / "runs.onnx").write_bytes(model)
     done = qkv(tmp_path, "run", runs)  # not ended by the system when it is touched
     assert done.returncode == 5 and "these sizes need 13194139533376 bytes" in done.stderr, done
+
+
+def memory_of(name):
+    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+
+
+def test_random_inputs_take_what_the_machine_has_left(tmp_path):
+    """Refused before a byte is written, with the sizes that may be smaller; two inputs count together."""
+    one = small_and_huge(tmp_path / "one.onnx", ("Relu", "x", "y"))
+    two = small_and_huge(tmp_path / "two.onnx", ("Add", "xz", "y"))
+    two_inputs = pathlib.Path(two).read_bytes()
+    graph = two_inputs[two_inputs.index(b"\x12\x01g"):-len(field(8, field(2, 21)))] + field(11, onnx_value("z"))
+    pathlib.Path(two).write_bytes(field(1, 10) + field(7, graph) + field(8, field(2, 21)))
+    left, swap = memory_of("MemAvailable"), memory_of("SwapFree")
+    for model, rows, largest in ((one, (left + swap) // 12 + (64 << 20), "x"), (two, (left + swap) // 18, "z")):
+        for command in ("run", "bench"):
+            done = qkv(tmp_path, command, model, "-D", f"n={rows}", limits=[(resource.RLIMIT_AS, 2 << 30)])
+            assert done.returncode == 5 and re.search(
+                rf"input '{largest}': out of memory: {12 * rows} bytes of random numbers, and \d+ are left; "
+                rf"smaller with -D n=N \(now {rows}, at least [01]\)$", done.stderr), done
+    done = qkv(tmp_path, "run", one, "-D", "n=30000000", limits=[(resource.RLIMIT_AS, 300 << 20)])
+    assert done.returncode == 5 and "of random numbers; smaller with -D n=N" in done.stderr, done
 
 
 def test_a_picture_whose_edges_pass_one_layer(tmp_path):
