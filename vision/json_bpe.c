@@ -131,12 +131,25 @@ static bool stands_alone(const char *text, size_t size, size_t from, size_t to)
            !(to < size && is_word(char_at(text + to, size - to, &k)));
 }
 
+/* The longest token that the text begins with: the last one that does not come after the text, or what that one begins
+ * with. */
 static const Added *added_at(const AddedSet *s, const char *p, size_t left)
 {
     unsigned char c = (unsigned char)*p;
-    for (int i = s->first[c]; i < s->first[c + 1]; i++)
-        if (s->token[i]->size <= left && !memcmp(p, s->token[i]->content, s->token[i]->size)) return s->token[i];
-    return NULL;
+    int below = s->first[c], end = s->first[c + 1], i;
+    while (below < end) {
+        int middle = below + (end - below) / 2;
+        const Added *a = s->token[middle];
+        int sign = memcmp(a->content, p, a->size < left ? a->size : left);
+        if (sign < 0 || (sign == 0 && a->size <= left)) below = middle + 1;
+        else end = middle;
+    }
+    if (below == s->first[c]) return NULL;
+    const Added *a = s->token[i = below - 1];
+    size_t same = 0;
+    while (same < a->size && same < left && a->content[same] == p[same]) same++;
+    while (i >= 0 && s->token[i]->size > same) i = s->start[i];
+    return i >= 0 ? s->token[i] : NULL;
 }
 
 typedef bool Rest(Encoding *e, const char *text, size_t size);

@@ -23,11 +23,11 @@ typedef struct Added {
     bool special, single_word, lstrip, rstrip, normalized;
 } Added;
 
-/* The tokens that are looked for in a text before (normalized 0) or after the normalizer, by their first byte, the
- * longest first. */
+/* The tokens that are looked for in a text before (normalized 0) or after the normalizer, sorted. */
 typedef struct AddedSet {
     const Added **token;
-    int n, first[BYTES + 1];
+    int *start; /* by token: the longest other one that it begins with; -1: none */
+    int n, first[BYTES + 1]; /* by first byte */
 } AddedSet;
 
 struct JsonBpe {

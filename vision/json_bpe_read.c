@@ -233,12 +233,28 @@ static bool read_added(JsonBpe *t, const json_t *list, Err *err)
     return true;
 }
 
-static int by_first_byte(const void *x, const void *y)
+/* By content; of those that are the same the first id comes last, where it is found first. */
+static int by_content(const void *x, const void *y)
 {
     const Added *a = *(const Added *const *)x, *b = *(const Added *const *)y;
-    if (a->content[0] != b->content[0]) return (unsigned char)a->content[0] - (unsigned char)b->content[0];
-    if (a->size != b->size) return a->size > b->size ? -1 : 1;
-    return a->id - b->id;
+    int sign = memcmp(a->content, b->content, a->size < b->size ? a->size : b->size);
+    if (sign) return sign;
+    if (a->size != b->size) return a->size < b->size ? -1 : 1;
+    return b->id - a->id;
+}
+
+static bool begins_with(const Added *a, const Added *start)
+{
+    return start->size <= a->size && !memcmp(start->content, a->content, start->size);
+}
+
+/* Whatever a token begins with comes before it, and what comes between begins so, too. */
+static void find_starts(AddedSet *s)
+{
+    for (int i = 0, at = -1; i < s->n; at = i++) {
+        while (at >= 0 && !begins_with(s->token[i], s->token[at])) at = s->start[at];
+        s->start[i] = at;
+    }
 }
 
 /* What a token that is looked for after the normalizer looks like there. */
@@ -262,10 +278,12 @@ static bool sort_added(JsonBpe *t, Err *err)
     for (int k = 0; k < 2; k++) {
         AddedSet *s = &t->before_and_after[k];
         s->token = mem_zeroed((size_t)t->nadded + 1, sizeof *s->token);
-        if (!s->token) return oom(err);
+        s->start = mem_zeroed((size_t)t->nadded + 1, sizeof *s->start);
+        if (!s->token || !s->start) return oom(err);
         for (int i = 0; i < t->nadded; i++)
             if (t->added[i].normalized == (k == 1) && t->added[i].size) s->token[s->n++] = &t->added[i];
-        qsort(s->token, (size_t)s->n, sizeof *s->token, by_first_byte);
+        qsort(s->token, (size_t)s->n, sizeof *s->token, by_content);
+        find_starts(s);
         for (int b = 0, i = 0; b <= BYTES; b++) {
             while (i < s->n && (unsigned char)s->token[i]->content[0] < b) i++;
             s->first[b] = i;
@@ -376,7 +394,10 @@ JsonBpe *json_bpe_open(json_t *root, const char *what, Err *err)
 void json_bpe_free(JsonBpe *t)
 {
     if (!t) return;
-    for (int k = 0; k < 2; k++) mem_free(t->before_and_after[k].token);
+    for (int k = 0; k < 2; k++) {
+        mem_free(t->before_and_after[k].token);
+        mem_free(t->before_and_after[k].start);
+    }
     splitter_free(t->splitter);
     merges_free(&t->merges);
     map_free(&t->id);

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-pytest.importorskip("tokenizers")
+tokenizers = pytest.importorskip("tokenizers")
 import lm  # noqa: E402
 import qkv  # noqa: E402
 
@@ -121,6 +121,28 @@ def test_work_over_long_texts_is_bounded(files, tmp_path, pattern):
     with pytest.raises(qkv.Error, match="tries too much") as e:
         tokenizer.encode("a" * 59999)
     assert e.value.code == 5 and time.process_time() - begun < 2
+
+
+def test_added_tokens_that_begin_alike(files, tmp_path):
+    """The longest counts, and of the same ones the first; 1,500 that go on for a while take no time."""
+    rng = random.Random(3)
+    whole = json.loads(files["gpt2"][1].read_text())
+    path, known = tmp_path / "tokenizer.json", {t["content"] for t in whole["added_tokens"]}
+    for _ in range(5):
+        some = {"".join(rng.choices("ab<", k=rng.randint(1, 6))) for _ in range(40)} - known
+        want = tokenizers.Tokenizer.from_file(str(files["gpt2"][1]))
+        want.add_tokens([tokenizers.AddedToken(t, normalized=False) for t in sorted(some, key=lambda t: rng.random())])
+        want.save(str(path))
+        got = qkv.Tokenizer(path)
+        for _ in range(100):
+            text = "".join(rng.choices("ab< c", k=rng.randint(0, 40)))
+            assert got.encode(text).tolist() == want.encode(text).ids, text
+    first = max(t["id"] for t in whole["added_tokens"]) + 1000
+    many = [{"id": first + k, "content": "z" * k + "x", "special": True} for k in range(1, 1501)]
+    path.write_text(json.dumps({**whole, "added_tokens": [*whole["added_tokens"], *many]}))
+    begun = time.process_time()
+    ids = qkv.Tokenizer(path).encode("z" * 60000 + "x " + "zx").tolist()
+    assert ids[-1] == first + 1 and first + 1500 in ids and time.process_time() - begun < 2
 
 
 def test_members_of_other_kinds_are_refused(files, tmp_path):
