@@ -18,6 +18,7 @@
 static const int64_t max_pixels = (int64_t)1 << 28;
 static const int64_t max_packing = 8300; /* pixels to a byte: deflate gives at most 1032 bytes for one, 8 pixels in
                                             each; JPEG a bit for a block of a 32 x 32 unit */
+static const int64_t max_scanned = (int64_t)1 << 32; /* pixels of all scans of a JPEG: those of most files are 10 */
 
 void image_free(Image *im)
 {
@@ -143,6 +144,7 @@ static bool read_png(Image *im, const Coded *c, bool strip, Err *err)
 
 typedef struct JpegError {
     struct jpeg_error_mgr base;
+    struct jpeg_progress_mgr progress;
     jmp_buf back;
     Err *err;
 } JpegError;
@@ -163,10 +165,36 @@ static void jpeg_warned(j_common_ptr c, int level)
     if (level < 0 && code != JWRN_ADOBE_XFORM && code != JWRN_JFIF_MAJOR) jpeg_failed(c);
 }
 
+/* A scan of a dozen bytes may go through all of the picture once more. */
+static void jpeg_goes_on(j_common_ptr c)
+{
+    const struct jpeg_decompress_struct *d = (const struct jpeg_decompress_struct *)(const void *)c;
+    JpegError *e = (JpegError *)c->err;
+    int64_t pixels = (int64_t)d->image_width * d->image_height; /* at most 2^32 */
+    if (d->input_scan_number * pixels <= max_scanned) return;
+    fail(e->err, E_LIMIT, "JPEG: %d scans of %u x %u pixels are too many", d->input_scan_number, d->image_width,
+         d->image_height);
+    longjmp(e->back, 1);
+}
+
+/* libjpeg keeps what the scans say until the last one; its own allocator knows no limit. */
+static bool room_for_scans(struct jpeg_decompress_struct *d, Err *err)
+{
+    size_t n = 0;
+    if (!jpeg_has_multiple_scans(d)) return true;
+    for (int i = 0; i < d->num_components; i++) {
+        const jpeg_component_info *part = &d->comp_info[i];
+        n += (size_t)part->width_in_blocks * part->height_in_blocks * sizeof(JBLOCK);
+    }
+    void *probe = mem_alloc(n);
+    mem_free(probe);
+    return probe || oom(err);
+}
+
 static bool read_jpeg(Image *im, const Coded *c, Err *err)
 {
     struct jpeg_decompress_struct d;
-    JpegError e = {.err = err};
+    JpegError e = {.progress.progress_monitor = jpeg_goes_on, .err = err};
     d.err = jpeg_std_error(&e.base);
     e.base.error_exit = jpeg_failed;
     e.base.emit_message = jpeg_warned;
@@ -175,13 +203,14 @@ static bool read_jpeg(Image *im, const Coded *c, Err *err)
         return false;
     }
     jpeg_create_decompress(&d);
+    d.progress = &e.progress;
     jpeg_mem_src(&d, c->data, (unsigned long)c->size);
     jpeg_read_header(&d, TRUE);
     bool ok = true;
     if (d.jpeg_color_space == JCS_CMYK || d.jpeg_color_space == JCS_YCCK)
         ok = fail(err, E_UNSUPPORTED, "JPEG in CMYK; convert it to RGB");
     d.out_color_space = d.jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
-    ok = ok && plausible(d.image_width, d.image_height, c, err) &&
+    ok = ok && plausible(d.image_width, d.image_height, c, err) && room_for_scans(&d, err) &&
          room(im, d.image_width, d.image_height, d.out_color_space == JCS_RGB ? 3 : 1, err);
     if (ok) {
         jpeg_start_decompress(&d);

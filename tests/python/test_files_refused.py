@@ -258,6 +258,40 @@ def test_truth_as_number(tmp_path):
     assert qkv.Model(tmp_path / "m.pt2").graph_text() == qkv.Model(SMALL / "hand_rope.pt2").graph_text()
 
 
+# ------------------------------------------------------------------ pictures
+
+def jpeg_of_scans(side):
+    """A black picture of side x side in all scans that one of gray may have, a bit of a coefficient in each: none of
+    them says anything of any block."""
+    segment = lambda marker, data: bytes([255, marker]) + struct.pack(">H", len(data) + 2) + data
+    table = lambda kind, symbol: segment(0xC4, bytes([kind, 1, *[0] * 15, symbol]))
+    blocks = (-(-side // 8)) ** 2
+    bits = ("0" + format(0x2AAA, "014b")) * -(-blocks // (0x4000 + 0x2AAA))  # the ends of so many blocks at once
+    bits += "1" * (-len(bits) % 8)
+    ends = int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
+    scan = lambda at, high, low, data: segment(0xDA, bytes([1, 1, 0, at, at, high << 4 | low])) + data
+    return (b"\xff\xd8" + segment(0xDB, b"\0" + b"\1" * 64) + table(0x00, 0) + table(0x10, 0xE0) +
+            segment(0xC2, struct.pack(">BHHB", 8, side, side, 1) + bytes([1, 0x11, 0])) +
+            scan(0, 0, 0, bytes(-(-blocks // 8))) + b"".join(
+                scan(at, low + 1 if low < 13 else 0, low, ends) for at in range(1, 64) for low in range(13, -1, -1)) +
+            b"\xff\xd9")
+
+
+def test_scans_of_a_jpeg(tmp_path):
+    """As libjpeg's own fuzzing does, which takes no more than 500: half a megabyte went through 120 gigapixels."""
+    words = ["run", SMALL.parents[1] / "cli/models/rgb.pt2", "--image", "p.jpg"]
+    (tmp_path / "p.jpg").write_bytes(jpeg_of_scans(64))
+    done = subprocess.run([QKV, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done
+    (tmp_path / "p.jpg").write_bytes(jpeg_of_scans(12000))
+    begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    done = subprocess.run([QKV, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 5 and "scans of 12000 x 12000 pixels are too many" in done.stderr, done
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun < 5
+    done = subprocess.run([QKV, *words, "--memory-limit", "200M"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 5 and "--memory-limit is 200.0 MiB" in done.stderr, done
+
+
 # ------------------------------------------------------------------ .qkv (docs/PACK.md)
 
 SIZES = {"name": "s77", "input": 0, "axis": 0}
