@@ -203,3 +203,19 @@ def test_hostile_loops(change, message, tmp_path):
     exported(module, feeds, dims, str(tmp_path / "a.pt2"))
     with pytest.raises(qkv.Error, match=message):
         qkv.Model(edited(str(tmp_path / "a.pt2"), str(tmp_path / "b.pt2"), change))
+
+
+class Beside(torch.nn.Module):
+    """A rule looks from the clamp past what is computed of the branch to what the branch gives."""
+
+    def forward(self, x):
+        y = torch.cond(x.shape[0] > 3, lambda a: a.relu(), lambda a: a.sin() + 1, (x,))
+        least = torch.nn.functional.cross_entropy(y, torch.arange(y.shape[0]) % y.shape[1])
+        return torch.clamp(y, least, least + 1)
+
+
+def test_proofs_beside_a_branch(tmp_path):
+    program = torch.export.export(Beside(), (torch.randn(5, 4),), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    torch.export.save(program, tmp_path / "a.pt2")
+    firings = qkv.Model(str(tmp_path / "a.pt2")).rewrite(prove=True)["firings"]
+    assert firings and not [f for f in firings if f.get("not_proven")], firings
