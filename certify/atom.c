@@ -19,8 +19,47 @@ static Term *but(Terms *t, Term *truth) { return term_add(t, term_number(t, 1, 1
 static Term *in_case(Terms *t, const Term *v, const Term *of, bool one);
 static Term *case_of(const Term *v);
 
+/* The product v as exp(y) *rest, and of this y; NULL: it is another sum. */
+static Term *exponent(Terms *t, const Term *v, Term **rest)
+{
+    if (v->n != 1) return NULL;
+    Term *y = term_number(t, 0, 1);
+    *rest = term_number(t, v->part[0].p, v->part[0].q);
+    for (int k = 0; k < v->part[0].t->n; k++) {
+        const Operand *f = &v->part[0].t->part[k];
+        if (f->t->kind == T_EXP) y = term_add(t, y, term_scale(t, f->t->part[0].t, f->p, f->q));
+        else *rest = term_mul(t, *rest, term_raised(t, f->t, f->p, f->q));
+    }
+    return *rest ? y : NULL;
+}
+
+/* log(x exp(y)) as log x + y; NULL: there is no such y. */
+static Term *logarithm(Terms *t, const Term *v)
+{
+    Term *x, *y = exponent(t, v, &x);
+    if (!y || !y->n) return NULL;
+    term_by(t, LAW_LOG);
+    return x == term_number(t, 1, 1) ? y : term_add(t, y, term_call(t, OP_log, false, 1, &x));
+}
+
+static int sign_of(const Term *v);
+static bool rounds(int tag) { return tag == OP_floor || tag == OP_trunc; }
+
+/* What function `tag` of v is known to be; NULL: nothing is. */
+static Term *called_of(Terms *t, int tag, Term *v)
+{
+    const Operand *f = term_factor(v);
+    bool whole = rounds(tag) && f && f->t->kind == T_CALL && rounds((int)f->t->tag) && f->p == f->q;
+    int sign = tag == OP_abs ? sign_of(v) : 0;
+    if (tag == OP_log) return logarithm(t, v);
+    if (whole || sign) term_by(t, whole ? LAW_WHOLE : LAW_SIGN);
+    return whole ? v : sign ? term_scale(t, v, sign, 1) : NULL;
+}
+
 Term *term_call(Terms *t, int tag, bool truth, int n, Term *const *arg)
 {
+    Term *known = n == 1 && arg[0] ? called_of(t, tag, arg[0]) : NULL;
+    if (known) return known;
     Term *own = NULL, *is[2] = {NULL, NULL}, *part[MAX_PARTS];
     for (int i = 0; t->cases && tag >= 0 && i < n && !own; i++) own = arg[i] ? case_of(arg[i]) : NULL;
     if (!own || n > MAX_PARTS) return term_atom(t, T_CALL, tag, truth, n, arg);
@@ -94,12 +133,83 @@ static Term *truth_in(const Term *v)
     return found;
 }
 
+/* A number above 0, as a factor. */
+static bool positive(const Operand *f)
+{
+    double c = 0;
+    if (f->t->kind == T_CONSTANT) memcpy(&c, &f->t->tag, sizeof c);
+    return f->t->kind == T_ROOT || c > 0;
+}
+
+/* Is an atom, to this power, minus infinity? */
+static bool lowest(const Operand *f) { return f->t->kind == T_MASK && f->t->part[0].t->n == 0 && f->p == f->q; }
+
+static bool infinite(const Term *v)
+{
+    return v->n == 1 && v->part[0].p > 0 && v->part[0].t->n == 1 && lowest(v->part[0].t->part);
+}
+
+/* The sign of an infinity beside something that is none; 0: it is another sum. */
+static int sign_of_infinity(const Term *v)
+{
+    int sign = 0;
+    for (int i = 0; i < v->n; i++) {
+        const Term *x = v->part[i].t;
+        if (x->n == 1 && lowest(x->part)) sign = v->part[i].p > 0 ? -1 : 1;
+        else if (x->infinite) return 0;
+    }
+    return sign;
+}
+
+/* The sign of a sum of exponentials, roots and numbers, times powers of such, that are all above 0 or all below; 0: it
+ * is another sum. */
+static int sign_of(const Term *v)
+{
+    int sign = v->n ? v->part[0].p > 0 ? 1 : -1 : 0;
+    for (int i = 0; i < v->n; i++) {
+        if ((v->part[i].p > 0 ? 1 : -1) != sign) return 0;
+        for (int k = 0; k < v->part[i].t->n; k++) {
+            const Operand *f = &v->part[i].t->part[k];
+            if (!positive(f) && (f->t->kind != T_EXP || f->t->part[0].t->infinite)) return 0;
+        }
+    }
+    return sign;
+}
+
+/* Is v the sum of exp(f(j)) over the largest exp(f(j)), less a number of 1 at most? */
+static bool above_largest(Terms *t, const Term *v)
+{
+    for (int i = 0; v->n == 2 && i < 2; i++) {
+        const Operand *number = &v->part[i], *product = &v->part[1 - i];
+        if (number->t->n || -number->p > number->q || product->p != product->q) continue;
+        Term *rest = NULL, *one = NULL, *y = exponent(t, term_alone(t, product->t), &rest);
+        const Operand *sum = y ? term_factor(rest) : NULL;
+        if (!sum || sum->t->kind != T_SUM || sum->p != sum->q) continue;
+        Term *f = exponent(t, sum->t->part[0].t, &one);
+        Term *less = f && one == term_number(t, 1, 1) ? term_add(t, y, f) : NULL;
+        for (int k = 0; less && k < less->n; k++) {
+            const Operand *own = &less->part[k];
+            const Term *m = own->t->n == 1 && own->p == -own->q ? own->t->part[0].t : NULL;
+            bool same = m && m->kind == T_MAX && m->idx[0] == sum->t->idx[0] && own->t->part[0].p == own->t->part[0].q;
+            if (same && m->part[0].t == term_add(t, less, term_raised(t, own->t->part[0].t, 1, 1))) return true;
+        }
+    }
+    return false;
+}
+
 Term *term_nonneg(Terms *t, Term *v)
 {
     Expr *e = term_integer(t, v);
     if (!v || e) return e ? test(t, e) : NULL;
-    if (v->infinite) return term_refuse(t, "an order of infinities");
+    int end = v->infinite ? sign_of_infinity(v) : 0, sign = sign_of(v);
+    if (v->infinite && !end) return term_refuse(t, "an order of infinities");
+    if (end && (v->n == 1 || (v->n == 2 && !(v->part[0].t->n && v->part[1].t->n)))) return term_number(t, end > 0, 1);
     if (term_is_number(v)) return term_number(t, v->n == 0 || v->part[0].p > 0, 1);
+    if (sign) term_by(t, LAW_SIGN);
+    if (sign) return term_number(t, sign > 0, 1);
+    bool above = above_largest(t, v);
+    if (above) term_by(t, LAW_LARGEST);
+    if (above) return term_number(t, 1, 1);
     Term *own = truth_in(v);
     if (own) {
         term_by(t, LAW_CASES);
@@ -114,12 +224,6 @@ Term *term_nonneg(Terms *t, Term *v)
     Term *a = term_nonneg(t, term_add(t, rest, x)), *b = term_nonneg(t, term_add(t, rest, term_scale(t, x, -1, 1)));
     if (minus) return term_mul(t, a, b); /* |x| <= rest */
     return a && b ? but(t, term_mul(t, but(t, a), but(t, b))) : NULL;
-}
-
-static bool infinite(const Term *v)
-{
-    const Operand *a = v->n == 1 && v->part[0].t->n == 1 ? v->part[0].t->part : NULL;
-    return a && a->t->kind == T_MASK && a->t->part[0].t->n == 0;
 }
 
 bool term_is_truth(const Term *v)
@@ -190,7 +294,7 @@ Term *term_wrapped(Terms *t, Term *j, Term *n)
 
 Term *term_unwrapped(const Term *i, const Term *n)
 {
-    const Operand *f = i->n == 1 && i->part[0].p == i->part[0].q && i->part[0].t->n == 1 ? i->part[0].t->part : NULL;
+    const Operand *f = term_factor(i);
     bool own = f && f->t->kind == T_CALL && f->t->tag == WRAPPED && f->p == f->q && f->t->part[1].t == n;
     return own ? f->t->part[0].t : NULL;
 }
@@ -203,7 +307,7 @@ static bool fills(const Term *v, double *c)
     *c = 0;
     if (v->n != 1 || v->part[0].t->n > 1) return false;
     const Operand *a = v->part[0].t->n ? v->part[0].t->part : NULL;
-    if (a && a->t->kind == T_MASK && a->t->part[0].t->n == 0) *c = -INFINITY;
+    if (infinite(v)) *c = -INFINITY;
     else if (a && (a->t->kind != T_CONSTANT || a->p != a->q)) return false;
     else {
         *c = 1;
@@ -242,14 +346,6 @@ Term *term_where(Terms *t, Term *truth, Term *a, Term *b)
     }
     term_by(t, LAW_WHERE);
     return term_add(t, term_mul(t, truth, a), term_mul(t, no, b));
-}
-
-/* A number above 0, as a factor. */
-static bool positive(const Operand *f)
-{
-    double c = 0;
-    if (f->t->kind == T_CONSTANT) memcpy(&c, &f->t->tag, sizeof c);
-    return f->t->kind == T_ROOT || c > 0;
 }
 
 bool term_positive(const Term *v)
@@ -354,6 +450,7 @@ static double most_of(const Terms *t, const Term *v)
                 bounded &= lo >= 0 && f->p > 0;
                 least *= pow((double)lo, (double)f->p), most *= pow((double)hi, (double)f->p);
             } else if (f->t->truth) least = 0;
+            else if (lowest(f) && c < 0) return INFINITY;
             else c = 0; /* a score, of which nothing is known */
         }
         if (c != 0) sum += bounded ? fmax(c * least, c * most) : INFINITY;
@@ -420,8 +517,7 @@ static Term *subst_atom(Terms *t, Term *e, const Expr *var, Expr *own)
 
 static Term *power_of(Terms *t, Term *base, int64_t p, int64_t q)
 {
-    bool one = base && base->n == 1 && base->part[0].p == base->part[0].q && base->part[0].t->n == 1;
-    const Operand *f = one ? base->part[0].t->part : NULL;
+    const Operand *f = base ? term_factor(base) : NULL;
     if (f && f->p == f->q) return term_raised(t, f->t, p, q);
     if (!base) return NULL;
     if (q > 2) return term_refuse(t, "a power of %lld/%lld", (long long)p, (long long)q);

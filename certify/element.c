@@ -63,6 +63,22 @@ static const Arg *argument(const Reader *r, const char *w, int n)
     return NULL;
 }
 
+static Term *to_power(Reader *r, Term *e, Term *by);
+
+/* A size in arithmetic of floats: n ** -0.5, 1 / sqrt(n), 0.5 * n. NULL: it is something else. */
+static Term *of_sizes(Reader *r, const Expr *e)
+{
+    Term *a = element_number(r, e->args[0]), *b = e->nargs > 1 ? element_number(r, e->args[1]) : NULL;
+    switch (e->kind) {
+    case EX_ADD: return term_add(r->t, a, b);
+    case EX_MUL: return element_times(r, a, b);
+    case EX_TRUEDIV: return element_times(r, a, term_power(r->t, b, -2));
+    case EX_SQRT: return term_power(r->t, a, 1);
+    case EX_POW: return a && b ? to_power(r, a, b) : NULL;
+    default: return NULL;
+    }
+}
+
 Term *element_number(Reader *r, const Expr *e)
 {
     if (e->kind == EX_FLOAT) return term_double(r->t, e->f);
@@ -73,7 +89,8 @@ Term *element_number(Reader *r, const Expr *e)
         Term *le = term_nonneg(r->t, term_add(r->t, least == a ? b : a, term_scale(r->t, least, -1, 1)));
         return e->kind == EX_LE ? le : term_add(r->t, term_number(r->t, 1, 1), term_scale(r->t, le, -1, 1));
     }
-    return term_index(r->t, checker_expr(r->c, r->side, e));
+    Term *size = e->is_float && e->nargs ? of_sizes(r, e) : NULL;
+    return size ? size : term_index(r->t, checker_expr(r->c, r->side, e));
 }
 
 /* An axis by number, or by the argument that names it. */
@@ -150,7 +167,7 @@ static bool looks(Reader *r, Term *i, Expr *n, bool from_now)
 /* Is i an element of a weight whose integers are all within n? */
 static bool numbers_within(Reader *r, const Term *i, Expr *n)
 {
-    const Operand *f = i->n == 1 && i->part[0].p == i->part[0].q && i->part[0].t->n == 1 ? i->part[0].t->part : NULL;
+    const Operand *f = term_factor(i);
     if (!f || f->t->kind != T_LEAF || f->p != f->q) return false;
     const Value *v = r->c->of_class[f->t->tag];
     int64_t most = -1;
@@ -500,6 +517,9 @@ static Term *named(Reader *r)
     if (is(w, n, "cast")) return cast(r);
     if (is(w, n, "convolution")) return element_convolution(r);
     if (is(w, n, "rotary")) return element_rotary(r);
+    if (is(w, n, "tensors")) return r->skip ? &absent : of_tensors(r);
+    if (is(w, n, "lowest")) return term_double(r->t, dtype_lowest(r->v->dtype));
+    if (is(w, n, "highest")) return term_double(r->t, dtype_highest(r->v->dtype));
     if (!take(r, "(")) return wrong(r);
     Term *e = is(w, n, "sum") || is(w, n, "mean") || is(w, n, "max")                         ? over(r, w)
               : is(w, n, "if")                                                               ? choice(r)
@@ -522,19 +542,32 @@ static Term *primary(Reader *r)
     return r->skip ? &absent : d < 0 ? wrong(r) : term_index(r->t, r->idx[d]);
 }
 
+/* The logarithm of 2, or of an exponential of a number; NULL: it is another number. */
+static Term *log_of(Reader *r, const Term *e)
+{
+    const Operand *f = term_factor(e);
+    if (e == term_number(r->t, 2, 1)) return term_double(r->t, log(2));
+    bool is = f && f->t->kind == T_EXP && term_is_number(f->t->part[0].t);
+    return is ? term_scale(r->t, f->t->part[0].t, f->p, f->q) : NULL;
+}
+
+static Term *to_power(Reader *r, Term *e, Term *by)
+{
+    bool fits = by && by != &absent && by->n == 1 && by->part[0].t->n == 0 && 2 % by->part[0].q == 0 &&
+                by->part[0].p >= -4 && by->part[0].p <= 16;
+    if (fits) return term_power(r->t, e, 2 * by->part[0].p / by->part[0].q);
+    Term *of = dtype_is_float(r->v->dtype) ? log_of(r, e) : NULL;
+    return of ? term_exp(r->t, element_times(r, by, of))
+              : term_call(r->t, OP_pow_Tensor_Tensor, false, 2, (Term *[]){e, by});
+}
+
 static Term *factor(Reader *r)
 {
     bool minus = take(r, "-");
     Term *e = primary(r);
     if (e && take(r, "^")) {
         Term *by = factor(r);
-        if (r->skip || e == &absent) return e;
-        bool fits = by && by != &absent && by->n == 1 && by->part[0].t->n == 0 && 2 % by->part[0].q == 0 &&
-                    by->part[0].p >= -4 && by->part[0].p <= 16;
-        e = fits ? term_power(r->t, e, 2 * by->part[0].p / by->part[0].q)
-                 : e == term_number(r->t, 2, 1) && dtype_is_float(r->v->dtype)
-                     ? term_exp(r->t, element_times(r, by, term_double(r->t, log(2))))
-                 : term_call(r->t, OP_pow_Tensor_Tensor, false, 2, (Term *[]){e, by});
+        if (!r->skip && e != &absent) e = to_power(r, e, by);
     }
     return minus && e && e != &absent ? term_scale(r->t, e, -1, 1) : e;
 }
@@ -685,9 +718,10 @@ static Term *leaf(Checker *c, int side, const Value *v, Expr *const *idx)
 static void spread(Reader *r, const Value *x)
 {
     Reader of = {.rank = x->rank};
-    if (r->rank == x->rank || op_param(r->node->op, "keepdim") < 0) return;
+    int dim = op_param(r->node->op, "dim");
+    if (r->rank == x->rank || dim < 0 || op_param(r->node->op, "keepdim") < 0) return;
     for (int i = 0, k = 0; i < x->rank; i++)
-        of.idx[i] = over_axis(&of, &r->node->arg[1], "", 0, i) ? zero(r) : r->idx[k++];
+        of.idx[i] = over_axis(&of, &r->node->arg[dim], "", 0, i) ? zero(r) : r->idx[k++];
     memcpy(r->idx, of.idx, sizeof of.idx);
     r->rank = x->rank;
 }
@@ -745,7 +779,8 @@ static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx
     if (v->def->op->flags & OPF_POINTWISE && !numbers_fit(&r)) return wrong(&r);
     Term *x = op == OP_nan_to_num ? operand(&r, a) : NULL, *e = op == OP_where_self ? wrapped(&r) : NULL;
     if (op == OP_nan_to_num && !x) return wrong(&r);
-    if (x && !term_is_real(x)) id = FUNCTION;
+    if (x && (term_is_real(x) || !dtype_is_float(v->dtype))) e = x;
+    else if (x && !c->t.single) id = FUNCTION; /* of NaN, too, which no value of an ONNX file is */
     if (!e) e = id == NO_LEMMA ? of_tensors(&r) : id == FUNCTION ? function(&r) : lemma(&r, lemmas[id].element);
     if (computes(&r, id)) e = wraps(&r, e);
     if (!e) return wrong(&r);

@@ -147,8 +147,9 @@ static bool times(int64_t p, int64_t q, int64_t r, int64_t s, int64_t *top, int6
 
 static bool plus(int64_t p, int64_t q, int64_t r, int64_t s, int64_t *top, int64_t *bottom)
 {
-    int64_t x, y;
-    return mul_i64(p, s, &x) && mul_i64(r, q, &y) && add_i64(x, y, top) && mul_i64(q, s, bottom) && reduce(top, bottom);
+    int64_t x, y, both = gcd_i64(q, s);
+    return mul_i64(p, s / both, &x) && mul_i64(r, q / both, &y) && add_i64(x, y, top) &&
+           mul_i64(q / both, s, bottom) && reduce(top, bottom);
 }
 
 static int found(const Parts *s, const Term *part)
@@ -229,6 +230,11 @@ Term *term_add(Terms *t, Term *a, Term *b)
 Term *term_scale(Terms *t, Term *a, int64_t p, int64_t q) { return term_mul(t, a, term_number(t, p, q)); }
 
 bool term_is_number(const Term *a) { return a->n == 0 || (a->n == 1 && a->part[0].t->n == 0); }
+
+const Operand *term_factor(const Term *v)
+{
+    return v->n == 1 && v->part[0].p == v->part[0].q && v->part[0].t->n == 1 ? v->part[0].t->part : NULL;
+}
 
 /* The product of two products and p / q; primes in whole powers go into the number, truth values are their powers. */
 static bool multiply(Terms *t, const Term *a, const Term *b, int64_t p, int64_t q, Parts *out)
@@ -419,8 +425,8 @@ Term *term_double(Terms *t, double number)
     bool single = in_single(t);
     double v = held(t, number), near = single ? 0x1p-22 : 0x1p-49;
     int64_t p, q, bits, most = single ? 64 : 4096;
-    if (v == -INFINITY) return term_mask(t, term_number(t, 0, 1));
-    if (!isfinite(v)) return term_refuse(t, "a constant that is not finite");
+    if (isinf(v)) return term_scale(t, term_mask(t, term_number(t, 0, 1)), v < 0 ? 1 : -1, 1);
+    if (isnan(v)) return term_refuse(t, "a constant that is not a number");
     if (v == floor(v) && fabs(v) < 0x1p52) return term_number(t, (int64_t)v, 1);
     bool fraction = small_fraction(t, v, most, 0, &p, &q);
     if (fraction && !(q & (q - 1))) return term_number(t, p, q);

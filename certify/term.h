@@ -85,6 +85,7 @@ void terms_close(Terms *t);
 void *term_refuse(Terms *t, const char *fmt, ...) QKV_PRINTF(2, 3); /* NULL */
 
 bool term_is_number(const Term *v);
+const Operand *term_factor(const Term *v); /* the only factor of what has no number in front; NULL: it is another sum */
 bool term_is_truth(const Term *v);  /* a product of truth values */
 bool term_positive(const Term *v); /* a number above 0 */
 bool term_is_real(const Term *v); /* neither NaN nor infinite: sums that no mask enters, with factors */

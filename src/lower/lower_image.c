@@ -118,13 +118,30 @@ bool lower_max_pool(Lower *L)
                                                    pair(L, &L->arg[3], 0), pair(L, &L->arg[4], 1), L->arg[5]}));
 }
 
+static bool is_zero(const Arg *a)
+{
+    bool zero = a->kind == ARG_EXPRS || (a->kind == ARG_EXPR && ex_equals_int(a->e, 0));
+    for (int i = 0; a->kind == ARG_EXPRS && i < a->n; i++) zero &= ex_equals_int(a->es[i], 0);
+    return zero;
+}
+
+/* One spelling: steps are those of the windows where none are given; without padding it does not matter what counts. */
+bool lower_averages(Lower *L)
+{
+    Arg a[7];
+    memcpy(a, L->arg, sizeof a);
+    if (a[2].kind != ARG_EXPR && !a[2].n) a[2] = a[1];
+    if (is_zero(&a[3])) a[5] = arg_bool(L->g, true);
+    return lower_return(L, lower_emit(L, L->op->id, 7, a));
+}
+
 bool lower_avg_pool(Lower *L)
 {
     Value *x;
     TRY(want(L, &x));
     x = as_plane(L, x);
-    Value *y = x ? EMIT(L, avg_pool2d, arg_value(x), pair(L, &L->arg[1], 1), pair(L, &L->arg[2], 1),
-                        pair(L, &L->arg[3], 0), L->arg[4], L->arg[5])
+    Value *y = x ? AS(L, avg_pool2d, arg_value(x), pair(L, &L->arg[1], 1), pair(L, &L->arg[2], 1),
+                      pair(L, &L->arg[3], 0), L->arg[4], L->arg[5])
                  : NULL;
     return lower_return(L, as_line(L, y));
 }

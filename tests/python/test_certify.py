@@ -3,6 +3,7 @@ refused."""
 import copy
 import ctypes as C
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -451,6 +452,17 @@ TRAPS.update({
     "rounded floats": (lambda x, y, v: x * torch.div(torch.arange(4.0), 2, rounding_mode="floor"),
                        lambda x, y, v: x * torch.div(torch.arange(4), 2, rounding_mode="floor"),
                        lambda x, y, v: x * torch.div(torch.arange(4.0), 2)),
+    "a sum that is at least 1": (
+        lambda x, y, v: F.normalize(less(x @ y.mT + 1, -1).exp(), 1, -1), lambda x, y, v: (x @ y.mT).softmax(-1),
+        lambda x, y, v: F.normalize(less(x @ y.mT, -2).exp(), 1, -1)),
+    "powers of e": (lambda x, y, v: torch.pow(math.e, x) / torch.pow(math.e, x).sum(-1, True),
+                    lambda x, y, v: x.softmax(-1),
+                    lambda x, y, v: torch.pow(2.7, x) / torch.pow(2.7, x).sum(-1, True)),
+    "powers of a root of e": (lambda x, y, v: torch.pow(math.exp(0.5), x), lambda x, y, v: (x / 2).exp(),
+                              lambda x, y, v: (x * 2).exp()),
+    "the logarithm of a product": (lambda x, y, v: (x.exp() * y.exp().sum(-1, True)).log(),
+                                   lambda x, y, v: x + y.logsumexp(-1, True),
+                                   lambda x, y, v: x - y.logsumexp(-1, True)),
     "logarithm": (lambda x, y, v: (x - x.exp().sum(-1, keepdim=True).log()).exp(), lambda x, y, v: x.softmax(-1),
                   lambda x, y, v: (x - x.exp().sum(-2, keepdim=True).log()).exp()),
     "a sink": (lambda x, y, v: sinks(x, y)[..., :-1] @ v,
@@ -1071,6 +1083,46 @@ def test_convert(files, name, opset, tmp_path):
     assert certified(path, "convert", source, "--opset", opset, source=source) == (True, None)
     other = next(f[0] for n, f in files.items() if n != name)
     assert run(BUILD / "qkv-certify", other, path).returncode == 1
+
+
+def pooled(x, **kw): return F.avg_pool2d(x, 2) + F.avg_pool2d(x, 3, 2, 1, **kw)[..., :2, :2]
+
+
+# name: (a function, what looks like it and is something else) of (2, 3, 5, 4)
+SPELLED = {
+    "log_sigmoid": (F.logsigmoid, lambda x: -F.logsigmoid(-x)),
+    "logsumexp": (lambda x: x.logsumexp(-1), lambda x: x.logsumexp(-1) - x.amax(-1)),
+    "logsumexp of axes": (lambda x: x.logsumexp((1, 3), True), lambda x: x.logsumexp((1, 2), True).mean(3, True)),
+    "nan_to_num": (lambda x: x.nan_to_num(), lambda x: x.nan_to_num(posinf=1.0)),
+    "nan_to_num, all": (lambda x: x.nan_to_num(1.0, 2.0, 3.0), lambda x: x.nan_to_num(1.0, 3.0, 2.0)),
+    "avg_pool2d": (pooled, lambda x: pooled(x, count_include_pad=False)),
+    "avg_pool1d": (lambda x: F.avg_pool1d(x[0], 2), lambda x: F.avg_pool1d(x[0], 2, 1)[..., :2]),
+    "normalize": (lambda x: F.normalize(x, dim=-1), lambda x: F.normalize(x, dim=-2)),
+    "norm of order 1": (lambda x: F.normalize(x, 1, -1), lambda x: F.normalize(x, 2, -1)),
+    "floor_divide": (lambda x: x * (x * 9).long().floor_divide(4), lambda x: x * ((x * 9).long() - 1).floor_divide(4)),
+    "remainder": (lambda x: x * (x * 9).long().remainder(4), lambda x: x * (x * 9).long().fmod(4)),
+    "norm of order 3": (lambda x: x.norm(3, -1), lambda x: x.norm(2, -1)),
+}
+
+
+class Function(nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, x):
+        return self.f(x)
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_what_onnx_spells_otherwise(name, tmp_path):
+    paths, axes = [tmp_path / "a.pt2", tmp_path / "b.pt2"], ({0: torch.export.Dim.AUTO},)
+    for f, path in zip(SPELLED[name], paths):
+        program = torch.export.export(Function(f), (torch.randn(2, 3, 5, 4),), dynamic_shapes=axes)
+        torch.export.save(program, path)
+    whole = certified(tmp_path / "m.onnx", "convert", paths[0], source=paths[0])
+    assert (whole == (True, None)) == (name != "norm of order 3"), whole
+    assert not certificate_of(paths[1], tmp_path / "m.onnx", tmp_path / "o.onnx")["whole"]
 
 
 class Types(nn.Module):

@@ -110,6 +110,9 @@ class Reader:
             return self.at[self.axis()]
         if token[0].isdigit():
             return float(token)
+        if token in ("lowest", "highest"):
+            limits = torch.finfo(self.args["result"].dtype)
+            return limits.min if token == "lowest" else limits.max
         if token in self.names:
             return self.names[token]
         if token in self.defined:
@@ -226,6 +229,7 @@ class Reader:
     def do_exp(self): return self.one(math.exp)
     def do_log(self): return self.one(math.log)
     def do_tanh(self): return self.one(math.tanh)
+    def do_abs(self): return self.one(abs)
     def do_erf(self): return self.one(math.erf)
     def do_whole(self): return self.one(lambda v: v)
     def do_floor(self): return self.one(math.floor)
@@ -235,7 +239,6 @@ class Reader:
     def do_same(self): return self.two(lambda a, b: float(a == b))
     def do_largest(self): return self.two(max)
     def do_fmod(self): return self.two(math.fmod)
-    def do_remainder(self): return self.two(lambda a, b: a % b)
     def do_index(self): return self.one(lambda v: float(isinstance(v, int)))
     def do_div(self): return self.two(lambda a, b: a // b)
 
@@ -278,6 +281,7 @@ def cases():
     yield "scaled_dot_product_attention", {**rule, "attn_mask": bias}, attend(scores * 2 ** -0.5 + bias)
     yield from slopes(rule, q, k, v)
     for op, f in {"neg": a.neg, "square": a.square, "exp": a.exp, "exp2": a.exp2, "sigmoid": a.sigmoid, "silu": a.silu,
+                  "log_sigmoid": a.log_sigmoid,
                   "relu": a.relu, "reciprocal": a.reciprocal, "detach": a.detach}.items():
         yield op, dict(self=x), f(x)
     yield "sqrt", dict(self=pos), pos.sqrt()
@@ -305,6 +309,7 @@ def cases():
         yield "div_Tensor_mode", dict(self=3 * x, other=0.7, rounding_mode=mode), torch.div(
             3 * x, 0.7, rounding_mode=mode)
     yield "remainder_Tensor", dict(self=3 * x, other=-0.7), torch.remainder(3 * x, -0.7)
+    yield "remainder_Tensor", dict(self=3 * x, other=0.7), torch.remainder(3 * x, 0.7)
     yield "remainder_Tensor", dict(self=torch.tensor([-7, 5, 9]), other=3), torch.tensor([2, 2, 0])
     yield "matmul", dict(self=rand(1, 3, 4), other=w[:, None].expand(2, 4, 2)), None
     yield "linear", dict(input=x, weight=rand(5, 4), bias=rand(5)), None
@@ -312,6 +317,11 @@ def cases():
     yield "safe_softmax", dict(self=x, dim=-1), x.softmax(-1)
     yield "log_softmax_int", dict(self=x, dim=-1), x.log_softmax(-1)
     yield "sum_dim_IntList", dict(self=x, dim=[0, -1], keepdim=0), x.sum((0, -1))
+    for order in (1, 2, 2.0):
+        yield "linalg_vector_norm", dict(self=x, ord=order, dim=[0, -1], keepdim=0), torch.linalg.vector_norm(
+            x, order, (0, -1))
+        yield "linalg_vector_norm", dict(self=x, ord=order, dim=[1], keepdim=1), torch.linalg.vector_norm(
+            x, order, 1, keepdim=True)
     yield "mean_dim", dict(self=x, dim=[1], keepdim=1), x.mean(1, keepdim=True)
     yield "amax", dict(self=x, dim=[-1], keepdim=0), x.amax(-1)
     yield "logsumexp", dict(self=x, dim=[-1], keepdim=1), x.logsumexp(-1, keepdim=True)
@@ -340,7 +350,9 @@ def cases():
     yield "maximum", dict(self=x, other=y), torch.maximum(x, y)
     yield "minimum", dict(self=x, other=y), torch.minimum(x, y)
     yield "isnan", dict(self=x), x.isnan()
-    yield "nan_to_num", dict(self=x), x.nan_to_num()
+    ends = torch.tensor([-math.inf, -1.0, -0.0, 2.0, math.inf], dtype=torch.float64)
+    for low, high in ((None, None), (-3.0, None), (None, 4.0), (0.5, -0.5)):
+        yield "nan_to_num", dict(self=ends, posinf=high, neginf=low), ends.nan_to_num(posinf=high, neginf=low)
     yield "where_self", dict(condition=t, self=x, other=y), torch.where(t, x, y)
     for op, f in {"logical_and": a.logical_and, "bitwise_and_Tensor": a.bitwise_and, "logical_or": a.logical_or,
                   "bitwise_or_Tensor": a.bitwise_or, "eq_Tensor": a.eq, "ne_Tensor": a.ne}.items():
