@@ -117,8 +117,8 @@ INLINE void fetch_row(int nv, const char *row)
     for (int at = 0; at < nv * W * 4; at += LINE) __builtin_prefetch(row + at, 1, 3);
 }
 
-/* GROUP: words of K for which lines are fetched together. A word's multiply-adds take 6 cycles of AVX2, in which a Zen 3
- * begins 36 instructions: to fetch for each word would take a third of them. */
+/* GROUP: words of K for which lines are fetched together. A word's multiply-adds take 6 cycles of AVX2, in which a
+ * Zen 3 begins 36 instructions: to fetch for each word would take a third of them. */
 #if defined(__AVX512F__)
 enum { GROUP = 1 };
 #else
