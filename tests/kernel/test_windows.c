@@ -113,7 +113,7 @@ static void test_windows(void **state)
             DType t = i / 2 % 2 ? DT_BF16 : DT_F32;
             check(G, O, each, 1 + below(&seed, 2), out, k, step, gap, i % 4 != 3, t, i % 8 < 6 ? DT_F32 : t, &seed);
         }
-    assert_true(by_channel > 0 && in_place > 0);
+    assert_true(ONE_IN > 1 || (by_channel > 0 && in_place > 0)); /* a turn of few levels may miss one of them */
 }
 
 /* Panels that are packed as tasks come to them: b is larger than what is packed at once; or more positions, and a
