@@ -65,13 +65,14 @@ def qoperators(path, columns):
 
     add("x_scale", 0.03, np.float32)
     add("x_zero", 121, np.uint8)
-    add("w", rng.integers(-127, 128, (8, 3, 3, 3)), np.int8)
+    # 7 bits: without VNNI ONNX Runtime's product of uint8 by int8 adds pairs in 16 bits, which 8 bits overflow
+    add("w", rng.integers(-63, 64, (8, 3, 3, 3)), np.int8)
     add("w_scale", rng.random(8) * 0.01 + 0.001 if columns else 0.004, np.float32)
     add("w_zero", np.zeros(8) if columns else 0, np.int8)
     add("bias", rng.integers(-3000, 3000, 8), np.int32)
     add("y_scale", 0.02, np.float32)
     add("y_zero", 130, np.uint8)
-    add("b", rng.integers(-127, 128, (36, 10)), np.int8)
+    add("b", rng.integers(-63, 64, (36, 10)), np.int8)
     add("b_scale", rng.random(10) * 0.01 + 0.001 if columns else 0.005, np.float32)
     add("b_zero", np.zeros(10) if columns else 0, np.int8)
     add("z_scale", 0.1, np.float32)
