@@ -227,7 +227,7 @@ static bool is_few(const Job *j, int64_t t0, int64_t t1)
 {
     const Packed *g = j->g;
     bool plain = g->k->beside && t1 - t0 == 1 && g->kc >= g->deep && !g->conv && !g->line;
-    return plain && product_beside((int)(tile_at(&j->rows, t1) - tile_at(&j->rows, t0))) > 1;
+    return plain && tile_at(&j->rows, t1) - tile_at(&j->rows, t0) <= g->k->few;
 }
 
 /* Tiles [t0, t1) by panels [p0, p1). */

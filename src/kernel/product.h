@@ -86,8 +86,10 @@ typedef struct ProductKernel {
     /* panel `panel` of b to `to` */
     void (*pack_b)(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N);
     void (*tile)(const ProductTile *t);
+    int few; /* rows that `beside` takes at most */
     /* NULL, or a tile of product_beside(rows) panels or fewer, `apart` bytes from one to the next, all of K: sums of
-     * each panel, `rows` of them, after those of the panel before. Nothing is fetched, nothing put into c. */
+     * each panel, `rows` of them, after those of the panel before. It fetches nothing of the next tile, and puts
+     * nothing into c. */
     void (*beside)(const ProductTile *t, int panels, int64_t apart);
     /* NULL: `tile` takes b as it is packed. Else a is packed as f32 and b is not: `tile` takes slivers of b, n elements
      * of K, that `widen` has made f32 (in room for n + 1); `narrow` takes b as it is, for PRODUCT_FEW packed rows. */
@@ -108,8 +110,8 @@ typedef struct ProductKernel {
 } ProductKernel;
 
 /* Panels that a tile of few rows, which waits for memory, reads side by side: processors fetch ahead a little of each
- * stream that they see, so that four of them come in half the time of one after the other. */
-static inline int product_beside(int rows) { return rows == 1 ? 4 : rows == 2 ? 3 : rows == 3 ? 2 : 1; }
+ * stream that they see, so that four of them come in half the time of one after the other. More would not. */
+static inline int product_beside(int rows) { return rows == 1 ? 4 : rows == 2 ? 3 : 2; }
 
 /* Bytes of a packed element of a. */
 static inline int product_size_a(const ProductKernel *k) { return k->widen ? 4 : k->size; }

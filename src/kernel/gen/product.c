@@ -172,7 +172,8 @@ void KERNEL(product_fill)(ProductKernels *k)
                              .fetches = true,
                              .straight = true,
                              .plain = true};
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX2__)
+    k->f32.few = FEW;
     k->f32.beside = beside;
 #endif
 #if defined(__AVX512F__)
@@ -186,5 +187,7 @@ void KERNEL(product_fill)(ProductKernels *k)
     k->bf16.pack_b = pack_narrow;
     k->bf16.widen = widen;
     k->bf16.narrow = narrow;
+    k->bf16.few = 0;
+    k->bf16.beside = NULL;
 #endif
 }
