@@ -19,10 +19,12 @@
  * is little beside what float32 gains by tiles; KEPT_M: packing a alone, b being kept; CONV_N: columns of all taps, for
  * which a pixel is packed once. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does: then a tile meets
  * all panels before the next. A_PASSES: bytes of a that L2 nearly holds: all of it meets few panels at a time where
- * they are packed on the way. IN_PLACE: columns up to which rows of a that are spread stay there. */
+ * they are packed on the way. B_NEAR: of b that L1 keeps beside a tile. IN_PLACE: columns up to which rows of a that
+ * are spread stay there. */
 enum { SUPERBLOCK = 1024, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20, WORTH_BYTES = 256 << 10, A_THREAD = 1 << 20 };
 enum { TILES_M = 768, TILES_N = 128, TILES_K = 64, KEPT_M = 64, CONV_N = 256 };
-enum { MOST_PLACES = 64, IN_PLACE = 384, A_TILE = 56 << 10, A_PASSES = 2 << 20, B_WHOLE = 1280 << 10 };
+enum { MOST_PLACES = 64, IN_PLACE = 384, A_TILE = 56 << 10, A_PASSES = 2 << 20 };
+enum { B_WHOLE = 1280 << 10, B_NEAR = 24 << 10 };
 
 static ProductIn operand(const Tensor *t, bool rounded)
 {
@@ -82,7 +84,8 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     g->direct |= g->lined;
     g->row_step = g->conv ? g->conv->cell : g->lined ? g->deep * size + ALIGN : g->a.rs * size;
     g->jump = g->conv ? g->conv->jump : start;
-    int64_t pieces = ceil_div(g->deep, k->kc);
+    /* Taps of a convolution read the same cells, which stay in L1 then: fewer sums wait. */
+    int64_t pieces = ceil_div(g->deep, k->kc * (g->conv && k->in_place ? 2 : 1));
     bool one_tile = rows_of(k, g->super).tiles <= 1; /* slivers are used once: nothing to gain from short ones */
     int64_t seen = g->conv ? g->conv->C * g->conv->kh * (k->mr + g->conv->kw)
                            : g->deep * k->mr; /* elements of a that a tile reads */
@@ -90,7 +93,10 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
                     g->deep * g->N * k->size <= B_WHOLE && g->M >= 8 * k->mr;
     g->widens = k->widen && (g->direct || g->M > PRODUCT_FEW);
     one_tile &= !g->widens; /* a sliver's floats are to stay in L1 */
-    g->kc = pieces <= 1 || one_tile || g->rows_first ? g->deep : round_up(ceil_div(g->deep, pieces), k->chunk);
+    bool whole = pieces <= 1 || one_tile || g->rows_first;
+    g->kc = whole ? g->deep : round_up(ceil_div(g->deep, pieces), k->chunk);
+    if (g->rows_first) g->once = g->deep * g->N * k->size > B_NEAR ? PRODUCT_B : PRODUCT_NEITHER;
+    else g->once = !whole && !g->conv ? PRODUCT_A : PRODUCT_NEITHER;
     int64_t packed_rows = round_up(g->direct ? least(k->mr, g->super) : g->super, k->unit);
     g->a_bytes = (size_t)(g->conv    ? g->conv->cells * g->conv->planes * g->conv->cell
                           : g->lined ? g->super * g->row_step

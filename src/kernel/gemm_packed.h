@@ -71,7 +71,8 @@ struct Packed {
     bool lined;           /* a's rows are copied, made floats, `row_step` apart */
     bool direct;          /* tiles read rows: a's where they are, or those copies */
     bool rows_first;      /* a tile, which fits into L1, meets all panels before the next */
-    int64_t row_step;     /* then: bytes between them */
+    ProductOnce once;     /* what tiles do not keep in L1 */
+    int64_t row_step;     /* of rows that tiles read: bytes between them */
     const int64_t *jump;
     int threads;
     bool across;               /* threads take whole products of the batch; else they share each */

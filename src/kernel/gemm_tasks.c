@@ -6,8 +6,9 @@
 #include "kernel/gemm_packed.h"
 #include "team/team.h"
 
-/* FEW_BYTES: of rows that one thread packs. */
-enum { FEW_BYTES = 32 << 10, MOST_ROWS = 32 };
+/* FEW_BYTES: of rows that one thread packs. PIECE: lines that are fetched together; PIECES: of what a tile reads and
+ * writes, by one panel. */
+enum { FEW_BYTES = 32 << 10, MOST_ROWS = 32, PIECE = 4, PIECES = 320 };
 
 /* One product of the batch, with its buffers. */
 typedef struct Job {
@@ -24,13 +25,14 @@ typedef struct Job {
     int64_t row; /* first of the superblock */
     Rows rows;
     bool straight;          /* whole panels go from registers into c */
+    bool ordered;           /* tile after tile meets all panels, and its rows of a, c and the residual are contiguous */
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
 } Job;
 
 /* Rows of c and of the residual that finish will touch, which are far away. */
 typedef struct Coming {
-    const char *at[2 * MOST_ROWS];
-    int n;
+    const char *at[PIECES];
+    int n, lines; /* of each */
 } Coming;
 
 /* Of a matrix whose rows are `step` elements apart: rows from `row` on, from column `col` on. */
@@ -41,17 +43,42 @@ static void add_rows(Coming *soon, const void *matrix, DType t, int64_t step, in
     for (int r = 0; r < rows; r++, at += step * size) soon->at[soon->n++] = at;
 }
 
-static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, Coming *soon)
+/* Bytes of an element of c or of the residual. */
+static int64_t widest(const ProductOut *o)
 {
+    return (int64_t)most((int64_t)dtype_size(o->c_type), o->residual ? (int64_t)dtype_size(o->residual_type) : 0);
+}
+
+static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, int cols, Coming *soon)
+{
+    soon->lines = (int)ceil_div(cols * widest(o), ALIGN);
     add_rows(soon, o->c, o->c_type, o->c_step, row, col, rows);
     if (o->residual && o->residual != o->c)
         add_rows(soon, o->residual, o->residual_type, o->residual_step, row, col, rows);
 }
 
-/* Bytes of an element of c or of the residual. */
-static int64_t widest(const ProductOut *o)
+/* Part p of `parts` of a contiguous matrix's rows from `row` on. */
+static void add_pieces(Coming *soon, const void *matrix, int64_t step, int64_t row, int64_t rows, int64_t p,
+                       int64_t parts)
 {
-    return (int64_t)most((int64_t)dtype_size(o->c_type), o->residual ? (int64_t)dtype_size(o->residual_type) : 0);
+    const char *at = (const char *)matrix + row * step;
+    int64_t n = ceil_div(rows * step, PIECE * ALIGN);
+    for (int64_t i = n * p / parts; i < n * (p + 1) / parts && soon->n < PIECES; i++)
+        soon->at[soon->n++] = at + i * PIECE * ALIGN;
+}
+
+/* What the tile that follows will read and write, rows from `row` on, panel p's share of it. Line after line, because
+ * processors fetch ahead, too, and see no order in rows of one panel each. */
+static void coming_lines(const Job *j, int64_t row, int64_t rows, int64_t p, Coming *soon)
+{
+    const ProductOut *o = &j->out;
+    int64_t panels = j->g->panels, n = most(least(rows, j->row + j->rows.rows - row), 0);
+    soon->lines = PIECE;
+    add_pieces(soon, o->c, o->c_step * (int64_t)dtype_size(o->c_type), row, n, p, panels);
+    if (o->residual && o->residual != o->c)
+        add_pieces(soon, o->residual, o->residual_step * (int64_t)dtype_size(o->residual_type), row, n, p, panels);
+    if (j->g->direct && j->g->K <= j->g->N) /* else it is read in order already, and little is written */
+        add_pieces(soon, j->a.data, j->g->row_step, row, n, p, panels);
 }
 
 /* Positions of a picture: those past the end of a row are none of c's. */
@@ -160,7 +187,7 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
     ProductDone *d = &pair->tile[pair->turn];
     bool last = at + g->kc >= g->deep, fetches = k->fetches && (!k->widen || g->widens);
     Coming soon;
-    soon.n = 0;
+    soon.n = 0, soon.lines = 1;
     if (!g->widens) x->b = panel_at(j, p) + at * k->nr * k->size;
     x->n = least(g->kc, g->deep - at);
     x->rows = t->rows;
@@ -190,13 +217,15 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
             else if (g->line) rows_of_lines(g, row, rows, pair->at[pair->turn]);
         }
         if (d->at) rows = rows_in_c(pair->at[pair->turn], rows, &row);
-        coming(&j->out, row, col, rows, &soon);
+        if (j->ordered) coming_lines(j, row + rows, t->rows, p, &soon);
+        else coming(&j->out, row, col, rows, x->cols, &soon);
     }
     for (int i = 0; i < soon.n && !fetches; i++)
         for (int64_t b = 0; b < x->cols * 4; b += ALIGN) __builtin_prefetch(soon.at[i] + b, 1, 3);
     if (!soon.n) soon.at[soon.n++] = (const char *)x->acc;
     x->soon = soon.at, x->soon_end = soon.at + soon.n;
-    x->soon_lines = (int)ceil_div(x->cols * widest(&j->out), ALIGN);
+    x->soon_lines = soon.lines;
+    x->soon_far = j->ordered;
     x->done = pair->waits;
     k->widen && !g->widens ? k->narrow(x) : k->tile(x);
     pair->waits = last && k->overlaps ? d : NULL;
@@ -245,6 +274,7 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
     Place place[MOST_TILES];
     ProductTile x = {.b = wide}; /* once: to clear it for each tile takes a twentieth of a short one */
     for (int64_t t = t0; t < t1; t++) place[t - t0] = place_of(j, t);
+    x.once = g->once;
     for (int64_t t = t0; g->rows_first && t < t1; t++)
         for (int64_t p = p0; p < p1; p++) {
             x.acc = sums + pair.turn * tile_size;
@@ -465,6 +495,8 @@ static Job job_of(const Packed *g, const GemmBuffers *m, int64_t item, char *sha
     j.out.bias = m->bias;
     j.out.residual = m->residual ? (const char *)m->residual + at[3] + g->c_at : NULL;
     j.straight = straight(g, &j.out);
+    bool whole = j.out.c_step == g->N && (!j.out.residual || j.out.residual_step == g->N);
+    j.ordered = g->rows_first && !g->conv && !g->line && whole && g->a.rs == g->K;
     return j;
 }
 

@@ -47,6 +47,9 @@ typedef struct ProductDone {
 
 enum { PRODUCT_FEW = 4 };
 
+/* The operand that comes from L2 with each tile, and would push the other one out of L1. */
+typedef enum ProductOnce { PRODUCT_NEITHER, PRODUCT_A, PRODUCT_B } ProductOnce;
+
 /* One call of a tile: acc (rows, nr) = [acc +] a b. a is packed, or (step > 0) its rows are where they are: row r of
  * the tile `step` bytes after row r - 1, K in runs of `run` elements (whole chunks) of which run i begins jump[i] bytes
  * after the row; the call takes n elements from `from` on. Whole units of rows are read. */
@@ -63,12 +66,14 @@ typedef struct ProductTile {
     const ProductDone *done; /* another tile, to be finished meanwhile; NULL: none. Only where the kernel `overlaps` */
     int rows, cols;          /* columns from `cols` on need not be computed */
     bool add;
+    ProductOnce once;
     int lines; /* cache lines to fetch from `ahead` on: the sliver of b that follows */
     const char *ahead;
     const void *next_a; /* the tile that follows, about as large as this one */
     const char *const *soon, *const *soon_end; /* rows that `finish` will touch, one at least, where the kernel
                                                   `fetches` */
     int soon_lines;                            /* of each of them */
+    bool soon_far;                             /* they are the next tile's; else this one's */
 } ProductTile;
 
 typedef struct ProductKernel {

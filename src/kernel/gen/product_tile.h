@@ -201,7 +201,7 @@ INLINE void panels_of_tile(int rows, int panels, const ProductTile *t, int64_t a
     const float *b = t->b;
     int64_t step = t->step ? t->step : 4, word = t->step ? 4 : 4 * rows, next = apart / (int64_t)sizeof *b;
     V s[4][MR][NV] = {0};
-    for (int64_t left = t->n; left > 0; left--, a += word, b += NR)
+    for (int64_t left = (t->n + PER_WORD - 1) / PER_WORD; left > 0; left--, a += word, b += NR)
 #pragma GCC unroll 4
         for (int p = 0; p < panels; p++) {
             fetch_lines((const char *)(b + p * next + WORDS * NR), NR * 4);

@@ -27,6 +27,12 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
     }
 }
 
+#define LOAD(operand, tile, from, step)                                                                               \
+    do {                                                                                                               \
+        if (once == (operand)) _tile_stream_loadd(tile, from, step);                                                   \
+        else _tile_loadd(tile, from, step);                                                                            \
+    } while (0)
+
 /* tm x tn tiles; the sums are registers 0 to 3, a's 4 and 5, b's 6 and 7. Packed rows are one run whose chunks are tm
  * tiles apart. The tile unit leaves the vector units free: some rows of the tile before are finished with every
  * chunk. */
@@ -34,6 +40,7 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
 {
     const char *b = t->b, *ahead = t->ahead;
     float *acc = t->acc;
+    const ProductOnce once = t->once;
     int64_t chunks = (t->n + CHUNK - 1) / CHUNK, each = chunks ? (t->lines + chunks - 1) / chunks : 0;
     int64_t step = t->step ? t->step : LINE, lower = T * step, next = t->step ? LINE : tm * TILE;
     int pending = t->done ? t->done->rows : 0, share = chunks ? (int)((pending + chunks - 1) / chunks) : 0, ready = 0;
@@ -46,15 +53,15 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
         const char *a = (const char *)t->a + (t->step ? t->jump[run] : 0) + in * next;
         left -= n;
         for (int64_t i = 0; i < n; i++, a += next, b += 2 * TILE) {
-            _tile_loadd(6, b, LINE);
-            _tile_loadd(4, a, step);
+            LOAD(PRODUCT_B, 6, b, LINE);
+            LOAD(PRODUCT_A, 4, a, step);
             _tile_dpbf16ps(0, 4, 6);
             if (tn > 1) {
-                _tile_loadd(7, b + TILE, LINE);
+                LOAD(PRODUCT_B, 7, b + TILE, LINE);
                 _tile_dpbf16ps(1, 4, 7);
             }
             if (tm > 1) {
-                _tile_loadd(5, a + lower, step);
+                LOAD(PRODUCT_A, 5, a + lower, step);
                 _tile_dpbf16ps(2, 5, 6);
                 if (tn > 1) _tile_dpbf16ps(3, 5, 7);
             }
@@ -94,7 +101,7 @@ void product_fill_amx(ProductKernels *k)
                               .nr = NR,
                               .chunk = CHUNK,
                               .size = 2,
-                              .kc = 1024,
+                              .kc = 512,
                               .nc = 4 * NR,
                               .mc = 16 * MR,
                               .pack_a = pack_a,

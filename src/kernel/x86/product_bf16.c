@@ -57,6 +57,8 @@ void product_fill_avx512bf16(ProductKernels *k)
                               .pack_a = pack_a,
                               .pack_b = pack_b,
                               .tile = tile,
+                              .few = FEW,
+                              .beside = beside,
                               .finish = finish,
                               .fetches = true,
                               .straight = true,

@@ -40,17 +40,21 @@ typedef struct Soon {
     const char *const *at, *const *end;
     int64_t each;
     int lines;
+    bool far;
 } Soon;
 
 static inline Soon soon_of(const ProductTile *t, int64_t chunks)
 {
-    return (Soon){t->soon, t->soon_end, (t->soon_end - t->soon + chunks - 1) / (chunks ? chunks : 1), t->soon_lines};
+    int64_t each = (t->soon_end - t->soon + chunks - 1) / (chunks ? chunks : 1);
+    return (Soon){t->soon, t->soon_end, each, t->soon_lines, t->soon_far};
 }
 
 static inline void fetch_soon(Soon *s)
 {
-    for (int64_t k = 0; k < s->each && s->at < s->end; k++, s->at++)
-        for (int i = 0; i < s->lines; i++) __builtin_prefetch(*s->at + i * LINE, 1, 3);
+    for (int64_t k = 0; k < s->each && s->at < s->end; k++, s->at++) {
+        for (int i = 0; i < s->lines && s->far; i++) __builtin_prefetch(*s->at + i * LINE, 0, 2);
+        for (int i = 0; i < s->lines && !s->far; i++) __builtin_prefetch(*s->at + i * LINE, 1, 3);
+    }
 }
 
 static inline __m512 wide(const void *from, DType t, int64_t at)
@@ -62,35 +66,48 @@ static inline __m512 wide(const void *from, DType t, int64_t at)
 
 static inline __m512 above_zero(__m512 x) { return _mm512_max_ps(_mm512_setzero_ps(), x); } /* NaN stays */
 
-/* A whole panel without an activation or with ReLU: at a short K this takes as long as the tile. */
+/* A whole panel without an activation or with ReLU: at a short K this takes as long as the tile. c (`half`) and the
+ * residual (`halves`) are bf16, or f32. */
 __attribute__((always_inline)) static inline void finish_plain(const ProductOut *o, const float *acc, int64_t row,
-                                                               int64_t col, int rows, bool more, bool relu)
+                                                               int64_t col, int rows, bool more, bool relu, bool half,
+                                                               bool halves)
 {
     __m512 zero = _mm512_set1_ps(-0.0f), left = o->bias ? wide(o->bias, o->bias_type, col) : zero,
            right = o->bias ? wide(o->bias, o->bias_type, col + T) : zero;
-    for (int64_t r = row; r < row + rows; r++, acc += NR) {
+    int64_t size = half ? 2 : 4, step = o->c_step * size, from = halves ? 2 : 4, each = o->residual_step * from;
+    char *c = (char *)o->c + row * step + col * size;
+    const char *residual = more ? (const char *)o->residual + row * each + col * from : NULL;
+    for (int r = 0; r < rows; r++, acc += NR, c += step) {
         __m512 x = _mm512_add_ps(_mm512_loadu_ps(acc), left), y = _mm512_add_ps(_mm512_loadu_ps(acc + T), right);
         if (more) {
-            x = _mm512_add_ps(x, wide(o->residual, o->residual_type, r * o->residual_step + col));
-            y = _mm512_add_ps(y, wide(o->residual, o->residual_type, r * o->residual_step + col + T));
+            x = _mm512_add_ps(x, wide(residual, halves ? DT_BF16 : DT_F32, 0));
+            y = _mm512_add_ps(y, wide(residual, halves ? DT_BF16 : DT_F32, T));
+            residual += each;
         }
         if (relu) x = above_zero(x), y = above_zero(y);
-        int64_t at = r * o->c_step + col;
-        if (o->c_type == DT_BF16) _mm512_storeu_si512((uint16_t *)o->c + at, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+        if (half) _mm512_storeu_si512(c, (__m512i)_mm512_cvtne2ps_pbh(y, x));
         else {
-            _mm512_storeu_ps((float *)o->c + at, x);
-            _mm512_storeu_ps((float *)o->c + at + T, y);
+            _mm512_storeu_ps(c, x);
+            _mm512_storeu_ps(c + 4 * T, y);
         }
     }
 }
 
+#define PLAIN(more, relu)                                                                                              \
+    do {                                                                                                               \
+        bool half = o->c_type == DT_BF16, halves = (more) && o->residual_type == DT_BF16;                              \
+        if (half && halves) finish_plain(o, acc, row, col, rows, more, relu, true, true);                              \
+        else if (half) finish_plain(o, acc, row, col, rows, more, relu, true, false);                                  \
+        else if (halves) finish_plain(o, acc, row, col, rows, more, relu, false, true);                                \
+        else finish_plain(o, acc, row, col, rows, more, relu, false, false);                                           \
+    } while (0)
 static void finish_some(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)
 {
     bool relu = o->act == GEMM_RELU, plain = cols == NR && !(o->residual && o->times);
-    if (plain && o->act == GEMM_NONE && !o->residual) finish_plain(o, acc, row, col, rows, false, false);
-    else if (plain && o->act == GEMM_NONE) finish_plain(o, acc, row, col, rows, true, false);
-    else if (plain && relu && !o->residual) finish_plain(o, acc, row, col, rows, false, true);
-    else if (plain && relu && o->act_last) finish_plain(o, acc, row, col, rows, true, true);
+    if (plain && o->act == GEMM_NONE && !o->residual) PLAIN(false, false);
+    else if (plain && o->act == GEMM_NONE) PLAIN(true, false);
+    else if (plain && relu && !o->residual) PLAIN(false, true);
+    else if (plain && relu && o->act_last) PLAIN(true, true);
     else finish_cols(o, acc, row, col, rows, NR, cols);
 }
 

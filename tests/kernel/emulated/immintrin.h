@@ -350,6 +350,8 @@ EMU void _tile_loadd(int t, const void *p, int64_t step)
     for (int r = 0; r < x->rows; r++) memcpy(x->row[r], (const char *)p + r * step, (size_t)x->bytes);
 }
 
+EMU void _tile_stream_loadd(int t, const void *p, int64_t step) { _tile_loadd(t, p, step); }
+
 EMU void _tile_stored(int t, void *p, int64_t step)
 {
     EmuTile *x = emu_tile_at(t);
