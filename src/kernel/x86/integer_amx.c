@@ -111,7 +111,7 @@ static void begin_sums(const IntegerTile *t, const Head *head, const int32_t *su
     if (tm > 1 && tn > 2) act(5, t->acc + T * NR + 2 * T, NR * 4)
 
 /* tm x tn tiles: sums in 0 to 5, one of a in 6, one of b in 7. The second tile of a meets b's in reverse, so that one
- * of them is there already. */
+ * of them is there already. L1 keeps the panel: a, which comes from L2 once, goes by it. */
 __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const IntegerTile *t)
 {
     const Head *head = t->a;
@@ -121,8 +121,7 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
     begin_sums(t, head, (const int32_t *)(const void *)panel);
     OF_SUMS(_tile_loadd);
     for (int64_t k = 0; k < chunks; k++, a += tm * TILE, b += NV * TILE) {
-        const char *soon = k + 1 < chunks ? a + tm * TILE : (const char *)t->next_a + sizeof(Head);
-        _tile_loadd(6, a, LINE);
+        _tile_stream_loadd(6, a, LINE);
         _tile_loadd(7, b, LINE);
         _tile_dpbsud(0, 6, 7);
         if (tn > 1) {
@@ -133,9 +132,8 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
             _tile_loadd(7, b + 2 * TILE, LINE);
             _tile_dpbsud(2, 6, 7);
         }
-        for (int i = 0; i < tm * T; i++) __builtin_prefetch(soon + i * LINE, 0, 3);
         if (tm > 1) {
-            _tile_loadd(6, a + TILE, LINE);
+            _tile_stream_loadd(6, a + TILE, LINE);
             if (tn > 2) {
                 _tile_dpbsud(5, 6, 7);
                 _tile_loadd(7, b + TILE, LINE);
