@@ -127,11 +127,15 @@ static bool add_constants(Graph *g, const Session *s, const bool *folds, Value *
     return true;
 }
 
-/* What packing computes: casts of all weights and more, but not any size that a small file names. */
-static size_t most_memory(const Graph *g)
+/* What packing computes: casts of all weights and more, but not any size that a small file names. The run that says
+ * which weights are packed takes less beside them, for a model whose inputs and results are many times its weights
+ * gains nothing by packing them ahead. */
+enum { MOST_FOLDED = 4096, MOST_RUN = 48 }; /* MiB */
+
+static size_t most_memory(const Graph *g, size_t mebibytes)
 {
     enum { TIMES = 4 };
-    size_t n = (size_t)4 << 30;
+    size_t n = mebibytes << 20;
     for (int i = 0; i < g->nweight; i++)
         if (!add_size(n, TIMES * tensor_bytes(g->weight[i]->data), &n)) return SIZE_MAX;
     return n;
@@ -142,7 +146,7 @@ enum { MOST_TURNS = 1 << 16 };
 
 bool pack_fold(Graph *g, Session **folder, Err *err)
 {
-    *folder = session_create_bounded(g, NULL, cpu_count(), most_memory(g), MOST_TURNS, err);
+    *folder = session_create_bounded(g, NULL, cpu_count(), most_memory(g, MOST_FOLDED), MOST_TURNS, err);
     if (!*folder) return false;
     int before = g->nweight;
     size_t values = (size_t)g->next_id + 1;
@@ -238,8 +242,9 @@ static bool run_products(Packer *k, Session **s)
 {
     Err why = {0};
     Fusion f = {0};
+    size_t most = most_memory(k->read, MOST_RUN);
     bool ok = passes_run(&(Pipeline){.graph = k->read, .fusion = &f}, PASS_BIT(PASS_FUSE), k->err) &&
-              (*s = session_create_bounded(k->read, &f, cpu_count(), most_memory(k->read), MOST_TURNS, k->err));
+              (*s = session_create_bounded(k->read, &f, cpu_count(), most, MOST_TURNS, k->err));
     bool ran = ok && run_once(k, *s, &why);
     fusion_free(&f);
     if (ran) gemm_pool_each(session_products(*s), take_packed, k);

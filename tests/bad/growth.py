@@ -143,6 +143,12 @@ def named_size(name, size):
 RELU = onnx_node("Relu", ["x"], ["y"])
 
 
+def onnx_sums(path, _n):
+    """An input whose smallest size is a product of sums: the same few bytes at any n."""
+    sizes = "*".join(f"(a + b + {i})" for i in range(11))
+    onnx_model(path, RELU, b"".join(named_size(k, size) for k, size in (("p", sizes), ("a", "a"), ("b", "b"))))
+
+
 def onnx_names(path, n):
     """Names of sizes that are alike but for signs: each needs another one."""
     word = lambda i: "".join("-.:/"[i >> k & 3] for k in range(0, 20, 2))
@@ -330,6 +336,7 @@ OTHERS = {
     "views in bf16": (onnx_views, 334, "m.onnx", ["QKV", "run", "FILE", "--dtype", "bf16", "--no-optimize"]),
     "views": (onnx_views, 334, "m.onnx", ["QKV", "run", "FILE", "--no-optimize"]),
     "turned views": (onnx_turned, 1035, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
+    "a product of sums": (onnx_sums, 1000000, "m.onnx", ["QKV", "pack", "FILE", "-o", "o.qkv"]),
     "a long condition": (long_condition, 1000000, "m.pt2", ["QKV", "rewrite", "FILE", "-o", "o.pt2"]),
     "rules": (rules, 30, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
     "one rule": (one_rule, 9, "m.rules", ["QKV", "rewrite", MODEL, "--rules", "FILE"]),
@@ -492,7 +499,7 @@ def files(kinds, sizes, folder, qkv):
             path = os.path.join(folder, name)
             apart(make, path, int(mb * 1e6 / each))
             programs = {"QKV": qkv, "CERTIFY": certify, "FILE": path,
-                        **{w: os.path.join(folder, w) for w in ("o.pt2", "c.json")}}
+                        **{w: os.path.join(folder, w) for w in ("o.pt2", "o.qkv", "c.json")}}
             for words in command:
                 yield kind, mb, path, [programs.get(word, word) for word in words]
 
