@@ -221,7 +221,12 @@ bool graph_writes(const Graph *g,
                   const Value *v); /* does a run, or a training session between runs, change this weight? */
 /* The first of the names that this weight has: parameters of one form in the same memory are one parameter. */
 Value *graph_first_name(const Graph *g, const Value *weight);
+bool graph_first_names(const Graph *g, Value **first); /* the same of all g->nweight. False: no memory */
 bool graph_same_parameter(const Graph *g, const Value *a, const Value *b); /* names of one */
+/* Weights that no run changes by the memory that they show: the number of the first that shows what t shows, read in
+ * the same way; -1: none. `first` begins as {0}; lookup_free. False: no memory, nothing to free. */
+bool graph_weights_by_memory(const Graph *g, Lookup *first);
+int graph_weight_that_shows(const Graph *g, const Lookup *first, const Tensor *t);
 /* first[i], of g->nweight: the first weight with the content of weight i where no run changes either, else itself;
  * `constants`: of constants of 4 KiB at most alone. What a model makes again at every call, as torch.tensor(False),
  * stands in its file once for each. False: no memory. */

@@ -30,12 +30,15 @@ static bool open_body(Onnx *o, const Graph *g, Ref *value, bool *written, Onnx *
     in->asked = arena_array(o->a, bool, n);
     in->wish = arena_array(o->a, const char *, n);
     in->input = arena_array(o->a, OnnxValueInfo, g->ninput + 1);
-    return in->asked && in->wish && in->input;
+    in->by_memory = (Lookup){0};
+    in->tied = arena_array(o->a, Ref, g->nweight + 1);
+    return in->asked && in->wish && in->input && in->tied && graph_weights_by_memory(g, &in->by_memory);
 }
 
 static void close_body(Onnx *o, Onnx *in)
 {
     map_free(&in->shapes);
+    lookup_free(&in->by_memory);
     o->broken = in->broken;
     o->init = in->init;
     o->ninit = in->ninit;
@@ -76,14 +79,13 @@ static OnnxValueInfo ranked(Onnx *o, const char *name, DType t, const Value *v)
 /* Weights that the graph around the body has, too, stand once. */
 static void share_weights(Onnx *o, const Graph *g, Ref *value, bool *written)
 {
-    for (int i = 0; i < g->nweight; i++)
-        for (int k = 0; k < o->g->nweight; k++) {
-            Value *w = g->weight[i];
-            if (!same_bytes(w->data, o->g->weight[k]->data) || graph_writes(o->g, o->g->weight[k])) continue;
-            value[w->id] = ref(o, o->g->weight[k]);
-            written[w->id] = true;
-            break;
-        }
+    for (int i = 0; i < g->nweight; i++) {
+        Value *w = g->weight[i];
+        int k = graph_weight_that_shows(o->g, &o->by_memory, w->data);
+        if (k < 0) continue;
+        value[w->id] = ref(o, o->g->weight[k]);
+        written[w->id] = true;
+    }
 }
 
 /* Which inputs and results of a body are ONNX's. */

@@ -123,28 +123,18 @@ static void add_inputs(Onnx *o)
     }
 }
 
-bool same_bytes(const Tensor *a, const Tensor *b)
-{
-    if (a->data != b->data || !a->data || a->dtype != b->dtype || a->rank != b->rank) return false;
-    for (int i = 0; i < a->rank; i++)
-        if (a->shape[i] != b->shape[i] || a->stride[i] != b->stride[i]) return false;
-    return true;
-}
-
 /* A weight is written at its first use, tied ones once, under the name in the state dict. */
 static Ref weight(Onnx *o, Value *v)
 {
     bool changes = graph_writes(o->g, v);
-    for (int i = 0; i < o->g->nweight && !changes; i++) {
-        const Value *w = o->g->weight[i];
-        if (o->written[w->id] && same_bytes(w->data, v->data) && !graph_writes(o->g, w)) return o->value[w->id];
-    }
+    int tied = changes ? -1 : graph_weight_that_shows(o->g, &o->by_memory, v->data);
+    if (tied >= 0 && o->tied[tied].name) return o->tied[tied];
     const char *made = v->fqn && !changes && v->weight != W_PARAMETER ? v->fqn : "";
-    if (!strncmp(made, "const.", 6) || !strncmp(made, "list.", 5)) {
-        Ref r = constant_like(o, v->data);
-        if (*r.name) return r;
-    }
-    return tensor_const(o, v->data, v->fqn && *v->fqn ? v->fqn : v->name);
+    Ref r = none();
+    if (!strncmp(made, "const.", 6) || !strncmp(made, "list.", 5)) r = constant_like(o, v->data);
+    if (!*r.name) r = tensor_const(o, v->data, v->fqn && *v->fqn ? v->fqn : v->name);
+    if (tied >= 0) o->tied[tied] = r;
+    return r;
 }
 
 /* Buffers that a run changes: inputs that default to what the file holds, and outputs. */
@@ -473,8 +463,9 @@ bool onnx_save(const Graph *g, const char *path, const OnnxOptions *options, Buf
     int n = g->next_id + 1;
     bool ok = o.a && (o.value = arena_array(o.a, Ref, n)) && (o.written = arena_array(o.a, bool, n)) &&
               (o.asked = arena_array(o.a, bool, n)) && (o.wish = arena_array(o.a, const char *, n)) &&
-              (o.info = arena_array(o.a, OnnxValueInfo, n)) &&
-              (o.input = arena_array(o.a, OnnxValueInfo, g->ninput + g->nscalar_input + g->nmutation + 1));
+              (o.info = arena_array(o.a, OnnxValueInfo, n)) && (o.tied = arena_array(o.a, Ref, g->nweight + 1)) &&
+              (o.input = arena_array(o.a, OnnxValueInfo, g->ninput + g->nscalar_input + g->nmutation + 1)) &&
+              graph_weights_by_memory(g, &o.by_memory);
     o.info_cap = n;
     ok = ok || oom(err);
     ok = ok && opset_open(&o) && make_file(&o, path, report);
@@ -487,6 +478,7 @@ bool onnx_save(const Graph *g, const char *path, const OnnxOptions *options, Buf
     map_free(&o.taken);
     map_free(&o.constants);
     map_free(&o.shapes);
+    lookup_free(&o.by_memory);
     opset_close(&o);
     arena_destroy(o.a);
     return ok;

@@ -48,6 +48,8 @@ typedef struct Onnx {
     const char *scope; /* name of the graph node that is written */
     Ref *value;
     bool *written, *asked; /* by value id */
+    Lookup by_memory;      /* weights of g that no run changes (graph_weights_by_memory) */
+    Ref *tied;             /* by the number of the first that shows its memory, once one of them is written */
     Ref *size;
     bool *size_asked;
     uint32_t nsizes;        /* by Expr id */
@@ -134,7 +136,6 @@ OnnxTypeProto type_of_value(Onnx *o, DType t, int rank, Expr *const *dim);
 void store_transposed(Onnx *o, const OnnxValueInfo *output, int noutput); /* weights; unused nodes are left */
 /* onnx.c */
 bool put_uses(Map *used, const OnnxNode *n, Onnx *o); /* what a node reads, and its bodies, which see names around */
-bool same_bytes(const Tensor *a, const Tensor *b);
 void write_nodes(Onnx *o);  /* all of o->g */
 Ref ref(Onnx *o, Value *v); /* v in the file, written now if it is not there yet */
 void onnx_note(Onnx *o, const char *fmt, ...) QKV_PRINTF(2, 3);
