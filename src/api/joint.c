@@ -12,13 +12,6 @@
 #include "plan/plan.h"
 #include "shape/solve.h"
 
-static bool has_gradient(const Graph *g, const Value *v)
-{
-    for (int i = 0; i < g->noutput; i++)
-        if (g->output[i].gradient_of == v) return true;
-    return false;
-}
-
 /* ------------------------------------------------------------------ what a step takes */
 
 typedef struct Cost {
@@ -87,11 +80,16 @@ static void put_report(const Graph *g, int before, bool inputs_only, Buf *out)
         jw_close(out, "}");
     }
     jw_put(out, "], 'without': [");
-    for (int i = 0; i < g->nweight && !inputs_only; i++) {
+    bool *has = mem_zeroed((size_t)g->next_id + 1, sizeof *has); /* by value id: a gradient */
+    for (int i = 0; has && i < g->noutput; i++)
+        if (g->output[i].gradient_of) has[g->output[i].gradient_of->id] = true;
+    out->failed |= !has;
+    for (int i = 0; has && i < g->nweight && !inputs_only; i++) {
         const Value *w = g->weight[i];
-        if (w->weight != W_PARAMETER || w->frozen || has_gradient(g, w)) continue;
+        if (w->weight != W_PARAMETER || w->frozen || has[w->id]) continue;
         jw_text(out, NULL, w->fqn ? w->fqn : w->name);
     }
+    mem_free(has);
     jw_close(out, "]");
 }
 

@@ -243,12 +243,15 @@ static bool want_parameters(Grad *d)
 }
 
 /* A parameter with several names is used under the first of them alone: its gradient is one sum. */
-static void join_names(Graph *g)
+static bool join_names(Grad *d)
 {
-    for (int i = 0; i < g->nweight; i++) {
-        Value *first = graph_first_name(g, g->weight[i]);
-        if (first != g->weight[i]) graph_replace_uses(g, g->weight[i], first);
-    }
+    Graph *g = d->g;
+    Value **first = arena_array(g->arena, Value *, g->nweight + 1);
+    d->first = arena_array(g->arena, Value *, g->next_id + 1);
+    if (!first || !d->first || !graph_first_names(g, first)) return oom(d->err);
+    for (int i = 0; i < g->nweight; i++) d->first[g->weight[i]->id] = first[i];
+    graph_replace_all(g, d->first);
+    return true;
 }
 
 static Output *find_loss(Grad *d)
@@ -348,12 +351,12 @@ Value *gd_gradient_of(Grad *d, Value *v)
 static bool add_gradient(Grad *d, Value *of, const char *name)
 {
     d->node = NULL;
-    Value *grad = complete(d, of->kind == V_WEIGHT ? graph_first_name(d->g, of) : of);
+    Value *grad = complete(d, of->kind == V_WEIGHT ? d->first[of->id] : of);
     if (!grad) return d->err->code == E_OK;
     char *output = arena_printf(d->g->arena, "grad.%s", name);
-    for (int i = 0; output && i < d->g->noutput; i++)
-        if (!strcmp(d->g->output[i].name, output)) output = arena_printf(d->g->arena, "%s_%d", output, d->g->noutput);
-    if (!output) return oom(d->err);
+    while (output && map_has(&d->outputs, output))
+        output = arena_printf(d->g->arena, "%s_%d", output, d->g->noutput);
+    if (!output || !map_put(&d->outputs, output, of)) return oom(d->err);
     TRY(graph_add_output(d->g, output, grad, d->err));
     d->g->output[d->g->noutput - 1].gradient_of = of;
     return true;
@@ -362,8 +365,7 @@ static bool add_gradient(Grad *d, Value *of, const char *name)
 static bool differentiate(Grad *d)
 {
     Graph *g = d->g;
-    join_names(g);
-    Output *loss = find_loss(d);
+    Output *loss = join_names(d) ? find_loss(d) : NULL;
     TRY(loss && want_parameters(d) && want_inputs(d));
     gd_spread(d);
     TRY(check_loss(d, loss));
@@ -374,6 +376,8 @@ static bool differentiate(Grad *d)
     Value *v = loss->value;
     d->leaf[v->id].grad = gd_full(d, 1, v->dtype, v->rank, v->dim);
     TRY(gd_walk_back(d));
+    for (int i = 0; i < g->noutput; i++)
+        if (!map_put(&d->outputs, g->output[i].name, g->output[i].value)) return oom(d->err);
     for (int i = 0; i < g->nweight; i++)
         if (d->leaf[g->weight[i]->id].wanted)
             TRY(add_gradient(d, g->weight[i], g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name));
@@ -390,6 +394,7 @@ bool graph_joint(Graph *g, const JointOptions *o, Err *err)
     Err own = {0};
     Grad d = {.g = g, .ex = g->ex, .err = &own, .o = o};
     bool ok = bodies_lift(g, true, &own) && gd_begin(&d) && differentiate(&d);
+    map_free(&d.outputs);
     const Node *border = g->last;
     while (border && border->nout && border->out[0]->id >= d.nleaf) border = border->prev;
     if (ok && border) ok = graph_recompute(g, border, o->recompute, o->sizes, &own);

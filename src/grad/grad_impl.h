@@ -32,6 +32,8 @@ typedef struct Grad {
     const char *text; /* of its row */
     Value *grad;      /* of its first result that has one */
     Value **grads;    /* of each; NULL: none */
+    Value **first;    /* by id of a weight: the first of its names */
+    Map outputs;       /* by name */
     Value **beside;   /* by value id: the same value by the formula of its row, where GRAD(follows) needs it */
 } Grad;
 

@@ -466,6 +466,8 @@ DOUBLED = {
     "inputs": (onnx_inputs, 4000, "m.onnx", ["QKV", "prove", "FILE", "FILE"]),
     "claims of a chain": (onnx_pairs, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "packed weights": (onnx_weights, 8000, "m.onnx", ["QKV", "pack", "FILE", "-o", "o.qkv"]),
+    "weights in ONNX": (onnx_weights, 10000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.onnx"]),
+    "gradients": (onnx_loss, 20000, "m.onnx", ["QKV", "joint", "FILE", "-o", "o.pt2"]),
     "weights in bf16": (onnx_weights, 5000, "m.onnx", ["QKV", "convert", "FILE", "--dtype", "bf16", "-o", "o.pt2"]),
     "folded constants": (onnx_indices, 1500, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
     "other names": (onnx_quantized, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
@@ -473,11 +475,14 @@ DOUBLED = {
 }
 
 
+WRITTEN = ("o.pt2", "o.onnx", "o.qkv", "c.json")
+
+
 def doubled(kind, qkv, folder):
     """The seconds of CPU of both files, and whether both commands end well; once more where other work disturbed."""
     make, n, name, command = DOUBLED[kind]
     path = os.path.join(folder, name)
-    programs = {"QKV": qkv, "FILE": path, **{w: os.path.join(folder, w) for w in ("o.pt2", "o.qkv", "c.json")}}
+    programs = {"QKV": qkv, "FILE": path, **{w: os.path.join(folder, w) for w in WRITTEN}}
     for _ in range(2):
         runs = []
         for k in (n, 2 * n):
@@ -499,7 +504,7 @@ def files(kinds, sizes, folder, qkv):
             path = os.path.join(folder, name)
             apart(make, path, int(mb * 1e6 / each))
             programs = {"QKV": qkv, "CERTIFY": certify, "FILE": path,
-                        **{w: os.path.join(folder, w) for w in ("o.pt2", "o.qkv", "c.json")}}
+                        **{w: os.path.join(folder, w) for w in WRITTEN}}
             for words in command:
                 yield kind, mb, path, [programs.get(word, word) for word in words]
 

@@ -26,7 +26,8 @@ typedef struct Stored {
 
 typedef struct Record {
     const char *path, *from, *to;
-    const Stored *first;
+    const Stored *first; /* in memory */
+    int number;          /* of the first weight that is in it */
 } Record;
 
 typedef struct Weights {
@@ -34,6 +35,7 @@ typedef struct Weights {
     int n;
     Record *record;
     int nrecord;
+    const char **fqn; /* by value id */
 } Weights;
 
 static int64_t stride_of(const Stored *s, int i)
@@ -108,6 +110,7 @@ static bool collect_weights(Emit *e, Weights *all)
     const Graph *g = e->g;
     int count[2] = {0, 0};
     bool ok = (all->w = arena_array(e->arena, Stored, g->nweight + 1)) &&
+              (all->fqn = arena_array(e->arena, const char *, g->next_id + 1)) &&
               (all->record = arena_array(e->arena, Record, g->nweight + 1));
     for (int i = 0; ok && i < g->nweight; i++) ok = (all->w[i].fqn = path_of(e, g->weight[i], &modules)) != NULL;
     for (int i = 0; ok && i < g->nweight; i++) {
@@ -122,6 +125,7 @@ static bool collect_weights(Emit *e, Weights *all)
         }
         if (s->copied) span = tensor_numel(t);
         s->to = s->from ? s->from + (size_t)span * dtype_size(t->dtype) : NULL;
+        all->fqn[s->v->id] = s->fqn;
         ok = s->fqn != NULL;
     }
     map_free(&names);
@@ -130,7 +134,9 @@ static bool collect_weights(Emit *e, Weights *all)
     for (int i = 0; i < all->n; i++) { /* numbered as they come */
         Record *r = &all->record[all->w[i].record];
         bool constant = all->w[i].constant;
-        if (!r->path) r->path = arena_printf(e->arena, "%s_%d", constant ? "tensor" : "weight", count[constant]++);
+        if (r->path) continue;
+        r->number = i;
+        r->path = arena_printf(e->arena, "%s_%d", constant ? "tensor" : "weight", count[constant]++);
         if (!r->path) return oom(e->err);
     }
     return true;
@@ -172,9 +178,7 @@ static bool add_weights(Emit *e, ZipWriter *zip, const Weights *all, bool consta
     const char *folder = constants ? "model/data/constants" : "model/data/weights";
     for (int i = 0; i < all->n; i++) { /* each record at the first weight that is in it */
         const Record *r = &all->record[all->w[i].record];
-        bool seen = all->w[i].constant != constants;
-        for (int k = 0; k < i && !seen; k++) seen = all->w[k].record == all->w[i].record;
-        if (seen) continue;
+        if (all->w[i].constant != constants || r->number != i) continue;
         char *path = arena_printf(e->arena, "%s/%s", folder, r->path);
         if (!path) return oom(e->err);
         TRY(r->first->copied ? add_copied(zip, path, r->first->v->data, e->err)
@@ -317,21 +321,8 @@ static void put_gradient(const Emit *e, const Weights *all, const Value *of, con
 {
     static const char *const kind[][2] = {{"gradient_to_parameter", "parameter_name"},
                                           {"gradient_to_user_input", "user_input_name"}};
-    const char *target = e->name[of->id];
-    for (int i = 0; i < all->n; i++)
-        if (all->w[i].v == of) target = all->w[i].fqn;
-    open_spec(out, kind[of->kind == V_INPUT], name, target);
+    open_spec(out, kind[of->kind == V_INPUT], name, of->kind == V_INPUT ? e->name[of->id] : all->fqn[of->id]);
     jw_close(out, "}}");
-}
-
-/* The signature finds a gradient by its name, so that it needs one of its own. */
-static bool gradient_is_shared(const Graph *g, int k)
-{
-    const Value *v = g->output[k].value;
-    if (!g->output[k].gradient_of) return false;
-    for (int i = 0; i < k; i++)
-        if (g->output[i].value == v) return true;
-    return v->kind != V_NODE;
 }
 
 /* The number that a tensor of rank 0 was made of; NULL: it was made of other tensors. */
@@ -345,6 +336,8 @@ static Expr *number_in_output(const Graph *g, Value *v)
 static bool put_user_outputs(Emit *e, Ends *ends, const Weights *all)
 {
     const Graph *g = e->g;
+    bool *seen = arena_array(e->arena, bool, g->next_id + 1); /* by value id: an output before this one */
+    if (!seen) return oom(e->err);
     for (int tensor = 0, scalar = 0; tensor < g->noutput || scalar < g->nscalar_output;) {
         Buf *specs = &ends->output_specs;
         if (scalar < g->nscalar_output && (tensor == g->noutput || g->scalar_output[scalar].at <= tensor + scalar)) {
@@ -355,6 +348,9 @@ static bool put_user_outputs(Emit *e, Ends *ends, const Weights *all)
             continue;
         }
         const Output *o = &g->output[tensor++];
+        /* the signature finds a gradient by its name, so that it needs one of its own */
+        bool shared = o->gradient_of && (seen[o->value->id] || o->value->kind != V_NODE);
+        seen[o->value->id] = true;
         if (o->number) {
             Expr *x = number_in_output(g, o->value);
             if (!x)
@@ -365,7 +361,7 @@ static bool put_user_outputs(Emit *e, Ends *ends, const Weights *all)
             continue;
         }
         const char *name = e->name[o->value->id];
-        if (shares_target(g, o->value) || gradient_is_shared(g, tensor - 1)) TRY(cloned(e, o->value, &name));
+        if (shares_target(g, o->value) || shared) TRY(cloned(e, o->value, &name));
         put_tensor(&ends->outputs, name);
         if (o->loss) jw_put(specs, "{'loss_output': {'arg': {'name': %s}}}", name);
         else if (o->gradient_of) put_gradient(e, all, o->gradient_of, name, specs);
