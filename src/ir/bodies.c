@@ -29,74 +29,78 @@ static Arg *captured_of(Node *n, int i, int *start, int *first)
     return list;
 }
 
-static Value *same_weight(const Graph *g, const Value *w)
+/* Weights of one name in the same memory are one. */
+static uint64_t hash_of(const Value *w)
 {
-    for (int i = 0; i < g->nweight; i++) {
-        Value *mine = g->weight[i];
-        bool named = mine->fqn && w->fqn && !strcmp(mine->fqn, w->fqn);
-        if (mine->data && w->data && mine->data->data == w->data->data && named) return mine;
-    }
-    return NULL;
+    return hash_keyed(w->fqn, strlen(w->fqn)) ^ (uint64_t)(uintptr_t)w->data->data;
 }
 
-static Value *take_weight(Graph *g, const Value *w)
+static bool is_named(const Value *w) { return w->fqn && w->data && w->data->data; }
+
+static bool add_named(const Graph *g, Lookup *named, int i)
 {
-    Value *mine = same_weight(g, w);
-    if (mine) return mine;
-    mine = graph_add_weight(g, w->name, w->fqn ? arena_strdup(g->arena, w->fqn) : NULL, w->data);
-    if (!mine) return NULL;
+    return !is_named(g->weight[i]) || lookup_add(named, hash_of(g->weight[i]), (size_t)i);
+}
+
+/* named: those of g. */
+static Value *take_weight(Graph *g, Lookup *named, const Value *w)
+{
+    size_t tried = 0;
+    int64_t i;
+    while (is_named(w) && (i = lookup_next(named, hash_of(w), &tried)) >= 0)
+        if (g->weight[i]->data->data == w->data->data && !strcmp(g->weight[i]->fqn, w->fqn)) return g->weight[i];
+    Value *mine = graph_add_weight(g, w->name, w->fqn ? arena_strdup(g->arena, w->fqn) : NULL, w->data);
+    if (!mine || !add_named(g, named, g->nweight - 1)) return NULL;
     mine->weight = w->weight;
     mine->persistent = w->persistent;
     mine->frozen = w->frozen;
     return mine;
 }
 
-static bool insert(Graph *g, Arg *list, int at, Value *v)
-{
-    Value **all = arena_array(g->arena, Value *, list->n + 2);
-    if (!all) return false;
-    for (int i = 0; i <= list->n; i++) all[i] = i < at ? list->vs[i] : i == at ? v : list->vs[i - 1];
-    list->vs = all;
-    list->n++;
-    return true;
-}
-
-static bool lift_from(Graph *g, Node *n, int i, bool parameters)
+static bool lift_from(Graph *g, Lookup *named, Node *n, int i, bool parameters)
 {
     Graph *body = body_at(n, i);
     int kept = 0, start, first;
+    if (!body->nweight) return true;
+    Arg *list = captured_of(n, i, &start, &first);
+    int at = start + body->ninput - first, after = list->n - at;
+    Value **all = arena_array(g->arena, Value *, list->n + body->nweight + 1),
+          **inputs = arena_array(body->arena, Value *, body->ninput + body->nweight + 1);
+    if (!all || !inputs) return false;
+    if (at) memcpy(all, list->vs, (size_t)at * sizeof *all);
+    if (body->ninput) memcpy(inputs, body->input, (size_t)body->ninput * sizeof *inputs);
     for (int k = 0; k < body->nweight; k++) {
         Value *w = body->weight[k];
         if (parameters && (w->weight != W_PARAMETER || w->frozen)) {
             body->weight[kept++] = w;
             continue;
         }
-        Arg *list = captured_of(n, i, &start, &first);
-        Value *outer = take_weight(g, w), **inputs = arena_array(body->arena, Value *, body->ninput + 2);
-        if (!outer || !inputs || !insert(g, list, start + body->ninput - first, outer)) return false;
-        memcpy(inputs, body->input, (size_t)body->ninput * sizeof *inputs);
+        Value *outer = take_weight(g, named, w);
+        if (!outer) return false;
+        all[at++] = outer;
         inputs[body->ninput++] = w;
-        body->input = inputs;
         w->kind = V_INPUT;
         w->data = NULL;
         w->fqn = NULL;
     }
+    if (after) memcpy(all + at, list->vs + list->n - after, (size_t)after * sizeof *all);
+    list->vs = all;
+    list->n = at + after;
+    body->input = inputs;
     body->nweight = kept;
     return true;
 }
 
 bool bodies_lift(Graph *g, bool parameters, Err *err)
 {
-    for (Node *n = g->first; n; n = n->next)
-        for (int i = 0; body_at(n, i); i++)
-            TRY(bodies_lift(body_at(n, i), parameters, err) && (lift_from(g, n, i, parameters) || oom(err)));
-    return true;
-}
-
-static void leave_out(Value **v, int *n, int at)
-{
-    memmove(v + at, v + at + 1, (size_t)(*n - at - 1) * sizeof(Value *));
-    --*n;
+    Lookup named = {0};
+    bool ok = true, any = has_bodies(g);
+    for (int i = 0; ok && any && i < g->nweight; i++) ok = add_named(g, &named, i) || oom(err);
+    for (Node *n = g->first; ok && any && n; n = n->next)
+        for (int i = 0; ok && body_at(n, i); i++)
+            ok = bodies_lift(body_at(n, i), parameters, err) && (lift_from(g, &named, n, i, parameters) || oom(err));
+    lookup_free(&named);
+    return ok;
 }
 
 static bool sink_into(const Graph *g, Node *n, int i)
@@ -104,27 +108,32 @@ static bool sink_into(const Graph *g, Node *n, int i)
     Graph *body = body_at(n, i);
     int start, first;
     Arg *list = captured_of(n, i, &start, &first);
-    for (int k = first; k < body->ninput;) {
-        Value *outer = list->vs[start + k - first], *v = body->input[k];
+    int inputs = first, at = start, end = start + body->ninput - first;
+    if (end == start) return true;
+    Value **weights = arena_array(body->arena, Value *, body->nweight + body->ninput - first + 1);
+    if (!weights) return false;
+    if (body->nweight) memcpy(weights, body->weight, (size_t)body->nweight * sizeof *weights);
+    for (int k = start; k < end; k++) {
+        Value *outer = list->vs[k], *v = body->input[first + k - start];
         if (outer->kind != V_WEIGHT || graph_writes(g, outer)) {
-            k++;
+            body->input[inputs++] = v;
+            list->vs[at++] = outer;
             continue;
         }
-        Value **weights = arena_array(body->arena, Value *, body->nweight + 2);
         const char *fqn = outer->fqn ? arena_strdup(body->arena, outer->fqn) : NULL;
-        if (!weights || (outer->fqn && !fqn)) return false;
-        if (body->nweight) memcpy(weights, body->weight, (size_t)body->nweight * sizeof *weights);
+        if (outer->fqn && !fqn) return false;
         weights[body->nweight++] = v;
-        body->weight = weights;
         v->kind = V_WEIGHT;
         v->data = outer->data;
         v->fqn = fqn;
         v->weight = outer->weight;
         v->persistent = outer->persistent;
         v->frozen = outer->frozen;
-        leave_out(body->input, &body->ninput, k);
-        leave_out(list->vs, &list->n, start + k - first);
     }
+    if (list->n > end) memmove(list->vs + at, list->vs + end, (size_t)(list->n - end) * sizeof *list->vs);
+    list->n -= end - at;
+    body->ninput = inputs;
+    body->weight = weights;
     return true;
 }
 

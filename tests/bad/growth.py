@@ -454,8 +454,20 @@ def onnx_quantized(path, n):
         for i in range(n)) + onnx_node("Relu", [f"t{n - 1}"], ["y"]), more=field(5, byte) + field(5, scale))
 
 
-# What works for each node: a file of n and one of 2 n of them, which takes at most three times as long. kind: what
-# makes it, n, the name of the file, and the command
+def onnx_captures(path, n):
+    """An If whose branches read n weights of the graph around them."""
+    attribute = lambda name, value: field(5, field(1, name) + value)
+    weight = lambda i: field(5, field(1, 4) + field(2, 1) + field(8, f"w{i}") + field(9, b"\0\0\x80\x3e" * 4))
+    chain = lambda op: b"".join(onnx_node(op, [f"{op}{i - 1}" if i else "x", f"w{i}"], [f"{op}{i}"]) for i in range(n))
+    branch = lambda name, op: attribute(name, field(6, chain(op) + field(12, field(1, f"{op}{n - 1}"))) + field(20, 5))
+    onnx_model(path, onnx_node("ReduceSum", ["x"], ["s"], attribute("keepdims", field(3, 0) + field(20, 2))) +
+               onnx_node("Cast", ["s"], ["c"], attribute("to", field(3, 9) + field(20, 2))) +
+               onnx_node("If", ["c"], ["y"], branch("then_branch", "Add"), branch("else_branch", "Mul")),
+               more=b"".join(map(weight, range(n))))
+
+
+# What works for each node: a file of n and one of 2 n of them, which takes at most three times as long, and as much
+# memory. kind: what makes it, n, the name of the file, and the command
 DOUBLED = {
     "proofs of a chain": (negations, 10000, "m.pt2", ["QKV", "rewrite", "FILE", "--prove"]),
     "proofs of layers": (onnx_layers, 4000, "m.onnx", ["QKV", "rewrite", "FILE", "--prove"]),
@@ -467,6 +479,7 @@ DOUBLED = {
     "claims of a chain": (onnx_pairs, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "packed weights": (onnx_weights, 8000, "m.onnx", ["QKV", "pack", "FILE", "-o", "o.qkv"]),
     "weights in ONNX": (onnx_weights, 10000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.onnx"]),
+    "weights in branches": (onnx_captures, 2000, "m.onnx", ["QKV", "rewrite", "FILE", "-o", "o.pt2"]),
     "gradients": (onnx_loss, 20000, "m.onnx", ["QKV", "joint", "FILE", "-o", "o.pt2"]),
     "weights in bf16": (onnx_weights, 5000, "m.onnx", ["QKV", "convert", "FILE", "--dtype", "bf16", "-o", "o.pt2"]),
     "folded constants": (onnx_indices, 1500, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
@@ -479,7 +492,7 @@ WRITTEN = ("o.pt2", "o.onnx", "o.qkv", "c.json")
 
 
 def doubled(kind, qkv, folder):
-    """The seconds of CPU of both files, and whether both commands end well; once more where other work disturbed."""
+    """What both runs take, and whether both commands end well; once more where other work disturbed."""
     make, n, name, command = DOUBLED[kind]
     path = os.path.join(folder, name)
     programs = {"QKV": qkv, "FILE": path, **{w: os.path.join(folder, w) for w in WRITTEN}}
@@ -488,7 +501,8 @@ def doubled(kind, qkv, folder):
         for k in (n, 2 * n):
             apart(make, path, k)
             runs.append(measure([programs.get(word, word) for word in command]))
-        fine = all(r[0] == 0 for r in runs) and runs[1][2] <= max(3 * runs[0][2], 0.3)
+        fine = all(r[0] == 0 for r in runs) and runs[1][2] <= max(3 * runs[0][2], 0.3) and \
+            runs[1][1] <= 3 * runs[0][1]
         if fine:
             break
     return fine, runs
@@ -543,7 +557,8 @@ def main():
             ok, runs = doubled(kind, a.qkv, folder)
             count, failed = count + 1, failed + (not ok)
             print(f"{'ok' if ok else 'not ok'} {count} - {kind}, and twice as many: exit {runs[0][0]} and "
-                  f"{runs[1][0]}, {runs[0][2]:.2f} and {runs[1][2]:.2f} s", flush=True)
+                  f"{runs[1][0]}, {runs[0][1]:.0f} and {runs[1][1]:.0f} MiB, {runs[0][2]:.2f} and {runs[1][2]:.2f} s",
+                  flush=True)
         for kind, mb, path, command in files([k for k in a.kind if k not in DOUBLED], a.mb, folder, a.qkv):
             size = os.path.getsize(path) / 1e6
             code, peak, cpu = measure(command)
