@@ -10,7 +10,7 @@ enum { ALIGN = 16, LARGE = 1 << 20, REGION = 1 << 26, LINE = 64 };
 #if defined(ARENA_ALONE) /* tests/oom: a block for each allocation, so that any of them can be refused */
 enum { FIRST_BLOCK = 1, BLOCK = 1 };
 #else
-enum { FIRST_BLOCK = 1 << 12, BLOCK = 1 << 16 };
+enum { FIRST_BLOCK = 1 << 10, BLOCK = 1 << 16 };
 #endif
 
 typedef struct Block {

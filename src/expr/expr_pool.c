@@ -4,14 +4,14 @@
 #include "base/mem.h"
 #include "base/vec.h"
 
-enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200 };
+enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200, FEWEST_SLOTS = 32 }; /* the graph of a branch has few */
 
 ExprPool *expr_pool(Arena *a)
 {
     ExprPool *p = arena_new(a, ExprPool);
     if (!p) return NULL;
     p->arena = a;
-    p->nslots = 1024;
+    p->nslots = FEWEST_SLOTS;
     p->slots = mem_zeroed(p->nslots, sizeof *p->slots);
     p->stamp = 1;
     return p->slots ? p : NULL;

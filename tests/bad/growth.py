@@ -221,6 +221,25 @@ def onnx_turns(path, n):
                more=field(5, b"\x10\x07" + field(8, "m") + field(9, b"\x40" + b"\0" * 7)))
 
 
+def attribute(name, value, kind): return field(5, field(1, name) + value + field(20, kind))
+
+
+# c: is the sum of x not 0?
+CONDITION = (onnx_node("ReduceSum", ["x"], ["s"], attribute("keepdims", field(3, 0), 2)) +
+             onnx_node("Cast", ["s"], ["c"], attribute("to", field(3, 9), 2)))
+
+
+def branch(name, nodes, result): return attribute(name, field(6, nodes + field(12, field(1, result))), 5)
+
+
+def onnx_branches(path, n):
+    """A chain of Ifs."""
+    one = lambda i: onnx_node("If", ["c"], [f"y{i}"],
+                              branch("then_branch", onnx_node("Relu", [f"y{i - 1}" if i else "x"], ["b"]), "b"),
+                              branch("else_branch", onnx_node("Neg", ["x"], ["z"]), "z"))
+    onnx_model(path, CONDITION + b"".join(map(one, range(n))) + onnx_node("Relu", [f"y{n - 1}"], ["y"]))
+
+
 def onnx_module(path, n):
     """One node in a module n levels deep."""
     onnx_model(path, onnx_node("Relu", ["x"], ["y"], field(3, "/" + "a/" * n + "r")))
@@ -326,6 +345,7 @@ KINDS = {
     "ONNX constants": (onnx_constants, 22),
     "ONNX turns": (onnx_turns, 22),
     "ONNX module": (onnx_module, 2),
+    "ONNX branches": (onnx_branches, 99),
     "guards": (guarded, 66),
 }
 
@@ -456,13 +476,10 @@ def onnx_quantized(path, n):
 
 def onnx_captures(path, n):
     """An If whose branches read n weights of the graph around them."""
-    attribute = lambda name, value: field(5, field(1, name) + value)
     weight = lambda i: field(5, field(1, 4) + field(2, 1) + field(8, f"w{i}") + field(9, b"\0\0\x80\x3e" * 4))
     chain = lambda op: b"".join(onnx_node(op, [f"{op}{i - 1}" if i else "x", f"w{i}"], [f"{op}{i}"]) for i in range(n))
-    branch = lambda name, op: attribute(name, field(6, chain(op) + field(12, field(1, f"{op}{n - 1}"))) + field(20, 5))
-    onnx_model(path, onnx_node("ReduceSum", ["x"], ["s"], attribute("keepdims", field(3, 0) + field(20, 2))) +
-               onnx_node("Cast", ["s"], ["c"], attribute("to", field(3, 9) + field(20, 2))) +
-               onnx_node("If", ["c"], ["y"], branch("then_branch", "Add"), branch("else_branch", "Mul")),
+    half = lambda name, op: branch(name, chain(op), f"{op}{n - 1}")
+    onnx_model(path, CONDITION + onnx_node("If", ["c"], ["y"], half("then_branch", "Add"), half("else_branch", "Mul")),
                more=b"".join(map(weight, range(n))))
 
 
