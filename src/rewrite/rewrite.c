@@ -768,6 +768,9 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     mem_free(rw.holder);
     mem_free(rw.bucket);
     mem_free(rw.chain);
+    map_free(&rw.made.by_name);
+    lookup_free(&rw.made.by_memory);
+    lookup_free(&rw.made.by_source);
     arena_destroy(rw.scratch);
     return ok;
 }

@@ -156,6 +156,16 @@ typedef struct Holder {
     int next; /* 1 + index */
 } Holder;
 
+/* Weights that rules make out of others (families/weights.c). */
+typedef struct WeightsMade {
+    struct NewWeight *list;
+    int n;
+    Lookup by_source; /* of the list: what each was made from */
+    int known;        /* weights of the graph that are in these two */
+    Lookup by_memory;
+    Map by_name; /* fqn: how often a number was put after it */
+} WeightsMade;
+
 struct Rewrite {
     Graph *g;
     ExprPool *ex;
@@ -183,8 +193,8 @@ struct Rewrite {
     ClaimRoom *room;     /* of proofs */
     unsigned turn;       /* of what is known of values that vary */
     const Value **below; /* being looked at for that */
-    struct NewWeight *new_weights; /* weights.c */
-    Node *resume;                  /* where to go on after a firing */
+    WeightsMade made;
+    Node *resume; /* where to go on after a firing */
     Err *err;
 };
 

@@ -474,6 +474,19 @@ def onnx_quantized(path, n):
         for i in range(n)) + onnx_node("Relu", [f"t{n - 1}"], ["y"]), more=field(5, byte) + field(5, scale))
 
 
+def onnx_norms(path, n):
+    """Convolutions, each before a normalization that becomes part of it."""
+    numbers = lambda name, *sizes: field(5, b"".join(field(1, s) for s in sizes) + field(2, 1) + field(8, name) +
+                                         field(9, struct.pack("<f", 0.5) * math.prod(sizes)))
+    side = lambda name: field(1, name) + field(2, field(1, field(1, 1) + field(2, b"".join(
+        field(1, field(1, s)) for s in (1, 2, 3, 3)))))
+    one = lambda i: (onnx_node("Conv", [f"r{i - 1}" if i else "x", f"w{i}"], [f"c{i}"]) +
+                     onnx_node("BatchNormalization", [f"c{i}", *(f"{k}{i}" for k in "sbmv")], [f"r{i}"]))
+    weights = lambda i: numbers(f"w{i}", 2, 2, 1, 1) + b"".join(numbers(f"{k}{i}", 2) for k in "sbmv")
+    onnx(path, b"".join(map(one, range(n))) + field(2, "g") + field(11, side("x")) + field(12, side(f"r{n - 1}")) +
+         b"".join(map(weights, range(n))))
+
+
 def onnx_captures(path, n):
     """An If whose branches read n weights of the graph around them."""
     weight = lambda i: field(5, field(1, 4) + field(2, 1) + field(8, f"w{i}") + field(9, b"\0\0\x80\x3e" * 4))
@@ -497,6 +510,7 @@ DOUBLED = {
     "packed weights": (onnx_weights, 8000, "m.onnx", ["QKV", "pack", "FILE", "-o", "o.qkv"]),
     "weights in ONNX": (onnx_weights, 10000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.onnx"]),
     "weights in branches": (onnx_captures, 2000, "m.onnx", ["QKV", "rewrite", "FILE", "-o", "o.pt2"]),
+    "folded norms": (onnx_norms, 2000, "m.onnx", ["QKV", "rewrite", "FILE", "-o", "o.pt2"]),
     "gradients": (onnx_loss, 20000, "m.onnx", ["QKV", "joint", "FILE", "-o", "o.pt2"]),
     "weights in bf16": (onnx_weights, 5000, "m.onnx", ["QKV", "convert", "FILE", "--dtype", "bf16", "-o", "o.pt2"]),
     "folded constants": (onnx_indices, 1500, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
