@@ -695,12 +695,14 @@ static int fused(const RuleSet *rules, const Graph *g)
 typedef struct Relink {
     Graph *g;
     bool *linked; /* by value id */
+    int *uses;    /* the same */
 } Relink;
 
 static void relink(void *user, Value **slot)
 {
     Relink *r = user;
     Node *n = (*slot)->def;
+    r->uses[(*slot)->id]++;
     if (!n || r->linked[n->out[0]->id]) return;
     for (int k = 0; k < n->nout; k++) r->linked[n->out[k]->id] = true;
     node_each_operand(n, relink, r);
@@ -711,19 +713,24 @@ static void relink(void *user, Value **slot)
 static bool unfold_weights(Rewrite *rw, int fresh)
 {
     Graph *g = rw->g;
-    int *uses = arena_array(rw->scratch, int, g->next_id + 1);
-    Relink r = {g, arena_array(rw->scratch, bool, g->next_id + 1)};
-    if (!uses || !r.linked) return oom(rw->err);
-    graph_count_uses(g, uses);
-    for (const Node *n = g->first; n; n = n->next)
-        for (int k = 0; k < n->nout; k++) r.linked[n->out[k]->id] = true;
+    size_t n = (size_t)g->next_id + 1;
+    Relink r = {g, arena_alloc(rw->scratch, n, sizeof(bool)), arena_alloc(rw->scratch, n, sizeof(int))};
+    Value **by = arena_alloc(rw->scratch, n, sizeof *by);
+    if (!r.uses || !r.linked || !by) return oom(rw->err);
+    graph_count_uses(g, r.uses);
+    for (const Node *x = g->first; x; x = x->next)
+        for (int k = 0; k < x->nout; k++) r.linked[x->out[k]->id] = true;
     for (int i = g->nweight - 1; i >= 0; i--) { /* the last may be made of those before */
         Value *w = g->weight[i], *m = w->id >= fresh && rewrite_info(rw, w) ? rewrite_info(rw, w)->meaning : NULL;
-        if (!m || !uses[w->id]) continue;
+        if (!m || !r.uses[w->id]) continue;
         relink(&r, &m);
-        graph_replace_uses(g, w, m);
-        graph_count_uses(g, uses);
+        by[w->id] = m;
     }
+    for (int i = 0; i < g->nweight; i++) {
+        Value *m = by[g->weight[i]->id];
+        if (m && by[m->id]) by[g->weight[i]->id] = by[m->id];
+    }
+    graph_replace_all(g, by);
     return graph_sort(g, rw->err);
 }
 

@@ -511,6 +511,7 @@ DOUBLED = {
     "weights in ONNX": (onnx_weights, 10000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.onnx"]),
     "weights in branches": (onnx_captures, 2000, "m.onnx", ["QKV", "rewrite", "FILE", "-o", "o.pt2"]),
     "folded norms": (onnx_norms, 2000, "m.onnx", ["QKV", "rewrite", "FILE", "-o", "o.pt2"]),
+    "claims of norms": (onnx_norms, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "gradients": (onnx_loss, 20000, "m.onnx", ["QKV", "joint", "FILE", "-o", "o.pt2"]),
     "weights in bf16": (onnx_weights, 5000, "m.onnx", ["QKV", "convert", "FILE", "--dtype", "bf16", "-o", "o.pt2"]),
     "folded constants": (onnx_indices, 1500, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
