@@ -4,7 +4,7 @@
 #include <string.h>
 #include "op/op.h"
 
-enum { WRAPPED = 1 << 26, LOWEST = 1 << 27 }; /* tags of calls, beside those of element.c */
+enum { WRAPPED = 1 << 26, LOWEST = 1 << 27 }; /* tags of calls, beside those of function.c */
 static const double HIDES = -1e4;              /* what models in f16 put in the place of scores */
 
 Term *term_leaf(Terms *t, int tag, bool truth, int n, Expr *const *idx)

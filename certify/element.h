@@ -1,4 +1,4 @@
-/* The reader of a lemma, which element.c and place.c share. */
+/* The reader of a lemma, which element.c, lemma.c, function.c and place.c share. */
 #ifndef QKV_CERTIFY_ELEMENT_H
 #define QKV_CERTIFY_ELEMENT_H
 #include "certify/certify.h"
@@ -39,10 +39,20 @@ static inline Expr *zero(Reader *r) { return ex_int(r->p, 0); }
 static inline Expr *fresh(Reader *r, Expr *extent) { return ix_var(&r->t->x, "f", r->c->depth++, extent); }
 static inline Step *step_of(Reader *r) { return &r->c->side[r->side].step[r->v->id]; }
 
+/* Of lemma.c. */
+Term *element_lemma(Reader *r, const char *text);
 Term *element_number(Reader *r, const Expr *e);
 Term *element_times(Reader *r, Term *a, Term *b);
+Term *element_operand(Reader *r, const Arg *a); /* broadcast to the place, or as r->at says */
+bool element_over_axis(const Reader *r, const Arg *a, const char *name, int n, int i);
+Term *element_cast(Reader *r); /* of element.c */
+
+/* Of function.c. */
 Term *element_at(Reader *r, const Value *x, Term **at);
+Term *element_place(Reader *r, Term *i, Expr *n); /* i, looked up among n; NULL: the source may not look it up */
 Term *element_from_end(Reader *r, Term *i, Expr *n);
+Term *element_function(Reader *r);
+Term *element_of_tensors(Reader *r);
 
 /* Of place.c, each for the node in hand. */
 Term *element_view(Reader *r);

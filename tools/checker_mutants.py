@@ -28,7 +28,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD, TESTS = ROOT / "build", ROOT / "tests/python"
-FILES = ("atom.c", "element.c", "index.c", "place.c", "replay.c", "side.c", "term.c")
+FILES = ("atom.c", "element.c", "function.c", "index.c", "lemma.c", "place.c", "replay.c", "side.c", "term.c")
 REFUSAL = re.compile(r"^ +(?:else )?if \((?:[^;{}]*)\)\s*return (?:wrong|term_refuse|NULL|false|fail)[^;]*;\n", re.M)
 
 
