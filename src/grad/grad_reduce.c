@@ -51,7 +51,15 @@ static Value *product_before(Grad *d, Value *x, int axis)
     return gd_slice(d, all, axis, gd_int(d, 0), x->dim[axis]);
 }
 
-/* Of the others, so that zeros do no harm. */
+/* Is any element 0? */
+static Value *any_zero(Grad *d, Value *zero)
+{
+    Value *flat = gd_reshape(d, zero, 1, (Expr *[]){gd_product(d, zero->rank, zero->dim)});
+    return GD(d, any_dim, V(flat), arg_int(d->g, 0));
+}
+
+/* The result over each element, infinities and NaN included, and where the tensor has a zero the product of the others:
+ * as PyTorch. Of a vector with several zeros nothing but zeros is left. */
 bool grad_prod(Grad *d)
 {
     Value *x = gd_value(d, 0);
@@ -60,8 +68,16 @@ bool grad_prod(Grad *d)
     if (!x->rank) return gd_send(d, x, d->grad);
     set[axis] = true;
     Arg axes = arg_ints(d->g, 1, (int64_t[]){axis});
+    Value *zero = GD(d, eq_Tensor, V(x), arg_int(d->g, 0)), *grad = kept(d, x, set), *result = result_kept(d, x, set);
     Value *after = GD(d, flip, V(product_before(d, GD(d, flip, V(x), axes), axis)), axes);
-    return gd_send(d, x, gd_mul(d, gd_mul(d, product_before(d, x, axis), after), kept(d, x, set)));
+    Value *others = gd_mul(d, gd_mul(d, product_before(d, x, axis), after), grad);
+    Value *each = gd_mul(d, GD(d, div_Tensor, V(result), V(x)), grad);
+    TRY(zero && others);
+    if (x->rank == 1) {
+        Value *one = GD(d, le_Tensor, V(gd_sum(d, zero, 1, &axis, false)), arg_int(d->g, 1));
+        TRY(others = gd_where(d, one, others, 0));
+    }
+    return gd_send(d, x, GD(d, where_self, V(any_zero(d, zero)), V(others), V(each)));
 }
 
 /* Of several largest elements each gets its share. NaN as a result: without axes, as max() is, the NaNs do; along axes
@@ -174,13 +190,18 @@ bool grad_vector_norm(Grad *d)
     return gd_send(d, x, gd_where(d, real, gd_mul(d, each, grad), 0));
 }
 
+/* Sums from each element on. */
+static Value *sum_from(Grad *d, Value *x, int axis)
+{
+    Arg axes = arg_ints(d->g, 1, (int64_t[]){axis});
+    return GD(d, flip, V(GD(d, cumsum, V(GD(d, flip, V(x), axes)), arg_int(d->g, axis))), axes);
+}
+
 bool grad_cumsum(Grad *d)
 {
     Value *x = gd_value(d, 0);
     if (!x->rank) return gd_send(d, x, d->grad);
-    int axis = gd_dim(d, 1, x->rank);
-    Arg axes = arg_ints(d->g, 1, (int64_t[]){axis});
-    return gd_send(d, x, GD(d, flip, V(GD(d, cumsum, V(GD(d, flip, V(d->grad), axes)), arg_int(d->g, axis))), axes));
+    return gd_send(d, x, sum_from(d, d->grad, gd_dim(d, 1, x->rank)));
 }
 
 bool grad_softmax(Grad *d)
@@ -226,30 +247,24 @@ bool grad_cdist(Grad *d)
     return !gd_wants(d, y) || gd_send(d, y, GD(d, neg, V(gd_sum(d, each, 1, (int[]){each->rank - 3}, false))));
 }
 
-/* y_i = x_0 .. x_i:  dx_j = sum over i >= j of dy_i y_i / x_j;
- *                    where x_j is 0, of dy_i times the product of the others. The products of the others are
- * those before j times those between j and i, which is a running product of x with the elements up to j made 1:
- * memory of n for each element. */
+/* y_i = x_0 .. x_i:  dx_j = sum over i >= j of dy_i y_i / x_j  before the first zero,
+ *                    x_0 .. x_(j - 1) times the sum over i >= j of dy_i x_(j + 1) .. x_i  at it, up to the second,
+ *                    0 after it */
 bool grad_cumprod(Grad *d)
 {
     Value *x = gd_value(d, 0);
-    if (!x->rank) return gd_send(d, x, d->grad);
-    int axis = gd_dim(d, 1, x->rank), last = x->rank;
-    if (x->rank >= MAX_RANK) return gd_refuse(d, "its operand has rank %d", x->rank);
-    Value *rows = gd_swap(d, x, axis, last - 1), *grad = gd_swap(d, d->grad, axis, last - 1);
-    if (!rows || !grad) return false;
-    Expr *n = x->dim[axis], *dim[MAX_RANK];
-    for (int i = 0; i < last; i++) dim[i] = rows->dim[i];
-    dim[last] = n;
-    Value *before = product_before(d, rows, last - 1); /* of x_0 .. x_(j - 1) */
-    Value *j = gd_reshape(d, gd_arange(d, n), 2, (Expr *[]){n, gd_int(d, 1)}), *i = gd_arange(d, n);
-    Value *after = GD(d, gt_Tensor, V(i), V(j)), *from = GD(d, ge_Tensor, V(i), V(j));
-    Value *between = gd_where(d, after, gd_expand(d, gd_insert_axis(d, rows, last - 1), last + 1, dim), 1);
-    between = between ? GD(d, cumprod, V(between), arg_int(d->g, last))
-                      : NULL; /* row j, column i: of x_(j + 1) .. x_i */
-    Value *sum = gd_sum(d, gd_where(d, from, gd_mul(d, between, gd_insert_axis(d, grad, last - 1)), 0), 1, &last,
-                        false);
-    return gd_send(d, x, gd_swap(d, gd_mul(d, before, sum), axis, last - 1));
+    int axis = x->rank ? gd_dim(d, 1, x->rank) : 0;
+    if (!x->rank || ex_equals_int(x->dim[axis], 1)) return gd_send(d, x, d->grad);
+    Value *zero = GD(d, eq_Tensor, V(x), arg_int(d->g, 0)), *zeros = GD(d, cumsum, V(zero), arg_int(d->g, axis));
+    Value *before = GD(d, eq_Tensor, V(zeros), arg_int(d->g, 0)), *from = GD(d, eq_Tensor, V(zeros), arg_int(d->g, 1));
+    Value *first = GD(d, logical_and, V(from), V(zero)), *after = GD(d, gt_Tensor, V(from), V(zero));
+    TRY(before && first && after);
+    Value *plain = sum_from(d, gd_where(d, before, gd_mul(d, d->grad, d->node->out[0]), 0), axis);
+    Value *rest = GD(d, cumprod, V(gd_where(d, after, x, 1)), arg_int(d->g, axis));
+    TRY(rest);
+    Value *sum = gd_sum(d, gd_mul(d, rest, gd_where(d, from, d->grad, 0)), 1, &axis, true);
+    Value *at = gd_where(d, first, gd_mul(d, product_before(d, x, axis), sum), 0);
+    return gd_send(d, x, GD(d, where_self, V(before), V(GD(d, div_Tensor, V(plain), V(x))), V(at)));
 }
 
 /* y_i = log(sum over j <= i of exp(x_j)):  dx_j = sum over i >= j of dy_i exp(x_j - y_i).

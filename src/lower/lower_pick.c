@@ -299,6 +299,29 @@ bool lower_max_pool_backward(Lower *L)
 
 /* ------------------------------------------------------------------ bags and segments */
 
+/* The first of the largest of each bag, (bags, width): NaN where the bag begins with it, which is passed over
+ * elsewhere; 0 of none. The gradient is that of its row. counted: which rows count, NULL: all do */
+static Value *largest(Lower *L, Value *rows, Value *bag, Value *counted, Expr *bags)
+{
+    Expr *n = rows->dim[0], *dim[2] = {bags, rows->dim[1]}, *one[2] = {ex_int(L->ex, 1), rows->dim[1]};
+    Value *own = along(L, bag, rows, 0), *row = along(L, AS(L, arange, arg_expr(n)), rows, 0), *here = row;
+    Value *none = AS(L, full, arg_exprs(L->g, 2, dim), arg_expr(n), arg_dtype(DT_I64));
+    TRY_NULL(own && row && none);
+    if (counted) here = AS(L, where_ScalarOther, v(along(L, counted, rows, 0)), v(row), arg_expr(n));
+    const Arg axis = num(L, 0), low = arg_float(L->g, -INFINITY), amin = arg_str(L->g, "amin");
+    Value *first = AS(L, scatter_reduce_two, v(none), axis, v(own), v(here), amin);
+    first = AS(L, eq_Tensor, v(row), v(AS(L, gather, v(first), axis, v(own))));
+    Value *nan = AS(L, where_ScalarOther, v(first), v(filled(L, 0, NULL, INFINITY, rows->dtype)), low);
+    Value *x = AS(L, where_self, v(AS(L, isnan, v(rows))), v(nan), v(rows));
+    Value *most = filled(L, 2, dim, -INFINITY, rows->dtype);
+    most = AS(L, scatter_reduce_two, v(most), axis, v(own), v(x), arg_str(L->g, "amax"));
+    Value *hit = AS(L, eq_Tensor, v(x), v(AS(L, gather, v(most), axis, v(own))));
+    hit = AS(L, where_ScalarOther, v(hit), v(here), arg_expr(n));
+    Value *at = AS(L, scatter_reduce_two, v(none), axis, v(own), v(hit), amin);
+    Value *list[2] = {rows, filled(L, 2, one, 0, rows->dtype)};
+    return AS(L, gather, v(AS(L, cat, arg_values(L->g, 2, list), axis)), axis, v(at));
+}
+
 /* Rows of weight: sum, mean or maximum (mode 0, 1, 2) of each bag; those of the padding index do not count. */
 bool lower_embedding_bag(Lower *L)
 {
@@ -308,7 +331,7 @@ bool lower_embedding_bag(Lower *L)
     TRY(tensors(L, 3) && lower_const_int(L, 4, &mode) && lower_const_bool(L, 7, &last));
     Value *w = lower_value(L, 0), *i = lower_value(L, 1), *start = lower_value(L, 2), *scale = lower_value(L, 6), *y;
     if (w->rank != 2 || i->rank != 1) return lower_fail(L, 1, "expected a table and a vector of indices");
-    Expr *bags = last ? ex_sub(L->ex, start->dim[0], ex_int(L->ex, 1)) : start->dim[0], *one = ex_int(L->ex, 1);
+    Expr *bags = last ? ex_sub(L->ex, start->dim[0], ex_int(L->ex, 1)) : start->dim[0];
     if (last) start = AS(L, slice_Tensor, v(start), num(L, 0), num(L, 0), arg_expr(bags), num(L, 1));
     Value *bag = bag_of(L, start, i->dim[0]), *rows = AS(L, index_select, v(w), num(L, 0), v(i)), *counted = NULL;
     Expr *pad = padding < 0 ? NULL : lower_expr(L, padding), *dim[2] = {bags, w->dim[1]};
@@ -320,19 +343,13 @@ bool lower_embedding_bag(Lower *L)
         rows = AS(L, where_ScalarOther, v(wide), v(rows), arg_float(L->g, mode == 2 ? -INFINITY : 0));
     }
     TRY(rows && bag);
-    counted = counted ? lower_cast(L, counted, w->dtype) : filled(L, 1, i->dim, 1, w->dtype);
-    Value *n = AS(L, index_add, v(filled(L, 1, &bags, 0, w->dtype)), num(L, 0), v(bag), v(counted));
-    n = n ? lower_reshape(L, n, 2, (Expr *[]){bags, one}) : NULL;
     if (scale) rows = AS(L, mul_Tensor, v(rows), v(AS(L, unsqueeze, v(scale), num(L, 1))));
-    if (mode == 2) {
-        Value *at = along(L, bag, rows, 0);
-        y = at ? AS(L, scatter_reduce_two, v(filled(L, 2, dim, 0, w->dtype)), num(L, 0), v(at), v(rows),
-                    arg_str(L->g, "amax"), arg_bool(L->g, false))
-               : NULL;
-        y = AS(L, where_ScalarOther, v(AS(L, gt_Scalar, v(n), num(L, 0))), v(y), num(L, 0));
-    } else {
-        y = AS(L, index_add, v(filled(L, 2, dim, 0, w->dtype)), num(L, 0), v(bag), v(rows));
-        if (mode == 1) y = AS(L, div_Tensor, v(y), v(AS(L, clamp, v(n), num(L, 1))));
+    if (mode == 2) y = largest(L, rows, bag, counted, bags);
+    else y = AS(L, index_add, v(filled(L, 2, dim, 0, w->dtype)), num(L, 0), v(bag), v(rows));
+    if (mode == 1) {
+        counted = counted ? lower_cast(L, counted, w->dtype) : filled(L, 1, i->dim, 1, w->dtype);
+        Value *n = AS(L, index_add, v(filled(L, 1, &bags, 0, w->dtype)), num(L, 0), v(bag), v(counted));
+        y = AS(L, div_Tensor, v(y), v(AS(L, unsqueeze, v(AS(L, clamp, v(n), num(L, 1))), num(L, 1))));
     }
     return y && lower_return_values(L, 4, (Value *[4]){y});
 }

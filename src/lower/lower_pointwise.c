@@ -382,9 +382,9 @@ bool lower_clamp(Lower *L)
     return lower_return(L, EMIT(L, clamp, x, lo, hi));
 }
 
-/* The greater of x and a bound, or the lesser; where they are equal the gradient is that of x, where one is NaN neither
- * has one. */
-static Value *bounded(Lower *L, Arg x, Arg bound, bool least)
+/* The greater of x and a bound, or the lesser; where they are equal the gradient is that of x, where one is NaN, or the
+ * other bound is the same, neither has one. */
+static Value *bounded(Lower *L, Arg x, Arg bound, bool least, Arg other_bound)
 {
     Arg pair[] = {x, bound};
     Value *in = lower_emit(L, least ? OP_ge_Tensor : OP_le_Tensor, 2, pair);
@@ -392,6 +392,10 @@ static Value *bounded(Lower *L, Arg x, Arg bound, bool least)
     if (other && dtype_is_float(other->dtype)) {
         Value *out = lower_emit(L, least ? OP_lt_Tensor : OP_gt_Tensor, 2, pair);
         Value *fixed = AS(L, detach, arg_value(other));
+        if (other_bound.kind != ARG_NONE) {
+            Value *apart = AS(L, ne_Tensor, bound, other_bound);
+            out = AS(L, logical_and, arg_value(out), arg_value(apart));
+        }
         other = out && fixed ? EMIT(L, where_self, arg_value(out), bound, arg_value(fixed)) : NULL;
     }
     return in && other ? EMIT(L, where_self, arg_value(in), x, arg_value(other)) : NULL;
@@ -411,7 +415,7 @@ bool lower_clamp_tensor(Lower *L)
     Arg x = at[0];
     for (int i = 1; i < 3; i++)
         if (at[i].kind != ARG_NONE) {
-            Value *v = bounded(L, x, at[i], i == 1);
+            Value *v = bounded(L, x, at[i], i == 1, i == 1 ? at[2] : arg_none());
             TRY(v);
             x = arg_value(v);
         }
@@ -515,17 +519,13 @@ bool lower_logit(Lower *L)
     Value *x = lower_value(L, 0);
     if (!x) return lower_fail(L, 0, "expected a tensor");
     x = dtype_is_float(x->dtype) ? x : lower_cast(L, x, DT_F32);
-    if (lower_expr(L, 1)) {
+    if (lower_expr(L, 1)) { /* NaN and its gradient pass, unlike those of clamp */
         Arg low = arg_expr(lower_expr(L, 1)), high = arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), low.e));
-        Value *below = AS(L, lt_Scalar, arg_value(x), low);
-        x = EMIT(L, clamp, arg_value(x), low, high);
-        if (!ex_is_const(low.e) || ex_number(low.e) > 0.5)
-            x = AS(L, where_ScalarSelf, arg_value(below), low, arg_value(x));
+        Value *below = AS(L, lt_Scalar, arg_value(x), low), *above = AS(L, gt_Scalar, arg_value(x), high);
+        x = AS(L, where_ScalarSelf, arg_value(above), high, arg_value(x));
+        x = AS(L, where_ScalarSelf, arg_value(below), low, arg_value(x));
     }
-    TRY(x);
-    Value *rest = EMIT(L, sub_Tensor, arg_int(L->g, 1), arg_value(x));
-    Value *odds = rest ? EMIT(L, div_Tensor, arg_value(x), arg_value(rest)) : NULL;
-    return odds && lower_return(L, EMIT(L, log, arg_value(odds)));
+    return x && lower_return(L, EMIT(L, logit, arg_value(x), arg_none()));
 }
 
 /* a * sigmoid(b), the halves along dim */

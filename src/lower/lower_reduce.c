@@ -367,6 +367,15 @@ static Value *as_long_as(Lower *L, Value *x, const Value *other, int from_end)
     return EMIT(L, expand, v(x), arg_exprs(L->g, rank, dim));
 }
 
+/* max(n, least), whose gradient is n's wherever n is: PyTorch clamps in place, unseen by autograd. A rule makes it a
+ * clamp once gradients are built. */
+static Value *raised(Lower *L, Value *n, Arg least)
+{
+    Value *low = AS(L, lt_Scalar, v(n), least), *gap = AS(L, detach, v(AS(L, sub_Tensor, least, v(n))));
+    Value *high = AS(L, add_Tensor, v(n), v(gap));
+    return AS(L, where_self, v(low), v(high), v(n));
+}
+
 /* sum(a / max(|a|, eps) * b / max(|b|, eps)): products of what is not divided yet would overflow in half types. */
 bool lower_cosine_similarity(Lower *L)
 {
@@ -379,7 +388,7 @@ bool lower_cosine_similarity(Lower *L)
     for (int i = 0; i < 2; i++) {
         Value *wide = rank ? as_long_as(L, x[i], x[!i], rank - d) : x[i];
         Value *norm = AS(L, linalg_vector_norm, v(wide), arg_int(L->g, 2), dim, keep);
-        x[i] = AS(L, div_Tensor, v(wide), v(AS(L, clamp, v(norm), L->arg[3], arg_none())));
+        x[i] = AS(L, div_Tensor, v(wide), v(raised(L, norm, L->arg[3])));
         TRY(x[i]);
     }
     Value *y = AS(L, mul_Tensor, v(x[0]), v(x[1]));

@@ -1,4 +1,6 @@
 """Gradients where a function has a kink, and of NaN: PyTorch's choice of a side is ours."""
+import itertools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -18,13 +20,24 @@ KINKS = {
 X = [-3.0, -2.0, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0, 7.0]
 
 
+class Call(nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, x):
+        return self.f(x)
+
+
 class Sum(nn.Module):
     def __init__(self, f):
         super().__init__()
         self.f = f
 
     def forward(self, x):
-        return (self.f(x).float() * torch.arange(1.0, 1 + x.numel())).sum()
+        y = self.f(x)
+        y = y if y.dtype == torch.float64 else y.float()
+        return (y * torch.arange(1.0, 1 + y.numel()).reshape(y.shape)).sum()
 
 
 def gradients(f, x, folder):
@@ -116,3 +129,70 @@ def test_powers_and_determinants_of_zero(f, x, tmp_path):
     x = torch.tensor(x, dtype=torch.float64, requires_grad=True)
     want, given = gradients(lambda x: f(x) + x * 0, x, tmp_path)
     torch.testing.assert_close(given, want, equal_nan=True)
+
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize("f", [torch.prod, lambda x: x.reshape(2, 3).prod(1), lambda x: x.reshape(2, 3).prod(0, True),
+                               lambda x: x.cumprod(0), lambda x: x.reshape(2, 3).cumprod(1),
+                               lambda x: x.reshape(3, 1, 2).cumprod(1)])
+@pytest.mark.parametrize("x", [[1.0, 2.0, 3.0, -4.0, 5.0, 0.5], [0.0, 2.0, 3.0, 1.0, 2.0, 3.0],
+                               [1.0, 0.0, 3.0, 0.0, 2.0, -0.0], [2.0, INF, 1.0, 3.0, NAN, 2.0],
+                               [2.0, INF, 0.0, 3.0, NAN, 2.0], [0.0, INF, 0.0, 3.0, 0.0, NAN],
+                               [1e200, 1e200, 2.0, 1e-200, 1e200, 0.5]])
+def test_products_of_zeros_and_infinities(f, x, tmp_path):
+    x = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    want, given = gradients(f, x, tmp_path)
+    torch.testing.assert_close(given, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("eps", [None, 0.0, 0.25, 1e-6, 0.75])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logit_at_its_bounds(dtype, eps, tmp_path):
+    x = torch.tensor([0.0, 1.0, 0.5, 0.25, 0.75, -0.5, 1.5, 1e-7, NAN], dtype=dtype, requires_grad=True)
+    want, given = gradients(lambda x: torch.logit(x, eps), x, tmp_path)
+    torch.testing.assert_close(given, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("x", [[[1.0, 2.0], [1.0, 3.0], [1.0, 3.0], [0.0, -1.0]],
+                               [[NAN, 2.0], [1.0, NAN], [3.0, 3.0], [-INF, INF]]])
+def test_bags_of_equal_rows(x, padding, tmp_path):
+    """The first of the largest rows has all of the gradient; a NaN counts where its bag begins with it."""
+    index, start = torch.tensor([0, 1, 2, 3, 1, 0, 2, 2, 3, 3]), torch.tensor([0, 3, 6, 6, 8])
+
+    def bags(x):
+        return F.embedding_bag(index, x, start, mode="max", padding_idx=padding)
+    x = torch.tensor(x, requires_grad=True)
+    want, given = gradients(bags, x, tmp_path)
+    torch.testing.assert_close(given, want, equal_nan=True)
+    torch.export.save(torch.export.export(Call(bags), (x.detach(),)), tmp_path / "bags.pt2")
+    model = qkv.Model(tmp_path / "bags.pt2")
+    model.save(tmp_path / "again.pt2")
+    for path in ("bags.pt2", "again.pt2"):
+        y, = qkv.Model(tmp_path / path).run_dlpack([x.detach()]).values()
+        torch.testing.assert_close(torch.from_dlpack(y), bags(x.detach()), equal_nan=True)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-9, 0.0, INF])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_cosines_of_short_vectors(dtype, scale, tmp_path):
+    """Below eps the gradient of the norm is there, though the norm is not."""
+    x = (torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=dtype) * scale).requires_grad_()
+    want, given = gradients(lambda x: F.cosine_similarity(x.reshape(2, 2), torch.tensor([[0.5, 1.0]], dtype=dtype),
+                                                          eps=1e-2), x, tmp_path)
+    torch.testing.assert_close(given, want, equal_nan=True)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_gradients_of_bounds(which, tmp_path):
+    """Of a bound that equals the other one there is none."""
+    every = itertools.product([-1.0, 0.0, 1.0, 2.0] + [NAN] * (which < 2), repeat=3)
+    three = [torch.tensor(x) for x in zip(*every)]
+
+    def f(x):
+        given = [x if k == which else y for k, y in enumerate(three)]
+        return torch.clamp(*given)
+    want, given = gradients(f, three[which].clone().requires_grad_(), tmp_path)
+    assert torch.equal(given, want)
