@@ -1,6 +1,7 @@
 /* Arithmetic, functions, comparisons and products of complex tensors, in reals. Contract in lower/complex.h.
  *
- *     mul(a, b)      re = ar br - ai bi, im = ar bi + ai br; a real operand takes two products, not four
+ *     mul(a, b)      re = ar br - ai bi, im = ar bi + ai br; the imaginary part of a real operand is 0, and 0 times an
+ *                    infinity NaN
  *     matmul(a, b)   the same with products of matrices
  *
  * Functions of one number are formulas of their rows (COMPLEX_FORMULA).
@@ -13,6 +14,7 @@
 #include "shape/shape.h"
 
 static Value *over(Lower *L, Value *a, Value *b) { return AS(L, div_Tensor, v(a), v(b)); }
+static Value *scaled(Lower *L, Value *x, Arg by) { return AS(L, mul_Tensor, v(x), by); }
 static Value *negative(Lower *L, Value *a) { return AS(L, neg, v(a)); }
 static Value *zero_like(Lower *L, Value *x) { return AS(L, zeros_like, v(x)); }
 static Value *size_of(Lower *L, Parts z) { return AS(L, modulus, v(z.re), v(z.im)); }
@@ -71,7 +73,11 @@ Value *complex_product(Lower *L, OpId op, Parts a, Parts b)
 bool complex_multiply(Lower *L)
 {
     Parts a, b;
-    return operands(L, &a, &b) && lower_return(L, complex_product(L, OP_mul_Tensor, a, b));
+    TRY(operands(L, &a, &b));
+    if (a.im && b.im) return lower_return(L, complex_product(L, OP_mul_Tensor, a, b));
+    Parts z = a.im ? a : b;
+    Value *r = a.im ? b.re : a.re, *re = minus(L, times(L, z.re, r), scaled(L, z.im, arg_float(L->g, 0)));
+    return complex_return(L, re, plus(L, scaled(L, z.re, arg_float(L->g, 0)), times(L, z.im, r)));
 }
 
 bool complex_matmul(Lower *L)
@@ -88,7 +94,8 @@ static Parts inverse(Lower *L, Parts z)
     Value *ratio = over(L, small, large), *scale = AS(L, reciprocal, v(plus(L, large, times(L, small, ratio))));
     Value *re = times(L, AS(L, where_ScalarSelf, v(wide), arg_float(L->g, 1), v(ratio)), scale);
     Value *im = times(L, AS(L, where_ScalarOther, v(wide), v(negative(L, ratio)), arg_float(L->g, -1)), scale);
-    Value *zero = AS(L, eq_Scalar, v(large), arg_int(L->g, 0));
+    Value *zero = AS(L, logical_and, v(AS(L, eq_Scalar, v(z.re), arg_int(L->g, 0))),
+                     v(AS(L, eq_Scalar, v(z.im), arg_int(L->g, 0))));
     return (Parts){AS(L, where_ScalarSelf, v(zero), arg_float(L->g, INFINITY), v(re)), im};
 }
 
@@ -96,7 +103,17 @@ bool complex_divide(Lower *L)
 {
     Parts a, b;
     TRY(operands(L, &a, &b));
-    if (!b.im) return complex_return(L, over(L, a.re, b.re), over(L, a.im, b.re));
+    if (!b.im) { /* as PyTorch: 0 is that without a sign, beside which 0 times an infinity is not looked at */
+        const Arg none = arg_float(L->g, 0);
+        const Expr *number = lower_expr(L, 1);
+        Value *re = plus(L, a.re, scaled(L, a.im, none)), *im = minus(L, a.im, scaled(L, a.re, none));
+        if (number && ex_is_const(number) && ex_number(number) != 0)
+            return complex_return(L, over(L, re, b.re), over(L, im, b.re));
+        Value *zero = AS(L, eq_Scalar, v(b.re), none), *by = AS(L, where_ScalarSelf, v(zero), none, v(b.re));
+        re = AS(L, where_self, v(zero), v(a.re), v(re));
+        im = AS(L, where_self, v(zero), v(a.im), v(im));
+        return complex_return(L, over(L, re, by), over(L, im, by));
+    }
     return lower_return(L, complex_product(L, OP_mul_Tensor, a, inverse(L, b)));
 }
 
@@ -147,8 +164,6 @@ bool complex_sgn(Lower *L)
     size = none ? AS(L, masked_fill_Scalar, v(size), v(none), arg_float(L->g, INFINITY)) : NULL;
     return size && complex_return(L, over(L, z.re, size), over(L, z.im, size));
 }
-
-static Value *scaled(Lower *L, Value *x, Arg by) { return AS(L, mul_Tensor, v(x), by); }
 
 /* z^n for an integer n >= 1, by squares */
 static Value *whole_power(Lower *L, Parts z, int n)
