@@ -549,6 +549,25 @@ bool grad_grid_sampler(Grad *d)
     return nearest ? gd_send(d, grid, gd_zeros(d, g->dtype, n + 2, grid->dim)) : send_grid(d, p, n, slope);
 }
 
+/* To the places that the second result names; regions have none, as in torchvision. */
+bool grad_roi_pool(Grad *d)
+{
+    Value *x = gd_value(d, 0), *rois = gd_value(d, 1), *g = d->grads[0], *place = d->node->out[1];
+    if (!g || !gd_wants(d, x)) return true;
+    Expr *one = gd_int(d, 1), *pixels = ex_mul(d->ex, x->dim[2], x->dim[3]);
+    Expr *dim[] = {g->dim[0], g->dim[1], ex_mul(d->ex, g->dim[2], g->dim[3])};
+    Value *image = gd_cast(d, gd_slice(d, rois, 1, gd_int(d, 0), one), DT_I64);
+    Value *channel = gd_reshape(d, gd_arange(d, x->dim[1]), 2, (Expr *[]){x->dim[1], one});
+    place = gd_reshape(d, gd_cast(d, place, DT_I64), 3, dim);
+    Value *given = gd_where(d, GD(d, ge_Tensor, V(place), arg_int(d->g, 0)), gd_reshape(d, g, 3, dim), 0);
+    Value *at[3] = {gd_reshape(d, image, 3, (Expr *[]){rois->dim[0], one, one}), channel,
+                    GD(d, clamp, V(place), arg_int(d->g, 0), arg_none())};
+    Value *zeros = gd_zeros(d, g->dtype, 3, (Expr *[]){x->dim[0], x->dim[1], pixels});
+    if (!at[0] || !at[1] || !at[2]) return false;
+    Value *sum = GD(d, index_put, V(zeros), arg_values(d->g, 3, at), V(given), arg_bool(d->g, true));
+    return gd_send(d, x, gd_reshape(d, sum, 4, x->dim));
+}
+
 /* Regions have none, as in torchvision. */
 bool grad_roi_align(Grad *d)
 {

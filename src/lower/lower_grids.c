@@ -1,4 +1,4 @@
-/* Lowering of the gradient of grid_sample by name, of pictures and volumes.
+/* Lowering of samples of pictures and volumes: the gradient of grid_sample by name, deformable convolutions.
  *
  *     grid_sampler_2d_backward(g, x, grid, ..)   -> scatter_add(zeros, taps of each place, g times their weights), and
  *                                                   sums over taps and channels of g, x and the weights' slopes
@@ -165,4 +165,59 @@ bool lower_affine_grid_backward(Lower *L)
     Value *base = AS(L, cat, arg_values(L->g, 2, part), arg_int(L->g, axes + 1));
     base = base ? lower_reshape(L, base, 2, (Expr *[]){places, wide}) : NULL;
     return lower_return(L, product(L, AS(L, mT, v(lower_reshape(L, g, 3, flat))), base));
+}
+
+/* Pixel y of n in the words of a grid whose edges are those of the outer pixels */
+static Value *in_grid(Lower *L, Value *y, Expr *n)
+{
+    Value *twice = AS(L, add_Tensor, v(scaled(L, y, num(L, 2))), num(L, 1));
+    return AS(L, sub_Tensor, v(over(L, twice, arg_expr(n))), num(L, 1));
+}
+
+/* Where a convolution's taps are along an axis (taps, out, 1) or (taps, 1, out): i step - pad + tap apart */
+static Value *tap_places(Lower *L, int axis, Expr *taps, Expr *across, Expr *out)
+{
+    Expr *one = ex_int(L->ex, 1), *wide[] = {one, axis ? one : out, axis ? out : one};
+    Value *tap = AS(L, arange, arg_expr(taps)), *at = AS(L, arange, arg_expr(out));
+    Arg width = arg_expr(across);
+    tap = axis ? AS(L, remainder_Scalar, v(tap), width) : AS(L, floor_divide_Scalar, v(tap), width);
+    tap = lower_reshape(L, scaled(L, tap, L->arg[9 + axis]), 3, (Expr *[]){taps, one, one});
+    at = AS(L, sub_Tensor, v(scaled(L, at, L->arg[5 + axis])), L->arg[7 + axis]);
+    return AS(L, add_Tensor, v(tap), v(lower_reshape(L, at, 3, wide)));
+}
+
+/* (input, weight, offset, mask, bias, strides, pads, dilations, groups, offset groups, masked?): samples of the picture
+ * at moved taps (N, channels taps, places), a grid for each offset group; then a product with the weights. */
+bool lower_deform_conv(Lower *L)
+{
+    bool masked;
+    Value *x = lower_value(L, 0), *w = lower_value(L, 1), *move = lower_value(L, 2), *mask = lower_value(L, 3), *at[2];
+    if (!x || !w || !move || !mask || !lower_value(L, 4)) return lower_fail(L, 0, "expected tensors");
+    if (x->rank != 4 || w->rank != 4 || move->rank != 4)
+        return lower_fail(L, 2, "ranks %d, %d and %d, expected 4", x->rank, w->rank, move->rank);
+    TRY(lower_const_bool(L, 13, &masked));
+    ExprPool *p = L->ex;
+    Expr *one = ex_int(p, 1), *N = x->dim[0], *C = x->dim[1], *groups = lower_expr(L, 11), *parts = lower_expr(L, 12),
+         *taps = ex_mul(p, w->dim[2], w->dim[3]), *oh = move->dim[2], *ow = move->dim[3],
+         *each = ex_floordiv(p, C, parts), *rows = ex_mul(p, taps, oh), *pictures = ex_mul(p, N, parts),
+         *depth = ex_mul(p, w->dim[1], taps), *places = ex_mul(p, oh, ow), *outs = w->dim[0];
+    Expr *shares[] = {N, parts, one, ex_mul(p, rows, ow)};
+    DType t = x->dtype, wide = dtype_size(t) == 2 ? DT_F32 : t;
+    move = lower_reshape(L, lower_cast(L, move, wide), 6, (Expr *[]){N, parts, taps, ex_int(p, 2), oh, ow});
+    for (int i = 0; i < 2; i++) {
+        Value *by = move ? AS(L, select_int, v(move), arg_int(L->g, 3), arg_int(L->g, i)) : NULL;
+        TRY(at[i] = plus(L, by, tap_places(L, i, taps, w->dim[3], move->dim[4 + i])));
+        at[i] = in_grid(L, at[i], x->dim[2 + i]);
+    }
+    Value *grid = AS(L, stack, arg_values(L->g, 2, (Value *[]){at[1], at[0]}), arg_int(L->g, -1));
+    grid = lower_reshape(L, grid, 4, (Expr *[]){pictures, rows, ow, ex_int(p, 2)});
+    Value *y = lower_reshape(L, lower_cast(L, x, wide), 4, (Expr *[]){pictures, each, x->dim[2], x->dim[3]});
+    const Arg zero = arg_int(L->g, 0);
+    y = AS(L, grid_sampler, v(y), v(grid), zero, zero, arg_bool(L->g, false));
+    y = lower_reshape(L, y, 4, (Expr *[]){N, parts, each, ex_mul(p, rows, ow)});
+    if (masked) y = times(L, y, lower_reshape(L, lower_cast(L, mask, wide), 4, shares));
+    y = lower_reshape(L, lower_cast(L, y, t), 4, (Expr *[]){N, groups, depth, places});
+    y = product(L, lower_reshape(L, w, 3, (Expr *[]){groups, ex_floordiv(p, outs, groups), depth}), y);
+    y = lower_reshape(L, y, 4, (Expr *[]){N, outs, oh, ow});
+    return lower_return(L, plus(L, y, lower_reshape(L, lower_value(L, 4), 3, (Expr *[]){outs, one, one})));
 }

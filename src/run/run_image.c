@@ -1,5 +1,5 @@
 /* Resampling and detection. Formulas: aten/src/ATen/native/UpSample.h, GridSampler.cpp;
- * torchvision/csrc/ops/cpu/roi_align_kernel.cpp, nms_kernel.cpp. */
+ * torchvision/csrc/ops/cpu/roi_align_kernel.cpp, roi_pool_kernel.cpp, nms_kernel.cpp. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -715,6 +715,49 @@ bool run_roi_align_backward(Call *c, Err *err)
         }
     }
     return run_copy_tensor(out, &sum, c->env->threads);
+}
+
+/* Pixels of bin i of n along an axis: `from` to `to` in float32, as torchvision counts. */
+static Span pool_bin(const double *edge, double scale, bool f64, int64_t i, int64_t n, int64_t size)
+{
+    double at[2];
+    for (int k = 0; k < 2; k++) at[k] = f64 ? edge[2 * k] * scale : (double)((float)edge[2 * k] * (float)scale);
+    int64_t start = whole(round(at[0])), end = whole(round(at[1])), length = end - start + 1;
+    double wide = (double)(length > 1 ? length : 1), each = f64 ? wide / (double)n : (double)((float)wide / (float)n);
+    double low = (double)i * each, high = (double)(i + 1) * each;
+    int64_t from = start + whole(floor(f64 ? low : (double)(float)low)),
+            to = start + whole(ceil(f64 ? high : (double)(float)high));
+    return (Span){from < 0 ? 0 : from > size ? size : from, to < 0 ? 0 : to > size ? size : to};
+}
+
+bool run_roi_pool(Call *c, Err *err)
+{
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_F64, err),
+                 *rois = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    Tensor *out = call_out(c, 0), *place = call_out(c, 1);
+    if (!x || !rois) return false;
+    double scale = call_f64(c, 2), lowest = dtype_lowest(out->dtype);
+    bool f64 = out->dtype == DT_F64;
+    int64_t C = x->shape[1], h = x->shape[2], w = x->shape[3], ph = out->shape[2], pw = out->shape[3],
+            n = out->shape[0];
+    const double *r = rois->data;
+    TRY(roi_images(c, rois, x->shape[0], err));
+#pragma omp parallel for num_threads(c->env->threads) if (n * C > 64)
+    for (int64_t k = 0; k < n * C; k++) {
+        const double *box = r + k / C * 5, *plane = (const double *)x->data + ((int64_t)box[0] * C + k % C) * h * w;
+        for (int64_t p = 0; p < ph * pw; p++) {
+            Span rows = pool_bin(box + 2, scale, f64, p / pw, ph, h);
+            Span columns = pool_bin(box + 1, scale, f64, p % pw, pw, w);
+            double most = rows.to <= rows.from || columns.to <= columns.from ? 0 : lowest;
+            int32_t at = -1;
+            for (int64_t y = rows.from; y < rows.to; y++)
+                for (int64_t i = columns.from; i < columns.to; i++)
+                    if (plane[y * w + i] > most) most = plane[y * w + i], at = (int32_t)(y * w + i);
+            store_f64(out->dtype, (char *)out->data + (size_t)(k * ph * pw + p) * dtype_size(out->dtype), most);
+            if (place) ((int32_t *)place->data)[k * ph * pw + p] = at;
+        }
+    }
+    return true;
 }
 
 typedef struct Scored {

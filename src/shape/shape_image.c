@@ -230,6 +230,17 @@ bool shape_roi_align_backward(Shape *s)
     return shape_out(s, 0, g->dtype, 4, dim);
 }
 
+bool shape_roi_pool(Shape *s)
+{
+    Value *x, *rois;
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &rois));
+    if (x->rank != 4 || rois->rank != 2)
+        return shape_fail(s, 1, "ranks %d and %d, expected 4 and 2", x->rank, rois->rank);
+    TRY(shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "values of a region (image, x1, y1, x2, y2)"));
+    Expr *dim[4] = {rois->dim[0], x->dim[1], shape_arg(s, 3)->e, shape_arg(s, 4)->e};
+    return shape_out(s, 0, x->dtype, 4, dim) && shape_out(s, 1, DT_I32, 4, dim);
+}
+
 bool shape_nms(Shape *s)
 {
     Value *boxes, *scores;

@@ -274,6 +274,75 @@ def rois(F):
     c(t(2, 3, 8, 9), boxes(4)[:0], 1.0, 2, 2, 2, True)
 
 
+def roi_pool(x, boxes, scale, ph, pw):
+    """torchvision.ops.roi_pool in plain arithmetic: the largest of each bin and its place in the plane."""
+    import math
+    n, c, h, w = x.shape
+    one = torch.ones((), dtype=x.dtype)
+    away = lambda v: math.floor(abs(v) + 0.5) * (1 if v > 0 else -1)  # C's round
+    out, place = x.new_zeros(boxes.shape[0], c, ph, pw), torch.full((boxes.shape[0], c, ph, pw), -1, dtype=torch.int32)
+    for k, box in enumerate(boxes):
+        x1, y1, x2, y2 = (away(float(v * (scale * one))) for v in box[1:])
+        for p in range(ph):
+            for q in range(pw):
+                edges = []
+                for i, start, end, count, size in ((p, y1, y2, ph, h), (q, x1, x2, pw, w)):
+                    each = max(end - start + 1, 1) * one / count
+                    edges += [min(max(math.floor(float(i * each)) + start, 0), size),
+                              min(max(math.ceil(float((i + 1) * each)) + start, 0), size)]
+                top, bottom, left, right = edges
+                if bottom <= top or right <= left:
+                    continue
+                bin_ = x[int(box[0]), :, top:bottom, left:right].reshape(c, -1)
+                out[k, :, p, q], at = bin_.max(1)
+                place[k, :, p, q] = ((at // (right - left) + top) * w + at % (right - left) + left).int()
+    return out, place
+
+
+def pooled_rois(F):
+    c = F.own("torchvision.roi_pool.default", roi_pool)
+    boxes = lambda k: torch.cat([idx(2, k, 1).float(), t(k, 2, lo=0, hi=6), t(k, 2, lo=6, hi=14)], 1)
+    for scale, ph, pw in ((1.0, 2, 3), (0.5, 2, 2), (0.25, 7, 7)):
+        c(t(2, 3, 8, 9), boxes(4), scale, ph, pw)
+    c(t(2, 3, 8, 9, dt=f64), boxes(3).double(), 0.5, 2, 2)
+    c(t(2, 1, 4, 4), torch.tensor([[0, -3.0, -3, 2, 2], [1, 2, 2, 9, 9], [0, 3, 3, 1, 1], [1, 9, 9, 12, 12]]), 1.0, 2,
+      2)
+    c(t(2, 3, 8, 9), boxes(4)[:0], 1.0, 2, 2)
+
+
+def deform_conv(x, w, offset, mask, bias, sh, sw, ph, pw, dh, dw, groups, parts, masked):
+    """torchvision.ops.deform_conv2d in plain double arithmetic."""
+    n, c, h, wide = x.shape
+    outs, _, kh, kw = w.shape
+    oh, ow = offset.shape[2:]
+    xd, move = x.double(), offset.double().reshape(n, parts, kh * kw, 2, oh, ow)
+    m = mask.double().reshape(n, parts, kh * kw, oh, ow) if masked else torch.ones(n, parts, kh * kw, oh, ow, dtype=f64)
+    k, i, j = torch.arange(kh * kw)[:, None, None], torch.arange(oh)[:, None], torch.arange(ow)
+    y = move[:, :, :, 0] + i * sh - ph + k // kw * dh
+    xx = move[:, :, :, 1] + j * sw - pw + k % kw * dw
+    taps = torch.zeros(n, c, kh * kw, oh, ow, dtype=f64)
+    image, channel = torch.arange(n).view(n, 1, 1, 1, 1), torch.arange(c).view(1, c, 1, 1, 1)
+    y, xx, m = (v.repeat_interleave(c // parts, 1) for v in (y, xx, m))
+    for dy in (0, 1):
+        for dx in (0, 1):
+            a, b = y.floor() + dy, xx.floor() + dx
+            there = (a >= 0) & (a < h) & (b >= 0) & (b < wide)
+            v = xd[image, channel, a.clamp(0, h - 1).long(), b.clamp(0, wide - 1).long()]
+            taps += torch.where(there, v * (1 - (y - a).abs()) * (1 - (xx - b).abs()), 0)
+    columns = (taps * m).reshape(n, groups, -1, oh * ow)
+    out = (w.double().reshape(groups, outs // groups, -1) @ columns).reshape(n, outs, oh, ow)
+    return (out + bias.double().view(-1, 1, 1)).to(x.dtype)
+
+
+def deformed(F):
+    c = F.own("torchvision.deform_conv2d.default", deform_conv)
+    for dt, groups, parts, masked in ((torch.float32, 1, 1, False), (torch.float32, 2, 1, True),
+                                      (torch.float32, 1, 2, True), (f64, 2, 2, True)):
+        shift, weight = t(2, 2 * parts * 6, 5, 4, lo=-3, hi=3, dt=dt), t(2, parts * 6, 5, 4, dt=dt)
+        c(t(2, 4, 6, 7, dt=dt), t(6, 4 // groups, 3, 2, dt=dt), shift, weight, t(6, dt=dt), 1, 2, 1, 1, 1, 2, groups,
+          parts, masked)
+
+
 def nms(boxes, scores, threshold):
     """torchvision.ops.nms: indices kept, in order of falling score."""
     order, keep = torch.sort(scores, stable=True, descending=True)[1].tolist(), []
@@ -322,5 +391,7 @@ def add(F):
     resamples(F)
     grids(F)
     rois(F)
+    pooled_rois(F)
+    deformed(F)
     detections(F)
     rois_backward(F)

@@ -69,6 +69,50 @@ bool onnx_roi_align(OnnxOp *o)
                         arg_int(o->g, w), arg_int(o->g, ratio), arg_bool(o->g, !strcmp(place, "half_pixel"))));
 }
 
+bool onnx_max_roi_pool(OnnxOp *o)
+{
+    Value *x, *rois;
+    const int64_t *size;
+    int n;
+    double scale;
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &rois) && op_attr_ints(o, "pooled_shape", &size, &n) &&
+        op_attr_float(o, "spatial_scale", 1, &scale));
+    if (n != 2) return fail(o->im->err, E_FORMAT, "attribute 'pooled_shape' has %d elements, expected 2", n);
+    return op_return(o, 0,
+                     AS(&o->L, torchvision_roi_pool, v(x), v(rois), arg_float(o->g, scale), arg_int(o->g, size[0]),
+                        arg_int(o->g, size[1])));
+}
+
+static bool pair_of(OnnxOp *o, const char *name, int want, int64_t fill, int64_t *out)
+{
+    const int64_t *given;
+    int n;
+    TRY(op_attr_ints(o, name, &given, &n));
+    if (n && n != want) return fail(o->im->err, E_FORMAT, "attribute '%s' has %d elements, expected %d", name, n, want);
+    for (int i = 0; i < want; i++) out[i] = n ? given[i] : fill;
+    return true;
+}
+
+/* Of torchvision; pads after the picture only say how large the result is, which is as large as the offsets say. */
+bool onnx_deform_conv(OnnxOp *o)
+{
+    Value *x, *w, *offset, *bias, *mask;
+    int64_t step[2], apart[2], pad[4], groups, parts;
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &w) && op_tensor(o, 2, &offset) && op_optional(o, 3, &bias) &&
+        op_optional(o, 4, &mask) && op_attr_int(o, "group", 1, &groups) && op_attr_int(o, "offset_group", 1, &parts));
+    if (x->rank != 4) return op_unsupported(o, "an input of rank %d", x->rank);
+    if (w->rank != 4) return op_fail(o, 1, "rank %d, expected 4", w->rank);
+    TRY(pair_of(o, "strides", 2, 1, step) && pair_of(o, "dilations", 2, 1, apart) && pair_of(o, "pads", 4, 0, pad));
+    bool masked = mask != NULL;
+    if (!bias) bias = AS(&o->L, full, arg_exprs(o->g, 1, w->dim), arg_int(o->g, 0), arg_dtype(x->dtype));
+    if (!mask) mask = offset;
+    const int64_t n[] = {step[0], step[1], pad[0], pad[1], apart[0], apart[1], groups, parts};
+    Arg a[14] = {v(x), v(w), v(offset), v(mask), v(bias)};
+    for (int i = 0; i < 8; i++) a[5 + i] = arg_int(o->g, n[i]);
+    a[13] = arg_bool(o->g, masked);
+    return op_return(o, 0, lower_as(&o->L, OP_torchvision_deform_conv2d, 14, a));
+}
+
 static Value *column(OnnxOp *o, Value *x, int k)
 {
     return AS(&o->L, select_int, v(x), arg_int(o->g, 2), arg_int(o->g, k));

@@ -1,4 +1,5 @@
-/* DFT and STFT: ONNX's tensors are pairs on the last axis, or reals with a last axis of 1.
+/* DFT, STFT and the weights of mel spectrograms. ONNX's tensors are pairs on the last axis, or reals with a last axis
+ * of 1.
  *
  *     DFT(x (B, L, 1), axis=1, onesided=1)    fft_real(x (B, L), [1], 0, true)
  */
@@ -108,4 +109,57 @@ bool onnx_stft(OnnxOp *o)
     return y && op_return(o, 0,
                           s.complex ? EMIT(&o->L, fft_complex, v(y), dim, norm, arg_bool(o->g, true))
                                     : EMIT(&o->L, fft_real, v(y), dim, norm, arg_bool(o->g, onesided != 0)));
+}
+
+/* ------------------------------------------------------------------ mel weights */
+
+static Value *times(OnnxOp *o, Value *x, double by) { return AS(&o->L, mul_Tensor, v(x), arg_float(o->g, by)); }
+static Value *less(OnnxOp *o, Value *x, Value *y) { return AS(&o->L, sub_Tensor, v(x), v(y)); }
+static Value *over(OnnxOp *o, Value *x, Value *y) { return AS(&o->L, div_Tensor, v(x), v(y)); }
+
+/* 2595 log10(1 + f / 700) */
+static Value *mel_of(OnnxOp *o, int i)
+{
+    Value *f;
+    TRY_NULL(op_tensor(o, i, &f));
+    f = lower_reshape(&o->L, lower_cast(&o->L, f, DT_F64), 0, NULL);
+    Value *part = AS(&o->L, add_Tensor, v(AS(&o->L, div_Tensor, v(f), arg_float(o->g, 700))), arg_float(o->g, 1));
+    return times(o, AS(&o->L, log10, v(part)), 2595);
+}
+
+/* Triangles (frequencies, bands): a band rises from the middle of the one before it to its own, and falls to that of
+ * the one after it. The middles are as far apart as mels are, in whole frequencies. */
+bool onnx_mel_weights(OnnxOp *o)
+{
+    Expr *size[3], **e, *one = ex_int(o->ex, 1), *two = ex_int(o->ex, 2);
+    DType t;
+    int n;
+    for (int i = 0; i < 3; i++) {
+        TRY(op_sizes(o, i, &n, &e));
+        if (n != 1) return op_fail(o, i, "%d elements, expected one", n);
+        size[i] = e[0];
+    }
+    TRY(op_attr_dtype(o, "output_datatype", DT_F32, &t));
+    Expr *count = ex_add(o->ex, size[0], two), *rows = ex_add(o->ex, ex_floordiv(o->ex, size[1], two), one);
+    Value *low = mel_of(o, 3), *high = mel_of(o, 4), *at[3];
+    Value *step = AS(&o->L, div_Tensor, v(less(o, high, low)), arg_expr(count));
+    Value *k = AS(&o->L, arange, arg_expr(count), arg_dtype(DT_F64));
+    Value *j = AS(&o->L, arange, arg_expr(rows), arg_dtype(DT_F64));
+    TRY(step && k && (j = lower_reshape(&o->L, j, 2, (Expr *[]){rows, one})));
+    Value *mel = AS(&o->L, add_Tensor, v(AS(&o->L, mul_Tensor, v(k), v(step))), v(low));
+    Value *f = AS(&o->L, pow_Scalar, arg_int(o->g, 10), v(AS(&o->L, div_Tensor, v(mel), arg_float(o->g, 2595))));
+    f = times(o, AS(&o->L, sub_Tensor, v(f), arg_int(o->g, 1)), 700);
+    f = AS(&o->L, mul_Tensor, v(f), arg_expr(ex_add(o->ex, size[1], one)));
+    f = AS(&o->L, floor, v(AS(&o->L, div_Tensor, v(f), arg_expr(size[2]))));
+    for (int i = 0; i < 3; i++) {
+        Expr *from = ex_int(o->ex, i);
+        TRY(f && (at[i] = lower_piece(&o->L, f, 0, from, ex_add(o->ex, from, size[0]))));
+    }
+    Value *up = over(o, less(o, j, at[0]), less(o, at[1], at[0]));
+    up = AS(&o->L, where_ScalarSelf, v(AS(&o->L, eq_Tensor, v(at[1]), v(at[0]))), arg_float(o->g, 1), v(up));
+    Value *down = over(o, less(o, at[2], j), less(o, at[2], at[1]));
+    down = AS(&o->L, where_ScalarOther, v(AS(&o->L, lt_Tensor, v(j), v(at[2]))), v(down), arg_float(o->g, 0));
+    Value *y = AS(&o->L, where_self, v(AS(&o->L, le_Tensor, v(j), v(at[1]))), v(up), v(down));
+    y = AS(&o->L, where_ScalarOther, v(AS(&o->L, ge_Tensor, v(j), v(at[0]))), v(y), arg_float(o->g, 0));
+    return y && op_return(o, 0, lower_cast(&o->L, y, t));
 }

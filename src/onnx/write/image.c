@@ -539,6 +539,17 @@ void out_roi_align(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, NODE(o, "RoiAlign", x.t, x, box, batch));
 }
 
+/* MaxRoiPool has no places of the elements: what reads the second result is refused. */
+void out_roi_pool(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0), rois = rois_of(o, n);
+    DType t = for_ort(o) || x.t == DT_BF16 ? DT_F32 : x.t;
+    attr_ints(o, "pooled_shape", 2, (int64_t[]){arg_i(o, n, 3, 1), arg_i(o, n, 4, 1)});
+    attr_float(o, "spatial_scale", arg_f(o, n, 2, 1));
+    give(o, n, 0, NODE(o, "MaxRoiPool", t, cast(o, x, t), cast(o, rois, t)));
+}
+
 void out_nms(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
