@@ -248,6 +248,21 @@ bool term_is_real(const Term *v)
     return true;
 }
 
+Term *term_shown(Terms *t, const Term *v, Term **rest)
+{
+    Term *shown = term_number(t, 1, 1);
+    *rest = term_number(t, 0, 1);
+    for (int i = 0; shown && *rest && i < v->n; i++) {
+        Term *x = v->part[i].t;
+        bool mask = x->n == 1 && x->part[0].t->kind == T_MASK && x->part[0].p == x->part[0].q && v->part[i].p > 0;
+        if (!mask && x->n && !summed(x)) return NULL;
+        if (mask) shown = term_mul(t, shown, x->part[0].t->part[0].t);
+        else *rest = term_add(t, *rest, term_scale(t, term_alone(t, x), v->part[i].p, v->part[i].q));
+    }
+    if (shown) term_by(t, LAW_DISTRIBUTES);
+    return shown;
+}
+
 /* Of the largest value of a row it is said that it shows a key. */
 static bool shows(Terms *t, Term *largest)
 {

@@ -203,6 +203,13 @@ static void spread(Reader *r, const Value *x)
     r->rank = x->rank;
 }
 
+/* What nan_to_num puts in the place of minus infinity */
+static Term *least_of(Reader *r)
+{
+    const Arg *a = &r->node->arg[3];
+    return a->kind == ARG_EXPR ? element_number(r, a->e) : term_double(r->t, dtype_lowest(r->v->dtype));
+}
+
 /* The step of a node: ["view_2", "reshape", "at0", "8*at1 + at2"]. */
 static void put_step(Reader *r, int id)
 {
@@ -248,6 +255,7 @@ static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx
     const Arg *a = v->def->arg;
     bool nan = op == OP_isnan || ((op == OP_eq_Tensor || op == OP_ne_Tensor) && a->v == a[1].v); /* of one value */
     int id = nan && !c->t.single ? FUNCTION : lemma_of(v->def->op, v->out); /* in .pt2 files a rule may rest on it */
+    int said = id; /* whatever the operand turns out to be in a claim */
     ptrdiff_t key = memo - c->memo;
     Reader r = {.c = c, .t = &c->t, .p = c->t.x.p, .side = side, .rank = v->rank, .node = v->def, .v = v, .at = ""};
     memcpy(r.idx, idx, (size_t)v->rank * sizeof *idx);
@@ -257,14 +265,18 @@ static Term *element_here(Checker *c, int side, const Value *v, Expr *const *idx
     Term *x = op == OP_nan_to_num ? element_operand(&r, a) : NULL, *e = op == OP_where_self ? wrapped(&r) : NULL;
     if (op == OP_nan_to_num && !x) return wrong(&r);
     if (x && (term_is_real(x) || !dtype_is_float(v->dtype))) e = x;
-    else if (x && !c->t.single) id = FUNCTION; /* of NaN, too, which no value of an ONNX file is */
+    else if (x && !c->t.single) { /* of NaN, too, which no value of an ONNX file is */
+        Term *rest, *shown = term_shown(&c->t, x, &rest);
+        if (shown) e = term_where(&c->t, shown, rest, least_of(&r));
+        else id = FUNCTION;
+    }
     if (!e)
         e = id == NO_LEMMA   ? element_of_tensors(&r)
             : id == FUNCTION ? element_function(&r)
                              : element_lemma(&r, lemmas[id].element);
     if (computes(&r, id)) e = wraps(&r, e);
     if (!e) return wrong(&r);
-    put_step(&r, id);
+    put_step(&r, said);
     return c->memo[key] = e;
 }
 

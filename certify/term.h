@@ -89,6 +89,8 @@ const Operand *term_factor(const Term *v); /* the only factor of what has no num
 bool term_is_truth(const Term *v);  /* a product of truth values */
 bool term_positive(const Term *v); /* a number above 0 */
 bool term_is_real(const Term *v); /* neither NaN nor infinite: sums that no mask enters, with factors */
+/* Where v is not minus infinity, *rest: what it is there. NULL: it is another sum. */
+Term *term_shown(Terms *t, const Term *v, Term **rest);
 double term_value(Terms *t, const Term *v); /* the number that its digits, roots and fractions are; NaN: it is none */
 Term *term_number(Terms *t, int64_t p, int64_t q);
 Term *term_double(Terms *t, double v);

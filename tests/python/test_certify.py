@@ -389,6 +389,7 @@ def safe(scores):
     return torch.where((scores == -torch.inf).all(-1, True), 0.0, scores.softmax(-1))
 
 
+LATER = torch.ones(5, 5).triu(1) > 0
 PLACES, OTHERS = torch.tensor([[2, 0], [1, 1]]), torch.tensor([[0, 0], [1, 1]])
 F = nn.functional
 TRAPS.update({
@@ -565,6 +566,9 @@ TRAPS.update({
     "numbers": (lambda x, y, v: x.masked_fill(y > 0, -torch.inf).nan_to_num(neginf=0),
                 lambda x, y, v: torch.where(y > 0, -torch.inf, x).nan_to_num(neginf=0),
                 lambda x, y, v: x.masked_fill(y > 0, -torch.inf)),
+    "numbers of masked scores": (
+        lambda x, y, v: torch.nan_to_num(x @ y.mT + torch.zeros(5, 5).masked_fill(LATER, -torch.inf), neginf=-2.0),
+        lambda x, y, v: torch.where(LATER, -2.0, x @ y.mT), lambda x, y, v: torch.where(LATER, -3.0, x @ y.mT)),
     "an index from the end": (lambda x, y, v: x[:, :, 1:][:, :, torch.arange(3) - 1] * 2,
                               lambda x, y, v: 2 * x[:, :, 1:][:, :, -1 + torch.arange(3)],
                               lambda x, y, v: x[:, :, :3] * 2),
@@ -786,6 +790,12 @@ def numbers(x, y, v):
     return torch.nan_to_num(x @ y.mT * 0.5).softmax(-1) @ v
 
 
+def numbers_of_masked(x, y, v):
+    """As differential attention of the reference code has it: minus infinity is a number then, which hides as well."""
+    hidden = torch.zeros(x.shape[2], y.shape[2]).masked_fill(torch.ones(x.shape[2], y.shape[2]).triu(1) > 0, -torch.inf)
+    return torch.nan_to_num(x @ y.mT * 0.5 + hidden).softmax(-1) @ v
+
+
 def hidden_twice(x, y, v):
     """With constants that are made again for each condition, as CPM-Ant does."""
     seen, more = v[..., None, :, 0] > 0, x * torch.tensor([1.0, 2, 3, 4])
@@ -793,7 +803,7 @@ def hidden_twice(x, y, v):
     return scores.softmax(-1).masked_fill(seen == torch.tensor(False), 0) @ v + (x * torch.tensor([1.0, 2, 3, 4])).exp()
 
 
-@pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys, numbers, hidden_twice))
+@pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys, numbers, numbers_of_masked, hidden_twice))
 def test_attention_of_scores_that_are_written(f, tmp_path):
     path, args = tmp_path / "m.pt2", tuple(torch.randn(3, 2, 2, 5, 4))
     sizes = {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("n", min=3, max=64)}
