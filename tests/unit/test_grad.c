@@ -336,6 +336,8 @@ static const Case cases[] = {
     {"grid_sampler", -1.2, 1.2,
      "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n"
      "%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 1, true)\n"},
+    {"torchvision_roi_pool", -1, 1,
+     PICTURE ROIS "%y: f64[2, 4, 2, 3], %at: i32[2, 4, 2, 3] = torchvision.roi_pool.default(%x, %rois, 0.75, 2, 3)\n"},
     {"torchvision_roi_align", -1, 1,
      PICTURE ROIS "%y: f64[2, 4, 2, 3] = torchvision.roi_align.default(%x, %rois, 0.75, 2, 3, 2, false)\n"},
     {"torchvision_roi_align", -1, 1,
@@ -558,7 +560,8 @@ static void range_of(const char *id, double *lo, double *hi)
                    {"hypot", 0.2, 2},        {"remainder_Tensor", 0.3, 2},
                    {"fmod_Tensor", 0.3, 2},  {"special_ndtri", 0.1, 0.9},
                    {"digamma", 0.5, 3},      {"special_i1e", 0.3, 3},
-                   {"modulus", 0.2, 2},      {"binary_cross_entropy", 0.2, 0.8}};
+                   {"modulus", 0.2, 2},      {"binary_cross_entropy", 0.2, 0.8},
+                   {"logit", 0.05, 0.95}};
     *lo = -0.95;
     *hi = 0.95;
     for (size_t i = 0; i < sizeof special / sizeof *special; i++)
