@@ -25,14 +25,25 @@ static bool list(Listed *l, Term *e)
 
 static bool list_number(Reader *r, Listed *l, int64_t v) { return list(l, term_number(r->t, v, 1)); }
 
+/* A pool takes pictures with a batch and without one, which is a batch of one. Does it lack it here? */
+static bool lacks_batch(const Reader *r)
+{
+    const Arg *a = r->node->arg;
+    int size = op_param(r->node->op, "kernel_size");
+    if (size < 0) size = op_param(r->node->op, "output_size");
+    return size > 0 && a->kind == ARG_VALUE && a[size].kind == ARG_EXPRS && a->v->rank == a[size].n + 1;
+}
+
 /* A tensor: rank, integers or floats, sizes, and the function that its elements are of their places. */
 static bool list_tensor(Reader *r, Listed *l, const Value *x)
 {
-    Expr *var[MAX_RANK];
+    Expr *var[MAX_RANK], *one = ex_int(r->p, 1), *alone = NULL;
     int depth = r->c->depth;
     if (!x) return list_number(r, l, -1);
     int64_t dtype = dtype_is_float(x->dtype) ? -1 : (int64_t)x->dtype;
-    TRY(!dtype_is_complex(x->dtype) && list_number(r, l, x->rank) && list_number(r, l, dtype));
+    bool batch = x == r->node->arg[0].v && lacks_batch(r);
+    TRY(!dtype_is_complex(x->dtype) && list_number(r, l, x->rank + batch) && list_number(r, l, dtype));
+    if (batch) TRY((alone = fresh(r, one)) && list_number(r, l, 1));
     for (int i = 0; i < x->rank; i++) {
         TRY(list(l, term_index(r->t, size_of(r, x, i))));
         var[i] = fresh(r, size_of(r, x, i));
@@ -40,7 +51,7 @@ static bool list_tensor(Reader *r, Listed *l, const Value *x)
     Term *e = element(r->c, r->side, x, var);
     r->c->depth = depth;
     for (int i = x->rank - 1; i >= 0; i--) e = term_over(r->t, T_EACH, var[i], size_of(r, x, i), e);
-    return list(l, e);
+    return list(l, batch ? term_over(r->t, T_EACH, alone, one, e) : e);
 }
 
 /* An element at a place that is data, of a tensor that is not a leaf. */
@@ -161,6 +172,7 @@ Term *element_of_tensors(Reader *r)
 {
     Listed l = {.n = 0};
     bool ok = !(r->node->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_AS_STORED)) && list_number(r, &l, r->v->out);
+    if (ok && lacks_batch(r)) ok = list_number(r, &l, 0);
     for (int i = 0; ok && i < r->rank; i++) ok = list(&l, term_index(r->t, r->idx[i]));
     for (int k = 0; ok && k < r->node->op->schema->nparams; k++) ok = list_argument(r, &l, k);
     return ok ? term_call(r->t, OF_TENSORS + (int)r->node->op->id, r->v->dtype == DT_BOOL, l.n, l.a) : wrong(r);

@@ -1106,6 +1106,7 @@ SPELLED = {
     "nan_to_num": (lambda x: x.nan_to_num(), lambda x: x.nan_to_num(posinf=1.0)),
     "nan_to_num, all": (lambda x: x.nan_to_num(1.0, 2.0, 3.0), lambda x: x.nan_to_num(1.0, 3.0, 2.0)),
     "avg_pool2d": (pooled, lambda x: pooled(x, count_include_pad=False)),
+    "avg_pool2d without a batch": (lambda x: pooled(x[0]), lambda x: pooled(x[0], count_include_pad=False)),
     "avg_pool1d": (lambda x: F.avg_pool1d(x[0], 2), lambda x: F.avg_pool1d(x[0], 2, 1)[..., :2]),
     "normalize": (lambda x: F.normalize(x, dim=-1), lambda x: F.normalize(x, dim=-2)),
     "norm of order 1": (lambda x: F.normalize(x, 1, -1), lambda x: F.normalize(x, 2, -1)),
