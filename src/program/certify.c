@@ -116,8 +116,8 @@ static void find_placed(Prover *p)
 
 /* How far a claim looks back: to values that both have and that are, in the source, no views; neither pointwise; any;
  * none of those that an attention is spelled with, but to where the result's nodes end; none of those. Positions are
- * always looked at. */
-typedef enum Reach { VIEWS, POINTWISE, SHARED, NEAR, FAR, REACHES } Reach;
+ * always looked at. PROJECTED is FAR, and through what an attention may have taken for its projections. */
+typedef enum Reach { VIEWS, POINTWISE, SHARED, NEAR, FAR, PROJECTED, REACHES } Reach;
 
 static void count_operand(void *user, Value **slot)
 {
@@ -137,7 +137,10 @@ static bool looks_through(const Prover *p, const Value *v, Reach reach)
     case VIEWS: return flags & OPF_VIEW;
     case POINTWISE: return flags & (OPF_VIEW | OPF_POINTWISE);
     case NEAR:
-    case FAR: return (flags & (OPF_VIEW | OPF_POINTWISE | OPF_REDUCES | OPF_IN_SCORES)) || v->def->op->id == OP_matmul;
+    case FAR:
+    case PROJECTED:
+        return (flags & (OPF_VIEW | OPF_POINTWISE | OPF_REDUCES | OPF_IN_SCORES)) || v->def->op->id == OP_matmul ||
+               (reach == PROJECTED && v->def->op->id == OP_linear);
     default: return false;
     }
 }

@@ -1468,8 +1468,22 @@ class Cosine(nn.Module):
         return p @ k, p
 
 
-@pytest.mark.parametrize("module, inputs", [(Complex(), ((3, 8),)), (Cosine(), ((2, 5, 4), (2, 7, 4)))],
-                         ids=["complex", "cosine"])
+class Linear(nn.Module):
+    """Linear attention: keys become weights over tokens, so that their projection may do as queries; other heads read
+    the same projection as they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.k = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x, v):
+        k = self.k(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        return k[:, 1:].softmax(-2).mT @ v, k[:, :1]
+
+
+@pytest.mark.parametrize("module, inputs", [(Complex(), ((3, 8),)), (Cosine(), ((2, 5, 4), (2, 7, 4))),
+                                            (Linear(), ((3, 6, 8), (3, 1, 6, 4)))],
+                         ids=["complex", "cosine", "linear"])
 def test_what_is_spelled_anew(module, inputs, tmp_path):
     program = torch.export.export(module, tuple(torch.randn(*x) for x in inputs),
                                   dynamic_shapes=tuple({0: torch.export.Dim.AUTO} for _ in inputs))
