@@ -62,7 +62,7 @@ void element_put_index(Reader *r, Expr *e, Buf *out)
         const char name[] = {'a', 't', (char)('0' + i), 0};
         if (own->kind == EX_SYM) e = ix_subst(&r->t->x, e, own, ex_symbol(r->p, name));
     }
-    if (e) ex_print(r->p, e, &text);
+    if (e) ex_print_sorted(r->p, e, &text);
     jw_text(out, NULL, text.data);
     buf_free(&text);
 }

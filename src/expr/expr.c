@@ -10,7 +10,7 @@
 #include <string.h>
 #include "base/mem.h"
 
-enum { MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, REDUCED = 1 << 7, DIVIDED = 24 };
+enum { MAX_FACTORS = 32, DISTRIBUTE = 32, REDUCED = 1 << 7, DIVIDED = 24 };
 
 /* ------------------------------------------------------------------ polynomials */
 

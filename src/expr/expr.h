@@ -178,6 +178,8 @@ bool ex_eval_i64(const ExprPool *p, const Expr *e, const Binding *b, int64_t *ou
 /* Text. Infix as Python writes it: "3*s0 + 1", "s0//14", "Max(1, s0)", "(s0 % 2 == 0) and (s0 < 9)".
  * Cut after 64 KiB, with "...". */
 void ex_print(const ExprPool *p, const Expr *e, Buf *out);
+/* The same for any pool that has the expression: ex_print has terms and factors as the pool came to know them. */
+void ex_print_sorted(const ExprPool *p, const Expr *e, Buf *out);
 /* Infix or sympy srepr ("Mul(Integer(16), Symbol('s10', positive=True))"); unknown symbols are created.
  * `atom`, if given, reads what the grammar does not know, e.g. "L['x'].size()[1]": gets the rest of the text,
  * sets *used, returns NULL to refuse. Errors give the byte offset. Depth at most 64; E_LIMIT: longer than 1 MiB, or

@@ -17,7 +17,7 @@ typedef struct Equality {
     int64_t number;
 } Equality;
 
-enum { MAX_FACTS = 256, MAX_EQUALITIES = 64 };
+enum { MAX_TERMS = 64 /* of a sum, and more than factors of a product */, MAX_FACTS = 256, MAX_EQUALITIES = 64 };
 
 struct ExprPool {
     Arena *arena;

@@ -44,10 +44,39 @@ static int strength(const Expr *e)
     }
 }
 
-enum { PRINT_LENGTH = 1 << 16 };
-static void print(const ExprPool *p, const Expr *e, Buf *out);
+enum { PRINT_LENGTH = 1 << 16, SORTED_PARTS = 8 };
 
-static void print_operand(const ExprPool *p, const Expr *e, int outer, Buf *out)
+/* sorted: parts of sums and products by their texts, up to SORTED_PARTS, instead of as the pool came to know them */
+typedef struct Printer {
+    const ExprPool *p;
+    bool sorted;
+    int made; /* expressions */
+    bool failed;
+} Printer;
+static void print(Printer *p, const Expr *e, Buf *out);
+
+static const char *text_of(const Buf *b) { return b->data ? b->data : ""; }
+
+static void order_parts(Printer *p, const Expr *e, int first, const Expr **part)
+{
+    bool sorts = p->sorted && e->nargs - first <= SORTED_PARTS;
+    Buf text[SORTED_PARTS] = {0};
+    for (int k = first, n = 0; k < e->nargs; k++, n++) {
+        int at = n;
+        Buf own = {0};
+        if (sorts) print(p, e->args[k], &own);
+        for (; sorts && at && strcmp(text_of(&own), text_of(&text[at - 1])) < 0; at--) {
+            part[at] = part[at - 1];
+            text[at] = text[at - 1];
+        }
+        part[at] = e->args[k];
+        p->failed |= own.failed;
+        if (sorts) text[at] = own;
+    }
+    for (int k = 0; k < SORTED_PARTS; k++) buf_free(&text[k]);
+}
+
+static void print_operand(Printer *p, const Expr *e, int outer, Buf *out)
 {
     bool paren = strength(e) <= outer;
     if (paren) buf_puts(out, "(");
@@ -55,20 +84,27 @@ static void print_operand(const ExprPool *p, const Expr *e, int outer, Buf *out)
     if (paren) buf_puts(out, ")");
 }
 
-static void print_product(const ExprPool *p, const Expr *e, int first, Buf *out)
+static void print_product(Printer *p, const Expr *e, int first, Buf *out)
 {
+    const Expr *part[MAX_TERMS];
+    int number = e->args[0]->kind == EX_INT;
+    part[0] = e->args[0];
+    order_parts(p, e, number, part + number);
     for (int i = first; i < e->nargs; i++) {
         if (i > first) buf_puts(out, "*");
-        print_operand(p, e->args[i], i ? 6 : 5, out);
+        print_operand(p, part[i], i ? 6 : 5, out);
     }
 }
 
 /* a term of a sum: "- 3*s0" instead of "+ -3*s0"; the constant, which leads the canonical order, is printed last */
-static void print_sum(const ExprPool *p, const Expr *e, Buf *out)
+static void print_sum(Printer *p, const Expr *e, Buf *out)
 {
+    const Expr *part[MAX_TERMS];
     int shift = e->args[0]->kind == EX_INT;
+    order_parts(p, e, shift, part);
+    if (shift) part[e->nargs - 1] = e->args[0];
     for (int k = 0; k < e->nargs; k++) {
-        const Expr *t = e->args[(k + shift) % e->nargs];
+        const Expr *t = part[k];
         bool scaled = t->kind == EX_MUL && t->args[0]->kind == EX_INT;
         int64_t c = scaled ? t->args[0]->i : t->kind == EX_INT ? t->i : 1;
         bool minus = c < 0 && c != INT64_MIN && (scaled || t->kind == EX_INT) && k > 0;
@@ -84,9 +120,9 @@ static void print_sum(const ExprPool *p, const Expr *e, Buf *out)
     }
 }
 
-static void print(const ExprPool *p, const Expr *e, Buf *out)
+static void print(Printer *p, const Expr *e, Buf *out)
 {
-    if (out->len > PRINT_LENGTH) return; /* shared parts are printed each time: it could grow without end */
+    if (out->len > PRINT_LENGTH || p->made++ > PRINT_LENGTH) return; /* shared parts are printed each time */
     switch (e->kind) {
     case EX_INT: buf_printf(out, "%lld", (long long)e->i); return;
     case EX_BOOL: buf_puts(out, e->i ? "True" : "False"); return;
@@ -97,7 +133,7 @@ static void print(const ExprPool *p, const Expr *e, Buf *out)
         if (isfinite(e->f) && !strpbrk(s, ".e")) buf_puts(out, ".0");
         return;
     }
-    case EX_SYM: buf_puts(out, expr_symbol(p, (int)e->i)->name); return;
+    case EX_SYM: buf_puts(out, expr_symbol(p->p, (int)e->i)->name); return;
     case EX_ADD:
         if (!e->is_float) {
             print_sum(p, e, out);
@@ -116,22 +152,32 @@ static void print(const ExprPool *p, const Expr *e, Buf *out)
         }
         return;
     }
+    const Expr *part[MAX_TERMS];
+    bool either = e->kind == EX_MAX || e->kind == EX_MIN;
+    if (either) order_parts(p, e, 0, part);
     buf_printf(out, "%s(", call_names[e->kind]);
     for (int i = 0; i < e->nargs; i++) {
         if (i) buf_puts(out, ", ");
-        print(p, e->args[i], out);
+        print(p, either ? part[i] : e->args[i], out);
     }
     buf_puts(out, ")");
 }
 
-void ex_print(const ExprPool *p, const Expr *e, Buf *out)
+static void print_as(Printer p, const Expr *e, Buf *out)
 {
     Buf text = {0};
-    print(p, e, &text);
-    if (text.len > PRINT_LENGTH) buf_puts(&text, "...");
-    if (text.failed) out->failed = true;
+    print(&p, e, &text);
+    if (text.len > PRINT_LENGTH || p.made > PRINT_LENGTH) buf_puts(&text, "...");
+    if (text.failed || p.failed) out->failed = true;
     else buf_add(out, text.data, text.len);
     buf_free(&text);
+}
+
+void ex_print(const ExprPool *p, const Expr *e, Buf *out) { print_as((Printer){.p = p}, e, out); }
+
+void ex_print_sorted(const ExprPool *p, const Expr *e, Buf *out)
+{
+    print_as((Printer){.p = p, .sorted = true}, e, out);
 }
 
 /* ------------------------------------------------------------------ parsing */

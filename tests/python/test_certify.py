@@ -1481,9 +1481,39 @@ class Linear(nn.Module):
         return k[:, 1:].softmax(-2).mT @ v, k[:, :1]
 
 
+class Blocks(nn.Module):
+    """Attention within the blocks of an image, with a bias by distance, as HaloNet cuts them: steps of the claim hold
+    quotients that claims tried before have made in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.o, self.far = nn.Linear(8, 8, bias=False), nn.Linear(8, 8), nn.Parameter(torch.randn(7, 4))
+
+    def distances(self, q):
+        b, h, w, _ = q.shape
+        x = F.pad((q @ self.far.mT).reshape(b * h, w, 7), (0, 1)).reshape(b * h, -1)
+        x = F.pad(x, (0, 7 - w)).reshape(b * h, w + 1, 7)[:, :w, -4:].reshape(b, h, w, 4)
+        return x.unsqueeze(2).expand(-1, -1, 4, -1, -1)
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        k = F.unfold(x, 4, stride=2, padding=1).reshape(b, c, 16, -1).permute(0, 3, 2, 1).reshape(-1, 16, c)
+        x = x.reshape(b, c, h // 2, 2, w // 2, 2).permute(0, 2, 4, 3, 5, 1).reshape(-1, 4, c)
+        q, k = (self.q(y).reshape(y.shape[0], -1, 2, 4).transpose(1, 2).reshape(-1, y.shape[1], 4) for y in (x, k))
+        q = q * 0.5
+        at = q.reshape(-1, 2, 2, 4)
+        bias = self.distances(at).permute(0, 1, 3, 2, 4).reshape(-1, 4, 16)
+        bias = bias + self.distances(at.transpose(1, 2)).permute(0, 3, 1, 4, 2).reshape(-1, 4, 16)
+        seen = F.unfold(torch.ones(1, 1, h, w), 4, stride=2, padding=1).mT
+        seen = seen[:, None, None].expand(b, -1, 2, -1, -1).permute(0, 3, 2, 1, 4).reshape(-1, 1, 16).bool()
+        y = (q @ k.mT + bias).masked_fill(~seen, -1e9).softmax(-1) @ k
+        y = self.o(y.reshape(-1, 2, 4, 4).transpose(1, 2).reshape(-1, 4, 8))
+        return y.reshape(b, h // 2, w // 2, 2, 2, c).permute(0, 5, 1, 3, 2, 4).reshape(b, c, h, w)
+
+
 @pytest.mark.parametrize("module, inputs", [(Complex(), ((3, 8),)), (Cosine(), ((2, 5, 4), (2, 7, 4))),
-                                            (Linear(), ((3, 6, 8), (3, 1, 6, 4)))],
-                         ids=["complex", "cosine", "linear"])
+                                            (Linear(), ((3, 6, 8), (3, 1, 6, 4))), (Blocks(), ((3, 8, 8, 8),))],
+                         ids=["complex", "cosine", "linear", "blocks"])
 def test_what_is_spelled_anew(module, inputs, tmp_path):
     program = torch.export.export(module, tuple(torch.randn(*x) for x in inputs),
                                   dynamic_shapes=tuple({0: torch.export.Dim.AUTO} for _ in inputs))

@@ -360,6 +360,27 @@ static void test_print(void **state)
     expect_text(p, "Integer(9223372036854775807)", "9223372036854775807");
 }
 
+/* Sorted, an expression has one text, whatever its pool made before. */
+static void test_print_sorted(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    static const char *const whole = "3 + Max(s1*s0, s0//32) + s1*(s0//2) - 16*(s0//32)*s2";
+    char text[2][256];
+    for (int turn = 0; turn < 2; turn++) {
+        ExprPool *q = turn ? expr_pool(((Fixture *)*state)->arena) : p;
+        static const char *const first[] = {"s0//2", "s0//32", "s1*s0", "s2"};
+        for (int k = 0; k < 4; k++) parsed(q, first[turn ? 3 - k : k]);
+        Buf b = {0};
+        ex_print_sorted(q, parsed(q, whole), &b);
+        snprintf(text[turn], sizeof text[0], "%s", b.data);
+        buf_free(&b);
+        if (turn) assert_string_not_equal(printed(q, parsed(q, whole)), printed(p, parsed(p, whole)));
+        if (turn) expr_pool_free(q);
+    }
+    assert_string_equal(text[0], text[1]);
+    assert_string_equal(text[0], "(-16)*(s0//32)*s2 + Max(s0*s1, s0//32) + s0//2*s1 + 3");
+}
+
 /* sympy's srepr, as export writes it beside the infix text. */
 static void test_srepr(void **state)
 {
@@ -553,6 +574,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_not_equal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_same_symbols, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_print, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_print_sorted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_srepr, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_limits, set_up, tear_down),
