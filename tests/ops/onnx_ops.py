@@ -49,6 +49,7 @@ KNOWN = {
     ("aten.fft_fft.default", "element [0, 87, 1]"): "ONNX Runtime's transform of prime length, 101, loses places",
     ("aten.fft_ifft.default", "element [0, 88, 0]"): "the same",
     ("aten.upsample_linear1d.vec", "is inf, expected nan"): "ONNX Runtime copies an axis that keeps its size",
+    ("torchvision.roi_pool.default", "second result"): "ONNX's pool of regions gives no places",
     ("aten.mode.default", "output_1"): "which of equal elements, in rows of more than 16: PyTorch's sorting",
     ("aten.mode.default", "expected nan"): "the mode of a row with NaN depends on PyTorch's sorting",
     ("aten.sort.default", "is nan, expected inf"): "ONNX Runtime's TopK orders NaN and infinities as they come",
