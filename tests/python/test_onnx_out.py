@@ -189,6 +189,17 @@ def test_mask_of_rank_0_beside_a_window(tmp_path, profile, opset):
     assert sum(report["attentions"].values()) == 1
 
 
+def cut_pads(self, x):
+    amounts = (3, -3), (-3, 3), (-1, 2), (-2, -1)
+    return [F.pad(x, by, mode=mode) for mode in ("replicate", "reflect") for by in amounts]
+
+
+@pytest.mark.parametrize("profile,opset", [("ort", 18), ("openvino", 18)])
+def test_pads_that_cut_off_what_they_repeat(tmp_path, profile, opset):
+    """PyTorch repeats elements first; ONNX cuts first, and has too few then."""
+    out_and_compare(tmp_path, fn(cut_pads), [(R(b, 3, 6),) for b in (2, 1)], ({0: B},), profile, opset)
+
+
 def sizes(self, x):
     b, s, d = x.shape
     y = x.reshape(b, s // 2, 2, d).mean(2).reshape(b * (s // 2), d)

@@ -394,15 +394,33 @@ static bool pooled(const Onnx *o, const Node *n)
     return false;
 }
 
+/* What PyTorch cuts off after it repeated elements, ONNX cuts off before. cut: by axis, from where on, NULL: nothing */
+static Ref cut_after(Onnx *o, const Value *v, Ref x, Expr *const *cut)
+{
+    for (int i = 0; i < v->rank; i++)
+        if (cut[i]) {
+            Expr *end = ex_add(o->p, cut[i], v->dim[i]);
+            x = slice(o, x, i, shape_of(o, 1, &cut[i]), shape_of(o, 1, &end), 1);
+        }
+    return x;
+}
+
 void out_pad(Onnx *o, const Node *n, const char *mode)
 {
     const Value *v = arg_v(n, 0);
-    Expr *pads[2 * MAX_RANK];
+    bool repeats = strcmp(mode, "constant") != 0;
+    Expr *pads[2 * MAX_RANK], *cut[MAX_RANK] = {NULL}, *zero = ex_int(o->p, 0);
     const Arg *a = &n->arg[1];
     for (int i = 0; i < 2 * v->rank; i++) pads[i] = ex_int(o->p, 0);
     for (int i = 0; i + 1 < a->n; i += 2) { /* PyTorch: (before, after) from the last axis on */
         pads[v->rank - 1 - i / 2] = a->es[i];
         pads[2 * v->rank - 1 - i / 2] = a->es[i + 1];
+    }
+    for (int k = 0; repeats && k < 2 * v->rank; k++) {
+        bool less = ex_is_int(pads[k]) && pads[k]->i < 0, before = k < v->rank;
+        if (!less) continue;
+        if (before || !cut[k % v->rank]) cut[k % v->rank] = before ? ex_neg(o->p, pads[k]) : zero;
+        pads[k] = zero;
     }
     Ref x = arg_ref(o, n, 0), amounts = none(), part[2 * MAX_RANK];
     if (v->rank * 2 <= MAX_RANK) amounts = shape_of(o, 2 * v->rank, pads);
@@ -411,15 +429,16 @@ void out_pad(Onnx *o, const Node *n, const char *mode)
         attr_int(o, "axis", 0);
         amounts = node_of(o, "Concat", DT_I64, 2, part);
     }
-    if (strcmp(mode, "constant")) attr_str(o, "mode", mode);
-    Ref fill = strcmp(mode, "constant") ? none() : operand(o, n, 2, x.t);
+    if (repeats) attr_str(o, "mode", mode);
+    Ref fill = repeats ? none() : operand(o, n, 2, x.t);
     if (!pooled(o, n)) {
-        give(o, n, 0, NODE(o, "Pad", x.t, x, amounts, fill));
+        give(o, n, 0, cut_after(o, n->out[0], NODE(o, "Pad", x.t, x, amounts, fill), cut));
         return;
     }
     int64_t axes[MAX_RANK];
     for (int i = 0; i < v->rank; i++) axes[i] = i;
-    give(o, n, 0, NODE(o, "Pad", x.t, x, amounts, fill, ints(o, v->rank, axes)));
+    x = NODE(o, "Pad", x.t, x, amounts, fill, ints(o, v->rank, axes));
+    give(o, n, 0, cut_after(o, n->out[0], x, cut));
 }
 
 void out_col2im(Onnx *o, const Node *n, const char *text)
