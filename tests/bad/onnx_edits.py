@@ -197,6 +197,7 @@ with_weight("reject", "external_strings", outside("w", [3], ("location", "data.b
 
 # ------------------------------------------------------------------ what the graph says
 A = attr_i
+def attr_is(name, *n): return [b(1, name)] + [i(8, x) for x in n] + [i(20, 7)]
 
 
 def function(name, nodes, inputs=("a",), outputs=("b",), domain="here", *more):
@@ -299,6 +300,9 @@ for what, box in {"1e5": (-1e5, -1e5, 1e5, 1e5), "1e30": (-1e30, -1e30, 1e30, 1e
             kind = "any"    # it runs; the checker minds the weight
         write(kind, f"roi_{what}_{ratio}", model(graph([roi], [P], [value("y", [1, 1, 2, 2])],
                                                        [tensor("r", [1, 4], floats(*box)), int64("k", [1], 0)])))
+    pool = node("MaxRoiPool", ["x", "r"], ["y"], attr_is("pooled_shape", 2, 2))
+    write("any", "pooled_" + what, model(graph([pool], [P], [value("y", [1, 1, 2, 2])],
+                                               [tensor("r", [1, 5], floats(0, *box))])))
 
 Q = value("x", ["b", "h", "n", 8])
 for what, attrs in {"heads_zero": [A("q_num_heads", 0), A("kv_num_heads", 0)],
@@ -331,7 +335,6 @@ with_nodes("any", "many_node_inputs", [node("Concat", ["x"] * 60_000, ["y"], att
 with_nodes("any", "many_symbols", [ADD], [X] + [value(n, [f"{n}*3+{n}_"]) for n in names[:3000]])
 
 # ------------------------------------------------------------------ numbers at the ends of their range
-def attr_is(name, *n): return [b(1, name)] + [i(8, x) for x in n] + [i(20, 7)]
 
 
 def const(name, *n): return tensor(name, [len(n)], struct.pack(f"<{len(n)}q", *n), INT64)
