@@ -205,7 +205,8 @@ bool lower_deform_conv(Lower *L)
     DType t = x->dtype, wide = dtype_size(t) == 2 ? DT_F32 : t;
     move = lower_reshape(L, lower_cast(L, move, wide), 6, (Expr *[]){N, parts, taps, ex_int(p, 2), oh, ow});
     for (int i = 0; i < 2; i++) {
-        Value *by = move ? AS(L, select_int, v(move), arg_int(L->g, 3), arg_int(L->g, i)) : NULL;
+        TRY(move);
+        Value *by = AS(L, select_int, v(move), arg_int(L->g, 3), arg_int(L->g, i));
         TRY(at[i] = plus(L, by, tap_places(L, i, taps, w->dim[3], move->dim[4 + i])));
         at[i] = in_grid(L, at[i], x->dim[2 + i]);
     }

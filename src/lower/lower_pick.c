@@ -202,6 +202,7 @@ bool lower_pdist(Lower *L)
 static Value *along(Lower *L, Value *index, const Value *x, int d)
 {
     Expr *dim[MAX_RANK];
+    TRY_NULL(index);
     for (int i = 0; i < x->rank; i++) dim[i] = i == d && index->rank ? index->dim[0] : ex_int(L->ex, 1);
     Value *wide = lower_reshape(L, index, x->rank, dim);
     return wide ? AS(L, expand, v(wide), arg_exprs(L->g, x->rank, x->dim)) : NULL;
@@ -344,6 +345,7 @@ bool lower_embedding_bag(Lower *L)
     }
     TRY(rows && bag);
     if (scale) rows = AS(L, mul_Tensor, v(rows), v(AS(L, unsqueeze, v(scale), num(L, 1))));
+    TRY(rows);
     if (mode == 2) y = largest(L, rows, bag, counted, bags);
     else y = AS(L, index_add, v(filled(L, 2, dim, 0, w->dtype)), num(L, 0), v(bag), v(rows));
     if (mode == 1) {
