@@ -196,6 +196,12 @@ bool lower_deform_conv(Lower *L)
     if (x->rank != 4 || w->rank != 4 || move->rank != 4)
         return lower_fail(L, 2, "ranks %d, %d and %d, expected 4", x->rank, w->rank, move->rank);
     TRY(lower_const_bool(L, 13, &masked));
+    for (int i = 5; i < 13; i++) { /* strides, pads, dilations, groups */
+        int64_t least = i != 7 && i != 8, n;
+        TRY(lower_const_int(L, i, &n));
+        if (n < least || n > INT32_MAX)
+            return lower_fail(L, i, "found %lld, expected %d to 2^31", (long long)n, (int)least);
+    }
     ExprPool *p = L->ex;
     Expr *one = ex_int(p, 1), *N = x->dim[0], *C = x->dim[1], *groups = lower_expr(L, 11), *parts = lower_expr(L, 12),
          *taps = ex_mul(p, w->dim[2], w->dim[3]), *oh = move->dim[2], *ow = move->dim[3],

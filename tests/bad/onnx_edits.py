@@ -304,6 +304,13 @@ for what, box in {"1e5": (-1e5, -1e5, 1e5, 1e5), "1e30": (-1e30, -1e30, 1e30, 1e
     write("any", "pooled_" + what, model(graph([pool], [P], [value("y", [1, 1, 2, 2])],
                                                [tensor("r", [1, 5], floats(0, *box))])))
 
+deformed = [value("x", ["n", 4, 8, 8]), value("w", [6, 4, 3, 3]), value("o", ["n", 18, 6, 6])]
+for what in ("group", "offset_group", "strides", "dilations", "pads"):
+    for n in (0, -1, 1 << 40):
+        many = attr_is(what, *[n] * (4 if what == "pads" else 2)) if what.endswith("s") else attr_i(what, n)
+        write("accept" if what == "pads" and n == 0 else "reject", f"deformed_{what}_{n}",
+              model(graph([node("DeformConv", ["x", "w", "o"], ["y"], many)], deformed, [value("y", ["n", 6, 6, 6])])))
+
 Q = value("x", ["b", "h", "n", 8])
 for what, attrs in {"heads_zero": [A("q_num_heads", 0), A("kv_num_heads", 0)],
                     "heads_negative": [A("q_num_heads", -1), A("kv_num_heads", -1)],
