@@ -1481,7 +1481,7 @@ class Linear(nn.Module):
         return k[:, 1:].softmax(-2).mT @ v, k[:, :1]
 
 
-class Blocks(nn.Module):
+class CutImage(nn.Module):
     """Attention within the blocks of an image, with a bias by distance, as HaloNet cuts them: steps of the claim hold
     quotients that claims tried before have made in another order."""
 
@@ -1512,7 +1512,7 @@ class Blocks(nn.Module):
 
 
 @pytest.mark.parametrize("module, inputs", [(Complex(), ((3, 8),)), (Cosine(), ((2, 5, 4), (2, 7, 4))),
-                                            (Linear(), ((3, 6, 8), (3, 1, 6, 4))), (Blocks(), ((3, 8, 8, 8),))],
+                                            (Linear(), ((3, 6, 8), (3, 1, 6, 4))), (CutImage(), ((3, 8, 8, 8),))],
                          ids=["complex", "cosine", "linear", "blocks"])
 def test_what_is_spelled_anew(module, inputs, tmp_path):
     program = torch.export.export(module, tuple(torch.randn(*x) for x in inputs),
