@@ -28,7 +28,7 @@ ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax SpaceToDepth
 Transpose Trilu Unsqueeze Where Xor""".split())
 # pattern of names: what the library says of them
 REFUSED = {
-    "ada(grad|m)|(nesterov_)?momentum|ai_onnx_ml|flexattention|(basic_)?deform_conv|image_decoder|melweightmatrix|"
+    "ada(grad|m)|(nesterov_)?momentum|ai_onnx_ml|flexattention|image_decoder|"
     "regex|string_|strnormalizer|tfidf": "not known",
     "affine_grid_3d_align_corners_expanded": "result 0 is f32 of rank 0 in one branch, f32 of rank 1 in the other",
     "col2im_5d": "images of 3 axes; two are supported",
