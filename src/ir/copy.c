@@ -36,7 +36,7 @@ static Value *add_value(Copier *c, const Value *v)
 {
     Graph *g = c->to;
     Value *mine = got(c, arena_new(g->arena, Value));
-    Expr **dim = got(c, arena_array(g->arena, Expr *, v->rank + 1));
+    Expr **dim = got(c, arena_array(g->arena, Expr *, v->rank));
     if (c->failed) return NULL;
     *mine = *v;
     mine->name = string(c, v->name);
@@ -100,7 +100,7 @@ static void add_node(Copier *c, const Node *n)
     Graph *g = c->to;
     int nparams = n->op->schema->nparams;
     Node *mine = got(c, arena_new(g->arena, Node));
-    Arg *arg = got(c, arena_array(g->arena, Arg, nparams + 1));
+    Arg *arg = got(c, arena_array(g->arena, Arg, nparams));
     Value **out = got(c, arena_array(g->arena, Value *, n->nout + 1));
     if (c->failed) return;
     *mine = (Node){.op = n->op, .arg = arg, .out = out, .nout = n->nout, .prev = g->last};

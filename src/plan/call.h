@@ -7,7 +7,9 @@
 struct RunEnv;
 
 typedef struct CallArg {
-    ArgKind kind;
+    ArgKind kind : 8;
+    bool constant; /* the tensor is a weight, or computed from weights alone: its bytes never change (packing may be
+                      kept) */
     int n;
     union {
         Tensor *t;   /* ARG_VALUE */
@@ -17,8 +19,6 @@ typedef struct CallArg {
         const char *str;
         DType dtype;
     };
-    bool constant; /* the tensor is a weight, or computed from weights alone: its bytes never change (packing may be
-                      kept) */
 } CallArg;
 
 typedef struct Call {
@@ -38,13 +38,13 @@ typedef struct Call {
      * take it. */
     struct Epilogue {
         enum { ACT_NONE, ACT_RELU, ACT_GELU_ERF, ACT_GELU_TANH, ACT_SILU, ACT_QUICK_GELU } act;
+        bool times;              /* the residual is multiplied with, not added; not of a convolution */
+        bool act_last;           /* the activation comes after the residual */
+        bool by_inverse, clamps; /* clamps: to low and high, before it is rounded */
         Tensor *residual; /* added after the activation; same shape as the output, any strides; NULL = none. Of a
                              convolution it may be the output itself */
-        bool times;       /* the residual is multiplied with, not added; not of a convolution */
-        bool act_last;    /* the activation comes after the residual */
         Tensor *residual_scale, *residual_zero; /* the residual is integers, by one scale; NULL: it is not */
         Tensor *scale, *zero; /* of products of integers: rounded at last as quantize_linear does; NULL: not */
-        bool by_inverse, clamps; /* clamps: to low and high, before it is rounded */
         float low, high;
     } epilogue;
 } Call;

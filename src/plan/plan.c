@@ -51,7 +51,7 @@ bool plan_call(Arena *a, const Graph *g, const Node *n, Tensor *const *value, co
 {
     int np = n->op->schema->nparams;
     *c = (Call){.node = n,
-                .arg = arena_array(a, CallArg, np + 1),
+                .arg = arena_array(a, CallArg, np),
                 .nout = n->nout,
                 .out = arena_array(a, Tensor *, n->nout + 1)};
     if (!c->arg || !c->out) return oom(err);

@@ -25,15 +25,15 @@ typedef struct Place {
 typedef struct Step {
     Call call;
     const Node *node; /* the last node that it covers: its result is what the step writes */
-    bool constant;    /* runs once per plan */
     int takes;        /* block of a residual that the result may take the place of; -1: none */
+    int info;         /* 1 + its description in the session's Profile; 0: none yet */
     size_t alive;     /* bytes of results alive while it runs */
     size_t top;       /* where its scratch begins in the arena */
     size_t room;      /* how much of it fits there; SIZE_MAX: up to the arena's end */
     size_t scratch;    /* most bytes of scratch that it took so far; 0 before it ran */
     double ms, min_ms; /* profile: of all calls, of the shortest */
     long calls;
-    int info; /* 1 + its description in the session's Profile; 0: none yet */
+    bool constant; /* runs once per plan */
 } Step;
 
 /* An input whose memory has room to grow, so that a cat that begins with it writes only what comes after it. */
