@@ -148,13 +148,13 @@ static bool lowered(Lower *L, OpId op, int n, const Arg *args, Arg *result)
     M.nout_names = 0;
     if (++M.depth > DEEPEST) /* a complex operand where none is taken is what its parts are made of again */
         return fail(L->err, E_UNSUPPORTED, "%s with operands of these types", M.op->name);
-    Arg *arg = arena_array(L->g->arena, Arg, M.op->schema->nparams + 1);
+    Arg *arg = mem_zeroed((size_t)M.op->schema->nparams + 1, sizeof *arg);
     if (!arg) return oom(L->err);
-    if (L->err->code != E_OK || !op_fit_args(L->g, M.op, n, args, arg, L->err)) return false;
     M.arg = arg;
-    TRY(lower_op(&M));
-    *result = M.result;
-    return true;
+    bool ok = L->err->code == E_OK && op_fit_args(L->g, M.op, n, args, arg, L->err) && lower_op(&M);
+    if (ok) *result = M.result;
+    mem_free(arg);
+    return ok;
 }
 
 Value *lower_as(Lower *L, OpId op, int n, const Arg *args)
