@@ -208,7 +208,7 @@ bool lower_deform_conv(Lower *L)
          *each = ex_floordiv(p, C, parts), *rows = ex_mul(p, taps, oh), *pictures = ex_mul(p, N, parts),
          *depth = ex_mul(p, w->dim[1], taps), *places = ex_mul(p, oh, ow), *outs = w->dim[0];
     Expr *shares[] = {N, parts, one, ex_mul(p, rows, ow)};
-    DType t = x->dtype, wide = DT_F64; /* places that became words of a grid are whole pixels again */
+    DType t = x->dtype, wide = dtype_size(t) == 2 ? DT_F32 : t;
     move = lower_reshape(L, lower_cast(L, move, wide), 6, (Expr *[]){N, parts, taps, ex_int(p, 2), oh, ow});
     for (int i = 0; i < 2; i++) {
         TRY(move);

@@ -40,6 +40,8 @@ EXCLUDED = {
     "resize_downsample_scales_(linear|cubic)_align_corners": "the standard's reference aligns the corners of an image "
                                                              "of 2.4 pixels, ONNX Runtime's and this one's of 2",
     "bernoulli": "which elements are drawn is the runtime's choice",
+    "basic_deform_conv_with_padding": "0 is wanted of a tap one pixel outside of the picture; in words of a grid of "
+                                      "float32 it is 2e-7 nearer",
 }
 # the same, as the op's own function body
 EXPANDED = re.compile("test_(attention|rotary_embedding|rms_normalization|layer_normalization).*_expanded$")
