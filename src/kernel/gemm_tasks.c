@@ -255,7 +255,7 @@ static void few_rows(const Job *j, int64_t t, int64_t p0, int64_t p1, float *sum
 static bool is_few(const Job *j, int64_t t0, int64_t t1)
 {
     const Packed *g = j->g;
-    bool plain = g->k->beside && t1 - t0 == 1 && g->kc >= g->deep && !g->conv && !g->line;
+    bool plain = t1 - t0 == 1 && g->kc >= g->deep && !g->conv && !g->line;
     return plain && tile_at(&j->rows, t1) - tile_at(&j->rows, t0) <= g->k->few;
 }
 

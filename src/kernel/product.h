@@ -91,8 +91,8 @@ typedef struct ProductKernel {
     /* panel `panel` of b to `to` */
     void (*pack_b)(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N);
     void (*tile)(const ProductTile *t);
-    int few; /* rows that `beside` takes at most */
-    /* NULL, or a tile of product_beside(rows) panels or fewer, `apart` bytes from one to the next, all of K: sums of
+    int few; /* rows that `beside` takes at most; 0: no `beside` here */
+    /* A tile of product_beside(rows) panels or fewer, `apart` bytes from one to the next, all of K: sums of
      * each panel, `rows` of them, after those of the panel before. It fetches nothing of the next tile, and puts
      * nothing into c. */
     void (*beside)(const ProductTile *t, int panels, int64_t apart);

@@ -188,6 +188,5 @@ void KERNEL(product_fill)(ProductKernels *k)
     k->bf16.widen = widen;
     k->bf16.narrow = narrow;
     k->bf16.few = 0;
-    k->bf16.beside = NULL;
 #endif
 }

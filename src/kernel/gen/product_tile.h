@@ -188,11 +188,7 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
 #if defined(__AVX2__)
 /* FEW: rows whose sums of some panels stay in registers. WORDS: how far ahead of each panel's reading its lines are
  * fetched; a quarter or four times as many gain less. */
-#if defined(__AVX512F__)
-enum { FEW = 4, WORDS = 16 };
-#else
-enum { FEW = 3, WORDS = 16 };
-#endif
+enum { FEW = W == 16 ? 4 : 3, WORDS = 16 };
 
 /* rows x NV vectors of each of some panels. */
 INLINE void panels_of_tile(int rows, int panels, const ProductTile *t, int64_t apart)

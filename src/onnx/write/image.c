@@ -539,25 +539,18 @@ void out_roi_align(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, NODE(o, "RoiAlign", x.t, x, box, batch));
 }
 
-typedef struct Reader {
-    const Value *v;
-    bool found;
-} Reader;
-
-static void find_reader(void *user, Value **slot)
-{
-    Reader *r = user;
-    r->found = r->found || *slot == r->v;
-}
-
 void out_roi_pool(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     Ref x = arg_ref(o, n, 0), rois = rois_of(o, n);
     DType t = for_ort(o) || x.t == DT_BF16 ? DT_F32 : x.t;
-    Reader places = {.v = n->out[1]};
-    graph_each_operand((Graph *)o->g, find_reader, &places); /* which replaces nothing */
-    if (places.found) refuse(o, "MaxRoiPool does not give the places of what it finds, its second result");
+    int *uses = arena_array(o->a, int, o->g->next_id + 1);
+    if (!uses) {
+        out_of_memory(o);
+        return;
+    }
+    graph_count_uses(o->g, uses);
+    if (uses[n->out[1]->id]) refuse(o, "MaxRoiPool does not give the places of what it finds, its second result");
     attr_ints(o, "pooled_shape", 2, (int64_t[]){arg_i(o, n, 3, 1), arg_i(o, n, 4, 1)});
     attr_float(o, "spatial_scale", arg_f(o, n, 2, 1));
     give(o, n, 0, NODE(o, "MaxRoiPool", t, cast(o, x, t), cast(o, rois, t)));
