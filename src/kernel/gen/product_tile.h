@@ -138,7 +138,7 @@ INLINE void fetch_lines(const char *at, int64_t bytes)
 INLINE void tile_of(int rows, int nv, const ProductTile *t)
 {
     int64_t words = (t->n + PER_WORD - 1) / PER_WORD, groups = words / GROUP,
-            pace = groups ? t->lines * LINE / groups : 0, most = GROUP > 1 ? pace : rows == 1 ? nv * LINE : LINE;
+            pace = groups ? t->lines * LINE / groups : 0;
     const float *a = t->a, *b = t->b, *end = a + groups * GROUP * rows, *next = t->next_a;
     const char *ahead = t->ahead, *const *soon = t->soon, *const *last = t->soon_end - 1;
     V s[MR][NV];
@@ -146,7 +146,7 @@ INLINE void tile_of(int rows, int nv, const ProductTile *t)
     for (; a < end; ahead += pace, soon += soon < last) {
         for (int i = 0; i < GROUP * rows; i += LINE / 4) __builtin_prefetch(next + i, 0, 3);
         next += GROUP * rows;
-        fetch_lines(ahead, most); /* of one row, which waits for memory, all that it will read */
+        fetch_lines(ahead, pace); /* of few rows, which wait for memory, more than a line */
         fetch_row(nv, *soon);
 #pragma GCC unroll 1
         for (int i = 0; i < GROUP; i++, a += rows, b += NR) sums_add(rows, nv, (const char *)a, 4, b, s);
@@ -174,7 +174,7 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
             for (int i = 0; i < LANES; i += GROUP, ahead += pace) {
                 for (int r = 0; r < each; r++, row += i / GROUP * each + r < rows - 1 ? t->step : 0)
                     __builtin_prefetch(row, 0, 3);
-                fetch_lines(ahead, GROUP > 1 ? pace : LINE);
+                fetch_lines(ahead, pace);
                 fetch_row(nv, *soon);
                 soon += soon < last;
 #pragma GCC unroll 1
