@@ -23,7 +23,7 @@
  * are spread stay there. */
 enum { SUPERBLOCK = 1024, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20, WORTH_BYTES = 256 << 10, A_THREAD = 1 << 20 };
 enum { TILES_M = 768, TILES_N = 128, TILES_K = 64, KEPT_M = 64, CONV_N = 256 };
-enum { MOST_PLACES = 64, IN_PLACE = 384, A_TILE = 56 << 10, A_PASSES = 2 << 20 };
+enum { MOST_PLACES = 64, IN_PLACE = 768, A_TILE = 56 << 10, A_PASSES = 2 << 20 };
 enum { B_WHOLE = 1280 << 10, B_NEAR = 24 << 10 };
 
 static ProductIn operand(const Tensor *t, bool rounded)

@@ -6,9 +6,8 @@
 #include "kernel/gemm_packed.h"
 #include "team/team.h"
 
-/* FEW_BYTES: of rows that one thread packs. PIECE: lines that are fetched together; PIECES: of what a tile reads and
- * writes, by one panel. */
-enum { FEW_BYTES = 32 << 10, MOST_ROWS = 32, PIECE = 4, PIECES = 320 };
+/* FEW_BYTES: of rows that one thread packs. PIECE: lines that are fetched together. */
+enum { FEW_BYTES = 32 << 10, MOST_ROWS = 32, PIECE = 4 };
 
 /* One product of the batch, with its buffers. */
 typedef struct Job {
@@ -29,18 +28,11 @@ typedef struct Job {
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
 } Job;
 
-/* Rows of c and of the residual that finish will touch, which are far away. */
-typedef struct Coming {
-    const char *at[PIECES];
-    int n, lines; /* of each */
-} Coming;
-
-/* Of a matrix whose rows are `step` elements apart: rows from `row` on, from column `col` on. */
-static void add_rows(Coming *soon, const void *matrix, DType t, int64_t step, int64_t row, int64_t col, int rows)
+/* Rows of a matrix whose rows are `step` elements apart, from (row, col) on. */
+static ProductRows rows_from(const void *matrix, DType t, int64_t step, int64_t row, int64_t col, int64_t rows)
 {
     int64_t size = (int64_t)dtype_size(t);
-    const char *at = (const char *)matrix + (row * step + col) * size;
-    for (int r = 0; r < rows; r++, at += step * size) soon->at[soon->n++] = at;
+    return (ProductRows){(const char *)matrix + (row * step + col) * size, step * size, rows};
 }
 
 /* Bytes of an element of c or of the residual. */
@@ -49,36 +41,38 @@ static int64_t widest(const ProductOut *o)
     return (int64_t)most((int64_t)dtype_size(o->c_type), o->residual ? (int64_t)dtype_size(o->residual_type) : 0);
 }
 
-static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, int cols, Coming *soon)
+static bool other_residual(const ProductOut *o) { return o->residual && o->residual != o->c; }
+
+/* Rows of c and of the residual that finish will touch, which are far away. */
+static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, int cols, ProductTile *x)
 {
-    soon->lines = (int)ceil_div(cols * widest(o), ALIGN);
-    add_rows(soon, o->c, o->c_type, o->c_step, row, col, rows);
-    if (o->residual && o->residual != o->c)
-        add_rows(soon, o->residual, o->residual_type, o->residual_step, row, col, rows);
+    x->soon_lines = (int)ceil_div(cols * widest(o), ALIGN);
+    x->soon[0] = rows_from(o->c, o->c_type, o->c_step, row, col, rows);
+    if (other_residual(o))
+        x->soon[1] = rows_from(o->residual, o->residual_type, o->residual_step, row, col, rows);
 }
 
-/* Part p of `parts` of a contiguous matrix's rows from `row` on. */
-static void add_pieces(Coming *soon, const void *matrix, int64_t step, int64_t row, int64_t rows, int64_t p,
-                       int64_t parts)
+/* Part p of `parts` of a contiguous matrix's rows, `step` bytes each, from `row` on. */
+static ProductRows pieces_of(const void *matrix, int64_t step, int64_t row, int64_t rows, int64_t p, int64_t parts)
 {
-    const char *at = (const char *)matrix + row * step;
-    int64_t n = ceil_div(rows * step, PIECE * ALIGN);
-    for (int64_t i = n * p / parts; i < n * (p + 1) / parts && soon->n < PIECES; i++)
-        soon->at[soon->n++] = at + i * PIECE * ALIGN;
+    int64_t n = ceil_div(rows * step, PIECE * ALIGN), first = n * p / parts;
+    return (ProductRows){(const char *)matrix + row * step + first * PIECE * ALIGN, PIECE * ALIGN,
+                         n * (p + 1) / parts - first};
 }
 
 /* What the tile that follows will read and write, rows from `row` on, panel p's share of it. Line after line, because
  * processors fetch ahead, too, and see no order in rows of one panel each. */
-static void coming_lines(const Job *j, int64_t row, int64_t rows, int64_t p, Coming *soon)
+static void coming_lines(const Job *j, int64_t row, int64_t rows, int64_t p, ProductTile *x)
 {
     const ProductOut *o = &j->out;
     int64_t panels = j->g->panels, n = most(least(rows, j->row + j->rows.rows - row), 0);
-    soon->lines = PIECE;
-    add_pieces(soon, o->c, o->c_step * (int64_t)dtype_size(o->c_type), row, n, p, panels);
-    if (o->residual && o->residual != o->c)
-        add_pieces(soon, o->residual, o->residual_step * (int64_t)dtype_size(o->residual_type), row, n, p, panels);
+    x->soon_lines = PIECE;
+    x->soon[0] = pieces_of(o->c, o->c_step * (int64_t)dtype_size(o->c_type), row, n, p, panels);
+    if (other_residual(o))
+        x->soon[1] = pieces_of(o->residual, o->residual_step * (int64_t)dtype_size(o->residual_type), row, n, p,
+                               panels);
     if (j->g->direct && j->g->K <= j->g->N) /* else it is read in order already, and little is written */
-        add_pieces(soon, j->a.data, j->g->row_step, row, n, p, panels);
+        x->soon[2] = pieces_of(j->a.data, j->g->row_step, row, n, p, panels);
 }
 
 /* Positions of a picture: those past the end of a row are none of c's. */
@@ -178,16 +172,26 @@ static bool straight(const Packed *g, const ProductOut *o)
     return tiles && o->act == GEMM_NONE && !(o->residual && o->times) && (floats || g->k->halves);
 }
 
-/* The tile at t by panel p, elements of K from `at` on. What to fetch meanwhile is set in x, and where
- * b's sliver is, unless it is taken as it is packed. */
+/* Tiles from t on, up to `end`, that one call takes, by panel p, elements of K from `at` on: as many rows each, laid out
+ * alike, and nothing to be done with their sums, which go into c or wait for the rest of K. */
+static int64_t alike(const Job *j, const Place *t, const Place *end, int64_t p, int64_t at)
+{
+    const Packed *g = j->g;
+    bool waits = at + g->kc < g->deep, whole = (p + 1) * g->k->nr <= g->N;
+    int64_t n = 1;
+    if (!g->k->straight || (g->k->widen && !g->widens) || (!waits && !(j->straight && whole))) return 1;
+    while (t + n < end && t[n].rows == t->rows && t[n].lies == t->lies) n++;
+    return n;
+}
+
+/* The tiles at t by panel p, x->count of them, elements of K from `at` on. What to fetch meanwhile is set in x, and
+ * where b's sliver is, unless it is taken as it is packed. */
 static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, int64_t p, int64_t at)
 {
     const Packed *g = j->g;
     const ProductKernel *k = g->k;
     ProductDone *d = &pair->tile[pair->turn];
     bool last = at + g->kc >= g->deep, fetches = k->fetches && (!k->widen || g->widens);
-    Coming soon;
-    soon.n = 0, soon.lines = 1;
     if (!g->widens) x->b = panel_at(j, p) + at * k->nr * k->size;
     x->n = least(g->kc, g->deep - at);
     x->rows = t->rows;
@@ -195,15 +199,18 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
     x->add = at > 0;
     x->step = 0;
     x->into = NULL;
+    for (int i = 0; i < PRODUCT_SOON; i++) x->soon[i].n = 0;
     if (t->lies) {
         x->a = t->a;
         x->step = g->row_step;
+        x->apart = t->rows * g->row_step;
         x->run = g->run;
         x->from = at;
         x->jump = g->jump;
     } else {
         x->n = least(x->n, g->K - at);
         x->a = t->a + at * t->step;
+        x->apart = g->deep * t->step;
     }
     if (last) {
         int64_t row = j->row + t->row, col = p * k->nr;
@@ -217,14 +224,13 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
             else if (g->line) rows_of_lines(g, row, rows, pair->at[pair->turn]);
         }
         if (d->at) rows = rows_in_c(pair->at[pair->turn], rows, &row);
-        if (j->ordered) coming_lines(j, row + rows, t->rows, p, &soon);
-        else coming(&j->out, row, col, rows, x->cols, &soon);
+        if (j->ordered) coming_lines(j, row + rows, t->rows, p, x);
+        else coming(&j->out, row, col, rows, x->cols, x);
     }
-    for (int i = 0; i < soon.n && !fetches; i++)
-        for (int64_t b = 0; b < x->cols * 4; b += ALIGN) __builtin_prefetch(soon.at[i] + b, 1, 3);
-    if (!soon.n) soon.at[soon.n++] = (const char *)x->acc;
-    x->soon = soon.at, x->soon_end = soon.at + soon.n;
-    x->soon_lines = soon.lines;
+    for (int i = 0; i < PRODUCT_SOON && !fetches; i++)
+        for (int64_t r = 0; r < x->soon[i].n; r++)
+            for (int64_t b = 0; b < x->cols * 4; b += ALIGN)
+                __builtin_prefetch(x->soon[i].at + r * x->soon[i].step + b, 1, 3);
     x->soon_far = j->ordered;
     x->done = pair->waits;
     k->widen && !g->widens ? k->narrow(x) : k->tile(x);
@@ -275,6 +281,7 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
     ProductTile x = {.b = wide}; /* once: to clear it for each tile takes a twentieth of a short one */
     for (int64_t t = t0; t < t1; t++) place[t - t0] = place_of(j, t);
     x.once = g->once;
+    x.count = 1;
     for (int64_t t = t0; g->rows_first && t < t1; t++)
         for (int64_t p = p0; p < p1; p++) {
             x.acc = sums + pair.turn * tile_size;
@@ -291,8 +298,9 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
             const char *ahead = source ? source_ahead(j, p, p1 - p0, at) : next;
             if (wide) k->widen(wide, panel_at(j, p) + at * k->nr * k->size, least(g->kc, g->deep - at));
             float *acc = sums + (p - p0) * (t1 - t0) * tile_size;
-            for (int64_t t = 0; t < t1 - t0; t++, ahead += each * ALIGN, acc += tile_size) {
-                const Place *soon = t + 1 < t1 - t0 ? &place[t + 1] : place;
+            for (int64_t t = 0; t < t1 - t0; t += x.count, ahead += x.count * each * ALIGN, acc += x.count * tile_size) {
+                x.count = (int)alike(j, &place[t], place + (t1 - t0), p, at);
+                const Place *soon = t + x.count < t1 - t0 ? &place[t + x.count] : place;
                 x.acc = g->kc < g->deep ? acc : sums + pair.turn * tile_size;
                 x.lines = each;
                 x.ahead = ahead;

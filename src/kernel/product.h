@@ -45,10 +45,16 @@ typedef struct ProductDone {
     int rows, cols;
 } ProductDone;
 
-enum { PRODUCT_FEW = 4 };
+enum { PRODUCT_FEW = 4, PRODUCT_SOON = 3 };
 
 /* The operand that comes from L2 with each tile, and would push the other one out of L1. */
 typedef enum ProductOnce { PRODUCT_NEITHER, PRODUCT_A, PRODUCT_B } ProductOnce;
+
+/* Rows of memory: n of them, `step` bytes apart. */
+typedef struct ProductRows {
+    const char *at;
+    int64_t step, n;
+} ProductRows;
 
 /* One call of a tile: acc (rows, nr) = [acc +] a b. a is packed, or (step > 0) its rows are where they are: row r of
  * the tile `step` bytes after row r - 1, K in runs of `run` elements (whole chunks) of which run i begins jump[i] bytes
@@ -63,17 +69,21 @@ typedef struct ProductTile {
                                residual, if there are any, added: all f32, or, where the kernel takes `halves`, bf16.
                                Only where the kernel is `straight` */
     int64_t row, col;
+    int count; /* tiles of as many rows, one after the other: `apart` bytes of a, mr x nr sums of acc from one to the
+                  next. More than one only where the kernel is `straight` */
+    int64_t apart;
     const ProductDone *done; /* another tile, to be finished meanwhile; NULL: none. Only where the kernel `overlaps` */
     int rows, cols;          /* columns from `cols` on need not be computed */
     bool add;
     ProductOnce once;
-    int lines; /* cache lines to fetch from `ahead` on: the sliver of b that follows */
+    int lines; /* cache lines to fetch from `ahead` on, each tile so many: the sliver of b that follows */
     const char *ahead;
-    const void *next_a; /* the tile that follows, about as large as this one */
-    const char *const *soon, *const *soon_end; /* rows that `finish` will touch, one at least, where the kernel
-                                                  `fetches` */
-    int soon_lines;                            /* of each of them */
-    bool soon_far;                             /* they are the next tile's; else this one's */
+    const void *next_a; /* the tile that follows the last one, about as large */
+    ProductRows soon[PRODUCT_SOON]; /* what `finish` will touch, where the kernel `fetches`: of c, of the residual, or,
+                                       `soon_far`, of the next tile's c, residual and a. Tile i of `count` begins
+                                       i * n rows further */
+    int soon_lines;                 /* of each row */
+    bool soon_far;
 } ProductTile;
 
 typedef struct ProductKernel {

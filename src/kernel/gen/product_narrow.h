@@ -28,7 +28,7 @@ INLINE void narrow_tile_of(int rows, int nv, const ProductTile *t)
     const uint32_t *b = t->b;
     const char *ahead = t->ahead;
     V s[MR][NV], y[NV];
-    sums_begin(rows, nv, t, s);
+    sums_begin(rows, nv, t->acc, t->add, s);
     for (int64_t k = 0; k < t->n; k += 2, a += 2 * rows, b += NR, ahead += pace) {
         __builtin_prefetch(ahead, 0, 2);
         if (pace > LINE) __builtin_prefetch(ahead + LINE, 0, 2);
@@ -41,7 +41,7 @@ INLINE void narrow_tile_of(int rows, int nv, const ProductTile *t)
         for (int v = 0; v < nv; v++) y[v] = second_of(b + v * W);
         sums_times(rows, nv, (const char *)(a + rows), 4, y, s);
     }
-    sums_end(rows, nv, t, s);
+    sums_end(rows, nv, t->acc, s);
 }
 
 #define NARROW(rows)                                                                                                   \

@@ -4,20 +4,20 @@
  */
 typedef float V __attribute__((vector_size(W * 4)));
 
-INLINE void sums_begin(int rows, int nv, const ProductTile *t, V s[MR][NV])
+INLINE void sums_begin(int rows, int nv, const float *acc, bool add, V s[MR][NV])
 {
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) s[r][v] = t->add ? *(const V *)(t->acc + r * NR + v * W) : (V){0};
+        for (int v = 0; v < nv; v++) s[r][v] = add ? *(const V *)(acc + r * NR + v * W) : (V){0};
 }
 
-INLINE void sums_end(int rows, int nv, const ProductTile *t, V s[MR][NV])
+INLINE void sums_end(int rows, int nv, float *acc, V s[MR][NV])
 {
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) *(V *)(t->acc + r * NR + v * W) = s[r][v];
+        for (int v = 0; v < nv; v++) *(V *)(acc + r * NR + v * W) = s[r][v];
 }
 
 typedef const float __attribute__((may_alias)) Word; /* of a: a float, or two bf16 */
@@ -68,11 +68,12 @@ INLINE void put_vector(void *to, DType t, int64_t at, V x)
     *(Anywhere *)((float *)to + at) = x;
 }
 
-/* Sums into c. Dtypes that the compiler knows: a test for each vector is as long as the rest; more: a residual. */
-INLINE void sums_as(int rows, const ProductTile *t, V s[MR][NV], const V *b, DType own, DType other, bool more)
+/* Sums into c, from `row` on. Dtypes that the compiler knows: a test for each vector is as long as the rest; more: a residual. */
+INLINE void sums_as(int rows, const ProductTile *t, int64_t row, V s[MR][NV], const V *b, DType own, DType other,
+                    bool more)
 {
     const ProductOut *o = t->into;
-    int64_t c_step = o->c_step, step = o->residual_step, c = t->row * c_step + t->col, at = t->row * step + t->col;
+    int64_t c_step = o->c_step, step = o->residual_step, c = row * c_step + t->col, at = row * step + t->col;
     void *to = o->c;
     const void *from = o->residual;
 #pragma GCC unroll 16
@@ -85,7 +86,7 @@ INLINE void sums_as(int rows, const ProductTile *t, V s[MR][NV], const V *b, DTy
 }
 
 /* Sums that need a bias and a residual at most go from registers into c. */
-INLINE void sums_into_c(int rows, const ProductTile *t, V s[MR][NV])
+INLINE void sums_into_c(int rows, const ProductTile *t, int64_t row, V s[MR][NV])
 {
     const ProductOut *o = t->into;
     V b[NV];
@@ -94,22 +95,23 @@ INLINE void sums_into_c(int rows, const ProductTile *t, V s[MR][NV])
         b[v] = o->bias ? out_vector(o->bias, o->bias_type, t->col + v * W) : (V){0} - 0.0f;
 #ifdef __AVX512BF16__
     if (o->c_type == DT_BF16 && !o->residual) {
-        sums_as(rows, t, s, b, DT_BF16, DT_BF16, false);
+        sums_as(rows, t, row, s, b, DT_BF16, DT_BF16, false);
         return;
     }
     if (o->c_type == DT_BF16 || (o->residual && o->residual_type == DT_BF16)) {
-        sums_as(rows, t, s, b, o->c_type, o->residual_type, true);
+        sums_as(rows, t, row, s, b, o->c_type, o->residual_type, true);
         return;
     }
 #endif
-    if (o->residual) sums_as(rows, t, s, b, DT_F32, DT_F32, true);
-    else sums_as(rows, t, s, b, DT_F32, DT_F32, false);
+    if (o->residual) sums_as(rows, t, row, s, b, DT_F32, DT_F32, true);
+    else sums_as(rows, t, row, s, b, DT_F32, DT_F32, false);
 }
 
-INLINE void sums_done(int rows, int nv, const ProductTile *t, V s[MR][NV])
+/* Of tile i. */
+INLINE void sums_done(int rows, int nv, const ProductTile *t, int64_t i, V s[MR][NV])
 {
-    if (t->into && nv == NV) sums_into_c(rows, t, s);
-    else sums_end(rows, nv, t, s);
+    if (t->into && nv == NV) sums_into_c(rows, t, t->row + i * rows, s);
+    else sums_end(rows, nv, t->acc + i * MR * NR, s);
 }
 
 INLINE void fetch_row(int nv, const char *row)
@@ -133,56 +135,88 @@ INLINE void fetch_lines(const char *at, int64_t bytes)
     while ((line += LINE) < bytes);
 }
 
-/* rows x nv vectors. While it runs, the next tile's rows come into L1 and lines of the next sliver of b into L2,
- * evenly spread: a branch that is guessed wrong once in sixteen terms costs a twentieth. */
+/* Rows of c, then of the residual (`more`), one after the other; from then on the last of them again. */
+typedef struct Soon {
+    const char *at, *more;
+    int64_t step, left;
+} Soon;
+
+/* Of tile i. Sums that wait in acc, which is near, touch nothing else. */
+INLINE Soon soon_of(const ProductTile *t, int64_t i)
+{
+    const ProductRows *c = &t->soon[0], *more = &t->soon[1];
+    if (!c->n) return (Soon){.at = (const char *)t->acc};
+    return (Soon){c->at + i * c->n * c->step, more->n ? more->at + i * more->n * more->step : NULL, c->step, c->n};
+}
+
+INLINE void fetch_soon(int nv, const ProductTile *t, Soon *s)
+{
+    fetch_row(nv, s->at);
+    if (--s->left > 0) s->at += s->step;
+    else if (!s->left && s->more) s->at = s->more, s->step = t->soon[1].step, s->left = t->soon[1].n, s->more = NULL;
+}
+
+/* rows x nv vectors, t->count times. While it runs, the next tile's rows come into L1 and lines of the next sliver of b
+ * into L2, evenly spread: a branch that is guessed wrong once in sixteen terms costs a twentieth. */
 INLINE void tile_of(int rows, int nv, const ProductTile *t)
 {
     int64_t words = (t->n + PER_WORD - 1) / PER_WORD, groups = words / GROUP,
             pace = groups ? t->lines * LINE / groups : 0;
-    const float *a = t->a, *b = t->b, *end = a + groups * GROUP * rows, *next = t->next_a;
-    const char *ahead = t->ahead, *const *soon = t->soon, *const *last = t->soon_end - 1;
-    V s[MR][NV];
-    sums_begin(rows, nv, t, s);
-    for (; a < end; ahead += pace, soon += soon < last) {
-        for (int i = 0; i < GROUP * rows; i += LINE / 4) __builtin_prefetch(next + i, 0, 3);
-        next += GROUP * rows;
-        fetch_lines(ahead, pace); /* of few rows, which wait for memory, more than a line */
-        fetch_row(nv, *soon);
+    const char *first = t->a;
+    for (int64_t i = 0; i < t->count; i++) {
+        const float *a = (const float *)(const void *)first, *b = t->b, *end = a + groups * GROUP * rows,
+                    *next = i + 1 < t->count ? (const float *)(const void *)(first + t->apart) : t->next_a;
+        const char *ahead = t->ahead + i * t->lines * LINE;
+        Soon soon = soon_of(t, i);
+        V s[MR][NV];
+        sums_begin(rows, nv, t->acc + i * MR * NR, t->add, s);
+        for (; a < end; ahead += pace) {
+            for (int k = 0; k < GROUP * rows; k += LINE / 4) __builtin_prefetch(next + k, 0, 3);
+            next += GROUP * rows;
+            fetch_lines(ahead, pace); /* of few rows, which wait for memory, more than a line */
+            fetch_soon(nv, t, &soon);
 #pragma GCC unroll 1
-        for (int i = 0; i < GROUP; i++, a += rows, b += NR) sums_add(rows, nv, (const char *)a, 4, b, s);
+            for (int k = 0; k < GROUP; k++, a += rows, b += NR) sums_add(rows, nv, (const char *)a, 4, b, s);
+        }
+        for (int64_t k = groups * GROUP; k < words; k++, a += rows, b += NR)
+            sums_add(rows, nv, (const char *)a, 4, b, s);
+        sums_done(rows, nv, t, i, s);
+        first += t->apart;
     }
-    for (int64_t i = groups * GROUP; i < words; i++, a += rows, b += NR) sums_add(rows, nv, (const char *)a, 4, b, s);
-    sums_done(rows, nv, t, s);
 }
 
 /* The same for rows that stay in place: of the next tile's, sixteen words of a row each. */
 INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
 {
-    const float *b = t->b;
-    const char *ahead = t->ahead, *next = t->next_a, *const *soon = t->soon, *const *last = t->soon_end - 1;
     const int each = (rows * GROUP + LANES - 1) / LANES; /* rows of the next tile for a group */
-    int64_t words = t->n / PER_WORD, pace = words ? t->lines * LINE * GROUP / words : 0,
-            run = t->from ? t->from / t->run : 0, in = t->from ? t->from % t->run : 0;
-    V s[MR][NV];
-    sums_begin(rows, nv, t, s);
-    for (int64_t left = t->n; left > 0; run++, in = 0) {
-        int64_t n = t->run - in < left ? t->run - in : left;
-        const char *a = (const char *)t->a + t->jump[run] + in * (4 / PER_WORD), *end = a + n * (4 / PER_WORD);
-        left -= n;
-        for (; a < end; next += LINE) {
-            const char *row = next;
-            for (int i = 0; i < LANES; i += GROUP, ahead += pace) {
-                for (int r = 0; r < each; r++, row += i / GROUP * each + r < rows - 1 ? t->step : 0)
-                    __builtin_prefetch(row, 0, 3);
-                fetch_lines(ahead, pace);
-                fetch_row(nv, *soon);
-                soon += soon < last;
+    int64_t words = t->n / PER_WORD, pace = words ? t->lines * LINE * GROUP / words : 0;
+    const char *first = t->a;
+    for (int64_t i = 0; i < t->count; i++) {
+        const float *b = t->b;
+        const char *ahead = t->ahead + i * t->lines * LINE, *next = i + 1 < t->count ? first + t->apart : t->next_a;
+        int64_t run = t->from ? t->from / t->run : 0, in = t->from ? t->from % t->run : 0;
+        Soon soon = soon_of(t, i);
+        V s[MR][NV];
+        sums_begin(rows, nv, t->acc + i * MR * NR, t->add, s);
+        for (int64_t left = t->n; left > 0; run++, in = 0) {
+            int64_t n = t->run - in < left ? t->run - in : left;
+            const char *a = first + t->jump[run] + in * (4 / PER_WORD), *end = a + n * (4 / PER_WORD);
+            left -= n;
+            for (; a < end; next += LINE) {
+                const char *row = next;
+                for (int k = 0; k < LANES; k += GROUP, ahead += pace) {
+                    for (int r = 0; r < each; r++, row += k / GROUP * each + r < rows - 1 ? t->step : 0)
+                        __builtin_prefetch(row, 0, 3);
+                    fetch_lines(ahead, pace);
+                    fetch_soon(nv, t, &soon);
 #pragma GCC unroll 1
-                for (int w = 0; w < GROUP; w++, a += 4, b += NR) sums_add(rows, nv, a, t->step, b, s);
+                    for (int w = 0; w < GROUP; w++, a += 4, b += NR) sums_add(rows, nv, a, t->step, b, s);
+                }
             }
         }
+        sums_done(rows, nv, t, i, s);
+        first += t->apart;
     }
-    sums_done(rows, nv, t, s);
 }
 
 #if defined(__AVX2__)
@@ -205,7 +239,7 @@ INLINE void panels_of_tile(int rows, int panels, const ProductTile *t, int64_t a
         }
 #pragma GCC unroll 4
     for (int p = 0; p < panels; p++)
-        sums_end(rows, NV, &(ProductTile){.acc = t->acc + p * rows * NR}, s[p]);
+        sums_end(rows, NV, t->acc + p * rows * NR, s[p]);
 }
 
 #define BESIDE(rows, panels)                                                                                           \

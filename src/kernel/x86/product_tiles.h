@@ -37,23 +37,34 @@ __attribute__((always_inline)) static inline void sums_end(int tm, int tn, float
 
 /* Rows that finish will touch, some with every chunk. */
 typedef struct Soon {
-    const char *const *at, *const *end;
-    int64_t each;
+    const ProductRows *rows, *end; /* what is left of */
+    int64_t row, each;
     int lines;
     bool far;
 } Soon;
 
 static inline Soon soon_of(const ProductTile *t, int64_t chunks)
 {
-    int64_t each = (t->soon_end - t->soon + chunks - 1) / (chunks ? chunks : 1);
-    return (Soon){t->soon, t->soon_end, each, t->soon_lines, t->soon_far};
+    int64_t n = 0;
+    for (int i = 0; i < PRODUCT_SOON; i++) n += t->soon[i].n;
+    return (Soon){.rows = t->soon,
+                  .end = t->soon + PRODUCT_SOON,
+                  .each = chunks ? (n + chunks - 1) / chunks : 0,
+                  .lines = t->soon_lines,
+                  .far = t->soon_far};
 }
 
 static inline void fetch_soon(Soon *s)
 {
-    for (int64_t k = 0; k < s->each && s->at < s->end; k++, s->at++) {
-        for (int i = 0; i < s->lines && s->far; i++) __builtin_prefetch(*s->at + i * LINE, 0, 2);
-        for (int i = 0; i < s->lines && !s->far; i++) __builtin_prefetch(*s->at + i * LINE, 1, 3);
+    for (int64_t k = 0; k < s->each && s->rows < s->end;) {
+        if (s->row == s->rows->n) {
+            s->rows++, s->row = 0;
+            continue;
+        }
+        const char *at = s->rows->at + s->row++ * s->rows->step;
+        for (int i = 0; i < s->lines && s->far; i++) __builtin_prefetch(at + i * LINE, 0, 2);
+        for (int i = 0; i < s->lines && !s->far; i++) __builtin_prefetch(at + i * LINE, 1, 3);
+        k++;
     }
 }
 
