@@ -163,17 +163,18 @@ typedef struct Pair {
     const ProductDone *waits;
 } Pair;
 
-/* Whether sums are results but for a bias and a residual, of dtypes that tiles take. */
+/* Whether sums are results but for a bias, a residual and a ReLU, of dtypes that tiles take. */
 static bool straight(const Packed *g, const ProductOut *o)
 {
     bool tiles = g->k->straight && (!g->k->widen || g->widens) && !g->conv && !g->line;
     bool floats = o->c_type == DT_F32 && (!o->bias || o->bias_type == DT_F32) &&
                   (!o->residual || o->residual_type == DT_F32);
-    return tiles && o->act == GEMM_NONE && !(o->residual && o->times) && (floats || g->k->halves);
+    bool plain = (o->act == GEMM_NONE || o->act == GEMM_RELU) && !(o->residual && o->times);
+    return tiles && plain && (floats || g->k->halves);
 }
 
-/* Tiles from t on, up to `end`, that one call takes, by panel p, elements of K from `at` on: as many rows each, laid out
- * alike, and nothing to be done with their sums, which go into c or wait for the rest of K. */
+/* Tiles from t on, up to `end`, that one call takes, by panel p, elements of K from `at` on: as many rows each, laid
+ * out alike, and nothing to be done with their sums, which go into c or wait for the rest of K. */
 static int64_t alike(const Job *j, const Place *t, const Place *end, int64_t p, int64_t at)
 {
     const Packed *g = j->g;
@@ -298,12 +299,12 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
             const char *ahead = source ? source_ahead(j, p, p1 - p0, at) : next;
             if (wide) k->widen(wide, panel_at(j, p) + at * k->nr * k->size, least(g->kc, g->deep - at));
             float *acc = sums + (p - p0) * (t1 - t0) * tile_size;
-            for (int64_t t = 0; t < t1 - t0; t += x.count, ahead += x.count * each * ALIGN, acc += x.count * tile_size) {
+            for (int64_t t = 0; t < t1 - t0; t += x.count, acc += x.count * tile_size) {
                 x.count = (int)alike(j, &place[t], place + (t1 - t0), p, at);
                 const Place *soon = t + x.count < t1 - t0 ? &place[t + x.count] : place;
                 x.acc = g->kc < g->deep ? acc : sums + pair.turn * tile_size;
                 x.lines = each;
-                x.ahead = ahead;
+                x.ahead = ahead + t * each * ALIGN;
                 x.next_a = soon->a + (soon > place || p + 1 < p1 || last ? at : at + g->kc) * soon->step;
                 multiply(j, &pair, &x, &place[t], p, at);
             }

@@ -65,8 +65,8 @@ typedef struct ProductTile {
     int64_t n; /* elements of K */
     int64_t step, run, from;
     const int64_t *jump;
-    const ProductOut *into; /* NULL: sums go to acc. Else, nr columns of them, into its c from (row, col) on, bias and
-                               residual, if there are any, added: all f32, or, where the kernel takes `halves`, bf16.
+    const ProductOut *into; /* NULL: sums go to acc. Else, nr columns of them, into its c from (row, col) on, with bias,
+                               ReLU and residual, if there are any: all f32, or, where the kernel takes `halves`, bf16.
                                Only where the kernel is `straight` */
     int64_t row, col;
     int count; /* tiles of as many rows, one after the other: `apart` bytes of a, mr x nr sums of acc from one to the

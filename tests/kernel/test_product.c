@@ -17,7 +17,7 @@ typedef struct Case {
     DType a, b, c, bias, more; /* bias, more: DT_NONE for none */
     int layout_a, layout_b,
         gap; /* 0 rows, 1 turned, 2 rows apart; gap: elements between the rows of c and of the residual */
-    bool constant, rounded, times;
+    bool constant, rounded, times, last;
     GemmAct act;
 } Case;
 
@@ -61,7 +61,7 @@ static Tensor operand(int r, DType t, int64_t batch, int64_t rows, int64_t cols,
 static double activation(GemmAct act, double x)
 {
     switch (act) {
-    case GEMM_RELU: return x > 0 ? x : 0;
+    case GEMM_RELU: return x < 0 ? 0 : x;
     case GEMM_GELU_ERF: return 0.5 * x * (1 + erf(x * 0.70710678118654752440));
     case GEMM_GELU_TANH: return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
     case GEMM_SILU: return x / (1 + exp(-x));
@@ -109,6 +109,7 @@ static Packed *made(PackedWeights *w, const Tensor *a, const Tensor *b, const Te
                     .b_constant = now.constant,
                     .rounded = now.rounded,
                     .times = now.times,
+                    .act_last = now.last,
                     .act = now.act};
     Packed *g = packed_matmul(w, kernels_here(), &d, &err);
     if (!g) STOP("%s", err.msg);
@@ -156,8 +157,9 @@ static void check(const Case *s, uint64_t *state)
             size += fabs(x[k] * y[k]);
         }
         double plus = s->more ? get(s->more, more.data, q * more.stride[0] + m * more.stride[1] + n) : 0;
-        double want = activation(s->act, sum + (s->bias ? get(s->bias, bias.data, n) : 0));
-        want = s->times && s->more ? want * plus : want + plus;
+        sum += (s->bias ? get(s->bias, bias.data, n) : 0) + (s->last ? plus : 0);
+        double want = activation(s->act, sum);
+        want = s->last ? want : s->times && s->more ? want * plus : want + plus;
         double far = (size + 1) * ((double)s->K + 8) * 0x1p-24 + (s->c == DT_BF16 ? (fabs(want) + 0.01) * 0x1.1p-8 : 0);
         double got = get(s->c, c.data, q * c.stride[0] + m * step + n);
         if (!(fabs(got - want) <= far))
@@ -240,6 +242,7 @@ static void test_epilogues(void **state)
                       .more = (DType[]){DT_BF16, DT_NONE, DT_F32}[i / 3 % 3],
                       .act = (GemmAct)(i % 6),
                       .times = i % 17 < 5,
+                      .last = i % 17 > 10,
                       .gap = i % 7 == 0 ? 3 : 0,
                       .constant = i % 11 < 6,
                       .rounded = i % 13 < 6};
@@ -313,35 +316,37 @@ static void test_extremes(void **state)
     }
 }
 
-/* GELU of every kind of result, from -12 to 12 and beyond: its own error is below that of rounding the result. */
-static void test_gelu(void **state)
+/* Activations of every kind of result, from -12 to 12 and beyond, of a row alone and of a tile: their own error is
+ * below that of rounding the result. */
+static void check_activation(GemmAct act, DType t, DType u, int64_t rows)
 {
     enum { N = 2400, MORE_N = 3 };
     Err err = {0};
+    Tensor a = tensor_of(t, 2, (int64_t[]){rows, 1}, room(A, rows * 4)),
+           b = tensor_of(t, 2, (int64_t[]){1, N + MORE_N}, room(B, (N + MORE_N) * (int64_t)size_of(t))),
+           c = tensor_of(u, 2, (int64_t[]){rows, N + MORE_N}, room(C, rows * (N + MORE_N) * (int64_t)size_of(u)));
+    for (int64_t m = 0; m < rows; m++) store_f64(t, (char *)a.data + (size_t)m * size_of(t), 1);
+    for (int n = 0; n < N + MORE_N; n++)
+        store_f64(t, (char *)b.data + (size_t)n * size_of(t),
+                  n < N ? (n - N / 2) * 0.01 + 0.003 : (double[]){INFINITY, -INFINITY, NAN}[n - N]);
+    Packed *g = packed_matmul(NULL, kernels_here(), &(GemmMatmul){.a = &a, .b = &b, .c = &c, .act = act}, &err);
+    run(g, &a, &b, c.data, NULL, NULL);
+    packed_free(g);
+    for (int64_t i = 0; i < rows * (N + MORE_N); i++) {
+        double x = get(t, b.data, i % (N + MORE_N)), got = get(u, c.data, i), want = activation(act, x);
+        double far = fabs(x) * 0x1p-22 + (u == DT_BF16 ? fabs(want) * 0x1.1p-8 : 0);
+        if (isfinite(x) ? !(fabs(got - want) <= far) : !same_f32((float)got, (float)want))
+            STOP("activation %d of %a as %s on %s is %a, expected %a", (int)act, x, dtype_name(u), rung_name(), got,
+                 want);
+    }
+}
+
+static void test_activations(void **state)
+{
     (void)state;
     for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung_of(product, rung))
-        for (int i = 0; i < 4; i++) {
-            DType t = types[i & 1], u = types[i >> 1];
-            Tensor a = tensor_of(t, 2, (int64_t[]){1, 1}, room(A, 4)),
-                   b = tensor_of(t, 2, (int64_t[]){1, N + MORE_N}, NULL),
-                   c = tensor_of(u, 2, (int64_t[]){1, N + MORE_N}, NULL);
-            b.data = room(B, (N + MORE_N) * (int64_t)size_of(t));
-            c.data = room(C, (N + MORE_N) * (int64_t)size_of(u));
-            store_f64(t, a.data, 1);
-            for (int n = 0; n < N + MORE_N; n++)
-                store_f64(t, (char *)b.data + (size_t)n * size_of(t),
-                          n < N ? (n - N / 2) * 0.01 + 0.003 : (double[]){INFINITY, -INFINITY, NAN}[n - N]);
-            GemmMatmul d = {.a = &a, .b = &b, .c = &c, .act = GEMM_GELU_ERF};
-            Packed *g = packed_matmul(NULL, kernels_here(), &d, &err);
-            run(g, &a, &b, c.data, NULL, NULL);
-            packed_free(g);
-            for (int n = 0; n < N + MORE_N; n++) {
-                double x = get(t, b.data, n), got = get(u, c.data, n), want = activation(GEMM_GELU_ERF, x);
-                double far = fabs(x) * 0x1p-22 + (u == DT_BF16 ? fabs(want) * 0x1.1p-8 : 0);
-                if (isfinite(x) ? !(fabs(got - want) <= far) : !same_f32((float)got, (float)want))
-                    STOP("GELU(%a) as %s on %s is %a, expected %a", x, dtype_name(u), rung_name(), got, want);
-            }
-        }
+        for (int act = GEMM_NONE; act <= GEMM_QUICK_GELU; act++)
+            for (int i = 0; i < 8; i++) check_activation((GemmAct)act, types[i & 1], types[i >> 1 & 1], i < 4 ? 1 : 7);
 }
 
 /* A weight is kept at its second use. Bytes packed once and given are what a pool would have packed;
@@ -491,7 +496,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),    cmocka_unit_test(test_epilogues),
                                        cmocka_unit_test(test_batches),  cmocka_unit_test(test_large),
-                                       cmocka_unit_test(test_extremes), cmocka_unit_test(test_gelu),
+                                       cmocka_unit_test(test_extremes), cmocka_unit_test(test_activations),
                                        cmocka_unit_test(test_given),    cmocka_unit_test(test_magnitudes),
                                        cmocka_unit_test(test_choice),   cmocka_unit_test(test_narrow)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
  * Contract in kernel/conv.h.
  */
 typedef float V __attribute__((vector_size(W * 4)));
+#include "kernel/gen/above.h"
 typedef float VU __attribute__((vector_size(W * 4), aligned(4), may_alias));
 
 typedef const float __attribute__((may_alias)) Word; /* of a: a float, or two bf16 */
@@ -43,19 +44,6 @@ INLINE void put_own(char *p, V x)
 {
     if (OWN_TYPE == DT_BF16) put_half(p, x);
     else *(VU *)(void *)p = x;
-}
-
-/* x, or the floor where x is below it; NaN stays. */
-INLINE V above(V low, V x)
-{
-#if defined(__AVX512F__)
-    return (V)_mm512_max_ps((__m512)low, (__m512)x);
-#elif defined(__AVX2__)
-    return (V)_mm256_max_ps((__m256)low, (__m256)x);
-#else
-    Words below = (Words)(x < low);
-    return (V)(((Words)low & below) | ((Words)x & ~below));
-#endif
 }
 
 /* What a convolution without an activation or with ReLU does with a sum. */

@@ -171,8 +171,18 @@ INLINE float gelu_of(float x)
     return x * (0.5f + vm_bits((size < half ? size : half) | (t & INT32_MIN)));
 }
 
+/* 1 / (1 + exp(-x)) by an exponential that does not overflow. */
+INLINE float sigmoid_of(float x)
+{
+    float e = vm_exp_down(-fabsf(x)), s = 1.0f / (1.0f + e);
+    return x < 0 ? e * s : s;
+}
+
+/* Twice what aten gelu, approximate='tanh', takes the tangent of: (1 + tanh(u)) / 2 is sigmoid(2 u). */
+#define TWICE_TANH_OF(x) (1.59576912160573072f * ((x) + 0.044715f * (x) * (x) * (x)))
+
 #ifdef __AVX512BF16__
-/* The same for results that become bf16, by Phi(-|x|) = 2^polynomial: relative error 2^-11.9. */
+/* gelu_of for results that become bf16, by Phi(-|x|) = 2^polynomial: relative error 2^-11.9. */
 INLINE float gelu_short(float x)
 {
     float u = fabsf(x), z = -2.69918844e-4f;
@@ -189,7 +199,19 @@ INLINE float gelu_short(float x)
     float tail = vm_bits((int32_t)((uint32_t)vm_int(p) + ((uint32_t)vm_int(shifted) << 23))); /* 0 for 2^-127 */
     return x * (x > 0 ? 1.0f - tail : tail);
 }
-enum { GELU_SHORT = -1 };
+
+/* sigmoid_of for results that become bf16: relative error 2^-12.9. */
+INLINE __m512 sigmoid_short(__m512 x)
+{
+    __m512 z = _mm512_max_ps(_mm512_set1_ps(-127.0f), _mm512_abs_ps(x) * _mm512_set1_ps(-1.44269504f)),
+           shifted = z + _mm512_set1_ps(12582912.0f), r = z - (shifted - _mm512_set1_ps(12582912.0f));
+    __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(5.50116203e-2f), r, _mm512_set1_ps(2.42210664e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.93282341e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    __m512 e = (__m512)_mm512_add_epi32((__m512i)p, _mm512_slli_epi32((__m512i)shifted, 23));
+    __m512 s = _mm512_rcp14_ps(_mm512_set1_ps(1.0f) + e);
+    return _mm512_mask_mul_ps(s, _mm512_movepi32_mask((__m512i)x), e, s);
+}
 #endif
 
 #define EACH(value)                                                                                                    \
@@ -199,19 +221,28 @@ enum { GELU_SHORT = -1 };
         t[i] = value;                                                                                                  \
     }                                                                                                                  \
     break
+#define EACH_SHORT(value)                                                                                              \
+    for (int i = 0; i < n; i += LANES) {                                                                               \
+        __m512 x = _mm512_loadu_ps(a + i) + _mm512_loadu_ps(b + i);                                                    \
+        _mm512_storeu_ps(t + i, value);                                                                                \
+    }                                                                                                                  \
+    break
 
-/* Of a + b; t may be a. */
+/* Of a + b, n of them, whole lines; t may be a. A negative `act`: for results that become bf16. */
 INLINE void activate(float *t, const float *a, const float *b, int n, int act)
 {
     switch (act) {
     case GEMM_RELU: EACH(x < 0 ? 0 : x);
     case GEMM_GELU_ERF: EACH(gelu_of(x));
 #ifdef __AVX512BF16__
-    case GELU_SHORT: EACH(gelu_short(x));
+    case -GEMM_GELU_ERF: EACH(gelu_short(x));
+    case -GEMM_GELU_TANH: EACH_SHORT(x *sigmoid_short(TWICE_TANH_OF(x)));
+    case -GEMM_SILU: EACH_SHORT(x *sigmoid_short(x));
+    case -GEMM_QUICK_GELU: EACH_SHORT(x *sigmoid_short(1.702f * x));
 #endif
-    case GEMM_GELU_TANH: EACH(vm_gelu_tanh(x));
-    case GEMM_SILU: EACH(vm_silu(x));
-    case GEMM_QUICK_GELU: EACH(vm_silu(1.702f * x) * (1 / 1.702f));
+    case GEMM_GELU_TANH: EACH(x *sigmoid_of(TWICE_TANH_OF(x)));
+    case GEMM_SILU: EACH(x *sigmoid_of(x));
+    case GEMM_QUICK_GELU: EACH(x *sigmoid_of(1.702f * x));
     default: EACH(x);
     }
 }
@@ -247,7 +278,7 @@ INLINE void finish_cols(const ProductOut *o, const float *acc, int64_t row, int6
 {
     int act = o->act;
 #ifdef __AVX512BF16__
-    if (act == GEMM_GELU_ERF && o->c_type == DT_BF16) act = GELU_SHORT;
+    if (act > GEMM_RELU && o->c_type == DT_BF16) act = -act;
 #endif
     if (cols < width) finish_lines(o, acc, row, col, rows, width, cols, act);
     else if (act) finish_lines(o, acc, row, col, rows, width, width, act);

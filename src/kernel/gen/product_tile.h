@@ -3,6 +3,7 @@
  * [K][NR], in words (a float, or two bf16).
  */
 typedef float V __attribute__((vector_size(W * 4)));
+#include "kernel/gen/above.h"
 
 INLINE void sums_begin(int rows, int nv, const float *acc, bool add, V s[MR][NV])
 {
@@ -68,47 +69,57 @@ INLINE void put_vector(void *to, DType t, int64_t at, V x)
     *(Anywhere *)((float *)to + at) = x;
 }
 
-/* Sums into c, from `row` on. Dtypes that the compiler knows: a test for each vector is as long as the rest; more: a residual. */
+/* What tiles do with sums but to add a bias; the residual has bounds on both sides, -inf for none. */
+typedef enum Ending { PLAIN, RELU, RESIDUAL } Ending;
+
+/* Sums into c, from `row` on. Dtypes and endings that the compiler knows: a test for each vector is as long as the
+ * rest. */
 INLINE void sums_as(int rows, const ProductTile *t, int64_t row, V s[MR][NV], const V *b, DType own, DType other,
-                    bool more)
+                    Ending e)
 {
     const ProductOut *o = t->into;
     int64_t c_step = o->c_step, step = o->residual_step, c = row * c_step + t->col, at = row * step + t->col;
     void *to = o->c;
     const void *from = o->residual;
+    V none = (V){0} - INFINITY, low = o->act == GEMM_RELU && !o->act_last ? (V){0} : none,
+      last = o->act == GEMM_RELU && o->act_last ? (V){0} : none;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++, c += c_step, at += step)
 #pragma GCC unroll 4
         for (int v = 0; v < NV; v++) {
             V x = s[r][v] + b[v];
-            put_vector(to, own, c + v * W, more ? x + out_vector(from, other, at + v * W) : x);
+            if (e == RELU) x = above((V){0}, x);
+            if (e == RESIDUAL) x = above(last, above(low, x) + out_vector(from, other, at + v * W));
+            put_vector(to, own, c + v * W, x);
         }
 }
 
-/* Sums that need a bias and a residual at most go from registers into c. */
+/* Sums that need a bias, a ReLU and a residual at most go from registers into c. */
 INLINE void sums_into_c(int rows, const ProductTile *t, int64_t row, V s[MR][NV])
 {
     const ProductOut *o = t->into;
     V b[NV];
+    bool relu = o->act == GEMM_RELU;
 #pragma GCC unroll 4
     for (int v = 0; v < NV; v++)
         b[v] = o->bias ? out_vector(o->bias, o->bias_type, t->col + v * W) : (V){0} - 0.0f;
 #ifdef __AVX512BF16__
     if (o->c_type == DT_BF16 && !o->residual) {
-        sums_as(rows, t, row, s, b, DT_BF16, DT_BF16, false);
+        if (relu) sums_as(rows, t, row, s, b, DT_BF16, DT_BF16, RELU);
+        else sums_as(rows, t, row, s, b, DT_BF16, DT_BF16, PLAIN);
         return;
     }
     if (o->c_type == DT_BF16 || (o->residual && o->residual_type == DT_BF16)) {
-        sums_as(rows, t, row, s, b, o->c_type, o->residual_type, true);
+        sums_as(rows, t, row, s, b, o->c_type, o->residual_type, RESIDUAL);
         return;
     }
 #endif
-    if (o->residual) sums_as(rows, t, row, s, b, DT_F32, DT_F32, true);
-    else sums_as(rows, t, row, s, b, DT_F32, DT_F32, false);
+    if (o->residual) sums_as(rows, t, row, s, b, DT_F32, DT_F32, RESIDUAL);
+    else if (relu) sums_as(rows, t, row, s, b, DT_F32, DT_F32, RELU);
+    else sums_as(rows, t, row, s, b, DT_F32, DT_F32, PLAIN);
 }
 
-/* Of tile i. */
-INLINE void sums_done(int rows, int nv, const ProductTile *t, int64_t i, V s[MR][NV])
+INLINE void sums_done(int rows, int nv, const ProductTile *t, int64_t i, V s[MR][NV]) /* of tile i */
 {
     if (t->into && nv == NV) sums_into_c(rows, t, t->row + i * rows, s);
     else sums_end(rows, nv, t->acc + i * MR * NR, s);
