@@ -23,7 +23,7 @@ typedef struct Job {
     bool keep;
     int64_t row; /* first of the superblock */
     Rows rows;
-    bool straight;          /* whole panels go from registers into c */
+    bool straight;          /* whole vectors of columns go from registers into c */
     bool ordered;           /* tile after tile meets all panels, and its rows of a, c and the residual are contiguous */
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
 } Job;
@@ -166,21 +166,26 @@ typedef struct Pair {
 /* Whether sums are results but for a bias, a residual and a ReLU, of dtypes that tiles take. */
 static bool straight(const Packed *g, const ProductOut *o)
 {
-    bool tiles = g->k->straight && (!g->k->widen || g->widens) && !g->conv && !g->line;
+    bool tiles = g->k->straight && (!g->k->widen || g->widens);
     bool floats = o->c_type == DT_F32 && (!o->bias || o->bias_type == DT_F32) &&
                   (!o->residual || o->residual_type == DT_F32);
     bool plain = (o->act == GEMM_NONE || o->act == GEMM_RELU) && !(o->residual && o->times);
     return tiles && plain && (floats || g->k->halves);
 }
 
+static int columns(const Packed *g, int64_t panel) { return (int)least(g->k->nr, g->N - panel * g->k->nr); }
+
+/* Whether so many columns go from registers into c. */
+static bool vectors(const Job *j, int cols) { return j->straight && cols % j->g->k->straight == 0; }
+
 /* Tiles from t on, up to `end`, that one call takes, by panel p, elements of K from `at` on: as many rows each, laid
  * out alike, and nothing to be done with their sums, which go into c or wait for the rest of K. */
 static int64_t alike(const Job *j, const Place *t, const Place *end, int64_t p, int64_t at)
 {
     const Packed *g = j->g;
-    bool waits = at + g->kc < g->deep, whole = (p + 1) * g->k->nr <= g->N;
+    bool waits = at + g->kc < g->deep, into = vectors(j, columns(g, p)) && !g->conv && !g->line;
     int64_t n = 1;
-    if (!g->k->straight || (g->k->widen && !g->widens) || (!waits && !(j->straight && whole))) return 1;
+    if (!g->k->straight || (g->k->widen && !g->widens) || (!waits && !into)) return 1;
     while (t + n < end && t[n].rows == t->rows && t[n].lies == t->lies) n++;
     return n;
 }
@@ -196,7 +201,7 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
     if (!g->widens) x->b = panel_at(j, p) + at * k->nr * k->size;
     x->n = least(g->kc, g->deep - at);
     x->rows = t->rows;
-    x->cols = (int)least(k->nr, g->N - p * k->nr);
+    x->cols = columns(g, p);
     x->add = at > 0;
     x->step = 0;
     x->into = NULL;
@@ -214,17 +219,15 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
         x->apart = g->deep * t->step;
     }
     if (last) {
-        int64_t row = j->row + t->row, col = p * k->nr;
-        int rows = (int)least(t->rows, j->rows.rows - t->row);
-        if (j->straight && x->cols == k->nr && rows == t->rows) {
+        int64_t row = j->row + t->row, col = p * k->nr, *map = NULL;
+        int rows = (int)least(t->rows, j->rows.rows - t->row), kept = rows;
+        if (g->conv) rows_of_positions(g->conv, row, rows, map = pair->at[pair->turn]);
+        else if (g->line) rows_of_lines(g, row, rows, map = pair->at[pair->turn]);
+        *d = (ProductDone){&j->out, x->acc, map, row, col, rows, x->cols};
+        if (map) kept = rows_in_c(map, rows, &row);
+        if (kept == t->rows && vectors(j, x->cols) && (!map || map[rows - 1] == row + rows - 1))
             x->into = &j->out, x->row = row, x->col = col;
-        } else {
-            *d = (ProductDone){&j->out, x->acc, NULL, row, col, rows, x->cols};
-            if (g->conv || g->line) d->at = pair->at[pair->turn];
-            if (g->conv) rows_of_positions(g->conv, row, rows, pair->at[pair->turn]);
-            else if (g->line) rows_of_lines(g, row, rows, pair->at[pair->turn]);
-        }
-        if (d->at) rows = rows_in_c(pair->at[pair->turn], rows, &row);
+        rows = kept;
         if (j->ordered) coming_lines(j, row + rows, t->rows, p, x);
         else coming(&j->out, row, col, rows, x->cols, x);
     }

@@ -65,9 +65,9 @@ typedef struct ProductTile {
     int64_t n; /* elements of K */
     int64_t step, run, from;
     const int64_t *jump;
-    const ProductOut *into; /* NULL: sums go to acc. Else, nr columns of them, into its c from (row, col) on, with bias,
-                               ReLU and residual, if there are any: all f32, or, where the kernel takes `halves`, bf16.
-                               Only where the kernel is `straight` */
+    const ProductOut *into; /* NULL: sums go to acc. Else, cols of them, into its c from (row, col) on, with bias, ReLU
+                               and residual, if there are any: all f32, or, where the kernel takes `halves`, bf16. Only
+                               where the kernel is `straight` for so many columns */
     int64_t row, col;
     int count; /* tiles of as many rows, one after the other: `apart` bytes of a, mr x nr sums of acc from one to the
                   next. More than one only where the kernel is `straight` */
@@ -119,7 +119,7 @@ typedef struct ProductKernel {
     /* `tile` takes whole lines of a at once, so that rows of any step may stay where they are. The others read them
      * word by word: lines that are a power of two apart would push each other out of L1. */
     bool in_place;
-    bool straight; /* `tile` may put sums into c */
+    int straight;  /* `tile` may put sums into c, a multiple of so many columns; 0: it does not */
     bool halves;   /* then c, bias and residual may be bf16 */
     bool plain;    /* panels are rows of `nr` floats, one for each element of K */
 } ProductKernel;

@@ -170,7 +170,7 @@ void KERNEL(product_fill)(ProductKernels *k)
                              .tile = tile,
                              .finish = finish,
                              .fetches = true,
-                             .straight = true,
+                             .straight = W,
                              .plain = true};
 #if defined(__AVX2__)
     k->f32.few = FEW;

@@ -69,59 +69,69 @@ INLINE void put_vector(void *to, DType t, int64_t at, V x)
     *(Anywhere *)((float *)to + at) = x;
 }
 
-/* What tiles do with sums but to add a bias; the residual has bounds on both sides, -inf for none. */
-typedef enum Ending { PLAIN, RELU, RESIDUAL } Ending;
+/* What tiles do with sums but to add a bias. */
+typedef enum Ending { PLAIN, RELU, RESIDUAL, RELU_RESIDUAL, RESIDUAL_RELU } Ending;
+
+INLINE Ending ending_of(const ProductOut *o)
+{
+    bool relu = o->act == GEMM_RELU;
+    if (!o->residual) return relu ? RELU : PLAIN;
+    return relu ? o->act_last ? RESIDUAL_RELU : RELU_RESIDUAL : RESIDUAL;
+}
 
 /* Sums into c, from `row` on. Dtypes and endings that the compiler knows: a test for each vector is as long as the
  * rest. */
-INLINE void sums_as(int rows, const ProductTile *t, int64_t row, V s[MR][NV], const V *b, DType own, DType other,
-                    Ending e)
+INLINE void sums_as(int rows, int nv, const ProductTile *t, int64_t row, V s[MR][NV], const V *b, DType own,
+                    DType other, Ending e)
 {
     const ProductOut *o = t->into;
     int64_t c_step = o->c_step, step = o->residual_step, c = row * c_step + t->col, at = row * step + t->col;
     void *to = o->c;
     const void *from = o->residual;
-    V none = (V){0} - INFINITY, low = o->act == GEMM_RELU && !o->act_last ? (V){0} : none,
-      last = o->act == GEMM_RELU && o->act_last ? (V){0} : none;
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++, c += c_step, at += step)
 #pragma GCC unroll 4
-        for (int v = 0; v < NV; v++) {
+        for (int v = 0; v < nv; v++) {
             V x = s[r][v] + b[v];
-            if (e == RELU) x = above((V){0}, x);
-            if (e == RESIDUAL) x = above(last, above(low, x) + out_vector(from, other, at + v * W));
+            if (e == RELU || e == RELU_RESIDUAL) x = above((V){0}, x);
+            if (e >= RESIDUAL) x += out_vector(from, other, at + v * W);
+            if (e == RESIDUAL_RELU) x = above((V){0}, x);
             put_vector(to, own, c + v * W, x);
         }
 }
 
+/* Dtypes that the compiler knows, but for a residual of another dtype. */
+INLINE void sums_of(int rows, int nv, const ProductTile *t, int64_t row, V s[MR][NV], const V *b, DType own)
+{
+    const ProductOut *o = t->into;
+    Ending e = ending_of(o);
+    if (e == PLAIN) sums_as(rows, nv, t, row, s, b, own, own, PLAIN);
+    else if (e == RELU) sums_as(rows, nv, t, row, s, b, own, own, RELU);
+    else if (e == RESIDUAL && o->residual_type == own) sums_as(rows, nv, t, row, s, b, own, own, RESIDUAL);
+    else if (e == RESIDUAL_RELU && o->residual_type == own) sums_as(rows, nv, t, row, s, b, own, own, RESIDUAL_RELU);
+    else sums_as(rows, nv, t, row, s, b, own, o->residual_type, e);
+}
+
 /* Sums that need a bias, a ReLU and a residual at most go from registers into c. */
-INLINE void sums_into_c(int rows, const ProductTile *t, int64_t row, V s[MR][NV])
+INLINE void sums_into_c(int rows, int nv, const ProductTile *t, int64_t row, V s[MR][NV])
 {
     const ProductOut *o = t->into;
     V b[NV];
-    bool relu = o->act == GEMM_RELU;
 #pragma GCC unroll 4
-    for (int v = 0; v < NV; v++)
+    for (int v = 0; v < nv; v++)
         b[v] = o->bias ? out_vector(o->bias, o->bias_type, t->col + v * W) : (V){0} - 0.0f;
 #ifdef __AVX512BF16__
-    if (o->c_type == DT_BF16 && !o->residual) {
-        if (relu) sums_as(rows, t, row, s, b, DT_BF16, DT_BF16, RELU);
-        else sums_as(rows, t, row, s, b, DT_BF16, DT_BF16, PLAIN);
-        return;
-    }
-    if (o->c_type == DT_BF16 || (o->residual && o->residual_type == DT_BF16)) {
-        sums_as(rows, t, row, s, b, o->c_type, o->residual_type, RESIDUAL);
+    if (o->c_type == DT_BF16) {
+        sums_of(rows, nv, t, row, s, b, DT_BF16);
         return;
     }
 #endif
-    if (o->residual) sums_as(rows, t, row, s, b, DT_F32, DT_F32, RESIDUAL);
-    else if (relu) sums_as(rows, t, row, s, b, DT_F32, DT_F32, RELU);
-    else sums_as(rows, t, row, s, b, DT_F32, DT_F32, PLAIN);
+    sums_of(rows, nv, t, row, s, b, DT_F32);
 }
 
 INLINE void sums_done(int rows, int nv, const ProductTile *t, int64_t i, V s[MR][NV]) /* of tile i */
 {
-    if (t->into && nv == NV) sums_into_c(rows, t, t->row + i * rows, s);
+    if (t->into) sums_into_c(rows, nv, t, t->row + i * rows, s);
     else sums_end(rows, nv, t->acc + i * MR * NR, s);
 }
 

@@ -61,6 +61,6 @@ void product_fill_avx512bf16(ProductKernels *k)
                               .beside = beside,
                               .finish = finish,
                               .fetches = true,
-                              .straight = true,
+                              .straight = W,
                               .halves = true};
 }
