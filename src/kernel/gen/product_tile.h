@@ -44,30 +44,32 @@ INLINE void sums_add(int rows, int nv, const char *a, int64_t step, const float 
 
 typedef float Anywhere __attribute__((vector_size(W * 4), aligned(4), may_alias));
 
-/* A vector of c, of the residual or of the bias from element `at` on: floats, or, of `halves`, bf16. */
-INLINE V out_vector(const void *from, DType t, int64_t at)
+/* A vector of c, of the residual or of the bias: floats, or, of `halves`, bf16. */
+INLINE V out_vector(const char *from, DType t)
 {
 #ifdef __AVX512BF16__
     if (t == DT_BF16) {
-        __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)from + at));
+        __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)from);
         return (V)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
     }
 #endif
     (void)t;
-    return *(const Anywhere *)((const float *)from + at);
+    return *(const Anywhere *)(const void *)from;
 }
 
-INLINE void put_vector(void *to, DType t, int64_t at, V x)
+INLINE void put_vector(char *to, DType t, V x)
 {
 #ifdef __AVX512BF16__
     if (t == DT_BF16) {
-        _mm256_storeu_si256((__m256i *)(void *)((uint16_t *)to + at), (__m256i)_mm512_cvtneps_pbh((__m512)x));
+        _mm256_storeu_si256((__m256i *)(void *)to, (__m256i)_mm512_cvtneps_pbh((__m512)x));
         return;
     }
 #endif
     (void)t;
-    *(Anywhere *)((float *)to + at) = x;
+    *(Anywhere *)(void *)to = x;
 }
+
+INLINE int64_t size_of(DType t) { return t == DT_BF16 ? 2 : 4; }
 
 /* What tiles do with sums but to add a bias. */
 typedef enum Ending { PLAIN, RELU, RESIDUAL, RELU_RESIDUAL, RESIDUAL_RELU } Ending;
@@ -85,18 +87,18 @@ INLINE void sums_as(int rows, int nv, const ProductTile *t, int64_t row, V s[MR]
                     DType other, Ending e)
 {
     const ProductOut *o = t->into;
-    int64_t c_step = o->c_step, step = o->residual_step, c = row * c_step + t->col, at = row * step + t->col;
-    void *to = o->c;
-    const void *from = o->residual;
+    int64_t c_step = o->c_step * size_of(own), step = o->residual_step * size_of(other);
+    char *to = (char *)o->c + row * c_step + t->col * size_of(own);
+    const char *from = e >= RESIDUAL ? (const char *)o->residual + row * step + t->col * size_of(other) : to;
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; r++, c += c_step, at += step)
+    for (int r = 0; r < rows; r++, to += c_step, from += step)
 #pragma GCC unroll 4
         for (int v = 0; v < nv; v++) {
             V x = s[r][v] + b[v];
             if (e == RELU || e == RELU_RESIDUAL) x = above((V){0}, x);
-            if (e >= RESIDUAL) x += out_vector(from, other, at + v * W);
+            if (e >= RESIDUAL) x += out_vector(from + v * W * size_of(other), other);
             if (e == RESIDUAL_RELU) x = above((V){0}, x);
-            put_vector(to, own, c + v * W, x);
+            put_vector(to + v * W * size_of(own), own, x);
         }
 }
 
@@ -119,7 +121,8 @@ INLINE void sums_into_c(int rows, int nv, const ProductTile *t, int64_t row, V s
     V b[NV];
 #pragma GCC unroll 4
     for (int v = 0; v < nv; v++)
-        b[v] = o->bias ? out_vector(o->bias, o->bias_type, t->col + v * W) : (V){0} - 0.0f;
+        b[v] = o->bias ? out_vector((const char *)o->bias + (t->col + v * W) * size_of(o->bias_type), o->bias_type)
+                       : (V){0} - 0.0f;
 #ifdef __AVX512BF16__
     if (o->c_type == DT_BF16) {
         sums_of(rows, nv, t, row, s, b, DT_BF16);
@@ -151,9 +154,9 @@ enum { GROUP = 4 };
 /* Lines of `bytes` from `at` on. */
 INLINE void fetch_lines(const char *at, int64_t bytes)
 {
-    int64_t line = 0;
-    do __builtin_prefetch(at + line, 0, 2);
-    while ((line += LINE) < bytes);
+    __builtin_prefetch(at, 0, 2);
+    if (bytes <= LINE) return;
+    for (int64_t line = LINE; line < bytes; line += LINE) __builtin_prefetch(at + line, 0, 2);
 }
 
 /* Rows of c, then of the residual (`more`), one after the other; from then on the last of them again. */
