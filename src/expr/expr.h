@@ -109,7 +109,7 @@ void expr_assume(ExprPool *p, const Expr *cond);
 /* Does an equality say that two symbols are the same? Of s22 + s98 == s98 + s1 they are s22 and s1. */
 bool expr_same_symbols(ExprPool *p, const Expr *cond, Expr **a, Expr **b);
 /* The symbol `from` is gone, and its names mean `to` from now on, which is within the ranges of both. What was built
- * with it stays as it is: see expr_replace. */
+ * with it stays as it is: see expr_replace. Equalities that were assumed of it are forgotten. */
 void expr_merge_symbol(ExprPool *p, const Expr *from, const Expr *to);
 
 Expr *ex_int(ExprPool *p, int64_t v);

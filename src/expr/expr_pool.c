@@ -142,4 +142,8 @@ void expr_merge_symbol(ExprPool *p, const Expr *from, const Expr *to)
         if (p->by_name.entries[i].value == gone) p->by_name.entries[i].value = s;
     expr_set_range(p, (int)to->i, gone->lo > s->lo ? gone->lo : s->lo, gone->hi < s->hi ? gone->hi : s->hi);
     gone->source = SYM_GONE;
+    int n = 0; /* what is made from now on must not have it */
+    for (int i = 0; i < p->nequal; i++)
+        if (!ex_mentions(p->equal[i].lead, from) && !ex_mentions(p->equal[i].rest, from)) p->equal[n++] = p->equal[i];
+    p->nequal = n;
 }

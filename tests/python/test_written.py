@@ -271,3 +271,27 @@ def test_polygamma_of_half_types(dtype, tmp_path):
     model.save(tmp_path / "again.pt2")
     got = torch.export.load(tmp_path / "again.pt2").module()(x)
     torch.testing.assert_close(got, Trigamma()(x))
+
+
+class Regions(torch.nn.Module):
+    """As many regions of keys and values as there are windows of four queries: that keys and values are as many follows
+    from quotients alone, and is said in the file once they are one attention."""
+
+    def forward(self, q, k, v):
+        b, n, c = q.shape
+        assert n % 4 == 0
+        q, k, v = (x.reshape(b, n // 4, -1, c) for x in (q, k, v))
+        k, v = (F.pad(x, (0, 0, 0, 0, 1, 1)).unfold(1, 3, 1).movedim(-1, 2).flatten(2, 3) for x in (k, v))
+        return ((q @ k.transpose(-1, -2)).softmax(-1) @ v).reshape(b, n, c)
+
+
+def test_sizes_that_are_one_by_quotients(tmp_path):
+    sizes = {a: Dim.AUTO for a in (0, 1)}
+    args = tuple(torch.randn(2, 12, 8) for _ in range(3))
+    torch.export.save(torch.export.export(Regions(), args, dynamic_shapes=(sizes,) * 3), tmp_path / "a.pt2")
+    run("rewrite", tmp_path / "a.pt2", "-o", tmp_path / "b.pt2", "--require-fused", "-q")
+    model, again = qkv.Model(tmp_path / "b.pt2"), torch.export.load(tmp_path / "b.pt2").module()
+    for n, m in ((12, 12), (12, 15), (16, 8)):
+        x = [torch.randn(3, k, 8) for k in (n, m, m)]
+        for got in (model.run_dlpack(x)["output_0"], again(*x)):
+            torch.testing.assert_close(torch.from_dlpack(got), Regions()(*x))

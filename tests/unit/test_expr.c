@@ -315,6 +315,21 @@ static void test_same_symbols(void **state)
     assert_true(expr_symbol(p, (int)a->i)->lo == 5 && expr_symbol(p, (int)a->i)->hi == 64);
 }
 
+/* What was assumed of a symbol that is gone is forgotten: of x//y == s//y and s//y*y == s nothing leads back to it. */
+static void test_gone(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    Expr *x = ex_symbol(p, "x"), *s = ex_symbol(p, "s"), *y = ex_symbol(p, "y");
+    static const char *const assumed[] = {"x//(y//4) == s//(y//4)", "(y//4)*(s//(y//4)) == s", "h*w == 16"};
+    for (int i = 0; i < 3; i++) expr_assume(p, parsed(p, assumed[i]));
+    Expr *whole = ex_mul(p, ex_floordiv(p, y, ex_int(p, 4)), ex_floordiv(p, x, ex_floordiv(p, y, ex_int(p, 4))));
+    assert_ptr_equal(whole, s);
+    expr_merge_symbol(p, s, x);
+    whole = ex_mul(p, ex_floordiv(p, y, ex_int(p, 4)), ex_floordiv(p, x, ex_floordiv(p, y, ex_int(p, 4))));
+    assert_false(ex_mentions(whole, s));
+    assert_string_equal(printed(p, parsed(p, "h*w")), "16");
+}
+
 /* ------------------------------------------------------------------ text */
 
 static void test_print(void **state)
@@ -573,6 +588,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_assumed_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_not_equal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_same_symbols, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_gone, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_print, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_print_sorted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_srepr, set_up, tear_down),
