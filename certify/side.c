@@ -54,12 +54,40 @@ static Expr *size_in(Expr *e, int64_t *n)
     return e->kind == EX_SYM ? e : NULL;
 }
 
+/* `size` is `is` from now on. */
+static void take_is(Checker *c, Expr *size, Expr *is)
+{
+    for (int m = 0; m < c->nsame; m++) c->same[m].is = ix_subst(&c->t.x, c->same[m].is, size, is);
+    c->same[c->nsame].size = size;
+    c->same[c->nsame++].is = is;
+    forget_exprs(&c->side[SOURCE]);
+}
+
+/* Of s % 4 == 0: s is 4 times a size of its own, so that what is cut into windows of 4 has no remainder. */
+static bool take_multiple(Checker *c, const Expr *cond, Err *err)
+{
+    const Graph *g = c->side[SOURCE].g;
+    ExprPool *p = c->t.x.p;
+    int rest = cond->kind == EX_EQ && cond->args[0]->kind == EX_MOD ? 0 : 1;
+    const Expr *mod = cond->kind == EX_EQ && ex_equals_int(cond->args[1 - rest], 0) ? cond->args[rest] : NULL;
+    if (!mod || mod->kind != EX_MOD || mod->args[0]->kind != EX_SYM || !ex_is_int(mod->args[1])) return true;
+    const Symbol *of = expr_symbol(g->ex, (int)mod->args[0]->i), *s = expr_find_symbol(p, of->name);
+    int64_t n = mod->args[1]->i;
+    if (n < 2 || of->source != SYM_INPUT || !s || checker_expr(c, SOURCE, of->expr) != s->expr) return true;
+    char *name = arena_printf(c->arena, "%s:%lld", s->name, (long long)n); /* which no file has */
+    Expr *part = name ? ex_symbol(p, name) : NULL, *whole = part ? ex_mul(p, ex_int(p, n), part) : NULL;
+    if (!whole) return oom(err);
+    expr_set_range(p, (int)part->i, s->lo > 0 ? (s->lo - 1) / n + 1 : 0, s->hi == INT64_MAX ? s->hi : s->hi / n);
+    take_is(c, s->expr, whole);
+    return true;
+}
+
 /* What a condition of the source says that a size is: u1 + u2 == u0, 64*s2 == 256*s1. */
 static bool take_same(Checker *c, Err *err)
 {
     const Graph *g = c->side[SOURCE].g;
     ExprPool *p = c->t.x.p;
-    c->same = arena_alloc(c->arena, (size_t)g->nrequire + 1, sizeof *c->same);
+    c->same = arena_alloc(c->arena, 2 * (size_t)g->nrequire + 1, sizeof *c->same);
     if (!c->same) return oom(err);
     for (int k = 0; k < g->nrequire; k++) {
         const Expr *cond = g->require[k].cond;
@@ -74,13 +102,11 @@ static bool take_same(Checker *c, Err *err)
             ex_range(p, is, &lo, &hi);
             bool less = lo < s->lo || (!checker_from_data(of) && hi > s->hi); /* would be known */
             if (less || ex_mul(p, is, ex_int(p, n)) != other) continue;
-            for (int m = 0; m < c->nsame; m++) c->same[m].is = ix_subst(&c->t.x, c->same[m].is, size, is);
-            c->same[c->nsame].size = size;
-            c->same[c->nsame++].is = is;
-            forget_exprs(&c->side[SOURCE]);
+            take_is(c, size, is);
             break;
         }
     }
+    for (int k = 0; k < g->nrequire; k++) TRY(take_multiple(c, g->require[k].cond, err));
     forget_exprs(&c->side[SOURCE]); /* of what is read twice nothing is known yet */
     return true;
 }

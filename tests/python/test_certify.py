@@ -1447,6 +1447,26 @@ def test_chunks_of_any_length(ceil, tmp_path):
     assert "scaled_dot_product_attention" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "b.pt2").stdout
 
 
+class Windows(nn.Module):
+    """Each window of four tokens sees its neighbours, as in local attention (Longformer, Performer)."""
+
+    def forward(self, q, k, v):
+        b, n, c = q.shape
+        assert n % 4 == 0
+        q, k, v = (x.reshape(b, n // 4, 4, c) for x in (q, k, v))
+        k, v = (F.pad(x, (0, 0, 0, 0, 1, 1), value=-1.0).unfold(1, 3, 1).movedim(-1, 2).flatten(2, 3) for x in (k, v))
+        p = torch.einsum("bwic,bwjc->bwij", q, k).softmax(-1)
+        return torch.einsum("bwij,bwjc->bwic", p, v).reshape(b, n, c)
+
+
+def test_windows_of_four_tokens(tmp_path):
+    sizes = {a: torch.export.Dim.AUTO for a in (0, 1)}
+    args = tuple(torch.randn(2, 12, 8) for _ in range(3))
+    torch.export.save(torch.export.export(Windows(), args, dynamic_shapes=(sizes,) * 3), tmp_path / "a.pt2")
+    assert certified(tmp_path / "b.pt2", "rewrite", tmp_path / "a.pt2", source=tmp_path / "a.pt2") == (True, None)
+    assert "scaled_dot_product_attention" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "b.pt2").stdout
+
+
 class Complex(nn.Module):
     """A complex weight, complex numbers seen as reals and reals as complex ones, and complex outputs."""
 
