@@ -131,6 +131,7 @@ static bool looks_through(const Prover *p, const Value *v, Reach reach)
     int flags = v->def->op->flags, operands = 0;
     node_each_operand(v->def, count_operand, &operands);
     if (flags & OPF_RANDOM) return false; /* drawn once, and the same for all that read it */
+    if (flags & OPF_AS_STORED && !element_is_known(v)) return false; /* bytes, of which nothing is known */
     if (operands == 0 || (dtype_is_int(v->dtype) && (flags & (OPF_VIEW | OPF_POINTWISE)))) return true;
     if (v->dtype == DT_BOOL && p->placed[v->id]) return true;
     switch (reach) {

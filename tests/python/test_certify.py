@@ -1479,6 +1479,23 @@ class Complex(nn.Module):
         return z, self.w.view(torch.float32)[:, 1::2] * 2, (x * 1.5).view(torch.complex64), self.w[:, 1]
 
 
+class Turned(nn.Module):
+    """Texts and pictures, each turned by other parts of one table of complex numbers, as Qwen-Image has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.polar(torch.ones(9, 4), torch.arange(9.0)[:, None] * torch.tensor([1.0, 0.3, 0.1, 0.03]))
+
+    def forward(self, x):
+        rows, columns = self.table.split([2, 2], 1)
+        places = torch.cat([rows[:2, None].expand(2, 3, 2), columns[None, :3].expand(2, 3, 2)], -1).reshape(6, 4)
+        parts = []
+        for y, by in ((x[:, :2], self.table[2:4]), (x[:, 2:], places)):
+            y = torch.view_as_complex(y.reshape(*y.shape[:-1], 4, 2)) * by[:, None]
+            parts.append(torch.view_as_real(y).flatten(3))
+        return torch.cat(parts, 1)
+
+
 class Cosine(nn.Module):
     """Attention of normalised queries and keys, whose bound 1e-12 a certificate cannot have, with its weights."""
 
@@ -1531,9 +1548,10 @@ class CutImage(nn.Module):
         return y.reshape(b, h // 2, w // 2, 2, 2, c).permute(0, 5, 1, 3, 2, 4).reshape(b, c, h, w)
 
 
-@pytest.mark.parametrize("module, inputs", [(Complex(), ((3, 8),)), (Cosine(), ((2, 5, 4), (2, 7, 4))),
-                                            (Linear(), ((3, 6, 8), (3, 1, 6, 4))), (CutImage(), ((3, 8, 8, 8),))],
-                         ids=["complex", "cosine", "linear", "blocks"])
+@pytest.mark.parametrize("module, inputs", [(Complex(), ((3, 8),)), (Turned(), ((2, 8, 3, 8),)),
+                                            (Cosine(), ((2, 5, 4), (2, 7, 4))), (Linear(), ((3, 6, 8), (3, 1, 6, 4))),
+                                            (CutImage(), ((3, 8, 8, 8),))],
+                         ids=["complex", "turned", "cosine", "linear", "blocks"])
 def test_what_is_spelled_anew(module, inputs, tmp_path):
     program = torch.export.export(module, tuple(torch.randn(*x) for x in inputs),
                                   dynamic_shapes=tuple({0: torch.export.Dim.AUTO} for _ in inputs))
