@@ -156,22 +156,61 @@ static bool follows(Checker *c, const Expr *bound)
     return false;
 }
 
-/* May a node look up what the source does not, perhaps where nothing reads it? Not what is a value of the source, and
- * not where the indices are all inside. */
-static bool looks_beyond(Checker *c, const Node *n)
+/* The indices of a node that looks up; NULL: it does not. */
+static const Arg *indices_of(const Node *n)
 {
     int one = op_param(n->op, "index"), k = one < 0 ? op_param(n->op, "indices") : one;
-    bool looks = k >= 0 && (n->arg[k].kind == ARG_VALUE || n->arg[k].kind == ARG_VALUES);
-    const Value *v = looks ? n->out[0] : NULL;
+    return k >= 0 && (n->arg[k].kind == ARG_VALUE || n->arg[k].kind == ARG_VALUES) ? &n->arg[k] : NULL;
+}
+
+/* The next index from *i on, which moves beyond it; NULL: there are no more. */
+static const Value *next_index(const Arg *a, int *i)
+{
+    int n = a->kind == ARG_VALUE ? 1 : a->n;
+    const Value *v = NULL;
+    for (; !v && *i < n; ++*i) v = a->kind == ARG_VALUE ? a->v : a->vs[*i];
+    return v;
+}
+
+/* Does a node of the source have the same indices, in their order? */
+static bool same_indices(const Checker *c, const Arg *source, const Arg *result)
+{
+    for (int i = 0, k = 0;;) {
+        const Value *a = next_index(source, &i), *b = next_index(result, &k);
+        if (!a || !b) return a == b;
+        if (checker_class(c, SOURCE, a) != checker_class(c, RESULT, b)) return false;
+    }
+}
+
+/* An element of what a node gives, at a place of its own. */
+static bool some_element(Checker *c, int side, const Value *v)
+{
     Expr *idx[MAX_RANK];
+    for (int i = 0; i < v->rank; i++)
+        if (!(idx[i] = ix_var(&c->t.x, side == SOURCE ? "m" : "o", i, checker_expr(c, side, v->dim[i])))) return false;
+    return element(c, side, v, idx);
+}
+
+/* May a node look up what the source does not, perhaps where nothing reads it? Not what is a value of the source, not
+ * where the indices are all inside, and not where the source looks up the same. */
+static bool looks_beyond(Checker *c, const Node *n)
+{
+    const Arg *looks = indices_of(n), *own;
+    const Value *v = looks ? n->out[0] : NULL;
     if (!looks || checker_class(c, RESULT, v) >= 0) return false;
     if (!element_is_known(v) || !terms_open(&c->t)) return true;
     c->leaf = c->shared;
     c->memo = NULL;
     c->nmemo = c->depth = c->work = 0;
-    for (int i = 0; i < v->rank; i++)
-        if (!(idx[i] = ix_var(&c->t.x, "o", i, checker_expr(c, RESULT, v->dim[i])))) return true;
-    return !element(c, RESULT, v, idx);
+    for (const Node *m = c->side[SOURCE].g->first; m; m = m->next) {
+        if (!(own = indices_of(m)) || !element_is_known(m->out[0]) || !same_indices(c, own, looks)) continue;
+        bool *leaf = &c->shared[checker_class(c, SOURCE, m->out[0])], was = *leaf;
+        *leaf = false;
+        some_element(c, SOURCE, m->out[0]);
+        *leaf = was;
+        c->depth = 0;
+    }
+    return !some_element(c, RESULT, v);
 }
 
 /* Sizes, conditions on them, results: what the source takes is not refused, and what it gives is given. */
