@@ -556,8 +556,7 @@ static bool named_size(Reader *r, Expr **have, Expr *declared)
                 fresh->value->id >= r->made_from;
     if (!mine || declared->kind != EX_SYM) {
         Expr *same = ex_make(p, EX_EQ, declared, *have, NULL);
-        bool open = same && !ex_is_const(same) && !(declared->symbols & ~(*have)->symbols) &&
-                    !ex_data_dependent(p, same);
+        bool open = same && !ex_is_const(same) && !(declared->symbols & ~(*have)->symbols);
         if (open) return graph_require(r->g, same, r->err, "line %d: the declared size of a result", r->line);
         Buf says = {0}, gives = {0};
         ex_print(p, declared, &says);

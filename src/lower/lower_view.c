@@ -411,6 +411,8 @@ bool lower_narrow(Lower *L)
     if (!start || !length || !x->rank) return lower_fail(L, 2, "expected an integer");
     start = from_end(L, start, x->dim[d]);
     Expr *end = ex_add(L->ex, start, length);
+    TRY(graph_require(L->g, ex_make(L->ex, EX_LE, ex_int(L->ex, 0), length, NULL), L->err,
+                      "node '%s': a length of at least 0", L->name));
     TRY(graph_require(L->g, ex_make(L->ex, EX_LE, end, x->dim[d], NULL), L->err,
                       "node '%s': start + length within dim %d", L->name, d));
     return lower_return(L, emit_slice(L, x, d, start, end, ex_int(L->ex, 1)));

@@ -84,6 +84,11 @@ TensorScatter (float[2, 3, 4] p, float[3, 4] u) -> rank 2 for a cache of rank 3
 OneHot (int64[2] i, int64[2] n = {1, 2}, float[2] v) -> 2 elements, expected one value
 OneHot (int64[2] i, int64 n = {3}, float[2, 1] v) -> rank 2, expected a vector of two values
 y, i = TopK (float[3] x, int64[2] k = {1, 1}) -> 2 elements, expected one value
+y, i = TopK (float[3] x, int64[1] k = {-1}) -> a length of at least 0: can never hold
+MelWeightMatrix (int64 m = {-1}, int64 d = {16}, int64 s = {8000}, float a = {0.0}, float b = {4000.0}) \
+-> a count of at least 0: can never hold
+MelWeightMatrix (int64 m = {8}, int64 d = {16}, int64 s = {0}, float a = {0.0}, float b = {4000.0}) \
+-> a sample rate above 0: can never hold
 Compress (float[3] x, int64[3] c) -> i64 of rank 1, expected a vector of bools
 EyeLike (float[3] x) -> rank 1, expected a matrix
 ReverseSequence (float[3, 3] x, int64[3, 1] n) -> rank 2, expected a vector

@@ -139,3 +139,43 @@ def test_mutants_are_read_back(tmp_path, seed):
             wrote += 1
             qkv.Model(str(tmp_path / name))
     assert wrote
+
+
+GRAPHS = {  # what was written and could not be read, as text of onnx
+    "a loop of fewer than no turns": "g (float[2] x) => (float[2] y, float[k, 2] s) <int64 n = {-1}> "
+    "{ y, s = Loop (n, , x) <body = b (int64 i, bool d, float[2] a) => (bool e, float[2] z, float[2] t) "
+    "{ e = Identity (d) z = Neg (a) t = Neg (a) }> }",
+    "a count that an input holds": "g (float[2, 5] x, int64[1] k) => (float[2, n] y, int64[2, n] i) "
+    "{ y, i = TopK (x, k) }",
+    "integers that do not saturate": "g (float[2] x) => (uint8[2] y) <float s = {0.5}> "
+    "{ y = QuantizeLinear <saturate = 0> (x, s) }",
+    "a quotient of 4 bits": "g (float[2] x) => (uint8[2] y) <float s = {0.5}> "
+    "{ y = QuantizeLinear <precision = 23> (x, s) }",
+}
+
+
+@pytest.mark.parametrize("what", GRAPHS)
+def test_onnx_is_read_back(tmp_path, what):
+    onnx = pytest.importorskip("onnx")
+    text = '<ir_version: 10, opset_import: ["": 23]>\n' + GRAPHS[what]
+    (tmp_path / "in.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    model, wrote = qkv.Model(tmp_path / "in.onnx"), 0
+    for name, write in ("s.pt2", model.save), ("m.onnx", model.save_onnx), ("m.qkv", model.pack):
+        try:
+            write(str(tmp_path / name))
+        except qkv.Error as e:
+            assert "a type that PyTorch does not have" in str(e)
+            continue
+        wrote += 1
+        qkv.Model(str(tmp_path / name))
+    assert wrote > 1
+
+
+def test_topk_of_a_negative_count(tmp_path):
+    onnx, np = pytest.importorskip("onnx"), pytest.importorskip("numpy")
+    text = '<ir_version: 10, opset_import: ["": 23]>\n' + GRAPHS["a count that an input holds"]
+    (tmp_path / "in.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    model, x = qkv.Model(tmp_path / "in.onnx"), np.arange(10, dtype=np.float32).reshape(2, 5)
+    assert model.run({"x": x, "k": np.int64([2])})["y"].tolist() == [[4, 3], [9, 8]]
+    with pytest.raises(qkv.Error, match="a length of at least 0"):
+        model.run({"x": x, "k": np.int64([-3])})

@@ -257,6 +257,12 @@ static void test_declared_otherwise(void **state)
                     &err);
     assert_null(g);
     assert_non_null(strstr(err.msg, "the declared size N + 1 of a result"));
+    g = graph_parse("symbol u0 = item %k in [-inf, inf]\ninput %x: f32[5]\ninput %k: i64[]\n"
+                    "%a: f32[Max(u0, 0)] = aten.slice.Tensor(%x, 0, 0, u0)\noutput a = %a\n",
+                    NULL, NULL, &err);
+    if (!g) STOP("%s", err.msg); /* of data: as its values say */
+    assert_int_equal(g->nrequire, 1);
+    graph_free(g);
 }
 
 /* Cut anywhere, or with any one byte changed: read or refused, nothing for the sanitizers;

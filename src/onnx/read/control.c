@@ -394,7 +394,7 @@ bool onnx_loop(OnnxOp *o)
         Expr **e;
         TRY(op_sizes(o, 0, &n, &e));
         if (n != 1) return op_fail(o, 0, "%d elements, expected one trip count", n);
-        limit = e[0];
+        limit = ex_is_int(e[0]) && e[0]->i < 0 ? ex_int(o->ex, 0) : e[0];
     }
     bool taken = false, few = limit ? ex_is_int(limit) && limit->i <= MAX_TURNS : true;
     if (few && known_truth(o, op_has(o, 1) ? o->in[1] : NULL) >= 0)

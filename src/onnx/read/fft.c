@@ -138,6 +138,8 @@ bool onnx_mel_weights(OnnxOp *o)
         TRY(op_sizes(o, i, &n, &e));
         if (n != 1) return op_fail(o, i, "%d elements, expected one", n);
         size[i] = e[0];
+        TRY(graph_require(o->g, ex_make(o->ex, EX_LE, ex_int(o->ex, i == 2), size[i], NULL), o->im->err,
+                          "node '%s': %s", o->L.name, i == 2 ? "a sample rate above 0" : "a count of at least 0"));
     }
     TRY(op_attr_dtype(o, "output_datatype", DT_F32, &t));
     Expr *count = ex_add(o->ex, size[0], two), *rows = ex_add(o->ex, ex_floordiv(o->ex, size[1], two), one);

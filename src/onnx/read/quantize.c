@@ -101,7 +101,7 @@ bool onnx_quantize_linear(OnnxOp *o)
     if (!quantizes(t)) return op_unsupported(o, "quantizing to %s", dtype_name(t));
     return op_return(o, 0,
                      AS(&o->L, quantize_linear, v(x), v(scale), zero ? v(zero) : arg_none(), arg_dtype(t),
-                        arg_int(o->g, axis), arg_int(o->g, block), arg_bool(o->g, saturate != 0),
+                        arg_int(o->g, axis), arg_int(o->g, block), arg_bool(o->g, saturate || !is_float8(t)),
                         precision == DT_NONE ? arg_none() : arg_dtype(precision)));
 }
 

@@ -230,7 +230,12 @@ static bool put_arg(Emit *e, const Param *p, const Arg *a, Buf *out)
     case ARG_EXPR: return put_number(e, a->e, p->type, out);
     case ARG_EXPRS: return put_numbers(e, a, p->type, out);
     case ARG_STR: jw_put(out, "{'as_string': %s}", a->s); return true;
-    case ARG_DTYPE: jw_put(out, "{'as_scalar_type': %d}", dtype_pt2(a->dtype)); return true;
+    case ARG_DTYPE:
+        if (dtype_pt2(a->dtype) < 0)
+            return fail(e->err, E_UNSUPPORTED, "%s, a type that PyTorch does not have: a .pt2 cannot hold it",
+                        dtype_name(a->dtype));
+        jw_put(out, "{'as_scalar_type': %d}", dtype_pt2(a->dtype));
+        return true;
     case ARG_GRAPH: break;
     }
     return false;
