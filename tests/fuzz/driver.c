@@ -97,6 +97,7 @@ uint8_t *fuzz_take_file(const char *path)
 bool __wrap_file_map(MappedFile *f, const char *path, Err *err);
 bool __wrap_file_map_inside(MappedFile *f, const char *folder, const char *relative, Err *err);
 void __wrap_file_unmap(MappedFile *f);
+void __wrap_pages_done(const void *data, size_t n);
 
 bool __wrap_file_map(MappedFile *f, const char *path, Err *err)
 {
@@ -115,6 +116,13 @@ bool __wrap_file_map_inside(MappedFile *f, const char *folder, const char *relat
     *f = (MappedFile){0};
     if (*folder || strcmp(relative, FUZZ_DATA)) return fail(err, E_IO, "cannot open '%s'", relative);
     return __wrap_file_map(f, FUZZ_PATH, err);
+}
+
+/* The file's pages cannot be read again, as those of a mapping can. */
+void __wrap_pages_done(const void *data, size_t n)
+{
+    (void)data;
+    (void)n;
 }
 
 void __wrap_file_unmap(MappedFile *f)
