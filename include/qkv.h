@@ -174,7 +174,8 @@ typedef struct qkv_session qkv_session;
 typedef struct qkv_session_options {
     size_t struct_size;  /* sizeof(qkv_session_options) */
     int threads;         /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
-    size_t memory_limit; /* bytes of activations, scratch and inputs that the session makes or copies; 0: no limit */
+    size_t memory_limit; /* bytes of activations, constants, scratch and inputs that the session makes or copies; 0: no
+                            limit */
     /* 1: run the nodes of the file. 0: run a copy of the graph, made by the model's first session and shared by all, in
      * which qkv_model_rewrite's rules have recognised attention, norms and activations; the model itself does not
      * change. */

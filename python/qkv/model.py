@@ -35,10 +35,10 @@ Names = Union[str, Iterable[str]]
 class _Opened:
     """One session of the library, used by one thread at a time."""
 
-    def __init__(self, model, threads, optimize, portable_bits):
+    def __init__(self, model, threads, optimize, portable_bits, memory_limit):
         self.pointer = None
-        e, options = CError(), SessionOptions(C.sizeof(SessionOptions), threads or 0, 0, 0 if optimize else 1,
-                                              portable_bits=portable_bits)
+        e, size = CError(), C.sizeof(SessionOptions)
+        options = SessionOptions(size, threads or 0, memory_limit, 0 if optimize else 1, portable_bits=portable_bits)
         self._free = lib().qkv_session_free
         self.pointer = lib().qkv_session_create(model, C.byref(options), C.byref(e))
         check(self.pointer, e)
@@ -256,7 +256,9 @@ class Model(_Runs, Measured):
     where a key padding mask marks tokens, the network runs on the real ones only, and padded positions of outputs are 0
     (model.rewrite(skip_padding=True) reports what it found). mmap=False reads the file into memory: one that is
     mapped and cut short by another process ends this one by SIGBUS. portable_bits=True: the same bits on every x86 CPU
-    (docs/DETERMINISM.md); by default they are the same on CPUs of one level.
+    (docs/DETERMINISM.md); by default they are the same on CPUs of one level. memory_limit: the most bytes that a
+    session takes for activations, constants, scratch and inputs (0: no limit); more is an Error with code 5 before
+    anything is allocated. For models of strangers: a hundred bytes can ask for any size.
 
     cache=True, or a folder: the model is kept there packed for this CPU (Model.pack; True: $XDG_CACHE_HOME/qkv/packed),
     and mapped from there from the second time on, so that processes share one copy of its weights. `cached` says
@@ -268,11 +270,12 @@ class Model(_Runs, Measured):
     def __init__(self, path: Union[str, os.PathLike, bytes, BinaryIO, ExportedProgram], compute: Optional[str] = None,
                  threads: Optional[int] = None, fuse: bool = True, fixed: Optional[Mapping[str, Any]] = None,
                  optimize: bool = True, skip_padding: bool = False, mmap: bool = True,
-                 cache: Union[bool, str, os.PathLike] = False, portable_bits: bool = False):
+                 cache: Union[bool, str, os.PathLike] = False, portable_bits: bool = False, memory_limit: int = 0):
         self._model = self._sessions = None
         data = _bytes_of(path)
         self.path = str(path) if data is None else None
-        self._args = (self.path, compute, threads, fuse, fixed, optimize, skip_padding, mmap, cache, portable_bits)
+        self._args = (self.path, compute, threads, fuse, fixed, optimize, skip_padding, mmap, cache, portable_bits,
+                      memory_limit)
         e = CError()
         borrowed = [_borrow(x) for x in (fixed or {}).values()]
         names = (C.c_char_p * len(borrowed))(*[name.encode() for name in fixed or {}])
@@ -311,7 +314,7 @@ class Model(_Runs, Measured):
         self._sessions.warm()
 
     def _maker(self):
-        return functools.partial(_Opened, self._model, self._args[2], self._args[5], self._args[9])
+        return functools.partial(_Opened, self._model, self._args[2], self._args[5], *self._args[9:])
 
     def _become(self, made):
         """The library's models do not change; this one stands for another from now on."""
@@ -370,7 +373,7 @@ class Model(_Runs, Measured):
         m._users = weakref.WeakSet()
         for owner in keep or ():
             owner._users.add(m)
-        m._args = (None, None, None, True, None, True, False, True, False, False)
+        m._args = (None, None, None, True, None, True, False, True, False, False, 0)
         m._open_sessions()
         m._list_ends()
         return m

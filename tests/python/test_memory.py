@@ -103,3 +103,24 @@ def test_constants_of_many_sizes(tmp_path):
                           text=True)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 200
+
+
+def test_memory_limit(tmp_path, model):
+    image = np.zeros((2, 1, 8, 8), np.float32)
+    assert np.array_equal(qkv.Model(DIGITS, memory_limit=1 << 26)(image)[0], model(image)[0])
+    small = qkv.Model(DIGITS, memory_limit=4096)
+    with pytest.raises(qkv.Error, match="the limit is 4096") as e:
+        small(image)
+    assert e.value.code == 5
+
+
+def test_memory_limit_of_constants(tmp_path):
+    """A file of a hundred bytes whose constants take 2 GiB: the session is refused, with little memory taken."""
+    onnx = pytest.importorskip("onnx")
+    text = ('<ir_version: 10, opset_import: ["": 21]>\ng (int64[2] x) => (int64[2] y) '
+            '<int64 a = {0}, int64 n = {268435456}, int64 d = {1}> '
+            '{ r = Range (a, n, d) s = ReduceSum (r) y = Add (x, s) }')
+    data = onnx.parser.parse_model(text).SerializeToString()
+    with pytest.raises(qkv.Error, match="the limit is 1048576") as e:
+        qkv.Model(data, memory_limit=1 << 20)(np.zeros(2, np.int64))
+    assert e.value.code == 5
