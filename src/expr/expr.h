@@ -117,6 +117,8 @@ Expr *ex_float(ExprPool *p, double v);
 Expr *ex_bool(ExprPool *p, bool v);
 Expr *ex_symbol(ExprPool *p, const char *name); /* found or created (SYM_FREE, unbounded) */
 bool expr_names_float(const char *symbol);      /* zuf0, zuf1, ... */
+enum { EXPR_NAME_MOST = 255 };                  /* bytes of a symbol's name */
+bool expr_is_name(const char *s);               /* what prints as one word and reads back as the same symbol */
 Expr *ex_add(ExprPool *p, Expr *a, Expr *b);
 Expr *ex_sub(ExprPool *p, Expr *a, Expr *b);
 Expr *ex_neg(ExprPool *p, Expr *a);

@@ -41,5 +41,4 @@ Expr *expr_intern(ExprPool *p, const Expr *want);
 bool expr_equate(ExprPool *p, Expr *a, Expr *b);
 Expr *expr_reduced(ExprPool *p, Expr *e); /* e as these equalities make it */
 bool expr_at_most(ExprPool *p, Expr *a, Expr *b, int depth); /* a <= b for all sizes? */
-bool expr_is_name(const char *s); /* what prints as one word and reads back as the same symbol */
 #endif

@@ -126,7 +126,8 @@ bool expr_rename_symbol(ExprPool *p, const char *from, const char *to, Err *err)
     Symbol *s = expr_find_symbol(p, from), *other = expr_find_symbol(p, to);
     if (!s || s->source == SYM_GONE) return fail(err, E_USAGE, "no size is called '%.80s'", from);
     if (!expr_is_name(to) || expr_names_float(to) != s->expr->is_float)
-        return fail(err, E_USAGE, "size '%s': '%.80s' is not a name; expected letters, digits and '_'", from, to);
+        return fail(err, E_USAGE, "size '%s': '%.80s' is not a name; expected at most %d letters, digits and '_'", from,
+                    to, EXPR_NAME_MOST);
     if (other == s) return true;
     if (other) return fail(err, E_USAGE, "size '%s': '%s' is already the name of another size", from, to);
     const char *copy = arena_strdup(p->arena, to);

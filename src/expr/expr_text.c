@@ -310,14 +310,15 @@ static Expr *parse_call(Parser *s, const char *name, size_t n)
     return made(s, ex_make(s->pool, functions[f].kind, arg[0], arg[1], arg[2]));
 }
 
-bool expr_is_name(const char *s)
+bool expr_is_name(const char *name)
 {
+    const char *s = name;
     static const char *const reserved[] = {"and", "or", "not", "True", "true", "False", "false", "inf", "nan"};
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (!strcmp(s, reserved[i])) return false;
     bool plain = is_alpha(*s) || *s == '_';
     for (; *s; s++) plain = plain && (is_alnum(*s) || *s == '_');
-    return plain;
+    return plain && s - name <= EXPR_NAME_MOST;
 }
 
 /* Symbol('s0', positive=True), Integer(3), Float('0.5', precision=53): a literal and keywords that add nothing new. */
@@ -395,7 +396,7 @@ static Expr *parse_atom(Parser *s)
         if (n == 5 && !strncmp(name, "Float", 5)) return parse_literal_call(s, 'F');
         return parse_call(s, name, n);
     }
-    char word[256];
+    char word[EXPR_NAME_MOST + 1];
     if (n >= sizeof word) return refuse(s, "name too long");
     memcpy(word, name, n);
     word[n] = 0;

@@ -177,6 +177,7 @@ def test_profile_and_trace_say_the_module(made, tmp_path):
     (["batch=seq"], "'seq' is already the name of another size"),
     (["batch=2b"], "'2b' is not a name"),
     (["batch="], "'' is not a name"),
+    (["batch=" + "b" * 256], "is not a name; expected at most 255"),
     (["batch"], "found 'batch', expected SIZE=NAME"),
     (["batch=a", "batch=b"], "size 'batch' is given two names"),
     (["batch=a", "seq=a"], "'a' is already the name of another size"),

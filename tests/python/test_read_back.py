@@ -179,3 +179,19 @@ def test_topk_of_a_negative_count(tmp_path):
     assert model.run({"x": x, "k": np.int64([2])})["y"].tolist() == [[4, 3], [9, 8]]
     with pytest.raises(qkv.Error, match="a length of at least 0"):
         model.run({"x": x, "k": np.int64([-3])})
+
+
+@pytest.mark.parametrize("name", ["inf", "nan", "True", "or", "zuf0", "2", "x" * 255, "x" * 256, "\u00e9" * 300, "a.b"])
+def test_names_of_sizes(tmp_path, name):
+    """Words of size expressions, and names that are too long to be read."""
+    onnx = pytest.importorskip("onnx")
+    x, y = (onnx.helper.make_tensor_value_info(k, 1, dims) for k, dims in
+            (("x", [name, name[:240] + "_", 4]), ("y", [None, None, 4])))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    (tmp_path / "in.onnx").write_bytes(made.SerializeToString())
+    model = qkv.Model(tmp_path / "in.onnx")
+    assert len(model.symbols) == 2
+    for path, write in ("s.pt2", model.save), ("m.onnx", model.save_onnx), ("m.qkv", model.pack):
+        write(str(tmp_path / path))
+        assert len(qkv.Model(str(tmp_path / path)).symbols) == 2

@@ -32,23 +32,27 @@ static bool check_opsets(OnnxImport *im)
 
 /* ------------------------------------------------------------------ inputs */
 
-/* dim_param: a name ("batch_size"), or an expression as torch.onnx writes it ("2*s0"),
- * whose symbols are other parameters. */
+/* dim_param: a name ("batch_size"), or an expression as torch.onnx writes it ("2*s0"), whose symbols are other
+ * parameters. What cannot name a symbol ("a.b", "inf", a page of text) is made into a name. */
 static Expr *param_size(OnnxImport *im, const char *param)
 {
+    enum { LONGEST = EXPR_NAME_MOST - 16 }; /* a number may follow */
     Expr *e = map_get(&im->symbols, param);
     if (e) return e;
     bool plain = true;
     for (const char *c = param; *c; c++) plain = plain && (is_alnum(*c) || *c == '_');
+    plain = plain && strlen(param) <= LONGEST;
     Err ignored = {0};
     if (!plain && strpbrk(param, "*+/(")) e = ex_parse(im->g->ex, param, NULL, NULL, &ignored);
     if (e && (e->is_float || e->is_bool)) e = NULL;
     if (!e) {
-        char *name = arena_strdup(im->g->arena, param);
+        char *name = arena_strndup(im->g->arena, param, strnlen(param, LONGEST));
         for (char *c = name; c && *c; c++)
             if (!is_alnum(*c)) *c = '_';
-        bool plain_size = name && (is_alpha(*name) || *name == '_') && !expr_names_float(name);
-        if (name && !plain_size) name = arena_printf(im->g->arena, "d_%s", name);
+        if (name && (!expr_is_name(name) || expr_names_float(name))) {
+            name = arena_printf(im->g->arena, "d_%s", name);
+            plain = false;
+        }
         const char *alike = name; /* "a.b" beside "a_b" */
         for (int k = 0; name && !plain && expr_find_symbol(im->g->ex, name); k++)
             name = k ? arena_printf(im->g->arena, "%s_%d", alike, expr_symbol_count(im->g->ex) + k)
