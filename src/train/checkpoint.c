@@ -100,7 +100,7 @@ static bool generator_of(const Entries *e, Rng *out, Err *err)
             return fail(err, E_FORMAT, "'generator' is not the state of a generator");
     for (int i = 0; i < WORDS; i++) out->state[i] = (uint32_t)e->generator[i];
     out->next = (int)e->generator[WORDS];
-    return e->steps >= 0 || fail(err, E_FORMAT, "'steps' is %lld", (long long)e->steps);
+    return (e->steps >= 0 && e->steps <= 1LL << 53) || fail(err, E_FORMAT, "'steps' is %lld", (long long)e->steps);
 }
 
 static bool load(Trainer *t, const TensorFile *f, Entries *e, TakeExtra *take, void *user, Err *err)

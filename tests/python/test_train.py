@@ -382,6 +382,12 @@ def test_refused(made, tmp_path):
     run(*base, "--checkpoint", tmp_path / "c.safetensors")
     refuse("another optimizer", None, "--optimizer", "sgd", "--momentum", 0.9, "--resume", tmp_path / "c.safetensors")
     refuse("the batch was 32, found 8", None, "--batch-size", 8, "--resume", tmp_path / "c.safetensors")
+    raw = (tmp_path / "c.safetensors").read_bytes()
+    n = int.from_bytes(raw[:8], "little")
+    at = 8 + n + json.loads(raw[8:8 + n])["steps"]["data_offsets"][0]
+    for steps in (-1, 2**63 - 1):
+        (tmp_path / "s.safetensors").write_bytes(raw[:at] + steps.to_bytes(8, "little", signed=True) + raw[at + 8:])
+        refuse(f"'steps' is {steps}", None, "--resume", tmp_path / "s.safetensors", code=3)
     assert not [f for f in os.listdir(tmp_path) if "tmp" in f]
     half = Classifier().half()
     exported(tmp_path / "h.pt2", half, (data()["x"][:3].half(), data()["target"][:3]))
