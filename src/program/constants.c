@@ -163,12 +163,23 @@ static bool fold(Folding *f, const Graph *own, Session *s)
     return ok;
 }
 
+/* The most bytes of results that constants of this graph are worth. */
+static int64_t allowed(const Graph *g)
+{
+    int64_t most = FOLD_MOST;
+    for (int i = 0; i < g->nweight && most < FOLD_ALL; i++) {
+        size_t n = tensor_bytes(g->weight[i]->data);
+        most += FOLD_TIMES * (int64_t)(n < FOLD_ALL ? n : FOLD_ALL);
+    }
+    return most < FOLD_ALL ? most : FOLD_ALL;
+}
+
 bool fold_constants(Graph *g, Err *err)
 {
     Folding f = {.g = g, .mark = mem_zeroed((size_t)g->next_id + 1, 1), .err = err};
     if (!f.mark) return oom(err);
     bool ok = true;
-    if (!g->bodies && find_wanted(&f) && f.bytes <= FOLD_ALL) {
+    if (!g->bodies && find_wanted(&f) && f.bytes <= allowed(g)) {
         Graph *own = wanted_graph(&f);
         Session *s = own ? session_create(own, NULL, cpu_count(), 0, err) : NULL;
         ok = s && fold(&f, own, s);

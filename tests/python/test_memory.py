@@ -124,3 +124,16 @@ def test_memory_limit_of_constants(tmp_path):
     with pytest.raises(qkv.Error, match="the limit is 1048576") as e:
         qkv.Model(data, memory_limit=1 << 20)(np.zeros(2, np.int64))
     assert e.value.code == 5
+
+
+def test_constants_of_a_small_file_stay_nodes(tmp_path):
+    """Three of 32 MiB in a file of 200 bytes: what is written does not hold them."""
+    onnx = pytest.importorskip("onnx")
+    text = ('<ir_version: 10, opset_import: ["": 21]>\ng (int64[1] x) => (int64[4194304] y) '
+            '<int64 a = {0}, int64 n = {4194304}, int64 d = {1}> '
+            '{ r = Range (a, n, d) s = Mul (r, r) t = Add (s, r) y = Add (x, t) }')
+    model = qkv.Model(onnx.parser.parse_model(text).SerializeToString())
+    for name, write in ("m.onnx", model.save_onnx), ("m.pt2", model.save):
+        write(tmp_path / name)
+        assert (tmp_path / name).stat().st_size < 1 << 20
+        assert qkv.Model(tmp_path / name).run([np.int64([3])])[0][9] == 93
