@@ -49,6 +49,11 @@ bool graph_joint(Graph *g, const JointOptions *o, Err *err);
 /* The same for a joint graph: border is the last node of its forward pass. E_LIMIT. */
 bool graph_recompute(Graph *g, const Node *border, Recompute how, const Binding *sizes, Err *err);
 
+/* Every qkv.tangent becomes what it asks for: the derivative of its operand along the tangents of the qkv.make_dual of
+ * its region, of which none is left. For graphs as they are imported. Errors: E_UNSUPPORTED (an op without such a
+ * derivative, a region in a body), E_LIMIT. */
+bool graph_tangents(Graph *g, Err *err);
+
 /* For formats without a gradient of attention: every qkv.sdpa_backward becomes products and a softmax, and each
  * qkv.sdpa_lse whose logarithms nothing else reads becomes scaled_dot_product_attention. Errors: E_LIMIT. */
 bool attention_written_out(Graph *g, Err *err);

@@ -579,3 +579,11 @@ bool grad_roi_align(Grad *d)
                    GD(d, torchvision_roi_align_backward, V(d->grad), arg[1], arg[2], arg[3], arg[4], arg_expr(dim[0]),
                       arg_expr(dim[1]), arg_expr(dim[2]), arg_expr(dim[3]), arg[5], arg[6]));
 }
+
+/* Linear in the gradient: what it sends back is sampled as the picture was. */
+bool grad_roi_align_backward(Grad *d)
+{
+    const Arg *arg = d->node->arg;
+    return gd_send(d, gd_value(d, 0),
+                   GD(d, torchvision_roi_align, V(d->grad), arg[1], arg[2], arg[3], arg[4], arg[9], arg[10]));
+}

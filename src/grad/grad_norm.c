@@ -112,3 +112,16 @@ bool grad_batch_norm(Grad *d)
     }
     return !gd_wants(d, b) || send_channels(d, b, x, d->grad);
 }
+
+/* Linear in the first operand: dx = back(grad w), and back is symmetric. */
+bool grad_norm_backward(Grad *d)
+{
+    Value *grad = gd_value(d, 0), *x = gd_value(d, 1), *w = gd_value(d, 3);
+    if (gd_wants(d, x) || gd_wants(d, w)) return gd_refuse(d, "not written yet: %s", d->text);
+    Norm m = {.x = x, .centred = !gd_truth(d, 5), .eps = d->node->arg[4].e};
+    for (int n = d->node->arg[2].n; m.n < n; m.n++) m.dims[m.n] = x->rank - n + m.n;
+    TRY(normalise(d, &m));
+    if (d->grads[0]) TRY(gd_send(d, grad, gd_mul(d, back(d, &m, d->grads[0]), w)));
+    if (d->grads[1]) TRY(gd_send(d, grad, gd_mul(d, m.h, d->grads[1])));
+    return !d->grads[2] || gd_send(d, grad, gd_expand(d, d->grads[2], grad->rank, grad->dim));
+}

@@ -12,6 +12,13 @@ bool grad_gelu(Grad *d)
     return !gd_wants(d, x) || gd_send(d, x, GD(d, gelu_backward, V(d->grad), V(x), d->node->arg[1]));
 }
 
+/* Linear in the first operand alone. */
+bool grad_gelu_backward(Grad *d)
+{
+    if (gd_wants(d, gd_value(d, 1))) return gd_refuse(d, "not written yet: %s", d->text);
+    return gd_send(d, gd_value(d, 0), GD(d, gelu_backward, V(d->grad), V(gd_value(d, 1)), d->node->arg[2]));
+}
+
 bool grad_clamp(Grad *d)
 {
     bool min = d->node->arg[1].kind != ARG_NONE, max = d->node->arg[2].kind != ARG_NONE;

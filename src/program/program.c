@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "base/mem.h"
+#include "grad/grad.h"
 #include "packed/read.h"
 #include "program/passes.h"
 #include "program/prepare.h"
@@ -50,7 +51,7 @@ bool program_import(Program *p, const char *path, const OpenOptions *options, Er
                                : pt2_open(path, autocast ? options->compute : DT_NONE, err);
     TRY(p->source);
     p->graph = p->source->graph;
-    return true;
+    return graph_tangents(p->graph, err) || within(err, "%s", path);
 }
 
 static bool program_init(Program *p, Err *err)

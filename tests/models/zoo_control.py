@@ -1,9 +1,11 @@
-"""Control flow as torch.export writes it: cond, while_loop, scan, map, associative_scan, vmap; by data and by sizes,
-with attention inside, one in the other, and with captured values and numbers."""
+"""Control flow as torch.export writes it: cond, while_loop, scan, map, associative_scan, vmap, jvp; by data and by
+sizes, with attention inside, one in the other, and with captured values and numbers."""
 from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+
+from torch.autograd import forward_ad
 
 from zoo import *
 
@@ -198,3 +200,22 @@ def _():
     i = torch.tensor([0, 3, 1, 1, 2])
     return (fn(f, lambda: nn.Linear(5, 1)), [dict(x=R(b, 4, n), i=i) for b, n in ((2, 6), (3, 4))],
             dict(x={0: batch(), 2: seq()}, i=None))
+
+
+@model("forward_derivatives")
+def _():
+    """torch.func.jvp over ops and over a vmap, one that reads another's; dual tensors, through a layer.
+    torch.export takes the sizes for constants."""
+    jvp, vmap = torch.func.jvp, torch.vmap
+
+    def f(self, x, t):
+        y, dy = jvp(lambda x: F.softmax(x @ x.mT, -1) @ F.silu(x), (x,), (t,))
+        z, dz, kept = jvp(lambda a, b: (vmap(lambda r: torch.logsumexp(r, 0) * r.max())(a * y.cos()) * b.cumsum(0),
+                                        a.sum(-1)), (dy[0], x[0, 0]), (t[0], x[0, 1]), has_aux=True)
+        with forward_ad.dual_level():
+            d = forward_ad.make_dual(x, t)
+            one = forward_ad.unpack_dual(F.gelu(self.m0(d)))
+            two = forward_ad.unpack_dual((d * one.tangent).sort(-1)[0][:, 1:])
+        return y, dy, z, dz, kept, *one, *two
+    inputs = [dict(x=R(2, 3, 4, seed=s), t=R(2, 3, 4, seed=s + 1)) for s in (0, 2)]
+    return fn(f, lambda: nn.Linear(4, 4)), inputs, dict(x=None, t=None)

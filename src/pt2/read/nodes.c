@@ -112,8 +112,8 @@ static bool knows(const char *target, const json_t *inputs)
 {
     const Op *op = op_find(target);
     return find_size_op(target) >= 0 || find_inlined(target) >= 0 || control_find(target) >= 0 || vmap_call(target) ||
-           !strcmp(target, with_effects) || !strcmp(target, "_operator.sub") || !strcmp(target, "torch.sym_sum") ||
-           !strcmp(target, "_operator.getitem") ||
+           dual_find(target) >= 0 || !strcmp(target, with_effects) || !strcmp(target, "_operator.sub") ||
+           !strcmp(target, "torch.sym_sum") || !strcmp(target, "_operator.getitem") ||
            (op ? !(op->flags & OPF_INPLACE) || pure_form(op) : out_form(target, inputs) != NULL);
 }
 
@@ -482,6 +482,8 @@ static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
     Scope inner;
     TRY(json_want_array(node, "inputs", &inputs, im->err));
     const json_t *holder = json_object_get(json_object_get(json_array_get(inputs, (size_t)at), "arg"), "as_graph");
+    if (im->in_region && stops_gradients(inputs, at)) /* which tangents pass, and gradients do not */
+        return fail(im->err, E_UNSUPPORTED, "torch.no_grad() inside a forward derivative");
     TRY(scope_open(im, s, holder, &inner, &placeholders, &results) || within(im->err, "argument %d", at));
     size_t first = (size_t)at + 1, n = json_array_size(placeholders), given = json_array_size(inputs);
     /* invoke_subgraph puts an identifier between the graph and its operands */
@@ -565,6 +567,7 @@ static bool import_node(Import *im, Scope *s, const json_t *node, const char *ta
     if (effect) return effect_node(im, s, node, effect, label);
     if (at >= 0) return subgraph_node(im, s, node, at);
     if ((at = control_find(target)) >= 0) return control_node(im, s, node, at);
+    if ((at = dual_find(target)) >= 0) return dual_node(im, s, node, at);
     const Op *op = op_find(target);
     if (op) return aten_node(im, s, node, op, false, label);
     if ((op = out_form(target, json_object_get(node, "inputs")))) return aten_node(im, s, node, op, true, label);

@@ -39,6 +39,8 @@ typedef struct Import {
     int nnumbers;             /* those that are numbers */
     bool misdeclared;         /* a declared rank was known to be wrong: those of later results follow from it */
     bool integers_stay;       /* nothing in the file writes a tensor of integers in place */
+    int regions;              /* of forward derivatives so far */
+    bool in_region;
     bool in_body;             /* g is what a loop or branch of the file's graph runs */
     Err *err;
 } Import;
@@ -77,6 +79,9 @@ typedef enum VmapCall { VMAP_NONE, VMAP_LOAD, VMAP_BEGIN, VMAP_ADD, VMAP_REMOVE,
 VmapCall vmap_call(const char *target);
 /* The nodes from a VMAP_BEGIN to the end of its region; *next: the node after it. */
 bool vmap_region(Import *im, Scope *s, const NodeList *nodes, size_t at, size_t end, size_t *next);
+/* dual.c: calls that torch.func.jvp and torch.autograd.forward_ad leave in a graph; -1: it is none of them */
+int dual_find(const char *target);
+bool dual_node(Import *im, Scope *s, const json_t *node, int which);
 /* lines.c: of the nodes made since `mark`, the graph's next_id before the file's node was read */
 bool note_line(Import *im, const json_t *node, int mark);
 /* guards.c */
