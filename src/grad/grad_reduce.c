@@ -59,7 +59,7 @@ static Value *any_zero(Grad *d, Value *zero)
 }
 
 /* The result over each element, infinities and NaN included, and where the tensor has a zero the product of the others:
- * as PyTorch. Of a vector with several zeros nothing but zeros is left. */
+ * as PyTorch. Of the product of all elements, several of which are zeros, nothing but zeros is left. */
 bool grad_prod(Grad *d)
 {
     Value *x = gd_value(d, 0);
@@ -73,7 +73,7 @@ bool grad_prod(Grad *d)
     Value *others = gd_mul(d, gd_mul(d, product_before(d, x, axis), after), grad);
     Value *each = gd_mul(d, GD(d, div_Tensor, V(result), V(x)), grad);
     TRY(zero && others);
-    if (x->rank == 1) {
+    if (x->rank == 1 && ex_equals_int(d->node->arg[1].e, 0)) {
         Value *one = GD(d, le_Tensor, V(gd_sum(d, zero, 1, &axis, false)), arg_int(d->g, 1));
         TRY(others = gd_where(d, one, others, 0));
     }

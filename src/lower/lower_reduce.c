@@ -111,11 +111,14 @@ bool lower_nanmean(Lower *L)
     return s && n && lower_return(L, EMIT(L, div_Tensor, arg_value(s), arg_value(n)));
 }
 
+/* Of a vector, the axis is 0 where it is the product of all elements, and -1 where the axis is named: beside two zeros
+ * PyTorch's gradients of the two differ (grad_prod). */
 bool lower_prod(Lower *L)
 {
     Value *x;
     TRY(cast_input(L, &x));
     Arg dim = argument(L, "dim");
+    if (dim.kind == ARG_EXPR && x->rank == 1 && ex_equals_int(dim.e, 0)) dim = arg_int(L->g, -1);
     if (dim.kind == ARG_EXPR) return lower_return(L, in_dtype(L, EMIT(L, prod_dim_int, arg_value(x), dim, keepdim(L))));
     Expr *n;
     TRY(count(L, x, &dim, &n));

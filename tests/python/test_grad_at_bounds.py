@@ -134,9 +134,10 @@ def test_powers_and_determinants_of_zero(f, x, tmp_path):
 INF = float("inf")
 
 
-@pytest.mark.parametrize("f", [torch.prod, lambda x: x.reshape(2, 3).prod(1), lambda x: x.reshape(2, 3).prod(0, True),
-                               lambda x: x.cumprod(0), lambda x: x.reshape(2, 3).cumprod(1),
-                               lambda x: x.reshape(3, 1, 2).cumprod(1)])
+@pytest.mark.parametrize("f", [torch.prod, lambda x: x.prod(0), lambda x: x.prod(-1, True),
+                               lambda x: x.reshape(2, 3).prod(), lambda x: x.reshape(2, 3).prod(1),
+                               lambda x: x.reshape(2, 3).prod(0, True), lambda x: x.cumprod(0),
+                               lambda x: x.reshape(2, 3).cumprod(1), lambda x: x.reshape(3, 1, 2).cumprod(1)])
 @pytest.mark.parametrize("x", [[1.0, 2.0, 3.0, -4.0, 5.0, 0.5], [0.0, 2.0, 3.0, 1.0, 2.0, 3.0],
                                [1.0, 0.0, 3.0, 0.0, 2.0, -0.0], [2.0, INF, 1.0, 3.0, NAN, 2.0],
                                [2.0, INF, 0.0, 3.0, NAN, 2.0], [0.0, INF, 0.0, 3.0, 0.0, NAN],
