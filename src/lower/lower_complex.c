@@ -322,6 +322,8 @@ bool lower_complex(Lower *L)
 {
     Value *re, *im;
     TRY(lower_two(L, 0, 1, &re, &im));
+    if (re->dtype != im->dtype)
+        return lower_fail(L, 1, "%s beside %s", dtype_name(im->dtype), dtype_name(re->dtype));
     if (same_dims(re, im)) return complex_return(L, re, im);
     return complex_return(L, AS(L, add_Tensor, arg_value(re), arg_value(AS(L, zeros_like, arg_value(im)))),
                           AS(L, add_Tensor, arg_value(im), arg_value(AS(L, zeros_like, arg_value(re)))));

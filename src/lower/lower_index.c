@@ -504,6 +504,7 @@ bool lower_masked_scatter(Lower *L)
     Value *x, *m = lower_value(L, 1), *src = lower_value(L, 2);
     TRY(want(L, &x));
     if (!m || !src) return lower_fail(L, 1, "expected tensors");
+    if (m->dtype != DT_BOOL) return lower_fail(L, 1, "%s, expected bool", dtype_name(m->dtype));
     bool narrow = m->rank > x->rank;
     for (int i = 1; i <= x->rank && i <= m->rank; i++)
         narrow |= ex_equals_int(x->dim[x->rank - i], 1) && !ex_equals_int(m->dim[m->rank - i], 1);

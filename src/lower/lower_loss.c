@@ -281,7 +281,7 @@ bool lower_multi_margin_loss(Lower *L)
     if (!x->rank) TRY(x = lower_reshape(L, x, 1, (Expr *[]){ex_int(L->ex, 1)})); /* one class */
     bool one = t->rank == 1 && x->rank == 1; /* of one input; its loss has the target's rank */
     if (one) TRY(t = lower_reshape(L, t, 0, NULL));
-    TRY(classes(L, x, t, L->arg[4], arg_int(L->g, -1), &c));
+    TRY(classes(L, x, t, L->arg[4], arg_int(L->g, INT64_MIN), &c));
     Arg last = arg_int(L->g, -1);
     Value *z = above_0(L, add(L, v(sub(L, v(x), v(AS(L, unsqueeze, v(of_target(L, &c)), last)))), L->arg[3]));
     if (p == 2) z = AS(L, square, v(z));

@@ -4,6 +4,7 @@
  *     multinomial(p, n)    -> topk(p / exponential, n); with replacement searchsorted(cumsum(p), u)
  *     log_normal_(m, s)    -> exp(z * s + m), z by Box and Muller (1958) from pairs of uniform numbers in float64
  */
+#include <math.h>
 #include "facts/axes.h"
 #include "lower/lower_table.h"
 #include "shape/shape.h"
@@ -19,6 +20,18 @@ static bool want(Lower *L, Value **x)
 
 static Value *uniform(Lower *L, const Value *like, DType t) { return AS(L, rand, sizes(L, like), arg_dtype(t)); }
 static Value *normal(Lower *L, const Value *like) { return AS(L, randn, sizes(L, like), arg_dtype(like->dtype)); }
+
+/* y, where `valid` holds for what it was drawn by: PyTorch refuses it otherwise, and so does every reader of a file, as
+ * there is no second row. */
+static Value *only_if(Lower *L, Value *valid, Value *y)
+{
+    Arg first = arg_int(L->g, 0);
+    Value *row = AS(L, logical_not, v(AS(L, all, v(valid))));
+    row = row ? lower_reshape(L, lower_cast(L, row, DT_I64), 1, (Expr *[]){ex_int(L->ex, 1)}) : NULL;
+    Value *rows = AS(L, unsqueeze, v(y), first);
+    y = row && rows ? AS(L, index_select, v(rows), first, v(row)) : NULL;
+    return AS(L, squeeze_dim, v(y), first);
+}
 
 /* -log1p(-u) / lambd */
 static Value *exponential(Lower *L, const Value *like, Arg lambd)
@@ -99,7 +112,8 @@ bool lower_normal(Lower *L)
     if (pairs) TRY(like = AS(L, view_as_real, v(like)));
     if (mean.kind == ARG_VALUE) mean = v(AS(L, detach, mean));
     if (std.kind == ARG_VALUE) std = v(AS(L, detach, std));
-    Value *y = normal(L, like);
+    Value *y = normal(L, like), *given = b && b == lower_value(L, at + 1) ? b : NULL;
+    if (given) y = only_if(L, AS(L, ge_Tensor, v(given), num(L, 0)), y);
     if (pairs) y = AS(L, mul_Tensor, v(y), arg_float(L->g, 0.70710678118654752440));
     y = AS(L, add_Tensor, v(AS(L, mul_Tensor, v(y), std)), mean);
     return lower_return(L, pairs ? AS(L, view_as_complex, v(y)) : y);
@@ -145,7 +159,9 @@ bool lower_bernoulli(Lower *L)
     p = op_param(L->op, "p") > 0 ? lower_value(L, 1) : x;
     if (!p) return lower_fail(L, 1, "expected a tensor");
     Value *y = AS(L, lt_Tensor, v(uniform(L, x, p->dtype == DT_F64 ? DT_F64 : DT_F32)), v(p));
-    return y && lower_return(L, lower_cast(L, y, x->dtype));
+    y = y ? lower_cast(L, y, x->dtype) : NULL;
+    Value *above = AS(L, ge_Tensor, v(p), num(L, 0)), *below = AS(L, le_Tensor, v(p), num(L, 1));
+    return lower_return(L, only_if(L, AS(L, logical_and, v(above), v(below)), y));
 }
 
 /* Of each of n uniform numbers the first class whose sum of probabilities reaches it */
@@ -163,6 +179,15 @@ static Value *drawn_again(Lower *L, Value *x, int64_t n)
     return AS(L, clamp_max, v(at), arg_expr(ex_sub(L->ex, classes, ex_int(L->ex, 1))));
 }
 
+/* Not negative, not infinite, and not all 0: what multinomial draws by */
+static Value *weights(Lower *L, Value *x)
+{
+    Value *sums = AS(L, sum_dim_IntList, v(x), arg_ints(L->g, 1, (int64_t[]){-1}), arg_bool(L->g, true));
+    Value *above = AS(L, ge_Tensor, v(x), num(L, 0)), *below = AS(L, lt_Tensor, v(x), num(L, (double)INFINITY));
+    Value *some = AS(L, gt_Tensor, v(sums), num(L, 0)), *each = AS(L, logical_and, v(above), v(below));
+    return some && each ? AS(L, logical_and, v(each), v(some)) : NULL;
+}
+
 /* The places of the n largest p / exponential: without replacement, or one draw */
 bool lower_multinomial(Lower *L)
 {
@@ -171,10 +196,13 @@ bool lower_multinomial(Lower *L)
     bool again;
     TRY(want(L, &x) && lower_const_int(L, 1, &n) && lower_const_bool(L, 2, &again));
     if (x->rank < 1 || x->rank > 2) return lower_fail(L, 0, "rank %d, expected 1 or 2", x->rank);
-    if (again && n > 1) return lower_return(L, drawn_again(L, x, n));
+    if (!dtype_is_float(x->dtype)) return lower_fail(L, 0, "%s, expected floats", dtype_name(x->dtype));
+    if (n < 1) return lower_fail(L, 1, "found %lld, expected 1 or more", (long long)n);
+    Value *valid = weights(L, x);
+    if (again && n > 1) return lower_return(L, only_if(L, valid, drawn_again(L, x, n)));
     Value *y = AS(L, div_Tensor, v(x), v(exponential(L, x, num(L, 1))));
     Arg last = arg_int(L->g, -1);
-    if (n == 1) return lower_return(L, AS(L, argmax, v(y), last, arg_bool(L->g, true)));
+    if (n == 1) return lower_return(L, only_if(L, valid, AS(L, argmax, v(y), last, arg_bool(L->g, true))));
     y = AS(L, topk, v(y), L->arg[1], last);
-    return y && lower_return(L, y->def->out[1]);
+    return y && lower_return(L, only_if(L, valid, y->def->out[1]));
 }

@@ -1,4 +1,5 @@
-"""Random numbers that nothing reads are drawn all the same: what is drawn after them is what PyTorch draws."""
+"""Random numbers that nothing reads are drawn all the same: what is drawn after them is what PyTorch draws. What
+PyTorch does not draw by is refused."""
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -60,3 +61,41 @@ def test_draws_that_nothing_reads(name, tmp_path):
     torch.manual_seed(7)
     again = torch.utils._pytree.tree_leaves(torch.export.load(tmp_path / "saved.pt2").module()(x))
     assert all(torch.equal(a, b) for a, b in zip(again, want, strict=True))
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+def weights(n, again):
+    return lambda p: torch.multinomial(p, n, replacement=again)
+
+
+REFUSED = {  # what is drawn by: valid, then what PyTorch refuses
+    "multinomial": (weights(2, False), [[1.0, 2, 3], [1.0, -1, 1], [1.0, INF, 1], [1.0, NAN, 1], [0.0, 0, 0]]),
+    "multinomial_one": (weights(1, False), [[1.0, 2, 3], [1.0, -1, 1], [0.0, 0, 0]]),
+    "multinomial_again": (weights(2, True), [[1.0, 2, 3], [1.0, -1, 1], [1.0, INF, 1], [0.0, 0, 0]]),
+    "multinomial_rows": (lambda p: torch.multinomial(p.reshape(2, 2), 1), [[1.0, 2, 3, 0], [1.0, 1, 0, 0]]),
+    "bernoulli": (torch.bernoulli, [[0.0, 0.5, 1], [0.0, -0.1, 1], [1.1, 0.0, 1], [NAN, 0.0, 1]]),
+    "bernoulli_": (lambda p: torch.empty(3).bernoulli_(p), [[0.0, 0.5, 1], [0.0, -0.1, 1]]),
+    "normal": (lambda s: torch.normal(0.5, s), [[0.0, 0.5, 1], [0.0, -0.1, 1], [NAN, 0.0, 1]]),
+    "normal_beside": (lambda s: torch.normal(s * 2, s), [[0.0, 0.5, 1], [0.0, -0.1, 1]]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_drawn_by(name, tmp_path):
+    f, (valid, *others) = REFUSED[name]
+
+    path = str(tmp_path / "draw.pt2")
+    program = torch.export.export(Calls(f), (torch.tensor(valid),))
+    torch.export.save(program, path)
+    torch.manual_seed(7)
+    want = program.module()(torch.tensor(valid))
+    with qkv.Model(path).session() as s:
+        s.seed(7)
+        assert np.array_equal(s.run([np.array(valid, "f4")])["output_0"], want.numpy())
+        for other in others:
+            with pytest.raises(RuntimeError):
+                program.module()(torch.tensor(other))
+            with pytest.raises(qkv.Error):
+                s.run([np.array(other, "f4")])

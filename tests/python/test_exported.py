@@ -735,3 +735,23 @@ def test_a_decomposed_map_divides_by_a_number(tmp_path):
     torch.export.save(program, tmp_path / "m.pt2")
     got = torch.from_dlpack(qkv.Model(tmp_path / "m.pt2").run_dlpack([x])["output_0"])
     torch.testing.assert_close(got, Capped()(x))
+
+
+REFUSED = {  # torch.export takes them, and eager does not
+    "complex of two dtypes": (torch.complex, (torch.ones(3), torch.ones(3, dtype=torch.float64))),
+    "mask of bytes": (torch.masked_scatter, (torch.ones(3), torch.ones(3, dtype=torch.uint8), torch.ones(3))),
+    "no class": (torch.nn.functional.multi_margin_loss, (torch.ones(2, 3), torch.tensor([0, -1]))),
+    "draws of integers": (lambda p: torch.multinomial(p, 2), (torch.ones(3, dtype=torch.int64),)),
+    "no draws": (lambda p: torch.multinomial(p, 0), (torch.ones(3),)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_as_eager_does(name, tmp_path):
+    f, inputs = REFUSED[name]
+    program = torch.export.export(module(f), inputs)
+    torch.export.save(program, tmp_path / "m.pt2")
+    with pytest.raises(RuntimeError):
+        program.module()(*inputs)
+    with pytest.raises(qkv.Error):
+        qkv.Model(tmp_path / "m.pt2").run([x.numpy() for x in inputs])
