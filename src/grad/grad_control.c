@@ -57,13 +57,13 @@ Value *gd_body_input(Graph *g, const char *name, DType t, int rank, Expr *const 
     return gd_bind_sizes(g, graph_add_input(g, name, t, rank, own));
 }
 
-/* A copy of the body with an input for the gradient of each result that has one. */
+/* A copy of the body, which the graph around owns, with an input for the gradient of each result that has one. */
 static bool open_pullback(Grad *d, const Graph *body, const bool *has, Pullback *p)
 {
-    *p = (Pullback){.d = {.g = graph_copy(body, d->err), .err = d->err, .o = d->o}};
-    Graph *g = p->d.g;
+    Graph *g = graph_copy(body, d->err);
     TRY(g);
-    p->d.ex = g->ex;
+    if (arg_graph(d->g, g).kind != ARG_GRAPH) return oom(d->err);
+    *p = (Pullback){.d = {.g = g, .ex = g->ex, .err = d->err, .o = d->o}};
     p->seed = arena_array(g->arena, Value *, g->noutput + 1);
     if (!p->seed) return oom(d->err);
     for (int k = 0; k < g->noutput; k++) {
@@ -106,12 +106,8 @@ static bool close_pullback(Grad *d, Pullback *p, Arg *out)
     Graph *g = p->d.g;
     graph_drop_detach(g);
     graph_dce(g);
-    if (!graph_check(g, d->err)) {
-        graph_free(g);
-        return false;
-    }
-    *out = arg_graph(d->g, g);
-    return out->kind == ARG_GRAPH || oom(d->err);
+    *out = (Arg){.kind = ARG_GRAPH, .g = g};
+    return graph_check(g, d->err);
 }
 
 static bool add_to(Grad *d, Value ***list, int *n, Value *v)

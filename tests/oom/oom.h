@@ -10,7 +10,7 @@
 typedef struct World {
     const char *small, *cli; /* folders of models */
     char folder[512];
-    char pt2[600], control[600], onnx[600], qkv[600]; /* models in files */
+    char pt2[600], control[600], duals[600], onnx[600], qkv[600]; /* models in files */
     char rules[600];                                  /* a rule with a long name */
     char words[600], merges[600], tokens[600];        /* a vocab.txt, CLIP's merges, a tokenizer.json */
     char picture[600];                                /* a PNG */

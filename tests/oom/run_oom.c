@@ -116,6 +116,7 @@ static qkv_status load(World *w, const char *path, qkv_error *e)
 
 static qkv_status load_pt2(World *w, qkv_error *e) { return load(w, w->pt2, e); }
 static qkv_status load_control(World *w, qkv_error *e) { return load(w, w->control, e); }
+static qkv_status load_duals(World *w, qkv_error *e) { return load(w, w->duals, e); }
 static qkv_status load_onnx(World *w, qkv_error *e) { return load(w, w->onnx, e); }
 static qkv_status load_qkv(World *w, qkv_error *e) { return load(w, w->qkv, e); }
 
@@ -353,6 +354,7 @@ static const Scenario scenarios[] = {
     {"sizes", sizes},
     {"load a .pt2", load_pt2},
     {"load branches and loops", load_control},
+    {"load forward derivatives", load_duals},
     {"load an .onnx", load_onnx},
     {"load a .qkv", load_qkv},
     {"the graph as text", text},
@@ -490,6 +492,7 @@ int main(int argc, char **argv)
     tap_ok(qkv_set_allocator(&a, &e) == QKV_OK, "an allocator is set");
     path_to(w.pt2, w.small, "mha_self.pt2");
     path_to(w.control, w.small, "control_nested.pt2");
+    path_to(w.duals, w.small, "forward_derivatives.pt2");
     path_to(w.onnx, w.folder, "m.onnx");
     path_to(w.qkv, w.folder, "m.qkv");
     path_to(w.rules, w.folder, "m.rules");

@@ -49,7 +49,7 @@ static bool put(Import *im, Scope *s, const json_t *node, int which, Ref *ref)
 {
     const char *names[2];
     int n = result_names(json_object_get(node, "outputs"), names, 2);
-    if (!ref) return oom(im->err);
+    if (!ref) return im->err->code == E_OK ? oom(im->err) : false;
     return which >= n || !names[which] || scope_put(im, s, names[which], (Slot){.kind = SLOT_TENSOR, .ref = ref});
 }
 

@@ -269,7 +269,8 @@ static bool add_slices(Region *r, Body *b, Scope *inner)
         Lower L = {.g = im->g, .ex = im->g->ex, .op = op_get(OP_movedim_int), .name = name, .err = im->err};
         Value *v = axis.e->i ? AS(&L, movedim_int, arg_value(x.v), axis, arg_int(im->g, 0)) : x.v;
         slot = (Slot){.kind = SLOT_TENSOR, .ref = v ? ref_root(im->g, v, NULL) : NULL};
-        TRY(slot.ref && body_operand(b, SLICED, name, &slot, NULL, &made) && scope_put(&b->im, inner, name, made));
+        if (!slot.ref) return im->err->code == E_OK ? oom(im->err) : false;
+        TRY(body_operand(b, SLICED, name, &slot, NULL, &made) && scope_put(&b->im, inner, name, made));
     }
     return true;
 }
@@ -315,7 +316,8 @@ static bool put_result(Region *r, const json_t *node, Value *stacked)
     Lower L = {.g = im->g, .ex = im->g->ex, .op = op_get(OP_movedim_int), .name = name, .err = im->err};
     Value *v = axis.e->i ? AS(&L, movedim_int, arg_value(stacked), arg_int(im->g, 0), axis) : stacked;
     ref = v ? ref_root(im->g, v, json_object_get(r->s->tensor_values, name)) : NULL;
-    return ref && scope_put(im, r->s, name, (Slot){.kind = SLOT_TENSOR, .ref = ref});
+    if (!ref) return im->err->code == E_OK ? oom(im->err) : false;
+    return scope_put(im, r->s, name, (Slot){.kind = SLOT_TENSOR, .ref = ref});
 }
 
 /* A result that no slice went into: the same for each of the batch. */
@@ -347,6 +349,8 @@ static bool run_map(Region *r)
                  arg_bool(im->g, true),
                  arg_values(im->g, b.ngiven[SLICED], b.given[SLICED])};
     if (arg[3].kind != ARG_GRAPH) return oom(im->err);
+    for (size_t i = 1; i < sizeof arg / sizeof *arg; i++)
+        if (!arg_built(&arg[i])) return oom(im->err);
     int n = b.im.g->noutput - 1, k = 0;
     if (!n) return true;
     Value **out = arena_array(im->g->arena, Value *, n + 1);
