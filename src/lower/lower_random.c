@@ -112,8 +112,7 @@ bool lower_normal(Lower *L)
     if (pairs) TRY(like = AS(L, view_as_real, v(like)));
     if (mean.kind == ARG_VALUE) mean = v(AS(L, detach, mean));
     if (std.kind == ARG_VALUE) std = v(AS(L, detach, std));
-    Value *y = normal(L, like), *given = b && b == lower_value(L, at + 1) ? b : NULL;
-    if (given) y = only_if(L, AS(L, ge_Tensor, v(given), num(L, 0)), y);
+    Value *y = normal(L, like);
     if (pairs) y = AS(L, mul_Tensor, v(y), arg_float(L->g, 0.70710678118654752440));
     y = AS(L, add_Tensor, v(AS(L, mul_Tensor, v(y), std)), mean);
     return lower_return(L, pairs ? AS(L, view_as_complex, v(y)) : y);
@@ -159,9 +158,7 @@ bool lower_bernoulli(Lower *L)
     p = op_param(L->op, "p") > 0 ? lower_value(L, 1) : x;
     if (!p) return lower_fail(L, 1, "expected a tensor");
     Value *y = AS(L, lt_Tensor, v(uniform(L, x, p->dtype == DT_F64 ? DT_F64 : DT_F32)), v(p));
-    y = y ? lower_cast(L, y, x->dtype) : NULL;
-    Value *above = AS(L, ge_Tensor, v(p), num(L, 0)), *below = AS(L, le_Tensor, v(p), num(L, 1));
-    return lower_return(L, only_if(L, AS(L, logical_and, v(above), v(below)), y));
+    return y && lower_return(L, lower_cast(L, y, x->dtype));
 }
 
 /* Of each of n uniform numbers the first class whose sum of probabilities reaches it */

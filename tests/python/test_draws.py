@@ -75,10 +75,6 @@ REFUSED = {  # what is drawn by: valid, then what PyTorch refuses
     "multinomial_one": (weights(1, False), [[1.0, 2, 3], [1.0, -1, 1], [0.0, 0, 0]]),
     "multinomial_again": (weights(2, True), [[1.0, 2, 3], [1.0, -1, 1], [1.0, INF, 1], [0.0, 0, 0]]),
     "multinomial_rows": (lambda p: torch.multinomial(p.reshape(2, 2), 1), [[1.0, 2, 3, 0], [1.0, 1, 0, 0]]),
-    "bernoulli": (torch.bernoulli, [[0.0, 0.5, 1], [0.0, -0.1, 1], [1.1, 0.0, 1], [NAN, 0.0, 1]]),
-    "bernoulli_": (lambda p: torch.empty(3).bernoulli_(p), [[0.0, 0.5, 1], [0.0, -0.1, 1]]),
-    "normal": (lambda s: torch.normal(0.5, s), [[0.0, 0.5, 1], [0.0, -0.1, 1], [NAN, 0.0, 1]]),
-    "normal_beside": (lambda s: torch.normal(s * 2, s), [[0.0, 0.5, 1], [0.0, -0.1, 1]]),
 }
 
 
