@@ -18,11 +18,6 @@ void qkv_session_profile(qkv_session *s, int on)
     api_leave(s);
 }
 
-typedef struct Rows {
-    Buf b;
-    const Profile *p;
-} Rows;
-
 static void put_row(Buf *b, const char *node, const char *op, const char *result, long calls, double ms, double min_ms)
 {
     if (b->len && b->data[b->len - 1] == '}') jw_line(b);
@@ -30,13 +25,11 @@ static void put_row(Buf *b, const char *node, const char *op, const char *result
            ms, min_ms);
 }
 
-static void put_step(void *user, const Step *step)
+static void put_step(void *user, const StepInfo *i)
 {
-    Rows *r = user;
-    if (!step->calls || !step->info) return;
-    const StepInfo *i = &r->p->info[step->info - 1];
-    put_row(&r->b, i->node, i->op, i->result, step->calls, step->ms, step->min_ms);
-    jw_put(&r->b, "'module': %s, 'operands': %s, 'arithmetic': %s, 'flops': %g, 'bytes': %g}", i->module, i->operands,
+    Buf *b = user;
+    put_row(b, i->node, i->op, i->result, i->calls, i->ms, i->min_ms);
+    jw_put(b, "'module': %s, 'operands': %s, 'arithmetic': %s, 'flops': %g, 'bytes': %g}", i->module, i->operands,
            i->work.half ? "bf16" : "f32", i->work.flops, i->work.bytes);
 }
 
@@ -44,19 +37,20 @@ char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
 {
     Err e = api_begin();
     if (!api_enter(s, &e)) return api_null(&e, err);
-    Rows r = {.p = session_profile_of(api_session(s))};
-    jw_report(&r.b);
-    jw_open(&r.b, "steps", '[');
-    session_each_step(api_session(s), put_step, &r);
-    for (int i = 0; i < PARTS && r.p->runs; i++) {
-        if (r.p->part_ms[i] <= 0) continue;
-        put_row(&r.b, "", part_name((Part)i), "", r.p->runs, r.p->part_ms[i], r.p->part_min[i]);
-        jw_close(&r.b, "}");
+    const Profile *p = session_profile_of(api_session(s));
+    Buf b = {0};
+    jw_report(&b);
+    jw_open(&b, "steps", '[');
+    session_each_step(api_session(s), put_step, &b);
+    for (int i = 0; i < PARTS && p->runs; i++) {
+        if (p->part_ms[i] <= 0) continue;
+        put_row(&b, "", part_name((Part)i), "", p->runs, p->part_ms[i], p->part_min[i]);
+        jw_close(&b, "}");
     }
-    jw_close(&r.b, "]}");
-    if (r.b.failed) oom(&e);
-    if (api_done(s, !r.b.failed, &e, err) == QKV_OK) return r.b.data;
-    buf_free(&r.b);
+    jw_close(&b, "]}");
+    if (b.failed) oom(&e);
+    if (api_done(s, !b.failed, &e, err) == QKV_OK) return b.data;
+    buf_free(&b);
     return NULL;
 }
 

@@ -102,13 +102,17 @@ static bool all_operands(const Node *n, const unsigned char *set)
     return a.all;
 }
 
+static Tensor *tensor_for(Builder *s, const Value *v)
+{
+    Tensor *t = s->growing && v->def ? growing_tensor(s, v) : arena_new(s->p->arena, Tensor);
+    if (!t) oom(s->err);
+    return t;
+}
+
 static Tensor *new_tensor(Builder *s, const Value *v)
 {
-    Tensor *t = arena_new(s->p->arena, Tensor);
-    if (!t) {
-        oom(s->err);
-        return NULL;
-    }
+    Tensor *t = tensor_for(s, v);
+    if (!t) return NULL;
     t->dtype = v->dtype;
     t->rank = v->rank;
     for (int i = 0; i < v->rank; i++) {
@@ -221,8 +225,8 @@ static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
     if (!view_within(&probe, &seen, shift))
         return fail(s->err, E_USAGE, "with these sizes it reaches beyond its tensor");
     seen.data = real ? (char *)real + shift : NULL;
-    Tensor *t = arena_new(s->p->arena, Tensor);
-    if (!t) return oom(s->err);
+    Tensor *t = tensor_for(s, to);
+    TRY(t);
     *t = seen;
     Place place = s->p->place[from->id];
     place.offset += (size_t)shift;
@@ -475,7 +479,7 @@ static bool add_node(Builder *s, const Node *n)
         return true;
     }
     Call c;
-    TRY(plan_call(p->arena, s->g, made_by, p->value, s->b, &c, s->err));
+    TRY(plan_call(s->calls ? s->calls : p->arena, s->g, made_by, p->value, s->b, &c, s->err));
     p->node[p->nnodes++].step = p->nsteps;
     return make_step(s, n, made_by, f, &c);
 }
@@ -689,6 +693,18 @@ static bool keep_sizes(Plan *p, const Binding *b)
     return true;
 }
 
+/* Nodes that will be in the plan, and maybe some more. */
+static size_t count_nodes(const Builder *s)
+{
+    size_t count = 0;
+    for (const Node *n = s->g->first; n; n = n->next) {
+        bool wanted = n->nout == 0;
+        for (int k = 0; k < n->nout; k++) wanted |= s->need[n->out[k]->id] && !s->in->given[n->out[k]->id];
+        count += wanted;
+    }
+    return count;
+}
+
 static bool begin(Builder *s)
 {
     Plan *p = s->p = mem_zeroed(1, sizeof *p);
@@ -698,19 +714,20 @@ static bool begin(Builder *s)
     p->nvalues = g->next_id;
     p->value = arena_array(p->arena, Tensor *, n);
     p->place = arena_array(p->arena, Place, n);
-    p->step = mem_zeroed((size_t)g->nnodes + 1, sizeof *p->step);
-    p->node = mem_zeroed((size_t)g->nnodes + 1, sizeof *p->node);
     s->need = mem_zeroed(n, 1);
     s->constant = mem_zeroed(n, 1);
     s->stable = mem_zeroed(n, 1);
     s->leaves = mem_zeroed(n, 1);
     s->windows = mem_zeroed(n, sizeof *s->windows);
-    if (!p->value || !p->place || !p->step || !p->node || !s->need || !s->constant || !s->stable || !s->leaves ||
-        !s->windows)
+    if (!p->value || !p->place || !s->need || !s->constant || !s->stable || !s->leaves || !s->windows)
         return oom(s->err);
     for (int i = 0; i < g->noutput; i++) s->leaves[g->output[i].value->id] = 1;
     for (int i = 0; i < g->nmutation; i++) s->leaves[g->mutation[i].value->id] = 1;
     find_needed(s);
+    size_t most = (s->most ? (size_t)s->most : count_nodes(s)) + 1;
+    p->step = mem_zeroed(most, sizeof *p->step);
+    p->node = mem_zeroed(most, sizeof *p->node);
+    if (!p->step || !p->node) return oom(s->err);
     for (int i = 0; i < g->nweight; i++) TRY(add_given(s, g->weight[i]));
     return add_inputs(s);
 }
@@ -732,6 +749,7 @@ void builder_free(Builder *s)
     mem_free(s->leaves);
     mem_free((void *)(uintptr_t)s->windows);
     arena_destroy(s->views);
+    arena_destroy(s->calls);
 }
 
 static bool build(Builder *s)

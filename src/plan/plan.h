@@ -31,8 +31,6 @@ typedef struct Step {
     size_t top;       /* where its scratch begins in the arena */
     size_t room;      /* how much of it fits there; SIZE_MAX: up to the arena's end */
     size_t scratch;    /* most bytes of scratch that it took so far; 0 before it ran */
-    double ms, min_ms; /* profile: of all calls, of the shortest */
-    long calls;
     bool constant; /* runs once per plan */
 } Step;
 

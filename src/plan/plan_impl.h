@@ -13,6 +13,8 @@ typedef struct Builder {
     unsigned char *stable;   /* by value id: bytes stay for the session */
     unsigned char *leaves;   /* by value id: an output or the new value of a buffer */
     Arena *views;            /* arguments of nodes that may be views, while they are asked; NULL: none yet */
+    Arena *calls;            /* arguments of steps; NULL: they are the plan's */
+    int most;                /* nodes that the plan has at a time; 0: those of the graph */
     const Tensor **windows;  /* by value id: what a matmul reads in place of it, whose elements have no strides */
     struct GrowingPlan *growing; /* NULL: the plan is made at once */
     void *const *address;        /* of inputs, where it grows */
@@ -27,7 +29,9 @@ void builder_free(Builder *s);
 /* Memory that the plan owns, beside the arena: its number, or -1. */
 int builder_owned(Builder *s, size_t bytes, bool kept);
 
-/* growing.c: memory for a result of the part that is added now, and a result that looks at another's. */
+/* growing.c: a tensor that lives until nothing reads it, memory for a result of the part that is added now, and a
+ * result that looks at another's. */
+Tensor *growing_tensor(Builder *s, const Value *v);
 bool growing_storage(Builder *s, const Value *v, Tensor *t, size_t bytes);
 void growing_view(Builder *s, const Value *v);
 #endif

@@ -167,11 +167,11 @@ typedef struct Timing {
     bool integers;
 } Timing;
 
-static void note_time(void *user, const Step *step)
+static void note_time(void *user, const StepInfo *step)
 {
     const Timing *t = user;
-    const Node *n = step->call.node;
-    if (!n || !n->nout || !step->calls) return;
+    const Node *n = step->computes;
+    if (!n->nout) return;
     for (int i = 0; i < t->b->p->nsites; i++)
         if (!strcmp(t->b->p->site[i].name, n->out[0]->name))
             *(t->integers ? &t->b->site[i].integer_ms : &t->b->site[i].float_ms) = step->min_ms;

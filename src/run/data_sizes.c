@@ -11,7 +11,9 @@
  * whose sizes came before allocates nothing.
  *
  * More than MAX_STAGES stages, each of which would compute again what those before it did, are the parts of one plan
- * that grows (plan/growing.h): every node is computed once, in the order of stages.
+ * that grows (plan/growing.h): every node is computed once, in the order of stages, and the plan of the whole graph is
+ * given what they computed, so that it has but the other nodes. That plan computes all of them again where somebody
+ * looks at every node, or where outputs become inputs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -226,8 +228,17 @@ bool stages_make(Session *s, Err *err)
     return ok || oom(err);
 }
 
+void stages_let_go(Session *s)
+{
+    growing_free(s->found.plan);
+    s->found.plan = NULL;
+    s->found.n = 0;
+}
+
 void stages_free(Session *s)
 {
+    mem_free((void *)(uintptr_t)s->found.given);
+    mem_free(s->found.slot);
     for (int i = 0; i < s->nstages; i++) {
         mem_free(s->stage[i].wanted);
         mem_free(s->stage[i].symbol);
@@ -320,8 +331,7 @@ static bool run_part(Session *s, GrowingPlan *g, int number, Err *err)
     const Stage *stage = &s->stage[number];
     Cached k = {.plan = growing_plan(g)};
     Arena *a = arena_create(0);
-    int from = k.plan->nsteps;
-    bool ok = a ? growing_add(g, number, err) && session_run_steps(s, k.plan, from, false, err) : oom(err);
+    bool ok = a ? growing_add(g, number, err) && session_run_steps(s, k.plan, 0, false, err) : oom(err);
     if (!ok && stage->n) of_stage(s, stage, err);
     ok = ok && find_symbols(s, &k, a, stage, err);
     for (int i = 0; i < k.ncount; i++)
@@ -331,25 +341,67 @@ static bool run_part(Session *s, GrowingPlan *g, int number, Err *err)
     return ok;
 }
 
+/* Memory for n addresses after those of outputs. */
+static bool found_room(Session *s, int n)
+{
+    if (n <= s->found.room) return true;
+    size_t before = (size_t)(session_output_place(s) + s->g->noutput), all = before + (size_t)n;
+    void **data = mem_grow(s->input_data, all * sizeof *data);
+    if (data) s->input_data = data;
+    void **placed = data ? mem_grow(s->placed_input, all * sizeof *placed) : NULL;
+    if (!placed) return false;
+    s->placed_input = placed;
+    memset(placed + before, 0, (size_t)n * sizeof *placed);
+    s->found.room = n;
+    return true;
+}
+
+/* What the plan of the whole graph is given. */
+static bool give_found(Session *s, const PlanInput *in, Err *err)
+{
+    Found *f = &s->found;
+    size_t n = (size_t)s->g->next_id + 1;
+    int first = session_output_place(s) + s->g->noutput;
+    if (!f->given) f->given = mem_zeroed(n, sizeof *f->given);
+    if (!f->slot) f->slot = mem_zeroed(n, sizeof *f->slot);
+    if (!f->given || !f->slot) return oom(err);
+    memcpy(f->given, in->given, (n - 1) * sizeof *f->given);
+    if (in->slot) memcpy(f->slot, in->slot, (n - 1) * sizeof *f->slot);
+    else memset(f->slot, 0, (n - 1) * sizeof *f->slot);
+    f->n = growing_give(f->plan, f->given, f->slot, first - s->g->ninput + 1, NULL);
+    if (!found_room(s, f->n)) {
+        f->n = 0;
+        return oom(err);
+    }
+    growing_give(f->plan, f->given, f->slot, first - s->g->ninput + 1, s->input_data + first);
+    return true;
+}
+
 static bool run_parts(Session *s, Err *err)
 {
+    stages_let_go(s);
+    bool gives = !s->on_node && !s->feeding;
     PlanInput in = session_plan_input(s, 0, s->parts_wanted);
-    GrowingPlan *g = growing_create(&in, &s->binding, &s->parts, s->input_data, err);
+    GrowingPlan *g = growing_create(&in, &s->binding, &s->parts, s->input_data, s->fusion, gives, err);
     bool ok = g && session_ready(s, growing_plan(g), err);
     for (int i = 0; ok && i < s->nstages; i++) ok = run_part(s, g, i, err);
     s->current = NULL;
+    if (ok && gives) {
+        s->found.plan = g;
+        return give_found(s, &in, err);
+    }
     growing_free(g);
     return ok;
 }
 
 bool stages_run(Session *s, Err *err)
 {
-    Rng before = s->rng; /* random ops draw the same again when the whole graph runs */
+    Rng before = s->rng; /* random ops draw the same again when they are run again */
     bool ok = !s->parts.n || run_parts(s, err);
     for (int i = 0; ok && i < s->nstages && !s->parts.n; i++) {
         ok = run_stage(s, i, err);
         s->rng = before;
     }
-    s->rng = before;
+    if (!s->found.plan) s->rng = before;
     return ok;
 }

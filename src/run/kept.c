@@ -152,6 +152,7 @@ static bool list_wanted(Session *s, Err *err)
     s->input_data = mem_zeroed(total, sizeof *s->input_data);
     s->placed_input = mem_zeroed(total, sizeof *s->placed_input);
     if (!k->value || !s->input_data || !s->placed_input) return oom(err);
+    s->found.room = 0;
     memcpy(k->given, s->given, (size_t)g->next_id * sizeof *k->given);
     memset(k->slot, 0, (size_t)g->next_id * sizeof *k->slot);
     int at = 0;

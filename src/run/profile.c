@@ -32,6 +32,7 @@ void profile_free(Profile *p)
         mem_free(p->info[i].operands);
         mem_free(p->info[i].result);
     }
+    lookup_free(&p->of);
     mem_free(p->info);
     mem_free(p->event);
     *p = (Profile){0};
@@ -41,6 +42,7 @@ void profile_sums(Profile *p, bool on)
 {
     p->sums = on;
     p->runs = 0;
+    for (int i = 0; i < p->ninfo; i++) p->info[i].calls = 0;
     for (int i = 0; i < PARTS; i++) {
         p->part_ms[i] = 0;
         p->part_min[i] = INFINITY;
@@ -70,13 +72,20 @@ static void add_tensor(char *text, size_t n, const Tensor *t)
     memcpy(text + at, s, strlen(s) + 1);
 }
 
+/* A step like it in another plan, or in one that is gone: its index, or -1. */
+static int known(const Profile *p, const Node *node, const char *operands, uint64_t hash)
+{
+    size_t tried = 0;
+    int64_t i;
+    while ((i = lookup_next(&p->of, hash, &tried)) >= 0)
+        if (p->info[i].computes == node && !strcmp(p->info[i].operands, operands)) return (int)i;
+    return -1;
+}
+
 /* The index of the step's description, made the first time that the step is seen; -1 when there is no memory for it. */
 static int describe(Profile *p, Step *step)
 {
     if (step->info) return step->info - 1;
-    StepInfo *more = vec_grow(p->info, p->ninfo, sizeof *more);
-    if (!more) return -1;
-    p->info = more;
     const Call *c = &step->call;
     char operands[1024] = "", result[1024] = "";
     for (int i = 0; i < c->node->op->schema->nparams; i++) {
@@ -85,14 +94,21 @@ static int describe(Profile *p, Step *step)
         for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) add_tensor(operands, sizeof operands, a->ts[k]);
     }
     for (int i = 0; i < c->nout; i++) add_tensor(result, sizeof result, c->out[i]);
+    uint64_t hash = hash_bytes(operands, strlen(operands)) ^ hash_bytes(&c->node, sizeof(const Node *));
+    int at = known(p, c->node, operands, hash);
+    if (at >= 0) return step->info = at + 1, at;
+    StepInfo *more = vec_grow(p->info, p->ninfo, sizeof *more);
+    if (!more) return -1;
+    p->info = more;
     StepInfo info = {.node = step->node->name,
                      .module = step->node->module ? step->node->module->path : NULL,
                      .op = c->node->op->name,
                      .operands = mem_strdup(operands),
                      .result = mem_strdup(result),
                      .dtype = c->nout && c->out[0] ? dtype_name(c->out[0]->dtype) : "",
-                     .work = work_of(c)};
-    if (!info.operands || !info.result) {
+                     .work = work_of(c),
+                     .computes = c->node};
+    if (!info.operands || !info.result || !lookup_add(&p->of, hash, (size_t)p->ninfo)) {
         mem_free(info.operands);
         mem_free(info.result);
         return -1;
@@ -143,10 +159,11 @@ void profile_step(Profile *p, Step *step)
     bool first = !step->info;
     int info = describe(p, step);
     if (info >= 0) keep(p, start, ms, info);
-    if (p->sums) {
-        step->min_ms = step->calls && step->min_ms < ms ? step->min_ms : ms;
-        step->ms += ms;
-        step->calls++;
+    if (p->sums && info >= 0) {
+        StepInfo *t = &p->info[info];
+        t->min_ms = t->calls && t->min_ms < ms ? t->min_ms : ms;
+        t->ms = t->calls ? t->ms + ms : ms;
+        t->calls++;
     }
     if (first) profile_part(p, PART_PROFILE);
 }

@@ -5,12 +5,14 @@
  *     ... profile_step(&s->profile, step);               it was this step
  *     profile_end(&s->profile);
  *
- * Sums per step (Step.ms) and per part while `sums` is on; while there is room for events, each piece is kept with its
+ * Sums per step and per part while `sums` is on; while there is room for events, each piece is kept with its
  * start as well, for a trace. Nothing is read or written when both are off. A session owns one; what is said about a
- * step is copied when it is first seen, since plans come and go.
+ * step is copied when it is first seen, since plans come and go; what steps of one node and one set of sizes take is
+ * one sum.
  */
 #ifndef QKV_RUN_PROFILE_H
 #define QKV_RUN_PROFILE_H
+#include "base/lookup.h"
 #include "plan/plan.h"
 
 typedef enum Part { PART_INPUTS, PART_SIZES, PART_PLAN, PART_BUFFERS, PART_PROFILE, PARTS } Part;
@@ -23,6 +25,9 @@ typedef struct StepInfo {
     char *operands, *result; /* "f32[1, 197, 768] f32[768, 768]" */
     const char *dtype;       /* of the result */
     Work work;
+    const Node *computes; /* the first of the nodes that it covers */
+    long calls;           /* and the milliseconds of all of them and of the shortest, while `sums` is on */
+    double ms, min_ms;
 } StepInfo;
 
 typedef struct TraceEvent {
@@ -38,6 +43,7 @@ typedef struct Profile {
     long runs;
     StepInfo *info;
     int ninfo;
+    Lookup of; /* of StepInfo, by node and operands */
     TraceEvent *event;
     int64_t nevents, cap_events, dropped;
 } Profile;

@@ -168,8 +168,7 @@ static bool compute_constants(Session *s, Plan *p, Err *err)
     return true;
 }
 
-/* Where outputs' addresses begin in input_data. */
-static int output_place(const Session *s) { return s->g->ninput + (s->keep ? s->keep->n : 0); }
+int session_output_place(const Session *s) { return s->g->ninput + (s->keep ? s->keep->n : 0); }
 
 bool session_ready(Session *s, Plan *p, Err *err)
 {
@@ -178,7 +177,7 @@ bool session_ready(Session *s, Plan *p, Err *err)
         if (!pages_take(&s->arena, need, SLACK))
             return fail(err, E_LIMIT, "out of memory: these sizes need %zu bytes of activations", need);
     TRY(compute_constants(s, p, err));
-    size_t bytes = (size_t)(output_place(s) + s->g->noutput) * sizeof *s->input_data;
+    size_t bytes = (size_t)(session_output_place(s) + s->g->noutput + s->found.n) * sizeof *s->input_data;
     if (s->current != p || p->base != s->arena.data || (bytes && memcmp(s->placed_input, s->input_data, bytes))) {
         plan_place(p, s->arena.data, s->input_data);
         if (bytes) memcpy(s->placed_input, s->input_data, bytes);
@@ -209,6 +208,7 @@ void session_forget_plans(Session *s)
     for (int i = 0; i < s->ncached; i++) forget(&s->cached[i]);
     s->ncached = 0;
     s->current = NULL;
+    stages_let_go(s);
 }
 
 void session_forget_sizes(Session *s)
@@ -249,18 +249,19 @@ size_t session_held(const Session *s)
 PlanInput session_plan_input(const Session *s, int stage, const unsigned char *wanted)
 {
     const Keeping *keep = s->on_node || stage == KEPT ? NULL : s->keep;
+    const Found *found = stage == WHOLE && s->found.plan ? &s->found : NULL;
     return (PlanInput){.graph = s->g,
                        .fusion = s->on_node || (wanted && stage != KEPT) ? NULL : s->fusion,
                        .wanted = wanted,
-                       .given = keep ? keep->given : (const Tensor *const *)s->given,
+                       .given = found ? found->given : keep ? keep->given : (const Tensor *const *)s->given,
                        .stable = s->stable,
-                       .slot = keep ? keep->slot : NULL,
+                       .slot = found ? found->slot : keep ? keep->slot : NULL,
                        .apart = stage == KEPT,
-                       .outputs = stage == WHOLE && (s->memory || s->feeding) ? 1 + output_place(s) : 0,
+                       .outputs = stage == WHOLE && (s->memory || s->feeding) ? 1 + session_output_place(s) : 0,
                        .elsewhere = s->elsewhere,
                        .grown = feeding_grown(s),
                        .memory_limit = s->env.memory_limit,
-                       .held = session_held(s)};
+                       .held = session_held(s) + (found ? growing_bytes(found->plan) : 0)};
 }
 
 Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err)
@@ -656,7 +657,7 @@ static bool take_outputs(Session *s, const Plan *p, Err *err)
         const Value *v = s->g->output[i].value;
         const Tensor *made = p->value[v->id];
         Tensor t = tensor_of(made->dtype, made->rank, made->shape, NULL);
-        int at = output_place(s) + i;
+        int at = session_output_place(s) + i;
         bool fed = feeding_apart(s, i);
         s->output_data[i] = fed ? feeding_memory(s, i, tensor_bytes(&t)) : s->memory(s->memory_user, i, &t);
         if (!s->output_data[i])
@@ -677,7 +678,7 @@ static bool keep_outputs(Session *s, Err *err)
         const Value *v = s->g->output[i].value;
         const Tensor *t = s->current->value[v->id];
         Kept *k = &s->kept[i];
-        k->used = s->elsewhere[i] ? !plan_lies_at(s->current, v, output_place(s) + i)
+        k->used = s->elsewhere[i] ? !plan_lies_at(s->current, v, session_output_place(s) + i)
                                   : s->current->place[v->id].home == HOME_GIVEN && looks_at_state(s, t);
         if (!k->used) continue;
         void *p = s->elsewhere[i] ? s->output_data[i] : session_room(&k->room, tensor_bytes(t));

@@ -104,8 +104,8 @@ typedef struct SessionStats {
 void session_stats(const Session *s, SessionStats *out);
 const Plan *session_last_plan(const Session *s); /* of the last run; NULL before the first */
 void session_profile(Session *s, bool on);
-/* Calls f for every step of every plan. */
-void session_each_step(const Session *s, void (*f)(void *user, const Step *step), void *user);
+/* Calls f for every step that ran since session_profile was switched on. */
+void session_each_step(const Session *s, void (*f)(void *user, const StepInfo *step), void *user);
 Profile *session_profile_of(Session *s);
 /* After every node with its results; f returns false to stop the run. */
 typedef bool NodeFn(void *user, const Node *n, Tensor *const *out);

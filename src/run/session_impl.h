@@ -80,6 +80,14 @@ typedef struct Feeding {
     Grown *grown; /* by input */
 } Feeding;
 
+/* What a growing plan computed and the plan of the whole graph takes (data_sizes.c). */
+typedef struct Found {
+    GrowingPlan *plan;    /* of this run, or of the last one; NULL: there is none */
+    const Tensor **given; /* by value id: as that plan was given, and what it computed */
+    int *slot;            /* by value id, as PlanInput has it */
+    int n, room;          /* addresses after those of outputs; those that there is memory for */
+} Found;
+
 struct Session {
     const Graph *g;
     const Fusion *fusion;
@@ -93,7 +101,7 @@ struct Session {
     const Tensor **sizes; /* their addresses */
     Room *own_input;      /* contiguous copies, and random inputs */
     void **input_data;    /* addresses for the current run: of inputs, of results of kept inputs, of outputs that the
-                             caller has memory for */
+                             caller has memory for, of what was found with sizes */
     void **placed_input;  /* the addresses that the current plan was placed at */
     int64_t *scalar;
     Binding binding; /* of the current run */
@@ -101,6 +109,7 @@ struct Session {
     int nstages;
     PlanParts parts; /* of more than MAX_STAGES: the graph by stages, and what is wanted of all; n 0: of fewer */
     unsigned char *parts_wanted;
+    Found found;
     Tensor **given; /* by value id: weights, session constants, buffers */
     unsigned char *stable;
     void **owned; /* memory of session constants and buffers */
@@ -141,6 +150,7 @@ void *session_own_input(Session *s, int i, size_t bytes, Err *err);
 Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err);
 /* Memory, constants and addresses of p, which becomes the current plan. */
 bool session_ready(Session *s, Plan *p, Err *err);
+int session_output_place(const Session *s); /* where outputs' addresses begin in input_data */
 /* Those from step `from` on that are constants, or that are not. */
 bool session_run_steps(Session *s, Plan *p, int from, bool constants, Err *err);
 /* One run function; its scratch is `room` bytes of the arena from `top` on (or what there is).
@@ -184,6 +194,7 @@ void keeping_free(Session *s);
 /* data_sizes.c: the stages of a graph, and running them so that every symbol of s->binding is bound. */
 bool stages_make(Session *s, Err *err);
 void stages_free(Session *s);
+void stages_let_go(Session *s); /* of what they found in the last run */
 bool stages_run(Session *s, Err *err);
 /* Marks by value id what they want. */
 void stages_want(const Session *s, unsigned char *wanted);

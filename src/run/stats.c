@@ -32,20 +32,14 @@ const Plan *session_last_plan(const Session *s) { return s->current; }
 void session_profile(Session *s, bool on)
 {
     profile_sums(&s->profile, on);
-    for (int i = 0; i < s->ncached; i++)
-        for (int k = 0; k < s->cached[i].plan->nsteps; k++) {
-            Step *step = &s->cached[i].plan->step[k];
-            step->ms = step->min_ms = 0;
-            step->calls = 0;
-        }
 }
 
 Profile *session_profile_of(Session *s) { return &s->profile; }
 
-void session_each_step(const Session *s, void (*f)(void *user, const Step *step), void *user)
+void session_each_step(const Session *s, void (*f)(void *user, const StepInfo *step), void *user)
 {
-    for (int i = 0; i < s->ncached; i++)
-        for (int k = 0; k < s->cached[i].plan->nsteps; k++) f(user, &s->cached[i].plan->step[k]);
+    for (int i = 0; i < s->profile.ninfo; i++)
+        if (s->profile.info[i].calls) f(user, &s->profile.info[i]);
 }
 
 void session_on_node(Session *s, NodeFn *f, void *user)

@@ -1,7 +1,9 @@
 /* Sizes that are read from data: found by as few plans as can be, and from the numbers that the run then draws. TAP. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/mem.h"
 #include "ir/graph.h"
 #include "run/session.h"
 #include "tap.h"
@@ -146,6 +148,87 @@ static void memory_of_parts(void)
     buf_free(&b);
 }
 
+typedef struct Calls {
+    int steps, most;
+} Calls;
+
+static void count_calls(void *user, const StepInfo *step)
+{
+    Calls *c = user;
+    c->steps++;
+    if (step->calls > c->most) c->most = (int)step->calls;
+}
+
+/* Rows of a product, as many as its first number says, one after the other. The product is read by a size and by an
+ * activation that is fused with it where no size is; views of an input, and a buffer that is written at the end, too. */
+static char *products(int n)
+{
+    Buf b = {0};
+    for (int i = 0; i < n; i++) buf_printf(&b, "symbol u%d = item %%n%d in [0, 50]\n", i, i);
+    buf_puts(&b, "input %x: f32[50]\ninput %w: f32[4, 4]\n%v: f32[4] = aten.slice.Tensor(%x, 0, 3, 7)\n"
+                 "%l: f32[4] = aten.reshape.default(%v, [4])\n%a0: f32[1, 4] = aten.reshape.default(%l, [1, 4])\n");
+    for (int i = 0; i < n; i++)
+        buf_printf(&b,
+                   "%%p%d: f32[1, 4] = aten.linear.default(%%a%d, %%w)\n"
+                   "%%g%d: f32[1, 4] = aten.gelu.default(%%p%d)\n%%m%d: f32[] = aten.amax.default(%%p%d)\n"
+                   "%%n%d: i64[] = aten._to_copy.default(%%m%d, dtype=i64)\n"
+                   "%%s%d: f32[u%d] = aten.full.default([(u%d)], 0.01, dtype=f32)\n"
+                   "%%t%d: f32[] = aten.sum.dim_IntList(%%s%d, [0])\n%%a%d: f32[1, 4] = aten.add.Tensor(%%a%d, %%t%d)\n"
+                   "output g%d = %%g%d\n",
+                   i, i, i, i, i, i, i, i, i, i, i, i, i, i + 1, i, i, i, i);
+    buf_printf(&b, "%%r: f32[1, 4] = aten.add.Tensor(%%g%d, %%v)\noutput r = %%r\noutput v = %%v\n", n - 1);
+    return b.failed ? NULL : b.data;
+}
+
+static bool see_all(void *user, const Node *n, Tensor *const *out)
+{
+    (void)n;
+    (void)out;
+    return ++*(int *)user > 0;
+}
+
+/* What parts computed is not computed again, is the same as where all is, and is what the plan of the rest is given at
+ * another run. */
+static void given_parts(int n)
+{
+    Err err = {0};
+    float w[16], x[50];
+    for (int i = 0; i < 16; i++) w[i] = i % 5 ? 0.125f : 1;
+    for (int i = 0; i < 50; i++) x[i] = (float)(i % 7) * 0.5f;
+    char *text = products(n);
+    Graph *g = text ? graph_parse(text, NULL, NULL, &err) : NULL;
+    Fusion f = {0};
+    bool ok = g && fuse_graph(g, &f, &err);
+    Session *s[2] = {NULL, NULL};
+    int seen = 0;
+    Calls calls = {0};
+    Tensor in[2] = {tensor_of(DT_F32, 1, (int64_t[]){50}, x), tensor_of(DT_F32, 2, (int64_t[]){4, 4}, w)};
+    for (int k = 0; ok && k < 2; k++) {
+        s[k] = session_create(g, &f, 1, 0, &err);
+        ok = s[k] && session_set_input(s[k], 0, &in[0], &err) && session_set_input(s[k], 1, &in[1], &err);
+    }
+    if (ok) session_on_node(s[1], see_all, &seen);
+    if (ok) session_profile(s[0], true);
+    for (int run = 0; ok && run < 3; run++) {
+        x[4] = run == 1 ? 5 : 2; /* the third as the first */
+        ok = session_run(s[0], &err) && session_run(s[1], &err);
+        for (int i = 0; ok && i < g->noutput; i++) {
+            const Tensor *a = session_output(s[0], i), *b = session_output(s[1], i);
+            for (int64_t k = 0; ok && k < tensor_numel(b); k++)
+                ok = fabs(tensor_get(a, k) - tensor_get(b, k)) < 1e-5 * (1 + fabs(tensor_get(b, k)));
+            if (!ok) fail(&err, E_MISMATCH, "run %d: output %d", run, i);
+        }
+    }
+    if (ok) session_each_step(s[0], count_calls, &calls);
+    tap_ok(ok && calls.most == 3 && seen > 3 * g->nnodes / 2,
+           "a chain of %d products: %d steps, each of them once a run (%d) %s", n, calls.steps, calls.most, err.msg);
+    session_free(s[0]);
+    session_free(s[1]);
+    fusion_free(&f);
+    graph_free(g);
+    mem_free(text);
+}
+
 int main(void)
 {
     for (int i = 0; i < 64; i++) ones[i] = 1;
@@ -154,5 +237,6 @@ int main(void)
     chain(20);
     chain(60);
     memory_of_parts();
+    given_parts(40);
     return tap_done();
 }
