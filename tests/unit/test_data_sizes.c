@@ -159,8 +159,7 @@ static void count_calls(void *user, const StepInfo *step)
     if (step->calls > c->most) c->most = (int)step->calls;
 }
 
-/* Rows of a product, as many as its first number says, one after the other. The product is read by a size and by an
- * activation that is fused with it where no size is; views of an input, and a buffer that is written at the end, too. */
+/* Products one after the other, each of which is read by a size and by an activation; and views of an input. */
 static char *products(int n)
 {
     Buf b = {0};

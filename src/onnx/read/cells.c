@@ -135,8 +135,8 @@ static Lower lower_for(OnnxImport *im, const char *name)
 
 static Value *add_constant(OnnxImport *im, Cell *c, const Tensor *data)
 {
-    const char *fqn = *c->name ? c->name : "constant";
-    Value *v = graph_add_weight(im->g, plain_name(im, fqn), fqn, data);
+    const char *fqn = arena_strdup(im->g->arena, *c->name ? c->name : "constant");
+    Value *v = fqn ? graph_add_weight(im->g, plain_name(im, fqn), fqn, data) : NULL;
     if (!v) {
         oom(im->err);
         return NULL;

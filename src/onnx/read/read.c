@@ -280,6 +280,7 @@ Source *onnx_import(const char *path, const Fixed *fixed, Err *err)
         p->graph = im.g;
         bool ok = im.g && im.scratch ? read_model(&im) : oom(err);
         arena_destroy(im.scratch);
+        if (ok) onnx_forget_nodes(p->onnx);
         if (ok) return p;
     }
     within(err, "%s", path);

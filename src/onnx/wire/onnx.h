@@ -217,6 +217,7 @@ typedef struct OnnxModel {
 
 typedef struct OnnxFile {
     Arena *arena;
+    Arena *passing; /* nodes and value_info of the model */
     MappedFile file;
     OnnxModel model;
     MappedFile *external;
@@ -229,6 +230,8 @@ OnnxFile *onnx_open(const char *path, Err *err); /* messages do not begin with t
 /* The same from memory, which must outlive it; folder NULL: external data is refused. */
 OnnxFile *onnx_open_bytes(const void *bytes, uint64_t size, const char *folder, Err *err);
 void onnx_close(OnnxFile *f); /* NULL is fine */
+/* Frees the nodes and what is said about values, which nothing reads once a graph is made of them; tensors stay. */
+void onnx_forget_nodes(OnnxFile *f);
 /* The data files that a model names, each once, as it names them; none is opened. After an error those before it. */
 bool onnx_data_files(const char *path, void (*each)(void *user, const char *name), void *user, Err *err);
 /* Does a file that begins so look like an ONNX model (and not like a ZIP archive)? */

@@ -8,20 +8,24 @@
 enum { ONNX_FIELDS = 32 }; /* all field numbers of onnx.proto are below */
 
 typedef struct OnnxReader {
-    Arena *a;
+    Arena *a;    /* of what is read now: one of the next two */
+    Arena *kept; /* the file's */
+    Arena *passing;         /* nodes and what is said about values: an import alone reads them */
     OnnxFile *file;         /* where data files are kept; NULL: external data is refused */
     const char *folder;     /* NULL likewise */
     bool names_only;        /* data files are not opened: tensors in them have no data */
     Map opened;             /* location -> index into file->external, + 1 */
     int depth;              /* of graphs, of types */
+    size_t records;         /* most bytes that both arenas may take */
     uint64_t planned, most; /* bytes that the graph will take */
 } OnnxReader;
 
 bool onnx_no_memory(const OnnxReader *r, Err *err);
 /* Room for n records; false when there is none. */
-#define ROOM(r, array, count, n, err)                                                                                  \
-    (*(array) = (n) ? arena_alloc((r)->a, (n), sizeof **(array)) : NULL, *(count) = 0,                                 \
+#define ROOM_IN(arena, r, array, count, n, err)                                                                        \
+    (*(array) = (n) ? arena_alloc(arena, (n), sizeof **(array)) : NULL, *(count) = 0,                                  \
      *(array) || !(n) || onnx_no_memory(r, err))
+#define ROOM(r, array, count, n, err) ROOM_IN((r)->a, r, array, count, n, err)
 /* A message field that may be there once: protobuf would merge two, which nothing writes. */
 bool onnx_once(uint32_t times, uint32_t number, Err *err);
 bool onnx_text(OnnxReader *r, const PbField *f, const char **out, Err *err);

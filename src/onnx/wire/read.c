@@ -28,7 +28,7 @@ bool onnx_no_memory(const OnnxReader *r, Err *err)
     return fail(err, E_LIMIT,
                 "out of memory: its records need more than the %zu bytes that they have so far, or than a file of its "
                 "size may ask for",
-                arena_used(r->a));
+                arena_used(r->kept) + (r->passing == r->kept ? 0 : arena_used(r->passing)));
 }
 
 /* A graph is made beside the records: what it will take is refused before it is made. */
@@ -264,11 +264,11 @@ static bool attr_head(OnnxReader *r, Pb m, OnnxAttr *a, const uint32_t *times, E
         break;
     case ONNX_ATTR_STRINGS: room = a->strings = arena_array(r->a, const char *, k); break;
     case ONNX_ATTR_TENSOR:
-    case ONNX_ATTR_TENSORS: room = a->t = arena_array(r->a, OnnxTensor, k); break;
+    case ONNX_ATTR_TENSORS: room = a->t = arena_array(r->kept, OnnxTensor, k); break;
     case ONNX_ATTR_GRAPH:
     case ONNX_ATTR_GRAPHS: room = a->g = arena_array(r->a, OnnxGraph, k); break;
     case ONNX_ATTR_SPARSE_TENSOR:
-    case ONNX_ATTR_SPARSE_TENSORS: room = a->sparse = arena_array(r->a, OnnxSparse, k); break;
+    case ONNX_ATTR_SPARSE_TENSORS: room = a->sparse = arena_array(r->kept, OnnxSparse, k); break;
     case ONNX_ATTR_TYPE_PROTO:
     case ONNX_ATTR_TYPE_PROTOS: room = a->tp = arena_array(r->a, OnnxTypeProto, k); break;
     default: return true;
@@ -349,18 +349,27 @@ static bool node(OnnxReader *r, const PbField *field, OnnxNode *n, Err *err)
 static bool node_at(OnnxReader *r, const PbField *f, OnnxNode *nodes, int *n, Err *err)
 {
     OnnxNode *at = &nodes[(*n)++];
-    if (node(r, f, at, err)) return true;
+    Arena *around = r->a;
+    r->a = r->passing;
+    bool ok = node(r, f, at, err);
+    r->a = around;
+    if (ok) return true;
     return inside(r, err, "node", *n - 1, at->name && *at->name ? at->name : at->op);
 }
 
 static bool info_at(OnnxReader *r, const PbField *f, OnnxValueInfo *infos, int *n, const char *what, Err *err)
 {
     OnnxValueInfo *at = &infos[(*n)++];
-    return value_info(r, f, at, err) || inside(r, err, what, *n - 1, at->name);
+    Arena *around = r->a;
+    r->a = f->number == 13 ? r->passing : around; /* a graph's value_info; a function's are few */
+    bool ok = value_info(r, f, at, err);
+    r->a = around;
+    return ok || inside(r, err, what, *n - 1, at->name);
 }
 
 static bool graph_field(OnnxReader *r, const PbField *f, OnnxGraph *g, Err *err)
 {
+    if (arena_used(r->kept) + arena_used(r->passing) > r->records) return onnx_no_memory(r, err);
     switch (f->number) {
     case 1: return node_at(r, f, g->node, &g->nnode, err);
     case 2: return onnx_text(r, f, &g->name, err);
@@ -393,9 +402,11 @@ static bool graph(OnnxReader *r, const PbField *field, OnnxGraph *g, Err *err)
     Pb m = pb_sub(field);
     TRY(pb_tally(m, times, ONNX_FIELDS, err) &&
         plan(r, (uint64_t)times[1] + times[5], (uint64_t)times[11] + times[12], err) &&
-        ROOM(r, &g->node, &g->nnode, times[1], err) && ROOM(r, &g->init, &g->ninit, times[5], err) &&
+        ROOM_IN(r->passing, r, &g->node, &g->nnode, times[1], err) &&
+        ROOM_IN(r->kept, r, &g->init, &g->ninit, times[5], err) &&
         ROOM(r, &g->input, &g->ninput, times[11], err) && ROOM(r, &g->output, &g->noutput, times[12], err) &&
-        ROOM(r, &g->info, &g->ninfo, times[13], err) && ROOM(r, &g->sparse, &g->nsparse, times[15], err) &&
+        ROOM_IN(r->passing, r, &g->info, &g->ninfo, times[13], err) &&
+        ROOM_IN(r->kept, r, &g->sparse, &g->nsparse, times[15], err) &&
         ROOM(r, &g->metadata, &g->nmetadata, times[16], err));
     bool ok = true;
     r->depth++;
@@ -442,7 +453,7 @@ static bool function(OnnxReader *r, const PbField *field, OnnxFunction *n, Err *
     Pb m = pb_sub(field);
     TRY(pb_tally(m, times, ONNX_FIELDS, err) && ROOM(r, &n->input, &n->ninput, times[4], err) &&
         ROOM(r, &n->output, &n->noutput, times[5], err) && ROOM(r, &n->attr, &n->nattr, times[6], err) &&
-        plan(r, times[7], 0, err) && ROOM(r, &n->node, &n->nnode, times[7], err) &&
+        plan(r, times[7], 0, err) && ROOM_IN(r->passing, r, &n->node, &n->nnode, times[7], err) &&
         ROOM(r, &n->opset, &n->nopset, times[9], err) && ROOM(r, &n->attr_default, &n->nattr_default, times[11], err) &&
         ROOM(r, &n->info, &n->ninfo, times[12], err));
     for (PbField f; pb_next(&m, &f, err);)
@@ -487,8 +498,15 @@ static bool model(OnnxReader *r, Pb bytes, OnnxModel *m, Err *err)
 static bool read_file(OnnxFile *f, const void *bytes, uint64_t size, const char *folder, bool names_only, Err *err)
 {
     const uint64_t few = size < SIZE_MAX / 8 ? size : SIZE_MAX / 8;
-    if (!(f->arena = arena_create(MEMORY_TIMES * few + MEMORY_FREE))) return oom(err);
-    OnnxReader r = {.a = f->arena, .file = f, .folder = folder, .names_only = names_only};
+    const size_t records = MEMORY_TIMES * few + MEMORY_FREE;
+    if (!(f->arena = arena_create(records)) || !(f->passing = arena_create(records))) return oom(err);
+    OnnxReader r = {.a = f->arena,
+                    .kept = f->arena,
+                    .passing = f->passing,
+                    .file = f,
+                    .folder = folder,
+                    .names_only = names_only,
+                    .records = records};
     r.most = GRAPH_TIMES * few + GRAPH_FREE;
     bool ok = model(&r, pb_of(bytes, size), &f->model, err);
     f->most = r.most / 4 * 3; /* the rest is that of the records */
@@ -541,7 +559,22 @@ void onnx_close(OnnxFile *f)
     mem_free(f->external_name);
     file_unmap(&f->file);
     arena_destroy(f->arena);
+    arena_destroy(f->passing);
     mem_free(f);
+}
+
+void onnx_forget_nodes(OnnxFile *f)
+{
+    OnnxGraph *g = f->model.graph;
+    arena_destroy(f->passing);
+    f->passing = NULL;
+    g->node = NULL;
+    g->info = NULL;
+    g->nnode = g->ninfo = 0;
+    for (int i = 0; i < f->model.nfunction; i++) {
+        f->model.function[i].node = NULL;
+        f->model.function[i].nnode = 0;
+    }
 }
 
 /* The fields of ModelProto with their wire types, as far as the given bytes go; at least one. */

@@ -278,7 +278,9 @@ static bool open_data(OnnxReader *r, const char *location, const MappedFile **ou
         f->nexternal++;
         at = (uintptr_t)n + 1;
         uint64_t more;
-        arena_allow(r->a, __builtin_mul_overflow(f->external[n].size, 4u, &more) ? SIZE_MAX / 2 : more);
+        if (__builtin_mul_overflow(f->external[n].size, 4u, &more)) more = SIZE_MAX / 2;
+        arena_allow(r->kept, more);
+        if (!add_size(r->records, more, &r->records)) r->records = SIZE_MAX;
         if (!map_put(&r->opened, location, (void *)at)) return oom(err);
     }
     *out = &f->external[at - 1];
@@ -356,13 +358,16 @@ bool onnx_tensor(OnnxReader *r, Pb m, OnnxTensor *t, Err *err)
 {
     Parts p = {0};
     *t = (OnnxTensor){.name = "", .location = ""};
+    Arena *around = r->a;
+    r->a = r->kept;
     bool ok = first_pass(r, m, t, &p, err) && elements(r, m, t, &p, err) && metadata(r, m, t, p.times[16], err);
+    r->a = around;
     return ok || (*t->name ? within(err, "tensor '%s'", t->name) : false);
 }
 
 bool onnx_read_tensor(Arena *a, const void *bytes, uint64_t size, OnnxTensor *out, Err *err)
 {
-    OnnxReader r = {.a = a};
+    OnnxReader r = {.a = a, .kept = a, .passing = a};
     return onnx_tensor(&r, pb_of(bytes, size), out, err);
 }
 
