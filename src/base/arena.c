@@ -6,7 +6,7 @@
 #include "base/pages.h"
 
 /* Copies of weights: from LARGE bytes on, several are in one region of huge pages. */
-enum { ALIGN = 16, LARGE = 1 << 20, REGION = 1 << 26, LINE = 64 };
+enum { ALIGN = 16, SMALL = 8, WIDE = 64, LARGE = 1 << 20, REGION = 1 << 26, LINE = 64 };
 #if defined(ARENA_ALONE) /* tests/oom: a block for each allocation, so that any of them can be refused */
 enum { FIRST_BLOCK = 1, BLOCK = 1 };
 #else
@@ -89,7 +89,7 @@ static void *large(Arena *a, size_t n)
     return p;
 }
 
-/* Blocks as large as all before them, between two bounds: the graph of a branch may have one node. */
+/* Blocks about as large as all before them, between two bounds: the graph of a branch may have one node. */
 static size_t block_size(const Arena *a)
 {
     return a->total < FIRST_BLOCK ? FIRST_BLOCK : a->total < BLOCK ? a->total : BLOCK;
@@ -99,9 +99,11 @@ void *arena_alloc(Arena *a, size_t count, size_t size)
 {
     size_t n;
     if (!mul_size(count, size, &n) || !add_size(n ? n : 1, ALIGN - 1, &n)) return no_memory(a);
-    n = n / ALIGN * ALIGN;
+    const bool wide = n - (ALIGN - 1) >= WIDE || size % ALIGN == 0;
+    n = wide ? n / ALIGN * ALIGN : (n - (ALIGN - SMALL)) / SMALL * SMALL;
     Block *b = a->blocks;
-    if (!b || b->size - b->used < n) {
+    size_t at = !b ? 0 : wide ? (b->used + ALIGN - 1) / ALIGN * ALIGN : b->used;
+    if (!b || at > b->size || b->size - at < n) {
         size_t least = block_size(a), want = n > least ? n : least, whole;
         if (!add_size(want, HEAD, &whole)) return no_memory(a);
         if (a->limit && (whole > a->limit || a->total > a->limit - whole)) return no_memory(a);
@@ -119,9 +121,10 @@ void *arena_alloc(Arena *a, size_t count, size_t size)
             a->blocks = fresh;
         }
         b = fresh;
+        at = 0;
     }
-    void *p = (char *)b + HEAD + b->used;
-    b->used += n;
+    void *p = (char *)b + HEAD + at;
+    b->used = at + n;
     return p;
 }
 

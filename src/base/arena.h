@@ -22,7 +22,9 @@ typedef struct Arena Arena;
 Arena *arena_create(size_t limit);
 void arena_destroy(Arena *a);                           /* NULL is fine */
 void arena_allow(Arena *a, size_t more);                /* raises the limit */
-void *arena_alloc(Arena *a, size_t count, size_t size); /* zeroed, 16-aligned; NULL on overflow or no memory */
+/* Zeroed; NULL on overflow or no memory. Aligned to 16 where that many or 64 bytes can need it, else to 8: many names,
+ * sizes and results are shorter. */
+void *arena_alloc(Arena *a, size_t count, size_t size);
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) QKV_PRINTF(2, 3);

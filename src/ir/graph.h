@@ -25,21 +25,21 @@ struct Value {
     const char *name;
     const char *label; /* of an input: its name in the file, where that is more than letters, digits, '_' and '.'; NULL
                           otherwise */
-    ValueKind kind;
-    DType dtype;
-    int rank;
     Expr **dim; /* rank expressions */
     Node *def;  /* V_NODE: the node and which of its outputs */
     int out;
     int id; /* dense, for side tables: 0 .. graph->nvalues - 1 */
-    /* V_WEIGHT: borrowed data with its own strides, the name in the state dict, and what it is */
+    /* V_WEIGHT: borrowed data with its own strides, the name in the state dict, and (below) what it is */
     const Tensor *data;
     const char *fqn;
-    enum { W_PARAMETER, W_BUFFER, W_CONSTANT } weight;
-    bool persistent;
-    bool frozen;  /* a parameter that asks for no gradient */
-    bool trains;  /* V_INPUT: one that requires a gradient */
-    bool changes; /* V_WEIGHT: a training session changes its values between runs */
+    int rank;
+    ValueKind kind : 8; /* and so on: a graph may have very many values */
+    DType dtype : 8;
+    enum { W_PARAMETER, W_BUFFER, W_CONSTANT } weight : 8;
+    bool persistent : 1;
+    bool frozen : 1;  /* a parameter that asks for no gradient */
+    bool trains : 1;  /* V_INPUT: one that requires a gradient */
+    bool changes : 1; /* V_WEIGHT: a training session changes its values between runs */
 };
 
 typedef enum ArgKind {

@@ -542,7 +542,7 @@ static bool weight(Reader *r)
     if (!same) return fail(r->err, E_FORMAT, "line %d: weight '%s': data of another dtype or shape", r->line, fqn);
     Value *v = graph_add_weight(r->g, name, fqn, data);
     if (!v) return oom(r->err);
-    v->weight = (unsigned)kind;
+    v->weight = (unsigned char)kind;
     return true;
 }
 

@@ -31,7 +31,7 @@ static void note_user(void *user, Value **slot)
 
 static Node *only_user(const Fuser *s, const Value *v) { return s->uses[v->id] == 1 ? s->user[v->id] : NULL; }
 
-static int activation_of(const Node *n)
+static unsigned char activation_of(const Node *n)
 {
     switch (n->op->id) {
     case OP_relu: return ACT_RELU;

@@ -24,14 +24,14 @@ typedef struct FusedNode {
     bool transparent;   /* a cast that makes no step: its value is the tensor that it would cast */
     bool windows;       /* a reshape to three axes that only a matmul reads, as its second operand: where strides cannot
                            say it, the matmul gets what is reshaped (Call.windows) instead of a copy */
+    bool times;             /* on the producer: the residual is multiplied with */
+    bool act_last;          /* on the producer: the activation comes after the residual */
+    unsigned char act;      /* on the producer: ACT_* of Call.epilogue */
     const Node *producer; /* set on the LAST absorbed node: the linear/convolution/matmul whose step stands here and
                              writes this result */
-    int act;              /* on the producer: ACT_* of Call.epilogue */
     Value *residual;      /* on the producer: added after the activation; NULL = none */
     const Node *inverse;  /* on the producer: the dequantize_linear of one scale whose integers are the residual, and
                              which makes no step; NULL: none */
-    bool times;           /* on the producer: the residual is multiplied with */
-    bool act_last;        /* on the producer: the activation comes after the residual */
     int64_t least_rows; /* of a linear or matmul: rows of its result at the least sizes of the inputs, whatever they are
                            in a run */
     const Node *rounds; /* on the producer: the quantize_linear of one scale that its epilogue ends in; NULL: none */

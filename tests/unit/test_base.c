@@ -74,8 +74,9 @@ static void test_arena(void **state)
     for (size_t n = 0; n < 5000; n += 7) {
         unsigned char *p = arena_alloc(a, n, 1);
         assert_non_null(p);
-        assert_int_equal((uintptr_t)p % 16, 0);
+        assert_int_equal((uintptr_t)p % (n < 64 ? 8 : 16), 0);
         for (size_t i = 0; i < n; i++) assert_int_equal(p[i], 0);
+        if (n < 64) assert_int_equal((uintptr_t)arena_alloc(a, 1, 16) % 16, 0);
         if (n) memset(p, 0xff, n);
     }
     char *big = arena_alloc(a, 1, 1 << 20), *after = arena_strdup(a, "after");

@@ -47,7 +47,7 @@ static bool add_weight(Import *im, Scope *s, const json_t *spec, const char *nam
     Value *v = graph_add_weight(im->g, name, arena_strdup(im->g->arena, fqn), data);
     Ref *r = v ? ref_root(im->g, v, meta) : NULL;
     if (!r) return oom(im->err);
-    v->weight = (unsigned)kind;
+    v->weight = (unsigned char)kind;
     v->persistent = json_is_true(json_object_get(spec, "persistent"));
     v->frozen = kind == W_PARAMETER && json_is_false(json_object_get(meta, "requires_grad"));
     return scope_put(im, s, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
