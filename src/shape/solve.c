@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/vec.h"
 #include "expr/translate.h"
 
 static void text_of(const Graph *g, const Expr *e, char *out, size_t n)
@@ -23,17 +24,28 @@ static void range_text(const Symbol *s, char *out, size_t n)
     else snprintf(out, n, "%s from %lld to %lld", s->name, (long long)s->lo, (long long)s->hi);
 }
 
+enum { SEARCHED = 1 << 16 }; /* parts of an expression */
+
+/* The unbound symbols of e: *found is the only one so far, or -1. False: there is another, or too much to look at. */
+static bool find_unknown(const Expr *e, const Binding *b, int *found, int *budget)
+{
+    if (!e->symbols) return true;
+    if (e->kind == EX_SYM) {
+        if (b->bound[e->i] || *found == (int)e->i) return true;
+        if (*found >= 0) return false;
+        *found = (int)e->i;
+        return true;
+    }
+    for (int i = 0; i < e->nargs; i++)
+        if (--*budget <= 0 || !find_unknown(e->args[i], b, found, budget)) return false;
+    return true;
+}
+
 /* The only unbound symbol of e; -1 when there is none or more than one. */
-static int only_unknown(const Graph *g, const Expr *e, const Binding *b)
+static int only_unknown(const Expr *e, const Binding *b)
 {
     int found = -1;
-    if (e->kind == EX_SYM) return b->bound[e->i] ? -1 : (int)e->i;
-    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
-        if (b->bound[i] || !ex_mentions(e, expr_symbol(g->ex, i)->expr)) continue;
-        if (found >= 0) return -1;
-        found = i;
-    }
-    return found;
+    return find_unknown(e, b, &found, &(int){SEARCHED}) ? found : -1;
 }
 
 static bool sub_i64(int64_t a, int64_t b, int64_t *out) { return !__builtin_sub_overflow(a, b, out); }
@@ -201,21 +213,119 @@ bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *
     return requires_hold(g, b, data_dependent, true, err);
 }
 
-/* Binds symbols from the axes that determine them, or one from an axis that leaves a choice. */
-static bool bind_axes(const Graph *g, const Tensor *const *input, Binding *b, bool determined, bool *progress, Err *err)
+/* Axes of inputs, and by symbol those that mention it. */
+typedef struct Axes {
+    const Graph *g;
+    const Tensor *const *input;
+    Binding *b;
+    int n;
+    struct Axis {
+        int input, dim;
+    } * axis;
+    int *first; /* by symbol: 1 + the first of its mentions */
+    struct Mention {
+        int axis, next;
+    } * mention;
+    int nmentions;
+    unsigned char *open; /* by axis: it may bind a symbol now; 2: one that leaves a choice */
+    bool failed;
+} Axes;
+
+static void mention(Axes *a, int axis, const Expr *e, int *budget)
 {
-    for (int i = 0; i < g->ninput; i++)
-        for (int d = 0; d < g->input[i]->rank; d++) {
-            const Expr *e = g->input[i]->dim[d];
-            int symbol = ex_is_int(e) ? -1 : only_unknown(g, e, b);
-            if (symbol < 0 || (determined && !determines(g, e, b, symbol))) continue;
-            if (e->kind == EX_SYM) binding_set(b, symbol, input[i]->shape[d]);
-            else if (!solve_one(g, e, b, symbol, input[i]->shape[d]))
-                return no_solution(g, g->input[i], d, input[i]->shape[d], symbol, err);
-            *progress = true;
-            if (!determined) return true;
-        }
+    if (!e->symbols || a->failed || --*budget <= 0) return;
+    for (int i = 0; i < e->nargs; i++) mention(a, axis, e->args[i], budget);
+    if (e->kind != EX_SYM || (a->first[e->i] && a->mention[a->first[e->i] - 1].axis == axis)) return;
+    struct Mention *more = vec_grow(a->mention, a->nmentions, sizeof *more);
+    if (!more) {
+        a->failed = true;
+        return;
+    }
+    a->mention = more;
+    a->mention[a->nmentions] = (struct Mention){axis, a->first[e->i]};
+    a->first[e->i] = ++a->nmentions;
+}
+
+/* The usual sizes need no more than these: one pass over all axes after the other, without memory. left: an axis leaves
+ * a choice, or there was no end to it. */
+static bool bind_usual(const Graph *g, const Tensor *const *input, Binding *b, bool *left, Err *err)
+{
+    enum { PASSES = 4 };
+    bool progress = true;
+    for (int pass = 0; pass < PASSES && progress; pass++) {
+        progress = *left = false;
+        for (int i = 0; i < g->ninput; i++)
+            for (int d = 0; d < g->input[i]->rank; d++) {
+                const Expr *e = g->input[i]->dim[d];
+                int symbol = only_unknown(e, b);
+                if (symbol < 0) continue;
+                *left = true;
+                if (!determines(g, e, b, symbol)) continue;
+                if (e->kind == EX_SYM) binding_set(b, symbol, input[i]->shape[d]);
+                else if (!solve_one(g, e, b, symbol, input[i]->shape[d]))
+                    return no_solution(g, g->input[i], d, input[i]->shape[d], symbol, err);
+                progress = true;
+            }
+    }
     return true;
+}
+
+static bool axes_make(Axes *a)
+{
+    for (int i = 0; i < a->g->ninput; i++) a->n += a->g->input[i]->rank;
+    a->axis = mem_zeroed((size_t)a->n + 1, sizeof *a->axis);
+    a->first = mem_zeroed((size_t)expr_symbol_count(a->g->ex) + 1, sizeof *a->first);
+    a->open = mem_zeroed((size_t)a->n + 1, 1);
+    if (!a->axis || !a->first || !a->open) return false;
+    for (int i = 0, n = 0; i < a->g->ninput; i++)
+        for (int d = 0; d < a->g->input[i]->rank; d++, n++) {
+            const Expr *e = a->g->input[i]->dim[d];
+            a->axis[n] = (struct Axis){i, d};
+            a->open[n] = e->kind != EX_INT;
+            if (a->open[n] && e->kind != EX_SYM) mention(a, n, e, &(int){SEARCHED});
+        }
+    return !a->failed;
+}
+
+static void axes_free(Axes *a)
+{
+    mem_free(a->axis);
+    mem_free(a->first);
+    mem_free(a->mention);
+    mem_free(a->open);
+}
+
+/* Binds the symbol that axis i determines, or where it leaves a choice one of them; axes that mention it are open
+ * again. */
+static bool bind_axis(Axes *a, int i, bool determined, Err *err)
+{
+    const struct Axis at = a->axis[i];
+    const Expr *e = a->g->input[at.input]->dim[at.dim];
+    int64_t size = a->input[at.input]->shape[at.dim];
+    int symbol = only_unknown(e, a->b);
+    a->open[i] = 0;
+    if (symbol < 0) return true;
+    if (determined && !determines(a->g, e, a->b, symbol)) {
+        a->open[i] = 2;
+        return true;
+    }
+    if (e->kind == EX_SYM) binding_set(a->b, symbol, size);
+    else if (!solve_one(a->g, e, a->b, symbol, size))
+        return no_solution(a->g, a->g->input[at.input], at.dim, size, symbol, err);
+    for (int k = a->first[symbol]; k; k = a->mention[k - 1].next) a->open[a->mention[k - 1].axis] = 1;
+    return true;
+}
+
+/* Binds symbols from the axes that determine them, and where none does one from the first axis that leaves a choice. */
+static bool bind_axes(Axes *a, Err *err)
+{
+    for (;;) {
+        const unsigned char *next = memchr(a->open, 1, (size_t)a->n);
+        bool determined = next != NULL;
+        if (!next) next = memchr(a->open, 2, (size_t)a->n);
+        if (!next) return true;
+        TRY(bind_axis(a, (int)(next - a->open), determined, err));
+    }
 }
 
 bool solve_sizes(const Graph *g, const Tensor *const *input, const int64_t *scalar, Binding *b, Err *err)
@@ -224,12 +334,12 @@ bool solve_sizes(const Graph *g, const Tensor *const *input, const int64_t *scal
         const Arg *a = &g->scalar_input[i].value;
         if (scalar && a->kind == ARG_EXPR && a->e->kind == EX_SYM) binding_set(b, (int)a->e->i, scalar[i]);
     }
-    for (bool progress = true; progress;) {
-        progress = false;
-        TRY(bind_axes(g, input, b, true, &progress, err));
-        if (!progress) TRY(bind_axes(g, input, b, false, &progress, err));
-    }
-    TRY(check_ranges(g, input, b, err));
+    Axes a = {.g = g, .input = input, .b = b};
+    bool left;
+    TRY(bind_usual(g, input, b, &left, err));
+    bool ok = !left || (axes_make(&a) ? bind_axes(&a, err) : oom(err));
+    axes_free(&a);
+    TRY(ok && check_ranges(g, input, b, err));
     for (int i = 0; i < g->ninput; i++)
         for (int d = 0; d < g->input[i]->rank; d++) TRY(check_axis(g, g->input[i], d, input[i]->shape[d], b, err));
     return check_requires(g, b, false, err);

@@ -159,6 +159,11 @@ def onnx_products(path, n):
     onnx_model(path, RELU, b"".join(named_size(f"i{i}", f"a{i}*b{i}") for i in range(n)))
 
 
+def onnx_choices(path, n):
+    """Sizes each of which two numbers give."""
+    onnx_model(path, RELU, b"".join(named_size(f"i{i}", f"a{i}//2") for i in range(n)))
+
+
 def onnx_backwards(path, n):
     """A sum of what all the nodes after it make."""
     onnx_model(path, onnx_node("Sum", [f"r{i}" for i in range(n)], ["y"]) + b"".join(
@@ -503,6 +508,7 @@ DOUBLED = {
     "proofs of layers": (onnx_layers, 4000, "m.onnx", ["QKV", "rewrite", "FILE", "--prove"]),
     "sizes of data": (onnx_data_sizes, 4000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
     "a chain of sizes of data": (onnx_data_sizes, 4000, "m.onnx", ["QKV", "run", "FILE"]),
+    "sizes that leave a choice": (onnx_choices, 9000, "m.onnx", ["QKV", "run", "FILE"]),
     "equal nodes": (onnx_equal, 5000, "m.onnx", ["QKV", "rewrite", "FILE"]),
     "long lives": (onnx_lives, 20000, "m.onnx", ["QKV", "run", "FILE"]),
     "inputs": (onnx_inputs, 4000, "m.onnx", ["QKV", "prove", "FILE", "FILE"]),
