@@ -446,6 +446,35 @@ static bool same_rows(const Tensor *a, int64_t from, int64_t count, const Tensor
     return !dtype_is_complex(a->dtype);
 }
 
+/* Of dtype, sizes and some elements: tensors that same_rows takes for one have one. */
+static uint64_t rows_hash(const Tensor *t)
+{
+    enum { SOME = 256 };
+    double some[SOME];
+    if (!t) return 0;
+    int64_t n = tensor_numel(t), count = dtype_is_complex(t->dtype) ? 0 : n < SOME ? n : SOME;
+    for (int64_t i = 0; i < count; i++) some[i] = tensor_get(t, n / count * i);
+    return hash_keyed(some, (size_t)count * sizeof *some) ^ hash_keyed(t->shape, (size_t)t->rank * sizeof *t->shape) ^
+           (uint64_t)t->dtype;
+}
+
+/* The first weight that shows what w shows; a constant's is a constant. NULL: there is none. */
+static const Value *weight_with(const Graph *g, const Lookup *shown, const Value *w)
+{
+    const Value *found = NULL;
+    uint64_t hash = rows_hash(w->data);
+    size_t tried = 0;
+    int64_t i, first = g->nweight;
+    while ((i = lookup_next(shown, hash, &tried)) >= 0) {
+        const Value *v = g->weight[i];
+        if (i > first || (w->weight == W_CONSTANT && v->weight != W_CONSTANT) || !same_rows(w->data, 0, -1, v->data))
+            continue;
+        found = v;
+        first = i;
+    }
+    return found;
+}
+
 /* Is an input that is a number or a word, where both files have it, the same one, if it is fixed? */
 static bool same_number(Checker *c, const ScalarInput *x, const ScalarInput *y)
 {
@@ -474,22 +503,19 @@ static bool take_result(Checker *c, Err *err)
         if (!same_number(c, &a->scalar_input[i], &b->scalar_input[i]))
             return fail(err, E_MISMATCH, "input '%s' is fixed to another value", b->scalar_input[i].name);
     Map named = {0};
+    Lookup shown = {0};
     bool ok = true;
     for (int i = 0; i < a->nweight && ok; i++)
-        ok = !a->weight[i]->fqn || map_put(&named, a->weight[i]->fqn, a->weight[i]);
-    if (!ok) {
-        map_free(&named);
-        return oom(err);
-    }
-    for (int i = 0; i < b->nweight; i++) {
+        ok = (!a->weight[i]->fqn || map_put(&named, a->weight[i]->fqn, a->weight[i])) &&
+             lookup_add(&shown, rows_hash(a->weight[i]->data), (size_t)i);
+    for (int i = 0; i < b->nweight && ok; i++) {
         const Value *w = b->weight[i], *of = w->fqn ? map_get(&named, w->fqn) : NULL;
-        for (int k = 0; k < a->nweight && !(of && same_rows(w->data, 0, -1, of->data)); k++)
-            if (w->weight != W_CONSTANT || a->weight[k]->weight == W_CONSTANT) of = a->weight[k];
-        if (of && !graph_writes(b, w) == !graph_writes(a, of) && same_rows(w->data, 0, -1, of->data))
-            same_class(c, of, w);
+        if (!of || !same_rows(w->data, 0, -1, of->data)) of = weight_with(a, &shown, w);
+        if (of && !graph_writes(b, w) == !graph_writes(a, of)) same_class(c, of, w);
     }
     map_free(&named);
-    return true;
+    lookup_free(&shown);
+    return ok || oom(err);
 }
 
 static bool zero_rows(const Tensor *w, int64_t from, int64_t count)
