@@ -1447,7 +1447,7 @@ def test_chunks_of_any_length(ceil, tmp_path):
     assert "scaled_dot_product_attention" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "b.pt2").stdout
 
 
-class Windows(nn.Module):
+class LocalWindows(nn.Module):
     """Each window of four tokens sees its neighbours, as in local attention (Longformer, Performer)."""
 
     def forward(self, q, k, v):
@@ -1462,7 +1462,7 @@ class Windows(nn.Module):
 def test_windows_of_four_tokens(tmp_path):
     sizes = {a: torch.export.Dim.AUTO for a in (0, 1)}
     args = tuple(torch.randn(2, 12, 8) for _ in range(3))
-    torch.export.save(torch.export.export(Windows(), args, dynamic_shapes=(sizes,) * 3), tmp_path / "a.pt2")
+    torch.export.save(torch.export.export(LocalWindows(), args, dynamic_shapes=(sizes,) * 3), tmp_path / "a.pt2")
     assert certified(tmp_path / "b.pt2", "rewrite", tmp_path / "a.pt2", source=tmp_path / "a.pt2") == (True, None)
     assert "scaled_dot_product_attention" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "b.pt2").stdout
 
