@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "base/mem.h"
-#include "grad/grad.h"
+#include "ir/bodies.h"
 #include "packed/read.h"
 #include "program/passes.h"
 #include "program/prepare.h"
@@ -35,6 +35,26 @@ static Source *open_packed(const char *path, Err *err)
     return NULL;
 }
 
+bool (*program_tangents)(Graph *g, Err *err);
+
+static bool has_tangents(const Graph *g)
+{
+    const Graph *body;
+    for (const Node *n = g->first; n; n = n->next) {
+        if (n->op->id == OP_make_dual || n->op->id == OP_tangent) return true;
+        for (int i = 0; (body = body_at(n, i)); i++)
+            if (has_tangents(body)) return true;
+    }
+    return false;
+}
+
+static bool derive(Graph *g, Err *err)
+{
+    if (!has_tangents(g)) return true;
+    return program_tangents ? program_tangents(g, err)
+                            : fail(err, E_UNSUPPORTED, "a forward derivative, which libqkv.a leaves out: link libqkv.so");
+}
+
 bool program_import(Program *p, const char *path, const OpenOptions *options, Err *err)
 {
     Kind kind = kind_of(path);
@@ -51,7 +71,7 @@ bool program_import(Program *p, const char *path, const OpenOptions *options, Er
                                : pt2_open(path, autocast ? options->compute : DT_NONE, err);
     TRY(p->source);
     p->graph = p->source->graph;
-    return graph_tangents(p->graph, err) || within(err, "%s", path);
+    return derive(p->graph, err) || within(err, "%s", path);
 }
 
 static bool program_init(Program *p, Err *err)

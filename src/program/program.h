@@ -35,6 +35,9 @@ bool program_of_graph(Program *p, Graph *g, const Program *like, Err *err);
 /* A copy whose graph may be changed; file and weights are shared, and stay until both are closed.
  * `from` is only read. */
 bool program_copy(Program *p, const Program *from, Err *err);
+/* graph_tangents (grad/grad.h), which api/whole.c sets in libqkv.so and the command; NULL: a program that is linked
+ * with libqkv.a, which has what it uses alone, and no gradients for the sake of files that want them. */
+extern bool (*program_tangents)(Graph *g, Err *err);
 /* The first pass of passes.c. */
 bool program_import(Program *p, const char *path, const OpenOptions *options, Err *err);
 void program_close(Program *p);

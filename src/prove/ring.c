@@ -48,12 +48,10 @@ typedef struct Powers {
 
 static Powers powers(Res a)
 {
-    static Res p, sixth; /* the same whoever writes them */
-    if (!sixth) {
-        p = res_int(RING_P);
-        sixth = over(res_one, 6);
-    }
-    Res x = res_mul(p, a), square = res_mul(x, x);
+    static _Atomic Res once; /* the same whoever writes it */
+    Res sixth = once;
+    if (!sixth) once = sixth = over(res_one, 6);
+    Res x = res_mul(res_int(RING_P), a), square = res_mul(x, x);
     return (Powers){x, res_mul(square, half), res_mul(res_mul(square, x), sixth)};
 }
 

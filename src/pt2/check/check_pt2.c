@@ -273,6 +273,7 @@ static void check_target(Records *r, const char *target, const char *place)
                                              "builtins.",
                                              "torch.sym_",
                                              "torch._sym_",
+                                             "torch._functorch.predispatch.",
                                              "torch.ops.transformers."};
     bool known = false;
     for (size_t i = 0; i < sizeof namespaces / sizeof *namespaces; i++) known |= begins(target, namespaces[i]);
