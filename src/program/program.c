@@ -51,8 +51,8 @@ static bool has_tangents(const Graph *g)
 static bool derive(Graph *g, Err *err)
 {
     if (!has_tangents(g)) return true;
-    return program_tangents ? program_tangents(g, err)
-                            : fail(err, E_UNSUPPORTED, "a forward derivative, which libqkv.a leaves out: link libqkv.so");
+    if (program_tangents) return program_tangents(g, err);
+    return fail(err, E_UNSUPPORTED, "a forward derivative, which libqkv.a leaves out: link libqkv.so");
 }
 
 bool program_import(Program *p, const char *path, const OpenOptions *options, Err *err)
