@@ -66,10 +66,12 @@ bool plan_call(Arena *a, const Graph *g, const Node *n, Tensor *const *value, co
 static void mark_need(void *user, Value **slot) { ((unsigned char *)user)[(*slot)->id] = 1; }
 
 /* What is wanted and what that is computed from; and every draw before the last that is, or in a run of the whole graph
- * every draw, whoever reads it: the generator gives its numbers in the order of the nodes. */
-static void find_needed(Builder *s)
+ * every draw, whoever reads it: the generator gives its numbers in the order of the nodes. How many nodes the plan will
+ * have at most. */
+static size_t find_needed(Builder *s)
 {
     bool draws = !s->in->wanted;
+    size_t count = 0;
     if (s->in->wanted) memcpy(s->need, s->in->wanted, (size_t)s->g->next_id);
     else {
         for (int i = 0; i < s->g->noutput; i++) s->need[s->g->output[i].value->id] = 1;
@@ -81,7 +83,9 @@ static void find_needed(Builder *s)
         for (int k = 0; k < n->nout; k++) used |= s->need[n->out[k]->id] && !s->in->given[n->out[k]->id];
         if (used) node_each_operand(n, mark_need, s->need);
         draws |= used && random;
+        count += used || !n->nout;
     }
+    return count;
 }
 
 typedef struct AllOf {
@@ -693,18 +697,6 @@ static bool keep_sizes(Plan *p, const Binding *b)
     return true;
 }
 
-/* Nodes that will be in the plan, and maybe some more. */
-static size_t count_nodes(const Builder *s)
-{
-    size_t count = 0;
-    for (const Node *n = s->g->first; n; n = n->next) {
-        bool wanted = n->nout == 0;
-        for (int k = 0; k < n->nout; k++) wanted |= s->need[n->out[k]->id] && !s->in->given[n->out[k]->id];
-        count += wanted;
-    }
-    return count;
-}
-
 static bool begin(Builder *s)
 {
     Plan *p = s->p = mem_zeroed(1, sizeof *p);
@@ -723,8 +715,7 @@ static bool begin(Builder *s)
         return oom(s->err);
     for (int i = 0; i < g->noutput; i++) s->leaves[g->output[i].value->id] = 1;
     for (int i = 0; i < g->nmutation; i++) s->leaves[g->mutation[i].value->id] = 1;
-    find_needed(s);
-    size_t most = (s->most ? (size_t)s->most : count_nodes(s)) + 1;
+    size_t count = find_needed(s), most = (s->most ? (size_t)s->most : count) + 1;
     p->step = mem_zeroed(most, sizeof *p->step);
     p->node = mem_zeroed(most, sizeof *p->node);
     if (!p->step || !p->node) return oom(s->err);
