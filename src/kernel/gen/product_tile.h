@@ -154,9 +154,9 @@ enum { GROUP = 4 };
 /* Lines of `bytes` from `at` on. */
 INLINE void fetch_lines(const char *at, int64_t bytes)
 {
-    __builtin_prefetch(at, 0, 2);
-    if (bytes <= LINE) return;
-    for (int64_t line = LINE; line < bytes; line += LINE) __builtin_prefetch(at + line, 0, 2);
+    int64_t line = 0;
+    do __builtin_prefetch(at + line, 0, 2);
+    while ((line += LINE) < bytes);
 }
 
 /* Rows of c, then of the residual (`more`), one after the other; from then on the last of them again. */
