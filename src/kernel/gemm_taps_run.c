@@ -272,6 +272,15 @@ static void tile_run(const Block *b, ConvTile *t, int64_t q)
     g->k->tile[w->width](t);
 }
 
+/* Words of all taps that the tiles of a block take from a panel. */
+static int64_t words_of_tiles(const Block *b)
+{
+    int64_t words = 0;
+    ConvTile t;
+    for (Walk w = walk_of(b->p); next_region(b, &w, &t);) words += w.tiles * t.taps * t.words;
+    return words;
+}
+
 static void columns_on(ConvTile *t, int64_t bytes)
 {
     for (int r = 0; r < t->rows; r++) t->c[r] = (char *)t->c[r] + bytes;
@@ -296,15 +305,13 @@ static void block_run(const Block *b, int64_t p0, int64_t p1)
         }
         return;
     }
-    int64_t tiles = ceil_div(b->rows * b->cols, g->k->mr[p->w.width]), part = b->panel / tiles / ALIGN * ALIGN,
-            pace = part / most(1, taps_of(&p->w) * p->words);
-    for (int64_t q = p0; q < p1; q++) {
-        const char *next = b->b + (least(q + 1, p1 - 1) - b->first) * b->panel; /* each tile fetches a part of it */
-        int64_t i = 0;
-        for (Walk w = walk_of(p); next_tile(b, &w, &t); i++) {
+    int64_t words = most(1, words_of_tiles(b)), line = g->xc == 1 ? p->a[1].step * g->xs[1] : 0;
+    for (int64_t q = p0; q < p1; q++) { /* each tile fetches a part of the next panel, or of the rows after the block's */
+        bool more = q + 1 < p1;
+        t.ahead = more ? b->b + (q + 1 - b->first) * b->panel : pixel(b, (b->row + b->rows) * line);
+        t.pace = ceil_div(more ? b->panel : b->rows * line * (int64_t)dtype_size(g->type), words);
+        for (Walk w = walk_of(p); next_tile(b, &w, &t); t.ahead += t.pace * t.taps * t.words) {
             columns_on(&t, q * width);
-            t.ahead = next + least(i, tiles - 1) * part;
-            t.pace = q + 1 < p1 ? pace : 0;
             tile_run(b, &t, q);
         }
     }
