@@ -7,7 +7,14 @@
 #include "base/mem.h"
 #include "kernel/gemm_taps.h"
 
-enum { LEAST = 8, MOST_SPLIT = 8 }; /* outputs along an axis, taps: with fewer, with more, regions are mostly edges */
+/* MOST_SPLIT: taps along an axis, of which each may begin a region. START: cycles between two tiles; LATENCY: of a
+ * multiply-add, which tiles of fewer sums wait for. */
+enum { MOST_SPLIT = 8, START = 100, LATENCY = 6 };
+
+/* Axes along which outputs that see other taps are regions of their own. */
+typedef struct Split {
+    bool rows, cols;
+} Split;
 
 /* Taps [low, end) of an axis. */
 typedef struct Range {
@@ -33,13 +40,6 @@ static int64_t run_from(const Axis *a, int64_t output, bool split, int64_t n, Ra
         if (r.low != taps->low || r.end != taps->end) break;
     }
     return end;
-}
-
-static bool worth_splitting(const Part *p)
-{
-    const Axis *d = &p->a[0], *r = &p->a[1], *c = &p->a[2];
-    return p->cells == PIXELS && d->taps == 1 && r->taps <= MOST_SPLIT && c->taps <= MOST_SPLIT && r->out >= LEAST &&
-           c->out >= LEAST;
 }
 
 /* How far after a row's own place a tap is, in bytes. */
@@ -73,18 +73,60 @@ static void list_taps(const Taps *g, const Part *p, Region *r, Range rows, Range
             }
 }
 
-/* The regions in the order of rows, then columns; region NULL: their number. */
-static int regions_of(const Taps *g, Part *p, Region *region, int64_t *room)
+/* The cycles that a panel of a region takes, a multiply-add of a vector being one. */
+static int64_t cycles_of(const Part *p, int64_t outputs, int64_t taps)
+{
+    const ConvKernel *k = p->w.kernel;
+    int64_t tiles = ceil_div(outputs, k->mr[p->w.width]), vectors = k->width[p->w.width] / conv_vector(k);
+    return most(outputs * vectors, tiles * LATENCY) * taps * p->words + tiles * START;
+}
+
+static int64_t cycles_split(const Part *p, Split s)
 {
     const Axis *a = &p->a[1], *c = &p->a[2];
-    bool split = worth_splitting(p);
+    int64_t cycles = 0, end_row, end_col;
+    for (int64_t row = 0; row < a->out; row = end_row) {
+        Range rows, cols;
+        end_row = run_from(a, row, s.rows, p->w.n[1], &rows);
+        for (int64_t col = 0; col < c->out; col = end_col) {
+            end_col = run_from(c, col, s.cols, p->w.n[2], &cols);
+            cycles += cycles_of(p, (end_row - row) * (end_col - col), (rows.end - rows.low) * (cols.end - cols.low));
+        }
+    }
+    return cycles;
+}
+
+/* The split that takes the fewest cycles: regions of small pictures are mostly edges, of few outputs. */
+static Split best_split(const Part *p)
+{
+    Split best = {false, false};
+    if (p->cells > PIXELS || p->a[0].taps > 1 || p->a[1].taps > MOST_SPLIT || p->a[2].taps > MOST_SPLIT) return best;
+    int64_t least_cycles = cycles_split(p, best);
+    for (int i = 1; i < 4; i++) {
+        Split s = {i & 1, i & 2};
+        int64_t cycles = cycles_split(p, s);
+        if (cycles < least_cycles) best = s, least_cycles = cycles;
+    }
+    return best;
+}
+
+bool tap_regions_within(const Part *p)
+{
+    Split s = best_split(p);
+    return inside(&p->a[0]) && (s.rows || inside(&p->a[1])) && (s.cols || inside(&p->a[2]));
+}
+
+/* The regions in the order of rows, then columns; region NULL: their number. */
+static int regions_of(const Taps *g, Part *p, Split s, Region *region, int64_t *room)
+{
+    const Axis *a = &p->a[1], *c = &p->a[2];
     int64_t most_taps = most(1, taps_of(&p->w)), end_row, end_col;
     int count = 0;
     for (int64_t row = 0; row < a->out; row = end_row) {
         Range rows, cols;
-        end_row = run_from(a, row, split, p->w.n[1], &rows);
+        end_row = run_from(a, row, s.rows, p->w.n[1], &rows);
         for (int64_t col = 0; col < c->out; col = end_col, count++) {
-            end_col = run_from(c, col, split, p->w.n[2], &cols);
+            end_col = run_from(c, col, s.cols, p->w.n[2], &cols);
             if (!region) continue;
             Region *r = &region[count];
             *r = (Region){.row = row, .rows = end_row - row, .col = col, .cols = end_col - col};
@@ -97,10 +139,11 @@ static int regions_of(const Taps *g, Part *p, Region *region, int64_t *room)
 
 bool tap_regions(const Taps *g, Part *p, Err *err)
 {
-    p->regions = regions_of(g, p, NULL, NULL);
+    Split s = best_split(p);
+    p->regions = regions_of(g, p, s, NULL, NULL);
     p->region = mem_alloc((size_t)most(1, p->regions) * sizeof *p->region);
     p->jumps = mem_alloc((size_t)(most(1, p->regions) * 2 * most(1, taps_of(&p->w))) * sizeof *p->jumps);
     if (!p->region || !p->jumps) return oom(err);
-    regions_of(g, p, p->region, p->jumps);
+    regions_of(g, p, s, p->region, p->jumps);
     return true;
 }

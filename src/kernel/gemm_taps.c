@@ -4,11 +4,12 @@
  * A transposed convolution is one for each place of its outputs modulo the stride (gemm_axes.h); they and groups are
  * the parts of a convolution.
  *
- * Where a picture has its channels innermost, in the kernel's type, and no window leaves it, its pixels are read where
- * they are. Else the pixels that a block of outputs sees are copied to a strip first, zeros around the picture: cells
- * of all channels of a pixel, or, where channels are few, of those that one column of a window sees (COLUMNS) or all of
- * a window (WINDOWS; where windows lie side by side). Blocks go to threads; each value is summed by one of them, all of
- * it in one order, so that neither threads nor blocks change a bit.
+ * Where a picture has its channels innermost, in the kernel's type, and no tap that is multiplied leaves it
+ * (gemm_regions.c), its pixels are read where they are. Else the pixels that a block of outputs sees are copied to a
+ * strip first, zeros around the picture: cells of all channels of a pixel, or, where channels are few and a window's
+ * row is not a line of such cells, of those that one column of a window sees (COLUMNS) or all of a window (WINDOWS;
+ * where windows lie side by side). Blocks go to threads; each value is summed by one of them, all of it in one order,
+ * so that neither threads nor blocks change a bit.
  */
 #include <string.h>
 #include "base/map.h"
@@ -171,11 +172,11 @@ static bool side_by_side(const Axis *a) { return a->gap == 1 && a->step >= a->ta
 static Cells cells_of(const Taps *g, const Part *p, bool folds)
 {
     bool words = g->C % g->k->per_word == 0 && g->type == (g->k->size == 2 ? DT_BF16 : DT_F32);
-    bool innermost = g->xc == 1 || g->C == 1, within = true, far = true;
-    for (int i = 0; i < AXES; i++) within &= inside(&p->a[i]);
-    far = g->xs[2] * p->a[2].step * g->k->size % 4096 != 0; /* rows of a tile would share a few lines of L1 */
+    bool innermost = g->xc == 1 || g->C == 1, within = tap_regions_within(p),
+         far = g->xs[2] * p->a[2].step * g->k->size % 4096 != 0; /* rows of a tile would share a few lines of L1 */
     if (folds && (g->C < FEW_CHANNELS || !innermost) && side_by_side(&p->a[2]) && g->xs[2] == 1) return WINDOWS;
-    if (folds && g->C < FEW_CHANNELS) return COLUMNS;
+    bool line = words && p->a[2].gap == 1; /* pixels of a window's row follow each other in a strip */
+    if (folds && g->C < FEW_CHANNELS && !line) return COLUMNS;
     return innermost && words && within && far ? IN_PLACE : PIXELS;
 }
 
@@ -192,7 +193,8 @@ static void block_of(const Taps *g, Part *p)
     const Axis *r = &p->a[1], *c = &p->a[2];
     p->rows = r->out, p->cols = c->out;
     if (p->cells == IN_PLACE) {
-        int64_t each = most(1, g->C * g->k->size), outputs = least(BLOCK, A_BLOCK / each);
+        int64_t seen = least(r->step, r->taps) * least(c->step, c->taps), /* pixels that no other output sees */
+            each = most(1, seen * g->C * g->k->size), outputs = least(BLOCK, A_BLOCK / each);
         if (outputs < MANY) outputs = most(32, least(MANY, MORE / each));
         p->cols = least(c->out, outputs);
         p->rows = most(1, least(r->out, outputs / p->cols));
@@ -298,9 +300,6 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
     *none = false;
     for (int i = 0; i < AXES; i++)
         if (!axis_of(d, i, place[i], &p->a[i], &first[i], &step[i])) return *none = true;
-    /* a window's elements follow each other */
-    bool whole = !d->transposed && tensor_contiguous(w) && (d->spatial < AXES || w->shape[2] == 1);
-    p->cells = cells_of(g, p, whole);
     TapWeight tw = {.kernel = g->k, .dtype = w->dtype, .width = conv_width(g->k, g->O), .N = g->O};
     int64_t rows = w->shape[0] / d->groups, wc = d->transposed ? w->stride[0] : w->stride[1];
     base = group * rows * w->stride[0];
@@ -312,8 +311,13 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
         tw.apart[i] = at < 0 ? 0 : w->stride[2 + at] * step[i];
         if (at >= 0) base += first[i] * w->stride[2 + at];
     }
-    p->K = g->C;
+    p->K = g->C, p->words = ceil_div(p->K, g->k->per_word);
     tw.rs = wc;
+    p->w = tw;
+    memcpy(p->w.n, n, sizeof n);
+    /* a window's elements follow each other */
+    bool whole = !d->transposed && tensor_contiguous(w) && (d->spatial < AXES || w->shape[2] == 1);
+    p->cells = cells_of(g, p, whole);
     if (p->cells >= COLUMNS) p->K *= n[1], tw.rs = w->stride[w->rank - 1] * w->shape[w->rank - 1], n[1] = 1;
     if (p->cells == WINDOWS) p->K *= n[2], tw.rs = w->stride[w->rank - 1], n[2] = 1;
     p->words = ceil_div(p->K, g->k->per_word);

@@ -79,6 +79,8 @@ static inline int64_t panel_bytes(const TapWeight *w) { return taps_of(w) * tap_
 void tap_pack_panel(const TapWeight *w, const void *from, char *to, int64_t panel);
 /* Packed once, at the first run. */
 bool tap_keep(Taps *g, TapWeight *w, Err *err);
+/* Whether no region's windows leave the picture. Of cells that are pixels, in place or not. */
+bool tap_regions_within(const Part *p);
 /* Makes the part's regions. */
 bool tap_regions(const Taps *g, Part *p, Err *err);
 /* The unit that share `self` of `shares` begins with. */

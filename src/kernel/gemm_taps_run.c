@@ -306,7 +306,7 @@ static void block_run(const Block *b, int64_t p0, int64_t p1)
         return;
     }
     int64_t words = most(1, words_of_tiles(b)), line = g->xc == 1 ? p->a[1].step * g->xs[1] : 0;
-    for (int64_t q = p0; q < p1; q++) { /* each tile fetches a part of the next panel, or of the rows after the block's */
+    for (int64_t q = p0; q < p1; q++) { /* tiles fetch the next panel, then the picture's rows after the block's */
         bool more = q + 1 < p1;
         t.ahead = more ? b->b + (q + 1 - b->first) * b->panel : pixel(b, (b->row + b->rows) * line);
         t.pace = ceil_div(more ? b->panel : b->rows * line * (int64_t)dtype_size(g->type), words);
