@@ -173,7 +173,7 @@ static bool straight(const Packed *g, const ProductOut *o)
     return tiles && plain && (floats || g->k->halves);
 }
 
-static int columns(const Packed *g, int64_t panel) { return (int)least(g->k->nr, g->N - panel * g->k->nr); }
+static int columns(const Packed *g, int64_t panel) { return product_columns(g->k, g->N, panel); }
 
 /* Whether so many columns go from registers into c. */
 static bool vectors(const Job *j, int cols) { return j->straight && cols % j->g->k->straight == 0; }
@@ -219,7 +219,7 @@ static void multiply(const Job *j, Pair *pair, ProductTile *x, const Place *t, i
         x->apart = g->deep * t->step;
     }
     if (last) {
-        int64_t row = j->row + t->row, col = p * k->nr, *map = NULL;
+        int64_t row = j->row + t->row, col = product_column(k, g->N, p), *map = NULL;
         int rows = (int)least(t->rows, j->rows.rows - t->row), kept = rows;
         if (g->conv) rows_of_positions(g->conv, row, rows, map = pair->at[pair->turn]);
         else if (g->line) rows_of_lines(g, row, rows, map = pair->at[pair->turn]);
@@ -255,9 +255,9 @@ static void few_rows(const Job *j, int64_t t, int64_t p0, int64_t p1, float *sum
         n = least(product_beside(at.rows), p1 - p);
         x.b = panel_at(j, p);
         k->beside(&x, (int)n, (int64_t)panel_of(g));
-        for (int64_t i = 0, col = p * k->nr; i < n; i++, col += k->nr)
-            k->finish(&(ProductDone){&j->out, sums + i * at.rows * k->nr, NULL, j->row + at.row, col, rows,
-                                     (int)least(k->nr, g->N - col)});
+        for (int64_t i = 0; i < n; i++)
+            k->finish(&(ProductDone){&j->out, sums + i * at.rows * k->nr, NULL, j->row + at.row,
+                                     product_column(k, g->N, p + i), rows, columns(g, p + i)});
     }
 }
 

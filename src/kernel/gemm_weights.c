@@ -67,7 +67,7 @@ Weight packed_weight_of(const ProductKernel *k, const Tensor *b, bool rounded)
 static void pack_rows_of_windows(const Weight *w, float *to, int64_t panel)
 {
     const ProductKernel *k = w->kernel;
-    int64_t col = panel * k->nr, cols = least(k->nr, w->N - col);
+    int64_t col = product_column(k, w->N, panel), cols = product_columns(k, w->N, panel);
     for (int64_t i = 0; i < w->K && cols < k->nr; i++)
         memset(to + i * k->nr + cols, 0, (size_t)(k->nr - cols) * sizeof *to);
     memset(to + w->K * k->nr, 0, (size_t)((padded_k(k, w->K) - w->K) * k->nr) * sizeof *to);
@@ -79,7 +79,7 @@ static void pack_windows(const Weight *w, char *to, int64_t panel)
 {
     enum { SOME = 128, WIDEST = 64 };
     const ProductKernel *k = w->kernel;
-    int64_t col = panel * k->nr, cols = least(k->nr, w->N - col);
+    int64_t col = product_column(k, w->N, panel), cols = product_columns(k, w->N, panel);
     if (k->plain && w->dtype == DT_F32) {
         pack_rows_of_windows(w, (float *)(void *)to, panel);
         return;
@@ -90,7 +90,7 @@ static void pack_windows(const Weight *w, char *to, int64_t panel)
     for (int64_t at = 0; at < w->K; at += SOME) {
         int64_t n = least(SOME, w->K - at);
         windows_take(w->windows, part, cols, w->from, dtype_size(w->dtype), at, n, col, cols);
-        k->pack_b(to + at * k->nr * k->size, &in, 0, n, cols);
+        k->pack_b(to + at * k->nr * k->size, &in, 0, (int)cols, n);
     }
 }
 
@@ -107,7 +107,8 @@ void packed_weight_panel(const Weight *w, void *to, int64_t panel)
                         .rs = w->rs,
                         .cs = w->cs,
                         .rounded = w->rounded};
-        w->kernel->pack_b((char *)to + each * (size_t)t, &in, panel, w->K, w->N);
+        w->kernel->pack_b((char *)to + each * (size_t)t, &in, product_column(w->kernel, w->N, panel),
+                          product_columns(w->kernel, w->N, panel), w->K);
     }
 }
 

@@ -6,7 +6,7 @@
  *     a packed: tile after tile, R * chunk elements to a chunk of a tile of R rows (R rounded up to `unit`), in the
  *               ISA level's order
  *     b packed: panel after panel, chunk * nr elements to a chunk, in the ISA level's order; columns and K padded with
- *               zeros
+ *               zeros. A panel has nr columns; the last one fewer, the one before it, too, where `evens` says so
  * `tile` multiplies one tile by one panel over n elements of K (whole chunks, but at the end of K) into mr x nr floats;
  * `finish` takes the floats through the epilogue into c. The order of the sums over K is the same for every row, tile
  * height and column.
@@ -98,8 +98,8 @@ typedef struct ProductKernel {
     /* NULL, or, of a kernel that packs a float's parts, rows of f32 as cells of a convolution, `step` bytes apart,
      * which `tile` reads where they are. */
     void (*cell_a)(void *to, const ProductIn *a, int64_t rows, int64_t K, int64_t step);
-    /* panel `panel` of b to `to` */
-    void (*pack_b)(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N);
+    /* a panel of b to `to`: columns [col, col + cols) */
+    void (*pack_b)(void *to, const ProductIn *b, int64_t col, int cols, int64_t K);
     void (*tile)(const ProductTile *t);
     int few; /* rows that `beside` takes at most; 0: no `beside` here */
     /* A tile of product_beside(rows) panels or fewer, `apart` bytes from one to the next, all of K: sums of
@@ -122,7 +122,21 @@ typedef struct ProductKernel {
     int straight;  /* `tile` may put sums into c, a multiple of so many columns; 0: it does not */
     bool halves;   /* then c, bias and residual may be bf16 */
     bool plain;    /* panels are rows of `nr` floats, one for each element of K */
+    int evens; /* a last panel that would have so many columns at most takes as many of the one before it. 0: it does
+                   not */
 } ProductKernel;
+
+/* The first column of panel p of b (K, N); of p = ceil(N / nr), N. */
+static inline int64_t product_column(const ProductKernel *k, int64_t N, int64_t p)
+{
+    int64_t col = p * k->nr, left = N - col;
+    if (left <= 0) return N;
+    return p && left <= k->evens ? col - k->evens : col;
+}
+static inline int product_columns(const ProductKernel *k, int64_t N, int64_t p)
+{
+    return (int)(product_column(k, N, p + 1) - product_column(k, N, p));
+}
 
 /* Panels that a tile of few rows, which waits for memory, reads side by side: processors fetch ahead a little of each
  * stream that they see, so that four of them come in half the time of one after the other. More would not. */

@@ -118,10 +118,8 @@ static void line_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
 
 /* Panels are [K][NR]. Columns that run along K (a linear's weight) are read a line at a time and turned, 16 columns by
  * all of K: more streams than that are not fetched ahead by the hardware. */
-static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
+static void pack_b(void *to, const ProductIn *b, int64_t col, int cols, int64_t K)
 {
-    int64_t col = panel * NR;
-    int cols = N - col < NR ? (int)(N - col) : NR;
     float *p = to, line[LANES][LANES];
     const float *from[LANES];
     int64_t whole = cols < NR ? 0 : K / LANES * LANES;

@@ -61,7 +61,7 @@ static void narrow(const ProductTile *t)
     }
 }
 
-static void pack_narrow(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
+static void pack_narrow(void *to, const ProductIn *b, int64_t col, int cols, int64_t K)
 {
-    pack_pairs(to, NR, b, panel, K, N);
+    pack_pairs(to, NR, b, col, cols, K);
 }

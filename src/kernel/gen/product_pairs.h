@@ -52,13 +52,12 @@ static inline void pack_words(uint32_t *to, int step, int64_t chunk, const Produ
         pack_chunk(to, step, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, col, cols);
 }
 
-/* Panel `panel` of b: nr columns, [K / 2][nr]. */
-static inline void pack_pairs(void *to, int nr, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
+/* A panel of b, columns [col, col + cols): nr columns, [K / 2][nr]. */
+static inline void pack_pairs(void *to, int nr, const ProductIn *b, int64_t col, int cols, int64_t K)
 {
     for (int j = 0; j < nr; j += LANES) {
-        int64_t col = panel * nr + j, left = N - col;
-        int cols = left < 0 ? 0 : left < LANES ? (int)left : LANES;
-        pack_words((uint32_t *)to + j, nr, LANES * nr, b, K, left > 0 ? col : 0, cols);
+        int left = cols - j, some = left < 0 ? 0 : left < LANES ? left : LANES;
+        pack_words((uint32_t *)to + j, nr, LANES * nr, b, K, some ? col + j : 0, some);
     }
 }
 #endif

@@ -16,14 +16,11 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
 }
 
 /* A panel is [K / 32][2][16 words][16]. */
-static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
+static void pack_b(void *to, const ProductIn *b, int64_t col, int cols, int64_t K)
 {
-    for (int64_t half = 0; half < 2; half++) {
-        int64_t col = panel * NR + half * T, left = N - col;
-        pack_words((uint32_t *)to + half * TILE / 4, T, 2 * TILE / 4, b, K, left > 0 ? col : 0,
-                   left < 0   ? 0
-                   : left < T ? (int)left
-                              : T);
+    for (int half = 0; half < 2; half++) {
+        int left = cols - half * T, some = left < 0 ? 0 : left < T ? left : T;
+        pack_words((uint32_t *)to + half * TILE / 4, T, 2 * TILE / 4, b, K, some ? col + half * T : 0, some);
     }
 }
 

@@ -118,16 +118,13 @@ static void pack_tile(uint32_t *to, const ProductIn *b, int64_t k, int n, int64_
 }
 
 /* A panel is [K / 32][3 parts][2][16 words][16]. */
-static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
+static void pack_b(void *to, const ProductIn *b, int64_t col, int cols, int64_t K)
 {
-    for (int64_t half = 0; half < 2; half++) {
-        int64_t col = panel * NR + half * T, left = N - col;
+    for (int half = 0; half < 2; half++) {
+        int left = cols - half * T, some = left < 0 ? 0 : left < T ? left : T;
         uint32_t *p = (uint32_t *)to + half * WORDS;
         for (int64_t k = 0; k < K; k += CHUNK, p += PARTS * 2 * WORDS)
-            pack_tile(p, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, left > 0 ? col : 0,
-                      left < 0   ? 0
-                      : left < T ? (int)left
-                                 : T);
+            pack_tile(p, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, some ? col + half * T : 0, some);
     }
 }
 

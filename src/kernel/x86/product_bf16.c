@@ -29,9 +29,9 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
     }
 }
 
-static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
+static void pack_b(void *to, const ProductIn *b, int64_t col, int cols, int64_t K)
 {
-    pack_pairs(to, NR, b, panel, K, N);
+    pack_pairs(to, NR, b, col, cols, K);
 }
 
 static void finish_some(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)
@@ -45,7 +45,7 @@ void product_fill_avx512bf16(ProductKernels *k);
 void product_fill_avx512bf16(ProductKernels *k)
 {
     k->f32.kc = FROM_L2;
-    k->bf16 = (ProductKernel){.layout = "bf16 pairs, panels of 48",
+    k->bf16 = (ProductKernel){.layout = "bf16 pairs, panels of 48 or 32",
                               .mr = MR,
                               .unit = 1,
                               .nr = NR,
@@ -62,5 +62,6 @@ void product_fill_avx512bf16(ProductKernels *k)
                               .finish = finish,
                               .fetches = true,
                               .straight = W,
-                              .halves = true};
+                              .halves = true,
+                              .evens = W};
 }
