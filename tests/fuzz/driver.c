@@ -1,11 +1,12 @@
 /* The main of a fuzz target, where the compiler has no libFuzzer. See fuzz.h.
  *
- *     fuzz_NAME [--seconds N | --runs N] [--seed N] [--save FOLDER] FILE|FOLDER...
+ *     fuzz_NAME [--seconds N | --runs N] [--seed N] [--save FOLDER] [--keep FOLDER] FILE|FOLDER...
  *
  * A child process does the work, with each input in memory that the parent sees: whatever ends the child, the parent
  * has the input and saves it. A finding is a signal, a sanitizer's report, a leak, more than 2 seconds of CPU, or
  * memory out of proportion. Where the library was built with -Dbranches=true (make fuzz), inputs that reach new code
- * join the corpus. TAP on stdout.
+ * join the corpus, and the folder that --keep names, from which the next run goes on: one that reaches nothing beyond
+ * what is read before it is removed. TAP on stdout.
  */
 #include <dirent.h>
 #include <getopt.h>
@@ -171,7 +172,7 @@ static void watch_memory(void) {}
 static bool leaks(void) { return false; }
 #endif
 
-static uint8_t reached[1 << 16];
+static uint8_t reached[1 << 18];
 static bool is_new;
 void __sanitizer_cov_trace_pc(void);
 
@@ -197,6 +198,22 @@ static void add_input(const void *bytes, size_t size)
     memcpy(copy, bytes, size);
     corpus[ncorpus].data = copy;
     corpus[ncorpus++].size = size;
+}
+
+/* Where the input is a file of `folder`. */
+static void input_path(const char *folder, char *path, size_t room)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < shared->size; i++) hash = (hash ^ shared->data[i]) * 0x100000001b3u;
+    snprintf(path, room, "%s/%s-%016llx", folder, fuzz_target.name, (unsigned long long)hash);
+}
+
+static bool save_input(const char *path)
+{
+    FILE *f = fopen(path, "wb");
+    bool saved = f && fwrite(shared->data, 1, shared->size, f) == shared->size;
+    if (f) saved = !fclose(f) && saved;
+    return saved;
 }
 
 /* Growth without a leak (a cache of a library) is found out once or a few times, then no longer looked at. */
@@ -251,21 +268,37 @@ static void make_input(void)
                                            : LLVMFuzzerMutate(shared->data, corpus[k].size, MOST_INPUT);
 }
 
-static void child(long runs, double limit, uint64_t seed)
+/* The corpus once; those from `kept` on are files of `keep`. */
+static void replay(const char *keep, size_t kept)
 {
-    watch_memory();
-    double begin = seconds(CLOCK_MONOTONIC), next = begin + PROGRESS;
+    char path[4096];
     for (size_t k = 0; k < ncorpus; k++) {
         memcpy(shared->data, corpus[k].data, corpus[k].size);
         shared->size = corpus[k].size;
+        is_new = false;
         run_input();
+        if (is_new || k < kept) continue;
+        input_path(keep, path, sizeof path);
+        unlink(path);
     }
+}
+
+static void child(long runs, double limit, uint64_t seed, const char *keep, size_t kept)
+{
+    char path[4096];
+    watch_memory();
+    double begin = seconds(CLOCK_MONOTONIC), next = begin + PROGRESS;
+    replay(keep, kept);
     mutate_seed(seed);
     while (limit > 0 ? seconds(CLOCK_MONOTONIC) - begin < limit : runs-- > 0) {
         make_input();
         is_new = false;
         run_input();
         if (is_new) add_input(shared->data, shared->size);
+        if (is_new && keep) {
+            input_path(keep, path, sizeof path);
+            fuzz_check(save_input(path), "the folder of --keep can be written");
+        }
         if (limit > 0) progress(&next, begin);
     }
     for (size_t k = 0; k < ncorpus; k++) free(corpus[k].data);
@@ -301,22 +334,32 @@ static void add_folder(const char *path)
     if (n > 0) free(file);
 }
 
+static void add_kept(const char *keep)
+{
+    struct dirent **file;
+    int n = scandir(keep, &file, NULL, by_name);
+    for (int i = 0; i < n; i++) {
+        char name[4096];
+        snprintf(name, sizeof name, "%s/%s", keep, file[i]->d_name);
+        add_file(name);
+        free(file[i]);
+    }
+    if (n > 0) free(file);
+}
+
 static void save_finding(const char *folder)
 {
     char path[4096];
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < shared->size; i++) hash = (hash ^ shared->data[i]) * 0x100000001b3u;
-    snprintf(path, sizeof path, "%s/%s-%016llx", folder, fuzz_target.name, (unsigned long long)hash);
-    FILE *f = fopen(path, "wb");
-    bool saved = f && fwrite(shared->data, 1, shared->size, f) == shared->size;
-    if (f) fclose(f);
+    input_path(folder, path, sizeof path);
+    bool saved = save_input(path);
     fprintf(stderr, "%s: the input of %zu bytes is %s %s\n", fuzz_target.name, shared->size,
             saved ? "in" : "lost: cannot write", path);
 }
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: fuzz_%s [--seconds N | --runs N] [--seed N] [--save FOLDER] FILE|FOLDER...\n",
+    fprintf(stderr,
+            "usage: fuzz_%s [--seconds N | --runs N] [--seed N] [--save FOLDER] [--keep FOLDER] FILE|FOLDER...\n",
             fuzz_target.name);
     return 2;
 }
@@ -324,8 +367,9 @@ static int usage(void)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"seconds", 1, NULL, 's'}, {"runs", 1, NULL, 'r'}, {"seed", 1, NULL, 'e'}, {"save", 1, NULL, 'o'}, {0}};
-    const char *folder = ".";
+        {"seconds", 1, NULL, 's'}, {"runs", 1, NULL, 'r'}, {"seed", 1, NULL, 'e'},
+        {"save", 1, NULL, 'o'},    {"keep", 1, NULL, 'k'}, {0}};
+    const char *folder = ".", *keep = NULL;
     double limit = 0;
     long runs = 0;
     uint64_t seed = 1;
@@ -334,6 +378,7 @@ int main(int argc, char **argv)
         else if (o == 'r') runs = atol(optarg);
         else if (o == 'e') seed = strtoull(optarg, NULL, 10);
         else if (o == 'o') folder = optarg;
+        else if (o == 'k') keep = optarg;
         else return usage();
     }
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -346,9 +391,10 @@ int main(int argc, char **argv)
         else add_file(argv[i]);
     }
     size_t seeds = ncorpus;
+    if (keep) add_kept(keep);
     fflush(NULL);
     pid_t pid = fork();
-    if (pid == 0) child(runs, limit, seed);
+    if (pid == 0) child(runs, limit, seed, keep, seeds);
     int status = 0;
     bool waited = pid > 0 && waitpid(pid, &status, 0) == pid,
          fine = waited && WIFEXITED(status) && WEXITSTATUS(status) == 0;
