@@ -27,12 +27,18 @@ static bool takes_numbers(const Op *op)
     return false;
 }
 
+/* A list of int[3] holds three numbers, or one for all; none where it may be left out. */
 static bool check_args(Lower *L)
 {
-    for (int i = 0; i < L->op->schema->nparams; i++)
-        if (!arg_built(&L->arg[i])) return fail(L->err, E_LIMIT, "a size expression is too large");
-        else if (L->op->schema->params[i].type == PT_TENSOR && L->arg[i].kind == ARG_EXPR && !takes_numbers(L->op))
+    for (int i = 0; i < L->op->schema->nparams; i++) {
+        const Param *p = &L->op->schema->params[i];
+        const Arg *a = &L->arg[i];
+        if (!arg_built(a)) return fail(L->err, E_LIMIT, "a size expression is too large");
+        if (p->type == PT_TENSOR && a->kind == ARG_EXPR && !takes_numbers(L->op))
             return lower_fail(L, i, "found a number, expected a tensor");
+        if (p->fixed_len > 1 && a->kind == ARG_EXPRS && a->n > 1 && a->n != p->fixed_len)
+            return lower_fail(L, i, "found %d values, expected %d", a->n, p->fixed_len);
+    }
     return true;
 }
 

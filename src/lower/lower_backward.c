@@ -414,6 +414,7 @@ bool lower_avg_pool_backward(Lower *L)
     int n = L->op->id == OP_avg_pool3d_backward ? 3 : 2, lead = x->rank - n;
     const Arg *k = &L->arg[2], *s = L->arg[3].n ? &L->arg[3] : k, *p = &L->arg[4];
     if (lead < 0 || !k->n) return lower_fail(L, 1, "rank %d, expected %d or more", x->rank, n);
+    if (g->rank != x->rank) return lower_fail(L, 0, "rank %d, expected %d", g->rank, x->rank);
     Expr *one = ex_int(L->ex, 1), *minus_one = ex_int(L->ex, -1), *outs[5],
          *flat[5] = {product_of(L->ex, lead, x->dim), one}, *ones[5] = {one, one}, *extra[3], *stride[3], *pad[3],
          *area = one, *crop[6], *around[6];

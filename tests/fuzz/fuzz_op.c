@@ -112,6 +112,9 @@ static const char *const found[] = {
     /* statistics that are not given, and not computed either */
     "f32[] f32[] f32[]: aten.concat.default([%0, %1, %2])",
     "f32[8,4,2]: aten.native_batch_norm.default(%0, none, none, none, none, false, 0.1, 1e-5)",
+    /* two numbers for three axes, and a gradient of fewer axes than what was pooled */
+    "f32[2,3,4,3] f32[2,3,8,7]: aten.avg_pool3d_backward.default(%0, %1, [3, 2], [256, 2], [1, 1], false, true, 3)",
+    "f32[3] f32[2,3,8,7]: aten.avg_pool2d_backward.default(%0, %1, [2], [2], [0], false, true, none)",
 };
 
 static void seeds(FuzzAdd *add)
