@@ -445,7 +445,7 @@ static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b
     for (int64_t t = 1; !ok && nfree && t < 2 * TOGETHER; t++) {
         int64_t up = t % TOGETHER;
         for (int k = 0; k < nfree; k++) {
-            int64_t rise = t < TOGETHER ? up : up > base[k] ? up - base[k] : 0;
+            int64_t rise = t < TOGETHER ? up : base[k] > 0 && up > base[k] ? up - base[k] : 0;
             binding_set(b, symbol[k], raised(expr_symbol(g->ex, symbol[k]), base[k], rise));
         }
         ok = satisfied(g, b, false, err);

@@ -77,6 +77,9 @@ static void seeds(FuzzAdd *add)
         {"\"weights\": [], \"packed\": [], \"sizes\": [{\"name\": \"s0\", \"input\": 0, \"axis\": 0}], \"scalars\": "
          "[]}",
          "symbol s0 in [1, 8]\ninput %x: f32[s0, 4]\n%y: f32[s0, 4] = aten.relu.default(%x)\noutput output_0 = %y\n"},
+        {"\"weights\": [], \"packed\": [], \"sizes\": [{\"name\": \"s0\", \"input\": 0, \"axis\": 0}], \"scalars\": "
+         "[]}", /* found: a range that ends before it begins */
+         "symbol s0 in [0, -9223372036854775808]\ninput %x: f32[s0 - 1, 4]\n"},
         {"\"weights\": [{\"dtype\": \"f32\", \"shape\": [3, 4], \"offset\": 0}, {\"dtype\": \"f32\", \"shape\": [3], "
          "\"offset\": 64}], \"packed\": [], "
          "\"sizes\": [{\"name\": \"s0\", \"input\": 0, \"axis\": 0}], \"scalars\": [{\"name\": \"n\", \"at\": 1, "
