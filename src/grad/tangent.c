@@ -21,7 +21,8 @@ typedef struct Region {
     int64_t number;
     Node **dual, **asked, **cotangent; /* make_dual, tangent; u of each tangent */
     int nduals, nasked;
-    int held; /* the outputs from here on are the gradients of duals, while other nodes are written out */
+    int outputs; /* of the graph; after them, while other nodes are written out: these nodes, whether they are used or
+                    not, and the gradients of duals */
 } Region;
 
 static bool of_region(const Node *n, OpId op, int64_t region)
@@ -29,6 +30,8 @@ static bool of_region(const Node *n, OpId op, int64_t region)
     const Arg *a = &n->arg[op == OP_make_dual ? 2 : 1];
     return n->op->id == op && a->kind == ARG_EXPR && ex_equals_int(a->e, region);
 }
+
+static bool hold(Region *r, const Node *n, Err *err) { return graph_add_output(r->g, "held", n->out[0], err); }
 
 static bool find_nodes(Region *r, Err *err)
 {
@@ -42,8 +45,11 @@ static bool find_nodes(Region *r, Err *err)
         if (of_region(i, OP_make_dual, r->number)) r->dual[r->nduals++] = i;
         if (of_region(i, OP_tangent, r->number)) r->asked[r->nasked++] = i;
     }
-    for (int i = 0; i < r->nasked; i++)
+    for (int i = 0; i < r->nduals; i++) TRY(hold(r, r->dual[i], err));
+    for (int i = 0; i < r->nasked; i++) {
         TRY(r->cotangent[i] = graph_add_before(r->g, r->asked[i], OP_tangent, 2, r->asked[i]->arg, "cotangent", err));
+        TRY(hold(r, r->asked[i], err) && hold(r, r->cotangent[i], err));
+    }
     return true;
 }
 
@@ -74,10 +80,11 @@ static bool walk_for_duals(Region *r, const JointOptions *o, Err *err)
 static bool walk_for_tangents(Region *r, const JointOptions *o, Err *err)
 {
     Grad d;
+    const int first = r->outputs + r->nduals + 2 * r->nasked;
     TRY(begin(&d, r->g, o, err));
     for (int i = 0; i < r->nasked; i++) d.leaf[r->cotangent[i]->out[0]->id].wanted = true;
     gd_spread(&d);
-    for (int i = 0; i < r->nduals; i++) TRY(gd_send(&d, r->g->output[r->held + i].value, r->dual[i]->arg[1].v));
+    for (int i = 0; i < r->nduals; i++) TRY(gd_send(&d, r->g->output[first + i].value, r->dual[i]->arg[1].v));
     TRY(gd_walk_back(&d));
     d.node = NULL;
     for (int i = 0; i < r->nasked; i++) {
@@ -101,10 +108,10 @@ static void drop(Graph *g, Node *n)
 static bool region_tangents(Graph *g, int64_t number, Err *err)
 {
     const JointOptions o = {.decompose = DECOMPOSE_NONE, .recompute = RECOMPUTE_NONE};
-    Region r = {.g = g, .number = number, .held = g->noutput};
+    Region r = {.g = g, .number = number, .outputs = g->noutput};
     bool ok = find_nodes(&r, err);
     if (ok && r.nasked) ok = walk_for_duals(&r, &o, err) && walk_for_tangents(&r, &o, err);
-    g->noutput = r.held;
+    g->noutput = r.outputs;
     for (int i = 0; ok && i < r.nduals; i++) drop(g, r.dual[i]);
     mem_free(r.dual);
     mem_free(r.asked);
