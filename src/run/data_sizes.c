@@ -20,6 +20,7 @@
 #include "run/session_impl.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "shape/solve.h"
 
 static bool from_data(const Symbol *s) { return s->value && symbol_out_of_data(s); }
 
@@ -133,12 +134,24 @@ static void want_draws(const Levels *l, Stage *s, int level)
             s->wanted[n->out[0]->id] = 1;
 }
 
-static bool stage_add(Stage *s, int i)
+static bool add(int **list, int *n, int i)
 {
-    int *symbol = vec_grow(s->symbol, s->n, sizeof *symbol);
-    if (!symbol) return false;
-    s->symbol = symbol;
-    s->symbol[s->n++] = i;
+    int *grown = vec_grow(*list, *n, sizeof *grown);
+    if (!grown) return false;
+    *list = grown;
+    grown[(*n)++] = i;
+    return true;
+}
+
+/* Where the last symbol of each requirement is found. */
+static bool add_requires(Session *s, Levels *l)
+{
+    for (int i = 0; i < s->g->nrequire; i++) {
+        l->most = 0;
+        see_expr(l, s->g->require[i].cond);
+        Stage *stage = l->most ? &s->stage[l->most - 1] : NULL;
+        if (stage && !add(&stage->require, &stage->nrequire, i)) return false;
+    }
     return true;
 }
 
@@ -220,7 +233,8 @@ bool stages_make(Session *s, Err *err)
     if (!s->stage) s->nstages = 0;
     ok = s->stage != NULL;
     for (int i = 0; ok && i < n; i++)
-        if (from_data(expr_symbol(g->ex, i))) ok = stage_add(&s->stage[l.symbol[i]], i);
+        if (from_data(expr_symbol(g->ex, i))) ok = add(&s->stage[l.symbol[i]].symbol, &s->stage[l.symbol[i]].n, i);
+    ok = ok && add_requires(s, &l);
     bool many = s->nstages > MAX_STAGES;
     if (ok && many) ok = parts_make(s, &l);
     for (int i = 0; ok && !many && i < s->nstages; i++) ok = stage_want(&l, &s->stage[i], i);
@@ -242,6 +256,7 @@ void stages_free(Session *s)
     for (int i = 0; i < s->nstages; i++) {
         mem_free(s->stage[i].wanted);
         mem_free(s->stage[i].symbol);
+        mem_free(s->stage[i].require);
     }
     mem_free(s->stage);
     mem_free((void *)(uintptr_t)s->parts.node);
@@ -315,6 +330,12 @@ static bool of_stage(const Session *s, const Stage *stage, Err *err)
                          : within(err, "data-dependent size '%s' and %d others", name, stage->n - 1);
 }
 
+static bool stage_holds(const Session *s, const Stage *stage, Err *err)
+{
+    for (int i = 0; i < stage->nrequire; i++) TRY(check_require(s->g, stage->require[i], &s->binding, err));
+    return true;
+}
+
 static bool run_stage(Session *s, int number, Err *err)
 {
     const Stage *stage = &s->stage[number];
@@ -384,7 +405,7 @@ static bool run_parts(Session *s, Err *err)
     PlanInput in = session_plan_input(s, 0, s->parts_wanted);
     GrowingPlan *g = growing_create(&in, &s->binding, &s->parts, s->input_data, s->fusion, gives, err);
     bool ok = g && session_ready(s, growing_plan(g), err);
-    for (int i = 0; ok && i < s->nstages; i++) ok = run_part(s, g, i, err);
+    for (int i = 0; ok && i < s->nstages; i++) ok = run_part(s, g, i, err) && stage_holds(s, &s->stage[i], err);
     s->current = NULL;
     if (ok && gives) {
         s->found.plan = g;
@@ -399,7 +420,7 @@ bool stages_run(Session *s, Err *err)
     Rng before = s->rng; /* random ops draw the same again when they are run again */
     bool ok = !s->parts.n || run_parts(s, err);
     for (int i = 0; ok && i < s->nstages && !s->parts.n; i++) {
-        ok = run_stage(s, i, err);
+        ok = run_stage(s, i, err) && stage_holds(s, &s->stage[i], err);
         s->rng = before;
     }
     if (!s->found.plan) s->rng = before;

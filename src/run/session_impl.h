@@ -24,9 +24,11 @@ typedef struct Cached {
     size_t scratch; /* of these */
 } Cached;
 
-/* Data-dependent symbols that do not need each other, and what must be computed for them. */
+/* Data-dependent symbols that do not need each other, what must be computed for them, and the requirements that can be
+ * checked then: what later stages compute relies on them. */
 typedef struct Stage {
     int *symbol, n;
+    int *require, nrequire;
     unsigned char *wanted; /* by value id; of many stages: NULL, see Session.parts */
 } Stage;
 

@@ -184,29 +184,32 @@ static bool check_ranges(const Graph *g, const Tensor *const *input, const Bindi
 }
 
 /* tell false: err does not say which, whose text may be long. */
+static bool holds(const Graph *g, const Require *r, const Binding *b, bool tell, Err *err)
+{
+    Scalar v;
+    TRY(ex_eval(g->ex, r->cond, b, &v, err) || within(err, "%s", r->where));
+    if (v.kind == SC_FLOAT ? v.f != 0 : v.i != 0) return true;
+    if (!tell) return fail(err, E_USAGE, "these sizes are not allowed");
+    Buf text = {0}, with = {0};
+    ex_print(g->ex, r->cond, &text);
+    for (int k = 0; k < expr_symbol_count(g->ex) && k < b->n; k++)
+        if (b->bound[k] && ex_mentions(r->cond, expr_symbol(g->ex, k)->expr))
+            buf_printf(&with, "%s%s = %lld", with.len ? ", " : "", expr_symbol(g->ex, k)->name, (long long)b->value[k]);
+    fail(err, E_USAGE, "these sizes are not allowed: %s: expected %.300s (with %.200s)", r->where,
+         text.data ? text.data : "?", with.data ? with.data : "no sizes");
+    buf_free(&text);
+    buf_free(&with);
+    return false;
+}
+
 static bool requires_hold(const Graph *g, const Binding *b, bool data_dependent, bool tell, Err *err)
 {
-    for (int i = 0; i < g->nrequire; i++) {
-        const Require *r = &g->require[i];
-        Scalar v;
-        if (ex_data_dependent(g->ex, r->cond) != data_dependent) continue;
-        TRY(ex_eval(g->ex, r->cond, b, &v, err) || within(err, "%s", r->where));
-        if (v.kind == SC_FLOAT ? v.f != 0 : v.i != 0) continue;
-        if (!tell) return fail(err, E_USAGE, "these sizes are not allowed");
-        Buf text = {0}, with = {0};
-        ex_print(g->ex, r->cond, &text);
-        for (int k = 0; k < expr_symbol_count(g->ex) && k < b->n; k++)
-            if (b->bound[k] && ex_mentions(r->cond, expr_symbol(g->ex, k)->expr))
-                buf_printf(&with, "%s%s = %lld", with.len ? ", " : "", expr_symbol(g->ex, k)->name,
-                           (long long)b->value[k]);
-        fail(err, E_USAGE, "these sizes are not allowed: %s: expected %.300s (with %.200s)", r->where,
-             text.data ? text.data : "?", with.data ? with.data : "no sizes");
-        buf_free(&text);
-        buf_free(&with);
-        return false;
-    }
+    for (int i = 0; i < g->nrequire; i++)
+        if (ex_data_dependent(g->ex, g->require[i].cond) == data_dependent) TRY(holds(g, &g->require[i], b, tell, err));
     return true;
 }
+
+bool check_require(const Graph *g, int i, const Binding *b, Err *err) { return holds(g, &g->require[i], b, true, err); }
 
 bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *err)
 {

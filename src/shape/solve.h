@@ -8,6 +8,8 @@
  * the value of a dynamic scalar input (or NULL). b was made by binding_init. Errors: E_USAGE, naming input, axis,
  * value and what is allowed. */
 bool solve_sizes(const Graph *g, const Tensor *const *input, const int64_t *scalar, Binding *b, Err *err);
+/* One requirement, all of whose symbols are bound. */
+bool check_require(const Graph *g, int i, const Binding *b, Err *err);
 /* The requirements that mention data-dependent symbols; called when those are bound. */
 bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *err);
 /* Values for all input symbols: the given ones (by symbol name, "input.axis", or the customary batch, seq, height,

@@ -228,6 +228,34 @@ static void given_parts(int n)
     mem_free(text);
 }
 
+/* What a later stage computes relies on what a size must be that an earlier one found: 4,096 numbers are not one. */
+static void required(int stages)
+{
+    Buf b = {0};
+    Err err = {0};
+    Graph *g = NULL;
+    for (int i = 0; i < stages; i++) buf_printf(&b, "symbol u%d = item %%n%d in [0, 4096]\n", i, i);
+    buf_puts(&b, "input %x: f32[50]\n%s: f32[] = aten.select.int(%x, 0, 0)\n"
+                 "%m: f32[] = aten.mul.Tensor(%s, 4096.0)\n%n0: i64[] = aten._to_copy.default(%m, dtype=i64)\n"
+                 "%wide: f32[u0] = aten.expand.default(%s, [u0])\n"
+                 "%one: f32[1] = aten.reshape.default(%wide, [1])\n"
+                 "%n1: i64[1] = aten._to_copy.default(%one, dtype=i64)\n");
+    for (int i = 2; i < stages; i++)
+        buf_printf(&b,
+                   "%%o%d: i64[u%d] = aten.full.default([u%d], 1, dtype=i64)\n"
+                   "%%n%d: i64[] = aten.sum.dim_IntList(%%o%d, [0])\n",
+                   i, i - 1, i - 1, i, i);
+    buf_printf(&b, "%%y: f32[u%d] = aten.full.default([u%d], 1.0, dtype=f32)\n", stages - 1, stages - 1);
+    buf_puts(&b, "require u0 == 1 \"reshape\"\noutput y = %y\n");
+    Session *s = b.failed ? NULL : session_of(b.data, &g, &err);
+    bool ran = s && session_run(s, &err);
+    tap_ok(s && !ran && strstr(err.msg, "reshape: expected u0 == 1 (with u0 = 4096)"),
+           "%d stages: a size that is not allowed is not computed with: %s", stages, err.msg);
+    session_free(s);
+    graph_free(g);
+    buf_free(&b);
+}
+
 int main(void)
 {
     for (int i = 0; i < 64; i++) ones[i] = 1;
@@ -237,5 +265,7 @@ int main(void)
     chain(60);
     memory_of_parts();
     given_parts(40);
+    required(2);
+    required(40);
     return tap_done();
 }
