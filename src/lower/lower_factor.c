@@ -35,6 +35,7 @@ static bool same_batch(Lower *L, Value **a, Value **b)
 {
     int ra = (*a)->rank - 2, rb = (*b)->rank - 2, n = ra > rb ? ra : rb;
     Expr *da[MAX_RANK], *db[MAX_RANK];
+    if (ra < 0 || rb < 0) return fail(L->err, E_FORMAT, "rank %d, expected matrices", ra < rb ? ra + 2 : rb + 2);
     for (int i = 0; i < n; i++) {
         Expr *x = i < n - ra ? NULL : (*a)->dim[i - (n - ra)], *y = i < n - rb ? NULL : (*b)->dim[i - (n - rb)];
         da[i] = db[i] = !x || (y && ex_equals_int(x, 1)) ? y : x;

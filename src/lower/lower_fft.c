@@ -399,6 +399,10 @@ bool lower_istft(Lower *L)
     bool pairs = truth(L, "return_complex", false), single = z->rank == 2;
     if (pairs && f.onesided) return lower_fail(L, op_param(L->op, "onesided"), "a complex signal has two sides");
     if (single) TRY(z = AS(L, unsqueeze, v(z), arg_int(L->g, 0)));
+    Expr *half = ex_make(L->ex, EX_EQ, z->dim[1], ex_int(L->ex, f.n / 2 + 1), NULL),
+         *whole = ex_make(L->ex, EX_EQ, z->dim[1], ex_int(L->ex, f.n), NULL);
+    if (!f.has_sides) half = ex_make(L->ex, EX_OR, half, whole, NULL); /* as many as there are say which */
+    TRY(graph_require(L->g, f.has_sides && !f.onesided ? whole : half, L->err, "node '%s': frequencies", L->name));
     Expr *count = z->dim[2],
          *all = ex_add(L->ex, ex_int(L->ex, f.n - f.hop), ex_mul(L->ex, ex_int(L->ex, f.hop), count));
     Arg scale = arg_int(L->g, f.normalized ? 1 : 2);

@@ -112,6 +112,10 @@ static const char *const found[] = {
     /* statistics that are not given, and not computed either */
     "f32[] f32[] f32[]: aten.concat.default([%0, %1, %2])",
     "f32[8,4,2]: aten.native_batch_norm.default(%0, none, none, none, none, false, 0.1, 1e-5)",
+    /* a vector where batches of matrices are made alike */
+    "f32[2,2] i32[2] f32[2]: aten.linalg_ldl_solve.default(%0, %1, %2)",
+    /* more frequencies than there are rows */
+    "c64[2,9,7] f32[16]: aten.istft.default(%0, 6553)",
     /* two numbers for three axes, and a gradient of fewer axes than what was pooled */
     "f32[2,3,4,3] f32[2,3,8,7]: aten.avg_pool3d_backward.default(%0, %1, [3, 2], [256, 2], [1, 1], false, true, 3)",
     "f32[3] f32[2,3,8,7]: aten.avg_pool2d_backward.default(%0, %1, [2], [2], [0], false, true, none)",
