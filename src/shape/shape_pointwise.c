@@ -86,6 +86,9 @@ bool shape_where(Shape *s)
     int rank, all;
     Expr *dim[MAX_RANK];
     Promote p, any;
+    const Value *c = shape_value(s, 0);
+    if (c && c->dtype != DT_BOOL && c->dtype != DT_U8)
+        return shape_fail(s, 0, "found %s, expected bool", dtype_name(c->dtype));
     TRY(broadcast_operands(s, 1, 2, &rank, dim, &p));
     TRY(broadcast_operands(s, 0, 3, &all, dim, &any));
     return shape_out(s, 0, promote_result(&p), all, dim);

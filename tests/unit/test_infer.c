@@ -193,6 +193,7 @@ static void test_refused(void **state)
         {"convolution.default(%im, %w, none, [1, 1], [0, 0], [99, 1], false, [0, 0], 1)", "can never hold"},
         {"scaled_dot_product_attention.default(%q, %k, %k)", "heads of query and key: sizes 8 and 2 differ"},
         {"scaled_dot_product_attention.default(%one, %one, %one, %mask)", "mask"},
+        {"where.self(%half, %z, %z)", "found f16, expected bool"},
         {"full.default([-1], 0)", "size 0 of result 0 evaluates to -1"},
         {"view.default(%x, [3])", "not in plain form"},
     };
