@@ -52,8 +52,9 @@ bool grad_slogdet(Grad *d)
     if (!g) return true; /* the sign is constant */
     Value *one = gd_expand(d, gd_cast(d, diagonal(d, a->dim[a->rank - 1]), a->dtype), a->rank, a->dim);
     g = gd_insert_axis(d, gd_insert_axis(d, g, g->rank), g->rank + 1);
-    Value *each = gd_mul(d, solve(d, turned(d, a), one), g), *some = GD(d, ne_Tensor, V(g), arg_float(d->g, 0));
-    return gd_send(d, a, gd_where(d, some, each, 0)); /* a determinant that is 0 passes 0 on; there is no inverse */
+    Value *inverse = solve(d, turned(d, a), one), *some = GD(d, ne_Tensor, V(g), arg_float(d->g, 0));
+    inverse = gd_where(d, some, inverse, 0); /* a determinant that is 0 passes 0 on; there is no inverse */
+    return gd_send(d, a, gd_mul(d, inverse, g));
 }
 
 bool grad_cholesky(Grad *d)

@@ -7,7 +7,8 @@
  * The gradient of y at d, for a cotangent u, is J^T u: linear in u. Its own gradient at u, for the cotangent t, is J t.
  * So both walks are those of grad.c, and an op whose gradient is written in rows that have gradients has a forward
  * derivative. u is a tangent of its own, which has no value: what still reads it after both walks, as the loop whose
- * turns keep what they begin with, does not need it. Contract in grad.h.
+ * turns keep what they begin with, does not need it. It becomes 1, as the derivative of a determinant asks whether u
+ * is 0. Contract in grad.h.
  */
 #include <string.h>
 #include "base/mem.h"
@@ -89,10 +90,10 @@ static bool walk_for_tangents(Region *r, const JointOptions *o, Err *err)
     d.node = NULL;
     for (int i = 0; i < r->nasked; i++) {
         Value *u = r->cotangent[i]->out[0], *tangent = gd_gradient_of(&d, u),
-              *none = gd_zeros(&d, u->dtype, u->rank, u->dim);
-        TRY(tangent && none);
+              *any = gd_full(&d, 1, u->dtype, u->rank, u->dim);
+        TRY(tangent && any);
         graph_replace_uses(r->g, r->asked[i]->out[0], tangent);
-        graph_replace_uses(r->g, u, none);
+        graph_replace_uses(r->g, u, any);
         graph_remove(r->g, r->asked[i]);
         graph_remove(r->g, r->cotangent[i]);
     }

@@ -217,6 +217,7 @@ def _():
             one = forward_ad.unpack_dual(F.gelu(self.m0(d)))
             two = forward_ad.unpack_dual((d * one.tangent).sort(-1)[0][:, 1:])
         steps = jvp(torch.ceil, (x,), (t,))  # nothing reads what the tangent was to go through
-        return y, dy, z, dz, kept, *one, *two, *steps
+        scale = jvp(torch.linalg.det, (x[:, :, :3],), (t[:, :, :3],))
+        return y, dy, z, dz, kept, *one, *two, *steps, *scale
     inputs = [dict(x=R(2, 3, 4, seed=s), t=R(2, 3, 4, seed=s + 1)) for s in (0, 2)]
     return fn(f, lambda: nn.Linear(4, 4)), inputs, dict(x=None, t=None)
