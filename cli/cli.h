@@ -156,7 +156,11 @@ void json_print(json_t *v);                            /* to stdout, and drops t
 void report_print(const char *text);                                       /* to stdout, laid out as json_print does */
 json_t *report_head(const char *text);                                     /* all members but lists */
 size_t report_list(const char *text, const char *key, const char **first); /* how many elements it has */
+const char *report_list_end(const char *first);                            /* its bracket */
 json_t *report_next(const char **at);                                      /* an element, and goes on to the next one */
+const char *report_skip(const char **at);                                  /* the same, as text */
+/* A member of an object as text; "" where it has none. */
+const char *report_member(const char *object, const char *key, size_t *length);
 char *shape_text(const qkv_tensor *t, char *buf, size_t size);             /* "(2, 3)" */
 char *index_text(const qkv_tensor *t, int64_t flat, char *buf, size_t size);
 char *count_text(int64_t n, char *buf, size_t size);    /* "22 713 216" */

@@ -14,16 +14,18 @@ typedef struct CompareOptions {
     bool no_run;
 } CompareOptions;
 
-static int describe_both(const CompareOptions *o, json_t *models)
+static int describe_both(const CompareOptions *o, Page *p)
 {
     int code = 0;
+    page_open(p, "models", '[');
     for (int i = 0; i < 2 && !code; i++) {
         qkv_model *m;
-        json_t *about;
         if ((code = model_load(&o->model, o->common.arg[i], false, false, &m))) break;
-        if (!(code = model_facts(o->common.arg[i], m, &about))) json_array_append_new(models, about);
+        code = page_open_model(p, o->common.arg[i], m);
+        page_close(p, "}");
         qkv_model_free(m);
     }
+    page_close(p, "]");
     return code;
 }
 
@@ -37,7 +39,12 @@ static int open_both(const CompareOptions *o, bool no_fuse, Loaded *m, Inputs *i
     return code;
 }
 
-static int compare_outputs(const CompareOptions *o, Loaded *m, json_t *outputs, int *differ)
+typedef struct Told {
+    int outputs, differ;
+    Differing first;
+} Told;
+
+static int compare_outputs(const CompareOptions *o, Page *p, Loaded *m, Told *told)
 {
     static const VerifyOptions usual;
     qkv_error e;
@@ -48,7 +55,9 @@ static int compare_outputs(const CompareOptions *o, Loaded *m, json_t *outputs, 
     for (int k = 0; k < 2; k++)
         if (qkv_session_run(m[k].session, &e)) return problem((int)e.code, "%s: %s", o->common.arg[k], e.message);
     double *least = NULL;
+    told->outputs = n[0];
     code = output_tolerances(m[0].model, m[1].model, &least);
+    page_open(p, "outputs", '[');
     for (int i = 0; i < n[0] && !code; i++) {
         qkv_tensor x, y;
         Compared c;
@@ -58,71 +67,71 @@ static int compare_outputs(const CompareOptions *o, Loaded *m, json_t *outputs, 
             break;
         }
         if ((code = compare(&usual, label, label, &x, &y, 1, least[i], &c))) break;
-        *differ += c.differs;
-        json_array_append_new(outputs, compared_json(&c));
+        told->differ += c.differs;
+        page_value(p, NULL, compared_json(&c));
     }
+    page_close(p, "]");
     free(least);
     return code;
 }
 
-static int run_both(const CompareOptions *o, json_t *data, int *differ)
+static void close_both(Loaded *m, Inputs *in)
+{
+    inputs_free(in);
+    *in = (Inputs){0};
+    for (int k = 0; k < 2; k++) model_close(&m[k]);
+}
+
+static int run_both(const CompareOptions *o, Page *p, const qkv_peak *peak, Told *told)
 {
     Loaded m[2] = {{0}};
     Inputs in = {0};
-    json_t *values = NULL, *outputs = json_array(), *time = json_array();
-    json_object_set_new(data, "outputs", outputs);
-    json_object_set_new(data, "time", time);
-    int code = open_both(o, true, m, &in);
-    if (!code) code = compare_values(&m[0], &m[1], &values);
-    if (!code) json_object_set_new(data, "values", values);
-    inputs_free(&in);
-    for (int k = 0; k < 2; k++) model_close(&m[k]);
-    in = (Inputs){0};
-    if (!code) code = open_both(o, false, m, &in);
-    if (!code) code = compare_outputs(o, m, outputs, differ);
+    int code = open_both(o, false, m, &in);
+    if (!code) code = compare_outputs(o, p, m, told);
+    page_open(p, "time", '[');
     for (int k = 0; k < 2 && !code; k++) {
-        json_t *run = NULL;
-        if ((code = measured(&m[k], o->runs, &run))) break;
-        json_object_set_new(run, "file", json_text(o->common.arg[k]));
-        json_object_set_new(run, "dtype", json_string("f32"));
-        json_array_append_new(time, run);
+        const Measuring how = {o->common.arg[k], "f32", o->runs, *peak};
+        code = measured(p, &m[k], &how);
     }
-    inputs_free(&in);
-    for (int k = 0; k < 2; k++) model_close(&m[k]);
+    page_close(p, "]");
+    close_both(m, &in);
+    if (!code) code = open_both(o, true, m, &in);
+    if (!code) code = compare_values(p, &m[0], &m[1], &told->first);
+    close_both(m, &in);
     return code;
 }
 
 /* Where the nodes differ first, and whether the outputs do. */
-static void tell(const CompareOptions *o, const json_t *data, int differ)
+static void tell(const CompareOptions *o, const Told *t)
 {
-    const json_t *values = json_object_get(data, "values"), *pairs = json_object_get(values, "pairs");
-    const json_t *first = json_object_get(values, "first");
-    size_t n = json_array_size(pairs), outputs = json_array_size(json_object_get(data, "outputs"));
-    if (json_is_integer(first)) {
-        const json_t *pair = json_array_get(pairs, (size_t)json_integer_value(first));
-        show("of %zu pairs of nodes, '%s' and '%s' are the first that differ\n", n, text_at(pair, "a"),
-             text_at(pair, "b"));
-    } else if (values) printf("all %zu pairs of nodes agree\n", n);
-    if (differ)
-        printf("%s%d of %zu output%s differ%s%s\n", color_on(RED), differ, outputs, outputs == 1 ? "" : "s",
-               differ == 1 ? "s" : "", color_off(RED));
-    else if (values) printf("%sall outputs agree%s\n", color_on(GREEN), color_off(GREEN));
+    if (t->first.a)
+        show("of %zu pairs of nodes, '%s' and '%s' are the first that differ\n", t->first.pairs, t->first.a,
+             t->first.b);
+    else if (!o->no_run) printf("all %zu pairs of nodes agree\n", t->first.pairs);
+    if (t->differ)
+        printf("%s%d of %d output%s differ%s%s\n", color_on(RED), t->differ, t->outputs, t->outputs == 1 ? "" : "s",
+               t->differ == 1 ? "s" : "", color_off(RED));
+    else if (!o->no_run) printf("%sall outputs agree%s\n", color_on(GREEN), color_off(GREEN));
     note("wrote %s", o->output);
 }
 
 static int cmd_compare(const void *options)
 {
     const CompareOptions *o = options;
-    int differ = 0, code = page_can_write(o->output);
+    Told told = {0};
+    int code = page_can_write(o->output);
+    Page *p;
+    if (!code) code = page_begin(o->output, "compare", &p);
     if (code) return code;
-    json_t *data = page_of("compare"), *models = json_array();
-    json_object_set_new(data, "models", models);
-    code = describe_both(o, models);
-    if (!code && !o->no_run) code = run_both(o, data, &differ);
-    if (!code) code = page_write(o->output, json_incref(data));
-    if (!code) tell(o, data, differ);
-    json_decref(data);
-    return code ? code : differ ? QKV_MISMATCH : 0;
+    qkv_peak peak;
+    if (!o->no_run) code = measure_machine(&o->model, &peak);
+    if (!code) code = describe_both(o, p);
+    if (!code && !o->no_run) code = run_both(o, p, &peak, &told);
+    code = page_end(p, code);
+    if (!code) tell(o, &told);
+    free(told.first.a);
+    free(told.first.b);
+    return code ? code : told.differ ? QKV_MISMATCH : 0;
 }
 
 #define AT(field) offsetof(CompareOptions, field)

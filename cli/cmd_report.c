@@ -24,7 +24,8 @@ static void show_progress(void *user, int done, int total)
     progress_at(p, done);
 }
 
-static int backends(const ReportOptions *o, const qkv_model *m, json_t *list)
+/* What PyTorch would choose on each device, a text each. */
+static int backends(const ReportOptions *o, const qkv_model *m, char **text)
 {
     static const char *const usual[] = {"cpu", "cuda-sm80", "cuda-sm90"};
     int n = o->device.n ? o->device.n : (int)(sizeof usual / sizeof *usual);
@@ -32,17 +33,34 @@ static int backends(const ReportOptions *o, const qkv_model *m, json_t *list)
         qkv_error e;
         qkv_backends_options options = {.struct_size = sizeof options,
                                         .device = o->device.n ? o->device.item[i] : usual[i]};
-        json_t *j = parsed(qkv_model_backends(m, &options, &e));
-        if (!j) return problem_of(&e);
-        json_array_append_new(list, j);
+        if (!(text[i] = qkv_model_backends(m, &options, &e))) return problem_of(&e);
     }
     return 0;
 }
 
-static int rewrite(const ReportOptions *o, const qkv_model *m, json_t *model)
+static void put_backends(Page *p, char **text)
+{
+    page_open(p, "backends", '[');
+    for (; *text; text++) page_text(p, NULL, *text);
+    page_close(p, "]");
+}
+
+static void backends_free(char **text)
+{
+    for (char **t = text; t && *t; t++) qkv_free(*t);
+    free(text);
+}
+
+static char **backends_room(const ReportOptions *o)
+{
+    enum { USUAL = 3 };
+    return must(calloc((size_t)o->device.n + USUAL + 1, sizeof(char *)));
+}
+
+static int rewrite(const ReportOptions *o, const qkv_model *m, Page *page)
 {
     qkv_error e;
-    char *text = NULL;
+    char *text = NULL, **chosen = backends_room(o);
     Progress p;
     qkv_rewrite_options options = {.struct_size = sizeof options,
                                    .rule_files = o->rules.item,
@@ -53,46 +71,36 @@ static int rewrite(const ReportOptions *o, const qkv_model *m, json_t *model)
     progress_start(&p, "proving", 1);
     qkv_model *after = qkv_model_rewrite(m, &options, &text, &e);
     progress_end(&p);
-    json_t *report = parsed(text), *graph = after ? parsed(qkv_model_graph_json(after, "import", &e)) : NULL;
-    json_t *devices = json_array();
-    int code = graph ? backends(o, after, devices) : problem_of(&e);
-    if (!code && !report) code = problem(EXIT_INTERNAL, "the report cannot be read");
+    int code = after ? 0 : problem_of(&e);
+    if (!code) page_open_text(page, "rewrite", text);
+    qkv_free(text);
+    if (!code) code = page_report(page, "graph", qkv_model_graph_json(after, "import", &e), &e);
+    if (!code) code = backends(o, after, chosen);
+    if (!code) put_backends(page, chosen);
+    page_close(page, "}");
+    backends_free(chosen);
     qkv_model_free(after);
-    if (code) {
-        json_decref(report);
-        json_decref(graph);
-        json_decref(devices);
-        return code;
-    }
-    json_object_set_new(report, "graph", graph);
-    json_object_set_new(report, "backends", devices);
-    json_object_set_new(model, "rewrite", report);
-    return 0;
+    return code;
 }
 
 /* ------------------------------------------------------------------ runs */
 
-static int time_runs(const ReportOptions *o, bool bf16, json_t *list)
+static int time_runs(const ReportOptions *o, bool bf16, const qkv_peak *peak, Page *p)
 {
+    const Measuring how = {o->common.arg[0], bf16 ? "bf16" : "f32", o->runs, *peak};
     Loaded m;
     Inputs in = {0};
-    json_t *run = NULL;
     int code = model_open(&o->model, o->common.arg[0], bf16, false, &m);
     if (code) return code;
     code = inputs_set(&o->inputs, &m, &in);
-    if (!code) code = measured(&m, o->runs, &run);
-    if (!code) {
-        json_object_set_new(run, "file", json_text(o->common.arg[0]));
-        json_object_set_new(run, "dtype", json_string(bf16 ? "bf16" : "f32"));
-        json_array_append_new(list, run);
-    }
+    if (!code) code = measured(p, &m, &how);
     inputs_free(&in);
     model_close(&m);
     return code;
 }
 
 /* What `qkv train --log` wrote: an object a line. */
-static int read_log(const char *path, json_t *list)
+static int read_log(const char *path, Page *p)
 {
     char *line = NULL;
     size_t room = 0;
@@ -102,7 +110,7 @@ static int read_log(const char *path, json_t *list)
     while (!code && getline(&line, &room, f) > 0) {
         json_t *entry = json_loads(line, 0, NULL);
         number++;
-        if (json_is_object(entry)) json_array_append_new(list, entry);
+        if (json_is_object(entry)) page_value(p, NULL, entry);
         else {
             json_decref(entry);
             code = problem(QKV_UNREADABLE, "%s: line %d is not a JSON object as qkv train --log writes them", path,
@@ -116,41 +124,44 @@ static int read_log(const char *path, json_t *list)
 
 /* ------------------------------------------------------------------ the command */
 
-static int fill(const ReportOptions *o, json_t *data)
+static int fill(const ReportOptions *o, Page *p)
 {
     qkv_model *m;
-    json_t *model = NULL, *models = json_array(), *time = json_array(), *devices = json_array(), *log = json_array();
     bool bf16;
-    json_object_set_new(data, "models", models);
-    json_object_set_new(data, "time", time);
-    json_object_set_new(data, "backends", devices);
-    json_object_set_new(data, "training", log);
+    qkv_peak peak;
+    char **chosen = backends_room(o);
     int code = model_bf16(&o->model, &bf16);
+    if (!code && !o->no_run) code = measure_machine(&o->model, &peak);
     if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
-    if (code) return code;
-    if (!(code = model_facts(o->common.arg[0], m, &model))) {
-        json_array_append_new(models, model);
-        code = rewrite(o, m, model);
+    if (code) {
+        backends_free(chosen);
+        return code;
     }
-    if (!code) code = backends(o, m, devices);
+    page_open(p, "models", '[');
+    code = page_open_model(p, o->common.arg[0], m);
+    if (!code) code = rewrite(o, m, p);
+    if (!code) code = backends(o, m, chosen);
     qkv_model_free(m);
-    if (!code && !o->no_run) code = time_runs(o, bf16, time);
-    if (!code && o->train_log) code = read_log(o->train_log, log);
+    page_close(p, "}]");
+    page_open(p, "time", '[');
+    if (!code && !o->no_run) code = time_runs(o, bf16, &peak, p);
+    page_close(p, "]");
+    put_backends(p, chosen);
+    backends_free(chosen);
+    page_open(p, "training", '[');
+    if (!code && o->train_log) code = read_log(o->train_log, p);
+    page_close(p, "]");
     return code;
 }
 
 static int cmd_report(const void *options)
 {
     const ReportOptions *o = options;
+    Page *p;
     int code = page_can_write(o->output);
+    if (!code) code = page_begin(o->output, "report", &p);
     if (code) return code;
-    json_t *data = page_of("report");
-    code = fill(o, data);
-    if (code) {
-        json_decref(data);
-        return code;
-    }
-    code = page_write(o->output, data);
+    code = page_end(p, fill(o, p));
     if (!code) note("wrote %s", o->output);
     return code;
 }

@@ -177,7 +177,7 @@ static void join_places(Side *a, Side *b)
 
 /* ------------------------------------------------------------------ what is told */
 
-static int pair_json(Kept *x, const Kept *y, const char *by, json_t **out, bool *differs)
+static int put_pair(Page *p, Kept *x, const Kept *y, const char *by, bool *differs)
 {
     static const VerifyOptions usual;
     Compared c;
@@ -192,23 +192,44 @@ static int pair_json(Kept *x, const Kept *y, const char *by, json_t **out, bool 
     json_object_del(j, "name");
     json_object_update_new(j, json_pack("{s:o, s:o, s:o, s:o, s:s}", "a", json_text(x->name), "b", json_text(y->name),
                                         "op_a", json_text(x->op), "op_b", json_text(y->op), "by", by));
-    *out = j;
+    page_value(p, NULL, j);
     *differs = c.differs;
     return 0;
 }
 
-static json_t *lonely(const Side *s)
+static void put_lonely(Page *p, const char *key, const Side *s)
 {
-    json_t *list = json_array();
+    page_open(p, key, '[');
     for (int i = 0; i < s->n; i++)
-        if (s->node[i].partner < 0) json_array_append_new(list, json_text(s->node[i].name));
-    return list;
+        if (s->node[i].partner < 0) page_value(p, NULL, json_text(s->node[i].name));
+    page_close(p, "]");
 }
 
-int compare_values(Loaded *a, Loaded *b, json_t **out)
+static int put_pairs(Page *p, const Side *x, const Side *y, const char *const *how, Differing *d)
+{
+    json_int_t first = -1;
+    int code = 0;
+    page_open(p, "pairs", '[');
+    for (int i = 0; i < x->n && !code; i++) {
+        bool differs = false;
+        if (x->node[i].partner < 0) continue;
+        const Kept *of = &y->node[x->node[i].partner];
+        code = put_pair(p, &x->node[i], of, how[i], &differs);
+        if (differs && first < 0) {
+            first = (json_int_t)d->pairs;
+            d->a = must(strdup(x->node[i].name));
+            d->b = must(strdup(of->name));
+        }
+        d->pairs++;
+    }
+    page_close(p, "]");
+    page_value(p, "first", first < 0 ? json_null() : json_integer(first));
+    return code;
+}
+
+int compare_values(Page *p, Loaded *a, Loaded *b, Differing *first)
 {
     Side x = {0}, y = {0};
-    json_t *pairs = json_array(), *first = NULL;
     int code = run_nodes(a, &x);
     if (!code) code = run_nodes(b, &y);
     const char *by[4] = {"name", "value", "name", "place"}, **how = must(calloc((size_t)x.n + 1, sizeof *how));
@@ -218,20 +239,12 @@ int compare_values(Loaded *a, Loaded *b, json_t **out)
         for (int i = 0; i < x.n; i++)
             if (x.node[i].partner >= 0 && !how[i]) how[i] = by[k];
     }
-    for (int i = 0; i < x.n && !code; i++) {
-        json_t *pair;
-        bool differs;
-        if (x.node[i].partner < 0) continue;
-        code = pair_json(&x.node[i], &y.node[x.node[i].partner], how[i], &pair, &differs);
-        if (code) break;
-        if (differs && !first) first = json_integer((json_int_t)json_array_size(pairs));
-        json_array_append_new(pairs, pair);
-    }
-    if (!code)
-        *out = json_pack("{s:O, s:o, s:o, s:o, s:i}", "pairs", pairs, "first", first ? first : json_null(), "left_a",
-                         lonely(&x), "left_b", lonely(&y), "not_kept", x.left_out + y.left_out);
-    else json_decref(first);
-    json_decref(pairs);
+    page_open(p, "values", '{');
+    if (!code) code = put_pairs(p, &x, &y, how, first);
+    put_lonely(p, "left_a", &x);
+    put_lonely(p, "left_b", &y);
+    page_value(p, "not_kept", json_integer(x.left_out + y.left_out));
+    page_close(p, "}");
     free(how);
     side_free(&x);
     side_free(&y);

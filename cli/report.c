@@ -61,6 +61,33 @@ size_t report_list(const char *text, const char *key, const char **first)
     return **first ? n : 0;
 }
 
+const char *report_list_end(const char *first)
+{
+    size_t n;
+    return *first ? skip(first - 1, &n) - 1 : first;
+}
+
+const char *report_member(const char *object, const char *key, size_t *length)
+{
+    const char *name, *value;
+    size_t n, wanted = strlen(key);
+    while (next_member(&object, &name, &value, &n))
+        if (!strncmp(name + 1, key, wanted) && name[wanted + 1] == '"') {
+            *length = (size_t)(object - value);
+            return value;
+        }
+    *length = 0;
+    return "";
+}
+
+const char *report_skip(const char **at)
+{
+    size_t n;
+    const char *first = after(*at, " \n,");
+    *at = skip(first, &n);
+    return first;
+}
+
 json_t *report_head(const char *text)
 {
     json_t *head = must(json_object());

@@ -608,7 +608,7 @@ typedef struct qkv_peak {
     double region_us;             /* microseconds to open and close a parallel loop of those threads */
 } qkv_peak;
 /* The best this machine does at present with the instructions that qkv_cpu names: the best of several short loops, 60
- * ms in total. 0 threads: as many as the CPUs this process may use. */
+ * ms in total. 0 threads: as many as a session has by default. */
 QKV_API qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err);
 
 /* Called after every node with its outputs (valid only during the call); node is the name in the file. Return non-zero
@@ -720,6 +720,13 @@ QKV_API qkv_status qkv_register_op(const qkv_op *op, qkv_error *err);
 
 /* Writes a file of these bytes, completely or not at all: temporary file in the same folder, fsync, rename. */
 QKV_API qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_error *err);
+/* The same in pieces: they go to the temporary file, which gets its name when it is finished. A qkv_file is used by one
+ * thread at a time. */
+typedef struct qkv_file qkv_file;
+QKV_API qkv_file *qkv_file_open(const char *path, qkv_error *err); /* NULL on error */
+QKV_API qkv_status qkv_file_add(qkv_file *f, const void *bytes, size_t n, qkv_error *err);
+QKV_API qkv_status qkv_file_finish(qkv_file *f, qkv_error *err); /* frees f, also after an error */
+QKV_API void qkv_file_free(qkv_file *f);                         /* instead: nothing is written. NULL does nothing. */
 /* How the library makes the files that it writes, for the whole process, for programs that may not open them
  * themselves: below a sandbox, a process outside can. Each returns -1 with errno set when it fails. What is written
  * appears whole or not at all: it goes to a new file beside its target, which then gets the target's name. They may be

@@ -4,10 +4,10 @@
 #include "api/api_impl.h"
 #include "base/mem.h"
 #include "base/jsonw.h"
-#include "base/cpu.h"
 #include "base/file.h"
 #include "run/peak.h"
 #include "run/session.h"
+#include "team/team.h"
 
 /* ------------------------------------------------------------------ profile */
 
@@ -167,7 +167,7 @@ qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err)
     Err e = api_begin();
     Peak p;
     if (!GIVEN(out) || !VERSIONED_WANTED(qkv_peak, bf16_by, out, &e)) return api_give(&e, err);
-    if (threads < 1) threads = cpu_count();
+    if (threads < 1) threads = team_default();
     if (!peak_measure(threads, &p, &e)) return api_give(&e, err);
     qkv_peak all = {.threads = threads,
                     .f32_gflops = p.f32_gflops,

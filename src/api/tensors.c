@@ -69,6 +69,31 @@ qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_err
     return given && outfile_all(path, bytes, n, &e) ? QKV_OK : api_give(&e, err);
 }
 
+/* A qkv_file is an OutFile. */
+static OutFile *out_of(qkv_file *f) { return (OutFile *)(void *)f; }
+
+qkv_file *qkv_file_open(const char *path, qkv_error *err)
+{
+    Err e = api_begin();
+    OutFile *o = GIVEN(path) ? outfile_open(path, &e) : NULL;
+    return o ? (qkv_file *)(void *)o : api_null(&e, err);
+}
+
+qkv_status qkv_file_add(qkv_file *f, const void *bytes, size_t n, qkv_error *err)
+{
+    Err e = api_begin();
+    bool given = GIVEN(f) && (!n || GIVEN(bytes));
+    return given && outfile_write(out_of(f), bytes, n, &e) ? QKV_OK : api_give(&e, err);
+}
+
+qkv_status qkv_file_finish(qkv_file *f, qkv_error *err)
+{
+    Err e = api_begin();
+    return GIVEN(f) && outfile_commit(out_of(f), &e) ? QKV_OK : api_give(&e, err);
+}
+
+void qkv_file_free(qkv_file *f) { outfile_abort(out_of(f)); }
+
 qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n,
                              qkv_error *err)
 {

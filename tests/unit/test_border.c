@@ -248,6 +248,10 @@ NOTHING(tensors_at, qkv_tensors_at(N(0, tensors), 0))
 NOTHING(tensors_find, qkv_tensors_find(N(0, tensors), N(1, "x")))
 NOTHING(tensors_metadata, qkv_tensors_metadata(N(0, tensors), N(1, "key")))
 STATUS(file_write, qkv_file_write(N(0, P("f")), N(1, "a"), 1, e))
+OBJECT(file_open, qkv_file_open(N(0, P("no/f")), e))
+STATUS(file_add, qkv_file_add(N(0, NULL), N(1, "a"), 1, e))
+STATUS(file_finish, qkv_file_finish(N(0, NULL), e))
+VOID(file_free, qkv_file_free(N(0, NULL)))
 STATUS(tensors_write, qkv_tensors_write(N(0, P("o.npz")), N(1, NAMES(N(2, "x"))), N(3, &x), 1, e))
 STATUS(image_read, qkv_image_read(N(0, P("i.png")), 3, 1, 1, NULL, NULL, N(1, pixels), e))
 OBJECT(wordpiece, qkv_tokenizer_wordpiece(N(0, P("vocab.txt")), 0, e))
@@ -403,6 +407,10 @@ static const Row rows[] = {
     ROW(tensors_find, 2),
     ROW(tensors_metadata, 2),
     ROW(file_write, 2),
+    ROW(file_open, 1),
+    ROW(file_add, 1),
+    ROW(file_finish, 1),
+    ROW(file_free, 1),
     ROW(tensors_write, 4),
     ROW(image_read, 2),
     ROW(wordpiece, 1),
