@@ -60,7 +60,7 @@ bool certified_write(const qkv_model *source, const char *rewriting, const char 
 }
 
 typedef struct Pt2File {
-    const Graph *graph;
+    Graph *graph;       /* until the file without its certificate is written */
     Extras extras;      /* of the model's own file, but for its certificate */
     const char *beside; /* the file without its certificate */
 } Pt2File;
@@ -85,7 +85,13 @@ static bool write_pt2(void *user, const char *path, const Buf *certificate, Err 
 {
     Pt2File *f = user;
     MappedFile written;
-    if (!certificate) return f->beside = path, pt2_save(f->graph, f->extras.file, f->extras.n, path, err);
+    if (!certificate) {
+        bool saved = pt2_save(f->graph, f->extras.file, f->extras.n, path, err);
+        graph_free(f->graph);
+        f->graph = NULL;
+        f->beside = path;
+        return saved;
+    }
     TRY(file_map(&written, f->beside, err));
     Zip *from = zip_open(written.data, written.size, err);
     OutFile *out = from ? outfile_open(path, err) : NULL;
@@ -113,7 +119,7 @@ static bool save_certified(const qkv_model *m, const qkv_model *source, const ch
     certified_drop(&f.extras);
     ok = ok && certified_write(source, rewriting, path, false, write_pt2, &f, cert, err);
     extras_close(&f.extras);
-    graph_free((Graph *)(uintptr_t)f.graph);
+    graph_free(f.graph);
     return ok;
 }
 

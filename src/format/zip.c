@@ -428,9 +428,10 @@ size_t zip_count(const Zip *z) { return z->count; }
 const ZipEntry *zip_entry(const Zip *z, size_t i) { return &z->entry[i]; }
 const ZipEntry *zip_find(const Zip *z, const char *name) { return map_get(&z->by_name, name); }
 
-static uint32_t crc_of(const unsigned char *p, uint64_t n)
+/* before: 0, or that of what is before them. */
+static uint32_t crc_after(uint32_t before, const unsigned char *p, uint64_t n)
 {
-    uLong crc = crc32(0, NULL, 0);
+    uLong crc = before;
     while (n) {
         uInt k = n > 1u << 30 ? 1u << 30 : (uInt)n;
         crc = crc32(crc, p, k);
@@ -500,7 +501,7 @@ bool zip_data(Zip *z, const ZipEntry *e, bool check_crc, const void **bytes, uin
         return fail(err, E_UNSUPPORTED, "entry '%s': compression method %d; stored and deflate are read", e->name,
                     e->method);
     }
-    if (check_crc && crc_of(*bytes, e->size) != e->crc)
+    if (check_crc && crc_after(0, *bytes, e->size) != e->crc)
         return fail(err, E_FORMAT, "entry '%s': its checksum is wrong, the bytes are damaged; copy the file again",
                     e->name);
     return true;
@@ -542,11 +543,22 @@ static bool emit(ZipWriter *w, const void *bytes, uint64_t n, Err *err)
 
 bool zip_add(ZipWriter *w, const char *name, const void *bytes, uint64_t size, Err *err)
 {
+    return zip_add_parts(w, name, &(ZipPart){bytes, size}, 1, err);
+}
+
+bool zip_add_parts(ZipWriter *w, const char *name, const ZipPart *parts, int nparts, Err *err)
+{
     unsigned char head[LOCAL_HEADER + 20 + 4 + 64] = {0}, *p = head;
     size_t n = strlen(name);
+    uint64_t size = 0;
+    uint32_t crc = 0;
     if (n > MAX_NAME || !safe_name(name)) return fail(err, E_USAGE, "'%s' cannot name an entry of an archive", name);
     if (map_has(&w->names, name)) return fail(err, E_USAGE, "two entries named '%s'", name);
     if (w->count == MAX_ENTRIES) return fail(err, E_LIMIT, "more than %d entries", MAX_ENTRIES);
+    for (int i = 0; i < nparts; i++) {
+        size += parts[i].size;
+        crc = crc_after(crc, parts[i].bytes, parts[i].size);
+    }
     ZipEntry *all = vec_grow(w->entry, (int)w->count, sizeof *all);
     if (!all) return oom(err);
     w->entry = all;
@@ -555,7 +567,7 @@ bool zip_add(ZipWriter *w, const char *name, const void *bytes, uint64_t size, E
                     .offset = w->at,
                     .packed_size = size,
                     .size = size,
-                    .crc = crc_of(bytes, size)};
+                    .crc = crc};
     if (!e->name || !map_put(&w->names, e->name, w)) return oom(err);
     bool large = size >= 0xffffffffu;
     size_t fixed = LOCAL_HEADER + n + (large ? 20 : 0) + 4, pad = (64 - (w->at + fixed) % 64) % 64;
@@ -579,7 +591,8 @@ bool zip_add(ZipWriter *w, const char *name, const void *bytes, uint64_t size, E
     put(&p, 0x4246, 2); /* "FB", as torch pads */
     put(&p, pad, 2);
     memset(p, 'Z', pad);
-    TRY(emit(w, head, (uint64_t)(p - head) + pad, err) && emit(w, bytes, size, err));
+    TRY(emit(w, head, (uint64_t)(p - head) + pad, err));
+    for (int i = 0; i < nparts; i++) TRY(emit(w, parts[i].bytes, parts[i].size, err));
     w->count++;
     return true;
 }

@@ -43,6 +43,11 @@ struct OutFile;
 typedef struct ZipWriter ZipWriter;
 ZipWriter *zip_writer(struct OutFile *out, Err *err);
 bool zip_add(ZipWriter *w, const char *name, const void *bytes, uint64_t size, Err *err);
+typedef struct ZipPart {
+    const void *bytes;
+    uint64_t size;
+} ZipPart;
+bool zip_add_parts(ZipWriter *w, const char *name, const ZipPart *parts, int n, Err *err); /* one entry of them all */
 bool zip_finish(ZipWriter *w,
                 Err *err); /* writes the directory; frees w, also on failure; the caller commits the file */
 #endif

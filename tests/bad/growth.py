@@ -362,7 +362,8 @@ OTHERS = {
     "views": (onnx_views, 334, "m.onnx", ["QKV", "run", "FILE", "--no-optimize"]),
     "turned views": (onnx_turned, 1035, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     **{f"a chain: {' '.join(words)}": (onnx_chain, 24, "m.onnx", ["QKV", words[0], "FILE", *words[1:]]) for words in
-       (["run"], ["pack", "-o", "o.qkv"], ["convert", "-o", "o.pt2"], ["report", "--no-run", "-o", "o.html"],
+       (["run"], ["pack", "-o", "o.qkv"], ["convert", "-o", "o.pt2"], ["rewrite", "-o", "o.pt2"],
+        ["report", "--no-run", "-o", "o.html"],
         ["compare", "FILE", "--no-run", "-o", "o.html"])},
     "a product of sums": (onnx_sums, 1000000, "m.onnx", ["QKV", "pack", "FILE", "-o", "o.qkv"]),
     "a long condition": (long_condition, 1000000, "m.pt2", ["QKV", "rewrite", "FILE", "-o", "o.pt2"]),

@@ -458,23 +458,24 @@ static void put_call(const Emit *e, Buf *out)
     jw_raw(out, "treespec_namedtuple_fields", g->namedtuples ? g->namedtuples : "{}");
 }
 
-static void put_lines(Buf *out, const Buf *lines)
-{
-    buf_puts(out, "\n");
-    if (lines->len) buf_add(out, lines->data, lines->len);
-    buf_puts(out, "\n");
-    out->failed |= lines->failed;
-}
+/* The program is written in parts, so that its nodes and tensors are not copied. */
+typedef struct Program {
+    Buf head, middle, tail; /* before, between and after the lines of both */
+} Program;
 
-static void put_program(const Emit *e, const Ends *ends, Buf *out)
+static void put_program(const Emit *e, const Ends *ends, Program *p)
 {
+    Buf *out = &p->head;
     jw_put(out, "{'graph_module': {'graph': {");
     jw_list(out, "inputs", '[', &ends->inputs);
     jw_list(out, "outputs", '[', &ends->outputs);
     jw_open(out, "nodes", '[');
-    put_lines(out, &e->nodes);
-    jw_put(out, "], 'tensor_values': {");
-    put_lines(out, &e->tensors);
+    buf_puts(out, "\n");
+    buf_puts(&p->middle, "\n");
+    jw_put(&p->middle, "], 'tensor_values': {");
+    buf_puts(&p->middle, "\n");
+    out = &p->tail;
+    buf_puts(out, "\n");
     jw_close(out, "}");
     jw_list(out, "sym_int_values", '{', &e->ints);
     jw_list(out, "sym_bool_values", '{', &e->bools);
@@ -526,14 +527,15 @@ bool name_values(Emit *e)
     return true;
 }
 
-static bool make_program(Emit *e, const Weights *all, Buf *out)
+static bool make_program(Emit *e, const Weights *all, Program *p)
 {
     Ends ends = {0};
     bool ok = name_values(e) && sizes_open(e) && put_weight_inputs(e, all, &ends) && put_user_inputs(e, &ends) &&
               put_guards(e) && emit_nodes(e);
     ok = ok && put_mutations(e, &ends, all) && put_user_outputs(e, &ends, all);
-    if (ok) put_program(e, &ends, out);
-    if (ok && out->failed) ok = oom(e->err);
+    if (ok) put_program(e, &ends, p);
+    if (ok && (p->head.failed || p->middle.failed || p->tail.failed || e->nodes.failed || e->tensors.failed))
+        ok = oom(e->err);
     buf_free(&ends.inputs);
     buf_free(&ends.outputs);
     buf_free(&ends.input_specs);
@@ -558,7 +560,9 @@ static bool add_size_names(Emit *e, ZipWriter *zip)
     return ok;
 }
 
-static bool write_archive(Emit *e, const Weights *all, const Buf *program, const NamedBytes *extra, int nextra,
+static ZipPart part(const Buf *b) { return (ZipPart){b->data, b->len}; }
+
+static bool write_archive(Emit *e, const Weights *all, const Program *p, const NamedBytes *extra, int nextra,
                           const char *path)
 {
     static const struct {
@@ -568,10 +572,11 @@ static bool write_archive(Emit *e, const Weights *all, const Buf *program, const
                  {"model/archive_version", "0"},
                  {"model/.data/version", "6\n"},
                  {"model/byteorder", "little"}};
+    const ZipPart program[] = {part(&p->head), part(&e->nodes), part(&p->middle), part(&e->tensors), part(&p->tail)};
     OutFile *out = outfile_open(path, e->err);
     ZipWriter *zip = out ? zip_writer(out, e->err) : NULL;
     bool ok = zip && add_weights(e, zip, all, false) && add_weights(e, zip, all, true) &&
-              zip_add(zip, "model/models/model.json", program->data, program->len, e->err);
+              zip_add_parts(zip, "model/models/model.json", program, sizeof program / sizeof *program, e->err);
     for (size_t i = 0; ok && i < sizeof fixed / sizeof *fixed; i++)
         ok = zip_add(zip, fixed[i].name, fixed[i].text, strlen(fixed[i].text), e->err);
     for (int i = 0; ok && i < nextra; i++) {
@@ -592,12 +597,13 @@ static bool save_graph(const Graph *g, const NamedBytes *extra, int nextra, cons
 {
     Emit e = {.g = g, .arena = arena_create(0), .scratch = graph_create(), .err = err};
     Weights all = {0};
-    Buf program = {0};
+    Program program = {0};
     bool ok = (e.arena && e.scratch) || oom(err);
     ok = ok && check_dtypes(&e) && collect_weights(&e, &all) && make_program(&e, &all, &program) &&
          (!mem_ran_out() || oom(err)) && /* what memory lacked for may just be missing from the program */
          write_archive(&e, &all, &program, extra, nextra, path);
-    Buf *parts[] = {&program, &e.nodes, &e.tensors, &e.ints, &e.bools, &e.floats, &e.guards};
+    Buf *parts[] = {&program.head, &program.middle, &program.tail, &e.nodes, &e.tensors,
+                    &e.ints,       &e.bools,        &e.floats,     &e.guards};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) buf_free(parts[i]);
     binding_free(&e.hint);
     map_free(&e.taken);
