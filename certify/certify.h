@@ -95,7 +95,7 @@ bool checker_replay(Checker *c, const json_t *certificate, Err *err);
 /* Law i of those that the claims take and that say what a rounded or masked number stands for; NULL: there are no
  * more. */
 const char *checker_assumes(const Checker *c, int i);
-int64_t checker_least(const Graph *source, const Symbol *s);
+int64_t *checker_least(const Graph *source); /* of each size the least that it is; the caller frees. NULL: no memory */
 bool checker_from_data(const Symbol *s); /* is it read from a value? */
 /* The source's size of this name; of two that are read from what is computed twice, the first. */
 const Symbol *checker_source_size(const Checker *c, const char *name);

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include "base/mem.h"
 #include "certify/certify.h"
 #include "onnx/read/read.h"
 #include "pt2/read/read.h"
@@ -15,15 +16,20 @@ static int say(const char *file, const Err *e)
     return err_exit_code(e->code);
 }
 
-static void print_sizes(const Graph *source)
+static int print_sizes(const Graph *source)
 {
+    int64_t *all = checker_least(source);
+    Err e = {0};
+    if (!all) return oom(&e), say("", &e);
     for (int i = 0; i < expr_symbol_count(source->ex); i++) {
         const Symbol *s = expr_symbol(source->ex, i);
         if (s->source == SYM_GONE) continue;
-        long long least = checker_least(source, s);
+        long long least = all[i];
         if (s->hi == INT64_MAX) printf("size %s: %lld or more\n", s->name, least);
         else printf("size %s: %lld to %lld\n", s->name, least, (long long)s->hi);
     }
+    mem_free(all);
+    return 0;
 }
 
 /* cert: is freed; NULL: unread says why. */
@@ -34,8 +40,8 @@ static int replay(const Source *a, const Source *b, const char *name, json_t *ce
     if (!cert) return say("", unread);
     bool holds = checker_open(&c, a->graph, b->graph, a->opset || b->opset, &e) && checker_replay(&c, cert, &e);
     int code = holds ? 0 : say(name, &e);
+    if (!code) code = print_sizes(a->graph);
     if (!code) {
-        print_sizes(a->graph);
         for (int i = 0; checker_assumes(&c, i); i++) printf("assuming: %s\n", checker_assumes(&c, i));
         printf("%d claims hold, all other nodes are the same: equal over the reals for all sizes in range\n",
                c.nclaims);

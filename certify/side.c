@@ -1,6 +1,7 @@
 /* Two graphs beside each other: their sizes, the classes of their values, their weights. Contract in certify.h. */
 #include <math.h>
 #include <string.h>
+#include "base/mem.h"
 #include "base/vec.h"
 #include "certify/certify.h"
 #include "expr/translate.h"
@@ -111,31 +112,38 @@ static bool take_same(Checker *c, Err *err)
     return true;
 }
 
-/* The least that a size of the source is. One that is an axis of an input, or a factor of one, is 1: nothing is said of
- * empty tensors. */
-int64_t checker_least(const Graph *source, const Symbol *s)
+/* One that is an axis of an input, or a factor of one, is 1: nothing is said of empty tensors. */
+int64_t *checker_least(const Graph *source)
 {
-    for (int i = 0; i < source->ninput && s->lo < 1; i++)
+    int n = expr_symbol_count(source->ex);
+    int64_t *least = mem_zeroed((size_t)n + 1, sizeof *least);
+    for (int i = 0; least && i < n; i++) least[i] = expr_symbol(source->ex, i)->lo;
+    for (int i = 0; least && i < source->ninput; i++)
         for (int k = 0; k < source->input[i]->rank; k++) {
             const Expr *e = source->input[i]->dim[k];
-            if (e == s->expr) return 1;
-            for (int f = 0; e->kind == EX_MUL && f < e->nargs; f++)
-                if (e->args[f] == s->expr) return 1;
+            bool product = e->kind == EX_MUL;
+            for (int f = 0; f < (product ? e->nargs : 1); f++) {
+                const Expr *x = product ? e->args[f] : e;
+                if (x->kind == EX_SYM && least[x->i] < 1) least[x->i] = 1;
+            }
         }
-    return s->lo;
+    return least;
 }
 
 /* The source's sizes, with their declared ranges. */
 static bool take_sizes(Checker *c, Err *err)
 {
     const Graph *g = c->side[SOURCE].g;
-    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+    int64_t *least = checker_least(g);
+    bool ok = least || oom(err);
+    for (int i = 0; ok && i < expr_symbol_count(g->ex); i++) {
         const Symbol *s = expr_symbol(g->ex, i);
         Expr *own = s->source == SYM_GONE ? NULL : ex_symbol(c->t.x.p, s->name);
-        if (own) expr_set_range(c->t.x.p, (int)own->i, checker_least(g, s), s->hi);
-        else if (s->source != SYM_GONE) return oom(err);
+        if (own) expr_set_range(c->t.x.p, (int)own->i, least[i], s->hi);
+        else if (s->source != SYM_GONE) ok = oom(err);
     }
-    return true;
+    mem_free(least);
+    return ok;
 }
 
 /* The i-th input that is a number and not fixed; NULL: there are no more. */

@@ -161,15 +161,15 @@ typedef struct Binding {
     int n;
     int64_t *value; /* of a symbol of floats the bits of its double */
     bool *bound;
-    Scalar *memo;         /* by Expr id */
-    unsigned char *known; /* by Expr id */
-    uint32_t nmemo;
+    Scalar *memo;    /* by Expr id */
+    uint32_t *known; /* by Expr id: the round in which it was evaluated */
+    uint32_t nmemo, round; /* round: since a symbol lost its value */
 } Binding;
 bool binding_init(Binding *b, const ExprPool *p, Err *err);
 /* Remembers also what expressions are that were made since. */
 bool binding_extend(Binding *b, const ExprPool *p, Err *err);
 void binding_free(Binding *b);
-void binding_set(Binding *b, int symbol, int64_t value); /* forgets what was evaluated */
+void binding_set(Binding *b, int symbol, int64_t value); /* forgets what was evaluated with another one */
 void binding_set_float(Binding *b, int symbol, double value);
 void binding_unset(Binding *b, int symbol);
 void binding_clear(Binding *b);                          /* nothing is bound, as after binding_init */

@@ -8,12 +8,12 @@
 
 bool binding_init(Binding *b, const ExprPool *p, Err *err)
 {
-    *b = (Binding){.n = expr_symbol_count(p), .nmemo = expr_node_count(p)};
+    *b = (Binding){.n = expr_symbol_count(p), .nmemo = expr_node_count(p), .round = 1};
     size_t n = (size_t)b->n + 1, m = (size_t)b->nmemo + 1;
     b->value = mem_zeroed(n, sizeof *b->value);
     b->bound = mem_zeroed(n, sizeof *b->bound);
     b->memo = mem_zeroed(m, sizeof *b->memo);
-    b->known = mem_zeroed(m, 1);
+    b->known = mem_zeroed(m, sizeof *b->known);
     if (b->value && b->bound && b->memo && b->known) return true;
     binding_free(b);
     return oom(err);
@@ -26,9 +26,9 @@ bool binding_extend(Binding *b, const ExprPool *p, Err *err)
     n += n / 2;
     Scalar *memo = mem_grow(b->memo, ((size_t)n + 1) * sizeof *memo);
     if (memo) b->memo = memo;
-    unsigned char *known = memo ? mem_grow(b->known, (size_t)n + 1) : NULL;
+    uint32_t *known = memo ? mem_grow(b->known, ((size_t)n + 1) * sizeof *known) : NULL;
     if (!known) return oom(err);
-    memset(known + had, 0, (size_t)n + 1 - had);
+    memset(known + had, 0, ((size_t)n + 1 - had) * sizeof *known);
     b->known = known;
     b->nmemo = n;
     return true;
@@ -43,6 +43,13 @@ void binding_free(Binding *b)
     *b = (Binding){0};
 }
 
+static void forget(Binding *b)
+{
+    if (++b->round) return;
+    memset(b->known, 0, b->nmemo * sizeof *b->known);
+    b->round = 1;
+}
+
 void binding_set(Binding *b, int symbol, int64_t value)
 {
     if (b->bound[symbol]) binding_unset(b, symbol); /* nothing was computed of one that was not bound */
@@ -53,7 +60,7 @@ void binding_set(Binding *b, int symbol, int64_t value)
 void binding_unset(Binding *b, int symbol)
 {
     b->bound[symbol] = false;
-    if (b->known) memset(b->known, 0, b->nmemo);
+    forget(b);
 }
 
 void binding_set_float(Binding *b, int symbol, double value)
@@ -66,7 +73,7 @@ void binding_set_float(Binding *b, int symbol, double value)
 void binding_clear(Binding *b)
 {
     memset(b->bound, 0, (size_t)b->n * sizeof *b->bound);
-    memset(b->known, 0, b->nmemo);
+    forget(b);
 }
 
 static Scalar of_int(int64_t v) { return (Scalar){.kind = SC_INT, .i = v}; }
@@ -208,14 +215,14 @@ static bool evaluate_node(const ExprPool *p, const Expr *e, const Binding *b, Sc
 
 static bool evaluate(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err)
 {
-    if (e->nargs && e->id < b->nmemo && b->known[e->id]) {
+    if (e->nargs && e->id < b->nmemo && b->known[e->id] == b->round) {
         *out = b->memo[e->id];
         return true;
     }
     TRY(evaluate_node(p, e, b, out, err));
     if (e->nargs && e->id < b->nmemo) {
         b->memo[e->id] = *out;
-        b->known[e->id] = 1;
+        b->known[e->id] = b->round;
     }
     return true;
 }

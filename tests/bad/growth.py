@@ -159,6 +159,11 @@ def onnx_products(path, n):
     onnx_model(path, RELU, b"".join(named_size(f"i{i}", f"a{i}*b{i}") for i in range(n)))
 
 
+def onnx_odd(path, n):
+    """Inputs whose sizes are 2 a + 1, each of a size of its own."""
+    onnx_model(path, RELU, b"".join(named_size(f"i{i}", f"2*a{i} + 1") for i in range(n)))
+
+
 def onnx_choices(path, n):
     """Sizes each of which two numbers give."""
     onnx_model(path, RELU, b"".join(named_size(f"i{i}", f"a{i}//2") for i in range(n)))
@@ -526,6 +531,8 @@ DOUBLED = {
     "equal nodes": (onnx_equal, 5000, "m.onnx", ["QKV", "rewrite", "FILE"]),
     "long lives": (onnx_lives, 20000, "m.onnx", ["QKV", "run", "FILE"]),
     "inputs": (onnx_inputs, 4000, "m.onnx", ["QKV", "prove", "FILE", "FILE"]),
+    "sizes that follow": (onnx_odd, 16000, "m.onnx", ["QKV", "run", "FILE"]),
+    "sizes of two models": (onnx_odd, 12000, "m.onnx", ["QKV", "prove", "FILE", "FILE"]),
     "claims of a chain": (onnx_pairs, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "packed weights": (onnx_weights, 8000, "m.onnx", ["QKV", "pack", "FILE", "-o", "o.qkv"]),
     "weights in ONNX": (onnx_weights, 10000, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.onnx"]),

@@ -12,13 +12,13 @@
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define SIZE 160
 #define SIDE 32
-#define TURNS 50000
-enum { DELAY_MS = 1, ROUNDS = 6 };
+#define TURNS 20000
+enum { DELAY_MS = 2, ROUNDS = 3 };
 #else
-#define SIZE 1024
-#define SIDE 96
+#define SIZE 768
+#define SIDE 64
 #define TURNS 400000
-enum { DELAY_MS = 3, ROUNDS = 8 };
+enum { DELAY_MS = 3, ROUNDS = 5 };
 #endif
 #define TEXT(x) #x
 #define DIGITS(x) TEXT(x)
