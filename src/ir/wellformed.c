@@ -45,6 +45,13 @@ static bool check_nodes(Check *c, Err *err)
     return true;
 }
 
+static bool takes(const Value *buffer, const Value *v)
+{
+    bool fits = buffer->kind == V_WEIGHT && buffer->rank == v->rank;
+    for (int i = 0; fits && i < v->rank; i++) fits = buffer->dim[i] == v->dim[i];
+    return fits;
+}
+
 bool graph_check(const Graph *g, Err *err)
 {
     Check c = {.g = g, .defined = mem_zeroed((size_t)g->next_id + 1, 1)};
@@ -59,6 +66,9 @@ bool graph_check(const Graph *g, Err *err)
         const Mutation *m = graph_mutation(g, i);
         if (!c.defined[m->value->id])
             ok = fail(err, E_FORMAT, "the new value of '%s' is never computed", m->target->name);
+        else if (i < g->nmutation && !takes(m->target, m->value))
+            ok = fail(err, E_FORMAT, "'%s' is not a buffer of the sizes of '%s', which is to be written into it",
+                      m->target->name, m->value->name);
     }
     mem_free(c.defined);
     return ok && (!mem_ran_out() || oom(err));

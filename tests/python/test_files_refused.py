@@ -109,6 +109,8 @@ EDITS = [  # model, edit, what is said
      "a gradient of 'no', which is not a parameter"),
     ("mha_self", lambda d: new_output(d, {"name": "transpose_5"}, "gradient_to_user_input", user_input_name="no"),
      "a gradient of 'no', which is not a input"),
+    ("mha_self", lambda d: new_output(d, {"name": "transpose_5"}, "buffer_mutation", buffer_name="mha.in_proj_bias"),
+     "buffer 'mha.in_proj_bias': node 'transpose_5' (aten.expand.default)"),
     ("mha_self", lambda d: [new_output(d, {"as_int": i}) for i in range(10001)],
      "more than 10000 numbers among the results"),
     ("mha_self", lambda d: values(d)["linear"].update(dtype=8), "'linear' is declared as f64, but the op gives f32"),

@@ -231,6 +231,35 @@ def test_written_buffers(tmp_path):
     assert sorted(saved.ep.graph_signature.buffers_to_mutate.values()) == ["calls", "k", "last"]
 
 
+def test_written_buffers_take_their_sizes(tmp_path):
+    """As copy_ has it: a number for all elements, another dtype."""
+    class Means(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(1000))
+            self.register_buffer("last", torch.zeros(3))
+
+        def forward(self, x):
+            y = x + self.mean.sum() + self.last
+            self.mean = x.mean()
+            self.last = x[0].long()
+            return y
+
+    xs = [3 * R(n, 3, seed=n) for n in (2, 4, 3)]
+    ep = torch.export.export(Means(), (xs[0],), dynamic_shapes=({0: B},)).run_decompositions()
+    assert sorted(ep.graph_signature.buffers_to_mutate.values()) == ["last", "mean"]
+    torch.export.save(ep, tmp_path / "given.pt2")
+    given = qkv.Model(tmp_path / "given.pt2")
+    given.save(tmp_path / "again.pt2")
+    models = given, qkv.Model(tmp_path / "again.pt2")
+    modules = ep.module(), torch.export.load(tmp_path / "again.pt2").module()
+    for x in xs:
+        want = modules[0](x)
+        close(modules[1](x), want)
+        for m in models:
+            close(torch.from_numpy(np.array(m.run([x.numpy()])["output_0"])), want)
+
+
 @pytest.mark.turns
 def test_written_inputs(tmp_path):
     def forward(self, x, y, z):

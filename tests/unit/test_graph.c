@@ -327,6 +327,12 @@ static void test_check(void **state)
     g->output[0].value = g->input[0];
     expect_broken(g, "the new value of 'w' is never computed");
     g = unit_graph(six);
+    g->mutation[0].value = graph_find_value(g, "b");
+    expect_broken(g, "'w' is not a buffer of the sizes of 'b'");
+    g = unit_graph(six);
+    g->mutation[0] = (Mutation){graph_find_value(g, "a"), graph_find_value(g, "b")};
+    expect_broken(g, "'a' is not a buffer of the sizes of 'b'");
+    g = unit_graph(six);
     g->first->arg[0] = arg_none();
     expect_broken(g, "node 'a': argument 'self': missing");
     g = unit_graph(six);

@@ -261,7 +261,10 @@ bool add_outputs(Import *im, Scope *s, const json_t *specs)
         bool input = !strcmp(target, "user_input_name");
         for (int k = 0; k < (input ? im->g->ninput : im->g->nweight); k++) {
             Value *w = input ? im->g->input[k] : im->g->weight[k];
-            if (!strcmp(input ? w->name : w->fqn, fqn) && w != value) TRY(graph_add_mutation(im->g, w, value, im->err));
+            if (strcmp(input ? w->name : w->fqn, fqn) || w == value) continue;
+            Lower L = {.g = im->g, .ex = im->g->ex, .op = op_get(OP_copy), .name = name, .err = im->err};
+            Value *taken = input ? value : AS(&L, copy, arg_value(w), arg_value(value)); /* self.mean = x.mean() */
+            TRY((taken && graph_add_mutation(im->g, w, taken, im->err)) || within(im->err, "buffer '%s'", fqn));
         }
     }
     return true;
