@@ -346,6 +346,60 @@ def test_state_that_is_overwritten_first_may_be_left_out(tmp_path):
     assert at == 3
 
 
+class Cache(nn.Module):
+    """A table that is read turned, a place in it that decides what is read, and a sum that nothing reads."""
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("k", torch.zeros(6, 4))
+        self.register_buffer("at", torch.ones(1, dtype=torch.int64))
+        self.register_buffer("sum", torch.zeros(()))
+
+    def forward(self, x):
+        y = x @ self.k.t()
+        self.k.index_copy_(0, self.at, x[:1])
+        self.at.add_(1)
+        self.sum.copy_(y.sum())
+        return y, self.k[self.at - 1]
+
+
+@pytest.mark.parametrize("profile", ["ort", "spec", "tensorrt"])
+def test_state_comes_back(tmp_path, profile):
+    model = exported(tmp_path, Cache().eval(), (R(2, 4),), ({0: B},))
+    model.save_onnx(tmp_path / "m.onnx", profile=profile)
+    back = qkv.Model(tmp_path / "m.onnx")
+    back.save(tmp_path / "back.pt2")
+    ep = torch.export.load(tmp_path / "back.pt2")
+    assert sorted(ep.graph_signature.buffers_to_mutate.values()) == ["at", "k", "sum"]
+    assert {"at", "k", "sum"} <= set(ep.state_dict) and len(ep.graph_signature.user_outputs) == 2
+    module, again = Cache().eval(), ep.module()
+    for k in range(4):
+        x = R(2 + k, 4, seed=k)
+        for a, b, c in zip(module(x), again(x), back.run([x.numpy()]).values(), strict=True):
+            close(b.numpy(), a)
+            close(np.array(c), a)
+    back.save_onnx(tmp_path / "m2.onnx", profile=profile)
+    assert [len(g.input) for g in (onnx.load(tmp_path / n).graph for n in ("m.onnx", "m2.onnx"))] == [4, 4]
+
+
+@pytest.mark.parametrize("change", ["name", "type", "default", "other"])
+def test_state_that_another_program_changed_stays_an_output(tmp_path, change):
+    exported(tmp_path, Cache().eval(), (R(2, 4),), ({0: B},)).save_onnx(tmp_path / "m.onnx")
+    m = onnx.load(tmp_path / "m.onnx")
+    k = next(i for i in m.graph.initializer if i.name == "k")
+    if change == "name":
+        next(p for p in m.metadata_props if p.value == "k").value = "old"
+    elif change == "type":
+        next(o for o in m.graph.output if o.name == "k_out").type.tensor_type.shape.dim[0].dim_param = "n"
+    elif change == "default":
+        m.graph.initializer.remove(k)
+    else:
+        next(p for p in m.metadata_props if p.value == "k").key = "qkv.state.none"
+    onnx.save(m, tmp_path / "m.onnx")
+    back = qkv.Model(tmp_path / "m.onnx").describe()
+    assert [o["name"] for o in back["outputs"]] == ["output_0", "output_1", "k_out"]
+    assert [i["name"] for i in back["inputs"]] == ["x", "k"][:1 + (change == "default")]
+
+
 @pytest.mark.parametrize("opset", [18, 23])
 def test_bf16_runs_in_onnx_runtime(tmp_path, opset):
     torch.manual_seed(0)

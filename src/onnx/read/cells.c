@@ -128,7 +128,7 @@ bool cell_known(OnnxImport *im, Cell *c)
     return true;
 }
 
-static Lower lower_for(OnnxImport *im, const char *name)
+Lower lower_for(OnnxImport *im, const char *name)
 {
     return (Lower){.g = im->g, .ex = im->g->ex, .op = op_get(OP_reshape), .name = name, .err = im->err};
 }

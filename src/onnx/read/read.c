@@ -1,5 +1,6 @@
 /* The model around the nodes: opset imports, inputs and their symbols, initializers, outputs. Contract in onnx.h. */
 #include "onnx/read/read.h"
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,6 +172,51 @@ static bool is_transposed(const OnnxTensor *t)
     return false;
 }
 
+static bool declared_as(const OnnxValueInfo *info, const Tensor *t)
+{
+    bool same = info->type.kind == ONNX_TENSOR && dtype_from_onnx(info->type.elem) == t->dtype &&
+                info->type.has_shape && info->type.rank == t->rank;
+    for (int i = 0; same && i < t->rank; i++)
+        same = info->type.dim[i].known && info->type.dim[i].value == t->shape[i];
+    return same;
+}
+
+static bool by_name(Map *all, const OnnxValueInfo *info, int n)
+{
+    for (int i = 0; i < n; i++) TRY(map_put(all, info[i].name, (void *)(uintptr_t)&info[i]));
+    return true;
+}
+
+/* A buffer that a run changes: a weight instead of a constant, so that its elements are not known. What another program
+ * has changed since, so that a name or a type differs, stays an output. */
+static bool note_state(OnnxImport *im, Cell *c, const OnnxValueInfo *out)
+{
+    if (!out || !c || !c->data || c->transposed || !declared_as(out, c->data)) return true;
+    Value *v = cell_value(im, c);
+    TRY(v && graph_add_mutation(im->g, v, v, im->err)); /* add_outputs has the new value */
+    v->weight = W_BUFFER;
+    c->data = NULL;
+    return map_put(&im->state, out->name, (void *)(intptr_t)im->g->nmutation) || oom(im->err);
+}
+
+/* As our own writer noted them. */
+static bool add_state(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
+{
+    const OnnxModel *m = &im->file->model;
+    const size_t prefix = strlen(ONNX_STATE_KEY);
+    Map inputs = {0}, outputs = {0};
+    bool ok = (by_name(&inputs, g->input, g->ninput) && by_name(&outputs, g->output, g->noutput)) || oom(im->err);
+    for (int i = 0; ok && i < m->nmetadata; i++) {
+        const OnnxPair *p = &m->metadata[i];
+        if (!strncmp(p->key, ONNX_STATE_KEY, prefix) && map_has(&inputs, p->value))
+            ok = note_state(im, scope_get(im, s, p->value), map_get(&outputs, p->key + prefix)) ||
+                 within(im->err, "metadata '%.100s'", p->key);
+    }
+    map_free(&inputs);
+    map_free(&outputs);
+    return ok;
+}
+
 static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
 {
     for (int i = 0; i < g->ninit; i++) {
@@ -180,11 +226,13 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
         TRY(c && scope_set(im, s, g->init[i].name, c));
         c->transposed = is_transposed(&g->init[i]);
     }
+    TRY(add_state(im, s, g));
     if (g->nsparse)
         return fail(im->err, E_UNSUPPORTED, "sparse initializer '%.100s'; write it dense", g->sparse[0].values.name);
     for (int i = 0; i < g->ninput; i++) {
         const Cell *same = scope_get(im, s, g->input[i].name);
         if (!*g->input[i].name) return fail(im->err, E_FORMAT, "input %d has no name", i);
+        if (same && same->v && same->v->kind == V_WEIGHT) continue; /* a buffer */
         if (same && !same->data) return fail(im->err, E_FORMAT, "two inputs '%.100s'", g->input[i].name);
         if (same) { /* with a default */
             im->source->ignored[im->source->nignored++] = arena_printf(
@@ -234,7 +282,14 @@ static bool add_outputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
         if (declared != DT_NONE && declared != v->dtype)
             return fail(im->err, E_FORMAT, "output '%.100s' is declared %s, but the nodes compute %s", name,
                         dtype_name(declared), dtype_name(v->dtype));
-        TRY(graph_add_output(im->g, name, v, im->err));
+        const intptr_t state = (intptr_t)map_get(&im->state, name);
+        if (!state) {
+            TRY(graph_add_output(im->g, name, v, im->err));
+            continue;
+        }
+        Mutation *m = &im->g->mutation[state - 1];
+        Lower L = lower_for(im, name);
+        TRY((m->value = AS(&L, copy, arg_value(m->target), arg_value(v))) || within(im->err, "output '%.100s'", name));
     }
     return true;
 }
@@ -262,6 +317,7 @@ static bool read_model(OnnxImport *im)
     map_free(&s.names);
     map_free(&im->symbols);
     map_free(&im->items);
+    map_free(&im->state);
     map_free(&im->functions);
     onnx_schemas_free(&im->schemas);
     if (!ok) return false;

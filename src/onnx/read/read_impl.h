@@ -71,6 +71,7 @@ typedef struct OnnxImport {
     OnnxSchemas schemas;
     int64_t unrolled; /* nodes made by turns of loops and calls, against a limit */
     uint64_t bodies;  /* bytes of graphs around this one and in it, against a limit */
+    Map state;        /* output -> 1 + the number of the mutation whose value it is */
     Map items;        /* value's id, as text -> EX_SYM that reads it */
     OnnxProduct *product;
     int nproduct;
@@ -141,6 +142,7 @@ Cell *cell_of_list(OnnxImport *im, const char *name, int n, Cell *const *list);
 Value *cell_value(OnnxImport *im, Cell *c); /* as a tensor; NULL on error */
 bool cell_known(OnnxImport *im, Cell *c);   /* are its elements known? c->n, c->e then hold them */
 bool cell_constant(const Cell *c);          /* all its elements are known, and are numbers */
+Lower lower_for(OnnxImport *im, const char *name); /* outside nodes */
 DType cell_dtype(const Cell *c);
 int cell_rank(const Cell *c);
 const char *plain_name(OnnxImport *im,

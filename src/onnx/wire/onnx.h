@@ -25,6 +25,8 @@ enum { ONNX_MAX_DEPTH = 32 }; /* of graphs in attributes, and of calls of functi
 
 /* Our own metadata: ONNX_RANGE_KEY + a dim_param -> "1..512" or "1..", the sizes that it may have. */
 #define ONNX_RANGE_KEY "qkv.range."
+/* ONNX_STATE_KEY + an output -> an input with a default: the buffer that takes this output's value after a run. */
+#define ONNX_STATE_KEY "qkv.state."
 /* Metadata of a tensor: our writer turned this matrix, the model's weight of this name has the axes the other way. */
 #define ONNX_TRANSPOSED_KEY "qkv.transposed"
 

@@ -337,15 +337,22 @@ static int ir_version(int opset)
                          : 13;
 }
 
-/* What ONNX has no field for: for whom the file is, what exported the model, and the ranges of sizes,
- * which our own reader keeps. */
-static OnnxPair *metadata(Onnx *o, int *n)
+/* What ONNX has no field for: for whom the file is, what exported the model, which outputs are the buffers that a run
+ * changes, and the ranges of sizes; our own reader keeps these two. */
+static OnnxPair *metadata(Onnx *o, const OnnxValueInfo *output, int *n)
 {
-    OnnxPair *pairs = arena_array(o->a, OnnxPair, expr_symbol_count(o->p) + 3);
+    const Graph *g = o->g;
+    OnnxPair *pairs = arena_array(o->a, OnnxPair, expr_symbol_count(o->p) + g->nmutation + 3);
     bool ok = pairs != NULL;
     if (ok) pairs[(*n)++] = (OnnxPair){"qkv.profile", onnx_profile_name(o->opt.profile)};
     if (ok && o->opt.torch_version && *o->opt.torch_version) pairs[(*n)++] = (OnnxPair){"torch", o->opt.torch_version};
     if (ok && o->opt.certificate) pairs[(*n)++] = (OnnxPair){o->opt.certificate_name, o->opt.certificate};
+    for (int i = 0; ok && i < g->nmutation; i++) {
+        OnnxPair p = {arena_printf(o->a, ONNX_STATE_KEY "%s", output[g->noutput + i].name),
+                      o->value[g->mutation[i].target->id].name};
+        ok = p.key != NULL;
+        pairs[(*n)++] = p;
+    }
     for (int i = 0; ok && i < expr_symbol_count(o->p); i++) {
         const Symbol *s = expr_symbol(o->p, i);
         int64_t lo = s->lo > 0 ? s->lo : 0;
@@ -377,7 +384,7 @@ static bool write_model(Onnx *o, OnnxValueInfo *output, int noutput, const char 
     bool contrib = false;
     for (int i = 0; i < o->nnode; i++) contrib = contrib || *o->node[i].domain;
     int npairs = 0;
-    OnnxPair *pairs = metadata(o, &npairs);
+    OnnxPair *pairs = metadata(o, output, &npairs);
     if (!pairs) return oom(o->err);
     OnnxModel model = {.ir_version = ir_version(o->opt.opset),
                        .producer = "qkv",
