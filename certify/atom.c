@@ -72,6 +72,15 @@ Term *term_call(Terms *t, int tag, bool truth, int n, Term *const *arg)
     return term_add(t, term_mul(t, yes, is[1]), term_mul(t, but(t, yes), is[0]));
 }
 
+/* Of e >= 0 and of -1 - e >= 0, its contrary, one has a number below 0 among its terms, whatever its variables are
+ * called. */
+static bool below_zero(const Expr *e)
+{
+    bool below = e->kind == EX_INT && e->i < 0;
+    for (int i = 0; e->kind == EX_ADD && i < e->nargs; i++) below |= e->args[i]->kind == EX_INT && e->args[i]->i < 0;
+    return below;
+}
+
 static Term *test(Terms *t, Expr *e)
 {
     Expr *other = ex_sub(t->x.p, ex_int(t->x.p, -1), e);
@@ -79,7 +88,7 @@ static Term *test(Terms *t, Expr *e)
     if (!e || !other) return term_refuse(t, "an index beyond 64 bits");
     term_by(t, LAW_TEST);
     if (always || never) return term_number(t, always, 1);
-    if (other->id < e->id) return but(t, test(t, other));
+    if (below_zero(e)) return but(t, test(t, other));
     return term_atom_of(t, (Term){.kind = T_TEST, .truth = true, .nidx = 1, .idx = &e});
 }
 
