@@ -64,14 +64,25 @@ static void take_is(Checker *c, Expr *size, Expr *is)
     forget_exprs(&c->side[SOURCE]);
 }
 
+/* The division by a number of which a condition says that nothing is left: s % 4 == 0, 4*(s//4) == s. NULL: none. */
+static const Expr *without_rest(const Expr *cond)
+{
+    for (int i = 0; i < 2 && cond->kind == EX_EQ; i++) {
+        const Expr *e = cond->args[i], *other = cond->args[1 - i];
+        if (e->kind == EX_MOD && ex_equals_int(other, 0)) return e;
+        const Expr *by = e->kind == EX_MUL && e->nargs == 2 && ex_is_int(e->args[0]) ? e->args[1] : NULL;
+        if (by && by->kind == EX_FLOORDIV && by->args[1] == e->args[0] && by->args[0] == other) return by;
+    }
+    return NULL;
+}
+
 /* Of s % 4 == 0: s is 4 times a size of its own, so that what is cut into windows of 4 has no remainder. */
 static bool take_multiple(Checker *c, const Expr *cond, Err *err)
 {
     const Graph *g = c->side[SOURCE].g;
     ExprPool *p = c->t.x.p;
-    int rest = cond->kind == EX_EQ && cond->args[0]->kind == EX_MOD ? 0 : 1;
-    const Expr *mod = cond->kind == EX_EQ && ex_equals_int(cond->args[1 - rest], 0) ? cond->args[rest] : NULL;
-    if (!mod || mod->kind != EX_MOD || mod->args[0]->kind != EX_SYM || !ex_is_int(mod->args[1])) return true;
+    const Expr *mod = without_rest(cond);
+    if (!mod || mod->args[0]->kind != EX_SYM || !ex_is_int(mod->args[1])) return true;
     const Symbol *of = expr_symbol(g->ex, (int)mod->args[0]->i), *s = expr_find_symbol(p, of->name);
     int64_t n = mod->args[1]->i;
     if (n < 2 || of->source != SYM_INPUT || !s || checker_expr(c, SOURCE, of->expr) != s->expr) return true;
