@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "certify/certify.h"
+#include "ir/bodies.h"
 #include "onnx/read/read.h"
 #include "pt2/read/read.h"
 
@@ -82,7 +83,11 @@ static Source *open_file(const char *path, Err *err)
     if (!file_map(&f, path, err)) return NULL;
     bool onnx = onnx_looks_like(f.data, f.size);
     file_unmap(&f);
-    return onnx ? onnx_import(path, NULL, err) : pt2_open(path, DT_NONE, err);
+    Source *s = onnx ? onnx_import(path, NULL, err) : pt2_open(path, DT_NONE, err);
+    if (!s || !graph_asks_derivatives(s->graph)) return s;
+    source_close(s);
+    fail(err, E_UNSUPPORTED, "%s: asks for a forward derivative: 'qkv convert' writes it out", path);
+    return NULL;
 }
 
 int main(int argc, char **argv)

@@ -143,3 +143,14 @@ bool bodies_sink(Graph *g, Err *err)
         for (int i = 0; body_at(n, i); i++) TRY((sink_into(g, n, i) || oom(err)) && bodies_sink(body_at(n, i), err));
     return true;
 }
+
+bool graph_asks_derivatives(const Graph *g)
+{
+    const Graph *body;
+    for (const Node *n = g->first; n; n = n->next) {
+        if (n->op->id == OP_make_dual || n->op->id == OP_tangent) return true;
+        for (int i = 0; (body = body_at(n, i)); i++)
+            if (graph_asks_derivatives(body)) return true;
+    }
+    return false;
+}

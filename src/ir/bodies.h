@@ -7,6 +7,7 @@
 #include "ir/graph.h"
 
 Graph *body_at(const Node *n, int i); /* NULL after the last */
+bool graph_asks_derivatives(const Graph *g); /* in a body, too */
 bool has_bodies(const Graph *g);
 /* Weights of bodies, at any depth, become weights of g that the bodies capture: then they are g's to differentiate, to
  * train and to write. parameters: only what is trained. E_LIMIT. */

@@ -37,20 +37,9 @@ static Source *open_packed(const char *path, Err *err)
 
 bool (*program_tangents)(Graph *g, Err *err);
 
-static bool has_tangents(const Graph *g)
-{
-    const Graph *body;
-    for (const Node *n = g->first; n; n = n->next) {
-        if (n->op->id == OP_make_dual || n->op->id == OP_tangent) return true;
-        for (int i = 0; (body = body_at(n, i)); i++)
-            if (has_tangents(body)) return true;
-    }
-    return false;
-}
-
 static bool derive(Graph *g, Err *err)
 {
-    if (!has_tangents(g)) return true;
+    if (!graph_asks_derivatives(g)) return true;
     if (program_tangents) return program_tangents(g, err);
     return fail(err, E_UNSUPPORTED, "a forward derivative, which libqkv.a leaves out: link libqkv.so");
 }

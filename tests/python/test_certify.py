@@ -738,6 +738,47 @@ def test_sizes_without_a_least_one(most, tmp_path):
     assert code == 0 and said.count(f": 1 to {most}" if most else ": 1 or more") == 2, said
 
 
+class Segments(nn.Module):
+    """Attention within segments of 10, of which the exporter says 10*(n//10) == n."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        b, n = x.shape[0], x.shape[1]
+        torch._check(n // 10 * 10 == n)
+        q, k, v = (f(x).view(b, n, 2, 4).transpose(1, 2).unflatten(2, (n // 10, 10)).transpose(1, 2).flatten(0, 1)
+                   for f in (self.q, self.k, self.v))
+        hidden = torch.ones(10, 10, dtype=torch.bool).triu(1)
+        y = (q @ k.mT * 0.5).masked_fill(hidden, -1e9).softmax(-1) @ v
+        return self.o(y.view(b, n // 10, 2, 10, 4).transpose(2, 3).reshape(b, n, 8))
+
+
+def test_sizes_that_a_condition_divides(tmp_path):
+    path = tmp_path / "m.pt2"
+    sizes = ({0: torch.export.Dim("b", min=1, max=64), 1: torch.export.Dim.AUTO},)
+    torch.export.save(torch.export.export(Segments().eval(), (torch.randn(2, 20, 8),), dynamic_shapes=sizes), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    assert "scaled_dot_product_attention" in run(BUILD / "cli" / "qkv", "graph", tmp_path / "r.pt2").stdout
+
+
+def test_forward_derivatives_are_written_out_first(tmp_path):
+    """The checker has no gradients: it says so, and replays what is said of the file that convert writes."""
+    def slope(x, y, v):
+        return torch.func.jvp(lambda x: (x @ y.mT * 0.5).softmax(-1) @ y, (x,), (v,))
+    path, plain, made = (tmp_path / f"{n}.pt2" for n in ("m", "plain", "made"))
+    torch.export.save(torch.export.export(Calls(slope), tuple(torch.randn(3, 2, 2, 5, 4))), path)
+    r = run(BUILD / "cli" / "qkv", "rewrite", path, "-o", made, "--certify", f"{made}.json")
+    assert r.returncode == 0 and REALS in r.stdout, r.stderr
+    r = run(BUILD / "cli" / "qkv", "check", made, "--certificate", path)
+    assert r.returncode == 0 and REALS in r.stdout, r.stdout + r.stderr
+    r = run(BUILD / "qkv-certify", path, made, f"{made}.json")
+    assert r.returncode == 4 and "'qkv convert' writes it out" in r.stderr, r.stderr
+    assert run(BUILD / "cli" / "qkv", "convert", path, "-o", plain).returncode == 0
+    assert certified(made, "rewrite", plain, source=plain) == (True, None)
+
+
 def certified(path, *command, source):
     """What a command that writes `path` certifies, replayed by both programs. (whole, why)"""
     r = run(BUILD / "cli" / "qkv", *command, "-o", path, "--certify", f"{path}.json")
@@ -803,7 +844,24 @@ def hidden_twice(x, y, v):
     return scores.softmax(-1).masked_fill(seen == torch.tensor(False), 0) @ v + (x * torch.tensor([1.0, 2, 3, 4])).exp()
 
 
-@pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys, numbers, numbers_of_masked, hidden_twice))
+def forgotten(x, y, v):
+    """As a forgetting attention has it: what gates leave of a key is a bias beside a causal fill."""
+    gone = (F.logsigmoid(v[..., 0]) * 1.0).cumsum(-1)
+    scores = x @ y.mT * 0.5 + (gone[..., :, None] - gone[..., None, :])
+    return scores.masked_fill(torch.ones(x.shape[2], y.shape[2], dtype=torch.bool).triu(1),
+                              torch.finfo(torch.float32).min).softmax(-1) @ v
+
+
+def scores_of_before(x, y, v):
+    """As RealFormer has it: scores of one attention are a bias of the next one, and the fill stands twice."""
+    hide = torch.ones(x.shape[2], y.shape[2], dtype=torch.bool).triu(1)
+    scores = (x @ y.mT * 0.5).masked_fill(hide, torch.finfo(torch.float32).min)
+    z = scores.softmax(-1) @ v
+    return (z @ y.mT * 0.5 + scores).masked_fill(hide, torch.finfo(torch.float32).min).softmax(-1) @ z
+
+
+@pytest.mark.parametrize("f", (one_more, filled_diagonal, filled_keys, numbers, numbers_of_masked, hidden_twice,
+                               forgotten, scores_of_before))
 def test_attention_of_scores_that_are_written(f, tmp_path):
     path, args = tmp_path / "m.pt2", tuple(torch.randn(3, 2, 2, 5, 4))
     sizes = {0: torch.export.Dim("b", min=2, max=64), 2: torch.export.Dim("n", min=3, max=64)}
