@@ -115,9 +115,10 @@ static void find_placed(Prover *p)
 }
 
 /* How far a claim looks back: to values that both have and that are, in the source, no views; neither pointwise; any;
- * none of those that an attention is spelled with, but to where the result's nodes end; none of those. Positions are
- * always looked at. PROJECTED is FAR, and through what an attention may have taken for its projections. */
-typedef enum Reach { VIEWS, POINTWISE, SHARED, NEAR, FAR, PROJECTED, REACHES } Reach;
+ * neither views nor reductions; none of those that an attention is spelled with, but to where the result's nodes end;
+ * none of those. Positions are always looked at. PROJECTED is FAR, and through what an attention may have taken for its
+ * projections. */
+typedef enum Reach { VIEWS, POINTWISE, SHARED, REDUCED, NEAR, FAR, PROJECTED, REACHES } Reach;
 
 static void count_operand(void *user, Value **slot)
 {
@@ -137,6 +138,7 @@ static bool looks_through(const Prover *p, const Value *v, Reach reach)
     switch (reach) {
     case VIEWS: return flags & OPF_VIEW;
     case POINTWISE: return flags & (OPF_VIEW | OPF_POINTWISE);
+    case REDUCED: return flags & (OPF_VIEW | OPF_REDUCES);
     case NEAR:
     case FAR:
     case PROJECTED:

@@ -738,6 +738,21 @@ def test_sizes_without_a_least_one(most, tmp_path):
     assert code == 0 and said.count(f": 1 to {most}" if most else ": 1 or more") == 2, said
 
 
+def test_sums_that_become_one(tmp_path):
+    """As a retention normalises its decay: a sum that keeps its axis, and one whose axis comes back; of what may be
+    infinite in between."""
+    def decay(x, y, v):
+        n = torch.arange(4.0)
+        apart = (n[:, None] - n).masked_fill(~torch.ones(4, 4).tril().bool(), torch.inf)
+        d = torch.nan_to_num((apart * y[0, 0, :, :1, None]).exp())
+        scale = d.sum(-1, keepdim=True).sqrt()
+        last = d[:, -1] / d[:, -1].sum(-1, keepdim=True)
+        return x * last[0], v / (scale / d[:, -1].sum(-1)[:, None, None])
+    path, args = tmp_path / "m.pt2", (torch.randn(2, 3, 4), torch.randn(2, 3, 4, 4), torch.randn(4, 1, 5))
+    torch.export.save(torch.export.export(Calls(decay), args), path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+
+
 class Segments(nn.Module):
     """Attention within segments of 10, of which the exporter says 10*(n//10) == n."""
 
