@@ -1,6 +1,6 @@
 /* Elementary functions in float that gcc vectorises: straight-line code, no tables, no branches that calls hide behind.
- * Errors against libm in double: exp 1 ulp, tanh 2 ulp, erf 1.5 ulp (tests/kernel/test_pointwise.c, every 4099th
- * float).
+ * Errors against libm in double: exp 0.58 ulp (0.571 over all floats; 0.77 where a denormal result rounds twice), tanh
+ * 2 ulp, erf 1.5 ulp (tests/kernel/test_pointwise.c, every 4099th float).
  */
 #ifndef QKV_KERNEL_GEN_VMATH_H
 #define QKV_KERNEL_GEN_VMATH_H
@@ -22,28 +22,28 @@ static inline int32_t vm_int(float f)
     return i;
 }
 
-/* Cody-Waite reduction by ln 2 in two parts, then a polynomial of degree 6 (Cephes expf's coefficients, refitted);
- * 2^n in two steps so that denormal results are right. c is a number for NaN, too, which has no integer. */
+/* x = n ln 2 + r, of which r = rough + low: rough is exact, as x is a multiple of 2^-24 where n is not 0 and so is the
+ * first part of ln 2. exp(r) = 1 + r + r^2 / 2 + r^3 times a polynomial in the order in which fewest roundings count:
+ * 1 + rough with its rest, r^2 / 2 by a fused multiply-add, and low last, times all of it. 2^n in two steps so that
+ * denormal results are right, by the low bits of n + 254 + 1.5 * 2^23; NaN goes all the way through. */
 static inline float vm_exp(float x)
 {
-    float c = x < 88.8f ? x : 88.8f;
+    float c = x > 88.8f ? 88.8f : x;
     c = c < -104.0f ? -104.0f : c;
-    float n = c * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
-    n -= 12582912.0f;
-    float r = fmaf(n, -0.693359375f, c);
-    r = fmaf(n, 2.12194440e-4f, r);
-    float p = 1.9875691500e-4f;
-    p = fmaf(p, r, 1.3981999507e-3f);
-    p = fmaf(p, r, 8.3334519073e-3f);
-    p = fmaf(p, r, 4.1665795894e-2f);
-    p = fmaf(p, r, 1.6666665459e-1f);
-    p = fmaf(p, r, 5.0000001201e-1f);
-    p = fmaf(p, r * r, r) + 1.0f;
-    int32_t k = (int32_t)n, half = k / 2;
-    float e = p * vm_bits((int32_t)((uint32_t)(half + 127) << 23)) *
-              vm_bits((int32_t)((uint32_t)(k - half + 127) << 23));
-    e = x > 88.72284f ? INFINITY : e;
-    return x != x ? x : e;
+    float shifted = c * 1.44269504f + 12583166.0f; /* rounds to an integer */
+    float n = shifted - 12583166.0f;
+    float rough = fmaf(n, -0.693147182f, c), low = n * 1.90465421e-9f;
+    float p = 1.9729713676e-4f;
+    p = fmaf(p, rough, 1.3934411108e-3f);
+    p = fmaf(p, rough, 8.3335824311e-3f);
+    p = fmaf(p, rough, 4.1666470468e-2f);
+    p = fmaf(p, rough, 1.6666665673e-1f);
+    float first = 1.0f + rough;
+    p = fmaf(rough * p, rough * rough, rough - (first - 1.0f));
+    p = fmaf(0.5f * rough, rough, p);
+    p = first + fmaf(low, first + p, p);
+    int32_t k = vm_int(shifted), half = k >> 1;
+    return p * vm_bits((int32_t)((uint32_t)half << 23)) * vm_bits((int32_t)((uint32_t)(k - half) << 23));
 }
 
 /* 2^n for n > -127, of n + 1.5 * 2^23: its low bits are n. */
