@@ -90,9 +90,13 @@ bool grad_extreme(Grad *d)
     gd_dims(all ? &(Arg){.kind = ARG_NONE} : &d->node->arg[1], x->rank, set);
     Value *result = result_kept(d, x, set), *hit = GD(d, eq_Tensor, V(x), V(result));
     int n = gd_list(set, x->rank, dims);
-    if (all || !d->node->arg[1].n)
-        hit = GD(d, logical_or, V(hit), V(GD(d, logical_and, V(GD(d, isnan, V(x))), V(GD(d, isnan, V(result))))));
+    all |= !d->node->arg[1].n;
+    if (all) hit = GD(d, logical_or, V(hit), V(GD(d, logical_and, V(GD(d, isnan, V(x))), V(GD(d, isnan, V(result))))));
     Value *mask = gd_cast(d, hit, x->dtype), *count = gd_sum(d, mask, n, dims, true);
+    if (all) { /* others' gradient is 0, whatever the result's is */
+        Value *share = count ? GD(d, div_Tensor, V(kept(d, x, set)), V(count)) : NULL;
+        return gd_send(d, x, GD(d, where_self, V(hit), V(share), V(gd_zeros(d, x->dtype, 0, NULL))));
+    }
     return gd_send(d, x, count ? GD(d, div_Tensor, V(gd_mul(d, mask, kept(d, x, set))), V(count)) : NULL);
 }
 

@@ -73,6 +73,14 @@ def test_extremes_of_ties_and_nan(f, x, tmp_path):
     torch.testing.assert_close(given, want, equal_nan=True)
 
 
+@pytest.mark.parametrize("grad", [NAN, float("inf")])
+@pytest.mark.parametrize("f", [torch.max, torch.min, torch.median, torch.nanmedian, lambda x: x.amax(0)])
+def test_extremes_whose_gradient_is_not_finite(f, grad, tmp_path):
+    """Of max() the other elements have 0, of amax NaN."""
+    want, given = gradients(lambda x: f(x) * grad, torch.tensor([1.0, 3.0, 3.0], requires_grad=True), tmp_path)
+    torch.testing.assert_close(given, want, equal_nan=True)
+
+
 @pytest.mark.parametrize("x", [[0.0, 3.0, -4.0], [-0.0, 0.0, 0.0], [NAN, 0.0, 1.0], [float("inf"), 0.0, 1.0]])
 @pytest.mark.parametrize("p", [0.5, 0.9, 1, 1.5, 2, 3, float("inf"), -1])
 def test_norms_of_zeros(p, x, tmp_path):
