@@ -197,6 +197,24 @@ Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim)
     return same ? x : EMIT(L, reshape, arg_value(x), arg_exprs(L->g, rank, dim));
 }
 
+Value *lower_only_if(Lower *L, Value *valid, Value *y)
+{
+    Arg first = arg_int(L->g, 0);
+    Value *row = AS(L, logical_not, v(AS(L, all, v(valid)))), *rows = AS(L, unsqueeze, v(y), first);
+    row = row ? lower_reshape(L, lower_cast(L, row, DT_I64), 1, (Expr *[]){ex_int(L->ex, 1)}) : NULL;
+    return AS(L, squeeze_dim, v(AS(L, index_select, v(rows), first, v(row))), first);
+}
+
+Value *lower_among(Lower *L, Value *x, Expr *n)
+{
+    if (!x) return NULL;
+    Expr *all = ex_int(L->ex, 1);
+    for (int i = 0; i < x->rank; i++) all = ex_mul(L->ex, all, x->dim[i]);
+    Value *row = lower_reshape(L, lower_cast(L, x, DT_I64), 1, &all);
+    row = AS(L, index_select, v(AS(L, arange, arg_expr(n))), arg_int(L->g, 0), v(row));
+    return lower_reshape(L, row, x->rank, x->dim);
+}
+
 Value *lower_permute(Lower *L, Value *x, const int *perm)
 {
     if (!x) return NULL;

@@ -80,6 +80,10 @@ Value *const *lower_all(Lower *L, OpId op, int n, const Arg *args);
 Expr *lower_number_for(Lower *L, Expr *e, DType t); /* a number in the kind that a dtype holds */
 /* A tensor of a number as dtype t holds it: 0.5 is true, or the integer 0. value: a number, or a value of rank 0. */
 Value *lower_filled(Lower *L, int rank, Expr *const *dim, Arg value, DType t);
+/* y where all of `valid` holds: PyTorch refuses it otherwise, and so does every reader of a file, as there is no second
+ * row. */
+Value *lower_only_if(Lower *L, Value *valid, Value *y);
+Value *lower_among(Lower *L, Value *x, Expr *n); /* x, of integers 0 to n - 1: looked up, which refuses others */
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */
 Value *lower_piece(Lower *L, Value *x, int d, Expr *from, Expr *to); /* of axis d */
 Value *lower_permute(Lower *L, Value *x, const int *perm);

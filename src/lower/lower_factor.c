@@ -170,6 +170,10 @@ bool lower_cholesky_solve(Lower *L)
     Value *l = lower_value(L, inverse ? 0 : 1);
     Value *b = inverse ? unit(L, l, l->dim[l->rank - 1]) : lower_value(L, 0);
     if (upper) l = AS(L, mH, v(l));
+    if (inverse) {
+        Value *own = AS(L, diagonal, v(l), arg_int(L->g, 0), arg_int(L->g, -2), arg_int(L->g, -1));
+        TRY(own && (l = lower_only_if(L, AS(L, ne_Tensor, v(own), arg_int(L->g, 0)), l)));
+    }
     return lower_return(L, triangular(L, AS(L, mH, v(l)), triangular(L, l, b, false, false), true, false));
 }
 
@@ -193,14 +197,15 @@ bool lower_lu_solve(Lower *L)
 
 /* ------------------------------------------------------------------ factors */
 
-/* The same with an error where it cannot be done, and without info. */
+/* The same without info, and with an error where it cannot be done. */
 bool lower_factor(Lower *L)
 {
     int n = L->op->schema->nreturns;
     bool ldl = L->op->id == OP_linalg_ldl_factor, lu = n > 1;
+    Arg refuse = arg_bool(L->g, L->op->id == OP_linalg_lu_factor); /* others factor singular matrices, too */
     TRY(matrices(L, 1));
     Value *const *y = ldl  ? ALL(L, linalg_ldl_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
-                      : lu ? ALL(L, linalg_lu_factor_ex, L->arg[0], L->arg[1], arg_bool(L->g, true))
+                      : lu ? ALL(L, linalg_lu_factor_ex, L->arg[0], L->arg[1], refuse)
                            : ALL(L, linalg_cholesky_ex, L->arg[0], L->arg[1], arg_bool(L->g, true));
     if (!y || !lu) return y && lower_return(L, y[0]);
     if (L->op->id == OP_linalg_lu) y = ALL(L, lu_unpack, v(y[0]), v(y[1]));

@@ -366,7 +366,8 @@ bool lower_one_hot(Lower *L)
     TRY(want(L, &x) && lower_const_int(L, 1, &n));
     if (n < 0) return lower_fail(L, 1, "must be given: the number of classes cannot depend on data");
     Value *all = EMIT(L, arange_start_step, arg_int(L->g, 0), arg_int(L->g, n), arg_int(L->g, 1), arg_dtype(DT_I64));
-    x = with_one(L, x, x->rank);
+    x = lower_among(L, x, ex_int(L->ex, n));
+    x = x ? with_one(L, x, x->rank) : NULL;
     Value *hit = x && all ? EMIT(L, eq_Tensor, arg_value(x), arg_value(all)) : NULL;
     return hit && lower_return(L, lower_cast(L, hit, DT_I64));
 }

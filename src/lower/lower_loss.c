@@ -302,7 +302,9 @@ bool lower_multilabel_margin_loss(Lower *L)
     Expr *one = ex_int(L->ex, 1);
     if (!x->rank) TRY(x = lower_reshape(L, x, 1, &one));
     if (!t->rank) TRY(t = lower_reshape(L, t, 1, &one));
-    Arg last = arg_int(L->g, -1), before = arg_int(L->g, -2);
+    Arg last = arg_int(L->g, -1), before = arg_int(L->g, -2), next = arg_int(L->g, 1);
+    t = lower_among(L, add(L, v(t), next), ex_add(L->ex, x->dim[x->rank - 1], one));
+    t = sub(L, v(t), next);
     Value *valid = AS(L, cumprod, v(lower_cast(L, AS(L, ge_Tensor, v(t), num(L, 0)), DT_I64)), last);
     Value *safe = mul(L, v(t), v(valid));
     Value *none = AS(L, zeros_like, v(valid)), *is_target = AS(L, scatter_add, v(none), last, v(safe), v(valid));

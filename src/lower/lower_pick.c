@@ -300,6 +300,12 @@ bool lower_max_pool_backward(Lower *L)
 
 /* ------------------------------------------------------------------ bags and segments */
 
+/* Where bags or segments start: none before the one before it */
+static Value *rising(Lower *L, Value *start)
+{
+    return lower_only_if(L, AS(L, ge_Tensor, v(AS(L, diff, v(start))), num(L, 0)), start);
+}
+
 /* The first of the largest of each bag, (bags, width): NaN where the bag begins with it, which is passed over
  * elsewhere; 0 of none. The gradient is that of its row. counted: which rows count, NULL: all do */
 static Value *largest(Lower *L, Value *rows, Value *bag, Value *counted, Expr *bags)
@@ -333,6 +339,7 @@ bool lower_embedding_bag(Lower *L)
     Value *w = lower_value(L, 0), *i = lower_value(L, 1), *start = lower_value(L, 2), *scale = lower_value(L, 6), *y;
     if (w->rank != 2 || i->rank != 1) return lower_fail(L, 1, "expected a table and a vector of indices");
     Expr *bags = last ? ex_sub(L->ex, start->dim[0], ex_int(L->ex, 1)) : start->dim[0];
+    TRY(start = lower_among(L, rising(L, start), ex_add(L->ex, i->dim[0], ex_int(L->ex, 1))));
     if (last) start = AS(L, slice_Tensor, v(start), num(L, 0), num(L, 0), arg_expr(bags), num(L, 1));
     Value *bag = bag_of(L, start, i->dim[0]), *rows = AS(L, index_select, v(w), num(L, 0), v(i)), *counted = NULL;
     Expr *pad = padding < 0 ? NULL : lower_expr(L, padding), *dim[2] = {bags, w->dim[1]};
@@ -389,6 +396,17 @@ static Value *over_rest(Lower *L, Value *index, const Value *x)
     return index ? AS(L, expand, v(index), arg_exprs(L->g, x->rank, x->dim)) : NULL;
 }
 
+/* Where segments start and the last ends: none of negative length, and together they are all n, if that is checked. */
+static Value *edges(Lower *L, Value *length, Expr *n, bool unsafe)
+{
+    Arg last = num(L, -1);
+    Value *y = AS(L, constant_pad_nd, v(AS(L, cumsum, v(length), last)), arg_ints(L->g, 2, (int64_t[]){1, 0}));
+    if (unsafe || !y) return y;
+    Value *sum = AS(L, sum_dim_IntList, v(length), arg_ints(L->g, 1, (int64_t[]){-1}), arg_bool(L->g, true));
+    Value *all = AS(L, eq_Tensor, v(sum), arg_expr(n)), *some = AS(L, ge_Tensor, v(length), num(L, 0));
+    return all && some ? lower_only_if(L, AS(L, logical_and, v(some), v(all)), y) : NULL;
+}
+
 /* (data, reduce, lengths, indices, offsets, axis, unsafe, initial): of consecutive elements along the axis, which is
  * the last of lengths or offsets; the axes before are theirs, too */
 bool lower_segment_reduce(Lower *L)
@@ -398,12 +416,14 @@ bool lower_segment_reduce(Lower *L)
     const char *how = L->arg[1].s;
     Expr *dim[MAX_RANK];
     int d;
-    TRY(lower_dim(L, 5, x->rank, &d));
+    bool unsafe;
+    TRY(lower_dim(L, 5, x->rank, &d) && lower_const_bool(L, 6, &unsafe));
     if (!start == !length || (start ? start : length)->rank != d + 1)
         return lower_fail(L, start ? 4 : 2, "expected either lengths or offsets, of rank %d", d + 1);
-    Arg axis = num(L, d), last = num(L, -1);
+    Arg axis = num(L, d);
     Expr *n = start ? ex_sub(L->ex, start->dim[d], ex_int(L->ex, 1)) : length->dim[d];
-    if (!start) start = AS(L, constant_pad_nd, v(AS(L, cumsum, v(length), last)), arg_ints(L->g, 2, (int64_t[]){1, 0}));
+    if (!start) TRY(start = edges(L, length, x->dim[d], unsafe));
+    else start = rising(L, start);
     Value *of = start ? segment_of(L, start, x->dim[d]) : NULL, *at = of ? over_rest(L, of, x) : NULL;
     TRY(at);
     for (int i = 0; i < x->rank; i++) dim[i] = i == d ? ex_add(L->ex, n, ex_int(L->ex, 2)) : x->dim[i];

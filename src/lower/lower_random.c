@@ -21,18 +21,6 @@ static bool want(Lower *L, Value **x)
 static Value *uniform(Lower *L, const Value *like, DType t) { return AS(L, rand, sizes(L, like), arg_dtype(t)); }
 static Value *normal(Lower *L, const Value *like) { return AS(L, randn, sizes(L, like), arg_dtype(like->dtype)); }
 
-/* y, where `valid` holds for what it was drawn by: PyTorch refuses it otherwise, and so does every reader of a file, as
- * there is no second row. */
-static Value *only_if(Lower *L, Value *valid, Value *y)
-{
-    Arg first = arg_int(L->g, 0);
-    Value *row = AS(L, logical_not, v(AS(L, all, v(valid))));
-    row = row ? lower_reshape(L, lower_cast(L, row, DT_I64), 1, (Expr *[]){ex_int(L->ex, 1)}) : NULL;
-    Value *rows = AS(L, unsqueeze, v(y), first);
-    y = row && rows ? AS(L, index_select, v(rows), first, v(row)) : NULL;
-    return AS(L, squeeze_dim, v(y), first);
-}
-
 /* -log1p(-u) / lambd */
 static Value *exponential(Lower *L, const Value *like, Arg lambd)
 {
@@ -196,10 +184,10 @@ bool lower_multinomial(Lower *L)
     if (!dtype_is_float(x->dtype)) return lower_fail(L, 0, "%s, expected floats", dtype_name(x->dtype));
     if (n < 1) return lower_fail(L, 1, "found %lld, expected 1 or more", (long long)n);
     Value *valid = weights(L, x);
-    if (again && n > 1) return lower_return(L, only_if(L, valid, drawn_again(L, x, n)));
+    if (again && n > 1) return lower_return(L, lower_only_if(L, valid, drawn_again(L, x, n)));
     Value *y = AS(L, div_Tensor, v(x), v(exponential(L, x, num(L, 1))));
     Arg last = arg_int(L->g, -1);
-    if (n == 1) return lower_return(L, only_if(L, valid, AS(L, argmax, v(y), last, arg_bool(L->g, true))));
+    if (n == 1) return lower_return(L, lower_only_if(L, valid, AS(L, argmax, v(y), last, arg_bool(L->g, true))));
     y = AS(L, topk, v(y), L->arg[1], last);
-    return y && lower_return(L, only_if(L, valid, y->def->out[1]));
+    return y && lower_return(L, lower_only_if(L, valid, y->def->out[1]));
 }

@@ -54,7 +54,10 @@ bool lower_quantile(Lower *L)
     x = all || !rank ? AS(L, ravel, v(x)) : AS(L, movedim_int, v(x), arg_int(L->g, d), arg_int(L->g, -1));
     x = AS(L, sort, v(x));
     TRY(x);
-    if (!q) q = AS(L, full, arg_ints(L->g, 0, NULL), L->arg[1], arg_dtype(x->dtype));
+    if (q) {
+        Value *above = AS(L, ge_Tensor, v(q), arg_int(L->g, 0)), *below = AS(L, le_Tensor, v(q), arg_int(L->g, 1));
+        q = lower_only_if(L, AS(L, logical_and, v(above), v(below)), q);
+    } else q = AS(L, full, arg_ints(L->g, 0, NULL), L->arg[1], arg_dtype(x->dtype));
     q = AS(L, ravel, v(q));
     Value *r = ranks(L, x, q, skip_nan), *low;
     if (!strcmp(how, "lower")) r = AS(L, floor, v(r));
@@ -348,7 +351,7 @@ bool lower_corrcoef(Lower *L)
 /* ------------------------------------------------------------------ histograms */
 
 /* Bounds between bins: as many steps over a range, which is that of the elements if none is given, 0 to 1 of none. A
- * range of no width gets half to each side. */
+ * range of no width gets half to each side, one that is not finite is refused. */
 static Value *bounds(Lower *L, Value *x, Expr *bins, Expr *const *range)
 {
     Arg type = arg_dtype(x->dtype);
@@ -359,7 +362,8 @@ static Value *bounds(Lower *L, Value *x, Expr *bins, Expr *const *range)
     if (!lo || !hi) return NULL;
     Value *more = AS(L, mul_Tensor, v(AS(L, eq_Tensor, v(lo), v(hi))), arg_float(L->g, 0.5));
     Arg steps = arg_expr(ex_add(L->ex, bins, ex_int(L->ex, 1)));
-    return AS(L, linspace_Tensor_Tensor, v(AS(L, sub_Tensor, v(lo), v(more))), v(add(L, hi, more)), steps, type);
+    Value *e = AS(L, linspace_Tensor_Tensor, v(AS(L, sub_Tensor, v(lo), v(more))), v(add(L, hi, more)), steps, type);
+    return range ? e : lower_only_if(L, AS(L, isfinite, v(e)), e);
 }
 
 /* Weights (ones) are added at the bin of each element, whose coordinates are x[0] .. x[n - 1], and those of others one

@@ -295,6 +295,16 @@ static int rising(const void *a, const void *b)
 
 static int falling(const void *a, const void *b) { return rising(b, a); }
 
+/* NaN has no factors, and infinity no vectors: rotations would end nowhere. */
+static bool has_factors(Call *c, const Num *x, int64_t n, bool vectors, Err *err)
+{
+    const double *part = (const double *)x;
+    for (int64_t i = 0; i < n * WIDTH; i++)
+        if (vectors ? !isfinite(part[i]) : isnan(part[i]))
+            return call_fail(c, E_USAGE, err, "an element of the matrix is %s", isnan(part[i]) ? "NaN" : "infinite");
+    return true;
+}
+
 /* (A, UPLO) -> eigenvalues, rising, and eigenvectors as columns, of a symmetric or Hermitian matrix of which one
  * triangle is read */
 bool RUN_FACTOR(eigh)(Call *c, Err *err)
@@ -316,6 +326,7 @@ bool RUN_FACTOR(eigh)(Call *c, Err *err)
                 else x[j * n + i] = conjugate(x[i * n + j]);
             }
         }
+        TRY(has_factors(c, x, n * n, true, err));
         identity(v, n, n); /* rows are vectors */
         bool more = true;
         for (int sweep = 0; more && sweep < 60; sweep++) {
@@ -371,7 +382,7 @@ static bool jacobi(Call *c, Num *a, int64_t rows, int64_t n, double *s, Num *v, 
 {
     Ranked *order = call_scratch(c, (size_t)(rows + 1) * sizeof *order, err);
     Num *copy = room(c, rows * (n > rows ? n : rows), err);
-    TRY(order && copy);
+    TRY(order && copy && has_factors(c, a, rows * n, v, err));
     if (v) identity(v, rows, rows);
     bool more = true;
     for (int sweep = 0; more && sweep < 60; sweep++) {
@@ -430,6 +441,8 @@ bool run_singular_values(Call *c, Err *err)
     TRY(s);
     for (int64_t k = 0; k < a.count; k++) {
         TRY(jacobi(c, matrix(&a, k), a.rows, a.cols, s, NULL, err));
+        if (a.rows && isinf(s[0])) /* of infinite elements, as PyTorch */
+            for (int64_t i = 0; i < a.rows; i++) s[i] = NAN;
         put(c, 0, k, a.rows, s);
     }
     return true;
