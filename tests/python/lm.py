@@ -63,12 +63,14 @@ def config(kind, **more):
         "mistral": lambda: T.MistralConfig(**size, **grouped, sliding_window=8),
         "gemma": lambda: T.GemmaConfig(**size, **wide, num_key_value_heads=1, head_dim=8,
                                        tie_word_embeddings=False),
+        "gemma2": lambda: T.Gemma2Config(**size, **wide, num_key_value_heads=2, head_dim=8, sliding_window=8,
+                                         tie_word_embeddings=False),
         "opt": lambda: T.OPTConfig(**size, ffn_dim=64, word_embed_proj_dim=32),
         "gpt_neox": lambda: T.GPTNeoXConfig(**size, **wide),
     }[kind]()
 
 
-KINDS = ("gpt2", "llama", "qwen3", "mistral", "gemma", "opt", "gpt_neox")
+KINDS = ("gpt2", "llama", "qwen3", "mistral", "gemma", "gemma2", "opt", "gpt_neox")
 
 
 def model(kind):
@@ -76,7 +78,7 @@ def model(kind):
     import torch
     import transformers as T
     torch.manual_seed(0)
-    m = T.AutoModelForCausalLM.from_config(config(kind), attn_implementation="sdpa").eval()
+    m = T.AutoModelForCausalLM.from_config(config(kind)).eval()
     with torch.no_grad():
         for p in m.parameters():
             if p.dim() > 1:

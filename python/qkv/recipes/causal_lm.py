@@ -29,9 +29,8 @@ def load(folder, seed=None):
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         if seed is not None:
             torch.manual_seed(seed)
-            return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True,
-                                                                 attn_implementation="sdpa").eval()
+            return transformers.AutoModelForCausalLM.from_config(config).eval()
+        return transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
     except (OSError, ValueError) as e:
         raise Error(f"{folder}: not a folder of a causal language model of transformers: {e}", 3) from None
 
