@@ -69,15 +69,15 @@ bool grad_prod(Grad *d)
     set[axis] = true;
     Arg axes = arg_ints(d->g, 1, (int64_t[]){axis});
     Value *zero = GD(d, eq_Tensor, V(x), arg_int(d->g, 0)), *grad = kept(d, x, set), *result = result_kept(d, x, set);
-    Value *after = GD(d, flip, V(product_before(d, GD(d, flip, V(x), axes), axis)), axes);
-    Value *others = gd_mul(d, gd_mul(d, product_before(d, x, axis), after), grad);
-    Value *each = gd_mul(d, GD(d, div_Tensor, V(result), V(x)), grad);
+    Value *after = GD(d, flip, V(product_before(d, GD(d, flip, V(x), axes), axis)), axes), *one = NULL;
+    Value *others = gd_mul(d, product_before(d, x, axis), after), *each = GD(d, div_Tensor, V(result), V(x));
     TRY(zero && others);
     if (x->rank == 1 && ex_equals_int(d->node->arg[1].e, 0)) {
-        Value *one = GD(d, le_Tensor, V(gd_sum(d, zero, 1, &axis, false)), arg_int(d->g, 1));
+        TRY(one = GD(d, le_Tensor, V(gd_sum(d, zero, 1, &axis, false)), arg_int(d->g, 1)));
         TRY(others = gd_where(d, one, others, 0));
     }
-    return gd_send(d, x, GD(d, where_self, V(any_zero(d, zero)), V(others), V(each)));
+    each = gd_mul(d, GD(d, where_self, V(any_zero(d, zero)), V(others), V(each)), grad);
+    return gd_send(d, x, one ? gd_where(d, one, each, 0) : each);
 }
 
 /* Of several largest elements each gets its share. NaN as a result: without axes, as max() is, the NaNs do; along axes
@@ -160,11 +160,13 @@ bool grad_var(Grad *d) { return send_variance(d, d->grad); }
 /* grad / (2 * std), 0 where that is 0 */
 bool grad_std(Grad *d)
 {
-    Value *std = d->node->out[0], *each = GD(d, div_Tensor, V(d->grad), V(gd_scale(d, std, gd_float(d, 2))));
-    return send_variance(d, gd_where(d, GD(d, ne_Tensor, V(std), arg_float(d->g, 0)), each, 0));
+    Value *std = d->node->out[0], *real = GD(d, ne_Tensor, V(std), arg_float(d->g, 0));
+    Value *each = GD(d, div_Tensor, V(d->grad), V(gd_scale(d, gd_where(d, real, std, 1), gd_float(d, 2))));
+    return send_variance(d, gd_where(d, real, each, 0));
 }
 
-/* (sum |x|^p)^(1/p): x |x|^(p - 2) / norm^(p - 1), 0 where the norm is 0, and of p < 1 where x is */
+/* (sum |x|^p)^(1/p): x |x|^(p - 2) / norm^(p - 1), 0 where the norm is 0, and of p < 1 where x is. The factor of the
+ * gradient is finite there, too: a forward derivative is multiplied by it. */
 bool grad_vector_norm(Grad *d)
 {
     Value *x = gd_value(d, 0);
@@ -182,6 +184,8 @@ bool grad_vector_norm(Grad *d)
         Value *count = gd_sum(d, gd_cast(d, hit, x->dtype), gd_list(set, x->rank, dims), dims, true);
         return gd_send(d, x, gd_where(d, hit, count ? gd_mul(d, sign, GD(d, div_Tensor, V(grad), V(count))) : NULL, 0));
     }
+    Value *real = GD(d, ne_Tensor, V(norm), arg_float(d->g, 0));
+    norm = gd_where(d, real, norm, 1);
     if (p == 2) each = GD(d, div_Tensor, V(x), V(norm));
     else
         each = gd_mul(
@@ -190,7 +194,6 @@ bool grad_vector_norm(Grad *d)
     if (p < 1)
         each = GD(d, where_self, V(GD(d, ne_Tensor, V(x), arg_float(d->g, 0))), V(each),
                   V(gd_scale(d, norm, gd_float(d, 0))));
-    Value *real = GD(d, ne_Tensor, V(norm), arg_float(d->g, 0));
     return gd_send(d, x, gd_where(d, real, gd_mul(d, each, grad), 0));
 }
 

@@ -205,3 +205,19 @@ def test_gradients_of_bounds(which, tmp_path):
         return torch.clamp(*given)
     want, given = gradients(f, three[which].clone().requires_grad_(), tmp_path)
     assert torch.equal(given, want)
+
+
+@pytest.mark.parametrize("f", [torch.prod, lambda x: x.reshape(2, 3).prod(1), torch.logit, torch.std,
+                               lambda x: x.norm(1.5), lambda x: x.norm(), lambda x: x.reshape(2, 3).norm(3, 1),
+                               lambda x: torch.dist(x, x)])
+@pytest.mark.parametrize("x", [[0.0, -0.0, 0.0, 0.0, 0.0, 0.0], [0.5, 0.0, 2.0, -1.0, 0.25, 1.0],
+                               [0.5, 0.0, 0.0, 1.5, 0.25, 1.0]])
+def test_forward_derivatives(f, x, tmp_path):
+    """What the gradient leaves out is not infinite or NaN: a forward derivative is multiplied by 0 there."""
+    class Tangent(nn.Module):
+        def forward(self, x, t):
+            return torch.func.jvp(f, (x,), (t,))[1]
+    given = torch.tensor(x, dtype=torch.float64), torch.arange(1.0, 7, dtype=torch.float64)
+    torch.export.save(torch.export.export(Tangent(), given), tmp_path / "m.pt2")
+    got = qkv.Model(tmp_path / "m.pt2").run_dlpack(list(given))["output_0"]
+    torch.testing.assert_close(torch.from_dlpack(got), Tangent()(*given), equal_nan=True)
