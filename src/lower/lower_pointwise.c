@@ -383,15 +383,16 @@ bool lower_clamp(Lower *L)
 }
 
 /* The greater of x and a bound, or the lesser; where they are equal the gradient is that of x, where one is NaN, or the
- * other bound is the same, neither has one. */
-static Value *bounded(Lower *L, Arg x, Arg bound, bool least, Arg other_bound)
+ * other bound is the same, neither has one. `above` (or NULL): where a greatest bound has one, though x may be NaN. */
+static Value *bounded(Lower *L, Arg x, Arg bound, bool least, Arg other_bound, Value *above)
 {
     Arg pair[] = {x, bound};
     Value *in = lower_emit(L, least ? OP_ge_Tensor : OP_le_Tensor, 2, pair);
     Value *other = lower_emit(L, least ? OP_maximum : OP_minimum, 2, pair);
     if (other && dtype_is_float(other->dtype)) {
-        Value *out = lower_emit(L, least ? OP_lt_Tensor : OP_gt_Tensor, 2, pair);
+        Value *out = above ? above : lower_emit(L, least ? OP_lt_Tensor : OP_gt_Tensor, 2, pair);
         Value *fixed = AS(L, detach, arg_value(other));
+        if (above) bound = arg_value(AS(L, minimum, arg_value(AS(L, detach, x)), bound)); /* NaN if x is */
         if (other_bound.kind != ARG_NONE) {
             Value *apart = AS(L, ne_Tensor, bound, other_bound);
             out = AS(L, logical_and, arg_value(out), arg_value(apart));
@@ -413,9 +414,13 @@ bool lower_clamp_tensor(Lower *L)
     DType t = common(at, 0, 3);
     TRY(cast_args(L, at, 0, 3, t));
     Arg x = at[0];
+    Value *above = NULL;
+    if (at[1].kind != ARG_NONE && at[2].kind != ARG_NONE && dtype_is_float(t))
+        TRY(above = AS(L, logical_or, arg_value(AS(L, gt_Tensor, x, at[2])),
+                       arg_value(AS(L, gt_Tensor, at[1], at[2]))));
     for (int i = 1; i < 3; i++)
         if (at[i].kind != ARG_NONE) {
-            Value *v = bounded(L, x, at[i], i == 1, i == 1 ? at[2] : arg_none());
+            Value *v = bounded(L, x, at[i], i == 1, i == 1 ? at[2] : arg_none(), i == 1 ? NULL : above);
             TRY(v);
             x = arg_value(v);
         }

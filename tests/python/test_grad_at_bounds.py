@@ -197,7 +197,7 @@ def test_cosines_of_short_vectors(dtype, scale, tmp_path):
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_gradients_of_bounds(which, tmp_path):
     """Of a bound that equals the other one there is none."""
-    every = itertools.product([-1.0, 0.0, 1.0, 2.0] + [NAN] * (which < 2), repeat=3)
+    every = itertools.product([-1.0, 0.0, 1.0, 2.0] + [NAN], repeat=3)
     three = [torch.tensor(x) for x in zip(*every)]
 
     def f(x):
