@@ -627,3 +627,21 @@ def test_what_cannot_be_packed_names_its_file(tmp_path):
                           text=True)
     assert done.returncode == 4, done
     assert done.stderr.startswith(f"qkv: error: {tmp_path}/deep.onnx: it cannot be packed, for as text"), done
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("sizes", [(9, 11), (1, 40), (3, 5, 6)])
+def test_nearest_pixels_of_half_types(tmp_path, sizes, padding, corners, dtype):
+    """PyTorch rounds a place to the half type at each step: the pixel is the same one in other runtimes."""
+    def sample(self, x, grid):
+        return F.grid_sample(x.to(dtype), grid.to(dtype), "nearest", padding, corners).float()
+    torch.manual_seed(0)
+    given = torch.randint(-99, 99, (2, 3, *sizes)).float(), torch.rand(2, *[12] * len(sizes), len(sizes)) * 2.4 - 1.2
+    exported(tmp_path, fn(sample), given).save_onnx(tmp_path / "out.onnx", opset=18 if len(sizes) == 2 else 20)
+    want = fn(sample)(*given)
+    back = qkv.Model(tmp_path / "out.onnx").run_dlpack(list(given))
+    assert torch.equal(torch.from_dlpack(next(iter(back.values()))), want)
+    got, = run_ort(tmp_path / "out.onnx", [x.numpy() for x in given])
+    assert np.array_equal(got, want.numpy())

@@ -116,6 +116,24 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, NODE(o, "Resize", x.t, x, none(), by, sizes));
 }
 
+static Ref rounded(Onnx *o, Ref x, DType t) { return cast(o, cast(o, x, t), DT_F32); }
+
+/* The grid, in float32, whose points are the middles of the pixels nearest to those of a grid of a half type: PyTorch
+ * rounds each step from a point to a place to that type, runtimes of ONNX none. */
+static Ref nearest_middles(Onnx *o, Ref grid, const Value *x, bool corners)
+{
+    const DType t = grid.t;
+    Expr *dim[3]; /* a point has the last axis first */
+    const int axes = x->rank - 2;
+    for (int i = 0; i < axes; i++) dim[i] = x->dim[x->rank - 1 - i];
+    Ref n = cast(o, shape_of(o, axes, dim), DT_F32), one = number(o, DT_F32, 1), two = number(o, DT_F32, 2);
+    Ref u = rounded(o, bin(o, "Add", cast(o, grid, DT_F32), one), t);
+    if (corners) u = rounded(o, bin(o, "Mul", bin(o, "Div", u, two), bin(o, "Sub", n, one)), t);
+    else u = bin(o, "Div", rounded(o, bin(o, "Sub", rounded(o, bin(o, "Mul", u, n), t), one), t), two);
+    u = bin(o, "Add", bin(o, "Mul", NODE(o, "Round", DT_F32, u), two), one);
+    return bin(o, "Sub", bin(o, "Div", u, n), one);
+}
+
 void out_grid_sampler(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
@@ -131,10 +149,13 @@ void out_grid_sampler(Onnx *o, const Node *n, const char *text)
         refuse(o, "no runtime of ONNX has cubic sampling of volumes");
         return;
     }
-    Ref x = wide(o, arg_ref(o, n, 0)), grid = cast(o, arg_ref(o, n, 1), x.t);
+    Ref x = wide(o, arg_ref(o, n, 0)), grid = arg_ref(o, n, 1);
+    bool corners = arg_b(n, 4), middles = mode == 1 && pad != 2 && (grid.t == DT_BF16 || grid.t == DT_F16);
+    if (middles) x = cast(o, x, DT_F32);
+    grid = middles ? nearest_middles(o, grid, v, corners) : cast(o, grid, x.t);
     attr_str(o, "mode", o->opt.opset >= SAMPLES_VOLUMES ? modes[mode] : old[mode]);
     attr_str(o, "padding_mode", pads[pad]);
-    attr_int(o, "align_corners", arg_b(n, 4));
+    attr_int(o, "align_corners", corners && !middles);
     give(o, n, 0, NODE(o, "GridSample", x.t, x, grid));
 }
 
