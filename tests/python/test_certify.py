@@ -1303,6 +1303,9 @@ TWICE = "(float[2] x) => (float y) <float t = {2.0}> { y = Mul(x, t) }"
 ADDS = "(float[2] x) => (float y) <float[2] w = {1.0, 2.0}> { y = Add(x, w) }"
 OTHER = "(float[2] x) => (float y) <float[2] v = {1.0, 3.0}> { y = Add(x, v) }"
 
+INDEXED = "(float[2] x, int64[2] i) => (float y) { y = Gather(x, i) }"
+PLACES = "(float[2] x) => (int64 y) { r = Relu(x) y = NonZero(x) }"
+
 
 def claim(**parts): return {"claims": [{"result": "y", **parts}]}
 def weight(**parts): return {"weights": [parts]}
@@ -1340,6 +1343,9 @@ REFUSED = [  # source, result, parts of a certificate, what is said
     *[(RELU, RELU, {key: other}, f"field '{key}': found {kind}, expected an array") for key in ("claims", "weights")
       for other, kind in (({}, "object"), (None, "null"), ("", "string"), (0, "integer"))],
     (RELU, RELU, {"format": ["qkv certificate 2"]}, "field 'format'"),
+    (INDEXED.replace("Gather(x, i)", "Relu(x)"), INDEXED, {}, "may have an error that the source has not"),
+    (PLACES.replace("NonZero(x)", "Cast<to = 7>(r)"), PLACES, {}, "size 'n0' is not the source's"),
+    (PLACES, PLACES.replace("NonZero(x)", "NonZero(r)"), {}, "size 'n0' is not provably the source's"),
     (RELU, RELU, {"claims": [None]}, "a claim is made twice, out of order, or of what needs none"),
 ]
 
@@ -1363,6 +1369,28 @@ def replayed(onnx, source, result, parts, folder, ranges=(None, None)):
 def test_what_is_said_of_a_refusal(source, result, parts, says, tmp_path):
     code, said = replayed(pytest.importorskip("onnx"), source, result, parts, tmp_path)
     assert code in (1, 3) and says in said, said
+
+
+class Kept(nn.Module):
+    """A buffer that is written: of what, times `factor`."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+        self.register_buffer("kept", torch.zeros(2))
+
+    def forward(self, x):
+        self.kept.copy_(x * self.factor)
+        return x + 1
+
+
+def test_a_buffer_may_be_written_nothing_else(tmp_path):
+    for factor in (2, 3):
+        torch.export.save(torch.export.export(Kept(factor), (torch.randn(2),)), tmp_path / f"{factor}.pt2")
+    (tmp_path / "c.json").write_text(json.dumps({"format": "qkv certificate 2", "claims": []}))
+    assert checked(tmp_path / "2.pt2", tmp_path / "2.pt2", tmp_path / "c.json")[0] == 0
+    code, said = checked(tmp_path / "2.pt2", tmp_path / "3.pt2", tmp_path / "c.json")
+    assert code == 1 and "what is written to 'b_kept' is not shown to be the source's" in said, said
 
 
 def test_sizes_may_have_no_narrower_range(tmp_path):
