@@ -104,3 +104,4 @@ def test_ghsa_7w46_functions_that_call_each_other(place):
     node = helper.make_node("F", ["x"], ["y"], domain="local")
     said = refused(place, model_with({}, [node], [function("F", "G"), function("G", "F")]), code=5)
     assert "do they call each other?" in said
+    assert said.count("node '") == 2 and said.count("function '") == 1, said  # the outermost and the innermost

@@ -190,8 +190,7 @@ static bool import_body(OnnxOp *o, const OnnxGraph *body, bool turns, int ncarri
                    .capture = &out->capture,
                    .depth = o->scope->depth + 1};
     int first = turns ? 2 : 0;
-    bool ok = s.depth <= ONNX_MAX_DEPTH ||
-              fail(im.err, E_LIMIT, "functions and subgraphs nested deeper than %d", ONNX_MAX_DEPTH);
+    bool ok = onnx_opens(o, &s);
     ok = ok && (body->ninput == first + ncarried ||
                 fail(im.err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, first + ncarried));
     for (int i = 0; ok && i < first; i++) {
@@ -207,6 +206,7 @@ static bool import_body(OnnxOp *o, const OnnxGraph *body, bool turns, int ncarri
          onnx_constants(&im, &s, body) && onnx_nodes(&im, &s, body->node, body->nnode);
     ok = ok && (!turns || fix_condition(&im, &s, body, &out->sure)) && add_results(&im, &s, body);
     o->im->unrolled = im.unrolled;
+    o->im->too_deep |= im.too_deep;
     o->im->bodies = im.bodies - arena_used(o->g->arena) + arena_used(im.g->arena);
     map_free(&s.names);
     map_free(&im.symbols);
@@ -250,7 +250,7 @@ bool onnx_if(OnnxOp *o)
     TRY(op_tensor(o, 0, &cond) && flat_condition(o, &cond));
     for (int i = 0; i < 2; i++) {
         if (!import_body(o, body[i], false, 0, NULL, NULL, &half[i]))
-            return within(o->im->err, "%s", i ? "else_branch" : "then_branch");
+            return onnx_places(o) && within(o->im->err, "%s", i ? "else_branch" : "then_branch");
         arg[2 + i] = arg_graph(o->g, half[i].g);
     }
     int n = half[0].capture.n, m = half[1].capture.n;

@@ -97,6 +97,18 @@ static const OnnxFunction *find_function(const OnnxImport *im, const OnnxNode *n
     return f;
 }
 
+bool onnx_opens(OnnxOp *o, const OnnxScope *s)
+{
+    o->im->too_deep = s->depth > ONNX_MAX_DEPTH;
+    return !o->im->too_deep ||
+           fail(o->im->err, E_LIMIT,
+                "functions and subgraphs nested deeper than %d (do they call each other?), down to node '%.100s' "
+                "(%.100s)",
+                ONNX_MAX_DEPTH, o->L.name, o->node->op);
+}
+
+bool onnx_places(const OnnxOp *o) { return !o->im->too_deep || !o->scope->depth; }
+
 bool onnx_repeats(OnnxImport *im, int64_t nodes, int64_t names)
 {
     im->unrolled += nodes + names / 8 + 1;
@@ -130,13 +142,11 @@ static bool call_function(OnnxOp *o, const OnnxFunction *f)
     }
     OnnxFrame frame = {o->scope, o->node, f};
     OnnxScope s = {.frame = &frame, .opset = f->opset, .nopset = f->nopset, .depth = o->scope->depth + 1};
-    bool ok = s.depth <= ONNX_MAX_DEPTH ||
-              fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d (do they call each other?)",
-                   ONNX_MAX_DEPTH);
-    ok = ok && onnx_repeats(im, f->nnode, f->ninput + f->noutput);
+    bool ok = onnx_opens(o, &s) && onnx_repeats(im, f->nnode, f->ninput + f->noutput);
     for (int i = 0; ok && i < o->node->ninput; i++)
         if (o->in[i]) ok = scope_set(im, &s, f->input[i], o->in[i]);
-    ok = ok && (onnx_nodes(im, &s, f->node, f->nnode) || within(im->err, "function '%s'", f->name));
+    ok = ok && (onnx_nodes(im, &s, f->node, f->nnode) ||
+                (onnx_places(o) && within(im->err, "function '%s'", f->name)));
     for (int i = 0; ok && i < o->node->noutput; i++) {
         Cell *c = scope_get(im, &s, f->output[i]);
         if (c) o->out[i] = c;
@@ -167,8 +177,7 @@ bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int
                    .opset = o->scope->opset,
                    .nopset = o->scope->nopset,
                    .depth = o->scope->depth + 1};
-    if (s.depth > ONNX_MAX_DEPTH)
-        return fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d", ONNX_MAX_DEPTH);
+    TRY(onnx_opens(o, &s));
     if (body->ninput != nin)
         return fail(im->err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, nin);
     if (body->noutput != nout)
@@ -386,6 +395,7 @@ bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n)
         const char *label = *node[i].name                           ? node[i].name
                             : node[i].noutput && *node[i].output[0] ? node[i].output[0]
                                                                     : number;
+        if (im->too_deep && s->depth) return false;
         return within(im->err, "node '%.100s' (%s%s%s)", label, node[i].domain, *node[i].domain ? "." : "", node[i].op);
     }
     return true;

@@ -69,6 +69,7 @@ typedef struct OnnxImport {
     Map symbols;   /* dim_param -> Expr* */
     Map functions; /* what onnx_functions found */
     OnnxSchemas schemas;
+    bool too_deep;    /* a graph was refused for its depth */
     int64_t unrolled; /* nodes made by turns of loops and calls, against a limit */
     uint64_t bodies;  /* bytes of graphs around this one and in it, against a limit */
     Map state;        /* output -> 1 + the number of the mutation whose value it is */
@@ -174,6 +175,8 @@ bool onnx_missing(OnnxImport *im); /* E_UNSUPPORTED with all the ops that there 
 bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n);
 bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int nout,
                  Cell **out); /* the body's nodes, once, in a scope of its own */
+bool onnx_opens(OnnxOp *o, const OnnxScope *s); /* a scope inside the op; E_LIMIT where it is too deep */
+bool onnx_places(const OnnxOp *o); /* does a message name this place? Of what is too deep, only the outermost */
 /* Turns of loops and calls of functions make nodes, and names for values, without end out of a small file: E_LIMIT. */
 bool onnx_repeats(OnnxImport *im, int64_t nodes, int64_t names);
 /* Is the graph within what a file of this size may ask for? Rows that become many nodes ask as they go. */
