@@ -195,3 +195,27 @@ def test_names_of_sizes(tmp_path, name):
     for path, write in ("s.pt2", model.save), ("m.onnx", model.save_onnx), ("m.qkv", model.pack):
         write(str(tmp_path / path))
         assert len(qkv.Model(str(tmp_path / path)).symbols) == 2
+
+
+@pytest.mark.parametrize("inputs, known, size", [("", "<int64[1] k = {3}> {", "3"),
+                                                 (", float[m] z", "{ k = Shape(z)", "m")])
+def test_topk_refuses_short_rows(tmp_path, inputs, known, size):
+    """A .pt2 file of it has a slice, which by itself takes what there is."""
+    onnx = pytest.importorskip("onnx")
+    made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> g (float[2, n] x{inputs}) '
+                                   f"=> (float[2, {size}] y) {known} y, i = TopK(x, k) }}")
+    (tmp_path / "in.onnx").write_bytes(made.SerializeToString())
+    model = qkv.Model(tmp_path / "in.onnx")
+    model.save(str(tmp_path / "s.pt2"))
+    model.pack(str(tmp_path / "m.qkv"))
+    for path in "in.onnx", "s.pt2", "m.qkv":
+        for n in 3, 2:
+            shapes = ["--shape", f"x:2x{n}"] + (["--shape", "z:3"] if inputs else [])
+            done = subprocess.run([QKV, "run", str(tmp_path / path), *shapes], capture_output=True, text=True)
+            assert (done.returncode == 0) == (n == 3), (path, done)
+            assert n == 3 or "k no larger than dim 1" in done.stderr, done
+    torch = pytest.importorskip("torch")
+    program = torch.export.load(tmp_path / "s.pt2").module()
+    with pytest.raises((RuntimeError, AssertionError)):
+        program(torch.randn(2, 2), *([torch.randn(3)] if inputs else []))
+    assert program(torch.randn(2, 4), *([torch.randn(3)] if inputs else [])) is not None

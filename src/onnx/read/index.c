@@ -298,7 +298,7 @@ bool onnx_topk(OnnxOp *o)
     if (!x->rank) return op_fail(o, 0, "a number, expected a tensor");
     Expr *count = k ? k[0] : ex_int(o->ex, attr_k);
     TRY(graph_require(o->g, ex_make(o->ex, EX_LE, count, x->dim[axis], NULL), o->im->err,
-                      "node '%s': k no larger than dim %d", o->L.name, axis));
+                      "assert: node '%s': k no larger than dim %d", o->L.name, axis));
     Lower L = o->L;
     Arg arg[] = {v(x), arg_int(o->g, axis), arg_bool(o->g, largest != 0)};
     L.op = op_get(OP_sort);
