@@ -34,7 +34,7 @@ static inline int integer_zero_of(const IntegerIn *a, int64_t row)
     return a->t == DT_U8 ? ((const uint8_t *)a->zeros)[row] : ((const int8_t *)a->zeros)[row];
 }
 
-/* y = clamp(round_half_even(x / scale) + zero), or of x * (1 / scale) where by_inverse; NaN gives zero. */
+/* y = clamp(round_half_even(x / scale) + zero), or of x * (1 / scale) where by_inverse; NaN gives 0, as in PyTorch. */
 typedef struct Rounding {
     float scale;
     int zero, low, high;

@@ -123,7 +123,7 @@ bool run_quantize_linear(Call *c, Err *err)
                                       : load_f64(from, (const char *)x->data + (size_t)at * width);
             double z = zero ? load_f64(zero->dtype, (const char *)zero->data + (size_t)which * zero_size) : 0;
             v = as_type(precise, by_inverse ? v * as_type(precise, 1 / s[which]) : v / s[which]);
-            if (!range.is_float) v = isnan(v) ? z : rint(v) + z;
+            if (!range.is_float) v = isnan(v) ? 0 : rint(v) + z;
             else v += z;
             if (!saturate && out->dtype == DT_F8E4M3 && fabs(v) > 464)
                 v = NAN; /* halfway to the code after the largest */

@@ -31,8 +31,9 @@ INLINE __m512i clamped(__m512 q, const Steps *s, bool plain)
 {
     q = _mm512_min_ps(s->high, q); /* the second operand where it is NaN */
     if (!plain) q = _mm512_max_ps(s->low, q);
-    const __m512i i = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(q, q, _CMP_ORD_Q), q);
-    return plain ? i : _mm512_add_epi32(i, s->zero);
+    const __mmask16 number = _mm512_cmp_ps_mask(q, q, _CMP_ORD_Q);
+    const __m512i i = _mm512_maskz_cvtps_epi32(number, q);
+    return plain ? i : _mm512_maskz_add_epi32(number, i, s->zero);
 }
 
 INLINE __m512i words_of(__m512 x, const Steps *s, bool inverse, bool plain)
@@ -80,7 +81,7 @@ INLINE void round_row(int8_t *y, const float *x, int64_t n, const Rounding *r, b
 /* Rows go by groups of elements whatever their length is: a loop over bytes whose rest is done one by one takes longer
  * for that rest than for all before it. */
 typedef struct Grid {
-    float by, low, high; /* without the zero point */
+    float by, low, high, none; /* without the zero point; of NaN */
     int zero;
 } Grid;
 
@@ -93,7 +94,7 @@ INLINE void round_group(int8_t *y, const float *x, const Grid *g, bool inverse)
     for (int l = 0; l < NARROW; l++) {
         const float q = inverse ? x[l] * g->by : x[l] / g->by, up = q > g->low ? q : g->low,
                     in = up < g->high ? up : g->high;
-        bits[l] = (vm_int((q == q ? in : 0.0f) + 12582912.0f) - 0x4b400000 + g->zero) & 255;
+        bits[l] = (vm_int((q == q ? in : g->none) + 12582912.0f) - 0x4b400000 + g->zero) & 255;
     }
     low_bytes(y, bits);
 }
@@ -101,7 +102,7 @@ INLINE void round_group(int8_t *y, const float *x, const Grid *g, bool inverse)
 INLINE void round_row(int8_t *restrict y, const float *restrict x, int64_t n, const Rounding *r, bool inverse)
 {
     const Grid g = {inverse ? (float)(1.0 / (double)r->scale) : r->scale, (float)(r->low - r->zero),
-                    (float)(r->high - r->zero), r->zero};
+                    (float)(r->high - r->zero), (float)-r->zero, r->zero};
     int64_t i = 0;
     for (; i + NARROW <= n; i += NARROW) round_group(y + i, x + i, &g, inverse);
     if (i == n) return;
