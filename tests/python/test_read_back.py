@@ -219,3 +219,30 @@ def test_topk_refuses_short_rows(tmp_path, inputs, known, size):
     with pytest.raises((RuntimeError, AssertionError)):
         program(torch.randn(2, 2), *([torch.randn(3)] if inputs else []))
     assert program(torch.randn(2, 4), *([torch.randn(3)] if inputs else [])) is not None
+
+
+@pytest.mark.parametrize("fill", [float("-inf"), -1e9, None])
+def test_attention_that_sees_no_key(tmp_path, fill):
+    """A mask of nothing but false, fused or not: the values are PyTorch's, before writing and after."""
+    torch, np = pytest.importorskip("torch"), pytest.importorskip("numpy")
+
+    class Attention(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mask", torch.zeros(1, 1, 5, 5, dtype=torch.bool))
+
+        def forward(self, q, k, v):
+            if fill is None:
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)
+            return (q @ k.transpose(-1, -2) / 2).masked_fill(~self.mask, fill).softmax(-1) @ v
+
+    inputs = tuple(torch.randn(1, 2, 5, 4) for _ in range(3))
+    module, arrays = Attention(), [t.numpy() for t in inputs]
+    torch.export.save(torch.export.export(module, inputs), tmp_path / "in.pt2")
+    model = qkv.Model(tmp_path / "in.pt2")
+    for path, write in ("s.pt2", model.save), ("m.onnx", model.save_onnx), ("m.qkv", model.pack):
+        write(str(tmp_path / path))
+    want = module(*inputs).numpy()
+    for path in "in.pt2", "s.pt2", "m.onnx", "m.qkv":
+        got = np.asarray(qkv.Model(str(tmp_path / path))(*arrays)).reshape(want.shape)
+        assert np.allclose(got, want, rtol=1e-5, atol=1e-6, equal_nan=True), path
