@@ -27,6 +27,9 @@ static bool takes_numbers(const Op *op)
     return false;
 }
 
+/* Rows that stand for those of other ranks, too, whose lists are longer than the schema says. */
+static bool of_any_rank(const Op *op) { return op->id == OP_reflection_pad1d || op->id == OP_replication_pad1d; }
+
 /* A list of int[3] holds three numbers, or one for all; none where it may be left out. */
 static bool check_args(Lower *L)
 {
@@ -36,7 +39,7 @@ static bool check_args(Lower *L)
         if (!arg_built(a)) return fail(L->err, E_LIMIT, "a size expression is too large");
         if (p->type == PT_TENSOR && a->kind == ARG_EXPR && !takes_numbers(L->op))
             return lower_fail(L, i, "found a number, expected a tensor");
-        if (p->fixed_len > 1 && a->kind == ARG_EXPRS && a->n > 1 && a->n != p->fixed_len)
+        if (p->fixed_len > 1 && a->kind == ARG_EXPRS && a->n > 1 && a->n != p->fixed_len && !of_any_rank(L->op))
             return lower_fail(L, i, "found %d values, expected %d", a->n, p->fixed_len);
     }
     return true;

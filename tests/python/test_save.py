@@ -404,6 +404,19 @@ def test_decompositions(tmp_path):
     close(saved.ep.run_decompositions().module()(R(3, 7, 8)), m(R(3, 7, 8)))
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_padding_of_pictures_and_volumes(tmp_path, mode):
+    """One row of the table stands for padding of every rank, in packed files, too."""
+    for rank, sizes in ((2, (1, 2, 2, 1)), (3, (1, 0, 2, 1, 0, 2))):
+        x = R(1, 2, *(5,) * rank)
+        m = fn(lambda self, x: nn.functional.pad(x, sizes, mode=mode))
+        Saved(tmp_path, m, (x,))
+        torch.export.save(torch.export.export(m, (x,)), tmp_path / "pad.pt2")
+        qkv.Model(tmp_path / "pad.pt2").pack(tmp_path / "pad.qkv")
+        got = qkv.Model(tmp_path / "pad.qkv").run([x.numpy()])["output_0"]
+        assert np.array_equal(got, m(x).numpy())
+
+
 def test_same_bytes_and_no_remains(tmp_path):
     torch.export.save(torch.export.export(mlp(), (R(5, 4),)), tmp_path / "given.pt2")
     model = qkv.Model(tmp_path / "given.pt2")
