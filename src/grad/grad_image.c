@@ -190,17 +190,18 @@ bool grad_avg_pool(Grad *d)
 
 /* ------------------------------------------------------------------ linear maps, axis by axis */
 
-/* The op itself on the unit vectors of an axis of n elements: a matrix (n, results).
- * The other axes have one element. */
+/* The op itself on the unit vectors of an axis of n elements: a matrix (n, results). They lie along the last axis,
+ * where the op gets what it has for that one; the others have one element. (Of pictures one element wide, PyTorch's own
+ * antialiased resampling computes other values, at least to 2.13.) */
 typedef Value *AxisFn(Grad *d, Value *unit, int axis, int axes);
 
 static Value *matrix_of(Grad *d, AxisFn *apply, const Value *x, int axis, int axes)
 {
     Expr *n = x->dim[x->rank - axes + axis], *one = gd_int(d, 1), *dim[MAX_RANK] = {one, n};
-    for (int i = 0; i < axes; i++) dim[2 + i] = i == axis ? n : one;
+    for (int i = 0; i < axes; i++) dim[2 + i] = i == axes - 1 ? n : one;
     Value *unit = gd_reshape(d, GD(d, eye_m, arg_expr(n), arg_expr(n), arg_dtype(d->grad->dtype)), axes + 2, dim);
     Value *y = unit ? apply(d, unit, axis, axes) : NULL;
-    return y ? gd_reshape(d, y, 2, (Expr *[]){n, y->dim[2 + axis]}) : NULL;
+    return y ? gd_reshape(d, y, 2, (Expr *[]){n, y->dim[1 + axes]}) : NULL;
 }
 
 static bool axis_by_axis(Grad *d, AxisFn *apply, int axes)
@@ -215,27 +216,26 @@ static bool axis_by_axis(Grad *d, AxisFn *apply, int axes)
     return gd_send(d, x, g);
 }
 
-static Arg one_axis(Grad *d, const Arg *a, int axis, Expr *otherwise)
+static Arg last_of(Grad *d, const Arg *a, int axis, int axes, Expr *otherwise)
 {
     Expr *list[3] = {otherwise, otherwise, otherwise};
     if (a->kind != ARG_EXPRS) return *a;
-    list[axis] = a->es[axis];
+    list[axes - 1] = a->es[axis];
     return arg_exprs(d->g, a->n, list);
 }
 
 static Value *upsampled(Grad *d, Value *unit, int axis, int axes)
 {
-    (void)axes;
     const Arg *a = d->node->arg;
-    return GD(d, upsample, V(unit), one_axis(d, &a[1], axis, gd_int(d, 1)), a[2], a[3],
-              one_axis(d, &a[4], axis, gd_float(d, 1)));
+    return GD(d, upsample, V(unit), last_of(d, &a[1], axis, axes, gd_int(d, 1)), a[2], a[3],
+              last_of(d, &a[4], axis, axes, gd_float(d, 1)));
 }
 
 bool grad_upsample(Grad *d) { return axis_by_axis(d, upsampled, d->node->arg[1].n); }
 
 static Value *averaged(Grad *d, Value *unit, int axis, int axes)
 {
-    Arg size = one_axis(d, &d->node->arg[1], axis, gd_int(d, 1));
+    Arg size = last_of(d, &d->node->arg[1], axis, axes, gd_int(d, 1));
     return axes == 2 ? GD(d, _adaptive_avg_pool2d, V(unit), size) : GD(d, _adaptive_avg_pool3d, V(unit), size);
 }
 
@@ -246,9 +246,10 @@ static Value *pooled(Grad *d, Value *unit, int axis, int axes)
     const Arg *arg = d->node->arg;
     Expr *one = gd_int(d, 1), *zero = gd_int(d, 0), *k[3] = {one, one, one}, *stride[3] = {one, one, one},
          *pad[3] = {zero, zero, zero};
-    k[axis] = number_at(&arg[1], axis, NULL);
-    stride[axis] = number_at(&arg[2], axis, k[axis]);
-    pad[axis] = number_at(&arg[3], axis, zero);
+    int last = axes - 1;
+    k[last] = number_at(&arg[1], axis, NULL);
+    stride[last] = number_at(&arg[2], axis, k[last]);
+    pad[last] = number_at(&arg[3], axis, zero);
     Arg sum = arg[6].kind == ARG_EXPR ? arg_int(d->g, 1) : arg_none(); /* its own divisor is for all axes together */
     Arg kernel = arg_exprs(d->g, axes, k), step = arg_exprs(d->g, axes, stride), padding = arg_exprs(d->g, axes, pad);
     return axes == 2 ? GD(d, avg_pool2d, V(unit), kernel, step, padding, arg[4], arg[5], sum)

@@ -86,11 +86,8 @@ def strip(ep, keys):
                     n.meta.pop(k, None)
 
 
-def distance(module, variants, expected):
-    """How far eager in float32 is from eager in float64, as a share of the peak: its own results are uncertain by that
-    much. A float32 that the module itself asks for (T5's layer norm) is float64 there. 0 where something else differs
-    (other dtypes, random numbers, an arg-max)."""
-    import copy
+def wide_throughout():
+    """A context where a float32 that a module itself asks for, as T5's layer norm does, is float64."""
     import torch
 
     class Wide(torch.overrides.TorchFunctionMode):
@@ -100,11 +97,19 @@ def distance(module, variants, expected):
                 func = torch.Tensor.double
             return func(*map(asked, args), **{k: asked(v) for k, v in (kwargs or {}).items()})
 
+    return Wide()
+
+
+def distance(module, variants, expected):
+    """How far eager in float32 is from eager in float64, as a share of the peak: its own results are uncertain by that
+    much. 0 where something else differs (other dtypes, random numbers, an arg-max)."""
+    import copy
+    import torch
     wide = lambda x: x.double() if isinstance(x, torch.Tensor) and x.dtype == torch.float32 else x
     try:
         module, worst = copy.deepcopy(module).double(), 0.0
         for v, e in zip(variants, expected):
-            with torch.no_grad(), Wide():
+            with torch.no_grad(), wide_throughout():
                 exact = tensors(module(**torch.utils._pytree.tree_map(wide, copies(v))))
             for k, x in e.items():
                 if x.dtype == torch.float32 and x.numel() and x.isfinite().all():
