@@ -755,3 +755,37 @@ def test_refused_as_eager_does(name, tmp_path):
         program.module()(*inputs)
     with pytest.raises(qkv.Error):
         qkv.Model(tmp_path / "m.pt2").run([x.numpy() for x in inputs])
+
+
+def test_draft_export(tmp_path):
+    """What torch.export refuses, here a choice by a size that data gives, draft_export writes with its assumptions as
+    assertions: the file runs like its program, and refuses what the assumption excludes."""
+    class Chosen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q = nn.Linear(4, 12)
+
+        def forward(self, x, n):
+            kept = x[:, :n.item()]
+            if kept.shape[1] > 2:
+                kept = kept + 1
+            q, k, v = self.q(kept).chunk(3, -1)
+            return torch.softmax(q @ k.mT / 2, -1) @ v
+
+    torch.manual_seed(0)
+    inputs = lambda n: (torch.randn(2, 7, 4), torch.tensor(n))
+    program = torch.export.draft_export(Chosen(), inputs(4))
+    assert program._report.failures
+    torch.export.save(program, tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    model.rewrite(prove=True)
+    model.save(tmp_path / "r.pt2")
+    for n in (4, 3, 6):
+        args = inputs(n)
+        want = program.module()(*args).detach()
+        for m in (model, qkv.Model(tmp_path / "r.pt2")):
+            torch.testing.assert_close(torch.from_numpy(m.run([x.numpy() for x in args])["output_0"]), want)
+    with pytest.raises(RuntimeError):
+        program.module()(*inputs(2))
+    with pytest.raises(qkv.Error, match="assert|expected|allowed"):
+        model.run([x.numpy() for x in inputs(2)])

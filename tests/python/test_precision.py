@@ -58,6 +58,14 @@ def llama():
     return First(transformers.LlamaModel(c)), lambda n: torch.randint(1, 50, n)
 
 
+def patchtst():
+    """Series in patches, batch norms between, its results scaled back by the series' own mean and deviation."""
+    c = transformers.PatchTSTConfig(num_input_channels=3, context_length=64, patch_length=8, patch_stride=8, d_model=32,
+                                    prediction_length=12, num_attention_heads=4, ffn_dim=64, num_hidden_layers=3,
+                                    random_mask_ratio=0.0)
+    return First(transformers.PatchTSTForPrediction(c)), lambda b: torch.randn(b, 64, 3) * 3 + 1
+
+
 MODELS = {"written out": lambda: (Written(), lambda n: torch.randn(*n, 64)), "bert": bert, "llama": llama}
 SIZES = [(1, 5), (3, 17), (2, 64)]
 
@@ -96,6 +104,27 @@ def held(m, inputs, run, optimized):
     assert max(f[0] for f in far) < 2e-2
     if optimized: # several sizes together: one draw of few numbers says little
         assert np.mean([f[1] for f in far]) <= np.mean([t[1] for t in theirs])
+
+
+def test_bf16_of_patches_of_series(tmp_path):
+    """As near as autocast, over draws of weights and series: of one draw's few results, either is nearer."""
+    far, theirs = [], []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        m, inputs = patchtst()
+        m.eval()
+        with torch.no_grad():
+            torch.export.save(torch.export.export(m, (inputs(2),), dynamic_shapes=({0: D("b", max=64)},)),
+                              tmp_path / "m.pt2")
+            q = qkv.Model(tmp_path / "m.pt2", compute="bf16")
+            for b in (1, 3, 16):
+                x = inputs(b)
+                want = m(x).numpy()
+                with torch.autocast("cpu", torch.bfloat16):
+                    theirs.append(distances(m(x).float().numpy(), want))
+                far.append(distances(q.run([x.numpy()])["output_0"], want))
+    assert max(f[0] for f in far) < 2e-2
+    assert np.mean([f[1] for f in far]) <= 1.05 * np.mean([t[1] for t in theirs])
 
 
 @pytest.mark.turns
