@@ -24,7 +24,8 @@ QKV_OF_EXTRA = {name: t for t, (name, _) in EXTRA.items()}
 # DLPack's (type code, bits) <-> qkv names; the struct layouts are dlpack.h's
 DLPACK = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 64): "i64", (0, 32): "i32",
           (0, 16): "i16", (0, 8): "i8", (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6, 8): "bool",
-          (5, 32): "c32", (5, 64): "c64", (5, 128): "c128"}
+          (5, 32): "c32", (5, 64): "c64", (5, 128): "c128", (10, 8): "f8e4m3fn", (11, 8): "f8e4m3fnuz",
+          (12, 8): "f8e5m2", (13, 8): "f8e5m2fnuz", (14, 8): "f8e8m0fnu"}
 CODE_OF = {name: code for code, name in DLPACK.items()}
 
 
@@ -76,9 +77,10 @@ def _borrow(x):
         capsule = x.__dlpack__()
         t = C.cast(_pointer_of(capsule, b"dltensor"), C.POINTER(_DLManaged)).contents.dl_tensor
         name = DLPACK.get((t.code, t.bits))
-        if t.device_type != 1 or t.lanes != 1 or name is None:
-            raise Error(f"a tensor on device type {t.device_type} with DLPack type ({t.code}, {t.bits}); give one in "
-                        "CPU memory", 2)
+        if t.device_type != 1:
+            raise Error(f"a tensor on DLPack's device type {t.device_type}; give one in CPU memory", 2)
+        if t.lanes != 1 or name is None:
+            raise Error(f"a tensor of DLPack type ({t.code}, {t.bits}), {t.lanes} lanes, is not supported", 2)
         shape = t.shape[:t.ndim]
         return _Borrowed(name, shape, t.strides[:t.ndim] if t.strides else _contiguous(shape),
                          (t.data or 0) + t.byte_offset, (x, capsule))

@@ -789,3 +789,14 @@ def test_draft_export(tmp_path):
         program.module()(*inputs(2))
     with pytest.raises(qkv.Error, match="assert|expected|allowed"):
         model.run([x.numpy() for x in inputs(2)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz,
+                                   torch.float8_e5m2fnuz, torch.float8_e8m0fnu])
+def test_tensors_of_eight_bit_floats(dtype, tmp_path):
+    """torch's own, given and taken by DLPack."""
+    x = (2.0 ** torch.randint(-3, 4, (3, 5))).to(dtype)
+    torch.export.save(torch.export.export(module(lambda x: (x, x.float() * 2)), (x,)), tmp_path / "m.pt2")
+    same, twice = (torch.from_dlpack(y) for y in qkv.Model(tmp_path / "m.pt2").run_dlpack([x]).values())
+    assert same.dtype == dtype and torch.equal(same.view(torch.uint8), x.view(torch.uint8))
+    assert torch.equal(twice, x.float() * 2)
