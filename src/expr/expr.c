@@ -219,10 +219,13 @@ static Expr *float_op(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
     return expr_intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = true});
 }
 
+/* A truth is 1 or 0 in arithmetic, as in Python. */
+static Expr *counted(ExprPool *p, Expr *e) { return e->kind == EX_BOOL ? ex_int(p, e->i) : e; }
+
 /* a + scale * b */
 static Expr *linear(ExprPool *p, Expr *a, Expr *b, int64_t scale)
 {
-    if (!a || !b) return NULL;
+    if (!a || !b || !(a = counted(p, a)) || !(b = counted(p, b))) return NULL;
     if (ex_equals_int(b, 0)) return a;
     if (ex_equals_int(a, 0) && scale == 1) return b;
     Poly s, t, *all[] = {&s, &t};
@@ -264,6 +267,7 @@ Expr *ex_mul(ExprPool *p, Expr *a, Expr *b)
 {
     if (!a || !b) return NULL;
     if (a->is_float || b->is_float) return float_op(p, EX_MUL, a, b);
+    if (!(a = counted(p, a)) || !(b = counted(p, b))) return NULL;
     if (ex_equals_int(a, 1)) return b;
     if (ex_equals_int(b, 1)) return a;
     if (ex_equals_int(a, 0) || ex_equals_int(b, 0)) return ex_int(p, 0);
@@ -636,6 +640,7 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
 {
     if (!a || !b) return NULL;
     if (a->is_float || b->is_float) return ex_make(p, EX_FLOOR, ex_make(p, EX_TRUEDIV, a, b, NULL), NULL, NULL);
+    if (!(a = counted(p, a)) || !(b = counted(p, b))) return NULL;
     if (p->divides == DIVIDED) return atom(p, EX_FLOORDIV, a, b, false); /* n//2 == n - 1 leads back to itself */
     p->divides++;
     Expr *e = divided(p, a, b);
@@ -645,7 +650,7 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
 
 Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
 {
-    if (!a || !b) return NULL;
+    if (!a || !b || !(a = counted(p, a)) || !(b = counted(p, b))) return NULL;
     if (!a->is_float && !b->is_float) {
         if (ex_equals_int(b, 1)) return ex_int(p, 0);
         if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0) {

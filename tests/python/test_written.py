@@ -295,3 +295,21 @@ def test_sizes_that_are_one_by_quotients(tmp_path):
         x = [torch.randn(3, k, 8) for k in (n, m, m)]
         for got in (model.run_dlpack(x)["output_0"], again(*x)):
             torch.testing.assert_close(torch.from_dlpack(got), Regions()(*x))
+
+
+class Truths(torch.nn.Module):
+    """Numbers that are written as truths, which arithmetic is done with when a file is read."""
+
+    def forward(self, x):
+        return (torch.lerp(x, x + 1, True), torch.arange(False, 4, True), torch.addmm(x, x, x, beta=True, alpha=True),
+                F.softplus(x, True), x.std(1, correction=True), torch.linspace(False, True, 3), F.elu(x, True))
+
+
+def test_truths_as_numbers(tmp_path):
+    x = torch.randn(4, 4)
+    torch.export.save(torch.export.export(Truths(), (x,)), tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    model.save(tmp_path / "saved.pt2")
+    for got in (model.run([x.numpy()]).values(), torch.export.load(tmp_path / "saved.pt2").module()(x)):
+        for a, b in zip(got, Truths()(x), strict=True):
+            torch.testing.assert_close(torch.as_tensor(a), b)
