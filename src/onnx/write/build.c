@@ -244,6 +244,10 @@ void nodes_of(Onnx *o, const char *op, int nout, const DType *t, Ref *out, int n
         for (int k = 0; k < nout; k++) out[k] = none();
         return;
     }
+    if (r && n == 1 && nout == 1 && in[0].t == DT_F64 && !type_taken(o, r, DT_F64) && *in[0].name) {
+        out[0] = in_double(o, op, in[0]);
+        if (out[0].t != DT_NONE) return;
+    }
     for (int k = 0; k < nout; k++) outs[k] = t[k];
     for (int i = 0; r && i < n && wide == DT_NONE; i++)
         if (r->inputs >> (i < 31 ? i : 31) & 1 && *in[i].name) wide = works_in(o, op, r, in[i].t);

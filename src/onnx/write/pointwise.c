@@ -56,7 +56,7 @@ void out_square(Onnx *o, const Node *n, const char *text)
 Ref truncated(Onnx *o, Ref x) { return where(o, less(o, x, 0), un(o, "Ceil", x), un(o, "Floor", x)); }
 
 /* 2 tanh(x/2) / (1 - tanh(x/2)) keeps its digits near 0 */
-static Ref expm1_of(Onnx *o, Ref x)
+Ref expm1_of(Onnx *o, Ref x)
 {
     Ref t = un(o, "Tanh", scaled(o, x, 0.5)), near = quotient(o, scaled(o, t, 2), sub(o, like(o, x, 1), t));
     return where(o, less(o, un(o, "Abs", x), 1), near, sub(o, un(o, "Exp", x), like(o, x, 1)));
@@ -203,9 +203,12 @@ void out_gelu(Onnx *o, const Node *n, const char *text)
         give(o, n, 0, scaled(o, mul(o, x, add(o, y, like(o, x, 1))), 0.5));
         return;
     }
+    bool scalar = !arg_v(n, 0)->rank; /* whose fused op takes no scalar */
+    if (scalar) x = flat(o, x);
     Ref cube = bin(o, "Pow", x, like(o, x, 3)),
         inner = scaled(o, add(o, x, scaled(o, cube, 0.044715)), 0.79788456080286535588);
-    give(o, n, 0, mul(o, scaled(o, x, 0.5), add(o, un(o, "Tanh", inner), like(o, x, 1))));
+    Ref y = mul(o, scaled(o, x, 0.5), add(o, un(o, "Tanh", inner), like(o, x, 1)));
+    give(o, n, 0, scalar ? squeeze(o, y, 0) : y);
 }
 
 void out_round_decimals(Onnx *o, const Node *n, const char *text)

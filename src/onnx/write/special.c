@@ -85,8 +85,18 @@ void out_digamma(Onnx *o, const Node *n, const char *text)
 #define SERIES(o, x, c) series((o), (x), (int)(sizeof(c) / sizeof *(c)), (c))
 #define RATIO(o, x, above, below) two((o), "Div", SERIES(o, x, above), SERIES(o, x, below))
 
-/* exp(x^2) erfc(x): by erf(x) / x near 0, quotients of polynomials further up, and mirrored: 2 exp(x^2) less
- * erfcx(-x) */
+/* erf(x) for |x| < 1 */
+static Ref erf_near(Onnx *o, Ref x)
+{
+    static const double t[] = {55592.30130103949, 7003.325141128051, 2232.005345946843, 90.02601972038427,
+        9.604973739870516};
+    static const double u[] = {49267.39426086359, 22629.000061389095, 4594.323829709801, 521.357949780152679795,
+        33.56171416475031, 1.0};
+    Ref square = two(o, "Mul", x, x);
+    return two(o, "Mul", x, RATIO(o, square, t, u));
+}
+
+/* exp(x^2) erfc(x): by erf near 0, quotients of polynomials further up, and mirrored: 2 exp(x^2) less erfcx(-x) */
 static Ref erfcx_of(Onnx *o, Ref x)
 {
     static const double p[] = {557.5353353693994, 1027.5518868951572, 934.5285271719576, 526.4451949954773,
@@ -98,17 +108,20 @@ static Ref erfcx_of(Onnx *o, Ref x)
         1.275366707599781, 0.5641895835477551};
     static const double s[] = {3.369076451000815, 9.608968090632859, 17.08144507475659, 12.048953980809666,
         9.396035249380015, 2.2605286322011726, 1.0};
-    static const double t[] = {55592.30130103949, 7003.325141128051, 2232.005345946843, 90.02601972038427,
-        9.604973739870516};
-    static const double u[] = {49267.39426086359, 22629.000061389095, 4594.323829709801, 521.357949780152679795,
-        33.56171416475031, 1.0};
-    Ref up = one(o, "Abs", x), near = below(o, up, 1), square = two(o, "Mul", x, x), grown = one(o, "Exp", square);
-    Ref erf = two(o, "Mul", up, RATIO(o, square, t, u));
-    Ref small = two(o, "Mul", grown, two(o, "Sub", like(o, x, 1), erf));
+    Ref up = one(o, "Abs", x), near = below(o, up, 1), grown = one(o, "Exp", two(o, "Mul", x, x));
+    Ref small = two(o, "Mul", grown, two(o, "Sub", like(o, x, 1), erf_near(o, up)));
     Ref middle = two(o, "Min", up, like(o, x, 8)), high = two(o, "Min", up, like(o, x, 1e4));
     Ref far = where(o, below(o, up, 1e4), RATIO(o, high, r, s), two(o, "Div", like(o, x, 1 / sqrt(pi)), up));
     Ref y = where(o, near, small, where(o, below(o, up, 8), RATIO(o, middle, p, q), far));
     return where(o, below(o, x, 0), two(o, "Sub", two(o, "Mul", like(o, x, 2), grown), y), y);
+}
+
+/* from 1 on 1 - exp(-x^2) erfcx(x) */
+Ref erf_of(Onnx *o, Ref x)
+{
+    Ref up = one(o, "Abs", x), fall = one(o, "Exp", one(o, "Neg", two(o, "Mul", x, x)));
+    Ref far = two(o, "Sub", like(o, x, 1), two(o, "Mul", fall, erfcx_of(o, up)));
+    return where(o, below(o, up, 1), erf_near(o, x), where(o, below(o, x, 0), one(o, "Neg", far), far));
 }
 
 void out_erfcx(Onnx *o, const Node *n, const char *text)

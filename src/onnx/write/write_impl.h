@@ -179,8 +179,12 @@ Ref like(Onnx *o, Ref x, double v);                   /* the constant v of x's d
 Ref widened(Onnx *o, Ref x); /* in the dtype that compounds are worked in */
 Ref is_nan(Onnx *o, Ref x);
 Ref truncated(Onnx *o, Ref x);
+Ref expm1_of(Onnx *o, Ref x);
 Ref log1p_of(Onnx *o, Ref x);
 Ref softplus_of(Onnx *o, Ref x);
+/* special.c, double.c */
+Ref erf_of(Onnx *o, Ref x);
+Ref in_double(Onnx *o, const char *op, Ref x); /* op of float64 where only float32 has it; DT_NONE: no form is known */
 
 #define ONNX(f, text) OnnxFn out_##f;
 #define OP(id, name, schema, ...) __VA_ARGS__
