@@ -11,11 +11,6 @@
  * multiply-add, which tiles of fewer sums wait for. */
 enum { MOST_SPLIT = 8, START = 100, LATENCY = 6 };
 
-/* Axes along which outputs that see other taps are regions of their own. */
-typedef struct Split {
-    bool rows, cols;
-} Split;
-
 /* Taps [low, end) of an axis. */
 typedef struct Range {
     int64_t low, end;
@@ -81,26 +76,40 @@ static int64_t cycles_of(const Part *p, int64_t outputs, int64_t taps)
     return most(outputs * vectors, tiles * LATENCY) * taps * p->words + tiles * START;
 }
 
-static int64_t cycles_split(const Part *p, Split s)
+/* A region on the way through them. */
+typedef struct Walk {
+    int64_t row, end_row, col, end_col;
+    Range rows, cols;
+} Walk;
+
+/* The next region in the order of rows, then columns, from a Walk of zeros on; false: there was none. */
+static bool next_region(const Part *p, Split s, Walk *w)
 {
     const Axis *a = &p->a[1], *c = &p->a[2];
-    int64_t cycles = 0, end_row, end_col;
-    for (int64_t row = 0; row < a->out; row = end_row) {
-        Range rows, cols;
-        end_row = run_from(a, row, s.rows, p->w.n[1], &rows);
-        for (int64_t col = 0; col < c->out; col = end_col) {
-            end_col = run_from(c, col, s.cols, p->w.n[2], &cols);
-            cycles += cycles_of(p, (end_row - row) * (end_col - col), (rows.end - rows.low) * (cols.end - cols.low));
-        }
+    if (w->end_row == 0 || w->end_col == c->out) {
+        if (w->end_row == a->out) return false;
+        w->row = w->end_row, w->end_col = 0;
+        w->end_row = run_from(a, w->row, s.rows, p->w.n[1], &w->rows);
     }
+    w->col = w->end_col;
+    w->end_col = run_from(c, w->col, s.cols, p->w.n[2], &w->cols);
+    return true;
+}
+
+static int64_t cycles_split(const Part *p, Split s)
+{
+    int64_t cycles = 0;
+    for (Walk w = {0}; next_region(p, s, &w);)
+        cycles += cycles_of(p, (w.end_row - w.row) * (w.end_col - w.col),
+                            (w.rows.end - w.rows.low) * (w.cols.end - w.cols.low));
     return cycles;
 }
 
-/* The split that takes the fewest cycles: regions of small pictures are mostly edges, of few outputs. */
-static Split best_split(const Part *p)
+/* Regions of small pictures are mostly edges, of few outputs. */
+Split tap_split(const Part *p)
 {
     Split best = {false, false};
-    if (p->cells > PIXELS || p->a[0].taps > 1 || p->a[1].taps > MOST_SPLIT || p->a[2].taps > MOST_SPLIT) return best;
+    if (p->a[0].taps > 1 || p->a[1].taps > MOST_SPLIT || p->a[2].taps > MOST_SPLIT) return best;
     int64_t least_cycles = cycles_split(p, best);
     for (int i = 1; i < 4; i++) {
         Split s = {i & 1, i & 2};
@@ -112,38 +121,22 @@ static Split best_split(const Part *p)
 
 bool tap_regions_within(const Part *p)
 {
-    Split s = best_split(p);
-    return inside(&p->a[0]) && (s.rows || inside(&p->a[1])) && (s.cols || inside(&p->a[2]));
-}
-
-/* The regions in the order of rows, then columns; region NULL: their number. */
-static int regions_of(const Taps *g, Part *p, Split s, Region *region, int64_t *room)
-{
-    const Axis *a = &p->a[1], *c = &p->a[2];
-    int64_t most_taps = most(1, taps_of(&p->w)), end_row, end_col;
-    int count = 0;
-    for (int64_t row = 0; row < a->out; row = end_row) {
-        Range rows, cols;
-        end_row = run_from(a, row, s.rows, p->w.n[1], &rows);
-        for (int64_t col = 0; col < c->out; col = end_col, count++) {
-            end_col = run_from(c, col, s.cols, p->w.n[2], &cols);
-            if (!region) continue;
-            Region *r = &region[count];
-            *r = (Region){.row = row, .rows = end_row - row, .col = col, .cols = end_col - col};
-            list_taps(g, p, r, rows, cols, room, room + most_taps);
-            room += 2 * most_taps;
-        }
-    }
-    return count;
+    return inside(&p->a[0]) && (p->split.rows || inside(&p->a[1])) && (p->split.cols || inside(&p->a[2]));
 }
 
 bool tap_regions(const Taps *g, Part *p, Err *err)
 {
-    Split s = best_split(p);
-    p->regions = regions_of(g, p, s, NULL, NULL);
+    int64_t most_taps = most(1, taps_of(&p->w));
+    p->regions = 0;
+    for (Walk w = {0}; next_region(p, p->split, &w);) p->regions++;
     p->region = mem_alloc((size_t)most(1, p->regions) * sizeof *p->region);
-    p->jumps = mem_alloc((size_t)(most(1, p->regions) * 2 * most(1, taps_of(&p->w))) * sizeof *p->jumps);
+    p->jumps = mem_alloc((size_t)(most(1, p->regions) * 2 * most_taps) * sizeof *p->jumps);
     if (!p->region || !p->jumps) return oom(err);
-    regions_of(g, p, s, p->region, p->jumps);
+    Region *r = p->region;
+    int64_t *room = p->jumps;
+    for (Walk w = {0}; next_region(p, p->split, &w); r++, room += 2 * most_taps) {
+        *r = (Region){.row = w.row, .rows = w.end_row - w.row, .col = w.col, .cols = w.end_col - w.col};
+        list_taps(g, p, r, w.rows, w.cols, room, room + most_taps);
+    }
     return true;
 }

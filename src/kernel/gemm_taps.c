@@ -317,8 +317,12 @@ static bool make_part(Taps *g, const GemmConv *d, int64_t group, const int64_t *
     memcpy(p->w.n, n, sizeof n);
     /* a window's elements follow each other */
     bool whole = !d->transposed && tensor_contiguous(w) && (d->spatial < AXES || w->shape[2] == 1);
+    p->split = tap_split(p);
     p->cells = cells_of(g, p, whole);
-    if (p->cells >= COLUMNS) p->K *= n[1], tw.rs = w->stride[w->rank - 1] * w->shape[w->rank - 1], n[1] = 1;
+    if (p->cells >= COLUMNS) {
+        p->split = (Split){false, false};
+        p->K *= n[1], tw.rs = w->stride[w->rank - 1] * w->shape[w->rank - 1], n[1] = 1;
+    }
     if (p->cells == WINDOWS) p->K *= n[2], tw.rs = w->stride[w->rank - 1], n[2] = 1;
     p->words = ceil_div(p->K, g->k->per_word);
     p->cell = p->words * 4;

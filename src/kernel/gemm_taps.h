@@ -27,9 +27,15 @@ typedef struct Region {
     const int64_t *jump, *at; /* by tap: bytes after an output's own place, floats of a panel before its weights */
 } Region;
 
+/* Axes along which outputs that see other taps are regions of their own. */
+typedef struct Split {
+    bool rows, cols;
+} Split;
+
 typedef struct Part {
     Axis a[AXES];
     Cells cells;
+    Split split;
     int64_t K, words;          /* of a tap of the weights */
     int64_t cell, pitch, slab; /* bytes; cells of a row, of a slab (axis 0) of the strip */
     int64_t rows, cols;        /* outputs of a block at most, along axes 1 and 2 */
@@ -79,7 +85,9 @@ static inline int64_t panel_bytes(const TapWeight *w) { return taps_of(w) * tap_
 void tap_pack_panel(const TapWeight *w, const void *from, char *to, int64_t panel);
 /* Packed once, at the first run. */
 bool tap_keep(Taps *g, TapWeight *w, Err *err);
-/* Whether no region's windows leave the picture. Of cells that are pixels, in place or not. */
+/* The split into regions that takes the fewest cycles, of cells that are pixels, in place or not. */
+Split tap_split(const Part *p);
+/* Whether no region's windows leave the picture. */
 bool tap_regions_within(const Part *p);
 /* Makes the part's regions. */
 bool tap_regions(const Taps *g, Part *p, Err *err);
