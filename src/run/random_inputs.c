@@ -17,9 +17,10 @@ static double normalish(uint64_t *state)
     return s * 1.7320508075688772;
 }
 
-/* Values of an integer input, both ends inclusive. */
+/* Values of an integer input, both ends inclusive. share: a float's are from 0 to 1. */
 typedef struct Range {
     int64_t lo, hi;
+    bool share;
 } Range;
 
 /* Integers that index something are below its size: the smallest table that they look into. Integers that are read as a
@@ -28,11 +29,11 @@ typedef struct Range {
 static void integer_ranges(const Graph *g, const Binding *binding, Range *r)
 {
     Err ignored;
-    for (int i = 0; i <= g->next_id; i++) r[i] = (Range){0, 1};
+    for (int i = 0; i <= g->next_id; i++) r[i] = (Range){0, 1, false};
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         const Symbol *s = expr_symbol(g->ex, i);
         const Value *v = s->source == SYM_ITEM ? through_casts(s->value) : NULL;
-        if (v && s->lo > r[v->id].lo) r[v->id] = (Range){s->lo, s->lo};
+        if (v && s->lo > r[v->id].lo) r[v->id] = (Range){s->lo, s->lo, false};
     }
     for (int again = 0; again < 2; again++) /* a table goes before a size: found, then made smaller */
         for (const Node *n = g->first; n; n = n->next) {
@@ -49,9 +50,18 @@ static void integer_ranges(const Graph *g, const Binding *binding, Range *r)
                 continue;
             Range *of = &r[through_casts(n->arg[at].v)->id];
             rows = rows > 0 ? rows - 1 : 0;
-            if (!again) *of = (Range){0, INT64_MAX};
+            if (!again) *of = (Range){0, INT64_MAX, false};
             else if (rows < of->hi) of->hi = rows;
         }
+}
+
+/* Floats that an op refuses below 0 or above 1. */
+static void shares(const Graph *g, Range *r)
+{
+    for (const Node *n = g->first; n; n = n->next) {
+        int operands = n->op->id == OP_binary_cross_entropy ? 2 : n->op->id == OP_poisson;
+        for (int i = 0; i < operands; i++) r[through_casts(n->arg[i].v)->id].share = true;
+    }
 }
 
 static void fill(Tensor *t, Range r, uint64_t *state)
@@ -60,7 +70,7 @@ static void fill(Tensor *t, Range r, uint64_t *state)
     size_t size = dtype_size(t->dtype);
     for (int64_t i = 0; i < n; i++) {
         void *p = (char *)t->data + (size_t)i * size;
-        if (dtype_is_float(t->dtype)) store_f64(t->dtype, p, normalish(state));
+        if (dtype_is_float(t->dtype)) store_f64(t->dtype, p, r.share ? splitmix_uniform(state) : normalish(state));
         else if (t->dtype == DT_BOOL)
             store_i64(t->dtype, p, row && i % row == 0 ? 1 : (int64_t)(splitmix_next(state) >> 63));
         else store_i64(t->dtype, p, r.lo + (int64_t)(splitmix_next(state) % (uint64_t)(r.hi - r.lo + 1)));
@@ -155,6 +165,7 @@ bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err
     Range *r = mem_zeroed((size_t)g->next_id + 1, sizeof *r);
     if (!r) return oom(err);
     integer_ranges(g, b, r);
+    shares(g, r);
     bool ok = fill_inputs(s, b, r, seed, err);
     mem_free(r);
     return ok;

@@ -172,6 +172,139 @@ bool run_bernoulli(Call *c, Err *err)
     return true;
 }
 
+/* ------------------------------------------------------------------ counts */
+
+/* Both kinds of counts are drawn by transformed rejection (Hoermann 1993: PTRS of Poisson's distribution, BTRS of a
+ * binomial one) where their mean is 10 or more: a uniform number u around 0 is stretched to where the counts are,
+ * floor((2 a / (0.5 - |u|) + b) u + middle). */
+typedef struct Stretch {
+    double a, b, middle;
+} Stretch;
+
+static double stretched(const Stretch *s, double u, double edge)
+{
+    return floor((2 * s->a / edge + s->b) * u + s->middle);
+}
+
+/* As a CPU makes it an int64: what does not fit is the lowest. */
+static double as_i64(double k) { return k >= -0x1p63 && k < 0x1p63 ? k : -0x1p63; }
+
+static double poisson_large(Rng *r, double rate)
+{
+    double b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b, log_rate = real_log(rate),
+           log_alpha = real_log(1.1239 + 1.1328 / (b - 3.4)), below = 0.9277 - 3.6224 / (b - 2);
+    const Stretch s = {a, b, rate + 0.43};
+    for (;;) {
+        double u = rng_double(r) - 0.5, v = rng_double(r), edge = 0.5 - fabs(u), k = as_i64(stretched(&s, u, edge));
+        if (edge >= 0.07 && v <= below) return k;
+        if (k < 0 || (edge < 0.013 && v > edge)) continue;
+        if (real_log(v) + log_alpha - real_log(a / (edge * edge) + b) <= -rate + k * log_rate - real_lgamma(k + 1))
+            return k;
+    }
+}
+
+/* How many uniform numbers can be multiplied before the product is no more than exp(-rate) */
+static double poisson_small(Rng *r, double rate)
+{
+    double least = real_exp(-rate), product = 1;
+    for (double k = 0;; k++)
+        if (!((product *= rng_double(r)) > least)) return k;
+}
+
+/* (rates) */
+bool run_poisson(Call *c, Err *err)
+{
+    const Tensor *rate = call_contiguous(c, call_in(c, 0), DT_NONE, err);
+    Tensor *out = call_out(c, 0);
+    TRY(rate);
+    int64_t n = tensor_numel(out);
+    for (int64_t i = 0; i < n; i++) {
+        double x = load_f64(rate->dtype, element(rate, i)), k = 0;
+        if (!(x >= 0)) return call_fail(c, E_USAGE, err, "a rate of %g, expected 0 or more", x);
+        if (x > 0) k = x >= 10 ? poisson_large(c->env->rng, x) : poisson_small(c->env->rng, x);
+        store_f64(out->dtype, element(out, i), dtype_size(out->dtype) == 2 ? (double)(float)k : k);
+    }
+    return true;
+}
+
+/* What is left of Stirling's formula: log k! - (log sqrt(2 pi) + (k + 1/2) log(k + 1) - (k + 1)) */
+static double stirling_rest(double k)
+{
+    static const double small[] = {0.0810614667953272,  0.0413406959554092,  0.0276779256849983, 0.02079067210376509,
+                                   0.0166446911898211,  0.0138761288230707,  0.0118967099458917, 0.0104112652619720,
+                                   0.00925546218271273, 0.00833056343336287};
+    if (k >= 0 && k < 10) return small[(int)k];
+    double square = (k + 1) * (k + 1);
+    return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1);
+}
+
+/* PyTorch computes with n and p in their dtype and with all else in double: x as f32 has it, or as it is */
+static double in_dtype(DType t, double x) { return t == DT_F32 ? (double)(float)x : x; }
+
+static double binomial_large(Rng *r, DType t, double n, double p)
+{
+    double mean = in_dtype(t, n * p), q = in_dtype(t, 1 - p), more = in_dtype(t, n + 1);
+    double deviation = in_dtype(t, sqrt(in_dtype(t, mean * q))), odds = in_dtype(t, p / q),
+           middle = floor(in_dtype(t, more * p));
+    double b = 1.15 + 2.53 * deviation, a = -0.0873 + 0.0248 * b + 0.01 * p, below = 0.92 - 4.2 / b,
+           alpha = (2.83 + 5.1 / b) * deviation;
+    const Stretch s = {a, b, mean + 0.5};
+    for (;;) {
+        double u = rng_double(r) - 0.5, v = rng_double(r), edge = 0.5 - fabs(u),
+               k = in_dtype(t, stretched(&s, u, edge));
+        if (k < 0 || k > n) continue;
+        if (edge >= 0.07 && v <= below) return k;
+        double rest = in_dtype(t, n - k), next = in_dtype(t, rest + 1), beyond = n - middle + 1;
+        double bound = (middle + 0.5) * real_log((middle + 1) / (odds * beyond)) + more * real_log(beyond / next) +
+                       (k + 0.5) * real_log(odds * next / in_dtype(t, k + 1)) + stirling_rest(middle) +
+                       stirling_rest(n - middle) - stirling_rest(k) - stirling_rest(rest);
+        if (real_log(v * alpha / (a / (edge * edge) + b)) <= bound) return k;
+    }
+}
+
+/* How many geometric numbers fit into n */
+static double binomial_small(Rng *r, DType t, double n, double p)
+{
+    double slope = in_dtype(t, real_log1p(-p)), sum = 0;
+    for (double k = 0;; k = in_dtype(t, k + 1))
+        if ((sum += ceil(real_log(rng_double(r)) / slope)) > n) return k;
+}
+
+static double binomial(Rng *r, DType t, double n, double p)
+{
+    if (n <= 0 || p <= 0) return 0;
+    if (p >= 1) return n;
+    if (isnan(p)) return p;
+    bool rare = p <= 0.5;
+    double each = rare ? p : in_dtype(t, 1 - p),
+           k = in_dtype(t, n * each) >= 10 ? binomial_large(r, t, n, each) : binomial_small(r, t, n, each);
+    return rare ? k : n - k;
+}
+
+/* The element that element i of out meets, broadcast */
+static double met(const Tensor *x, const Tensor *out, int64_t i)
+{
+    int64_t at = 0;
+    for (int d = out->rank - 1, k = x->rank - 1; k >= 0; i /= out->shape[d], d--, k--)
+        if (x->shape[k] > 1) at += i % out->shape[d] * x->stride[k];
+    return load_f64(x->dtype, element(x, at));
+}
+
+/* (counts, probabilities) */
+bool run_binomial(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    int64_t elements = tensor_numel(out);
+    for (int64_t i = 0; i < elements; i++) {
+        double n = met(call_in(c, 0), out, i), p = met(call_in(c, 1), out, i);
+        if (isnan(n)) return call_fail(c, E_USAGE, err, "a count that is NaN");
+        store_f64(out->dtype, element(out, i), binomial(c->env->rng, out->dtype, n, p));
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ with a generator of its own, or an operand */
+
 /* (size, seed): 53 bits of two draws, as NumPy makes a double of them */
 bool run_seeded_uniform(Call *c, Err *err)
 {

@@ -41,6 +41,25 @@ bool shape_rrelu(Shape *s)
     return shape_unary(s) && shape_out_like(s, 1, x, x->dtype);
 }
 
+/* What PyTorch draws in: half types too for one operand, for two of one dtype the others. */
+bool shape_poisson(Shape *s)
+{
+    TRY(shape_unary(s));
+    DType t = shape_value(s, 0)->dtype;
+    return t == DT_F16 || t == DT_BF16 || t == DT_F32 || t == DT_F64 ||
+           shape_fail(s, 0, "%s, expected a float", dtype_name(t));
+}
+
+bool shape_binomial(Shape *s)
+{
+    Value *n, *p;
+    TRY(shape_want_value(s, 0, &n) && shape_want_value(s, 1, &p));
+    if (n->dtype != DT_F32 && n->dtype != DT_F64)
+        return shape_fail(s, 0, "%s, expected f32 or f64", dtype_name(n->dtype));
+    if (p->dtype != n->dtype) return shape_fail(s, 1, "%s for %s", dtype_name(p->dtype), dtype_name(n->dtype));
+    return shape_binary(s);
+}
+
 bool shape_truth(Shape *s)
 {
     Value *x;

@@ -26,6 +26,8 @@ CASES = {
     "tensors": lambda x: (torch.rand(3), x + torch.rand(4), torch.randn_like(x), x + torch.rand(4))[1::2],
     "integers": lambda x: (torch.bernoulli(torch.full((3,), 0.5)), torch.randint(0, 9, (2,)), torch.randperm(5),
                            torch.multinomial(torch.ones(4), 2), x + torch.rand(4))[-1],
+    "counts": lambda x: (torch.poisson(torch.full((3,), 2.5)), torch.poisson(torch.full((3,), 25.0)),
+                         torch.binomial(torch.full((3, 1), 9.0), torch.full((4,), 0.25)), x + torch.rand(4))[-1],
     "written": lambda x: (torch.empty(4).uniform_(), torch.empty(3).normal_(), torch.empty(3).exponential_(),
                           x + torch.rand(4))[-1],
     "layers": lambda x: (F.dropout(x, 0.5, True), F.rrelu(x, training=True), F.gumbel_softmax(x),
@@ -42,6 +44,15 @@ class Calls(nn.Module):
 
     def forward(self, x):
         return self.f(x)
+
+
+class Both(nn.Module):
+    def __init__(self, f=torch.binomial):
+        super().__init__()
+        self.f = f
+
+    def forward(self, n, p):
+        return self.f(n, p)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -74,6 +85,7 @@ REFUSED = {  # what is drawn by: valid, then what PyTorch refuses
     "multinomial": (weights(2, False), [[1.0, 2, 3], [1.0, -1, 1], [1.0, INF, 1], [1.0, NAN, 1], [0.0, 0, 0]]),
     "multinomial_one": (weights(1, False), [[1.0, 2, 3], [1.0, -1, 1], [0.0, 0, 0]]),
     "multinomial_again": (weights(2, True), [[1.0, 2, 3], [1.0, -1, 1], [1.0, INF, 1], [0.0, 0, 0]]),
+    "poisson": (torch.poisson, [[0.0, 3, 30], [-1.0, 3, 30], [0.0, NAN, 30]]),
     "multinomial_rows": (lambda p: torch.multinomial(p.reshape(2, 2), 1), [[1.0, 2, 3, 0], [1.0, 1, 0, 0]]),
 }
 
@@ -95,3 +107,24 @@ def test_what_cannot_be_drawn_by(name, tmp_path):
                 program.module()(torch.tensor(other))
             with pytest.raises(qkv.Error):
                 s.run([np.array(other, "f4")])
+
+
+def test_counts_that_are_nan(tmp_path):
+    """PyTorch's loop does not end on them."""
+    n, p = torch.tensor([3.0, 40.0]), torch.tensor([0.25, 0.5])
+    program = torch.export.export(Both(), (n, p))
+    torch.export.save(program, tmp_path / "m.pt2")
+    torch.manual_seed(7)
+    want = program.module()(n, p)
+    with qkv.Model(tmp_path / "m.pt2").session() as s:
+        s.seed(7)
+        assert np.array_equal(s.run([n.numpy(), p.numpy()])["output_0"], want.numpy())
+        with pytest.raises(qkv.Error, match="a count that is NaN"):
+            s.run([np.array([NAN, 40], "f4"), p.numpy()])
+
+
+@pytest.mark.parametrize("f", [F.binary_cross_entropy, lambda x, y: torch.poisson(x) + y])
+def test_random_inputs_are_values_that_run(f, tmp_path):
+    x = torch.rand(40)
+    torch.export.save(torch.export.export(Both(f), (x, x)), tmp_path / "m.pt2")
+    assert qkv.Model(tmp_path / "m.pt2").bench(runs=1, warmup=0)["runs"] == 1

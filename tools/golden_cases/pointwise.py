@@ -555,6 +555,21 @@ def random(F):
         c(t(2, 5, dt=dt, lo=0), 40, True)
     c(t(7, lo=0), 9, True)
     c(torch.tensor([0.0, 2, 0, 1, 0]), 30, True)
+    rates = torch.tensor([0.0, 1e-3, 0.3, 1, 4, 9.75, 10, 11, 40, 300, 6e4])
+    for dt in FLOATS:
+        F.op("aten.poisson.default")(rates.to(dt).repeat(30, 1))
+        F.op("aten.poisson.default")(t(0, 3, dt=dt))
+    F.op("aten.poisson.default")(torch.tensor([inf, 1e19, 1e12, 0.0]))
+    F.op("aten.poisson.default")(torch.tensor(7.5))
+    c = F.op("aten.binomial.default")
+    shares = torch.tensor([0.0, 1e-3, 0.02, 0.1, 0.3, 0.5, 0.6, 0.95, 0.999, 1, -0.5, 1.5, nan])
+    for dt in (f32, f64):
+        for n in ([0.0, 1, 5, 19, 20], [100.0, 1000], [2.5, 33.25, -3], [16777217.0, 3e9, 1e30]):
+            c(torch.tensor(n).to(dt).view(-1, 1).expand(-1, 13).repeat(9, 1), shares.to(dt).expand(9 * len(n), 13))
+            c(torch.tensor(n).to(dt).view(-1, 1), shares.to(dt))
+        c(torch.tensor(50.0, dtype=dt), t(3, 1, 4, dt=dt, lo=0, hi=1))
+        c(t(0, 3, dt=dt), t(3, dt=dt))
+    c(torch.tensor([inf] * 9), torch.tensor(0.25))
     c = F.op("aten.bernoulli.p")
     for dt in (f32, f64, bf16, i64, b8):
         c(t(5, 9, dt=dt), 0.3)
