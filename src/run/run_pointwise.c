@@ -243,6 +243,22 @@ static bool test_row(const void *what, void *out, const void *const *in, int64_t
                               : k->test_i64(x->op, out, in[0], n);
 }
 
+/* Of numbers from 0 to 1; NaN is none of them. */
+static bool shares_row(const void *what, void *out, const void *const *in, int64_t n)
+{
+    const What *x = what;
+    bool valid = true;
+    for (int k = 0; k < 2 && valid; k++) {
+        const float *f = in[k];
+        const double *d = in[k];
+        if (x->kind == K_F32)
+            for (int64_t i = 0; i < n; i++) valid &= (f[i] >= 0) & (f[i] <= 1);
+        else
+            for (int64_t i = 0; i < n; i++) valid &= (d[i] >= 0) & (d[i] <= 1);
+    }
+    return valid && binary_row(what, out, in, n);
+}
+
 /* in[0] was loaded as int64 truth values */
 static bool where_row(const void *what, void *out, const void *const *in, int64_t n)
 {
@@ -461,6 +477,22 @@ bool run_unary(Call *c, Err *err)
 
 /* alpha other than 1 was lowered to a product. */
 bool run_binary(Call *c, Err *err) { return run_binary_op(c, kernel_of(c), 0, 1, err); }
+
+bool run_bce(Call *c, Err *err)
+{
+    Kind k = kind_of(call_out(c, 0)->dtype);
+    What what = {kernel_of(c), k, {0}};
+    Walk w = {.nin = 2,
+              .in = {operand(&c->arg[0], k), operand(&c->arg[1], k)},
+              .out = call_out(c, 0),
+              .out_kind = k,
+              .row = shares_row,
+              .what = &what};
+    if (k == K_I64) return no_kernel(c, err);
+    return walk(&w, c->env->threads) ||
+           call_fail(c, E_USAGE, err, "an element of the input or of the target is not between 0 and 1");
+}
+
 bool run_compare(Call *c, Err *err) { return run_truth(c, kernel_of(c), 2, err); }
 bool run_test(Call *c, Err *err) { return run_truth(c, kernel_of(c), 1, err); }
 
