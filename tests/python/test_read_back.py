@@ -200,7 +200,7 @@ def test_names_of_sizes(tmp_path, name):
 @pytest.mark.parametrize("inputs, known, size", [("", "<int64[1] k = {3}> {", "3"),
                                                  (", float[m] z", "{ k = Shape(z)", "m")])
 def test_topk_refuses_short_rows(tmp_path, inputs, known, size):
-    """A .pt2 file of it has a slice, which by itself takes what there is."""
+    """A .pt2 file of it has a slice, which by itself takes what there is; an ONNX file TopK again."""
     onnx = pytest.importorskip("onnx")
     made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> g (float[2, n] x{inputs}) '
                                    f"=> (float[2, {size}] y) {known} y, i = TopK(x, k) }}")
@@ -208,7 +208,9 @@ def test_topk_refuses_short_rows(tmp_path, inputs, known, size):
     model = qkv.Model(tmp_path / "in.onnx")
     model.save(str(tmp_path / "s.pt2"))
     model.pack(str(tmp_path / "m.qkv"))
-    for path in "in.onnx", "s.pt2", "m.qkv":
+    model.save_onnx(str(tmp_path / "again.onnx"))
+    qkv.Model(tmp_path / "s.pt2").save_onnx(str(tmp_path / "of_pt2.onnx"))
+    for path in "in.onnx", "s.pt2", "m.qkv", "again.onnx", "of_pt2.onnx":
         for n in 3, 2:
             shapes = ["--shape", f"x:2x{n}"] + (["--shape", "z:3"] if inputs else [])
             done = subprocess.run([QKV, "run", str(tmp_path / path), *shapes], capture_output=True, text=True)
@@ -246,3 +248,32 @@ def test_attention_that_sees_no_key(tmp_path, fill):
     for path in "in.pt2", "s.pt2", "m.onnx", "m.qkv":
         got = np.asarray(qkv.Model(str(tmp_path / path))(*arrays)).reshape(want.shape)
         assert np.allclose(got, want, rtol=1e-5, atol=1e-6, equal_nan=True), path
+
+
+FRONTS = [(lambda y, i: (y[:, :3], i[:, :3]), True), (lambda y, i: (y[:, :3],), True), (lambda y, i: (i[:, :3],), True),
+          (lambda y, i: (y[:, :3], i[:, :2]), False), (lambda y, i: (i[:, :3], i), False),
+          (lambda y, i: (y[:, :3], y[:, 1:]), False), (lambda y, i: (y[:1],), False)]
+
+
+def test_the_front_of_a_sorted_row(tmp_path):
+    """What is sorted and cut is TopK of so many in ONNX, unless more is read of it than its front."""
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    torch = pytest.importorskip("torch")
+
+    class Sorted(torch.nn.Module):
+        def forward(self, x):
+            found = [torch.sort(x, dim=1, descending=k % 2 == 0, stable=True) for k in range(len(FRONTS))]
+            return [y for (front, _), both in zip(FRONTS, found) for y in front(*both)]
+
+    x = torch.tensor([[3., float("nan"), 1, 1, float("-inf"), 2], [0, -0., 5, 5, float("inf"), 5]])
+    program = torch.export.export(Sorted(), (x,), dynamic_shapes=({1: torch.export.Dim("n", min=4)},))
+    torch.export.save(program, tmp_path / "m.pt2")
+    qkv.Model(tmp_path / "m.pt2").save_onnx(str(tmp_path / "m.onnx"))
+    ops = [node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node]
+    assert ops.count("TopK") == len(FRONTS) and ops.count("Slice") == 6, ops
+    session = runtime.InferenceSession(tmp_path / "m.onnx")
+    for n in 6, 4:
+        part = x[:, :n].contiguous()
+        for a, b in zip(Sorted()(part), session.run(None, {"x": part.numpy()}), strict=True):
+            torch.testing.assert_close(torch.tensor(b), a, rtol=0, atol=0, equal_nan=True)

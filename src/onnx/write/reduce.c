@@ -396,6 +396,30 @@ static void ordered(Onnx *o, Ref x, Ref k, int64_t axis, bool most, Ref *out)
     out[0] = NODE(o, "GatherElements", x.t, x, out[1]);
 }
 
+/* Of a sorted row the first elements alone are taken, as reading TopK makes it: TopK again, of which a reader asks
+ * that there be so many. A Slice would take what there is. */
+static bool out_first(Onnx *o, const Node *n, Ref x, int axis, bool most)
+{
+    const Node *part[2] = {NULL, NULL};
+    Expr *count = NULL;
+    Ref out[2];
+    for (int i = 0; i < 2; i++) {
+        Expr *taken = count;
+        part[i] = front_of(o, n->out[i], axis, &taken);
+        if (!part[i] && (o->broken || o->uses[n->out[i]->id])) return false;
+        if (count && taken != count) return false;
+        count = taken;
+    }
+    if (!count) return false;
+    ordered(o, x, size_of(o, count), axis, most, out);
+    for (int i = 0; i < 2; i++) {
+        if (!part[i]) continue;
+        o->asked[part[i]->out[0]->id] = true;
+        give(o, part[i], 0, out[i]);
+    }
+    return true;
+}
+
 void out_sort(Onnx *o, const Node *n, const char *text)
 {
     const Value *v = arg_v(n, 0);
@@ -403,6 +427,7 @@ void out_sort(Onnx *o, const Node *n, const char *text)
     Ref x = arg_ref(o, n, 0), out[2];
     if (!v->rank) x = flat(o, x);
     int axis = arg_axis(o, n, top ? 2 : 1, v->rank);
+    if (!top && v->rank && out_first(o, n, x, axis, most)) return;
     Ref k = top ? size_of(o, arg_e(n, 1)) : v->rank ? size_of(o, v->dim[axis]) : INTS(o, 1);
     ordered(o, x, k, axis, most, out);
     for (int i = 0; i < 2; i++)

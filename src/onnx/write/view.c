@@ -106,12 +106,13 @@ static int by_start(const void *a, const void *b)
     return same ? same : x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* All slices of step 1, by where they begin: made when the first slice asks. */
+/* All slices of step 1, by where they begin, and how often values are read: made when the first slice or sort asks. */
 static bool index_slices(Onnx *o)
 {
     if (o->slices) return true;
     SliceAt *at = arena_array(o->a, SliceAt, o->g->nnodes + 1);
-    if (!at) return false;
+    if (!at || !(o->uses = arena_array(o->a, int, o->g->next_id))) return false;
+    graph_count_uses(o->g, o->uses);
     int k = 0, order = 0;
     for (const Node *n = o->g->first; n; n = n->next, order++) {
         if (n->op->id != OP_slice_Tensor || (given(n, 4) && !ex_equals_int(arg_e(n, 4), 1))) continue;
@@ -157,6 +158,29 @@ static bool written_size(const Onnx *o, const Expr *x)
         if (data && ex_mentions(x, s->expr) && !o->written[s->value->id]) return false;
     }
     return true;
+}
+
+/* Min(n, k) of n elements, where the graph requires k <= n. */
+static Expr *without_bound(const Onnx *o, Expr *x, const Expr *n)
+{
+    if (x->kind != EX_MIN || x->nargs != 2 || (x->args[0] != n && x->args[1] != n)) return x;
+    Expr *k = x->args[x->args[0] == n], *size = x->args[x->args[0] != n];
+    const Expr *enough = ex_make(o->p, EX_LE, k, size, NULL);
+    for (int i = 0; i < o->g->nrequire; i++)
+        if (o->g->require[i].cond == enough) return k;
+    return x;
+}
+
+/* Of v, only its first `count` elements along an axis are read: the slice that takes them. NULL: more is, or no memory.
+ */
+const Node *front_of(Onnx *o, const Value *v, int axis, Expr **count)
+{
+    if (!index_slices(o)) out_of_memory(o);
+    if (o->broken || o->uses[v->id] != 1) return NULL;
+    const Node *n = slice_from(o, v, axis, ex_int(o->p, 0));
+    if (!n || o->asked[n->out[0]->id]) return NULL;
+    *count = without_bound(o, n->out[0]->dim[axis], v->dim[axis]);
+    return written_size(o, *count) ? n : NULL;
 }
 
 enum { PARTS_MAX = 1024 };

@@ -57,7 +57,7 @@ typedef struct Onnx {
                                one axis must not be computed from each other */
     const char **wish;      /* by value id: the name that it must have as an output */
     struct SliceAt *slices; /* view.c: by what they cut and where from; NULL: not asked for yet */
-    int nslices;
+    int nslices, *uses;     /* uses: made with them, by value id */
     int depth;
     int attention_ops, attention_written_out;
     Buf missing, warnings, notes, dropped; /* JSON lists */
@@ -131,6 +131,9 @@ Ref reshape(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *co
 Ref to_shape(Onnx *o, Ref x, int rank, Expr *const *dim); /* every size written */
 Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *const *dim);
 OnnxTypeProto type_of_value(Onnx *o, DType t, int rank, Expr *const *dim);
+
+/* view.c */
+const Node *front_of(Onnx *o, const Value *v, int axis, Expr **count);
 
 /* turned.c */
 void store_transposed(Onnx *o, const OnnxValueInfo *output, int noutput); /* weights; unused nodes are left */
