@@ -79,8 +79,11 @@ static bool encode(const Model *m, const json_t *text, int at, int64_t *ids, int
         return fail(err, E_USAGE, "input %d is %s, expected a text or a list of token ids", at, json_kind(text));
     if (!json_string_length(text)) return fail(err, E_USAGE, "input %d is an empty text", at);
     int n = qkv_tokenizer_encode(m->tokenizer, json_string_value(text), ids, m->capacity, &e);
-    if (n < 0) said(err, &e);
-    if (n < 0) return within(err, "input %d", at);
+    if (n < 0) {
+        said(err, &e);
+        if (!mem_ran_out()) err->code = E_USAGE; /* what is wrong with a text is its sender's matter */
+        return within(err, "input %d", at);
+    }
     if (!n) return fail(err, E_USAGE, "input %d has no tokens", at);
     *length = n < m->capacity ? n : m->capacity;
     return true;

@@ -522,6 +522,13 @@ def test_a_long_body_takes_four_times_its_size():
         assert s.peak() - before < 4 * len(body)
 
 
+def test_a_text_too_long_to_read_is_its_senders_matter():
+    """503 would have it sent again."""
+    with serving.serving(WORDS) as s:
+        status, out = s.post("/v1/embeddings", {"model": "words", "input": ["a", "a" * 17000000]})
+        assert status == 400 and "input 1: a text of 17000000 bytes, at most" in out["error"]["message"], out
+
+
 # ------------------------------------------------------------------ stopping and loading
 
 
