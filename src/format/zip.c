@@ -393,7 +393,8 @@ static Zip *open_once(const void *bytes, uint64_t size, bool cased, Err *err)
     return NULL;
 }
 
-/* minizip does not say that it lacked memory: what looks damaged is so if it looks so twice. */
+/* minizip does not say that it lacked memory: what looks damaged is so if it looks so twice, while there is more than
+ * minizip takes. */
 static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
 {
     Err e = {0};
@@ -401,6 +402,11 @@ static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
     if (!z && e.code == E_FORMAT) {
         e = (Err){0};
         z = open_once(bytes, size, cased, &e);
+    }
+    if (!z && e.code == E_FORMAT) {
+        void *more = mem_alloc(1 << 16);
+        if (!more) oom(&e);
+        mem_free(more);
     }
     if (!z && err) *err = e;
     return z;
