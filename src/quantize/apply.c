@@ -65,7 +65,7 @@ Value *quantize_buffer(Graph *g, const char *name, DType t, int rank, const int6
     size_t bytes;
     if (!x || !shape_bytes(t, rank, shape, &bytes, err)) return x ? NULL : (oom(err), NULL);
     void *data = arena_alloc(g->arena, bytes + 64, 1);
-    const char *fqn = arena_strdup(g->arena, name);
+    const char *fqn = name ? arena_strdup(g->arena, name) : NULL;
     for (int k = 1; fqn && taken(g, fqn); k++) fqn = arena_printf(g->arena, "%s_%d", name, k);
     char *plain = fqn && data ? arena_printf(g->arena, "b_%s", fqn) : NULL;
     if (!plain) return oom(err), NULL;

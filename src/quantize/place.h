@@ -102,7 +102,7 @@ int site_bits(const Placement *p, const Site *s);
 /* Sites with a point that was not seen, or is massive, are left, with the reason; quantize_apply does so, too. */
 void leave_unfit(Placement *p);
 bool quantize_apply(Placement *p, Err *err);
-/* A buffer of zeros, the graph's own, of that name or one like it. */
+/* A buffer of zeros, the graph's own, of that name or one like it; NULL: there was no memory for a name. */
 Value *quantize_buffer(Graph *g, const char *name, DType t, int rank, const int64_t *shape, Err *err);
 void placement_free(Placement *p);
 #endif

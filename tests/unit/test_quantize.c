@@ -323,9 +323,26 @@ static void test_knapsack(void **state)
     knapsack_free(&k);
 }
 
+/* A name that there was no memory for comes as NULL. */
+static void test_buffers(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Graph *g = graph_create();
+    const Value *first = quantize_buffer(g, "a.scale", DT_F32, 0, NULL, &err);
+    const Value *second = quantize_buffer(g, "a.scale", DT_F32, 0, NULL, &err);
+    assert_true(first && second);
+    assert_string_equal(first->fqn, "a.scale");
+    assert_string_equal(second->fqn, "a.scale_1");
+    assert_null(quantize_buffer(g, NULL, DT_F32, 0, NULL, &err));
+    assert_int_equal(err.code, E_LIMIT);
+    graph_free(g);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranges), cmocka_unit_test(test_other_numbers),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranges), cmocka_unit_test(test_buffers),
+                                       cmocka_unit_test(test_other_numbers),
                                        cmocka_unit_test(test_other_channels),
                                        cmocka_unit_test(test_attention), cmocka_unit_test(test_left),
                                        cmocka_unit_test(test_residuals), cmocka_unit_test(test_pooled),
