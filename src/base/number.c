@@ -66,14 +66,31 @@ int text_printf(char *out, size_t size, const char *fmt, ...)
     return n;
 }
 
+static bool reads_back(char out[DOUBLE_TEXT], int digits, double v)
+{
+    snprintf(out, DOUBLE_TEXT, "%.*g", digits, v);
+    return strtod(out, NULL) == v;
+}
+
+/* What reads back with some digits does with more, which are nearer; but not at a power of two, whose neighbours are
+ * not equally near. */
 void print_double(char out[DOUBLE_TEXT], double v)
 {
+    enum { MOST = 17 };
     locale_t before = enter_plain();
+    int exponent, bad = 0, good = 1;
     if (isnan(v)) v = fabs(v);
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, DOUBLE_TEXT, "%.*g", digits, v);
-        if (strtod(out, NULL) == v) break;
+    const bool power = fabs(frexp(v, &exponent)) == 0.5;
+    while (good < MOST && !reads_back(out, good, v)) {
+        bad = good;
+        good += power ? 1 : good < MOST - good ? good : MOST - good;
     }
+    while (good - bad > 1) {
+        int middle = bad + (good - bad) / 2;
+        if (reads_back(out, middle, v)) good = middle;
+        else bad = middle;
+    }
+    snprintf(out, DOUBLE_TEXT, "%.*g", good, v);
     uselocale(before);
 }
 

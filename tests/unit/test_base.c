@@ -662,6 +662,17 @@ static void test_number(void **state)
     }
     print_double(text, -NAN);
     assert_string_equal(text, "nan");
+    uint64_t rng = 5;
+    for (int i = 0; i < 30000; i++) { /* any bits; few digits; powers of two, whose neighbours are not equally near */
+        double v = i % 3 == 2 ? ldexp(1, i % 2098 - 1074) : (double)(unit_random(&rng) % 100000) * pow(10, i % 40 - 20);
+        uint64_t bits = (uint64_t)unit_random(&rng) << 32 | unit_random(&rng);
+        char least[DOUBLE_TEXT] = "";
+        if (i % 3 == 0) memcpy(&v, &bits, sizeof v);
+        for (int digits = 1; digits <= 17 && parse_double(least, NULL) != v; digits++)
+            text_printf(least, sizeof least, "%.*g", digits, isnan(v) ? NAN : v);
+        print_double(text, v);
+        if (v != 0) assert_string_equal(text, least);
+    }
     assert_true(parse_double("0.25,5", &end) == 0.25);
     assert_string_equal(end, ",5");
     assert_true(parse_double("x", &end) == 0);
