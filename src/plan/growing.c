@@ -10,7 +10,6 @@ struct GrowingPlan {
     PlanInput in;
     Builder b;
     const PlanParts *parts;
-    const Fusion *rest;
     int *last;  /* by value id: the last part that reads it; parts->n: it is given to the plan of the other nodes */
     int *tensors; /* by part: 1 + the first value whose tensor goes after it */
     int *then;    /* by value id: 1 + another one of its list */
@@ -33,21 +32,13 @@ static void read_operand(void *user, Value **slot)
     if (r->g->last[(*slot)->id] < r->part) r->g->last[(*slot)->id] = r->part;
 }
 
-/* Do the parts compute a node, as its first result has it? */
+/* Do the parts compute a node, as its first result has it? The plan of the other nodes takes of it what it needs: of a
+ * group that it fuses the result alone, for what is inside has no reader outside, and is run where the result is. */
 static bool runs(const GrowingPlan *g, const Node *n)
 {
     bool needed = false;
     for (int k = 0; k < n->nout; k++) needed |= g->b.need[n->out[k]->id] && !g->in.given[n->out[k]->id];
     return needed && g->parts->part[n->out[0]->id] < g->parts->n;
-}
-
-/* And does the plan of the other nodes take what they computed? Of a group that it fuses it takes the result or none:
- * what is inside has no place there. */
-static bool gives(const GrowingPlan *g, const Node *n)
-{
-    if (!runs(g, n)) return false;
-    const FusedNode *f = g->rest ? &g->rest->node[n->out[0]->id] : NULL;
-    return !f || !((f->absorbed && !f->producer) || (f->result && !runs(g, f->result->def)));
 }
 
 static void find_last(GrowingPlan *g)
@@ -72,7 +63,7 @@ static void need_of_rest(void *user, Value **slot)
     Reader *r = user;
     const Value *v = *slot;
     r->need[v->id] = 1;
-    if (v->def && gives(r->g, v->def)) r->g->last[v->id] = r->part;
+    if (v->def && runs(r->g, v->def)) r->g->last[v->id] = r->part;
 }
 
 /* What the plan of the other nodes reads: it computes what it needs and is not given, and draws what was not drawn. */
@@ -86,7 +77,7 @@ static bool find_rest(GrowingPlan *g, Err *err)
     for (Node *n = graph->last; n; n = n->prev) {
         bool used = !n->nout || n->op->flags & OPF_RANDOM;
         for (int k = 0; k < n->nout; k++) used |= r.need[n->out[k]->id] && !g->in.given[n->out[k]->id];
-        if (used && !gives(g, n)) node_each_operand(n, need_of_rest, &r);
+        if (used && !runs(g, n)) node_each_operand(n, need_of_rest, &r);
     }
     mem_free(r.need);
     return true;
@@ -102,7 +93,7 @@ static int largest(const PlanParts *p)
 }
 
 GrowingPlan *growing_create(const PlanInput *in, const Binding *b, const PlanParts *parts, void *const *address,
-                            const Fusion *rest, bool gives_rest, Err *err)
+                            bool gives_rest, Err *err)
 {
     size_t values = (size_t)in->graph->next_id + 1, ends = (size_t)parts->n + 1;
     GrowingPlan *g = mem_zeroed(1, sizeof *g);
@@ -112,7 +103,6 @@ GrowingPlan *growing_create(const PlanInput *in, const Binding *b, const PlanPar
     }
     g->in = *in;
     g->parts = parts;
-    g->rest = rest;
     g->b = (Builder){.in = &g->in, .g = in->graph, .b = b, .growing = g, .address = address, .most = largest(parts),
                      .err = err};
     g->last = mem_zeroed(values, sizeof *g->last);
@@ -271,7 +261,7 @@ int growing_give(const GrowingPlan *g, const Tensor **given, int *slot, int firs
     static const Tensor drawn = {.dtype = DT_F32};
     int count = 0;
     for (const Node *n = g->in.graph->first; n; n = n->next) {
-        if (!n->nout || !gives(g, n)) continue;
+        if (!n->nout || !runs(g, n)) continue;
         for (int k = 0; k < n->nout; k++) {
             int id = n->out[k]->id;
             const Tensor *t = g->last[id] == g->parts->n ? g->b.p->value[id] : NULL;

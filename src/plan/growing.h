@@ -26,11 +26,10 @@ typedef struct PlanParts {
 } PlanParts;
 
 /* in: without fusion, with what is wanted of all parts. All that is passed stays until the last part has run; symbols
- * of the binding may be bound later. rest: the fusion of a plan of the whole graph that is made afterwards, of what the
- * parts do not compute (NULL: it has none); `gives`: there will be one, so that what it reads stays until the growing
- * plan is freed. NULL on error. */
+ * of the binding may be bound later. `gives`: a plan of the whole graph is made afterwards, of what the parts do not
+ * compute, and what it reads stays until the growing plan is freed. NULL on error. */
 GrowingPlan *growing_create(const PlanInput *in, const Binding *b, const PlanParts *parts, void *const *address,
-                            const Fusion *rest, bool gives, Err *err);
+                            bool gives, Err *err);
 void growing_free(GrowingPlan *g);
 Plan *growing_plan(const GrowingPlan *g);
 bool growing_add(GrowingPlan *g, int part, Err *err);

@@ -403,7 +403,7 @@ static bool run_parts(Session *s, Err *err)
     stages_let_go(s);
     bool gives = !s->on_node && !s->feeding;
     PlanInput in = session_plan_input(s, 0, s->parts_wanted);
-    GrowingPlan *g = growing_create(&in, &s->binding, &s->parts, s->input_data, s->fusion, gives, err);
+    GrowingPlan *g = growing_create(&in, &s->binding, &s->parts, s->input_data, gives, err);
     bool ok = g && session_ready(s, growing_plan(g), err);
     for (int i = 0; ok && i < s->nstages; i++) ok = run_part(s, g, i, err) && stage_holds(s, &s->stage[i], err);
     s->current = NULL;
