@@ -577,10 +577,15 @@ void out_roi_pool(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, NODE(o, "MaxRoiPool", t, cast(o, x, t), cast(o, rois, t)));
 }
 
+/* A box that ends before it begins meets no other in torchvision; ONNX would turn it round. It becomes empty. */
 void out_nms(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    Ref boxes = unsqueeze(o, cast(o, arg_ref(o, n, 0), DT_F32), 0), scores = cast(o, arg_ref(o, n, 1), DT_F32);
+    Ref boxes = cast(o, arg_ref(o, n, 0), DT_F32), scores = cast(o, arg_ref(o, n, 1), DT_F32),
+        begin = slice(o, boxes, 1, INTS(o, 0), INTS(o, 2), 1), end = slice(o, boxes, 1, INTS(o, 2), INTS(o, 4), 1);
+    end = NODE(o, "Max", DT_F32, begin, end);
+    attr_int(o, "axis", 1);
+    boxes = unsqueeze(o, NODE(o, "Concat", DT_F32, begin, end), 0);
     scores = unsqueeze(o, unsqueeze(o, scores, 0), 0);
     Ref most = size_of(o, arg_v(n, 0)->dim[0]),
         y = NODE(o, "NonMaxSuppression", DT_I64, boxes, scores, most, number(o, DT_F32, arg_f(o, n, 2, 0.5)));
