@@ -307,13 +307,13 @@ static bool weight_infinite(const Value *v)
     return is;
 }
 
-/* May what a node gives be infinite, where inputs are numbers? What minus infinity is added to or put into, until an
- * exponential makes it 0. */
+/* May a float that a node gives be infinite, where inputs are numbers? What minus infinity is added to or put into,
+ * until an exponential makes it 0. */
 static bool node_infinite(const Node *n, const bool *infinite, const int *class)
 {
     OpId id = n->op->id;
-    bool is = false, ends = id == OP_softmax_int || id == OP_safe_softmax || id == OP_exp || id == OP_nan_to_num;
-    if (ends || !n->nout || !dtype_is_float(n->out[0]->dtype)) return false;
+    bool is = false;
+    if (id == OP_softmax_int || id == OP_safe_softmax || id == OP_exp || id == OP_nan_to_num) return false;
     for (int k = 0; k < n->op->schema->nparams && !is; k++) {
         const Arg *a = &n->arg[k];
         if (!strcmp(n->op->schema->params[k].name, "attn_mask")) continue; /* an exponential is of it */
@@ -334,8 +334,11 @@ static bool find_infinite(Checker *c, Err *err)
     if (!(c->t.infinite = is)) return oom(err);
     for (int i = 0; i < s->g->nweight; i++)
         if (weight_infinite(s->g->weight[i])) is[s->class[s->g->weight[i]->id]] = true;
-    for (const Node *n = s->g->first; n; n = n->next)
-        for (int k = 0; k < n->nout && node_infinite(n, is, s->class); k++) is[s->class[n->out[k]->id]] = true;
+    for (const Node *n = s->g->first; n; n = n->next) {
+        bool may = node_infinite(n, is, s->class);
+        for (int k = 0; k < n->nout && may; k++) /* not the places that topk gives */
+            if (dtype_is_float(n->out[k]->dtype)) is[s->class[n->out[k]->id]] = true;
+    }
     return true;
 }
 

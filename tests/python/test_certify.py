@@ -1597,6 +1597,23 @@ class Turned(nn.Module):
         return torch.cat(parts, 1)
 
 
+class Routed(nn.Module):
+    """Experts of other groups are hidden from topk, as DeepSeek-V3 has it: where one is found is a number, and so is
+    what is weighed by it and normalised."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.w = nn.Linear(8, 4, bias=False), nn.Parameter(torch.rand(8) + 0.5)
+
+    def forward(self, x):
+        scores = self.gate(x).sigmoid()
+        best = scores.unflatten(-1, (2, 2)).sum(-1).topk(1, -1).indices
+        seen = torch.zeros_like(scores[:, :2]).scatter_(1, best, 1).repeat_interleave(2, 1)
+        chosen = scores.masked_fill(seen == 0, -torch.inf).topk(2, -1).indices
+        x = x + x * scores.gather(1, chosen).sum(-1, True)
+        return self.w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
 class Hidden(nn.Module):
     """Scores of later keys are overwritten at places that are computed, as in Reformer's full attention."""
 
@@ -1660,9 +1677,10 @@ class CutImage(nn.Module):
 
 
 @pytest.mark.parametrize("module, inputs", [(Complex(), ((3, 8),)), (Turned(), ((2, 8, 3, 8),)),
-                                            (Hidden(), ((2, 6, 4), (2, 6, 4))), (Cosine(), ((2, 5, 4), (2, 7, 4))),
-                                            (Linear(), ((3, 6, 8), (3, 1, 6, 4))), (CutImage(), ((3, 8, 8, 8),))],
-                         ids=["complex", "turned", "hidden", "cosine", "linear", "blocks"])
+                                            (Routed(), ((3, 8),)), (Hidden(), ((2, 6, 4), (2, 6, 4))),
+                                            (Cosine(), ((2, 5, 4), (2, 7, 4))), (Linear(), ((3, 6, 8), (3, 1, 6, 4))),
+                                            (CutImage(), ((3, 8, 8, 8),))],
+                         ids=["complex", "turned", "routed", "hidden", "cosine", "linear", "blocks"])
 def test_what_is_spelled_anew(module, inputs, tmp_path):
     program = torch.export.export(module, tuple(torch.randn(*x) for x in inputs),
                                   dynamic_shapes=tuple({0: torch.export.Dim.AUTO} for _ in inputs))

@@ -179,6 +179,9 @@ PAIRS = {
     "a product of infinities": (
         Holds("w", torch.ones(3, 5), lambda x, w: F.linear(x.masked_fill(x > 0, -INF), w) * 0.0 + x[:, :3]),
         Holds("w", torch.ones(3, 5), lambda x, w: x[:, :3] * 1.0), (rand(4, 5),)),
+    "the largest of few that are not hidden": (lambda s, t: (few := s.masked_fill(t, -INF).topk(3).values, few - few),
+                                               lambda s, t: (s.masked_fill(t, -INF).topk(3).values, s[..., :3] * 0.0),
+                                               SCORES[:2]),
     "a floor that a number lifts": (lambda s, t: (s.masked_fill(t, -INF).clamp(min=-1e4) + 1e4).exp().clamp(max=3.0),
                                     lambda s, t: (s.masked_fill(t, -INF) + 1e4).exp().clamp(max=3.0), SCORES[:2]),
     "a sum that is less than a floor": (lambda x: F.normalize((x - 40).exp(), 1, -1), lambda x: x.softmax(-1),
