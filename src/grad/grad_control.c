@@ -286,7 +286,7 @@ static bool loop_back(Grad *d, LoopBack *b)
     for (int i = 0; i < b->ns; i++)
         if (takes_part(d, b->sequences->vs[i]))
             TRY(add_output(g, gd_gradient_of(&p.d, g->input[2 + b->nc + i]), d->err));
-    /* the inputs in a loop's order */
+    /* the inputs in a loop's order; each stands there once */
     Value **all = arena_array(g->arena, Value *, ni + nsl + b->captured->n + 3);
     if (!all) return oom(d->err);
     int n = 0;
@@ -295,7 +295,7 @@ static bool loop_back(Grad *d, LoopBack *b)
     for (int i = 0; i < ni; i++) all[n++] = inner[i];
     for (int i = 0; i < nsl; i++) all[n++] = slices[i];
     for (int i = 0; i < b->captured->n; i++) all[n++] = g->input[2 + b->nc + b->ns + i];
-    g->input = all;
+    memcpy(g->input, all, (size_t)n * sizeof *all);
     g->ninput = n;
     Arg back;
     TRY(close_pullback(d, &p, &back));

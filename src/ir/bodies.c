@@ -4,6 +4,7 @@
  */
 #include "ir/bodies.h"
 #include <string.h>
+#include "base/vec.h"
 
 Graph *body_at(const Node *n, int i)
 {
@@ -57,6 +58,16 @@ static Value *take_weight(Graph *g, Lookup *named, const Value *w)
     return mine;
 }
 
+/* Readers and rules may add to the list later. */
+static bool append(Arena *a, Value ***list, int *n, Value *v)
+{
+    Value **all = vec_room(a, *list, *n, sizeof *all);
+    if (!all) return false;
+    all[(*n)++] = v;
+    *list = all;
+    return true;
+}
+
 static bool lift_from(Graph *g, Lookup *named, Node *n, int i, bool parameters)
 {
     Graph *body = body_at(n, i);
@@ -64,11 +75,9 @@ static bool lift_from(Graph *g, Lookup *named, Node *n, int i, bool parameters)
     if (!body->nweight) return true;
     Arg *list = captured_of(n, i, &start, &first);
     int at = start + body->ninput - first, after = list->n - at;
-    Value **all = arena_array(g->arena, Value *, list->n + body->nweight + 1),
-          **inputs = arena_array(body->arena, Value *, body->ninput + body->nweight + 1);
-    if (!all || !inputs) return false;
+    Value **all = arena_array(g->arena, Value *, list->n + body->nweight + 1);
+    if (!all) return false;
     if (at) memcpy(all, list->vs, (size_t)at * sizeof *all);
-    if (body->ninput) memcpy(inputs, body->input, (size_t)body->ninput * sizeof *inputs);
     for (int k = 0; k < body->nweight; k++) {
         Value *w = body->weight[k];
         if (parameters && (w->weight != W_PARAMETER || w->frozen)) {
@@ -76,9 +85,8 @@ static bool lift_from(Graph *g, Lookup *named, Node *n, int i, bool parameters)
             continue;
         }
         Value *outer = take_weight(g, named, w);
-        if (!outer) return false;
+        if (!outer || !append(body->arena, &body->input, &body->ninput, w)) return false;
         all[at++] = outer;
-        inputs[body->ninput++] = w;
         w->kind = V_INPUT;
         w->data = NULL;
         w->fqn = NULL;
@@ -86,7 +94,6 @@ static bool lift_from(Graph *g, Lookup *named, Node *n, int i, bool parameters)
     if (after) memcpy(all + at, list->vs + list->n - after, (size_t)after * sizeof *all);
     list->vs = all;
     list->n = at + after;
-    body->input = inputs;
     body->nweight = kept;
     return true;
 }
@@ -109,10 +116,6 @@ static bool sink_into(const Graph *g, Node *n, int i)
     int start, first;
     Arg *list = captured_of(n, i, &start, &first);
     int inputs = first, at = start, end = start + body->ninput - first;
-    if (end == start) return true;
-    Value **weights = arena_array(body->arena, Value *, body->nweight + body->ninput - first + 1);
-    if (!weights) return false;
-    if (body->nweight) memcpy(weights, body->weight, (size_t)body->nweight * sizeof *weights);
     for (int k = start; k < end; k++) {
         Value *outer = list->vs[k], *v = body->input[first + k - start];
         if (outer->kind != V_WEIGHT || graph_writes(g, outer)) {
@@ -121,8 +124,7 @@ static bool sink_into(const Graph *g, Node *n, int i)
             continue;
         }
         const char *fqn = outer->fqn ? arena_strdup(body->arena, outer->fqn) : NULL;
-        if (outer->fqn && !fqn) return false;
-        weights[body->nweight++] = v;
+        if ((outer->fqn && !fqn) || !append(body->arena, &body->weight, &body->nweight, v)) return false;
         v->kind = V_WEIGHT;
         v->data = outer->data;
         v->fqn = fqn;
@@ -133,7 +135,6 @@ static bool sink_into(const Graph *g, Node *n, int i)
     if (list->n > end) memmove(list->vs + at, list->vs + end, (size_t)(list->n - end) * sizeof *list->vs);
     list->n -= end - at;
     body->ninput = inputs;
-    body->weight = weights;
     return true;
 }
 

@@ -94,6 +94,36 @@ def test_attention_inside_is_recognised(name, tmp_path):
 
 
 @pytest.mark.turns
+class Stacked(torch.nn.Module):
+    """Nine weights in a body, of which the rules stack three and then the biases of three."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.rand(8) + 0.5)
+        self.q, self.k, self.v, self.o = (torch.nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        def turn(h, x):
+            y = self.w * (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6))
+            q, k, v = (f(x[None]).view(1, 4, 2, 4).transpose(1, 2) for f in (self.q, self.k, self.v))
+            h = y + self.o(((q @ k.mT * 0.5).softmax(-1) @ v).transpose(1, 2).reshape(4, 8))
+            return h, h * 2
+        return zoo_control.scan(turn, torch.ones(4, 8), x)
+
+
+def test_weights_that_rules_add_to_a_body(tmp_path):
+    """They stand beside those that were there, whose names are what they were."""
+    path, made = str(tmp_path / "a.pt2"), str(tmp_path / "b.pt2")
+    model, x = Stacked().eval(), torch.randn(3, 4, 8)
+    torch.export.save(torch.export.export(model, (x,)), path)
+    rewritten = qkv.Model(path)
+    rewritten.rewrite()
+    rewritten.save(made)
+    again = torch.export.load(made)
+    assert set(again.state_dict) == {*model.state_dict(), "qkv_packed.weight", "qkv_packed.bias"}
+    equal(tensors(again.module()(x)), tensors(model(x)), "rewritten")
+
+
 @pytest.mark.parametrize("name", GRADS)
 def test_gradients(name, tmp_path):
     module, feeds, dims = zoo.MODELS[name].build()
