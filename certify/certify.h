@@ -56,10 +56,19 @@ typedef struct Side {
     Buf steps;  /* of the claim in hand, as JSON */
 } Side;
 
+/* Of bodies of loops and branches, by input and output of the result: the source's; -1: none. */
+typedef struct Inside {
+    const int *input, *output;
+    bool claimed, infinite; /* may inputs be equal over the reals alone, may they be infinite? */
+} Inside;
+
 typedef struct Checker {
     Arena *arena;
     Terms t;
     Side side[2];
+    Graph *own[2];       /* copies of graphs with bodies, which hold the weights that they read; NULL: there are none */
+    const Inside *inside; /* NULL: the graphs are whole files */
+    int *captured;       /* checker_enter's */
     const Value **of_class; /* the source's value */
     int nclasses;
     struct {
@@ -116,9 +125,32 @@ bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
 bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count, const Value *of, Err *err);
 bool checker_zero(const Checker *c, int side, const Value *weight); /* a bias of zeros: its elements are the number 0 */
 bool checker_finish(Checker *c, Err *err); /* outputs, mutations, sizes and conditions */
+int checker_same(Checker *c, const Value *a, const Value *b); /* their class from now on */
+
+/* Loops and branches (bodies.c): what runs in them is compared by a checker of its own for each body.
+ *
+ *     Twins r = {a, b, NULL};
+ *     bool same = checker_same_operands(c, &r, err);
+ *     for (int i = 0; same && body_at(b, i); i++)
+ *         same = checker_enter(&body, c, &r, i, claimed, err) && ... && checker_finish(&body, err), checker_leave(...);
+ *     if (same) checker_ran(c, &r, claimed);
+ */
+typedef struct Twins {
+    const Node *a, *b;
+    const int *carried; /* by value that b carries, the one of a that it is; -1: a's condition. NULL: the same places */
+} Twins;
+
+bool checker_same_operands(Checker *c, const Twins *r, Err *err);
+bool checker_rests(const Checker *c, const Twins *r); /* on what is equal over the reals alone? */
+/* claimed: what a turn begins with may be equal over the reals alone. checker_leave closes `body`, in any case. */
+bool checker_enter(Checker *body, Checker *c, const Twins *r, int i, bool claimed, Err *err);
+void checker_leave(Checker *c, Checker *body);
+void checker_ran(Checker *c, const Twins *r, bool claimed); /* results are the same from now on */
+bool checker_open_body(Checker *c, const Graph *source, const Graph *result, bool single, const Inside *in, Err *err);
 Expr *checker_expr(Checker *c, int side, const Expr *e);
 bool checker_same_sizes(Checker *c, const Value *a, const Value *b); /* of the source, of the result; and dtypes */
 int checker_class(const Checker *c, int side, const Value *v);
+bool checker_known(const Checker *c, const Node *n); /* has a result of a node of the result a class? */
 bool element_is_known(const Value *v); /* has the op of its node a lemma? */
 
 /* element.c: element idx of v, as a term. NULL: c->t.why */

@@ -1,8 +1,10 @@
 /* The claims of a certificate about two graphs, replayed. Contract in certify.h. */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 #include "base/jsonw.h"
 #include "certify/certify.h"
+#include "ir/bodies.h"
 
 /* ------------------------------------------------------------------ claims */
 
@@ -242,17 +244,21 @@ bool checker_finish(Checker *c, Err *err)
     }
     bool as_many = c->side[SOURCE].ndraws == c->side[RESULT].ndraws;
     for (const Node *n = b->first; n; n = n->next) {
-        bool same = as_many && n->nout && checker_class(c, RESULT, n->out[0]) >= 0;
-        if (n->op->flags & OPF_EFFECT || (n->op->flags & OPF_RANDOM && !same))
+        bool same = as_many && checker_known(c, n);
+        bool draws = n->op->flags & OPF_RANDOM || (n->nout && c->side[RESULT].drawn[n->out[0]->id]);
+        if (n->op->flags & OPF_EFFECT || (draws && !same))
             return fail(err, E_MISMATCH, "'%s': %s has an effect beside its result", n->name, n->op->name);
+        if (body_at(n, 0) && !checker_known(c, n))
+            return fail(err, E_MISMATCH, "'%s': %s is not shown to be the source's", n->name, n->op->name);
         if (looks_beyond(c, n))
             return fail(err, E_MISMATCH, "'%s': %s may have an error that the source has not", n->name, n->op->name);
     }
-    if (a->noutput != b->noutput || graph_mutations(a) != graph_mutations(b) || a->nscalar_output != b->nscalar_output)
+    if ((a->noutput != b->noutput && !c->inside) || graph_mutations(a) != graph_mutations(b) ||
+        a->nscalar_output != b->nscalar_output)
         return fail(err, E_MISMATCH, "the numbers of results differ");
-    for (int i = 0; i < a->noutput; i++) {
-        int class = checker_class(c, SOURCE, a->output[i].value);
-        if (checker_class(c, RESULT, b->output[i].value) != class)
+    for (int i = 0; i < b->noutput; i++) {
+        const Value *of = a->output[c->inside ? c->inside->output[i] : i].value;
+        if (checker_class(c, RESULT, b->output[i].value) != checker_class(c, SOURCE, of))
             return fail(err, E_MISMATCH, "output '%s' is not shown to be the source's", output_label(&b->output[i]));
     }
     for (int i = 0; i < graph_mutations(a); i++) {
@@ -306,19 +312,6 @@ static bool says_so(const Checker *c, const json_t *said, Err *err)
     return same;
 }
 
-static bool replay_claim(Checker *c, const json_t *j, const Value *b, Err *err)
-{
-    const char *source;
-    bool *leaf = arena_array(c->arena, bool, c->nclasses + 1);
-    TRY((leaf || oom(err)) && read_cut(c, json_object_get(j, "from"), leaf, err));
-    const Value *a = json_want_string(j, "source", &source, err) ? value_named(c, SOURCE, source, err) : NULL;
-    TRY(a && checker_claim(c, a, b, leaf, err) && says_so(c, j, err));
-    checker_equal(c, a, b);
-    c->laws |= c->t.used;
-    c->nclaims++;
-    return true;
-}
-
 static bool replay_pieces(Checker *c, const json_t *list, Err *err)
 {
     size_t i;
@@ -345,13 +338,74 @@ const char *checker_assumes(const Checker *c, int i)
     return NULL;
 }
 
-bool checker_replay(Checker *c, const json_t *cert, Err *err)
+static bool replay_graph(Checker *c, const json_t *said, Err *err);
+
+/* What the certificate says that a loop carries. */
+static bool read_carried(Checker *c, const json_t *list, Twins *r, Err *err)
+{
+    size_t i;
+    json_t *j;
+    int n = 0, most = r->b->op->id == OP_loop ? r->b->arg[1].n : 0;
+    if (!list) return true;
+    int *carried = arena_array(c->arena, int, most + 1);
+    if (!carried) return oom(err);
+    json_array_foreach(list, i, j)
+    {
+        int64_t k = json_is_integer(j) ? json_integer_value(j) : -2;
+        if (n == most || k < -1 || k >= INT_MAX) return fail(err, E_MISMATCH, "'carried' is not what the loop carries");
+        carried[n++] = (int)k;
+    }
+    r->carried = carried;
+    return n == most || fail(err, E_MISMATCH, "'carried' is not what the loop carries");
+}
+
+/* A loop or branch: its bodies, each of which is a graph with claims of its own. */
+static bool replay_runs(Checker *c, const json_t *j, const Value *a, const Value *b, Err *err)
+{
+    Twins r = {a->def, b->def, NULL};
+    json_t *bodies, *part;
+    size_t i;
+    int n = 0;
+    if (!a->def || !b->def) return fail(err, E_MISMATCH, "'%s' is not a loop or branch", b->name);
+    TRY(json_want_array(j, "bodies", &bodies, err) && read_carried(c, json_object_get(j, "carried"), &r, err));
+    TRY(checker_same_operands(c, &r, err));
+    bool claimed = checker_rests(c, &r);
+    json_array_foreach(bodies, i, part) claimed |= json_array_size(json_object_get(part, "claims")) > 0 ||
+                                                   json_array_size(json_object_get(part, "weights")) > 0;
+    json_array_foreach(bodies, i, part)
+    {
+        Checker body;
+        if (!body_at(r.b, n)) return fail(err, E_MISMATCH, "more bodies than '%s' has", b->name);
+        bool ok = checker_enter(&body, c, &r, n, claimed, err) && replay_graph(&body, part, err);
+        checker_leave(c, &body);
+        if (!ok) return within(err, "body %d", n);
+        n++;
+    }
+    if (body_at(r.b, n)) return fail(err, E_MISMATCH, "fewer bodies than '%s' has", b->name);
+    checker_ran(c, &r, claimed);
+    return true;
+}
+
+static bool replay_claim(Checker *c, const json_t *j, const Value *b, Err *err)
+{
+    const char *source;
+    bool *leaf = arena_array(c->arena, bool, c->nclasses + 1);
+    TRY((leaf || oom(err)) && read_cut(c, json_object_get(j, "from"), leaf, err));
+    const Value *a = json_want_string(j, "source", &source, err) ? value_named(c, SOURCE, source, err) : NULL;
+    c->nclaims++;
+    if (a && json_object_get(j, "bodies")) return replay_runs(c, j, a, b, err);
+    TRY(a && checker_claim(c, a, b, leaf, err) && says_so(c, j, err));
+    checker_equal(c, a, b);
+    c->laws |= c->t.used;
+    return true;
+}
+
+/* The claims about a file, or about a body. */
+static bool replay_graph(Checker *c, const json_t *said, Err *err)
 {
     json_t *claims, *pieces = NULL;
-    const char *format;
-    TRY(json_want_string(cert, "format", &format, err) && json_want_array(cert, "claims", &claims, err));
-    TRY(!json_object_get(cert, "weights") || json_want_array(cert, "weights", &pieces, err));
-    TRY(!strcmp(format, "qkv certificate 2") || fail(err, E_FORMAT, "expected format 'qkv certificate 2'"));
+    TRY(json_want_array(said, "claims", &claims, err));
+    TRY(!json_object_get(said, "weights") || json_want_array(said, "weights", &pieces, err));
     const json_t *j = json_array_get(claims, 0);
     size_t left = json_array_size(claims);
     bool ok = replay_pieces(c, pieces, err);
@@ -373,4 +427,12 @@ bool checker_replay(Checker *c, const json_t *cert, Err *err)
     }
     if (ok && left) ok = fail(err, E_MISMATCH, "a claim is made twice, out of order, or of what needs none");
     return ok && checker_finish(c, err);
+}
+
+bool checker_replay(Checker *c, const json_t *cert, Err *err)
+{
+    const char *format;
+    TRY(json_want_string(cert, "format", &format, err));
+    TRY(!strcmp(format, "qkv certificate 2") || fail(err, E_FORMAT, "expected format 'qkv certificate 2'"));
+    return replay_graph(c, cert, err);
 }

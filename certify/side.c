@@ -5,6 +5,8 @@
 #include "base/vec.h"
 #include "certify/certify.h"
 #include "expr/translate.h"
+#include "ir/bodies.h"
+#include "ir/copy.h"
 
 /* ------------------------------------------------------------------ sizes */
 
@@ -150,7 +152,8 @@ static bool take_sizes(Checker *c, Err *err)
     for (int i = 0; ok && i < expr_symbol_count(g->ex); i++) {
         const Symbol *s = expr_symbol(g->ex, i);
         Expr *own = s->source == SYM_GONE ? NULL : ex_symbol(c->t.x.p, s->name);
-        if (own) expr_set_range(c->t.x.p, (int)own->i, least[i], s->hi);
+        /* what a body is given may be empty */
+        if (own) expr_set_range(c->t.x.p, (int)own->i, c->inside ? s->lo : least[i], s->hi);
         else if (s->source != SYM_GONE) ok = oom(err);
     }
     mem_free(least);
@@ -175,14 +178,22 @@ static void take_bounds(Checker *c)
     forget_exprs(&c->side[SOURCE]); /* all of them are read again as what they say together makes them */
 }
 
+/* The source's input that the i-th of the result is; NULL: none. */
+static const Value *input_of(const Checker *c, int i)
+{
+    const Graph *a = c->side[SOURCE].g;
+    int k = c->inside ? c->inside->input[i] : i;
+    return k >= 0 && k < a->ninput ? a->input[k] : NULL;
+}
+
 /* A size of an input of the result is what the source's input has there, whatever it is called. */
 static void pair_sizes(Checker *c)
 {
     const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
-    for (int i = 0; i < a->ninput && i < b->ninput; i++)
-        for (int k = 0; k < a->input[i]->rank && k < b->input[i]->rank; k++) {
+    for (int i = 0; i < b->ninput; i++)
+        for (int k = 0; input_of(c, i) && k < input_of(c, i)->rank && k < b->input[i]->rank; k++) {
             int64_t n;
-            Expr *size = size_in(b->input[i]->dim[k], &n), *whole = checker_expr(c, SOURCE, a->input[i]->dim[k]);
+            Expr *size = size_in(b->input[i]->dim[k], &n), *whole = checker_expr(c, SOURCE, input_of(c, i)->dim[k]);
             Expr *is = size && whole && !c->size[size->i] ? ix_div(&c->t.x, whole, ex_int(c->t.x.p, n)) : NULL;
             if (is && ex_mul(c->t.x.p, is, ex_int(c->t.x.p, n)) == whole) c->size[size->i] = is; /* of 14*h, h */
         }
@@ -220,6 +231,13 @@ bool checker_same_sizes(Checker *c, const Value *a, const Value *b)
 /* ------------------------------------------------------------------ classes */
 
 int checker_class(const Checker *c, int side, const Value *v) { return c->side[side].class[v->id]; }
+
+bool checker_known(const Checker *c, const Node *n)
+{
+    for (int k = 0; k < n->nout; k++)
+        if (checker_class(c, RESULT, n->out[k]) >= 0) return true;
+    return false;
+}
 
 /* An axis counts from the front; numbers of an ONNX file are what float32 has. */
 static bool key_expr(Checker *c, int side, const Node *n, int param, const Expr *e, Buf *key)
@@ -307,9 +325,19 @@ static bool weight_infinite(const Value *v)
     return is;
 }
 
-/* May a float that a node gives be infinite, where inputs are numbers? What minus infinity is added to or put into,
- * until an exponential makes it 0. */
-static bool node_infinite(const Node *n, const bool *infinite, const int *class)
+/* What of a graph may be infinite, where inputs are numbers or, in a body, as the loop says. */
+typedef struct Infinite {
+    Arena *arena;
+    const int *class; /* by id; NULL: a body, whose values have no classes */
+    bool *is, failed; /* by class or id; without memory */
+} Infinite;
+
+static bool *infinite_at(const Infinite *x, const Value *v) { return &x->is[x->class ? x->class[v->id] : v->id]; }
+static bool gives_infinite(const Graph *g, Infinite *outer);
+
+/* May a float that a node gives be infinite? What minus infinity is added to or put into, until an exponential makes it
+ * 0. */
+static bool node_infinite(const Node *n, Infinite *x)
 {
     OpId id = n->op->id;
     bool is = false;
@@ -317,12 +345,35 @@ static bool node_infinite(const Node *n, const bool *infinite, const int *class)
     for (int k = 0; k < n->op->schema->nparams && !is; k++) {
         const Arg *a = &n->arg[k];
         if (!strcmp(n->op->schema->params[k].name, "attn_mask")) continue; /* an exponential is of it */
-        is = a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f);
+        is = (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f)) ||
+             (a->kind == ARG_GRAPH && gives_infinite(a->g, x));
         for (int i = 0; !is && i < (a->kind == ARG_VALUES ? a->n : a->kind == ARG_VALUE); i++) {
             const Value *v = a->kind == ARG_VALUE ? a->v : a->vs[i];
-            is = v && infinite[class[v->id]];
+            is = v && *infinite_at(x, v);
         }
     }
+    return is;
+}
+
+static void mark_infinite(const Graph *g, Infinite *x)
+{
+    for (int i = 0; i < g->nweight; i++)
+        if (weight_infinite(g->weight[i])) *infinite_at(x, g->weight[i]) = true;
+    for (const Node *n = g->first; n; n = n->next) {
+        bool may = node_infinite(n, x);
+        for (int k = 0; k < n->nout && may; k++) /* not the places that topk gives */
+            if (dtype_is_float(n->out[k]->dtype)) *infinite_at(x, n->out[k]) = true;
+    }
+}
+
+/* Does a body give what may be infinite, where it is given numbers? */
+static bool gives_infinite(const Graph *g, Infinite *outer)
+{
+    Infinite x = {outer->arena, NULL, arena_array(outer->arena, bool, g->next_id + 1), false};
+    bool is = false;
+    if (x.is) mark_infinite(g, &x);
+    for (int i = 0; x.is && i < g->noutput; i++) is |= x.is[g->output[i].value->id];
+    outer->failed |= !x.is || x.failed;
     return is;
 }
 
@@ -330,16 +381,12 @@ static bool node_infinite(const Node *n, const bool *infinite, const int *class)
 static bool find_infinite(Checker *c, Err *err)
 {
     const Side *s = &c->side[SOURCE];
-    bool *is = arena_array(c->arena, bool, s->g->next_id + 1);
-    if (!(c->t.infinite = is)) return oom(err);
-    for (int i = 0; i < s->g->nweight; i++)
-        if (weight_infinite(s->g->weight[i])) is[s->class[s->g->weight[i]->id]] = true;
-    for (const Node *n = s->g->first; n; n = n->next) {
-        bool may = node_infinite(n, is, s->class);
-        for (int k = 0; k < n->nout && may; k++) /* not the places that topk gives */
-            if (dtype_is_float(n->out[k]->dtype)) is[s->class[n->out[k]->id]] = true;
-    }
-    return true;
+    Infinite x = {c->arena, s->class, arena_array(c->arena, bool, s->g->next_id + 1), false};
+    if (!(c->t.infinite = x.is)) return oom(err);
+    for (int i = 0; c->inside && c->inside->infinite && i < s->g->ninput; i++)
+        if (dtype_is_float(s->g->input[i]->dtype)) x.is[s->class[s->g->input[i]->id]] = true;
+    mark_infinite(s->g, &x);
+    return !x.failed || oom(err);
 }
 
 /* Every value of the source has a class; nodes that compute the same have the same. */
@@ -372,12 +419,14 @@ static bool take_source(Checker *c, Err *err)
     return true;
 }
 
-/* Does it draw random numbers, or may it? */
+/* Does it draw random numbers, or what runs in it? */
 static bool draws(const Node *n)
 {
-    bool may = n->op->flags & OPF_RANDOM;
-    for (int k = 0; k < n->op->schema->nparams; k++) may |= n->arg[k].kind == ARG_GRAPH;
-    return may;
+    const Graph *body;
+    bool does = n->op->flags & OPF_RANDOM;
+    for (int i = 0; !does && (body = body_at(n, i)); i++)
+        for (const Node *k = body->first; k && !does; k = k->next) does = draws(k);
+    return does;
 }
 
 static bool find_draws(Checker *c, Side *s, Err *err)
@@ -406,8 +455,7 @@ static const Node *same_draw(Checker *c, const Node *n)
     return same ? m : NULL;
 }
 
-/* b of the result has the class of a from now on, which is given. */
-static int same_class(Checker *c, const Value *a, const Value *b)
+int checker_same(Checker *c, const Value *a, const Value *b)
 {
     int class = checker_class(c, SOURCE, a), own = checker_class(c, RESULT, b);
     for (int i = 0; own >= 0 && i < c->side[SOURCE].g->next_id; i++) /* x / 1 is x, which b was known to be */
@@ -420,7 +468,7 @@ static int same_class(Checker *c, const Value *a, const Value *b)
 bool checker_congruent(Checker *c, const Node *n)
 {
     int before = n->nout ? class_before(c, RESULT, n) : -1;
-    if (before >= 0) same_class(c, c->of_class[before], n->out[0]);
+    if (before >= 0) checker_same(c, c->of_class[before], n->out[0]);
     if (before >= 0) return true;
     Buf key = {0};
     const Node *twin = n->op->flags & OPF_RANDOM ? same_draw(c, n) : NULL;
@@ -429,17 +477,17 @@ bool checker_congruent(Checker *c, const Node *n)
     buf_free(&key);
     for (int k = 0; twin && k < n->nout; k++)
         if (k >= twin->nout || !checker_same_sizes(c, twin->out[k], n->out[k])) return false;
-    for (int k = 0; twin && k < n->nout; k++) c->claimed[same_class(c, twin->out[k], n->out[k])] |= rests;
+    for (int k = 0; twin && k < n->nout; k++) c->claimed[checker_same(c, twin->out[k], n->out[k])] |= rests;
     return twin != NULL;
 }
 
-void checker_equal(Checker *c, const Value *a, const Value *b) { c->claimed[same_class(c, a, b)] = true; }
+void checker_equal(Checker *c, const Value *a, const Value *b) { c->claimed[checker_same(c, a, b)] = true; }
 
 bool checker_given(const Checker *c, int i, const Value **a, const Value **b)
 {
     const Graph *x = c->side[SOURCE].g, *y = c->side[RESULT].g;
-    int n = x->noutput < y->noutput ? x->noutput : y->noutput;
-    if (i < n) return *a = x->output[i].value, *b = y->output[i].value, true;
+    int n = c->inside || y->noutput < x->noutput ? y->noutput : x->noutput;
+    if (i < n) return *a = x->output[c->inside ? c->inside->output[i] : i].value, *b = y->output[i].value, true;
     if (i - n >= graph_mutations(x) || i - n >= graph_mutations(y)) return false;
     return *a = graph_mutation(x, i - n)->value, *b = graph_mutation(y, i - n)->value, true;
 }
@@ -509,14 +557,17 @@ static bool same_number(Checker *c, const ScalarInput *x, const ScalarInput *y)
 static bool take_result(Checker *c, Err *err)
 {
     const Graph *a = c->side[SOURCE].g, *b = c->side[RESULT].g;
-    if (a->ninput != b->ninput) return fail(err, E_MISMATCH, "%d inputs, the source has %d", b->ninput, a->ninput);
+    if (a->ninput != b->ninput && !c->inside)
+        return fail(err, E_MISMATCH, "%d inputs, the source has %d", b->ninput, a->ninput);
     for (int i = 0; i < b->next_id; i++) c->side[RESULT].class[i] = -1;
-    for (int i = 0; i < a->ninput; i++) {
-        bool named = !strcmp(value_label(a->input[i]), value_label(b->input[i]));
-        if (!named || !checker_same_sizes(c, a->input[i], b->input[i]))
+    for (int i = 0; i < b->ninput; i++) {
+        const Value *of = input_of(c, i);
+        if (!of) continue;
+        bool named = c->inside || !strcmp(value_label(of), value_label(b->input[i]));
+        if (!named || !checker_same_sizes(c, of, b->input[i]))
             return fail(err, E_MISMATCH, "input %d is '%s', the source's '%s', or their dtypes or sizes differ", i,
-                        value_label(b->input[i]), value_label(a->input[i]));
-        same_class(c, a->input[i], b->input[i]);
+                        value_label(b->input[i]), value_label(of));
+        c->claimed[checker_same(c, of, b->input[i])] |= c->inside && c->inside->claimed;
     }
     for (int i = 0; varying(a, i) || varying(b, i); i++)
         if (!varying(a, i) || !varying(b, i) || strcmp(varying(a, i)->name, varying(b, i)->name))
@@ -533,7 +584,7 @@ static bool take_result(Checker *c, Err *err)
     for (int i = 0; i < b->nweight && ok; i++) {
         const Value *w = b->weight[i], *of = w->fqn ? map_get(&named, w->fqn) : NULL;
         if (!of || !same_rows(w->data, 0, -1, of->data)) of = weight_with(a, &shown, w);
-        if (of && !graph_writes(b, w) == !graph_writes(a, of)) same_class(c, of, w);
+        if (of && !graph_writes(b, w) == !graph_writes(a, of)) checker_same(c, of, w);
     }
     map_free(&named);
     lookup_free(&shown);
@@ -600,10 +651,26 @@ bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count,
     return true;
 }
 
+/* g, or a copy of it whose bodies hold the weights that they capture. */
+static const Graph *with_weights(Checker *c, int side, const Graph *g, Err *err)
+{
+    if (!has_bodies(g)) return g;
+    Graph *own = c->own[side] = graph_copy(g, err);
+    return own && bodies_sink(own, err) ? own : NULL;
+}
+
 bool checker_open(Checker *c, const Graph *source, const Graph *result, bool single, Err *err)
 {
-    *c = (Checker){.arena = arena_create(0)};
+    *c = (Checker){0};
+    const Graph *a = with_weights(c, SOURCE, source, err), *b = a ? with_weights(c, RESULT, result, err) : NULL;
+    return b && checker_open_body(c, a, b, single, NULL, err);
+}
+
+bool checker_open_body(Checker *c, const Graph *source, const Graph *result, bool single, const Inside *in, Err *err)
+{
+    c->arena = arena_create(0);
     if (!c->arena) return oom(err);
+    c->inside = in;
     c->t.single = single;
     if (single) c->laws = 1u << LAW_SINGLE;
     c->t.x = (Index){.p = expr_pool(c->arena), .arena = c->arena};
@@ -638,6 +705,7 @@ void checker_close(Checker *c)
     terms_close(&c->t);
     map_free(&c->nodes);
     for (int s = 0; s < 2; s++) buf_free(&c->side[s].steps);
+    for (int s = 0; s < 2; s++) graph_free(c->own[s]);
     if (c->t.x.p) expr_pool_free(c->t.x.p);
     arena_destroy(c->arena);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/jsonw.h"
 #include "certify/certify.h"
+#include "ir/bodies.h"
 #include "rewrite/rewrite.h"
 
 enum { MAX_WASTED = 1 << 16 };
@@ -30,7 +31,7 @@ typedef struct Prover {
     bool *placed; /* by id of the source: of places alone */
     unsigned char *through; /* by class of the source: the reaches that look through it */
     bool *below, *met; /* by id of the result, by class of the source: find_met */
-    bool reads_failed, all_placed;
+    bool reads_failed, all_placed, no_memory;
     int wasted; /* steps for claims that do not hold */
     Err last;   /* why the last claim that was tried does not hold */
 } Prover;
@@ -255,8 +256,9 @@ static bool find_firings(Prover *p)
         ok = (of || map_put(&first, f->rule, x)) &&
              (map_has(&p->by_result, f->result) || map_put(&p->by_result, f->result, x));
     }
-    for (int i = b->noutput < a->noutput ? b->noutput : a->noutput; i--;)
-        p->given[b->output[i].value->id] = a->output[i].value;
+    const Value *x, *y;
+    for (int i = 0; i < b->noutput && checker_given(&p->c, i, &x, &y); i++)
+        if (!p->given[y->id]) p->given[y->id] = x;
     map_free(&first);
     return ok;
 }
@@ -374,11 +376,98 @@ static bool pair_in_order(Prover *p)
     return true;
 }
 
+/* ------------------------------------------------------------------ loops and branches */
+
+static void prove(Prover *p, Certified *found, Err *err);
+
+static void put_proof(const Prover *p, Buf *out)
+{
+    jw_list(out, "weights", '[', &p->weights);
+    jw_list(out, "claims", '[', &p->claims);
+    jw_close(out, "}");
+}
+
+static void close_prover(Prover *p)
+{
+    map_free(&p->by_result);
+    buf_free(&p->weights);
+    buf_free(&p->claims);
+}
+
+/* Are the bodies the same functions? *claimed: of what may be equal over the reals alone; it becomes true where that is
+ * all that is known of what they give, and a next turn may be given. */
+static bool same_bodies(Prover *p, const Twins *r, bool *claimed, int *claims, Buf *out)
+{
+    bool same = true;
+    *claims = 0;
+    for (int i = 0; same && body_at(r->b, i); i++) {
+        Prover q = {.firing = p->firing, .nfirings = p->nfirings, .wasted = p->wasted};
+        Certified found = {0};
+        bool open = checker_enter(&q.c, &p->c, r, i, *claimed, &p->last);
+        if (open) prove(&q, &found, &p->last);
+        p->wasted = q.wasted;
+        p->no_memory |= q.no_memory || p->last.code == E_LIMIT;
+        same = open && found.whole && (*claimed || !(q.nclaims || q.weights.len));
+        if (open && !found.whole) p->last = (Err){0}, fail(&p->last, E_MISMATCH, "body %d: %s", i, found.why);
+        jw_open(out, NULL, '{');
+        put_proof(&q, out);
+        *claims += q.nclaims;
+        *claimed |= found.whole && !same;
+        checker_leave(&p->c, &q.c);
+        close_prover(&q);
+    }
+    return same;
+}
+
+/* A loop or branch that the source has under the name of a result. torch's loops carry their condition, too. */
+static bool try_runs(Prover *p, const Node *n)
+{
+    Checker *c = &p->c;
+    const Value *of = NULL;
+    int k = 0, nc = n->op->id == OP_loop ? n->arg[1].n : 0;
+    for (; k < n->nout; k++) {
+        of = p->given[n->out[k]->id];
+        if (!of) of = graph_find_value(c->side[SOURCE].g, n->out[k]->name);
+        if (!of) of = p->pair[n->out[k]->id];
+        if (of && of->def && of->def->op == n->op) break;
+    }
+    p->last = (Err){0};
+    if (k == n->nout) return fail(&p->last, E_MISMATCH, "'%s' is not in the source", n->name);
+    int *carried = arena_array(c->arena, int, nc + 1), inside;
+    if (!carried) return oom(&p->last);
+    int own = nc ? of->def->arg[1].n : 0;
+    for (int i = 0; i < nc; i++) carried[i] = i - (nc > own);
+    const Twins r = {of->def, n, nc > own ? carried : NULL};
+    if (!checker_same_operands(c, &r, &p->last)) return false;
+    bool claimed = checker_rests(c, &r), first = claimed;
+    Buf bodies = {0};
+    bool same = same_bodies(p, &r, &claimed, &inside, &bodies);
+    if (!same && claimed != first) {
+        buf_free(&bodies);
+        bodies = (Buf){0};
+        same = same_bodies(p, &r, &claimed, &inside, &bodies);
+    }
+    if (same) {
+        jw_open(&p->claims, NULL, '{');
+        jw_text(&p->claims, "source", of->name);
+        jw_text(&p->claims, "result", n->out[k]->name);
+        if (r.carried) jw_open(&p->claims, "carried", '[');
+        for (int i = 0; r.carried && i < nc; i++) jw_int(&p->claims, NULL, carried[i]);
+        if (r.carried) jw_close(&p->claims, "]");
+        jw_list(&p->claims, "bodies", '[', &bodies);
+        jw_close(&p->claims, "}");
+        checker_ran(c, &r, claimed);
+        p->nclaims += inside + 1;
+    }
+    buf_free(&bodies);
+    return same;
+}
+
 static void find_claims(Prover *p, Certified *found)
 {
     const Graph *a = p->c.side[SOURCE].g, *b = p->c.side[RESULT].g;
     for (const Node *n = b->first; n; n = n->next) {
-        if (checker_congruent(&p->c, n)) continue;
+        if (checker_congruent(&p->c, n) || (body_at(n, 0) && try_runs(p, n))) continue;
         p->reads_failed = false;
         node_each_operand((Node *)(uintptr_t)n, reads_failed, p);
         for (int k = 0; k < n->nout; k++) {
@@ -388,7 +477,7 @@ static void find_claims(Prover *p, Certified *found)
             if (of && !output && !checker_same_sizes(&p->c, of, v)) of = NULL; /* another exporter counts its views */
             if (!of) of = p->pair[v->id];
             if (p->reads_failed && (!output || p->wasted > MAX_WASTED)) p->failed[v->id] = true;
-            else if (of && of->def && !try_claim(p, of, v)) give_up(p, of, v, found);
+            else if (of && of->def && (body_at(n, 0) || !try_claim(p, of, v))) give_up(p, of, v, found);
         }
     }
 }
@@ -403,54 +492,59 @@ static void claim_given(Prover *p)
     }
 }
 
+/* All claims about the two graphs of an open checker. */
+static void prove(Prover *p, Certified *found, Err *err)
+{
+    const Graph *a = p->c.side[SOURCE].g, *b = p->c.side[RESULT].g;
+    p->leaf = arena_array(p->c.arena, bool, p->c.nclasses + 1);
+    p->failed = arena_array(p->c.arena, bool, b->next_id + 1);
+    p->pair = arena_array(p->c.arena, const Value *, b->next_id + 1);
+    p->placed = arena_array(p->c.arena, bool, a->next_id + 1);
+    p->given = arena_array(p->c.arena, const Value *, b->next_id + 1);
+    p->through = arena_array(p->c.arena, unsigned char, p->c.nclasses + 1);
+    p->below = arena_array(p->c.arena, bool, b->next_id + 1);
+    p->met = arena_array(p->c.arena, bool, p->c.nclasses + 1);
+    p->fired = arena_array(p->c.arena, Fired, p->nfirings + 1);
+    p->said = arena_array(p->c.arena, int, p->nfirings + 1);
+    bool room = p->leaf && p->failed && p->pair && p->placed && p->given && p->through && p->below && p->met &&
+                p->fired && p->said;
+    bool ok = (room && find_firings(p)) || oom(err);
+    if (ok) {
+        find_placed(p);
+        find_through(p);
+        pair_operands(p);
+        ok = p->nfirings || pair_in_order(p) || oom(err); /* a rewriting keeps names */
+    }
+    if (!ok) return;
+    find_pieces(p);
+    find_claims(p, found);
+    claim_given(p);
+    found->whole = checker_finish(&p->c, err);
+    found->claims = p->nclaims;
+    if (p->no_memory) found->whole = oom(err);
+    if (!found->whole && !found->why[0]) snprintf(found->why, sizeof found->why, "%s", err->msg);
+    if (found->whole) found->why[0] = 0;
+}
+
 bool certify_graphs(const Graph *source, const Graph *result, bool single, const RuleAt *firings, int n,
                     Certified *found, Buf *out, Err *err)
 {
     Prover p = {.firing = firings, .nfirings = n};
     Err why = {0};
     *found = (Certified){0};
-    bool ok = checker_open(&p.c, source, result, single, &why);
-    p.leaf = ok ? arena_array(p.c.arena, bool, p.c.nclasses + 1) : NULL;
-    p.failed = ok ? arena_array(p.c.arena, bool, result->next_id + 1) : NULL;
-    p.pair = ok ? arena_array(p.c.arena, const Value *, result->next_id + 1) : NULL;
-    p.placed = ok ? arena_array(p.c.arena, bool, source->next_id + 1) : NULL;
-    p.given = ok ? arena_array(p.c.arena, const Value *, result->next_id + 1) : NULL;
-    p.through = ok ? arena_array(p.c.arena, unsigned char, p.c.nclasses + 1) : NULL;
-    p.below = ok ? arena_array(p.c.arena, bool, result->next_id + 1) : NULL;
-    p.met = ok ? arena_array(p.c.arena, bool, p.c.nclasses + 1) : NULL;
-    p.fired = ok ? arena_array(p.c.arena, Fired, n + 1) : NULL;
-    p.said = ok ? arena_array(p.c.arena, int, n + 1) : NULL;
-    bool room = p.leaf && p.failed && p.pair && p.placed && p.given && p.through && p.below && p.met && p.fired &&
-                p.said;
-    if (ok && (!room || !find_firings(&p))) ok = oom(&why);
-    if (ok) {
-        find_placed(&p);
-        find_through(&p);
-        pair_operands(&p);
-        ok = n || pair_in_order(&p) || oom(&why); /* a rewriting keeps names */
-    }
-    if (ok) {
-        find_pieces(&p);
-        find_claims(&p, found);
-        claim_given(&p);
-        found->whole = checker_finish(&p.c, &why);
-        found->claims = p.nclaims;
+    if (checker_open(&p.c, source, result, single, &why)) {
+        prove(&p, found, &why);
         for (int i = 0; (found->assuming[i] = checker_assumes(&p.c, i)); i++) {
         }
     }
     if (!found->whole && !found->why[0]) snprintf(found->why, sizeof found->why, "%s", why.msg);
-    if (found->whole) found->why[0] = 0;
     jw_put(out, "{'format': 'qkv certificate 2'");
     jw_bool(out, "single", single);
     jw_bool(out, "whole", found->whole);
     jw_text(out, "why", found->whole ? NULL : found->why);
-    jw_list(out, "weights", '[', &p.weights);
-    jw_list(out, "claims", '[', &p.claims);
-    jw_close(out, "}");
+    put_proof(&p, out);
     checker_close(&p.c);
-    map_free(&p.by_result);
-    buf_free(&p.weights);
-    buf_free(&p.claims);
+    close_prover(&p);
     return why.code != E_LIMIT || fail(err, E_LIMIT, "%s", why.msg);
 }
 

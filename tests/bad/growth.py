@@ -542,6 +542,8 @@ DOUBLED = {
     "gradients": (onnx_loss, 20000, "m.onnx", ["QKV", "joint", "FILE", "-o", "o.pt2"]),
     "weights in bf16": (onnx_weights, 5000, "m.onnx", ["QKV", "convert", "FILE", "--dtype", "bf16", "-o", "o.pt2"]),
     "folded constants": (onnx_indices, 1500, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
+    "claims of branches": (onnx_branches, 99, "m.onnx",
+                           ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "other names": (onnx_quantized, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "random numbers": (onnx_random, 1000, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
 }

@@ -75,6 +75,7 @@ static_other.pt2
 static_table_a.pt2
 static_table_b.pt2
 train.pt2
+turns.pt2
 two.pt2
 vocab.txt
 words.pt2

@@ -25,6 +25,7 @@ verify padded.onnx padded.onnx
 prove eager.pt2 eager.pt2
 rewrite eager.pt2 -o out/r.pt2 --certify out/c.json
 rewrite eager.pt2 --prove --json
+rewrite turns.pt2 -o out/t.pt2 --certify out/t.json
 convert eager.pt2 -o out/e.onnx --external-data
 extract affine.pt2 --weights -o out/w.npz
 generalize static_a.pt2 static_b.pt2 static_c.pt2 -o out/d.pt2 --json

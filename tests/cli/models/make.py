@@ -14,6 +14,8 @@ train.pt2       x (B, 4), target (B, 3) -> the mean squared error of affine.pt2'
                 x asks for a gradient
 static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that is a constant; at three sizes, without
                 dynamic sizes; static_loop.pt2 has the same signature and other nodes, static_other.pt2 other weights
+turns.pt2       x (B, 4) -> the last of its running sums and all of them, each of which is added or subtracted after a
+                norm that is written out
 static_table_*.pt2   x (b, s) -> x * a table of s numbers that follow no rule + 137 or 911, at two sizes
 eager.pt2       (B, S, 8) and mask (B, S) -> (B, S, 8): attention of two heads spelled out, with decomposed softmax,
                 norm and activation
@@ -26,6 +28,7 @@ ground.pt2      pictures (B, 3, 32, 32), ids (P, 16) -> logits, boxes, masks, pr
 """
 import pathlib
 import torch
+from torch._higher_order_ops.scan import scan
 
 HERE = pathlib.Path(__file__).resolve().parent
 Dim = torch.export.Dim
@@ -210,6 +213,21 @@ def save(name, module, args, dynamic, extra=None, keep=()):
     torch.export.save(ep, HERE / f"{name}.pt2", extra_files=extra)
 
 
+class Turns(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.arange(1.0, 5.0))
+
+    def norm(self, x):
+        return self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+    def forward(self, x):
+        def turn(h, x):
+            h = torch.cond(x.sum() > 0, lambda h, x: h + self.norm(x), lambda h, x: h - self.norm(x), (h, x))
+            return h, h * 2
+        return scan(turn, torch.zeros(4), x)
+
+
 def main():
     batch, seq = Dim("batch", min=1, max=64), Dim("seq", min=2, max=16)
     ids = torch.ones(3, 5, dtype=torch.int64)
@@ -231,6 +249,7 @@ def main():
     save("eager", Eager([float("-inf")]), eager, {"x": bs, "mask": bs})
     save("left", Eager([float("-inf"), -50.0]), eager, {"x": bs, "mask": bs})
     save("static_loop", Loop(), static(3, 5), None)
+    save("turns", Turns(), (torch.rand(3, 4),), {"x": {0: Dim("batch", min=2, max=64)}})
     for name, n, s in (("a", 2, 3), ("b", 4, 5)):
         save(f"static_table_{name}", Table(), (torch.rand(n, s),), None)
     save("static_other", Causal(2.0), static(3, 5), None)
