@@ -93,7 +93,6 @@ def test_attention_inside_is_recognised(name, tmp_path):
         equal(tensors(torch.export.load(out).module()(**feed)), tensors(program.module()(**feed)), name)
 
 
-@pytest.mark.turns
 class Stacked(torch.nn.Module):
     """Nine weights in a body, of which the rules stack three and then the biases of three."""
 
@@ -124,6 +123,7 @@ def test_weights_that_rules_add_to_a_body(tmp_path):
     equal(tensors(again.module()(x)), tensors(model(x)), "rewritten")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", GRADS)
 def test_gradients(name, tmp_path):
     module, feeds, dims = zoo.MODELS[name].build()
