@@ -153,7 +153,8 @@ def volumes(g):
         lambda: f"F.conv{d}({v}, {g.w(2, c, *k)}, padding={g.word('same valid')}, dilation={g.of(1, 2)})",
         lambda: f"F.interpolate({v}, {size}, mode='{mode}', align_corners={g.either()})",
         lambda: f"F.interpolate({v}, {size}, mode={g.word('nearest nearest-exact area')})",
-        lambda: f"F.interpolate({v}, {size}, mode='{mode}', antialias=True)" if n == 2
+        # two columns and more: of one, PyTorch's kernel is wrong (docs/OPINFO.md)
+        lambda: f"F.interpolate(F.pad({v}, (2, 2)), {size}, mode='{mode}', antialias=True)" if n == 2
         else f"F.interpolate({v}, {size})",
         lambda: f"F.pad({v}, ({pads}), mode='{g.of(*PADS)}')", lambda: f"F.pad({v}, ({pads}), mode='{g.of(*PADS)}')",
         lambda: f"F.max_pool{d}({v}, 2, {g.of(1, 2)}, {g.of(0, 1)}, {g.of(1, 2)}, ceil_mode={g.either()})",
