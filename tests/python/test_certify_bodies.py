@@ -1,5 +1,6 @@
 """Certificates of what runs in loops and branches: each body is a graph of its own, of which claims hold whatever it is
-given. What is spelled otherwise in a body is certified, what differs there is not, nor is a certificate that is changed.
+given. What is spelled otherwise in a body is certified; what differs there is not, nor is a certificate that was
+changed.
 """
 import copy
 import json
@@ -66,7 +67,8 @@ class While(Block):
 class Nested(Block):
     def forward(self, x):
         def turn(h, x):
-            h = torch.cond(x.sum() > 0, lambda h, x: self.norm(h) + x, lambda h, x: self.attend((h * x)[None])[0], (h, x))
+            h = torch.cond(x.sum() > 0, lambda h, x: self.norm(h) + x, lambda h, x: self.attend((h * x)[None])[0],
+                           (h, x))
             return h, h * 2
         return scan(turn, torch.ones(4, 8), x)
 
@@ -236,7 +238,8 @@ def test_bodies_that_differ_are_not_certified(name, tmp_path):
 
 # name: (a function, the same in another spelling, arguments)
 SAME = {
-    "a branch": (lambda x, y: branch(lambda x, y: (x @ y.transpose(0, 1) * 0.5).softmax(-1) @ y, lambda x, y: x * y, x, y),
+    "a branch": (lambda x, y: branch(lambda x, y: (x @ y.transpose(0, 1) * 0.5).softmax(-1) @ y,
+                                     lambda x, y: x * y, x, y),
                  lambda x, y: branch(lambda x, y: nn.functional.scaled_dot_product_attention(x, y, y, scale=0.5),
                                      lambda x, y: y * x, x, y), (X, Y)),
     "a turn": (lambda x: sums(x, lambda h, v: ((h + (v - v.mean()),), h * 2)),

@@ -1,4 +1,4 @@
-"""Functions that ONNX Runtime has of float32 alone, of float64: PyTorch's values to the last digits, at the ends too."""
+"""Functions of float64 that ONNX Runtime has of float32 alone: PyTorch's values to the last digits, at the ends too."""
 import math
 
 import pytest
@@ -8,8 +8,8 @@ runtime = pytest.importorskip("onnxruntime")
 import qkv  # noqa: E402
 from torch import nn  # noqa: E402
 
-ENDS = [0.0, 1e-300, 1e-20, 1e-9, 1e-5, 0.1, 0.5, 0.7, 0.9, 0.999999, 1 - 1e-15, 1.0, 1.0000001, 1.5, 2.0, 3.0, 5.0, 8.0,
-        20.0, 26.5, 40.0, 100.0, 709.0, 711.0, 1e5, 1e9, 1e11, 1e30, 1e200, 1.7e308, math.inf, math.nan]
+ENDS = [0.0, 1e-300, 1e-20, 1e-9, 1e-5, 0.1, 0.5, 0.7, 0.9, 0.999999, 1 - 1e-15, 1.0, 1.0000001, 1.5, 2.0, 3.0, 5.0,
+        8.0, 20.0, 26.5, 40.0, 100.0, 709.0, 711.0, 1e5, 1e9, 1e11, 1e30, 1e200, 1.7e308, math.inf, math.nan]
 
 
 class Of(nn.Module):
