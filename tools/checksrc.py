@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Refuses what the sources may not use, one row of BANNED each. Prints TAP, one line a row.
+"""Refuses what the sources may not use, one row of BANNED each, and tests in Python that another one of the same name
+hides. Prints TAP, one line a row.
 
     tools/checksrc.py        not ok 1 - checksrc: strtod
                              # src/rewrite/sexpr.c:97 strtod: follows the program's locale; use parse_double ...
 """
+import ast
+import collections
 import pathlib
 import re
 
@@ -50,6 +53,19 @@ def code(path):
     return COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "\n" * m[0].count("\n"), text)
 
 
+def hidden(path):
+    """Functions, classes and constants of a module that are made again later, as path:line name: why."""
+    made = collections.defaultdict(list)
+    for node in ast.parse(path.read_text()).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        names = [t.id for part in targets for t in ast.walk(part)
+                 if isinstance(t, ast.Name) and isinstance(t.ctx, ast.Store) and t.id.isupper()]
+        for name in [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else names:
+            made[name].append(node.lineno)
+    return [f"{path.relative_to(ROOT)}:{lines[0]} {name}: line {lines[1]} makes it again; give one another name"
+            for name, lines in made.items() if len(lines) > 1 and name != "_"]
+
+
 def main():
     paths = [p for folder in ("src", "vision", "serve", "cli") for p in sorted((ROOT / folder).rglob("*"))
              if p.suffix in (".c", ".h", ".def")]
@@ -60,6 +76,7 @@ def main():
                  for f, text in files.items() if f.startswith(tuple(d + "/" for d in folders)) and f not in allowed
                  for m in re.finditer(pattern, text)]
         checks.append((name, found))
+    checks.append(("hidden tests", [line for p in sorted((ROOT / "tests/python").glob("*.py")) for line in hidden(p)]))
     tap.report("checksrc", checks)
 
 

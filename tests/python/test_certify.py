@@ -1304,7 +1304,7 @@ ADDS = "(float[2] x) => (float y) <float[2] w = {1.0, 2.0}> { y = Add(x, w) }"
 OTHER = "(float[2] x) => (float y) <float[2] v = {1.0, 3.0}> { y = Add(x, v) }"
 
 INDEXED = "(float[2] x, int64[2] i) => (float y) { y = Gather(x, i) }"
-PLACES = "(float[2] x) => (int64 y) { r = Relu(x) y = NonZero(x) }"
+FOUND = "(float[2] x) => (int64 y) { r = Relu(x) y = NonZero(x) }"
 
 
 def claim(**parts): return {"claims": [{"result": "y", **parts}]}
@@ -1344,8 +1344,8 @@ REFUSED = [  # source, result, parts of a certificate, what is said
       for other, kind in (({}, "object"), (None, "null"), ("", "string"), (0, "integer"))],
     (RELU, RELU, {"format": ["qkv certificate 2"]}, "field 'format'"),
     (INDEXED.replace("Gather(x, i)", "Relu(x)"), INDEXED, {}, "may have an error that the source has not"),
-    (PLACES.replace("NonZero(x)", "Cast<to = 7>(r)"), PLACES, {}, "size 'n0' is not the source's"),
-    (PLACES, PLACES.replace("NonZero(x)", "NonZero(r)"), {}, "size 'n0' is not provably the source's"),
+    (FOUND.replace("NonZero(x)", "Cast<to = 7>(r)"), FOUND, {}, "size 'n0' is not the source's"),
+    (FOUND, FOUND.replace("NonZero(x)", "NonZero(r)"), {}, "size 'n0' is not provably the source's"),
     (RELU, RELU, {"claims": [None]}, "a claim is made twice, out of order, or of what needs none"),
 ]
 
@@ -1540,7 +1540,7 @@ class Chunked(nn.Module):
 
 
 @pytest.mark.parametrize("ceil", (True, False))
-def test_chunks_of_any_length(ceil, tmp_path):
+def test_attention_in_chunks_of_any_length(ceil, tmp_path):
     sizes = {a: torch.export.Dim.AUTO for a in (0, 1)}
     program = torch.export.export(Chunked(ceil), (torch.randn(2, 7, 4),), dynamic_shapes=(sizes,))
     torch.export.save(program, tmp_path / "a.pt2")

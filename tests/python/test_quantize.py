@@ -478,7 +478,7 @@ def test_float8(digits, tmp_path):
             model.quantize(target="tensorrt-10-fp8", **wrong)
 
 
-def test_dynamic_in_onnx_runtime(digits, tmp_path):
+def test_dynamic_and_read_back(digits, tmp_path):
     ort = pytest.importorskip("onnxruntime")
     _, x, _ = digits
     path = tmp_path / "q.onnx"
