@@ -59,6 +59,14 @@ bool complex_add(Lower *L)
     return complex_return(L, re, less ? minus(L, ai, bi) : plus(L, ai, bi));
 }
 
+/* The second argument less the first times the third */
+bool complex_rsub(Lower *L)
+{
+    Value *less = operand(L, 0), *from = operand(L, 1);
+    if (!lower_is_number(&L->arg[2], 1)) less = AS(L, mul_Tensor, v(less), L->arg[2]);
+    return lower_return(L, AS(L, sub_Tensor, v(from), v(less)));
+}
+
 Value *complex_product(Lower *L, OpId op, Parts a, Parts b)
 {
     Value *rr = lower_as(L, op, 2, (Arg[]){v(a.re), v(b.re)});

@@ -2,6 +2,7 @@
  *
  *     quantile(x, q, -1)      -> lerp of gather(sort(x), floor(q (n - 1))) and gather(sort(x), ceil(q (n - 1)))
  *     trapezoid(y, x)         -> sum((y[:-1] + y[1:]) (x[1:] - x[:-1])) / 2
+ *     trapezoid(y, dx)        -> (sum(y) - (sum(y[:1]) + sum(y[-1:])) / 2) dx
  *     gradient(x)             -> cat(x[1] - x[0], slopes of parabolas through three neighbours, x[-1] - x[-2])
  */
 #include <string.h>
@@ -83,6 +84,16 @@ static Value *part(Lower *L, Value *x, int d, int64_t from, int64_t to)
     return AS(L, slice_Tensor, v(x), arg_int(L->g, d), arg_int(L->g, from), arg_int(L->g, to));
 }
 
+/* With equal steps: all of them less half of the first and the last, times the step, as PyTorch adds them up. */
+static bool integral(Lower *L, Value *y, int d)
+{
+    Arg axis = arg_ints(L->g, 1, (int64_t[]){d});
+    Value *sum = AS(L, sum_dim_IntList, v(y), axis), *first = AS(L, sum_dim_IntList, v(part(L, y, d, 0, 1)), axis),
+          *last = AS(L, sum_dim_IntList, v(part(L, y, d, -1, INT64_MAX)), axis);
+    Value *inner = AS(L, sub_Tensor, v(sum), v(half(L, add(L, first, last))));
+    return lower_return(L, AS(L, mul_Tensor, v(inner), L->arg[op_param(L->op, "dx")]));
+}
+
 /* trapezoid and cumulative_trapezoid, with a step dx or points x (a vector, or a tensor that broadcasts) */
 bool lower_trapezoid(Lower *L)
 {
@@ -91,6 +102,7 @@ bool lower_trapezoid(Lower *L)
     bool points = op_param(L->op, "x") >= 0, running = !strncmp(L->op->name, "aten.cumulative", 15);
     TRY(want(L, &y) && lower_dim(L, op_param(L->op, "dim"), y->rank, &d));
     if (!y->rank) return lower_fail(L, 0, "expected a tensor of rank 1 or more");
+    if (!points && !running) return integral(L, y, d);
     Value *pair = add(L, part(L, y, d, 0, -1), part(L, y, d, 1, INT64_MAX));
     if (points) {
         Value *x = lower_value(L, 1);

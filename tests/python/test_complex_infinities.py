@@ -1,4 +1,5 @@
-"""Products and quotients of complex and real numbers, of which some are infinite, NaN or zeros with a sign: eager's."""
+"""Products and quotients of complex and real numbers, of which some are infinite, NaN or zeros with a sign: eager's.
+And a complex number less a tensor."""
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -27,3 +28,17 @@ def test_infinities(form, dtype, tmp_path):
     torch.export.save(torch.export.export(Of(FORMS[form]), (z, r)), path)
     given, = qkv.Model(path).run_dlpack([z, r]).values()
     torch.testing.assert_close(torch.from_dlpack(given), Of(FORMS[form])(z, r), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_numbers_less_tensors(dtype, tmp_path):
+    class Less(torch.nn.Module):
+        def forward(self, z, r):
+            return [torch.view_as_real(x) for x in ((1 - 2j) - z, (1 - 2j) - r, torch.rsub(z, 2, alpha=1j),
+                                                    torch.rsub(r, z, alpha=2), torch.rsub(z, 1 + 1j, alpha=0.5))]
+
+    z, path = torch.randn(2, 5, dtype=dtype), tmp_path / "m.pt2"
+    r = torch.randn(5, dtype=z.real.dtype)
+    torch.export.save(torch.export.export(Less(), (z, r)), path)
+    for got, want in zip(qkv.Model(path).run_dlpack([z, r]).values(), Less()(z, r), strict=True):
+        torch.testing.assert_close(torch.from_dlpack(got), want)

@@ -413,6 +413,9 @@ def complexes(F):
     for n in ("sum", "mean", "prod", "sgn", "log", "sqrt", "sin", "cos", "reciprocal", "square", "isnan", "isfinite",
               "isinf", "mH", "adjoint", "_neg_view", "_conj_physical", "t", "linalg_vector_norm", "var"):
         F.op(f"aten.{n}.default")(z(3, 4))
+    F.op("aten.rsub.Tensor")(z(3), z(3), alpha=2)
+    F.op("aten.rsub.Tensor")(t(3), z(3))
+    F.op("aten.rsub.Scalar")(z(2, 3), 2, 0.5)
     F.op("aten.abs.default")(torch.zeros(2, dtype=torch.complex64))
     F.op("aten.sgn.default")(torch.zeros(2, dtype=torch.complex64))
     for e in (2, 3, -2, 0.5, 1):

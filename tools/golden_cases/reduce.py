@@ -440,6 +440,8 @@ def statistics(F):
         c(t(3, 5, dt=i64))
         c(t(1))
         c(t(2, 1))
+        c(torch.tensor([[inf], [nan], [1]]))
+        c(torch.tensor([[inf, 1, 2], [1, inf, 2], [1, nan, 2], [1, 2, -inf]]), dx=2)
         c = F.op(f"aten.{n}.x")
         c(t(3, 5), t(5))
         c(t(3, 5, dt=f64), t(3, dt=f64), dim=0)
