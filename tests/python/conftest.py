@@ -13,6 +13,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "python"))
 
+import pytest  # noqa: E402
 import share  # noqa: E402
 
 TURNS = 8
@@ -20,6 +21,14 @@ TURNS = 8
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "turns: some of the cases run for a commit")
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    """torch keeps what it compiled of loops, and exports another test's with a guard against the sizes of that."""
+    yield
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
 
 
 def pytest_collection_modifyitems(config, items):
