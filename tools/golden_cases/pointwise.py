@@ -482,8 +482,10 @@ def complexes(F):
         F.op(f"aten.{n}.default")(holes)
     for n in ("and", "or", "xor"):
         F.op(f"aten.logical_{n}.default")(holes, holes.T.clone())
-    F.op("aten.reflection_pad1d.default")(z(2, 5), [2, 1])
-    F.op("aten.replication_pad1d.default")(z(2, 5), [2, 3])
+    for n, p in (("reflection", 1), ("replication", 3)):
+        F.op(f"aten.{n}_pad1d.default")(z(2, 5), [2, p])
+        F.op(f"aten.{n}_pad2d.default")(z(2, 3, 4), [1, 2, 2, 1])
+        F.op(f"aten.{n}_pad3d.default")(z(1, 2, 3, 2), [1, 0, 2, 1, 0, 1])
     F.op("aten.eye.default")(3, dtype=torch.complex64, static=True)
     F.op("aten.randn.default")([3, 5], dtype=torch.complex64, static=True)
     F.op("aten.rand.default")([7], dtype=torch.complex64, static=True)
