@@ -16,7 +16,9 @@ KINKS = {
     "threshold": lambda x: F.threshold(x, 1.0, 5.0), "hardshrink": lambda x: F.hardshrink(x, 1.0),
     "softshrink": lambda x: F.softshrink(x, 1.0), "hardsigmoid": F.hardsigmoid, "hardswish": F.hardswish,
     "leaky_relu": F.leaky_relu, "elu": F.elu, "maximum": lambda x: torch.maximum(x, torch.ones_like(x)),
-    "minimum": lambda x: torch.minimum(x, torch.ones_like(x))}
+    "minimum": lambda x: torch.minimum(x, torch.ones_like(x)),
+    "nextafter": lambda x: torch.nextafter(x, torch.ones_like(x)),
+    "nextafter to": lambda x: torch.nextafter(torch.ones_like(x), x)}
 X = [-3.0, -2.0, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0, 7.0]
 
 
@@ -209,7 +211,7 @@ def test_gradients_of_bounds(which, tmp_path):
 
 @pytest.mark.parametrize("f", [torch.prod, lambda x: x.reshape(2, 3).prod(1), torch.logit, torch.std,
                                lambda x: x.norm(1.5), lambda x: x.norm(), lambda x: x.reshape(2, 3).norm(3, 1),
-                               lambda x: torch.dist(x, x)])
+                               lambda x: torch.dist(x, x), lambda x: torch.nextafter(x, x.abs())])
 @pytest.mark.parametrize("x", [[0.0, -0.0, 0.0, 0.0, 0.0, 0.0], [0.5, 0.0, 2.0, -1.0, 0.25, 1.0],
                                [0.5, 0.0, 0.0, 1.5, 0.25, 1.0]])
 def test_forward_derivatives(f, x, tmp_path):
