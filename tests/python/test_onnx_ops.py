@@ -876,3 +876,35 @@ def test_transforms_that_are_refused(tmp_path):
         onnx.save(of_helper(node, [("x", ["B", "N", "M", 1])], 17), path)
         with pytest.raises(qkv.Error, match=message):
             qkv.Model(path)
+
+
+# ---------------------------------------------------------------- where ONNX Runtime alone differs
+
+@pytest.mark.parametrize("opset", [6, 11, 13])
+def test_clip_leaves_infinities(tmp_path, opset):
+    """A bound that is not given bounds nothing: so the standard's own evaluator, its function of Clip, and PyTorch.
+    ONNX Runtime makes finite numbers of infinities in float32."""
+    least, most = ("Clip<min = -1.0>(x)", "Clip<max = 1.0>(x)") if opset < 11 else ('Clip(x, m)', 'Clip(x, "", p)')
+    consts = "" if opset < 11 else "<float m = {-1}, float p = {1}>"
+    m = model(f"g (float[n] x) => (float[n] y, float[n] z) {consts} {{ y = {least} z = {most} }}", opset)
+    path = str(tmp_path / "model.onnx")
+    onnx.save(m, path)
+    x = np.array([-np.inf, -2, 0.5, 2, np.inf, np.nan], np.float32)
+    y, z = qkv.Model(path).run({"x": x}).values()
+    np.testing.assert_array_equal(y, np.maximum(x, np.float32(-1)))
+    np.testing.assert_array_equal(z, np.minimum(x, np.float32(1)))
+    if opset > 6:
+        for a, b in zip(onnx.reference.ReferenceEvaluator(m).run(None, {"x": x}), (y, z)):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_each_nan_is_unique(tmp_path):
+    """As in torch.unique: none equals another."""
+    torch = pytest.importorskip("torch")
+    m = model("g (float[n] x) => (float[k] y, int64[k] i, int64[n] v, int64[k] c) { y, i, v, c = Unique(x) }")
+    path = str(tmp_path / "model.onnx")
+    onnx.save(m, path)
+    x = np.array([np.nan, 1, np.nan, 2, 1, np.nan, 0], np.float32)
+    y, _, v, c = qkv.Model(path).run({"x": x}).values()
+    for a, b in zip(torch.unique(torch.from_numpy(x), return_inverse=True, return_counts=True), (y, v, c)):
+        np.testing.assert_array_equal(a.numpy(), b)
