@@ -18,17 +18,34 @@ const char *phase_name(Phase p)
 
 /* ------------------------------------------------------------------ side tables */
 
+enum { INFOS = 1024 }; /* of a block: blocks stay where they are, for who matches one value makes others */
+
+static bool info_room(Rewrite *rw, int id)
+{
+    while (rw->ninfo <= id) {
+        int n = rw->ninfo / INFOS;
+        Info **grown = mem_grow(rw->info, (size_t)(n + 1) * sizeof *grown);
+        if (!grown) return false;
+        rw->info = grown;
+        if (!(grown[n] = mem_zeroed(INFOS, sizeof **grown))) return false;
+        rw->ninfo += INFOS;
+    }
+    return true;
+}
+
+static Info *info_at(const Rewrite *rw, int id) { return &rw->info[id / INFOS][id % INFOS]; }
+
+static void info_free(Rewrite *rw)
+{
+    for (int i = 0; i < rw->ninfo; i += INFOS) mem_free(rw->info[i / INFOS]);
+    mem_free(rw->info);
+}
+
 Info *rewrite_info(Rewrite *rw, const Value *v)
 {
-    if (v->id >= rw->ninfo) {
-        int n = rw->ninfo * 2 > v->id + 1 ? rw->ninfo * 2 : v->id + 1024;
-        Info *grown = mem_grow(rw->info, (size_t)n * sizeof *grown);
-        if (!grown) return NULL;
-        memset(grown + rw->ninfo, 0, (size_t)(n - rw->ninfo) * sizeof *grown);
-        rw->info = grown;
-        rw->ninfo = n;
-    }
-    return &rw->info[v->id];
+    if (info_room(rw, v->id)) return info_at(rw, v->id);
+    rw->no_info = (Info){0}; /* whoever ends the rewriting finds that memory ran out */
+    return &rw->no_info;
 }
 
 bool rewrite_refuse(Rewrite *rw, const char *fmt, ...)
@@ -62,13 +79,13 @@ static void number_nodes(Rewrite *rw)
 static bool start_round(Rewrite *rw)
 {
     int *uses = mem_alloc(((size_t)rw->g->next_id + 1) * sizeof *uses);
-    if (!uses || (rw->g->next_id && !rewrite_info(rw, &(Value){.id = rw->g->next_id - 1}))) {
+    if (!uses || !info_room(rw, rw->g->next_id - 1)) {
         mem_free(uses);
         return oom(rw->err);
     }
     graph_count_uses(rw->g, uses);
     for (int i = 0; i < rw->g->next_id; i++) {
-        Info *info = &rw->info[i];
+        Info *info = info_at(rw, i);
         info->uses = uses[i];
         info->nalt = 0;
         info->derived = false;
@@ -551,7 +568,7 @@ static bool visit(Rewrite *rw, Node *n)
 static void forget_made(Rewrite *rw)
 {
     rw->nghosts = 0;
-    for (int i = 0; i < rw->ninfo; i++) rw->info[i].holders = 0;
+    for (int i = 0; i < rw->ninfo; i++) info_at(rw, i)->holders = 0;
     rw->nholders = 0;
     if (rw->nbuckets) memset(rw->bucket, 0, (size_t)rw->nbuckets * sizeof *rw->bucket);
 }
@@ -770,7 +787,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     mem_free(rw.firer);
     mem_free(rw.below);
     if (rw.room) rw.room->release(rw.room);
-    mem_free(rw.info);
+    info_free(&rw);
     mem_free(rw.ghost);
     mem_free(rw.holder);
     mem_free(rw.bucket);

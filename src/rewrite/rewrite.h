@@ -171,7 +171,7 @@ struct Rewrite {
     ExprPool *ex;
     const RewriteOptions *o;
     Arena *scratch;
-    Info *info;
+    Info **info, no_info; /* by value id, in blocks (rewrite.c); no_info: what there was no memory for */
     int ninfo;
     Node **ghost; /* every node made by a graft, in order */
     int nghosts;
@@ -198,7 +198,7 @@ struct Rewrite {
     Err *err;
 };
 
-Info *rewrite_info(Rewrite *rw, const Value *v);
+Info *rewrite_info(Rewrite *rw, const Value *v); /* which stays where it is; never NULL */
 /* A claim's place and varies (asked.c); user: the Rewrite. */
 double rewrite_place(void *user, const Value *v);
 bool rewrite_varies(void *user, const Value *v);

@@ -277,3 +277,27 @@ def test_the_front_of_a_sorted_row(tmp_path):
         part = x[:, :n].contiguous()
         for a, b in zip(Sorted()(part), session.run(None, {"x": part.numpy()}), strict=True):
             torch.testing.assert_close(torch.tensor(b), a, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_rule_that_makes_more_than_there_was_room_for(tmp_path):
+    """100 times three products with sums: the rules' own forms of them outgrow what the round began with."""
+    onnx = pytest.importorskip("onnx")
+    np = pytest.importorskip("numpy")
+    make, numbers, random = onnx.helper, onnx.numpy_helper.from_array, np.random.default_rng(0)
+    nodes, weights, x = [], [], "x"
+    for i in range(100):
+        for c in "qkv":
+            weights += [numbers(random.standard_normal((8, 8)).astype(np.float32) / 10, f"w{c}{i}"),
+                        numbers(random.standard_normal(8).astype(np.float32), f"b{c}{i}")]
+            nodes += [make.make_node("MatMul", [x, f"w{c}{i}"], [f"p{c}{i}"]),
+                      make.make_node("Add", [f"p{c}{i}", f"b{c}{i}"], [f"{c}{i}"])]
+        nodes += [make.make_node("Mul", [f"q{i}", f"k{i}"], [f"m{i}"]),
+                  make.make_node("Add", [f"m{i}", f"v{i}"], [f"a{i}"])]
+        x = f"a{i}"
+    value = make.make_tensor_value_info
+    graph = make.make_graph(nodes, "g", [value("x", 1, ["n", 8])], [value(x, 1, ["n", 8])], weights)
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    done = subprocess.run([QKV, "rewrite", "--json", tmp_path / "m.onnx"], capture_output=True, text=True)
+    assert done.returncode == 0, done
+    fired = [f for f in json.loads(done.stdout)["firings"] if f["rule"] == "linear_with_bias"]
+    assert len(fired) == 300
