@@ -78,6 +78,7 @@ typedef struct Checker {
     Expr **size;  /* by symbol of the result: what it is of the source's, where an input tells */
     bool *shared;  /* by class: a value of the result has it */
     bool *claimed; /* by class: by a claim, or computed of such: equal over the reals, perhaps not bit by bit */
+    bool moved;    /* the claim in hand is about views alone: the same bits elsewhere */
     bool rests;    /* the node whose key was made last has such an operand */
     Map nodes;    /* the source's nodes by what they compute */
     Piece *piece;

@@ -224,6 +224,7 @@ static void put_step(Reader *r, int id)
         s->text = out.failed ? NULL : arena_strdup(r->c->arena, out.data);
         buf_free(&out);
     }
+    r->c->moved &= r->node->op->flags & OPF_VIEW && !(r->node->op->flags & OPF_AS_STORED);
     if (s->seen != r->c->claim) jw_raw(&r->c->side[r->side].steps, NULL, s->text ? s->text : "[]");
     s->seen = r->c->claim;
 }

@@ -137,7 +137,9 @@ Term *element_function(Reader *r)
         if (!a[n++]) return NULL;
     }
     if (r->node->op->flags & OPF_AS_STORED) {
-        if (r->node->op->id != OP_nan_to_num || n == MAX_NAMES) return wrong(r); /* of bytes and signs of 0 */
+        if (r->node->op->id != OP_nan_to_num || n == MAX_NAMES)
+            return term_refuse(r->t, "%s reads bytes or the sign of 0, of what is equal over the reals alone",
+                               r->node->op->name);
         a[n++] = term_number(r->t, (int64_t)r->v->dtype, 1);
     }
     return term_call(r->t, (int)r->node->op->id, r->v->dtype == DT_BOOL, n, a);

@@ -481,7 +481,12 @@ bool checker_congruent(Checker *c, const Node *n)
     return twin != NULL;
 }
 
-void checker_equal(Checker *c, const Value *a, const Value *b) { c->claimed[checker_same(c, a, b)] = true; }
+void checker_equal(Checker *c, const Value *a, const Value *b)
+{
+    bool rests = !c->moved;
+    for (int k = 0; k < c->nclasses && !rests; k++) rests = c->cut[k] && c->claimed[k];
+    c->claimed[checker_same(c, a, b)] |= rests;
+}
 
 bool checker_given(const Checker *c, int i, const Value **a, const Value **b)
 {

@@ -32,6 +32,7 @@ typedef struct Prover {
     unsigned char *through; /* by class of the source: the reaches that look through it */
     bool *below, *met; /* by id of the result, by class of the source: find_met */
     bool reads_failed, all_placed, no_memory;
+    char first[900]; /* the first value about which no claim holds, and why */
     int wasted; /* steps for claims that do not hold */
     Err last;   /* why the last claim that was tried does not hold */
 } Prover;
@@ -271,6 +272,7 @@ static void give_up(Prover *p, const Value *of, const Value *v, Certified *found
     bool fired = at != NULL;
     bool dear = p->nfirings || p->wasted > MAX_WASTED; /* else the two may have one name by chance */
     p->failed[v->id] = fired || (dear && of->def && of->def->op == v->def->op);
+    if (!p->first[0]) snprintf(p->first, sizeof p->first, "'%s': %.800s", v->name, p->last.msg);
     if (!found->why[0] && (fired || p->nfirings == 0))
         snprintf(found->why, sizeof found->why, "%s%s'%s': %.800s", rule, fired ? " at " : "", v->name,
                  p->last.msg);
@@ -522,7 +524,8 @@ static void prove(Prover *p, Certified *found, Err *err)
     found->whole = checker_finish(&p->c, err);
     found->claims = p->nclaims;
     if (p->no_memory) found->whole = oom(err);
-    if (!found->whole && !found->why[0]) snprintf(found->why, sizeof found->why, "%s", err->msg);
+    if (!found->whole && !found->why[0])
+        snprintf(found->why, sizeof found->why, "%s", p->first[0] ? p->first : err->msg);
     if (found->whole) found->why[0] = 0;
 }
 

@@ -1646,6 +1646,45 @@ class Linear(nn.Module):
         return k[:, 1:].softmax(-2).mT @ v, k[:, :1]
 
 
+class Angle(nn.Module):
+    """The angle of what a rule changes, and a row that is looked up by it, as Canny's edges are found."""
+
+    def __init__(self, looks):
+        super().__init__()
+        self.w, self.looks = nn.Parameter(torch.rand(8) + 0.5), looks
+
+    def forward(self, x):
+        x = self.w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+        angle = torch.atan2(x[:, :4], x[:, 4:])
+        return x.gather(1, (angle + 3.2).long()) if self.looks else angle
+
+
+class Least(nn.Module):
+    """The least magnitude above 0, which is infinite where there is none, in an order, as kornia normalises."""
+
+    def forward(self, x):
+        x = x.abs()
+        least = x.masked_fill(x == 0, torch.inf).amin(-1, keepdim=True)
+        return torch.where(torch.isfinite(x.amax(-1, keepdim=True).clamp_max(1.0).clamp_min(least)), x, x * 2)
+
+
+@pytest.mark.parametrize("module, op, why", [(Angle(False), "atan2", "the sign of 0"),
+                                             (Angle(True), "atan2", "the sign of 0"),
+                                             (Least(), "isfinite", "an order of infinities")])
+def test_what_cannot_be_shown_is_named(module, op, why, tmp_path):
+    path = tmp_path / "a.pt2"
+    torch.export.save(torch.export.export(module, (torch.randn(3, 8),)), path)
+    whole, said = certified(tmp_path / "b.pt2", "rewrite", path, source=path)
+    assert not whole and said.startswith(f"'{op}': ") and why in said, said
+
+
+class Moved(nn.Module):
+    """The angle of what views alone move, which are folded: its zeros have the signs that they had."""
+
+    def forward(self, x):
+        return torch.atan2(x[:, 1].unsqueeze(1), x.select(1, 0)[:, None])
+
+
 class CutImage(nn.Module):
     """Attention within the blocks of an image, with a bias by distance, as HaloNet cuts them: steps of the claim hold
     quotients that claims tried before have made in another order."""
@@ -1679,8 +1718,8 @@ class CutImage(nn.Module):
 @pytest.mark.parametrize("module, inputs", [(Complex(), ((3, 8),)), (Turned(), ((2, 8, 3, 8),)),
                                             (Routed(), ((3, 8),)), (Hidden(), ((2, 6, 4), (2, 6, 4))),
                                             (Cosine(), ((2, 5, 4), (2, 7, 4))), (Linear(), ((3, 6, 8), (3, 1, 6, 4))),
-                                            (CutImage(), ((3, 8, 8, 8),))],
-                         ids=["complex", "turned", "routed", "hidden", "cosine", "linear", "blocks"])
+                                            (CutImage(), ((3, 8, 8, 8),)), (Moved(), ((3, 2, 5),))],
+                         ids=["complex", "turned", "routed", "hidden", "cosine", "linear", "blocks", "moved"])
 def test_what_is_spelled_anew(module, inputs, tmp_path):
     program = torch.export.export(module, tuple(torch.randn(*x) for x in inputs),
                                   dynamic_shapes=tuple({0: torch.export.Dim.AUTO} for _ in inputs))

@@ -207,6 +207,10 @@ PAIRS = {
                                      lambda x: torch.copysign(x, x.abs() * 0), (rand(4),)),
     "the sign of what is equal": (lambda x: torch.copysign(x, -x.relu()),
                                   lambda x: torch.copysign(x, torch.where(x >= 0, -x, 0.0)), (rand(4),)),
+    "the angle of a zero that is moved": (lambda x: torch.atan2((-x.relu())[:, None].transpose(0, 1), x),
+                                          lambda x: torch.atan2(torch.where(x >= 0, -x, 0.0)[None], x), (rand(4),)),
+    "the sign of a bias of zeros": (Holds("b", torch.zeros(3), lambda x, b: torch.copysign(x, b[None].mT.mT[0])),
+                                    Holds("b", -torch.zeros(3), lambda x, b: torch.copysign(x, b)), (rand(2, 3),)),
     "the angle of zero": (lambda x: torch.atan2(-x.relu(), x),
                           lambda x: torch.atan2(torch.where(x >= 0, -x, 0.0), x), (rand(4),)),
     # integers
