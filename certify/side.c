@@ -160,12 +160,12 @@ static bool take_sizes(Checker *c, Err *err)
     return ok;
 }
 
-/* The i-th input that is a number and not fixed; NULL: there are no more. */
-static const ScalarInput *varying(const Graph *g, int i)
+/* The next input from *k on that is a number and not fixed, which moves beyond it; NULL: there are no more. */
+static const ScalarInput *next_varying(const Graph *g, int *k)
 {
-    for (int k = 0; k < g->nscalar_input; k++) {
-        const Arg *a = &g->scalar_input[k].value;
-        if (a->kind == ARG_EXPR && a->e->kind == EX_SYM && i-- == 0) return &g->scalar_input[k];
+    while (*k < g->nscalar_input) {
+        const ScalarInput *s = &g->scalar_input[(*k)++];
+        if (s->value.kind == ARG_EXPR && s->value.e->kind == EX_SYM) return s;
     }
     return NULL;
 }
@@ -197,8 +197,9 @@ static void pair_sizes(Checker *c)
             Expr *is = size && whole && !c->size[size->i] ? ix_div(&c->t.x, whole, ex_int(c->t.x.p, n)) : NULL;
             if (is && ex_mul(c->t.x.p, is, ex_int(c->t.x.p, n)) == whole) c->size[size->i] = is; /* of 14*h, h */
         }
-    for (int i = 0; varying(a, i) && varying(b, i); i++)
-        c->size[varying(b, i)->value.e->i] = checker_expr(c, SOURCE, varying(a, i)->value.e);
+    const ScalarInput *x, *y;
+    for (int i = 0, k = 0; (x = next_varying(a, &i)) && (y = next_varying(b, &k));)
+        c->size[y->value.e->i] = checker_expr(c, SOURCE, x->value.e);
 }
 
 /* A size that is read from data is taken for the one that is read from the value of the same name, whatever both are
@@ -574,9 +575,9 @@ static bool take_result(Checker *c, Err *err)
                         value_label(b->input[i]), value_label(of));
         c->claimed[checker_same(c, of, b->input[i])] |= c->inside && c->inside->claimed;
     }
-    for (int i = 0; varying(a, i) || varying(b, i); i++)
-        if (!varying(a, i) || !varying(b, i) || strcmp(varying(a, i)->name, varying(b, i)->name))
-            return fail(err, E_MISMATCH, "the inputs that are numbers differ");
+    const ScalarInput *x, *y;
+    for (int i = 0, k = 0; x = next_varying(a, &i), y = next_varying(b, &k), x || y;)
+        if (!x || !y || strcmp(x->name, y->name)) return fail(err, E_MISMATCH, "the inputs that are numbers differ");
     for (int i = 0; i < a->nscalar_input && a->nscalar_input == b->nscalar_input; i++)
         if (!same_number(c, &a->scalar_input[i], &b->scalar_input[i]))
             return fail(err, E_MISMATCH, "input '%s' is fixed to another value", b->scalar_input[i].name);

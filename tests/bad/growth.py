@@ -87,6 +87,17 @@ def writes(path, n, nested):
             outputs=[{"user_output": {"arg": tensor("o")}}], extra=extra)
 
 
+def numbers(path, n):
+    """n inputs that are numbers."""
+    def extra(program):
+        module = program["graph_module"]
+        module["graph"]["sym_int_values"].update(
+            {f"s{i}": {"as_expr": {"expr_str": f"s{i}", "hint": {"as_int": 4}}} for i in range(n)})
+        program["range_constraints"].update({f"s{i}": {"min_val": 2, "max_val": 64} for i in range(n)})
+    archive(path, [relu_of("x", "y")], ["y"], outputs=[{"user_output": {"arg": tensor("y")}}], extra=extra,
+            inputs=[{"user_input": {"arg": {"as_sym_int": {"as_name": f"s{i}"}}}} for i in range(n)])
+
+
 def detaches(path, n):
     """Sums of n values, detached each."""
     add = lambda i: {**call("add_.Tensor", f"d{i}", f"s{i}"), "target": "torch.ops.aten.add.Tensor"}
@@ -542,6 +553,8 @@ DOUBLED = {
     "gradients": (onnx_loss, 20000, "m.onnx", ["QKV", "joint", "FILE", "-o", "o.pt2"]),
     "weights in bf16": (onnx_weights, 5000, "m.onnx", ["QKV", "convert", "FILE", "--dtype", "bf16", "-o", "o.pt2"]),
     "folded constants": (onnx_indices, 1500, "m.onnx", ["QKV", "convert", "FILE", "-o", "o.pt2"]),
+    "numbers of two models": (numbers, 16000, "m.pt2",
+                              ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "claims of branches": (onnx_branches, 99, "m.onnx",
                            ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
     "other names": (onnx_quantized, 1500, "m.onnx", ["QKV", "rewrite", "FILE", "--certify", "c.json", "-o", "o.pt2"]),
