@@ -10,7 +10,8 @@
  * graph: a stage that draws some draws those before them, too. Which nodes those are is found once a session; a run
  * whose sizes came before allocates nothing.
  *
- * More than MAX_STAGES stages, each of which would compute again what those before it did, are the parts of one plan
+ * More than MAX_STAGES stages, each of which would compute again what those before it did, and stages that once counted
+ * other than the plan of the whole graph, which fuses nodes and rounds less, are the parts of one plan
  * that grows (plan/growing.h): every node is computed once, in the order of stages, and the plan of the whole graph is
  * given what they computed, so that it has but the other nodes. That plan computes all of them again where somebody
  * looks at every node, or where outputs become inputs.
@@ -242,6 +243,27 @@ bool stages_make(Session *s, Err *err)
     return ok || oom(err);
 }
 
+static void parts_free(Session *s)
+{
+    mem_free((void *)(uintptr_t)s->parts.node);
+    mem_free(s->parts.begin);
+    mem_free(s->parts.part);
+    mem_free(s->parts.reader);
+    mem_free(s->parts_wanted);
+    s->parts = (PlanParts){0};
+    s->parts_wanted = NULL;
+}
+
+bool stages_once(Session *s, Err *err)
+{
+    Levels l = {0};
+    parts_free(s); /* of a try that found no memory */
+    bool ok = levels_make(&l, s->g) && parts_make(s, &l);
+    levels_free(&l);
+    session_forget_sizes(s);
+    return ok || oom(err);
+}
+
 void stages_let_go(Session *s)
 {
     growing_free(s->found.plan);
@@ -259,11 +281,7 @@ void stages_free(Session *s)
         mem_free(s->stage[i].require);
     }
     mem_free(s->stage);
-    mem_free((void *)(uintptr_t)s->parts.node);
-    mem_free(s->parts.begin);
-    mem_free(s->parts.part);
-    mem_free(s->parts.reader);
-    mem_free(s->parts_wanted);
+    parts_free(s);
 }
 
 /* The node that is asked for its sizes: its operands are the plan's, its results have dtype and rank and no memory. */

@@ -20,6 +20,7 @@
 typedef struct RunEnv {
     int threads;
     const struct TeamExecutor *executor; /* whose threads; NULL: the pool's (src/team) */
+    bool recount;           /* a result has not as many rows as were counted before */
     size_t memory_limit;    /* most bytes of activations, and of scratch; 0 = none */
     int64_t *turns;         /* those that loops, and loops in their bodies, may still take; NULL: any number */
     unsigned char *scratch; /* bump memory for the running step: the arena above what is alive; 64-byte aligned */

@@ -278,6 +278,7 @@ bool call_counted(Call *c, int64_t found, Err *err)
 {
     Tensor *out = call_out(c, 0);
     if (!out->data) out->shape[0] = found;
+    c->env->recount |= out->shape[0] != found;
     return out->shape[0] == found || call_fail(c, E_USAGE, err, "%lld results, where %lld were counted before",
                                                (long long)found, (long long)out->shape[0]);
 }

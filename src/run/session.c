@@ -734,7 +734,14 @@ bool session_run(Session *s, Err *err)
 {
     SessionStay before = session_enter(s);
     if (team_heed(&s->stop)) atomic_store(&s->stop.seen, false);
+    Rng drawn = s->rng;
+    s->env.recount = false;
     bool ok = run_wanted(s, err);
+    if (!ok && s->env.recount && !s->parts.n) {
+        *err = (Err){0};
+        s->rng = drawn;
+        ok = stages_once(s, err) && run_wanted(s, err);
+    }
     if (!ok && team_stopped()) s->current = NULL;
     session_leave(before);
     return ok;

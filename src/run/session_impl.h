@@ -198,6 +198,8 @@ bool stages_make(Session *s, Err *err);
 void stages_free(Session *s);
 void stages_let_go(Session *s); /* of what they found in the last run */
 bool stages_run(Session *s, Err *err);
+/* From now on every node is computed once, for its size and for its results. */
+bool stages_once(Session *s, Err *err);
 /* Marks by value id what they want. */
 void stages_want(const Session *s, unsigned char *wanted);
 /* The plan of a stage or of all, but for what it is a plan of (session.c). */
