@@ -54,6 +54,8 @@ typedef struct Side {
     int *drawn;          /* by value id: 1 + which of them has it as its first result */
     unsigned char *zero; /* by value id: is it a bias of zeros? 0: not looked at, 1: no, 2: yes */
     Buf steps;  /* of the claim in hand, as JSON */
+    const Value *computes; /* of the claim in hand: what a node gives that does more than move elements */
+    int ncomputes;         /* how many there are */
 } Side;
 
 /* Of bodies of loops and branches, by input and output of the result: the source's; -1: none. */
@@ -78,7 +80,7 @@ typedef struct Checker {
     Expr **size;  /* by symbol of the result: what it is of the source's, where an input tells */
     bool *shared;  /* by class: a value of the result has it */
     bool *claimed; /* by class: by a claim, or computed of such: equal over the reals, perhaps not bit by bit */
-    bool moved;    /* the claim in hand is about views alone: the same bits elsewhere */
+    bool same_bits; /* the claim that held last shows that, too */
     bool rests;    /* the node whose key was made last has such an operand */
     Map nodes;    /* the source's nodes by what they compute */
     Piece *piece;
@@ -116,6 +118,9 @@ const Symbol *checker_source_size(const Checker *c, const char *name);
 bool checker_congruent(Checker *c, const Node *n);
 /* Are a of the source and b of the result the same function of the leaves? E_MISMATCH: why this is not established. */
 bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf, Err *err);
+/* Do both sides of the claim in hand, whose form this is, have the same bits: moved elements of one tensor, or those of
+ * one node that each side has? */
+bool checker_same_bits(Checker *c, const Term *form);
 /* The claim that holds, as JSON: cut, laws and steps. */
 void checker_put_claim(const Checker *c, Buf *out);
 void checker_equal(Checker *c, const Value *a, const Value *b); /* after a claim that holds */

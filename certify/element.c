@@ -224,9 +224,13 @@ static void put_step(Reader *r, int id)
         s->text = out.failed ? NULL : arena_strdup(r->c->arena, out.data);
         buf_free(&out);
     }
-    r->c->moved &= r->node->op->flags & OPF_VIEW && !(r->node->op->flags & OPF_AS_STORED);
-    if (s->seen != r->c->claim) jw_raw(&r->c->side[r->side].steps, NULL, s->text ? s->text : "[]");
+    if (s->seen == r->c->claim) return;
+    Side *own = &r->c->side[r->side];
+    jw_raw(&own->steps, NULL, s->text ? s->text : "[]");
     s->seen = r->c->claim;
+    if (r->node->op->flags & OPF_VIEW && !(r->node->op->flags & OPF_AS_STORED)) return;
+    own->computes = r->v;
+    own->ncomputes++;
 }
 
 static Term **memo_of(Checker *c, int side, const Value *v, Expr *const *idx)

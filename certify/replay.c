@@ -20,13 +20,14 @@ static bool make_forms(Checker *c, const Value *a, const Value *b, const bool *l
     c->memo = NULL;
     c->nmemo = c->depth = c->work = 0;
     c->claim++;
-    c->moved = true;
     memset(c->cut, 0, (size_t)c->nclasses);
     for (int i = 0; i < a->rank; i++)
         if (!(idx[i] = ix_var(&c->t.x, "o", i, checker_expr(c, SOURCE, a->dim[i])))) return oom(err);
     for (int s = 0; s < 2 && (s == 0 || form[0]); s++) {
         buf_free(&c->side[s].steps);
         c->side[s].steps = (Buf){0};
+        c->side[s].computes = NULL;
+        c->side[s].ncomputes = 0;
         form[s] = element(c, s, of[s], idx);
     }
     return true;
@@ -47,8 +48,10 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf,
     Term *form[2];
     if (!checker_same_sizes(c, a, b))
         return fail(err, E_MISMATCH, "'%s' and '%s' differ in dtype or sizes", a->name, b->name);
+    c->same_bits = false;
     TRY(make_forms(c, a, b, leaf, false, form, err));
-    if (!c->t.nrows && same_in_places(c, a, form)) return c->moved = false, true;
+    c->same_bits = form[1] && form[0] == form[1] && checker_same_bits(c, form[0]);
+    if (!c->t.nrows && same_in_places(c, a, form)) return true;
     if ((form[1] && form[0] != form[1]) || c->t.stuck) TRY(make_forms(c, a, b, leaf, true, form, err));
     /* a rule may rest on what weights hold, on a number's digits, on rows that see a key */
     bool *const more[] = {&c->numbers, &c->triangles, &c->narrow, &c->t.rows};
@@ -61,8 +64,6 @@ bool checker_claim(Checker *c, const Value *a, const Value *b, const bool *leaf,
     if (!form[1]) return fail(err, E_MISMATCH, "%s", c->t.why[0] ? c->t.why : "a step has no lemma");
     if (form[0] != form[1])
         return fail(err, E_MISMATCH, "'%s' and '%s' have different forms", a->name, b->name);
-    const Operand *alone = term_factor(form[0]); /* a number may be 0 or -0 */
-    c->moved &= alone && alone->t->kind == T_LEAF && alone->p == alone->q;
     return term_rows_divide(&c->t, form[0]) ||
            fail(err, E_MISMATCH, "'%s': a row is tested for being all 0, and no softmax divides there", a->name);
 }
@@ -91,6 +92,7 @@ bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
     c->leaf = arena_array(c->arena, bool, c->nclasses + 1);
     if (!c->leaf) return oom(err);
     unsigned laws = 0;
+    c->same_bits = false;
     c->numbers = true;
     for (int64_t i = 0; ok && i < tensor_numel(w); i++) {
         int64_t rest = i;
@@ -111,7 +113,7 @@ bool checker_constant(Checker *c, const Value *weight, const Value *v, Err *err)
         ok = fabs(is - tensor_get(w, i)) <= 0x1p-20 * fabs(is); /* each op that was folded has rounded */
         laws |= 1u << LAW_FOLDED;
     }
-    c->numbers = c->moved = false;
+    c->numbers = false;
     if (!ok) return fail(err, E_MISMATCH, "weight '%s' is not '%s', number by number", weight->name, v->name);
     checker_equal(c, v, weight);
     c->laws |= laws | c->t.used;

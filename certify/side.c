@@ -260,8 +260,8 @@ static const Value *before_reshapes(const Node *n, const Value *v)
     return v;
 }
 
-/* What a node computes, as text; false: only itself. */
-static bool key_of(Checker *c, int side, const Node *n, Buf *key)
+/* What a node computes, as text, less how it spells parameter `but`, if any; false: only itself. */
+static bool key_of(Checker *c, int side, const Node *n, const char *but, Buf *key)
 {
     bool stored = n->op->flags & OPF_AS_STORED && n->op->id != OP_nan_to_num;
     c->rests = false;
@@ -269,6 +269,7 @@ static bool key_of(Checker *c, int side, const Node *n, Buf *key)
     for (int k = 0; k < n->op->schema->nparams; k++) {
         const Arg *a = &n->arg[k];
         if (!strncmp(n->op->schema->params[k].name, "cudnn", 5)) continue; /* how, not what */
+        if (but && !strcmp(n->op->schema->params[k].name, but)) continue;
         buf_printf(key, "|%d:", (int)a->kind);
         bool values = a->kind == ARG_VALUE || a->kind == ARG_VALUES,
              exprs = a->kind == ARG_EXPR || a->kind == ARG_EXPRS;
@@ -407,7 +408,7 @@ static bool take_source(Checker *c, Err *err)
             continue;
         }
         Buf key = {0};
-        bool whole = !(n->op->flags & OPF_RANDOM) && key_of(c, SOURCE, n, &key);
+        bool whole = !(n->op->flags & OPF_RANDOM) && key_of(c, SOURCE, n, NULL, &key);
         const Node *twin = whole ? map_get(&c->nodes, key.data) : NULL;
         for (int k = 0; k < n->nout; k++)
             if (twin) c->side[SOURCE].class[n->out[k]->id] = checker_class(c, SOURCE, twin->out[k]);
@@ -450,7 +451,8 @@ static const Node *same_draw(Checker *c, const Node *n)
     int k = n->nout ? c->side[RESULT].drawn[n->out[0]->id] : 0;
     const Node *m = k && k <= c->side[SOURCE].ndraws ? c->side[SOURCE].draws[k - 1] : NULL;
     Buf a = {0}, b = {0};
-    bool same = m && !c->t.single && key_of(c, SOURCE, m, &a) && key_of(c, RESULT, n, &b) && !strcmp(a.data, b.data);
+    bool same = m && !c->t.single && key_of(c, SOURCE, m, NULL, &a) && key_of(c, RESULT, n, NULL, &b) &&
+                !strcmp(a.data, b.data);
     buf_free(&a);
     buf_free(&b);
     return same ? m : NULL;
@@ -473,7 +475,7 @@ bool checker_congruent(Checker *c, const Node *n)
     if (before >= 0) return true;
     Buf key = {0};
     const Node *twin = n->op->flags & OPF_RANDOM ? same_draw(c, n) : NULL;
-    if (!(n->op->flags & OPF_RANDOM) && key_of(c, RESULT, n, &key)) twin = map_get(&c->nodes, key.data);
+    if (!(n->op->flags & OPF_RANDOM) && key_of(c, RESULT, n, NULL, &key)) twin = map_get(&c->nodes, key.data);
     bool rests = c->rests;
     buf_free(&key);
     for (int k = 0; twin && k < n->nout; k++)
@@ -482,11 +484,26 @@ bool checker_congruent(Checker *c, const Node *n)
     return twin != NULL;
 }
 
+bool checker_same_bits(Checker *c, const Term *form)
+{
+    const Value *a = c->side[SOURCE].computes, *b = c->side[RESULT].computes;
+    const Operand *f = term_factor(form);
+    bool same = !a && !b && f && f->t->kind == T_LEAF && f->p == f->q;
+    if (c->side[SOURCE].ncomputes == 1 && c->side[RESULT].ncomputes == 1 && a->out == b->out) {
+        Buf x = {0}, y = {0};
+        same = key_of(c, SOURCE, a->def, "keepdim", &x) && !c->rests &&
+               key_of(c, RESULT, b->def, "keepdim", &y) && !c->rests && !strcmp(x.data, y.data);
+        buf_free(&x);
+        buf_free(&y);
+    }
+    for (int k = 0; same && k < c->nclasses; k++) same = !(c->cut[k] && c->claimed[k]);
+    return same;
+}
+
 void checker_equal(Checker *c, const Value *a, const Value *b)
 {
-    bool rests = !c->moved;
-    for (int k = 0; k < c->nclasses && !rests; k++) rests = c->cut[k] && c->claimed[k];
-    c->claimed[checker_same(c, a, b)] |= rests;
+    c->claimed[checker_same(c, a, b)] |= !c->same_bits;
+    c->same_bits = false;
 }
 
 bool checker_given(const Checker *c, int i, const Value **a, const Value **b)

@@ -1034,6 +1034,21 @@ def test_reshapes_of_reshapes_are_the_same(tmp_path):
     assert json.loads((tmp_path / "r.pt2.json").read_text())["claims"] == []
 
 
+SIGNS = {"a sum": lambda x: torch.atan2(x.sum(-1).unsqueeze(-1), x),
+         "a mean": lambda x: torch.signbit(x.mean(-1).unsqueeze(-1).repeat(1, 1, 4)),
+         "places": lambda x: torch.copysign(x[..., 1], x.transpose(1, 2).select(1, 0).unsqueeze(1).flatten(1)),
+         "numbers": lambda x: torch.isfinite(x.permute(2, 0, 1).permute(1, 2, 0))}
+
+
+@pytest.mark.parametrize("name", SIGNS)
+def test_bits_of_elements_that_are_moved(name, tmp_path):
+    path = tmp_path / "m.pt2"
+    torch.export.save(torch.export.export(Calls(lambda x, y, v: SIGNS[name](x.exp())), tuple(torch.randn(3, 2, 5, 4))),
+                      path)
+    assert certified(tmp_path / "r.pt2", "rewrite", path, source=path) == (True, None)
+    assert json.loads((tmp_path / "r.pt2.json").read_text())["claims"]
+
+
 class Recurrent(nn.Module):
     """An op without a lemma, whose operands have other names in what is written."""
 

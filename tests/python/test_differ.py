@@ -46,6 +46,10 @@ def halves(n):
     return torch.arange(3)[:, None].expand(3, 2).reshape(6)
 
 
+def signed_parts(x, y, part):
+    return y, torch.copysign(x[0][:, None], y[part].view(3, 1))
+
+
 class Holds(nn.Module):
     """What it adds or multiplies is a buffer."""
 
@@ -211,6 +215,15 @@ PAIRS = {
                                           lambda x: torch.atan2(torch.where(x >= 0, -x, 0.0)[None], x), (rand(4),)),
     "the sign of a bias of zeros": (Holds("b", torch.zeros(3), lambda x, b: torch.copysign(x, b[None].mT.mT[0])),
                                     Holds("b", -torch.zeros(3), lambda x, b: torch.copysign(x, b)), (rand(2, 3),)),
+    "the sign of a buffer's zero that is moved": (
+        Holds("y", torch.tensor([-0.0]), lambda x, y: torch.copysign(x.view(2, 2), y.view(1, 1))),
+        Holds("z", torch.tensor([0.0]), lambda x, z: torch.copysign(x.view(2, 2), z.view(1, 1))), (rand(4),)),
+    "the sign of what is equal and moved": (lambda x: signed_parts(x, -x.relu(), 0),
+                                            lambda x: signed_parts(x, torch.where(x >= 0, -x, 0.0), slice(1)),
+                                            (rand(2, 3),)),
+    "the sign of the largest of what is equal": (
+        lambda x: torch.copysign(x, (-x.relu())[:, None].amax(1)),
+        lambda x: torch.copysign(x, torch.where(x >= 0, -x, 0.0)[:, None].amax(1, True)[:, 0]), (rand(4),)),
     "the angle of zero": (lambda x: torch.atan2(-x.relu(), x),
                           lambda x: torch.atan2(torch.where(x >= 0, -x, 0.0), x), (rand(4),)),
     # integers
