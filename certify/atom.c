@@ -676,6 +676,10 @@ Term *term_over(Terms *t, TermKind kind, Expr *var, Expr *extent, Term *body)
     }
     bool some = ix_nonneg(&t->x, ex_sub(t->x.p, extent, ex_int(t->x.p, 1)));
     if ((kind == T_MAX || kind == T_ANY) && some && !term_mentions(t, body, var)) return body;
+    if (kind == T_SUM && ex_equals_int(extent, 2)) { /* of a pair, as rotary positions turn them: what is summed */
+        term_by(t, LAW_RANGE);
+        return term_add(t, subst(t, body, var, ex_int(t->x.p, 0)), subst(t, body, var, ex_int(t->x.p, 1)));
+    }
     if (kind != T_SUM || ex_equals_int(extent, 1)) return bound(t, kind, var, extent, body);
     Term *r = term_number(t, 0, 1);
     if (body->n > 1) term_by(t, LAW_ADD);

@@ -1629,6 +1629,38 @@ class Routed(nn.Module):
         return self.w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
 
 
+class Adapted(nn.Module):
+    """Queries and keys with an adapter of low rank each, turned pair by pair; two heads to a key."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v, self.qa, self.ka, self.qb, self.kb = (nn.Linear(*n, bias=False) for n in (
+            (32, 32), (32, 16), (32, 16), (32, 4), (32, 4), (4, 32), (4, 16)))
+        self.register_buffer("cos", torch.rand(64, 4))
+        self.register_buffer("sin", torch.rand(64, 4))
+
+    def heads(self, x, turn):
+        b, n, _ = x.shape
+        x = x.view(b, n, -1, 8)
+        if turn:
+            pairs, cos, sin = x.reshape(b, n, -1, 4, 2), self.cos[:n][None, :, None], self.sin[:n][None, :, None]
+            x = torch.stack([pairs[..., 0] * cos - pairs[..., 1] * sin, pairs[..., 1] * cos + pairs[..., 0] * sin], -1)
+        return x.reshape(b, n, -1, 8).transpose(1, 2)
+
+    def forward(self, x):
+        q, k = self.q(x) + self.qb(self.qa(x)) * 2.0, self.k(x) + self.kb(self.ka(x)) * 2.0
+        q, k, v = self.heads(q, True), self.heads(k, True), self.heads(self.v(x), False)
+        k, v = (y[:, :, None].expand(-1, 2, 2, -1, 8).flatten(1, 2) for y in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+def test_adapters_of_turned_pairs(tmp_path):
+    program = torch.export.export(Adapted(), (torch.randn(2, 9, 32),),
+                                  dynamic_shapes=({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},))
+    torch.export.save(program, tmp_path / "a.pt2")
+    assert certified(tmp_path / "b.pt2", "rewrite", tmp_path / "a.pt2", source=tmp_path / "a.pt2") == (True, None)
+
+
 class Hidden(nn.Module):
     """Scores of later keys are overwritten at places that are computed, as in Reformer's full attention."""
 
