@@ -698,16 +698,23 @@ bool lower_instance_norm(Lower *L)
 
 /* ------------------------------------------------------------------ order */
 
-bool lower_sort_stable(Lower *L)
+static Node *sorted(Lower *L)
 {
-    Node *n = lower_emit_node(L, OP_sort, 3, (Arg[]){L->arg[0], L->arg[2], L->arg[3]});
+    int at = op_param(L->op, "stable"), dim = op_param(L->op, "dim"), down = op_param(L->op, "descending");
+    bool stable = false;
+    if (at >= 0 && L->arg[at].kind != ARG_NONE && !lower_const_bool(L, at, &stable)) return NULL;
+    return lower_emit_node(L, OP_sort, 4, (Arg[]){L->arg[0], L->arg[dim], L->arg[down], arg_bool(L->g, stable)});
+}
+
+bool lower_sort(Lower *L)
+{
+    Node *n = sorted(L);
     return n && lower_return_values(L, 2, n->out);
 }
 
 bool lower_argsort(Lower *L)
 {
-    bool stable = L->op->id == OP_argsort_stable;
-    Node *n = lower_emit_node(L, OP_sort, 3, (Arg[]){L->arg[0], L->arg[stable ? 2 : 1], L->arg[stable ? 3 : 2]});
+    Node *n = sorted(L);
     return n && lower_return(L, n->out[1]);
 }
 

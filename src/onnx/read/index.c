@@ -300,7 +300,7 @@ bool onnx_topk(OnnxOp *o)
     TRY(graph_require(o->g, ex_make(o->ex, EX_LE, count, x->dim[axis], NULL), o->im->err,
                       "assert: node '%s': k no larger than dim %d", o->L.name, axis));
     Lower L = o->L;
-    Arg arg[] = {v(x), arg_int(o->g, axis), arg_bool(o->g, largest != 0)};
+    Arg arg[] = {v(x), arg_int(o->g, axis), arg_bool(o->g, largest != 0), arg_bool(o->g, true)};
     L.op = op_get(OP_sort);
     L.arg = arg;
     TRY(lower_op(&L));

@@ -3,6 +3,7 @@
  *     qkv.upsample(x, [h, w], "linear", scales=[2, 2])  ->  aten.upsample_bilinear2d(x, [h, w], False, 2.0, 2.0)
  *     aten.view.dtype(x, f32)                           ->  aten.view.dtype(aten.contiguous(x), f32): PyTorch looks
  *                                                           at strides
+ *     qkv.sort(x, 1, False, True)                       ->  aten.sort.stable(x, stable=True, dim=1, descending=False)
  *     linear, qkv.lstm_layer                            ->  aten.lstm of one layer, which does both
  */
 #include <stdlib.h>
@@ -579,6 +580,14 @@ static bool spell_modulus(Emit *e, const Node *n)
     return z && write_node(e, op_get(OP_abs), (Arg[]){arg_value(z)}, 1, n->out);
 }
 
+static bool spell_sort(Emit *e, const Node *n)
+{
+    bool stable = n->arg[3].e && n->arg[3].e->i;
+    Arg kept[] = {n->arg[0], truth(e, true), n->arg[1], n->arg[2]};
+    return stable ? write_node(e, op_get(OP_sort_stable), kept, 2, n->out)
+                  : write_node(e, op_get(OP_sort_default), n->arg, 2, n->out);
+}
+
 /* ------------------------------------------------------------------ all of them */
 
 bool spell_node(Emit *e, const Node *n, bool *done)
@@ -595,6 +604,7 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_fft_real:
     case OP_fft_to_real: return spell_fft(e, n);
     case OP_modulus: return spell_modulus(e, n);
+    case OP_sort: return spell_sort(e, n);
     case OP_slice_Tensor: return spell_slice(e, n, done);
     case OP_lstm_layer:
     case OP_rnn_layer: return spell_layer(e, n);
