@@ -168,6 +168,16 @@ bool shape_stands_for_one(Shape *s, const Expr *from, const Expr *to)
     return hi_from <= 1 && hi_to > 1;
 }
 
+/* Of two sizes that are never the same, the one that may be 1; NULL: they may be the same, or neither may be 1. */
+static Expr *one_of(Shape *s, Expr *a, Expr *b)
+{
+    int64_t low, high, from, to;
+    ex_range(s->ex, a, &low, &high);
+    ex_range(s->ex, b, &from, &to);
+    if (high >= from && to >= low) return NULL;
+    return low <= 1 && high >= 1 ? a : from <= 1 && to >= 1 ? b : NULL;
+}
+
 bool shape_broadcast(Shape *s, int *rank, Expr **dim, int rank_b, Expr *const *dim_b, const char *what)
 {
     int n = *rank > rank_b ? *rank : rank_b;
@@ -179,8 +189,8 @@ bool shape_broadcast(Shape *s, int *rank, Expr **dim, int rank_b, Expr *const *d
         if (!a || !b) out[i] = a ? a : b;
         else if (a == b || ex_equals_int(b, 1)) out[i] = a;
         else if (ex_equals_int(a, 1)) out[i] = b;
-        else if (shape_stands_for_one(s, a, b) || shape_stands_for_one(s, b, a)) {
-            Expr *one = shape_stands_for_one(s, a, b) ? a : b;
+        else if (shape_stands_for_one(s, a, b) || shape_stands_for_one(s, b, a) || one_of(s, a, b)) {
+            Expr *one = shape_stands_for_one(s, a, b) ? a : shape_stands_for_one(s, b, a) ? b : one_of(s, a, b);
             TRY(shape_require_equal(s, one, ex_int(s->ex, 1), what));
             out[i] = one == a ? b : a;
         } else {

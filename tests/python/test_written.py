@@ -313,3 +313,45 @@ def test_truths_as_numbers(tmp_path):
     for got in (model.run([x.numpy()]).values(), torch.export.load(tmp_path / "saved.pt2").module()(x)):
         for a, b in zip(got, Truths()(x), strict=True):
             torch.testing.assert_close(torch.as_tensor(a), b)
+
+
+class Ordered(torch.nn.Module):
+    def forward(self, x):
+        return (x.argsort(dim=-1, stable=True), torch.sort(x, stable=True, descending=True)[1],
+                *torch.sort(x, dim=0, stable=True))
+
+
+def test_stable_sorts_stay_stable(tmp_path):
+    """PyTorch's other sort takes equal elements in another order."""
+    x = torch.randint(0, 3, (2, 128), generator=torch.Generator().manual_seed(0))
+    torch.export.save(torch.export.export(Ordered(), (x,)), tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    model.save(tmp_path / "saved.pt2")
+    model.save_onnx(tmp_path / "m.onnx")
+    qkv.Model(tmp_path / "m.onnx").save(tmp_path / "back.pt2")
+    want = torch.utils._pytree.tree_leaves(Ordered()(x))
+    loaded = [torch.utils._pytree.tree_leaves(torch.export.load(tmp_path / f"{n}.pt2").module()(x))
+              for n in ("saved", "back")]
+    for got in (model.run([x.numpy()]).values(), *loaded):
+        for a, b in zip(got, want, strict=True):
+            assert torch.equal(torch.as_tensor(a), b)
+
+
+class Chunked(torch.nn.Module):
+    """The last chunk of two or three has one element; its size, n - 1 when this was traced, is never 3."""
+
+    def forward(self, x, seen):
+        return torch.where(seen.chunk(3, -1)[-1], x.unflatten(-4, (1, -1)), -x.unflatten(-4, (1, -1)))
+
+
+def test_a_size_that_is_one_or_never_the_other(tmp_path):
+    given = torch.randn(2, 3, 2, 3), torch.tensor([True, False])
+    free = Dim.AUTO
+    torch.export.save(torch.export.export(Chunked(), given, dynamic_shapes=({0: free, 1: free}, {0: free})),
+                      tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    model.save(tmp_path / "saved.pt2")
+    for x in (given[0], torch.randn(4, 5, 2, 3)):
+        want = Chunked()(x, given[1])
+        assert torch.equal(torch.as_tensor(model.run([x.numpy(), given[1].numpy()])["output_0"]), want)
+        assert torch.equal(torch.export.load(tmp_path / "saved.pt2").module()(x, given[1]), want)
