@@ -507,6 +507,17 @@ bool node_new_result(Graph *g, Node *n, const char *name, DType t, int rank, Exp
     return true;
 }
 
+/* What a condition says is the number *n; NULL: it says something else. */
+static const Expr *is_number(const Expr *cond, int64_t *n)
+{
+    for (int i = 0; cond->kind == EX_EQ && i < 2; i++)
+        if (ex_is_int(cond->args[i])) {
+            *n = cond->args[i]->i;
+            return cond->args[1 - i];
+        }
+    return NULL;
+}
+
 bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...)
 {
     char where[256];
@@ -517,8 +528,14 @@ bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...)
     if (!cond) return fail(err, E_LIMIT, "%s: condition too large", where);
     if (cond->kind == EX_BOOL && cond->i) return true;
     if (cond->kind == EX_BOOL) return fail(err, E_FORMAT, "%s: can never hold", where);
-    for (int i = 0; i < g->nrequire; i++)
+    int64_t n, other;
+    const Expr *size = is_number(cond, &n);
+    for (int i = 0; i < g->nrequire; i++) {
         if (g->require[i].cond == cond) return true;
+        if (size && is_number(g->require[i].cond, &other) == size && other != n)
+            return fail(err, E_FORMAT, "%s: a size that is %lld here is %lld elsewhere (%s): no input has both", where,
+                        (long long)n, (long long)other, g->require[i].where);
+    }
     Require *all = vec_grow(g->require, g->nrequire, sizeof *all);
     if (!all) return oom(err);
     g->require = all;

@@ -459,6 +459,8 @@ BODIES = [  # a graph of the main domain as text, and what is said of it
      "input 1 's' must be constant integers, but element 0 depends on sizes"),
     ("g (float[2] x, int64[n] s) => (float[2] y) { y = Reshape (x, s) }",
      "input 1 's' is computed and its length is not fixed"),
+    ("g (float[2, n] x, float[3, 4] a, float[5, 4] b) => (float[2, 4] y) { s = MatMul (x, a) t = MatMul (x, b) "
+     "y = Add (s, t) }", "a size that is 5 here is 3 elsewhere"),
 ]
 
 
