@@ -168,10 +168,13 @@ bool shape_stands_for_one(Shape *s, const Expr *from, const Expr *to)
     return hi_from <= 1 && hi_to > 1;
 }
 
-/* Of two sizes that are never the same, the one that may be 1; NULL: they may be the same, or neither may be 1. */
+/* Of two sizes, the one that must be 1: it is at most that and the other may be more, or they are never the same and it
+ * may be 1; NULL: neither. */
 static Expr *one_of(Shape *s, Expr *a, Expr *b)
 {
     int64_t low, high, from, to;
+    if (shape_stands_for_one(s, a, b)) return a;
+    if (shape_stands_for_one(s, b, a)) return b;
     ex_range(s->ex, a, &low, &high);
     ex_range(s->ex, b, &from, &to);
     if (high >= from && to >= low) return NULL;
@@ -189,13 +192,11 @@ bool shape_broadcast(Shape *s, int *rank, Expr **dim, int rank_b, Expr *const *d
         if (!a || !b) out[i] = a ? a : b;
         else if (a == b || ex_equals_int(b, 1)) out[i] = a;
         else if (ex_equals_int(a, 1)) out[i] = b;
-        else if (shape_stands_for_one(s, a, b) || shape_stands_for_one(s, b, a) || one_of(s, a, b)) {
-            Expr *one = shape_stands_for_one(s, a, b) ? a : shape_stands_for_one(s, b, a) ? b : one_of(s, a, b);
-            TRY(shape_require_equal(s, one, ex_int(s->ex, 1), what));
-            out[i] = one == a ? b : a;
-        } else {
-            TRY(shape_require_equal(s, a, b, what));
-            out[i] = ex_is_int(b) || b->depth < a->depth ? b : a; /* equal: the simpler one goes on */
+        else {
+            Expr *one = one_of(s, a, b);
+            TRY(shape_require_equal(s, one ? one : a, one ? ex_int(s->ex, 1) : b, what));
+            if (one) out[i] = one == a ? b : a;
+            else out[i] = ex_is_int(b) || b->depth < a->depth ? b : a; /* equal: the simpler one goes on */
         }
     }
     for (int i = 0; i < n; i++) dim[i] = out[i];
