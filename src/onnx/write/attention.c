@@ -23,7 +23,6 @@ typedef struct Attention {
     bool rounds; /* the probabilities are quantized (qkv.sdpa_quantized) */
 } Attention;
 
-static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
 
 /* The keys that the bounds allow: bool (N, M). */
 static Ref window(const Attention *a)

@@ -7,7 +7,6 @@
 #include "facts/nearest.h"
 #include "onnx/write/write_impl.h"
 
-static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
 static Ref wide(Onnx *o, Ref x) { return x.t == DT_BF16 ? cast(o, x, DT_F32) : x; }
 
 /* ------------------------------------------------------------------ resampling */

@@ -11,8 +11,6 @@ enum {
     MAX_GROUPS = 1024
 };
 
-static Ref un(Onnx *o, const char *op, Ref x) { return NODE(o, op, x.t, x); }
-static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
 
 /* bf16 where the runtime has no such op: one rounding at the end. */
 static Ref worked(Onnx *o, const char *op, Ref x)

@@ -280,7 +280,7 @@ void out_triangle(Onnx *o, const Node *n, const char *text)
 /* ------------------------------------------------------------------ random numbers */
 
 /* r, where what was rounded up to `end`, which is never drawn, is `start` */
-static Ref below(Onnx *o, Ref r, double end, double start)
+static Ref below_end(Onnx *o, Ref r, double end, double start)
 {
     DType t = r.t == DT_F64 ? DT_F64 : DT_F32; /* a dtype that Equal takes at every opset */
     Ref over = NODE(o, "Equal", DT_BOOL, cast(o, r, t), cast(o, number(o, r.t, end), t));
@@ -309,9 +309,9 @@ void out_random(Onnx *o, const Node *n, const char *text)
         double from = arg_f(o, n, 1, 0), to = arg_f(o, n, 2, 1);
         DType t = v->dtype == DT_F64 ? DT_F64 : DT_F32;
         r = NODE(o, "Mul", t, cast(o, r, t), number(o, t, to - from));
-        r = below(o, cast(o, NODE(o, "Add", t, r, number(o, t, from)), v->dtype), to, from);
+        r = below_end(o, cast(o, NODE(o, "Add", t, r, number(o, t, from)), v->dtype), to, from);
     } else if (!strcmp(text, "uniform") && dtype_size(v->dtype) < 4) {
-        r = below(o, cast(o, r, v->dtype), 1, 0);
+        r = below_end(o, cast(o, r, v->dtype), 1, 0);
     } else if (!strcmp(text, "bernoulli")) {
         r = cast(o, NODE(o, "Less", DT_BOOL, r, number(o, DT_F32, arg_f(o, n, 1, 0.5))), v->dtype);
     } else if (!strcmp(text, "permutation")) { /* the order of as many numbers */

@@ -10,8 +10,6 @@
 Ref widened(Onnx *o, Ref x) { return x.t == DT_F16 || x.t == DT_BF16 ? cast(o, x, DT_F32) : x; }
 static Ref in_wide(Onnx *o, const Node *n, int i) { return widened(o, arg_ref(o, n, i)); }
 
-static Ref un(Onnx *o, const char *op, Ref x) { return NODE(o, op, x.t, x); }
-static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
 static Ref add(Onnx *o, Ref a, Ref b) { return bin(o, "Add", a, b); }
 static Ref sub(Onnx *o, Ref a, Ref b) { return bin(o, "Sub", a, b); }
 static Ref mul(Onnx *o, Ref a, Ref b) { return bin(o, "Mul", a, b); }

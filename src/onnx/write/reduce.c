@@ -7,8 +7,6 @@
 #include <string.h>
 #include "onnx/write/write_impl.h"
 
-static Ref un(Onnx *o, const char *op, Ref x) { return NODE(o, op, x.t, x); }
-static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
 static Ref equals(Onnx *o, Ref a, double v) { return NODE(o, "Equal", DT_BOOL, a, like(o, a, v)); }
 static Ref wide(Onnx *o, Ref x) { return x.t == DT_F16 || x.t == DT_BF16 ? cast(o, x, DT_F32) : x; }
 

@@ -8,47 +8,44 @@
 enum { SHIFT = 8 };
 static const double pi = 3.14159265358979323846;
 
-static Ref two(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
-static Ref one(Onnx *o, const char *op, Ref a) { return NODE(o, op, a.t, a); }
-static Ref below(Onnx *o, Ref x, double limit) { return NODE(o, "Less", DT_BOOL, x, like(o, x, limit)); }
 
 /* c0 + c1 t + c2 t^2 + ... */
 static Ref series(Onnx *o, Ref t, int n, const double *c)
 {
     Ref sum = like(o, t, c[n - 1]);
-    for (int i = n - 2; i >= 0; i--) sum = two(o, "Add", two(o, "Mul", sum, t), like(o, t, c[i]));
+    for (int i = n - 2; i >= 0; i--) sum = bin(o, "Add", bin(o, "Mul", sum, t), like(o, t, c[i]));
     return sum;
 }
 
 /* x, or x + 8 where it is less than 8 */
-static Ref shifted(Onnx *o, Ref x, Ref small) { return where(o, small, two(o, "Add", x, like(o, x, SHIFT)), x); }
+static Ref shifted(Onnx *o, Ref x, Ref small) { return where(o, small, bin(o, "Add", x, like(o, x, SHIFT)), x); }
 
 static Ref lgamma_above(Onnx *o, Ref x)
 {
     static const double c[] = {1.0 / 12, -1.0 / 360, 1.0 / 1260, -1.0 / 1680};
-    Ref small = below(o, x, SHIFT), y = shifted(o, x, small), log = one(o, "Log", y), inverse = one(o, "Reciprocal", y);
+    Ref small = below(o, x, SHIFT), y = shifted(o, x, small), log = un(o, "Log", y), inverse = un(o, "Reciprocal", y);
     Ref product = x;
-    for (int i = 1; i < SHIFT; i++) product = two(o, "Mul", product, two(o, "Add", x, like(o, x, i)));
-    Ref tail = two(o, "Mul", inverse, series(o, two(o, "Mul", inverse, inverse), 4, c));
-    Ref sum = two(o, "Sub", two(o, "Mul", two(o, "Sub", y, like(o, y, 0.5)), log), y);
-    sum = two(o, "Add", sum, two(o, "Add", tail, like(o, y, 0.5 * log1p(2 * pi - 1))));
-    return where(o, small, two(o, "Sub", sum, one(o, "Log", product)), sum);
+    for (int i = 1; i < SHIFT; i++) product = bin(o, "Mul", product, bin(o, "Add", x, like(o, x, i)));
+    Ref tail = bin(o, "Mul", inverse, series(o, bin(o, "Mul", inverse, inverse), 4, c));
+    Ref sum = bin(o, "Sub", bin(o, "Mul", bin(o, "Sub", y, like(o, y, 0.5)), log), y);
+    sum = bin(o, "Add", sum, bin(o, "Add", tail, like(o, y, 0.5 * log1p(2 * pi - 1))));
+    return where(o, small, bin(o, "Sub", sum, un(o, "Log", product)), sum);
 }
 
 /* sum of 1 / (x + i) for i = 0 .. 7 where x is less than 8 is taken off the series at x + 8 */
 static Ref digamma_above(Onnx *o, Ref x)
 {
     static const double c[] = {1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240};
-    Ref small = below(o, x, SHIFT), y = shifted(o, x, small), inverse = one(o, "Reciprocal", y);
-    Ref steps = one(o, "Reciprocal", x), square = two(o, "Mul", inverse, inverse);
-    for (int i = 1; i < SHIFT; i++) steps = two(o, "Add", steps, one(o, "Reciprocal", two(o, "Add", x, like(o, x, i))));
-    Ref sum = two(o, "Sub", one(o, "Log", y), two(o, "Mul", inverse, like(o, y, 0.5)));
-    sum = two(o, "Sub", sum, two(o, "Mul", square, series(o, square, 4, c)));
-    return where(o, small, two(o, "Sub", sum, steps), sum);
+    Ref small = below(o, x, SHIFT), y = shifted(o, x, small), inverse = un(o, "Reciprocal", y);
+    Ref steps = un(o, "Reciprocal", x), square = bin(o, "Mul", inverse, inverse);
+    for (int i = 1; i < SHIFT; i++) steps = bin(o, "Add", steps, un(o, "Reciprocal", bin(o, "Add", x, like(o, x, i))));
+    Ref sum = bin(o, "Sub", un(o, "Log", y), bin(o, "Mul", inverse, like(o, y, 0.5)));
+    sum = bin(o, "Sub", sum, bin(o, "Mul", square, series(o, square, 4, c)));
+    return where(o, small, bin(o, "Sub", sum, steps), sum);
 }
 
 /* pi (x - round(x)): the tangent of pi x, and its sine but for the sign, without the error of a large argument */
-static Ref part_of_turn(Onnx *o, Ref x) { return two(o, "Mul", two(o, "Sub", x, one(o, "Round", x)), like(o, x, pi)); }
+static Ref part_of_turn(Onnx *o, Ref x) { return bin(o, "Mul", bin(o, "Sub", x, un(o, "Round", x)), like(o, x, pi)); }
 
 /* below 1/2: log(pi / |sin(pi x)|) - lgamma(1 - x); at its roots, 1 and 2, what rounding leaves of terms of 8 is taken
  * away */
@@ -56,14 +53,14 @@ void out_lgamma(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     Ref x = widened(o, arg_ref(o, n, 0)), low = below(o, x, 0.5);
-    Ref y = lgamma_above(o, where(o, low, two(o, "Sub", like(o, x, 1), x), x));
-    Ref sine = one(o, "Abs", one(o, "Sin", part_of_turn(o, x)));
-    Ref mirrored = two(o, "Sub", two(o, "Sub", like(o, x, log(pi)), one(o, "Log", sine)), y);
+    Ref y = lgamma_above(o, where(o, low, bin(o, "Sub", like(o, x, 1), x), x));
+    Ref sine = un(o, "Abs", un(o, "Sin", part_of_turn(o, x)));
+    Ref mirrored = bin(o, "Sub", bin(o, "Sub", like(o, x, log(pi)), un(o, "Log", sine)), y);
     y = where(o, low, mirrored, y);
     Ref nought = like(o, x, 0),
-        from_roots = two(o, "Mul", two(o, "Sub", x, like(o, x, 1)), two(o, "Sub", x, like(o, x, 2)));
+        from_roots = bin(o, "Mul", bin(o, "Sub", x, like(o, x, 1)), bin(o, "Sub", x, like(o, x, 2)));
     y = where(o, NODE(o, "Equal", DT_BOOL, from_roots, nought), nought, y);
-    Ref endless = NODE(o, "Equal", DT_BOOL, one(o, "Abs", x), like(o, x, INFINITY));
+    Ref endless = NODE(o, "Equal", DT_BOOL, un(o, "Abs", x), like(o, x, INFINITY));
     give(o, n, 0, cast(o, where(o, endless, like(o, x, INFINITY), y), n->out[0]->dtype));
 }
 
@@ -72,10 +69,10 @@ void out_digamma(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     Ref x = widened(o, arg_ref(o, n, 0)), low = below(o, x, 0);
-    Ref y = digamma_above(o, where(o, low, two(o, "Sub", like(o, x, 1), x), x)), turn = part_of_turn(o, x);
-    Ref cotangent = two(o, "Div", one(o, "Cos", turn), one(o, "Sin", turn));
-    Ref mirrored = two(o, "Sub", y, two(o, "Mul", like(o, x, pi), cotangent));
-    Ref whole = NODE(o, "Equal", DT_BOOL, x, one(o, "Floor", x));
+    Ref y = digamma_above(o, where(o, low, bin(o, "Sub", like(o, x, 1), x), x)), turn = part_of_turn(o, x);
+    Ref cotangent = bin(o, "Div", un(o, "Cos", turn), un(o, "Sin", turn));
+    Ref mirrored = bin(o, "Sub", y, bin(o, "Mul", like(o, x, pi), cotangent));
+    Ref whole = NODE(o, "Equal", DT_BOOL, x, un(o, "Floor", x));
     mirrored = where(o, whole, like(o, x, NAN), mirrored);
     give(o, n, 0, cast(o, where(o, low, mirrored, y), n->out[0]->dtype));
 }
@@ -83,7 +80,7 @@ void out_digamma(Onnx *o, const Node *n, const char *text)
 /* ------------------------------------------------------------------ the error function's relatives (Cephes) */
 
 #define SERIES(o, x, c) series((o), (x), (int)(sizeof(c) / sizeof *(c)), (c))
-#define RATIO(o, x, above, below) two((o), "Div", SERIES(o, x, above), SERIES(o, x, below))
+#define RATIO(o, x, above, below) bin((o), "Div", SERIES(o, x, above), SERIES(o, x, below))
 
 /* erf(x) for |x| < 1 */
 static Ref erf_near(Onnx *o, Ref x)
@@ -92,8 +89,8 @@ static Ref erf_near(Onnx *o, Ref x)
         9.604973739870516};
     static const double u[] = {49267.39426086359, 22629.000061389095, 4594.323829709801, 521.357949780152679795,
         33.56171416475031, 1.0};
-    Ref square = two(o, "Mul", x, x);
-    return two(o, "Mul", x, RATIO(o, square, t, u));
+    Ref square = bin(o, "Mul", x, x);
+    return bin(o, "Mul", x, RATIO(o, square, t, u));
 }
 
 /* exp(x^2) erfc(x): by erf near 0, quotients of polynomials further up, and mirrored: 2 exp(x^2) less erfcx(-x) */
@@ -108,20 +105,20 @@ static Ref erfcx_of(Onnx *o, Ref x)
         1.275366707599781, 0.5641895835477551};
     static const double s[] = {3.369076451000815, 9.608968090632859, 17.08144507475659, 12.048953980809666,
         9.396035249380015, 2.2605286322011726, 1.0};
-    Ref up = one(o, "Abs", x), near = below(o, up, 1), grown = one(o, "Exp", two(o, "Mul", x, x));
-    Ref small = two(o, "Mul", grown, two(o, "Sub", like(o, x, 1), erf_near(o, up)));
-    Ref middle = two(o, "Min", up, like(o, x, 8)), high = two(o, "Min", up, like(o, x, 1e4));
-    Ref far = where(o, below(o, up, 1e4), RATIO(o, high, r, s), two(o, "Div", like(o, x, 1 / sqrt(pi)), up));
+    Ref up = un(o, "Abs", x), near = below(o, up, 1), grown = un(o, "Exp", bin(o, "Mul", x, x));
+    Ref small = bin(o, "Mul", grown, bin(o, "Sub", like(o, x, 1), erf_near(o, up)));
+    Ref middle = bin(o, "Min", up, like(o, x, 8)), high = bin(o, "Min", up, like(o, x, 1e4));
+    Ref far = where(o, below(o, up, 1e4), RATIO(o, high, r, s), bin(o, "Div", like(o, x, 1 / sqrt(pi)), up));
     Ref y = where(o, near, small, where(o, below(o, up, 8), RATIO(o, middle, p, q), far));
-    return where(o, below(o, x, 0), two(o, "Sub", two(o, "Mul", like(o, x, 2), grown), y), y);
+    return where(o, below(o, x, 0), bin(o, "Sub", bin(o, "Mul", like(o, x, 2), grown), y), y);
 }
 
 /* from 1 on 1 - exp(-x^2) erfcx(x) */
 Ref erf_of(Onnx *o, Ref x)
 {
-    Ref up = one(o, "Abs", x), fall = one(o, "Exp", one(o, "Neg", two(o, "Mul", x, x)));
-    Ref far = two(o, "Sub", like(o, x, 1), two(o, "Mul", fall, erfcx_of(o, up)));
-    return where(o, below(o, up, 1), erf_near(o, x), where(o, below(o, x, 0), one(o, "Neg", far), far));
+    Ref up = un(o, "Abs", x), fall = un(o, "Exp", un(o, "Neg", bin(o, "Mul", x, x)));
+    Ref far = bin(o, "Sub", like(o, x, 1), bin(o, "Mul", fall, erfcx_of(o, up)));
+    return where(o, below(o, up, 1), erf_near(o, x), where(o, below(o, x, 0), un(o, "Neg", far), far));
 }
 
 void out_erfcx(Onnx *o, const Node *n, const char *text)
@@ -134,11 +131,11 @@ void out_erfcx(Onnx *o, const Node *n, const char *text)
 void out_log_ndtr(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    Ref x = widened(o, arg_ref(o, n, 0)), t = two(o, "Mul", x, like(o, x, sqrt(0.5))), half = like(o, x, 0.5);
-    Ref share = two(o, "Mul", erfcx_of(o, one(o, "Abs", t)), half);
-    Ref low = two(o, "Sub", one(o, "Log", share), two(o, "Mul", t, t));
-    Ref tail = two(o, "Mul", one(o, "Exp", one(o, "Neg", two(o, "Mul", t, t))), share);
-    Ref y = where(o, below(o, x, 0), low, log1p_of(o, one(o, "Neg", tail)));
+    Ref x = widened(o, arg_ref(o, n, 0)), t = bin(o, "Mul", x, like(o, x, sqrt(0.5))), half = like(o, x, 0.5);
+    Ref share = bin(o, "Mul", erfcx_of(o, un(o, "Abs", t)), half);
+    Ref low = bin(o, "Sub", un(o, "Log", share), bin(o, "Mul", t, t));
+    Ref tail = bin(o, "Mul", un(o, "Exp", un(o, "Neg", bin(o, "Mul", t, t))), share);
+    Ref y = where(o, below(o, x, 0), low, log1p_of(o, un(o, "Neg", tail)));
     give(o, n, 0, cast(o, y, n->out[0]->dtype));
 }
 
@@ -161,16 +158,16 @@ void out_ndtri(Onnx *o, const Node *n, const char *text)
         0.013420400608854318, 0.21623699359449663, 1.3770209948908132, 3.6798356385616087,
         6.02427039364742, 1.0};
     (void)text;
-    Ref p = widened(o, arg_ref(o, n, 0)), rest = two(o, "Sub", like(o, p, 1), p), nought = like(o, p, 0);
+    Ref p = widened(o, arg_ref(o, n, 0)), rest = bin(o, "Sub", like(o, p, 1), p), nought = like(o, p, 0);
     Ref upper = NODE(o, "Less", DT_BOOL, like(o, p, 1 - exp(-2)), p), tail = where(o, upper, rest, p);
-    Ref y = two(o, "Sub", p, like(o, p, 0.5)), square = two(o, "Mul", y, y);
-    Ref middle = two(o, "Mul", square, RATIO(o, square, p0, q0));
-    middle = two(o, "Mul", like(o, p, sqrt(2 * pi)), two(o, "Add", y, two(o, "Mul", y, middle)));
-    Ref z = one(o, "Sqrt", two(o, "Mul", like(o, p, -2), one(o, "Log", tail))), turned = one(o, "Reciprocal", z);
-    Ref outer = two(o, "Sub", z, two(o, "Mul", one(o, "Log", z), turned));
+    Ref y = bin(o, "Sub", p, like(o, p, 0.5)), square = bin(o, "Mul", y, y);
+    Ref middle = bin(o, "Mul", square, RATIO(o, square, p0, q0));
+    middle = bin(o, "Mul", like(o, p, sqrt(2 * pi)), bin(o, "Add", y, bin(o, "Mul", y, middle)));
+    Ref z = un(o, "Sqrt", bin(o, "Mul", like(o, p, -2), un(o, "Log", tail))), turned = un(o, "Reciprocal", z);
+    Ref outer = bin(o, "Sub", z, bin(o, "Mul", un(o, "Log", z), turned));
     Ref ratio = where(o, below(o, z, 8), RATIO(o, turned, p1, q1), RATIO(o, turned, p2, q2));
-    outer = two(o, "Sub", two(o, "Mul", turned, ratio), outer);
-    outer = where(o, upper, one(o, "Neg", outer), outer);
+    outer = bin(o, "Sub", bin(o, "Mul", turned, ratio), outer);
+    outer = where(o, upper, un(o, "Neg", outer), outer);
     Ref lower = NODE(o, "Less", DT_BOOL, like(o, p, exp(-2)), p);
     y = where(o, upper, outer, where(o, lower, middle, outer));
     y = where(o, NODE(o, "Equal", DT_BOOL, p, nought), like(o, p, -INFINITY), y);

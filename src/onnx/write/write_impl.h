@@ -178,6 +178,10 @@ Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis, const Expr *size);
 Ref flat(Onnx *o, Ref x);                             /* 1-D */
 Ref positions(Onnx *o, Ref count);                    /* 0 .. count-1, from a 1-D or 0-d i64 */
 Ref like(Onnx *o, Ref x, double v);                   /* the constant v of x's dtype */
+/* An op whose result has its first operand's dtype. */
+static inline Ref un(Onnx *o, const char *op, Ref x) { return NODE(o, op, x.t, x); }
+static inline Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
+static inline Ref below(Onnx *o, Ref x, double limit) { return NODE(o, "Less", DT_BOOL, x, like(o, x, limit)); }
 /* onnx_pointwise.c */
 Ref widened(Onnx *o, Ref x); /* in the dtype that compounds are worked in */
 Ref is_nan(Onnx *o, Ref x);
