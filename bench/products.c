@@ -67,7 +67,13 @@ int main(int argc, char **argv)
             Tensor b = tensor_of(t, 2, (int64_t[]){K, N}, wdata[l]);
             b.stride[0] = 1;
             b.stride[1] = K;
-            GemmMatmul d = {.a = &a, .b = &b, .c = &c, .bias = &bias, .b_constant = true, .act = (GemmAct)act};
+            GemmMatmul d = {.a = &a,
+                            .b = &b,
+                            .c = &c,
+                            .bias = &bias,
+                            .b_constant = true,
+                            .act = (GemmAct)act,
+                            .least_rows = M};
             own[l] = packed_matmul(weights, kernels(), &d, &err);
             their[l] = onednn_matmul(pool, &d, &err);
             if (!own[l] || !their[l]) return 2;
@@ -79,7 +85,7 @@ int main(int argc, char **argv)
         double best[2] = {1e9, 1e9}, peak = 0;
         for (int r = 0; r < rounds; r++) {
             double p = peak_once(), start = now();
-            for (int l = 0; l < L; l++) packed_run(own[l], &m, scratch, &err);
+            for (int l = 0; l < L; l++) m.b = wdata[l], packed_run(own[l], &m, scratch, &err);
             double mid = now();
             for (int l = 0; l < L; l++) onednn_run(their[l], &m, scratch, &err);
             double end = now();
