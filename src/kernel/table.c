@@ -1,6 +1,7 @@
 /* The CPU ladder: one Kernels per ISA level, the reference first, each better ISA level overwriting what it does
  * better. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include "base/version.h"
 #include "kernel/kernel.h"
 
@@ -124,4 +125,13 @@ const Kernels *kernels_at(CpuLevel level)
 
 const Kernels *kernels_portable_at(CpuLevel level) { return &portable[kernels_at(level) - table]; }
 
-const Kernels *kernels(void) { return cpu_is_portable() ? kernels_portable_at(cpu_level()) : kernels_at(cpu_level()); }
+const Kernels *kernels(void)
+{
+    static const Kernels *_Atomic known[2]; /* a process's level stays */
+    bool same_bits = cpu_is_portable();
+    const Kernels *k = atomic_load_explicit(&known[same_bits], memory_order_acquire);
+    if (k) return k;
+    k = same_bits ? kernels_portable_at(cpu_level()) : kernels_at(cpu_level());
+    atomic_store_explicit(&known[same_bits], k, memory_order_release);
+    return k;
+}
