@@ -3,6 +3,7 @@
 #include <float.h>
 #include "base/arena.h"
 #include "base/elementary.h"
+#include "kernel/gen/copies.h"
 #include "kernel/gen/special.h"
 #include "kernel/gen/vmath.h"
 #include "kernel/variant.h"
@@ -304,47 +305,6 @@ static inline uint64_t float_to_u64(double v)
 #define TO_I32(v) (v)
 #define TO_U64(v) (v)
 #include "kernel/gen/pointwise_tmpl.h"
-
-/* ------------------------------------------------------------------ copies */
-
-enum { TILE = 32 };
-
-enum { FEW = 8, RUN = 1024 };
-
-/* Few columns go one after the other: three of bytes are the channels of a picture. */
-#define COPY(E)                                                                                                        \
-    for (int64_t r0 = 0; cols < FEW && r0 < rows; r0 += RUN)                                                           \
-        for (int64_t c = 0, r1 = r0 + RUN < rows ? r0 + RUN : rows; c < cols; c++)                                     \
-            for (int64_t r = r0; r < r1; r++) ((E *)out)[r * cols + c] = ((const E *)in)[r * rs + c * cs];             \
-    for (int64_t r0 = cols < FEW ? rows : 0; r0 < rows; r0 += TILE)                                                    \
-        for (int64_t c0 = 0; c0 < cols; c0 += TILE) {                                                                  \
-            int64_t r1 = r0 + TILE < rows ? r0 + TILE : rows, c1 = c0 + TILE < cols ? c0 + TILE : cols;                \
-            for (int64_t r = r0; r < r1; r++)                                                                          \
-                for (int64_t c = c0; c < c1; c++) ((E *)out)[r * cols + c] = ((const E *)in)[r * rs + c * cs];         \
-        }                                                                                                              \
-    return true;
-
-typedef struct Wide {
-    uint64_t half[2];
-} Wide;
-
-static bool copy_2d(void *out, const void *in, int64_t rows, int64_t cols, int64_t rs, int64_t cs, size_t size)
-{
-    if (cs == 1) {
-        for (int64_t r = 0; r < rows; r++)
-            memcpy((char *)out + (size_t)(r * cols) * size, (const char *)in + r * rs * (int64_t)size,
-                   (size_t)cols * size);
-        return true;
-    }
-    switch (size) {
-    case 1: COPY(uint8_t)
-    case 2: COPY(uint16_t)
-    case 4: COPY(uint32_t)
-    case 8: COPY(uint64_t)
-    case 16: COPY(Wide)
-    default: return false;
-    }
-}
 
 void KERNEL(pointwise_fill)(PointwiseKernels *k);
 
