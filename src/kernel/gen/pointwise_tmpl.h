@@ -106,6 +106,11 @@ static void NAME(where)(T *out, const uint8_t *c, const T *a, const T *b, int64_
 
 static bool NAME(load_row)(T *out, DType t, const void *in, int64_t stride, int64_t n)
 {
+    if (stride == 0 && n > 1) { /* one element, converted once */
+        if (!NAME(load_row)(out, t, in, 0, 1)) return false;
+        for (int64_t i = 1; i < n; i++) out[i] = out[0];
+        return true;
+    }
     switch (t) {
         LOAD(F32, float, FROM_FLOAT)
         LOAD(F64, double, FROM_FLOAT)
