@@ -8,8 +8,8 @@ enum { ROTARY_WIDEST = 512 }; /* the longest rows (D) of bf16 */
 
 /* Pairs (a, b) of a row become (a cos - b sin, b cos + a sin): Su et al. 2021. The pairs are x[i], x[i + D / 2], or
  * x[2 i], x[2 i + 1] when interleaved. cos and sin have a number for each element, or (`one`) for each pair. Strides
- * of the leading axes in elements, 0 where cos and sin broadcast; the last axis is contiguous, and out is
- * throughout. */
+ * of the leading axes in elements, 0 where cos and sin broadcast; the last axis is contiguous. Rows go in the order of
+ * the axes. */
 typedef struct Rotary {
     DType t;          /* of cos, sin and the arithmetic: f32, f64 */
     DType x_t, out_t; /* t, or with f32: bf16 */
@@ -17,7 +17,7 @@ typedef struct Rotary {
     int64_t shape[MAX_RANK], D;
     const void *x, *cos, *sin;
     void *out;
-    int64_t xs[MAX_RANK], cs[MAX_RANK], ss[MAX_RANK];
+    int64_t xs[MAX_RANK], cs[MAX_RANK], ss[MAX_RANK], ys[MAX_RANK];
     bool one_cos, one_sin, interleaved;
 } Rotary;
 

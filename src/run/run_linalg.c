@@ -307,6 +307,23 @@ static bool rotary_operand(Call *c, const Tensor *v, DType t, int rank, const vo
     return true;
 }
 
+/* Rows in the order in which x lies in memory: heads of a token, whose angles are the same, before the next token. */
+static void rows_in_order(Rotary *r)
+{
+    Rotary as = *r;
+    int order[MAX_RANK];
+    for (int i = 0; i < r->rank; i++) {
+        int k = i;
+        for (; k > 0 && as.xs[order[k - 1]] < as.xs[i]; k--) order[k] = order[k - 1];
+        order[k] = i;
+    }
+    for (int i = 0; i < r->rank; i++) {
+        int k = order[i];
+        r->shape[i] = as.shape[k], r->ys[i] = as.ys[k];
+        r->xs[i] = as.xs[k], r->cs[i] = as.cs[k], r->ss[i] = as.ss[k];
+    }
+}
+
 bool run_rotary(Call *c, Err *err)
 {
     const Tensor *x = call_in(c, 0), *cosine = call_in(c, 1), *sine = call_in(c, 2);
@@ -329,6 +346,8 @@ bool run_rotary(Call *c, Err *err)
     Tensor *y = out->dtype == to ? out : product_scratch(c, to, out->rank, out->shape, err);
     TRY(y);
     r.out = y->data;
+    memcpy(r.ys, y->stride, sizeof r.ys);
+    rows_in_order(&r);
     if (t == DT_F32) kernels()->linalg.rotary_f32(&r, c->env->threads);
     else kernels()->linalg.rotary_f64(&r, c->env->threads);
     return y == out || run_copy_tensor(out, y, c->env->threads);

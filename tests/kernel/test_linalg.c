@@ -107,7 +107,7 @@ static void check_rotary(CpuLevel l, Rotary *r, const float *x, const float *c, 
             int64_t pair = r->interleaved ? i / 2 : i % h, other = r->interleaved ? i ^ 1 : first ? i + h : i - h;
             double p = (double)xr[i] * (double)cr[r->one_cos ? pair : i],
                    q = (double)xr[other] * (double)sr[r->one_sin ? pair : i], want = first ? p - q : p + q;
-            double got = (double)out[n * r->D + i], far = (fabs(p) + fabs(q)) * 0x1p-22 + 0x1p-148;
+            double got = (double)out[a * r->ys[0] + b * r->ys[1] + i], far = (fabs(p) + fabs(q)) * 0x1p-22 + 0x1p-148;
             bool same = isnan(want)                   ? isnan(got)
                         : fabs(want) > 0x1.fffffep127 ? isinf(got) || fabs(got) > 0x1.fffffcp127
                                                       : fabs(got - want) <= far;
@@ -139,6 +139,7 @@ static void test_rotary(void **state)
             const float *x = rotary_operand(0, r.shape, r.D, 0, how % 3 == 1, r.xs, &seed);
             const float *c = rotary_operand(1, r.shape, r.one_cos ? r.D / 2 : r.D, how / 8, false, r.cs, &seed);
             const float *s = rotary_operand(2, r.shape, r.one_sin ? r.D / 2 : r.D, how % 3, true, r.ss, &seed);
+            r.ys[0] = how & 8 ? r.D : r.shape[1] * r.D, r.ys[1] = how & 8 ? r.shape[0] * r.D : r.D;
             for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(linalg, l))
                 check_rotary(l, &r, x, c, s, 1 + how % 3);
         }
@@ -174,7 +175,8 @@ static void test_rotary_narrow(void **state)
                         .out = wide,
                         .xs = {3 * D, D},
                         .cs = {3 * D, D},
-                        .ss = {0, D}};
+                        .ss = {0, D},
+                        .ys = {3 * D, D}};
             for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(linalg, l)) {
                 Rotary narrow = r;
                 kernels_at(l)->linalg.rotary_f32(&r, 1);

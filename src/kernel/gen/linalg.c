@@ -47,31 +47,34 @@ static void narrow(uint16_t *restrict out, const float *restrict x, int64_t n)
 
 static void rotary_rows(const Rotary *r, int64_t from, int64_t to)
 {
-    int64_t at[MAX_RANK], left = from, xo = 0, co = 0, so = 0, h = r->D / 2;
+    int64_t at[MAX_RANK], left = from, xo = 0, co = 0, so = 0, yo = 0, h = r->D / 2;
     for (int k = r->rank - 1; k >= 0; k--) {
         at[k] = left % r->shape[k];
         left /= r->shape[k];
         xo += at[k] * r->xs[k];
         co += at[k] * r->cs[k];
         so += at[k] * r->ss[k];
+        yo += at[k] * r->ys[k];
     }
     for (int64_t n = from; n < to; n++) {
         const float *c = (const float *)r->cos + co, *s = (const float *)r->sin + so, *x = (const float *)r->x + xo;
-        float *y = (float *)r->out + n * r->D, wide[ROTARY_WIDEST], turned[ROTARY_WIDEST];
+        float *y = (float *)r->out + yo, wide[ROTARY_WIDEST], turned[ROTARY_WIDEST];
         if (r->x_t == DT_BF16) x = widen(wide, (const uint16_t *)r->x + xo, r->D);
         if (r->out_t == DT_BF16) y = turned;
         if (!r->interleaved) rotate_halves(y, x, h, c, r->one_cos ? c : c + h, s, r->one_sin ? s : s + h);
         else if (!r->one_cos && !r->one_sin) rotate_pairs(y, x, h, c, s);
         else rotate_pairs_one(y, x, h, c, r->one_cos ? 1 : 2, s, r->one_sin ? 1 : 2);
-        if (r->out_t == DT_BF16) narrow((uint16_t *)r->out + n * r->D, y, r->D);
+        if (r->out_t == DT_BF16) narrow((uint16_t *)r->out + yo, y, r->D);
         for (int k = r->rank - 1; k >= 0; k--) { /* the next row */
             xo += r->xs[k];
             co += r->cs[k];
             so += r->ss[k];
+            yo += r->ys[k];
             if (++at[k] < r->shape[k]) break;
             xo -= r->shape[k] * r->xs[k];
             co -= r->shape[k] * r->cs[k];
             so -= r->shape[k] * r->ss[k];
+            yo -= r->shape[k] * r->ys[k];
             at[k] = 0;
         }
     }

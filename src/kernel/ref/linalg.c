@@ -15,11 +15,12 @@ static void rotary(const Rotary *r, int threads)
     (void)threads;
     for (int i = 0; i < r->rank; i++) rows *= r->shape[i];
     for (int64_t n = 0; n < rows; n++) {
-        int64_t left = n, x = 0, c = 0, s = 0;
+        int64_t left = n, x = 0, c = 0, s = 0, y = 0;
         for (int k = r->rank - 1; k >= 0; left /= r->shape[k--]) {
             x += left % r->shape[k] * r->xs[k];
             c += left % r->shape[k] * r->cs[k];
             s += left % r->shape[k] * r->ss[k];
+            y += left % r->shape[k] * r->ys[k];
         }
         for (int64_t i = 0; i < r->D; i++) {
             bool first = r->interleaved ? i % 2 == 0 : i < r->D / 2;
@@ -27,7 +28,7 @@ static void rotary(const Rotary *r, int threads)
             double a = load_f64(r->x_t, (const char *)r->x + (size_t)(x + i) * size),
                    b = load_f64(r->x_t, (const char *)r->x + (size_t)(x + other) * size);
             double turned = b * angle(r, r->sin, s, r->one_sin, i);
-            store_f64(r->out_t, (char *)r->out + (size_t)(n * r->D + i) * dtype_size(r->out_t),
+            store_f64(r->out_t, (char *)r->out + (size_t)(y + i) * dtype_size(r->out_t),
                       a * angle(r, r->cos, c, r->one_cos, i) + (first ? -turned : turned));
         }
     }
