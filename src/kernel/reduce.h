@@ -19,9 +19,9 @@ typedef struct ReduceKernels {
     /* largest (or, neg, smallest) element; NaN wins; *at: its first position */
     double (*extreme_f32)(const float *x, int64_t n, bool smallest, int64_t *at);
     double (*extreme_f64)(const double *x, int64_t n, bool smallest, int64_t *at);
-    /* sum[j] = the sum over rows of x[r * step + j], j < n */
-    void (*columns_f32)(double *sum, const float *x, int64_t rows, int64_t step, int64_t n);
-    void (*columns_f64)(double *sum, const double *x, int64_t rows, int64_t step, int64_t n);
+    /* sum[j] = the sum over rows of x[r * step + j], or, with `mean` (n), of its square about mean[j]; j < n */
+    void (*columns_f32)(double *sum, const float *x, const float *mean, int64_t rows, int64_t step, int64_t n);
+    void (*columns_f64)(double *sum, const double *x, const double *mean, int64_t rows, int64_t step, int64_t n);
     /* The gradient of norm: with h = (x - mean) rstd (rms: x rstd) and g = dy w, dx = (g - mean(g) - h mean(g h))
      * rstd (rms: without mean(g)), and dw += dy h, db += dy over the rows (Ba et al. 2016). w, dw, db (n); the rest
      * (rows, n). No two of them overlap. */

@@ -60,7 +60,9 @@ static bool channels_last(const Call *c, const Tensor *t)
         return tensor_numel(call_in(c, 1)) == 1 && lies_so(call_in(c, 0));
     if (n->op->id == OP_upsample)
         return (t->dtype == DT_F32 || t->dtype == DT_BF16) && call_in(c, 0)->dtype == t->dtype &&
-               strncmp(n->arg[2].s, "nearest", 7) && lies_so(call_in(c, 0));
+               lies_so(call_in(c, 0));
+    if (n->op->id == OP_batch_norm || n->op->id == OP_group_norm)
+        return t->dtype == DT_F32 && call_in(c, 0)->dtype == t->dtype && lies_so(call_in(c, 0));
     if (joins(c, t) || pads(c)) return true;
     if (pools(c, t)) return call_in(c, 0)->dtype == t->dtype && lies_so(call_in(c, 0));
     if (!(n->op->flags & OPF_ANY_LAYOUT)) return false;

@@ -58,3 +58,18 @@ bool rows_back(Call *c, Tensor *out, const void *rows, DType t, int d, Err *err)
     return run_copy_tensor(out, &u, c->env->threads) ||
            call_fail(c, E_UNSUPPORTED, err, "a copy from %s to %s", dtype_name(t), dtype_name(out->dtype));
 }
+
+double rows_squares(const Rows *r, const void *row, double m)
+{
+    enum { SUMS = 8 };
+    double s[SUMS] = {0};
+    int64_t n = r->n, i = 0;
+    const float *f = row;
+    const double *d = row;
+    for (; i + SUMS <= n && r->t == DT_F32; i += SUMS)
+        for (int k = 0; k < SUMS; k++) s[k] += ((double)f[i + k] - m) * ((double)f[i + k] - m);
+    for (; i + SUMS <= n && r->t != DT_F32; i += SUMS)
+        for (int k = 0; k < SUMS; k++) s[k] += (d[i + k] - m) * (d[i + k] - m);
+    for (; i < n; i++) s[0] += (value_at(r, row, i) - m) * (value_at(r, row, i) - m);
+    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
+}

@@ -28,6 +28,8 @@ static inline double value_at(const Rows *r, const void *row, int64_t i)
     return r->t == DT_F32 ? (double)((const float *)row)[i] : ((const double *)row)[i];
 }
 
+/* Sum of (x - m)^2 over a row of floats, in eight sums: none waits for the one before it. */
+double rows_squares(const Rows *r, const void *row, double m);
 bool rows_of(Call *c, const Tensor *x, const bool *set, Rows *r, Err *err);
 /* The dims that argument `arg` lists; all when it lists none. */
 void rows_dims(const Call *c, int arg, int rank, bool *set);

@@ -228,6 +228,25 @@ static const Tensor *with_channels_last(Call *c, const Tensor *x, DType t, Err *
     return copy->data && run_copy_tensor(copy, x, c->env->threads) ? copy : NULL;
 }
 
+/* The nearest pixels: no arithmetic but a map of indices, any dtype. Axes go in the order of the result's memory. */
+static bool repeat_pixels(Call *c, const Axis *axis, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    const int64_t *map[MAX_RANK];
+    int64_t shape[MAX_RANK], stride[MAX_RANK];
+    for (int i = 0; i < out->rank; i++) {
+        int d = tensor_contiguous(out) || !i ? i : i + 1 < out->rank ? i + 1 : 1;
+        int64_t *all = call_scratch(c, (size_t)out->shape[d] * sizeof *all, err);
+        TRY(all);
+        for (int64_t k = 0; k < out->shape[d]; k++) all[k] = d < 2 ? k : axis[d - 2].at[k];
+        map[i] = all, shape[i] = out->shape[d], stride[i] = x->stride[d];
+    }
+    kernels()->index.map(out->data, x->data, out->rank, shape, stride, map, NULL, dtype_size(x->dtype),
+                         c->env->threads);
+    return true;
+}
+
 bool run_upsample(Call *c, Err *err)
 {
     const Tensor *x = call_in(c, 0);
@@ -243,19 +262,7 @@ bool run_upsample(Call *c, Err *err)
         double scale = c->arg[4].kind == ARG_EXPRS ? scalar_f64(c->arg[4].ss[i]) : 0;
         TRY(make_axis(c, &axis[i], c->arg[2].str, call_bool(c, 3), scale, f64 && !nearest, err));
     }
-    if (nearest) { /* no arithmetic: a map of indices, any dtype */
-        const int64_t *map[MAX_RANK];
-        for (int i = 0; i < 2; i++) {
-            int64_t *all = call_scratch(c, (size_t)x->shape[i] * sizeof *all, err);
-            TRY(all);
-            for (int64_t k = 0; k < x->shape[i]; k++) all[k] = k;
-            map[i] = all;
-        }
-        for (int i = 0; i < n; i++) map[2 + i] = axis[i].at;
-        kernels()->index.map(out->data, x->data, out->rank, out->shape, x->stride, map, NULL, dtype_size(x->dtype),
-                             c->env->threads);
-        return true;
-    }
+    if (nearest) return repeat_pixels(c, axis, err);
     DType t = picture ? x->dtype : work_type(x->dtype);
     x = tensor_contiguous(out) ? call_contiguous(c, x, t, err) : with_channels_last(c, x, t, err);
     return x && (picture ? resample_picture(c, x, out, axis, err) : resample(c, x, out, axis, n, err));

@@ -28,22 +28,6 @@ typedef enum Fold {
     FOLD_LOGSUMEXP
 } Fold;
 
-/* Sum of (x - m)^2 in eight sums: none waits for the one before it. */
-static double squares_about(const Rows *r, const void *row, double m)
-{
-    enum { SUMS = 8 };
-    double s[SUMS] = {0};
-    int64_t n = r->n, i = 0;
-    const float *f = row;
-    const double *d = row;
-    for (; i + SUMS <= n && r->t == DT_F32; i += SUMS)
-        for (int k = 0; k < SUMS; k++) s[k] += ((double)f[i + k] - m) * ((double)f[i + k] - m);
-    for (; i + SUMS <= n && r->t != DT_F32; i += SUMS)
-        for (int k = 0; k < SUMS; k++) s[k] += (d[i + k] - m) * (d[i + k] - m);
-    for (; i < n; i++) s[0] += (value_at(r, row, i) - m) * (value_at(r, row, i) - m);
-    return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
-}
-
 static double fold_float(const Rows *r, const void *row, Fold f, double p)
 {
     const ReduceKernels *k = &kernels()->reduce;
@@ -63,7 +47,7 @@ static double fold_float(const Rows *r, const void *row, Fold f, double p)
         return r->t == DT_F32 ? k->extreme_f32(row, n, f == FOLD_MIN, NULL)
                               : k->extreme_f64(row, n, f == FOLD_MIN, NULL);
     case FOLD_VAR: /* two passes; p is the correction */
-        return squares_about(r, row, fold_float(r, row, FOLD_MEAN, 0)) / ((double)n - p > 0 ? (double)n - p : 0);
+        return rows_squares(r, row, fold_float(r, row, FOLD_MEAN, 0)) / ((double)n - p > 0 ? (double)n - p : 0);
     case FOLD_STD: return sqrt(fold_float(r, row, FOLD_VAR, p));
     case FOLD_NORM:
         s = p == -INFINITY ? INFINITY : 0;
@@ -174,7 +158,8 @@ static bool sum_columns(Call *c, const bool *set, Fold f, bool *done, Err *err)
 #pragma omp parallel for num_threads(c->env->threads) if (rows * n > 1 << 15)
     for (int64_t p = 0; p < parts; p++) {
         int64_t from = rows * p / parts, to = rows * (p + 1) / parts;
-        kernels()->reduce.columns_f32(sum + p * n, (const float *)x->data + from * step, to - from, step, n);
+        kernels()->reduce.columns_f32(sum + p * n, (const float *)x->data + from * step, NULL, to - from, step,
+                                      n);
     }
     add_parts(sum, parts, n);
     for (int64_t i = 0; i < n; i++) ((float *)out->data)[i] = (float)(f == FOLD_MEAN ? sum[i] / (double)rows : sum[i]);
@@ -500,95 +485,6 @@ bool run_norm_backward(Call *c, Err *err)
         else ((float *)dw)[i] = (float)sum[i], ((float *)db)[i] = (float)sum[n + i];
     }
     return result_back(c, 0, t, dx) && result_back(c, 1, t, dw) && result_back(c, 2, t, db);
-}
-
-/* y = x * scale[channel] + shift[channel] for planes of `plane` values; x, y contiguous (N, C, plane) */
-static void affine_planes(const Rows *x, void *y, int64_t channels, int64_t plane, const double *scale,
-                          const double *shift, int threads)
-{
-    int64_t planes = x->rows;
-#pragma omp parallel for num_threads(threads) if (planes * plane > 1 << 15)
-    for (int64_t p = 0; p < planes; p++) {
-        double a = scale[p % channels], b = shift[p % channels];
-        if (x->t == DT_F32) {
-            const float *in = (const float *)x->data + p * plane;
-            float *out = (float *)y + p * plane, fa = (float)a, fb = (float)b;
-            for (int64_t i = 0; i < plane; i++) out[i] = in[i] * fa + fb;
-        } else {
-            const double *in = (const double *)x->data + p * plane;
-            double *out = (double *)y + p * plane;
-            for (int64_t i = 0; i < plane; i++) out[i] = in[i] * a + b;
-        }
-    }
-}
-
-/* The input as (N * C) planes, and a place for the result. */
-static bool planes_of(Call *c, Rows *x, void **y, Err *err)
-{
-    const Tensor *in = call_in(c, 0);
-    Tensor *out = call_out(c, 0);
-    *x = (Rows){.t = row_type(in->dtype), .rows = in->shape[0] * in->shape[1], .n = 1};
-    for (int i = 2; i < in->rank; i++) x->n *= in->shape[i];
-    const Tensor *flat = call_contiguous(c, in, x->t, err);
-    TRY(flat);
-    x->data = flat->data;
-    *y = out->dtype == x->t ? out->data : call_scratch(c, tensor_bytes(flat), err);
-    return *y != NULL;
-}
-
-static bool planes_back(Call *c, const Rows *x, void *y)
-{
-    Tensor *out = call_out(c, 0);
-    if (y == out->data) return true;
-    Tensor from = tensor_of(x->t, out->rank, out->shape, y);
-    return run_copy_tensor(out, &from, c->env->threads);
-}
-
-/* aten::batch_norm in evaluation: (x - mean) / sqrt(var + eps) * weight + bias, per channel */
-bool run_batch_norm(Call *c, Err *err)
-{
-    Rows x;
-    void *y;
-    int64_t C = call_in(c, 0)->shape[1];
-    if (tensor_numel(call_in(c, 0)) == 0) return true;
-    TRY(planes_of(c, &x, &y, err));
-    double *scale = call_scratch(c, (size_t)C * sizeof *scale, err),
-           *shift = call_scratch(c, (size_t)C * sizeof *shift, err);
-    if (!scale || !shift) return false;
-    for (int64_t k = 0; k < C; k++) {
-        scale[k] = (call_in(c, 1) ? tensor_get(call_in(c, 1), k) : 1) /
-                   sqrt(tensor_get(call_in(c, 4), k) + call_f64(c, 7));
-        shift[k] = (call_in(c, 2) ? tensor_get(call_in(c, 2), k) : 0) - tensor_get(call_in(c, 3), k) * scale[k];
-    }
-    affine_planes(&x, y, C, x.n, scale, shift, c->env->threads);
-    return planes_back(c, &x, y);
-}
-
-/* aten::group_norm: statistics over a group's channels and plane, then weight and bias per channel */
-bool run_group_norm(Call *c, Err *err)
-{
-    Rows x;
-    void *y;
-    int64_t N = call_in(c, 0)->shape[0], C = call_in(c, 0)->shape[1], G = call_i64(c, 1);
-    if (tensor_numel(call_in(c, 0)) == 0) return true;
-    TRY(planes_of(c, &x, &y, err));
-    double *scale = call_scratch(c, (size_t)(N * C) * sizeof *scale, err),
-           *shift = call_scratch(c, (size_t)(N * C) * sizeof *shift, err);
-    if (!scale || !shift) return false;
-    Rows group = {.t = x.t, .rows = N * G, .n = C / G * x.n, .data = x.data};
-#pragma omp parallel for num_threads(c->env->threads) if (N * C * x.n > 1 << 15)
-    for (int64_t g = 0; g < N * G; g++) {
-        const void *row = row_at(&group, g);
-        double mean = fold_float(&group, row, FOLD_MEAN, 0),
-               rstd = 1 / sqrt(squares_about(&group, row, mean) / (double)group.n + call_f64(c, 4));
-        for (int64_t k = 0; k < C / G; k++) {
-            int64_t at = g * (C / G) + k, channel = at % C;
-            scale[at] = rstd * (call_in(c, 2) ? tensor_get(call_in(c, 2), channel) : 1);
-            shift[at] = (call_in(c, 3) ? tensor_get(call_in(c, 3), channel) : 0) - mean * scale[at];
-        }
-    }
-    affine_planes(&x, y, N * C, x.n, scale, shift, c->env->threads);
-    return planes_back(c, &x, y);
 }
 
 /* aten::histc: equal bins over [min, max], of the data where both are the same; what is outside, and NaN, is not

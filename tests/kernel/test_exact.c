@@ -236,7 +236,7 @@ static void test_sums(void **state)
             double *sums = room(1, n * 8);
             for (int64_t k = 0; k < rows * n; k++) x[k] = small(k / n, rows, k % n, n, &seed);
             const ReduceKernels *k = &kernels_at(l)->reduce;
-            k->columns_f32(sums, x, rows, n, n);
+            k->columns_f32(sums, x, NULL, rows, n, n);
             for (int64_t j = 0; j < n; j++) {
                 int64_t want = 0;
                 for (int64_t r = 0; r < rows; r++) want += (int64_t)x[r * n + j];

@@ -273,7 +273,31 @@ static void test_sum(void **state)
         }
 }
 
-/* Columns of a matrix whose rows are `step` apart: what lies between them is NaN. */
+/* Columns of a matrix whose rows are `step` apart, their sums and those of squares about a mean each: what lies between
+ * the rows is NaN. */
+static void check_columns(CpuLevel l, bool wide, const double *d, const float *x, const double *mean,
+                          const float *mean32, int64_t R, int64_t step, int64_t n)
+{
+    const ReduceKernels *k = &kernels_at(l)->reduce;
+    double *sum = room(2, n * 8);
+    if (wide) k->columns_f64(sum, d, mean, R, step, n);
+    else k->columns_f32(sum, x, mean32, R, step, n);
+    for (int64_t j = 0; j < n; j++) {
+        long double exact = 0, size = 0;
+        for (int64_t r = 0; r < R; r++) {
+            long double v = d[r * step + j];
+            if (mean) v = (v - mean[j]) * (v - mean[j]);
+            exact += v, size += fabsl(v);
+        }
+        /* 64 rows in float, blocks in double; a difference and a square round three times */
+        double far = (wide || l == CPU_REF ? ((double)R + 3) * 0x1p-53 : 69 * 0x1p-24) * (double)size;
+        if (mean && l == CPU_REF && !wide) far += 3 * 0x1p-24 * (double)size; /* the difference is a float */
+        if (!(fabs(sum[j] - (double)exact) <= far))
+            STOP("column %d of %d rows%s on %s: %.17g, expected %.17g", (int)j, (int)R, mean ? " about a mean" : "",
+                 cpu_level_name(l), sum[j], (double)exact);
+    }
+}
+
 static void test_columns(void **state)
 {
     static const int64_t rows[] = {0, 1, 2, 63, 64, 65, 200}, columns[] = {1, 2, 15, 16, 63, 64, 65, 129};
@@ -281,24 +305,15 @@ static void test_columns(void **state)
     (void)state;
     for (int i = 0; i < 7 * 8; i++) {
         int64_t R = rows[i / 8], n = columns[i % 8], step = n + i % 3;
-        float *x = room(0, R * step * 4);
-        double *d = room(1, R * step * 8), *sum = room(2, n * 8);
+        float *x = room(0, R * step * 4), *mean32 = room(3, n * 4);
+        double *d = room(1, R * step * 8), *mean = room(4, n * 8);
         fill_random(x, R * step, 2, &seed);
+        fill_random(mean32, n, 2, &seed);
         for (int64_t k = 0; k < R * step; k++) d[k] = x[k] = k % step < n ? x[k] : NAN;
+        for (int64_t k = 0; k < n; k++) mean[k] = mean32[k];
         for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung_of(reduce, l))
-            for (int wide = 0; wide < 2; wide++) {
-                if (wide) kernels_at(l)->reduce.columns_f64(sum, d, R, step, n);
-                else kernels_at(l)->reduce.columns_f32(sum, x, R, step, n);
-                for (int64_t j = 0; j < n; j++) {
-                    long double exact = 0, size = 0;
-                    for (int64_t r = 0; r < R; r++) exact += d[r * step + j], size += fabs(d[r * step + j]);
-                    double far = (wide || l == CPU_REF ? (double)R * 0x1p-53 : 66 * 0x1p-24) *
-                                 (double)size; /* 64 rows in float, blocks in double */
-                    if (!(fabs(sum[j] - (double)exact) <= far))
-                        STOP("column %d of %d rows on %s: %.17g, expected %.17g", (int)j, (int)R, cpu_level_name(l),
-                             sum[j], (double)exact);
-                }
-            }
+            for (int how = 0; how < 4; how++)
+                check_columns(l, how & 1, d, x, how & 2 ? mean : NULL, how & 2 ? mean32 : NULL, R, step, n);
     }
 }
 

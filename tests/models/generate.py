@@ -26,8 +26,8 @@ from tolerance import tolerance  # noqa: E402
 SMALL = ["mha_self", "mha_cross_padding", "sdpa_gqa", "sdpa_dead_rows_core", "hand_rope", "encoder_prenorm_gelu",
          "storage_zoo", "autocast_region_bf16", "no_grad_region", "write_select_copy_add", "write_index_put",
          "kv_cache_slice", "unbacked_item", "unbacked_nonzero", "derived_14", "derived_from_one", "size_arithmetic",
-         "outputs_nested", "inputs_of_every_kind", "tower_bf16", "resnet_small", "pyramid_small", "mask_lies_otherwise",
-         "control_nested", "scan_rnn", "forward_derivatives"]
+         "outputs_nested", "inputs_of_every_kind", "tower_bf16", "resnet_small", "pyramid_small", "norms_small",
+         "mask_lies_otherwise", "control_nested", "scan_rnn", "forward_derivatives"]
 
 OF_VERSION = ["sdpa_gqa", "while_counter"]
 OF_OLDEST = ["lstm_gru"]  # up to 2.12 its states are declared with an axis too many

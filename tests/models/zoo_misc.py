@@ -454,6 +454,22 @@ def _():
     return m, [mk(2, 16, 24), mk(1, 32, 20)], dict(x={0: batch(), 2: 4 * Dim("h", min=4, max=16),
                                                       3: 4 * Dim("w", min=4, max=16)})
 
+@model("norms_small")  # channels-last in one, two and three dimensions; statistics in several parts
+def _():
+    def f(self, x):
+        up = F.interpolate(F.silu(self.m1(self.m0(x))), scale_factor=2, mode="nearest")
+        line = F.interpolate(self.m5(self.m4(x.flatten(2))), scale_factor=3.0, mode="nearest")
+        block = F.interpolate(self.m8(self.m7(x[:, :, None])), scale_factor=(1, 2, 1), mode="nearest-exact")
+        return self.m3(F.relu(self.m2(up))), self.m6(F.relu(line)), self.m9(block.sigmoid())
+    m = fn(f, lambda: nn.Conv2d(2, 1024, 1), lambda: nn.GroupNorm(8, 1024), lambda: nn.BatchNorm2d(1024),
+           lambda: nn.Conv2d(1024, 3, 1), lambda: nn.Conv1d(2, 6, 3), lambda: nn.GroupNorm(3, 6),
+           lambda: nn.Conv1d(6, 2, 2), lambda: nn.Conv3d(2, 5, 1), lambda: nn.GroupNorm(1, 5, affine=False),
+           lambda: nn.Conv3d(5, 1, 1))
+    m.m2.running_mean.normal_(), m.m2.running_var.uniform_(0.5, 2)
+    mk = lambda b, h, w: dict(x=R(b, 2, h, w))
+    return m, [mk(2, 9, 8), mk(1, 12, 5)], dict(x={0: batch(), 2: Dim("h", min=4, max=16), 3: Dim("w", min=4, max=16)})
+
+
 @model("no_minimum_declared")
 def _():
     class M(nn.Module):

@@ -1,8 +1,8 @@
 /* Index kernels; included by the reference and, per ISA level, by gen/index.c. */
 #include <string.h>
 
-static void put_row(char *out, const char *in, int64_t n, const int64_t *map, int64_t stride, const void *fill,
-                    size_t size)
+/* A run of neighbours is one piece. */
+static void put_runs(char *out, const char *in, int64_t n, const int64_t *map, const void *fill, size_t size)
 {
     for (int64_t i = 0; i < n;) {
         int64_t k = i + 1;
@@ -11,10 +11,39 @@ static void put_row(char *out, const char *in, int64_t n, const int64_t *map, in
             i++;
             continue;
         }
-        while (stride == 1 && k < n && map[k] == map[k - 1] + 1) k++; /* a run is one contiguous piece */
-        memcpy(out + (size_t)i * size, in + map[i] * stride * (int64_t)size, (size_t)(k - i) * size);
+        while (k < n && map[k] == map[k - 1] + 1) k++;
+        memcpy(out + (size_t)i * size, in + map[i] * (int64_t)size, (size_t)(k - i) * size);
         i = k;
     }
+}
+
+/* Copies of a size that is known are one load and one store. */
+__attribute__((always_inline)) static inline void put_each(char *out, const char *in, int64_t n, const int64_t *map,
+                                                           int64_t stride, const char *fill, int64_t size)
+{
+    for (int64_t i = 0; i < n; i++)
+        memcpy(out + i * size, map[i] < 0 ? fill : in + map[i] * stride * size, (size_t)size);
+}
+
+static void put_row(char *out, const char *in, int64_t n, const int64_t *map, int64_t stride, const void *fill,
+                    size_t size)
+{
+    switch (size) {
+    case 1: put_each(out, in, n, map, stride, fill, 1); break;
+    case 2: put_each(out, in, n, map, stride, fill, 2); break;
+    case 4: put_each(out, in, n, map, stride, fill, 4); break;
+    case 8: put_each(out, in, n, map, stride, fill, 8); break;
+    default: put_each(out, in, n, map, stride, fill, (int64_t)size);
+    }
+}
+
+/* Whether a map is of few runs of neighbours. */
+static bool has_runs(const int64_t *map, int64_t n)
+{
+    enum { LENGTH = 4 };
+    int64_t runs = 1;
+    for (int64_t i = 1; i < n; i++) runs += map[i] != map[i - 1] + 1;
+    return runs * LENGTH <= n;
 }
 
 static void fill_row(char *out, int64_t n, const void *fill, size_t size)
@@ -25,8 +54,10 @@ static void fill_row(char *out, int64_t n, const void *fill, size_t size)
 static void map_all(void *out, const void *in, int rank, const int64_t *n, const int64_t *stride,
                     const int64_t *const *map, const void *fill, size_t size, int threads)
 {
-    int64_t rows = 1, inner = rank ? n[rank - 1] : 1;
     static const int64_t zero = 0;
+    const int64_t *last = rank ? map[rank - 1] : &zero;
+    int64_t rows = 1, inner = rank ? n[rank - 1] : 1, step = rank ? stride[rank - 1] : 1;
+    bool runs = step == 1 && has_runs(last, inner);
     for (int d = 0; d < rank - 1; d++) rows *= n[d];
 #pragma omp parallel for num_threads(threads) if (rows * inner > 1 << 15)
     for (int64_t r = 0; r < rows; r++) {
@@ -39,10 +70,10 @@ static void map_all(void *out, const void *in, int rank, const int64_t *n, const
             offset += k * stride[d];
         }
         char *to = (char *)out + (size_t)(r * inner) * size;
+        const char *from = (const char *)in + offset * (int64_t)size;
         if (outside) fill_row(to, inner, fill, size);
-        else
-            put_row(to, (const char *)in + offset * (int64_t)size, inner, rank ? map[rank - 1] : &zero,
-                    rank ? stride[rank - 1] : 1, fill, size);
+        else if (runs) put_runs(to, from, inner, last, fill, size);
+        else put_row(to, from, inner, last, step, fill, size);
     }
 }
 

@@ -132,18 +132,28 @@ static void NAME(norm)(T *out, const T *x, const T *w, const T *b, int64_t rows,
     }
 }
 
-/* In strips of columns and blocks of rows whose sums are added in double. */
-static void NAME(columns)(double *sum, const T *x, int64_t rows, int64_t step, int64_t n)
+/* Sums of columns, or, with `mean`, of (x - mean)^2: in strips of columns and blocks of rows whose sums are added in
+ * double. */
+static void NAME(columns)(double *sum, const T *x, const T *mean, int64_t rows, int64_t step, int64_t n)
 {
     enum { STRIP = 64, BLOCK = 64 };
     for (int64_t at = 0; at < n; at += STRIP) {
         int64_t cols = n - at < STRIP ? n - at : STRIP;
         double total[STRIP] = {0};
+        T about[STRIP] = {0};
+        for (int64_t l = 0; mean && l < cols; l++) about[l] = mean[at + l];
         for (int64_t r = 0, end; r < rows; r = end) {
             ACC part[STRIP] = {0};
             const T *from = x + r * step + at;
             end = rows - r < BLOCK ? rows : r + BLOCK;
-            if (cols == STRIP)
+            if (mean && cols == STRIP)
+                for (int64_t k = r; k < end; k++, from += step)
+                    for (int l = 0; l < STRIP; l++) part[l] += (ACC)(from[l] - about[l]) * (ACC)(from[l] - about[l]);
+            else if (mean)
+                for (int64_t k = r; k < end; k++, from += step)
+                    for (int64_t l = 0; l < cols; l++)
+                        part[l] += (ACC)(from[l] - about[l]) * (ACC)(from[l] - about[l]);
+            else if (cols == STRIP)
                 for (int64_t k = r; k < end; k++, from += step)
                     for (int l = 0; l < STRIP; l++) part[l] += (ACC)from[l];
             else
