@@ -319,7 +319,9 @@ static bool pool_times(Budget *b, Err *err)
  * saving that the next call may not see is none. */
 static double price(const Budget *b, int i)
 {
-    if (b->p->options.weight_bits) return (double)tensor_numel(b->p->site[i].node->arg[1].v->data);
+    Tensor as;
+    if (b->p->options.weight_bits && quantize_weight(b->p->g, b->p->site[i].node, &as))
+        return (double)tensor_numel(&as);
     const double saved = b->site[i].float_ms - b->site[i].integer_ms;
     return saved < SURE * b->site[i].float_ms ? 0 : saved;
 }

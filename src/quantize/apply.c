@@ -133,13 +133,30 @@ static bool finite_weight(const Tensor *w, const char *name, Err *err)
 
 int site_bits(const Placement *p, const Site *s) { return s->eight ? 8 : p->options.weight_bits; }
 
+/* The node in front of which what reads v may stand. */
+static Node *after(const Graph *g, const Value *v) { return v->def ? v->def->next : g->first; }
+
+typedef struct Weight {
+    Value *read; /* by the product: the file's weight, or that transposed */
+    Tensor as;
+    const char *name;
+} Weight;
+
+static Weight weight_of(const Graph *g, const Node *n)
+{
+    Weight w = {.read = n->arg[1].v};
+    const Value *file = quantize_weight(g, n, &w.as);
+    w.name = file->fqn ? file->fqn : file->name;
+    return w;
+}
+
 /* A weight's integers, or, trainable (ints is NULL), the quantizer of its floats; and as floats again. block: elements
  * of axis that share a scale, 0: an index of axis has one. */
 static Value *weight_back(Apply *a, Value *w, Value *ints, Value *scales, Arg zeros, int axis, int64_t block, int bits)
 {
     Graph *g = a->g;
     if (!ints) {
-        Node *q = graph_add_before(g, g->first, OP_quantize_linear, 9,
+        Node *q = graph_add_before(g, after(g, w), OP_quantize_linear, 9,
                                    (Arg[]){arg_value(w), arg_value(scales), zeros, arg_dtype(DT_I8), arg_int(g, axis),
                                            arg_int(g, block), arg_bool(g, true), arg_none(), arg_bool(g, true)},
                                    w->name, a->err);
@@ -157,12 +174,12 @@ static Value *weight_back(Apply *a, Value *w, Value *ints, Value *scales, Arg ze
 }
 
 /* A weight as integers of a scale a channel along `axis`, and as floats again. One for all that read it so. */
-static Value *weight_through(Apply *a, Value *w, int axis)
+static Value *weight_through(Apply *a, const Weight *w, int axis)
 {
-    Value *made = find(&a->weights, w, axis);
+    Value *made = find(&a->weights, w->read, axis);
     if (made) return made;
-    const char *name = w->fqn ? w->fqn : w->name;
-    const Tensor *from = w->data;
+    const char *name = w->name;
+    const Tensor *from = &w->as;
     int64_t n = from->shape[axis], inner = 1, count = tensor_numel(from);
     if (!finite_weight(from, name, a->err)) return NULL;
     for (int i = axis + 1; i < from->rank; i++) inner *= from->shape[i];
@@ -183,7 +200,7 @@ static Value *weight_through(Apply *a, Value *w, int axis)
         q = float8 ? (double)(float)q : rint(q);
         store_f64(t, y + i, q > top ? top : q < -top ? -top : q);
     }
-    return weight_back(a, w, ints, scales, arg_value(zeros), axis, 0, 8);
+    return weight_back(a, w->read, ints, scales, arg_value(zeros), axis, 0, 8);
 }
 
 /* (N, K) floats of a weight whose rows, or columns (axis 1), are channels. */
@@ -224,12 +241,12 @@ static bool store_blocks(Apply *a, const Site *s, const Tensor *from, int axis, 
 }
 
 /* A weight in 4 or 8 bits with a scale a block of its channels along `axis`, and as floats again. */
-static Value *weight_in_blocks(Apply *a, const Site *s, Value *w, int axis)
+static Value *weight_in_blocks(Apply *a, const Site *s, const Weight *w, int axis)
 {
-    Value *made = find(&a->weights, w, axis);
+    Value *made = find(&a->weights, w->read, axis);
     if (made) return made;
-    const char *name = w->fqn ? w->fqn : w->name;
-    const Tensor *from = w->data;
+    const char *name = w->name;
+    const Tensor *from = &w->as;
     const int64_t N = from->shape[axis], K = from->shape[1 - axis], block = weights_block(a->p->options.group, K),
                   blocks = (K + block - 1) / block, shape[2] = {axis ? blocks : N, axis ? N : blocks};
     const bool four = site_bits(a->p, s) == 4, whole = !a->p->options.trainable;
@@ -247,14 +264,11 @@ static Value *weight_in_blocks(Apply *a, const Site *s, Value *w, int axis)
     mem_free(r.scale);
     mem_free(r.q);
     if (!ok) return NULL;
-    return weight_back(a, w, ints, scales, arg_none(), blocks == 1 ? axis : 1 - axis, blocks == 1 ? 0 : block,
+    return weight_back(a, w->read, ints, scales, arg_none(), blocks == 1 ? axis : 1 - axis, blocks == 1 ? 0 : block,
                        site_bits(a->p, s));
 }
 
 /* ------------------------------------------------------------------ values */
-
-/* The node in front of which what reads v may stand. */
-static Node *after(const Graph *g, const Value *v) { return v->def ? v->def->next : g->first; }
 
 static bool scale_of_point(Apply *a, int point, Value **scale, Value **zero)
 {
@@ -425,12 +439,12 @@ static bool apply_attention(Apply *a, Site *s)
     return true;
 }
 
-/* The bias of a layer whose weight w became w8: what the rounding takes from the mean result is added (Nagel et al.
- * 2019, equation 17). */
-static Value *corrected(Apply *a, const Site *s, const Value *w, const Value *back)
+/* The bias of a layer whose weight `from` became w8: what the rounding takes from the mean result is added (Nagel et
+ * al. 2019, equation 17). */
+static Value *corrected(Apply *a, const Site *s, const Tensor *from, const Value *back)
 {
     const Node *n = s->node;
-    const Tensor *from = w->data, *ints = back->def->arg[0].v->data, *by = back->def->arg[1].v->data;
+    const Tensor *ints = back->def->arg[0].v->data, *by = back->def->arg[1].v->data;
     const Value *bias = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
     int64_t N = from->shape[0], K = from->shape[1], blocks = tensor_numel(by) / N, block = (K + blocks - 1) / blocks;
     Value *v = buffer(a, arena_printf(a->g->arena, "%s_corrected", bias && bias->fqn ? bias->fqn : s->name), DT_F32, 1,
@@ -470,11 +484,12 @@ static bool apply_site(Apply *a, Site *s)
                : blocks              ? n->arg[0].v
                                      : through(a, n->arg[0].v, s->point[0]);
     TRY(x);
-    Value *w = blocks && s->kind == SITE_LINEAR ? weight_in_blocks(a, s, n->arg[1].v, columns)
-                                                : weight_through(a, n->arg[1].v, columns);
+    const Weight file = weight_of(a->g, n);
+    Value *w = blocks && s->kind == SITE_LINEAR ? weight_in_blocks(a, s, &file, columns)
+                                                : weight_through(a, &file, columns);
     TRY(w);
     if (can_correct(s)) {
-        Value *bias = corrected(a, s, n->arg[1].v, w);
+        Value *bias = corrected(a, s, &file.as, w);
         TRY(bias);
         n->arg[2] = arg_value(bias);
     }

@@ -81,6 +81,28 @@ static bool skipped(const Placement *p, const Site *s)
 
 /* ------------------------------------------------------------------ sites */
 
+/* permute(w, [1, 0]) of a matrix */
+static bool turns(const Node *n)
+{
+    return n->op->id == OP_permute && n->out[0]->rank == 2 && ex_equals_int(n->arg[1].es[0], 1);
+}
+
+const Value *quantize_weight(const Graph *g, const Node *n, Tensor *as)
+{
+    Err why = {0};
+    if (n->arg[1].kind != ARG_VALUE) return NULL;
+    const Value *w = n->arg[1].v;
+    bool turned = false;
+    for (; w->def && turns(w->def); turned = !turned) w = w->def->arg[0].v;
+    if (w->kind != V_WEIGHT || !w->data || !constant_weight(g, w, &why)) return NULL;
+    *as = *w->data;
+    for (int i = 0; turned && i < 2; i++) {
+        as->shape[i] = w->data->shape[1 - i];
+        as->stride[i] = w->data->stride[1 - i];
+    }
+    return w;
+}
+
 static const char *refuse_product(const Placement *p, const Value *w, int64_t K, int64_t N)
 {
     const QuantizeTarget *t = p->options.target;
@@ -98,24 +120,21 @@ static const char *refuse_product(const Placement *p, const Value *w, int64_t K,
 }
 
 /* A linear layer, or a product with a matrix that is a weight. */
-static void look_at_linear(Placement *p, Site *s)
+static void look_at_linear(Placement *p, Site *s, const Value *w, const Tensor *as)
 {
     const Node *n = s->node;
-    const Value *w = n->arg[1].v;
     bool linear = n->op->id == OP_linear;
-    const Tensor *data = w->data;
     s->kind = SITE_LINEAR;
     s->weight = w->fqn;
     s->why = !is_float_tensor(&n->arg[0]) ? "its input is not float32"
              : !linear && p->options.trainable && p->options.weight_bits
                  ? "its weight is not that of a linear layer: PyTorch has no quantizer by blocks for it"
-                 : refuse_product(p, w, data->shape[linear], data->shape[!linear]);
+                 : refuse_product(p, w, as->shape[linear], as->shape[!linear]);
 }
 
-static void look_at_convolution(Placement *p, Site *s)
+static void look_at_convolution(Placement *p, Site *s, const Value *w)
 {
     const Node *n = s->node;
-    const Value *w = n->arg[1].v;
     int64_t channels = w->data->shape[1], groups = ex_is_int(n->arg[8].e) ? n->arg[8].e->i : 0;
     const QuantizeTarget *t = p->options.target;
     const int64_t results = w->data->shape[0], sums = tensor_numel(w->data) / (results ? results : 1);
@@ -213,22 +232,18 @@ static int residual_operand(const Placement *p, const Node *n)
     return pa == pb ? -1 : pa ? 1 : 0;
 }
 
-static bool with_weight(const Placement *p, const Node *n)
-{
-    Err why = {0};
-    return n->arg[1].kind == ARG_VALUE && n->arg[1].v->kind == V_WEIGHT && n->arg[1].v->data &&
-           constant_weight(p->g, n->arg[1].v, &why);
-}
-
 static bool look_at(Placement *p, Node *n, Site *s)
 {
     *s = (Site){.node = n, .name = n->nout ? n->out[0]->name : n->name, .point = {-1, -1, -1}};
     bool is = false, still = !p->options.dynamic && !p->options.weight_bits;
-    if ((n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) && with_weight(p, n)) {
-        look_at_linear(p, s);
+    const bool product = n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2);
+    Tensor as;
+    const Value *w = product || (still && n->op->id == OP_convolution) ? quantize_weight(p->g, n, &as) : NULL;
+    if (w && product) {
+        look_at_linear(p, s, w, &as);
         is = true;
-    } else if (still && n->op->id == OP_convolution && with_weight(p, n)) {
-        look_at_convolution(p, s);
+    } else if (w) {
+        look_at_convolution(p, s, w);
         is = true;
     } else if (still && n->op->id == OP_scaled_dot_product_attention) {
         look_at_attention(p, s);

@@ -93,6 +93,10 @@ typedef struct Placement {
     int weights; /* that became integers */
 } Placement;
 
+/* The weight that the product n reads, through a transposition too: what the rules make of MatMul and Add, as ONNX
+ * files have their layers, is linear(x, permute(w), bias). NULL: it reads none. as: its elements in the order in which
+ * n reads them. */
+const Value *quantize_weight(const Graph *g, const Node *n, Tensor *as);
 /* Errors: E_UNSUPPORTED: the model has quantizers already, loops or branches, or nothing that can be quantized. */
 bool quantize_place(Graph *g, const QuantizeOptions *o, Placement *p, Err *err);
 /* Is there a site that is quantized? Else E_UNSUPPORTED, with the reason of one. */

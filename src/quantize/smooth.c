@@ -110,10 +110,9 @@ bool smooth_find(Graph *g, Smoothing *s, Err *err)
     *s = (Smoothing){.g = g, .arena = arena_create(0)};
     if (!s->arena) return oom(err);
     for (Node *n = g->first; n; n = n->next) {
-        if (n->op->id != OP_linear || n->arg[1].v->kind != V_WEIGHT || !n->arg[1].v->data ||
-            n->arg[1].v->dtype != DT_F32)
-            continue;
-        int64_t K = n->arg[1].v->data->shape[1];
+        Tensor as;
+        if (n->op->id != OP_linear || !quantize_weight(g, n, &as) || as.dtype != DT_F32) continue;
+        int64_t K = as.shape[1];
         if (!scales_channels(n->arg[0].v->def, K)) continue;
         SmoothGroup *group = group_of(s, n->arg[0].v, K);
         Node **grown = group ? vec_room(s->arena, group->linear, group->nlinear, sizeof *grown) : NULL;
@@ -134,8 +133,9 @@ static double *factors(Smoothing *s, const SmoothGroup *group, double alpha)
     for (int64_t k = 0; f && k < group->seen.K; k++) {
         double w = 0;
         for (int i = 0; i < group->nlinear; i++) {
-            const Tensor *t = group->linear[i]->arg[1].v->data;
-            for (int64_t row = 0; row < t->shape[0]; row++) w = fmax(w, fabs(tensor_get(t, row * group->seen.K + k)));
+            Tensor t;
+            quantize_weight(s->g, group->linear[i], &t);
+            for (int64_t row = 0; row < t.shape[0]; row++) w = fmax(w, fabs(tensor_get(&t, row * group->seen.K + k)));
         }
         double most = (double)group->seen.most[k], by = pow(most, alpha) / pow(w, 1 - alpha);
         bool is = most > 0 && w > 0 && isfinite(by) && by > 0;
@@ -148,9 +148,9 @@ static double *factors(Smoothing *s, const SmoothGroup *group, double alpha)
 }
 
 /* A weight of its own: w (..., K) times each channel's factor, or divided by it. */
-static Value *scaled(Smoothing *s, const Value *w, const double *f, int64_t K, bool divide, Err *err)
+static Value *scaled(Smoothing *s, const Value *w, const Tensor *from, const double *f, int64_t K, bool divide,
+                     Err *err)
 {
-    const Tensor *from = w->data;
     const char *name = w->fqn ? w->fqn : w->name;
     Value *v = quantize_buffer(s->g, arena_printf(s->arena, "%s_smooth", name), DT_F32, from->rank, from->shape, err);
     int64_t n = tensor_numel(from);
@@ -170,12 +170,14 @@ static bool apply(Smoothing *s, const SmoothGroup *group, const double *f, Err *
     if (!f) return oom(err);
     memcpy(arg, norm->arg, (size_t)n * sizeof *arg);
     for (int i = 2; i < (norm->op->id == OP_layer_norm ? 4 : 3); i++)
-        if (arg[i].kind == ARG_VALUE) TRY(arg[i].v = scaled(s, arg[i].v, f, group->seen.K, true, err));
+        if (arg[i].kind == ARG_VALUE) TRY(arg[i].v = scaled(s, arg[i].v, arg[i].v->data, f, group->seen.K, true, err));
     Node *made = graph_add_before(s->g, norm->next, norm->op->id, n, arg, group->seen.value->name, err);
     TRY(made);
     for (int i = 0; i < group->nlinear; i++) {
         Node *l = group->linear[i];
-        Value *w = scaled(s, l->arg[1].v, f, group->seen.K, false, err);
+        Tensor as;
+        const Value *from = quantize_weight(s->g, l, &as);
+        Value *w = scaled(s, from, &as, f, group->seen.K, false, err);
         TRY(w);
         l->arg[0] = arg_value(made->out[0]);
         l->arg[1] = arg_value(w);
@@ -206,17 +208,19 @@ static double squared(const double *e, const double *gram, int64_t K)
 }
 
 /* What rows of the group's weights, times f and rounded, lose of their results. */
-static double lost_by(const SmoothGroup *group, const double *f, int bits, int64_t block, float *w, double *e)
+static double lost_by(const Graph *g, const SmoothGroup *group, const double *f, int bits, int64_t block, float *w,
+                      double *e)
 {
     const int64_t K = group->seen.K;
     double lost = 0;
     for (int i = 0; i < group->nlinear; i++) {
-        const Tensor *t = group->linear[i]->arg[1].v->data;
-        const int64_t N = t->shape[0], step = N > SAMPLED ? N / SAMPLED : 1;
+        Tensor t;
+        quantize_weight(g, group->linear[i], &t);
+        const int64_t N = t.shape[0], step = N > SAMPLED ? N / SAMPLED : 1;
         for (int64_t n = 0; n < N; n += step) {
-            for (int64_t k = 0; k < K; k++) w[k] = (float)(tensor_get(t, n * K + k) * f[k]);
+            for (int64_t k = 0; k < K; k++) w[k] = (float)(tensor_get(&t, n * K + k) * f[k]);
             weights_nearest(w, w, K, block, bits);
-            for (int64_t k = 0; k < K; k++) e[k] = tensor_get(t, n * K + k) - (double)w[k] / f[k];
+            for (int64_t k = 0; k < K; k++) e[k] = tensor_get(&t, n * K + k) - (double)w[k] / f[k];
             lost += squared(e, group->seen.gram, K);
         }
     }
@@ -238,7 +242,7 @@ static bool search(Smoothing *s, const SmoothGroup *group, int bits, int64_t siz
             sum += f[k];
         }
         for (int64_t k = 0; k < K; k++) f[k] = exp(f[k] - sum / (double)K);
-        double lost = lost_by(group, f, bits, block, w, e);
+        double lost = lost_by(s->g, group, f, bits, block, w, e);
         if (!(lost < least)) continue;
         least = lost;
         memcpy(best, f, (size_t)K * sizeof *best);

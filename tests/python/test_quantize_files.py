@@ -130,6 +130,79 @@ def test_volumes_are_sampled_from_opset_20_on(tmp_path):
         model.save_onnx(tmp_path / "m.onnx", opset=18, profile="spec")
 
 
+# ---------------------------------------------------------------- layers as ONNX files have them
+
+def as_exporters_write(path, const, turned, rank):
+    """LayerNormalization, MatMul and Add, Relu, MatMul and Add: weights (K, N), or Transpose of (N, K)."""
+    rng = np.random.default_rng(0)
+    nodes, held, at = [], [], "n"
+
+    def weight(array, name):
+        tensor = onnx.numpy_helper.from_array(array.astype(np.float32), name)
+        if const:
+            nodes.append(onnx.helper.make_node("Constant", [], [name], value=tensor))
+        else:
+            held.append(tensor)
+        return name
+
+    def node(op, *of, to):
+        nodes.append(onnx.helper.make_node(op, of, [to]))
+        return to
+
+    node("LayerNormalization", "x", weight(1 + 9 * rng.random(64), "norm"), to="n")
+    for i, (K, N) in enumerate([(64, 96), (96, 64)]):
+        w = rng.standard_normal((K, N)) / np.sqrt(K)
+        w = node("Transpose", weight(w.T, f"w{i}"), to=f"t{i}") if turned else weight(w, f"w{i}")
+        b = weight(rng.standard_normal(N), f"b{i}")
+        at = node("Add", *([node("MatMul", at, w, to=f"m{i}"), b][::-1 if i else 1]), to=f"y{i}")
+        at = node("Relu", at, to="r") if not i else at
+    shape = ["batch", 16, 64][-rank:] if rank == 3 else ["batch", 64]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x", at)]
+    graph = onnx.helper.make_graph(nodes, "layers", ends[:1], ends[1:], held)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9), path)
+    return rng.standard_normal((32, *shape[1:])).astype(np.float32)
+
+
+WAYS = {"static": ({}, 0.9995), "dynamic": ({"dynamic": True}, 0.9995), "int4": ({"weight_bits": 4}, 0.99),
+        "smooth": ({"dynamic": True, "asymmetric": True, "smooth": 0.5, "correct": True}, 0.9995),
+        "gptq": ({"weight_bits": 4, "weight_method": "awq+gptq"}, 0.995),
+        "tensorrt": ({"target": "tensorrt-10"}, 0.9995)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("const,turned,rank", [(False, False, 3), (True, False, 2), (False, True, 3)])
+def test_layers_as_onnx_files_have_them(tmp_path, const, turned, rank, way):
+    """Those of MatMul and Add are quantized as a .pt2's are: every layer, and what is written runs elsewhere."""
+    ort = pytest.importorskip("onnxruntime")
+    x = as_exporters_write(tmp_path / "m.onnx", const, turned, rank)
+    options, least = WAYS[way]
+    model = qkv.Model(tmp_path / "m.onnx")
+    made = model.quantize({"x": x}, **options)
+    report = made.quantize_report
+    assert [s["kind"] for s in report["sites"] if s["kind"] != "residual"] == ["linear"] * 2, report
+    assert all(not s["why_not"] for s in report["sites"]) and report["weights"] == 2
+    want = logits(model, x)
+    made.save_onnx(tmp_path / "q.onnx")
+    made.save(tmp_path / "q.pt2")
+    cpu = {"providers": ["CPUExecutionProvider"]}
+    found = ort.InferenceSession(tmp_path / "q.onnx", **cpu).run(None, {"x": x})[0]
+    for y in found, logits(made, x), logits(qkv.Model(tmp_path / "q.pt2"), x):
+        assert cosine(y, want) > least, way
+    if way == "static":
+        told("quantize", tmp_path / "m.onnx", "--dynamic", "--skip", "w1", "-o", tmp_path / "s.onnx")
+        assert integers_of(tmp_path / "s.onnx") == {onnx.TensorProto.INT8: 1}
+
+
+def test_layers_of_onnx_files_are_trained(tmp_path):
+    x = as_exporters_write(tmp_path / "m.onnx", False, False, 3)
+    model = qkv.Model(tmp_path / "m.onnx")
+    model.quantize({"x": x}, trainable=True).save(tmp_path / "t.pt2")
+    made = qkv.Model(tmp_path / "t.pt2").quantize()
+    made.save_onnx(tmp_path / "q.onnx")
+    assert integers_of(tmp_path / "q.onnx") == {onnx.TensorProto.INT8: 2}
+    assert cosine(logits(made, x), logits(model, x)) > 0.9995
+
+
 # ---------------------------------------------------------------- words
 
 def test_the_words_of_a_budget(digits, tmp_path):  # noqa: F811

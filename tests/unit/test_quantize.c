@@ -245,6 +245,39 @@ static void test_refused(void **state)
     graph_free(g);
 }
 
+/* What the rules make of MatMul and Add: a weight of (K, N) that is transposed. One copy, its rows channels. */
+static void test_transposed_weights(void **state)
+{
+    (void)state;
+    Placement p;
+    Err err = {0};
+    Graph *g = placed("input %x: f32[2, 32]\n"
+                      "weight %p_w: f32[32, 64] = parameter \"f32[32, 64]\"\n"
+                      "weight %p_b: f32[64] = parameter \"f32[64]\"\n"
+                      "%t: f32[64, 32] = aten.permute.default(%p_w, [1, 0])\n"
+                      "%a: f32[2, 64] = aten.linear.default(%x, %t, %p_b)\n"
+                      "%b: f32[2, 64] = aten.linear.default(%x, %t)\n"
+                      "%c: f32[2, 64] = aten.matmul.default(%x, %p_w)\n"
+                      "output o = %a\noutput p = %b\noutput q = %c\n",
+                      "cpu", "c", &p);
+    assert_int_equal(p.nsites, 3);
+    assert_string_equal(p.site[0].weight, p.site[2].weight);
+    assert_true(!p.site[0].why && !p.site[1].why && p.site[2].why);
+    assert_int_equal(p.weights, 1);
+    const Value *file = graph_find_value(g, "p_w"), *w = graph_find_value(g, "a")->def->arg[1].v;
+    const Tensor *scales = w->def->arg[1].v->data, *ints = w->def->arg[0].v->data;
+    assert_int_equal(ints->shape[0], 64);
+    assert_int_equal(scales->shape[0], 64);
+    for (int64_t n = 0; n < 64; n++)
+        for (int64_t k = 0; k < 32; k++)
+            assert_true(fabs(tensor_get(scales, n) * tensor_get(ints, n * 32 + k) -
+                             tensor_get(file->data, k * 64 + n)) <= tensor_get(scales, n) * 0.5001);
+    assert_true(quantize_integers(g, &err) && graph_check(g, &err));
+    assert_int_equal(count(g, OP_linear_integer), 2);
+    placement_free(&p);
+    graph_free(g);
+}
+
 /* What the greedy choice by worth for cost pays for at least this worth. */
 static int64_t greedy_cost(const int64_t *cost, const double *worth, int n, double want)
 {
@@ -345,6 +378,7 @@ int main(void)
                                        cmocka_unit_test(test_other_numbers),
                                        cmocka_unit_test(test_other_channels),
                                        cmocka_unit_test(test_attention), cmocka_unit_test(test_left),
+                                       cmocka_unit_test(test_transposed_weights),
                                        cmocka_unit_test(test_residuals), cmocka_unit_test(test_pooled),
                                        cmocka_unit_test(test_refused), cmocka_unit_test(test_knapsack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
