@@ -46,6 +46,13 @@ static uint32_t crc_of(const char *json, uint64_t nj, const char *text, uint64_t
     return (uint32_t)crc32_z(crc32_z(0, (const unsigned char *)json, nj + 1), (const unsigned char *)text, nt + 1);
 }
 
+static bool round_to(uint64_t n, uint64_t to, uint64_t *out)
+{
+    if (n > UINT64_MAX - to) return false;
+    *out = (n + to - 1) / to * to;
+    return true;
+}
+
 bool packfile_read(PackFile *f, const unsigned char *bytes, uint64_t size, Err *err)
 {
     Header h;
@@ -70,28 +77,35 @@ bool packfile_read(PackFile *f, const unsigned char *bytes, uint64_t size, Err *
         text_in(bytes, size, h.text, h.text_size, "graph", &f->text, err));
     if (crc_of(f->json, f->json_size, f->text, f->text_size) != h.crc)
         return fail(err, E_FORMAT, "the checksum of description and graph does not match: the file is damaged");
-    if (h.data % DATA_ALIGN || !in_range_u64(h.data, h.data_size, size))
-        return fail(err, E_FORMAT, "data: %llu bytes at %llu are outside the file's %llu, or not at a page",
-                    (unsigned long long)h.data_size, (unsigned long long)h.data, (unsigned long long)size);
+    /* No checksum covers the data: they are where the writer puts them, or another page's bytes would be weights. */
+    uint64_t begin;
+    if (!round_to(h.text + h.text_size + 1, DATA_ALIGN, &begin) || h.data != begin || h.data > size ||
+        h.data_size != size - h.data)
+        return fail(err, E_FORMAT,
+                    "data: found %llu bytes at %llu, expected those from the page after the graph, which ends at %llu, "
+                    "to the file's end at %llu",
+                    (unsigned long long)h.data_size, (unsigned long long)h.data,
+                    (unsigned long long)(h.text + h.text_size), (unsigned long long)size);
     f->data = bytes + h.data;
     return true;
 }
 
-bool packfile_blob(const PackFile *f, int64_t offset, int64_t size, const unsigned char **out, Err *err)
+bool packfile_blob(PackFile *f, int64_t offset, int64_t size, const unsigned char **out, Err *err)
 {
     if (offset < 0 || size < 0 || offset % PACKFILE_ALIGN ||
         !in_range_u64((uint64_t)offset, (uint64_t)size, f->data_size))
         return fail(err, E_FORMAT, "%lld bytes at %lld are outside the data's %llu, or not at a multiple of %d",
                     (long long)size, (long long)offset, (unsigned long long)f->data_size, PACKFILE_ALIGN);
     *out = f->data + offset;
+    if ((uint64_t)(offset + size) > f->named) f->named = (uint64_t)(offset + size);
     return true;
 }
 
-static bool round_to(uint64_t n, uint64_t to, uint64_t *out)
+bool packfile_all_named(const PackFile *f, Err *err)
 {
-    if (n > UINT64_MAX - to) return false;
-    *out = (n + to - 1) / to * to;
-    return true;
+    return f->named == f->data_size ||
+           fail(err, E_FORMAT, "the description names %llu bytes of data, the file has %llu: they are another model's",
+                (unsigned long long)f->named, (unsigned long long)f->data_size);
 }
 
 bool packfile_place(PackBlob *blob, int n, Err *err)

@@ -21,7 +21,7 @@ typedef struct PackFile {
     const char *json, *text;
     uint64_t json_size, text_size; /* without the NUL */
     const unsigned char *data;
-    uint64_t data_size;
+    uint64_t data_size, named; /* named: where the last blob that was asked for ends */
 } PackFile;
 
 typedef struct PackBlob {
@@ -34,7 +34,9 @@ bool packfile_is(const unsigned char *bytes, uint64_t size); /* by its first byt
 /* Points into bytes. Another version, or the other byte order: E_UNSUPPORTED; anything that does not fit: E_FORMAT. */
 bool packfile_read(PackFile *f, const unsigned char *bytes, uint64_t size, Err *err);
 /* A range of the data, checked. */
-bool packfile_blob(const PackFile *f, int64_t offset, int64_t size, const unsigned char **out, Err *err);
+bool packfile_blob(PackFile *f, int64_t offset, int64_t size, const unsigned char **out, Err *err);
+/* After all blobs: do they reach to the end of the data? */
+bool packfile_all_named(const PackFile *f, Err *err);
 bool packfile_place(PackBlob *blob, int n, Err *err);
 bool packfile_write(const char *path, const char *json, const char *text, const PackBlob *blob, int n, Err *err);
 #endif

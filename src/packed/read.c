@@ -295,7 +295,8 @@ static bool read_all(Reader *r)
 {
     TRY(packfile_read(&r->file, r->s->file.data, r->s->file.size, r->err));
     r->root = json_read(r->file.json, r->file.json_size, "description", r->err);
-    TRY(r->root && read_source(r) && read_kept(r) && read_weights(r) && read_packed(r) && read_extras(r));
+    TRY(r->root && read_source(r) && read_kept(r) && read_weights(r) && read_packed(r) && read_extras(r) &&
+        packfile_all_named(&r->file, r->err));
     r->s->graph = graph_parse_checked(r->file.text, next_weight, r, lowered, r->err);
     if (!r->s->graph) return within(r->err, "graph");
     if (r->next != r->nweight) return fail(r->err, E_FORMAT, "%d weights, but the graph names %d", r->nweight, r->next);

@@ -238,6 +238,13 @@ static void hostile(const char *path)
         bad += st == QKV_OK || !e.message[0];
         b.data[i] ^= 1;
     }
+    for (size_t i = 0; i < u64_at(&b, JSON); i++)
+        for (int bit = 1; bit < 8; bit++) {
+            b.data[i] ^= (unsigned char)(1 << bit);
+            qkv_status st = try_bytes(b.data, b.size, &e);
+            bad += st == QKV_OK || !e.message[0];
+            b.data[i] ^= (unsigned char)(1 << bit);
+        }
     tap_ok(!bad, "every flipped bit of header, description and graph is refused");
     bad = 0;
     for (size_t i = u64_at(&b, JSON); i < text_end; i++) {
@@ -260,7 +267,15 @@ static void hostile(const char *path)
     field(&b, JSON_SIZE, UINT64_MAX - 100, 8, QKV_UNREADABLE, "outside");
     field(&b, TEXT_SIZE, b.size, 8, QKV_UNREADABLE, "outside");
     field(&b, DATA, data + 64, 8, QKV_UNREADABLE, "page");
-    field(&b, DATA_SIZE, UINT64_MAX, 8, QKV_UNREADABLE, "outside");
+    field(&b, DATA, 0, 8, QKV_UNREADABLE, "expected those from the page after the graph");
+    field(&b, DATA_SIZE, u64_at(&b, DATA_SIZE) - 64, 8, QKV_UNREADABLE, "to the file's end");
+    field(&b, DATA_SIZE, UINT64_MAX, 8, QKV_UNREADABLE, "to the file's end");
+    Bytes more = {calloc(1, b.size + 64), b.size + 64};
+    memcpy(more.data, b.data, b.size);
+    memcpy(more.data + FILE_SIZE, &(uint64_t){more.size}, 8);
+    memcpy(more.data + DATA_SIZE, &(uint64_t){more.size - data}, 8);
+    refused(&more, QKV_UNREADABLE, "another model's", "data of another length");
+    free(more.data);
     field(&b, CRC, 7, 4, QKV_UNREADABLE, "checksum");
     replaced(&b, "\"offset\": 0}", "\"offset\": 8}", QKV_UNREADABLE, "multiple of 64");
     replaced(&b, "\"dtype\": \"f32\"", "\"dtype\": \"f33\"", QKV_UNREADABLE, "f33");
