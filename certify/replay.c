@@ -436,8 +436,15 @@ static bool replay_graph(Checker *c, const json_t *said, Err *err)
 
 bool checker_replay(Checker *c, const json_t *cert, Err *err)
 {
+    static const char ours[] = "qkv certificate 2", any[] = "qkv certificate ";
     const char *format;
     TRY(json_want_string(cert, "format", &format, err));
-    TRY(!strcmp(format, "qkv certificate 2") || fail(err, E_FORMAT, "expected format 'qkv certificate 2'"));
+    if (strncmp(format, any, sizeof any - 1))
+        return fail(err, E_FORMAT, "found format '%.40s', expected '%s': it is not a certificate", format, ours);
+    if (strcmp(format, ours))
+        return fail(err, E_UNSUPPORTED,
+                    "found format '%.40s', expected '%s': have this qkv write it again (--certify), or replay it with "
+                    "the qkv-certify of the qkv that wrote it",
+                    format, ours);
     return replay_graph(c, cert, err);
 }
