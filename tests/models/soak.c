@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/splitmix.h"
@@ -141,6 +142,57 @@ static bool run_errors(const Case *c, uint64_t *seed)
     return ok;
 }
 
+/* Too little memory for some sizes: what is not refused has the same bits. */
+static bool run_limited(const Case *c, uint64_t *seed)
+{
+    qkv_session_options so = {.struct_size = sizeof so, .threads = 1, .memory_limit = 1 + splitmix_next(seed) % 65536};
+    qkv_error e = {0};
+    qkv_session *s = qkv_session_create(c->m, &so, &e);
+    qkv_status r = s ? QKV_OK : e.code;
+    for (int i = 0; r == QKV_OK && i < qkv_model_input_count(c->m); i++) {
+        const char *name = qkv_model_input_name(c->m, i);
+        r = qkv_session_set_input(s, name, qkv_tensors_find(c->in[0], name), &e);
+    }
+    if (r == QKV_OK) r = qkv_session_run(s, &e);
+    const bool ok = r == QKV_OK ? hash_outputs(s, c->m) == c->want[0] : r == QKV_LIMIT;
+    qkv_session_free(s);
+    return ok;
+}
+
+/* One more axis than the input has. */
+static bool refuses_rank(qkv_session *s, const Case *c)
+{
+    const char *name = qkv_model_input_name(c->m, 0);
+    qkv_tensor t = *qkv_tensors_find(c->in[0], name);
+    int64_t shape[QKV_MAX_RANK + 1] = {1};
+    if (t.rank >= QKV_MAX_RANK) return true;
+    memcpy(shape + 1, t.shape, (size_t)t.rank * sizeof *shape);
+    t.shape = shape;
+    t.strides = NULL;
+    t.rank++;
+    return qkv_session_set_input(s, name, &t, NULL) == QKV_USAGE || qkv_session_run(s, NULL) == QKV_USAGE;
+}
+
+/* Half of the calls fail, and the session goes on. */
+static bool run_between_errors(const Case *c, uint64_t *seed)
+{
+    qkv_session *s = session(c->m, seed);
+    bool ok = s && give(s, c, 0);
+    for (int k = 0; ok && k < 2 * c->variants; k++) {
+        int v = (int)(splitmix_next(seed) % (unsigned)c->variants);
+        if (qkv_model_input_count(c->m) && splitmix_next(seed) % 2) ok = refuses_rank(s, c);
+        else {
+            qkv_session_cancel(s, 1);
+            ok = qkv_session_run(s, NULL) == QKV_LIMIT;
+            qkv_session_cancel(s, 0);
+        }
+        qkv_session_reset(s);
+        ok = ok && give(s, c, v) && !qkv_session_run(s, NULL) && hash_outputs(s, c->m) == c->want[v];
+    }
+    qkv_session_free(s);
+    return ok;
+}
+
 /* Loaded again, rewritten with proof, written as ONNX, read back. */
 static bool make_again(const Case *c, uint64_t *seed)
 {
@@ -168,8 +220,9 @@ static void take_rest(void)
 
 static void *work(void *user)
 {
-    static bool (*const act[])(const Case *, uint64_t *) = {run_sizes, run_sizes,     run_sizes,  run_sizes,
-                                                            run_sizes, run_cancelled, run_errors, make_again};
+    static bool (*const act[])(const Case *, uint64_t *) = {
+        run_sizes,     run_sizes,  run_sizes,   run_sizes,          run_sizes,
+        run_cancelled, run_errors, run_limited, run_between_errors, make_again};
     uint64_t seed = *(const uint64_t *)user;
     while (!over) {
         const Case *c = &cases[splitmix_next(&seed) % (unsigned)case_count];
