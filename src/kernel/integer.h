@@ -34,11 +34,13 @@ static inline int integer_zero_of(const IntegerIn *a, int64_t row)
     return a->t == DT_U8 ? ((const uint8_t *)a->zeros)[row] : ((const int8_t *)a->zeros)[row];
 }
 
-/* y = clamp(round_half_even(x / scale) + zero), or of x * (1 / scale) where by_inverse; NaN gives 0, as in PyTorch. */
+/* y = clamp(round_half_even(x / scale) + zero), or of x * (1 / scale) where by_inverse; NaN gives `none`: PyTorch has
+ * 0, and where it fakes quantizers in floats the lowest. */
 typedef struct Rounding {
     float scale;
     int zero, low, high;
     bool by_inverse;
+    int none;
 } Rounding;
 
 /* Rows of i8 where they are: row r is, for each tap k, `each` bytes from at + r * step + jump[k] on, K = taps * each.

@@ -41,13 +41,14 @@ static bool quantizer(Lower *L, bool per_channel, DType to, Quantizer *q)
 
 static Arg zero_of(const Quantizer *q) { return q->zero ? arg_value(q->zero) : arg_none(); }
 
-static Value *quantized(Lower *L, const Quantizer *q)
+/* fake: NaN becomes the lowest integer, as in PyTorch's kernels of those; else 0, as in PT2E's. */
+static Value *quantized(Lower *L, const Quantizer *q, bool fake)
 {
     Value *x = lower_cast(L, q->x, DT_F32);
     TRY_NULL(x);
     Arg yes = arg_bool(L->g, true);
     Value *y = AS(L, quantize_linear, arg_value(x), arg_value(q->scale), zero_of(q), arg_dtype(q->to),
-                  arg_int(L->g, q->axis), arg_int(L->g, q->block), yes, arg_none(), yes);
+                  arg_int(L->g, q->axis), arg_int(L->g, q->block), yes, arg_none(), yes, arg_bool(L->g, fake));
     bool narrow = (double)q->low > dtype_lowest(q->to) || (double)q->high < dtype_highest(q->to);
     return y && narrow ? AS(L, clamp, arg_value(y), arg_int(L->g, q->low), arg_int(L->g, q->high)) : y;
 }
@@ -69,7 +70,7 @@ bool lower_quantize(Lower *L)
 {
     Quantizer q;
     bool per_channel = by_channel(L);
-    return quantizer(L, per_channel, L->arg[per_channel ? 6 : 5].dtype, &q) && lower_return(L, quantized(L, &q));
+    return quantizer(L, per_channel, L->arg[per_channel ? 6 : 5].dtype, &q) && lower_return(L, quantized(L, &q, false));
 }
 
 bool lower_dequantize(Lower *L)
@@ -84,7 +85,7 @@ bool lower_fake_quantize(Lower *L)
 {
     Quantizer q;
     TRY(quantizer(L, by_channel(L), DT_NONE, &q));
-    return lower_return(L, dequantized(L, &q, quantized(L, &q), arg_dtype(q.x->dtype)));
+    return lower_return(L, dequantized(L, &q, quantized(L, &q, true), arg_dtype(q.x->dtype)));
 }
 
 /* Scales of (..., K / block), as many axes as x has. */
@@ -127,7 +128,7 @@ static bool block_quantizer(Lower *L, Quantizer *q)
 bool lower_quantize_blocks(Lower *L)
 {
     Quantizer q;
-    return block_quantizer(L, &q) && lower_return(L, quantized(L, &q));
+    return block_quantizer(L, &q) && lower_return(L, quantized(L, &q, false));
 }
 
 bool lower_dequantize_blocks(Lower *L)

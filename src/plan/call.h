@@ -40,7 +40,7 @@ typedef struct Call {
         enum { ACT_NONE, ACT_RELU, ACT_GELU_ERF, ACT_GELU_TANH, ACT_SILU, ACT_QUICK_GELU } act;
         bool times;              /* the residual is multiplied with, not added; not of a convolution */
         bool act_last;           /* the activation comes after the residual */
-        bool by_inverse, clamps; /* clamps: to low and high, before it is rounded */
+        bool by_inverse, nan_lowest, clamps; /* clamps: to low and high, before it is rounded */
         Tensor *residual; /* added after the activation; same shape as the output, any strides; NULL = none. Of a
                              convolution it may be the output itself */
         Tensor *residual_scale, *residual_zero; /* the residual is integers, by one scale; NULL: it is not */

@@ -409,6 +409,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
             c->epilogue.scale = p->value[fused->rounds->arg[1].v->id];
             c->epilogue.zero = fused->rounds->arg[2].kind == ARG_VALUE ? p->value[fused->rounds->arg[2].v->id] : NULL;
             c->epilogue.by_inverse = fused->rounds->arg[8].e->i != 0;
+            c->epilogue.nan_lowest = fused->rounds->arg[9].e->i != 0;
             if (fused->clamps) {
                 const Arg *low = &fused->clamps->arg[1], *high = &fused->clamps->arg[2];
                 c->epilogue.clamps = true;

@@ -98,7 +98,7 @@ static Rounding rounding_of(const Call *c, DType t)
 {
     const struct Epilogue *e = &c->epilogue;
     Rounding r = {(float)tensor_get(e->scale, 0), number_at(e->zero), (int)dtype_lowest(t), (int)dtype_highest(t),
-                  e->by_inverse};
+                  e->by_inverse, e->nan_lowest ? (int)dtype_lowest(t) : 0};
     if (!e->clamps) return r;
     const int low = bound(&r, e->low), high = bound(&r, e->high);
     r.low = low;
@@ -151,8 +151,10 @@ static void portable(const Call *c, const IntegerMatmul *m, const Tensor *bias, 
         if (residual && !e->act_last) v = e->times ? v * more : v + more;
         if (e->scale) {
             Rounding r = m->rounding;
-            v = rint((double)(float)(r.by_inverse ? v * (double)(float)(1 / (double)r.scale) : v / (double)r.scale)) +
-                r.zero;
+            v = v != v ? r.none
+                       : rint((double)(float)(r.by_inverse ? v * (double)(float)(1 / (double)r.scale)
+                                                           : v / (double)r.scale)) +
+                             r.zero;
             store_i64(y->dtype, (char *)y->data + i, (int64_t)(v < r.low ? r.low : v > r.high ? r.high : v));
         } else store_f64(y->dtype, (char *)y->data + (size_t)i * dtype_size(y->dtype), v);
     }

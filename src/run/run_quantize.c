@@ -80,7 +80,8 @@ static void quantize_rows(const Call *c, const Tensor *x, const Tensor *scale, c
     for (int64_t i = 0; i < rows; i++) {
         int64_t at = i * row, n = all - at < row ? all - at : row;
         Rounding r = {(float)tensor_get(scale, whole ? 0 : i), zero ? (int)tensor_get_i64(zero, whole ? 0 : i) : 0,
-                      (int)dtype_lowest(out->dtype), (int)dtype_highest(out->dtype), call_bool(c, 8)};
+                      (int)dtype_lowest(out->dtype), (int)dtype_highest(out->dtype), call_bool(c, 8),
+                      call_bool(c, 9) ? (int)dtype_lowest(out->dtype) : 0};
         if (out->dtype == DT_I8) k->round_i8((int8_t *)out->data + at, (const float *)x->data + at, n, &r);
         else k->round_u8((uint8_t *)out->data + at, (const float *)x->data + at, n, &r);
     }
@@ -92,8 +93,9 @@ static const Tensor *in_order(Call *c, Err *err)
     return tensor_contiguous(call_out(c, 0)) ? call_contiguous(c, call_in(c, 0), DT_NONE, err) : call_in(c, 0);
 }
 
-/* (x, scale, zero_point, dtype, axis, block_size, saturate, precision, by_inverse); the quotient is rounded to
- * `precision`. by_inverse: x * (1 / scale), as PyTorch's quantizers have it */
+/* (x, scale, zero_point, dtype, axis, block_size, saturate, precision, by_inverse, nan_lowest); the quotient is rounded
+ * to `precision`. by_inverse: x * (1 / scale), as PyTorch's quantizers have it. NaN: 0, or the lowest
+ * integer */
 bool run_quantize_linear(Call *c, Err *err)
 {
     Tensor *out = call_out(c, 0);
@@ -112,6 +114,7 @@ bool run_quantize_linear(Call *c, Err *err)
                     : dtype_is_float(from) ? dtype_promote(from, by)
                                            : by;
     bool saturate = call_bool(c, 6) || !range.is_float, by_inverse = call_bool(c, 8);
+    const double none = call_bool(c, 9) ? range.low : 0;
     size_t size = dtype_size(out->dtype), width = dtype_size(from), zero_size = zero ? dtype_size(zero->dtype) : 0;
     const double *s = scale->data;
 #pragma omp parallel for num_threads(c->env->threads) if (l.outer * l.n > 1 && l.outer * l.n * l.inner > 1 << 14)
@@ -123,7 +126,7 @@ bool run_quantize_linear(Call *c, Err *err)
                                       : load_f64(from, (const char *)x->data + (size_t)at * width);
             double z = zero ? load_f64(zero->dtype, (const char *)zero->data + (size_t)which * zero_size) : 0;
             v = as_type(precise, by_inverse ? v * as_type(precise, 1 / s[which]) : v / s[which]);
-            if (!range.is_float) v = isnan(v) ? 0 : rint(v) + z;
+            if (!range.is_float) v = isnan(v) ? none : rint(v) + z;
             else v += z;
             if (!saturate && out->dtype == DT_F8E4M3 && fabs(v) > 464)
                 v = NAN; /* halfway to the code after the largest */

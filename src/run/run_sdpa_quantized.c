@@ -259,7 +259,7 @@ static bool read_call(Call *c, Quantized *x, Err *err)
     x->zero_v = zero_at(c, SCALE_V + 1);
     x->p_type = c->arg[6].dtype;
     x->p = (Rounding){(float)tensor_get(call_in(c, SCALE_P), 0), zero_at(c, ZERO_P), (int)dtype_lowest(x->p_type),
-                      (int)dtype_highest(x->p_type), call_bool(c, BY_INVERSE)};
+                      (int)dtype_highest(x->p_type), call_bool(c, BY_INVERSE), 0};
     x->by = (float)((double)x->p.scale * at_or(c, SCALE_V, 1));
     if (!x->mask) return true;
     if (x->mask->dtype != DT_BOOL) TRY(x->mask = call_contiguous(c, x->mask, DT_F32, err));

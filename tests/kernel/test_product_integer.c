@@ -62,7 +62,7 @@ static void run(const Case *c, CpuLevel level, int threads, float *y, uint8_t *q
         m.q_type = c->q;
         m.q_step = c->N;
         m.rounding = (Rounding){0.5f, c->q == DT_U8 ? 100 : -3, (int)dtype_lowest(c->q), (int)dtype_highest(c->q),
-                                false};
+                                false, 0};
     }
     integer_matmul(&m, room(1, (int64_t)integer_scratch(&m, threads)), threads);
 }
@@ -338,7 +338,7 @@ static void end_at(CpuLevel l, const Ending *e, float *y, uint8_t *q)
         m.q_type = e->q;
         m.q_step = COLS;
         m.rounding = (Rounding){0.011f, e->q == DT_U8 ? 100 : -3, (int)dtype_lowest(e->q), (int)dtype_highest(e->q),
-                                e->inverse};
+                                e->inverse, 0};
     }
     int32_t acc[32 * 48];
     assert_true(k->nr * k->mr <= 32 * 48);
@@ -403,15 +403,20 @@ static void test_rounding(void **unused)
     for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l = next_rung(l))
         for (int inverse = 0; inverse < 2; inverse++) {
             const IntegerKernels *k = &kernels_at(l)->integer;
-            const Rounding i8 = {0.1f, 3, -127, 127, inverse}, u8 = {0.1f, 128, 0, 255, inverse};
+            const int none = inverse ? -127 : 0;
+            const Rounding i8 = {0.1f, 3, -127, 127, inverse, none}, u8 = {0.1f, 128, 0, 255, inverse, -none},
+                           plain = {0.1f, 0, -128, 127, inverse, none};
             k->round_i8(y, x, N, &i8);
             k->round_u8(u, x, N, &u8);
             for (int i = 0; i < N; i++) {
                 float v = inverse ? x[i] * (float)(1 / (double)0.1f) : x[i] / 0.1f;
                 double r = rint((double)v);
-                assert_int_equal(y[i], isnan(v) ? 0 : (int)fmin(fmax(r + 3, -127), 127));
-                assert_int_equal(u[i], isnan(v) ? 0 : (int)fmin(fmax(r + 128, 0), 255));
+                assert_int_equal(y[i], isnan(v) ? none : (int)fmin(fmax(r + 3, -127), 127));
+                assert_int_equal(u[i], isnan(v) ? -none : (int)fmin(fmax(r + 128, 0), 255));
             }
+            k->round_i8(y, x, N, &plain);
+            for (int i = 0; i < N; i++)
+                if (isnan(x[i])) assert_int_equal(y[i], none);
         }
 }
 
@@ -474,7 +479,7 @@ static void test_softmax(void **unused)
                                 here,
                                 N,
                                 c < 2 ? NULL : mask[c],
-                                {i8 ? 0.005f : 0.001f, i8 ? -7 : 5, i8 ? -128 : 0, i8 ? 127 : 255, true}};
+                                {i8 ? 0.005f : 0.001f, i8 ? -7 : 5, i8 ? -128 : 0, i8 ? 127 : 255, true, 0}};
             double e[N], sum = 0;
             for (int i = 0; i < N; i++) {
                 sum += e[i] = exp((double)(from[i] + (x.mask ? x.mask[i] : 0)));

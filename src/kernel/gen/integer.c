@@ -328,7 +328,7 @@ INLINE void finish_vectors(const IntegerMatmul *m, const int32_t *acc, int64_t r
     const Rounding r = m->rounding; /* stores of bytes may be anywhere */
     const __m512 steps = _mm512_set1_ps((float)(1.0 / (double)r.scale));
     const Steps s = {steps, _mm512_set1_ps((float)(r.low - r.zero)), _mm512_set1_ps((float)(r.high - r.zero)),
-                     _mm512_set1_epi32(r.zero), true, plain};
+                     _mm512_set1_epi32(r.zero), _mm512_set1_epi32(r.none), true, plain};
     const More of = {o.residual_type, m->residual_zero, _mm512_mul_ps(_mm512_set1_ps(m->residual_scale), steps)};
     const bool first = o.act && !(residual && o.act_last), last = o.act && residual && o.act_last;
     const bool whole = cols == nv * WIDE;

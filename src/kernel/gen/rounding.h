@@ -1,7 +1,7 @@
 /* Rounding to integers of 8 bits: rows by a scale that is given, or by their own largest element. Contract in
  * kernel/integer.h.
  *
- *     round_i8(y, x, n, &(Rounding){scale, zero, -128, 127, true})      y = clamp(round(x / scale) + zero)
+ *     round_i8(y, x, n, &(Rounding){scale, zero, -128, 127, true, 0})   y = clamp(round(x / scale) + zero)
  *     row_i8(y, x, n, least, &scale)                                    the same; scale is the row's
  */
 #ifndef QKV_KERNEL_GEN_ROUNDING_H
@@ -15,7 +15,7 @@
 #if defined(__AVX512BW__)
 typedef struct Steps { /* a Rounding */
     __m512 by, low, high;
-    __m512i zero;
+    __m512i zero, none;
     bool inverse, plain; /* plain: i8 without a zero point, whose lower end is where a narrowing saturates */
 } Steps;
 
@@ -23,7 +23,8 @@ INLINE Steps steps_of(const Rounding *r)
 {
     return (Steps){_mm512_set1_ps(r->by_inverse ? (float)(1.0 / (double)r->scale) : r->scale),
                    _mm512_set1_ps((float)(r->low - r->zero)), _mm512_set1_ps((float)(r->high - r->zero)),
-                   _mm512_set1_epi32(r->zero), r->by_inverse, r->low == INT8_MIN && r->high == INT8_MAX && !r->zero};
+                   _mm512_set1_epi32(r->zero), _mm512_set1_epi32(r->none), r->by_inverse,
+                   r->low == INT8_MIN && r->high == INT8_MAX && !r->zero};
 }
 
 /* Quotients clamped and rounded as in round_group, in words. */
@@ -32,8 +33,8 @@ INLINE __m512i clamped(__m512 q, const Steps *s, bool plain)
     q = _mm512_min_ps(s->high, q); /* the second operand where it is NaN */
     if (!plain) q = _mm512_max_ps(s->low, q);
     const __mmask16 number = _mm512_cmp_ps_mask(q, q, _CMP_ORD_Q);
-    const __m512i i = _mm512_maskz_cvtps_epi32(number, q);
-    return plain ? i : _mm512_maskz_add_epi32(number, i, s->zero);
+    const __m512i i = _mm512_mask_cvtps_epi32(s->none, number, q);
+    return plain ? i : _mm512_mask_add_epi32(s->none, number, i, s->zero);
 }
 
 INLINE __m512i words_of(__m512 x, const Steps *s, bool inverse, bool plain)
@@ -86,7 +87,7 @@ typedef struct Grid {
 } Grid;
 
 /* Quotients as integers to nearest even, plus zero. They are clamped to whole numbers before, which gives the same;
- * adding 1.5 * 2^23 leaves the integer in the low bits. NaN is 0. Each choice is one instruction's. */
+ * adding 1.5 * 2^23 leaves the integer in the low bits. Each choice is one instruction's. */
 INLINE void round_group(int8_t *y, const float *x, const Grid *g, bool inverse)
 {
     int32_t bits[NARROW] __attribute__((aligned(LINE)));
@@ -102,7 +103,7 @@ INLINE void round_group(int8_t *y, const float *x, const Grid *g, bool inverse)
 INLINE void round_row(int8_t *restrict y, const float *restrict x, int64_t n, const Rounding *r, bool inverse)
 {
     const Grid g = {inverse ? (float)(1.0 / (double)r->scale) : r->scale, (float)(r->low - r->zero),
-                    (float)(r->high - r->zero), (float)-r->zero, r->zero};
+                    (float)(r->high - r->zero), (float)(r->none - r->zero), r->zero};
     int64_t i = 0;
     for (; i + NARROW <= n; i += NARROW) round_group(y + i, x + i, &g, inverse);
     if (i == n) return;
@@ -178,7 +179,7 @@ static void row_i8(int8_t *y, const float *x, int64_t n, float least, float *sca
         return;
     }
 #endif
-    round_i8(y, x, n, &(Rounding){*scale, 0, -128, 127, true});
+    round_i8(y, x, n, &(Rounding){*scale, 0, -128, 127, true, 0});
 }
 
 static void row_u8(uint8_t *y, const float *x, int64_t n, float least, float *scale, uint8_t *zero)
@@ -193,6 +194,6 @@ static void row_u8(uint8_t *y, const float *x, int64_t n, float least, float *sc
     *scale = by < least ? least : by;
     at = rintf(-from / *scale);
     *zero = (uint8_t)(at > 0 ? at > 255 ? 255 : at : 0);
-    round_u8(y, x, n, &(Rounding){*scale, *zero, 0, 255, true});
+    round_u8(y, x, n, &(Rounding){*scale, *zero, 0, 255, true, 0});
 }
 #endif

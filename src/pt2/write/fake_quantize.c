@@ -25,7 +25,8 @@ static bool same_value(const Arg *a, const Arg *b)
 static const Node *faked(const Node *back, const int *uses)
 {
     const Node *n = back->arg[0].v->def, *clamp = clamp_of(n), *q = clamp ? clamp->arg[0].v->def : n;
-    if (!q || q->op->id != OP_quantize_linear || back->arg[5].kind != ARG_DTYPE || !q->arg[8].e->i) return NULL;
+    if (!q || q->op->id != OP_quantize_linear || back->arg[5].kind != ARG_DTYPE || !q->arg[8].e->i || !q->arg[9].e->i)
+        return NULL;
     const Value *x = q->arg[0].v;
     bool cast = x->def && x->def->op->id == OP_to_copy && x->def->arg[0].v->dtype == back->out[0]->dtype;
     bool is = q->arg[7].kind == ARG_NONE && same_value(&q->arg[1], &back->arg[1]) &&

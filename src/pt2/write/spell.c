@@ -6,6 +6,7 @@
  *     qkv.sort(x, 1, False, True)                       ->  aten.sort.stable(x, stable=True, dim=1, descending=False)
  *     linear, qkv.lstm_layer                            ->  aten.lstm of one layer, which does both
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <stdio.h>
@@ -361,9 +362,9 @@ static Value *zero_points(Emit *e, Value *zero, const Value *scale)
 }
 
 /* A quantizer, or (to: DT_NONE) its inverse, as PyTorch's own op; *done: it has one. x's integers are of dtype t. */
-static bool spell_quantizer(Emit *e, const Node *n, int axis, int64_t block, DType t, DType to, bool *done)
+static bool spell_quantizer(Emit *e, const Node *n, Value *x, int axis, int64_t block, DType t, DType to, bool *done)
 {
-    Value *x = n->arg[0].v, *scale = n->arg[1].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
+    Value *scale = n->arg[1].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
     Expr *all = ex_int(e->g->ex, 1);
     bool back = to != DT_NONE;
     for (int i = 0; i < scale->rank; i++) all = ex_mul(e->g->ex, all, scale->dim[i]);
@@ -406,7 +407,7 @@ static bool spell_dequantize(Emit *e, const Node *n)
     int64_t block = n->arg[4].e->i;
     bool done;
     if (e->absorbed[x->id]) return spell_fake_quantizer(e, n);
-    TRY(spell_quantizer(e, n, axis < 0 ? axis + x->rank : axis, block, x->dtype, n->out[0]->dtype, &done));
+    TRY(spell_quantizer(e, n, x, axis < 0 ? axis + x->rank : axis, block, x->dtype, n->out[0]->dtype, &done));
     if (done) return true;
     TRY(y = PUT(e, to_copy, "wide", DT_F32, x->rank, x->dim, arg_value(x), arg_dtype(DT_F32)));
     if (zero)
@@ -429,11 +430,17 @@ static bool spell_quantize(Emit *e, const Node *n)
     int64_t block = n->arg[5].e->i;
     bool is_float = dtype_is_float(t);
     bool done = false; /* PyTorch's quantizers multiply by the inverse */
+    if (n->arg[9].e->i) { /* a faked one whose inverse is elsewhere: NaN is its lowest */
+        Value *number = PUT(e, eq_Tensor, "number", DT_BOOL, x->rank, x->dim, arg_value(x), arg_value(x));
+        Arg lowest = arg_expr(ex_float(e->g->ex, -INFINITY));
+        TRY(number && (y = PUT(e, where_ScalarOther, "lowest", x->dtype, x->rank, x->dim, arg_value(number),
+                               arg_value(x), lowest)));
+    }
     if (n->arg[8].e->i && n->arg[7].kind == ARG_NONE)
-        TRY(spell_quantizer(e, n, axis < 0 ? axis + x->rank : axis, block, t, DT_NONE, &done));
+        TRY(spell_quantizer(e, n, y, axis < 0 ? axis + x->rank : axis, block, t, DT_NONE, &done));
     if (done) return true;
     if (x->dtype != precise)
-        TRY(y = PUT(e, to_copy, "wide", precise, x->rank, x->dim, arg_value(x), arg_dtype(precise)));
+        TRY(y = PUT(e, to_copy, "wide", precise, x->rank, x->dim, arg_value(y), arg_dtype(precise)));
     TRY(scale = beside(e, n->arg[1].v, x, axis, block, precise));
     if (n->arg[8].e->i)
         TRY((scale = PUT(e, reciprocal, "inverse", precise, scale->rank, scale->dim, arg_value(scale))) &&
