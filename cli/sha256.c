@@ -20,7 +20,19 @@ static const uint32_t constants[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static uint32_t turn(uint32_t x, int n) { return x >> n | x << (32 - n); }
+static inline uint32_t turn(uint32_t x, int n) { return x >> n | x << (32 - n); }
+
+/* One of the 64 steps. What FIPS 180-4 moves from name to name stays where it is: names turn instead. */
+static inline __attribute__((always_inline)) void step(uint32_t *v, int i, uint32_t in)
+{
+    const uint32_t a = v[-i & 7], b = v[(1 - i) & 7], c = v[(2 - i) & 7], e = v[(4 - i) & 7], f = v[(5 - i) & 7],
+                   g = v[(6 - i) & 7];
+    const uint32_t sum1 = turn(e, 6) ^ turn(e, 11) ^ turn(e, 25), choice = (e & f) ^ (~e & g);
+    const uint32_t sum0 = turn(a, 2) ^ turn(a, 13) ^ turn(a, 22), majority = (a & b) ^ (a & c) ^ (b & c);
+    const uint32_t first = v[(7 - i) & 7] + sum1 + choice + in;
+    v[(3 - i) & 7] += first;
+    v[(7 - i) & 7] = first + sum0 + majority;
+}
 
 static void add_block(uint32_t *state, const unsigned char *p)
 {
@@ -32,15 +44,9 @@ static void add_block(uint32_t *state, const unsigned char *p)
         w[i] = w[i - 16] + w[i - 7] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
     }
     memcpy(v, state, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t sum1 = turn(v[4], 6) ^ turn(v[4], 11) ^ turn(v[4], 25), choice = (v[4] & v[5]) ^ (~v[4] & v[6]);
-        uint32_t sum0 = turn(v[0], 2) ^ turn(v[0], 13) ^ turn(v[0], 22);
-        uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-        uint32_t first = v[7] + sum1 + choice + constants[i] + w[i];
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += first;
-        v[0] = first + sum0 + majority;
-    }
+    for (int i = 0; i < 64; i += 8)
+#pragma GCC unroll 8
+        for (int k = 0; k < 8; k++) step(v, k, constants[i + k] + w[i + k]);
     for (int i = 0; i < 8; i++) state[i] += v[i];
 }
 
@@ -55,11 +61,12 @@ void sha256_add(Sha256 *s, const void *data, size_t n)
     const unsigned char *p = data;
     while (n) {
         size_t at = s->bytes % 64, take = n < 64 - at ? n : 64 - at;
-        memcpy(s->block + at, p, take);
+        if (take == 64) add_block(s->state, p);
+        else memcpy(s->block + at, p, take);
         s->bytes += take;
         p += take;
         n -= take;
-        if (at + take == 64) add_block(s->state, s->block);
+        if (at && at + take == 64) add_block(s->state, s->block);
     }
 }
 
