@@ -240,17 +240,33 @@ bool lower_var_mean(Lower *L)
 
 /* ------------------------------------------------------------------ norms of vectors */
 
+/* Floats or complex numbers, in the dtype argument's type, which is the same kind and not narrower. */
+static bool norm_input(Lower *L, Value **x)
+{
+    Arg t = argument(L, "dtype");
+    TRY(want(L, x));
+    DType from = (*x)->dtype;
+    bool complex = dtype_is_complex(from);
+    if (!complex && !dtype_is_float(from))
+        return lower_fail(L, 0, "norm of %s: expected a float dtype", dtype_name(from));
+    if (t.kind != ARG_DTYPE) return true;
+    if (dtype_is_complex(t.dtype) != complex || dtype_promote(from, t.dtype) != t.dtype)
+        return lower_fail(L, op_param(L->op, "dtype"), "%s, expected a %s dtype that holds all of %s",
+                          dtype_name(t.dtype), complex ? "complex" : "float", dtype_name(from));
+    return (*x = lower_cast(L, *x, t.dtype)) != NULL;
+}
+
 bool lower_vector_norm(Lower *L)
 {
     Value *x;
-    TRY(cast_input(L, &x));
+    TRY(norm_input(L, &x));
     return lower_return(L, EMIT(L, linalg_vector_norm, arg_value(x), L->arg[1], dims_of(L), keepdim(L)));
 }
 
 bool lower_norm(Lower *L)
 {
     Value *x;
-    TRY(cast_input(L, &x));
+    TRY(norm_input(L, &x));
     Arg p = argument(L, "p"), d = dims_of(L);
     return lower_return(
         L, EMIT(L, linalg_vector_norm, arg_value(x), p.kind == ARG_EXPR ? p : arg_int(L->g, 2), d, keepdim(L)));
@@ -303,9 +319,7 @@ bool lower_linalg_norm(Lower *L)
 {
     Value *x;
     bool keep, set[MAX_RANK] = {false};
-    TRY(cast_input(L, &x) && lower_const_bool(L, 3, &keep));
-    if (!dtype_is_float(x->dtype) && !dtype_is_complex(x->dtype))
-        return lower_fail(L, 0, "norm of %s: expected a float dtype", dtype_name(x->dtype));
+    TRY(norm_input(L, &x) && lower_const_bool(L, 3, &keep));
     const Arg *o = &L->arg[1], *d = &L->arg[2];
     int given = d->kind == ARG_EXPRS ? d->n : 0, n = given ? given : x->rank, dim[MAX_RANK];
     const char *word = o->kind == ARG_STR ? o->s : "";

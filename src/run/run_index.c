@@ -699,7 +699,7 @@ static bool padded(Call *c, PadMode mode, const void *fill, Err *err)
         int k = 2 * (x->rank - 1 - d);
         int64_t before = k < n ? pad[k] : 0, after = k < n ? pad[k + 1] : 0,
                 most = mode != PAD_REFLECT ? INT64_MAX : x->shape[d] ? x->shape[d] - 1 : 0;
-        if (mode != PAD_CONSTANT && (before > most || after > most || (x->shape[d] == 0 && before + after > 0)))
+        if (mode != PAD_CONSTANT && (before > most || after > most || (x->shape[d] == 0 && (before > 0 || after > 0))))
             return call_fail(c, E_USAGE, err, "padding of %lld and %lld for size %lld of dim %d", (long long)before,
                              (long long)after, (long long)x->shape[d], d);
         for (int64_t i = 0; i < out->shape[d]; i++) m.map[d][i] = padded_index(i - before, x->shape[d], mode);

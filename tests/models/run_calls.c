@@ -38,6 +38,8 @@ static const char *const before[] = {
     "f32[n3,2]: aten.cat.default([" HUNDRED HUNDRED HUNDRED "%x0])",
     "f32[n4,n3,7,7] f32[n4,n5]: torchvision._roi_align_backward.default(%x0, %x1, 0.25, 7, 7, 2, 3, 8, 9, 1, false)",
     "f32[8,3,5]: aten._upsample_nearest_exact1d.default(%x0, [9], 1.7)",
+    "f32[2,0]: aten.replication_pad1d.default(%x0, [1, -1])",
+    "f32[2,3]: aten.norm.ScalarOpt_dtype(%x0, 2, dtype=bool)",
 };
 enum { FOUND = sizeof before / sizeof *before };
 
