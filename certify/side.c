@@ -665,8 +665,8 @@ bool checker_piece(Checker *c, const Value *weight, int64_t from, int64_t count,
     bool reshaped = kept && !rows && !turned && of && from == 0 && count == weight->data->shape[0] &&
                     same_numbers(weight->data, of->data);
     if (!rows && !turned && !reshaped)
-        return fail(err, E_MISMATCH, "rows %lld to %lld of weight '%s' are not '%s'", (long long)from,
-                    (long long)(from + count - 1), weight->name, of ? of->name : "0");
+        return fail(err, E_MISMATCH, "weight '%s': %lld rows from row %lld on are not '%s'", weight->name,
+                    (long long)count, (long long)from, of ? of->name : "0");
     Piece *all = vec_room(c->arena, c->piece, c->npieces, sizeof *all);
     if (!all) return oom(err);
     c->piece = all;

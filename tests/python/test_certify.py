@@ -1322,6 +1322,8 @@ INDEXED = "(float[2] x, int64[2] i) => (float y) { y = Gather(x, i) }"
 FOUND = "(float[2] x) => (int64 y) { r = Relu(x) y = NonZero(x) }"
 
 
+MOST = (1 << 63) - 1
+
 def claim(**parts): return {"claims": [{"result": "y", **parts}]}
 def weight(**parts): return {"weights": [parts]}
 
@@ -1349,7 +1351,9 @@ REFUSED = [  # source, result, parts of a certificate, what is said
     (SUM, TWICE, claim(source="y"), "the claim names no steps"),
     (SUM, TWICE, claim(source="y", **{"from": []}, laws=[], left=[], right=[]), "it takes "),
     (RELU, RELU, weight(weight="w", count=1, of=None, **{"from": 0}), "the result has no value 'w'"),
-    (ADDS, OTHER, weight(weight="v", count=2, of="w", **{"from": 0}), "rows 0 to 1 of weight 'v' are not 'w'"),
+    (ADDS, OTHER, weight(weight="v", count=2, of="w", **{"from": 0}), "weight 'v': 2 rows from row 0 on are not 'w'"),
+    (ADDS, OTHER, weight(weight="v", count=MOST, of=None, **{"from": MOST}), f"{MOST} rows from row {MOST} on are"),
+    (ADDS, OTHER, weight(weight="v", count=-MOST - 1, of=None, **{"from": 0}), f"{-MOST - 1} rows from row 0 on"),
     (ADDS, OTHER, weight(weight="v", count=1, of=None, **{"from": 0}), "are not '0'"),
     (ADDS, OTHER, weight(weight="v", count=2, of="y", **{"from": 0}), "is not 'y', number by number"),
     (ADDS, OTHER, weight(weight="v", count=1, of="w", **{"from": -5}), "are not 'w'"),
