@@ -45,7 +45,10 @@ static bool upsample(Lower *L, const char *mode)
             scale[i] = lower_expr(L, at + 1 + i + (corners >= 0));
             scaled = true;
         }
-        if (given->kind == ARG_EXPRS && given->n) size[i] = given->es[given->n == 1 ? 0 : i];
+        bool sized = given->kind == ARG_EXPRS && given->n;
+        if (!sized && scaled && ex_is_const(scale[i]) && !(ex_number(scale[i]) > 0))
+            return lower_fail(L, factors, "a factor of %g, expected more than 0", ex_number(scale[i]));
+        if (sized) size[i] = given->es[given->n == 1 ? 0 : i];
         else if (scaled) size[i] = scaled_size(L, x->dim[2 + i], scale[i]);
         else return lower_fail(L, at, "neither sizes nor scale factors are given");
     }

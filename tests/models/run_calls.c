@@ -40,6 +40,7 @@ static const char *const before[] = {
     "f32[8,3,5]: aten._upsample_nearest_exact1d.default(%x0, [9], 1.7)",
     "f32[2,0]: aten.replication_pad1d.default(%x0, [1, -1])",
     "f32[2,3]: aten.norm.ScalarOpt_dtype(%x0, 2, dtype=bool)",
+    "f32[n2,n3,n2]: aten.upsample_linear1d.vec(%x0, none, false, [-0.25])",
 };
 enum { FOUND = sizeof before / sizeof *before };
 
