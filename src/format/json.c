@@ -12,8 +12,9 @@
 #include "base/map.h"
 #include "base/pages.h"
 
-/* FEW: keys of an object that are compared one by one; more of them get a hash table. */
-enum { MAX_DEPTH = 64, FEW = 8 };
+/* MAX_DEPTH: a program's 32 graphs inside of each other are seven deep each. FEW: keys of an object that are compared
+ * one by one; more of them get a hash table. */
+enum { MAX_DEPTH = 256, FEW = 8 };
 static const size_t max_size = (size_t)512 << 20;
 
 typedef struct Reader {

@@ -276,3 +276,21 @@ def test_loops_in_bf16(tmp_path):
         feeds = {"x": floats(rows, 64), "turns": np.array(turns)}
         want, got = (np.asarray(m.run(feeds)["y"]) for m in (full, few))
         assert got.dtype == np.float32 and 0 < np.abs(got - want).max() < 2e-2 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("depth", [9, 31])
+def test_branches_in_branches(depth, tmp_path):
+    """All that ONNX may nest is read again from what is written."""
+    def graph(k):
+        if k == depth:
+            return f"b{k} () => (float[2] o{k}) {{ o{k} = Exp(x) }}"
+        return (f"b{k} () => (float[2] o{k}) {{ o{k} = If (c) <then_branch = {graph(k + 1)}, "
+                f"else_branch = n{k} () => (float[2] e{k}) {{ e{k} = Neg(x) }}> }}")
+    text = graph(0).replace("b0 ()", "b0 (float[2] x, bool c)", 1)
+    onnx.save(parser.parse_model('<ir_version: 9, opset_import: ["" : 17]>\n' + text), tmp_path / "m.onnx")
+    model, x = qkv.Model(tmp_path / "m.onnx"), floats(2)
+    model.save(tmp_path / "m.pt2")
+    again = qkv.Model(tmp_path / "m.pt2")
+    for c in (False, True):
+        got = again.run({"x": x, "c": np.array(c)})["output_0"]
+        np.testing.assert_allclose(got, np.exp(x) if c else -x, rtol=1e-5)
