@@ -325,13 +325,62 @@ static Term *factor(Reader *r)
     return minus && e && e != &absent ? term_scale(r->t, e, -1, 1) : e;
 }
 
+/* Are they the same products, but for factors that are truths? */
+static bool same_but_truths(const Term *a, const Term *b)
+{
+    for (int i = 0, k = 0;; i++, k++) {
+        while (i < a->n && a->part[i].t->truth) i++;
+        while (k < b->n && b->part[k].t->truth) k++;
+        if (i == a->n || k == b->n) return i == a->n && k == b->n;
+        const Operand *x = &a->part[i], *y = &b->part[k];
+        if (x->t != y->t || x->p != y->p || x->q != y->q) return false;
+    }
+}
+
+enum { MAX_TRUTHS = 6 };
+
+/* The bits of a part's truths in a list that grows; 0 of 0: the list is full. */
+static bool truths_of(const Term *part, const Term **list, int *n, unsigned *bits)
+{
+    *bits = 0;
+    for (int k = 0, at = 0; k < part->n; k++, at = 0) {
+        if (!part->part[k].t->truth) continue;
+        while (at < *n && list[at] != part->part[k].t) at++;
+        if (at == MAX_TRUTHS) return false;
+        if (at == *n) list[(*n)++] = part->part[k].t;
+        *bits |= 1u << at;
+    }
+    return true;
+}
+
+/* Is a product taken away nowhere, whichever truths hold? x is not in x - t x + t y: it is there or it is not. */
+static bool never_taken(const Term *v, const Term *product)
+{
+    const Term *truth[MAX_TRUTHS];
+    int n = 0;
+    unsigned needs;
+    for (int i = 0; i < v->n; i++)
+        if (same_but_truths(v->part[i].t, product) && !truths_of(v->part[i].t, truth, &n, &needs)) return false;
+    for (unsigned hold = 0; hold < 1u << n; hold++) {
+        int64_t times = 0;
+        for (int i = 0; i < v->n; i++) {
+            const Operand *x = &v->part[i];
+            if (!same_but_truths(x->t, product)) continue;
+            if (x->q != 1 || !truths_of(x->t, truth, &n, &needs)) return false;
+            if ((needs & ~hold) == 0 && !add_i64(times, x->p, &times)) return false;
+        }
+        if (times < 0) return false;
+    }
+    return true;
+}
+
 /* Is something taken away that may be infinite, but for the largest of a row? */
 static bool takes_infinity(const Term *v)
 {
     for (int i = 0; i < v->n; i++)
         for (int k = 0; v->part[i].p < 0 && k < v->part[i].t->n; k++) {
             const Term *f = v->part[i].t->part[k].t;
-            if (f->infinite && f->kind != T_MAX) return true;
+            if (f->infinite && f->kind != T_MAX && !never_taken(v, v->part[i].t)) return true;
         }
     return false;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Refuses what the sources may not use, one row of BANNED each, and tests in Python that another one of the same name
-hides. Prints TAP, one line a row.
+hides, in a module or in a table of cases. Prints TAP, one line a row.
 
     tools/checksrc.py        not ok 1 - checksrc: strtod
                              # src/rewrite/sexpr.c:97 strtod: follows the program's locale; use parse_double ...
@@ -54,16 +54,23 @@ def code(path):
 
 
 def hidden(path):
-    """Functions, classes and constants of a module that are made again later, as path:line name: why."""
+    """Functions, classes and constants of a module, and keys of a table, that are made again later, as path:line name:
+    why."""
+    tree, tables = ast.parse(path.read_text()), []
     made = collections.defaultdict(list)
-    for node in ast.parse(path.read_text()).body:
+    for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         names = [t.id for part in targets for t in ast.walk(part)
                  if isinstance(t, ast.Name) and isinstance(t.ctx, ast.Store) and t.id.isupper()]
         for name in [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else names:
             made[name].append(node.lineno)
+    for node in ast.walk(tree):
+        tables.append(collections.defaultdict(list))
+        for key in node.keys if isinstance(node, ast.Dict) else []:
+            if isinstance(key, ast.Constant):
+                tables[-1][key.value].append(key.lineno)
     return [f"{path.relative_to(ROOT)}:{lines[0]} {name}: line {lines[1]} makes it again; give one another name"
-            for name, lines in made.items() if len(lines) > 1 and name != "_"]
+            for names in (made, *tables) for name, lines in names.items() if len(lines) > 1 and name != "_"]
 
 
 def main():

@@ -319,8 +319,8 @@ def sinks(x, y):
     return torch.cat([x @ y.mT * 0.5, x[..., :1]], -1).softmax(-1)
 
 
-def sunk(x, y, v):
-    columns = torch.cat([causal(x @ y.mT * 0.5, fill=-3e38), v[..., :1]], -1)
+def sunk(x, y, v, fill=-3e38):
+    columns = torch.cat([causal(x @ y.mT * 0.5, fill=fill), v[..., :1]], -1)
     return (columns - columns.max(-1, keepdim=True).values).softmax(-1)[..., :-1] @ v
 
 
@@ -497,7 +497,9 @@ TRAPS.update({
     "sums change places": (lambda x, y, v: (product(x, y, v) * x).sum(-1),
                            lambda x, y, v: ((x @ y.mT * 0.5).softmax(-1) * (x @ v.mT)).sum(-1),
                            lambda x, y, v: ((x @ y.mT * 0.5).softmax(-1) * (v @ x.mT)).sum(-1)),
-    "a sink": (sunk, sunk_padded, lambda x, y, v: sunk_padded(x, y, v, value=1.0)),
+    "a sink less the largest": (sunk, sunk_padded, lambda x, y, v: sunk_padded(x, y, v, value=1.0)),
+    "a sink beside infinities": (lambda x, y, v: sunk(x, y, v, -math.inf), sunk_padded,
+                                 lambda x, y, v: sunk_padded(x, y, v, value=1.0)),
     "a sum in parts": (lambda x, y, v: torch.cat([x.square(), y], 2).sum(2), lambda x, y, v: (x.square() + y).sum(2),
                        lambda x, y, v: x.square().sum(2) + y[:, :, 1:].sum(2)),
     "a sum in two": (lambda x, y, v: x.reshape(2, 10, 4).sum(1), lambda x, y, v: x.sum((1, 2)),
