@@ -50,6 +50,29 @@ static bool pads(const Call *c)
     return !memcmp(dense.stride, x->stride, (size_t)x->rank * sizeof *x->stride);
 }
 
+/* Strides of t, whose axis k lies innermost and all others as they come. */
+static void turn_inwards(Tensor *t, int k)
+{
+    int64_t step = t->shape[k];
+    t->stride[k] = 1;
+    for (int i = t->rank - 1; i >= 0; i--)
+        if (i != k) t->stride[i] = step, step *= t->shape[i];
+}
+
+/* The axis of channels of pictures that lie so, where more than one axis comes before it; -1: they do not. Steps of
+ * sizes of 1 say nothing. */
+static int channels_within(const Tensor *x)
+{
+    for (int k = 2; k < x->rank - 2; k++) {
+        Tensor as = *x;
+        bool same = x->shape[k] > 1;
+        turn_inwards(&as, k);
+        for (int i = 0; i < x->rank; i++) same &= x->shape[i] == 1 || x->stride[i] == as.stride[i];
+        if (same && !tensor_contiguous(x)) return k;
+    }
+    return -1;
+}
+
 static bool channels_last(const Call *c, const Tensor *t)
 {
     const Node *n = c->node;
@@ -82,5 +105,13 @@ void layout_choose(const Call *c, Tensor *t)
         memcpy(t->stride, (int64_t[]){N * H * E, E, H * E, 1}, 4 * sizeof *t->stride);
     } else if (channels_last(c, t)) {
         strides_channels_last(t->rank, t->shape, t->stride);
+    } else if (c->node->op->flags & OPF_ANY_LAYOUT) {
+        for (int i = 0; i < c->node->op->schema->nparams; i++) {
+            const Tensor *x = call_in(c, i);
+            int k = x && same_shape(x, t) ? channels_within(x) : -1;
+            if (k < 0) continue;
+            turn_inwards(t, k);
+            return;
+        }
     }
 }

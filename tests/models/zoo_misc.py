@@ -457,10 +457,13 @@ def _():
 @model("norms_small")  # channels-last in one, two and three dimensions; statistics in several parts
 def _():
     def f(self, x):
-        up = F.interpolate(F.silu(self.m1(self.m0(x))), scale_factor=2, mode="nearest")
+        c = self.m0(x)
+        up = F.interpolate(F.silu(self.m1(c)), scale_factor=2, mode="nearest")
+        queries = c.unflatten(0, (-1, 1)) + torch.tanh(c)[:, None]  # pictures of each query
         line = F.interpolate(self.m5(self.m4(x.flatten(2))), scale_factor=3.0, mode="nearest")
         block = F.interpolate(self.m8(self.m7(x[:, :, None])), scale_factor=(1, 2, 1), mode="nearest-exact")
-        return self.m3(F.relu(self.m2(up))), self.m6(F.relu(line)), self.m9(block.sigmoid())
+        return self.m3(F.relu(self.m2(up))), self.m6(F.relu(line)), self.m9(block.sigmoid()), \
+            self.m3(queries.flatten(0, 1))
     m = fn(f, lambda: nn.Conv2d(2, 1024, 1), lambda: nn.GroupNorm(8, 1024), lambda: nn.BatchNorm2d(1024),
            lambda: nn.Conv2d(1024, 3, 1), lambda: nn.Conv1d(2, 6, 3), lambda: nn.GroupNorm(3, 6),
            lambda: nn.Conv1d(6, 2, 2), lambda: nn.Conv3d(2, 5, 1), lambda: nn.GroupNorm(1, 5, affine=False),
