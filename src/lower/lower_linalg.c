@@ -157,7 +157,6 @@ typedef struct Term {
 
 typedef struct Einsum {
     Lower *L;
-    Expr *size[LETTERS];
     bool in_out[LETTERS];
 } Einsum;
 
@@ -269,9 +268,9 @@ static bool widen(Einsum *e, Term *a, Term *b)
         int l = a->letter[i], k = find(b, l);
         if (k < 0 || ex_equals_int(a->v->dim[i], 1) == ex_equals_int(b->v->dim[k], 1)) continue;
         Term *thin = ex_equals_int(a->v->dim[i], 1) ? a : b;
-        e->size[l] = thin == a ? b->v->dim[k] : a->v->dim[i];
+        Expr *size = thin == a ? b->v->dim[k] : a->v->dim[i];
         if (e->in_out[l] && batch == 1) continue;
-        for (int d = 0; d < thin->n; d++) dim[d] = d == (thin == a ? i : k) ? e->size[l] : thin->v->dim[d];
+        for (int d = 0; d < thin->n; d++) dim[d] = d == (thin == a ? i : k) ? size : thin->v->dim[d];
         TRY(thin->v = EMIT(L, expand, arg_value(thin->v), arg_exprs(L->g, thin->n, dim)));
     }
     return true;
@@ -305,7 +304,11 @@ static bool contract(Einsum *e, Term *a, Term *b, Term *out)
     Value *y = arranged(L, b, lb, batch + inner + cols, (int[]){batch, inner, cols}, 3);
     Value *c = t == DT_BOOL && !inner ? AS(L, mul_Tensor, v(x), v(y)) : product(L, x, y); /* no matrices of truth */
     Expr *dim[MAX_RANK];
-    for (int i = 0; i < n; i++) dim[i] = e->size[out->letter[i]];
+    for (int i = 0; i < n; i++) { /* a letter that is longer in a later term is still 1 here */
+        int k = find(a, out->letter[i]), m = find(b, out->letter[i]);
+        bool of_b = k < 0 || (m >= 0 && ex_equals_int(a->v->dim[k], 1));
+        dim[i] = of_b ? b->v->dim[m] : a->v->dim[k];
+    }
     return (out->v = c ? lower_reshape(L, c, n, dim) : NULL) != NULL;
 }
 
@@ -323,29 +326,25 @@ bool lower_einsum(Lower *L)
         if (!list->vs[i]) return lower_fail(L, 1, "element %d is None", i);
         t[i].v = list->vs[i];
         TRY(read_term(L, p, n, t[i].v->rank, &t[i]));
-        for (int k = 0; k < t[i].n; k++) {
-            int l = t[i].letter[k];
-            count[l]++;
-            if (!e.size[l] || ex_equals_int(e.size[l], 1)) e.size[l] = t[i].v->dim[k];
-        }
+        for (int k = 0; k < t[i].n; k++) count[t[i].letter[k]]++;
         p += n + (p[n] == ',');
     }
     if (arrow) {
         int letters = 0, dots = 0;
         for (const char *q = arrow + 2; *q; q++) letters += letter_of(*q) >= 0, dots += *q == '.';
         int spread = 0;
-        for (int l = 52; l < LETTERS; l++) spread += e.size[l] != NULL;
+        for (int l = 52; l < LETTERS; l++) spread += count[l] > 0;
         TRY(read_term(L, arrow + 2, strlen(arrow + 2), letters + (dots ? spread : 0), &out));
     } else { /* the letters that stand once, in alphabetical order, capitals first, after the dots */
         for (int l = 52; l < LETTERS; l++)
-            if (e.size[l]) out.letter[out.n++] = l;
+            if (count[l]) out.letter[out.n++] = l;
         for (int k = 0; k < 52; k++) {
             int l = k < 26 ? 26 + k : k - 26;
             if (count[l] == 1 && out.n < MAX_RANK) out.letter[out.n++] = l;
         }
     }
     for (int k = 0; k < out.n; k++) {
-        if (!e.size[out.letter[k]]) return lower_fail(L, 0, "the result has a letter that no operand has");
+        if (!count[out.letter[k]]) return lower_fail(L, 0, "the result has a letter that no operand has");
         e.in_out[out.letter[k]] = true;
     }
     for (int i = 0; i < list->n; i++) TRY(take_diagonals(L, &t[i]));
@@ -398,8 +397,6 @@ bool lower_tensordot(Lower *L)
     }
     x.v = a;
     y.v = b;
-    for (int i = 0; i < a->rank; i++) e.size[x.letter[i]] = a->dim[i];
-    for (int i = 0; i < b->rank; i++) e.size[y.letter[i]] = b->dim[i];
     for (int i = 0; i < a->rank; i++) e.in_out[x.letter[i]] = find(&y, x.letter[i]) < 0;
     for (int i = 0; i < b->rank; i++)
         if (find(&x, y.letter[i]) < 0) e.in_out[y.letter[i]] = true;

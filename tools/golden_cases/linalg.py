@@ -90,7 +90,9 @@ def products(F):
         c(eq, [t(x, dt=u8) for x in s])
     for eq, *s in (("ij,kj->ki", (3, 4), (5, 1)), ("ij,kj->ki", (3, 1), (5, 4)), ("ij,kj->ki", (0, 4), (5, 1)),
                    ("bhij,bhjk->bhik", (1, 2, 3, 4), (3, 2, 4, 5)), ("bij,bjk->bik", (1, 3, 4), (2, 1, 5)),
-                   ("bhqd,bhkd->bhqk", (2, 1, 3, 4), (1, 3, 5, 4))):
+                   ("bhqd,bhkd->bhqk", (2, 1, 3, 4), (1, 3, 5, 4)),
+                   # an axis of 1 in the first two terms, longer in the third
+                   ("bij,bik,bjk->b", (2, 3, 1), (2, 3, 1), (2, 1, 3)), ("ij,jk,kl->il", (3, 1), (4, 1), (5, 2))):
         c(eq, [t(x) for x in s], static=True)
     F.op("aten.bilinear.default")(t(3, 4), t(3, 5), t(2, 4, 5), t(2))
     c = F.op("aten.tensordot.default")
