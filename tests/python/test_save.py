@@ -431,3 +431,12 @@ def test_same_bytes_and_no_remains(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.pt2", "b.pt2", "c.pt2", "given.pt2"]
     model.save(tmp_path / "given.pt2")  # over the file that it reads from
     assert (tmp_path / "given.pt2").read_bytes() == a and np.isfinite(model.run([R(5, 4).numpy()])["output_0"]).all()
+
+
+def test_xlog1py_of_a_number(tmp_path):
+    x = torch.rand(3)
+    model = fn(lambda m, x: (torch.special.xlog1py(x, 2), torch.special.xlog1py(2, x)))
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "a.pt2")
+    qkv.Model(tmp_path / "a.pt2").save(tmp_path / "b.pt2")
+    for a, b in zip(torch.export.load(tmp_path / "b.pt2").module()(x), model(x)):
+        assert torch.allclose(a, b)
