@@ -97,10 +97,12 @@ static Value *scalar(Apply *a, const char *name, double x)
 static Value *zero_point(Apply *a, const char *name, DType t, int zero)
 {
     Value **shared = &a->zero[t == DT_U8 ? 1 : t == DT_I8 ? 0 : 2];
-    if (!zero && *shared) return *shared;
-    Value *v = buffer(a, zero ? name : arena_printf(a->g->arena, "zero_%s", dtype_name(t)), t, 0, NULL);
-    if (v && zero) store_i64(t, elements(v), zero);
-    if (v && !zero) *shared = v;
+    if (!zero) {
+        if (!*shared) *shared = buffer(a, arena_printf(a->g->arena, "zero_%s", dtype_name(t)), t, 0, NULL);
+        return *shared;
+    }
+    Value *v = buffer(a, name, t, 0, NULL);
+    if (v) store_i64(t, elements(v), zero);
     return v;
 }
 
