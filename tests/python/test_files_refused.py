@@ -352,7 +352,7 @@ HEADERS = [  # of a packed model's bytes, and what is said
     (lambda b: b + b"x", "its header says"),
     (lambda b: b[:129] + b"\0" + b[130:], "description: expected text that ends with its length"),
     (lambda b: b[:129] + bytes([b[129] ^ 1]) + b[130:], "the checksum of description and graph does not match"),
-    (lambda b: patched(b, 56, "<Q", 4097), "or not at a page"),
+    (lambda b: patched(b, 56, "<Q", 4097), "expected those from the page after the graph"),
 ]
 
 
