@@ -50,25 +50,22 @@ static bool pads(const Call *c)
     return !memcmp(dense.stride, x->stride, (size_t)x->rank * sizeof *x->stride);
 }
 
-/* Strides of t, whose axis k lies innermost and all others as they come. */
-static void turn_inwards(Tensor *t, int k)
+/* The axis of channels of pictures that lie so, be it the second or one further on. -1: they do not. */
+static int channels_of(const Tensor *x)
 {
-    int64_t step = t->shape[k];
-    t->stride[k] = 1;
-    for (int i = t->rank - 1; i >= 0; i--)
-        if (i != k) t->stride[i] = step, step *= t->shape[i];
+    if (lies_so(x)) return 1;
+    for (int k = 2; k < x->rank - 2; k++)
+        if (x->shape[k] > 1 && tensor_axis_last(x, k) && !tensor_contiguous(x)) return k;
+    return -1;
 }
 
-/* The axis of channels of pictures that lie so, where more than one axis comes before it; -1: they do not. Steps of
- * sizes of 1 say nothing. */
-static int channels_within(const Tensor *x)
+/* That of a pointwise op's operands of t's shape. */
+static int channels_of_operands(const Call *c, const Tensor *t)
 {
-    for (int k = 2; k < x->rank - 2; k++) {
-        Tensor as = *x;
-        bool same = x->shape[k] > 1;
-        turn_inwards(&as, k);
-        for (int i = 0; i < x->rank; i++) same &= x->shape[i] == 1 || x->stride[i] == as.stride[i];
-        if (same && !tensor_contiguous(x)) return k;
+    for (int i = 0; i < c->node->op->schema->nparams; i++) {
+        const Tensor *x = call_in(c, i);
+        int k = x && same_shape(x, t) ? channels_of(x) : -1;
+        if (k > 0) return k;
     }
     return -1;
 }
@@ -88,11 +85,6 @@ static bool channels_last(const Call *c, const Tensor *t)
         return t->dtype == DT_F32 && call_in(c, 0)->dtype == t->dtype && lies_so(call_in(c, 0));
     if (joins(c, t) || pads(c)) return true;
     if (pools(c, t)) return call_in(c, 0)->dtype == t->dtype && lies_so(call_in(c, 0));
-    if (!(n->op->flags & OPF_ANY_LAYOUT)) return false;
-    for (int i = 0; i < n->op->schema->nparams; i++) {
-        const Tensor *x = call_in(c, i);
-        if (lies_so(x) && same_shape(x, t)) return true;
-    }
     return false;
 }
 
@@ -103,15 +95,8 @@ void layout_choose(const Call *c, Tensor *t)
     if (heads && t->rank == 4) {
         int64_t H = t->shape[1], N = t->shape[2], E = t->shape[3];
         memcpy(t->stride, (int64_t[]){N * H * E, E, H * E, 1}, 4 * sizeof *t->stride);
-    } else if (channels_last(c, t)) {
-        strides_channels_last(t->rank, t->shape, t->stride);
-    } else if (c->node->op->flags & OPF_ANY_LAYOUT) {
-        for (int i = 0; i < c->node->op->schema->nparams; i++) {
-            const Tensor *x = call_in(c, i);
-            int k = x && same_shape(x, t) ? channels_within(x) : -1;
-            if (k < 0) continue;
-            turn_inwards(t, k);
-            return;
-        }
+        return;
     }
+    int k = channels_last(c, t) ? 1 : c->node->op->flags & OPF_ANY_LAYOUT ? channels_of_operands(c, t) : -1;
+    if (k > 0) strides_axis_last(t->rank, t->shape, k, t->stride);
 }

@@ -70,26 +70,32 @@ bool tensor_contiguous(const Tensor *t)
     return true;
 }
 
-void strides_channels_last(int rank, const int64_t *shape, int64_t *stride)
+void strides_axis_last(int rank, const int64_t *shape, int axis, int64_t *stride)
 {
-    uint64_t n = (uint64_t)(shape[1] > 1 ? shape[1] : 1);
+    uint64_t n = (uint64_t)(shape[axis] > 1 ? shape[axis] : 1);
     for (int i = rank - 1; i >= 0; i--) {
-        if (i == 1) continue;
+        if (i == axis) continue;
         stride[i] = (int64_t)n;
         n *= (uint64_t)(shape[i] > 1 ? shape[i] : 1);
     }
-    stride[1] = 1;
+    stride[axis] = 1;
 }
 
-bool tensor_channels_last(const Tensor *t)
+void strides_channels_last(int rank, const int64_t *shape, int64_t *stride)
+{
+    strides_axis_last(rank, shape, 1, stride);
+}
+
+bool tensor_axis_last(const Tensor *t, int axis)
 {
     int64_t want[MAX_RANK];
-    if (t->rank < 3) return false;
-    strides_channels_last(t->rank, t->shape, want);
+    strides_axis_last(t->rank, t->shape, axis, want);
     for (int i = 0; i < t->rank; i++)
         if (t->shape[i] != 1 && t->stride[i] != want[i]) return false;
     return true;
 }
+
+bool tensor_channels_last(const Tensor *t) { return t->rank >= 3 && tensor_axis_last(t, 1); }
 
 /* Zeros count as ones for the limit, so that strides of an empty tensor stay in range too. */
 bool shape_bytes(DType dtype, int rank, const int64_t *shape, size_t *bytes, Err *err)

@@ -28,9 +28,12 @@ bool tensor_contiguous(const Tensor *t); /* sizes of 1 may have any stride; an e
 void strides_contiguous(int rank, const int64_t *shape, int64_t *stride);
 /* Those of a tensor that is the beginning of one with `room` sizes along the axis. */
 void strides_with_room(Tensor *t, int axis, int64_t room);
-/* Axis 1 (channels) is innermost: (N, C, H, W) in memory as a contiguous (N, H, W, C). Rank 3 or more. */
+/* The axis is innermost, the others are as they come. */
+void strides_axis_last(int rank, const int64_t *shape, int axis, int64_t *stride);
+bool tensor_axis_last(const Tensor *t, int axis); /* sizes of 1 may have any stride */
+/* Axis 1 (channels) is: (N, C, H, W) in memory as a contiguous (N, H, W, C). Rank 3 or more. */
 void strides_channels_last(int rank, const int64_t *shape, int64_t *stride);
-bool tensor_channels_last(const Tensor *t); /* sizes of 1 may have any stride */
+bool tensor_channels_last(const Tensor *t);
 /* numel as a checked product: false on a negative size, on overflow or above 2^46 bytes. */
 bool shape_bytes(DType dtype, int rank, const int64_t *shape, size_t *bytes, Err *err);
 /* True when every element of the view is in [0, storage_bytes); offset in elements. */
