@@ -79,7 +79,7 @@ static void put_event(Buf *b, const Profile *p, const TraceEvent *t, int run)
         jw_put(b, "'node': %s, 'op': %s, 'module': %s", i->node, i->op, i->module);
         jw_put(b, "'operands': %s, 'result': %s, 'dtype': %s, 'arithmetic': %s", i->operands, i->result, i->dtype,
                i->work.half ? "bf16" : "f32");
-        jw_put(b, "'flops': %g, 'bytes': %g, 'GFLOP/s': %.6f, 'GB/s': %.6f", i->work.flops, i->work.bytes,
+        jw_put(b, "'flops': %g, 'bytes': %g, 'GFLOP/s': %g, 'GB/s': %g", i->work.flops, i->work.bytes,
                t->ms > 0 ? i->work.flops / t->ms / 1e6 : 0, t->ms > 0 ? i->work.bytes / t->ms / 1e6 : 0);
     } else if (part < PARTS) jw_text(b, "what", part_what(part));
     jw_close(b, "}}");
